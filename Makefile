@@ -1,0 +1,173 @@
+# Hodgepodge: build, test and try. `make help` lists the targets.
+
+BUILD ?= build
+CC ?= gcc
+PYTHON ?= /usr/bin/python3
+SHELL := /bin/bash
+# "ccache gcc" where ccache is installed, without asking for it.
+ifneq ($(shell command -v ccache 2>/dev/null),)
+  ifeq ($(findstring ccache,$(CC)),)
+    override CC := ccache $(CC)
+  endif
+endif
+
+# ---- what is built ------------------------------------------------------------------------------------------
+# A room is a folder of sources and becomes one static library. A room's libraries come after it when linking.
+ROOMS := common model planners transport agent coordinator
+CLI_SOURCES := $(filter-out hpctl/main.c,$(wildcard hpctl/*.c))
+MAINS := agent/main.c coordinator/main.c hpctl/main.c
+
+sources_of = $(filter-out $(MAINS),$(wildcard $(1)/*.c $(1)/*/*.c $(1)/*/*/*.c))
+objects_of = $(patsubst %.c,$(BUILD)/obj/%.o,$(call sources_of,$(1)))
+
+LIBS_common := $(BUILD)/libhp-common.a
+LIBS_model := $(BUILD)/libhp-model.a $(LIBS_common)
+LIBS_planners := $(BUILD)/libhp-planners.a $(LIBS_common)
+LIBS_transport := $(BUILD)/libhp-transport.a $(LIBS_common)
+LIBS_agent := $(BUILD)/libhp-agent.a $(BUILD)/libhp-model.a $(BUILD)/libhp-planners.a $(BUILD)/libhp-transport.a $(LIBS_common)
+LIBS_coordinator := $(BUILD)/libhp-coordinator.a $(BUILD)/libhp-model.a $(BUILD)/libhp-planners.a $(BUILD)/libhp-transport.a $(LIBS_common)
+LIBS_hpctl := $(BUILD)/libhp-hpctl.a $(BUILD)/libhp-agent.a $(LIBS_coordinator)
+
+PROGRAMS := $(BUILD)/hpctl $(BUILD)/hp-agent $(BUILD)/hp-coordinator
+
+# ---- flags --------------------------------------------------------------------------------------------------
+WARNINGS := -Wall -Wextra -Wshadow -Wconversion -Werror -Wno-format-truncation -Wno-unknown-warning-option
+OPTIMISE ?= -O2 -g
+SANITIZE ?=
+CFLAGS_ALL := -std=c11 -D_GNU_SOURCE $(WARNINGS) $(OPTIMISE) -fno-math-errno -fPIC -pthread -I. -isystem /usr/include/lpsolve $(SANITIZE) $(CFLAGS)
+VERSION := $(shell cat VERSION)
+CFLAGS_ALL += -DHP_VERSION='"$(VERSION)"'
+# Kernels are compiled for the instructions that their name says and chosen at run time.
+$(BUILD)/obj/%_avx2.o: KERNEL_FLAGS := -mavx2 -mfma -mf16c -O3
+$(BUILD)/obj/%_avx512.o: KERNEL_FLAGS := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx512bf16 -mfma -mf16c -O3
+
+SYSTEM_LIBS := -luv -lzmq -lmsgpackc -ljansson -lxxhash -lsodium -lpcre2-8 -lutf8proc -lhwloc -lucp -luct -lucs -lucm \
+  -lsqlite3 -lmicrohttpd -ldnnl -lopenblas -llpsolve55 -lcolamd -lm -ldl -lpthread
+LINK = $(CC) $(CFLAGS_ALL) $(LDFLAGS) -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -Wl,--as-needed $(SYSTEM_LIBS)
+
+# ---- targets ------------------------------------------------------------------------------------------------
+.PHONY: all help deps demo check check-unit check-proc bench asan ubsan tsan valgrind fuzz fmt install clean
+.DEFAULT_GOAL := all
+
+all: $(PROGRAMS) ## build hpctl, hp-agent and hp-coordinator into build/
+
+help: ## list the targets
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+deps: ## install the Debian packages that building and testing need
+	@tools/deps
+
+demo: ## install what is missing, build, start a cluster on this box and answer a prompt
+	@tools/deps
+	@$(MAKE) --no-print-directory -j$$(nproc) all
+	@tools/demo
+
+check: ## install what is missing, build, and run all tests
+	@tools/deps
+	@$(MAKE) --no-print-directory -j$$(nproc) all unit-tests
+	@BUILD=$(BUILD) PYTHON=$(PYTHON) tests/run unit golden sim proc net
+
+check-unit: unit-tests ## run the unit tests alone (ROOMS_TESTED="model transport" narrows)
+	@BUILD=$(BUILD) PYTHON=$(PYTHON) tests/run unit
+
+check-proc: all ## run the tests with real processes alone
+	@BUILD=$(BUILD) PYTHON=$(PYTHON) tests/run proc
+
+define room_library
+$(BUILD)/libhp-$(1).a: $$(call objects_of,$(1))
+	@mkdir -p $$(@D)
+	@rm -f $$@
+	@ar rcs $$@ $$^
+endef
+$(foreach room,$(ROOMS),$(eval $(call room_library,$(room))))
+
+$(BUILD)/libhp-hpctl.a: $(patsubst %.c,$(BUILD)/obj/%.o,$(CLI_SOURCES))
+	@mkdir -p $(@D)
+	@rm -f $@
+	@ar rcs $@ $^
+
+$(BUILD)/obj/%.o: %.c
+	@mkdir -p $(@D)
+	@echo "  cc $<"
+	@$(CC) $(CFLAGS_ALL) $(KERNEL_FLAGS) -MMD -MP -c $< -o $@
+
+$(BUILD)/hp-agent: $(BUILD)/obj/agent/main.o $(LIBS_agent)
+	@echo "  link $@"
+	@$(LINK)
+$(BUILD)/hp-coordinator: $(BUILD)/obj/coordinator/main.o $(LIBS_coordinator)
+	@echo "  link $@"
+	@$(LINK)
+$(BUILD)/hpctl: $(BUILD)/obj/hpctl/main.o $(LIBS_hpctl)
+	@echo "  link $@"
+	@$(LINK)
+
+# A test is tests/unit/ROOM/.../NAME_test.c and links the libraries of its room; tests/sim links everything.
+TESTS_unit := $(wildcard tests/unit/*/*_test.c tests/unit/*/*/*_test.c tests/unit/*/*/*/*_test.c)
+TESTS_sim := $(wildcard tests/sim/*_test.c)
+ROOMS_TESTED ?= $(ROOMS) hpctl
+UNIT_BINARIES := $(foreach room,$(ROOMS_TESTED),$(patsubst %.c,$(BUILD)/%,$(filter tests/unit/$(room)/%,$(TESTS_unit))))
+SIM_BINARIES := $(patsubst %.c,$(BUILD)/%,$(TESTS_sim))
+.PHONY: unit-tests
+unit-tests: $(UNIT_BINARIES) $(SIM_BINARIES)
+
+define room_test
+$(BUILD)/tests/unit/$(1)/%: $(BUILD)/obj/tests/unit/$(1)/%.o $(LIBS_$(1))
+	@mkdir -p $$(@D)
+	@$$(LINK) -lcmocka
+endef
+$(foreach room,$(ROOMS) hpctl,$(eval $(call room_test,$(room))))
+$(BUILD)/tests/sim/%: $(BUILD)/obj/tests/sim/%.o $(LIBS_hpctl)
+	@mkdir -p $(@D)
+	@$(LINK) -lcmocka
+
+# A benchmark is bench/NAME.c and links everything; bench/NAME.sh drives real processes.
+BENCHES := $(patsubst %.c,$(BUILD)/%,$(wildcard bench/*.c))
+$(BUILD)/bench/%: $(BUILD)/obj/bench/%.o $(LIBS_hpctl)
+	@mkdir -p $(@D)
+	@$(LINK)
+bench: all $(BENCHES) ## run the benchmarks and print their ratios (BENCH="name ..." narrows)
+	@BUILD=$(BUILD) PYTHON=$(PYTHON) bench/run $(BENCH)
+
+SANITIZER_TESTS = BUILD=$(BUILD)/$@ HP_TIME_SCALE=5 PYTHON=$(PYTHON) tests/run unit sim proc-loopback
+asan: ## unit and loopback tests under AddressSanitizer
+	@$(MAKE) --no-print-directory -j$$(nproc) BUILD=$(BUILD)/$@ OPTIMISE="-O1 -g -fno-omit-frame-pointer" SANITIZE="-fsanitize=address" all unit-tests
+	@ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 LSAN_OPTIONS=suppressions=$(CURDIR)/tests/lsan.supp:print_suppressions=0 $(SANITIZER_TESTS)
+ubsan: ## the same under UndefinedBehaviorSanitizer
+	@$(MAKE) --no-print-directory -j$$(nproc) BUILD=$(BUILD)/$@ OPTIMISE="-O1 -g -fno-omit-frame-pointer" SANITIZE="-fsanitize=undefined -fno-sanitize-recover=all" all unit-tests
+	@UBSAN_OPTIONS=print_stacktrace=1 $(SANITIZER_TESTS)
+tsan: ## the same under ThreadSanitizer
+	@$(MAKE) --no-print-directory -j$$(nproc) BUILD=$(BUILD)/$@ OPTIMISE="-O1 -g -fno-omit-frame-pointer" SANITIZE="-fsanitize=thread" all unit-tests
+	@TSAN_OPTIONS=suppressions=$(CURDIR)/tests/tsan.supp:history_size=4 $(SANITIZER_TESTS)
+valgrind: unit-tests ## unit tests under valgrind: no leak, no bad access
+	@BUILD=$(BUILD) HP_TIME_SCALE=20 WRAP="valgrind -q --leak-check=full --errors-for-leak-kinds=definite --error-exitcode=9 --suppressions=tests/valgrind.supp" tests/run unit sim
+
+# A fuzz target is tests/fuzz/NAME.c with its seeds in tests/fuzz/corpus/NAME/.
+FUZZERS := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz/*.c))
+FUZZ_SECONDS ?= 600
+.PHONY: fuzzers
+fuzzers:
+	@$(MAKE) --no-print-directory -j$$(nproc) BUILD=$(BUILD)/fuzz-obj CC=clang OPTIMISE="-O1 -g" SANITIZE="-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all" FUZZ_BUILD=$(BUILD)/fuzz fuzz-link
+.PHONY: fuzz-link
+fuzz-link: $(patsubst tests/fuzz/%.c,$(FUZZ_BUILD)/%,$(wildcard tests/fuzz/*.c))
+ifdef FUZZ_BUILD
+$(FUZZ_BUILD)/%: $(BUILD)/obj/tests/fuzz/%.o $(LIBS_hpctl)
+	@mkdir -p $(@D)
+	@$(LINK) -fsanitize=fuzzer
+endif
+fuzz: fuzzers ## run every fuzz target for FUZZ_SECONDS (600) under ASan and UBSan
+	@BUILD=$(BUILD) FUZZ_SECONDS=$(FUZZ_SECONDS) tests/fuzz/run
+
+fmt: ## format the sources
+	@git ls-files '*.c' '*.h' '*.cu' '*.cuh' | xargs clang-format -i
+
+PREFIX ?= /usr/local
+install: all ## install programs and completion under PREFIX (/usr/local)
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/bash-completion/completions
+	install -m 755 $(PROGRAMS) $(DESTDIR)$(PREFIX)/bin
+	$(BUILD)/hpctl completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/hpctl
+
+clean: ## remove build/
+	rm -rf $(BUILD)
+
+.SECONDARY:
+-include $(shell [ -d $(BUILD)/obj ] && find $(BUILD)/obj -name '*.d')

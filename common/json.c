@@ -1,0 +1,269 @@
+#include "common/json.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/bytes.h"
+
+/* jansson's own depth cap is 2048 levels (JSON_PARSER_MAX_DEPTH): enough, and it does not recurse past it. */
+
+int json_parse_at(const char *name, const void *text, size_t size, json_t **root, struct json_at *at, struct err *e)
+{
+    json_error_t problem;
+    json_t *value = json_loadb(text, size, JSON_REJECT_DUPLICATES, &problem);
+    if (!value)
+        return err_set(e, HP_EPARSE, "%s:%d:%d: not valid JSON: %s", name, problem.line, problem.column, problem.text);
+    *root = value;
+    *at = (struct json_at){.file = name, .value = value};
+    return 0;
+}
+
+static int read_all(FILE *f, const char *name, struct buffer *out, struct err *e)
+{
+    for (;;) {
+        uint8_t *p = buffer_extend(out, 1 << 16);
+        if (!p)
+            return err_set(e, HP_ENOMEM, "%s: out of memory while reading", name);
+        size_t got = fread(p, 1, 1 << 16, f);
+        out->size -= (1 << 16) - got;
+        if (out->size > JSON_FILE_MAX_BYTES)
+            return err_set(e, HP_ELIMIT, "%s: larger than %d MiB", name, JSON_FILE_MAX_BYTES >> 20);
+        if (got < 1 << 16)
+            return ferror(f) ? err_set(e, HP_EIO, "%s: %s", name, strerror(errno)) : 0;
+    }
+}
+
+int json_load_at(const char *file, json_t **root, struct json_at *at, struct err *e)
+{
+    bool standard = strcmp(file, "-") == 0;
+    FILE *f = standard ? stdin : fopen(file, "rb");
+    if (!f)
+        return err_set(e, errno == ENOENT ? HP_ENOENT : HP_EIO, "%s: %s", file, strerror(errno));
+    struct buffer text = {0};
+    const char *name = standard ? "standard input" : file;
+    int rc = read_all(f, name, &text, e);
+    if (!standard)
+        fclose(f);
+    if (rc == 0)
+        rc = json_parse_at(name, text.data ? (const char *)text.data : "", text.size, root, at, e);
+    buffer_free(&text);
+    return rc;
+}
+
+void json_path(const struct json_at *at, char *out, size_t size)
+{
+    if (!at->parent) {
+        snprintf(out, size, "$");
+        return;
+    }
+    json_path(at->parent, out, size);
+    size_t n = strlen(out);
+    if (at->key)
+        snprintf(out + n, size - n, ".%s", at->key);
+    else
+        snprintf(out + n, size - n, "[%zu]", at->index);
+}
+
+int json_fail(const struct json_at *at, struct err *e, const char *fmt, ...)
+{
+    char path[256], text[400];
+    json_path(at, path, sizeof path);
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    return err_set(e, HP_EPARSE, "%s: %s: %s", at->file, path, text);
+}
+
+static const char *type_word(const json_t *v)
+{
+    switch (json_typeof(v)) {
+    case JSON_OBJECT: return "an object";
+    case JSON_ARRAY: return "an array";
+    case JSON_STRING: return "a string";
+    case JSON_INTEGER:
+    case JSON_REAL: return "a number";
+    case JSON_TRUE:
+    case JSON_FALSE: return "a boolean";
+    default: return "null";
+    }
+}
+
+int json_get(const struct json_at *at, const char *key, struct json_at *out, struct err *e)
+{
+    if (!json_is_object(at->value))
+        return json_fail(at, e, "is %s, not an object", type_word(at->value));
+    json_t *value = json_object_get(at->value, key);
+    if (!value)
+        return json_fail(at, e, "has no \"%s\"", key);
+    *out = (struct json_at){at->file, value, at, key, 0};
+    return 0;
+}
+
+bool json_find(const struct json_at *at, const char *key, struct json_at *out)
+{
+    json_t *value = json_object_get(at->value, key);
+    if (!value || json_is_null(value))
+        return false;
+    *out = (struct json_at){at->file, value, at, key, 0};
+    return true;
+}
+
+struct json_at json_item(const struct json_at *at, size_t i)
+{
+    return (struct json_at){at->file, json_array_get(at->value, i), at, NULL, i};
+}
+
+int json_as_array(const struct json_at *at, size_t *count, struct err *e)
+{
+    if (!json_is_array(at->value))
+        return json_fail(at, e, "is %s, not an array", type_word(at->value));
+    *count = json_array_size(at->value);
+    return 0;
+}
+
+int json_as_object(const struct json_at *at, struct err *e)
+{
+    return json_is_object(at->value) ? 0 : json_fail(at, e, "is %s, not an object", type_word(at->value));
+}
+
+int json_as_string(const struct json_at *at, const char **out, struct err *e)
+{
+    if (!json_is_string(at->value))
+        return json_fail(at, e, "is %s, not a string", type_word(at->value));
+    *out = json_string_value(at->value);
+    return 0;
+}
+
+int json_as_number(const struct json_at *at, double *out, struct err *e)
+{
+    if (!json_is_number(at->value))
+        return json_fail(at, e, "is %s, not a number", type_word(at->value));
+    double v = json_number_value(at->value);
+    if (!isfinite(v))
+        return json_fail(at, e, "is not a finite number");
+    *out = v;
+    return 0;
+}
+
+int json_as_bool(const struct json_at *at, bool *out, struct err *e)
+{
+    if (!json_is_boolean(at->value))
+        return json_fail(at, e, "is %s, not true or false", type_word(at->value));
+    *out = json_is_true(at->value);
+    return 0;
+}
+
+int json_as_number_min(const struct json_at *at, double min, double *out, struct err *e)
+{
+    double v;
+    int rc = json_as_number(at, &v, e);
+    if (rc < 0)
+        return rc;
+    if (v < min)
+        return min >= 0 && v < 0 ? json_fail(at, e, "%g is negative", v) : json_fail(at, e, "%g is less than %g", v, min);
+    *out = v;
+    return 0;
+}
+
+int json_as_u64(const struct json_at *at, uint64_t *out, struct err *e)
+{
+    double v;
+    int rc = json_as_number_min(at, 0, &v, e);
+    if (rc < 0)
+        return rc;
+    if (json_is_integer(at->value))
+        *out = (uint64_t)json_integer_value(at->value);
+    else if (v != floor(v) || v > 0x1p63)
+        return json_fail(at, e, "%g is not a whole number", v);
+    else
+        *out = (uint64_t)v;
+    return 0;
+}
+
+int json_get_string(const struct json_at *at, const char *key, const char **out, struct err *e)
+{
+    struct json_at m;
+    int rc = json_get(at, key, &m, e);
+    return rc < 0 ? rc : json_as_string(&m, out, e);
+}
+
+int json_get_number_min(const struct json_at *at, const char *key, double min, double *out, struct err *e)
+{
+    struct json_at m;
+    int rc = json_get(at, key, &m, e);
+    return rc < 0 ? rc : json_as_number_min(&m, min, out, e);
+}
+
+int json_get_u64(const struct json_at *at, const char *key, uint64_t *out, struct err *e)
+{
+    struct json_at m;
+    int rc = json_get(at, key, &m, e);
+    return rc < 0 ? rc : json_as_u64(&m, out, e);
+}
+
+int json_opt_number_min(const struct json_at *at, const char *key, double min, double fallback, double *out, struct err *e)
+{
+    struct json_at m;
+    *out = fallback;
+    return json_find(at, key, &m) ? json_as_number_min(&m, min, out, e) : 0;
+}
+
+int json_opt_u64(const struct json_at *at, const char *key, uint64_t fallback, uint64_t *out, struct err *e)
+{
+    struct json_at m;
+    *out = fallback;
+    return json_find(at, key, &m) ? json_as_u64(&m, out, e) : 0;
+}
+
+int json_opt_bool(const struct json_at *at, const char *key, bool fallback, bool *out, struct err *e)
+{
+    struct json_at m;
+    *out = fallback;
+    return json_find(at, key, &m) ? json_as_bool(&m, out, e) : 0;
+}
+
+int json_opt_string(const struct json_at *at, const char *key, const char *fallback, const char **out, struct err *e)
+{
+    struct json_at m;
+    *out = fallback;
+    return json_find(at, key, &m) ? json_as_string(&m, out, e) : 0;
+}
+
+int json_expect_format(const struct json_at *at, const char *format, struct err *e)
+{
+    const char *found;
+    int rc = json_get_string(at, "format", &found, e);
+    if (rc < 0)
+        return rc;
+    if (strcmp(found, format) != 0) {
+        struct json_at m;
+        json_find(at, "format", &m);
+        return json_fail(&m, e, "is \"%s\", expected \"%s\"", found, format);
+    }
+    return 0;
+}
+
+int json_save(const json_t *root, const char *file, struct err *e)
+{
+    bool standard = strcmp(file, "-") == 0;
+    char tmp[4096];
+    int n = snprintf(tmp, sizeof tmp, "%s.%ld.tmp", file, (long)getpid());
+    if (n < 0 || (size_t)n >= sizeof tmp)
+        return err_set(e, HP_EINVAL, "%s: path too long", file);
+    FILE *f = standard ? stdout : fopen(tmp, "wb");
+    if (!f)
+        return err_set(e, HP_EIO, "%s: cannot write: %s", file, strerror(errno));
+    bool bad = json_dumpf(root, f, JSON_INDENT(1) | JSON_REAL_PRECISION(12)) != 0 || fputc('\n', f) == EOF;
+    bad |= (standard ? fflush(f) : fclose(f)) != 0;
+    if (!standard && !bad)
+        bad = rename(tmp, file) != 0;
+    if (bad && !standard)
+        unlink(tmp);
+    return bad ? err_set(e, HP_EIO, "%s: cannot write: %s", file, strerror(errno)) : 0;
+}

@@ -1,0 +1,62 @@
+/* What a model costs on each kind of device (file format hp-profile/1).
+ *
+ * Two shapes of model share the format. A sequence model's tables have the axes `slice` (new tokens) and `prefix` (cached
+ * tokens); a fixed-shape model's have `share` (a device cut into equal parts) and `batch`. Which one it is stands in `shape`. */
+#ifndef HP_COMMON_PROFILE_H
+#define HP_COMMON_PROFILE_H
+
+#include "common/arena.h"
+#include "common/json.h"
+#include "common/status.h"
+
+#include <stddef.h>
+
+enum profile_shape { PROFILE_SEQUENCE, PROFILE_FIXED };
+
+struct profile_layer {
+    const char *name;
+    int class_index;
+    double param_bytes;
+    double state_bytes_per_token;      /* of one sequence */
+    double output_bytes_per_token;     /* of one sequence */
+    double activation_bytes_per_token; /* of one sequence; 0 unless given */
+    double output_bytes;               /* fixed shape: per sample */
+};
+
+/* seconds[i * n_y + j] for x[i], y[j]; x is slice or share, y is prefix or batch, both strictly rising. NaN: not profiled. */
+struct profile_table {
+    double *x, *y, *seconds;
+    int n_x, n_y;
+};
+
+struct profile {
+    struct arena arena; /* owns all below */
+    const char *model;
+    enum profile_shape shape;
+    double batch; /* sequences that each time is for; 1 unless given */
+    struct profile_layer *layers;
+    int n_layers;
+    const char **classes;
+    int n_classes;
+    const char **kinds;
+    int n_kinds;
+    struct profile_table *tables; /* [kind][class]; n_x 0 where the file has none */
+};
+
+/* Zero-initialise before. On failure nothing is left to free. */
+int profile_load(const char *file, struct profile *out, struct err *e);
+int profile_from_json(const struct json_at *at, struct profile *out, struct err *e);
+void profile_free(struct profile *p);
+
+/* Index of a kind; -1 when the profile does not know it. */
+int profile_find_kind(const struct profile *p, const char *kind);
+static inline const struct profile_table *profile_table_of(const struct profile *p, int kind, int class_index)
+{
+    return &p->tables[kind * p->n_classes + class_index];
+}
+
+/* A table at (x, y): bilinear between grid points, linear beyond them, constant along an axis of one point, never below 0.
+ * NaN where the table is empty or a point it needs was not profiled. */
+double profile_table_at(const struct profile_table *t, double x, double y);
+
+#endif

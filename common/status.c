@@ -1,0 +1,99 @@
+#include "common/status.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static const struct {
+    int code;
+    int exit_code;
+    const char *word;
+} statuses[] = {
+    {HP_OK, 0, "ok"},
+    {HP_PENDING, 0, "pending"},
+    {HP_EUSAGE, 2, "usage"},
+    {HP_EINVAL, 1, "invalid"},
+    {HP_EPARSE, 1, "malformed"},
+    {HP_ENOENT, 4, "not_found"},
+    {HP_EEXIST, 1, "exists"},
+    {HP_EDENIED, 5, "denied"},
+    {HP_EUNSUPPORTED, 1, "unsupported"},
+    {HP_EINFEASIBLE, 6, "infeasible"},
+    {HP_ETIMEOUT, 7, "timeout"},
+    {HP_ECANCELED, 130, "canceled"},
+    {HP_EBUSY, 1, "busy"},
+    {HP_ELIMIT, 1, "limit"},
+    {HP_ELINK, 1, "link"},
+    {HP_EPROTO, 1, "protocol"},
+    {HP_ESTALE, 1, "stale"},
+    {HP_ENOCLUSTER, 3, "no_cluster"},
+    {HP_EIO, 1, "io"},
+    {HP_ENOSPACE, 1, "no_space"},
+    {HP_ENOMEM, 1, "no_memory"},
+    {HP_EDEVICE, 1, "device"},
+    {HP_ECORRUPT, 1, "corrupt"},
+    {HP_EBUG, 1, "bug"},
+};
+
+int err_set(struct err *e, int code, const char *fmt, ...)
+{
+    if (!e)
+        return code;
+    e->code = code;
+    e->hint[0] = '\0';
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(e->text, sizeof e->text, fmt, args);
+    va_end(args);
+    return code;
+}
+
+int err_hint(struct err *e, const char *fmt, ...)
+{
+    if (!e)
+        return 0;
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(e->hint, sizeof e->hint, fmt, args);
+    va_end(args);
+    return e->code;
+}
+
+int err_at(struct err *e, const char *fmt, ...)
+{
+    if (!e)
+        return 0;
+    char text[sizeof e->text];
+    va_list args;
+    va_start(args, fmt);
+    int n = vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    if (n > 0 && (size_t)n < sizeof text)
+        snprintf(text + n, sizeof text - (size_t)n, ": %s", e->text);
+    memcpy(e->text, text, sizeof text);
+    return e->code;
+}
+
+const char *status_word(int code)
+{
+    for (size_t i = 0; i < sizeof statuses / sizeof *statuses; i++)
+        if (statuses[i].code == code)
+            return statuses[i].word;
+    return "bug";
+}
+
+int status_of_word(const char *word)
+{
+    for (size_t i = 0; i < sizeof statuses / sizeof *statuses; i++)
+        if (word && strcmp(statuses[i].word, word) == 0)
+            return statuses[i].code;
+    return HP_EBUG;
+}
+
+int status_exit_code(int code)
+{
+    for (size_t i = 0; i < sizeof statuses / sizeof *statuses; i++)
+        if (statuses[i].code == code)
+            return statuses[i].exit_code;
+    return 1;
+}

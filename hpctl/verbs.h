@@ -1,0 +1,9 @@
+/* The tables of verbs, one a file, each ended by a zero row. */
+#ifndef HP_HPCTL_VERBS_H
+#define HP_HPCTL_VERBS_H
+
+#include "hpctl/command.h"
+
+extern const struct command plan_verbs[]; /* plan_verbs.c: plan check */
+
+#endif
