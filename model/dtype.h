@@ -1,0 +1,30 @@
+/* Number formats of weights: one row a format, with its block layout and how to turn it into float32. A new format is a new row. */
+#ifndef HP_MODEL_DTYPE_H
+#define HP_MODEL_DTYPE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum dtype { DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_Q8_0, DTYPE_COUNT };
+
+struct dtype_info {
+    const char *name;        /* "Q8_0" */
+    const char *safetensors; /* its name in a safetensors header ("BF16"), or NULL */
+    uint32_t gguf_type;      /* its number in GGUF */
+    size_t block_elements;   /* elements of one block; 1 for plain formats */
+    size_t block_bytes;
+    /* n elements, a whole number of blocks, from `src` (no alignment assumed) to out[n]. */
+    void (*to_f32)(const void *src, size_t n, float *out);
+};
+
+const struct dtype_info *dtype_info(enum dtype t);
+/* -1 when unknown. */
+int dtype_of_gguf(uint32_t gguf_type);
+int dtype_of_safetensors(const char *name);
+
+float dtype_f16_to_f32(uint16_t h);
+uint16_t dtype_f32_to_f16(float f); /* to nearest even; overflow gives infinity */
+float dtype_bf16_to_f32(uint16_t h);
+uint16_t dtype_f32_to_bf16(float f); /* to nearest even */
+
+#endif

@@ -1,0 +1,27 @@
+/* Chat templates, run: an interpreter of the part of Jinja that published templates use, bounded in steps and output. */
+#ifndef HP_MODEL_TEMPLATE_H
+#define HP_MODEL_TEMPLATE_H
+
+#include "common/bytes.h"
+#include "common/status.h"
+
+#include <jansson.h>
+#include <stddef.h>
+
+struct chat_template;
+
+struct template_limits {
+    size_t max_steps;        /* nodes evaluated; 0: 10 million */
+    size_t max_output_bytes; /* 0: 16 MiB */
+};
+
+/* Parses. HP_EPARSE or HP_EUNSUPPORTED with "line N: reason". trim_blocks and lstrip_blocks are on, as published templates expect. */
+int template_compile(const char *source, size_t size, struct chat_template **out, struct err *e);
+void template_destroy(struct chat_template **t);
+
+/* Runs with the members of the JSON object `variables` in scope. HP_EINVAL carries the template's own raise_exception text; HP_EUNSUPPORTED and
+ * HP_ELIMIT name line and reason. Thread-safe: a compiled template is immutable. */
+int template_render(const struct chat_template *t, const json_t *variables, const struct template_limits *limits, struct buffer *out,
+                    struct err *e);
+
+#endif
