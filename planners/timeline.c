@@ -1,0 +1,297 @@
+#include "planners/timeline.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/status.h"
+
+/* Ten hues that differ in lightness too; the stall's grey stands apart. */
+static const char *const colours[] = {"#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#76b7b2",
+                                      "#edc948", "#b07aa1", "#ff9da7", "#9c755f", "#86bcb6"};
+static const int ansi_colours[] = {33, 208, 71, 203, 80, 221, 140, 217, 137, 109};
+enum { N_COLOURS = sizeof colours / sizeof *colours };
+
+static bool grow(void **items, int *capacity, int n, size_t size)
+{
+    if (n < *capacity)
+        return true;
+    int wanted = *capacity ? *capacity * 2 : 64;
+    void *p = realloc(*items, (size_t)wanted * size);
+    if (!p)
+        return false;
+    *items = p;
+    *capacity = wanted;
+    return true;
+}
+
+int timeline_add_lane(struct timeline *t, const char *group, const char *name)
+{
+    void *items = t->lanes;
+    if (t->n_lanes >= TIMELINE_MAX_LANES || !grow(&items, &t->lane_capacity, t->n_lanes, sizeof *t->lanes)) {
+        t->failed = true;
+        return 0;
+    }
+    t->lanes = items;
+    struct timeline_lane *lane = &t->lanes[t->n_lanes];
+    lane->group = arena_strdup(&t->arena, group);
+    lane->name = arena_strdup(&t->arena, name);
+    t->failed = t->failed || !lane->group || !lane->name;
+    return t->n_lanes++;
+}
+
+void timeline_add(struct timeline *t, int lane, double start_s, double end_s, int colour, const char *label_fmt, ...)
+{
+    assert(end_s >= start_s && lane >= 0);
+    void *items = t->intervals;
+    if (t->failed || lane >= t->n_lanes || t->n_intervals >= TIMELINE_MAX_INTERVALS ||
+        !grow(&items, &t->interval_capacity, t->n_intervals, sizeof *t->intervals)) {
+        t->failed = true;
+        return;
+    }
+    t->intervals = items;
+    const char *label = "";
+    if (label_fmt) {
+        char text[160];
+        va_list args;
+        va_start(args, label_fmt);
+        vsnprintf(text, sizeof text, label_fmt, args);
+        va_end(args);
+        label = arena_strdup(&t->arena, text);
+    }
+    t->failed = !label;
+    t->intervals[t->n_intervals++] = (struct timeline_interval){lane, start_s, end_s, colour, label};
+    t->end_s = fmax(t->end_s, end_s);
+}
+
+void timeline_free(struct timeline *t)
+{
+    free(t->lanes);
+    free(t->intervals);
+    arena_free(&t->arena);
+    *t = (struct timeline){0};
+}
+
+/* A duration in the unit that reads best. */
+static const char *seconds_text(double s, char *out, size_t size)
+{
+    if (s >= 1 || s <= 0)
+        snprintf(out, size, "%.3g s", s);
+    else if (s >= 1e-3)
+        snprintf(out, size, "%.4g ms", s * 1e3);
+    else
+        snprintf(out, size, "%.4g us", s * 1e6);
+    return out;
+}
+
+/* A round step that divides `end` into four to ten parts. */
+static double axis_step(double end)
+{
+    double step = pow(10, floor(log10(end)));
+    if (end / step < 2)
+        return step / 5;
+    return end / step < 5 ? step / 2 : step;
+}
+
+/* ---- text ------------------------------------------------------------------------------------------------- */
+
+struct row {
+    double *busy; /* seconds of each column */
+    double *most; /* the longest single interval of each column, whose colour it takes */
+    int *colour;
+};
+
+static void fill_row(const struct timeline *t, int lane, int cells, struct row *row)
+{
+    double width = t->end_s / cells;
+    memset(row->busy, 0, (size_t)cells * sizeof *row->busy);
+    memset(row->most, 0, (size_t)cells * sizeof *row->most);
+    for (int i = 0; i < t->n_intervals; i++) {
+        const struct timeline_interval *v = &t->intervals[i];
+        if (v->lane != lane)
+            continue;
+        int first = (int)(v->start_s / width), last = (int)(v->end_s / width);
+        for (int c = first; c <= last && c < cells; c++) {
+            double part = fmin(v->end_s, (c + 1) * width) - fmax(v->start_s, c * width);
+            if (part <= 0)
+                continue;
+            row->busy[c] += part;
+            if (part > row->most[c]) {
+                row->most[c] = part;
+                row->colour[c] = v->colour;
+            }
+        }
+    }
+}
+
+static void write_row(const struct row *row, int cells, double width, bool ansi, struct buffer *out)
+{
+    static const char *const shades[] = {" ", "░", "▒", "▓", "█"};
+    double total = 0;
+    for (int c = 0; c < cells; c++) {
+        double share = row->busy[c] / width;
+        int shade = share <= 0.005 ? 0 : share >= 0.95 ? 4 : 1 + (int)(share * 3.15);
+        total += row->busy[c];
+        if (ansi && shade > 0) {
+            int code = row->colour[c] < 0 ? 245 : ansi_colours[row->colour[c] % N_COLOURS];
+            buffer_printf(out, "\033[38;5;%dm%s\033[0m", code, shades[shade]);
+        } else
+            buffer_printf(out, "%s", shades[shade]);
+    }
+    buffer_printf(out, "| %3.0f %%\n", 100 * fmin(1, total / (width * cells)));
+}
+
+int timeline_write_text(const struct timeline *t, int columns, bool ansi, struct buffer *out)
+{
+    int name_width = 4;
+    for (int i = 0; i < t->n_lanes; i++)
+        name_width = (int)strlen(t->lanes[i].name) > name_width ? (int)strlen(t->lanes[i].name) : name_width;
+    name_width = name_width > 24 ? 24 : name_width;
+    int cells = columns - name_width - 10;
+    cells = cells < 10 ? 10 : cells > 1000 ? 1000 : cells;
+    struct row row = {calloc((size_t)cells, sizeof(double)), calloc((size_t)cells, sizeof(double)), calloc((size_t)cells, sizeof(int))};
+    bool ok = row.busy && row.most && row.colour && !t->failed;
+    if (ok && t->end_s > 0) {
+        char left[32], right[32];
+        for (int i = 0; i < t->n_lanes; i++) {
+            fill_row(t, i, cells, &row);
+            buffer_printf(out, "%-*.*s |", name_width, name_width, t->lanes[i].name);
+            write_row(&row, cells, t->end_s / cells, ansi, out);
+        }
+        seconds_text(t->end_s, right, sizeof right);
+        snprintf(left, sizeof left, "0");
+        buffer_printf(out, "%*s  %s%*s\n", name_width, "", left, cells - 1, right);
+    }
+    free(row.busy);
+    free(row.most);
+    free(row.colour);
+    return ok && !out->failed ? 0 : HP_ENOMEM;
+}
+
+/* ---- SVG -------------------------------------------------------------------------------------------------- */
+
+static void write_escaped(struct buffer *out, const char *text)
+{
+    for (; *text; text++) {
+        switch (*text) {
+        case '<': buffer_printf(out, "&lt;"); break;
+        case '>': buffer_printf(out, "&gt;"); break;
+        case '&': buffer_printf(out, "&amp;"); break;
+        case '"': buffer_printf(out, "&quot;"); break;
+        default:
+            if ((unsigned char)*text >= ' ')
+                buffer_append(out, text, 1);
+        }
+    }
+}
+
+enum { SVG_LEFT = 150, SVG_WIDTH = 1200, SVG_TOP = 44, SVG_ROW = 24, SVG_BAR = 18, SVG_CHARACTER = 6 };
+
+static void write_svg_interval(const struct timeline *t, const struct timeline_interval *v, struct buffer *out)
+{
+    char from[32], to[32];
+    double scale = (SVG_WIDTH - SVG_LEFT - 20) / t->end_s;
+    double x = SVG_LEFT + v->start_s * scale, width = fmax((v->end_s - v->start_s) * scale, 0.3);
+    int y = SVG_TOP + v->lane * SVG_ROW;
+    buffer_printf(out, "<g><title>");
+    write_escaped(out, v->label);
+    buffer_printf(out, " (%s to %s)</title>", seconds_text(v->start_s, from, sizeof from), seconds_text(v->end_s, to, sizeof to));
+    buffer_printf(out, "<rect x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\" fill=\"%s\"/>", x, y, width, SVG_BAR,
+                  v->colour < 0 ? "#bbbbbb" : colours[v->colour % N_COLOURS]);
+    if (v->label[0] && width > SVG_CHARACTER * (double)strlen(v->label) + 4) {
+        buffer_printf(out, "<text x=\"%.2f\" y=\"%d\" fill=\"#fff\" font-size=\"10\">", x + 3, y + 13);
+        write_escaped(out, v->label);
+        buffer_printf(out, "</text>");
+    }
+    buffer_printf(out, "</g>\n");
+}
+
+static void write_svg_axis(const struct timeline *t, int bottom, struct buffer *out)
+{
+    char text[32];
+    double scale = (SVG_WIDTH - SVG_LEFT - 20) / t->end_s, step = axis_step(t->end_s);
+    for (int i = 0; i * step <= t->end_s * 1.0001; i++) {
+        double x = SVG_LEFT + i * step * scale;
+        buffer_printf(out, "<line x1=\"%.2f\" x2=\"%.2f\" y1=\"%d\" y2=\"%d\" stroke=\"#ddd\"/>", x, x, SVG_TOP - 4, bottom);
+        buffer_printf(out, "<text x=\"%.2f\" y=\"%d\" fill=\"#555\" font-size=\"11\" text-anchor=\"middle\">%s</text>\n", x, bottom + 14,
+                      seconds_text(i * step, text, sizeof text));
+    }
+}
+
+int timeline_write_svg(const struct timeline *t, struct buffer *out)
+{
+    int bottom = SVG_TOP + t->n_lanes * SVG_ROW;
+    if (t->failed)
+        return HP_ENOMEM;
+    buffer_printf(out,
+                  "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" "
+                  "font-family=\"sans-serif\">\n<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n",
+                  SVG_WIDTH, bottom + 30, SVG_WIDTH, bottom + 30);
+    buffer_printf(out, "<text x=\"12\" y=\"24\" font-size=\"15\" fill=\"#222\">");
+    write_escaped(out, t->title ? t->title : "");
+    buffer_printf(out, "</text>\n");
+    if (t->end_s > 0)
+        write_svg_axis(t, bottom, out);
+    for (int i = 0; i < t->n_lanes; i++) {
+        buffer_printf(out, "<text x=\"%d\" y=\"%d\" font-size=\"12\" fill=\"#222\" text-anchor=\"end\">", SVG_LEFT - 8, SVG_TOP + i * SVG_ROW + 13);
+        write_escaped(out, t->lanes[i].name);
+        buffer_printf(out, "</text>\n");
+    }
+    for (int i = 0; i < t->n_intervals && t->end_s > 0; i++)
+        write_svg_interval(t, &t->intervals[i], out);
+    buffer_printf(out, "</svg>\n");
+    return out->failed ? HP_ENOMEM : 0;
+}
+
+/* ---- Chrome trace ------------------------------------------------------------------------------------------- */
+
+static void write_json_string(struct buffer *out, const char *text)
+{
+    buffer_append(out, "\"", 1);
+    for (; *text; text++) {
+        unsigned char c = (unsigned char)*text;
+        if (c == '"' || c == '\\')
+            buffer_printf(out, "\\%c", c);
+        else if (c < ' ')
+            buffer_printf(out, "\\u%04x", c);
+        else
+            buffer_append(out, text, 1);
+    }
+    buffer_append(out, "\"", 1);
+}
+
+/* Lanes of one group are one process: the number of the first lane of that group. */
+static int group_of(const struct timeline *t, int lane)
+{
+    for (int i = 0; i < lane; i++)
+        if (strcmp(t->lanes[i].group, t->lanes[lane].group) == 0)
+            return i + 1;
+    return lane + 1;
+}
+
+int timeline_write_trace(const struct timeline *t, struct buffer *out)
+{
+    if (t->failed)
+        return HP_ENOMEM;
+    buffer_printf(out, "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [");
+    for (int i = 0; i < t->n_lanes; i++) {
+        int process = group_of(t, i);
+        buffer_printf(out, "%s\n{\"ph\": \"M\", \"name\": \"process_name\", \"pid\": %d, \"args\": {\"name\": ", i ? "," : "", process);
+        write_json_string(out, t->lanes[i].group);
+        buffer_printf(out, "}},\n{\"ph\": \"M\", \"name\": \"thread_name\", \"pid\": %d, \"tid\": %d, \"args\": {\"name\": ", process, i + 1);
+        write_json_string(out, t->lanes[i].name);
+        buffer_printf(out, "}}");
+    }
+    for (int i = 0; i < t->n_intervals; i++) {
+        const struct timeline_interval *v = &t->intervals[i];
+        buffer_printf(out, "%s\n{\"ph\": \"X\", \"name\": ", i || t->n_lanes ? "," : "");
+        write_json_string(out, v->label);
+        buffer_printf(out, ", \"pid\": %d, \"tid\": %d, \"ts\": %.3f, \"dur\": %.3f}", group_of(t, v->lane), v->lane + 1, v->start_s * 1e6,
+                      (v->end_s - v->start_s) * 1e6);
+    }
+    buffer_printf(out, "\n]}\n");
+    return out->failed ? HP_ENOMEM : 0;
+}
