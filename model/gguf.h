@@ -39,8 +39,8 @@ struct gguf {
     uint64_t data_offset; /* first byte after header and padding */
 };
 
-/* Parses `size` bytes of a file (all of it, mapped). `file` is for messages. With `header_only` the bytes may end at the header's end and
- * weights get no data. The map must outlive the result. */
+/* Parses `size` bytes of a file (all of it, mapped). `file` is for messages. Only the header is touched. The map must outlive the result.
+ * Weights come in the order of their bytes. HP_EPARSE, HP_EUNSUPPORTED (version, number format), HP_ENOMEM; *out is empty then. */
 int gguf_parse(const char *file, const uint8_t *map, uint64_t size, struct gguf *out, struct err *e);
 void gguf_free(struct gguf *g);
 
