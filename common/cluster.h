@@ -95,5 +95,8 @@ int cluster_find_node(const struct cluster *c, const char *name);
 /* The hop from one device to another: measured link, else peer link, else device link within a node, else the
  * two nodes' first NICs. A bandwidth of 0 says that there is no path. */
 struct cluster_wire cluster_hop(const struct cluster *c, int from, int to);
+/* The same for every ordered pair of n devices at once: out[i * n + k] is the hop from devices[i] to devices[k]. Takes time for n * n
+ * pairs plus the links once, where n * n calls of cluster_hop would look through the links each. */
+void cluster_hops(const struct cluster *c, const int *devices, int n, struct cluster_wire *out);
 
 #endif

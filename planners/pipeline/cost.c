@@ -1,0 +1,210 @@
+#include "planners/pipeline/cost.h"
+
+#include <math.h>
+#include <string.h>
+
+static int no_memory(struct err *e) { return err_set(e, HP_ENOMEM, "out of memory while planning a pipeline"); }
+
+static int check_request(const struct pipeline_request *rq, struct err *e)
+{
+    if (rq->cluster->hypothetical)
+        return err_set(e, HP_EINVAL, "a pipeline needs a cluster with nodes and links; this file describes pools of devices only");
+    if (rq->profile->shape != PROFILE_SEQUENCE)
+        return err_set(e, HP_EINVAL,
+                       "the profile is of a fixed-shape model (axes share and batch); a pipeline over tokens needs slice and prefix");
+    if (rq->tokens < 1)
+        return err_set(e, HP_EINVAL, "%d is no number of tokens: a prompt has at least 1", rq->tokens);
+    if (rq->unit < 0 || rq->cached_tokens < 0)
+        return err_set(e, HP_EINVAL, "unit %d and cached tokens %d must not be negative", rq->unit, rq->cached_tokens);
+    if (rq->batch < 0 || rq->context_tokens < 0 || rq->sequences < 0 || rq->effort < 0)
+        return err_set(e, HP_EINVAL, "batch, context, sequences and effort must not be negative");
+    if (rq->cluster->n_devices == 0)
+        return err_set(e, HP_EINFEASIBLE, "the cluster has no devices");
+    return 0;
+}
+
+/* Cut positions: multiples of the unit, coarser (a multiple of it) where there would be more than PIPELINE_MAX_UNITS. */
+static int set_units(struct cost *c, int unit, struct err *e)
+{
+    long units = ((long)c->tokens + unit - 1) / unit;
+    long factor = (units + PIPELINE_MAX_UNITS - 1) / PIPELINE_MAX_UNITS;
+    c->unit = (int)(unit * factor);
+    c->n_units = (int)((c->tokens + (long)c->unit - 1) / c->unit);
+    c->starts = arena_alloc(c->arena, (size_t)c->n_units + 1, sizeof *c->starts);
+    c->row = arena_alloc(c->arena, (size_t)c->n_units, sizeof *c->row);
+    if (!c->starts || !c->row)
+        return no_memory(e);
+    ptrdiff_t offset = 0;
+    for (int i = 0; i < c->n_units; i++) {
+        c->starts[i] = i * c->unit;
+        c->row[i] = offset - i - 1;
+        offset += c->n_units - i;
+    }
+    c->starts[c->n_units] = c->tokens;
+    c->table_size = (size_t)offset;
+    return 0;
+}
+
+static int set_layers(struct cost *c, struct err *e)
+{
+    const struct profile *p = c->profile;
+    size_t n = (size_t)p->n_layers + 1, classes = (size_t)p->n_classes;
+    c->n_layers = p->n_layers;
+    c->n_classes = p->n_classes;
+    c->class_count = arena_alloc(c->arena, n * classes, sizeof *c->class_count);
+    c->param_sum = arena_alloc(c->arena, n, sizeof(double));
+    c->state_sum = arena_alloc(c->arena, n, sizeof(double));
+    c->activation_sum = arena_alloc(c->arena, n, sizeof(double));
+    c->tables = arena_alloc(c->arena, (size_t)p->n_kinds * classes + 1, sizeof *c->tables);
+    if (!c->class_count || !c->param_sum || !c->state_sum || !c->activation_sum || !c->tables)
+        return no_memory(e);
+    for (int l = 0; l < p->n_layers; l++) {
+        const struct profile_layer *layer = &p->layers[l];
+        int *next = c->class_count + ((size_t)l + 1) * classes;
+        memcpy(next, next - classes, classes * sizeof *next);
+        next[layer->class_index]++;
+        c->param_sum[l + 1] = c->param_sum[l] + layer->param_bytes;
+        c->state_sum[l + 1] = c->state_sum[l] + layer->state_bytes_per_token;
+        c->activation_sum[l + 1] = c->activation_sum[l] + layer->activation_bytes_per_token;
+    }
+    return 0;
+}
+
+static int set_devices(struct cost *c, const int *order, int n, struct err *e)
+{
+    const struct cluster *cl = c->cluster;
+    if (!order)
+        n = cl->n_devices;
+    if (n > PIPELINE_MAX_DEVICES) {
+        err_set(e, HP_ELIMIT, "the cluster has %d devices; a pipeline is planned over at most %d", n, PIPELINE_MAX_DEVICES);
+        return err_hint(e, "name the devices to use");
+    }
+    c->devices = arena_alloc(c->arena, (size_t)n, sizeof *c->devices);
+    int *from_cluster = arena_alloc(c->arena, (size_t)n, sizeof *from_cluster);
+    if (!c->devices || !from_cluster)
+        return no_memory(e);
+    for (int i = 0; i < n; i++) {
+        int index = order ? order[i] : i;
+        const struct cluster_device *d = &cl->devices[index];
+        int kind = profile_find_kind(c->profile, d->kind);
+        if (kind < 0)
+            continue;
+        from_cluster[c->n_devices] = index;
+        c->devices[c->n_devices++] = (struct cost_device){index, kind, d->memory_bytes, d->idle_w, d->busy_w};
+    }
+    if (c->n_devices == 0)
+        return err_set(e, HP_EINFEASIBLE, "the profile has times for none of the cluster's devices (the first is %s, of kind %s)",
+                       cl->devices[order ? order[0] : 0].id, cl->devices[order ? order[0] : 0].kind);
+    c->hops = arena_alloc(c->arena, (size_t)c->n_devices * (size_t)c->n_devices, sizeof *c->hops);
+    if (!c->hops)
+        return no_memory(e);
+    cluster_hops(cl, from_cluster, c->n_devices, c->hops);
+    return 0;
+}
+
+/* Whether the prompt reaches beyond the last point of any table that is used. */
+static bool beyond_tables(const struct cost *c)
+{
+    double longest = (double)(c->tokens + c->cached_tokens);
+    for (int d = 0; d < c->n_devices; d++)
+        for (int k = 0; k < c->n_classes; k++) {
+            const struct profile_table *t = profile_table_of(c->profile, c->devices[d].kind, k);
+            bool slice_beyond = t->n_x > 1 && longest * c->batch / c->profile->batch > t->x[t->n_x - 1];
+            if (slice_beyond || (t->n_y > 1 && longest - c->unit > t->y[t->n_y - 1]))
+                return true;
+        }
+    return false;
+}
+
+int cost_init(struct cost *c, const struct pipeline_request *rq, const int *order, int n, struct arena *arena, struct err *e)
+{
+    int rc = check_request(rq, e);
+    if (rc < 0)
+        return rc;
+    *c = (struct cost){.cluster = rq->cluster, .profile = rq->profile, .arena = arena, .tokens = rq->tokens};
+    c->cached_tokens = rq->cached_tokens;
+    c->batch = rq->batch > 0 ? rq->batch : rq->profile->batch;
+    c->kv_tokens = (rq->context_tokens > 0 ? rq->context_tokens : (double)rq->tokens + rq->cached_tokens) *
+                   (rq->sequences > 0 ? rq->sequences : c->batch);
+    if ((rc = set_units(c, rq->unit > 0 ? rq->unit : PIPELINE_DEFAULT_UNIT, e)) < 0 || (rc = set_layers(c, e)) < 0 ||
+        (rc = set_devices(c, order, n, e)) < 0)
+        return rc;
+    c->extrapolated = beyond_tables(c);
+    return 0;
+}
+
+double cost_class_seconds(const struct cost *c, int kind, int class_index, double slice, double prefix, double batch)
+{
+    double scaled = slice * batch / c->profile->batch;
+    return profile_table_at(profile_table_of(c->profile, kind, class_index), scaled, prefix + (slice - scaled) / 2);
+}
+
+static inline int layers_of_class(const struct cost *c, int first, int end, int class_index)
+{
+    return c->class_count[end * c->n_classes + class_index] - c->class_count[first * c->n_classes + class_index];
+}
+
+double cost_layers_seconds(const struct cost *c, int kind, int first, int end, double slice, double prefix, double batch)
+{
+    double sum = 0;
+    for (int k = 0; k < c->n_classes; k++) {
+        int count = layers_of_class(c, first, end, k);
+        if (count > 0)
+            sum += count * cost_class_seconds(c, kind, k, slice, prefix, batch);
+    }
+    return sum;
+}
+
+int cost_kind_prepare(struct cost *c, int kind, struct err *e)
+{
+    for (int k = 0; k < c->n_classes; k++) {
+        double **table = &c->tables[kind * c->n_classes + k];
+        if (*table)
+            continue;
+        double *t = arena_alloc(c->arena, c->table_size, sizeof *t);
+        if (!t)
+            return no_memory(e);
+        for (int i = 0; i < c->n_units; i++)
+            for (int j = i + 1; j <= c->n_units; j++)
+                t[c->row[i] + j] = cost_class_seconds(c, kind, k, c->starts[j] - c->starts[i], c->cached_tokens + c->starts[i], c->batch);
+        *table = t;
+    }
+    return 0;
+}
+
+double cost_units_seconds(const struct cost *c, int kind, int first, int end, int i, int j)
+{
+    double sum = 0;
+    for (int k = 0; k < c->n_classes; k++) {
+        int count = layers_of_class(c, first, end, k);
+        if (count > 0)
+            sum += count * c->tables[kind * c->n_classes + k][c->row[i] + j];
+    }
+    return sum;
+}
+
+double cost_wire_seconds(const struct cost *c, int from, int to, int end, double tokens, double batch)
+{
+    double speed = c->hops[from * c->n_devices + to].bandwidth_bytes_per_s;
+    double bytes = c->profile->layers[end - 1].output_bytes_per_token * tokens * batch;
+    return speed > 0 ? bytes / speed : INFINITY;
+}
+
+double cost_memory_bytes(const struct cost *c, int first, int end)
+{
+    return c->param_sum[end] - c->param_sum[first] + (c->state_sum[end] - c->state_sum[first]) * c->kv_tokens +
+           (c->activation_sum[end] - c->activation_sum[first]) * (double)c->tokens * c->batch;
+}
+
+int cost_furthest_fit(const struct cost *c, int device, int first)
+{
+    int lo = first, hi = c->n_layers;
+    while (lo < hi) {
+        int mid = (lo + hi + 1) / 2;
+        if (cost_fits(c, device, first, mid))
+            lo = mid;
+        else
+            hi = mid - 1;
+    }
+    return lo;
+}

@@ -1,0 +1,61 @@
+#include "planners/pipeline/flow.h"
+
+#include <string.h>
+
+static inline double later(double a, double b) { return a > b ? a : b; }
+
+double flow_stage(int n_slices, const double *compute_s, const double *wire_s, double latency_s, double *arrivals)
+{
+    double free_s = 0, wire_free_s = 0;
+    for (int k = 0; k < n_slices; k++) {
+        free_s = later(free_s, arrivals[k]) + compute_s[k];
+        if (wire_s) {
+            wire_free_s = later(wire_free_s, free_s) + wire_s[k];
+            arrivals[k] = wire_free_s + latency_s;
+        } else {
+            arrivals[k] = free_s;
+        }
+    }
+    return free_s;
+}
+
+double flow_makespan(int n_stages, int n_slices, const double *compute_s, const double *wire_s, const double *latency_s, double *scratch)
+{
+    double end = 0;
+    memset(scratch, 0, (size_t)n_slices * sizeof *scratch);
+    for (int j = 0; j < n_stages; j++) {
+        const double *wire = j + 1 < n_stages ? wire_s + (size_t)j * (size_t)n_slices : NULL;
+        end = flow_stage(n_slices, compute_s + (size_t)j * (size_t)n_slices, wire, latency_s[j], scratch);
+    }
+    return end;
+}
+
+int flow_schedule(int n_stages, int n_slices, const double *compute_s, const double *wire_s, const double *latency_s, struct arena *arena,
+                  struct pipeline_schedule *out, struct err *e)
+{
+    size_t cells = (size_t)n_stages * (size_t)n_slices;
+    struct pipeline_schedule s = {n_stages, n_slices, NULL, NULL, NULL, NULL, NULL};
+    double *arrivals = arena_alloc(arena, (size_t)n_slices, sizeof *arrivals);
+    s.start_s = arena_alloc(arena, cells, sizeof(double));
+    s.end_s = arena_alloc(arena, cells, sizeof(double));
+    s.hop_start_s = arena_alloc(arena, cells, sizeof(double));
+    s.hop_end_s = arena_alloc(arena, cells, sizeof(double));
+    s.latency_s = arena_memdup(arena, latency_s, (size_t)n_stages * sizeof(double));
+    if (!arrivals || !s.start_s || !s.end_s || !s.hop_start_s || !s.hop_end_s || !s.latency_s)
+        return err_set(e, HP_ENOMEM, "out of memory while timing a plan of %d stages and %d slices", n_stages, n_slices);
+    for (int j = 0; j < n_stages; j++) {
+        double free_s = 0, wire_free_s = 0;
+        for (int k = 0; k < n_slices; k++) {
+            size_t cell = (size_t)j * (size_t)n_slices + (size_t)k;
+            s.start_s[cell] = later(free_s, arrivals[k]);
+            s.end_s[cell] = free_s = s.start_s[cell] + compute_s[cell];
+            if (j + 1 == n_stages)
+                continue;
+            s.hop_start_s[cell] = later(wire_free_s, free_s);
+            s.hop_end_s[cell] = wire_free_s = s.hop_start_s[cell] + wire_s[cell];
+            arrivals[k] = wire_free_s + latency_s[j];
+        }
+    }
+    *out = s;
+    return 0;
+}

@@ -1,0 +1,34 @@
+/* Keys of the control channel (CURVE, Z85 text) and join tokens; their files are readable by the owner alone. */
+#ifndef HP_TRANSPORT_KEYS_H
+#define HP_TRANSPORT_KEYS_H
+
+#include "common/status.h"
+
+#include <stdint.h>
+
+enum { KEY_TEXT = 41, TOKEN_SECRET_TEXT = 33, TOKEN_TEXT = 128 };
+
+struct key_pair {
+    char public_key[KEY_TEXT], secret_key[KEY_TEXT]; /* Z85, NUL-terminated */
+};
+
+int key_pair_create(struct key_pair *out, struct err *e);
+/* Reads a key file, or makes one (mode 0600) where there is none. HP_EDENIED when others may read it. */
+int key_pair_load_or_create(const char *file, struct key_pair *out, struct err *e);
+int key_pair_load(const char *file, struct key_pair *out, struct err *e);
+int key_pair_save(const char *file, const struct key_pair *k, struct err *e);
+
+/* A join token is "hp1-" + coordinator's public key in hex + "-" + a secret of 32 hex digits: it says whom to trust and proves that one was invited. */
+struct join_token {
+    char server_key[KEY_TEXT];
+    char secret[TOKEN_SECRET_TEXT];
+};
+int join_token_create(const char *server_key, struct join_token *out, struct err *e);
+void join_token_text(const struct join_token *t, char out[TOKEN_TEXT]);
+int join_token_parse(const char *text, struct join_token *out, struct err *e);
+/* What the coordinator stores instead of the secret: BLAKE2b-256 as hex. */
+void join_token_secret_digest(const char *secret, char out[65]);
+/* Equal without telling by its time how much is. */
+int key_equal(const char *a, const char *b);
+
+#endif

@@ -1,0 +1,269 @@
+/* Control messages: types, fields, versions. A message is a msgpack map {"v": version, "t": type, "id": number, ...fields}; unknown keys are ignored,
+ * an unknown type is answered with `refused`. One row of the table in message.c a type; a struct here is what a row describes.
+ *
+ * Who says what to whom is drawn in docs/protocol.md. Strings and lists of a decoded message live in the arena that was handed in. */
+#ifndef HP_TRANSPORT_MESSAGE_H
+#define HP_TRANSPORT_MESSAGE_H
+
+#include "common/pack.h"
+#include "common/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { MESSAGE_VERSION = 1 };
+
+enum message_type {
+    MESSAGE_NONE,
+    /* agent -> coordinator */
+    MESSAGE_JOIN,
+    MESSAGE_HEARTBEAT,
+    MESSAGE_STAGE_STATE,
+    MESSAGE_TOKENS,
+    MESSAGE_SEQUENCE_FAILED,
+    MESSAGE_LOGITS,
+    MESSAGE_PROFILE_RESULT,
+    MESSAGE_STORE_STATE,
+    MESSAGE_LOG_TEXT,
+    /* coordinator -> agent */
+    MESSAGE_WELCOME,
+    MESSAGE_HEARTBEAT_ACK,
+    MESSAGE_PROFILE_RUN,
+    MESSAGE_STAGE_PREPARE,
+    MESSAGE_STAGE_CONNECT,
+    MESSAGE_STAGE_UNLOAD,
+    MESSAGE_CHUNK_GRANT,
+    MESSAGE_SEQUENCE_OPEN,
+    MESSAGE_SEQUENCE_CLOSE,
+    MESSAGE_STORE_REMOVE,
+    MESSAGE_LOG_FETCH,
+    /* hpctl <-> coordinator */
+    MESSAGE_ASK,
+    MESSAGE_ANSWER,
+    /* anybody */
+    MESSAGE_REFUSED,
+    MESSAGE_TYPE_COUNT
+};
+
+/* ---- agent -> coordinator ------------------------------------------------------------------------------------ */
+
+struct message_held_stage { /* a stage that the agent has, told when it joins and with every heartbeat */
+    uint64_t deployment, generation, stage;
+    const char *state; /* "fetching", "loading", "warming", "ready", "failed" */
+    uint64_t sequences, queued_batches, kv_used_tokens, kv_tokens;
+    uint64_t batches_done;
+    double busy_s, planned_s; /* measured and predicted compute so far */
+};
+
+struct message_join {
+    const char *name;        /* as asked for; the coordinator may give another */
+    const char *token;       /* secret of a join token; "" when the key is known already */
+    const char *program;     /* version of the program */
+    const char *machine;     /* id of the box: two agents of one box share it */
+    const char *hostname;
+    const char *node;        /* its node as a JSON object of hp-cluster/1 */
+    struct pack_span data_address;
+    struct pack_list held;   /* struct message_held_stage */
+    struct pack_list models; /* struct message_model: what its store holds some of */
+};
+
+struct message_model {
+    struct pack_span model; /* id */
+    uint64_t bytes;         /* of its chunks held */
+    const char *name;
+};
+
+struct message_heartbeat {
+    uint64_t number;
+    uint64_t memory_free_bytes;
+    uint64_t dropped_stale, dropped_foreign;
+    struct pack_list held; /* struct message_held_stage */
+};
+
+struct message_stage_state {
+    uint64_t deployment, generation, stage;
+    const char *state;                 /* as above, and "unloaded" */
+    uint64_t done_bytes, total_bytes;  /* of what this state does */
+    uint64_t moved_bytes;              /* over the network so far, for this stage */
+    struct pack_u32s wanted;           /* chunks (indices of the manifest) that nobody else can give: please upload */
+    const char *code, *text;           /* "failed": why */
+};
+
+struct message_tokens { /* what the last stage sampled */
+    uint64_t deployment, generation, sequence;
+    uint64_t first;          /* index of the first of them in the output */
+    struct pack_u32s ids;
+    const char *finish;      /* "": goes on; "stop": an end token (which is among ids); "length" */
+    double prefill_s, decode_s; /* so far, measured by the first token's arrival */
+};
+
+struct message_sequence_failed {
+    uint64_t deployment, generation, sequence;
+    const char *code, *text;
+};
+
+struct message_logits { /* of a sequence opened with all_logits */
+    uint64_t deployment, generation, sequence;
+    uint64_t first_position, count;
+    struct pack_span values; /* f32 [count, vocabulary] */
+};
+
+struct message_profile_result {
+    struct pack_span model;
+    const char *kind;   /* of the device */
+    const char *tables; /* JSON: {"class": {"slice": [], "prefix": [], "seconds": [[]]}} as in hp-profile/1, and "layers": [{...}] */
+    const char *code, *text; /* when it failed */
+};
+
+struct message_store_state {
+    struct pack_list models; /* struct message_model */
+    const char *code, *text;
+};
+
+struct message_log_text {
+    const char *text;
+};
+
+/* ---- coordinator -> agent -------------------------------------------------------------------------------------- */
+
+struct message_welcome {
+    const char *name;     /* what the agent is called from now on */
+    uint64_t heartbeat_ms;
+    uint64_t coordinator_boot; /* differs after a restart of the coordinator */
+};
+
+struct message_heartbeat_ack {
+    uint64_t number;
+};
+
+struct message_profile_run {
+    struct pack_span model;
+    struct pack_span manifest; /* encoded; heads only matter */
+    const char *compute;
+    uint64_t budget_ms;
+};
+
+struct message_peer {
+    const char *name;
+    struct pack_span data_address;
+};
+
+struct message_stage_prepare {
+    uint64_t deployment, generation, stage, n_stages;
+    uint64_t session;          /* token of this generation's frames */
+    const char *deployment_name;
+    struct pack_span model;    /* id */
+    struct pack_span manifest; /* encoded */
+    uint64_t first_layer, end_layer;
+    const char *compute;       /* "auto", "f32" */
+    uint64_t context;          /* longest sequence */
+    uint64_t kv_tokens, max_sequences, max_batch_tokens;
+    const char *source_machine, *source_path; /* where hpctl read the model: usable by agents of that box */
+    bool upload_only;          /* do not use the path even where it could be read */
+    struct pack_list peers;    /* struct message_peer: agents whose stores hold some of the model */
+    double planned_s_per_token;
+};
+
+struct message_stage_connect {
+    uint64_t deployment, generation, stage, n_stages;
+    struct pack_span next_address;  /* of stage + 1; empty at the last */
+    struct pack_span first_address; /* at the last stage: of stage 0 */
+};
+
+struct message_stage_unload {
+    uint64_t deployment, generation; /* this generation and every older one */
+};
+
+struct message_chunk_grant { /* frames with this token may bring or ask for chunks */
+    uint64_t session;
+    struct pack_span model;
+    bool revoke;
+};
+
+struct message_bias {
+    uint64_t token;
+    double bias;
+};
+
+struct message_sequence_open { /* to every stage of the deployment; ids rise within a deployment */
+    uint64_t deployment, generation, sequence;
+    struct pack_u32s prompt;   /* to the first stage, and to the last for penalties */
+    struct pack_u32s slices;   /* tokens of each prefill slice, to the first stage; sum is the prompt's length */
+    uint64_t max_tokens;       /* to sample at most */
+    uint64_t kv_tokens;        /* to reserve: prompt + max_tokens */
+    struct pack_u32s end_ids;  /* "stop" after one of these; empty: never */
+    bool all_logits;           /* the last stage reports logits of every prompt position instead of sampling */
+    double temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
+    uint64_t top_k, seed;
+    struct pack_list bias;     /* struct message_bias */
+};
+
+struct message_sequence_close {
+    uint64_t deployment, generation, sequence;
+};
+
+struct message_store_remove {
+    struct pack_span model;
+};
+
+struct message_log_fetch {
+    uint64_t lines;
+};
+
+/* ---- hpctl <-> coordinator -------------------------------------------------------------------------------------- */
+
+struct message_ask {
+    const char *verb;      /* "node.ls": docs/protocol.md lists them */
+    const char *arguments; /* a JSON object */
+    struct pack_span blob; /* a manifest, where the verb takes one */
+};
+
+struct message_answer {
+    bool more;             /* progress: further answers to this id follow */
+    const char *code;      /* status word; "ok" or "" when all is well */
+    const char *text, *hint;
+    const char *result;    /* a JSON value */
+    struct pack_span blob;
+};
+
+struct message_refused {
+    const char *code, *text, *hint;
+};
+
+struct message {
+    enum message_type type;
+    uint64_t id; /* of a request, and of its answers */
+    union {
+        struct message_join join;
+        struct message_heartbeat heartbeat;
+        struct message_stage_state stage_state;
+        struct message_tokens tokens;
+        struct message_sequence_failed sequence_failed;
+        struct message_logits logits;
+        struct message_profile_result profile_result;
+        struct message_store_state store_state;
+        struct message_log_text log_text;
+        struct message_welcome welcome;
+        struct message_heartbeat_ack heartbeat_ack;
+        struct message_profile_run profile_run;
+        struct message_stage_prepare stage_prepare;
+        struct message_stage_connect stage_connect;
+        struct message_stage_unload stage_unload;
+        struct message_chunk_grant chunk_grant;
+        struct message_sequence_open sequence_open;
+        struct message_sequence_close sequence_close;
+        struct message_store_remove store_remove;
+        struct message_log_fetch log_fetch;
+        struct message_ask ask;
+        struct message_answer answer;
+        struct message_refused refused;
+    } u;
+};
+
+const char *message_type_word(enum message_type t);
+void message_encode(const struct message *m, struct buffer *out);
+/* HP_EPROTO with both versions in the text when the versions differ, HP_EUNSUPPORTED for an unknown type (id is set so that it can be answered),
+ * HP_EPARSE otherwise. `bytes` must outlive *out. */
+int message_decode(const uint8_t *bytes, size_t size, struct arena *arena, struct message *out, struct err *e);
+
+#endif
