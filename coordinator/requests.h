@@ -1,0 +1,108 @@
+/* What a gateway may ask of the coordinator: which models are served, and to run a prompt on one. A table of functions, so that a gateway is tested
+ * against a table of its own and never sees the core.
+ *
+ * All on the coordinator's loop thread, nothing blocks. Callbacks come from the loop, never from within a call of this table. */
+#ifndef HP_COORDINATOR_REQUESTS_H
+#define HP_COORDINATOR_REQUESTS_H
+
+#include "common/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct model; /* model/model.h */
+
+enum { REQUEST_MAX_BIAS = 300, REQUEST_MAX_MODELS = 256 };
+
+/* One deployment. Valid until control returns to the loop; `model` as long as the deployment is listed, so ask again when a request begins. */
+struct request_model {
+    const char *name;       /* of the deployment: the model's name in the API */
+    const char *state;      /* "serving" and the other words of a deployment's state */
+    const char *state_text; /* for people: why it does not serve; "" when it does */
+    bool serving;
+    uint64_t created_s;     /* Unix time */
+    uint64_t context;       /* longest sequence: prompt and output */
+    struct model *model;    /* tokenizer, chat template, vocabulary */
+};
+
+struct request_bias {
+    uint32_t token;
+    float bias;
+};
+
+/* As in agent/engine/sampler.h, where the ranges are checked again. */
+struct request_sampling {
+    double temperature; /* 0: greedy */
+    uint32_t top_k;     /* 0: off */
+    double top_p, min_p;
+    double repetition_penalty, presence_penalty, frequency_penalty;
+    uint64_t seed;
+    uint32_t n_bias;
+    struct request_bias bias[REQUEST_MAX_BIAS];
+};
+/* Greedy, all else off. */
+extern const struct request_sampling request_sampling_greedy;
+
+enum request_finish {
+    REQUEST_STOP,   /* an end token: it was sampled, counted, and not handed out */
+    REQUEST_LENGTH, /* max_tokens, or the end of the context */
+};
+
+struct request_usage {
+    uint64_t prompt_tokens, output_tokens; /* output counts the end token */
+    double waited_s;  /* in the queue, before its stages heard of it */
+    double prefill_s; /* until the first token */
+    double decode_s;  /* from the first to the last */
+};
+
+struct request_callbacks {
+    void *ctx;
+    /* Ids in the order they were sampled, at least one a call. */
+    void (*tokens)(void *ctx, uint64_t request, const uint32_t *ids, size_t n);
+    /* Exactly one of these two closes a request that was not cancelled; nothing follows. */
+    void (*finished)(void *ctx, uint64_t request, enum request_finish finish, const struct request_usage *usage);
+    void (*failed)(void *ctx, uint64_t request, const struct err *why, const struct request_usage *usage);
+};
+
+struct request {
+    const char *model;          /* name of the deployment */
+    const uint32_t *prompt;     /* copied */
+    size_t n_prompt;
+    uint64_t max_tokens;        /* 0: to the end of the context; more than fits is cut to what fits */
+    const struct request_sampling *sampling;
+    bool ignore_end;            /* samples on after end tokens */
+    struct request_callbacks callbacks;
+};
+
+struct requests {
+    void *ctx;
+    /* Writes up to `max` rows, sorted by name, and returns how many there are. */
+    int (*models)(void *ctx, struct request_model *out, int max);
+    /* The row of one name; HP_ENOENT names those that there are. */
+    int (*find)(void *ctx, const char *name, struct request_model *out, struct err *e);
+    /* Admits a request or puts it in the queue. *id is never 0. HP_ENOENT: no such model; HP_EINVAL: empty prompt, an id beyond the vocabulary, a prompt
+     * that leaves no room for a token (the text names both lengths); HP_EBUSY: the queue is full or the deployment does not serve now (retry later). */
+    int (*open)(void *ctx, const struct request *r, uint64_t *id, struct err *e);
+    /* No callback of it comes any more; every stage frees the sequence before its next batch. `satisfied`: a stop string ended it; else the client
+     * is gone. Of an unknown or closed request: nothing. May be called from a callback. *usage (may be NULL) is what was used so far. */
+    void (*cancel)(void *ctx, uint64_t id, bool satisfied, struct request_usage *usage);
+    /* API keys: how many there are, and whether this text is one of them. */
+    int (*api_keys)(void *ctx);
+    bool (*api_key_allowed)(void *ctx, const char *key);
+    /* Every figure that the coordinator keeps, as Prometheus has them: rows of one name follow each other. `type` is "counter" or "gauge"; `labels` is
+     * "" or `agent="a0",state="ready"`, already escaped. */
+    void (*metrics)(void *ctx, void (*row)(void *out, const char *name, const char *type, const char *help, const char *labels, double value),
+                    void *out);
+};
+
+/* The coordinator starts its gateway (coordinator/gateway/http.h) as
+ *
+ *     int gateway_start(uv_loop_t *loop, const char *listen, const struct requests *requests, struct gateway **out, struct err *e);
+ *     int gateway_port(const struct gateway *g);
+ *     void gateway_stop(struct gateway **g);
+ *
+ * before the loop runs. `listen` is "127.0.0.1:8080" (port 0: any free one), `requests` outlives the gateway; it refuses to start beyond loopback
+ * while api_keys() is 0. gateway_stop ends open streams and closes its handles; the loop then runs until they are closed. */
+
+#endif
