@@ -1,0 +1,252 @@
+/* The agent's core: events in, actions out. It decides what this agent is to its cluster (joined or not), what happens to each of its stages, which
+ * batch runs next, where its result goes, and when a sequence ends. It owns no socket, file, thread or clock: the shell (agent.c), or a test that steps a
+ * whole cluster under virtual time, feeds it events and does what the actions say, in their order. docs/protocol.md says who tells whom what.
+ *
+ *     agent_core_create(&env, &config, &core, e);
+ *     agent_core_event(core, &event, &actions);     for everything that happens, first AGENT_EVENT_START
+ *     for each actions.items[0 .. count): do it
+ *
+ * Memory: what an event points at must hold during the call only, but for buffers (below). What an action points at holds until the next
+ * call of agent_core_event; what AGENT_DO_RUN points at holds until its AGENT_EVENT_BATCH_DONE. Buffers are opaque here: `void *` of whoever made them.
+ * A buffer that comes with an event belongs to the core, which gives it back with exactly one action: AGENT_DO_RUN (as input), AGENT_DO_POST or
+ * AGENT_DO_RELEASE.
+ *
+ * The executor is one thread that owns stages and samplers. It does what it is told in order: LOAD, UNLOAD, SEQUENCE_OPEN, SEQUENCE_CLOSE, RUN. The core gives
+ * it one RUN at a time. Every order carries a `slot` (the stage that is held, for its whole life in memory, over generations) and, where it is answered, a `ticket`. */
+#ifndef HP_AGENT_AGENT_CORE_H
+#define HP_AGENT_AGENT_CORE_H
+
+#include "common/env.h"
+#include "common/status.h"
+#include "transport/frame.h"
+#include "transport/message.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    AGENT_MAX_STAGES = 64,       /* held at once, of different deployments */
+    AGENT_MAX_GRANTS = 1024,     /* chunk sessions */
+    AGENT_HEARTBEAT_MS = 500,    /* until the coordinator says otherwise */
+    AGENT_JOIN_RETRY_MS = 1000,
+    AGENT_ACK_LIMIT_MS = 5000,   /* without an ack for so long: join again */
+    AGENT_ORPHAN_MS = 60000,     /* without an ack for so long: free all sequences */
+    AGENT_HOLD_LIMIT_MS = 10000, /* a run whose sequence nobody opens is given up after so long */
+    AGENT_LOGITS_MESSAGE_BYTES = 4 << 20, /* a `logits` message brings at most so many, or one row */
+};
+
+struct agent_core;
+
+struct agent_core_config {
+    const char *name;     /* asked for; "" lets the coordinator choose */
+    const char *secret;   /* of the join token; "" when there is none */
+    const char *program;  /* version */
+    const char *machine, *hostname, *node_json; /* discover.h */
+    struct pack_span data_address;
+};
+
+/* ---- events ------------------------------------------------------------------------------------------------- */
+
+enum agent_event_kind {
+    AGENT_EVENT_START,     /* the control channel is connecting: join */
+    AGENT_EVENT_TIMER,     /* the time of AGENT_DO_TIMER has come; harmless at any time */
+    AGENT_EVENT_MESSAGE,   /* from the coordinator */
+    AGENT_EVENT_FRAME,     /* FRAME_ACTIVATION or FRAME_TOKEN; the other kinds are the shell's */
+    AGENT_EVENT_LINK_DOWN, /* a link made by AGENT_DO_CONNECT broke */
+    AGENT_EVENT_FETCHED,   /* progress or end of AGENT_DO_FETCH */
+    AGENT_EVENT_LOADED,    /* progress or end of AGENT_DO_LOAD */
+    AGENT_EVENT_SEQUENCE_OPENED, /* end of AGENT_DO_SEQUENCE_OPEN */
+    AGENT_EVENT_BATCH_DONE,      /* end of AGENT_DO_RUN */
+    AGENT_EVENT_PROFILED,        /* end of AGENT_DO_PROFILE */
+    AGENT_EVENT_STORE,     /* what the weight store holds; also the answer to AGENT_DO_STORE_REMOVE */
+    AGENT_EVENT_LOG,       /* answer to AGENT_DO_LOG_FETCH */
+    AGENT_EVENT_METER,     /* figures for the next heartbeat */
+};
+
+enum agent_link { AGENT_LINK_NEXT, AGENT_LINK_FIRST };
+
+/* Order of the work on a stage's weights; `status` is HP_PENDING for progress, 0 at the end, or an error. */
+struct agent_progress {
+    uint64_t slot, ticket;
+    int status;
+    const struct err *error; /* when status < 0 */
+    uint64_t done_bytes, total_bytes, moved_bytes;
+    struct pack_u32s wanted;     /* FETCHED: chunks that no source has (the whole list, each time) */
+    bool warming;                /* LOADED, pending: weights are in, the warm-up run goes on */
+    uint32_t width, vocabulary;  /* LOADED, 0: of the model */
+};
+
+struct agent_event {
+    enum agent_event_kind kind;
+    union {
+        const struct message *message;
+        struct {
+            const struct frame_header *header;
+            const struct frame_run *runs;     /* FRAME_ACTIVATION: header->n_runs of them, decoded and checked */
+            const struct frame_token *tokens; /* FRAME_TOKEN: header->n_runs of them */
+            void *buffer;                     /* the payload, run table included; NULL when empty and for FRAME_TOKEN */
+        } frame;
+        struct {
+            uint64_t slot;
+            enum agent_link link;
+        } link_down;
+        struct agent_progress progress; /* FETCHED, LOADED */
+        struct {
+            uint64_t slot, ticket, sequence;
+            int status;
+            const struct err *error;
+        } sequence_opened;
+        struct {
+            uint64_t slot, ticket;
+            int status;
+            const struct err *error;
+            double seconds;          /* of computing */
+            void *output;            /* not the last stage: the frame for the next one, run table and rows [tokens, width]; else NULL */
+            const uint32_t *picked;  /* last stage: [n_runs], the token sampled for each run with `sample` */
+            const float *logits;     /* last stage: rows of all n_logits, in the order of the runs; valid until the actions are done */
+        } batch_done;
+        struct {
+            uint64_t id; /* of the request */
+            struct pack_span model;
+            const char *kind, *tables;
+            int status;
+            const struct err *error;
+        } profiled;
+        struct {
+            struct pack_list models; /* struct message_model */
+            uint64_t id;             /* of the store_remove that it answers, or 0 */
+            int status;
+            const struct err *error;
+        } store;
+        struct {
+            uint64_t id;
+            const char *text;
+        } log;
+        struct {
+            uint64_t memory_free_bytes, dropped_foreign;
+        } meter;
+    } u;
+};
+
+/* ---- actions ------------------------------------------------------------------------------------------------ */
+
+enum agent_action_kind {
+    AGENT_DO_SEND,            /* a message to the coordinator */
+    AGENT_DO_POST,            /* a frame over a stage's link */
+    AGENT_DO_RELEASE,         /* a buffer is not needed any more */
+    AGENT_DO_SESSION_ALLOW,   /* frames with this token are welcome */
+    AGENT_DO_SESSION_REVOKE,
+    AGENT_DO_FETCH,           /* bring the chunks of these layers into the store; FETCHED says how it goes */
+    AGENT_DO_LOAD,            /* make the stage from the store; warm it up; LOADED says how it goes */
+    AGENT_DO_UNLOAD,          /* forget slot: cancel its fetch, drop links, free its stage and all its sequences; not answered */
+    AGENT_DO_CONNECT,         /* (re)make the links of a slot; an empty address drops that link */
+    AGENT_DO_SEQUENCE_OPEN,   /* KV room, and a sampler on the last stage */
+    AGENT_DO_SEQUENCE_CLOSE,  /* not answered; of an unknown sequence nothing */
+    AGENT_DO_RUN,             /* a batch through a stage */
+    AGENT_DO_PROFILE,
+    AGENT_DO_STORE_REMOVE,
+    AGENT_DO_LOG_FETCH,
+    AGENT_DO_TIMER,           /* wake me at `at_ns` (replaces the wake-up asked for before) */
+    AGENT_DO_QUIT,            /* the cluster does not want this agent: `error` says why */
+};
+
+/* One run of a batch, and where its rows are in the input. */
+struct agent_run {
+    struct frame_run run;
+    uint32_t row;  /* of its first token in the input: ids, or the rows after the run table of `input` */
+    bool sample;   /* last stage: pick a token from its last position */
+};
+
+struct agent_action {
+    enum agent_action_kind kind;
+    union {
+        struct message message; /* SEND */
+        struct {
+            uint64_t slot;
+            enum agent_link link;
+            struct frame_header header;
+            const struct frame_run *runs;     /* FRAME_ACTIVATION: for whoever has no use for bytes; `buffer` begins with them */
+            const struct frame_token *tokens; /* FRAME_TOKEN: header.n_runs of them */
+            void *buffer;                     /* FRAME_ACTIVATION: the output of the batch; NULL for a batch without runs, and for FRAME_TOKEN */
+        } post;
+        struct {
+            void *buffer;
+        } release;
+        struct {
+            uint64_t session;
+        } session; /* SESSION_ALLOW, SESSION_REVOKE */
+        struct {
+            uint64_t slot, ticket;
+            const struct message_stage_prepare *prepare; /* all that there is to know */
+        } work; /* FETCH, LOAD */
+        struct {
+            uint64_t slot;
+        } unload;
+        struct {
+            uint64_t slot;
+            struct pack_span next, first;
+        } connect;
+        struct {
+            uint64_t slot, ticket;
+            bool sampler; /* last stage and not all_logits */
+            const struct message_sequence_open *open;
+        } sequence_open;
+        struct {
+            uint64_t slot, sequence;
+        } sequence_close;
+        struct {
+            uint64_t slot, ticket;
+            const struct agent_run *runs;
+            uint32_t n_runs, n_tokens, n_logits;
+            const uint32_t *ids; /* first stage: [n_tokens] */
+            void *input;         /* other stages: the frame's payload; its run table has `input_runs` rows, of which `runs` may be a part */
+            uint32_t input_runs, input_tokens;
+        } run;
+        struct {
+            uint64_t id;
+            struct message_profile_run request;
+        } profile;
+        struct {
+            uint64_t id;
+            struct pack_span model;
+        } store_remove;
+        struct {
+            uint64_t id, lines;
+        } log_fetch;
+        struct {
+            uint64_t at_ns;
+        } timer;
+        struct {
+            struct err error;
+        } quit;
+    } u;
+};
+
+/* Grows as needed and is reused; zero-initialised is empty. agent_core_event empties it first. */
+struct agent_actions {
+    struct agent_action *items;
+    size_t count, capacity;
+};
+void agent_actions_free(struct agent_actions *a);
+
+/* ---- the core ----------------------------------------------------------------------------------------------- */
+
+/* `env` and what `config` points at outlive the core. HP_ENOMEM. */
+int agent_core_create(const struct env *env, const struct agent_core_config *config, struct agent_core **out, struct err *e);
+/* What has not been given back by an action (held frames) is handed to `release`. */
+void agent_core_destroy(struct agent_core **core, void (*release)(void *ctx, void *buffer), void *ctx);
+
+/* Never fails: what cannot be done is said to the coordinator. */
+void agent_core_event(struct agent_core *core, const struct agent_event *event, struct agent_actions *out);
+
+struct agent_core_view { /* for tests, logs and people */
+    bool joined;
+    const char *name;
+    uint64_t coordinator_boot;
+    uint32_t n_stages, n_sequences, n_held_frames;
+    uint64_t dropped_stale, dropped_foreign, dropped_malformed, dropped_runs, dropped_full;
+};
+struct agent_core_view agent_core_view(const struct agent_core *core);
+
+#endif
