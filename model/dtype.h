@@ -20,6 +20,8 @@ struct dtype_info {
 const struct dtype_info *dtype_info(enum dtype t);
 /* -1 when unknown. */
 int dtype_of_gguf(uint32_t gguf_type);
+/* What GGUF calls that number, whether we read it or not ("Q6_K"); "unknown" otherwise. */
+const char *dtype_gguf_name(uint32_t gguf_type);
 int dtype_of_safetensors(const char *name);
 /* The names of all formats, for messages: "F32, F16, BF16, Q8_0" in out[size]; returns `out`. */
 const char *dtype_known(char *out, size_t size);

@@ -193,8 +193,8 @@ static int read_tensor(struct parse *p, struct weight *w, size_t index)
     int dtype = dtype_of_gguf(type);
     char known[128];
     if (dtype < 0)
-        return err_set(p->e, HP_EUNSUPPORTED, "%s: tensor %s has number format %u of GGUF; known are %s", p->file, w->name, type,
-                       dtype_known(known, sizeof known));
+        return err_set(p->e, HP_EUNSUPPORTED, "%s: tensor %s has number format %s (GGUF type %u); known are %s", p->file, w->name,
+                       dtype_gguf_name(type), type, dtype_known(known, sizeof known));
     w->dtype = (enum dtype)dtype;
     const struct dtype_info *info = dtype_info(w->dtype);
     if (w->shape[n_dims - 1] % info->block_elements)
@@ -211,28 +211,6 @@ static int by_offset(const void *a, const void *b)
     if (v->offset != w->offset)
         return v->offset < w->offset ? -1 : 1;
     return strcmp(v->name, w->name);
-}
-
-static int by_weight_name(const void *a, const void *b)
-{
-    return strcmp((*(const struct weight *const *)a)->name, (*(const struct weight *const *)b)->name);
-}
-
-static int refuse_repeated_tensors(struct parse *p)
-{
-    struct gguf *g = p->out;
-    const struct weight **sorted = malloc((g->n_weights + 1) * sizeof *sorted);
-    if (!sorted)
-        return out_of_memory(p);
-    for (size_t i = 0; i < g->n_weights; i++)
-        sorted[i] = &g->weights[i];
-    qsort(sorted, g->n_weights, sizeof(const struct weight *), by_weight_name);
-    int rc = 0;
-    for (size_t i = 1; i < g->n_weights && rc == 0; i++)
-        if (strcmp(sorted[i - 1]->name, sorted[i]->name) == 0)
-            rc = err_set(p->e, HP_EPARSE, "%s: tensor %s is there twice", p->file, sorted[i]->name);
-    free(sorted);
-    return rc;
 }
 
 /* Puts the tensors in order and checks that each lies in the file, aligned, and over no other. */
@@ -281,8 +259,7 @@ static int read_tensors(struct parse *p, uint64_t count)
             return rc;
     }
     g->data_offset = (p->in.at + alignment - 1) & ~(alignment - 1);
-    rc = refuse_repeated_tensors(p);
-    return rc < 0 ? rc : place_tensors(p, alignment);
+    return place_tensors(p, alignment);
 }
 
 static int read_all(struct parse *p)

@@ -40,7 +40,7 @@ struct gguf {
 };
 
 /* Parses `size` bytes of a file (all of it, mapped). `file` is for messages. Only the header is touched. The map must outlive the result.
- * Weights come in the order of their bytes. HP_EPARSE, HP_EUNSUPPORTED (version, number format), HP_ENOMEM; *out is empty then. */
+ * Weights come in the order of their bytes; that names are unique is for weight_table.h. HP_EPARSE, HP_EUNSUPPORTED (version, number format), HP_ENOMEM; *out is empty then. */
 int gguf_parse(const char *file, const uint8_t *map, uint64_t size, struct gguf *out, struct err *e);
 void gguf_free(struct gguf *g);
 
