@@ -4,6 +4,8 @@
 
 #include "common/status.h"
 
+#include <stdbool.h>
+
 #include <stdint.h>
 
 enum { KEY_TEXT = 41, TOKEN_SECRET_TEXT = 33, TOKEN_TEXT = 128 };

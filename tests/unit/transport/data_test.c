@@ -1,0 +1,266 @@
+/* Both kinds of data endpoint, by the same claims. */
+#include "common/env.h"
+#include "transport/data.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+typedef int (*open_fn)(const struct data_config *, struct data_endpoint **, struct err *);
+
+struct end {
+    struct data_endpoint *d;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int frames, downs, done, failed;
+    uint64_t bytes, sum;
+    bool keep;
+    struct data_buffer *kept[64];
+    struct frame_header last;
+};
+
+static void on_frame(void *ctx, const struct frame_header *h, struct data_buffer *payload)
+{
+    struct end *end = ctx;
+    pthread_mutex_lock(&end->lock);
+    end->last = *h;
+    for (size_t i = 0; payload && i < payload->size; i += 997)
+        end->sum += payload->bytes[i];
+    end->bytes += payload ? payload->size : 0;
+    if (end->keep && payload)
+        end->kept[end->frames % 64] = payload;
+    else
+        data_buffer_release(end->d, payload);
+    end->frames++;
+    pthread_cond_broadcast(&end->changed);
+    pthread_mutex_unlock(&end->lock);
+}
+
+static void on_down(void *ctx, struct data_link *link)
+{
+    struct end *end = ctx;
+    (void)link;
+    pthread_mutex_lock(&end->lock);
+    end->downs++;
+    pthread_cond_broadcast(&end->changed);
+    pthread_mutex_unlock(&end->lock);
+}
+
+static void on_done(void *ctx, int status)
+{
+    struct end *end = ctx;
+    pthread_mutex_lock(&end->lock);
+    end->done++;
+    end->failed += status != 0;
+    pthread_cond_broadcast(&end->changed);
+    pthread_mutex_unlock(&end->lock);
+}
+
+static void open_end(struct end *end, open_fn open, uint64_t limit)
+{
+    struct err e = {0};
+    memset(end, 0, sizeof *end);
+    pthread_mutex_init(&end->lock, NULL);
+    pthread_cond_init(&end->changed, NULL);
+    struct data_config c = {.network = "lo", .pool_limit_bytes = limit, .callbacks = {end, on_frame, on_down}};
+    if (open(&c, &end->d, &e) < 0)
+        fail_msg("%s", e.text);
+}
+
+/* Waits until *value reaches `at_least`; a bound on patience, not a sleep. */
+static bool wait_for(struct end *end, const int *value, int at_least)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += (time_t)(20 * env_time_scale());
+    pthread_mutex_lock(&end->lock);
+    int rc = 0;
+    while (*value < at_least && rc == 0)
+        rc = pthread_cond_timedwait(&end->changed, &end->lock, &until);
+    bool reached = *value >= at_least;
+    pthread_mutex_unlock(&end->lock);
+    return reached;
+}
+
+static struct data_link *link_to(struct end *from, struct end *to)
+{
+    size_t size;
+    const uint8_t *address = data_address(to->d, &size);
+    struct data_link *link = NULL;
+    struct err e = {0};
+    if (data_connect(from->d, address, size, &link, &e) < 0)
+        fail_msg("%s", e.text);
+    return link;
+}
+
+static struct data_buffer *filled(struct end *end, size_t size)
+{
+    struct data_buffer *b = data_buffer_get(end->d, size);
+    assert_non_null(b);
+    for (size_t i = 0; i < size; i++)
+        b->bytes[i] = (uint8_t)(i * 31 + size);
+    return b;
+}
+
+static void post(struct end *from, struct data_link *link, uint64_t session, size_t size)
+{
+    struct frame_header h = {.kind = FRAME_KV, .session = session, .deployment = 9, .generation = 3, .sequence = size, .dtype = FRAME_BYTES};
+    data_post(link, &h, size ? filled(from, size) : NULL, on_done, from);
+}
+
+static void frames_of_every_size_arrive_whole(void **state)
+{
+    open_fn open = *(open_fn *)*state;
+    static const size_t sizes[] = {0, 1, 24, 4096, 8191, 70000, 1 << 20, (4 << 20) + 32};
+    enum { N = sizeof sizes / sizeof *sizes };
+    struct end a, b;
+    open_end(&a, open, 0);
+    open_end(&b, open, 0);
+    data_allow(b.d, 77, NULL);
+    struct data_link *link = link_to(&a, &b);
+    uint64_t expected = 0, bytes = 0;
+    for (int i = 0; i < N; i++) {
+        post(&a, link, 77, sizes[i]);
+        bytes += sizes[i];
+        for (size_t k = 0; k < sizes[i]; k += 997)
+            expected += (uint8_t)(k * 31 + sizes[i]);
+    }
+    assert_true(wait_for(&b, &b.frames, N));
+    assert_true(wait_for(&a, &a.done, N));
+    assert_int_equal(a.failed, 0);
+    assert_int_equal(b.bytes, bytes);
+    assert_int_equal(b.sum, expected);
+    assert_int_equal(b.last.deployment, 9);
+    data_disconnect(&link);
+    data_close(&a.d);
+    data_close(&b.d);
+}
+
+static void foreign_session_tokens_are_counted_and_dropped(void **state)
+{
+    open_fn open = *(open_fn *)*state;
+    struct end a, b;
+    open_end(&a, open, 0);
+    open_end(&b, open, 0);
+    data_allow(b.d, 77, NULL);
+    struct data_link *link = link_to(&a, &b);
+    post(&a, link, 78, 100);
+    post(&a, link, 78, 1 << 20);
+    post(&a, link, 77, 10);
+    assert_true(wait_for(&b, &b.frames, 1));
+    struct data_stats stats;
+    for (int i = 0; i < 2000; i++) { /* the large one's header may come last */
+        data_stats(b.d, &stats);
+        if (stats.dropped_foreign == 2)
+            break;
+        nanosleep(&(struct timespec){0, 5000000}, NULL);
+    }
+    assert_int_equal(stats.dropped_foreign, 2);
+    assert_int_equal(b.frames, 1);
+    data_revoke(b.d, 77);
+    data_disconnect(&link);
+    data_close(&a.d);
+    data_close(&b.d);
+}
+
+static void a_peer_that_is_gone_breaks_the_link_and_nothing_else(void **state)
+{
+    open_fn open = *(open_fn *)*state;
+    struct end a, b, c;
+    open_end(&a, open, 0);
+    open_end(&b, open, 0);
+    open_end(&c, open, 0);
+    data_allow(b.d, 1, NULL);
+    data_allow(c.d, 1, NULL);
+    struct data_link *to_b = link_to(&a, &b), *to_c = link_to(&a, &c);
+    post(&a, to_b, 1, 1000);
+    assert_true(wait_for(&b, &b.frames, 1));
+    data_close(&b.d);
+    for (int i = 0; i < 200 && a.downs == 0; i++) {
+        post(&a, to_b, 1, 1000);
+        nanosleep(&(struct timespec){0, 10000000}, NULL);
+    }
+    assert_true(wait_for(&a, &a.downs, 1));
+    post(&a, to_c, 1, 500);
+    assert_true(wait_for(&c, &c.frames, 1));
+    data_disconnect(&to_b);
+    data_disconnect(&to_c);
+    data_close(&a.d);
+    data_close(&c.d);
+}
+
+static void a_full_pool_gives_no_buffer_until_one_comes_back(void **state)
+{
+    open_fn open = *(open_fn *)*state;
+    struct end a;
+    open_end(&a, open, 1 << 20);
+    struct data_buffer *whole = data_buffer_get(a.d, 1 << 20);
+    assert_non_null(whole);
+    assert_null(data_buffer_get(a.d, 10));
+    data_buffer_release(a.d, whole);
+    whole = data_buffer_get(a.d, 10);
+    assert_non_null(whole);
+    data_buffer_release(a.d, whole);
+    data_close(&a.d);
+}
+
+static void large_frames_wait_at_the_sender_while_the_receiver_is_full(void **state)
+{
+    (void)state;
+    struct end a, b;
+    open_end(&a, data_open_ucx, 0);
+    open_end(&b, data_open_ucx, 4 << 20);
+    b.keep = true;
+    data_allow(b.d, 5, NULL);
+    struct data_link *link = link_to(&a, &b);
+    for (int i = 0; i < 6; i++)
+        post(&a, link, 5, 2 << 20);
+    assert_true(wait_for(&b, &b.frames, 2));
+    for (int i = 0; i < 6; i++) { /* each release lets one more in */
+        assert_true(wait_for(&b, &b.frames, i + 1));
+        pthread_mutex_lock(&b.lock);
+        struct data_buffer *kept = b.kept[i];
+        pthread_mutex_unlock(&b.lock);
+        data_buffer_release(b.d, kept);
+    }
+    assert_true(wait_for(&a, &a.done, 6));
+    assert_int_equal(a.failed, 0);
+    struct data_stats stats;
+    data_stats(b.d, &stats);
+    assert_int_equal(stats.dropped_full, 0);
+    data_disconnect(&link);
+    data_close(&a.d);
+    data_close(&b.d);
+}
+
+int main(void)
+{
+    static open_fn kinds[] = {data_open_inproc, data_open_ucx};
+    struct CMUnitTest tests[16];
+    static const struct {
+        const char *name;
+        CMUnitTestFunction run;
+    } claims[] = {
+        {"frames_of_every_size_arrive_whole", frames_of_every_size_arrive_whole},
+        {"foreign_session_tokens_are_counted_and_dropped", foreign_session_tokens_are_counted_and_dropped},
+        {"a_peer_that_is_gone_breaks_the_link_and_nothing_else", a_peer_that_is_gone_breaks_the_link_and_nothing_else},
+        {"a_full_pool_gives_no_buffer_until_one_comes_back", a_full_pool_gives_no_buffer_until_one_comes_back},
+    };
+    static char names[16][96];
+    int n = 0;
+    for (size_t k = 0; k < 2; k++)
+        for (size_t i = 0; i < sizeof claims / sizeof *claims; i++) {
+            snprintf(names[n], sizeof names[n], "%s (%s)", claims[i].name, k ? "ucx" : "in process");
+            tests[n] = (struct CMUnitTest){names[n], claims[i].run, NULL, NULL, &kinds[k]};
+            n++;
+        }
+    tests[n++] = (struct CMUnitTest){"large_frames_wait_at_the_sender_while_the_receiver_is_full",
+                                     large_frames_wait_at_the_sender_while_the_receiver_is_full, NULL, NULL, NULL};
+    return _cmocka_run_group_tests("data", tests, (size_t)n, NULL, NULL);
+}

@@ -1,0 +1,319 @@
+/* The control channel over ZeroMQ: ROUTER at the coordinator, DEALER at everybody else, CURVE on both, on a libuv loop.
+ *
+ * ZeroMQ's descriptor only says "something changed", once: after it fires, and after every send, the socket is read until it is empty. */
+#include "transport/control_int.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zmq.h>
+
+enum { QUEUE_MESSAGES = 4096, ROUTING_ID_BYTES = 5, LINGER_MS = 300 };
+
+struct zmq_control {
+    struct control base;
+    void *context, *socket, *zap;
+    uv_poll_t poll, zap_poll;
+    uv_check_t check;   /* before the loop sleeps again: is there something that a send has swallowed the edge of? */
+    uv_idle_t idle;     /* active while there is, so that the loop does not sleep */
+    int handles;        /* still to be closed */
+    int port;
+    bool server, closing;
+};
+
+/* ---- ZAP: tells the server each client's key ----------------------------------------------------------------------------- */
+
+enum { ZAP_PARTS = 8 };
+
+/* Answers one handshake: any CURVE key may connect, and its Z85 text becomes the User-Id of its messages. */
+static bool answer_handshake(void *zap)
+{
+    char part[ZAP_PARTS][256];
+    int size[ZAP_PARTS], n = 0, more = 1;
+    size_t more_size = sizeof more;
+    while (more) {
+        char spare[256];
+        char *into = n < ZAP_PARTS ? part[n] : spare;
+        int got = zmq_recv(zap, into, sizeof spare, ZMQ_DONTWAIT);
+        if (got < 0)
+            return false;
+        if (n < ZAP_PARTS)
+            size[n++] = got > 255 ? 255 : got;
+        zmq_getsockopt(zap, ZMQ_RCVMORE, &more, &more_size);
+    }
+    char key[KEY_TEXT] = "";
+    bool curve = n >= 7 && size[5] == 5 && memcmp(part[5], "CURVE", 5) == 0 && size[6] == 32;
+    if (curve)
+        zmq_z85_encode(key, (const uint8_t *)part[6], 32);
+    zmq_send(zap, "1.0", 3, ZMQ_SNDMORE);
+    zmq_send(zap, part[1], n > 1 ? (size_t)size[1] : 0, ZMQ_SNDMORE);
+    zmq_send(zap, curve ? "200" : "400", 3, ZMQ_SNDMORE);
+    zmq_send(zap, curve ? "OK" : "NO", 2, ZMQ_SNDMORE);
+    zmq_send(zap, key, strlen(key), ZMQ_SNDMORE);
+    zmq_send(zap, "", 0, 0);
+    return true;
+}
+
+/* ---- receiving --------------------------------------------------------------------------------------------------------------- */
+
+static bool is_readable(void *socket)
+{
+    int events = 0;
+    size_t size = sizeof events;
+    return zmq_getsockopt(socket, ZMQ_EVENTS, &events, &size) == 0 && (events & ZMQ_POLLIN);
+}
+
+/* ROUTER numbers its peers itself: a zero byte, then 32 bits. A peer that chose an identity of its own is none of ours. */
+static bool peer_of_routing_id(const uint8_t *id, size_t size, uint64_t *peer)
+{
+    if (size != ROUTING_ID_BYTES || id[0] != 0)
+        return false;
+    *peer = (uint64_t)id[1] << 24 | (uint64_t)id[2] << 16 | (uint64_t)id[3] << 8 | id[4];
+    *peer += (uint64_t)1 << 32; /* never 0, which means "the server" at a client */
+    return true;
+}
+
+static bool receive_one(struct zmq_control *c)
+{
+    uint64_t peer = 0;
+    bool known = true;
+    if (c->server) {
+        uint8_t id[256];
+        int got = zmq_recv(c->socket, id, sizeof id, ZMQ_DONTWAIT);
+        if (got < 0)
+            return false;
+        known = peer_of_routing_id(id, (size_t)got, &peer);
+    }
+    zmq_msg_t m;
+    zmq_msg_init(&m);
+    if (zmq_msg_recv(&m, c->socket, ZMQ_DONTWAIT) < 0) {
+        zmq_msg_close(&m);
+        return false;
+    }
+    bool whole = !zmq_msg_more(&m);
+    const char *key = c->server ? zmq_msg_gets(&m, "User-Id") : "";
+    if (whole && known && key)
+        c->base.callbacks.message(c->base.callbacks.ctx, peer, key, zmq_msg_data(&m), zmq_msg_size(&m));
+    while (zmq_msg_more(&m) && zmq_msg_recv(&m, c->socket, ZMQ_DONTWAIT) >= 0)
+        ; /* parts that nobody asked for */
+    zmq_msg_close(&m);
+    return true;
+}
+
+static void on_idle(uv_idle_t *handle);
+
+static void read_all(struct zmq_control *c)
+{
+    /* Bounded, so that a talkative peer cannot starve the loop. */
+    for (int i = 0; i < 256 && !c->closing; i++)
+        if (!receive_one(c))
+            break;
+    while (!c->closing && c->zap && answer_handshake(c->zap))
+        ;
+    if (c->closing)
+        return;
+    if (is_readable(c->socket) || (c->zap && is_readable(c->zap)))
+        uv_idle_start(&c->idle, on_idle);
+    else
+        uv_idle_stop(&c->idle);
+}
+
+static void on_poll(uv_poll_t *handle, int status, int events)
+{
+    (void)status, (void)events;
+    read_all(handle->data);
+}
+
+static void on_idle(uv_idle_t *handle) { read_all(handle->data); }
+
+static void on_check(uv_check_t *handle)
+{
+    struct zmq_control *c = handle->data;
+    if (!c->closing && (is_readable(c->socket) || (c->zap && is_readable(c->zap))))
+        uv_idle_start(&c->idle, on_idle);
+}
+
+/* ---- sending -------------------------------------------------------------------------------------------------------------------- */
+
+static int send_failed(uint64_t peer, struct err *e)
+{
+    if (zmq_errno() == EAGAIN)
+        return err_set(e, HP_EBUSY, "the queue to the peer is full (%d messages)", QUEUE_MESSAGES);
+    return err_set(e, HP_ELINK, "peer %llu is not connected: %s", (unsigned long long)peer, zmq_strerror(zmq_errno()));
+}
+
+static int zmq_control_send(struct control *base, uint64_t peer, const uint8_t *bytes, size_t size, struct err *e)
+{
+    struct zmq_control *c = (struct zmq_control *)base;
+    if (size > CONTROL_MAX_MESSAGE_BYTES)
+        return err_set(e, HP_ELIMIT, "a control message of %zu bytes is larger than %d", size, CONTROL_MAX_MESSAGE_BYTES);
+    if (c->server) {
+        const uint8_t id[ROUTING_ID_BYTES] = {0, (uint8_t)(peer >> 24), (uint8_t)(peer >> 16), (uint8_t)(peer >> 8), (uint8_t)peer};
+        if (zmq_send(c->socket, id, sizeof id, ZMQ_DONTWAIT | ZMQ_SNDMORE) < 0)
+            return send_failed(peer, e);
+    }
+    return zmq_send(c->socket, bytes, size, ZMQ_DONTWAIT) < 0 ? send_failed(peer, e) : 0;
+}
+
+/* ---- opening and closing ------------------------------------------------------------------------------------------------------------ */
+
+static int zmq_control_port(const struct control *base) { return ((const struct zmq_control *)base)->port; }
+
+static void destroy_sockets(struct zmq_control *c)
+{
+    if (c->socket)
+        zmq_close(c->socket);
+    if (c->zap)
+        zmq_close(c->zap);
+    if (c->context)
+        zmq_ctx_term(c->context);
+    free(c);
+}
+
+static void on_handle_closed(uv_handle_t *handle)
+{
+    struct zmq_control *c = handle->data;
+    if (--c->handles == 0)
+        destroy_sockets(c);
+}
+
+static void zmq_control_close(struct control *base)
+{
+    struct zmq_control *c = (struct zmq_control *)base;
+    c->closing = true;
+    uv_close((uv_handle_t *)&c->poll, on_handle_closed);
+    uv_close((uv_handle_t *)&c->check, on_handle_closed);
+    uv_close((uv_handle_t *)&c->idle, on_handle_closed);
+    if (c->zap)
+        uv_close((uv_handle_t *)&c->zap_poll, on_handle_closed);
+}
+
+static const struct control_ops zmq_ops = {zmq_control_send, zmq_control_port, zmq_control_close};
+
+static void set_int(void *socket, int option, int value) { zmq_setsockopt(socket, option, &value, sizeof value); }
+
+static void set_common_options(struct zmq_control *c, const struct key_pair *own)
+{
+    int64_t limit = CONTROL_MAX_MESSAGE_BYTES;
+    zmq_setsockopt(c->socket, ZMQ_MAXMSGSIZE, &limit, sizeof limit);
+    zmq_setsockopt(c->socket, ZMQ_CURVE_PUBLICKEY, own->public_key, KEY_TEXT - 1);
+    zmq_setsockopt(c->socket, ZMQ_CURVE_SECRETKEY, own->secret_key, KEY_TEXT - 1);
+    set_int(c->socket, ZMQ_LINGER, LINGER_MS);
+    set_int(c->socket, ZMQ_SNDHWM, QUEUE_MESSAGES);
+    set_int(c->socket, ZMQ_RCVHWM, QUEUE_MESSAGES);
+    set_int(c->socket, ZMQ_IPV6, 1);
+    set_int(c->socket, ZMQ_HEARTBEAT_IVL, 1000);
+    set_int(c->socket, ZMQ_HEARTBEAT_TIMEOUT, 5000);
+    set_int(c->socket, ZMQ_RECONNECT_IVL, 100);
+    set_int(c->socket, ZMQ_RECONNECT_IVL_MAX, 1000);
+}
+
+static struct zmq_control *create(int type, const struct key_pair *own, const struct control_callbacks *cb, struct err *e)
+{
+    struct zmq_control *c = calloc(1, sizeof *c);
+    if (c) {
+        c->base.ops = &zmq_ops;
+        c->base.callbacks = *cb;
+        c->server = type == ZMQ_ROUTER;
+        c->context = zmq_ctx_new();
+        c->socket = c->context ? zmq_socket(c->context, type) : NULL;
+    }
+    if (!c || !c->socket) {
+        err_set(e, HP_ENOMEM, "cannot make a control socket");
+        if (c)
+            destroy_sockets(c);
+        return NULL;
+    }
+    set_common_options(c, own);
+    return c;
+}
+
+static int socket_fd(void *socket)
+{
+    int fd = -1;
+    size_t size = sizeof fd;
+    zmq_getsockopt(socket, ZMQ_FD, &fd, &size);
+    return fd;
+}
+
+static void start_handles(struct zmq_control *c, uv_loop_t *loop)
+{
+    c->poll.data = c->zap_poll.data = c->check.data = c->idle.data = c;
+    uv_poll_init(loop, &c->poll, socket_fd(c->socket));
+    uv_poll_start(&c->poll, UV_READABLE, on_poll);
+    uv_check_init(loop, &c->check);
+    uv_check_start(&c->check, on_check);
+    uv_idle_init(loop, &c->idle);
+    c->handles = 3;
+    if (c->zap) {
+        uv_poll_init(loop, &c->zap_poll, socket_fd(c->zap));
+        uv_poll_start(&c->zap_poll, UV_READABLE, on_poll);
+        c->handles++;
+    }
+    uv_idle_start(&c->idle, on_idle); /* whatever came before the first poll */
+}
+
+static int bound_port(void *socket)
+{
+    char endpoint[256] = "";
+    size_t size = sizeof endpoint;
+    zmq_getsockopt(socket, ZMQ_LAST_ENDPOINT, endpoint, &size);
+    const char *colon = strrchr(endpoint, ':');
+    return colon ? atoi(colon + 1) : 0;
+}
+
+int control_serve_zmq(uv_loop_t *loop, const char *address, const struct key_pair *own, const struct control_callbacks *cb, struct control **out,
+                      struct err *e)
+{
+    struct zmq_control *c = create(ZMQ_ROUTER, own, cb, e);
+    if (!c)
+        return HP_ENOMEM;
+    char endpoint[300];
+    snprintf(endpoint, sizeof endpoint, "tcp://%s", address);
+    size_t n = strlen(endpoint);
+    if (n > 2 && strcmp(endpoint + n - 2, ":0") == 0)
+        snprintf(endpoint + n - 1, sizeof endpoint - n + 1, "*");
+    set_int(c->socket, ZMQ_CURVE_SERVER, 1);
+    set_int(c->socket, ZMQ_ROUTER_MANDATORY, 1);
+    zmq_setsockopt(c->socket, ZMQ_ZAP_DOMAIN, "hodgepodge", 10);
+    c->zap = zmq_socket(c->context, ZMQ_REP);
+    int rc = 0;
+    if (!c->zap || zmq_bind(c->zap, "inproc://zeromq.zap.01") != 0) {
+        rc = err_set(e, HP_EIO, "cannot start authentication: %s", zmq_strerror(zmq_errno()));
+    } else if (zmq_bind(c->socket, endpoint) != 0) {
+        rc = err_set(e, HP_EIO, "cannot listen on %s: %s", address, zmq_strerror(zmq_errno()));
+        if (zmq_errno() == EADDRINUSE)
+            err_hint(e, "another program has this port: choose one with --listen, or 0 for any free one");
+    }
+    if (rc < 0) {
+        destroy_sockets(c);
+        return rc;
+    }
+    c->port = bound_port(c->socket);
+    start_handles(c, loop);
+    *out = &c->base;
+    return 0;
+}
+
+int control_connect_zmq(uv_loop_t *loop, const char *address, const char *server_key, const struct key_pair *own,
+                        const struct control_callbacks *cb, struct control **out, struct err *e)
+{
+    struct zmq_control *c = create(ZMQ_DEALER, own, cb, e);
+    if (!c)
+        return HP_ENOMEM;
+    char endpoint[300];
+    snprintf(endpoint, sizeof endpoint, "tcp://%s", address);
+    int rc = 0;
+    if (zmq_setsockopt(c->socket, ZMQ_CURVE_SERVERKEY, server_key, KEY_TEXT - 1) != 0)
+        rc = err_set(e, HP_EINVAL, "not a public key: \"%.60s\"", server_key);
+    else if (zmq_connect(c->socket, endpoint) != 0)
+        rc = err_set(e, HP_EINVAL, "\"%s\" is not an address HOST:PORT: %s", address, zmq_strerror(zmq_errno()));
+    if (rc < 0) {
+        destroy_sockets(c);
+        return rc;
+    }
+    start_handles(c, loop);
+    *out = &c->base;
+    return 0;
+}

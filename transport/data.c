@@ -1,0 +1,244 @@
+#include "transport/data_int.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { CACHE_LIMIT_BYTES = 256 << 20 };
+
+void data_base_init(struct data_endpoint *d, const struct data_ops *ops, const struct data_config *c)
+{
+    d->ops = ops;
+    d->callbacks = c->callbacks;
+    d->limit_bytes = c->pool_limit_bytes ? c->pool_limit_bytes : (uint64_t)1 << 30;
+    pthread_mutex_init(&d->lock, NULL);
+}
+
+void data_base_fini(struct data_endpoint *d)
+{
+    for (int i = 0; i < DATA_SIZE_CLASSES; i++)
+        while (d->free_buffers[i]) {
+            struct pooled_buffer *b = d->free_buffers[i];
+            d->free_buffers[i] = b->next;
+            free(b->public.bytes);
+            free(b);
+        }
+    free(d->address);
+    pthread_mutex_destroy(&d->lock);
+}
+
+void data_close(struct data_endpoint **d)
+{
+    if (*d)
+        (*d)->ops->close(*d);
+    *d = NULL;
+}
+
+const uint8_t *data_address(const struct data_endpoint *d, size_t *size)
+{
+    *size = d->address_size;
+    return d->address;
+}
+
+/* ---- tokens: a sorted array --------------------------------------------------------------------------------------------- */
+
+static int token_place(const struct data_endpoint *d, uint64_t token)
+{
+    int lo = 0, hi = d->n_tokens;
+    while (lo < hi) {
+        int mid = (lo + hi) / 2;
+        if (d->tokens[mid] < token)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+static bool token_is_known(const struct data_endpoint *d, uint64_t token)
+{
+    int i = token_place(d, token);
+    return i < d->n_tokens && d->tokens[i] == token;
+}
+
+int data_allow(struct data_endpoint *d, uint64_t session, struct err *e)
+{
+    int rc = 0;
+    pthread_mutex_lock(&d->lock);
+    if (!token_is_known(d, session)) {
+        if (d->n_tokens == DATA_MAX_TOKENS) {
+            rc = err_set(e, HP_ELIMIT, "more than %d deployments share this data endpoint", DATA_MAX_TOKENS);
+        } else {
+            int i = token_place(d, session);
+            memmove(d->tokens + i + 1, d->tokens + i, (size_t)(d->n_tokens - i) * sizeof *d->tokens);
+            d->tokens[i] = session;
+            d->n_tokens++;
+        }
+    }
+    pthread_mutex_unlock(&d->lock);
+    return rc;
+}
+
+void data_revoke(struct data_endpoint *d, uint64_t session)
+{
+    pthread_mutex_lock(&d->lock);
+    int i = token_place(d, session);
+    if (i < d->n_tokens && d->tokens[i] == session) {
+        memmove(d->tokens + i, d->tokens + i + 1, (size_t)(d->n_tokens - i - 1) * sizeof *d->tokens);
+        d->n_tokens--;
+    }
+    pthread_mutex_unlock(&d->lock);
+}
+
+int data_admit(struct data_endpoint *d, const uint8_t *bytes, size_t size, uint64_t payload_bytes, struct frame_header *out)
+{
+    int rc = frame_header_decode(bytes, size, out, NULL);
+    if (rc == 0 && out->payload_bytes != payload_bytes)
+        rc = HP_EPROTO;
+    pthread_mutex_lock(&d->lock);
+    if (rc < 0) {
+        d->stats.dropped_malformed++;
+    } else if (!token_is_known(d, out->session)) {
+        d->stats.dropped_foreign++;
+        rc = HP_EDENIED;
+    }
+    pthread_mutex_unlock(&d->lock);
+    return rc;
+}
+
+/* ---- buffers: free lists by power of two ------------------------------------------------------------------------------------ */
+
+static int class_of(size_t bytes)
+{
+    int c = DATA_MIN_CLASS;
+    while (c < DATA_SIZE_CLASSES - 1 && ((size_t)1 << c) < bytes)
+        c++;
+    return c;
+}
+
+static struct pooled_buffer *buffer_create(int size_class)
+{
+    struct pooled_buffer *b = calloc(1, sizeof *b);
+    size_t capacity = (size_t)1 << size_class;
+    if (b && !(b->public.bytes = aligned_alloc(64, capacity))) {
+        free(b);
+        b = NULL;
+    }
+    if (b) {
+        b->public.capacity = capacity;
+        b->size_class = size_class;
+    }
+    return b;
+}
+
+static struct data_buffer *take_buffer(struct data_endpoint *d, size_t bytes, uint64_t limit)
+{
+    int c = class_of(bytes);
+    size_t capacity = (size_t)1 << c;
+    if (bytes > capacity)
+        return NULL;
+    pthread_mutex_lock(&d->lock);
+    struct pooled_buffer *b = NULL;
+    bool room = d->stats.buffers_bytes + capacity <= limit;
+    if (room) {
+        d->stats.buffers_bytes += capacity;
+        b = d->free_buffers[c];
+        if (b) {
+            d->free_buffers[c] = b->next;
+            d->cached_bytes -= capacity;
+        }
+    } else {
+        d->wants_room = true;
+    }
+    pthread_mutex_unlock(&d->lock);
+    if (room && !b && !(b = buffer_create(c))) {
+        pthread_mutex_lock(&d->lock);
+        d->stats.buffers_bytes -= capacity;
+        pthread_mutex_unlock(&d->lock);
+    }
+    if (!b)
+        return NULL;
+    b->public.size = bytes;
+    return &b->public;
+}
+
+struct data_buffer *data_buffer_get(struct data_endpoint *d, size_t bytes) { return take_buffer(d, bytes, d->limit_bytes); }
+
+struct data_buffer *data_receive_buffer(struct data_endpoint *d, size_t bytes, bool over)
+{
+    return take_buffer(d, bytes, over ? 2 * d->limit_bytes : d->limit_bytes);
+}
+
+void data_buffer_release(struct data_endpoint *d, struct data_buffer *buffer)
+{
+    if (!buffer)
+        return;
+    struct pooled_buffer *b = (struct pooled_buffer *)buffer;
+    pthread_mutex_lock(&d->lock);
+    d->stats.buffers_bytes -= b->public.capacity;
+    bool keep = d->cached_bytes + b->public.capacity <= CACHE_LIMIT_BYTES, wanted = d->wants_room;
+    d->wants_room = false;
+    if (keep) {
+        b->next = d->free_buffers[b->size_class];
+        d->free_buffers[b->size_class] = b;
+        d->cached_bytes += b->public.capacity;
+    }
+    pthread_mutex_unlock(&d->lock);
+    if (!keep) {
+        free(b->public.bytes);
+        free(b);
+    }
+    if (wanted)
+        d->ops->room(d);
+}
+
+/* ---- the rest of the face ------------------------------------------------------------------------------------------------------ */
+
+int data_connect(struct data_endpoint *d, const uint8_t *address, size_t size, struct data_link **out, struct err *e)
+{
+    return d->ops->connect(d, address, size, out, e);
+}
+
+void data_disconnect(struct data_link **link)
+{
+    if (*link)
+        (*link)->endpoint->ops->disconnect(*link);
+    *link = NULL;
+}
+
+void data_post(struct data_link *link, const struct frame_header *h, struct data_buffer *payload, data_done_fn done, void *done_ctx)
+{
+    struct frame_header own = *h;
+    own.payload_bytes = payload ? payload->size : 0;
+    link->endpoint->ops->post(link, &own, payload, done, done_ctx);
+}
+
+void data_stats(const struct data_endpoint *d, struct data_stats *out)
+{
+    pthread_mutex_t *lock = (pthread_mutex_t *)&d->lock;
+    pthread_mutex_lock(lock);
+    *out = d->stats;
+    pthread_mutex_unlock(lock);
+}
+
+void data_count_received(struct data_endpoint *d, uint64_t bytes)
+{
+    pthread_mutex_lock(&d->lock);
+    d->stats.frames_received++;
+    d->stats.bytes_received += bytes;
+    pthread_mutex_unlock(&d->lock);
+}
+
+void data_count_sent(struct data_endpoint *d, uint64_t bytes)
+{
+    pthread_mutex_lock(&d->lock);
+    d->stats.frames_sent++;
+    d->stats.bytes_sent += bytes;
+    pthread_mutex_unlock(&d->lock);
+}
+
+void data_count_full(struct data_endpoint *d)
+{
+    pthread_mutex_lock(&d->lock);
+    d->stats.dropped_full++;
+    pthread_mutex_unlock(&d->lock);
+}

@@ -1,0 +1,123 @@
+#include "transport/frame.h"
+
+#include <string.h>
+#include <xxhash.h>
+
+static const uint8_t magic[2] = {'H', 'p'};
+
+/* The layout, byte by byte: magic 0, version 2, kind 4, stage 6, dtype 8, n_runs 10, batch 12, session 16, deployment 24, generation 32,
+ * first_position 36, sequence 40, n_tokens 48, reserved 52 (0), payload_bytes 56, sent_ns 64, xxh64 of the first 72 bytes at 72. */
+
+#define PUT(at, value) memcpy(out + (at), &(value), sizeof(value))
+#define GET(at, value) memcpy(&(value), bytes + (at), sizeof(value))
+
+void frame_header_encode(const struct frame_header *h, uint8_t out[FRAME_HEADER_BYTES])
+{
+    const uint16_t version = FRAME_VERSION;
+    const uint32_t reserved = 0;
+    memcpy(out, magic, sizeof magic);
+    PUT(2, version);
+    PUT(4, h->kind);
+    PUT(6, h->stage);
+    PUT(8, h->dtype);
+    PUT(10, h->n_runs);
+    PUT(12, h->batch);
+    PUT(16, h->session);
+    PUT(24, h->deployment);
+    PUT(32, h->generation);
+    PUT(36, h->first_position);
+    PUT(40, h->sequence);
+    PUT(48, h->n_tokens);
+    PUT(52, reserved);
+    PUT(56, h->payload_bytes);
+    PUT(64, h->sent_ns);
+    uint64_t hash = XXH64(out, 72, 0);
+    PUT(72, hash);
+}
+
+int frame_header_decode(const uint8_t *bytes, size_t size, struct frame_header *out, struct err *e)
+{
+    uint16_t version;
+    uint64_t hash;
+    if (size != FRAME_HEADER_BYTES || memcmp(bytes, magic, sizeof magic) != 0)
+        return err_set(e, HP_EPROTO, "a frame's header of %zu bytes is not ours", size);
+    GET(2, version);
+    if (version != FRAME_VERSION)
+        return err_set(e, HP_EPROTO, "the peer sends frames of version %u, this program version %d", version, FRAME_VERSION);
+    GET(72, hash);
+    if (hash != XXH64(bytes, 72, 0))
+        return err_set(e, HP_EPROTO, "a frame's header does not match its hash");
+    struct frame_header h;
+    GET(4, h.kind);
+    GET(6, h.stage);
+    GET(8, h.dtype);
+    GET(10, h.n_runs);
+    GET(12, h.batch);
+    GET(16, h.session);
+    GET(24, h.deployment);
+    GET(32, h.generation);
+    GET(36, h.first_position);
+    GET(40, h.sequence);
+    GET(48, h.n_tokens);
+    GET(56, h.payload_bytes);
+    GET(64, h.sent_ns);
+    if (h.kind == 0 || h.kind >= FRAME_KIND_END || h.dtype > FRAME_BYTES || h.n_runs > FRAME_MAX_RUNS || h.payload_bytes > FRAME_MAX_PAYLOAD_BYTES)
+        return err_set(e, HP_EPROTO, "a frame's header holds kind %u, dtype %u, %u runs, %llu bytes: out of range", h.kind, h.dtype, h.n_runs,
+                       (unsigned long long)h.payload_bytes);
+    *out = h;
+    return 0;
+}
+
+void frame_runs_encode(const struct frame_run *runs, int n, uint8_t *out)
+{
+    for (int i = 0; i < n; i++, out += FRAME_RUN_BYTES) {
+        PUT(0, runs[i].sequence);
+        PUT(8, runs[i].first_position);
+        PUT(12, runs[i].n_tokens);
+        PUT(16, runs[i].n_logits);
+        PUT(20, runs[i].reserved);
+    }
+}
+
+int frame_runs_decode(const struct frame_header *h, const uint8_t *payload, struct frame_run *out, struct err *e)
+{
+    uint64_t total = 0;
+    if (h->payload_bytes < (uint64_t)h->n_runs * FRAME_RUN_BYTES)
+        return err_set(e, HP_EPROTO, "a frame of %llu bytes cannot hold %u runs", (unsigned long long)h->payload_bytes, h->n_runs);
+    for (int i = 0; i < h->n_runs; i++) {
+        const uint8_t *bytes = payload + (size_t)i * FRAME_RUN_BYTES;
+        GET(0, out[i].sequence);
+        GET(8, out[i].first_position);
+        GET(12, out[i].n_tokens);
+        GET(16, out[i].n_logits);
+        GET(20, out[i].reserved);
+        if (out[i].n_tokens == 0 || out[i].n_logits > out[i].n_tokens)
+            return err_set(e, HP_EPROTO, "run %d of a frame has %u tokens and %u logits", i, out[i].n_tokens, out[i].n_logits);
+        total += out[i].n_tokens;
+    }
+    if (total != h->n_tokens)
+        return err_set(e, HP_EPROTO, "a frame's runs have %llu tokens, its header says %u", (unsigned long long)total, h->n_tokens);
+    return 0;
+}
+
+void frame_tokens_encode(const struct frame_token *tokens, int n, uint8_t *out)
+{
+    for (int i = 0; i < n; i++, out += FRAME_TOKEN_BYTES) {
+        PUT(0, tokens[i].sequence);
+        PUT(8, tokens[i].token);
+        PUT(12, tokens[i].finished);
+    }
+}
+
+int frame_tokens_decode(const struct frame_header *h, const uint8_t *payload, struct frame_token *out, struct err *e)
+{
+    if (h->payload_bytes != (uint64_t)h->n_runs * FRAME_TOKEN_BYTES)
+        return err_set(e, HP_EPROTO, "a token frame of %llu bytes does not hold %u tokens", (unsigned long long)h->payload_bytes, h->n_runs);
+    for (int i = 0; i < h->n_runs; i++) {
+        const uint8_t *bytes = payload + (size_t)i * FRAME_TOKEN_BYTES;
+        GET(0, out[i].sequence);
+        GET(8, out[i].token);
+        GET(12, out[i].finished);
+    }
+    return 0;
+}

@@ -1,0 +1,161 @@
+#include "transport/message.h"
+
+#include <stddef.h>
+#include <string.h>
+
+/* ---- the tables of fields: key and member have one name -------------------------------------------------------------- */
+
+#define U64(s, m) {#m, PACK_U64, offsetof(struct s, m), NULL, 0, false}
+#define F64(s, m) {#m, PACK_F64, offsetof(struct s, m), NULL, 0, false}
+#define BOOL(s, m) {#m, PACK_BOOL, offsetof(struct s, m), NULL, 0, false}
+#define TEXT(s, m) {#m, PACK_TEXT, offsetof(struct s, m), NULL, 0, false}
+#define BYTES(s, m) {#m, PACK_BYTES, offsetof(struct s, m), NULL, 0, false}
+#define U32S(s, m) {#m, PACK_U32S, offsetof(struct s, m), NULL, 0, false}
+#define LIST(s, m, row) {#m, PACK_LIST, offsetof(struct s, m), row##_fields, sizeof(struct row), false}
+#define GENERATION(s) U64(s, deployment), U64(s, generation)
+
+static const struct pack_field message_held_stage_fields[] = {
+    GENERATION(message_held_stage), U64(message_held_stage, stage), TEXT(message_held_stage, state), U64(message_held_stage, sequences),
+    U64(message_held_stage, queued_batches), U64(message_held_stage, kv_used_tokens), U64(message_held_stage, kv_tokens),
+    U64(message_held_stage, batches_done), F64(message_held_stage, busy_s), F64(message_held_stage, planned_s), {0}};
+static const struct pack_field message_model_fields[] = {BYTES(message_model, model), U64(message_model, bytes), TEXT(message_model, name), {0}};
+static const struct pack_field message_peer_fields[] = {TEXT(message_peer, name), BYTES(message_peer, data_address), {0}};
+static const struct pack_field message_bias_fields[] = {U64(message_bias, token), F64(message_bias, bias), {0}};
+
+static const struct pack_field join_fields[] = {
+    TEXT(message_join, name), TEXT(message_join, token), TEXT(message_join, program), TEXT(message_join, machine), TEXT(message_join, hostname),
+    TEXT(message_join, node), BYTES(message_join, data_address), LIST(message_join, held, message_held_stage), LIST(message_join, models, message_model), {0}};
+static const struct pack_field heartbeat_fields[] = {
+    U64(message_heartbeat, number), U64(message_heartbeat, memory_free_bytes), U64(message_heartbeat, dropped_stale),
+    U64(message_heartbeat, dropped_foreign), LIST(message_heartbeat, held, message_held_stage), {0}};
+static const struct pack_field stage_state_fields[] = {
+    GENERATION(message_stage_state), U64(message_stage_state, stage), TEXT(message_stage_state, state), U64(message_stage_state, done_bytes),
+    U64(message_stage_state, total_bytes), U64(message_stage_state, moved_bytes), U32S(message_stage_state, wanted), TEXT(message_stage_state, code),
+    TEXT(message_stage_state, text), {0}};
+static const struct pack_field tokens_fields[] = {
+    GENERATION(message_tokens), U64(message_tokens, sequence), U64(message_tokens, first), U32S(message_tokens, ids), TEXT(message_tokens, finish),
+    F64(message_tokens, prefill_s), F64(message_tokens, decode_s), {0}};
+static const struct pack_field sequence_failed_fields[] = {
+    GENERATION(message_sequence_failed), U64(message_sequence_failed, sequence), TEXT(message_sequence_failed, code), TEXT(message_sequence_failed, text), {0}};
+static const struct pack_field logits_fields[] = {
+    GENERATION(message_logits), U64(message_logits, sequence), U64(message_logits, first_position), U64(message_logits, count), BYTES(message_logits, values), {0}};
+static const struct pack_field profile_result_fields[] = {
+    BYTES(message_profile_result, model), TEXT(message_profile_result, kind), TEXT(message_profile_result, tables), TEXT(message_profile_result, code),
+    TEXT(message_profile_result, text), {0}};
+static const struct pack_field store_state_fields[] = {
+    LIST(message_store_state, models, message_model), TEXT(message_store_state, code), TEXT(message_store_state, text), {0}};
+static const struct pack_field log_text_fields[] = {TEXT(message_log_text, text), {0}};
+
+static const struct pack_field welcome_fields[] = {
+    TEXT(message_welcome, name), U64(message_welcome, heartbeat_ms), U64(message_welcome, coordinator_boot), {0}};
+static const struct pack_field heartbeat_ack_fields[] = {U64(message_heartbeat_ack, number), {0}};
+static const struct pack_field profile_run_fields[] = {
+    BYTES(message_profile_run, model), BYTES(message_profile_run, manifest), TEXT(message_profile_run, compute), U64(message_profile_run, budget_ms), {0}};
+static const struct pack_field stage_prepare_fields[] = {
+    GENERATION(message_stage_prepare), U64(message_stage_prepare, stage), U64(message_stage_prepare, n_stages), U64(message_stage_prepare, session),
+    TEXT(message_stage_prepare, deployment_name), BYTES(message_stage_prepare, model), BYTES(message_stage_prepare, manifest),
+    U64(message_stage_prepare, first_layer), U64(message_stage_prepare, end_layer), TEXT(message_stage_prepare, compute),
+    U64(message_stage_prepare, context), U64(message_stage_prepare, kv_tokens), U64(message_stage_prepare, max_sequences),
+    U64(message_stage_prepare, max_batch_tokens), TEXT(message_stage_prepare, source_machine), TEXT(message_stage_prepare, source_path),
+    BOOL(message_stage_prepare, upload_only), LIST(message_stage_prepare, peers, message_peer), F64(message_stage_prepare, planned_s_per_token), {0}};
+static const struct pack_field stage_connect_fields[] = {
+    GENERATION(message_stage_connect), U64(message_stage_connect, stage), U64(message_stage_connect, n_stages), BYTES(message_stage_connect, next_address),
+    BYTES(message_stage_connect, first_address), {0}};
+static const struct pack_field stage_unload_fields[] = {GENERATION(message_stage_unload), {0}};
+static const struct pack_field chunk_grant_fields[] = {
+    U64(message_chunk_grant, session), BYTES(message_chunk_grant, model), BOOL(message_chunk_grant, revoke), {0}};
+static const struct pack_field sequence_open_fields[] = {
+    GENERATION(message_sequence_open), U64(message_sequence_open, sequence), U32S(message_sequence_open, prompt), U32S(message_sequence_open, slices),
+    U64(message_sequence_open, max_tokens), U64(message_sequence_open, kv_tokens), U32S(message_sequence_open, end_ids),
+    BOOL(message_sequence_open, all_logits), F64(message_sequence_open, temperature), F64(message_sequence_open, top_p),
+    F64(message_sequence_open, min_p), F64(message_sequence_open, repetition_penalty), F64(message_sequence_open, presence_penalty),
+    F64(message_sequence_open, frequency_penalty), U64(message_sequence_open, top_k), U64(message_sequence_open, seed),
+    LIST(message_sequence_open, bias, message_bias), {0}};
+static const struct pack_field sequence_close_fields[] = {GENERATION(message_sequence_close), U64(message_sequence_close, sequence), {0}};
+static const struct pack_field store_remove_fields[] = {BYTES(message_store_remove, model), {0}};
+static const struct pack_field log_fetch_fields[] = {U64(message_log_fetch, lines), {0}};
+
+static const struct pack_field ask_fields[] = {TEXT(message_ask, verb), TEXT(message_ask, arguments), BYTES(message_ask, blob), {0}};
+static const struct pack_field answer_fields[] = {
+    BOOL(message_answer, more), TEXT(message_answer, code), TEXT(message_answer, text), TEXT(message_answer, hint), TEXT(message_answer, result),
+    BYTES(message_answer, blob), {0}};
+static const struct pack_field refused_fields[] = {
+    TEXT(message_refused, code), TEXT(message_refused, text), TEXT(message_refused, hint), {0}};
+
+static const struct {
+    const char *word;
+    const struct pack_field *fields;
+} types[MESSAGE_TYPE_COUNT] = {
+    [MESSAGE_NONE] = {"", NULL},
+    [MESSAGE_JOIN] = {"join", join_fields},
+    [MESSAGE_HEARTBEAT] = {"heartbeat", heartbeat_fields},
+    [MESSAGE_STAGE_STATE] = {"stage_state", stage_state_fields},
+    [MESSAGE_TOKENS] = {"tokens", tokens_fields},
+    [MESSAGE_SEQUENCE_FAILED] = {"sequence_failed", sequence_failed_fields},
+    [MESSAGE_LOGITS] = {"logits", logits_fields},
+    [MESSAGE_PROFILE_RESULT] = {"profile_result", profile_result_fields},
+    [MESSAGE_STORE_STATE] = {"store_state", store_state_fields},
+    [MESSAGE_LOG_TEXT] = {"log_text", log_text_fields},
+    [MESSAGE_WELCOME] = {"welcome", welcome_fields},
+    [MESSAGE_HEARTBEAT_ACK] = {"heartbeat_ack", heartbeat_ack_fields},
+    [MESSAGE_PROFILE_RUN] = {"profile_run", profile_run_fields},
+    [MESSAGE_STAGE_PREPARE] = {"stage_prepare", stage_prepare_fields},
+    [MESSAGE_STAGE_CONNECT] = {"stage_connect", stage_connect_fields},
+    [MESSAGE_STAGE_UNLOAD] = {"stage_unload", stage_unload_fields},
+    [MESSAGE_CHUNK_GRANT] = {"chunk_grant", chunk_grant_fields},
+    [MESSAGE_SEQUENCE_OPEN] = {"sequence_open", sequence_open_fields},
+    [MESSAGE_SEQUENCE_CLOSE] = {"sequence_close", sequence_close_fields},
+    [MESSAGE_STORE_REMOVE] = {"store_remove", store_remove_fields},
+    [MESSAGE_LOG_FETCH] = {"log_fetch", log_fetch_fields},
+    [MESSAGE_ASK] = {"ask", ask_fields},
+    [MESSAGE_ANSWER] = {"answer", answer_fields},
+    [MESSAGE_REFUSED] = {"refused", refused_fields},
+};
+
+/* ---- the envelope -------------------------------------------------------------------------------------------------------- */
+
+struct envelope {
+    uint64_t v, id;
+    const char *t;
+    struct pack_span body;
+};
+static const struct pack_field envelope_fields[] = {
+    {"v", PACK_U64, offsetof(struct envelope, v), NULL, 0, true},
+    {"t", PACK_TEXT, offsetof(struct envelope, t), NULL, 0, true},
+    {"id", PACK_U64, offsetof(struct envelope, id), NULL, 0, false},
+    {"body", PACK_BYTES, offsetof(struct envelope, body), NULL, 0, false},
+    {0},
+};
+
+const char *message_type_word(enum message_type t) { return types[t].word; }
+
+void message_encode(const struct message *m, struct buffer *out)
+{
+    struct buffer body = {0};
+    pack_encode(types[m->type].fields, &m->u, &body);
+    struct envelope v = {MESSAGE_VERSION, m->id, types[m->type].word, {body.data, body.size}};
+    pack_encode(envelope_fields, &v, out);
+    out->failed |= body.failed;
+    buffer_free(&body);
+}
+
+int message_decode(const uint8_t *bytes, size_t size, struct arena *arena, struct message *out, struct err *e)
+{
+    struct envelope v = {0};
+    *out = (struct message){0};
+    int rc = pack_decode(envelope_fields, bytes, size, arena, &v, e);
+    if (rc < 0)
+        return rc;
+    out->id = v.id;
+    if (v.v != MESSAGE_VERSION) {
+        err_set(e, HP_EPROTO, "the peer speaks version %llu of the control protocol, this program version %d", (unsigned long long)v.v, MESSAGE_VERSION);
+        return err_hint(e, "run the same release of Hodgepodge everywhere");
+    }
+    for (int t = MESSAGE_NONE + 1; t < MESSAGE_TYPE_COUNT; t++)
+        if (strcmp(types[t].word, v.t) == 0) {
+            out->type = (enum message_type)t;
+            rc = pack_decode(types[t].fields, v.body.data, v.body.size, arena, &out->u, e);
+            return rc < 0 ? (err_at(e, "%s", v.t), rc) : 0;
+        }
+    return err_set(e, HP_EUNSUPPORTED, "unknown message type \"%.40s\"", v.t);
+}
