@@ -1,0 +1,24 @@
+/* Frames of the data channel: any header and payload from the network. */
+#include "transport/frame.h"
+
+#include <stdlib.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct frame_header h;
+    struct err e;
+    if (size < FRAME_HEADER_BYTES || frame_header_decode(data, FRAME_HEADER_BYTES, &h, &e) < 0) {
+        /* The hash keeps most inputs out: fuzz what lies behind it as well. */
+        h = (struct frame_header){.kind = FRAME_ACTIVATION, .n_runs = size ? data[0] : 0, .n_tokens = size > 1 ? data[1] : 0};
+    }
+    const uint8_t *payload = size > 2 ? data + 2 : data;
+    h.payload_bytes = size > 2 ? size - 2 : 0;
+    struct frame_run *runs = calloc(FRAME_MAX_RUNS, sizeof *runs);
+    struct frame_token *tokens = calloc(FRAME_MAX_RUNS, sizeof *tokens);
+    frame_runs_decode(&h, payload, runs, &e);
+    frame_tokens_decode(&h, payload, tokens, &e);
+    free(runs);
+    free(tokens);
+    return 0;
+}

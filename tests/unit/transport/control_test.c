@@ -1,0 +1,147 @@
+/* Both kinds of control endpoint, by the same claims. */
+#include "common/env.h"
+#include "transport/control.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+struct side {
+    struct control *control;
+    int got;
+    uint64_t peer;
+    char key[KEY_TEXT];
+    char text[64];
+    size_t bytes;
+    bool echo;
+};
+
+static void on_message(void *ctx, uint64_t peer, const char *key, const uint8_t *bytes, size_t size)
+{
+    struct side *s = ctx;
+    s->got++;
+    s->peer = peer;
+    s->bytes += size;
+    snprintf(s->key, sizeof s->key, "%s", key);
+    snprintf(s->text, sizeof s->text, "%.*s", (int)(size < 63 ? size : 63), (const char *)bytes);
+    if (s->echo)
+        assert_int_equal(control_send(s->control, peer, bytes, size, NULL), 0);
+}
+
+static void on_timer(uv_timer_t *t) { *(bool *)t->data = true; }
+
+/* Runs the loop until *value reaches `at_least` or patience ends. */
+static bool run_until(uv_loop_t *loop, const int *value, int at_least, uint64_t patience_ms)
+{
+    bool late = false;
+    uv_timer_t timer;
+    uv_timer_init(loop, &timer);
+    timer.data = &late;
+    uv_timer_start(&timer, on_timer, (uint64_t)((double)patience_ms * env_time_scale()), 0);
+    while (*value < at_least && !late)
+        uv_run(loop, UV_RUN_ONCE);
+    uv_close((uv_handle_t *)&timer, NULL);
+    uv_run(loop, UV_RUN_NOWAIT);
+    return *value >= at_least;
+}
+
+static void finish(uv_loop_t *loop, struct side *a, struct side *b)
+{
+    control_close(&a->control);
+    control_close(&b->control);
+    uv_run(loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(loop), 0);
+}
+
+static void messages_arrive_with_the_senders_proven_key(void **state)
+{
+    bool zmq = *(bool *)*state;
+    uv_loop_t loop;
+    uv_loop_init(&loop);
+    struct side server = {.echo = true}, client = {0};
+    struct key_pair sk, ck;
+    struct err e = {0};
+    key_pair_create(&sk, &e);
+    key_pair_create(&ck, &e);
+    struct control_callbacks scb = {&server, on_message}, ccb = {&client, on_message};
+    struct control_hub *hub = control_hub_create();
+    char address[64];
+    int rc = zmq ? control_serve_zmq(&loop, "127.0.0.1:0", &sk, &scb, &server.control, &e)
+                 : control_serve_inproc(hub, &loop, "c", &sk, &scb, &server.control, &e);
+    if (rc < 0)
+        fail_msg("%s", e.text);
+    snprintf(address, sizeof address, "127.0.0.1:%d", control_port(server.control));
+    rc = zmq ? control_connect_zmq(&loop, address, sk.public_key, &ck, &ccb, &client.control, &e)
+             : control_connect_inproc(hub, &loop, "c", sk.public_key, &ck, &ccb, &client.control, &e);
+    if (rc < 0)
+        fail_msg("%s", e.text);
+    enum { N = 500 };
+    uint8_t *large = calloc(1, 3 << 20);
+    for (int i = 0; i < N; i++)
+        assert_int_equal(control_send(client.control, 0, (const uint8_t *)"hello", 5, &e), 0);
+    assert_int_equal(control_send(client.control, 0, large, 3 << 20, &e), 0);
+    assert_true(run_until(&loop, &client.got, N + 1, 10000));
+    assert_int_equal(server.got, N + 1);
+    assert_int_equal(client.bytes, 5 * N + (3 << 20));
+    assert_string_equal(server.key, ck.public_key);
+    assert_int_equal(control_send(server.control, 12345, large, 1, &e), HP_ELINK);
+    free(large);
+    finish(&loop, &client, &server);
+    control_hub_destroy(&hub);
+}
+
+static void a_wrong_server_key_gets_nowhere(void **state)
+{
+    (void)state;
+    uv_loop_t loop;
+    uv_loop_init(&loop);
+    struct side server = {.echo = true}, client = {0};
+    struct key_pair sk, ck, other;
+    struct err e = {0};
+    key_pair_create(&sk, &e);
+    key_pair_create(&ck, &e);
+    key_pair_create(&other, &e);
+    struct control_callbacks scb = {&server, on_message}, ccb = {&client, on_message};
+    char address[64];
+    assert_int_equal(control_serve_zmq(&loop, "127.0.0.1:0", &sk, &scb, &server.control, &e), 0);
+    snprintf(address, sizeof address, "127.0.0.1:%d", control_port(server.control));
+    assert_int_equal(control_connect_zmq(&loop, address, other.public_key, &ck, &ccb, &client.control, &e), 0);
+    control_send(client.control, 0, (const uint8_t *)"x", 1, &e);
+    assert_false(run_until(&loop, &server.got, 1, 700));
+    finish(&loop, &client, &server);
+}
+
+static void a_port_in_use_is_said_plainly(void **state)
+{
+    (void)state;
+    uv_loop_t loop;
+    uv_loop_init(&loop);
+    struct side a = {0}, b = {0};
+    struct key_pair k;
+    struct err e = {0};
+    key_pair_create(&k, &e);
+    struct control_callbacks cb = {&a, on_message};
+    char address[64];
+    assert_int_equal(control_serve_zmq(&loop, "127.0.0.1:0", &k, &cb, &a.control, &e), 0);
+    snprintf(address, sizeof address, "127.0.0.1:%d", control_port(a.control));
+    assert_int_equal(control_serve_zmq(&loop, address, &k, &cb, &b.control, &e), HP_EIO);
+    assert_non_null(strstr(e.text, address));
+    assert_non_null(strstr(e.hint, "--listen"));
+    finish(&loop, &a, &b);
+}
+
+int main(void)
+{
+    static bool kinds[] = {false, true};
+    const struct CMUnitTest tests[] = {
+        {"messages_arrive_with_the_senders_proven_key (in process)", messages_arrive_with_the_senders_proven_key, NULL, NULL, &kinds[0]},
+        {"messages_arrive_with_the_senders_proven_key (zmq)", messages_arrive_with_the_senders_proven_key, NULL, NULL, &kinds[1]},
+        cmocka_unit_test(a_wrong_server_key_gets_nowhere),
+        cmocka_unit_test(a_port_in_use_is_said_plainly),
+    };
+    return cmocka_run_group_tests_name("control", tests, NULL, NULL);
+}

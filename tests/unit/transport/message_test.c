@@ -1,0 +1,215 @@
+#include "common/manifest.h"
+#include "transport/frame.h"
+#include "transport/keys.h"
+#include "transport/message.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static void a_message_survives_the_wire(void **state)
+{
+    (void)state;
+    static const uint32_t ids[] = {5, 6, 4000000000u};
+    struct message_bias bias[] = {{7, -1.5}, {9, 100}};
+    struct message m = {.type = MESSAGE_SEQUENCE_OPEN, .id = 42};
+    m.u.sequence_open = (struct message_sequence_open){
+        .deployment = 1, .generation = 2, .sequence = 1u << 31, .prompt = {ids, 3}, .temperature = 0.7, .all_logits = true, .bias = {bias, 2}};
+    struct buffer wire = {0};
+    struct arena arena = {0};
+    struct err e = {0};
+    struct message back;
+    message_encode(&m, &wire);
+    if (message_decode(wire.data, wire.size, &arena, &back, &e) < 0)
+        fail_msg("%s", e.text);
+    assert_int_equal(back.type, MESSAGE_SEQUENCE_OPEN);
+    assert_int_equal(back.id, 42);
+    const struct message_sequence_open *o = &back.u.sequence_open;
+    assert_int_equal(o->prompt.count, 3);
+    assert_memory_equal(o->prompt.items, ids, sizeof ids);
+    assert_true(o->temperature == 0.7 && o->all_logits && o->bias.count == 2);
+    assert_true(((struct message_bias *)o->bias.items)[1].bias == 100);
+    arena_free(&arena);
+    buffer_free(&wire);
+}
+
+static void another_version_is_refused_with_both_named(void **state)
+{
+    (void)state;
+    static const uint8_t other[] = {0x82, 0xa1, 'v', 99, 0xa1, 't', 0xa4, 'j', 'o', 'i', 'n'};
+    struct arena arena = {0};
+    struct err e = {0};
+    struct message m;
+    assert_int_equal(message_decode(other, sizeof other, &arena, &m, &e), HP_EPROTO);
+    assert_non_null(strstr(e.text, "version 99"));
+    assert_non_null(strstr(e.text, "version 1"));
+    arena_free(&arena);
+}
+
+static void an_unknown_type_keeps_its_id_so_that_it_can_be_answered(void **state)
+{
+    (void)state;
+    static const uint8_t other[] = {0x83, 0xa1, 'v', 1, 0xa1, 't', 0xa3, 'n', 'e', 'w', 0xa2, 'i', 'd', 17};
+    struct arena arena = {0};
+    struct err e = {0};
+    struct message m;
+    assert_int_equal(message_decode(other, sizeof other, &arena, &m, &e), HP_EUNSUPPORTED);
+    assert_int_equal(m.id, 17);
+    arena_free(&arena);
+}
+
+static void lying_lengths_cost_no_memory(void **state)
+{
+    (void)state;
+    static const struct {
+        uint8_t bytes[16];
+        size_t size;
+    } cases[] = {
+        {{0xdd, 0xff, 0xff, 0xff, 0xff}, 5},             /* an array of 4 billion */
+        {{0xdf, 0x7f, 0xff, 0xff, 0xff, 1}, 6},          /* a map of 2 billion */
+        {{0xc6, 0xff, 0xff, 0xff, 0xff, 0}, 6},          /* bytes past the end */
+        {{0x81, 0xa1, 'v'}, 3},                          /* cut short */
+        {{0x91, 0x91, 0x91, 0x91, 0x91, 0x91, 0x91, 0x91, 0x91, 0x91, 0x91}, 11}, /* no end */
+        {{0xc7, 1, 1, 1}, 4},                            /* an extension type */
+        {{0x80, 0x80}, 2},                               /* two values */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct arena arena = {.limit_bytes = 4096};
+        struct message m;
+        struct err e = {0};
+        assert_int_equal(message_decode(cases[i].bytes, cases[i].size, &arena, &m, &e), HP_EPARSE);
+        arena_free(&arena);
+    }
+}
+
+static void a_frame_header_survives_and_every_flipped_bit_is_found(void **state)
+{
+    (void)state;
+    struct frame_header h = {.kind = FRAME_ACTIVATION, .stage = 3, .dtype = FRAME_F16, .n_runs = 2, .session = 1, .deployment = 2, .generation = 3, .batch = 4,
+                             .sequence = 5, .first_position = 6, .n_tokens = 7, .payload_bytes = 48, .sent_ns = 8}, back;
+    uint8_t wire[FRAME_HEADER_BYTES];
+    frame_header_encode(&h, wire);
+    assert_int_equal(frame_header_decode(wire, sizeof wire, &back, NULL), 0);
+    assert_int_equal(back.n_tokens, 7);
+    assert_int_equal(back.batch, 4);
+    for (int bit = 0; bit < FRAME_HEADER_BYTES * 8; bit++) {
+        wire[bit / 8] ^= (uint8_t)(1 << (bit % 8));
+        assert_int_equal(frame_header_decode(wire, sizeof wire, &back, NULL), HP_EPROTO);
+        wire[bit / 8] ^= (uint8_t)(1 << (bit % 8));
+    }
+    assert_int_equal(frame_header_decode(wire, sizeof wire - 1, &back, NULL), HP_EPROTO);
+}
+
+static void runs_must_add_up_to_the_header(void **state)
+{
+    (void)state;
+    struct frame_run runs[] = {{.sequence = 1, .n_tokens = 4}, {.sequence = 2, .n_tokens = 1, .n_logits = 1}}, back[2];
+    struct frame_header h = {.kind = FRAME_ACTIVATION, .n_runs = 2, .n_tokens = 5, .payload_bytes = 2 * FRAME_RUN_BYTES};
+    uint8_t payload[2 * FRAME_RUN_BYTES];
+    frame_runs_encode(runs, 2, payload);
+    assert_int_equal(frame_runs_decode(&h, payload, back, NULL), 0);
+    assert_int_equal(back[1].n_logits, 1);
+    h.n_tokens = 6;
+    assert_int_equal(frame_runs_decode(&h, payload, back, NULL), HP_EPROTO);
+    h.n_runs = 3;
+    assert_int_equal(frame_runs_decode(&h, payload, back, NULL), HP_EPROTO);
+}
+
+static void a_join_token_carries_key_and_secret(void **state)
+{
+    (void)state;
+    struct key_pair k;
+    struct join_token t, back;
+    struct err e = {0};
+    char text[TOKEN_TEXT];
+    assert_int_equal(key_pair_create(&k, &e), 0);
+    assert_int_equal(join_token_create(k.public_key, &t, &e), 0);
+    join_token_text(&t, text);
+    assert_int_equal(join_token_parse(text, &back, &e), 0);
+    assert_string_equal(back.server_key, k.public_key);
+    assert_string_equal(back.secret, t.secret);
+    static const char *const bad[] = {"", "hp1-", "hp1-00-11", "hello"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_int_equal(join_token_parse(bad[i], &back, &e), HP_EINVAL);
+    text[10] = 'x';
+    assert_int_equal(join_token_parse(text, &back, &e), HP_EINVAL);
+}
+
+static void a_key_file_that_others_may_read_is_refused(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/hp-keys-XXXXXX", file[64];
+    assert_non_null(mkdtemp(folder));
+    snprintf(file, sizeof file, "%s/key", folder);
+    struct key_pair a, b;
+    struct err e = {0};
+    assert_int_equal(key_pair_load_or_create(file, &a, &e), 0);
+    assert_int_equal(key_pair_load_or_create(file, &b, &e), 0);
+    assert_string_equal(a.secret_key, b.secret_key);
+    chmod(file, 0644);
+    assert_int_equal(key_pair_load(file, &b, &e), HP_EDENIED);
+    unlink(file);
+    rmdir(folder);
+}
+
+static void check_manifest(struct manifest *m, int expected)
+{
+    struct buffer wire = {0};
+    struct arena arena = {0};
+    struct manifest back;
+    struct err e = {0};
+    manifest_encode(m, &wire);
+    int rc = manifest_decode(wire.data, wire.size, &arena, &back, &e);
+    if (rc != expected)
+        fail_msg("expected %d, got %d: %s", expected, rc, e.text);
+    arena_free(&arena);
+    buffer_free(&wire);
+}
+
+static void a_manifest_keeps_to_its_files(void **state)
+{
+    (void)state;
+    uint8_t digest[DIGEST_BYTES] = {1};
+    struct manifest_file file = {"model.gguf", 1000};
+    struct manifest_chunk chunks[] = {{0, 100, 100, {digest, DIGEST_BYTES}}, {0, 200, 800, {digest, DIGEST_BYTES}}};
+    struct manifest m = {.name = "m", .files = {&file, 1}, .chunks = {chunks, 2}};
+    check_manifest(&m, 0);
+    chunks[1].bytes = 801;
+    check_manifest(&m, HP_EPARSE);
+    chunks[1].bytes = 800;
+    chunks[1].offset = 199;
+    check_manifest(&m, HP_EPARSE);
+    chunks[1].offset = UINT64_MAX - 10;
+    check_manifest(&m, HP_EPARSE);
+    chunks[1].offset = 200;
+    chunks[0].digest.size = 31;
+    check_manifest(&m, HP_EPARSE);
+    chunks[0].digest.size = DIGEST_BYTES;
+    static const char *const names[] = {"", "/etc/passwd", "../x", "a/../b", "a//b", "a/", ".", "a\nb"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        file.name = names[i];
+        check_manifest(&m, HP_EPARSE);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_message_survives_the_wire),
+        cmocka_unit_test(another_version_is_refused_with_both_named),
+        cmocka_unit_test(an_unknown_type_keeps_its_id_so_that_it_can_be_answered),
+        cmocka_unit_test(lying_lengths_cost_no_memory),
+        cmocka_unit_test(a_frame_header_survives_and_every_flipped_bit_is_found),
+        cmocka_unit_test(runs_must_add_up_to_the_header),
+        cmocka_unit_test(a_join_token_carries_key_and_secret),
+        cmocka_unit_test(a_key_file_that_others_may_read_is_refused),
+        cmocka_unit_test(a_manifest_keeps_to_its_files),
+    };
+    return cmocka_run_group_tests_name("message", tests, NULL, NULL);
+}
