@@ -5,5 +5,6 @@
 #include "hpctl/command.h"
 
 extern const struct command plan_verbs[]; /* plan_verbs.c: plan check */
+extern const struct command plan_pipeline_verbs[]; /* plan_pipeline_verbs.c: plan pipeline */
 
 #endif

@@ -102,20 +102,6 @@ static int set_devices(struct cost *c, const int *order, int n, struct err *e)
     return 0;
 }
 
-/* Whether the prompt reaches beyond the last point of any table that is used. */
-static bool beyond_tables(const struct cost *c)
-{
-    double longest = (double)(c->tokens + c->cached_tokens);
-    for (int d = 0; d < c->n_devices; d++)
-        for (int k = 0; k < c->n_classes; k++) {
-            const struct profile_table *t = profile_table_of(c->profile, c->devices[d].kind, k);
-            bool slice_beyond = t->n_x > 1 && longest * c->batch / c->profile->batch > t->x[t->n_x - 1];
-            if (slice_beyond || (t->n_y > 1 && longest - c->unit > t->y[t->n_y - 1]))
-                return true;
-        }
-    return false;
-}
-
 int cost_init(struct cost *c, const struct pipeline_request *rq, const int *order, int n, struct arena *arena, struct err *e)
 {
     int rc = check_request(rq, e);
@@ -129,7 +115,6 @@ int cost_init(struct cost *c, const struct pipeline_request *rq, const int *orde
     if ((rc = set_units(c, rq->unit > 0 ? rq->unit : PIPELINE_DEFAULT_UNIT, e)) < 0 || (rc = set_layers(c, e)) < 0 ||
         (rc = set_devices(c, order, n, e)) < 0)
         return rc;
-    c->extrapolated = beyond_tables(c);
     return 0;
 }
 

@@ -36,8 +36,7 @@ struct cost {
 
     double **tables;   /* [kind * n_classes + class]: seconds of one layer for units [i, j), at row[i] + j */
     ptrdiff_t *row;    /* [n_units] */
-    size_t table_size; /* cells of one table */
-    bool extrapolated; /* a time beyond the last point of a table is needed for these tokens */
+    size_t table_size; /* cells of one table: of every pair i < j of cut positions */
 };
 
 /* Sets up for a request. `order` lists cluster indices (n of them) to consider, in the order in which they become devices 0, 1, ...;

@@ -76,9 +76,16 @@ struct pipeline_schedule {
     double *latency_s;               /* [stage] */
 };
 
+/* Of one stage; of each device of it where it runs on several. */
+struct pipeline_stage_figures {
+    double weight_bytes, kv_bytes, activation_bytes, free_bytes;
+    double share; /* of the busiest stage's compute time */
+};
+
 /* All in the arena but `document`. */
 struct pipeline_answer {
     struct plan_pipeline plan;
+    struct pipeline_stage_figures *stages; /* [plan.n_stages] */
     struct pipeline_schedule schedule;
     double makespan_s, energy_j, prompts_per_s;
     double decode_step_s;       /* one token of each of `batch` sequences through all stages, after `tokens` */

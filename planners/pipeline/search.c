@@ -1,0 +1,275 @@
+/* The search where plans are too many to weigh them all: good starts, local search from each, then random steps from the best.
+ *
+ * A start is an order of devices (orders.h) with a number of equal slices and balanced layers. Local search alternates between the ends of
+ * stages for the slicing and the slicing for the stages, both under the exact flow. A random step changes the order of devices or the
+ * slicing and is followed by local search where it looks promising. All is counted in work, never in time. */
+#include "planners/pipeline/exact_int.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "planners/pipeline/orders.h"
+
+enum { STARTS_KEPT = 24, POLISH_ROUNDS = 8 };
+
+static const int slice_counts[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64};
+
+struct search {
+    struct exact *x;
+    struct trial top[STARTS_KEPT]; /* the best starts, of different orders, best first */
+    int top_order[STARTS_KEPT];
+    int n_top;
+    struct trial now, step, *best;
+    int order[PIPELINE_MAX_DEVICES];
+};
+
+/* ---- starts --------------------------------------------------------------------------------------------------------------------- */
+
+static void offer(struct search *s, const struct trial *t, int order)
+{
+    int at = s->n_top;
+    for (int i = 0; i < s->n_top; i++)
+        if (s->top_order[i] == order) {
+            if (s->top[i].value <= t->value)
+                return;
+            at = i;
+        }
+    if (at == STARTS_KEPT && s->top[at - 1].value <= t->value)
+        return;
+    if (at == s->n_top && s->n_top < STARTS_KEPT)
+        s->n_top++;
+    else if (at == STARTS_KEPT)
+        at--;
+    for (; at > 0 && s->top[at - 1].value > t->value; at--) {
+        s->top[at] = s->top[at - 1];
+        s->top_order[at] = s->top_order[at - 1];
+    }
+    s->top[at] = *t;
+    s->top_order[at] = order;
+}
+
+static void find_starts(struct search *s, const struct orders *orders)
+{
+    struct exact *x = s->x;
+    struct trial *t = &s->now;
+    for (size_t i = 0; i < sizeof slice_counts / sizeof *slice_counts && slice_counts[i] <= x->c->n_units; i++) {
+        t->n_stages = 0;
+        slices_equal(x, t, slice_counts[i]);
+        pieces_set(x, t->cut, t->n_slices);
+        for (int o = 0; o < orders->n; o++) {
+            const int *order = orders->devices + (size_t)o * (size_t)orders->stride;
+            if (!cuts_balance(x, order, orders->length[o], t))
+                continue;
+            t->value = exact_evaluate(x, t, 0, INFINITY);
+            if (isfinite(t->value))
+                offer(s, t, o);
+        }
+    }
+}
+
+/* ---- local search ----------------------------------------------------------------------------------------------------------------- */
+
+static void note(struct search *s, const struct trial *t)
+{
+    if (t->value < s->best->value)
+        *s->best = *t;
+}
+
+/* Until neither ends nor slices can be moved for the better. */
+static void polish(struct search *s, struct trial *t)
+{
+    struct exact *x = s->x;
+    for (int round = 0; round < POLISH_ROUNDS && x->work < x->work_limit; round++) {
+        double before = t->value;
+        if (!x->options->ends) {
+            pieces_set(x, t->cut, t->n_slices);
+            t->value = exact_evaluate(x, t, 0, INFINITY);
+            cuts_polish(x, t);
+        }
+        slices_polish(x, t);
+        note(s, t);
+        if (round > 0 && t->value >= before * (1 - 1e-9))
+            break;
+    }
+}
+
+static int polish_starts(struct search *s, struct err *e)
+{
+    struct exact *x = s->x;
+    int rc = 0;
+    for (int i = 0; i < s->n_top && rc == 0; i++) {
+        s->now = s->top[i];
+        polish(s, &s->now);
+        if (i >= 3 || x->options->objective != PIPELINE_LATENCY)
+            continue;
+        s->step = s->now;
+        rc = slices_published(x, &s->step, e);
+        s->step.value = INFINITY;
+        if (rc == 0)
+            polish(s, &s->step);
+    }
+    return rc;
+}
+
+/* ---- random steps ------------------------------------------------------------------------------------------------------------------- */
+
+static int pick(struct exact *x, int n) { return (int)(random_next(&x->random) % (uint64_t)n); }
+
+static int unused_device(struct search *s, int n)
+{
+    const struct cost *c = s->x->c;
+    bool used[PIPELINE_MAX_DEVICES] = {false};
+    for (int i = 0; i < n; i++)
+        used[s->order[i]] = true;
+    if (n >= c->n_devices)
+        return -1;
+    int skip = pick(s->x, c->n_devices - n), d = 0;
+    for (;; d++)
+        if (!used[d] && skip-- == 0)
+            return d;
+}
+
+static void move_device(int *order, int from, int to)
+{
+    int device = order[from];
+    memmove(order + from, order + from + 1, (size_t)(to > from ? to - from : 0) * sizeof *order);
+    if (to < from)
+        memmove(order + to + 1, order + to, (size_t)(from - to) * sizeof *order);
+    order[to] = device;
+}
+
+static void swap_places(int *order, int a, int b)
+{
+    int t = order[a];
+    order[a] = order[b];
+    order[b] = t;
+}
+
+/* Changes the order of devices in s->order; gives its new length. */
+static int change_order(struct search *s, int n)
+{
+    struct exact *x = s->x;
+    int a = pick(x, n), b = pick(x, n), d = unused_device(s, n);
+    switch (pick(x, 6)) {
+    case 0: swap_places(s->order, a, b); break;
+    case 1: move_device(s->order, a, b); break;
+    case 2: /* another in its place */
+        if (d >= 0 && !x->must[s->order[a]])
+            s->order[a] = d;
+        break;
+    case 3: /* one more */
+        if (d >= 0 && n < x->c->n_layers) {
+            s->order[n] = d;
+            move_device(s->order, n, pick(x, n + 1));
+            n++;
+        }
+        break;
+    case 4: /* one less */
+        if (n > 1 && !x->must[s->order[a]])
+            move_device(s->order, a, --n);
+        break;
+    default: /* a stretch the other way round */
+        for (int lo = a < b ? a : b, hi = a < b ? b : a; lo < hi; lo++, hi--)
+            swap_places(s->order, lo, hi);
+    }
+    return n;
+}
+
+/* Another order of devices with balanced layers, in s->step. False: impossible, or nothing changed. */
+static bool step_order(struct search *s)
+{
+    struct exact *x = s->x;
+    int n = s->now.n_stages;
+    memcpy(s->order, s->now.device, (size_t)n * sizeof(int));
+    for (int times = 1 + pick(x, 2); times > 0; times--)
+        n = change_order(s, n);
+    pieces_set(x, s->now.cut, s->now.n_slices);
+    s->step.n_slices = s->now.n_slices;
+    memcpy(s->step.cut, s->now.cut, ((size_t)s->now.n_slices + 1) * sizeof(int));
+    if (!cuts_balance(x, s->order, n, &s->step))
+        return false;
+    if (s->step.n_stages == s->now.n_stages && memcmp(s->step.device, s->now.device, (size_t)s->now.n_stages * sizeof(int)) == 0)
+        return false;
+    s->step.value = exact_evaluate(x, &s->step, 0, s->now.value * 1.15);
+    return isfinite(s->step.value);
+}
+
+/* Another number of slices for the same stages. */
+static void step_slices(struct search *s)
+{
+    struct exact *x = s->x;
+    s->step = s->now;
+    int least = s->now.n_slices / 2 > 1 ? s->now.n_slices / 2 : 1, count = least + pick(x, 2 * s->now.n_slices - least + 2);
+    slices_equal(x, &s->step, count < x->c->n_units ? count : x->c->n_units);
+}
+
+/* Random steps from the best plan until many in a row did not help. */
+static void wander(struct search *s, int patience)
+{
+    struct exact *x = s->x;
+    bool fixed = x->options->order_fixed;
+    s->now = *s->best;
+    for (int idle = 0; idle < patience && x->work < x->work_limit; idle++) {
+        if (fixed || pick(x, 8) == 0) {
+            step_slices(s);
+            slices_polish(x, &s->step);
+        } else {
+            if (!step_order(s))
+                continue;
+            cuts_polish(x, &s->step);
+        }
+        if (s->step.value < s->now.value * 1.02)
+            polish(s, &s->step);
+        if (s->step.value < s->now.value * (1 - 1e-9))
+            idle = 0;
+        /* Now and then a slightly worse plan is followed, so that the search leaves a hollow. */
+        if (s->step.value < s->now.value * (pick(x, 4) == 0 ? 1.005 : 1))
+            s->now = s->step;
+        if (idle % 64 == 63)
+            s->now = *s->best;
+    }
+}
+
+/* With stages given, only slices are looked for. */
+static void search_slices(struct search *s)
+{
+    struct exact *x = s->x;
+    struct trial *t = &s->now;
+    t->n_stages = x->c->n_devices;
+    for (int j = 0; j < t->n_stages; j++) {
+        t->device[j] = j;
+        t->end[j] = x->options->ends[j];
+        bool connected = j + 1 == t->n_stages || x->c->hops[j * x->c->n_devices + j + 1].bandwidth_bytes_per_s > 0;
+        if (!connected || !cost_fits(x->c, j, trial_first(t, j), t->end[j]))
+            return;
+    }
+    for (size_t i = 0; i < sizeof slice_counts / sizeof *slice_counts && slice_counts[i] <= x->c->n_units; i++) {
+        slices_equal(x, t, slice_counts[i]);
+        slices_polish(x, t);
+        note(s, t);
+    }
+}
+
+int search_best(struct exact *x, struct trial *best, struct err *e)
+{
+    struct orders orders;
+    struct search *s = arena_alloc(x->c->arena, 1, sizeof *s);
+    if (!s)
+        return err_set(e, HP_ENOMEM, "out of memory while planning a pipeline");
+    s->x = x;
+    s->best = best;
+    x->work_limit = (long)(4e8 * x->options->effort);
+    if (x->options->ends) {
+        search_slices(s);
+        return 0;
+    }
+    int rc = orders_make(x, &orders, e);
+    if (rc < 0)
+        return rc;
+    find_starts(s, &orders);
+    if ((rc = polish_starts(s, e)) < 0)
+        return rc;
+    if (isfinite(best->value))
+        wander(s, 600);
+    return 0;
+}
