@@ -1,0 +1,169 @@
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include "model/pattern.h"
+
+#include "common/bytes.h"
+
+#include <pcre2.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PATTERN_MAX_BYTES = 16 << 10, MATCH_STEPS = 10 * 1000 * 1000, MATCH_HEAP_KIB = 64 << 10, NESTING_MAX = 100 };
+
+#define SPACES "\\t-\\r \\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
+#define WORDS "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}"
+#define HEX "0-9a-fA-F"
+
+struct pattern {
+    pcre2_code *code;
+};
+
+struct pattern_search {
+    pcre2_match_data *data;
+    pcre2_match_context *context;
+};
+
+static const char *members_of(char letter)
+{
+    switch (letter) {
+    case 's': return SPACES;
+    case 'w': return WORDS;
+    case 'h': return HEX;
+    default: return NULL;
+    }
+}
+
+/* Copies the expression, with the classes that mean something else to PCRE2 spelled out. A negated class inside brackets has no spelling there
+ * and is left as PCRE2 has it; no published tokenizer uses one. */
+static void rewrite(const char *regex, size_t size, struct buffer *out)
+{
+    int brackets = 0;
+    for (size_t i = 0; i < size; i++) {
+        char c = regex[i];
+        if (c == '\\' && i + 1 < size) {
+            char letter = regex[++i];
+            const char *members = members_of((char)(letter | 0x20));
+            bool negated = letter >= 'A' && letter <= 'Z';
+            if (!members || (negated && brackets > 0))
+                buffer_printf(out, "\\%c", letter);
+            else if (brackets > 0)
+                buffer_append(out, members, strlen(members));
+            else
+                buffer_printf(out, "[%s%s]", negated ? "^" : "", members);
+            continue;
+        }
+        /* A bracket right after the opening one (or its ^) is a member. */
+        bool first = brackets > 0 && i > 0 && (regex[i - 1] == '[' || (regex[i - 1] == '^' && i > 1 && regex[i - 2] == '['));
+        if (c == '[' && (brackets == 0 || (i + 1 < size && regex[i + 1] == ':')))
+            brackets++;
+        else if (c == ']' && brackets > 0 && !first)
+            brackets--;
+        buffer_append(out, &c, 1);
+    }
+}
+
+int pattern_compile(const char *regex, size_t size, struct pattern **out, struct err *e)
+{
+    if (size > PATTERN_MAX_BYTES)
+        return err_set(e, HP_ELIMIT, "a regular expression of %zu bytes; at most %d are read", size, PATTERN_MAX_BYTES);
+    struct buffer text = {0};
+    rewrite(regex, size, &text);
+    struct pattern *p = calloc(1, sizeof *p);
+    pcre2_compile_context *context = pcre2_compile_context_create(NULL);
+    int rc = 0;
+    if (!p || !context || text.failed) {
+        rc = err_set(e, HP_ENOMEM, "out of memory for a regular expression");
+    } else {
+        int problem;
+        PCRE2_SIZE where;
+        pcre2_set_parens_nest_limit(context, NESTING_MAX);
+        /* No callouts, no \C, no recursion into the middle of characters; ^ and $ are per line in Ruby's syntax. */
+        uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C;
+        p->code = pcre2_compile((PCRE2_SPTR)buffer_cstr(&text), text.size, options, &problem, &where, context);
+        if (!p->code) {
+            PCRE2_UCHAR words[160];
+            pcre2_get_error_message(problem, words, sizeof words);
+            rc = err_set(e, HP_EUNSUPPORTED, "the regular expression \"%.*s\" cannot be used: %s", (int)(size < 200 ? size : 200), regex, (char *)words);
+        }
+    }
+    pcre2_compile_context_free(context);
+    buffer_free(&text);
+    if (rc < 0)
+        free(p);
+    else
+        *out = p;
+    return rc;
+}
+
+int pattern_compile_literal(const char *text, size_t size, struct pattern **out, struct err *e)
+{
+    struct buffer escaped = {0};
+    for (size_t i = 0; i < size; i++) {
+        uint8_t c = (uint8_t)text[i];
+        bool plain = c >= 0x80 || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+        if (plain)
+            buffer_append(&escaped, &c, 1);
+        else
+            buffer_printf(&escaped, "\\x{%x}", c);
+    }
+    int rc = escaped.failed ? err_set(e, HP_ENOMEM, "out of memory for a pattern") : pattern_compile(buffer_cstr(&escaped), escaped.size, out, e);
+    buffer_free(&escaped);
+    return rc;
+}
+
+void pattern_destroy(struct pattern **p)
+{
+    if (!*p)
+        return;
+    pcre2_code_free((*p)->code);
+    free(*p);
+    *p = NULL;
+}
+
+struct pattern_search *pattern_search_create(void)
+{
+    struct pattern_search *s = calloc(1, sizeof *s);
+    if (!s)
+        return NULL;
+    s->data = pcre2_match_data_create(4, NULL);
+    s->context = pcre2_match_context_create(NULL);
+    if (!s->data || !s->context) {
+        pattern_search_destroy(&s);
+        return NULL;
+    }
+    pcre2_set_heap_limit(s->context, MATCH_HEAP_KIB);
+    return s;
+}
+
+void pattern_search_destroy(struct pattern_search **s)
+{
+    if (!*s)
+        return;
+    pcre2_match_data_free((*s)->data);
+    pcre2_match_context_free((*s)->context);
+    free(*s);
+    *s = NULL;
+}
+
+int pattern_find(const struct pattern *p, struct pattern_search *s, const char *text, size_t size, size_t at, size_t *start, size_t *end, struct err *e)
+{
+    /* A run of blanks costs a step a byte where a line end is looked for behind it. */
+    uint64_t steps = MATCH_STEPS + (uint64_t)size * 16;
+    pcre2_set_match_limit(s->context, steps < UINT32_MAX ? (uint32_t)steps : UINT32_MAX);
+    int rc = pcre2_match(p->code, (PCRE2_SPTR)text, size, at, PCRE2_NO_UTF_CHECK, s->data, s->context);
+    if (rc == PCRE2_ERROR_NOMATCH)
+        return 0;
+    if (rc < 0) {
+        PCRE2_UCHAR words[160];
+        pcre2_get_error_message(rc, words, sizeof words);
+        return err_set(e, HP_ELIMIT, "splitting %zu bytes of text into words takes too much: %s", size, (char *)words);
+    }
+    const PCRE2_SIZE *found = pcre2_get_ovector_pointer(s->data);
+    /* \K may put the start elsewhere; that is no match. */
+    if (found[0] > found[1] || found[0] < at)
+        return 0;
+    *start = found[0];
+    *end = found[1];
+    return 1;
+}

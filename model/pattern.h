@@ -1,0 +1,27 @@
+/* Regular expressions of tokenizer files (Oniguruma's dialect, Ruby syntax) on PCRE2, with limits on what a match may take.
+ * The classes whose meaning differs are rewritten: \s is Unicode's White_Space, \w letters, marks, digits, letter numbers and connectors,
+ * \h a hexadecimal digit. */
+#ifndef HP_MODEL_PATTERN_H
+#define HP_MODEL_PATTERN_H
+
+#include "common/status.h"
+
+#include <stddef.h>
+
+struct pattern;
+
+/* HP_EUNSUPPORTED where PCRE2 does not take it, with its words; HP_ELIMIT beyond 16 KiB. */
+int pattern_compile(const char *regex, size_t size, struct pattern **out, struct err *e);
+/* One that matches `text` itself. */
+int pattern_compile_literal(const char *text, size_t size, struct pattern **out, struct err *e);
+void pattern_destroy(struct pattern **p);
+
+/* Working memory of one thread's searches; holds no more than 64 MiB. */
+struct pattern_search;
+struct pattern_search *pattern_search_create(void);
+void pattern_search_destroy(struct pattern_search **s);
+
+/* First match at or after `at` in valid UTF-8. 1 with its range; 0 when there is none; HP_ELIMIT when it takes too many steps. */
+int pattern_find(const struct pattern *p, struct pattern_search *s, const char *text, size_t size, size_t at, size_t *start, size_t *end, struct err *e);
+
+#endif

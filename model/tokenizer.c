@@ -1,0 +1,308 @@
+#include "model/tokenizer_int.h"
+
+#include "model/utf8.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { TEXT_MAX_BYTES = 1 << 30 };
+
+struct tokenizer *tokenizer_create(void)
+{
+    struct tokenizer *t = calloc(1, sizeof *t);
+    if (t) {
+        t->raw.arena = t->normalized.arena = &t->arena;
+        t->bos_text = t->eos_text = "";
+    }
+    return t;
+}
+
+void tokenizer_destroy(struct tokenizer **t)
+{
+    if (!*t)
+        return;
+    pretokenizer_fini(&(*t)->pretokenizer);
+    arena_free(&(*t)->arena);
+    free(*t);
+    *t = NULL;
+}
+
+int tokenizer_vocabulary(const struct tokenizer *t) { return (int)t->vocabulary.n; }
+
+const uint32_t *tokenizer_end_ids(const struct tokenizer *t, int *count)
+{
+    *count = t->n_end_ids;
+    return t->end_ids;
+}
+
+const char *tokenizer_bos_text(const struct tokenizer *t) { return t->bos_text; }
+const char *tokenizer_eos_text(const struct tokenizer *t) { return t->eos_text; }
+const char *tokenizer_kind(const struct tokenizer *t) { return t->bytes ? "bpe" : "sentencepiece"; }
+
+void tokenizer_add_end(struct tokenizer *t, int64_t id)
+{
+    if (id < 0 || id >= (int64_t)t->vocabulary.n || !t->vocabulary.tokens[id].text || t->n_end_ids == TOKENIZER_MAX_ENDS)
+        return;
+    for (int i = 0; i < t->n_end_ids; i++)
+        if (t->end_ids[i] == (uint32_t)id)
+            return;
+    t->end_ids[t->n_end_ids++] = (uint32_t)id;
+}
+
+static int set_out(struct tokenizer *t, uint32_t id, const struct buffer *out, struct err *e)
+{
+    struct token *token = &t->vocabulary.tokens[id];
+    token->out = out->failed ? NULL : arena_memdup(&t->arena, out->data, out->size);
+    token->out_size = (uint32_t)out->size;
+    if (token->out)
+        return 0;
+    token->out = "";
+    token->out_size = 0;
+    return err_set(e, HP_ENOMEM, "out of memory for the text of token %u", id);
+}
+
+int tokenizer_set_byte_text(struct tokenizer *t, uint32_t id, struct err *e)
+{
+    const struct token *token = &t->vocabulary.tokens[id];
+    struct buffer out = {0};
+    for (uint32_t at = 0; at < token->size;) {
+        uint32_t c;
+        int length = utf8_decode(token->text + at, token->size - at, &c), byte = length > 0 ? pretokenize_byte_of(c) : -1;
+        if (byte < 0) {
+            buffer_free(&out);
+            return 0;
+        }
+        uint8_t b = (uint8_t)byte;
+        buffer_append(&out, &b, 1);
+        at += (uint32_t)length;
+    }
+    int rc = set_out(t, id, &out, e);
+    buffer_free(&out);
+    return rc;
+}
+
+int tokenizer_set_piece_text(struct tokenizer *t, uint32_t id, struct err *e)
+{
+    static const struct normalizer spaces = {.steps = {{NORMALIZE_REPLACE, "\xE2\x96\x81", " ", 3, 1}}, .n_steps = 1};
+    const struct token *token = &t->vocabulary.tokens[id];
+    if (!memmem(token->text, token->size, "\xE2\x96\x81", 3))
+        return 0;
+    struct buffer out = {0}, scratch = {0};
+    int rc = normalize(&spaces, token->text, token->size, true, &out, &scratch, e);
+    if (rc == 0)
+        rc = set_out(t, id, &out, e);
+    buffer_free(&out);
+    buffer_free(&scratch);
+    return rc;
+}
+
+static int hex_digit(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    if (c >= 'A' && c <= 'F')
+        return c - 'A' + 10;
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+int tokenizer_byte_of_name(const char *text, size_t size)
+{
+    if (size != 6 || memcmp(text, "<0x", 3) != 0 || text[5] != '>')
+        return -1;
+    int high = hex_digit(text[3]), low = hex_digit(text[4]);
+    return high < 0 || low < 0 ? -1 : high * 16 + low;
+}
+
+int tokenizer_set_byte_token(struct tokenizer *t, uint32_t id, uint8_t byte, struct err *e)
+{
+    struct buffer out = {.data = &byte, .size = 1};
+    t->bpe.byte_ids[byte] = (int32_t)id;
+    return set_out(t, id, &out, e);
+}
+
+/* ---- text to ids -------------------------------------------------------------------------------------------- */
+
+struct encoding {
+    const struct tokenizer *t;
+    const char *text;
+    struct buffer normal, scratch;
+    struct words words;
+    struct bpe_scratch bpe;
+    struct buffer *out;
+    struct err *e;
+};
+
+static void encoding_fini(struct encoding *c)
+{
+    buffer_free(&c->normal);
+    buffer_free(&c->scratch);
+    words_free(&c->words);
+    bpe_scratch_free(&c->bpe);
+}
+
+/* Text without added tokens, normalised. */
+static int encode_plain(struct encoding *c, const char *text, size_t size, bool at_start)
+{
+    if (size == 0)
+        return 0;
+    int rc = pretokenize(&c->t->pretokenizer, text, size, at_start, &c->words, c->e);
+    const struct word *words = (const struct word *)(const void *)c->words.ranges.data;
+    size_t n = rc < 0 ? 0 : c->words.ranges.size / sizeof *words;
+    for (size_t i = 0; i < n && rc == 0; i++)
+        rc = bpe_word(&c->t->bpe, &c->bpe, (const char *)c->words.text.data + words[i].start, words[i].end - words[i].start, c->out, c->e);
+    return rc;
+}
+
+/* Valid UTF-8 without tokens that are looked for in raw text. */
+static int encode_valid(struct encoding *c, const char *text, size_t size, bool section_start)
+{
+    int rc = normalize(&c->t->normalizer, text, size, section_start, &c->normal, &c->scratch, c->e);
+    if (rc < 0)
+        return rc;
+    const char *normal = buffer_cstr(&c->normal);
+    size_t end = c->normal.size, at = 0, start, stop;
+    bool at_start = text == c->text;
+    uint32_t id;
+    while (at < end && rc == 0 && added_tokens_find(&c->t->normalized, normal, end, at, &start, &stop, &id)) {
+        rc = encode_plain(c, normal + at, start - at, at_start && at == 0);
+        buffer_append(c->out, &id, sizeof id);
+        at = stop;
+    }
+    return rc < 0 || at >= end ? rc : encode_plain(c, normal + at, end - at, at_start && at == 0);
+}
+
+/* A run of bytes that are not UTF-8 is a word of its own. */
+static int encode_bytes(struct encoding *c, const char *bytes, size_t size)
+{
+    if (c->t->bytes) {
+        c->scratch.size = 0;
+        for (size_t i = 0; i < size; i++)
+            pretokenize_byte_append(&c->scratch, (uint8_t)bytes[i]);
+        return bpe_word(&c->t->bpe, &c->bpe, buffer_cstr(&c->scratch), c->scratch.size, c->out, c->e);
+    }
+    for (size_t i = 0; i < size; i++) {
+        int64_t id = c->t->bpe.byte_ids[(uint8_t)bytes[i]];
+        id = id < 0 ? c->t->bpe.unknown : id;
+        if (id < 0)
+            return err_set(c->e, HP_EINVAL, "byte %zu of the text is 0x%02x, which is not UTF-8, and the tokenizer has no byte tokens",
+                           (size_t)(bytes + i - c->text), (uint8_t)bytes[i]);
+        uint32_t token = (uint32_t)id;
+        buffer_append(c->out, &token, sizeof token);
+    }
+    return 0;
+}
+
+static size_t invalid_prefix(const char *s, size_t n)
+{
+    size_t at = 0;
+    uint32_t c;
+    while (at < n && utf8_decode(s + at, n - at, &c) <= 0)
+        at++;
+    return at;
+}
+
+/* Text between two tokens that were spelled out. */
+static int encode_section(struct encoding *c, const char *text, size_t size)
+{
+    int rc = 0;
+    for (size_t at = 0; at < size && rc == 0;) {
+        size_t good = utf8_valid_prefix(text + at, size - at);
+        if (good > 0)
+            rc = encode_valid(c, text + at, good, at == 0);
+        at += good;
+        size_t bad = invalid_prefix(text + at, size - at);
+        if (bad > 0 && rc == 0)
+            rc = encode_bytes(c, text + at, bad);
+        at += bad;
+    }
+    if (rc == HP_EINVAL && c->e && !strstr(c->e->text, "of the text"))
+        return err_at(c->e, "byte %zu of the text and on", (size_t)(text - c->text));
+    return rc;
+}
+
+int tokenizer_encode(const struct tokenizer *t, const char *text, size_t size, bool add_special, struct buffer *out, struct err *e)
+{
+    if (size > TEXT_MAX_BYTES)
+        return err_set(e, HP_ELIMIT, "a text of %zu bytes; at most %d are tokenized", size, TEXT_MAX_BYTES);
+    struct encoding c = {.t = t, .text = text, .out = out, .e = e};
+    int rc = 0;
+    size_t before = out->size, at = 0, start, stop;
+    uint32_t id;
+    if (add_special)
+        buffer_append(out, t->first, (size_t)t->n_first * sizeof *t->first);
+    while (at < size && rc == 0 && added_tokens_find(&t->raw, text, size, at, &start, &stop, &id)) {
+        rc = encode_section(&c, text + at, start - at);
+        buffer_append(out, &id, sizeof id);
+        at = stop;
+    }
+    if (rc == 0 && at < size)
+        rc = encode_section(&c, text + at, size - at);
+    if (add_special)
+        buffer_append(out, t->last, (size_t)t->n_last * sizeof *t->last);
+    encoding_fini(&c);
+    if (rc == 0 && out->failed)
+        rc = err_set(e, HP_ENOMEM, "out of memory to tokenize %zu bytes", size);
+    if (rc < 0)
+        out->size = before;
+    return rc;
+}
+
+/* ---- ids to text -------------------------------------------------------------------------------------------- */
+
+void token_stream_init(struct token_stream *s, const struct tokenizer *t, bool skip_special)
+{
+    *s = (struct token_stream){.tokenizer = t, .skip_special = skip_special};
+}
+
+/* Writes what can be told from the bytes held; they are at most a part of one character and one byte more. */
+static void flush_held(struct token_stream *s, struct buffer *out)
+{
+    while (s->n_held > 0) {
+        uint32_t c;
+        int length = utf8_decode((const char *)s->held, s->n_held, &c);
+        if (length == 0)
+            return;
+        size_t used = (size_t)(length > 0 ? length : -length);
+        utf8_append(out, length > 0 ? c : UTF8_REPLACEMENT);
+        s->n_held -= used;
+        memmove(s->held, s->held + used, s->n_held);
+    }
+}
+
+void token_stream_push(struct token_stream *s, uint32_t id, struct buffer *out)
+{
+    const struct vocabulary *v = &s->tokenizer->vocabulary;
+    if (id >= v->n || !v->tokens[id].text || (s->skip_special && v->tokens[id].special))
+        return;
+    const struct token *t = &v->tokens[id];
+    const char *bytes = t->out;
+    size_t size = t->out_size;
+    if (!s->started && size > 0) {
+        s->started = true;
+        if (s->tokenizer->strip_leading_space && bytes[0] == ' ') {
+            bytes++;
+            size--;
+        }
+    }
+    for (size_t i = 0; i < size; i++) {
+        s->held[s->n_held++] = (uint8_t)bytes[i];
+        flush_held(s, out);
+    }
+}
+
+void token_stream_finish(struct token_stream *s, struct buffer *out)
+{
+    if (s->n_held > 0)
+        utf8_append(out, UTF8_REPLACEMENT);
+    s->n_held = 0;
+}
+
+int tokenizer_decode(const struct tokenizer *t, const uint32_t *ids, size_t n, struct buffer *out, struct err *e)
+{
+    struct token_stream s;
+    token_stream_init(&s, t, false);
+    for (size_t i = 0; i < n && !out->failed; i++)
+        token_stream_push(&s, ids[i], out);
+    token_stream_finish(&s, out);
+    return out->failed ? err_set(e, HP_ENOMEM, "out of memory to decode %zu tokens", n) : 0;
+}
