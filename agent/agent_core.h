@@ -16,6 +16,7 @@
 #ifndef HP_AGENT_AGENT_CORE_H
 #define HP_AGENT_AGENT_CORE_H
 
+#include "agent/engine/queue.h" /* struct agent_run */
 #include "common/env.h"
 #include "common/status.h"
 #include "transport/frame.h"
@@ -149,13 +150,6 @@ enum agent_action_kind {
     AGENT_DO_LOG_FETCH,
     AGENT_DO_TIMER,           /* wake me at `at_ns` (replaces the wake-up asked for before) */
     AGENT_DO_QUIT,            /* the cluster does not want this agent: `error` says why */
-};
-
-/* One run of a batch, and where its rows are in the input. */
-struct agent_run {
-    struct frame_run run;
-    uint32_t row;  /* of its first token in the input: ids, or the rows after the run table of `input` */
-    bool sample;   /* last stage: pick a token from its last position */
 };
 
 struct agent_action {

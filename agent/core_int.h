@@ -1,0 +1,146 @@
+/* What the files of the core share: agent_core.c (membership, time, the way of every event), core_stages.c (a stage from prepare to unload),
+ * core_sequences.c (sequences, frames and batches). */
+#ifndef HP_AGENT_CORE_INT_H
+#define HP_AGENT_CORE_INT_H
+
+#include "agent/agent_core.h"
+#include "common/log.h"
+#include "common/machine.h"
+
+enum stage_state { STAGE_FETCHING, STAGE_LOADING, STAGE_WARMING, STAGE_READY, STAGE_FAILED, STAGE_STATES };
+extern const struct machine_state stage_states[STAGE_STATES];
+
+enum member_state { MEMBER_OUTSIDE, MEMBER_JOINING, MEMBER_JOINED };
+
+struct core_stage {
+    uint64_t slot, ticket; /* ticket of the fetch or load that goes on */
+    int state;             /* enum stage_state; set by stage_move alone */
+    struct buffer bytes;   /* `prepare`, encoded: its strings and lists lie here and in `arena` */
+    struct arena arena;
+    struct message_stage_prepare prepare;
+    uint64_t loaded_kv_tokens, loaded_sequences, loaded_batch_tokens; /* what the slot was loaded with */
+    bool loaded;           /* the executor has a stage in this slot */
+    uint32_t width, vocabulary;
+    struct queue *queue;   /* of this generation; NULL until ready */
+    bool connected, link_broken;
+    uint8_t *next_address, *first_address;
+    size_t next_size, first_size;
+    /* progress of what the state does */
+    uint64_t done_bytes, total_bytes, moved_bytes;
+    uint32_t *wanted;
+    size_t n_wanted;
+    struct err error;      /* FAILED: why */
+    uint64_t batches_done;
+    double busy_s, planned_s;
+    struct core_stage *next_dead;
+};
+
+/* One sequence as the core knows it; the queue holds it as `owner`. */
+struct core_sequence {
+    struct buffer bytes; /* `open`, encoded */
+    struct arena arena;
+    struct message_sequence_open open;
+    uint64_t ticket, opened_ns, first_token_ns;
+    uint64_t sampled; /* tokens told so far */
+    bool ended;       /* last stage: the last token has been told */
+    struct core_sequence *next_dead;
+};
+
+struct core_grant {
+    uint64_t session;
+};
+
+struct agent_core {
+    const struct env *env;
+    const struct agent_core_config *config;
+    struct agent_actions *out; /* during an event */
+    struct arena scratch;      /* what this event's actions point at */
+
+    enum member_state member;
+    bool ever_joined;
+    char *name;
+    uint64_t boot, heartbeat_ns, heartbeat_number;
+    uint64_t next_heartbeat_ns, next_join_ns, last_ack_ns, last_join_ns;
+    bool orphaned;
+    struct message_model *models; /* of the store; spans and names in `models_arena` */
+    size_t n_models;
+    struct arena models_arena;
+    uint64_t memory_free_bytes, endpoint_foreign;
+    struct message_held_stage held[AGENT_MAX_STAGES];
+
+    struct core_stage *stages[AGENT_MAX_STAGES];
+    size_t n_stages, next_turn;
+    struct core_grant grants[AGENT_MAX_GRANTS];
+    size_t n_grants;
+    uint64_t last_slot, last_ticket;
+
+    /* the one batch that the executor has */
+    bool running;
+    uint64_t running_slot, running_ticket;
+    struct queue *running_queue; /* NULL when the generation that it was of is gone */
+    struct queue_batch batch;    /* what runs */
+    struct queue_batch passing;  /* what has run and goes on: actions of this event point at it */
+    /* What was closed during this event, which its actions may still point at. */
+    struct core_sequence *dead_sequences;
+    struct core_stage *dead_stages;
+    struct frame_token *tokens;  /* of the frame that is being posted */
+    uint32_t *told;              /* ids of the `tokens` messages of this event */
+    size_t token_capacity;
+
+    uint64_t timer_ns; /* asked for */
+    uint64_t dropped_stale, dropped_foreign, dropped_malformed, dropped_runs, dropped_full;
+};
+
+/* ---- agent_core.c */
+
+/* The next free action, zeroed but for its kind; NULL when memory ran out (the action is lost, and said in the log). */
+struct agent_action *core_act(struct agent_core *c, enum agent_action_kind kind);
+/* A message to the coordinator: fill in what comes back (NULL as above). */
+struct message *core_send(struct agent_core *c, enum message_type type);
+void core_release(struct agent_core *c, void *buffer);
+/* A copy that holds until the next event. "" for NULL. */
+const char *core_text(struct agent_core *c, const char *text);
+/* Copies a message through its encoding: `bytes` and `arena` own what `out` points at. */
+int core_message_copy(const struct message *m, struct buffer *bytes, struct arena *arena, struct message *out);
+
+/* ---- core_stages.c */
+
+struct core_stage *core_stage_of(struct agent_core *c, uint64_t deployment);
+struct core_stage *core_stage_of_slot(struct agent_core *c, uint64_t slot);
+void core_stage_prepare(struct agent_core *c, const struct message *m);
+void core_stage_connect(struct agent_core *c, const struct message_stage_connect *m);
+void core_stage_unload(struct agent_core *c, const struct message_stage_unload *m);
+void core_stage_fetched(struct agent_core *c, const struct agent_progress *p);
+void core_stage_loaded(struct agent_core *c, const struct agent_progress *p);
+void core_stage_link_down(struct agent_core *c, uint64_t slot, enum agent_link link);
+/* Makes broken links anew. */
+void core_stage_links_mend(struct agent_core *c, struct core_stage *s);
+void core_stage_report(struct agent_core *c, const struct core_stage *s);
+/* Fills c->held; returns how many. */
+size_t core_stages_held(struct agent_core *c);
+void core_grant(struct agent_core *c, const struct message_chunk_grant *m);
+void core_stage_free(struct core_stage *s);
+static inline bool core_stage_is_first(const struct core_stage *s) { return s->prepare.stage == 0; }
+static inline bool core_stage_is_last(const struct core_stage *s) { return s->prepare.stage + 1 == s->prepare.n_stages; }
+
+/* ---- core_sequences.c */
+
+int core_queue_create(struct agent_core *c, struct core_stage *s, struct err *e);
+/* Closes all sequences and gives the queue's buffers back. */
+void core_queue_destroy(struct agent_core *c, struct core_stage *s);
+void core_sequence_open(struct agent_core *c, const struct message *m);
+void core_sequence_opened(struct agent_core *c, const struct agent_event *ev);
+void core_sequence_close(struct agent_core *c, struct core_stage *s, uint64_t id);
+void core_sequences_close_all(struct agent_core *c, struct core_stage *s);
+/* Says that it failed, and closes it. */
+void core_sequence_fail(struct agent_core *c, struct core_stage *s, uint64_t id, int code, const char *text);
+void core_sequence_free(struct core_sequence *s);
+void core_frame(struct agent_core *c, const struct agent_event *ev);
+void core_batch_done(struct agent_core *c, const struct agent_event *ev);
+/* Gives up what waited too long. */
+void core_expire(struct agent_core *c, uint64_t now_ns);
+uint64_t core_expire_deadline(const struct agent_core *c);
+/* Hands the executor its next batch, if it has none and there is one. */
+void core_dispatch(struct agent_core *c);
+
+#endif

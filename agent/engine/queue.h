@@ -1,0 +1,107 @@
+/* Which batch a stage runs next. One queue a stage and generation: the sequences that are open on it, on the first stage what is left of their prompts and
+ * the tokens that came back, on the others the frames that arrived. It decides and does no I/O; the core (agent_core.h) carries out.
+ *
+ * The first stage makes the batches: decode tokens of at most ceil(decoding / stages) sequences, so that all stages stay busy, and between two of those one slice of
+ * a prompt. It has at most 2 * stages batches in flight, and of these at most `stages` slices while anything decodes (back-pressure). The other stages take frames whose runs are *due*:
+ * their sequence is open and its KV ends where the run begins; among them decode batches and slices take turns, each kind in the order of its batch numbers.
+ * Runs of closed sequences and runs that were seen already are dropped from their batch; what cannot be due yet waits, within bounds. */
+#ifndef HP_AGENT_ENGINE_QUEUE_H
+#define HP_AGENT_ENGINE_QUEUE_H
+
+#include "common/status.h"
+#include "transport/frame.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { QUEUE_MAX_STAGES = 4096, QUEUE_EARLY_CLOSES = 64 };
+
+/* One run of a batch, and where its rows are in the input. */
+struct agent_run {
+    struct frame_run run;
+    uint32_t row;  /* of its first token in the input: ids, or the rows after the run table of the frame */
+    bool sample;   /* last stage: pick a token from its last position */
+};
+
+struct queue_config {
+    bool first, last;
+    uint32_t n_stages, max_batch_tokens, max_sequences;
+    uint64_t hold_limit_ns; /* frames that wait for so long without progress are given up */
+};
+
+/* One sequence on this stage. Plain data; only the queue changes it, but for `owner`. */
+struct queue_sequence {
+    uint64_t id;
+    void *owner;           /* the caller's own */
+    bool ready;            /* the stage has room for it */
+    bool all_logits;
+    uint32_t length;       /* tokens in the KV cache here */
+    /* the first stage's part */
+    const uint32_t *prompt, *slices;
+    uint32_t n_prompt, n_slices, next_slice;
+    uint32_t slice_left;   /* of a slice that was cut */
+    uint32_t token;        /* to run next, when has_token */
+    bool has_token, awaiting, finished;
+    uint64_t token_order;
+};
+
+/* A batch that runs or goes on. Its arrays grow as needed and are reused; zero-initialised is empty. */
+struct queue_batch {
+    uint32_t number;
+    struct agent_run *runs;
+    struct frame_run *table; /* the runs once more, as frames have them */
+    uint32_t n_runs, n_tokens, n_logits, run_capacity;
+    uint32_t *ids;      /* first stage: [n_tokens] */
+    uint32_t id_capacity;
+    void *buffer;       /* the frame's payload on the other stages; the caller's from now on */
+    uint32_t input_runs, input_tokens;
+    bool slice;         /* a slice of a prompt; else decode tokens (or nothing) */
+};
+void queue_batch_free(struct queue_batch *b);
+
+struct queue;
+
+/* HP_EINVAL, HP_ENOMEM. */
+int queue_create(const struct queue_config *c, struct queue **out, struct err *e);
+/* Hands buffers of waiting frames to `release`; owners of sequences must have been taken back. */
+void queue_destroy(struct queue **q, void (*release)(void *ctx, void *buffer), void *ctx);
+
+/* A sequence begins. `prompt` and `slices` (first stage) outlive it. HP_EEXIST when it is open, HP_ECANCELED when it was closed already (even before it
+ * was opened), HP_EBUSY when max_sequences are open, HP_EINVAL when the slices do not add up to the prompt. */
+int queue_sequence_open(struct queue *q, const struct queue_sequence *s, struct err *e);
+void queue_sequence_ready(struct queue *q, uint64_t id);
+/* NULL when it is not open. Valid until the next open or close. */
+struct queue_sequence *queue_sequence_find(const struct queue *q, uint64_t id);
+/* What it is about is dropped. Closing one that has not come yet makes its opening fail. Returns its owner, NULL when it was not open. */
+void *queue_sequence_close(struct queue *q, uint64_t id);
+/* The i-th open sequence in order of id, or NULL. */
+struct queue_sequence *queue_sequence_at(const struct queue *q, size_t i);
+
+/* A frame came (not on the first stage). 0: the queue has `buffer` now. HP_EBUSY: no room; HP_EINVAL: more tokens than a batch may have; HP_ENOMEM. */
+int queue_frame_add(struct queue *q, uint32_t number, const struct frame_run *runs, uint32_t n_runs, uint32_t n_tokens, void *buffer, uint64_t now_ns);
+
+/* What runs next, or goes on without runs (n_runs 0): false when there is nothing. *dropped counts runs that were taken out. HP_ENOMEM never shows: what
+ * cannot be allocated waits. */
+bool queue_next(struct queue *q, struct queue_batch *out, uint64_t *dropped);
+/* The batch ran: KV grew, tokens are awaited. When it failed KV is as before and the caller closes its sequences. */
+void queue_done(struct queue *q, const struct queue_batch *b, bool ok, uint64_t now_ns);
+
+/* First stage: the batch has been through. Unknown numbers are fine. */
+void queue_returned(struct queue *q, uint32_t number);
+/* First stage: the next token of a sequence. False when the sequence does not wait for one (closed, or said twice). */
+bool queue_token(struct queue *q, uint64_t id, uint32_t token, bool finished);
+
+/* What waited too long while nothing else moved: writes up to `max` sequences to `ids` and returns how many. The caller closes them, which drops their
+ * runs. Call it while no batch of this queue runs. */
+size_t queue_expire(struct queue *q, uint64_t now_ns, uint64_t *ids, size_t max);
+/* When queue_expire is to be called next; UINT64_MAX: no need. */
+uint64_t queue_deadline_ns(const struct queue *q);
+
+struct queue_view {
+    uint32_t sequences, frames, in_flight;
+    uint64_t kv_tokens, highest;
+};
+struct queue_view queue_view(const struct queue *q);
+
+#endif
