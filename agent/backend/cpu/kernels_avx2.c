@@ -1,0 +1,63 @@
+/* The kernels for AVX2 with FMA and F16C: 8 floats to a vector, 16 vector registers. */
+#include <immintrin.h>
+
+#include "agent/backend/cpu/kernels.h"
+
+#define VEC __m256
+#define LANES 8
+#define TILE_VECTORS 2
+#define DOT_COLUMNS 2
+
+#define v_zero _mm256_setzero_ps
+#define v_set1 _mm256_set1_ps
+#define v_load _mm256_loadu_ps
+#define v_store _mm256_storeu_ps
+#define v_add _mm256_add_ps
+#define v_sub _mm256_sub_ps
+#define v_mul _mm256_mul_ps
+#define v_div _mm256_div_ps
+#define v_max _mm256_max_ps
+#define v_min _mm256_min_ps
+#define v_fma _mm256_fmadd_ps
+#define v_round(x) _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
+
+static inline __m256 v_exp2n(__m256 n)
+{
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23));
+}
+
+static inline float v_sum(__m256 v)
+{
+    __m128 s = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    s = _mm_add_ps(s, _mm_movehl_ps(s, s));
+    return _mm_cvtss_f32(_mm_add_ss(s, _mm_shuffle_ps(s, s, 1)));
+}
+
+static inline float v_greatest(__m256 v)
+{
+    __m128 s = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    s = _mm_max_ps(s, _mm_movehl_ps(s, s));
+    return _mm_cvtss_f32(_mm_max_ss(s, _mm_shuffle_ps(s, s, 1)));
+}
+
+static inline __m256 v_load_f16(const uint8_t *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p)); }
+
+static inline __m256 v_load_bf16(const uint8_t *p)
+{
+    __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
+}
+
+static inline __m256 v_load_i8(const uint8_t *p)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p)));
+}
+
+static inline void v_store_f16(uint16_t *p, __m256 v)
+{
+    _mm_storeu_si128((__m128i *)(void *)p, _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+
+#include "agent/backend/cpu/kernels_simd.inc"
+
+const struct cpu_kernels kernels_avx2 = {.name = "avx2", COMMON_KERNELS};
