@@ -1,0 +1,89 @@
+#include "coordinator/gateway/completion.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void completion_init(struct completion_text *c, const struct tokenizer *t, bool skip_special)
+{
+    *c = (struct completion_text){0};
+    if (t)
+        token_stream_init(&c->stream, t, skip_special);
+}
+
+bool completion_add_stop(struct completion_text *c, const char *stop)
+{
+    size_t n = strlen(stop);
+    if (n == 0 || n > COMPLETION_MAX_STOP_BYTES || c->n_stops == COMPLETION_MAX_STOPS)
+        return false;
+    return (c->stops[c->n_stops++] = strdup(stop)) != NULL;
+}
+
+void completion_fini(struct completion_text *c)
+{
+    for (int i = 0; i < c->n_stops; i++)
+        free(c->stops[i]);
+    buffer_free(&c->text);
+}
+
+/* Cuts the text at the first stop string that ends after `from`. */
+static void find_stop(struct completion_text *c, size_t from)
+{
+    size_t cut = c->text.size;
+    for (int i = 0; i < c->n_stops; i++) {
+        size_t n = strlen(c->stops[i]), start = from > n - 1 ? from - (n - 1) : 0;
+        const uint8_t *hit = c->text.data && c->text.size > start ? memmem(c->text.data + start, c->text.size - start, c->stops[i], n) : NULL;
+        if (hit && (size_t)(hit - c->text.data) < cut) {
+            cut = (size_t)(hit - c->text.data);
+            c->stopped = true;
+        }
+    }
+    c->text.size = cut < c->given ? c->given : cut;
+}
+
+void completion_push(struct completion_text *c, uint32_t id)
+{
+    if (c->stopped)
+        return;
+    size_t before = c->text.size;
+    token_stream_push(&c->stream, id, &c->text);
+    find_stop(c, before);
+}
+
+void completion_push_text(struct completion_text *c, const char *text, size_t n)
+{
+    size_t before = c->text.size;
+    buffer_append(&c->text, text, n);
+    find_stop(c, before);
+}
+
+void completion_finish(struct completion_text *c)
+{
+    size_t before = c->text.size;
+    if (!c->stopped && c->stream.tokenizer) {
+        token_stream_finish(&c->stream, &c->text);
+        find_stop(c, before);
+    }
+    c->stopped = true; /* nothing is held back any more */
+}
+
+/* How many bytes at the end may be the start of a stop string. */
+static size_t held_back(const struct completion_text *c)
+{
+    size_t most = 0;
+    for (int i = 0; i < c->n_stops && !c->stopped; i++)
+        for (size_t n = strlen(c->stops[i]) - 1; n > most; n--)
+            if (n <= c->text.size - c->given && memcmp(c->text.data + c->text.size - n, c->stops[i], n) == 0)
+                most = n;
+    return most;
+}
+
+const char *completion_take(struct completion_text *c, size_t *n)
+{
+    const char *from = (const char *)c->text.data + c->given;
+    *n = c->text.size - c->given - held_back(c);
+    /* A stop string may begin inside a character only if it is no text: keep to whole characters all the same. */
+    while (*n > 0 && c->given + *n < c->text.size && (from[*n] & 0xC0) == 0x80)
+        (*n)--;
+    c->given += *n;
+    return *n ? from : "";
+}

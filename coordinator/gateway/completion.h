@@ -1,0 +1,39 @@
+/* The text of one completion as it grows: ids become whole characters, stop strings are found even across tokens, and what might be the start of one is held
+ * back until it is clear. No I/O. */
+#ifndef HP_COORDINATOR_GATEWAY_COMPLETION_H
+#define HP_COORDINATOR_GATEWAY_COMPLETION_H
+
+#include "common/bytes.h"
+#include "model/tokenizer.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { COMPLETION_MAX_STOPS = 16, COMPLETION_MAX_STOP_BYTES = 1024 };
+
+struct completion_text {
+    struct token_stream stream;
+    struct buffer text; /* all text so far, without the stop string and what follows it */
+    size_t given;       /* bytes of it that were handed out */
+    char *stops[COMPLETION_MAX_STOPS];
+    int n_stops;
+    bool stopped; /* a stop string was found */
+};
+
+/* Without a tokenizer (NULL) only completion_push_text feeds it. */
+void completion_init(struct completion_text *c, const struct tokenizer *t, bool skip_special);
+/* Copies. False when there are too many, or it is empty or too long. */
+bool completion_add_stop(struct completion_text *c, const char *stop);
+void completion_fini(struct completion_text *c);
+
+/* Takes one more token. */
+void completion_push(struct completion_text *c, uint32_t id);
+/* Takes text that is there already, whole characters. */
+void completion_push_text(struct completion_text *c, const char *text, size_t n);
+/* No more tokens come: whatever was held may be handed out. */
+void completion_finish(struct completion_text *c);
+/* The bytes that may be handed out now; counted as given. Whole characters only. */
+const char *completion_take(struct completion_text *c, size_t *n);
+
+#endif

@@ -1,0 +1,119 @@
+/* Stop strings over a stream. The tokenizer is a byte a token, so that every split is tried. */
+#include "coordinator/gateway/completion.h"
+#include "coordinator/gateway/openai_body.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* Feeds text as if tokens had become it, `step` bytes at a time, and collects what is handed out. */
+static void feed(struct completion_text *c, const char *text, size_t step, struct buffer *out)
+{
+    size_t n = strlen(text), given;
+    for (size_t i = 0; i < n && !c->stopped; i += step) {
+        size_t take = i + step > n ? n - i : step;
+        completion_push_text(c, text + i, take);
+        const char *piece = completion_take(c, &given);
+        buffer_append(out, piece, given);
+    }
+    completion_finish(c);
+    const char *piece = completion_take(c, &given);
+    buffer_append(out, piece, given);
+}
+
+static void a_stop_string_is_found_across_tokens_and_never_handed_out(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *stops[3], *expected;
+        bool stopped;
+    } cases[] = {
+        {"hello world", {NULL}, "hello world", false},
+        {"hello world", {"wor"}, "hello ", true},
+        {"hello world", {"world!"}, "hello world", false},
+        {"aaab", {"ab"}, "aa", true},
+        {"one\n\ntwo", {"\n\n", "two"}, "one", true},
+        {"abcabd", {"abd"}, "abc", true},
+        {"x<|e", {"<|end|>"}, "x<|e", false},
+        {"stop", {"stop"}, "", true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (size_t step = 1; step <= 4; step++) {
+            struct completion_text c;
+            struct buffer out = {0};
+            completion_init(&c, NULL, true);
+            for (int k = 0; k < 3 && cases[i].stops[k]; k++)
+                assert_true(completion_add_stop(&c, cases[i].stops[k]));
+            feed(&c, cases[i].text, step, &out);
+            assert_string_equal(buffer_cstr(&out), cases[i].expected);
+            completion_fini(&c);
+            buffer_free(&out);
+        }
+}
+
+static void bodies_are_refused_by_the_field_that_is_wrong(void **state)
+{
+    (void)state;
+    static const struct {
+        bool chat;
+        const char *body, *param;
+    } cases[] = {
+        {true, "{\"model\": \"m\"}", "messages"},
+        {true, "{\"model\": \"m\", \"messages\": []}", "messages"},
+        {true, "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}]}", "model"},
+        {true, "{\"model\": \"m\", \"messages\": [{\"content\": \"x\"}]}", "messages"},
+        {true, "{\"model\": \"m\", \"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"image_url\"}]}]}", "messages"},
+        {false, "{\"model\": \"m\", \"prompt\": \"\"}", "prompt"},
+        {false, "{\"model\": \"m\", \"prompt\": []}", "prompt"},
+        {false, "{\"model\": \"m\", \"prompt\": [1, -2]}", "prompt"},
+        {false, "{\"model\": \"m\", \"prompt\": \"x\", \"n\": 2}", "n"},
+        {false, "{\"model\": \"m\", \"prompt\": \"x\", \"tools\": [{}]}", "tools"},
+        {false, "{\"model\": \"m\", \"prompt\": \"x\", \"temperature\": -1}", "temperature"},
+        {false, "{\"model\": \"m\", \"prompt\": \"x\", \"top_p\": \"a\"}", "top_p"},
+        {false, "{\"model\": \"m\", \"prompt\": \"x\", \"max_tokens\": 1.5}", "max_tokens"},
+        {false, "{\"model\": \"m\", \"prompt\": \"x\", \"max_tokens\": 0}", "max_tokens"},
+        {false, "{\"model\": \"m\", \"prompt\": \"x\", \"stop\": [\"\"]}", "stop"},
+        {false, "{\"model\": \"m\", \"prompt\": \"x\", \"logit_bias\": {\"a\": 1}}", "logit_bias"},
+        {false, "{\"model\": \"m\", \"prompt\": \"x\", \"stream\": 1}", "stream"},
+        {false, "nonsense", NULL},
+        {false, "{\"model\": \"m\", \"prompt\": \"\xff\"}", NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct openai_body *b = NULL;
+        const char *param;
+        struct err e = {0};
+        assert_int_equal(openai_body_parse(cases[i].body, strlen(cases[i].body), cases[i].chat, &b, &param, &e), HP_EINVAL);
+        if ((param == NULL) != (cases[i].param == NULL) || (param && strcmp(param, cases[i].param) != 0))
+            fail_msg("%s: refused by \"%s\": %s", cases[i].body, param ? param : "(none)", e.text);
+    }
+}
+
+static void a_body_is_read_with_its_defaults(void **state)
+{
+    (void)state;
+    static const char text[] = "{\"model\": \"m\", \"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"a\"}, {\"type\": \"text\", "
+                               "\"text\": \"b\"}]}], \"stream\": true, \"stream_options\": {\"include_usage\": true}, \"max_completion_tokens\": 7, \"seed\": 5, "
+                               "\"stop\": \"x\", \"unknown\": 1, \"n\": 1, \"tools\": null, \"logit_bias\": {\"3\": -100}}";
+    struct openai_body *b = NULL;
+    const char *param;
+    struct err e = {0};
+    if (openai_body_parse(text, strlen(text), true, &b, &param, &e) < 0)
+        fail_msg("%s", e.text);
+    assert_true(b->stream && b->include_usage && b->max_tokens == 7 && b->n_stops == 1);
+    assert_true(b->sampling.seed == 5 && b->sampling.temperature == 1 && b->sampling.n_bias == 1);
+    assert_string_equal(json_string_value(json_object_get(json_array_get(b->messages, 0), "content")), "ab");
+    openai_body_destroy(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_stop_string_is_found_across_tokens_and_never_handed_out),
+        cmocka_unit_test(bodies_are_refused_by_the_field_that_is_wrong),
+        cmocka_unit_test(a_body_is_read_with_its_defaults),
+    };
+    return cmocka_run_group_tests_name("completion", tests, NULL, NULL);
+}
