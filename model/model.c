@@ -18,6 +18,7 @@ struct model {
     struct arena arena; /* all of what follows that is not named as something else's */
     const char *path;
     enum model_form form;
+    bool text_only; /* model_open_text */
     struct gguf gguf;
     struct hub hub;
     struct model_file *files;
@@ -85,7 +86,9 @@ static int open_gguf(struct model *m, struct err *e)
     const char *slash = strrchr(m->path, '/');
     m->files[0] = (struct model_file){slash ? slash + 1 : m->path, m->maps[0].bytes};
     rc = gguf_parse(m->path, m->maps[0].data, m->maps[0].bytes, &m->gguf, e);
-    rc = rc < 0 ? rc : weight_table_make(m->path, m->gguf.weights, m->gguf.n_weights, &m->arena, &m->weights, e);
+    if (rc < 0 || m->text_only)
+        return rc < 0 ? rc : gguf_template(m, e);
+    rc = weight_table_make(m->path, m->gguf.weights, m->gguf.n_weights, &m->arena, &m->weights, e);
     rc = rc < 0 ? rc : facts_from_gguf(&m->gguf, m->path, &m->weights, &m->arena, &m->facts, e);
     if (rc < 0)
         return rc;
@@ -137,11 +140,13 @@ static int join_shards(struct model *m, const struct safetensors *shards, struct
 static int open_hub(struct model *m, struct err *e)
 {
     int rc = hub_open(m->path, &m->arena, &m->hub, e);
-    rc = rc < 0 ? rc : facts_from_hub(&m->hub.config_at, &m->arena, &m->facts, e);
+    m->chat_template = rc < 0 ? NULL : m->hub.chat_template;
+    if (rc < 0 || m->text_only)
+        return rc;
+    rc = facts_from_hub(&m->hub.config_at, &m->arena, &m->facts, e);
     rc = rc < 0 ? rc : make_files(m, m->hub.n_files, e);
     if (rc < 0)
         return rc;
-    m->chat_template = m->hub.chat_template;
     struct safetensors *shards = arena_alloc(&m->arena, (size_t)m->n_files, sizeof *shards);
     if (!shards)
         return out_of_memory(m, e);
@@ -193,21 +198,28 @@ static int open_all(struct model *m, const char *path, struct err *e)
     }
     m->form = S_ISDIR(s.st_mode) ? FORM_HUB : FORM_GGUF;
     int rc = m->form == FORM_HUB ? open_hub(m, e) : open_gguf(m, e);
-    rc = rc < 0 ? rc : graph_build(&m->facts, &m->weights, &m->arena, &m->graph, e);
+    if (rc < 0 || m->text_only)
+        return rc;
+    rc = graph_build(&m->facts, &m->weights, &m->arena, &m->graph, e);
     return rc < 0 ? rc : find_previous_uses(m, e);
 }
 
-int model_open(const char *path, struct model **out, struct err *e)
+static int open_as(const char *path, bool text_only, struct model **out, struct err *e)
 {
+    *out = NULL;
     struct model *m = calloc(1, sizeof *m);
     if (!m)
         return err_set(e, HP_ENOMEM, "%s: out of memory", path);
+    m->text_only = text_only;
     int rc = open_all(m, path, e);
     if (rc < 0)
         model_close(&m);
     *out = m;
     return rc;
 }
+
+int model_open(const char *path, struct model **out, struct err *e) { return open_as(path, false, out, e); }
+int model_open_text(const char *path, struct model **out, struct err *e) { return open_as(path, true, out, e); }
 
 void model_close(struct model **model)
 {

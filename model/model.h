@@ -20,6 +20,8 @@ struct model;
 
 /* HP_ENOENT, HP_EIO, HP_EPARSE (names file, tensor and problem), HP_EUNSUPPORTED (architecture or number format, saying which are known). */
 int model_open(const char *path, struct model **out, struct err *e);
+/* The same for tokenizer and template alone: neither family nor tensors are looked at, so config, graph, weights and heads are empty. */
+int model_open_text(const char *path, struct model **out, struct err *e);
 void model_close(struct model **m);
 
 const char *model_path(const struct model *m);

@@ -1,0 +1,212 @@
+"""Model files against known answers: tokens, templates, logits and greedy ids, by the same verbs that a person uses.
+
+The models are those that tests/models/make_models.py makes, those of $HP_GOLDEN (default ../shared/golden), and the demo model with its exact
+answers (../shared/demo, or examples/demo-model)."""
+import glob
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+
+ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
+sys.path.insert(0, os.path.join(ROOT, "tests"))
+from tap import main, skip, test
+
+BUILD = os.environ.get("HP_BUILD", os.path.join(ROOT, "build"))
+HPCTL = os.path.join(BUILD, "hpctl")
+MADE = os.path.join(BUILD, "models")
+SHARED = os.environ.get("HP_SHARED", os.path.join(ROOT, "..", "shared"))
+GOLDEN = os.environ.get("HP_GOLDEN", os.path.join(SHARED, "golden"))
+FAMILIES = ["llama2", "llama3", "mistral-nowindow"]
+
+
+def hpctl(*words, stdin=None):
+    run = subprocess.run([HPCTL, *map(str, words)], input=stdin, capture_output=True, timeout=300)
+    assert run.returncode == 0, f"hpctl {' '.join(map(str, words))[:200]}: exit {run.returncode}: {run.stderr.decode(errors='replace')[:500]}"
+    return run.stdout
+
+
+def lines(verb, model, values, *options):
+    """One JSON value a line in, one object a line out."""
+    out = hpctl("model", verb, model, "--jsonl", *options, stdin="".join(json.dumps(v) + "\n" for v in values).encode())
+    answers = [json.loads(line) for line in out.decode().splitlines()]
+    assert len(answers) == len(values), f"{len(values)} lines in, {len(answers)} out"
+    return answers
+
+
+def has_verb(verb):
+    return subprocess.run([HPCTL, "model", verb, "--help"], capture_output=True).returncode == 0
+
+
+def need_verb(verb):
+    if not has_verb(verb):
+        skip(f"this build has no `hpctl model {verb}`")
+
+
+def expected_of(folder):
+    if not os.path.exists(os.path.join(folder, "expected.json")):
+        skip(f"{os.path.basename(folder)} is not there (HP_GOLDEN points at models with known answers)")
+    with open(os.path.join(folder, "expected.json")) as f:
+        return json.load(f)
+
+
+def files_of(folder):
+    return [os.path.join(folder, "hf"), *sorted(glob.glob(os.path.join(folder, "model-*.gguf")))]
+
+
+def kind_of(model):
+    name = os.path.basename(model)
+    return name.removeprefix("model-").removesuffix(".gguf") if name.endswith(".gguf") else "hf"
+
+
+def same(what, got, wanted):
+    assert got == wanted, f"{what}\n  got      {got!r}\n  expected {wanted!r}"
+
+
+# ---- one claim each ------------------------------------------------------------------------------------------------
+
+def describe_agrees_with_itself(folder):
+    expected_of(folder)
+    for model in files_of(folder):
+        d = json.loads(hpctl("model", "describe", model, "-o", "json"))
+        same("layers", [x["class"] for x in d["layers"]], ["embed", *["attn", "mlp"] * d["blocks"], "head"])
+        same("tensors", sum(t["count"] for t in d["tensors"].values()), d["tensor_count"])
+        same("bytes by type", sum(t["bytes"] for t in d["tensors"].values()), d["weight_bytes"])
+        assert d["weight_bytes"] <= d["bytes"] and "error" not in d["tokenizer"] and d["chat_template"], d
+        tied = d["layers"][0]["param_bytes"] if d["tied_embeddings"] else 0
+        spare = d["rope"]["dims"] // 2 * 4 if d["rope"]["factors"] and model.endswith(".gguf") else 0
+        same("bytes of layers", sum(x["param_bytes"] for x in d["layers"]), d["weight_bytes"] + tied - spare)
+        assert d["architecture"] in hpctl("model", "describe", model).decode()
+
+
+def text_becomes_the_same_ids_and_back(folder):
+    expected = expected_of(folder)["tokenize"]
+    texts = [t["text"] for t in expected]
+    for model in files_of(folder):
+        for t, full, plain in zip(expected, lines("tokenize", model, texts), lines("tokenize", model, texts, "--no-special")):
+            same(f"{model}: {t['text']!r}", full.get("ids", full), t["ids"])
+            same(f"{model}: {t['text']!r} without special", plain.get("ids", plain), t["ids_without_special"])
+        for t, back in zip(expected, lines("detokenize", model, [t["ids_without_special"] for t in expected])):
+            same(f"{model}: decoded {t['ids_without_special']}", back.get("text", back), t["decoded"])
+
+
+def chat_becomes_the_same_text_and_ids(folder):
+    expected = expected_of(folder)["chat"]
+    questions = [{"messages": c["messages"], "add_generation_prompt": c["add_generation_prompt"]} for c in expected]
+    for model in files_of(folder):
+        for c, got in zip(expected, lines("render", model, questions)):
+            if "error" in c:
+                assert c["error"] in got.get("error", ""), f"{model}: {got} does not say {c['error']!r}"
+            else:
+                same(f"{model}: {c['messages']}", (got.get("text", got), got.get("ids")), (c["text"], c["ids"]))
+
+
+def logits_of(model, ids, *options):
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "logits.npy")
+        hpctl("model", "logits", model, "--ids", ",".join(map(str, ids)), "-o", path, *options)
+        return np.load(path)
+
+
+def logits_within(folder, bound, *options):
+    need_verb("logits")
+    expected = expected_of(folder)
+    for model in files_of(folder):
+        rounded = expected.get("rounded_weights", {}).get(kind_of(model))
+        names = rounded or [p["logits"] for p in expected["prompts"]]
+        for p, name in zip(expected["prompts"], names):
+            wanted, got = np.load(os.path.join(folder, name)), logits_of(model, p["ids"], *options)
+            same(f"{model}: shape", got.shape, wanted.shape)
+            error = float(np.abs(got - wanted).max() / np.abs(wanted).max())
+            assert got.dtype == np.float32 and error <= bound, f"{model}: {name}: {error:.2e} of the largest, {bound:.0e} is allowed"
+
+
+def logits_in_float32_are_the_known_ones(folder):
+    logits_within(folder, 1e-4, "--compute", "f32")
+
+
+def logits_of_the_fast_path_are_close(folder):
+    logits_within(folder, 0.03)
+
+
+def greedy_ids_are_the_known_ones(folder):
+    need_verb("greedy")
+    expected = expected_of(folder)
+    for model in files_of(folder):
+        kind = kind_of(model)
+        rounded = expected.get("rounded_greedy_ids", {}).get(kind)
+        if rounded is None and kind in expected.get("rounded_weights", {}):
+            continue  # what follows from rounded weights is not known for this one
+        for p, wanted in zip(expected["prompts"], rounded or [p["greedy_ids"] for p in expected["prompts"]]):
+            out = hpctl("model", "greedy", model, "--ids", ",".join(map(str, p["ids"])), "--tokens", len(wanted), "--compute", "f32", "-o", "json")
+            same(f"{model}: after {p['text']!r}", json.loads(out)["ids"], wanted)
+
+
+def add_claims(name, folder):
+    for claim in (describe_agrees_with_itself, text_becomes_the_same_ids_and_back, chat_becomes_the_same_text_and_ids,
+                  logits_in_float32_are_the_known_ones, logits_of_the_fast_path_are_close, greedy_ids_are_the_known_ones):
+        def run(claim=claim):
+            claim(folder)
+        run.__name__ = f"{name}: {claim.__name__}"
+        test(run)
+
+
+# ---- the models ----------------------------------------------------------------------------------------------------
+
+@test
+def models_with_known_answers_are_made_within_a_megabyte():
+    subprocess.run([sys.executable, os.path.join(ROOT, "tests", "models", "make_models.py"), MADE], check=True, stdout=subprocess.DEVNULL)
+    assert sum(os.path.getsize(f) for f in glob.glob(os.path.join(MADE, "**"), recursive=True) if os.path.isfile(f)) <= 1 << 20
+
+
+for made in ("spm", "bpe"):
+    add_claims(made, os.path.join(MADE, made))
+for family in FAMILIES:
+    add_claims(family, os.path.join(GOLDEN, family))
+
+
+@test
+def lines_that_cannot_be_done_are_answered_in_their_place():
+    model = os.path.join(MADE, "spm", "hf")
+    got = hpctl("model", "tokenize", model, "--jsonl", stdin=b'"a"\n[1]\nnonsense\n\n"b"').decode().splitlines()
+    same("kinds", ["error" in json.loads(x) for x in got], [False, True, True, True, False])
+    same("ids", ["error" in x for x in lines("detokenize", model, [[1, 2], [-1], ["a"], [1.5], {}, [10 ** 9]])], [False, True, True, True, True, False])
+    same("messages", ["error" in x for x in lines("render", model, ["text", {}, {"messages": [], "add_generation_prompt": 1}])], [True] * 3)
+
+
+@test
+def text_comes_from_an_option_a_file_or_standard_input():
+    model, raw = os.path.join(MADE, "spm", "model-f16.gguf"), "café \n".encode()
+    wanted = json.loads(hpctl("model", "tokenize", model, "--text", raw.decode(), "-o", "json"))
+    same("standard input", json.loads(hpctl("model", "tokenize", model, "--file", "-", "-o", "json", stdin=raw)), wanted)
+    with tempfile.NamedTemporaryFile() as f:
+        f.write(raw)
+        f.flush()
+        same("file", json.loads(hpctl("model", "tokenize", model, "--file", f.name, "-o", "json")), wanted)
+    plain = hpctl("model", "tokenize", model, "--text", raw.decode()).decode().strip()
+    same("plain", [int(x) for x in plain.split(",")], wanted["ids"])
+    same("back", json.loads(hpctl("model", "detokenize", model, "--ids", plain, "-o", "json"))["text"], "<s> " + raw.decode())
+    assert subprocess.run([HPCTL, "model", "tokenize", model], capture_output=True).returncode == 2
+
+
+@test
+def demo_model_gives_its_known_answers():
+    folders = [os.path.join(ROOT, "examples", "demo-model"), os.path.join(SHARED, "demo")]
+    folder = next((f for f in folders if os.path.exists(os.path.join(f, "answers.json"))), None)
+    if not folder:
+        skip("the demo model's answers are not there")
+    need_verb("greedy")
+    model = os.path.join(folder, "demo-q8_0.gguf")
+    with open(os.path.join(folder, "answers.json")) as f:
+        answers = json.load(f)[:6]
+    chats = [{"messages": [{"role": "user", "content": q}], "add_generation_prompt": True} for q, _ in answers]
+    for (question, answer), prompt in zip(answers, lines("render", model, chats)):
+        wanted = lines("tokenize", model, [answer], "--no-special")[0]["ids"]
+        out = hpctl("model", "greedy", model, "--ids", ",".join(map(str, prompt["ids"])), "--tokens", len(wanted), "--compute", "f32", "-o", "json")
+        same(question, json.loads(out)["text"], answer)
+
+
+main()

@@ -1,0 +1,126 @@
+"""Writers of the two kinds of model file, and the number formats they hold. Needs numpy alone."""
+import json
+import os
+import struct
+
+import numpy as np
+
+U32, I32, F32, BOOL, STRING, ARRAY = 4, 5, 6, 7, 8, 9
+GGUF_TYPES = {"F32": 0, "F16": 1, "Q8_0": 8, "BF16": 30}
+ALIGNMENT = 32
+
+
+def bf16_bits(x):
+    """float32 to bfloat16, to nearest even, as uint16."""
+    bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+
+
+def q8_0_blocks(x):
+    """Rows of whole blocks of 32: a float16 scale and 32 signed bytes each. Gives (scales float16 [blocks], values int8 [blocks, 32])."""
+    blocks = np.ascontiguousarray(x, np.float32).reshape(-1, 32)
+    scale = np.abs(blocks).max(axis=1, keepdims=True) / np.float32(127)
+    inverse = np.divide(1, scale, out=np.zeros_like(scale), where=scale > 0)
+    return scale[:, 0].astype(np.float16), np.clip(np.rint(blocks * inverse), -127, 127).astype(np.int8)
+
+
+def encode(x, dtype):
+    """Bytes of an array in a number format."""
+    if dtype == "Q8_0":
+        scale, values = q8_0_blocks(x)
+        out = np.empty((len(scale), 34), np.uint8)
+        out[:, :2] = scale.view(np.uint8).reshape(-1, 2)
+        out[:, 2:] = values.view(np.uint8)
+        return out.tobytes()
+    if dtype == "BF16":
+        return bf16_bits(x).tobytes()
+    return np.ascontiguousarray(x, {"F32": np.float32, "F16": np.float16}[dtype]).tobytes()
+
+
+def rounded(x, dtype):
+    """What a reader gets back, as float32."""
+    if dtype == "Q8_0":
+        scale, values = q8_0_blocks(x)
+        return (scale.astype(np.float32)[:, None] * values).reshape(np.shape(x))
+    if dtype == "BF16":
+        return (bf16_bits(x).astype(np.uint32) << 16).view(np.float32).reshape(np.shape(x))
+    return np.asarray(x, {"F32": np.float32, "F16": np.float16}[dtype]).astype(np.float32)
+
+
+def bytes_of(shape, dtype):
+    n = int(np.prod(shape, dtype=np.int64))
+    return n // 32 * 34 if dtype == "Q8_0" else n * {"F32": 4, "F16": 2, "BF16": 2}[dtype]
+
+
+# ---- GGUF version 3 ------------------------------------------------------------------------------------------------
+
+def _string(s):
+    raw = s if isinstance(s, bytes) else s.encode()
+    return struct.pack("<Q", len(raw)) + raw
+
+
+def _value(kind, v):
+    if kind == STRING:
+        return _string(v)
+    return struct.pack({U32: "<I", I32: "<i", F32: "<f", BOOL: "<?"}[kind], v)
+
+
+def _key(name, kind, v):
+    head = _string(name)
+    if isinstance(v, (list, tuple)):
+        return head + struct.pack("<IIQ", ARRAY, kind, len(v)) + b"".join(_value(kind, x) for x in v)
+    return head + struct.pack("<I", kind) + _value(kind, v)
+
+
+def gguf_write(path, keys, tensors):
+    """keys: (name, kind, value or list); tensors: (name, shape outermost first, dtype, function that yields its bytes). Streams the data."""
+    head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(keys)) + b"".join(_key(*k) for k in keys)
+    offset, infos = 0, []
+    for name, shape, dtype, _ in tensors:
+        infos.append(_string(name) + struct.pack("<I", len(shape)) + struct.pack(f"<{len(shape)}Q", *reversed(shape))
+                     + struct.pack("<IQ", GGUF_TYPES[dtype], offset))
+        offset += -(-bytes_of(shape, dtype) // ALIGNMENT) * ALIGNMENT
+    head += b"".join(infos)
+    with open(path, "wb") as f:
+        f.write(head + bytes(-len(head) % ALIGNMENT))
+        for name, shape, dtype, produce in tensors:
+            written = 0
+            for chunk in produce():
+                f.write(chunk)
+                written += len(chunk)
+            assert written == bytes_of(shape, dtype), name
+            f.write(bytes(-written % ALIGNMENT))
+
+
+# ---- safetensors ---------------------------------------------------------------------------------------------------
+
+def safetensors_write(path, tensors):
+    """tensors: (name, array, dtype)."""
+    header, offset, data = {"__metadata__": {"format": "pt"}}, 0, []
+    for name, array, dtype in tensors:
+        raw = encode(array, dtype)
+        header[name] = {"dtype": dtype, "shape": list(array.shape), "data_offsets": [offset, offset + len(raw)]}
+        offset += len(raw)
+        data.append(raw)
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text + b"".join(data))
+
+
+def hub_write(folder, config, tensors, shards, files):
+    """A folder with `shards` safetensors files (with an index when there is more than one) and other JSON files by name."""
+    os.makedirs(folder, exist_ok=True)
+    for name, content in {"config.json": config, **files}.items():
+        with open(os.path.join(folder, name), "w") as f:
+            f.write(content if isinstance(content, str) else json.dumps(content, indent=1, ensure_ascii=False))
+    if shards == 1:
+        safetensors_write(os.path.join(folder, "model.safetensors"), tensors)
+        return
+    weight_map, per = {}, -(-len(tensors) // shards)
+    for i in range(shards):
+        part, name = tensors[i * per:(i + 1) * per], f"model-{i + 1:05}-of-{shards:05}.safetensors"
+        safetensors_write(os.path.join(folder, name), part)
+        weight_map.update({t[0]: name for t in part})
+    with open(os.path.join(folder, "model.safetensors.index.json"), "w") as f:
+        json.dump({"metadata": {"total_size": sum(bytes_of(a.shape, d) for _, a, d in tensors)}, "weight_map": weight_map}, f, indent=1)
