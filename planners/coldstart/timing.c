@@ -1,0 +1,343 @@
+#include "planners/coldstart/timing.h"
+
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+int timing_init(struct timing *t, const struct coldstart_problem *p, int copy_capacity, struct err *e)
+{
+    size_t n = (size_t)p->n_nodes, d = (size_t)p->n_devices, b = (size_t)p->n_buses, c = (size_t)copy_capacity + 1;
+    *t = (struct timing){.problem = p, .copy_capacity = copy_capacity};
+    struct arena *a = &t->arena;
+    bool ok = (t->start_s = arena_alloc(a, n, sizeof(double))) && (t->end_s = arena_alloc(a, n, sizeof(double))) &&
+              (t->copy_end_s = arena_alloc(a, c, sizeof(double))) && (t->missing = arena_alloc(a, n, sizeof(int))) &&
+              (t->ready_s = arena_alloc(a, n, sizeof(double))) && (t->read_end_s = arena_alloc(a, n, sizeof(double))) &&
+              (t->next_on_device = arena_alloc(a, n, sizeof(int))) && (t->next_on_bus = arena_alloc(a, c, sizeof(int))) &&
+              (t->copied_to = arena_alloc(a, n, sizeof(uint64_t))) && (t->forwarded_to = arena_alloc(a, n, sizeof(uint64_t))) &&
+              (t->first_copy = arena_alloc(a, n, sizeof(int))) && (t->arrival_s = arena_alloc(a, n * d, sizeof(double))) &&
+              (t->link_free_s = arena_alloc(a, d * d, sizeof(double))) && (t->used_bytes = arena_alloc(a, d, sizeof(double))) &&
+              (t->bus_free_s = arena_alloc(a, b, sizeof(double))) && (t->bus_head = arena_alloc(a, b, sizeof(int))) &&
+              (t->head = arena_alloc(a, d, sizeof(int))) && (t->pending_s = arena_alloc(a, d, sizeof(double))) &&
+              (t->free_s = arena_alloc(a, d, sizeof(double))) && (t->waiting_inputs = arena_alloc(a, n, sizeof(int)));
+    if (!ok) {
+        timing_fini(t);
+        return err_set(e, HP_ENOMEM, "out of memory: the graph has %d nodes", p->n_nodes);
+    }
+    for (int v = 0; v < p->n_nodes; v++)
+        t->waiting_inputs[v] = p->op_inputs_at[v + 1] - p->op_inputs_at[v];
+    return 0;
+}
+
+void timing_fini(struct timing *t)
+{
+    arena_free(&t->arena);
+    *t = (struct timing){0};
+}
+
+static bool fault(struct timing *t, enum timing_fault what, int node, int device, int from)
+{
+    if (t->fault == TIMING_OK) {
+        t->fault = what;
+        t->fault_node = node;
+        t->fault_device = device;
+        t->fault_from = from;
+    }
+    return false;
+}
+
+static void reset(struct timing *t)
+{
+    const struct coldstart_problem *p = t->problem;
+    size_t n = (size_t)p->n_nodes, d = (size_t)p->n_devices;
+    memcpy(t->missing, t->waiting_inputs, n * sizeof *t->missing);
+    memset(t->ready_s, 0, n * sizeof *t->ready_s);
+    memset(t->copied_to, 0, n * sizeof *t->copied_to);
+    memset(t->forwarded_to, 0, n * sizeof *t->forwarded_to);
+    memset(t->link_free_s, 0, d * d * sizeof *t->link_free_s);
+    memset(t->used_bytes, 0, d * sizeof *t->used_bytes);
+    memset(t->bus_free_s, 0, (size_t)p->n_buses * sizeof *t->bus_free_s);
+    memset(t->free_s, 0, d * sizeof *t->free_s);
+    for (size_t v = 0; v < n; v++)
+        t->read_end_s[v] = -1;
+    for (size_t i = 0; i < d; i++) {
+        t->head[i] = -1;
+        t->pending_s[i] = INFINITY;
+    }
+    t->fault = TIMING_OK;
+    t->n_transfers = 0;
+}
+
+/* ---- buses: copies and reads follow each other without gaps ---------------------------------------------------- */
+
+static bool run_copy(struct timing *t, const struct coldstart_plan *plan, int c)
+{
+    const struct coldstart_problem *p = t->problem;
+    const struct coldstart_copy *copy = &plan->copies[c];
+    int v = copy->node;
+    if (copy->read) {
+        int bus = p->bus_of[plan->device[v]];
+        if (!plan->host[v])
+            return fault(t, TIMING_READ_RESIDENT, v, plan->device[v], 0);
+        if (t->read_end_s[v] >= 0)
+            return fault(t, TIMING_READ_TWICE, v, plan->device[v], 0);
+        t->bus_free_s[bus] += p->read_s[(size_t)v * (size_t)p->n_buses + (size_t)bus];
+        t->read_end_s[v] = t->copy_end_s[c] = t->bus_free_s[bus];
+        return true;
+    }
+    int bus = p->bus_of[copy->device];
+    uint64_t bit = 1ull << copy->device;
+    if (t->copied_to[v] & bit)
+        return fault(t, TIMING_COPIED_TWICE, v, copy->device, 0);
+    double end = t->bus_free_s[bus] += p->load_s[(size_t)v * (size_t)p->n_buses + (size_t)bus];
+    if (!t->copied_to[v] || end < t->copy_end_s[t->first_copy[v]])
+        t->first_copy[v] = c;
+    t->copy_end_s[c] = end;
+    t->arrival_s[(size_t)v * (size_t)p->n_devices + (size_t)copy->device] = end;
+    t->copied_to[v] |= bit;
+    t->used_bytes[copy->device] += p->bytes[v];
+    return true;
+}
+
+/* Notes that a parameter must be forwarded to a device, unless it is noted already. */
+static bool forward(struct timing *t, const struct coldstart_plan *plan, int v, int device)
+{
+    const struct coldstart_problem *p = t->problem;
+    uint64_t bit = 1ull << device;
+    if (t->forwarded_to[v] & bit)
+        return true;
+    int from = plan->copies[t->first_copy[v]].device;
+    if (p->peer_bytes_per_s[from * p->n_devices + device] <= 0)
+        return fault(t, TIMING_NO_PATH, v, device, from);
+    t->forwarded_to[v] |= bit;
+    t->used_bytes[device] += p->bytes[v];
+    return true;
+}
+
+static bool run_buses(struct timing *t, const struct coldstart_plan *plan)
+{
+    bool wished = false;
+    for (int c = 0; c < plan->n_copies; c++) {
+        if (!run_copy(t, plan, c))
+            return false;
+        wished = wished || plan->copies[c].to >= 0;
+    }
+    for (int c = 0; wished && c < plan->n_copies; c++) {
+        const struct coldstart_copy *copy = &plan->copies[c];
+        if (copy->to >= 0 && !copy->read && !(t->copied_to[copy->node] & 1ull << copy->to) && !forward(t, plan, copy->node, copy->to))
+            return false;
+    }
+    return true;
+}
+
+/* ---- what each operator waits for ---------------------------------------------------------------------------- */
+
+static bool await_params(struct timing *t, const struct coldstart_plan *plan, int v)
+{
+    const struct coldstart_problem *p = t->problem;
+    int device = plan->device[v];
+    for (int i = p->param_inputs_at[v]; i < p->param_inputs_at[v + 1]; i++) {
+        int w = p->param_inputs[i];
+        if (t->copied_to[w] & 1ull << device) {
+            double at = t->arrival_s[(size_t)w * (size_t)p->n_devices + (size_t)device];
+            t->ready_s[v] = at > t->ready_s[v] ? at : t->ready_s[v];
+        } else if (!t->copied_to[w]) {
+            return fault(t, TIMING_NOT_COPIED, w, device, 0);
+        } else {
+            if (!forward(t, plan, w, device))
+                return false;
+            t->missing[v]++;
+        }
+    }
+    return true;
+}
+
+static bool line_up(struct timing *t, const struct coldstart_plan *plan)
+{
+    const struct coldstart_problem *p = t->problem;
+    for (int i = p->n_ops - 1; i >= 0; i--) {
+        int v = plan->order[i], device = plan->device[v];
+        t->next_on_device[v] = t->head[device];
+        t->head[device] = v;
+        if (!plan->host[v]) {
+            if (!await_params(t, plan, v))
+                return false;
+        } else if (p->contention && p->reads[v] && t->read_end_s[v] < 0) {
+            return fault(t, TIMING_READ_MISSING, v, device, 0);
+        }
+    }
+    for (int d = 0; d < p->n_devices; d++)
+        if (t->used_bytes[d] > p->memory_bytes[d])
+            return fault(t, TIMING_MEMORY, 0, d, 0);
+    for (int b = 0; b < p->n_buses; b++)
+        t->bus_head[b] = -1;
+    for (int c = plan->n_copies - 1; c >= 0; c--) {
+        const struct coldstart_copy *copy = &plan->copies[c];
+        if (copy->read || !t->forwarded_to[copy->node] || t->first_copy[copy->node] != c)
+            continue;
+        int bus = p->bus_of[copy->device];
+        t->next_on_bus[c] = t->bus_head[bus];
+        t->bus_head[bus] = c;
+    }
+    return true;
+}
+
+/* ---- events -------------------------------------------------------------------------------------------------- */
+
+/* Starts the device's next operator when it is known when all it waits for is there. */
+static void try_start(struct timing *t, const struct coldstart_plan *plan, int device)
+{
+    const struct coldstart_problem *p = t->problem;
+    int v = t->head[device];
+    if (v < 0 || t->missing[v] > 0)
+        return;
+    double start = t->free_s[device] > t->ready_s[v] ? t->free_s[device] : t->ready_s[v];
+    size_t at = (size_t)v * (size_t)p->n_devices + (size_t)device;
+    double end = start + (plan->host[v] ? p->host_exec_s[at] : p->exec_s[at]);
+    if (t->read_end_s[v] > end)
+        end = t->read_end_s[v];
+    t->start_s[v] = start;
+    t->pending_s[device] = end;
+}
+
+/* Sends a tensor over a link at `now`: when it arrives. */
+static double send(struct timing *t, int v, int from, int to, double now)
+{
+    const struct coldstart_problem *p = t->problem;
+    int link = from * p->n_devices + to;
+    double start = t->link_free_s[link] > now ? t->link_free_s[link] : now;
+    double end = start + p->bytes[v] / p->peer_bytes_per_s[link];
+    t->link_free_s[link] = end;
+    if (t->record && t->n_transfers < t->transfer_capacity)
+        t->transfers[t->n_transfers++] = (struct timing_transfer){v, from, to, start, end};
+    return end;
+}
+
+static void arrive(struct timing *t, const struct coldstart_plan *plan, int v, double at)
+{
+    if (at > t->ready_s[v])
+        t->ready_s[v] = at;
+    int device = plan->device[v];
+    if (--t->missing[v] == 0 && t->head[device] == v && t->pending_s[device] == (double)INFINITY)
+        try_start(t, plan, device);
+}
+
+static void copy_appears(struct timing *t, const struct coldstart_plan *plan, int c)
+{
+    const struct coldstart_problem *p = t->problem;
+    int w = plan->copies[c].node, from = plan->copies[c].device;
+    double now = t->copy_end_s[c], *arrival_s = &t->arrival_s[(size_t)w * (size_t)p->n_devices];
+    for (uint64_t left = t->forwarded_to[w]; left; left &= left - 1) {
+        int to = __builtin_ctzll(left);
+        arrival_s[to] = send(t, w, from, to, now);
+    }
+    for (int i = p->readers_at[w]; i < p->readers_at[w + 1]; i++) {
+        int v = p->readers[i];
+        if (!plan->host[v] && t->forwarded_to[w] & 1ull << plan->device[v])
+            arrive(t, plan, v, arrival_s[plan->device[v]]);
+    }
+}
+
+static bool operator_ends(struct timing *t, const struct coldstart_plan *plan, int device)
+{
+    const struct coldstart_problem *p = t->problem;
+    int u = t->head[device];
+    double now = t->pending_s[device], arrival_s[OPGRAPH_MAX_DEVICES];
+    uint64_t sent = 0;
+    t->end_s[u] = t->free_s[device] = now;
+    t->head[device] = t->next_on_device[u];
+    t->pending_s[device] = INFINITY;
+    for (int i = p->readers_at[u]; i < p->readers_at[u + 1]; i++) {
+        int v = p->readers[i], to = plan->device[v];
+        double at = now;
+        if (to != device) {
+            if (!(sent & 1ull << to)) {
+                if (p->peer_bytes_per_s[device * p->n_devices + to] <= 0)
+                    return fault(t, TIMING_NO_PATH, u, to, device);
+                arrival_s[to] = send(t, u, device, to, now);
+                sent |= 1ull << to;
+            }
+            at = arrival_s[to];
+        }
+        arrive(t, plan, v, at);
+    }
+    if (t->pending_s[device] == (double)INFINITY)
+        try_start(t, plan, device);
+    return true;
+}
+
+/* Events in order of time; of those at one time, copies before operators, as the order on a link asks. */
+static bool run_events(struct timing *t, const struct coldstart_plan *plan)
+{
+    const struct coldstart_problem *p = t->problem;
+    int left = p->n_ops;
+    for (int d = 0; d < p->n_devices; d++)
+        try_start(t, plan, d);
+    while (left > 0) {
+        int bus = -1, device = -1;
+        double next_copy = INFINITY, next_end = INFINITY;
+        for (int b = 0; b < p->n_buses; b++)
+            if (t->bus_head[b] >= 0 && t->copy_end_s[t->bus_head[b]] < next_copy)
+                next_copy = t->copy_end_s[t->bus_head[bus = b]];
+        for (int d = 0; d < p->n_devices; d++)
+            if (t->pending_s[d] < next_end)
+                next_end = t->pending_s[device = d];
+        if (bus >= 0 && next_copy <= next_end) {
+            int c = t->bus_head[bus];
+            t->bus_head[bus] = t->next_on_bus[c];
+            copy_appears(t, plan, c);
+        } else if (device < 0) {
+            for (int d = 0; d < p->n_devices; d++)
+                device = t->head[d] >= 0 ? d : device;
+            return fault(t, TIMING_DEADLOCK, t->head[device], device, 0);
+        } else {
+            t->latency_s = next_end;
+            if (!operator_ends(t, plan, device))
+                return false;
+            left--;
+        }
+    }
+    return true;
+}
+
+double timing_run(struct timing *t, const struct coldstart_plan *plan)
+{
+    assert(plan->n_copies <= t->copy_capacity);
+    reset(t);
+    t->latency_s = INFINITY;
+    if (t->record && !t->transfers) {
+        t->transfer_capacity = t->problem->n_nodes * t->problem->n_devices;
+        t->transfers = arena_alloc(&t->arena, (size_t)t->transfer_capacity, sizeof *t->transfers);
+        t->transfer_capacity = t->transfers ? t->transfer_capacity : 0;
+    }
+    if (!run_buses(t, plan) || !line_up(t, plan) || !run_events(t, plan))
+        t->latency_s = INFINITY;
+    return t->latency_s;
+}
+
+int timing_explain(const struct timing *t, struct err *e)
+{
+    const struct opgraph *g = t->problem->graph;
+    int v = t->fault_node, d = t->fault_device;
+    const char *name = g->nodes[v].name;
+    switch (t->fault) {
+    case TIMING_OK: break;
+    case TIMING_DEADLOCK:
+        return err_set(e, HP_EINFEASIBLE, "the plan deadlocks: operator %d (\"%s\"), next on device %d, waits for one that never runs", v, name, d);
+    case TIMING_MEMORY:
+        return err_set(e, HP_EINFEASIBLE, "the plan puts %.0f bytes of parameters on device %d (\"%s\"), which holds %.0f", t->used_bytes[d], d,
+                       g->devices[d].name, g->devices[d].memory_bytes);
+    case TIMING_NO_PATH:
+        return err_set(e, HP_EINFEASIBLE, "the plan moves node %d (\"%s\") from device %d to device %d, between which there is no path", v, name,
+                       t->fault_from, d);
+    case TIMING_NOT_COPIED:
+        return err_set(e, HP_EINFEASIBLE, "the plan copies parameter %d (\"%s\") nowhere, but device %d needs it", v, name, d);
+    case TIMING_COPIED_TWICE:
+        return err_set(e, HP_EINFEASIBLE, "the plan copies parameter %d (\"%s\") twice to device %d", v, name, d);
+    case TIMING_READ_MISSING:
+        return err_set(e, HP_EINFEASIBLE, "operator %d (\"%s\") reads its parameters in place, but no bus has its read", v, name);
+    case TIMING_READ_TWICE: return err_set(e, HP_EINFEASIBLE, "the plan has the read of operator %d (\"%s\") twice", v, name);
+    case TIMING_READ_RESIDENT:
+        return err_set(e, HP_EINFEASIBLE, "the plan has a read of operator %d (\"%s\"), which does not run from host memory", v, name);
+    }
+    return 0;
+}
