@@ -1,0 +1,35 @@
+/* Where a cluster is: address, the coordinator's public key, the admin's key pair. One file each in HP_CONFIG_DIR (default ~/.config/hp) under contexts/, readable
+ * by the owner alone; `current` names the one that verbs use unless --context says otherwise. */
+#ifndef HP_HPCTL_CONTEXT_H
+#define HP_HPCTL_CONTEXT_H
+
+#include "common/status.h"
+#include "transport/keys.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+struct context {
+    char name[64];
+    char control[280];  /* HOST:PORT */
+    char http[280];     /* http://HOST:PORT */
+    char server_key[KEY_TEXT];
+    struct key_pair admin;
+    char local_dir[512]; /* of a cluster that `hpctl local up` made; "" otherwise */
+};
+
+/* Names are letters, digits, '-', '_' and '.'. HP_EINVAL otherwise. */
+int context_check_name(const char *name, struct err *e);
+int context_save(const struct context *c, bool make_current, struct err *e);
+/* `name` NULL: the current one. HP_ENOCLUSTER when there is none, with what to do. */
+int context_load(const char *name, struct context *out, struct err *e);
+int context_remove(const char *name, struct err *e);
+/* Names of all contexts, sorted: a JSON array of strings. */
+json_t *context_list(void);
+/* The folder of hpctl's own files, made where missing. */
+int context_folder(const char *below, char *out, size_t size, struct err *e);
+/* mkdir -p with mode 0700. */
+int make_folders(const char *path, struct err *e);
+
+#endif
