@@ -6,5 +6,6 @@
 
 extern const struct command plan_verbs[]; /* plan_verbs.c: plan check */
 extern const struct command plan_pipeline_verbs[]; /* plan_pipeline_verbs.c: plan pipeline */
+extern const struct command model_run_verbs[]; /* model_run_verbs.c: model logits, model greedy */
 
 #endif

@@ -1,0 +1,235 @@
+/* `hpctl model logits|greedy`: what a model computes, on this machine's CPU, without a cluster. */
+#include "hpctl/embedded.h"
+#include "hpctl/verbs.h"
+
+#include "common/npy.h"
+#include "model/model.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A model, and ids to run through it. */
+struct run {
+    struct model *model;
+    struct embedded_chain *chain;
+    struct buffer ids; /* u32 each */
+    uint32_t n_ids, slice, vocabulary;
+};
+
+static const uint32_t *run_ids(const struct run *r) { return (const uint32_t *)(const void *)r->ids.data; }
+
+/* "1,2,3" as `model tokenize` prints them. */
+static int parse_ids(const char *text, uint32_t vocabulary, struct run *r, struct err *e)
+{
+    for (const char *at = text;;) {
+        char *end;
+        errno = 0;
+        unsigned long long id = *at >= '0' && *at <= '9' ? strtoull(at, &end, 10) : UINT64_MAX;
+        if (id == UINT64_MAX || (*end != ',' && *end != '\0') || errno)
+            return err_set(e, HP_EUSAGE, "--ids: \"%.20s\" is not a list of token ids such as 1,2,3", at);
+        if (id >= vocabulary)
+            return err_set(e, HP_EINVAL, "--ids: token %llu is beyond the vocabulary of %u", id, vocabulary);
+        uint32_t narrow = (uint32_t)id;
+        buffer_append(&r->ids, &narrow, sizeof narrow);
+        r->n_ids++;
+        if (*end == '\0')
+            break;
+        at = end + 1;
+    }
+    return r->ids.failed ? err_set(e, HP_ENOMEM, "no memory for the ids") : 0;
+}
+
+static void run_close(struct run *r)
+{
+    embedded_chain_close(&r->chain);
+    model_close(&r->model);
+    buffer_free(&r->ids);
+}
+
+static int option_range(const struct invocation *in, const char *name, uint64_t fallback, uint64_t min, uint64_t max, uint64_t *out, struct err *e)
+{
+    int rc = invocation_u64(in, name, fallback, out, e);
+    if (rc == 0 && (*out < min || *out > max))
+        return err_set(e, HP_EUSAGE, "--%s is %llu; it must be %llu to %llu", name, (unsigned long long)*out, (unsigned long long)min,
+                       (unsigned long long)max);
+    return rc;
+}
+
+/* Opens model and chain as the options say; `more` tokens follow the ids. */
+static int run_open(const struct invocation *in, uint64_t more, struct run *r, struct err *e)
+{
+    static const char *const computes[] = {"auto", "f32", NULL};
+    const char *ids;
+    uint64_t stages, slice, threads;
+    int compute, rc = invocation_required(in, "ids", &ids, e);
+    if (rc < 0 || (rc = option_range(in, "stages", 1, 1, INT32_MAX, &stages, e)) < 0 ||
+        (rc = option_range(in, "slice", 0, 0, UINT32_MAX, &slice, e)) < 0 || (rc = option_range(in, "threads", 0, 0, 256, &threads, e)) < 0 ||
+        (rc = invocation_choice(in, "compute", computes, 0, &compute, e)) < 0 || (rc = model_open(in->arguments[0], &r->model, e)) < 0)
+        return rc;
+    const struct model_config *config = model_config(r->model);
+    r->vocabulary = (uint32_t)config->vocabulary;
+    rc = parse_ids(ids, r->vocabulary, r, e);
+    if (rc < 0)
+        return rc;
+    if (config->context > 0 && r->n_ids + more > (uint64_t)config->context)
+        return err_set(e, HP_EINVAL, "%u ids and %llu new tokens are more than the context of %d", r->n_ids, (unsigned long long)more,
+                       config->context);
+    r->slice = slice ? (uint32_t)slice : r->n_ids;
+    struct embedded_chain_config chain = {.model = r->model,
+                                          .n_stages = (int)stages,
+                                          .slice = r->slice,
+                                          .f32 = compute == 1,
+                                          .n_threads = (int)threads,
+                                          .max_tokens = r->n_ids + (uint32_t)more};
+    return embedded_chain_open(&chain, &r->chain, e);
+}
+
+/* ---- logits ----------------------------------------------------------------------------------------------------- */
+
+/* Each slice's logits go to `each` as they come. */
+static int each_slice(struct run *r, int (*each)(void *ctx, const float *logits, uint32_t rows, struct err *e), void *ctx, struct err *e)
+{
+    float *logits = calloc((size_t)(r->slice < r->n_ids ? r->slice : r->n_ids) * r->vocabulary, sizeof *logits);
+    int rc = logits ? 0 : err_set(e, HP_ENOMEM, "no memory for the logits of %u tokens", r->slice);
+    for (uint32_t at = 0; at < r->n_ids && rc == 0; at += r->slice) {
+        uint32_t n = r->n_ids - at < r->slice ? r->n_ids - at : r->slice;
+        rc = embedded_chain_logits(r->chain, run_ids(r) + at, n, logits, e);
+        if (rc == 0)
+            rc = each(ctx, logits, n, e);
+    }
+    free(logits);
+    return rc;
+}
+
+static int rows_to_npy(void *ctx, const float *logits, uint32_t rows, struct err *e) { return npy_writer_rows(ctx, logits, rows, e); }
+
+struct json_rows {
+    json_t *list;
+    uint32_t vocabulary;
+};
+
+static int rows_to_json(void *ctx, const float *logits, uint32_t rows, struct err *e)
+{
+    struct json_rows *j = ctx;
+    (void)e;
+    for (uint32_t r = 0; r < rows; r++) {
+        json_t *row = json_array();
+        for (uint32_t i = 0; i < j->vocabulary; i++)
+            json_array_append_new(row, json_real((double)logits[(size_t)r * j->vocabulary + i]));
+        json_array_append_new(j->list, row);
+    }
+    return 0;
+}
+
+static int logits_to_file(struct run *r, const char *path, struct err *e)
+{
+    struct npy_writer *w;
+    int rc = npy_writer_open(path, r->n_ids, r->vocabulary, &w, e);
+    if (rc < 0)
+        return rc;
+    rc = each_slice(r, rows_to_npy, w, e);
+    if (rc == 0)
+        return npy_writer_close(&w, e);
+    npy_writer_abandon(&w);
+    return rc;
+}
+
+static int logits_verb(struct invocation *in, struct err *e)
+{
+    struct run r = {0};
+    if (!in->output && !in->json)
+        return err_set(e, HP_EUSAGE, "hpctl model logits needs -o FILE.npy (or -o json)");
+    int rc = run_open(in, 0, &r, e);
+    if (rc == 0 && in->output) {
+        rc = logits_to_file(&r, in->output, e);
+    } else if (rc == 0) {
+        struct json_rows rows = {json_array(), r.vocabulary};
+        rc = each_slice(&r, rows_to_json, &rows, e);
+        json_t *result = json_object();
+        json_object_set_new(result, "logits", rows.list);
+        if (rc == 0)
+            rc = invocation_print_json(in, result, e);
+        else
+            json_decref(result);
+    }
+    run_close(&r);
+    return rc;
+}
+
+/* ---- greedy ----------------------------------------------------------------------------------------------------- */
+
+static int print_tokens(const struct invocation *in, struct run *r, const uint32_t *ids, uint32_t n, struct err *e)
+{
+    const struct tokenizer *t;
+    struct buffer text = {0};
+    int rc = model_tokenizer(r->model, &t, e);
+    if (rc == 0)
+        rc = tokenizer_decode(t, ids, n, &text, e);
+    if (rc == 0 && (in->json || in->output)) {
+        json_t *result = json_object(), *list = json_array();
+        for (uint32_t i = 0; i < n; i++)
+            json_array_append_new(list, json_integer(ids[i]));
+        json_object_set_new(result, "ids", list);
+        json_object_set_new(result, "text", json_stringn(text.data ? (const char *)text.data : "", text.size));
+        rc = invocation_print_json(in, result, e);
+    } else if (rc == 0) {
+        printf("%s\n", buffer_cstr(&text));
+    }
+    buffer_free(&text);
+    return rc;
+}
+
+static int greedy_verb(struct invocation *in, struct err *e)
+{
+    struct run r = {0};
+    uint64_t tokens;
+    const char *unused;
+    int rc = invocation_required(in, "tokens", &unused, e);
+    if (rc < 0 || (rc = option_range(in, "tokens", 1, 1, 1 << 24, &tokens, e)) < 0)
+        return rc;
+    rc = run_open(in, tokens, &r, e);
+    uint32_t *ids = calloc(tokens, sizeof *ids);
+    if (rc == 0 && !ids)
+        rc = err_set(e, HP_ENOMEM, "no memory for %llu tokens", (unsigned long long)tokens);
+    if (rc == 0)
+        rc = embedded_chain_greedy(r.chain, run_ids(&r), r.n_ids, ids, (uint32_t)tokens, e);
+    if (rc == 0)
+        rc = print_tokens(in, &r, ids, (uint32_t)tokens, e);
+    free(ids);
+    run_close(&r);
+    return rc;
+}
+
+#define CHAIN_OPTIONS                                                                                                                      \
+    {"ids", "1,2,3", "the prompt's token ids", 0}, {"stages", "N", "cut the layers into N stages, joined as agents would be (1)", 0},     \
+        {"slice", "S", "tokens of a slice (all at once)", 0},                                                                              \
+        {"compute", "f32|auto", "float32 throughout, or the fastest path of this CPU (auto)", 0},                                          \
+        {"threads", "N", "threads to compute with (as many as cores)", 0}
+
+static const struct command_option logits_options[] = {CHAIN_OPTIONS, {0}};
+static const struct command_option greedy_options[] = {CHAIN_OPTIONS, {"tokens", "N", "how many tokens to make, end tokens included", 0}, {0}};
+
+const struct command model_run_verbs[] = {
+    {.path = "model logits",
+     .arguments = "MODEL",
+     .min_arguments = 1,
+     .max_arguments = 1,
+     .summary = "compute the logits of every position of a prompt",
+     .details = "Writes float32 [tokens, vocabulary] as NumPy's .npy, or as JSON with -o json.",
+     .examples = "hpctl model logits model.gguf --ids 1,15043,3186 -o logits.npy\n"
+                 "hpctl model logits model.gguf --ids 1,15043,3186 --compute f32 --stages 3 --slice 2 -o logits.npy",
+     .options = logits_options,
+     .run = logits_verb},
+    {.path = "model greedy",
+     .arguments = "MODEL",
+     .min_arguments = 1,
+     .max_arguments = 1,
+     .summary = "continue a prompt with the likeliest token, exactly --tokens times",
+     .examples = "hpctl model greedy model.gguf --ids 1,15043 --tokens 16\n"
+                 "hpctl model greedy model.gguf --ids 1,15043 --tokens 16 --compute f32 -o json",
+     .options = greedy_options,
+     .run = greedy_verb},
+    {0},
+};
