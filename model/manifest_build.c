@@ -1,0 +1,307 @@
+/* Owns the way from an open model to its manifest, and the cache of what was read before. */
+#include "model/manifest_build.h"
+
+#include "common/arena.h"
+#include "common/manifest.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { CACHE_VERSION = 1, MAX_MANIFEST_BYTES = 1 << 30 };
+
+/* Where a file of the model lies. A GGUF file is its own path; a folder's files are below it. */
+static int file_path(const struct model *m, const char *name, bool folder, char *out, size_t size, struct err *e)
+{
+    int n = folder ? snprintf(out, size, "%s/%s", model_path(m), name) : snprintf(out, size, "%s", model_path(m));
+    return n > 0 && (size_t)n < size ? 0 : err_set(e, HP_EINVAL, "%s: the path is too long", model_path(m));
+}
+
+/* ---- the cache ---------------------------------------------------------------------------------------------------- */
+
+/* A name that changes when a file's path, size or time does: BLAKE2b of all of them. */
+static int cache_file(const struct model *m, const char *folder, bool is_folder, char *out, size_t size, struct err *e)
+{
+    struct buffer key = {0};
+    int n_files;
+    const struct model_file *files = model_files(m, &n_files);
+    buffer_printf(&key, "%d %d\n", (int)CACHE_VERSION, (int)MANIFEST_CHUNK_BYTES);
+    for (int i = 0; i < n_files; i++) {
+        char path[PATH_MAX], real[PATH_MAX];
+        struct stat st;
+        int rc = file_path(m, files[i].name, is_folder, path, sizeof path, e);
+        if (rc == 0 && (!realpath(path, real) || stat(real, &st) != 0))
+            rc = err_set(e, HP_EIO, "%s: %s", path, strerror(errno));
+        if (rc < 0) {
+            buffer_free(&key);
+            return rc;
+        }
+        buffer_printf(&key, "%s %lld %lld.%09ld %llu\n", real, (long long)st.st_size, (long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec,
+                      (unsigned long long)st.st_ino);
+    }
+    struct digest d = digest_of(key.data, key.size);
+    int rc = key.failed ? err_set(e, HP_ENOMEM, "no memory to name the model's files") : 0;
+    buffer_free(&key);
+    char hex[DIGEST_HEX];
+    digest_hex(&d, hex);
+    if (rc == 0 && (size_t)snprintf(out, size, "%s/%s.manifest", folder, hex) >= size)
+        rc = err_set(e, HP_EINVAL, "%s: the path is too long", folder);
+    return rc;
+}
+
+/* True when the file holds a manifest; the bytes are appended. */
+static bool cache_read(const char *file, struct buffer *out)
+{
+    int fd = open(file, O_RDONLY | O_CLOEXEC);
+    struct stat st;
+    if (fd < 0)
+        return false;
+    size_t before = out->size;
+    bool good = fstat(fd, &st) == 0 && st.st_size > 0 && st.st_size < MAX_MANIFEST_BYTES;
+    uint8_t *p = good ? buffer_extend(out, (size_t)st.st_size) : NULL;
+    good = p && pread(fd, p, (size_t)st.st_size, 0) == st.st_size;
+    close(fd);
+    if (good) {
+        struct arena arena = {0};
+        struct manifest m;
+        good = manifest_decode(p, (size_t)st.st_size, &arena, &m, NULL) == 0;
+        arena_free(&arena);
+    }
+    if (!good)
+        out->size = before;
+    return good;
+}
+
+static int folder_make(const char *folder)
+{
+    char path[PATH_MAX];
+    if ((size_t)snprintf(path, sizeof path, "%s", folder) >= sizeof path)
+        return -1;
+    for (char *p = path + 1; *p; p++)
+        if (*p == '/') {
+            *p = '\0';
+            if (mkdir(path, 0755) != 0 && errno != EEXIST)
+                return -1;
+            *p = '/';
+        }
+    return mkdir(path, 0755) != 0 && errno != EEXIST ? -1 : 0;
+}
+
+/* Written beside and renamed, so that a reader sees all of it or nothing. */
+static void cache_write(const char *folder, const char *file, const uint8_t *bytes, size_t size)
+{
+    char beside[PATH_MAX + 32];
+    snprintf(beside, sizeof beside, "%s.%ld", file, (long)getpid());
+    if (folder_make(folder) != 0)
+        return;
+    int fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (fd < 0)
+        return;
+    bool good = write(fd, bytes, size) == (ssize_t)size;
+    good = close(fd) == 0 && good;
+    if (!good || rename(beside, file) != 0)
+        unlink(beside);
+}
+
+/* ---- reading ------------------------------------------------------------------------------------------------------ */
+
+struct build {
+    const struct model *model;
+    struct arena arena;
+    bool folder;
+    int n_files;
+    const struct model_file *files;
+    int *fds;
+    uint64_t done_bytes, total_bytes;
+    manifest_progress_fn progress;
+    void *progress_ctx;
+};
+
+static int range_read(struct build *b, int file, uint64_t offset, uint8_t *out, uint64_t bytes, struct err *e)
+{
+    uint64_t at = 0;
+    while (at < bytes) {
+        ssize_t n = pread(b->fds[file], out + at, (size_t)(bytes - at), (off_t)(offset + at));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return err_set(e, HP_EIO, "%s: %s: cannot read %llu bytes at %llu: %s", model_path(b->model), b->files[file].name,
+                           (unsigned long long)bytes, (unsigned long long)offset, n < 0 ? strerror(errno) : "the file ends before");
+        at += (uint64_t)n;
+    }
+    return 0;
+}
+
+static int files_open(struct build *b, struct err *e)
+{
+    b->fds = arena_alloc(&b->arena, (size_t)b->n_files, sizeof *b->fds);
+    if (!b->fds)
+        return err_set(e, HP_ENOMEM, "no memory for %d files", b->n_files);
+    for (int i = 0; i < b->n_files; i++)
+        b->fds[i] = -1;
+    for (int i = 0; i < b->n_files; i++) {
+        char path[PATH_MAX];
+        int rc = file_path(b->model, b->files[i].name, b->folder, path, sizeof path, e);
+        if (rc < 0)
+            return rc;
+        b->fds[i] = open(path, O_RDONLY | O_CLOEXEC);
+        if (b->fds[i] < 0)
+            return err_set(e, HP_EIO, "%s: %s", path, strerror(errno));
+    }
+    return 0;
+}
+
+static int heads_read(struct build *b, struct manifest *out, struct err *e)
+{
+    int n;
+    const struct model_range *ranges = model_heads(b->model, &n);
+    struct manifest_head *heads = arena_alloc(&b->arena, (size_t)n + 1, sizeof *heads);
+    if (!heads)
+        return err_set(e, HP_ENOMEM, "no memory for %d heads", n);
+    for (int i = 0; i < n; i++) {
+        uint8_t *data = arena_alloc(&b->arena, ranges[i].bytes + 1, 1);
+        if (!data)
+            return err_set(e, HP_ENOMEM, "no memory for the %llu bytes that open the model", (unsigned long long)ranges[i].bytes);
+        int rc = range_read(b, ranges[i].file, ranges[i].offset, data, ranges[i].bytes, e);
+        if (rc < 0)
+            return rc;
+        heads[i] = (struct manifest_head){(uint64_t)ranges[i].file, ranges[i].offset, {data, ranges[i].bytes}};
+    }
+    out->heads = (struct pack_list){heads, (size_t)n};
+    return 0;
+}
+
+static int weight_before(const void *a, const void *b)
+{
+    const struct weight *x = *(const struct weight *const *)a, *y = *(const struct weight *const *)b;
+    if (x->file != y->file)
+        return x->file < y->file ? -1 : 1;
+    return x->offset < y->offset ? -1 : x->offset > y->offset;
+}
+
+/* Weights in file order, those that share their bytes once, those of no bytes not at all. */
+static const struct weight **weights_sorted(struct build *b, int *count)
+{
+    int n, kept = 0;
+    const struct weight *all = model_weights(b->model, &n);
+    const struct weight **list = arena_alloc(&b->arena, (size_t)n + 1, sizeof *list);
+    if (!list)
+        return NULL;
+    for (int i = 0; i < n; i++)
+        if (all[i].bytes)
+            list[kept++] = &all[i];
+    qsort(list, (size_t)kept, sizeof *list, weight_before);
+    *count = 0;
+    for (int i = 0; i < kept; i++)
+        if (*count == 0 || list[*count - 1]->file != list[i]->file || list[*count - 1]->offset != list[i]->offset)
+            list[(*count)++] = list[i];
+    return list;
+}
+
+static int chunk_add(struct build *b, const struct weight *w, uint64_t at, uint8_t *scratch, struct manifest_chunk *out, struct err *e)
+{
+    uint64_t bytes = w->bytes - at < MANIFEST_CHUNK_BYTES ? w->bytes - at : MANIFEST_CHUNK_BYTES;
+    int rc = range_read(b, w->file, w->offset + at, scratch, bytes, e);
+    if (rc < 0)
+        return rc;
+    struct digest d = digest_of(scratch, bytes);
+    const uint8_t *digest = arena_memdup(&b->arena, d.bytes, sizeof d.bytes);
+    if (!digest)
+        return err_set(e, HP_ENOMEM, "no memory for the names of chunks");
+    *out = (struct manifest_chunk){(uint64_t)w->file, w->offset + at, bytes, {digest, DIGEST_BYTES}};
+    b->done_bytes += bytes;
+    if (b->progress && b->progress(b->progress_ctx, b->done_bytes, b->total_bytes) != 0)
+        return err_set(e, HP_ECANCELED, "naming the model's chunks was stopped");
+    return 0;
+}
+
+static int chunks_read(struct build *b, struct manifest *out, struct err *e)
+{
+    int n_weights = 0;
+    const struct weight **weights = weights_sorted(b, &n_weights);
+    uint64_t n_chunks = 0;
+    for (int i = 0; weights && i < n_weights; i++) {
+        n_chunks += (weights[i]->bytes + MANIFEST_CHUNK_BYTES - 1) / MANIFEST_CHUNK_BYTES;
+        b->total_bytes += weights[i]->bytes;
+    }
+    if (n_chunks > MANIFEST_MAX_CHUNKS)
+        return err_set(e, HP_ELIMIT, "%s: %llu chunks of weights, at most %d can be named", model_path(b->model),
+                       (unsigned long long)n_chunks, (int)MANIFEST_MAX_CHUNKS);
+    struct manifest_chunk *chunks = arena_alloc(&b->arena, n_chunks + 1, sizeof *chunks);
+    uint8_t *scratch = arena_alloc(&b->arena, 1, MANIFEST_CHUNK_BYTES);
+    if (!weights || !chunks || !scratch)
+        return err_set(e, HP_ENOMEM, "no memory for %llu chunks", (unsigned long long)n_chunks);
+    size_t at_chunk = 0;
+    for (int i = 0; i < n_weights; i++)
+        for (uint64_t at = 0; at < weights[i]->bytes; at += MANIFEST_CHUNK_BYTES) {
+            int rc = chunk_add(b, weights[i], at, scratch, &chunks[at_chunk++], e);
+            if (rc < 0)
+                return rc;
+        }
+    out->chunks = (struct pack_list){chunks, at_chunk};
+    return 0;
+}
+
+static int files_name(struct build *b, struct manifest *out, struct err *e)
+{
+    struct manifest_file *files = arena_alloc(&b->arena, (size_t)b->n_files + 1, sizeof *files);
+    if (!files)
+        return err_set(e, HP_ENOMEM, "no memory for %d files", b->n_files);
+    for (int i = 0; i < b->n_files; i++)
+        files[i] = (struct manifest_file){b->files[i].name, b->files[i].bytes};
+    const char *path = model_path(b->model), *end = path + strlen(path);
+    while (end > path + 1 && end[-1] == '/')
+        end--;
+    const char *stem = end;
+    while (stem > path && stem[-1] != '/')
+        stem--;
+    out->name = arena_strndup(&b->arena, stem, (size_t)(end - stem));
+    out->folder = b->folder;
+    out->files = (struct pack_list){files, (size_t)b->n_files};
+    return out->name ? 0 : err_set(e, HP_ENOMEM, "no memory for a name");
+}
+
+static int build_all(struct build *b, struct buffer *out, struct err *e)
+{
+    struct manifest m = {0};
+    int rc = files_open(b, e);
+    rc = rc < 0 ? rc : files_name(b, &m, e);
+    rc = rc < 0 ? rc : heads_read(b, &m, e);
+    rc = rc < 0 ? rc : chunks_read(b, &m, e);
+    if (rc == 0)
+        manifest_encode(&m, out);
+    for (int i = 0; b->fds && i < b->n_files; i++)
+        if (b->fds[i] >= 0)
+            close(b->fds[i]);
+    return rc < 0 ? rc : out->failed ? err_set(e, HP_ENOMEM, "no memory for the manifest") : 0;
+}
+
+int manifest_build(const struct model *m, const char *cache_folder, manifest_progress_fn progress, void *progress_ctx, struct buffer *out,
+                   struct err *e)
+{
+    struct stat st;
+    struct build b = {.model = m, .progress = progress, .progress_ctx = progress_ctx};
+    char cached[PATH_MAX] = "";
+    if (stat(model_path(m), &st) != 0)
+        return err_set(e, HP_EIO, "%s: %s", model_path(m), strerror(errno));
+    b.folder = S_ISDIR(st.st_mode);
+    b.files = model_files(m, &b.n_files);
+    if (cache_folder) {
+        int rc = cache_file(m, cache_folder, b.folder, cached, sizeof cached, e);
+        if (rc < 0)
+            return rc;
+        if (cache_read(cached, out))
+            return 0;
+    }
+    size_t before = out->size;
+    int rc = build_all(&b, out, e);
+    arena_free(&b.arena);
+    if (rc == 0 && cache_folder)
+        cache_write(cache_folder, cached, out->data + before, out->size - before);
+    return rc;
+}
