@@ -1,5 +1,6 @@
 #include "common/log.h"
 
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -21,6 +22,18 @@ static int level_from_environment(void)
 
 void log_set_level(enum log_level level) { atomic_store(&current_level, (int)level); }
 
+static pthread_mutex_t sink_lock = PTHREAD_MUTEX_INITIALIZER;
+static void (*sink_fn)(void *ctx, const char *line);
+static void *sink_ctx;
+
+void log_set_sink(void (*sink)(void *ctx, const char *line), void *ctx)
+{
+    pthread_mutex_lock(&sink_lock);
+    sink_fn = sink;
+    sink_ctx = ctx;
+    pthread_mutex_unlock(&sink_lock);
+}
+
 void log_line(enum log_level level, const char *room, const char *event, const char *fmt, ...)
 {
     int limit = atomic_load(&current_level);
@@ -41,6 +54,12 @@ void log_line(enum log_level level, const char *room, const char *event, const c
     for (char *c = text; *c; c++)
         if (*c == '\n')
             *c = ' ';
-    fprintf(stderr, "%s.%03ldZ %s %s %s%s%s\n", stamp, now.tv_nsec / 1000000, level_words[level], room, event,
-            text[0] ? " " : "", text);
+    char line[sizeof text + 256];
+    snprintf(line, sizeof line, "%s.%03ldZ %s %s %s%s%s", stamp, now.tv_nsec / 1000000, level_words[level], room, event,
+             text[0] ? " " : "", text);
+    fprintf(stderr, "%s\n", line);
+    pthread_mutex_lock(&sink_lock);
+    if (sink_fn)
+        sink_fn(sink_ctx, line);
+    pthread_mutex_unlock(&sink_lock);
 }

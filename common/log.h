@@ -12,6 +12,9 @@ void log_line(enum log_level level, const char *room, const char *event, const c
 
 void log_set_level(enum log_level level);
 
+/* Gets every line that is written, without its newline, on the thread that says it; calls never overlap. NULL: none. */
+void log_set_sink(void (*sink)(void *ctx, const char *line), void *ctx);
+
 #define log_error(room, event, ...) log_line(LOG_ERROR, room, event, __VA_ARGS__)
 #define log_warn(room, event, ...) log_line(LOG_WARN, room, event, __VA_ARGS__)
 #define log_info(room, event, ...) log_line(LOG_INFO, room, event, __VA_ARGS__)
