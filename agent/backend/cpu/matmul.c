@@ -19,6 +19,7 @@
 enum {
     IN_PLACE_PANEL_ROWS = 8, /* from so many rows on it pays to unpack weights first and use them for all rows */
     ONEDNN_ROWS = 256,       /* rows of one call: their inputs stay in the second-level cache */
+    BF16_LEAST_VALUES = 1 << 18, /* a smaller matrix stays in the cache: bf16 would save nothing there and round all the same */
     ROW_SPLIT = 32,          /* threads share out rows rather than outputs only when each gets so many */
     PAIR_STRIDE = DOT_CHUNK + 32, /* of rows while packing: a power of two would put them all into the same cache sets */
 };
@@ -27,21 +28,23 @@ enum {
 
 static size_t round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
 
-static enum weight_form form_of(const struct cpu_device *d, enum weight_use use, bool f32)
+static size_t weight_rows(const struct weight *w) { return w->n_dims < 2 ? 1 : (size_t)w->shape[0]; }
+static size_t weight_columns(const struct weight *w) { return (size_t)w->shape[w->n_dims < 2 ? 0 : 1]; }
+
+static enum weight_form form_of(const struct cpu_device *d, const struct weight *w, enum weight_use use, bool f32)
 {
     if (use == WEIGHT_VECTOR)
         return FORM_F32;
-    return use == WEIGHT_MATMUL && d->onednn && !f32 ? FORM_PANELS_BF16 : FORM_IN_PLACE;
+    if (use == WEIGHT_ROWS || f32 || !d->onednn || weight_rows(w) * weight_columns(w) < BF16_LEAST_VALUES)
+        return FORM_IN_PLACE;
+    return FORM_PANELS_BF16;
 }
-
-static size_t weight_rows(const struct weight *w) { return w->n_dims < 2 ? 1 : (size_t)w->shape[0]; }
-static size_t weight_columns(const struct weight *w) { return (size_t)w->shape[w->n_dims < 2 ? 0 : 1]; }
 
 uint64_t cpu_weight_resident_bytes(const struct device *device, const struct weight *w, enum weight_use use, bool f32)
 {
     const struct cpu_device *d = (const struct cpu_device *)device;
     size_t rows = weight_rows(w), columns = weight_columns(w);
-    switch (form_of(d, use, f32)) {
+    switch (form_of(d, w, use, f32)) {
     case FORM_IN_PLACE: return rows * (columns / dtype_info(w->dtype)->block_elements * dtype_info(w->dtype)->block_bytes);
     case FORM_F32: return rows * columns * sizeof(float);
     case FORM_PANELS_BF16: return round_up(rows, PANEL_OUTPUTS) * round_up(columns, PANEL_INPUTS) * sizeof(uint16_t);
@@ -51,7 +54,7 @@ uint64_t cpu_weight_resident_bytes(const struct device *device, const struct wei
 
 uint64_t cpu_matmul_scratch_bytes(const struct device *device, const struct weight *w, bool f32, uint32_t rows)
 {
-    bool panels = form_of((const struct cpu_device *)device, WEIGHT_MATMUL, f32) == FORM_PANELS_BF16;
+    bool panels = form_of((const struct cpu_device *)device, w, WEIGHT_MATMUL, f32) == FORM_PANELS_BF16;
     return panels ? rows * round_up(weight_columns(w), PANEL_INPUTS) * sizeof(uint16_t) : 0;
 }
 
@@ -165,7 +168,7 @@ int cpu_weight_load(struct device *device, const struct weight *source, enum wei
     if (!w)
         return err_set(e, HP_ENOMEM, "no memory for %s", source->name);
     const struct dtype_info *info = dtype_info(source->dtype);
-    w->form = form_of(d, use, f32);
+    w->form = form_of(d, source, use, f32);
     w->dtype = source->dtype;
     w->rows = weight_rows(source);
     w->columns = weight_columns(source);
