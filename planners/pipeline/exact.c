@@ -71,7 +71,7 @@ int exact_init(struct exact *x, struct cost *c, const struct exact_options *opti
     x->twin_of = arena_alloc(c->arena, n, sizeof *x->twin_of);
     x->must = arena_alloc(c->arena, n, sizeof *x->must);
     x->furthest = arena_alloc(c->arena, n * ((size_t)c->n_layers + 1), sizeof *x->furthest);
-    x->flow = arena_alloc(c->arena, 3 * n * ((size_t)c->n_units + 1), sizeof *x->flow);
+    x->flow = arena_alloc(c->arena, 9 * n * ((size_t)c->n_units + 1), sizeof *x->flow);
     x->bytes = arena_alloc(c->arena, (size_t)c->n_layers, sizeof *x->bytes);
     x->arrivals = arena_alloc(c->arena, (n + 1) * (size_t)c->n_units, sizeof *x->arrivals);
     x->computes = arena_alloc(c->arena, (size_t)c->n_units, sizeof *x->computes);

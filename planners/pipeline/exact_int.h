@@ -38,7 +38,7 @@ struct exact {
     double *wires;     /* [n_units] */
     double *stage_compute_s, *stage_wire_s; /* [n_devices] totals */
     int valid;         /* leading stages whose arrivals and totals are those of the plan that a move starts from */
-    double *flow;      /* [(n_units + 1) * 3 * n_devices] of slices_polish: state before each slice */
+    double *flow;      /* [3 * (n_units + 1) * 3 * n_devices] states of slices_polish */
     long work, work_limit; /* pairs of stage and slice that were timed */
     uint64_t random;
 };
@@ -70,14 +70,13 @@ void cuts_polish(struct exact *x, struct trial *t);
 
 /* ---- slices.c: slicings for given stages --------------------------------------------------------------------------------------- */
 
-/* About m slices of equal time on the stage that has the most to do (t has stages) or on the first kind (it has none). */
-void slices_equal(const struct exact *x, struct trial *t, int m);
+/* About m slices, each `growth` times as long (in time) as the one before, on the stage that has the most to do (t has stages) or on
+ * the first kind (it has none). A pipeline whose first stages have little to do fills faster with slices that grow. */
+void slices_shaped(const struct exact *x, struct trial *t, int m, double growth);
 /* The slicing that HPipe's Algorithm 2 gives for the stages. HP_ENOMEM. */
 int slices_published(struct exact *x, struct trial *t, struct err *e);
 /* Moves, merges and splits slices while that helps; sets t->value. */
 void slices_polish(struct exact *x, struct trial *t);
-/* The value of a trial from its own slicing; does not touch the pieces. */
-double slices_evaluate(struct exact *x, const struct trial *t);
 
 /* ---- search.c ------------------------------------------------------------------------------------------------------------------ */
 

@@ -10,36 +10,40 @@
 
 #include "planners/pipeline/orders.h"
 
-enum { STARTS_KEPT = 24, POLISH_ROUNDS = 8 };
+enum { STARTS_KEPT = 128, SLICINGS_PER_ORDER = 3, PUBLISHED_STARTS = 6, POLISH_ROUNDS = 8, START_ROUNDS = 2 };
+/* Plans of different orders of devices that are followed further, and steps in a row that may fail for each, and for the best. */
+enum { ISLANDS = 24, ISLAND_PATIENCE = 40, PATIENCE = 500 };
+/* A start is only followed when it is not worse than the best by more than this factor. */
+#define HOPELESS 1.08
 
 static const int slice_counts[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64};
+static const double growths[] = {1, 1.1, 1.3, 0.9};
+enum { SLICE_COUNTS = sizeof slice_counts / sizeof *slice_counts, GROWTHS = sizeof growths / sizeof *growths };
 
 struct search {
     struct exact *x;
     struct trial top[STARTS_KEPT]; /* the best starts, of different orders, best first */
     int top_order[STARTS_KEPT];
     int n_top;
-    struct trial now, step, *best;
+    struct trial now, step, home, *best;
     int order[PIPELINE_MAX_DEVICES];
 };
 
 /* ---- starts --------------------------------------------------------------------------------------------------------------------- */
 
+/* Keeps a start if it is among the best, and among the best few of its order of devices. */
 static void offer(struct search *s, const struct trial *t, int order)
 {
-    int at = s->n_top;
+    int same = 0, at = s->n_top;
     for (int i = 0; i < s->n_top; i++)
-        if (s->top_order[i] == order) {
-            if (s->top[i].value <= t->value)
-                return;
-            at = i;
-        }
-    if (at == STARTS_KEPT && s->top[at - 1].value <= t->value)
-        return;
-    if (at == s->n_top && s->n_top < STARTS_KEPT)
-        s->n_top++;
-    else if (at == STARTS_KEPT)
+        if (s->top_order[i] == order && ++same == SLICINGS_PER_ORDER)
+            at = i; /* the worst of this order gives way */
+    if (same < SLICINGS_PER_ORDER && at == STARTS_KEPT)
         at--;
+    if (at < s->n_top && s->top[at].value <= t->value)
+        return;
+    if (at == s->n_top)
+        s->n_top++;
     for (; at > 0 && s->top[at - 1].value > t->value; at--) {
         s->top[at] = s->top[at - 1];
         s->top_order[at] = s->top_order[at - 1];
@@ -48,23 +52,30 @@ static void offer(struct search *s, const struct trial *t, int order)
     s->top_order[at] = order;
 }
 
-static void find_starts(struct search *s, const struct orders *orders)
+static void start_orders(struct search *s, const struct orders *orders)
 {
     struct exact *x = s->x;
     struct trial *t = &s->now;
-    for (size_t i = 0; i < sizeof slice_counts / sizeof *slice_counts && slice_counts[i] <= x->c->n_units; i++) {
-        t->n_stages = 0;
-        slices_equal(x, t, slice_counts[i]);
-        pieces_set(x, t->cut, t->n_slices);
-        for (int o = 0; o < orders->n; o++) {
-            const int *order = orders->devices + (size_t)o * (size_t)orders->stride;
-            if (!cuts_balance(x, order, orders->length[o], t))
-                continue;
-            t->value = exact_evaluate(x, t, 0, INFINITY);
-            if (isfinite(t->value))
-                offer(s, t, o);
-        }
+    for (int o = 0; o < orders->n; o++) {
+        const int *order = orders->devices + (size_t)o * (size_t)orders->stride;
+        if (!cuts_balance(x, order, orders->length[o], t))
+            continue;
+        t->value = exact_evaluate(x, t, 0, INFINITY);
+        if (isfinite(t->value))
+            offer(s, t, o);
     }
+}
+
+static void find_starts(struct search *s, const struct orders *orders)
+{
+    struct exact *x = s->x;
+    for (int i = 0; i < SLICE_COUNTS && slice_counts[i] <= x->c->n_units; i++)
+        for (int g = 0; g < GROWTHS && (g == 0 || slice_counts[i] > 3); g++) {
+            s->now.n_stages = 0;
+            slices_shaped(x, &s->now, slice_counts[i], growths[g]);
+            pieces_set(x, s->now.cut, s->now.n_slices);
+            start_orders(s, orders);
+        }
 }
 
 /* ---- local search ----------------------------------------------------------------------------------------------------------------- */
@@ -75,11 +86,16 @@ static void note(struct search *s, const struct trial *t)
         *s->best = *t;
 }
 
+static bool same_order(const struct trial *a, const struct trial *b)
+{
+    return a->n_stages == b->n_stages && memcmp(a->device, b->device, (size_t)a->n_stages * sizeof *a->device) == 0;
+}
+
 /* Until neither ends nor slices can be moved for the better. */
-static void polish(struct search *s, struct trial *t)
+static void polish(struct search *s, struct trial *t, int rounds)
 {
     struct exact *x = s->x;
-    for (int round = 0; round < POLISH_ROUNDS && x->work < x->work_limit; round++) {
+    for (int round = 0; round < rounds && x->work < x->work_limit; round++) {
         double before = t->value;
         if (!x->options->ends) {
             pieces_set(x, t->cut, t->n_slices);
@@ -93,20 +109,35 @@ static void polish(struct search *s, struct trial *t)
     }
 }
 
+/* Local search from every start; afterwards s->top has the results, best first, one of each order of devices. */
 static int polish_starts(struct search *s, struct err *e)
 {
     struct exact *x = s->x;
-    int rc = 0;
-    for (int i = 0; i < s->n_top && rc == 0; i++) {
-        s->now = s->top[i];
-        polish(s, &s->now);
-        if (i >= 3 || x->options->objective != PIPELINE_LATENCY)
+    int rc = 0, n = s->n_top;
+    for (int i = 0; i < n && rc == 0; i++) {
+        polish(s, &s->top[i], START_ROUNDS);
+        if (i >= PUBLISHED_STARTS || x->options->objective != PIPELINE_LATENCY)
             continue;
-        s->step = s->now;
+        s->step = s->top[i];
         rc = slices_published(x, &s->step, e);
         s->step.value = INFINITY;
         if (rc == 0)
-            polish(s, &s->step);
+            polish(s, &s->step, POLISH_ROUNDS);
+        if (s->step.value < s->top[i].value)
+            s->top[i] = s->step;
+    }
+    s->n_top = 0;
+    for (int i = 0; i < n; i++) {
+        s->now = s->top[i];
+        int same = 0, at = s->n_top;
+        while (same < s->n_top && !same_order(&s->top[same], &s->now))
+            same++;
+        if (same < s->n_top && s->top[same].value <= s->now.value)
+            continue;
+        at = same < s->n_top ? same : s->n_top++;
+        for (; at > 0 && s->top[at - 1].value > s->now.value; at--)
+            s->top[at] = s->top[at - 1];
+        s->top[at] = s->now;
     }
     return rc;
 }
@@ -188,7 +219,7 @@ static bool step_order(struct search *s)
     memcpy(s->step.cut, s->now.cut, ((size_t)s->now.n_slices + 1) * sizeof(int));
     if (!cuts_balance(x, s->order, n, &s->step))
         return false;
-    if (s->step.n_stages == s->now.n_stages && memcmp(s->step.device, s->now.device, (size_t)s->now.n_stages * sizeof(int)) == 0)
+    if (same_order(&s->step, &s->now))
         return false;
     s->step.value = exact_evaluate(x, &s->step, 0, s->now.value * 1.15);
     return isfinite(s->step.value);
@@ -200,33 +231,57 @@ static void step_slices(struct search *s)
     struct exact *x = s->x;
     s->step = s->now;
     int least = s->now.n_slices / 2 > 1 ? s->now.n_slices / 2 : 1, count = least + pick(x, 2 * s->now.n_slices - least + 2);
-    slices_equal(x, &s->step, count < x->c->n_units ? count : x->c->n_units);
+    slices_shaped(x, &s->step, count < x->c->n_units ? count : x->c->n_units, growths[pick(x, GROWTHS)]);
 }
 
-/* Random steps from the best plan until many in a row did not help. */
-static void wander(struct search *s, int patience)
+/* Some ends and cuts of the same plan a little elsewhere. */
+static void step_nearby(struct search *s)
 {
     struct exact *x = s->x;
-    bool fixed = x->options->order_fixed;
-    s->now = *s->best;
+    struct trial *t = &s->step;
+    *t = s->now;
+    for (int times = pick(x, 3); times > 0 && t->n_stages > 1; times--) {
+        int j = pick(x, t->n_stages - 1), end = t->end[j] + (pick(x, 2) ? 1 : -1);
+        if (end > trial_first(t, j) && end < t->end[j + 1] && end <= x->furthest[t->device[j] * (x->c->n_layers + 1) + trial_first(t, j)] &&
+            t->end[j + 1] <= x->furthest[t->device[j + 1] * (x->c->n_layers + 1) + end])
+            t->end[j] = end;
+    }
+    for (int times = 1 + pick(x, 4); times > 0 && t->n_slices > 1; times--) {
+        int k = 1 + pick(x, t->n_slices - 1), cut = t->cut[k] + pick(x, 7) - 3;
+        if (cut > t->cut[k - 1] && cut < t->cut[k + 1])
+            t->cut[k] = cut;
+    }
+}
+
+/* Random steps from s->now until many in a row did not help. With `order_stays` only slices and ends change. */
+static void wander(struct search *s, int patience, bool order_stays)
+{
+    struct exact *x = s->x;
+    struct trial *from = &s->home;
+    *from = s->now;
     for (int idle = 0; idle < patience && x->work < x->work_limit; idle++) {
-        if (fixed || pick(x, 8) == 0) {
-            step_slices(s);
+        if (order_stays || pick(x, 4) == 0) {
+            if (pick(x, 4) == 0)
+                step_slices(s);
+            else
+                step_nearby(s);
             slices_polish(x, &s->step);
         } else {
             if (!step_order(s))
                 continue;
             cuts_polish(x, &s->step);
         }
-        if (s->step.value < s->now.value * 1.02)
-            polish(s, &s->step);
-        if (s->step.value < s->now.value * (1 - 1e-9))
+        if (s->step.value < s->now.value * 1.03)
+            polish(s, &s->step, POLISH_ROUNDS);
+        if (s->step.value < from->value * (1 - 1e-9)) {
             idle = 0;
+            *from = s->step;
+        }
         /* Now and then a slightly worse plan is followed, so that the search leaves a hollow. */
         if (s->step.value < s->now.value * (pick(x, 4) == 0 ? 1.005 : 1))
             s->now = s->step;
         if (idle % 64 == 63)
-            s->now = *s->best;
+            s->now = *from;
     }
 }
 
@@ -243,8 +298,8 @@ static void search_slices(struct search *s)
         if (!connected || !cost_fits(x->c, j, trial_first(t, j), t->end[j]))
             return;
     }
-    for (size_t i = 0; i < sizeof slice_counts / sizeof *slice_counts && slice_counts[i] <= x->c->n_units; i++) {
-        slices_equal(x, t, slice_counts[i]);
+    for (int i = 0; i < SLICE_COUNTS && slice_counts[i] <= x->c->n_units; i++) {
+        slices_shaped(x, t, slice_counts[i], 1);
         slices_polish(x, t);
         note(s, t);
     }
@@ -269,7 +324,13 @@ int search_best(struct exact *x, struct trial *best, struct err *e)
     find_starts(s, &orders);
     if ((rc = polish_starts(s, e)) < 0)
         return rc;
-    if (isfinite(best->value))
-        wander(s, 600);
+    for (int i = 0; i < s->n_top && i < ISLANDS && s->top[i].value < best->value * HOPELESS; i++) {
+        s->now = s->top[i];
+        polish(s, &s->now, POLISH_ROUNDS);
+        wander(s, ISLAND_PATIENCE, true);
+    }
+    s->now = *best;
+    if (isfinite(best->value) && !x->options->order_fixed)
+        wander(s, PATIENCE, false);
     return 0;
 }

@@ -30,27 +30,34 @@ static void busiest_stage(const struct exact *x, const struct trial *t, int *kin
     }
 }
 
-void slices_equal(const struct exact *x, struct trial *t, int m)
+/* The last cut in (at, n_units] whose slice takes no more than `limit`; at + 1 when even that takes more. */
+static int longest_slice(const struct cost *c, int kind, int first, int end, int at, double limit)
+{
+    int lo = at + 1, hi = c->n_units;
+    while (lo < hi) {
+        int mid = (lo + hi + 1) / 2;
+        if (cost_units_seconds(c, kind, first, end, at, mid) <= limit)
+            lo = mid;
+        else
+            hi = mid - 1;
+    }
+    return lo;
+}
+
+void slices_shaped(const struct exact *x, struct trial *t, int m, double growth)
 {
     enum { STEPS = 24 };
     const struct cost *c = x->c;
     int kind, first, end, n_units = c->n_units;
     busiest_stage(x, t, &kind, &first, &end);
-    double low = 0, high = cost_units_seconds(c, kind, first, end, 0, n_units);
+    /* The limit is that of the longest slice: the last one where they grow, the first one where they shrink. */
+    double low = 0, high = cost_units_seconds(c, kind, first, end, 0, n_units), start = growth > 1 ? pow(growth, 1 - m) : 1;
     for (int step = 0; step <= STEPS; step++) {
-        double limit = step == STEPS ? high : (low + high) / 2;
+        bool final = step == STEPS;
+        double limit = final ? high : (low + high) / 2, shape = start;
         int n = 0, at = 0;
-        while (at < n_units && n < (step == STEPS ? n_units : m + 1)) {
-            int lo = at + 1, hi = n_units;
-            while (lo < hi) {
-                int mid = (lo + hi + 1) / 2;
-                if (cost_units_seconds(c, kind, first, end, at, mid) <= limit)
-                    lo = mid;
-                else
-                    hi = mid - 1;
-            }
-            t->cut[++n] = at = lo;
-        }
+        for (; at < n_units && (final || n <= m); shape = shape * growth < 1 ? shape * growth : 1)
+            t->cut[++n] = at = longest_slice(c, kind, first, end, at, limit * shape);
         t->n_slices = n;
         if (at == n_units && n <= m)
             high = limit;
@@ -73,7 +80,8 @@ int slices_published(struct exact *x, struct trial *t, struct err *e)
 
 /* ---- the flow, slice by slice ----------------------------------------------------------------------------------------------- */
 
-enum { STAGE_CLASSES = 8 };
+/* How many neighbouring cuts move together at most. */
+enum { STAGE_CLASSES = 8, SHIFT_WINDOW = 32 };
 
 /* What a stage costs: classes of layers with their counts, and its hop. */
 struct lane {
@@ -88,7 +96,10 @@ struct stream {
     struct exact *x;
     struct trial *t;
     struct lane lane[PIPELINE_MAX_DEVICES];
-    int valid; /* slices whose state in x->flow is that of the current slicing */
+    size_t stride;    /* of one state: when each stage is free, when each hop is, how long each stage computed */
+    double *base;     /* states before each slice of the slicing that is kept */
+    double *changed;  /* the same of the one that is tried, from the first slice that differs */
+    double *tails;    /* [slice * stride] of the kept slicing: from each entry of a state, the longest way to the end */
 };
 
 static void set_lane(const struct exact *x, const struct trial *t, int j, struct lane *lane)
@@ -124,16 +135,12 @@ static inline double lane_seconds(const struct exact *x, const struct lane *lane
     return sum;
 }
 
-/* State before slice k: when each stage is free, when each hop is, and how long each stage computed. */
-static double *state_of(const struct exact *x, int k) { return x->flow + (size_t)k * 3 * (size_t)x->c->n_devices; }
-
-/* Runs slice k from its state into the next one's; gives when it leaves the last stage. */
-static double run_slice(struct stream *s, int k)
+/* Runs slice k from one state into the next. */
+static void run_slice(struct stream *s, int k, const double *in, double *out)
 {
     const struct exact *x = s->x;
     int n = s->t->n_stages, from = s->t->cut[k], to = s->t->cut[k + 1];
-    const double *in = state_of(x, k);
-    double *out = state_of(x, k + 1), arrival = 0, tokens = x->c->starts[to] - x->c->starts[from];
+    double arrival = 0, tokens = x->c->starts[to] - x->c->starts[from];
     for (int j = 0; j < n; j++) {
         const struct lane *lane = &s->lane[j];
         double compute = lane_seconds(x, lane, from, to), free_s = in[3 * j], wire_s = in[3 * j + 1];
@@ -145,46 +152,111 @@ static double run_slice(struct stream *s, int k)
         out[3 * j + 2] = in[3 * j + 2] + compute;
     }
     s->x->work += n;
-    return out[3 * (n - 1)];
 }
 
-/* Value of the current slicing, which differs from the one before in slices >= `changed` only. */
-static double stream_value(struct stream *s, int changed)
+/* The flow is linear in maximum and sum, so that the end is the maximum over a state's entries of entry + tail. Computes the tails
+ * backwards; where a slice comes after the last one, only the last stage's own end counts. */
+static void set_tails(struct stream *s)
+{
+    const struct exact *x = s->x;
+    const struct trial *t = s->t;
+    int n = t->n_stages;
+    double *after = s->tails + (size_t)t->n_slices * s->stride;
+    for (int j = 0; j < n; j++)
+        after[3 * j] = after[3 * j + 1] = -INFINITY;
+    after[3 * (n - 1)] = 0;
+    for (int k = t->n_slices - 1; k >= 0; k--) {
+        double *tail = s->tails + (size_t)k * s->stride, arrival = -INFINITY;
+        double tokens = x->c->starts[t->cut[k + 1]] - x->c->starts[t->cut[k]];
+        after = tail + s->stride;
+        for (int j = n - 1; j >= 0; j--) {
+            const struct lane *lane = &s->lane[j];
+            double sent = lane->latency_s + arrival; /* from the end of the hop */
+            sent = after[3 * j + 1] > sent ? after[3 * j + 1] : sent;
+            tail[3 * j + 1] = sent + lane->wire_per_unit_token * tokens;
+            double done = after[3 * j] > tail[3 * j + 1] ? after[3 * j] : tail[3 * j + 1];
+            tail[3 * j] = arrival = done + lane_seconds(x, lane, t->cut[k], t->cut[k + 1]);
+        }
+    }
+}
+
+/* When the last slice ends, from the state before slice k of the kept slicing. */
+static double end_from(const struct stream *s, const double *state, int k)
+{
+    const double *tail = s->tails + (size_t)k * s->stride;
+    double end = 0;
+    for (int j = 0; j < s->t->n_stages; j++) {
+        double a = state[3 * j] + tail[3 * j], b = state[3 * j + 1] + tail[3 * j + 1];
+        end = a > end ? a : end;
+        end = b > end ? b : end;
+    }
+    return end;
+}
+
+static double final_value(struct stream *s, const double *state)
 {
     struct exact *x = s->x;
-    double end_s = 0;
     int n = s->t->n_stages;
-    for (int k = changed < s->valid ? changed : s->valid; k < s->t->n_slices; k++)
-        end_s = run_slice(s, k);
-    s->valid = changed;
-    const double *last = state_of(x, s->t->n_slices);
     for (int j = 0; j < n; j++) {
-        x->stage_compute_s[j] = last[3 * j + 2];
+        x->stage_compute_s[j] = state[3 * j + 2];
         x->stage_wire_s[j] = s->lane[j].wire_per_unit_token * x->c->tokens;
     }
-    return exact_value(x, s->t, n, end_s);
+    return exact_value(x, s->t, n, state[3 * (n - 1)]);
+}
+
+/* What an edit changed: slices before `first` are as they were, those from `same` on too but for their number, which grew by `shift`. */
+struct edit {
+    int first, same, shift;
+};
+
+/* Value of the edited slicing. For latency only the slices that the edit changed are run. */
+static double edited_value(struct stream *s, struct edit edit)
+{
+    const double *in = s->base + (size_t)edit.first * s->stride;
+    bool latency = s->x->options->objective == PIPELINE_LATENCY;
+    for (int k = edit.first; k < s->t->n_slices; k++) {
+        if (latency && k == edit.same)
+            return end_from(s, in, k - edit.shift);
+        double *out = s->changed + (size_t)(k + 1) * s->stride;
+        run_slice(s, k, in, out);
+        in = out;
+    }
+    return final_value(s, in);
+}
+
+/* Runs the kept slicing from slice `first` on, and gives its value. */
+static double run_kept(struct stream *s, int first)
+{
+    for (int k = first; k < s->t->n_slices; k++)
+        run_slice(s, k, s->base + (size_t)k * s->stride, s->base + (size_t)(k + 1) * s->stride);
+    set_tails(s);
+    return final_value(s, s->base + (size_t)s->t->n_slices * s->stride);
 }
 
 static void stream_start(struct stream *s, struct exact *x, struct trial *t)
 {
+    size_t cells = ((size_t)x->c->n_units + 1) * 3 * (size_t)t->n_stages;
     s->x = x;
     s->t = t;
-    s->valid = 0;
+    s->stride = 3 * (size_t)t->n_stages;
+    s->base = x->flow;
+    s->changed = s->base + cells;
+    s->tails = s->changed + cells;
     for (int j = 0; j < t->n_stages; j++)
         set_lane(x, t, j, &s->lane[j]);
-    memset(state_of(x, 0), 0, 3 * (size_t)x->c->n_devices * sizeof(double));
+    memset(s->base, 0, s->stride * sizeof(double));
+    t->value = run_kept(s, 0);
 }
 
 /* ---- moves ------------------------------------------------------------------------------------------------------------------- */
 
-/* Keeps the slicing if it is better. Otherwise the caller undoes it. */
-static bool keep(struct stream *s, int changed)
+/* Keeps the edited slicing if it is better. Otherwise the caller undoes the edit. */
+static bool keep(struct stream *s, struct edit edit)
 {
-    double value = stream_value(s, changed);
-    if (!(value < s->t->value))
+    /* Rounding differs between the ways to the same end: only what is more than that is better. */
+    if (!(edited_value(s, edit) < s->t->value * (1 - 1e-12)))
         return false;
-    s->t->value = value;
-    s->valid = s->t->n_slices;
+    s->t->value = run_kept(s, edit.first);
     return true;
 }
 
@@ -196,7 +268,7 @@ static bool try_shift(struct stream *s, int k, int end, int delta)
         return false;
     for (int i = k; i < end; i++)
         cut[i] += delta;
-    if (keep(s, k - 1))
+    if (keep(s, (struct edit){k - 1, end, 0}))
         return true;
     for (int i = k; i < end; i++)
         cut[i] -= delta;
@@ -209,7 +281,7 @@ static bool try_merge(struct stream *s, int k)
     int removed = t->cut[k];
     memmove(&t->cut[k], &t->cut[k + 1], (size_t)(t->n_slices - k) * sizeof *t->cut);
     t->n_slices--;
-    if (keep(s, k - 1))
+    if (keep(s, (struct edit){k - 1, k, -1}))
         return true;
     memmove(&t->cut[k + 1], &t->cut[k], (size_t)(t->n_slices - k + 1) * sizeof *t->cut);
     t->cut[k] = removed;
@@ -226,22 +298,61 @@ static bool try_split(struct stream *s, int k, int at)
     memmove(&t->cut[k + 2], &t->cut[k + 1], (size_t)(t->n_slices - k) * sizeof *t->cut);
     t->cut[k + 1] = at;
     t->n_slices++;
-    if (keep(s, k))
+    if (keep(s, (struct edit){k, k + 2, 1}))
         return true;
     memmove(&t->cut[k + 1], &t->cut[k + 2], (size_t)(t->n_slices - 1 - k) * sizeof *t->cut);
     t->n_slices--;
     return false;
 }
 
+/* Moves cuts [k, end) by delta for the best `end` up to `last`, if any of them helps. The slices from k on run once for all ends; for
+ * each end only the slice that closes the gap runs on its own. */
+static bool shift_best(struct stream *s, int k, int last, int delta)
+{
+    int *cut = s->t->cut, best_end = 0;
+    double best = s->t->value * (1 - 1e-12);
+    const double *in = s->base + (size_t)(k - 1) * s->stride;
+    double *closed = s->changed; /* state 0 never changes, so its place is free */
+    if (cut[k] + delta <= cut[k - 1])
+        return false;
+    int end = k + 1;
+    for (; end <= last && cut[end - 1] + delta < s->x->c->n_units; end++) {
+        /* Slice end - 2 has both of its ends moved (the first one only its right end); slice end - 1 its left one. */
+        double *out = s->changed + (size_t)(end - 1) * s->stride;
+        cut[end - 1] += delta;
+        run_slice(s, end - 2, in, out);
+        in = out;
+        if (cut[end] <= cut[end - 1])
+            continue;
+        run_slice(s, end - 1, in, closed);
+        double value = end_from(s, closed, end);
+        if (value < best) {
+            best = value;
+            best_end = end;
+        }
+    }
+    for (int i = best_end ? best_end : k; i < end - 1; i++)
+        cut[i] -= delta;
+    if (best_end)
+        s->t->value = run_kept(s, k - 1);
+    return best_end > 0;
+}
+
+/* One pass over all cuts with moves of `delta`. */
 static bool shift_cuts(struct stream *s, int delta)
 {
-    bool better = false;
-    for (int k = s->t->n_slices - 1; k > 0 && s->x->work < s->x->work_limit; k--) {
-        while (try_shift(s, k, k + 1, delta) || try_shift(s, k, k + 1, -delta))
-            better = true;
-        while (try_shift(s, k, s->t->n_slices, delta) || try_shift(s, k, s->t->n_slices, -delta))
-            better = true;
-        while (try_shift(s, 1, k + 1, delta) || try_shift(s, 1, k + 1, -delta))
+    struct trial *t = s->t;
+    bool better = false, latency = s->x->options->objective == PIPELINE_LATENCY;
+    for (int k = t->n_slices - 1; k > 0 && s->x->work < s->x->work_limit; k--) {
+        int last = t->n_slices - k <= SHIFT_WINDOW ? t->n_slices : k + SHIFT_WINDOW;
+        if (latency) {
+            while (shift_best(s, k, last, delta) || shift_best(s, k, last, -delta))
+                better = true;
+        } else {
+            while (try_shift(s, k, k + 1, delta) || try_shift(s, k, k + 1, -delta))
+                better = true;
+        }
+        while (try_shift(s, k, t->n_slices, delta) || try_shift(s, k, t->n_slices, -delta))
             better = true;
     }
     return better;
@@ -262,19 +373,10 @@ void slices_polish(struct exact *x, struct trial *t)
 {
     struct stream s;
     stream_start(&s, x, t);
-    t->value = stream_value(&s, 0);
-    s.valid = t->n_slices;
     for (bool better = true; better && x->work < x->work_limit;) {
         better = false;
         for (int delta = x->c->n_units > 64 ? x->c->n_units / 64 : 1; delta > 0; delta /= 2)
             better |= shift_cuts(&s, delta);
         better |= change_count(&s);
     }
-}
-
-double slices_evaluate(struct exact *x, const struct trial *t)
-{
-    struct stream s;
-    stream_start(&s, x, (struct trial *)t);
-    return stream_value(&s, 0);
 }
