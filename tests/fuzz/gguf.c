@@ -1,0 +1,47 @@
+/* GGUF files: any bytes, through header, family, graph and tokenizer; every weight that is accepted is touched at both ends. */
+#include "model/architecture.h"
+#include "model/layers_int.h"
+#include "model/tokenizer.h"
+
+static volatile uint8_t touched;
+
+static void read_model(struct gguf *g, struct arena *arena, struct err *e)
+{
+    struct weight_table table;
+    struct model_facts facts;
+    struct graph graph;
+    if (weight_table_make("f.gguf", g->weights, g->n_weights, arena, &table, e) < 0)
+        return;
+    for (size_t i = 0; i < g->n_weights; i++)
+        touched = g->weights[i].data[0] ^ g->weights[i].data[g->weights[i].bytes - 1];
+    if (facts_from_gguf(g, "f.gguf", &table, arena, &facts, e) == 0)
+        (void)graph_build(&facts, &table, arena, &graph, e);
+}
+
+static void read_tokenizer(const struct gguf *g, struct err *e)
+{
+    struct tokenizer *t;
+    if (tokenizer_from_gguf(g, "f.gguf", &t, e) < 0)
+        return;
+    struct buffer ids = {0}, text = {0};
+    if (tokenizer_encode(t, "ab <s>a\xff", 8, true, &ids, e) == 0 && ids.data)
+        (void)tokenizer_decode(t, (const uint32_t *)(const void *)ids.data, ids.size / sizeof(uint32_t), &text, e);
+    buffer_free(&ids);
+    buffer_free(&text);
+    tokenizer_destroy(&t);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct gguf g;
+    struct err e = {0};
+    struct arena arena = {0};
+    if (gguf_parse("f.gguf", data, size, &g, &e) < 0)
+        return 0;
+    read_model(&g, &arena, &e);
+    read_tokenizer(&g, &e);
+    arena_free(&arena);
+    gguf_free(&g);
+    return 0;
+}

@@ -1,0 +1,73 @@
+"""Writes the seeds of the targets that read model files: `make_seeds.py [CORPUS]`. Each is a valid file of less than 4 kB."""
+import json
+import os
+import sys
+
+import numpy as np
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "models"))
+from formats import BOOL, F32, I32, STRING, U32, encode, gguf_write, safetensors_write
+
+WIDTH, HEADS, MLP, VOCABULARY = 8, 2, 8, 8
+
+
+def shapes():
+    w, m = WIDTH, MLP
+    inner = {"attn_norm": (w,), "attn_q": (w, w), "attn_k": (w // 2, w), "attn_v": (w // 2, w), "attn_output": (w, w), "ffn_norm": (w,),
+             "ffn_gate": (m, w), "ffn_up": (m, w), "ffn_down": (w, m)}
+    return {"token_embd": (VOCABULARY, w), **{f"blk.0.{n}": s for n, s in inner.items()}, "output_norm": (w,)}
+
+
+def tokenizer_keys(kind):
+    if kind == "spm":
+        tokens = ["<unk>", "<s>", "</s>", "<0x61>", "▁", "a", "b", "ab"]
+        return [("tokenizer.ggml.model", STRING, "llama"), ("tokenizer.ggml.tokens", STRING, tokens),
+                ("tokenizer.ggml.scores", F32, [0.0] * 7 + [-1.0]), ("tokenizer.ggml.token_type", I32, [2, 3, 3, 6, 1, 1, 1, 1]),
+                ("tokenizer.ggml.bos_token_id", U32, 1), ("tokenizer.ggml.eos_token_id", U32, 2), ("tokenizer.ggml.add_bos_token", BOOL, True)]
+    return [("tokenizer.ggml.model", STRING, "gpt2"), ("tokenizer.ggml.pre", STRING, "llama-bpe"),
+            ("tokenizer.ggml.tokens", STRING, ["a", "b", "ab", "Ġ", "Ġa", "<s>", "</s>", "c"]), ("tokenizer.ggml.merges", STRING, ["a b", "Ġ a"]),
+            ("tokenizer.ggml.token_type", I32, [1, 1, 1, 1, 1, 3, 3, 1]), ("tokenizer.ggml.eos_token_id", U32, 6)]
+
+
+def gguf_seed(path, kind, factors):
+    keys = [("general.architecture", STRING, "llama"), ("llama.block_count", U32, 1), ("llama.context_length", U32, 64),
+            ("llama.embedding_length", U32, WIDTH), ("llama.feed_forward_length", U32, MLP), ("llama.attention.head_count", U32, HEADS),
+            ("llama.attention.head_count_kv", U32, HEADS // 2), ("llama.attention.layer_norm_rms_epsilon", F32, 1e-5), *tokenizer_keys(kind)]
+    tensors = []
+    for name, shape in shapes().items():
+        dtype = "F32" if len(shape) == 1 else "F16"
+        raw = encode(np.zeros(shape, np.float32), dtype)
+        tensors.append((name + ".weight", shape, dtype, lambda raw=raw: [raw]))
+    if factors:
+        raw = encode(np.ones(WIDTH // HEADS // 2, np.float32), "F32")
+        tensors.append(("rope_freqs.weight", (WIDTH // HEADS // 2,), "F32", lambda: [raw]))
+    gguf_write(path, keys, tensors)
+
+
+CONFIG = {"model_type": "llama", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2,
+          "head_dim": 16, "max_position_embeddings": 128, "rms_norm_eps": 1e-5, "vocab_size": 300, "hidden_act": "silu"}
+CONFIGS = {
+    "older": {**CONFIG, "rope_theta": 500000.0, "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+                                                                  "high_freq_factor": 4.0, "original_max_position_embeddings": 64}},
+    "newer": {**CONFIG, "model_type": "mistral", "sliding_window": None, "layer_types": ["full_attention"],
+              "rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 10000.0}},
+}
+
+
+def main():
+    corpus = sys.argv[1] if len(sys.argv) > 1 else os.path.join(HERE, "corpus")
+    folders = {name: os.path.join(corpus, name) for name in ("gguf", "safetensors", "hub_config")}
+    for folder in folders.values():
+        os.makedirs(folder, exist_ok=True)
+    gguf_seed(os.path.join(folders["gguf"], "spm"), "spm", False)
+    gguf_seed(os.path.join(folders["gguf"], "bpe"), "bpe", True)
+    tensors = [("a.weight", np.ones((2, 3), np.float32), "F32"), ("b.weight", np.ones(4, np.float32), "BF16"), ("c.weight", np.ones((1, 2, 2), np.float32), "F16")]
+    safetensors_write(os.path.join(folders["safetensors"], "three"), tensors)
+    safetensors_write(os.path.join(folders["safetensors"], "none"), [])
+    for name, config in CONFIGS.items():
+        with open(os.path.join(folders["hub_config"], name), "w") as f:
+            json.dump(config, f)
+
+
+main()
