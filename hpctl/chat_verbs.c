@@ -1,0 +1,260 @@
+/* `hpctl run` and `hpctl chat`: talk to a deployment through the gateway, as any client would. */
+#include "hpctl/verbs.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/bytes.h"
+#include "hpctl/client.h"
+#include "hpctl/http_client.h"
+#include "hpctl/table.h"
+
+/* ---- which deployment ------------------------------------------------------------------------------------------------------------------ */
+
+/* The one that was named, or the only one there is. */
+static int choose_deployment(const char *context, const char *asked, char *name, size_t size, struct context *where, struct err *e)
+{
+    struct client *client;
+    json_t *list = NULL;
+    int rc = client_open(context, &client, e);
+    if (rc < 0)
+        return rc;
+    *where = *client_context(client);
+    rc = client_get(client, "deployment.ls", NULL, &list, e);
+    client_close(&client);
+    if (rc < 0)
+        return rc;
+    size_t n = json_array_size(list);
+    const char *only = n == 1 ? json_string_value(json_object_get(json_array_get(list, 0), "name")) : NULL;
+    if (asked)
+        snprintf(name, size, "%s", asked);
+    else if (only)
+        snprintf(name, size, "%s", only);
+    else if (n == 0) {
+        rc = err_set(e, HP_ENOENT, "nothing is deployed");
+        err_hint(e, "`hpctl deploy MODEL.gguf` first");
+    } else {
+        rc = err_set(e, HP_EUSAGE, "there are %zu deployments: say which one", n);
+        err_hint(e, "`hpctl ps` lists them");
+    }
+    json_decref(list);
+    return rc;
+}
+
+/* ---- one answer -------------------------------------------------------------------------------------------------------------------------- */
+
+struct answer {
+    struct buffer text;
+    json_t *usage, *timings;
+    char finish[16];
+    bool quiet;
+};
+
+static int on_event(void *ctx, const json_t *event, struct err *e)
+{
+    struct answer *a = ctx;
+    (void)e;
+    const json_t *choice = json_array_get(json_object_get(event, "choices"), 0);
+    const json_t *piece = json_object_get(json_object_get(choice, "delta"), "content");
+    if (!piece)
+        piece = json_object_get(choice, "text");
+    if (json_is_string(piece)) {
+        buffer_append(&a->text, json_string_value(piece), json_string_length(piece));
+        if (!a->quiet) {
+            fwrite(json_string_value(piece), 1, json_string_length(piece), stdout);
+            fflush(stdout);
+        }
+    }
+    const char *finish = json_string_value(json_object_get(choice, "finish_reason"));
+    if (finish)
+        snprintf(a->finish, sizeof a->finish, "%s", finish);
+    json_t *usage = json_object_get(event, "usage"), *timings = json_object_get(event, "timings");
+    if (json_is_object(usage) && !a->usage)
+        a->usage = json_incref(usage);
+    if (json_is_object(timings) && !a->timings)
+        a->timings = json_incref(timings);
+    return 0;
+}
+
+static void answer_free(struct answer *a)
+{
+    buffer_free(&a->text);
+    json_decref(a->usage);
+    json_decref(a->timings);
+}
+
+static int add_sampling(const struct invocation *in, json_t *body, struct err *e)
+{
+    static const char *const numbers[][2] = {{"temperature", "temperature"}, {"top-p", "top_p"}, {"min-p", "min_p"}};
+    static const char *const wholes[][2] = {{"max-tokens", "max_tokens"}, {"top-k", "top_k"}, {"seed", "seed"}};
+    for (size_t i = 0; i < 3; i++) {
+        double v;
+        uint64_t u;
+        int rc = invocation_number(in, numbers[i][0], 0, &v, e);
+        if (rc < 0 || (rc = invocation_u64(in, wholes[i][0], 0, &u, e)) < 0)
+            return rc;
+        if (invocation_option(in, numbers[i][0]))
+            json_object_set_new(body, numbers[i][1], json_real(v));
+        if (invocation_option(in, wholes[i][0]))
+            json_object_set_new(body, wholes[i][1], json_integer((json_int_t)u));
+    }
+    if (invocation_option(in, "stop"))
+        json_object_set_new(body, "stop", json_string(invocation_option(in, "stop")));
+    return 0;
+}
+
+static int ask(const struct invocation *in, const struct context *where, const char *model, json_t *messages, const char *raw, struct answer *a,
+               struct err *e)
+{
+    char url[400];
+    json_t *body = json_pack("{s:s, s:b, s:{s:b}}", "model", model, "stream", 1, "stream_options", "include_usage", 1);
+    if (raw)
+        json_object_set_new(body, "prompt", json_string(raw));
+    else
+        json_object_set(body, "messages", messages);
+    int rc = add_sampling(in, body, e);
+    if (rc < 0) {
+        json_decref(body);
+        return rc;
+    }
+    snprintf(url, sizeof url, "%s/v1/%s", where->http, raw ? "completions" : "chat/completions");
+    return http_post(url, body, on_event, a, NULL, e);
+}
+
+static void print_timings(const struct answer *a)
+{
+    double prefill = number_member(a->timings, "prefill_s"), decode = number_member(a->timings, "decode_s");
+    double prompt = number_member(a->usage, "prompt_tokens"), made = number_member(a->usage, "completion_tokens");
+    fprintf(stderr, "%.0f prompt tokens, first token after %s; %.0f tokens", prompt, text_seconds(prefill), made);
+    if (made > 1 && decode > 0)
+        fprintf(stderr, " at %.1f per second", (made - 1) / decode);
+    fprintf(stderr, "%s\n", strcmp(a->finish, "length") == 0 ? " (cut at the limit)" : "");
+}
+
+/* ---- run ------------------------------------------------------------------------------------------------------------------------------------ */
+
+static int run_run(struct invocation *in, struct err *e)
+{
+    struct context where;
+    struct answer a = {.quiet = in->json};
+    char name[256];
+    const char *prompt = in->arguments[in->n_arguments - 1], *system = invocation_option(in, "system");
+    struct buffer from_stdin = {0};
+    int rc = choose_deployment(invocation_option(in, "context"), in->n_arguments == 2 ? in->arguments[0] : NULL, name, sizeof name, &where, e);
+    if (rc < 0)
+        return rc;
+    if (strcmp(prompt, "-") == 0) {
+        char block[4096];
+        for (size_t n; (n = fread(block, 1, sizeof block, stdin)) > 0;)
+            buffer_append(&from_stdin, block, n);
+        prompt = buffer_cstr(&from_stdin);
+    }
+    json_t *messages = json_array();
+    if (system)
+        json_array_append_new(messages, json_pack("{s:s, s:s}", "role", "system", "content", system));
+    json_t *user = json_pack("{s:s, s:s}", "role", "user", "content", prompt);
+    if (user)
+        json_array_append_new(messages, user);
+    rc = user ? ask(in, &where, name, messages, invocation_flag(in, "raw") ? prompt : NULL, &a, e) : err_set(e, HP_EINVAL, "the prompt is not valid UTF-8");
+    if (!in->json && a.text.size > 0)
+        printf("\n");
+    if (rc == 0 && in->json)
+        rc = invocation_print_json(in, json_pack("{s:s, s:s%, s:s, s:O?, s:O?}", "model", name, "text", buffer_cstr(&a.text), a.text.size, "finish_reason",
+                                                 a.finish, "usage", a.usage, "timings", a.timings), e);
+    else if (rc == 0 && invocation_flag(in, "stats"))
+        print_timings(&a);
+    json_decref(messages);
+    buffer_free(&from_stdin);
+    answer_free(&a);
+    return rc;
+}
+
+/* ---- chat ----------------------------------------------------------------------------------------------------------------------------------- */
+
+static int chat_turn(const struct invocation *in, const struct context *where, const char *model, json_t *messages, const char *line)
+{
+    struct answer a = {0};
+    struct err e = {0};
+    json_t *said = json_pack("{s:s, s:s}", "role", "user", "content", line);
+    if (!said) {
+        fprintf(stderr, "that is not valid UTF-8\n");
+        return 0;
+    }
+    json_array_append_new(messages, said);
+    int rc = ask(in, where, model, messages, NULL, &a, &e);
+    printf("\n");
+    if (rc < 0) {
+        fprintf(stderr, "%s\n%s%s", e.text, e.hint, e.hint[0] ? "\n" : "");
+        json_array_remove(messages, json_array_size(messages) - 1);
+    } else {
+        json_array_append_new(messages, json_pack("{s:s, s:s%}", "role", "assistant", "content", buffer_cstr(&a.text), a.text.size));
+    }
+    answer_free(&a);
+    return rc;
+}
+
+static json_t *first_messages(const struct invocation *in)
+{
+    const char *system = invocation_option(in, "system");
+    return system ? json_pack("[{s:s, s:s}]", "role", "system", "content", system) : json_array();
+}
+
+static int run_chat(struct invocation *in, struct err *e)
+{
+    struct context where;
+    char name[256], *line = NULL;
+    size_t capacity = 0;
+    bool terminal = isatty(STDIN_FILENO);
+    int rc = choose_deployment(invocation_option(in, "context"), in->n_arguments ? in->arguments[0] : NULL, name, sizeof name, &where, e);
+    if (rc < 0)
+        return rc;
+    if (terminal)
+        printf("talking to %s; /reset forgets, /exit or Ctrl-D ends\n", name);
+    json_t *messages = first_messages(in);
+    for (;;) {
+        if (terminal) {
+            printf("> ");
+            fflush(stdout);
+        }
+        ssize_t n = getline(&line, &capacity, stdin);
+        if (n < 0)
+            break;
+        line[strcspn(line, "\r\n")] = '\0';
+        if (strcmp(line, "/exit") == 0 || strcmp(line, "/quit") == 0)
+            break;
+        if (strcmp(line, "/reset") == 0) {
+            json_decref(messages);
+            messages = first_messages(in);
+        } else if (line[0] && chat_turn(in, &where, name, messages, line) < 0 && !terminal) {
+            rc = err_set(e, HP_EINVAL, "the conversation broke off");
+            break;
+        }
+    }
+    free(line);
+    json_decref(messages);
+    return rc;
+}
+
+#define SAMPLING_OPTIONS                                                                                                                             \
+    {"system", "TEXT", "a system message", 0}, {"max-tokens", "N", "tokens to make at most", 0}, {"temperature", "T", "0: always the likeliest (default 1)", 0}, \
+        {"top-p", "P", "keep the likeliest tokens that sum to P", 0}, {"top-k", "K", "keep the K likeliest", 0},                                         \
+        {"min-p", "P", "keep tokens at least P times as likely as the likeliest", 0}, {"seed", "N", "same seed, same answer", 0},                        \
+        {"stop", "TEXT", "end before this text", 0}, {"context", "NAME", "of the cluster (default: the current one)", 0}
+
+static const struct command_option run_options[] = {
+    SAMPLING_OPTIONS,
+    {"raw", NULL, "complete the prompt as it stands, without the chat template", 0},
+    {"stats", NULL, "print tokens and times when done", 0},
+    {0},
+};
+static const struct command_option chat_options[] = {SAMPLING_OPTIONS, {0}};
+
+const struct command chat_verbs[] = {
+    {"run", "[NAME] PROMPT|-", 1, 2, "ask a deployment once and stream the answer", "NAME may be left out where there is one deployment. - reads the prompt from standard input.",
+     "  hpctl run \"What is the capital of Cuba?\" --temperature 0\n  hpctl run demo - --stats < question.txt\n  hpctl run demo \"Once upon\" --raw --max-tokens 40 -o json", run_options, run_run},
+    {"chat", "[NAME]", 0, 1, "talk to a deployment", "Lines of standard input are what you say; /reset forgets the conversation, /exit ends.", "  hpctl chat demo\n  hpctl chat --system \"Be brief.\" --temperature 0",
+     chat_options, run_chat},
+    {0},
+};

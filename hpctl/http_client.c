@@ -1,0 +1,141 @@
+#include "hpctl/http_client.h"
+
+#include <curl/curl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/bytes.h"
+
+struct exchange {
+    struct buffer pending; /* of an event, or the whole answer */
+    http_event_fn on_event;
+    void *ctx;
+    struct err *e;
+    CURL *curl;
+    int rc;
+};
+
+static volatile sig_atomic_t interrupted;
+
+static void on_interrupt(int which)
+{
+    (void)which;
+    interrupted = 1;
+}
+
+static int error_of_json(const json_t *value, long status, struct err *e)
+{
+    const json_t *error = json_object_get(value, "error");
+    const char *message = json_string_value(json_object_get(error, "message")), *code = json_string_value(json_object_get(error, "code"));
+    int rc = status == 404 ? HP_ENOENT : status == 401 || status == 403 ? HP_EDENIED : status == 503 ? HP_ELINK : status == 429 ? HP_EBUSY : HP_EINVAL;
+    if (code && status_of_word(code) != HP_EBUG)
+        rc = status_of_word(code);
+    return err_set(e, rc, "%s", message ? message : "the gateway refused without saying why");
+}
+
+static int take_event(struct exchange *x, const char *data, size_t n)
+{
+    if (n == 6 && memcmp(data, "[DONE]", 6) == 0)
+        return 0;
+    json_t *event = json_loadb(data, n, 0, NULL);
+    if (!event)
+        return err_set(x->e, HP_EPROTO, "the gateway sent an event that is not JSON");
+    int rc = json_object_get(event, "error") ? error_of_json(event, 200, x->e) : x->on_event(x->ctx, event, x->e);
+    json_decref(event);
+    return rc;
+}
+
+/* Hands out every whole event that has come so far. */
+static int take_events(struct exchange *x)
+{
+    int rc = 0;
+    size_t from = 0;
+    for (const uint8_t *end; rc == 0 && from < x->pending.size && (end = memmem(x->pending.data + from, x->pending.size - from, "\n\n", 2));) {
+        const char *line = (const char *)x->pending.data + from;
+        size_t n = (size_t)(end - (x->pending.data + from));
+        if (n > 6 && memcmp(line, "data: ", 6) == 0)
+            rc = take_event(x, line + 6, n - 6);
+        from += n + 2;
+    }
+    if (from) {
+        memmove(x->pending.data, x->pending.data + from, x->pending.size - from);
+        x->pending.size -= from;
+    }
+    return rc;
+}
+
+static size_t on_bytes(char *bytes, size_t size, size_t count, void *ctx)
+{
+    struct exchange *x = ctx;
+    long status = 0;
+    buffer_append(&x->pending, bytes, size * count);
+    curl_easy_getinfo(x->curl, CURLINFO_RESPONSE_CODE, &status);
+    if (x->on_event && status == 200)
+        x->rc = take_events(x);
+    return x->rc < 0 ? 0 : size * count;
+}
+
+static int on_progress(void *ctx, curl_off_t a, curl_off_t b, curl_off_t c, curl_off_t d)
+{
+    (void)ctx, (void)a, (void)b, (void)c, (void)d;
+    return interrupted;
+}
+
+static int finish(struct exchange *x, CURLcode code, const char *url, json_t **result)
+{
+    long status = 0;
+    curl_easy_getinfo(x->curl, CURLINFO_RESPONSE_CODE, &status);
+    if (interrupted)
+        return err_set(x->e, HP_ECANCELED, "interrupted");
+    if (x->rc < 0)
+        return x->rc;
+    if (code != CURLE_OK) {
+        err_set(x->e, code == CURLE_COULDNT_CONNECT ? HP_ENOCLUSTER : HP_ELINK, "%s: %s", url, curl_easy_strerror(code));
+        return err_hint(x->e, "does the coordinator run? `hpctl local ls`, `hpctl ps`");
+    }
+    json_t *value = status != 200 || !x->on_event ? json_loadb((const char *)x->pending.data, x->pending.size, 0, NULL) : NULL;
+    int rc = status == 200 ? 0 : error_of_json(value, status, x->e);
+    if (rc == 0 && result && !x->on_event)
+        *result = json_incref(value);
+    json_decref(value);
+    return rc;
+}
+
+int http_post(const char *url, json_t *body, http_event_fn on_event, void *ctx, json_t **result, struct err *e)
+{
+    struct exchange x = {.on_event = on_event, .ctx = ctx, .e = e, .curl = curl_easy_init()};
+    char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
+    json_decref(body);
+    if (!x.curl || !text) {
+        free(text);
+        return err_set(e, HP_ENOMEM, "out of memory for a request");
+    }
+    struct curl_slist *headers = curl_slist_append(NULL, "Content-Type: application/json");
+    const char *key = getenv("HP_API_KEY");
+    struct buffer bearer = {0};
+    if (key && *key) {
+        buffer_printf(&bearer, "Authorization: Bearer %s", key);
+        headers = curl_slist_append(headers, buffer_cstr(&bearer));
+    }
+    struct sigaction stop = {.sa_handler = on_interrupt}, before;
+    sigaction(SIGINT, &stop, &before);
+    interrupted = 0;
+    curl_easy_setopt(x.curl, CURLOPT_URL, url);
+    curl_easy_setopt(x.curl, CURLOPT_HTTPHEADER, headers);
+    curl_easy_setopt(x.curl, CURLOPT_POSTFIELDS, text);
+    curl_easy_setopt(x.curl, CURLOPT_WRITEFUNCTION, on_bytes);
+    curl_easy_setopt(x.curl, CURLOPT_WRITEDATA, &x);
+    curl_easy_setopt(x.curl, CURLOPT_XFERINFOFUNCTION, on_progress);
+    curl_easy_setopt(x.curl, CURLOPT_NOPROGRESS, 0L);
+    curl_easy_setopt(x.curl, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(x.curl, CURLOPT_NOPROXY, "*");
+    int rc = finish(&x, curl_easy_perform(x.curl), url, result);
+    sigaction(SIGINT, &before, NULL);
+    curl_slist_free_all(headers);
+    curl_easy_cleanup(x.curl);
+    buffer_free(&x.pending);
+    buffer_free(&bearer);
+    free(text);
+    return rc;
+}
