@@ -1,0 +1,302 @@
+/* `hpctl deploy|ps|describe|undeploy`: bring a model to life on the cluster, and end it. */
+#include "hpctl/verbs.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "common/host.h"
+#include "common/manifest.h"
+#include "hpctl/client.h"
+#include "hpctl/table.h"
+#include "hpctl/upload.h"
+#include "model/manifest_build.h"
+
+enum { DEPLOY_PATIENCE_MS = 600000 };
+
+/* ---- what a person sees ------------------------------------------------------------------------------------------------------------------ */
+
+static const char *layers_text(const json_t *stage)
+{
+    return text_format("%.0f-%.0f", number_member(stage, "first_layer"), number_member(stage, "last_layer"));
+}
+
+static void print_stages(const json_t *deployment)
+{
+    static const char *const columns[] = {">STAGE", "AGENT", "LAYERS", "STATE", ">MEMORY", ">MOVED", ">SEQUENCES", ">KV", ">BUSY", NULL};
+    struct table *t = table_create(columns);
+    size_t i;
+    json_t *s;
+    json_array_foreach(json_object_get(deployment, "stages"), i, s)
+    {
+        const char *row[] = {text_format("%zu", i), text_member(s, "agent"), layers_text(s), text_member(s, "state"), text_bytes(number_member(s, "memory_bytes")),
+                             text_bytes(number_member(s, "moved_bytes")), text_member(s, "sequences"), text_member(s, "kv_used_tokens"),
+                             text_seconds(number_member(s, "busy_s"))};
+        table_row(t, row);
+    }
+    table_print(&t, NULL);
+}
+
+/* ---- deploy -------------------------------------------------------------------------------------------------------------------------------- */
+
+struct deploying {
+    struct progress bar;
+    const char *path, *network;
+    struct manifest manifest;
+    struct upload *upload;
+    uint64_t uploaded_bytes;
+};
+
+/* One line over all stages: bytes while they are fetched, then loading, then warm-up. */
+static void show_stages(struct deploying *d, const json_t *stages)
+{
+    static const char *const order[] = {"waiting", "fetching", "loading", "warming", "ready"};
+    double done = 0, total = 0;
+    size_t i, least = 4, ready = 0, n = json_array_size(stages);
+    json_t *s;
+    json_array_foreach(stages, i, s)
+    {
+        const char *state = text_member(s, "state");
+        for (size_t k = 0; k < 5; k++)
+            if (strcmp(order[k], state) == 0 && k < least)
+                least = k;
+        ready += strcmp(state, "ready") == 0;
+    }
+    json_array_foreach(stages, i, s)
+    {
+        if (strcmp(text_member(s, "state"), order[least]) == 0) {
+            done += number_member(s, "done_bytes");
+            total += number_member(s, "total_bytes");
+        }
+    }
+    if (total > 0)
+        progress_show(&d->bar, text_format("%zu/%zu ready, %s %s", ready, n, order[least], text_bytes(total)), done, total);
+    else
+        progress_show(&d->bar, text_format("%zu/%zu ready, %s", ready, n, order[least]), 0, 0);
+}
+
+static int on_progress(void *ctx, const json_t *part, struct err *e)
+{
+    struct deploying *d = ctx;
+    const char *phase = text_member(part, "phase");
+    if (strcmp(phase, "upload") == 0) {
+        progress_show(&d->bar, "uploading", 0, 0);
+        int rc = d->upload ? 0 : upload_open(d->path, &d->manifest, d->network, &d->upload, e);
+        return rc < 0 ? rc : upload_send(d->upload, part, &d->uploaded_bytes, e);
+    }
+    if (json_object_get(part, "stages"))
+        show_stages(d, json_object_get(part, "stages"));
+    else
+        progress_show(&d->bar, phase, 0, 0);
+    return 0;
+}
+
+static int on_hashing(void *ctx, uint64_t done, uint64_t total)
+{
+    progress_show(ctx, "naming the model's content", (double)done, (double)total);
+    return 0;
+}
+
+/* The file's or folder's name without its ending: what the deployment is called unless one says. */
+static void default_name(const char *path, char *out, size_t size)
+{
+    char copy[4096];
+    snprintf(copy, sizeof copy, "%s", path);
+    size_t n = strlen(copy);
+    while (n > 1 && copy[n - 1] == '/')
+        copy[--n] = '\0';
+    const char *slash = strrchr(copy, '/');
+    snprintf(out, size, "%s", slash ? slash + 1 : copy);
+    char *dot = strrchr(out, '.');
+    struct stat st;
+    if (dot && dot != out && stat(path, &st) == 0 && !S_ISDIR(st.st_mode))
+        *dot = '\0';
+}
+
+static json_t *options_of(const struct invocation *in, const char *real_path, uint64_t context, uint64_t slice)
+{
+    char host[HOST_ID];
+    host_id(host);
+    json_t *o = json_pack("{s:s, s:s}", "source_machine", host, "source_path", real_path);
+    static const char *const texts[] = {"agents", "layers", "compute"};
+    for (size_t i = 0; i < 3; i++)
+        if (invocation_option(in, texts[i]))
+            json_object_set_new(o, texts[i], json_string(invocation_option(in, texts[i])));
+    if (context)
+        json_object_set_new(o, "max_context", json_integer((json_int_t)context));
+    if (slice)
+        json_object_set_new(o, "slice", json_integer((json_int_t)slice));
+    if (invocation_flag(in, "upload"))
+        json_object_set_new(o, "upload_only", json_true());
+    return o;
+}
+
+static int build_manifest(const char *path, struct progress *bar, struct buffer *out, struct err *e)
+{
+    struct model *model;
+    char cache[2100];
+    int rc = model_open(path, &model, e);
+    if (rc < 0)
+        return rc;
+    bool cached = context_folder("names", cache, sizeof cache, NULL) == 0;
+    rc = manifest_build(model, cached ? cache : NULL, on_hashing, bar, out, e);
+    model_close(&model);
+    return rc;
+}
+
+static int deploy(const struct invocation *in, struct client *client, struct deploying *d, const struct buffer *manifest, const char *real_path,
+                  json_t **result, struct err *e)
+{
+    char name[256];
+    uint64_t context, slice;
+    int rc;
+    if ((rc = invocation_u64(in, "max-context", 0, &context, e)) < 0 || (rc = invocation_u64(in, "slice", 0, &slice, e)) < 0)
+        return rc;
+    default_name(d->path, name, sizeof name);
+    if (invocation_option(in, "name"))
+        snprintf(name, sizeof name, "%s", invocation_option(in, "name"));
+    struct client_ask ask = {
+        .verb = "deploy",
+        .arguments = json_pack("{s:s, s:o}", "name", name, "options", options_of(in, real_path, context, slice)),
+        .blob = {manifest->data, manifest->size},
+        .patience_ms = DEPLOY_PATIENCE_MS,
+        .progress = on_progress,
+        .ctx = d,
+    };
+    if (!ask.arguments)
+        return err_set(e, HP_EINVAL, "the name or path is not valid UTF-8");
+    return client_ask(client, &ask, result, NULL, e);
+}
+
+static int run_deploy(struct invocation *in, struct err *e)
+{
+    struct deploying d = {.path = in->arguments[0]};
+    struct buffer manifest = {0};
+    struct arena arena = {0};
+    struct client *client = NULL;
+    json_t *result = NULL;
+    char *real_path = realpath(d.path, NULL);
+    progress_init(&d.bar, in->json);
+    int rc = real_path ? 0 : err_set(e, HP_ENOENT, "%s: no such model file or folder", d.path);
+    if (rc == 0 && (rc = client_open(invocation_option(in, "cluster-context"), &client, e)) == 0 &&
+        (rc = build_manifest(d.path, &d.bar, &manifest, e)) == 0 &&
+        (rc = manifest_decode(manifest.data, manifest.size, &arena, &d.manifest, e)) == 0) {
+        d.network = strncmp(client_context(client)->control, "127.", 4) == 0 ? "lo" : NULL;
+        rc = deploy(in, client, &d, &manifest, real_path, &result, e);
+    }
+    progress_end(&d.bar);
+    upload_close(&d.upload);
+    if (rc == 0 && in->json) {
+        rc = invocation_print_json(in, json_incref(result), e);
+    } else if (rc == 0) {
+        print_stages(result);
+        printf("\n%s serves; context %s tokens, %s uploaded\n  hpctl run %s \"Hello\"\n  curl %s/v1/models\n", text_member(result, "name"),
+               text_member(result, "context"), text_bytes((double)d.uploaded_bytes), text_member(result, "name"), client_context(client)->http);
+    }
+    json_decref(result);
+    client_close(&client);
+    arena_free(&arena);
+    buffer_free(&manifest);
+    free(real_path);
+    return rc;
+}
+
+/* ---- ps, describe, undeploy ------------------------------------------------------------------------------------------------------------------ */
+
+static int ask_once(const struct invocation *in, const char *verb, json_t *arguments, json_t **result, struct err *e)
+{
+    struct client *client;
+    int rc = client_open(invocation_option(in, "context"), &client, e);
+    if (rc < 0) {
+        json_decref(arguments);
+        return rc;
+    }
+    rc = client_get(client, verb, arguments, result, e);
+    client_close(&client);
+    return rc;
+}
+
+static int run_ps(struct invocation *in, struct err *e)
+{
+    static const char *const columns[] = {"NAME", "STATE", "MODEL", ">STAGES", "AGENTS", ">CONTEXT", ">ACTIVE", ">WAITING", ">GENERATION", "WHY", NULL};
+    json_t *list = NULL, *d, *s;
+    size_t i, k;
+    int rc = ask_once(in, "deployment.ls", NULL, &list, e);
+    if (rc < 0)
+        return rc;
+    if (in->json)
+        return invocation_print_json(in, list, e);
+    struct table *t = table_create(columns);
+    json_array_foreach(list, i, d)
+    {
+        char agents[256] = "";
+        const json_t *stages = json_object_get(d, "stages");
+        json_array_foreach(stages, k, s)
+        {
+            size_t n = strlen(agents);
+            snprintf(agents + n, sizeof agents - n, "%s%s", k ? "," : "", text_member(s, "agent"));
+        }
+        const char *row[] = {text_member(d, "name"), text_member(d, "state"), text_member(d, "model"), text_format("%zu", json_array_size(stages)), agents,
+                             text_member(d, "context"), text_member(d, "sequences_active"), text_member(d, "sequences_waiting"),
+                             text_member(d, "generation"), text_member(d, "text")};
+        table_row(t, row);
+    }
+    table_print(&t, "nothing is deployed; `hpctl deploy MODEL.gguf` does it");
+    json_decref(list);
+    return 0;
+}
+
+static int run_describe(struct invocation *in, struct err *e)
+{
+    json_t *d = NULL;
+    int rc = ask_once(in, "deployment.describe", json_pack("{s:s}", "name", in->arguments[0]), &d, e);
+    if (rc < 0)
+        return rc;
+    if (in->json)
+        return invocation_print_json(in, d, e);
+    static const char *const keys[] = {"name", "state", "text", "model", "model_id", "compute", "context", "kv_tokens", "max_sequences", "generation"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        printf("%-14s %s\n", keys[i], text_member(d, keys[i]));
+    printf("\n");
+    print_stages(d);
+    json_decref(d);
+    return 0;
+}
+
+static int run_undeploy(struct invocation *in, struct err *e)
+{
+    json_t *result = NULL;
+    int rc = ask_once(in, "undeploy", json_pack("{s:s}", "name", in->arguments[0]), &result, e);
+    if (rc == 0 && in->json)
+        return invocation_print_json(in, result, e);
+    if (rc == 0)
+        printf("%s is gone; its weights stay in the agents' stores (`hpctl weights ls`)\n", in->arguments[0]);
+    json_decref(result);
+    return rc;
+}
+
+static const struct command_option deploy_options[] = {
+    {"name", "NAME", "what the deployment is called (default: the file's name)", 0},
+    {"agents", "A,B", "one stage on each of these agents, in this order", 0},
+    {"layers", "0-22:A,23-45:B", "which layers on which agent, both ends included (`model describe` lists layers)", 0},
+    {"max-context", "N", "longest prompt with its answer, in tokens (default: what fits)", 0},
+    {"compute", "f32|auto", "f32: float32 throughout; auto: the fastest path of the device (default)", 0},
+    {"slice", "S", "tokens of a prompt slice (default: planned)", 0},
+    {"upload", NULL, "send the bytes even where agents could read the file themselves", 0},
+    {"wait", NULL, "return when it serves (this is what happens anyway)", 0},
+    {"cluster-context", "NAME", "of the cluster (default: the current one)", 0},
+    {0},
+};
+static const struct command_option context_options[] = {{"context", "NAME", "of the cluster (default: the current one)", 0}, {0}};
+
+const struct command deploy_verbs[] = {
+    {"deploy", "MODEL", 1, 1, "bring a model file or folder to life on the cluster",
+     "Reads the model's header, plans where its layers go, moves the bytes that each agent lacks, loads and warms up. A second deployment of the same model moves nothing.",
+     "  hpctl deploy llama-3.2-1b-q8_0.gguf --name llama\n  hpctl deploy model.gguf --agents a0,a1,a2\n  hpctl deploy model.gguf --layers 0-8:a0,9-17:a1 --max-context 4096 -o json",
+     deploy_options, run_deploy},
+    {"ps", "", 0, 0, "list deployments", NULL, "  hpctl ps\n  hpctl ps -o json", context_options, run_ps},
+    {"describe", "NAME", 1, 1, "show one deployment: stages, memory, times", NULL, "  hpctl describe llama\n  hpctl describe llama -o json", context_options, run_describe},
+    {"undeploy", "NAME", 1, 1, "end a deployment", NULL, "  hpctl undeploy llama", context_options, run_undeploy},
+    {0},
+};

@@ -1,0 +1,173 @@
+#include "hpctl/upload.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "transport/data.h"
+
+enum { WINDOW_CHUNKS = 8, MAX_ADDRESS_BYTES = 16384 };
+
+struct upload {
+    const struct manifest *manifest;
+    struct data_endpoint *endpoint;
+    int *files; /* by file of the manifest; -1 until opened */
+    char path[4096];
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int in_flight, failed;
+};
+
+static void on_frame(void *ctx, const struct frame_header *h, struct data_buffer *payload)
+{
+    struct upload *u = ctx; /* nobody is allowed to send us anything */
+    (void)h;
+    data_buffer_release(u->endpoint, payload);
+}
+
+int upload_open(const char *path, const struct manifest *manifest, const char *network, struct upload **out, struct err *e)
+{
+    struct upload *u = calloc(1, sizeof *u);
+    if (!u || !(u->files = malloc(manifest->files.count * sizeof *u->files))) {
+        free(u);
+        return err_set(e, HP_ENOMEM, "out of memory for an upload");
+    }
+    u->manifest = manifest;
+    snprintf(u->path, sizeof u->path, "%s", path);
+    for (size_t i = 0; i < manifest->files.count; i++)
+        u->files[i] = -1;
+    pthread_mutex_init(&u->lock, NULL);
+    pthread_cond_init(&u->changed, NULL);
+    struct data_config config = {.network = network, .callbacks = {.ctx = u, .frame = on_frame}};
+    int rc = data_open_ucx(&config, &u->endpoint, e);
+    if (rc < 0)
+        upload_close(&u);
+    else
+        *out = u;
+    return rc;
+}
+
+void upload_close(struct upload **out)
+{
+    struct upload *u = *out;
+    *out = NULL;
+    if (!u)
+        return;
+    data_close(&u->endpoint);
+    for (size_t i = 0; i < u->manifest->files.count; i++)
+        if (u->files[i] >= 0)
+            close(u->files[i]);
+    pthread_mutex_destroy(&u->lock);
+    pthread_cond_destroy(&u->changed);
+    free(u->files);
+    free(u);
+}
+
+static int open_file(struct upload *u, uint64_t file, struct err *e)
+{
+    const struct manifest_file *f = (const struct manifest_file *)u->manifest->files.items + file;
+    char path[5000];
+    if (u->files[file] >= 0)
+        return 0;
+    snprintf(path, sizeof path, u->manifest->folder ? "%s/%s" : "%s", u->path, f->name);
+    u->files[file] = open(path, O_RDONLY | O_CLOEXEC);
+    return u->files[file] >= 0 ? 0 : err_set(e, HP_EIO, "%s: %s", path, strerror(errno));
+}
+
+static void on_sent(void *ctx, int status)
+{
+    struct upload *u = ctx;
+    pthread_mutex_lock(&u->lock);
+    u->in_flight--;
+    u->failed += status != 0;
+    pthread_cond_signal(&u->changed);
+    pthread_mutex_unlock(&u->lock);
+}
+
+/* Waits until at most `most` chunks are under way. */
+static int wait_for_room(struct upload *u, int most, struct err *e)
+{
+    pthread_mutex_lock(&u->lock);
+    while (u->in_flight > most)
+        pthread_cond_wait(&u->changed, &u->lock);
+    bool failed = u->failed > 0;
+    pthread_mutex_unlock(&u->lock);
+    return failed ? err_set(e, HP_ELINK, "the upload broke off: an agent is not reachable on the data channel") : 0;
+}
+
+static int send_chunk(struct upload *u, struct data_link *link, uint64_t session, const struct manifest_chunk *c, struct err *e)
+{
+    int rc = open_file(u, c->file, e);
+    if (rc < 0 || (rc = wait_for_room(u, WINDOW_CHUNKS - 1, e)) < 0)
+        return rc;
+    struct data_buffer *b = data_buffer_get(u->endpoint, DIGEST_BYTES + c->bytes);
+    if (!b)
+        return err_set(e, HP_ENOMEM, "out of memory for a chunk");
+    memcpy(b->bytes, c->digest.data, DIGEST_BYTES);
+    for (uint64_t got = 0; got < c->bytes;) {
+        ssize_t n = pread(u->files[c->file], b->bytes + DIGEST_BYTES + got, c->bytes - got, (off_t)(c->offset + got));
+        if (n <= 0) {
+            data_buffer_release(u->endpoint, b);
+            return err_set(e, HP_EIO, "%s: cannot read: %s", u->path, n < 0 ? strerror(errno) : "the file has become shorter");
+        }
+        got += (uint64_t)n;
+    }
+    pthread_mutex_lock(&u->lock);
+    u->in_flight++;
+    pthread_mutex_unlock(&u->lock);
+    struct frame_header h = {.kind = FRAME_CHUNK, .dtype = FRAME_BYTES, .session = session};
+    data_post(link, &h, b, on_sent, u);
+    return 0;
+}
+
+static int connect_target(struct upload *u, const char *hex, struct data_link **out, struct err *e)
+{
+    uint8_t address[MAX_ADDRESS_BYTES];
+    size_t n = hex ? strlen(hex) / 2 : 0;
+    for (size_t i = 0; i < n && n <= sizeof address; i++) {
+        unsigned byte;
+        if (sscanf(hex + 2 * i, "%2x", &byte) != 1)
+            n = 0;
+        else
+            address[i] = (uint8_t)byte;
+    }
+    if (n == 0 || n > sizeof address)
+        return err_set(e, HP_EPROTO, "the coordinator named an agent without a data address");
+    return data_connect(u->endpoint, address, n, out, e);
+}
+
+int upload_send(struct upload *u, const json_t *request, uint64_t *bytes, struct err *e)
+{
+    const struct manifest_chunk *chunks = u->manifest->chunks.items;
+    uint64_t session = (uint64_t)json_integer_value(json_object_get(request, "session"));
+    json_t *target, *index;
+    size_t i, k;
+    int rc = 0;
+    json_array_foreach(json_object_get(request, "targets"), i, target)
+    {
+        struct data_link *link = NULL;
+        if ((rc = connect_target(u, json_string_value(json_object_get(target, "address")), &link, e)) < 0)
+            return rc;
+        json_array_foreach(json_object_get(target, "chunks"), k, index)
+        {
+            json_int_t c = json_integer_value(index);
+            if (c < 0 || (size_t)c >= u->manifest->chunks.count)
+                rc = err_set(e, HP_EPROTO, "the coordinator asked for chunk %lld of %zu", (long long)c, u->manifest->chunks.count);
+            else
+                rc = send_chunk(u, link, session, &chunks[c], e);
+            if (rc < 0)
+                break;
+            *bytes += chunks[c].bytes;
+        }
+        int waited = wait_for_room(u, 0, rc < 0 ? NULL : e);
+        rc = rc < 0 ? rc : waited;
+        data_disconnect(&link);
+        if (rc < 0)
+            return rc;
+    }
+    return 0;
+}
