@@ -1,0 +1,557 @@
+/* The face of the core: what comes in goes to whom it concerns; models, profiles and keys that the parts share. */
+#include "coordinator/core.h"
+
+#include "common/json.h"
+#include "common/log.h"
+#include "common/manifest.h"
+#include "coordinator/admin.h"
+#include "coordinator/core_int.h"
+#include "coordinator/figures.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *const core_kinds[] = {"meta", "agent", "token", "key", "profile", "model", "deployment", NULL};
+
+const struct request_sampling request_sampling_greedy = {.top_p = 1, .repetition_penalty = 1};
+
+/* ---- life ----------------------------------------------------------------------------------------------------- */
+
+int core_create(const struct core_config *config, struct core **out, struct err *e)
+{
+    struct core *c = calloc(1, sizeof *c);
+    if (!c)
+        return err_set(e, HP_ENOMEM, "no memory for the coordinator");
+    c->config = *config;
+    c->env = config->env;
+    core_text_set(c->cluster, sizeof c->cluster, config->cluster);
+    core_text_set(c->version, sizeof c->version, config->version);
+    core_text_set(c->public_key, sizeof c->public_key, config->public_key);
+    core_text_set(c->admin_key, sizeof c->admin_key, config->admin_key);
+    if (!c->config.max_sequences)
+        c->config.max_sequences = 8;
+    if (!c->config.profile_ms)
+        c->config.profile_ms = CORE_PROFILE_MS;
+    c->started_ns = core_now(c);
+    c->next_deployment = c->next_request = c->next_relay = 1;
+    *out = c;
+    return 0;
+}
+
+static void core_model_free(struct core_model_slot *m)
+{
+    arena_free(&m->arena);
+    free(m->manifest);
+    free(m);
+}
+
+void core_destroy(struct core **core)
+{
+    struct core *c = *core;
+    if (!c)
+        return;
+    for (size_t i = 0; i < c->n_deployments; i++)
+        deployment_free(c->deployments[i]);
+    for (size_t i = 0; i < c->n_members; i++)
+        member_free(c->members[i]);
+    for (size_t i = 0; i < c->n_models; i++)
+        core_model_free(c->models[i]);
+    for (size_t i = 0; i < c->n_profiles; i++) {
+        free(c->profiles[i].key);
+        json_decref(c->profiles[i].tables);
+    }
+    for (int k = 0; k < 2; k++) {
+        free(c->batches[k].actions);
+        free(c->batches[k].at);
+        buffer_free(&c->batches[k].bytes);
+        arena_free(&c->batches[k].arena);
+    }
+    free(c->deployments);
+    free(c->members);
+    free(c->models);
+    free(c->profiles);
+    free(c->invites);
+    free(c->api_keys);
+    free(c->relays);
+    free(c);
+    *core = NULL;
+}
+
+void core_start(struct core *c)
+{
+    /* The boot number makes the sequence numbers of this run greater than any given before, and tells agents to report what they hold. */
+    c->boot++;
+    core_keep_json(c, "meta", "boot", json_integer((json_int_t)c->boot));
+    c->running = true;
+    for (size_t i = 0; i < c->n_deployments; i++)
+        c->deployments[i]->next_sequence = c->boot << 32 | 1;
+    log_info("coordinator", "started", "cluster=%s boot=%llu agents=%zu deployments=%zu", c->cluster, (unsigned long long)c->boot, c->n_members,
+             c->n_deployments);
+}
+
+uint64_t core_unix_s(const struct core *c) { return c->config.unix_s + (core_now(c) - c->started_ns) / 1000000000u; }
+
+/* ---- the store's records -------------------------------------------------------------------------------------- */
+
+static int restore_meta(struct core *c, const char *key, const json_t *value)
+{
+    uint64_t number = (uint64_t)json_integer_value(value);
+    if (strcmp(key, "boot") == 0)
+        c->boot = number;
+    else if (strcmp(key, "next_deployment") == 0)
+        c->next_deployment = number;
+    return 0;
+}
+
+static int restore_api_key(struct core *c, const char *digest, const json_t *value, struct err *e)
+{
+    struct core_api_key *k = core_array_add(&c->api_keys, &c->n_api_keys, sizeof *k);
+    if (!k)
+        return err_set(e, HP_ENOMEM, "no memory for API keys");
+    core_text_set(k->digest, sizeof k->digest, digest);
+    core_text_set(k->name, sizeof k->name, json_string_value(json_object_get(value, "name")));
+    k->created_s = (uint64_t)json_integer_value(json_object_get(value, "created_s"));
+    return 0;
+}
+
+static int restore_profile(struct core *c, const char *key, json_t *value, struct err *e)
+{
+    struct core_profile *p = core_array_add(&c->profiles, &c->n_profiles, sizeof *p);
+    if (!p || !(p->key = strdup(key)))
+        return err_set(e, HP_ENOMEM, "no memory for profiles");
+    p->tables = json_incref(value);
+    return 0;
+}
+
+static int restore_json(struct core *c, const char *kind, const char *key, json_t *value, struct err *e)
+{
+    if (strcmp(kind, "meta") == 0)
+        return restore_meta(c, key, value);
+    if (strcmp(kind, "agent") == 0)
+        return members_restore_agent(c, key, value, e);
+    if (strcmp(kind, "token") == 0)
+        return members_restore_invite(c, key, value, e);
+    if (strcmp(kind, "key") == 0)
+        return restore_api_key(c, key, value, e);
+    if (strcmp(kind, "profile") == 0)
+        return restore_profile(c, key, value, e);
+    if (strcmp(kind, "deployment") == 0)
+        return deployments_restore(c, key, value, e);
+    return 0; /* of a newer version: kept, not understood */
+}
+
+int core_restore(struct core *c, const char *kind, const char *key, const void *bytes, size_t size, struct err *e)
+{
+    if (strcmp(kind, "model") == 0) {
+        struct core_model_slot *slot;
+        return core_model_use(c, (struct pack_span){bytes, size}, &slot, e);
+    }
+    json_error_t why;
+    json_t *value = json_loadb(bytes, size, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &why);
+    if (!value)
+        return err_set(e, HP_EPARSE, "the store's record %s/%s is not JSON: %s", kind, key, why.text);
+    int rc = restore_json(c, kind, key, value, e);
+    json_decref(value);
+    return rc;
+}
+
+/* ---- models ---------------------------------------------------------------------------------------------------- */
+
+struct core_model_slot *core_model_find(struct core *c, const char *id)
+{
+    for (size_t i = 0; i < c->n_models; i++)
+        if (strcmp(c->models[i]->id, id) == 0)
+            return c->models[i];
+    return NULL;
+}
+
+static int core_model_add(struct core *c, const char *id, const char *name, struct pack_span manifest, struct core_model_slot **out, struct err *e)
+{
+    struct core_model_slot *m = calloc(1, sizeof *m);
+    uint8_t *copy = malloc(manifest.size);
+    struct core_model_slot **place = m && copy ? core_array_add(&c->models, &c->n_models, sizeof *place) : NULL;
+    if (!place) {
+        free(m);
+        free(copy);
+        return err_set(e, HP_ENOMEM, "no memory for a manifest of %zu bytes", manifest.size);
+    }
+    memcpy(copy, manifest.data, manifest.size);
+    m->manifest = copy;
+    m->manifest_size = manifest.size;
+    core_text_set(m->id, sizeof m->id, id);
+    core_text_set(m->name, sizeof m->name, name);
+    *out = *place = m;
+    return 0;
+}
+
+static void core_model_open(struct core *c, struct core_model_slot *m)
+{
+    m->opening = true;
+    m->failure.code = 0;
+    core_action_add(c, CORE_MODEL_OPEN, m->manifest, m->manifest_size)->key = m->id;
+}
+
+int core_model_use(struct core *c, struct pack_span manifest, struct core_model_slot **out, struct err *e)
+{
+    struct digest digest = manifest_id(manifest.data, manifest.size);
+    char id[DIGEST_HEX];
+    digest_hex(&digest, id);
+    *out = core_model_find(c, id);
+    if (!*out) {
+        struct arena arena = {0};
+        struct manifest decoded;
+        int rc = manifest_decode(manifest.data, manifest.size, &arena, &decoded, e);
+        if (rc == 0)
+            rc = core_model_add(c, id, decoded.name, manifest, out, e);
+        arena_free(&arena);
+        if (rc < 0)
+            return rc;
+        if (c->running)
+            core_keep_bytes(c, "model", id, manifest.data, manifest.size);
+    }
+    if (!(*out)->open && !(*out)->opening)
+        core_model_open(c, *out);
+    return 0;
+}
+
+static int core_model_copy(struct core_model_slot *m, const struct core_model *facts)
+{
+    m->facts = *facts;
+    struct core_layer *layers = arena_memdup(&m->arena, facts->layers, (size_t)facts->n_layers * sizeof *layers);
+    m->facts.end_ids = arena_memdup(&m->arena, facts->end_ids, facts->n_end_ids * sizeof *facts->end_ids);
+    m->facts.architecture = arena_strdup(&m->arena, facts->architecture);
+    if (!layers || !m->facts.architecture || (facts->n_end_ids && !m->facts.end_ids))
+        return HP_ENOMEM;
+    for (int i = 0; i < facts->n_layers; i++) {
+        layers[i].name = arena_strdup(&m->arena, facts->layers[i].name);
+        layers[i].class_name = arena_strdup(&m->arena, facts->layers[i].class_name);
+        if (!layers[i].name || !layers[i].class_name)
+            return HP_ENOMEM;
+    }
+    m->facts.layers = layers;
+    return 0;
+}
+
+void core_model_opened(struct core *c, const char *model_id, const struct core_model *facts, const struct err *why)
+{
+    struct core_model_slot *m = core_model_find(c, model_id);
+    if (!m)
+        return;
+    m->opening = false;
+    if (facts && core_model_copy(m, facts) == 0)
+        m->open = true;
+    else if (why)
+        m->failure = *why;
+    else
+        err_set(&m->failure, HP_ENOMEM, "no memory for the model's layers");
+    if (m->failure.code)
+        log_warn("coordinator", "model_failed", "model=%.12s name=%s why=\"%s\"", m->id, m->name, m->failure.text);
+    deployments_advance(c);
+    core_models_sweep(c);
+}
+
+void core_models_sweep(struct core *c)
+{
+    for (size_t i = c->n_models; i-- > 0;) {
+        struct core_model_slot *m = c->models[i];
+        bool used = m->opening;
+        for (size_t k = 0; k < c->n_deployments; k++)
+            used = used || c->deployments[k]->model == m;
+        if (used)
+            continue;
+        char *id = arena_strdup(core_action_arena(c), m->id);
+        assert(id && "out of memory");
+        core_action_add(c, CORE_MODEL_CLOSE, NULL, 0)->key = id;
+        core_forget(c, "model", id);
+        core_model_free(m);
+        core_array_remove(c->models, &c->n_models, sizeof *c->models, i);
+    }
+}
+
+/* ---- profiles -------------------------------------------------------------------------------------------------- */
+
+static char *profile_key(const char *model, const char *kind, const char *compute)
+{
+    char *key;
+    return asprintf(&key, "%.64s/%s/%s", model, kind, compute) < 0 ? NULL : key;
+}
+
+json_t *core_profile_find(const struct core *c, const char *model, const char *kind, const char *compute)
+{
+    char *key = profile_key(model, kind, compute);
+    json_t *found = NULL;
+    for (size_t i = 0; key && i < c->n_profiles; i++)
+        if (strcmp(c->profiles[i].key, key) == 0)
+            found = c->profiles[i].tables;
+    free(key);
+    return found;
+}
+
+void core_profile_set(struct core *c, const char *model, const char *kind, const char *compute, json_t *tables)
+{
+    char *key = profile_key(model, kind, compute);
+    assert(key && "out of memory");
+    core_keep_json(c, "profile", key, json_incref(tables));
+    for (size_t i = 0; i < c->n_profiles; i++)
+        if (strcmp(c->profiles[i].key, key) == 0) {
+            json_decref(c->profiles[i].tables);
+            c->profiles[i].tables = tables;
+            free(key);
+            return;
+        }
+    struct core_profile *p = core_array_add(&c->profiles, &c->n_profiles, sizeof *p);
+    assert(p && "out of memory");
+    *p = (struct core_profile){key, tables};
+}
+
+/* ---- questions to agents -------------------------------------------------------------------------------------- */
+
+struct core_relay *core_relay_add(struct core *c, enum message_type type, uint64_t peer, uint64_t ask, uint64_t until_ns)
+{
+    if (c->n_relays >= CORE_MAX_ASKS)
+        return NULL;
+    struct core_relay *r = core_array_add(&c->relays, &c->n_relays, sizeof *r);
+    if (r)
+        *r = (struct core_relay){.id = c->next_relay++, .peer = peer, .ask = ask, .type = type, .awaited = 1, .until_ns = until_ns};
+    return r;
+}
+
+struct core_relay *core_relay_find(struct core *c, uint64_t id, enum message_type type)
+{
+    for (size_t i = 0; i < c->n_relays; i++)
+        if (c->relays[i].id == id && c->relays[i].type == type)
+            return &c->relays[i];
+    return NULL;
+}
+
+void core_relay_end(struct core *c, struct core_relay *r) { core_array_remove(c->relays, &c->n_relays, sizeof *r, (size_t)(r - c->relays)); }
+
+/* ---- what comes in --------------------------------------------------------------------------------------------- */
+
+static void profile_result(struct core *c, struct member *m, uint64_t id_of_run, const struct message_profile_result *r)
+{
+    struct core_relay *run = core_relay_find(c, id_of_run, MESSAGE_PROFILE_RESULT);
+    if (!run)
+        return;
+    const char *compute = run->ask ? "f32" : "auto";
+    core_relay_end(c, run);
+    char id[DIGEST_HEX] = "";
+    if (r->model.size == DIGEST_BYTES)
+        digest_hex((const struct digest *)(const void *)r->model.data, id);
+    if (!core_model_find(c, id))
+        return;
+    if (r->code[0] && strcmp(r->code, "ok") != 0) {
+        log_warn("coordinator", "profile_failed", "agent=%s model=%.12s why=\"%s\"", m->name, id, r->text);
+        /* Whoever waits for it goes on with an estimate. */
+        for (size_t i = 0; i < c->n_deployments; i++)
+            if (c->deployments[i]->profile_until_ns)
+                c->deployments[i]->profile_until_ns = core_now(c);
+        return;
+    }
+    json_error_t why;
+    json_t *tables = json_loads(r->tables, JSON_REJECT_DUPLICATES, &why);
+    if (!json_is_object(tables)) {
+        log_warn("coordinator", "profile_unreadable", "agent=%s why=\"%s\"", m->name, why.text);
+        json_decref(tables);
+        return;
+    }
+    core_profile_set(c, id, m->kind, compute, tables);
+}
+
+/* Messages of an agent that has joined over this connection. */
+static void from_member(struct core *c, struct member *m, const struct message *msg)
+{
+    switch (msg->type) {
+    case MESSAGE_HEARTBEAT: members_heartbeat(c, m, &msg->u.heartbeat); break;
+    case MESSAGE_STAGE_STATE: stages_state(c, m, &msg->u.stage_state); break;
+    case MESSAGE_TOKENS: sequences_tokens(c, m, &msg->u.tokens); break;
+    case MESSAGE_SEQUENCE_FAILED: sequences_failed(c, m, &msg->u.sequence_failed); break;
+    case MESSAGE_LOGITS: sequences_logits(c, m, &msg->u.logits); break;
+    case MESSAGE_PROFILE_RESULT: profile_result(c, m, msg->id, &msg->u.profile_result); break;
+    case MESSAGE_STORE_STATE: admin_store_state(c, m, msg->id, &msg->u.store_state); break;
+    case MESSAGE_LOG_TEXT: admin_log_text(c, m, msg->id, &msg->u.log_text); break;
+    case MESSAGE_REFUSED:
+        log_warn("coordinator", "agent_refuses", "agent=%s code=%s why=\"%s\"", m->name, msg->u.refused.code, msg->u.refused.text);
+        break;
+    default: {
+        struct err e;
+        err_set(&e, HP_EPROTO, "an agent does not say \"%s\"", message_type_word(msg->type));
+        core_refuse(c, m->peer, msg->id, &e);
+    }
+    }
+}
+
+static void dispatch(struct core *c, uint64_t peer, const char *key, const struct message *msg)
+{
+    if (msg->type == MESSAGE_JOIN) {
+        members_join(c, peer, key, msg->id, &msg->u.join);
+        return;
+    }
+    if (msg->type == MESSAGE_ASK && c->admin_key[0] && key_equal(key, c->admin_key)) {
+        admin_ask(c, peer, msg->id, &msg->u.ask);
+        return;
+    }
+    struct member *m = member_of_key(c, key);
+    if (m && m->peer == peer && m->state != MEMBER_LOST) {
+        from_member(c, m, msg);
+        return;
+    }
+    if (m && m->peer == 0 && msg->type == MESSAGE_REFUSED)
+        return;
+    struct err e;
+    if (m)
+        err_set(&e, HP_ELINK, "agent \"%s\" has not joined over this connection: join first", m->name);
+    else
+        err_set(&e, HP_EDENIED, "the key of this sender is not known here: \"%s\" refused", message_type_word(msg->type));
+    if (!m)
+        log_warn("coordinator", "refused", "type=%s key=%.8s peer=%llu", message_type_word(msg->type), key, (unsigned long long)peer);
+    core_refuse(c, peer, msg->id, &e);
+}
+
+void core_message(struct core *c, uint64_t peer, const char *key, const uint8_t *bytes, size_t size)
+{
+    struct arena arena = {0};
+    struct message msg = {0};
+    struct err e = {0};
+    if (message_decode(bytes, size, &arena, &msg, &e) < 0) {
+        log_warn("coordinator", "message_refused", "key=%.8s bytes=%zu why=\"%s\"", key, size, e.text);
+        core_refuse(c, peer, msg.id, &e);
+    } else {
+        dispatch(c, peer, key, &msg);
+        deployments_advance(c);
+    }
+    arena_free(&arena);
+}
+
+void core_tick(struct core *c)
+{
+    members_tick(c);
+    admin_tick(c);
+    deployments_advance(c);
+}
+
+/* ---- requests.h -------------------------------------------------------------------------------------------------- */
+
+static void request_model_fill(const struct deployment *d, struct request_model *out)
+{
+    *out = (struct request_model){
+        .name = d->name,
+        .state = deployment_states[d->state].word,
+        .state_text = d->why.text,
+        .serving = d->state == DEPLOYMENT_SERVING,
+        .created_s = d->created_s,
+        .context = d->context,
+        .model = d->model->open ? d->model->facts.handle : NULL,
+    };
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const struct request_model *)a)->name, ((const struct request_model *)b)->name);
+}
+
+static int requests_models(void *ctx, struct request_model *out, int max)
+{
+    struct core *c = ctx;
+    int n = 0;
+    for (size_t i = 0; i < c->n_deployments && n < max; i++)
+        if (c->deployments[i]->model->open && c->deployments[i]->state < DEPLOYMENT_STOPPING)
+            request_model_fill(c->deployments[i], &out[n++]);
+    qsort(out, (size_t)n, sizeof *out, by_name);
+    return n;
+}
+
+static int requests_find(void *ctx, const char *name, struct request_model *out, struct err *e)
+{
+    struct core *c = ctx;
+    struct deployment *d = deployment_find(c, name);
+    if (d && d->model->open && d->state < DEPLOYMENT_STOPPING) {
+        request_model_fill(d, out);
+        return 0;
+    }
+    char names[300] = "";
+    size_t used = 0;
+    for (size_t i = 0; i < c->n_deployments && used < sizeof names - 1; i++)
+        used += (size_t)snprintf(names + used, sizeof names - used, "%s\"%s\"", i ? ", " : "", c->deployments[i]->name);
+    return err_set(e, HP_ENOENT, "no model \"%.100s\" is deployed here; there %s%s", name, c->n_deployments ? "is " : "is none", names);
+}
+
+static int requests_open(void *ctx, const struct request *r, uint64_t *id, struct err *e) { return sequences_request_open(ctx, r, id, e); }
+
+static void requests_cancel(void *ctx, uint64_t id, bool satisfied, struct request_usage *usage)
+{
+    sequences_request_cancel(ctx, id, satisfied, usage);
+}
+
+static int requests_api_keys(void *ctx) { return (int)((struct core *)ctx)->n_api_keys; }
+
+static bool requests_api_key_allowed(void *ctx, const char *key)
+{
+    struct core *c = ctx;
+    char digest[65];
+    join_token_secret_digest(key, digest);
+    bool allowed = false;
+    for (size_t i = 0; i < c->n_api_keys; i++)
+        allowed = key_equal(c->api_keys[i].digest, digest) || allowed;
+    return allowed;
+}
+
+static void requests_metrics(void *ctx, void (*row)(void *, const char *, const char *, const char *, const char *, double), void *out)
+{
+    figures_rows(ctx, row, out);
+}
+
+void core_requests(struct core *core, struct requests *out)
+{
+    *out = (struct requests){core,         requests_models,   requests_find,           requests_open,
+                             requests_cancel, requests_api_keys, requests_api_key_allowed, requests_metrics};
+}
+
+struct core_view core_view(const struct core *c)
+{
+    struct core_view v = {
+        .members = (uint32_t)c->n_members,
+        .deployments = (uint32_t)c->n_deployments,
+        .boot = c->boot,
+        .refused = c->counts.refused,
+        .sequences_opened = c->counts.opened,
+        .sequences_finished = c->counts.finished,
+        .sequences_failed = c->counts.failed,
+    };
+    for (size_t i = 0; i < c->n_members; i++)
+        v.members_ready += c->members[i]->state == MEMBER_READY;
+    for (size_t i = 0; i < c->n_deployments; i++) {
+        v.deployments_serving += c->deployments[i]->state == DEPLOYMENT_SERVING;
+        v.sequences_active += c->deployments[i]->n_active;
+        v.sequences_waiting += c->deployments[i]->n_waiting;
+    }
+    return v;
+}
+
+/* ---- arrays ------------------------------------------------------------------------------------------------------- */
+
+void *core_array_add(void *array, size_t *count, size_t item_size)
+{
+    void *items;
+    memcpy(&items, array, sizeof items);
+    /* Tables here have tens of rows: one reallocation a row is nothing. */
+    void *grown = realloc(items, (*count + 1) * item_size);
+    if (!grown)
+        return NULL;
+    memcpy(array, &grown, sizeof grown);
+    void *item = (char *)grown + *count * item_size;
+    memset(item, 0, item_size);
+    (*count)++;
+    return item;
+}
+
+void core_array_remove(void *items, size_t *count, size_t item_size, size_t at)
+{
+    char *base = items;
+    memmove(base + at * item_size, base + (at + 1) * item_size, (*count - at - 1) * item_size);
+    (*count)--;
+}
+
+void core_text_set(char *out, size_t size, const char *text) { snprintf(out, size, "%s", text ? text : ""); }

@@ -1,0 +1,133 @@
+/* What the files of the core share: the core itself, and the ways to say and keep something. */
+#ifndef HP_COORDINATOR_CORE_INT_H
+#define HP_COORDINATOR_CORE_INT_H
+
+#include "coordinator/core.h"
+#include "coordinator/deployments.h"
+#include "coordinator/members.h"
+#include "coordinator/sequences.h"
+#include "transport/message.h"
+
+#include <jansson.h>
+
+/* Actions of one core_take. Bytes of all of them lie in one buffer; an action knows its offset until it is handed over. */
+struct core_batch {
+    struct core_action *actions;
+    size_t *at; /* of each action's bytes, in `bytes` */
+    size_t count, capacity;
+    struct buffer bytes;
+    struct arena arena; /* keys, callbacks, errors */
+};
+
+/* One model that deployments refer to. */
+struct core_model_slot {
+    char id[DIGEST_HEX];
+    char name[128];
+    uint8_t *manifest;
+    size_t manifest_size;
+    bool opening, open;
+    struct err failure; /* code 0 while there is none */
+    struct arena arena; /* what `facts` points to */
+    struct core_model facts;
+};
+
+struct core_profile {
+    char *key; /* model/kind/compute */
+    json_t *tables;
+};
+
+struct core_api_key {
+    char digest[65];
+    char name[64];
+    uint64_t created_s;
+};
+
+/* A question to agents, most often because hpctl asked one. */
+struct core_relay {
+    uint64_t id; /* ours, towards agents */
+    uint64_t peer, ask;     /* hpctl's; PROFILE_RESULT: 0, and 1 for f32 */
+    enum message_type type; /* of the answer awaited */
+    char what[DIGEST_HEX];  /* STORE_STATE: the model */
+    uint32_t awaited;       /* answers to come */
+    uint64_t until_ns;
+};
+
+struct core {
+    struct core_config config;
+    char cluster[64], version[64], public_key[KEY_TEXT], admin_key[KEY_TEXT];
+    const struct env *env;
+    uint64_t started_ns, boot, next_deployment, next_request, next_relay;
+    bool running;
+
+    struct core_batch batches[2];
+    int filling;
+
+    struct member **members;
+    size_t n_members;
+    struct member_invite *invites;
+    size_t n_invites;
+    struct deployment **deployments;
+    size_t n_deployments;
+    struct core_model_slot **models;
+    size_t n_models;
+    struct core_profile *profiles;
+    size_t n_profiles;
+    struct core_api_key *api_keys;
+    size_t n_api_keys;
+    struct core_relay *relays;
+    size_t n_relays;
+
+    struct {
+        uint64_t refused, opened, finished, failed, cancelled, rejected, prompt_tokens, output_tokens;
+        uint64_t stale; /* messages of an older generation, or of a closed sequence */
+    } counts;
+};
+
+static inline uint64_t core_now(const struct core *c) { return env_now_ns(c->env); }
+static inline uint64_t core_ms(uint64_t ms) { return ms * 1000000u; }
+uint64_t core_unix_s(const struct core *c);
+
+/* ---- saying ---- */
+void core_send(struct core *c, uint64_t peer, const struct message *m);
+void core_refuse(struct core *c, uint64_t peer, uint64_t id, const struct err *why);
+/* An answer to hpctl; takes `result` (NULL: null). */
+void core_answer(struct core *c, uint64_t peer, uint64_t id, bool more, json_t *result);
+void core_answer_error(struct core *c, uint64_t peer, uint64_t id, const struct err *why);
+
+/* ---- keeping ---- */
+void core_keep_json(struct core *c, const char *kind, const char *key, json_t *value); /* takes value */
+void core_keep_bytes(struct core *c, const char *kind, const char *key, const void *bytes, size_t size);
+void core_forget(struct core *c, const char *kind, const char *key);
+
+/* ---- doing ---- */
+/* Appends an action; the caller fills what `bytes` does not say. */
+struct core_action *core_action_add(struct core *c, enum core_action_kind kind, const void *bytes, size_t size);
+struct arena *core_action_arena(struct core *c); /* lives as long as the action */
+/* Callbacks of a request that has been cancelled are not to come any more. */
+void core_actions_forget_request(struct core *c, uint64_t request);
+
+/* ---- models ---- */
+struct core_model_slot *core_model_find(struct core *c, const char *id);
+/* Finds or makes the slot of a manifest, keeps it, and has it opened. */
+int core_model_use(struct core *c, struct pack_span manifest, struct core_model_slot **out, struct err *e);
+/* Closes what no deployment uses. */
+void core_models_sweep(struct core *c);
+
+/* ---- profiles ---- */
+json_t *core_profile_find(const struct core *c, const char *model, const char *kind, const char *compute); /* borrowed */
+void core_profile_set(struct core *c, const char *model, const char *kind, const char *compute, json_t *tables); /* takes */
+
+/* ---- questions to agents ---- */
+struct core_relay *core_relay_add(struct core *c, enum message_type type, uint64_t peer, uint64_t ask, uint64_t until_ns); /* NULL: too many */
+struct core_relay *core_relay_find(struct core *c, uint64_t id, enum message_type type);
+void core_relay_end(struct core *c, struct core_relay *r);
+
+/* ---- arrays ---- */
+/* Room for one more item, zeroed, in the array whose pointer is at `array`; NULL when memory ran out. */
+void *core_array_add(void *array, size_t *count, size_t item_size);
+void core_array_remove(void *items, size_t *count, size_t item_size, size_t at);
+
+/* Copies text into a fixed array, cut where it is too long. */
+void core_text_set(char *out, size_t size, const char *text);
+
+#endif

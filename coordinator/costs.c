@@ -1,0 +1,169 @@
+#include "coordinator/costs.h"
+
+#include "coordinator/core_int.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Between two agents of one box, and for a node that told of no network. Measured links replace both where there are any. */
+#define LOOPBACK_BYTES_PER_S 2e9
+#define LOOPBACK_LATENCY_S 3e-5
+#define UNKNOWN_BYTES_PER_S 1.25e8
+#define UNKNOWN_LATENCY_S 1e-4
+/* What an unmeasured device is taken for; a device may say better in its node ("flops_per_s", "memory_bytes_per_s"). */
+#define GUESSED_FLOPS_PER_S 2e10
+#define GUESSED_MEMORY_BYTES_PER_S 1e10
+#define GUESSED_LAUNCH_S 2e-5
+
+/* ---- the cluster ------------------------------------------------------------------------------------------------- */
+
+double costs_free_bytes(const struct core *c, const struct deployment *d, const struct member *m)
+{
+    double bytes = m->memory_bytes;
+    for (size_t i = 0; i < c->n_deployments; i++) {
+        const struct deployment *other = c->deployments[i];
+        if (other == d || other->state == DEPLOYMENT_PLANNED || other->state == DEPLOYMENT_STOPPED)
+            continue;
+        for (int k = 0; k < other->n_stages; k++)
+            if (other->stages[k].agent == m)
+                bytes -= other->stages[k].memory_bytes;
+    }
+    return bytes > 0 ? bytes : 0;
+}
+
+static json_t *node_document(const struct core *c, const struct deployment *d, const struct member *m)
+{
+    json_t *node = json_deep_copy(m->node);
+    json_t *devices = json_object_get(node, "devices");
+    if (d) {
+        while (json_array_size(devices) > 1)
+            json_array_remove(devices, json_array_size(devices) - 1);
+        json_object_del(node, "peer_links");
+        json_object_set_new(json_array_get(devices, 0), "memory_bytes", json_real(floor(costs_free_bytes(c, d, m))));
+    }
+    if (json_array_size(json_object_get(node, "nics")) == 0)
+        json_object_set_new(node, "nics",
+                            json_pack("[{s:s, s:f, s:f}]", "name", "unknown", "bandwidth_bytes_per_s", UNKNOWN_BYTES_PER_S, "latency_s",
+                                      UNKNOWN_LATENCY_S));
+    return node;
+}
+
+static json_t *device_id(const struct member *m)
+{
+    return json_sprintf("%s/%s", m->name, json_string_value(json_object_get(json_array_get(json_object_get(m->node, "devices"), 0), "name")));
+}
+
+static json_t *cluster_document(const struct core *c, const struct deployment *d)
+{
+    json_t *nodes = json_array(), *links = json_array();
+    for (size_t i = 0; i < c->n_members; i++) {
+        const struct member *m = c->members[i];
+        if (!m->node || (d && !member_available(m)))
+            continue;
+        json_array_append_new(nodes, node_document(c, d, m));
+        for (size_t k = 0; k < i; k++) {
+            const struct member *o = c->members[k];
+            if (o->node && (!d || member_available(o)) && o->machine[0] && strcmp(o->machine, m->machine) == 0)
+                json_array_append_new(links, json_pack("{s:o, s:o, s:f, s:f}", "from", device_id(o), "to", device_id(m), "bandwidth_bytes_per_s",
+                                                       LOOPBACK_BYTES_PER_S, "latency_s", LOOPBACK_LATENCY_S));
+        }
+    }
+    return json_pack("{s:s, s:o, s:o}", "format", "hp-cluster/1", "nodes", nodes, "links", links);
+}
+
+json_t *costs_cluster(const struct core *c) { return cluster_document(c, NULL); }
+json_t *costs_cluster_for(const struct core *c, const struct deployment *d) { return cluster_document(c, d); }
+
+/* ---- bytes ---------------------------------------------------------------------------------------------------------- */
+
+static const char *compute_of(const struct deployment *d) { return d->spec.f32 ? "f32" : "auto"; }
+
+double costs_resident_bytes(const struct core *c, const struct deployment *d, int layer)
+{
+    const struct core_layer *l = &d->model->facts.layers[layer];
+    double most = 0;
+    for (size_t i = 0; i < c->n_members; i++) {
+        json_t *tables = core_profile_find(c, d->model->id, c->members[i]->kind, compute_of(d));
+        const json_t *measured = json_object_get(json_array_get(json_object_get(tables, "layers"), (size_t)layer), "resident_bytes");
+        most = fmax(most, json_number_value(measured));
+    }
+    if (most > 0)
+        return most;
+    /* Rows of the embedding are read from the file's own pages; matrices are packed into what the backend computes in. */
+    if (strcmp(l->class_name, "embed") == 0)
+        return (double)l->param_bytes;
+    return fmax((double)l->param_bytes, (double)l->elements * (d->spec.f32 ? 4 : 2));
+}
+
+double costs_state_bytes_per_token(const struct deployment *d, int layer)
+{
+    return (double)d->model->facts.layers[layer].state_bytes_per_token * (d->spec.f32 ? 2 : 1);
+}
+
+/* ---- seconds -------------------------------------------------------------------------------------------------------- */
+
+/* The roofline of a device that nobody has measured: launch, then the slower of arithmetic and reading the weights, and attention's growth. */
+static double guess_seconds(const struct core_model *f, const struct core_layer *l, double slice, double prefix, double flops, double bytes)
+{
+    double seconds = fmax(l->flops_per_token * slice / flops, (double)l->param_bytes / bytes);
+    if (l->state_bytes_per_token > 0)
+        seconds += 4.0 * (double)f->width * slice * (prefix + slice / 2) / flops;
+    return GUESSED_LAUNCH_S + seconds;
+}
+
+static json_t *guess_table(const struct core_model *f, const struct core_layer *l, double flops, double bytes)
+{
+    static const int slices[] = {1, 64, 512}, prefixes[] = {0, 1024};
+    json_t *x = json_array(), *y = json_array(), *rows = json_array();
+    for (int k = 0; k < 2; k++)
+        json_array_append_new(y, json_integer(prefixes[k]));
+    for (int i = 0; i < 3; i++) {
+        json_array_append_new(x, json_integer(slices[i]));
+        json_t *row = json_array();
+        for (int k = 0; k < 2; k++)
+            json_array_append_new(row, json_real(guess_seconds(f, l, slices[i], prefixes[k], flops, bytes)));
+        json_array_append_new(rows, row);
+    }
+    return json_pack("{s:o, s:o, s:o}", "slice", x, "prefix", y, "seconds", rows);
+}
+
+static double device_figure(const struct member *m, const char *key, double fallback)
+{
+    double v = json_number_value(json_object_get(json_array_get(json_object_get(m->node, "devices"), 0), key));
+    return v > 0 ? v : fallback;
+}
+
+/* Tables of every class that the model has, for the kind of device of `m`: measured where a class was, else guessed. */
+static json_t *kind_tables(const struct core *c, const struct deployment *d, const struct member *m)
+{
+    const struct core_model *f = &d->model->facts;
+    const json_t *measured = core_profile_find(c, d->model->id, m->kind, compute_of(d));
+    double flops = device_figure(m, "flops_per_s", GUESSED_FLOPS_PER_S), bytes = device_figure(m, "memory_bytes_per_s", GUESSED_MEMORY_BYTES_PER_S);
+    json_t *tables = json_object();
+    for (int i = 0; i < f->n_layers; i++) {
+        const char *name = f->layers[i].class_name;
+        if (json_object_get(tables, name))
+            continue;
+        json_t *table = json_object_get(measured, name);
+        json_object_set_new(tables, name, json_is_object(table) ? json_incref(table) : guess_table(f, &f->layers[i], flops, bytes));
+    }
+    return tables;
+}
+
+json_t *costs_profile(const struct core *c, const struct deployment *d)
+{
+    const struct core_model *f = &d->model->facts;
+    json_t *layers = json_array(), *latency = json_object();
+    for (int i = 0; i < f->n_layers; i++) {
+        const struct core_layer *l = &f->layers[i];
+        json_array_append_new(layers, json_pack("{s:s, s:s, s:f, s:f, s:f}", "name", l->name, "class", l->class_name, "param_bytes",
+                                                costs_resident_bytes(c, d, i), "state_bytes_per_token", costs_state_bytes_per_token(d, i),
+                                                "output_bytes_per_token", (double)l->output_bytes_per_token));
+    }
+    for (size_t i = 0; i < c->n_members; i++) {
+        const struct member *m = c->members[i];
+        if (m->kind[0] && !json_object_get(latency, m->kind))
+            json_object_set_new(latency, m->kind, kind_tables(c, d, m));
+    }
+    return json_pack("{s:s, s:s, s:o, s:o}", "format", "hp-profile/1", "model", d->model->name, "layers", layers, "latency", latency);
+}

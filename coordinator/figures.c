@@ -1,0 +1,106 @@
+#include "coordinator/figures.h"
+
+#include "coordinator/core_int.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Names of agents and deployments are letters, digits, '-', '_' and '.': nothing in a label needs escaping. */
+
+static void members_rows(const struct core *c, figures_row_fn row, void *out)
+{
+    char labels[160];
+    for (int s = 0; s < MEMBER_STATE_COUNT; s++) {
+        int n = 0;
+        for (size_t i = 0; i < c->n_members; i++)
+            n += c->members[i]->state == s;
+        snprintf(labels, sizeof labels, "state=\"%s\"", member_states[s].word);
+        row(out, "hp_agents", "gauge", "Agents by state", labels, n);
+    }
+    static const struct {
+        const char *name, *type, *help;
+    } figures[] = {{"hp_agent_memory_free_bytes", "gauge", "Free memory of an agent"},
+                   {"hp_agent_dropped_stale_total", "counter", "Frames and messages of an older generation that an agent dropped"},
+                   {"hp_agent_dropped_foreign_total", "counter", "Frames without a known session token that an agent dropped"}};
+    for (size_t f = 0; f < sizeof figures / sizeof *figures; f++)
+        for (size_t i = 0; i < c->n_members; i++) {
+            const struct member *m = c->members[i];
+            uint64_t values[] = {m->memory_free_bytes, m->dropped_stale, m->dropped_foreign};
+            snprintf(labels, sizeof labels, "agent=\"%s\"", m->name);
+            row(out, figures[f].name, figures[f].type, figures[f].help, labels, (double)values[f]);
+        }
+}
+
+static void deployments_rows(const struct core *c, figures_row_fn row, void *out)
+{
+    static const struct {
+        const char *name, *help;
+    } figures[] = {{"hp_deployment_serving", "1 where a deployment serves"},
+                   {"hp_deployment_generation", "How often a deployment has been wired"},
+                   {"hp_sequences_active", "Sequences on the stages of a deployment"},
+                   {"hp_sequences_waiting", "Requests in the queue of a deployment"},
+                   {"hp_kv_reserved_tokens", "KV cache that open sequences reserve"},
+                   {"hp_kv_tokens", "KV cache there is"}};
+    char labels[160];
+    for (size_t f = 0; f < sizeof figures / sizeof *figures; f++)
+        for (size_t i = 0; i < c->n_deployments; i++) {
+            const struct deployment *d = c->deployments[i];
+            double values[] = {d->state == DEPLOYMENT_SERVING, (double)d->generation, d->n_active, d->n_waiting, (double)d->kv_reserved, (double)d->kv_tokens};
+            snprintf(labels, sizeof labels, "deployment=\"%s\"", d->name);
+            row(out, figures[f].name, "gauge", figures[f].help, labels, values[f]);
+        }
+}
+
+static const struct member_held *held_of(const struct core *c, const struct deployment *d, int stage)
+{
+    (void)c;
+    const struct member *m = d->stages[stage].agent;
+    for (size_t i = 0; i < m->n_held; i++)
+        if (m->held[i].deployment == d->id && m->held[i].generation == d->generation)
+            return &m->held[i];
+    return NULL;
+}
+
+static void stages_rows(const struct core *c, figures_row_fn row, void *out)
+{
+    static const struct {
+        const char *name, *type, *help;
+    } figures[] = {{"hp_stage_busy_seconds_total", "counter", "Compute that a stage has measured"},
+                   {"hp_stage_planned_seconds_total", "counter", "Compute that the plan predicted for the same work"},
+                   {"hp_stage_batches_total", "counter", "Batches that a stage has run"},
+                   {"hp_stage_queued_batches", "gauge", "Batches that wait at a stage"},
+                   {"hp_stage_kv_used_tokens", "gauge", "KV cache in use on a stage"}};
+    char labels[240];
+    for (size_t f = 0; f < sizeof figures / sizeof *figures; f++)
+        for (size_t i = 0; i < c->n_deployments; i++)
+            for (int k = 0; k < c->deployments[i]->n_stages; k++) {
+                const struct deployment *d = c->deployments[i];
+                const struct member_held *h = held_of(c, d, k);
+                if (!h)
+                    continue;
+                double values[] = {h->busy_s, h->planned_s, (double)h->batches_done, (double)h->queued_batches, (double)h->kv_used_tokens};
+                snprintf(labels, sizeof labels, "deployment=\"%s\",stage=\"%d\",agent=\"%s\"", d->name, k, d->stages[k].agent->name);
+                row(out, figures[f].name, figures[f].type, figures[f].help, labels, values[f]);
+            }
+}
+
+void figures_rows(const struct core *c, figures_row_fn row, void *out)
+{
+    const struct {
+        const char *name, *help;
+        uint64_t value;
+    } counters[] = {{"hp_sequences_opened_total", "Sequences that were given room", c->counts.opened},
+                    {"hp_sequences_finished_total", "Sequences that ended well", c->counts.finished},
+                    {"hp_sequences_failed_total", "Sequences that ended with an error", c->counts.failed},
+                    {"hp_sequences_cancelled_total", "Sequences whose client went away", c->counts.cancelled},
+                    {"hp_requests_rejected_total", "Requests that found the queue full or nothing serving", c->counts.rejected},
+                    {"hp_prompt_tokens_total", "Tokens of prompts", c->counts.prompt_tokens},
+                    {"hp_output_tokens_total", "Tokens sampled", c->counts.output_tokens},
+                    {"hp_messages_refused_total", "Control messages that were refused", c->counts.refused},
+                    {"hp_messages_stale_total", "Control messages of an older generation or a closed sequence", c->counts.stale}};
+    for (size_t i = 0; i < sizeof counters / sizeof *counters; i++)
+        row(out, counters[i].name, "counter", counters[i].help, "", (double)counters[i].value);
+    members_rows(c, row, out);
+    deployments_rows(c, row, out);
+    stages_rows(c, row, out);
+}

@@ -1,0 +1,397 @@
+#include "coordinator/members.h"
+
+#include "common/cluster.h"
+#include "common/json.h"
+#include "common/log.h"
+#include "coordinator/core_int.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TO(s) MACHINE_TO(MEMBER_##s)
+const struct machine_state member_states[MEMBER_STATE_COUNT] = {
+    [MEMBER_JOINING] = {"joining", TO(JOINING) | TO(READY) | TO(DRAINING) | TO(LOST)},
+    [MEMBER_READY] = {"ready", TO(JOINING) | TO(SUSPECT) | TO(DRAINING)},
+    [MEMBER_SUSPECT] = {"suspect", TO(JOINING) | TO(READY) | TO(DRAINING) | TO(LOST)},
+    [MEMBER_LOST] = {"lost", TO(JOINING)},
+    [MEMBER_DRAINING] = {"draining", TO(JOINING) | TO(LOST)},
+};
+#undef TO
+
+struct member *member_find(struct core *c, const char *name)
+{
+    for (size_t i = 0; i < c->n_members; i++)
+        if (strcmp(c->members[i]->name, name) == 0)
+            return c->members[i];
+    return NULL;
+}
+
+struct member *member_of_key(struct core *c, const char *key)
+{
+    for (size_t i = 0; i < c->n_members; i++)
+        if (key_equal(c->members[i]->key, key))
+            return c->members[i];
+    return NULL;
+}
+
+void member_free(struct member *m)
+{
+    json_decref(m->node);
+    free(m->address);
+    free(m->held);
+    free(m->models);
+    free(m);
+}
+
+static void member_move(struct member *m, int to)
+{
+    if (m->state == to)
+        return;
+    log_info("coordinator", "member", "agent=%s from=%s to=%s", m->name, member_states[m->state].word, member_states[to].word);
+    machine_move(member_states, &m->state, to);
+}
+
+static void member_keep(struct core *c, const struct member *m)
+{
+    json_t *record = json_pack("{s:s, s:s, s:s, s:b, s:O?}", "key", m->key, "machine", m->machine, "hostname", m->hostname, "draining",
+                               m->draining, "node", m->node);
+    core_keep_json(c, "agent", m->name, record);
+}
+
+/* ---- what an agent tells of itself ------------------------------------------------------------------------------- */
+
+/* Takes the first device's kind and memory out of the node; a stage runs on it. */
+static void member_node_set(struct member *m, json_t *node)
+{
+    json_decref(m->node);
+    m->node = node;
+    json_object_set_new(node, "name", json_string(m->name));
+    const json_t *device = json_array_get(json_object_get(node, "devices"), 0);
+    core_text_set(m->kind, sizeof m->kind, json_string_value(json_object_get(device, "kind")));
+    m->memory_bytes = json_number_value(json_object_get(device, "memory_bytes"));
+}
+
+/* The node that an agent told, checked by reading a cluster of it alone. NULL with the reason in *e. */
+static json_t *node_read(const char *text, struct err *e)
+{
+    json_error_t why;
+    json_t *node = json_loads(text, JSON_REJECT_DUPLICATES, &why);
+    if (!json_is_object(node)) {
+        json_decref(node);
+        err_set(e, HP_EPARSE, "the node in \"join\" is not a JSON object: %s", why.text);
+        return NULL;
+    }
+    json_object_del(node, "count");
+    if (!json_object_get(node, "name"))
+        json_object_set_new(node, "name", json_string("node"));
+    json_t *document = json_pack("{s:s, s:[O]}", "format", "hp-cluster/1", "nodes", node);
+    struct json_at at = {.file = "node in \"join\"", .value = document};
+    struct cluster cluster = {0};
+    int rc = document ? cluster_from_json(&at, &cluster, e) : err_set(e, HP_ENOMEM, "no memory for a node");
+    if (rc == 0 && cluster.n_devices == 0)
+        rc = err_set(e, HP_EPARSE, "the node in \"join\" has no device");
+    if (rc == 0)
+        cluster_free(&cluster);
+    json_decref(document);
+    if (rc == 0)
+        return node;
+    json_decref(node);
+    return NULL;
+}
+
+static void member_held_set(struct member *m, const struct pack_list *held)
+{
+    const struct message_held_stage *rows = held->items;
+    free(m->held);
+    m->held = held->count ? calloc(held->count, sizeof *m->held) : NULL;
+    m->n_held = m->held ? held->count : 0;
+    for (size_t i = 0; i < m->n_held; i++) {
+        m->held[i] = (struct member_held){.deployment = rows[i].deployment,
+                                          .generation = rows[i].generation,
+                                          .stage = rows[i].stage,
+                                          .sequences = rows[i].sequences,
+                                          .queued_batches = rows[i].queued_batches,
+                                          .kv_used_tokens = rows[i].kv_used_tokens,
+                                          .kv_tokens = rows[i].kv_tokens,
+                                          .batches_done = rows[i].batches_done,
+                                          .busy_s = rows[i].busy_s,
+                                          .planned_s = rows[i].planned_s};
+        core_text_set(m->held[i].state, sizeof m->held[i].state, rows[i].state);
+    }
+}
+
+void members_models_set(struct member *m, const struct pack_list *models)
+{
+    const struct message_model *rows = models->items;
+    free(m->models);
+    m->models = models->count ? calloc(models->count, sizeof *m->models) : NULL;
+    m->n_models = 0;
+    for (size_t i = 0; m->models && i < models->count; i++) {
+        if (rows[i].model.size != DIGEST_BYTES)
+            continue;
+        struct member_model *out = &m->models[m->n_models++];
+        digest_hex((const struct digest *)(const void *)rows[i].model.data, out->id);
+        core_text_set(out->name, sizeof out->name, rows[i].name);
+        out->bytes = rows[i].bytes;
+    }
+}
+
+/* ---- joining ------------------------------------------------------------------------------------------------------ */
+
+/* Whether the secret opens the door to this key, and which invitation it uses up. */
+static int invite_check(struct core *c, const char *secret, struct member_invite **out, struct err *e)
+{
+    char digest[65];
+    if (!secret[0])
+        return err_set(e, HP_EDENIED, "this agent's key is not known here and it brought no join token");
+    join_token_secret_digest(secret, digest);
+    for (size_t i = 0; i < c->n_invites; i++) {
+        struct member_invite *v = &c->invites[i];
+        if (!key_equal(v->digest, digest))
+            continue;
+        if (v->used_by[0])
+            return err_set(e, HP_EDENIED, "this join token was used already, by agent \"%s\"", v->used_by);
+        if (v->expires_s <= core_unix_s(c))
+            return err_set(e, HP_EDENIED, "this join token has expired");
+        *out = v;
+        return 0;
+    }
+    return err_set(e, HP_EDENIED, "this join token is not one of this cluster");
+}
+
+static void invite_keep(struct core *c, const struct member_invite *v)
+{
+    core_keep_json(c, "token", v->digest,
+                   json_pack("{s:I, s:I, s:s}", "expires_s", (json_int_t)v->expires_s, "created_s", (json_int_t)v->created_s, "used_by", v->used_by));
+}
+
+/* The name asked for, reduced to what may stand in --layers and device ids; numbered where another agent has it. */
+static void name_choose(struct core *c, const char *asked, char out[MEMBER_NAME])
+{
+    char base[MEMBER_NAME - 8];
+    size_t n = 0;
+    for (const char *p = asked; *p && n < sizeof base - 1; p++)
+        base[n++] = strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.", *p) ? *p : '-';
+    base[n] = 0;
+    if (n == 0)
+        core_text_set(base, sizeof base, "agent");
+    snprintf(out, MEMBER_NAME, "%s", base);
+    for (unsigned k = 2; member_find(c, out); k++)
+        snprintf(out, MEMBER_NAME, "%s-%u", base, k);
+}
+
+static int member_admit(struct core *c, const char *key, const struct message_join *j, struct member **out, struct err *e)
+{
+    struct member_invite *invite = NULL;
+    int rc = invite_check(c, j->token, &invite, e);
+    if (rc < 0)
+        return rc;
+    if (c->n_members >= CORE_MAX_MEMBERS)
+        return err_set(e, HP_ELIMIT, "this cluster has %d agents already, its limit", CORE_MAX_MEMBERS);
+    struct member *m = calloc(1, sizeof *m);
+    struct member **place = m ? core_array_add(&c->members, &c->n_members, sizeof *place) : NULL;
+    if (!place) {
+        free(m);
+        return err_set(e, HP_ENOMEM, "no memory for another agent");
+    }
+    char name[MEMBER_NAME];
+    c->n_members--; /* not counted while a name is looked for: its own is still empty */
+    name_choose(c, j->name, name);
+    c->n_members++;
+    *out = *place = m;
+    core_text_set(m->name, sizeof m->name, name);
+    core_text_set(m->key, sizeof m->key, key);
+    m->state = MEMBER_LOST;
+    core_text_set(invite->used_by, sizeof invite->used_by, name);
+    invite_keep(c, invite);
+    return 0;
+}
+
+static void member_welcome(struct core *c, struct member *m, uint64_t id)
+{
+    struct message w = {.type = MESSAGE_WELCOME, .id = id};
+    w.u.welcome.name = m->name;
+    w.u.welcome.heartbeat_ms = CORE_HEARTBEAT_MS;
+    w.u.welcome.coordinator_boot = c->boot;
+    core_send(c, m->peer, &w);
+}
+
+static void join_refuse(struct core *c, uint64_t peer, uint64_t id, const struct message_join *j, const struct err *e)
+{
+    log_warn("coordinator", "join_refused", "name=%.64s host=%.64s why=\"%s\"", j->name, j->hostname, e->text);
+    core_refuse(c, peer, id, e);
+}
+
+void members_join(struct core *c, uint64_t peer, const char *key, uint64_t id, const struct message_join *j)
+{
+    struct err e = {0};
+    json_t *node = node_read(j->node, &e);
+    uint8_t *address = malloc(j->data_address.size + 1);
+    struct member *m = member_of_key(c, key);
+    if (!node || !address || (!m && member_admit(c, key, j, &m, &e) < 0)) {
+        join_refuse(c, peer, id, j, &e);
+        json_decref(node);
+        free(address);
+        return;
+    }
+    if (j->data_address.size)
+        memcpy(address, j->data_address.data, j->data_address.size);
+    free(m->address);
+    m->address = address;
+    m->address_size = j->data_address.size;
+    member_node_set(m, node);
+    core_text_set(m->machine, sizeof m->machine, j->machine);
+    core_text_set(m->hostname, sizeof m->hostname, j->hostname);
+    core_text_set(m->program, sizeof m->program, j->program);
+    member_held_set(m, &j->held);
+    members_models_set(m, &j->models);
+    m->peer = peer;
+    m->heard_ns = m->joined_ns = core_now(c);
+    m->joins++;
+    member_move(m, MEMBER_JOINING);
+    member_keep(c, m);
+    member_welcome(c, m, id);
+    deployments_member_joined(c, m);
+}
+
+/* ---- staying ------------------------------------------------------------------------------------------------------ */
+
+void members_heartbeat(struct core *c, struct member *m, const struct message_heartbeat *h)
+{
+    m->heard_ns = core_now(c);
+    m->memory_free_bytes = h->memory_free_bytes;
+    m->dropped_stale = h->dropped_stale;
+    m->dropped_foreign = h->dropped_foreign;
+    member_held_set(m, &h->held);
+    struct message ack = {.type = MESSAGE_HEARTBEAT_ACK};
+    ack.u.heartbeat_ack.number = h->number;
+    core_send(c, m->peer, &ack);
+    if (m->state == MEMBER_JOINING || m->state == MEMBER_SUSPECT) {
+        member_move(m, m->draining ? MEMBER_DRAINING : MEMBER_READY);
+        deployments_member_ready(c, m);
+    }
+    stages_held(c, m);
+}
+
+static void member_lose(struct core *c, struct member *m, uint64_t silent_ns)
+{
+    char why[128];
+    snprintf(why, sizeof why, "agent \"%s\" was lost: no sign of it for %.1f s", m->name, (double)silent_ns * 1e-9);
+    member_move(m, MEMBER_LOST);
+    m->peer = 0;
+    free(m->held);
+    m->held = NULL;
+    m->n_held = 0;
+    deployments_member_lost(c, m, why);
+}
+
+void members_tick(struct core *c)
+{
+    uint64_t now = core_now(c);
+    for (size_t i = 0; i < c->n_members; i++) {
+        struct member *m = c->members[i];
+        if (m->state == MEMBER_LOST)
+            continue;
+        uint64_t silent = now - m->heard_ns;
+        if (m->state == MEMBER_READY && silent >= core_ms(CORE_SUSPECT_MS))
+            member_move(m, MEMBER_SUSPECT);
+        if (silent >= core_ms(CORE_LOST_MS))
+            member_lose(c, m, silent);
+    }
+}
+
+/* ---- what hpctl wants of members ------------------------------------------------------------------------------------ */
+
+int members_invite(struct core *c, uint64_t ttl_s, char token[TOKEN_TEXT], struct err *e)
+{
+    uint8_t chance[16];
+    c->env->random_bytes(c->env->ctx, chance, sizeof chance);
+    struct join_token t;
+    core_text_set(t.server_key, sizeof t.server_key, c->public_key);
+    for (size_t i = 0; i < sizeof chance; i++)
+        snprintf(t.secret + 2 * i, 3, "%02x", chance[i]);
+    /* Those that have expired unused are of no interest to anybody. */
+    for (size_t i = c->n_invites; i-- > 0;)
+        if (!c->invites[i].used_by[0] && c->invites[i].expires_s <= core_unix_s(c)) {
+            core_forget(c, "token", c->invites[i].digest);
+            core_array_remove(c->invites, &c->n_invites, sizeof *c->invites, i);
+        }
+    struct member_invite *v = core_array_add(&c->invites, &c->n_invites, sizeof *v);
+    if (!v)
+        return err_set(e, HP_ENOMEM, "no memory for a join token");
+    join_token_secret_digest(t.secret, v->digest);
+    v->created_s = core_unix_s(c);
+    v->expires_s = v->created_s + ttl_s;
+    invite_keep(c, v);
+    join_token_text(&t, token);
+    return 0;
+}
+
+void members_drain(struct core *c, struct member *m)
+{
+    m->draining = true;
+    member_keep(c, m);
+    if (m->state == MEMBER_READY || m->state == MEMBER_SUSPECT)
+        member_move(m, MEMBER_DRAINING);
+    deployments_member_drains(c, m);
+}
+
+int members_remove(struct core *c, struct member *m, struct err *e)
+{
+    if (deployments_use_member(c, m)) {
+        err_set(e, HP_EBUSY, "agent \"%s\" holds stages of a deployment", m->name);
+        return err_hint(e, "hpctl node drain %s moves them away", m->name);
+    }
+    if (m->state != MEMBER_LOST && m->state != MEMBER_DRAINING) {
+        err_set(e, HP_EBUSY, "agent \"%s\" is %s", m->name, member_states[m->state].word);
+        return err_hint(e, "stop it, or drain it first: hpctl node drain %s", m->name);
+    }
+    log_info("coordinator", "member_removed", "agent=%s", m->name);
+    core_forget(c, "agent", m->name);
+    for (size_t i = 0; i < c->n_members; i++)
+        if (c->members[i] == m) {
+            core_array_remove(c->members, &c->n_members, sizeof *c->members, i);
+            break;
+        }
+    member_free(m);
+    return 0;
+}
+
+/* ---- from the store ---------------------------------------------------------------------------------------------------- */
+
+int members_restore_agent(struct core *c, const char *name, const json_t *record, struct err *e)
+{
+    const char *key = json_string_value(json_object_get(record, "key"));
+    if (!key || strlen(key) != KEY_TEXT - 1)
+        return err_set(e, HP_EPARSE, "the store's record agent/%s has no key", name);
+    struct member *m = calloc(1, sizeof *m);
+    struct member **place = m ? core_array_add(&c->members, &c->n_members, sizeof *place) : NULL;
+    if (!place) {
+        free(m);
+        return err_set(e, HP_ENOMEM, "no memory for agents");
+    }
+    *place = m;
+    core_text_set(m->name, sizeof m->name, name);
+    core_text_set(m->key, sizeof m->key, key);
+    core_text_set(m->machine, sizeof m->machine, json_string_value(json_object_get(record, "machine")));
+    core_text_set(m->hostname, sizeof m->hostname, json_string_value(json_object_get(record, "hostname")));
+    m->draining = json_is_true(json_object_get(record, "draining"));
+    m->state = MEMBER_LOST;
+    json_t *node = json_object_get(record, "node");
+    if (json_is_object(node))
+        member_node_set(m, json_deep_copy(node));
+    return 0;
+}
+
+int members_restore_invite(struct core *c, const char *digest, const json_t *record, struct err *e)
+{
+    struct member_invite *v = core_array_add(&c->invites, &c->n_invites, sizeof *v);
+    if (!v)
+        return err_set(e, HP_ENOMEM, "no memory for join tokens");
+    core_text_set(v->digest, sizeof v->digest, digest);
+    v->expires_s = (uint64_t)json_integer_value(json_object_get(record, "expires_s"));
+    v->created_s = (uint64_t)json_integer_value(json_object_get(record, "created_s"));
+    core_text_set(v->used_by, sizeof v->used_by, json_string_value(json_object_get(record, "used_by")));
+    return 0;
+}

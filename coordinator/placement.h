@@ -1,0 +1,38 @@
+/* Asks the planner where the stages of a deployment go, and says what is missing where they cannot be. */
+#ifndef HP_COORDINATOR_PLACEMENT_H
+#define HP_COORDINATOR_PLACEMENT_H
+
+#include "common/status.h"
+
+#include <jansson.h>
+#include <stdint.h>
+
+struct core;
+struct deployment;
+struct member;
+
+struct placement_stage {
+    struct member *agent;
+    int first_layer, end_layer;
+    double compute_s, memory_bytes;
+};
+struct placement {
+    struct placement_stage *stages; /* [n_stages] */
+    int n_stages, tokens; /* of the prompt that it was made for */
+    uint64_t context, sequences;
+    json_t *document; /* hp-plan/1 */
+};
+void placement_free(struct placement *p);
+
+enum { PLACEMENT_TOKENS = 512, PLACEMENT_LEAST_CONTEXT = 256 };
+
+/* Makes the plan of a deployment from its spec, the members and their profiles. Without a context in the spec it takes the model's, and halves it, after
+ * the number of sequences, until it fits. HP_EINFEASIBLE says how many bytes are missing where, and what would fit; HP_ENOENT names an agent that
+ * does not exist, HP_ELINK one that is not here now; HP_EINVAL a range that makes no sense. */
+int placement_make(struct core *c, struct deployment *d, struct placement *out, struct err *e);
+/* One available agent of each kind whose costs for this model nobody has measured; returns how many. */
+int placement_unmeasured(struct core *c, const struct deployment *d, struct member **out, int max);
+/* Slices for a prompt of n tokens on the deployment's stages, in the order in which they run; their sum is n. `out` has room for n; returns how many. */
+int placement_slices(struct core *c, struct deployment *d, uint32_t n, uint32_t *out);
+
+#endif
