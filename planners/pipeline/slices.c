@@ -316,7 +316,7 @@ static bool shift_best(struct stream *s, int k, int last, int delta)
     if (cut[k] + delta <= cut[k - 1])
         return false;
     int end = k + 1;
-    for (; end <= last && cut[end - 1] + delta < s->x->c->n_units; end++) {
+    for (; end <= last && cut[end - 1] + delta < cut[s->t->n_slices]; end++) {
         /* Slice end - 2 has both of its ends moved (the first one only its right end); slice end - 1 its left one. */
         double *out = s->changed + (size_t)(end - 1) * s->stride;
         cut[end - 1] += delta;
