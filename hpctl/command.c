@@ -186,23 +186,32 @@ static void print_bash_completion(const struct command *const *tables)
 
 /* ---- parsing ---------------------------------------------------------------------------------------------------- */
 
+/* How many words of argv the path of `c` is, when they are its path; else 0. */
+static int words_matched(const struct command *c, int argc, char **argv)
+{
+    int words = 0;
+    for (const char *at = c->path; *at; words++) {
+        size_t n = strcspn(at, " ");
+        if (1 + words >= argc || strncmp(argv[1 + words], at, n) != 0 || argv[1 + words][n] != '\0')
+            return 0;
+        at += n + (at[n] == ' ');
+    }
+    return words;
+}
+
 static const struct command *find_command(int argc, char **argv, const struct command *const *tables, int *words)
 {
-    char two[128] = "";
-    if (argc > 2)
-        snprintf(two, sizeof two, "%s %s", argv[1], argv[2]);
+    const struct command *best = NULL;
+    *words = 0;
     for (const struct command *const *t = tables; *t; t++)
         for (const struct command *c = *t; c->path; c++) {
-            if (argc > 2 && strcmp(c->path, two) == 0) {
-                *words = 2;
-                return c;
-            }
-            if (argc > 1 && strcmp(c->path, argv[1]) == 0) {
-                *words = 1;
-                return c;
+            int n = words_matched(c, argc, argv);
+            if (n > *words) {
+                *words = n;
+                best = c;
             }
         }
-    return NULL;
+    return best;
 }
 
 enum { OWN_OPTION = 500, COMMON_OPTION = 1000 }; /* getopt's values: a row of the verb's table, or of ours */

@@ -20,7 +20,7 @@ struct command_option {
 };
 
 struct command {
-    const char *path;      /* "plan pools": one or two words */
+    const char *path;      /* "plan pools": one to three words */
     const char *arguments; /* "MODEL [PROMPT]": for the usage line */
     int min_arguments, max_arguments;
     const char *summary;   /* one line */

@@ -73,11 +73,20 @@ void table_print(struct table **out, const char *when_empty)
         print_cell(t->columns[i] + (t->columns[i][0] == '>'), width[i], t->columns[i][0] == '>', i == t->n_columns - 1);
     for (size_t r = 0; r < t->n_rows; r++)
         for (int i = 0; i < t->n_columns; i++) {
-            char *cell = t->cells[r * (size_t)t->n_columns + (size_t)i];
+            const char *cell = t->cells[r * (size_t)t->n_columns + (size_t)i];
             print_cell(cell, width[i], t->columns[i][0] == '>', i == t->n_columns - 1);
-            free(cell);
         }
-    free(t->cells);
+    table_discard(&t);
+}
+
+void table_discard(struct table **out)
+{
+    struct table *t = *out;
+    *out = NULL;
+    for (size_t i = 0; t && i < t->n_rows * (size_t)t->n_columns; i++)
+        free(t->cells[i]);
+    if (t)
+        free(t->cells);
     free(t);
 }
 

@@ -17,6 +17,9 @@ void table_row(struct table *t, const char *const *cells);
 /* Prints to standard output and frees. With no rows, `when_empty` alone. */
 void table_print(struct table **t, const char *when_empty);
 
+/* Frees without printing. */
+void table_discard(struct table **t);
+
 /* "1.5 GB", "12 kB" into one of a few buffers of its own, good until eight calls later. Single-threaded. */
 const char *text_bytes(double bytes);
 /* "12 ms", "3.4 s", "5 min". */

@@ -1,0 +1,331 @@
+/* `hpctl cluster|context|node|topo|weights|logs|key|version`: the cluster itself. */
+#include "hpctl/verbs.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/cluster.h"
+#include "common/json.h"
+#include "hpctl/client.h"
+#include "hpctl/table.h"
+
+/* ---- asking ---------------------------------------------------------------------------------------------------------------------------- */
+
+static int ask_once(const struct invocation *in, const char *verb, json_t *arguments, json_t **result, struct err *e)
+{
+    struct client *client;
+    int rc = client_open(invocation_option(in, "context"), &client, e);
+    if (rc < 0) {
+        json_decref(arguments);
+        return rc;
+    }
+    rc = client_get(client, verb, arguments, result, e);
+    client_close(&client);
+    return rc;
+}
+
+/* Asks by name and says in one line that it is done. */
+static int do_by_name(struct invocation *in, const char *verb, const char *key, const char *done, struct err *e)
+{
+    json_t *result = NULL;
+    int rc = ask_once(in, verb, json_pack("{s:s}", key, in->arguments[0]), &result, e);
+    if (rc == 0 && in->json)
+        return invocation_print_json(in, result ? result : json_object(), e);
+    if (rc == 0)
+        printf("%s %s\n", in->arguments[0], done);
+    json_decref(result);
+    return rc;
+}
+
+/* ---- contexts ---------------------------------------------------------------------------------------------------------------------------- */
+
+static int run_context_ls(struct invocation *in, struct err *e)
+{
+    static const char *const columns[] = {"", "CONTEXT", "COORDINATOR", "API", NULL};
+    json_t *names = context_list(), *name, *list = json_array();
+    struct context current = {0}, c;
+    struct err ignored;
+    size_t i;
+    bool any = context_load(NULL, &current, &ignored) == 0;
+    struct table *t = table_create(columns);
+    json_array_foreach(names, i, name)
+    {
+        if (context_load(json_string_value(name), &c, &ignored) < 0)
+            continue;
+        bool is_current = any && strcmp(c.name, current.name) == 0;
+        json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:b}", "name", c.name, "control", c.control, "http", c.http, "current", is_current));
+        const char *row[] = {is_current ? "*" : "", c.name, c.control, c.http};
+        table_row(t, row);
+    }
+    json_decref(names);
+    if (in->json) {
+        table_discard(&t);
+        return invocation_print_json(in, list, e);
+    }
+    json_decref(list);
+    table_print(&t, "no context; `hpctl local up` or `hpctl cluster init` makes one");
+    return 0;
+}
+
+static int run_context_use(struct invocation *in, struct err *e)
+{
+    struct context c;
+    int rc = context_load(in->arguments[0], &c, e);
+    if (rc == 0)
+        rc = context_save(&c, true, e);
+    if (rc == 0 && in->json)
+        return invocation_print_json(in, json_pack("{s:s}", "current", c.name), e);
+    if (rc == 0)
+        printf("verbs now speak of %s\n", c.name);
+    return rc;
+}
+
+/* ---- nodes --------------------------------------------------------------------------------------------------------------------------------- */
+
+static const char *first_device(const json_t *node, const char *key)
+{
+    const json_t *inner = json_object_get(node, "node") ? json_object_get(node, "node") : node;
+    return text_member(json_array_get(json_object_get(inner, "devices"), 0), key);
+}
+
+static int run_node_ls(struct invocation *in, struct err *e)
+{
+    static const char *const columns[] = {"NAME", "STATE", "HOST", "DEVICE", ">MEMORY", ">FREE", ">STAGES", ">SEEN", "VERSION", NULL};
+    json_t *list = NULL, *m;
+    size_t i;
+    int rc = ask_once(in, "node.ls", NULL, &list, e);
+    if (rc < 0)
+        return rc;
+    if (in->json)
+        return invocation_print_json(in, list, e);
+    struct table *t = table_create(columns);
+    json_array_foreach(list, i, m)
+    {
+        const char *row[] = {text_member(m, "name"), text_member(m, "state"), text_member(m, "hostname"), text_member(m, "kind"),
+                             text_bytes(number_member(m, "memory_bytes")), text_bytes(number_member(m, "memory_free_bytes")), text_member(m, "stages"),
+                             json_object_get(m, "seen_s") ? text_seconds(number_member(m, "seen_s")) : "-", text_member(m, "program")};
+        table_row(t, row);
+    }
+    table_print(&t, "no agent has joined; `hpctl node token create` invites one");
+    json_decref(list);
+    return 0;
+}
+
+static void print_object(const json_t *o, int indent)
+{
+    const char *key;
+    json_t *v;
+    json_object_foreach((json_t *)(uintptr_t)o, key, v)
+    {
+        size_t i;
+        json_t *item;
+        if (json_is_object(v)) {
+            printf("%*s%s\n", indent, "", key);
+            print_object(v, indent + 2);
+        } else if (json_is_array(v)) {
+            printf("%*s%s\n", indent, "", key);
+            json_array_foreach(v, i, item)
+            {
+                if (json_is_object(item)) {
+                    print_object(item, indent + 2);
+                    printf("\n");
+                } else {
+                    char *text = json_dumps(item, JSON_ENCODE_ANY | JSON_COMPACT);
+                    printf("%*s%s\n", indent + 2, "", text ? text : "");
+                    free(text);
+                }
+            }
+        } else {
+            bool bytes = strlen(key) > 6 && strcmp(key + strlen(key) - 6, "_bytes") == 0;
+            printf("%*s%-*s %s\n", indent, "", 26 - indent, key, bytes ? text_bytes(json_number_value(v)) : text_member(o, key));
+        }
+    }
+}
+
+static int run_node_describe(struct invocation *in, struct err *e)
+{
+    json_t *m = NULL;
+    int rc = ask_once(in, "node.describe", json_pack("{s:s}", "name", in->arguments[0]), &m, e);
+    if (rc < 0)
+        return rc;
+    if (in->json)
+        return invocation_print_json(in, m, e);
+    print_object(m, 0);
+    json_decref(m);
+    return 0;
+}
+
+static int run_node_drain(struct invocation *in, struct err *e) { return do_by_name(in, "node.drain", "name", "takes no new stages; deployments move away from it", e); }
+static int run_node_rm(struct invocation *in, struct err *e) { return do_by_name(in, "node.rm", "name", "is forgotten: it needs a new token to join", e); }
+
+static int run_token_create(struct invocation *in, struct err *e)
+{
+    json_t *made = NULL;
+    struct context c;
+    double hours;
+    int rc = invocation_number(in, "ttl-hours", 24, &hours, e);
+    if (rc == 0 && (hours <= 0 || hours > 24 * 365))
+        rc = err_set(e, HP_EUSAGE, "--ttl-hours is above 0 and at most a year");
+    if (rc < 0 || (rc = context_load(invocation_option(in, "context"), &c, e)) < 0 ||
+        (rc = ask_once(in, "token.create", json_pack("{s:I}", "ttl_s", (json_int_t)(hours * 3600)), &made, e)) < 0)
+        return rc;
+    if (in->json) {
+        json_object_set_new(made, "join", json_string(c.control));
+        return invocation_print_json(in, made, e);
+    }
+    printf("%s\n", text_member(made, "token"));
+    fprintf(stderr, "good for one agent, %.3g hours. On the other box:\n  hp-agent --join %s --token %s\n", hours, c.control, text_member(made, "token"));
+    json_decref(made);
+    return 0;
+}
+
+static int run_token_ls(struct invocation *in, struct err *e)
+{
+    static const char *const columns[] = {"DIGEST", "EXPIRES", "USED BY", NULL};
+    json_t *list = NULL, *v;
+    size_t i;
+    int rc = ask_once(in, "token.ls", NULL, &list, e);
+    if (rc < 0)
+        return rc;
+    if (in->json)
+        return invocation_print_json(in, list, e);
+    struct table *t = table_create(columns);
+    json_array_foreach(list, i, v)
+    {
+        time_t when = (time_t)number_member(v, "expires_s");
+        char stamp[32];
+        strftime(stamp, sizeof stamp, "%Y-%m-%d %H:%M", localtime(&when));
+        const char *row[] = {text_format("%.16s", text_member(v, "digest")), stamp, text_member(v, "used_by")};
+        table_row(t, row);
+    }
+    table_print(&t, "no token is out");
+    json_decref(list);
+    return 0;
+}
+
+/* ---- topology ------------------------------------------------------------------------------------------------------------------------------- */
+
+static void print_topology(const json_t *o)
+{
+    static const char *const device_columns[] = {"DEVICE", "KIND", ">MEMORY", NULL};
+    static const char *const nic_columns[] = {"NODE", "NIC", ">SPEED", ">LATENCY", NULL};
+    struct table *devices = table_create(device_columns), *nics = table_create(nic_columns);
+    json_t *node, *item;
+    size_t i, k;
+    json_array_foreach(json_object_get(o, "nodes"), i, node)
+    {
+        json_array_foreach(json_object_get(node, "devices"), k, item)
+        {
+            const char *row[] = {text_format("%s/%s", text_member(node, "name"), text_member(item, "name")), text_member(item, "kind"),
+                                 text_bytes(number_member(item, "memory_bytes"))};
+            table_row(devices, row);
+        }
+        json_array_foreach(json_object_get(node, "nics"), k, item)
+        {
+            const char *row[] = {text_member(node, "name"), text_member(item, "name"), text_format("%s/s", text_bytes(number_member(item, "bandwidth_bytes_per_s"))),
+                                 text_seconds(number_member(item, "latency_s"))};
+            table_row(nics, row);
+        }
+    }
+    table_print(&devices, "no device");
+    printf("\n");
+    table_print(&nics, NULL);
+}
+
+static int run_topo(struct invocation *in, struct err *e)
+{
+    json_t *o = NULL;
+    int rc = ask_once(in, "topo", NULL, &o, e);
+    if (rc < 0)
+        return rc;
+    if (in->json || in->output)
+        return invocation_print_json(in, o, e);
+    print_topology(o);
+    json_decref(o);
+    return 0;
+}
+
+/* ---- weights, logs, version ------------------------------------------------------------------------------------------------------------------- */
+
+static int run_weights_ls(struct invocation *in, struct err *e)
+{
+    static const char *const columns[] = {"MODEL", "NAME", "AGENT", ">HELD", NULL};
+    json_t *list = NULL, *m;
+    size_t i;
+    int rc = ask_once(in, "weights.ls", NULL, &list, e);
+    if (rc < 0)
+        return rc;
+    if (in->json)
+        return invocation_print_json(in, list, e);
+    struct table *t = table_create(columns);
+    json_array_foreach(list, i, m)
+    {
+        const char *row[] = {text_format("%.16s", text_member(m, "model")), text_member(m, "name"), text_member(m, "agent"), text_bytes(number_member(m, "bytes"))};
+        table_row(t, row);
+    }
+    table_print(&t, "no agent holds weights");
+    json_decref(list);
+    return 0;
+}
+
+static int run_weights_rm(struct invocation *in, struct err *e) { return do_by_name(in, "weights.rm", "model", "is removed from the agents' stores", e); }
+
+static int run_logs(struct invocation *in, struct err *e)
+{
+    json_t *o = NULL;
+    uint64_t lines;
+    int rc = invocation_u64(in, "lines", 100, &lines, e);
+    if (rc < 0 ||
+        (rc = ask_once(in, "logs", json_pack("{s:s, s:I}", "node", in->n_arguments ? in->arguments[0] : "", "lines", (json_int_t)lines), &o, e)) < 0)
+        return rc;
+    if (in->json)
+        return invocation_print_json(in, o, e);
+    const char *text = json_is_string(o) ? json_string_value(o) : json_string_value(json_object_get(o, "text"));
+    printf("%s%s", text ? text : "", text && *text && text[strlen(text) - 1] != '\n' ? "\n" : "");
+    json_decref(o);
+    return 0;
+}
+
+static int run_version(struct invocation *in, struct err *e)
+{
+    struct err why = {0};
+    json_t *answer = NULL;
+    int rc = ask_once(in, "version", NULL, &answer, &why);
+    const char *coordinator = rc == 0 ? text_member(answer, "version") : NULL;
+    json_t *o = json_pack("{s:s, s:s?}", "hpctl", HP_VERSION, "coordinator", coordinator);
+    json_decref(answer);
+    if (in->json)
+        return invocation_print_json(in, o, e);
+    printf("hpctl %s\n", HP_VERSION);
+    if (json_is_string(json_object_get(o, "coordinator")))
+        printf("coordinator %s\n", json_string_value(json_object_get(o, "coordinator")));
+    else
+        printf("coordinator: %s\n", why.text);
+    json_decref(o);
+    return 0;
+}
+
+#define CONTEXT_OPTION {"context", "NAME", "of the cluster (default: the current one)", 0}
+static const struct command_option context_options[] = {CONTEXT_OPTION, {0}};
+static const struct command_option token_options[] = {{"ttl-hours", "H", "how long it is good for (default 24)", 0}, CONTEXT_OPTION, {0}};
+static const struct command_option logs_options[] = {{"lines", "N", "how many of the last lines (default 100)", 0}, CONTEXT_OPTION, {0}};
+
+const struct command cluster_verbs[] = {
+    {"context ls", "", 0, 0, "list the clusters that this user knows", NULL, "  hpctl context ls", NULL, run_context_ls},
+    {"context use", "NAME", 1, 1, "choose the cluster that verbs speak of", NULL, "  hpctl context use home", NULL, run_context_use},
+    {"node token create", "", 0, 0, "invite one box into the cluster", "The token carries the coordinator's public key; it is good for one agent.", "  hpctl node token create\n  hpctl node token create --ttl-hours 1 -o json",
+     token_options, run_token_create},
+    {"node token ls", "", 0, 0, "list invitations", NULL, "  hpctl node token ls", context_options, run_token_ls},
+    {"node ls", "", 0, 0, "list the agents and how they are", NULL, "  hpctl node ls\n  hpctl node ls -o json", context_options, run_node_ls},
+    {"node describe", "NAME", 1, 1, "show one agent: devices, memory, stages", NULL, "  hpctl node describe a0", context_options, run_node_describe},
+    {"node drain", "NAME", 1, 1, "let an agent finish and move its stages away", NULL, "  hpctl node drain a0", context_options, run_node_drain},
+    {"node rm", "NAME", 1, 1, "forget an agent and its key", NULL, "  hpctl node rm a0", context_options, run_node_rm},
+    {"topo", "", 0, 0, "show devices, memory and networks", "-o json or -o FILE gives hp-cluster/1, which the planners read.", "  hpctl topo\n  hpctl topo -o cluster.json", context_options, run_topo},
+    {"weights ls", "", 0, 0, "list which agent holds how much of which model", NULL, "  hpctl weights ls", context_options, run_weights_ls},
+    {"weights rm", "MODEL", 1, 1, "remove a model's bytes from the agents' stores", "MODEL is an id of `weights ls`, or the first digits of one.", "  hpctl weights rm 5f2b7c11", context_options, run_weights_rm},
+    {"logs", "[NODE]", 0, 1, "show the last log lines of an agent, or of the coordinator", NULL, "  hpctl logs a1 --lines 50\n  hpctl logs", logs_options, run_logs},
+    {"version", "", 0, 0, "show the versions of hpctl and of the coordinator", NULL, "  hpctl version -o json", context_options, run_version},
+    {0},
+};
