@@ -84,12 +84,6 @@ static int run_context_use(struct invocation *in, struct err *e)
 
 /* ---- nodes --------------------------------------------------------------------------------------------------------------------------------- */
 
-static const char *first_device(const json_t *node, const char *key)
-{
-    const json_t *inner = json_object_get(node, "node") ? json_object_get(node, "node") : node;
-    return text_member(json_array_get(json_object_get(inner, "devices"), 0), key);
-}
-
 static int run_node_ls(struct invocation *in, struct err *e)
 {
     static const char *const columns[] = {"NAME", "STATE", "HOST", "DEVICE", ">MEMORY", ">FREE", ">STAGES", ">SEEN", "VERSION", NULL};
