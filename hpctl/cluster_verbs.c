@@ -1,4 +1,4 @@
-/* `hpctl cluster|context|node|topo|weights|logs|key|version`: the cluster itself. */
+/* `hpctl context|node|topo|weights|logs|key|version`: the cluster itself. */
 #include "hpctl/verbs.h"
 
 #include <stdio.h>
@@ -86,7 +86,7 @@ static int run_context_use(struct invocation *in, struct err *e)
 
 static int run_node_ls(struct invocation *in, struct err *e)
 {
-    static const char *const columns[] = {"NAME", "STATE", "HOST", "DEVICE", ">MEMORY", ">FREE", ">STAGES", ">SEEN", "VERSION", NULL};
+    static const char *const columns[] = {"NAME", "STATE", "HOST", "DEVICE", ">MEMORY", ">FREE", ">STAGES", ">HEARD", "VERSION", NULL};
     json_t *list = NULL, *m;
     size_t i;
     int rc = ask_once(in, "node.ls", NULL, &list, e);
@@ -98,8 +98,8 @@ static int run_node_ls(struct invocation *in, struct err *e)
     json_array_foreach(list, i, m)
     {
         const char *row[] = {text_member(m, "name"), text_member(m, "state"), text_member(m, "hostname"), text_member(m, "kind"),
-                             text_bytes(number_member(m, "memory_bytes")), text_bytes(number_member(m, "memory_free_bytes")), text_member(m, "stages"),
-                             json_object_get(m, "seen_s") ? text_seconds(number_member(m, "seen_s")) : "-", text_member(m, "program")};
+                             text_bytes(number_member(m, "memory_bytes")), text_bytes(number_member(m, "memory_free_bytes")), text_format("%zu", json_array_size(json_object_get(m, "stages"))),
+                             json_object_get(m, "heard_s") ? text_seconds(number_member(m, "heard_s")) : "-", text_member(m, "program")};
         table_row(t, row);
     }
     table_print(&t, "no agent has joined; `hpctl node token create` invites one");
@@ -241,13 +241,13 @@ static int run_topo(struct invocation *in, struct err *e)
     return 0;
 }
 
-/* ---- weights, logs, version ------------------------------------------------------------------------------------------------------------------- */
+/* ---- weights and logs ------------------------------------------------------------------------------------------------------------------- */
 
 static int run_weights_ls(struct invocation *in, struct err *e)
 {
-    static const char *const columns[] = {"MODEL", "NAME", "AGENT", ">HELD", NULL};
-    json_t *list = NULL, *m;
-    size_t i;
+    static const char *const columns[] = {"MODEL", "NAME", "AGENT", ">HELD", "IN USE", NULL};
+    json_t *list = NULL, *m, *holder;
+    size_t i, k;
     int rc = ask_once(in, "weights.ls", NULL, &list, e);
     if (rc < 0)
         return rc;
@@ -256,8 +256,12 @@ static int run_weights_ls(struct invocation *in, struct err *e)
     struct table *t = table_create(columns);
     json_array_foreach(list, i, m)
     {
-        const char *row[] = {text_format("%.16s", text_member(m, "model")), text_member(m, "name"), text_member(m, "agent"), text_bytes(number_member(m, "bytes"))};
-        table_row(t, row);
+        json_array_foreach(json_object_get(m, "agents"), k, holder)
+        {
+            const char *row[] = {text_format("%.16s", text_member(m, "model")), text_member(m, "name"), text_member(holder, "agent"),
+                                 text_bytes(number_member(holder, "bytes")), text_member(m, "in_use")};
+            table_row(t, row);
+        }
     }
     table_print(&t, "no agent holds weights");
     json_decref(list);
@@ -272,15 +276,59 @@ static int run_logs(struct invocation *in, struct err *e)
     uint64_t lines;
     int rc = invocation_u64(in, "lines", 100, &lines, e);
     if (rc < 0 ||
-        (rc = ask_once(in, "logs", json_pack("{s:s, s:I}", "node", in->n_arguments ? in->arguments[0] : "", "lines", (json_int_t)lines), &o, e)) < 0)
+        (rc = ask_once(in, "logs", json_pack("{s:s, s:I}", "node", in->arguments[0], "lines", (json_int_t)lines), &o, e)) < 0)
         return rc;
     if (in->json)
         return invocation_print_json(in, o, e);
-    const char *text = json_is_string(o) ? json_string_value(o) : json_string_value(json_object_get(o, "text"));
+    const char *text = json_string_value(json_object_get(o, "text"));
     printf("%s%s", text ? text : "", text && *text && text[strlen(text) - 1] != '\n' ? "\n" : "");
     json_decref(o);
     return 0;
 }
+
+/* ---- API keys ---------------------------------------------------------------------------------------------------------------------------------- */
+
+static int run_key_create(struct invocation *in, struct err *e)
+{
+    json_t *made = NULL;
+    int rc = ask_once(in, "key.create", json_pack("{s:s}", "name", in->arguments[0]), &made, e);
+    if (rc < 0)
+        return rc;
+    if (in->json)
+        return invocation_print_json(in, made, e);
+    printf("%s\n", text_member(made, "key"));
+    fprintf(stderr, "shown this once; clients send it as `Authorization: Bearer KEY`\n");
+    json_decref(made);
+    return 0;
+}
+
+static int run_key_ls(struct invocation *in, struct err *e)
+{
+    static const char *const columns[] = {"NAME", "CREATED", NULL};
+    json_t *list = NULL, *k;
+    size_t i;
+    int rc = ask_once(in, "key.ls", NULL, &list, e);
+    if (rc < 0)
+        return rc;
+    if (in->json)
+        return invocation_print_json(in, list, e);
+    struct table *t = table_create(columns);
+    json_array_foreach(list, i, k)
+    {
+        time_t when = (time_t)number_member(k, "created_s");
+        char stamp[32];
+        strftime(stamp, sizeof stamp, "%Y-%m-%d %H:%M", localtime(&when));
+        const char *row[] = {text_member(k, "name"), stamp};
+        table_row(t, row);
+    }
+    table_print(&t, "no API key; beyond loopback the HTTP API needs one");
+    json_decref(list);
+    return 0;
+}
+
+static int run_key_rm(struct invocation *in, struct err *e) { return do_by_name(in, "key.rm", "name", "opens nothing any more", e); }
+
+/* ---- version ------------------------------------------------------------------------------------------------------------------------------------- */
 
 static int run_version(struct invocation *in, struct err *e)
 {
@@ -319,7 +367,10 @@ const struct command cluster_verbs[] = {
     {"topo", "", 0, 0, "show devices, memory and networks", "-o json or -o FILE gives hp-cluster/1, which the planners read.", "  hpctl topo\n  hpctl topo -o cluster.json", context_options, run_topo},
     {"weights ls", "", 0, 0, "list which agent holds how much of which model", NULL, "  hpctl weights ls", context_options, run_weights_ls},
     {"weights rm", "MODEL", 1, 1, "remove a model's bytes from the agents' stores", "MODEL is an id of `weights ls`, or the first digits of one.", "  hpctl weights rm 5f2b7c11", context_options, run_weights_rm},
-    {"logs", "[NODE]", 0, 1, "show the last log lines of an agent, or of the coordinator", NULL, "  hpctl logs a1 --lines 50\n  hpctl logs", logs_options, run_logs},
+    {"logs", "NODE", 1, 1, "show the last log lines of an agent", NULL, "  hpctl logs a1 --lines 50", logs_options, run_logs},
+    {"key create", "NAME", 1, 1, "make an API key for clients of the HTTP API", NULL, "  hpctl key create laptop", context_options, run_key_create},
+    {"key ls", "", 0, 0, "list API keys", NULL, "  hpctl key ls", context_options, run_key_ls},
+    {"key rm", "NAME", 1, 1, "take an API key back", NULL, "  hpctl key rm laptop", context_options, run_key_rm},
     {"version", "", 0, 0, "show the versions of hpctl and of the coordinator", NULL, "  hpctl version -o json", context_options, run_version},
     {0},
 };
