@@ -3,7 +3,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#define END_OF_RECIPE {.kind = OP_KIND_COUNT}
+#define END_OF_RECIPE                                                                                                            \
+    {                                                                                                                            \
+        .kind = OP_KIND_COUNT                                                                                                    \
+    }
 
 /* ---- LLaMA 1 to 3, and what reads like it ---------------------------------------------------------------------- */
 
@@ -42,14 +45,19 @@ static const struct op_recipe llama_head[] = {
 /* Old exports carry the rotation's frequencies; they follow from the config. GGUF's rope_freqs.weight is read with the config. */
 static const char *const llama_unneeded_hub[] = {".rotary_emb.inv_freq", NULL};
 
-#define LLAMA_GRAPH                                                                                                    \
-    .block_prefix = {"blk.", "model.layers."}, .rope = {ROPE_PAIRS, ROPE_HALVES}, .embed = llama_embed,                \
+#define LLAMA_GRAPH                                                                                                              \
+    .block_prefix = {"blk.", "model.layers."}, .rope = {ROPE_PAIRS, ROPE_HALVES}, .embed = llama_embed,                          \
     .attention = llama_attention, .mlp = llama_mlp, .head = llama_head, .unneeded = {NULL, llama_unneeded_hub}
 
 static const struct architecture families[] = {
     {.name = "llama", .form_name = {"llama", "llama"}, LLAMA_GRAPH, .default_context = 2048},
     /* In GGUF a Mistral calls itself llama. */
-    {.name = "mistral", .form_name = {NULL, "mistral"}, LLAMA_GRAPH, .default_context = 131072, .default_kv_heads = 8, .default_window = 4096},
+    {.name = "mistral",
+     .form_name = {NULL, "mistral"},
+     LLAMA_GRAPH,
+     .default_context = 131072,
+     .default_kv_heads = 8,
+     .default_window = 4096},
 };
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
@@ -66,7 +74,8 @@ static void known_names(enum model_form form, char *out, size_t size)
         }
 }
 
-int architecture_find(enum model_form form, const char *file, const char *name, size_t size, const struct architecture **out, struct err *e)
+int architecture_find(enum model_form form, const char *file, const char *name, size_t size, const struct architecture **out,
+                      struct err *e)
 {
     for (int i = 0; i < N_FAMILIES; i++) {
         const char *known = families[i].form_name[form];
@@ -98,17 +107,23 @@ int facts_check(const struct model_facts *f, const char *file, struct err *e)
         const char *what;
         int value, max;
     } bounds[] = {
-        {"vocabulary", c->vocabulary, MODEL_DIMENSION_MAX}, {"width", c->width, MODEL_DIMENSION_MAX},
-        {"number of blocks", c->n_blocks, MODEL_BLOCKS_MAX}, {"number of heads", c->n_heads, MODEL_DIMENSION_MAX},
-        {"number of KV heads", c->n_kv_heads, c->n_heads},  {"head size", c->head_dim, MODEL_HEAD_MAX},
-        {"MLP width", c->mlp_width, MODEL_DIMENSION_MAX},   {"context", c->context, MODEL_CONTEXT_MAX},
+        {"vocabulary", c->vocabulary, MODEL_DIMENSION_MAX},
+        {"width", c->width, MODEL_DIMENSION_MAX},
+        {"number of blocks", c->n_blocks, MODEL_BLOCKS_MAX},
+        {"number of heads", c->n_heads, MODEL_DIMENSION_MAX},
+        {"number of KV heads", c->n_kv_heads, c->n_heads},
+        {"head size", c->head_dim, MODEL_HEAD_MAX},
+        {"MLP width", c->mlp_width, MODEL_DIMENSION_MAX},
+        {"context", c->context, MODEL_CONTEXT_MAX},
         {"number of rotated dimensions", c->rope.dims, c->head_dim},
     };
     for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i++)
         if (bounds[i].value < 1 || bounds[i].value > bounds[i].max)
-            return err_set(e, HP_EPARSE, "%s: a %s of %d is not within 1 to %d", file, bounds[i].what, bounds[i].value, bounds[i].max);
+            return err_set(e, HP_EPARSE, "%s: a %s of %d is not within 1 to %d", file, bounds[i].what, bounds[i].value,
+                           bounds[i].max);
     if (!bounded_product(c->n_heads, c->head_dim))
-        return err_set(e, HP_EPARSE, "%s: %d heads of size %d are more than %d", file, c->n_heads, c->head_dim, MODEL_DIMENSION_MAX);
+        return err_set(e, HP_EPARSE, "%s: %d heads of size %d are more than %d", file, c->n_heads, c->head_dim,
+                       MODEL_DIMENSION_MAX);
     if (c->n_heads % c->n_kv_heads)
         return err_set(e, HP_EPARSE, "%s: %d heads do not share %d KV heads evenly", file, c->n_heads, c->n_kv_heads);
     if (c->rope.dims % 2)

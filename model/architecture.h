@@ -1,5 +1,6 @@
-/* Families of models: what a file calls them, how to read their sizes, and which operators their weights feed. A family is a row of the table in
- * architecture.c made of recipes; layers.c turns recipes into a graph. A new family that computes with the operators there are is a new row. */
+/* Families of models: what a file calls them, how to read their sizes, and which operators their weights feed. A family is a row
+ * of the table in architecture.c made of recipes; layers.c turns recipes into a graph. A new family that computes with the
+ * operators there are is a new row. */
 #ifndef HP_MODEL_ARCHITECTURE_H
 #define HP_MODEL_ARCHITECTURE_H
 
@@ -19,7 +20,8 @@ enum model_form { FORM_GGUF, FORM_HUB, FORM_COUNT };
 enum bias_group { BIAS_GROUP_NONE, BIAS_GROUP_ATTENTION, BIAS_GROUP_MLP, BIAS_GROUP_COUNT };
 enum bias_policy { BIAS_NEVER, BIAS_ALWAYS, BIAS_AS_FOUND };
 
-/* One operator of a layer. The shape of its weight follows from the widths of its values. A list ends with a row of kind OP_KIND_COUNT. */
+/* One operator of a layer. The shape of its weight follows from the widths of its values. A list ends with a row of kind
+ * OP_KIND_COUNT. */
 struct op_recipe {
     enum op_kind kind;
     enum graph_value in, in2, out;
@@ -35,7 +37,8 @@ struct architecture {
     const char *block_prefix[FORM_COUNT]; /* "blk.": before the block's number */
     enum rope_style rope[FORM_COUNT];
     const struct op_recipe *embed, *attention, *mlp, *head;
-    const char *const *unneeded[FORM_COUNT]; /* endings of tensor names that may be there and say nothing; NULL-terminated, or NULL */
+    const char *const
+        *unneeded[FORM_COUNT]; /* endings of tensor names that may be there and say nothing; NULL-terminated, or NULL */
     /* What transformers takes where config.json lacks the key; 0: none. */
     int default_context, default_kv_heads, default_window;
 };
@@ -52,10 +55,11 @@ struct model_facts {
 enum { MODEL_DIMENSION_MAX = 1 << 24, MODEL_HEAD_MAX = 1 << 16, MODEL_BLOCKS_MAX = 1 << 16, MODEL_CONTEXT_MAX = 1 << 30 };
 
 /* HP_EUNSUPPORTED naming what the file has and what is known. `name` need not be a C string. */
-int architecture_find(enum model_form form, const char *file, const char *name, size_t size, const struct architecture **out, struct err *e);
+int architecture_find(enum model_form form, const char *file, const char *name, size_t size, const struct architecture **out,
+                      struct err *e);
 
-/* From the keys of a GGUF file (config_gguf.c) or from config.json (config_hub.c). Strings and factors are made in the arena; `t` gives the
- * sizes and the rope factors that GGUF keeps in tensors. */
+/* From the keys of a GGUF file (config_gguf.c) or from config.json (config_hub.c). Strings and factors are made in the arena; `t`
+ * gives the sizes and the rope factors that GGUF keeps in tensors. */
 int facts_from_gguf(const struct gguf *g, const char *file, struct weight_table *t, struct arena *arena, struct model_facts *out,
                     struct err *e);
 int facts_from_hub(const struct json_at *config, struct arena *arena, struct model_facts *out, struct err *e);

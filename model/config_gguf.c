@@ -28,7 +28,8 @@ static int get_count(const struct keys *k, const char *name, int fallback, int *
     if (rc < 0)
         return rc;
     if (value > MODEL_CONTEXT_MAX)
-        return err_set(k->e, HP_EPARSE, "%s: key %s is %llu, more than %d", k->file, key, (unsigned long long)value, MODEL_CONTEXT_MAX);
+        return err_set(k->e, HP_EPARSE, "%s: key %s is %llu, more than %d", k->file, key, (unsigned long long)value,
+                       MODEL_CONTEXT_MAX);
     *out = (int)value;
     return 0;
 }
@@ -62,9 +63,11 @@ static int get_rope_scaling(const struct keys *k, struct rope_config *rope)
     rc = rc < 0 ? rc : get_number(k, "rope.scaling.factor", &old_factor, &factor);
     if (rc < 0)
         return rc;
-    bool none = type.size == 4 && memcmp(type.data, "none", 4) == 0, linear = type.size == 6 && memcmp(type.data, "linear", 6) == 0;
+    bool none = type.size == 4 && memcmp(type.data, "none", 4) == 0,
+         linear = type.size == 6 && memcmp(type.data, "linear", 6) == 0;
     if (type.data && !none && !linear)
-        return err_set(k->e, HP_EUNSUPPORTED, "%s: rope scaling \"%.*s\"; known are none, linear and factors in rope_freqs.weight", k->file,
+        return err_set(k->e, HP_EUNSUPPORTED,
+                       "%s: rope scaling \"%.*s\"; known are none, linear and factors in rope_freqs.weight", k->file,
                        type.size > 32 ? 32 : (int)type.size, type.data);
     rope->scale = none || factor == 0 ? 1 : factor; /* 0 is how some writers say none */
     return 0;
@@ -100,7 +103,8 @@ static int refuse_variants(const struct keys *k, const struct model_config *c)
     uint64_t none = 0, split = 0;
     rc = gguf_get_u64(k->gguf, k->file, "split.count", &none, &split, k->e);
     parts = split > 1 ? (int)(split & 0xffff) : 0;
-    return rc == 0 && parts ? err_set(k->e, HP_EUNSUPPORTED, "%s: one of %d parts of a model; join them first", k->file, parts) : rc;
+    return rc == 0 && parts ? err_set(k->e, HP_EUNSUPPORTED, "%s: one of %d parts of a model; join them first", k->file, parts)
+                            : rc;
 }
 
 /* The vocabulary is the embedding's rows: there may be more of them than tokens. */
@@ -110,12 +114,13 @@ static int get_vocabulary(const struct keys *k, const struct weight_table *t, st
     if (!embedding)
         return err_set(k->e, HP_EPARSE, "%s: tensor token_embd.weight is missing", k->file);
     if (embedding->n_dims != 2 || embedding->shape[0] > MODEL_DIMENSION_MAX)
-        return err_set(k->e, HP_EPARSE, "%s: tensor token_embd.weight is not a matrix of at most %d rows", k->file, MODEL_DIMENSION_MAX);
+        return err_set(k->e, HP_EPARSE, "%s: tensor token_embd.weight is not a matrix of at most %d rows", k->file,
+                       MODEL_DIMENSION_MAX);
     int rows = (int)embedding->shape[0];
     int rc = get_count(k, "vocab_size", rows, &c->vocabulary);
     if (rc == 0 && c->vocabulary != rows)
-        return err_set(k->e, HP_EPARSE, "%s: tensor token_embd.weight has %d rows; key %s.vocab_size says %d", k->file, rows, k->prefix,
-                       c->vocabulary);
+        return err_set(k->e, HP_EPARSE, "%s: tensor token_embd.weight has %d rows; key %s.vocab_size says %d", k->file, rows,
+                       k->prefix, c->vocabulary);
     return rc;
 }
 

@@ -1,4 +1,5 @@
-/* config.json of a Hugging Face folder as a model's config: the older style (rope_theta, rope_scaling) and the newer (rope_parameters). */
+/* config.json of a Hugging Face folder as a model's config: the older style (rope_theta, rope_scaling) and the newer
+ * (rope_parameters). */
 #include "model/architecture.h"
 #include "model/rope.h"
 
@@ -29,7 +30,8 @@ static int get_llama3(const struct json_at *scaling, int context, struct rope_ll
     rc = rc < 0 ? rc : json_get_number_min(scaling, "high_freq_factor", 1e-6, &s->high_freq_factor, e);
     rc = rc < 0 ? rc : json_opt_number_min(scaling, "original_max_position_embeddings", 1, context, &s->original_context, e);
     if (rc == 0 && s->high_freq_factor <= s->low_freq_factor)
-        return json_fail(scaling, e, "high_freq_factor %g is not above low_freq_factor %g", s->high_freq_factor, s->low_freq_factor);
+        return json_fail(scaling, e, "high_freq_factor %g is not above low_freq_factor %g", s->high_freq_factor,
+                         s->low_freq_factor);
     return rc;
 }
 
@@ -93,7 +95,8 @@ static int unsupported(const struct json_at *at, struct err *e, const char *what
     return HP_EUNSUPPORTED;
 }
 
-static int refuse_window(const struct json_at *config, const struct architecture *family, const struct model_config *c, struct err *e)
+static int refuse_window(const struct json_at *config, const struct architecture *family, const struct model_config *c,
+                         struct err *e)
 {
     /* A null means no window; a missing key means the family's default. */
     json_t *window = json_object_get(config->value, "sliding_window");
@@ -106,7 +109,8 @@ static int refuse_window(const struct json_at *config, const struct architecture
 }
 
 /* Variants of a family that compute something else. */
-static int refuse_variants(const struct json_at *config, const struct architecture *family, const struct model_config *c, struct err *e)
+static int refuse_variants(const struct json_at *config, const struct architecture *family, const struct model_config *c,
+                           struct err *e)
 {
     struct json_at at;
     const char *activation;

@@ -133,9 +133,9 @@ int dtype_of_safetensors(const char *name)
 const char *dtype_gguf_name(uint32_t gguf_type)
 {
     static const char *const names[] = {
-        "F32",     "F16",    "Q4_0",    "Q4_1",  "unknown", "unknown", "Q5_0",   "Q5_1",  "Q8_0",    "Q8_1", "Q2_K",
-        "Q3_K",    "Q4_K",   "Q5_K",    "Q6_K",  "Q8_K",    "IQ2_XXS", "IQ2_XS", "IQ3_XXS", "IQ1_S", "IQ4_NL", "IQ3_S",
-        "IQ2_S",   "IQ4_XS", "I8",      "I16",   "I32",     "I64",     "F64",    "IQ1_M", "BF16",
+        "F32",   "F16",    "Q4_0", "Q4_1", "unknown", "unknown", "Q5_0",   "Q5_1",    "Q8_0",  "Q8_1",   "Q2_K",
+        "Q3_K",  "Q4_K",   "Q5_K", "Q6_K", "Q8_K",    "IQ2_XXS", "IQ2_XS", "IQ3_XXS", "IQ1_S", "IQ4_NL", "IQ3_S",
+        "IQ2_S", "IQ4_XS", "I8",   "I16",  "I32",     "I64",     "F64",    "IQ1_M",   "BF16",
     };
     return gguf_type < sizeof names / sizeof *names ? names[gguf_type] : "unknown";
 }

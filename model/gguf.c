@@ -12,7 +12,7 @@ enum { NAME_MAX_BYTES = 512, DEFAULT_ALIGNMENT = 32, ALIGNMENT_MAX = 1 << 20 };
 static size_t type_bytes(enum gguf_type t)
 {
     static const uint8_t bytes[] = {
-        [GGUF_U8] = 1, [GGUF_I8] = 1, [GGUF_U16] = 2, [GGUF_I16] = 2, [GGUF_U32] = 4, [GGUF_I32] = 4, [GGUF_F32] = 4,
+        [GGUF_U8] = 1,   [GGUF_I8] = 1,     [GGUF_U16] = 2,   [GGUF_I16] = 2, [GGUF_U32] = 4, [GGUF_I32] = 4, [GGUF_F32] = 4,
         [GGUF_BOOL] = 1, [GGUF_STRING] = 0, [GGUF_ARRAY] = 0, [GGUF_U64] = 8, [GGUF_I64] = 8, [GGUF_F64] = 8,
     };
     return bytes[t];
@@ -43,7 +43,8 @@ static int read_string(struct parse *p, const char *what, struct gguf_string *ou
     if (p->in.failed)
         return truncated(p, what);
     if (n > p->in.size - p->in.at)
-        return err_set(p->e, HP_EPARSE, "%s: %s: a string of %llu bytes is longer than the file", p->file, what, (unsigned long long)n);
+        return err_set(p->e, HP_EPARSE, "%s: %s: a string of %llu bytes is longer than the file", p->file, what,
+                       (unsigned long long)n);
     out->size = (size_t)n;
     out->data = (const char *)reader_take(&p->in, out->size);
     return 0;
@@ -56,7 +57,8 @@ static int read_name(struct parse *p, const char *what, struct gguf_string *out)
     if (rc < 0)
         return rc;
     if (out->size == 0 || out->size > NAME_MAX_BYTES)
-        return err_set(p->e, HP_EPARSE, "%s: %s has a name of %zu bytes (1 to %d are allowed)", p->file, what, out->size, NAME_MAX_BYTES);
+        return err_set(p->e, HP_EPARSE, "%s: %s has a name of %zu bytes (1 to %d are allowed)", p->file, what, out->size,
+                       NAME_MAX_BYTES);
     for (size_t i = 0; i < out->size; i++)
         if ((unsigned char)out->data[i] < 0x20 || out->data[i] == 0x7f)
             return err_set(p->e, HP_EPARSE, "%s: %s has a control character in its name", p->file, what);
@@ -67,7 +69,8 @@ static int read_strings(struct parse *p, struct gguf_key *k, const char *what)
 {
     /* A string takes eight bytes at least, so the table is bounded by twice the file's size. */
     if (k->count > (p->in.size - p->in.at) / sizeof(uint64_t))
-        return err_set(p->e, HP_EPARSE, "%s: %s: an array of %llu strings is longer than the file", p->file, what, (unsigned long long)k->count);
+        return err_set(p->e, HP_EPARSE, "%s: %s: an array of %llu strings is longer than the file", p->file, what,
+                       (unsigned long long)k->count);
     k->strings = arena_alloc(&p->out->arena, k->count ? k->count : 1, sizeof *k->strings);
     if (!k->strings)
         return out_of_memory(p);
@@ -95,7 +98,8 @@ static int read_value(struct parse *p, struct gguf_key *k, const char *what)
         return read_strings(p, k, what);
     size_t bytes;
     if (__builtin_mul_overflow(k->count, type_bytes(type), &bytes) || bytes > p->in.size - p->in.at)
-        return err_set(p->e, HP_EPARSE, "%s: %s: a value of %llu elements is longer than the file", p->file, what, (unsigned long long)k->count);
+        return err_set(p->e, HP_EPARSE, "%s: %s: a value of %llu elements is longer than the file", p->file, what,
+                       (unsigned long long)k->count);
     reader_take(&p->in, bytes);
     return 0;
 }
@@ -124,7 +128,8 @@ static int refuse_repeated_keys(struct parse *p)
     int rc = 0;
     for (size_t i = 1; i < g->n_keys && rc == 0; i++)
         if (by_key_name(&sorted[i - 1], &sorted[i]) == 0)
-            rc = err_set(p->e, HP_EPARSE, "%s: key %.*s is there twice", p->file, (int)sorted[i]->name.size, sorted[i]->name.data);
+            rc =
+                err_set(p->e, HP_EPARSE, "%s: key %.*s is there twice", p->file, (int)sorted[i]->name.size, sorted[i]->name.data);
     free(sorted);
     return rc;
 }
@@ -133,7 +138,8 @@ static int read_keys(struct parse *p, uint64_t count)
 {
     enum { KEY_MIN_BYTES = 8 + 1 + 4 + 1 };
     if (count > (p->in.size - p->in.at) / KEY_MIN_BYTES)
-        return err_set(p->e, HP_EPARSE, "%s: header says %llu keys, more than the file can hold", p->file, (unsigned long long)count);
+        return err_set(p->e, HP_EPARSE, "%s: header says %llu keys, more than the file can hold", p->file,
+                       (unsigned long long)count);
     struct gguf *g = p->out;
     g->keys = arena_alloc(&g->arena, count ? count : 1, sizeof *g->keys);
     if (!g->keys)
@@ -226,8 +232,10 @@ static int place_tensors(struct parse *p, uint64_t alignment)
         if (relative % alignment)
             return err_set(p->e, HP_EPARSE, "%s: tensor %s: offset %llu is not a multiple of %llu", p->file, w->name,
                            (unsigned long long)relative, (unsigned long long)alignment);
-        if (__builtin_add_overflow(g->data_offset, relative, &w->offset) || __builtin_add_overflow(w->offset, w->bytes, &end) || end > size)
-            return err_set(p->e, HP_EPARSE, "%s: tensor %s: %llu bytes at offset %llu reach beyond the end of the file (%llu bytes)", p->file,
+        if (__builtin_add_overflow(g->data_offset, relative, &w->offset) || __builtin_add_overflow(w->offset, w->bytes, &end) ||
+            end > size)
+            return err_set(p->e, HP_EPARSE,
+                           "%s: tensor %s: %llu bytes at offset %llu reach beyond the end of the file (%llu bytes)", p->file,
                            w->name, (unsigned long long)w->bytes, (unsigned long long)relative, (unsigned long long)size);
         if (w->offset < free_from)
             return err_set(p->e, HP_EPARSE, "%s: tensor %s overlaps tensor %s", p->file, w->name, g->weights[i - 1].name);
@@ -241,7 +249,8 @@ static int read_tensors(struct parse *p, uint64_t count)
 {
     enum { TENSOR_MIN_BYTES = 8 + 1 + 4 + 8 + 4 + 8 };
     if (count > (p->in.size - p->in.at) / TENSOR_MIN_BYTES)
-        return err_set(p->e, HP_EPARSE, "%s: header says %llu tensors, more than the file can hold", p->file, (unsigned long long)count);
+        return err_set(p->e, HP_EPARSE, "%s: header says %llu tensors, more than the file can hold", p->file,
+                       (unsigned long long)count);
     struct gguf *g = p->out;
     uint64_t alignment = DEFAULT_ALIGNMENT, fallback = DEFAULT_ALIGNMENT;
     int rc = gguf_get_u64(g, p->file, "general.alignment", &fallback, &alignment, p->e);
@@ -272,7 +281,8 @@ static int read_all(struct parse *p)
     if (p->in.failed)
         return truncated(p, "its first 24 bytes");
     if (version != 2 && version != 3)
-        return err_set(p->e, HP_EUNSUPPORTED, version & 0xffff ? "%s: GGUF version %u; known are 2 and 3" : "%s: big-endian GGUF (version field %u)",
+        return err_set(p->e, HP_EUNSUPPORTED,
+                       version & 0xffff ? "%s: GGUF version %u; known are 2 and 3" : "%s: big-endian GGUF (version field %u)",
                        p->file, version);
     int rc = read_keys(p, n_keys);
     return rc < 0 ? rc : read_tensors(p, n_tensors);
@@ -305,21 +315,21 @@ const struct gguf_key *gguf_find(const struct gguf *g, const char *name)
     return NULL;
 }
 
-#define ELEMENT(ctype)                                                                                                 \
-    {                                                                                                                  \
-        ctype v;                                                                                                       \
-        memcpy(&v, k->data + i * sizeof v, sizeof v);                                                                  \
-        return (RESULT)v;                                                                                              \
+#define ELEMENT(ctype)                                                                                                           \
+    {                                                                                                                            \
+        ctype v;                                                                                                                 \
+        memcpy(&v, k->data + i * sizeof v, sizeof v);                                                                            \
+        return (RESULT)v;                                                                                                        \
     }
-#define ELEMENT_CASES                                                                                                  \
-    case GGUF_BOOL:                                                                                                    \
-    case GGUF_U8: ELEMENT(uint8_t)                                                                                     \
-    case GGUF_I8: ELEMENT(int8_t)                                                                                      \
-    case GGUF_U16: ELEMENT(uint16_t)                                                                                   \
-    case GGUF_I16: ELEMENT(int16_t)                                                                                    \
-    case GGUF_U32: ELEMENT(uint32_t)                                                                                   \
-    case GGUF_I32: ELEMENT(int32_t)                                                                                    \
-    case GGUF_U64: ELEMENT(uint64_t)                                                                                   \
+#define ELEMENT_CASES                                                                                                            \
+    case GGUF_BOOL:                                                                                                              \
+    case GGUF_U8: ELEMENT(uint8_t)                                                                                               \
+    case GGUF_I8: ELEMENT(int8_t)                                                                                                \
+    case GGUF_U16: ELEMENT(uint16_t)                                                                                             \
+    case GGUF_I16: ELEMENT(int16_t)                                                                                              \
+    case GGUF_U32: ELEMENT(uint32_t)                                                                                             \
+    case GGUF_I32: ELEMENT(int32_t)                                                                                              \
+    case GGUF_U64: ELEMENT(uint64_t)                                                                                             \
     case GGUF_I64: ELEMENT(int64_t)
 
 static enum gguf_type type_of_element(const struct gguf_key *k)
@@ -342,7 +352,10 @@ double gguf_element_f64(const struct gguf_key *k, uint64_t i)
 #undef RESULT
 
 /* Floats are whole in range or give 0: converting others is undefined. */
-static int64_t whole(double v) { return v > -0x1p63 && v < 0x1p63 ? (int64_t)v : 0; }
+static int64_t whole(double v)
+{
+    return v > -0x1p63 && v < 0x1p63 ? (int64_t)v : 0;
+}
 
 #define RESULT int64_t
 int64_t gguf_element_i64(const struct gguf_key *k, uint64_t i)

@@ -10,14 +10,20 @@ static const char index_name[] = "model.safetensors.index.json";
 
 /* Whatever opening a folder, its tokenizer and its template reads. */
 static const char *const small_files[] = {
-    "config.json",         "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
-    "added_tokens.json",   "chat_template.jinja",    index_name,
+    "config.json",       "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+    "added_tokens.json", "chat_template.jinja",    index_name,
 };
 enum { N_SMALL_FILES = sizeof small_files / sizeof *small_files };
 
-static int out_of_memory(const struct hub *h, struct err *e) { return err_set(e, HP_ENOMEM, "%s: out of memory", h->folder); }
+static int out_of_memory(const struct hub *h, struct err *e)
+{
+    return err_set(e, HP_ENOMEM, "%s: out of memory", h->folder);
+}
 
-char *hub_path(const struct hub *h, struct arena *arena, const char *name) { return arena_printf(arena, "%s/%s", h->folder, name); }
+char *hub_path(const struct hub *h, struct arena *arena, const char *name)
+{
+    return arena_printf(arena, "%s/%s", h->folder, name);
+}
 
 static bool has_file(const struct hub *h, const char *name)
 {
@@ -86,7 +92,8 @@ static int shards_of_index(struct hub *h, struct arena *arena, struct err *e)
         return rc;
     const char *tensor;
     json_t *value;
-    json_object_foreach(map.value, tensor, value) {
+    json_object_foreach(map.value, tensor, value)
+    {
         struct json_at at = {map.file, value, &map, tensor, 0};
         const char *name;
         rc = json_as_string(&at, &name, e);
@@ -120,7 +127,10 @@ static int shards_of_folder(struct hub *h, struct arena *arena, struct err *e)
     return rc;
 }
 
-static int by_name(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
 
 static int list_shards(struct hub *h, struct arena *arena, struct err *e)
 {
@@ -139,7 +149,8 @@ int hub_index_check(const struct hub *h, const struct weight_table *t, struct er
         return rc;
     const char *tensor;
     json_t *value;
-    json_object_foreach(map.value, tensor, value) {
+    json_object_foreach(map.value, tensor, value)
+    {
         struct json_at at = {map.file, value, &map, tensor, 0};
         const struct weight *w = weight_table_find(t, tensor);
         if (!w || strcmp(h->names[w->file], json_string_value(value)) != 0)

@@ -1,4 +1,5 @@
-/* A Hugging Face folder: which files it has, its config, and which tensor lies in which shard. Mapping and reading the shards is model.c's. */
+/* A Hugging Face folder: which files it has, its config, and which tensor lies in which shard. Mapping and reading the shards is
+ * model.c's. */
 #ifndef HP_MODEL_HUB_H
 #define HP_MODEL_HUB_H
 
@@ -23,8 +24,8 @@ struct hub {
     const char *chat_template; /* chat_template.jinja, else of tokenizer_config.json; NULL when there is none */
 };
 
-/* Lists and reads the small files; strings are made in the arena. Shards are those of the index; without one model.safetensors; without that
- * every *.safetensors. HP_ENOENT (no config.json, no weights), HP_EPARSE naming file and place, HP_ELIMIT. */
+/* Lists and reads the small files; strings are made in the arena. Shards are those of the index; without one model.safetensors;
+ * without that every *.safetensors. HP_ENOENT (no config.json, no weights), HP_EPARSE naming file and place, HP_ELIMIT. */
 int hub_open(const char *folder, struct arena *arena, struct hub *out, struct err *e);
 void hub_close(struct hub *h);
 

@@ -24,8 +24,16 @@ static void set_widths(struct graph *g, const struct model_config *c)
 {
     int q = c->n_heads * c->head_dim, kv = c->n_kv_heads * c->head_dim;
     const int widths[V_COUNT] = {
-        [V_IDS] = 1, [V_X] = c->width, [V_NORM] = c->width,     [V_Q] = q,            [V_K] = kv,
-        [V_V] = kv,  [V_ATTN] = q,     [V_GATE] = c->mlp_width, [V_UP] = c->mlp_width, [V_LOGITS] = c->vocabulary,
+        [V_IDS] = 1,
+        [V_X] = c->width,
+        [V_NORM] = c->width,
+        [V_Q] = q,
+        [V_K] = kv,
+        [V_V] = kv,
+        [V_ATTN] = q,
+        [V_GATE] = c->mlp_width,
+        [V_UP] = c->mlp_width,
+        [V_LOGITS] = c->vocabulary,
     };
     memcpy(g->value_width, widths, sizeof widths);
 }
@@ -87,7 +95,8 @@ static int add_layer(struct build *b, const struct op_recipe *recipe, int block,
     for (int i = 0; i < l->n_ops; i++) {
         const struct op_recipe *r = &recipe[i];
         struct graph_op *op = &b->ops[g->n_ops++];
-        *op = (struct graph_op){.kind = r->kind, .in = r->in, .in2 = r->in2, .out = r->out, .accumulate = r->accumulate, .block = block};
+        *op = (struct graph_op){
+            .kind = r->kind, .in = r->in, .in2 = r->in2, .out = r->out, .accumulate = r->accumulate, .block = block};
         int rc = take_weights(b, r, op);
         if (rc < 0)
             return rc;
@@ -149,8 +158,8 @@ int graph_build(const struct model_facts *f, struct weight_table *t, struct aren
     *out = (struct graph){0};
     /* A block has several tensors: memory for the graph stays in proportion to what the file has, whatever its header says. */
     if ((size_t)c->n_blocks > t->n_weights)
-        return err_set(e, HP_EPARSE, "%s: %d blocks, but only %zu tensors: tensor %s%d... is missing", t->file, c->n_blocks, t->n_weights,
-                       family->block_prefix[f->form], c->n_blocks - 1);
+        return err_set(e, HP_EPARSE, "%s: %d blocks, but only %zu tensors: tensor %s%d... is missing", t->file, c->n_blocks,
+                       t->n_weights, family->block_prefix[f->form], c->n_blocks - 1);
     int per_block = recipe_length(family->attention) + recipe_length(family->mlp);
     int n_ops = recipe_length(family->embed) + c->n_blocks * per_block + recipe_length(family->head);
     b.ops = arena_alloc(arena, (size_t)n_ops, sizeof *b.ops);

@@ -1,4 +1,5 @@
-/* A file mapped read-only and private; nothing is read until it is touched, and sparse files are fine. The descriptor is closed at once. */
+/* A file mapped read-only and private; nothing is read until it is touched, and sparse files are fine. The descriptor is closed
+ * at once. */
 #ifndef HP_MODEL_MAPPED_FILE_H
 #define HP_MODEL_MAPPED_FILE_H
 

@@ -35,7 +35,10 @@ struct model {
     struct tokenizer *tokenizer;
 };
 
-static int out_of_memory(const struct model *m, struct err *e) { return err_set(e, HP_ENOMEM, "%s: out of memory", m->path); }
+static int out_of_memory(const struct model *m, struct err *e)
+{
+    return err_set(e, HP_ENOMEM, "%s: out of memory", m->path);
+}
 
 static int make_files(struct model *m, int n, struct err *e)
 {
@@ -218,8 +221,14 @@ static int open_as(const char *path, bool text_only, struct model **out, struct 
     return rc;
 }
 
-int model_open(const char *path, struct model **out, struct err *e) { return open_as(path, false, out, e); }
-int model_open_text(const char *path, struct model **out, struct err *e) { return open_as(path, true, out, e); }
+int model_open(const char *path, struct model **out, struct err *e)
+{
+    return open_as(path, false, out, e);
+}
+int model_open_text(const char *path, struct model **out, struct err *e)
+{
+    return open_as(path, true, out, e);
+}
 
 void model_close(struct model **model)
 {
@@ -239,10 +248,22 @@ void model_close(struct model **model)
 
 /* ---- what it holds --------------------------------------------------------------------------------------------- */
 
-const char *model_path(const struct model *m) { return m->path; }
-const struct model_config *model_config(const struct model *m) { return &m->facts.config; }
-const struct graph *model_graph(const struct model *m) { return &m->graph; }
-const char *model_chat_template(const struct model *m) { return m->chat_template; }
+const char *model_path(const struct model *m)
+{
+    return m->path;
+}
+const struct model_config *model_config(const struct model *m)
+{
+    return &m->facts.config;
+}
+const struct graph *model_graph(const struct model *m)
+{
+    return &m->graph;
+}
+const char *model_chat_template(const struct model *m)
+{
+    return m->chat_template;
+}
 
 const struct model_file *model_files(const struct model *m, int *count)
 {
@@ -282,7 +303,8 @@ int model_tokenizer(struct model *m, const struct tokenizer **out, struct err *e
 {
     int rc = 0;
     if (!m->tokenizer)
-        rc = m->form == FORM_HUB ? tokenizer_from_hub(m->path, &m->tokenizer, e) : tokenizer_from_gguf(&m->gguf, m->path, &m->tokenizer, e);
+        rc = m->form == FORM_HUB ? tokenizer_from_hub(m->path, &m->tokenizer, e)
+                                 : tokenizer_from_gguf(&m->gguf, m->path, &m->tokenizer, e);
     *out = rc < 0 ? NULL : m->tokenizer;
     return rc;
 }
@@ -300,7 +322,8 @@ static int compile_template(struct model *m, struct err *e)
 }
 
 /* A new object with everything that the template sees; NULL when memory ran out or a token's text is not UTF-8. */
-static json_t *template_variables(const json_t *messages, bool add_generation_prompt, const struct tokenizer *t, const json_t *extra)
+static json_t *template_variables(const json_t *messages, bool add_generation_prompt, const struct tokenizer *t,
+                                  const json_t *extra)
 {
     json_t *v = json_object();
     bool bad = json_object_set(v, "messages", (json_t *)messages) < 0;
@@ -314,8 +337,8 @@ static json_t *template_variables(const json_t *messages, bool add_generation_pr
     return NULL;
 }
 
-int model_chat_render(struct model *m, const json_t *messages, bool add_generation_prompt, const json_t *extra, struct buffer *out,
-                      struct err *e)
+int model_chat_render(struct model *m, const json_t *messages, bool add_generation_prompt, const json_t *extra,
+                      struct buffer *out, struct err *e)
 {
     const struct tokenizer *t;
     int rc = compile_template(m, e);

@@ -18,11 +18,13 @@ void rope_llama3_factors(const struct rope_llama3 *s, double base, int dims, flo
     }
 }
 
-int rope_factors_from_weight(const char *file, const struct weight *w, int dims, struct arena *arena, const float **out, struct err *e)
+int rope_factors_from_weight(const char *file, const struct weight *w, int dims, struct arena *arena, const float **out,
+                             struct err *e)
 {
     size_t n = (size_t)dims / 2;
     if (w->n_dims != 1 || w->shape[0] != n)
-        return err_set(e, HP_EPARSE, "%s: tensor %s has %llu elements, expected %zu", file, w->name, (unsigned long long)w->shape[0], n);
+        return err_set(e, HP_EPARSE, "%s: tensor %s has %llu elements, expected %zu", file, w->name,
+                       (unsigned long long)w->shape[0], n);
     float *factors = arena_alloc(arena, n, sizeof *factors);
     if (!factors)
         return err_set(e, HP_ENOMEM, "%s: out of memory for tensor %s", file, w->name);

@@ -92,7 +92,8 @@ static bool name_is_printable(const char *name)
     return *name && strlen(name) <= 512;
 }
 
-static int read_header(const struct json_at *root, uint64_t data_bytes, struct arena *arena, struct safetensors *out, struct err *e)
+static int read_header(const struct json_at *root, uint64_t data_bytes, struct arena *arena, struct safetensors *out,
+                       struct err *e)
 {
     int rc = json_as_object(root, e);
     if (rc < 0)
@@ -102,7 +103,8 @@ static int read_header(const struct json_at *root, uint64_t data_bytes, struct a
         return err_set(e, HP_ENOMEM, "%s: out of memory for the header", root->file);
     const char *name;
     json_t *value;
-    json_object_foreach(root->value, name, value) {
+    json_object_foreach(root->value, name, value)
+    {
         if (strcmp(name, "__metadata__") == 0)
             continue;
         if (!name_is_printable(name))
@@ -136,8 +138,8 @@ static int place_tensors(const char *file, int file_index, const uint8_t *map, s
     return 0;
 }
 
-int safetensors_parse(const char *file, int file_index, const uint8_t *map, uint64_t size, struct arena *arena, struct safetensors *out,
-                      struct err *e)
+int safetensors_parse(const char *file, int file_index, const uint8_t *map, uint64_t size, struct arena *arena,
+                      struct safetensors *out, struct err *e)
 {
     *out = (struct safetensors){0};
     struct reader in = reader_of(map, size);

@@ -46,7 +46,10 @@ const struct weight *weight_table_find(const struct weight_table *t, const char 
     return NULL;
 }
 
-void weight_table_ignore(struct weight_table *t, const struct weight *w) { t->used[w - t->weights] = true; }
+void weight_table_ignore(struct weight_table *t, const struct weight *w)
+{
+    t->used[w - t->weights] = true;
+}
 
 static const char *shape_text(int n_dims, const uint64_t *shape, char *out, size_t size)
 {
@@ -59,7 +62,8 @@ static const char *shape_text(int n_dims, const uint64_t *shape, char *out, size
     return out;
 }
 
-int weight_table_take(struct weight_table *t, const char *name, uint64_t rows, uint64_t columns, const struct weight **out, struct err *e)
+int weight_table_take(struct weight_table *t, const char *name, uint64_t rows, uint64_t columns, const struct weight **out,
+                      struct err *e)
 {
     const struct weight *w = weight_table_find(t, name);
     if (!w)
@@ -81,6 +85,7 @@ int weight_table_refuse_unused(const struct weight_table *t, const char *family,
 {
     for (size_t i = 0; i < t->n_weights; i++)
         if (!t->used[i])
-            return err_set(e, HP_EUNSUPPORTED, "%s: tensor %s is not one that a model of family %s has", t->file, t->weights[i].name, family);
+            return err_set(e, HP_EUNSUPPORTED, "%s: tensor %s is not one that a model of family %s has", t->file,
+                           t->weights[i].name, family);
     return 0;
 }

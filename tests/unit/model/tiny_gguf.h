@@ -1,5 +1,5 @@
-/* Small GGUF files for tests, byte by byte: `gguf_file` writes whatever it is told, true or not; `tiny_llama` is a whole valid model that a test
- * may spoil in one place. */
+/* Small GGUF files for tests, byte by byte: `gguf_file` writes whatever it is told, true or not; `tiny_llama` is a whole valid
+ * model that a test may spoil in one place. */
 #ifndef HP_TESTS_TINY_GGUF_H
 #define HP_TESTS_TINY_GGUF_H
 
@@ -16,8 +16,14 @@ struct gguf_file {
     uint32_t version; /* 0: 3 */
 };
 
-static inline void put_u32(struct buffer *b, uint32_t v) { buffer_append(b, &v, sizeof v); }
-static inline void put_u64(struct buffer *b, uint64_t v) { buffer_append(b, &v, sizeof v); }
+static inline void put_u32(struct buffer *b, uint32_t v)
+{
+    buffer_append(b, &v, sizeof v);
+}
+static inline void put_u64(struct buffer *b, uint64_t v)
+{
+    buffer_append(b, &v, sizeof v);
+}
 
 static inline void put_string(struct buffer *b, const char *s)
 {
@@ -51,7 +57,8 @@ static inline void put_key_string(struct gguf_file *f, const char *name, const c
 }
 
 /* The entry of a tensor alone; dims innermost first, as the file has them. */
-static inline void put_tensor_entry(struct gguf_file *f, const char *name, uint32_t n_dims, const uint64_t *dims, uint32_t type, uint64_t offset)
+static inline void put_tensor_entry(struct gguf_file *f, const char *name, uint32_t n_dims, const uint64_t *dims, uint32_t type,
+                                    uint64_t offset)
 {
     f->n_tensors++;
     put_string(&f->tensors, name);
@@ -96,19 +103,30 @@ static inline void gguf_file_finish(struct gguf_file *f, struct buffer *out)
 
 /* How one model differs from the valid one; zero-initialised: not at all. */
 struct tiny_llama {
-    const char *architecture;               /* NULL: llama */
-    const char *without;                    /* a key or tensor that is missing */
-    const char *key;                        /* a key whose value is `value` instead */
+    const char *architecture; /* NULL: llama */
+    const char *without;      /* a key or tensor that is missing */
+    const char *key;          /* a key whose value is `value` instead */
     uint32_t value;
-    const char *wrong_shape;                /* a tensor with one column more */
+    const char *wrong_shape; /* a tensor with one column more */
     const char *extra_tensor, *extra_key, *extra_text;
-    const char *repeated;                   /* a tensor that is there twice */
-    enum dtype dtype;                       /* of matrices */
+    const char *repeated; /* a tensor that is there twice */
+    enum dtype dtype;     /* of matrices */
 };
 
-enum { TINY_WIDTH = 32, TINY_BLOCKS = 2, TINY_HEADS = 4, TINY_KV_HEADS = 2, TINY_HEAD_DIM = 8, TINY_MLP = 64, TINY_VOCABULARY = 8 };
+enum {
+    TINY_WIDTH = 32,
+    TINY_BLOCKS = 2,
+    TINY_HEADS = 4,
+    TINY_KV_HEADS = 2,
+    TINY_HEAD_DIM = 8,
+    TINY_MLP = 64,
+    TINY_VOCABULARY = 8
+};
 
-static inline int tiny_is(const char *a, const char *b) { return a && strcmp(a, b) == 0; }
+static inline int tiny_is(const char *a, const char *b)
+{
+    return a && strcmp(a, b) == 0;
+}
 
 static inline void tiny_tensor(struct gguf_file *f, const struct tiny_llama *t, const char *name, uint64_t rows, uint64_t columns)
 {
@@ -129,10 +147,10 @@ static inline void tiny_keys(struct gguf_file *f, const struct tiny_llama *t)
         const char *name;
         uint32_t value;
     } keys[] = {
-        {"llama.block_count", TINY_BLOCKS},        {"llama.context_length", 128},
-        {"llama.embedding_length", TINY_WIDTH},    {"llama.feed_forward_length", TINY_MLP},
+        {"llama.block_count", TINY_BLOCKS},         {"llama.context_length", 128},
+        {"llama.embedding_length", TINY_WIDTH},     {"llama.feed_forward_length", TINY_MLP},
         {"llama.attention.head_count", TINY_HEADS}, {"llama.attention.head_count_kv", TINY_KV_HEADS},
-        {"llama.vocab_size", TINY_VOCABULARY},     {"llama.rope.dimension_count", TINY_HEAD_DIM},
+        {"llama.vocab_size", TINY_VOCABULARY},      {"llama.rope.dimension_count", TINY_HEAD_DIM},
     };
     if (!tiny_is(t->without, "general.architecture"))
         put_key_string(f, "general.architecture", t->architecture ? t->architecture : "llama");
