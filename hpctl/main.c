@@ -5,8 +5,13 @@
 int main(int argc, char **argv)
 {
     static const struct command *const tables[] = {
+        local_verbs,
+        deploy_verbs,
+        chat_verbs,
+        cluster_verbs,
         plan_verbs,
         plan_pipeline_verbs,
+        plan_coldstart_verbs,
         model_run_verbs,
         NULL,
     };

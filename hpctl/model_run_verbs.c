@@ -1,5 +1,6 @@
-/* `hpctl model logits|greedy`: what a model computes, on this machine's CPU, without a cluster. */
+/* `hpctl model logits|greedy`: what a model computes, on this machine's CPU without a cluster, or on live agents. */
 #include "hpctl/embedded.h"
+#include "hpctl/model_live.h"
 #include "hpctl/verbs.h"
 
 #include "common/npy.h"
@@ -136,9 +137,20 @@ static int logits_to_file(struct run *r, const char *path, struct err *e)
     return rc;
 }
 
+/* A model's path, or a deployment, but not both. */
+static int check_source(const struct invocation *in, struct err *e)
+{
+    if ((in->n_arguments == 1) == invocation_flag(in, "deployment"))
+        return err_set(e, HP_EUSAGE, "hpctl %s takes a MODEL or --deployment NAME", in->command->path);
+    return 0;
+}
+
 static int logits_verb(struct invocation *in, struct err *e)
 {
     struct run r = {0};
+    int source = check_source(in, e);
+    if (source < 0 || invocation_flag(in, "deployment"))
+        return source < 0 ? source : model_live_logits(in, e);
     if (!in->output && !in->json)
         return err_set(e, HP_EUSAGE, "hpctl model logits needs -o FILE.npy (or -o json)");
     int rc = run_open(in, 0, &r, e);
@@ -186,7 +198,10 @@ static int greedy_verb(struct invocation *in, struct err *e)
     struct run r = {0};
     uint64_t tokens;
     const char *unused;
-    int rc = invocation_required(in, "tokens", &unused, e);
+    int rc = check_source(in, e);
+    if (rc < 0 || invocation_flag(in, "deployment"))
+        return rc < 0 ? rc : model_live_greedy(in, e);
+    rc = invocation_required(in, "tokens", &unused, e);
     if (rc < 0 || (rc = option_range(in, "tokens", 1, 1, 1 << 24, &tokens, e)) < 0)
         return rc;
     rc = run_open(in, tokens, &r, e);
@@ -206,25 +221,27 @@ static int greedy_verb(struct invocation *in, struct err *e)
     {"ids", "1,2,3", "the prompt's token ids", 0}, {"stages", "N", "cut the layers into N stages, joined as agents would be (1)", 0},     \
         {"slice", "S", "tokens of a slice (all at once)", 0},                                                                              \
         {"compute", "f32|auto", "float32 throughout, or the fastest path of this CPU (auto)", 0},                                          \
-        {"threads", "N", "threads to compute with (as many as cores)", 0}
+        {"threads", "N", "threads to compute with (as many as cores)", 0},                                                                 \
+        {"deployment", "NAME", "on the live agents of this deployment instead of a file", 0}
 
 static const struct command_option logits_options[] = {CHAIN_OPTIONS, {0}};
 static const struct command_option greedy_options[] = {CHAIN_OPTIONS, {"tokens", "N", "how many tokens to make, end tokens included", 0}, {0}};
 
 const struct command model_run_verbs[] = {
     {.path = "model logits",
-     .arguments = "MODEL",
-     .min_arguments = 1,
+     .arguments = "MODEL|--deployment NAME",
+     .min_arguments = 0,
      .max_arguments = 1,
      .summary = "compute the logits of every position of a prompt",
      .details = "Writes float32 [tokens, vocabulary] as NumPy's .npy, or as JSON with -o json.",
      .examples = "hpctl model logits model.gguf --ids 1,15043,3186 -o logits.npy\n"
-                 "hpctl model logits model.gguf --ids 1,15043,3186 --compute f32 --stages 3 --slice 2 -o logits.npy",
+                 "hpctl model logits model.gguf --ids 1,15043,3186 --compute f32 --stages 3 --slice 2 -o logits.npy\n"
+                 "hpctl model logits --deployment demo --ids 1,15043,3186 -o logits.npy",
      .options = logits_options,
      .run = logits_verb},
     {.path = "model greedy",
-     .arguments = "MODEL",
-     .min_arguments = 1,
+     .arguments = "MODEL|--deployment NAME",
+     .min_arguments = 0,
      .max_arguments = 1,
      .summary = "continue a prompt with the likeliest token, exactly --tokens times",
      .examples = "hpctl model greedy model.gguf --ids 1,15043 --tokens 16\n"
