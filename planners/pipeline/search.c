@@ -15,6 +15,10 @@ enum { STARTS_KEPT = 128, SLICINGS_PER_ORDER = 3, PUBLISHED_STARTS = 6, POLISH_R
 enum { ISLANDS = 24, ISLAND_PATIENCE = 40, PATIENCE = 500 };
 /* A start is only followed when it is not worse than the best by more than this factor. */
 #define HOPELESS 1.08
+/* Pairs of stage and slice that may be timed: in all, and the parts of it after which starts and islands have had their share. */
+#define WORK 5e8
+#define STARTS_SHARE 0.3
+#define ISLANDS_SHARE 0.55
 
 static const int slice_counts[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64};
 static const double growths[] = {1, 1.1, 1.3, 0.9};
@@ -114,7 +118,7 @@ static int polish_starts(struct search *s, struct err *e)
 {
     struct exact *x = s->x;
     int rc = 0, n = s->n_top;
-    for (int i = 0; i < n && rc == 0; i++) {
+    for (int i = 0; i < n && rc == 0 && x->work < x->work_limit; i++) {
         polish(s, &s->top[i], START_ROUNDS);
         if (i >= PUBLISHED_STARTS || x->options->objective != PIPELINE_LATENCY)
             continue;
@@ -176,12 +180,22 @@ static void swap_places(int *order, int a, int b)
     order[b] = t;
 }
 
+/* How many devices from place a on are on one node. */
+static int run_of_node(const struct exact *x, const int *order, int n, int a)
+{
+    const struct cost *c = x->c;
+    int run = 1, node = c->cluster->devices[c->devices[order[a]].cluster_index].node;
+    while (a + run < n && c->cluster->devices[c->devices[order[a + run]].cluster_index].node == node)
+        run++;
+    return run;
+}
+
 /* Changes the order of devices in s->order; gives its new length. */
 static int change_order(struct search *s, int n)
 {
     struct exact *x = s->x;
-    int a = pick(x, n), b = pick(x, n), d = unused_device(s, n);
-    switch (pick(x, 6)) {
+    int a = pick(x, n), b = pick(x, n), d = unused_device(s, n), n_run;
+    switch (pick(x, 7)) {
     case 0: swap_places(s->order, a, b); break;
     case 1: move_device(s->order, a, b); break;
     case 2: /* another in its place */
@@ -198,6 +212,11 @@ static int change_order(struct search *s, int n)
     case 4: /* one less */
         if (n > 1 && !x->must[s->order[a]])
             move_device(s->order, a, --n);
+        break;
+    case 5: /* all neighbours on one node elsewhere, together */
+        n_run = run_of_node(x, s->order, n, a);
+        for (int i = 0, to = b < n - n_run ? b : n - n_run; i < n_run; i++)
+            move_device(s->order, to > a ? a : a + i, to > a ? to + n_run - 1 : to + i);
         break;
     default: /* a stretch the other way round */
         for (int lo = a < b ? a : b, hi = a < b ? b : a; lo < hi; lo++, hi--)
@@ -221,6 +240,55 @@ static bool step_order(struct search *s)
         return false;
     if (same_order(&s->step, &s->now))
         return false;
+    s->step.value = exact_evaluate(x, &s->step, 0, s->now.value * 1.15);
+    return isfinite(s->step.value);
+}
+
+/* One stage more, less or on another device, the ends of the others where they are. False: nothing changed. */
+static bool edit_stage(struct search *s)
+{
+    struct exact *x = s->x;
+    struct trial *t = &s->step;
+    int n = t->n_stages, j = pick(x, n), first = trial_first(t, j), other = pick(x, n), unused;
+    memcpy(s->order, t->device, (size_t)n * sizeof(int));
+    unused = unused_device(s, n);
+    switch (pick(x, 4)) {
+    case 0: /* its layers go to a neighbour */
+        if (n == 1 || x->must[t->device[j]])
+            return false;
+        if (j == n - 1 || (j > 0 && pick(x, 2)))
+            t->end[j - 1] = t->end[j];
+        memmove(&t->device[j], &t->device[j + 1], (size_t)(n - 1 - j) * sizeof(int));
+        memmove(&t->end[j], &t->end[j + 1], (size_t)(n - 1 - j) * sizeof(int));
+        t->n_stages--;
+        return true;
+    case 1: /* another device takes some of its first layers */
+        if (unused < 0 || t->end[j] - first < 2)
+            return false;
+        memmove(&t->device[j + 1], &t->device[j], (size_t)(n - j) * sizeof(int));
+        memmove(&t->end[j + 1], &t->end[j], (size_t)(n - j) * sizeof(int));
+        t->device[j] = unused;
+        t->end[j] = first + 1 + pick(x, t->end[j] - first - 1);
+        t->n_stages++;
+        return true;
+    case 2: /* another device in its place */
+        if (unused < 0 || x->must[t->device[j]])
+            return false;
+        t->device[j] = unused;
+        return true;
+    default:
+        swap_places(t->device, j, other);
+        return j != other;
+    }
+}
+
+static bool step_stage(struct search *s)
+{
+    struct exact *x = s->x;
+    s->step = s->now;
+    if (!edit_stage(s))
+        return false;
+    pieces_set(x, s->step.cut, s->step.n_slices);
     s->step.value = exact_evaluate(x, &s->step, 0, s->now.value * 1.15);
     return isfinite(s->step.value);
 }
@@ -267,7 +335,7 @@ static void wander(struct search *s, int patience, bool order_stays)
                 step_nearby(s);
             slices_polish(x, &s->step);
         } else {
-            if (!step_order(s))
+            if (!(pick(x, 2) ? step_order(s) : step_stage(s)))
                 continue;
             cuts_polish(x, &s->step);
         }
@@ -313,7 +381,8 @@ int search_best(struct exact *x, struct trial *best, struct err *e)
         return err_set(e, HP_ENOMEM, "out of memory while planning a pipeline");
     s->x = x;
     s->best = best;
-    x->work_limit = (long)(4e8 * x->options->effort);
+    const double work = WORK * x->options->effort;
+    x->work_limit = (long)work;
     if (x->options->ends) {
         search_slices(s);
         return 0;
@@ -322,13 +391,16 @@ int search_best(struct exact *x, struct trial *best, struct err *e)
     if (rc < 0)
         return rc;
     find_starts(s, &orders);
+    x->work_limit = (long)(work * STARTS_SHARE);
     if ((rc = polish_starts(s, e)) < 0)
         return rc;
+    x->work_limit = (long)(work * ISLANDS_SHARE);
     for (int i = 0; i < s->n_top && i < ISLANDS && s->top[i].value < best->value * HOPELESS; i++) {
         s->now = s->top[i];
         polish(s, &s->now, POLISH_ROUNDS);
         wander(s, ISLAND_PATIENCE, true);
     }
+    x->work_limit = (long)work;
     s->now = *best;
     if (isfinite(best->value) && !x->options->order_fixed)
         wander(s, PATIENCE, false);
