@@ -140,7 +140,7 @@ static void stage_prepare(struct core *c, struct deployment *d, int i)
     core_send(c, s->agent->peer, &m);
     s->status = STAGE_WORKING;
     s->told_ns = s->progress_ns = core_now(c);
-    core_text_set(s->word, sizeof s->word, "told");
+    core_text_set(s->word, sizeof s->word, "waiting");
 }
 
 void stages_prepare(struct core *c, struct deployment *d)

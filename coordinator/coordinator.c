@@ -1,0 +1,486 @@
+#include "coordinator/coordinator.h"
+
+#include "common/env.h"
+#include "common/json.h"
+#include "common/log.h"
+#include "coordinator/core.h"
+#include "coordinator/gateway/gateway.h"
+#include "coordinator/model_heads.h"
+#include "coordinator/store/store.h"
+#include "transport/control.h"
+#include "transport/keys.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { PATH_BYTES = 2048, ADDRESS_BYTES = 128, GATEWAY_RETRY_NS = 1000000000 };
+
+/* A model whose heads are open. */
+struct open_model {
+    struct open_model *next;
+    char id[80];
+    struct model *model;
+};
+
+struct coordinator {
+    uv_loop_t *loop;
+    char dir[PATH_BYTES], models_dir[PATH_BYTES + 16];
+    char control_address[ADDRESS_BYTES], http_address[ADDRESS_BYTES], http_wanted[ADDRESS_BYTES];
+    struct key_pair own, admin;
+    struct store *store;
+    struct core *core;
+    struct control *control;
+    struct gateway *gateway;
+    struct requests core_requests, requests;
+    struct open_model *models;
+    struct err failure;
+    uv_timer_t tick;
+    uv_prepare_t prepare;
+    uv_check_t check;
+    int handles; /* of these three, still to be closed */
+    uint64_t gateway_tried_ns;
+    int jobs; /* models being opened on other threads */
+    bool dirty, settling, closing;
+};
+
+/* ---- doing what the core says ------------------------------------------------------------------------------------- */
+
+static void models_open(struct coordinator *c, const char *id, const uint8_t *manifest, size_t size);
+static void models_close(struct coordinator *c, const char *id);
+
+/* All changes of one step go to the disk together, before anything else of that step happens. */
+static int keep(struct coordinator *c, const struct core_action *actions, size_t n, struct err *e)
+{
+    struct store_change *changes = calloc(n + 1, sizeof *changes);
+    if (!changes)
+        return err_set(e, HP_ENOMEM, "no memory for a change of the store");
+    int count = 0;
+    for (size_t i = 0; i < n; i++)
+        if (actions[i].kind == CORE_STORE)
+            changes[count++] = (struct store_change){actions[i].record_kind, actions[i].key, actions[i].bytes, actions[i].size};
+    int rc = count ? store_apply(c->store, changes, count, e) : 0;
+    free(changes);
+    return rc;
+}
+
+static void act(struct coordinator *c, const struct core_action *a)
+{
+    struct err e = {0};
+    switch (a->kind) {
+    case CORE_STORE: break;
+    case CORE_SEND:
+        if (control_send(c->control, a->peer, a->bytes, a->size, &e) < 0)
+            log_warn("coordinator", "not_sent", "peer=%llu bytes=%zu why=\"%s\"", (unsigned long long)a->peer, a->size, e.text);
+        break;
+    case CORE_MODEL_OPEN: models_open(c, a->key, a->bytes, a->size); break;
+    case CORE_MODEL_CLOSE: models_close(c, a->key); break;
+    case CORE_TOKENS:
+    case CORE_FINISHED:
+    case CORE_FAILED: core_action_call_back(c->core, a); break;
+    }
+}
+
+static void settle(struct coordinator *c)
+{
+    if (c->settling || c->failure.code)
+        return;
+    c->settling = true;
+    size_t n;
+    const struct core_action *actions;
+    while (!c->failure.code && (actions = core_take(c->core, &n), n > 0)) {
+        if (keep(c, actions, n, &c->failure) < 0) {
+            log_error("coordinator", "store_failed", "why=\"%s\"", c->failure.text);
+            uv_stop(c->loop);
+            break;
+        }
+        for (size_t i = 0; i < n; i++)
+            act(c, &actions[i]);
+    }
+    c->dirty = c->settling = false;
+}
+
+static void on_message(void *ctx, uint64_t peer, const char *key, const uint8_t *bytes, size_t size)
+{
+    struct coordinator *c = ctx;
+    core_message(c->core, peer, key, bytes, size);
+    settle(c);
+}
+
+/* ---- models, opened on a thread of their own ------------------------------------------------------------------------ */
+
+struct open_job {
+    uv_work_t work;
+    struct coordinator *owner;
+    char id[80], folder[PATH_BYTES + 16];
+    uint8_t *manifest;
+    size_t size;
+    struct arena arena;
+    struct model *model;
+    struct core_model facts;
+    struct err failure;
+};
+
+static void job_run(uv_work_t *work)
+{
+    struct open_job *j = work->data;
+    if (model_heads_open(j->folder, j->id, j->manifest, j->size, &j->arena, &j->model, &j->facts, &j->failure) < 0)
+        j->model = NULL;
+}
+
+static void coordinator_free_when_idle(struct coordinator *c);
+
+static void job_done(uv_work_t *work, int status)
+{
+    (void)status;
+    struct open_job *j = work->data;
+    struct coordinator *c = j->owner;
+    c->jobs--;
+    struct open_model *m = j->model && !c->closing ? calloc(1, sizeof *m) : NULL;
+    if (m) {
+        snprintf(m->id, sizeof m->id, "%s", j->id);
+        m->model = j->model;
+        m->next = c->models;
+        c->models = m;
+        core_model_opened(c->core, j->id, &j->facts, NULL);
+    } else {
+        model_close(&j->model);
+        if (!c->closing)
+            core_model_opened(c->core, j->id, NULL, &j->failure);
+    }
+    arena_free(&j->arena);
+    free(j->manifest);
+    free(j);
+    if (c->closing)
+        coordinator_free_when_idle(c);
+    else
+        settle(c);
+}
+
+static void models_open(struct coordinator *c, const char *id, const uint8_t *manifest, size_t size)
+{
+    struct open_job *j = calloc(1, sizeof *j);
+    uint8_t *copy = malloc(size);
+    struct err e = {0};
+    if (!j || !copy) {
+        free(j);
+        free(copy);
+        err_set(&e, HP_ENOMEM, "no memory to open a model");
+        core_model_opened(c->core, id, NULL, &e);
+        return;
+    }
+    memcpy(copy, manifest, size);
+    *j = (struct open_job){.owner = c, .manifest = copy, .size = size};
+    j->work.data = j;
+    snprintf(j->id, sizeof j->id, "%s", id);
+    snprintf(j->folder, sizeof j->folder, "%s", c->models_dir);
+    c->jobs++;
+    uv_queue_work(c->loop, &j->work, job_run, job_done);
+}
+
+static void models_close(struct coordinator *c, const char *id)
+{
+    for (struct open_model **p = &c->models; *p; p = &(*p)->next)
+        if (strcmp((*p)->id, id) == 0) {
+            struct open_model *m = *p;
+            *p = m->next;
+            model_close(&m->model);
+            free(m);
+            break;
+        }
+    model_heads_remove(c->models_dir, id);
+}
+
+/* ---- the gateway's table: the core's, with a note that there is something to do --------------------------------------- */
+
+static int requests_models(void *ctx, struct request_model *out, int max)
+{
+    struct coordinator *c = ctx;
+    return c->core_requests.models(c->core_requests.ctx, out, max);
+}
+
+static int requests_find(void *ctx, const char *name, struct request_model *out, struct err *e)
+{
+    struct coordinator *c = ctx;
+    return c->core_requests.find(c->core_requests.ctx, name, out, e);
+}
+
+static int requests_open(void *ctx, const struct request *r, uint64_t *id, struct err *e)
+{
+    struct coordinator *c = ctx;
+    c->dirty = true;
+    return c->core_requests.open(c->core_requests.ctx, r, id, e);
+}
+
+static void requests_cancel(void *ctx, uint64_t id, bool satisfied, struct request_usage *usage)
+{
+    struct coordinator *c = ctx;
+    c->dirty = true;
+    c->core_requests.cancel(c->core_requests.ctx, id, satisfied, usage);
+}
+
+static int requests_api_keys(void *ctx)
+{
+    struct coordinator *c = ctx;
+    return c->core_requests.api_keys(c->core_requests.ctx);
+}
+
+static bool requests_api_key_allowed(void *ctx, const char *key)
+{
+    struct coordinator *c = ctx;
+    return c->core_requests.api_key_allowed(c->core_requests.ctx, key);
+}
+
+static void requests_metrics(void *ctx, void (*row)(void *, const char *, const char *, const char *, const char *, double), void *out)
+{
+    struct coordinator *c = ctx;
+    c->core_requests.metrics(c->core_requests.ctx, row, out);
+}
+
+/* ---- the loop ------------------------------------------------------------------------------------------------------------ */
+
+static int coordinator_json_write(const struct coordinator *c, struct err *e)
+{
+    char file[PATH_BYTES + 32];
+    snprintf(file, sizeof file, "%s/coordinator.json", c->dir);
+    json_t *root = json_pack("{s:I, s:s, s:s, s:s}", "pid", (json_int_t)getpid(), "control", c->control_address, "http", c->http_address, "public_key",
+                             c->own.public_key);
+    int rc = root ? json_save(root, file, e) : err_set(e, HP_ENOMEM, "no memory for %s", file);
+    json_decref(root);
+    return rc;
+}
+
+/* "HOST:PORT" with the port that was got. */
+static void address_set(char out[ADDRESS_BYTES], const char *asked, int port)
+{
+    const char *colon = strrchr(asked, ':');
+    snprintf(out, ADDRESS_BYTES, "%.*s:%d", colon ? (int)(colon - asked) : (int)strlen(asked), asked, port);
+}
+
+static int gateway_try(struct coordinator *c, struct err *e)
+{
+    c->gateway_tried_ns = env_now_ns(&env_real);
+    int rc = gateway_start(c->loop, c->http_wanted, &c->requests, &c->gateway, e);
+    if (rc == 0)
+        address_set(c->http_address, c->http_wanted, gateway_port(c->gateway));
+    return rc;
+}
+
+/* A gateway that waits for its first API key. */
+static void gateway_retry(struct coordinator *c)
+{
+    if (c->gateway || !c->http_wanted[0] || c->core_requests.api_keys(c->core) == 0 || env_now_ns(&env_real) - c->gateway_tried_ns < GATEWAY_RETRY_NS)
+        return;
+    struct err e = {0};
+    int rc = gateway_try(c, &e);
+    if (rc == 0)
+        rc = coordinator_json_write(c, &e);
+    if (rc < 0)
+        log_warn("coordinator", "no_gateway", "why=\"%s\"", e.text);
+}
+
+static void on_tick(uv_timer_t *t)
+{
+    struct coordinator *c = t->data;
+    core_tick(c->core);
+    settle(c);
+    gateway_retry(c);
+}
+
+static void on_prepare(uv_prepare_t *p)
+{
+    struct coordinator *c = p->data;
+    if (c->dirty)
+        settle(c);
+}
+
+static void on_check(uv_check_t *p)
+{
+    struct coordinator *c = p->data;
+    if (c->dirty)
+        settle(c);
+}
+
+static void handles_start(struct coordinator *c)
+{
+    uv_timer_init(c->loop, &c->tick);
+    uv_prepare_init(c->loop, &c->prepare);
+    uv_check_init(c->loop, &c->check);
+    c->tick.data = c->prepare.data = c->check.data = c;
+    c->handles = 3;
+    uv_timer_start(&c->tick, on_tick, CORE_TICK_MS, CORE_TICK_MS);
+    uv_prepare_start(&c->prepare, on_prepare);
+    uv_check_start(&c->check, on_check);
+}
+
+/* ---- opening and closing ----------------------------------------------------------------------------------------------------- */
+
+static int folder_make(const char *dir, struct err *e)
+{
+    char path[PATH_BYTES];
+    if (snprintf(path, sizeof path, "%s", dir) >= (int)sizeof path - 64)
+        return err_set(e, HP_EINVAL, "the name of the folder is too long");
+    for (char *p = path + 1;; p++) {
+        char kept = *p;
+        if (kept != '/' && kept != 0)
+            continue;
+        *p = 0;
+        if (mkdir(path, 0700) != 0 && errno != EEXIST)
+            return err_set(e, HP_EIO, "%s: cannot make this folder: %s", path, strerror(errno));
+        *p = kept;
+        if (!kept)
+            return 0;
+    }
+}
+
+static int keys_load(const char *dir, struct key_pair *own, struct key_pair *admin, struct err *e)
+{
+    char file[PATH_BYTES + 32];
+    int rc = folder_make(dir, e);
+    if (rc < 0)
+        return rc;
+    snprintf(file, sizeof file, "%s/server.key", dir);
+    if ((rc = key_pair_load_or_create(file, own, e)) < 0)
+        return rc;
+    snprintf(file, sizeof file, "%s/admin.key", dir);
+    return key_pair_load_or_create(file, admin, e);
+}
+
+int coordinator_init(const char *dir, struct err *e)
+{
+    struct key_pair own, admin;
+    return keys_load(dir, &own, &admin, e);
+}
+
+struct restoring {
+    struct core *core;
+    const char *kind;
+};
+
+static int restore_one(void *ctx, const char *key, const void *bytes, size_t size, struct err *e)
+{
+    struct restoring *r = ctx;
+    return core_restore(r->core, r->kind, key, bytes, size, e);
+}
+
+static int core_open(struct coordinator *c, const char *name, struct err *e)
+{
+    char file[PATH_BYTES + 32];
+    snprintf(file, sizeof file, "%s/store.db", c->dir);
+    int rc = store_open_sqlite(file, &c->store, e);
+    if (rc < 0)
+        return rc;
+    struct core_config config = {.env = &env_real,
+                                 .cluster = name,
+                                 .version = HP_VERSION,
+                                 .public_key = c->own.public_key,
+                                 .admin_key = c->admin.public_key,
+                                 .unix_s = (uint64_t)time(NULL)};
+    rc = core_create(&config, &c->core, e);
+    for (int i = 0; rc == 0 && core_kinds[i]; i++) {
+        struct restoring r = {c->core, core_kinds[i]};
+        rc = store_each(c->store, core_kinds[i], restore_one, &r, e);
+    }
+    if (rc < 0)
+        return rc;
+    core_start(c->core);
+    core_requests(c->core, &c->core_requests);
+    c->requests = (struct requests){c,              requests_models,   requests_find,            requests_open,
+                                    requests_cancel, requests_api_keys, requests_api_key_allowed, requests_metrics};
+    return 0;
+}
+
+static int listen_start(struct coordinator *c, const struct coordinator_config *config, struct err *e)
+{
+    struct control_callbacks cb = {c, on_message};
+    int rc = control_serve_zmq(c->loop, config->listen, &c->own, &cb, &c->control, e);
+    if (rc < 0)
+        return rc;
+    address_set(c->control_address, config->listen, control_port(c->control));
+    if (strcmp(config->http, "none") == 0)
+        return 0;
+    snprintf(c->http_wanted, sizeof c->http_wanted, "%s", config->http);
+    rc = gateway_try(c, e);
+    if (rc == HP_EDENIED) {
+        log_warn("coordinator", "no_gateway", "why=\"%s\"", e->text);
+        rc = 0;
+    }
+    return rc;
+}
+
+int coordinator_open(uv_loop_t *loop, const struct coordinator_config *config, struct coordinator **out, struct err *e)
+{
+    struct coordinator *c = calloc(1, sizeof *c);
+    if (!c)
+        return err_set(e, HP_ENOMEM, "no memory for the coordinator");
+    c->loop = loop;
+    snprintf(c->dir, sizeof c->dir, "%s", config->dir);
+    snprintf(c->models_dir, sizeof c->models_dir, "%s/models", config->dir);
+    int rc = keys_load(config->dir, &c->own, &c->admin, e);
+    if (rc == 0)
+        rc = core_open(c, config->name, e);
+    if (rc == 0)
+        rc = listen_start(c, config, e);
+    if (rc == 0)
+        rc = coordinator_json_write(c, e);
+    if (rc < 0) {
+        coordinator_close(&c);
+        return rc;
+    }
+    handles_start(c);
+    c->dirty = true;
+    log_info("coordinator", "listening", "control=%s http=%s dir=%s", c->control_address, c->http_address[0] ? c->http_address : "none", c->dir);
+    *out = c;
+    return 0;
+}
+
+static void coordinator_free_when_idle(struct coordinator *c)
+{
+    if (c->handles > 0 || c->jobs > 0)
+        return;
+    while (c->models) {
+        struct open_model *m = c->models;
+        c->models = m->next;
+        model_close(&m->model);
+        free(m);
+    }
+    core_destroy(&c->core);
+    store_close(&c->store);
+    free(c);
+}
+
+static void on_closed(uv_handle_t *h)
+{
+    struct coordinator *c = h->data;
+    c->handles--;
+    coordinator_free_when_idle(c);
+}
+
+void coordinator_close(struct coordinator **out)
+{
+    struct coordinator *c = *out;
+    *out = NULL;
+    if (!c)
+        return;
+    if (c->gateway)
+        gateway_stop(&c->gateway);
+    if (c->control)
+        control_close(&c->control);
+    c->closing = true;
+    if (c->handles == 0) {
+        coordinator_free_when_idle(c);
+        return;
+    }
+    uv_close((uv_handle_t *)&c->tick, on_closed);
+    uv_close((uv_handle_t *)&c->prepare, on_closed);
+    uv_close((uv_handle_t *)&c->check, on_closed);
+}
+
+const char *coordinator_control_address(const struct coordinator *c) { return c->control_address; }
+const char *coordinator_http_address(const struct coordinator *c) { return c->http_address; }
+const char *coordinator_public_key(const struct coordinator *c) { return c->own.public_key; }
+const struct err *coordinator_failure(const struct coordinator *c) { return &c->failure; }

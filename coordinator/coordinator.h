@@ -1,0 +1,40 @@
+/* The coordinator's shell: it owns loop handles, sockets, the store and the clock, feeds the core (core.h) and does what its actions say.
+ *
+ * State lies in one folder:
+ *     server.key         of the control channel; made on first start, mode 0600
+ *     admin.key          whose owner may ask anything: hpctl's; made on first start
+ *     store.db           what must survive (store/store.h)
+ *     coordinator.json   {"pid", "control", "http", "public_key"}: where it listens, written when it does
+ *     models/ID/         heads of the models that are deployed */
+#ifndef HP_COORDINATOR_COORDINATOR_H
+#define HP_COORDINATOR_COORDINATOR_H
+
+#include "common/status.h"
+
+#include <uv.h>
+
+struct coordinator;
+
+struct coordinator_config {
+    const char *dir;    /* made where it is missing */
+    const char *listen; /* "127.0.0.1:7070"; port 0: any free one */
+    const char *http;   /* "127.0.0.1:8080"; "none": no gateway */
+    const char *name;   /* of the cluster */
+};
+
+/* Makes folder and keys, where they are missing, and nothing else. */
+int coordinator_init(const char *dir, struct err *e);
+/* Starts on a loop that the caller runs. HP_EIO (a port in use, saying so), HP_EBUSY (another coordinator has the folder), HP_EDENIED (key files that others
+ * may read), HP_ECORRUPT and what the store says. Beyond loopback the gateway waits until there is an API key. */
+int coordinator_open(uv_loop_t *loop, const struct coordinator_config *config, struct coordinator **out, struct err *e);
+/* Closes all; the loop runs until the handles are closed. */
+void coordinator_close(struct coordinator **c);
+
+/* Where it listens: "127.0.0.1:40123"; "" for a gateway that is not there. */
+const char *coordinator_control_address(const struct coordinator *c);
+const char *coordinator_http_address(const struct coordinator *c);
+const char *coordinator_public_key(const struct coordinator *c);
+/* Set when it had to stop the loop by itself: the store failed, and going on would acknowledge what a restart forgets. code 0: it did not. */
+const struct err *coordinator_failure(const struct coordinator *c);
+
+#endif

@@ -1,0 +1,175 @@
+#include "coordinator/model_heads.h"
+
+#include "common/manifest.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { PATH_BYTES = 4096 };
+
+static int io_failed(const char *path, const char *doing, struct err *e)
+{
+    return err_set(e, errno == ENOSPC ? HP_ENOSPACE : HP_EIO, "%s: cannot %s: %s", path, doing, strerror(errno));
+}
+
+/* Every folder above the last component. */
+static int folders_make(char *path, struct err *e)
+{
+    for (char *p = path + 1; *p; p++) {
+        if (*p != '/')
+            continue;
+        *p = 0;
+        int rc = mkdir(path, 0755) != 0 && errno != EEXIST ? io_failed(path, "make this folder", e) : 0;
+        *p = '/';
+        if (rc < 0)
+            return rc;
+    }
+    return 0;
+}
+
+static int file_path(const char *folder, const char *id, const struct manifest *m, uint64_t file, char out[PATH_BYTES], struct err *e)
+{
+    int n = snprintf(out, PATH_BYTES, "%s/%s/files/%s", folder, id, ((const struct manifest_file *)m->files.items)[file].name);
+    return n < PATH_BYTES ? 0 : err_set(e, HP_ELIMIT, "the name of a model's file is too long");
+}
+
+static int file_make(char path[PATH_BYTES], uint64_t bytes, struct err *e)
+{
+    int rc = folders_make(path, e);
+    if (rc < 0)
+        return rc;
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (fd < 0 || ftruncate(fd, (off_t)bytes) != 0)
+        rc = io_failed(path, "make this file", e);
+    if (fd >= 0)
+        close(fd);
+    return rc;
+}
+
+static int head_write(const char *path, const struct manifest_head *h, struct err *e)
+{
+    int fd = open(path, O_WRONLY | O_CLOEXEC), rc = 0;
+    if (fd < 0)
+        return io_failed(path, "open", e);
+    for (size_t done = 0; rc == 0 && done < h->data.size;) {
+        ssize_t n = pwrite(fd, h->data.data + done, h->data.size - done, (off_t)(h->offset + done));
+        if (n > 0)
+            done += (size_t)n;
+        else if (n == 0 || errno != EINTR)
+            rc = io_failed(path, "write", e);
+    }
+    if (close(fd) != 0 && rc == 0)
+        rc = io_failed(path, "write", e);
+    return rc;
+}
+
+static int heads_make(const char *folder, const char *id, const struct manifest *m, struct err *e)
+{
+    char path[PATH_BYTES];
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < m->files.count; i++)
+        if ((rc = file_path(folder, id, m, i, path, e)) == 0)
+            rc = file_make(path, ((const struct manifest_file *)m->files.items)[i].bytes, e);
+    const struct manifest_head *heads = m->heads.items;
+    for (size_t i = 0; rc == 0 && i < m->heads.count; i++)
+        if ((rc = file_path(folder, id, m, heads[i].file, path, e)) == 0)
+            rc = head_write(path, &heads[i], e);
+    return rc;
+}
+
+/* ---- facts ------------------------------------------------------------------------------------------------------ */
+
+static void count_elements(void *ctx, const struct weight *w)
+{
+    uint64_t n = 1;
+    for (int i = 0; i < w->n_dims; i++)
+        n *= w->shape[i];
+    *(uint64_t *)ctx += n;
+}
+
+static int tokens_text(void *ctx, const uint32_t *ids, size_t n, struct buffer *out)
+{
+    struct err ignored;
+    return tokenizer_decode(ctx, ids, n, out, &ignored);
+}
+
+static int facts_fill(struct model *m, struct arena *arena, struct core_model *facts, struct err *e)
+{
+    const struct graph *g = model_graph(m);
+    const struct model_config *config = model_config(m);
+    const struct tokenizer *t;
+    int n_end, rc = model_tokenizer(m, &t, e);
+    if (rc < 0)
+        return rc;
+    struct core_layer *layers = arena_alloc(arena, (size_t)g->n_layers, sizeof *layers);
+    if (!layers)
+        return err_set(e, HP_ENOMEM, "no memory for %d layers", g->n_layers);
+    for (int i = 0; i < g->n_layers; i++) {
+        const struct graph_layer *l = &g->layers[i];
+        layers[i] = (struct core_layer){.name = l->name,
+                                        .class_name = l->class_name,
+                                        .param_bytes = l->param_bytes,
+                                        .state_bytes_per_token = l->state_bytes_per_token,
+                                        .output_bytes_per_token = l->output_bytes_per_token,
+                                        .flops_per_token = l->flops_per_token};
+        model_layers_weights(m, i, i + 1, count_elements, &layers[i].elements);
+    }
+    const uint32_t *end_ids = tokenizer_end_ids(t, &n_end);
+    *facts = (struct core_model){.architecture = config->architecture,
+                                 .layers = layers,
+                                 .n_layers = g->n_layers,
+                                 .vocabulary = (uint32_t)config->vocabulary,
+                                 .width = (uint32_t)config->width,
+                                 .context = (uint32_t)config->context,
+                                 .end_ids = end_ids,
+                                 .n_end_ids = (size_t)n_end,
+                                 .handle = m,
+                                 .text = tokens_text,
+                                 .text_ctx = (void *)(uintptr_t)t};
+    return 0;
+}
+
+int model_heads_open(const char *folder, const char *id, const uint8_t *manifest, size_t size, struct arena *arena, struct model **out,
+                     struct core_model *facts, struct err *e)
+{
+    struct arena decoded = {0};
+    struct manifest m;
+    struct model *model = NULL;
+    char path[PATH_BYTES];
+    int rc = manifest_decode(manifest, size, &decoded, &m, e);
+    if (rc == 0 && m.files.count == 0)
+        rc = err_set(e, HP_EPARSE, "the manifest names no file");
+    if (rc == 0 && (rc = heads_make(folder, id, &m, e)) == 0) {
+        if (m.folder)
+            snprintf(path, sizeof path, "%s/%s/files", folder, id);
+        else
+            rc = file_path(folder, id, &m, 0, path, e);
+        rc = rc < 0 ? rc : model_open(path, &model, e);
+    }
+    if (rc == 0 && (rc = facts_fill(model, arena, facts, e)) < 0)
+        model_close(&model);
+    arena_free(&decoded);
+    if (rc == 0)
+        *out = model;
+    return rc;
+}
+
+/* ---- removing ---------------------------------------------------------------------------------------------------- */
+
+static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *at)
+{
+    (void)st, (void)kind, (void)at;
+    return remove(path);
+}
+
+void model_heads_remove(const char *folder, const char *id)
+{
+    char path[PATH_BYTES];
+    if (snprintf(path, sizeof path, "%s/%s", folder, id) < (int)sizeof path)
+        nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
