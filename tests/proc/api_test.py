@@ -1,0 +1,138 @@
+"""The HTTP API against a live cluster: what OpenAI clients rely on, and what bad input gets."""
+import json
+import os
+import socket
+
+from cluster import Cluster, DEMO, ROOT
+from tap import main, test
+
+with open(os.path.join(ROOT, "examples", "demo-model", "answers.json")) as f:
+    QUESTION, ANSWER = json.load(f)[0]
+
+
+@test
+def the_api_keeps_its_contract():
+    with Cluster(agents=2, cores=1) as c:
+        c.deploy("demo", DEMO, "--agents", "a0,a1", "--compute", "f32", "--max-context", "512")
+        for check in (models, completions, chat_forms, stops_and_limits, sampling, refusals, hang_up, metrics):
+            check(c)
+            print(f"# {check.__name__}", flush=True)
+
+
+def models(c):
+    status, body = c.request("GET", "/v1/models")
+    assert status == 200 and [m["id"] for m in body["data"]] == ["demo"], body
+    assert c.request("GET", "/v1/models/demo")[0] == 200
+    status, body = c.request("GET", "/v1/models/other")
+    assert status == 404 and "other" in body["error"]["message"], body
+    assert c.request("GET", "/health")[0] == 200
+
+
+def completions(c):
+    prompt = f"<|im_start|>user\n{QUESTION}<|im_end|>\n<|im_start|>assistant\n"
+    status, body = c.request("POST", "/v1/completions", {"model": "demo", "prompt": prompt, "temperature": 0, "max_tokens": 60})
+    assert status == 200 and body["choices"][0]["text"] == ANSWER, body
+    ids = c.hpctl("model", "tokenize", DEMO, "--text", prompt)["ids"]
+    status, by_ids = c.request("POST", "/v1/completions", {"model": "demo", "prompt": ids, "temperature": 0, "max_tokens": 60})
+    assert status == 200 and by_ids["choices"][0]["text"] == ANSWER, by_ids
+    assert by_ids["usage"]["prompt_tokens"] == len(ids), (by_ids["usage"], len(ids))
+
+
+def chat_forms(c):
+    parts = [{"role": "user", "content": [{"type": "text", "text": QUESTION[:7]}, {"type": "text", "text": QUESTION[7:]}]}]
+    assert c.answer("demo", parts, max_tokens=60) == ANSWER
+    assert c.answer("demo", QUESTION, max_completion_tokens=60, unknown_field={"x": 1}, user="me", n=1) == ANSWER
+
+
+def stops_and_limits(c):
+    status, body = c.chat("demo", QUESTION, max_tokens=3)
+    assert status == 200 and body["choices"][0]["finish_reason"] == "length" and body["usage"]["completion_tokens"] == 3, body
+    word = ANSWER.split()[-2]
+    status, body = c.chat("demo", QUESTION, stop=[word], max_tokens=60)
+    assert body["choices"][0]["finish_reason"] == "stop", body
+    assert body["choices"][0]["message"]["content"] == ANSWER[: ANSWER.index(word)], body
+    # Without a limit, generation that never ends on its own runs to the end of the context.
+    status, body = c.chat("demo", "Hello!", ignore_eos=True)
+    assert status == 200 and body["choices"][0]["finish_reason"] == "length", body
+    assert body["usage"]["total_tokens"] == 512, body["usage"]
+
+
+def sampling(c):
+    fields = dict(temperature=1.5, max_tokens=20, ignore_eos=True)
+    one, two, other = (c.answer("demo", "Tell me a story.", seed=s, **fields) for s in (7, 7, 8))
+    assert one == two and one != other, (one, two, other)
+    ids = c.hpctl("model", "tokenize", DEMO, "--text", ANSWER, "--no-special")["ids"]
+    changed = c.answer("demo", QUESTION, logit_bias={str(ids[0]): -100}, max_tokens=20)
+    assert not changed.startswith(ANSWER.split()[0]), changed
+
+
+def refusals(c):
+    def refused(path, body, status, word):
+        got, answer = c.request("POST", path, body)
+        assert got == status, (body, got, answer)
+        assert word in json.dumps(answer["error"]), (word, answer)
+        assert {"message", "type", "param", "code"} <= set(answer["error"]), answer
+
+    chat, completion = "/v1/chat/completions", "/v1/completions"
+    user = [{"role": "user", "content": "x"}]
+    refused(chat, "{", 400, "JSON")
+    refused(chat, {"messages": user}, 400, "model")
+    refused(chat, {"model": "none", "messages": user}, 404, "none")
+    refused(chat, {"model": "demo", "messages": []}, 400, "messages")
+    refused(chat, {"model": "demo", "messages": user, "n": 2}, 400, "n")
+    refused(chat, {"model": "demo", "messages": user, "tools": [{"type": "function"}]}, 400, "tools")
+    refused(chat, {"model": "demo", "messages": user, "temperature": -3}, 400, "temperature")
+    refused(completion, {"model": "demo", "prompt": ""}, 400, "empty")
+    refused(completion, {"model": "demo", "prompt": [1, 999999]}, 400, "999999")
+    refused(completion, {"model": "demo", "prompt": list(range(5, 800))}, 400, "context")
+    refused(completion, b'{"model": "demo", "prompt": "\xff\xfe"}', 400, "UTF-8")
+    status, body = c.request("GET", "/v1/chat/completions")
+    assert status == 405, body
+    status, body = c.request("GET", "/nowhere")
+    assert status == 404 and body["error"]["message"], body
+
+
+def hang_up(c):
+    """A client that goes away frees its sequence on every stage."""
+    s = c.stream("/v1/chat/completions", {"model": "demo", "messages": [{"role": "user", "content": "Hello!"}], "ignore_eos": True, "temperature": 1})
+    events = s.events()
+    next(events), next(events)
+    s.close()
+    c.wait("no sequence is left", lambda: all(stage.get("sequences", 0) == 0 for stage in c.hpctl("describe", "demo")["stages"]), 5)
+    assert c.hpctl("describe", "demo")["sequences_active"] == 0
+    # One that leaves before the headers are out, and one that sends half a request.
+    with socket.create_connection(("127.0.0.1", c.port)) as half:
+        half.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+    assert c.answer("demo", QUESTION, max_tokens=60) == ANSWER
+
+
+def metrics(c):
+    status, text = c.request("GET", "/metrics")
+    assert status == 200 and "# TYPE" in text, text[:200]
+    names = {line.split("{")[0].split(" ")[0] for line in text.splitlines() if line and not line.startswith("#")}
+    assert all(n.startswith("hp_") for n in names) and len(names) >= 5, names
+
+
+@test
+def many_clients_at_once_get_what_one_gets():
+    import threading
+    with Cluster(agents=3, cores=1) as c:
+        c.deploy("demo", DEMO, "--agents", "a0,a1,a2", "--compute", "f32")
+        wrong = []
+
+        def ask(question, answer):
+            got = c.answer("demo", question, max_tokens=60)
+            if got != answer:
+                wrong.append((question, got, answer))
+
+        with open(os.path.join(ROOT, "examples", "demo-model", "answers.json")) as f:
+            pairs = json.load(f)[:24]
+        threads = [threading.Thread(target=ask, args=p) for p in pairs]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        assert not wrong, wrong[:3]
+
+
+main()

@@ -1,0 +1,169 @@
+"""Clusters of real processes for tests: `with Cluster(agents=2) as c: c.hpctl("ps"); c.chat("demo", "Hello!")`."""
+import http.client
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+
+ROOT = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
+BUILD = os.environ.get("HP_BUILD", os.path.join(ROOT, "build"))
+SCALE = float(os.environ.get("HP_TIME_SCALE", "1"))
+DEMO = os.path.join(ROOT, "examples", "demo-model", "demo-q8_0.gguf")
+
+
+class Failed(Exception):
+    """A verb that ended with another exit code than 0; .code, .message, .hint are those of its JSON error."""
+
+    def __init__(self, rc, error, stderr):
+        self.rc = rc
+        self.code = error.get("code", "")
+        self.message = error.get("message", "")
+        self.hint = error.get("hint", "")
+        super().__init__(f"exit {rc}: {self.code}: {self.message} ({stderr.strip()[-300:]})")
+
+
+class Cluster:
+    def __init__(self, agents=3, **options):
+        self.folder = tempfile.mkdtemp(prefix="hp-test-")
+        self.env = dict(os.environ, HP_CONFIG_DIR=os.path.join(self.folder, "config"))
+        self.agents_wanted = agents
+        self.options = options
+
+    def __enter__(self):
+        try:
+            args = ["local", "up", "--agents", str(self.agents_wanted), "--dir", os.path.join(self.folder, "state")]
+            for key, value in self.options.items():
+                args += ["--" + key.replace("_", "-"), str(value)]
+            self.state = self.hpctl(*args)
+            self.http = self.state["http"]
+            self.port = int(self.http.rsplit(":", 1)[1])
+        except BaseException:
+            self.__exit__(*sys.exc_info())
+            raise
+        return self
+
+    def __exit__(self, kind, error, trace):
+        if kind is not None:
+            self.show_logs()
+        subprocess.run([os.path.join(BUILD, "hpctl"), "local", "down", "--all"], env=self.env, capture_output=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def show_logs(self):
+        for folder, _, files in os.walk(os.path.join(self.folder, "state")):
+            if "log" in files:
+                with open(os.path.join(folder, "log"), errors="replace") as f:
+                    print("# --", os.path.relpath(folder, self.folder))
+                    print("".join("# " + line for line in f.readlines()[-25:]))
+
+    # ---- verbs ----
+
+    def run(self, *args, timeout=120, stdin=None):
+        return subprocess.run([os.path.join(BUILD, "hpctl"), *args], env=self.env, capture_output=True, text=True, input=stdin, timeout=timeout * SCALE)
+
+    def hpctl(self, *args, timeout=120, stdin=None):
+        done = self.run(*args, "-o", "json", timeout=timeout, stdin=stdin)
+        try:
+            value = json.loads(done.stdout) if done.stdout.strip() else None
+        except ValueError:
+            raise AssertionError(f"hpctl {' '.join(args)} printed no JSON: {done.stdout[:300]} {done.stderr[:300]}")
+        if done.returncode:
+            raise Failed(done.returncode, (value or {}).get("error", {}), done.stderr)
+        return value
+
+    def deploy(self, name="demo", model=DEMO, *args):
+        return self.hpctl("deploy", model, "--name", name, *args, timeout=180)
+
+    # ---- processes ----
+
+    def local(self):
+        return self.hpctl("local", "ls")[0]
+
+    def agent(self, name):
+        return next(a for a in self.local()["agents"] if a["name"] == name)
+
+    def kill(self, name, which=signal.SIGKILL):
+        pid = self.local()["coordinator"]["pid"] if name == "coordinator" else self.agent(name)["pid"]
+        os.kill(pid, which)
+        return pid
+
+    def member(self, name):
+        return next(m for m in self.hpctl("node", "ls") if m["name"] == name)["state"]
+
+    def wait(self, what, check, seconds=20):
+        until = time.monotonic() + seconds * SCALE
+        last = None
+        while time.monotonic() < until:
+            try:
+                last = check()
+                if last:
+                    return last
+            except (Failed, OSError, http.client.HTTPException) as e:
+                last = e
+            time.sleep(0.05)
+        raise AssertionError(f"not within {seconds} s: {what} (last: {last})")
+
+    def wait_serving(self, name="demo", seconds=30):
+        self.wait(f"{name} serves", lambda: self.hpctl("describe", name)["state"] == "serving", seconds)
+
+    # ---- HTTP ----
+
+    def request(self, method, path, body=None, headers=None, timeout=120):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout * SCALE)
+        data = body if isinstance(body, (bytes, str)) or body is None else json.dumps(body)
+        connection.request(method, path, data, headers or {"Content-Type": "application/json"})
+        reply = connection.getresponse()
+        text = reply.read()
+        connection.close()
+        kind = reply.getheader("Content-Type", "")
+        return reply.status, json.loads(text) if kind.startswith("application/json") else text.decode()
+
+    def chat(self, model, content, **fields):
+        messages = content if isinstance(content, list) else [{"role": "user", "content": content}]
+        return self.request("POST", "/v1/chat/completions", {"model": model, "messages": messages, "temperature": 0, **fields})
+
+    def answer(self, model, content, **fields):
+        status, body = self.chat(model, content, **fields)
+        assert status == 200, (status, body)
+        return body["choices"][0]["message"]["content"]
+
+    def stream(self, path, body, timeout=60):
+        return Stream(self.port, path, dict(body, stream=True), timeout * SCALE)
+
+
+class Stream:
+    """Server-sent events, one by one; close() hangs up."""
+
+    def __init__(self, port, path, body, timeout):
+        data = json.dumps(body).encode()
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=timeout)
+        head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
+        self.socket.sendall(head.encode() + data)
+        self.reply = http.client.HTTPResponse(self.socket)
+        self.reply.begin()
+        self.status = self.reply.status
+
+    def events(self):
+        for line in self.reply:
+            line = line.decode().strip()
+            if line.startswith("data: "):
+                if line == "data: [DONE]":
+                    yield None
+                    return
+                yield json.loads(line[6:])
+
+    def close(self):
+        self.reply.close()
+        self.socket.close()
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]

@@ -1,0 +1,100 @@
+"""What dies, and what must live on."""
+import json
+import os
+import random
+import signal
+import time
+
+from cluster import SCALE, Cluster, DEMO, Failed, ROOT
+from tap import main, test
+
+PROMPT = {"model": "demo", "messages": [{"role": "user", "content": "Tell me a story."}], "temperature": 0, "ignore_eos": True, "max_tokens": 400}
+KILLS = int(os.environ.get("HP_KILLS", "20"))
+
+
+def text_of(event):
+    return event["choices"][0]["delta"].get("content", "") if event and event.get("choices") else ""
+
+
+@test
+def an_agent_killed_mid_stream_twenty_times():
+    seed = int(os.environ.get("HP_SEED", random.randrange(1 << 30)))
+    print(f"# HP_SEED={seed}")
+    chance = random.Random(seed)
+    with Cluster(agents=3, cores=1) as c:
+        c.deploy("demo", DEMO, "--agents", "a0,a1,a2", "--compute", "f32")
+        whole = c.answer("demo", PROMPT["messages"], ignore_eos=True, max_tokens=400)
+        for turn in range(KILLS):
+            victim = chance.choice(["a0", "a1", "a2"])
+            stream = c.stream("/v1/chat/completions", PROMPT)
+            assert stream.status == 200, stream.reply.read()
+            events = stream.events()
+            got = ""
+            for _ in range(chance.randrange(2, 30)):
+                got += text_of(next(events))
+            c.kill(victim)
+            killed = time.monotonic()
+            last = None
+            for last in events:
+                got += text_of(last)
+            assert last is None, f"turn {turn}: the stream broke off without an end"
+            assert time.monotonic() - killed < 5 * SCALE, f"turn {turn}: {time.monotonic() - killed:.1f} s until the end"
+            assert whole.startswith(got), f"turn {turn}: not a prefix: {got[-60:]!r}"
+            stream.close()
+            c.hpctl("local", "start", "--agent", victim)
+            c.wait(f"turn {turn}: serves again", lambda: c.answer("demo", PROMPT["messages"], ignore_eos=True, max_tokens=8) == whole[:1000][: len(c.answer("demo", PROMPT["messages"], ignore_eos=True, max_tokens=8))], 30)
+        alive = c.local()
+        assert alive["coordinator"]["state"] == "running" and all(a["state"] == "running" for a in alive["agents"]), alive
+
+
+@test
+def a_stopped_agent_is_noticed_within_three_seconds():
+    with Cluster(agents=2, cores=1) as c:
+        c.deploy("demo", DEMO, "--agents", "a0,a1")
+        pid = c.kill("a1", signal.SIGSTOP)
+        stopped = time.monotonic()
+        c.wait("a1 is lost", lambda: c.member("a1") == "lost", 4)
+        took = time.monotonic() - stopped
+        assert took < 3 * SCALE + 0.3, f"{took:.1f} s"
+        assert next(a for a in c.local()["agents"] if a["name"] == "a1")["state"] == "stopped"
+        os.kill(pid, signal.SIGCONT)
+        c.wait("a1 is ready again", lambda: c.member("a1") == "ready", 15)
+        c.wait_serving("demo")
+
+
+@test
+def the_rest_serves_on_when_an_agent_stays_away():
+    with Cluster(agents=3, cores=1) as c:
+        c.deploy("demo", DEMO)
+        used = {s["agent"] for s in c.hpctl("describe", "demo")["stages"]}
+        c.kill(sorted(used)[0])
+        c.wait("it was noticed", lambda: c.hpctl("describe", "demo")["generation"] > 1 or c.member(sorted(used)[0]) == "lost", 10)
+        c.wait_serving("demo")
+        with open(os.path.join(ROOT, "examples", "demo-model", "answers.json")) as f:
+            question, answer = json.load(f)[0]
+        assert c.answer("demo", question, max_tokens=60) == answer
+
+
+@test
+def a_killed_coordinator_comes_back_to_serving_deployments():
+    with Cluster(agents=2, cores=1) as c:
+        c.deploy("demo", DEMO, "--agents", "a0,a1", "--compute", "f32")
+        whole = c.answer("demo", "Tell me a story.", max_tokens=30)
+        moved = [s["moved_bytes"] for s in c.hpctl("describe", "demo")["stages"]]
+        for _ in range(3):
+            c.kill("coordinator")
+            try:
+                c.hpctl("ps")
+                raise AssertionError("a dead coordinator answered")
+            except Failed as e:
+                assert e.rc == 3, e
+            c.hpctl("local", "start", "--coordinator")
+            c.wait_serving("demo")
+            assert c.answer("demo", "Tell me a story.", max_tokens=30) == whole
+        for folder in ("a0", "a1"):
+            with open(os.path.join(c.folder, "state", "agents", folder, "log")) as f:
+                loads = sum("stage_loaded" in line or "stage_ready" in line for line in f)
+            assert loads <= 1 or moved is None, f"{folder} loaded {loads} times"
+
+
+main()
