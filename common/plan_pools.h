@@ -32,7 +32,7 @@ struct plan_pools_pipeline {
 struct plan_pools_model {
     const char *name;
     double throughput_per_s; /* 0: not given */
-    double slo_margin;       /* that it was planned with; below 0: not given */
+    double slo_margin;       /* that it was planned with; below 0: the workload's */
     struct plan_pools_pipeline *pipelines;
     int n_pipelines;
 };

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "planners/pools/share.h"
+
 /* Numbers of devices by kind, the last kind running fastest. */
 struct grid {
     int n;
@@ -11,17 +13,22 @@ struct grid {
     int cells;
 };
 
-/* The best pipeline of a model at one point of the grid. */
+/* What serves best at one point of the grid: one pipeline, or two that share devices (b is -1, or the second one's structure). */
+struct origin {
+    int a, b;
+    double rate_a, rate_b;
+};
+
 struct item {
     int cell;
     int at[POOLS_MAX_KINDS];
-    int structure;
+    struct origin from;
     double rate;
 };
 
 struct table {
-    double *single;    /* [cells]: best rate of one pipeline that takes exactly these devices */
-    int *who;          /* [cells]: its structure; -1: none */
+    double *single;    /* [cells]: best rate of one pipeline or pair that takes exactly these devices */
+    struct origin *who; /* [cells]: which; a is -1 where there is none */
     struct item *items;
     int n_items;
     double *best;      /* [cells]: best rate of any set of pipelines within these devices */
@@ -37,6 +44,7 @@ struct work {
     struct table *tables;  /* by model */
     double **least;        /* [model][cells]: best max-min of models 0..m */
     const struct pools_allocation *base;
+    const struct pools_chosen *pairs; /* by model: structures to pair; NULL: none */
 };
 
 static int no_memory(struct err *e) { return err_set(e, HP_ENOMEM, "out of memory while sharing out the devices"); }
@@ -103,16 +111,16 @@ static void kind_rates(const struct pools_structure *s, int kind, int most, doub
 static void offer(struct table *t, const struct pools_structure *all, int cell, double rate, int structure)
 {
     double more = rate - t->single[cell];
-    if (t->who[cell] >= 0 && fabs(more) <= 1e-12 * rate) {
+    if (t->who[cell].a >= 0 && fabs(more) <= 1e-12 * rate) {
         /* Equals: the one with fewer stages, then the one that leaves more time. */
-        const struct pools_structure *a = &all[structure], *b = &all[t->who[cell]];
+        const struct pools_structure *a = &all[structure], *b = &all[t->who[cell].a];
         if (a->n_stages > b->n_stages || (a->n_stages == b->n_stages && a->latency_s >= b->latency_s))
             return;
     } else if (more <= 0) {
         return;
     }
     t->single[cell] = rate;
-    t->who[cell] = structure;
+    t->who[cell] = (struct origin){structure, -1, rate, 0};
 }
 
 /* Offers the structure at every point where it needs all the devices: kinds[0..n) are those it uses. */
@@ -178,11 +186,11 @@ static int list_items(const struct work *w, struct table *t, double *upto, struc
             if (at[k] > 0)
                 below = fmax(below, upto[c - g->stride[k]]);
         upto[c] = fmax(below, t->single[c]);
-        if (t->who[c] < 0 || t->single[c] <= below * (1 + 1e-12))
+        if (t->who[c].a < 0 || t->single[c] <= below * (1 + 1e-12))
             continue;
         struct item *item = &t->items[t->n_items++];
         item->cell = c;
-        item->structure = t->who[c];
+        item->from = t->who[c];
         item->rate = t->single[c];
         memcpy(item->at, at, sizeof at);
     }
@@ -228,7 +236,7 @@ static int table_prepare(const struct work *w, struct table *t, int levels, stru
     if (!t->single || !t->who || !t->best || !t->last)
         return no_memory(e);
     for (size_t i = 0; i < cells; i++)
-        t->who[i] = -1;
+        t->who[i].a = -1;
     for (size_t i = 0; i < cells * (size_t)levels; i++)
         t->last[i] = -1;
     return 0;
@@ -242,6 +250,39 @@ static double *rate_room(const struct grid *g)
     return malloc((size_t)widest * POOLS_MAX_STAGES * sizeof(double));
 }
 
+/* ---- pairs that share devices -------------------------------------------------------------------------------------- */
+
+struct pairing {
+    const struct grid *g;
+    struct table *t;
+    int a, b;
+};
+
+static void offer_pair(void *ctx, const int *devices, double rate_a, double rate_b)
+{
+    const struct pairing *w = ctx;
+    int cell = cell_of(w->g, devices);
+    if (rate_a + rate_b <= w->t->single[cell] * (1 + 1e-12))
+        return;
+    w->t->single[cell] = rate_a + rate_b;
+    w->t->who[cell] = (struct origin){w->a, w->b, rate_a, rate_b};
+}
+
+static int offer_pairs(const struct work *w, int m, struct table *t, struct err *e)
+{
+    int available[POOLS_MAX_KINDS], rc = 0;
+    const struct pools_chosen *chosen = &w->pairs[m];
+    for (int k = 0; k < w->g.n; k++)
+        available[k] = w->g.size[k] - 1;
+    for (int i = 0; i < chosen->n; i++)
+        for (int j = i + 1; j < chosen->n && rc == 0; j++) {
+            struct pairing pair = {&w->g, t, chosen->structures[i], chosen->structures[j]};
+            const struct pools_structure *all = w->by_model[m].items;
+            rc = pools_pair_each(w->p, &all[pair.a], &all[pair.b], available, offer_pair, &pair, e);
+        }
+    return rc;
+}
+
 /* Any number of pipelines of any structure. */
 static int table_unlimited(const struct work *w, int m, struct err *e)
 {
@@ -253,6 +294,8 @@ static int table_unlimited(const struct work *w, int m, struct err *e)
         rc = no_memory(e);
     for (int i = 0; rc == 0 && i < all->count; i++)
         offer_structure(w, t, all->items, i, rates);
+    if (rc == 0 && w->pairs)
+        rc = offer_pairs(w, m, t, e);
     if (rc == 0)
         rc = list_items(w, t, upto, e);
     for (int i = 0; rc == 0 && i < t->n_items; i++)
@@ -286,7 +329,7 @@ static int table_limited(const struct work *w, int m, int limit, struct err *e)
     for (int k = 0; rc == 0 && k < n_keys; k++) {
         memset(t->single, 0, (size_t)w->g.cells * sizeof *t->single);
         for (int c = 0; c < w->g.cells; c++)
-            t->who[c] = -1;
+            t->who[c].a = -1;
         for (int i = 0; i < all->count; i++)
             if (sequence_of(w->p, &all->items[i]) == keys[k])
                 offer_structure(w, t, all->items, i, rates);
@@ -393,16 +436,23 @@ static int cheapest_share(const struct work *w, int m, int c, double target)
     return best;
 }
 
+/* Adds as many shares as the rate needs; whole devices where the pipeline has them to itself. */
+static int add_part(const struct work *w, int m, int structure, double rate, bool whole, struct pools_allocation *a, struct err *e)
+{
+    const struct pools_structure *s = &w->by_model[m].items[structure];
+    int count[POOLS_MAX_STAGES];
+    for (int d = 0; d < s->n_stages; d++) {
+        int v = whole ? w->p->kinds[s->stages[d].kind].shares[s->stages[d].share] : 1;
+        count[d] = v * (int)fmax(1, ceil(rate / (v * s->stages[d].share_rate) - 1e-9));
+    }
+    return pools_allocation_add_shares(w->p, a, m, s, count, e);
+}
+
 static int add_item(const struct work *w, int m, const struct item *item, struct pools_allocation *a, struct err *e)
 {
-    const struct pools_structure *s = &w->by_model[m].items[item->structure];
-    int devices[POOLS_MAX_STAGES];
-    for (int d = 0; d < s->n_stages; d++) {
-        devices[d] = (int)ceil(item->rate / s->stages[d].device_rate - 1e-9);
-        if (devices[d] < 1)
-            devices[d] = 1;
-    }
-    return pools_allocation_add(w->p, a, m, s, devices, e);
+    const struct origin *o = &item->from;
+    int rc = add_part(w, m, o->a, o->rate_a, o->b < 0, a, e);
+    return rc < 0 || o->b < 0 ? rc : add_part(w, m, o->b, o->rate_b, false, a, e);
 }
 
 static int add_model(const struct work *w, int m, int cell, struct pools_allocation *a, struct err *e)
@@ -454,10 +504,10 @@ static void work_free(struct work *w)
     free(w->least);
 }
 
-int pools_allocate(const struct pools_problem *p, const struct pools_structures *by_model, enum pools_rule rule, const int *available,
-                   struct pools_allocation *a, struct err *e)
+int pools_allocate(const struct pools_problem *p, const struct pools_structures *by_model, enum pools_rule rule, const struct pools_chosen *pairs,
+                   const int *available, struct pools_allocation *a, struct err *e)
 {
-    struct work w = {.p = p, .by_model = by_model, .rule = rule, .g = grid_over(p, available), .base = a};
+    struct work w = {.p = p, .by_model = by_model, .rule = rule, .g = grid_over(p, available), .base = a, .pairs = pairs};
     if (w.g.cells == 0)
         return err_set(e, HP_ELIMIT, "the cluster has too many devices to try every number of each kind");
     w.tables = calloc((size_t)p->n_models, sizeof *w.tables);

@@ -46,14 +46,22 @@ void pools_allocation_refresh(const struct pools_problem *p, struct pools_alloca
 /* Whole devices of each kind in use; fractions are rounded up per pipeline stage, or, when the problem shares devices, per model and stage position. */
 void pools_allocation_devices(const struct pools_problem *p, const struct pools_allocation *a, int *by_kind);
 
+/* Structures of a model whose pairs may share devices. */
+enum { POOLS_MAX_CHOSEN = 48 };
+struct pools_chosen {
+    int structures[POOLS_MAX_CHOSEN];
+    int n;
+};
+
 /* Cells of the grid over `available`; 0 when there are more than POOLS_MAX_CELLS. */
 int pools_grid_cells(const struct pools_problem *p, const int *available);
 
 /* Adds the best pipelines over `available` devices by kind to those of `a`, which already give each model a.models[m].rate. `rule` says how structures may be
- * counted (POOLS_CHAINS and POOLS_WHOLE one device a stage at a time). Nothing may be left without a pipeline for a model without an error:
+ * counted (POOLS_CHAINS and POOLS_WHOLE one device a stage at a time). `pairs` (by model, or NULL) names structures that may share
+ * devices in twos; it has no effect where pipelines per assignment are limited. Nothing may be left without a pipeline for a model without an error:
  * the objective is then 0. HP_ENOMEM. */
-int pools_allocate(const struct pools_problem *p, const struct pools_structures *by_model, enum pools_rule rule, const int *available,
-                   struct pools_allocation *a, struct err *e);
+int pools_allocate(const struct pools_problem *p, const struct pools_structures *by_model, enum pools_rule rule, const struct pools_chosen *pairs,
+                   const int *available, struct pools_allocation *a, struct err *e);
 
 /* Spends the devices that are left over, each on the stage of its kind with the least compute headroom. */
 void pools_spend_rest(const struct pools_problem *p, struct pools_allocation *a);

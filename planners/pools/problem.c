@@ -158,6 +158,7 @@ int pools_problem_make(const struct cluster *c, const struct workload *w, struct
         rc = make_model(&p, &w->models[i], &p.models[i], e);
         p.n_models++;
         pools_problem_set_margin(&p, i, w->models[i].slo_margin);
+        p.models[i].workload_margin = w->models[i].slo_margin;
     }
     if (rc < 0)
         arena_free(&p.arena);

@@ -32,7 +32,7 @@ struct pools_model {
     double weight;
     double slo_s;
     double budget_s; /* slo_s * (1 - margin): what computing, transfers and filling a batch may take */
-    double margin;
+    double margin, workload_margin;
     double batching_s; /* per sample beyond the first of a batch */
     int n_layers;
     int batches[POOLS_MAX_BATCHES]; /* profiled sizes, rising */

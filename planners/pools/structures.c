@@ -5,7 +5,7 @@
 #include <string.h>
 
 /* How much better than another, stage by stage, a structure must be to make one with finer shares superfluous. */
-#define FINE_FACTOR 1.02
+#define FINE_FACTOR 1.2
 /* Of the budget: sums of the same numbers in another order must not decide. */
 #define BUDGET_SLACK 1e-9
 

@@ -1,0 +1,103 @@
+#include "planners/dispatch/reservations.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Number of leading intervals that end at or before `t`: searched from the back, where new work mostly lies. */
+static int passed_by(const struct line *l, int64_t t)
+{
+    int i = l->n;
+    while (i > 0 && l->v[l->first + i - 1].end_ns > t)
+        i--;
+    return i;
+}
+
+int64_t line_earliest(const struct line *l, int64_t from_ns, int64_t length_ns)
+{
+    for (int i = passed_by(l, from_ns); i < l->n; i++) {
+        const struct line_interval *v = &l->v[l->first + i];
+        if (v->start_ns >= from_ns + length_ns)
+            break;
+        from_ns = v->end_ns;
+    }
+    return from_ns;
+}
+
+int64_t line_earliest_both(const struct line *a, const struct line *b, int64_t from_ns, int64_t length_ns)
+{
+    for (;;) {
+        int64_t t = line_earliest(a, from_ns, length_ns);
+        int64_t u = line_earliest(b, t, length_ns);
+        if (u == t)
+            return t;
+        from_ns = u;
+    }
+}
+
+/* Drops what is past, and makes room for one more at the end of the array. */
+static bool make_room(struct line *l, int64_t now_ns)
+{
+    while (l->n > 0 && l->v[l->first].end_ns <= now_ns) {
+        l->first++;
+        l->n--;
+    }
+    if (l->first + l->n < l->room)
+        return true;
+    if (l->n >= LINE_MAX_INTERVALS) {
+        l->v[l->first + 1].start_ns = l->v[l->first].start_ns;
+        l->first++;
+        l->n--;
+    }
+    /* Keep the array at least twice as long as what lives in it, so that moving down is rare. */
+    if (l->room < 2 * (l->n + 1)) {
+        int more = l->room ? 2 * l->room : 8;
+        struct line_interval *bigger = realloc(l->v, (size_t)more * sizeof *bigger);
+        if (!bigger)
+            return false;
+        l->v = bigger;
+        l->room = more;
+    }
+    memmove(l->v, l->v + l->first, (size_t)l->n * sizeof *l->v);
+    l->first = 0;
+    return true;
+}
+
+bool line_reserve(struct line *l, int64_t now_ns, int64_t start_ns, int64_t end_ns, uint32_t tag)
+{
+    assert(end_ns >= start_ns);
+    if (!make_room(l, now_ns))
+        return false;
+    int i = l->first + l->n;
+    for (; i > l->first && l->v[i - 1].start_ns > start_ns; i--)
+        l->v[i] = l->v[i - 1];
+    l->v[i] = (struct line_interval){start_ns, end_ns, tag};
+    l->n++;
+    return true;
+}
+
+bool line_correct(struct line *l, uint32_t tag, int64_t planned_start_ns, int64_t start_ns, int64_t end_ns)
+{
+    int at = -1;
+    for (int i = 0; i < l->n; i++) {
+        const struct line_interval *v = &l->v[l->first + i];
+        if (v->tag == tag && (at < 0 || llabs(v->start_ns - planned_start_ns) < llabs(l->v[l->first + at].start_ns - planned_start_ns)))
+            at = i;
+    }
+    if (at < 0)
+        return false;
+    struct line_interval *v = &l->v[l->first];
+    v[at].start_ns = at > 0 && v[at - 1].end_ns > start_ns ? v[at - 1].end_ns : start_ns;
+    v[at].end_ns = end_ns > v[at].start_ns ? end_ns : v[at].start_ns;
+    for (int i = at + 1; i < l->n && v[i].start_ns < v[i - 1].end_ns; i++) {
+        v[i].end_ns += v[i - 1].end_ns - v[i].start_ns;
+        v[i].start_ns = v[i - 1].end_ns;
+    }
+    return true;
+}
+
+void line_free(struct line *l)
+{
+    free(l->v);
+    *l = (struct line){0};
+}
