@@ -4,9 +4,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+static bool reads_output(const struct coldstart_problem *p, int reader, int of)
+{
+    for (int k = p->op_inputs_at[reader]; k < p->op_inputs_at[reader + 1]; k++)
+        if (p->op_inputs[k] == of)
+            return true;
+    return false;
+}
+
 int layers_init(const struct coldstart_problem *p, int device, struct arena *arena, struct layers *out)
 {
-    struct layers l = {.layer = arena_alloc(arena, (size_t)p->n_ops, sizeof *l.layer), .n = p->n_ops, .exclusive = true};
+    struct layers l = {.layer = arena_alloc(arena, (size_t)p->n_ops, sizeof *l.layer), .n = p->n_ops, .chain = true};
     bool *taken = calloc((size_t)p->n_nodes, sizeof *taken);
     if (!l.layer || !taken) {
         free(taken);
@@ -20,13 +28,14 @@ int layers_init(const struct coldstart_problem *p, int device, struct arena *are
                             .read_s = p->read_s[v * p->n_buses + bus]};
         for (int k = p->param_inputs_at[v]; k < p->param_inputs_at[v + 1]; k++) {
             int w = p->param_inputs[k];
-            l.exclusive = l.exclusive && p->readers_at[w + 1] - p->readers_at[w] == 1;
+            l.chain = l.chain && p->readers_at[w + 1] - p->readers_at[w] == 1;
             if (taken[w])
                 continue;
             taken[w] = true;
             a->load_s += p->load_s[w * p->n_buses + bus];
             a->bytes += p->bytes[w];
         }
+        l.chain = l.chain && (i == 0 || reads_output(p, v, p->topological[i - 1]));
         a->has_params = coldstart_has_params(p, v) && (a->bytes > 0 || a->load_s > 0);
         if (!a->has_params)
             a->host_s = a->exec_s; /* nothing to choose */
@@ -36,76 +45,104 @@ int layers_init(const struct coldstart_problem *p, int device, struct arena *are
     return 0;
 }
 
-double layers_finish(const struct layers *l, const bool *host, double *stall_s)
-{
-    double end = 0, loaded = 0;
-    for (int i = 0; i < l->n; i++) {
-        const struct layer *a = &l->layer[i];
-        double stall = 0;
-        if (host[i]) {
-            end += a->host_s;
-        } else {
-            loaded += a->load_s;
-            stall = loaded > end ? loaded - end : 0;
-            end = (loaded > end ? loaded : end) + a->exec_s;
-        }
-        if (stall_s)
-            stall_s[i] = stall;
-    }
-    return end;
-}
-
 /* ---- DeepPlan's greedy -------------------------------------------------------------------------------------- */
 
-struct candidate {
-    double cost_s, load_s;
-    int index;
+/* Layers 0..i that may still go to host memory, as a heap: least extra time first, then the longest load, then the first. */
+struct greedy {
+    const struct layers *l;
+    bool *host;
+    int *heap, n_heap;
+    double *end_s, *loaded_s; /* [layer] as of the last trace */
+    int changed_from;         /* the first layer that changed since then */
 };
 
-static int compare_candidates(const void *a, const void *b)
+static bool goes_before(const struct greedy *g, int i, int j)
 {
-    const struct candidate *x = a, *y = b;
-    if (x->cost_s != y->cost_s)
-        return x->cost_s < y->cost_s ? -1 : 1;
-    if (x->load_s != y->load_s)
-        return x->load_s > y->load_s ? -1 : 1;
-    return (x->index > y->index) - (x->index < y->index);
+    const struct layer *a = &g->l->layer[i], *b = &g->l->layer[j];
+    double cost_a = a->host_s - a->exec_s, cost_b = b->host_s - b->exec_s;
+    if (cost_a != cost_b)
+        return cost_a < cost_b;
+    return a->load_s != b->load_s ? a->load_s > b->load_s : i < j;
 }
 
-/* Moves layers 0..i to host memory until the stall of layer i is gone; true when it is. */
-static bool remove_stall(const struct layers *l, int i, double stall_s, const struct candidate *sorted, bool *host)
+static void push(struct greedy *g, int layer)
 {
-    for (int k = 0; k < l->n; k++) {
-        int j = sorted[k].index;
-        const struct layer *a = &l->layer[j];
-        if (j > i || host[j])
-            continue;
-        if (a->host_s > a->exec_s + 1.5 * a->load_s || sorted[k].cost_s > stall_s)
-            return false;
-        host[j] = true;
-        stall_s -= a->load_s + sorted[k].cost_s;
-        if (stall_s <= 0)
-            return true;
+    int i = g->n_heap++;
+    for (; i > 0 && goes_before(g, layer, g->heap[(i - 1) / 2]); i = (i - 1) / 2)
+        g->heap[i] = g->heap[(i - 1) / 2];
+    g->heap[i] = layer;
+}
+
+static void pop(struct greedy *g)
+{
+    int last = g->heap[--g->n_heap], i = 0;
+    for (int child = 1; child < g->n_heap; child = 2 * i + 1) {
+        if (child + 1 < g->n_heap && goes_before(g, g->heap[child + 1], g->heap[child]))
+            child++;
+        if (!goes_before(g, g->heap[child], last))
+            break;
+        g->heap[i] = g->heap[child];
+        i = child;
     }
-    return false;
+    g->heap[i] = last;
+}
+
+/* Brings the trace of layer i up to date from the layer before it; gives its stall. */
+static double trace(struct greedy *g, int i)
+{
+    const struct layer *a = &g->l->layer[i];
+    double end = i ? g->end_s[i - 1] : 0, loaded = i ? g->loaded_s[i - 1] : 0, stall = 0;
+    if (g->host[i]) {
+        end += a->host_s;
+    } else {
+        loaded += a->load_s;
+        stall = loaded > end ? loaded - end : 0;
+        end = (loaded > end ? loaded : end) + a->exec_s;
+    }
+    g->end_s[i] = end;
+    g->loaded_s[i] = loaded;
+    return stall;
+}
+
+/* Moves layers 0..i to host memory until the stall of layer i is gone; only then the trace is made anew. */
+static void remove_stall(struct greedy *g, int i, double stall_s)
+{
+    while (g->n_heap > 0) {
+        int j = g->heap[0];
+        const struct layer *a = &g->l->layer[j];
+        double cost = a->host_s - a->exec_s;
+        if (a->host_s > a->exec_s + 1.5 * a->load_s || cost > stall_s)
+            return;
+        pop(g);
+        g->host[j] = true;
+        g->changed_from = j < g->changed_from ? j : g->changed_from;
+        stall_s -= a->load_s + cost;
+        if (stall_s > 0)
+            continue;
+        for (int k = g->changed_from; k <= i; k++)
+            trace(g, k);
+        g->changed_from = g->l->n;
+        return;
+    }
 }
 
 int layers_greedy(const struct layers *l, struct arena *scratch, bool *host)
 {
-    struct candidate *sorted = arena_alloc(scratch, (size_t)l->n, sizeof *sorted);
-    double *stall_s = arena_alloc(scratch, (size_t)l->n, sizeof *stall_s);
-    if (!sorted || !stall_s)
+    size_t n = (size_t)l->n + 1;
+    struct greedy g = {.l = l, .host = host, .changed_from = l->n};
+    g.heap = arena_alloc(scratch, n, sizeof *g.heap);
+    g.end_s = arena_alloc(scratch, n, sizeof *g.end_s);
+    g.loaded_s = arena_alloc(scratch, n, sizeof *g.loaded_s);
+    if (!g.heap || !g.end_s || !g.loaded_s)
         return HP_ENOMEM;
     for (int i = 0; i < l->n; i++) {
-        const struct layer *a = &l->layer[i];
-        sorted[i] = (struct candidate){a->host_s - a->exec_s, a->load_s, i};
-        host[i] = !a->has_params;
+        host[i] = !l->layer[i].has_params;
+        if (!host[i])
+            push(&g, i);
+        double stall = trace(&g, i);
+        if (stall > 0)
+            remove_stall(&g, i, stall);
     }
-    qsort(sorted, (size_t)l->n, sizeof *sorted, compare_candidates);
-    layers_finish(l, host, stall_s);
-    for (int i = 0; i < l->n; i++)
-        if (stall_s[i] > 0 && remove_stall(l, i, stall_s[i], sorted, host))
-            layers_finish(l, host, stall_s);
     return 0;
 }
 

@@ -19,15 +19,11 @@ struct layer {
 struct layers {
     struct layer *layer;
     int n;
-    bool exclusive; /* no parameter has several readers: what holds of the layers holds of the graph */
+    bool chain; /* the order is the only one and no parameter has several readers: what is best for the layers is for the graph */
 };
 
 /* All operators in topological order, with times of `device`. HP_ENOMEM. */
 int layers_init(const struct coldstart_problem *p, int device, struct arena *arena, struct layers *out);
-
-/* The paper's pipeline model without contention: when layers end whose `host` says how they run. `stall_s` (may be NULL)
- * receives how long each waits for its load. */
-double layers_finish(const struct layers *l, const bool *host, double *stall_s);
 
 /* The greedy of DeepPlan's Algorithm 1 as its authors implement it. Fills host[n]; layers without parameters count as run
  * from host memory. `scratch` gives memory. HP_ENOMEM. */

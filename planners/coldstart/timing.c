@@ -305,7 +305,7 @@ double timing_run(struct timing *t, const struct coldstart_plan *plan)
     reset(t);
     t->latency_s = INFINITY;
     if (t->record && !t->transfers) {
-        t->transfer_capacity = t->problem->n_nodes * t->problem->n_devices;
+        t->transfer_capacity = t->problem->readers_at[t->problem->n_nodes] + t->copy_capacity; /* one for a reader or a wish */
         t->transfers = arena_alloc(&t->arena, (size_t)t->transfer_capacity, sizeof *t->transfers);
         t->transfer_capacity = t->transfers ? t->transfer_capacity : 0;
     }
