@@ -88,7 +88,7 @@ void core_action_call_back(struct core *core, const struct core_action *a)
 
 /* ---- saying --------------------------------------------------------------------------------------------------- */
 
-void core_send(struct core *c, uint64_t peer, const struct message *m)
+void core_say(struct core *c, uint64_t peer, const struct message *m)
 {
     if (peer == 0)
         return;
@@ -105,7 +105,7 @@ void core_refuse(struct core *c, uint64_t peer, uint64_t id, const struct err *w
     m.u.refused.code = status_word(why->code);
     m.u.refused.text = why->text;
     m.u.refused.hint = why->hint;
-    core_send(c, peer, &m);
+    core_say(c, peer, &m);
     c->counts.refused++;
 }
 
@@ -117,7 +117,7 @@ void core_answer(struct core *c, uint64_t peer, uint64_t id, bool more, json_t *
     m.u.answer.code = "ok";
     m.u.answer.text = m.u.answer.hint = "";
     m.u.answer.result = text ? text : "null";
-    core_send(c, peer, &m);
+    core_say(c, peer, &m);
     free(text);
     json_decref(result);
 }
@@ -129,7 +129,7 @@ void core_answer_error(struct core *c, uint64_t peer, uint64_t id, const struct 
     m.u.answer.text = why->text;
     m.u.answer.hint = why->hint;
     m.u.answer.result = "null";
-    core_send(c, peer, &m);
+    core_say(c, peer, &m);
 }
 
 /* ---- keeping -------------------------------------------------------------------------------------------------- */

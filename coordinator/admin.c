@@ -318,7 +318,7 @@ static int verb_weights_rm(struct core *c, struct question *q, struct err *e)
             if (strcmp(m->models[k].id, id) == 0) {
                 struct message rm = {.type = MESSAGE_STORE_REMOVE, .id = r->id};
                 rm.u.store_remove.model = (struct pack_span){digest.bytes, sizeof digest.bytes};
-                core_send(c, m->peer, &rm);
+                core_say(c, m->peer, &rm);
                 r->awaited++;
             }
     }
@@ -360,7 +360,7 @@ static int verb_logs(struct core *c, struct question *q, struct err *e)
         return err_set(e, HP_EBUSY, "too many questions wait for agents");
     struct message fetch = {.type = MESSAGE_LOG_FETCH, .id = r->id};
     fetch.u.log_fetch.lines = number_argument(q, "lines", ADMIN_LOG_LINES);
-    core_send(c, m->peer, &fetch);
+    core_say(c, m->peer, &fetch);
     return HP_PENDING;
 }
 

@@ -88,7 +88,7 @@ static inline uint64_t core_ms(uint64_t ms) { return ms * 1000000u; }
 uint64_t core_unix_s(const struct core *c);
 
 /* ---- saying ---- */
-void core_send(struct core *c, uint64_t peer, const struct message *m);
+void core_say(struct core *c, uint64_t peer, const struct message *m);
 void core_refuse(struct core *c, uint64_t peer, uint64_t id, const struct err *why);
 /* An answer to hpctl; takes `result` (NULL: null). */
 void core_answer(struct core *c, uint64_t peer, uint64_t id, bool more, json_t *result);

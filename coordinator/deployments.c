@@ -150,7 +150,7 @@ static bool measuring(struct core *c, struct deployment *d)
                                                        .manifest = {d->model->manifest, d->model->manifest_size},
                                                        .compute = d->spec.f32 ? "f32" : "auto",
                                                        .budget_ms = c->config.profile_ms};
-        core_send(c, agents[i]->peer, &m);
+        core_say(c, agents[i]->peer, &m);
         if (d->listener_ask)
             core_answer(c, d->listener_peer, d->listener_ask, true, json_pack("{s:s, s:s, s:s}", "phase", "profile", "agent", agents[i]->name, "kind", agents[i]->kind));
     }

@@ -214,7 +214,7 @@ static void member_welcome(struct core *c, struct member *m, uint64_t id)
     w.u.welcome.name = m->name;
     w.u.welcome.heartbeat_ms = CORE_HEARTBEAT_MS;
     w.u.welcome.coordinator_boot = c->boot;
-    core_send(c, m->peer, &w);
+    core_say(c, m->peer, &w);
 }
 
 static void join_refuse(struct core *c, uint64_t peer, uint64_t id, const struct message_join *j, const struct err *e)
@@ -266,7 +266,7 @@ void members_heartbeat(struct core *c, struct member *m, const struct message_he
     member_held_set(m, &h->held);
     struct message ack = {.type = MESSAGE_HEARTBEAT_ACK};
     ack.u.heartbeat_ack.number = h->number;
-    core_send(c, m->peer, &ack);
+    core_say(c, m->peer, &ack);
     if (m->state == MEMBER_JOINING || m->state == MEMBER_SUSPECT) {
         member_move(m, m->draining ? MEMBER_DRAINING : MEMBER_READY);
         deployments_member_ready(c, m);

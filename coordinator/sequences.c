@@ -66,7 +66,7 @@ static void stages_close(struct core *c, const struct deployment *d, const struc
     struct message m = {.type = MESSAGE_SEQUENCE_CLOSE};
     m.u.sequence_close = (struct message_sequence_close){d->id, d->generation, s->id};
     for (int i = 0; i < d->n_stages; i++)
-        core_send(c, d->stages[i].agent->peer, &m);
+        core_say(c, d->stages[i].agent->peer, &m);
 }
 
 static struct pack_u32s slices_make(struct core *c, struct deployment *d, const struct sequence *s, uint32_t *room)
@@ -120,7 +120,7 @@ static void stages_open(struct core *c, struct deployment *d, const struct seque
         m.u.sequence_open = open;
         m.u.sequence_open.prompt = first || last ? prompt : none;
         m.u.sequence_open.slices = first ? slices : none;
-        core_send(c, d->stages[i].agent->peer, &m);
+        core_say(c, d->stages[i].agent->peer, &m);
     }
     free(room);
 }
@@ -446,7 +446,7 @@ void sequences_logits(struct core *c, struct member *m, const struct message_log
     json_t *result = json_pack("{s:I, s:I}", "first_position", (json_int_t)l->first_position, "count", (json_int_t)l->count);
     char *text = json_dumps(result, JSON_COMPACT);
     a.u.answer = (struct message_answer){.more = true, .code = "ok", .text = "", .hint = "", .result = text, .blob = l->values};
-    core_send(c, s->peer, &a);
+    core_say(c, s->peer, &a);
     free(text);
     json_decref(result);
     s->n_logits += l->count;

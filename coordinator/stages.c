@@ -89,7 +89,7 @@ static void grant(struct core *c, const struct deployment *d, const struct membe
     struct digest id = model_digest(d);
     struct message g = {.type = MESSAGE_CHUNK_GRANT};
     g.u.chunk_grant = (struct message_chunk_grant){session, {id.bytes, sizeof id.bytes}, revoke};
-    core_send(c, m->peer, &g);
+    core_say(c, m->peer, &g);
 }
 
 /* Other agents whose stores hold some of the model; they are told to answer frames with this generation's token. */
@@ -137,7 +137,7 @@ static void stage_prepare(struct core *c, struct deployment *d, int i)
         .planned_s_per_token = d->plan_tokens ? s->compute_s / (double)d->plan_tokens : 0,
     };
     m.u.stage_prepare.peers = (struct pack_list){peers, peers_of(c, d, s->agent, peers, sizeof peers / sizeof *peers)};
-    core_send(c, s->agent->peer, &m);
+    core_say(c, s->agent->peer, &m);
     s->status = STAGE_WORKING;
     s->told_ns = s->progress_ns = core_now(c);
     core_text_set(s->word, sizeof s->word, "waiting");
@@ -162,7 +162,7 @@ void stages_connect(struct core *c, struct deployment *d)
             m.u.stage_connect.next_address = (struct pack_span){next->address, next->address_size};
         if (last && d->n_stages > 1)
             m.u.stage_connect.first_address = (struct pack_span){first->address, first->address_size};
-        core_send(c, d->stages[i].agent->peer, &m);
+        core_say(c, d->stages[i].agent->peer, &m);
     }
 }
 
@@ -170,7 +170,7 @@ void stages_unload(struct core *c, const struct member *m, uint64_t deployment, 
 {
     struct message u = {.type = MESSAGE_STAGE_UNLOAD};
     u.u.stage_unload = (struct message_stage_unload){deployment, generation};
-    core_send(c, m->peer, &u);
+    core_say(c, m->peer, &u);
 }
 
 void stages_stop(struct core *c, struct deployment *d)
