@@ -7,12 +7,14 @@
 
 #include <jansson.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct chat_template;
 
 struct template_limits {
     size_t max_steps;        /* nodes evaluated; 0: 10 million */
     size_t max_output_bytes; /* 0: 16 MiB */
+    int64_t now_s;           /* what strftime_now tells, seconds since 1970; 0: the system's clock */
 };
 
 /* Parses. HP_EPARSE or HP_EUNSUPPORTED with "line N: reason". trim_blocks and lstrip_blocks are on, as published templates expect. */

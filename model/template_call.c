@@ -1,0 +1,237 @@
+/* Calls: arguments, macros, the functions that every template has, and `loop`. */
+#include "model/template_int.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+enum { RANGE_MAX = 100000 };
+
+/* ---- arguments ---------------------------------------------------------------------------------------------- */
+
+const struct value *argument(const struct arguments *args, size_t i, const char *name)
+{
+    if (i < args->n)
+        return &args->values[i];
+    for (size_t k = 0; k < args->n_named; k++)
+        if (text_is(args->named[k].key.string, name))
+            return &args->named[k].value;
+    return NULL;
+}
+
+int argument_text(struct run *r, const struct arguments *args, size_t i, const char *name, struct text fallback, struct text *out)
+{
+    const struct value *v = argument(args, i, name);
+    *out = fallback;
+    if (!v || v->type == VALUE_NONE)
+        return 0;
+    if (v->type != VALUE_STRING)
+        return run_fail(r, HP_EINVAL, "the argument \"%s\" must be a string, not %s", name, value_type_word(v));
+    *out = v->string;
+    return 0;
+}
+
+int argument_integer(struct run *r, const struct arguments *args, size_t i, const char *name, int64_t fallback, int64_t *out)
+{
+    const struct value *v = argument(args, i, name);
+    *out = fallback;
+    if (!v || v->type == VALUE_NONE)
+        return 0;
+    if (v->type != VALUE_INT && v->type != VALUE_BOOL)
+        return run_fail(r, HP_EINVAL, "the argument \"%s\" must be a whole number, not %s", name, value_type_word(v));
+    *out = value_as_integer(v);
+    return 0;
+}
+
+bool argument_true(const struct arguments *args, size_t i, const char *name, bool fallback)
+{
+    const struct value *v = argument(args, i, name);
+    return v ? value_true(v) : fallback;
+}
+
+/* ---- functions ---------------------------------------------------------------------------------------------- */
+
+static int call_range(struct run *r, const struct arguments *args, struct value *out)
+{
+    int64_t start = 0, stop = 0, step = 1;
+    int rc = argument_integer(r, args, 0, "start", 0, args->n > 1 ? &start : &stop);
+    if (rc == 0 && args->n > 1)
+        rc = argument_integer(r, args, 1, "stop", 0, &stop);
+    if (rc == 0)
+        rc = argument_integer(r, args, 2, "step", 1, &step);
+    if (rc < 0)
+        return rc;
+    if (args->n == 0 || step == 0)
+        return run_fail(r, HP_EINVAL, args->n ? "range() arg 3 must not be zero" : "range expected at least 1 argument, got 0");
+    rc = value_new_list(r, LIST_PLAIN, 0, out);
+    for (int64_t i = start; rc == 0 && (step > 0 ? i < stop : i > stop);) {
+        if (out->list->n == RANGE_MAX)
+            return run_fail(r, HP_ELIMIT, "a range of more than %d numbers", RANGE_MAX);
+        rc = list_push(r, out->list, value_integer(i));
+        if (__builtin_add_overflow(i, step, &i))
+            break;
+    }
+    return rc;
+}
+
+static int make_dict(struct run *r, enum value_type type, const struct arguments *args, struct value *out)
+{
+    int rc = value_new_dict(r, type, out);
+    const struct value *from = args->n ? &args->values[0] : NULL;
+    if (from && from->type != VALUE_DICT)
+        return run_fail(r, HP_EINVAL, "a dict cannot be made of %s", value_type_word(from));
+    for (size_t i = 0; rc == 0 && from && i < from->dict->n; i++)
+        rc = dict_set(r, out->dict, from->dict->pairs[i].key, from->dict->pairs[i].value);
+    for (size_t i = 0; rc == 0 && i < args->n_named; i++)
+        rc = dict_set(r, out->dict, args->named[i].key, args->named[i].value);
+    return rc;
+}
+
+static int call_namespace(struct run *r, const struct arguments *args, struct value *out) { return make_dict(r, VALUE_NAMESPACE, args, out); }
+static int call_dict(struct run *r, const struct arguments *args, struct value *out) { return make_dict(r, VALUE_DICT, args, out); }
+
+static int call_raise_exception(struct run *r, const struct arguments *args, struct value *out)
+{
+    struct text message = {"the template refuses", 20};
+    *out = value_none();
+    int rc = args->n ? value_to_text(r, &args->values[0], &message) : 0;
+    if (rc < 0)
+        return rc;
+    return err_set(r->e, HP_EINVAL, "%.*s", (int)(message.size < 700 ? message.size : 700), message.data);
+}
+
+static int call_strftime_now(struct run *r, const struct arguments *args, struct value *out)
+{
+    struct text format;
+    char pattern[128], text[512];
+    int rc = argument_text(r, args, 0, "format", text_of("%Y-%m-%d"), &format);
+    if (rc < 0)
+        return rc;
+    if (format.size >= sizeof pattern)
+        return run_fail(r, HP_ELIMIT, "a date format of %zu bytes", format.size);
+    memcpy(pattern, format.data, format.size);
+    pattern[format.size] = 0;
+    time_t now = r->now_s ? (time_t)r->now_s : time(NULL);
+    struct tm parts = {0};
+    localtime_r(&now, &parts);
+    struct buffer b = {0};
+    buffer_append(&b, text, strftime(text, sizeof text, pattern, &parts));
+    rc = value_copy_text(r, &b, out);
+    buffer_free(&b);
+    return rc;
+}
+
+static const struct {
+    const char *name;
+    int (*call)(struct run *r, const struct arguments *args, struct value *out);
+} functions[] = {
+    {"range", call_range},
+    {"namespace", call_namespace},
+    {"dict", call_dict},
+    {"raise_exception", call_raise_exception},
+    {"strftime_now", call_strftime_now},
+};
+
+bool template_has_function(struct text name)
+{
+    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
+        if (text_is(name, functions[i].name))
+            return true;
+    return false;
+}
+
+int run_function(struct run *r, struct text name, const struct arguments *args, struct value *out)
+{
+    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
+        if (text_is(name, functions[i].name))
+            return functions[i].call(r, args, out);
+    return run_fail(r, HP_EBUG, "no function %.*s", (int)name.size, name.data);
+}
+
+/* ---- macros ------------------------------------------------------------------------------------------------- */
+
+static int bind_parameters(struct run *r, const struct macro *m, const struct arguments *args)
+{
+    size_t i = 0, named = 0;
+    for (const struct node *p = m->node->children; p; p = p->next, i++) {
+        struct value v = value_undefined(p->text);
+        const struct value *given = i < args->n ? &args->values[i] : NULL;
+        for (size_t k = 0; k < args->n_named && !given; k++) {
+            struct text name = args->named[k].key.string;
+            if (name.size == p->text.size && memcmp(name.data, p->text.data, name.size) == 0) {
+                given = &args->named[k].value;
+                named++;
+            }
+        }
+        int rc = given ? 0 : p->a ? run_evaluate(r, p->a, &v) : 0;
+        if (rc == 0)
+            rc = run_bind(r, p->text, given ? *given : v);
+        if (rc < 0)
+            return rc;
+    }
+    if (args->n > i || named < args->n_named)
+        return run_fail(r, HP_EINVAL, "the macro %.*s takes no such argument", (int)m->node->text.size, m->node->text.data);
+    return 0;
+}
+
+int run_macro(struct run *r, const struct macro *m, const struct arguments *args, struct value *out)
+{
+    struct scope *saved;
+    int rc = run_tick(r, 1);
+    if (rc == 0)
+        rc = run_scope_push(r, m->scope, &saved);
+    if (rc < 0)
+        return rc;
+    int loops = r->loop_depth;
+    r->loop_depth = 0;
+    rc = bind_parameters(r, m, args);
+    if (rc == 0)
+        rc = run_capture(r, m->node->others, out);
+    r->loop_depth = loops;
+    r->scope = saved;
+    return rc;
+}
+
+/* ---- loop --------------------------------------------------------------------------------------------------- */
+
+int run_loop_attribute(struct run *r, const struct loop *loop, struct text name, struct value *out)
+{
+    int64_t at = (int64_t)loop->at, n = (int64_t)loop->items->n;
+    const struct {
+        const char *name;
+        struct value value;
+    } known[] = {{"index", value_integer(at + 1)}, {"index0", value_integer(at)},        {"revindex", value_integer(n - at)},
+                 {"revindex0", value_integer(n - at - 1)}, {"first", value_bool(at == 0)}, {"last", value_bool(at == n - 1)},
+                 {"length", value_integer(n)},     {"depth", value_integer(loop->depth)}, {"depth0", value_integer(loop->depth - 1)}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        if (text_is(name, known[i].name)) {
+            *out = known[i].value;
+            return 0;
+        }
+    }
+    if (text_is(name, "previtem") || text_is(name, "nextitem")) {
+        int64_t other = at + (text_is(name, "nextitem") ? 1 : -1);
+        if (other >= 0 && other < n)
+            *out = loop->items->items[other];
+        return 0;
+    }
+    if (!text_is(name, "cycle"))
+        return run_fail(r, HP_EUNSUPPORTED, "loop.%.*s is not supported", (int)name.size, name.data);
+    struct method *m = run_alloc(r, 1, sizeof *m);
+    if (!m)
+        return HP_ELIMIT;
+    *m = (struct method){value_integer(at), name};
+    *out = (struct value){.type = VALUE_METHOD, .method = m};
+    return 0;
+}
+
+int run_call(struct run *r, const struct value *callee, const struct arguments *args, struct value *out)
+{
+    switch (callee->type) {
+    case VALUE_FUNCTION: return run_function(r, callee->string, args, out);
+    case VALUE_METHOD: return run_method(r, callee->method, args, out);
+    case VALUE_MACRO: return run_macro(r, callee->macro, args, out);
+    case VALUE_UNDEFINED: return run_fail(r, HP_EINVAL, "'%.*s' is undefined", (int)callee->string.size, callee->string.data);
+    default: return run_fail(r, HP_EINVAL, "'%s' object is not callable", value_type_word(callee));
+    }
+}
