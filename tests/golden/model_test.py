@@ -163,9 +163,11 @@ def add_claims(name, folder, claims):
 
 # ---- the models ----------------------------------------------------------------------------------------------------
 
+subprocess.run([sys.executable, os.path.join(ROOT, "tests", "models", "make_models.py"), MADE], check=True, stdout=subprocess.DEVNULL)
+
+
 @test
 def models_with_known_answers_are_made_within_a_megabyte():
-    subprocess.run([sys.executable, os.path.join(ROOT, "tests", "models", "make_models.py"), MADE], check=True, stdout=subprocess.DEVNULL)
     assert sum(os.path.getsize(f) for f in glob.glob(os.path.join(MADE, "**"), recursive=True) if os.path.isfile(f)) <= 1 << 20
 
 
@@ -199,6 +201,31 @@ def text_comes_from_an_option_a_file_or_standard_input():
     same("plain", [int(x) for x in plain.split(",")], wanted["ids"])
     same("back", json.loads(hpctl("model", "detokenize", model, "--ids", plain, "-o", "json"))["text"], "<s> " + raw.decode())
     assert subprocess.run([HPCTL, "model", "tokenize", model], capture_output=True).returncode == 2
+
+
+def refusal(model):
+    """(exit code, error object) of `model describe`."""
+    run = subprocess.run([HPCTL, "model", "describe", model, "-o", "json"], capture_output=True)
+    return run.returncode, json.loads(run.stdout)["error"]
+
+
+@test
+def spoiled_files_are_refused_with_file_tensor_and_problem():
+    with open(os.path.join(MADE, "bpe", "model-q8_0.gguf"), "rb") as f:
+        whole = f.read()
+    cases = [(whole[:-4000], "malformed", "reach beyond the end of the file"),
+             (whole.replace(b"blk.1.attn_q.weight", b"blk.7.attn_q.weight"), "malformed", "tensor blk.1.attn_q.weight is missing"),
+             (whole.replace(b"llama", b"klaxo"), "unsupported", 'architecture "klaxo"'), (b"", "malformed", "empty"),
+             (whole[:200], "malformed", "header"), (b"GGUF" + bytes(20), "unsupported", "version")]
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "spoiled.gguf")
+        for raw, code, says in cases:
+            with open(path, "wb") as f:
+                f.write(raw)
+            exit_code, error = refusal(path)
+            assert exit_code == 1 and error["code"] == code and path in error["message"] and says in error["message"], (says, exit_code, error)
+        exit_code, error = refusal(os.path.join(folder, "nothing"))
+        same("missing file", (exit_code, error["code"]), (4, "not_found"))
 
 
 @test
