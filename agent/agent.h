@@ -1,0 +1,35 @@
+/* The agent: a core (agent_core.h) and what stands around it. One loop thread owns the core, the control channel and the links between stages; the data
+ * channel, the executor and the store have threads of their own, which tell the loop what happened. */
+#ifndef HP_AGENT_AGENT_H
+#define HP_AGENT_AGENT_H
+
+#include "agent/discover.h"
+#include "common/status.h"
+#include "transport/control.h"
+
+#include <stdint.h>
+#include <uv.h>
+
+struct agent;
+
+struct agent_config {
+    const char *coordinator; /* HOST:PORT, or a server's name within `hub` */
+    struct control_hub *hub; /* NULL: ZeroMQ and UCX; else the twins within this process */
+    const char *server_key;  /* of the coordinator */
+    const char *secret;      /* of the join token, "" without */
+    const char *name;        /* asked for, "" for the coordinator's choice */
+    const char *dir;         /* keys, weights and profiles are kept here */
+    const char *network;     /* interface of the data channel; NULL: any */
+    struct discover_share share;
+    uint64_t store_limit_bytes; /* 0: none */
+    /* The cluster does not want this agent: on the loop's thread, once. Call agent_stop soon, but not from within. */
+    void (*quit)(void *ctx, const struct err *why);
+    void *ctx;
+};
+
+/* Starts threads and joins. Everything that `c` points at outlives the agent, but for cores. HP_EIO, HP_EBUSY (its folder is in use), HP_EDEVICE. */
+int agent_start(uv_loop_t *loop, const struct agent_config *c, struct agent **out, struct err *e);
+/* Ends threads, frees stages and closes its handles; the loop must run until those are closed. Weights stay on disk. */
+void agent_stop(struct agent **a);
+
+#endif

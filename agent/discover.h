@@ -1,0 +1,32 @@
+/* What this box has: sockets, cores, caches and memory (hwloc, control group), network interfaces and their speeds (sysfs). All read-only. */
+#ifndef HP_AGENT_DISCOVER_H
+#define HP_AGENT_DISCOVER_H
+
+#include "common/bytes.h"
+#include "common/status.h"
+
+#include <stdint.h>
+
+enum { DISCOVER_MAX_CORES = 1024, DISCOVER_KIND = 128 };
+
+/* What an agent may use. */
+struct discover_share {
+    int cores[DISCOVER_MAX_CORES]; /* processing units, as the system numbers them */
+    int n_cores;
+    int n_threads;
+    uint64_t memory_bytes;
+};
+
+/* `cores` is NULL (all that the process may use), a list "0,2-3", or "any:4"; `threads` 0: one for each physical core among them; `memory_bytes` 0: nine tenths of what
+ * the box, or the control group, has. HP_EUSAGE for cores that there are not, HP_EDEVICE when the box cannot be read. */
+int discover_share(const char *cores, int threads, uint64_t memory_bytes, struct discover_share *out, struct err *e);
+
+/* Appends a node of hp-cluster/1 as JSON: its one device `cpu` with the share's memory, its NICs (of `network` alone where that is given), and beside these what people
+ * want to see ("cores", "packages", "caches"). `kind` gets the device's kind: CPU model, cores and threads, the same on equal boxes. */
+int discover_node(const char *name, const struct discover_share *share, const char *network, struct buffer *json, char kind[DISCOVER_KIND],
+                  struct err *e);
+
+/* The same from a folder that looks like /sys/class/net; what discover_node uses, open to tests. Appends a JSON array. */
+int discover_nics(const char *folder, const char *network, struct buffer *json, struct err *e);
+
+#endif

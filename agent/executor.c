@@ -1,0 +1,521 @@
+/* Owns the device and everything on it. Refuses to decide: orders come from the core, in order. */
+#include "agent/executor.h"
+
+#include "agent/engine/stage.h"
+#include "agent/post_box.h"
+#include "agent/profiler.h"
+#include "common/env.h"
+#include "common/log.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum order_kind { ORDER_LOAD, ORDER_UNLOAD, ORDER_OPEN, ORDER_CLOSE, ORDER_RUN, ORDER_PROFILE, ORDER_QUIT };
+
+struct order {
+    enum order_kind kind;
+    union {
+        struct executor_load load;
+        struct executor_run run;
+        struct {
+            uint64_t slot, ticket, sequence;
+            uint32_t kv_tokens;
+            struct sampler *sampler;
+        } sequence;
+        struct {
+            uint64_t ticket, budget_ms;
+            char *path, *cache;
+            bool f32;
+        } profile;
+    } u;
+};
+
+struct own_sampler {
+    uint64_t sequence;
+    struct sampler *sampler;
+};
+
+struct held_stage {
+    uint64_t slot;
+    struct model *model;
+    struct stage *stage;
+    uint32_t width, vocabulary;
+    struct own_sampler *samplers; /* by sequence */
+    size_t n_samplers, sampler_capacity;
+};
+
+struct executor {
+    struct executor_config config;
+    int *cores;
+    pthread_t thread;
+    bool started;
+    struct post_box orders;
+    struct device *device;
+    atomic_ullong memory_free;
+    atomic_bool quitting;
+    struct held_stage *stages;
+    size_t n_stages;
+    /* of the batch that runs */
+    struct stage_run *runs;
+    size_t run_capacity;
+    uint32_t *picked;
+    size_t picked_capacity;
+    float *logits;
+    size_t logit_capacity;
+    /* of the load that goes on */
+    uint64_t load_slot, load_ticket, load_told_ns;
+};
+
+static void report(struct executor *x, const struct executor_report *r) { x->config.report(x->config.ctx, r); }
+
+static void memory_note(struct executor *x)
+{
+    atomic_store(&x->memory_free, x->device->backend->memory_free(x->device));
+}
+
+/* ---- stages -------------------------------------------------------------------------------------------------------- */
+
+static struct held_stage *held_find(struct executor *x, uint64_t slot)
+{
+    for (size_t i = 0; i < x->n_stages; i++)
+        if (x->stages[i].slot == slot)
+            return &x->stages[i];
+    return NULL;
+}
+
+static void held_free(struct held_stage *h)
+{
+    for (size_t i = 0; i < h->n_samplers; i++)
+        sampler_destroy(&h->samplers[i].sampler);
+    free(h->samplers);
+    stage_unload(&h->stage);
+    if (h->model)
+        model_close(&h->model);
+}
+
+static void load_progress(void *ctx, uint64_t done_bytes, uint64_t total_bytes)
+{
+    struct executor *x = ctx;
+    uint64_t now = env_now_ns(&env_real);
+    if (now - x->load_told_ns < 200000000)
+        return;
+    x->load_told_ns = now;
+    report(x, &(struct executor_report){.kind = EXECUTOR_LOADED, .slot = x->load_slot, .ticket = x->load_ticket, .status = HP_PENDING,
+                                        .done_bytes = done_bytes, .total_bytes = total_bytes});
+}
+
+/* A few tokens through the stage, so that the first prompt does not pay for pages and code that were never touched. */
+static int warm_up(struct executor *x, struct held_stage *h, const struct executor_load *l, struct err *e)
+{
+    uint32_t n = l->max_batch_tokens < 16 ? l->max_batch_tokens : 16;
+    n = l->kv_tokens < n ? (uint32_t)l->kv_tokens : n;
+    report(x, &(struct executor_report){.kind = EXECUTOR_LOADED, .slot = l->slot, .ticket = l->ticket, .status = HP_PENDING, .warming = true});
+    bool first = stage_is_first(h->stage), last = stage_is_last(h->stage);
+    void *input = calloc((size_t)n * (first ? 1 : h->width), sizeof(float));
+    float *output = calloc(last ? h->vocabulary : (size_t)n * h->width, sizeof(float));
+    struct stage_run run = {1, 0, n, last};
+    int rc = !input || !output ? err_set(e, HP_ENOMEM, "no memory for a warm-up run") : stage_sequence_open(h->stage, 1, n, e);
+    if (rc == 0) {
+        rc = stage_run(h->stage, &run, 1, input, output, e);
+        stage_sequence_close(h->stage, 1);
+    }
+    free(input);
+    free(output);
+    return rc;
+}
+
+static int stage_open(struct executor *x, const struct executor_load *l, struct held_stage *h, struct err *e)
+{
+    int rc = model_open(l->path, &h->model, e);
+    if (rc < 0)
+        return rc;
+    const struct model_config *m = model_config(h->model);
+    h->width = (uint32_t)m->width;
+    h->vocabulary = (uint32_t)m->vocabulary;
+    struct stage_config c = {.model = h->model,
+                             .first_layer = l->first_layer,
+                             .end_layer = l->end_layer,
+                             .device = x->device,
+                             .compute = l->f32 ? COMPUTE_F32 : COMPUTE_AUTO,
+                             .kv_tokens = l->kv_tokens,
+                             .max_sequences = l->max_sequences,
+                             .max_batch_tokens = l->max_batch_tokens,
+                             .progress = load_progress,
+                             .progress_ctx = x};
+    x->load_slot = l->slot;
+    x->load_ticket = l->ticket;
+    rc = stage_load(&c, &h->stage, e);
+    return rc < 0 ? rc : warm_up(x, h, l, e);
+}
+
+static void load(struct executor *x, const struct executor_load *l)
+{
+    struct held_stage h = {.slot = l->slot};
+    struct err e = {0};
+    uint64_t from = env_now_ns(&env_real);
+    struct held_stage *grown = realloc(x->stages, (x->n_stages + 1) * sizeof *grown);
+    if (grown)
+        x->stages = grown;
+    int rc = grown ? stage_open(x, l, &h, &e) : err_set(&e, HP_ENOMEM, "no memory for a stage");
+    if (rc < 0)
+        held_free(&h);
+    else
+        x->stages[x->n_stages++] = h;
+    memory_note(x);
+    double seconds = (double)(env_now_ns(&env_real) - from) * 1e-9;
+    if (rc == 0)
+        log_info("agent", "stage_loaded", "layers=%d-%d seconds=%.2f", l->first_layer, l->end_layer - 1, seconds);
+    report(x, &(struct executor_report){.kind = EXECUTOR_LOADED, .slot = l->slot, .ticket = l->ticket, .status = rc, .error = &e,
+                                        .seconds = seconds, .width = h.width, .vocabulary = h.vocabulary});
+}
+
+static void unload(struct executor *x, uint64_t slot)
+{
+    struct held_stage *h = held_find(x, slot);
+    if (!h)
+        return;
+    held_free(h);
+    *h = x->stages[--x->n_stages];
+    memory_note(x);
+}
+
+/* ---- sequences ----------------------------------------------------------------------------------------------------- */
+
+static struct own_sampler *sampler_find(struct held_stage *h, uint64_t sequence)
+{
+    for (size_t i = 0; i < h->n_samplers; i++)
+        if (h->samplers[i].sequence == sequence)
+            return &h->samplers[i];
+    return NULL;
+}
+
+static int sampler_keep(struct held_stage *h, uint64_t sequence, struct sampler *sampler, struct err *e)
+{
+    if (h->n_samplers == h->sampler_capacity) {
+        size_t capacity = h->sampler_capacity ? 2 * h->sampler_capacity : 16;
+        struct own_sampler *p = realloc(h->samplers, capacity * sizeof *p);
+        if (!p)
+            return err_set(e, HP_ENOMEM, "no memory for a sampler");
+        h->samplers = p;
+        h->sampler_capacity = capacity;
+    }
+    h->samplers[h->n_samplers++] = (struct own_sampler){sequence, sampler};
+    return 0;
+}
+
+static void sequence_open(struct executor *x, const struct order *o)
+{
+    struct held_stage *h = held_find(x, o->u.sequence.slot);
+    struct sampler *sampler = o->u.sequence.sampler;
+    struct err e = {0};
+    int rc = h ? stage_sequence_open(h->stage, o->u.sequence.sequence, o->u.sequence.kv_tokens, &e)
+               : err_set(&e, HP_ENOENT, "the stage is not loaded");
+    if (rc == 0 && sampler) {
+        rc = sampler_keep(h, o->u.sequence.sequence, sampler, &e);
+        if (rc < 0)
+            stage_sequence_close(h->stage, o->u.sequence.sequence);
+    }
+    if (rc < 0)
+        sampler_destroy(&sampler);
+    report(x, &(struct executor_report){.kind = EXECUTOR_OPENED, .slot = o->u.sequence.slot, .ticket = o->u.sequence.ticket,
+                                        .sequence = o->u.sequence.sequence, .status = rc, .error = &e});
+}
+
+static void sequence_close(struct executor *x, uint64_t slot, uint64_t sequence)
+{
+    struct held_stage *h = held_find(x, slot);
+    if (!h)
+        return;
+    stage_sequence_close(h->stage, sequence);
+    struct own_sampler *s = sampler_find(h, sequence);
+    if (!s)
+        return;
+    sampler_destroy(&s->sampler);
+    *s = h->samplers[--h->n_samplers];
+}
+
+/* ---- batches ------------------------------------------------------------------------------------------------------- */
+
+static bool reserve(void **p, size_t *capacity, size_t n, size_t size)
+{
+    if (n <= *capacity)
+        return true;
+    void *grown = realloc(*p, n * size);
+    if (!grown)
+        return false;
+    *p = grown;
+    *capacity = n;
+    return true;
+}
+
+/* Rows of runs that were dropped are closed up, in place. */
+static const float *input_rows(const struct executor_run *r, uint32_t width)
+{
+    float *rows = (float *)(void *)(r->input->bytes + (size_t)r->input_runs * FRAME_RUN_BYTES);
+    size_t at = 0;
+    for (uint32_t i = 0; i < r->n_runs; i++) {
+        size_t n = r->runs[i].run.n_tokens;
+        if (at != r->runs[i].row)
+            memmove(rows + at * width, rows + (size_t)r->runs[i].row * width, n * width * sizeof *rows);
+        at += n;
+    }
+    return rows;
+}
+
+/* Room for the frame that goes on; waits while the pool is empty, since what is out comes back. */
+static struct data_buffer *output_get(struct executor *x, size_t bytes)
+{
+    struct data_buffer *b;
+    while ((b = data_buffer_get(x->config.data, bytes)) == NULL && !atomic_load(&x->quitting))
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+    return b;
+}
+
+static int batch_run(struct executor *x, struct held_stage *h, const struct executor_run *r, struct data_buffer **output, struct err *e)
+{
+    bool last = stage_is_last(h->stage), first = stage_is_first(h->stage);
+    if (first ? !r->ids : !r->input)
+        return err_set(e, HP_EBUG, "a batch came without its input");
+    if (!reserve((void **)&x->runs, &x->run_capacity, r->n_runs, sizeof *x->runs) ||
+        !reserve((void **)&x->picked, &x->picked_capacity, r->n_runs, sizeof *x->picked) ||
+        (last && !reserve((void **)&x->logits, &x->logit_capacity, (size_t)r->n_logits * h->vocabulary, sizeof *x->logits)))
+        return err_set(e, HP_ENOMEM, "no memory for a batch of %u tokens and %u rows of logits", r->n_tokens, r->n_logits);
+    for (uint32_t i = 0; i < r->n_runs; i++) {
+        const struct frame_run *f = &r->runs[i].run;
+        x->runs[i] = (struct stage_run){f->sequence, f->first_position, f->n_tokens, f->n_logits};
+    }
+    size_t table = (size_t)r->n_runs * FRAME_RUN_BYTES, bytes = table + (size_t)r->n_tokens * h->width * sizeof(float);
+    if (!last && (*output = output_get(x, bytes)) == NULL)
+        return err_set(e, HP_ECANCELED, "the agent stops");
+    float *rows = x->logits;
+    if (!last) {
+        for (uint32_t i = 0; i < r->n_runs; i++)
+            frame_runs_encode(&r->runs[i].run, 1, (*output)->bytes + (size_t)i * FRAME_RUN_BYTES);
+        (*output)->size = bytes;
+        rows = (float *)(void *)((*output)->bytes + table);
+    }
+    const void *input = first ? (const void *)r->ids : input_rows(r, h->width);
+    return stage_run(h->stage, x->runs, (int)r->n_runs, input, rows, e);
+}
+
+static int tokens_pick(struct executor *x, struct held_stage *h, const struct executor_run *r, struct err *e)
+{
+    const float *rows = x->logits;
+    for (uint32_t i = 0; i < r->n_runs; i++) {
+        const struct frame_run *f = &r->runs[i].run;
+        rows += (size_t)f->n_logits * h->vocabulary;
+        if (!r->runs[i].sample)
+            continue;
+        struct own_sampler *s = sampler_find(h, f->sequence);
+        if (!s)
+            return err_set(e, HP_EBUG, "sequence %llu has no sampler", (unsigned long long)f->sequence);
+        x->picked[i] = sampler_pick(s->sampler, rows - h->vocabulary);
+    }
+    return 0;
+}
+
+static void run(struct executor *x, const struct executor_run *r)
+{
+    struct held_stage *h = held_find(x, r->slot);
+    struct err e = {0};
+    struct data_buffer *output = NULL;
+    uint64_t from = env_now_ns(&env_real);
+    int rc = h ? batch_run(x, h, r, &output, &e) : err_set(&e, HP_ENOENT, "the stage is not loaded");
+    if (rc == 0 && stage_is_last(h->stage))
+        rc = tokens_pick(x, h, r, &e);
+    if (r->input)
+        data_buffer_release(x->config.data, r->input);
+    if (rc < 0 && output) {
+        data_buffer_release(x->config.data, output);
+        output = NULL;
+    }
+    report(x, &(struct executor_report){.kind = EXECUTOR_RAN, .slot = r->slot, .ticket = r->ticket, .status = rc, .error = &e,
+                                        .seconds = (double)(env_now_ns(&env_real) - from) * 1e-9, .output = output,
+                                        .picked = x->picked, .logits = x->logits});
+}
+
+static void profile(struct executor *x, const struct order *o)
+{
+    struct buffer tables = {0};
+    struct err e = {0};
+    struct profiler_config c = {.path = o->u.profile.path, .cache = o->u.profile.cache, .device = x->device, .f32 = o->u.profile.f32,
+                                .budget_ms = o->u.profile.budget_ms, .stop = &x->quitting};
+    int rc = profiler_measure(&c, &tables, &e);
+    report(x, &(struct executor_report){.kind = EXECUTOR_PROFILED, .ticket = o->u.profile.ticket, .status = rc, .error = &e,
+                                        .tables = rc < 0 ? "" : buffer_cstr(&tables)});
+    buffer_free(&tables);
+}
+
+/* ---- the thread ---------------------------------------------------------------------------------------------------- */
+
+/* Frees what an order owns, once it is done or will not be. */
+static void order_free(struct executor *x, struct order *o, bool done)
+{
+    if (o->kind == ORDER_LOAD)
+        free((char *)o->u.load.path);
+    if (o->kind == ORDER_PROFILE) {
+        free(o->u.profile.path);
+        free(o->u.profile.cache);
+    }
+    if (o->kind == ORDER_OPEN && !done)
+        sampler_destroy(&o->u.sequence.sampler);
+    if (o->kind == ORDER_RUN && !done && o->u.run.input)
+        data_buffer_release(x->config.data, o->u.run.input);
+}
+
+static void order_do(struct executor *x, const struct order *o)
+{
+    switch (o->kind) {
+    case ORDER_LOAD: load(x, &o->u.load); return;
+    case ORDER_UNLOAD: unload(x, o->u.sequence.slot); return;
+    case ORDER_OPEN: sequence_open(x, o); return;
+    case ORDER_CLOSE: sequence_close(x, o->u.sequence.slot, o->u.sequence.sequence); return;
+    case ORDER_RUN: run(x, &o->u.run); return;
+    case ORDER_PROFILE: profile(x, o); return;
+    case ORDER_QUIT: return;
+    }
+}
+
+static void *executor_thread(void *ctx)
+{
+    struct executor *x = ctx;
+    struct order o;
+    pthread_setname_np(pthread_self(), "hp-executor");
+    do {
+        post_box_wait(&x->orders, &o, -1);
+        bool does = o.kind != ORDER_QUIT && !atomic_load(&x->quitting);
+        if (does)
+            order_do(x, &o);
+        order_free(x, &o, does);
+    } while (o.kind != ORDER_QUIT);
+    while (x->n_stages)
+        held_free(&x->stages[--x->n_stages]);
+    return NULL;
+}
+
+static void order_put(struct executor *x, struct order *o)
+{
+    if (!post_box_put(&x->orders, o)) {
+        log_error("agent", "order_lost", "reason=no_memory kind=%d", (int)o->kind);
+        order_free(x, o, false);
+    }
+}
+
+int executor_create(const struct executor_config *c, struct executor **out, struct err *e)
+{
+    struct executor *x = calloc(1, sizeof *x);
+    if (!x)
+        return err_set(e, HP_ENOMEM, "no memory for the executor");
+    x->config = *c;
+    post_box_init(&x->orders, sizeof(struct order));
+    int rc = 0;
+    if (c->device.n_cores) {
+        x->cores = malloc((size_t)c->device.n_cores * sizeof *x->cores);
+        if (x->cores)
+            memcpy(x->cores, c->device.cores, (size_t)c->device.n_cores * sizeof *x->cores);
+        else
+            rc = err_set(e, HP_ENOMEM, "no memory for the executor");
+        x->config.device.cores = x->cores;
+    }
+    rc = rc < 0 ? rc : device_open(&x->config.device, &x->device, e);
+    if (rc == 0) {
+        memory_note(x);
+        if (pthread_create(&x->thread, NULL, executor_thread, x) != 0)
+            rc = err_set(e, HP_ENOMEM, "cannot start the executor's thread");
+        x->started = rc == 0;
+    }
+    if (rc < 0)
+        executor_destroy(&x);
+    else
+        *out = x;
+    return rc;
+}
+
+void executor_destroy(struct executor **px)
+{
+    struct executor *x = *px;
+    if (!x)
+        return;
+    if (x->started) {
+        struct order quit = {.kind = ORDER_QUIT};
+        atomic_store(&x->quitting, true);
+        while (!post_box_put(&x->orders, &quit)) /* it must end, memory or not */
+            nanosleep(&(struct timespec){0, 10000000}, NULL);
+        pthread_join(x->thread, NULL);
+    }
+    post_box_fini(&x->orders);
+    if (x->device)
+        device_close(&x->device);
+    free(x->stages);
+    free(x->runs);
+    free(x->picked);
+    free(x->logits);
+    free(x->cores);
+    free(x);
+    *px = NULL;
+}
+
+const char *executor_describe(const struct executor *x) { return x->device->backend->device_describe(x->device); }
+uint64_t executor_memory_free(const struct executor *x) { return atomic_load(&((struct executor *)x)->memory_free); }
+
+void executor_load(struct executor *x, const struct executor_load *l)
+{
+    struct order o = {.kind = ORDER_LOAD};
+    o.u.load = *l;
+    o.u.load.path = strdup(l->path);
+    if (o.u.load.path)
+        order_put(x, &o);
+    else
+        log_error("agent", "order_lost", "reason=no_memory kind=%d", (int)o.kind);
+}
+
+void executor_unload(struct executor *x, uint64_t slot)
+{
+    struct order o = {.kind = ORDER_UNLOAD};
+    o.u.sequence.slot = slot;
+    order_put(x, &o);
+}
+
+void executor_sequence_open(struct executor *x, uint64_t slot, uint64_t ticket, uint64_t sequence, uint32_t kv_tokens, struct sampler *sampler)
+{
+    struct order o = {.kind = ORDER_OPEN};
+    o.u.sequence.slot = slot;
+    o.u.sequence.ticket = ticket;
+    o.u.sequence.sequence = sequence;
+    o.u.sequence.kv_tokens = kv_tokens;
+    o.u.sequence.sampler = sampler;
+    order_put(x, &o);
+}
+
+void executor_sequence_close(struct executor *x, uint64_t slot, uint64_t sequence)
+{
+    struct order o = {.kind = ORDER_CLOSE};
+    o.u.sequence.slot = slot;
+    o.u.sequence.sequence = sequence;
+    order_put(x, &o);
+}
+
+void executor_run(struct executor *x, const struct executor_run *r)
+{
+    struct order o = {.kind = ORDER_RUN};
+    o.u.run = *r;
+    order_put(x, &o);
+}
+
+void executor_profile(struct executor *x, uint64_t ticket, const char *path, const char *cache, bool f32, uint64_t budget_ms)
+{
+    struct order o = {.kind = ORDER_PROFILE};
+    o.u.profile.ticket = ticket;
+    o.u.profile.budget_ms = budget_ms;
+    o.u.profile.f32 = f32;
+    o.u.profile.path = strdup(path);
+    o.u.profile.cache = strdup(cache);
+    if (o.u.profile.path && o.u.profile.cache)
+        order_put(x, &o);
+    else
+        order_free(x, &o, false);
+}

@@ -1,0 +1,73 @@
+/* The thread that computes: it owns the device, the stages and the samplers, does the core's orders one after the other, and tells how they went. */
+#ifndef HP_AGENT_EXECUTOR_H
+#define HP_AGENT_EXECUTOR_H
+
+#include "agent/backend/backend.h"
+#include "agent/engine/queue.h"
+#include "agent/engine/sampler.h"
+#include "transport/data.h"
+
+struct executor;
+
+enum executor_report_kind { EXECUTOR_LOADED, EXECUTOR_OPENED, EXECUTOR_RAN, EXECUTOR_PROFILED };
+
+/* On the executor's thread. What it points at holds during the call, but for `picked` and `logits`, which hold until the next run is ordered; `output` is the callee's. */
+struct executor_report {
+    enum executor_report_kind kind;
+    uint64_t slot, ticket, sequence;
+    int status; /* LOADED: HP_PENDING while it goes on */
+    const struct err *error;
+    uint64_t done_bytes, total_bytes;
+    bool warming;
+    uint32_t width, vocabulary;
+    double seconds;
+    struct data_buffer *output;
+    const uint32_t *picked;
+    const float *logits;
+    const char *tables; /* PROFILED: JSON */
+};
+
+struct executor_config {
+    struct device_config device;   /* copied, cores too */
+    struct data_endpoint *data;    /* outlives the executor; its pool gives the outputs */
+    void (*report)(void *ctx, const struct executor_report *r);
+    void *ctx;
+};
+
+/* HP_EDEVICE when there is no such device. */
+int executor_create(const struct executor_config *c, struct executor **out, struct err *e);
+/* Ends what runs, frees stages and samplers. */
+void executor_destroy(struct executor **x);
+
+/* What computes, and bytes still free on it (UINT64_MAX without a limit), as of the last load or unload. */
+const char *executor_describe(const struct executor *x);
+uint64_t executor_memory_free(const struct executor *x);
+
+struct executor_load {
+    uint64_t slot, ticket;
+    const char *path; /* copied */
+    int first_layer, end_layer;
+    bool f32;
+    uint64_t kv_tokens;
+    uint32_t max_sequences, max_batch_tokens;
+};
+/* Orders, from any one thread, done in their order. What cannot be ordered for want of memory is logged and lost. */
+void executor_load(struct executor *x, const struct executor_load *l);
+void executor_unload(struct executor *x, uint64_t slot);
+/* Takes the sampler (NULL: none). */
+void executor_sequence_open(struct executor *x, uint64_t slot, uint64_t ticket, uint64_t sequence, uint32_t kv_tokens, struct sampler *sampler);
+void executor_sequence_close(struct executor *x, uint64_t slot, uint64_t sequence);
+
+struct executor_run {
+    uint64_t slot, ticket;
+    const struct agent_run *runs; /* hold, as `ids`, until the run is reported */
+    uint32_t n_runs, n_tokens, n_logits;
+    const uint32_t *ids;
+    struct data_buffer *input;    /* taken */
+    uint32_t input_runs, input_tokens;
+};
+void executor_run(struct executor *x, const struct executor_run *r);
+/* Measures layers of a model (profiler.h). `path` and `cache` are copied. */
+void executor_profile(struct executor *x, uint64_t ticket, const char *path, const char *cache, bool f32, uint64_t budget_ms);
+
+#endif

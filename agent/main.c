@@ -1,0 +1,291 @@
+/* hp-agent: the program. */
+#include "agent/agent.h"
+#include "common/log.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <getopt.h>
+#include <limits.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char help_text[] =
+    "usage: hp-agent --join HOST:PORT [--token T | --token-file F] [options]\n"
+    "\n"
+    "Makes this box a node of a Hodgepodge cluster: it tells the coordinator what it has, keeps the weights that it is\n"
+    "given and runs its stages of models.\n"
+    "\n"
+    "  --join HOST:PORT      where the coordinator listens\n"
+    "  --token T             a join token (`hpctl node token create`); needed the first time. Other users of this box can\n"
+    "                        see a command line: better --token-file, or the variable HP_JOIN_TOKEN\n"
+    "  --token-file F        reads the token from a file\n"
+    "  --name N              what this node asks to be called (default: the host's name)\n"
+    "  --dir D               keys, weights and measurements (default: $XDG_STATE_HOME/hodgepodge/agent)\n"
+    "  --cores LIST|any:K    cores to use, such as 0,2-3, or any K of them (default: all)\n"
+    "  --threads N           threads that compute (default: one for each physical core among them)\n"
+    "  --memory BYTES        for weights, KV cache and activations; 8G and 512M are understood (default: 90 % of the box)\n"
+    "  --store-limit BYTES   disk for weights (default: none); models not in use go first\n"
+    "  --network IFACE       interface of the data channel (default: lo if the coordinator is on loopback, else all)\n"
+    "  --help, --version\n"
+    "\n"
+    "HP_LOG=error|warn|info|debug sets how much it says on standard error. SIGTERM and SIGINT end it cleanly.\n"
+    "\n"
+    "  hp-agent --join 192.168.1.10:7070 --token-file token --cores 0-7 --memory 24G\n";
+
+struct options {
+    const char *join, *token, *token_file, *name, *dir, *cores, *network;
+    int threads;
+    uint64_t memory_bytes, store_limit_bytes;
+};
+
+static int bytes_parse(const char *option, const char *text, uint64_t *out, struct err *e)
+{
+    char *end;
+    errno = 0;
+    unsigned long long n = strtoull(text, &end, 10);
+    static const char units[] = "KMGT";
+    const char *unit = *end ? strchr(units, toupper((unsigned char)*end)) : NULL;
+    int shift = unit ? 10 * (int)(unit - units + 1) : 0;
+    bool whole = unit ? !end[1] || strcmp(end + 1, "iB") == 0 || strcmp(end + 1, "B") == 0 : !*end;
+    if (!isdigit((unsigned char)*text) || errno || !whole || !n || n > UINT64_MAX >> shift)
+        return err_set(e, HP_EUSAGE, "%s %s: is not a number of bytes such as 8000000000 or 8G", option, text);
+    *out = (uint64_t)n << shift;
+    return 0;
+}
+
+static int count_parse(const char *option, const char *text, int *out, struct err *e)
+{
+    char *end;
+    long n = strtol(text, &end, 10);
+    if (*end || n < 1 || n > DISCOVER_MAX_CORES)
+        return err_set(e, HP_EUSAGE, "%s %s: is not a number from 1 to %d", option, text, (int)DISCOVER_MAX_CORES);
+    *out = (int)n;
+    return 0;
+}
+
+static int options_parse(int argc, char **argv, struct options *o, struct err *e)
+{
+    static const struct option table[] = {
+        {"join", 1, NULL, 'j'},    {"token", 1, NULL, 't'},       {"token-file", 1, NULL, 'T'}, {"name", 1, NULL, 'n'},
+        {"dir", 1, NULL, 'd'},     {"cores", 1, NULL, 'c'},       {"threads", 1, NULL, 'p'},    {"memory", 1, NULL, 'm'},
+        {"store-limit", 1, NULL, 's'}, {"network", 1, NULL, 'i'}, {"help", 0, NULL, 'h'},       {"version", 0, NULL, 'v'},
+        {0}};
+    int which, rc = 0;
+    opterr = 0;
+    while (rc == 0 && (which = getopt_long(argc, argv, ":", table, NULL)) != -1)
+        switch (which) {
+        case 'j': o->join = optarg; break;
+        case 't': o->token = optarg; break;
+        case 'T': o->token_file = optarg; break;
+        case 'n': o->name = optarg; break;
+        case 'd': o->dir = optarg; break;
+        case 'c': o->cores = optarg; break;
+        case 'i': o->network = optarg; break;
+        case 'p': rc = count_parse("--threads", optarg, &o->threads, e); break;
+        case 'm': rc = bytes_parse("--memory", optarg, &o->memory_bytes, e); break;
+        case 's': rc = bytes_parse("--store-limit", optarg, &o->store_limit_bytes, e); break;
+        case 'h': fputs(help_text, stdout); return HP_PENDING;
+        case 'v': puts("hp-agent " HP_VERSION); return HP_PENDING;
+        case ':': return err_set(e, HP_EUSAGE, "%s needs a value", argv[optind - 1]);
+        default: return err_set(e, HP_EUSAGE, "%s is not an option of hp-agent; --help lists them", argv[optind - 1]);
+        }
+    if (rc == 0 && optind < argc)
+        return err_set(e, HP_EUSAGE, "%s: hp-agent takes options alone; --help lists them", argv[optind]);
+    if (rc == 0 && !o->join)
+        return err_set(e, HP_EUSAGE, "where is the coordinator? --join HOST:PORT");
+    return rc;
+}
+
+/* ---- the token, and the coordinator's key ----------------------------------------------------------------------------- */
+
+static int line_read(const char *file, char *out, size_t size, struct err *e)
+{
+    FILE *f = fopen(file, "re");
+    if (!f)
+        return err_set(e, errno == ENOENT ? HP_ENOENT : HP_EIO, "%s: %s", file, strerror(errno));
+    bool got = fgets(out, (int)size, f) != NULL;
+    fclose(f);
+    if (!got)
+        return err_set(e, HP_EPARSE, "%s: is empty", file);
+    out[strcspn(out, " \r\n")] = '\0';
+    return 0;
+}
+
+static void key_keep(const char *file, const char *key)
+{
+    char beside[PATH_MAX];
+    snprintf(beside, sizeof beside, "%s.new", file);
+    FILE *f = fopen(beside, "we");
+    bool good = f && fprintf(f, "%s\n", key) > 0;
+    if (f)
+        good = fclose(f) == 0 && good;
+    if (!good || rename(beside, file) != 0)
+        log_warn("agent", "key_not_kept", "file=%s reason=\"%s\"", file, strerror(errno));
+}
+
+/* Whom to trust, and what proves that this agent was invited. Without a token it is the coordinator that the last token named. */
+static int trust_find(const struct options *o, const char *dir, struct join_token *out, struct err *e)
+{
+    char text[2 * TOKEN_TEXT] = "", file[PATH_MAX];
+    const char *environment = getenv("HP_JOIN_TOKEN");
+    int rc = 0;
+    if (o->token)
+        snprintf(text, sizeof text, "%s", o->token);
+    else if (o->token_file)
+        rc = line_read(o->token_file, text, sizeof text, e);
+    else if (environment)
+        snprintf(text, sizeof text, "%s", environment);
+    if (rc < 0)
+        return rc;
+    snprintf(file, sizeof file, "%s/coordinator.key", dir);
+    if (text[0]) {
+        rc = join_token_parse(text, out, e);
+        if (rc == 0)
+            key_keep(file, out->server_key);
+        return rc;
+    }
+    memset(out, 0, sizeof *out);
+    if (line_read(file, text, sizeof text, e) < 0 || strlen(text) != KEY_TEXT - 1) {
+        err_set(e, HP_EUSAGE, "this agent has never joined a cluster, and there is no join token");
+        return err_hint(e, "`hpctl node token create` makes one; give it with --token-file or in HP_JOIN_TOKEN");
+    }
+    memcpy(out->server_key, text, KEY_TEXT);
+    return 0;
+}
+
+static bool is_loopback(const char *address)
+{
+    return strncmp(address, "127.", 4) == 0 || strncmp(address, "localhost:", 10) == 0 || strncmp(address, "[::1]", 5) == 0;
+}
+
+static int folder_find(const struct options *o, char *out, size_t size, struct err *e)
+{
+    const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+    int n = o->dir             ? snprintf(out, size, "%s", o->dir)
+            : state && *state  ? snprintf(out, size, "%s/hodgepodge/agent", state)
+            : home && *home    ? snprintf(out, size, "%s/.local/state/hodgepodge/agent", home)
+                               : 0;
+    if (n <= 0 || n > 1000)
+        return err_set(e, HP_EUSAGE, "where to keep keys and weights? --dir D");
+    for (char *p = out + 1;; p++) {
+        if (*p && *p != '/')
+            continue;
+        char end = *p;
+        *p = '\0';
+        if (mkdir(out, 0700) != 0 && errno != EEXIST)
+            return err_set(e, HP_EIO, "%s: %s", out, strerror(errno));
+        *p = end;
+        if (!end)
+            return 0;
+    }
+}
+
+/* ---- running ---------------------------------------------------------------------------------------------------------- */
+
+struct program {
+    uv_loop_t loop;
+    uv_signal_t term, interrupt;
+    struct agent *agent;
+    struct err why; /* the cluster does not want it */
+};
+
+static void on_quit(void *ctx, const struct err *why)
+{
+    struct program *p = ctx;
+    p->why = *why;
+    uv_stop(&p->loop);
+}
+
+static void on_signal(uv_signal_t *s, int number)
+{
+    struct program *p = s->data;
+    log_info("agent", "stop", "signal=%s", number == SIGTERM ? "TERM" : "INT");
+    uv_stop(&p->loop);
+}
+
+static void signals_start(struct program *p)
+{
+    signal(SIGPIPE, SIG_IGN);
+    uv_signal_init(&p->loop, &p->term);
+    uv_signal_init(&p->loop, &p->interrupt);
+    p->term.data = p->interrupt.data = p;
+    uv_signal_start(&p->term, on_signal, SIGTERM);
+    uv_signal_start(&p->interrupt, on_signal, SIGINT);
+}
+
+/* All threads of the process stay on the cores that it was given. */
+static int cores_pin(const struct discover_share *share, struct err *e)
+{
+    cpu_set_t mine;
+    CPU_ZERO(&mine);
+    for (int i = 0; i < share->n_cores; i++)
+        CPU_SET((size_t)share->cores[i], &mine);
+    return sched_setaffinity(0, sizeof mine, &mine) == 0 ? 0 : err_set(e, HP_EDEVICE, "cannot keep to the cores given: %s", strerror(errno));
+}
+
+static int run(const struct agent_config *c, struct program *p, struct err *e)
+{
+    struct agent_config config = *c;
+    config.quit = on_quit;
+    config.ctx = p;
+    uv_loop_init(&p->loop);
+    signals_start(p);
+    int rc = agent_start(&p->loop, &config, &p->agent, e);
+    if (rc == 0)
+        uv_run(&p->loop, UV_RUN_DEFAULT);
+    agent_stop(&p->agent);
+    uv_close((uv_handle_t *)&p->term, NULL);
+    uv_close((uv_handle_t *)&p->interrupt, NULL);
+    uv_run(&p->loop, UV_RUN_DEFAULT);
+    uv_loop_close(&p->loop);
+    if (rc == 0 && p->why.code < 0) {
+        *e = p->why;
+        rc = p->why.code;
+    }
+    return rc;
+}
+
+static int start(int argc, char **argv, struct err *e)
+{
+    struct options o = {0};
+    struct join_token token;
+    char dir[1024], host[256] = "";
+    struct agent_config c = {0};
+    struct program p = {0};
+    int rc = options_parse(argc, argv, &o, e);
+    if (rc != 0)
+        return rc;
+    rc = folder_find(&o, dir, sizeof dir, e);
+    rc = rc < 0 ? rc : trust_find(&o, dir, &token, e);
+    rc = rc < 0 ? rc : discover_share(o.cores, o.threads, o.memory_bytes, &c.share, e);
+    rc = rc < 0 ? rc : cores_pin(&c.share, e);
+    if (rc < 0)
+        return rc;
+    if (!o.name && gethostname(host, sizeof host - 1) == 0)
+        o.name = host;
+    c.coordinator = o.join;
+    c.server_key = token.server_key;
+    c.secret = token.secret;
+    c.name = o.name ? o.name : "";
+    c.dir = dir;
+    c.network = o.network ? o.network : is_loopback(o.join) ? "lo" : NULL;
+    c.store_limit_bytes = o.store_limit_bytes;
+    return run(&c, &p, e);
+}
+
+int main(int argc, char **argv)
+{
+    struct err e = {0};
+    int rc = start(argc, argv, &e);
+    if (rc >= 0)
+        return 0;
+    fprintf(stderr, "hp-agent: %s\n", e.text);
+    if (e.hint[0])
+        fprintf(stderr, "hint: %s\n", e.hint);
+    return status_exit_code(rc);
+}

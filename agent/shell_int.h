@@ -1,0 +1,96 @@
+/* What the files of the shell share: agent.c (its life, threads and mail), shell_actions.c (doing what the core says). */
+#ifndef HP_AGENT_SHELL_INT_H
+#define HP_AGENT_SHELL_INT_H
+
+#include "agent/agent.h"
+#include "agent/agent_core.h"
+#include "agent/executor.h"
+#include "agent/post_box.h"
+#include "agent/store_worker.h"
+#include "common/log.h"
+
+#include <pthread.h>
+
+enum { LOG_LINES = 512, LOG_LINE_BYTES = 512 };
+
+/* What other threads tell the loop: an event for the core, and what it points at. */
+struct mail {
+    struct agent_event event;
+    struct frame_header header;    /* FRAME */
+    struct data_buffer *buffer;    /* FRAME */
+    struct data_link *link;        /* LINK_DOWN */
+    struct err *error;             /* owned */
+    void *memory;                  /* owned: what lists of the event point into */
+    char *path;                    /* owned: FETCHED and, for the profiler, opened */
+    bool opened;                   /* the store has a model ready for the profiler */
+};
+
+/* What the shell keeps of a stage that the core holds. */
+struct shell_stage {
+    uint64_t slot;
+    char *path; /* of the model in the store */
+    uint32_t vocabulary;
+    struct data_link *next, *first;
+};
+
+/* A profile that is being made: the store opens the model under `slot`, the executor measures it. */
+struct shell_profile {
+    uint64_t slot, id, budget_ms;
+    uint8_t model[DIGEST_BYTES];
+    bool f32;
+};
+
+struct agent {
+    struct agent_config config;
+    uv_loop_t *loop;
+    uv_async_t wake;
+    uv_timer_t timer, meter;
+    int open_handles;
+    pthread_mutex_t gate; /* guards `stopping` against the data channel's thread */
+    bool stopping;
+    struct post_box mail;
+    struct agent_core *core;
+    struct agent_core_config core_config;
+    struct agent_actions actions;
+    struct control *control;
+    struct data_endpoint *data;
+    struct executor *executor;
+    struct store_worker *store;
+    struct key_pair keys;
+    char machine[80], hostname[256], kind[DISCOVER_KIND], store_folder[1100], profile_folder[1100], key_file[1100];
+    struct buffer node_json, encoded;
+    struct shell_stage *stages;
+    size_t n_stages, stage_capacity;
+    struct shell_profile *profiles;
+    size_t n_profiles;
+    uint64_t last_profile;
+    struct frame_run *runs;     /* [FRAME_MAX_RUNS], of the frame that is being read */
+    struct frame_token *tokens; /* [FRAME_MAX_RUNS] */
+    bool quit_said;
+
+    pthread_mutex_t log_lock;
+    char (*log_lines)[LOG_LINE_BYTES];
+    size_t log_at, log_count;
+};
+
+/* ---- agent.c */
+
+/* From any thread: takes what the mail owns. */
+void shell_mail(struct agent *a, const struct mail *m);
+/* On the loop: an event to the core, and its actions done. */
+void shell_event(struct agent *a, const struct agent_event *ev);
+struct shell_stage *shell_stage_of(struct agent *a, uint64_t slot);
+
+/* ---- shell_actions.c */
+
+void shell_actions_do(struct agent *a);
+/* Frees what the shell keeps of a stage. */
+void shell_stage_drop(struct agent *a, uint64_t slot);
+/* The store has opened a model for the profiler, or could not. */
+void shell_profile_opened(struct agent *a, const struct mail *m);
+void shell_profile_drop(struct agent *a, uint64_t slot);
+
+/* Slots of profiles are told from those of stages by this bit. */
+#define SHELL_PROFILE_SLOT (UINT64_C(1) << 63)
+
+#endif

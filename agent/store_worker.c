@@ -1,0 +1,615 @@
+/* Owns the thread, its jobs (one a slot) and the links to peers that chunks travel over. */
+#include "agent/store_worker.h"
+
+#include "agent/fetch.h"
+#include "agent/post_box.h"
+#include "common/env.h"
+#include "common/log.h"
+#include "model/model.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum order_kind { ORDER_FETCH, ORDER_DROP, ORDER_OPEN, ORDER_FRAME, ORDER_LINK_DOWN, ORDER_REMOVE, ORDER_QUIT };
+enum { MAX_LINKS = 256, WANT_MAX = 1024, MAX_ADDRESS = 64 << 10 };
+static const uint64_t report_gap_ns = 200000000;
+
+struct order {
+    enum order_kind kind;
+    uint64_t slot, ticket;
+    struct buffer bytes; /* FETCH: the message, encoded; OPEN: the manifest */
+    struct frame_header header;
+    struct data_buffer *payload;
+    struct data_link *link;
+    struct digest model;
+};
+
+
+struct job {
+    uint64_t slot, ticket;
+    struct buffer bytes;
+    struct arena arena;
+    struct message message; /* its stage_prepare */
+    struct store_model *model;
+    struct fetch *fetch;    /* NULL: done, failed, or only held */
+    bool use_path;
+    uint64_t moved_bytes, told_ns;
+    size_t told_wanted;
+    struct job *next;
+};
+
+/* A link to a peer, by its address; the oldest goes when there are too many. */
+struct peer_link {
+    uint8_t *address;
+    size_t size;
+    struct data_link *link;
+    bool down;
+    uint64_t used;
+};
+
+struct store_worker {
+    struct store_worker_config config;
+    struct weight_store *store;
+    struct post_box orders;
+    pthread_t thread;
+    bool started, quitting;
+    struct job *jobs;
+    struct peer_link links[MAX_LINKS];
+    size_t n_links;
+    uint64_t clock; /* of link uses */
+    uint8_t *scratch;
+};
+
+static uint64_t now_ns(void) { return env_now_ns(&env_real); }
+
+/* ---- links --------------------------------------------------------------------------------------------------------- */
+
+static void link_close(struct store_worker *w, size_t i)
+{
+    data_disconnect(&w->links[i].link);
+    free(w->links[i].address);
+    w->links[i] = w->links[--w->n_links];
+}
+
+static struct data_link *link_to(struct store_worker *w, const uint8_t *address, size_t size)
+{
+    size_t oldest = 0;
+    for (size_t i = 0; i < w->n_links; i++) {
+        struct peer_link *l = &w->links[i];
+        if (l->size == size && memcmp(l->address, address, size) == 0) {
+            if (!l->down) {
+                l->used = ++w->clock;
+                return l->link;
+            }
+            link_close(w, i--);
+            continue;
+        }
+        if (l->used < w->links[oldest].used)
+            oldest = i;
+    }
+    if (w->n_links == MAX_LINKS)
+        link_close(w, oldest);
+    struct peer_link l = {.address = malloc(size ? size : 1), .size = size, .used = ++w->clock};
+    struct err e = {0};
+    if (!l.address || !size || data_connect(w->config.data, address, size, &l.link, &e) < 0) {
+        free(l.address);
+        log_warn("store", "peer_unreachable", "text=\"%s\"", e.text);
+        return NULL;
+    }
+    memcpy(l.address, address, size);
+    w->links[w->n_links++] = l;
+    return l.link;
+}
+
+/* ---- reports ------------------------------------------------------------------------------------------------------- */
+
+static void store_report(struct store_worker *w, uint64_t ticket, int status, const struct err *error)
+{
+    struct store_entry entry;
+    struct message_model *models = NULL;
+    uint8_t (*ids)[DIGEST_BYTES] = NULL;
+    size_t n = 0;
+    while (weight_store_entry(w->store, n, &entry))
+        n++;
+    models = calloc(n + 1, sizeof *models);
+    ids = calloc(n + 1, sizeof *ids);
+    for (size_t i = 0; models && ids && weight_store_entry(w->store, i, &entry); i++) {
+        memcpy(ids[i], entry.id.bytes, DIGEST_BYTES);
+        models[i] = (struct message_model){{ids[i], DIGEST_BYTES}, entry.bytes, entry.name};
+    }
+    w->config.report(w->config.ctx, &(struct store_report){.kind = STORE_CHANGED, .ticket = ticket, .status = status, .error = error,
+                                                           .models = {models, models && ids ? n : 0}});
+    free(models);
+    free(ids);
+}
+
+static void job_report(struct store_worker *w, struct job *j, int status, const struct err *error)
+{
+    struct store_report r = {.kind = STORE_FETCHED, .slot = j->slot, .ticket = j->ticket, .status = status, .error = error,
+                             .moved_bytes = j->moved_bytes};
+    if (j->fetch) {
+        r.done_bytes = fetch_done_bytes(j->fetch);
+        r.total_bytes = fetch_total_bytes(j->fetch);
+        r.wanted.items = fetch_wanted(j->fetch, &r.wanted.count);
+        j->told_wanted = r.wanted.count;
+    }
+    if (status == 0)
+        r.path = store_model_path(j->model);
+    j->told_ns = now_ns();
+    w->config.report(w->config.ctx, &r);
+}
+
+/* ---- jobs ---------------------------------------------------------------------------------------------------------- */
+
+static void job_end(struct store_worker *w, struct job *j, int status, const struct err *error)
+{
+    struct err e = {0};
+    if (status == 0 && (status = weight_store_sync(w->store, &e)) < 0)
+        error = &e;
+    job_report(w, j, status, error);
+    fetch_destroy(&j->fetch);
+    store_report(w, 0, 0, NULL);
+}
+
+static void job_free(struct store_worker *w, struct job *j)
+{
+    fetch_destroy(&j->fetch);
+    if (j->model)
+        weight_store_release(w->store, j->model);
+    arena_free(&j->arena);
+    buffer_free(&j->bytes);
+    free(j);
+}
+
+static void job_drop(struct store_worker *w, uint64_t slot)
+{
+    for (struct job **at = &w->jobs; *at; at = &(*at)->next)
+        if ((*at)->slot == slot) {
+            struct job *gone = *at;
+            *at = gone->next;
+            job_free(w, gone);
+            return;
+        }
+}
+
+struct range_marks {
+    const struct manifest *manifest;
+    uint8_t *needed; /* bit of every chunk */
+};
+
+static size_t chunk_from(const struct manifest *m, uint64_t file, uint64_t offset)
+{
+    const struct manifest_chunk *chunks = m->chunks.items;
+    size_t low = 0, high = m->chunks.count;
+    while (low < high) {
+        size_t mid = low + (high - low) / 2;
+        if (chunks[mid].file < file || (chunks[mid].file == file && chunks[mid].offset + chunks[mid].bytes <= offset))
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+static void weight_mark(void *ctx, const struct weight *w)
+{
+    struct range_marks *r = ctx;
+    const struct manifest_chunk *chunks = r->manifest->chunks.items;
+    uint64_t file = (uint64_t)w->file, end = w->offset + w->bytes;
+    for (size_t i = chunk_from(r->manifest, file, w->offset);
+         i < r->manifest->chunks.count && chunks[i].file == file && chunks[i].offset < end; i++)
+        r->needed[i / 8] |= (uint8_t)(1u << i % 8);
+}
+
+/* Which chunks the stage's layers lie in, by opening the sparse copy. */
+static int chunks_needed(struct job *j, uint8_t **needed, struct err *e)
+{
+    const struct message_stage_prepare *p = &j->message.u.stage_prepare;
+    const struct manifest *manifest = store_model_manifest(j->model);
+    struct model *model;
+    int rc = model_open(store_model_path(j->model), &model, e);
+    if (rc < 0)
+        return rc;
+    int n_layers = model_graph(model)->n_layers;
+    *needed = calloc(manifest->chunks.count / 8 + 1, 1);
+    if (p->end_layer > (uint64_t)n_layers)
+        rc = err_set(e, HP_EINVAL, "layers %llu to %llu of a model with %d", (unsigned long long)p->first_layer,
+                     (unsigned long long)p->end_layer - 1, n_layers);
+    else if (!*needed)
+        rc = err_set(e, HP_ENOMEM, "no memory to fetch a stage");
+    struct range_marks marks = {manifest, *needed};
+    if (rc == 0)
+        model_layers_weights(model, (int)p->first_layer, (int)p->end_layer, weight_mark, &marks);
+    model_close(&model);
+    return rc;
+}
+
+static int fetch_begin(struct job *j, struct err *e)
+{
+    const struct manifest *manifest = store_model_manifest(j->model);
+    const struct manifest_chunk *chunks = manifest->chunks.items;
+    uint8_t *needed = NULL;
+    int rc = chunks_needed(j, &needed, e);
+    uint32_t *list = calloc(manifest->chunks.count + 1, 2 * sizeof *list), *bytes = list + manifest->chunks.count + 1;
+    if (rc == 0 && !list)
+        rc = err_set(e, HP_ENOMEM, "no memory to fetch a stage");
+    size_t n = 0;
+    for (uint32_t i = 0; rc == 0 && i < manifest->chunks.count; i++)
+        if (needed[i / 8] >> i % 8 & 1) {
+            list[n] = i;
+            bytes[n++] = (uint32_t)chunks[i].bytes;
+        }
+    if (rc == 0)
+        rc = fetch_create(list, bytes, n, (int)j->message.u.stage_prepare.peers.count, &j->fetch, e);
+    for (size_t i = 0; rc == 0 && i < n; i++)
+        if (store_model_has(j->model, list[i]))
+            fetch_arrived(j->fetch, list[i], -1, 0);
+    free(list);
+    free(needed);
+    return rc;
+}
+
+/* Takes the order's bytes. */
+static void fetch_start(struct store_worker *w, struct order *o)
+{
+    struct err e = {0};
+    struct job *j = calloc(1, sizeof *j);
+    if (!j) {
+        log_error("store", "fetch_lost", "reason=no_memory");
+        return;
+    }
+    j->slot = o->slot;
+    j->ticket = o->ticket;
+    j->bytes = o->bytes;
+    memset(&o->bytes, 0, sizeof o->bytes);
+    j->next = w->jobs;
+    w->jobs = j;
+    int rc = message_decode(j->bytes.data, j->bytes.size, &j->arena, &j->message, &e);
+    const struct message_stage_prepare *p = &j->message.u.stage_prepare;
+    if (rc == 0) {
+        struct digest id = manifest_id(p->manifest.data, p->manifest.size);
+        if (p->model.size != DIGEST_BYTES || memcmp(id.bytes, p->model.data, DIGEST_BYTES) != 0)
+            rc = err_set(&e, HP_ECORRUPT, "the manifest is not that of the model that was named");
+    }
+    rc = rc < 0 ? rc : weight_store_hold(w->store, p->manifest.data, p->manifest.size, &j->model, &e);
+    rc = rc < 0 ? rc : fetch_begin(j, &e);
+    if (rc < 0) {
+        job_end(w, j, rc, &e);
+        return;
+    }
+    j->use_path = p->source_path[0] && !p->upload_only && strcmp(p->source_machine, w->config.machine) == 0;
+    if (fetch_is_done(j->fetch))
+        job_end(w, j, 0, NULL);
+    else
+        job_report(w, j, HP_PENDING, NULL);
+}
+
+/* One chunk from this box, if that has not been tried for all: true when there may be more to do at once. */
+static bool job_step_local(struct store_worker *w, struct job *j)
+{
+    uint32_t chunk;
+    struct err e = {0};
+    if (!fetch_local_next(j->fetch, &chunk))
+        return false;
+    int rc = weight_store_copy(w->store, j->model, chunk, &e);
+    if (rc == HP_ENOENT && j->use_path)
+        rc = weight_store_import(w->store, j->model, chunk, j->message.u.stage_prepare.source_path, &e);
+    if (rc == 0)
+        fetch_arrived(j->fetch, chunk, -1, now_ns());
+    else if (rc == HP_ENOENT || rc == HP_ECORRUPT)
+        fetch_not_here(j->fetch, chunk);
+    else
+        job_end(w, j, rc, &e);
+    return true;
+}
+
+static bool job_step_ask(struct store_worker *w, struct job *j)
+{
+    uint32_t chunks[FETCH_ASK_CHUNKS];
+    int peer;
+    size_t n = fetch_ask(j->fetch, now_ns(), &peer, chunks);
+    if (!n)
+        return false;
+    const struct message_stage_prepare *p = &j->message.u.stage_prepare;
+    const struct message_peer *peers = p->peers.items;
+    struct data_link *link = link_to(w, peers[peer].data_address.data, peers[peer].data_address.size);
+    size_t address_size;
+    const uint8_t *address = data_address(w->config.data, &address_size);
+    size_t size = sizeof(uint32_t) + n * DIGEST_BYTES + address_size;
+    struct data_buffer *b = link ? data_buffer_get(w->config.data, size) : NULL;
+    if (!b) {
+        fetch_peer_lost(j->fetch, peer);
+        return true;
+    }
+    uint32_t count = (uint32_t)n;
+    memcpy(b->bytes, &count, sizeof count);
+    for (size_t i = 0; i < n; i++) {
+        const struct manifest_chunk *c = (const struct manifest_chunk *)store_model_manifest(j->model)->chunks.items + chunks[i];
+        memcpy(b->bytes + sizeof count + i * DIGEST_BYTES, c->digest.data, DIGEST_BYTES);
+    }
+    memcpy(b->bytes + sizeof count + n * DIGEST_BYTES, address, address_size);
+    b->size = size;
+    struct frame_header h = {.kind = FRAME_CHUNK_WANT, .dtype = FRAME_BYTES, .session = p->session, .deployment = p->deployment,
+                             .generation = (uint32_t)p->generation, .batch = (uint32_t)peer};
+    data_post(link, &h, b, NULL, NULL);
+    return true;
+}
+
+/* Something for one job; true when it is worth coming back at once. */
+static bool job_step(struct store_worker *w, struct job *j)
+{
+    bool more = job_step_local(w, j);
+    if (j->fetch)
+        more = job_step_ask(w, j) || more;
+    if (!j->fetch)
+        return false;
+    fetch_tick(j->fetch, now_ns());
+    size_t wanted;
+    fetch_wanted(j->fetch, &wanted);
+    if (fetch_is_done(j->fetch))
+        job_end(w, j, 0, NULL);
+    else if (now_ns() - j->told_ns >= report_gap_ns && (more || wanted != j->told_wanted || now_ns() - j->told_ns >= 10 * report_gap_ns))
+        job_report(w, j, HP_PENDING, NULL);
+    else if (wanted && !j->told_wanted)
+        job_report(w, j, HP_PENDING, NULL);
+    return more;
+}
+
+/* ---- frames -------------------------------------------------------------------------------------------------------- */
+
+/* The next chunk of the model with this digest after `after`; -1: none. */
+static int64_t job_chunk(const struct job *j, const uint8_t *digest, int64_t after)
+{
+    const struct manifest *m = store_model_manifest(j->model);
+    const struct manifest_chunk *chunks = m->chunks.items;
+    for (int64_t i = after + 1; i < (int64_t)m->chunks.count; i++)
+        if (memcmp(chunks[i].digest.data, digest, DIGEST_BYTES) == 0)
+            return i;
+    return -1;
+}
+
+static void job_chunk_in(struct store_worker *w, struct job *j, const struct frame_header *h, const uint8_t *digest, const uint8_t *bytes,
+                         size_t size)
+{
+    /* A peer puts the number that it was asked under into `batch`; who uploads puts UINT32_MAX. */
+    int peer = h->batch < j->message.u.stage_prepare.peers.count ? (int)h->batch : -1;
+    bool took = false;
+    for (int64_t i = job_chunk(j, digest, -1); i >= 0 && j->fetch; i = job_chunk(j, digest, i)) {
+        struct err e = {0};
+        int rc = size ? weight_store_put(w->store, j->model, (uint32_t)i, bytes, size, &e) : HP_ENOENT;
+        if (rc == 0) {
+            fetch_arrived(j->fetch, (uint32_t)i, peer, now_ns());
+            took = true;
+        } else if (rc == HP_ENOENT || rc == HP_ECORRUPT) {
+            if (rc == HP_ECORRUPT)
+                log_warn("store", "chunk_corrupt", "text=\"%s\"", e.text);
+            fetch_refused(j->fetch, (uint32_t)i, peer, now_ns());
+        } else {
+            job_end(w, j, rc, &e);
+        }
+    }
+    j->moved_bytes += took ? size : 0;
+}
+
+static void chunk_in(struct store_worker *w, const struct frame_header *h, const struct data_buffer *b)
+{
+    if (!b || b->size < DIGEST_BYTES || b->size > DIGEST_BYTES + (size_t)MANIFEST_CHUNK_BYTES)
+        return;
+    /* Other deployments of the model may wait for it as well, whoever asked. */
+    for (struct job *j = w->jobs; j; j = j->next)
+        if (j->fetch)
+            job_chunk_in(w, j, h, b->bytes, b->bytes + DIGEST_BYTES, b->size - DIGEST_BYTES);
+}
+
+static void chunk_answer(struct store_worker *w, const struct frame_header *want, struct data_link *link, const uint8_t *digest)
+{
+    struct digest d;
+    size_t size = 0;
+    memcpy(d.bytes, digest, sizeof d.bytes);
+    if (weight_store_read(w->store, &d, w->scratch, &size, NULL) < 0)
+        size = 0;
+    struct data_buffer *b = NULL;
+    for (int tries = 0; tries < 2000 && (b = data_buffer_get(w->config.data, DIGEST_BYTES + size)) == NULL; tries++)
+        nanosleep(&(struct timespec){0, 1000000}, NULL); /* others come back; after two seconds the asker may ask again */
+    if (!b)
+        return;
+    memcpy(b->bytes, digest, DIGEST_BYTES);
+    memcpy(b->bytes + DIGEST_BYTES, w->scratch, size);
+    b->size = DIGEST_BYTES + size;
+    struct frame_header h = {.kind = FRAME_CHUNK, .dtype = FRAME_BYTES, .session = want->session, .deployment = want->deployment,
+                             .generation = want->generation, .batch = want->batch};
+    data_post(link, &h, b, NULL, NULL);
+}
+
+static void want_in(struct store_worker *w, const struct frame_header *h, const struct data_buffer *b)
+{
+    struct reader r = reader_of(b ? b->bytes : NULL, b ? b->size : 0);
+    uint32_t n = reader_u32(&r);
+    if (r.failed || n > WANT_MAX)
+        return;
+    const uint8_t *digests = reader_take(&r, (size_t)n * DIGEST_BYTES);
+    if (r.failed || r.at == r.size || r.size - r.at > MAX_ADDRESS)
+        return;
+    struct data_link *link = link_to(w, r.data + r.at, r.size - r.at);
+    for (uint32_t i = 0; link && i < n; i++)
+        chunk_answer(w, h, link, digests + (size_t)i * DIGEST_BYTES);
+}
+
+/* A link of ours broke: whoever is asked over it will not answer. */
+static void link_down(struct store_worker *w, const struct data_link *link)
+{
+    for (size_t i = 0; i < w->n_links; i++) {
+        if (w->links[i].link != link)
+            continue;
+        w->links[i].down = true;
+        for (struct job *j = w->jobs; j; j = j->next) {
+            const struct message_peer *peers = j->message.u.stage_prepare.peers.items;
+            for (size_t k = 0; j->fetch && k < j->message.u.stage_prepare.peers.count; k++)
+                if (peers[k].data_address.size == w->links[i].size &&
+                    memcmp(peers[k].data_address.data, w->links[i].address, w->links[i].size) == 0)
+                    fetch_peer_lost(j->fetch, (int)k);
+        }
+    }
+}
+
+/* ---- the thread ---------------------------------------------------------------------------------------------------- */
+
+static void model_hold(struct store_worker *w, struct order *o)
+{
+    struct err e = {0};
+    struct job *j = calloc(1, sizeof *j);
+    int rc = j ? weight_store_hold(w->store, o->bytes.data, o->bytes.size, &j->model, &e) : err_set(&e, HP_ENOMEM, "no memory for a model");
+    if (j) {
+        j->slot = o->slot;
+        j->next = w->jobs;
+        w->jobs = j;
+    }
+    w->config.report(w->config.ctx, &(struct store_report){.kind = STORE_OPENED, .slot = o->slot, .ticket = o->ticket, .status = rc,
+                                                           .error = &e, .path = rc == 0 ? store_model_path(j->model) : ""});
+}
+
+static void model_remove(struct store_worker *w, const struct order *o)
+{
+    struct err e = {0};
+    int rc = weight_store_remove(w->store, &o->model, &e);
+    store_report(w, o->ticket, rc, &e);
+}
+
+static void order_do(struct store_worker *w, struct order *o)
+{
+    switch (o->kind) {
+    case ORDER_FETCH: fetch_start(w, o); break;
+    case ORDER_DROP: job_drop(w, o->slot); break;
+    case ORDER_OPEN: model_hold(w, o); break;
+    case ORDER_FRAME:
+        if (o->header.kind == FRAME_CHUNK)
+            chunk_in(w, &o->header, o->payload);
+        else
+            want_in(w, &o->header, o->payload);
+        break;
+    case ORDER_LINK_DOWN: link_down(w, o->link); break;
+    case ORDER_REMOVE: model_remove(w, o); break;
+    case ORDER_QUIT: w->quitting = true; break;
+    }
+}
+
+static void order_free(struct store_worker *w, struct order *o)
+{
+    buffer_free(&o->bytes);
+    if (o->payload)
+        data_buffer_release(w->config.data, o->payload);
+}
+
+static void *worker_thread(void *ctx)
+{
+    struct store_worker *w = ctx;
+    pthread_setname_np(pthread_self(), "hp-store");
+    store_report(w, 0, 0, NULL);
+    while (!w->quitting) {
+        bool more = false, waits = false;
+        for (struct job *j = w->jobs; j; j = j->next) {
+            more = (j->fetch && job_step(w, j)) || more;
+            waits = waits || j->fetch;
+        }
+        /* While there is work the orders are only looked at; while a fetch waits for others, time must pass; else only orders count. */
+        struct order o;
+        bool came = post_box_wait(&w->orders, &o, more ? 0 : waits ? 100 : -1);
+        while (came && !w->quitting) {
+            order_do(w, &o);
+            order_free(w, &o);
+            came = post_box_take(&w->orders, &o);
+        }
+        if (came)
+            order_free(w, &o);
+    }
+    return NULL;
+}
+
+int store_worker_create(const struct store_worker_config *c, struct store_worker **out, struct err *e)
+{
+    struct store_worker *w = calloc(1, sizeof *w);
+    if (!w)
+        return err_set(e, HP_ENOMEM, "no memory for the store's thread");
+    w->config = *c;
+    post_box_init(&w->orders, sizeof(struct order));
+    w->scratch = malloc(MANIFEST_CHUNK_BYTES);
+    int rc = w->scratch ? weight_store_open(c->folder, c->limit_bytes, &w->store, e) : err_set(e, HP_ENOMEM, "no memory for the store's thread");
+    if (rc == 0 && pthread_create(&w->thread, NULL, worker_thread, w) != 0)
+        rc = err_set(e, HP_ENOMEM, "cannot start the store's thread");
+    w->started = rc == 0;
+    if (rc < 0)
+        store_worker_destroy(&w);
+    else
+        *out = w;
+    return rc;
+}
+
+static void order_put(struct store_worker *w, struct order *o)
+{
+    if (!post_box_put(&w->orders, o)) {
+        log_error("store", "order_lost", "reason=no_memory kind=%d", (int)o->kind);
+        order_free(w, o);
+    }
+}
+
+void store_worker_destroy(struct store_worker **pw)
+{
+    struct store_worker *w = *pw;
+    struct order o = {.kind = ORDER_QUIT};
+    if (!w)
+        return;
+    if (w->started) {
+        order_put(w, &o);
+        pthread_join(w->thread, NULL);
+    }
+    while (post_box_take(&w->orders, &o))
+        order_free(w, &o);
+    while (w->jobs)
+        job_drop(w, w->jobs->slot);
+    while (w->n_links)
+        link_close(w, 0);
+    weight_store_close(&w->store);
+    post_box_fini(&w->orders);
+    free(w->scratch);
+    free(w);
+    *pw = NULL;
+}
+
+void store_worker_fetch(struct store_worker *w, uint64_t slot, uint64_t ticket, const struct message_stage_prepare *p)
+{
+    struct order o = {.kind = ORDER_FETCH, .slot = slot, .ticket = ticket};
+    struct message m = {.type = MESSAGE_STAGE_PREPARE};
+    m.u.stage_prepare = *p;
+    message_encode(&m, &o.bytes);
+    order_put(w, &o);
+}
+
+void store_worker_drop(struct store_worker *w, uint64_t slot)
+{
+    order_put(w, &(struct order){.kind = ORDER_DROP, .slot = slot});
+}
+
+void store_worker_open(struct store_worker *w, uint64_t slot, uint64_t ticket, struct pack_span manifest)
+{
+    struct order o = {.kind = ORDER_OPEN, .slot = slot, .ticket = ticket};
+    buffer_append(&o.bytes, manifest.data, manifest.size);
+    order_put(w, &o);
+}
+
+void store_worker_frame(struct store_worker *w, const struct frame_header *h, struct data_buffer *payload)
+{
+    order_put(w, &(struct order){.kind = ORDER_FRAME, .header = *h, .payload = payload});
+}
+
+void store_worker_link_down(struct store_worker *w, struct data_link *link)
+{
+    order_put(w, &(struct order){.kind = ORDER_LINK_DOWN, .link = link});
+}
+
+void store_worker_remove(struct store_worker *w, uint64_t ticket, const struct digest *model)
+{
+    order_put(w, &(struct order){.kind = ORDER_REMOVE, .ticket = ticket, .model = *model});
+}
