@@ -9,10 +9,12 @@ int main(int argc, char **argv)
         deploy_verbs,
         chat_verbs,
         cluster_verbs,
+        doctor_verbs,
         plan_verbs,
         plan_pipeline_verbs,
         plan_coldstart_verbs,
         model_run_verbs,
+        model_verbs,
         NULL,
     };
     return command_main(argc, argv, tables);

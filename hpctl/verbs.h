@@ -7,10 +7,12 @@
 extern const struct command plan_verbs[]; /* plan_verbs.c: plan check */
 extern const struct command plan_pipeline_verbs[]; /* plan_pipeline_verbs.c: plan pipeline */
 extern const struct command model_run_verbs[]; /* model_run_verbs.c: model logits, model greedy */
+extern const struct command model_verbs[]; /* model_verbs.c: model describe, tokenize, detokenize, render */
 extern const struct command plan_coldstart_verbs[]; /* plan_coldstart_verbs.c: plan coldstart */
 extern const struct command local_verbs[]; /* local_verbs.c: local up, ls, start, down */
 extern const struct command deploy_verbs[]; /* deploy_verbs.c: deploy, ps, describe, undeploy */
 extern const struct command chat_verbs[]; /* chat_verbs.c: run, chat */
 extern const struct command cluster_verbs[]; /* cluster_verbs.c: context, node, topo, weights, logs, key, version */
+extern const struct command doctor_verbs[]; /* doctor_verbs.c: cluster init, doctor */
 
 #endif

@@ -1,0 +1,408 @@
+#include "model/model.h"
+
+#include "tests/unit/model/tiny_gguf.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char folder[64];
+
+static int make_folder(void **state)
+{
+    (void)state;
+    snprintf(folder, sizeof folder, "/tmp/hp-model-XXXXXX");
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    char command[96];
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    return system(command);
+}
+
+static const char *write_bytes(const char *name, const void *data, size_t size)
+{
+    static char path[192];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(data, 1, size, f), size);
+    assert_int_equal(fclose(f), 0);
+    return path;
+}
+
+static const char *write_text(const char *name, const char *text)
+{
+    return write_bytes(name, text, strlen(text));
+}
+
+static const char *write_tiny(const struct tiny_llama *t)
+{
+    struct buffer file = {0};
+    tiny_llama_make(t, &file);
+    const char *path = write_bytes("tiny.gguf", file.data, file.size);
+    buffer_free(&file);
+    return path;
+}
+
+static struct model *open_or_fail(const char *path)
+{
+    struct model *m = NULL;
+    struct err e = {0};
+    if (model_open(path, &m, &e) < 0)
+        fail_msg("%s", e.text);
+    return m;
+}
+
+static void refuses(const char *path, int code, const char *says)
+{
+    struct model *m = NULL;
+    struct err e = {0};
+    int rc = model_open(path, &m, &e);
+    if (rc != code || !strstr(e.text, says) || !strstr(e.text, folder) || m)
+        fail_msg("expected %d and \"%s\", got %d and \"%s\"", code, says, rc, e.text);
+}
+
+static void count_weight(void *ctx, const struct weight *w)
+{
+    (void)w;
+    ++*(int *)ctx;
+}
+
+static int weights_of(const struct model *m, int first, int end)
+{
+    int n = 0;
+    model_layers_weights(m, first, end, count_weight, &n);
+    return n;
+}
+
+static void gguf_becomes_layers_finer_than_a_block(void **state)
+{
+    (void)state;
+    struct model *m = open_or_fail(write_tiny(&(struct tiny_llama){.dtype = DTYPE_Q8_0}));
+    const struct model_config *c = model_config(m);
+    const struct graph *g = model_graph(m);
+    assert_string_equal(c->architecture, "llama");
+    assert_int_equal(c->head_dim, TINY_HEAD_DIM);
+    assert_int_equal(c->rope.style, ROPE_PAIRS);
+    assert_true(c->rope.base == 10000 && c->rope.scale == 1 && !c->rope.factors && !c->tied_embeddings);
+    static const char *const names[] = {"embed", "blk.0.attn", "blk.0.mlp", "blk.1.attn", "blk.1.mlp", "head"};
+    assert_int_equal(g->n_layers, 6);
+    for (int i = 0; i < 6; i++)
+        assert_string_equal(g->layers[i].name, names[i]);
+    const struct graph_layer *attention = &g->layers[1], *mlp = &g->layers[2];
+    assert_int_equal(mlp->param_bytes, TINY_WIDTH * 4 + 3 * TINY_WIDTH * TINY_MLP / 32 * 34);
+    assert_int_equal(attention->state_bytes_per_token, 2 * 2 * TINY_KV_HEADS * TINY_HEAD_DIM);
+    assert_int_equal(attention->output_bytes_per_token, 4 * TINY_WIDTH);
+    assert_true(mlp->flops_per_token == 2.0 * 3 * TINY_WIDTH * TINY_MLP);
+    assert_int_equal(weights_of(m, 0, g->n_layers), 21);
+    assert_int_equal(weights_of(m, 1, 2), 5);
+    assert_int_equal(weights_of(m, 2, 2), 0);
+    model_close(&m);
+    assert_null(m);
+}
+
+static void tied_embedding_counts_once_in_a_stage_that_holds_both_ends(void **state)
+{
+    (void)state;
+    struct model *m = open_or_fail(write_tiny(&(struct tiny_llama){.without = "output.weight"}));
+    const struct graph *g = model_graph(m);
+    assert_true(model_config(m)->tied_embeddings);
+    assert_int_equal(weights_of(m, 0, 6), 20);
+    assert_int_equal(weights_of(m, 0, 1), 1);
+    assert_int_equal(weights_of(m, 5, 6), 2);
+    assert_ptr_equal(g->ops[g->n_ops - 1].weight, g->ops[0].weight);
+    model_close(&m);
+}
+
+static void bias_is_used_where_the_file_has_it(void **state)
+{
+    (void)state;
+    struct buffer file = {0};
+    struct tiny_llama t = {.extra_tensor = "blk.1.attn_k.bias"};
+    tiny_llama_make(&t, &file); /* half a head long: refused by its shape, so it was looked at */
+    refuses(write_bytes("tiny.gguf", file.data, file.size), HP_EPARSE, "tensor blk.1.attn_k.bias has shape [4], expected [16]");
+    buffer_free(&file);
+}
+
+static void spoiled_models_are_refused_with_file_tensor_and_problem(void **state)
+{
+    (void)state;
+    static const struct {
+        struct tiny_llama model;
+        int code;
+        const char *says;
+    } cases[] = {
+        {{.without = "blk.1.attn_k.weight"}, HP_EPARSE, "tensor blk.1.attn_k.weight is missing"},
+        {{.without = "token_embd.weight"}, HP_EPARSE, "tensor token_embd.weight is missing"},
+        {{.without = "output_norm.weight"}, HP_EPARSE, "tensor output_norm.weight is missing"},
+        {{.wrong_shape = "blk.0.ffn_down.weight"},
+         HP_EPARSE,
+         "tensor blk.0.ffn_down.weight has shape [32, 96], expected [32, 64]"},
+        {{.wrong_shape = "blk.0.attn_norm.weight"}, HP_EPARSE, "tensor blk.0.attn_norm.weight has shape [64], expected [32]"},
+        {{.repeated = "blk.1.ffn_up.weight"}, HP_EPARSE, "tensor blk.1.ffn_up.weight is there twice"},
+        {{.extra_tensor = "blk.0.attn_q_norm.weight"}, HP_EUNSUPPORTED, "tensor blk.0.attn_q_norm.weight is not one"},
+        {{.extra_tensor = "blk.2.attn_norm.weight"}, HP_EUNSUPPORTED, "tensor blk.2.attn_norm.weight is not one"},
+        {{.extra_tensor = "rope_freqs.weight"}, HP_EPARSE, "tensor rope_freqs.weight: factor 0 is 0"},
+        {{.architecture = "gpt5"}, HP_EUNSUPPORTED, "architecture \"gpt5\" is not one that is known: llama"},
+        {{.architecture = "\x1b[2J"}, HP_EUNSUPPORTED, "architecture \"?[2J\""},
+        {{.without = "general.architecture"}, HP_EPARSE, "key general.architecture is missing"},
+        {{.without = "llama.block_count"}, HP_EPARSE, "key llama.block_count is missing"},
+        {{.key = "llama.block_count", .value = 60000}, HP_EPARSE, "60000 blocks, but only 21 tensors"},
+        {{.key = "llama.block_count", .value = 3}, HP_EPARSE, "tensor blk.2.attn_norm.weight is missing"},
+        {{.key = "llama.block_count", .value = 0}, HP_EPARSE, "number of blocks of 0"},
+        {{.key = "llama.embedding_length", .value = 0}, HP_EPARSE, "width of 0"},
+        {{.key = "llama.embedding_length", .value = 1 << 25}, HP_EPARSE, "width of 33554432"},
+        {{.key = "llama.embedding_length", .value = 0xffffffff}, HP_EPARSE, "key llama.embedding_length is 4294967295"},
+        {{.key = "llama.attention.head_count", .value = 0}, HP_EPARSE, "number of heads of 0"},
+        {{.key = "llama.attention.head_count_kv", .value = 3}, HP_EPARSE, "4 heads do not share 3 KV heads"},
+        {{.key = "llama.attention.head_count_kv", .value = 8}, HP_EPARSE, "number of KV heads of 8"},
+        {{.key = "llama.rope.dimension_count", .value = 9}, HP_EPARSE, "rotated dimensions of 9"},
+        {{.key = "llama.rope.dimension_count", .value = 7}, HP_EPARSE, "7 rotated dimensions do not make pairs"},
+        {{.key = "llama.vocab_size", .value = 9}, HP_EPARSE, "tensor token_embd.weight has 8 rows; key llama.vocab_size says 9"},
+        {{.extra_key = "llama.rope.scaling.type", .extra_text = "yarn"}, HP_EUNSUPPORTED, "rope scaling \"yarn\""},
+        {{.extra_key = "llama.attention.sliding_window", .value = 24}, HP_EUNSUPPORTED, "sliding window of 24"},
+        {{.extra_key = "llama.expert_count", .value = 8}, HP_EUNSUPPORTED, "mixture of 8 experts"},
+        {{.extra_key = "split.count", .value = 3}, HP_EUNSUPPORTED, "one of 3 parts"},
+        {{.extra_key = "llama.attention.value_length", .value = 16}, HP_EUNSUPPORTED, "keys of size 8 with values of size 16"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        refuses(write_tiny(&cases[i].model), cases[i].code, cases[i].says);
+}
+
+static void what_is_no_model_is_refused(void **state)
+{
+    (void)state;
+    char missing[128];
+    snprintf(missing, sizeof missing, "%s/nothing", folder);
+    refuses(missing, HP_ENOENT, "No such file");
+    refuses(folder, HP_ENOENT, "config.json");
+    refuses(write_text("empty.gguf", ""), HP_EPARSE, "empty");
+    refuses(write_text("text.gguf", "hello, world"), HP_EPARSE, "not a GGUF file");
+}
+
+/* Copies of the ranges of model_heads alone, over a hole. */
+static void sparse_copy_of_its_heads_opens_like_the_model(void **state)
+{
+    (void)state;
+    struct buffer file = {0};
+    tiny_llama_make(&(struct tiny_llama){.dtype = DTYPE_F16}, &file);
+    struct model *whole = open_or_fail(write_bytes("whole.gguf", file.data, file.size));
+    char path[128];
+    snprintf(path, sizeof path, "%s/sparse.gguf", folder);
+    int fd = open(path, O_CREAT | O_RDWR, 0600), n, n_sparse;
+    assert_true(fd >= 0);
+    assert_int_equal(ftruncate(fd, (off_t)file.size), 0);
+    const struct model_range *heads = model_heads(whole, &n);
+    assert_int_equal(n, 1);
+    for (int i = 0; i < n; i++)
+        assert_int_equal(pwrite(fd, file.data + heads[i].offset, heads[i].bytes, (off_t)heads[i].offset), heads[i].bytes);
+    close(fd);
+    struct model *sparse = open_or_fail(path);
+    assert_int_equal(model_graph(sparse)->n_ops, model_graph(whole)->n_ops);
+    assert_int_equal(model_config(sparse)->vocabulary, TINY_VOCABULARY);
+    const struct weight *a = model_weights(whole, &n), *b = model_weights(sparse, &n_sparse);
+    assert_int_equal(n, n_sparse);
+    for (int i = 0; i < n; i++)
+        assert_true(a[i].offset == b[i].offset && a[i].bytes == b[i].bytes);
+    model_close(&sparse);
+    model_close(&whole);
+    buffer_free(&file);
+}
+
+/* ---- folders --------------------------------------------------------------------------------------------------- */
+
+static const char config[] =
+    "{\"model_type\": \"%s\", \"hidden_size\": 32, \"intermediate_size\": 64, \"num_hidden_layers\": 1,"
+    " \"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"max_position_embeddings\": 128, \"vocab_size\": 8,"
+    " \"tie_word_embeddings\": true%s}";
+
+static void write_config(const char *type, const char *more)
+{
+    char text[1024];
+    snprintf(text, sizeof text, config, type, more);
+    write_text("config.json", text);
+}
+
+/* One shard of tensors named in `shapes` ("name rows columns", rows 0 for a vector), all zero. */
+static void write_shard(const char *name, const char *const *shapes)
+{
+    struct buffer header = {0}, file = {0};
+    uint64_t at = 0;
+    buffer_printf(&header, "{");
+    for (int i = 0; shapes[i]; i++) {
+        char tensor[96];
+        unsigned rows, columns;
+        assert_int_equal(sscanf(shapes[i], "%95s %u %u", tensor, &rows, &columns), 3);
+        uint64_t bytes = 4ull * columns * (rows ? rows : 1);
+        buffer_printf(&header, "%s\"%s\": {\"dtype\": \"F32\", \"shape\": [", i ? ", " : "", tensor);
+        if (rows)
+            buffer_printf(&header, "%u, ", rows);
+        buffer_printf(&header, "%u]", columns);
+        buffer_printf(&header, ", \"data_offsets\": [%llu, %llu]}", (unsigned long long)at, (unsigned long long)(at + bytes));
+        at += bytes;
+    }
+    buffer_printf(&header, "}");
+    put_u64(&file, header.size);
+    buffer_append(&file, header.data, header.size);
+    memset(buffer_extend(&file, at), 0, at);
+    write_bytes(name, file.data, file.size);
+    buffer_free(&header);
+    buffer_free(&file);
+}
+
+static const char *const outer[] = {"model.embed_tokens.weight 8 32", "model.norm.weight 0 32", NULL};
+static const char *const block[] = {
+    "model.layers.0.input_layernorm.weight 0 32",
+    "model.layers.0.self_attn.q_proj.weight 32 32",
+    "model.layers.0.self_attn.k_proj.weight 16 32",
+    "model.layers.0.self_attn.v_proj.weight 16 32",
+    "model.layers.0.self_attn.o_proj.weight 32 32",
+    "model.layers.0.self_attn.rotary_emb.inv_freq 0 4",
+    "model.layers.0.post_attention_layernorm.weight 0 32",
+    "model.layers.0.mlp.gate_proj.weight 64 32",
+    "model.layers.0.mlp.up_proj.weight 64 32",
+    "model.layers.0.mlp.down_proj.weight 32 64",
+    NULL,
+};
+
+static void remove_file(const char *name)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    unlink(path);
+}
+
+static void write_folder(void)
+{
+    remove_file("model.safetensors.index.json");
+    write_config("llama", "");
+    write_shard("model-00001-of-00002.safetensors", outer);
+    write_shard("model-00002-of-00002.safetensors", block);
+}
+
+static void folder_opens_with_and_without_an_index(void **state)
+{
+    (void)state;
+    write_folder();
+    for (int with = 0; with < 2; with++) {
+        if (with)
+            write_text("model.safetensors.index.json",
+                       "{\"weight_map\": {\"model.embed_tokens.weight\": \"model-00001-of-00002.safetensors\","
+                       " \"model.layers.0.mlp.up_proj.weight\": \"model-00002-of-00002.safetensors\"}}");
+        struct model *m = open_or_fail(folder);
+        int files, heads;
+        assert_string_equal(model_files(m, &files)[files - 1].name, "model-00002-of-00002.safetensors");
+        assert_int_equal(files, with ? 4 : 3);
+        model_heads(m, &heads);
+        assert_int_equal(heads, files);
+        assert_int_equal(model_config(m)->rope.style, ROPE_HALVES);
+        assert_int_equal(weights_of(m, 0, 4), 11);
+        model_close(&m);
+    }
+    write_text("model.safetensors.index.json",
+               "{\"weight_map\": {\"model.layers.0.mlp.up_proj.weight\": \"model-00002-of-00002.safetensors\"}}");
+    refuses(folder, HP_EPARSE, "tensor model.embed_tokens.weight is missing");
+    write_text("model.safetensors.index.json",
+               "{\"weight_map\": {\"model.embed_tokens.weight\": \"model-00001-of-00002.safetensors\","
+               " \"x\": \"model-00002-of-00002.safetensors\"}}");
+    refuses(folder, HP_EPARSE, "$.weight_map.x: tensor x is not in model-00002-of-00002.safetensors");
+    write_text("model.safetensors.index.json", "{\"weight_map\": {\"x\": \"../../etc/passwd.safetensors\"}}");
+    refuses(folder, HP_EPARSE, "is not the name of a safetensors file in this folder");
+    remove_file("model.safetensors.index.json");
+    write_shard("model-00003-of-00002.safetensors", outer);
+    refuses(folder, HP_EPARSE, "tensor model.embed_tokens.weight is there twice");
+    remove_file("model-00003-of-00002.safetensors");
+}
+
+static void configs_of_both_styles_are_read(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *type, *more;
+        double base, scale, last_factor;
+    } cases[] = {
+        {"llama", "", 10000, 1, 0},
+        {"llama", ", \"rope_theta\": 5e5, \"rope_scaling\": null", 5e5, 1, 0},
+        {"llama", ", \"rope_theta\": 5e5, \"rope_scaling\": {\"type\": \"linear\", \"factor\": 4}", 5e5, 4, 0},
+        {"mistral", ", \"sliding_window\": null, \"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 1e6}", 1e6, 1,
+         0},
+        {"mistral", ", \"sliding_window\": 4096", 10000, 1, 0},
+        {"llama",
+         ", \"rope_theta\": 5e5, \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 1,"
+         " \"high_freq_factor\": 4, \"original_max_position_embeddings\": 64}",
+         5e5, 1, 8},
+    };
+    write_folder();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        write_config(cases[i].type, cases[i].more);
+        struct model *m = open_or_fail(folder);
+        const struct rope_config *r = &model_config(m)->rope;
+        assert_true(r->base == cases[i].base && r->scale == cases[i].scale);
+        assert_true(cases[i].last_factor == 0
+                        ? !r->factors
+                        : r->factors && r->factors[0] == 1 && (double)r->factors[r->dims / 2 - 1] == cases[i].last_factor);
+        model_close(&m);
+    }
+}
+
+static void configs_that_mean_something_else_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *type, *more;
+        int code;
+        const char *says;
+    } cases[] = {
+        {"bert", "", HP_EUNSUPPORTED, "config.json: architecture \"bert\" is not one that is known: llama, mistral"},
+        {"mistral", ", \"sliding_window\": 24", HP_EUNSUPPORTED, "$.sliding_window: attention within a sliding window"},
+        {"llama", ", \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4}", HP_EUNSUPPORTED,
+         "$.rope_scaling: rope scaling \"yarn\""},
+        {"llama", ", \"rope_parameters\": {\"rope_type\": \"dynamic\"}", HP_EUNSUPPORTED,
+         "$.rope_parameters: rope scaling \"dynamic\""},
+        {"llama", ", \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8}", HP_EPARSE,
+         "$.rope_scaling: has no \"low_freq_factor\""},
+        {"llama", ", \"hidden_act\": \"gelu\"", HP_EUNSUPPORTED, "$.hidden_act"},
+        {"llama", ", \"quantization_config\": {}", HP_EUNSUPPORTED, "$.quantization_config"},
+        {"llama", ", \"layer_types\": [\"sliding_attention\"]", HP_EUNSUPPORTED, "$.layer_types[0]"},
+        {"llama", ", \"head_dim\": -4", HP_EPARSE, "$.head_dim: -4 is negative"},
+        {"llama", ", \"head_dim\": 0", HP_EPARSE, "head size of 0"},
+        {"llama", ", \"head_dim\": 16", HP_EPARSE,
+         "tensor model.layers.0.self_attn.q_proj.weight has shape [32, 32], expected [64, 32]"},
+        {"llama", ", \"attention_bias\": true", HP_EPARSE, "tensor model.layers.0.self_attn.q_proj.bias is missing"},
+        {"llama", ", \"rope_theta\": \"big\"", HP_EPARSE, "$.rope_theta: is a string, not a number"},
+        {"llama", ", \"rms_norm_eps\": 7", HP_EPARSE, "norm epsilon of 7"},
+    };
+    write_folder();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        write_config(cases[i].type, cases[i].more);
+        refuses(folder, cases[i].code, cases[i].says);
+    }
+    write_text("config.json", "{\"model_type\": \"llama\", \"hidden_size\": 32");
+    refuses(folder, HP_EPARSE, "not valid JSON");
+    write_text("config.json", "{\"model_type\": \"llama\", \"vocab_size\": 8}");
+    refuses(folder, HP_EPARSE, "$: has no \"hidden_size\"");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gguf_becomes_layers_finer_than_a_block),
+        cmocka_unit_test(tied_embedding_counts_once_in_a_stage_that_holds_both_ends),
+        cmocka_unit_test(bias_is_used_where_the_file_has_it),
+        cmocka_unit_test(spoiled_models_are_refused_with_file_tensor_and_problem),
+        cmocka_unit_test(what_is_no_model_is_refused),
+        cmocka_unit_test(sparse_copy_of_its_heads_opens_like_the_model),
+        cmocka_unit_test(folder_opens_with_and_without_an_index),
+        cmocka_unit_test(configs_of_both_styles_are_read),
+        cmocka_unit_test(configs_that_mean_something_else_are_refused),
+    };
+    return cmocka_run_group_tests_name("model", tests, make_folder, remove_folder);
+}
