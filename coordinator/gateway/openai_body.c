@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <utf8proc.h>
 
 #include "common/env.h"
 #include "common/json.h"
@@ -269,6 +270,19 @@ static int read_fields(struct openai_body *b, const char **param, struct err *e)
     return b->chat ? read_messages(b, param, e) : read_prompt(b, param, e);
 }
 
+/* JSON is UTF-8; the parser below says of other bytes only that it cannot decode them. */
+static bool text_is_utf8(const char *text, size_t n, size_t *bad)
+{
+    utf8proc_int32_t c;
+    for (*bad = 0; *bad < n;) {
+        utf8proc_ssize_t took = utf8proc_iterate((const utf8proc_uint8_t *)text + *bad, (utf8proc_ssize_t)(n - *bad), &c);
+        if (took <= 0)
+            return false;
+        *bad += (size_t)took;
+    }
+    return true;
+}
+
 int openai_body_parse(const char *body, size_t n, bool chat, struct openai_body **out, const char **error_param, struct err *e)
 {
     struct openai_body *b = calloc(1, sizeof *b);
@@ -277,6 +291,11 @@ int openai_body_parse(const char *body, size_t n, bool chat, struct openai_body 
     if (!b)
         return err_set(e, HP_ENOMEM, "out of memory for a request");
     b->chat = chat;
+    size_t bad;
+    if (!text_is_utf8(body, n, &bad)) {
+        free(b);
+        return err_set(e, HP_EINVAL, "the body is not valid UTF-8 at byte %zu", bad);
+    }
     b->root = json_loadb(body, n, JSON_REJECT_DUPLICATES, &problem);
     int rc = b->root ? read_fields(b, error_param, e)
                      : err_set(e, HP_EINVAL, "the body is not valid JSON: line %d, column %d: %s", problem.line, problem.column, problem.text);
