@@ -84,13 +84,15 @@ static int check_smallest(const struct cost *c, struct err *e)
             room = c->devices[device = d].memory_bytes;
     if (need <= room)
         return 0;
-    return err_set(e, HP_EINFEASIBLE, "no device fits even the smallest layer: %s needs %.3g GB with its KV cache, the largest device, %s, has %.3g GB",
-                   c->profile->layers[layer].name, need / 1e9, c->cluster->devices[c->devices[device].cluster_index].id, room / 1e9);
+    return err_set(e, HP_EINFEASIBLE,
+                   "no device fits even the smallest layer: layer %d (%s) needs %.3g GB with its KV cache, the largest device, %s, has %.3g GB",
+                   layer, c->profile->layers[layer].name, need / 1e9, c->cluster->devices[c->devices[device].cluster_index].id, room / 1e9);
 }
 
 /* ---- methods ----------------------------------------------------------------------------------------------------------- */
 
-static int search(struct cost *c, const struct pipeline_request *rq, struct layout *out, struct pipeline_answer *a, struct err *e)
+static int search(struct cost *c, const struct pipeline_request *rq, struct layout *out, struct why_kinds *kinds, struct pipeline_answer *a,
+                  struct err *e)
 {
     struct exact_options options = {
         .objective = rq->objective,
@@ -104,17 +106,24 @@ static int search(struct cost *c, const struct pipeline_request *rq, struct layo
     if (rc < 0)
         return rc;
     *out = found.layout;
-    a->bound = found.proven ? found.value : bound_of(c, &options);
-    a->gap = a->bound > 0 ? (found.value - a->bound) / a->bound : 0;
+    if (!rq->brief && !rq->devices && (rc = why_weigh_kinds(c, rq, out, &found.value, kinds, e)) < 0)
+        return rc;
+    struct answer_figures f;
+    if ((rc = answer_measure(c, out, &f, NULL, e)) < 0)
+        return rc;
+    double value = answer_value(rq->objective, &f), bound = found.proven ? value : bound_of(c, &options);
+    a->bound = bound < value ? bound : value;
+    a->gap = a->bound > 0 ? (value - a->bound) / a->bound : 0;
     return 0;
 }
 
-static int run_method(struct cost *c, const struct pipeline_request *rq, struct layout *out, struct pipeline_answer *a, struct err *e)
+static int run_method(struct cost *c, const struct pipeline_request *rq, struct layout *out, struct why_kinds *kinds, struct pipeline_answer *a,
+                      struct err *e)
 {
     if (rq->layer_ends && rq->method != PIPELINE_EXACT)
         return err_set(e, HP_EINVAL, "given layers need --method exact; %s chooses its own", pipeline_method_names[rq->method]);
     switch (rq->method) {
-    case PIPELINE_EXACT: return search(c, rq, out, a, e);
+    case PIPELINE_EXACT: return search(c, rq, out, kinds, a, e);
     case PIPELINE_HPIPE: return baseline_hpipe(c, out, e);
     case PIPELINE_EVEN: return baseline_even(c, out, e);
     case PIPELINE_GPIPE: return baseline_gpipe(c, rq->partition, rq->micro_batches, out, e);
@@ -129,9 +138,10 @@ int pipeline_plan_make(const struct pipeline_request *rq, struct arena *arena, s
     struct pipeline_answer a = {.bound = NAN, .gap = NAN};
     struct cost c;
     struct layout layout;
+    struct why_kinds kinds = {0};
     uint64_t started = rq->env ? env_now_ns(rq->env) : 0;
     int rc = set_up(rq, arena, &c, e);
-    if (rc < 0 || (rc = check_smallest(&c, e)) < 0 || (rc = run_method(&c, rq, &layout, &a, e)) < 0 || (rc = answer_fill(&c, &layout, &a, e)) < 0)
+    if (rc < 0 || (rc = check_smallest(&c, e)) < 0 || (rc = run_method(&c, rq, &layout, &kinds, &a, e)) < 0 || (rc = answer_fill(&c, &layout, &a, e)) < 0)
         return rc;
     double seconds = rq->env ? (double)(env_now_ns(rq->env) - started) * 1e-9 : 0;
     warn_of_unknown(rq, arena, &a);
@@ -143,7 +153,7 @@ int pipeline_plan_make(const struct pipeline_request *rq, struct arena *arena, s
     a.document = answer_document(&c, rq, &a, seconds);
     if (!a.document)
         return err_set(e, HP_ENOMEM, "out of memory while writing a plan");
-    if (!rq->brief && (rc = why_add(&c, rq, &layout, &a, e)) < 0) {
+    if (!rq->brief && (rc = why_add(&c, rq, &layout, &kinds, &a, e)) < 0) {
         json_decref(a.document);
         return rc;
     }

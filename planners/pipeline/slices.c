@@ -80,8 +80,8 @@ int slices_published(struct exact *x, struct trial *t, struct err *e)
 
 /* ---- the flow, slice by slice ----------------------------------------------------------------------------------------------- */
 
-/* How many neighbouring cuts move together at most. */
-enum { STAGE_CLASSES = 8, SHIFT_WINDOW = 32 };
+/* How many neighbouring cuts move together at most, where slices are few and where they are many. */
+enum { STAGE_CLASSES = 8, FEW_SLICES = 32, WINDOW_OF_FEW = 32, WINDOW_OF_MANY = 6 };
 
 /* What a stage costs: classes of layers with their counts, and its hop. */
 struct lane {
@@ -344,7 +344,7 @@ static bool shift_cuts(struct stream *s, int delta)
     struct trial *t = s->t;
     bool better = false, latency = s->x->options->objective == PIPELINE_LATENCY;
     for (int k = t->n_slices - 1; k > 0 && s->x->work < s->x->work_limit; k--) {
-        int last = t->n_slices - k <= SHIFT_WINDOW ? t->n_slices : k + SHIFT_WINDOW;
+        int window = t->n_slices <= FEW_SLICES ? WINDOW_OF_FEW : WINDOW_OF_MANY, last = t->n_slices - k <= window ? t->n_slices : k + window;
         if (latency) {
             while (shift_best(s, k, last, delta) || shift_best(s, k, last, -delta))
                 better = true;

@@ -8,7 +8,7 @@
 #include "planners/pipeline/exact.h"
 
 /* The share of the usual effort that a plan gets that is only made to be compared with. */
-#define COMPARISON_EFFORT 0.25
+#define COMPARISON_EFFORT 0.15
 
 static void describe_value(enum pipeline_objective objective, double v, char *out, size_t size)
 {
@@ -57,8 +57,7 @@ static void compare_methods(const struct pipeline_request *rq, double chosen, st
 
 /* ---- devices left out ---------------------------------------------------------------------------------------------------- */
 
-/* The best plan that must use every device of `kind`. */
-static int search_with_kind(struct cost *c, const struct pipeline_request *rq, int kind, double *value, struct err *e)
+static int search_with_kind(struct cost *c, const struct pipeline_request *rq, int kind, struct exact_result *found, struct err *e)
 {
     bool *must = arena_alloc(c->arena, (size_t)c->n_devices, sizeof *must);
     if (!must)
@@ -67,49 +66,78 @@ static int search_with_kind(struct cost *c, const struct pipeline_request *rq, i
         must[d] = c->devices[d].kind == kind;
     struct exact_options options = {
         .objective = rq->objective, .must_use = must, .seed = rq->seed, .effort = COMPARISON_EFFORT * (rq->effort > 0 ? rq->effort : 1)};
-    struct exact_result found;
-    int rc = exact_search(c, &options, &found, e);
-    if (rc == 0)
-        *value = found.value;
-    return rc;
+    return exact_search(c, &options, found, e);
 }
 
-static void explain_unused(struct cost *c, const struct pipeline_request *rq, const struct layout *chosen, double value, json_t *plan)
+static int count_unused(const struct cost *c, const struct layout *chosen, int kind)
 {
-    for (int kind = 0; kind < c->profile->n_kinds; kind++) {
-        int unused = 0;
-        for (int d = 0; d < c->n_devices; d++) {
-            bool used = c->devices[d].kind != kind;
-            for (int j = 0; j < chosen->n_stages; j++)
-                used |= chosen->devices[j] == d;
-            unused += !used;
-        }
-        if (unused == 0)
+    int unused = 0;
+    for (int d = 0; d < c->n_devices; d++) {
+        bool used = c->devices[d].kind != kind;
+        for (int j = 0; j < chosen->n_stages; j++)
+            used |= chosen->devices[j] == d;
+        unused += !used;
+    }
+    return unused;
+}
+
+int why_weigh_kinds(struct cost *c, const struct pipeline_request *rq, struct layout *chosen, double *value, struct why_kinds *out,
+                    struct err *e)
+{
+    int n_kinds = c->profile->n_kinds;
+    *out = (struct why_kinds){.rows = arena_alloc(c->arena, (size_t)n_kinds, sizeof *out->rows)};
+    if (!out->rows)
+        return err_set(e, HP_ENOMEM, "out of memory while planning a pipeline");
+    for (int kind = 0; kind < n_kinds; kind++) {
+        struct exact_result found;
+        struct err none = {0};
+        struct why_kind row = {.kind = kind, .unused = count_unused(c, chosen, kind), .with = NAN};
+        if (row.unused == 0)
             continue;
-        struct err e = {0};
-        double with = NAN;
-        char candidate[160], reason[900], a[64], b[64];
-        snprintf(candidate, sizeof candidate, "with all %s", c->profile->kinds[kind]);
-        if (search_with_kind(c, rq, kind, &with, &e) < 0) {
-            snprintf(reason, sizeof reason, "%d × %s unused: no plan uses them all", unused, c->profile->kinds[kind]);
-        } else {
-            describe_value(rq->objective, with, a, sizeof a);
-            describe_value(rq->objective, value, b, sizeof b);
-            snprintf(reason, sizeof reason, "%d × %s unused: with them %s, without %s", unused, c->profile->kinds[kind], a, b);
+        int rc = search_with_kind(c, rq, kind, &found, &none);
+        if (rc == HP_ENOMEM)
+            return err_set(e, rc, "%s", none.text);
+        if (rc == 0)
+            row.with = found.value;
+        if (rc == 0 && found.value < *value * (1 - 1e-9)) {
+            *chosen = found.layout;
+            *value = found.value;
         }
-        plan_add_why(plan, candidate, with, reason);
+        out->rows[out->n++] = row;
+    }
+    return 0;
+}
+
+static void explain_unused(const struct cost *c, const struct pipeline_request *rq, const struct layout *chosen, double value,
+                           const struct why_kinds *kinds, json_t *plan)
+{
+    for (int i = 0; i < kinds->n; i++) {
+        const struct why_kind *row = &kinds->rows[i];
+        const char *name = c->profile->kinds[row->kind];
+        char candidate[160], reason[400], a[64], b[64];
+        int unused = count_unused(c, chosen, row->kind);
+        if (unused == 0)
+            continue; /* the plan with them took the first one's place */
+        describe_value(rq->objective, row->with, a, sizeof a);
+        describe_value(rq->objective, value, b, sizeof b);
+        snprintf(candidate, sizeof candidate, "with all %s", name);
+        if (isfinite(row->with))
+            snprintf(reason, sizeof reason, "%d × %s unused: with them %s, without %s", unused, name, a, b);
+        else
+            snprintf(reason, sizeof reason, "%d × %s unused: no plan was found that uses them all", unused, name);
+        plan_add_why(plan, candidate, row->with, reason);
     }
 }
 
-int why_add(struct cost *c, const struct pipeline_request *rq, const struct layout *chosen, struct pipeline_answer *a, struct err *e)
+int why_add(struct cost *c, const struct pipeline_request *rq, const struct layout *chosen, const struct why_kinds *kinds,
+            struct pipeline_answer *a, struct err *e)
 {
     struct answer_figures f;
     int rc = answer_measure(c, chosen, &f, NULL, e);
     if (rc < 0)
         return rc;
     double value = answer_value(rq->objective, &f);
-    if (rq->method == PIPELINE_EXACT && !rq->devices)
-        explain_unused(c, rq, chosen, value, a->document);
+    explain_unused(c, rq, chosen, value, kinds, a->document);
     compare_methods(rq, value, c->arena, a->document);
     return 0;
 }
