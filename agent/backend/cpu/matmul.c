@@ -20,7 +20,7 @@ enum {
     IN_PLACE_PANEL_ROWS = 8, /* from so many rows on it pays to unpack weights first and use them for all rows */
     ONEDNN_ROWS = 256,       /* rows of one call: their inputs stay in the second-level cache */
     BF16_LEAST_VALUES = 1 << 18, /* a smaller matrix stays in the cache: bf16 would save nothing there and round all the same */
-    ROW_SPLIT = 32,          /* threads share out rows rather than outputs only when each gets so many */
+    ROW_SPLIT = 16,          /* threads share out rows rather than outputs when each gets so many */
     PAIR_STRIDE = DOT_CHUNK + 32, /* of rows while packing: a power of two would put them all into the same cache sets */
 };
 
@@ -211,7 +211,8 @@ struct matmul_job {
     const struct device_weight *w;
     const float *bias; /* [outputs] or NULL */
     const float *x;    /* [rows, inputs] */
-    uint16_t *x_bf16;  /* [rows, padded inputs] */
+    uint16_t *x_bf16;  /* [rows, x_stride] */
+    size_t x_stride;   /* inputs as our kernel has them padded, or as oneDNN has them not */
     float *out;        /* [rows, outputs] */
     size_t rows;
     bool accumulate, by_rows;
@@ -271,11 +272,11 @@ static void in_place_thread(void *ctx, int thread)
 
 static void to_bf16(const struct matmul_job *job, size_t begin, size_t end)
 {
-    const struct device_weight *w = job->w;
+    size_t columns = job->w->columns;
     for (size_t r = begin; r < end; r++) {
-        uint16_t *row = job->x_bf16 + r * w->padded_columns;
-        job->device->kernels->f32_to_bf16(job->x + r * w->columns, w->columns, row);
-        memset(row + w->columns, 0, (w->padded_columns - w->columns) * sizeof *row);
+        uint16_t *row = job->x_bf16 + r * job->x_stride;
+        job->device->kernels->f32_to_bf16(job->x + r * columns, columns, row);
+        memset(row + columns, 0, (job->x_stride - columns) * sizeof *row);
     }
 }
 
@@ -293,9 +294,27 @@ static void panels_few_rows(const struct matmul_job *job, size_t begin, size_t e
     for (size_t c = begin; c < end; c += PANEL_OUTPUTS) {
         const uint16_t *panel = (const uint16_t *)(const void *)w->data + c * w->padded_columns;
         size_t n = end - c < PANEL_OUTPUTS ? end - c : PANEL_OUTPUTS;
-        job->device->kernels->panel_dot(job->x_bf16, w->padded_columns, (int)job->rows, panel, w->padded_columns, n, job->accumulate,
+        job->device->kernels->panel_dot(job->x_bf16, job->x_stride, (int)job->rows, panel, w->padded_columns, n, job->accumulate,
                                         job->out + c, w->rows);
     }
+}
+
+/* Rows [r, r + rows) with some of the outputs. oneDNN writes dense results: where these are not all outputs, by way of scratch. */
+static int panels_many_rows(const struct matmul_job *job, int thread, size_t r, size_t rows, size_t begin, size_t end)
+{
+    const struct device_weight *w = job->w;
+    const uint16_t *x = job->x_bf16 + r * job->x_stride, *panels = (const uint16_t *)(const void *)w->data + begin * w->padded_columns;
+    size_t n = end - begin;
+    float *out = job->out + r * w->rows + begin;
+    if (n == w->rows)
+        return onednn_matmul(job->device->onednn, thread, x, rows, panels, w->columns, n, job->accumulate, out);
+    float *dense = scratch_get(&job->device->private[thread], rows * n * sizeof *dense);
+    if (!dense || onednn_matmul(job->device->onednn, thread, x, rows, panels, w->columns, n, false, dense) < 0)
+        return -1;
+    for (size_t i = 0; i < rows; i++)
+        for (size_t c = 0; c < n; c++)
+            out[i * w->rows + c] = dense[i * n + c] + (job->accumulate ? out[i * w->rows + c] : 0);
+    return 0;
 }
 
 static void panels_thread(void *ctx, int thread)
@@ -312,11 +331,9 @@ static void panels_thread(void *ctx, int thread)
         return;
     if (job->rows <= DOT_MAX_ROWS)
         panels_few_rows(job, begin, end);
-    const uint16_t *panels = (const uint16_t *)(const void *)w->data + begin * w->padded_columns;
     for (size_t r = first_row; r < end_row && job->rows > DOT_MAX_ROWS; r += ONEDNN_ROWS) {
         size_t rows = end_row - r < ONEDNN_ROWS ? end_row - r : ONEDNN_ROWS;
-        if (onednn_matmul(job->device->onednn, thread, job->x_bf16 + r * w->padded_columns, w->padded_columns, rows, panels, w->columns, end - begin,
-                          job->accumulate, job->out + r * w->rows + begin, w->rows) < 0) {
+        if (panels_many_rows(job, thread, r, rows, begin, end) < 0) {
             atomic_store(&job->failed, true);
             return;
         }
@@ -328,12 +345,13 @@ static void multiply_panels(struct matmul_job *job)
 {
     struct cpu_device *d = job->device;
     size_t n_threads = (size_t)threads_count(d->threads);
-    job->x_bf16 = scratch_get(&d->inputs, job->rows * job->w->padded_columns * sizeof *job->x_bf16);
+    job->x_stride = job->rows <= DOT_MAX_ROWS ? job->w->padded_columns : job->w->columns;
+    job->x_bf16 = scratch_get(&d->inputs, job->rows * job->x_stride * sizeof *job->x_bf16);
     if (!job->x_bf16) {
         atomic_store(&job->failed, true);
         return;
     }
-    job->by_rows = job->w->rows < 4 * PANEL_OUTPUTS * n_threads && job->rows >= ROW_SPLIT * n_threads;
+    job->by_rows = job->rows > DOT_MAX_ROWS && (n_threads == 1 || job->rows >= ROW_SPLIT * n_threads);
     if (job->rows <= DOT_MAX_ROWS)
         to_bf16(job, 0, job->rows);
     else

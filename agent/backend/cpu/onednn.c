@@ -5,12 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-
 /* Shapes that a thread keeps ready. Slices have few sizes, and a shape that was pushed out is made again in about 0.3 ms. */
 enum { SHAPES = 256 };
 
 struct shape {
-    size_t rows, inputs, outputs, x_stride, out_stride;
+    size_t rows, inputs, outputs;
     bool accumulate;
 };
 
@@ -87,9 +86,9 @@ void onednn_destroy(struct onednn **self)
 
 static dnnl_status_t describe(const struct shape *s, dnnl_engine_t engine, dnnl_primitive_desc_t *out)
 {
-    dnnl_dims_t x_dims = {(dnnl_dim_t)s->rows, (dnnl_dim_t)s->inputs}, x_strides = {(dnnl_dim_t)s->x_stride, 1};
+    dnnl_dims_t x_dims = {(dnnl_dim_t)s->rows, (dnnl_dim_t)s->inputs};
     dnnl_dims_t w_dims = {(dnnl_dim_t)s->inputs, (dnnl_dim_t)s->outputs};
-    dnnl_dims_t out_dims = {(dnnl_dim_t)s->rows, (dnnl_dim_t)s->outputs}, out_strides = {(dnnl_dim_t)s->out_stride, 1};
+    dnnl_dims_t out_dims = {(dnnl_dim_t)s->rows, (dnnl_dim_t)s->outputs};
     dnnl_memory_desc_t x, w, y;
     dnnl_matmul_desc_t product;
     dnnl_primitive_attr_t attr;
@@ -106,9 +105,9 @@ static dnnl_status_t describe(const struct shape *s, dnnl_engine_t engine, dnnl_
         rc = dnnl_post_ops_append_sum(post, 1.0f);
     if (rc == dnnl_success && (rc = dnnl_primitive_attr_set_post_ops(attr, post)) == dnnl_success &&
         (rc = dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user)) == dnnl_success &&
-        (rc = dnnl_memory_desc_init_by_strides(&x, 2, x_dims, dnnl_bf16, x_strides)) == dnnl_success &&
+        (rc = dnnl_memory_desc_init_by_tag(&x, 2, x_dims, dnnl_bf16, dnnl_ab)) == dnnl_success &&
         (rc = dnnl_memory_desc_init_by_tag(&w, 2, w_dims, dnnl_bf16, dnnl_BA16a64b2a)) == dnnl_success &&
-        (rc = dnnl_memory_desc_init_by_strides(&y, 2, out_dims, dnnl_f32, out_strides)) == dnnl_success &&
+        (rc = dnnl_memory_desc_init_by_tag(&y, 2, out_dims, dnnl_f32, dnnl_ab)) == dnnl_success &&
         (rc = dnnl_matmul_desc_init(&product, &x, &w, NULL, &y)) == dnnl_success)
         rc = dnnl_primitive_desc_create(out, &product, attr, engine, NULL);
     dnnl_post_ops_destroy(post);
@@ -149,7 +148,7 @@ static dnnl_status_t product_get(struct onednn *o, struct onednn_thread *t, cons
     struct product *p = &t->products[(mix ^ mix >> 29 ^ mix >> 47) % SHAPES];
     *out = p;
     if (p->primitive && p->shape.rows == s->rows && p->shape.inputs == s->inputs && p->shape.outputs == s->outputs &&
-        p->shape.x_stride == s->x_stride && p->shape.out_stride == s->out_stride && p->shape.accumulate == s->accumulate)
+        p->shape.accumulate == s->accumulate)
         return dnnl_success;
     product_clear(p);
     dnnl_status_t rc = product_make(p, s, o->engine);
@@ -164,11 +163,11 @@ static dnnl_status_t product_get(struct onednn *o, struct onednn_thread *t, cons
     return dnnl_out_of_memory;
 }
 
-int onednn_matmul(struct onednn *o, int thread, const uint16_t *x, size_t x_stride, size_t rows, const uint16_t *panels, size_t inputs,
-                  size_t outputs, bool accumulate, float *out, size_t out_stride)
+int onednn_matmul(struct onednn *o, int thread, const uint16_t *x, size_t rows, const uint16_t *panels, size_t inputs, size_t outputs,
+                  bool accumulate, float *out)
 {
     struct onednn_thread *t = &o->threads[thread];
-    struct shape shape = {rows, inputs, outputs, x_stride, out_stride, accumulate};
+    struct shape shape = {rows, inputs, outputs, accumulate};
     struct product *p;
     if (o->set_openmp_threads)
         o->set_openmp_threads(1);

@@ -17,8 +17,9 @@ struct onednn;
 int onednn_create(int n_threads, struct onednn **out, struct err *e);
 void onednn_destroy(struct onednn **o);
 
-/* out[rows, outputs] (+)= x[rows, inputs] * panelsᵀ; x bf16 with x_stride elements a row, out f32 with out_stride. Negative on failure. */
-int onednn_matmul(struct onednn *o, int thread, const uint16_t *x, size_t x_stride, size_t rows, const uint16_t *panels, size_t inputs,
-                  size_t outputs, bool accumulate, float *out, size_t out_stride);
+/* out[rows, outputs] (+)= x[rows, inputs] * panelsᵀ; x bf16, out f32. Both are dense: with gaps between rows oneDNN falls back to plain loops.
+ * Negative on failure. */
+int onednn_matmul(struct onednn *o, int thread, const uint16_t *x, size_t rows, const uint16_t *panels, size_t inputs, size_t outputs,
+                  bool accumulate, float *out);
 
 #endif
