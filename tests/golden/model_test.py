@@ -124,6 +124,7 @@ def logits_within(folder, bound, *options):
             wanted, got = np.load(os.path.join(folder, name)), logits_of(model, p["ids"], *options)
             same(f"{model}: shape", got.shape, wanted.shape)
             error = float(np.abs(got - wanted).max() / np.abs(wanted).max())
+            print(f"# {os.path.relpath(model, os.path.dirname(folder))} {name}: {error:.1e} of the largest")
             assert got.dtype == np.float32 and error <= bound, f"{model}: {name}: {error:.2e} of the largest, {bound:.0e} is allowed"
 
 

@@ -50,11 +50,11 @@ def render_turns(messages, _prompt):
 
 MODELS = [
     {"name": "spm", "tokenizer": SentencePiece(60), "template": TURNS, "render": render_turns, "refusal": "must take turns",
-     "width": 48, "blocks": 2, "heads": 4, "kv_heads": 2, "head_dim": 20, "mlp": 80, "tied": False, "rope_theta": 10000.0, "epsilon": 1e-5,
+     "width": 48, "blocks": 2, "heads": 4, "kv_heads": 2, "head_dim": 20, "mlp": 80, "tied": False, "rope_theta": 10000.0, "rope_linear": 2.0, "epsilon": 1e-5,
      "context": 256, "hub_type": "mistral", "hub_dtype": "BF16", "base": "BF16", "gguf": ["F16"], "shards": 2, "newer_config": True},
     {"name": "bpe", "tokenizer": ByteBpe(60), "template": CHATML, "render": render_chatml, "refusal": None,
      "width": 32, "blocks": 3, "heads": 4, "kv_heads": 1, "head_dim": 16, "mlp": 64, "tied": True, "rope_theta": 500000.0, "epsilon": 1e-6,
-     "context": 512, "hub_type": "llama", "hub_dtype": "F32", "base": "F32", "gguf": ["Q8_0"], "shards": 1, "newer_config": False,
+     "context": 512, "attention_bias": True, "hub_type": "llama", "hub_dtype": "F32", "base": "F32", "gguf": ["Q8_0"], "shards": 1, "newer_config": False,
      "rope_llama3": {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64}},
 ]
 
@@ -82,6 +82,8 @@ def make_weights(c, vocabulary, rng):
         noise = rng.standard_normal(shape)
         plain = 1 + 0.1 * noise if len(shape) == 1 else noise * 1.6 / np.sqrt(shape[1])
         weights[name + ".weight"] = rounded(plain.astype(np.float32), c["base"])
+        if c.get("attention_bias") and "self_attn" in name:
+            weights[name + ".bias"] = rounded((0.3 * rng.standard_normal(shape[0])).astype(np.float32), c["base"])
     return weights
 
 
@@ -97,7 +99,8 @@ def gguf_name(name):
     if name in outer:
         return outer[name]
     _, _, block, inner = name.split(".", 3)
-    return f"blk.{block}.{GGUF_NAMES[inner.removesuffix('.weight')]}.weight"
+    stem, kind = inner.rsplit(".", 1)
+    return f"blk.{block}.{GGUF_NAMES[stem]}.{kind}"
 
 
 def gguf_rows(name, array, c):
@@ -120,6 +123,8 @@ def write_gguf(path, c, weights, vocabulary, dtype):
             ("llama.attention.layer_norm_rms_epsilon", F32, c["epsilon"]), ("llama.rope.freq_base", F32, c["rope_theta"]),
             ("llama.rope.dimension_count", U32, c["head_dim"]), ("llama.vocab_size", U32, vocabulary),
             *c["tokenizer"].gguf_keys(), ("tokenizer.chat_template", STRING, c["template"])]
+    if c.get("rope_linear"):
+        keys += [("llama.rope.scaling.type", STRING, "linear"), ("llama.rope.scaling.factor", F32, c["rope_linear"])]
     tensors = []
     if c.get("rope_llama3"):
         factors = encode(reference.rope_factors(c).astype(np.float32), "F32")
@@ -141,7 +146,11 @@ def hub_config(c, vocabulary):
               "tie_word_embeddings": c["tied"], "vocab_size": vocabulary, "bos_token_id": t.ids[t.bos], "eos_token_id": t.ids[t.eos]}
     if c["hub_type"] == "mistral":
         config["sliding_window"] = None
+    if c.get("attention_bias"):
+        config["attention_bias"] = True
     scaling = {"rope_type": "llama3", **c["rope_llama3"]} if c.get("rope_llama3") else None
+    if c.get("rope_linear"):
+        scaling = {"rope_type": "linear", "factor": c["rope_linear"]}
     if c["newer_config"]:
         config.update(dtype="bfloat16", rope_parameters={"rope_theta": c["rope_theta"], **(scaling or {"rope_type": "default"})})
     else:

@@ -51,15 +51,18 @@ def logits(c, weights, ids):
         def of(name):
             return w[f"model.layers.{block}.{name}.weight"]
 
+        def times(y, name):
+            return y @ of(name).T + w.get(f"model.layers.{block}.{name}.bias", 0)
+
         h = rms_norm(x, of("input_layernorm"), c["epsilon"])
-        q = (h @ of("self_attn.q_proj").T).reshape(n, c["heads"], hd)
-        k = (h @ of("self_attn.k_proj").T).reshape(n, c["kv_heads"], hd)
-        v = (h @ of("self_attn.v_proj").T).reshape(n, c["kv_heads"], hd)
+        q = times(h, "self_attn.q_proj").reshape(n, c["heads"], hd)
+        k = times(h, "self_attn.k_proj").reshape(n, c["kv_heads"], hd)
+        v = times(h, "self_attn.v_proj").reshape(n, c["kv_heads"], hd)
         mixed = attention(rotate(q, angles), rotate(k, angles), v)
-        x = x + mixed.reshape(n, -1) @ of("self_attn.o_proj").T
+        x = x + times(mixed.reshape(n, -1), "self_attn.o_proj")
         h = rms_norm(x, of("post_attention_layernorm"), c["epsilon"])
-        gate = h @ of("mlp.gate_proj").T
-        x = x + (gate / (1 + np.exp(-gate)) * (h @ of("mlp.up_proj").T)) @ of("mlp.down_proj").T
+        gate = times(h, "mlp.gate_proj")
+        x = x + times(gate / (1 + np.exp(-gate)) * times(h, "mlp.up_proj"), "mlp.down_proj")
     head = w["model.embed_tokens.weight" if c["tied"] else "lm_head.weight"]
     return rms_norm(x, w["model.norm.weight"], c["epsilon"]) @ head.T
 

@@ -177,6 +177,22 @@ static void spoiled_models_are_refused_with_file_tensor_and_problem(void **state
         refuses(write_tiny(&cases[i].model), cases[i].code, cases[i].says);
 }
 
+static void text_of_an_unknown_family_is_still_read(void **state)
+{
+    (void)state;
+    struct tiny_llama t = {.architecture = "gpt5", .extra_key = "tokenizer.chat_template", .extra_text = "{{ messages }}"};
+    struct model *m;
+    struct err e = {0};
+    if (model_open_text(write_tiny(&t), &m, &e) < 0)
+        fail_msg("%s", e.text);
+    int n;
+    assert_string_equal(model_chat_template(m), "{{ messages }}");
+    model_weights(m, &n);
+    assert_int_equal(n, 0);
+    assert_int_equal(model_graph(m)->n_layers, 0);
+    model_close(&m);
+}
+
 static void what_is_no_model_is_refused(void **state)
 {
     (void)state;
@@ -193,7 +209,7 @@ static void sparse_copy_of_its_heads_opens_like_the_model(void **state)
 {
     (void)state;
     struct buffer file = {0};
-    tiny_llama_make(&(struct tiny_llama){.dtype = DTYPE_F16}, &file);
+    tiny_llama_make(&(struct tiny_llama){.dtype = DTYPE_F16, .rope_factors = 1}, &file);
     struct model *whole = open_or_fail(write_bytes("whole.gguf", file.data, file.size));
     char path[128];
     snprintf(path, sizeof path, "%s/sparse.gguf", folder);
@@ -201,13 +217,14 @@ static void sparse_copy_of_its_heads_opens_like_the_model(void **state)
     assert_true(fd >= 0);
     assert_int_equal(ftruncate(fd, (off_t)file.size), 0);
     const struct model_range *heads = model_heads(whole, &n);
-    assert_int_equal(n, 1);
+    assert_int_equal(n, 2);
     for (int i = 0; i < n; i++)
         assert_int_equal(pwrite(fd, file.data + heads[i].offset, heads[i].bytes, (off_t)heads[i].offset), heads[i].bytes);
     close(fd);
     struct model *sparse = open_or_fail(path);
     assert_int_equal(model_graph(sparse)->n_ops, model_graph(whole)->n_ops);
     assert_int_equal(model_config(sparse)->vocabulary, TINY_VOCABULARY);
+    assert_true(model_config(sparse)->rope.factors[TINY_HEAD_DIM / 2 - 1] == 2);
     const struct weight *a = model_weights(whole, &n), *b = model_weights(sparse, &n_sparse);
     assert_int_equal(n, n_sparse);
     for (int i = 0; i < n; i++)
@@ -398,6 +415,7 @@ int main(void)
         cmocka_unit_test(tied_embedding_counts_once_in_a_stage_that_holds_both_ends),
         cmocka_unit_test(bias_is_used_where_the_file_has_it),
         cmocka_unit_test(spoiled_models_are_refused_with_file_tensor_and_problem),
+        cmocka_unit_test(text_of_an_unknown_family_is_still_read),
         cmocka_unit_test(what_is_no_model_is_refused),
         cmocka_unit_test(sparse_copy_of_its_heads_opens_like_the_model),
         cmocka_unit_test(folder_opens_with_and_without_an_index),

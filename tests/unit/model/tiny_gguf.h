@@ -109,6 +109,7 @@ struct tiny_llama {
     uint32_t value;
     const char *wrong_shape; /* a tensor with one column more */
     const char *extra_tensor, *extra_key, *extra_text;
+    int rope_factors;     /* with rope_freqs.weight, all 2 */
     const char *repeated; /* a tensor that is there twice */
     enum dtype dtype;     /* of matrices */
 };
@@ -195,6 +196,11 @@ static inline void tiny_llama_make(const struct tiny_llama *t, struct buffer *ou
     tiny_tensor(&f, t, "output.weight", TINY_VOCABULARY, TINY_WIDTH);
     if (t->extra_tensor)
         tiny_tensor(&f, t, t->extra_tensor, 0, TINY_HEAD_DIM / 2);
+    if (t->rope_factors) {
+        put_tensor(&f, "rope_freqs.weight", 0, TINY_HEAD_DIM / 2, DTYPE_F32);
+        for (int i = 0; i < TINY_HEAD_DIM / 2; i++)
+            memcpy(f.data.data + f.data.size - 4 * (size_t)(i + 1), &(float){2}, 4);
+    }
     gguf_file_finish(&f, out);
 }
 
