@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const uint64_t ms = 1000000;
+
 enum chunk_state { CHUNK_NEW, CHUNK_MISSING, CHUNK_ASKED, CHUNK_WANTED, CHUNK_HERE };
 
 struct chunk {
@@ -14,9 +16,10 @@ struct chunk {
 };
 
 struct peer {
-    bool lost;
-    uint32_t outstanding;
-    uint64_t heard_ns; /* or when it was asked, having owed nothing before */
+    bool lost, heard;
+    uint32_t outstanding, asked_again;
+    uint64_t heard_ns;     /* or when it was asked, having owed nothing before */
+    uint64_t ask_again_ns; /* not heard yet: when its chunks are asked for again */
 };
 
 struct fetch {
@@ -120,11 +123,17 @@ void fetch_not_here(struct fetch *f, uint32_t chunk)
         chunk_missing(f, c);
 }
 
+static void peer_heard(struct fetch *f, int peer, uint64_t now_ns)
+{
+    f->peers[peer].heard = true;
+    f->peers[peer].heard_ns = now_ns;
+}
+
 void fetch_arrived(struct fetch *f, uint32_t chunk, int from_peer, uint64_t now_ns)
 {
     struct chunk *c = chunk_find(f, chunk);
     if (from_peer >= 0 && from_peer < f->n_peers)
-        f->peers[from_peer].heard_ns = now_ns;
+        peer_heard(f, from_peer, now_ns);
     if (!c || c->state == CHUNK_HERE)
         return;
     chunk_move(f, c, CHUNK_HERE);
@@ -144,8 +153,10 @@ size_t fetch_ask(struct fetch *f, uint64_t now_ns, int *peer, uint32_t chunks[FE
         int p = *peer >= 0 && !(c->tried >> *peer & 1) ? *peer : *peer < 0 ? peer_for(f, c) : -1;
         if (p < 0 || f->peers[p].outstanding >= FETCH_PEER_OUTSTANDING)
             continue;
-        if (!f->peers[p].outstanding)
+        if (!f->peers[p].outstanding && !f->peers[p].asked_again)
             f->peers[p].heard_ns = now_ns;
+        if (!f->peers[p].outstanding)
+            f->peers[p].ask_again_ns = now_ns + ((uint64_t)FETCH_ASK_AGAIN_MS * ms << f->peers[p].asked_again);
         *peer = p;
         chunk_move(f, c, CHUNK_ASKED);
         c->peer = (int8_t)p;
@@ -160,7 +171,7 @@ void fetch_refused(struct fetch *f, uint32_t chunk, int peer, uint64_t now_ns)
     struct chunk *c = chunk_find(f, chunk);
     if (!c || peer < 0 || peer >= f->n_peers)
         return;
-    f->peers[peer].heard_ns = now_ns;
+    peer_heard(f, peer, now_ns);
     c->tried |= UINT64_C(1) << peer;
     if (c->state == CHUNK_ASKED && c->peer == peer)
         chunk_missing(f, c);
@@ -178,11 +189,25 @@ void fetch_peer_lost(struct fetch *f, int peer)
     }
 }
 
+static void peer_ask_again(struct fetch *f, int peer)
+{
+    for (size_t i = 0; i < f->n_chunks; i++)
+        if (f->chunks[i].state == CHUNK_ASKED && f->chunks[i].peer == peer)
+            chunk_move(f, &f->chunks[i], CHUNK_MISSING);
+    f->peers[peer].asked_again++;
+}
+
 void fetch_tick(struct fetch *f, uint64_t now_ns)
 {
-    for (int i = 0; i < f->n_peers; i++)
-        if (!f->peers[i].lost && f->peers[i].outstanding && now_ns - f->peers[i].heard_ns >= (uint64_t)FETCH_PEER_SILENCE_MS * 1000000)
+    for (int i = 0; i < f->n_peers; i++) {
+        struct peer *p = &f->peers[i];
+        if (p->lost || !p->outstanding)
+            continue;
+        if (now_ns - p->heard_ns >= FETCH_PEER_SILENCE_MS * ms)
             fetch_peer_lost(f, i);
+        else if (!p->heard && now_ns >= p->ask_again_ns)
+            peer_ask_again(f, i);
+    }
 }
 
 bool fetch_is_done(const struct fetch *f) { return f->count[CHUNK_HERE] == f->n_chunks; }

@@ -13,7 +13,9 @@ enum {
     FETCH_MAX_PEERS = 64,         /* of more, the first count */
     FETCH_ASK_CHUNKS = 8,         /* asked of a peer at once */
     FETCH_PEER_OUTSTANDING = 16,  /* chunks on their way from one peer */
-    FETCH_PEER_SILENCE_MS = 10000 /* a peer that answers nothing for so long is given up */
+    FETCH_PEER_SILENCE_MS = 10000, /* a peer that answers nothing for so long is given up */
+    FETCH_ASK_AGAIN_MS = 250,      /* a peer that has never answered is asked again after this, then after twice as long, and so on: it may not
+                                    * have heard yet that it is to answer us */
 };
 
 struct fetch;
@@ -33,7 +35,7 @@ size_t fetch_ask(struct fetch *f, uint64_t now_ns, int *peer, uint32_t chunks[FE
 /* The peer does not have it, or sent what is not it. */
 void fetch_refused(struct fetch *f, uint32_t chunk, int peer, uint64_t now_ns);
 void fetch_peer_lost(struct fetch *f, int peer);
-/* Gives up peers that are silent. */
+/* Asks again, or gives up, peers that are silent. */
 void fetch_tick(struct fetch *f, uint64_t now_ns);
 
 bool fetch_is_done(const struct fetch *f);
