@@ -12,6 +12,8 @@ int main(int argc, char **argv)
         doctor_verbs,
         plan_verbs,
         plan_pipeline_verbs,
+        plan_pools_verbs,
+        simulate_verbs,
         plan_coldstart_verbs,
         model_run_verbs,
         model_verbs,

@@ -151,6 +151,11 @@ static int run_stream(struct run *r, arrival_next_fn next, void *next_ctx, struc
         r->wake_ns[a.model] = dispatch_run(r->d, a.model, a.at_ns, act, r);
         if (r->rc < 0)
             return err_set(e, r->rc, "out of memory while simulating");
+        const struct simulate_model *m = &r->result->models[a.model];
+        if (r->o->miss_limit && m->dropped + m->late > r->o->miss_limit[a.model]) {
+            r->result->stopped = true;
+            return 0;
+        }
     }
     if (rc < 0)
         return rc;

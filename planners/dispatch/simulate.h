@@ -21,6 +21,7 @@ struct simulate_options {
     double network_jitter; /* the same of transfers */
     bool always_events;    /* imagine devices and NICs even without noise (for tests: nothing may change) */
     uint64_t seed;         /* of the noise */
+    const uint64_t *miss_limit; /* [model]: stop as soon as a model has missed more requests than this; NULL: go on to the end */
     /* For pictures: told of every stage that was planned, in the order of sending. May be NULL. */
     void (*watch)(void *ctx, int model, int pipeline, int stage, int share, uint32_t batch, int n, int64_t start_ns, int64_t end_ns);
     void *watch_ctx;
@@ -42,6 +43,7 @@ struct simulate_result {
     double busy_s[POOLS_MAX_KINDS]; /* device seconds of computing, by kind */
     double span_s;                  /* first arrival to last finish */
     uint64_t probes;
+    bool stopped;   /* by a miss limit: the counts are those so far */
 };
 
 /* HP_ENOMEM, and what the stream says. Zero-initialise `out`; simulate_result_free after, also on failure. */

@@ -194,5 +194,7 @@ int pools_check(const struct plan_pools *plan, const struct cluster *c, const st
     if (rc == 0)
         rc = check_all(&p, plan, out, e);
     pools_problem_free(&p);
+    if (rc == HP_EINVAL)
+        rc = e->code = HP_EINFEASIBLE; /* a plan that breaks a rule cannot be carried out */
     return rc;
 }

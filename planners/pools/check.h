@@ -20,7 +20,8 @@ struct pools_check_result {
     int n_kinds;
 };
 
-/* 0 when every condition holds. HP_EINVAL: one does not, and the text says which and where; HP_EINFEASIBLE: more devices than there are. */
+/* 0 when every condition holds. HP_EINFEASIBLE: one does not, and the text says which and where. HP_EINVAL: the workload itself does not fit
+ * the cluster; HP_ENOMEM. */
 int pools_check(const struct plan_pools *plan, const struct cluster *c, const struct workload *w, const struct pools_check_options *options,
                 struct pools_check_result *out, struct err *e);
 

@@ -223,6 +223,7 @@ static void weigh(const struct pools_problem *p, const struct pools_request *rq,
     struct pools_solution s = {0};
     struct err ignored;
     other.method = method;
+    other.time_limit_s = 0;
     int rc = pools_solve(p, &other, &s, &ignored);
     double served = s.allocation.objective;
     if (rc < 0)
@@ -244,6 +245,8 @@ static void explain(struct pools_problem *p, const struct pools_request *rq, str
     pools_answer_add_candidate(out, arena_printf(&out->arena, "the plan (%s)", out->method), chosen, "chosen");
     if (pools_grid_cells(p, available) == 0)
         return;
+    if (rq->method != POOLS_METHOD_EXACT)
+        weigh(p, rq, POOLS_METHOD_EXACT, "the dynamic programme (exact)", "", chosen, out);
     if (p->share_devices && rq->method == POOLS_METHOD_EXACT) {
         p->share_devices = false;
         weigh(p, rq, POOLS_METHOD_EXACT, "whole devices only", "fractions of devices stay unused", chosen, out);
@@ -275,6 +278,7 @@ int pools_plan(const struct pools_request *rq, struct pools_answer *out, struct 
     out->bound = s.bound;
     out->lp_seconds = s.lp_seconds;
     out->complete = s.complete;
+    out->served = NAN;
     out->seconds = (double)(env_now_ns(rq->env) - started) * 1e-9;
     if (rc == 0)
         explain(&p, rq, out);
@@ -308,6 +312,11 @@ json_t *pools_answer_json(const struct pools_answer *a)
     if (plan_pools_to_json(&a->plan, plan) < 0) {
         json_decref(plan);
         return NULL;
+    }
+    if (isfinite(a->served)) {
+        json_t *predicted = json_object_get(plan, "predicted");
+        json_object_set_new(predicted, "served_throughput_per_s", json_real(a->served));
+        json_object_set_new(predicted, "attainment", json_real(a->target));
     }
     return plan;
 }

@@ -51,6 +51,8 @@ struct pools_answer {
     double lp_seconds;  /* of those, inside lp_solve */
     bool complete;      /* milp: lp_solve searched to the end */
     bool share_devices;
+    double served;      /* by simulation (margin.h): least served throughput / weight at the target attainment; NaN: not simulated */
+    double target;      /* that attainment */
     struct pools_candidate candidates[POOLS_MAX_CANDIDATES];
     int n_candidates;
 };
