@@ -1,0 +1,328 @@
+/* Every kernel of every set of instructions that this CPU has against the plain loops, over odd sizes. */
+#include "agent/backend/cpu/kernels.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/env.h"
+
+static const char *const levels[] = {"plain", "avx2", "avx512", "avx512_bf16"};
+enum { LEVELS = sizeof levels / sizeof *levels };
+
+static float random_float(uint64_t *state) { return (float)(random_unit(state) * 2 - 1); }
+
+static float *random_floats(size_t n, uint64_t seed)
+{
+    float *out = calloc(n + 16, sizeof *out);
+    assert_non_null(out);
+    for (size_t i = 0; i < n; i++)
+        out[i] = random_float(&seed);
+    return out;
+}
+
+/* n random weights of a dtype, at an odd address, as files have them. */
+static uint8_t *random_weights(enum dtype t, size_t n, uint64_t seed, uint8_t **to_free)
+{
+    size_t bytes = n / dtype_info(t)->block_elements * dtype_info(t)->block_bytes;
+    *to_free = calloc(1, bytes + 1);
+    assert_non_null(*to_free);
+    uint8_t *out = *to_free + 1;
+    for (size_t i = 0; i < n; i++) {
+        float f = random_float(&seed);
+        uint16_t half = t == DTYPE_F16 ? dtype_f32_to_f16(f) : dtype_f32_to_bf16(f);
+        if (t == DTYPE_F32)
+            memcpy(out + i * 4, &f, 4);
+        else if (t != DTYPE_Q8_0)
+            memcpy(out + i * 2, &half, 2);
+        else
+            out[i / 32 * 34 + 2 + i % 32] = (uint8_t)(int8_t)(f * 127);
+    }
+    for (size_t i = 0; t == DTYPE_Q8_0 && i < n; i += 32) {
+        uint16_t scale = dtype_f32_to_f16(0.01f * (1 + random_float(&seed) / 2));
+        memcpy(out + i / 32 * 34, &scale, 2);
+    }
+    return out;
+}
+
+/* The kernels of a level, or a skip that says so. */
+static const struct cpu_kernels *level(const char *name)
+{
+    const struct cpu_kernels *k = NULL;
+    struct err e = {0};
+    if (kernels_choose(name, &k, &e) == 0)
+        return k;
+    assert_int_equal(e.code, HP_EDEVICE);
+    print_message("# not on this CPU: %s\n", e.text);
+    return NULL;
+}
+
+static void close_to(const float *got, const float *want, size_t n, float tolerance, const char *what)
+{
+    float greatest = 1e-6f;
+    for (size_t i = 0; i < n; i++)
+        greatest = fabsf(want[i]) > greatest ? fabsf(want[i]) : greatest;
+    for (size_t i = 0; i < n; i++)
+        if (!(fabsf(got[i] - want[i]) <= tolerance * greatest))
+            fail_msg("%s: element %zu of %zu is %g, expected %g", what, i, n, (double)got[i], (double)want[i]);
+}
+
+static void unpacking_is_exact_in_every_format(void **state)
+{
+    (void)state;
+    for (int l = 0; l < LEVELS; l++) {
+        const struct cpu_kernels *k = level(levels[l]);
+        for (int t = 0; k && t < DTYPE_COUNT; t++)
+            for (size_t n = t == DTYPE_Q8_0 ? 32 : 1; n <= 320; n += t == DTYPE_Q8_0 ? 32 : 7) {
+                uint8_t *memory, *w = random_weights((enum dtype)t, n, n, &memory);
+                float got[320], want[320];
+                k->unpack[t](w, n, got);
+                kernels_plain.unpack[t](w, n, want);
+                assert_memory_equal(got, want, n * sizeof *got);
+                free(memory);
+            }
+    }
+}
+
+static void halves_round_to_nearest_even(void **state)
+{
+    (void)state;
+    float values[77];
+    uint64_t seed = 5;
+    for (size_t i = 0; i < 77; i++)
+        values[i] = ldexpf(random_float(&seed), (int)(i % 40) - 26);
+    for (int l = 0; l < LEVELS; l++) {
+        const struct cpu_kernels *k = level(levels[l]);
+        uint16_t got[77], want[77];
+        if (!k)
+            continue;
+        k->f32_to_f16(values, 77, got);
+        kernels_plain.f32_to_f16(values, 77, want);
+        assert_memory_equal(got, want, sizeof got);
+        for (size_t i = 0; k->f32_to_bf16 && i < 77; i++) {
+            k->f32_to_bf16(values + i, 1, got);
+            if (fabsf(values[i]) > 1e-30f)
+                assert_int_equal(got[0], dtype_f32_to_bf16(values[i]));
+        }
+    }
+}
+
+/* One shape of `dot` against the plain loops, and bit for bit against itself one row at a time. */
+static void check_dot(const struct cpu_kernels *k, enum dtype t, int rows, size_t cols, size_t n)
+{
+    size_t row_bytes = n / dtype_info(t)->block_elements * dtype_info(t)->block_bytes;
+    uint8_t *memory, *w = random_weights(t, n * cols, n + cols, &memory);
+    float *x = random_floats(n * (size_t)rows, 3), *got = random_floats((size_t)rows * cols, 4), *want = random_floats((size_t)rows * cols, 4);
+    float *alone = random_floats((size_t)rows * cols, 4);
+    k->dot[t](x, n, rows, w, row_bytes, cols, n, got, cols);
+    kernels_plain.dot[t](x, n, rows, w, row_bytes, cols, n, want, cols);
+    close_to(got, want, (size_t)rows * cols, 1e-5f, k->name);
+    for (int r = 0; r < rows; r++)
+        for (size_t c = 0; c < cols; c++)
+            k->dot[t](x + (size_t)r * n, n, 1, w + c * row_bytes, row_bytes, 1, n, alone + (size_t)r * cols + c, cols);
+    assert_memory_equal(got, alone, (size_t)rows * cols * sizeof *got);
+    free(memory);
+    free(x);
+    free(got);
+    free(want);
+    free(alone);
+}
+
+static void inner_products_match_and_do_not_depend_on_the_batch(void **state)
+{
+    (void)state;
+    static const size_t lengths[] = {1, 15, 16, 17, 32, 96, 100, 511, 512};
+    for (int l = 0; l < LEVELS; l++) {
+        const struct cpu_kernels *k = level(levels[l]);
+        for (int t = 0; k && t < DTYPE_COUNT; t++)
+            for (int rows = 1; rows <= DOT_MAX_ROWS; rows++)
+                for (size_t cols = 1; cols <= 9; cols += 4)
+                    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
+                        if (lengths[i] % dtype_info((enum dtype)t)->block_elements == 0)
+                            check_dot(k, (enum dtype)t, rows, cols, lengths[i]);
+    }
+}
+
+static void norms_and_activations_match_at_any_width(void **state)
+{
+    (void)state;
+    for (int l = 0; l < LEVELS; l++) {
+        const struct cpu_kernels *k = level(levels[l]);
+        for (size_t n = 1; k && n <= 200; n += 13) {
+            float *a = random_floats(n, 1), *b = random_floats(n, 2), got[200], want[200];
+            for (size_t i = 0; i < n; i++)
+                a[i] *= 20;
+            k->rms_norm(a, b, 1e-5f, n, got);
+            kernels_plain.rms_norm(a, b, 1e-5f, n, want);
+            close_to(got, want, n, 1e-6f, "rms_norm");
+            k->silu_mul(a, b, n, got);
+            kernels_plain.silu_mul(a, b, n, want);
+            close_to(got, want, n, 1e-6f, "silu_mul");
+            for (size_t i = 0; i < n; i++) {
+                k->silu_mul(a + i, b + i, 1, want);
+                assert_memory_equal(&got[i], want, sizeof *want);
+            }
+            free(a);
+            free(b);
+        }
+    }
+}
+
+static void activations_of_extreme_values_stay_finite(void **state)
+{
+    (void)state;
+    const float gate[] = {-1e4f, -100, -88, 0, 88, 100, 1e4f}, up[] = {1, 1, 1, 1, 1, 1, 1};
+    for (int l = 0; l < LEVELS; l++) {
+        const struct cpu_kernels *k = level(levels[l]);
+        float out[7];
+        if (!k)
+            continue;
+        k->silu_mul(gate, up, 7, out);
+        for (int i = 0; i < 7; i++) {
+            float want = gate[i] > 0 ? gate[i] : 0;
+            assert_true(fabsf(out[i] - want) <= 1e-5f * (1 + fabsf(want)));
+        }
+    }
+}
+
+/* Attention of `tokens` new tokens after `prefix` over random pages, for one kv head. */
+struct attend_case {
+    int group, head_dim;
+    uint32_t prefix, tokens;
+    bool f32;
+};
+
+static void attend_in_tiles(const struct cpu_kernels *k, const struct attend_case *c, const float *q, const uint8_t *pool, const uint32_t *pages,
+                            uint32_t tile, float *out)
+{
+    size_t stride = (size_t)c->group * (size_t)c->head_dim;
+    float *scratch = calloc(attend_scratch_floats(c->head_dim), sizeof *scratch);
+    uint32_t rows = c->tokens * (uint32_t)c->group;
+    for (uint32_t r = 0; r < rows; r += tile) {
+        struct attend_task t = {.q = q, .out = out, .row_stride = stride, .group = c->group, .head_dim = c->head_dim, .first_position = c->prefix};
+        t.row_begin = r;
+        t.row_end = r + tile < rows ? r + tile : rows;
+        t.head = pool;
+        t.page_stride = 2 * (size_t)c->head_dim * KV_PAGE_TOKENS * (c->f32 ? 4 : 2);
+        t.pages = pages;
+        t.f32 = c->f32;
+        t.scale = 0.3f;
+        t.scratch = scratch;
+        k->attend(&t);
+    }
+    free(scratch);
+}
+
+static void check_attend(const struct cpu_kernels *k, const struct attend_case *c)
+{
+    enum { PAGES = 4 };
+    static const uint32_t pages[PAGES] = {2, 0, 3, 1};
+    size_t values = 2 * (size_t)c->head_dim * KV_PAGE_TOKENS * PAGES, n = (size_t)c->group * (size_t)c->head_dim * c->tokens;
+    assert_true(c->prefix + c->tokens <= PAGES * KV_PAGE_TOKENS);
+    uint8_t *memory, *pool = random_weights(c->f32 ? DTYPE_F32 : DTYPE_F16, values, 9, &memory);
+    float *q = random_floats(n, 8), *got = random_floats(n, 0), *want = random_floats(n, 0), *alone = random_floats(n, 0);
+    attend_in_tiles(k, c, q, pool, pages, ATTEND_MAX_ROWS, got);
+    attend_in_tiles(&kernels_plain, c, q, pool, pages, ATTEND_MAX_ROWS, want);
+    close_to(got, want, n, 2e-6f, k->name);
+    attend_in_tiles(k, c, q, pool, pages, 1, alone);
+    assert_memory_equal(got, alone, n * sizeof *got);
+    free(memory);
+    free(q);
+    free(got);
+    free(want);
+    free(alone);
+}
+
+static void attention_matches_and_does_not_depend_on_the_tile(void **state)
+{
+    (void)state;
+    static const struct attend_case cases[] = {
+        {1, 64, 0, 1, false},  {8, 64, 0, 1, true},    {8, 64, 63, 1, false}, {8, 64, 64, 1, false}, {4, 64, 127, 5, true},
+        {1, 128, 0, 70, true}, {2, 128, 30, 70, true}, {3, 80, 100, 33, false}, {1, 6, 5, 60, true}, {7, 10, 190, 66, false},
+    };
+    for (int l = 0; l < LEVELS; l++) {
+        const struct cpu_kernels *k = level(levels[l]);
+        for (size_t i = 0; k && i < sizeof cases / sizeof *cases; i++)
+            check_attend(k, &cases[i]);
+    }
+}
+
+/* What is left in a page by an earlier sequence, not-a-number included, never shows. */
+static void stale_entries_of_a_page_do_not_matter(void **state)
+{
+    (void)state;
+    struct attend_case c = {.group = 2, .head_dim = 16, .prefix = 0, .tokens = 3, .f32 = true};
+    static const uint32_t pages[1] = {0};
+    size_t n = (size_t)c.group * (size_t)c.head_dim * c.tokens, half = (size_t)c.head_dim * KV_PAGE_TOKENS;
+    float *pool = random_floats(2 * half, 3), *q = random_floats(n, 8), *got = random_floats(n, 0), *want = random_floats(n, 0);
+    for (int l = 0; l < LEVELS; l++) {
+        const struct cpu_kernels *k = level(levels[l]);
+        if (!k)
+            continue;
+        attend_in_tiles(k, &c, q, (const uint8_t *)pool, pages, ATTEND_MAX_ROWS, want);
+        for (size_t d = 0; d < (size_t)c.head_dim; d++)
+            for (size_t j = 3; j < KV_PAGE_TOKENS; j++)
+                pool[d * KV_PAGE_TOKENS + j] = pool[half + j * (size_t)c.head_dim + d] = NAN;
+        attend_in_tiles(k, &c, q, (const uint8_t *)pool, pages, ATTEND_MAX_ROWS, got);
+        assert_memory_equal(got, want, n * sizeof *got);
+        float *fresh = random_floats(2 * half, 3);
+        memcpy(pool, fresh, 2 * half * sizeof *pool);
+        free(fresh);
+    }
+    free(pool);
+    free(q);
+    free(got);
+    free(want);
+}
+
+static void rotation_follows_both_styles(void **state)
+{
+    (void)state;
+    const float factors[] = {1, 2};
+    const uint32_t positions[] = {0, 3};
+    for (int style = 0; style < 2; style++) {
+        struct rope_config c = {.style = (enum rope_style)style, .dims = 4, .base = 100, .scale = 2, .factors = factors};
+        float angles[2 * 4], x[2 * 6] = {1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6};
+        reference_rope_angles(&c, positions, 2, angles);
+        reference_rope(&c, angles, 2, 1, 6, x);
+        for (int i = 0; i < 6; i++)
+            assert_true(x[i] == (float)(i + 1)); /* position 0 stays */
+        for (int pair = 0; pair < 2; pair++) {
+            double angle = 3 / 2.0 * pow(100, -pair / 2.0) / (double)factors[pair];
+            int a = style == ROPE_PAIRS ? 2 * pair : pair, b = style == ROPE_PAIRS ? a + 1 : pair + 2;
+            assert_true(fabs(x[6 + a] - ((a + 1) * cos(angle) - (b + 1) * sin(angle))) < 1e-6);
+            assert_true(fabs(x[6 + b] - ((a + 1) * sin(angle) + (b + 1) * cos(angle))) < 1e-6);
+        }
+        assert_true(x[10] == 5 && x[11] == 6); /* beyond the rotating dimensions */
+    }
+}
+
+static void unknown_kernels_are_refused(void **state)
+{
+    (void)state;
+    const struct cpu_kernels *k;
+    struct err e = {0};
+    assert_int_equal(kernels_choose("sse9", &k, &e), HP_EINVAL);
+    assert_non_null(strstr(e.text, "sse9"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(unpacking_is_exact_in_every_format),
+        cmocka_unit_test(halves_round_to_nearest_even),
+        cmocka_unit_test(inner_products_match_and_do_not_depend_on_the_batch),
+        cmocka_unit_test(norms_and_activations_match_at_any_width),
+        cmocka_unit_test(activations_of_extreme_values_stay_finite),
+        cmocka_unit_test(attention_matches_and_does_not_depend_on_the_tile),
+        cmocka_unit_test(stale_entries_of_a_page_do_not_matter),
+        cmocka_unit_test(rotation_follows_both_styles),
+        cmocka_unit_test(unknown_kernels_are_refused),
+    };
+    return cmocka_run_group_tests_name("kernels", tests, NULL, NULL);
+}
