@@ -1,0 +1,237 @@
+#include "agent/engine/sampler.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { VOCABULARY = 8, DRAWS = 20000 };
+
+static struct sampler *make(const struct sampler_params *p, int vocabulary, const uint32_t *prompt, size_t n_prompt)
+{
+    struct sampler *s = NULL;
+    struct err e = {0};
+    if (sampler_create(p, vocabulary, prompt, n_prompt, &s, &e) < 0)
+        fail_msg("%s", e.text);
+    return s;
+}
+
+/* Picks DRAWS times with as many seeds, so that penalties do not build up, and gives how often each token came. */
+static void frequencies(struct sampler_params p, const float *logits, double out[VOCABULARY])
+{
+    memset(out, 0, VOCABULARY * sizeof *out);
+    for (uint64_t seed = 0; seed < DRAWS; seed++) {
+        p.seed = seed;
+        struct sampler *s = make(&p, VOCABULARY, NULL, 0);
+        out[sampler_pick(s, logits)] += 1.0 / DRAWS;
+        sampler_destroy(&s);
+    }
+}
+
+static const float logits[VOCABULARY] = {0.5f, 3, -1, 2, 2.5f, 0, -4, 1};
+
+/* What is drawn follows the softmax over the tokens that the cuts leave. */
+static void draws_follow_the_distribution_that_the_cuts_leave(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        struct sampler_params p;
+        unsigned left; /* bit t: token t may come */
+    } cases[] = {
+        {"temperature 1", {.temperature = 1, .top_p = 1, .repetition_penalty = 1}, 0xff},
+        {"temperature 2", {.temperature = 2, .top_p = 1, .repetition_penalty = 1}, 0xff},
+        {"temperature 0.3", {.temperature = 0.3, .top_p = 1, .repetition_penalty = 1}, 0xff},
+        {"top-k 3", {.temperature = 1, .top_p = 1, .repetition_penalty = 1, .top_k = 3}, 1 << 1 | 1 << 4 | 1 << 3},
+        {"top-k 1", {.temperature = 1, .top_p = 1, .repetition_penalty = 1, .top_k = 1}, 1 << 1},
+        {"top-p 0.6", {.temperature = 1, .top_p = 0.6, .repetition_penalty = 1}, 1 << 1 | 1 << 4},
+        {"top-p 0.01", {.temperature = 1, .top_p = 0.01, .repetition_penalty = 1}, 1 << 1},
+        {"min-p 0.3", {.temperature = 1, .top_p = 1, .repetition_penalty = 1, .min_p = 0.3}, 1 << 1 | 1 << 4 | 1 << 3},
+        {"top-k 3, top-p 0.6", {.temperature = 1, .top_p = 0.6, .repetition_penalty = 1, .top_k = 3}, 1 << 1 | 1 << 4},
+    };
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        double got[VOCABULARY], want[VOCABULARY], total = 0;
+        for (int i = 0; i < VOCABULARY; i++)
+            total += want[i] = cases[c].left >> i & 1 ? exp((double)logits[i] / cases[c].p.temperature) : 0;
+        frequencies(cases[c].p, logits, got);
+        for (int i = 0; i < VOCABULARY; i++) {
+            double p = want[i] / total, five_sigma = 5 * sqrt(p * (1 - p) / DRAWS) + 1e-9;
+            if (!(fabs(got[i] - p) <= five_sigma))
+                fail_msg("%s: token %d came with %.4f, expected %.4f", cases[c].name, i, got[i], p);
+        }
+    }
+}
+
+static void greedy_takes_the_first_of_the_greatest_and_leaves_the_logits_alone(void **state)
+{
+    (void)state;
+    float mine[VOCABULARY] = {1, 5, -2, 5, 0, 5, 1, 1}, before[VOCABULARY];
+    memcpy(before, mine, sizeof mine);
+    struct sampler *s = make(&sampler_defaults, VOCABULARY, NULL, 0);
+    assert_int_equal(sampler_pick(s, mine), 1);
+    assert_memory_equal(mine, before, sizeof mine);
+    sampler_destroy(&s);
+    assert_null(s);
+}
+
+static void a_seed_and_a_count_say_everything(void **state)
+{
+    (void)state;
+    struct sampler_params p = sampler_defaults;
+    p.temperature = 1.5;
+    p.seed = 42;
+    uint32_t first[50];
+    struct sampler *s = make(&p, VOCABULARY, NULL, 0);
+    for (int i = 0; i < 50; i++)
+        first[i] = sampler_pick(s, logits);
+    sampler_destroy(&s);
+    /* A sequence that is rebuilt counts what came before and goes on where it was. */
+    s = make(&p, VOCABULARY, NULL, 0);
+    for (int i = 0; i < 20; i++)
+        sampler_accept(s, first[i]);
+    for (int i = 20; i < 50; i++)
+        assert_int_equal(sampler_pick(s, logits), first[i]);
+    sampler_destroy(&s);
+    int same = 0;
+    p.seed = 43;
+    s = make(&p, VOCABULARY, NULL, 0);
+    for (int i = 0; i < 50; i++)
+        same += sampler_pick(s, logits) == first[i];
+    assert_true(same < 40);
+    sampler_destroy(&s);
+}
+
+static void penalties_move_what_they_name(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        double repetition, presence, frequency;
+        float logits[3];
+        uint32_t prompt, output[3];
+        uint32_t n_output, want;
+    } cases[] = {
+        {"repetition of the prompt divides", 2, 0, 0, {1.9f, 1, 1.1f}, 0, {0}, 0, 2},
+        {"repetition multiplies what is negative", 2, 0, 0, {-1, -1.5f, -3}, 0, {0}, 0, 1},
+        {"presence counts once", 1, 1, 0, {3, 2.5f, 1.9f}, 2, {0, 0, 0}, 3, 1},
+        {"presence spares the prompt", 1, 1, 0, {3, 2.5f, 2}, 0, {0}, 0, 0},
+        {"frequency counts every time", 1, 0, 0.2, {3, 2.5f, 2}, 2, {0, 0, 0}, 3, 1},
+        {"frequency of one is small", 1, 0, 0.2, {3, 2.5f, 2}, 2, {0}, 1, 0},
+        {"negative presence attracts", 1, -1, 0, {3, 2.5f, 2}, 2, {1}, 1, 1},
+    };
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        struct sampler_params p = sampler_defaults;
+        p.repetition_penalty = cases[c].repetition;
+        p.presence_penalty = cases[c].presence;
+        p.frequency_penalty = cases[c].frequency;
+        struct sampler *s = make(&p, 3, &cases[c].prompt, 1);
+        for (uint32_t i = 0; i < cases[c].n_output; i++)
+            sampler_accept(s, cases[c].output[i]);
+        uint32_t got = sampler_pick(s, cases[c].logits);
+        if (got != cases[c].want)
+            fail_msg("%s: took %u", cases[c].name, got);
+        sampler_destroy(&s);
+    }
+}
+
+static void bias_forces_and_forbids(void **state)
+{
+    (void)state;
+    struct sampler_params p = sampler_defaults;
+    p.n_bias = 2;
+    p.bias[0].token = 6;
+    p.bias[0].bias = 100;
+    p.bias[1].token = 1;
+    p.bias[1].bias = -100;
+    struct sampler *s = make(&p, VOCABULARY, NULL, 0);
+    assert_int_equal(sampler_pick(s, logits), 6);
+    sampler_destroy(&s);
+    p.bias[0].bias = 0;
+    s = make(&p, VOCABULARY, NULL, 0);
+    assert_int_equal(sampler_pick(s, logits), 4);
+    sampler_destroy(&s);
+}
+
+/* The cuts look at the front of a large vocabulary only, and must find the same as a whole sort would. */
+static void top_p_of_a_flat_distribution_keeps_its_share(void **state)
+{
+    (void)state;
+    enum { LARGE = 5000 };
+    static float flat[LARGE];
+    struct sampler_params p = sampler_defaults;
+    p.temperature = 1;
+    p.top_p = 0.5;
+    for (int i = 0; i < LARGE; i++)
+        flat[i] = (float)(i * 7919 % LARGE) * 1e-7f;
+    unsigned highest = 0;
+    for (uint64_t seed = 0; seed < 300; seed++) {
+        p.seed = seed;
+        struct sampler *s = make(&p, LARGE, NULL, 0);
+        unsigned rank = LARGE - 1 - sampler_pick(s, flat) * 7919 % LARGE;
+        highest = rank > highest ? rank : highest;
+        sampler_destroy(&s);
+    }
+    assert_in_range(highest, LARGE * 4 / 10, LARGE / 2);
+}
+
+static void extremes_do_not_break_a_draw(void **state)
+{
+    (void)state;
+    struct sampler_params p = sampler_defaults;
+    const float odd[4] = {-INFINITY, 1e30f, -1e30f, -INFINITY}, nan_first[4] = {NAN, 1, 2, 0};
+    p.temperature = 1e-3;
+    p.top_k = 100;
+    p.top_p = 0.9;
+    p.min_p = 1;
+    struct sampler *s = make(&p, 4, NULL, 0);
+    assert_int_equal(sampler_pick(s, odd), 1);
+    assert_int_equal(sampler_pick(s, nan_first), 2);
+    sampler_destroy(&s);
+}
+
+static void values_out_of_range_are_named(void **state)
+{
+    (void)state;
+    static const struct {
+        struct sampler_params p;
+        const char *says;
+    } cases[] = {
+        {{.temperature = -0.1, .top_p = 1, .repetition_penalty = 1}, "temperature is -0.1"},
+        {{.temperature = NAN, .top_p = 1, .repetition_penalty = 1}, "temperature"},
+        {{.top_p = 0, .repetition_penalty = 1}, "top_p is 0"},
+        {{.top_p = 1.1, .repetition_penalty = 1}, "top_p is 1.1"},
+        {{.top_p = 1, .min_p = 2, .repetition_penalty = 1}, "min_p is 2"},
+        {{.top_p = 1, .repetition_penalty = 0}, "repetition_penalty is 0"},
+        {{.top_p = 1, .repetition_penalty = 1, .presence_penalty = 2.5}, "presence_penalty is 2.5"},
+        {{.top_p = 1, .repetition_penalty = 1, .frequency_penalty = -3}, "frequency_penalty is -3"},
+        {{.top_p = 1, .repetition_penalty = 1, .n_bias = 1, .bias = {{9, 1}}}, "token 9"},
+        {{.top_p = 1, .repetition_penalty = 1, .n_bias = 1, .bias = {{1, 101}}}, "logit_bias of token 1 is 101"},
+        {{.top_p = 1, .repetition_penalty = 1, .n_bias = 301}, "301"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct err e = {0};
+        struct sampler *s = NULL;
+        assert_int_equal(sampler_create(&cases[i].p, VOCABULARY, NULL, 0, &s, &e), HP_EINVAL);
+        assert_null(s);
+        if (!strstr(e.text, cases[i].says))
+            fail_msg("expected \"%s\" in \"%s\"", cases[i].says, e.text);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(draws_follow_the_distribution_that_the_cuts_leave),
+        cmocka_unit_test(greedy_takes_the_first_of_the_greatest_and_leaves_the_logits_alone),
+        cmocka_unit_test(a_seed_and_a_count_say_everything),
+        cmocka_unit_test(penalties_move_what_they_name),
+        cmocka_unit_test(bias_forces_and_forbids),
+        cmocka_unit_test(top_p_of_a_flat_distribution_keeps_its_share),
+        cmocka_unit_test(extremes_do_not_break_a_draw),
+        cmocka_unit_test(values_out_of_range_are_named),
+    };
+    return cmocka_run_group_tests_name("sampler", tests, NULL, NULL);
+}

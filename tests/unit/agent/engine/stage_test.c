@@ -1,0 +1,345 @@
+#include "agent/engine/stage_int.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "agent/backend/backend.h"
+#include "tests/unit/agent/engine/tiny_model.h"
+
+enum { TOKENS = 150, V = TINY_VOCABULARY };
+
+static struct tiny_model *tiny;
+static struct device *device;
+static uint32_t ids[TOKENS];
+
+static int set_up(void **state)
+{
+    (void)state;
+    struct device_config c = {.n_threads = 2};
+    struct err e = {0};
+    uint64_t seed = 7;
+    for (int i = 0; i < TOKENS; i++)
+        ids[i] = (uint32_t)(random_next(&seed) % V);
+    tiny = tiny_model_make(3);
+    return device_open(&c, &device, &e);
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    device_close(&device);
+    tiny_model_free(&tiny);
+    return 0;
+}
+
+static struct stage_config config_of(int first, int end)
+{
+    return (struct stage_config){.first_layer = first,
+                                 .end_layer = end,
+                                 .device = device,
+                                 .compute = COMPUTE_F32,
+                                 .kv_tokens = 4 * TOKENS,
+                                 .max_sequences = 4,
+                                 .max_batch_tokens = 2 * TOKENS};
+}
+
+static struct stage *load(struct stage_config c)
+{
+    struct stage *s = NULL;
+    struct err e = {0};
+    if (stage_load_graph(&tiny->graph, &tiny->config, &c, &s, &e) < 0)
+        fail_msg("%s", e.text);
+    return s;
+}
+
+static void run(struct stage *s, const struct stage_run *runs, int n, const void *input, float *output)
+{
+    struct err e = {0};
+    if (stage_run(s, runs, n, input, output, &e) < 0)
+        fail_msg("%s", e.text);
+}
+
+/* Logits of all positions of the prompt over `n_stages` stages in slices, as sequence `id` of fresh stages. */
+static void logits_of(int n_stages, uint32_t slice, enum stage_compute compute, float out[TOKENS * V])
+{
+    struct stage *stages[TINY_LAYERS];
+    float between[2][TOKENS * TINY_WIDTH];
+    struct err e = {0};
+    for (int i = 0; i < n_stages; i++) {
+        struct stage_config c = config_of(TINY_LAYERS * i / n_stages, TINY_LAYERS * (i + 1) / n_stages);
+        c.compute = compute;
+        stages[i] = load(c);
+        assert_int_equal(stage_sequence_open(stages[i], 9, TOKENS, &e), 0);
+        assert_int_equal(stage_is_first(stages[i]), i == 0);
+        assert_int_equal(stage_is_last(stages[i]), i == n_stages - 1);
+    }
+    for (uint32_t at = 0; at < TOKENS; at += slice) {
+        uint32_t n = TOKENS - at < slice ? TOKENS - at : slice;
+        const void *input = ids + at;
+        for (int i = 0; i < n_stages; i++) {
+            struct stage_run r = {.sequence = 9, .first_position = at, .n_tokens = n, .n_logits = n};
+            float *output = i == n_stages - 1 ? out + at * V : between[i % 2];
+            run(stages[i], &r, 1, input, output);
+            input = output;
+        }
+    }
+    for (int i = 0; i < n_stages; i++)
+        stage_unload(&stages[i]);
+}
+
+static void float32_logits_are_the_same_over_any_stages_and_slices(void **state)
+{
+    (void)state;
+    static const struct {
+        int stages;
+        uint32_t slice;
+    } cases[] = {{1, 1}, {1, 7}, {1, 64}, {2, TOKENS}, {3, 7}, {5, 64}, {TINY_LAYERS, 1}, {TINY_LAYERS, TOKENS}};
+    static float want[TOKENS * V], got[TOKENS * V];
+    logits_of(1, TOKENS, COMPUTE_F32, want);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        logits_of(cases[i].stages, cases[i].slice, COMPUTE_F32, got);
+        if (memcmp(got, want, sizeof want) != 0)
+            fail_msg("%d stages, slices of %u: other logits", cases[i].stages, cases[i].slice);
+    }
+}
+
+static void auto_is_near_float32(void **state)
+{
+    (void)state;
+    static float want[TOKENS * V], got[TOKENS * V];
+    float greatest = 0;
+    logits_of(1, TOKENS, COMPUTE_F32, want);
+    logits_of(2, 16, COMPUTE_AUTO, got);
+    for (size_t i = 0; i < TOKENS * V; i++)
+        greatest = fabsf(want[i]) > greatest ? fabsf(want[i]) : greatest;
+    for (size_t i = 0; i < TOKENS * V; i++)
+        assert_true(fabsf(got[i] - want[i]) < 0.01f * greatest);
+}
+
+/* Three sequences, prefill and decode mixed in one batch, give what each gives alone; only the logits that were asked for come back. */
+static void sequences_in_one_batch_do_not_touch_each_other(void **state)
+{
+    (void)state;
+    static float all[TOKENS * V], out[10 * V];
+    struct stage *s = load(config_of(0, TINY_LAYERS));
+    struct err e = {0};
+    logits_of(1, TOKENS, COMPUTE_F32, all);
+    for (uint64_t id = 1; id <= 3; id++)
+        assert_int_equal(stage_sequence_open(s, id, TOKENS, &e), 0);
+    struct stage_run one = {.sequence = 2, .n_tokens = 70};
+    run(s, &one, 1, ids, NULL);
+    uint32_t batch[20 + 1 + 30];
+    memcpy(batch, ids, 20 * sizeof *ids);
+    memcpy(batch + 20, ids + 70, sizeof *ids);
+    memcpy(batch + 21, ids, 30 * sizeof *ids);
+    const struct stage_run runs[] = {{1, 0, 20, 1}, {2, 70, 1, 1}, {3, 0, 30, 3}};
+    run(s, runs, 3, batch, out);
+    static const uint32_t positions[] = {19, 70, 27, 28, 29};
+    for (size_t i = 0; i < 5; i++)
+        assert_memory_equal(out + i * V, all + positions[i] * V, V * sizeof *out);
+    assert_int_equal(stage_sequence_length(s, 2), 71);
+    stage_unload(&s);
+    assert_null(s);
+}
+
+static void a_sequence_that_moves_with_its_kv_goes_on_as_before(void **state)
+{
+    (void)state;
+    static float all[TOKENS * V], out[V];
+    struct stage *from = load(config_of(0, TINY_LAYERS)), *to = load(config_of(0, TINY_LAYERS));
+    struct err e = {0};
+    logits_of(1, TOKENS, COMPUTE_F32, all);
+    assert_int_equal(stage_sequence_open(from, 1, TOKENS, &e), 0);
+    assert_int_equal(stage_sequence_open(to, 5, TOKENS, &e), 0);
+    struct stage_run first = {.sequence = 1, .n_tokens = 100};
+    run(from, &first, 1, ids, NULL);
+    /* In two pieces, the second across a page. */
+    static const uint32_t pieces[][2] = {{0, 37}, {37, 63}};
+    for (int i = 0; i < 2; i++) {
+        void *block = calloc(1, stage_kv_bytes(from, pieces[i][1]));
+        assert_int_equal(stage_kv_export(from, 1, pieces[i][0], pieces[i][1], block, &e), 0);
+        assert_int_equal(stage_kv_import(to, 5, pieces[i][0], pieces[i][1], block, &e), 0);
+        free(block);
+    }
+    assert_int_equal(stage_sequence_length(to, 5), 100);
+    struct stage_run next = {.sequence = 5, .first_position = 100, .n_tokens = 50, .n_logits = 1};
+    run(to, &next, 1, ids + 100, out);
+    assert_memory_equal(out, all + (TOKENS - 1) * V, sizeof out);
+    stage_unload(&from);
+    stage_unload(&to);
+}
+
+static void kv_blocks_outside_a_sequence_are_refused(void **state)
+{
+    (void)state;
+    struct stage *s = load(config_of(0, 3));
+    struct err e = {0};
+    uint8_t block[64];
+    assert_int_equal(stage_kv_export(s, 1, 0, 1, block, &e), HP_EINVAL);
+    assert_int_equal(stage_sequence_open(s, 1, 10, &e), 0);
+    assert_int_equal(stage_kv_export(s, 1, 0, 1, block, &e), HP_EINVAL);
+    assert_int_equal(stage_kv_import(s, 1, 1, 1, block, &e), HP_EINVAL);
+    assert_int_equal(stage_kv_import(s, 1, 0, 11, block, &e), HP_EINVAL);
+    assert_int_equal(stage_kv_import(s, 2, 0, 1, block, &e), HP_EINVAL);
+    stage_unload(&s);
+}
+
+static void a_sequence_reserves_what_it_may_use(void **state)
+{
+    (void)state;
+    struct stage_config c = config_of(0, 3);
+    struct err e = {0};
+    c.kv_tokens = 100;
+    c.max_sequences = 3;
+    struct stage *s = load(c);
+    assert_int_equal(stage_sequence_open(s, 1, 101, &e), HP_EINFEASIBLE);
+    assert_int_equal(stage_sequence_open(s, 1, 0, &e), HP_EINVAL);
+    assert_int_equal(stage_sequence_open(s, 1, 33, &e), 0);
+    assert_int_equal(stage_sequence_open(s, 1, 1, &e), HP_EEXIST);
+    assert_int_equal(stage_sequence_open(s, 2, 33, &e), 0);
+    assert_int_equal(stage_sequence_open(s, 3, 35, &e), HP_EBUSY);
+    assert_int_equal(stage_sequence_open(s, 3, 34, &e), 0);
+    assert_int_equal(stage_sequence_open(s, 4, 1, &e), HP_EBUSY);
+    stage_sequence_close(s, 2);
+    stage_sequence_close(s, 2);
+    assert_int_equal(stage_sequence_length(s, 2), -1);
+    assert_int_equal(stage_sequence_open(s, 4, 33, &e), 0);
+    assert_int_equal(stage_sequence_length(s, 4), 0);
+    stage_unload(&s);
+}
+
+static void batches_that_make_no_sense_change_nothing(void **state)
+{
+    (void)state;
+    struct stage_config c = config_of(0, TINY_LAYERS);
+    struct err e = {0};
+    c.max_batch_tokens = 8;
+    struct stage *s = load(c);
+    float out[V];
+    uint32_t bad_id[] = {0, V};
+    assert_int_equal(stage_sequence_open(s, 1, 10, &e), 0);
+    assert_int_equal(stage_sequence_open(s, 2, 10, &e), 0);
+    struct stage_run fine = {.sequence = 1, .n_tokens = 4, .n_logits = 1};
+    run(s, &fine, 1, ids, out);
+    static const struct {
+        struct stage_run runs[2];
+        int n;
+        bool bad_id;
+        const char *says;
+    } cases[] = {
+        {{{3, 0, 1, 1}}, 1, false, "sequence 3 is not open"},        {{{1, 0, 1, 1}}, 1, false, "position 0 does not follow"},
+        {{{1, 5, 1, 1}}, 1, false, "position 5 does not follow"},    {{{1, 4, 7, 1}}, 1, false, "room for 10 tokens"},
+        {{{1, 4, 0, 0}}, 1, false, "no tokens"},                     {{{1, 4, 1, 2}}, 1, false, "asks for logits of 2"},
+        {{{1, 4, 2, 1}}, 1, true, "token 50 is beyond"},             {{{1, 4, 1, 1}, {1, 5, 1, 1}}, 2, false, "twice"},
+        {{{1, 4, 4, 1}, {2, 0, 5, 0}}, 2, false, "at most 8 tokens"}, {{{0}}, 0, false, "1 to 4 runs"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(stage_run(s, cases[i].runs, cases[i].n, cases[i].bad_id ? bad_id : ids, out, &e), HP_EINVAL);
+        if (!strstr(e.text, cases[i].says))
+            fail_msg("expected \"%s\" in \"%s\"", cases[i].says, e.text);
+        assert_int_equal(stage_sequence_length(s, 1), 4);
+        assert_int_equal(stage_sequence_length(s, 2), 0);
+    }
+    stage_unload(&s);
+}
+
+static void the_footprint_is_what_loading_takes(void **state)
+{
+    (void)state;
+    struct device_config limited = {.n_threads = 1, .memory_bytes = 1 << 30};
+    struct device *d;
+    struct err e = {0};
+    assert_int_equal(device_open(&limited, &d, &e), 0);
+    for (int f32 = 0; f32 < 2; f32++)
+        for (int end = 1; end <= TINY_LAYERS; end++) {
+            struct stage_config c = config_of(end / 2, end);
+            struct stage_footprint need;
+            struct stage *s;
+            c.device = d;
+            c.compute = f32 ? COMPUTE_F32 : COMPUTE_AUTO;
+            assert_int_equal(stage_footprint_of_graph(&tiny->graph, &tiny->config, &c, &need, &e), 0);
+            uint64_t before = d->backend->memory_free(d);
+            assert_int_equal(stage_load_graph(&tiny->graph, &tiny->config, &c, &s, &e), 0);
+            assert_int_equal(before - d->backend->memory_free(d), need.weight_bytes + need.kv_bytes + need.activation_bytes);
+            stage_unload(&s);
+            assert_int_equal(d->backend->memory_free(d), before);
+        }
+    device_close(&d);
+}
+
+static void a_stage_that_does_not_fit_says_what_is_missing(void **state)
+{
+    (void)state;
+    struct device_config limited = {.n_threads = 1, .memory_bytes = 20000};
+    struct device *d;
+    struct err e = {0};
+    struct stage *s = NULL;
+    assert_int_equal(device_open(&limited, &d, &e), 0);
+    struct stage_config c = config_of(0, TINY_LAYERS);
+    c.device = d;
+    assert_int_equal(stage_load_graph(&tiny->graph, &tiny->config, &c, &s, &e), HP_ENOMEM);
+    assert_null(s);
+    assert_non_null(strstr(e.text, "bytes are missing"));
+    assert_int_equal(d->backend->memory_free(d), 20000);
+    device_close(&d);
+}
+
+static void layers_that_are_not_there_are_refused(void **state)
+{
+    (void)state;
+    static const int ranges[][2] = {{-1, 2}, {0, TINY_LAYERS + 1}, {3, 3}, {4, 2}};
+    for (size_t i = 0; i < 4; i++) {
+        struct stage_config c = config_of(ranges[i][0], ranges[i][1]);
+        struct stage *s = NULL;
+        struct err e = {0};
+        assert_int_equal(stage_load_graph(&tiny->graph, &tiny->config, &c, &s, &e), HP_EINVAL);
+    }
+}
+
+struct progress {
+    uint64_t done, total;
+    int calls;
+};
+
+static void note_progress(void *ctx, uint64_t done, uint64_t total)
+{
+    struct progress *p = ctx;
+    assert_true(done >= p->done && done <= total);
+    *p = (struct progress){done, total, p->calls + 1};
+}
+
+static void loading_reports_progress_to_the_end(void **state)
+{
+    (void)state;
+    struct progress p = {0};
+    struct stage_config c = config_of(0, TINY_LAYERS);
+    c.progress = note_progress;
+    c.progress_ctx = &p;
+    struct stage *s = load(c);
+    assert_true(p.calls > 5 && p.total > 0);
+    assert_int_equal(p.done, p.total);
+    stage_unload(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(float32_logits_are_the_same_over_any_stages_and_slices),
+        cmocka_unit_test(auto_is_near_float32),
+        cmocka_unit_test(sequences_in_one_batch_do_not_touch_each_other),
+        cmocka_unit_test(a_sequence_that_moves_with_its_kv_goes_on_as_before),
+        cmocka_unit_test(kv_blocks_outside_a_sequence_are_refused),
+        cmocka_unit_test(a_sequence_reserves_what_it_may_use),
+        cmocka_unit_test(batches_that_make_no_sense_change_nothing),
+        cmocka_unit_test(the_footprint_is_what_loading_takes),
+        cmocka_unit_test(a_stage_that_does_not_fit_says_what_is_missing),
+        cmocka_unit_test(layers_that_are_not_there_are_refused),
+        cmocka_unit_test(loading_reports_progress_to_the_end),
+    };
+    return cmocka_run_group_tests_name("stage", tests, set_up, tear_down);
+}

@@ -1,0 +1,78 @@
+#include "common/npy.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char folder[] = "/tmp/hp-npy-XXXXXX", path[64];
+
+static int set_up(void **state)
+{
+    (void)state;
+    if (!mkdtemp(folder))
+        return -1;
+    snprintf(path, sizeof path, "%s/a.npy", folder);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    unlink(path);
+    return rmdir(folder);
+}
+
+static void a_file_is_what_numpy_reads(void **state)
+{
+    (void)state;
+    const float rows[] = {1, 2, 3, 4, 5, 6};
+    struct npy_writer *w;
+    struct err e = {0};
+    assert_int_equal(npy_writer_open(path, 3, 2, &w, &e), 0);
+    assert_int_equal(npy_writer_rows(w, rows, 1, &e), 0);
+    assert_int_not_equal(access(path, F_OK), 0); /* not before it is whole */
+    assert_int_equal(npy_writer_rows(w, rows + 2, 2, &e), 0);
+    assert_int_equal(npy_writer_close(&w, &e), 0);
+    assert_null(w);
+    uint8_t bytes[200];
+    FILE *f = fopen(path, "rb");
+    assert_non_null(f);
+    assert_int_equal(fread(bytes, 1, sizeof bytes, f), 128 + sizeof rows);
+    fclose(f);
+    assert_memory_equal(bytes, "\x93NUMPY\x01\x00\x76\x00", 10);
+    assert_non_null(strstr((char *)bytes + 10, "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 2), }"));
+    assert_int_equal(bytes[127], '\n');
+    assert_memory_equal(bytes + 128, rows, sizeof rows);
+    unlink(path);
+}
+
+static void an_unfinished_file_leaves_nothing_behind(void **state)
+{
+    (void)state;
+    const float row[2] = {0};
+    struct npy_writer *w;
+    struct err e = {0};
+    assert_int_equal(npy_writer_open(path, 2, 2, &w, &e), 0);
+    assert_int_equal(npy_writer_rows(w, row, 1, &e), 0);
+    assert_int_equal(npy_writer_close(&w, &e), HP_EINVAL);
+    assert_int_equal(npy_writer_open(path, 1, 2, &w, &e), 0);
+    assert_int_equal(npy_writer_rows(w, row, 2, &e), HP_EINVAL);
+    npy_writer_abandon(&w);
+    assert_int_equal(rmdir(folder), 0); /* is empty */
+    assert_int_equal(npy_writer_open(path, 1, 2, &w, &e), HP_EIO);
+    assert_non_null(strstr(e.text, folder));
+    assert_int_equal(mkdir(folder, 0700), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_file_is_what_numpy_reads), cmocka_unit_test(an_unfinished_file_leaves_nothing_behind)};
+    return cmocka_run_group_tests_name("npy", tests, set_up, tear_down);
+}
