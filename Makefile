@@ -120,7 +120,8 @@ $(BUILD)/tests/unit/$(1)/%: $(BUILD)/obj/tests/unit/$(1)/%.o $(LIBS_$(1))
 	@$$(LINK) -lcmocka
 endef
 $(foreach room,$(ROOMS) hpctl,$(eval $(call room_test,$(room))))
-$(BUILD)/tests/sim/%: $(BUILD)/obj/tests/sim/%.o $(LIBS_hpctl)
+SIM_FIXTURE := $(patsubst %.c,$(BUILD)/obj/%.o,$(filter-out $(TESTS_sim),$(wildcard tests/sim/*.c)))
+$(BUILD)/tests/sim/%: $(BUILD)/obj/tests/sim/%.o $(SIM_FIXTURE) $(LIBS_hpctl)
 	@mkdir -p $(@D)
 	@$(LINK) -lcmocka
 

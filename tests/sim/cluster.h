@@ -1,0 +1,98 @@
+/* A whole cluster of cores in one process under virtual time: one coordinator core, agent cores, a network between them that delays, and breaks when something
+ * dies. Everything that happens follows from the seed.
+ *
+ * What is real: both cores, every message through its encoding, the store's records. What stands in: the control channel (ordered, a connection
+ * dies with its ends, what an agent says meanwhile waits for the next one, as with ZeroMQ), the data channel (frames overtake each other), the executor (toy.h),
+ * and weights (a set of layers an agent). */
+#ifndef HP_TESTS_SIM_CLUSTER_H
+#define HP_TESTS_SIM_CLUSTER_H
+
+#include "agent/agent_core.h"
+#include "coordinator/core.h"
+#include "tests/sim/toy.h"
+
+#include <jansson.h>
+
+enum { SIM_AGENTS = 4, SIM_CLIENTS = 64, SIM_ADMIN_PEER = 1, SIM_MAX_OUTPUT = 64 };
+
+struct sim_event;
+struct sim_agent;
+struct sim;
+
+/* One request and what came of it. */
+struct sim_client {
+    uint64_t request;
+    uint32_t prompt[TOY_CONTEXT], expected[SIM_MAX_OUTPUT], got[SIM_MAX_OUTPUT];
+    size_t n_prompt, n_expected, n_got;
+    bool ends_early; /* `expected` closes with an end token, which is not handed out */
+    bool open, finished, failed, cancelled, lost; /* lost: with its coordinator */
+    struct err why;
+    struct sim *sim;
+};
+
+struct sim {
+    uint64_t seed, chance; /* of the network */
+    struct env_virtual clock;
+    struct env env;
+    struct store *store;
+    struct core *core; /* NULL while the coordinator is dead */
+    struct requests requests;
+    uint64_t next_peer, event_order, core_incarnation;
+    uint64_t profile_ms; /* of core_config */
+    struct sim_event **events; /* heap */
+    size_t n_events, capacity;
+    struct sim_agent *agents[SIM_AGENTS];
+    int n_agents;
+    struct sim_client clients[SIM_CLIENTS];
+    int n_clients;
+    json_t *answer;      /* the last whole answer to the admin; its error in `answer_error` */
+    uint64_t answered;   /* how many */
+    struct err answer_error;
+    struct buffer logits; /* blobs of `logits` answers */
+    bool uploader;        /* the admin uploads what is asked for */
+    char token[128];
+    uint64_t wrong; /* tokens that an undisturbed run would not have given */
+    uint64_t frames_sent, frames_lost, uploads;
+    struct {
+        uint64_t slow_ns; /* the longest delay of a frame */
+        double repeat;    /* chance that a control message to the coordinator is delivered twice */
+    } network;
+};
+
+void sim_open(struct sim *s, uint64_t seed, int agents);
+void sim_close(struct sim *s);
+
+/* Time goes on: for so long, or until `done` says so (false when it did not within `limit_ms`). */
+void sim_run_ms(struct sim *s, uint64_t ms);
+bool sim_run_until(struct sim *s, bool (*done)(struct sim *s), uint64_t limit_ms);
+
+/* Faults. Nothing happens where it makes no sense. */
+void sim_agent_kill(struct sim *s, int agent);
+void sim_agent_start(struct sim *s, int agent);
+void sim_agent_stop(struct sim *s, int agent); /* SIGSTOP */
+void sim_agent_continue(struct sim *s, int agent);
+void sim_agent_forget_weights(struct sim *s, int agent);
+void sim_connection_break(struct sim *s, int agent);
+void sim_coordinator_kill(struct sim *s);
+void sim_coordinator_start(struct sim *s);
+bool sim_agent_alive(const struct sim *s, int agent);
+
+/* Asks as hpctl does; the answer comes into s->answer. `arguments` is taken. */
+void sim_ask(struct sim *s, const char *verb, json_t *arguments, const struct buffer *blob);
+/* The same, and waits for it: 0 or the error's code. */
+int sim_ask_wait(struct sim *s, const char *verb, json_t *arguments, const struct buffer *blob);
+/* Deploys the toy as "toy" and waits until it serves. `agents`: as --agents, NULL leaves it to the planner. */
+int sim_deploy(struct sim *s, const char *agents, const char *layers, uint64_t slice);
+bool sim_serves(struct sim *s);
+
+/* A request with a prompt of n random ids. NULL when it was refused. */
+struct sim_client *sim_request(struct sim *s, size_t n, size_t max_tokens, struct err *e);
+void sim_cancel(struct sim *s, struct sim_client *c);
+bool sim_quiet(struct sim *s); /* no client is open */
+
+/* Sequences, waiting frames, samplers and buffers that anybody still has. */
+uint64_t sim_leftovers(const struct sim *s);
+/* A random number below n, from the network's chance. */
+uint64_t sim_random(struct sim *s, uint64_t n);
+
+#endif

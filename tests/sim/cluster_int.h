@@ -1,0 +1,109 @@
+/* What the two halves of the simulated cluster share: cluster.c (time, network, coordinator, clients) and cluster_agent.c (agents and their executors). */
+#ifndef HP_TESTS_SIM_CLUSTER_INT_H
+#define HP_TESTS_SIM_CLUSTER_INT_H
+
+#include "tests/sim/cluster.h"
+#include "transport/message.h"
+
+enum sim_event_kind {
+    EVENT_TICK,       /* the coordinator's timer */
+    EVENT_TO_CORE,    /* bytes of `peer` */
+    EVENT_TO_AGENT,   /* bytes over the connection `peer` */
+    EVENT_CONNECT,    /* an agent's control connection is up again */
+    EVENT_MODEL,      /* the coordinator has opened a model */
+    EVENT_TIMER,      /* an agent's */
+    EVENT_FRAME,
+    EVENT_LINK_DOWN,
+    EVENT_WORK,       /* fetch or load goes on */
+    EVENT_EXECUTOR,   /* the executor has done its first order */
+};
+
+struct sim_event {
+    uint64_t at_ns, order;
+    enum sim_event_kind kind;
+    int agent;
+    uint64_t incarnation; /* of the agent, or of the coordinator: events of a dead one are lost */
+    uint64_t peer;
+    uint8_t *bytes;
+    size_t size;
+    char key[80];
+    uint64_t slot, ticket, timer;
+    enum agent_link link;
+    int step;
+    struct frame_header header;
+    struct frame_run *runs;
+    struct frame_token *tokens;
+    struct sim_buffer *buffer;
+};
+
+struct sim_buffer { /* rows of a frame */
+    uint32_t n_tokens;
+    uint64_t x[];
+};
+
+struct sim_stage { /* in the executor */
+    uint64_t slot;
+    int first, end;
+    bool is_first, is_last;
+    struct toy_memory *sequences;
+    size_t n_sequences;
+};
+
+struct sim_slot { /* links of a slot, by address */
+    uint64_t slot;
+    char next[32], first[32];
+};
+
+struct sim_order {
+    enum agent_action_kind kind;
+    uint64_t slot, ticket, sequence;
+    const struct agent_action *run; /* copied action; what it points at holds until it is done */
+};
+
+struct sim_agent {
+    int index;
+    uint64_t incarnation;
+    bool alive, stopped;
+    struct agent_core *core;
+    struct agent_core_config config;
+    struct agent_actions actions;
+    char name[16], key[41], address[32], node[256], machine[16];
+    uint64_t peer;          /* of its control connection; 0: none */
+    uint64_t to_core_ns, to_agent_ns; /* arrival of the last message, each way: order is kept */
+    struct sim_event **deferred; /* what arrived while it was stopped, or what it said while there was no connection */
+    size_t n_deferred;
+    struct sim_event **unsent;
+    size_t n_unsent;
+    bool has_layer[TOY_LAYERS];
+    bool has_model;
+    uint64_t timer;
+    /* executor */
+    struct sim_stage *stages;
+    size_t n_stages;
+    struct sim_slot *slots;
+    size_t n_slots;
+    struct sim_order *orders;
+    size_t n_orders;
+    bool busy; /* an EVENT_EXECUTOR is on its way, or being handled */
+    uint64_t buffers; /* out */
+    /* fetches that wait for an upload */
+    struct {
+        uint64_t slot, ticket;
+        int first, end;
+        bool waiting;
+    } fetch[8];
+};
+
+struct sim_event *sim_event_add(struct sim *s, enum sim_event_kind kind, uint64_t after_ns);
+void sim_event_free(struct sim_event *ev);
+uint64_t sim_delay_ns(struct sim *s, uint64_t least_ns, uint64_t most_ns);
+void sim_say(struct sim *s, struct sim_agent *a, const struct message *m);
+void sim_core_settle(struct sim *s);
+struct sim_agent *sim_agent_at(struct sim *s, const char *address);
+
+void sim_agent_create(struct sim *s, int index);
+void sim_agent_destroy(struct sim *s, struct sim_agent *a);
+void sim_agent_handle(struct sim *s, struct sim_agent *a, struct sim_event *ev); /* does not free ev */
+void sim_agent_uploaded(struct sim *s, struct sim_agent *a, const json_t *chunks);
+
+#endif
