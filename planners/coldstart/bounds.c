@@ -81,8 +81,13 @@ static void fill_paths(struct bounding *b)
     }
 }
 
-/* What a parameter costs the buses at least, and what still runs after that: loaded, or read by all its operators. */
-static void least_share(const struct bounding *b, int w, double *share_s, double *after_s)
+/* What must cross the buses for a parameter, by all its operators' reads or by a copy, and what still runs after that. */
+struct item {
+    double share_s, after_s;
+    double load_s; /* of a parameter that must be copied: the least time of that, else 0 */
+};
+
+static void least_share(const struct bounding *b, int w, struct item *out)
 {
     const struct coldstart_problem *p = b->p;
     double reads = 0, after_load = INFINITY, after_read = INFINITY;
@@ -94,13 +99,10 @@ static void least_share(const struct bounding *b, int w, double *share_s, double
         after_load = fmin(after_load, b->exec_s[v] + b->tail_s[v]);
         after_read = fmin(after_read, b->tail_s[v]);
     }
-    *share_s = may_read ? fmin(reads, b->share_s[w]) : b->share_s[w];
-    *after_s = may_read ? fmin(after_load, after_read) : after_load;
+    out->share_s = may_read ? fmin(reads, b->share_s[w]) : b->share_s[w];
+    out->after_s = may_read ? fmin(after_load, after_read) : after_load;
+    out->load_s = may_read ? 0 : b->load_s[w];
 }
-
-struct item {
-    double share_s, after_s;
-};
 
 static int compare_items(const void *a, const void *b)
 {
@@ -108,29 +110,58 @@ static int compare_items(const void *a, const void *b)
     return (x->after_s < y->after_s) - (x->after_s > y->after_s);
 }
 
+/* Copies cannot be cut in two: of any B k + 1 of them, some of the B buses carries k + 1. `sorted` holds their times, the longest
+ * first; the best of these bounds. */
+static double pigeonhole(const double *sorted, int n, int n_buses)
+{
+    double best = 0;
+    for (int k = 1; n_buses * k < n; k++) {
+        double together = 0;
+        for (int i = 0; i <= k; i++)
+            together += sorted[n_buses * k - i];
+        best = fmax(best, together);
+    }
+    return best;
+}
+
+static void insert_sorted(double *sorted, int *n, double value)
+{
+    int i = (*n)++;
+    for (; i > 0 && sorted[i - 1] < value; i--)
+        sorted[i] = sorted[i - 1];
+    sorted[i] = value;
+}
+
+enum { PIGEONHOLE_MAX_PARAMS = 300 };
+
 /* Of all that must cross the buses and has at least `after` to run afterwards, the last crosses no earlier than their joint
- * time: the best such threshold. An operator with several parameters reads once, so its reads count once too. */
+ * time: the best such threshold. */
 static int load_bound(const struct bounding *b, double *out)
 {
     const struct coldstart_problem *p = b->p;
     struct item *items = calloc((size_t)p->n_params + 1, sizeof *items);
-    int n = 0;
-    if (!items)
+    double *sorted = calloc((size_t)p->n_params + 1, sizeof *sorted), joint = 0;
+    int n = 0, n_sorted = 0;
+    if (!items || !sorted) {
+        free(items);
+        free(sorted);
         return HP_ENOMEM;
-    for (int w = 0; w < p->n_nodes; w++) {
-        if (p->is_op[w])
-            continue;
-        least_share(b, w, &items[n].share_s, &items[n].after_s);
-        n++;
     }
+    for (int w = 0; w < p->n_nodes; w++)
+        if (!p->is_op[w])
+            least_share(b, w, &items[n++]);
     qsort(items, (size_t)n, sizeof *items, compare_items);
-    double joint = 0;
     *out = 0;
     for (int i = 0; i < n; i++) {
         joint += items[i].share_s;
         *out = fmax(*out, joint + items[i].after_s);
+        if (items[i].load_s <= 0 || n > PIGEONHOLE_MAX_PARAMS)
+            continue;
+        insert_sorted(sorted, &n_sorted, items[i].load_s);
+        *out = fmax(*out, pigeonhole(sorted, n_sorted, p->n_buses) + items[i].after_s);
     }
     free(items);
+    free(sorted);
     return 0;
 }
 
@@ -145,20 +176,21 @@ static void split_reads(struct bounding *b)
     }
 }
 
-/* The bus time that must pass before an operator can start: of all parameters above it. */
+/* The bus time that must pass before an operator can start: of all parameters above it. One that several operators read
+ * counts with the read of one of them, since the others may come later. */
 static double share_above(const struct bounding *b, int v, int *mark, int *stack)
 {
     const struct coldstart_problem *p = b->p;
-    double total = 0, share, after;
+    double total = 0;
     int n = 0;
     stack[n++] = v;
     while (n > 0) {
         int u = stack[--n];
         for (int k = p->param_inputs_at[u]; u != v && k < p->param_inputs_at[u + 1]; k++)
             if (mark[p->param_inputs[k]] != v) {
+                double load = b->share_s[p->param_inputs[k]];
                 mark[p->param_inputs[k]] = v;
-                least_share(b, p->param_inputs[k], &share, &after);
-                total += share;
+                total += b->must_load[u] ? load : fmin(load, b->share_s[u]);
             }
         for (int k = p->op_inputs_at[u]; k < p->op_inputs_at[u + 1]; k++)
             if (mark[p->op_inputs[k]] != v) {
@@ -190,7 +222,7 @@ static int probe_host(struct bounding *b, double known_s)
         double start = b->ready_s[v];
         if (p->n_ops <= PROBE_MAX_OPS)
             start = fmax(start, share_above(b, v, mark, stack));
-        b->must_load[v] = start + b->host_s[v] + b->tail_s[v] > known_s;
+        b->must_load[v] = start + b->host_s[v] + b->tail_s[v] > known_s * (1 + 1e-9); /* sums of one plan differ by rounding */
     }
     free(mark);
     free(stack);

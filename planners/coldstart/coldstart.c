@@ -226,24 +226,45 @@ static int weigh_all(struct making *m)
 
 /* ---- the search ------------------------------------------------------------------------------------------------ */
 
-/* Small graphs are searched several times from the same start, large ones once: there the first descent is not over before the
- * time is. The first restart begins at the best candidate, the second at the list schedule, the others where the best is. */
+/* How a search is laid out. Small graphs are searched many times from the start, large ones once: there the first descent is
+ * not over before the time is. Chosen by trying on random graphs and on the models of the SortingHat paper. */
+struct search_shape {
+    int most_ops, restarts;
+    double coarse, rolling; /* shares of each restart; the rest is fine */
+    double coarse_heat, fine_heat;
+};
+
+static const struct search_shape search_shapes[] = {
+    {64, 8, 0.8, 0, 5, 0.3},
+    {250, 2, 0.5, 0, 3, 0.1},
+    {OPGRAPH_MAX_NODES, 1, 0.5, 0.2, 1, 0.01},
+};
+
+static void run_restart(struct making *m, const struct search_shape *shape, const struct coldstart_plan *start, double begin, double end)
+{
+    struct search *s = &m->search;
+    double coarse_end = begin + shape->coarse * (end - begin), rolling_end = coarse_end + shape->rolling * (end - begin);
+    search_coarse(s, start, coarse_end, shape->coarse_heat);
+    if (shape->rolling > 0)
+        search_rolling(s, rolling_end, shape->fine_heat);
+    search_fine(s, &s->best, end, shape->fine_heat);
+}
+
+/* Restarts begin at the best candidate, one of them at the list schedule. */
 static void run_search(struct making *m)
 {
     struct search *s = &m->search;
-    int restarts = m->problem.n_ops <= 64 ? 6 : m->problem.n_ops <= 250 ? 2 : 1;
+    const struct search_shape *shape = search_shapes;
     double from = search_budget_look(&m->budget), before = s->best_s;
+    while (m->problem.n_ops > shape->most_ops)
+        shape++;
     s->bound_s = m->bound_s * (1 + 1e-9);
     coldstart_plan_copy(&m->problem, &m->start, &s->best);
-    for (int r = 0; r < restarts && s->best_s > s->bound_s; r++) {
-        double begin = from + (1 - from) * r / restarts, end = from + (1 - from) * (r + 1) / restarts;
+    for (int r = 0; r < shape->restarts && s->best_s > s->bound_s; r++) {
         const struct coldstart_plan *start = &m->start;
         if (r == 1 && list_schedule(&m->problem, &m->plan) == 0 && search_offer(s, &m->plan) < (double)INFINITY)
             start = &m->plan;
-        else if (r > 2)
-            start = &s->best;
-        search_coarse(s, start, begin + 0.5 * (end - begin), restarts > 1 ? 3 : 1);
-        search_fine(s, &s->best, end, restarts > 1 ? 0.1 : 0.01);
+        run_restart(m, shape, start, from + (1 - from) * r / shape->restarts, from + (1 - from) * (r + 1) / shape->restarts);
     }
     if (s->best_s < before)
         snprintf(m->winner, sizeof m->winner, "search");

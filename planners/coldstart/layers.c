@@ -47,22 +47,29 @@ int layers_init(const struct coldstart_problem *p, int device, struct arena *are
 
 /* ---- DeepPlan's greedy -------------------------------------------------------------------------------------- */
 
+/* The greedy compares sums of times for equality, so it counts in whole picoseconds: what is equal in milliseconds stays equal. */
+struct greedy_layer {
+    double load_ps, exec_ps, host_ps;
+    double end_ps, loaded_ps; /* as of the last trace */
+};
+
 /* Layers 0..i that may still go to host memory, as a heap: least extra time first, then the longest load, then the first. */
 struct greedy {
-    const struct layers *l;
+    struct greedy_layer *layer;
+    int n;
     bool *host;
     int *heap, n_heap;
-    double *end_s, *loaded_s; /* [layer] as of the last trace */
-    int changed_from;         /* the first layer that changed since then */
+    int changed_from; /* the first layer that changed since the last trace */
 };
+
+static double cost_of(const struct greedy_layer *a) { return a->host_ps - a->exec_ps; }
 
 static bool goes_before(const struct greedy *g, int i, int j)
 {
-    const struct layer *a = &g->l->layer[i], *b = &g->l->layer[j];
-    double cost_a = a->host_s - a->exec_s, cost_b = b->host_s - b->exec_s;
-    if (cost_a != cost_b)
-        return cost_a < cost_b;
-    return a->load_s != b->load_s ? a->load_s > b->load_s : i < j;
+    const struct greedy_layer *a = &g->layer[i], *b = &g->layer[j];
+    if (cost_of(a) != cost_of(b))
+        return cost_of(a) < cost_of(b);
+    return a->load_ps != b->load_ps ? a->load_ps > b->load_ps : i < j;
 }
 
 static void push(struct greedy *g, int layer)
@@ -90,58 +97,57 @@ static void pop(struct greedy *g)
 /* Brings the trace of layer i up to date from the layer before it; gives its stall. */
 static double trace(struct greedy *g, int i)
 {
-    const struct layer *a = &g->l->layer[i];
-    double end = i ? g->end_s[i - 1] : 0, loaded = i ? g->loaded_s[i - 1] : 0, stall = 0;
+    struct greedy_layer *a = &g->layer[i];
+    double end = i ? a[-1].end_ps : 0, loaded = i ? a[-1].loaded_ps : 0, stall = 0;
     if (g->host[i]) {
-        end += a->host_s;
+        end += a->host_ps;
     } else {
-        loaded += a->load_s;
+        loaded += a->load_ps;
         stall = loaded > end ? loaded - end : 0;
-        end = (loaded > end ? loaded : end) + a->exec_s;
+        end = (loaded > end ? loaded : end) + a->exec_ps;
     }
-    g->end_s[i] = end;
-    g->loaded_s[i] = loaded;
+    a->end_ps = end;
+    a->loaded_ps = loaded;
     return stall;
 }
 
 /* Moves layers 0..i to host memory until the stall of layer i is gone; only then the trace is made anew. */
-static void remove_stall(struct greedy *g, int i, double stall_s)
+static void remove_stall(struct greedy *g, int i, double stall_ps)
 {
     while (g->n_heap > 0) {
         int j = g->heap[0];
-        const struct layer *a = &g->l->layer[j];
-        double cost = a->host_s - a->exec_s;
-        if (a->host_s > a->exec_s + 1.5 * a->load_s || cost > stall_s)
+        const struct greedy_layer *a = &g->layer[j];
+        if (a->host_ps > a->exec_ps + 1.5 * a->load_ps || cost_of(a) > stall_ps)
             return;
         pop(g);
         g->host[j] = true;
         g->changed_from = j < g->changed_from ? j : g->changed_from;
-        stall_s -= a->load_s + cost;
-        if (stall_s > 0)
+        stall_ps -= a->load_ps + cost_of(a);
+        if (stall_ps > 0)
             continue;
         for (int k = g->changed_from; k <= i; k++)
             trace(g, k);
-        g->changed_from = g->l->n;
+        g->changed_from = g->n;
         return;
     }
 }
 
 int layers_greedy(const struct layers *l, struct arena *scratch, bool *host)
 {
-    size_t n = (size_t)l->n + 1;
-    struct greedy g = {.l = l, .host = host, .changed_from = l->n};
-    g.heap = arena_alloc(scratch, n, sizeof *g.heap);
-    g.end_s = arena_alloc(scratch, n, sizeof *g.end_s);
-    g.loaded_s = arena_alloc(scratch, n, sizeof *g.loaded_s);
-    if (!g.heap || !g.end_s || !g.loaded_s)
+    struct greedy g = {.n = l->n, .host = host, .changed_from = l->n};
+    g.heap = arena_alloc(scratch, (size_t)l->n + 1, sizeof *g.heap);
+    g.layer = arena_alloc(scratch, (size_t)l->n + 1, sizeof *g.layer);
+    if (!g.heap || !g.layer)
         return HP_ENOMEM;
     for (int i = 0; i < l->n; i++) {
-        host[i] = !l->layer[i].has_params;
+        const struct layer *a = &l->layer[i];
+        g.layer[i] = (struct greedy_layer){.load_ps = round(a->load_s * 1e12), .exec_ps = round(a->exec_s * 1e12), .host_ps = round(a->host_s * 1e12)};
+        host[i] = !a->has_params;
         if (!host[i])
             push(&g, i);
-        double stall = trace(&g, i);
-        if (stall > 0)
-            remove_stall(&g, i, stall);
+        double stall_ps = trace(&g, i);
+        if (stall_ps > 0)
+            remove_stall(&g, i, stall_ps);
     }
     return 0;
 }

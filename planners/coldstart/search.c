@@ -22,13 +22,15 @@ double search_budget_look(struct search_budget *b)
 
 int search_init(struct search *s, const struct coldstart_problem *p, struct search_budget *budget, uint64_t seed, struct err *e)
 {
-    *s = (struct search){.p = p, .budget = budget, .random = seed, .current_s = INFINITY, .best_s = INFINITY};
+    *s = (struct search){.p = p, .budget = budget, .random = seed, .current_s = INFINITY, .best_s = INFINITY, .window_to = 1};
     int capacity = 2 * p->n_params + p->n_ops + 1, rc = timing_init(&s->timing, p, capacity, e);
     if (rc < 0)
         return rc;
     s->picked = arena_alloc(&s->arena, 2 * (size_t)p->n_nodes, sizeof *s->picked);
     s->class_picked = arena_alloc(&s->arena, (size_t)p->n_nodes, sizeof *s->class_picked);
-    if (!s->picked || !s->class_picked || moves_init(&s->moves, p, capacity) < 0 || node_classes_find(p, &s->arena, &s->classes) < 0 ||
+    s->segments = arena_alloc(&s->arena, (size_t)p->n_ops, sizeof *s->segments);
+    s->n_segments = s->segments ? dominators_find(p, s->segments) : HP_ENOMEM;
+    if (s->n_segments < 0 || !s->picked || !s->class_picked || moves_init(&s->moves, p, capacity) < 0 || node_classes_find(p, &s->arena, &s->classes) < 0 ||
         coldstart_plan_init(p, capacity, &s->arena, &s->current) < 0 || coldstart_plan_init(p, capacity, &s->arena, &s->candidate) < 0 ||
         coldstart_plan_init(p, capacity, &s->arena, &s->best) < 0) {
         search_fini(s);
@@ -59,6 +61,14 @@ double search_offer(struct search *s, const struct coldstart_plan *plan)
 
 static int below(struct search *s, int n) { return (int)(random_unit(&s->random) * n); }
 
+/* A place among n within the window. */
+static int place_below(struct search *s, int n)
+{
+    int from = (int)(s->window_from * n), to = (int)(s->window_to * n);
+    from = from < n ? from : n - 1;
+    return from + below(s, to > from ? to - from : 1);
+}
+
 static bool chance(struct search *s, double share) { return random_unit(&s->random) < share; }
 
 /* 1, 2, 3, ... with falling probability. */
@@ -76,7 +86,7 @@ static int few(struct search *s, int most)
 static int pick_stretch(struct search *s)
 {
     const struct coldstart_problem *p = s->p;
-    int n = 0, i = below(s, p->n_ops), most = chance(s, 0.5) ? 1 : few(s, 12);
+    int n = 0, i = place_below(s, p->n_ops), most = chance(s, 0.5) ? 1 : few(s, 12);
     if (chance(s, 0.5)) {
         for (; n < most && i < p->n_ops; i++)
             s->picked[n++] = s->candidate.order[i];
@@ -159,7 +169,7 @@ static bool change_host(struct search *s, double equals)
 static bool change_order(struct search *s, double equals)
 {
     const struct coldstart_problem *p = s->p;
-    int index = below(s, p->n_ops), places = few(s, 8);
+    int index = place_below(s, p->n_ops), places = few(s, 8);
     bool earlier = chance(s, 0.5), moved = false;
     if (!repeats(s) || !chance(s, equals))
         return moves_shift_op(&s->moves, &s->candidate, index, places, earlier);
@@ -178,7 +188,7 @@ static bool exchange_devices(struct search *s)
     const struct coldstart_problem *p = s->p;
     if (p->n_devices == 1)
         return false;
-    int a = below(s, p->n_devices), b = below(s, p->n_devices), first = below(s, p->n_ops);
+    int a = below(s, p->n_devices), b = below(s, p->n_devices), first = place_below(s, p->n_ops);
     int end = chance(s, 0.5) ? p->n_ops : first + 1 + below(s, p->n_ops - first), n = 0;
     for (int i = first; i < end; i++)
         if (s->candidate.device[s->candidate.order[i]] == a)
@@ -200,7 +210,7 @@ static bool shift_copy(struct search *s)
     int n = s->candidate.n_copies;
     if (n < 2)
         return false;
-    int from = below(s, n), far = chance(s, 0.1) ? n : 8;
+    int from = place_below(s, n), far = chance(s, 0.1) ? n : 8;
     int to = from + (chance(s, 0.5) ? 1 : -1) * (1 + below(s, far));
     to = to < 0 ? 0 : to >= n ? n - 1 : to;
     if (to != from)
@@ -214,7 +224,7 @@ static bool change_bus(struct search *s, double equals)
     int n = s->candidate.n_copies, bus = below(s, p->n_buses);
     if (n == 0)
         return false;
-    struct coldstart_copy *copy = &s->candidate.copies[below(s, n)];
+    struct coldstart_copy *copy = &s->candidate.copies[place_below(s, n)];
     if (copy->read || p->n_devices == 1)
         return false;
     if (chance(s, 0.15)) { /* land elsewhere */
@@ -241,7 +251,7 @@ static bool trade_copies(struct search *s)
     int n = s->candidate.n_copies;
     if (n < 2)
         return false;
-    int i = below(s, n), k = i + 1 + below(s, 6);
+    int i = place_below(s, n), k = i + 1 + below(s, 6);
     if (k >= n)
         return false;
     struct coldstart_copy *a = &s->candidate.copies[i], *b = &s->candidate.copies[k];
@@ -265,7 +275,7 @@ static bool exchange_buses(struct search *s)
     int n = s->candidate.n_copies;
     if (p->n_buses == 1 || n < 2)
         return false;
-    int first = below(s, n), end = chance(s, 0.5) ? n : first + 1 + below(s, n - first), a = below(s, p->n_buses), b = below(s, p->n_buses);
+    int first = place_below(s, n), end = chance(s, 0.5) ? n : first + 1 + below(s, n - first), a = below(s, p->n_buses), b = below(s, p->n_buses);
     if (a == b)
         return false;
     int to_a = 0, to_b = 0, *others = s->picked + p->n_nodes;
@@ -288,7 +298,7 @@ static bool change_copies(struct search *s)
 {
     const struct coldstart_problem *p = s->p;
     struct coldstart_plan *plan = &s->candidate;
-    int n = plan->n_copies, at = n > 0 ? below(s, n) : -1;
+    int n = plan->n_copies, at = n > 0 ? place_below(s, n) : -1;
     if (at < 0 || plan->copies[at].read)
         return false;
     int w = plan->copies[at].node, same = 0, device = plan->device[p->readers[p->readers_at[w] + below(s, p->readers_at[w + 1] - p->readers_at[w])]];
@@ -408,3 +418,20 @@ static void anneal(struct search *s, const struct coldstart_plan *start, double 
 void search_coarse(struct search *s, const struct coldstart_plan *start, double until, double heat) { anneal(s, start, until, heat, true); }
 
 void search_fine(struct search *s, const struct coldstart_plan *start, double until, double heat) { anneal(s, start, until, heat, false); }
+
+/* Windows of a few sub-models, each overlapping the one before by half. */
+enum { ROLLING_WINDOWS = 24 };
+
+void search_rolling(struct search *s, double until, double heat)
+{
+    double from = search_budget_look(s->budget), n_ops = s->p->n_ops;
+    int windows = s->n_segments < ROLLING_WINDOWS ? s->n_segments : ROLLING_WINDOWS;
+    for (int w = 0; w < windows && s->best_s > s->bound_s; w++) {
+        int last = (w + 2) * s->n_segments / (windows + 1);
+        s->window_from = s->segments[w * s->n_segments / (windows + 1)] / n_ops;
+        s->window_to = last < s->n_segments ? (s->segments[last] + 1) / n_ops : 1;
+        anneal(s, &s->best, from + (until - from) * (w + 1) / windows, heat, false);
+    }
+    s->window_from = 0;
+    s->window_to = 1;
+}

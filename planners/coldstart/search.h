@@ -36,6 +36,8 @@ struct search {
     struct coldstart_plan current, candidate, best;
     double current_s, best_s;
     enum moves_rule rule;    /* how copies are laid in the coarse phase */
+    double window_from, window_to; /* shares of the order and of the copies in which moves take place */
+    int *segments, n_segments;     /* places in the topological order where the graph narrows */
     int *picked;             /* nodes of one move; twice n_nodes, since one may exchange two sets */
     bool *class_picked;
 };
@@ -51,5 +53,8 @@ double search_offer(struct search *s, const struct coldstart_plan *plan);
  * change, and all copies are laid out anew by a rule. Fine: copies change one by one too. `heat` scales the first temperature. */
 void search_coarse(struct search *s, const struct coldstart_plan *start, double until, double heat);
 void search_fine(struct search *s, const struct coldstart_plan *start, double until, double heat);
+/* Fine search from the best plan in a window that rolls from the first sub-model between dominators to the last; the rest of the plan
+ * stays as it is but is timed along. */
+void search_rolling(struct search *s, double until, double heat);
 
 #endif
