@@ -153,7 +153,7 @@ static void begin(struct reactive *w, int pool, int share, int n, int64_t now_ns
     if (flight < 0 || !events_add(&w->events, end_ns, DONE, pool, flight))
         w->out_of_memory = true;
     w->result->busy_s[device->kind] += (double)s->compute_ns[n] * 1e-9 * device->part;
-    w->result->models[pl->model].batches++;
+    w->result->models[pl->model].batches += stage == 0;
     p->free_ns[share] = end_ns;
     p->cursor = (share + 1) % p->n_shares;
     p->first += n;

@@ -38,6 +38,8 @@ void simulate_count(struct simulate_model *m, int64_t latency_ns, bool in_time)
         m->late++;
     m->latency_sum_s += (double)latency_ns * 1e-9;
     m->latency[bucket_of(latency_ns)]++;
+    if (latency_ns > m->latency_max_ns)
+        m->latency_max_ns = latency_ns;
 }
 
 double simulate_attainment(const struct simulate_model *m) { return m->arrived ? (double)m->in_time / (double)m->arrived : 1; }
@@ -48,7 +50,7 @@ double simulate_percentile_s(const struct simulate_model *m, double q)
     for (int b = 0; b < SIMULATE_BUCKETS && served > 0; b++) {
         so_far += m->latency[b];
         if ((double)so_far >= q * (double)served)
-            return bucket_end_s(b);
+            return fmin(bucket_end_s(b), (double)m->latency_max_ns * 1e-9);
     }
     return 0;
 }

@@ -34,6 +34,7 @@ struct simulate_model {
     uint64_t arrived, in_time, late, dropped;
     uint64_t batches;
     double latency_sum_s;
+    int64_t latency_max_ns;
     uint32_t latency[SIMULATE_BUCKETS];
 };
 
