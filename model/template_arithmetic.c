@@ -5,12 +5,15 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static int overflow(struct run *r) { return run_fail(r, HP_EUNSUPPORTED, "a whole number beyond 64 bits"); }
 
 static int integer_power(struct run *r, int64_t base, int64_t exponent, struct value *out)
 {
+    if (exponent < 0 && base == 0)
+        return run_fail(r, HP_EINVAL, "0.0 cannot be raised to a negative power");
     if (exponent < 0) {
         *out = value_real(pow((double)base, (double)exponent));
         return 0;
@@ -115,11 +118,27 @@ static int repeated(struct run *r, const struct value *v, int64_t times, struct 
     return run_tick_bytes(r, size);
 }
 
+/* %5s and %-5s: filled up with spaces. */
+static int fill_text(struct run *r, bool quoted, const char *flags, const struct value *v, struct buffer *out)
+{
+    bool left = *flags == '-';
+    size_t width = (size_t)strtoul(flags + left, NULL, 10), before = out->size;
+    int rc = value_print(r, v, quoted, 0, out);
+    size_t length = rc < 0 || !out->data ? width : text_length((struct text){(const char *)out->data + before, out->size - before});
+    size_t spaces = width > length ? width - length : 0, size = out->size - before;
+    uint8_t *end = spaces ? buffer_extend(out, spaces) : NULL;
+    if (end && !left)
+        memmove(out->data + before + spaces, out->data + before, size);
+    if (end)
+        memset(out->data + before + (left ? size : 0), ' ', spaces);
+    return rc;
+}
+
 static int fill_one(struct run *r, char how, const char *flags, const struct value *v, struct buffer *out)
 {
     char format[48];
     if (how == 's' || how == 'r')
-        return value_print(r, v, how == 'r', 0, out);
+        return fill_text(r, how == 'r', flags, v, out);
     if (!value_is_number(v))
         return run_fail(r, HP_EINVAL, "%%%c format: a real number is required, not %s", how, value_type_word(v));
     if (how == 'd' || how == 'i' || how == 'x') {
@@ -163,6 +182,8 @@ static int fill(struct run *r, struct text format, const struct value *args, str
         else
             rc = fill_one(r, how, flags, tuple ? &args->list->items[used++] : (used++, args), &b);
     }
+    if (rc == 0 && used < n && (tuple || (args->type != VALUE_LIST && args->type != VALUE_DICT)))
+        rc = run_fail(r, HP_EINVAL, "not all arguments converted during string formatting");
     if (rc == 0)
         rc = value_copy_text(r, &b, out);
     buffer_free(&b);

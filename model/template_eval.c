@@ -76,14 +76,11 @@ int run_attribute(struct run *r, const struct value *v, struct text name, struct
     return 0;
 }
 
-static int list_item(struct run *r, const struct list *l, int64_t i, struct value *out)
+static void list_item(const struct list *l, int64_t i, struct value *out)
 {
-    if (l->kind == LIST_LAZY)
-        return run_fail(r, HP_EINVAL, "'generator' object is not subscriptable");
     i += i < 0 ? (int64_t)l->n : 0;
-    if (i >= 0 && i < (int64_t)l->n)
+    if (i >= 0 && i < (int64_t)l->n && l->kind != LIST_LAZY)
         *out = l->items[i];
-    return 0;
 }
 
 static int character_item(struct run *r, struct text t, int64_t i, struct value *out)
@@ -102,8 +99,10 @@ int run_item(struct run *r, const struct value *v, const struct value *key, stru
         return rc;
     bool whole = key->type == VALUE_INT || key->type == VALUE_BOOL;
     *out = value_undefined(key->type == VALUE_STRING ? key->string : text_of(whole ? "an item" : value_type_word(key)));
-    if (v->type == VALUE_LIST && whole)
-        return list_item(r, v->list, value_as_integer(key), out);
+    if (v->type == VALUE_LIST && whole) {
+        list_item(v->list, value_as_integer(key), out);
+        return 0;
+    }
     if (v->type == VALUE_STRING && whole)
         return character_item(r, v->string, value_as_integer(key), out);
     if (v->type == VALUE_DICT) {
@@ -148,7 +147,7 @@ int run_slice(struct run *r, const struct value *v, const struct value *start, c
     if (v->type == VALUE_UNDEFINED)
         return require_defined(r, v);
     if (v->type != VALUE_STRING && (v->type != VALUE_LIST || v->list->kind == LIST_LAZY))
-        return run_fail(r, HP_EINVAL, "'%s' object cannot be sliced", value_type_word(v));
+        return run_fail(r, HP_EINVAL, "'%s' object is not subscriptable", value_type_word(v));
     int64_t by = step && step->type != VALUE_NONE ? value_as_integer(step) : 1;
     if (by == 0)
         return run_fail(r, HP_EINVAL, "slice step cannot be zero");
@@ -262,6 +261,8 @@ static int contains(struct run *r, const struct value *in, const struct value *w
         return run_tick_bytes(r, in->string.size);
     }
     if (in->type == VALUE_DICT) {
+        if (!value_is_key(what))
+            return run_fail(r, HP_EINVAL, "unhashable type: '%s'", value_type_word(what));
         *out = dict_get(in->dict, what) != NULL;
         return run_tick(r, in->dict->n / 8);
     }

@@ -115,7 +115,8 @@ static int filter_int(struct run *r, const struct value *in, const struct argume
 {
     const struct value *fallback = argument(args, 0, "default");
     struct value v = *in;
-    (void)r;
+    if (v.type == VALUE_UNDEFINED)
+        return run_fail(r, HP_EINVAL, "'%.*s' is undefined", (int)v.string.size, v.string.data);
     if (v.type == VALUE_STRING && !read_number(v.string, true, &v) && !read_number(in->string, false, &v))
         v = value_none();
     if (v.type == VALUE_FLOAT && fabs(v.real) < 9.2e18)
@@ -131,7 +132,8 @@ static int filter_float(struct run *r, const struct value *in, const struct argu
 {
     const struct value *fallback = argument(args, 0, "default");
     struct value v = *in;
-    (void)r;
+    if (v.type == VALUE_UNDEFINED)
+        return run_fail(r, HP_EINVAL, "'%.*s' is undefined", (int)v.string.size, v.string.data);
     if (v.type == VALUE_STRING && !read_number(v.string, false, &v))
         v = value_none();
     *out = value_is_number(&v) ? value_real(value_as_real(&v)) : fallback ? *fallback : value_real(0);
@@ -166,7 +168,7 @@ static int filter_round(struct run *r, const struct value *in, const struct argu
         *out = value_real((text_is(method, "ceil") ? ceil(d * scale) : floor(d * scale)) / scale);
         return 0;
     }
-    *out = *in;
+    *out = in->type == VALUE_FLOAT ? *in : value_integer(value_as_integer(in));
     if (in->type == VALUE_FLOAT && isfinite(d)) {
         snprintf(digits, sizeof digits, "%.*f", (int)precision, d);
         *out = value_real(strtod(digits, NULL));
@@ -259,10 +261,20 @@ static int filter_escape(struct run *r, const struct value *in, const struct arg
 
 static int filter_wordcount(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
 {
-    struct value words;
+    struct value text;
     (void)args;
-    int rc = by_method(r, "split", in, &(struct arguments){0}, &words);
-    *out = value_integer(rc == 0 ? (int64_t)words.list->n : 0);
+    int rc = as_text(r, in, &text);
+    int64_t words = 0;
+    bool inside = false;
+    for (size_t at = 0; rc == 0 && at < text.string.size;) {
+        uint32_t c = 0;
+        int length = utf8_decode(text.string.data + at, text.string.size - at, &c);
+        at += length > 0 ? (size_t)length : 1;
+        bool is = text_word(c);
+        words += is && !inside;
+        inside = is;
+    }
+    *out = value_integer(words);
     return rc;
 }
 

@@ -307,6 +307,7 @@ int64_t value_as_integer(const struct value *v);
 int value_new_list(struct run *r, enum list_kind kind, size_t capacity, struct value *out);
 int list_push(struct run *r, struct list *l, struct value v);
 int value_new_dict(struct run *r, enum value_type type, struct value *out);
+bool value_is_key(const struct value *v); /* what Python can hash */
 const struct value *dict_get(const struct dict *d, const struct value *key);
 const struct value *dict_get_text(const struct dict *d, struct text key);
 int dict_set(struct run *r, struct dict *d, struct value key, struct value v);
@@ -332,6 +333,7 @@ int value_print_json(struct run *r, const struct value *v, const struct json_sty
 /* ---- text: template_text.c ---------------------------------------------------------------------------------- */
 
 bool text_space(uint32_t c); /* as Python's str.isspace */
+bool text_word(uint32_t c);  /* letter, digit or underscore */
 size_t text_length(struct text t); /* in characters */
 /* Bytes of characters [start, end). */
 struct text text_cut(struct text t, size_t start, size_t end);

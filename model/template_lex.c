@@ -78,6 +78,10 @@ static void close_tag(struct lexer *l, const char *after, char sign, bool block)
 static int lex_comment(struct lexer *l)
 {
     const char *close = memmem(l->at + 2, (size_t)(l->end - l->at - 2), "#}", 2);
+    if (l->at + 2 == l->end) {
+        l->at = l->end;
+        return 0;
+    }
     if (!close)
         return fail(l, HP_EPARSE, "a comment is not closed by #}");
     char sign = close > l->at + 2 ? close[-1] : 0;

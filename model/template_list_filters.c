@@ -126,6 +126,13 @@ static int filter_items(struct run *r, const struct value *in, const struct argu
     return rc;
 }
 
+/* map and select take whatever is false for an empty list, none too. */
+static int items_if_true(struct run *r, const struct value *in, struct list **items)
+{
+    struct value nothing = value_undefined(text_of("nothing"));
+    return value_items(r, value_true(in) ? in : &nothing, items);
+}
+
 static int filter_map(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
 {
     const struct value *path = args->n == 0 ? argument(args, 0, "attribute") : NULL, *fallback = args->n == 0 ? argument(args, 1, "default") : NULL;
@@ -133,7 +140,7 @@ static int filter_map(struct run *r, const struct value *in, const struct argume
         return run_fail(r, HP_EINVAL, "map requires a filter argument");
     struct list *items = NULL;
     struct arguments rest = rest_of(args, 1);
-    int rc = value_items(r, in, &items);
+    int rc = items_if_true(r, in, &items);
     if (rc == 0)
         rc = value_new_list(r, LIST_LAZY, items->n, out);
     for (size_t i = 0; rc == 0 && i < items->n; i++) {
@@ -157,7 +164,7 @@ static int choose(struct run *r, const struct value *in, const struct arguments 
     if (args->n > at && args->values[at].type != VALUE_STRING)
         return run_fail(r, HP_EINVAL, "a test is called by its name");
     struct arguments rest = rest_of(args, at + 1);
-    int rc = value_items(r, in, &items);
+    int rc = items_if_true(r, in, &items);
     if (rc == 0)
         rc = value_new_list(r, LIST_LAZY, 0, out);
     for (size_t i = 0; rc == 0 && i < items->n; i++) {

@@ -303,6 +303,8 @@ static int dict_get_or(struct run *r, const struct value *self, const struct arg
 {
     (void)how;
     const struct value *key = argument(args, 0, "key"), *fallback = argument(args, 1, "default");
+    if (key && !value_is_key(key))
+        return run_fail(r, HP_EINVAL, "unhashable type: '%s'", value_type_word(key));
     const struct value *found = key ? dict_get(self->dict, key) : NULL;
     *out = found ? *found : fallback ? *fallback : value_none();
     return key ? run_tick(r, 1 + self->dict->n / 8) : run_fail(r, HP_EINVAL, "get expected at least 1 argument, got 0");

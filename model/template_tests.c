@@ -3,14 +3,15 @@
 
 #include <string.h>
 
-static bool is_whole(const struct value *v) { return v->type == VALUE_INT || v->type == VALUE_BOOL; }
-
-static int divisible(struct run *r, const struct value *in, const struct arguments *args, int64_t by, bool *out)
+/* Whether the rest of a division by `by`, or by the argument where that is 0, is `wanted`. */
+static int divisible(struct run *r, const struct value *in, const struct arguments *args, int64_t by, int64_t wanted, bool *out)
 {
-    int rc = by ? 0 : argument_integer(r, args, 0, "num", 0, &by);
-    if (rc == 0 && (!is_whole(in) || by == 0))
-        return run_fail(r, HP_EINVAL, "%s cannot be divided", value_type_word(in));
-    *out = rc == 0 && (by == -1 || value_as_integer(in) % by == 0);
+    const struct value *given = argument(args, 0, "num");
+    struct value divisor = by ? value_integer(by) : given ? *given : value_none(), rest, rest_wanted = value_integer(wanted);
+    *out = false;
+    int rc = run_binary(r, '%', in, &divisor, &rest);
+    if (rc == 0)
+        *out = value_equal(r, &rest, &rest_wanted, 0);
     return rc;
 }
 
@@ -20,17 +21,18 @@ static int compared(struct run *r, int op, const struct value *in, const struct 
     return other ? run_compare(r, op, in, other, out) : run_fail(r, HP_EINVAL, "a test needs an argument");
 }
 
-static bool same_case(const struct value *v, enum text_case how)
+/* upper, lower: of the value as a string. */
+static int in_case(struct run *r, const struct value *in, const char *name, bool *out)
 {
-    struct buffer b = {0};
-    if (v->type == VALUE_STRING)
-        text_case(v->string, how, &b);
-    bool same = v->type == VALUE_STRING && b.size == v->string.size && (b.size == 0 || memcmp(b.data, v->string.data, b.size) == 0);
-    bool other = false;
-    for (size_t i = 0; same && i < b.size; i++)
-        other |= ((uint8_t)v->string.data[i] | 0x20) >= 'a';
-    buffer_free(&b);
-    return same && other;
+    struct method m = {.name = text_of(name)};
+    struct text t = {"", 0};
+    struct value is = value_bool(false);
+    int rc = value_to_text(r, in, &t);
+    m.self = value_text(t);
+    if (rc == 0)
+        rc = run_method(r, &m, &(struct arguments){0}, &is);
+    *out = value_true(&is);
+    return rc;
 }
 
 enum test {
@@ -107,8 +109,6 @@ static bool is_kind(enum test test, const struct value *v)
     case T_TRUE: return t == VALUE_BOOL && v->boolean;
     case T_FALSE: return t == VALUE_BOOL && !v->boolean;
     case T_CALLABLE: return t == VALUE_FUNCTION || t == VALUE_METHOD || t == VALUE_MACRO;
-    case T_UPPER: return same_case(v, CASE_UPPER);
-    case T_LOWER: return same_case(v, CASE_LOWER);
     case T_FILTER: return t == VALUE_STRING && template_has_filter(v->string);
     case T_TEST: return t == VALUE_STRING && template_has_test(v->string);
     default: return false;
@@ -138,14 +138,12 @@ int run_test(struct run *r, struct text name, const struct value *in, const stru
         return run_fail(r, HP_EUNSUPPORTED, "the test \"%.*s\" is not known", (int)name.size, name.data);
     const struct value *other = argument(args, 0, "other");
     switch (tests[i].test) {
-    case T_EVEN: return divisible(r, in, args, 2, out);
-    case T_ODD: {
-        int rc = divisible(r, in, args, 2, out);
-        *out = !*out;
-        return rc;
-    }
-    case T_DIVISIBLE: return divisible(r, in, args, 0, out);
+    case T_EVEN: return divisible(r, in, args, 2, 0, out);
+    case T_ODD: return divisible(r, in, args, 2, 1, out);
+    case T_DIVISIBLE: return divisible(r, in, args, 0, 0, out);
     case T_COMPARED: return compared(r, tests[i].op, in, args, out);
+    case T_UPPER: return in_case(r, in, "isupper", out);
+    case T_LOWER: return in_case(r, in, "islower", out);
     case T_SAME: *out = other && same_object(in, other); return 0;
     default: *out = is_kind(tests[i].test, in); return in->type == VALUE_STRING ? run_tick_bytes(r, in->string.size) : 0;
     }

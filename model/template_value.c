@@ -119,7 +119,8 @@ static int order_at(struct run *r, const struct value *a, const struct value *b,
         *order = order_of_texts(a->string, b->string);
         return run_tick_bytes(r, a->string.size);
     }
-    if (a->type != VALUE_LIST || b->type != VALUE_LIST || depth > VALUE_MAX_DEPTH)
+    bool lists = a->type == VALUE_LIST && b->type == VALUE_LIST && (a->list->kind == LIST_TUPLE) == (b->list->kind == LIST_TUPLE);
+    if (!lists || depth > VALUE_MAX_DEPTH)
         return run_fail(r, HP_EINVAL, "%s and %s have no order", value_type_word(a), value_type_word(b));
     for (size_t i = 0; i < a->list->n && i < b->list->n; i++) {
         int rc = run_tick(r, 1);
@@ -178,6 +179,11 @@ static bool same_key(const struct value *a, const struct value *b)
     if (value_is_number(a) && value_is_number(b))
         return value_as_real(a) == value_as_real(b);
     return a->type == VALUE_NONE && b->type == VALUE_NONE;
+}
+
+bool value_is_key(const struct value *v)
+{
+    return v->type != VALUE_DICT && (v->type != VALUE_LIST || v->list->kind == LIST_TUPLE);
 }
 
 static struct pair *find_pair(const struct dict *d, const struct value *key)
