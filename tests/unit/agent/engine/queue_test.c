@@ -1,0 +1,342 @@
+#include "agent/engine/queue.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const uint64_t second = 1000000000;
+
+static struct queue *queue_of(bool first, bool last, uint32_t n_stages, uint32_t max_batch_tokens)
+{
+    struct queue_config c = {.first = first, .last = last, .n_stages = n_stages, .max_batch_tokens = max_batch_tokens, .max_sequences = 16,
+                             .hold_limit_ns = 10 * second};
+    struct queue *q;
+    assert_int_equal(queue_create(&c, &q, NULL), 0);
+    return q;
+}
+
+static const uint32_t prompt[64] = {10, 11, 12, 13, 14, 15, 16, 17, 18, 19};
+
+static int open_prompt(struct queue *q, uint64_t id, uint32_t n, const uint32_t *slices, uint32_t n_slices)
+{
+    struct queue_sequence s = {.id = id, .owner = q, .prompt = prompt, .n_prompt = n, .slices = slices, .n_slices = n_slices};
+    int rc = queue_sequence_open(q, &s, NULL);
+    if (rc == 0)
+        queue_sequence_ready(q, id);
+    return rc;
+}
+
+/* "5:3+2 6:7+1": each run as sequence:position+tokens. */
+static const char *text_of(const struct queue_batch *b)
+{
+    static char text[512];
+    size_t n = 0;
+    text[0] = '\0';
+    for (uint32_t i = 0; i < b->n_runs; i++)
+        n += (size_t)snprintf(text + n, sizeof text - n, "%s%llu:%u+%u%s", i ? " " : "", (unsigned long long)b->runs[i].run.sequence,
+                              b->runs[i].run.first_position, b->runs[i].run.n_tokens, b->runs[i].run.n_logits ? "!" : "");
+    return text;
+}
+
+/* Takes the next batch and runs it: its text, "-" when there is none. */
+static const char *step(struct queue *q, struct queue_batch *b)
+{
+    uint64_t dropped = 0;
+    if (!queue_next(q, b, &dropped))
+        return "-";
+    if (b->n_runs)
+        queue_done(q, b, true, 0);
+    return b->n_runs ? text_of(b) : "empty";
+}
+
+static void prompt_runs_slice_by_slice_and_only_its_end_asks_for_logits(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t n, slices[4], n_slices, max_batch;
+        const char *runs[6];
+    } cases[] = {
+        {10, {4, 4, 2}, 3, 64, {"1:0+4", "1:4+4", "1:8+2!", "-"}},
+        {10, {0}, 0, 64, {"1:0+10!", "-"}},
+        {10, {7, 3}, 2, 4, {"1:0+4", "1:4+3", "1:7+3!", "-"}}, /* a slice that is too large is cut */
+        {10, {0}, 0, 4, {"1:0+4", "1:4+4", "1:8+2!", "-"}},
+        {1, {1}, 1, 4, {"1:0+1!", "-"}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct queue *q = queue_of(true, false, 8, cases[i].max_batch);
+        struct queue_batch b = {0};
+        assert_int_equal(open_prompt(q, 1, cases[i].n, cases[i].slices, cases[i].n_slices), 0);
+        for (size_t k = 0; cases[i].runs[k]; k++) {
+            assert_string_equal(step(q, &b), cases[i].runs[k]);
+            if (strcmp(cases[i].runs[k], "-") != 0)
+                assert_memory_equal(b.ids, prompt + b.runs[0].run.first_position, b.n_tokens * sizeof *prompt);
+        }
+        queue_batch_free(&b);
+        queue_destroy(&q, NULL, NULL);
+    }
+}
+
+static void first_stage_has_at_most_two_batches_a_stage_in_flight(void **state)
+{
+    (void)state;
+    struct queue *q = queue_of(true, false, 2, 1);
+    struct queue_batch b = {0};
+    open_prompt(q, 1, 10, NULL, 0);
+    for (int i = 0; i < 4; i++)
+        assert_string_not_equal(step(q, &b), "-");
+    assert_int_equal(queue_view(q).in_flight, 4);
+    assert_string_equal(step(q, &b), "-");
+    queue_returned(q, 77); /* nobody's */
+    assert_string_equal(step(q, &b), "-");
+    queue_returned(q, 0);
+    assert_string_equal(step(q, &b), "1:4+1");
+    assert_string_equal(step(q, &b), "-");
+    queue_batch_free(&b);
+    queue_destroy(&q, NULL, NULL);
+}
+
+static void batch_whose_sequences_are_closed_no_longer_counts_as_in_flight(void **state)
+{
+    (void)state;
+    struct queue *q = queue_of(true, false, 1, 4);
+    struct queue_batch b = {0};
+    open_prompt(q, 1, 10, NULL, 0);
+    step(q, &b);
+    step(q, &b);
+    assert_string_equal(step(q, &b), "-");
+    assert_ptr_equal(queue_sequence_close(q, 1), q);
+    assert_int_equal(queue_view(q).in_flight, 0);
+    open_prompt(q, 2, 2, NULL, 0);
+    assert_string_equal(step(q, &b), "2:0+2!");
+    queue_batch_free(&b);
+    queue_destroy(&q, NULL, NULL);
+}
+
+/* Prefills n sequences of one token each and gives each its first token. */
+static void all_decode(struct queue *q, struct queue_batch *b, uint64_t n)
+{
+    for (uint64_t id = 1; id <= n; id++) {
+        assert_int_equal(open_prompt(q, id, 1, NULL, 0), 0);
+        assert_string_not_equal(step(q, b), "-");
+        queue_returned(q, b->number);
+    }
+    for (uint64_t id = 1; id <= n; id++)
+        assert_true(queue_token(q, id, 7, false));
+}
+
+static void decode_steps_of_several_sequences_share_batches_that_fill_all_stages(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t sequences;
+        uint32_t stages;
+        const char *runs[5];
+    } cases[] = {
+        {6, 3, {"1:1+1! 2:1+1!", "3:1+1! 4:1+1!", "5:1+1! 6:1+1!", "-"}},
+        {5, 3, {"1:1+1! 2:1+1!", "3:1+1! 4:1+1!", "5:1+1!", "-"}},
+        {4, 1, {"1:1+1! 2:1+1! 3:1+1! 4:1+1!", "-"}},
+        {2, 4, {"1:1+1!", "2:1+1!", "-"}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct queue *q = queue_of(true, false, cases[i].stages, 64);
+        struct queue_batch b = {0};
+        all_decode(q, &b, cases[i].sequences);
+        for (size_t k = 0; cases[i].runs[k]; k++)
+            assert_string_equal(step(q, &b), cases[i].runs[k]);
+        assert_false(queue_token(q, cases[i].sequences + 1, 7, false)); /* not open */
+        assert_true(queue_token(q, 1, 7, false));
+        assert_false(queue_token(q, 1, 7, false)); /* said twice */
+        queue_batch_free(&b);
+        queue_destroy(&q, NULL, NULL);
+    }
+}
+
+static void slices_and_decode_steps_take_turns(void **state)
+{
+    (void)state;
+    struct queue *q = queue_of(true, false, 4, 2);
+    struct queue_batch b = {0};
+    all_decode(q, &b, 1);
+    open_prompt(q, 2, 10, NULL, 0);
+    assert_string_equal(step(q, &b), "1:1+1!"); /* the last to run was a slice */
+    assert_string_equal(step(q, &b), "2:0+2");
+    queue_token(q, 1, 8, false);
+    assert_string_equal(step(q, &b), "1:2+1!");
+    assert_string_equal(step(q, &b), "2:2+2");
+    assert_string_equal(step(q, &b), "2:4+2");
+    assert_string_equal(step(q, &b), "2:6+2");
+    assert_string_equal(step(q, &b), "-"); /* one decodes: at most `stages` slices in flight */
+    queue_token(q, 1, 9, true);
+    assert_string_equal(step(q, &b), "2:8+2!"); /* it is done: all of the pipeline is for slices */
+    queue_batch_free(&b);
+    queue_destroy(&q, NULL, NULL);
+}
+
+static int add(struct queue *q, uint32_t number, const struct frame_run *runs, uint32_t n, void *buffer, uint64_t now)
+{
+    uint32_t tokens = 0;
+    for (uint32_t i = 0; i < n; i++)
+        tokens += runs[i].n_tokens;
+    return queue_frame_add(q, number, runs, n, tokens, buffer, now);
+}
+
+static void later_stage_runs_frames_in_order_however_they_arrive(void **state)
+{
+    (void)state;
+    static const int orders[][3] = {{0, 1, 2}, {2, 1, 0}, {1, 0, 2}, {2, 0, 1}};
+    for (size_t i = 0; i < sizeof orders / sizeof *orders; i++) {
+        struct queue *q = queue_of(false, true, 2, 64);
+        struct queue_batch b = {0};
+        char buffers[3];
+        open_prompt(q, 1, 0, NULL, 0);
+        for (uint32_t k = 0; k < 3; k++) {
+            uint32_t n = (uint32_t)orders[i][k];
+            struct frame_run run = {1, n * 4, 4, n == 2, 0};
+            assert_int_equal(add(q, n, &run, 1, &buffers[n], 0), 0);
+        }
+        static const char *const expected[] = {"1:0+4", "1:4+4", "1:8+4!", "-"};
+        for (int k = 0; k < 4; k++) {
+            assert_string_equal(step(q, &b), expected[k]);
+            if (k < 3)
+                assert_ptr_equal(b.buffer, &buffers[k]);
+        }
+        queue_batch_free(&b);
+        queue_destroy(&q, NULL, NULL);
+    }
+}
+
+static void frame_waits_for_its_sequence_and_closed_runs_are_dropped(void **state)
+{
+    (void)state;
+    struct queue *q = queue_of(false, true, 2, 64);
+    struct queue_batch b = {0};
+    char buffer;
+    uint64_t dropped = 0;
+    struct frame_run runs[3] = {{1, 0, 1, 1, 0}, {2, 0, 2, 1, 0}, {3, 0, 1, 1, 0}};
+    open_prompt(q, 1, 0, NULL, 0);
+    assert_int_equal(add(q, 0, runs, 3, &buffer, 0), 0);
+    assert_string_equal(step(q, &b), "-"); /* 2 and 3 are not known yet */
+    open_prompt(q, 2, 0, NULL, 0);
+    open_prompt(q, 3, 0, NULL, 0);
+    queue_sequence_close(q, 2);
+    assert_true(queue_next(q, &b, &dropped));
+    assert_string_equal(text_of(&b), "1:0+1! 3:0+1!");
+    assert_int_equal(dropped, 1);
+    assert_int_equal(b.runs[1].row, 3); /* its row in the input as it came */
+    assert_true(b.runs[0].sample && b.runs[1].sample);
+    queue_done(q, &b, true, 0);
+    assert_int_equal(add(q, 1, runs, 1, &buffer, 0), 0); /* position 0 again */
+    assert_string_equal(step(q, &b), "empty");
+    assert_ptr_equal(b.buffer, &buffer);
+    queue_batch_free(&b);
+    queue_destroy(&q, NULL, NULL);
+}
+
+static void failed_batch_leaves_lengths_as_they_were(void **state)
+{
+    (void)state;
+    struct queue *q = queue_of(false, true, 2, 64);
+    struct queue_batch b = {0};
+    uint64_t dropped = 0;
+    struct frame_run run = {1, 0, 4, 1, 0};
+    open_prompt(q, 1, 0, NULL, 0);
+    add(q, 0, &run, 1, NULL, 0);
+    assert_true(queue_next(q, &b, &dropped));
+    queue_done(q, &b, false, 0);
+    assert_int_equal(queue_sequence_find(q, 1)->length, 0);
+    queue_batch_free(&b);
+    queue_destroy(&q, NULL, NULL);
+}
+
+static void opening_and_closing_in_any_order_is_harmless(void **state)
+{
+    (void)state;
+    struct queue *q = queue_of(false, false, 2, 64);
+    assert_null(queue_sequence_close(q, 5)); /* before it opens */
+    assert_int_equal(open_prompt(q, 5, 0, NULL, 0), HP_ECANCELED);
+    assert_int_equal(open_prompt(q, 6, 0, NULL, 0), 0);
+    assert_int_equal(open_prompt(q, 6, 0, NULL, 0), HP_EEXIST);
+    assert_ptr_equal(queue_sequence_close(q, 6), q);
+    assert_null(queue_sequence_close(q, 6));
+    assert_int_equal(open_prompt(q, 6, 0, NULL, 0), HP_ECANCELED);
+    assert_int_equal(open_prompt(q, 4, 0, NULL, 0), HP_ECANCELED); /* numbers rise */
+    for (uint64_t id = 10; id < 26; id++)
+        assert_int_equal(open_prompt(q, id, 0, NULL, 0), 0);
+    assert_int_equal(open_prompt(q, 26, 0, NULL, 0), HP_EBUSY);
+    queue_destroy(&q, NULL, NULL);
+}
+
+static void count_release(void *ctx, void *buffer)
+{
+    assert_non_null(buffer);
+    ++*(int *)ctx;
+}
+
+static void waiting_frames_are_bounded_and_given_back(void **state)
+{
+    (void)state;
+    struct queue *q = queue_of(false, false, 2, 64);
+    char buffer;
+    struct frame_run run = {9, 0, 1, 0, 0}, large = {9, 0, 65, 0, 0};
+    int n = 0, released = 0;
+    assert_int_equal(add(q, 0, &large, 1, &buffer, 0), HP_EINVAL);
+    while (add(q, (uint32_t)n, &run, 1, &buffer, 0) == 0)
+        n++;
+    assert_int_equal(n, 24);
+    queue_destroy(&q, count_release, &released);
+    assert_int_equal(released, n);
+}
+
+static void run_that_nobody_opens_is_given_up_after_its_time(void **state)
+{
+    (void)state;
+    struct queue *q = queue_of(false, false, 2, 64);
+    struct queue_batch b = {0};
+    char buffer;
+    uint64_t ids[4];
+    struct frame_run runs[2] = {{1, 0, 1, 0, 0}, {2, 5, 1, 0, 0}};
+    open_prompt(q, 1, 0, NULL, 0);
+    add(q, 0, runs, 2, &buffer, second);
+    assert_int_equal(queue_deadline_ns(q), 11 * second);
+    assert_int_equal(queue_expire(q, 11 * second - 1, ids, 4), 0);
+    assert_int_equal(queue_expire(q, 11 * second, ids, 4), 1);
+    assert_int_equal(ids[0], 2);
+    queue_sequence_close(q, 2);
+    assert_string_equal(step(q, &b), "1:0+1");
+    queue_batch_free(&b);
+    queue_destroy(&q, NULL, NULL);
+}
+
+static void opening_checks_that_slices_add_up(void **state)
+{
+    (void)state;
+    struct queue *q = queue_of(true, true, 1, 64);
+    static const uint32_t short_slices[] = {4, 4}, empty_slice[] = {10, 0};
+    assert_int_equal(open_prompt(q, 1, 10, short_slices, 2), HP_EINVAL);
+    assert_int_equal(open_prompt(q, 2, 10, empty_slice, 2), HP_EINVAL);
+    assert_int_equal(open_prompt(q, 3, 0, NULL, 0), HP_EINVAL);
+    queue_destroy(&q, NULL, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(prompt_runs_slice_by_slice_and_only_its_end_asks_for_logits),
+        cmocka_unit_test(first_stage_has_at_most_two_batches_a_stage_in_flight),
+        cmocka_unit_test(batch_whose_sequences_are_closed_no_longer_counts_as_in_flight),
+        cmocka_unit_test(decode_steps_of_several_sequences_share_batches_that_fill_all_stages),
+        cmocka_unit_test(slices_and_decode_steps_take_turns),
+        cmocka_unit_test(later_stage_runs_frames_in_order_however_they_arrive),
+        cmocka_unit_test(frame_waits_for_its_sequence_and_closed_runs_are_dropped),
+        cmocka_unit_test(failed_batch_leaves_lengths_as_they_were),
+        cmocka_unit_test(opening_and_closing_in_any_order_is_harmless),
+        cmocka_unit_test(waiting_frames_are_bounded_and_given_back),
+        cmocka_unit_test(run_that_nobody_opens_is_given_up_after_its_time),
+        cmocka_unit_test(opening_checks_that_slices_add_up),
+    };
+    return cmocka_run_group_tests_name("queue", tests, NULL, NULL);
+}
