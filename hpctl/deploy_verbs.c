@@ -48,12 +48,13 @@ struct deploying {
     uint64_t uploaded_bytes;
 };
 
-/* One line over all stages: bytes while they are fetched, then loading, then warm-up. */
+/* One line over all stages: the step that the slowest of them is at, bytes over all, and how far each agent is. */
 static void show_stages(struct deploying *d, const json_t *stages)
 {
     static const char *const order[] = {"waiting", "fetching", "loading", "warming", "ready"};
     double done = 0, total = 0;
-    size_t i, least = 4, ready = 0, n = json_array_size(stages);
+    size_t i, least = 4;
+    char each[200] = "";
     json_t *s;
     json_array_foreach(stages, i, s)
     {
@@ -61,19 +62,20 @@ static void show_stages(struct deploying *d, const json_t *stages)
         for (size_t k = 0; k < 5; k++)
             if (strcmp(order[k], state) == 0 && k < least)
                 least = k;
-        ready += strcmp(state, "ready") == 0;
     }
     json_array_foreach(stages, i, s)
     {
-        if (strcmp(text_member(s, "state"), order[least]) == 0) {
-            done += number_member(s, "done_bytes");
-            total += number_member(s, "total_bytes");
-        }
+        double of = number_member(s, "total_bytes"), got = number_member(s, "done_bytes");
+        bool here = strcmp(text_member(s, "state"), order[least]) == 0;
+        size_t n = strlen(each);
+        if (here && of > 0)
+            snprintf(each + n, sizeof each - n, " %s %s/%s", text_member(s, "agent"), text_bytes(got), text_bytes(of));
+        else
+            snprintf(each + n, sizeof each - n, " %s %s", text_member(s, "agent"), text_member(s, "state"));
+        done += here ? got : 0;
+        total += here ? of : 0;
     }
-    if (total > 0)
-        progress_show(&d->bar, text_format("%zu/%zu ready, %s %s", ready, n, order[least], text_bytes(total)), done, total);
-    else
-        progress_show(&d->bar, text_format("%zu/%zu ready, %s", ready, n, order[least]), 0, 0);
+    progress_show(&d->bar, text_format("%s:%s", order[least], each), done, total);
 }
 
 static int on_progress(void *ctx, const json_t *part, struct err *e)

@@ -166,7 +166,7 @@ void progress_show(struct progress *p, const char *what, double done, double tot
             bar[i] = i < filled ? '#' : '.';
         bar[BAR] = '\0';
         if (percent >= 0)
-            fprintf(stderr, "\r\033[K%-36s [%s] %3d %%", what, bar, percent);
+            fprintf(stderr, "\r\033[K[%s] %3d %%  %.*s", bar, percent, 90, what);
         else
             fprintf(stderr, "\r\033[K%s", what);
         fflush(stderr);
