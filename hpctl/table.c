@@ -154,11 +154,11 @@ void progress_show(struct progress *p, const char *what, double done, double tot
     int percent = total > 0 ? (int)(100 * done / total) : -1;
     if (p->quiet || (percent == p->last_percent && strcmp(p->last, what) == 0))
         return;
-    bool same = strcmp(p->last, what) == 0;
+    bool same = strncmp(p->last, what, strcspn(what, ":")) == 0; /* what follows a colon changes all the time */
     if (!p->terminal) {
         /* In a log: a line when the matter changes, and every quarter. */
         if (!same || percent / 25 != p->last_percent / 25)
-            fprintf(stderr, percent >= 0 ? "%s %d %%\n" : "%s\n", what, percent);
+            fprintf(stderr, percent >= 0 ? "%.*s %d %%\n" : "%.*s\n", (int)strcspn(what, ":"), what, percent);
     } else {
         char bar[BAR + 1];
         int filled = percent > 0 ? percent * BAR / 100 : 0;
