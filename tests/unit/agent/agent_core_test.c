@@ -1,0 +1,797 @@
+/* One core, stepped by hand under virtual time: what it answers to each event. A pipeline of cores: pipeline_test.c. */
+#include "agent/agent_core.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const uint64_t ms = 1000000;
+static uint8_t model_id[32] = {1, 2, 3}, other_model[32] = {9};
+enum { WIDTH = 2, VOCABULARY = 50, DEPLOYMENT = 7, SESSION = 77 };
+
+struct fixture {
+    struct env_virtual clock;
+    struct env env;
+    struct agent_core_config config;
+    struct agent_core *core;
+    struct agent_actions actions;
+    struct agent_run runs[64]; /* of the last RUN */
+    struct agent_action run;
+    int released;
+};
+
+static void feed(struct fixture *f, const struct agent_event *ev) { agent_core_event(f->core, ev, &f->actions); }
+
+static void tell(struct fixture *f, const struct message *m)
+{
+    struct agent_event ev = {.kind = AGENT_EVENT_MESSAGE};
+    ev.u.message = m;
+    feed(f, &ev);
+}
+
+/* The n-th action of a kind, or NULL. */
+static const struct agent_action *did(const struct fixture *f, enum agent_action_kind kind, int n)
+{
+    for (size_t i = 0; i < f->actions.count; i++)
+        if (f->actions.items[i].kind == kind && n-- == 0)
+            return &f->actions.items[i];
+    return NULL;
+}
+
+static const struct message *said(const struct fixture *f, enum message_type type)
+{
+    for (size_t i = 0; i < f->actions.count; i++)
+        if (f->actions.items[i].kind == AGENT_DO_SEND && f->actions.items[i].u.message.type == type)
+            return &f->actions.items[i].u.message;
+    return NULL;
+}
+
+static int setup(void **state)
+{
+    struct fixture *f = calloc(1, sizeof *f);
+    f->env = env_virtual_init(&f->clock, 1);
+    f->clock.now_ns = 1000 * ms;
+    f->config = (struct agent_core_config){.name = "a", .secret = "s", .program = "1", .machine = "m", .hostname = "h", .node_json = "{}"};
+    assert_int_equal(agent_core_create(&f->env, &f->config, &f->core, NULL), 0);
+    *state = f;
+    return 0;
+}
+
+static void count_release(void *ctx, void *buffer)
+{
+    (void)buffer;
+    ((struct fixture *)ctx)->released++;
+}
+
+static int teardown(void **state)
+{
+    struct fixture *f = *state;
+    agent_core_destroy(&f->core, count_release, f);
+    agent_actions_free(&f->actions);
+    free(f);
+    return 0;
+}
+
+static void tick_to(struct fixture *f, uint64_t now_ms)
+{
+    f->clock.now_ns = now_ms * ms;
+    feed(f, &(struct agent_event){.kind = AGENT_EVENT_TIMER});
+}
+
+static void join(struct fixture *f)
+{
+    struct message m = {.type = MESSAGE_WELCOME};
+    m.u.welcome = (struct message_welcome){"node-1", 500, 3};
+    feed(f, &(struct agent_event){.kind = AGENT_EVENT_START});
+    tell(f, &m);
+}
+
+static void ack(struct fixture *f) { tell(f, &(struct message){.type = MESSAGE_HEARTBEAT_ACK}); }
+
+/* ---- membership ------------------------------------------------------------------------------------------------------ */
+
+static void joins_and_beats_until_nobody_answers_then_joins_again(void **state)
+{
+    struct fixture *f = *state;
+    feed(f, &(struct agent_event){.kind = AGENT_EVENT_START});
+    assert_string_equal(said(f, MESSAGE_JOIN)->u.join.token, "s");
+    tick_to(f, 1900);
+    assert_null(said(f, MESSAGE_JOIN));
+    tick_to(f, 2000);
+    assert_non_null(said(f, MESSAGE_JOIN));
+    struct message m = {.type = MESSAGE_WELCOME};
+    m.u.welcome = (struct message_welcome){"node-1", 500, 3};
+    tell(f, &m);
+    assert_int_equal(said(f, MESSAGE_HEARTBEAT)->u.heartbeat.number, 1);
+    assert_int_equal(did(f, AGENT_DO_TIMER, 0)->u.timer.at_ns, 2500 * ms);
+    assert_string_equal(agent_core_view(f->core).name, "node-1");
+    tick_to(f, 2500);
+    assert_int_equal(said(f, MESSAGE_HEARTBEAT)->u.heartbeat.number, 2);
+    tick_to(f, 6999);
+    assert_null(said(f, MESSAGE_JOIN));
+    tick_to(f, 7000); /* five seconds after the welcome */
+    assert_string_equal(said(f, MESSAGE_JOIN)->u.join.token, ""); /* its key is known now */
+    assert_string_equal(said(f, MESSAGE_JOIN)->u.join.name, "node-1");
+    assert_false(agent_core_view(f->core).joined);
+}
+
+static void refusal_ends_a_newcomer_and_makes_a_member_join_again(void **state)
+{
+    static const struct {
+        const char *code;
+        bool member, quits, joins;
+    } cases[] = {
+        {"denied", false, true, false}, {"protocol", false, true, false}, {"busy", false, false, false}, {"denied", true, false, true}, {"link", true, false, true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct fixture *f = *state;
+        struct message m = {.type = MESSAGE_REFUSED};
+        m.u.refused = (struct message_refused){cases[i].code, "no", ""};
+        if (cases[i].member)
+            join(f);
+        else
+            feed(f, &(struct agent_event){.kind = AGENT_EVENT_START});
+        f->clock.now_ns += 600 * ms;
+        tell(f, &m);
+        assert_int_equal(did(f, AGENT_DO_QUIT, 0) != NULL, cases[i].quits);
+        assert_int_equal(said(f, MESSAGE_JOIN) != NULL, cases[i].joins);
+        teardown(state);
+        setup(state);
+    }
+}
+
+static void unknown_request_is_refused_and_a_refusal_is_not_answered(void **state)
+{
+    struct fixture *f = *state;
+    struct message ask = {.type = MESSAGE_ASK, .id = 12};
+    ask.u.ask = (struct message_ask){"x", "{}", {0}};
+    join(f);
+    tell(f, &ask);
+    assert_int_equal(said(f, MESSAGE_REFUSED)->id, 12);
+    ask.id = 0;
+    tell(f, &ask);
+    assert_null(said(f, MESSAGE_REFUSED));
+}
+
+/* ---- stages ---------------------------------------------------------------------------------------------------------- */
+
+static struct message prepare_of(uint64_t generation, uint64_t stage, uint64_t n_stages)
+{
+    struct message m = {.type = MESSAGE_STAGE_PREPARE};
+    m.u.stage_prepare = (struct message_stage_prepare){.deployment = DEPLOYMENT,
+                                                       .generation = generation,
+                                                       .stage = stage,
+                                                       .n_stages = n_stages,
+                                                       .session = SESSION + generation,
+                                                       .deployment_name = "d",
+                                                       .model = {model_id, 32},
+                                                       .first_layer = 0,
+                                                       .end_layer = 4,
+                                                       .compute = "f32",
+                                                       .context = 100,
+                                                       .kv_tokens = 1000,
+                                                       .max_sequences = 8,
+                                                       .max_batch_tokens = 16,
+                                                       .source_machine = "",
+                                                       .source_path = "",
+                                                       .planned_s_per_token = 0.5};
+    return m;
+}
+
+static void progress(struct fixture *f, enum agent_event_kind kind, uint64_t slot, uint64_t ticket, int status)
+{
+    struct err e = {0};
+    struct agent_event ev = {.kind = kind};
+    ev.u.progress = (struct agent_progress){.slot = slot, .ticket = ticket, .status = status, .width = WIDTH, .vocabulary = VOCABULARY};
+    if (status < 0) {
+        err_set(&e, status, "went wrong");
+        ev.u.progress.error = &e;
+    }
+    feed(f, &ev);
+}
+
+/* Prepares a stage until it is ready; returns its slot. */
+static uint64_t make_ready(struct fixture *f, uint64_t generation, uint64_t stage, uint64_t n_stages)
+{
+    struct message m = prepare_of(generation, stage, n_stages);
+    tell(f, &m);
+    const struct agent_action *fetch = did(f, AGENT_DO_FETCH, 0);
+    assert_non_null(fetch);
+    uint64_t slot = fetch->u.work.slot;
+    progress(f, AGENT_EVENT_FETCHED, slot, fetch->u.work.ticket, 0);
+    const struct agent_action *load = did(f, AGENT_DO_LOAD, 0);
+    assert_non_null(load);
+    assert_string_equal(said(f, MESSAGE_STAGE_STATE)->u.stage_state.state, "loading");
+    progress(f, AGENT_EVENT_LOADED, slot, load->u.work.ticket, 0);
+    assert_string_equal(said(f, MESSAGE_STAGE_STATE)->u.stage_state.state, "ready");
+    return slot;
+}
+
+static void connect_stage(struct fixture *f, uint64_t generation, uint64_t stage, uint64_t n_stages)
+{
+    struct message m = {.type = MESSAGE_STAGE_CONNECT};
+    m.u.stage_connect = (struct message_stage_connect){DEPLOYMENT, generation, stage, n_stages, {(const uint8_t *)"n", 1}, {(const uint8_t *)"f", 1}};
+    tell(f, &m);
+}
+
+static void stage_is_fetched_loaded_and_told_at_every_step(void **state)
+{
+    struct fixture *f = *state;
+    join(f);
+    struct message m = prepare_of(1, 0, 2);
+    tell(f, &m);
+    assert_int_equal(did(f, AGENT_DO_SESSION_ALLOW, 0)->u.session.session, SESSION + 1);
+    assert_string_equal(said(f, MESSAGE_STAGE_STATE)->u.stage_state.state, "fetching");
+    uint64_t slot = did(f, AGENT_DO_FETCH, 0)->u.work.slot, ticket = did(f, AGENT_DO_FETCH, 0)->u.work.ticket;
+    assert_string_equal(did(f, AGENT_DO_FETCH, 0)->u.work.prepare->compute, "f32");
+
+    static const uint32_t wanted[] = {3, 5};
+    struct agent_event ev = {.kind = AGENT_EVENT_FETCHED};
+    ev.u.progress = (struct agent_progress){.slot = slot, .ticket = ticket, .status = HP_PENDING, .done_bytes = 10, .total_bytes = 40,
+                                            .moved_bytes = 8, .wanted = {wanted, 2}};
+    feed(f, &ev);
+    const struct message_stage_state *s = &said(f, MESSAGE_STAGE_STATE)->u.stage_state;
+    assert_int_equal(s->done_bytes, 10);
+    assert_int_equal(s->total_bytes, 40);
+    assert_int_equal(s->moved_bytes, 8);
+    assert_int_equal(s->wanted.count, 2);
+    assert_int_equal(s->wanted.items[1], 5);
+    progress(f, AGENT_EVENT_FETCHED, slot, ticket + 100, 0); /* of another order */
+    assert_null(did(f, AGENT_DO_LOAD, 0));
+    progress(f, AGENT_EVENT_FETCHED, slot, ticket, HP_ENOSPACE);
+    s = &said(f, MESSAGE_STAGE_STATE)->u.stage_state;
+    assert_string_equal(s->state, "failed");
+    assert_string_equal(s->code, "no_space");
+    assert_string_equal(s->text, "went wrong");
+    /* The same generation again: another try. */
+    tell(f, &m);
+    assert_int_equal(did(f, AGENT_DO_UNLOAD, 0)->u.unload.slot, slot);
+    assert_int_not_equal(did(f, AGENT_DO_FETCH, 0)->u.work.slot, slot);
+}
+
+static void next_generation_keeps_weights_that_are_the_same(void **state)
+{
+    static const struct {
+        const char *what;
+        bool keeps;
+        uint64_t stage, n_stages, end_layer, kv_tokens;
+        const char *compute;
+        uint8_t *model;
+    } cases[] = {
+        {"same", true, 0, 2, 4, 1000, "f32", model_id},      {"another place", true, 1, 3, 4, 1000, "f32", model_id},
+        {"smaller cache", true, 0, 2, 4, 500, "f32", model_id}, {"larger cache", false, 0, 2, 4, 1001, "f32", model_id},
+        {"layers", false, 0, 2, 5, 1000, "f32", model_id},   {"compute", false, 0, 2, 4, 1000, "auto", model_id},
+        {"model", false, 0, 2, 4, 1000, "f32", other_model},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct fixture *f = *state;
+        join(f);
+        uint64_t slot = make_ready(f, 1, 0, 2);
+        struct message m = prepare_of(2, cases[i].stage, cases[i].n_stages);
+        m.u.stage_prepare.end_layer = cases[i].end_layer;
+        m.u.stage_prepare.kv_tokens = cases[i].kv_tokens;
+        m.u.stage_prepare.compute = cases[i].compute;
+        m.u.stage_prepare.model.data = cases[i].model;
+        tell(f, &m);
+        const struct agent_action *fetch = did(f, AGENT_DO_FETCH, 0);
+        if ((fetch == NULL) != cases[i].keeps)
+            fail_msg("%s: %s", cases[i].what, fetch ? "loads again" : "keeps what is not the same");
+        assert_int_equal(did(f, AGENT_DO_SESSION_REVOKE, 0)->u.session.session, SESSION + 1);
+        if (cases[i].keeps)
+            assert_string_equal(said(f, MESSAGE_STAGE_STATE)->u.stage_state.state, "ready");
+        else
+            assert_int_equal(did(f, AGENT_DO_UNLOAD, 0)->u.unload.slot, slot);
+        /* The old one is stale now. */
+        m = prepare_of(1, 0, 2);
+        tell(f, &m);
+        assert_null(said(f, MESSAGE_STAGE_STATE));
+        assert_int_equal(agent_core_view(f->core).dropped_stale, 1);
+        teardown(state);
+        setup(state);
+    }
+}
+
+static void bad_prepare_fails_without_a_stage(void **state)
+{
+    struct fixture *f = *state;
+    join(f);
+    for (int i = 0; i < 6; i++) {
+        struct message m = prepare_of(1, 0, 2);
+        struct message_stage_prepare *p = &m.u.stage_prepare;
+        *(i == 0 ? &p->n_stages : i == 1 ? &p->end_layer : i == 2 ? &p->max_batch_tokens : i == 3 ? &p->kv_tokens : &p->stage) = i == 4 ? 2 : 0;
+        if (i == 5)
+            p->compute = "f12";
+        tell(f, &m);
+        assert_string_equal(said(f, MESSAGE_STAGE_STATE)->u.stage_state.state, "failed");
+        assert_int_equal(agent_core_view(f->core).n_stages, 0);
+    }
+}
+
+static void unload_of_a_generation_takes_it_and_older_ones(void **state)
+{
+    struct fixture *f = *state;
+    join(f);
+    uint64_t slot = make_ready(f, 3, 0, 1);
+    struct message m = {.type = MESSAGE_STAGE_UNLOAD};
+    m.u.stage_unload = (struct message_stage_unload){DEPLOYMENT, 2};
+    tell(f, &m);
+    assert_null(did(f, AGENT_DO_UNLOAD, 0));
+    m.u.stage_unload.generation = 3;
+    tell(f, &m);
+    assert_int_equal(did(f, AGENT_DO_UNLOAD, 0)->u.unload.slot, slot);
+    assert_string_equal(said(f, MESSAGE_STAGE_STATE)->u.stage_state.state, "unloaded");
+    tell(f, &m); /* twice is nothing */
+    assert_int_equal(f->actions.count, 0);
+}
+
+/* ---- sequences ------------------------------------------------------------------------------------------------------- */
+
+static const uint32_t prompt[] = {1, 2, 3, 4, 5, 6};
+static const uint32_t slices[] = {4, 2};
+static const uint32_t end_ids[] = {49};
+
+static void open_sequence(struct fixture *f, uint64_t generation, uint64_t id, uint64_t max_tokens, bool first)
+{
+    struct message m = {.type = MESSAGE_SEQUENCE_OPEN};
+    m.u.sequence_open = (struct message_sequence_open){.deployment = DEPLOYMENT,
+                                                       .generation = generation,
+                                                       .sequence = id,
+                                                       .prompt = {prompt, 6},
+                                                       .max_tokens = max_tokens,
+                                                       .kv_tokens = 6 + max_tokens,
+                                                       .end_ids = {end_ids, 1}};
+    if (first)
+        m.u.sequence_open.slices = (struct pack_u32s){slices, 2};
+    tell(f, &m);
+}
+
+static void opened(struct fixture *f, const struct agent_action *open, int status)
+{
+    struct agent_event ev = {.kind = AGENT_EVENT_SEQUENCE_OPENED};
+    ev.u.sequence_opened.slot = open->u.sequence_open.slot;
+    ev.u.sequence_opened.ticket = open->u.sequence_open.ticket;
+    ev.u.sequence_opened.sequence = open->u.sequence_open.open->sequence;
+    ev.u.sequence_opened.status = status;
+    feed(f, &ev);
+}
+
+/* Opens a sequence and says that the executor has room. */
+static void begin(struct fixture *f, uint64_t generation, uint64_t id, uint64_t max_tokens, bool first)
+{
+    open_sequence(f, generation, id, max_tokens, first);
+    assert_non_null(did(f, AGENT_DO_SEQUENCE_OPEN, 0));
+    opened(f, did(f, AGENT_DO_SEQUENCE_OPEN, 0), 0);
+}
+
+static bool take_run(struct fixture *f)
+{
+    const struct agent_action *a = did(f, AGENT_DO_RUN, 0);
+    if (!a)
+        return false;
+    f->run = *a;
+    memcpy(f->runs, a->u.run.runs, a->u.run.n_runs * sizeof *f->runs);
+    return true;
+}
+
+static void done(struct fixture *f, int status, void *output, const uint32_t *picked)
+{
+    struct agent_event ev = {.kind = AGENT_EVENT_BATCH_DONE};
+    ev.u.batch_done.slot = f->run.u.run.slot;
+    ev.u.batch_done.ticket = f->run.u.run.ticket;
+    ev.u.batch_done.status = status;
+    ev.u.batch_done.seconds = 0.25;
+    ev.u.batch_done.output = output;
+    ev.u.batch_done.picked = picked;
+    feed(f, &ev);
+}
+
+static void frame(struct fixture *f, uint64_t generation, uint64_t session, uint16_t stage, uint32_t batch, const struct frame_run *runs, uint16_t n,
+                  void *buffer)
+{
+    struct frame_header h = {.kind = FRAME_ACTIVATION, .stage = stage, .dtype = FRAME_F32, .n_runs = n, .session = session, .deployment = DEPLOYMENT,
+                             .generation = (uint32_t)generation, .batch = batch};
+    for (uint16_t i = 0; i < n; i++)
+        h.n_tokens += runs[i].n_tokens;
+    h.payload_bytes = n * FRAME_RUN_BYTES + h.n_tokens * WIDTH * sizeof(float);
+    struct agent_event ev = {.kind = AGENT_EVENT_FRAME};
+    ev.u.frame.header = &h;
+    ev.u.frame.runs = runs;
+    ev.u.frame.buffer = buffer;
+    feed(f, &ev);
+}
+
+static void prompt_flows_through_the_first_stage_slice_after_slice(void **state)
+{
+    struct fixture *f = *state;
+    int output;
+    join(f);
+    make_ready(f, 1, 0, 3);
+    connect_stage(f, 1, 0, 3);
+    assert_int_equal(did(f, AGENT_DO_CONNECT, 0)->u.connect.next.size, 1);
+    begin(f, 1, 5, 10, true);
+    assert_true(take_run(f));
+    assert_int_equal(f->run.u.run.n_tokens, 4);
+    assert_memory_equal(f->run.u.run.ids, prompt, 4 * sizeof *prompt);
+    done(f, 0, &output, NULL);
+    const struct agent_action *post = did(f, AGENT_DO_POST, 0);
+    assert_ptr_equal(post->u.post.buffer, &output);
+    assert_int_equal(post->u.post.link, AGENT_LINK_NEXT);
+    assert_int_equal(post->u.post.header.stage, 1);
+    assert_int_equal(post->u.post.header.session, SESSION + 1);
+    assert_int_equal(post->u.post.header.n_tokens, 4);
+    assert_int_equal(post->u.post.runs[0].sequence, 5);
+    /* The second slice runs at once, while the first is elsewhere. */
+    assert_true(take_run(f));
+    assert_int_equal(f->runs[0].run.first_position, 4);
+    assert_int_equal(f->runs[0].run.n_logits, 1);
+    done(f, 0, &output, NULL);
+    assert_null(did(f, AGENT_DO_RUN, 0));
+    /* The token comes back and runs next. */
+    struct frame_header h = {.kind = FRAME_TOKEN, .n_runs = 1, .session = SESSION + 1, .deployment = DEPLOYMENT, .generation = 1, .batch = 1};
+    struct frame_token token = {5, 33, 0};
+    struct agent_event ev = {.kind = AGENT_EVENT_FRAME};
+    ev.u.frame.header = &h;
+    ev.u.frame.tokens = &token;
+    feed(f, &ev);
+    assert_true(take_run(f));
+    assert_int_equal(f->run.u.run.ids[0], 33);
+    assert_int_equal(f->runs[0].run.first_position, 6);
+    feed(f, &ev); /* said twice */
+    assert_int_equal(agent_core_view(f->core).dropped_runs, 1);
+}
+
+static void last_stage_tells_tokens_to_both_ends_and_stops_where_it_must(void **state)
+{
+    static const struct {
+        uint32_t max_tokens, picked[3];
+        const char *finish[3];
+    } cases[] = {
+        {3, {7, 8, 9}, {"", "", "length"}},
+        {9, {7, 49, 0}, {"", "stop", NULL}},
+        {1, {49, 0, 0}, {"stop", NULL, NULL}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct fixture *f = *state;
+        int input;
+        join(f);
+        make_ready(f, 1, 1, 2);
+        connect_stage(f, 1, 1, 2);
+        begin(f, 1, 5, cases[i].max_tokens, false);
+        for (uint32_t k = 0; k < 3 && cases[i].finish[k]; k++) {
+            struct frame_run run = {5, k ? 5 + k : 0, k ? 1 : 6, 1, 0};
+            f->clock.now_ns += 100 * ms;
+            frame(f, 1, SESSION + 1, 1, k, &run, 1, &input);
+            assert_true(take_run(f));
+            assert_ptr_equal(f->run.u.run.input, &input);
+            assert_true(f->runs[0].sample);
+            done(f, 0, NULL, &cases[i].picked[k]);
+            const struct message_tokens *t = &said(f, MESSAGE_TOKENS)->u.tokens;
+            assert_int_equal(t->first, k);
+            assert_int_equal(t->ids.items[0], cases[i].picked[k]);
+            assert_string_equal(t->finish, cases[i].finish[k]);
+            assert_true(t->prefill_s > 0.09 && t->prefill_s < 0.11);
+            const struct agent_action *post = did(f, AGENT_DO_POST, 0);
+            assert_int_equal(post->u.post.link, AGENT_LINK_FIRST);
+            assert_int_equal(post->u.post.header.kind, FRAME_TOKEN);
+            assert_int_equal(post->u.post.tokens[0].token, cases[i].picked[k]);
+            assert_int_equal(post->u.post.tokens[0].finished, cases[i].finish[k][0] != '\0');
+        }
+        teardown(state);
+        setup(state);
+    }
+}
+
+static void one_stage_feeds_itself(void **state)
+{
+    struct fixture *f = *state;
+    static const uint32_t picked[] = {7, 8};
+    join(f);
+    make_ready(f, 1, 0, 1);
+    connect_stage(f, 1, 0, 1);
+    begin(f, 1, 5, 2, true);
+    assert_true(take_run(f));
+    done(f, 0, NULL, picked);
+    assert_true(take_run(f));
+    done(f, 0, NULL, picked);
+    assert_null(did(f, AGENT_DO_POST, 0));
+    assert_true(take_run(f));
+    assert_int_equal(f->run.u.run.ids[0], 7);
+    done(f, 0, NULL, picked + 1);
+    assert_string_equal(said(f, MESSAGE_TOKENS)->u.tokens.finish, "length");
+    assert_null(did(f, AGENT_DO_RUN, 0));
+}
+
+static void closing_frees_a_sequence_before_the_next_batch(void **state)
+{
+    struct fixture *f = *state;
+    int input, output;
+    join(f);
+    make_ready(f, 1, 1, 3);
+    connect_stage(f, 1, 1, 3);
+    begin(f, 1, 5, 10, false);
+    begin(f, 1, 6, 10, false);
+    struct frame_run runs[2] = {{5, 0, 2, 0, 0}, {6, 0, 2, 0, 0}};
+    frame(f, 1, SESSION + 1, 1, 0, runs, 2, &input);
+    assert_true(take_run(f));
+    struct message m = {.type = MESSAGE_SEQUENCE_CLOSE};
+    m.u.sequence_close = (struct message_sequence_close){DEPLOYMENT, 1, 5};
+    tell(f, &m);
+    assert_int_equal(did(f, AGENT_DO_SEQUENCE_CLOSE, 0)->u.sequence_close.sequence, 5);
+    tell(f, &m); /* twice is once */
+    assert_null(did(f, AGENT_DO_SEQUENCE_CLOSE, 0));
+    done(f, 0, &output, NULL);
+    runs[0].first_position = runs[1].first_position = 2;
+    frame(f, 1, SESSION + 1, 1, 1, runs, 2, &input);
+    assert_true(take_run(f));
+    assert_int_equal(f->run.u.run.n_runs, 1);
+    assert_int_equal(f->runs[0].run.sequence, 6);
+    assert_int_equal(f->runs[0].row, 2);
+    done(f, 0, &output, NULL);
+    /* A batch of closed sequences alone goes on without runs, so that the first stage hears of it. */
+    frame(f, 1, SESSION + 1, 1, 2, runs, 1, &input);
+    assert_null(did(f, AGENT_DO_RUN, 0));
+    assert_ptr_equal(did(f, AGENT_DO_RELEASE, 0)->u.release.buffer, &input);
+    assert_int_equal(did(f, AGENT_DO_POST, 0)->u.post.header.n_runs, 0);
+    assert_int_equal(did(f, AGENT_DO_POST, 0)->u.post.header.batch, 2);
+}
+
+static void frame_before_its_sequence_waits_for_it(void **state)
+{
+    struct fixture *f = *state;
+    int input;
+    join(f);
+    make_ready(f, 1, 1, 2);
+    struct frame_run run = {5, 0, 4, 0, 0};
+    frame(f, 1, SESSION + 1, 1, 0, &run, 1, &input); /* even before stage_connect */
+    connect_stage(f, 1, 1, 2);
+    assert_null(did(f, AGENT_DO_RUN, 0));
+    open_sequence(f, 1, 5, 10, false);
+    assert_null(did(f, AGENT_DO_RUN, 0));
+    opened(f, did(f, AGENT_DO_SEQUENCE_OPEN, 0), 0);
+    assert_true(take_run(f));
+    assert_ptr_equal(f->run.u.run.input, &input);
+}
+
+static void frame_that_waits_for_ever_is_given_up_and_said(void **state)
+{
+    struct fixture *f = *state;
+    int input;
+    join(f);
+    make_ready(f, 1, 1, 2);
+    connect_stage(f, 1, 1, 2);
+    struct frame_run run = {5, 0, 4, 0, 0};
+    frame(f, 1, SESSION + 1, 1, 0, &run, 1, &input);
+    uint64_t now = f->clock.now_ns / ms;
+    for (uint64_t t = now; t < now + AGENT_HOLD_LIMIT_MS; t += 500) {
+        tick_to(f, t);
+        assert_null(said(f, MESSAGE_SEQUENCE_FAILED));
+        ack(f);
+    }
+    tick_to(f, now + AGENT_HOLD_LIMIT_MS);
+    assert_string_equal(said(f, MESSAGE_SEQUENCE_FAILED)->u.sequence_failed.code, "timeout");
+    assert_ptr_equal(did(f, AGENT_DO_RELEASE, 0)->u.release.buffer, &input);
+    assert_non_null(did(f, AGENT_DO_POST, 0)); /* the first stage hears that the batch is through */
+}
+
+static void stale_foreign_and_malformed_frames_are_counted_and_given_back(void **state)
+{
+    struct fixture *f = *state;
+    int input;
+    join(f);
+    make_ready(f, 2, 1, 2);
+    connect_stage(f, 2, 1, 2);
+    begin(f, 2, 5, 10, false);
+    struct frame_run run = {5, 0, 4, 0, 0}, large = {5, 0, 17, 0, 0};
+    frame(f, 1, SESSION + 1, 1, 0, &run, 1, &input); /* the generation before */
+    assert_non_null(did(f, AGENT_DO_RELEASE, 0));
+    frame(f, 2, SESSION + 1, 1, 0, &run, 1, &input); /* its token */
+    assert_non_null(did(f, AGENT_DO_RELEASE, 0));
+    frame(f, 2, SESSION + 2, 0, 0, &run, 1, &input); /* another stage's */
+    assert_non_null(did(f, AGENT_DO_RELEASE, 0));
+    frame(f, 2, SESSION + 2, 1, 0, &large, 1, &input); /* more than a batch may have */
+    assert_non_null(did(f, AGENT_DO_RELEASE, 0));
+    assert_null(did(f, AGENT_DO_RUN, 0));
+    struct agent_core_view v = agent_core_view(f->core);
+    assert_int_equal(v.dropped_stale, 1);
+    assert_int_equal(v.dropped_foreign, 2);
+    assert_int_equal(v.dropped_malformed, 1);
+}
+
+static void failed_batch_ends_its_sequences_and_goes_on_empty(void **state)
+{
+    struct fixture *f = *state;
+    int input;
+    join(f);
+    make_ready(f, 1, 1, 3);
+    connect_stage(f, 1, 1, 3);
+    begin(f, 1, 5, 10, false);
+    struct frame_run run = {5, 0, 4, 0, 0};
+    frame(f, 1, SESSION + 1, 1, 9, &run, 1, &input);
+    assert_true(take_run(f));
+    done(f, HP_EDEVICE, NULL, NULL);
+    assert_string_equal(said(f, MESSAGE_SEQUENCE_FAILED)->u.sequence_failed.code, "device");
+    assert_non_null(did(f, AGENT_DO_SEQUENCE_CLOSE, 0));
+    assert_int_equal(did(f, AGENT_DO_POST, 0)->u.post.header.batch, 9);
+    assert_null(did(f, AGENT_DO_POST, 0)->u.post.buffer);
+}
+
+static void sequences_that_cannot_live_here_are_refused_with_the_reason(void **state)
+{
+    struct fixture *f = *state;
+    join(f);
+    open_sequence(f, 1, 4, 10, true); /* no stage at all */
+    assert_string_equal(said(f, MESSAGE_SEQUENCE_FAILED)->u.sequence_failed.code, "stale");
+    make_ready(f, 1, 0, 2);
+    open_sequence(f, 1, 4, 10, true); /* not connected */
+    assert_string_equal(said(f, MESSAGE_SEQUENCE_FAILED)->u.sequence_failed.code, "busy");
+    connect_stage(f, 1, 0, 2);
+    open_sequence(f, 1, 5, 10, true);
+    opened(f, did(f, AGENT_DO_SEQUENCE_OPEN, 0), HP_EBUSY); /* the executor has no room */
+    assert_string_equal(said(f, MESSAGE_SEQUENCE_FAILED)->u.sequence_failed.code, "busy");
+    static const uint32_t beyond[] = {1, VOCABULARY};
+    struct message m = {.type = MESSAGE_SEQUENCE_OPEN};
+    m.u.sequence_open = (struct message_sequence_open){.deployment = DEPLOYMENT, .generation = 1, .sequence = 6, .prompt = {beyond, 2}, .kv_tokens = 9};
+    tell(f, &m);
+    assert_string_equal(said(f, MESSAGE_SEQUENCE_FAILED)->u.sequence_failed.code, "invalid");
+    assert_int_equal(agent_core_view(f->core).n_sequences, 0);
+}
+
+static void broken_link_ends_open_sequences_and_is_made_anew_for_the_next(void **state)
+{
+    struct fixture *f = *state;
+    join(f);
+    uint64_t slot = make_ready(f, 1, 0, 2);
+    connect_stage(f, 1, 0, 2);
+    begin(f, 1, 5, 10, true);
+    struct agent_event ev = {.kind = AGENT_EVENT_LINK_DOWN};
+    ev.u.link_down.slot = slot;
+    feed(f, &ev);
+    assert_string_equal(said(f, MESSAGE_SEQUENCE_FAILED)->u.sequence_failed.code, "link");
+    open_sequence(f, 1, 6, 10, true);
+    assert_int_equal(did(f, AGENT_DO_CONNECT, 0)->u.connect.next.size, 1);
+    assert_non_null(did(f, AGENT_DO_SEQUENCE_OPEN, 0));
+}
+
+static void restarted_coordinator_finds_the_stage_and_old_sequences_are_freed(void **state)
+{
+    struct fixture *f = *state;
+    join(f);
+    make_ready(f, 1, 0, 2);
+    connect_stage(f, 1, 0, 2);
+    begin(f, 1, 5, 10, true);
+    f->clock.now_ns += 1000 * ms;
+    struct message m = {.type = MESSAGE_REFUSED};
+    m.u.refused = (struct message_refused){"link", "join first", ""};
+    tell(f, &m);
+    const struct message_join *j = &said(f, MESSAGE_JOIN)->u.join;
+    assert_int_equal(j->held.count, 1);
+    const struct message_held_stage *held = j->held.items;
+    assert_string_equal(held->state, "ready");
+    assert_int_equal(held->sequences, 1);
+    struct message w = {.type = MESSAGE_WELCOME};
+    w.u.welcome = (struct message_welcome){"node-1", 500, 4};
+    tell(f, &w);
+    connect_stage(f, 1, 0, 2);
+    assert_int_equal(did(f, AGENT_DO_SEQUENCE_CLOSE, 0)->u.sequence_close.sequence, 5);
+    assert_null(did(f, AGENT_DO_UNLOAD, 0));
+    begin(f, 1, UINT64_C(4) << 32, 10, true);
+}
+
+static void orphan_frees_its_sequences_after_a_minute_and_keeps_its_stage(void **state)
+{
+    struct fixture *f = *state;
+    join(f);
+    make_ready(f, 1, 0, 2);
+    connect_stage(f, 1, 0, 2);
+    begin(f, 1, 5, 10, true);
+    tick_to(f, 1000 + AGENT_ORPHAN_MS - 1);
+    assert_null(did(f, AGENT_DO_SEQUENCE_CLOSE, 0));
+    tick_to(f, 1000 + AGENT_ORPHAN_MS);
+    assert_non_null(did(f, AGENT_DO_SEQUENCE_CLOSE, 0));
+    assert_int_equal(agent_core_view(f->core).n_stages, 1);
+}
+
+static void late_result_of_an_old_generation_is_given_back(void **state)
+{
+    struct fixture *f = *state;
+    int output;
+    join(f);
+    make_ready(f, 1, 0, 2);
+    connect_stage(f, 1, 0, 2);
+    begin(f, 1, 5, 10, true);
+    assert_true(take_run(f));
+    struct message m = prepare_of(2, 0, 2);
+    tell(f, &m);
+    assert_null(did(f, AGENT_DO_FETCH, 0));
+    done(f, 0, &output, NULL);
+    assert_ptr_equal(did(f, AGENT_DO_RELEASE, 0)->u.release.buffer, &output);
+    assert_null(did(f, AGENT_DO_POST, 0));
+    connect_stage(f, 2, 0, 2);
+    begin(f, 2, 6, 10, true); /* and the executor is free for the new one */
+    assert_true(take_run(f));
+}
+
+static void grants_open_and_close_the_door_for_chunks(void **state)
+{
+    struct fixture *f = *state;
+    join(f);
+    make_ready(f, 1, 0, 2);
+    struct message m = {.type = MESSAGE_CHUNK_GRANT};
+    m.u.chunk_grant = (struct message_chunk_grant){900, {model_id, 32}, false};
+    tell(f, &m);
+    assert_int_equal(did(f, AGENT_DO_SESSION_ALLOW, 0)->u.session.session, 900);
+    m.u.chunk_grant.revoke = true;
+    tell(f, &m);
+    assert_int_equal(did(f, AGENT_DO_SESSION_REVOKE, 0)->u.session.session, 900);
+    m.u.chunk_grant = (struct message_chunk_grant){SESSION + 1, {model_id, 32}, false};
+    tell(f, &m);
+    m.u.chunk_grant.revoke = true;
+    tell(f, &m);
+    assert_null(did(f, AGENT_DO_SESSION_REVOKE, 0)); /* the stage still has that token */
+}
+
+static void all_logits_are_told_and_nothing_is_sampled(void **state)
+{
+    struct fixture *f = *state;
+    int input;
+    float logits[6 * VOCABULARY] = {0};
+    struct message m = {.type = MESSAGE_SEQUENCE_OPEN};
+    m.u.sequence_open = (struct message_sequence_open){.deployment = DEPLOYMENT, .generation = 1, .sequence = 5, .prompt = {prompt, 6},
+                                                       .kv_tokens = 6, .all_logits = true};
+    join(f);
+    make_ready(f, 1, 1, 2);
+    connect_stage(f, 1, 1, 2);
+    tell(f, &m);
+    assert_false(did(f, AGENT_DO_SEQUENCE_OPEN, 0)->u.sequence_open.sampler);
+    opened(f, did(f, AGENT_DO_SEQUENCE_OPEN, 0), 0);
+    for (uint32_t at = 0; at < 6; at += 3) {
+        struct frame_run run = {5, at, 3, 3, 0};
+        frame(f, 1, SESSION + 1, 1, at, &run, 1, &input);
+        assert_true(take_run(f));
+        assert_false(f->runs[0].sample);
+        struct agent_event ev = {.kind = AGENT_EVENT_BATCH_DONE};
+        ev.u.batch_done.slot = f->run.u.run.slot;
+        ev.u.batch_done.ticket = f->run.u.run.ticket;
+        ev.u.batch_done.logits = logits;
+        feed(f, &ev);
+        const struct message_logits *l = &said(f, MESSAGE_LOGITS)->u.logits;
+        assert_int_equal(l->first_position, at);
+        assert_int_equal(l->count, 3);
+        assert_int_equal(l->values.size, 3 * VOCABULARY * sizeof(float));
+        assert_int_equal(said(f, MESSAGE_TOKENS) != NULL, at == 3);
+    }
+    assert_string_equal(said(f, MESSAGE_TOKENS)->u.tokens.finish, "length");
+}
+
+int main(void)
+{
+#define CLAIM(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        CLAIM(joins_and_beats_until_nobody_answers_then_joins_again),
+        CLAIM(refusal_ends_a_newcomer_and_makes_a_member_join_again),
+        CLAIM(unknown_request_is_refused_and_a_refusal_is_not_answered),
+        CLAIM(stage_is_fetched_loaded_and_told_at_every_step),
+        CLAIM(next_generation_keeps_weights_that_are_the_same),
+        CLAIM(bad_prepare_fails_without_a_stage),
+        CLAIM(unload_of_a_generation_takes_it_and_older_ones),
+        CLAIM(prompt_flows_through_the_first_stage_slice_after_slice),
+        CLAIM(last_stage_tells_tokens_to_both_ends_and_stops_where_it_must),
+        CLAIM(one_stage_feeds_itself),
+        CLAIM(closing_frees_a_sequence_before_the_next_batch),
+        CLAIM(frame_before_its_sequence_waits_for_it),
+        CLAIM(frame_that_waits_for_ever_is_given_up_and_said),
+        CLAIM(stale_foreign_and_malformed_frames_are_counted_and_given_back),
+        CLAIM(failed_batch_ends_its_sequences_and_goes_on_empty),
+        CLAIM(sequences_that_cannot_live_here_are_refused_with_the_reason),
+        CLAIM(broken_link_ends_open_sequences_and_is_made_anew_for_the_next),
+        CLAIM(restarted_coordinator_finds_the_stage_and_old_sequences_are_freed),
+        CLAIM(orphan_frees_its_sequences_after_a_minute_and_keeps_its_stage),
+        CLAIM(late_result_of_an_old_generation_is_given_back),
+        CLAIM(grants_open_and_close_the_door_for_chunks),
+        CLAIM(all_logits_are_told_and_nothing_is_sampled),
+    };
+    return cmocka_run_group_tests_name("agent_core", tests, NULL, NULL);
+}
