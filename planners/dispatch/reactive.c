@@ -138,10 +138,12 @@ static void begin(struct reactive *w, int pool, int share, int n, int64_t now_ns
         int from = batch[i].node, run = 1;
         while (i + run < n && batch[i + run].node == from)
             run++;
+        /* Each direction serves in turn; what has left one NIC waits in the network for the other, and holds up nobody behind it. */
+        int64_t took = pl->stages[stage - 1].transfer_ns[run];
         int64_t start = now_ns > w->up_free_ns[from] ? now_ns : w->up_free_ns[from];
+        w->up_free_ns[from] = start + took;
         start = start > w->down_free_ns[device->node] ? start : w->down_free_ns[device->node];
-        int64_t end = start + pl->stages[stage - 1].transfer_ns[run];
-        w->up_free_ns[from] = w->down_free_ns[device->node] = end;
+        int64_t end = w->down_free_ns[device->node] = start + took;
         end += pl->stages[stage - 1].hop_latency_ns;
         ready_ns = end > ready_ns ? end : ready_ns;
         i += run;
@@ -160,7 +162,7 @@ static void begin(struct reactive *w, int pool, int share, int n, int64_t now_ns
     p->n -= n;
 }
 
-/* Drops, waits or begins until the pool can do nothing more now. */
+/* Drops or begins until the pool can do nothing more now. */
 static void check(struct reactive *w, int pool, int64_t now_ns)
 {
     const struct dispatch_pipeline *pl = &w->t->pipelines[pool / PLAN_POOLS_MAX_STAGES];
@@ -188,11 +190,7 @@ static void check(struct reactive *w, int pool, int64_t now_ns)
             p->n--;
             continue;
         }
-        if (p->n < n) {
-            check_at(w, pool, due_ns - move_ns - s->compute_ns[n] + 1);
-            return;
-        }
-        begin(w, pool, share, n, now_ns);
+        begin(w, pool, share, n < p->n ? n : p->n, now_ns);
     }
 }
 
@@ -235,14 +233,19 @@ static void pass_time(struct reactive *w, int64_t until_ns)
     }
 }
 
-/* The pipeline that has had least of its part of the model's requests. */
-static int turn_of(struct reactive *w, const struct dispatch_model *m)
+/* The pipeline that has had least of its part of the model's requests, among those whose first pool has a free share if there are any. */
+static int turn_of(struct reactive *w, const struct dispatch_model *m, int64_t now_ns)
 {
     int best = -1;
+    bool best_free = false;
     for (int i = m->first_pipeline; i < m->first_pipeline + m->n_pipelines; i++) {
+        int64_t soonest_ns;
+        bool is_free = free_share(&w->pools[i * PLAN_POOLS_MAX_STAGES], now_ns, &soonest_ns) >= 0;
         w->credit[i] += w->t->pipelines[i].rate / m->rate;
-        if (best < 0 || w->credit[i] > w->credit[best])
+        if (best < 0 || (is_free && !best_free) || (is_free == best_free && w->credit[i] > w->credit[best])) {
             best = i;
+            best_free = is_free;
+        }
     }
     if (best >= 0)
         w->credit[best] -= 1;
@@ -260,7 +263,7 @@ static int run_stream(struct reactive *w, arrival_next_fn next, void *next_ctx, 
             first_ns = a.at_ns;
         pass_time(w, a.at_ns);
         w->result->models[a.model].arrived++;
-        int pipeline = turn_of(w, m);
+        int pipeline = turn_of(w, m, a.at_ns);
         if (pipeline < 0) {
             w->result->models[a.model].dropped++;
             continue;

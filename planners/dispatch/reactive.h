@@ -6,8 +6,8 @@
 #include "planners/dispatch/simulate.h"
 
 /* Requests go to the pipelines in proportion to their rates. A pool with a free share takes the largest batch whose oldest request still meets the pool's
- * part of the deadline (parts in proportion to computing and transfer), waits while that batch is not full and there is time, and drops what is
- * beyond help. A batch's results move to the next pool's share, chosen in turn, over both NICs first come, first served. HP_ENOMEM. */
+ * part of the deadline (parts in proportion to computing and transfer), or what is there of it, and drops what is
+ * beyond help; it does not wait for more. Results move to the share that the next pool chose, over each NIC in turn. HP_ENOMEM. */
 int simulate_reactive(const struct dispatch_topology *t, const struct simulate_options *o, arrival_next_fn next, void *next_ctx,
                       struct simulate_result *out, struct err *e);
 
