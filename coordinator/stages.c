@@ -275,8 +275,8 @@ void stages_uploads_end(struct core *c, struct deployment *d)
     for (size_t i = 0; i < c->n_members; i++) {
         const struct member *m = c->members[i];
         for (size_t k = 0; k < m->n_models; k++)
-            if (strcmp(m->models[k].id, d->model->id) == 0 && !stages_of_member(d, m))
-                grant(c, d, m, d->session, true);
+            if (strcmp(m->models[k].id, d->model->id) == 0)
+                grant(c, d, m, d->session, true); /* a stage of this generation goes on using the token */
     }
 }
 

@@ -52,7 +52,7 @@ struct sim {
     bool uploader;        /* the admin uploads what is asked for */
     char token[128];
     uint64_t wrong; /* tokens that an undisturbed run would not have given */
-    uint64_t frames_sent, frames_lost, uploads;
+    uint64_t frames_sent, frames_lost, uploads, loads;
     struct {
         uint64_t slow_ns; /* the longest delay of a frame */
         double repeat;    /* chance that a control message to the coordinator is delivered twice */

@@ -403,6 +403,7 @@ static void executor_done(struct sim *s, struct sim_agent *a)
 static void load_begin(struct sim *s, struct sim_agent *a, const struct agent_action *act)
 {
     const struct message_stage_prepare *p = act->u.work.prepare;
+    s->loads++;
     a->stages = realloc(a->stages, (a->n_stages + 1) * sizeof *a->stages);
     assert(a->stages);
     a->stages[a->n_stages++] = (struct sim_stage){.slot = act->u.work.slot,
