@@ -1,0 +1,286 @@
+#include "agent/weight_store.h"
+#include "tests/unit/agent/store_fixture.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+struct fixture {
+    char folder[256], source[300];
+    struct weight_store *store;
+};
+
+static int setup(void **state)
+{
+    struct fixture *f = calloc(1, sizeof *f);
+    test_folder_make(f->folder);
+    *state = f;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct fixture *f = *state;
+    weight_store_close(&f->store);
+    test_folder_remove(f->folder);
+    free(f);
+    return 0;
+}
+
+static void store_open(struct fixture *f, uint64_t limit)
+{
+    struct err e = {0};
+    if (weight_store_open(f->folder, limit, &f->store, &e) < 0)
+        fail_msg("%s", e.text);
+}
+
+static struct store_model *hold(struct fixture *f, const char *name, const uint32_t *seeds, uint32_t n)
+{
+    struct buffer m = test_manifest(name, seeds, n);
+    struct store_model *model;
+    struct err e = {0};
+    if (weight_store_hold(f->store, m.data, m.size, &model, &e) < 0)
+        fail_msg("%s", e.text);
+    buffer_free(&m);
+    return model;
+}
+
+static int put(struct fixture *f, struct store_model *m, uint32_t chunk, uint32_t seed, struct err *e)
+{
+    uint8_t bytes[TEST_CHUNK];
+    test_chunk_bytes(seed, bytes);
+    return weight_store_put(f->store, m, chunk, bytes, sizeof bytes, e);
+}
+
+static const uint32_t seeds[] = {11, 12, 13, 14};
+
+static void model_is_a_sparse_copy_that_fills_as_chunks_arrive(void **state)
+{
+    struct fixture *f = *state;
+    uint8_t bytes[100 + 4 * TEST_CHUNK], chunk[TEST_CHUNK];
+    store_open(f, 0);
+    struct store_model *m = hold(f, "m.gguf", seeds, 4);
+    assert_int_equal(put(f, m, 2, 13, NULL), 0);
+    FILE *file = fopen(store_model_path(m), "rb");
+    assert_non_null(file);
+    assert_int_equal(fread(bytes, 1, sizeof bytes + 1, file), sizeof bytes);
+    fclose(file);
+    test_chunk_bytes(13, chunk);
+    assert_int_equal(bytes[99], 11);
+    assert_int_equal(bytes[100], 0);
+    assert_memory_equal(bytes + 100 + 2 * TEST_CHUNK, chunk, TEST_CHUNK);
+    assert_true(store_model_has(m, 2));
+    assert_false(store_model_has(m, 1));
+    weight_store_release(f->store, m);
+}
+
+static void what_was_synced_survives_a_crash_and_a_torn_record_does_not(void **state)
+{
+    struct fixture *f = *state;
+    char have[900];
+    store_open(f, 0);
+    struct store_model *m = hold(f, "m.gguf", seeds, 4);
+    struct digest id = store_model_id(m);
+    char hex[DIGEST_HEX];
+    digest_hex(&id, hex);
+    snprintf(have, sizeof have, "%s/models/%s/have", f->folder, hex);
+    put(f, m, 0, 11, NULL);
+    put(f, m, 3, 14, NULL);
+    assert_int_equal(weight_store_sync(f->store, NULL), 0);
+    weight_store_release(f->store, m);
+    weight_store_close(&f->store);
+    /* Half a record, as a crash leaves it, and one that makes no sense. */
+    int fd = open(have, O_WRONLY | O_APPEND);
+    assert_int_equal(write(fd, "\1\0\0\0\7", 5), 5);
+    close(fd);
+    store_open(f, 0);
+    m = hold(f, "m.gguf", seeds, 4);
+    assert_true(store_model_has(m, 0));
+    assert_false(store_model_has(m, 1));
+    assert_true(store_model_has(m, 3));
+    put(f, m, 1, 12, NULL); /* records after the cut are found again */
+    weight_store_release(f->store, m);
+    weight_store_close(&f->store);
+    store_open(f, 0);
+    m = hold(f, "m.gguf", seeds, 4);
+    assert_true(store_model_has(m, 1));
+    weight_store_release(f->store, m);
+}
+
+static void broken_model_is_removed_when_the_store_opens(void **state)
+{
+    static const char *const broken[] = {"manifest", "files/m.gguf"};
+    for (size_t i = 0; i < 2; i++) {
+        struct fixture *f = *state;
+        char path[900], hex[DIGEST_HEX];
+        store_open(f, 0);
+        struct store_model *m = hold(f, "m.gguf", seeds, 4);
+        struct digest id = store_model_id(m);
+        digest_hex(&id, hex);
+        put(f, m, 0, 11, NULL);
+        weight_store_release(f->store, m);
+        weight_store_close(&f->store);
+        snprintf(path, sizeof path, "%s/models/%s/%s", f->folder, hex, broken[i]);
+        assert_int_equal(truncate(path, 50), 0);
+        store_open(f, 0);
+        struct store_entry entry;
+        assert_false(weight_store_entry(f->store, 0, &entry));
+        m = hold(f, "m.gguf", seeds, 4);
+        assert_false(store_model_has(m, 0));
+        weight_store_release(f->store, m);
+        weight_store_remove(f->store, &id, NULL);
+        weight_store_close(&f->store);
+    }
+}
+
+static void chunk_that_is_not_what_its_digest_says_is_refused(void **state)
+{
+    struct fixture *f = *state;
+    struct err e = {0};
+    store_open(f, 0);
+    struct store_model *m = hold(f, "m.gguf", seeds, 4);
+    assert_int_equal(put(f, m, 2, 12, &e), HP_ECORRUPT);
+    assert_false(store_model_has(m, 2));
+    assert_int_equal(weight_store_put(f->store, m, 2, (const uint8_t *)"short", 5, &e), HP_ECORRUPT);
+    assert_int_equal(put(f, m, 4, 12, &e), HP_EINVAL);
+    weight_store_release(f->store, m);
+}
+
+static void models_that_share_weights_share_chunks(void **state)
+{
+    struct fixture *f = *state;
+    static const uint32_t other[] = {99, 13, 12};
+    uint8_t expected[TEST_CHUNK];
+    store_open(f, 0);
+    struct store_model *a = hold(f, "a.gguf", seeds, 4), *b = hold(f, "b.gguf", other, 3);
+    put(f, a, 2, 13, NULL);
+    assert_int_equal(weight_store_copy(f->store, b, 1, NULL), 0);
+    assert_int_equal(weight_store_copy(f->store, b, 2, NULL), HP_ENOENT);
+    assert_true(store_model_has(b, 1));
+    /* The other place serves when the first is gone. */
+    struct digest id = store_model_id(a), want;
+    weight_store_release(f->store, a);
+    assert_int_equal(weight_store_remove(f->store, &id, NULL), 0);
+    test_chunk_bytes(13, expected);
+    want = digest_of(expected, sizeof expected);
+    uint8_t *out = malloc(MANIFEST_CHUNK_BYTES);
+    size_t size;
+    assert_int_equal(weight_store_read(f->store, &want, out, &size, NULL), 0);
+    assert_int_equal(size, TEST_CHUNK);
+    assert_memory_equal(out, expected, TEST_CHUNK);
+    free(out);
+    weight_store_release(f->store, b);
+}
+
+static void shared_path_gives_chunks_whose_bytes_agree(void **state)
+{
+    struct fixture *f = *state;
+    uint8_t bytes[TEST_CHUNK];
+    snprintf(f->source, sizeof f->source, "%s/source.gguf", f->folder);
+    FILE *file = fopen(f->source, "wb");
+    memset(bytes, 0, sizeof bytes);
+    fwrite(bytes, 1, 100, file);
+    for (uint32_t i = 0; i < 3; i++) { /* the third chunk has changed since, the fourth is missing */
+        test_chunk_bytes(i == 2 ? 5 : seeds[i], bytes);
+        fwrite(bytes, 1, sizeof bytes, file);
+    }
+    fclose(file);
+    store_open(f, 0);
+    struct store_model *m = hold(f, "m.gguf", seeds, 4);
+    assert_int_equal(weight_store_import(f->store, m, 0, f->source, NULL), 0);
+    assert_int_equal(weight_store_import(f->store, m, 1, f->source, NULL), 0);
+    assert_int_equal(weight_store_import(f->store, m, 2, f->source, NULL), HP_ECORRUPT);
+    assert_int_equal(weight_store_import(f->store, m, 3, f->source, NULL), HP_ENOENT);
+    assert_int_equal(weight_store_import(f->store, m, 3, "/nowhere", NULL), HP_ENOENT);
+    weight_store_release(f->store, m);
+}
+
+static void limit_removes_the_model_least_recently_used_and_never_one_in_use(void **state)
+{
+    struct fixture *f = *state;
+    static const uint32_t a_seeds[] = {21, 22, 23}, b_seeds[] = {31, 32, 33}, c_seeds[] = {41, 42, 43, 44, 45};
+    struct store_entry entry;
+    struct err e = {0};
+    store_open(f, 7500);
+    struct store_model *a = hold(f, "a.gguf", a_seeds, 3), *b = hold(f, "b.gguf", b_seeds, 3);
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_int_equal(put(f, a, i, a_seeds[i], NULL), 0);
+        assert_int_equal(put(f, b, i, b_seeds[i], NULL), 0);
+    }
+    weight_store_release(f->store, b);
+    weight_store_release(f->store, a); /* used after b */
+    struct store_model *c = hold(f, "c.gguf", c_seeds, 5);
+    for (uint32_t i = 0; i < 3; i++)
+        assert_int_equal(put(f, c, i, c_seeds[i], NULL), 0);
+    int n = 0;
+    for (size_t i = 0; weight_store_entry(f->store, i, &entry); i++, n++)
+        assert_string_not_equal(entry.name, "b.gguf");
+    assert_int_equal(n, 2);
+    a = hold(f, "a.gguf", a_seeds, 3);
+    assert_int_equal(put(f, c, 3, c_seeds[3], NULL), 0);
+    assert_int_equal(put(f, c, 4, c_seeds[4], &e), HP_ENOSPACE); /* both are in use now */
+    assert_non_null(strstr(e.text, "7500"));
+    assert_non_null(strstr(e.text, "1000 more are needed"));
+    struct digest id = store_model_id(a);
+    assert_int_equal(weight_store_remove(f->store, &id, &e), HP_EBUSY);
+    weight_store_release(f->store, a);
+    weight_store_release(f->store, c);
+}
+
+static void full_disk_is_a_named_error(void **state)
+{
+    struct fixture *f = *state;
+    struct err e = {0};
+    /* /dev/full takes nothing: the file of the model is replaced by it. */
+    store_open(f, 0);
+    struct store_model *m = hold(f, "m.gguf", seeds, 4);
+    unlink(store_model_path(m));
+    if (symlink("/dev/full", store_model_path(m)) != 0)
+        fail();
+    assert_int_equal(put(f, m, 0, 11, &e), HP_ENOSPACE);
+    assert_non_null(strstr(e.text, "m.gguf"));
+    assert_non_null(strstr(e.hint, "disk space"));
+    assert_false(store_model_has(m, 0));
+    weight_store_release(f->store, m);
+}
+
+static void two_processes_do_not_share_a_store(void **state)
+{
+    struct fixture *f = *state;
+    struct weight_store *other = NULL;
+    store_open(f, 0);
+    assert_int_equal(weight_store_open(f->folder, 0, &other, NULL), HP_EBUSY);
+    assert_null(other);
+}
+
+static void nonsense_is_no_manifest(void **state)
+{
+    struct fixture *f = *state;
+    struct store_model *m;
+    store_open(f, 0);
+    assert_int_equal(weight_store_hold(f->store, (const uint8_t *)"nonsense", 8, &m, NULL), HP_EPARSE);
+    static const uint32_t one[] = {1};
+    struct buffer b = test_manifest("../out.gguf", one, 1); /* leaves its folder */
+    assert_int_equal(weight_store_hold(f->store, b.data, b.size, &m, NULL), HP_EPARSE);
+    buffer_free(&b);
+}
+
+int main(void)
+{
+#define CLAIM(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        CLAIM(model_is_a_sparse_copy_that_fills_as_chunks_arrive),
+        CLAIM(what_was_synced_survives_a_crash_and_a_torn_record_does_not),
+        CLAIM(broken_model_is_removed_when_the_store_opens),
+        CLAIM(chunk_that_is_not_what_its_digest_says_is_refused),
+        CLAIM(models_that_share_weights_share_chunks),
+        CLAIM(shared_path_gives_chunks_whose_bytes_agree),
+        CLAIM(limit_removes_the_model_least_recently_used_and_never_one_in_use),
+        CLAIM(full_disk_is_a_named_error),
+        CLAIM(two_processes_do_not_share_a_store),
+        CLAIM(nonsense_is_no_manifest),
+    };
+    return cmocka_run_group_tests_name("weight_store", tests, NULL, NULL);
+}
