@@ -75,8 +75,8 @@ void cuts_polish(struct exact *x, struct trial *t);
 void slices_shaped(const struct exact *x, struct trial *t, int m, double growth);
 /* The slicing that HPipe's Algorithm 2 gives for the stages. HP_ENOMEM. */
 int slices_published(struct exact *x, struct trial *t, struct err *e);
-/* Moves, merges and splits slices while that helps; sets t->value. */
-void slices_polish(struct exact *x, struct trial *t);
+/* Moves cuts by `least` units and more, merges and splits slices while that helps; sets t->value. */
+void slices_polish(struct exact *x, struct trial *t, int least);
 
 /* ---- search.c ------------------------------------------------------------------------------------------------------------------ */
 

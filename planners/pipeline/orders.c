@@ -108,28 +108,47 @@ static void reverse(int *v, int n)
     }
 }
 
-static int chain_from(struct maker *m, int start, const bool *allowed, bool *visited)
+/* The order as it stands and the other way round. */
+static void add_both_ways(struct maker *m, int n)
 {
-    int n = 0;
-    memset(visited, 0, (size_t)m->x->c->cluster->n_nodes * sizeof *visited);
-    for (int node = start; node >= 0;) {
-        visited[node] = true;
-        int before = n;
-        n = append_node(m, n, node, allowed);
-        if (n == 0)
-            return 0;
-        if (before == 0) {
-            add(m, n);
-            reverse(m->now, n);
-            add(m, n);
-            reverse(m->now, n);
-        }
-        node = next_node(m, m->now[n - 1], visited, allowed);
-    }
     add(m, n);
     reverse(m->now, n);
     add(m, n);
-    return n;
+    reverse(m->now, n);
+}
+
+/* From node to node along the best links. What there was before each link that is slower than all before it is an order of its own: a slow
+ * link may cost more than the devices beyond it bring. */
+static void chain_from(struct maker *m, int start, const bool *allowed, bool *visited)
+{
+    const struct cost *c = m->x->c;
+    double slowest = INFINITY;
+    memset(visited, 0, (size_t)c->cluster->n_nodes * sizeof *visited);
+    visited[start] = true;
+    int n = append_node(m, 0, start, allowed);
+    for (int node; (node = next_node(m, m->now[n - 1], visited, allowed)) >= 0;) {
+        int last = m->now[n - 1], longer = append_node(m, n, node, allowed);
+        double speed = c->hops[last * c->n_devices + m->now[n]].bandwidth_bytes_per_s;
+        if (speed < slowest)
+            add_both_ways(m, n);
+        slowest = speed < slowest ? speed : slowest;
+        visited[node] = true;
+        n = longer;
+    }
+    add_both_ways(m, n);
+}
+
+/* Chains from every node that has an allowed device; from some of them, spread over all, where they are many. */
+static void chains_over(struct maker *m, const bool *allowed, bool *visited, int *starts)
+{
+    const struct cost *c = m->x->c;
+    int n = 0;
+    for (int d = 0; d < c->n_devices; d++)
+        if ((allowed[c->devices[d].kind] || m->x->must[d]) && (n == 0 || node_of(c, d) != starts[n - 1]))
+            starts[n++] = node_of(c, d);
+    int used = n < MAX_STARTS ? n : MAX_STARTS;
+    for (int i = 0; i < used; i++)
+        chain_from(m, starts[(int)((long)i * n / used)], allowed, visited);
 }
 
 static int make_chains(struct maker *m, struct err *e)
@@ -138,7 +157,8 @@ static int make_chains(struct maker *m, struct err *e)
     int n_kinds = c->profile->n_kinds, n_nodes = c->cluster->n_nodes;
     bool *allowed = arena_alloc(c->arena, (size_t)n_kinds, sizeof *allowed);
     bool *visited = arena_alloc(c->arena, (size_t)n_nodes, sizeof *visited), *present = arena_alloc(c->arena, (size_t)n_kinds, sizeof *present);
-    if (!allowed || !visited || !present)
+    int *starts = arena_alloc(c->arena, (size_t)c->n_devices, sizeof *starts);
+    if (!allowed || !visited || !present || !starts)
         return err_set(e, HP_ENOMEM, "out of memory while planning a pipeline");
     for (int d = 0; d < c->n_devices; d++)
         present[c->devices[d].kind] = true;
@@ -150,13 +170,7 @@ static int make_chains(struct maker *m, struct err *e)
         if (fastest < 0)
             break;
         allowed[fastest] = true;
-        /* From the node of each device in turn, in the order of the devices, each node once. */
-        int starts = 0;
-        for (int d = 0; d < c->n_devices && starts < MAX_STARTS; d++)
-            if (d == 0 || node_of(c, d) != node_of(c, d - 1)) {
-                starts++;
-                chain_from(m, node_of(c, d), allowed, visited);
-            }
+        chains_over(m, allowed, visited, starts);
     }
     return 0;
 }

@@ -15,14 +15,18 @@ enum { STARTS_KEPT = 128, SLICINGS_PER_ORDER = 3, PUBLISHED_STARTS = 6, POLISH_R
 enum { ISLANDS = 24, ISLAND_PATIENCE = 40, PATIENCE = 500 };
 /* A start is only followed when it is not worse than the best by more than this factor. */
 #define HOPELESS 1.08
-/* Pairs of stage and slice that may be timed: in all, and the parts of it after which starts and islands have had their share. */
-#define WORK 5e8
-#define STARTS_SHARE 0.3
-#define ISLANDS_SHARE 0.55
+/* Pairs of stage and slice that may be timed: in all, and the parts of it after which looking for starts, local search from
+ * them and islands have had their share. Balancing layers counts as so many pairs for each device. */
+#define WORK 3.5e8
+#define FINDING_SHARE 0.1
+#define STARTS_SHARE 0.4
+#define ISLANDS_SHARE 0.6
+enum { BALANCE_WORK = 40 };
 
-static const int slice_counts[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64};
+/* With the first few all orders of devices are tried. */
+static const int slice_counts[] = {8, 64, 24, 1, 16, 4, 32, 12, 48, 2, 6, 96, 3};
 static const double growths[] = {1, 1.1, 1.3, 0.9};
-enum { SLICE_COUNTS = sizeof slice_counts / sizeof *slice_counts, GROWTHS = sizeof growths / sizeof *growths };
+enum { FIRST_COUNTS = 4, ORDERS_KEPT = 96, SLICE_COUNTS = sizeof slice_counts / sizeof *slice_counts, GROWTHS = sizeof growths / sizeof *growths };
 
 struct search {
     struct exact *x;
@@ -56,30 +60,65 @@ static void offer(struct search *s, const struct trial *t, int order)
     s->top_order[at] = order;
 }
 
-static void start_orders(struct search *s, const struct orders *orders)
+/* Tries the orders listed, with one slicing; best_of[order] becomes the least value that each had. */
+static void try_orders(struct search *s, const struct orders *orders, const int *list, int n, double *best_of)
 {
     struct exact *x = s->x;
     struct trial *t = &s->now;
-    for (int o = 0; o < orders->n; o++) {
-        const int *order = orders->devices + (size_t)o * (size_t)orders->stride;
-        if (!cuts_balance(x, order, orders->length[o], t))
+    for (int i = 0; i < n && x->work < x->work_limit; i++) {
+        int o = list[i];
+        x->work += BALANCE_WORK * orders->length[o];
+        if (!cuts_balance(x, orders->devices + (size_t)o * (size_t)orders->stride, orders->length[o], t))
             continue;
         t->value = exact_evaluate(x, t, 0, INFINITY);
+        best_of[o] = t->value < best_of[o] ? t->value : best_of[o];
         if (isfinite(t->value))
             offer(s, t, o);
     }
 }
 
-static void find_starts(struct search *s, const struct orders *orders)
+static void set_slicing(struct search *s, int count, double growth)
 {
-    struct exact *x = s->x;
-    for (int i = 0; i < SLICE_COUNTS && slice_counts[i] <= x->c->n_units; i++)
-        for (int g = 0; g < GROWTHS && (g == 0 || slice_counts[i] > 3); g++) {
-            s->now.n_stages = 0;
-            slices_shaped(x, &s->now, slice_counts[i], growths[g]);
-            pieces_set(x, s->now.cut, s->now.n_slices);
-            start_orders(s, orders);
+    s->now.n_stages = 0;
+    slices_shaped(s->x, &s->now, count < s->x->c->n_units ? count : s->x->c->n_units, growth);
+    pieces_set(s->x, s->now.cut, s->now.n_slices);
+}
+
+/* The most promising orders to the front of the list. */
+static void sort_orders(int *list, int n, const double *best_of)
+{
+    for (int i = 1; i < n; i++) {
+        int o = list[i], at = i;
+        for (; at > 0 && best_of[list[at - 1]] > best_of[o]; at--)
+            list[at] = list[at - 1];
+        list[at] = o;
+    }
+}
+
+/* All orders with a few slicings, then the promising ones with all slicings. */
+static int find_starts(struct search *s, const struct orders *orders, struct err *e)
+{
+    const struct cost *c = s->x->c;
+    int *list = arena_alloc(c->arena, (size_t)orders->n + 1, sizeof *list), n = orders->n;
+    double *best_of = arena_alloc(c->arena, (size_t)orders->n + 1, sizeof *best_of);
+    if (!list || !best_of)
+        return err_set(e, HP_ENOMEM, "out of memory while planning a pipeline");
+    for (int o = 0; o < n; o++) {
+        list[o] = o;
+        best_of[o] = INFINITY;
+    }
+    for (int i = 0; i < FIRST_COUNTS; i++) {
+        set_slicing(s, slice_counts[i], 1);
+        try_orders(s, orders, list, n, best_of);
+    }
+    sort_orders(list, n, best_of);
+    n = n < ORDERS_KEPT ? n : ORDERS_KEPT;
+    for (int i = 0; i < SLICE_COUNTS; i++)
+        for (int g = i < FIRST_COUNTS; g < GROWTHS && slice_counts[i] <= c->n_units && (g == 0 || slice_counts[i] > 3); g++) {
+            set_slicing(s, slice_counts[i], growths[g]);
+            try_orders(s, orders, list, n, best_of);
         }
+    return 0;
 }
 
 /* ---- local search ----------------------------------------------------------------------------------------------------------------- */
@@ -95,8 +134,11 @@ static bool same_order(const struct trial *a, const struct trial *b)
     return a->n_stages == b->n_stages && memcmp(a->device, b->device, (size_t)a->n_stages * sizeof *a->device) == 0;
 }
 
+/* Moves of cuts that are worth trying before the last ones. */
+static int coarse(const struct exact *x) { return x->c->n_units > 128 ? x->c->n_units / 128 : 1; }
+
 /* Until neither ends nor slices can be moved for the better. */
-static void polish(struct search *s, struct trial *t, int rounds)
+static void polish(struct search *s, struct trial *t, int rounds, int least)
 {
     struct exact *x = s->x;
     for (int round = 0; round < rounds && x->work < x->work_limit; round++) {
@@ -106,7 +148,7 @@ static void polish(struct search *s, struct trial *t, int rounds)
             t->value = exact_evaluate(x, t, 0, INFINITY);
             cuts_polish(x, t);
         }
-        slices_polish(x, t);
+        slices_polish(x, t, least);
         note(s, t);
         if (round > 0 && t->value >= before * (1 - 1e-9))
             break;
@@ -119,14 +161,14 @@ static int polish_starts(struct search *s, struct err *e)
     struct exact *x = s->x;
     int rc = 0, n = s->n_top;
     for (int i = 0; i < n && rc == 0 && x->work < x->work_limit; i++) {
-        polish(s, &s->top[i], START_ROUNDS);
+        polish(s, &s->top[i], START_ROUNDS, coarse(x));
         if (i >= PUBLISHED_STARTS || x->options->objective != PIPELINE_LATENCY)
             continue;
         s->step = s->top[i];
         rc = slices_published(x, &s->step, e);
         s->step.value = INFINITY;
         if (rc == 0)
-            polish(s, &s->step, POLISH_ROUNDS);
+            polish(s, &s->step, POLISH_ROUNDS, 1);
         if (s->step.value < s->top[i].value)
             s->top[i] = s->step;
     }
@@ -333,14 +375,14 @@ static void wander(struct search *s, int patience, bool order_stays)
                 step_slices(s);
             else
                 step_nearby(s);
-            slices_polish(x, &s->step);
+            slices_polish(x, &s->step, coarse(x));
         } else {
             if (!(pick(x, 2) ? step_order(s) : step_stage(s)))
                 continue;
             cuts_polish(x, &s->step);
         }
         if (s->step.value < s->now.value * 1.03)
-            polish(s, &s->step, POLISH_ROUNDS);
+            polish(s, &s->step, POLISH_ROUNDS, 1);
         if (s->step.value < from->value * (1 - 1e-9)) {
             idle = 0;
             *from = s->step;
@@ -366,9 +408,11 @@ static void search_slices(struct search *s)
         if (!connected || !cost_fits(x->c, j, trial_first(t, j), t->end[j]))
             return;
     }
-    for (int i = 0; i < SLICE_COUNTS && slice_counts[i] <= x->c->n_units; i++) {
+    for (int i = 0; i < SLICE_COUNTS; i++) {
+        if (slice_counts[i] > x->c->n_units)
+            continue;
         slices_shaped(x, t, slice_counts[i], 1);
-        slices_polish(x, t);
+        slices_polish(x, t, 1);
         note(s, t);
     }
 }
@@ -390,14 +434,16 @@ int search_best(struct exact *x, struct trial *best, struct err *e)
     int rc = orders_make(x, &orders, e);
     if (rc < 0)
         return rc;
-    find_starts(s, &orders);
+    x->work_limit = (long)(work * FINDING_SHARE);
+    if ((rc = find_starts(s, &orders, e)) < 0)
+        return rc;
     x->work_limit = (long)(work * STARTS_SHARE);
     if ((rc = polish_starts(s, e)) < 0)
         return rc;
     x->work_limit = (long)(work * ISLANDS_SHARE);
     for (int i = 0; i < s->n_top && i < ISLANDS && s->top[i].value < best->value * HOPELESS; i++) {
         s->now = s->top[i];
-        polish(s, &s->now, POLISH_ROUNDS);
+        polish(s, &s->now, POLISH_ROUNDS, 1);
         wander(s, ISLAND_PATIENCE, true);
     }
     x->work_limit = (long)work;

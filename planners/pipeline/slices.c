@@ -369,13 +369,13 @@ static bool change_count(struct stream *s)
     return better;
 }
 
-void slices_polish(struct exact *x, struct trial *t)
+void slices_polish(struct exact *x, struct trial *t, int least)
 {
     struct stream s;
     stream_start(&s, x, t);
     for (bool better = true; better && x->work < x->work_limit;) {
         better = false;
-        for (int delta = x->c->n_units > 64 ? x->c->n_units / 64 : 1; delta > 0; delta /= 2)
+        for (int delta = x->c->n_units / 64 > least ? x->c->n_units / 64 : least; delta >= least; delta /= 2)
             better |= shift_cuts(&s, delta);
         better |= change_count(&s);
     }

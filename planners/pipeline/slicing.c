@@ -254,7 +254,7 @@ static int set_lists(struct slicing *s, const struct pipeline_request *rq, struc
     x.work_limit = (long)(3e8 * (rq->effort > 0 ? rq->effort : 1));
     for (int length = 1; length <= n_units; length++) {
         cuts_of_rule(s, length, t);
-        slices_polish(&x, t);
+        slices_polish(&x, t, 1);
         if (used + (size_t)t->n_slices + 1 > capacity) {
             uint16_t *more = realloc(lists, (capacity = 2 * capacity + (size_t)t->n_slices) * sizeof *lists);
             if (!more) {
