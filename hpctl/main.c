@@ -14,6 +14,7 @@ int main(int argc, char **argv)
         plan_pipeline_verbs,
         plan_pools_verbs,
         simulate_verbs,
+        profile_verbs,
         plan_coldstart_verbs,
         model_run_verbs,
         model_verbs,

@@ -1,0 +1,206 @@
+#include "planners/pools/split.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int no_memory(struct err *e) { return err_set(e, HP_ENOMEM, "out of memory while splitting the profile"); }
+
+/* The time at an exact grid point; NaN where there is none. */
+static double exact_at(const struct profile_table *t, double share, double batch)
+{
+    for (int i = 0; i < t->n_x; i++)
+        for (int j = 0; j < t->n_y; j++)
+            if (t->x[i] == share && t->y[j] == batch)
+                return t->seconds[i * t->n_y + j];
+    return NAN;
+}
+
+/* Seconds of every layer on a kind: whole device, smallest batch. False when one was not profiled. */
+static bool layer_seconds(const struct profile *p, int kind, double *seconds)
+{
+    for (int l = 0; l < p->n_layers; l++) {
+        const struct profile_table *t = profile_table_of(p, kind, p->layers[l].class_index);
+        seconds[l] = t->n_y > 0 ? exact_at(t, 1, t->y[0]) : NAN;
+        if (isnan(seconds[l]))
+            return false;
+    }
+    return true;
+}
+
+static int choose_kind(const struct profile *p, const char *name, double *seconds, int *kind, struct err *e)
+{
+    double best = INFINITY;
+    *kind = -1;
+    if (name) {
+        *kind = profile_find_kind(p, name);
+        if (*kind < 0)
+            return err_set(e, HP_EINVAL, "the profile has no times of a %s", name);
+    }
+    for (int k = 0; k < p->n_kinds && !name; k++) {
+        double sum = 0;
+        if (!layer_seconds(p, k, seconds))
+            continue;
+        for (int l = 0; l < p->n_layers; l++)
+            sum += seconds[l];
+        if (sum < best) {
+            best = sum;
+            *kind = k;
+        }
+    }
+    if (*kind < 0 || !layer_seconds(p, *kind, seconds))
+        return err_set(e, HP_EINVAL, "%s has no time of every layer on a whole device", name ? name : "no kind of device");
+    return 0;
+}
+
+/* The paper's way: layers join a block while that brings it nearer to its part of the time. */
+static double greedy_cut_bytes(const struct profile *p, const double *seconds, double total, int n_blocks)
+{
+    double bytes = 0, so_far = 0;
+    int block = 1;
+    for (int l = 0; l < p->n_layers - 1; l++) {
+        so_far += seconds[l];
+        double part = total / n_blocks;
+        if (block < n_blocks && fabs(so_far - part) <= fabs(so_far + seconds[l + 1] - part)) {
+            bytes += p->layers[l].output_bytes;
+            block++;
+            so_far = 0;
+        }
+    }
+    return bytes;
+}
+
+struct state {
+    double bytes, uneven; /* uneven: sum of squared differences from the mean; decides between equals */
+    int from;
+};
+
+static bool better(const struct state *a, const struct state *b)
+{
+    return a->bytes < b->bytes || (a->bytes == b->bytes && a->uneven < b->uneven);
+}
+
+/* best[b * (n + 1) + l]: layers [0, l) in b blocks. True when all layers fit. */
+static bool fill(const struct profile *p, const double *before, int n_blocks, double window, struct state *best)
+{
+    int n = p->n_layers;
+    double mean = before[n] / n_blocks, low = mean * (1 - window) - 1e-12, high = mean * (1 + window) + 1e-12;
+    for (int i = 0; i < (n_blocks + 1) * (n + 1); i++)
+        best[i] = (struct state){INFINITY, INFINITY, -1};
+    best[0] = (struct state){0, 0, -1};
+    for (int b = 1; b <= n_blocks; b++)
+        for (int l = b; l <= n; l++)
+            for (int from = l - 1; from >= b - 1; from--) {
+                double s = before[l] - before[from];
+                if (s > high)
+                    break;
+                const struct state *prior = &best[(b - 1) * (n + 1) + from];
+                if (s < low || isinf(prior->bytes))
+                    continue;
+                struct state now = {prior->bytes + (l < n ? p->layers[l - 1].output_bytes : 0), prior->uneven + (s - mean) * (s - mean), from};
+                if (better(&now, &best[b * (n + 1) + l]))
+                    best[b * (n + 1) + l] = now;
+            }
+    return !isinf(best[n_blocks * (n + 1) + n].bytes);
+}
+
+static void read_back(const struct profile *p, const double *before, const struct state *best, struct split *out)
+{
+    int n = p->n_layers, l = n;
+    out->cut_bytes = best[out->n_blocks * (n + 1) + n].bytes;
+    out->least_s = INFINITY;
+    out->most_s = 0;
+    for (int b = out->n_blocks; b > 0; b--) {
+        int from = best[b * (n + 1) + l].from;
+        out->end[b - 1] = l;
+        out->least_s = fmin(out->least_s, before[l] - before[from]);
+        out->most_s = fmax(out->most_s, before[l] - before[from]);
+        l = from;
+    }
+}
+
+int pools_split(const struct profile *p, int n_blocks, double window, const char *kind, struct split *out, struct err *e)
+{
+    int n = p->n_layers;
+    if (p->shape != PROFILE_FIXED)
+        return err_set(e, HP_EINVAL, "is a profile by slice and prefix: there is nothing to split; its layers are the pipeline planner's");
+    if (n_blocks < 1 || n_blocks > SPLIT_MAX_BLOCKS)
+        return err_set(e, HP_EINVAL, "%d blocks: expected 1 to %d", n_blocks, SPLIT_MAX_BLOCKS);
+    if (!(window >= 0))
+        return err_set(e, HP_EINVAL, "a window of %g: expected 0 or more", window);
+    if (n > SPLIT_MAX_LAYERS)
+        return err_set(e, HP_ELIMIT, "has %d layers; at most %d can be split", n, SPLIT_MAX_LAYERS);
+    *out = (struct split){.n_blocks = n_blocks < n ? n_blocks : n, .window = window};
+    double *seconds = malloc((size_t)n * sizeof *seconds), *before = calloc((size_t)n + 1, sizeof *before);
+    struct state *best = malloc((size_t)(out->n_blocks + 1) * (size_t)(n + 1) * sizeof *best);
+    int rc = seconds && before && best ? choose_kind(p, kind, seconds, &out->kind, e) : no_memory(e);
+    for (int l = 0; rc == 0 && l < n; l++)
+        before[l + 1] = before[l] + seconds[l];
+    if (rc == 0) {
+        out->greedy_cut_bytes = greedy_cut_bytes(p, seconds, before[n], out->n_blocks);
+        /* Layers that are longer than the window allows make it wider. With a window of n_blocks everything fits. */
+        while (!fill(p, before, out->n_blocks, out->window, best))
+            out->window = out->window * 1.25 + 0.05;
+        read_back(p, before, best, out);
+    }
+    free(seconds);
+    free(before);
+    free(best);
+    return rc;
+}
+
+/* ---- the profile of the blocks ------------------------------------------------------------------------------------------ */
+
+static json_t *block_table(const struct profile *p, int kind, int first, int end)
+{
+    const struct profile_table *axes = profile_table_of(p, kind, p->layers[first].class_index);
+    json_t *shares = json_array(), *batches = json_array(), *rows = json_array();
+    for (int j = 0; j < axes->n_y; j++)
+        json_array_append_new(batches, json_real(axes->y[j]));
+    for (int i = 0; i < axes->n_x; i++) {
+        json_t *row = json_array();
+        json_array_append_new(shares, json_real(axes->x[i]));
+        for (int j = 0; j < axes->n_y; j++) {
+            double sum = 0;
+            for (int l = first; l < end; l++)
+                sum += exact_at(profile_table_of(p, kind, p->layers[l].class_index), axes->x[i], axes->y[j]);
+            json_array_append_new(row, isnan(sum) ? json_null() : json_real(sum));
+        }
+        json_array_append_new(rows, row);
+    }
+    return json_pack("{s:o, s:o, s:o}", "share", shares, "batch", batches, "seconds", rows);
+}
+
+static json_t *block_layer(const struct profile *p, int block, int first, int end)
+{
+    char name[32];
+    double param_bytes = 0;
+    for (int l = first; l < end; l++)
+        param_bytes += p->layers[l].param_bytes;
+    snprintf(name, sizeof name, "block%d", block);
+    json_t *o = json_pack("{s:s, s:s, s:f, s:[i,i]}", "name", name, "class", name, "output_bytes", p->layers[end - 1].output_bytes, "layers", first,
+                          end);
+    if (param_bytes > 0)
+        json_object_set_new(o, "param_bytes", json_real(param_bytes));
+    return o;
+}
+
+json_t *pools_split_profile(const struct profile *p, const struct split *s)
+{
+    json_t *layers = json_array(), *latency = json_object();
+    for (int b = 0; b < s->n_blocks; b++)
+        json_array_append_new(layers, block_layer(p, b, b ? s->end[b - 1] : 0, s->end[b]));
+    for (int k = 0; k < p->n_kinds; k++) {
+        json_t *by_class = json_object();
+        for (int b = 0; b < s->n_blocks; b++) {
+            char name[32];
+            snprintf(name, sizeof name, "block%d", b);
+            json_object_set_new(by_class, name, block_table(p, k, b ? s->end[b - 1] : 0, s->end[b]));
+        }
+        json_object_set_new(latency, p->kinds[k], by_class);
+    }
+    return json_pack("{s:s, s:s, s:o, s:o, s:{s:s, s:f, s:f, s:f}}", "format", "hp-profile/1", "model", p->model, "layers", layers, "latency", latency,
+                     "split", "balanced_by", p->kinds[s->kind], "window", s->window, "cut_bytes", s->cut_bytes, "greedy_cut_bytes",
+                     s->greedy_cut_bytes);
+}
