@@ -10,7 +10,7 @@
 
 /* Predictions that differ by more than this part of the recomputed time are a violation. */
 #define PREDICTION_TOLERANCE 1e-6
-enum { MAX_MICRO_BATCHES = 1 << 16 };
+enum { MAX_MICRO_BATCHES = 1 << 16, MAX_CACHED = 1 << 29 };
 
 struct judge {
     struct cost cost;
@@ -215,9 +215,16 @@ int pipeline_plan_check(const struct pipeline_request *rq, const struct json_at 
     json_t *out = json_object();
     plain.devices = NULL;
     plain.layer_ends = NULL;
+    uint64_t cached = 0;
+    double batch = 0;
     int rc = g.violations && out ? 0 : err_set(e, HP_ENOMEM, "out of memory while checking a plan");
-    if (rc == 0 && (rc = plan_pipeline_from_json(plan, &arena, &g.plan, e)) == 0 &&
-        (rc = cost_init(&g.cost, &plain, NULL, 0, &arena, e)) == 0 && (rc = judge_plan(&g, plan, out, e)) == 0) {
+    /* What the plan says of itself holds where the caller does not say it. */
+    if (rc == 0 && (rc = plan_pipeline_from_json(plan, &arena, &g.plan, e)) == 0 && (rc = json_opt_u64(plan, "cached_tokens", 0, &cached, e)) == 0 &&
+        (rc = json_opt_number_min(plan, "batch", 1e-9, 0, &batch, e)) == 0) {
+        plain.batch = rq->batch > 0 ? rq->batch : batch;
+        plain.cached_tokens = rq->cached_tokens > 0 || cached > MAX_CACHED ? rq->cached_tokens : (int)cached;
+    }
+    if (rc == 0 && (rc = cost_init(&g.cost, &plain, NULL, 0, &arena, e)) == 0 && (rc = judge_plan(&g, plan, out, e)) == 0) {
         json_object_set_new(out, "valid", json_boolean(json_array_size(g.violations) == 0));
         json_object_set(out, "violations", g.violations);
         *report = json_incref(out);

@@ -101,7 +101,7 @@ struct pipeline_answer {
 int pipeline_plan_make(const struct pipeline_request *rq, struct arena *arena, struct pipeline_answer *out, struct err *e);
 
 /* Judges a plan, whoever made it: devices, layers, memory, slices and links, and the exact flow's time. `rq` gives cluster, profile,
- * tokens and batch (its method, unit, objective and devices are not used). *report, the caller's to json_decref, is
+ * tokens and batch (0: what the plan says, else the profile's; its method, unit, objective and devices are not used). *report, the caller's to json_decref, is
  * {"valid", "violations": [], "makespan_s", "predicted_makespan_s", "energy_j", "prompts_per_s", "stages": [{"device", "layers",
  * "compute_s", "memory_bytes", "free_bytes"}]}. A plan that breaks a rule is a success with "valid" false, one that cannot be
  * read HP_EPARSE. */

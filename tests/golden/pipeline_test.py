@@ -225,6 +225,24 @@ def a_large_cluster_is_planned_in_ten_seconds_with_its_gap():
     assert why["hpipe"] is None or makespan < why["hpipe"]
 
 
+@test
+def plan_check_agrees_with_every_method_and_catches_a_changed_plan():
+    need_data()
+    cluster, profile = published("gpt3-2b")
+    files = "--cluster", cluster, "--profile", profile, "--tokens", "1500"
+
+    def check(plan):
+        return subprocess.run([HPCTL, "plan", "check", save("checked.json", plan), *files, "-o", "json"], capture_output=True, text=True)
+
+    for method in ("exact", "hpipe", "even", "gpipe", "terapipe", "tp"):
+        plan, _ = make_plan(cluster, profile, "--tokens", 1500, "--method", method)
+        p = check(plan)
+        assert p.returncode == 0, p.stderr
+        assert abs(json.loads(p.stdout)["makespan_s"] - plan["predicted"]["makespan_s"]) < 1e-9
+    plan["predicted"]["makespan_s"] *= 0.9
+    assert check(plan).returncode != 0
+
+
 # ---- sameness -----------------------------------------------------------------------------------------------------------------
 
 def without_seconds(plan):
