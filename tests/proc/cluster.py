@@ -15,6 +15,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 ROOT = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 BUILD = os.environ.get("HP_BUILD", os.path.join(ROOT, "build"))
 SCALE = float(os.environ.get("HP_TIME_SCALE", "1"))
+SANITIZERS = ("ERROR: AddressSanitizer", "ERROR: LeakSanitizer", "runtime error:", "WARNING: ThreadSanitizer", "Assertion")
 DEMO = os.path.join(ROOT, "examples", "demo-model", "demo-q8_0.gguf")
 
 
@@ -53,7 +54,23 @@ class Cluster:
         if kind is not None:
             self.show_logs()
         subprocess.run([os.path.join(BUILD, "hpctl"), "local", "down", "--all"], env=self.env, capture_output=True)
+        complaints = self.complaints()
         shutil.rmtree(self.folder, ignore_errors=True)
+        if kind is None:
+            assert not complaints, "\n".join(complaints)
+
+    def complaints(self):
+        """What the sanitizers said in the logs of the processes, up to their end."""
+        found = []
+        for folder, _, files in os.walk(self.folder):
+            if "log" in files:
+                with open(os.path.join(folder, "log"), errors="replace") as f:
+                    lines = f.readlines()
+                for i, line in enumerate(lines):
+                    if any(word in line for word in SANITIZERS):
+                        found.append(os.path.relpath(folder, self.folder) + ":\n" + "".join(lines[i:i + 30]))
+                        break
+        return found
 
     def show_logs(self):
         for folder, _, files in os.walk(os.path.join(self.folder, "state")):
