@@ -53,7 +53,7 @@ static inline void v_store_f16(uint16_t *p, __m512 v)
 static void f32_to_bf16(const float *src, size_t n, uint16_t *out)
 {
     for (size_t i = 0; i < n; i += LANES) {
-        __mmask16 some = n - i < LANES ? (__mmask16)((1u << (n - i)) - 1) : (__mmask16)0xffff;
+        __mmask16 some = (__mmask16)(n - i < LANES ? (1u << (n - i)) - 1 : 0xffffu);
         __m256bh halves = _mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(some, src + i));
         _mm256_mask_storeu_epi16(out + i, some, (__m256i)halves);
     }
