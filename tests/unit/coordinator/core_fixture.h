@@ -1,0 +1,206 @@
+/* A core alone: the test plays agents and hpctl, message by message, under virtual time. */
+#ifndef HP_TESTS_UNIT_COORDINATOR_CORE_FIXTURE_H
+#define HP_TESTS_UNIT_COORDINATOR_CORE_FIXTURE_H
+
+#include "common/log.h"
+#include "common/manifest.h"
+#include "coordinator/core_int.h"
+#include "coordinator/store/store.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { ADMIN = 1 };
+
+struct sent {
+    uint64_t peer;
+    enum message_type type;
+    struct buffer bytes;
+    struct arena arena;
+    struct message m;
+};
+
+struct fixture {
+    struct env_virtual clock;
+    struct env env;
+    struct store *store;
+    struct core *core;
+    struct sent *sent;
+    size_t n_sent;
+    const struct core_model *facts; /* given to CORE_MODEL_OPEN */
+    char token[TOKEN_SECRET_TEXT];
+};
+
+static const char fixture_admin_key[] = "admin-key-of-forty-characters-0123456789";
+
+static void fixture_settle(struct fixture *f)
+{
+    size_t n;
+    const struct core_action *a;
+    struct err e = {0};
+    while (a = core_take(f->core, &n), n > 0)
+        for (size_t i = 0; i < n; i++) {
+            if (a[i].kind == CORE_STORE) {
+                struct store_change c = {a[i].record_kind, a[i].key, a[i].bytes, a[i].size};
+                assert_int_equal(store_apply(f->store, &c, 1, &e), 0);
+            } else if (a[i].kind == CORE_SEND) {
+                struct sent *s = core_array_add(&f->sent, &f->n_sent, sizeof *s);
+                s->peer = a[i].peer;
+                buffer_append(&s->bytes, a[i].bytes, a[i].size);
+                assert_int_equal(message_decode(s->bytes.data, s->bytes.size, &s->arena, &s->m, &e), 0);
+                s->type = s->m.type;
+            } else if (a[i].kind == CORE_MODEL_OPEN && f->facts) {
+                core_model_opened(f->core, a[i].key, f->facts, NULL);
+            }
+        }
+}
+
+static int fixture_restore(void *ctx, const char *key, const void *bytes, size_t size, struct err *e)
+{
+    const char **kind = ((void **)ctx)[1];
+    return core_restore(((void **)ctx)[0], *kind, key, bytes, size, e);
+}
+
+/* The coordinator (again): from what its store holds. */
+static void fixture_start(struct fixture *f)
+{
+    struct err e = {0};
+    struct core_config config = {.env = &f->env, .cluster = "test", .version = "test", .public_key = "server-key-of-forty-characters-012345678",
+                                 .admin_key = fixture_admin_key, .unix_s = 1000, .profile_ms = UINT64_MAX};
+    assert_int_equal(core_create(&config, &f->core, &e), 0);
+    for (int i = 0; core_kinds[i]; i++) {
+        void *ctx[2] = {f->core, (void *)(uintptr_t)&core_kinds[i]};
+        assert_int_equal(store_each(f->store, core_kinds[i], fixture_restore, ctx, &e), 0);
+    }
+    core_start(f->core);
+    fixture_settle(f);
+}
+
+static void fixture_open(struct fixture *f)
+{
+    struct err e = {0};
+    *f = (struct fixture){0};
+    f->env = env_virtual_init(&f->clock, 7);
+    f->clock.now_ns = 1000000000;
+    log_set_level(LOG_ERROR);
+    assert_int_equal(store_open_memory(&f->store, &e), 0);
+    fixture_start(f);
+}
+
+static void fixture_close(struct fixture *f)
+{
+    for (size_t i = 0; i < f->n_sent; i++) {
+        buffer_free(&f->sent[i].bytes);
+        arena_free(&f->sent[i].arena);
+    }
+    free(f->sent);
+    core_destroy(&f->core);
+    store_close(&f->store);
+}
+
+static inline void fixture_restart(struct fixture *f)
+{
+    core_destroy(&f->core);
+    fixture_start(f);
+}
+
+/* The last message of a type to a peer; NULL when there was none. */
+static const struct message *fixture_last(const struct fixture *f, uint64_t peer, enum message_type type)
+{
+    for (size_t i = f->n_sent; i-- > 0;)
+        if (f->sent[i].peer == peer && f->sent[i].type == type)
+            return &f->sent[i].m;
+    return NULL;
+}
+
+static void fixture_say(struct fixture *f, uint64_t peer, const char *key, const struct message *m)
+{
+    struct buffer bytes = {0};
+    message_encode(m, &bytes);
+    core_message(f->core, peer, key, bytes.data, bytes.size);
+    buffer_free(&bytes);
+    fixture_settle(f);
+}
+
+static void fixture_pass_ms(struct fixture *f, uint64_t ms)
+{
+    f->clock.now_ns += ms * 1000000;
+    core_tick(f->core);
+    fixture_settle(f);
+}
+
+/* Asks as hpctl; the answer. */
+static inline const struct message_answer *fixture_ask(struct fixture *f, const char *verb, const char *arguments, const struct buffer *blob)
+{
+    struct message m = {.type = MESSAGE_ASK, .id = 5};
+    m.u.ask.verb = verb;
+    m.u.ask.arguments = arguments;
+    if (blob)
+        m.u.ask.blob = (struct pack_span){blob->data, blob->size};
+    size_t before = f->n_sent;
+    fixture_say(f, ADMIN, fixture_admin_key, &m);
+    for (size_t i = f->n_sent; i-- > before;)
+        if (f->sent[i].peer == ADMIN)
+            return &f->sent[i].m.u.answer;
+    return NULL;
+}
+
+static void fixture_invite(struct fixture *f, int ttl_s)
+{
+    char arguments[40];
+    snprintf(arguments, sizeof arguments, "{\"ttl_s\": %d}", ttl_s);
+    const struct message_answer *a = fixture_ask(f, "token.create", arguments, NULL);
+    json_t *result = json_loads(a->result, 0, NULL);
+    struct join_token t;
+    struct err e = {0};
+    assert_int_equal(join_token_parse(json_string_value(json_object_get(result, "token")), &t, &e), 0);
+    memcpy(f->token, t.secret, sizeof f->token);
+    json_decref(result);
+}
+
+static const char *fixture_key(int agent)
+{
+    static char key[2][KEY_TEXT];
+    snprintf(key[agent & 1], KEY_TEXT, "agent-%02d-key-of-forty-characters-01234567", agent);
+    return key[agent & 1];
+}
+
+static const char *fixture_node(const char *kind, double memory)
+{
+    static char node[400];
+    snprintf(node, sizeof node,
+             "{\"name\": \"x\", \"devices\": [{\"name\": \"cpu\", \"kind\": \"%s\", \"memory_bytes\": %.0f}], \"nics\": [{\"name\": \"lo\", "
+             "\"bandwidth_bytes_per_s\": 1e9, \"latency_s\": 1e-4}]}",
+             kind, memory);
+    return node;
+}
+
+static void fixture_join(struct fixture *f, uint64_t peer, const char *key, const char *name, const char *token, const char *node)
+{
+    struct message m = {.type = MESSAGE_JOIN, .id = 3};
+    m.u.join = (struct message_join){.name = name, .token = token, .program = "test", .machine = name, .hostname = name, .node = node, .data_address = {(const uint8_t *)name, strlen(name)}};
+    fixture_say(f, peer, key, &m);
+}
+
+static void fixture_beat(struct fixture *f, uint64_t peer, const char *key)
+{
+    struct message m = {.type = MESSAGE_HEARTBEAT};
+    m.u.heartbeat.number = 1;
+    fixture_say(f, peer, key, &m);
+}
+
+/* Agent number i, ready: named "a<i>" on peer 10 + i. */
+static inline void fixture_agent(struct fixture *f, int i, const char *kind, double memory)
+{
+    char name[8];
+    snprintf(name, sizeof name, "a%d", i);
+    fixture_invite(f, 60);
+    fixture_join(f, 10 + (uint64_t)i, fixture_key(i), name, f->token, fixture_node(kind, memory));
+    fixture_beat(f, 10 + (uint64_t)i, fixture_key(i));
+}
+
+#endif

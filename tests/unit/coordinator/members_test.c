@@ -1,0 +1,249 @@
+#include "tests/unit/coordinator/core_fixture.h"
+
+static const char *state_of(struct fixture *f, const char *name)
+{
+    struct member *m = member_find(f->core, name);
+    return m ? member_states[m->state].word : "nobody";
+}
+
+static const char *refusal(struct fixture *f, uint64_t peer)
+{
+    const struct message *m = fixture_last(f, peer, MESSAGE_REFUSED);
+    return m ? m->u.refused.text : "";
+}
+
+static void a_token_opens_the_door_once(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_open(&f);
+    fixture_invite(&f, 60);
+    fixture_join(&f, 10, fixture_key(0), "box", f.token, fixture_node("k", 1e9));
+    assert_string_equal(fixture_last(&f, 10, MESSAGE_WELCOME)->u.welcome.name, "box");
+    assert_string_equal(state_of(&f, "box"), "joining");
+    fixture_beat(&f, 10, fixture_key(0));
+    assert_string_equal(state_of(&f, "box"), "ready");
+    fixture_join(&f, 11, fixture_key(1), "thief", f.token, fixture_node("k", 1e9));
+    assert_non_null(strstr(refusal(&f, 11), "used already, by agent \"box\""));
+    assert_string_equal(state_of(&f, "thief"), "nobody");
+    fixture_restart(&f); /* the store knows it too */
+    fixture_join(&f, 11, fixture_key(1), "thief", f.token, fixture_node("k", 1e9));
+    assert_string_equal(state_of(&f, "thief"), "nobody");
+    fixture_close(&f);
+}
+
+static void a_token_expires(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_open(&f);
+    fixture_invite(&f, 60);
+    f.clock.now_ns += 61000000000u;
+    fixture_join(&f, 10, fixture_key(0), "late", f.token, fixture_node("k", 1e9));
+    assert_non_null(strstr(refusal(&f, 10), "expired"));
+    assert_int_equal(core_view(f.core).members, 0);
+    fixture_close(&f);
+}
+
+static void what_opens_nothing(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *token, *node, *says;
+    } cases[] = {
+        {"", "{\"devices\": [{\"name\": \"c\", \"kind\": \"k\", \"memory_bytes\": 1}]}", "brought no join token"},
+        {"00112233445566778899aabbccddeeff", "{\"devices\": [{\"name\": \"c\", \"kind\": \"k\", \"memory_bytes\": 1}]}", "not one of this cluster"},
+        {NULL, "nonsense", "not a JSON object"},
+        {NULL, "{\"devices\": []}", "has no device"},
+        {NULL, "{\"devices\": [{\"name\": \"c\", \"kind\": \"k\", \"memory_bytes\": -1}]}", "is negative"},
+    };
+    struct fixture f;
+    fixture_open(&f);
+    fixture_invite(&f, 60);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fixture_join(&f, 10 + i, fixture_key(0), "x", cases[i].token ? cases[i].token : f.token, cases[i].node);
+        if (!strstr(refusal(&f, 10 + i), cases[i].says))
+            fail_msg("expected \"%s\" in \"%s\"", cases[i].says, refusal(&f, 10 + i));
+        assert_int_equal(core_view(f.core).members, 0);
+    }
+    fixture_close(&f);
+}
+
+static void an_unknown_key_may_say_nothing_but_join(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_open(&f);
+    fixture_beat(&f, 10, fixture_key(0));
+    assert_non_null(strstr(refusal(&f, 10), "is not known here"));
+    struct message ask = {.type = MESSAGE_ASK, .id = 4};
+    ask.u.ask.verb = "node.ls";
+    ask.u.ask.arguments = "{}";
+    fixture_say(&f, 11, fixture_key(0), &ask);
+    assert_null(fixture_last(&f, 11, MESSAGE_ANSWER));
+    assert_non_null(fixture_last(&f, 11, MESSAGE_REFUSED));
+    fixture_close(&f);
+}
+
+static void another_protocol_version_is_refused_naming_both(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_open(&f);
+    struct message m = {.type = MESSAGE_HEARTBEAT};
+    struct buffer bytes = {0};
+    message_encode(&m, &bytes);
+    uint8_t *v = memmem(bytes.data, bytes.size, "\xa1v\x01", 3);
+    assert_non_null(v);
+    v[2] = 9;
+    core_message(f.core, 10, fixture_key(0), bytes.data, bytes.size);
+    fixture_settle(&f);
+    assert_non_null(strchr(refusal(&f, 10), '9'));
+    assert_non_null(strchr(refusal(&f, 10), '1'));
+    buffer_free(&bytes);
+    fixture_close(&f);
+}
+
+static void silence_makes_suspect_and_then_lost_to_the_millisecond(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_open(&f);
+    fixture_agent(&f, 0, "k", 1e9);
+    fixture_pass_ms(&f, CORE_SUSPECT_MS - 1);
+    assert_string_equal(state_of(&f, "a0"), "ready");
+    fixture_pass_ms(&f, 1);
+    assert_string_equal(state_of(&f, "a0"), "suspect");
+    fixture_beat(&f, 10, fixture_key(0));
+    assert_string_equal(state_of(&f, "a0"), "ready");
+    fixture_pass_ms(&f, CORE_LOST_MS - 1);
+    assert_string_equal(state_of(&f, "a0"), "suspect");
+    fixture_pass_ms(&f, 1);
+    assert_string_equal(state_of(&f, "a0"), "lost");
+    fixture_beat(&f, 10, fixture_key(0)); /* too late: it must join again */
+    assert_non_null(strstr(refusal(&f, 10), "join first"));
+    fixture_join(&f, 12, fixture_key(0), "a0", "", fixture_node("k", 1e9));
+    fixture_beat(&f, 12, fixture_key(0));
+    assert_string_equal(state_of(&f, "a0"), "ready");
+    fixture_beat(&f, 10, fixture_key(0)); /* the old connection counts no more */
+    assert_non_null(strstr(refusal(&f, 10), "has not joined over this connection"));
+    fixture_close(&f);
+}
+
+static void names_are_made_safe_and_unique_and_stay(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *asked, *got;
+    } cases[] = {{"box", "box"}, {"box", "box-2"}, {"box", "box-3"}, {"my box/1", "my-box-1"}, {"", "agent"}};
+    struct fixture f;
+    fixture_open(&f);
+    for (int i = 0; i < 5; i++) {
+        fixture_invite(&f, 60);
+        fixture_join(&f, 10 + (uint64_t)i, fixture_key(i), cases[i].asked, f.token, fixture_node("k", 1e9));
+        assert_string_equal(fixture_last(&f, 10 + (uint64_t)i, MESSAGE_WELCOME)->u.welcome.name, cases[i].got);
+    }
+    fixture_restart(&f);
+    fixture_join(&f, 20, fixture_key(1), "another name", "", fixture_node("k", 1e9));
+    assert_string_equal(fixture_last(&f, 20, MESSAGE_WELCOME)->u.welcome.name, "box-2");
+    assert_int_equal(fixture_last(&f, 20, MESSAGE_WELCOME)->u.welcome.coordinator_boot, 2);
+    fixture_close(&f);
+}
+
+static void an_agent_is_removed_only_when_it_is_gone(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_open(&f);
+    fixture_agent(&f, 0, "k", 1e9);
+    assert_string_equal(fixture_ask(&f, "node.rm", "{\"name\": \"a0\"}", NULL)->code, "busy");
+    fixture_pass_ms(&f, CORE_LOST_MS);
+    assert_string_equal(fixture_ask(&f, "node.rm", "{\"name\": \"a0\"}", NULL)->code, "ok");
+    assert_string_equal(state_of(&f, "a0"), "nobody");
+    fixture_restart(&f);
+    assert_int_equal(core_view(f.core).members, 0);
+    fixture_join(&f, 10, fixture_key(0), "a0", "", fixture_node("k", 1e9));
+    assert_non_null(strstr(refusal(&f, 10), "brought no join token"));
+    fixture_close(&f);
+}
+
+static void draining_survives_both_restarts(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_open(&f);
+    fixture_agent(&f, 0, "k", 1e9);
+    fixture_ask(&f, "node.drain", "{\"name\": \"a0\"}", NULL);
+    assert_string_equal(state_of(&f, "a0"), "draining");
+    fixture_restart(&f);
+    fixture_join(&f, 10, fixture_key(0), "a0", "", fixture_node("k", 1e9));
+    fixture_beat(&f, 10, fixture_key(0));
+    assert_string_equal(state_of(&f, "a0"), "draining");
+    fixture_close(&f);
+}
+
+static void api_keys_are_kept_as_digests(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct requests r;
+    fixture_open(&f);
+    json_t *made = json_loads(fixture_ask(&f, "key.create", "{\"name\": \"me\"}", NULL)->result, 0, NULL);
+    const char *key = json_string_value(json_object_get(made, "key"));
+    assert_string_equal(fixture_ask(&f, "key.create", "{\"name\": \"me\"}", NULL)->code, "exists");
+    fixture_restart(&f);
+    core_requests(f.core, &r);
+    assert_int_equal(r.api_keys(r.ctx), 1);
+    assert_true(r.api_key_allowed(r.ctx, key));
+    assert_false(r.api_key_allowed(r.ctx, "hp-0000"));
+    assert_null(strstr(fixture_ask(&f, "key.ls", "{}", NULL)->result, key));
+    assert_string_equal(fixture_ask(&f, "key.rm", "{\"name\": \"me\"}", NULL)->code, "ok");
+    assert_int_equal(r.api_keys(r.ctx), 0);
+    json_decref(made);
+    fixture_close(&f);
+}
+
+static void verbs_that_make_no_sense_are_answered_with_why(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *verb, *arguments, *code, *says;
+    } cases[] = {
+        {"fly", "{}", "unsupported", "does not know \"fly\""},
+        {"node.describe", "{}", "invalid", "has no \"name\""},
+        {"node.describe", "{\"name\": \"nobody\"}", "not_found", "no agent \"nobody\""},
+        {"undeploy", "{\"name\": \"x\"}", "not_found", "no deployment \"x\""},
+        {"node.ls", "[1]", "malformed", "no JSON object"},
+        {"greedy", "{\"deployment\": \"x\", \"ids\": [1]}", "invalid", "\"tokens\""},
+        {"weights.rm", "{\"model\": \"x\"}", "not_found", "no agent holds"},
+        {"deploy", "{\"name\": \"a b\"}", "invalid", "cannot name a deployment"},
+        {"deploy", "{\"name\": \"ok\"}", "malformed", ""},
+    };
+    struct fixture f;
+    fixture_open(&f);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct message_answer *a = fixture_ask(&f, cases[i].verb, cases[i].arguments, NULL);
+        assert_non_null(a);
+        if (strcmp(a->code, cases[i].code) != 0 || !strstr(a->text, cases[i].says))
+            fail_msg("%s %s: %s, \"%s\"", cases[i].verb, cases[i].arguments, a->code, a->text);
+    }
+    fixture_close(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_token_opens_the_door_once),
+        cmocka_unit_test(a_token_expires),
+        cmocka_unit_test(what_opens_nothing),
+        cmocka_unit_test(an_unknown_key_may_say_nothing_but_join),
+        cmocka_unit_test(another_protocol_version_is_refused_naming_both),
+        cmocka_unit_test(silence_makes_suspect_and_then_lost_to_the_millisecond),
+        cmocka_unit_test(names_are_made_safe_and_unique_and_stay),
+        cmocka_unit_test(an_agent_is_removed_only_when_it_is_gone),
+        cmocka_unit_test(draining_survives_both_restarts),
+        cmocka_unit_test(api_keys_are_kept_as_digests),
+        cmocka_unit_test(verbs_that_make_no_sense_are_answered_with_why),
+    };
+    return cmocka_run_group_tests_name("members", tests, NULL, NULL);
+}

@@ -1,0 +1,243 @@
+#include "coordinator/placement.h"
+#include "tests/unit/coordinator/core_fixture.h"
+
+/* Ten layers: 100 MB of weights each (200 MB once packed as bf16), 1000 bytes of KV a token. */
+enum { LAYERS = 10 };
+static struct core_layer layers[LAYERS];
+static struct core_model facts = {.architecture = "test", .layers = layers, .n_layers = LAYERS, .vocabulary = 1000, .width = 1024, .context = 4096};
+
+static int prepare_facts(void **state)
+{
+    (void)state;
+    for (int i = 0; i < LAYERS; i++)
+        layers[i] = (struct core_layer){.name = "layer",
+                                        .class_name = i % 2 ? "attn" : "mlp",
+                                        .param_bytes = 100000000,
+                                        .elements = 100000000,
+                                        .state_bytes_per_token = 1000,
+                                        .output_bytes_per_token = 4096,
+                                        .flops_per_token = 2e8};
+    return 0;
+}
+
+static void manifest(struct buffer *out)
+{
+    static const uint8_t head[4] = "head";
+    struct manifest_file file = {"m.gguf", 4096};
+    struct manifest_head first = {0, 0, {head, sizeof head}};
+    struct manifest m = {.name = "m", .files = {&file, 1}, .heads = {&first, 1}};
+    manifest_encode(&m, out);
+}
+
+/* Deploys with these options; the deployment while it is there, else NULL and the answer's error. */
+static struct deployment *deploy(struct fixture *f, const char *name, const char *options, const struct message_answer **answer)
+{
+    char arguments[400];
+    struct buffer blob = {0};
+    manifest(&blob);
+    f->facts = &facts;
+    snprintf(arguments, sizeof arguments, "{\"name\": \"%s\", \"options\": %s}", name, options);
+    const struct message_answer *a = fixture_ask(f, "deploy", arguments, &blob);
+    buffer_free(&blob);
+    if (answer)
+        *answer = a;
+    return deployment_find(f->core, name);
+}
+
+static void expect_failure(struct fixture *f, const char *options, const char *code, const char *says, const char *hint)
+{
+    const struct message_answer *a;
+    struct deployment *d = deploy(f, "x", options, &a);
+    if (d || !a || strcmp(a->code, code) != 0 || !strstr(a->text, says) || !strstr(a->hint, hint))
+        fail_msg("%s: %s, \"%s\", \"%s\"", options, a ? a->code : "no answer", a ? a->text : "", a ? a->hint : "");
+}
+
+static void layers_are_where_they_were_asked_for(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_open(&f);
+    for (int i = 0; i < 3; i++)
+        fixture_agent(&f, i, "k", 8e9);
+    struct deployment *d = deploy(&f, "x", "{\"layers\": \"0-3:a2,4:a0,5-9:a1\"}", NULL);
+    assert_non_null(d);
+    assert_int_equal(d->n_stages, 3);
+    assert_string_equal(d->stages[0].agent->name, "a2");
+    assert_int_equal(d->stages[1].first_layer, 4);
+    assert_int_equal(d->stages[1].end_layer, 5);
+    assert_int_equal(d->stages[2].end_layer, LAYERS);
+    d = deploy(&f, "y", "{\"agents\": \"a1,a2\"}", NULL);
+    assert_int_equal(d->n_stages, 2);
+    assert_string_equal(d->stages[0].agent->name, "a1");
+    const struct message *p = fixture_last(&f, 12, MESSAGE_STAGE_PREPARE);
+    assert_int_equal(p->u.stage_prepare.end_layer, LAYERS);
+    assert_int_equal(p->u.stage_prepare.stage, 1);
+    fixture_close(&f);
+}
+
+static void what_cannot_be_placed_says_why(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *options, *code, *says, *hint;
+    } cases[] = {
+        {"{\"layers\": \"0-3:a0,5-9:a1\"}", "invalid", "leaves out layer 4", ""},
+        {"{\"layers\": \"0-3:a0,3-9:a1\"}", "invalid", "gives layer 3 to two agents", ""},
+        {"{\"layers\": \"1-9:a1\"}", "invalid", "leaves out layer 0", ""},
+        {"{\"layers\": \"0-3:a0,4-8:a1\"}", "invalid", "ends at layer 8; the last layer of this model is 9", ""},
+        {"{\"layers\": \"0-3:a0,4-12:a1\"}", "invalid", "names layer 12", ""},
+        {"{\"layers\": \"0-3:a0,4-9:a0\"}", "invalid", "named twice", ""},
+        {"{\"layers\": \"0-3\"}", "invalid", "is not FIRST-LAST:AGENT", ""},
+        {"{\"layers\": \"4-3:a0\"}", "invalid", "is not FIRST-LAST:AGENT", ""},
+        {"{\"layers\": \"0-9:a0\", \"agents\": \"a1\"}", "invalid", "twice", ""},
+        {"{\"agents\": \"a0,a9\"}", "not_found", "no agent \"a9\"", ""},
+        {"{\"agents\": \"a0,,a1\"}", "invalid", "not the name of an agent", ""},
+        {"{\"compute\": \"f16\"}", "invalid", "auto or f32", ""},
+        {"{\"slice\": -1}", "invalid", "\"slice\" is not a number", ""},
+        {"{\"agents\": 3}", "invalid", "\"agents\" is not text", ""},
+        {"{\"max_context\": 5000}", "invalid", "more than the model's 4096", ""},
+        /* 10 layers of 200 MB and 4096 tokens of 10 kB: 2.04 GB; a0 has 1 GB, a1 0.5 GB, a2 0.1 GB */
+        {"{\"max_context\": 4096}", "infeasible", "bytes are missing", "no context fits"},
+        {"{}", "infeasible", "weights 2.00 GB", "up to 2002560000 bytes in all"},
+        {"{\"layers\": \"0-3:a0,4-9:a1\", \"max_context\": 1024}", "infeasible", "layers 4-9 need 1.21 GB on agent \"a1\", which has 500.0 MB free: 706144000 bytes", ""},
+    };
+    struct fixture f;
+    fixture_open(&f);
+    fixture_agent(&f, 0, "k", 1e9);
+    fixture_agent(&f, 1, "k", 5e8);
+    fixture_agent(&f, 2, "k", 1e8);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        expect_failure(&f, cases[i].options, cases[i].code, cases[i].says, cases[i].hint);
+    assert_int_equal(core_view(f.core).deployments, 0);
+    fixture_close(&f);
+}
+
+static void an_empty_cluster_says_that_no_agent_is_ready(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_open(&f);
+    expect_failure(&f, "{}", "infeasible", "no agent is ready", "");
+    fixture_close(&f);
+}
+
+static void the_error_names_a_context_that_would_fit(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_open(&f);
+    fixture_agent(&f, 0, "k", 2.03e9); /* weights 2 GB; 10 kB a token: room for some 3000 */
+    expect_failure(&f, "{\"max_context\": 4096}", "infeasible", "bytes are missing", "--max-context 2048");
+    fixture_close(&f);
+}
+
+static void without_a_context_the_largest_half_that_fits_is_taken(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_open(&f);
+    fixture_agent(&f, 0, "k", 2.03e9);
+    struct deployment *d = deploy(&f, "x", "{}", NULL);
+    assert_non_null(d);
+    assert_int_equal(d->context, 2048);
+    assert_int_equal(d->max_sequences, 1);
+    fixture_close(&f);
+}
+
+static void f32_needs_twice_the_room_of_bf16(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_open(&f);
+    fixture_agent(&f, 0, "k", 2.5e9);
+    assert_non_null(deploy(&f, "x", "{\"max_context\": 512}", NULL));
+    fixture_ask(&f, "undeploy", "{\"name\": \"x\"}", NULL);
+    fixture_pass_ms(&f, DEPLOYMENT_STOP_MS / 2);
+    fixture_beat(&f, 10, fixture_key(0)); /* it holds no stage any more */
+    expect_failure(&f, "{\"compute\": \"f32\", \"max_context\": 512}", "infeasible", "weights 4.00 GB", "");
+    fixture_close(&f);
+}
+
+static void memory_of_other_deployments_is_not_given_twice(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_open(&f);
+    fixture_agent(&f, 0, "k", 3e9);
+    struct deployment *first = deploy(&f, "first", "{\"max_context\": 512}", NULL);
+    assert_non_null(first);
+    expect_failure(&f, "{\"max_context\": 512}", "infeasible", "bytes are missing", "");
+    fixture_agent(&f, 1, "k", 3e9);
+    struct deployment *d = deploy(&f, "x", "{\"max_context\": 512}", NULL);
+    assert_non_null(d);
+    const struct deployment_stage *shared = stages_of_member(d, member_find(f.core, "a0"));
+    assert_true(first->stages[0].memory_bytes + (shared ? shared->memory_bytes : 0) <= 3e9);
+    fixture_close(&f);
+}
+
+static void a_faster_device_gets_more_layers(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_open(&f);
+    fixture_agent(&f, 0, "slow", 2e9);
+    fixture_agent(&f, 1, "fast", 2e9);
+    struct buffer blob = {0};
+    manifest(&blob);
+    struct digest id = manifest_id(blob.data, blob.size);
+    char hex[DIGEST_HEX];
+    digest_hex(&id, hex);
+    buffer_free(&blob);
+    static const char table[] = "{\"attn\": {\"slice\": [1, 512], \"prefix\": [0], \"seconds\": [[%g], [%g]]}, \"mlp\": {\"slice\": [1, 512], \"prefix\": [0], \"seconds\": [[%g], [%g]]}}";
+    char slow[300], fast[300];
+    snprintf(slow, sizeof slow, table, 4e-3, 0.4, 4e-3, 0.4);
+    snprintf(fast, sizeof fast, table, 1e-3, 0.1, 1e-3, 0.1);
+    core_profile_set(f.core, hex, "slow", "auto", json_loads(slow, 0, NULL));
+    core_profile_set(f.core, hex, "fast", "auto", json_loads(fast, 0, NULL));
+    struct deployment *d = deploy(&f, "x", "{\"agents\": \"a0,a1\", \"max_context\": 1024}", NULL);
+    assert_non_null(d);
+    assert_true(d->stages[0].end_layer >= 1 && d->stages[0].end_layer <= 3); /* the balance is at 2 of 10 */
+    fixture_close(&f);
+}
+
+static void slices_add_up_for_every_length(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_open(&f);
+    fixture_agent(&f, 0, "k", 8e9);
+    fixture_agent(&f, 1, "k", 8e9);
+    static const char *const options[] = {"{\"agents\": \"a0,a1\"}", "{\"agents\": \"a0,a1\", \"slice\": 7}", "{\"agents\": \"a0\"}"};
+    for (int k = 0; k < 3; k++) {
+        char name[4] = {'d', (char)('0' + k), 0};
+        struct deployment *d = deploy(&f, name, options[k], NULL);
+        assert_non_null(d);
+        for (uint32_t n = 1; n < 1500; n += n < 300 ? 1 : 97) {
+            uint32_t slices[1500], sum = 0;
+            int count = placement_slices(f.core, d, n, slices);
+            for (int i = 0; i < count; i++) {
+                assert_true(slices[i] > 0 && (k != 1 || slices[i] <= 7));
+                sum += slices[i];
+            }
+            assert_int_equal(sum, n);
+        }
+        assert_true(k != 0 || d->n_slices > 0);
+    }
+    fixture_close(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(layers_are_where_they_were_asked_for),
+        cmocka_unit_test(what_cannot_be_placed_says_why),
+        cmocka_unit_test(an_empty_cluster_says_that_no_agent_is_ready),
+        cmocka_unit_test(the_error_names_a_context_that_would_fit),
+        cmocka_unit_test(without_a_context_the_largest_half_that_fits_is_taken),
+        cmocka_unit_test(f32_needs_twice_the_room_of_bf16),
+        cmocka_unit_test(memory_of_other_deployments_is_not_given_twice),
+        cmocka_unit_test(a_faster_device_gets_more_layers),
+        cmocka_unit_test(slices_add_up_for_every_length),
+    };
+    return cmocka_run_group_tests_name("placement", tests, prepare_facts, NULL);
+}
