@@ -347,9 +347,31 @@ void admin_store_state(struct core *c, struct member *m, uint64_t id, const stru
 
 /* ---- logs --------------------------------------------------------------------------------------------------------------- */
 
+static json_t *log_result(const char *node, const char *text, size_t size)
+{
+    json_t *value = json_stringn(text, size);
+    return json_pack("{s:s, s:o}", "node", node, "text", value ? value : json_string("the log is not UTF-8"));
+}
+
+static json_t *own_log(const struct core *c, size_t lines)
+{
+    struct buffer text = {0};
+    if (c->config.log_read)
+        c->config.log_read(c->config.log_ctx, lines, &text);
+    json_t *result = log_result("coordinator", buffer_cstr(&text), text.size);
+    buffer_free(&text);
+    return result;
+}
+
 static int verb_logs(struct core *c, struct question *q, struct err *e)
 {
     struct member *m;
+    uint64_t lines = number_argument(q, "lines", ADMIN_LOG_LINES);
+    const char *node = json_string_value(json_object_get(q->arguments, "node"));
+    if (node && strcmp(node, "coordinator") == 0 && !member_find(c, node)) {
+        q->result = own_log(c, (size_t)lines);
+        return 0;
+    }
     int rc = member_argument(c, q, "node", &m, e);
     if (rc < 0)
         return rc;
@@ -359,7 +381,7 @@ static int verb_logs(struct core *c, struct question *q, struct err *e)
     if (!r)
         return err_set(e, HP_EBUSY, "too many questions wait for agents");
     struct message fetch = {.type = MESSAGE_LOG_FETCH, .id = r->id};
-    fetch.u.log_fetch.lines = number_argument(q, "lines", ADMIN_LOG_LINES);
+    fetch.u.log_fetch.lines = lines;
     core_say(c, m->peer, &fetch);
     return HP_PENDING;
 }
@@ -369,7 +391,7 @@ void admin_log_text(struct core *c, struct member *m, uint64_t id, const struct 
     struct core_relay *r = core_relay_find(c, id, MESSAGE_LOG_TEXT);
     if (!r)
         return;
-    core_answer(c, r->peer, r->ask, false, json_pack("{s:s, s:o}", "node", m->name, "text", json_stringn_nocheck(l->text, strlen(l->text))));
+    core_answer(c, r->peer, r->ask, false, log_result(m->name, l->text, strlen(l->text)));
     core_relay_end(c, r);
 }
 

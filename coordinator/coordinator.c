@@ -5,6 +5,7 @@
 #include "common/log.h"
 #include "coordinator/core.h"
 #include "coordinator/gateway/gateway.h"
+#include "coordinator/log_ring.h"
 #include "coordinator/model_heads.h"
 #include "coordinator/store/store.h"
 #include "transport/control.h"
@@ -38,6 +39,7 @@ struct coordinator {
     struct gateway *gateway;
     struct requests core_requests, requests;
     struct open_model *models;
+    struct log_ring *log;
     struct err failure;
     uv_timer_t tick;
     uv_prepare_t prepare;
@@ -379,7 +381,9 @@ static int core_open(struct coordinator *c, const char *name, struct err *e)
                                  .version = HP_VERSION,
                                  .public_key = c->own.public_key,
                                  .admin_key = c->admin.public_key,
-                                 .unix_s = (uint64_t)time(NULL)};
+                                 .unix_s = (uint64_t)time(NULL),
+                                 .log_read = log_ring_read,
+                                 .log_ctx = c->log};
     rc = core_create(&config, &c->core, e);
     for (int i = 0; rc == 0 && core_kinds[i]; i++) {
         struct restoring r = {c->core, core_kinds[i]};
@@ -420,6 +424,11 @@ int coordinator_open(uv_loop_t *loop, const struct coordinator_config *config, s
     c->loop = loop;
     snprintf(c->dir, sizeof c->dir, "%s", config->dir);
     snprintf(c->models_dir, sizeof c->models_dir, "%s/models", config->dir);
+    if (!(c->log = log_ring_create())) {
+        free(c);
+        return err_set(e, HP_ENOMEM, "no memory for the coordinator");
+    }
+    log_set_sink(log_ring_add, c->log);
     int rc = keys_load(config->dir, &c->own, &c->admin, e);
     if (rc == 0)
         rc = core_open(c, config->name, e);
@@ -450,6 +459,8 @@ static void coordinator_free_when_idle(struct coordinator *c)
     }
     core_destroy(&c->core);
     store_close(&c->store);
+    log_set_sink(NULL, NULL);
+    log_ring_destroy(&c->log);
     free(c);
 }
 

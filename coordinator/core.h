@@ -50,6 +50,9 @@ struct core_config {
     uint64_t unix_s;        /* wall clock at core_create */
     uint32_t max_sequences; /* at once in a deployment, where memory allows; 0: 8 */
     uint64_t profile_ms;    /* 0: CORE_PROFILE_MS; UINT64_MAX: never measure, estimate */
+    /* The last lines of the coordinator's own log, for `logs {node: "coordinator"}`; NULL: there are none. */
+    void (*log_read)(void *ctx, size_t lines, struct buffer *out);
+    void *log_ctx;
 };
 
 /* What the core needs to know of a model; the shell opens it (tests make one up). */

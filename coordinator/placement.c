@@ -360,8 +360,12 @@ static const struct deployment_slices *slices_of(struct core *c, struct deployme
         return NULL;
     s->tokens = tokens;
     struct err e = {0};
-    if (plan_slices(c, d, tokens, s, &e) == 0)
+    uint64_t from = core_now(c);
+    if (plan_slices(c, d, tokens, s, &e) == 0) {
+        log_info("coordinator", "slices_planned", "deployment=%s tokens=%u slices=%u first=%u seconds=%.3f", d->name, tokens, s->count,
+                 s->count ? s->slices[0] : 0, (double)(core_now(c) - from) * 1e-9);
         return s;
+    }
     /* An agent may be suspect just now; the next prompt asks again. */
     log_warn("coordinator", "slices_not_planned", "deployment=%s tokens=%u why=\"%s\"", d->name, tokens, e.text);
     core_array_remove(d->slices, &d->n_slices, sizeof *d->slices, d->n_slices - 1);
