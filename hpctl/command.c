@@ -22,7 +22,7 @@ const char *invocation_option(const struct invocation *in, const char *name)
     for (int i = 0; in->command->options && in->command->options[i].name; i++)
         if (strcmp(in->command->options[i].name, name) == 0)
             return in->values[i];
-    assert(!"the verb does not declare this option");
+    assert(false && "the verb declares this option");
     return NULL;
 }
 
