@@ -107,6 +107,9 @@ static void on_executor(void *ctx, const struct executor_report *r)
         ev->u.batch_done.ticket = r->ticket;
         ev->u.batch_done.status = r->status;
         ev->u.batch_done.seconds = r->seconds;
+        ev->u.batch_done.start_ns = r->start_ns;
+        ev->u.batch_done.end_ns = r->end_ns;
+        ev->u.batch_done.due_ns = r->due_ns;
         ev->u.batch_done.picked = r->picked;
         ev->u.batch_done.logits = r->logits;
         m.buffer = r->output;
@@ -197,6 +200,7 @@ static void frame_in(struct agent *a, struct mail *m)
         return;
     }
     ev->u.frame.header = &m->header;
+    ev->u.frame.arrived_ns = a->paced ? paced_stamp(m->header.sent_ns, env_now_ns(&env_real)) : 0;
     ev->u.frame.runs = a->runs;
     ev->u.frame.tokens = a->tokens;
     if (m->header.kind == FRAME_ACTIVATION) {
@@ -325,7 +329,8 @@ static void on_meter(uv_timer_t *t)
     struct agent *a = t->data;
     struct data_stats stats;
     data_stats(a->data, &stats);
-    uint64_t device = executor_memory_free(a->executor), box = box_memory_free();
+    /* A paced device's memory is not the box's: what runs here is a small model that stands in for a large one. */
+    uint64_t device = executor_memory_free(a->executor), box = a->paced ? UINT64_MAX : box_memory_free();
     struct agent_event ev = {.kind = AGENT_EVENT_METER};
     ev.u.meter.memory_free_bytes = device < box ? device : box;
     ev.u.meter.dropped_foreign = stats.dropped_foreign + stats.dropped_malformed;
@@ -384,6 +389,7 @@ static void parts_stop(struct agent *a)
     if (a->control)
         control_close(&a->control);
     executor_destroy(&a->executor);
+    wire_destroy(&a->wire);
     for (size_t i = 0; i < a->n_stages; i++) {
         if (a->stages[i].next)
             data_disconnect(&a->stages[i].next);
@@ -397,6 +403,7 @@ static void parts_stop(struct agent *a)
         mail_free(a, &m);
     if (a->data)
         data_close(&a->data);
+    paced_close(&a->paced);
 }
 
 void agent_stop(struct agent **pa)
@@ -437,6 +444,16 @@ static int data_start(struct agent *a, struct err *e)
     return a->config.hub ? data_open_inproc(&c, &a->data, e) : data_open_ucx(&c, &a->data, e);
 }
 
+/* What it says it has: itself, or the device that it stands for. */
+static int node_describe(struct agent *a, struct err *e)
+{
+    const char *name = a->config.name[0] ? a->config.name : "node";
+    if (!a->paced)
+        return discover_node(name, &a->config.share, a->config.network, &a->node_json, a->kind, e);
+    snprintf(a->kind, sizeof a->kind, "%s", paced_kind(a->paced));
+    return paced_node(a->paced, name, &a->node_json, e);
+}
+
 static int parts_start(struct agent *a, struct err *e)
 {
     const struct discover_share *share = &a->config.share;
@@ -448,9 +465,14 @@ static int parts_start(struct agent *a, struct err *e)
                                     .report = on_store, .ctx = a};
     int rc = data_start(a, e);
     x.data = s.data = a->data;
+    if (rc == 0 && a->config.pace_as)
+        rc = paced_open(a->config.pace_cluster, a->config.pace_profile, a->config.pace_as, &a->paced, e);
+    if (rc == 0 && a->paced)
+        rc = wire_create(a->data, &a->wire, e);
+    x.paced = a->paced;
     rc = rc < 0 ? rc : store_worker_create(&s, &a->store, e);
     rc = rc < 0 ? rc : executor_create(&x, &a->executor, e);
-    rc = rc < 0 ? rc : discover_node(a->config.name[0] ? a->config.name : "node", share, a->config.network, &a->node_json, a->kind, e);
+    rc = rc < 0 ? rc : node_describe(a, e);
     if (rc < 0)
         return rc;
     size_t address_size;

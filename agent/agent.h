@@ -21,6 +21,7 @@ struct agent_config {
     const char *dir;         /* keys, weights and profiles are kept here */
     const char *network;     /* interface of the data channel; NULL: any */
     struct discover_share share;
+    const char *pace_cluster, *pace_profile, *pace_as; /* stands for a device of a cluster file (backend/paced.h); NULL: for itself */
     uint64_t store_limit_bytes; /* 0: none */
     /* The cluster does not want this agent: on the loop's thread, once. Call agent_stop soon, but not from within. */
     void (*quit)(void *ctx, const struct err *why);

@@ -332,6 +332,10 @@ void agent_core_event(struct agent_core *c, const struct agent_event *event, str
     dead_free(c);
     out->count = 0;
     c->out = out;
+    c->due_ns = 0;
+    c->ready_ns = event->kind == AGENT_EVENT_BATCH_DONE ? 0 : now;
+    if (event->kind == AGENT_EVENT_FRAME && event->u.frame.arrived_ns)
+        c->ready_ns = event->u.frame.arrived_ns;
     event_in(c, event, now);
     tick(c, now);
     core_dispatch(c);

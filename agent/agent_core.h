@@ -87,6 +87,7 @@ struct agent_event {
             const struct frame_run *runs;     /* FRAME_ACTIVATION: header->n_runs of them, decoded and checked */
             const struct frame_token *tokens; /* FRAME_TOKEN: header->n_runs of them */
             void *buffer;                     /* the payload, run table included; NULL when empty and for FRAME_TOKEN */
+            uint64_t arrived_ns;              /* when it was there; 0: now */
         } frame;
         struct {
             uint64_t slot;
@@ -103,6 +104,8 @@ struct agent_event {
             int status;
             const struct err *error;
             double seconds;          /* of computing */
+            uint64_t start_ns, end_ns; /* of the same; 0: `seconds` until now */
+            uint64_t due_ns;         /* when a paced device would have been done; 0: now */
             void *output;            /* not the last stage: the frame for the next one, run table and rows [tokens, width]; else NULL */
             const uint32_t *picked;  /* last stage: [n_runs], the token sampled for each run with `sample` */
             const float *logits;     /* last stage: rows of all n_logits, in the order of the runs; valid until the actions are done */
@@ -180,6 +183,7 @@ struct agent_action {
         struct {
             uint64_t slot;
             struct pack_span next, first;
+            const char *next_device, *first_device; /* what they stand for, if anything */
         } connect;
         struct {
             uint64_t slot, ticket;
@@ -196,6 +200,7 @@ struct agent_action {
             const uint32_t *ids; /* first stage: [n_tokens] */
             void *input;         /* other stages: the frame's payload; its run table has `input_runs` rows, of which `runs` may be a part */
             uint32_t input_runs, input_tokens;
+            uint64_t ready_ns;          /* when its input was there; 0: before the last batch ended */
         } run;
         struct {
             uint64_t id;

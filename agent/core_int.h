@@ -24,6 +24,7 @@ struct core_stage {
     struct queue *queue;   /* of this generation; NULL until ready */
     bool connected, link_broken;
     uint8_t *next_address, *first_address;
+    char *next_device, *first_device; /* what paced neighbours stand for; NULL: nothing */
     size_t next_size, first_size;
     /* progress of what the state does */
     uint64_t done_bytes, total_bytes, moved_bytes;
@@ -43,6 +44,9 @@ struct core_sequence {
     uint64_t ticket, opened_ns, first_token_ns;
     uint64_t sampled; /* tokens told so far */
     bool ended;       /* last stage: the last token has been told */
+    /* How its prompt went through here so far, for MESSAGE_PREFILL; freed once that is said. */
+    struct message_prefill_slice *slices;
+    size_t n_slices, slice_capacity;
     struct core_sequence *next_dead;
 };
 
@@ -55,6 +59,8 @@ struct agent_core {
     const struct agent_core_config *config;
     struct agent_actions *out; /* during an event */
     struct arena scratch;      /* what this event's actions point at */
+    uint64_t ready_ns;         /* when what this event brings was there; 0: before the batch that it ends */
+    uint64_t due_ns;           /* when the batch that this event ends was due; 0: it ends none */
 
     enum member_state member;
     bool ever_joined;
@@ -140,6 +146,15 @@ void core_batch_done(struct agent_core *c, const struct agent_event *ev);
 /* Gives up what waited too long. */
 void core_expire(struct agent_core *c, uint64_t now_ns);
 uint64_t core_expire_deadline(const struct agent_core *c);
+/* ---- core_prefill.c: what a prompt took on this stage */
+
+enum { CORE_PREFILL_SLICES = 1024 }; /* of prompts with more nothing is said */
+/* A run of a sequence has come in; a batch has run. */
+void core_prefill_arrived(struct core_sequence *own, const struct frame_run *run, uint64_t now_ns);
+void core_prefill_ran(struct agent_core *c, struct core_stage *s, const struct queue_batch *b, uint64_t start_ns, uint64_t end_ns);
+/* When the input of a batch was there; 0: not known. */
+uint64_t core_prefill_ready_ns(const struct core_stage *s, const struct queue_batch *b);
+
 /* Hands the executor its next batch, if it has none and there is one. */
 void core_dispatch(struct agent_core *c);
 

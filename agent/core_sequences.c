@@ -39,6 +39,7 @@ void core_sequence_free(struct core_sequence *s)
 {
     arena_free(&s->arena);
     buffer_free(&s->bytes);
+    free(s->slices);
     free(s);
 }
 
@@ -172,7 +173,7 @@ static struct frame_header header_of(const struct agent_core *c, const struct co
                                  .deployment = s->prepare.deployment,
                                  .generation = (uint32_t)s->prepare.generation,
                                  .batch = batch,
-                                 .sent_ns = env_now_ns(c->env)};
+                                 .sent_ns = c->due_ns ? c->due_ns : env_now_ns(c->env)};
 }
 
 /* To the first stage: the batch has been through, and these are its tokens. */
@@ -232,6 +233,11 @@ static void activation_in(struct agent_core *c, struct core_stage *s, const stru
     bool good = !core_stage_is_first(s) && (h->n_runs ? h->dtype == FRAME_F32 && h->n_tokens && ev->u.frame.buffer : !h->n_tokens) &&
                 h->payload_bytes == expected;
     if (good) {
+        for (uint32_t i = 0; i < h->n_runs; i++) {
+            struct queue_sequence *q = queue_sequence_find(s->queue, ev->u.frame.runs[i].sequence);
+            if (q)
+                core_prefill_arrived(q->owner, &ev->u.frame.runs[i], c->ready_ns);
+        }
         int rc = queue_frame_add(s->queue, h->batch, ev->u.frame.runs, h->n_runs, h->n_tokens, ev->u.frame.buffer, env_now_ns(c->env));
         if (rc == 0)
             return;
@@ -394,6 +400,11 @@ void core_batch_done(struct agent_core *c, const struct agent_event *ev)
     s->batches_done++;
     s->busy_s += ev->u.batch_done.seconds;
     s->planned_s += s->prepare.planned_s_per_token * done.n_tokens;
+    uint64_t now = env_now_ns(c->env), end = ev->u.batch_done.end_ns ? ev->u.batch_done.end_ns : now;
+    uint64_t start = ev->u.batch_done.start_ns ? ev->u.batch_done.start_ns : end - (uint64_t)(ev->u.batch_done.seconds * 1e9);
+    c->due_ns = ev->u.batch_done.due_ns ? ev->u.batch_done.due_ns : now;
+    if (ok)
+        core_prefill_ran(c, s, &done, start, end);
     if (!ok) {
         core_release(c, ev->u.batch_done.output);
         batch_failed(c, s, &done, ev);
@@ -430,6 +441,8 @@ static void batch_run(struct agent_core *c, struct core_stage *s)
     a->u.run.input = b->buffer;
     a->u.run.input_runs = b->input_runs;
     a->u.run.input_tokens = b->input_tokens;
+    uint64_t ready = core_prefill_ready_ns(s, b);
+    a->u.run.ready_ns = ready ? ready : c->ready_ns;
 }
 
 /* The stages take turns. False when none of them has anything. */

@@ -35,6 +35,8 @@ void core_stage_free(struct core_stage *s)
     free(s->wanted);
     free(s->next_address);
     free(s->first_address);
+    free(s->next_device);
+    free(s->first_device);
     arena_free(&s->arena);
     buffer_free(&s->bytes);
     free(s);
@@ -241,7 +243,8 @@ static bool adoptable(const struct core_stage *s, const struct message_stage_pre
     return (s->state == STAGE_READY || s->state == STAGE_LOADING || s->state == STAGE_WARMING) && prepare_check(p, NULL) == 0 &&
            have->model.size == p->model.size && memcmp(have->model.data, p->model.data, p->model.size) == 0 &&
            have->first_layer == p->first_layer && have->end_layer == p->end_layer && strcmp(have->compute, p->compute) == 0 &&
-           p->kv_tokens <= s->loaded_kv_tokens && p->max_sequences <= s->loaded_sequences && p->max_batch_tokens <= s->loaded_batch_tokens;
+           p->kv_tokens <= s->loaded_kv_tokens && p->max_sequences <= s->loaded_sequences && p->max_batch_tokens <= s->loaded_batch_tokens &&
+           have->stands_for <= p->stands_for && have->stands_for >= p->stands_for;
 }
 
 static void stage_adopt(struct agent_core *c, struct core_stage *s, const struct message *m)
@@ -384,6 +387,14 @@ static void links_make(struct agent_core *c, struct core_stage *s)
     a->u.connect.slot = s->slot;
     a->u.connect.next = (struct pack_span){s->next_address, s->next_size};
     a->u.connect.first = (struct pack_span){s->first_address, s->first_size};
+    a->u.connect.next_device = s->next_device ? s->next_device : "";
+    a->u.connect.first_device = s->first_device ? s->first_device : "";
+}
+
+static void device_keep(char **device, const char *from)
+{
+    free(*device);
+    *device = from[0] ? strdup(from) : NULL;
 }
 
 void core_stage_links_mend(struct agent_core *c, struct core_stage *s)
@@ -408,6 +419,8 @@ void core_stage_connect(struct agent_core *c, const struct message_stage_connect
         core_sequences_close_all(c, s);
     address_keep(&s->next_address, &s->next_size, m->next_address);
     address_keep(&s->first_address, &s->first_size, m->first_address);
+    device_keep(&s->next_device, m->next_device ? m->next_device : "");
+    device_keep(&s->first_device, m->first_device ? m->first_device : "");
     s->connected = true;
     links_make(c, s);
     log_info("agent", "stage_connected", "deployment=%llu generation=%llu stage=%llu", (unsigned long long)m->deployment,

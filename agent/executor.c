@@ -43,6 +43,8 @@ struct held_stage {
     uint64_t slot;
     struct model *model;
     struct stage *stage;
+    int first_layer, end_layer;
+    double stands_for, paced_bytes; /* paced alone */
     uint32_t width, vocabulary;
     struct own_sampler *samplers; /* by sequence */
     size_t n_samplers, sampler_capacity;
@@ -62,6 +64,9 @@ struct executor {
     /* of the batch that runs */
     struct stage_run *runs;
     size_t run_capacity;
+    struct paced_run *paced_runs;
+    size_t paced_run_capacity;
+    struct paced_queue queue; /* of the device that this one stands for */
     uint32_t *picked;
     size_t picked_capacity;
     float *logits;
@@ -74,7 +79,14 @@ static void report(struct executor *x, const struct executor_report *r) { x->con
 
 static void memory_note(struct executor *x)
 {
-    atomic_store(&x->memory_free, x->device->backend->memory_free(x->device));
+    if (!x->config.paced) {
+        atomic_store(&x->memory_free, x->device->backend->memory_free(x->device));
+        return;
+    }
+    double left = paced_memory_bytes(x->config.paced);
+    for (size_t i = 0; i < x->n_stages; i++)
+        left -= x->stages[i].paced_bytes;
+    atomic_store(&x->memory_free, left > 0 ? (unsigned long long)left : 0);
 }
 
 /* ---- stages -------------------------------------------------------------------------------------------------------- */
@@ -128,9 +140,25 @@ static int warm_up(struct executor *x, struct held_stage *h, const struct execut
     return rc;
 }
 
+/* A stage must fit the device that this one stands for, by that model's bytes. */
+static int paced_check(const struct executor *x, const struct executor_load *l, struct held_stage *h, struct err *e)
+{
+    const struct paced *p = x->config.paced;
+    if (l->end_layer > paced_layers(p))
+        return err_set(e, HP_EINVAL, "the model has a layer %d, the profile of %s ends at %d: a model stands in for one with as many layers", l->end_layer - 1,
+                       paced_as(p), paced_layers(p) - 1);
+    double left = (double)atomic_load(&x->memory_free);
+    h->paced_bytes = paced_stage_bytes(p, l->first_layer, l->end_layer, (double)l->kv_tokens, l->stands_for);
+    if (h->paced_bytes > left)
+        return err_set(e, HP_ENOMEM, "layers %d to %d need %.0f bytes and %s has %.0f free: %.0f bytes are missing", l->first_layer, l->end_layer - 1,
+                       h->paced_bytes, paced_as(p), left, h->paced_bytes - left);
+    return 0;
+}
+
 static int stage_open(struct executor *x, const struct executor_load *l, struct held_stage *h, struct err *e)
 {
-    int rc = model_open(l->path, &h->model, e);
+    int rc = x->config.paced ? paced_check(x, l, h, e) : 0;
+    rc = rc < 0 ? rc : model_open(l->path, &h->model, e);
     if (rc < 0)
         return rc;
     const struct model_config *m = model_config(h->model);
@@ -154,7 +182,7 @@ static int stage_open(struct executor *x, const struct executor_load *l, struct 
 
 static void load(struct executor *x, const struct executor_load *l)
 {
-    struct held_stage h = {.slot = l->slot};
+    struct held_stage h = {.slot = l->slot, .first_layer = l->first_layer, .end_layer = l->end_layer, .stands_for = l->stands_for};
     struct err e = {0};
     uint64_t from = env_now_ns(&env_real);
     struct held_stage *grown = realloc(x->stages, (x->n_stages + 1) * sizeof *grown);
@@ -318,6 +346,24 @@ static int tokens_pick(struct executor *x, struct held_stage *h, const struct ex
     return 0;
 }
 
+/* Until the device that this one stands for would be done; that moment. */
+static uint64_t paced_wait(struct executor *x, const struct held_stage *h, const struct executor_run *r, uint64_t from_ns)
+{
+    if (!reserve((void **)&x->paced_runs, &x->paced_run_capacity, r->n_runs, sizeof *x->paced_runs))
+        return 0;
+    for (uint32_t i = 0; i < r->n_runs; i++)
+        x->paced_runs[i] = (struct paced_run){r->runs[i].run.first_position, r->runs[i].run.n_tokens};
+    double seconds = paced_batch_seconds(x->config.paced, h->first_layer, h->end_layer, h->stands_for, x->paced_runs, r->n_runs);
+    uint64_t due = paced_queue_take(&x->queue, r->ready_ns, from_ns, seconds);
+    while (!atomic_load(&x->quitting)) {
+        uint64_t now = env_now_ns(&env_real), step = now + 100000000 < due ? now + 100000000 : due;
+        if (now >= due)
+            break;
+        clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &(struct timespec){(time_t)(step / 1000000000u), (long)(step % 1000000000u)}, NULL);
+    }
+    return due;
+}
+
 static void run(struct executor *x, const struct executor_run *r)
 {
     struct held_stage *h = held_find(x, r->slot);
@@ -327,6 +373,7 @@ static void run(struct executor *x, const struct executor_run *r)
     int rc = h ? batch_run(x, h, r, &output, &e) : err_set(&e, HP_ENOENT, "the stage is not loaded");
     if (rc == 0 && stage_is_last(h->stage))
         rc = tokens_pick(x, h, r, &e);
+    uint64_t due = rc == 0 && x->config.paced ? paced_wait(x, h, r, from) : 0, end = env_now_ns(&env_real);
     if (r->input)
         data_buffer_release(x->config.data, r->input);
     if (rc < 0 && output) {
@@ -334,7 +381,7 @@ static void run(struct executor *x, const struct executor_run *r)
         output = NULL;
     }
     report(x, &(struct executor_report){.kind = EXECUTOR_RAN, .slot = r->slot, .ticket = r->ticket, .status = rc, .error = &e,
-                                        .seconds = (double)(env_now_ns(&env_real) - from) * 1e-9, .output = output,
+                                        .seconds = (double)(end - from) * 1e-9, .start_ns = from, .end_ns = end, .due_ns = due, .output = output,
                                         .picked = x->picked, .logits = x->logits});
 }
 
@@ -452,6 +499,7 @@ void executor_destroy(struct executor **px)
         device_close(&x->device);
     free(x->stages);
     free(x->runs);
+    free(x->paced_runs);
     free(x->picked);
     free(x->logits);
     free(x->cores);

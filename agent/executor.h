@@ -3,6 +3,7 @@
 #define HP_AGENT_EXECUTOR_H
 
 #include "agent/backend/backend.h"
+#include "agent/backend/paced.h"
 #include "agent/engine/queue.h"
 #include "agent/engine/sampler.h"
 #include "transport/data.h"
@@ -21,6 +22,7 @@ struct executor_report {
     bool warming;
     uint32_t width, vocabulary;
     double seconds;
+    uint64_t start_ns, end_ns, due_ns; /* RAN: as the clock says; when a paced device would have been done (else 0) */
     struct data_buffer *output;
     const uint32_t *picked;
     const float *logits;
@@ -30,6 +32,7 @@ struct executor_report {
 struct executor_config {
     struct device_config device;   /* copied, cores too */
     struct data_endpoint *data;    /* outlives the executor; its pool gives the outputs */
+    const struct paced *paced;     /* the device that this one stands for, outlives the executor; NULL: none */
     void (*report)(void *ctx, const struct executor_report *r);
     void *ctx;
 };
@@ -50,6 +53,7 @@ struct executor_load {
     bool f32;
     uint64_t kv_tokens;
     uint32_t max_sequences, max_batch_tokens;
+    double stands_for; /* paced: of the profile's sequences, each of the stage's; 0: the profile's batch */
 };
 /* Orders, from any one thread, done in their order. What cannot be ordered for want of memory is logged and lost. */
 void executor_load(struct executor *x, const struct executor_load *l);
@@ -65,6 +69,7 @@ struct executor_run {
     const uint32_t *ids;
     struct data_buffer *input;    /* taken */
     uint32_t input_runs, input_tokens;
+    uint64_t ready_ns; /* when the input was there; 0: before the last run ended */
 };
 void executor_run(struct executor *x, const struct executor_run *r);
 /* Measures layers of a model (profiler.h). `path` and `cache` are copied. */

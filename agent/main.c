@@ -31,6 +31,10 @@ static const char help_text[] =
     "  --memory BYTES        for weights, KV cache and activations; 8G and 512M are understood (default: 90 % of the box)\n"
     "  --store-limit BYTES   disk for weights (default: none); models not in use go first\n"
     "  --network IFACE       interface of the data channel (default: lo if the coordinator is on loopback, else all)\n"
+    "  --pace C.json         stands for a device of this cluster file (hp-cluster/1): computes no faster than --profile says and\n"
+    "                        sends no faster than its links, with its memory; a model with as many layers stands in for the profile's\n"
+    "  --profile P.json      what that model costs there (hp-profile/1)\n"
+    "  --as NODE/DEVICE      which device\n"
     "  --help, --version\n"
     "\n"
     "HP_LOG=error|warn|info|debug sets how much it says on standard error. SIGTERM and SIGINT end it cleanly.\n"
@@ -38,7 +42,7 @@ static const char help_text[] =
     "  hp-agent --join 192.168.1.10:7070 --token-file token --cores 0-7 --memory 24G\n";
 
 struct options {
-    const char *join, *token, *token_file, *name, *dir, *cores, *network;
+    const char *join, *token, *token_file, *name, *dir, *cores, *network, *pace, *profile, *as;
     int threads;
     uint64_t memory_bytes, store_limit_bytes;
 };
@@ -73,7 +77,8 @@ static int options_parse(int argc, char **argv, struct options *o, struct err *e
     static const struct option table[] = {
         {"join", 1, NULL, 'j'},    {"token", 1, NULL, 't'},       {"token-file", 1, NULL, 'T'}, {"name", 1, NULL, 'n'},
         {"dir", 1, NULL, 'd'},     {"cores", 1, NULL, 'c'},       {"threads", 1, NULL, 'p'},    {"memory", 1, NULL, 'm'},
-        {"store-limit", 1, NULL, 's'}, {"network", 1, NULL, 'i'}, {"help", 0, NULL, 'h'},       {"version", 0, NULL, 'v'},
+        {"store-limit", 1, NULL, 's'}, {"network", 1, NULL, 'i'}, {"pace", 1, NULL, 'P'},
+        {"profile", 1, NULL, 'F'}, {"as", 1, NULL, 'A'},     {"help", 0, NULL, 'h'},       {"version", 0, NULL, 'v'},
         {0}};
     int which, rc = 0;
     opterr = 0;
@@ -86,6 +91,9 @@ static int options_parse(int argc, char **argv, struct options *o, struct err *e
         case 'd': o->dir = optarg; break;
         case 'c': o->cores = optarg; break;
         case 'i': o->network = optarg; break;
+        case 'P': o->pace = optarg; break;
+        case 'F': o->profile = optarg; break;
+        case 'A': o->as = optarg; break;
         case 'p': rc = count_parse("--threads", optarg, &o->threads, e); break;
         case 'm': rc = bytes_parse("--memory", optarg, &o->memory_bytes, e); break;
         case 's': rc = bytes_parse("--store-limit", optarg, &o->store_limit_bytes, e); break;
@@ -98,6 +106,8 @@ static int options_parse(int argc, char **argv, struct options *o, struct err *e
         return err_set(e, HP_EUSAGE, "%s: hp-agent takes options alone; --help lists them", argv[optind]);
     if (rc == 0 && !o->join)
         return err_set(e, HP_EUSAGE, "where is the coordinator? --join HOST:PORT");
+    if (rc == 0 && (!o->pace != !o->profile || !o->pace != !o->as))
+        return err_set(e, HP_EUSAGE, "--pace, --profile and --as go together: a cluster file, what a model costs there, and which device to stand for");
     return rc;
 }
 
@@ -275,6 +285,9 @@ static int start(int argc, char **argv, struct err *e)
     c.dir = dir;
     c.network = o.network ? o.network : is_loopback(o.join) ? "lo" : NULL;
     c.store_limit_bytes = o.store_limit_bytes;
+    c.pace_cluster = o.pace;
+    c.pace_profile = o.profile;
+    c.pace_as = o.as;
     return run(&c, &p, e);
 }
 

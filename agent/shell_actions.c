@@ -32,6 +32,23 @@ static struct data_buffer *tokens_buffer(struct agent *a, const struct agent_act
     return b;
 }
 
+/* A paced agent's frame is due when the link that it stands for would have brought it. */
+static void paced_post(struct agent *a, struct shell_stage *s, const struct agent_action *act, struct data_link *link, struct data_buffer *b)
+{
+    bool next = act->u.post.link == AGENT_LINK_NEXT;
+    struct shell_wire *w = next ? &s->next_wire : &s->first_wire;
+    struct frame_header h = act->u.post.header;
+    if (!w->known) {
+        data_post(link, &h, b, NULL, NULL);
+        return;
+    }
+    double seconds = next ? paced_hop_seconds(a->paced, &w->wire, s->end_layer, h.n_tokens, s->stands_for)
+                          : paced_token_seconds(a->paced, &w->wire, h.n_runs, s->stands_for);
+    uint64_t left = paced_queue_take(&w->queue, h.sent_ns, env_now_ns(&env_real), seconds);
+    h.sent_ns = left + (uint64_t)(w->wire.latency_s * 1e9);
+    wire_post(a->wire, link, &h, b, h.sent_ns);
+}
+
 static void post_frame(struct agent *a, const struct agent_action *act)
 {
     struct shell_stage *s = shell_stage_of(a, act->u.post.slot);
@@ -40,6 +57,10 @@ static void post_frame(struct agent *a, const struct agent_action *act)
     bool tokens = act->u.post.header.kind == FRAME_TOKEN && act->u.post.header.n_runs > 0;
     if (tokens && link)
         b = tokens_buffer(a, act);
+    if (link && (b || !tokens) && a->paced) {
+        paced_post(a, s, act, link, b);
+        return;
+    }
     if (link && (b || !tokens)) {
         data_post(link, &act->u.post.header, b, NULL, NULL);
         return;
@@ -51,15 +72,23 @@ static void post_frame(struct agent *a, const struct agent_action *act)
 
 /* ---- stages ---------------------------------------------------------------------------------------------------------- */
 
+static void link_drop(struct agent *a, struct data_link **link)
+{
+    if (!*link)
+        return;
+    if (a->wire)
+        wire_forget(a->wire, *link);
+    data_disconnect(link);
+    *link = NULL;
+}
+
 void shell_stage_drop(struct agent *a, uint64_t slot)
 {
     struct shell_stage *s = shell_stage_of(a, slot);
     if (!s)
         return;
-    if (s->next)
-        data_disconnect(&s->next);
-    if (s->first)
-        data_disconnect(&s->first);
+    link_drop(a, &s->next);
+    link_drop(a, &s->first);
     free(s->path);
     *s = a->stages[--a->n_stages];
 }
@@ -117,7 +146,10 @@ static void load(struct agent *a, const struct agent_action *act)
                               .f32 = strcmp(p->compute, "f32") == 0,
                               .kv_tokens = p->kv_tokens,
                               .max_sequences = (uint32_t)p->max_sequences,
-                              .max_batch_tokens = (uint32_t)p->max_batch_tokens};
+                              .max_batch_tokens = (uint32_t)p->max_batch_tokens,
+                              .stands_for = p->stands_for};
+    s->end_layer = (int)p->end_layer;
+    s->stands_for = p->stands_for;
     executor_load(a->executor, &l);
 }
 
@@ -131,13 +163,22 @@ static void unload(struct agent *a, uint64_t slot)
 static void link_make(struct agent *a, struct pack_span address, struct data_link **link)
 {
     struct err e = {0};
-    if (*link)
-        data_disconnect(link);
-    *link = NULL;
+    link_drop(a, link);
     if (address.size && data_connect(a->data, address.data, address.size, link, &e) < 0) {
         log_warn("agent", "link_failed", "text=\"%s\"", e.text);
         *link = NULL;
     }
+}
+
+static void wire_make(struct agent *a, const char *device, struct shell_wire *w)
+{
+    struct err e = {0};
+    *w = (struct shell_wire){0};
+    if (!a->paced || !device[0])
+        return;
+    w->known = paced_hop(a->paced, device, &w->wire, &e) == 0;
+    if (!w->known)
+        log_warn("agent", "link_not_paced", "text=\"%s\"", e.text);
 }
 
 static void connect_links(struct agent *a, const struct agent_action *act)
@@ -147,6 +188,8 @@ static void connect_links(struct agent *a, const struct agent_action *act)
         return;
     link_make(a, act->u.connect.next, &s->next);
     link_make(a, act->u.connect.first, &s->first);
+    wire_make(a, act->u.connect.next_device, &s->next_wire);
+    wire_make(a, act->u.connect.first_device, &s->first_wire);
 }
 
 /* ---- sequences ------------------------------------------------------------------------------------------------------- */
@@ -209,7 +252,8 @@ static void run(struct agent *a, const struct agent_action *act)
                              .ids = act->u.run.ids,
                              .input = act->u.run.input,
                              .input_runs = act->u.run.input_runs,
-                             .input_tokens = act->u.run.input_tokens};
+                             .input_tokens = act->u.run.input_tokens,
+                             .ready_ns = act->u.run.ready_ns};
     executor_run(a->executor, &r);
 }
 
@@ -237,6 +281,19 @@ void shell_profile_drop(struct agent *a, uint64_t slot)
         }
 }
 
+/* Nothing is measured: the device that this agent stands for has a profile. */
+static void profile_paced(struct agent *a, uint64_t slot)
+{
+    struct buffer tables = {0};
+    struct err e = {0};
+    struct mail m = {.event = {.kind = AGENT_EVENT_PROFILED}};
+    m.event.u.profiled.id = slot;
+    m.event.u.profiled.status = paced_tables(a->paced, &tables, &e);
+    m.memory = strdup(buffer_cstr(&tables));
+    buffer_free(&tables);
+    shell_mail(a, &m);
+}
+
 static void profile_start(struct agent *a, const struct agent_action *act)
 {
     const struct message_profile_run *r = &act->u.profile.request;
@@ -251,7 +308,10 @@ static void profile_start(struct agent *a, const struct agent_action *act)
     }
     a->profiles = grown;
     a->profiles[a->n_profiles++] = p;
-    store_worker_open(a->store, p.slot, p.slot, r->manifest);
+    if (a->paced)
+        profile_paced(a, p.slot);
+    else
+        store_worker_open(a->store, p.slot, p.slot, r->manifest);
 }
 
 void shell_profile_opened(struct agent *a, const struct mail *m)

@@ -7,6 +7,7 @@
 #include "agent/executor.h"
 #include "agent/post_box.h"
 #include "agent/store_worker.h"
+#include "agent/wire.h"
 #include "common/log.h"
 
 #include <pthread.h>
@@ -31,6 +32,14 @@ struct shell_stage {
     char *path; /* of the model in the store */
     uint32_t vocabulary;
     struct data_link *next, *first;
+    /* of a paced agent: what the links stand for, and the stage's own figures */
+    struct shell_wire {
+        struct cluster_wire wire;
+        struct paced_queue queue;
+        bool known;
+    } next_wire, first_wire;
+    int end_layer;
+    double stands_for;
 };
 
 /* A profile that is being made: the store opens the model under `slot`, the executor measures it. */
@@ -56,6 +65,8 @@ struct agent {
     struct data_endpoint *data;
     struct executor *executor;
     struct store_worker *store;
+    struct paced *paced; /* the device that this agent stands for; NULL: itself */
+    struct wire *wire;   /* paced: frames on their way */
     struct key_pair keys;
     char machine[80], hostname[256], kind[DISCOVER_KIND], store_folder[1100], profile_folder[1100], key_file[1100];
     struct buffer node_json, encoded;

@@ -37,7 +37,7 @@ struct frame_header {
     uint32_t first_position;  /* of the first run */
     uint32_t n_tokens;        /* of all runs */
     uint64_t payload_bytes;
-    uint64_t sent_ns;         /* sender's clock when posted; means something only to the sender (and in a probe's echo) */
+    uint64_t sent_ns;         /* sender's clock when posted (of a paced agent: when it is due to arrive); means something only where clocks are one */
 };
 
 /* One run of a batch (FRAME_ACTIVATION): 24 bytes on the wire. */

@@ -44,6 +44,12 @@ static const struct pack_field profile_result_fields[] = {
     TEXT(message_profile_result, text), {0}};
 static const struct pack_field store_state_fields[] = {
     LIST(message_store_state, models, message_model), TEXT(message_store_state, code), TEXT(message_store_state, text), {0}};
+static const struct pack_field message_prefill_slice_fields[] = {
+    U64(message_prefill_slice, first_position), U64(message_prefill_slice, tokens), U64(message_prefill_slice, arrived_ns),
+    U64(message_prefill_slice, start_ns), U64(message_prefill_slice, end_ns), U64(message_prefill_slice, runs), {0}};
+static const struct pack_field prefill_fields[] = {
+    GENERATION(message_prefill), U64(message_prefill, sequence), U64(message_prefill, stage), U64(message_prefill, clock_ns),
+    LIST(message_prefill, slices, message_prefill_slice), {0}};
 static const struct pack_field log_text_fields[] = {TEXT(message_log_text, text), {0}};
 
 static const struct pack_field welcome_fields[] = {
@@ -57,10 +63,11 @@ static const struct pack_field stage_prepare_fields[] = {
     U64(message_stage_prepare, first_layer), U64(message_stage_prepare, end_layer), TEXT(message_stage_prepare, compute),
     U64(message_stage_prepare, context), U64(message_stage_prepare, kv_tokens), U64(message_stage_prepare, max_sequences),
     U64(message_stage_prepare, max_batch_tokens), TEXT(message_stage_prepare, source_machine), TEXT(message_stage_prepare, source_path),
-    BOOL(message_stage_prepare, upload_only), LIST(message_stage_prepare, peers, message_peer), F64(message_stage_prepare, planned_s_per_token), {0}};
+    BOOL(message_stage_prepare, upload_only), LIST(message_stage_prepare, peers, message_peer), F64(message_stage_prepare, planned_s_per_token),
+    F64(message_stage_prepare, stands_for), {0}};
 static const struct pack_field stage_connect_fields[] = {
     GENERATION(message_stage_connect), U64(message_stage_connect, stage), U64(message_stage_connect, n_stages), BYTES(message_stage_connect, next_address),
-    BYTES(message_stage_connect, first_address), {0}};
+    BYTES(message_stage_connect, first_address), TEXT(message_stage_connect, next_device), TEXT(message_stage_connect, first_device), {0}};
 static const struct pack_field stage_unload_fields[] = {GENERATION(message_stage_unload), {0}};
 static const struct pack_field chunk_grant_fields[] = {
     U64(message_chunk_grant, session), BYTES(message_chunk_grant, model), BOOL(message_chunk_grant, revoke), {0}};
@@ -70,7 +77,7 @@ static const struct pack_field sequence_open_fields[] = {
     BOOL(message_sequence_open, all_logits), F64(message_sequence_open, temperature), F64(message_sequence_open, top_p),
     F64(message_sequence_open, min_p), F64(message_sequence_open, repetition_penalty), F64(message_sequence_open, presence_penalty),
     F64(message_sequence_open, frequency_penalty), U64(message_sequence_open, top_k), U64(message_sequence_open, seed),
-    LIST(message_sequence_open, bias, message_bias), {0}};
+    LIST(message_sequence_open, bias, message_bias), U64(message_sequence_open, prompt_tokens), {0}};
 static const struct pack_field sequence_close_fields[] = {GENERATION(message_sequence_close), U64(message_sequence_close, sequence), {0}};
 static const struct pack_field store_remove_fields[] = {BYTES(message_store_remove, model), {0}};
 static const struct pack_field log_fetch_fields[] = {U64(message_log_fetch, lines), {0}};
@@ -96,6 +103,7 @@ static const struct {
     [MESSAGE_PROFILE_RESULT] = {"profile_result", profile_result_fields},
     [MESSAGE_STORE_STATE] = {"store_state", store_state_fields},
     [MESSAGE_LOG_TEXT] = {"log_text", log_text_fields},
+    [MESSAGE_PREFILL] = {"prefill", prefill_fields},
     [MESSAGE_WELCOME] = {"welcome", welcome_fields},
     [MESSAGE_HEARTBEAT_ACK] = {"heartbeat_ack", heartbeat_ack_fields},
     [MESSAGE_PROFILE_RUN] = {"profile_run", profile_run_fields},

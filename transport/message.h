@@ -25,6 +25,7 @@ enum message_type {
     MESSAGE_PROFILE_RESULT,
     MESSAGE_STORE_STATE,
     MESSAGE_LOG_TEXT,
+    MESSAGE_PREFILL,
     /* coordinator -> agent */
     MESSAGE_WELCOME,
     MESSAGE_HEARTBEAT_ACK,
@@ -115,6 +116,19 @@ struct message_profile_result {
     const char *code, *text; /* when it failed */
 };
 
+struct message_prefill_slice { /* one run of a prompt through a stage, by the agent's clock */
+    uint64_t first_position, tokens;
+    uint64_t arrived_ns; /* its input was there; 0: not known */
+    uint64_t start_ns, end_ns;
+    uint64_t runs;       /* of the batch that it was part of */
+};
+
+struct message_prefill { /* a prompt has been through this stage: what that took, for comparing with the plan */
+    uint64_t deployment, generation, sequence, stage;
+    uint64_t clock_ns;     /* the agent's clock as it says this */
+    struct pack_list slices; /* struct message_prefill_slice */
+};
+
 struct message_store_state {
     struct pack_list models; /* struct message_model */
     const char *code, *text;
@@ -162,12 +176,14 @@ struct message_stage_prepare {
     bool upload_only;          /* do not use the path even where it could be read */
     struct pack_list peers;    /* struct message_peer: agents whose stores hold some of the model */
     double planned_s_per_token;
+    double stands_for; /* to a paced agent: how many of the profile's sequences one of this deployment stands for; 0: its batch */
 };
 
 struct message_stage_connect {
     uint64_t deployment, generation, stage, n_stages;
     struct pack_span next_address;  /* of stage + 1; empty at the last */
     struct pack_span first_address; /* at the last stage: of stage 0 */
+    const char *next_device, *first_device; /* what paced neighbours stand for, "node/device" */
 };
 
 struct message_stage_unload {
@@ -192,6 +208,7 @@ struct message_sequence_open { /* to every stage of the deployment; ids rise wit
     uint64_t max_tokens;       /* to sample at most */
     uint64_t kv_tokens;        /* to reserve: prompt + max_tokens */
     struct pack_u32s end_ids;  /* "stop" after one of these; empty: never */
+    uint64_t prompt_tokens;    /* to every stage; 0: not said, and then nothing is told of its prefill */
     bool all_logits;           /* the last stage reports logits of every prompt position instead of sampling */
     double temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
     uint64_t top_k, seed;
@@ -243,6 +260,7 @@ struct message {
         struct message_profile_result profile_result;
         struct message_store_state store_state;
         struct message_log_text log_text;
+        struct message_prefill prefill;
         struct message_welcome welcome;
         struct message_heartbeat_ack heartbeat_ack;
         struct message_profile_run profile_run;

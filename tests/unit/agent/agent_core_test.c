@@ -213,7 +213,7 @@ static uint64_t make_ready(struct fixture *f, uint64_t generation, uint64_t stag
 static void connect_stage(struct fixture *f, uint64_t generation, uint64_t stage, uint64_t n_stages)
 {
     struct message m = {.type = MESSAGE_STAGE_CONNECT};
-    m.u.stage_connect = (struct message_stage_connect){DEPLOYMENT, generation, stage, n_stages, {(const uint8_t *)"n", 1}, {(const uint8_t *)"f", 1}};
+    m.u.stage_connect = (struct message_stage_connect){DEPLOYMENT, generation, stage, n_stages, {(const uint8_t *)"n", 1}, {(const uint8_t *)"f", 1}, "", ""};
     tell(f, &m);
 }
 
