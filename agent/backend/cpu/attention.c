@@ -83,7 +83,6 @@ struct attention_job {
     const struct attention_run *runs;
     const float *q;
     float *out;
-    atomic_uint next; /* tile that nobody has taken yet */
     atomic_bool failed;
 };
 
@@ -114,8 +113,8 @@ static void attend_tile(const struct attention_job *job, const struct attention_
     job->device->kernels->attend(&task);
 }
 
-/* Threads take tiles until none is left; a run's last ones, which see the longest prefix, first. */
-static void attention_thread(void *ctx, int thread)
+/* Part of the work: one tile of one run and kv head. A run's last tiles, which see the longest prefix, come first. */
+static void attention_part(void *ctx, int thread, uint32_t part)
 {
     struct attention_job *job = ctx;
     const struct kv_layout *l = job->layout;
@@ -125,12 +124,13 @@ static void attention_thread(void *ctx, int thread)
         atomic_store(&job->failed, true);
         return;
     }
-    uint32_t base = 0, at = atomic_fetch_add(&job->next, 1);
     for (int i = 0; i < job->n_runs; i++) {
         uint32_t tiles = run_tiles(&job->runs[i], group);
-        for (; at < base + tiles * heads; at = atomic_fetch_add(&job->next, 1))
-            attend_tile(job, &job->runs[i], (int)((at - base) % heads), tiles - 1 - (at - base) / heads, scratch);
-        base += tiles * heads;
+        if (part < tiles * heads) {
+            attend_tile(job, &job->runs[i], (int)(part % heads), tiles - 1 - part / heads, scratch);
+            return;
+        }
+        part -= tiles * heads;
     }
 }
 
@@ -147,7 +147,10 @@ void cpu_attention(struct stream *s, const struct kv_layout *l, struct tensor po
                                 .runs = runs,
                                 .q = q.data,
                                 .out = out.data};
-    threads_run(s->device->threads, attention_thread, &job);
+    uint32_t n_parts = 0;
+    for (int i = 0; i < n_runs; i++)
+        n_parts += run_tiles(&runs[i], (uint32_t)(heads / l->n_kv_heads)) * (uint32_t)l->n_kv_heads;
+    threads_run(s->device->threads, n_parts, attention_part, &job);
     if (atomic_load(&job.failed))
         cpu_stream_fail(s, HP_EDEVICE, "no memory for attention");
 }

@@ -216,7 +216,8 @@ static void tensor_read(struct stream *s, struct tensor t, uint64_t offset, void
 
 struct rows_job {
     struct cpu_device *device;
-    void (*part)(const struct rows_job *job, size_t begin, size_t end);
+    void (*run)(const struct rows_job *job, size_t begin, size_t end);
+    struct parts parts;
     size_t n; /* rows, or elements */
     size_t grain;
     const float *in, *in2;
@@ -227,23 +228,23 @@ struct rows_job {
     float epsilon;
 };
 
-static void rows_thread(void *ctx, int thread)
+static void rows_part(void *ctx, int thread, uint32_t part)
 {
     const struct rows_job *job = ctx;
-    size_t begin, end;
-    threads_part(job->n, job->grain, thread, threads_count(job->device->threads), &begin, &end);
-    if (begin < end)
-        job->part(job, begin, end);
+    (void)thread;
+    job->run(job, parts_begin(&job->parts, part), parts_end(&job->parts, part));
 }
 
 /* Small work is done by the caller: waking the others would take longer. */
 static void rows_run(struct rows_job *job)
 {
     enum { SMALL_ELEMENTS = 16384 };
-    if (job->n * job->width <= SMALL_ELEMENTS)
-        job->part(job, 0, job->n);
-    else
-        threads_run(job->device->threads, rows_thread, job);
+    if (job->n * job->width <= SMALL_ELEMENTS) {
+        job->run(job, 0, job->n);
+        return;
+    }
+    job->parts = threads_parts(job->device->threads, job->n, job->grain, 0);
+    threads_run(job->device->threads, job->parts.count, rows_part, job);
 }
 
 static void embed(struct stream *s, const struct device_weight *table, struct tensor ids, uint32_t rows, struct tensor out)
@@ -256,7 +257,7 @@ static void embed(struct stream *s, const struct device_weight *table, struct te
     }
 }
 
-static void rms_norm_part(const struct rows_job *job, size_t begin, size_t end)
+static void rms_norm_rows(const struct rows_job *job, size_t begin, size_t end)
 {
     for (size_t r = begin; r < end; r++)
         job->device->kernels->rms_norm(job->in + r * job->width, job->in2, job->epsilon, job->width, job->out + r * job->width);
@@ -266,7 +267,7 @@ static void rms_norm(struct stream *s, struct tensor in, const struct device_wei
 {
     assert(weight->form == FORM_F32);
     rows_run(&(struct rows_job){.device = s->device,
-                                .part = rms_norm_part,
+                                .run = rms_norm_rows,
                                 .n = rows,
                                 .grain = 1,
                                 .in = in.data,
@@ -283,7 +284,7 @@ static void rope_angles(struct stream *s, const struct rope_config *rope, const 
     reference_rope_angles(rope, positions, rows, angles.data);
 }
 
-static void rope_part(const struct rows_job *job, size_t begin, size_t end)
+static void rope_rows(const struct rows_job *job, size_t begin, size_t end)
 {
     reference_rope(job->rope, job->in + begin * (size_t)job->rope->dims, end - begin, (int)job->heads, (int)(job->width / job->heads),
                    job->out + begin * job->width);
@@ -292,7 +293,7 @@ static void rope_part(const struct rows_job *job, size_t begin, size_t end)
 static void rope(struct stream *s, const struct rope_config *config, struct tensor angles, uint32_t rows, int heads, int head_dim, struct tensor x)
 {
     rows_run(&(struct rows_job){.device = s->device,
-                                .part = rope_part,
+                                .run = rope_rows,
                                 .n = rows,
                                 .grain = 1,
                                 .in = angles.data,
@@ -302,7 +303,7 @@ static void rope(struct stream *s, const struct rope_config *config, struct tens
                                 .heads = (size_t)heads});
 }
 
-static void silu_part(const struct rows_job *job, size_t begin, size_t end)
+static void silu_rows(const struct rows_job *job, size_t begin, size_t end)
 {
     job->device->kernels->silu_mul(job->in + begin, job->in2 + begin, end - begin, job->out + begin);
 }
@@ -311,7 +312,7 @@ static void silu_mul(struct stream *s, struct tensor gate, struct tensor up, uin
 {
     /* A grain of whole vectors, so that an element's vector lane does not depend on the number of threads. */
     rows_run(&(struct rows_job){
-        .device = s->device, .part = silu_part, .n = n, .grain = 64, .in = gate.data, .in2 = up.data, .out = out.data, .width = 1});
+        .device = s->device, .run = silu_rows, .n = n, .grain = 64, .in = gate.data, .in2 = up.data, .out = out.data, .width = 1});
 }
 
 static void gather_rows(struct stream *s, struct tensor in, const uint32_t *rows, uint32_t n_rows, uint32_t width, struct tensor out)

@@ -21,6 +21,7 @@ enum {
     ONEDNN_ROWS = 256,       /* rows of one call: their inputs stay in the second-level cache */
     BF16_LEAST_VALUES = 1 << 18, /* a smaller matrix stays in the cache: bf16 would save nothing there and round all the same */
     ROW_SPLIT = 16,          /* threads share out rows rather than outputs when each gets so many */
+    LINE_PAIRS = PANEL_INPUTS / 2, /* of a cache line: packing turns one line of each row at a time */
     PAIR_STRIDE = DOT_CHUNK + 32, /* of rows while packing: a power of two would put them all into the same cache sets */
 };
 
@@ -74,6 +75,7 @@ struct pack_job {
     const struct weight *source;
     struct device_weight *w;
     uint16_t *panels;
+    struct parts parts; /* of the panels */
     atomic_bool failed;
 };
 
@@ -93,24 +95,26 @@ static void pack_chunk(const struct pack_job *job, size_t panel, size_t k0, size
         k->f32_to_bf16(values, n, row);
     }
     uint32_t *out = (uint32_t *)(void *)(job->panels + (panel * w->padded_columns + k0) * PANEL_OUTPUTS);
-    for (size_t pair = 0; pair < padded / 2; pair++)
-        for (size_t c = 0; c < PANEL_OUTPUTS; c++)
-            memcpy(out + pair * PANEL_OUTPUTS + c, rows + c * PAIR_STRIDE + pair * 2, sizeof *out);
+    for (size_t pair = 0; pair < padded / 2; pair += LINE_PAIRS)
+        for (size_t c = 0; c < PANEL_OUTPUTS; c++) {
+            uint32_t line[LINE_PAIRS];
+            memcpy(line, rows + c * PAIR_STRIDE + pair * 2, sizeof line);
+            for (size_t i = 0; i < LINE_PAIRS; i++)
+                out[(pair + i) * PANEL_OUTPUTS + c] = line[i];
+        }
 }
 
-static void pack_thread(void *ctx, int thread)
+static void pack_part(void *ctx, int thread, uint32_t part)
 {
     struct pack_job *job = ctx;
     const struct device_weight *w = job->w;
-    size_t begin, end, n_panels = round_up(w->rows, PANEL_OUTPUTS) / PANEL_OUTPUTS;
-    threads_part(n_panels, 1, thread, threads_count(job->device->threads), &begin, &end);
     uint16_t *rows = scratch_get(&job->device->private[thread], (size_t)PANEL_OUTPUTS * PAIR_STRIDE * sizeof *rows + DOT_CHUNK * sizeof(float));
     if (!rows) {
         atomic_store(&job->failed, true);
         return;
     }
     float *values = (float *)(void *)(rows + (size_t)PANEL_OUTPUTS * PAIR_STRIDE);
-    for (size_t panel = begin; panel < end; panel++) {
+    for (size_t panel = parts_begin(&job->parts, part); panel < parts_end(&job->parts, part); panel++) {
         for (size_t k0 = 0; k0 < w->columns; k0 += DOT_CHUNK)
             pack_chunk(job, panel, k0, w->columns - k0 < DOT_CHUNK ? w->columns - k0 : DOT_CHUNK, rows, values);
         size_t first = panel * PANEL_OUTPUTS, n = w->rows - first < PANEL_OUTPUTS ? w->rows - first : PANEL_OUTPUTS;
@@ -130,7 +134,8 @@ static int load_panels(struct cpu_device *d, const struct weight *source, struct
     w->data = memory;
     job.panels = memory;
     w->owned_bytes = bytes;
-    threads_run(d->threads, pack_thread, &job);
+    job.parts = threads_parts(d->threads, round_up(w->rows, PANEL_OUTPUTS) / PANEL_OUTPUTS, 1, 0);
+    threads_run(d->threads, job.parts.count, pack_part, &job);
     return atomic_load(&job.failed) ? err_set(e, HP_ENOMEM, "no memory to pack %s", source->name) : 0;
 }
 
@@ -216,6 +221,7 @@ struct matmul_job {
     float *out;        /* [rows, outputs] */
     size_t rows;
     bool accumulate, by_rows;
+    struct parts parts; /* of the rows, or of the outputs */
     atomic_bool failed;
 };
 
@@ -248,15 +254,15 @@ static void add_bias(const struct matmul_job *job, size_t first_row, size_t end_
             job->out[r * job->w->rows + c] += job->bias[c];
 }
 
-static void in_place_thread(void *ctx, int thread)
+/* Outputs that are computed together: a few, so that weights stream by once; many, where they are unpacked for many rows. */
+static size_t in_place_group(size_t rows) { return rows >= IN_PLACE_PANEL_ROWS ? PANEL_OUTPUTS : 4; }
+
+static void in_place_part(void *ctx, int thread, uint32_t part)
 {
     struct matmul_job *job = ctx;
     const struct device_weight *w = job->w;
     bool unpack = job->rows >= IN_PLACE_PANEL_ROWS && w->dtype != DTYPE_F32;
-    size_t group = job->rows >= IN_PLACE_PANEL_ROWS ? PANEL_OUTPUTS : 4, begin, end;
-    threads_part(w->rows, group, thread, threads_count(job->device->threads), &begin, &end);
-    if (begin >= end)
-        return;
+    size_t group = in_place_group(job->rows), begin = parts_begin(&job->parts, part), end = parts_end(&job->parts, part);
     float *panel = NULL;
     if (unpack && !(panel = scratch_get(&job->device->private[thread], (size_t)PANEL_OUTPUTS * DOT_CHUNK * sizeof *panel))) {
         atomic_store(&job->failed, true);
@@ -280,12 +286,11 @@ static void to_bf16(const struct matmul_job *job, size_t begin, size_t end)
     }
 }
 
-static void to_bf16_thread(void *ctx, int thread)
+static void to_bf16_part(void *ctx, int thread, uint32_t part)
 {
     const struct matmul_job *job = ctx;
-    size_t begin, end;
-    threads_part(job->rows, 1, thread, threads_count(job->device->threads), &begin, &end);
-    to_bf16(job, begin, end);
+    (void)thread;
+    to_bf16(job, parts_begin(&job->parts, part), parts_end(&job->parts, part));
 }
 
 static void panels_few_rows(const struct matmul_job *job, size_t begin, size_t end)
@@ -317,27 +322,16 @@ static int panels_many_rows(const struct matmul_job *job, int thread, size_t r, 
     return 0;
 }
 
-static void panels_thread(void *ctx, int thread)
+static void panels_part(void *ctx, int thread, uint32_t part)
 {
     struct matmul_job *job = ctx;
-    const struct device_weight *w = job->w;
-    size_t first_row = 0, end_row = job->rows, begin = 0, end = w->rows;
-    int n_threads = threads_count(job->device->threads);
-    if (job->by_rows)
-        threads_part(job->rows, 8, thread, n_threads, &first_row, &end_row);
-    else
-        threads_part(w->rows, PANEL_OUTPUTS, thread, n_threads, &begin, &end);
-    if (begin >= end)
-        return;
+    size_t first_row = 0, end_row = job->rows, begin = 0, end = job->w->rows;
+    *(job->by_rows ? &first_row : &begin) = parts_begin(&job->parts, part);
+    *(job->by_rows ? &end_row : &end) = parts_end(&job->parts, part);
     if (job->rows <= DOT_MAX_ROWS)
         panels_few_rows(job, begin, end);
-    for (size_t r = first_row; r < end_row && job->rows > DOT_MAX_ROWS; r += ONEDNN_ROWS) {
-        size_t rows = end_row - r < ONEDNN_ROWS ? end_row - r : ONEDNN_ROWS;
-        if (panels_many_rows(job, thread, r, rows, begin, end) < 0) {
-            atomic_store(&job->failed, true);
-            return;
-        }
-    }
+    else if (panels_many_rows(job, thread, first_row, end_row - first_row, begin, end) < 0)
+        atomic_store(&job->failed, true);
     add_bias(job, first_row, end_row, begin, end);
 }
 
@@ -352,11 +346,13 @@ static void multiply_panels(struct matmul_job *job)
         return;
     }
     job->by_rows = job->rows > DOT_MAX_ROWS && (n_threads == 1 || job->rows >= ROW_SPLIT * n_threads);
+    job->parts = threads_parts(d->threads, job->rows, 1, 0);
     if (job->rows <= DOT_MAX_ROWS)
         to_bf16(job, 0, job->rows);
     else
-        threads_run(d->threads, to_bf16_thread, job);
-    threads_run(d->threads, panels_thread, job);
+        threads_run(d->threads, job->parts.count, to_bf16_part, job);
+    job->parts = job->by_rows ? threads_parts(d->threads, job->rows, ROW_SPLIT, ONEDNN_ROWS) : threads_parts(d->threads, job->w->rows, PANEL_OUTPUTS, 0);
+    threads_run(d->threads, job->parts.count, panels_part, job);
 }
 
 void cpu_matmul(struct stream *s, struct tensor in, const struct device_weight *weight, const struct device_weight *bias, uint32_t rows,
@@ -371,10 +367,12 @@ void cpu_matmul(struct stream *s, struct tensor in, const struct device_weight *
                              .out = out.data,
                              .rows = rows,
                              .accumulate = accumulate};
-    if (weight->form == FORM_PANELS_BF16)
+    if (weight->form == FORM_PANELS_BF16) {
         multiply_panels(&job);
-    else
-        threads_run(s->device->threads, in_place_thread, &job);
+    } else {
+        job.parts = threads_parts(s->device->threads, weight->rows, in_place_group(rows), 0);
+        threads_run(s->device->threads, job.parts.count, in_place_part, &job);
+    }
     if (atomic_load(&job.failed))
         cpu_stream_fail(s, HP_EDEVICE, "a matrix product failed: out of memory, or refused by oneDNN");
 }

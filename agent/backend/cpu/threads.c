@@ -21,10 +21,12 @@ struct threads {
     int n, n_started;
     pthread_mutex_t sleep; /* guards parking on either side */
     pthread_cond_t work, done;
-    void (*fn)(void *ctx, int thread);
+    /* What runs. Changed only while no part is left, so whoever has taken a part may read it. */
+    void (*fn)(void *ctx, int thread, uint32_t part);
     void *ctx;
-    atomic_uint round;     /* grows by one with every call */
-    atomic_int busy;       /* workers that have not finished this round */
+    uint32_t n_parts;
+    atomic_uint_fast64_t left;  /* round << 32 | parts that nobody has taken */
+    atomic_uint_fast32_t undone; /* parts that are not done */
     atomic_bool stopping;
     struct worker workers[];
 };
@@ -36,32 +38,24 @@ static void pause_briefly(void)
 #endif
 }
 
-/* Until a round other than `seen` begins. */
-static unsigned next_round(struct threads *t, unsigned seen)
+static bool take_part(struct threads *t, uint32_t *part)
 {
-    for (int i = 0; i < SPINS; i++) {
-        unsigned now = atomic_load(&t->round);
-        if (now != seen)
-            return now;
-        pause_briefly();
-    }
-    pthread_mutex_lock(&t->sleep);
-    while (atomic_load(&t->round) == seen)
-        pthread_cond_wait(&t->work, &t->sleep);
-    pthread_mutex_unlock(&t->sleep);
-    return atomic_load(&t->round);
+    uint_fast64_t left = atomic_load(&t->left);
+    do {
+        if ((uint32_t)left == 0)
+            return false;
+    } while (!atomic_compare_exchange_weak(&t->left, &left, left - 1));
+    *part = t->n_parts - (uint32_t)left;
+    return true;
 }
 
-static void *worker_main(void *arg)
+/* Parts are taken until none is left. Whoever ends the last one tells the caller, who may be parked. */
+static void work(struct threads *t, int thread)
 {
-    struct worker *w = arg;
-    struct threads *t = w->pool;
-    for (unsigned seen = 0;;) {
-        seen = next_round(t, seen);
-        if (atomic_load(&t->stopping))
-            return NULL;
-        t->fn(t->ctx, w->index);
-        if (atomic_fetch_sub(&t->busy, 1) == 1) {
+    uint32_t part;
+    while (take_part(t, &part)) {
+        t->fn(t->ctx, thread, part);
+        if (atomic_fetch_sub(&t->undone, 1) == 1 && thread != 0) {
             pthread_mutex_lock(&t->sleep);
             pthread_cond_signal(&t->done);
             pthread_mutex_unlock(&t->sleep);
@@ -69,36 +63,77 @@ static void *worker_main(void *arg)
     }
 }
 
-static void begin_round(struct threads *t)
+static bool something_to_do(struct threads *t) { return (uint32_t)atomic_load(&t->left) > 0 || atomic_load(&t->stopping); }
+
+static void wait_for_work(struct threads *t)
 {
+    for (int i = 0; i < SPINS; i++) {
+        if (something_to_do(t))
+            return;
+        pause_briefly();
+    }
     pthread_mutex_lock(&t->sleep);
-    atomic_fetch_add(&t->round, 1);
-    pthread_cond_broadcast(&t->work);
+    while (!something_to_do(t))
+        pthread_cond_wait(&t->work, &t->sleep);
     pthread_mutex_unlock(&t->sleep);
 }
 
-void threads_run(struct threads *t, void (*fn)(void *ctx, int thread), void *ctx)
+static void *worker_main(void *arg)
 {
-    if (t->n == 1) {
-        fn(ctx, 0);
+    struct worker *w = arg;
+    struct threads *t = w->pool;
+    while (!atomic_load(&t->stopping)) {
+        work(t, w->index);
+        wait_for_work(t);
+    }
+    return NULL;
+}
+
+static void wait_until_done(struct threads *t)
+{
+    for (int i = 0; i < SPINS; i++) {
+        if (atomic_load(&t->undone) == 0)
+            return;
+        pause_briefly();
+    }
+    pthread_mutex_lock(&t->sleep);
+    while (atomic_load(&t->undone) > 0)
+        pthread_cond_wait(&t->done, &t->sleep);
+    pthread_mutex_unlock(&t->sleep);
+}
+
+void threads_run(struct threads *t, uint32_t n_parts, void (*fn)(void *ctx, int thread, uint32_t part), void *ctx)
+{
+    if (t->n == 1 || n_parts <= 1) {
+        for (uint32_t part = 0; part < n_parts; part++)
+            fn(ctx, 0, part);
         return;
     }
     t->fn = fn;
     t->ctx = ctx;
-    atomic_store(&t->busy, t->n - 1);
-    begin_round(t);
-    fn(ctx, 0);
-    for (int i = 0; i < SPINS && atomic_load(&t->busy) > 0; i++)
-        pause_briefly();
-    if (atomic_load(&t->busy) > 0) {
-        pthread_mutex_lock(&t->sleep);
-        while (atomic_load(&t->busy) > 0)
-            pthread_cond_wait(&t->done, &t->sleep);
-        pthread_mutex_unlock(&t->sleep);
-    }
+    t->n_parts = n_parts;
+    atomic_store(&t->undone, n_parts);
+    pthread_mutex_lock(&t->sleep);
+    atomic_store(&t->left, ((atomic_load(&t->left) >> 32) + 1) << 32 | n_parts);
+    pthread_cond_broadcast(&t->work);
+    pthread_mutex_unlock(&t->sleep);
+    work(t, 0);
+    wait_until_done(t);
 }
 
 int threads_count(const struct threads *t) { return t->n; }
+
+struct parts threads_parts(const struct threads *t, size_t n, size_t grain, size_t most)
+{
+    enum { PARTS_A_THREAD = 4 };
+    size_t units = (n + grain - 1) / grain, parts = t->n == 1 ? 1 : (size_t)t->n * PARTS_A_THREAD;
+    size_t size = (units + parts - 1) / parts * grain;
+    if (most > 0 && size > most)
+        size = most;
+    struct parts p = {.n = n, .size = size};
+    p.count = size == 0 ? 0 : (uint32_t)((n + size - 1) / size);
+    return p;
+}
 
 static int start_worker(struct threads *t, int index, const cpu_set_t *allowed)
 {
@@ -149,8 +184,10 @@ void threads_destroy(struct threads **pool)
     *pool = NULL;
     if (!t)
         return;
+    pthread_mutex_lock(&t->sleep);
     atomic_store(&t->stopping, true);
-    begin_round(t);
+    pthread_cond_broadcast(&t->work);
+    pthread_mutex_unlock(&t->sleep);
     for (int i = 0; i < t->n_started; i++)
         pthread_join(t->workers[i].thread, NULL);
     pthread_cond_destroy(&t->done);

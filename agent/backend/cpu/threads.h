@@ -1,11 +1,15 @@
-/* A pool of threads that run one function together: the caller is thread 0. Between calls a thread spins for microseconds, then parks, so that
- * decode's many short operators start at once and an idle pool costs nothing. */
+/* A pool of threads that share out the parts of one piece of work: the caller is thread 0. Between calls a thread spins for microseconds, then
+ * parks, so that decode's many short operators start at once and an idle pool costs nothing.
+ *
+ * Parts go to whoever is free. On a machine that others use too, a thread that the system does not run takes no part, and nobody waits
+ * for it: the caller does the rest. */
 #ifndef HP_AGENT_BACKEND_CPU_THREADS_H
 #define HP_AGENT_BACKEND_CPU_THREADS_H
 
 #include "common/status.h"
 
 #include <stddef.h>
+#include <stdint.h>
 
 struct threads;
 
@@ -15,16 +19,19 @@ int threads_create(int n, const int *cores, int n_cores, struct threads **out, s
 void threads_destroy(struct threads **t);
 int threads_count(const struct threads *t);
 
-/* Calls fn(ctx, thread) once on every thread, and returns when all are done. One caller at a time. */
-void threads_run(struct threads *t, void (*fn)(void *ctx, int thread), void *ctx);
+/* Calls fn(ctx, thread, part) once for every part below n_parts, and returns when all are done. Calls of one thread follow each other. One caller
+ * at a time. */
+void threads_run(struct threads *t, uint32_t n_parts, void (*fn)(void *ctx, int thread, uint32_t part), void *ctx);
 
-/* The part of n items, in units of `grain`, that falls to `thread` of `count`: [*begin, *end). */
-static inline void threads_part(size_t n, size_t grain, int thread, int count, size_t *begin, size_t *end)
-{
-    size_t units = (n + grain - 1) / grain, each = units / (size_t)count, more = units % (size_t)count, i = (size_t)thread;
-    size_t first = i * each + (i < more ? i : more), last = first + each + (i < more ? 1 : 0);
-    *begin = first * grain < n ? first * grain : n;
-    *end = last * grain < n ? last * grain : n;
-}
+/* How n items are cut into parts: units of `grain` items, and so many of them to a part that every thread gets a few parts, but at most `most`
+ * items (0: any number). */
+struct parts {
+    size_t n, size; /* items in all and of a part; the last may have fewer */
+    uint32_t count;
+};
+struct parts threads_parts(const struct threads *t, size_t n, size_t grain, size_t most);
+
+static inline size_t parts_begin(const struct parts *p, uint32_t part) { return part * p->size; }
+static inline size_t parts_end(const struct parts *p, uint32_t part) { return (part + 1) * p->size < p->n ? (part + 1) * p->size : p->n; }
 
 #endif

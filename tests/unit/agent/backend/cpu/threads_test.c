@@ -11,18 +11,21 @@
 enum { MOST = 6, ROUNDS = 2000 };
 
 struct tally {
-    atomic_int calls[MOST];
+    atomic_int parts[MOST * 3];
+    atomic_int inside[MOST]; /* calls of a thread that are running */
     int total_threads;
 };
 
-static void count_call(void *ctx, int thread)
+static void count_part(void *ctx, int thread, uint32_t part)
 {
     struct tally *t = ctx;
     assert_in_range(thread, 0, t->total_threads - 1);
-    atomic_fetch_add(&t->calls[thread], 1);
+    assert_int_equal(atomic_fetch_add(&t->inside[thread], 1), 0);
+    atomic_fetch_add(&t->parts[part], 1);
+    atomic_fetch_sub(&t->inside[thread], 1);
 }
 
-static void every_thread_runs_once_a_round(void **state)
+static void every_part_is_done_once_a_round(void **state)
 {
     (void)state;
     for (int n = 1; n <= MOST; n++) {
@@ -30,35 +33,52 @@ static void every_thread_runs_once_a_round(void **state)
         struct err e = {0};
         struct tally tally = {.total_threads = n};
         assert_int_equal(threads_create(n, NULL, 0, &t, &e), 0);
-        for (int i = 0; i < ROUNDS; i++)
-            threads_run(t, count_call, &tally);
-        for (int i = 0; i < n; i++)
-            assert_int_equal(atomic_load(&tally.calls[i]), ROUNDS);
+        for (int i = 0; i < ROUNDS; i++) {
+            threads_run(t, (uint32_t)n * 3, count_part, &tally);
+            assert_int_equal(atomic_load(&tally.parts[i % (n * 3)]), i + 1);
+        }
+        threads_run(t, 0, count_part, &tally);
+        for (int i = 0; i < n * 3; i++)
+            assert_int_equal(atomic_load(&tally.parts[i]), ROUNDS);
         threads_destroy(&t);
         assert_null(t);
     }
 }
 
-/* Threads that parked in between wake up for the next round. */
+/* A part that waits for another one proves that two threads are at work, after the others were parked. */
+struct meeting {
+    atomic_int here;
+};
+
+static void meet(void *ctx, int thread, uint32_t part)
+{
+    struct meeting *m = ctx;
+    (void)thread, (void)part;
+    atomic_fetch_add(&m->here, 1);
+    while (atomic_load(&m->here) % 2 != 0)
+        sched_yield();
+}
+
 static void parked_threads_wake(void **state)
 {
     (void)state;
     struct threads *t;
     struct err e = {0};
-    struct tally tally = {.total_threads = 3};
-    assert_int_equal(threads_create(3, NULL, 0, &t, &e), 0);
+    struct meeting m = {0};
+    assert_int_equal(threads_create(2, NULL, 0, &t, &e), 0);
     for (int i = 0; i < 20; i++) {
-        threads_run(t, count_call, &tally);
+        threads_run(t, 2, meet, &m);
         nanosleep(&(struct timespec){0, 2000000}, NULL);
     }
-    assert_int_equal(atomic_load(&tally.calls[2]), 20);
+    assert_int_equal(atomic_load(&m.here), 40);
     threads_destroy(&t);
 }
 
-static void note_core(void *ctx, int thread)
+static void note_core(void *ctx, int thread, uint32_t part)
 {
-    int *cores = ctx;
-    cores[thread] = sched_getcpu();
+    atomic_int *cores = ctx;
+    (void)part;
+    atomic_store(&cores[thread], sched_getcpu());
 }
 
 static void threads_stay_on_the_cores_given(void **state)
@@ -67,14 +87,16 @@ static void threads_stay_on_the_cores_given(void **state)
     struct threads *t;
     struct err e = {0};
     cpu_set_t allowed;
-    int core = 0, seen[3];
+    int core = 0;
     assert_int_equal(sched_getaffinity(0, sizeof allowed, &allowed), 0);
     while (!CPU_ISSET((size_t)core, &allowed))
         core++;
+    atomic_int seen[3] = {-1, core, core};
     assert_int_equal(threads_create(3, &core, 1, &t, &e), 0);
-    threads_run(t, note_core, seen);
-    assert_int_equal(seen[1], core);
-    assert_int_equal(seen[2], core);
+    for (int i = 0; i < 200; i++)
+        threads_run(t, 30, note_core, seen);
+    assert_int_equal(atomic_load(&seen[1]), core);
+    assert_int_equal(atomic_load(&seen[2]), core);
     threads_destroy(&t);
     int nowhere = -3;
     assert_int_equal(threads_create(2, &nowhere, 1, &t, &e), HP_EINVAL);
@@ -83,25 +105,31 @@ static void threads_stay_on_the_cores_given(void **state)
 static void parts_cover_everything_once_in_whole_grains(void **state)
 {
     (void)state;
-    for (size_t n = 0; n < 200; n += 7)
-        for (size_t grain = 1; grain <= 64; grain *= 4)
-            for (int count = 1; count <= 5; count++) {
-                size_t next = 0;
-                for (int i = 0; i < count; i++) {
-                    size_t begin, end;
-                    threads_part(n, grain, i, count, &begin, &end);
-                    assert_int_equal(begin, next);
-                    assert_true(end >= begin && (begin % grain == 0 || begin == n));
-                    next = end;
+    for (int n_threads = 1; n_threads <= 3; n_threads++) {
+        struct threads *t;
+        struct err e = {0};
+        assert_int_equal(threads_create(n_threads, NULL, 0, &t, &e), 0);
+        for (size_t n = 0; n < 2000; n += 97)
+            for (size_t grain = 1; grain <= 64; grain *= 4)
+                for (size_t most = 0; most <= 256; most += 64) {
+                    struct parts p = threads_parts(t, n, grain, most);
+                    size_t next = 0;
+                    for (uint32_t i = 0; i < p.count; i++) {
+                        assert_int_equal(parts_begin(&p, i), next);
+                        next = parts_end(&p, i);
+                        assert_true(next > parts_begin(&p, i) && (next % grain == 0 || next == n));
+                        assert_true(most == 0 || next - parts_begin(&p, i) <= most);
+                    }
+                    assert_int_equal(next, n);
                 }
-                assert_int_equal(next, n);
-            }
+        threads_destroy(&t);
+    }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_thread_runs_once_a_round),
+        cmocka_unit_test(every_part_is_done_once_a_round),
         cmocka_unit_test(parked_threads_wake),
         cmocka_unit_test(threads_stay_on_the_cores_given),
         cmocka_unit_test(parts_cover_everything_once_in_whole_grains),
