@@ -91,8 +91,7 @@ static json_t *node_read(const char *text, struct err *e)
     int rc = document ? cluster_from_json(&at, &cluster, e) : err_set(e, HP_ENOMEM, "no memory for a node");
     if (rc == 0 && cluster.n_devices == 0)
         rc = err_set(e, HP_EPARSE, "the node in \"join\" has no device");
-    if (rc == 0)
-        cluster_free(&cluster);
+    cluster_free(&cluster); /* nothing, where it could not be read */
     json_decref(document);
     if (rc == 0)
         return node;

@@ -132,7 +132,7 @@ static void prompts_that_do_not_fit_are_refused_with_both_lengths(void **state)
     assert_non_null(strstr(e.text, "empty"));
     struct sim_client *c = request(&s, TOY_CONTEXT - 1, 60); /* room for one token */
     assert_true(sim_run_until(&s, sim_quiet, 10000));
-    assert_int_equal(c->n_got + c->ends_early, 1);
+    assert_true(c->finished && c->n_got <= 1);
     sim_close(&s);
 }
 
