@@ -1,5 +1,6 @@
 #include "common/cluster.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static int read_wire(const struct json_at *at, struct cluster_wire *out, struct err *e)
@@ -224,6 +225,30 @@ static int read_link_end(struct cluster *c, const struct json_at *item, const ch
     return *out < 0 ? json_fail(&end, e, "no device \"%s\"", id) : 0;
 }
 
+static int by_ends(const void *a, const void *b)
+{
+    const struct cluster_link *x = *(struct cluster_link *const *)a, *y = *(struct cluster_link *const *)b;
+    return x->from != y->from ? (x->from < y->from ? -1 : 1) : x->to != y->to ? (x->to < y->to ? -1 : 1) : 0;
+}
+
+/* Links whose way back was measured too serve their own direction only. A measured matrix of a few hundred devices has tens of thousands
+ * of links, so they are looked up in order. */
+static int mark_both_ways(struct cluster *c, const struct json_at *at, struct err *e)
+{
+    size_t n = (size_t)c->n_links;
+    struct cluster_link **sorted = arena_alloc(&c->arena, n + 1, sizeof *sorted);
+    if (!sorted)
+        return no_memory(at, e);
+    for (size_t i = 0; i < n; i++)
+        sorted[i] = &c->links[i];
+    qsort(sorted, n, sizeof *sorted, by_ends);
+    for (size_t i = 0; i < n; i++) {
+        struct cluster_link back = {.from = c->links[i].to, .to = c->links[i].from}, *key = &back;
+        c->links[i].reverse_only_implied = bsearch(&key, sorted, n, sizeof *sorted, by_ends) == NULL;
+    }
+    return 0;
+}
+
 static int read_links(struct cluster *c, const struct json_at *at, struct err *e)
 {
     struct json_at list;
@@ -240,14 +265,9 @@ static int read_links(struct cluster *c, const struct json_at *at, struct err *e
         if ((rc = read_link_end(c, &item, "from", &link->from, e)) < 0 || (rc = read_link_end(c, &item, "to", &link->to, e)) < 0 ||
             (rc = read_wire(&item, &link->wire, e)) < 0)
             return rc;
-        link->reverse_only_implied = true;
     }
     c->n_links = (int)n;
-    for (int i = 0; i < c->n_links; i++)
-        for (int k = 0; k < c->n_links; k++)
-            if (c->links[i].from == c->links[k].to && c->links[i].to == c->links[k].from)
-                c->links[i].reverse_only_implied = false;
-    return 0;
+    return mark_both_ways(c, at, e);
 }
 
 static int read_pools(struct cluster *c, const struct json_at *at, const struct json_at *list, struct err *e)

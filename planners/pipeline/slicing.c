@@ -232,8 +232,23 @@ static void cuts_of_rule(const struct slicing *s, int length, struct trial *t)
     }
 }
 
-/* Local search under the exact flow, from the best rule, for each length. */
-static int set_lists(struct slicing *s, const struct pipeline_request *rq, struct err *e)
+/* The plan's own slices, where they end at this length and lie on the steps. */
+static bool cuts_of_plan(const struct slicing *s, const struct plan_pipeline *plan, int length, struct trial *t)
+{
+    int at = 0, unit = s->cost.unit;
+    if (plan->n_slices == 0 || plan->n_slices > length)
+        return false;
+    for (int k = 0; k < plan->n_slices; k++) {
+        if (plan->slices[k] % unit != 0 || plan->slices[k] > (length - at) * unit)
+            return false;
+        t->cut[k + 1] = at += plan->slices[k] / unit;
+    }
+    t->n_slices = plan->n_slices;
+    return at == length;
+}
+
+/* Local search under the exact flow, from the best rule, for each length; from the plan's own slices for theirs. */
+static int set_lists(struct slicing *s, const struct pipeline_request *rq, const struct plan_pipeline *plan, struct err *e)
 {
     const struct exact_options options = {.objective = PIPELINE_LATENCY, .order_fixed = true, .effort = 1, .seed = rq->seed};
     struct exact x;
@@ -253,7 +268,8 @@ static int set_lists(struct slicing *s, const struct pipeline_request *rq, struc
     }
     x.work_limit = (long)(3e8 * (rq->effort > 0 ? rq->effort : 1));
     for (int length = 1; length <= n_units; length++) {
-        cuts_of_rule(s, length, t);
+        if (!cuts_of_plan(s, plan, length, t))
+            cuts_of_rule(s, length, t);
         slices_polish(&x, t, 1);
         if (used + (size_t)t->n_slices + 1 > capacity) {
             uint16_t *more = realloc(lists, (capacity = 2 * capacity + (size_t)t->n_slices) * sizeof *lists);
@@ -288,7 +304,7 @@ int slicing_create(const struct pipeline_request *rq, const struct plan_pipeline
     if (rc == 0 && (rc = set_times(s, &scratch, e)) == 0 && (rc = set_levels(s, e)) == 0) {
         set_rules(s);
         if ((rc = set_best_rules(s, &scratch, e)) == 0)
-            rc = set_lists(s, rq, e);
+            rc = set_lists(s, rq, plan, e);
     }
     arena_free(&scratch);
     s->stage_seconds = s->slowest = NULL;

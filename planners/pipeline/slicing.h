@@ -14,8 +14,8 @@
 
 struct slicing;
 
-/* Prepares prompts of up to `context` tokens, the cached ones included, for the stages of a plan (its devices and layers; its slices are not
- * looked at). `rq` gives cluster, profile, batch (of a request as it is served: often 1, where a plan was made for more) and unit. The
+/* Prepares prompts of up to `context` tokens, the cached ones included, for the stages of a plan (its devices and layers; its slices are a start
+ * for prompts of their length). `rq` gives cluster, profile, batch (of a request as it is served: often 1, where a plan was made for more) and unit. The
  * cluster and profile must outlive the slicing. Takes some tenths of a second; call it outside of any loop that must not wait.
  * HP_EINVAL, HP_ENOENT (a device that the cluster has not), HP_EINFEASIBLE, HP_ENOMEM. */
 int slicing_create(const struct pipeline_request *rq, const struct plan_pipeline *plan, int context, struct slicing **out, struct err *e);
