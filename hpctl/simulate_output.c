@@ -189,12 +189,20 @@ static const char *row_name(const struct simulate_sweep *s, int row) { return ro
 
 static bool row_used(const struct simulate_sweep *s, int row) { return s->only_model < 0 || s->only_model == row; }
 
+static bool row_tried(const struct simulate_sweep *s, int row)
+{
+    for (int i = 0; i < s->n_points; i++)
+        if (s->points[i].row == row)
+            return true;
+    return false;
+}
+
 void simulate_sweep_print(const struct simulate_sweep *s)
 {
     printf("highest load at %.3g %% attainment; %s scheduler, %s arrivals, %g s each\n\n", s->target * 100, s->scheduler, s->arrivals, s->seconds);
     printf("  %-16s %10s %14s   attainment by load\n", "model", "load", "requests/s");
     for (int row = 0; row <= s->n_models; row++) {
-        if (!row_used(s, row))
+        if (!row_used(s, row) || !row_tried(s, row))
             continue;
         printf("  %-16s %8.0f %% ", row_name(s, row), 100 * s->max_load[row]);
         if (row < s->n_models)
@@ -212,7 +220,7 @@ json_t *simulate_sweep_json(const struct simulate_sweep *s)
 {
     json_t *models = json_array(), *points = json_array();
     for (int row = 0; row < s->n_models; row++)
-        if (row_used(s, row))
+        if (row_used(s, row) && row_tried(s, row))
             json_array_append_new(models, json_pack("{s:s, s:f, s:f}", "name", s->t->models[row].name, "max_load", s->max_load[row],
                                                     "max_throughput_per_s", s->max_load[row] * s->t->models[row].planned_rate));
     for (int i = 0; i < s->n_points; i++)
@@ -253,7 +261,7 @@ int simulate_sweep_svg(const struct simulate_sweep *s, const char *file, struct 
     buffer_printf(&b, "<text x=\"10\" y=\"40\">100 %%</text><text x=\"10\" y=\"330\">%.0f %%</text><text x=\"455\" y=\"346\">%.0f %%</text>\n", bottom * 100,
                   most_load * 100);
     for (int row = 0, drawn = 0; row <= s->n_models; row++) {
-        if (!row_used(s, row))
+        if (!row_used(s, row) || !row_tried(s, row))
             continue;
         buffer_printf(&b, "<g fill=\"hsl(%d,60%%,45%%)\"><text x=\"495\" y=\"%d\">", row * 67 % 360, 50 + 16 * drawn++);
         for (const char *c = row_name(s, row); *c; c++)

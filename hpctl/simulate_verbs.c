@@ -23,6 +23,7 @@ static const struct command_option simulate_verb_options[] = {
     {"step", "X", "sweep: loads are multiples of X (default 0.05)", 0},
     {"max-load", "X", "sweep: the highest load tried (default 1)", 0},
     {"target", "X", "sweep: attainment to reach (default 0.99)", 0},
+    {"together", NULL, "sweep: only all models together", 0},
     {"rates", "plan|weights", "loads are parts of each model's throughput in the plan (default), or follow the weights", 0},
     {"model", "NAME", "requests for this model only", 0},
     {"seconds", "S", "of arrivals (default 30; a trace: all of it)", 0},
@@ -101,6 +102,8 @@ static int read_options(const struct invocation *in, struct job *j, struct err *
     j->by_weights = by == 1;
     if (invocation_flag(in, "sweep") && j->trace_file)
         return err_set(e, HP_EUSAGE, "--sweep draws its arrivals: it goes with poisson, uniform and bursty, not with a trace");
+    if (invocation_flag(in, "together") && (!invocation_flag(in, "sweep") || invocation_option(in, "model")))
+        return err_set(e, HP_EUSAGE, "--together goes with --sweep, and not with --model");
     if (invocation_flag(in, "sweep") && j->load_given)
         return err_set(e, HP_EUSAGE, "--sweep tries many loads: leave --load out, or set --max-load");
     if (scheduler == SIMULATE_REACTIVE && (j->options.latency_noise > 0 || j->options.network_jitter > 0))
@@ -266,7 +269,8 @@ static int sweep(const struct invocation *in, struct job *j, struct err *e)
     if (j->max_load / j->step > 10000)
         return err_set(e, HP_EUSAGE, "--step: %g up to %g are too many loads", j->step, j->max_load);
     int rc = 0;
-    for (int row = 0; rc == 0 && row <= s.n_models; row++)
+    bool together = invocation_flag(in, "together");
+    for (int row = together ? s.n_models : 0; rc == 0 && row <= s.n_models; row++)
         if (j->only_model < 0 || j->only_model == row)
             rc = sweep_row(j, &s, row, e);
     if (isatty(2))

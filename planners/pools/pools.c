@@ -84,7 +84,7 @@ static int solve_small(const struct pools_problem *p, const struct pools_request
     int rc = pools_allocate(p, by_model, POOLS_ANY, chosen, available, &s->allocation, e);
     for (int m = 0; m < p->n_models; m++)
         chosen[m].n = pools_promising(p, m, &by_model[m], r, POLISH_SLACK, chosen[m].structures, POLISH_STRUCTURES);
-    double limit_s = rq->time_limit_s > 0 ? rq->time_limit_s : 0.4;
+    double limit_s = rq->time_limit_s > 0 ? rq->time_limit_s : 0.25;
     if (rc == 0 && p->pipelines_per_assignment == 0)
         if ((rc = pools_polish(p, by_model, chosen, r->bound, limit_s, rq->env, &s->allocation, &polish, e)) == 0)
             s->lp_seconds += polish.seconds;
@@ -107,7 +107,7 @@ static int solve_exact(const struct pools_problem *p, const struct pools_request
     s->bound = r.bound;
     if (rc == 0)
         rc = small ? solve_small(p, rq, by_model, &r, s, e)
-                   : pools_allocate_large(p, by_model, &r, LARGE_GAP, rq->time_limit_s > 0 ? rq->time_limit_s : 0.5, rq->seed + 1, rq->env,
+                   : pools_allocate_large(p, by_model, &r, LARGE_GAP, rq->time_limit_s > 0 ? rq->time_limit_s : 1.2, rq->seed + 1, rq->env,
                                           &s->allocation, e);
     pools_relaxation_free(&r);
     structures_free(p, by_model);

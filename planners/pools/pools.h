@@ -27,7 +27,7 @@ struct pools_request {
     enum pools_method method;
     int share_devices;     /* 1 or 0; below 0: as the workload says */
     double slo_margin;     /* for every model; below 0: as the workload says */
-    double time_limit_s;   /* of lp_solve (milp), or of improving a plan (exact); 0: 60 s and 0.5 s */
+    double time_limit_s;   /* of lp_solve (milp), or of improving a plan (exact); 0: 60 s, and 0.25 or (large clusters) 1.2 s */
     uint64_t seed;         /* of the search on large clusters */
     const struct env *env;
     lp_put_fn lp_put;      /* milp: receives the .lp text; may be NULL */

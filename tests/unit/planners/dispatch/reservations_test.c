@@ -1,0 +1,93 @@
+/* Lines of reservations against an array with one cell a nanosecond. */
+#include "planners/dispatch/reservations.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/env.h"
+
+enum { SPAN = 4000 };
+
+static int64_t brute_earliest(const char *a, const char *b, int64_t from, int64_t length)
+{
+    for (int64_t t = from;; t++) {
+        int64_t i = 0;
+        while (i < length && !a[t + i] && !(b && b[t + i]))
+            i++;
+        if (i == length)
+            return t;
+    }
+}
+
+static void the_earliest_slot_is_that_of_exhaustive_search(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 50; seed++) {
+        uint64_t random = seed;
+        struct line a = {0}, b = {0};
+        static char busy_a[4 * SPAN], busy_b[4 * SPAN];
+        memset(busy_a, 0, sizeof busy_a);
+        memset(busy_b, 0, sizeof busy_b);
+        for (int i = 0; i < 60; i++) {
+            int64_t from = (int64_t)(random_unit(&random) * SPAN), length = 1 + (int64_t)(random_unit(&random) * 60);
+            struct line *l = i % 2 ? &a : &b;
+            char *busy = i % 2 ? busy_a : busy_b;
+            int64_t t = line_earliest(l, from, length);
+            assert_int_equal(t, brute_earliest(busy, NULL, from, length));
+            assert_true(line_reserve(l, 0, t, t + length, (uint32_t)i));
+            memset(busy + t, 1, (size_t)length);
+            assert_int_equal(line_earliest_both(&a, &b, from, length), brute_earliest(busy_a, busy_b, from, length));
+        }
+        line_free(&a);
+        line_free(&b);
+    }
+}
+
+static void the_past_is_forgotten_and_memory_stays_bounded(void **state)
+{
+    (void)state;
+    struct line l = {0};
+    for (int64_t t = 0; t < 100000; t += 10)
+        assert_true(line_reserve(&l, t, t + 5, t + 12, 1));
+    assert_true(l.n < 4);
+    assert_true(l.room <= 64);
+    line_free(&l);
+    /* Nothing passes: the oldest grow together, and what is reserved stays reserved. */
+    for (int64_t t = 0; t < 10 * (LINE_MAX_INTERVALS + 200); t += 10)
+        assert_true(line_reserve(&l, 0, t, t + 5, 1));
+    assert_true(l.room <= 2 * (LINE_MAX_INTERVALS + 2) * 2);
+    assert_true(line_earliest(&l, 0, 5) > 10);
+    assert_int_equal(line_end(&l), 10 * (LINE_MAX_INTERVALS + 199) + 5);
+    line_free(&l);
+}
+
+static void a_late_end_moves_what_follows(void **state)
+{
+    (void)state;
+    struct line l = {0};
+    assert_true(line_reserve(&l, 0, 10, 20, 1));
+    assert_true(line_reserve(&l, 0, 20, 30, 2));
+    assert_true(line_reserve(&l, 0, 50, 60, 3));
+    assert_true(line_correct(&l, 1, 10, 10, 27));
+    assert_int_equal(line_earliest(&l, 0, 10), 0);
+    assert_int_equal(line_earliest(&l, 0, 14), 60);
+    assert_int_equal(line_earliest(&l, 27, 10), 37); /* the second went on at 27, and the third stayed */
+    assert_true(line_correct(&l, 3, 50, 50, 52));
+    assert_int_equal(line_end(&l), 52);
+    assert_false(line_correct(&l, 9, 0, 0, 1));
+    line_free(&l);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_earliest_slot_is_that_of_exhaustive_search),
+        cmocka_unit_test(the_past_is_forgotten_and_memory_stays_bounded),
+        cmocka_unit_test(a_late_end_moves_what_follows),
+    };
+    return cmocka_run_group_tests_name("reservations", tests, NULL, NULL);
+}
