@@ -120,13 +120,12 @@ static int split_word(const struct pretokenize_step *s, struct words *w, struct 
             return rc;
         if (rc == 0)
             break;
-        if (end > start) {
-            join(&j, in.start + done, in.start + start, s->invert);
-            join(&j, in.start + start, in.start + end, !s->invert);
-            done = at = end;
+        join(&j, in.start + done, in.start + start, s->invert);
+        join(&j, in.start + start, in.start + end, !s->invert);
+        done = at = end;
+        if (end > start)
             continue;
-        }
-        /* An empty match cuts nothing here: go on behind the next character. */
+        /* An empty match cuts where it stands; the search goes on behind the next character. */
         uint32_t c;
         int length = end < size ? utf8_decode(text + end, size - end, &c) : 1;
         at = end + (size_t)(length > 0 ? length : 1);
