@@ -76,8 +76,11 @@ static void act(struct coordinator *c, const struct core_action *a)
     switch (a->kind) {
     case CORE_STORE: break;
     case CORE_SEND:
-        if (control_send(c->control, a->peer, a->bytes, a->size, &e) < 0)
-            log_warn("coordinator", "not_sent", "peer=%llu bytes=%zu why=\"%s\"", (unsigned long long)a->peer, a->size, e.text);
+        if (control_send(c->control, a->peer, a->bytes, a->size, &e) == 0)
+            break;
+        log_warn("coordinator", "not_sent", "peer=%llu bytes=%zu why=\"%s\"", (unsigned long long)a->peer, a->size, e.text);
+        if (e.code == HP_ELINK)
+            core_peer_gone(c->core, a->peer);
         break;
     case CORE_MODEL_OPEN: models_open(c, a->key, a->bytes, a->size); break;
     case CORE_MODEL_CLOSE: models_close(c, a->key); break;

@@ -425,6 +425,17 @@ void core_message(struct core *c, uint64_t peer, const char *key, const uint8_t 
     arena_free(&arena);
 }
 
+void core_peer_gone(struct core *c, uint64_t peer)
+{
+    for (size_t i = 0; i < c->n_relays; i++)
+        if (c->relays[i].peer == peer)
+            c->relays[i].peer = 0;
+    sequences_peer_gone(c, peer);
+    deployments_peer_gone(c, peer);
+    members_peer_gone(c, peer);
+    deployments_advance(c);
+}
+
 void core_tick(struct core *c)
 {
     members_tick(c);

@@ -377,6 +377,17 @@ void deployments_member_drains(struct core *c, struct member *m)
     }
 }
 
+void deployments_peer_gone(struct core *c, uint64_t peer)
+{
+    for (size_t i = 0; i < c->n_deployments; i++) {
+        struct deployment *d = c->deployments[i];
+        if (d->listener_peer == peer)
+            d->listener_peer = d->listener_ask = 0;
+        if (d->stop_peer == peer)
+            d->stop_peer = d->stop_ask = 0;
+    }
+}
+
 bool deployments_use_member(struct core *c, const struct member *m)
 {
     for (size_t i = 0; i < c->n_deployments; i++)

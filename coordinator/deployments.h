@@ -17,6 +17,7 @@ struct core_model_slot;
 struct member;
 struct placement;
 struct sequence;
+struct truth;
 
 enum deployment_state {
     DEPLOYMENT_PLANNED,   /* wants a plan: waits for the model and for measurements */
@@ -44,7 +45,7 @@ enum {
 
 /* One stage as --layers or --agents names it. */
 struct deployment_range {
-    char agent[64];
+    char agent[160]; /* an agent's name, or the id of its device ("node/device"; of a paced agent: of the device that it stands for) */
     int first, end; /* [first, end); both 0 when only the agent is named */
 };
 struct deployment_spec {
@@ -55,6 +56,11 @@ struct deployment_spec {
     uint64_t max_context; /* 0: as much as fits */
     uint64_t slice;       /* 0: the planner decides */
     bool f32, upload_only;
+    /* Of a plan that was given (option "plan", hp-plan/1): its stages are `ranges`, their agents named by device. */
+    bool planned;
+    uint32_t *slices;     /* for prompts of `plan_tokens`; NULL: the plan leaves them open */
+    uint32_t n_slices, plan_tokens;
+    double micro_batches; /* 0: none */
     const char *source_machine, *source_path; /* in options; "" when not given */
 };
 
@@ -110,6 +116,7 @@ struct deployment {
     uint64_t kv_reserved;
     struct deployment_slices *slices;
     size_t n_slices;
+    struct truth *truth;  /* what its prompts took, beside what was expected (truth.h); NULL: none so far */
 };
 
 struct deployment *deployment_find(struct core *c, const char *name);
@@ -124,6 +131,7 @@ void deployments_member_joined(struct core *c, struct member *m);
 void deployments_member_ready(struct core *c, struct member *m);
 void deployments_member_lost(struct core *c, struct member *m, const char *why);
 void deployments_member_drains(struct core *c, struct member *m);
+void deployments_peer_gone(struct core *c, uint64_t peer); /* hpctl went away */
 /* Takes every deployment as far as it can go now. */
 void deployments_advance(struct core *c);
 /* It can not go on as it is: ends its sequences, and plans anew. */
@@ -155,6 +163,10 @@ void stages_tell(struct core *c, struct deployment *d, bool now);
 
 /* ---- deployment_record.c ---- */
 
+/* One more stage: layers [first, end) on an agent whose name has `length` characters. */
+int deployment_range_add(struct deployment_spec *s, const char *agent, size_t length, int first, int end, struct err *e);
+/* Reads the plan of a spec's options into it. */
+int deployment_plan_read(struct deployment_spec *s, struct err *e); /* deployment_plan.c */
 int deployment_spec_read(json_t *options, struct deployment_spec *out, struct err *e); /* holds a reference of options */
 void deployment_spec_free(struct deployment_spec *s);
 /* Where its stages are, with plan and limits; and back, onto members that are there. False where one of them is not, or is not to be used. */

@@ -300,6 +300,13 @@ void members_tick(struct core *c)
     }
 }
 
+void members_peer_gone(struct core *c, uint64_t peer)
+{
+    for (size_t i = 0; i < c->n_members; i++)
+        if (c->members[i]->peer == peer && c->members[i]->state == MEMBER_READY)
+            member_move(c->members[i], MEMBER_SUSPECT);
+}
+
 /* ---- what hpctl wants of members ------------------------------------------------------------------------------------ */
 
 int members_invite(struct core *c, uint64_t ttl_s, char token[TOKEN_TEXT], struct err *e)

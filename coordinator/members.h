@@ -68,6 +68,7 @@ void members_join(struct core *c, uint64_t peer, const char *key, uint64_t id, c
 void members_heartbeat(struct core *c, struct member *m, const struct message_heartbeat *h);
 void members_models_set(struct member *m, const struct pack_list *models);
 void members_tick(struct core *c);
+void members_peer_gone(struct core *c, uint64_t peer);
 
 /* A secret for one agent, good for `ttl_s` seconds; what is kept is its digest. */
 int members_invite(struct core *c, uint64_t ttl_s, char token[TOKEN_TEXT], struct err *e);

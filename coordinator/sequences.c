@@ -368,6 +368,26 @@ void sequences_request_cancel(struct core *c, uint64_t id, bool satisfied, struc
     sequences_admit(c, d);
 }
 
+static void list_peer_gone(struct core *c, struct sequence *s, uint64_t peer)
+{
+    for (struct sequence *next; s; s = next) {
+        next = s->next;
+        if (s->kind == SEQUENCE_REQUEST || s->peer != peer)
+            continue;
+        sequence_close(c, s);
+        sequence_free(s);
+        c->counts.cancelled++;
+    }
+}
+
+void sequences_peer_gone(struct core *c, uint64_t peer)
+{
+    for (size_t i = 0; i < c->n_deployments; i++) {
+        list_peer_gone(c, c->deployments[i]->active, peer);
+        list_peer_gone(c, c->deployments[i]->waiting_first, peer);
+    }
+}
+
 /* The sequence that a message of a stage means; NULL for one that is closed, of an older generation, or not this agent's. */
 static struct sequence *find_active(struct core *c, const struct member *m, uint64_t deployment, uint64_t generation, uint64_t sequence)
 {

@@ -47,6 +47,8 @@ int sequences_ask_open(struct core *c, struct deployment *d, uint64_t peer, uint
 void sequences_tokens(struct core *c, struct member *m, const struct message_tokens *t);
 void sequences_logits(struct core *c, struct member *m, const struct message_logits *l);
 void sequences_failed(struct core *c, struct member *m, const struct message_sequence_failed *f);
+/* Whoever asked over this connection is gone. */
+void sequences_peer_gone(struct core *c, uint64_t peer);
 /* Admits from the queue what has room now, and drops what waited too long. */
 void sequences_admit(struct core *c, struct deployment *d);
 /* Ends what is open (and, with `waiting`, the queue) with an error. */

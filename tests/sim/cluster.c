@@ -141,14 +141,16 @@ static void admin_answer(struct sim *s, const struct core_action *a);
 
 static void send(struct sim *s, const struct core_action *act)
 {
-    if (act->peer == SIM_ADMIN_PEER) {
+    if (act->peer == SIM_ADMIN_PEER && !s->admin_gone) {
         admin_answer(s, act);
         return;
     }
+    bool found = false;
     for (int i = 0; i < s->n_agents; i++) {
         struct sim_agent *a = s->agents[i];
         if (!a->alive || a->peer != act->peer)
             continue;
+        found = true;
         uint64_t at = s->clock.now_ns + sim_delay_ns(s, 50000, 2 * msec);
         a->to_agent_ns = at > a->to_agent_ns ? at : a->to_agent_ns;
         struct sim_event *ev = sim_event_add(s, EVENT_TO_AGENT, a->to_agent_ns - s->clock.now_ns);
@@ -160,6 +162,8 @@ static void send(struct sim *s, const struct core_action *act)
         assert(ev->bytes);
         memcpy(ev->bytes, act->bytes, act->size);
     }
+    if (!found)
+        core_peer_gone(s->core, act->peer);
 }
 
 static void act(struct sim *s, const struct core_action *a)

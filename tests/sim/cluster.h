@@ -50,6 +50,7 @@ struct sim {
     struct err answer_error;
     struct buffer logits; /* blobs of `logits` answers */
     bool uploader;        /* the admin uploads what is asked for */
+    bool admin_gone;      /* hpctl was interrupted */
     char token[128];
     uint64_t wrong; /* tokens that an undisturbed run would not have given */
     uint64_t frames_sent, frames_lost, uploads, loads;

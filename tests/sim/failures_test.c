@@ -179,6 +179,28 @@ static void weights_that_nobody_has_are_asked_of_whoever_deploys_again(void **st
     sim_close(&s);
 }
 
+static void an_hpctl_that_is_interrupted_while_it_uploads_can_be_run_again(void **state)
+{
+    (void)state;
+    struct sim s;
+    sim_open(&s, 75, 3);
+    struct buffer manifest = {0};
+    toy_manifest("toy", &manifest);
+    s.uploader = false;
+    sim_ask(&s, "deploy", json_pack("{s:s, s:{s:s}}", "name", "toy", "options", "agents", "a0,a1,a2"), &manifest);
+    sim_run_ms(&s, 500);
+    s.admin_gone = true;
+    sim_run_ms(&s, 20000); /* until something was to be said to it */
+    s.admin_gone = false;
+    assert_int_equal(sim_ask_wait(&s, "deployment.describe", json_pack("{s:s}", "name", "toy"), NULL), 0);
+    assert_string_equal(json_string_value(json_object_get(s.answer, "state")), "broken");
+    s.uploader = true;
+    deploy(&s, "a0,a1,a2");
+    serves_and_is_clean(&s, 1000);
+    buffer_free(&manifest);
+    sim_close(&s);
+}
+
 static void old_keys_and_replayed_tokens_open_nothing(void **state)
 {
     (void)state;
@@ -325,6 +347,7 @@ int main(void)
         cmocka_unit_test(a_coordinator_that_is_killed_while_it_prepares_goes_on_after_its_restart),
         cmocka_unit_test(a_broken_connection_ends_streams_and_keeps_weights),
         cmocka_unit_test(weights_that_nobody_has_are_asked_of_whoever_deploys_again),
+        cmocka_unit_test(an_hpctl_that_is_interrupted_while_it_uploads_can_be_run_again),
         cmocka_unit_test(old_keys_and_replayed_tokens_open_nothing),
         cmocka_unit_test(tokens_are_those_of_an_undisturbed_run_whatever_breaks),
     };
