@@ -200,16 +200,47 @@ static bool next_of(const struct layer *a, const struct frontier *f, int *at, bo
     return true;
 }
 
-static void keep(struct frontier *f, const struct state *s, double rest_s, double best_s)
+/* What is still to come costs at least so much. Execution ends after w x (end of loading) + (1 - w) x (end of execution) for every
+ * weight w of 0 to 1, and each layer adds to that whichever of its two ways adds less. */
+enum { WEIGHTS = 9 };
+
+struct rest {
+    double at_least_s[WEIGHTS];
+};
+
+static double weight_of(int k) { return (double)k / (WEIGHTS - 1); }
+
+static void fill_rests(const struct layers *l, bool contention, struct rest *rests)
 {
-    if (s->end_s + rest_s > best_s || f->n >= FRONTIER_LIMIT)
-        return;
-    if (f->n > 0 && f->states[f->n - 1].loaded_s <= s->loaded_s)
-        return; /* the one before ends no later and has loaded no later */
-    f->states[f->n++] = *s;
+    rests[l->n] = (struct rest){{0}};
+    for (int i = l->n - 1; i >= 0; i--) {
+        const struct layer *a = &l->layer[i];
+        for (int k = 0; k < WEIGHTS; k++) {
+            double w = weight_of(k), loaded = w * a->load_s + (1 - w) * a->exec_s;
+            double host = w * (contention ? a->read_s : 0) + (1 - w) * a->host_s;
+            rests[i].at_least_s[k] = rests[i + 1].at_least_s[k] + (a->has_params && host < loaded ? host : loaded);
+        }
+    }
 }
 
-static void expand(const struct layer *a, const struct frontier *from, bool contention, double rest_s, double best_s, struct frontier *to)
+static bool can_beat(const struct state *s, const struct rest *rest, double best_s)
+{
+    for (int k = 0; k < WEIGHTS; k++)
+        if (weight_of(k) * s->loaded_s + (1 - weight_of(k)) * s->end_s + rest->at_least_s[k] > best_s)
+            return false;
+    return true;
+}
+
+static void keep(struct frontier *f, const struct state *s, const struct rest *rest, double best_s)
+{
+    if (f->n >= FRONTIER_LIMIT || (f->n > 0 && f->states[f->n - 1].loaded_s <= s->loaded_s))
+        return; /* the one before ends no later and has loaded no later */
+    if (can_beat(s, rest, best_s))
+        f->states[f->n++] = *s;
+}
+
+static void expand(const struct layer *a, const struct frontier *from, bool contention, const struct rest *rest, double best_s,
+                   struct frontier *to)
 {
     struct state loaded, host;
     int at_loaded = 0, at_host = 0;
@@ -219,10 +250,10 @@ static void expand(const struct layer *a, const struct frontier *from, bool cont
     while (has_loaded || has_host) {
         bool take_host = has_host && (!has_loaded || host.end_s < loaded.end_s || (host.end_s == loaded.end_s && host.loaded_s < loaded.loaded_s));
         if (take_host) {
-            keep(to, &host, rest_s, best_s);
+            keep(to, &host, rest, best_s);
             has_host = next_of(a, from, &at_host, true, contention, &host);
         } else {
-            keep(to, &loaded, rest_s, best_s);
+            keep(to, &loaded, rest, best_s);
             has_loaded = next_of(a, from, &at_loaded, false, contention, &loaded);
         }
     }
@@ -270,15 +301,13 @@ int layers_optimal(const struct layers *l, bool contention, bool *host, double *
 {
     *exact = true;
     int rc = first_guess(l, contention, host, finish_s), reached = 0;
-    double *rest_s = calloc((size_t)l->n + 1, sizeof *rest_s), slack = 1e-12 * *finish_s;
+    struct rest *rests = calloc((size_t)l->n + 1, sizeof *rests);
+    double slack = 1e-12 * *finish_s;
     struct frontier *frontiers = calloc((size_t)l->n + 1, sizeof *frontiers);
     struct frontier next = {malloc(FRONTIER_LIMIT * sizeof *next.states), 0};
-    if (rc < 0 || !rest_s || !frontiers || !next.states)
+    if (rc < 0 || !rests || !frontiers || !next.states)
         goto out_of_memory;
-    for (int i = l->n - 1; i >= 0; i--) {
-        const struct layer *a = &l->layer[i];
-        rest_s[i] = rest_s[i + 1] + (a->has_params && a->host_s < a->exec_s ? a->host_s : a->exec_s);
-    }
+    fill_rests(l, contention, rests);
     next.states[next.n++] = (struct state){0};
     long total = 0;
     for (;; reached++) {
@@ -289,7 +318,7 @@ int layers_optimal(const struct layers *l, bool contention, bool *host, double *
         *exact = *exact && next.n < FRONTIER_LIMIT;
         if (reached == l->n || next.n == 0 || total > STATES_LIMIT)
             break;
-        expand(&l->layer[reached], &frontiers[reached], contention, rest_s[reached + 1], *finish_s + slack, &next);
+        expand(&l->layer[reached], &frontiers[reached], contention, &rests[reached + 1], *finish_s + slack, &next);
     }
     *exact = *exact && total <= STATES_LIMIT;
     if (reached == l->n && next.n > 0 && next.states[0].end_s < *finish_s) {
@@ -308,6 +337,6 @@ done:
         free(frontiers[i].states);
     free(frontiers);
     free(next.states);
-    free(rest_s);
+    free(rests);
     return rc;
 }

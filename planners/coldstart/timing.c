@@ -10,21 +10,21 @@ int timing_init(struct timing *t, const struct coldstart_problem *p, int copy_ca
     *t = (struct timing){.problem = p, .copy_capacity = copy_capacity};
     struct arena *a = &t->arena;
     bool ok = (t->start_s = arena_alloc(a, n, sizeof(double))) && (t->end_s = arena_alloc(a, n, sizeof(double))) &&
-              (t->copy_end_s = arena_alloc(a, c, sizeof(double))) && (t->missing = arena_alloc(a, n, sizeof(int))) &&
-              (t->ready_s = arena_alloc(a, n, sizeof(double))) && (t->read_end_s = arena_alloc(a, n, sizeof(double))) &&
-              (t->next_on_device = arena_alloc(a, n, sizeof(int))) && (t->next_on_bus = arena_alloc(a, c, sizeof(int))) &&
-              (t->copied_to = arena_alloc(a, n, sizeof(uint64_t))) && (t->forwarded_to = arena_alloc(a, n, sizeof(uint64_t))) &&
-              (t->first_copy = arena_alloc(a, n, sizeof(int))) && (t->arrival_s = arena_alloc(a, n * d, sizeof(double))) &&
+              (t->copy_end_s = arena_alloc(a, c, sizeof(double))) && (t->nodes = arena_alloc(a, n, sizeof *t->nodes)) &&
+              (t->fresh = arena_alloc(a, n, sizeof *t->fresh)) && (t->next_on_bus = arena_alloc(a, c, sizeof(int))) && (t->arrival_s = arena_alloc(a, n * d, sizeof(double))) &&
               (t->link_free_s = arena_alloc(a, d * d, sizeof(double))) && (t->used_bytes = arena_alloc(a, d, sizeof(double))) &&
               (t->bus_free_s = arena_alloc(a, b, sizeof(double))) && (t->bus_head = arena_alloc(a, b, sizeof(int))) &&
               (t->head = arena_alloc(a, d, sizeof(int))) && (t->pending_s = arena_alloc(a, d, sizeof(double))) &&
-              (t->free_s = arena_alloc(a, d, sizeof(double))) && (t->waiting_inputs = arena_alloc(a, n, sizeof(int)));
+              (t->free_s = arena_alloc(a, d, sizeof(double)));
     if (!ok) {
         timing_fini(t);
         return err_set(e, HP_ENOMEM, "out of memory: the graph has %d nodes", p->n_nodes);
     }
     for (int v = 0; v < p->n_nodes; v++)
-        t->waiting_inputs[v] = p->op_inputs_at[v + 1] - p->op_inputs_at[v];
+        if (p->is_op[v]) {
+            t->fresh[v].op.missing = p->op_inputs_at[v + 1] - p->op_inputs_at[v];
+            t->fresh[v].op.read_end_s = -1;
+        }
     return 0;
 }
 
@@ -49,20 +49,13 @@ static void reset(struct timing *t)
 {
     const struct coldstart_problem *p = t->problem;
     size_t n = (size_t)p->n_nodes, d = (size_t)p->n_devices;
-    memcpy(t->missing, t->waiting_inputs, n * sizeof *t->missing);
-    memset(t->ready_s, 0, n * sizeof *t->ready_s);
-    memset(t->copied_to, 0, n * sizeof *t->copied_to);
-    memset(t->forwarded_to, 0, n * sizeof *t->forwarded_to);
+    memcpy(t->nodes, t->fresh, n * sizeof *t->nodes);
     memset(t->link_free_s, 0, d * d * sizeof *t->link_free_s);
     memset(t->used_bytes, 0, d * sizeof *t->used_bytes);
     memset(t->bus_free_s, 0, (size_t)p->n_buses * sizeof *t->bus_free_s);
     memset(t->free_s, 0, d * sizeof *t->free_s);
-    for (size_t v = 0; v < n; v++)
-        t->read_end_s[v] = -1;
-    for (size_t i = 0; i < d; i++) {
+    for (size_t i = 0; i < d; i++)
         t->head[i] = -1;
-        t->pending_s[i] = INFINITY;
-    }
     t->fault = TIMING_OK;
     t->n_transfers = 0;
 }
@@ -78,22 +71,22 @@ static bool run_copy(struct timing *t, const struct coldstart_plan *plan, int c)
         int bus = p->bus_of[plan->device[v]];
         if (!plan->host[v])
             return fault(t, TIMING_READ_RESIDENT, v, plan->device[v], 0);
-        if (t->read_end_s[v] >= 0)
+        if (t->nodes[v].op.read_end_s >= 0)
             return fault(t, TIMING_READ_TWICE, v, plan->device[v], 0);
         t->bus_free_s[bus] += p->read_s[(size_t)v * (size_t)p->n_buses + (size_t)bus];
-        t->read_end_s[v] = t->copy_end_s[c] = t->bus_free_s[bus];
+        t->nodes[v].op.read_end_s = t->copy_end_s[c] = t->bus_free_s[bus];
         return true;
     }
     int bus = p->bus_of[copy->device];
     uint64_t bit = 1ull << copy->device;
-    if (t->copied_to[v] & bit)
+    if (t->nodes[v].param.copied_to & bit)
         return fault(t, TIMING_COPIED_TWICE, v, copy->device, 0);
     double end = t->bus_free_s[bus] += p->load_s[(size_t)v * (size_t)p->n_buses + (size_t)bus];
-    if (!t->copied_to[v] || end < t->copy_end_s[t->first_copy[v]])
-        t->first_copy[v] = c;
+    if (!t->nodes[v].param.copied_to || end < t->copy_end_s[t->nodes[v].param.first_copy])
+        t->nodes[v].param.first_copy = c;
     t->copy_end_s[c] = end;
     t->arrival_s[(size_t)v * (size_t)p->n_devices + (size_t)copy->device] = end;
-    t->copied_to[v] |= bit;
+    t->nodes[v].param.copied_to |= bit;
     t->used_bytes[copy->device] += p->bytes[v];
     return true;
 }
@@ -103,12 +96,12 @@ static bool forward(struct timing *t, const struct coldstart_plan *plan, int v, 
 {
     const struct coldstart_problem *p = t->problem;
     uint64_t bit = 1ull << device;
-    if (t->forwarded_to[v] & bit)
+    if (t->nodes[v].param.forwarded_to & bit)
         return true;
-    int from = plan->copies[t->first_copy[v]].device;
+    int from = plan->copies[t->nodes[v].param.first_copy].device;
     if (p->peer_bytes_per_s[from * p->n_devices + device] <= 0)
         return fault(t, TIMING_NO_PATH, v, device, from);
-    t->forwarded_to[v] |= bit;
+    t->nodes[v].param.forwarded_to |= bit;
     t->used_bytes[device] += p->bytes[v];
     return true;
 }
@@ -123,7 +116,7 @@ static bool run_buses(struct timing *t, const struct coldstart_plan *plan)
     }
     for (int c = 0; wished && c < plan->n_copies; c++) {
         const struct coldstart_copy *copy = &plan->copies[c];
-        if (copy->to >= 0 && !copy->read && !(t->copied_to[copy->node] & 1ull << copy->to) && !forward(t, plan, copy->node, copy->to))
+        if (copy->to >= 0 && !copy->read && !(t->nodes[copy->node].param.copied_to & 1ull << copy->to) && !forward(t, plan, copy->node, copy->to))
             return false;
     }
     return true;
@@ -137,15 +130,15 @@ static bool await_params(struct timing *t, const struct coldstart_plan *plan, in
     int device = plan->device[v];
     for (int i = p->param_inputs_at[v]; i < p->param_inputs_at[v + 1]; i++) {
         int w = p->param_inputs[i];
-        if (t->copied_to[w] & 1ull << device) {
+        if (t->nodes[w].param.copied_to & 1ull << device) {
             double at = t->arrival_s[(size_t)w * (size_t)p->n_devices + (size_t)device];
-            t->ready_s[v] = at > t->ready_s[v] ? at : t->ready_s[v];
-        } else if (!t->copied_to[w]) {
+            t->nodes[v].op.ready_s = at > t->nodes[v].op.ready_s ? at : t->nodes[v].op.ready_s;
+        } else if (!t->nodes[w].param.copied_to) {
             return fault(t, TIMING_NOT_COPIED, w, device, 0);
         } else {
             if (!forward(t, plan, w, device))
                 return false;
-            t->missing[v]++;
+            t->nodes[v].op.missing++;
         }
     }
     return true;
@@ -156,12 +149,14 @@ static bool line_up(struct timing *t, const struct coldstart_plan *plan)
     const struct coldstart_problem *p = t->problem;
     for (int i = p->n_ops - 1; i >= 0; i--) {
         int v = plan->order[i], device = plan->device[v];
-        t->next_on_device[v] = t->head[device];
+        t->nodes[v].op.next = t->head[device];
+        t->nodes[v].op.device = (int8_t)device;
+        t->nodes[v].op.host = plan->host[v];
         t->head[device] = v;
         if (!plan->host[v]) {
             if (!await_params(t, plan, v))
                 return false;
-        } else if (p->contention && p->reads[v] && t->read_end_s[v] < 0) {
+        } else if (p->contention && p->reads[v] && t->nodes[v].op.read_end_s < 0) {
             return fault(t, TIMING_READ_MISSING, v, device, 0);
         }
     }
@@ -172,7 +167,7 @@ static bool line_up(struct timing *t, const struct coldstart_plan *plan)
         t->bus_head[b] = -1;
     for (int c = plan->n_copies - 1; c >= 0; c--) {
         const struct coldstart_copy *copy = &plan->copies[c];
-        if (copy->read || !t->forwarded_to[copy->node] || t->first_copy[copy->node] != c)
+        if (copy->read || !t->nodes[copy->node].param.forwarded_to || t->nodes[copy->node].param.first_copy != c)
             continue;
         int bus = p->bus_of[copy->device];
         t->next_on_bus[c] = t->bus_head[bus];
@@ -183,20 +178,21 @@ static bool line_up(struct timing *t, const struct coldstart_plan *plan)
 
 /* ---- events -------------------------------------------------------------------------------------------------- */
 
-/* Starts the device's next operator when it is known when all it waits for is there. */
-static void try_start(struct timing *t, const struct coldstart_plan *plan, int device)
+/* Starts the device's next operator if it is known when all it waits for is there; else the device stands idle. */
+static void try_start(struct timing *t, int device)
 {
     const struct coldstart_problem *p = t->problem;
     int v = t->head[device];
-    if (v < 0 || t->missing[v] > 0)
+    if (v < 0 || t->nodes[v].op.missing > 0) {
+        t->pending_s[device] = INFINITY;
         return;
-    double start = t->free_s[device] > t->ready_s[v] ? t->free_s[device] : t->ready_s[v];
+    }
+    const union timing_node *node = &t->nodes[v];
+    double start = t->free_s[device] > node->op.ready_s ? t->free_s[device] : node->op.ready_s;
     size_t at = (size_t)v * (size_t)p->n_devices + (size_t)device;
-    double end = start + (plan->host[v] ? p->host_exec_s[at] : p->exec_s[at]);
-    if (t->read_end_s[v] > end)
-        end = t->read_end_s[v];
+    double end = start + (node->op.host ? p->host_exec_s[at] : p->exec_s[at]);
     t->start_s[v] = start;
-    t->pending_s[device] = end;
+    t->pending_s[device] = node->op.read_end_s > end ? node->op.read_end_s : end;
 }
 
 /* Sends a tensor over a link at `now`: when it arrives. */
@@ -212,13 +208,15 @@ static double send(struct timing *t, int v, int from, int to, double now)
     return end;
 }
 
-static void arrive(struct timing *t, const struct coldstart_plan *plan, int v, double at)
+/* An input of operator v is known to be there at `at`. `busy`: a device that is about to start its next operator anyway. */
+static void arrive(struct timing *t, int v, double at, int busy)
 {
-    if (at > t->ready_s[v])
-        t->ready_s[v] = at;
-    int device = plan->device[v];
-    if (--t->missing[v] == 0 && t->head[device] == v && t->pending_s[device] == (double)INFINITY)
-        try_start(t, plan, device);
+    union timing_node *node = &t->nodes[v];
+    int device = node->op.device;
+    if (at > node->op.ready_s)
+        node->op.ready_s = at;
+    if (--node->op.missing == 0 && device != busy && t->head[device] == v && t->pending_s[device] == (double)INFINITY)
+        try_start(t, device);
 }
 
 static void copy_appears(struct timing *t, const struct coldstart_plan *plan, int c)
@@ -226,28 +224,28 @@ static void copy_appears(struct timing *t, const struct coldstart_plan *plan, in
     const struct coldstart_problem *p = t->problem;
     int w = plan->copies[c].node, from = plan->copies[c].device;
     double now = t->copy_end_s[c], *arrival_s = &t->arrival_s[(size_t)w * (size_t)p->n_devices];
-    for (uint64_t left = t->forwarded_to[w]; left; left &= left - 1) {
+    uint64_t forwarded_to = t->nodes[w].param.forwarded_to;
+    for (uint64_t left = forwarded_to; left; left &= left - 1) {
         int to = __builtin_ctzll(left);
         arrival_s[to] = send(t, w, from, to, now);
     }
     for (int i = p->readers_at[w]; i < p->readers_at[w + 1]; i++) {
-        int v = p->readers[i];
-        if (!plan->host[v] && t->forwarded_to[w] & 1ull << plan->device[v])
-            arrive(t, plan, v, arrival_s[plan->device[v]]);
+        int v = p->readers[i], device = t->nodes[v].op.device;
+        if (!t->nodes[v].op.host && forwarded_to & 1ull << device)
+            arrive(t, v, arrival_s[device], -1);
     }
 }
 
-static bool operator_ends(struct timing *t, const struct coldstart_plan *plan, int device)
+static bool operator_ends(struct timing *t, int device)
 {
     const struct coldstart_problem *p = t->problem;
-    int u = t->head[device];
+    int u = t->head[device], last = p->readers_at[u + 1];
     double now = t->pending_s[device], arrival_s[OPGRAPH_MAX_DEVICES];
     uint64_t sent = 0;
     t->end_s[u] = t->free_s[device] = now;
-    t->head[device] = t->next_on_device[u];
-    t->pending_s[device] = INFINITY;
-    for (int i = p->readers_at[u]; i < p->readers_at[u + 1]; i++) {
-        int v = p->readers[i], to = plan->device[v];
+    t->head[device] = t->nodes[u].op.next;
+    for (int i = p->readers_at[u]; i < last; i++) {
+        int v = p->readers[i], to = t->nodes[v].op.device;
         double at = now;
         if (to != device) {
             if (!(sent & 1ull << to)) {
@@ -258,10 +256,9 @@ static bool operator_ends(struct timing *t, const struct coldstart_plan *plan, i
             }
             at = arrival_s[to];
         }
-        arrive(t, plan, v, at);
+        arrive(t, v, at, device);
     }
-    if (t->pending_s[device] == (double)INFINITY)
-        try_start(t, plan, device);
+    try_start(t, device);
     return true;
 }
 
@@ -271,7 +268,7 @@ static bool run_events(struct timing *t, const struct coldstart_plan *plan)
     const struct coldstart_problem *p = t->problem;
     int left = p->n_ops;
     for (int d = 0; d < p->n_devices; d++)
-        try_start(t, plan, d);
+        try_start(t, d);
     while (left > 0) {
         int bus = -1, device = -1;
         double next_copy = INFINITY, next_end = INFINITY;
@@ -291,7 +288,7 @@ static bool run_events(struct timing *t, const struct coldstart_plan *plan)
             return fault(t, TIMING_DEADLOCK, t->head[device], device, 0);
         } else {
             t->latency_s = next_end;
-            if (!operator_ends(t, plan, device))
+            if (!operator_ends(t, device))
                 return false;
             left--;
         }

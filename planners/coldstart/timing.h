@@ -28,6 +28,22 @@ struct timing_transfer {
     double start_s, end_s;
 };
 
+/* The state of one node during a run, kept small: a run touches all of them in no order that a cache would guess. */
+union timing_node {
+    struct {
+        double ready_s;    /* when the inputs known so far are all there */
+        double read_end_s; /* of its read from host memory; negative: none */
+        int missing;       /* inputs whose arrival is not known yet */
+        int next;          /* on its device; -1: none */
+        int8_t device;
+        bool host;
+    } op;
+    struct {
+        uint64_t copied_to, forwarded_to; /* devices */
+        int first_copy;                   /* by which it first appears */
+    } param;
+};
+
 struct timing {
     struct arena arena;
     const struct coldstart_problem *problem;
@@ -42,14 +58,8 @@ struct timing {
 
     /* Workspace. */
     int copy_capacity, transfer_capacity;
-    int *missing;           /* [node] inputs whose arrival is not known yet */
-    double *ready_s;        /* [node] when the known ones are all there */
-    double *read_end_s;     /* [node] */
-    int *next_on_device;    /* [node] */
+    union timing_node *nodes, *fresh; /* [node]; as a run starts */
     int *next_on_bus;       /* [copy] the next one that is forwarded */
-    uint64_t *copied_to;    /* [node] devices */
-    uint64_t *forwarded_to; /* [node] devices */
-    int *first_copy;        /* [node] the copy by which a parameter first appears */
     double *arrival_s;      /* [node * n_devices + device] of parameters */
     double *link_free_s;    /* [from * n_devices + to] */
     double *used_bytes;     /* [device] */
@@ -58,7 +68,6 @@ struct timing {
     int *head;              /* [device] next operator */
     double *pending_s;      /* [device] end of the operator that runs; infinity when none does */
     double *free_s;         /* [device] */
-    int *waiting_inputs;    /* [node] operator inputs: what `missing` starts from */
 };
 
 /* `copy_capacity`: the most copies that a plan will have. HP_ENOMEM. */
