@@ -44,7 +44,8 @@ static int int_option(const struct invocation *in, const char *name, int fallbac
 }
 
 /* "a/gpu0,b/gpu1": indices of the cluster's devices. A node's name alone stands for its first device. */
-static int read_devices(const char *text, const struct cluster *c, struct arena *arena, struct pipeline_request *rq, struct err *e)
+static int read_devices(const char *text, const struct cluster *c, struct arena *arena, struct pipeline_request *rq,
+                        struct err *e)
 {
     char *list = arena_strdup(arena, text), *save = NULL;
     int *devices = arena_alloc(arena, strlen(text) + 1, sizeof *devices);
@@ -74,8 +75,8 @@ static int read_numbers(const struct invocation *in, struct pipeline_request *rq
         (rc = int_option(in, "micro-batches", 0, &rq->micro_batches, e)) < 0 ||
         (rc = invocation_number(in, "context", 0, &rq->context_tokens, e)) < 0 ||
         (rc = invocation_number(in, "sequences", 0, &rq->sequences, e)) < 0 ||
-        (rc = int_option(in, "cached", 0, &rq->cached_tokens, e)) < 0 || (rc = invocation_number(in, "effort", 1, &rq->effort, e)) < 0 ||
-        (rc = invocation_u64(in, "seed", 0, &rq->seed, e)) < 0)
+        (rc = int_option(in, "cached", 0, &rq->cached_tokens, e)) < 0 ||
+        (rc = invocation_number(in, "effort", 1, &rq->effort, e)) < 0 || (rc = invocation_u64(in, "seed", 0, &rq->seed, e)) < 0)
         return rc;
     if (rq->tokens < 1)
         return err_set(e, HP_EUSAGE, "--tokens: a prompt has at least 1 token");
@@ -141,7 +142,8 @@ static void print_stages(const struct pipeline_answer *a)
     int width = 6;
     for (int j = 0; j < a->plan.n_stages; j++)
         width = (int)strlen(a->plan.stages[j].device) > width ? (int)strlen(a->plan.stages[j].device) : width;
-    printf("%5s  %-*s %10s %10s %10s %16s %9s\n", "stage", width + 4, "device", "layers", "weights", "KV", "compute/slice", "busy");
+    printf("%5s  %-*s %10s %10s %10s %16s %9s\n", "stage", width + 4, "device", "layers", "weights", "KV", "compute/slice",
+           "busy");
     for (int j = 0; j < a->plan.n_stages; j++) {
         const struct plan_stage *s = &a->plan.stages[j];
         char layers[32], range[48], device[256];
@@ -176,15 +178,18 @@ static void print_why(const json_t *document)
     if (json_array_size(json_object_get(document, "why")) == 0)
         return;
     printf("\nwhy:\n");
-    json_array_foreach(json_object_get(document, "why"), i, row)
-        printf("  %-34s %s\n", json_string_value(json_object_get(row, "candidate")), json_string_value(json_object_get(row, "reason")));
+    json_array_foreach(json_object_get(document, "why"), i, row) printf(
+        "  %-34s %s\n", json_string_value(json_object_get(row, "candidate")), json_string_value(json_object_get(row, "reason")));
 }
 
 static int print_answer(const struct pipeline_request *rq, const struct pipeline_answer *a, struct err *e)
 {
-    double value = rq->objective == PIPELINE_LATENCY ? a->makespan_s : rq->objective == PIPELINE_ENERGY ? a->energy_j : 1 / a->prompts_per_s;
-    printf("%s: time to first token %.4g s, %.4g prompts/s, %.4g J; then %.4g tokens/s (%.3g ms a step)\n", pipeline_method_names[rq->method],
-           a->makespan_s, a->prompts_per_s, a->energy_j, a->decode_tokens_per_s, a->decode_step_s * 1e3);
+    double value = rq->objective == PIPELINE_LATENCY  ? a->makespan_s
+                   : rq->objective == PIPELINE_ENERGY ? a->energy_j
+                                                      : 1 / a->prompts_per_s;
+    printf("%s: time to first token %.4g s, %.4g prompts/s, %.4g J; then %.4g tokens/s (%.3g ms a step)\n",
+           pipeline_method_names[rq->method], a->makespan_s, a->prompts_per_s, a->energy_j, a->decode_tokens_per_s,
+           a->decode_step_s * 1e3);
     if (isfinite(a->bound))
         printf("no plan is below %.4g (%s), gap %.1f %%\n", a->bound, pipeline_objective_names[rq->objective],
                a->bound > 0 ? (value - a->bound) / a->bound * 100 : 0);
@@ -196,7 +201,8 @@ static int print_answer(const struct pipeline_request *rq, const struct pipeline
     return rc;
 }
 
-/* ---- files ------------------------------------------------------------------------------------------------------------------ */
+/* ---- files ------------------------------------------------------------------------------------------------------------------
+ */
 
 static int save(const char *file, struct buffer *b, struct err *e)
 {
@@ -207,14 +213,16 @@ static int save(const char *file, struct buffer *b, struct err *e)
     return fclose(f) == 0 && written == b->size ? 0 : err_set(e, HP_EIO, "%s: writing failed: is the disk full?", file);
 }
 
-static int save_pictures(const struct invocation *in, const struct pipeline_request *rq, const struct pipeline_answer *a, struct err *e)
+static int save_pictures(const struct invocation *in, const struct pipeline_request *rq, const struct pipeline_answer *a,
+                         struct err *e)
 {
     const char *svg = invocation_option(in, "svg"), *trace = invocation_option(in, "trace");
     struct timeline t = {0};
     struct buffer b = {0};
     char title[200];
     int rc = 0;
-    snprintf(title, sizeof title, "%s, %d tokens, %s: %.4g s", rq->profile->model, rq->tokens, pipeline_method_names[rq->method], a->makespan_s);
+    snprintf(title, sizeof title, "%s, %d tokens, %s: %.4g s", rq->profile->model, rq->tokens, pipeline_method_names[rq->method],
+             a->makespan_s);
     t.title = title;
     pipeline_picture_add(&t, &a->plan, &a->schedule, "planned", true);
     if (svg && (rc = timeline_write_svg(&t, &b)) == 0)
@@ -254,9 +262,11 @@ static int plan_pipeline_run(struct invocation *in, struct err *e)
     struct pipeline_request rq = {.cluster = &cluster, .profile = &profile, .env = &env_real};
     const char *cluster_file, *profile_file, *devices = invocation_option(in, "devices");
     int rc;
-    if ((rc = invocation_required(in, "cluster", &cluster_file, e)) == 0 && (rc = invocation_required(in, "profile", &profile_file, e)) == 0 &&
-        (rc = read_numbers(in, &rq, e)) == 0 && (rc = read_words(in, &rq, e)) == 0 && (rc = cluster_load(cluster_file, &cluster, e)) == 0 &&
-        (rc = profile_load(profile_file, &profile, e)) == 0 && (!devices || (rc = read_devices(devices, &cluster, &arena, &rq, e)) == 0) &&
+    if ((rc = invocation_required(in, "cluster", &cluster_file, e)) == 0 &&
+        (rc = invocation_required(in, "profile", &profile_file, e)) == 0 && (rc = read_numbers(in, &rq, e)) == 0 &&
+        (rc = read_words(in, &rq, e)) == 0 && (rc = cluster_load(cluster_file, &cluster, e)) == 0 &&
+        (rc = profile_load(profile_file, &profile, e)) == 0 &&
+        (!devices || (rc = read_devices(devices, &cluster, &arena, &rq, e)) == 0) &&
         (rc = pipeline_plan_make(&rq, &arena, &answer, e)) == 0)
         rc = give_answer(in, &rq, &answer, e);
     json_decref(answer.document);

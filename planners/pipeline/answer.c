@@ -8,7 +8,10 @@
 
 enum { MAX_WARNINGS = 16 };
 
-static inline double more(double a, double b) { return a > b ? a : b; }
+static inline double more(double a, double b)
+{
+    return a > b ? a : b;
+}
 
 /* One decode step: a token of each sequence through every stage and hop. */
 static void measure_decode(const struct cost *c, const struct layout *l, struct answer_figures *f)
@@ -25,7 +28,8 @@ static void measure_decode(const struct cost *c, const struct layout *l, struct 
     }
 }
 
-int answer_measure(const struct cost *c, const struct layout *l, struct answer_figures *out, struct pipeline_schedule *schedule, struct err *e)
+int answer_measure(const struct cost *c, const struct layout *l, struct answer_figures *out, struct pipeline_schedule *schedule,
+                   struct err *e)
 {
     struct layout_times t;
     struct pipeline_schedule own;
@@ -64,9 +68,11 @@ static const char *own_copy(struct arena *arena, const struct cost *c, int devic
     return arena_strdup(arena, c->cluster->devices[c->devices[device].cluster_index].id);
 }
 
-static int fill_stage(const struct cost *c, const struct layout *l, int j, const struct pipeline_schedule *s, struct plan_stage *out)
+static int fill_stage(const struct cost *c, const struct layout *l, int j, const struct pipeline_schedule *s,
+                      struct plan_stage *out)
 {
-    *out = (struct plan_stage){.device = own_copy(c->arena, c, l->devices[j]), .first_layer = layout_first(l, j), .end_layer = l->ends[j]};
+    *out = (struct plan_stage){
+        .device = own_copy(c->arena, c, l->devices[j]), .first_layer = layout_first(l, j), .end_layer = l->ends[j]};
     for (int k = 0; k < s->n_slices; k++)
         out->compute_s += s->end_s[j * s->n_slices + k] - s->start_s[j * s->n_slices + k];
     out->memory_bytes = layout_memory_bytes(c, l, j);
@@ -80,7 +86,8 @@ static int fill_stage(const struct cost *c, const struct layout *l, int j, const
     return out->devices ? 0 : HP_ENOMEM;
 }
 
-static void fill_figures(const struct cost *c, const struct layout *l, const struct plan_pipeline *p, struct pipeline_stage_figures *out)
+static void fill_figures(const struct cost *c, const struct layout *l, const struct plan_pipeline *p,
+                         struct pipeline_stage_figures *out)
 {
     double busiest = 0;
     for (int j = 0; j < l->n_stages; j++)
@@ -140,7 +147,8 @@ void answer_warn(struct arena *arena, struct pipeline_answer *a, const char *fmt
 
 void answer_warn_extrapolated(const struct cost *c, const struct layout *l, struct pipeline_answer *a)
 {
-    double longest = 0, deepest = 0, batch = l->micro_batches > 0 ? c->batch / l->micro_batches : c->batch, scale = batch / c->profile->batch;
+    double longest = 0, deepest = 0, batch = l->micro_batches > 0 ? c->batch / l->micro_batches : c->batch,
+           scale = batch / c->profile->batch;
     for (int k = 0; k < (l->micro_batches > 0 ? 1 : l->n_slices); k++) {
         double slice = c->starts[l->cuts[k + 1]] - c->starts[l->cuts[k]];
         longest = more(longest, slice * scale);
@@ -149,19 +157,22 @@ void answer_warn_extrapolated(const struct cost *c, const struct layout *l, stru
     for (int j = 0; j < l->n_stages; j++)
         for (int k = 0; k < c->n_classes; k++) {
             const struct profile_table *t = profile_table_of(c->profile, c->devices[l->devices[j]].kind, k);
-            bool slice_beyond = t->n_x > 1 && longest > t->x[t->n_x - 1], prefix_beyond = t->n_y > 1 && deepest > t->y[t->n_y - 1];
+            bool slice_beyond = t->n_x > 1 && longest > t->x[t->n_x - 1],
+                 prefix_beyond = t->n_y > 1 && deepest > t->y[t->n_y - 1];
             if (slice_beyond || prefix_beyond) {
                 answer_warn(c->arena, a,
-                            "times are extrapolated: the plan has slices of %.0f tokens and prefixes of %.0f, the profile's table for %s on %s "
+                            "times are extrapolated: the plan has slices of %.0f tokens and prefixes of %.0f, the profile's "
+                            "table for %s on %s "
                             "ends at slice %.0f, prefix %.0f",
-                            longest, deepest, c->profile->classes[k], c->profile->kinds[c->devices[l->devices[j]].kind], t->x[t->n_x - 1],
-                            t->y[t->n_y - 1]);
+                            longest, deepest, c->profile->classes[k], c->profile->kinds[c->devices[l->devices[j]].kind],
+                            t->x[t->n_x - 1], t->y[t->n_y - 1]);
                 return;
             }
         }
 }
 
-json_t *answer_document(const struct cost *c, const struct pipeline_request *rq, const struct pipeline_answer *a, double solver_seconds)
+json_t *answer_document(const struct cost *c, const struct pipeline_request *rq, const struct pipeline_answer *a,
+                        double solver_seconds)
 {
     json_t *plan = plan_envelope("pipeline", pipeline_method_names[rq->method], solver_seconds);
     if (!plan)

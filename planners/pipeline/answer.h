@@ -11,7 +11,8 @@ struct answer_figures {
 };
 
 /* Times a layout in every respect; the schedule may be NULL. HP_ENOMEM. */
-int answer_measure(const struct cost *c, const struct layout *l, struct answer_figures *out, struct pipeline_schedule *schedule, struct err *e);
+int answer_measure(const struct cost *c, const struct layout *l, struct answer_figures *out, struct pipeline_schedule *schedule,
+                   struct err *e);
 /* What an objective makes of figures: seconds or joules, less is better. */
 double answer_value(enum pipeline_objective objective, const struct answer_figures *f);
 
@@ -22,6 +23,7 @@ void answer_warn(struct arena *arena, struct pipeline_answer *a, const char *fmt
 /* Warns of slices or prefixes beyond the last point of a table that the plan uses. */
 void answer_warn_extrapolated(const struct cost *c, const struct layout *l, struct pipeline_answer *a);
 /* The document without `why`; NULL when memory runs out. */
-json_t *answer_document(const struct cost *c, const struct pipeline_request *rq, const struct pipeline_answer *a, double solver_seconds);
+json_t *answer_document(const struct cost *c, const struct pipeline_request *rq, const struct pipeline_answer *a,
+                        double solver_seconds);
 
 #endif

@@ -54,7 +54,8 @@ int baseline_gpipe(struct cost *c, enum pipeline_partition partition, int micro_
     return rc < 0 ? rc : layout_check(c, out, e);
 }
 
-/* Algorithm 2 of HPipe and TeraPipe's programme are the same one (Li et al. 2021, section 3.3); they differ in the times they see. */
+/* Algorithm 2 of HPipe and TeraPipe's programme are the same one (Li et al. 2021, section 3.3); they differ in the times they
+ * see. */
 static int cut_slices(struct cost *c, struct layout *l, bool hops, struct err *e)
 {
     int rc = prepare_kinds(c, e);
@@ -88,7 +89,8 @@ static int find_groups(const struct cost *c, int **groups, int *sizes)
         int g = 0;
         for (; g < n; g++) {
             int leader = groups[g][0];
-            if (c->cluster->devices[c->devices[leader].cluster_index].node == c->cluster->devices[c->devices[d].cluster_index].node &&
+            if (c->cluster->devices[c->devices[leader].cluster_index].node ==
+                    c->cluster->devices[c->devices[d].cluster_index].node &&
                 c->devices[leader].kind == c->devices[d].kind && c->hops[leader * c->n_devices + d].bandwidth_bytes_per_s > 0)
                 break;
         }
@@ -118,7 +120,8 @@ int baseline_tensor(struct cost *c, int micro_batches, struct layout *out, struc
     /* Layers in proportion to devices, at least one a stage. */
     for (int j = 0, before = 0; j < out->n_stages; j++) {
         before += out->group_sizes[j];
-        int end = (int)((long)c->n_layers * before / used), least = layout_first(out, j) + 1, most = c->n_layers - (out->n_stages - 1 - j);
+        int end = (int)((long)c->n_layers * before / used), least = layout_first(out, j) + 1,
+            most = c->n_layers - (out->n_stages - 1 - j);
         out->ends[j] = end < least ? least : end > most ? most : end;
         out->devices[j] = out->groups[j][0];
     }

@@ -141,10 +141,12 @@ static void check_room(struct judge *g)
         for (int k = 0; k < (l->groups ? l->group_sizes[j] : 1); k++) {
             const struct cost_device *d = &c->devices[l->groups ? l->groups[j][k] : l->devices[j]];
             if (need > d->memory_bytes)
-                violation(g, "stage %d needs %.0f bytes, %s has %.0f", j, need, c->cluster->devices[d->cluster_index].id, d->memory_bytes);
+                violation(g, "stage %d needs %.0f bytes, %s has %.0f", j, need, c->cluster->devices[d->cluster_index].id,
+                          d->memory_bytes);
         }
         if (j + 1 < l->n_stages && c->hops[l->devices[j] * c->n_devices + l->devices[j + 1]].bandwidth_bytes_per_s <= 0)
-            violation(g, "stages %d and %d, %s and %s, are not connected", j, j + 1, g->plan.stages[j].device, g->plan.stages[j + 1].device);
+            violation(g, "stages %d and %d, %s and %s, are not connected", j, j + 1, g->plan.stages[j].device,
+                      g->plan.stages[j + 1].device);
     }
 }
 
@@ -155,9 +157,10 @@ static json_t *stage_rows(const struct judge *g, const struct pipeline_schedule 
         double compute = 0, need = layout_memory_bytes(&g->cost, &g->layout, j);
         for (int k = 0; k < s->n_slices; k++)
             compute += s->end_s[j * s->n_slices + k] - s->start_s[j * s->n_slices + k];
-        json_array_append_new(rows, json_pack("{s:s, s:[i,i], s:f, s:f, s:f}", "device", g->plan.stages[j].device, "layers",
-                                              layout_first(&g->layout, j), g->layout.ends[j], "compute_s", compute, "memory_bytes", need,
-                                              "free_bytes", g->cost.devices[g->layout.devices[j]].memory_bytes - need));
+        json_array_append_new(rows,
+                              json_pack("{s:s, s:[i,i], s:f, s:f, s:f}", "device", g->plan.stages[j].device, "layers",
+                                        layout_first(&g->layout, j), g->layout.ends[j], "compute_s", compute, "memory_bytes",
+                                        need, "free_bytes", g->cost.devices[g->layout.devices[j]].memory_bytes - need));
     }
     return rows;
 }
@@ -219,7 +222,8 @@ int pipeline_plan_check(const struct pipeline_request *rq, const struct json_at 
     double batch = 0;
     int rc = g.violations && out ? 0 : err_set(e, HP_ENOMEM, "out of memory while checking a plan");
     /* What the plan says of itself holds where the caller does not say it. */
-    if (rc == 0 && (rc = plan_pipeline_from_json(plan, &arena, &g.plan, e)) == 0 && (rc = json_opt_u64(plan, "cached_tokens", 0, &cached, e)) == 0 &&
+    if (rc == 0 && (rc = plan_pipeline_from_json(plan, &arena, &g.plan, e)) == 0 &&
+        (rc = json_opt_u64(plan, "cached_tokens", 0, &cached, e)) == 0 &&
         (rc = json_opt_number_min(plan, "batch", 1e-9, 0, &batch, e)) == 0) {
         plain.batch = rq->batch > 0 ? rq->batch : batch;
         plain.cached_tokens = rq->cached_tokens > 0 || cached > MAX_CACHED ? rq->cached_tokens : (int)cached;

@@ -3,15 +3,20 @@
 #include <math.h>
 #include <string.h>
 
-static int no_memory(struct err *e) { return err_set(e, HP_ENOMEM, "out of memory while planning a pipeline"); }
+static int no_memory(struct err *e)
+{
+    return err_set(e, HP_ENOMEM, "out of memory while planning a pipeline");
+}
 
 static int check_request(const struct pipeline_request *rq, struct err *e)
 {
     if (rq->cluster->hypothetical)
-        return err_set(e, HP_EINVAL, "a pipeline needs a cluster with nodes and links; this file describes pools of devices only");
-    if (rq->profile->shape != PROFILE_SEQUENCE)
         return err_set(e, HP_EINVAL,
-                       "the profile is of a fixed-shape model (axes share and batch); a pipeline over tokens needs slice and prefix");
+                       "a pipeline needs a cluster with nodes and links; this file describes pools of devices only");
+    if (rq->profile->shape != PROFILE_SEQUENCE)
+        return err_set(
+            e, HP_EINVAL,
+            "the profile is of a fixed-shape model (axes share and batch); a pipeline over tokens needs slice and prefix");
     if (rq->tokens < 1)
         return err_set(e, HP_EINVAL, "%d is no number of tokens: a prompt has at least 1", rq->tokens);
     if (rq->unit < 0 || rq->cached_tokens < 0)
@@ -151,7 +156,8 @@ int cost_kind_prepare(struct cost *c, int kind, struct err *e)
             return no_memory(e);
         for (int i = 0; i < c->n_units; i++)
             for (int j = i + 1; j <= c->n_units; j++)
-                t[c->row[i] + j] = cost_class_seconds(c, kind, k, c->starts[j] - c->starts[i], c->cached_tokens + c->starts[i], c->batch);
+                t[c->row[i] + j] =
+                    cost_class_seconds(c, kind, k, c->starts[j] - c->starts[i], c->cached_tokens + c->starts[i], c->batch);
         *table = t;
     }
     return 0;

@@ -31,7 +31,7 @@ struct cost {
     struct cluster_wire *hops; /* [from * n_devices + to] */
 
     int n_layers, n_classes;
-    int *class_count;                              /* [l * n_classes + class]: layers of the class before layer l */
+    int *class_count;                               /* [l * n_classes + class]: layers of the class before layer l */
     double *param_sum, *state_sum, *activation_sum; /* [n_layers + 1] */
 
     double **tables;   /* [kind * n_classes + class]: seconds of one layer for units [i, j), at row[i] + j */
@@ -39,8 +39,9 @@ struct cost {
     size_t table_size; /* cells of one table: of every pair i < j of cut positions */
 };
 
-/* Sets up for a request. `order` lists cluster indices (n of them) to consider, in the order in which they become devices 0, 1, ...;
- * NULL takes all. Devices whose kind the profile does not know are left out. HP_EINVAL, HP_EINFEASIBLE, HP_ELIMIT, HP_ENOMEM. */
+/* Sets up for a request. `order` lists cluster indices (n of them) to consider, in the order in which they become devices 0, 1,
+ * ...; NULL takes all. Devices whose kind the profile does not know are left out. HP_EINVAL, HP_EINFEASIBLE, HP_ELIMIT,
+ * HP_ENOMEM. */
 int cost_init(struct cost *c, const struct pipeline_request *rq, const int *order, int n, struct arena *arena, struct err *e);
 
 /* Seconds of one layer of a class on a kind, for any slice, prefix and batch (formats: hp-profile/1). */
@@ -53,8 +54,8 @@ int cost_kind_prepare(struct cost *c, int kind, struct err *e);
 /* The same for units [i, j) of the prompt and the request's batch, from the tables. */
 double cost_units_seconds(const struct cost *c, int kind, int first, int end, int i, int j);
 
-/* Seconds that `tokens` (times the batch) after layer `end` - 1 take on the wire between two devices, without latency; INFINITY where there
- * is no path. */
+/* Seconds that `tokens` (times the batch) after layer `end` - 1 take on the wire between two devices, without latency; INFINITY
+ * where there is no path. */
 double cost_wire_seconds(const struct cost *c, int from, int to, int end, double tokens, double batch);
 
 /* Bytes that a stage of layers [first, end) needs on its device. */

@@ -34,7 +34,8 @@ static bool fill_all(const struct exact *x, const int *order, int n, int must_co
     for (int i = 0; i < n && first < n_layers; i++) {
         bool must = x->must[order[i]];
         must_count -= must;
-        int fits = x->furthest[order[i] * (n_layers + 1) + first], most = n_layers - must_count < fits ? n_layers - must_count : fits;
+        int fits = x->furthest[order[i] * (n_layers + 1) + first],
+            most = n_layers - must_count < fits ? n_layers - must_count : fits;
         int least = must ? first + 1 : first;
         if (most < least)
             return false;

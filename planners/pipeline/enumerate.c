@@ -1,5 +1,5 @@
-/* Every plan there is, where there are few: all slicings, for each of them a depth-first walk over stages (device and last layer),
- * cut off where the rest cannot become better than the best found. Devices that are alike are tried in one order only. */
+/* Every plan there is, where there are few: all slicings, for each of them a depth-first walk over stages (device and last
+ * layer), cut off where the rest cannot become better than the best found. Devices that are alike are tried in one order only. */
 #include "planners/pipeline/exact_int.h"
 
 #include <math.h>
@@ -9,7 +9,8 @@
 #define MAX_PLANS 4e6
 enum { MAX_UNITS = 20 };
 
-/* Number of sequences of k devices, twins not told apart, for k = 0 .. limit, added up with the ways to cut layers between them. */
+/* Number of sequences of k devices, twins not told apart, for k = 0 .. limit, added up with the ways to cut layers between them.
+ */
 static double count_partitions(const struct exact *x)
 {
     const struct cost *c = x->c;

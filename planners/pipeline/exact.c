@@ -22,7 +22,8 @@ static bool are_twins(const struct cost *c, int a, int b)
     if (x->kind != y->kind || x->memory_bytes != y->memory_bytes || x->idle_w != y->idle_w || x->busy_w != y->busy_w)
         return false;
     for (int d = 0; d < n; d++)
-        if (d != a && d != b && (!same_wire(&c->hops[a * n + d], &c->hops[b * n + d]) || !same_wire(&c->hops[d * n + a], &c->hops[d * n + b])))
+        if (d != a && d != b &&
+            (!same_wire(&c->hops[a * n + d], &c->hops[b * n + d]) || !same_wire(&c->hops[d * n + a], &c->hops[d * n + b])))
             return false;
     return same_wire(&c->hops[a * n + b], &c->hops[b * n + a]);
 }
@@ -78,7 +79,8 @@ int exact_init(struct exact *x, struct cost *c, const struct exact_options *opti
     x->wires = arena_alloc(c->arena, (size_t)c->n_units, sizeof *x->wires);
     x->stage_compute_s = arena_alloc(c->arena, n, sizeof *x->stage_compute_s);
     x->stage_wire_s = arena_alloc(c->arena, n, sizeof *x->stage_wire_s);
-    if (!x->twin_of || !x->must || !x->furthest || !x->flow || !x->bytes || !x->arrivals || !x->computes || !x->wires || !x->stage_compute_s || !x->stage_wire_s)
+    if (!x->twin_of || !x->must || !x->furthest || !x->flow || !x->bytes || !x->arrivals || !x->computes || !x->wires ||
+        !x->stage_compute_s || !x->stage_wire_s)
         return err_set(e, HP_ENOMEM, "out of memory while planning a pipeline");
     for (int l = 0; l < c->n_layers; l++)
         x->bytes[l] = c->profile->layers[l].output_bytes_per_token;
@@ -142,7 +144,8 @@ bool exact_stage(struct exact *x, const struct trial *t, int j, double *end_s)
     bool last = end == c->n_layers;
     assert(end > first && (last || j + 1 < c->n_devices));
     double *in = x->arrivals + (size_t)j * (size_t)c->n_units, *out = in + c->n_units;
-    const double *a = x->pieces.sum[c->devices[device].kind] + (size_t)first * (size_t)m, *b = a + (size_t)(end - first) * (size_t)m;
+    const double *a = x->pieces.sum[c->devices[device].kind] + (size_t)first * (size_t)m,
+                 *b = a + (size_t)(end - first) * (size_t)m;
     double compute = 0, wire = 0, latency = 0, per_token = 0;
     if (end > x->furthest[device * (c->n_layers + 1) + first])
         return false;
@@ -183,7 +186,10 @@ double exact_value(const struct exact *x, const struct trial *t, int n_stages, d
 }
 
 /* Layers beyond `end` at the best kind for each: no way to go on is faster for the last slice. */
-static double least_rest(const struct exact *x, int end) { return x->pieces.rest[end]; }
+static double least_rest(const struct exact *x, int end)
+{
+    return x->pieces.rest[end];
+}
 
 double exact_evaluate(struct exact *x, const struct trial *t, int changed, double give_up)
 {
@@ -201,7 +207,8 @@ double exact_evaluate(struct exact *x, const struct trial *t, int changed, doubl
     return exact_value(x, t, t->n_stages, end_s);
 }
 
-/* ---- the face --------------------------------------------------------------------------------------------------------------- */
+/* ---- the face ---------------------------------------------------------------------------------------------------------------
+ */
 
 int exact_search(struct cost *c, const struct exact_options *options, struct exact_result *out, struct err *e)
 {
@@ -214,10 +221,11 @@ int exact_search(struct cost *c, const struct exact_options *options, struct exa
     if (!out->proven && (rc = search_best(&x, &best, e)) < 0)
         return rc;
     if (!isfinite(best.value))
-        return err_set(e, HP_EINFEASIBLE,
-                       "no pipeline fits: %s memory for weights and KV cache (%.3g GB in all), or devices without a link between them",
-                       options->order_fixed ? "these devices in this order have too little" : "the devices have too little",
-                       cost_memory_bytes(c, 0, c->n_layers) / 1e9);
+        return err_set(
+            e, HP_EINFEASIBLE,
+            "no pipeline fits: %s memory for weights and KV cache (%.3g GB in all), or devices without a link between them",
+            options->order_fixed ? "these devices in this order have too little" : "the devices have too little",
+            cost_memory_bytes(c, 0, c->n_layers) / 1e9);
     if ((rc = layout_alloc(c->arena, best.n_stages, best.n_slices, &out->layout, e)) < 0)
         return rc;
     memcpy(out->layout.devices, best.device, (size_t)best.n_stages * sizeof(int));

@@ -1,4 +1,5 @@
-/* The joint search: which devices, in which order, where the layers are cut and how the prompt is sliced, under the exact flow. */
+/* The joint search: which devices, in which order, where the layers are cut and how the prompt is sliced, under the exact flow.
+ */
 #ifndef HP_PLANNERS_PIPELINE_EXACT_H
 #define HP_PLANNERS_PIPELINE_EXACT_H
 
@@ -6,11 +7,11 @@
 
 struct exact_options {
     enum pipeline_objective objective;
-    bool order_fixed;      /* every device of the cost is a stage, in its order */
-    const int *ends;       /* with order_fixed: the layers are given too; NULL: free */
-    const bool *must_use;  /* [n_devices] devices that every plan has to use; NULL: none */
+    bool order_fixed;     /* every device of the cost is a stage, in its order */
+    const int *ends;      /* with order_fixed: the layers are given too; NULL: free */
+    const bool *must_use; /* [n_devices] devices that every plan has to use; NULL: none */
     uint64_t seed;
-    double effort;         /* 1: the usual */
+    double effort; /* 1: the usual */
 };
 
 struct exact_result {

@@ -2,7 +2,10 @@
 
 #include <string.h>
 
-static inline double later(double a, double b) { return a > b ? a : b; }
+static inline double later(double a, double b)
+{
+    return a > b ? a : b;
+}
 
 double flow_stage(int n_slices, const double *compute_s, const double *wire_s, double latency_s, double *arrivals)
 {
@@ -19,7 +22,8 @@ double flow_stage(int n_slices, const double *compute_s, const double *wire_s, d
     return free_s;
 }
 
-double flow_makespan(int n_stages, int n_slices, const double *compute_s, const double *wire_s, const double *latency_s, double *scratch)
+double flow_makespan(int n_stages, int n_slices, const double *compute_s, const double *wire_s, const double *latency_s,
+                     double *scratch)
 {
     double end = 0;
     memset(scratch, 0, (size_t)n_slices * sizeof *scratch);
@@ -30,8 +34,8 @@ double flow_makespan(int n_stages, int n_slices, const double *compute_s, const 
     return end;
 }
 
-int flow_schedule(int n_stages, int n_slices, const double *compute_s, const double *wire_s, const double *latency_s, struct arena *arena,
-                  struct pipeline_schedule *out, struct err *e)
+int flow_schedule(int n_stages, int n_slices, const double *compute_s, const double *wire_s, const double *latency_s,
+                  struct arena *arena, struct pipeline_schedule *out, struct err *e)
 {
     size_t cells = (size_t)n_stages * (size_t)n_slices;
     struct pipeline_schedule s = {n_stages, n_slices, NULL, NULL, NULL, NULL, NULL};

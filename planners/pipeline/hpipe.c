@@ -3,7 +3,10 @@
 #include <math.h>
 #include <stdlib.h>
 
-static int no_memory(struct err *e) { return err_set(e, HP_ENOMEM, "out of memory while planning a pipeline"); }
+static int no_memory(struct err *e)
+{
+    return err_set(e, HP_ENOMEM, "out of memory while planning a pipeline");
+}
 
 /* ---- Algorithm 1 ------------------------------------------------------------------------------------------------- */
 
@@ -46,7 +49,9 @@ int hpipe_partition(struct cost *c, const int *devices, int n, int *ends, struct
     int end = c->n_layers;
     if (!isfinite(slowest[(size_t)(n - 1) * width + (size_t)end]))
         return err_set(e, HP_EINFEASIBLE,
-                       "the model does not fit over these %d devices in the given order: memory is too small or two neighbours are not connected", n);
+                       "the model does not fit over these %d devices in the given order: memory is too small or two neighbours "
+                       "are not connected",
+                       n);
     for (int j = n - 1; j >= 0; j--) {
         ends[j] = end;
         end = begin[(size_t)j * width + (size_t)end];
@@ -96,8 +101,9 @@ static double weigh(struct slicer *s, double t_max)
     return sum;
 }
 
-/* The sweep over t[lo + 1 .. hi - 1]. A larger t_max never makes the sum larger, so what lies between two that are known is at least
- * sum_hi + bubble * t[lo + 1]; whole ranges fall away without being tried, and the minimum stays that of trying every one. */
+/* The sweep over t[lo + 1 .. hi - 1]. A larger t_max never makes the sum larger, so what lies between two that are known is at
+ * least sum_hi + bubble * t[lo + 1]; whole ranges fall away without being tried, and the minimum stays that of trying every one.
+ */
 static void sweep(struct slicer *s, const double *t, int lo, int hi, double sum_lo, double sum_hi)
 {
     if (hi - lo < 2 || sum_lo <= sum_hi || sum_hi + s->bubble * t[lo + 1] >= s->best_s)
@@ -114,8 +120,8 @@ static int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-int hpipe_slices(int n_units, const ptrdiff_t *row, const double *seconds, int n_stages, struct arena *arena, int *cuts, int *n_slices,
-                 struct err *e)
+int hpipe_slices(int n_units, const ptrdiff_t *row, const double *seconds, int n_stages, struct arena *arena, int *cuts,
+                 int *n_slices, struct err *e)
 {
     size_t cells = (size_t)n_units * ((size_t)n_units + 1) / 2;
     struct slicer s = {n_units, row, seconds, n_stages - 1, NULL, NULL, INFINITY, INFINITY};

@@ -2,7 +2,10 @@
 
 #include <math.h>
 
-static const char *device_id(const struct cost *c, int device) { return c->cluster->devices[c->devices[device].cluster_index].id; }
+static const char *device_id(const struct cost *c, int device)
+{
+    return c->cluster->devices[c->devices[device].cluster_index].id;
+}
 
 int layout_alloc(struct arena *arena, int n_stages, int n_slices, struct layout *out, struct err *e)
 {
@@ -28,10 +31,11 @@ int layout_check(const struct cost *c, const struct layout *l, struct err *e)
     for (int j = 0; j < l->n_stages; j++) {
         double need = layout_memory_bytes(c, l, j);
         if (need > c->devices[l->devices[j]].memory_bytes)
-            return err_set(e, HP_EINFEASIBLE, "layers [%d, %d) need %.3g GB on %s, which has %.3g GB", layout_first(l, j), l->ends[j],
-                           need / 1e9, device_id(c, l->devices[j]), c->devices[l->devices[j]].memory_bytes / 1e9);
+            return err_set(e, HP_EINFEASIBLE, "layers [%d, %d) need %.3g GB on %s, which has %.3g GB", layout_first(l, j),
+                           l->ends[j], need / 1e9, device_id(c, l->devices[j]), c->devices[l->devices[j]].memory_bytes / 1e9);
         if (j + 1 < l->n_stages && c->hops[l->devices[j] * c->n_devices + l->devices[j + 1]].bandwidth_bytes_per_s <= 0)
-            return err_set(e, HP_EINFEASIBLE, "%s and %s are not connected", device_id(c, l->devices[j]), device_id(c, l->devices[j + 1]));
+            return err_set(e, HP_EINFEASIBLE, "%s and %s are not connected", device_id(c, l->devices[j]),
+                           device_id(c, l->devices[j + 1]));
     }
     return 0;
 }
@@ -74,7 +78,8 @@ int layout_time(const struct cost *c, const struct layout *l, struct layout_time
         if (!last)
             out->latency_s[j] = c->hops[l->devices[j] * c->n_devices + l->devices[j + 1]].latency_s;
         for (int k = 0; k < pieces; k++) {
-            int from = l->micro_batches > 0 ? 0 : c->starts[l->cuts[k]], to = l->micro_batches > 0 ? c->tokens : c->starts[l->cuts[k + 1]];
+            int from = l->micro_batches > 0 ? 0 : c->starts[l->cuts[k]],
+                to = l->micro_batches > 0 ? c->tokens : c->starts[l->cuts[k + 1]];
             size_t cell = (size_t)j * (size_t)pieces + (size_t)k;
             out->compute_s[cell] = layout_stage_seconds(c, l, j, to - from, c->cached_tokens + from, batch);
             if (!last)

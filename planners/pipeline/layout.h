@@ -1,7 +1,8 @@
 /* A pipeline plan inside the planner: devices by index, layers, cuts; its checks and its times.
  *
- * Three forms share it. Slices: the prompt is cut at `cuts`. Micro-batches (GPipe): the batch is cut into `micro_batches` equal parts and
- * each of them is one whole prompt. Tensor parallel: a stage runs on `group_sizes[j]` equal devices of one node, from `groups[j]`. */
+ * Three forms share it. Slices: the prompt is cut at `cuts`. Micro-batches (GPipe): the batch is cut into `micro_batches` equal
+ * parts and each of them is one whole prompt. Tensor parallel: a stage runs on `group_sizes[j]` equal devices of one node, from
+ * `groups[j]`. */
 #ifndef HP_PLANNERS_PIPELINE_LAYOUT_H
 #define HP_PLANNERS_PIPELINE_LAYOUT_H
 
@@ -9,9 +10,9 @@
 
 struct layout {
     int n_stages, n_slices;
-    int *devices;     /* [n_stages] of the cost's devices; tensor parallel: the first of the group */
-    int *ends;        /* [n_stages] the layer that ends the stage */
-    int *cuts;        /* [n_slices + 1] units */
+    int *devices;      /* [n_stages] of the cost's devices; tensor parallel: the first of the group */
+    int *ends;         /* [n_stages] the layer that ends the stage */
+    int *cuts;         /* [n_slices + 1] units */
     int micro_batches; /* 0: slices */
     int **groups;      /* NULL: one device a stage */
     int *group_sizes;
@@ -33,9 +34,13 @@ int layout_check(const struct cost *c, const struct layout *l, struct err *e);
 double layout_memory_bytes(const struct cost *c, const struct layout *l, int j);
 /* Times in the cost's arena. HP_ENOMEM. */
 int layout_time(const struct cost *c, const struct layout *l, struct layout_times *out, struct err *e);
-/* Seconds of stage j for `slice` tokens after `prefix` with any batch: compute, and for a group of devices its all-reduces too. */
+/* Seconds of stage j for `slice` tokens after `prefix` with any batch: compute, and for a group of devices its all-reduces too.
+ */
 double layout_stage_seconds(const struct cost *c, const struct layout *l, int j, double slice, double prefix, double batch);
 
-static inline int layout_first(const struct layout *l, int j) { return j ? l->ends[j - 1] : 0; }
+static inline int layout_first(const struct layout *l, int j)
+{
+    return j ? l->ends[j - 1] : 0;
+}
 
 #endif

@@ -59,12 +59,19 @@ static void all_from(struct maker *m, int depth, int *seen)
     }
 }
 
-/* ---- chains of nodes --------------------------------------------------------------------------------------------------------- */
+/* ---- chains of nodes ---------------------------------------------------------------------------------------------------------
+ */
 
-static int node_of(const struct cost *c, int d) { return c->cluster->devices[c->devices[d].cluster_index].node; }
+static int node_of(const struct cost *c, int d)
+{
+    return c->cluster->devices[c->devices[d].cluster_index].node;
+}
 
 /* Seconds of the whole model on a kind, as one slice. */
-static double model_seconds(const struct cost *c, int kind) { return cost_units_seconds(c, kind, 0, c->n_layers, 0, c->n_units); }
+static double model_seconds(const struct cost *c, int kind)
+{
+    return cost_units_seconds(c, kind, 0, c->n_layers, 0, c->n_units);
+}
 
 /* Appends the allowed devices of a node, fastest first. */
 static int append_node(struct maker *m, int n, int node, const bool *allowed)
@@ -117,8 +124,8 @@ static void add_both_ways(struct maker *m, int n)
     reverse(m->now, n);
 }
 
-/* From node to node along the best links. What there was before each link that is slower than all before it is an order of its own: a slow
- * link may cost more than the devices beyond it bring. */
+/* From node to node along the best links. What there was before each link that is slower than all before it is an order of its
+ * own: a slow link may cost more than the devices beyond it bring. */
 static void chain_from(struct maker *m, int start, const bool *allowed, bool *visited)
 {
     const struct cost *c = m->x->c;
@@ -156,7 +163,8 @@ static int make_chains(struct maker *m, struct err *e)
     const struct cost *c = m->x->c;
     int n_kinds = c->profile->n_kinds, n_nodes = c->cluster->n_nodes;
     bool *allowed = arena_alloc(c->arena, (size_t)n_kinds, sizeof *allowed);
-    bool *visited = arena_alloc(c->arena, (size_t)n_nodes, sizeof *visited), *present = arena_alloc(c->arena, (size_t)n_kinds, sizeof *present);
+    bool *visited = arena_alloc(c->arena, (size_t)n_nodes, sizeof *visited),
+         *present = arena_alloc(c->arena, (size_t)n_kinds, sizeof *present);
     int *starts = arena_alloc(c->arena, (size_t)c->n_devices, sizeof *starts);
     if (!allowed || !visited || !present || !starts)
         return err_set(e, HP_ENOMEM, "out of memory while planning a pipeline");

@@ -33,12 +33,14 @@ static int check_fixed(const struct pipeline_request *rq, struct err *e)
     }
     for (int i = 0, before = 0; rq->layer_ends && i < rq->n_devices; before = rq->layer_ends[i++]) {
         bool last = i + 1 == rq->n_devices;
-        if (rq->layer_ends[i] <= before || (last ? rq->layer_ends[i] != rq->profile->n_layers : rq->layer_ends[i] >= rq->profile->n_layers))
+        if (rq->layer_ends[i] <= before ||
+            (last ? rq->layer_ends[i] != rq->profile->n_layers : rq->layer_ends[i] >= rq->profile->n_layers))
             return err_set(e, HP_EINVAL, "stage %d ends at layer %d: stages have at least one layer each and cover all %d", i,
                            rq->layer_ends[i], rq->profile->n_layers);
     }
     if (rq->devices && rq->n_devices > rq->profile->n_layers)
-        return err_set(e, HP_EINFEASIBLE, "%d stages for %d layers: a stage has at least one", rq->n_devices, rq->profile->n_layers);
+        return err_set(e, HP_EINFEASIBLE, "%d stages for %d layers: a stage has at least one", rq->n_devices,
+                       rq->profile->n_layers);
     return 0;
 }
 
@@ -68,7 +70,8 @@ static void warn_of_unknown(const struct pipeline_request *rq, struct arena *are
     const struct cluster *cl = rq->cluster;
     for (int k = 0; k < cl->n_pools && !rq->devices; k++)
         if (profile_find_kind(rq->profile, cl->pools[k].kind) < 0)
-            answer_warn(arena, a, "%d × %s left out: the profile has no times for that kind", cl->pools[k].count, cl->pools[k].kind);
+            answer_warn(arena, a, "%d × %s left out: the profile has no times for that kind", cl->pools[k].count,
+                        cl->pools[k].kind);
 }
 
 /* No plan can exist when even the smallest layer is too large: say which, rather than that nothing was found. */
@@ -85,14 +88,16 @@ static int check_smallest(const struct cost *c, struct err *e)
     if (need <= room)
         return 0;
     return err_set(e, HP_EINFEASIBLE,
-                   "no device fits even the smallest layer: layer %d (%s) needs %.3g GB with its KV cache, the largest device, %s, has %.3g GB",
-                   layer, c->profile->layers[layer].name, need / 1e9, c->cluster->devices[c->devices[device].cluster_index].id, room / 1e9);
+                   "no device fits even the smallest layer: layer %d (%s) needs %.3g GB with its KV cache, the largest device, "
+                   "%s, has %.3g GB",
+                   layer, c->profile->layers[layer].name, need / 1e9, c->cluster->devices[c->devices[device].cluster_index].id,
+                   room / 1e9);
 }
 
 /* ---- methods ----------------------------------------------------------------------------------------------------------- */
 
-static int search(struct cost *c, const struct pipeline_request *rq, struct layout *out, struct why_kinds *kinds, struct pipeline_answer *a,
-                  struct err *e)
+static int search(struct cost *c, const struct pipeline_request *rq, struct layout *out, struct why_kinds *kinds,
+                  struct pipeline_answer *a, struct err *e)
 {
     struct exact_options options = {
         .objective = rq->objective,
@@ -117,8 +122,8 @@ static int search(struct cost *c, const struct pipeline_request *rq, struct layo
     return 0;
 }
 
-static int run_method(struct cost *c, const struct pipeline_request *rq, struct layout *out, struct why_kinds *kinds, struct pipeline_answer *a,
-                      struct err *e)
+static int run_method(struct cost *c, const struct pipeline_request *rq, struct layout *out, struct why_kinds *kinds,
+                      struct pipeline_answer *a, struct err *e)
 {
     if (rq->layer_ends && rq->method != PIPELINE_EXACT)
         return err_set(e, HP_EINVAL, "given layers need --method exact; %s chooses its own", pipeline_method_names[rq->method]);
@@ -141,15 +146,16 @@ int pipeline_plan_make(const struct pipeline_request *rq, struct arena *arena, s
     struct why_kinds kinds = {0};
     uint64_t started = rq->env ? env_now_ns(rq->env) : 0;
     int rc = set_up(rq, arena, &c, e);
-    if (rc < 0 || (rc = check_smallest(&c, e)) < 0 || (rc = run_method(&c, rq, &layout, &kinds, &a, e)) < 0 || (rc = answer_fill(&c, &layout, &a, e)) < 0)
+    if (rc < 0 || (rc = check_smallest(&c, e)) < 0 || (rc = run_method(&c, rq, &layout, &kinds, &a, e)) < 0 ||
+        (rc = answer_fill(&c, &layout, &a, e)) < 0)
         return rc;
     double seconds = rq->env ? (double)(env_now_ns(rq->env) - started) * 1e-9 : 0;
     warn_of_unknown(rq, arena, &a);
     answer_warn_extrapolated(&c, &layout, &a);
     int unit = rq->unit > 0 ? rq->unit : PIPELINE_DEFAULT_UNIT;
     if (c.unit != unit && rq->method != PIPELINE_EVEN && rq->method != PIPELINE_GPIPE && rq->method != PIPELINE_TP)
-        answer_warn(arena, &a, "slices are planned in steps of %d tokens: %d tokens have more than %d units of %d", c.unit, c.tokens,
-                    PIPELINE_MAX_UNITS, unit);
+        answer_warn(arena, &a, "slices are planned in steps of %d tokens: %d tokens have more than %d units of %d", c.unit,
+                    c.tokens, PIPELINE_MAX_UNITS, unit);
     a.document = answer_document(&c, rq, &a, seconds);
     if (!a.document)
         return err_set(e, HP_ENOMEM, "out of memory while writing a plan");

@@ -2,11 +2,12 @@
  * tokens so that its slices flow through the stages (HPipe, NAACL 2024, sections 3.2-3.4, and better).
  *
  * This is the one header that others include. Everything here is a pure function of its arguments: no I/O, no clock but the
- * `env` that is handed in (only for the seconds that the solver reports), the same answer for the same request and seed. The work is
- * bounded by counts of evaluations, never by time. Calls may run on several threads at once; none blocks.
+ * `env` that is handed in (only for the seconds that the solver reports), the same answer for the same request and seed. The work
+ * is bounded by counts of evaluations, never by time. Calls may run on several threads at once; none blocks.
  *
- * The time of a plan is that of the exact flow (flow.h): a slice starts on a stage when the stage is free and the slice is there; each
- * hop is a queue of its own that overlaps with compute. Units: seconds, bytes, tokens; `batch` is the sequences that go together. */
+ * The time of a plan is that of the exact flow (flow.h): a slice starts on a stage when the stage is free and the slice is there;
+ * each hop is a queue of its own that overlaps with compute. Units: seconds, bytes, tokens; `batch` is the sequences that go
+ * together. */
 #ifndef HP_PLANNERS_PIPELINE_PIPELINE_H
 #define HP_PLANNERS_PIPELINE_PIPELINE_H
 
@@ -60,15 +61,16 @@ struct pipeline_request {
     /* Only these devices of the cluster, each of them one stage, in this order; NULL: as the method chooses. */
     const int *devices;
     int n_devices;
-    const int *layer_ends; /* with `devices`: where each stage's layers end; the last is the model's number of layers. NULL: free */
-    int cached_tokens;     /* prompt tokens that are cached already, before `tokens`; slices start at this prefix */
-    double effort;         /* of the exact search, 1 the usual; 0: 1 */
-    bool brief;            /* no `why` beyond warnings: leaves out the comparisons with other plans, for a planner in a hurry */
+    const int
+        *layer_ends;   /* with `devices`: where each stage's layers end; the last is the model's number of layers. NULL: free */
+    int cached_tokens; /* prompt tokens that are cached already, before `tokens`; slices start at this prefix */
+    double effort;     /* of the exact search, 1 the usual; 0: 1 */
+    bool brief;        /* no `why` beyond warnings: leaves out the comparisons with other plans, for a planner in a hurry */
     const struct env *env; /* for solver seconds; NULL: they are 0 */
 };
 
-/* When every piece of a plan runs, for pictures and for comparing with what was measured. All arrays are [stage * n_slices + slice];
- * hop j goes from stage j to j + 1 and the last stage's row is unused. */
+/* When every piece of a plan runs, for pictures and for comparing with what was measured. All arrays are [stage * n_slices +
+ * slice]; hop j goes from stage j to j + 1 and the last stage's row is unused. */
 struct pipeline_schedule {
     int n_stages, n_slices;
     double *start_s, *end_s;         /* compute */
@@ -100,8 +102,9 @@ struct pipeline_answer {
  * HP_ELIMIT: more devices than PIPELINE_MAX_DEVICES; HP_ENOMEM. On failure nothing is left to release but the arena. */
 int pipeline_plan_make(const struct pipeline_request *rq, struct arena *arena, struct pipeline_answer *out, struct err *e);
 
-/* Judges a plan, whoever made it: devices, layers, memory, slices and links, and the exact flow's time. `rq` gives cluster, profile,
- * tokens and batch (0: what the plan says, else the profile's; its method, unit, objective and devices are not used). *report, the caller's to json_decref, is
+/* Judges a plan, whoever made it: devices, layers, memory, slices and links, and the exact flow's time. `rq` gives cluster,
+ * profile, tokens and batch (0: what the plan says, else the profile's; its method, unit, objective and devices are not used).
+ * *report, the caller's to json_decref, is
  * {"valid", "violations": [], "makespan_s", "predicted_makespan_s", "energy_j", "prompts_per_s", "stages": [{"device", "layers",
  * "compute_s", "memory_bytes", "free_bytes"}]}. A plan that breaks a rule is a success with "valid" false, one that cannot be
  * read HP_EPARSE. */

@@ -19,12 +19,14 @@ double predict_hop_bytes(const struct profile *p, int end, double tokens, double
     return p->layers[end - 1].output_bytes_per_token * tokens * (batch > 0 ? batch : p->batch);
 }
 
-static int kinds_find(const struct cluster *c, const struct profile *p, const struct plan_pipeline *plan, int *devices, int *kinds, struct err *e)
+static int kinds_find(const struct cluster *c, const struct profile *p, const struct plan_pipeline *plan, int *devices,
+                      int *kinds, struct err *e)
 {
     for (int j = 0; j < plan->n_stages; j++) {
         const struct plan_stage *s = &plan->stages[j];
         if (s->n_devices > 1 || s->end_layer > p->n_layers)
-            return err_set(e, HP_EINVAL, "stage %d is over %d devices and ends at layer %d of %d", j, s->n_devices, s->end_layer, p->n_layers);
+            return err_set(e, HP_EINVAL, "stage %d is over %d devices and ends at layer %d of %d", j, s->n_devices, s->end_layer,
+                           p->n_layers);
         devices[j] = cluster_find_device(c, s->device);
         kinds[j] = devices[j] < 0 ? -1 : profile_find_kind(p, c->devices[devices[j]].kind);
         if (kinds[j] < 0)
@@ -33,8 +35,8 @@ static int kinds_find(const struct cluster *c, const struct profile *p, const st
     return 0;
 }
 
-int predict_schedule(const struct cluster *cluster, const struct profile *p, const struct plan_pipeline *plan, const int *slices, int n_slices, int cached,
-                     double batch, struct arena *arena, struct pipeline_schedule *out, struct err *e)
+int predict_schedule(const struct cluster *cluster, const struct profile *p, const struct plan_pipeline *plan, const int *slices,
+                     int n_slices, int cached, double batch, struct arena *arena, struct pipeline_schedule *out, struct err *e)
 {
     if (n_slices < 1 || plan->n_stages < 1)
         return err_set(e, HP_EINVAL, "a prompt has at least one slice and one stage");

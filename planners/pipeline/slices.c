@@ -78,7 +78,8 @@ int slices_published(struct exact *x, struct trial *t, struct err *e)
     return rc;
 }
 
-/* ---- the flow, slice by slice ----------------------------------------------------------------------------------------------- */
+/* ---- the flow, slice by slice -----------------------------------------------------------------------------------------------
+ */
 
 /* How many neighbouring cuts move together at most, where slices are few and where they are many. */
 enum { STAGE_CLASSES = 8, FEW_SLICES = 32, WINDOW_OF_FEW = 32, WINDOW_OF_MANY = 6 };
@@ -96,10 +97,10 @@ struct stream {
     struct exact *x;
     struct trial *t;
     struct lane lane[PIPELINE_MAX_DEVICES];
-    size_t stride;    /* of one state: when each stage is free, when each hop is, how long each stage computed */
-    double *base;     /* states before each slice of the slicing that is kept */
-    double *changed;  /* the same of the one that is tried, from the first slice that differs */
-    double *tails;    /* [slice * stride] of the kept slicing: from each entry of a state, the longest way to the end */
+    size_t stride;   /* of one state: when each stage is free, when each hop is, how long each stage computed */
+    double *base;    /* states before each slice of the slicing that is kept */
+    double *changed; /* the same of the one that is tried, from the first slice that differs */
+    double *tails;   /* [slice * stride] of the kept slicing: from each entry of a state, the longest way to the end */
 };
 
 static void set_lane(const struct exact *x, const struct trial *t, int j, struct lane *lane)
@@ -154,8 +155,8 @@ static void run_slice(struct stream *s, int k, const double *in, double *out)
     s->x->work += n;
 }
 
-/* The flow is linear in maximum and sum, so that the end is the maximum over a state's entries of entry + tail. Computes the tails
- * backwards; where a slice comes after the last one, only the last stage's own end counts. */
+/* The flow is linear in maximum and sum, so that the end is the maximum over a state's entries of entry + tail. Computes the
+ * tails backwards; where a slice comes after the last one, only the last stage's own end counts. */
 static void set_tails(struct stream *s)
 {
     const struct exact *x = s->x;
@@ -204,7 +205,8 @@ static double final_value(struct stream *s, const double *state)
     return exact_value(x, s->t, n, state[3 * (n - 1)]);
 }
 
-/* What an edit changed: slices before `first` are as they were, those from `same` on too but for their number, which grew by `shift`. */
+/* What an edit changed: slices before `first` are as they were, those from `same` on too but for their number, which grew by
+ * `shift`. */
 struct edit {
     int first, same, shift;
 };
@@ -248,7 +250,8 @@ static void stream_start(struct stream *s, struct exact *x, struct trial *t)
     t->value = run_kept(s, 0);
 }
 
-/* ---- moves ------------------------------------------------------------------------------------------------------------------- */
+/* ---- moves -------------------------------------------------------------------------------------------------------------------
+ */
 
 /* Keeps the edited slicing if it is better. Otherwise the caller undoes the edit. */
 static bool keep(struct stream *s, struct edit edit)
@@ -305,8 +308,8 @@ static bool try_split(struct stream *s, int k, int at)
     return false;
 }
 
-/* Moves cuts [k, end) by delta for the best `end` up to `last`, if any of them helps. The slices from k on run once for all ends; for
- * each end only the slice that closes the gap runs on its own. */
+/* Moves cuts [k, end) by delta for the best `end` up to `last`, if any of them helps. The slices from k on run once for all ends;
+ * for each end only the slice that closes the gap runs on its own. */
 static bool shift_best(struct stream *s, int k, int last, int delta)
 {
     int *cut = s->t->cut, best_end = 0;
@@ -344,7 +347,8 @@ static bool shift_cuts(struct stream *s, int delta)
     struct trial *t = s->t;
     bool better = false, latency = s->x->options->objective == PIPELINE_LATENCY;
     for (int k = t->n_slices - 1; k > 0 && s->x->work < s->x->work_limit; k--) {
-        int window = t->n_slices <= FEW_SLICES ? WINDOW_OF_FEW : WINDOW_OF_MANY, last = t->n_slices - k <= window ? t->n_slices : k + window;
+        int window = t->n_slices <= FEW_SLICES ? WINDOW_OF_FEW : WINDOW_OF_MANY,
+            last = t->n_slices - k <= window ? t->n_slices : k + window;
         if (latency) {
             while (shift_best(s, k, last, delta) || shift_best(s, k, last, -delta))
                 better = true;
@@ -365,7 +369,8 @@ static bool change_count(struct stream *s)
     for (int k = t->n_slices - 1; k > 0; k--)
         better |= try_merge(s, k);
     for (int k = t->n_slices - 1; k >= 0; k--)
-        better |= try_split(s, k, (t->cut[k] + t->cut[k + 1]) / 2) || try_split(s, k, t->cut[k] + 1) || try_split(s, k, t->cut[k + 1] - 1);
+        better |= try_split(s, k, (t->cut[k] + t->cut[k + 1]) / 2) || try_split(s, k, t->cut[k] + 1) ||
+                  try_split(s, k, t->cut[k + 1] - 1);
     return better;
 }
 

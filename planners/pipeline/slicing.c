@@ -26,19 +26,22 @@ struct slicing {
     double *stage_seconds; /* [stage * table_size + row[i] + j]; only while it is made */
     double *slowest;       /* the same of the slowest stage or hop; only while it is made */
 
-    uint16_t *longest;  /* [level * n_units + position] end of the longest slice from there */
+    uint16_t *longest; /* [level * n_units + position] end of the longest slice from there */
     struct rule rules[MAX_RULES];
     int n_rules;
-    uint8_t *best_rule;  /* [prefix step * n_units + length - 1] */
-    int prefix_step;     /* units */
-    uint32_t *list_at;   /* [n_units + 1] where the cuts of a length begin in `lists` */
+    uint8_t *best_rule; /* [prefix step * n_units + length - 1] */
+    int prefix_step;    /* units */
+    uint32_t *list_at;  /* [n_units + 1] where the cuts of a length begin in `lists` */
     uint16_t *lists;
     size_t memory_bytes;
 };
 
 /* ---- setting up ------------------------------------------------------------------------------------------------------------ */
 
-static int no_memory(struct err *e) { return err_set(e, HP_ENOMEM, "out of memory while preparing slices"); }
+static int no_memory(struct err *e)
+{
+    return err_set(e, HP_ENOMEM, "out of memory while preparing slices");
+}
 
 static void *keep(struct slicing *s, size_t count, size_t size)
 {
@@ -290,9 +293,11 @@ static int set_lists(struct slicing *s, const struct pipeline_request *rq, const
     return s->lists ? 0 : no_memory(e);
 }
 
-/* ---- the face ---------------------------------------------------------------------------------------------------------------- */
+/* ---- the face ----------------------------------------------------------------------------------------------------------------
+ */
 
-int slicing_create(const struct pipeline_request *rq, const struct plan_pipeline *plan, int context, struct slicing **out, struct err *e)
+int slicing_create(const struct pipeline_request *rq, const struct plan_pipeline *plan, int context, struct slicing **out,
+                   struct err *e)
 {
     struct arena scratch = {0};
     struct slicing *s = calloc(1, sizeof *s);
@@ -324,9 +329,18 @@ void slicing_destroy(struct slicing **s)
     *s = NULL;
 }
 
-int slicing_context(const struct slicing *s) { return s->context; }
-int slicing_unit(const struct slicing *s) { return s->cost.unit; }
-size_t slicing_memory_bytes(const struct slicing *s) { return s->memory_bytes; }
+int slicing_context(const struct slicing *s)
+{
+    return s->context;
+}
+int slicing_unit(const struct slicing *s)
+{
+    return s->cost.unit;
+}
+size_t slicing_memory_bytes(const struct slicing *s)
+{
+    return s->memory_bytes;
+}
 
 int slicing_begin(const struct slicing *s, int length, int cached, struct slicing_cursor *c)
 {
@@ -339,7 +353,8 @@ int slicing_begin(const struct slicing *s, int length, int cached, struct slicin
         c->cuts = s->lists + s->list_at[units];
         return 0;
     }
-    const struct rule *r = &s->rules[s->best_rule[(size_t)(position / s->prefix_step) * (size_t)s->cost.n_units + (size_t)units - 1]];
+    const struct rule *r =
+        &s->rules[s->best_rule[(size_t)(position / s->prefix_step) * (size_t)s->cost.n_units + (size_t)units - 1]];
     c->level = r->start;
     c->top = r->top;
     c->step = r->step;
@@ -366,13 +381,15 @@ int slicing_next(struct slicing_cursor *c)
     return tokens;
 }
 
-double slicing_predict(const struct slicing *s, int cached, const int *slices, int n, double *compute_s, double *wire_s, double *scratch)
+double slicing_predict(const struct slicing *s, int cached, const int *slices, int n, double *compute_s, double *wire_s,
+                       double *scratch)
 {
-    double *compute = scratch, *wire = compute + (size_t)s->n_stages * (size_t)n, *arrivals = wire + (size_t)s->n_stages * (size_t)n;
+    double *compute = scratch, *wire = compute + (size_t)s->n_stages * (size_t)n,
+           *arrivals = wire + (size_t)s->n_stages * (size_t)n;
     for (int j = 0; j < s->n_stages; j++)
         for (int k = 0, prefix = cached; k < n; prefix += slices[k++]) {
-            compute[j * n + k] = cost_layers_seconds(&s->cost, s->cost.devices[j].kind, j ? s->ends[j - 1] : 0, s->ends[j], slices[k], prefix,
-                                                     s->cost.batch);
+            compute[j * n + k] = cost_layers_seconds(&s->cost, s->cost.devices[j].kind, j ? s->ends[j - 1] : 0, s->ends[j],
+                                                     slices[k], prefix, s->cost.batch);
             wire[j * n + k] = s->wire_per_token[j] * slices[k];
         }
     if (compute_s)

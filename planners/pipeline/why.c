@@ -12,7 +12,10 @@
 
 static void describe_value(enum pipeline_objective objective, double v, char *out, size_t size)
 {
-    snprintf(out, size, "%.4g %s", v, objective == PIPELINE_ENERGY ? "J" : objective == PIPELINE_THROUGHPUT ? "s per prompt" : "s");
+    snprintf(out, size, "%.4g %s", v,
+             objective == PIPELINE_ENERGY       ? "J"
+             : objective == PIPELINE_THROUGHPUT ? "s per prompt"
+                                                : "s");
 }
 
 /* ---- the other methods -------------------------------------------------------------------------------------------------- */
@@ -32,7 +35,8 @@ static int run_baseline(struct cost *c, int i, struct layout *l, struct err *e)
 
 static void compare_methods(const struct pipeline_request *rq, double chosen, struct arena *arena, json_t *plan)
 {
-    static const char *const names[] = {"even (Base)", "gpipe", "gpipe on the balanced partition", "tensor parallel within nodes", "terapipe", "hpipe"};
+    static const char *const names[] = {"even (Base)", "gpipe", "gpipe on the balanced partition", "tensor parallel within nodes",
+                                        "terapipe",    "hpipe"};
     for (int i = 0; i < (int)(sizeof names / sizeof *names); i++) {
         struct cost c;
         struct layout l;
@@ -57,15 +61,18 @@ static void compare_methods(const struct pipeline_request *rq, double chosen, st
 
 /* ---- devices left out ---------------------------------------------------------------------------------------------------- */
 
-static int search_with_kind(struct cost *c, const struct pipeline_request *rq, int kind, struct exact_result *found, struct err *e)
+static int search_with_kind(struct cost *c, const struct pipeline_request *rq, int kind, struct exact_result *found,
+                            struct err *e)
 {
     bool *must = arena_alloc(c->arena, (size_t)c->n_devices, sizeof *must);
     if (!must)
         return err_set(e, HP_ENOMEM, "out of memory while planning a pipeline");
     for (int d = 0; d < c->n_devices; d++)
         must[d] = c->devices[d].kind == kind;
-    struct exact_options options = {
-        .objective = rq->objective, .must_use = must, .seed = rq->seed, .effort = COMPARISON_EFFORT * (rq->effort > 0 ? rq->effort : 1)};
+    struct exact_options options = {.objective = rq->objective,
+                                    .must_use = must,
+                                    .seed = rq->seed,
+                                    .effort = COMPARISON_EFFORT * (rq->effort > 0 ? rq->effort : 1)};
     return exact_search(c, &options, found, e);
 }
 
@@ -81,8 +88,8 @@ static int count_unused(const struct cost *c, const struct layout *chosen, int k
     return unused;
 }
 
-int why_weigh_kinds(struct cost *c, const struct pipeline_request *rq, struct layout *chosen, double *value, struct why_kinds *out,
-                    struct err *e)
+int why_weigh_kinds(struct cost *c, const struct pipeline_request *rq, struct layout *chosen, double *value,
+                    struct why_kinds *out, struct err *e)
 {
     int n_kinds = c->profile->n_kinds;
     *out = (struct why_kinds){.rows = arena_alloc(c->arena, (size_t)n_kinds, sizeof *out->rows)};

@@ -1,5 +1,5 @@
-/* Small random clusters and profiles for the tests of the pipeline planner, and a brute force over all their plans that shares no code
- * with the planner but the reading of tables: its own costs, its own flow, its own walk. */
+/* Small random clusters and profiles for the tests of the pipeline planner, and a brute force over all their plans that shares no
+ * code with the planner but the reading of tables: its own costs, its own flow, its own walk. */
 #ifndef HP_TESTS_PIPELINE_CASES_H
 #define HP_TESTS_PIPELINE_CASES_H
 
@@ -21,8 +21,14 @@ struct small_case {
     double batch;
 };
 
-static inline int case_pick(uint64_t *state, int low, int high) { return low + (int)(random_next(state) % (uint64_t)(high - low + 1)); }
-static inline double case_range(uint64_t *state, double low, double high) { return low + (high - low) * random_unit(state); }
+static inline int case_pick(uint64_t *state, int low, int high)
+{
+    return low + (int)(random_next(state) % (uint64_t)(high - low + 1));
+}
+static inline double case_range(uint64_t *state, double low, double high)
+{
+    return low + (high - low) * random_unit(state);
+}
 
 static inline void case_read(const char *name, struct buffer *text, struct cluster *c, struct profile *p)
 {
@@ -53,20 +59,25 @@ static inline void case_cluster(uint64_t *r, double memory, struct cluster *c)
         for (int i = 0; i < here; i++, device++) {
             node_of[device] = k;
             number_of[device] = i;
-            buffer_printf(&b, "%s{\"name\": \"g%d\", \"kind\": \"K%d\", \"memory_bytes\": %.17g, \"idle_w\": %d, \"busy_w\": %d}", i ? ", " : "", i,
-                          case_pick(r, 0, 2), memory * case_range(r, 0.3, 2.0), case_pick(r, 0, 40), case_pick(r, 50, 300));
+            buffer_printf(&b, "%s{\"name\": \"g%d\", \"kind\": \"K%d\", \"memory_bytes\": %.17g, \"idle_w\": %d, \"busy_w\": %d}",
+                          i ? ", " : "", i, case_pick(r, 0, 2), memory * case_range(r, 0.3, 2.0), case_pick(r, 0, 40),
+                          case_pick(r, 50, 300));
         }
-        buffer_printf(&b, "], \"device_link\": {\"bandwidth_bytes_per_s\": %.17g, \"latency_s\": %.17g}", case_range(r, 200, 20000), case_range(r, 0, 0.02));
+        buffer_printf(&b, "], \"device_link\": {\"bandwidth_bytes_per_s\": %.17g, \"latency_s\": %.17g}",
+                      case_range(r, 200, 20000), case_range(r, 0, 0.02));
         if (case_pick(r, 0, 9) > 0)
-            buffer_printf(&b, ", \"nics\": [{\"bandwidth_bytes_per_s\": %.17g, \"latency_s\": %.17g}]", case_range(r, 100, 5000), case_range(r, 0, 0.05));
+            buffer_printf(&b, ", \"nics\": [{\"bandwidth_bytes_per_s\": %.17g, \"latency_s\": %.17g}]", case_range(r, 100, 5000),
+                          case_range(r, 0, 0.05));
         buffer_printf(&b, "}");
     }
     buffer_printf(&b, "], \"links\": [");
     for (int a = 0, some = 0; a < n; a++)
         for (int k = 0; k < n; k++)
             if (a != k && case_pick(r, 0, 3) == 0)
-                buffer_printf(&b, "%s{\"from\": \"n%d/g%d\", \"to\": \"n%d/g%d\", \"bandwidth_bytes_per_s\": %.17g, \"latency_s\": %.17g}",
-                              some++ ? ", " : "", node_of[a], number_of[a], node_of[k], number_of[k], case_range(r, 50, 5000), case_range(r, 0, 0.05));
+                buffer_printf(
+                    &b, "%s{\"from\": \"n%d/g%d\", \"to\": \"n%d/g%d\", \"bandwidth_bytes_per_s\": %.17g, \"latency_s\": %.17g}",
+                    some++ ? ", " : "", node_of[a], number_of[a], node_of[k], number_of[k], case_range(r, 50, 5000),
+                    case_range(r, 0, 0.05));
     buffer_printf(&b, "]}");
     case_read("cluster", &b, c, NULL);
 }
@@ -78,9 +89,11 @@ static inline void case_profile(uint64_t *r, int layers, double batch, struct pr
     int classes = case_pick(r, 1, 3);
     buffer_printf(&b, "{\"format\": \"hp-profile/1\", \"batch\": %.17g, \"layers\": [", batch);
     for (int l = 0; l < layers; l++)
-        buffer_printf(&b, "%s{\"class\": \"c%d\", \"param_bytes\": %.17g, \"state_bytes_per_token\": %d, \"output_bytes_per_token\": %d, \"activation_bytes_per_token\": %d}",
-                      l ? ", " : "", l < classes ? l : case_pick(r, 0, classes - 1), case_range(r, 100, 1000), case_pick(r, 0, 6), case_pick(r, 1, 8),
-                      case_pick(r, 0, 2));
+        buffer_printf(&b,
+                      "%s{\"class\": \"c%d\", \"param_bytes\": %.17g, \"state_bytes_per_token\": %d, \"output_bytes_per_token\": "
+                      "%d, \"activation_bytes_per_token\": %d}",
+                      l ? ", " : "", l < classes ? l : case_pick(r, 0, classes - 1), case_range(r, 100, 1000), case_pick(r, 0, 6),
+                      case_pick(r, 1, 8), case_pick(r, 0, 2));
     buffer_printf(&b, "], \"latency\": {");
     for (int k = 0; k < 3; k++) {
         double speed = case_range(r, 0.5, 4);
@@ -90,8 +103,10 @@ static inline void case_profile(uint64_t *r, int layers, double batch, struct pr
             double fixed = case_range(r, 0.01, 0.1), per_token = case_range(r, 0.01, 0.05), growth = case_range(r, 0, 0.0003);
             buffer_printf(&b, "%s\"c%d\": {\"slice\": [4, 12, 40], \"prefix\": [0, 16, 64], \"seconds\": [", c ? ", " : "", c);
             for (int i = 0; i < 3; i++)
-                buffer_printf(&b, "%s[%.17g, %.17g, %.17g]", i ? ", " : "", (fixed + slice[i] * (per_token + growth * prefix[0])) * speed,
-                              (fixed + slice[i] * (per_token + growth * prefix[1])) * speed, (fixed + slice[i] * (per_token + growth * prefix[2])) * speed);
+                buffer_printf(&b, "%s[%.17g, %.17g, %.17g]", i ? ", " : "",
+                              (fixed + slice[i] * (per_token + growth * prefix[0])) * speed,
+                              (fixed + slice[i] * (per_token + growth * prefix[1])) * speed,
+                              (fixed + slice[i] * (per_token + growth * prefix[2])) * speed);
             buffer_printf(&b, "]}");
         }
         buffer_printf(&b, "}");
@@ -116,7 +131,8 @@ static inline void case_free(struct small_case *k)
     profile_free(&k->profile);
 }
 
-/* ---- brute force ------------------------------------------------------------------------------------------------------------- */
+/* ---- brute force -------------------------------------------------------------------------------------------------------------
+ */
 
 struct brute {
     const struct small_case *k;
@@ -130,8 +146,9 @@ static inline double brute_layer_seconds(const struct brute *b, int device, int 
 {
     const struct profile *p = &b->k->profile;
     double scaled = slice * b->batch / p->batch;
-    return profile_table_at(profile_table_of(p, profile_find_kind(p, b->k->cluster.devices[device].kind), p->layers[layer].class_index), scaled,
-                            prefix + (slice - scaled) / 2);
+    return profile_table_at(
+        profile_table_of(p, profile_find_kind(p, b->k->cluster.devices[device].kind), p->layers[layer].class_index), scaled,
+        prefix + (slice - scaled) / 2);
 }
 
 static inline double brute_value(const struct brute *b, int stages)
@@ -150,7 +167,8 @@ static inline double brute_value(const struct brute *b, int stages)
             compute_total += t;
             if (j + 1 == stages)
                 continue;
-            double wire = b->k->profile.layers[b->end[j] - 1].output_bytes_per_token * b->slices[k] * b->batch / w.bandwidth_bytes_per_s;
+            double wire =
+                b->k->profile.layers[b->end[j] - 1].output_bytes_per_token * b->slices[k] * b->batch / w.bandwidth_bytes_per_s;
             wire_free = fmax(wire_free, free_s) + wire;
             wire_total += wire;
             arrival[k] = wire_free + w.latency_s;

@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "planners/pipeline/bound.h"
 #include "planners/pipeline/exact_int.h"
 #include "tests/unit/planners/pipeline/cases.h"
 
@@ -22,8 +23,13 @@ static void compare_with_brute_force(enum pipeline_objective objective, int case
         int stages = 0;
         case_make(&r, &k);
         double best = brute_force(&k, objective, &stages);
-        struct pipeline_request rq = {
-            .cluster = &k.cluster, .profile = &k.profile, .tokens = k.tokens, .batch = k.batch, .unit = k.unit, .objective = objective, .brief = true};
+        struct pipeline_request rq = {.cluster = &k.cluster,
+                                      .profile = &k.profile,
+                                      .tokens = k.tokens,
+                                      .batch = k.batch,
+                                      .unit = k.unit,
+                                      .objective = objective,
+                                      .brief = true};
         int rc = pipeline_plan_make(&rq, &arena, &a, &e);
         if (!isfinite(best)) {
             assert_int_equal(rc, HP_EINFEASIBLE);
@@ -31,7 +37,9 @@ static void compare_with_brute_force(enum pipeline_objective objective, int case
         } else {
             if (rc < 0)
                 fail_msg("seed %d: %s", SEED + i, e.text);
-            double value = objective == PIPELINE_LATENCY ? a.makespan_s : objective == PIPELINE_ENERGY ? a.energy_j : 1 / a.prompts_per_s;
+            double value = objective == PIPELINE_LATENCY  ? a.makespan_s
+                           : objective == PIPELINE_ENERGY ? a.energy_j
+                                                          : 1 / a.prompts_per_s;
             if (fabs(value - best) > 1e-6 * best || a.gap > 1e-6)
                 fail_msg("seed %d: planned %.12g (gap %g), brute force %.12g", SEED + i, value, a.gap, best);
             *several_devices += stages > 1;
@@ -61,7 +69,7 @@ static void exact_equals_brute_force_for_throughput_and_energy(void **state)
 }
 
 /* The search for large problems, made to solve small ones. */
-static void search_is_close_to_brute_force(void **state)
+static void search_is_close_to_brute_force_and_above_the_bound(void **state)
 {
     (void)state;
     int feasible = 0, optimal = 0;
@@ -76,7 +84,8 @@ static void search_is_close_to_brute_force(void **state)
         int stages = 0;
         case_make(&r, &k);
         double least = brute_force(&k, PIPELINE_LATENCY, &stages);
-        struct pipeline_request rq = {.cluster = &k.cluster, .profile = &k.profile, .tokens = k.tokens, .batch = k.batch, .unit = k.unit};
+        struct pipeline_request rq = {
+            .cluster = &k.cluster, .profile = &k.profile, .tokens = k.tokens, .batch = k.batch, .unit = k.unit};
         struct exact_options options = {.effort = 1};
         assert_int_equal(cost_init(&c, &rq, NULL, 0, &arena, &e), 0);
         assert_int_equal(exact_init(&x, &c, &options, &e), 0);
@@ -86,6 +95,9 @@ static void search_is_close_to_brute_force(void **state)
             optimal += best.value <= least * (1 + 1e-6);
             if (best.value < least * (1 - 1e-9))
                 fail_msg("seed %d: the search claims %.12g, below the least %.12g", SEED + i, best.value, least);
+            double bound = bound_of(&c, &options);
+            if (!(bound > 0 && bound <= least * (1 + 1e-9)))
+                fail_msg("seed %d: the bound %.12g is not below the least %.12g", SEED + i, bound, least);
             if (!(best.value <= least * 1.2))
                 fail_msg("seed %d: the search found %.12g, the least is %.12g", SEED + i, best.value, least);
         }
@@ -101,7 +113,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(exact_equals_brute_force_for_latency),
         cmocka_unit_test(exact_equals_brute_force_for_throughput_and_energy),
-        cmocka_unit_test(search_is_close_to_brute_force),
+        cmocka_unit_test(search_is_close_to_brute_force_and_above_the_bound),
     };
     return cmocka_run_group_tests_name("pipeline exact", tests, NULL, NULL);
 }

@@ -26,7 +26,8 @@ static void makespan_is_that_of_queues_in_a_row(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         double scratch[3];
-        double got = flow_makespan(cases[i].n_stages, cases[i].n_slices, cases[i].compute, cases[i].wire, cases[i].latency, scratch);
+        double got =
+            flow_makespan(cases[i].n_stages, cases[i].n_slices, cases[i].compute, cases[i].wire, cases[i].latency, scratch);
         if (fabs(got - cases[i].makespan) > 1e-12)
             fail_msg("%s: %g, expected %g", cases[i].what, got, cases[i].makespan);
     }

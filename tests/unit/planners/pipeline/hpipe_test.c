@@ -10,7 +10,8 @@
 #include "tests/unit/planners/pipeline/cases.h"
 #include "tests/unit/planners/pipeline/shared.h"
 
-/* ---- Algorithm 2 against trying every t_max ---------------------------------------------------------------------------------- */
+/* ---- Algorithm 2 against trying every t_max ----------------------------------------------------------------------------------
+ */
 
 enum { MAX_UNITS = 9 };
 
@@ -45,7 +46,8 @@ static void slicing_programme_equals_trying_every_slicing(void **state)
         for (int i = 0; i < n; i++) {
             row[i] = offset - i - 1;
             for (int j = i + 1; j <= n; j++)
-                seconds[offset++] = round % 2 ? case_pick(&r, 1, 9) : case_range(&r, 0.1, 0.3) + (j - i) * case_range(&r, 0.1, 0.3);
+                seconds[offset++] =
+                    round % 2 ? case_pick(&r, 1, 9) : case_range(&r, 0.1, 0.3) + (j - i) * case_range(&r, 0.1, 0.3);
         }
         assert_int_equal(hpipe_slices(n, row, seconds, n_stages, &arena, cuts, &n_slices, &e), 0);
         double sum = 0, most = 0;
@@ -63,7 +65,8 @@ static void slicing_programme_equals_trying_every_slicing(void **state)
     }
 }
 
-/* ---- figures ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- figures
+ * ---------------------------------------------------------------------------------------------------------------------- */
 
 static void published_methods_take_their_known_times(void **state)
 {
@@ -88,8 +91,12 @@ static void published_methods_take_their_known_times(void **state)
         struct pipeline_answer a;
         if (!shared_load("hpipe/testbed.cluster.json", cases[i].model, &cluster, &profile))
             skip();
-        struct pipeline_request rq = {
-            .cluster = &cluster, .profile = &profile, .tokens = 2048, .method = cases[i].method, .partition = cases[i].partition, .brief = true};
+        struct pipeline_request rq = {.cluster = &cluster,
+                                      .profile = &profile,
+                                      .tokens = 2048,
+                                      .method = cases[i].method,
+                                      .partition = cases[i].partition,
+                                      .brief = true};
         if (pipeline_plan_make(&rq, &arena, &a, &e) < 0)
             fail_msg("%s", e.text);
         if (fabs(a.makespan_s - cases[i].makespan_s) > cases[i].tolerance * cases[i].makespan_s)

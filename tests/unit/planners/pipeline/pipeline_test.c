@@ -28,11 +28,13 @@ struct bed {
 static void bed_make(struct bed *b)
 {
     *b = (struct bed){0};
-    read_text("{\"format\": \"hp-cluster/1\", \"nodes\": [{\"name\": \"a\", \"devices\": [{\"name\": \"g0\", \"kind\": \"fast\", \"memory_bytes\": 1000},"
-              "{\"name\": \"g1\", \"kind\": \"slow\", \"memory_bytes\": 1000}], \"device_link\": {\"bandwidth_bytes_per_s\": 1000},"
-              "\"nics\": [{\"bandwidth_bytes_per_s\": 100}]}, {\"name\": \"b\", \"devices\": [{\"name\": \"g0\", \"kind\": \"fast\","
-              "\"memory_bytes\": 1000}], \"nics\": [{\"bandwidth_bytes_per_s\": 100}]}]}",
-              &b->cluster, NULL);
+    read_text(
+        "{\"format\": \"hp-cluster/1\", \"nodes\": [{\"name\": \"a\", \"devices\": [{\"name\": \"g0\", \"kind\": \"fast\", "
+        "\"memory_bytes\": 1000},"
+        "{\"name\": \"g1\", \"kind\": \"slow\", \"memory_bytes\": 1000}], \"device_link\": {\"bandwidth_bytes_per_s\": 1000},"
+        "\"nics\": [{\"bandwidth_bytes_per_s\": 100}]}, {\"name\": \"b\", \"devices\": [{\"name\": \"g0\", \"kind\": \"fast\","
+        "\"memory_bytes\": 1000}], \"nics\": [{\"bandwidth_bytes_per_s\": 100}]}]}",
+        &b->cluster, NULL);
     read_text("{\"format\": \"hp-profile/1\", \"batch\": 1, \"layers\": ["
               "{\"class\": \"c\", \"param_bytes\": 100, \"state_bytes_per_token\": 1, \"output_bytes_per_token\": 1},"
               "{\"class\": \"c\", \"param_bytes\": 100, \"state_bytes_per_token\": 1, \"output_bytes_per_token\": 1},"
@@ -165,7 +167,8 @@ static void a_cached_prefix_is_where_slices_start(void **state)
         struct pipeline_answer cold, warm;
         struct err e = {0};
         case_make(&r, &k);
-        struct pipeline_request rq = {.cluster = &k.cluster, .profile = &k.profile, .tokens = k.tokens, .unit = k.unit, .brief = true};
+        struct pipeline_request rq = {
+            .cluster = &k.cluster, .profile = &k.profile, .tokens = k.tokens, .unit = k.unit, .brief = true};
         if (pipeline_plan_make(&rq, &arena, &cold, &e) == 0) {
             rq.cached_tokens = 64;
             rq.context_tokens = k.tokens;
@@ -179,7 +182,8 @@ static void a_cached_prefix_is_where_slices_start(void **state)
     }
 }
 
-/* ---- the judge ------------------------------------------------------------------------------------------------------------------- */
+/* ---- the judge
+ * ------------------------------------------------------------------------------------------------------------------- */
 
 static json_t *judge(struct bed *b, json_t *plan)
 {
@@ -203,7 +207,8 @@ static void every_method_makes_plans_that_the_judge_finds_valid(void **state)
             fail_msg("%s: %s", pipeline_method_names[method], e.text);
         json_t *report = judge(&b, b.answer.document);
         if (!json_is_true(json_object_get(report, "valid")))
-            fail_msg("%s: %s", pipeline_method_names[method], json_string_value(json_array_get(json_object_get(report, "violations"), 0)));
+            fail_msg("%s: %s", pipeline_method_names[method],
+                     json_string_value(json_array_get(json_object_get(report, "violations"), 0)));
         double again = json_real_value(json_object_get(report, "makespan_s"));
         assert_true(fabs(again - b.answer.makespan_s) <= 1e-9 * again);
         json_decref(report);
@@ -220,8 +225,9 @@ static void the_judge_names_what_is_wrong(void **state)
 {
     (void)state;
     const int devices[] = {0, 2};
-    static const char *const says[] = {"no device x/y", "more than one stage", "the slices have 40 tokens", "needs ", "predicted makespan_s",
-                                       "no multiple of the unit", "ends at layer 9 of 6", "the last stage ends at layer 5 of 6"};
+    static const char *const says[] = {
+        "no device x/y",        "more than one stage",     "the slices have 40 tokens", "needs ",
+        "predicted makespan_s", "no multiple of the unit", "ends at layer 9 of 6",      "the last stage ends at layer 5 of 6"};
     for (int edit = 0; edit < (int)(sizeof says / sizeof *says); edit++) {
         struct bed b;
         struct err e;
@@ -229,7 +235,8 @@ static void the_judge_names_what_is_wrong(void **state)
         b.rq.devices = devices;
         b.rq.n_devices = 2;
         assert_int_equal(make(&b, &e), 0);
-        json_t *plan = json_deep_copy(b.answer.document), *stages = json_object_get(plan, "stages"), *last = json_array_get(stages, 1);
+        json_t *plan = json_deep_copy(b.answer.document), *stages = json_object_get(plan, "stages"),
+               *last = json_array_get(stages, 1);
         switch (edit) {
         case 0: json_string_set(at_path(plan, "device"), "x/y"); break;
         case 1: json_object_set_new(last, "device", json_string("a/g0")); break;
@@ -246,7 +253,8 @@ static void the_judge_names_what_is_wrong(void **state)
         for (size_t i = 0; i < json_array_size(violations); i++)
             named |= strstr(json_string_value(json_array_get(violations, i)), says[edit]) != NULL;
         if (!named)
-            fail_msg("\"%s\" is not among the violations; the first is \"%s\"", says[edit], json_string_value(json_array_get(violations, 0)));
+            fail_msg("\"%s\" is not among the violations; the first is \"%s\"", says[edit],
+                     json_string_value(json_array_get(violations, 0)));
         json_decref(report);
         json_decref(plan);
         bed_free(&b);

@@ -28,8 +28,10 @@ static bool bed_make(struct bed *b)
     *b = (struct bed){0};
     if (!shared_load("hpipe/testbed.cluster.json", "hpipe/gpt3-2b.profile.json", &b->cluster, &b->profile))
         return false;
-    b->rq = (struct pipeline_request){.cluster = &b->cluster, .profile = &b->profile, .tokens = 2048, .method = PIPELINE_HPIPE, .brief = true};
-    if (pipeline_plan_make(&b->rq, &b->arena, &b->plan, &e) < 0 || slicing_create(&b->rq, &b->plan.plan, CONTEXT, &b->slicing, &e) < 0)
+    b->rq = (struct pipeline_request){
+        .cluster = &b->cluster, .profile = &b->profile, .tokens = 2048, .method = PIPELINE_HPIPE, .brief = true};
+    if (pipeline_plan_make(&b->rq, &b->arena, &b->plan, &e) < 0 ||
+        slicing_create(&b->rq, &b->plan.plan, CONTEXT, &b->slicing, &e) < 0)
         fail_msg("%s", e.text);
     return true;
 }
@@ -132,8 +134,8 @@ static void prepared_slices_are_close_to_the_best_for_each_length_and_prefix(voi
     for (int cached = 160; cached < CONTEXT; cached = cached * 2 + 48)
         for (int length = 16; length <= CONTEXT - cached; length = length * 2 + 16)
             worst_cached = fmax(worst_cached, slower_than_search(&b, length / 16 * 16, cached));
-    print_message("# at most %.2f %% slower than a search without a prefix, %.2f %% with one; %zu bytes for a context of %d\n", (worst - 1) * 100,
-                  (worst_cached - 1) * 100, slicing_memory_bytes(b.slicing), CONTEXT);
+    print_message("# at most %.2f %% slower than a search without a prefix, %.2f %% with one; %zu bytes for a context of %d\n",
+                  (worst - 1) * 100, (worst_cached - 1) * 100, slicing_memory_bytes(b.slicing), CONTEXT);
     assert_true(worst < 1.01);
     assert_true(worst_cached < 1.03);
     assert_true(slicing_memory_bytes(b.slicing) < 400000);
