@@ -1,8 +1,8 @@
 /* The single-threaded pieces that the CPU backend is made of: one table for each set of instructions, chosen at run time.
  *
  * reference.c is the table "plain": loops that say what each piece means, and the fallback on any CPU. The others compute the same with
- * vectors, within rounding. In every table the order in which one output element is summed depends on its own inputs alone, never on
- * how many rows are computed together: that is what makes `--compute f32` independent of batches and slices. */
+ * vectors, within rounding. In float32 the order in which one output element is summed depends on its own inputs alone, never on how many rows
+ * are computed together: that is what makes `--compute f32` independent of batches and slices. */
 #ifndef HP_AGENT_BACKEND_CPU_KERNELS_H
 #define HP_AGENT_BACKEND_CPU_KERNELS_H
 
@@ -13,7 +13,7 @@ enum {
     DOT_CHUNK = 512,     /* inputs whose products are summed before they are added to the output */
     PANEL_OUTPUTS = 64,  /* outputs side by side in a packed bf16 panel */
     PANEL_INPUTS = 32,   /* a panel's inputs are padded to a multiple of this */
-    ATTEND_MAX_ROWS = 96 /* query rows of one attention task */
+    ATTEND_MAX_ROWS = 192 /* query rows of one attention task */
 };
 
 /* A tile of attention: rows [row_begin, row_end) of one run and one kv head, where row r is query head `r % group` of the run's token
@@ -47,6 +47,7 @@ struct cpu_kernels {
     /* out[width] = in / sqrt(mean(in²) + epsilon) * weight */
     void (*rms_norm)(const float *in, const float *weight, float epsilon, size_t width, float *out);
     void (*silu_mul)(const float *gate, const float *up, size_t n, float *out);
+    /* Attention of a tile. Where there is bf16 arithmetic, large tiles over long prefixes in f16 are multiplied in bf16. */
     void (*attend)(const struct attend_task *t);
 
     /* bfloat16 arithmetic: NULL in tables without it. A panel is [inputs / 2][PANEL_OUTPUTS][2]; see matmul.h. */

@@ -60,4 +60,4 @@ static inline void v_store_f16(uint16_t *p, __m256 v)
 
 #include "agent/backend/cpu/kernels_simd.inc"
 
-const struct cpu_kernels kernels_avx2 = {.name = "avx2", COMMON_KERNELS};
+const struct cpu_kernels kernels_avx2 = {.name = "avx2", COMMON_KERNELS, .attend = attend};

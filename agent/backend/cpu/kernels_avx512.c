@@ -61,13 +61,13 @@ static void f32_to_bf16(const float *src, size_t n, uint16_t *out)
 
 enum { PANEL_VECTORS = PANEL_OUTPUTS / LANES };
 
-/* R rows with one panel: each load of weights serves all rows, and the panel is read once from end to end. */
-INLINE void panel_rows(const uint16_t *x, size_t x_stride, int R, const uint16_t *panel, size_t k, float *out)
+/* out[R][PANEL_OUTPUTS] (+)= x[R][k] * one panel: each load of weights serves all rows, and the panel is read once from end to end. */
+INLINE void panel_rows(const uint16_t *x, size_t x_stride, int R, const uint16_t *panel, size_t k, bool add, float *out, size_t out_stride)
 {
-    __m512 sums[DOT_MAX_ROWS][PANEL_VECTORS];
+    __m512 sums[TILE_ROWS][PANEL_VECTORS];
     UNROLLED for (int r = 0; r < R; r++)
         UNROLLED for (size_t v = 0; v < PANEL_VECTORS; v++)
-            sums[r][v] = _mm512_setzero_ps();
+            sums[r][v] = add ? v_load(out + (size_t)r * out_stride + v * LANES) : v_zero();
     for (size_t i = 0; i < k; i += 2) {
         __m512bh weights[PANEL_VECTORS];
         UNROLLED for (size_t v = 0; v < PANEL_VECTORS; v++)
@@ -82,23 +82,99 @@ INLINE void panel_rows(const uint16_t *x, size_t x_stride, int R, const uint16_t
     }
     UNROLLED for (int r = 0; r < R; r++)
         UNROLLED for (size_t v = 0; v < PANEL_VECTORS; v++)
-            _mm512_storeu_ps(out + (size_t)r * PANEL_OUTPUTS + v * LANES, sums[r][v]);
+            v_store(out + (size_t)r * out_stride + v * LANES, sums[r][v]);
+}
+
+static void panel_tile(const uint16_t *x, size_t x_stride, int rows, const uint16_t *panel, size_t k, bool add, float *out, size_t out_stride)
+{
+    switch (rows) {
+    case 1: panel_rows(x, x_stride, 1, panel, k, add, out, out_stride); break;
+    case 2: panel_rows(x, x_stride, 2, panel, k, add, out, out_stride); break;
+    case 3: panel_rows(x, x_stride, 3, panel, k, add, out, out_stride); break;
+    case 4: panel_rows(x, x_stride, 4, panel, k, add, out, out_stride); break;
+    case 5: panel_rows(x, x_stride, 5, panel, k, add, out, out_stride); break;
+    default: panel_rows(x, x_stride, TILE_ROWS, panel, k, add, out, out_stride); break;
+    }
 }
 
 static void panel_dot(const uint16_t *x, size_t x_stride, int rows, const uint16_t *panel, size_t k, size_t cols, bool accumulate, float *out,
                       size_t out_stride)
 {
     float sums[DOT_MAX_ROWS * PANEL_OUTPUTS];
-    switch (rows) {
-    case 1: panel_rows(x, x_stride, 1, panel, k, sums); break;
-    case 2: panel_rows(x, x_stride, 2, panel, k, sums); break;
-    case 3: panel_rows(x, x_stride, 3, panel, k, sums); break;
-    default: panel_rows(x, x_stride, 4, panel, k, sums); break;
-    }
+    panel_tile(x, x_stride, rows, panel, k, false, sums, PANEL_OUTPUTS);
     for (size_t r = 0; r < (size_t)rows; r++)
         for (size_t c = 0; c < cols; c++)
             out[r * out_stride + c] = sums[r * PANEL_OUTPUTS + c] + (accumulate ? out[r * out_stride + c] : 0);
 }
 
-const struct cpu_kernels kernels_avx512 = {.name = "avx512", COMMON_KERNELS};
-const struct cpu_kernels kernels_avx512_bf16 = {.name = "avx512_bf16", COMMON_KERNELS, .f32_to_bf16 = f32_to_bf16, .panel_dot = panel_dot};
+/* ---- attention with bf16 products ------------------------------------------------------------------------------------ */
+
+/* Two rows of n halves (the second may be NULL: zeros) side by side as pairs of bf16: a row of a panel. */
+static void interleave_rows(const uint8_t *first, const uint8_t *second, size_t n, uint16_t *out)
+{
+    for (size_t i = 0; i < n; i += LANES) {
+        __mmask16 some = (__mmask16)(n - i < LANES ? (1u << (n - i)) - 1 : 0xffffu);
+        __m512 a = _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(some, first + i * 2));
+        __m512 b = second ? _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(some, second + i * 2)) : v_zero();
+        __m512i low = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(a)), high = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(b));
+        _mm512_storeu_si512(out + i * 2, _mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
+    }
+}
+
+/* Keys of a page as a panel over head_dim; values of its first `valid` tokens as panels over tokens, one for every 64 of head_dim. */
+static void attend_load_panels(const struct attend_task *t, uint32_t page, size_t valid, uint16_t *keys, uint16_t *values)
+{
+    size_t hd = (size_t)t->head_dim, row = KV_PAGE_TOKENS * sizeof(uint16_t);
+    const uint8_t *from = t->head + t->pages[page] * t->page_stride;
+    for (size_t d = 0; d < hd; d += 2)
+        interleave_rows(from + d * row, d + 1 < hd ? from + (d + 1) * row : NULL, KV_PAGE_TOKENS, keys + d * PANEL_OUTPUTS);
+    from += hd * row;
+    for (size_t c = 0; c < hd; c += PANEL_OUTPUTS)
+        for (size_t j = 0; j < valid; j += 2)
+            interleave_rows(from + (j * hd + c) * 2, j + 1 < valid ? from + ((j + 1) * hd + c) * 2 : NULL,
+                            hd - c < PANEL_OUTPUTS ? hd - c : PANEL_OUTPUTS, values + (c * KV_PAGE_TOKENS + j * PANEL_OUTPUTS));
+}
+
+static void attend_panel_rows(const struct attend_task *t, const struct attend_state *s, const uint16_t *q, uint32_t page, size_t valid, size_t row,
+                              int n)
+{
+    size_t hd = ((size_t)t->head_dim + 1) / 2 * 2;
+    uint16_t weights[TILE_ROWS * KV_PAGE_TOKENS];
+    float *scores = s->scores + row * KV_PAGE_TOKENS;
+    panel_tile(q + row * hd, hd, n, (const uint16_t *)(const void *)s->keys, hd, false, scores, KV_PAGE_TOKENS);
+    attend_weigh(t, s, page, row, n);
+    f32_to_bf16(scores, (size_t)n * KV_PAGE_TOKENS, weights);
+    for (size_t c = 0; c < s->padded; c += PANEL_OUTPUTS)
+        panel_tile(weights, KV_PAGE_TOKENS, n, (const uint16_t *)(const void *)s->values + c * KV_PAGE_TOKENS, (valid + 1) / 2 * 2, true,
+                   s->sums + row * s->padded + c, s->padded);
+}
+
+/* As `attend`, with queries, keys, weights and values rounded to bf16; scores and sums stay float32. Not for a cache in f32, which asks for float32
+ * throughout; nor for few rows or a short prefix, where there is little to save and few weights to even out the rounding. */
+static void attend_bf16(const struct attend_task *t)
+{
+    enum { LEAST_ROWS = 2 * TILE_ROWS, LEAST_POSITION = 512 };
+    uint32_t last = t->first_position + (t->row_end - 1) / (uint32_t)t->group;
+    if (t->f32 || t->row_end - t->row_begin < LEAST_ROWS || last < LEAST_POSITION) {
+        attend(t);
+        return;
+    }
+    struct attend_state s = attend_begin(t);
+    size_t hd = (size_t)t->head_dim, even = (hd + 1) / 2 * 2, rows = t->row_end - t->row_begin;
+    uint16_t *q = (uint16_t *)(void *)s.q; /* in place: a row's halves end before the next row's floats begin */
+    for (size_t r = 0; r < rows; r++) {
+        f32_to_bf16(s.q + r * hd, hd, q + r * even);
+        memset(q + r * even + hd, 0, (even - hd) * sizeof *q);
+    }
+    for (uint32_t page = 0; page <= last / KV_PAGE_TOKENS; page++) {
+        uint32_t seen = last - page * KV_PAGE_TOKENS + 1, valid = seen < KV_PAGE_TOKENS ? seen : KV_PAGE_TOKENS;
+        attend_load_panels(t, page, valid, (uint16_t *)(void *)s.keys, (uint16_t *)(void *)s.values);
+        for (size_t r = 0; r < rows; r += TILE_ROWS)
+            attend_panel_rows(t, &s, q, page, valid, r, rows - r < TILE_ROWS ? (int)(rows - r) : TILE_ROWS);
+    }
+    attend_end(t, &s);
+}
+
+const struct cpu_kernels kernels_avx512 = {.name = "avx512", COMMON_KERNELS, .attend = attend};
+const struct cpu_kernels kernels_avx512_bf16 = {
+    .name = "avx512_bf16", COMMON_KERNELS, .attend = attend_bf16, .f32_to_bf16 = f32_to_bf16, .panel_dot = panel_dot};

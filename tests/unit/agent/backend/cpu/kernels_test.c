@@ -220,17 +220,19 @@ static void attend_in_tiles(const struct cpu_kernels *k, const struct attend_cas
 
 static void check_attend(const struct cpu_kernels *k, const struct attend_case *c)
 {
-    enum { PAGES = 4 };
-    static const uint32_t pages[PAGES] = {2, 0, 3, 1};
+    enum { PAGES = 10 };
+    static const uint32_t pages[PAGES] = {2, 0, 3, 1, 9, 5, 8, 6, 7, 4};
     size_t values = 2 * (size_t)c->head_dim * KV_PAGE_TOKENS * PAGES, n = (size_t)c->group * (size_t)c->head_dim * c->tokens;
     assert_true(c->prefix + c->tokens <= PAGES * KV_PAGE_TOKENS);
     uint8_t *memory, *pool = random_weights(c->f32 ? DTYPE_F32 : DTYPE_F16, values, 9, &memory);
     float *q = random_floats(n, 8), *got = random_floats(n, 0), *want = random_floats(n, 0), *alone = random_floats(n, 0);
     attend_in_tiles(k, c, q, pool, pages, ATTEND_MAX_ROWS, got);
     attend_in_tiles(&kernels_plain, c, q, pool, pages, ATTEND_MAX_ROWS, want);
-    close_to(got, want, n, 2e-6f, k->name);
+    bool bf16 = k->panel_dot && !c->f32 && c->prefix + c->tokens > 512;
+    close_to(got, want, n, bf16 ? 1e-2f : 2e-6f, k->name);
     attend_in_tiles(k, c, q, pool, pages, 1, alone);
-    assert_memory_equal(got, alone, n * sizeof *got);
+    if (!bf16)
+        assert_memory_equal(got, alone, n * sizeof *got);
     free(memory);
     free(q);
     free(got);
@@ -243,7 +245,8 @@ static void attention_matches_and_does_not_depend_on_the_tile(void **state)
     (void)state;
     static const struct attend_case cases[] = {
         {1, 64, 0, 1, false},  {8, 64, 0, 1, true},    {8, 64, 63, 1, false}, {8, 64, 64, 1, false}, {4, 64, 127, 5, true},
-        {1, 128, 0, 70, true}, {2, 128, 30, 70, true}, {3, 80, 100, 33, false}, {1, 6, 5, 60, true}, {7, 10, 190, 66, false},
+        {1, 128, 0, 70, true}, {2, 128, 30, 70, true}, {3, 80, 100, 33, false}, {1, 6, 5, 60, true}, {7, 10, 190, 66, false}, {2, 7, 60, 9, false},
+        {1, 64, 500, 30, false}, {7, 10, 560, 63, false}, {2, 7, 530, 9, false},   {2, 128, 570, 70, true}, {3, 80, 512, 65, false},
     };
     for (int l = 0; l < LEVELS; l++) {
         const struct cpu_kernels *k = level(levels[l]);
