@@ -328,6 +328,9 @@ static json_t *template_variables(const json_t *messages, bool add_generation_pr
     json_t *v = json_object();
     bool bad = json_object_set(v, "messages", (json_t *)messages) < 0;
     bad |= json_object_set_new(v, "add_generation_prompt", json_boolean(add_generation_prompt)) < 0;
+    /* Templates are written for a caller that always hands these in: "tools is not none" must be false without them. */
+    bad |= json_object_set_new(v, "tools", json_null()) < 0;
+    bad |= json_object_set_new(v, "documents", json_null()) < 0;
     bad |= json_object_set_new(v, "bos_token", json_string(tokenizer_bos_text(t))) < 0;
     bad |= json_object_set_new(v, "eos_token", json_string(tokenizer_eos_text(t))) < 0;
     bad |= extra && json_object_update(v, (json_t *)extra) < 0;

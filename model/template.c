@@ -1,5 +1,7 @@
 #include "model/template_int.h"
 
+#include "model/utf8.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,6 +26,7 @@ int template_compile(const char *source, size_t size, struct chat_template **out
     buffer_free(&tokens);
     if (rc < 0) {
         template_destroy(&t);
+        utf8_clean(problem.text);
         return err_set(e, problem.code ? problem.code : rc, "%s", problem.text);
     }
     *out = t;
@@ -379,7 +382,10 @@ int template_render(const struct chat_template *t, const json_t *variables, cons
     if (rc == 0)
         rc = run_body(&r, t->body->children);
     arena_free(&r.arena);
-    if (rc < 0)
-        out->size = before;
+    if (rc == 0)
+        return 0;
+    out->size = before;
+    if (e)
+        utf8_clean(e->text);
     return rc;
 }

@@ -1,6 +1,7 @@
 /* A tokenizer from the tokenizer.ggml.* keys of a GGUF file. */
 #include "model/gguf.h"
 #include "model/tokenizer_int.h"
+#include "model/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -271,9 +272,10 @@ int tokenizer_from_gguf(const struct gguf *g, const char *file, struct tokenizer
     if (rc < 0)
         return rc;
     s.pieces = kind.data && kind.size == 5 && memcmp(kind.data, "llama", 5) == 0;
+    size_t shown = utf8_valid_prefix(kind.data ? kind.data : "", kind.size < 64 ? kind.size : 64);
     if (!s.pieces && (!kind.data || kind.size != 4 || memcmp(kind.data, "gpt2", 4) != 0))
         return err_set(e, kind.data ? HP_EUNSUPPORTED : HP_EPARSE, "%s: " KEY "model is \"%.*s\"; known are \"gpt2\" (byte-level BPE) and \"llama\" (SentencePiece BPE)",
-                       file, (int)(kind.size < 64 ? kind.size : 64), kind.data ? kind.data : "");
+                       file, (int)shown, kind.data ? kind.data : "");
     rc = find_arrays(&s, e);
     if (rc < 0)
         return rc;
@@ -287,9 +289,12 @@ int tokenizer_from_gguf(const struct gguf *g, const char *file, struct tokenizer
     if (rc == 0)
         rc = read_specials(t, &s, e);
     t->bpe.ignore_merges = s.traits.ignore_merges;
-    if (rc < 0)
-        tokenizer_destroy(&t);
-    else
+    if (rc == 0) {
         *out = t;
+        return 0;
+    }
+    tokenizer_destroy(&t);
+    if (e)
+        utf8_clean(e->text);
     return rc;
 }

@@ -2,6 +2,7 @@
  * generation_config.json say about special tokens. */
 #include "common/json.h"
 #include "model/tokenizer_int.h"
+#include "model/utf8.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -339,6 +340,8 @@ int tokenizer_from_json(const struct json_at *root, const struct json_at *settin
     rc = read_parts(t, root, settings, e);
     if (rc < 0) {
         tokenizer_destroy(&t);
+        if (e)
+            utf8_clean(e->text);
         return rc;
     }
     add_ends(t, config);

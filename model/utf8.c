@@ -1,5 +1,7 @@
 #include "model/utf8.h"
 
+#include <string.h>
+
 /* What the second byte may be, by the first: this is where overlong forms, surrogates and code points past U+10FFFF are refused. */
 static int lead_length(uint8_t lead, uint8_t *low, uint8_t *high)
 {
@@ -88,4 +90,11 @@ void utf8_append(struct buffer *out, uint32_t c)
 {
     char bytes[UTF8_MAX];
     buffer_append(out, bytes, utf8_encode(c, bytes));
+}
+
+void utf8_clean(char *text)
+{
+    size_t n = strlen(text);
+    for (size_t at = utf8_valid_prefix(text, n); at < n; at += utf8_valid_prefix(text + at, n - at))
+        text[at] = '?';
 }

@@ -24,4 +24,7 @@ size_t utf8_previous(const char *s, size_t at);
 
 void utf8_append(struct buffer *out, uint32_t c);
 
+/* Makes a text, such as a message that quotes a file, well-formed in place: a byte that is not UTF-8 becomes "?". */
+void utf8_clean(char *text);
+
 #endif
