@@ -10,7 +10,7 @@
 
 enum { PUBLISHED_STARTS = 6, POLISH_ROUNDS = 8, START_ROUNDS = 2 };
 /* Plans of different orders of devices that are followed further, and steps in a row that may fail for each, and for the best. */
-enum { ISLANDS = 24, ISLAND_PATIENCE = 40, PATIENCE = 600 };
+enum { ISLANDS = 20, ISLAND_PATIENCE = 40, PATIENCE = 400 };
 /* A start is only followed when it is not worse than the best by more than this factor. */
 #define HOPELESS 1.08
 /* Pairs of stage and slice that may be timed: in all, and the parts of it after which looking for starts, local search from
@@ -121,6 +121,30 @@ static void wander(struct search *s, int patience, bool order_stays)
     }
 }
 
+/* The best plan the other way round: devices, layers and slices. What fills fast drains fast in the mirror, so that a good plan
+ * often has a better twin there that single steps do not reach. */
+static void try_mirror(struct search *s)
+{
+    struct exact *x = s->x;
+    const struct trial *b = s->best;
+    struct trial *t = &s->now;
+    int n = b->n_stages, m = b->n_slices;
+    t->n_stages = n;
+    t->n_slices = m;
+    for (int j = 0; j < n; j++) {
+        t->device[j] = b->device[n - 1 - j];
+        t->end[j] = x->c->n_layers - (j + 1 < n ? b->end[n - 2 - j] : 0);
+    }
+    for (int k = 0; k <= m; k++)
+        t->cut[k] = x->c->n_units - b->cut[m - k];
+    pieces_set(x, t->cut, m);
+    t->value = exact_evaluate(x, t, 0, INFINITY);
+    if (!isfinite(t->value))
+        return;
+    polish(s, t, POLISH_ROUNDS, 1);
+    wander(s, ISLAND_PATIENCE, true);
+}
+
 /* With stages given, only slices are looked for. */
 static void search_slices(struct search *s)
 {
@@ -173,6 +197,8 @@ int search_best(struct exact *x, struct trial *best, struct err *e)
         wander(s, ISLAND_PATIENCE, true);
     }
     x->work_limit = (long)work;
+    if (isfinite(best->value) && !x->options->order_fixed)
+        try_mirror(s);
     s->now = *best;
     if (isfinite(best->value) && !x->options->order_fixed)
         wander(s, (int)(PATIENCE * (x->options->effort > 1 ? x->options->effort : 1)), false);
