@@ -3,13 +3,14 @@
 #include "common/log.h"
 #include "coordinator/core_int.h"
 #include "coordinator/costs.h"
+#include "coordinator/truth.h"
 
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { ADMIN_WAIT_MS = 5000, ADMIN_MAX_IDS = 1 << 20, ADMIN_TOKEN_TTL_S = 3600, ADMIN_LOG_LINES = 200 };
+enum { ADMIN_WAIT_MS = 5000, ADMIN_MAX_IDS = 1 << 20, ADMIN_MAX_TOGETHER = 64, ADMIN_TOKEN_TTL_S = 3600, ADMIN_LOG_LINES = 200 };
 
 struct question {
     uint64_t peer, id;
@@ -225,8 +226,10 @@ static int verb_deployment_describe(struct core *c, struct question *q, struct e
 {
     struct deployment *d;
     int rc = deployment_argument(c, q, "name", &d, e);
-    if (rc == 0)
+    if (rc == 0) {
         q->result = deployment_describe(c, d, true);
+        json_object_set_new(q->result, "prefill", truth_describe(d, (size_t)number_argument(q, "prefills", 1)));
+    }
     return rc;
 }
 
@@ -411,7 +414,8 @@ void admin_tick(struct core *c)
 
 /* ---- the model on live agents -------------------------------------------------------------------------------------------- */
 
-static int run_ids(struct core *c, struct question *q, uint64_t tokens, struct err *e)
+/* `together` 0: one sequence, by its own slices; else so many at once, by the plan's. */
+static int run_ids(struct core *c, struct question *q, uint64_t tokens, uint64_t together, struct err *e)
 {
     struct deployment *d;
     int rc = deployment_argument(c, q, "deployment", &d, e);
@@ -431,20 +435,30 @@ static int run_ids(struct core *c, struct question *q, uint64_t tokens, struct e
             rc = err_set(e, HP_EINVAL, "\"ids\"[%zu] is not a token id", i);
         ids[i] = (uint32_t)id;
     }
-    if (rc == 0)
+    if (rc == 0 && together)
+        rc = sequences_prefill_open(c, d, q->peer, q->id, ids, n, together, e);
+    else if (rc == 0)
         rc = sequences_ask_open(c, d, q->peer, q->id, ids, n, tokens, number_argument(q, "slice", 0), e);
     free(ids);
     return rc < 0 ? rc : HP_PENDING;
 }
 
-static int verb_logits(struct core *c, struct question *q, struct err *e) { return run_ids(c, q, 0, e); }
+static int verb_logits(struct core *c, struct question *q, struct err *e) { return run_ids(c, q, 0, 0, e); }
 
 static int verb_greedy(struct core *c, struct question *q, struct err *e)
 {
     uint64_t tokens = number_argument(q, "tokens", 0);
     if (tokens == 0 || tokens > ADMIN_MAX_IDS)
         return err_set(e, HP_EINVAL, "\"tokens\" is not a number from 1 to %d", ADMIN_MAX_IDS);
-    return run_ids(c, q, tokens, e);
+    return run_ids(c, q, tokens, 0, e);
+}
+
+static int verb_prefill(struct core *c, struct question *q, struct err *e)
+{
+    uint64_t together = number_argument(q, "sequences", 1);
+    if (together == 0 || together > ADMIN_MAX_TOGETHER)
+        return err_set(e, HP_EINVAL, "\"sequences\" is not a number from 1 to %d", ADMIN_MAX_TOGETHER);
+    return run_ids(c, q, 1, together, e);
 }
 
 static int verb_version(struct core *c, struct question *q, struct err *e)
@@ -480,6 +494,7 @@ static const struct {
     {"logs", verb_logs},
     {"logits", verb_logits},
     {"greedy", verb_greedy},
+    {"prefill", verb_prefill},
     {"version", verb_version},
 };
 

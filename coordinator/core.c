@@ -7,6 +7,7 @@
 #include "coordinator/admin.h"
 #include "coordinator/core_int.h"
 #include "coordinator/figures.h"
+#include "coordinator/truth.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -371,6 +372,7 @@ static void from_member(struct core *c, struct member *m, const struct message *
     case MESSAGE_LOGITS: sequences_logits(c, m, &msg->u.logits); break;
     case MESSAGE_PROFILE_RESULT: profile_result(c, m, msg->id, &msg->u.profile_result); break;
     case MESSAGE_STORE_STATE: admin_store_state(c, m, msg->id, &msg->u.store_state); break;
+    case MESSAGE_PREFILL: truth_prefill(c, m, &msg->u.prefill); break;
     case MESSAGE_LOG_TEXT: admin_log_text(c, m, msg->id, &msg->u.log_text); break;
     case MESSAGE_REFUSED:
         log_warn("coordinator", "agent_refuses", "agent=%s code=%s why=\"%s\"", m->name, msg->u.refused.code, msg->u.refused.text);

@@ -53,6 +53,42 @@ static json_t *device_id(const struct member *m)
     return json_sprintf("%s/%s", m->name, json_string_value(json_object_get(json_array_get(json_object_get(m->node, "devices"), 0), "name")));
 }
 
+const char *costs_paced_as(const struct member *m)
+{
+    const char *as = json_string_value(json_object_get(json_object_get(m->node, "paced"), "as"));
+    return as ? as : "";
+}
+
+/* The hop from a paced member to another, as its node tells it; NULL where it does not. */
+static const json_t *paced_link(const struct member *from, const struct member *to)
+{
+    const json_t *links = json_object_get(json_object_get(from->node, "paced"), "links"), *l;
+    size_t i;
+    json_array_foreach(links, i, l)
+    {
+        const char *id = json_string_value(json_object_get(l, "to"));
+        if (id && strcmp(id, costs_paced_as(to)) == 0)
+            return l;
+    }
+    return NULL;
+}
+
+static void links_add(json_t *links, const struct member *a, const struct member *b)
+{
+    const struct member *ways[2][2] = {{a, b}, {b, a}};
+    bool paced = false;
+    for (int w = 0; w < 2; w++) {
+        const json_t *l = paced_link(ways[w][0], ways[w][1]);
+        paced = paced || l;
+        if (l)
+            json_array_append_new(links, json_pack("{s:o, s:o, s:O, s:O}", "from", device_id(ways[w][0]), "to", device_id(ways[w][1]), "bandwidth_bytes_per_s",
+                                                   json_object_get(l, "bandwidth_bytes_per_s"), "latency_s", json_object_get(l, "latency_s")));
+    }
+    if (!paced && a->machine[0] && strcmp(a->machine, b->machine) == 0)
+        json_array_append_new(links, json_pack("{s:o, s:o, s:f, s:f}", "from", device_id(a), "to", device_id(b), "bandwidth_bytes_per_s",
+                                               LOOPBACK_BYTES_PER_S, "latency_s", LOOPBACK_LATENCY_S));
+}
+
 static json_t *cluster_document(const struct core *c, const struct deployment *d)
 {
     json_t *nodes = json_array(), *links = json_array();
@@ -63,9 +99,8 @@ static json_t *cluster_document(const struct core *c, const struct deployment *d
         json_array_append_new(nodes, node_document(c, d, m));
         for (size_t k = 0; k < i; k++) {
             const struct member *o = c->members[k];
-            if (o->node && (!d || member_available(o)) && o->machine[0] && strcmp(o->machine, m->machine) == 0)
-                json_array_append_new(links, json_pack("{s:o, s:o, s:f, s:f}", "from", device_id(o), "to", device_id(m), "bandwidth_bytes_per_s",
-                                                       LOOPBACK_BYTES_PER_S, "latency_s", LOOPBACK_LATENCY_S));
+            if (o->node && (!d || member_available(o)))
+                links_add(links, o, m);
         }
     }
     return json_pack("{s:s, s:o, s:o}", "format", "hp-cluster/1", "nodes", nodes, "links", links);
@@ -77,6 +112,28 @@ json_t *costs_cluster_for(const struct core *c, const struct deployment *d) { re
 /* ---- bytes ---------------------------------------------------------------------------------------------------------- */
 
 static const char *compute_of(const struct deployment *d) { return d->spec.f32 ? "f32" : "auto"; }
+
+/* The profile that paced members run by: its tables say a batch, and its layers stand where the model's do. NULL without one. */
+static const json_t *paced_tables(const struct core *c, const struct deployment *d)
+{
+    for (size_t i = 0; i < c->n_members; i++) {
+        const json_t *t = costs_paced_as(c->members[i])[0] ? core_profile_find(c, d->model->id, c->members[i]->kind, compute_of(d)) : NULL;
+        if (json_object_get(t, "batch") && json_array_size(json_object_get(t, "layers")) == (size_t)d->model->facts.n_layers)
+            return t;
+    }
+    return NULL;
+}
+
+static const json_t *paced_layer(const struct core *c, const struct deployment *d, int layer)
+{
+    return json_array_get(json_object_get(paced_tables(c, d), "layers"), (size_t)layer);
+}
+
+double costs_stands_for(const struct core *c, const struct deployment *d)
+{
+    double batch = json_number_value(json_object_get(paced_tables(c, d), "batch"));
+    return batch <= 0 ? 1 : d->spec.micro_batches > 0 ? batch / d->spec.micro_batches : batch;
+}
 
 double costs_resident_bytes(const struct core *c, const struct deployment *d, int layer)
 {
@@ -95,8 +152,11 @@ double costs_resident_bytes(const struct core *c, const struct deployment *d, in
     return fmax((double)l->param_bytes, (double)l->elements * (d->spec.f32 ? 4 : 2));
 }
 
-double costs_state_bytes_per_token(const struct deployment *d, int layer)
+double costs_state_bytes_per_token(const struct core *c, const struct deployment *d, int layer)
 {
+    const json_t *paced = paced_layer(c, d, layer);
+    if (paced)
+        return json_number_value(json_object_get(paced, "state_bytes_per_token")) * costs_stands_for(c, d);
     return (double)d->model->facts.layers[layer].state_bytes_per_token * (d->spec.f32 ? 2 : 1);
 }
 
@@ -141,7 +201,8 @@ static json_t *kind_tables(const struct core *c, const struct deployment *d, con
     double flops = device_figure(m, "flops_per_s", GUESSED_FLOPS_PER_S), bytes = device_figure(m, "memory_bytes_per_s", GUESSED_MEMORY_BYTES_PER_S);
     json_t *tables = json_object();
     for (int i = 0; i < f->n_layers; i++) {
-        const char *name = f->layers[i].class_name;
+        const char *name = json_string_value(json_object_get(paced_layer(c, d, i), "class"));
+        name = name ? name : f->layers[i].class_name;
         if (json_object_get(tables, name))
             continue;
         json_t *table = json_object_get(measured, name);
@@ -150,20 +211,39 @@ static json_t *kind_tables(const struct core *c, const struct deployment *d, con
     return tables;
 }
 
+static json_t *layer_document(const struct core *c, const struct deployment *d, int i)
+{
+    const struct core_layer *l = &d->model->facts.layers[i];
+    const json_t *paced = paced_layer(c, d, i);
+    if (paced)
+        return json_deep_copy(paced);
+    return json_pack("{s:s, s:s, s:f, s:f, s:f}", "name", l->name, "class", l->class_name, "param_bytes", costs_resident_bytes(c, d, i),
+                     "state_bytes_per_token", costs_state_bytes_per_token(c, d, i), "output_bytes_per_token", (double)l->output_bytes_per_token);
+}
+
 json_t *costs_profile(const struct core *c, const struct deployment *d)
 {
     const struct core_model *f = &d->model->facts;
     json_t *layers = json_array(), *latency = json_object();
-    for (int i = 0; i < f->n_layers; i++) {
-        const struct core_layer *l = &f->layers[i];
-        json_array_append_new(layers, json_pack("{s:s, s:s, s:f, s:f, s:f}", "name", l->name, "class", l->class_name, "param_bytes",
-                                                costs_resident_bytes(c, d, i), "state_bytes_per_token", costs_state_bytes_per_token(d, i),
-                                                "output_bytes_per_token", (double)l->output_bytes_per_token));
-    }
+    for (int i = 0; i < f->n_layers; i++)
+        json_array_append_new(layers, layer_document(c, d, i));
     for (size_t i = 0; i < c->n_members; i++) {
         const struct member *m = c->members[i];
         if (m->kind[0] && !json_object_get(latency, m->kind))
             json_object_set_new(latency, m->kind, kind_tables(c, d, m));
     }
-    return json_pack("{s:s, s:s, s:o, s:o}", "format", "hp-profile/1", "model", d->model->name, "layers", layers, "latency", latency);
+    json_t *profile = json_pack("{s:s, s:s, s:o, s:o}", "format", "hp-profile/1", "model", d->model->name, "layers", layers, "latency", latency);
+    const json_t *paced = paced_tables(c, d);
+    if (paced)
+        json_object_set(profile, "batch", json_object_get(paced, "batch"));
+    return profile;
+}
+
+json_t *costs_tables(const struct core *c, const struct deployment *d, const struct member *m)
+{
+    json_t *stored = core_profile_find(c, d->model->id, m->kind, compute_of(d)), *tables = stored ? json_deep_copy(stored) : json_object();
+    json_t *own = kind_tables(c, d, m);
+    json_object_update_missing(tables, own);
+    json_decref(own);
+    return tables;
 }

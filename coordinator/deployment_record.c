@@ -11,10 +11,11 @@ void deployment_spec_free(struct deployment_spec *s)
 {
     json_decref(s->options);
     free(s->ranges);
+    free(s->slices);
     *s = (struct deployment_spec){0};
 }
 
-static int range_add(struct deployment_spec *s, const char *agent, size_t length, int first, int end, struct err *e)
+int deployment_range_add(struct deployment_spec *s, const char *agent, size_t length, int first, int end, struct err *e)
 {
     if (length == 0 || length >= sizeof s->ranges->agent)
         return err_set(e, HP_EINVAL, "\"%.*s\" is not the name of an agent", (int)length, agent);
@@ -40,7 +41,7 @@ static int agents_read(struct deployment_spec *s, const char *text, struct err *
     int rc = 0;
     while (rc == 0 && *text) {
         size_t n = strcspn(text, ",");
-        rc = range_add(s, text, n, 0, 0, e);
+        rc = deployment_range_add(s, text, n, 0, 0, e);
         text += n + (text[n] == ',');
     }
     return rc;
@@ -64,7 +65,7 @@ static int layers_read(struct deployment_spec *s, const char *text, struct err *
             return err_set(e, HP_EINVAL, "--layers: \"%.40s\" is not FIRST-LAST:AGENT", text);
         text = after + 1;
         size_t n = strcspn(text, ",");
-        rc = range_add(s, text, n, (int)first, (int)last + 1, e);
+        rc = deployment_range_add(s, text, n, (int)first, (int)last + 1, e);
         text += n + (text[n] == ',');
     }
     return rc;
@@ -100,6 +101,8 @@ int deployment_spec_read(json_t *options, struct deployment_spec *out, struct er
         else
             rc = layers[0] ? layers_read(&s, layers, e) : agents_read(&s, agents, e);
     }
+    if (rc == 0 && json_is_object(json_object_get(s.options, "plan")))
+        rc = s.n_ranges ? err_set(e, HP_EINVAL, "a plan says where the stages are: leave --agents and --layers out") : deployment_plan_read(&s, e);
     if (rc == 0 && compute[0] && strcmp(compute, "auto") != 0 && strcmp(compute, "f32") != 0)
         rc = err_set(e, HP_EINVAL, "--compute is \"%.40s\"; it can be auto or f32", compute);
     if (rc < 0) {

@@ -3,6 +3,7 @@
 #include "common/log.h"
 #include "coordinator/core_int.h"
 #include "coordinator/placement.h"
+#include "coordinator/truth.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,6 +51,7 @@ void deployment_free(struct deployment *d)
     deployment_spec_free(&d->spec);
     json_decref(d->plan);
     json_decref(d->served);
+    truth_free(&d->truth);
     free(d);
 }
 

@@ -144,6 +144,8 @@ void deployment_free(struct deployment *d);
 /* ---- stages.c ---- */
 
 void stages_free(struct deployment *d);
+/* The next prompts' slices are planned anew. */
+void deployment_slices_forget(struct deployment *d);
 /* Takes over a placement as the next generation. */
 int stages_adopt(struct core *c, struct deployment *d, const struct placement *p, struct err *e);
 struct deployment_stage *stages_of_member(struct deployment *d, const struct member *m);

@@ -1,6 +1,7 @@
 #include "coordinator/figures.h"
 
 #include "coordinator/core_int.h"
+#include "coordinator/truth.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -48,6 +49,25 @@ static void deployments_rows(const struct core *c, figures_row_fn row, void *out
             double values[] = {d->state == DEPLOYMENT_SERVING, (double)d->generation, d->n_active, d->n_waiting, (double)d->kv_reserved, (double)d->kv_tokens};
             snprintf(labels, sizeof labels, "deployment=\"%s\"", d->name);
             row(out, figures[f].name, "gauge", figures[f].help, labels, values[f]);
+        }
+}
+
+static void prefills_rows(const struct core *c, figures_row_fn row, void *out)
+{
+    static const struct {
+        const char *name, *type, *help;
+    } figures[] = {{"hp_prefills_compared_total", "counter", "Prompts that were alone on their stages and were compared with the plan"},
+                   {"hp_prefill_planned_seconds_total", "counter", "What the plan predicted for them, from the first stage's start to the last one's end"},
+                   {"hp_prefill_measured_seconds_total", "counter", "What they took"},
+                   {"hp_prefill_error_ratio", "gauge", "Measured / planned - 1 of the last of them"},
+                   {"hp_profile_corrections_total", "counter", "How often a profile was corrected because it had drifted"}};
+    char labels[160];
+    for (size_t f = 0; f < sizeof figures / sizeof *figures; f++)
+        for (size_t i = 0; i < c->n_deployments; i++) {
+            struct truth_totals t = truth_totals(c->deployments[i]);
+            double values[] = {(double)t.prefills, t.planned_s, t.measured_s, t.error, (double)t.corrections};
+            snprintf(labels, sizeof labels, "deployment=\"%s\"", c->deployments[i]->name);
+            row(out, figures[f].name, figures[f].type, figures[f].help, labels, values[f]);
         }
 }
 
@@ -103,4 +123,5 @@ void figures_rows(const struct core *c, figures_row_fn row, void *out)
     members_rows(c, row, out);
     deployments_rows(c, row, out);
     stages_rows(c, row, out);
+    prefills_rows(c, row, out);
 }

@@ -42,6 +42,8 @@ struct member {
     uint64_t peer; /* 0: not connected */
     uint64_t heard_ns, joined_ns, joins;
     uint64_t memory_free_bytes, dropped_stale, dropped_foreign;
+    int64_t clock_offset_ns; /* add it to its clock to have ours (truth.c) */
+    uint64_t clock_heard_ns; /* 0: not known yet */
     struct member_held *held;
     size_t n_held;
     struct member_model *models;

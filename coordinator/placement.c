@@ -6,6 +6,7 @@
 #include "coordinator/core_int.h"
 #include "coordinator/costs.h"
 #include "planners/pipeline/pipeline.h"
+#include "planners/pipeline/predict.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -66,15 +67,25 @@ static struct member *member_of_device(const struct placing *p, const char *id)
     return member_find(p->core, name);
 }
 
+/* By name, or by the id of its device. */
+static struct member *member_named(const struct placing *p, const char *text)
+{
+    struct member *m = member_find(p->core, text);
+    for (size_t i = 0; !m && i < p->core->n_members; i++)
+        if (p->core->members[i]->node && strcmp(costs_paced_as(p->core->members[i]), text) == 0)
+            m = p->core->members[i];
+    return m ? m : cluster_find_device(&p->cluster, text) >= 0 ? member_of_device(p, text) : NULL;
+}
+
 /* ---- what the spec asks for ------------------------------------------------------------------------------------------ */
 
 static int range_check(const struct placing *p, int i, struct err *e)
 {
     const struct deployment_spec *s = &p->deployment->spec;
     const struct deployment_range *r = &s->ranges[i];
-    const struct member *m = member_find(p->core, r->agent);
+    const struct member *m = member_named(p, r->agent);
     if (!m)
-        return err_set(e, HP_ENOENT, "there is no agent \"%s\" in this cluster", r->agent);
+        return err_set(e, HP_ENOENT, "there is no %s \"%s\" in this cluster", s->planned ? "device" : "agent", r->agent);
     if (!member_available(m))
         return err_set(e, HP_ELINK, "agent \"%s\" is %s", r->agent, member_states[m->state].word);
     if (!s->with_layers)
@@ -105,7 +116,7 @@ static int ranges_read(struct placing *p, struct err *e)
         int rc = range_check(p, i, e);
         if (rc < 0)
             return rc;
-        p->devices[i] = device_of(p, member_find(p->core, s->ranges[i].agent));
+        p->devices[i] = device_of(p, member_named(p, s->ranges[i].agent));
         p->ends[i] = s->ranges[i].end;
     }
     if (!s->with_layers)
@@ -127,7 +138,7 @@ static int ask_planner(struct placing *p, uint64_t context, uint64_t sequences, 
         .method = PIPELINE_EXACT,
         .seed = p->deployment->id,
         .context_tokens = (double)round_up(context, DEPLOYMENT_KV_ROUND),
-        .sequences = (double)sequences,
+        .sequences = (double)sequences * costs_stands_for(p->core, p->deployment),
         .devices = p->devices,
         .n_devices = p->n_devices,
         .layer_ends = p->ends,
@@ -143,22 +154,29 @@ static int ask_planner(struct placing *p, uint64_t context, uint64_t sequences, 
 
 static int placing_tokens(uint64_t context) { return (int)(context < PLACEMENT_TOKENS ? context : PLACEMENT_TOKENS); }
 
+/* The next smaller number of sequences to try: half, and `least` before anything below it. */
+static uint64_t fewer(uint64_t sequences, uint64_t least) { return sequences > least && sequences / 2 < least ? least : sequences / 2; }
+
 /* The largest context (halving) and number of sequences that a plan exists for. */
 static int fit(struct placing *p, struct placement *out, struct pipeline_answer *answer, struct err *e)
 {
     const struct deployment *d = p->deployment;
     uint64_t most = d->model->facts.context ? d->model->facts.context : PLACEMENT_LEAST_CONTEXT;
     uint64_t context = d->spec.max_context ? d->spec.max_context : most;
+    /* A plan is for prompts of its length, and for its micro-batches at once. */
+    uint64_t least = d->spec.micro_batches > 1 ? (uint64_t)d->spec.micro_batches : 1, most_sequences = p->core->config.max_sequences;
+    if (d->spec.plan_tokens && !d->spec.max_context && d->spec.plan_tokens + DEPLOYMENT_KV_ROUND < most)
+        context = d->spec.plan_tokens + DEPLOYMENT_KV_ROUND;
     for (;; context /= 2) {
-        for (uint64_t sequences = p->core->config.max_sequences; sequences; sequences /= 2) {
+        for (uint64_t sequences = most_sequences > least ? most_sequences : least; sequences >= least; sequences = fewer(sequences, least)) {
             out->context = context;
             out->sequences = sequences;
-            out->tokens = placing_tokens(context);
+            out->tokens = d->spec.plan_tokens ? (int)d->spec.plan_tokens : placing_tokens(context);
             int rc = ask_planner(p, context, sequences, out->tokens, true, answer, e);
             if (rc != HP_EINFEASIBLE)
                 return rc;
         }
-        if (d->spec.max_context || context / 2 < PLACEMENT_LEAST_CONTEXT)
+        if (d->spec.max_context || d->spec.planned || context / 2 < PLACEMENT_LEAST_CONTEXT)
             return HP_EINFEASIBLE;
     }
 }
@@ -177,10 +195,13 @@ static int take(struct placing *p, const struct pipeline_answer *a, struct place
         if (!out->stages[i].agent)
             return err_set(e, HP_EBUG, "the plan names %s, which is no member", s->device);
         for (int l = s->first_layer; l < s->end_layer; l++)
-            out->stages[i].memory_bytes += costs_resident_bytes(p->core, d, l) + costs_state_bytes_per_token(d, l) * (double)kv;
+            out->stages[i].memory_bytes += costs_resident_bytes(p->core, d, l) + costs_state_bytes_per_token(p->core, d, l) * (double)kv;
     }
     out->document = json_incref(a->document);
     json_object_set_new(out->document, "inputs", json_array());
+    static const char *const given[] = {"solver", "slices", "micro_batches", "predicted"};
+    for (size_t i = 0; d->spec.planned && i < sizeof given / sizeof *given; i++)
+        json_object_set(out->document, given[i], json_object_get(json_object_get(d->spec.options, "plan"), given[i]));
     return 0;
 }
 
@@ -200,7 +221,7 @@ static double need_bytes(const struct placing *p, int first, int end, uint64_t c
     double sum = 0, w = 0;
     for (int l = first; l < end; l++) {
         w += costs_resident_bytes(p->core, p->deployment, l);
-        sum += costs_state_bytes_per_token(p->deployment, l) * (double)round_up(context, DEPLOYMENT_KV_ROUND);
+        sum += costs_state_bytes_per_token(p->core, p->deployment, l) * (double)round_up(context, DEPLOYMENT_KV_ROUND);
     }
     if (weights)
         *weights = w;
@@ -214,7 +235,7 @@ static int explain_ranges(const struct placing *p, uint64_t context, struct err 
     char text[600] = "";
     size_t used = 0;
     for (int i = 0; i < s->n_ranges && used < sizeof text - 1; i++) {
-        const struct member *m = member_find(p->core, s->ranges[i].agent);
+        const struct member *m = member_named(p, s->ranges[i].agent);
         double need = need_bytes(p, s->ranges[i].first, s->ranges[i].end, context, NULL), room = costs_free_bytes(p->core, p->deployment, m);
         if (need <= room)
             continue;
@@ -308,7 +329,9 @@ int placement_unmeasured(struct core *c, const struct deployment *d, struct memb
     int n = 0;
     for (size_t i = 0; i < c->n_members && n < max; i++) {
         struct member *m = c->members[i];
-        bool known = !member_available(m) || core_profile_find(c, d->model->id, m->kind, d->spec.f32 ? "f32" : "auto");
+        const json_t *tables = core_profile_find(c, d->model->id, m->kind, d->spec.f32 ? "f32" : "auto");
+        const json_t *pace = json_object_get(json_object_get(m->node, "paced"), "profile");
+        bool known = !member_available(m) || (tables && (!pace || json_equal(pace, json_object_get(tables, "pace"))));
         for (int k = 0; k < n; k++)
             known = known || strcmp(out[k]->kind, m->kind) == 0;
         if (!known)
@@ -375,6 +398,10 @@ static const struct deployment_slices *slices_of(struct core *c, struct deployme
 int placement_slices(struct core *c, struct deployment *d, uint32_t n, uint32_t *out)
 {
     const struct deployment_slices *s = NULL;
+    if (n == d->spec.plan_tokens && d->spec.slice == 0) {
+        memcpy(out, d->spec.slices, d->spec.n_slices * sizeof *out);
+        return (int)d->spec.n_slices;
+    }
     if (d->spec.slice == 0 && n > 32 && d->n_stages > 1)
         s = slices_of(c, d, n);
     uint32_t equal = d->spec.slice ? (uint32_t)d->spec.slice : (uint32_t)d->max_batch_tokens;
@@ -385,4 +412,27 @@ int placement_slices(struct core *c, struct deployment *d, uint32_t n, uint32_t 
         done += out[count];
     }
     return count;
+}
+
+/* ---- what to expect -------------------------------------------------------------------------------------------------------------- */
+
+int placement_predict(struct core *c, struct deployment *d, const int *slices, int n, struct arena *arena, struct pipeline_schedule *out, struct err *e)
+{
+    struct placing p;
+    int rc = placing_begin(&p, c, d, e);
+    if (rc < 0)
+        return rc;
+    struct plan_pipeline plan = {.n_stages = d->n_stages, .stages = arena_alloc(arena, (size_t)d->n_stages, sizeof *plan.stages)};
+    rc = plan.stages ? 0 : err_set(e, HP_ENOMEM, "no memory for a prediction");
+    for (int i = 0; rc == 0 && i < d->n_stages; i++) {
+        int device = device_of(&p, d->stages[i].agent);
+        if (device < 0)
+            rc = err_set(e, HP_ELINK, "agent \"%s\" is not here now", d->stages[i].agent->name);
+        else
+            plan.stages[i] = (struct plan_stage){.device = p.cluster.devices[device].id, .first_layer = d->stages[i].first_layer, .end_layer = d->stages[i].end_layer};
+    }
+    if (rc == 0)
+        rc = predict_schedule(&p.cluster, &p.profile, &plan, slices, n, 0, costs_stands_for(c, d), arena, out, e);
+    placing_end(&p);
+    return rc;
 }

@@ -7,9 +7,11 @@
 #include <jansson.h>
 #include <stdint.h>
 
+struct arena;
 struct core;
 struct deployment;
 struct member;
+struct pipeline_schedule; /* planners/pipeline/pipeline.h */
 
 struct placement_stage {
     struct member *agent;
@@ -34,5 +36,7 @@ int placement_make(struct core *c, struct deployment *d, struct placement *out, 
 int placement_unmeasured(struct core *c, const struct deployment *d, struct member **out, int max);
 /* Slices for a prompt of n tokens on the deployment's stages, in the order in which they run; their sum is n. `out` has room for n; returns how many. */
 int placement_slices(struct core *c, struct deployment *d, uint32_t n, uint32_t *out);
+/* When each piece of a prompt in these slices should run on the deployment's stages, by the profile as it is now. In the arena. HP_ELINK: an agent is not here. */
+int placement_predict(struct core *c, struct deployment *d, const int *slices, int n, struct arena *arena, struct pipeline_schedule *out, struct err *e);
 
 #endif

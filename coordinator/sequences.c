@@ -78,7 +78,7 @@ static struct pack_u32s slices_make(struct core *c, struct deployment *d, const 
             room[n] = (uint32_t)(s->slice < left ? s->slice : left);
             done += room[n];
         }
-    } else if (s->kind != SEQUENCE_REQUEST) {
+    } else if (s->kind != SEQUENCE_REQUEST && !s->planned) {
         room[n++] = (uint32_t)s->n_prompt;
     } else {
         n = placement_slices(c, d, (uint32_t)s->n_prompt, room);
@@ -102,6 +102,7 @@ static void stages_open(struct core *c, struct deployment *d, const struct seque
         .max_tokens = s->max_tokens,
         .kv_tokens = s->n_prompt + s->max_tokens,
         .all_logits = s->kind == SEQUENCE_LOGITS,
+        .prompt_tokens = s->kind == SEQUENCE_LOGITS ? 0 : s->n_prompt,
         .temperature = g->temperature,
         .top_p = g->top_p,
         .min_p = g->min_p,
@@ -154,6 +155,26 @@ static struct core_action *call_back(struct core *c, enum core_action_kind kind,
     return a;
 }
 
+/* Sequences that one question opened together: is this one (closed already) the last of them? */
+static bool asked_last(const struct sequence *s)
+{
+    const struct sequence *lists[] = {s->deployment->active, s->deployment->waiting_first};
+    for (int k = 0; k < 2; k++)
+        for (const struct sequence *o = lists[k]; o; o = o->next)
+            if (o->planned && o->peer == s->peer && o->ask == s->ask)
+                return false;
+    return s->ask != 0;
+}
+
+static void asked_alone(const struct sequence *s)
+{
+    struct sequence *lists[] = {s->deployment->active, s->deployment->waiting_first};
+    for (int k = 0; s->planned && k < 2; k++)
+        for (struct sequence *o = lists[k]; o; o = o->next)
+            if (o->planned && o->peer == s->peer && o->ask == s->ask)
+                o->ask = 0;
+}
+
 static void sequence_fail(struct core *c, struct sequence *s, const struct err *why)
 {
     log_info("coordinator", "sequence_failed", "deployment=%s sequence=%llu output=%llu why=\"%s\"", s->deployment->name, (unsigned long long)s->id,
@@ -165,7 +186,9 @@ static void sequence_fail(struct core *c, struct sequence *s, const struct err *
         assert(kept && "out of memory");
         call_back(c, CORE_FAILED, s, NULL, 0)->why = kept;
     } else {
-        core_answer_error(c, s->peer, s->ask, why);
+        asked_alone(s); /* the others answer nothing any more */
+        if (s->ask)
+            core_answer_error(c, s->peer, s->ask, why);
     }
     sequence_free(s);
 }
@@ -190,6 +213,8 @@ static void sequence_finish(struct core *c, struct sequence *s, enum request_fin
     const struct core_model *f = &s->deployment->model->facts;
     if (s->kind == SEQUENCE_REQUEST)
         call_back(c, CORE_FINISHED, s, NULL, 0)->finish = finish;
+    else if (s->planned && !asked_last(s))
+        ;
     else if (s->kind == SEQUENCE_GREEDY)
         core_answer(c, s->peer, s->ask, false, greedy_result(f, s));
     else
@@ -335,6 +360,31 @@ int sequences_ask_open(struct core *c, struct deployment *d, uint64_t peer, uint
     s->ask = ask;
     sequences_admit(c, d);
     return 0;
+}
+
+int sequences_prefill_open(struct core *c, struct deployment *d, uint64_t peer, uint64_t ask, const uint32_t *ids, size_t n, uint64_t count,
+                           struct err *e)
+{
+    struct sequence *s;
+    int rc = 0;
+    for (uint64_t i = 0; rc == 0 && i < count; i++) {
+        uint32_t *output = calloc(1, sizeof *output);
+        rc = output ? sequence_create(c, d, ids, n, 1, &s, e) : err_set(e, HP_ENOMEM, "no memory for a sequence");
+        if (rc < 0) {
+            free(output);
+            break;
+        }
+        s->kind = SEQUENCE_GREEDY;
+        s->ignore_end = s->planned = true;
+        s->output = output;
+        s->peer = peer;
+        s->ask = ask;
+    }
+    if (rc < 0) /* who asked hears of this failure alone */
+        for (struct sequence *o = d->waiting_first; o; o = o->next)
+            o->ask = o->planned && o->peer == peer && o->ask == ask ? 0 : o->ask;
+    sequences_admit(c, d);
+    return rc;
 }
 
 /* ---- what gateways and agents say --------------------------------------------------------------------------------------- */

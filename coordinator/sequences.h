@@ -28,6 +28,7 @@ struct sequence {
     size_t n_prompt;
     uint64_t max_tokens, kv_tokens; /* kv_tokens: what it reserves */
     uint64_t slice;                 /* of this one; 0: by the plan */
+    bool planned;                   /* slices by the plan, whatever its kind */
     struct request_sampling sampling;
     bool ignore_end;
     struct request_callbacks callbacks; /* SEQUENCE_REQUEST */
@@ -43,6 +44,10 @@ void sequences_request_cancel(struct core *c, uint64_t id, bool satisfied, struc
 /* `greedy` and `logits` on live agents; the answers go to (peer, ask). `tokens` 0: logits. */
 int sequences_ask_open(struct core *c, struct deployment *d, uint64_t peer, uint64_t ask, const uint32_t *ids, size_t n, uint64_t tokens,
                        uint64_t slice, struct err *e);
+
+/* `prefill`: the same prompt `count` times at once, each for one token, in the plan's slices; one answer when all have it. */
+int sequences_prefill_open(struct core *c, struct deployment *d, uint64_t peer, uint64_t ask, const uint32_t *ids, size_t n, uint64_t count,
+                           struct err *e);
 
 void sequences_tokens(struct core *c, struct member *m, const struct message_tokens *t);
 void sequences_logits(struct core *c, struct member *m, const struct message_logits *l);

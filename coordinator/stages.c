@@ -2,6 +2,7 @@
  * Orders are level-triggered: what a heartbeat does not show is said again. */
 #include "common/log.h"
 #include "coordinator/core_int.h"
+#include "coordinator/costs.h"
 #include "coordinator/placement.h"
 
 #include <assert.h>
@@ -14,6 +15,15 @@ static uint64_t session_create(struct core *c) { return (env_random_u64(c->env) 
 
 /* ---- the stages of a generation ------------------------------------------------------------------------------ */
 
+void deployment_slices_forget(struct deployment *d)
+{
+    for (size_t i = 0; i < d->n_slices; i++)
+        free(d->slices[i].slices);
+    free(d->slices);
+    d->slices = NULL;
+    d->n_slices = 0;
+}
+
 void stages_free(struct deployment *d)
 {
     for (int i = 0; i < d->n_stages; i++) {
@@ -23,11 +33,7 @@ void stages_free(struct deployment *d)
     free(d->stages);
     d->stages = NULL;
     d->n_stages = 0;
-    for (size_t i = 0; i < d->n_slices; i++)
-        free(d->slices[i].slices);
-    free(d->slices);
-    d->slices = NULL;
-    d->n_slices = 0;
+    deployment_slices_forget(d);
 }
 
 int stages_adopt(struct core *c, struct deployment *d, const struct placement *p, struct err *e)
@@ -52,6 +58,8 @@ int stages_adopt(struct core *c, struct deployment *d, const struct placement *p
         d->max_sequences = p->sequences;
         d->kv_tokens = (p->context + DEPLOYMENT_KV_ROUND - 1) / DEPLOYMENT_KV_ROUND * DEPLOYMENT_KV_ROUND * p->sequences;
         d->max_batch_tokens = d->spec.slice > DEPLOYMENT_BATCH_TOKENS ? d->spec.slice : DEPLOYMENT_BATCH_TOKENS;
+        for (uint32_t i = 0; i < d->spec.n_slices; i++)
+            d->max_batch_tokens = d->spec.slices[i] > d->max_batch_tokens ? d->spec.slices[i] : d->max_batch_tokens;
     }
     d->generation++;
     d->session = session_create(c);
@@ -134,6 +142,7 @@ static void stage_prepare(struct core *c, struct deployment *d, int i)
         .source_machine = d->spec.source_machine,
         .source_path = d->spec.source_path,
         .upload_only = d->spec.upload_only,
+        .stands_for = d->spec.micro_batches > 0 ? costs_stands_for(c, d) : 0,
         .planned_s_per_token = d->plan_tokens ? s->compute_s / (double)d->plan_tokens : 0,
     };
     m.u.stage_prepare.peers = (struct pack_list){peers, peers_of(c, d, s->agent, peers, sizeof peers / sizeof *peers)};
@@ -158,6 +167,8 @@ void stages_connect(struct core *c, struct deployment *d)
         const struct member *next = last ? NULL : d->stages[i + 1].agent;
         struct message m = {.type = MESSAGE_STAGE_CONNECT};
         m.u.stage_connect = (struct message_stage_connect){.deployment = d->id, .generation = d->generation, .stage = (uint64_t)i, .n_stages = (uint64_t)d->n_stages};
+        m.u.stage_connect.next_device = next ? costs_paced_as(next) : "";
+        m.u.stage_connect.first_device = last && d->n_stages > 1 ? costs_paced_as(first) : "";
         if (next)
             m.u.stage_connect.next_address = (struct pack_span){next->address, next->address_size};
         if (last && d->n_stages > 1)

@@ -8,6 +8,7 @@
 
 #include "common/host.h"
 #include "common/manifest.h"
+#include "common/plan.h"
 #include "hpctl/client.h"
 #include "hpctl/table.h"
 #include "hpctl/upload.h"
@@ -134,6 +135,26 @@ static json_t *options_of(const struct invocation *in, const char *real_path, ui
     return o;
 }
 
+/* A plan file goes along, but for what explains it. */
+static int add_plan(const char *file, json_t *options, struct err *e)
+{
+    struct json_at at;
+    struct plan_pipeline plan;
+    struct arena arena = {0};
+    json_t *root;
+    int rc = json_load_at(file, &root, &at, e);
+    if (rc < 0)
+        return rc;
+    rc = plan_pipeline_from_json(&at, &arena, &plan, e);
+    arena_free(&arena);
+    json_object_del(root, "why");
+    json_object_del(root, "inputs");
+    if (rc == 0)
+        json_object_set(options, "plan", root);
+    json_decref(root);
+    return rc;
+}
+
 static int build_manifest(const char *path, struct progress *bar, struct buffer *out, struct err *e)
 {
     struct model *model;
@@ -158,9 +179,14 @@ static int deploy(const struct invocation *in, struct client *client, struct dep
     default_name(d->path, name, sizeof name);
     if (invocation_option(in, "name"))
         snprintf(name, sizeof name, "%s", invocation_option(in, "name"));
+    json_t *options = options_of(in, real_path, context, slice);
+    if (invocation_option(in, "plan") && (rc = add_plan(invocation_option(in, "plan"), options, e)) < 0) {
+        json_decref(options);
+        return rc;
+    }
     struct client_ask ask = {
         .verb = "deploy",
-        .arguments = json_pack("{s:s, s:o}", "name", name, "options", options_of(in, real_path, context, slice)),
+        .arguments = json_pack("{s:s, s:o}", "name", name, "options", options),
         .blob = {manifest->data, manifest->size},
         .patience_ms = DEPLOY_PATIENCE_MS,
         .progress = on_progress,
@@ -282,6 +308,7 @@ static const struct command_option deploy_options[] = {
     {"name", "NAME", "what the deployment is called (default: the file's name)", 0},
     {"agents", "A,B", "one stage on each of these agents, in this order", 0},
     {"layers", "0-22:A,23-45:B", "which layers on which agent, both ends included (`model describe` lists layers)", 0},
+    {"plan", "PLAN.json", "the stages of a plan on its devices (node/device), and its slices for prompts of its length", 0},
     {"max-context", "N", "longest prompt with its answer, in tokens (default: what fits)", 0},
     {"compute", "f32|auto", "f32: float32 throughout; auto: the fastest path of the device (default)", 0},
     {"slice", "S", "tokens of a prompt slice (default: planned)", 0},

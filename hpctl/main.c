@@ -10,6 +10,7 @@ int main(int argc, char **argv)
         chat_verbs,
         cluster_verbs,
         doctor_verbs,
+        bench_verbs,
         plan_verbs,
         plan_pipeline_verbs,
         plan_pools_verbs,
