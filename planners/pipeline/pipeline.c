@@ -74,6 +74,34 @@ static void warn_of_unknown(const struct pipeline_request *rq, struct arena *are
                         cl->pools[k].kind);
 }
 
+/* Whether no link, in either direction, joins a device to any of the plan's. */
+static bool is_unreachable(const struct cost *c, const struct layout *l, int d)
+{
+    for (int j = 0; j < l->n_stages; j++) {
+        int used = l->devices[j];
+        if (used == d || c->hops[used * c->n_devices + d].bandwidth_bytes_per_s > 0 ||
+            c->hops[d * c->n_devices + used].bandwidth_bytes_per_s > 0)
+            return false;
+    }
+    return true;
+}
+
+static void warn_of_unreachable(const struct cost *c, const struct layout *l, struct pipeline_answer *a)
+{
+    int n = 0, first = 0;
+    for (int d = c->n_devices - 1; d >= 0; d--)
+        if (is_unreachable(c, l, d)) {
+            n++;
+            first = d;
+        }
+    const char *id = c->cluster->devices[c->devices[first].cluster_index].id;
+    if (n == 1)
+        answer_warn(c->arena, a, "%s is left out: it has no link to the devices of the plan", id);
+    else if (n > 1)
+        answer_warn(c->arena, a, "%d devices are left out, %s the first of them: they have no link to the devices of the plan", n,
+                    id);
+}
+
 /* No plan can exist when even the smallest layer is too large: say which, rather than that nothing was found. */
 static int check_smallest(const struct cost *c, struct err *e)
 {
@@ -151,6 +179,8 @@ int pipeline_plan_make(const struct pipeline_request *rq, struct arena *arena, s
         return rc;
     double seconds = rq->env ? (double)(env_now_ns(rq->env) - started) * 1e-9 : 0;
     warn_of_unknown(rq, arena, &a);
+    if (rq->method == PIPELINE_EXACT)
+        warn_of_unreachable(&c, &layout, &a);
     answer_warn_extrapolated(&c, &layout, &a);
     int unit = rq->unit > 0 ? rq->unit : PIPELINE_DEFAULT_UNIT;
     if (c.unit != unit && rq->method != PIPELINE_EVEN && rq->method != PIPELINE_GPIPE && rq->method != PIPELINE_TP)

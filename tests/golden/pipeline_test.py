@@ -388,6 +388,18 @@ def a_context_beyond_the_profile_is_extrapolated_and_said_so():
 
 
 @test
+def what_is_left_out_for_want_of_a_link_or_a_profile_is_told():
+    cluster = tiny_cluster()
+    for node in cluster["nodes"]:
+        node["devices"][0]["memory_bytes"] = 1e6
+        node["nics"] = []
+    cluster["nodes"].append({"name": "c", "devices": [{"name": "g0", "kind": "Z", "memory_bytes": 1e6}], "nics": []})
+    p, _ = run("--cluster", save("cluster.json", cluster), "--profile", save("profile.json", tiny_profile()), "--tokens", 32)
+    assert "b/g0 is left out: it has no link" in p.stderr
+    assert "1 × Z left out: the profile has no times for that kind" in p.stderr
+
+
+@test
 def one_way_and_asymmetric_links_are_kept_apart():
     cluster = tiny_cluster()
     for node in cluster["nodes"]:
