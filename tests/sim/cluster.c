@@ -334,11 +334,21 @@ int sim_deploy(struct sim *s, const char *agents, const char *layers, uint64_t s
     return rc;
 }
 
-bool sim_serves(struct sim *s)
+void sim_deploy_as(struct sim *s, const char *name, const char *agents)
+{
+    struct buffer manifest = {0};
+    toy_manifest("toy", &manifest);
+    sim_ask(s, "deploy", json_pack("{s:s, s:{s:s*}}", "name", name, "options", "agents", agents), &manifest);
+    buffer_free(&manifest);
+}
+
+bool sim_serves_name(struct sim *s, const char *name)
 {
     struct request_model m;
-    return s->core && s->requests.find(s->requests.ctx, "toy", &m, NULL) == 0 && m.serving;
+    return s->core && s->requests.find(s->requests.ctx, name, &m, NULL) == 0 && m.serving;
 }
+
+bool sim_serves(struct sim *s) { return sim_serves_name(s, "toy"); }
 
 /* ---- clients -------------------------------------------------------------------------------------------------------------- */
 
@@ -387,7 +397,9 @@ static void on_failed(void *ctx, uint64_t request, const struct err *why, const 
     c->sim->wrong += why->code == 0 || why->text[0] == 0;
 }
 
-struct sim_client *sim_request(struct sim *s, size_t n, size_t max_tokens, struct err *e)
+struct sim_client *sim_request(struct sim *s, size_t n, size_t max_tokens, struct err *e) { return sim_request_of(s, "toy", n, max_tokens, e); }
+
+struct sim_client *sim_request_of(struct sim *s, const char *name, size_t n, size_t max_tokens, struct err *e)
 {
     if (!s->core || s->n_clients == SIM_CLIENTS) {
         err_set(e, HP_ENOCLUSTER, "no coordinator");
@@ -399,7 +411,7 @@ struct sim_client *sim_request(struct sim *s, size_t n, size_t max_tokens, struc
         c->prompt[i] = (uint32_t)sim_random(s, TOY_VOCABULARY);
     c->n_expected = toy_run(c->prompt, n, false, c->expected, max_tokens < SIM_MAX_OUTPUT ? max_tokens : SIM_MAX_OUTPUT);
     c->ends_early = c->n_expected && c->expected[c->n_expected - 1] == TOY_END;
-    struct request r = {.model = "toy",
+    struct request r = {.model = name,
                         .prompt = c->prompt,
                         .n_prompt = n,
                         .max_tokens = max_tokens,

@@ -73,7 +73,8 @@ void sim_agent_start(struct sim *s, int agent);
 void sim_agent_stop(struct sim *s, int agent); /* SIGSTOP */
 void sim_agent_continue(struct sim *s, int agent);
 void sim_agent_forget_weights(struct sim *s, int agent);
-void sim_connection_break(struct sim *s, int agent);
+void sim_connection_break(struct sim *s, int agent); /* its control channel */
+void sim_links_break(struct sim *s, int agent);      /* its data links */
 void sim_coordinator_kill(struct sim *s);
 void sim_coordinator_start(struct sim *s);
 bool sim_agent_alive(const struct sim *s, int agent);
@@ -84,10 +85,14 @@ void sim_ask(struct sim *s, const char *verb, json_t *arguments, const struct bu
 int sim_ask_wait(struct sim *s, const char *verb, json_t *arguments, const struct buffer *blob);
 /* Deploys the toy as "toy" and waits until it serves. `agents`: as --agents, NULL leaves it to the planner. */
 int sim_deploy(struct sim *s, const char *agents, const char *layers, uint64_t slice);
-bool sim_serves(struct sim *s);
+/* The same under another name, without waiting. */
+void sim_deploy_as(struct sim *s, const char *name, const char *agents);
+bool sim_serves(struct sim *s); /* "toy" */
+bool sim_serves_name(struct sim *s, const char *name);
 
 /* A request with a prompt of n random ids. NULL when it was refused. */
 struct sim_client *sim_request(struct sim *s, size_t n, size_t max_tokens, struct err *e);
+struct sim_client *sim_request_of(struct sim *s, const char *name, size_t n, size_t max_tokens, struct err *e);
 void sim_cancel(struct sim *s, struct sim_client *c);
 bool sim_quiet(struct sim *s); /* no client is open */
 

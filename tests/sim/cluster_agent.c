@@ -160,6 +160,30 @@ void sim_agent_kill(struct sim *s, int agent)
     process_end(a);
 }
 
+static void link_down_later(struct sim *s, struct sim_agent *a, uint64_t slot, enum agent_link link)
+{
+    struct sim_event *ev = sim_event_add(s, EVENT_LINK_DOWN, 20 * msec);
+    ev->agent = a->index;
+    ev->incarnation = a->incarnation;
+    ev->slot = slot;
+    ev->link = link;
+    s->frames_lost++;
+}
+
+/* Frames that it has sent and that have not arrived are lost, and it hears so. */
+void sim_links_break(struct sim *s, int agent)
+{
+    struct sim_agent *a = s->agents[agent];
+    for (size_t i = 0; i < s->n_events; i++)
+        if (s->events[i]->kind == EVENT_FRAME && s->events[i]->from == agent + 1)
+            s->events[i]->incarnation = UINT64_MAX; /* of nobody */
+    for (size_t i = 0; a->alive && i < 2 * a->n_slots; i++) {
+        const struct sim_slot *slot = &a->slots[i / 2];
+        if ((i % 2 ? slot->first : slot->next)[0])
+            link_down_later(s, a, slot->slot, i % 2 ? AGENT_LINK_FIRST : AGENT_LINK_NEXT);
+    }
+}
+
 void sim_agent_stop(struct sim *s, int agent) { s->agents[agent]->stopped = s->agents[agent]->alive; }
 
 void sim_agent_continue(struct sim *s, int agent)
@@ -236,7 +260,7 @@ static void fetch_begin(struct sim *s, struct sim_agent *a, const struct agent_a
         ev->ticket = act->u.work.ticket;
         return;
     }
-    assert(!"too many fetches");
+    assert(false && "too many fetches");
 }
 
 static void fetch_step(struct sim *s, struct sim_agent *a, const struct sim_event *ev)
@@ -436,16 +460,6 @@ static void connect(struct sim_agent *a, const struct agent_action *act)
     snprintf(slot->first, sizeof slot->first, "%.*s", (int)act->u.connect.first.size, (const char *)act->u.connect.first.data);
 }
 
-static void link_down_later(struct sim *s, struct sim_agent *a, uint64_t slot, enum agent_link link)
-{
-    struct sim_event *ev = sim_event_add(s, EVENT_LINK_DOWN, 20 * msec);
-    ev->agent = a->index;
-    ev->incarnation = a->incarnation;
-    ev->slot = slot;
-    ev->link = link;
-    s->frames_lost++;
-}
-
 static void post(struct sim *s, struct sim_agent *a, const struct agent_action *act)
 {
     const struct sim_slot *slot = slot_of(a, act->u.post.slot);
@@ -460,6 +474,7 @@ static void post(struct sim *s, struct sim_agent *a, const struct agent_action *
     ev->agent = to->index;
     ev->incarnation = to->incarnation;
     ev->header = act->u.post.header;
+    ev->from = a->index + 1;
     size_t n = ev->header.n_runs;
     if (ev->header.kind == FRAME_TOKEN && n) {
         ev->tokens = malloc(n * sizeof *ev->tokens);

@@ -21,7 +21,7 @@ enum sim_event_kind {
 struct sim_event {
     uint64_t at_ns, order;
     enum sim_event_kind kind;
-    int agent;
+    int agent, from;      /* from: 1 + the agent that sent the frame */
     uint64_t incarnation; /* of the agent, or of the coordinator: events of a dead one are lost */
     uint64_t peer;
     uint8_t *bytes;

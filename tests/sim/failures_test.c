@@ -26,11 +26,16 @@ static struct sim_client *request(struct sim *s, size_t n, size_t max)
     return c;
 }
 
-static void serves_and_is_clean(struct sim *s, uint64_t limit_ms)
+static bool second_serves(struct sim *s) { return sim_serves_name(s, "second"); }
+
+static void serves_and_is_clean_of(struct sim *s, const char *name, bool (*serves)(struct sim *s), uint64_t limit_ms)
 {
-    if (!sim_run_until(s, sim_serves, limit_ms))
-        fail_msg("seed %llu: does not serve again after %llu s", (unsigned long long)s->seed, (unsigned long long)limit_ms / 1000);
-    struct sim_client *c = request(s, 60, 20);
+    struct err e = {0};
+    if (!sim_run_until(s, serves, limit_ms))
+        fail_msg("seed %llu: %s does not serve again after %llu s", (unsigned long long)s->seed, name, (unsigned long long)limit_ms / 1000);
+    struct sim_client *c = sim_request_of(s, name, 60, 20, &e);
+    if (!c)
+        fail_msg("seed %llu: %s", (unsigned long long)s->seed, e.text);
     if (!sim_run_until(s, sim_quiet, 30000) || !c->finished)
         fail_msg("seed %llu: a request after the faults did not finish: %s", (unsigned long long)s->seed, c->why.text);
     sim_run_ms(s, 1000);
@@ -39,6 +44,8 @@ static void serves_and_is_clean(struct sim *s, uint64_t limit_ms)
     if (s->wrong)
         fail_msg("seed %llu: %llu things went wrong", (unsigned long long)s->seed, (unsigned long long)s->wrong);
 }
+
+static void serves_and_is_clean(struct sim *s, uint64_t limit_ms) { serves_and_is_clean_of(s, "toy", sim_serves, limit_ms); }
 
 /* ---- one fault at a time ------------------------------------------------------------------------------------------- */
 
@@ -160,6 +167,23 @@ static void a_broken_connection_ends_streams_and_keeps_weights(void **state)
     sim_close(&s);
 }
 
+static void broken_data_links_end_streams_and_are_made_anew(void **state)
+{
+    (void)state;
+    struct sim s;
+    sim_open(&s, 65, 3);
+    deploy(&s, "a0,a1,a2");
+    for (int agent = 0; agent < 3; agent++) {
+        request(&s, 60, 60);
+        sim_run_ms(&s, 15);
+        sim_links_break(&s, agent);
+        assert_true(sim_run_until(&s, sim_quiet, 12000));
+        assert_true(sim_serves(&s));
+    }
+    serves_and_is_clean(&s, 1000);
+    sim_close(&s);
+}
+
 static void weights_that_nobody_has_are_asked_of_whoever_deploys_again(void **state)
 {
     (void)state;
@@ -239,7 +263,7 @@ static void strike(struct sim *s, struct plague *p)
     uint64_t now = s->clock.now_ns, later = now + (100 + sim_random(s, 6000)) * 1000000;
     int agent = (int)sim_random(s, (uint64_t)s->n_agents);
     struct err e;
-    switch (sim_random(s, 12)) {
+    switch (sim_random(s, 14)) {
     case 0:
         sim_agent_kill(s, agent);
         p->start_ns[agent] = later;
@@ -260,7 +284,16 @@ static void strike(struct sim *s, struct plague *p)
         if (s->n_clients)
             sim_cancel(s, &s->clients[sim_random(s, (uint64_t)s->n_clients)]);
         break;
-    default: sim_request(s, 1 + sim_random(s, TOY_CONTEXT - 70), 1 + sim_random(s, 60), &e); break; /* refused where nothing serves */
+    case 5: sim_links_break(s, agent); break;
+    case 6:
+        if (s->core && sim_random(s, 2))
+            sim_ask(s, "undeploy", json_pack("{s:s}", "name", "second"), NULL);
+        else if (s->core)
+            sim_deploy_as(s, "second", NULL);
+        break;
+    default: /* refused where nothing serves */
+        sim_request_of(s, sim_random(s, 3) ? "toy" : "second", 1 + sim_random(s, TOY_CONTEXT - 70), 1 + sim_random(s, 60), &e);
+        break;
     }
 }
 
@@ -319,6 +352,8 @@ static void one_run(uint64_t seed, struct toll *toll)
     if (!sim_run_until(&s, sim_quiet, 70000))
         fail_msg("seed %llu: a stream never ended", (unsigned long long)seed);
     serves_and_is_clean(&s, 60000);
+    sim_deploy_as(&s, "second", NULL);
+    serves_and_is_clean_of(&s, "second", second_serves, 60000);
     count(&s, toll);
     sim_close(&s);
 }
@@ -346,6 +381,7 @@ int main(void)
         cmocka_unit_test(a_restarted_coordinator_finds_its_deployments_without_loading_anything),
         cmocka_unit_test(a_coordinator_that_is_killed_while_it_prepares_goes_on_after_its_restart),
         cmocka_unit_test(a_broken_connection_ends_streams_and_keeps_weights),
+        cmocka_unit_test(broken_data_links_end_streams_and_are_made_anew),
         cmocka_unit_test(weights_that_nobody_has_are_asked_of_whoever_deploys_again),
         cmocka_unit_test(an_hpctl_that_is_interrupted_while_it_uploads_can_be_run_again),
         cmocka_unit_test(old_keys_and_replayed_tokens_open_nothing),
