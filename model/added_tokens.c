@@ -103,8 +103,8 @@ static bool is_word(uint32_t c)
 
 static bool is_space(uint32_t c)
 {
-    return (c >= 9 && c <= 13) || c == ' ' || c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 ||
-           c == 0x202F || c == 0x205F || c == 0x3000;
+    return (c >= 9 && c <= 13) || c == ' ' || c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) ||
+           c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
 static bool test_before(const char *text, size_t at, bool (*is)(uint32_t), size_t *previous)
@@ -138,7 +138,8 @@ static uint32_t longest_at(const struct added_tokens *a, const char *text, size_
     return best;
 }
 
-bool added_tokens_find(const struct added_tokens *a, const char *text, size_t size, size_t at, size_t *start, size_t *end, uint32_t *id)
+bool added_tokens_find(const struct added_tokens *a, const char *text, size_t size, size_t at, size_t *start, size_t *end,
+                       uint32_t *id)
 {
     size_t from = at, other, stop = 0;
     while (from < size) {

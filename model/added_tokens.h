@@ -12,8 +12,8 @@
 
 struct added_token {
     uint32_t id;
-    bool lstrip, rstrip;  /* takes the white space before, behind */
-    bool single_word;     /* only where no letter, digit or underscore touches it */
+    bool lstrip, rstrip; /* takes the white space before, behind */
+    bool single_word;    /* only where no letter, digit or underscore touches it */
 };
 
 struct added_node;
@@ -30,7 +30,9 @@ struct added_tokens {
 /* Zero-initialised but for `arena` is empty. An empty text is ignored; the same text again replaces the token. */
 int added_tokens_add(struct added_tokens *a, const char *text, size_t size, const struct added_token *token, struct err *e);
 
-/* The first token at or after `at`: true with its id and range. White space that it takes is in the range, but never bytes before `at`. */
-bool added_tokens_find(const struct added_tokens *a, const char *text, size_t size, size_t at, size_t *start, size_t *end, uint32_t *id);
+/* The first token at or after `at`: true with its id and range. White space that it takes is in the range, but never bytes before
+ * `at`. */
+bool added_tokens_find(const struct added_tokens *a, const char *text, size_t size, size_t at, size_t *start, size_t *end,
+                       uint32_t *id);
 
 #endif

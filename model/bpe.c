@@ -83,7 +83,8 @@ static size_t add_cuts(struct bpe *b, const struct vocabulary *v, const bool *ta
     return found;
 }
 
-int bpe_init_scores(struct bpe *b, struct arena *arena, const struct vocabulary *v, const float *scores, const bool *takes_part, struct err *e)
+int bpe_init_scores(struct bpe *b, struct arena *arena, const struct vocabulary *v, const float *scores, const bool *takes_part,
+                    struct err *e)
 {
     struct scored *order = malloc((v->n ? v->n : 1) * sizeof *order);
     if (!order)
@@ -201,7 +202,8 @@ static void symbol_push(struct buffer *symbols, uint32_t id)
 }
 
 /* A character without a token of its own: its bytes' tokens, else the unknown token. */
-static int push_stranger(const struct bpe *b, struct buffer *symbols, const char *at, size_t length, bool *after_unknown, struct err *e)
+static int push_stranger(const struct bpe *b, struct buffer *symbols, const char *at, size_t length, bool *after_unknown,
+                         struct err *e)
 {
     bool bytes = true;
     for (size_t i = 0; i < length; i++)

@@ -1,5 +1,6 @@
-/* Byte-pair encoding: the characters of a word, merged pair by pair in the order of the merges' ranks, the leftmost first among equals.
- * A word of n characters takes O(n log n). Source: Sennrich et al., ACL 2016, section 3.2; ranks as in GPT-2's and SentencePiece's files. */
+/* Byte-pair encoding: the characters of a word, merged pair by pair in the order of the merges' ranks, the leftmost first among
+ * equals. A word of n characters takes O(n log n). Source: Sennrich et al., ACL 2016, section 3.2; ranks as in GPT-2's and
+ * SentencePiece's files. */
 #ifndef HP_MODEL_BPE_H
 #define HP_MODEL_BPE_H
 
@@ -29,9 +30,10 @@ int bpe_init(struct bpe *b, struct arena *arena, const struct vocabulary *v, siz
 /* Makes `left` followed by `right` one `merged`; said again, the later rank holds. At most `n_merges` calls. */
 void bpe_add_merge(struct bpe *b, uint32_t left, uint32_t right, uint32_t rank, uint32_t merged);
 
-/* Merges implied by a vocabulary with scores, as SentencePiece has it: every way to cut a token in two tokens is a merge, the better score first.
- * `takes_part` (may be NULL: all) says which ids. To be called instead of bpe_init. */
-int bpe_init_scores(struct bpe *b, struct arena *arena, const struct vocabulary *v, const float *scores, const bool *takes_part, struct err *e);
+/* Merges implied by a vocabulary with scores, as SentencePiece has it: every way to cut a token in two tokens is a merge, the
+ * better score first. `takes_part` (may be NULL: all) says which ids. To be called instead of bpe_init. */
+int bpe_init_scores(struct bpe *b, struct arena *arena, const struct vocabulary *v, const float *scores, const bool *takes_part,
+                    struct err *e);
 
 /* Working memory, reused from word to word; zero-initialised. */
 struct bpe_scratch {
@@ -39,7 +41,8 @@ struct bpe_scratch {
 };
 void bpe_scratch_free(struct bpe_scratch *s);
 
-/* Appends the ids (u32) of a word of valid UTF-8. HP_EINVAL for a character that has neither token nor byte tokens where there is no unknown token. */
+/* Appends the ids (u32) of a word of valid UTF-8. HP_EINVAL for a character that has neither token nor byte tokens where there is
+ * no unknown token. */
 int bpe_word(const struct bpe *b, struct bpe_scratch *s, const char *word, size_t size, struct buffer *out, struct err *e);
 
 #endif

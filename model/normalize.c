@@ -30,8 +30,8 @@ static int by_class(const void *pa, const void *pb)
     return a < b ? -1 : a > b;
 }
 
-/* Canonical ordering: runs of combining marks, stably sorted by class. Class and place make one key, so that qsort is stable; the library's own
- * ordering takes quadratic time for a long run. */
+/* Canonical ordering: runs of combining marks, stably sorted by class. Class and place make one key, so that qsort is stable; the
+ * library's own ordering takes quadratic time for a long run. */
 static int order_marks(utf8proc_int32_t *c, size_t n)
 {
     for (size_t start = 0; start < n;) {
@@ -103,7 +103,8 @@ static int unicode_form(enum normalize_kind kind, const struct buffer *in, struc
     size_t n = points.size / sizeof *c;
     int rc = points.failed ? HP_ENOMEM : order_marks(c, n);
     if (rc == 0 && (kind == NORMALIZE_NFC || kind == NORMALIZE_NFKC)) {
-        utf8proc_ssize_t composed = utf8proc_normalize_utf32(c, (utf8proc_ssize_t)n, (utf8proc_option_t)(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
+        utf8proc_ssize_t composed =
+            utf8proc_normalize_utf32(c, (utf8proc_ssize_t)n, (utf8proc_option_t)(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
         n = composed < 0 ? 0 : (size_t)composed;
     }
     for (size_t i = 0; i < n && rc == 0; i++)
@@ -124,7 +125,8 @@ static void lowercase(const struct buffer *in, struct buffer *out)
     }
 }
 
-static int apply(const struct normalize_step *s, const struct buffer *in, bool at_start, size_t limit, struct buffer *out, struct err *e)
+static int apply(const struct normalize_step *s, const struct buffer *in, bool at_start, size_t limit, struct buffer *out,
+                 struct err *e)
 {
     out->size = 0;
     switch (s->kind) {
@@ -139,7 +141,8 @@ static int apply(const struct normalize_step *s, const struct buffer *in, bool a
     }
 }
 
-int normalize(const struct normalizer *n, const char *text, size_t size, bool at_start, struct buffer *out, struct buffer *scratch, struct err *e)
+int normalize(const struct normalizer *n, const char *text, size_t size, bool at_start, struct buffer *out,
+              struct buffer *scratch, struct err *e)
 {
     size_t limit = size * 64 + (1 << 20);
     out->size = 0;

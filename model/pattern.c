@@ -34,8 +34,8 @@ static const char *members_of(char letter)
     }
 }
 
-/* Copies the expression, with the classes that mean something else to PCRE2 spelled out. A negated class inside brackets has no spelling there
- * and is left as PCRE2 has it; no published tokenizer uses one. */
+/* Copies the expression, with the classes that mean something else to PCRE2 spelled out. A negated class inside brackets has no
+ * spelling there and is left as PCRE2 has it; no published tokenizer uses one. */
 static void rewrite(const char *regex, size_t size, struct buffer *out)
 {
     int brackets = 0;
@@ -84,7 +84,8 @@ int pattern_compile(const char *regex, size_t size, struct pattern **out, struct
         if (!p->code) {
             PCRE2_UCHAR words[160];
             pcre2_get_error_message(problem, words, sizeof words);
-            rc = err_set(e, HP_EUNSUPPORTED, "the regular expression \"%.*s\" cannot be used: %s", (int)(size < 200 ? size : 200), regex, (char *)words);
+            rc = err_set(e, HP_EUNSUPPORTED, "the regular expression \"%.*s\" cannot be used: %s", (int)(size < 200 ? size : 200),
+                         regex, (char *)words);
         }
     }
     pcre2_compile_context_free(context);
@@ -107,7 +108,8 @@ int pattern_compile_literal(const char *text, size_t size, struct pattern **out,
         else
             buffer_printf(&escaped, "\\x{%x}", c);
     }
-    int rc = escaped.failed ? err_set(e, HP_ENOMEM, "out of memory for a pattern") : pattern_compile(buffer_cstr(&escaped), escaped.size, out, e);
+    int rc = escaped.failed ? err_set(e, HP_ENOMEM, "out of memory for a pattern")
+                            : pattern_compile(buffer_cstr(&escaped), escaped.size, out, e);
     buffer_free(&escaped);
     return rc;
 }
@@ -146,7 +148,8 @@ void pattern_search_destroy(struct pattern_search **s)
     *s = NULL;
 }
 
-int pattern_find(const struct pattern *p, struct pattern_search *s, const char *text, size_t size, size_t at, size_t *start, size_t *end, struct err *e)
+int pattern_find(const struct pattern *p, struct pattern_search *s, const char *text, size_t size, size_t at, size_t *start,
+                 size_t *end, struct err *e)
 {
     /* A run of blanks costs a step a byte where a line end is looked for behind it. */
     uint64_t steps = MATCH_STEPS + (uint64_t)size * 16;

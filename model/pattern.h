@@ -1,6 +1,6 @@
 /* Regular expressions of tokenizer files (Oniguruma's dialect, Ruby syntax) on PCRE2, with limits on what a match may take.
- * The classes whose meaning differs are rewritten: \s is Unicode's White_Space, \w letters, marks, digits, letter numbers and connectors,
- * \h a hexadecimal digit. */
+ * The classes whose meaning differs are rewritten: \s is Unicode's White_Space, \w letters, marks, digits, letter numbers and
+ * connectors, \h a hexadecimal digit. */
 #ifndef HP_MODEL_PATTERN_H
 #define HP_MODEL_PATTERN_H
 
@@ -22,6 +22,7 @@ struct pattern_search *pattern_search_create(void);
 void pattern_search_destroy(struct pattern_search **s);
 
 /* First match at or after `at` in valid UTF-8. 1 with its range; 0 when there is none; HP_ELIMIT when it takes too many steps. */
-int pattern_find(const struct pattern *p, struct pattern_search *s, const char *text, size_t size, size_t at, size_t *start, size_t *end, struct err *e);
+int pattern_find(const struct pattern *p, struct pattern_search *s, const char *text, size_t size, size_t at, size_t *start,
+                 size_t *end, struct err *e);
 
 #endif

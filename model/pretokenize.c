@@ -4,8 +4,12 @@
 
 #include <string.h>
 
-/* The printable characters of Latin-1 stand for themselves; the other 68 bytes are U+0100 and on, in order. Source: GPT-2's bytes_to_unicode. */
-static bool stands_for_itself(unsigned c) { return (c >= 0x21 && c <= 0x7E) || (c >= 0xA1 && c <= 0xFF && c != 0xAD); }
+/* The printable characters of Latin-1 stand for themselves; the other 68 bytes are U+0100 and on, in order. Source: GPT-2's
+ * bytes_to_unicode. */
+static bool stands_for_itself(unsigned c)
+{
+    return (c >= 0x21 && c <= 0x7E) || (c >= 0xA1 && c <= 0xFF && c != 0xAD);
+}
 
 static unsigned char_of_byte(uint8_t byte)
 {
@@ -16,7 +20,10 @@ static unsigned char_of_byte(uint8_t byte)
     return byte == 0xAD ? 0x143 : 0x100U + 0x21 + (byte - 0x7FU);
 }
 
-void pretokenize_byte_append(struct buffer *out, uint8_t byte) { utf8_append(out, char_of_byte(byte)); }
+void pretokenize_byte_append(struct buffer *out, uint8_t byte)
+{
+    utf8_append(out, char_of_byte(byte));
+}
 
 int pretokenize_byte_of(uint32_t c)
 {
@@ -174,7 +181,8 @@ static int run_step(const struct pretokenize_step *s, struct words *w, bool at_s
                 return rc;
         } else {
             size_t start = w->other_text.size;
-            rewrite_word(s, (const char *)w->text.data + in[i].start, in[i].end - in[i].start, at_start && i == 0, &w->other_text);
+            rewrite_word(s, (const char *)w->text.data + in[i].start, in[i].end - in[i].start, at_start && i == 0,
+                         &w->other_text);
             push_word(&w->other_ranges, start, w->other_text.size);
         }
     }

@@ -1,5 +1,5 @@
-/* Text to words, by the pattern of the file: a list of steps, each of which cuts words further or rewrites them. A merge never crosses a word's end.
- * Patterns are known by name (GGUF: tokenizer.ggml.pre) or come as regular expressions (tokenizer.json). */
+/* Text to words, by the pattern of the file: a list of steps, each of which cuts words further or rewrites them. A merge never
+ * crosses a word's end. Patterns are known by name (GGUF: tokenizer.ggml.pre) or come as regular expressions (tokenizer.json). */
 #ifndef HP_MODEL_PRETOKENIZE_H
 #define HP_MODEL_PRETOKENIZE_H
 

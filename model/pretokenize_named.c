@@ -1,4 +1,5 @@
-/* The pre-tokenizer patterns that GGUF files name (tokenizer.ggml.pre), as the tokenizer.json files of those models spell them. */
+/* The pre-tokenizer patterns that GGUF files name (tokenizer.ggml.pre), as the tokenizer.json files of those models spell them.
+ */
 #include "model/pretokenize.h"
 
 #include <string.h>
@@ -12,8 +13,7 @@
 /* Words that begin with capitals, then small letters, cut where small turns to capital. */
 #define UPPER "\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}"
 #define LOWER "\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}"
-#define CASED(tail)                                                                                                                                  \
-    "[^\\r\\n\\p{L}\\p{N}]?[" UPPER "]*[" LOWER "]+" tail "|[^\\r\\n\\p{L}\\p{N}]?[" UPPER "]+[" LOWER "]*" tail
+#define CASED(tail) "[^\\r\\n\\p{L}\\p{N}]?[" UPPER "]*[" LOWER "]+" tail "|[^\\r\\n\\p{L}\\p{N}]?[" UPPER "]+[" LOWER "]*" tail
 
 static const char *const gpt2[] = {GPT2, NULL};
 static const char *const llama3[] = {MODERN("\\p{N}{1,3}"), NULL};
@@ -22,10 +22,11 @@ static const char *const single_digits[] = {"\\p{N}", GPT2, NULL};
 static const char *const punctuation_first[] = {"[\\p{P}\\$\\+<=>\\^~\\|]+", GPT2, "\\p{N}+", "[0-9][0-9][0-9]", NULL};
 static const char *const gpt4o[] = {CASED(CONTRACTIONS "?") "|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|" BLANKS, NULL};
 static const char *const tekken[] = {CASED("") "|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|" BLANKS, NULL};
-static const char *const deepseek3[] = {"\\p{N}{1,3}", "[\\x{4e00}-\\x{9fa5}\\x{3040}-\\x{309f}\\x{30a0}-\\x{30ff}]+",
-                                        "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+|"
-                                        " ?[\\p{P}\\p{S}]+[\\r\\n]*|" BLANKS,
-                                        NULL};
+static const char *const deepseek3[] = {
+    "\\p{N}{1,3}", "[\\x{4e00}-\\x{9fa5}\\x{3040}-\\x{309f}\\x{30a0}-\\x{30ff}]+",
+    "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+|"
+    " ?[\\p{P}\\p{S}]+[\\r\\n]*|" BLANKS,
+    NULL};
 
 static const struct {
     const char *name;
@@ -70,7 +71,10 @@ struct pretokenize_traits pretokenize_traits_of(const char *name, size_t name_si
     return i < 0 ? (struct pretokenize_traits){0} : known[i].traits;
 }
 
-int pretokenizer_add_gpt2(struct pretokenizer *p, struct err *e) { return pretokenizer_add_split(p, GPT2, SPLIT_ISOLATED, false, e); }
+int pretokenizer_add_gpt2(struct pretokenizer *p, struct err *e)
+{
+    return pretokenizer_add_split(p, GPT2, SPLIT_ISOLATED, false, e);
+}
 
 int pretokenizer_add_named(struct pretokenizer *p, const char *name, size_t name_size, struct err *e)
 {
@@ -79,8 +83,8 @@ int pretokenizer_add_named(struct pretokenizer *p, const char *name, size_t name
         struct buffer names = {0};
         for (int i = 0; i < N_KNOWN; i++)
             buffer_printf(&names, "%s%s", i ? ", " : "", known[i].name);
-        rc = err_set(e, HP_EUNSUPPORTED, "the pre-tokenizer \"%.*s\" is not known; known are %s", (int)(name_size < 64 ? name_size : 64), name,
-                     buffer_cstr(&names));
+        rc = err_set(e, HP_EUNSUPPORTED, "the pre-tokenizer \"%.*s\" is not known; known are %s",
+                     (int)(name_size < 64 ? name_size : 64), name, buffer_cstr(&names));
         buffer_free(&names);
         return rc;
     }

@@ -60,7 +60,10 @@ int run_tick(struct run *r, size_t steps)
     return r->steps <= r->max_steps ? 0 : run_fail(r, HP_ELIMIT, "the template takes more than %zu steps", r->max_steps);
 }
 
-int run_tick_bytes(struct run *r, size_t bytes) { return run_tick(r, bytes / 64); }
+int run_tick_bytes(struct run *r, size_t bytes)
+{
+    return run_tick(r, bytes / 64);
+}
 
 void *run_alloc(struct run *r, size_t count, size_t size)
 {
@@ -318,9 +321,7 @@ static int run_statement(struct run *r, const struct node *n)
     case NODE_OUTPUT: return run_output(r, n);
     case NODE_IF: return run_if(r, n);
     case NODE_FOR: return run_for(r, n);
-    case NODE_SET:
-        rc = run_evaluate(r, n->b, &v);
-        return rc < 0 ? rc : assign(r, n->a, &v);
+    case NODE_SET: rc = run_evaluate(r, n->b, &v); return rc < 0 ? rc : assign(r, n->a, &v);
     case NODE_SET_BLOCK:
     case NODE_FILTER_BLOCK: return run_block(r, n);
     case NODE_WITH: return run_with(r, n);
@@ -363,7 +364,8 @@ static int bind_variables(struct run *r, const json_t *variables)
     return 0;
 }
 
-int template_render(const struct chat_template *t, const json_t *variables, const struct template_limits *limits, struct buffer *out, struct err *e)
+int template_render(const struct chat_template *t, const json_t *variables, const struct template_limits *limits,
+                    struct buffer *out, struct err *e)
 {
     struct template_limits none = {0};
     const struct template_limits *l = limits ? limits : &none;

@@ -17,13 +17,14 @@ struct template_limits {
     int64_t now_s;           /* what strftime_now tells, seconds since 1970; 0: the system's clock */
 };
 
-/* Parses. HP_EPARSE or HP_EUNSUPPORTED with "line N: reason". trim_blocks and lstrip_blocks are on, as published templates expect. */
+/* Parses. HP_EPARSE or HP_EUNSUPPORTED with "line N: reason". trim_blocks and lstrip_blocks are on, as published templates
+ * expect. */
 int template_compile(const char *source, size_t size, struct chat_template **out, struct err *e);
 void template_destroy(struct chat_template **t);
 
-/* Runs with the members of the JSON object `variables` in scope. HP_EINVAL carries the template's own raise_exception text; HP_EUNSUPPORTED and
- * HP_ELIMIT name line and reason. Thread-safe: a compiled template is immutable. */
-int template_render(const struct chat_template *t, const json_t *variables, const struct template_limits *limits, struct buffer *out,
-                    struct err *e);
+/* Runs with the members of the JSON object `variables` in scope. HP_EINVAL carries the template's own raise_exception text;
+ * HP_EUNSUPPORTED and HP_ELIMIT name line and reason. Thread-safe: a compiled template is immutable. */
+int template_render(const struct chat_template *t, const json_t *variables, const struct template_limits *limits,
+                    struct buffer *out, struct err *e);
 
 #endif

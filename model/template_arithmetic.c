@@ -8,7 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int overflow(struct run *r) { return run_fail(r, HP_EUNSUPPORTED, "a whole number beyond 64 bits"); }
+static int overflow(struct run *r)
+{
+    return run_fail(r, HP_EUNSUPPORTED, "a whole number beyond 64 bits");
+}
 
 static int integer_power(struct run *r, int64_t base, int64_t exponent, struct value *out)
 {
@@ -124,7 +127,8 @@ static int fill_text(struct run *r, bool quoted, const char *flags, const struct
     bool left = *flags == '-';
     size_t width = (size_t)strtoul(flags + left, NULL, 10), before = out->size;
     int rc = value_print(r, v, quoted, 0, out);
-    size_t length = rc < 0 || !out->data ? width : text_length((struct text){(const char *)out->data + before, out->size - before});
+    size_t length =
+        rc < 0 || !out->data ? width : text_length((struct text){(const char *)out->data + before, out->size - before});
     size_t spaces = width > length ? width - length : 0, size = out->size - before;
     uint8_t *end = spaces ? buffer_extend(out, spaces) : NULL;
     if (end && !left)
@@ -190,8 +194,14 @@ static int fill(struct run *r, struct text format, const struct value *args, str
     return rc;
 }
 
-static bool is_whole(const struct value *v) { return v->type == VALUE_INT || v->type == VALUE_BOOL; }
-static bool repeats(const struct value *v) { return v->type == VALUE_STRING || (v->type == VALUE_LIST && v->list->kind != LIST_LAZY); }
+static bool is_whole(const struct value *v)
+{
+    return v->type == VALUE_INT || v->type == VALUE_BOOL;
+}
+static bool repeats(const struct value *v)
+{
+    return v->type == VALUE_STRING || (v->type == VALUE_LIST && v->list->kind != LIST_LAZY);
+}
 
 int run_binary(struct run *r, int op, const struct value *a, const struct value *b, struct value *out)
 {
@@ -214,6 +224,13 @@ int run_binary(struct run *r, int op, const struct value *a, const struct value 
         return run_fail(r, HP_EINVAL, "'%.*s' is undefined", (int)undefined->string.size, undefined->string.data);
     if (op == '+' && a->type == VALUE_STRING)
         return run_fail(r, HP_EINVAL, "can only concatenate str (not \"%s\") to str", value_type_word(b));
-    const char *sign = op == OP_FLOOR ? "//" : op == OP_POWER ? "**" : op == '+' ? "+" : op == '-' ? "-" : op == '*' ? "*" : op == '/' ? "/" : "%";
-    return run_fail(r, HP_EINVAL, "unsupported operand type(s) for %s: '%s' and '%s'", sign, value_type_word(a), value_type_word(b));
+    const char *sign = op == OP_FLOOR   ? "//"
+                       : op == OP_POWER ? "**"
+                       : op == '+'      ? "+"
+                       : op == '-'      ? "-"
+                       : op == '*'      ? "*"
+                       : op == '/'      ? "/"
+                                        : "%";
+    return run_fail(r, HP_EINVAL, "unsupported operand type(s) for %s: '%s' and '%s'", sign, value_type_word(a),
+                    value_type_word(b));
 }

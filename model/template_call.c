@@ -87,8 +87,14 @@ static int make_dict(struct run *r, enum value_type type, const struct arguments
     return rc;
 }
 
-static int call_namespace(struct run *r, const struct arguments *args, struct value *out) { return make_dict(r, VALUE_NAMESPACE, args, out); }
-static int call_dict(struct run *r, const struct arguments *args, struct value *out) { return make_dict(r, VALUE_DICT, args, out); }
+static int call_namespace(struct run *r, const struct arguments *args, struct value *out)
+{
+    return make_dict(r, VALUE_NAMESPACE, args, out);
+}
+static int call_dict(struct run *r, const struct arguments *args, struct value *out)
+{
+    return make_dict(r, VALUE_DICT, args, out);
+}
 
 static int call_raise_exception(struct run *r, const struct arguments *args, struct value *out)
 {
@@ -200,9 +206,15 @@ int run_loop_attribute(struct run *r, const struct loop *loop, struct text name,
     const struct {
         const char *name;
         struct value value;
-    } known[] = {{"index", value_integer(at + 1)}, {"index0", value_integer(at)},        {"revindex", value_integer(n - at)},
-                 {"revindex0", value_integer(n - at - 1)}, {"first", value_bool(at == 0)}, {"last", value_bool(at == n - 1)},
-                 {"length", value_integer(n)},     {"depth", value_integer(loop->depth)}, {"depth0", value_integer(loop->depth - 1)}};
+    } known[] = {{"index", value_integer(at + 1)},
+                 {"index0", value_integer(at)},
+                 {"revindex", value_integer(n - at)},
+                 {"revindex0", value_integer(n - at - 1)},
+                 {"first", value_bool(at == 0)},
+                 {"last", value_bool(at == n - 1)},
+                 {"length", value_integer(n)},
+                 {"depth", value_integer(loop->depth)},
+                 {"depth0", value_integer(loop->depth - 1)}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         if (text_is(name, known[i].name)) {
             *out = known[i].value;

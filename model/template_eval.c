@@ -138,7 +138,8 @@ static int cut_list(struct run *r, const struct list *l, int64_t start, int64_t 
     return rc;
 }
 
-int run_slice(struct run *r, const struct value *v, const struct value *start, const struct value *stop, const struct value *step, struct value *out)
+int run_slice(struct run *r, const struct value *v, const struct value *start, const struct value *stop, const struct value *step,
+              struct value *out)
 {
     const struct value *bounds[] = {start, stop, step};
     for (int i = 0; i < 3; i++)

@@ -38,10 +38,22 @@ static int by_method(struct run *r, const char *name, const struct value *in, co
     return rc < 0 ? rc : run_method(r, &m, args, out);
 }
 
-static int filter_trim(struct run *r, const struct value *in, const struct arguments *args, struct value *out) { return by_method(r, "strip", in, args, out); }
-static int filter_upper(struct run *r, const struct value *in, const struct arguments *args, struct value *out) { return by_method(r, "upper", in, args, out); }
-static int filter_lower(struct run *r, const struct value *in, const struct arguments *args, struct value *out) { return by_method(r, "lower", in, args, out); }
-static int filter_replace(struct run *r, const struct value *in, const struct arguments *args, struct value *out) { return by_method(r, "replace", in, args, out); }
+static int filter_trim(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
+{
+    return by_method(r, "strip", in, args, out);
+}
+static int filter_upper(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
+{
+    return by_method(r, "upper", in, args, out);
+}
+static int filter_lower(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
+{
+    return by_method(r, "lower", in, args, out);
+}
+static int filter_replace(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
+{
+    return by_method(r, "replace", in, args, out);
+}
 
 static int filter_capitalize(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
 {
@@ -100,7 +112,8 @@ static bool read_number(struct text t, bool whole, struct value *out)
 {
     char digits[64], *end;
     t = text_strip(t, (struct text){NULL, 0}, STRIP_LEFT | STRIP_RIGHT);
-    if (t.size == 0 || t.size >= sizeof digits || memchr(t.data, 'x', t.size) || memchr(t.data, 'X', t.size) || text_space((uint8_t)t.data[0]))
+    if (t.size == 0 || t.size >= sizeof digits || memchr(t.data, 'x', t.size) || memchr(t.data, 'X', t.size) ||
+        text_space((uint8_t)t.data[0]))
         return false;
     memcpy(digits, t.data, t.size);
     digits[t.size] = 0;
@@ -225,8 +238,8 @@ static int filter_tojson(struct run *r, const struct value *in, const struct arg
                                .key = text_of(": "),
                                .ascii = argument_true(args, 0, "ensure_ascii", false),
                                .sorted = argument_true(args, 3, "sort_keys", false)};
-    if (separators && separators->type == VALUE_LIST && separators->list->n == 2 && separators->list->items[0].type == VALUE_STRING &&
-        separators->list->items[1].type == VALUE_STRING) {
+    if (separators && separators->type == VALUE_LIST && separators->list->n == 2 &&
+        separators->list->items[0].type == VALUE_STRING && separators->list->items[1].type == VALUE_STRING) {
         style.item = separators->list->items[0].string;
         style.key = separators->list->items[1].string;
     }
@@ -297,12 +310,14 @@ static int filter_attr(struct run *r, const struct value *in, const struct argum
 }
 
 static const struct filter filters[] = {
-    {"string", filter_string},   {"trim", filter_trim},       {"upper", filter_upper},   {"lower", filter_lower},
-    {"replace", filter_replace}, {"capitalize", filter_capitalize}, {"title", filter_title}, {"default", filter_default},
-    {"d", filter_default},       {"length", filter_length},   {"count", filter_length},  {"int", filter_int},
-    {"float", filter_float},     {"abs", filter_abs},         {"round", filter_round},   {"indent", filter_indent},
-    {"tojson", filter_tojson},   {"safe", filter_safe},       {"escape", filter_escape}, {"e", filter_escape},
-    {"forceescape", filter_escape}, {"wordcount", filter_wordcount}, {"format", filter_format}, {"attr", filter_attr},
+    {"string", filter_string},       {"trim", filter_trim},       {"upper", filter_upper},
+    {"lower", filter_lower},         {"replace", filter_replace}, {"capitalize", filter_capitalize},
+    {"title", filter_title},         {"default", filter_default}, {"d", filter_default},
+    {"length", filter_length},       {"count", filter_length},    {"int", filter_int},
+    {"float", filter_float},         {"abs", filter_abs},         {"round", filter_round},
+    {"indent", filter_indent},       {"tojson", filter_tojson},   {"safe", filter_safe},
+    {"escape", filter_escape},       {"e", filter_escape},        {"forceescape", filter_escape},
+    {"wordcount", filter_wordcount}, {"format", filter_format},   {"attr", filter_attr},
 };
 
 static filter_fn find(struct text name)
@@ -316,10 +331,14 @@ static filter_fn find(struct text name)
     return NULL;
 }
 
-bool template_has_filter(struct text name) { return find(name) != NULL; }
+bool template_has_filter(struct text name)
+{
+    return find(name) != NULL;
+}
 
 int run_filter(struct run *r, struct text name, const struct value *in, const struct arguments *args, struct value *out)
 {
     filter_fn apply = find(name);
-    return apply ? apply(r, in, args, out) : run_fail(r, HP_EUNSUPPORTED, "the filter \"%.*s\" is not known", (int)name.size, name.data);
+    return apply ? apply(r, in, args, out)
+                 : run_fail(r, HP_EUNSUPPORTED, "the filter \"%.*s\" is not known", (int)name.size, name.data);
 }

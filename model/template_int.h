@@ -1,5 +1,5 @@
-/* Inside the template interpreter: tokens, nodes, values and the state of one run. Source of the language: the Jinja 3 documentation, with the
- * behaviour of Python's values (truth, repr, slices, string methods) as its templates expect. */
+/* Inside the template interpreter: tokens, nodes, values and the state of one run. Source of the language: the Jinja 3
+ * documentation, with the behaviour of Python's values (truth, repr, slices, string methods) as its templates expect. */
 #ifndef HP_MODEL_TEMPLATE_INT_H
 #define HP_MODEL_TEMPLATE_INT_H
 
@@ -115,18 +115,18 @@ enum node_kind {
     NODE_OPERAND, /* op a */
     NODE_CHOOSE,  /* b if a else c */
     /* statements */
-    NODE_TEXT,      /* text */
-    NODE_OUTPUT,    /* a */
-    NODE_IF,        /* children: BRANCH */
-    NODE_BRANCH,    /* a (NULL: else), children */
-    NODE_FOR,       /* for a in b if c: children, else: others */
-    NODE_SET,       /* a = b */
-    NODE_SET_BLOCK, /* a = children, through the filters b */
+    NODE_TEXT,         /* text */
+    NODE_OUTPUT,       /* a */
+    NODE_IF,           /* children: BRANCH */
+    NODE_BRANCH,       /* a (NULL: else), children */
+    NODE_FOR,          /* for a in b if c: children, else: others */
+    NODE_SET,          /* a = b */
+    NODE_SET_BLOCK,    /* a = children, through the filters b */
     NODE_FILTER_BLOCK, /* children through the filters b */
-    NODE_WITH,      /* children: SET ..., body: others */
-    NODE_BODY,      /* children */
-    NODE_MACRO,     /* text; children: PARAMETER; body: others */
-    NODE_PARAMETER, /* text, default a or NULL */
+    NODE_WITH,         /* children: SET ..., body: others */
+    NODE_BODY,         /* children */
+    NODE_MACRO,        /* text; children: PARAMETER; body: others */
+    NODE_PARAMETER,    /* text, default a or NULL */
     NODE_BREAK,
     NODE_CONTINUE
 };
@@ -171,7 +171,8 @@ struct lexeme {
     struct text text; /* a string's is unescaped */
 };
 
-/* Tokens of a whole source into `tokens` (struct lexeme, TOKEN_END last); texts live in `arena` or the copy of the source there. */
+/* Tokens of a whole source into `tokens` (struct lexeme, TOKEN_END last); texts live in `arena` or the copy of the source there.
+ */
 int template_lex(struct arena *arena, const char *source, size_t size, struct buffer *tokens, struct err *e);
 
 /* ---- parsing ------------------------------------------------------------------------------------------------ */
@@ -193,7 +194,17 @@ bool parse_is_op(const struct parser *p, int op);
 bool parse_skip_op(struct parser *p, int op);
 bool parse_skip_name(struct parser *p, const char *name);
 int parse_expect_op(struct parser *p, int op, const char *what);
+/* "WANTED is expected where ... stands" */
+int parse_unexpected(struct parser *p, const char *wanted);
 /* Each gives NULL after parse_fail. */
+struct node *parse_wrong(struct parser *p, const char *wanted);
+struct node *parse_unary_node(struct parser *p, enum node_kind kind, struct node *a);
+struct node *parse_binary_node(struct parser *p, enum node_kind kind, int op, struct node *a, struct node *b);
+/* template_primary.c */
+struct node *parse_primary(struct parser *p);
+struct node *parse_postfix(struct parser *p, struct node *n);
+struct node *parse_attribute(struct parser *p, struct node *of);
+struct node *parse_filters_and_tests(struct parser *p, struct node *n);
 struct node *parse_expression(struct parser *p);
 /* One expression, or a tuple where a comma follows; with `conditional` false `x if y` is not taken. */
 struct node *parse_tuple(struct parser *p, bool conditional);
@@ -262,7 +273,8 @@ int run_call(struct run *r, const struct value *callee, const struct arguments *
 int run_arguments(struct run *r, const struct node *first, struct arguments *out);
 int run_attribute(struct run *r, const struct value *v, struct text name, struct value *out);
 int run_item(struct run *r, const struct value *v, const struct value *key, struct value *out);
-int run_slice(struct run *r, const struct value *v, const struct value *start, const struct value *stop, const struct value *step, struct value *out);
+int run_slice(struct run *r, const struct value *v, const struct value *start, const struct value *stop, const struct value *step,
+              struct value *out);
 int run_binary(struct run *r, int op, const struct value *a, const struct value *b, struct value *out);
 int run_compare(struct run *r, int op, const struct value *a, const struct value *b, bool *out);
 
@@ -280,7 +292,8 @@ bool template_has_test(struct text name);
 
 /* The argument at place `i` or called `name`; NULL when it was not given. */
 const struct value *argument(const struct arguments *args, size_t i, const char *name);
-int argument_text(struct run *r, const struct arguments *args, size_t i, const char *name, struct text fallback, struct text *out);
+int argument_text(struct run *r, const struct arguments *args, size_t i, const char *name, struct text fallback,
+                  struct text *out);
 int argument_integer(struct run *r, const struct arguments *args, size_t i, const char *name, int64_t fallback, int64_t *out);
 bool argument_true(const struct arguments *args, size_t i, const char *name, bool fallback);
 
@@ -324,7 +337,7 @@ int value_print(struct run *r, const struct value *v, bool quoted, int depth, st
 void value_print_real(double d, struct buffer *out);
 /* As Python's json.dumps without escaping of what is not ASCII, unless asked for. */
 struct json_style {
-    int indent; /* -1: on one line */
+    int indent;            /* -1: on one line */
     struct text item, key; /* separators */
     bool ascii, sorted;
 };
@@ -332,8 +345,8 @@ int value_print_json(struct run *r, const struct value *v, const struct json_sty
 
 /* ---- text: template_text.c ---------------------------------------------------------------------------------- */
 
-bool text_space(uint32_t c); /* as Python's str.isspace */
-bool text_word(uint32_t c);  /* letter, digit or underscore */
+bool text_space(uint32_t c);       /* as Python's str.isspace */
+bool text_word(uint32_t c);        /* letter, digit or underscore */
 size_t text_length(struct text t); /* in characters */
 /* Bytes of characters [start, end). */
 struct text text_cut(struct text t, size_t start, size_t end);

@@ -1,5 +1,5 @@
-/* Template source to tokens: text, and what stands between {{ }}, {% %}. White space around tags goes away here: trim_blocks and lstrip_blocks are
- * always on, and - and + in a tag say more. */
+/* Template source to tokens: text, and what stands between {{ }}, {% %}. White space around tags goes away here: trim_blocks and
+ * lstrip_blocks are always on, and - and + in a tag say more. */
 #include "model/template_int.h"
 
 #include "model/utf8.h"
@@ -17,7 +17,10 @@ struct lexer {
     struct err *e;
 };
 
-static int fail(struct lexer *l, int code, const char *what) { return err_set(l->e, code, "line %d: %s", l->line, what); }
+static int fail(struct lexer *l, int code, const char *what)
+{
+    return err_set(l->e, code, "line %d: %s", l->line, what);
+}
 
 static void push(struct lexer *l, enum token_kind kind, int op, const char *data, size_t size)
 {
@@ -137,7 +140,8 @@ static int hex_value(const char *s, int n, uint32_t *out)
     return 0;
 }
 
-/* One escape at `s` (behind the backslash) into `out`; gives how many bytes it takes, 0 for one that is not known and stays as it is. */
+/* One escape at `s` (behind the backslash) into `out`; gives how many bytes it takes, 0 for one that is not known and stays as it
+ * is. */
 static size_t unescape_one(const char *s, const char *end, struct buffer *out)
 {
     static const char from[] = "ntr\\'\"abfv", to[] = "\n\t\r\\'\"\a\b\f\v";
@@ -185,8 +189,14 @@ static int lex_string(struct lexer *l)
     return copy ? 0 : fail(l, HP_ENOMEM, "out of memory");
 }
 
-static bool is_digit(char c) { return c >= '0' && c <= '9'; }
-static bool is_name_char(char c) { return is_digit(c) || c == '_' || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (uint8_t)c >= 0x80; }
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+static bool is_name_char(char c)
+{
+    return is_digit(c) || c == '_' || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (uint8_t)c >= 0x80;
+}
 
 static const char *skip_digits(const char *at, const char *end)
 {

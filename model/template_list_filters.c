@@ -135,7 +135,8 @@ static int items_if_true(struct run *r, const struct value *in, struct list **it
 
 static int filter_map(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
 {
-    const struct value *path = args->n == 0 ? argument(args, 0, "attribute") : NULL, *fallback = args->n == 0 ? argument(args, 1, "default") : NULL;
+    const struct value *path = args->n == 0 ? argument(args, 0, "attribute") : NULL,
+                       *fallback = args->n == 0 ? argument(args, 1, "default") : NULL;
     if (!path && (args->n == 0 || args->values[0].type != VALUE_STRING))
         return run_fail(r, HP_EINVAL, "map requires a filter argument");
     struct list *items = NULL;
@@ -145,7 +146,8 @@ static int filter_map(struct run *r, const struct value *in, const struct argume
         rc = value_new_list(r, LIST_LAZY, items->n, out);
     for (size_t i = 0; rc == 0 && i < items->n; i++) {
         struct value v;
-        rc = path ? attribute_path(r, &items->items[i], path, &v) : run_filter(r, args->values[0].string, &items->items[i], &rest, &v);
+        rc = path ? attribute_path(r, &items->items[i], path, &v)
+                  : run_filter(r, args->values[0].string, &items->items[i], &rest, &v);
         if (rc == 0 && path && fallback && v.type == VALUE_UNDEFINED)
             v = *fallback;
         if (rc == 0)
@@ -155,7 +157,8 @@ static int filter_map(struct run *r, const struct value *in, const struct argume
 }
 
 /* select, reject, selectattr, rejectattr: those that pass a test, or that are true. */
-static int choose(struct run *r, const struct value *in, const struct arguments *args, bool by_attribute, bool wanted, struct value *out)
+static int choose(struct run *r, const struct value *in, const struct arguments *args, bool by_attribute, bool wanted,
+                  struct value *out)
 {
     struct list *items = NULL;
     size_t at = by_attribute ? 1 : 0;
@@ -181,10 +184,22 @@ static int choose(struct run *r, const struct value *in, const struct arguments 
     return rc;
 }
 
-static int filter_select(struct run *r, const struct value *in, const struct arguments *args, struct value *out) { return choose(r, in, args, false, true, out); }
-static int filter_reject(struct run *r, const struct value *in, const struct arguments *args, struct value *out) { return choose(r, in, args, false, false, out); }
-static int filter_selectattr(struct run *r, const struct value *in, const struct arguments *args, struct value *out) { return choose(r, in, args, true, true, out); }
-static int filter_rejectattr(struct run *r, const struct value *in, const struct arguments *args, struct value *out) { return choose(r, in, args, true, false, out); }
+static int filter_select(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
+{
+    return choose(r, in, args, false, true, out);
+}
+static int filter_reject(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
+{
+    return choose(r, in, args, false, false, out);
+}
+static int filter_selectattr(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
+{
+    return choose(r, in, args, true, true, out);
+}
+static int filter_rejectattr(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
+{
+    return choose(r, in, args, true, false, out);
+}
 
 /* What an item is compared by: itself or an attribute, in small letters unless case matters. */
 static int sort_key(struct run *r, const struct value *item, const struct value *path, bool case_sensitive, struct value *out)
@@ -222,7 +237,8 @@ static int merge_sort(struct run *r, struct pair *pairs, struct pair *spare, siz
     return rc;
 }
 
-static int sorted(struct run *r, const struct list *items, const struct value *path, bool case_sensitive, bool reverse, struct value *out)
+static int sorted(struct run *r, const struct list *items, const struct value *path, bool case_sensitive, bool reverse,
+                  struct value *out)
 {
     struct pair *pairs = run_alloc(r, items->n + 1, sizeof *pairs), *spare = run_alloc(r, items->n + 1, sizeof *spare);
     if (!pairs || !spare)
@@ -263,7 +279,8 @@ static int filter_dictsort(struct run *r, const struct value *in, const struct a
     if (rc < 0)
         return rc;
     place.integer = text_is(by, "value");
-    return sorted(r, pairs.list, &place, argument_true(args, 0, "case_sensitive", false), argument_true(args, 2, "reverse", false), out);
+    return sorted(r, pairs.list, &place, argument_true(args, 0, "case_sensitive", false),
+                  argument_true(args, 2, "reverse", false), out);
 }
 
 static int filter_unique(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
@@ -304,8 +321,14 @@ static int extreme(struct run *r, const struct value *in, const struct arguments
     return rc < 0 || all.list->n == 0 ? rc : run_item(r, &all, &end, out);
 }
 
-static int filter_min(struct run *r, const struct value *in, const struct arguments *args, struct value *out) { return extreme(r, in, args, false, out); }
-static int filter_max(struct run *r, const struct value *in, const struct arguments *args, struct value *out) { return extreme(r, in, args, true, out); }
+static int filter_min(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
+{
+    return extreme(r, in, args, false, out);
+}
+static int filter_max(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
+{
+    return extreme(r, in, args, true, out);
+}
 
 static int filter_sum(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
 {
@@ -324,9 +347,22 @@ static int filter_sum(struct run *r, const struct value *in, const struct argume
 }
 
 const struct filter template_list_filters[] = {
-    {"list", filter_list},     {"first", filter_first},           {"last", filter_last},         {"join", filter_join},
-    {"reverse", filter_reverse}, {"items", filter_items},         {"map", filter_map},           {"select", filter_select},
-    {"reject", filter_reject}, {"selectattr", filter_selectattr}, {"rejectattr", filter_rejectattr}, {"sort", filter_sort},
-    {"dictsort", filter_dictsort}, {"unique", filter_unique},     {"min", filter_min},           {"max", filter_max},
-    {"sum", filter_sum},       {NULL, NULL},
+    {"list", filter_list},
+    {"first", filter_first},
+    {"last", filter_last},
+    {"join", filter_join},
+    {"reverse", filter_reverse},
+    {"items", filter_items},
+    {"map", filter_map},
+    {"select", filter_select},
+    {"reject", filter_reject},
+    {"selectattr", filter_selectattr},
+    {"rejectattr", filter_rejectattr},
+    {"sort", filter_sort},
+    {"dictsort", filter_dictsort},
+    {"unique", filter_unique},
+    {"min", filter_min},
+    {"max", filter_max},
+    {"sum", filter_sum},
+    {NULL, NULL},
 };

@@ -104,7 +104,8 @@ static int split(struct run *r, const struct value *self, const struct arguments
     if (rc < 0)
         return rc;
     if (!by.data)
-        return from_right && most >= 0 ? run_fail(r, HP_EUNSUPPORTED, "rsplit at white space with a limit is not supported") : split_at_space(r, t, most, out);
+        return from_right && most >= 0 ? run_fail(r, HP_EUNSUPPORTED, "rsplit at white space with a limit is not supported")
+                                       : split_at_space(r, t, most, out);
     if (by.size == 0)
         return run_fail(r, HP_EINVAL, "empty separator");
     if (from_right)
@@ -169,7 +170,8 @@ static int replace(struct run *r, const struct value *self, const struct argumen
     }
     if (at < t.size)
         buffer_append(&b, t.data + at, t.size - at);
-    rc = b.size > r->max_output ? run_fail(r, HP_ELIMIT, "a text is longer than %zu bytes", r->max_output) : value_copy_text(r, &b, out);
+    rc = b.size > r->max_output ? run_fail(r, HP_ELIMIT, "a text is longer than %zu bytes", r->max_output)
+                                : value_copy_text(r, &b, out);
     buffer_free(&b);
     return rc;
 }
@@ -390,7 +392,10 @@ static int method_of(enum value_type type, struct text name)
     return -1;
 }
 
-bool template_has_method(enum value_type type, struct text name) { return type != VALUE_INT && method_of(type, name) >= 0; }
+bool template_has_method(enum value_type type, struct text name)
+{
+    return type != VALUE_INT && method_of(type, name) >= 0;
+}
 
 int run_method(struct run *r, const struct method *m, const struct arguments *args, struct value *out)
 {

@@ -11,7 +11,8 @@ static int expect_block_end(struct parser *p)
         p->at++;
         return 0;
     }
-    return parse_fail(p, HP_EPARSE, "\"%%}\" is expected where \"%.*s\" stands", (int)(p->at->text.size < 40 ? p->at->text.size : 40), p->at->text.data);
+    return parse_fail(p, HP_EPARSE, "\"%%}\" is expected where \"%.*s\" stands",
+                      (int)(p->at->text.size < 40 ? p->at->text.size : 40), p->at->text.data);
 }
 
 /* "endfor %}" and the like. */
@@ -160,7 +161,10 @@ static int parse_jump(struct parser *p, struct node *n)
     return expect_block_end(p);
 }
 
-static int parse_generation(struct parser *p, struct node *n) { return parse_body(p, "endgeneration", &n->children); }
+static int parse_generation(struct parser *p, struct node *n)
+{
+    return parse_body(p, "endgeneration", &n->children);
+}
 
 static const struct {
     const char *name;
@@ -190,7 +194,8 @@ static int parse_tag(struct parser *p, struct node **out)
         *out = n;
         return statements[i].parse(p, n);
     }
-    return parse_fail(p, HP_EUNSUPPORTED, "the tag \"%.*s\" is not known here", (int)(name.size < 40 ? name.size : 40), name.data);
+    return parse_fail(p, HP_EUNSUPPORTED, "the tag \"%.*s\" is not known here", (int)(name.size < 40 ? name.size : 40),
+                      name.data);
 }
 
 static bool at_end_tag(const struct parser *p, const char *const *ends)
@@ -208,7 +213,8 @@ static int parse_output(struct parser *p, struct node **out)
     if (!n || !(n->a = parse_tuple(p, true)))
         return HP_EPARSE;
     if (p->at->kind != TOKEN_EXPRESSION_END)
-        return parse_fail(p, HP_EPARSE, "\"}}\" is expected where \"%.*s\" stands", (int)(p->at->text.size < 40 ? p->at->text.size : 40), p->at->text.data);
+        return parse_fail(p, HP_EPARSE, "\"}}\" is expected where \"%.*s\" stands",
+                          (int)(p->at->text.size < 40 ? p->at->text.size : 40), p->at->text.data);
     p->at++;
     *out = n;
     return 0;

@@ -66,16 +66,44 @@ static const struct {
     enum test test;
     int op;
 } tests[] = {
-    {"defined", T_DEFINED, 0},     {"undefined", T_UNDEFINED, 0}, {"none", T_NONE, 0},        {"string", T_STRING, 0},
-    {"mapping", T_MAPPING, 0},     {"iterable", T_ITERABLE, 0},   {"sequence", T_SEQUENCE, 0}, {"number", T_NUMBER, 0},
-    {"integer", T_INTEGER, 0},     {"float", T_FLOAT, 0},         {"boolean", T_BOOLEAN, 0},  {"true", T_TRUE, 0},
-    {"false", T_FALSE, 0},         {"callable", T_CALLABLE, 0},   {"even", T_EVEN, 0},        {"odd", T_ODD, 0},
-    {"divisibleby", T_DIVISIBLE, 0}, {"equalto", T_COMPARED, OP_EQ}, {"eq", T_COMPARED, OP_EQ}, {"==", T_COMPARED, OP_EQ},
-    {"ne", T_COMPARED, OP_NE},     {"!=", T_COMPARED, OP_NE},     {"lt", T_COMPARED, '<'},    {"lessthan", T_COMPARED, '<'},
-    {"<", T_COMPARED, '<'},        {"gt", T_COMPARED, '>'},       {"greaterthan", T_COMPARED, '>'}, {">", T_COMPARED, '>'},
-    {"le", T_COMPARED, OP_LE},     {"<=", T_COMPARED, OP_LE},     {"ge", T_COMPARED, OP_GE},  {">=", T_COMPARED, OP_GE},
-    {"in", T_COMPARED, OP_IN},     {"sameas", T_SAME, 0},         {"upper", T_UPPER, 0},      {"lower", T_LOWER, 0},
-    {"filter", T_FILTER, 0},       {"test", T_TEST, 0},
+    {"defined", T_DEFINED, 0},
+    {"undefined", T_UNDEFINED, 0},
+    {"none", T_NONE, 0},
+    {"string", T_STRING, 0},
+    {"mapping", T_MAPPING, 0},
+    {"iterable", T_ITERABLE, 0},
+    {"sequence", T_SEQUENCE, 0},
+    {"number", T_NUMBER, 0},
+    {"integer", T_INTEGER, 0},
+    {"float", T_FLOAT, 0},
+    {"boolean", T_BOOLEAN, 0},
+    {"true", T_TRUE, 0},
+    {"false", T_FALSE, 0},
+    {"callable", T_CALLABLE, 0},
+    {"even", T_EVEN, 0},
+    {"odd", T_ODD, 0},
+    {"divisibleby", T_DIVISIBLE, 0},
+    {"equalto", T_COMPARED, OP_EQ},
+    {"eq", T_COMPARED, OP_EQ},
+    {"==", T_COMPARED, OP_EQ},
+    {"ne", T_COMPARED, OP_NE},
+    {"!=", T_COMPARED, OP_NE},
+    {"lt", T_COMPARED, '<'},
+    {"lessthan", T_COMPARED, '<'},
+    {"<", T_COMPARED, '<'},
+    {"gt", T_COMPARED, '>'},
+    {"greaterthan", T_COMPARED, '>'},
+    {">", T_COMPARED, '>'},
+    {"le", T_COMPARED, OP_LE},
+    {"<=", T_COMPARED, OP_LE},
+    {"ge", T_COMPARED, OP_GE},
+    {">=", T_COMPARED, OP_GE},
+    {"in", T_COMPARED, OP_IN},
+    {"sameas", T_SAME, 0},
+    {"upper", T_UPPER, 0},
+    {"lower", T_LOWER, 0},
+    {"filter", T_FILTER, 0},
+    {"test", T_TEST, 0},
 };
 
 enum { N_TESTS = sizeof tests / sizeof *tests };
@@ -88,7 +116,10 @@ static int find(struct text name)
     return -1;
 }
 
-bool template_has_test(struct text name) { return find(name) >= 0; }
+bool template_has_test(struct text name)
+{
+    return find(name) >= 0;
+}
 
 static bool is_kind(enum test test, const struct value *v)
 {
@@ -101,7 +132,8 @@ static bool is_kind(enum test test, const struct value *v)
     case T_MAPPING: return t == VALUE_DICT;
     /* Python finds an undefined value to be an empty sequence. */
     case T_ITERABLE: return t == VALUE_STRING || t == VALUE_LIST || t == VALUE_DICT || t == VALUE_UNDEFINED;
-    case T_SEQUENCE: return t == VALUE_STRING || (t == VALUE_LIST && v->list->kind != LIST_LAZY) || t == VALUE_DICT || t == VALUE_UNDEFINED;
+    case T_SEQUENCE:
+        return t == VALUE_STRING || (t == VALUE_LIST && v->list->kind != LIST_LAZY) || t == VALUE_DICT || t == VALUE_UNDEFINED;
     case T_NUMBER: return value_is_number(v);
     case T_INTEGER: return t == VALUE_INT;
     case T_FLOAT: return t == VALUE_FLOAT;

@@ -6,13 +6,19 @@
 #include <string.h>
 #include <utf8proc.h>
 
-bool text_is(struct text t, const char *s) { return strlen(s) == t.size && memcmp(t.data, s, t.size) == 0; }
-struct text text_of(const char *s) { return (struct text){s, strlen(s)}; }
+bool text_is(struct text t, const char *s)
+{
+    return strlen(s) == t.size && memcmp(t.data, s, t.size) == 0;
+}
+struct text text_of(const char *s)
+{
+    return (struct text){s, strlen(s)};
+}
 
 bool text_space(uint32_t c)
 {
-    return (c >= 9 && c <= 13) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 ||
-           c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+    return (c >= 9 && c <= 13) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 || c == 0x1680 ||
+           (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
 bool text_word(uint32_t c)
@@ -40,7 +46,10 @@ static size_t char_at(struct text t, size_t at, uint32_t *c)
     return 1;
 }
 
-static bool begins_char(char c) { return ((uint8_t)c & 0xC0) != 0x80; }
+static bool begins_char(char c)
+{
+    return ((uint8_t)c & 0xC0) != 0x80;
+}
 
 size_t text_length(struct text t)
 {
@@ -120,5 +129,11 @@ int64_t text_find(struct text t, struct text what, size_t from)
     return hit ? hit - t.data : -1;
 }
 
-bool text_starts(struct text t, struct text what) { return t.size >= what.size && memcmp(t.data, what.data, what.size) == 0; }
-bool text_ends(struct text t, struct text what) { return t.size >= what.size && memcmp(t.data + t.size - what.size, what.data, what.size) == 0; }
+bool text_starts(struct text t, struct text what)
+{
+    return t.size >= what.size && memcmp(t.data, what.data, what.size) == 0;
+}
+bool text_ends(struct text t, struct text what)
+{
+    return t.size >= what.size && memcmp(t.data + t.size - what.size, what.data, what.size) == 0;
+}

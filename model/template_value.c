@@ -9,12 +9,30 @@
 
 enum { VALUE_MAX_DEPTH = 200 };
 
-struct value value_none(void) { return (struct value){.type = VALUE_NONE}; }
-struct value value_bool(bool b) { return (struct value){.type = VALUE_BOOL, .boolean = b}; }
-struct value value_integer(int64_t i) { return (struct value){.type = VALUE_INT, .integer = i}; }
-struct value value_real(double d) { return (struct value){.type = VALUE_FLOAT, .real = d}; }
-struct value value_text(struct text t) { return (struct value){.type = VALUE_STRING, .string = t}; }
-struct value value_undefined(struct text name) { return (struct value){.type = VALUE_UNDEFINED, .string = name}; }
+struct value value_none(void)
+{
+    return (struct value){.type = VALUE_NONE};
+}
+struct value value_bool(bool b)
+{
+    return (struct value){.type = VALUE_BOOL, .boolean = b};
+}
+struct value value_integer(int64_t i)
+{
+    return (struct value){.type = VALUE_INT, .integer = i};
+}
+struct value value_real(double d)
+{
+    return (struct value){.type = VALUE_FLOAT, .real = d};
+}
+struct value value_text(struct text t)
+{
+    return (struct value){.type = VALUE_STRING, .string = t};
+}
+struct value value_undefined(struct text name)
+{
+    return (struct value){.type = VALUE_UNDEFINED, .string = name};
+}
 
 const char *value_type_word(const struct value *v)
 {
@@ -48,14 +66,20 @@ bool value_true(const struct value *v)
     }
 }
 
-bool value_is_number(const struct value *v) { return v->type == VALUE_BOOL || v->type == VALUE_INT || v->type == VALUE_FLOAT; }
+bool value_is_number(const struct value *v)
+{
+    return v->type == VALUE_BOOL || v->type == VALUE_INT || v->type == VALUE_FLOAT;
+}
 
 double value_as_real(const struct value *v)
 {
     return v->type == VALUE_FLOAT ? v->real : v->type == VALUE_BOOL ? (double)v->boolean : (double)v->integer;
 }
 
-int64_t value_as_integer(const struct value *v) { return v->type == VALUE_BOOL ? v->boolean : v->integer; }
+int64_t value_as_integer(const struct value *v)
+{
+    return v->type == VALUE_BOOL ? v->boolean : v->integer;
+}
 
 static bool dicts_equal(struct run *r, const struct dict *a, const struct dict *b, int depth)
 {
@@ -133,7 +157,10 @@ static int order_at(struct run *r, const struct value *a, const struct value *b,
     return 0;
 }
 
-int value_order(struct run *r, const struct value *a, const struct value *b, int *order) { return order_at(r, a, b, 0, order); }
+int value_order(struct run *r, const struct value *a, const struct value *b, int *order)
+{
+    return order_at(r, a, b, 0, order);
+}
 
 /* ---- lists and dicts ---------------------------------------------------------------------------------------- */
 

@@ -27,7 +27,10 @@ void tokenizer_destroy(struct tokenizer **t)
     *t = NULL;
 }
 
-int tokenizer_vocabulary(const struct tokenizer *t) { return (int)t->vocabulary.n; }
+int tokenizer_vocabulary(const struct tokenizer *t)
+{
+    return (int)t->vocabulary.n;
+}
 
 const uint32_t *tokenizer_end_ids(const struct tokenizer *t, int *count)
 {
@@ -35,9 +38,18 @@ const uint32_t *tokenizer_end_ids(const struct tokenizer *t, int *count)
     return t->end_ids;
 }
 
-const char *tokenizer_bos_text(const struct tokenizer *t) { return t->bos_text; }
-const char *tokenizer_eos_text(const struct tokenizer *t) { return t->eos_text; }
-const char *tokenizer_kind(const struct tokenizer *t) { return t->bytes ? "bpe" : "sentencepiece"; }
+const char *tokenizer_bos_text(const struct tokenizer *t)
+{
+    return t->bos_text;
+}
+const char *tokenizer_eos_text(const struct tokenizer *t)
+{
+    return t->eos_text;
+}
+const char *tokenizer_kind(const struct tokenizer *t)
+{
+    return t->bytes ? "bpe" : "sentencepiece";
+}
 
 void tokenizer_add_end(struct tokenizer *t, int64_t id)
 {
@@ -149,7 +161,8 @@ static int encode_plain(struct encoding *c, const char *text, size_t size, bool 
     const struct word *words = (const struct word *)(const void *)c->words.ranges.data;
     size_t n = rc < 0 ? 0 : c->words.ranges.size / sizeof *words;
     for (size_t i = 0; i < n && rc == 0; i++)
-        rc = bpe_word(&c->t->bpe, &c->bpe, (const char *)c->words.text.data + words[i].start, words[i].end - words[i].start, c->out, c->e);
+        rc = bpe_word(&c->t->bpe, &c->bpe, (const char *)c->words.text.data + words[i].start, words[i].end - words[i].start,
+                      c->out, c->e);
     return rc;
 }
 
@@ -184,7 +197,8 @@ static int encode_bytes(struct encoding *c, const char *bytes, size_t size)
         int64_t id = c->t->bpe.byte_ids[(uint8_t)bytes[i]];
         id = id < 0 ? c->t->bpe.unknown : id;
         if (id < 0)
-            return err_set(c->e, HP_EINVAL, "byte %zu of the text is 0x%02x, which is not UTF-8, and the tokenizer has no byte tokens",
+            return err_set(c->e, HP_EINVAL,
+                           "byte %zu of the text is 0x%02x, which is not UTF-8, and the tokenizer has no byte tokens",
                            (size_t)(bytes + i - c->text), (uint8_t)bytes[i]);
         uint32_t token = (uint32_t)id;
         buffer_append(c->out, &token, sizeof token);
@@ -220,7 +234,8 @@ static int encode_section(struct encoding *c, const char *text, size_t size)
     return rc;
 }
 
-int tokenizer_encode(const struct tokenizer *t, const char *text, size_t size, bool add_special, struct buffer *out, struct err *e)
+int tokenizer_encode(const struct tokenizer *t, const char *text, size_t size, bool add_special, struct buffer *out,
+                     struct err *e)
 {
     if (size > TEXT_MAX_BYTES)
         return err_set(e, HP_ELIMIT, "a text of %zu bytes; at most %d are tokenized", size, TEXT_MAX_BYTES);

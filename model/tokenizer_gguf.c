@@ -25,16 +25,19 @@ static enum token_type type_of(const struct source *s, uint32_t id)
     return s->types ? (enum token_type)gguf_element_i64(s->types, id) : TYPE_NORMAL;
 }
 
-static int find_array(const struct source *s, const char *name, bool strings, uint64_t count, const struct gguf_key **out, struct err *e)
+static int find_array(const struct source *s, const char *name, bool strings, uint64_t count, const struct gguf_key **out,
+                      struct err *e)
 {
     const struct gguf_key *k = gguf_find(s->g, name);
     *out = NULL;
     if (!k)
         return 0;
-    if (k->type != GGUF_ARRAY || (strings ? k->element_type != GGUF_STRING : k->element_type == GGUF_STRING || k->element_type == GGUF_ARRAY))
+    if (k->type != GGUF_ARRAY ||
+        (strings ? k->element_type != GGUF_STRING : k->element_type == GGUF_STRING || k->element_type == GGUF_ARRAY))
         return err_set(e, HP_EPARSE, "%s: %s is not an array of %s", s->file, name, strings ? "strings" : "numbers");
     if (count && k->count != count)
-        return err_set(e, HP_EPARSE, "%s: %s has %llu entries for %llu tokens", s->file, name, (unsigned long long)k->count, (unsigned long long)count);
+        return err_set(e, HP_EPARSE, "%s: %s has %llu entries for %llu tokens", s->file, name, (unsigned long long)k->count,
+                       (unsigned long long)count);
     *out = k;
     return 0;
 }
@@ -47,8 +50,8 @@ static int find_arrays(struct source *s, struct err *e)
     if (!s->tokens || s->tokens->count == 0)
         return err_set(e, HP_EPARSE, "%s: has no " KEY "tokens: the file carries no tokenizer", s->file);
     if (s->tokens->count > VOCABULARY_MAX_IDS)
-        return err_set(e, HP_ELIMIT, "%s: " KEY "tokens has %llu entries; at most %d are read", s->file, (unsigned long long)s->tokens->count,
-                       VOCABULARY_MAX_IDS);
+        return err_set(e, HP_ELIMIT, "%s: " KEY "tokens has %llu entries; at most %d are read", s->file,
+                       (unsigned long long)s->tokens->count, VOCABULARY_MAX_IDS);
     s->n = (uint32_t)s->tokens->count;
     rc = find_array(s, KEY "token_type", false, s->n, &s->types, e);
     if (rc == 0)
@@ -106,12 +109,13 @@ static int read_merges(struct tokenizer *t, const struct source *s, struct err *
             return err_set(e, HP_ENOMEM, "%s: out of memory for the merges", s->file);
         memcpy(joined, m->data, cut);
         memcpy(joined + cut, space + 1, m->size - cut - 1);
-        int64_t left = vocabulary_find(&t->vocabulary, m->data, cut), right = vocabulary_find(&t->vocabulary, space + 1, m->size - cut - 1),
+        int64_t left = vocabulary_find(&t->vocabulary, m->data, cut),
+                right = vocabulary_find(&t->vocabulary, space + 1, m->size - cut - 1),
                 merged = vocabulary_find(&t->vocabulary, joined, m->size - 1);
         free(joined);
         if (left < 0 || right < 0 || merged < 0)
-            return err_set(e, HP_EPARSE, "%s: " KEY "merges[%llu] (\"%.*s\") names a token that is not there", s->file, (unsigned long long)i,
-                           (int)(m->size < 80 ? m->size : 80), m->data);
+            return err_set(e, HP_EPARSE, "%s: " KEY "merges[%llu] (\"%.*s\") names a token that is not there", s->file,
+                           (unsigned long long)i, (int)(m->size < 80 ? m->size : 80), m->data);
         bpe_add_merge(&t->bpe, (uint32_t)left, (uint32_t)right, (uint32_t)i, (uint32_t)merged);
     }
     return 0;
@@ -162,13 +166,16 @@ static int read_id(const struct source *s, const char *name, int64_t *id, struct
     if (rc < 0)
         return rc;
     *id = value < s->n ? (int64_t)value : -1;
-    return value < s->n || value == none ? 0 : err_set(e, HP_EPARSE, "%s: %s is %llu, beyond %u tokens", s->file, name, (unsigned long long)value, s->n);
+    return value < s->n || value == none
+               ? 0
+               : err_set(e, HP_EPARSE, "%s: %s is %llu, beyond %u tokens", s->file, name, (unsigned long long)value, s->n);
 }
 
 /* Ids of files that do not name all of theirs: these spellings end a text, a turn or a message in every family that has them. */
 static int add_usual_ends(struct tokenizer *t, struct err *e)
 {
-    static const char *const usual[] = {"<|end_of_text|>", "<|eot_id|>", "<|im_end|>", "<|endoftext|>", "<|eom_id|>", "<end_of_turn>"};
+    static const char *const usual[] = {"<|end_of_text|>", "<|eot_id|>", "<|im_end|>",
+                                        "<|endoftext|>",   "<|eom_id|>", "<end_of_turn>"};
     for (uint32_t id = 0; id < t->vocabulary.n; id++) {
         struct token *token = &t->vocabulary.tokens[id];
         for (size_t i = 0; i < sizeof usual / sizeof *usual && token->text; i++) {
@@ -274,7 +281,8 @@ int tokenizer_from_gguf(const struct gguf *g, const char *file, struct tokenizer
     s.pieces = kind.data && kind.size == 5 && memcmp(kind.data, "llama", 5) == 0;
     size_t shown = utf8_valid_prefix(kind.data ? kind.data : "", kind.size < 64 ? kind.size : 64);
     if (!s.pieces && (!kind.data || kind.size != 4 || memcmp(kind.data, "gpt2", 4) != 0))
-        return err_set(e, kind.data ? HP_EUNSUPPORTED : HP_EPARSE, "%s: " KEY "model is \"%.*s\"; known are \"gpt2\" (byte-level BPE) and \"llama\" (SentencePiece BPE)",
+        return err_set(e, kind.data ? HP_EUNSUPPORTED : HP_EPARSE,
+                       "%s: " KEY "model is \"%.*s\"; known are \"gpt2\" (byte-level BPE) and \"llama\" (SentencePiece BPE)",
                        file, (int)shown, kind.data ? kind.data : "");
     rc = find_arrays(&s, e);
     if (rc < 0)

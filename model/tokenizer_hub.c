@@ -9,7 +9,10 @@
 #include <string.h>
 
 /* One allocation of ids may be this much larger than the number of tokens: files with holes exist, files that lie do too. */
-static uint64_t max_ids(size_t n_tokens) { return (uint64_t)n_tokens * 8 + 65536; }
+static uint64_t max_ids(size_t n_tokens)
+{
+    return (uint64_t)n_tokens * 8 + 65536;
+}
 
 static int read_id(const struct json_at *at, uint64_t limit, uint32_t *id, struct err *e)
 {
@@ -85,7 +88,8 @@ static int read_merge(const struct tokenizer *t, const struct json_at *at, int64
         right = space ? space + 1 : NULL;
         left_size = space ? (size_t)(space - left) : 0;
         right_size = right ? strlen(right) : 0;
-    } else if (json_array_size(at->value) == 2 && json_is_string(json_array_get(at->value, 0)) && json_is_string(json_array_get(at->value, 1))) {
+    } else if (json_array_size(at->value) == 2 && json_is_string(json_array_get(at->value, 0)) &&
+               json_is_string(json_array_get(at->value, 1))) {
         left = json_string_value(json_array_get(at->value, 0));
         right = json_string_value(json_array_get(at->value, 1));
         left_size = strlen(left);
@@ -164,7 +168,8 @@ static int read_switches(struct tokenizer *t, const struct json_at *model, struc
     return byte_fallback ? read_byte_tokens(t, e) : 0;
 }
 
-static int read_model(struct tokenizer *t, const struct json_at *model, const struct json_at *added, const struct decoder_traits *traits, struct err *e)
+static int read_model(struct tokenizer *t, const struct json_at *model, const struct json_at *added,
+                      const struct decoder_traits *traits, struct err *e)
 {
     struct json_at vocab, merges;
     const char *type = "";
@@ -172,7 +177,8 @@ static int read_model(struct tokenizer *t, const struct json_at *model, const st
     size_t n_merges;
     int rc = json_opt_string(model, "type", "BPE", &type, e);
     if (rc == 0 && strcmp(type, "BPE") != 0)
-        return err_set(e, HP_EUNSUPPORTED, "%s: $.model.type: \"%s\" tokenizers are not supported; BPE ones are", model->file, type);
+        return err_set(e, HP_EUNSUPPORTED, "%s: $.model.type: \"%s\" tokenizers are not supported; BPE ones are", model->file,
+                       type);
     if (rc == 0)
         rc = refuse_affixes(model, e);
     if (rc == 0 && (rc = json_get(model, "vocab", &vocab, e)) == 0)
@@ -190,14 +196,17 @@ static int read_model(struct tokenizer *t, const struct json_at *model, const st
     return rc < 0 ? rc : read_switches(t, model, e);
 }
 
-static int read_added(struct tokenizer *t, const struct json_at *at, uint32_t id, const struct decoder_traits *traits, struct err *e)
+static int read_added(struct tokenizer *t, const struct json_at *at, uint32_t id, const struct decoder_traits *traits,
+                      struct err *e)
 {
     const char *text;
     bool special, normalized;
     struct added_token a = {.id = id};
     int rc = json_get_string(at, "content", &text, e);
-    if (rc == 0 && (rc = json_opt_bool(at, "lstrip", false, &a.lstrip, e)) == 0 && (rc = json_opt_bool(at, "rstrip", false, &a.rstrip, e)) == 0 &&
-        (rc = json_opt_bool(at, "single_word", false, &a.single_word, e)) == 0 && (rc = json_opt_bool(at, "special", false, &special, e)) == 0)
+    if (rc == 0 && (rc = json_opt_bool(at, "lstrip", false, &a.lstrip, e)) == 0 &&
+        (rc = json_opt_bool(at, "rstrip", false, &a.rstrip, e)) == 0 &&
+        (rc = json_opt_bool(at, "single_word", false, &a.single_word, e)) == 0 &&
+        (rc = json_opt_bool(at, "special", false, &special, e)) == 0)
         rc = json_opt_bool(at, "normalized", !special, &normalized, e);
     if (rc == 0)
         rc = vocabulary_set(&t->vocabulary, &t->arena, id, text, strlen(text), e);
@@ -328,8 +337,8 @@ static int read_parts(struct tokenizer *t, const struct json_at *root, const str
     return rc;
 }
 
-int tokenizer_from_json(const struct json_at *root, const struct json_at *settings, const struct json_at *config, const struct json_at *generation,
-                        struct tokenizer **out, struct err *e)
+int tokenizer_from_json(const struct json_at *root, const struct json_at *settings, const struct json_at *config,
+                        const struct json_at *generation, struct tokenizer **out, struct err *e)
 {
     int rc = json_as_object(root, e);
     if (rc < 0)

@@ -9,7 +9,8 @@ enum { NESTING_MAX = 4 };
 typedef int (*step_fn)(struct tokenizer *t, const struct json_at *at, const char *type, void *ctx, struct err *e);
 
 /* Calls `each` for a step, or for every step of a Sequence whose list is called `list`. */
-static int for_steps(struct tokenizer *t, const struct json_at *at, const char *list, int depth, step_fn each, void *ctx, struct err *e)
+static int for_steps(struct tokenizer *t, const struct json_at *at, const char *list, int depth, step_fn each, void *ctx,
+                     struct err *e)
 {
     const char *type;
     int rc = json_get_string(at, "type", &type, e);
@@ -40,7 +41,8 @@ static int unsupported(const struct json_at *at, const char *what, const char *t
 
 /* ---- normalizer --------------------------------------------------------------------------------------------- */
 
-static int copy_text(struct tokenizer *t, const struct json_at *at, const char *key, const char **out, size_t *size, struct err *e)
+static int copy_text(struct tokenizer *t, const struct json_at *at, const char *key, const char **out, size_t *size,
+                     struct err *e)
 {
     const char *text;
     int rc = json_get_string(at, key, &text, e);
@@ -56,8 +58,13 @@ static int read_normalizer_step(struct tokenizer *t, const struct json_at *at, c
     static const struct {
         const char *type;
         enum normalize_kind kind;
-    } kinds[] = {{"Prepend", NORMALIZE_PREPEND}, {"Replace", NORMALIZE_REPLACE}, {"NFC", NORMALIZE_NFC},           {"NFD", NORMALIZE_NFD},
-                 {"NFKC", NORMALIZE_NFKC},       {"NFKD", NORMALIZE_NFKD},       {"Lowercase", NORMALIZE_LOWERCASE}};
+    } kinds[] = {{"Prepend", NORMALIZE_PREPEND},
+                 {"Replace", NORMALIZE_REPLACE},
+                 {"NFC", NORMALIZE_NFC},
+                 {"NFD", NORMALIZE_NFD},
+                 {"NFKC", NORMALIZE_NFKC},
+                 {"NFKD", NORMALIZE_NFKD},
+                 {"Lowercase", NORMALIZE_LOWERCASE}};
     (void)ctx;
     struct normalizer *n = &t->normalizer;
     if (n->n_steps == NORMALIZE_MAX_STEPS)
@@ -128,7 +135,8 @@ static int read_split(struct tokenizer *t, const struct json_at *at, struct err 
     rc = json_get_string(&pattern, literal ? "String" : "Regex", &text, e);
     if (rc < 0)
         return rc;
-    rc = literal ? pattern_compile_literal(text, strlen(text), &step.pattern, e) : pattern_compile(text, strlen(text), &step.pattern, e);
+    rc = literal ? pattern_compile_literal(text, strlen(text), &step.pattern, e)
+                 : pattern_compile(text, strlen(text), &step.pattern, e);
     if (rc < 0)
         return err_at(e, "%s", at->file);
     return pretokenizer_add(&t->pretokenizer, &step, e);
@@ -192,7 +200,8 @@ static int read_pretokenizer_step(struct tokenizer *t, const struct json_at *at,
     if (strcmp(type, "Digits") == 0) {
         bool single;
         int rc = json_opt_bool(at, "individual_digits", false, &single, e);
-        return rc < 0 ? rc : pretokenizer_add_split(&t->pretokenizer, "\\p{N}", single ? SPLIT_ISOLATED : SPLIT_CONTIGUOUS, false, e);
+        return rc < 0 ? rc
+                      : pretokenizer_add_split(&t->pretokenizer, "\\p{N}", single ? SPLIT_ISOLATED : SPLIT_CONTIGUOUS, false, e);
     }
     if (strcmp(type, "Punctuation") == 0) {
         int rc = read_behavior(at, "Isolated", &behavior, e);

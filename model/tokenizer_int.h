@@ -20,8 +20,8 @@ struct tokenizer {
     struct added_tokens raw;        /* looked for in the text as it comes */
     struct added_tokens normalized; /* looked for after normalising */
     struct pretokenizer pretokenizer;
-    bool bytes;               /* words are spelled in GPT-2's byte characters */
-    bool strip_leading_space; /* decoding drops the first space */
+    bool bytes;                                                     /* words are spelled in GPT-2's byte characters */
+    bool strip_leading_space;                                       /* decoding drops the first space */
     uint32_t first[TOKENIZER_MAX_EXTRA], last[TOKENIZER_MAX_EXTRA]; /* added around a text */
     int n_first, n_last;
     uint32_t end_ids[TOKENIZER_MAX_ENDS];
@@ -45,8 +45,8 @@ void tokenizer_add_end(struct tokenizer *t, int64_t id);
 
 /* As tokenizer_from_hub, for the files' texts; `config`, `generation` and `settings` (tokenizer_config.json) may be NULL. */
 struct json_at;
-int tokenizer_from_json(const struct json_at *root, const struct json_at *settings, const struct json_at *config, const struct json_at *generation,
-                        struct tokenizer **out, struct err *e);
+int tokenizer_from_json(const struct json_at *root, const struct json_at *settings, const struct json_at *config,
+                        const struct json_at *generation, struct tokenizer **out, struct err *e);
 
 /* tokenizer_hub_steps.c: the parts of tokenizer.json that are lists of steps. */
 int tokenizer_read_normalizer(struct tokenizer *t, const struct json_at *at, struct err *e);

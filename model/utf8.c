@@ -2,7 +2,8 @@
 
 #include <string.h>
 
-/* What the second byte may be, by the first: this is where overlong forms, surrogates and code points past U+10FFFF are refused. */
+/* What the second byte may be, by the first: this is where overlong forms, surrogates and code points past U+10FFFF are refused.
+ */
 static int lead_length(uint8_t lead, uint8_t *low, uint8_t *high)
 {
     *low = 0x80;

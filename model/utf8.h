@@ -1,4 +1,5 @@
-/* UTF-8, one character at a time, as Unicode's table of well-formed sequences has it (no surrogates, no overlong forms, nothing above U+10FFFF). */
+/* UTF-8, one character at a time, as Unicode's table of well-formed sequences has it (no surrogates, no overlong forms, nothing
+ * above U+10FFFF). */
 #ifndef HP_MODEL_UTF8_H
 #define HP_MODEL_UTF8_H
 
@@ -9,8 +10,8 @@
 
 enum { UTF8_MAX = 4, UTF8_REPLACEMENT = 0xFFFD };
 
-/* Length (1 to 4) of the character at `s`, of whose text `n` > 0 bytes are there, and its code point in *c. Where there is none: minus the number of
- * bytes that one U+FFFD stands for, or 0 when the bytes end inside a character that may yet be completed. */
+/* Length (1 to 4) of the character at `s`, of whose text `n` > 0 bytes are there, and its code point in *c. Where there is none:
+ * minus the number of bytes that one U+FFFD stands for, or 0 when the bytes end inside a character that may yet be completed. */
 int utf8_decode(const char *s, size_t n, uint32_t *c);
 
 /* Writes 1 to 4 bytes; `c` must be a scalar value. */

@@ -11,8 +11,9 @@ static json_t *variables_of(const uint8_t *data, size_t size)
     if (json_is_object(given))
         return given;
     json_decref(given);
-    return json_pack("{s:[{s:s, s:s}, {s:s, s:s}], s:b, s:s, s:{s:i, s:[i, f, n]}}", "messages", "role", "user", "content", " Hi \xC3\xA9 ", "role",
-                     "assistant", "content", "a\nb", "add_generation_prompt", 1, "bos_token", "<s>", "d", "x", 1, "y", 3, 1.5);
+    return json_pack("{s:[{s:s, s:s}, {s:s, s:s}], s:b, s:s, s:{s:i, s:[i, f, n]}}", "messages", "role", "user", "content",
+                     " Hi \xC3\xA9 ", "role", "assistant", "content", "a\nb", "add_generation_prompt", 1, "bos_token", "<s>", "d",
+                     "x", 1, "y", 3, 1.5);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -30,7 +31,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     json_t *variables = end ? variables_of(end + 1, size - source_size - 1) : variables_of(NULL, 0);
     struct buffer out = {0};
-    if (template_render(t, variables, &limits, &out, &e) == 0 && out.data && utf8_valid_prefix((const char *)out.data, out.size) != out.size)
+    if (template_render(t, variables, &limits, &out, &e) == 0 && out.data &&
+        utf8_valid_prefix((const char *)out.data, out.size) != out.size)
         abort();
     buffer_free(&out);
     json_decref(variables);

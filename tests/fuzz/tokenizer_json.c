@@ -27,7 +27,8 @@ static void run(const struct tokenizer *t, const char *text, size_t size)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const char own[] = "a \xC3\xA9\n\xE2\x96\x81" "b <s>\xff 12";
+    static const char own[] = "a \xC3\xA9\n\xE2\x96\x81"
+                              "b <s>\xff 12";
     const uint8_t *end = size ? memchr(data, 0, size) : NULL;
     size_t json_size = end ? (size_t)(end - data) : size;
     struct err e;

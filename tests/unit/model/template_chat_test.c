@@ -1,5 +1,5 @@
-/* Templates in the styles of published families, over chats with and without system messages, thoughts and tools. The expected text is what
- * jinja2 3.1 writes for them (sandboxed, trim_blocks and lstrip_blocks, tojson without escaping for HTML). */
+/* Templates in the styles of published families, over chats with and without system messages, thoughts and tools. The expected
+ * text is what jinja2 3.1 writes for them (sandboxed, trim_blocks and lstrip_blocks, tojson without escaping for HTML). */
 #include "model/template.h"
 
 #include <setjmp.h>
@@ -9,7 +9,8 @@
 
 #include <cmocka.h>
 
-static int render(const char *source, const char *variables, const struct template_limits *limits, struct buffer *out, struct err *e)
+static int render(const char *source, const char *variables, const struct template_limits *limits, struct buffer *out,
+                  struct err *e)
 {
     struct chat_template *t = NULL;
     json_t *v = json_loads(variables, 0, NULL);
@@ -22,31 +23,34 @@ static int render(const char *source, const char *variables, const struct templa
     return rc;
 }
 
-static const char short_chat[] =
-    "{\"messages\":[{\"role\":\"user\",\"content\":\"  Where is Oslo? \"}],\"add_generation_prompt\":true,\"bos_token\":\"<s>\",\"eos_token\""
-    ":\"</s>\"}";
+static const char short_chat[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"  Where is Oslo? "
+                                 "\"}],\"add_generation_prompt\":true,\"bos_token\":\"<s>\",\"eos_token\""
+                                 ":\"</s>\"}";
 
-
-static const char long_chat[] =
-    "{\"messages\":[{\"role\":\"system\",\"content\":\" Be brief. \"},{\"role\":\"user\",\"content\":\"Hi\\nthere\"},{\"role\":\"assistant\",\"cont"
-    "ent\":\"<think>\\nhm\\n</think>\\n\\nHello.\"},{\"role\":\"user\",\"content\":\"日本 🙂?\"}],\"add_generation_prompt\":false,\"bos_token\":\""
-    "<s>\",\"eos_token\":\"</s>\"}";
-
+static const char long_chat[] = "{\"messages\":[{\"role\":\"system\",\"content\":\" Be brief. "
+                                "\"},{\"role\":\"user\",\"content\":\"Hi\\nthere\"},{\"role\":\"assistant\",\"cont"
+                                "ent\":\"<think>\\nhm\\n</think>\\n\\nHello.\"},{\"role\":\"user\",\"content\":\"日本 "
+                                "🙂?\"}],\"add_generation_prompt\":false,\"bos_token\":\""
+                                "<s>\",\"eos_token\":\"</s>\"}";
 
 static const char tool_chat[] =
-    "{\"messages\":[{\"role\":\"user\",\"content\":\"Weather in Brno?\"},{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"call"
-    "00001\",\"type\":\"function\",\"function\":{\"name\":\"weather\",\"arguments\":{\"city\":\"Brno\",\"days\":2,\"f\":1.5,\"now\":true,\"unit\":nu"
-    "ll}}}]},{\"role\":\"tool\",\"tool_call_id\":\"call00001\",\"content\":\"{\\\"t\\\": 20}\"},{\"role\":\"assistant\",\"content\":\"20 degrees.\""
-    "},{\"role\":\"user\",\"content\":\"Thanks\"}],\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"weather\",\"description\":\"The \\\"we"
-    "ather\\\" <of> a city, e.g. Plzeň\",\"parameters\":{\"type\":\"object\",\"properties\":{\"city\":{\"type\":\"string\",\"description\":\"Wh"
-    "ere\"},\"days\":{\"type\":[\"integer\",\"null\"]},\"x\":{}},\"required\":[\"city\"],\"more\":[]}}}],\"add_generation_prompt\":true,\"bos_t"
+    "{\"messages\":[{\"role\":\"user\",\"content\":\"Weather in "
+    "Brno?\"},{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"call"
+    "00001\",\"type\":\"function\",\"function\":{\"name\":\"weather\",\"arguments\":{\"city\":\"Brno\",\"days\":2,\"f\":1.5,"
+    "\"now\":true,\"unit\":nu"
+    "ll}}}]},{\"role\":\"tool\",\"tool_call_id\":\"call00001\",\"content\":\"{\\\"t\\\": "
+    "20}\"},{\"role\":\"assistant\",\"content\":\"20 degrees.\""
+    "},{\"role\":\"user\",\"content\":\"Thanks\"}],\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"weather\","
+    "\"description\":\"The \\\"we"
+    "ather\\\" <of> a city, e.g. "
+    "Plzeň\",\"parameters\":{\"type\":\"object\",\"properties\":{\"city\":{\"type\":\"string\",\"description\":\"Wh"
+    "ere\"},\"days\":{\"type\":[\"integer\",\"null\"]},\"x\":{}},\"required\":[\"city\"],\"more\":[]}}}],\"add_generation_"
+    "prompt\":true,\"bos_t"
     "oken\":\"<s>\",\"eos_token\":\"</s>\"}";
 
-
-static const char bad_chat[] =
-    "{\"messages\":[{\"role\":\"assistant\",\"content\":\"me first\"}],\"add_generation_prompt\":true,\"bos_token\":\"<s>\",\"eos_token\":\"</"
-    "s>\"}";
-
+static const char bad_chat[] = "{\"messages\":[{\"role\":\"assistant\",\"content\":\"me "
+                               "first\"}],\"add_generation_prompt\":true,\"bos_token\":\"<s>\",\"eos_token\":\"</"
+                               "s>\"}";
 
 static const char template_chatml[] =
     "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\\n' + m['content'] + '<|im_end|>' + '\\n' }}{% endfor %}{% if a"
@@ -211,26 +215,21 @@ static const char template_macros[] =
     "{%- for m in messages %}{{ turn(m.role, m.content or '-') }}{% endfor %}\n"
     "{% generation %}{{ turn('assistant', end='') }}{% endgeneration %}";
 
-
 static const struct {
     const char *source, *variables;
     bool refuses;
     const char *expected;
 } cases[] = {
-    {template_chatml, short_chat, false,
-     "<|im_start|>user\n  Where is Oslo? <|im_end|>\n<|im_start|>assistant\n"},
+    {template_chatml, short_chat, false, "<|im_start|>user\n  Where is Oslo? <|im_end|>\n<|im_start|>assistant\n"},
     {template_chatml, long_chat, false,
      "<|im_start|>system\n Be brief. <|im_end|>\n<|im_start|>user\nHi\nthere<|im_end|>\n<|im_start|>assistant\n"
      "<think>\nhm\n</think>\n\nHello.<|im_end|>\n<|im_start|>user\n日本 🙂?<|im_end|>\n"},
-    {template_llama2, short_chat, false,
-     "<s>[INST] Where is Oslo? [/INST]"},
+    {template_llama2, short_chat, false, "<s>[INST] Where is Oslo? [/INST]"},
     {template_llama2, long_chat, false,
      "<s>[INST] <<SYS>>\n Be brief. \n<</SYS>>\n\nHi\nthere [/INST] <think>\nhm\n</think>\n\n"
      "Hello. </s><s>[INST] 日本 🙂? [/INST]"},
-    {template_llama2, bad_chat, true,
-     "Roles must alternate: user, assistant, user, ..."},
-    {template_zephyr, short_chat, false,
-     "<|user|>\n  Where is Oslo? </s>\n<|assistant|>\n"},
+    {template_llama2, bad_chat, true, "Roles must alternate: user, assistant, user, ..."},
+    {template_zephyr, short_chat, false, "<|user|>\n  Where is Oslo? </s>\n<|assistant|>\n"},
     {template_zephyr, long_chat, false,
      "<|system|>\n Be brief. </s>\n<|user|>\nHi\nthere</s>\n<|assistant|>\n<think>\nhm\n</think>\n\nHello.</s>\n"
      "<|user|>\n日本 🙂?</s>\n"},
@@ -250,21 +249,24 @@ static const struct {
      "                    ]\n                },\n                \"x\": {}\n            },\n"
      "            \"required\": [\n                \"city\"\n            ],\n            \"more\": []\n        }\n"
      "    }\n}\n\nWeather in Brno?<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"
-     "{\"name\": \"weather\", \"parameters\": {\"city\": \"Brno\", \"days\": 2, \"f\": 1.5, \"now\": true, \"unit\": null}}<|eot_id|><|start_h"
+     "{\"name\": \"weather\", \"parameters\": {\"city\": \"Brno\", \"days\": 2, \"f\": 1.5, \"now\": true, \"unit\": "
+     "null}}<|eot_id|><|start_h"
      "eader_id|>ipython<|end_header_id|>\n"
      "\n\"{\\\"t\\\": 20}\"<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"
      "20 degrees.<|eot_id|><|start_header_id|>user<|end_header_id|>\n\n"
      "Thanks<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"},
-    {template_mistral, short_chat, false,
-     "<s>[INST]   Where is Oslo? [/INST]"},
+    {template_mistral, short_chat, false, "<s>[INST]   Where is Oslo? [/INST]"},
     {template_mistral, tool_chat, false,
-     "<s>[INST] Weather in Brno?[/INST][TOOL_CALLS] [{\"name\": \"weather\", \"arguments\": {\"city\": \"Brno\", \"days\": 2, \"f\": 1.5, "
-     "\"now\": true, \"unit\": null}, \"id\": \"call00001\"}]</s>[TOOL_RESULTS] {\"content\": {\"t\": 20}, \"call_id\": \"call00001\"}[/TOOL"
-     "_RESULTS] 20 degrees.</s>[AVAILABLE_TOOLS] [\"name\": \"weather\", \"description\": \"The \"weather\" <of> a city, e.g. Plzeň\","
-     " \"parameters\": {\"type\": \"object\", \"properties\": {\"city\": {\"type\": \"string\", \"description\": \"Where\"}, \"days\": {\"type\": "
+     "<s>[INST] Weather in Brno?[/INST][TOOL_CALLS] [{\"name\": \"weather\", \"arguments\": {\"city\": \"Brno\", \"days\": 2, "
+     "\"f\": 1.5, "
+     "\"now\": true, \"unit\": null}, \"id\": \"call00001\"}]</s>[TOOL_RESULTS] {\"content\": {\"t\": 20}, \"call_id\": "
+     "\"call00001\"}[/TOOL"
+     "_RESULTS] 20 degrees.</s>[AVAILABLE_TOOLS] [\"name\": \"weather\", \"description\": \"The \"weather\" <of> a city, e.g. "
+     "Plzeň\","
+     " \"parameters\": {\"type\": \"object\", \"properties\": {\"city\": {\"type\": \"string\", \"description\": \"Where\"}, "
+     "\"days\": {\"type\": "
      "[\"integer\", \"null\"]}, \"x\": {}}, \"required\": [\"city\"], \"more\": []}][/AVAILABLE_TOOLS][INST] Thanks[/INST]"},
-    {template_mistral, bad_chat, true,
-     "Roles must alternate!"},
+    {template_mistral, bad_chat, true, "Roles must alternate!"},
     {template_qwen3, long_chat, false,
      "<|im_start|>system\n Be brief. <|im_end|>\n<|im_start|>user\nHi\nthere<|im_end|>\n<|im_start|>assistant\n"
      "Hello.<|im_end|>\n<|im_start|>user\n日本 🙂?<|im_end|>\n"},
@@ -274,15 +276,12 @@ static const struct {
      "</tool_call><|im_end|>\n<|im_start|>user\n<tool_response>\n{\"t\": 20}\n</tool_response><|im_end|>\n"
      "<|im_start|>assistant\n20 degrees.<|im_end|>\n<|im_start|>user\nThanks<|im_end|>\n"
      "<|im_start|>assistant\n"},
-    {template_gemma, short_chat, false,
-     "<s><start_of_turn>user\nWhere is Oslo?<end_of_turn>\n<start_of_turn>model\n"},
+    {template_gemma, short_chat, false, "<s><start_of_turn>user\nWhere is Oslo?<end_of_turn>\n<start_of_turn>model\n"},
     {template_gemma, long_chat, false,
      "<s><start_of_turn>user\nBe brief.\n\nHi\nthere<end_of_turn>\n<start_of_turn>model\n<think>\nhm\n</think>\n\n"
      "Hello.<end_of_turn>\n<start_of_turn>user\n日本 🙂?<end_of_turn>\n"},
-    {template_gemma, bad_chat, true,
-     "Roles must alternate!"},
-    {template_phi, short_chat, false,
-     "<|user|>\n  Where is Oslo? <|end|>\n<|assistant|>\n"},
+    {template_gemma, bad_chat, true, "Roles must alternate!"},
+    {template_phi, short_chat, false, "<|user|>\n  Where is Oslo? <|end|>\n<|assistant|>\n"},
     {template_phi, long_chat, false,
      "<|system|>\n Be brief. <|end|>\n<|user|>\nHi\nthere<|end|>\n<|assistant|>\n<think>\nhm\n</think>\n\n"
      "Hello.<|end|>\n<|user|>\n日本 🙂?<|end|>\n</s>"},

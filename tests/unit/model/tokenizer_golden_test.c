@@ -1,4 +1,5 @@
-/* Tokenizers and chat templates against what the reference implementation says of the models in shared/golden (HP_GOLDEN points elsewhere). */
+/* Tokenizers and chat templates against what the reference implementation says of the models in shared/golden (HP_GOLDEN points
+ * elsewhere). */
 #include "common/json.h"
 #include "model/gguf.h"
 #include "model/mapped_file.h"
@@ -92,8 +93,8 @@ static void check_chat_entry(struct subject *s, const struct chat_template *t, j
     struct buffer text = {0};
     struct err e = {0};
     json_t *variables = json_pack("{s:O, s:O, s:s, s:s}", "messages", json_object_get(entry, "messages"), "add_generation_prompt",
-                                  json_object_get(entry, "add_generation_prompt"), "bos_token", tokenizer_bos_text(s->tokenizer), "eos_token",
-                                  tokenizer_eos_text(s->tokenizer));
+                                  json_object_get(entry, "add_generation_prompt"), "bos_token", tokenizer_bos_text(s->tokenizer),
+                                  "eos_token", tokenizer_eos_text(s->tokenizer));
     assert_non_null(variables);
     int rc = template_render(t, variables, NULL, &text, &e);
     const char *refusal = json_string_value(json_object_get(entry, "error"));

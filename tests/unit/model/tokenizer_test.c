@@ -13,7 +13,8 @@
 
 /* ---- makers ------------------------------------------------------------------------------------------------- */
 
-static int from_json(const char *text, const char *settings, const char *config, const char *generation, struct tokenizer **out, struct err *e)
+static int from_json(const char *text, const char *settings, const char *config, const char *generation, struct tokenizer **out,
+                     struct err *e)
 {
     const char *texts[] = {text, settings, config, generation};
     json_t *roots[4] = {NULL};
@@ -50,22 +51,29 @@ static char *byte_level(const char *more, const char *merges, const char *added,
     }
     snprintf(text, sizeof text,
              "{\"model\": {\"type\": \"BPE\", \"vocab\": {%s%s}, \"merges\": [%s]}, \"added_tokens\": [%s], %s"
-             "\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"use_regex\": true}, \"decoder\": {\"type\": \"ByteLevel\"}}",
+             "\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"use_regex\": true}, \"decoder\": "
+             "{\"type\": \"ByteLevel\"}}",
              buffer_cstr(&b), more, merges, added, rest);
     buffer_free(&b);
     return text;
 }
 
 static const char pieces[] =
-    "{\"model\": {\"type\": \"BPE\", \"unk_token\": \"<unk>\", \"byte_fallback\": %s, \"fuse_unk\": true, \"vocab\": {\"<unk>\": 0, \"<s>\": 1, \"</s>\": 2, "
-    "\"<0xC3>\": 3, \"<0xA9>\": 4, \"<0xFF>\": 5, \"▁\": 6, \"h\": 7, \"i\": 8, \"hi\": 9, \"▁hi\": 10, \"e\": 11}, \"merges\": [\"h i\", \"▁ hi\"]}, "
-    "\"added_tokens\": [{\"id\": 0, \"content\": \"<unk>\", \"special\": true}, {\"id\": 1, \"content\": \"<s>\", \"special\": true}, "
+    "{\"model\": {\"type\": \"BPE\", \"unk_token\": \"<unk>\", \"byte_fallback\": %s, \"fuse_unk\": true, \"vocab\": {\"<unk>\": "
+    "0, \"<s>\": 1, \"</s>\": 2, "
+    "\"<0xC3>\": 3, \"<0xA9>\": 4, \"<0xFF>\": 5, \"▁\": 6, \"h\": 7, \"i\": 8, \"hi\": 9, \"▁hi\": 10, \"e\": 11}, \"merges\": "
+    "[\"h i\", \"▁ hi\"]}, "
+    "\"added_tokens\": [{\"id\": 0, \"content\": \"<unk>\", \"special\": true}, {\"id\": 1, \"content\": \"<s>\", \"special\": "
+    "true}, "
     "{\"id\": 2, \"content\": \"</s>\", \"special\": true}], "
-    "\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"Prepend\", \"prepend\": \"▁\"}, {\"type\": \"Replace\", \"pattern\": "
+    "\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"Prepend\", \"prepend\": \"▁\"}, {\"type\": "
+    "\"Replace\", \"pattern\": "
     "{\"String\": \" \"}, \"content\": \"▁\"}]}, "
-    "\"post_processor\": {\"type\": \"TemplateProcessing\", \"single\": [{\"SpecialToken\": {\"id\": \"<s>\"}}, {\"Sequence\": {\"id\": \"A\"}}], "
+    "\"post_processor\": {\"type\": \"TemplateProcessing\", \"single\": [{\"SpecialToken\": {\"id\": \"<s>\"}}, {\"Sequence\": "
+    "{\"id\": \"A\"}}], "
     "\"special_tokens\": {\"<s>\": {\"ids\": [1]}}}, "
-    "\"decoder\": {\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Replace\", \"pattern\": {\"String\": \"▁\"}, \"content\": \" \"}, "
+    "\"decoder\": {\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Replace\", \"pattern\": {\"String\": \"▁\"}, \"content\": "
+    "\" \"}, "
     "{\"type\": \"ByteFallback\"}, {\"type\": \"Fuse\"}, {\"type\": \"Strip\", \"content\": \" \", \"start\": 1, \"stop\": 0}]}}";
 
 static char *piece_text(const char *byte_fallback)
@@ -103,7 +111,8 @@ static void expect_text(const struct tokenizer *t, const uint32_t *ids, size_t n
 static void words_merge_and_never_across_their_ends(void **state)
 {
     (void)state;
-    struct tokenizer *t = made(byte_level("\"he\": 256, \"llo\": 257, \"ll\": 258, \"oĠ\": 259, \"Ġh\": 260", "\"h e\", \"l l\", [\"ll\", \"o\"], \"o Ġ\", \"Ġ h\"", "", ""),
+    struct tokenizer *t = made(byte_level("\"he\": 256, \"llo\": 257, \"ll\": 258, \"oĠ\": 259, \"Ġh\": 260",
+                                          "\"h e\", \"l l\", [\"ll\", \"o\"], \"o Ġ\", \"Ġ h\"", "", ""),
                                NULL, NULL, NULL);
     expect_ids(t, "hello hello", 11, true, "256 257 32 256 257");
     expect_ids(t, "", 0, true, "");
@@ -137,18 +146,31 @@ static void any_bytes_go_in_and_come_out(void **state)
 static void added_tokens_are_found_in_the_text_the_longest_first(void **state)
 {
     (void)state;
-    struct tokenizer *t = made(byte_level("\"ab\": 256", "\"a b\"",
-                                          "{\"id\": 300, \"content\": \"<|a|>\", \"special\": true}, {\"id\": 301, \"content\": \"<|a|>b\", \"normalized\": false}, "
-                                          "{\"id\": 302, \"content\": \"<L>\", \"lstrip\": true}, {\"id\": 303, \"content\": \"<R>\", \"rstrip\": true}, "
-                                          "{\"id\": 304, \"content\": \"one\", \"single_word\": true}, {\"id\": 305, \"content\": \"É\", \"normalized\": true}",
-                                          "\"normalizer\": {\"type\": \"NFC\"}, "),
-                               NULL, NULL, NULL);
+    struct tokenizer *t = made(
+        byte_level(
+            "\"ab\": 256", "\"a b\"",
+            "{\"id\": 300, \"content\": \"<|a|>\", \"special\": true}, {\"id\": 301, \"content\": \"<|a|>b\", \"normalized\": "
+            "false}, "
+            "{\"id\": 302, \"content\": \"<L>\", \"lstrip\": true}, {\"id\": 303, \"content\": \"<R>\", \"rstrip\": true}, "
+            "{\"id\": 304, \"content\": \"one\", \"single_word\": true}, {\"id\": 305, \"content\": \"É\", \"normalized\": true}",
+            "\"normalizer\": {\"type\": \"NFC\"}, "),
+        NULL, NULL, NULL);
     static const struct {
         const char *text, *ids;
     } cases[] = {
-        {"<|a|>", "300"}, {"<|a|>b", "301"}, {"<|a|>ab<|a|", "300 256 60 124 97 124"}, {"a \n<L> b", "97 302 32 98"}, {"a <R> \n b", "97 32 303 98"},
-        {"one", "304"},   {"ones", "111 110 101 115"}, {"(one)", "40 304 41"}, {"_one", "95 111 110 101"}, {"E\u0301", "305"}, {"  <L>", "302"},
-        {"<R>  ", "303"}, {"<|a|><|a|>", "300 300"},
+        {"<|a|>", "300"},
+        {"<|a|>b", "301"},
+        {"<|a|>ab<|a|", "300 256 60 124 97 124"},
+        {"a \n<L> b", "97 302 32 98"},
+        {"a <R> \n b", "97 32 303 98"},
+        {"one", "304"},
+        {"ones", "111 110 101 115"},
+        {"(one)", "40 304 41"},
+        {"_one", "95 111 110 101"},
+        {"E\u0301", "305"},
+        {"  <L>", "302"},
+        {"<R>  ", "303"},
+        {"<|a|><|a|>", "300 300"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         expect_ids(t, cases[i].text, strlen(cases[i].text), true, cases[i].ids);
@@ -168,7 +190,8 @@ static void a_stream_gives_whole_characters_only(void **state)
 {
     (void)state;
     struct tokenizer *t = made(byte_level("\"x\\u0100\": 256", "", "", ""), NULL, NULL, NULL);
-    static const char text[] = "é日🙂\xe2\x82" "a\xf0\x9f\x99";
+    static const char text[] = "é日🙂\xe2\x82"
+                               "a\xf0\x9f\x99";
     static const char *const steps[] = {"", "é", "", "", "日", "", "", "", "🙂", "", "", "\uFFFDa", "", "", ""};
     struct token_stream s;
     token_stream_init(&s, t, false);
@@ -191,8 +214,12 @@ static void sentencepiece_puts_a_space_first_and_takes_one_away(void **state)
     struct tokenizer *t = made(piece_text("true"), NULL, NULL, NULL);
     static const struct {
         const char *text, *ids;
-    } cases[] = {{"hi", "1 10"}, {" hi", "1 6 10"}, {"hi hi", "1 10 10"}, {"", "1"}, {"</s>hi", "1 2 10"}, {"hi</s> hi", "1 10 2 6 10"},
-                 {"é", "1 6 3 4"}, {"hé", "1 6 7 3 4"}, {"ů", "1 6 0"}, {"h\xff", "1 6 7 5"}, {"<0xFF>", "1 6 0"}};
+    } cases[] = {{"hi", "1 10"},       {" hi", "1 6 10"},
+                 {"hi hi", "1 10 10"}, {"", "1"},
+                 {"</s>hi", "1 2 10"}, {"hi</s> hi", "1 10 2 6 10"},
+                 {"é", "1 6 3 4"},     {"hé", "1 6 7 3 4"},
+                 {"ů", "1 6 0"},       {"h\xff", "1 6 7 5"},
+                 {"<0xFF>", "1 6 0"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         expect_ids(t, cases[i].text, strlen(cases[i].text), true, cases[i].ids);
     expect_text(t, (const uint32_t[]){10, 10, 3, 4}, 4, "hi hié");
@@ -206,7 +233,9 @@ static void sentencepiece_puts_a_space_first_and_takes_one_away(void **state)
 static void what_has_no_token_is_refused_with_its_place(void **state)
 {
     (void)state;
-    struct tokenizer *t = made("{\"model\": {\"vocab\": {\"a\": 0, \"b\": 1}, \"merges\": []}, \"added_tokens\": [{\"id\": 2, \"content\": \"<x>\", \"special\": true}]}", NULL, NULL, NULL);
+    struct tokenizer *t = made("{\"model\": {\"vocab\": {\"a\": 0, \"b\": 1}, \"merges\": []}, \"added_tokens\": [{\"id\": 2, "
+                               "\"content\": \"<x>\", \"special\": true}]}",
+                               NULL, NULL, NULL);
     static const struct {
         const char *text, *says;
     } cases[] = {{"ab<x>bc", "byte 5 of the text and on: the tokenizer has no token for \"c\""},
@@ -232,10 +261,38 @@ static void settings_say_what_is_added_and_where_it_ends(void **state)
     } cases[] = {
         {NULL, NULL, NULL, "1 10", "", "", 0, {0}},
         {"{\"bos_token\": \"<s>\", \"eos_token\": {\"content\": \"</s>\"}}", NULL, NULL, "1 10", "<s>", "</s>", 1, {2}},
-        {"{\"tokenizer_class\": \"LlamaTokenizerFast\", \"add_bos_token\": false, \"bos_token\": \"<s>\"}", NULL, NULL, "10", "<s>", "", 0, {0}},
-        {"{\"tokenizer_class\": \"LlamaTokenizer\", \"add_eos_token\": true, \"eos_token\": \"</s>\"}", NULL, NULL, "1 10 2", "", "</s>", 1, {2}},
-        {"{\"tokenizer_class\": \"PreTrainedTokenizerFast\", \"add_bos_token\": false, \"bos_token\": \"<s>\"}", NULL, NULL, "1 10", "<s>", "", 0, {0}},
-        {"{\"eos_token\": null}", "{\"eos_token_id\": [2, 0]}", "{\"eos_token_id\": [2, 9, 99999, -1]}", "1 10", "", "", 3, {2, 0, 9}},
+        {"{\"tokenizer_class\": \"LlamaTokenizerFast\", \"add_bos_token\": false, \"bos_token\": \"<s>\"}",
+         NULL,
+         NULL,
+         "10",
+         "<s>",
+         "",
+         0,
+         {0}},
+        {"{\"tokenizer_class\": \"LlamaTokenizer\", \"add_eos_token\": true, \"eos_token\": \"</s>\"}",
+         NULL,
+         NULL,
+         "1 10 2",
+         "",
+         "</s>",
+         1,
+         {2}},
+        {"{\"tokenizer_class\": \"PreTrainedTokenizerFast\", \"add_bos_token\": false, \"bos_token\": \"<s>\"}",
+         NULL,
+         NULL,
+         "1 10",
+         "<s>",
+         "",
+         0,
+         {0}},
+        {"{\"eos_token\": null}",
+         "{\"eos_token_id\": [2, 0]}",
+         "{\"eos_token_id\": [2, 9, 99999, -1]}",
+         "1 10",
+         "",
+         "",
+         3,
+         {2, 0, 9}},
         {NULL, "{\"eos_token_id\": 2}", "{\"eos_token_id\": null}", "1 10", "", "", 1, {2}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -263,20 +320,36 @@ static void broken_files_are_refused_with_path_and_reason(void **state)
     } cases[] = {
         {"[]", HP_EPARSE, "tokenizer.json: $: is an array, not an object"},
         {"{}", HP_EPARSE, "tokenizer.json: $: has no \"model\""},
-        {"{\"model\": {\"type\": \"Unigram\"}}", HP_EUNSUPPORTED, "tokenizer.json: $.model.type: \"Unigram\" tokenizers are not supported; BPE ones are"},
+        {"{\"model\": {\"type\": \"Unigram\"}}", HP_EUNSUPPORTED,
+         "tokenizer.json: $.model.type: \"Unigram\" tokenizers are not supported; BPE ones are"},
         {"{\"model\": {\"vocab\": {\"a\": -1}, \"merges\": []}}", HP_EPARSE, "tokenizer.json: $.model.vocab.a: -1 is negative"},
-        {"{\"model\": {\"vocab\": {\"a\": 4000000000}, \"merges\": []}}", HP_EPARSE, "tokenizer.json: $.model.vocab.a: the id 4000000000 is out of all proportion"},
-        {"{\"model\": {\"vocab\": {\"a\": 0, \"b\": 0}, \"merges\": []}}", HP_EPARSE, "tokenizer.json: $.model.vocab.b: two tokens have the id 0"},
-        {"{\"model\": {\"vocab\": {\"a\": \"0\"}, \"merges\": []}}", HP_EPARSE, "tokenizer.json: $.model.vocab.a: is a string, not a number"},
-        {"{\"model\": {\"vocab\": {\"a\": 0}, \"merges\": [\"a\"]}}", HP_EPARSE, "tokenizer.json: $.model.merges[0]: is not two tokens"},
-        {"{\"model\": {\"vocab\": {\"a\": 0}, \"merges\": [[\"a\", \"a\"]]}}", HP_EPARSE, "$.model.merges[0]: the merge of \"a\" and \"a\" names a token that is not in the vocabulary"},
-        {"{\"model\": {\"vocab\": {}, \"merges\": [], \"end_of_word_suffix\": \"</w>\"}}", HP_EUNSUPPORTED, "$.model.end_of_word_suffix: \"</w>\" is not supported"},
-        {"{\"model\": {\"vocab\": {}, \"merges\": []}, \"normalizer\": {\"type\": \"Precompiled\"}}", HP_EUNSUPPORTED, "$.normalizer: the normalizer \"Precompiled\" is not supported"},
-        {"{\"model\": {\"vocab\": {}, \"merges\": []}, \"pre_tokenizer\": {\"type\": \"Split\", \"pattern\": {\"Regex\": \"(\"}}}", HP_EUNSUPPORTED, "the regular expression \"(\" cannot be used"},
-        {"{\"model\": {\"vocab\": {}, \"merges\": []}, \"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"X\"}]}}", HP_EUNSUPPORTED, "$.pre_tokenizer.pretokenizers[0]: the pre-tokenizer \"X\" is not supported"},
-        {"{\"model\": {\"vocab\": {}, \"merges\": []}, \"added_tokens\": [{\"content\": \"x\"}]}", HP_EPARSE, "$.added_tokens[0]: has no \"id\""},
-        {"{\"model\": {\"vocab\": {}, \"merges\": []}, \"decoder\": {\"type\": \"WordPiece\"}}", HP_EUNSUPPORTED, "$.decoder: the decoder \"WordPiece\" is not supported"},
-        {"{\"model\": {\"vocab\": {}, \"merges\": []}, \"post_processor\": {\"type\": \"BertProcessing\", \"cls\": [\"x\", 7], \"sep\": [\"y\", 8]}}", HP_EPARSE, "$.post_processor.cls[1]: adds the token 7, which is not there"},
+        {"{\"model\": {\"vocab\": {\"a\": 4000000000}, \"merges\": []}}", HP_EPARSE,
+         "tokenizer.json: $.model.vocab.a: the id 4000000000 is out of all proportion"},
+        {"{\"model\": {\"vocab\": {\"a\": 0, \"b\": 0}, \"merges\": []}}", HP_EPARSE,
+         "tokenizer.json: $.model.vocab.b: two tokens have the id 0"},
+        {"{\"model\": {\"vocab\": {\"a\": \"0\"}, \"merges\": []}}", HP_EPARSE,
+         "tokenizer.json: $.model.vocab.a: is a string, not a number"},
+        {"{\"model\": {\"vocab\": {\"a\": 0}, \"merges\": [\"a\"]}}", HP_EPARSE,
+         "tokenizer.json: $.model.merges[0]: is not two tokens"},
+        {"{\"model\": {\"vocab\": {\"a\": 0}, \"merges\": [[\"a\", \"a\"]]}}", HP_EPARSE,
+         "$.model.merges[0]: the merge of \"a\" and \"a\" names a token that is not in the vocabulary"},
+        {"{\"model\": {\"vocab\": {}, \"merges\": [], \"end_of_word_suffix\": \"</w>\"}}", HP_EUNSUPPORTED,
+         "$.model.end_of_word_suffix: \"</w>\" is not supported"},
+        {"{\"model\": {\"vocab\": {}, \"merges\": []}, \"normalizer\": {\"type\": \"Precompiled\"}}", HP_EUNSUPPORTED,
+         "$.normalizer: the normalizer \"Precompiled\" is not supported"},
+        {"{\"model\": {\"vocab\": {}, \"merges\": []}, \"pre_tokenizer\": {\"type\": \"Split\", \"pattern\": {\"Regex\": "
+         "\"(\"}}}",
+         HP_EUNSUPPORTED, "the regular expression \"(\" cannot be used"},
+        {"{\"model\": {\"vocab\": {}, \"merges\": []}, \"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": "
+         "[{\"type\": \"X\"}]}}",
+         HP_EUNSUPPORTED, "$.pre_tokenizer.pretokenizers[0]: the pre-tokenizer \"X\" is not supported"},
+        {"{\"model\": {\"vocab\": {}, \"merges\": []}, \"added_tokens\": [{\"content\": \"x\"}]}", HP_EPARSE,
+         "$.added_tokens[0]: has no \"id\""},
+        {"{\"model\": {\"vocab\": {}, \"merges\": []}, \"decoder\": {\"type\": \"WordPiece\"}}", HP_EUNSUPPORTED,
+         "$.decoder: the decoder \"WordPiece\" is not supported"},
+        {"{\"model\": {\"vocab\": {}, \"merges\": []}, \"post_processor\": {\"type\": \"BertProcessing\", \"cls\": [\"x\", 7], "
+         "\"sep\": [\"y\", 8]}}",
+         HP_EPARSE, "$.post_processor.cls[1]: adds the token 7, which is not there"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct tokenizer *t = NULL;
@@ -290,7 +363,10 @@ static void broken_files_are_refused_with_path_and_reason(void **state)
 
 /* ---- GGUF --------------------------------------------------------------------------------------------------- */
 
-static struct gguf_string text_key(const char *s) { return (struct gguf_string){s, strlen(s)}; }
+static struct gguf_string text_key(const char *s)
+{
+    return (struct gguf_string){s, strlen(s)};
+}
 
 enum { MAX_TOKENS = 300 };
 
@@ -305,7 +381,8 @@ struct gguf_fixture {
     uint8_t yes;
 };
 
-static void add_key(struct gguf_fixture *f, const char *name, enum gguf_type type, enum gguf_type element, uint64_t count, const void *data, struct gguf_string *strings)
+static void add_key(struct gguf_fixture *f, const char *name, enum gguf_type type, enum gguf_type element, uint64_t count,
+                    const void *data, struct gguf_string *strings)
 {
     f->keys[f->g.n_keys++] = (struct gguf_key){text_key(name), type, element, count, data, strings};
     f->g.keys = f->keys;
