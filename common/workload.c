@@ -13,7 +13,10 @@ static int positive(const struct json_at *at, const char *key, double *out, stru
     int rc;
     if ((rc = json_get(at, key, &m, e)) < 0 || (rc = json_as_number(&m, out, e)) < 0)
         return rc;
-    return *out > 0 ? 0 : json_fail(&m, e, "%g is not above 0", *out);
+    if (*out <= 0)
+        return json_fail(&m, e, "%g is not above 0", *out);
+    /* Far from anything real, and so that no figure made from it overflows. */
+    return *out >= 1e-9 && *out <= 1e9 ? 0 : json_fail(&m, e, "%g is out of range: 1e-9 to 1e9", *out);
 }
 
 static int read_margin(const struct json_at *at, double fallback, double *out, struct err *e)
@@ -37,6 +40,8 @@ static int read_batching(const struct json_at *at, struct workload_model *m, str
     m->has_batching = true;
     if ((rc = json_as_object(&b, e)) < 0 || (rc = json_get_number_min(&b, "factor", 0, &m->batching_factor, e)) < 0)
         return rc;
+    if (m->batching_factor > 1e9)
+        return json_fail(&b, e, "factor is %g, expected at most 1e9", m->batching_factor);
     return positive(&b, "throughput_per_s", &m->batching_throughput_per_s, e);
 }
 

@@ -24,7 +24,8 @@ struct layout {
 
 static int no_memory(struct err *e) { return err_set(e, HP_ENOMEM, "out of memory while laying the plan out on the cluster"); }
 
-static int64_t to_ns(double seconds) { return (int64_t)ceil(seconds * 1e9 - 1e-3); }
+/* Rounded up, and at most some thirty years. */
+static int64_t to_ns(double seconds) { return seconds < 1e9 ? (int64_t)ceil(seconds * 1e9 - 1e-3) : INT64_C(1000000000000000000); }
 
 /* ---- nodes ------------------------------------------------------------------------------------------------------------ */
 

@@ -84,6 +84,22 @@ static double table_exact(const struct profile_table *t, int share, int batch)
     return NAN;
 }
 
+/* Times that no device has would overflow what is made from them. */
+static int check_times(const struct workload_model *w, struct err *e)
+{
+    for (int t = 0; t < w->profile.n_kinds * w->profile.n_classes; t++) {
+        const struct profile_table *table = &w->profile.tables[t];
+        for (int i = 0; i < table->n_x * table->n_y; i++)
+            if (table->seconds[i] < 1e-9 || table->seconds[i] > 1e6)
+                return err_set(e, HP_EINVAL, "%s: a layer takes %g s; expected 1e-9 to 1e6", w->profile_file, table->seconds[i]);
+    }
+    for (int l = 0; l < w->profile.n_layers; l++)
+        if (w->profile.layers[l].output_bytes > 1e15)
+            return err_set(e, HP_EINVAL, "%s: layer %d has an output of %g bytes; expected at most 1e15", w->profile_file, l,
+                           w->profile.layers[l].output_bytes);
+    return 0;
+}
+
 static void fill_ranges(const struct profile *f, int kind_in_profile, int share, int batch, int n, double *to)
 {
     double layer[POOLS_MAX_LAYERS];
@@ -133,6 +149,9 @@ static int make_model(struct pools_problem *p, const struct workload_model *w, s
         err_set(e, HP_ELIMIT, "%s: %d layers; pools are planned over at most %d", w->profile_file, m->n_layers, POOLS_MAX_LAYERS);
         return err_hint(e, "group them first: hpctl profile split %s --blocks 10", w->profile_file);
     }
+    int rc = check_times(w, e);
+    if (rc < 0)
+        return rc;
     find_batches(&w->profile, m);
     if (m->n_batches == 0)
         return err_set(e, HP_EINVAL, "%s: has no time for any whole batch size", w->profile_file);

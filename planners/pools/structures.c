@@ -53,6 +53,8 @@ static void find_options(struct search *s, int kind, int first, int end)
         if (!(compute_s <= s->budget_s))
             continue;
         double rate = pools_share_rate(s->problem, s->model, kind, share, s->batch, first, end);
+        if (!(rate > 1e-9)) /* a NIC of no speed, or a layer of absurd size */
+            continue;
         struct option o = {share, compute_s, rate, rate * k->shares[share]};
         bool worse = false;
         for (int i = 0; i < n && !worse; i++)
@@ -192,7 +194,7 @@ static bool stage_allowed(const struct search *s, int depth, int kind, bool last
     if (s->rule == POOLS_WHOLE)
         return last && depth == 0;
     if (s->rule == POOLS_CHAINS)
-        return depth == 0 || (last && depth == 1 && kind != s->partial.stages[0].kind);
+        return (depth == 0 && (last || s->problem->max_stages > 1)) || (last && depth == 1 && kind != s->partial.stages[0].kind);
     return last || depth + 1 < s->problem->max_stages;
 }
 
