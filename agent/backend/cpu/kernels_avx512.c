@@ -100,11 +100,16 @@ static void panel_tile(const uint16_t *x, size_t x_stride, int rows, const uint1
 static void panel_dot(const uint16_t *x, size_t x_stride, int rows, const uint16_t *panel, size_t k, size_t cols, bool accumulate, float *out,
                       size_t out_stride)
 {
-    float sums[DOT_MAX_ROWS * PANEL_OUTPUTS];
-    panel_tile(x, x_stride, rows, panel, k, false, sums, PANEL_OUTPUTS);
-    for (size_t r = 0; r < (size_t)rows; r++)
-        for (size_t c = 0; c < cols; c++)
-            out[r * out_stride + c] = sums[r * PANEL_OUTPUTS + c] + (accumulate ? out[r * out_stride + c] : 0);
+    float sums[TILE_ROWS * PANEL_OUTPUTS];
+    for (int first = 0; first < rows; first += TILE_ROWS) {
+        int n = rows - first < TILE_ROWS ? rows - first : TILE_ROWS;
+        panel_tile(x + (size_t)first * x_stride, x_stride, n, panel, k, false, sums, PANEL_OUTPUTS);
+        for (size_t r = 0; r < (size_t)n; r++) {
+            float *row = out + ((size_t)first + r) * out_stride;
+            for (size_t c = 0; c < cols; c++)
+                row[c] = sums[r * PANEL_OUTPUTS + c] + (accumulate ? row[c] : 0);
+        }
+    }
 }
 
 /* ---- attention with bf16 products ------------------------------------------------------------------------------------ */

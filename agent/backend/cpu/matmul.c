@@ -18,6 +18,7 @@
 
 enum {
     IN_PLACE_PANEL_ROWS = 8, /* from so many rows on it pays to unpack weights first and use them for all rows */
+    FEW_ROWS = 12,           /* up to so many rows go through our own kernel: a panel is read from memory once and from the cache again */
     ONEDNN_ROWS = 256,       /* rows of one call: their inputs stay in the second-level cache */
     BF16_LEAST_VALUES = 1 << 18, /* a smaller matrix stays in the cache: bf16 would save nothing there and round all the same */
     ROW_SPLIT = 16,          /* threads share out rows rather than outputs when each gets so many */
@@ -328,7 +329,7 @@ static void panels_part(void *ctx, int thread, uint32_t part)
     size_t first_row = 0, end_row = job->rows, begin = 0, end = job->w->rows;
     *(job->by_rows ? &first_row : &begin) = parts_begin(&job->parts, part);
     *(job->by_rows ? &end_row : &end) = parts_end(&job->parts, part);
-    if (job->rows <= DOT_MAX_ROWS)
+    if (job->rows <= FEW_ROWS)
         panels_few_rows(job, begin, end);
     else if (panels_many_rows(job, thread, first_row, end_row - first_row, begin, end) < 0)
         atomic_store(&job->failed, true);
@@ -339,15 +340,15 @@ static void multiply_panels(struct matmul_job *job)
 {
     struct cpu_device *d = job->device;
     size_t n_threads = (size_t)threads_count(d->threads);
-    job->x_stride = job->rows <= DOT_MAX_ROWS ? job->w->padded_columns : job->w->columns;
+    job->x_stride = job->rows <= FEW_ROWS ? job->w->padded_columns : job->w->columns;
     job->x_bf16 = scratch_get(&d->inputs, job->rows * job->x_stride * sizeof *job->x_bf16);
     if (!job->x_bf16) {
         atomic_store(&job->failed, true);
         return;
     }
-    job->by_rows = job->rows > DOT_MAX_ROWS && (n_threads == 1 || job->rows >= ROW_SPLIT * n_threads);
+    job->by_rows = job->rows > FEW_ROWS && (n_threads == 1 || job->rows >= ROW_SPLIT * n_threads);
     job->parts = threads_parts(d->threads, job->rows, 1, 0);
-    if (job->rows <= DOT_MAX_ROWS)
+    if (job->rows <= FEW_ROWS)
         to_bf16(job, 0, job->rows);
     else
         threads_run(d->threads, job->parts.count, to_bf16_part, job);
