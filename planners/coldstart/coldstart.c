@@ -240,14 +240,16 @@ static const struct search_shape search_shapes[] = {
     {OPGRAPH_MAX_NODES, 1, 0.5, 0.2, 1, 0.01},
 };
 
-static void run_restart(struct making *m, const struct search_shape *shape, const struct coldstart_plan *start, double begin, double end)
+/* The last restart ends with the best of all. */
+static void run_restart(struct making *m, const struct search_shape *shape, const struct coldstart_plan *start, double begin, double end,
+                        bool last)
 {
     struct search *s = &m->search;
     double coarse_end = begin + shape->coarse * (end - begin), rolling_end = coarse_end + shape->rolling * (end - begin);
     search_coarse(s, start, coarse_end, shape->coarse_heat);
     if (shape->rolling > 0)
         search_rolling(s, rolling_end, shape->fine_heat);
-    search_fine(s, &s->best, end, shape->fine_heat);
+    search_fine(s, last ? &s->best : &s->round, end, shape->fine_heat);
 }
 
 /* Restarts begin at the best candidate, one of them at the list schedule. */
@@ -264,7 +266,8 @@ static void run_search(struct making *m)
         const struct coldstart_plan *start = &m->start;
         if (r == 1 && list_schedule(&m->problem, &m->plan) == 0 && search_offer(s, &m->plan) < (double)INFINITY)
             start = &m->plan;
-        run_restart(m, shape, start, from + (1 - from) * r / shape->restarts, from + (1 - from) * (r + 1) / shape->restarts);
+        run_restart(m, shape, start, from + (1 - from) * r / shape->restarts, from + (1 - from) * (r + 1) / shape->restarts,
+                    r == shape->restarts - 1);
     }
     if (s->best_s < before)
         snprintf(m->winner, sizeof m->winner, "search");

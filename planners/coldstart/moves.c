@@ -96,12 +96,36 @@ static void list_copies(struct moves *m, struct coldstart_plan *plan)
     }
 }
 
-void moves_lay_copies(struct moves *m, struct coldstart_plan *plan, enum moves_rule rule)
+/* Copies in their present order, each once, with its first resident reader's device for a landing place. */
+static void aim_copies(struct moves *m, struct coldstart_plan *plan)
+{
+    const struct coldstart_problem *p = m->p;
+    int n = 0;
+    m->now++;
+    for (int c = 0; c < plan->n_copies; c++) {
+        struct coldstart_copy copy = plan->copies[c];
+        if (m->stamp[copy.node] == m->now)
+            continue;
+        m->stamp[copy.node] = m->now;
+        for (int k = p->readers_at[copy.node]; k < p->readers_at[copy.node + 1] && !copy.read; k++)
+            if (!plan->host[p->readers[k]]) {
+                copy.device = plan->device[p->readers[k]];
+                break;
+            }
+        plan->copies[n++] = copy;
+    }
+    plan->n_copies = n;
+}
+
+void moves_lay_copies(struct moves *m, struct coldstart_plan *plan, enum moves_rule rule, bool in_order_of_use)
 {
     const struct coldstart_problem *p = m->p;
     memset(m->bus_s, 0, (size_t)p->n_buses * sizeof *m->bus_s);
     memset(m->link_s, 0, (size_t)(p->n_devices * p->n_devices) * sizeof *m->link_s);
-    list_copies(m, plan);
+    if (in_order_of_use)
+        list_copies(m, plan);
+    else
+        aim_copies(m, plan);
     for (int i = 0; i < plan->n_copies; i++) {
         struct coldstart_copy *c = &plan->copies[rule == MOVES_FROM_THE_END ? plan->n_copies - 1 - i : i];
         int bus = p->bus_of[c->device];

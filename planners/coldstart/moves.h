@@ -7,9 +7,9 @@
 
 /* How a parameter's bus is chosen when all copies are laid out anew. */
 enum moves_rule {
-    MOVES_FIRST_FREE,     /* in order of use, the bus that frees first */
-    MOVES_FIRST_ARRIVAL,  /* in order of use, the bus over which it is soonest on the device that needs it */
-    MOVES_FROM_THE_END,   /* from the last use backwards, the bus with the least so far: buses end together */
+    MOVES_FIRST_FREE,     /* one after the other, over the bus that frees first */
+    MOVES_FIRST_ARRIVAL,  /* one after the other, over the bus that has it soonest on the device that needs it */
+    MOVES_FROM_THE_END,   /* from the last one backwards, over the bus with the least so far: buses end together */
     MOVES_OWN_BUS,        /* the bus of the device that needs it */
     MOVES_RULES
 };
@@ -32,8 +32,8 @@ void moves_fini(struct moves *m);
  * reaches it fastest; COLDSTART_NOWHERE when none does. */
 static inline int moves_gate(const struct moves *m, int bus, int device) { return m->gates[bus * m->p->n_devices + device]; }
 
-/* Lays out all copies and reads anew, in the order of use. */
-void moves_lay_copies(struct moves *m, struct coldstart_plan *plan, enum moves_rule rule);
+/* Chooses all copies' buses anew: in the order of use, or in the order in which they stand. */
+void moves_lay_copies(struct moves *m, struct coldstart_plan *plan, enum moves_rule rule, bool in_order_of_use);
 
 /* Puts operators on a device. Copies of parameters for them follow, on their bus (`keep_bus`) or on that of the device. */
 void moves_set_device(struct moves *m, struct coldstart_plan *plan, const int *ops, int n, int device, bool keep_bus);

@@ -32,7 +32,7 @@ int search_init(struct search *s, const struct coldstart_problem *p, struct sear
     s->n_segments = s->segments ? dominators_find(p, s->segments) : HP_ENOMEM;
     if (s->n_segments < 0 || !s->picked || !s->class_picked || moves_init(&s->moves, p, capacity) < 0 || node_classes_find(p, &s->arena, &s->classes) < 0 ||
         coldstart_plan_init(p, capacity, &s->arena, &s->current) < 0 || coldstart_plan_init(p, capacity, &s->arena, &s->candidate) < 0 ||
-        coldstart_plan_init(p, capacity, &s->arena, &s->best) < 0) {
+        coldstart_plan_init(p, capacity, &s->arena, &s->best) < 0 || coldstart_plan_init(p, capacity, &s->arena, &s->round) < 0) {
         search_fini(s);
         return err_set(e, HP_ENOMEM, "out of memory: the graph has %d nodes", p->n_nodes);
     }
@@ -321,23 +321,28 @@ static bool change_copies(struct search *s)
     return true;
 }
 
+/* Devices, modes and order change; then all copies' buses are chosen anew by a rule. */
 static bool move_coarse(struct search *s)
 {
     double r = random_unit(&s->random), equals = 0.75;
-    bool moved;
-    if (r < 0.50)
+    bool moved, in_order_of_use = chance(s, 0.15);
+    if (r < 0.45)
         moved = change_device(s, equals);
-    else if (r < 0.65)
+    else if (r < 0.58)
         moved = change_host(s, equals);
-    else if (r < 0.90)
+    else if (r < 0.75)
         moved = change_order(s, equals);
-    else if (r < 0.95)
+    else if (r < 0.80)
         moved = exchange_devices(s);
+    else if (r < 0.95)
+        moved = shift_copy(s);
     else {
         enum moves_rule rule = (enum moves_rule)below(s, MOVES_RULES);
         moved = rule != s->rule;
         s->rule = rule;
     }
+    if (moved)
+        moves_lay_copies(&s->moves, &s->candidate, s->rule, in_order_of_use);
     return moved;
 }
 
@@ -385,7 +390,9 @@ static void anneal(struct search *s, const struct coldstart_plan *start, double 
     if (from >= until)
         return;
     coldstart_plan_copy(s->p, &s->current, start);
-    s->current_s = search_offer(s, &s->current);
+    s->current_s = s->round_s = search_offer(s, &s->current);
+    if (start != &s->round)
+        coldstart_plan_copy(s->p, &s->round, start);
     double hot = fmin(s->current_s, s->best_s) * 0.01 * heat, cold = hot * 1e-3, temperature = hot;
     for (int i = 0;; i++) {
         if (i % LOOK_EVERY == 0) {
@@ -401,14 +408,16 @@ static void anneal(struct search *s, const struct coldstart_plan *start, double 
             s->budget->used += i % 4 == 0; /* a search without moves must end too */
             continue;
         }
-        if (coarse)
-            moves_lay_copies(&s->moves, &s->candidate, s->rule);
         double latency = search_offer(s, &s->candidate);
         if (latency <= s->current_s || random_unit(&s->random) < exp((s->current_s - latency) / temperature)) {
             struct coldstart_plan t = s->current;
             s->current = s->candidate;
             s->candidate = t;
             s->current_s = latency;
+            if (latency < s->round_s) {
+                s->round_s = latency;
+                coldstart_plan_copy(s->p, &s->round, &s->current);
+            }
         } else {
             s->rule = rule;
         }
@@ -430,7 +439,7 @@ void search_rolling(struct search *s, double until, double heat)
         int last = (w + 2) * s->n_segments / (windows + 1);
         s->window_from = s->segments[w * s->n_segments / (windows + 1)] / n_ops;
         s->window_to = last < s->n_segments ? (s->segments[last] + 1) / n_ops : 1;
-        anneal(s, &s->best, from + (until - from) * (w + 1) / windows, heat, false);
+        anneal(s, &s->round, from + (until - from) * (w + 1) / windows, heat, false);
     }
     s->window_from = 0;
     s->window_to = 1;

@@ -34,7 +34,8 @@ struct search {
     uint64_t random;
     double bound_s;          /* a search ends when it reaches this */
     struct coldstart_plan current, candidate, best;
-    double current_s, best_s;
+    struct coldstart_plan round; /* the best since search_coarse, search_fine or search_rolling was last called */
+    double current_s, best_s, round_s;
     enum moves_rule rule;    /* how copies are laid in the coarse phase */
     double window_from, window_to; /* shares of the order and of the copies in which moves take place */
     int *segments, n_segments;     /* places in the topological order where the graph narrows */
@@ -49,11 +50,11 @@ void search_fini(struct search *s);
 /* Times a plan and keeps it if it is the best so far; gives its latency. */
 double search_offer(struct search *s, const struct coldstart_plan *plan);
 
-/* Anneals from `start` (may be s->best) until the budget's progress reaches `until`. Coarse: operators' devices, modes and order
+/* Anneals from `start` (may be s->best or s->round) until the budget's progress reaches `until`. Coarse: operators' devices, modes and order
  * change, and all copies are laid out anew by a rule. Fine: copies change one by one too. `heat` scales the first temperature. */
 void search_coarse(struct search *s, const struct coldstart_plan *start, double until, double heat);
 void search_fine(struct search *s, const struct coldstart_plan *start, double until, double heat);
-/* Fine search from the best plan in a window that rolls from the first sub-model between dominators to the last; the rest of the plan
+/* Fine search from s->round in a window that rolls from the first sub-model between dominators to the last; the rest of the plan
  * stays as it is but is timed along. */
 void search_rolling(struct search *s, double until, double heat);
 
