@@ -65,22 +65,30 @@ static int better_score_first(const void *pa, const void *pb)
     return a->id < b->id ? -1 : a->id > b->id;
 }
 
-/* Calls for every cut of token `id` between two characters that leaves two tokens; without `b` it only counts. */
-static size_t add_cuts(struct bpe *b, const struct vocabulary *v, const bool *takes_part, uint32_t id, uint32_t rank)
+struct cut {
+    uint32_t left, right;
+};
+
+static int lower_left_first(const void *pa, const void *pb)
+{
+    const struct cut *a = pa, *b = pb;
+    return a->left < b->left ? -1 : a->left > b->left;
+}
+
+/* Every cut of token `id` between two characters that leaves two tokens, by the id of the left one. */
+static size_t cuts_of(const struct vocabulary *v, const bool *takes_part, uint32_t id, struct cut cuts[SCORED_TOKEN_MAX_BYTES])
 {
     const struct token *t = &v->tokens[id];
-    size_t found = 0;
-    for (uint32_t cut = 1; cut < t->size; cut++) {
-        if (((uint8_t)t->text[cut] & 0xC0) == 0x80)
+    size_t n = 0;
+    for (uint32_t at = 1; at < t->size; at++) {
+        if (((uint8_t)t->text[at] & 0xC0) == 0x80)
             continue;
-        int64_t left = vocabulary_find(v, t->text, cut), right = vocabulary_find(v, t->text + cut, t->size - cut);
-        if (left < 0 || right < 0 || (takes_part && (!takes_part[left] || !takes_part[right])))
-            continue;
-        found++;
-        if (b)
-            bpe_add_merge(b, (uint32_t)left, (uint32_t)right, rank, id);
+        int64_t left = vocabulary_find(v, t->text, at), right = vocabulary_find(v, t->text + at, t->size - at);
+        if (left >= 0 && right >= 0 && (!takes_part || (takes_part[left] && takes_part[right])))
+            cuts[n++] = (struct cut){(uint32_t)left, (uint32_t)right};
     }
-    return found;
+    qsort(cuts, n, sizeof *cuts, lower_left_first);
+    return n;
 }
 
 int bpe_init_scores(struct bpe *b, struct arena *arena, const struct vocabulary *v, const float *scores, const bool *takes_part,
@@ -89,7 +97,8 @@ int bpe_init_scores(struct bpe *b, struct arena *arena, const struct vocabulary 
     struct scored *order = malloc((v->n ? v->n : 1) * sizeof *order);
     if (!order)
         return err_set(e, HP_ENOMEM, "out of memory for %u scores", v->n);
-    size_t n = 0, cuts = 0;
+    struct cut cuts[SCORED_TOKEN_MAX_BYTES];
+    size_t n = 0, n_cuts = 0;
     for (uint32_t id = 0; id < v->n; id++) {
         const struct token *t = &v->tokens[id];
         if (!t->text || t->size > SCORED_TOKEN_MAX_BYTES || isnan(scores[id]) || (takes_part && !takes_part[id]))
@@ -97,15 +106,15 @@ int bpe_init_scores(struct bpe *b, struct arena *arena, const struct vocabulary 
         if (vocabulary_find(v, t->text, t->size) != (int64_t)id)
             continue;
         order[n++] = (struct scored){scores[id], id};
-        cuts += add_cuts(NULL, v, takes_part, id, 0);
+        n_cuts += cuts_of(v, takes_part, id, cuts);
     }
     qsort(order, n, sizeof *order, better_score_first);
-    int rc = bpe_init(b, arena, v, cuts, e);
+    int rc = bpe_init(b, arena, v, n_cuts, e);
     uint32_t rank = 0;
     for (size_t i = 0; i < n && rc == 0; i++) {
-        if (i > 0 && order[i].score != order[i - 1].score)
-            rank++;
-        add_cuts(b, v, takes_part, order[i].id, rank);
+        size_t found = cuts_of(v, takes_part, order[i].id, cuts);
+        for (size_t k = 0; k < found; k++)
+            bpe_add_merge(b, cuts[k].left, cuts[k].right, rank++, order[i].id);
     }
     free(order);
     return rc;
