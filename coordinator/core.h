@@ -67,6 +67,7 @@ struct core_model {
     const struct core_layer *layers;
     int n_layers;
     uint32_t vocabulary, width, context;
+    double workspace_bytes_per_token; /* of a batch: what a stage holds beside weights and KV cache */
     const uint32_t *end_ids;
     size_t n_end_ids;
     struct model *handle; /* handed through to requests.h; may be NULL */

@@ -31,6 +31,21 @@ double costs_free_bytes(const struct core *c, const struct deployment *d, const 
     return bytes > 0 ? bytes : 0;
 }
 
+const char *costs_paced_as(const struct member *m)
+{
+    const char *as = json_string_value(json_object_get(json_object_get(m->node, "paced"), "as"));
+    return as ? as : "";
+}
+
+double costs_workspace_bytes(const struct deployment *d, const struct member *m)
+{
+    /* A paced agent's memory is that of the device it stands for, counted by the profile's bytes. */
+    if (costs_paced_as(m)[0])
+        return 0;
+    double tokens = d->spec.slice > DEPLOYMENT_BATCH_TOKENS ? (double)d->spec.slice : DEPLOYMENT_BATCH_TOKENS;
+    return ceil(d->model->facts.workspace_bytes_per_token * tokens);
+}
+
 static json_t *node_document(const struct core *c, const struct deployment *d, const struct member *m)
 {
     json_t *node = json_deep_copy(m->node);
@@ -39,7 +54,8 @@ static json_t *node_document(const struct core *c, const struct deployment *d, c
         while (json_array_size(devices) > 1)
             json_array_remove(devices, json_array_size(devices) - 1);
         json_object_del(node, "peer_links");
-        json_object_set_new(json_array_get(devices, 0), "memory_bytes", json_real(floor(costs_free_bytes(c, d, m))));
+        json_object_set_new(json_array_get(devices, 0), "memory_bytes",
+                            json_real(fmax(0, floor(costs_free_bytes(c, d, m) - costs_workspace_bytes(d, m)))));
     }
     if (json_array_size(json_object_get(node, "nics")) == 0)
         json_object_set_new(node, "nics",
@@ -51,12 +67,6 @@ static json_t *node_document(const struct core *c, const struct deployment *d, c
 static json_t *device_id(const struct member *m)
 {
     return json_sprintf("%s/%s", m->name, json_string_value(json_object_get(json_array_get(json_object_get(m->node, "devices"), 0), "name")));
-}
-
-const char *costs_paced_as(const struct member *m)
-{
-    const char *as = json_string_value(json_object_get(json_object_get(m->node, "paced"), "as"));
-    return as ? as : "";
 }
 
 /* The hop from a paced member to another, as its node tells it; NULL where it does not. */

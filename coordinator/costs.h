@@ -27,6 +27,8 @@ double costs_state_bytes_per_token(const struct core *c, const struct deployment
 double costs_stands_for(const struct core *c, const struct deployment *d);
 /* The device that a paced member stands for, "" for all others. */
 const char *costs_paced_as(const struct member *m);
+/* What each stage holds beside weights and KV cache, on this member. */
+double costs_workspace_bytes(const struct deployment *d, const struct member *m);
 /* Free for this deployment on the first device of a member. */
 double costs_free_bytes(const struct core *c, const struct deployment *d, const struct member *m);
 

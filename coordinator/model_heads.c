@@ -120,7 +120,11 @@ static int facts_fill(struct model *m, struct arena *arena, struct core_model *f
         model_layers_weights(m, i, i + 1, count_elements, &layers[i].elements);
     }
     const uint32_t *end_ids = tokenizer_end_ids(t, &n_end);
-    *facts = (struct core_model){.architecture = config->architecture,
+    double workspace = 0;
+    for (int v = V_X; v < V_LOGITS; v++)
+        workspace += (double)g->value_width[v] * sizeof(float);
+    *facts = (struct core_model){.workspace_bytes_per_token = workspace,
+                                 .architecture = config->architecture,
                                  .layers = layers,
                                  .n_layers = g->n_layers,
                                  .vocabulary = (uint32_t)config->vocabulary,

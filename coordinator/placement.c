@@ -194,6 +194,7 @@ static int take(struct placing *p, const struct pipeline_answer *a, struct place
         out->stages[i] = (struct placement_stage){member_of_device(p, s->device), s->first_layer, s->end_layer, s->compute_s, 0};
         if (!out->stages[i].agent)
             return err_set(e, HP_EBUG, "the plan names %s, which is no member", s->device);
+        out->stages[i].memory_bytes = costs_workspace_bytes(d, out->stages[i].agent);
         for (int l = s->first_layer; l < s->end_layer; l++)
             out->stages[i].memory_bytes += costs_resident_bytes(p->core, d, l) + costs_state_bytes_per_token(p->core, d, l) * (double)kv;
     }
@@ -236,7 +237,8 @@ static int explain_ranges(const struct placing *p, uint64_t context, struct err 
     size_t used = 0;
     for (int i = 0; i < s->n_ranges && used < sizeof text - 1; i++) {
         const struct member *m = member_named(p, s->ranges[i].agent);
-        double need = need_bytes(p, s->ranges[i].first, s->ranges[i].end, context, NULL), room = costs_free_bytes(p->core, p->deployment, m);
+        double need = need_bytes(p, s->ranges[i].first, s->ranges[i].end, context, NULL) + costs_workspace_bytes(p->deployment, m),
+               room = costs_free_bytes(p->core, p->deployment, m);
         if (need <= room)
             continue;
         char a[32], b[32];
@@ -272,7 +274,8 @@ static int explain_free(const struct placing *p, uint64_t context, struct err *e
                        (unsigned long long)context);
     if (need > room)
         return err_set(e, HP_EINFEASIBLE,
-                       "the model needs %s (weights %s, the rest KV cache of one sequence of %llu tokens) and its agents have less (%s): %.0f bytes are missing",
+                       "the model needs %s (weights %s, the rest KV cache of one sequence of %llu tokens) and its agents have less for these (%s, beside "
+                       "their work space): %.0f bytes are missing",
                        a, w, (unsigned long long)context, have, need - room);
     return err_set(e, HP_EINFEASIBLE, "the model needs %s and its agents have enough together (%s), but no cut between layers fits each of them", a, have);
 }
