@@ -1,8 +1,9 @@
-/* The scheduler of models with deadlines: nanoseconds of a probe and of a decision, and requests per second through the simulator, on 100 devices.
+/* The scheduler of models with deadlines: nanoseconds of a probe and of a decision, and requests per second through the
+ * simulator, on 100 devices.
  *
- * Three models of ten blocks on 25 fast and 75 slow devices, planned here; times are of the processor, so that other work on the machine does not
- * count. Compared with: PPipe (USENIX ATC 2025, section 7.2): less than 9 us for a decision of 3.58 probes on 100 GPUs; its simulator about one
- * million requests per second. */
+ * Three models of ten blocks on 25 fast and 75 slow devices, planned here; times are of the processor, so that other work on the
+ * machine does not count. Compared with: PPipe (USENIX ATC 2025, section 7.2): less than 9 us for a decision of 3.58 probes on
+ * 100 GPUs; its simulator about one million requests per second. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,7 +44,8 @@ static void write_profile(struct buffer *b, uint64_t *seed)
             double one = (0.001 + 0.001 * random_unit(seed)) * slower[k];
             buffer_printf(b, "%s\"b%d\":{\"share\":[1,2],\"batch\":[1,2,3,4],\"seconds\":[", l ? "," : "", l);
             for (int v = 1; v <= 2; v++)
-                buffer_printf(b, "%s[%.6f,%.6f,%.6f,%.6f]", v > 1 ? "," : "", one * v, one * v * 1.85, one * v * 2.7, one * v * 3.5);
+                buffer_printf(b, "%s[%.6f,%.6f,%.6f,%.6f]", v > 1 ? "," : "", one * v, one * v * 1.85, one * v * 2.7,
+                              one * v * 3.5);
             buffer_printf(b, "]}");
         }
         buffer_printf(b, "}");
@@ -68,13 +70,15 @@ static void make_inputs(struct cluster *c, struct workload *w)
     struct json_at at;
     struct err e = {0};
     uint64_t seed = 2025;
-    buffer_printf(&b, "{\"format\":\"hp-cluster/1\",\"nic\":{\"bandwidth_bytes_per_s\":1.25e9},\"pools\":[{\"kind\":\"fast\",\"count\":25,"
-                      "\"devices_per_node\":4},{\"kind\":\"slow\",\"count\":75,\"devices_per_node\":2}]}");
+    buffer_printf(
+        &b, "{\"format\":\"hp-cluster/1\",\"nic\":{\"bandwidth_bytes_per_s\":1.25e9},\"pools\":[{\"kind\":\"fast\",\"count\":25,"
+            "\"devices_per_node\":4},{\"kind\":\"slow\",\"count\":75,\"devices_per_node\":2}]}");
     json_t *root = parse(&b, &at);
     if (cluster_from_json(&at, c, &e) < 0)
         die(&e);
     json_decref(root);
-    buffer_printf(&b, "{\"format\":\"hp-workload/1\",\"slo_margin\":0.35,\"shares\":{\"fast\":[1,2],\"slow\":[1,2]},\"models\":[");
+    buffer_printf(&b,
+                  "{\"format\":\"hp-workload/1\",\"slo_margin\":0.35,\"shares\":{\"fast\":[1,2],\"slow\":[1,2]},\"models\":[");
     for (int m = 0; m < MODELS; m++)
         buffer_printf(&b, "%s{\"name\":\"m%d\",\"profile\":\"-\",\"weight\":1,\"slo_s\":0.08}", m ? "," : "", m);
     buffer_printf(&b, "]}");
@@ -141,8 +145,9 @@ static void measure_decisions(const struct dispatch_topology *t, double load)
         checksum += path.finish_ns;
     }
     double probed_s = processor_s() - started;
-    printf("load %3.0f %%: probe %.0f ns, decision %.0f ns (%.2f probes and %.2f requests each)%s\n", load * 100, probed_s / PROBES * 1e9,
-           decided_s / (double)sent * 1e9, (double)dispatch_probes(d) / (double)sent, (double)n / (double)sent, checksum == 42 ? " " : "");
+    printf("load %3.0f %%: probe %.0f ns, decision %.0f ns (%.2f probes and %.2f requests each)%s\n", load * 100,
+           probed_s / PROBES * 1e9, decided_s / (double)sent * 1e9, (double)dispatch_probes(d) / (double)sent,
+           (double)n / (double)sent, checksum == 42 ? " " : "");
     dispatch_destroy(&d);
     free(stream);
     free(list);
@@ -158,7 +163,8 @@ static void measure_simulator(const struct dispatch_topology *t, enum simulate_s
         exit(1);
     streams_init(t, load, 300, stream);
     double started = processor_s();
-    if (simulate(t, &(struct simulate_options){.scheduler = scheduler, .latency_noise = noise, .network_jitter = noise}, arrivals_next, stream, &r, &e) < 0)
+    if (simulate(t, &(struct simulate_options){.scheduler = scheduler, .latency_noise = noise, .network_jitter = noise},
+                 arrivals_next, stream, &r, &e) < 0)
         die(&e);
     double took_s = processor_s() - started, least = 1;
     for (int m = 0; m < MODELS; m++) {

@@ -45,7 +45,8 @@ static int read_layers(const struct json_at *at, int expected_first, struct plan
     return 0;
 }
 
-static int read_stage(const struct json_at *at, struct arena *arena, int expected_first, struct plan_pools_stage *s, struct err *e)
+static int read_stage(const struct json_at *at, struct arena *arena, int expected_first, struct plan_pools_stage *s,
+                      struct err *e)
 {
     const char *kind;
     uint64_t devices;
@@ -150,8 +151,8 @@ int plan_pools_from_json(const struct json_at *at, struct arena *arena, struct p
 
 static json_t *stage_json(const struct plan_pools_stage *s)
 {
-    return json_pack("{s:[i,i], s:s, s:i, s:i, s:i, s:f, s:f}", "layers", s->first_layer, s->end_layer, "kind", s->kind, "share", s->share,
-                     "count", s->count, "devices", s->devices, "compute_s", s->compute_s, "transfer_s", s->transfer_s);
+    return json_pack("{s:[i,i], s:s, s:i, s:i, s:i, s:f, s:f}", "layers", s->first_layer, s->end_layer, "kind", s->kind, "share",
+                     s->share, "count", s->count, "devices", s->devices, "compute_s", s->compute_s, "transfer_s", s->transfer_s);
 }
 
 static json_t *pipeline_json(const struct plan_pools_pipeline *p)
@@ -162,8 +163,8 @@ static json_t *pipeline_json(const struct plan_pools_pipeline *p)
             json_decref(stages);
             return NULL;
         }
-    return json_pack("{s:i, s:f, s:f, s:o}", "batch", p->batch, "throughput_per_s", p->throughput_per_s, "latency_s", p->latency_s,
-                     "stages", stages);
+    return json_pack("{s:i, s:f, s:f, s:o}", "batch", p->batch, "throughput_per_s", p->throughput_per_s, "latency_s",
+                     p->latency_s, "stages", stages);
 }
 
 int plan_pools_to_json(const struct plan_pools *p, json_t *plan)
@@ -178,7 +179,8 @@ int plan_pools_to_json(const struct plan_pools *p, json_t *plan)
                 json_decref(models);
                 return HP_ENOMEM;
             }
-        json_t *row = json_pack("{s:s, s:f, s:o}", "name", model->name, "throughput_per_s", model->throughput_per_s, "pipelines", pipelines);
+        json_t *row = json_pack("{s:s, s:f, s:o}", "name", model->name, "throughput_per_s", model->throughput_per_s, "pipelines",
+                                pipelines);
         if (row && model->slo_margin >= 0)
             json_object_set_new(row, "slo_margin", json_real(model->slo_margin));
         if (json_array_append_new(models, row) < 0) {

@@ -56,7 +56,8 @@ static int read_model(struct workload *w, const struct json_at *at, const char *
     if (workload_find_model(w, name) >= 0)
         return json_fail(at, e, "is a second model of the name \"%s\"", name);
     m->name = arena_strdup(&w->arena, name);
-    m->profile_file = file[0] == '/' || !folder[0] ? arena_strdup(&w->arena, file) : arena_printf(&w->arena, "%s/%s", folder, file);
+    m->profile_file =
+        file[0] == '/' || !folder[0] ? arena_strdup(&w->arena, file) : arena_printf(&w->arena, "%s/%s", folder, file);
     return m->name && m->profile_file ? 0 : no_memory(at, e);
 }
 
@@ -95,7 +96,8 @@ static int read_share_list(const struct json_at *at, struct workload_shares *s, 
         if ((rc = json_as_u64(&item, &v, e)) < 0)
             return rc;
         if (v == 0 || v > WORKLOAD_MAX_SHARE || (i > 0 && (int)v <= s->shares[i - 1]))
-            return json_fail(&item, e, "%llu: shares are whole numbers from 1 to %d, rising", (unsigned long long)v, WORKLOAD_MAX_SHARE);
+            return json_fail(&item, e, "%llu: shares are whole numbers from 1 to %d, rising", (unsigned long long)v,
+                             WORKLOAD_MAX_SHARE);
         s->shares[s->n_shares++] = (int)v;
     }
     return 0;
@@ -166,7 +168,8 @@ int workload_load_profiles(struct workload *w, struct err *e)
         if (rc < 0)
             return rc;
         if (m->profile.shape != PROFILE_FIXED)
-            return err_set(e, HP_EINVAL, "%s: is a profile by slice and prefix; a workload needs one by share and batch", m->profile_file);
+            return err_set(e, HP_EINVAL, "%s: is a profile by slice and prefix; a workload needs one by share and batch",
+                           m->profile_file);
     }
     return 0;
 }

@@ -33,8 +33,8 @@ struct workload {
     struct arena arena; /* owns all below except the profiles, which own themselves */
     struct workload_model *models;
     int n_models;
-    double slo_margin; /* default of the models' */
-    int max_stages;    /* 1 to WORKLOAD_MAX_STAGES */
+    double slo_margin;            /* default of the models' */
+    int max_stages;               /* 1 to WORKLOAD_MAX_STAGES */
     int pipelines_per_assignment; /* of one sequence of kinds; 0: any number */
     struct workload_shares *shares;
     int n_shares;

@@ -74,7 +74,8 @@ static int read_next(struct arrival_trace *a, double *at_s, int *model, struct e
     return ferror(a->stream) ? err_set(e, HP_EIO, "%s: cannot be read", a->file) : 0;
 }
 
-int arrival_trace_open(struct arrival_trace *a, const char *file, const struct dispatch_topology *t, int only_model, double end_s, struct err *e)
+int arrival_trace_open(struct arrival_trace *a, const char *file, const struct dispatch_topology *t, int only_model, double end_s,
+                       struct err *e)
 {
     double at_s = 0, first_s = -1;
     int model, rc;

@@ -59,7 +59,8 @@ static int read_request(const struct invocation *in, struct pools_request *rq, b
     rq->slo_margin = -1;
     if ((rc = invocation_choice(in, "method", pools_method_words, POOLS_METHOD_EXACT, &method, e)) < 0 ||
         (rc = invocation_choice(in, "share-devices", switches, -1, &rq->share_devices, e)) < 0 ||
-        (rc = invocation_number(in, "time-limit", 0, &rq->time_limit_s, e)) < 0 || (rc = invocation_u64(in, "seed", 1, &rq->seed, e)) < 0)
+        (rc = invocation_number(in, "time-limit", 0, &rq->time_limit_s, e)) < 0 ||
+        (rc = invocation_u64(in, "seed", 1, &rq->seed, e)) < 0)
         return rc;
     rq->method = (enum pools_method)method;
     if (margin && !*automatic) {
@@ -83,7 +84,8 @@ static void show_progress(void *ctx, const char *text, double part)
         fprintf(stderr, "\r%80s\r", "");
 }
 
-static int make_plan(const struct invocation *in, struct pools_request *rq, bool automatic, struct pools_answer *answer, struct err *e)
+static int make_plan(const struct invocation *in, struct pools_request *rq, bool automatic, struct pools_answer *answer,
+                     struct err *e)
 {
     struct lp_file lp = {0};
     int rc = 0;
@@ -119,7 +121,8 @@ static int add_inputs(const struct invocation *in, const struct workload *w, jso
     return rc;
 }
 
-static int give_answer(const struct invocation *in, const struct pools_request *rq, const struct pools_answer *answer, struct err *e)
+static int give_answer(const struct invocation *in, const struct pools_request *rq, const struct pools_answer *answer,
+                       struct err *e)
 {
     json_t *plan = pools_answer_json(answer);
     int rc = plan ? add_inputs(in, rq->workload, plan, e) : err_set(e, HP_ENOMEM, "out of memory while writing the plan");
@@ -127,7 +130,8 @@ static int give_answer(const struct invocation *in, const struct pools_request *
         json_decref(plan);
         return rc;
     }
-    if (invocation_option(in, "svg") && (rc = pools_picture_save(&answer->plan, rq->cluster, invocation_option(in, "svg"), e)) < 0) {
+    if (invocation_option(in, "svg") &&
+        (rc = pools_picture_save(&answer->plan, rq->cluster, invocation_option(in, "svg"), e)) < 0) {
         json_decref(plan);
         return rc;
     }
@@ -148,8 +152,9 @@ static int plan_pools_run(struct invocation *in, struct err *e)
     struct pools_request rq = {.cluster = &cluster, .workload = &workload, .env = &env_real};
     bool automatic;
     int rc;
-    if ((rc = invocation_required(in, "cluster", &cluster_file, e)) < 0 || (rc = invocation_required(in, "workload", &workload_file, e)) < 0 ||
-        (rc = read_request(in, &rq, &automatic, e)) < 0 || (rc = cluster_load(cluster_file, &cluster, e)) < 0)
+    if ((rc = invocation_required(in, "cluster", &cluster_file, e)) < 0 ||
+        (rc = invocation_required(in, "workload", &workload_file, e)) < 0 || (rc = read_request(in, &rq, &automatic, e)) < 0 ||
+        (rc = cluster_load(cluster_file, &cluster, e)) < 0)
         return rc;
     if ((rc = workload_load(workload_file, &workload, e)) == 0) {
         if ((rc = make_plan(in, &rq, automatic, &answer, e)) == 0)
@@ -165,9 +170,12 @@ const struct command plan_pools_verbs[] = {
     {
         .path = "plan pools",
         .summary = "plan pools of devices for models with deadlines",
-        .details = "Chooses pipelines (batch size, kinds of devices, shares, cuts) and how many devices each pool gets, so that the least\n"
-                   "throughput / weight over the models is greatest (PPipe). exact: a dynamic programme, and lp_solve for the bound; milp: the\n"
-                   "published programme with lp_solve; np: whole models on single kinds; dart: chains of two devices. --slo-margin auto plans at\n"
+        .details = "Chooses pipelines (batch size, kinds of devices, shares, cuts) and how many devices each pool gets, so that "
+                   "the least\n"
+                   "throughput / weight over the models is greatest (PPipe). exact: a dynamic programme, and lp_solve for the "
+                   "bound; milp: the\n"
+                   "published programme with lp_solve; np: whole models on single kinds; dart: chains of two devices. "
+                   "--slo-margin auto plans at\n"
                    "several margins and keeps what serves most at 99 % attainment in simulation.",
         .examples = "  hpctl plan pools --cluster L4-P4.json --workload three-models.json\n"
                     "  hpctl plan pools --cluster C.json --workload W.json --slo-margin auto -o plan.json\n"

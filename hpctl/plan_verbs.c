@@ -25,8 +25,8 @@ static const struct command_option check_options[] = {
 
 /* ---- pools ---------------------------------------------------------------------------------------------------------- */
 
-static int judge_pools(const struct plan_pools *plan, const struct cluster *c, const struct workload *w, const struct invocation *in,
-                       json_t **report, struct err *e)
+static int judge_pools(const struct plan_pools *plan, const struct cluster *c, const struct workload *w,
+                       const struct invocation *in, json_t **report, struct err *e)
 {
     static const char *const switches[] = {"off", "on", NULL};
     struct pools_check_options options = {.slo_margin = -1};
@@ -56,8 +56,8 @@ static int check_pools(const struct invocation *in, const struct json_at *at, js
     struct plan_pools plan;
     const char *cluster_file, *workload_file;
     int rc;
-    if ((rc = invocation_required(in, "cluster", &cluster_file, e)) < 0 || (rc = invocation_required(in, "workload", &workload_file, e)) < 0 ||
-        (rc = cluster_load(cluster_file, &c, e)) < 0)
+    if ((rc = invocation_required(in, "cluster", &cluster_file, e)) < 0 ||
+        (rc = invocation_required(in, "workload", &workload_file, e)) < 0 || (rc = cluster_load(cluster_file, &c, e)) < 0)
         return rc;
     if ((rc = workload_load(workload_file, &w, e)) == 0) {
         if ((rc = plan_pools_from_json(at, &arena, &plan, e)) == 0)
@@ -92,7 +92,8 @@ static int check_pipeline(const struct invocation *in, const struct json_at *at,
     const char *cluster_file, *profile_file, *tokens_text;
     uint64_t tokens;
     int rc;
-    if ((rc = invocation_required(in, "cluster", &cluster_file, e)) < 0 || (rc = invocation_required(in, "profile", &profile_file, e)) < 0 ||
+    if ((rc = invocation_required(in, "cluster", &cluster_file, e)) < 0 ||
+        (rc = invocation_required(in, "profile", &profile_file, e)) < 0 ||
         (rc = invocation_required(in, "tokens", &tokens_text, e)) < 0 || (rc = invocation_u64(in, "tokens", 0, &tokens, e)) < 0 ||
         (rc = invocation_number(in, "batch", 0, &rq.batch, e)) < 0)
         return rc;
@@ -121,14 +122,15 @@ static int check_coldstart(const struct invocation *in, const struct json_at *at
     const char *graph_file;
     int contention, rc;
     if ((rc = invocation_required(in, "graph", &graph_file, e)) < 0 ||
-        (rc = invocation_choice(in, "contention", switches, -1, &contention, e)) < 0 || (rc = opgraph_load(graph_file, &g, e)) < 0)
+        (rc = invocation_choice(in, "contention", switches, -1, &contention, e)) < 0 ||
+        (rc = opgraph_load(graph_file, &g, e)) < 0)
         return rc;
     rc = coldstart_plan_check(at, &g, contention >= 0, contention == 1, &v, NULL, e);
     opgraph_free(&g);
     if (rc < 0)
         return rc;
-    *report = json_pack("{s:b, s:s, s:f, s:f, s:b}", "valid", 1, "kind", "coldstart", "latency_s", v.latency_s, "bound_s", v.bound_s,
-                        "contention", v.contention);
+    *report = json_pack("{s:b, s:s, s:f, s:f, s:b}", "valid", 1, "kind", "coldstart", "latency_s", v.latency_s, "bound_s",
+                        v.bound_s, "contention", v.contention);
     if (v.predicted_s >= 0)
         json_object_set_new(*report, "predicted_latency_s", json_real(v.predicted_s));
     return 0;
@@ -187,7 +189,8 @@ const struct command plan_verbs[] = {
         .min_arguments = 1,
         .max_arguments = 1,
         .summary = "judge a plan file, whoever made it",
-        .details = "Recomputes what the plan promises and checks every rule of its kind (pipeline, pools or coldstart). Exit code 6: the plan breaks a\n"
+        .details = "Recomputes what the plan promises and checks every rule of its kind (pipeline, pools or coldstart). Exit "
+                   "code 6: the plan breaks a\n"
                    "rule, and the message says which and where.",
         .examples = "  hpctl plan check plan.json --cluster C.json --profile P.json --tokens 2048\n"
                     "  hpctl plan check plan.json --cluster C.json --workload W.json\n"

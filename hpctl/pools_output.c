@@ -11,8 +11,8 @@ static void print_stage(const struct plan_pools_stage *s)
     char share[24] = "";
     if (s->share > 1)
         snprintf(share, sizeof share, " of 1/%d", s->share);
-    printf("      layers %2d-%-2d  %4d x %s%s on %d device%s, %.3g ms a batch", s->first_layer, s->end_layer - 1, s->count, s->kind, share, s->devices,
-           s->devices == 1 ? "" : "s", s->compute_s * 1e3);
+    printf("      layers %2d-%-2d  %4d x %s%s on %d device%s, %.3g ms a batch", s->first_layer, s->end_layer - 1, s->count,
+           s->kind, share, s->devices, s->devices == 1 ? "" : "s", s->compute_s * 1e3);
     if (s->transfer_s > 0)
         printf(", then %.3g ms a sample on the wire", s->transfer_s * 1e3);
     printf("\n");
@@ -21,14 +21,15 @@ static void print_stage(const struct plan_pools_stage *s)
 static void print_model(const struct plan_pools_model *m, const struct workload *w)
 {
     const struct workload_model *asked = &w->models[workload_find_model(w, m->name)];
-    printf("  %s: %.1f requests/s, %.1f per unit of weight; deadline %.4g ms", m->name, m->throughput_per_s, m->throughput_per_s / asked->weight,
-           asked->slo_s * 1e3);
+    printf("  %s: %.1f requests/s, %.1f per unit of weight; deadline %.4g ms", m->name, m->throughput_per_s,
+           m->throughput_per_s / asked->weight, asked->slo_s * 1e3);
     if (m->slo_margin >= 0)
         printf(", margin %.0f %%", m->slo_margin * 100);
     printf("\n");
     for (int i = 0; i < m->n_pipelines; i++) {
         const struct plan_pools_pipeline *p = &m->pipelines[i];
-        printf("    pipeline %d: %.1f requests/s, batch %d, %.4g ms without waiting\n", i, p->throughput_per_s, p->batch, p->latency_s * 1e3);
+        printf("    pipeline %d: %.1f requests/s, batch %d, %.4g ms without waiting\n", i, p->throughput_per_s, p->batch,
+               p->latency_s * 1e3);
         for (int d = 0; d < p->n_stages; d++)
             print_stage(&p->stages[d]);
     }
@@ -79,7 +80,11 @@ static const char *escaped(const char *name, char *to, size_t size)
 {
     size_t n = 0;
     for (; *name && n + 7 < size; name++) {
-        const char *entity = *name == '<' ? "&lt;" : *name == '>' ? "&gt;" : *name == '&' ? "&amp;" : *name == '"' ? "&quot;" : NULL;
+        const char *entity = *name == '<'   ? "&lt;"
+                             : *name == '>' ? "&gt;"
+                             : *name == '&' ? "&amp;"
+                             : *name == '"' ? "&quot;"
+                                            : NULL;
         if (entity)
             n += (size_t)snprintf(to + n, size - n, "%s", entity);
         else
@@ -94,10 +99,10 @@ static void draw_pool(struct buffer *b, double x, double y, double width, int co
 {
     char safe[256];
     model = escaped(model, safe, sizeof safe);
-    buffer_printf(b, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"34\" fill=\"hsl(%d,55%%,%d%%)\" stroke=\"white\">", x, y, width, colour * 67 % 360,
-                  72 - 10 * stage);
-    buffer_printf(b, "<title>%s, pipeline %d, stage %d: layers %d-%d, %d shares of 1/%d, %.3g ms a batch</title></rect>\n", model, pipeline, stage,
-                  s->first_layer, s->end_layer - 1, s->count, s->share, s->compute_s * 1e3);
+    buffer_printf(b, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"34\" fill=\"hsl(%d,55%%,%d%%)\" stroke=\"white\">", x,
+                  y, width, colour * 67 % 360, 72 - 10 * stage);
+    buffer_printf(b, "<title>%s, pipeline %d, stage %d: layers %d-%d, %d shares of 1/%d, %.3g ms a batch</title></rect>\n", model,
+                  pipeline, stage, s->first_layer, s->end_layer - 1, s->count, s->share, s->compute_s * 1e3);
     if (width > 60)
         buffer_printf(b, "<text x=\"%.1f\" y=\"%.1f\">%s %d.%d</text>\n", x + 4, y + 21, model, pipeline, stage);
 }
@@ -106,9 +111,9 @@ static void draw_kind(struct buffer *b, const struct plan_pools *plan, const str
 {
     char safe[256];
     double x = 90, unit = 800.0 / (pool->count > 0 ? pool->count : 1);
-    buffer_printf(b, "<text x=\"8\" y=\"%.1f\">%s (%d)</text>\n<rect x=\"90\" y=\"%.1f\" width=\"800\" height=\"34\" fill=\"#eee\"/>\n", y + 21,
-                  escaped(pool->kind, safe, sizeof safe),
-                  pool->count, y);
+    buffer_printf(
+        b, "<text x=\"8\" y=\"%.1f\">%s (%d)</text>\n<rect x=\"90\" y=\"%.1f\" width=\"800\" height=\"34\" fill=\"#eee\"/>\n",
+        y + 21, escaped(pool->kind, safe, sizeof safe), pool->count, y);
     for (int m = 0; m < plan->n_models; m++)
         for (int i = 0; i < plan->models[m].n_pipelines; i++)
             for (int d = 0; d < plan->models[m].pipelines[i].n_stages; d++) {
@@ -124,9 +129,13 @@ static void draw_kind(struct buffer *b, const struct plan_pools *plan, const str
 int pools_picture_save(const struct plan_pools *plan, const struct cluster *c, const char *file, struct err *e)
 {
     struct buffer b = {0};
-    buffer_printf(&b, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"900\" height=\"%d\" font-family=\"sans-serif\" font-size=\"12\">\n",
-                  40 + 50 * c->n_pools);
-    buffer_printf(&b, "<text x=\"8\" y=\"20\">pools by kind of device: model, pipeline.stage; least throughput / weight %.1f requests/s</text>\n",
+    buffer_printf(
+        &b,
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"900\" height=\"%d\" font-family=\"sans-serif\" font-size=\"12\">\n",
+        40 + 50 * c->n_pools);
+    buffer_printf(&b,
+                  "<text x=\"8\" y=\"20\">pools by kind of device: model, pipeline.stage; least throughput / weight %.1f "
+                  "requests/s</text>\n",
                   plan->normalized_throughput_per_s);
     for (int k = 0; k < c->n_pools; k++)
         draw_kind(&b, plan, &c->pools[k], 34 + 50 * k);

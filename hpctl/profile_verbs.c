@@ -15,9 +15,10 @@ static const struct command_option split_options[] = {
 
 static void print_split(const struct profile *p, const struct split *s)
 {
-    printf("%d layers in %d blocks, balanced on %s: %.3g to %.3g ms each (window %.3g)\n", p->n_layers, s->n_blocks, p->kinds[s->kind], s->least_s * 1e3,
-           s->most_s * 1e3, s->window);
-    printf("cuts move %.4g MB a sample in all; the published greedy grouping moves %.4g MB\n\n", s->cut_bytes / 1e6, s->greedy_cut_bytes / 1e6);
+    printf("%d layers in %d blocks, balanced on %s: %.3g to %.3g ms each (window %.3g)\n", p->n_layers, s->n_blocks,
+           p->kinds[s->kind], s->least_s * 1e3, s->most_s * 1e3, s->window);
+    printf("cuts move %.4g MB a sample in all; the published greedy grouping moves %.4g MB\n\n", s->cut_bytes / 1e6,
+           s->greedy_cut_bytes / 1e6);
     printf("  %-8s %-12s %s\n", "block", "layers", "output MB a sample");
     for (int b = 0; b < s->n_blocks; b++)
         printf("  %-8d %4d-%-7d %.4g\n", b, b ? s->end[b - 1] : 0, s->end[b] - 1, p->layers[s->end[b] - 1].output_bytes / 1e6);
@@ -57,7 +58,8 @@ const struct command profile_verbs[] = {
         .min_arguments = 1,
         .max_arguments = 1,
         .summary = "group the layers of a profile into blocks for planning pools",
-        .details = "Chooses the cuts that move the fewest bytes among those whose blocks take about equally long, by a dynamic programme.",
+        .details = "Chooses the cuts that move the fewest bytes among those whose blocks take about equally long, by a dynamic "
+                   "programme.",
         .examples = "  hpctl profile split resnet.layers.json -o resnet.json\n"
                     "  hpctl profile split resnet.layers.json --blocks 12 --window 0.3 --kind L4 -o json",
         .options = split_options,

@@ -65,7 +65,8 @@ static int read_arrivals(const struct invocation *in, struct job *j)
     return 0;
 }
 
-static int positive_option(const struct invocation *in, const char *name, double fallback, double most, double *out, struct err *e)
+static int positive_option(const struct invocation *in, const char *name, double fallback, double most, double *out,
+                           struct err *e)
 {
     int rc = invocation_number(in, name, fallback, out, e);
     if (rc < 0)
@@ -91,10 +92,14 @@ static int read_options(const struct invocation *in, struct job *j, struct err *
     j->seconds_given = invocation_option(in, "seconds") != NULL;
     if ((rc = read_arrivals(in, j)) < 0 ||
         (rc = invocation_choice(in, "scheduler", simulate_scheduler_words, SIMULATE_RESERVING, &scheduler, e)) < 0 ||
-        (rc = invocation_choice(in, "rates", rates, 0, &by, e)) < 0 || (rc = positive_option(in, "load", 0.95, 1000, &j->load, e)) < 0 ||
-        (rc = positive_option(in, "step", 0.05, 1, &j->step, e)) < 0 || (rc = positive_option(in, "max-load", 1, 100, &j->max_load, e)) < 0 ||
-        (rc = positive_option(in, "target", 0.99, 1, &j->target, e)) < 0 || (rc = positive_option(in, "seconds", 30, 1e6, &j->seconds, e)) < 0 ||
-        (rc = invocation_u64(in, "seed", 1, &j->seed, e)) < 0 || (rc = read_noise(in, "latency-noise", &j->options.latency_noise, e)) < 0 ||
+        (rc = invocation_choice(in, "rates", rates, 0, &by, e)) < 0 ||
+        (rc = positive_option(in, "load", 0.95, 1000, &j->load, e)) < 0 ||
+        (rc = positive_option(in, "step", 0.05, 1, &j->step, e)) < 0 ||
+        (rc = positive_option(in, "max-load", 1, 100, &j->max_load, e)) < 0 ||
+        (rc = positive_option(in, "target", 0.99, 1, &j->target, e)) < 0 ||
+        (rc = positive_option(in, "seconds", 30, 1e6, &j->seconds, e)) < 0 ||
+        (rc = invocation_u64(in, "seed", 1, &j->seed, e)) < 0 ||
+        (rc = read_noise(in, "latency-noise", &j->options.latency_noise, e)) < 0 ||
         (rc = read_noise(in, "network-jitter", &j->options.network_jitter, e)) < 0)
         return rc;
     j->options.scheduler = (enum simulate_scheduler)scheduler;
@@ -212,8 +217,14 @@ static int one_load(const struct invocation *in, struct job *j, struct err *e)
 {
     struct simulate_result r = {0};
     struct simulate_picture picture = {.t = &j->t};
-    struct simulate_report report = {.t = &j->t, .plan_file = in->arguments[0], .arrivals = invocation_option_or(in, "arrivals", "poisson"),
-                                     .options = &j->options, .load = j->load, .seconds = j->seconds, .seed = j->seed, .result = &r};
+    struct simulate_report report = {.t = &j->t,
+                                     .plan_file = in->arguments[0],
+                                     .arrivals = invocation_option_or(in, "arrivals", "poisson"),
+                                     .options = &j->options,
+                                     .load = j->load,
+                                     .seconds = j->seconds,
+                                     .seed = j->seed,
+                                     .result = &r};
     const char *svg = invocation_option(in, "svg"), *csv = invocation_option(in, "csv");
     if (svg && j->options.scheduler == SIMULATE_RESERVING) {
         j->options.watch = simulate_picture_add;
@@ -237,7 +248,8 @@ static int one_load(const struct invocation *in, struct job *j, struct err *e)
 
 /* ---- sweep ---------------------------------------------------------------------------------------------------------- */
 
-/* Attainment at every load from the highest down, until one meets the target; `row` is a model, or the last one for all together. */
+/* Attainment at every load from the highest down, until one meets the target; `row` is a model, or the last one for all together.
+ */
 static int sweep_row(const struct job *j, struct simulate_sweep *s, int row, struct err *e)
 {
     int only = row == s->n_models ? -1 : row, steps = (int)(j->max_load / j->step + 1e-9);
@@ -262,8 +274,13 @@ static int sweep_row(const struct job *j, struct simulate_sweep *s, int row, str
 
 static int sweep(const struct invocation *in, struct job *j, struct err *e)
 {
-    struct simulate_sweep s = {.t = &j->t, .n_models = j->t.n_models, .target = j->target, .seconds = j->seconds, .seed = j->seed,
-                               .scheduler = simulate_scheduler_words[j->options.scheduler], .arrivals = invocation_option_or(in, "arrivals", "poisson"),
+    struct simulate_sweep s = {.t = &j->t,
+                               .n_models = j->t.n_models,
+                               .target = j->target,
+                               .seconds = j->seconds,
+                               .seed = j->seed,
+                               .scheduler = simulate_scheduler_words[j->options.scheduler],
+                               .arrivals = invocation_option_or(in, "arrivals", "poisson"),
                                .only_model = j->only_model};
     const char *svg = invocation_option(in, "svg"), *csv = invocation_option(in, "csv");
     if (j->max_load / j->step > 10000)
@@ -292,8 +309,9 @@ static int simulate_run(struct invocation *in, struct err *e)
     struct job j = {0};
     const char *cluster_file, *workload_file;
     int rc;
-    if ((rc = invocation_required(in, "cluster", &cluster_file, e)) < 0 || (rc = invocation_required(in, "workload", &workload_file, e)) < 0 ||
-        (rc = read_options(in, &j, e)) < 0 || (rc = cluster_load(cluster_file, &j.cluster, e)) < 0)
+    if ((rc = invocation_required(in, "cluster", &cluster_file, e)) < 0 ||
+        (rc = invocation_required(in, "workload", &workload_file, e)) < 0 || (rc = read_options(in, &j, e)) < 0 ||
+        (rc = cluster_load(cluster_file, &j.cluster, e)) < 0)
         return rc;
     if ((rc = workload_load(workload_file, &j.workload, e)) == 0 && (rc = load_plan(in->arguments[0], &j, e)) == 0 &&
         (rc = find_model(in, &j, e)) == 0)
@@ -312,12 +330,14 @@ const struct command simulate_verbs[] = {
         .min_arguments = 1,
         .max_arguments = 1,
         .summary = "serve imagined requests with a plan of pools",
-        .details = "Drives the scheduler that serves real requests with events under virtual time, and counts what meets its deadline. Without noise nothing\n"
+        .details = "Drives the scheduler that serves real requests with events under virtual time, and counts what meets its "
+                   "deadline. Without noise nothing\n"
                    "that was sent is late: what cannot be in time is dropped. --sweep finds the highest load at 99 % attainment.",
-        .examples = "  hpctl simulate plan.json --cluster C.json --workload W.json --load 0.9\n"
-                    "  hpctl simulate plan.json --cluster C.json --workload W.json --sweep --csv sweep.csv --svg sweep.svg\n"
-                    "  hpctl simulate plan.json --cluster C.json --workload W.json --arrivals bursty --scheduler reactive\n"
-                    "  hpctl simulate plan.json --cluster C.json --workload W.json --arrivals requests.csv --latency-noise 0.05 -o json",
+        .examples =
+            "  hpctl simulate plan.json --cluster C.json --workload W.json --load 0.9\n"
+            "  hpctl simulate plan.json --cluster C.json --workload W.json --sweep --csv sweep.csv --svg sweep.svg\n"
+            "  hpctl simulate plan.json --cluster C.json --workload W.json --arrivals bursty --scheduler reactive\n"
+            "  hpctl simulate plan.json --cluster C.json --workload W.json --arrivals requests.csv --latency-noise 0.05 -o json",
         .options = simulate_verb_options,
         .run = simulate_run,
     },

@@ -37,7 +37,10 @@ struct lp_program {
     double *values, *duals; /* of the last solve */
 };
 
-static int no_memory(struct err *e) { return err_set(e, HP_ENOMEM, "out of memory in a linear programme"); }
+static int no_memory(struct err *e)
+{
+    return err_set(e, HP_ENOMEM, "out of memory in a linear programme");
+}
 
 static void name_copy(char *to, const char *from)
 {
@@ -85,7 +88,8 @@ static bool grow(void **array, int count, int *room, size_t size)
     return true;
 }
 
-int lp_column_add(struct lp_program *p, const char *name, double objective, double lower, double upper, bool integer, struct err *e)
+int lp_column_add(struct lp_program *p, const char *name, double objective, double lower, double upper, bool integer,
+                  struct err *e)
 {
     if (!grow((void **)&p->columns, p->n_columns, &p->room_columns, sizeof *p->columns))
         return no_memory(e);
@@ -114,8 +118,14 @@ int lp_term_add(struct lp_program *p, int row, int column, double coefficient, s
     return 0;
 }
 
-int lp_program_columns(const struct lp_program *p) { return p->n_columns; }
-int lp_program_rows(const struct lp_program *p) { return p->n_rows; }
+int lp_program_columns(const struct lp_program *p)
+{
+    return p->n_columns;
+}
+int lp_program_rows(const struct lp_program *p)
+{
+    return p->n_rows;
+}
 
 /* ---- handing the programme to lp_solve ------------------------------------------------------------------------ */
 
@@ -320,7 +330,8 @@ static int take_solution(struct lp_program *p, lprec *lp, bool integers, struct 
     return 0;
 }
 
-int lp_program_solve(struct lp_program *p, const struct lp_limits *limits, const struct env *env, struct lp_result *out, struct err *e)
+int lp_program_solve(struct lp_program *p, const struct lp_limits *limits, const struct env *env, struct lp_result *out,
+                     struct err *e)
 {
     uint64_t started = env_now_ns(env);
     struct watch watch = {env, limits->seconds > 0 ? started + (uint64_t)(limits->seconds * 1e9) : UINT64_MAX};

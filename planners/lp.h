@@ -25,7 +25,7 @@ enum lp_outcome {
     LP_FEASIBLE,   /* time ran out; values are the best found */
     LP_INFEASIBLE, /* proven: no values satisfy the rows */
     LP_UNBOUNDED,
-    LP_NOTHING,    /* time ran out, or the numbers defeated the solver, before any values were found */
+    LP_NOTHING, /* time ran out, or the numbers defeated the solver, before any values were found */
 };
 
 struct lp_result {
@@ -51,7 +51,8 @@ void lp_program_destroy(struct lp_program **p);
 
 /* Adds a variable and gives its index. `upper` may be INFINITY, `lower` -INFINITY. A name may be NULL ("C1", "C2", ...);
  * it is letters, digits and _[]., at most 24 characters. HP_ENOMEM. */
-int lp_column_add(struct lp_program *p, const char *name, double objective, double lower, double upper, bool integer, struct err *e);
+int lp_column_add(struct lp_program *p, const char *name, double objective, double lower, double upper, bool integer,
+                  struct err *e);
 /* Adds a row without terms and gives its index. HP_ENOMEM. */
 int lp_row_add(struct lp_program *p, const char *name, enum lp_sense sense, double right, struct err *e);
 /* Adds coefficient * column to a row; several terms of one row and column add up. HP_ENOMEM, or 0. */
@@ -65,6 +66,7 @@ typedef bool (*lp_put_fn)(void *ctx, const char *text, size_t size);
 int lp_program_write(const struct lp_program *p, lp_put_fn put, void *ctx, struct err *e);
 
 /* Solves. Every outcome above is a success (0); HP_ENOMEM otherwise. The time limit is kept to about 10 ms. */
-int lp_program_solve(struct lp_program *p, const struct lp_limits *limits, const struct env *env, struct lp_result *out, struct err *e);
+int lp_program_solve(struct lp_program *p, const struct lp_limits *limits, const struct env *env, struct lp_result *out,
+                     struct err *e);
 
 #endif

@@ -1,8 +1,9 @@
-/* When requests arrive: Poisson, uniform, bursty, or a trace of the caller's. A stream gives arrivals of all models one by one, in order of time, in
- * constant memory, and the same ones again for the same seed.
+/* When requests arrive: Poisson, uniform, bursty, or a trace of the caller's. A stream gives arrivals of all models one by one,
+ * in order of time, in constant memory, and the same ones again for the same seed.
  *
- * Bursty is a Markov-modulated Poisson process of two phases per model: calm and burst, whose lengths are exponential with means of 0.8 s and 0.2 s;
- * in a burst requests come three times as fast as in the calm, and the mean over both is the rate asked for. */
+ * Bursty is a Markov-modulated Poisson process of two phases per model: calm and burst, whose lengths are exponential with means
+ * of 0.8 s and 0.2 s; in a burst requests come three times as fast as in the calm, and the mean over both is the rate asked for.
+ */
 #ifndef HP_PLANNERS_DISPATCH_ARRIVALS_H
 #define HP_PLANNERS_DISPATCH_ARRIVALS_H
 
@@ -27,7 +28,7 @@ struct arrivals_model {
     double rate;     /* requests per second; 0: none */
     uint64_t random; /* state of its generator */
     int64_t next_ns, phase_end_ns;
-    int burst;       /* in the burst phase */
+    int burst; /* in the burst phase */
 };
 
 struct arrivals {

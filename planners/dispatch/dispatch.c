@@ -17,12 +17,12 @@ struct gap {
 /* The shares that run one stage. free_ns stands apart from the lines because every probe looks through it. */
 struct pool {
     int n, first_share;
-    int cursor;            /* where the search for a free share begins: behind the one taken last, so that they are taken in turn */
-    int64_t *free_ns;      /* [n]: end of the last reservation */
-    struct line *lines;    /* [n] */
-    int *nodes;            /* [n] */
-    int64_t shortest_ns;   /* computing of one request */
-    int64_t lead_ns;       /* no work that is dispatched now arrives before now + this */
+    int cursor;          /* where the search for a free share begins: behind the one taken last, so that they are taken in turn */
+    int64_t *free_ns;    /* [n]: end of the last reservation */
+    struct line *lines;  /* [n] */
+    int *nodes;          /* [n] */
+    int64_t shortest_ns; /* computing of one request */
+    int64_t lead_ns;     /* no work that is dispatched now arrives before now + this */
     struct gap *gaps;
     int n_gaps, room_gaps;
 };
@@ -37,16 +37,19 @@ struct queue {
 
 struct dispatch {
     const struct dispatch_topology *t;
-    struct pool *pools;   /* [pipeline * PLAN_POOLS_MAX_STAGES + stage] */
+    struct pool *pools;               /* [pipeline * PLAN_POOLS_MAX_STAGES + stage] */
     struct line *uplinks, *downlinks; /* [node] */
-    struct queue *queues; /* [model] */
-    int *pool_of_share;   /* [share]: index into pools */
+    struct queue *queues;             /* [model] */
+    int *pool_of_share;               /* [share]: index into pools */
     int queue_limit;
     uint32_t next_batch;
     uint64_t probes;
 };
 
-static struct pool *pool_of(const struct dispatch *d, int pipeline, int stage) { return &d->pools[pipeline * PLAN_POOLS_MAX_STAGES + stage]; }
+static struct pool *pool_of(const struct dispatch *d, int pipeline, int stage)
+{
+    return &d->pools[pipeline * PLAN_POOLS_MAX_STAGES + stage];
+}
 
 /* ---- life ------------------------------------------------------------------------------------------------------------- */
 
@@ -132,7 +135,8 @@ void dispatch_destroy(struct dispatch **dp)
 
 /* ---- probing ---------------------------------------------------------------------------------------------------------- */
 
-/* The share of the first stage that can begin first. Nothing that is dispatched now may begin in the past, so only the end of each line counts. */
+/* The share of the first stage that can begin first. Nothing that is dispatched now may begin in the past, so only the end of
+ * each line counts. */
 static void probe_first(const struct pool *p, int64_t now_ns, struct dispatch_leg *leg)
 {
     int best = p->cursor;
@@ -353,7 +357,8 @@ static bool shrink_to_deadline(struct dispatch *d, int64_t now_ns, int64_t deadl
 }
 
 /* Before a request is dropped: any other pipeline on which it would still be in time, alone. */
-static bool rescue(struct dispatch *d, const struct dispatch_model *m, int64_t now_ns, int64_t deadline_ns, struct dispatch_path *path)
+static bool rescue(struct dispatch *d, const struct dispatch_model *m, int64_t now_ns, int64_t deadline_ns,
+                   struct dispatch_path *path)
 {
     int tried = path->pipeline;
     for (int i = m->first_pipeline; i < m->first_pipeline + m->n_pipelines; i++) {
@@ -387,7 +392,8 @@ int64_t dispatch_run(struct dispatch *d, int model, int64_t now_ns, dispatch_act
         bool possible = m->n_pipelines > 0 && now_ns < oldest->deadline_ns;
         if (possible) {
             choose_pipeline(d, m, now_ns, &path);
-            possible = shrink_to_deadline(d, now_ns, oldest->deadline_ns, &path) || rescue(d, m, now_ns, oldest->deadline_ns, &path);
+            possible =
+                shrink_to_deadline(d, now_ns, oldest->deadline_ns, &path) || rescue(d, m, now_ns, oldest->deadline_ns, &path);
         }
         if (!possible) {
             a.drop = true;
@@ -433,6 +439,12 @@ int dispatch_correct(struct dispatch *d, const struct dispatch_report *r)
     return 0;
 }
 
-int dispatch_waiting(const struct dispatch *d, int model) { return d->queues[model].n; }
+int dispatch_waiting(const struct dispatch *d, int model)
+{
+    return d->queues[model].n;
+}
 
-uint64_t dispatch_probes(const struct dispatch *d) { return d->probes; }
+uint64_t dispatch_probes(const struct dispatch *d)
+{
+    return d->probes;
+}

@@ -1,10 +1,13 @@
-/* The request scheduler of models with deadlines: resource reservation-based adaptive batching (PPipe, USENIX ATC 2025, section 5.4, algorithms 1 and 2).
+/* The request scheduler of models with deadlines: resource reservation-based adaptive batching (PPipe, USENIX ATC 2025,
+ * section 5.4, algorithms 1 and 2).
  *
- * It decides and does nothing else: requests arrive, dispatch_run says which are sent where and when, or dropped, and when it wants to be asked again.
- * Time is handed in, in nanoseconds of any clock that does not go back. For every batch it reserves a share of a device per stage and, for every hop, the
- * uplink of one node and the downlink of another, ahead of time; whoever executes reports what was really used, which corrects the tables.
+ * It decides and does nothing else: requests arrive, dispatch_run says which are sent where and when, or dropped, and when it
+ * wants to be asked again. Time is handed in, in nanoseconds of any clock that does not go back. For every batch it reserves a
+ * share of a device per stage and, for every hop, the uplink of one node and the downlink of another, ahead of time; whoever
+ * executes reports what was really used, which corrects the tables.
  *
- * With latencies as profiled nothing that was sent finishes after its deadline. Several models share the NICs; each has its queue. One thread at a time. */
+ * With latencies as profiled nothing that was sent finishes after its deadline. Several models share the NICs; each has its
+ * queue. One thread at a time. */
 #ifndef HP_PLANNERS_DISPATCH_DISPATCH_H
 #define HP_PLANNERS_DISPATCH_DISPATCH_H
 
@@ -22,7 +25,7 @@ struct dispatch_request {
 
 /* One stage of a batch's way. The transfer leads into this stage; both its times are 0 for the first. */
 struct dispatch_leg {
-    int share; /* index into topology.shares */
+    int share;                                  /* index into topology.shares */
     int64_t transfer_start_ns, transfer_end_ns; /* both NICs are reserved; the data is there a hop's latency later */
     int64_t start_ns, end_ns;                   /* computing */
 };
@@ -37,7 +40,7 @@ struct dispatch_path {
 struct dispatch_action {
     bool drop; /* one request that cannot meet its deadline; otherwise a batch to send */
     int model;
-    uint32_t batch; /* its id, for reports; unique among 2^32 */
+    uint32_t batch;                          /* its id, for reports; unique among 2^32 */
     const struct dispatch_request *requests; /* in order of arrival; valid during the call */
     int n;
     const struct dispatch_path *path; /* NULL for a drop */
@@ -57,12 +60,12 @@ struct dispatch_report {
 int dispatch_create(const struct dispatch_topology *t, int queue_limit, struct dispatch **out, struct err *e);
 void dispatch_destroy(struct dispatch **d);
 
-/* A request of a model is there; its deadline is arrival + SLO. Requests of a model come in order of arrival. Decides nothing yet. HP_EBUSY: the
- * queue is full, and the request was not taken. */
+/* A request of a model is there; its deadline is arrival + SLO. Requests of a model come in order of arrival. Decides nothing
+ * yet. HP_EBUSY: the queue is full, and the request was not taken. */
 int dispatch_arrive(struct dispatch *d, int model, uint64_t tag, int64_t arrival_ns);
 
-/* Decides for one model all that can be decided at `now_ns`, calling `act` for each. Gives the time at which it wants to be called again if nothing
- * arrives before: INT64_MAX when its queue is empty. */
+/* Decides for one model all that can be decided at `now_ns`, calling `act` for each. Gives the time at which it wants to be
+ * called again if nothing arrives before: INT64_MAX when its queue is empty. */
 int64_t dispatch_run(struct dispatch *d, int model, int64_t now_ns, dispatch_act_fn act, void *ctx);
 
 /* Corrects the tables. HP_ENOENT: that reservation is past and forgotten, which is no harm. */
@@ -71,7 +74,8 @@ int dispatch_correct(struct dispatch *d, const struct dispatch_report *r);
 /* Requests of a model that wait. */
 int dispatch_waiting(const struct dispatch *d, int model);
 
-/* The way through a pipeline's pools with the earliest finish, stage by stage, for a batch of n that is ready at `now_ns`. Reserves nothing. */
+/* The way through a pipeline's pools with the earliest finish, stage by stage, for a batch of n that is ready at `now_ns`.
+ * Reserves nothing. */
 void dispatch_probe(const struct dispatch *d, int pipeline, int n, int64_t now_ns, struct dispatch_path *out);
 /* Marks a path's resources as reserved. */
 void dispatch_reserve(struct dispatch *d, const struct dispatch_path *path, int64_t now_ns, uint32_t batch);

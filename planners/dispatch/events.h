@@ -21,7 +21,10 @@ struct events {
 bool events_add(struct events *q, int64_t at_ns, int kind, int a, int b);
 /* The earliest, taken out. The queue must not be empty. */
 struct event events_take(struct events *q);
-static inline int64_t events_next_ns(const struct events *q) { return q->n ? q->heap[0].at_ns : INT64_MAX; }
+static inline int64_t events_next_ns(const struct events *q)
+{
+    return q->n ? q->heap[0].at_ns : INT64_MAX;
+}
 void events_free(struct events *q);
 
 #endif

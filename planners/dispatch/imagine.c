@@ -17,8 +17,8 @@ struct flight {
     int next_free;    /* while unused */
 };
 
-/* What happens to a batch at a stage. Work is begun by an event of its own, at its reserved start or when its input is there, so that work that was
- * reserved later but comes earlier finds the device free. */
+/* What happens to a batch at a stage. Work is begun by an event of its own, at its reserved start or when its input is there, so
+ * that work that was reserved later but comes earlier finds the device free. */
 enum what { MOVE, MOVED, START, COMPUTED };
 
 struct imagine {
@@ -35,8 +35,8 @@ struct imagine {
     bool out_of_memory;
 };
 
-int imagine_create(const struct dispatch_topology *t, struct dispatch *d, const struct simulate_options *o, struct simulate_result *result,
-                   struct imagine **out, struct err *e)
+int imagine_create(const struct dispatch_topology *t, struct dispatch *d, const struct simulate_options *o,
+                   struct simulate_result *result, struct imagine **out, struct err *e)
 {
     struct imagine *im = calloc(1, sizeof *im);
     if (im) {
@@ -85,7 +85,10 @@ static int64_t vary(struct imagine *im, int64_t planned, double deviation)
     return (int64_t)((double)planned * fmin(3, fmax(0.2, factor)));
 }
 
-static int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
+static int64_t later(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
 
 static void add(struct imagine *im, int64_t at_ns, enum what what, int flight, int stage)
 {
@@ -169,8 +172,12 @@ void imagine_step(struct imagine *im)
     struct flight *f = &im->flights[flight];
     const struct dispatch_leg *leg = &f->path.legs[stage];
     const struct dispatch_pipeline *pl = &im->t->pipelines[f->path.pipeline];
-    struct dispatch_report r = {.batch = f->batch, .share = leg->share, .from_share = -1, .planned_start_ns = leg->start_ns,
-                                .start_ns = f->began_ns, .end_ns = ev.at_ns};
+    struct dispatch_report r = {.batch = f->batch,
+                                .share = leg->share,
+                                .from_share = -1,
+                                .planned_start_ns = leg->start_ns,
+                                .start_ns = f->began_ns,
+                                .end_ns = ev.at_ns};
     switch ((enum what)ev.kind) {
     case START: compute(im, flight, stage, ev.at_ns); break;
     case COMPUTED:
@@ -190,5 +197,11 @@ void imagine_step(struct imagine *im)
     }
 }
 
-int64_t imagine_next(const struct imagine *im) { return events_next_ns(&im->events); }
-int64_t imagine_last(const struct imagine *im) { return im->last_ns; }
+int64_t imagine_next(const struct imagine *im)
+{
+    return events_next_ns(&im->events);
+}
+int64_t imagine_last(const struct imagine *im)
+{
+    return im->last_ns;
+}

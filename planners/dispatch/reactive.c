@@ -14,10 +14,10 @@ struct request {
 struct pool {
     struct request *items; /* waiting: items[first .. first + n) */
     int first, n, room;
-    int64_t part_ns;       /* of the SLO */
-    int64_t *free_ns;      /* [share] */
+    int64_t part_ns;  /* of the SLO */
+    int64_t *free_ns; /* [share] */
     int n_shares, cursor;
-    int64_t check_ns;      /* an event is due then; INT64_MAX: none */
+    int64_t check_ns; /* an event is due then; INT64_MAX: none */
 };
 
 struct flight {
@@ -138,7 +138,8 @@ static void begin(struct reactive *w, int pool, int share, int n, int64_t now_ns
         int from = batch[i].node, run = 1;
         while (i + run < n && batch[i + run].node == from)
             run++;
-        /* Each direction serves in turn; what has left one NIC waits in the network for the other, and holds up nobody behind it. */
+        /* Each direction serves in turn; what has left one NIC waits in the network for the other, and holds up nobody behind it.
+         */
         int64_t took = pl->stages[stage - 1].transfer_ns[run];
         int64_t start = now_ns > w->up_free_ns[from] ? now_ns : w->up_free_ns[from];
         w->up_free_ns[from] = start + took;
@@ -233,7 +234,8 @@ static void pass_time(struct reactive *w, int64_t until_ns)
     }
 }
 
-/* The pipeline that has had least of its part of the model's requests, among those whose first pool has a free share if there are any. */
+/* The pipeline that has had least of its part of the model's requests, among those whose first pool has a free share if there are
+ * any. */
 static int turn_of(struct reactive *w, const struct dispatch_model *m, int64_t now_ns)
 {
     int best = -1;

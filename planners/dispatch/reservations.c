@@ -81,7 +81,8 @@ bool line_correct(struct line *l, uint32_t tag, int64_t planned_start_ns, int64_
     int at = -1;
     for (int i = 0; i < l->n; i++) {
         const struct line_interval *v = &l->v[l->first + i];
-        if (v->tag == tag && (at < 0 || llabs(v->start_ns - planned_start_ns) < llabs(l->v[l->first + at].start_ns - planned_start_ns)))
+        if (v->tag == tag &&
+            (at < 0 || llabs(v->start_ns - planned_start_ns) < llabs(l->v[l->first + at].start_ns - planned_start_ns)))
             at = i;
     }
     if (at < 0)

@@ -42,7 +42,10 @@ void simulate_count(struct simulate_model *m, int64_t latency_ns, bool in_time)
         m->latency_max_ns = latency_ns;
 }
 
-double simulate_attainment(const struct simulate_model *m) { return m->arrived ? (double)m->in_time / (double)m->arrived : 1; }
+double simulate_attainment(const struct simulate_model *m)
+{
+    return m->arrived ? (double)m->in_time / (double)m->arrived : 1;
+}
 
 double simulate_percentile_s(const struct simulate_model *m, double q)
 {
@@ -72,8 +75,8 @@ static void watch_path(const struct run *r, const struct dispatch_action *a)
 {
     for (int s = 0; s < r->t->pipelines[a->path->pipeline].n_stages; s++) {
         const struct dispatch_leg *leg = &a->path->legs[s];
-        r->o->watch(r->o->watch_ctx, a->model, a->path->pipeline - r->t->models[a->model].first_pipeline, s, leg->share, a->batch, a->n,
-                    leg->start_ns, leg->end_ns);
+        r->o->watch(r->o->watch_ctx, a->model, a->path->pipeline - r->t->models[a->model].first_pipeline, s, leg->share, a->batch,
+                    a->n, leg->start_ns, leg->end_ns);
     }
 }
 
@@ -169,8 +172,8 @@ static int run_stream(struct run *r, arrival_next_fn next, void *next_ctx, struc
     return r->rc < 0 ? err_set(e, r->rc, "out of memory while simulating") : 0;
 }
 
-static int simulate_reserving(const struct dispatch_topology *t, const struct simulate_options *o, arrival_next_fn next, void *next_ctx,
-                              struct simulate_result *out, struct err *e)
+static int simulate_reserving(const struct dispatch_topology *t, const struct simulate_options *o, arrival_next_fn next,
+                              void *next_ctx, struct simulate_result *out, struct err *e)
 {
     struct run r = {.t = t, .o = o, .result = out};
     int rc = dispatch_create(t, 0, &r.d, e);

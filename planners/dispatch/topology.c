@@ -16,16 +16,22 @@ struct layout {
     struct dispatch_topology *t;
     const struct pools_problem *p;
     const struct cluster *c;
-    int node_base[POOLS_MAX_KINDS]; /* hypothetical clusters: first node of a kind */
-    int *device_nodes[POOLS_MAX_KINDS]; /* real ones: node of each device of a kind */
+    int *device_nodes[POOLS_MAX_KINDS]; /* node of each device of a kind */
+    int *device_ids[POOLS_MAX_KINDS];   /* its index in the cluster; -1 where that is hypothetical */
     struct stock stock[POOLS_MAX_KINDS];
     bool share;
 };
 
-static int no_memory(struct err *e) { return err_set(e, HP_ENOMEM, "out of memory while laying the plan out on the cluster"); }
+static int no_memory(struct err *e)
+{
+    return err_set(e, HP_ENOMEM, "out of memory while laying the plan out on the cluster");
+}
 
 /* Rounded up, and at most some thirty years. */
-static int64_t to_ns(double seconds) { return seconds < 1e9 ? (int64_t)ceil(seconds * 1e9 - 1e-3) : INT64_C(1000000000000000000); }
+static int64_t to_ns(double seconds)
+{
+    return seconds < 1e9 ? (int64_t)ceil(seconds * 1e9 - 1e-3) : INT64_C(1000000000000000000);
+}
 
 /* ---- nodes ------------------------------------------------------------------------------------------------------------ */
 
@@ -34,28 +40,32 @@ static int prepare_nodes(struct layout *l, struct err *e)
     struct dispatch_topology *t = l->t;
     for (int k = 0; k < l->p->n_kinds; k++) {
         const struct pools_kind *kind = &l->p->kinds[k];
-        l->node_base[k] = t->n_nodes;
         l->stock[k].count = kind->count;
         l->stock[k].left = calloc((size_t)kind->count + 1, sizeof *l->stock[k].left);
         l->device_nodes[k] = malloc(((size_t)kind->count + 1) * sizeof *l->device_nodes[k]);
-        if (!l->stock[k].left || !l->device_nodes[k])
+        l->device_ids[k] = malloc(((size_t)kind->count + 1) * sizeof *l->device_ids[k]);
+        if (!l->stock[k].left || !l->device_nodes[k] || !l->device_ids[k])
             return no_memory(e);
         if (l->c->hypothetical) {
             for (int i = 0; i < kind->count; i++)
                 l->device_nodes[k][i] = t->n_nodes + i / kind->per_node;
+            for (int i = 0; i < kind->count; i++)
+                l->device_ids[k][i] = -1;
             t->n_nodes += (kind->count + kind->per_node - 1) / kind->per_node;
             continue;
         }
         for (int i = 0, n = 0; i < l->c->n_devices && n < kind->count; i++)
-            if (strcmp(l->c->devices[i].kind, kind->name) == 0)
+            if (strcmp(l->c->devices[i].kind, kind->name) == 0) {
+                l->device_ids[k][n] = i;
                 l->device_nodes[k][n++] = l->c->devices[i].node;
+            }
         t->n_nodes = l->c->n_nodes;
     }
     return 0;
 }
 
-/* The device that takes 1/v: one from `from` on that has so much left, else a fresh one. Where devices are shared, a plan counts fractions by their
- * sum, which unequal parts may not fill: the last few then go where most is left. -1: none. */
+/* The device that takes 1/v: one from `from` on that has so much left, else a fresh one. Where devices are shared, a plan counts
+ * fractions by their sum, which unequal parts may not fill: the last few then go where most is left. -1: none. */
 static int take_part(struct stock *s, int from, double part, bool share)
 {
     int most = -1;
@@ -76,7 +86,8 @@ static int take_part(struct stock *s, int from, double part, bool share)
     return most;
 }
 
-static int place_shares(struct layout *l, struct dispatch_stage *st, const struct plan_pools_stage *from, int first_device, struct err *e)
+static int place_shares(struct layout *l, struct dispatch_stage *st, const struct plan_pools_stage *from, int first_device,
+                        struct err *e)
 {
     struct dispatch_topology *t = l->t;
     st->first_share = t->n_shares;
@@ -84,8 +95,13 @@ static int place_shares(struct layout *l, struct dispatch_stage *st, const struc
     for (int i = 0; i < from->count; i++) {
         int device = take_part(&l->stock[st->kind], first_device, 1.0 / from->share, l->share);
         if (device < 0)
-            return err_set(e, HP_EINFEASIBLE, "the plan takes more than the cluster's %d devices of kind %s", l->stock[st->kind].count, from->kind);
-        t->shares[t->n_shares++] = (struct dispatch_share){l->device_nodes[st->kind][device], st->kind, device, 1.0 / from->share};
+            return err_set(e, HP_EINFEASIBLE, "the plan takes more than the cluster's %d devices of kind %s",
+                           l->stock[st->kind].count, from->kind);
+        t->shares[t->n_shares++] = (struct dispatch_share){.node = l->device_nodes[st->kind][device],
+                                                           .kind = st->kind,
+                                                           .device = device,
+                                                           .cluster_device = l->device_ids[st->kind][device],
+                                                           .part = 1.0 / from->share};
     }
     return 0;
 }
@@ -123,7 +139,8 @@ static int fill_costs(struct layout *l, int model, const struct plan_pools_pipel
     return 0;
 }
 
-static int lay_pipeline(struct layout *l, int model, const struct plan_pools_pipeline *from, const int *first_device, struct err *e)
+static int lay_pipeline(struct layout *l, int model, const struct plan_pools_pipeline *from, const int *first_device,
+                        struct err *e)
 {
     struct dispatch_pipeline *pl = &l->t->pipelines[l->t->n_pipelines];
     struct pools_placed at[PLAN_POOLS_MAX_STAGES];
@@ -155,8 +172,9 @@ static int lay_pipeline(struct layout *l, int model, const struct plan_pools_pip
     return 0;
 }
 
-/* Where devices are shared, a stage may also use what earlier pipelines of the model left over at its position: those from first_device on. Shares
- * of a kind and position are then laid out pipeline by pipeline, so that position by position the devices follow each other. */
+/* Where devices are shared, a stage may also use what earlier pipelines of the model left over at its position: those from
+ * first_device on. Shares of a kind and position are then laid out pipeline by pipeline, so that position by position the devices
+ * follow each other. */
 static int lay_model(struct layout *l, int model, const struct plan_pools_model *from, struct err *e)
 {
     int first_device[POOLS_MAX_KINDS * PLAN_POOLS_MAX_STAGES];
@@ -198,7 +216,8 @@ static int allocate(struct dispatch_topology *t, const struct plan_pools *plan, 
         for (int i = 0; i < plan->models[m].n_pipelines; i++, pipelines++) {
             const struct plan_pools_pipeline *p = &plan->models[m].pipelines[i];
             if (p->batch > 65536)
-                return err_set(e, HP_EINVAL, "%s, pipeline %d: a batch of %d was not profiled", plan->models[m].name, i, p->batch);
+                return err_set(e, HP_EINVAL, "%s, pipeline %d: a batch of %d was not profiled", plan->models[m].name, i,
+                               p->batch);
             for (int d = 0; d < p->n_stages; d++)
                 shares += (size_t)p->stages[d].count;
         }
@@ -225,7 +244,8 @@ static int lay_out(struct layout *l, const struct plan_pools *plan, struct err *
     }
     for (t->n_models = 0; t->n_models < l->p->n_models; t->n_models++) {
         const struct pools_model *m = &l->p->models[t->n_models];
-        t->models[t->n_models] = (struct dispatch_model){.name = arena_strdup(&t->arena, m->name), .weight = m->weight, .slo_ns = to_ns(m->slo_s)};
+        t->models[t->n_models] =
+            (struct dispatch_model){.name = arena_strdup(&t->arena, m->name), .weight = m->weight, .slo_ns = to_ns(m->slo_s)};
         if ((rc = lay_model(l, t->n_models, model_of(plan, m->name), e)) < 0)
             return rc;
     }
@@ -246,6 +266,7 @@ static int lay_out_once(const struct pools_problem *p, const struct plan_pools *
     for (int k = 0; k < POOLS_MAX_KINDS; k++) {
         free(l.stock[k].left);
         free(l.device_nodes[k]);
+        free(l.device_ids[k]);
     }
     if (rc < 0)
         arena_free(&t.arena);

@@ -1,7 +1,8 @@
-/* A plan of pools laid out on a cluster: which share of a device stands on which node, and what every batch size costs there. What the
- * scheduler and the simulator work on; made once, then only read.
+/* A plan of pools laid out on a cluster: which share of a device stands on which node, and what every batch size costs there.
+ * What the scheduler and the simulator work on; made once, then only read.
  *
- * Devices of a kind are handed out in order, pipeline by pipeline and stage by stage; shares of one device stand next to each other. */
+ * Devices of a kind are handed out in order, pipeline by pipeline and stage by stage; shares of one device stand next to each
+ * other. */
 #ifndef HP_PLANNERS_DISPATCH_TOPOLOGY_H
 #define HP_PLANNERS_DISPATCH_TOPOLOGY_H
 
@@ -16,16 +17,17 @@
 
 struct dispatch_share {
     int node, kind;
-    int device;      /* of its kind, counted from 0 */
-    double part;     /* of the device */
+    int device;         /* of its kind, counted from 0 */
+    int cluster_device; /* index into the cluster's devices; -1 where the cluster is hypothetical */
+    double part;        /* of the device */
 };
 
 struct dispatch_stage {
     int first_share, n_shares; /* its pool: a run of topology.shares */
     int kind;
-    int64_t *compute_ns;       /* [batch]: 1 to the pipeline's batch */
-    int64_t *transfer_ns;      /* [batch]: to the next stage at full NIC rate; 0 for the last */
-    int64_t hop_latency_ns;    /* after the transfer, before the next stage has it */
+    int64_t *compute_ns;    /* [batch]: 1 to the pipeline's batch */
+    int64_t *transfer_ns;   /* [batch]: to the next stage at full NIC rate; 0 for the last */
+    int64_t hop_latency_ns; /* after the transfer, before the next stage has it */
 };
 
 struct dispatch_pipeline {
@@ -58,8 +60,8 @@ struct dispatch_topology {
 
 /* Models of the workload that the plan does not serve get no pipelines. `share_devices` below 0: as the workload says, and
  * shared when the plan fits only so. Zero-initialise `out`; on failure
- * nothing is left to free. HP_EINVAL: the plan names what cluster, workload or profile do not have, a batch that was not profiled;
- * HP_EINFEASIBLE: more devices than there are; HP_ENOMEM. */
+ * nothing is left to free. HP_EINVAL: the plan names what cluster, workload or profile do not have, a batch that was not
+ * profiled; HP_EINFEASIBLE: more devices than there are; HP_ENOMEM. */
 int dispatch_topology_make(const struct plan_pools *plan, const struct cluster *c, const struct workload *w, int share_devices,
                            struct dispatch_topology *out, struct err *e);
 void dispatch_topology_free(struct dispatch_topology *t);

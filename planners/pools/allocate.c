@@ -27,13 +27,13 @@ struct item {
 };
 
 struct table {
-    double *single;    /* [cells]: best rate of one pipeline or pair that takes exactly these devices */
+    double *single;     /* [cells]: best rate of one pipeline or pair that takes exactly these devices */
     struct origin *who; /* [cells]: which; a is -1 where there is none */
     struct item *items;
     int n_items;
-    double *best;      /* [cells]: best rate of any set of pipelines within these devices */
-    int *last;         /* [levels][cells]: item taken last to reach it; -1: none */
-    int n_levels;      /* 1, or one for every sequence of kinds and pipeline that may use it */
+    double *best; /* [cells]: best rate of any set of pipelines within these devices */
+    int *last;    /* [levels][cells]: item taken last to reach it; -1: none */
+    int n_levels; /* 1, or one for every sequence of kinds and pipeline that may use it */
 };
 
 struct work {
@@ -41,13 +41,16 @@ struct work {
     const struct pools_structures *by_model;
     enum pools_rule rule;
     struct grid g;
-    struct table *tables;  /* by model */
-    double **least;        /* [model][cells]: best max-min of models 0..m */
+    struct table *tables; /* by model */
+    double **least;       /* [model][cells]: best max-min of models 0..m */
     const struct pools_allocation *base;
     const struct pools_chosen *pairs; /* by model: structures to pair; NULL: none */
 };
 
-static int no_memory(struct err *e) { return err_set(e, HP_ENOMEM, "out of memory while sharing out the devices"); }
+static int no_memory(struct err *e)
+{
+    return err_set(e, HP_ENOMEM, "out of memory while sharing out the devices");
+}
 
 static struct grid grid_over(const struct pools_problem *p, const int *available)
 {
@@ -62,7 +65,10 @@ static struct grid grid_over(const struct pools_problem *p, const int *available
     return g;
 }
 
-int pools_grid_cells(const struct pools_problem *p, const int *available) { return grid_over(p, available).cells; }
+int pools_grid_cells(const struct pools_problem *p, const int *available)
+{
+    return grid_over(p, available).cells;
+}
 
 static void coordinates(const struct grid *g, int cell, int *at)
 {
@@ -70,7 +76,8 @@ static void coordinates(const struct grid *g, int cell, int *at)
         at[k] = cell / g->stride[k] % g->size[k];
 }
 
-/* Steps through the grid's points in all dimensions but the last, between `from` and the end of the grid; at[last] stays. False after the last. */
+/* Steps through the grid's points in all dimensions but the last, between `from` and the end of the grid; at[last] stays. False
+ * after the last. */
 static bool next_row(const struct grid *g, const int *from, const int *end, int *at)
 {
     for (int k = g->n - 2; k >= 0; k--) {
@@ -199,8 +206,8 @@ static int list_items(const struct work *w, struct table *t, double *upto, struc
 
 /* ---- sets of pipelines ------------------------------------------------------------------------------------------- */
 
-/* best[c] = max(best[c], from[c - item] + rate) for every c that has room. With from == best the item may be taken again and again: points
- * come in rising order. */
+/* best[c] = max(best[c], from[c - item] + rate) for every c that has room. With from == best the item may be taken again and
+ * again: points come in rising order. */
 static void take_item(const struct grid *g, const struct item *item, int index, const double *from, double *best, int *last)
 {
     int at[POOLS_MAX_KINDS], width = g->size[g->n - 1] - item->at[g->n - 1];
@@ -306,14 +313,15 @@ static int table_unlimited(const struct work *w, int m, struct err *e)
     return rc;
 }
 
-/* At most `limit` pipelines of one sequence of kinds: the sequences join one after the other. Items of all sequences stand in t->items,
- * those of one next to each other. */
+/* At most `limit` pipelines of one sequence of kinds: the sequences join one after the other. Items of all sequences stand in
+ * t->items, those of one next to each other. */
 static int table_limited(const struct work *w, int m, int limit, struct err *e)
 {
     struct table *t = &w->tables[m];
     const struct pools_structures *all = &w->by_model[m];
     int *keys = malloc((size_t)(all->count + 1) * sizeof *keys), n_keys = 0;
-    double *rates = rate_room(&w->g), *upto = malloc((size_t)w->g.cells * sizeof *upto), *before = malloc((size_t)w->g.cells * sizeof *before);
+    double *rates = rate_room(&w->g), *upto = malloc((size_t)w->g.cells * sizeof *upto),
+           *before = malloc((size_t)w->g.cells * sizeof *before);
     int rc = keys && rates && upto && before ? 0 : no_memory(e);
     for (int i = 0; rc == 0 && i < all->count; i++) {
         int key = sequence_of(w->p, &all->items[i]), known = 0;
@@ -349,7 +357,8 @@ static int table_limited(const struct work *w, int m, int limit, struct err *e)
         for (int round = 0; round < limit; round++) {
             memcpy(before, t->best, (size_t)w->g.cells * sizeof *before);
             for (int i = 0; i < t->n_items; i++)
-                take_item(&w->g, &t->items[i], n_gathered + i, before, t->best, t->last + (size_t)(k * limit + round) * (size_t)w->g.cells);
+                take_item(&w->g, &t->items[i], n_gathered + i, before, t->best,
+                          t->last + (size_t)(k * limit + round) * (size_t)w->g.cells);
         }
         n_gathered += t->n_items;
         free(t->items);
@@ -370,8 +379,8 @@ static double value(const struct work *w, int m, int cell)
     return (w->base->models[m].rate + w->tables[m].best[cell]) / w->p->models[m].weight;
 }
 
-/* The best max-min at point c when model m takes some of it and the models before it the rest. Along a row one side rises and the other
- * falls, so the best lies where they cross. */
+/* The best max-min at point c when model m takes some of it and the models before it the rest. Along a row one side rises and the
+ * other falls, so the best lies where they cross. */
 static double best_split(const struct work *w, int m, int c)
 {
     const struct grid *g = &w->g;
@@ -437,7 +446,8 @@ static int cheapest_share(const struct work *w, int m, int c, double target)
 }
 
 /* Adds as many shares as the rate needs; whole devices where the pipeline has them to itself. */
-static int add_part(const struct work *w, int m, int structure, double rate, bool whole, struct pools_allocation *a, struct err *e)
+static int add_part(const struct work *w, int m, int structure, double rate, bool whole, struct pools_allocation *a,
+                    struct err *e)
 {
     const struct pools_structure *s = &w->by_model[m].items[structure];
     int count[POOLS_MAX_STAGES];
@@ -504,8 +514,8 @@ static void work_free(struct work *w)
     free(w->least);
 }
 
-int pools_allocate(const struct pools_problem *p, const struct pools_structures *by_model, enum pools_rule rule, const struct pools_chosen *pairs,
-                   const int *available, struct pools_allocation *a, struct err *e)
+int pools_allocate(const struct pools_problem *p, const struct pools_structures *by_model, enum pools_rule rule,
+                   const struct pools_chosen *pairs, const int *available, struct pools_allocation *a, struct err *e)
 {
     struct work w = {.p = p, .by_model = by_model, .rule = rule, .g = grid_over(p, available), .base = a, .pairs = pairs};
     if (w.g.cells == 0)

@@ -5,7 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int no_memory(struct err *e) { return err_set(e, HP_ENOMEM, "out of memory while allocating devices to pipelines"); }
+static int no_memory(struct err *e)
+{
+    return err_set(e, HP_ENOMEM, "out of memory while allocating devices to pipelines");
+}
 
 int pools_allocation_init(struct pools_allocation *a, int n_models, struct err *e)
 {
@@ -55,7 +58,10 @@ static bool same_structure(const struct pools_structure *a, const struct pools_s
     return true;
 }
 
-static int shares_per_device(const struct pools_problem *p, const struct pools_stage *s) { return p->kinds[s->kind].shares[s->share]; }
+static int shares_per_device(const struct pools_problem *p, const struct pools_stage *s)
+{
+    return p->kinds[s->kind].shares[s->share];
+}
 
 static void use_refresh(const struct pools_problem *p, struct pools_use *u)
 {
@@ -67,8 +73,8 @@ static void use_refresh(const struct pools_problem *p, struct pools_use *u)
     }
 }
 
-int pools_allocation_add_shares(const struct pools_problem *p, struct pools_allocation *a, int model, const struct pools_structure *s,
-                                const int *count, struct err *e)
+int pools_allocation_add_shares(const struct pools_problem *p, struct pools_allocation *a, int model,
+                                const struct pools_structure *s, const int *count, struct err *e)
 {
     struct pools_model_plan *m = &a->models[model];
     struct pools_use *u = NULL;

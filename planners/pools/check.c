@@ -15,8 +15,8 @@ static int index_of(const int *list, int n, int value)
     return -1;
 }
 
-int pools_place(const struct pools_problem *p, int model, const struct plan_pools_pipeline *pipeline, int stage, struct pools_placed *out,
-                struct err *e)
+int pools_place(const struct pools_problem *p, int model, const struct plan_pools_pipeline *pipeline, int stage,
+                struct pools_placed *out, struct err *e)
 {
     const struct pools_model *m = &p->models[model];
     const struct plan_pools_stage *s = &pipeline->stages[stage];
@@ -34,8 +34,8 @@ int pools_place(const struct pools_problem *p, int model, const struct plan_pool
         return err_set(e, HP_EINVAL, "layers [%d, %d) go beyond the model's %d", s->first_layer, s->end_layer, m->n_layers);
     out->compute_s = pools_compute_s(m, out->kind, out->share, out->batch, s->first_layer, s->end_layer);
     if (isnan(out->compute_s))
-        return err_set(e, HP_EINVAL, "layers [%d, %d) were not profiled on 1/%d of a %s with a batch of %d", s->first_layer, s->end_layer,
-                       s->share, s->kind, pipeline->batch);
+        return err_set(e, HP_EINVAL, "layers [%d, %d) were not profiled on 1/%d of a %s with a batch of %d", s->first_layer,
+                       s->end_layer, s->share, s->kind, pipeline->batch);
     out->share_rate = pools_share_rate(p, m, out->kind, out->share, out->batch, s->first_layer, s->end_layer);
     return 0;
 }
@@ -47,7 +47,8 @@ struct tally {
     double least_slack_s;
 };
 
-static int check_stage(struct tally *t, const struct plan_pools_stage *s, int position, const struct pools_placed *at, struct err *e)
+static int check_stage(struct tally *t, const struct plan_pools_stage *s, int position, const struct pools_placed *at,
+                       struct err *e)
 {
     int whole = (s->count + s->share - 1) / s->share;
     if (t->p->share_devices)
@@ -57,12 +58,14 @@ static int check_stage(struct tally *t, const struct plan_pools_stage *s, int po
     if (s->devices > 0 && s->devices < whole)
         return err_set(e, HP_EINVAL, "%d shares of 1/%d do not fit on %d devices", s->count, s->share, s->devices);
     if (s->compute_s > 0 && s->compute_s < at->compute_s * (1 - PROMISE_SLACK) - 1e-6)
-        return err_set(e, HP_EINVAL, "says that a batch computes in %.6g s; the profile says %.6g s", s->compute_s, at->compute_s);
+        return err_set(e, HP_EINVAL, "says that a batch computes in %.6g s; the profile says %.6g s", s->compute_s,
+                       at->compute_s);
     return 0;
 }
 
 /* Rate of a pipeline, after all of its conditions were checked. Text without the place. */
-static int check_pipeline(struct tally *t, int model, const struct plan_pools_pipeline *pl, double *rate, int *stage, struct err *e)
+static int check_pipeline(struct tally *t, int model, const struct plan_pools_pipeline *pl, double *rate, int *stage,
+                          struct err *e)
 {
     const struct pools_model *m = &t->p->models[model];
     struct pools_placed at = {0}, before = {0};
@@ -89,8 +92,8 @@ static int check_pipeline(struct tally *t, int model, const struct plan_pools_pi
     seconds += pools_batching_s(m, at.batch);
     double slack = m->budget_s - seconds;
     if (slack < -BUDGET_SLACK * m->slo_s)
-        return err_set(e, HP_EINVAL, "takes %.6g ms, and its deadline of %.6g ms less a margin of %.4g %% leaves %.6g ms", seconds * 1e3,
-                       m->slo_s * 1e3, m->margin * 100, m->budget_s * 1e3);
+        return err_set(e, HP_EINVAL, "takes %.6g ms, and its deadline of %.6g ms less a margin of %.4g %% leaves %.6g ms",
+                       seconds * 1e3, m->slo_s * 1e3, m->margin * 100, m->budget_s * 1e3);
     t->least_slack_s = fmin(t->least_slack_s, slack);
     if (pl->throughput_per_s > *rate * (1 + PROMISE_SLACK))
         return err_set(e, HP_EINVAL, "promises %.6g requests/s; its pools serve %.6g", pl->throughput_per_s, *rate);
@@ -110,8 +113,8 @@ static int check_assignments(const struct pools_problem *p, const struct plan_po
             same += equal;
         }
         if (same > p->pipelines_per_assignment)
-            return err_set(e, HP_EINVAL, "%s: %d pipelines use the kinds of pipeline %d; the workload allows %d", m->name, same, i,
-                           p->pipelines_per_assignment);
+            return err_set(e, HP_EINVAL, "%s: %d pipelines use the kinds of pipeline %d; the workload allows %d", m->name, same,
+                           i, p->pipelines_per_assignment);
     }
     return 0;
 }
@@ -126,14 +129,16 @@ static int check_model(struct tally *t, const struct plan_pools_model *from, int
         double rate;
         int stage, rc = check_pipeline(t, model, &from->pipelines[i], &rate, &stage, e);
         if (rc < 0)
-            return stage >= 0 ? err_at(e, "%s, pipeline %d, stage %d", from->name, i, stage) : err_at(e, "%s, pipeline %d", from->name, i);
+            return stage >= 0 ? err_at(e, "%s, pipeline %d, stage %d", from->name, i, stage)
+                              : err_at(e, "%s, pipeline %d", from->name, i);
         sum += rate;
     }
     for (int k = 0; k < t->p->n_kinds; k++)
         for (int d = 0; d < PLAN_POOLS_MAX_STAGES; d++)
             t->devices[k] += (int)ceil(t->fractions[k][d] - 1e-9);
     if (from->throughput_per_s > sum * (1 + PROMISE_SLACK))
-        return err_set(e, HP_EINVAL, "%s: promises %.6g requests/s; its pipelines serve %.6g", from->name, from->throughput_per_s, sum);
+        return err_set(e, HP_EINVAL, "%s: promises %.6g requests/s; its pipelines serve %.6g", from->name, from->throughput_per_s,
+                       sum);
     *normalized = sum / t->p->models[model].weight;
     return check_assignments(t->p, from, e);
 }
@@ -162,16 +167,16 @@ static int check_all(struct pools_problem *p, const struct plan_pools *plan, str
     out->least_slack_s = t.least_slack_s;
     for (int k = 0; k < p->n_kinds; k++)
         if (out->devices[k] > p->kinds[k].count)
-            return err_set(e, HP_EINFEASIBLE, "the plan takes %d devices of kind %s; the cluster has %d", out->devices[k], p->kinds[k].name,
-                           p->kinds[k].count);
+            return err_set(e, HP_EINFEASIBLE, "the plan takes %d devices of kind %s; the cluster has %d", out->devices[k],
+                           p->kinds[k].name, p->kinds[k].count);
     if (plan->normalized_throughput_per_s > out->normalized_throughput_per_s * (1 + PROMISE_SLACK))
         return err_set(e, HP_EINVAL, "the plan promises a least throughput / weight of %.6g per s; it is %.6g",
                        plan->normalized_throughput_per_s, out->normalized_throughput_per_s);
     return 0;
 }
 
-int pools_check(const struct plan_pools *plan, const struct cluster *c, const struct workload *w, const struct pools_check_options *options,
-                struct pools_check_result *out, struct err *e)
+int pools_check(const struct plan_pools *plan, const struct cluster *c, const struct workload *w,
+                const struct pools_check_options *options, struct pools_check_result *out, struct err *e)
 {
     struct pools_problem p = {0};
     *out = (struct pools_check_result){.normalized_throughput_per_s = INFINITY};

@@ -5,8 +5,8 @@
 
 enum { REST_CELLS = 12000, LOOK_BACK = 24 };
 
-/* The largest rate up to x at which the structure wastes least: looks at the last rates where some stage just fills a device, and takes the one
- * whose devices, at the relaxation's prices, cost least per request. 0 when not even one device a stage fits. */
+/* The largest rate up to x at which the structure wastes least: looks at the last rates where some stage just fills a device, and
+ * takes the one whose devices, at the relaxation's prices, cost least per request. 0 when not even one device a stage fits. */
 static double thrifty_rate(const struct pools_structure *s, const double *price, double x)
 {
     double best = 0, best_cost = INFINITY;
@@ -27,8 +27,8 @@ static double thrifty_rate(const struct pools_structure *s, const double *price,
     return best;
 }
 
-static int take_base(const struct pools_problem *p, const struct pools_structures *by_model, const struct pools_relaxation *r, double part,
-                     struct pools_allocation *a, struct err *e)
+static int take_base(const struct pools_problem *p, const struct pools_structures *by_model, const struct pools_relaxation *r,
+                     double part, struct pools_allocation *a, struct err *e)
 {
     for (int i = 0; i < r->n_columns; i++) {
         const struct pools_column *c = &r->columns[i];
@@ -91,8 +91,8 @@ static int finish(const struct pools_problem *p, const struct pools_structures *
     return rc;
 }
 
-static int divide(const struct pools_problem *p, const struct pools_structures *by_model, const struct pools_relaxation *r, double part,
-                  struct pools_allocation *a, struct err *e)
+static int divide(const struct pools_problem *p, const struct pools_structures *by_model, const struct pools_relaxation *r,
+                  double part, struct pools_allocation *a, struct err *e)
 {
     struct pools_allocation b;
     int rc = pools_allocation_init(&b, p->n_models, e);
@@ -105,7 +105,8 @@ static int divide(const struct pools_problem *p, const struct pools_structures *
     return finish(p, by_model, &b, a, e);
 }
 
-/* Takes about `part` of the devices of some pipelines away, at least one of each stage, and drops pipelines that have none left. */
+/* Takes about `part` of the devices of some pipelines away, at least one of each stage, and drops pipelines that have none left.
+ */
 static void take_apart(const struct pools_problem *p, struct pools_allocation *b, double part, uint64_t *seed)
 {
     for (int m = 0; m < b->n_models; m++) {
@@ -129,8 +130,8 @@ static void take_apart(const struct pools_problem *p, struct pools_allocation *b
     pools_allocation_refresh(p, b);
 }
 
-static int search(const struct pools_problem *p, const struct pools_structures *by_model, double enough, double seconds, uint64_t seed,
-                  const struct env *env, struct pools_allocation *a, struct err *e)
+static int search(const struct pools_problem *p, const struct pools_structures *by_model, double enough, double seconds,
+                  uint64_t seed, const struct env *env, struct pools_allocation *a, struct err *e)
 {
     uint64_t end_ns = env_now_ns(env) + (uint64_t)(seconds * 1e9);
     while (a->objective < enough && env_now_ns(env) < end_ns) {
@@ -145,8 +146,9 @@ static int search(const struct pools_problem *p, const struct pools_structures *
     return 0;
 }
 
-int pools_allocate_large(const struct pools_problem *p, const struct pools_structures *by_model, const struct pools_relaxation *r, double gap,
-                         double seconds, uint64_t seed, const struct env *env, struct pools_allocation *a, struct err *e)
+int pools_allocate_large(const struct pools_problem *p, const struct pools_structures *by_model, const struct pools_relaxation *r,
+                         double gap, double seconds, uint64_t seed, const struct env *env, struct pools_allocation *a,
+                         struct err *e)
 {
     static const double lefts[] = {0, 2, 5, 10, 20, 40};
     double enough = r->bound * (1 - gap);

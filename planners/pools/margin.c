@@ -21,8 +21,8 @@ enum { FINALISTS = 6, TRAIN_SEEDS = 2, JUDGE_SEEDS = 3, REPORT_SEEDS = 3 };
 /* ---- how much a plan serves ------------------------------------------------------------------------------------------- */
 
 /* Whether every model meets the target when the load is `level` per unit of weight. */
-static int meets(const struct dispatch_topology *t, double level, double target, double seconds, uint64_t seed, int n_seeds, bool *yes,
-                 struct err *e)
+static int meets(const struct dispatch_topology *t, double level, double target, double seconds, uint64_t seed, int n_seeds,
+                 bool *yes, struct err *e)
 {
     double rates[ARRIVALS_MAX_MODELS];
     uint64_t limits[ARRIVALS_MAX_MODELS], arrived[ARRIVALS_MAX_MODELS] = {0}, missed[ARRIVALS_MAX_MODELS] = {0};
@@ -57,8 +57,8 @@ static int meets(const struct dispatch_topology *t, double level, double target,
 }
 
 /* Bisects between a level that is met (or 0) and one that is not. */
-static int bisect(const struct dispatch_topology *t, double low, double high, double target, double seconds, uint64_t seed, int n_seeds,
-                  double *served, struct err *e)
+static int bisect(const struct dispatch_topology *t, double low, double high, double target, double seconds, uint64_t seed,
+                  int n_seeds, double *served, struct err *e)
 {
     while (high - low > PRECISION * high) {
         double middle = (low + high) / 2;
@@ -75,8 +75,8 @@ static int bisect(const struct dispatch_topology *t, double low, double high, do
     return 0;
 }
 
-int pools_served(const struct dispatch_topology *t, double guess, double target, double seconds, uint64_t seed, int n_seeds, double *served,
-                 struct err *e)
+int pools_served(const struct dispatch_topology *t, double guess, double target, double seconds, uint64_t seed, int n_seeds,
+                 double *served, struct err *e)
 {
     double low = 0, high = guess;
     for (int i = 0; i < 40; i++) {
@@ -119,7 +119,10 @@ struct tuner {
     struct pools_answer *out;
 };
 
-static int no_memory(struct err *e) { return err_set(e, HP_ENOMEM, "out of memory while looking for the margin"); }
+static int no_memory(struct err *e)
+{
+    return err_set(e, HP_ENOMEM, "out of memory while looking for the margin");
+}
 
 static bool setting_make(struct tuner *w, struct setting *s)
 {
@@ -217,7 +220,8 @@ static int try_setting(struct tuner *w, const struct setting *s, double *served,
     struct dispatch_topology t = {0};
     bool yes = true;
     int rc = plan_with(w, s, &solution, e);
-    double floor = w->n_best > 0 ? w->best[w->n_best == FINALISTS ? FINALISTS - 1 : 0].served * (w->n_best == FINALISTS ? 1 : 0.9) : 0;
+    double floor =
+        w->n_best > 0 ? w->best[w->n_best == FINALISTS ? FINALISTS - 1 : 0].served * (w->n_best == FINALISTS ? 1 : 0.9) : 0;
     *served = 0;
     if (rc == 0 && solution.allocation.objective > floor && !seen_before(w, digest_of_plan(&solution.allocation)) &&
         (rc = topology_of(w, &solution.allocation, &t, e)) == 0) {
@@ -241,7 +245,8 @@ static void tell(struct tuner *w)
         return;
     double part = (double)(env_now_ns(w->rq->env) - w->began_ns) / (double)(w->end_ns - w->began_ns);
     part = fmax(part, (double)w->simulated / (w->o->plans > 0 ? w->o->plans : 60));
-    snprintf(text, sizeof text, "%d plans simulated, best serves %.1f per unit of weight", w->simulated, w->n_best ? w->best[0].served : 0);
+    snprintf(text, sizeof text, "%d plans simulated, best serves %.1f per unit of weight", w->simulated,
+             w->n_best ? w->best[0].served : 0);
     w->o->progress(w->o->progress_ctx, text, fmin(0.99, part));
 }
 
@@ -353,14 +358,17 @@ static int tune(struct tuner *w, struct err *e)
     if (rc == 0)
         rc = choose(w, e);
     if (rc == 0) {
-        char *reason = arena_printf(&w->out->arena, "chosen: serves %.2f at %.3g %% attainment on fresh seeds; %d plans simulated", w->out->served,
-                                    w->target * 100, w->simulated);
-        pools_answer_add_candidate(w->out, "the plan (exact, margins by simulation)", w->out->plan.normalized_throughput_per_s, reason ? reason : "");
+        char *reason =
+            arena_printf(&w->out->arena, "chosen: serves %.2f at %.3g %% attainment on fresh seeds; %d plans simulated",
+                         w->out->served, w->target * 100, w->simulated);
+        pools_answer_add_candidate(w->out, "the plan (exact, margins by simulation)", w->out->plan.normalized_throughput_per_s,
+                                   reason ? reason : "");
     }
     return rc;
 }
 
-int pools_plan_auto(const struct pools_request *rq, const struct pools_margin_options *options, struct pools_answer *out, struct err *e)
+int pools_plan_auto(const struct pools_request *rq, const struct pools_margin_options *options, struct pools_answer *out,
+                    struct err *e)
 {
     struct tuner w = {.rq = rq, .o = options, .out = out, .random = options->seed + 12345};
     w.target = options->target > 0 ? options->target : 0.99;

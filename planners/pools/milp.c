@@ -26,14 +26,17 @@ struct builder {
     int n_choices, room_choices;
     struct pipeline *pipelines;
     int n_pipelines, room_pipelines;
-    int kind_row[POOLS_MAX_KINDS];  /* devices of a kind (23) */
+    int kind_row[POOLS_MAX_KINDS];                     /* devices of a kind (23) */
     int shared_row[POOLS_MAX_KINDS][POOLS_MAX_STAGES]; /* of the model at hand, where its pipelines share devices; -1: none yet */
-    double unit;                    /* rates are counted in this, so that coefficients are near 1 */
+    double unit;                                       /* rates are counted in this, so that coefficients are near 1 */
 };
 
 enum { MAX_PIPELINES = 4096, MAX_CHOICES = 1 << 20 };
 
-static int no_memory(struct err *e) { return err_set(e, HP_ENOMEM, "out of memory while writing the published programme"); }
+static int no_memory(struct err *e)
+{
+    return err_set(e, HP_ENOMEM, "out of memory while writing the published programme");
+}
 
 static struct choice *choice_add(struct builder *b, struct err *e)
 {
@@ -85,7 +88,7 @@ static int linked_rows(struct builder *b, const struct choice *c, struct err *e)
     int v = b->p->kinds[c->s.kind].shares[c->s.share];
     int on = lp_row_add(b->lp, NULL, LP_AT_MOST, 0, e), least = lp_row_add(b->lp, NULL, LP_AT_LEAST, 0, e);
     if (on < 0 || least < 0 || lp_term_add(b->lp, on, c->g_column, 1, e) < 0 ||
-        lp_term_add(b->lp, on, c->p_column, -(double)b->p->kinds[c->s.kind].count * v, e) < 0 || /* (21) */
+        lp_term_add(b->lp, on, c->p_column, -(double)b->p->kinds[c->s.kind].count * v, e) < 0 ||                 /* (21) */
         lp_term_add(b->lp, least, c->g_column, 1, e) < 0 || lp_term_add(b->lp, least, c->p_column, -1, e) < 0 || /* (22) */
         lp_term_add(b->lp, b->pipelines[c->pipeline].fraction_row[c->stage], c->g_column, 1.0 / v, e) < 0)
         return no_memory(e);
@@ -240,7 +243,8 @@ static int take(const struct builder *b, const double *values, struct pools_allo
         }
         const struct pools_model *m = &b->p->models[b->pipelines[l].model];
         for (int d = 0; d + 1 < stages; d++)
-            s.latency_s += m->batches[s.batch] * pools_transfer_s(b->p, m, s.stages[d].end, s.stages[d].kind, s.stages[d + 1].kind);
+            s.latency_s +=
+                m->batches[s.batch] * pools_transfer_s(b->p, m, s.stages[d].end, s.stages[d].kind, s.stages[d + 1].kind);
         int rc = stages == s.n_stages ? pools_allocation_add_shares(b->p, a, b->pipelines[l].model, &s, count, e) : 0;
         if (rc < 0)
             return rc;
@@ -268,8 +272,8 @@ int pools_milp(const struct pools_problem *p, const struct pools_request *rq, st
         else if (r.outcome == LP_INFEASIBLE)
             rc = err_set(e, HP_EINFEASIBLE, "lp_solve says that no plan exists");
         else {
-            err_set(e, HP_ETIMEOUT, "lp_solve found no plan within %.3g s (%d columns, %d rows)", limit_s, lp_program_columns(b.lp),
-                    lp_program_rows(b.lp));
+            err_set(e, HP_ETIMEOUT, "lp_solve found no plan within %.3g s (%d columns, %d rows)", limit_s,
+                    lp_program_columns(b.lp), lp_program_rows(b.lp));
             rc = err_hint(e, "--method exact gives the optimum in milliseconds; --time-limit gives lp_solve longer");
         }
     }

@@ -5,19 +5,21 @@
 
 #include "planners/lp.h"
 
-/* Columns of the programme: one x for every chosen structure, a count for each of its stages, a D for every model, kind and position. */
+/* Columns of the programme: one x for every chosen structure, a count for each of its stages, a D for every model, kind and
+ * position. */
 struct layout {
     const struct pools_problem *p;
     const struct pools_structures *by_model;
     const struct pools_chosen *chosen;
     struct lp_program *lp;
     int counts[POOLS_MAX_CHOSEN * 4][POOLS_MAX_STAGES]; /* by running number of the structure */
-    double unit; /* rates are counted in this */
+    double unit;                                        /* rates are counted in this */
 };
 
 enum { MAX_STRUCTURES = POOLS_MAX_CHOSEN * 4 };
 
-static int add_structure(struct layout *l, const struct pools_structure *s, int model_row, int *fraction_rows, int number, struct err *e)
+static int add_structure(struct layout *l, const struct pools_structure *s, int model_row, int *fraction_rows, int number,
+                         struct err *e)
 {
     int x = lp_column_add(l->lp, NULL, 0, 0, INFINITY, false, e);
     if (x < 0 || lp_term_add(l->lp, model_row, x, -1, e) < 0)
@@ -27,7 +29,8 @@ static int add_structure(struct layout *l, const struct pools_structure *s, int 
         int v = l->p->kinds[st->kind].shares[st->share];
         int count = lp_column_add(l->lp, NULL, 0, 0, (double)l->p->kinds[st->kind].count * v, true, e);
         int row = lp_row_add(l->lp, NULL, LP_AT_MOST, 0, e);
-        if (count < 0 || row < 0 || lp_term_add(l->lp, row, x, 1, e) < 0 || lp_term_add(l->lp, row, count, -st->share_rate / l->unit, e) < 0 ||
+        if (count < 0 || row < 0 || lp_term_add(l->lp, row, x, 1, e) < 0 ||
+            lp_term_add(l->lp, row, count, -st->share_rate / l->unit, e) < 0 ||
             lp_term_add(l->lp, fraction_rows[st->kind * POOLS_MAX_STAGES + d], count, 1.0 / v, e) < 0)
             return e->code;
         l->counts[number][d] = count;
@@ -60,7 +63,8 @@ static int build(struct layout *l, struct err *e)
                 fraction_rows[k * POOLS_MAX_STAGES + d] = row;
             }
         for (int i = 0; i < l->chosen[m].n; i++, number++)
-            if ((rc = add_structure(l, &l->by_model[m].items[l->chosen[m].structures[i]], model_row, fraction_rows, number, e)) < 0)
+            if ((rc = add_structure(l, &l->by_model[m].items[l->chosen[m].structures[i]], model_row, fraction_rows, number, e)) <
+                0)
                 return rc;
     }
     return 0;
@@ -95,8 +99,9 @@ static bool fits(const struct pools_problem *p, const struct pools_allocation *a
     return true;
 }
 
-int pools_polish(const struct pools_problem *p, const struct pools_structures *by_model, const struct pools_chosen *chosen, double bound,
-                 double seconds, const struct env *env, struct pools_allocation *a, struct pools_polish *out, struct err *e)
+int pools_polish(const struct pools_problem *p, const struct pools_structures *by_model, const struct pools_chosen *chosen,
+                 double bound, double seconds, const struct env *env, struct pools_allocation *a, struct pools_polish *out,
+                 struct err *e)
 {
     struct layout l = {.p = p, .by_model = by_model, .chosen = chosen, .unit = bound};
     struct lp_result r;
@@ -106,7 +111,8 @@ int pools_polish(const struct pools_problem *p, const struct pools_structures *b
         total += chosen[m].n;
     if (total > MAX_STRUCTURES || !(bound > 0))
         return 0;
-    struct lp_limits limits = {.seconds = seconds, .has_known = a->objective > 0, .known_objective = a->objective / bound * (1 + 1e-7)};
+    struct lp_limits limits = {
+        .seconds = seconds, .has_known = a->objective > 0, .known_objective = a->objective / bound * (1 + 1e-7)};
     int rc = build(&l, e);
     if (rc >= 0)
         rc = lp_program_solve(l.lp, &limits, env, &r, e);

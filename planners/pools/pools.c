@@ -20,7 +20,10 @@ const char *const pools_method_words[] = {"exact", "milp", "np", "dart", NULL};
 
 enum { POLISH_STRUCTURES = 6 };
 
-static int no_memory(struct err *e) { return err_set(e, HP_ENOMEM, "out of memory while planning pools"); }
+static int no_memory(struct err *e)
+{
+    return err_set(e, HP_ENOMEM, "out of memory while planning pools");
+}
 
 /* ---- structures of all models ----------------------------------------------------------------------------------- */
 
@@ -36,13 +39,18 @@ static int cannot_meet(const struct pools_problem *p, int model, struct err *e)
     const struct pools_model *m = &p->models[model];
     double fastest = pools_fastest_s(p, model);
     if (!isfinite(fastest))
-        return err_set(e, HP_EINFEASIBLE, "%s: nothing can run it: no kind of device has times for all of its layers at one share and batch", m->name);
-    err_set(e, HP_EINFEASIBLE, "%s: no pipeline meets its deadline: %.4g ms less a margin of %.3g %% leaves %.4g ms, and the fastest way takes %.4g ms",
-            m->name, m->slo_s * 1e3, m->margin * 100, m->budget_s * 1e3, fastest * 1e3);
+        return err_set(e, HP_EINFEASIBLE,
+                       "%s: nothing can run it: no kind of device has times for all of its layers at one share and batch",
+                       m->name);
+    err_set(
+        e, HP_EINFEASIBLE,
+        "%s: no pipeline meets its deadline: %.4g ms less a margin of %.3g %% leaves %.4g ms, and the fastest way takes %.4g ms",
+        m->name, m->slo_s * 1e3, m->margin * 100, m->budget_s * 1e3, fastest * 1e3);
     return err_hint(e, "raise its slo_s, lower slo_margin, or add a faster kind of device");
 }
 
-static int structures_all(const struct pools_problem *p, enum pools_rule rule, bool keep_fine, struct pools_structures **out, struct err *e)
+static int structures_all(const struct pools_problem *p, enum pools_rule rule, bool keep_fine, struct pools_structures **out,
+                          struct err *e)
 {
     struct pools_structures *s = calloc((size_t)p->n_models, sizeof *s);
     int rc = s ? 0 : no_memory(e);
@@ -107,8 +115,8 @@ static int solve_exact(const struct pools_problem *p, const struct pools_request
     s->bound = r.bound;
     if (rc == 0)
         rc = small ? solve_small(p, rq, by_model, &r, s, e)
-                   : pools_allocate_large(p, by_model, &r, LARGE_GAP, rq->time_limit_s > 0 ? rq->time_limit_s : 1.2, rq->seed + 1, rq->env,
-                                          &s->allocation, e);
+                   : pools_allocate_large(p, by_model, &r, LARGE_GAP, rq->time_limit_s > 0 ? rq->time_limit_s : 1.2, rq->seed + 1,
+                                          rq->env, &s->allocation, e);
     pools_relaxation_free(&r);
     structures_free(p, by_model);
     if (rc == 0)
@@ -116,18 +124,27 @@ static int solve_exact(const struct pools_problem *p, const struct pools_request
     return rc;
 }
 
-static int solve_baseline(const struct pools_problem *p, enum pools_rule rule, struct pools_solution *s, struct err *e)
+static int solve_baseline(const struct pools_problem *p, const struct pools_request *rq, enum pools_rule rule,
+                          struct pools_solution *s, struct err *e)
 {
     struct pools_structures *by_model = NULL;
+    struct pools_relaxation r = {0};
     int available[POOLS_MAX_KINDS];
     devices_of(p, available);
     int rc = structures_all(p, rule, false, &by_model, e);
     if (rc < 0)
         return rc;
-    if (pools_grid_cells(p, available) == 0)
-        rc = err_set(e, HP_ELIMIT, "np and dart are planned for clusters of up to %d combinations of devices by kind", POOLS_MAX_CELLS);
-    if (rc == 0)
+    if (pools_grid_cells(p, available) > 0) {
         rc = pools_allocate(p, by_model, rule, NULL, available, &s->allocation, e);
+    } else if (rule == POOLS_WHOLE) {
+        rc = pools_relax(p, by_model, available, rq->env, &r, e);
+        if (rc == 0)
+            rc = pools_allocate_large(p, by_model, &r, LARGE_GAP, 0, rq->seed, rq->env, &s->allocation, e);
+        pools_relaxation_free(&r);
+    } else {
+        err_set(e, HP_ELIMIT, "dart is planned for clusters of up to %d combinations of devices by kind", POOLS_MAX_CELLS);
+        rc = err_hint(e, "--method exact and np plan clusters of any size");
+    }
     structures_free(p, by_model);
     return rc;
 }
@@ -141,8 +158,8 @@ int pools_solve(const struct pools_problem *p, const struct pools_request *rq, s
         return rc;
     switch (rq->method) {
     case POOLS_METHOD_EXACT: rc = solve_exact(p, rq, s, e); break;
-    case POOLS_METHOD_NP: rc = solve_baseline(p, POOLS_WHOLE, s, e); break;
-    case POOLS_METHOD_DART: rc = solve_baseline(p, POOLS_CHAINS, s, e); break;
+    case POOLS_METHOD_NP: rc = solve_baseline(p, rq, POOLS_WHOLE, s, e); break;
+    case POOLS_METHOD_DART: rc = solve_baseline(p, rq, POOLS_CHAINS, s, e); break;
     case POOLS_METHOD_MILP: rc = pools_milp(p, rq, s, e); break;
     }
     if (rc == 0 && !(s->allocation.objective > 0)) {
@@ -154,7 +171,8 @@ int pools_solve(const struct pools_problem *p, const struct pools_request *rq, s
 
 /* ---- the plan ------------------------------------------------------------------------------------------------------- */
 
-static void fill_pipeline(const struct pools_problem *p, const struct pools_model *m, const struct pools_use *u, struct plan_pools_pipeline *to)
+static void fill_pipeline(const struct pools_problem *p, const struct pools_model *m, const struct pools_use *u,
+                          struct plan_pools_pipeline *to)
 {
     to->batch = m->batches[u->s.batch];
     to->throughput_per_s = u->rate;
@@ -164,15 +182,20 @@ static void fill_pipeline(const struct pools_problem *p, const struct pools_mode
         const struct pools_stage *s = &u->s.stages[d];
         const struct pools_kind *k = &p->kinds[s->kind];
         bool last = d == u->s.n_stages - 1;
-        to->stages[d] = (struct plan_pools_stage){
-            .kind = k->name, .first_layer = s->first, .end_layer = s->end, .share = k->shares[s->share], .count = u->count[d],
-            .devices = u->devices[d], .compute_s = s->compute_s,
-            .transfer_s = last ? 0 : pools_transfer_s(p, m, s->end, s->kind, u->s.stages[d + 1].kind)};
+        to->stages[d] =
+            (struct plan_pools_stage){.kind = k->name,
+                                      .first_layer = s->first,
+                                      .end_layer = s->end,
+                                      .share = k->shares[s->share],
+                                      .count = u->count[d],
+                                      .devices = u->devices[d],
+                                      .compute_s = s->compute_s,
+                                      .transfer_s = last ? 0 : pools_transfer_s(p, m, s->end, s->kind, u->s.stages[d + 1].kind)};
     }
 }
 
-int pools_allocation_plan(const struct pools_problem *p, const struct pools_allocation *a, struct arena *arena, struct plan_pools *out,
-                          struct err *e)
+int pools_allocation_plan(const struct pools_problem *p, const struct pools_allocation *a, struct arena *arena,
+                          struct plan_pools *out, struct err *e)
 {
     struct plan_pools plan = {.n_models = p->n_models, .normalized_throughput_per_s = a->objective};
     plan.models = arena_alloc(arena, (size_t)p->n_models, sizeof *plan.models);
@@ -216,8 +239,8 @@ void pools_answer_add_candidate(struct pools_answer *a, const char *name, double
 }
 
 /* Weighs another method, or whole devices, against the plan: what it would serve, and why it lost. */
-static void weigh(const struct pools_problem *p, const struct pools_request *rq, enum pools_method method, const char *name, const char *why,
-                  double chosen, struct pools_answer *out)
+static void weigh(const struct pools_problem *p, const struct pools_request *rq, enum pools_method method, const char *name,
+                  const char *why, double chosen, struct pools_answer *out)
 {
     struct pools_request other = *rq;
     struct pools_solution s = {0};
@@ -229,11 +252,13 @@ static void weigh(const struct pools_problem *p, const struct pools_request *rq,
     if (rc < 0)
         pools_answer_add_candidate(out, name, NAN, ignored.text);
     else if (served > chosen * (1 + 1e-9))
-        pools_answer_add_candidate(out, name, served, arena_printf(&out->arena, "serves %.2f %% more", 100 * (served / chosen - 1)));
+        pools_answer_add_candidate(out, name, served,
+                                   arena_printf(&out->arena, "serves %.2f %% more", 100 * (served / chosen - 1)));
     else if (served > chosen * (1 - 1e-6))
         pools_answer_add_candidate(out, name, served, "serves as much; the plan has no less headroom");
     else
-        pools_answer_add_candidate(out, name, served, arena_printf(&out->arena, "serves %.2f %% less: %s", 100 * (1 - served / chosen), why));
+        pools_answer_add_candidate(out, name, served,
+                                   arena_printf(&out->arena, "serves %.2f %% less: %s", 100 * (1 - served / chosen), why));
     pools_allocation_free(&s.allocation);
 }
 
@@ -243,19 +268,19 @@ static void explain(struct pools_problem *p, const struct pools_request *rq, str
     int available[POOLS_MAX_KINDS];
     devices_of(p, available);
     pools_answer_add_candidate(out, arena_printf(&out->arena, "the plan (%s)", out->method), chosen, "chosen");
-    if (pools_grid_cells(p, available) == 0)
-        return;
+    bool small = pools_grid_cells(p, available) > 0;
     if (rq->method != POOLS_METHOD_EXACT)
         weigh(p, rq, POOLS_METHOD_EXACT, "the dynamic programme (exact)", "", chosen, out);
-    if (p->share_devices && rq->method == POOLS_METHOD_EXACT) {
+    if (p->share_devices && small && rq->method == POOLS_METHOD_EXACT) {
         p->share_devices = false;
         weigh(p, rq, POOLS_METHOD_EXACT, "whole devices only", "fractions of devices stay unused", chosen, out);
         p->share_devices = true;
     }
     if (rq->method != POOLS_METHOD_NP)
         weigh(p, rq, POOLS_METHOD_NP, "whole models on single kinds (np)", "slow kinds miss the deadline alone", chosen, out);
-    if (rq->method != POOLS_METHOD_DART && p->max_stages > 1)
-        weigh(p, rq, POOLS_METHOD_DART, "chains of two devices (dart)", "one device of each kind a chain leaves the rest idle", chosen, out);
+    if (rq->method != POOLS_METHOD_DART && p->max_stages > 1 && small)
+        weigh(p, rq, POOLS_METHOD_DART, "chains of two devices (dart)", "one device of each kind a chain leaves the rest idle",
+              chosen, out);
 }
 
 int pools_plan(const struct pools_request *rq, struct pools_answer *out, struct err *e)

@@ -3,7 +3,10 @@
 #include <math.h>
 #include <string.h>
 
-static int no_memory(struct err *e) { return err_set(e, HP_ENOMEM, "out of memory while preparing the plan of pools"); }
+static int no_memory(struct err *e)
+{
+    return err_set(e, HP_ENOMEM, "out of memory while preparing the plan of pools");
+}
 
 /* The slowest first NIC among the nodes that have devices of this kind, and the most devices of it on one node. */
 static void kind_nic(const struct cluster *c, struct pools_kind *k)
@@ -32,7 +35,8 @@ static int make_kinds(const struct cluster *c, const struct workload *w, struct 
         if (c->pools[i].count == 0)
             continue;
         if (p->n_kinds == POOLS_MAX_KINDS)
-            return err_set(e, HP_ELIMIT, "the cluster has more than %d kinds of devices; pools are planned for up to that many", POOLS_MAX_KINDS);
+            return err_set(e, HP_ELIMIT, "the cluster has more than %d kinds of devices; pools are planned for up to that many",
+                           POOLS_MAX_KINDS);
         struct pools_kind *k = &p->kinds[p->n_kinds++];
         k->name = c->pools[i].kind;
         k->count = c->pools[i].count;
@@ -126,14 +130,16 @@ static int fill_compute(struct pools_problem *p, const struct workload_model *w,
     for (int k = 0; k < p->n_kinds; k++) {
         int in_profile = profile_find_kind(&w->profile, p->kinds[k].name);
         if (in_profile < 0) {
-            err_set(e, HP_EINVAL, "the cluster has %s, a kind that the profile of %s (%s) does not know", p->kinds[k].name, w->name,
-                    w->profile_file);
-            return err_hint(e, "profile the model on %s, or leave %s out of the cluster file", p->kinds[k].name, p->kinds[k].name);
+            err_set(e, HP_EINVAL, "the cluster has %s, a kind that the profile of %s (%s) does not know", p->kinds[k].name,
+                    w->name, w->profile_file);
+            return err_hint(e, "profile the model on %s, or leave %s out of the cluster file", p->kinds[k].name,
+                            p->kinds[k].name);
         }
         for (int s = 0; s < p->kinds[k].n_shares; s++)
             for (int b = 0; b < m->n_batches; b++)
                 fill_ranges(&w->profile, in_profile, p->kinds[k].shares[s], m->batches[b], m->n_layers,
-                            m->compute_s + (((size_t)k * WORKLOAD_MAX_SHARES + (size_t)s) * (size_t)m->n_batches + (size_t)b) * ranges);
+                            m->compute_s +
+                                (((size_t)k * WORKLOAD_MAX_SHARES + (size_t)s) * (size_t)m->n_batches + (size_t)b) * ranges);
     }
     return 0;
 }
@@ -206,7 +212,8 @@ double pools_transfer_s(const struct pools_problem *p, const struct pools_model 
     return m->output_bytes[end - 1] / slower;
 }
 
-double pools_share_rate(const struct pools_problem *p, const struct pools_model *m, int kind, int share, int batch, int first, int end)
+double pools_share_rate(const struct pools_problem *p, const struct pools_model *m, int kind, int share, int batch, int first,
+                        int end)
 {
     const struct pools_kind *k = &p->kinds[kind];
     double compute_s = pools_compute_s(m, kind, share, batch, first, end);

@@ -1,7 +1,7 @@
 /* A cluster and a workload as the numbers that pool planning works with (PPipe, USENIX ATC 2025, section 3 and tables 3 and 5).
  *
- * Plain data, made once and then only read, except for the models' budgets, which follow the margin. Kinds, shares, batches and layers are
- * small integers here; their names are the cluster's and the workload's, which must outlive the problem. */
+ * Plain data, made once and then only read, except for the models' budgets, which follow the margin. Kinds, shares, batches and
+ * layers are small integers here; their names are the cluster's and the workload's, which must outlive the problem. */
 #ifndef HP_PLANNERS_POOLS_PROBLEM_H
 #define HP_PLANNERS_POOLS_PROBLEM_H
 
@@ -19,9 +19,9 @@ enum { POOLS_MAX_KINDS = 8, POOLS_MAX_STAGES = WORKLOAD_MAX_STAGES, POOLS_MAX_LA
 
 struct pools_kind {
     const char *name;
-    int count;           /* whole devices */
-    int per_node;        /* that share a NIC */
-    double bytes_per_s;  /* of that NIC, each way */
+    int count;          /* whole devices */
+    int per_node;       /* that share a NIC */
+    double bytes_per_s; /* of that NIC, each way */
     double latency_s;
     int shares[WORKLOAD_MAX_SHARES]; /* a device may be cut into so many parts */
     int n_shares;
@@ -53,7 +53,8 @@ struct pools_problem {
     bool share_devices;           /* fractions of a device may serve several pipelines of a model at one stage position */
 };
 
-/* Zero-initialise before; on failure nothing is left to free. HP_EINVAL: a kind without a profile; HP_ELIMIT: too many kinds or layers. */
+/* Zero-initialise before; on failure nothing is left to free. HP_EINVAL: a kind without a profile; HP_ELIMIT: too many kinds or
+ * layers. */
 int pools_problem_make(const struct cluster *c, const struct workload *w, struct pools_problem *out, struct err *e);
 void pools_problem_free(struct pools_problem *p);
 
@@ -70,9 +71,13 @@ static inline double pools_compute_s(const struct pools_model *m, int kind, int 
 double pools_transfer_s(const struct pools_problem *p, const struct pools_model *m, int end, int from_kind, int to_kind);
 /* Requests per second of one share that runs layers [first, end) at this batch; the neighbours' NICs are not looked at
  * (formats: X = min(b / compute, 1 / (in v g), 1 / (out v g))). NaN where not profiled. */
-double pools_share_rate(const struct pools_problem *p, const struct pools_model *m, int kind, int share, int batch, int first, int end);
+double pools_share_rate(const struct pools_problem *p, const struct pools_model *m, int kind, int share, int batch, int first,
+                        int end);
 /* Charge for filling a batch. */
-static inline double pools_batching_s(const struct pools_model *m, int batch) { return m->batching_s * (m->batches[batch] - 1); }
+static inline double pools_batching_s(const struct pools_model *m, int batch)
+{
+    return m->batching_s * (m->batches[batch] - 1);
+}
 
 int pools_problem_find_kind(const struct pools_problem *p, const char *name);
 

@@ -8,7 +8,10 @@
 
 enum { MAX_ROUNDS = 60 };
 
-static int no_memory(struct err *e) { return err_set(e, HP_ENOMEM, "out of memory in the relaxation of the plan of pools"); }
+static int no_memory(struct err *e)
+{
+    return err_set(e, HP_ENOMEM, "out of memory in the relaxation of the plan of pools");
+}
 
 void pools_structure_cost(const struct pools_problem *p, const struct pools_structure *s, double *by_kind)
 {
@@ -27,7 +30,8 @@ static double priced(const struct pools_problem *p, const double *price, const s
     return sum;
 }
 
-double pools_reduced_cost(const struct pools_problem *p, const struct pools_relaxation *r, int model, const struct pools_structure *s)
+double pools_reduced_cost(const struct pools_problem *p, const struct pools_relaxation *r, int model,
+                          const struct pools_structure *s)
 {
     return r->value[model] > 0 ? priced(p, r->price, s) / r->value[model] - 1 : 0;
 }
@@ -98,7 +102,8 @@ static int cheapest(const struct master *w, int model, const double *price, doub
     return best;
 }
 
-/* First columns: for every model the cheapest structure when kinds cost the inverse of their number, and when only one of them is dear. */
+/* First columns: for every model the cheapest structure when kinds cost the inverse of their number, and when only one of them is
+ * dear. */
 static int master_seed(struct master *w, const int *available, struct err *e)
 {
     const struct pools_problem *p = w->p;
@@ -184,8 +189,8 @@ static int master_run(struct master *w, const int *available, const struct env *
     return take_columns(w, &r, out, e);
 }
 
-int pools_relax(const struct pools_problem *p, const struct pools_structures *by_model, const int *available, const struct env *env,
-                struct pools_relaxation *out, struct err *e)
+int pools_relax(const struct pools_problem *p, const struct pools_structures *by_model, const int *available,
+                const struct env *env, struct pools_relaxation *out, struct err *e)
 {
     struct master w = {.p = p, .by_model = by_model};
     w.model_row = malloc((size_t)p->n_models * sizeof *w.model_row);

@@ -33,7 +33,8 @@ static bool fits(const struct pools_problem *p, const struct pools_structure *s,
     return true;
 }
 
-static int levels_make(const struct pools_problem *p, const struct pools_structure *s, const int *available, struct levels *out, struct err *e)
+static int levels_make(const struct pools_problem *p, const struct pools_structure *s, const int *available, struct levels *out,
+                       struct err *e)
 {
     int room = 0, n = 0;
     for (int d = 0; d < s->n_stages; d++)
@@ -62,8 +63,8 @@ static int levels_make(const struct pools_problem *p, const struct pools_structu
 }
 
 /* Devices by kind of both together, and whether that is fewer than of each alone. False when they do not fit. */
-static bool together(const struct pools_problem *p, const struct pools_structure *a, const struct level *la, const struct pools_structure *b,
-                     const struct level *lb, const int *available, int *devices, bool *saves)
+static bool together(const struct pools_problem *p, const struct pools_structure *a, const struct level *la,
+                     const struct pools_structure *b, const struct level *lb, const int *available, int *devices, bool *saves)
 {
     for (int k = 0; k < p->n_kinds; k++)
         devices[k] = 0;
@@ -99,8 +100,8 @@ static bool meet(const struct pools_problem *p, const struct pools_structure *a,
     return false;
 }
 
-int pools_pair_each(const struct pools_problem *p, const struct pools_structure *a, const struct pools_structure *b, const int *available,
-                    pools_pair_fn found, void *ctx, struct err *e)
+int pools_pair_each(const struct pools_problem *p, const struct pools_structure *a, const struct pools_structure *b,
+                    const int *available, pools_pair_fn found, void *ctx, struct err *e)
 {
     struct levels la = {0}, lb = {0};
     if (!meet(p, a, b))
@@ -122,8 +123,8 @@ int pools_pair_each(const struct pools_problem *p, const struct pools_structure 
     return rc;
 }
 
-int pools_promising(const struct pools_problem *p, int model, const struct pools_structures *all, const struct pools_relaxation *r, double slack,
-                    int *chosen, int most)
+int pools_promising(const struct pools_problem *p, int model, const struct pools_structures *all,
+                    const struct pools_relaxation *r, double slack, int *chosen, int most)
 {
     int n = 0;
     for (int i = 0; i < all->count; i++) {

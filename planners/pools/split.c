@@ -5,7 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int no_memory(struct err *e) { return err_set(e, HP_ENOMEM, "out of memory while splitting the profile"); }
+static int no_memory(struct err *e)
+{
+    return err_set(e, HP_ENOMEM, "out of memory while splitting the profile");
+}
 
 /* The time at an exact grid point; NaN where there is none. */
 static double exact_at(const struct profile_table *t, double share, double batch)
@@ -98,7 +101,8 @@ static bool fill(const struct profile *p, const double *before, int n_blocks, do
                 const struct state *prior = &best[(b - 1) * (n + 1) + from];
                 if (s < low || isinf(prior->bytes))
                     continue;
-                struct state now = {prior->bytes + (l < n ? p->layers[l - 1].output_bytes : 0), prior->uneven + (s - mean) * (s - mean), from};
+                struct state now = {prior->bytes + (l < n ? p->layers[l - 1].output_bytes : 0),
+                                    prior->uneven + (s - mean) * (s - mean), from};
                 if (better(&now, &best[b * (n + 1) + l]))
                     best[b * (n + 1) + l] = now;
             }
@@ -124,7 +128,8 @@ int pools_split(const struct profile *p, int n_blocks, double window, const char
 {
     int n = p->n_layers;
     if (p->shape != PROFILE_FIXED)
-        return err_set(e, HP_EINVAL, "is a profile by slice and prefix: there is nothing to split; its layers are the pipeline planner's");
+        return err_set(e, HP_EINVAL,
+                       "is a profile by slice and prefix: there is nothing to split; its layers are the pipeline planner's");
     if (n_blocks < 1 || n_blocks > SPLIT_MAX_BLOCKS)
         return err_set(e, HP_EINVAL, "%d blocks: expected 1 to %d", n_blocks, SPLIT_MAX_BLOCKS);
     if (!(window >= 0))
@@ -179,8 +184,8 @@ static json_t *block_layer(const struct profile *p, int block, int first, int en
     for (int l = first; l < end; l++)
         param_bytes += p->layers[l].param_bytes;
     snprintf(name, sizeof name, "block%d", block);
-    json_t *o = json_pack("{s:s, s:s, s:f, s:[i,i]}", "name", name, "class", name, "output_bytes", p->layers[end - 1].output_bytes, "layers", first,
-                          end);
+    json_t *o = json_pack("{s:s, s:s, s:f, s:[i,i]}", "name", name, "class", name, "output_bytes",
+                          p->layers[end - 1].output_bytes, "layers", first, end);
     if (param_bytes > 0)
         json_object_set_new(o, "param_bytes", json_real(param_bytes));
     return o;
@@ -200,7 +205,7 @@ json_t *pools_split_profile(const struct profile *p, const struct split *s)
         }
         json_object_set_new(latency, p->kinds[k], by_class);
     }
-    return json_pack("{s:s, s:s, s:o, s:o, s:{s:s, s:f, s:f, s:f}}", "format", "hp-profile/1", "model", p->model, "layers", layers, "latency", latency,
-                     "split", "balanced_by", p->kinds[s->kind], "window", s->window, "cut_bytes", s->cut_bytes, "greedy_cut_bytes",
-                     s->greedy_cut_bytes);
+    return json_pack("{s:s, s:s, s:o, s:o, s:{s:s, s:f, s:f, s:f}}", "format", "hp-profile/1", "model", p->model, "layers",
+                     layers, "latency", latency, "split", "balanced_by", p->kinds[s->kind], "window", s->window, "cut_bytes",
+                     s->cut_bytes, "greedy_cut_bytes", s->greedy_cut_bytes);
 }

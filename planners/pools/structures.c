@@ -22,15 +22,15 @@ struct search {
     bool keep_fine;
     int batch;
     double budget_s;
-    double *least_s;         /* [layers + 1]: least seconds of layers [i, end of model) at this batch */
-    struct option *options;  /* [kind][first][end][WORKLOAD_MAX_SHARES] */
+    double *least_s;        /* [layers + 1]: least seconds of layers [i, end of model) at this batch */
+    struct option *options; /* [kind][first][end][WORKLOAD_MAX_SHARES] */
     unsigned char *n_options;
     struct pools_structure partial;
     double rates[POOLS_MAX_STAGES];
     /* Structures are compared within one sequence of kinds (one bag of kinds when devices are whole). */
     struct pools_structures *found;
-    int *next_of;   /* list of a key: the next structure of the same key, -1 at the end */
-    int *head_of;   /* by key */
+    int *next_of; /* list of a key: the next structure of the same key, -1 at the end */
+    int *head_of; /* by key */
     int room_next;
     bool out_of_memory;
 };
@@ -87,7 +87,8 @@ static int key_of(const struct search *s, const struct pools_structure *c)
     int key = 0, kinds[POOLS_MAX_STAGES] = {0};
     for (int i = 0; i < c->n_stages; i++)
         kinds[i] = c->stages[i].kind + 1;
-    /* With whole devices the order of the stages does not matter: compare within the bag of kinds, unless pipelines are limited per sequence. */
+    /* With whole devices the order of the stages does not matter: compare within the bag of kinds, unless pipelines are limited
+     * per sequence. */
     if (!s->keep_fine && s->problem->pipelines_per_assignment == 0)
         for (int i = 1; i < c->n_stages; i++)
             for (int j = i; j > 0 && kinds[j] < kinds[j - 1]; j--) {
@@ -158,8 +159,8 @@ static bool make_room(struct search *s)
     return true;
 }
 
-/* Keeps the partial structure, which is whole now, unless one that was kept dominates it; drops those that it dominates. Dropped ones stay in
- * the array with n_stages 0 until the end. */
+/* Keeps the partial structure, which is whole now, unless one that was kept dominates it; drops those that it dominates. Dropped
+ * ones stay in the array with n_stages 0 until the end. */
 static void consider(struct search *s)
 {
     struct pools_structure *c = &s->partial;
@@ -198,7 +199,8 @@ static bool stage_allowed(const struct search *s, int depth, int kind, bool last
     return last || depth + 1 < s->problem->max_stages;
 }
 
-/* Adds the stage [first, end) in every allowed way and goes on from `end`. `used_s` is what the stages before took, transfers included. */
+/* Adds the stage [first, end) in every allowed way and goes on from `end`. `used_s` is what the stages before took, transfers
+ * included. */
 static void extend(struct search *s, int depth, int first, double used_s)
 {
     int layers = s->model->n_layers;
@@ -217,8 +219,8 @@ static void extend(struct search *s, int depth, int first, double used_s)
                 double now_s = used_s + hop_s + list[o].compute_s;
                 if (now_s + s->least_s[end] > s->budget_s)
                     continue;
-                s->partial.stages[depth] =
-                    (struct pools_stage){k, list[o].share, first, end, list[o].compute_s, list[o].share_rate, list[o].device_rate};
+                s->partial.stages[depth] = (struct pools_stage){
+                    k, list[o].share, first, end, list[o].compute_s, list[o].share_rate, list[o].device_rate};
                 if (end < layers) {
                     extend(s, depth + 1, end, now_s);
                     continue;
@@ -249,8 +251,8 @@ static void drop_superfluous(struct pools_structures *f)
     f->count = n;
 }
 
-int pools_structures_make(const struct pools_problem *p, int model, enum pools_rule rule, bool keep_fine, struct pools_structures *out,
-                          struct err *e)
+int pools_structures_make(const struct pools_problem *p, int model, enum pools_rule rule, bool keep_fine,
+                          struct pools_structures *out, struct err *e)
 {
     const struct pools_model *m = &p->models[model];
     size_t cells = (size_t)p->n_kinds * (size_t)(m->n_layers + 1) * (size_t)(m->n_layers + 1);

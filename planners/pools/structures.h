@@ -30,15 +30,16 @@ struct pools_structures {
 };
 
 enum pools_rule {
-    POOLS_ANY,     /* every structure */
-    POOLS_WHOLE,   /* the whole model on one kind, share 1 */
-    POOLS_CHAINS,  /* whole models, and two stages of different kinds, share 1 */
+    POOLS_ANY,    /* every structure */
+    POOLS_WHOLE,  /* the whole model on one kind, share 1 */
+    POOLS_CHAINS, /* whole models, and two stages of different kinds, share 1 */
 };
 
-/* `keep_fine`: keep structures that are worse only by a little or whose shares are finer, which matter where fractions of a device
- * are shared across pipelines. Zero-initialise before; pools_structures_free after. An empty result is not an error. HP_ENOMEM. */
-int pools_structures_make(const struct pools_problem *p, int model, enum pools_rule rule, bool keep_fine, struct pools_structures *out,
-                          struct err *e);
+/* `keep_fine`: keep structures that are worse only by a little or whose shares are finer, which matter where fractions of a
+ * device are shared across pipelines. Zero-initialise before; pools_structures_free after. An empty result is not an error.
+ * HP_ENOMEM. */
+int pools_structures_make(const struct pools_problem *p, int model, enum pools_rule rule, bool keep_fine,
+                          struct pools_structures *out, struct err *e);
 void pools_structures_free(struct pools_structures *s);
 
 /* Least seconds that model m needs for one request with nothing in its way; the kinds' NICs included. INFINITY: not profiled. */

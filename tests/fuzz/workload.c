@@ -1,5 +1,6 @@
-/* Clusters, profiles, workloads and plans of pools from files: {"cluster", "workload", "profile", "plan"}; every model of the workload gets the one
- * profile. What is read and small is planned, and the plan must be one that the judge accepts; a plan that came with it is judged and served. */
+/* Clusters, profiles, workloads and plans of pools from files: {"cluster", "workload", "profile", "plan"}; every model of the
+ * workload gets the one profile. What is read and small is planned, and the plan must be one that the judge accepts; a plan that
+ * came with it is judged and served. */
 #include <stdlib.h>
 
 #include "planners/dispatch/simulate.h"
@@ -47,7 +48,12 @@ static void plan_and_judge(const struct cluster *c, const struct workload *w)
 {
     static const enum pools_method methods[] = {POOLS_METHOD_EXACT, POOLS_METHOD_NP, POOLS_METHOD_DART};
     for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
-        struct pools_request rq = {.cluster = c, .workload = w, .method = methods[i], .share_devices = -1, .slo_margin = -1, .time_limit_s = 0.01,
+        struct pools_request rq = {.cluster = c,
+                                   .workload = w,
+                                   .method = methods[i],
+                                   .share_devices = -1,
+                                   .slo_margin = -1,
+                                   .time_limit_s = 0.01,
                                    .env = &env_real};
         struct pools_answer a = {0};
         struct pools_check_result result;

@@ -1,4 +1,5 @@
-/* The scheduler's promises: nothing that was sent is late, nothing is booked twice, a probe finds what trying every share finds. */
+/* The scheduler's promises: nothing that was sent is late, nothing is booked twice, a probe finds what trying every share finds.
+ */
 #include "planners/dispatch/dispatch.h"
 
 #include <setjmp.h>
@@ -24,12 +25,26 @@ static void serve_example(struct served *s, uint64_t seed, int max_batch, int st
 {
     struct err e = {0};
     *s = (struct served){0};
-    example_make(&(struct example_options){.n_kinds = 2, .counts = {5, 11}, .per_node = 1 + (int)(seed % 3), .n_models = 2, .max_stages = stages,
-                                           .slo_s = 0.06, .margin = 0.2, .nic_bytes_per_s = 4e8, .max_batch = max_batch, .shares = 3, .seed = seed},
+    example_make(&(struct example_options){.n_kinds = 2,
+                                           .counts = {5, 11},
+                                           .per_node = 1 + (int)(seed % 3),
+                                           .n_models = 2,
+                                           .max_stages = stages,
+                                           .slo_s = 0.06,
+                                           .margin = 0.2,
+                                           .nic_bytes_per_s = 4e8,
+                                           .max_batch = max_batch,
+                                           .shares = 3,
+                                           .seed = seed},
                  &s->x);
-    struct pools_request rq = {.cluster = &s->x.c, .workload = &s->x.w, .share_devices = (int)(seed % 2), .slo_margin = -1, .time_limit_s = 0.05,
+    struct pools_request rq = {.cluster = &s->x.c,
+                               .workload = &s->x.w,
+                               .share_devices = (int)(seed % 2),
+                               .slo_margin = -1,
+                               .time_limit_s = 0.05,
                                .env = &env_real};
-    if (pools_plan(&rq, &s->answer, &e) < 0 || dispatch_topology_make(&s->answer.plan, &s->x.c, &s->x.w, (int)(seed % 2), &s->t, &e) < 0)
+    if (pools_plan(&rq, &s->answer, &e) < 0 ||
+        dispatch_topology_make(&s->answer.plan, &s->x.c, &s->x.w, (int)(seed % 2), &s->t, &e) < 0)
         fail_msg("seed %llu: %s", (unsigned long long)seed, e.text);
 }
 
@@ -153,15 +168,17 @@ static void nothing_that_was_sent_is_late_or_booked_twice(void **state)
     }
 }
 
-/* ---- a probe, done slowly ---------------------------------------------------------------------------------------------------- */
+/* ---- a probe, done slowly ----------------------------------------------------------------------------------------------------
+ */
 
 struct tables {
     struct line *shares, *up, *down;
 };
 
-/* The earliest end of one stage over all shares of its pool, for a batch that is ready on `from` (a node; -1: the first stage) (algorithm 2). */
-static int64_t slow_stage(const struct dispatch_topology *t, const struct tables *w, const struct dispatch_pipeline *pl, int s, int n, int from,
-                          int64_t ready)
+/* The earliest end of one stage over all shares of its pool, for a batch that is ready on `from` (a node; -1: the first stage)
+ * (algorithm 2). */
+static int64_t slow_stage(const struct dispatch_topology *t, const struct tables *w, const struct dispatch_pipeline *pl, int s,
+                          int n, int from, int64_t ready)
 {
     int64_t best = INT64_MAX;
     for (int i = 0; i < pl->stages[s].n_shares; i++) {
@@ -169,7 +186,8 @@ static int64_t slow_stage(const struct dispatch_topology *t, const struct tables
         int64_t at = ready;
         if (s > 0) {
             int64_t moved = pl->stages[s - 1].transfer_ns[n];
-            at = line_earliest_both(&w->up[from], &w->down[t->shares[share].node], ready, moved) + moved + pl->stages[s - 1].hop_latency_ns;
+            at = line_earliest_both(&w->up[from], &w->down[t->shares[share].node], ready, moved) + moved +
+                 pl->stages[s - 1].hop_latency_ns;
         }
         at = line_earliest(&w->shares[share], at, pl->stages[s].compute_ns[n]) + pl->stages[s].compute_ns[n];
         best = at < best ? at : best;
@@ -184,8 +202,10 @@ static void enter(const struct dispatch_topology *t, struct tables *w, const str
         assert_true(line_reserve(&w->shares[leg->share], INT64_MIN, leg->start_ns, leg->end_ns, 0));
         if (s == 0)
             continue;
-        assert_true(line_reserve(&w->up[t->shares[path->legs[s - 1].share].node], INT64_MIN, leg->transfer_start_ns, leg->transfer_end_ns, 0));
-        assert_true(line_reserve(&w->down[t->shares[leg->share].node], INT64_MIN, leg->transfer_start_ns, leg->transfer_end_ns, 0));
+        assert_true(line_reserve(&w->up[t->shares[path->legs[s - 1].share].node], INT64_MIN, leg->transfer_start_ns,
+                                 leg->transfer_end_ns, 0));
+        assert_true(
+            line_reserve(&w->down[t->shares[leg->share].node], INT64_MIN, leg->transfer_start_ns, leg->transfer_end_ns, 0));
     }
 }
 
@@ -206,7 +226,8 @@ static void a_probe_finds_what_trying_every_share_finds(void **state)
         int64_t now = 0;
         for (uint32_t i = 0; i < 150; i++) {
             struct dispatch_path path;
-            int pipeline = (int)(random_unit(&random) * s.t.n_pipelines), n = 1 + (int)(random_unit(&random) * s.t.pipelines[pipeline].batch);
+            int pipeline = (int)(random_unit(&random) * s.t.n_pipelines),
+                n = 1 + (int)(random_unit(&random) * s.t.pipelines[pipeline].batch);
             now += (int64_t)(random_unit(&random) * 1e6);
             dispatch_probe(d, pipeline, n, now, &path);
             const struct dispatch_pipeline *pl = &s.t.pipelines[pipeline];
@@ -235,7 +256,8 @@ static void a_probe_finds_what_trying_every_share_finds(void **state)
     assert_true(compared > 2000);
 }
 
-/* ---- waiting, dropping, being corrected -------------------------------------------------------------------------------------- */
+/* ---- waiting, dropping, being corrected --------------------------------------------------------------------------------------
+ */
 
 struct seen {
     int sent, dropped, last_n;
@@ -259,15 +281,25 @@ static void see(void *ctx, const struct dispatch_action *a)
 }
 
 /* One model, one pipeline of one stage on one device: 10 ms a batch of up to 4, whatever its size; deadline 30 ms. */
-static void tiny_topology(struct dispatch_topology *t, struct dispatch_model *m, struct dispatch_pipeline *p, struct dispatch_share *share)
+static void tiny_topology(struct dispatch_topology *t, struct dispatch_model *m, struct dispatch_pipeline *p,
+                          struct dispatch_share *share)
 {
     static int64_t compute[5] = {0, 10000000, 10000000, 10000000, 10000000}, none[5];
-    *m = (struct dispatch_model){.name = "tiny", .weight = 1, .rate = 400, .planned_rate = 400, .slo_ns = 30000000, .n_pipelines = 1};
+    *m = (struct dispatch_model){
+        .name = "tiny", .weight = 1, .rate = 400, .planned_rate = 400, .slo_ns = 30000000, .n_pipelines = 1};
     *p = (struct dispatch_pipeline){.batch = 4, .n_stages = 1, .rate = 400};
     p->stages[0] = (struct dispatch_stage){.n_shares = 1, .compute_ns = compute, .transfer_ns = none};
     *share = (struct dispatch_share){.part = 1};
-    *t = (struct dispatch_topology){.models = m, .n_models = 1, .pipelines = p, .n_pipelines = 1, .shares = share, .n_shares = 1, .n_nodes = 1,
-                                    .kinds = {"K"}, .devices = {1}, .n_kinds = 1};
+    *t = (struct dispatch_topology){.models = m,
+                                    .n_models = 1,
+                                    .pipelines = p,
+                                    .n_pipelines = 1,
+                                    .shares = share,
+                                    .n_shares = 1,
+                                    .n_nodes = 1,
+                                    .kinds = {"K"},
+                                    .devices = {1},
+                                    .n_kinds = 1};
 }
 
 static void a_batch_waits_until_it_is_full_or_the_last_moment(void **state)
@@ -332,7 +364,8 @@ static void a_report_of_a_late_end_moves_later_work(void **state)
     assert_int_equal(dispatch_create(&t, 0, &d, NULL), 0);
     dispatch_arrive(d, 0, 1, 0);
     dispatch_run(d, 0, 0, see, &s);
-    struct dispatch_report r = {.batch = s.batch, .share = 0, .from_share = -1, .planned_start_ns = 0, .start_ns = 0, .end_ns = 17000000};
+    struct dispatch_report r = {
+        .batch = s.batch, .share = 0, .from_share = -1, .planned_start_ns = 0, .start_ns = 0, .end_ns = 17000000};
     assert_int_equal(dispatch_correct(d, &r), 0);
     dispatch_arrive(d, 0, 2, 5000000);
     dispatch_run(d, 0, 5000000, see, &s);

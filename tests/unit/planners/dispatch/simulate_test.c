@@ -18,14 +18,25 @@ static void make_topology(uint64_t seed, struct example *x, struct pools_answer 
     struct err e = {0};
     *answer = (struct pools_answer){0};
     *t = (struct dispatch_topology){0};
-    example_make(&(struct example_options){.n_kinds = 2, .counts = {6, 14}, .per_node = 2, .n_models = 2, .max_stages = 2, .slo_s = 0.06, .margin = 0.3,
-                                           .nic_bytes_per_s = 6e8, .max_batch = 4, .shares = 2, .seed = seed}, x);
+    example_make(&(struct example_options){.n_kinds = 2,
+                                           .counts = {6, 14},
+                                           .per_node = 2,
+                                           .n_models = 2,
+                                           .max_stages = 2,
+                                           .slo_s = 0.06,
+                                           .margin = 0.3,
+                                           .nic_bytes_per_s = 6e8,
+                                           .max_batch = 4,
+                                           .shares = 2,
+                                           .seed = seed},
+                 x);
     struct pools_request rq = {.cluster = &x->c, .workload = &x->w, .slo_margin = -1, .time_limit_s = 0.05, .env = &env_real};
     if (pools_plan(&rq, answer, &e) < 0 || dispatch_topology_make(&answer->plan, &x->c, &x->w, 0, t, &e) < 0)
         fail_msg("seed %llu: %s", (unsigned long long)seed, e.text);
 }
 
-static void run(const struct dispatch_topology *t, const struct simulate_options *o, double load, uint64_t seed, struct simulate_result *r)
+static void run(const struct dispatch_topology *t, const struct simulate_options *o, double load, uint64_t seed,
+                struct simulate_result *r)
 {
     struct arrivals *a = malloc(sizeof *a);
     double rates[ARRIVALS_MAX_MODELS];
@@ -194,13 +205,24 @@ static void auto_margins_serve_no_less_than_the_workloads_own(void **state)
     struct example x;
     struct err e = {0};
     double served[2];
-    example_make(&(struct example_options){.n_kinds = 2, .counts = {8, 20}, .per_node = 2, .n_models = 2, .max_stages = 2, .slo_s = 0.045, .margin = 0.4,
-                                           .nic_bytes_per_s = 1e9, .max_batch = 4, .shares = 2, .seed = 21}, &x);
+    example_make(&(struct example_options){.n_kinds = 2,
+                                           .counts = {8, 20},
+                                           .per_node = 2,
+                                           .n_models = 2,
+                                           .max_stages = 2,
+                                           .slo_s = 0.045,
+                                           .margin = 0.4,
+                                           .nic_bytes_per_s = 1e9,
+                                           .max_batch = 4,
+                                           .shares = 2,
+                                           .seed = 21},
+                 &x);
     struct pools_request rq = {.cluster = &x.c, .workload = &x.w, .slo_margin = -1, .env = &env_real};
     for (int i = 0; i < 2; i++) {
         struct pools_answer a = {0};
         struct dispatch_topology t = {0};
-        int rc = i ? pools_plan_auto(&rq, &(struct pools_margin_options){.seed = 3, .seconds = 20, .plans = 12}, &a, &e) : pools_plan(&rq, &a, &e);
+        int rc = i ? pools_plan_auto(&rq, &(struct pools_margin_options){.seed = 3, .seconds = 20, .plans = 12}, &a, &e)
+                   : pools_plan(&rq, &a, &e);
         if (rc < 0 || dispatch_topology_make(&a.plan, &x.c, &x.w, 0, &t, &e) < 0)
             fail_msg("%s", e.text);
         assert_int_equal(pools_served(&t, a.plan.normalized_throughput_per_s, 0.99, 10, 777, 2, &served[i], &e), 0);

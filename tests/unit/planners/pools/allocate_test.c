@@ -120,8 +120,16 @@ static void whole_devices_are_planned_as_well_as_by_exhaustive_search(void **sta
         struct example x;
         struct pools_problem p = {0};
         struct err e = {0};
-        example_make(&(struct example_options){.n_kinds = 2, .counts = {2, 2}, .per_node = 1 + (int)(seed % 2), .n_models = 1, .max_stages = 2,
-                                               .slo_s = 0.016 + 0.004 * (double)(seed % 4), .nic_bytes_per_s = 1e9, .max_batch = 2, .shares = 1, .seed = seed},
+        example_make(&(struct example_options){.n_kinds = 2,
+                                               .counts = {2, 2},
+                                               .per_node = 1 + (int)(seed % 2),
+                                               .n_models = 1,
+                                               .max_stages = 2,
+                                               .slo_s = 0.016 + 0.004 * (double)(seed % 4),
+                                               .nic_bytes_per_s = 1e9,
+                                               .max_batch = 2,
+                                               .shares = 1,
+                                               .seed = seed},
                      &x);
         assert_int_equal(pools_problem_make(&x.c, &x.w, &p, &e), 0);
         double best = brute_objective(&p), found = plan_objective(&x, 0, NULL);
@@ -138,8 +146,17 @@ static void no_plan_beats_the_relaxation(void **state)
     for (uint64_t seed = 1; seed <= 20; seed++) {
         struct example x;
         double bound = 0;
-        example_make(&(struct example_options){.n_kinds = 3, .counts = {4, 7, 9}, .per_node = 2, .n_models = 2, .max_stages = 3, .slo_s = 0.05,
-                                               .nic_bytes_per_s = 1e9, .max_batch = 3, .shares = 3, .seed = seed}, &x);
+        example_make(&(struct example_options){.n_kinds = 3,
+                                               .counts = {4, 7, 9},
+                                               .per_node = 2,
+                                               .n_models = 2,
+                                               .max_stages = 3,
+                                               .slo_s = 0.05,
+                                               .nic_bytes_per_s = 1e9,
+                                               .max_batch = 3,
+                                               .shares = 3,
+                                               .seed = seed},
+                     &x);
         double whole = plan_objective(&x, 0, &bound);
         assert_true(whole <= bound * (1 + 1e-9));
         double shared = plan_objective(&x, 1, &bound);
@@ -154,8 +171,17 @@ static void a_large_cluster_is_planned_near_the_relaxation(void **state)
     (void)state;
     struct example x;
     double bound = 0;
-    example_make(&(struct example_options){.n_kinds = 4, .counts = {4000, 9000, 1500, 25000}, .per_node = 4, .n_models = 3, .max_stages = 2, .slo_s = 0.05,
-                                           .nic_bytes_per_s = 1e9, .max_batch = 4, .shares = 2, .seed = 5}, &x);
+    example_make(&(struct example_options){.n_kinds = 4,
+                                           .counts = {4000, 9000, 1500, 25000},
+                                           .per_node = 4,
+                                           .n_models = 3,
+                                           .max_stages = 2,
+                                           .slo_s = 0.05,
+                                           .nic_bytes_per_s = 1e9,
+                                           .max_batch = 4,
+                                           .shares = 2,
+                                           .seed = 5},
+                 &x);
     double value = plan_objective(&x, 0, &bound);
     assert_true(value <= bound * (1 + 1e-9));
     assert_true(value >= bound * 0.99);
@@ -167,8 +193,18 @@ static void limited_assignments_are_kept(void **state)
     (void)state;
     for (uint64_t seed = 1; seed <= 10; seed++) {
         struct example x;
-        example_make(&(struct example_options){.n_kinds = 2, .counts = {6, 9}, .per_node = 1, .n_models = 2, .max_stages = 2, .pipelines_per_assignment = 1,
-                                               .slo_s = 0.04, .nic_bytes_per_s = 1e9, .max_batch = 3, .shares = 2, .seed = seed}, &x);
+        example_make(&(struct example_options){.n_kinds = 2,
+                                               .counts = {6, 9},
+                                               .per_node = 1,
+                                               .n_models = 2,
+                                               .max_stages = 2,
+                                               .pipelines_per_assignment = 1,
+                                               .slo_s = 0.04,
+                                               .nic_bytes_per_s = 1e9,
+                                               .max_batch = 3,
+                                               .shares = 2,
+                                               .seed = seed},
+                     &x);
         double limited = plan_objective(&x, 0, NULL); /* the check counts assignments */
         x.w.pipelines_per_assignment = 0;
         assert_true(limited > 0 && limited <= plan_objective(&x, 0, NULL) * (1 + 1e-9));
@@ -182,8 +218,17 @@ static void a_deadline_that_nothing_meets_is_infeasible_and_says_why(void **stat
     struct example x;
     struct err e = {0};
     struct pools_answer a = {0};
-    example_make(&(struct example_options){.n_kinds = 2, .counts = {2, 2}, .per_node = 1, .n_models = 1, .max_stages = 2, .slo_s = 0.001,
-                                           .nic_bytes_per_s = 1e9, .max_batch = 2, .shares = 1, .seed = 3}, &x);
+    example_make(&(struct example_options){.n_kinds = 2,
+                                           .counts = {2, 2},
+                                           .per_node = 1,
+                                           .n_models = 1,
+                                           .max_stages = 2,
+                                           .slo_s = 0.001,
+                                           .nic_bytes_per_s = 1e9,
+                                           .max_batch = 2,
+                                           .shares = 1,
+                                           .seed = 3},
+                 &x);
     struct pools_request rq = {.cluster = &x.c, .workload = &x.w, .share_devices = -1, .slo_margin = -1, .env = &env_real};
     assert_int_equal(pools_plan(&rq, &a, &e), HP_EINFEASIBLE);
     assert_non_null(strstr(e.text, "m0: no pipeline meets its deadline: 1 ms"));
@@ -197,9 +242,24 @@ static void the_published_programme_agrees_on_a_small_cluster(void **state)
     struct example x;
     struct err e = {0};
     struct pools_answer a = {0};
-    example_make(&(struct example_options){.n_kinds = 2, .counts = {2, 3}, .per_node = 1, .n_models = 1, .max_stages = 2, .pipelines_per_assignment = 1,
-                                           .slo_s = 0.03, .nic_bytes_per_s = 1e9, .max_batch = 2, .shares = 1, .seed = 11}, &x);
-    struct pools_request rq = {.cluster = &x.c, .workload = &x.w, .method = POOLS_METHOD_MILP, .share_devices = 0, .slo_margin = -1, .time_limit_s = 20,
+    example_make(&(struct example_options){.n_kinds = 2,
+                                           .counts = {2, 3},
+                                           .per_node = 1,
+                                           .n_models = 1,
+                                           .max_stages = 2,
+                                           .pipelines_per_assignment = 1,
+                                           .slo_s = 0.03,
+                                           .nic_bytes_per_s = 1e9,
+                                           .max_batch = 2,
+                                           .shares = 1,
+                                           .seed = 11},
+                 &x);
+    struct pools_request rq = {.cluster = &x.c,
+                               .workload = &x.w,
+                               .method = POOLS_METHOD_MILP,
+                               .share_devices = 0,
+                               .slo_margin = -1,
+                               .time_limit_s = 20,
                                .env = &env_real};
     assert_int_equal(pools_plan(&rq, &a, &e), 0);
     if (a.complete)

@@ -22,11 +22,12 @@ static void make_profile(uint64_t seed, struct profile *p)
     struct err e = {0};
     buffer_printf(&b, "{\"format\":\"hp-profile/1\",\"model\":\"m\",\"layers\":[");
     for (int l = 0; l < LAYERS; l++)
-        buffer_printf(&b, "%s{\"class\":\"l%d\",\"output_bytes\":%d,\"param_bytes\":%d}", l ? "," : "", l, (int)(1 + 9 * random_unit(&seed)), l);
+        buffer_printf(&b, "%s{\"class\":\"l%d\",\"output_bytes\":%d,\"param_bytes\":%d}", l ? "," : "", l,
+                      (int)(1 + 9 * random_unit(&seed)), l);
     buffer_printf(&b, "],\"latency\":{\"A\":{");
     for (int l = 0; l < LAYERS; l++)
-        buffer_printf(&b, "%s\"l%d\":{\"share\":[1,2],\"batch\":[1,2],\"seconds\":[[%.6f,%.6f],[0.5,%s]]}", l ? "," : "", l, 0.5 + random_unit(&seed), 2.0,
-                      l == 3 ? "null" : "0.9");
+        buffer_printf(&b, "%s\"l%d\":{\"share\":[1,2],\"batch\":[1,2],\"seconds\":[[%.6f,%.6f],[0.5,%s]]}", l ? "," : "", l,
+                      0.5 + random_unit(&seed), 2.0, l == 3 ? "null" : "0.9");
     buffer_printf(&b, "}}}");
     const char *text = buffer_cstr(&b);
     *p = (struct profile){0};
@@ -36,7 +37,10 @@ static void make_profile(uint64_t seed, struct profile *p)
     buffer_free(&b);
 }
 
-static double layer_s(const struct profile *p, int l) { return profile_table_of(p, 0, p->layers[l].class_index)->seconds[0]; }
+static double layer_s(const struct profile *p, int l)
+{
+    return profile_table_of(p, 0, p->layers[l].class_index)->seconds[0];
+}
 
 /* The fewest bytes over all sets of cuts, as bits, with every block within the window. */
 static double brute(const struct profile *p, int blocks, double window)
