@@ -16,10 +16,10 @@ struct chunk {
 };
 
 struct peer {
-    bool lost, heard;
+    bool lost, heard, owes; /* owes: was asked for something, again perhaps, and has said nothing since */
     uint32_t outstanding, asked_again;
     uint64_t heard_ns;     /* or when it was asked, having owed nothing before */
-    uint64_t ask_again_ns; /* not heard yet: when its chunks are asked for again */
+    uint64_t ask_again_ns; /* when what it owes is asked for again */
 };
 
 struct fetch {
@@ -123,10 +123,20 @@ void fetch_not_here(struct fetch *f, uint32_t chunk)
         chunk_missing(f, c);
 }
 
+static void patience_set(struct peer *p, uint64_t now_ns)
+{
+    uint64_t patience = (uint64_t)FETCH_ASK_AGAIN_MS << (p->asked_again < 8 ? p->asked_again : 8);
+    uint64_t least = p->heard ? FETCH_ASK_AGAIN_HEARD_MS : 0;
+    patience = patience < least ? least : patience > FETCH_ASK_AGAIN_MOST_MS ? FETCH_ASK_AGAIN_MOST_MS : patience;
+    p->ask_again_ns = now_ns + patience * ms;
+}
+
 static void peer_heard(struct fetch *f, int peer, uint64_t now_ns)
 {
     f->peers[peer].heard = true;
+    f->peers[peer].owes = false;
     f->peers[peer].heard_ns = now_ns;
+    patience_set(&f->peers[peer], now_ns);
 }
 
 void fetch_arrived(struct fetch *f, uint32_t chunk, int from_peer, uint64_t now_ns)
@@ -153,10 +163,11 @@ size_t fetch_ask(struct fetch *f, uint64_t now_ns, int *peer, uint32_t chunks[FE
         int p = *peer >= 0 && !(c->tried >> *peer & 1) ? *peer : *peer < 0 ? peer_for(f, c) : -1;
         if (p < 0 || f->peers[p].outstanding >= FETCH_PEER_OUTSTANDING)
             continue;
-        if (!f->peers[p].outstanding && !f->peers[p].asked_again)
+        if (!f->peers[p].outstanding && !f->peers[p].owes)
             f->peers[p].heard_ns = now_ns;
+        f->peers[p].owes = true;
         if (!f->peers[p].outstanding)
-            f->peers[p].ask_again_ns = now_ns + ((uint64_t)FETCH_ASK_AGAIN_MS * ms << f->peers[p].asked_again);
+            patience_set(&f->peers[p], now_ns);
         *peer = p;
         chunk_move(f, c, CHUNK_ASKED);
         c->peer = (int8_t)p;
@@ -195,6 +206,7 @@ static void peer_ask_again(struct fetch *f, int peer)
         if (f->chunks[i].state == CHUNK_ASKED && f->chunks[i].peer == peer)
             chunk_move(f, &f->chunks[i], CHUNK_MISSING);
     f->peers[peer].asked_again++;
+    f->peers[peer].owes = true;
 }
 
 void fetch_tick(struct fetch *f, uint64_t now_ns)
@@ -205,7 +217,7 @@ void fetch_tick(struct fetch *f, uint64_t now_ns)
             continue;
         if (now_ns - p->heard_ns >= FETCH_PEER_SILENCE_MS * ms)
             fetch_peer_lost(f, i);
-        else if (!p->heard && now_ns >= p->ask_again_ns)
+        else if (now_ns >= p->ask_again_ns)
             peer_ask_again(f, i);
     }
 }

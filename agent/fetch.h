@@ -14,8 +14,10 @@ enum {
     FETCH_ASK_CHUNKS = 8,         /* asked of a peer at once */
     FETCH_PEER_OUTSTANDING = 16,  /* chunks on their way from one peer */
     FETCH_PEER_SILENCE_MS = 10000, /* a peer that answers nothing for so long is given up */
-    FETCH_ASK_AGAIN_MS = 250,      /* a peer that has never answered is asked again after this, then after twice as long, and so on: it may not
-                                    * have heard yet that it is to answer us */
+    FETCH_ASK_AGAIN_MS = 250,      /* of silence: asked again, then after twice as long, and so on. A peer drops what it is asked for before it
+                                    * has heard that it is to answer us */
+    FETCH_ASK_AGAIN_HEARD_MS = 1000, /* the least for a peer that has answered something: its link may be slow */
+    FETCH_ASK_AGAIN_MOST_MS = 8000,
 };
 
 struct fetch;

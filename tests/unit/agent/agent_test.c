@@ -120,8 +120,9 @@ static void run_until(struct scene *s, bool (*so)(const struct scene *s), const 
     while (!so(s)) {
         uv_run(&s->loop, UV_RUN_ONCE);
         if (s->failed || env_now_ns(&env_real) > until)
-            fail_msg("%s: %s; states %s, %s, %s; %s", what, s->failed ? s->failure : "not in time", s->agents[0].state, s->agents[1].state,
-                     s->agents[2].state, s->agents[0].text);
+            fail_msg("%s: %s; states %s, %s, %s; wanted %zu, %zu, %zu; moved %llu", what, s->failed ? s->failure : "not in time", s->agents[0].state,
+                     s->agents[1].state, s->agents[2].state, s->agents[0].n_wanted, s->agents[1].n_wanted, s->agents[2].n_wanted,
+                     (unsigned long long)(s->agents[0].moved_bytes + s->agents[1].moved_bytes + s->agents[2].moved_bytes));
     }
     uv_close((uv_handle_t *)&nudge, NULL);
     uv_run(&s->loop, UV_RUN_NOWAIT);
