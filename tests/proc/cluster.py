@@ -111,7 +111,7 @@ class Cluster:
         return pid
 
     def member(self, name):
-        return next(m for m in self.hpctl("node", "ls") if m["name"] == name)["state"]
+        return next((m["state"] for m in self.hpctl("node", "ls") if m["name"] == name), None)
 
     def wait(self, what, check, seconds=20):
         until = time.monotonic() + seconds * SCALE
