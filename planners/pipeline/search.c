@@ -108,6 +108,8 @@ static void wander(struct search *s, int patience, bool order_stays)
             cuts_polish(x, &s->step);
         }
         if (s->step.value < s->now.value * 1.03)
+            polish(s, &s->step, POLISH_ROUNDS, coarse(x));
+        if (coarse(x) > 1 && s->step.value < from->value)
             polish(s, &s->step, POLISH_ROUNDS, 1);
         if (s->step.value < from->value * (1 - 1e-9)) {
             idle = 0;
