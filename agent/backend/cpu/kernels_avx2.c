@@ -6,7 +6,7 @@
 #define VEC __m256
 #define LANES 8
 #define TILE_VECTORS 2
-#define DOT_COLUMNS 2
+#define DOT_COLUMNS 3
 
 #define v_zero _mm256_setzero_ps
 #define v_set1 _mm256_set1_ps
@@ -26,12 +26,14 @@ static inline __m256 v_exp2n(__m256 n)
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23));
 }
 
-static inline float v_sum(__m256 v)
+/* Sums of four vectors at once; each adds its own lanes in the same order as v_sum. */
+static inline __m128 v_sum4(__m256 a, __m256 b, __m256 c, __m256 d)
 {
-    __m128 s = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
-    s = _mm_add_ps(s, _mm_movehl_ps(s, s));
-    return _mm_cvtss_f32(_mm_add_ss(s, _mm_shuffle_ps(s, s, 1)));
+    __m256 s = _mm256_hadd_ps(_mm256_hadd_ps(a, b), _mm256_hadd_ps(c, d));
+    return _mm_add_ps(_mm256_castps256_ps128(s), _mm256_extractf128_ps(s, 1));
 }
+
+static inline float v_sum(__m256 v) { return _mm_cvtss_f32(v_sum4(v, v, v, v)); }
 
 static inline float v_greatest(__m256 v)
 {

@@ -20,8 +20,18 @@
 #define v_min _mm512_min_ps
 #define v_fma _mm512_fmadd_ps
 #define v_round(x) _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
-#define v_sum _mm512_reduce_add_ps
 #define v_greatest _mm512_reduce_max_ps
+
+static inline __m256 v_fold(__m512 v) { return _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1)); }
+
+/* Sums of four vectors at once; each adds its own lanes in the same order as v_sum. */
+static inline __m128 v_sum4(__m512 a, __m512 b, __m512 c, __m512 d)
+{
+    __m256 s = _mm256_hadd_ps(_mm256_hadd_ps(v_fold(a), v_fold(b)), _mm256_hadd_ps(v_fold(c), v_fold(d)));
+    return _mm_add_ps(_mm256_castps256_ps128(s), _mm256_extractf128_ps(s, 1));
+}
+
+static inline float v_sum(__m512 v) { return _mm_cvtss_f32(v_sum4(v, v, v, v)); }
 
 static inline __m512 v_exp2n(__m512 n)
 {

@@ -262,10 +262,9 @@ static void in_place_part(void *ctx, int thread, uint32_t part)
 {
     struct matmul_job *job = ctx;
     const struct device_weight *w = job->w;
-    bool unpack = job->rows >= IN_PLACE_PANEL_ROWS && w->dtype != DTYPE_F32;
     size_t group = in_place_group(job->rows), begin = parts_begin(&job->parts, part), end = parts_end(&job->parts, part);
     float *panel = NULL;
-    if (unpack && !(panel = scratch_get(&job->device->private[thread], (size_t)PANEL_OUTPUTS * DOT_CHUNK * sizeof *panel))) {
+    if (job->rows >= IN_PLACE_PANEL_ROWS && !(panel = scratch_get(&job->device->private[thread], (size_t)PANEL_OUTPUTS * DOT_CHUNK * sizeof *panel))) {
         atomic_store(&job->failed, true);
         return;
     }
