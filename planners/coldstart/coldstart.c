@@ -309,7 +309,7 @@ static int make_published(struct making *m)
 
 static int make_milp(struct making *m, struct err *e)
 {
-    struct milp_options o = {.time_limit_s = m->budget.seconds > 0 ? m->budget.seconds : 30,
+    struct milp_options o = {.time_limit_s = m->options->time_limit_s > 0 ? m->options->time_limit_s : 30,
                              .dominators = m->options->dominators > 0 ? m->options->dominators : 1,
                              .slots = m->options->slots > 0 ? m->options->slots : 2,
                              .env = m->options->env,
@@ -355,18 +355,46 @@ static void write_why(const struct making *m, json_t *plan)
     }
 }
 
+/* Drops copies that a search left behind and that make no difference: one of two of a parameter. */
+static void drop_needless_copies(struct making *m)
+{
+    struct coldstart_plan *plan = &m->plan;
+    bool *several = arena_alloc(&m->arena, (size_t)m->problem.n_nodes, sizeof *several), *seen;
+    if (!several || !(seen = arena_alloc(&m->arena, (size_t)m->problem.n_nodes, sizeof *seen)))
+        return;
+    for (int c = 0; c < m->search.best.n_copies; c++) {
+        const struct coldstart_copy *copy = &m->search.best.copies[c];
+        several[copy->node] = seen[copy->node] && !copy->read;
+        seen[copy->node] = true;
+    }
+    for (int c = 0; c < m->search.best.n_copies; c++) {
+        if (!several[m->search.best.copies[c].node])
+            continue;
+        coldstart_plan_copy(&m->problem, plan, &m->search.best);
+        plan->n_copies--;
+        memmove(plan->copies + c, plan->copies + c + 1, (size_t)(plan->n_copies - c) * sizeof *plan->copies);
+        double latency = timing_run(&m->search.timing, plan);
+        if (latency <= m->search.best_s) {
+            m->search.best_s = latency;
+            coldstart_plan_copy(&m->problem, &m->search.best, plan);
+            c--;
+        }
+    }
+}
+
 static int finish(struct making *m, double seconds, struct coldstart_result *out, struct err *e)
 {
-    struct coldstart_result r = {.latency_s = m->search.best_s, .bound_s = m->bound_s};
+    drop_needless_copies(m);
+    struct coldstart_result r = {.latency_s = m->search.best_s, .bound_s = fmin(m->bound_s, m->search.best_s)};
     snprintf(r.winner, sizeof r.winner, "%s", m->winner);
     r.plan = plan_envelope("coldstart", coldstart_method_word(m->options->method), seconds);
     timing_run(&m->search.timing, &m->search.best);
-    if (!r.plan || coldstart_plan_to_json(&m->search.best, &m->search.timing, m->bound_s, r.plan) < 0 ||
+    if (!r.plan || coldstart_plan_to_json(&m->search.best, &m->search.timing, r.bound_s, r.plan) < 0 ||
         coldstart_picture(&m->search.timing, &m->search.best, &r.timeline) < 0) {
         coldstart_result_free(&r);
         return err_set(e, HP_ENOMEM, "out of memory while writing the plan");
     }
-    plan_set_bound(r.plan, m->bound_s, r.latency_s, NAN);
+    plan_set_bound(r.plan, r.bound_s, r.latency_s, NAN);
     json_t *solver = json_object_get(r.plan, "solver");
     json_object_set_new(solver, "winner", json_string(m->winner));
     json_object_set_new(solver, "evaluations", json_integer((json_int_t)m->budget.used));

@@ -137,19 +137,27 @@ static void weigh(void *ctx, int node, bool read)
         s->part_bytes += s->p->bytes[node];
 }
 
-/* The part to which a parameter belongs is the one in which it ends. */
-static int next_part(struct placing *s, int node)
+/* Goes along the order and gives each parameter the part in which it ends, by the bytes that are loaded. */
+static int assign_parts(struct placing *s)
 {
-    s->placed_bytes += s->p->bytes[node];
-    int part = (int)(s->placed_bytes / s->part_bytes);
-    return part < s->n_parts ? part : s->n_parts - 1;
-}
-
-static void assign_part(void *ctx, int node, bool read)
-{
-    struct placing *s = ctx;
-    if (!read)
-        s->part_of[node] = next_part(s, node);
+    const struct coldstart_problem *p = s->p;
+    bool *counted = calloc((size_t)p->n_nodes, sizeof *counted);
+    if (!counted)
+        return HP_ENOMEM;
+    for (int i = 0; i < p->n_ops; i++) {
+        int v = s->plan->order[i];
+        for (int k = p->param_inputs_at[v]; k < p->param_inputs_at[v + 1]; k++) {
+            int w = p->param_inputs[k];
+            if (counted[w])
+                continue;
+            counted[w] = !s->plan->host[v];
+            s->placed_bytes += counted[w] ? p->bytes[w] : 0;
+            int part = (int)(s->placed_bytes / s->part_bytes);
+            s->part_of[w] = part < s->n_parts ? part : s->n_parts - 1;
+        }
+    }
+    free(counted);
+    return 0;
 }
 
 static void place_by_part(void *ctx, int node, bool read)
@@ -182,13 +190,14 @@ int published_parallel(const struct coldstart_problem *p, int primary, bool dha,
         for (int b = 0; b < p->n_buses; b++)
             if (b != own && s.gates[b] != COLDSTART_NOWHERE)
                 s.parts[s.n_parts++] = b;
-        run_all_on(p, primary, NULL, out);
+        rc = dha ? greedy_choice(p, primary, host) : 0;
+    }
+    if (rc == 0) {
+        run_all_on(p, primary, host, out);
         rc = visit_in_order(p, out, weigh, &s);
         s.part_bytes = s.part_bytes > 0 ? s.part_bytes / s.n_parts : 1;
     }
-    if (rc == 0)
-        rc = visit_in_order(p, out, assign_part, &s);
-    if (rc == 0 && dha && (rc = greedy_choice(p, primary, host)) == 0) {
+    if (rc == 0 && (rc = assign_parts(&s)) == 0) {
         keep_first_part(p, s.part_of, host);
         memcpy(out->host, host, (size_t)p->n_nodes * sizeof *host);
     }

@@ -106,6 +106,8 @@ def serial_pipeline_and_parallel_transmission_take_the_times_of_the_reference():
         for method, column in (("serial", "serial_ms"), ("pipeline", "pipeline_ms"), ("pt", "parallel_transmission_ms")):
             got = plan(graph, "--method", method)["latency_s"] * 1e3
             assert abs(got - float(row[column])) < 0.006, (row["graph"], method, got, row[column])
+        got = plan(graph, "--method", "pt-dha")["latency_s"] * 1e3
+        assert got < float(row["parallel_transmission_dha_ms"]) + 0.006, (row["graph"], got)
 
 
 @test
