@@ -1,0 +1,108 @@
+#include "agent/profiler.h"
+#include "agent/backend/backend.h"
+#include "common/log.h"
+#include "common/profile.h"
+#include "tests/unit/agent/store_fixture.h"
+
+#include <jansson.h>
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+static const char demo_model[] = "examples/demo-model/demo-q8_0.gguf";
+
+static bool demo_is_missing(void)
+{
+    if (access(demo_model, R_OK) == 0)
+        return false;
+    print_message("%s is not here\n", demo_model);
+    return true;
+}
+
+static struct device *device_of(uint64_t memory_bytes)
+{
+    struct device_config c = {.backend = "cpu", .n_threads = 1, .memory_bytes = memory_bytes};
+    struct device *d;
+    struct err e = {0};
+    if (device_open(&c, &d, &e) < 0)
+        fail_msg("%s", e.text);
+    return d;
+}
+
+static double mlp_seconds(const char *text)
+{
+    json_t *tables = json_loads(text, 0, NULL);
+    const json_t *rows = json_object_get(json_object_get(tables, "mlp"), "seconds");
+    double seconds = json_real_value(json_array_get(json_array_get(rows, 1), 0));
+    json_decref(tables);
+    return seconds;
+}
+
+static void results_are_tables_that_the_planner_reads_and_are_kept(void **state)
+{
+    (void)state;
+    if (demo_is_missing())
+        skip();
+    char folder[256], cache[300];
+    struct buffer first = {0}, again = {0};
+    struct err e = {0};
+    test_folder_make(folder);
+    snprintf(cache, sizeof cache, "%s/profiles", folder);
+    struct profiler_config c = {.path = demo_model, .cache = cache, .device = device_of(0), .budget_ms = 100};
+    if (profiler_measure(&c, &first, &e) < 0)
+        fail_msg("%s", e.text);
+    json_t *tables = json_loads(buffer_cstr(&first), 0, NULL);
+    json_t *layers = json_incref(json_object_get(tables, "layers"));
+    json_object_del(tables, "layers");
+    json_t *root = json_pack("{s:s, s:s, s:i, s:o, s:{s:o}}", "format", "hp-profile/1", "model", "demo", "batch", 1, "layers", layers, "latency", "here",
+                             tables);
+    struct json_at at = {.file = "profile", .value = root};
+    struct profile p = {0};
+    if (profile_from_json(&at, &p, &e) < 0)
+        fail_msg("%s", e.text);
+    assert_int_equal(p.n_layers, 18);
+    assert_int_equal(p.n_classes, 4);
+    for (int k = 0; k < p.n_classes; k++) {
+        double few = profile_table_at(profile_table_of(&p, 0, k), 1, 0), many = profile_table_at(profile_table_of(&p, 0, k), 256, 1000);
+        assert_true(few > 0 && many > 0);
+        if (strcmp(p.classes[k], "mlp") == 0)
+            assert_true(many > few);
+    }
+    assert_true(json_integer_value(json_object_get(json_array_get(json_object_get(root, "layers"), 1), "resident_bytes")) > 0);
+    profile_free(&p);
+    json_decref(root);
+    /* The second time nothing is measured: no two measurements agree to nine digits. */
+    assert_int_equal(profiler_measure(&c, &again, &e), 0);
+    assert_true(mlp_seconds(buffer_cstr(&again)) > 0.999999999 * mlp_seconds(buffer_cstr(&first)));
+    assert_true(mlp_seconds(buffer_cstr(&again)) < 1.000000001 * mlp_seconds(buffer_cstr(&first)));
+    device_close(&c.device);
+    buffer_free(&first);
+    buffer_free(&again);
+    test_folder_remove(folder);
+}
+
+static void layer_that_does_not_fit_is_an_error_that_says_what_is_missing(void **state)
+{
+    (void)state;
+    if (demo_is_missing())
+        skip();
+    struct buffer out = {0};
+    struct err e = {0};
+    struct profiler_config c = {.path = demo_model, .device = device_of(10000), .budget_ms = 1};
+    assert_int_equal(profiler_measure(&c, &out, &e), HP_ENOMEM);
+    assert_non_null(strstr(e.text, "embed"));
+    assert_non_null(strstr(e.text, "missing"));
+    device_close(&c.device);
+    buffer_free(&out);
+}
+
+int main(void)
+{
+    log_set_level(LOG_ERROR);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(results_are_tables_that_the_planner_reads_and_are_kept),
+        cmocka_unit_test(layer_that_does_not_fit_is_an_error_that_says_what_is_missing),
+    };
+    return cmocka_run_group_tests_name("profiler", tests, NULL, NULL);
+}
