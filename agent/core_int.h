@@ -36,6 +36,12 @@ struct core_stage {
     struct core_stage *next_dead;
 };
 
+/* One slice of a prompt. */
+struct core_slice {
+    struct message_prefill_slice told;
+    uint64_t ready_ns; /* when its input was there; of a paced agent: when it should have been */
+};
+
 /* One sequence as the core knows it; the queue holds it as `owner`. */
 struct core_sequence {
     struct buffer bytes; /* `open`, encoded */
@@ -45,7 +51,7 @@ struct core_sequence {
     uint64_t sampled; /* tokens told so far */
     bool ended;       /* last stage: the last token has been told */
     /* How its prompt went through here so far, for MESSAGE_PREFILL; freed once that is said. */
-    struct message_prefill_slice *slices;
+    struct core_slice *slices;
     size_t n_slices, slice_capacity;
     struct core_sequence *next_dead;
 };
@@ -150,7 +156,7 @@ uint64_t core_expire_deadline(const struct agent_core *c);
 
 enum { CORE_PREFILL_SLICES = 1024 }; /* of prompts with more nothing is said */
 /* A run of a sequence has come in; a batch has run. */
-void core_prefill_arrived(struct core_sequence *own, const struct frame_run *run, uint64_t now_ns);
+void core_prefill_arrived(struct core_sequence *own, const struct frame_run *run, uint64_t ready_ns, uint64_t now_ns);
 void core_prefill_ran(struct agent_core *c, struct core_stage *s, const struct queue_batch *b, uint64_t start_ns, uint64_t end_ns);
 /* When the input of a batch was there; 0: not known. */
 uint64_t core_prefill_ready_ns(const struct core_stage *s, const struct queue_batch *b);

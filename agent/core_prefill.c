@@ -4,37 +4,39 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct message_prefill_slice *slice_find(const struct core_sequence *own, uint32_t first_position)
+static struct core_slice *slice_find(const struct core_sequence *own, uint32_t first_position)
 {
     for (size_t i = own->n_slices; i-- > 0;)
-        if (own->slices[i].first_position == first_position)
+        if (own->slices[i].told.first_position == first_position)
             return &own->slices[i];
     return NULL;
 }
 
 /* NULL when there is no need for it, or no room. */
-static struct message_prefill_slice *slice_add(struct core_sequence *own, const struct frame_run *run)
+static struct core_slice *slice_add(struct core_sequence *own, const struct frame_run *run)
 {
     if (run->first_position >= own->open.prompt_tokens)
         return NULL;
     if (own->n_slices == own->slice_capacity) {
         size_t capacity = own->slice_capacity ? 2 * own->slice_capacity : 16;
-        struct message_prefill_slice *p = capacity <= CORE_PREFILL_SLICES ? realloc(own->slices, capacity * sizeof *p) : NULL;
+        struct core_slice *p = capacity <= CORE_PREFILL_SLICES ? realloc(own->slices, capacity * sizeof *p) : NULL;
         if (!p)
             return NULL;
         own->slices = p;
         own->slice_capacity = capacity;
     }
-    struct message_prefill_slice *s = &own->slices[own->n_slices++];
-    *s = (struct message_prefill_slice){.first_position = run->first_position, .tokens = run->n_tokens};
+    struct core_slice *s = &own->slices[own->n_slices++];
+    *s = (struct core_slice){.told = {.first_position = run->first_position, .tokens = run->n_tokens}};
     return s;
 }
 
-void core_prefill_arrived(struct core_sequence *own, const struct frame_run *run, uint64_t now_ns)
+void core_prefill_arrived(struct core_sequence *own, const struct frame_run *run, uint64_t ready_ns, uint64_t now_ns)
 {
-    struct message_prefill_slice *s = slice_find(own, run->first_position) ? NULL : slice_add(own, run);
-    if (s)
-        s->arrived_ns = now_ns;
+    struct core_slice *s = slice_find(own, run->first_position) ? NULL : slice_add(own, run);
+    if (!s)
+        return;
+    s->told.arrived_ns = now_ns;
+    s->ready_ns = ready_ns;
 }
 
 uint64_t core_prefill_ready_ns(const struct core_stage *s, const struct queue_batch *b)
@@ -42,16 +44,18 @@ uint64_t core_prefill_ready_ns(const struct core_stage *s, const struct queue_ba
     uint64_t ready = 0;
     for (uint32_t i = 0; i < b->n_runs; i++) {
         const struct queue_sequence *q = queue_sequence_find(s->queue, b->runs[i].run.sequence);
-        const struct message_prefill_slice *slice = q ? slice_find(q->owner, b->runs[i].run.first_position) : NULL;
-        if (slice && slice->arrived_ns > ready)
-            ready = slice->arrived_ns;
+        const struct core_slice *slice = q ? slice_find(q->owner, b->runs[i].run.first_position) : NULL;
+        if (slice && slice->ready_ns > ready)
+            ready = slice->ready_ns;
     }
     return ready;
 }
 
 static void prefill_send(struct agent_core *c, const struct core_stage *s, struct core_sequence *own)
 {
-    struct message_prefill_slice *copy = own->n_slices ? arena_memdup(&c->scratch, own->slices, own->n_slices * sizeof *copy) : NULL;
+    struct message_prefill_slice *copy = own->n_slices ? arena_alloc(&c->scratch, own->n_slices, sizeof *copy) : NULL;
+    for (size_t i = 0; copy && i < own->n_slices; i++)
+        copy[i] = own->slices[i].told;
     struct message *m = copy ? core_send(c, MESSAGE_PREFILL) : NULL;
     if (m)
         m->u.prefill = (struct message_prefill){s->prepare.deployment, s->prepare.generation, own->open.sequence, s->prepare.stage, env_now_ns(c->env),
@@ -69,12 +73,12 @@ void core_prefill_ran(struct agent_core *c, struct core_stage *s, const struct q
         struct core_sequence *own = q ? q->owner : NULL;
         if (!own || run->first_position >= own->open.prompt_tokens)
             continue;
-        struct message_prefill_slice *slice = slice_find(own, run->first_position);
+        struct core_slice *slice = slice_find(own, run->first_position);
         slice = slice ? slice : slice_add(own, run);
         if (slice) {
-            slice->start_ns = start_ns;
-            slice->end_ns = end_ns;
-            slice->runs = b->n_runs;
+            slice->told.start_ns = start_ns;
+            slice->told.end_ns = end_ns;
+            slice->told.runs = b->n_runs;
         }
         if ((uint64_t)run->first_position + run->n_tokens >= own->open.prompt_tokens)
             prefill_send(c, s, own);

@@ -236,7 +236,7 @@ static void activation_in(struct agent_core *c, struct core_stage *s, const stru
         for (uint32_t i = 0; i < h->n_runs; i++) {
             struct queue_sequence *q = queue_sequence_find(s->queue, ev->u.frame.runs[i].sequence);
             if (q)
-                core_prefill_arrived(q->owner, &ev->u.frame.runs[i], c->ready_ns);
+                core_prefill_arrived(q->owner, &ev->u.frame.runs[i], c->ready_ns, env_now_ns(c->env));
         }
         int rc = queue_frame_add(s->queue, h->batch, ev->u.frame.runs, h->n_runs, h->n_tokens, ev->u.frame.buffer, env_now_ns(c->env));
         if (rc == 0)

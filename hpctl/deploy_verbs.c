@@ -10,6 +10,7 @@
 #include "common/manifest.h"
 #include "common/plan.h"
 #include "hpctl/client.h"
+#include "hpctl/prefill_view.h"
 #include "hpctl/table.h"
 #include "hpctl/upload.h"
 #include "model/manifest_build.h"
@@ -281,6 +282,11 @@ static int run_describe(struct invocation *in, struct err *e)
     int rc = ask_once(in, "deployment.describe", json_pack("{s:s}", "name", in->arguments[0]), &d, e);
     if (rc < 0)
         return rc;
+    rc = prefill_view_draw(d, invocation_option(in, "svg"), invocation_option(in, "trace"), e);
+    if (rc < 0) {
+        json_decref(d);
+        return rc;
+    }
     if (in->json)
         return invocation_print_json(in, d, e);
     static const char *const keys[] = {"name", "state", "text", "model", "model_id", "compute", "context", "kv_tokens", "max_sequences", "generation"};
@@ -288,6 +294,7 @@ static int run_describe(struct invocation *in, struct err *e)
         printf("%-14s %s\n", keys[i], text_member(d, keys[i]));
     printf("\n");
     print_stages(d);
+    prefill_view_print(d);
     json_decref(d);
     return 0;
 }
@@ -319,13 +326,21 @@ static const struct command_option deploy_options[] = {
 };
 static const struct command_option context_options[] = {{"context", "NAME", "of the cluster (default: the current one)", 0}, {0}};
 
+static const struct command_option describe_options[] = {
+    {"svg", "FILE", "draw the last prompt, planned above measured", 0},
+    {"trace", "FILE", "the same as a Chrome trace (chrome://tracing, Perfetto)", 0},
+    {"context", "NAME", "of the cluster (default: the current one)", 0},
+    {0},
+};
+
 const struct command deploy_verbs[] = {
     {"deploy", "MODEL", 1, 1, "bring a model file or folder to life on the cluster",
      "Reads the model's header, plans where its layers go, moves the bytes that each agent lacks, loads and warms up. A second deployment of the same model moves nothing.",
-     "  hpctl deploy llama-3.2-1b-q8_0.gguf --name llama\n  hpctl deploy model.gguf --agents a0,a1,a2\n  hpctl deploy model.gguf --layers 0-8:a0,9-17:a1 --max-context 4096 -o json",
+     "  hpctl deploy llama-3.2-1b-q8_0.gguf --name llama\n  hpctl deploy model.gguf --agents a0,a1,a2\n  hpctl deploy model.gguf --layers 0-8:a0,9-17:a1 --max-context 4096 -o json\n  hpctl deploy model.gguf --plan plan.json",
      deploy_options, run_deploy},
     {"ps", "", 0, 0, "list deployments", NULL, "  hpctl ps\n  hpctl ps -o json", context_options, run_ps},
-    {"describe", "NAME", 1, 1, "show one deployment: stages, memory, times", NULL, "  hpctl describe llama\n  hpctl describe llama -o json", context_options, run_describe},
+    {"describe", "NAME", 1, 1, "show one deployment: stages, memory, what its last prompt took and should have taken", NULL,
+     "  hpctl describe llama\n  hpctl describe llama -o json\n  hpctl describe llama --trace prompt.json", describe_options, run_describe},
     {"undeploy", "NAME", 1, 1, "end a deployment", NULL, "  hpctl undeploy llama", context_options, run_undeploy},
     {0},
 };

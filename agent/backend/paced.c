@@ -24,17 +24,6 @@ struct paced {
 
 /* ---- opening --------------------------------------------------------------------------------------------------- */
 
-static int kind_check(const struct paced *p, const char *file, struct err *e)
-{
-    const struct cluster_device *d = &p->cluster.devices[p->device];
-    if (p->kind < 0)
-        return err_set(e, HP_ENOENT, "%s: has no times for %s, which is of kind %s", file, d->id, d->kind);
-    for (int k = 0; k < p->profile.n_classes; k++)
-        if (profile_table_of(&p->profile, p->kind, k)->n_x == 0)
-            return err_set(e, HP_ENOENT, "%s: has no times of %s layers on a %s", file, p->profile.classes[k], d->kind);
-    return 0;
-}
-
 static int files_read(struct paced *p, const char *cluster_file, const char *profile_file, struct err *e)
 {
     struct json_at cluster, profile;
@@ -61,7 +50,8 @@ int paced_open(const char *cluster_file, const char *profile_file, const char *a
     }
     if (rc == 0) {
         p->kind = profile_find_kind(&p->profile, p->cluster.devices[p->device].kind);
-        rc = kind_check(p, profile_file, e);
+        if (p->kind < 0)
+            rc = err_set(e, HP_ENOENT, "%s: has no times for %s, which is of kind %s", profile_file, as, p->cluster.devices[p->device].kind);
     }
     if (rc < 0)
         paced_close(&p);

@@ -109,7 +109,7 @@ static inline void fixture_restart(struct fixture *f)
 }
 
 /* The last message of a type to a peer; NULL when there was none. */
-static const struct message *fixture_last(const struct fixture *f, uint64_t peer, enum message_type type)
+static inline const struct message *fixture_last(const struct fixture *f, uint64_t peer, enum message_type type)
 {
     for (size_t i = f->n_sent; i-- > 0;)
         if (f->sent[i].peer == peer && f->sent[i].type == type)
