@@ -98,6 +98,7 @@ static void welcome(struct agent_core *c, const struct message_welcome *m, uint6
     c->member = MEMBER_JOINED;
     c->ever_joined = true;
     c->orphaned = false;
+    c->joins_unanswered = 0;
     c->boot = m->coordinator_boot;
     /* A heartbeat of 50 ms to 10 s makes sense; a message cannot make us flood or fall silent. */
     uint64_t beat = m->heartbeat_ms ? m->heartbeat_ms : AGENT_HEARTBEAT_MS;
@@ -159,6 +160,8 @@ static void tick(struct agent_core *c, uint64_t now)
             heartbeat_send(c, now);
         }
     } else if (c->member == MEMBER_JOINING && now >= c->next_join_ns) {
+        if (++c->joins_unanswered % 10 == 0)
+            log_warn("agent", "no_coordinator", "joins_unanswered=%llu hint=\"does it run, and is the address right?\"", (unsigned long long)c->joins_unanswered);
         join_send(c, now);
     }
     if (c->ever_joined && !c->orphaned && now - c->last_ack_ns >= AGENT_ORPHAN_MS * ms)

@@ -72,6 +72,16 @@ static int count_parse(const char *option, const char *text, int *out, struct er
     return 0;
 }
 
+static int address_check(const char *address, struct err *e)
+{
+    const char *colon = strrchr(address, ':');
+    char *end = NULL;
+    long port = colon && isdigit((unsigned char)colon[1]) ? strtol(colon + 1, &end, 10) : 0;
+    if (port < 1 || port > 65535 || *end || colon == address)
+        return err_set(e, HP_EUSAGE, "--join %s: is not HOST:PORT", address);
+    return 0;
+}
+
 static int options_parse(int argc, char **argv, struct options *o, struct err *e)
 {
     static const struct option table[] = {
@@ -108,7 +118,7 @@ static int options_parse(int argc, char **argv, struct options *o, struct err *e
         return err_set(e, HP_EUSAGE, "where is the coordinator? --join HOST:PORT");
     if (rc == 0 && (!o->pace != !o->profile || !o->pace != !o->as))
         return err_set(e, HP_EUSAGE, "--pace, --profile and --as go together: a cluster file, what a model costs there, and which device to stand for");
-    return rc;
+    return rc < 0 ? rc : address_check(o->join, e);
 }
 
 /* ---- the token, and the coordinator's key ----------------------------------------------------------------------------- */
