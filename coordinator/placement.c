@@ -146,8 +146,10 @@ static int ask_planner(struct placing *p, uint64_t context, uint64_t sequences, 
         .env = p->core->env,
     };
     int n = p->devices ? p->n_devices : p->cluster.n_devices;
-    /* The joint search grows with the devices; beyond a few the published programmes are good enough to begin with. */
+    /* The joint search grows with the devices and runs on the coordinator's loop: less effort beyond a few, and beyond many the published programmes. */
     if (!p->ends && n > 8)
+        rq.effort = 0.1;
+    if (!p->ends && n > 32)
         rq.method = PIPELINE_HPIPE;
     return pipeline_plan_make(&rq, &p->arena, out, e);
 }
