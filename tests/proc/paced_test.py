@@ -1,0 +1,132 @@
+"""Paced clusters: agents that stand for devices of a cluster file take what the planner says, and tell what they took."""
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+from cluster import BUILD, ROOT, Cluster, Failed
+from tap import main, test
+
+TOKENS = 384
+BLOCKS = 5
+
+
+def profile():
+    """An embedding, halves of five blocks and a head; `slow` takes thrice the time of `fast`, attention grows with the prefix."""
+    slices, prefixes = [16, 64, 384], [0, 384]
+
+    def table(scale, growth):
+        return {"slice": slices, "prefix": prefixes, "seconds": [[scale * (0.002 + s * 1e-4 * (1 + growth * (p + s / 2) / 384)) for p in prefixes] for s in slices]}
+
+    def layer(name, kind, params, state):
+        return {"name": name, "class": kind, "param_bytes": params, "state_bytes_per_token": state, "output_bytes_per_token": 8192}
+
+    halves = [layer(f"blk.{b}.{k}", k, 1e8, 16384 if k == "attn" else 0) for b in range(BLOCKS) for k in ("attn", "mlp")]
+    latency = {kind: {"embed": table(scale * 0.01, 0), "attn": table(scale, 0.5), "mlp": table(scale * 1.2, 0), "head": table(scale * 0.05, 0)}
+               for kind, scale in (("fast", 1), ("slow", 3))}
+    return {"format": "hp-profile/1", "model": "stood-in-for", "batch": 4, "layers": [layer("embed", "embed", 1e8, 0), *halves, layer("head", "head", 1e8, 0)], "latency": latency}
+
+
+CLUSTER = {"format": "hp-cluster/1", "nodes": [
+    {"name": "one", "device_link": {"bandwidth_bytes_per_s": 1e10, "latency_s": 2e-5}, "nics": [{"name": "e", "bandwidth_bytes_per_s": 1.2e8, "latency_s": 5e-5}],
+     "devices": [{"name": "gpu0", "kind": "slow", "memory_bytes": 2e9}, {"name": "gpu1", "kind": "slow", "memory_bytes": 5e8}]},
+    {"name": "two", "nics": [{"name": "e", "bandwidth_bytes_per_s": 1.2e8, "latency_s": 5e-5}], "devices": [{"name": "gpu0", "kind": "fast", "memory_bytes": 2e9}]}]}
+
+
+@contextlib.contextmanager
+def files():
+    with tempfile.TemporaryDirectory(prefix="hp-paced-") as folder:
+        paths = {name: os.path.join(folder, name) for name in ("cluster.json", "profile.json", "toy.gguf", "plan.json", "trace.json", "picture.svg")}
+        for name, value in (("cluster.json", CLUSTER), ("profile.json", profile())):
+            with open(paths[name], "w") as f:
+                json.dump(value, f)
+        subprocess.run([sys.executable, os.path.join(ROOT, "examples", "hpipe-testbed", "make_toy.py"), paths["profile.json"], paths["toy.gguf"]], check=True,
+                       capture_output=True)
+        yield paths
+
+
+def paced(f):
+    return Cluster(agents=3, pace=f["cluster.json"], profile=f["profile.json"])
+
+
+def within(measured, planned, part=0.05):
+    assert abs(measured / planned - 1) <= part, f"measured {measured:.3f} s, planned {planned:.3f} s"
+
+
+@test
+def every_method_takes_what_the_planner_says():
+    with files() as f, tempfile.TemporaryDirectory() as config:
+        done = subprocess.run([os.path.join(BUILD, "hpctl"), "bench", "pipeline", "--cluster", f["cluster.json"], "--profile", f["profile.json"], "--model", f["toy.gguf"],
+                               "--tokens", str(TOKENS), "--methods", "gpipe,terapipe,hpipe,exact", "--repeat", "3", "-o", "json"],
+                              env=dict(os.environ, HP_CONFIG_DIR=config), capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stdout + done.stderr
+        for row in json.loads(done.stdout)["methods"]:
+            print(f"# {row['method']}: {row['stages']} stages, planned {row['predicted_s']:.3f} s, measured {row['measured_s']:.3f} s ({row['error']:+.1%})")
+            within(row["measured_s"], row["predicted_s"])
+        assert os.listdir(config) == [], "the bench leaves the user's contexts alone"
+
+
+@test
+def agents_tell_the_devices_that_they_stand_for():
+    with files() as f, paced(f) as c:
+        nodes = {n["name"]: n for n in c.hpctl("topo")["nodes"]}
+        assert sorted(nodes) == ["one.gpu0", "one.gpu1", "two.gpu0"], sorted(nodes)
+        device = nodes["one.gpu1"]["devices"][0]
+        assert device["kind"] == "slow" and device["memory_bytes"] == 5e8, device
+
+        # the planner of the cluster sees the same devices, links and times as the files: it comes to the same plan
+        from_files = c.hpctl("plan", "pipeline", "--cluster", f["cluster.json"], "--profile", f["profile.json"], "--tokens", str(TOKENS), "--method", "hpipe")
+        with open(f["plan.json"], "w") as out:
+            json.dump(from_files, out)
+        deployed = c.hpctl("deploy", f["toy.gguf"], "--name", "given", "--plan", f["plan.json"])
+        stages = [(s["agent"], s["first_layer"], s["last_layer"] + 1) for s in deployed["stages"]]
+        assert stages == [(s["device"].replace("/", "."), *s["layers"]) for s in from_files["stages"]], stages
+
+        # a prompt of the plan's length runs in the plan's slices; what it took stands beside what was planned
+        for tokens, slices in ((TOKENS, from_files["slices"]), (100, None)):
+            status, answer = c.request("POST", "/v1/completions", {"model": "given", "prompt": [3 + i % 200 for i in range(tokens)], "max_tokens": 1})
+            assert status == 200, answer
+            record = c.wait("the record of the prompt", lambda: next((r for r in c.hpctl("describe", "given")["prefill"]["records"] if r["tokens"] == tokens), None))
+            assert slices is None or record["slices"] == slices, record["slices"]
+            assert len(record["stages"]) == len(stages) and abs(record["error"]) < 0.25, record["error"]
+            if slices:
+                assert abs(record["planned_s"] / from_files["predicted"]["makespan_s"] - 1) < 1e-6, (record["planned_s"], from_files["predicted"])
+        assert c.run("describe", "given", "--trace", f["trace.json"], "--svg", f["picture.svg"]).returncode == 0
+        with open(f["trace.json"]) as trace:
+            names = {e["args"]["name"] for e in json.load(trace)["traceEvents"] if e["ph"] == "M" and e["name"] == "process_name"}
+        assert {"planned", "measured"} <= names, names
+        status, metrics = c.request("GET", "/metrics")
+        assert status == 200 and 'hp_prefills_compared_total{deployment="given"} 2' in metrics
+        c.hpctl("undeploy", "given")
+
+        # the profile's bytes decide what fits, not the toy's
+        for args, says in ((("--agents", "one.gpu1"), "bytes are missing"), (("--layers", "0-9:one.gpu1,10-11:two.gpu0"), "one.gpu1")):
+            try:
+                c.hpctl("deploy", f["toy.gguf"], "--name", "large", *args, "--max-context", "512")
+                raise AssertionError("1.2 GB fit a device of 0.5 GB")
+            except Failed as e:
+                assert e.rc == 6 and says in e.message, e
+
+
+@test
+def a_plan_for_devices_that_are_not_there_is_refused():
+    with files() as f, Cluster(agents=1, cores=1) as c:
+        plan = {"format": "hp-plan/1", "kind": "pipeline", "slices": [TOKENS]}
+        for stages, code, says in (([{"device": "one/gpu0", "layers": [0, 12]}], 4, 'no device "one/gpu0"'),
+                                   ([{"device": "a0", "layers": [0, 11]}], 1, "the last layer of this model is 11"),
+                                   ([{"devices": ["a0/cpu", "a1/cpu"], "layers": [0, 12]}], 1, "over 2 devices")):
+            with open(f["plan.json"], "w") as out:
+                json.dump(dict(plan, stages=stages), out)
+            try:
+                c.hpctl("deploy", f["toy.gguf"], "--plan", f["plan.json"])
+                raise AssertionError(f"{stages} was deployed")
+            except Failed as e:
+                assert e.rc == code and says in e.message, e
+        with open(f["plan.json"], "w") as out:
+            json.dump(dict(plan, stages=[{"device": "a0/cpu", "layers": [0, 12]}]), out)
+        assert c.hpctl("deploy", f["toy.gguf"], "--name", "own", "--plan", f["plan.json"])["state"] == "serving"
+
+
+main()
