@@ -5,10 +5,12 @@
 
 #include "planners/pools/relax.h"
 
-/* Rates at which some stage just fills a share, rising, with the devices (fractions) that every stage then takes. */
+/* A rate at which some stage just fills a share, and the devices that every stage then takes: whole ones, and a part of one more.
+ */
 struct level {
     double rate;
-    double taken[POOLS_MAX_STAGES];
+    int whole[POOLS_MAX_STAGES];
+    double part[POOLS_MAX_STAGES];
 };
 
 struct levels {
@@ -22,24 +24,50 @@ static int level_order(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* Devices of a stage alone. */
+static int alone(const struct level *l, int d)
+{
+    return l->whole[d] + (l->part[d] > 0);
+}
+
 static bool fits(const struct pools_problem *p, const struct pools_structure *s, const struct level *l, const int *available)
 {
     int need[POOLS_MAX_KINDS] = {0};
     for (int d = 0; d < s->n_stages; d++)
-        need[s->stages[d].kind] += (int)ceil(l->taken[d] - 1e-9);
+        need[s->stages[d].kind] += alone(l, d);
     for (int k = 0; k < p->n_kinds; k++)
         if (need[k] > available[k])
             return false;
     return true;
 }
 
-static int levels_make(const struct pools_problem *p, const struct pools_structure *s, const int *available, struct levels *out,
-                       struct err *e)
+/* Whether a stage at which the two meet leaves a part of a device over. */
+static bool leaves_part(const struct level *l, unsigned meeting)
+{
+    for (int d = 0; d < POOLS_MAX_STAGES; d++)
+        if ((meeting >> d & 1) && l->part[d] > 0)
+            return true;
+    return false;
+}
+
+static void level_fill(const struct pools_problem *p, const struct pools_structure *s, struct level *l)
+{
+    for (int d = 0; d < s->n_stages; d++) {
+        int count = (int)ceil(l->rate / s->stages[d].share_rate - 1e-9),
+            v = p->kinds[s->stages[d].kind].shares[s->stages[d].share];
+        l->whole[d] = count / v;
+        l->part[d] = (double)(count % v) / v;
+    }
+}
+
+/* Levels that fit, rising; only those that leave parts over where the two meet. */
+static int levels_make(const struct pools_problem *p, const struct pools_structure *s, const int *available, unsigned meeting,
+                       struct levels *out, struct err *e)
 {
     int room = 0, n = 0;
     for (int d = 0; d < s->n_stages; d++)
         room += available[s->stages[d].kind] * p->kinds[s->stages[d].kind].shares[s->stages[d].share];
-    out->items = malloc((size_t)(room + 1) * sizeof *out->items);
+    out->items = calloc((size_t)room + 1, sizeof *out->items);
     out->n = 0;
     if (!out->items)
         return err_set(e, HP_ENOMEM, "out of memory while pairing pipelines");
@@ -49,75 +77,84 @@ static int levels_make(const struct pools_problem *p, const struct pools_structu
             out->items[n++].rate = i * s->stages[d].share_rate;
     }
     qsort(out->items, (size_t)n, sizeof *out->items, level_order);
+    double last = 0;
     for (int i = 0; i < n; i++) {
         struct level l = out->items[i];
-        if (out->n > 0 && l.rate <= out->items[out->n - 1].rate * (1 + 1e-12))
+        if (l.rate <= last * (1 + 1e-12))
             continue;
-        for (int d = 0; d < s->n_stages; d++)
-            l.taken[d] = ceil(l.rate / s->stages[d].share_rate - 1e-9) / p->kinds[s->stages[d].kind].shares[s->stages[d].share];
+        last = l.rate;
+        level_fill(p, s, &l);
         if (!fits(p, s, &l, available))
             break; /* higher rates take no less */
-        out->items[out->n++] = l;
+        if (leaves_part(&l, meeting))
+            out->items[out->n++] = l;
     }
     return 0;
 }
 
-/* Devices by kind of both together, and whether that is fewer than of each alone. False when they do not fit. */
-static bool together(const struct pools_problem *p, const struct pools_structure *a, const struct level *la,
-                     const struct pools_structure *b, const struct level *lb, const int *available, int *devices, bool *saves)
+/* Positions at which both have a stage on the same kind, as bits; 0 when no device would be cut anyway. */
+static unsigned meeting_of(const struct pools_problem *p, const struct pools_structure *a, const struct pools_structure *b)
 {
-    for (int k = 0; k < p->n_kinds; k++)
-        devices[k] = 0;
-    int stages = a->n_stages > b->n_stages ? a->n_stages : b->n_stages;
-    *saves = false;
-    for (int d = 0; d < stages; d++) {
-        double x = d < a->n_stages ? la->taken[d] : 0, y = d < b->n_stages ? lb->taken[d] : 0;
-        int cx = (int)ceil(x - 1e-9), cy = (int)ceil(y - 1e-9);
-        if (cx > 0 && cy > 0 && a->stages[d].kind == b->stages[d].kind) {
-            int both = (int)ceil(x + y - 1e-9);
-            devices[a->stages[d].kind] += both;
-            *saves = *saves || both < cx + cy;
-            continue;
-        }
-        if (cx > 0)
-            devices[a->stages[d].kind] += cx;
-        if (cy > 0)
-            devices[b->stages[d].kind] += cy;
-    }
-    for (int k = 0; k < p->n_kinds; k++)
-        if (devices[k] > available[k])
-            return false;
-    return true;
-}
-
-static bool meet(const struct pools_problem *p, const struct pools_structure *a, const struct pools_structure *b)
-{
+    unsigned meeting = 0;
     for (int d = 0; d < a->n_stages && d < b->n_stages; d++) {
         const struct pools_stage *x = &a->stages[d], *y = &b->stages[d];
-        if (x->kind == y->kind && (p->kinds[x->kind].shares[x->share] > 1 || p->kinds[y->kind].shares[y->share] > 1))
-            return true;
+        if (x->kind == y->kind && p->kinds[x->kind].shares[x->share] > 1 && p->kinds[y->kind].shares[y->share] > 1)
+            meeting |= 1u << d;
     }
-    return false;
+    return meeting;
+}
+
+/* Takes from `devices`, which counts both alone, what they share. */
+static bool save_shared(const struct pools_structure *a, const struct level *la, const struct level *lb, unsigned meeting,
+                        int *devices)
+{
+    bool saves = false;
+    for (int d = 0; d < a->n_stages; d++)
+        if ((meeting >> d & 1) && la->part[d] > 0 && lb->part[d] > 0 && la->part[d] + lb->part[d] <= 1 + 1e-9) {
+            devices[a->stages[d].kind]--;
+            saves = true;
+        }
+    return saves;
+}
+
+static void pair_levels(const struct pools_problem *p, const struct pools_structure *a, const struct level *la,
+                        const struct pools_structure *b, const struct levels *lb, unsigned meeting, const int *available,
+                        pools_pair_fn found, void *ctx)
+{
+    int mine[POOLS_MAX_KINDS] = {0}, devices[POOLS_MAX_KINDS];
+    for (int d = 0; d < a->n_stages; d++)
+        mine[a->stages[d].kind] += alone(la, d);
+    for (int j = 0; j < lb->n; j++) {
+        const struct level *l = &lb->items[j];
+        bool over = false, far_over = false;
+        for (int k = 0; k < p->n_kinds; k++)
+            devices[k] = mine[k];
+        for (int d = 0; d < b->n_stages; d++)
+            devices[b->stages[d].kind] += alone(l, d);
+        bool saves = save_shared(a, la, l, meeting, devices);
+        for (int k = 0; k < p->n_kinds; k++) {
+            over = over || devices[k] > available[k];
+            far_over = far_over || devices[k] > available[k] + POOLS_MAX_STAGES;
+        }
+        if (far_over)
+            break; /* higher rates take no less, and sharing saves at most one device a stage */
+        if (saves && !over)
+            found(ctx, devices, la->rate, l->rate);
+    }
 }
 
 int pools_pair_each(const struct pools_problem *p, const struct pools_structure *a, const struct pools_structure *b,
                     const int *available, pools_pair_fn found, void *ctx, struct err *e)
 {
     struct levels la = {0}, lb = {0};
-    if (!meet(p, a, b))
+    unsigned meeting = meeting_of(p, a, b);
+    if (meeting == 0)
         return 0;
-    int rc = levels_make(p, a, available, &la, e);
+    int rc = levels_make(p, a, available, meeting, &la, e);
     if (rc == 0)
-        rc = levels_make(p, b, available, &lb, e);
+        rc = levels_make(p, b, available, meeting, &lb, e);
     for (int i = 0; rc == 0 && i < la.n; i++)
-        for (int j = 0; j < lb.n; j++) {
-            int devices[POOLS_MAX_KINDS];
-            bool saves;
-            if (!together(p, a, &la.items[i], b, &lb.items[j], available, devices, &saves))
-                break;
-            if (saves)
-                found(ctx, devices, la.items[i].rate, lb.items[j].rate);
-        }
+        pair_levels(p, a, &la.items[i], b, &lb, meeting, available, found, ctx);
     free(la.items);
     free(lb.items);
     return rc;
