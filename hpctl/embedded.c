@@ -4,6 +4,7 @@
 
 #include "agent/backend/backend.h"
 #include "agent/engine/local.h"
+#include "agent/graph_profiler.h"
 
 struct embedded_chain {
     struct device *device;
@@ -51,4 +52,23 @@ int embedded_chain_logits(struct embedded_chain *c, const uint32_t *ids, uint32_
 int embedded_chain_greedy(struct embedded_chain *c, const uint32_t *prompt, uint32_t n_prompt, uint32_t *out, uint32_t n_new, struct err *e)
 {
     return local_chain_greedy(c->chain, prompt, n_prompt, out, n_new, e);
+}
+
+int embedded_graph_profile(const struct embedded_graph_config *c, json_t **graph, struct err *e)
+{
+    struct device_config device = {.backend = c->backend, .n_threads = c->n_threads};
+    struct graph_profiler_config profile = {.path = c->path,
+                                            .device_name = c->backend,
+                                            .memory_bytes = c->memory_bytes,
+                                            .tokens = c->tokens,
+                                            .f32 = c->f32,
+                                            .budget_ms = c->budget_ms,
+                                            .progress = c->progress,
+                                            .progress_ctx = c->progress_ctx};
+    int rc = device_open(&device, &profile.device, e);
+    if (rc < 0)
+        return rc;
+    rc = graph_profiler_measure(&profile, graph, e);
+    device_close(&profile.device);
+    return rc;
 }

@@ -4,6 +4,7 @@
 
 #include "common/status.h"
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -27,5 +28,20 @@ void embedded_chain_close(struct embedded_chain **c);
 int embedded_chain_logits(struct embedded_chain *c, const uint32_t *ids, uint32_t n, float *logits, struct err *e);
 /* Exactly n_new greedy tokens after the prompt, on a chain that has run nothing yet. */
 int embedded_chain_greedy(struct embedded_chain *c, const uint32_t *prompt, uint32_t n_prompt, uint32_t *out, uint32_t n_new, struct err *e);
+
+/* Measures every operator of a model on a device of this machine: a graph to plan cold starts from (hp-graph/1). */
+struct embedded_graph_config {
+    const char *path;      /* of the model */
+    const char *backend;   /* "cpu" */
+    int n_threads;         /* 0: as many as the process may use */
+    uint64_t memory_bytes; /* what the graph says that the device holds */
+    uint32_t tokens;
+    bool f32;
+    uint64_t budget_ms;
+    void (*progress)(void *ctx, double done, double total);
+    void *progress_ctx;
+};
+/* *graph is the caller's to json_decref. */
+int embedded_graph_profile(const struct embedded_graph_config *c, json_t **graph, struct err *e);
 
 #endif

@@ -212,6 +212,24 @@ def bad_graphs_are_named():
 
 
 @test
+def model_file_becomes_a_graph_that_can_be_planned():
+    models = [os.path.join(DATA, "..", "..", "demo", "demo-q8_0.gguf"), os.path.join(ROOT, "examples", "demo-model", "demo-q8_0.gguf")]
+    model = next((m for m in models if os.path.exists(m)), None) or skip("the demo model is not there")
+    out = os.path.join(WORK.name, "demo.json")
+    run = hpctl("profile", "graph", model, "--tokens", 32, "--seconds", 1, "-o", out)
+    assert run.returncode == 0, run.stderr
+    with open(out) as f:
+        graph = json.load(f)
+    described = json.loads(hpctl("model", "describe", model, "-o", "json").stdout)
+    parameters = [n for n in graph["nodes"] if n["kind"] == "param"]
+    assert sum(n["bytes"] for n in parameters) >= 0.9 * sum(layer["param_bytes"] for layer in described["layers"])
+    assert all(n["exec_s"][0] > 0 for n in graph["nodes"] if n["kind"] == "op")
+    assert plan(out, "--evaluations", 500)["latency_s"] <= plan(out, "--method", "serial")["latency_s"]
+    assert hpctl("profile", "graph", model, "--tokens", 10 ** 6).returncode == 1
+    assert hpctl("profile", "graph", model, "--device", "no-such").returncode == 4
+
+
+@test
 def same_seed_and_evaluations_give_the_same_plan():
     graph = random_graph(7)
     first, second = (plan(graph, "--evaluations", 5000, "--seed", 9) for _ in range(2))

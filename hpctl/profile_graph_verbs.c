@@ -1,0 +1,115 @@
+/* `hpctl profile graph`: a model file and this machine's measured times become a graph to plan cold starts from. */
+#include "hpctl/verbs.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+#include "hpctl/embedded.h"
+#include "hpctl/table.h"
+
+static const struct command_option profile_graph_options[] = {
+    {"device", "cpu", "the kind of device of this machine that is measured (default cpu)", 0},
+    {"threads", "N", "of the cpu device (default: as many as it may use)", 0},
+    {"tokens", "N", "of the prompt that starts (default 128)", 0},
+    {"memory", "BYTES", "what the device may hold (default: nine tenths of this machine's)", 0},
+    {"compute", "f32|auto", "float32 arithmetic, or the device's fastest (default auto)", 0},
+    {"seconds", "S", "for all measurements together (default 3)", 0},
+    {0},
+};
+
+static uint64_t machine_memory(void)
+{
+    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    return pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page / 10 * 9 : (uint64_t)8 << 30;
+}
+
+static int read_options(const struct invocation *in, struct embedded_graph_config *c, struct err *e)
+{
+    static const char *const computes[] = {"auto", "f32", NULL};
+    uint64_t threads, tokens;
+    double seconds;
+    int compute, rc;
+    c->path = in->arguments[0];
+    c->backend = invocation_option_or(in, "device", "cpu");
+    if ((rc = invocation_u64(in, "threads", 0, &threads, e)) < 0 || (rc = invocation_u64(in, "tokens", 128, &tokens, e)) < 0 ||
+        (rc = invocation_bytes(in, "memory", machine_memory(), &c->memory_bytes, e)) < 0 ||
+        (rc = invocation_choice(in, "compute", computes, 0, &compute, e)) < 0 || (rc = invocation_number(in, "seconds", 3, &seconds, e)) < 0)
+        return rc;
+    if (threads > 1024)
+        return err_set(e, HP_EUSAGE, "--threads: %llu is more than 1024", (unsigned long long)threads);
+    if (tokens < 1 || tokens > 1 << 20)
+        return err_set(e, HP_EUSAGE, "--tokens: %llu is not between 1 and %d", (unsigned long long)tokens, 1 << 20);
+    if (seconds <= 0 || seconds > 3600)
+        return err_set(e, HP_EUSAGE, "--seconds: %g is not between 0 and 3600", seconds);
+    c->n_threads = (int)threads;
+    c->tokens = (uint32_t)tokens;
+    c->f32 = compute == 1;
+    c->budget_ms = (uint64_t)(seconds * 1e3) + 1;
+    return 0;
+}
+
+static void show_progress(void *ctx, double done, double total) { progress_show(ctx, "layers", done, total); }
+
+/* What the graph says in all, for a person. */
+static void print_graph(const json_t *graph)
+{
+    double bytes = 0, load_s = 0, run_s = 0;
+    int params = 0, ops = 0;
+    const json_t *node;
+    size_t i;
+    json_array_foreach(json_object_get(graph, "nodes"), i, node) {
+        if (json_object_get(node, "exec_s")) {
+            ops++;
+            run_s += json_number_value(json_array_get(json_object_get(node, "exec_s"), 0));
+        } else {
+            params++;
+            bytes += number_member(node, "bytes");
+            load_s += number_member(node, "load_s");
+        }
+    }
+    printf("%s on %s: %d operators, %d parameters\n", json_string_value(json_object_get(graph, "model")),
+           json_string_value(json_object_get(json_object_get(graph, "source"), "device")), ops, params);
+    printf("  loading %s takes %s, running %s\n", text_bytes(bytes), text_seconds(load_s), text_seconds(run_s));
+}
+
+static int profile_graph_run(struct invocation *in, struct err *e)
+{
+    struct embedded_graph_config c = {0};
+    struct progress bar;
+    json_t *graph = NULL;
+    int rc = read_options(in, &c, e);
+    if (rc < 0)
+        return rc;
+    progress_init(&bar, in->json || !isatty(2));
+    c.progress = show_progress;
+    c.progress_ctx = &bar;
+    rc = embedded_graph_profile(&c, &graph, e);
+    progress_end(&bar);
+    if (rc < 0)
+        return rc;
+    if (!in->json)
+        print_graph(graph);
+    if (in->json || in->output)
+        return invocation_print_json(in, graph, e);
+    json_decref(graph);
+    return 0;
+}
+
+const struct command profile_graph_verbs[] = {
+    {
+        .path = "profile graph",
+        .arguments = "MODEL",
+        .min_arguments = 1,
+        .max_arguments = 1,
+        .summary = "measure a model's operators on this machine, as a graph for plan coldstart",
+        .details = "Each kind of operator is timed with its parameters resident, each parameter's load is timed, and both together stand for running from\n"
+                   "host memory where a device cannot read in place; the embedding reads its few rows straight from the file. Edit `host` to describe\n"
+                   "more devices, buses and links.",
+        .examples = "  hpctl profile graph model.gguf -o graph.json\n"
+                    "  hpctl profile graph model.gguf --device cpu --threads 4 --tokens 32 -o json\n"
+                    "  hpctl profile graph model.gguf -o graph.json && hpctl plan coldstart --graph graph.json",
+        .options = profile_graph_options,
+        .run = profile_graph_run,
+    },
+    {0},
+};
