@@ -1,0 +1,158 @@
+/* Owns how the first stage makes batches of prompts and tokens, and how many are on their way. */
+#include "agent/engine/queue_int.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static struct flight *flight_free(struct queue *q, uint32_t *slices)
+{
+    struct flight *found = NULL;
+    *slices = 0;
+    for (uint32_t i = 0; i < q->n_flights; i++) {
+        if (!q->flights[i].used)
+            found = &q->flights[i];
+        else
+            *slices += q->flights[i].slice;
+    }
+    return found;
+}
+
+static bool flight_start(struct flight *f, const struct queue_batch *b)
+{
+    if (b->n_runs > f->capacity) {
+        uint64_t *p = realloc(f->live, b->n_runs * sizeof *p);
+        if (!p)
+            return false;
+        f->live = p;
+        f->capacity = b->n_runs;
+    }
+    for (uint32_t i = 0; i < b->n_runs; i++)
+        f->live[i] = b->runs[i].run.sequence;
+    f->n_live = b->n_runs;
+    f->number = b->number;
+    f->slice = b->slice;
+    f->used = true;
+    return true;
+}
+
+static bool prefills(const struct queue_sequence *s)
+{
+    return s->ready && s->length < s->n_prompt;
+}
+
+static bool slice_make(struct queue *q, struct queue_batch *b)
+{
+    struct queue_sequence *s = NULL;
+    for (size_t i = 0; i < q->n_sequences && !s; i++)
+        if (prefills(q->sequences[i]))
+            s = q->sequences[i];
+    if (!s)
+        return false;
+    uint32_t n = s->slice_left ? s->slice_left : s->n_slices ? s->slices[s->next_slice] : s->n_prompt - s->length;
+    uint32_t taken = n < q->config.max_batch_tokens ? n : q->config.max_batch_tokens;
+    if (!queue_batch_reserve(b, 1, taken))
+        return false;
+    bool final = s->length + taken == s->n_prompt;
+    struct frame_run run = {s->id, s->length, taken, s->all_logits ? taken : final, 0};
+    memcpy(b->ids, s->prompt + s->length, taken * sizeof *b->ids);
+    queue_batch_append(q, b, &run, 0);
+    b->slice = true;
+    return true;
+}
+
+/* The one that waits longest among those with a token to run. */
+static struct queue_sequence *token_oldest(struct queue *q, uint64_t after)
+{
+    struct queue_sequence *oldest = NULL;
+    for (size_t i = 0; i < q->n_sequences; i++) {
+        struct queue_sequence *s = q->sequences[i];
+        if (s->has_token && s->token_order > after && (!oldest || s->token_order < oldest->token_order))
+            oldest = s;
+    }
+    return oldest;
+}
+
+static bool decode_make(struct queue *q, struct queue_batch *b, uint32_t decoding)
+{
+    uint32_t limit = (decoding + q->config.n_stages - 1) / q->config.n_stages;
+    limit = limit < q->config.max_batch_tokens ? limit : q->config.max_batch_tokens;
+    limit = limit < FRAME_MAX_RUNS ? limit : FRAME_MAX_RUNS;
+    if (!limit || !queue_batch_reserve(b, limit, limit))
+        return false;
+    uint64_t after = 0;
+    struct queue_sequence *s;
+    while (b->n_runs < limit && (s = token_oldest(q, after)) != NULL) {
+        after = s->token_order;
+        struct frame_run run = {s->id, s->length, 1, 1, 0};
+        b->ids[b->n_tokens] = s->token;
+        queue_batch_append(q, b, &run, b->n_tokens);
+    }
+    return b->n_runs > 0;
+}
+
+/* A slice that runs is taken from what is left of its prompt; a token that runs is no longer waiting. */
+static void batch_take(struct queue *q, const struct queue_batch *b)
+{
+    for (uint32_t i = 0; i < b->n_runs; i++) {
+        struct queue_sequence *s = queue_sequence_find(q, b->runs[i].run.sequence);
+        uint32_t n = b->runs[i].run.n_tokens;
+        s->has_token = false;
+        if (!b->slice || !s->n_slices)
+            continue;
+        uint32_t whole = s->slice_left ? s->slice_left : s->slices[s->next_slice];
+        s->slice_left = whole - n;
+        s->next_slice += s->slice_left == 0;
+    }
+}
+
+bool queue_first_next(struct queue *q, struct queue_batch *b)
+{
+    uint32_t slices, decoding = 0;
+    struct flight *f = flight_free(q, &slices);
+    if (!f)
+        return false;
+    for (size_t i = 0; i < q->n_sequences; i++)
+        decoding += q->sequences[i]->has_token || q->sequences[i]->awaiting;
+    bool room = slices < (decoding ? q->config.n_stages : 2 * q->config.n_stages);
+    bool decodes_first = q->slice_was_last || !room;
+    bool made = (decodes_first && decode_make(q, b, decoding)) || (room && slice_make(q, b)) || decode_make(q, b, decoding);
+    b->number = q->next_number;
+    if (!made || !flight_start(f, b))
+        return false;
+    q->next_number++;
+    b->input_runs = b->n_runs;
+    b->input_tokens = b->n_tokens;
+    batch_take(q, b);
+    return true;
+}
+
+void queue_returned(struct queue *q, uint32_t number)
+{
+    for (uint32_t i = 0; i < q->n_flights; i++)
+        if (q->flights[i].used && q->flights[i].number == number)
+            q->flights[i].used = false;
+}
+
+bool queue_token(struct queue *q, uint64_t id, uint32_t token, bool finished)
+{
+    struct queue_sequence *s = queue_sequence_find(q, id);
+    if (!s || !s->awaiting)
+        return false;
+    s->awaiting = false;
+    s->finished = finished;
+    s->has_token = !finished;
+    s->token = token;
+    s->token_order = ++q->token_order;
+    return true;
+}
+
+void queue_flights_forget(struct queue *q, uint64_t id)
+{
+    for (uint32_t i = 0; i < q->n_flights; i++) {
+        struct flight *f = &q->flights[i];
+        for (uint32_t k = 0; f->used && k < f->n_live; k++)
+            if (f->live[k] == id)
+                f->live[k--] = f->live[--f->n_live];
+        f->used = f->used && f->n_live > 0;
+    }
+}

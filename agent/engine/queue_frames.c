@@ -1,0 +1,146 @@
+/* Owns how the stages after the first choose among the frames that have come. */
+#include "agent/engine/queue_int.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum run_fate { RUN_DUE, RUN_WAITS, RUN_DROPPED };
+
+static enum run_fate run_fate(const struct queue *q, const struct frame_run *r, bool *hopeless)
+{
+    *hopeless = false;
+    const struct queue_sequence *s = queue_sequence_find(q, r->sequence);
+    if (!s && (r->sequence <= q->highest || queue_closed_early(q, r->sequence)))
+        return RUN_DROPPED;
+    if (s && r->first_position < s->length)
+        return RUN_DROPPED;
+    *hopeless = !s || (s->ready && r->first_position > s->length); /* unless something comes */
+    return s && s->ready && r->first_position == s->length ? RUN_DUE : RUN_WAITS;
+}
+
+int queue_frame_add(struct queue *q, uint32_t number, const struct frame_run *runs, uint32_t n_runs, uint32_t n_tokens, void *buffer, uint64_t now_ns)
+{
+    if (n_tokens > q->config.max_batch_tokens)
+        return HP_EINVAL;
+    if (q->n_frames == q->max_frames)
+        return HP_EBUSY;
+    struct frame_entry *f = &q->frames[q->n_frames];
+    if (n_runs > f->run_capacity) {
+        struct frame_run *p = realloc(f->runs, n_runs * sizeof *p);
+        if (!p)
+            return HP_ENOMEM;
+        f->runs = p;
+        f->run_capacity = n_runs;
+    }
+    if (n_runs)
+        memcpy(f->runs, runs, n_runs * sizeof *runs);
+    f->number = number;
+    f->n_runs = n_runs;
+    f->n_tokens = n_tokens;
+    f->buffer = buffer;
+    f->arrived_ns = now_ns;
+    q->n_frames++;
+    return 0;
+}
+
+static bool frame_is_slice(const struct frame_entry *f)
+{
+    for (uint32_t i = 0; i < f->n_runs; i++)
+        if (f->runs[i].n_tokens > 1)
+            return true;
+    return false;
+}
+
+static bool frame_due(const struct queue *q, const struct frame_entry *f)
+{
+    bool hopeless;
+    for (uint32_t i = 0; i < f->n_runs; i++)
+        if (run_fate(q, &f->runs[i], &hopeless) == RUN_WAITS)
+            return false;
+    return true;
+}
+
+/* The due frame of the kind that has its turn with the lowest batch number; -1 when none is due. */
+static int frame_choose(const struct queue *q)
+{
+    int best = -1;
+    bool best_turn = false;
+    for (uint32_t i = 0; i < q->n_frames; i++) {
+        const struct frame_entry *f = &q->frames[i];
+        if (!frame_due(q, f))
+            continue;
+        bool turn = frame_is_slice(f) != q->slice_was_last;
+        bool earlier = best >= 0 && (int32_t)(f->number - q->frames[best].number) < 0;
+        if (best < 0 || (turn && !best_turn) || (turn == best_turn && earlier)) {
+            best = (int)i;
+            best_turn = turn;
+        }
+    }
+    return best;
+}
+
+static void frame_remove(struct queue *q, uint32_t i)
+{
+    struct frame_entry gone = q->frames[i];
+    q->n_frames--;
+    memmove(&q->frames[i], &q->frames[i + 1], (q->n_frames - i) * sizeof gone);
+    gone.buffer = NULL;
+    q->frames[q->n_frames] = gone; /* its run table is used again */
+}
+
+bool queue_frames_next(struct queue *q, struct queue_batch *b, uint64_t *dropped)
+{
+    int i = frame_choose(q);
+    if (i < 0 || !queue_batch_reserve(b, q->frames[i].n_runs, 0))
+        return false;
+    const struct frame_entry *f = &q->frames[i];
+    uint32_t row = 0;
+    bool hopeless;
+    for (uint32_t k = 0; k < f->n_runs; k++) {
+        if (run_fate(q, &f->runs[k], &hopeless) == RUN_DUE)
+            queue_batch_append(q, b, &f->runs[k], row);
+        else
+            ++*dropped;
+        row += f->runs[k].n_tokens;
+    }
+    b->number = f->number;
+    b->slice = frame_is_slice(f);
+    b->buffer = f->buffer;
+    b->input_runs = f->n_runs;
+    b->input_tokens = f->n_tokens;
+    frame_remove(q, (uint32_t)i);
+    return true;
+}
+
+/* ---- what waits too long --------------------------------------------------------------------------------------- */
+
+static uint64_t frame_deadline(const struct queue *q, const struct frame_entry *f)
+{
+    uint64_t from = f->arrived_ns > q->progress_ns ? f->arrived_ns : q->progress_ns;
+    return from + q->config.hold_limit_ns;
+}
+
+uint64_t queue_deadline_ns(const struct queue *q)
+{
+    uint64_t at = UINT64_MAX;
+    for (uint32_t i = 0; i < q->n_frames; i++) {
+        uint64_t d = frame_deadline(q, &q->frames[i]);
+        at = d < at ? d : at;
+    }
+    return at;
+}
+
+size_t queue_expire(struct queue *q, uint64_t now_ns, uint64_t *ids, size_t max)
+{
+    size_t n = 0;
+    if (frame_choose(q) >= 0)
+        return 0; /* something still moves */
+    for (uint32_t i = 0; i < q->n_frames; i++) {
+        struct frame_entry *f = &q->frames[i];
+        bool hopeless;
+        for (uint32_t k = 0; frame_deadline(q, f) <= now_ns && k < f->n_runs && n < max; k++)
+            if (run_fate(q, &f->runs[k], &hopeless) == RUN_WAITS && hopeless)
+                ids[n++] = f->runs[k].sequence;
+    }
+    return n;
+}

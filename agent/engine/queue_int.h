@@ -1,0 +1,57 @@
+/* What the files of the queue share: queue.c (sequences, batches), queue_first.c (the first stage makes batches), queue_frames.c (the others take frames). */
+#ifndef HP_AGENT_ENGINE_QUEUE_INT_H
+#define HP_AGENT_ENGINE_QUEUE_INT_H
+
+#include "agent/engine/queue.h"
+
+struct frame_entry {
+    uint32_t number;
+    struct frame_run *runs;
+    uint32_t n_runs, n_tokens, run_capacity;
+    void *buffer;
+    uint64_t arrived_ns;
+};
+
+struct flight {
+    bool used, slice;
+    uint32_t number;
+    uint64_t *live; /* sequences of the batch that are still open */
+    uint32_t n_live, capacity;
+};
+
+struct queue {
+    struct queue_config config;
+    struct queue_sequence **sequences; /* by id */
+    size_t n_sequences;
+    uint64_t highest;
+    uint64_t early[QUEUE_EARLY_CLOSES]; /* closed before they were opened */
+    size_t early_at;
+    struct frame_entry *frames; /* the first n_frames wait, in order of arrival; the rest keeps its memory */
+    uint32_t n_frames, max_frames;
+    struct flight *flights; /* first stage: [2 * n_stages] */
+    uint32_t n_flights, next_number;
+    uint64_t token_order;
+    uint64_t progress_ns; /* when a batch last ran */
+    bool slice_was_last;
+};
+
+/* ---- queue.c */
+
+/* Room for so many runs and ids; false when memory ran out. */
+bool queue_batch_reserve(struct queue_batch *b, uint32_t runs, uint32_t ids);
+/* A run whose rows begin at `row` of the input. */
+void queue_batch_append(struct queue *q, struct queue_batch *b, const struct frame_run *run, uint32_t row);
+/* Closed before it was opened. */
+bool queue_closed_early(const struct queue *q, uint64_t id);
+
+/* ---- queue_first.c */
+
+bool queue_first_next(struct queue *q, struct queue_batch *b);
+/* Batches no longer wait for a sequence that is closed. */
+void queue_flights_forget(struct queue *q, uint64_t id);
+
+/* ---- queue_frames.c */
+
+bool queue_frames_next(struct queue *q, struct queue_batch *b, uint64_t *dropped);
+
+#endif
