@@ -44,7 +44,7 @@ static int cannot_meet(const struct pools_problem *p, int model, struct err *e)
                        m->name);
     err_set(
         e, HP_EINFEASIBLE,
-        "%s: no pipeline meets its deadline: %.4g ms less a margin of %.3g %% leaves %.4g ms, and the fastest way takes %.4g ms",
+        "%s: no pipeline meets its deadline: %.4g ms less a margin of %.3g %% leaves %.4g ms, and one request on the fastest device takes %.4g ms",
         m->name, m->slo_s * 1e3, m->margin * 100, m->budget_s * 1e3, fastest * 1e3);
     return err_hint(e, "raise its slo_s, lower slo_margin, or add a faster kind of device");
 }
