@@ -276,7 +276,7 @@ static void run_step(struct forward *f, const struct step *s, const struct forwa
     case OP_SILU_MUL:
         k->silu_mul(f->stream, in, value(f, op->in2, in_head), (uint64_t)rows * (uint64_t)width[op->out], out);
         break;
-    case OP_KIND_COUNT: assert(!"not an operator"); break;
+    case OP_KIND_COUNT: break; /* not an operator */
     }
 }
 

@@ -71,6 +71,15 @@ static void release_pages(const struct weight *w, size_t offset, size_t bytes)
         madvise((void *)begin, end - begin, MADV_DONTNEED);
 }
 
+/* The file's pages of a weight that is about to be used: read ahead of time, where they are not in memory yet. */
+static void want_pages(const struct weight *w)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    uintptr_t begin = (uintptr_t)w->data / page * page;
+    if (w->file >= 0)
+        madvise((void *)begin, (uintptr_t)w->data + w->bytes - begin, MADV_WILLNEED);
+}
+
 struct pack_job {
     struct cpu_device *device;
     const struct weight *source;
@@ -174,6 +183,7 @@ int cpu_weight_load(struct device *device, const struct weight *source, enum wei
     if (!w)
         return err_set(e, HP_ENOMEM, "no memory for %s", source->name);
     const struct dtype_info *info = dtype_info(source->dtype);
+    want_pages(source);
     w->form = form_of(d, source, use, f32);
     w->dtype = source->dtype;
     w->rows = weight_rows(source);
