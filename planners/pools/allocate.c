@@ -67,7 +67,8 @@ static struct grid grid_over(const struct pools_problem *p, const int *available
 
 int pools_grid_cells(const struct pools_problem *p, const int *available)
 {
-    return grid_over(p, available).cells;
+    int cells = grid_over(p, available).cells;
+    return cells <= POOLS_MAX_ALL_CELLS / p->n_models ? cells : 0;
 }
 
 static void coordinates(const struct grid *g, int cell, int *at)
@@ -232,20 +233,30 @@ static int sequence_of(const struct pools_problem *p, const struct pools_structu
     return key;
 }
 
-static int table_prepare(const struct work *w, struct table *t, int levels, struct err *e)
+/* One more level of `last`, without items. */
+static int level_add(const struct work *w, struct table *t, struct err *e)
+{
+    size_t cells = (size_t)w->g.cells;
+    int *bigger = realloc(t->last, cells * (size_t)(t->n_levels + 1) * sizeof *bigger);
+    if (!bigger)
+        return no_memory(e);
+    t->last = bigger;
+    for (size_t i = 0; i < cells; i++)
+        t->last[(size_t)t->n_levels * cells + i] = -1;
+    t->n_levels++;
+    return 0;
+}
+
+static int table_prepare(const struct work *w, struct table *t, struct err *e)
 {
     size_t cells = (size_t)w->g.cells;
     t->single = calloc(cells, sizeof *t->single);
     t->who = malloc(cells * sizeof *t->who);
     t->best = calloc(cells, sizeof *t->best);
-    t->last = malloc(cells * (size_t)levels * sizeof *t->last);
-    t->n_levels = levels;
-    if (!t->single || !t->who || !t->best || !t->last)
+    if (!t->single || !t->who || !t->best)
         return no_memory(e);
     for (size_t i = 0; i < cells; i++)
         t->who[i].a = -1;
-    for (size_t i = 0; i < cells * (size_t)levels; i++)
-        t->last[i] = -1;
     return 0;
 }
 
@@ -295,7 +306,9 @@ static int table_unlimited(const struct work *w, int m, struct err *e)
 {
     struct table *t = &w->tables[m];
     const struct pools_structures *all = &w->by_model[m];
-    int rc = table_prepare(w, t, 1, e);
+    int rc = table_prepare(w, t, e);
+    if (rc == 0)
+        rc = level_add(w, t, e);
     double *rates = rate_room(&w->g), *upto = malloc((size_t)w->g.cells * sizeof *upto);
     if (rc == 0 && (!rates || !upto))
         rc = no_memory(e);
@@ -333,7 +346,7 @@ static int table_limited(const struct work *w, int m, int limit, struct err *e)
     struct item *gathered = NULL;
     int n_gathered = 0;
     if (rc == 0)
-        rc = table_prepare(w, t, n_keys * limit + 1, e);
+        rc = table_prepare(w, t, e);
     for (int k = 0; rc == 0 && k < n_keys; k++) {
         memset(t->single, 0, (size_t)w->g.cells * sizeof *t->single);
         for (int c = 0; c < w->g.cells; c++)
@@ -354,11 +367,15 @@ static int table_limited(const struct work *w, int m, int limit, struct err *e)
         }
         gathered = more;
         memcpy(gathered + n_gathered, t->items, (size_t)t->n_items * sizeof *more);
-        for (int round = 0; round < limit; round++) {
+        for (int round = 0; round < limit && rc == 0; round++) {
             memcpy(before, t->best, (size_t)w->g.cells * sizeof *before);
+            if ((rc = level_add(w, t, e)) < 0)
+                break;
             for (int i = 0; i < t->n_items; i++)
                 take_item(&w->g, &t->items[i], n_gathered + i, before, t->best,
-                          t->last + (size_t)(k * limit + round) * (size_t)w->g.cells);
+                          t->last + (size_t)(t->n_levels - 1) * (size_t)w->g.cells);
+            if (memcmp(before, t->best, (size_t)w->g.cells * sizeof *before) == 0)
+                break; /* one more pipeline of these kinds serves nothing more */
         }
         n_gathered += t->n_items;
         free(t->items);
@@ -477,7 +494,7 @@ static int add_model(const struct work *w, int m, int cell, struct pools_allocat
             if ((rc = add_item(w, m, &t->items[i], a, e)) < 0)
                 break;
             cell -= t->items[i].cell;
-            if (t->n_levels > 1)
+            if (w->p->pipelines_per_assignment > 0)
                 break; /* one item a level */
         }
     return rc;

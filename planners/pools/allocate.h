@@ -10,7 +10,8 @@
 #include "planners/pools/problem.h"
 #include "planners/pools/structures.h"
 
-enum { POOLS_MAX_CELLS = 40000 };
+/* Of one grid, and over the grids of all models. */
+enum { POOLS_MAX_CELLS = 40000, POOLS_MAX_ALL_CELLS = 400000 };
 
 /* A pipeline of a plan: a structure with its devices. */
 struct pools_use {
@@ -55,7 +56,7 @@ struct pools_chosen {
     int n;
 };
 
-/* Cells of the grid over `available`; 0 when there are more than POOLS_MAX_CELLS. */
+/* Cells of the grid over `available`; 0 when that would be too many. */
 int pools_grid_cells(const struct pools_problem *p, const int *available);
 
 /* Adds the best pipelines over `available` devices by kind to those of `a`, which already give each model a.models[m].rate.

@@ -1,6 +1,7 @@
 #include "planners/pools/large.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { REST_CELLS = 12000, LOOK_BACK = 24 };
@@ -160,4 +161,56 @@ int pools_allocate_large(const struct pools_problem *p, const struct pools_struc
             break;
     }
     return rc < 0 ? rc : search(p, by_model, enough, seconds, seed, env, a, e);
+}
+
+/* ---- limited assignments -------------------------------------------------------------------------------------------- */
+
+static bool same_kinds(const struct pools_structure *a, const struct pools_structure *b)
+{
+    bool same = a->n_stages == b->n_stages;
+    for (int d = 0; same && d < a->n_stages; d++)
+        same = a->stages[d].kind == b->stages[d].kind;
+    return same;
+}
+
+struct ranked {
+    struct pools_structure s;
+    double cost;
+};
+
+static int by_cost(const void *a, const void *b)
+{
+    double x = ((const struct ranked *)a)->cost, y = ((const struct ranked *)b)->cost;
+    return (x > y) - (x < y);
+}
+
+static int limit_model(const struct pools_problem *p, const struct pools_relaxation *r, int m, struct pools_structures *all,
+                       struct err *e)
+{
+    int n = 0;
+    struct ranked *list = malloc((size_t)(all->count + 1) * sizeof *list);
+    if (!list)
+        return err_set(e, HP_ENOMEM, "out of memory while limiting pipelines");
+    for (int i = 0; i < all->count; i++)
+        list[i] = (struct ranked){all->items[i], pools_reduced_cost(p, r, m, &all->items[i])};
+    qsort(list, (size_t)all->count, sizeof *list, by_cost);
+    for (int i = 0; i < all->count; i++) {
+        int same = 0;
+        for (int k = 0; k < n; k++)
+            same += same_kinds(&all->items[k], &list[i].s);
+        if (same < p->pipelines_per_assignment)
+            all->items[n++] = list[i].s;
+    }
+    all->count = n;
+    free(list);
+    return 0;
+}
+
+int pools_limit_structures(const struct pools_problem *p, const struct pools_relaxation *r, struct pools_structures *by_model,
+                           struct err *e)
+{
+    int rc = 0;
+    for (int m = 0; rc == 0 && m < p->n_models; m++)
+        rc = limit_model(p, r, m, &by_model[m], e);
+    return rc;
 }

@@ -14,4 +14,10 @@ int pools_allocate_large(const struct pools_problem *p, const struct pools_struc
                          double gap, double seconds, uint64_t seed, const struct env *env, struct pools_allocation *a,
                          struct err *e);
 
+/* Keeps, for every model and sequence of kinds, as many structures as pipelines may use that sequence: those that the
+ * relaxation's prices favour. Then no plan made of them can use one too often. For problems with limited assignments. HP_ENOMEM.
+ */
+int pools_limit_structures(const struct pools_problem *p, const struct pools_relaxation *r, struct pools_structures *by_model,
+                           struct err *e);
+
 #endif

@@ -42,10 +42,10 @@ static int cannot_meet(const struct pools_problem *p, int model, struct err *e)
         return err_set(e, HP_EINFEASIBLE,
                        "%s: nothing can run it: no kind of device has times for all of its layers at one share and batch",
                        m->name);
-    err_set(
-        e, HP_EINFEASIBLE,
-        "%s: no pipeline meets its deadline: %.4g ms less a margin of %.3g %% leaves %.4g ms, and one request on the fastest device takes %.4g ms",
-        m->name, m->slo_s * 1e3, m->margin * 100, m->budget_s * 1e3, fastest * 1e3);
+    err_set(e, HP_EINFEASIBLE,
+            "%s: no pipeline meets its deadline: %.4g ms less a margin of %.3g %% leaves %.4g ms, and one request on the fastest "
+            "device takes %.4g ms",
+            m->name, m->slo_s * 1e3, m->margin * 100, m->budget_s * 1e3, fastest * 1e3);
     return err_hint(e, "raise its slo_s, lower slo_margin, or add a faster kind of device");
 }
 
@@ -113,6 +113,11 @@ static int solve_exact(const struct pools_problem *p, const struct pools_request
     rc = pools_relax(p, by_model, available, rq->env, &r, e);
     s->lp_seconds += r.seconds;
     s->bound = r.bound;
+    if (rc == 0 && !small && p->pipelines_per_assignment > 0 && (rc = pools_limit_structures(p, &r, by_model, e)) == 0) {
+        pools_relaxation_free(&r); /* of the structures that are left, by their new numbers */
+        rc = pools_relax(p, by_model, available, rq->env, &r, e);
+        s->lp_seconds += r.seconds;
+    }
     if (rc == 0)
         rc = small ? solve_small(p, rq, by_model, &r, s, e)
                    : pools_allocate_large(p, by_model, &r, LARGE_GAP, rq->time_limit_s > 0 ? rq->time_limit_s : 1.2, rq->seed + 1,

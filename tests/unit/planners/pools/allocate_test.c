@@ -212,6 +212,29 @@ static void limited_assignments_are_kept(void **state)
     }
 }
 
+static void limited_assignments_are_kept_on_large_clusters(void **state)
+{
+    (void)state;
+    struct example x;
+    double bound = 0;
+    example_make(&(struct example_options){.n_kinds = 3,
+                                           .counts = {3000, 8000, 500},
+                                           .per_node = 2,
+                                           .n_models = 3,
+                                           .max_stages = 3,
+                                           .pipelines_per_assignment = 1,
+                                           .slo_s = 0.05,
+                                           .nic_bytes_per_s = 1e9,
+                                           .max_batch = 4,
+                                           .shares = 3,
+                                           .seed = 6},
+                 &x);
+    double value = plan_objective(&x, 0, &bound); /* the check counts assignments */
+    assert_true(value <= bound * (1 + 1e-9));
+    assert_true(value >= bound * 0.97);
+    example_free(&x);
+}
+
 static void a_deadline_that_nothing_meets_is_infeasible_and_says_why(void **state)
 {
     (void)state;
@@ -275,6 +298,7 @@ int main(void)
         cmocka_unit_test(no_plan_beats_the_relaxation),
         cmocka_unit_test(a_large_cluster_is_planned_near_the_relaxation),
         cmocka_unit_test(limited_assignments_are_kept),
+        cmocka_unit_test(limited_assignments_are_kept_on_large_clusters),
         cmocka_unit_test(a_deadline_that_nothing_meets_is_infeasible_and_says_why),
         cmocka_unit_test(the_published_programme_agrees_on_a_small_cluster),
     };
