@@ -2,9 +2,12 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/bytes.h"
+#include "planners/timeline.h"
 
 static void print_stage(const struct plan_pools_stage *s)
 {
@@ -50,6 +53,42 @@ static void print_devices(const struct plan_pools *plan, const struct cluster *c
     }
 }
 
+/* One batch on its way through idle pools, from 0 to the model's deadline. */
+static void add_batch(struct timeline *t, const struct plan_pools_model *m, int i, double slo_s)
+{
+    const struct plan_pools_pipeline *p = &m->pipelines[i];
+    double now = 0;
+    for (int d = 0; d < p->n_stages; d++) {
+        const struct plan_pools_stage *s = &p->stages[d];
+        char name[96];
+        snprintf(name, sizeof name, "%.30s %d: %.30s x %d", m->name, i, s->kind, s->count);
+        int lane = timeline_add_lane(t, m->name, name);
+        timeline_add(t, lane, now, now + s->compute_s, 3 * i + d, "layers %d-%d", s->first_layer, s->end_layer - 1);
+        now += s->compute_s;
+        if (s->transfer_s > 0) {
+            timeline_add(t, lane, now, now + p->batch * s->transfer_s, TIMELINE_STALL, "on the wire");
+            now += p->batch * s->transfer_s;
+        }
+        if (d == p->n_stages - 1 && now < slo_s)
+            timeline_add(t, lane, slo_s, slo_s, TIMELINE_STALL, "deadline");
+    }
+}
+
+static void print_timeline(const struct plan_pools *plan, const struct workload *w)
+{
+    struct timeline t = {0};
+    struct buffer text = {0};
+    const char *columns = getenv("COLUMNS");
+    int width = columns ? atoi(columns) : 100;
+    for (int m = 0; m < plan->n_models; m++)
+        for (int i = 0; i < plan->models[m].n_pipelines; i++)
+            add_batch(&t, &plan->models[m], i, w->models[workload_find_model(w, plan->models[m].name)].slo_s);
+    if (timeline_write_text(&t, width < 40 ? 40 : width > 240 ? 240 : width, isatty(1), &text) == 0)
+        printf("\none batch through idle pools, and the time until its deadline for waiting\n%s", buffer_cstr(&text));
+    buffer_free(&text);
+    timeline_free(&t);
+}
+
 void pools_answer_print(const struct pools_answer *a, const struct cluster *c, const struct workload *w)
 {
     double value = a->plan.normalized_throughput_per_s;
@@ -64,6 +103,7 @@ void pools_answer_print(const struct pools_answer *a, const struct cluster *c, c
         print_model(&a->plan.models[m], w);
     printf("\n");
     print_devices(&a->plan, c);
+    print_timeline(&a->plan, w);
     printf("\nwhy\n");
     for (int i = 0; i < a->n_candidates; i++) {
         if (isnan(a->candidates[i].predicted))

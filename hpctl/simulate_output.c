@@ -159,11 +159,11 @@ void simulate_picture_add(void *ctx, int model, int pipeline, int stage, int sha
                  "%s pipeline %d stage %d: batch %u of %d", p->t->models[model].name, pipeline, stage, batch, n);
 }
 
-int simulate_picture_save(struct simulate_picture *p, const char *file, struct err *e)
+int simulate_picture_save(struct simulate_picture *p, const char *file, bool trace, struct err *e)
 {
     struct buffer b = {0};
     p->timeline.title = "The first 0.4 s; one row a share, one colour a batch";
-    int rc = timeline_write_svg(&p->timeline, &b);
+    int rc = trace ? timeline_write_trace(&p->timeline, &b) : timeline_write_svg(&p->timeline, &b);
     if (rc < 0) {
         buffer_free(&b);
         return err_set(e, rc, "out of memory while drawing");

@@ -32,7 +32,8 @@ struct simulate_picture {
 /* A simulate_options.watch; ctx is the struct simulate_picture. */
 void simulate_picture_add(void *ctx, int model, int pipeline, int stage, int share, uint32_t batch, int n, int64_t start_ns,
                           int64_t end_ns);
-int simulate_picture_save(struct simulate_picture *p, const char *file, struct err *e);
+/* As SVG, or as a Chrome trace. HP_EIO, HP_ENOMEM. */
+int simulate_picture_save(struct simulate_picture *p, const char *file, bool trace, struct err *e);
 void simulate_picture_free(struct simulate_picture *p);
 
 /* ---- many loads ----------------------------------------------------------------------------------------------------- */

@@ -32,6 +32,7 @@ static const struct command_option simulate_verb_options[] = {
     {"network-jitter", "X", "the same of transfers (default 0)", 0},
     {"csv", "FILE", "one row a model (and load)", 0},
     {"svg", "FILE", "draw the first moments of every share, or the sweep", 0},
+    {"trace", "FILE", "the first moments as a Chrome trace (chrome://tracing, Perfetto)", 0},
     {0},
 };
 
@@ -109,6 +110,8 @@ static int read_options(const struct invocation *in, struct job *j, struct err *
         return err_set(e, HP_EUSAGE, "--sweep draws its arrivals: it goes with poisson, uniform and bursty, not with a trace");
     if (invocation_flag(in, "together") && (!invocation_flag(in, "sweep") || invocation_option(in, "model")))
         return err_set(e, HP_EUSAGE, "--together goes with --sweep, and not with --model");
+    if (invocation_option(in, "trace") && (invocation_flag(in, "sweep") || scheduler == SIMULATE_REACTIVE))
+        return err_set(e, HP_EUSAGE, "--trace follows one load under the reserving scheduler");
     if (invocation_flag(in, "sweep") && j->load_given)
         return err_set(e, HP_EUSAGE, "--sweep tries many loads: leave --load out, or set --max-load");
     if (scheduler == SIMULATE_REACTIVE && (j->options.latency_noise > 0 || j->options.network_jitter > 0))
@@ -225,8 +228,8 @@ static int one_load(const struct invocation *in, struct job *j, struct err *e)
                                      .seconds = j->seconds,
                                      .seed = j->seed,
                                      .result = &r};
-    const char *svg = invocation_option(in, "svg"), *csv = invocation_option(in, "csv");
-    if (svg && j->options.scheduler == SIMULATE_RESERVING) {
+    const char *svg = invocation_option(in, "svg"), *csv = invocation_option(in, "csv"), *trace = invocation_option(in, "trace");
+    if ((svg || trace) && j->options.scheduler == SIMULATE_RESERVING) {
         j->options.watch = simulate_picture_add;
         j->options.watch_ctx = &picture;
     }
@@ -234,7 +237,9 @@ static int one_load(const struct invocation *in, struct job *j, struct err *e)
     int rc = j->trace_file ? run_trace(j, &report.load, &r, e) : run_drawn(j, j->load, j->only_model, j->seed, &r, e);
     report.wall_s = (double)(env_now_ns(&env_real) - started) * 1e-9;
     if (rc == 0 && svg)
-        rc = simulate_picture_save(&picture, svg, e);
+        rc = simulate_picture_save(&picture, svg, false, e);
+    if (rc == 0 && trace)
+        rc = simulate_picture_save(&picture, trace, true, e);
     if (rc == 0 && csv)
         rc = simulate_report_csv(&report, csv, e);
     if (rc == 0 && !in->json)
