@@ -64,6 +64,8 @@ static void on_frame(void *ctx, const struct frame_header *h, struct data_buffer
         shell_mail(a, &(struct mail){.event = {.kind = AGENT_EVENT_FRAME}, .header = *h, .buffer = payload});
     } else if (h->kind == FRAME_CHUNK || h->kind == FRAME_CHUNK_WANT) {
         store_worker_frame(a->store, h, payload);
+    } else if (h->kind == FRAME_PROBE || h->kind == FRAME_PROBE_ECHO) {
+        link_prober_frame(a->prober, h, payload);
     } else if (payload) {
         data_buffer_release(a->data, payload);
     }
@@ -76,8 +78,20 @@ static void on_link_down(void *ctx, struct data_link *link)
     if (!gate_enter(a))
         return;
     store_worker_link_down(a->store, link);
+    link_prober_link_down(a->prober, link);
     shell_mail(a, &(struct mail){.event = {.kind = AGENT_EVENT_LINK_DOWN}, .link = link});
     pthread_mutex_unlock(&a->gate);
+}
+
+/* From the prober, on whichever thread that is. */
+static void on_probed(void *ctx, uint64_t id, int status, const struct err *why, double latency_s, double bandwidth_bytes_per_s)
+{
+    struct mail m = {.event = {.kind = AGENT_EVENT_PROBED}, .error = error_copy(why)};
+    m.event.u.probed.id = id;
+    m.event.u.probed.status = status;
+    m.event.u.probed.latency_s = latency_s;
+    m.event.u.probed.bandwidth_bytes_per_s = bandwidth_bytes_per_s;
+    shell_mail(ctx, &m);
 }
 
 /* ---- from the executor ------------------------------------------------------------------------------------------------- */
@@ -279,6 +293,7 @@ static void mail_in(struct agent *a, struct mail *m)
         m->buffer = NULL; /* the core's */
         break;
     case AGENT_EVENT_PROFILED: profiled_in(a, m); return;
+    case AGENT_EVENT_PROBED: ev->u.probed.error = m->error; break;
     case AGENT_EVENT_STORE: ev->u.store.error = m->error; break;
     default: break;
     }
@@ -335,6 +350,7 @@ static void on_meter(uv_timer_t *t)
     ev.u.meter.memory_free_bytes = device < box ? device : box;
     ev.u.meter.dropped_foreign = stats.dropped_foreign + stats.dropped_malformed;
     shell_event(a, &ev);
+    link_prober_tick(a->prober);
 }
 
 static void on_log_line(void *ctx, const char *line)
@@ -399,6 +415,7 @@ static void parts_stop(struct agent *a)
     if (a->core)
         agent_core_destroy(&a->core, release_buffer, a);
     store_worker_destroy(&a->store);
+    link_prober_destroy(&a->prober);
     while (post_box_take(&a->mail, &m))
         mail_free(a, &m);
     if (a->data)
@@ -470,6 +487,7 @@ static int parts_start(struct agent *a, struct err *e)
     if (rc == 0 && a->paced)
         rc = wire_create(a->data, &a->wire, e);
     x.paced = a->paced;
+    rc = rc < 0 ? rc : link_prober_create(a->data, on_probed, a, &a->prober, e);
     rc = rc < 0 ? rc : store_worker_create(&s, &a->store, e);
     rc = rc < 0 ? rc : executor_create(&x, &a->executor, e);
     rc = rc < 0 ? rc : node_describe(a, e);

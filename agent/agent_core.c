@@ -233,6 +233,38 @@ static void profiled(struct agent_core *c, const struct agent_event *ev)
     };
 }
 
+static void profiling(struct agent_core *c, const struct agent_event *ev)
+{
+    struct message *m = core_send(c, MESSAGE_PROFILE_PROGRESS);
+    if (!m)
+        return;
+    m->id = ev->u.profiling.id;
+    m->u.profile_progress = ev->u.profiling.progress;
+    m->u.profile_progress.what = core_text(c, ev->u.profiling.progress.what);
+}
+
+static void probed(struct agent_core *c, const struct agent_event *ev)
+{
+    struct message *m = core_send(c, MESSAGE_LINK_RESULT);
+    if (!m)
+        return;
+    bool failed = ev->u.probed.status < 0;
+    m->id = ev->u.probed.id;
+    m->u.link_result = (struct message_link_result){.latency_s = ev->u.probed.latency_s,
+                                                    .bandwidth_bytes_per_s = ev->u.probed.bandwidth_bytes_per_s,
+                                                    .code = failed ? status_word(ev->u.probed.status) : "",
+                                                    .text = core_text(c, failed && ev->u.probed.error ? ev->u.probed.error->text : "")};
+}
+
+static void link_probe(struct agent_core *c, uint64_t id, const struct message_link_probe *p)
+{
+    struct agent_action *a = core_act(c, AGENT_DO_PROBE);
+    if (!a)
+        return;
+    a->u.probe.id = id;
+    a->u.probe.request = (struct message_link_probe){p->session, core_text(c, p->role), core_text(c, p->peer), span_copy(c, p->data_address)};
+}
+
 static void message_in(struct agent_core *c, const struct message *m, uint64_t now)
 {
     struct agent_action *a;
@@ -260,9 +292,11 @@ static void message_in(struct agent_core *c, const struct message *m, uint64_t n
         if ((a = core_act(c, AGENT_DO_PROFILE)) != NULL) {
             a->u.profile.id = m->id;
             a->u.profile.request = (struct message_profile_run){span_copy(c, m->u.profile_run.model), span_copy(c, m->u.profile_run.manifest),
-                                                                core_text(c, m->u.profile_run.compute), m->u.profile_run.budget_ms};
+                                                                core_text(c, m->u.profile_run.compute), m->u.profile_run.budget_ms,
+                                                                         m->u.profile_run.fine};
         }
         return;
+    case MESSAGE_LINK_PROBE: link_probe(c, m->id, &m->u.link_probe); return;
     case MESSAGE_STORE_REMOVE:
         if ((a = core_act(c, AGENT_DO_STORE_REMOVE)) != NULL) {
             a->u.store_remove.id = m->id;
@@ -299,6 +333,8 @@ static void event_in(struct agent_core *c, const struct agent_event *ev, uint64_
     case AGENT_EVENT_SEQUENCE_OPENED: core_sequence_opened(c, ev); return;
     case AGENT_EVENT_BATCH_DONE: core_batch_done(c, ev); return;
     case AGENT_EVENT_PROFILED: profiled(c, ev); return;
+    case AGENT_EVENT_PROFILING: profiling(c, ev); return;
+    case AGENT_EVENT_PROBED: probed(c, ev); return;
     case AGENT_EVENT_STORE: store_changed(c, ev); return;
     case AGENT_EVENT_LOG:
         if ((m = core_send(c, MESSAGE_LOG_TEXT)) != NULL) {

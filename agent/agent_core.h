@@ -60,6 +60,8 @@ enum agent_event_kind {
     AGENT_EVENT_SEQUENCE_OPENED, /* end of AGENT_DO_SEQUENCE_OPEN */
     AGENT_EVENT_BATCH_DONE,      /* end of AGENT_DO_RUN */
     AGENT_EVENT_PROFILED,        /* end of AGENT_DO_PROFILE */
+    AGENT_EVENT_PROFILING,       /* how AGENT_DO_PROFILE goes */
+    AGENT_EVENT_PROBED,          /* end of AGENT_DO_PROBE, but for role "end" */
     AGENT_EVENT_STORE,     /* what the weight store holds; also the answer to AGENT_DO_STORE_REMOVE */
     AGENT_EVENT_LOG,       /* answer to AGENT_DO_LOG_FETCH */
     AGENT_EVENT_METER,     /* figures for the next heartbeat */
@@ -118,6 +120,16 @@ struct agent_event {
             const struct err *error;
         } profiled;
         struct {
+            uint64_t id; /* of the request */
+            struct message_profile_progress progress;
+        } profiling;
+        struct {
+            uint64_t id; /* of the request */
+            int status;
+            const struct err *error;
+            double latency_s, bandwidth_bytes_per_s;
+        } probed;
+        struct {
             struct pack_list models; /* struct message_model */
             uint64_t id;             /* of the store_remove that it answers, or 0 */
             int status;
@@ -149,6 +161,7 @@ enum agent_action_kind {
     AGENT_DO_SEQUENCE_CLOSE,  /* not answered; of an unknown sequence nothing */
     AGENT_DO_RUN,             /* a batch through a stage */
     AGENT_DO_PROFILE,
+    AGENT_DO_PROBE,           /* the data path to another agent: echo, measure, or end that */
     AGENT_DO_STORE_REMOVE,
     AGENT_DO_LOG_FETCH,
     AGENT_DO_TIMER,           /* wake me at `at_ns` (replaces the wake-up asked for before) */
@@ -206,6 +219,10 @@ struct agent_action {
             uint64_t id;
             struct message_profile_run request;
         } profile;
+        struct {
+            uint64_t id;
+            struct message_link_probe request;
+        } probe;
         struct {
             uint64_t id;
             struct pack_span model;

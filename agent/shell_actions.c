@@ -333,6 +333,31 @@ void shell_profile_opened(struct agent *a, const struct mail *m)
     }
 }
 
+/* ---- links ----------------------------------------------------------------------------------------------------------- */
+
+static void probe(struct agent *a, const struct agent_action *act)
+{
+    const struct message_link_probe *p = &act->u.probe.request;
+    struct agent_event ev = {.kind = AGENT_EVENT_PROBED};
+    struct err e = {0};
+    bool echo = strcmp(p->role, "echo") == 0;
+    int rc;
+    if (strcmp(p->role, "end") == 0) {
+        link_prober_end(a->prober, p->session);
+        return;
+    }
+    rc = echo ? link_prober_echo(a->prober, p->session, p->data_address.data, p->data_address.size, &e)
+              : link_prober_measure(a->prober, act->u.probe.id, p->session, p->data_address.data, p->data_address.size, &e);
+    if (rc == 0 && !echo)
+        return;
+    struct mail m = {.event = ev, .error = rc < 0 ? malloc(sizeof e) : NULL};
+    m.event.u.probed.id = act->u.probe.id;
+    m.event.u.probed.status = rc;
+    if (m.error)
+        *m.error = e;
+    shell_mail(a, &m);
+}
+
 /* ---- the rest -------------------------------------------------------------------------------------------------------- */
 
 static void log_answer(struct agent *a, const struct agent_action *act)
@@ -393,6 +418,7 @@ static void action_do(struct agent *a, const struct agent_action *act)
     case AGENT_DO_SEQUENCE_CLOSE: executor_sequence_close(a->executor, act->u.sequence_close.slot, act->u.sequence_close.sequence); return;
     case AGENT_DO_RUN: run(a, act); return;
     case AGENT_DO_PROFILE: profile_start(a, act); return;
+    case AGENT_DO_PROBE: probe(a, act); return;
     case AGENT_DO_STORE_REMOVE: store_remove(a, act); return;
     case AGENT_DO_LOG_FETCH: log_answer(a, act); return;
     case AGENT_DO_TIMER: timer_set(a, act->u.timer.at_ns); return;

@@ -5,6 +5,7 @@
 #include "agent/agent.h"
 #include "agent/agent_core.h"
 #include "agent/executor.h"
+#include "agent/link_prober.h"
 #include "agent/post_box.h"
 #include "agent/store_worker.h"
 #include "agent/wire.h"
@@ -66,6 +67,7 @@ struct agent {
     struct executor *executor;
     struct store_worker *store;
     struct paced *paced; /* the device that this agent stands for; NULL: itself */
+    struct link_prober *prober;
     struct wire *wire;   /* paced: frames on their way */
     struct key_pair keys;
     char machine[80], hostname[256], kind[DISCOVER_KIND], store_folder[1100], profile_folder[1100], key_file[1100];

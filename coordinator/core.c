@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const core_kinds[] = {"meta", "agent", "token", "key", "profile", "model", "deployment", NULL};
+const char *const core_kinds[] = {"meta", "agent", "token", "key", "link", "profile", "model", "deployment", NULL};
 
 const struct request_sampling request_sampling_greedy = {.top_p = 1, .repetition_penalty = 1};
 
@@ -132,6 +132,8 @@ static int restore_json(struct core *c, const char *kind, const char *key, json_
         return restore_meta(c, key, value);
     if (strcmp(kind, "agent") == 0)
         return members_restore_agent(c, key, value, e);
+    if (strcmp(kind, "link") == 0)
+        return links_restore(c, key, value, e);
     if (strcmp(kind, "token") == 0)
         return members_restore_invite(c, key, value, e);
     if (strcmp(kind, "key") == 0)
@@ -372,6 +374,7 @@ static void from_member(struct core *c, struct member *m, const struct message *
     case MESSAGE_LOGITS: sequences_logits(c, m, &msg->u.logits); break;
     case MESSAGE_PROFILE_RESULT: profile_result(c, m, msg->id, &msg->u.profile_result); break;
     case MESSAGE_STORE_STATE: admin_store_state(c, m, msg->id, &msg->u.store_state); break;
+    case MESSAGE_LINK_RESULT: links_result(c, m, msg->id, &msg->u.link_result); break;
     case MESSAGE_PREFILL: truth_prefill(c, m, &msg->u.prefill); break;
     case MESSAGE_LOG_TEXT: admin_log_text(c, m, msg->id, &msg->u.log_text); break;
     case MESSAGE_REFUSED:
@@ -442,6 +445,7 @@ void core_tick(struct core *c)
 {
     members_tick(c);
     admin_tick(c);
+    links_tick(c);
     deployments_advance(c);
 }
 

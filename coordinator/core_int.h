@@ -4,6 +4,7 @@
 
 #include "coordinator/core.h"
 #include "coordinator/deployments.h"
+#include "coordinator/links.h"
 #include "coordinator/members.h"
 #include "coordinator/sequences.h"
 #include "transport/message.h"
@@ -76,6 +77,8 @@ struct core {
     size_t n_api_keys;
     struct core_relay *relays;
     size_t n_relays;
+    struct links_probe probe;
+    size_t next_pair; /* to look at, for the next probe */
 
     struct {
         uint64_t refused, opened, finished, failed, cancelled, rejected, prompt_tokens, output_tokens;

@@ -83,6 +83,15 @@ static const json_t *paced_link(const struct member *from, const struct member *
     return NULL;
 }
 
+static bool link_measured_add(json_t *links, const struct member *from, const struct member *to)
+{
+    const struct member_link *l = links_find(from, to);
+    if (l)
+        json_array_append_new(links, json_pack("{s:o, s:o, s:f, s:f, s:I}", "from", device_id(from), "to", device_id(to), "bandwidth_bytes_per_s",
+                                               l->bandwidth_bytes_per_s, "latency_s", l->latency_s, "measured_s", (json_int_t)l->measured_s));
+    return l != NULL;
+}
+
 static void links_add(json_t *links, const struct member *a, const struct member *b)
 {
     const struct member *ways[2][2] = {{a, b}, {b, a}};
@@ -94,7 +103,11 @@ static void links_add(json_t *links, const struct member *a, const struct member
             json_array_append_new(links, json_pack("{s:o, s:o, s:O, s:O}", "from", device_id(ways[w][0]), "to", device_id(ways[w][1]), "bandwidth_bytes_per_s",
                                                    json_object_get(l, "bandwidth_bytes_per_s"), "latency_s", json_object_get(l, "latency_s")));
     }
-    if (!paced && a->machine[0] && strcmp(a->machine, b->machine) == 0)
+    if (paced)
+        return;
+    bool measured = link_measured_add(links, a, b);
+    measured = link_measured_add(links, b, a) || measured;
+    if (!measured && a->machine[0] && strcmp(a->machine, b->machine) == 0)
         json_array_append_new(links, json_pack("{s:o, s:o, s:f, s:f}", "from", device_id(a), "to", device_id(b), "bandwidth_bytes_per_s",
                                                LOOPBACK_BYTES_PER_S, "latency_s", LOOPBACK_LATENCY_S));
 }

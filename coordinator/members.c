@@ -4,6 +4,7 @@
 #include "common/json.h"
 #include "common/log.h"
 #include "coordinator/core_int.h"
+#include "coordinator/links.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,6 +42,7 @@ void member_free(struct member *m)
     free(m->address);
     free(m->held);
     free(m->models);
+    free(m->links);
     free(m);
 }
 
@@ -251,6 +253,7 @@ void members_join(struct core *c, uint64_t peer, const char *key, uint64_t id, c
     member_move(m, MEMBER_JOINING);
     member_keep(c, m);
     member_welcome(c, m, id);
+    links_member_joined(c, m);
     deployments_member_joined(c, m);
 }
 
@@ -360,6 +363,7 @@ int members_remove(struct core *c, struct member *m, struct err *e)
             core_array_remove(c->members, &c->n_members, sizeof *c->members, i);
             break;
         }
+    links_member_removed(c, m);
     member_free(m);
     return 0;
 }

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 struct core;
+struct member_link;
 
 enum member_state { MEMBER_JOINING, MEMBER_READY, MEMBER_SUSPECT, MEMBER_LOST, MEMBER_DRAINING, MEMBER_STATE_COUNT };
 extern const struct machine_state member_states[];
@@ -48,6 +49,8 @@ struct member {
     size_t n_held;
     struct member_model *models;
     size_t n_models;
+    struct member_link *links; /* to others, as measured (links.h) */
+    size_t n_links;
 };
 
 struct member_invite {

@@ -50,13 +50,22 @@ static const struct pack_field message_prefill_slice_fields[] = {
 static const struct pack_field prefill_fields[] = {
     GENERATION(message_prefill), U64(message_prefill, sequence), U64(message_prefill, stage), U64(message_prefill, clock_ns),
     LIST(message_prefill, slices, message_prefill_slice), {0}};
+static const struct pack_field profile_progress_fields[] = {
+    TEXT(message_profile_progress, what), U64(message_profile_progress, points), F64(message_profile_progress, elapsed_s),
+    F64(message_profile_progress, budget_s), F64(message_profile_progress, error), {0}};
+static const struct pack_field link_result_fields[] = {
+    F64(message_link_result, latency_s), F64(message_link_result, bandwidth_bytes_per_s), TEXT(message_link_result, code),
+    TEXT(message_link_result, text), {0}};
+static const struct pack_field link_probe_fields[] = {
+    U64(message_link_probe, session), TEXT(message_link_probe, role), TEXT(message_link_probe, peer), BYTES(message_link_probe, data_address), {0}};
 static const struct pack_field log_text_fields[] = {TEXT(message_log_text, text), {0}};
 
 static const struct pack_field welcome_fields[] = {
     TEXT(message_welcome, name), U64(message_welcome, heartbeat_ms), U64(message_welcome, coordinator_boot), {0}};
 static const struct pack_field heartbeat_ack_fields[] = {U64(message_heartbeat_ack, number), {0}};
 static const struct pack_field profile_run_fields[] = {
-    BYTES(message_profile_run, model), BYTES(message_profile_run, manifest), TEXT(message_profile_run, compute), U64(message_profile_run, budget_ms), {0}};
+    BYTES(message_profile_run, model), BYTES(message_profile_run, manifest), TEXT(message_profile_run, compute), U64(message_profile_run, budget_ms),
+    BOOL(message_profile_run, fine), {0}};
 static const struct pack_field stage_prepare_fields[] = {
     GENERATION(message_stage_prepare), U64(message_stage_prepare, stage), U64(message_stage_prepare, n_stages), U64(message_stage_prepare, session),
     TEXT(message_stage_prepare, deployment_name), BYTES(message_stage_prepare, model), BYTES(message_stage_prepare, manifest),
@@ -104,6 +113,8 @@ static const struct {
     [MESSAGE_STORE_STATE] = {"store_state", store_state_fields},
     [MESSAGE_LOG_TEXT] = {"log_text", log_text_fields},
     [MESSAGE_PREFILL] = {"prefill", prefill_fields},
+    [MESSAGE_PROFILE_PROGRESS] = {"profile_progress", profile_progress_fields},
+    [MESSAGE_LINK_RESULT] = {"link_result", link_result_fields},
     [MESSAGE_WELCOME] = {"welcome", welcome_fields},
     [MESSAGE_HEARTBEAT_ACK] = {"heartbeat_ack", heartbeat_ack_fields},
     [MESSAGE_PROFILE_RUN] = {"profile_run", profile_run_fields},
@@ -115,6 +126,7 @@ static const struct {
     [MESSAGE_SEQUENCE_CLOSE] = {"sequence_close", sequence_close_fields},
     [MESSAGE_STORE_REMOVE] = {"store_remove", store_remove_fields},
     [MESSAGE_LOG_FETCH] = {"log_fetch", log_fetch_fields},
+    [MESSAGE_LINK_PROBE] = {"link_probe", link_probe_fields},
     [MESSAGE_ASK] = {"ask", ask_fields},
     [MESSAGE_ANSWER] = {"answer", answer_fields},
     [MESSAGE_REFUSED] = {"refused", refused_fields},

@@ -26,6 +26,8 @@ enum message_type {
     MESSAGE_STORE_STATE,
     MESSAGE_LOG_TEXT,
     MESSAGE_PREFILL,
+    MESSAGE_PROFILE_PROGRESS,
+    MESSAGE_LINK_RESULT,
     /* coordinator -> agent */
     MESSAGE_WELCOME,
     MESSAGE_HEARTBEAT_ACK,
@@ -38,6 +40,7 @@ enum message_type {
     MESSAGE_SEQUENCE_CLOSE,
     MESSAGE_STORE_REMOVE,
     MESSAGE_LOG_FETCH,
+    MESSAGE_LINK_PROBE,
     /* hpctl <-> coordinator */
     MESSAGE_ASK,
     MESSAGE_ANSWER,
@@ -129,6 +132,18 @@ struct message_prefill { /* a prompt has been through this stage: what that took
     struct pack_list slices; /* struct message_prefill_slice */
 };
 
+struct message_profile_progress { /* how a measurement goes that may take a while */
+    const char *what;          /* the class of layers that is looked at */
+    uint64_t points;           /* measured so far, of all classes */
+    double elapsed_s, budget_s;
+    double error;              /* the largest that is left of interpolating between points of this class, as a share of the time */
+};
+
+struct message_link_result { /* answer to link_probe, with its id */
+    double latency_s, bandwidth_bytes_per_s; /* one way; 0 for "echo", which only says that it is ready */
+    const char *code, *text; /* when it failed */
+};
+
 struct message_store_state {
     struct pack_list models; /* struct message_model */
     const char *code, *text;
@@ -155,6 +170,16 @@ struct message_profile_run {
     struct pack_span manifest; /* encoded; heads only matter */
     const char *compute;
     uint64_t budget_ms;
+    bool fine; /* more points where interpolation errs, until the budget ends; else a few that tell enough to place layers */
+};
+
+/* Measures the data path from one agent to another: the coordinator tells the far one to "echo", then the near one to "measure", then both that it is
+ * the "end". Frames of the probe carry the session of its own. */
+struct message_link_probe {
+    uint64_t session;
+    const char *role; /* "echo", "measure", "end" */
+    const char *peer; /* the other one's name, and where it is; not for "end" */
+    struct pack_span data_address;
 };
 
 struct message_peer {
@@ -261,6 +286,8 @@ struct message {
         struct message_store_state store_state;
         struct message_log_text log_text;
         struct message_prefill prefill;
+        struct message_profile_progress profile_progress;
+        struct message_link_result link_result;
         struct message_welcome welcome;
         struct message_heartbeat_ack heartbeat_ack;
         struct message_profile_run profile_run;
@@ -272,6 +299,7 @@ struct message {
         struct message_sequence_close sequence_close;
         struct message_store_remove store_remove;
         struct message_log_fetch log_fetch;
+        struct message_link_probe link_probe;
         struct message_ask ask;
         struct message_answer answer;
         struct message_refused refused;

@@ -550,6 +550,26 @@ static void profile_done(struct sim *s, struct sim_agent *a, const struct sim_ev
     agent_event(s, a, &in);
 }
 
+static void probe_later(struct sim *s, struct sim_agent *a, const struct agent_action *act)
+{
+    if (strcmp(act->u.probe.request.role, "end") == 0)
+        return;
+    struct sim_event *ev = sim_event_add(s, EVENT_WORK, 100 * msec);
+    ev->agent = a->index;
+    ev->incarnation = a->incarnation;
+    ev->step = 3;
+    ev->ticket = act->u.probe.id;
+}
+
+static void probe_done(struct sim *s, struct sim_agent *a, const struct sim_event *ev)
+{
+    struct agent_event in = {.kind = AGENT_EVENT_PROBED};
+    in.u.probed.id = ev->ticket;
+    in.u.probed.latency_s = 5e-5;
+    in.u.probed.bandwidth_bytes_per_s = 1e9;
+    agent_event(s, a, &in);
+}
+
 static void action_do(struct sim *s, struct sim_agent *a, const struct agent_action *act)
 {
     switch (act->kind) {
@@ -568,6 +588,7 @@ static void action_do(struct sim *s, struct sim_agent *a, const struct agent_act
         break;
     case AGENT_DO_RUN: run_begin(s, a, act); break;
     case AGENT_DO_PROFILE: profile_later(s, a, act); break;
+    case AGENT_DO_PROBE: probe_later(s, a, act); break;
     case AGENT_DO_TIMER: {
         uint64_t now = s->clock.now_ns, at = act->u.timer.at_ns;
         struct sim_event *ev = sim_event_add(s, EVENT_TIMER, at > now ? at - now : 0);
@@ -617,6 +638,8 @@ static void work_done(struct sim *s, struct sim_agent *a, const struct sim_event
 {
     if (ev->step == 1) {
         profile_done(s, a, ev);
+    } else if (ev->step == 3) {
+        probe_done(s, a, ev);
     } else if (ev->step == 2) {
         memset(a->has_layer, 0, sizeof a->has_layer);
         store_tell(s, a, ev->ticket);

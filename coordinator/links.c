@@ -1,0 +1,214 @@
+#include "coordinator/links.h"
+
+#include "common/log.h"
+#include "coordinator/core_int.h"
+#include "coordinator/costs.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the matrix, a row a member ----------------------------------------------------------------------------------------- */
+
+static struct member_link *link_of(const struct member *from, const struct member *to)
+{
+    for (size_t i = 0; i < from->n_links; i++)
+        if (from->links[i].to == to)
+            return &from->links[i];
+    return NULL;
+}
+
+static struct member_link *link_make(struct member *from, const struct member *to)
+{
+    struct member_link *l = link_of(from, to);
+    if (!l && (l = core_array_add(&from->links, &from->n_links, sizeof *l)) != NULL)
+        l->to = to;
+    return l;
+}
+
+const struct member_link *links_find(const struct member *from, const struct member *to)
+{
+    const struct member_link *l = link_of(from, to);
+    return l && l->bandwidth_bytes_per_s > 0 ? l : NULL;
+}
+
+static void row_keep(struct core *c, const struct member *m)
+{
+    json_t *row = json_array();
+    for (size_t i = 0; i < m->n_links; i++) {
+        const struct member_link *l = &m->links[i];
+        if (l->bandwidth_bytes_per_s > 0)
+            json_array_append_new(row, json_pack("{s:s, s:f, s:f, s:I}", "to", l->to->name, "bandwidth_bytes_per_s", l->bandwidth_bytes_per_s,
+                                                 "latency_s", l->latency_s, "measured_s", (json_int_t)l->measured_s));
+    }
+    core_keep_json(c, "link", m->name, row);
+}
+
+int links_restore(struct core *c, const char *name, const json_t *record, struct err *e)
+{
+    struct member *from = member_find(c, name);
+    const json_t *row;
+    size_t i;
+    json_array_foreach(record, i, row)
+    {
+        const char *other = json_string_value(json_object_get(row, "to"));
+        const struct member *to = other ? member_find(c, other) : NULL;
+        struct member_link *l = from && to ? link_make(from, to) : NULL;
+        if (from && to && !l)
+            return err_set(e, HP_ENOMEM, "no memory for measured links");
+        if (!l)
+            continue;
+        l->bandwidth_bytes_per_s = json_number_value(json_object_get(row, "bandwidth_bytes_per_s"));
+        l->latency_s = json_number_value(json_object_get(row, "latency_s"));
+        l->measured_s = (uint64_t)json_integer_value(json_object_get(row, "measured_s"));
+    }
+    return 0;
+}
+
+/* ---- one probe ------------------------------------------------------------------------------------------------------------ */
+
+static void tell(struct core *c, const struct member *m, const char *role, const struct member *peer)
+{
+    struct message p = {.type = MESSAGE_LINK_PROBE, .id = c->probe.id};
+    p.u.link_probe = (struct message_link_probe){.session = c->probe.session,
+                                                 .role = role,
+                                                 .peer = peer ? peer->name : "",
+                                                 .data_address = {peer ? peer->address : NULL, peer ? peer->address_size : 0}};
+    if (m->peer)
+        core_say(c, m->peer, &p);
+}
+
+static void probe_begin(struct core *c, struct member *from, struct member *to)
+{
+    c->probe = (struct links_probe){.id = c->next_relay++, .from = from, .to = to, .until_ns = core_now(c) + core_ms(LINKS_ANSWER_MS)};
+    while (!c->probe.session)
+        c->env->random_bytes(c->env->ctx, (uint8_t *)&c->probe.session, sizeof c->probe.session);
+    tell(c, to, "echo", from);
+}
+
+/* Whatever came of it: both ends let go, and the pair has its next time. */
+static void probe_end(struct core *c, uint64_t again_ms)
+{
+    struct member_link *l = link_make(c->probe.from, c->probe.to);
+    tell(c, c->probe.from, "end", NULL);
+    tell(c, c->probe.to, "end", NULL);
+    if (l)
+        l->due_ns = core_now(c) + core_ms(again_ms);
+    c->probe = (struct links_probe){0};
+}
+
+static void probe_fail(struct core *c, const char *why)
+{
+    log_warn("coordinator", "link_not_measured", "from=%s to=%s why=\"%s\"", c->probe.from->name, c->probe.to->name, why);
+    probe_end(c, LINKS_RETRY_MS);
+}
+
+static void measured(struct core *c, const struct message_link_result *r)
+{
+    struct member *from = c->probe.from;
+    struct member_link *l = link_make(from, c->probe.to);
+    if (!l)
+        return;
+    /* The store is asked only when there is news. */
+    bool news = fabs(r->bandwidth_bytes_per_s - l->bandwidth_bytes_per_s) > 0.2 * l->bandwidth_bytes_per_s;
+    l->bandwidth_bytes_per_s = r->bandwidth_bytes_per_s;
+    l->latency_s = r->latency_s;
+    l->measured_s = core_unix_s(c);
+    log_info("coordinator", "link_measured", "from=%s to=%s bandwidth_bytes_per_s=%.4g latency_s=%.3g", from->name, l->to->name,
+             l->bandwidth_bytes_per_s, l->latency_s);
+    if (news)
+        row_keep(c, from);
+    probe_end(c, LINKS_REFRESH_MS);
+}
+
+void links_result(struct core *c, struct member *m, uint64_t id, const struct message_link_result *r)
+{
+    struct links_probe *p = &c->probe;
+    if (!id || id != p->id || m != (p->echoing ? p->from : p->to))
+        return;
+    if (r->code[0] && strcmp(r->code, "ok") != 0) {
+        probe_fail(c, r->text);
+    } else if (!p->echoing) {
+        p->echoing = true;
+        tell(c, p->from, "measure", p->to);
+    } else if (isfinite(r->bandwidth_bytes_per_s) && r->bandwidth_bytes_per_s > 0 && isfinite(r->latency_s) && r->latency_s >= 0) {
+        measured(c, r);
+    } else {
+        probe_fail(c, "the agent told no speed");
+    }
+}
+
+/* ---- whose turn it is ------------------------------------------------------------------------------------------------------ */
+
+/* Nothing of it runs, nothing is on its way to it, nobody measures on it. */
+static bool idle(struct core *c, const struct member *m)
+{
+    for (size_t i = 0; i < c->n_deployments; i++) {
+        struct deployment *d = c->deployments[i];
+        bool working = d->n_active || d->n_waiting || d->state == DEPLOYMENT_PREPARING || d->state == DEPLOYMENT_READY;
+        if ((d->state == DEPLOYMENT_PLANNED && d->profile_until_ns > core_now(c)) || (working && stages_of_member(d, m)))
+            return false;
+    }
+    for (size_t i = 0; i < c->n_relays; i++)
+        if (c->relays[i].type == MESSAGE_PROFILE_RESULT)
+            return false;
+    return true;
+}
+
+/* Paced agents stand for devices whose links are given. */
+static bool takes_part(struct core *c, const struct member *m)
+{
+    return member_available(m) && m->address_size && !costs_paced_as(m)[0] && core_now(c) - m->joined_ns >= core_ms(LINKS_SETTLE_MS) && idle(c, m);
+}
+
+/* Looks at some pairs a tick, going round, so that a large cluster costs no more than a small one. */
+void links_tick(struct core *c)
+{
+    size_t n = c->n_members;
+    if (c->probe.id && core_now(c) >= c->probe.until_ns)
+        probe_fail(c, "an agent did not answer");
+    if (c->probe.id || n < 2)
+        return;
+    for (size_t i = 0; i < LINKS_SCAN && i < n * n; i++) {
+        size_t pair = c->next_pair++ % (n * n);
+        struct member *from = c->members[pair / n], *to = c->members[pair % n];
+        const struct member_link *l = from == to ? NULL : link_of(from, to);
+        if (from != to && (!l || l->due_ns <= core_now(c)) && takes_part(c, from) && takes_part(c, to)) {
+            probe_begin(c, from, to);
+            return;
+        }
+    }
+}
+
+/* ---- who comes and goes ---------------------------------------------------------------------------------------------------- */
+
+static void probe_forget(struct core *c, const struct member *m)
+{
+    if (c->probe.id && (c->probe.from == m || c->probe.to == m))
+        probe_end(c, LINKS_SETTLE_MS);
+}
+
+void links_member_joined(struct core *c, struct member *m)
+{
+    probe_forget(c, m);
+    for (size_t i = 0; i < m->n_links; i++)
+        m->links[i].due_ns = 0;
+    for (size_t i = 0; i < c->n_members; i++) {
+        struct member_link *l = link_of(c->members[i], m);
+        if (l)
+            l->due_ns = 0;
+    }
+}
+
+void links_member_removed(struct core *c, struct member *m)
+{
+    probe_forget(c, m);
+    if (m->n_links)
+        core_forget(c, "link", m->name);
+    for (size_t i = 0; i < c->n_members; i++) {
+        struct member *other = c->members[i];
+        for (size_t k = other->n_links; k-- > 0;)
+            if (other->links[k].to == m)
+                core_array_remove(other->links, &other->n_links, sizeof *other->links, k);
+    }
+}

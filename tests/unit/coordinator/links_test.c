@@ -1,0 +1,166 @@
+#include "tests/unit/coordinator/core_fixture.h"
+
+#include <stdio.h>
+
+enum { AGENTS = 3 };
+
+static int setup(void **state)
+{
+    static struct fixture f;
+    fixture_open(&f);
+    for (int i = 0; i < AGENTS; i++)
+        fixture_agent(&f, i, "toy", 1e9);
+    *state = &f;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    fixture_close(*state);
+    return 0;
+}
+
+/* The last probe that any agent was told, and who that is (-1: nobody since message `since`). */
+static const struct message *told(const struct fixture *f, size_t since, const char *role, int *agent)
+{
+    *agent = -1;
+    for (size_t i = f->n_sent; i-- > since;)
+        if (f->sent[i].type == MESSAGE_LINK_PROBE && strcmp(f->sent[i].m.u.link_probe.role, role) == 0) {
+            *agent = (int)f->sent[i].peer - 10;
+            return &f->sent[i].m;
+        }
+    return NULL;
+}
+
+static void result(struct fixture *f, int agent, uint64_t id, double bandwidth, const char *code)
+{
+    struct message m = {.type = MESSAGE_LINK_RESULT, .id = id};
+    m.u.link_result = (struct message_link_result){.latency_s = bandwidth > 0 ? 1e-4 : 0, .bandwidth_bytes_per_s = bandwidth, .code = code, .text = code[0] ? "no" : ""};
+    fixture_say(f, 10 + (uint64_t)agent, fixture_key(agent), &m);
+}
+
+static void beat_all(struct fixture *f)
+{
+    for (int i = 0; i < AGENTS; i++)
+        fixture_beat(f, 10 + (uint64_t)i, fixture_key(i));
+}
+
+/* Lets time pass and answers every probe for as long as there are any. How many there were. */
+static int measure_all(struct fixture *f, double bandwidth)
+{
+    int n = 0;
+    for (int tick = 0; tick < 60; tick++) {
+        size_t before = f->n_sent;
+        int far, near, none;
+        beat_all(f);
+        fixture_pass_ms(f, 100);
+        const struct message *echo = told(f, before, "echo", &far);
+        if (!echo)
+            continue;
+        uint64_t id = echo->id;
+        assert_null(told(f, before, "measure", &none));
+        before = f->n_sent;
+        result(f, far, id, 0, "");
+        const struct message *measure = told(f, before, "measure", &near);
+        assert_non_null(measure);
+        assert_int_not_equal(near, far);
+        assert_int_equal(measure->id, id);
+        before = f->n_sent;
+        result(f, near, id, bandwidth, "");
+        assert_non_null(told(f, before, "end", &none));
+        n++;
+    }
+    return n;
+}
+
+static json_t *links_now(struct fixture *f)
+{
+    const struct message_answer *a = fixture_ask(f, "topo", "{}", NULL);
+    json_t *o = json_loads(a->result, 0, NULL), *links = json_incref(json_object_get(o, "links"));
+    json_decref(o);
+    return links;
+}
+
+static void every_pair_is_measured_once_and_again_after_minutes(void **state)
+{
+    struct fixture *f = *state;
+    assert_int_equal(measure_all(f, 5e8), AGENTS * (AGENTS - 1));
+    assert_int_equal(measure_all(f, 5e8), 0);
+    json_t *links = links_now(f);
+    assert_int_equal(json_array_size(links), AGENTS * (AGENTS - 1));
+    assert_true(json_number_value(json_object_get(json_array_get(links, 0), "bandwidth_bytes_per_s")) == 5e8);
+    assert_true(json_number_value(json_object_get(json_array_get(links, 0), "latency_s")) == 1e-4);
+    assert_true(json_integer_value(json_object_get(json_array_get(links, 0), "measured_s")) >= 1000);
+    json_decref(links);
+    f->clock.now_ns += LINKS_REFRESH_MS * UINT64_C(1000000) - 2000000000;
+    beat_all(f);
+    assert_int_equal(measure_all(f, 7e8), AGENTS * (AGENTS - 1));
+}
+
+static void agents_that_do_not_answer_are_left_alone_for_a_while(void **state)
+{
+    struct fixture *f = *state;
+    int far, none, asked = 0, ended = 0;
+    for (int i = 1; i < 200 && !ended; i++) {
+        beat_all(f);
+        fixture_pass_ms(f, 100);
+        asked = !asked && told(f, 0, "echo", &far) ? i : asked;
+        ended = told(f, 0, "end", &none) ? i : 0;
+    }
+    assert_true(asked > 0);
+    assert_int_equal(ended - asked, LINKS_ANSWER_MS / 100);
+    uint64_t id = told(f, 0, "echo", &far)->id;
+    result(f, far, id, 0, "link");
+    result(f, far, 0, 1e9, "");
+    json_t *links = links_now(f);
+    assert_int_equal(json_array_size(links), 0);
+    json_decref(links);
+}
+
+static void what_was_measured_outlives_a_restart(void **state)
+{
+    struct fixture *f = *state;
+    measure_all(f, 4e8);
+    fixture_restart(f);
+    json_t *links = links_now(f);
+    assert_int_equal(json_array_size(links), AGENTS * (AGENTS - 1));
+    json_decref(links);
+}
+
+static void agents_that_come_back_are_measured_again_and_removed_ones_forgotten(void **state)
+{
+    struct fixture *f = *state;
+    measure_all(f, 4e8);
+    fixture_join(f, 12, fixture_key(2), "a2", "", fixture_node("toy", 1e9));
+    fixture_beat(f, 12, fixture_key(2));
+    assert_int_equal(measure_all(f, 4e8), 4);
+    fixture_ask(f, "node.drain", "{\"name\": \"a2\"}", NULL);
+    const struct message_answer *a = fixture_ask(f, "node.rm", "{\"name\": \"a2\"}", NULL);
+    assert_true(!a->code[0] || strcmp(a->code, "ok") == 0);
+    json_t *links = links_now(f);
+    assert_int_equal(json_array_size(links), 2);
+    json_decref(links);
+}
+
+static void paced_agents_keep_their_given_links(void **state)
+{
+    struct fixture *f = *state;
+    for (int i = 0; i < AGENTS; i++) {
+        char node[500];
+        snprintf(node, sizeof node, "%.*s, \"paced\": {\"as\": \"p/gpu%d\", \"links\": []}}", (int)strlen(fixture_node("toy", 1e9)) - 1, fixture_node("toy", 1e9), i);
+        fixture_join(f, 10 + (uint64_t)i, fixture_key(i), "", "", node);
+    }
+    assert_int_equal(measure_all(f, 4e8), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(every_pair_is_measured_once_and_again_after_minutes, setup, teardown),
+        cmocka_unit_test_setup_teardown(agents_that_do_not_answer_are_left_alone_for_a_while, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_was_measured_outlives_a_restart, setup, teardown),
+        cmocka_unit_test_setup_teardown(agents_that_come_back_are_measured_again_and_removed_ones_forgotten, setup, teardown),
+        cmocka_unit_test_setup_teardown(paced_agents_keep_their_given_links, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
