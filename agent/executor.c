@@ -346,15 +346,16 @@ static int tokens_pick(struct executor *x, struct held_stage *h, const struct ex
     return 0;
 }
 
-/* Until the device that this one stands for would be done; that moment. */
-static uint64_t paced_wait(struct executor *x, const struct held_stage *h, const struct executor_run *r, uint64_t from_ns)
+/* Waits until the device that this one stands for would be done: that moment. *from_ns, when the host came to it, becomes when the device would have begun. */
+static uint64_t paced_wait(struct executor *x, const struct held_stage *h, const struct executor_run *r, uint64_t *from_ns)
 {
     if (!reserve((void **)&x->paced_runs, &x->paced_run_capacity, r->n_runs, sizeof *x->paced_runs))
         return 0;
     for (uint32_t i = 0; i < r->n_runs; i++)
         x->paced_runs[i] = (struct paced_run){r->runs[i].run.first_position, r->runs[i].run.n_tokens};
     double seconds = paced_batch_seconds(x->config.paced, h->first_layer, h->end_layer, h->stands_for, x->paced_runs, r->n_runs);
-    uint64_t due = paced_queue_take(&x->queue, r->ready_ns, from_ns, seconds);
+    uint64_t begin = paced_queue_begin(&x->queue, r->ready_ns, *from_ns), due = paced_queue_take(&x->queue, r->ready_ns, *from_ns, seconds);
+    *from_ns = begin;
     while (!atomic_load(&x->quitting)) {
         uint64_t now = env_now_ns(&env_real), step = now + 100000000 < due ? now + 100000000 : due;
         if (now >= due)
@@ -373,7 +374,7 @@ static void run(struct executor *x, const struct executor_run *r)
     int rc = h ? batch_run(x, h, r, &output, &e) : err_set(&e, HP_ENOENT, "the stage is not loaded");
     if (rc == 0 && stage_is_last(h->stage))
         rc = tokens_pick(x, h, r, &e);
-    uint64_t due = rc == 0 && x->config.paced ? paced_wait(x, h, r, from) : 0, end = env_now_ns(&env_real);
+    uint64_t due = rc == 0 && x->config.paced ? paced_wait(x, h, r, &from) : 0, end = env_now_ns(&env_real);
     if (r->input)
         data_buffer_release(x->config.data, r->input);
     if (rc < 0 && output) {

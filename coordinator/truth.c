@@ -205,7 +205,7 @@ static void drift_hear(struct core *c, struct deployment *d, const struct truth_
     for (int j = 0; j < r->n_stages; j++) {
         const struct member *m = d->stages[j].agent;
         double planned = 0, measured = 0;
-        bool first = true; /* stages of one kind count together */
+        bool first = !costs_paced_as(m)[0]; /* stages of one kind count together; a paced agent runs by its profile, whatever its host can do */
         for (int k = 0; k < r->n_stages; k++) {
             bool same = strcmp(d->stages[k].agent->kind, m->kind) == 0;
             first = first && !(same && k < j);
