@@ -167,22 +167,27 @@ static void consider(struct search *s)
     double mine[POOLS_MAX_STAGES], theirs[POOLS_MAX_STAGES];
     s->found->considered++;
     sorted_rates(s, c, mine);
-    int *link = &s->head_of[key_of(s, c)];
-    while (*link >= 0) {
-        struct pools_structure *old = &s->found->items[*link];
+    int key = key_of(s, c), *head = &s->head_of[key];
+    for (int *link = head; *link >= 0;) {
+        int at = *link;
+        struct pools_structure *old = &s->found->items[at];
         sorted_rates(s, old, theirs);
-        if (dominates(s, old, theirs, c, mine))
+        if (dominates(s, old, theirs, c, mine)) {
+            /* To the front: what beat this one is likely to beat the next. */
+            *link = s->next_of[at];
+            s->next_of[at] = *head;
+            *head = at;
             return;
+        }
         if (dominates(s, c, mine, old, theirs)) {
             old->n_stages = 0;
-            *link = s->next_of[*link];
+            *link = s->next_of[at];
             continue;
         }
-        link = &s->next_of[*link];
+        link = &s->next_of[at];
     }
     if (!make_room(s))
         return;
-    int key = key_of(s, c);
     s->found->items[s->found->count] = *c;
     s->next_of[s->found->count] = s->head_of[key];
     s->head_of[key] = s->found->count++;
