@@ -1,4 +1,4 @@
-/* `hpctl context|node|topo|weights|logs|key|version`: the cluster itself. */
+/* `hpctl context|node|weights|logs|key|version`: the cluster itself. */
 #include "hpctl/verbs.h"
 
 #include <stdio.h>
@@ -6,7 +6,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "common/cluster.h"
 #include "common/json.h"
 #include "hpctl/client.h"
 #include "hpctl/table.h"
@@ -199,48 +198,6 @@ static int run_token_ls(struct invocation *in, struct err *e)
     return 0;
 }
 
-/* ---- topology ------------------------------------------------------------------------------------------------------------------------------- */
-
-static void print_topology(const json_t *o)
-{
-    static const char *const device_columns[] = {"DEVICE", "KIND", ">MEMORY", NULL};
-    static const char *const nic_columns[] = {"NODE", "NIC", ">SPEED", ">LATENCY", NULL};
-    struct table *devices = table_create(device_columns), *nics = table_create(nic_columns);
-    json_t *node, *item;
-    size_t i, k;
-    json_array_foreach(json_object_get(o, "nodes"), i, node)
-    {
-        json_array_foreach(json_object_get(node, "devices"), k, item)
-        {
-            const char *row[] = {text_format("%s/%s", text_member(node, "name"), text_member(item, "name")), text_member(item, "kind"),
-                                 text_bytes(number_member(item, "memory_bytes"))};
-            table_row(devices, row);
-        }
-        json_array_foreach(json_object_get(node, "nics"), k, item)
-        {
-            const char *row[] = {text_member(node, "name"), text_member(item, "name"), text_format("%s/s", text_bytes(number_member(item, "bandwidth_bytes_per_s"))),
-                                 text_seconds(number_member(item, "latency_s"))};
-            table_row(nics, row);
-        }
-    }
-    table_print(&devices, "no device");
-    printf("\n");
-    table_print(&nics, NULL);
-}
-
-static int run_topo(struct invocation *in, struct err *e)
-{
-    json_t *o = NULL;
-    int rc = ask_once(in, "topo", NULL, &o, e);
-    if (rc < 0)
-        return rc;
-    if (in->json || in->output)
-        return invocation_print_json(in, o, e);
-    print_topology(o);
-    json_decref(o);
-    return 0;
-}
-
 /* ---- weights and logs ------------------------------------------------------------------------------------------------------------------- */
 
 static int run_weights_ls(struct invocation *in, struct err *e)
@@ -364,7 +321,6 @@ const struct command cluster_verbs[] = {
     {"node describe", "NAME", 1, 1, "show one agent: devices, memory, stages", NULL, "  hpctl node describe a0", context_options, run_node_describe},
     {"node drain", "NAME", 1, 1, "let an agent finish and move its stages away", NULL, "  hpctl node drain a0", context_options, run_node_drain},
     {"node rm", "NAME", 1, 1, "forget an agent and its key", NULL, "  hpctl node rm a0", context_options, run_node_rm},
-    {"topo", "", 0, 0, "show devices, memory and networks", "-o json or -o FILE gives hp-cluster/1, which the planners read.", "  hpctl topo\n  hpctl topo -o cluster.json", context_options, run_topo},
     {"weights ls", "", 0, 0, "list which agent holds how much of which model", NULL, "  hpctl weights ls", context_options, run_weights_ls},
     {"weights rm", "MODEL", 1, 1, "remove a model's bytes from the agents' stores", "MODEL is an id of `weights ls`, or the first digits of one.", "  hpctl weights rm 5f2b7c11", context_options, run_weights_rm},
     {"logs", "NODE", 1, 1, "show the last log lines of an agent", NULL, "  hpctl logs a1 --lines 50", logs_options, run_logs},

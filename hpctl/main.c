@@ -9,6 +9,7 @@ int main(int argc, char **argv)
         deploy_verbs,
         chat_verbs,
         cluster_verbs,
+        topo_verbs,
         doctor_verbs,
         bench_verbs,
         plan_verbs,
