@@ -162,7 +162,7 @@ static int prepare_check(const struct message_stage_prepare *p, struct err *e)
 
 static void stage_move(struct agent_core *c, struct core_stage *s, enum stage_state to)
 {
-    machine_move(stage_states, &s->state, to);
+    machine_move(stage_states, &s->state, (int)to);
     log_info("agent", "stage_state", "deployment=%llu generation=%llu stage=%llu state=%s", (unsigned long long)s->prepare.deployment,
              (unsigned long long)s->prepare.generation, (unsigned long long)s->prepare.stage, stage_states[to].word);
     core_stage_report(c, s);

@@ -152,7 +152,7 @@ static void expected_make(struct scene *s)
     struct device_config d = {.backend = "cpu", .n_threads = 1};
     struct err e = {0};
     struct model *model;
-    struct device *device;
+    struct device *device = NULL;
     struct local_chain *chain;
     if (model_open(demo_model, &model, &e) < 0 || device_open(&d, &device, &e) < 0)
         fail_msg("%s", e.text);
