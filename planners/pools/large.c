@@ -76,14 +76,15 @@ static double part_leaving(const struct pools_problem *p, double left)
     return fmax(0, 1 - left / most);
 }
 
-/* Shares out what `b` leaves and keeps the result in `a` if it is better. `b` is freed. */
+/* Shares out what `b` leaves and keeps the result in `a` if it is as good. `b` is freed. */
 static int finish(const struct pools_problem *p, const struct pools_structures *by_model, struct pools_allocation *b,
                   struct pools_allocation *a, struct err *e)
 {
     int rest[POOLS_MAX_KINDS];
     rest_of(p, b, rest);
     int rc = pools_allocate(p, by_model, POOLS_ANY, NULL, rest, b, e);
-    if (rc == 0 && b->objective > a->objective) {
+    /* An equal plan is taken too: it may be what the next step needs. */
+    if (rc == 0 && b->objective >= a->objective) {
         struct pools_allocation old = *a;
         *a = *b;
         *b = old;
@@ -106,29 +107,58 @@ static int divide(const struct pools_problem *p, const struct pools_structures *
     return finish(p, by_model, &b, a, e);
 }
 
-/* Takes about `part` of the devices of some pipelines away, at least one of each stage, and drops pipelines that have none left.
- */
-static void take_apart(const struct pools_problem *p, struct pools_allocation *b, double part, uint64_t *seed)
+/* Combinations of the devices that `b` leaves. */
+static double rest_cells(const struct pools_problem *p, const struct pools_allocation *b)
 {
-    for (int m = 0; m < b->n_models; m++) {
-        struct pools_model_plan *plan = &b->models[m];
-        int kept = 0;
-        for (int i = 0; i < plan->n_uses; i++) {
-            struct pools_use *u = &plan->uses[i];
-            double keep = random_unit(seed) < part ? 1 - random_unit(seed) : 1;
-            bool empty = false;
-            for (int d = 0; d < u->s.n_stages && keep < 1; d++) {
-                int v = p->kinds[u->s.stages[d].kind].shares[u->s.stages[d].share];
-                int devices = (int)ceil(keep * u->rate / u->s.stages[d].device_rate - 1);
-                u->count[d] = (devices > 0 ? devices : 0) * v;
-                empty = empty || u->count[d] == 0;
-            }
-            if (!empty)
-                plan->uses[kept++] = *u;
-        }
-        plan->n_uses = kept;
+    int used[POOLS_MAX_KINDS];
+    double cells = 1;
+    pools_allocation_devices(p, b, used);
+    for (int k = 0; k < p->n_kinds; k++)
+        cells *= p->kinds[k].count - used[k] + 1;
+    return cells;
+}
+
+/* Takes a few devices of one stage from a pipeline, and from its other stages what they then have too much of. */
+static void shrink(const struct pools_problem *p, struct pools_use *u, uint64_t *seed)
+{
+    const struct pools_stage *stage = &u->s.stages[(int)(random_unit(seed) * u->s.n_stages)];
+    double few = 1 + floor(8 * random_unit(seed) * random_unit(seed));
+    double rate = floor(u->rate / stage->device_rate - few + 1e-9) * stage->device_rate;
+    for (int d = 0; d < u->s.n_stages; d++) {
+        int v = p->kinds[u->s.stages[d].kind].shares[u->s.stages[d].share];
+        int devices = rate > 0 ? (int)ceil(rate / u->s.stages[d].device_rate - 1e-9) : 0;
+        u->count[d] = devices * v < u->count[d] ? devices * v : u->count[d];
     }
-    pools_allocation_refresh(p, b);
+}
+
+static void drop_empty(struct pools_model_plan *plan)
+{
+    int kept = 0;
+    for (int i = 0; i < plan->n_uses; i++) {
+        bool empty = false;
+        for (int d = 0; d < plan->uses[i].s.n_stages; d++)
+            empty = empty || plan->uses[i].count[d] <= 0;
+        if (!empty)
+            plan->uses[kept++] = plan->uses[i];
+    }
+    plan->n_uses = kept;
+}
+
+/* Takes pipelines apart, by chance, as far as the exact programme can hold what becomes free. */
+static void take_apart(const struct pools_problem *p, struct pools_allocation *b, double most_cells, uint64_t *seed)
+{
+    for (int tries = 0; tries < 60 && rest_cells(p, b) < most_cells / 2; tries++) {
+        struct pools_model_plan *plan = &b->models[(int)(random_unit(seed) * b->n_models)];
+        if (plan->n_uses == 0)
+            continue;
+        struct pools_use *u = &plan->uses[(int)(random_unit(seed) * plan->n_uses)], before = *u;
+        shrink(p, u, seed);
+        pools_allocation_refresh(p, b);
+        if (rest_cells(p, b) > most_cells)
+            *u = before;
+        drop_empty(plan);
+        pools_allocation_refresh(p, b);
+    }
 }
 
 static int search(const struct pools_problem *p, const struct pools_structures *by_model, double enough, double seconds,
@@ -140,7 +170,8 @@ static int search(const struct pools_problem *p, const struct pools_structures *
         int rc = pools_allocation_copy(a, &b, e);
         if (rc < 0)
             return rc;
-        take_apart(p, &b, 0.3 + 0.7 * random_unit(&seed), &seed);
+        /* Many small neighbourhoods and a few large ones: a large one takes as long as dozens of small ones. */
+        take_apart(p, &b, REST_CELLS * pow(random_unit(&seed), 3) + 200, &seed);
         if ((rc = finish(p, by_model, &b, a, e)) < 0)
             return rc;
     }
