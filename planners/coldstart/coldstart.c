@@ -12,6 +12,7 @@
 #include "planners/coldstart/milp.h"
 #include "planners/coldstart/picture.h"
 #include "planners/coldstart/plan_file.h"
+#include "planners/coldstart/polish.h"
 #include "planners/coldstart/published.h"
 #include "planners/coldstart/search.h"
 
@@ -232,12 +233,13 @@ struct search_shape {
     int most_ops, restarts;
     double coarse, rolling; /* shares of each restart; the rest is fine */
     double coarse_heat, fine_heat;
+    double polish; /* share of the whole search */
 };
 
 static const struct search_shape search_shapes[] = {
-    {64, 8, 0.8, 0, 5, 0.3},
-    {250, 2, 0.5, 0, 3, 0.1},
-    {OPGRAPH_MAX_NODES, 1, 0.5, 0.2, 1, 0.01},
+    {64, 8, 0.8, 0, 5, 0.3, 0.03},
+    {250, 2, 0.5, 0, 3, 0.1, 0.05},
+    {OPGRAPH_MAX_NODES, 1, 0.5, 0.2, 1, 0.01, 0.05},
 };
 
 /* The last restart ends with the best of all. */
@@ -266,9 +268,10 @@ static void run_search(struct making *m)
         const struct coldstart_plan *start = &m->start;
         if (r == 1 && list_schedule(&m->problem, &m->plan) == 0 && search_offer(s, &m->plan) < (double)INFINITY)
             start = &m->plan;
-        run_restart(m, shape, start, from + (1 - from) * r / shape->restarts, from + (1 - from) * (r + 1) / shape->restarts,
-                    r == shape->restarts - 1);
+        double span = (1 - from) * (1 - shape->polish) / shape->restarts;
+        run_restart(m, shape, start, from + span * r, from + span * (r + 1), r == shape->restarts - 1);
     }
+    search_polish(s, 1);
     if (s->best_s < before)
         snprintf(m->winner, sizeof m->winner, "search");
     if (m->n_candidates < MAX_CANDIDATES) {
