@@ -77,7 +77,8 @@ int dispatch_waiting(const struct dispatch *d, int model);
 /* The way through a pipeline's pools with the earliest finish, stage by stage, for a batch of n that is ready at `now_ns`.
  * Reserves nothing. */
 void dispatch_probe(const struct dispatch *d, int pipeline, int n, int64_t now_ns, struct dispatch_path *out);
-/* Marks a path's resources as reserved. */
+/* Marks a path's resources as reserved. Where memory ran out for a table, that one reservation is lost, and reports set it right.
+ */
 void dispatch_reserve(struct dispatch *d, const struct dispatch_path *path, int64_t now_ns, uint32_t batch);
 
 /* Probes so far, for statistics. */
