@@ -161,7 +161,7 @@ struct state {
     bool host;
 };
 
-enum { FRONTIER_LIMIT = 20000, STATES_LIMIT = 4000000 };
+enum { FIRST_LIMIT = 100, FRONTIER_LIMIT = 20000, STATES_LIMIT = 4000000 };
 
 struct frontier {
     struct state *states; /* ends ascending, loads descending */
@@ -297,46 +297,70 @@ static struct state *shrink(const struct frontier *f)
     return s;
 }
 
-int layers_optimal(const struct layers *l, bool contention, bool *host, double *finish_s, bool *exact)
+/* Leaves `limit` states of a frontier, evenly spread, both ends among them. */
+static void thin(struct frontier *f, int limit)
 {
-    *exact = true;
-    int rc = first_guess(l, contention, host, finish_s), reached = 0;
-    struct rest *rests = calloc((size_t)l->n + 1, sizeof *rests);
-    double slack = 1e-12 * *finish_s;
-    struct frontier *frontiers = calloc((size_t)l->n + 1, sizeof *frontiers);
-    struct frontier next = {malloc(FRONTIER_LIMIT * sizeof *next.states), 0};
-    if (rc < 0 || !rests || !frontiers || !next.states)
-        goto out_of_memory;
-    fill_rests(l, contention, rests);
-    next.states[next.n++] = (struct state){0};
+    if (f->n <= limit)
+        return;
+    for (int i = 0; i < limit; i++)
+        f->states[i] = f->states[(long)i * (f->n - 1) / (limit - 1)];
+    f->n = limit;
+}
+
+/* The choices that led to the first state of the last frontier. */
+static void trace_back(const struct layers *l, const struct frontier *frontiers, bool *host)
+{
+    for (int i = l->n, at = 0; i > 0; i--) {
+        const struct state *s = &frontiers[i].states[at];
+        host[i - 1] = s->host || !l->layer[i - 1].has_params;
+        at = s->parent;
+    }
+}
+
+/* One pass over the layers with frontiers of at most `limit` states: improves host and finish, and says whether nothing was left out. */
+static int sweep(const struct layers *l, bool contention, const struct rest *rests, int limit, bool *host, double *finish_s, bool *exact)
+{
+    struct frontier *frontiers = calloc((size_t)l->n + 1, sizeof *frontiers), next = {malloc(FRONTIER_LIMIT * sizeof *next.states), 0};
+    int rc = frontiers && next.states ? 0 : HP_ENOMEM, reached = 0;
+    double to_beat_s = *finish_s * (1 + 1e-12);
     long total = 0;
-    for (;; reached++) {
+    *exact = true;
+    if (rc == 0)
+        next.states[next.n++] = (struct state){0};
+    while (rc == 0) {
+        *exact = *exact && next.n < limit;
+        thin(&next, limit);
         frontiers[reached] = (struct frontier){shrink(&next), next.n};
-        if (!frontiers[reached].states)
-            goto out_of_memory;
+        rc = frontiers[reached].states ? 0 : HP_ENOMEM;
         total += next.n;
-        *exact = *exact && next.n < FRONTIER_LIMIT;
-        if (reached == l->n || next.n == 0 || total > STATES_LIMIT)
+        if (reached == l->n || next.n == 0 || total > STATES_LIMIT || rc < 0)
             break;
-        expand(&l->layer[reached], &frontiers[reached], contention, &rests[reached + 1], *finish_s + slack, &next);
+        expand(&l->layer[reached], &frontiers[reached], contention, &rests[reached + 1], to_beat_s, &next);
+        reached++;
     }
     *exact = *exact && total <= STATES_LIMIT;
-    if (reached == l->n && next.n > 0 && next.states[0].end_s < *finish_s) {
+    if (rc == 0 && reached == l->n && next.n > 0 && next.states[0].end_s < *finish_s) {
         *finish_s = next.states[0].end_s;
-        for (int i = l->n, at = 0; i > 0; i--) {
-            const struct state *s = &frontiers[i].states[at];
-            host[i - 1] = s->host || !l->layer[i - 1].has_params;
-            at = s->parent;
-        }
+        trace_back(l, frontiers, host);
     }
-    goto done;
-out_of_memory:
-    rc = HP_ENOMEM;
-done:
     for (int i = 0; frontiers && i <= l->n; i++)
         free(frontiers[i].states);
     free(frontiers);
     free(next.states);
+    return rc;
+}
+
+/* A first pass with thin frontiers finds a plan so good that the exact pass may leave out most of its states. */
+int layers_optimal(const struct layers *l, bool contention, bool *host, double *finish_s, bool *exact)
+{
+    struct rest *rests = calloc((size_t)l->n + 1, sizeof *rests);
+    int rc = rests ? first_guess(l, contention, host, finish_s) : HP_ENOMEM;
+    if (rc == 0) {
+        fill_rests(l, contention, rests);
+        rc = sweep(l, contention, rests, FIRST_LIMIT, host, finish_s, exact);
+    }
+    if (rc == 0 && !*exact)
+        rc = sweep(l, contention, rests, FRONTIER_LIMIT, host, finish_s, exact);
     free(rests);
     return rc;
 }

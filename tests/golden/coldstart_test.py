@@ -62,10 +62,11 @@ def in_place(made):
 
 
 @test
-def greedy_is_that_of_its_authors_and_the_optimum_is_reached_on_all_golden_chains():
+def greedy_is_that_of_its_authors_and_the_optimum_is_reached_on_golden_chains():
+    """Every third; the unit test takes all."""
     with open(data("dha_golden.json")) as f:
         cases = json.load(f)["cases"]
-    for number, case in enumerate(cases):
+    for number, case in list(enumerate(cases))[::3]:
         graph, operators = chain([(x["load"] * 1e-3 if x["bytes"] else None, x["exec"] * 1e-3, x["dha"] * 1e-3, x["bytes"]) for x in case["layers"]])
         greedy = plan(graph, "--method", "dha", "--contention", "off")
         assert [int(v in in_place(greedy)) for v in operators] == case["code_greedy"], f"case {number}"
