@@ -2,6 +2,7 @@
 #include "hpctl/verbs.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,7 +37,9 @@ struct bench {
     int tokens, n_repeats;
     struct cluster cluster;
     struct profile profile;
-    char dir[64];             /* of a cluster of our own; "" for one that runs already */
+    char dir[64];             /* of a cluster of our own */
+    pid_t guard;              /* who ends it; 0 for one that runs already */
+    int guard_fd;
     const char *context;
     struct client *client;
     json_t *published;
@@ -106,39 +109,52 @@ static int verb_run(const char *const *arguments, json_t **result, struct err *e
 
 /* ---- the cluster ----------------------------------------------------------------------------------------------------------------------------- */
 
+/* Whatever ends this program, the cluster ends too: a process of its own waits for that and tidies up. */
+static int guard_start(struct bench *b, struct err *e)
+{
+    int fds[2];
+    char end;
+    if (pipe2(fds, O_CLOEXEC) != 0 || (b->guard = fork()) < 0)
+        return err_set(e, HP_EIO, "cannot watch over a cluster: %s", strerror(errno));
+    if (b->guard > 0) {
+        close(fds[0]);
+        b->guard_fd = fds[1];
+        return 0;
+    }
+    struct err ignored;
+    static const char *const down[] = {"local", "down", "--name", "bench", NULL};
+    setsid();
+    close(fds[1]);
+    while (read(fds[0], &end, 1) < 0 && errno == EINTR)
+        ;
+    verb_run(down, NULL, &ignored);
+    execlp("rm", "rm", "-rf", b->dir, (char *)NULL);
+    _exit(127);
+}
+
 static int cluster_up(struct bench *b, struct err *e)
 {
     snprintf(b->dir, sizeof b->dir, "/tmp/hp-bench-XXXXXX");
-    if (!mkdtemp(b->dir)) {
-        b->dir[0] = '\0';
+    if (!mkdtemp(b->dir))
         return err_set(e, HP_EIO, "cannot make a folder below /tmp: %s", strerror(errno));
-    }
     char config[128], state[128];
     snprintf(config, sizeof config, "%s/config", b->dir);
     snprintf(state, sizeof state, "%s/state", b->dir);
     setenv("HP_CONFIG_DIR", config, 1); /* the user's contexts stay as they are */
     progress_show(&b->bar, "starting a paced cluster", 0, 0);
     const char *const up[] = {"local", "up", "--name", "bench", "--pace", b->cluster_file, "--profile", b->profile_file, "--dir", state, NULL};
-    int rc = verb_run(up, NULL, e);
     b->context = "bench";
-    return rc;
+    int rc = guard_start(b, e);
+    return rc < 0 ? rc : verb_run(up, NULL, e);
 }
 
 static void cluster_down(struct bench *b)
 {
-    struct err ignored;
     client_close(&b->client);
-    if (!b->dir[0])
+    if (b->guard <= 0)
         return;
-    const char *const down[] = {"local", "down", "--name", "bench", NULL};
-    verb_run(down, NULL, &ignored);
-    pid_t pid = fork();
-    if (pid == 0) {
-        execlp("rm", "rm", "-rf", b->dir, (char *)NULL);
-        _exit(127);
-    }
-    if (pid > 0)
-        waitpid(pid, NULL, 0);
+    close(b->guard_fd);
+    waitpid(b->guard, NULL, 0);
 }
 
 /* ---- one method --------------------------------------------------------------------------------------------------------------------------------- */
