@@ -277,13 +277,15 @@ static int by_size(const void *a, const void *b)
 
 static int method_run(struct bench *b, struct bench_row *row, struct err *e)
 {
-    char file[80], name[64], context[24];
+    char file[] = "/tmp/hp-plan-XXXXXX", name[64];
     struct err ignored;
-    snprintf(file, sizeof file, "/tmp/hp-bench-plan-%d.json", (int)getpid());
+    int fd = mkstemp(file);
+    if (fd < 0)
+        return err_set(e, HP_EIO, "cannot write below /tmp: %s", strerror(errno));
+    close(fd);
     snprintf(name, sizeof name, "bench-%s", row->method);
-    snprintf(context, sizeof context, "--cluster-context");
     int rc = method_plan(b, row, file, e);
-    const char *const deploy[] = {"deploy", b->model, "--name", name, "--plan", file, b->context ? context : NULL, b->context, NULL};
+    const char *const deploy[] = {"deploy", b->model, "--name", name, "--plan", file, "--cluster-context", b->context, NULL};
     progress_show(&b->bar, text_format("%s: deploying", row->method), 0, 0);
     rc = rc < 0 ? rc : verb_run(deploy, NULL, e);
     unlink(file);
