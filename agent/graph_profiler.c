@@ -40,12 +40,15 @@ struct profiling {
         const struct weight *weight;
         bool rows; /* as a table of rows: kept apart from the same weight as a matrix */
         int node;
-    } *placed;
+    } * placed;
     int n_placed;
     double bytes, load_s; /* of all parameters */
 };
 
-static double seconds_since(uint64_t from_ns) { return (double)(env_now_ns(&env_real) - from_ns) * 1e-9; }
+static double seconds_since(uint64_t from_ns)
+{
+    return (double)(env_now_ns(&env_real) - from_ns) * 1e-9;
+}
 
 /* ---- measuring ------------------------------------------------------------------------------------------------- */
 
@@ -55,12 +58,12 @@ static int compare_doubles(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-typedef int (*work_fn)(struct profiling *p, const struct graph_op *op, struct device_weight *const weights[MAX_PARAMS_OF_OP], uint32_t tokens,
-                       struct err *e);
+typedef int (*work_fn)(struct profiling *p, const struct graph_op *op, struct device_weight *const weights[MAX_PARAMS_OF_OP],
+                       uint32_t tokens, struct err *e);
 
 /* The median of a few runs after a first one that warms up. */
-static int measure(struct profiling *p, work_fn work, const struct graph_op *op, struct device_weight *const weights[MAX_PARAMS_OF_OP],
-                   uint32_t tokens, double *seconds, struct err *e)
+static int measure(struct profiling *p, work_fn work, const struct graph_op *op,
+                   struct device_weight *const weights[MAX_PARAMS_OF_OP], uint32_t tokens, double *seconds, struct err *e)
 {
     double samples[MAX_SAMPLES];
     int n = 0, rc = work(p, op, weights, tokens, e);
@@ -77,8 +80,8 @@ static int measure(struct profiling *p, work_fn work, const struct graph_op *op,
     return rc;
 }
 
-static int run_op(struct profiling *p, const struct graph_op *op, struct device_weight *const weights[MAX_PARAMS_OF_OP], uint32_t tokens,
-                  struct err *e)
+static int run_op(struct profiling *p, const struct graph_op *op, struct device_weight *const weights[MAX_PARAMS_OF_OP],
+                  uint32_t tokens, struct err *e)
 {
     const struct backend *b = p->b;
     const struct model_config *m = model_config(p->model);
@@ -101,8 +104,8 @@ static int run_op(struct profiling *p, const struct graph_op *op, struct device_
 }
 
 /* The rows of a few ids straight from the file's mapping. */
-static int embed_in_place(struct profiling *p, const struct graph_op *op, struct device_weight *const weights[MAX_PARAMS_OF_OP], uint32_t tokens,
-                          struct err *e)
+static int embed_in_place(struct profiling *p, const struct graph_op *op, struct device_weight *const weights[MAX_PARAMS_OF_OP],
+                          uint32_t tokens, struct err *e)
 {
     (void)weights;
     const struct weight *w = op->weight;
@@ -124,7 +127,8 @@ static enum weight_use use_of(const struct graph_op *op)
     return op->kind == OP_MATMUL ? WEIGHT_MATMUL : op->kind == OP_EMBED ? WEIGHT_ROWS : WEIGHT_VECTOR;
 }
 
-static int load(struct profiling *p, const struct weight *w, enum weight_use use, struct device_weight **out, double *seconds, struct err *e)
+static int load(struct profiling *p, const struct weight *w, enum weight_use use, struct device_weight **out, double *seconds,
+                struct err *e)
 {
     uint64_t from = env_now_ns(&env_real);
     int rc = p->b->weight_load(p->c->device, w, use, p->c->f32, out, e);
@@ -133,7 +137,8 @@ static int load(struct profiling *p, const struct weight *w, enum weight_use use
 }
 
 /* Loads the weight twice: the first time brings the file's pages in, the second is host memory to device. */
-static int load_warm(struct profiling *p, const struct weight *w, enum weight_use use, struct device_weight **out, double *seconds, struct err *e)
+static int load_warm(struct profiling *p, const struct weight *w, enum weight_use use, struct device_weight **out,
+                     double *seconds, struct err *e)
 {
     int rc = load(p, w, use, out, seconds, e);
     if (rc < 0)
@@ -223,7 +228,8 @@ static int param_node(struct profiling *p, const struct weight *w, bool rows, do
     for (int i = 0; i < p->n_placed; i++)
         if (p->placed[i].weight == w && p->placed[i].rows == rows)
             return p->placed[i].node;
-    json_array_append_new(p->nodes, json_pack("{s:s, s:s, s:f, s:f}", "name", w->name, "kind", "param", "bytes", (double)w->bytes, "load_s", load_s));
+    json_array_append_new(p->nodes, json_pack("{s:s, s:s, s:f, s:f}", "name", w->name, "kind", "param", "bytes", (double)w->bytes,
+                                              "load_s", load_s));
     p->placed[p->n_placed++] = (struct placed){w, rows, p->n_nodes};
     p->bytes += (double)w->bytes;
     p->load_s += load_s;
@@ -259,7 +265,8 @@ static void add_op(struct profiling *p, const struct graph_layer *layer, const s
     if (op->bias)
         params[n++] = param_node(p, op->bias, false, c->in_place_s - c->load_s - c->run_s);
     int self = p->n_nodes++;
-    snprintf(name, sizeof name, "%.60s.%s%s%.40s", layer->name, kind_word(op->kind), op->weight ? " " : "", op->weight ? op->weight->name : "");
+    snprintf(name, sizeof name, "%.60s.%s%s%.40s", layer->name, kind_word(op->kind), op->weight ? " " : "",
+             op->weight ? op->weight->name : "");
     json_t *node = json_pack("{s:s, s:s, s:f, s:[f]}", "name", name, "kind", "op", "bytes",
                              (double)c->tokens * p->graph->value_width[op->out] * (double)sizeof(float), "exec_s", c->run_s);
     if (n > 0) {
@@ -394,10 +401,11 @@ int graph_profiler_measure(const struct graph_profiler_config *c, json_t **graph
     }
     if (rc == 0) {
         double speed = p.load_s > 0 ? p.bytes / p.load_s : 1e9;
-        *graph = json_pack("{s:s, s:s, s:{s:s, s:i}, s:{s:[{s:f}], s:[{s:s, s:f, s:i}], s:[[i]], s:i}, s:O, s:O}", "format", "hp-graph/1", "model",
-                           model_name(&p), "source", "device", p.b->device_describe(c->device), "tokens", (int)c->tokens, "host", "buses",
-                           "bandwidth_bytes_per_s", speed, "devices", "name", c->device_name, "memory_bytes", (double)c->memory_bytes, "bus", 0,
-                           "peer_bytes_per_s", 0, "load_overhead_s", 0, "nodes", p.nodes, "edges", p.edges);
+        *graph = json_pack("{s:s, s:s, s:{s:s, s:i}, s:{s:[{s:f}], s:[{s:s, s:f, s:i}], s:[[i]], s:i}, s:O, s:O}", "format",
+                           "hp-graph/1", "model", model_name(&p), "source", "device", p.b->device_describe(c->device), "tokens",
+                           (int)c->tokens, "host", "buses", "bandwidth_bytes_per_s", speed, "devices", "name", c->device_name,
+                           "memory_bytes", (double)c->memory_bytes, "bus", 0, "peer_bytes_per_s", 0, "load_overhead_s", 0,
+                           "nodes", p.nodes, "edges", p.edges);
         if (!*graph)
             rc = err_set(e, HP_ENOMEM, "no memory for the graph");
     }

@@ -44,11 +44,12 @@ static void judge(const char *file)
         printf("skipped: %s\n", e.text);
         return;
     }
-    if (coldstart_problem_init(&p, &g, true, &e) == 0 && coldstart_plan_init(&p, 0, &arena, &plan) == 0 && timing_init(&t, &p, plan.capacity, &e) == 0) {
+    if (coldstart_problem_init(&p, &g, true, &e) == 0 && coldstart_plan_init(&p, 0, &arena, &plan) == 0 &&
+        timing_init(&t, &p, plan.capacity, &e) == 0) {
         double one = published_interleaved(&p, 0, NULL, &plan) == 0 ? best_us(&t, &plan) : 0;
         double many = list_schedule(&p, &plan) == 0 ? best_us(&t, &plan) : 0;
-        printf("%-28s %5d nodes: %6.2f us a plan on one device, %6.2f us on all (%.1f and %.1f ns a node)\n", g.model, g.n_nodes, one, many,
-               one * 1e3 / g.n_nodes, many * 1e3 / g.n_nodes);
+        printf("%-28s %5d nodes: %6.2f us a plan on one device, %6.2f us on all (%.1f and %.1f ns a node)\n", g.model, g.n_nodes,
+               one, many, one * 1e3 / g.n_nodes, many * 1e3 / g.n_nodes);
     }
     timing_fini(&t);
     coldstart_problem_fini(&p);
@@ -66,8 +67,12 @@ static void exact_chain(void)
     for (int round = 0; round < 20; round++) {
         for (int i = 0; i < CHAIN; i++) {
             double exec = 1e-3 * random_unit(&state);
-            layer[i] = (struct layer){.node = i, .exec_s = exec, .load_s = 1.2e-3 * random_unit(&state), .read_s = 1e-3 * random_unit(&state),
-                                      .host_s = exec + 2e-3 * random_unit(&state), .has_params = true};
+            layer[i] = (struct layer){.node = i,
+                                      .exec_s = exec,
+                                      .load_s = 1.2e-3 * random_unit(&state),
+                                      .read_s = 1e-3 * random_unit(&state),
+                                      .host_s = exec + 2e-3 * random_unit(&state),
+                                      .has_params = true};
         }
         double start = processor_us();
         bool proven = false;

@@ -53,14 +53,17 @@ static int read_device(struct opgraph *g, const struct json_at *at, struct opgra
     struct json_at place;
     uint64_t bus;
     int rc;
-    if ((rc = json_opt_string(at, "name", "", &name, e)) < 0 || (rc = json_get_number_min(at, "memory_bytes", 0, &d->memory_bytes, e)) < 0)
+    if ((rc = json_opt_string(at, "name", "", &name, e)) < 0 ||
+        (rc = json_get_number_min(at, "memory_bytes", 0, &d->memory_bytes, e)) < 0)
         return rc;
     if (!json_find(at, "bus", &place))
-        return json_fail(at, e, "device \"%s\" has no \"bus\": nothing can be loaded to it; give the bus or leave the device out", name);
+        return json_fail(at, e, "device \"%s\" has no \"bus\": nothing can be loaded to it; give the bus or leave the device out",
+                         name);
     if ((rc = json_as_u64(&place, &bus, e)) < 0)
         return rc;
     if (bus >= (uint64_t)g->n_buses)
-        return json_fail(&place, e, "%llu is no bus: the host has %d of them, counted from 0", (unsigned long long)bus, g->n_buses);
+        return json_fail(&place, e, "%llu is no bus: the host has %d of them, counted from 0", (unsigned long long)bus,
+                         g->n_buses);
     d->bus = (int)bus;
     d->name = arena_strdup(&g->arena, name);
     return d->name ? 0 : no_memory(at, e);
@@ -245,7 +248,8 @@ static int compare_edges(const void *a, const void *b)
 /* Lists by one end of the edges: entries of node v at [at[v], at[v + 1]). `edges` are sorted, so every list is ascending. */
 static int index_edges(struct opgraph *g, const int (*edges)[2], int n, int by, int **at_out, int **list_out)
 {
-    int *at = arena_alloc(&g->arena, (size_t)g->n_nodes + 2, sizeof *at), *list = arena_alloc(&g->arena, (size_t)n + 1, sizeof *list);
+    int *at = arena_alloc(&g->arena, (size_t)g->n_nodes + 2, sizeof *at),
+        *list = arena_alloc(&g->arena, (size_t)n + 1, sizeof *list);
     if (!at || !list)
         return HP_ENOMEM;
     for (int i = 0; i < n; i++)
@@ -310,7 +314,9 @@ static int check_nodes(struct opgraph *g, const struct json_at *at, struct err *
         }
         bool reads = reads_parameter(g, v);
         if (!node->host_exec_s && reads)
-            return json_fail(&item, e, "operator \"%s\" reads a parameter but has no \"host_exec_s\": give its time on each device", node->name);
+            return json_fail(&item, e,
+                             "operator \"%s\" reads a parameter but has no \"host_exec_s\": give its time on each device",
+                             node->name);
         if (node->host_read_bytes < 0 && reads)
             return json_fail(&item, e, "operator \"%s\" reads a parameter but has no \"host_read_bytes\"", node->name);
         if (!node->host_exec_s)

@@ -54,6 +54,9 @@ int opgraph_from_json(const struct json_at *at, struct opgraph *out, struct err 
 void opgraph_free(struct opgraph *g);
 
 /* Bytes per second from device a to device b; 0: no path. */
-static inline double opgraph_peer(const struct opgraph *g, int a, int b) { return g->peer_bytes_per_s[a * g->n_devices + b]; }
+static inline double opgraph_peer(const struct opgraph *g, int a, int b)
+{
+    return g->peer_bytes_per_s[a * g->n_devices + b];
+}
 
 #endif

@@ -48,7 +48,8 @@ static int read_options(const struct invocation *in, struct coldstart_options *o
         (rc = invocation_choice(in, "contention", switches, 1, &contention, e)) < 0 ||
         (rc = read_count(in, "dominators", &o->dominators, e)) < 0 || (rc = read_count(in, "slots", &o->slots, e)) < 0 ||
         (rc = invocation_number(in, "time-limit", 0, &o->time_limit_s, e)) < 0 ||
-        (rc = invocation_u64(in, "evaluations", 0, &o->evaluations, e)) < 0 || (rc = invocation_u64(in, "seed", 0, &o->seed, e)) < 0)
+        (rc = invocation_u64(in, "evaluations", 0, &o->evaluations, e)) < 0 ||
+        (rc = invocation_u64(in, "seed", 0, &o->seed, e)) < 0)
         return rc;
     if (invocation_option(in, "time-limit") && o->time_limit_s <= 0)
         return err_set(e, HP_EUSAGE, "--time-limit: %g s is no time", o->time_limit_s);
@@ -117,7 +118,8 @@ static void print_why(const json_t *plan)
     const json_t *row;
     size_t i;
     printf("\n%-24s %12s  %s\n", "candidate", "latency", "why");
-    json_array_foreach(json_object_get(plan, "why"), i, row) {
+    json_array_foreach(json_object_get(plan, "why"), i, row)
+    {
         const json_t *predicted = json_object_get(row, "predicted");
         char latency[32] = "-";
         if (json_is_number(predicted))
@@ -142,14 +144,16 @@ static int print_timeline(const struct timeline *t, struct err *e)
 static int print_result(const struct opgraph *g, const struct coldstart_result *r, struct err *e)
 {
     double gap = r->bound_s > 0 ? 100 * (r->latency_s / r->bound_s - 1) : 0;
-    printf("%s: %d operators, %d parameters, %d device%s on %d bus%s\n", g->model[0] ? g->model : "model", g->n_ops, g->n_nodes - g->n_ops,
-           g->n_devices, g->n_devices == 1 ? "" : "s", g->n_buses, g->n_buses == 1 ? "" : "es");
-    printf("cold start in %.4f ms by %s; no plan is below %.4f ms, gap %.2f %%\n", r->latency_s * 1e3, r->winner, r->bound_s * 1e3, gap);
+    printf("%s: %d operators, %d parameters, %d device%s on %d bus%s\n", g->model[0] ? g->model : "model", g->n_ops,
+           g->n_nodes - g->n_ops, g->n_devices, g->n_devices == 1 ? "" : "s", g->n_buses, g->n_buses == 1 ? "" : "es");
+    printf("cold start in %.4f ms by %s; no plan is below %.4f ms, gap %.2f %%\n", r->latency_s * 1e3, r->winner,
+           r->bound_s * 1e3, gap);
     print_why(r->plan);
     return print_timeline(&r->timeline, e);
 }
 
-static int give_result(const struct invocation *in, const struct opgraph *g, const char *file, struct coldstart_result *r, struct err *e)
+static int give_result(const struct invocation *in, const struct opgraph *g, const char *file, struct coldstart_result *r,
+                       struct err *e)
 {
     int rc;
     if ((rc = plan_add_input(r->plan, file, e)) < 0 || (rc = save_pictures(in, r, g->model, e)) < 0)
@@ -170,7 +174,8 @@ static int plan_coldstart_run(struct invocation *in, struct err *e)
     struct coldstart_options o = {.env = &env_real, .tell = tell, .tell_ctx = &telling};
     const char *file;
     int rc;
-    if ((rc = invocation_required(in, "graph", &file, e)) < 0 || (rc = read_options(in, &o, e)) < 0 || (rc = opgraph_load(file, &g, e)) < 0)
+    if ((rc = invocation_required(in, "graph", &file, e)) < 0 || (rc = read_options(in, &o, e)) < 0 ||
+        (rc = opgraph_load(file, &g, e)) < 0)
         return rc;
     if (invocation_option(in, "lp-dir")) {
         o.program = keep_program;
@@ -190,9 +195,12 @@ const struct command plan_coldstart_verbs[] = {
     {
         .path = "plan coldstart",
         .summary = "plan what one host loads where, in which order, to start a model soonest",
-        .details = "best weighs the published methods and our own, then searches over devices, buses, order and host memory; it is never worse\n"
-                   "than any of them. dha is DeepPlan's direct host access, pt its parallel transmission, milp SortingHat's programme with lp_solve.\n"
-                   "Without -o a table and a time line; with -o FILE the plan too, with -o json nothing else. Exit code 6 when nothing fits.",
+        .details = "best weighs the published methods and our own, then searches over devices, buses, order and host memory; it "
+                   "is never worse\n"
+                   "than any of them. dha is DeepPlan's direct host access, pt its parallel transmission, milp SortingHat's "
+                   "programme with lp_solve.\n"
+                   "Without -o a table and a time line; with -o FILE the plan too, with -o json nothing else. Exit code 6 when "
+                   "nothing fits.",
         .examples = "  hpctl plan coldstart --graph openllama-3b.json\n"
                     "  hpctl plan coldstart --graph G.json --time-limit 10 -o plan.json --svg plan.svg\n"
                     "  hpctl plan coldstart --graph G.json --evaluations 200000 --seed 7 -o json\n"

@@ -33,7 +33,8 @@ static int read_options(const struct invocation *in, struct embedded_graph_confi
     c->backend = invocation_option_or(in, "device", "cpu");
     if ((rc = invocation_u64(in, "threads", 0, &threads, e)) < 0 || (rc = invocation_u64(in, "tokens", 128, &tokens, e)) < 0 ||
         (rc = invocation_bytes(in, "memory", machine_memory(), &c->memory_bytes, e)) < 0 ||
-        (rc = invocation_choice(in, "compute", computes, 0, &compute, e)) < 0 || (rc = invocation_number(in, "seconds", 3, &seconds, e)) < 0)
+        (rc = invocation_choice(in, "compute", computes, 0, &compute, e)) < 0 ||
+        (rc = invocation_number(in, "seconds", 3, &seconds, e)) < 0)
         return rc;
     if (threads > 1024)
         return err_set(e, HP_EUSAGE, "--threads: %llu is more than 1024", (unsigned long long)threads);
@@ -48,7 +49,10 @@ static int read_options(const struct invocation *in, struct embedded_graph_confi
     return 0;
 }
 
-static void show_progress(void *ctx, double done, double total) { progress_show(ctx, "layers", done, total); }
+static void show_progress(void *ctx, double done, double total)
+{
+    progress_show(ctx, "layers", done, total);
+}
 
 /* What the graph says in all, for a person. */
 static void print_graph(const json_t *graph)
@@ -57,7 +61,8 @@ static void print_graph(const json_t *graph)
     int params = 0, ops = 0;
     const json_t *node;
     size_t i;
-    json_array_foreach(json_object_get(graph, "nodes"), i, node) {
+    json_array_foreach(json_object_get(graph, "nodes"), i, node)
+    {
         if (json_object_get(node, "exec_s")) {
             ops++;
             run_s += json_number_value(json_array_get(json_object_get(node, "exec_s"), 0));
@@ -102,8 +107,10 @@ const struct command profile_graph_verbs[] = {
         .min_arguments = 1,
         .max_arguments = 1,
         .summary = "measure a model's operators on this machine, as a graph for plan coldstart",
-        .details = "Each kind of operator is timed with its parameters resident, each parameter's load is timed, and both together stand for running from\n"
-                   "host memory where a device cannot read in place; the embedding reads its few rows straight from the file. Edit `host` to describe\n"
+        .details = "Each kind of operator is timed with its parameters resident, each parameter's load is timed, and both "
+                   "together stand for running from\n"
+                   "host memory where a device cannot read in place; the embedding reads its few rows straight from the file. "
+                   "Edit `host` to describe\n"
                    "more devices, buses and links.",
         .examples = "  hpctl profile graph model.gguf -o graph.json\n"
                     "  hpctl profile graph model.gguf --device cpu --threads 4 --tokens 32 -o json\n"

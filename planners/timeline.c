@@ -152,7 +152,8 @@ int timeline_write_text(const struct timeline *t, int columns, bool ansi, struct
     name_width = name_width > 24 ? 24 : name_width;
     int cells = columns - name_width - 10;
     cells = cells < 10 ? 10 : cells > 1000 ? 1000 : cells;
-    struct row row = {calloc((size_t)cells, sizeof(double)), calloc((size_t)cells, sizeof(double)), calloc((size_t)cells, sizeof(int))};
+    struct row row = {calloc((size_t)cells, sizeof(double)), calloc((size_t)cells, sizeof(double)),
+                      calloc((size_t)cells, sizeof(int))};
     bool ok = row.busy && row.most && row.colour && !t->failed;
     if (ok && t->end_s > 0) {
         char left[32], right[32];
@@ -216,8 +217,8 @@ static void write_svg_axis(const struct timeline *t, int bottom, struct buffer *
     for (int i = 0; i * step <= t->end_s * 1.0001; i++) {
         double x = SVG_LEFT + i * step * scale;
         buffer_printf(out, "<line x1=\"%.2f\" x2=\"%.2f\" y1=\"%d\" y2=\"%d\" stroke=\"#ddd\"/>", x, x, SVG_TOP - 4, bottom);
-        buffer_printf(out, "<text x=\"%.2f\" y=\"%d\" fill=\"#555\" font-size=\"11\" text-anchor=\"middle\">%s</text>\n", x, bottom + 14,
-                      seconds_text(i * step, text, sizeof text));
+        buffer_printf(out, "<text x=\"%.2f\" y=\"%d\" fill=\"#555\" font-size=\"11\" text-anchor=\"middle\">%s</text>\n", x,
+                      bottom + 14, seconds_text(i * step, text, sizeof text));
     }
 }
 
@@ -236,7 +237,8 @@ int timeline_write_svg(const struct timeline *t, struct buffer *out)
     if (t->end_s > 0)
         write_svg_axis(t, bottom, out);
     for (int i = 0; i < t->n_lanes; i++) {
-        buffer_printf(out, "<text x=\"%d\" y=\"%d\" font-size=\"12\" fill=\"#222\" text-anchor=\"end\">", SVG_LEFT - 8, SVG_TOP + i * SVG_ROW + 13);
+        buffer_printf(out, "<text x=\"%d\" y=\"%d\" font-size=\"12\" fill=\"#222\" text-anchor=\"end\">", SVG_LEFT - 8,
+                      SVG_TOP + i * SVG_ROW + 13);
         write_escaped(out, t->lanes[i].name);
         buffer_printf(out, "</text>\n");
     }
@@ -279,9 +281,12 @@ int timeline_write_trace(const struct timeline *t, struct buffer *out)
     buffer_printf(out, "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [");
     for (int i = 0; i < t->n_lanes; i++) {
         int process = group_of(t, i);
-        buffer_printf(out, "%s\n{\"ph\": \"M\", \"name\": \"process_name\", \"pid\": %d, \"args\": {\"name\": ", i ? "," : "", process);
+        buffer_printf(out, "%s\n{\"ph\": \"M\", \"name\": \"process_name\", \"pid\": %d, \"args\": {\"name\": ", i ? "," : "",
+                      process);
         write_json_string(out, t->lanes[i].group);
-        buffer_printf(out, "}},\n{\"ph\": \"M\", \"name\": \"thread_name\", \"pid\": %d, \"tid\": %d, \"args\": {\"name\": ", process, i + 1);
+        buffer_printf(out,
+                      "}},\n{\"ph\": \"M\", \"name\": \"thread_name\", \"pid\": %d, \"tid\": %d, \"args\": {\"name\": ", process,
+                      i + 1);
         write_json_string(out, t->lanes[i].name);
         buffer_printf(out, "}}");
     }
@@ -289,8 +294,8 @@ int timeline_write_trace(const struct timeline *t, struct buffer *out)
         const struct timeline_interval *v = &t->intervals[i];
         buffer_printf(out, "%s\n{\"ph\": \"X\", \"name\": ", i || t->n_lanes ? "," : "");
         write_json_string(out, v->label);
-        buffer_printf(out, ", \"pid\": %d, \"tid\": %d, \"ts\": %.3f, \"dur\": %.3f}", group_of(t, v->lane), v->lane + 1, v->start_s * 1e6,
-                      (v->end_s - v->start_s) * 1e6);
+        buffer_printf(out, ", \"pid\": %d, \"tid\": %d, \"ts\": %.3f, \"dur\": %.3f}", group_of(t, v->lane), v->lane + 1,
+                      v->start_s * 1e6, (v->end_s - v->start_s) * 1e6);
     }
     buffer_printf(out, "\n]}\n");
     return out->failed ? HP_ENOMEM : 0;

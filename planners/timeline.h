@@ -7,8 +7,9 @@
  *     timeline_write_svg(&t, &out);
  *     timeline_free(&t);
  *
- * Times are seconds. An interval's `colour` is any number of at least 0: equal numbers have equal colours; TIMELINE_STALL is grey.
- * Not thread-safe; a timeline belongs to one owner. A failed allocation leaves it `failed`, and writing it then gives HP_ENOMEM. */
+ * Times are seconds. An interval's `colour` is any number of at least 0: equal numbers have equal colours; TIMELINE_STALL is
+ * grey. Not thread-safe; a timeline belongs to one owner. A failed allocation leaves it `failed`, and writing it then gives
+ * HP_ENOMEM. */
 #ifndef HP_PLANNERS_TIMELINE_H
 #define HP_PLANNERS_TIMELINE_H
 

@@ -18,7 +18,8 @@
 
 const char *coldstart_method_word(enum coldstart_method m)
 {
-    static const char *const words[COLDSTART_METHODS] = {"best", "serial", "pipeline", "dha", "pt", "pt-dha", "milp", "interleaved", "list"};
+    static const char *const words[COLDSTART_METHODS] = {"best",   "serial", "pipeline",    "dha", "pt",
+                                                         "pt-dha", "milp",   "interleaved", "list"};
     return words[m];
 }
 
@@ -192,7 +193,8 @@ static bool same_primary(const struct coldstart_problem *p, int a, int b)
         if (p->n_devices > 2 && d != a && d != b && opgraph_peer(g, d, a) != opgraph_peer(g, d, b))
             return false;
     for (int v = 0; v < p->n_nodes; v++)
-        if (p->is_op[v] && (g->nodes[v].exec_s[a] != g->nodes[v].exec_s[b] || g->nodes[v].host_exec_s[a] != g->nodes[v].host_exec_s[b]))
+        if (p->is_op[v] &&
+            (g->nodes[v].exec_s[a] != g->nodes[v].exec_s[b] || g->nodes[v].host_exec_s[a] != g->nodes[v].host_exec_s[b]))
             return false;
     return true;
 }
@@ -212,7 +214,8 @@ static int list_primaries(const struct coldstart_problem *p, int *primaries)
 
 static int weigh_all(struct making *m)
 {
-    static const enum coldstart_method methods[] = {COLDSTART_SERIAL, COLDSTART_PIPELINE, COLDSTART_DHA, COLDSTART_PT, COLDSTART_PT_DHA};
+    static const enum coldstart_method methods[] = {COLDSTART_SERIAL, COLDSTART_PIPELINE, COLDSTART_DHA, COLDSTART_PT,
+                                                    COLDSTART_PT_DHA};
     int primaries[MAX_PRIMARIES], n = list_primaries(&m->problem, primaries), rc = 0;
     for (int i = 0; i < n && rc == 0; i++) {
         for (size_t k = 0; k < sizeof methods / sizeof *methods && rc == 0; k++)
@@ -243,8 +246,8 @@ static const struct search_shape search_shapes[] = {
 };
 
 /* The last restart ends with the best of all. */
-static void run_restart(struct making *m, const struct search_shape *shape, const struct coldstart_plan *start, double begin, double end,
-                        bool last)
+static void run_restart(struct making *m, const struct search_shape *shape, const struct coldstart_plan *start, double begin,
+                        double end, bool last)
 {
     struct search *s = &m->search;
     double coarse_end = begin + shape->coarse * (end - begin), rolling_end = coarse_end + shape->rolling * (end - begin);
@@ -325,7 +328,8 @@ static int make_milp(struct making *m, struct err *e)
     weigh(m, "milp");
     struct candidate *c = &m->candidates[m->n_candidates - 1];
     if (m->search.timing.fault == TIMING_OK)
-        snprintf(c->reason, sizeof c->reason, "%d sub-models, %d solved to the end, %d without a solution in time; %.6g s by the programme itself",
+        snprintf(c->reason, sizeof c->reason,
+                 "%d sub-models, %d solved to the end, %d without a solution in time; %.6g s by the programme itself",
                  outcome.sub_models, outcome.proven, outcome.without, outcome.latency_s);
     return m->search.best_s == (double)INFINITY ? 0 : find_bound(m);
 }
@@ -413,18 +417,20 @@ static int prepare(struct making *m, const struct opgraph *g, struct err *e)
     int rc = coldstart_problem_init(&m->problem, g, o->contention, e);
     if (rc < 0)
         return rc;
-    m->budget = (struct search_budget){.env = o->env, .seconds = o->time_limit_s, .evaluations = o->evaluations, .tell = o->tell,
-                                       .tell_ctx = o->tell_ctx};
+    m->budget = (struct search_budget){
+        .env = o->env, .seconds = o->time_limit_s, .evaluations = o->evaluations, .tell = o->tell, .tell_ctx = o->tell_ctx};
     if (o->time_limit_s <= 0 && o->evaluations == 0)
         m->budget.seconds = 10;
     search_budget_start(&m->budget);
     rc = search_init(&m->search, &m->problem, &m->budget, o->seed * 0x9E3779B97F4A7C15u + 1, e);
-    if (rc == 0 && (coldstart_plan_init(&m->problem, 0, &m->arena, &m->plan) < 0 || coldstart_plan_init(&m->problem, 0, &m->arena, &m->start) < 0))
+    if (rc == 0 && (coldstart_plan_init(&m->problem, 0, &m->arena, &m->plan) < 0 ||
+                    coldstart_plan_init(&m->problem, 0, &m->arena, &m->start) < 0))
         rc = err_set(e, HP_ENOMEM, "out of memory: the graph has %d nodes", g->n_nodes);
     return rc;
 }
 
-int coldstart_plan_make(const struct opgraph *g, const struct coldstart_options *options, struct coldstart_result *out, struct err *e)
+int coldstart_plan_make(const struct opgraph *g, const struct coldstart_options *options, struct coldstart_result *out,
+                        struct err *e)
 {
     struct making *m = calloc(1, sizeof *m);
     if (!m)
@@ -455,46 +461,4 @@ void coldstart_result_free(struct coldstart_result *r)
     json_decref(r->plan);
     timeline_free(&r->timeline);
     *r = (struct coldstart_result){0};
-}
-
-/* ---- judging ---------------------------------------------------------------------------------------------------- */
-
-static int judge(const struct json_at *plan, const struct coldstart_problem *p, struct coldstart_verdict *out, struct timeline *timeline,
-                 struct err *e)
-{
-    struct arena arena = {0};
-    struct coldstart_plan read;
-    struct coldstart_bounds bounds;
-    struct timing t = {0};
-    struct json_at predicted;
-    int rc = coldstart_plan_from_json(plan, p, &arena, &read, e);
-    if (rc == 0 && (rc = timing_init(&t, p, read.capacity, e)) == 0) {
-        out->latency_s = timing_run(&t, &read);
-        rc = t.fault == TIMING_OK ? 0 : timing_explain(&t, e);
-    }
-    if (rc == 0 && (rc = coldstart_bounds_find(p, out->latency_s, &bounds)) == 0)
-        out->bound_s = fmin(bounds.best_s, out->latency_s);
-    out->predicted_s = -1;
-    if (rc == 0 && json_find(plan, "predicted", &predicted))
-        rc = json_opt_number_min(&predicted, "latency_s", 0, -1, &out->predicted_s, e);
-    if (rc == 0 && timeline)
-        rc = coldstart_picture(&t, &read, timeline);
-    timing_fini(&t);
-    arena_free(&arena);
-    return rc == HP_ENOMEM ? err_set(e, HP_ENOMEM, "out of memory: the graph has %d nodes", p->n_nodes) : rc;
-}
-
-int coldstart_plan_check(const struct json_at *plan, const struct opgraph *g, bool force, bool contention, struct coldstart_verdict *out,
-                         struct timeline *timeline, struct err *e)
-{
-    struct coldstart_verdict v = {.contention = contention};
-    struct coldstart_problem p;
-    int rc = force ? 0 : coldstart_plan_contention(plan, &v.contention, e);
-    if (rc < 0 || (rc = coldstart_problem_init(&p, g, v.contention, e)) < 0)
-        return rc;
-    rc = judge(plan, &p, &v, timeline, e);
-    coldstart_problem_fini(&p);
-    if (rc == 0)
-        *out = v;
-    return rc;
 }

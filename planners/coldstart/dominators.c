@@ -115,7 +115,8 @@ static int find_segments(const struct coldstart_problem *p, int *segment)
     return n < 0 ? n : 0;
 }
 
-static int list_classes(const struct coldstart_problem *p, const struct keyed *sorted, struct arena *arena, struct node_classes *c)
+static int list_classes(const struct coldstart_problem *p, const struct keyed *sorted, struct arena *arena,
+                        struct node_classes *c)
 {
     size_t n = (size_t)p->n_nodes;
     c->class_of = arena_alloc(arena, n, sizeof(int));

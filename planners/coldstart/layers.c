@@ -24,7 +24,9 @@ int layers_init(const struct coldstart_problem *p, int device, struct arena *are
     for (int i = 0; i < l.n; i++) {
         int v = p->topological[i];
         struct layer *a = &l.layer[i];
-        *a = (struct layer){.node = v, .exec_s = p->exec_s[v * p->n_devices + device], .host_s = p->host_exec_s[v * p->n_devices + device],
+        *a = (struct layer){.node = v,
+                            .exec_s = p->exec_s[v * p->n_devices + device],
+                            .host_s = p->host_exec_s[v * p->n_devices + device],
                             .read_s = p->read_s[v * p->n_buses + bus]};
         for (int k = p->param_inputs_at[v]; k < p->param_inputs_at[v + 1]; k++) {
             int w = p->param_inputs[k];
@@ -47,7 +49,8 @@ int layers_init(const struct coldstart_problem *p, int device, struct arena *are
 
 /* ---- DeepPlan's greedy -------------------------------------------------------------------------------------- */
 
-/* The greedy compares sums of times for equality, so it counts in whole picoseconds: what is equal in milliseconds stays equal. */
+/* The greedy compares sums of times for equality, so it counts in whole picoseconds: what is equal in milliseconds stays equal.
+ */
 struct greedy_layer {
     double load_ps, exec_ps, host_ps;
     double end_ps, loaded_ps; /* as of the last trace */
@@ -62,7 +65,10 @@ struct greedy {
     int changed_from; /* the first layer that changed since the last trace */
 };
 
-static double cost_of(const struct greedy_layer *a) { return a->host_ps - a->exec_ps; }
+static double cost_of(const struct greedy_layer *a)
+{
+    return a->host_ps - a->exec_ps;
+}
 
 static bool goes_before(const struct greedy *g, int i, int j)
 {
@@ -141,7 +147,8 @@ int layers_greedy(const struct layers *l, struct arena *scratch, bool *host)
         return HP_ENOMEM;
     for (int i = 0; i < l->n; i++) {
         const struct layer *a = &l->layer[i];
-        g.layer[i] = (struct greedy_layer){.load_ps = round(a->load_s * 1e12), .exec_ps = round(a->exec_s * 1e12), .host_ps = round(a->host_s * 1e12)};
+        g.layer[i] = (struct greedy_layer){
+            .load_ps = round(a->load_s * 1e12), .exec_ps = round(a->exec_s * 1e12), .host_ps = round(a->host_s * 1e12)};
         host[i] = !a->has_params;
         if (!host[i])
             push(&g, i);
@@ -200,15 +207,18 @@ static bool next_of(const struct layer *a, const struct frontier *f, int *at, bo
     return true;
 }
 
-/* What is still to come costs at least so much. Execution ends after w x (end of loading) + (1 - w) x (end of execution) for every
- * weight w of 0 to 1, and each layer adds to that whichever of its two ways adds less. */
+/* What is still to come costs at least so much. Execution ends after w x (end of loading) + (1 - w) x (end of execution) for
+ * every weight w of 0 to 1, and each layer adds to that whichever of its two ways adds less. */
 enum { WEIGHTS = 9 };
 
 struct rest {
     double at_least_s[WEIGHTS];
 };
 
-static double weight_of(int k) { return (double)k / (WEIGHTS - 1); }
+static double weight_of(int k)
+{
+    return (double)k / (WEIGHTS - 1);
+}
 
 static void fill_rests(const struct layers *l, bool contention, struct rest *rests)
 {
@@ -248,7 +258,8 @@ static void expand(const struct layer *a, const struct frontier *from, bool cont
     bool has_host = a->has_params && next_of(a, from, &at_host, true, contention, &host);
     to->n = 0;
     while (has_loaded || has_host) {
-        bool take_host = has_host && (!has_loaded || host.end_s < loaded.end_s || (host.end_s == loaded.end_s && host.loaded_s < loaded.loaded_s));
+        bool take_host = has_host && (!has_loaded || host.end_s < loaded.end_s ||
+                                      (host.end_s == loaded.end_s && host.loaded_s < loaded.loaded_s));
         if (take_host) {
             keep(to, &host, rest, best_s);
             has_host = next_of(a, from, &at_host, true, contention, &host);
@@ -317,10 +328,13 @@ static void trace_back(const struct layers *l, const struct frontier *frontiers,
     }
 }
 
-/* One pass over the layers with frontiers of at most `limit` states: improves host and finish, and says whether nothing was left out. */
-static int sweep(const struct layers *l, bool contention, const struct rest *rests, int limit, bool *host, double *finish_s, bool *exact)
+/* One pass over the layers with frontiers of at most `limit` states: improves host and finish, and says whether nothing was left
+ * out. */
+static int sweep(const struct layers *l, bool contention, const struct rest *rests, int limit, bool *host, double *finish_s,
+                 bool *exact)
 {
-    struct frontier *frontiers = calloc((size_t)l->n + 1, sizeof *frontiers), next = {malloc(FRONTIER_LIMIT * sizeof *next.states), 0};
+    struct frontier *frontiers = calloc((size_t)l->n + 1, sizeof *frontiers),
+                    next = {malloc(FRONTIER_LIMIT * sizeof *next.states), 0};
     int rc = frontiers && next.states ? 0 : HP_ENOMEM, reached = 0;
     double to_beat_s = *finish_s * (1 + 1e-12);
     long total = 0;

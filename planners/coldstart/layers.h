@@ -11,8 +11,8 @@ struct layer {
     int node;
     double load_s; /* its parameters, one after the other */
     double exec_s, host_s;
-    double read_s;  /* what running in place puts on the bus; 0 with contention off */
-    double bytes;   /* of the parameters that belong to it */
+    double read_s;   /* what running in place puts on the bus; 0 with contention off */
+    double bytes;    /* of the parameters that belong to it */
     bool has_params; /* has something to load: the choice is real */
 };
 
@@ -30,8 +30,8 @@ int layers_init(const struct coldstart_problem *p, int device, struct arena *are
 int layers_greedy(const struct layers *l, struct arena *scratch, bool *host);
 
 /* The best choice of loaded or in place for every layer when one device and one bus take them in order: with the bus time of
- * reads where `contention` is on. A dynamic programme over the Pareto frontier of (end of execution, end of loading); exact unless
- * the frontier outgrew its limit, which `*exact` says. Fills host[n] and the finish. HP_ENOMEM. */
+ * reads where `contention` is on. A dynamic programme over the Pareto frontier of (end of execution, end of loading); exact
+ * unless the frontier outgrew its limit, which `*exact` says. Fills host[n] and the finish. HP_ENOMEM. */
 int layers_optimal(const struct layers *l, bool contention, bool *host, double *finish_s, bool *exact);
 
 #endif

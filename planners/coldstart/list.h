@@ -5,7 +5,8 @@
 
 #include "planners/coldstart/problem.h"
 
-/* Fills a plan made with coldstart_plan_init. HP_EINFEASIBLE where some operator found no device with room and a path, HP_ENOMEM. */
+/* Fills a plan made with coldstart_plan_init. HP_EINFEASIBLE where some operator found no device with room and a path, HP_ENOMEM.
+ */
 int list_schedule(const struct coldstart_problem *p, struct coldstart_plan *out);
 
 #endif

@@ -17,10 +17,10 @@ struct rolling {
     struct coldstart_plan *plan;
     struct arena arena;
     struct milp_state state;
-    int *cuts, n_cuts;       /* positions in the topological order after which a sub-model ends */
-    int *local;              /* [node] its index in the sub-model at hand */
-    bool *planned;           /* [node] operators of earlier sub-models; parameters that they had copied */
-    int n_ops_planned;       /* written to plan->order */
+    int *cuts, n_cuts; /* positions in the topological order after which a sub-model ends */
+    int *local;        /* [node] its index in the sub-model at hand */
+    bool *planned;     /* [node] operators of earlier sub-models; parameters that they had copied */
+    int n_ops_planned; /* written to plan->order */
     struct milp_outcome *outcome;
     uint64_t started_ns;
 };
@@ -93,8 +93,8 @@ static int take_sub_model(struct rolling *r, int first, int end, struct arena *s
     for (int i = first; i < end; i++)
         add_operator(r, m, r->p->topological[i]);
     if (m->n_nodes > SUB_MODEL_MAX_NODES) {
-        err_set(e, HP_ELIMIT, "a sub-model between dominators has %d nodes; the published programme is written for at most %d", m->n_nodes,
-                SUB_MODEL_MAX_NODES);
+        err_set(e, HP_ELIMIT, "a sub-model between dominators has %d nodes; the published programme is written for at most %d",
+                m->n_nodes, SUB_MODEL_MAX_NODES);
         return err_hint(e, "fewer --dominators make smaller sub-models; --method best has no such limit"), HP_ELIMIT;
     }
     return 0;
@@ -171,7 +171,8 @@ static int solve(struct rolling *r, struct milp_sub_model *m, int sub_model, str
         if (result.values)
             milp_program_read(m, &r->state, result.values, s);
         else if (result.outcome == LP_INFEASIBLE)
-            rc = err_set(e, HP_EINFEASIBLE, "sub-model %d of %d has no plan that fits the devices' memory and paths", sub_model + 1, r->n_cuts);
+            rc = err_set(e, HP_EINFEASIBLE, "sub-model %d of %d has no plan that fits the devices' memory and paths",
+                         sub_model + 1, r->n_cuts);
         else
             keep_together(r, m, s);
     }

@@ -9,8 +9,8 @@ static const double MS = 1e3;
 
 /* Columns stand in one fixed order, so that building and reading agree without a table. J: slots in all; K: devices. */
 struct columns {
-    int n, slots, devices, first_x, first_z, first_edge_in, first_copy_in, first_node_fin, first_place, first_dt_fin, first_sg_start,
-        first_sg_fin, first_rank, total;
+    int n, slots, devices, first_x, first_z, first_edge_in, first_copy_in, first_node_fin, first_place, first_dt_fin,
+        first_sg_start, first_sg_fin, first_rank, total;
 };
 
 static struct columns number_columns(const struct milp_sub_model *m)
@@ -32,21 +32,33 @@ static struct columns number_columns(const struct milp_sub_model *m)
 }
 
 /* Slots count from 1, as in the paper; x also has slot 0, host memory. */
-static int x_of(const struct columns *c, int v, int slot) { return c->first_x + v * (c->slots + 1) + slot; }
-static int z_of(const struct columns *c, int v, int slot) { return c->first_z + v * c->slots + slot - 1; }
-static int edge_in_of(const struct columns *c, int v, int slot) { return c->first_edge_in + v * c->slots + slot - 1; }
+static int x_of(const struct columns *c, int v, int slot)
+{
+    return c->first_x + v * (c->slots + 1) + slot;
+}
+static int z_of(const struct columns *c, int v, int slot)
+{
+    return c->first_z + v * c->slots + slot - 1;
+}
+static int edge_in_of(const struct columns *c, int v, int slot)
+{
+    return c->first_edge_in + v * c->slots + slot - 1;
+}
 static int copy_in_of(const struct columns *c, int v, int from, int slot)
 {
     return c->first_copy_in + (v * c->devices + from) * c->slots + slot - 1;
 }
-static int slot_column(int first, int slot) { return first + slot - 1; }
+static int slot_column(int first, int slot)
+{
+    return first + slot - 1;
+}
 
 struct builder {
     const struct milp_sub_model *m;
     const struct milp_state *before;
     struct lp_program *lp;
     struct columns c;
-    double big; /* H of the paper: no time exceeds it */
+    double big;       /* H of the paper: no time exceeds it */
     bool *has_reader; /* [local node] */
     bool failed;
     struct err *e;
@@ -54,7 +66,8 @@ struct builder {
 
 /* ---- columns ---------------------------------------------------------------------------------------------------- */
 
-static void column(struct builder *b, double objective, double lower, double upper, bool integer, const char *fmt, int i, int j, int k)
+static void column(struct builder *b, double objective, double lower, double upper, bool integer, const char *fmt, int i, int j,
+                   int k)
 {
     char name[32];
     snprintf(name, sizeof name, fmt, i, j, k);

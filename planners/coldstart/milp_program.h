@@ -15,9 +15,9 @@ struct milp_node {
 
 /* What the sub-models before left behind, in seconds and bytes. */
 struct milp_state {
-    double bus_free_s[OPGRAPH_MAX_BUSES];       /* PrevDTFin */
-    double device_free_s[OPGRAPH_MAX_DEVICES];  /* PrevSGFin */
-    double used_bytes[OPGRAPH_MAX_DEVICES];     /* PrevM */
+    double bus_free_s[OPGRAPH_MAX_BUSES];      /* PrevDTFin */
+    double device_free_s[OPGRAPH_MAX_DEVICES]; /* PrevSGFin */
+    double used_bytes[OPGRAPH_MAX_DEVICES];    /* PrevM */
 };
 
 struct milp_sub_model {
@@ -39,11 +39,18 @@ struct milp_solution {
 /* Writes the programme of a sub-model. HP_ENOMEM. */
 int milp_program_build(const struct milp_sub_model *m, const struct milp_state *before, struct lp_program **out, struct err *e);
 /* Reads slots (into m->nodes) and the state after it from the values of a solution. */
-void milp_program_read(struct milp_sub_model *m, const struct milp_state *before, const double *values, struct milp_solution *out);
+void milp_program_read(struct milp_sub_model *m, const struct milp_state *before, const double *values,
+                       struct milp_solution *out);
 
 /* The k-th slot of a bus, 0, 1, ...: devices of the bus take turns, slot by slot. -1 past the last. */
 int milp_bus_slot(const struct coldstart_problem *p, int slots, int bus, int k);
-static inline int milp_slot_device(int slots, int slot) { return (slot - 1) / slots; }
-static inline bool milp_slot_is_host(int slot) { return slot % 2 == 1; }
+static inline int milp_slot_device(int slots, int slot)
+{
+    return (slot - 1) / slots;
+}
+static inline bool milp_slot_is_host(int slot)
+{
+    return slot % 2 == 1;
+}
 
 #endif

@@ -40,7 +40,10 @@ void moves_fini(struct moves *m)
 
 /* ---- laying out all copies ------------------------------------------------------------------------------------ */
 
-static double load_on(const struct coldstart_problem *p, int w, int bus) { return p->load_s[w * p->n_buses + bus]; }
+static double load_on(const struct coldstart_problem *p, int w, int bus)
+{
+    return p->load_s[w * p->n_buses + bus];
+}
 
 /* When a parameter would be on `device` over `bus`, by what buses and links carry so far. */
 static double arrival(const struct moves *m, int w, int bus, int device)
@@ -216,7 +219,8 @@ static void copy_missing_params(struct moves *m, const struct coldstart_plan *pl
         if (m->stamp[w] != m->now)
             continue; /* copied already */
         m->stamp[w] = 0;
-        m->scratch[(*n)++] = (struct coldstart_copy){w, (int8_t)(gate == COLDSTART_NOWHERE ? device : gate), COLDSTART_NOWHERE, false};
+        m->scratch[(*n)++] =
+            (struct coldstart_copy){w, (int8_t)(gate == COLDSTART_NOWHERE ? device : gate), COLDSTART_NOWHERE, false};
     }
 }
 

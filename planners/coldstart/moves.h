@@ -7,20 +7,20 @@
 
 /* How a parameter's bus is chosen when all copies are laid out anew. */
 enum moves_rule {
-    MOVES_FIRST_FREE,     /* one after the other, over the bus that frees first */
-    MOVES_FIRST_ARRIVAL,  /* one after the other, over the bus that has it soonest on the device that needs it */
-    MOVES_FROM_THE_END,   /* from the last one backwards, over the bus with the least so far: buses end together */
-    MOVES_OWN_BUS,        /* the bus of the device that needs it */
+    MOVES_FIRST_FREE,    /* one after the other, over the bus that frees first */
+    MOVES_FIRST_ARRIVAL, /* one after the other, over the bus that has it soonest on the device that needs it */
+    MOVES_FROM_THE_END,  /* from the last one backwards, over the bus with the least so far: buses end together */
+    MOVES_OWN_BUS,       /* the bus of the device that needs it */
     MOVES_RULES
 };
 
 struct moves {
     struct arena arena;
     const struct coldstart_problem *p;
-    int *gates;              /* [bus * n_devices + device]: where a copy over the bus lands that is for the device */
-    int *stamp;              /* [node] */
-    int now;                 /* what a stamp must equal to count */
-    int *reader_device;      /* [node] of a parameter: the device of its first resident reader in the order; -1: none */
+    int *gates;         /* [bus * n_devices + device]: where a copy over the bus lands that is for the device */
+    int *stamp;         /* [node] */
+    int now;            /* what a stamp must equal to count */
+    int *reader_device; /* [node] of a parameter: the device of its first resident reader in the order; -1: none */
     struct coldstart_copy *scratch;
     double *bus_s, *link_s;
 };
@@ -30,7 +30,10 @@ void moves_fini(struct moves *m);
 
 /* The device where a copy over `bus` lands that is meant for `device`: itself on its own bus, else the one of that bus that
  * reaches it fastest; COLDSTART_NOWHERE when none does. */
-static inline int moves_gate(const struct moves *m, int bus, int device) { return m->gates[bus * m->p->n_devices + device]; }
+static inline int moves_gate(const struct moves *m, int bus, int device)
+{
+    return m->gates[bus * m->p->n_devices + device];
+}
 
 /* Chooses all copies' buses anew: in the order of use, or in the order in which they stand. */
 void moves_lay_copies(struct moves *m, struct coldstart_plan *plan, enum moves_rule rule, bool in_order_of_use);

@@ -64,8 +64,8 @@ int coldstart_picture(struct timing *t, const struct coldstart_plan *plan, struc
     draw_buses(t, plan, buses, out);
     for (int i = 0; i < p->n_ops; i++) {
         int v = plan->order[i];
-        timeline_add(out, devices[plan->device[v]], t->start_s[v], t->end_s[v], plan->host[v] ? COLOUR_HOST : COLOUR_RESIDENT, "%s",
-                     p->graph->nodes[v].name);
+        timeline_add(out, devices[plan->device[v]], t->start_s[v], t->end_s[v], plan->host[v] ? COLOUR_HOST : COLOUR_RESIDENT,
+                     "%s", p->graph->nodes[v].name);
     }
     draw_transfers(t, out);
     return out->failed ? HP_ENOMEM : 0;

@@ -39,7 +39,8 @@ static json_t *write_subgraphs(const struct coldstart_plan *plan, const struct t
         if (!open[d] || mode[d] != plan->host[v]) {
             open[d] = json_array();
             mode[d] = plan->host[v];
-            json_array_append_new(list, json_pack("{s:i, s:s, s:o}", "device", d, "mode", mode[d] ? "host" : "resident", "nodes", open[d]));
+            json_array_append_new(
+                list, json_pack("{s:i, s:s, s:o}", "device", d, "mode", mode[d] ? "host" : "resident", "nodes", open[d]));
         }
         json_array_append_new(open[d], json_integer(v));
     }
@@ -95,14 +96,15 @@ static int get_index(const struct json_at *at, const char *key, int limit, const
     return 0;
 }
 
-static int read_subgraph(const struct json_at *at, const struct coldstart_problem *p, struct coldstart_plan *plan, bool *seen, int *n,
-                         struct err *e)
+static int read_subgraph(const struct json_at *at, const struct coldstart_problem *p, struct coldstart_plan *plan, bool *seen,
+                         int *n, struct err *e)
 {
     struct json_at nodes;
     const char *mode;
     size_t count;
     int device, rc;
-    if ((rc = get_index(at, "device", p->n_devices, "device", &device, e)) < 0 || (rc = json_get_string(at, "mode", &mode, e)) < 0)
+    if ((rc = get_index(at, "device", p->n_devices, "device", &device, e)) < 0 ||
+        (rc = json_get_string(at, "mode", &mode, e)) < 0)
         return rc;
     bool host = strcmp(mode, "host") == 0;
     if (!host && strcmp(mode, "resident") != 0)
@@ -152,8 +154,8 @@ static int read_copy(const struct json_at *at, const struct coldstart_problem *p
     int bus, node, device, to = COLDSTART_NOWHERE, rc;
     bool read;
     struct json_at place;
-    if ((rc = get_index(at, "bus", p->n_buses, "bus", &bus, e)) < 0 || (rc = get_index(at, "node", p->n_nodes, "node", &node, e)) < 0 ||
-        (rc = json_opt_bool(at, "read", false, &read, e)) < 0)
+    if ((rc = get_index(at, "bus", p->n_buses, "bus", &bus, e)) < 0 ||
+        (rc = get_index(at, "node", p->n_nodes, "node", &node, e)) < 0 || (rc = json_opt_bool(at, "read", false, &read, e)) < 0)
         return rc;
     if (read) {
         if (!p->is_op[node])
@@ -174,10 +176,13 @@ static int read_copy(const struct json_at *at, const struct coldstart_problem *p
     return 0;
 }
 
-int coldstart_plan_contention(const struct json_at *at, bool *on, struct err *e) { return json_opt_bool(at, "contention", true, on, e); }
+int coldstart_plan_contention(const struct json_at *at, bool *on, struct err *e)
+{
+    return json_opt_bool(at, "contention", true, on, e);
+}
 
-int coldstart_plan_from_json(const struct json_at *at, const struct coldstart_problem *p, struct arena *arena, struct coldstart_plan *out,
-                             struct err *e)
+int coldstart_plan_from_json(const struct json_at *at, const struct coldstart_problem *p, struct arena *arena,
+                             struct coldstart_plan *out, struct err *e)
 {
     struct json_at list;
     const char *kind;
@@ -190,7 +195,8 @@ int coldstart_plan_from_json(const struct json_at *at, const struct coldstart_pr
     if ((rc = json_get(at, "copies", &list, e)) < 0 || (rc = json_as_array(&list, &count, e)) < 0)
         return rc;
     if (count > (size_t)(p->n_params * p->n_devices + p->n_ops))
-        return json_fail(&list, e, "has %zu copies, more than one of every parameter to every device and a read of every operator", count);
+        return json_fail(&list, e,
+                         "has %zu copies, more than one of every parameter to every device and a read of every operator", count);
     if (coldstart_plan_init(p, (int)count, arena, out) < 0)
         return err_set(e, HP_ENOMEM, "%s: out of memory while reading", at->file);
     if ((rc = read_subgraphs(at, p, out, e)) < 0)

@@ -11,8 +11,8 @@ int coldstart_plan_to_json(const struct coldstart_plan *plan, const struct timin
 
 /* Reads a plan into the arena. HP_EPARSE names file, path and value: also for a copy to a device that is not on its bus, and for
  * operators that run never or twice. */
-int coldstart_plan_from_json(const struct json_at *at, const struct coldstart_problem *p, struct arena *arena, struct coldstart_plan *out,
-                             struct err *e);
+int coldstart_plan_from_json(const struct json_at *at, const struct coldstart_problem *p, struct arena *arena,
+                             struct coldstart_plan *out, struct err *e);
 
 /* Whether a plan was made with contention on: what its `contention` says, else on. */
 int coldstart_plan_contention(const struct json_at *at, bool *on, struct err *e);

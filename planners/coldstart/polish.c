@@ -7,7 +7,10 @@ struct polishing {
 };
 
 /* s->current is the plan at hand and s->candidate one change away from it. */
-static void begin(struct polishing *k) { coldstart_plan_copy(k->s->p, &k->s->candidate, &k->s->current); }
+static void begin(struct polishing *k)
+{
+    coldstart_plan_copy(k->s->p, &k->s->candidate, &k->s->current);
+}
 
 /* Times the candidate and takes it if it is better. */
 static void judge(struct polishing *k)

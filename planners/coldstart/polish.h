@@ -4,8 +4,8 @@
 
 #include "planners/coldstart/search.h"
 
-/* From the best plan, until the budget's progress reaches `until` or no change of one operator's device, mode or place, of one copy's
- * bus or place, or of two copies' places helps any more. */
+/* From the best plan, until the budget's progress reaches `until` or no change of one operator's device, mode or place, of one
+ * copy's bus or place, or of two copies' places helps any more. */
 void search_polish(struct search *s, double until);
 
 #endif

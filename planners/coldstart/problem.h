@@ -17,7 +17,7 @@ struct coldstart_problem {
     const struct opgraph *graph; /* borrowed */
     bool contention;             /* reads from host memory take their time on the bus */
     int n_nodes, n_ops, n_params, n_devices, n_buses;
-    const int *topological;      /* [n_ops] */
+    const int *topological;              /* [n_ops] */
     int *op_inputs_at, *op_inputs;       /* operators that operator v waits for */
     int *param_inputs_at, *param_inputs; /* parameters that operator v reads */
     const int *readers_at, *readers;     /* operators that read node v */
@@ -48,9 +48,9 @@ struct coldstart_copy {
 
 /* What to do. A device runs its own operators in the order in which they stand in `order`; a bus its own copies likewise. */
 struct coldstart_plan {
-    int32_t *order;  /* [n_ops], every operator once */
-    int8_t *device;  /* [node] of an operator */
-    bool *host;      /* [node] an operator that reads its parameters in place */
+    int32_t *order; /* [n_ops], every operator once */
+    int8_t *device; /* [node] of an operator */
+    bool *host;     /* [node] an operator that reads its parameters in place */
     struct coldstart_copy *copies;
     int n_copies, capacity;
 };
@@ -67,6 +67,9 @@ static inline void coldstart_plan_add(struct coldstart_plan *plan, int node, int
 }
 
 /* Whether an operator gains anything by reading in place, so that a planner may consider it. */
-static inline bool coldstart_has_params(const struct coldstart_problem *p, int v) { return p->param_inputs_at[v] < p->param_inputs_at[v + 1]; }
+static inline bool coldstart_has_params(const struct coldstart_problem *p, int v)
+{
+    return p->param_inputs_at[v] < p->param_inputs_at[v + 1];
+}
 
 #endif

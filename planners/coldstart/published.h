@@ -15,9 +15,11 @@ int published_pipeline(const struct coldstart_problem *p, int primary, struct co
 /* The same with the operators that DeepPlan's greedy leaves in host memory. */
 int published_dha(const struct coldstart_problem *p, int primary, struct coldstart_plan *out);
 /* Equal parts by bytes over the buses that reach the primary; the parts after the first are forwarded to it. With `dha`, what the
- * greedy leaves in host memory counts for no part, and operators of later parts are loaded after all. With one bus there is one part. */
+ * greedy leaves in host memory counts for no part, and operators of later parts are loaded after all. With one bus there is one
+ * part. */
 int published_parallel(const struct coldstart_problem *p, int primary, bool dha, struct coldstart_plan *out);
-/* Each parameter goes, in the order of use, over the bus that frees first. `host[node]`: operators that read in place; NULL: none. */
+/* Each parameter goes, in the order of use, over the bus that frees first. `host[node]`: operators that read in place; NULL:
+ * none. */
 int published_interleaved(const struct coldstart_problem *p, int primary, const bool *host, struct coldstart_plan *out);
 
 /* In order of use over the primary's own bus, with `host[node]` operators reading in place (NULL: none). */

@@ -30,8 +30,9 @@ int search_init(struct search *s, const struct coldstart_problem *p, struct sear
     s->class_picked = arena_alloc(&s->arena, (size_t)p->n_nodes, sizeof *s->class_picked);
     s->segments = arena_alloc(&s->arena, (size_t)p->n_ops, sizeof *s->segments);
     s->n_segments = s->segments ? dominators_find(p, s->segments) : HP_ENOMEM;
-    if (s->n_segments < 0 || !s->picked || !s->class_picked || moves_init(&s->moves, p, capacity) < 0 || node_classes_find(p, &s->arena, &s->classes) < 0 ||
-        coldstart_plan_init(p, capacity, &s->arena, &s->current) < 0 || coldstart_plan_init(p, capacity, &s->arena, &s->candidate) < 0 ||
+    if (s->n_segments < 0 || !s->picked || !s->class_picked || moves_init(&s->moves, p, capacity) < 0 ||
+        node_classes_find(p, &s->arena, &s->classes) < 0 || coldstart_plan_init(p, capacity, &s->arena, &s->current) < 0 ||
+        coldstart_plan_init(p, capacity, &s->arena, &s->candidate) < 0 ||
         coldstart_plan_init(p, capacity, &s->arena, &s->best) < 0 || coldstart_plan_init(p, capacity, &s->arena, &s->round) < 0) {
         search_fini(s);
         return err_set(e, HP_ENOMEM, "out of memory: the graph has %d nodes", p->n_nodes);
@@ -59,7 +60,10 @@ double search_offer(struct search *s, const struct coldstart_plan *plan)
 
 /* ---- chance --------------------------------------------------------------------------------------------------- */
 
-static int below(struct search *s, int n) { return (int)(random_unit(&s->random) * n); }
+static int below(struct search *s, int n)
+{
+    return (int)(random_unit(&s->random) * n);
+}
 
 /* A place among n within the window. */
 static int place_below(struct search *s, int n)
@@ -69,7 +73,10 @@ static int place_below(struct search *s, int n)
     return from + below(s, to > from ? to - from : 1);
 }
 
-static bool chance(struct search *s, double share) { return random_unit(&s->random) < share; }
+static bool chance(struct search *s, double share)
+{
+    return random_unit(&s->random) < share;
+}
 
 /* 1, 2, 3, ... with falling probability. */
 static int few(struct search *s, int most)
@@ -121,7 +128,10 @@ static int add_equals(struct search *s, int n)
     return all;
 }
 
-static bool repeats(const struct search *s) { return s->classes.n_op_classes < s->p->n_ops; }
+static bool repeats(const struct search *s)
+{
+    return s->classes.n_op_classes < s->p->n_ops;
+}
 
 static int pick_ops(struct search *s, double equals)
 {
@@ -238,7 +248,8 @@ static bool change_bus(struct search *s, double equals)
     const struct node_classes *c = &s->classes;
     int class = c->class_of[copy->node];
     if (chance(s, equals))
-        moves_set_bus(&s->moves, &s->candidate, c->members + c->members_at[class], c->members_at[class + 1] - c->members_at[class], bus);
+        moves_set_bus(&s->moves, &s->candidate, c->members + c->members_at[class],
+                      c->members_at[class + 1] - c->members_at[class], bus);
     else
         moves_set_bus(&s->moves, &s->candidate, &copy->node, 1, bus);
     return true;
@@ -275,7 +286,8 @@ static bool exchange_buses(struct search *s)
     int n = s->candidate.n_copies;
     if (p->n_buses == 1 || n < 2)
         return false;
-    int first = place_below(s, n), end = chance(s, 0.5) ? n : first + 1 + below(s, n - first), a = below(s, p->n_buses), b = below(s, p->n_buses);
+    int first = place_below(s, n), end = chance(s, 0.5) ? n : first + 1 + below(s, n - first), a = below(s, p->n_buses),
+        b = below(s, p->n_buses);
     if (a == b)
         return false;
     int to_a = 0, to_b = 0, *others = s->picked + p->n_nodes;
@@ -301,7 +313,8 @@ static bool change_copies(struct search *s)
     int n = plan->n_copies, at = n > 0 ? place_below(s, n) : -1;
     if (at < 0 || plan->copies[at].read)
         return false;
-    int w = plan->copies[at].node, same = 0, device = plan->device[p->readers[p->readers_at[w] + below(s, p->readers_at[w + 1] - p->readers_at[w])]];
+    int w = plan->copies[at].node, same = 0,
+        device = plan->device[p->readers[p->readers_at[w] + below(s, p->readers_at[w + 1] - p->readers_at[w])]];
     bool there = false;
     for (int i = 0; i < n; i++) {
         if (plan->copies[i].read || plan->copies[i].node != w)
@@ -424,9 +437,15 @@ static void anneal(struct search *s, const struct coldstart_plan *start, double 
     }
 }
 
-void search_coarse(struct search *s, const struct coldstart_plan *start, double until, double heat) { anneal(s, start, until, heat, true); }
+void search_coarse(struct search *s, const struct coldstart_plan *start, double until, double heat)
+{
+    anneal(s, start, until, heat, true);
+}
 
-void search_fine(struct search *s, const struct coldstart_plan *start, double until, double heat) { anneal(s, start, until, heat, false); }
+void search_fine(struct search *s, const struct coldstart_plan *start, double until, double heat)
+{
+    anneal(s, start, until, heat, false);
+}
 
 /* Windows of a few sub-models, each overlapping the one before by half. */
 enum { ROLLING_WINDOWS = 24 };

@@ -11,7 +11,8 @@ int timing_init(struct timing *t, const struct coldstart_problem *p, int copy_ca
     struct arena *a = &t->arena;
     bool ok = (t->start_s = arena_alloc(a, n, sizeof(double))) && (t->end_s = arena_alloc(a, n, sizeof(double))) &&
               (t->copy_end_s = arena_alloc(a, c, sizeof(double))) && (t->nodes = arena_alloc(a, n, sizeof *t->nodes)) &&
-              (t->fresh = arena_alloc(a, n, sizeof *t->fresh)) && (t->next_on_bus = arena_alloc(a, c, sizeof(int))) && (t->arrival_s = arena_alloc(a, n * d, sizeof(double))) &&
+              (t->fresh = arena_alloc(a, n, sizeof *t->fresh)) && (t->next_on_bus = arena_alloc(a, c, sizeof(int))) &&
+              (t->arrival_s = arena_alloc(a, n * d, sizeof(double))) &&
               (t->link_free_s = arena_alloc(a, d * d, sizeof(double))) && (t->used_bytes = arena_alloc(a, d, sizeof(double))) &&
               (t->bus_free_s = arena_alloc(a, b, sizeof(double))) && (t->bus_head = arena_alloc(a, b, sizeof(int))) &&
               (t->head = arena_alloc(a, d, sizeof(int))) && (t->pending_s = arena_alloc(a, d, sizeof(double))) &&
@@ -116,7 +117,8 @@ static bool run_buses(struct timing *t, const struct coldstart_plan *plan)
     }
     for (int c = 0; wished && c < plan->n_copies; c++) {
         const struct coldstart_copy *copy = &plan->copies[c];
-        if (copy->to >= 0 && !copy->read && !(t->nodes[copy->node].param.copied_to & 1ull << copy->to) && !forward(t, plan, copy->node, copy->to))
+        if (copy->to >= 0 && !copy->read && !(t->nodes[copy->node].param.copied_to & 1ull << copy->to) &&
+            !forward(t, plan, copy->node, copy->to))
             return false;
     }
     return true;
@@ -319,12 +321,14 @@ int timing_explain(const struct timing *t, struct err *e)
     switch (t->fault) {
     case TIMING_OK: break;
     case TIMING_DEADLOCK:
-        return err_set(e, HP_EINFEASIBLE, "the plan deadlocks: operator %d (\"%s\"), next on device %d, waits for one that never runs", v, name, d);
+        return err_set(e, HP_EINFEASIBLE,
+                       "the plan deadlocks: operator %d (\"%s\"), next on device %d, waits for one that never runs", v, name, d);
     case TIMING_MEMORY:
-        return err_set(e, HP_EINFEASIBLE, "the plan puts %.0f bytes of parameters on device %d (\"%s\"), which holds %.0f", t->used_bytes[d], d,
-                       g->devices[d].name, g->devices[d].memory_bytes);
+        return err_set(e, HP_EINFEASIBLE, "the plan puts %.0f bytes of parameters on device %d (\"%s\"), which holds %.0f",
+                       t->used_bytes[d], d, g->devices[d].name, g->devices[d].memory_bytes);
     case TIMING_NO_PATH:
-        return err_set(e, HP_EINFEASIBLE, "the plan moves node %d (\"%s\") from device %d to device %d, between which there is no path", v, name,
+        return err_set(e, HP_EINFEASIBLE,
+                       "the plan moves node %d (\"%s\") from device %d to device %d, between which there is no path", v, name,
                        t->fault_from, d);
     case TIMING_NOT_COPIED:
         return err_set(e, HP_EINFEASIBLE, "the plan copies parameter %d (\"%s\") nowhere, but device %d needs it", v, name, d);
@@ -334,7 +338,8 @@ int timing_explain(const struct timing *t, struct err *e)
         return err_set(e, HP_EINFEASIBLE, "operator %d (\"%s\") reads its parameters in place, but no bus has its read", v, name);
     case TIMING_READ_TWICE: return err_set(e, HP_EINFEASIBLE, "the plan has the read of operator %d (\"%s\") twice", v, name);
     case TIMING_READ_RESIDENT:
-        return err_set(e, HP_EINFEASIBLE, "the plan has a read of operator %d (\"%s\"), which does not run from host memory", v, name);
+        return err_set(e, HP_EINFEASIBLE, "the plan has a read of operator %d (\"%s\"), which does not run from host memory", v,
+                       name);
     }
     return 0;
 }

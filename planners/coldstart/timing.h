@@ -12,14 +12,14 @@
 /* Why a plan cannot be carried out. */
 enum timing_fault {
     TIMING_OK,
-    TIMING_DEADLOCK,       /* node: an operator that never starts */
-    TIMING_MEMORY,         /* device */
-    TIMING_NO_PATH,        /* node, from device, to device */
-    TIMING_NOT_COPIED,     /* node: a parameter, needed on device */
-    TIMING_COPIED_TWICE,   /* node to device */
-    TIMING_READ_MISSING,   /* node: an operator in host mode */
-    TIMING_READ_TWICE,     /* node */
-    TIMING_READ_RESIDENT,  /* node: an operator that is not in host mode */
+    TIMING_DEADLOCK,      /* node: an operator that never starts */
+    TIMING_MEMORY,        /* device */
+    TIMING_NO_PATH,       /* node, from device, to device */
+    TIMING_NOT_COPIED,    /* node: a parameter, needed on device */
+    TIMING_COPIED_TWICE,  /* node to device */
+    TIMING_READ_MISSING,  /* node: an operator in host mode */
+    TIMING_READ_TWICE,    /* node */
+    TIMING_READ_RESIDENT, /* node: an operator that is not in host mode */
 };
 
 /* One tensor on its way between two devices. */
@@ -59,15 +59,15 @@ struct timing {
     /* Workspace. */
     int copy_capacity, transfer_capacity;
     union timing_node *nodes, *fresh; /* [node]; as a run starts */
-    int *next_on_bus;       /* [copy] the next one that is forwarded */
-    double *arrival_s;      /* [node * n_devices + device] of parameters */
-    double *link_free_s;    /* [from * n_devices + to] */
-    double *used_bytes;     /* [device] */
-    double *bus_free_s;     /* [bus] */
-    int *bus_head;          /* [bus] next forwarded copy */
-    int *head;              /* [device] next operator */
-    double *pending_s;      /* [device] end of the operator that runs; infinity when none does */
-    double *free_s;         /* [device] */
+    int *next_on_bus;                 /* [copy] the next one that is forwarded */
+    double *arrival_s;                /* [node * n_devices + device] of parameters */
+    double *link_free_s;              /* [from * n_devices + to] */
+    double *used_bytes;               /* [device] */
+    double *bus_free_s;               /* [bus] */
+    int *bus_head;                    /* [bus] next forwarded copy */
+    int *head;                        /* [device] next operator */
+    double *pending_s;                /* [device] end of the operator that runs; infinity when none does */
+    double *free_s;                   /* [device] */
 };
 
 /* `copy_capacity`: the most copies that a plan will have. HP_ENOMEM. */

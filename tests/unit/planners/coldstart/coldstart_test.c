@@ -4,12 +4,15 @@
 
 #include "graphs.h"
 
-static const enum coldstart_method others[] = {COLDSTART_SERIAL, COLDSTART_PIPELINE, COLDSTART_DHA,        COLDSTART_PT,
+static const enum coldstart_method others[] = {COLDSTART_SERIAL, COLDSTART_PIPELINE, COLDSTART_DHA,         COLDSTART_PT,
                                                COLDSTART_PT_DHA, COLDSTART_MILP,     COLDSTART_INTERLEAVED, COLDSTART_LIST};
 
 static struct coldstart_options options_of(enum coldstart_method method, uint64_t evaluations)
 {
-    return (struct coldstart_options){.method = method, .contention = true, .evaluations = evaluations, .env = &env_real,
+    return (struct coldstart_options){.method = method,
+                                      .contention = true,
+                                      .evaluations = evaluations,
+                                      .env = &env_real,
                                       .time_limit_s = method == COLDSTART_MILP ? 0.3 : 0};
 }
 
@@ -55,7 +58,8 @@ static void best_is_never_worse_than_the_others_and_never_below_a_bound(void **s
             make(&g, &o, &r);
             check_predictions(&g, &r);
             if (others[i] != COLDSTART_MILP && best.latency_s > r.latency_s)
-                fail_msg("seed %llu: best %.9g, %s %.9g", (unsigned long long)seed, best.latency_s, coldstart_method_word(others[i]), r.latency_s);
+                fail_msg("seed %llu: best %.9g, %s %.9g", (unsigned long long)seed, best.latency_s,
+                         coldstart_method_word(others[i]), r.latency_s);
             assert_true(best.bound_s <= r.latency_s * (1 + 1e-9));
             assert_true(r.bound_s <= best.latency_s * (1 + 1e-9));
             coldstart_result_free(&r);
@@ -124,7 +128,8 @@ static void more_bandwidth_or_memory_is_never_worse(void **state)
                 g.devices[d].memory_bytes *= 2;
             make(&g, &o, &after);
             if (after.latency_s > before.latency_s * 1.02)
-                fail_msg("seed %llu, change %d: %.9g, before %.9g", (unsigned long long)seed, change, after.latency_s, before.latency_s);
+                fail_msg("seed %llu, change %d: %.9g, before %.9g", (unsigned long long)seed, change, after.latency_s,
+                         before.latency_s);
             coldstart_result_free(&before);
             before = after;
         }
@@ -197,8 +202,10 @@ static void models_reach_what_is_known(void **state)
     static const struct {
         const char *file;
         double known_s;
-    } known[] = {{"graphs/sub_3b_1_32_block.json", 22.2200e-3}, {"graphs/sub_3b_32_64_attn.json", 14.8514e-3},
-                 {"graphs/sub_3b_4_128_block.json", 24.7170e-3}, {"graphs/gpt2-large_1_32_v100.json", 132.2e-3}};
+    } known[] = {{"graphs/sub_3b_1_32_block.json", 22.2200e-3},
+                 {"graphs/sub_3b_32_64_attn.json", 14.8514e-3},
+                 {"graphs/sub_3b_4_128_block.json", 24.7170e-3},
+                 {"graphs/gpt2-large_1_32_v100.json", 132.2e-3}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         struct opgraph g = {0};
         struct err e = {0};

@@ -49,11 +49,15 @@ struct random_graph {
     int stem; /* the operator that the next one reads */
 };
 
-static inline int random_below(struct random_graph *r, int n) { return (int)(random_unit(&r->state) * n); }
+static inline int random_below(struct random_graph *r, int n)
+{
+    return (int)(random_unit(&r->state) * n);
+}
 
 static inline int random_add_param(struct random_graph *r)
 {
-    buffer_printf(&r->nodes, "%s{\"name\": \"w\", \"kind\": \"param\", \"bytes\": %d}", r->n_nodes ? "," : "", 1000 * (1 + random_below(r, 30000)));
+    buffer_printf(&r->nodes, "%s{\"name\": \"w\", \"kind\": \"param\", \"bytes\": %d}", r->n_nodes ? "," : "",
+                  1000 * (1 + random_below(r, 30000)));
     return r->n_nodes++;
 }
 
@@ -72,8 +76,8 @@ static inline int random_add_op(struct random_graph *r, const int *inputs, int n
         params[i] = random_add_param(r);
     double exec = random_below(r, 5) == 0 ? 0 : 1e-4 * random_below(r, 30);
     int self = r->n_nodes++;
-    buffer_printf(&r->nodes, "%s{\"name\": \"o%d\", \"kind\": \"op\", \"bytes\": %d, \"host_read_bytes\": %d", self ? "," : "", self,
-                  1000 * random_below(r, 5000), n_params ? 1000 * random_below(r, 20000) : 0);
+    buffer_printf(&r->nodes, "%s{\"name\": \"o%d\", \"kind\": \"op\", \"bytes\": %d, \"host_read_bytes\": %d", self ? "," : "",
+                  self, 1000 * random_below(r, 5000), n_params ? 1000 * random_below(r, 20000) : 0);
     random_add_times(r, "exec_s", exec);
     random_add_times(r, "host_exec_s", exec + (n_params ? 1e-4 * random_below(r, 40) : 0));
     buffer_printf(&r->nodes, "}");
@@ -105,7 +109,13 @@ static inline void graph_random(uint64_t seed, int n_devices, int n_buses, struc
     buffer_printf(&text, "], \"peer_bytes_per_s\": [");
     for (int a = 0; a < n_devices; a++)
         for (int b = 0; b < n_devices; b++)
-            buffer_printf(&text, "%s%d%s", b ? "," : a ? ",[" : "[", a == b ? 0 : 3000000000u % (unsigned)(a + b + 7) > 3 ? 1500000000 : 900000000,
+            buffer_printf(&text, "%s%d%s",
+                          b   ? ","
+                          : a ? ",["
+                              : "[",
+                          a == b                                    ? 0
+                          : 3000000000u % (unsigned)(a + b + 7) > 3 ? 1500000000
+                                                                    : 900000000,
                           b == n_devices - 1 ? "]" : "");
     buffer_printf(&text, "]}, \"nodes\": [%s], \"edges\": [%s]}", buffer_cstr(&r.nodes), buffer_cstr(&r.edges));
     graph_from_text(buffer_cstr(&text), g);

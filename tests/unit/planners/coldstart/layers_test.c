@@ -100,7 +100,8 @@ static void greedy_and_optimum_equal_the_golden_cases(void **state)
     assert_int_equal(json_load_at(shared_file("dha_golden.json"), &root, &at, &e), 0);
     size_t k;
     json_t *c;
-    json_array_foreach(json_object_get(root, "cases"), k, c) {
+    json_array_foreach(json_object_get(root, "cases"), k, c)
+    {
         struct layer layer[64];
         struct layers l = {.layer = layer, .n = (int)json_array_size(json_object_get(c, "layers"))};
         bool host[64], exact;

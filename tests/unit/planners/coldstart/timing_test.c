@@ -11,7 +11,8 @@ static const char graph_text[] =
     "{\"format\": \"hp-graph/1\", \"host\": {\"buses\": [{\"bandwidth_bytes_per_s\": 100}, {\"bandwidth_bytes_per_s\": 100}],"
     "\"devices\": [{\"name\": \"g0\", \"memory_bytes\": 300, \"bus\": 0}, {\"name\": \"g1\", \"memory_bytes\": 250, \"bus\": 1}],"
     "\"peer_bytes_per_s\": [[0, 50], [25, 0]], \"load_overhead_s\": 0.5},"
-    "\"nodes\": [{\"name\": \"w0\", \"kind\": \"param\", \"bytes\": 100}, {\"name\": \"w1\", \"kind\": \"param\", \"bytes\": 200},"
+    "\"nodes\": [{\"name\": \"w0\", \"kind\": \"param\", \"bytes\": 100}, {\"name\": \"w1\", \"kind\": \"param\", \"bytes\": "
+    "200},"
     "{\"name\": \"a\", \"kind\": \"op\", \"bytes\": 50, \"exec_s\": [2, 2], \"host_exec_s\": [9, 9], \"host_read_bytes\": 50},"
     "{\"name\": \"b\", \"kind\": \"op\", \"bytes\": 50, \"exec_s\": [1, 1], \"host_exec_s\": [3, 3], \"host_read_bytes\": 150},"
     "{\"name\": \"c\", \"kind\": \"op\", \"bytes\": 100, \"exec_s\": [4, 4], \"host_exec_s\": [4, 4], \"host_read_bytes\": 0},"
@@ -26,10 +27,11 @@ struct timed_case {
 };
 
 #define ALL_ON_0 "[{\"device\": 0, \"mode\": \"resident\", \"nodes\": [2, 4, 3, 5]}]"
-#define B_IN_PLACE                                                                                                                  \
-    "[{\"device\": 0, \"mode\": \"resident\", \"nodes\": [2]}, {\"device\": 0, \"mode\": \"host\", \"nodes\": [3]},"                \
+#define B_IN_PLACE                                                                                                               \
+    "[{\"device\": 0, \"mode\": \"resident\", \"nodes\": [2]}, {\"device\": 0, \"mode\": \"host\", \"nodes\": [3]},"             \
     "{\"device\": 0, \"mode\": \"resident\", \"nodes\": [4, 5]}]"
-#define C_ON_1 "[{\"device\": 0, \"mode\": \"resident\", \"nodes\": [2, 3, 5]}, {\"device\": 1, \"mode\": \"resident\", \"nodes\": [4]}]"
+#define C_ON_1                                                                                                                   \
+    "[{\"device\": 0, \"mode\": \"resident\", \"nodes\": [2, 3, 5]}, {\"device\": 1, \"mode\": \"resident\", \"nodes\": [4]}]"
 
 static const struct timed_case cases[] = {
     {"copies follow each other with the overhead, operators as soon as they can", ALL_ON_0,
@@ -39,9 +41,11 @@ static const struct timed_case cases[] = {
     {"an operator in place ends no earlier than its read", B_IN_PLACE,
      "[{\"bus\": 0, \"device\": 0, \"node\": 0}, {\"bus\": 0, \"node\": 3, \"read\": true}]", true, 10.5, TIMING_OK},
     {"a read that comes late holds its operator", B_IN_PLACE,
-     "[{\"bus\": 0, \"device\": 0, \"node\": 0}, {\"bus\": 0, \"device\": 0, \"node\": 1}, {\"bus\": 0, \"node\": 3, \"read\": true}]", true, 10.5,
+     "[{\"bus\": 0, \"device\": 0, \"node\": 0}, {\"bus\": 0, \"device\": 0, \"node\": 1}, {\"bus\": 0, \"node\": 3, \"read\": "
+     "true}]",
+     true, 10.5, TIMING_OK},
+    {"with contention off a read needs no entry", B_IN_PLACE, "[{\"bus\": 0, \"device\": 0, \"node\": 0}]", false, 10.5,
      TIMING_OK},
-    {"with contention off a read needs no entry", B_IN_PLACE, "[{\"bus\": 0, \"device\": 0, \"node\": 0}]", false, 10.5, TIMING_OK},
     {"an output crosses once it is there, and back", C_ON_1,
      "[{\"bus\": 0, \"device\": 0, \"node\": 0}, {\"bus\": 0, \"device\": 0, \"node\": 1}]", true, 12.5, TIMING_OK},
     {"a wish to forward takes the link before the output", C_ON_1,
@@ -49,19 +53,24 @@ static const struct timed_case cases[] = {
     {"a link carries one tensor at a time, in order of readiness", C_ON_1,
      "[{\"bus\": 0, \"device\": 0, \"node\": 1}, {\"bus\": 0, \"device\": 0, \"node\": 0, \"to\": 1}]", true, 15, TIMING_OK},
     {"what is copied to a device is not forwarded to it", ALL_ON_0,
-     "[{\"bus\": 1, \"device\": 1, \"node\": 1}, {\"bus\": 0, \"device\": 0, \"node\": 0}, {\"bus\": 0, \"device\": 0, \"node\": 1}]", true, 8.5,
-     TIMING_OK},
+     "[{\"bus\": 1, \"device\": 1, \"node\": 1}, {\"bus\": 0, \"device\": 0, \"node\": 0}, {\"bus\": 0, \"device\": 0, \"node\": "
+     "1}]",
+     true, 8.5, TIMING_OK},
     {"a read that is missing", B_IN_PLACE, "[{\"bus\": 0, \"device\": 0, \"node\": 0}]", true, INFINITY, TIMING_READ_MISSING},
     {"a read twice", B_IN_PLACE,
-     "[{\"bus\": 0, \"device\": 0, \"node\": 0}, {\"bus\": 0, \"node\": 3, \"read\": true}, {\"bus\": 0, \"node\": 3, \"read\": true}]", true, INFINITY,
-     TIMING_READ_TWICE},
+     "[{\"bus\": 0, \"device\": 0, \"node\": 0}, {\"bus\": 0, \"node\": 3, \"read\": true}, {\"bus\": 0, \"node\": 3, \"read\": "
+     "true}]",
+     true, INFINITY, TIMING_READ_TWICE},
     {"a read of a resident operator", ALL_ON_0,
-     "[{\"bus\": 0, \"device\": 0, \"node\": 0}, {\"bus\": 0, \"device\": 0, \"node\": 1}, {\"bus\": 0, \"node\": 3, \"read\": true}]", true, INFINITY,
-     TIMING_READ_RESIDENT},
-    {"a parameter that is copied nowhere", ALL_ON_0, "[{\"bus\": 0, \"device\": 0, \"node\": 0}]", true, INFINITY, TIMING_NOT_COPIED},
+     "[{\"bus\": 0, \"device\": 0, \"node\": 0}, {\"bus\": 0, \"device\": 0, \"node\": 1}, {\"bus\": 0, \"node\": 3, \"read\": "
+     "true}]",
+     true, INFINITY, TIMING_READ_RESIDENT},
+    {"a parameter that is copied nowhere", ALL_ON_0, "[{\"bus\": 0, \"device\": 0, \"node\": 0}]", true, INFINITY,
+     TIMING_NOT_COPIED},
     {"a parameter copied twice", ALL_ON_0,
-     "[{\"bus\": 0, \"device\": 0, \"node\": 0}, {\"bus\": 0, \"device\": 0, \"node\": 0}, {\"bus\": 0, \"device\": 0, \"node\": 1}]", true, INFINITY,
-     TIMING_COPIED_TWICE},
+     "[{\"bus\": 0, \"device\": 0, \"node\": 0}, {\"bus\": 0, \"device\": 0, \"node\": 0}, {\"bus\": 0, \"device\": 0, \"node\": "
+     "1}]",
+     true, INFINITY, TIMING_COPIED_TWICE},
     {"more than a device holds", "[{\"device\": 1, \"mode\": \"resident\", \"nodes\": [2, 4, 3, 5]}]",
      "[{\"bus\": 1, \"device\": 1, \"node\": 0}, {\"bus\": 1, \"device\": 1, \"node\": 1}]", true, INFINITY, TIMING_MEMORY},
     {"forwarded parameters count too", ALL_ON_0,
@@ -83,7 +92,8 @@ static void run_case(const struct opgraph *g, const struct timed_case *c)
     struct json_at at;
     json_t *root;
     struct err e = {0};
-    buffer_printf(&text, "{\"format\": \"hp-plan/1\", \"kind\": \"coldstart\", \"subgraphs\": %s, \"copies\": %s}", c->subgraphs, c->copies);
+    buffer_printf(&text, "{\"format\": \"hp-plan/1\", \"kind\": \"coldstart\", \"subgraphs\": %s, \"copies\": %s}", c->subgraphs,
+                  c->copies);
     assert_int_equal(coldstart_problem_init(&p, g, c->contention, &e), 0);
     assert_int_equal(json_parse_at("p.json", text.data, text.size, &root, &at, &e), 0);
     if (coldstart_plan_from_json(&at, &p, &arena, &plan, &e) < 0)
@@ -92,7 +102,8 @@ static void run_case(const struct opgraph *g, const struct timed_case *c)
     for (int again = 0; again < 2; again++) { /* a workspace carries nothing over */
         double latency = timing_run(&t, &plan);
         if (t.fault != c->fault || (c->fault == TIMING_OK && fabs(latency - c->latency_s) > 1e-12))
-            fail_msg("%s: fault %d, %.9g s, expected fault %d, %.9g s", c->claim, (int)t.fault, latency, (int)c->fault, c->latency_s);
+            fail_msg("%s: fault %d, %.9g s, expected fault %d, %.9g s", c->claim, (int)t.fault, latency, (int)c->fault,
+                     c->latency_s);
     }
     assert_int_equal(timing_explain(&t, &e), c->fault == TIMING_OK ? 0 : HP_EINFEASIBLE);
     timing_fini(&t);
@@ -139,16 +150,22 @@ static void plan_that_is_no_plan_of_the_graph_is_refused(void **state)
     } bad[] = {
         {"{\"format\": \"hp-plan/1\", \"kind\": \"pipeline\"}", "expected \"coldstart\""},
         {"{\"format\": \"hp-plan/1\", \"kind\": \"coldstart\", \"subgraphs\": []}", "has no \"copies\""},
-        {"{\"format\": \"hp-plan/1\", \"kind\": \"coldstart\", \"copies\": [], \"subgraphs\": []}", "operator 2 (\"a\") runs nowhere"},
-        {"{\"format\": \"hp-plan/1\", \"kind\": \"coldstart\", \"copies\": [], \"subgraphs\": [{\"device\": 2, \"mode\": \"host\", \"nodes\": []}]}",
+        {"{\"format\": \"hp-plan/1\", \"kind\": \"coldstart\", \"copies\": [], \"subgraphs\": []}",
+         "operator 2 (\"a\") runs nowhere"},
+        {"{\"format\": \"hp-plan/1\", \"kind\": \"coldstart\", \"copies\": [], \"subgraphs\": [{\"device\": 2, \"mode\": "
+         "\"host\", \"nodes\": []}]}",
          "$.subgraphs[0].device: 2 is no device"},
-        {"{\"format\": \"hp-plan/1\", \"kind\": \"coldstart\", \"copies\": [], \"subgraphs\": [{\"device\": 0, \"mode\": \"warm\", \"nodes\": []}]}",
+        {"{\"format\": \"hp-plan/1\", \"kind\": \"coldstart\", \"copies\": [], \"subgraphs\": [{\"device\": 0, \"mode\": "
+         "\"warm\", \"nodes\": []}]}",
          "mode is \"warm\""},
-        {"{\"format\": \"hp-plan/1\", \"kind\": \"coldstart\", \"copies\": [], \"subgraphs\": [{\"device\": 0, \"mode\": \"host\", \"nodes\": [2, 2]}]}",
+        {"{\"format\": \"hp-plan/1\", \"kind\": \"coldstart\", \"copies\": [], \"subgraphs\": [{\"device\": 0, \"mode\": "
+         "\"host\", \"nodes\": [2, 2]}]}",
          "operator 2 runs twice"},
-        {"{\"format\": \"hp-plan/1\", \"kind\": \"coldstart\", \"copies\": [{\"bus\": 1, \"device\": 0, \"node\": 0}], \"subgraphs\": " ALL_ON_0 "}",
+        {"{\"format\": \"hp-plan/1\", \"kind\": \"coldstart\", \"copies\": [{\"bus\": 1, \"device\": 0, \"node\": 0}], "
+         "\"subgraphs\": " ALL_ON_0 "}",
          "device 0 is on bus 0, not on bus 1"},
-        {"{\"format\": \"hp-plan/1\", \"kind\": \"coldstart\", \"copies\": [{\"bus\": 0, \"node\": 0, \"read\": true}], \"subgraphs\": " ALL_ON_0 "}",
+        {"{\"format\": \"hp-plan/1\", \"kind\": \"coldstart\", \"copies\": [{\"bus\": 0, \"node\": 0, \"read\": true}], "
+         "\"subgraphs\": " ALL_ON_0 "}",
          "a read names the operator"},
     };
     struct opgraph g = {0};
