@@ -1,6 +1,8 @@
 /* Owns the agent's life: its threads, its handles, and the mail that other threads put for the loop. */
 #include "agent/shell_int.h"
 
+#include "agent/profiler.h"
+
 #include "common/host.h"
 
 #include <assert.h>
@@ -127,6 +129,13 @@ static void on_executor(void *ctx, const struct executor_report *r)
         ev->u.batch_done.picked = r->picked;
         ev->u.batch_done.logits = r->logits;
         m.buffer = r->output;
+        break;
+    case EXECUTOR_PROFILING:
+        ev->kind = AGENT_EVENT_PROFILING;
+        ev->u.profiling.id = r->ticket; /* as below */
+        ev->u.profiling.progress = (struct message_profile_progress){.points = (uint64_t)r->profiling->points, .elapsed_s = r->profiling->elapsed_s,
+                                                                     .budget_s = r->profiling->budget_s, .error = r->profiling->error};
+        m.memory = strdup(r->profiling->what);
         break;
     case EXECUTOR_PROFILED:
         ev->kind = AGENT_EVENT_PROFILED;
@@ -271,6 +280,17 @@ static void profiled_in(struct agent *a, struct mail *m)
     }
 }
 
+static void profiling_in(struct agent *a, struct mail *m)
+{
+    for (size_t i = 0; i < a->n_profiles; i++)
+        if (a->profiles[i].slot == m->event.u.profiling.id) {
+            m->event.u.profiling.id = a->profiles[i].id;
+            m->event.u.profiling.progress.what = m->memory ? m->memory : "";
+            shell_event(a, &m->event);
+            return;
+        }
+}
+
 static void mail_in(struct agent *a, struct mail *m)
 {
     struct agent_event *ev = &m->event;
@@ -293,6 +313,7 @@ static void mail_in(struct agent *a, struct mail *m)
         m->buffer = NULL; /* the core's */
         break;
     case AGENT_EVENT_PROFILED: profiled_in(a, m); return;
+    case AGENT_EVENT_PROFILING: profiling_in(a, m); return;
     case AGENT_EVENT_PROBED: ev->u.probed.error = m->error; break;
     case AGENT_EVENT_STORE: ev->u.store.error = m->error; break;
     default: break;

@@ -14,6 +14,8 @@
 #include <string.h>
 #include <time.h>
 
+enum { PROFILE_TELL_MS = 200 };
+
 enum order_kind { ORDER_LOAD, ORDER_UNLOAD, ORDER_OPEN, ORDER_CLOSE, ORDER_RUN, ORDER_PROFILE, ORDER_QUIT };
 
 struct order {
@@ -26,11 +28,7 @@ struct order {
             uint32_t kv_tokens;
             struct sampler *sampler;
         } sequence;
-        struct {
-            uint64_t ticket, budget_ms;
-            char *path, *cache;
-            bool f32;
-        } profile;
+        struct executor_profile profile;
     } u;
 };
 
@@ -386,12 +384,30 @@ static void run(struct executor *x, const struct executor_run *r)
                                         .picked = x->picked, .logits = x->logits});
 }
 
+struct profiling {
+    struct executor *x;
+    uint64_t ticket, told_ns;
+};
+
+/* Now and then: whoever waits reads a line, not a film. */
+static void profile_progress(void *ctx, const struct profiler_progress *p)
+{
+    struct profiling *own = ctx;
+    uint64_t now = env_now_ns(&env_real);
+    if (now - own->told_ns < PROFILE_TELL_MS * UINT64_C(1000000))
+        return;
+    own->told_ns = now;
+    report(own->x, &(struct executor_report){.kind = EXECUTOR_PROFILING, .ticket = own->ticket, .profiling = p});
+}
+
 static void profile(struct executor *x, const struct order *o)
 {
+    struct profiling own = {.x = x, .ticket = o->u.profile.ticket};
     struct buffer tables = {0};
     struct err e = {0};
     struct profiler_config c = {.path = o->u.profile.path, .cache = o->u.profile.cache, .device = x->device, .f32 = o->u.profile.f32,
-                                .budget_ms = o->u.profile.budget_ms, .stop = &x->quitting};
+                                .budget_ms = o->u.profile.budget_ms, .fine = o->u.profile.fine, .stop = &x->quitting,
+                                .progress = o->u.profile.fine ? profile_progress : NULL, .progress_ctx = &own};
     int rc = profiler_measure(&c, &tables, &e);
     report(x, &(struct executor_report){.kind = EXECUTOR_PROFILED, .ticket = o->u.profile.ticket, .status = rc, .error = &e,
                                         .tables = rc < 0 ? "" : buffer_cstr(&tables)});
@@ -406,8 +422,8 @@ static void order_free(struct executor *x, struct order *o, bool done)
     if (o->kind == ORDER_LOAD)
         free((char *)o->u.load.path);
     if (o->kind == ORDER_PROFILE) {
-        free(o->u.profile.path);
-        free(o->u.profile.cache);
+        free((char *)o->u.profile.path);
+        free((char *)o->u.profile.cache);
     }
     if (o->kind == ORDER_OPEN && !done)
         sampler_destroy(&o->u.sequence.sampler);
@@ -555,14 +571,11 @@ void executor_run(struct executor *x, const struct executor_run *r)
     order_put(x, &o);
 }
 
-void executor_profile(struct executor *x, uint64_t ticket, const char *path, const char *cache, bool f32, uint64_t budget_ms)
+void executor_profile(struct executor *x, const struct executor_profile *p)
 {
-    struct order o = {.kind = ORDER_PROFILE};
-    o.u.profile.ticket = ticket;
-    o.u.profile.budget_ms = budget_ms;
-    o.u.profile.f32 = f32;
-    o.u.profile.path = strdup(path);
-    o.u.profile.cache = strdup(cache);
+    struct order o = {.kind = ORDER_PROFILE, .u.profile = *p};
+    o.u.profile.path = strdup(p->path);
+    o.u.profile.cache = strdup(p->cache);
     if (o.u.profile.path && o.u.profile.cache)
         order_put(x, &o);
     else

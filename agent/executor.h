@@ -9,8 +9,9 @@
 #include "transport/data.h"
 
 struct executor;
+struct profiler_progress;
 
-enum executor_report_kind { EXECUTOR_LOADED, EXECUTOR_OPENED, EXECUTOR_RAN, EXECUTOR_PROFILED };
+enum executor_report_kind { EXECUTOR_LOADED, EXECUTOR_OPENED, EXECUTOR_RAN, EXECUTOR_PROFILING, EXECUTOR_PROFILED };
 
 /* On the executor's thread. What it points at holds during the call, but for `picked` and `logits`, which hold until the next run is ordered; `output` is the callee's. */
 struct executor_report {
@@ -27,6 +28,7 @@ struct executor_report {
     const uint32_t *picked;
     const float *logits;
     const char *tables; /* PROFILED: JSON */
+    const struct profiler_progress *profiling; /* PROFILING */
 };
 
 struct executor_config {
@@ -72,7 +74,12 @@ struct executor_run {
     uint64_t ready_ns; /* when the input was there; 0: before the last run ended */
 };
 void executor_run(struct executor *x, const struct executor_run *r);
-/* Measures layers of a model (profiler.h). `path` and `cache` are copied. */
-void executor_profile(struct executor *x, uint64_t ticket, const char *path, const char *cache, bool f32, uint64_t budget_ms);
+/* Measures layers of a model (profiler.h); a fine measurement reports how it goes. Texts are copied. */
+struct executor_profile {
+    uint64_t ticket, budget_ms;
+    const char *path, *cache;
+    bool f32, fine;
+};
+void executor_profile(struct executor *x, const struct executor_profile *p);
 
 #endif

@@ -1,7 +1,7 @@
-#include "agent/profiler.h"
+/* The profiler's face: what is kept of earlier measurements, what is said beside the tables. */
+#include "agent/profiler_int.h"
 
 #include "agent/backend/backend.h"
-#include "agent/engine/stage.h"
 #include "common/digest.h"
 #include "common/env.h"
 #include "common/json.h"
@@ -9,208 +9,55 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
+#include <sys/utsname.h>
+#include <time.h>
 
-enum { MAX_CLASSES = 16, MAX_POINTS = 4, MAX_SAMPLES = 9, PROFILE_VERSION = 2 };
+enum { PROFILE_VERSION = 3 };
 
-/* Where each class of layer is looked at: products grow with the slice alone, attention with the prefix too. */
-struct grid {
-    uint32_t slices[MAX_POINTS], prefixes[MAX_POINTS];
-    int n_slices, n_prefixes;
-};
-static const struct grid grid_attention = {{1, 16, 64, 256}, {0, 512, 1536}, 4, 3};
-static const struct grid grid_products = {{1, 16, 64, 256}, {0}, 4, 1};
-static const struct grid grid_ends = {{1, 256}, {0}, 2, 1};
+/* ---- beside the tables ---------------------------------------------------------------------------------------------- */
 
-struct measure {
-    const struct profiler_config *config;
-    struct model *model;
-    const struct graph *graph;
-    uint64_t point_ns; /* time for one point */
-    int layer;
-    struct stage *stage;
-    void *input;
-    float *output;
-    uint8_t *prefix; /* zeros: a KV block of the longest prefix */
-    uint8_t *cold;   /* cold_bytes that push the layer's weights out of the caches; NULL for a model that stays in them */
-    size_t cold_bytes;
-    json_t *tables;
-};
-
-static uint64_t now_ns(void) { return env_now_ns(&env_real); }
-
-static bool layer_has(const struct graph *g, int layer, enum op_kind kind)
+/* The whole model's time for one slice without a prefix. */
+static double model_seconds(const struct measure *m, double slice)
 {
-    for (int i = 0; i < g->layers[layer].n_ops; i++)
-        if (g->ops[g->layers[layer].first_op + i].kind == kind)
-            return true;
-    return false;
+    double seconds = 0;
+    for (int k = 0; k < m->n_classes; k++)
+        seconds += m->classes[k].n_layers * grid_at(&m->classes[k].grid, slice, 0);
+    return seconds;
 }
 
-/* The grid of a layer, cut at the model's context. */
-static struct grid grid_of(const struct measure *m)
+/* The shortest slice whose time per token is within PROFILER_USEFUL_WITHIN of the best one's, among those that were measured. */
+static uint32_t useful_slice(const struct measure *m)
 {
-    const struct graph *g = m->graph;
-    struct grid grid = layer_has(g, m->layer, OP_ATTENTION)          ? grid_attention
-                       : m->layer == 0 || m->layer == g->n_layers - 1 ? grid_ends
-                                                                      : grid_products;
-    uint32_t context = (uint32_t)model_config(m->model)->context;
-    while (grid.n_slices > 1 && grid.slices[grid.n_slices - 1] > context)
-        grid.n_slices--;
-    while (grid.n_prefixes > 1 && grid.prefixes[grid.n_prefixes - 1] + grid.slices[grid.n_slices - 1] > context)
-        grid.n_prefixes--;
-    return grid;
+    double best = INFINITY;
+    uint32_t shortest = UINT32_MAX;
+    for (int pass = 0; pass < 2; pass++)
+        for (int k = 0; k < m->n_classes; k++)
+            for (int i = 0; i < m->classes[k].grid.axes[0].n; i++) {
+                uint32_t slice = m->classes[k].grid.axes[0].at[i];
+                double each = model_seconds(m, slice) / slice;
+                if (pass == 0)
+                    best = fmin(best, each);
+                else if (each <= PROFILER_USEFUL_WITHIN * best && slice < shortest)
+                    shortest = slice;
+            }
+    return shortest;
 }
 
-static int compare_doubles(const void *a, const void *b)
+/* What was measured, with what, when. */
+static json_t *source_note(const struct measure *m)
 {
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
-/* A stage comes back to a layer after it has been through all its others, and then finds that layer's weights in memory, not in a cache, unless
- * the whole model fits into one. */
-static void caches_leave(struct measure *m)
-{
-    for (size_t i = 0; m->cold && i < m->cold_bytes; i += 64)
-        ((volatile uint8_t *)m->cold)[i]++;
-}
-
-static int cold_create(struct measure *m, struct err *e)
-{
-    long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
-    uint64_t weights = 0;
-    for (int i = 0; i < m->graph->n_layers; i++)
-        weights += m->graph->layers[i].param_bytes;
-    if (cache <= 0 || cache > 1 << 29 || weights < (uint64_t)cache / 2)
-        return 0;
-    m->cold_bytes = (size_t)cache + (size_t)cache / 4;
-    m->cold = calloc(m->cold_bytes, 1);
-    return m->cold ? 0 : err_set(e, HP_ENOMEM, "no memory to measure a layer");
-}
-
-static int run_once(struct measure *m, uint32_t slice, uint32_t prefix, double *seconds, struct err *e)
-{
-    struct stage_run run = {1, prefix, slice, stage_is_last(m->stage)};
-    int rc = stage_sequence_open(m->stage, 1, prefix + slice, e);
-    if (rc < 0)
-        return rc;
-    if (prefix)
-        rc = stage_kv_import(m->stage, 1, 0, prefix, m->prefix, e);
-    caches_leave(m);
-    uint64_t from = now_ns();
-    if (rc == 0)
-        rc = stage_run(m->stage, &run, 1, m->input, m->output, e);
-    *seconds = (double)(now_ns() - from) * 1e-9;
-    stage_sequence_close(m->stage, 1);
-    return rc;
-}
-
-static int point_measure(struct measure *m, uint32_t slice, uint32_t prefix, double *seconds, struct err *e)
-{
-    double samples[MAX_SAMPLES], warm;
-    int n = 0, rc = run_once(m, slice, prefix, &warm, e);
-    uint64_t until = now_ns() + m->point_ns;
-    while (rc == 0 && n < MAX_SAMPLES && (n == 0 || now_ns() < until)) {
-        rc = run_once(m, slice, prefix, &samples[n++], e);
-        if (rc == 0 && m->config->stop && atomic_load(m->config->stop))
-            rc = err_set(e, HP_ECANCELED, "the measurement was stopped");
-    }
-    if (rc < 0)
-        return rc;
-    qsort(samples, (size_t)n, sizeof *samples, compare_doubles);
-    *seconds = samples[n / 2];
-    return 0;
-}
-
-static int grid_measure(struct measure *m, const struct grid *grid, json_t *table, struct err *e)
-{
-    json_t *slices = json_array(), *prefixes = json_array(), *seconds = json_array();
-    int rc = 0;
-    for (int j = 0; j < grid->n_prefixes; j++)
-        json_array_append_new(prefixes, json_integer(grid->prefixes[j]));
-    for (int i = 0; rc == 0 && i < grid->n_slices; i++) {
-        json_t *row = json_array();
-        json_array_append_new(slices, json_integer(grid->slices[i]));
-        for (int j = 0; rc == 0 && j < grid->n_prefixes; j++) {
-            double s;
-            rc = point_measure(m, grid->slices[i], grid->prefixes[j], &s, e);
-            if (rc == 0)
-                json_array_append_new(row, json_real(s));
-        }
-        json_array_append_new(seconds, row);
-    }
-    json_object_set_new(table, "slice", slices);
-    json_object_set_new(table, "prefix", prefixes);
-    json_object_set_new(table, "seconds", seconds);
-    return rc;
-}
-
-static struct stage_config stage_config_of(const struct measure *m, int layer, uint32_t max_slice, uint32_t max_prefix)
-{
-    return (struct stage_config){.model = m->model,
-                                 .first_layer = layer,
-                                 .end_layer = layer + 1,
-                                 .device = m->config->device,
-                                 .compute = m->config->f32 ? COMPUTE_F32 : COMPUTE_AUTO,
-                                 .kv_tokens = max_slice + max_prefix,
-                                 .max_sequences = 1,
-                                 .max_batch_tokens = max_slice};
-}
-
-static int class_measure(struct measure *m, struct err *e)
-{
-    struct grid grid = grid_of(m);
-    uint32_t slice = grid.slices[grid.n_slices - 1], prefix = grid.prefixes[grid.n_prefixes - 1];
-    struct stage_config c = stage_config_of(m, m->layer, slice, prefix);
-    const struct model_config *mc = model_config(m->model);
-    int rc = stage_load(&c, &m->stage, e);
-    if (rc < 0)
-        return rc;
-    size_t width = (size_t)mc->width, rows = (size_t)slice * width;
-    m->input = calloc(rows, sizeof(float)); /* also ids: token 0 */
-    m->output = calloc(stage_is_last(m->stage) && (size_t)mc->vocabulary > rows ? (size_t)mc->vocabulary : rows, sizeof(float));
-    m->prefix = calloc(stage_kv_bytes(m->stage, prefix) + 1, 1);
-    json_t *table = json_object();
-    if (!m->input || !m->output || !m->prefix)
-        rc = err_set(e, HP_ENOMEM, "no memory to measure a layer");
-    /* Zeros could be cheaper than numbers. */
-    for (size_t i = 0; rc == 0 && m->layer && i < rows; i++)
-        ((float *)m->input)[i] = (float)(i % 17) * 0.06f - 0.5f;
-    rc = rc < 0 ? rc : grid_measure(m, &grid, table, e);
-    json_object_set_new(m->tables, m->graph->layers[m->layer].class_name, table);
-    free(m->input);
-    free(m->output);
-    free(m->prefix);
-    stage_unload(&m->stage);
-    return rc;
-}
-
-static int classes_measure(struct measure *m, struct err *e)
-{
-    int firsts[MAX_CLASSES], n = 0, points = 0;
-    for (int i = 0; i < m->graph->n_layers && n < MAX_CLASSES; i++) {
-        int k = 0;
-        while (k < n && strcmp(m->graph->layers[firsts[k]].class_name, m->graph->layers[i].class_name) != 0)
-            k++;
-        if (k < n)
-            continue;
-        firsts[n++] = m->layer = i;
-        struct grid grid = grid_of(m);
-        points += grid.n_slices * grid.n_prefixes;
-    }
-    m->point_ns = (m->config->budget_ms ? m->config->budget_ms : 2000) * 1000000 / (uint64_t)points;
-    for (int k = 0; k < n; k++) {
-        m->layer = firsts[k];
-        int rc = class_measure(m, e);
-        if (rc < 0)
-            return err_at(e, "measuring %s", m->graph->layers[firsts[k]].name);
-    }
-    return 0;
+    struct utsname system;
+    const struct device *d = m->config->device;
+    bool known = uname(&system) == 0;
+    return json_pack("{s:s, s:s, s:s, s:s%, s:s, s:s, s:I, s:i, s:f, s:b}", "device", d->backend->device_describe(d), "backend", d->backend->name, "libraries",
+                     d->backend->libraries ? d->backend->libraries() : "", "driver", known ? system.release : "", known ? strlen(system.release) : (size_t)0, "program",
+                     HP_VERSION, "compute", m->config->f32 ? "f32" : "auto", "measured_s", (json_int_t)time(NULL), "points", m->points, "elapsed_s",
+                     (double)(env_now_ns(&env_real) - m->begun_ns) * 1e-9, "fine", m->config->fine);
 }
 
 static int layers_list(struct measure *m, struct err *e)
@@ -219,7 +66,7 @@ static int layers_list(struct measure *m, struct err *e)
     json_object_set_new(m->tables, "layers", list);
     for (int i = 0; i < m->graph->n_layers; i++) {
         const struct graph_layer *l = &m->graph->layers[i];
-        struct stage_config c = stage_config_of(m, i, 1, 1);
+        struct stage_config c = profiler_stage_config(m, i, 1, 1, 1);
         struct stage_footprint f;
         int rc = stage_footprint(&c, &f, e);
         if (rc < 0)
@@ -262,6 +109,31 @@ static int tables_text(json_t *tables, struct buffer *out, struct err *e)
     return out->failed ? err_set(e, HP_ENOMEM, "no memory for a profile") : 0;
 }
 
+/* What was measured before; NULL: nothing, or this time it shall be measured anew. */
+static json_t *kept_tables(const struct measure *m, const char *file)
+{
+    struct json_at at;
+    json_t *kept = NULL;
+    return !file[0] || m->config->fine || json_load_at(file, &kept, &at, NULL) < 0 ? NULL : kept;
+}
+
+static int measure_all(struct measure *m, const char *file, struct err *e)
+{
+    struct err kept_error = {0};
+    m->begun_ns = env_now_ns(&env_real);
+    m->budget_ns = (m->config->budget_ms ? m->config->budget_ms : 2000) * 1000000;
+    int rc = profiler_classes_measure(m, e);
+    rc = rc < 0 ? rc : layers_list(m, e);
+    if (rc < 0)
+        return rc;
+    if (m->config->fine)
+        json_object_set_new(m->tables, "useful_slice", json_pack("{s:I, s:f}", "tokens", (json_int_t)useful_slice(m), "within", PROFILER_USEFUL_WITHIN));
+    json_object_set_new(m->tables, "source", source_note(m));
+    if (file[0] && ((mkdir(m->config->cache, 0755) != 0 && errno != EEXIST) || json_save(m->tables, file, &kept_error) < 0))
+        log_warn("agent", "profile_not_kept", "file=%s text=\"%s\"", file, kept_error.text);
+    return 0;
+}
+
 int profiler_measure(const struct profiler_config *c, struct buffer *out, struct err *e)
 {
     struct measure m = {.config = c};
@@ -270,30 +142,14 @@ int profiler_measure(const struct profiler_config *c, struct buffer *out, struct
     if (rc < 0)
         return rc;
     m.graph = model_graph(m.model);
-    struct json_at at;
-    json_t *kept = NULL;
-    if (c->cache && c->cache[0]) {
+    if (c->cache && c->cache[0])
         cache_file(&m, file, sizeof file);
-        if (json_load_at(file, &kept, &at, NULL) < 0)
-            kept = NULL;
+    m.tables = kept_tables(&m, file);
+    if (!m.tables) {
+        m.tables = json_object();
+        rc = measure_all(&m, file, e);
     }
-    if (kept) {
-        rc = tables_text(kept, out, e);
-        json_decref(kept);
-        model_close(&m.model);
-        return rc;
-    }
-    m.tables = json_object();
-    rc = cold_create(&m, e);
-    rc = rc < 0 ? rc : classes_measure(&m, e);
-    rc = rc < 0 ? rc : layers_list(&m, e);
     rc = rc < 0 ? rc : tables_text(m.tables, out, e);
-    if (rc == 0 && file[0]) {
-        struct err kept_error = {0};
-        if ((mkdir(c->cache, 0755) != 0 && errno != EEXIST) || json_save(m.tables, file, &kept_error) < 0)
-            log_warn("agent", "profile_not_kept", "file=%s text=\"%s\"", file, kept_error.text);
-    }
-    free(m.cold);
     json_decref(m.tables);
     model_close(&m.model);
     return rc;

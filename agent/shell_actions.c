@@ -298,7 +298,7 @@ static void profile_start(struct agent *a, const struct agent_action *act)
 {
     const struct message_profile_run *r = &act->u.profile.request;
     struct shell_profile p = {.slot = SHELL_PROFILE_SLOT | ++a->last_profile, .id = act->u.profile.id, .budget_ms = r->budget_ms,
-                              .f32 = strcmp(r->compute, "f32") == 0};
+                              .f32 = strcmp(r->compute, "f32") == 0, .fine = r->fine};
     struct shell_profile *grown = realloc(a->profiles, (a->n_profiles + 1) * sizeof *grown);
     if (r->model.size == DIGEST_BYTES)
         memcpy(p.model, r->model.data, DIGEST_BYTES);
@@ -321,7 +321,8 @@ void shell_profile_opened(struct agent *a, const struct mail *m)
         if (p.slot != m->event.u.progress.slot)
             continue;
         if (m->event.u.progress.status == 0 && m->path) {
-            executor_profile(a->executor, p.slot, m->path, a->profile_folder, p.f32, p.budget_ms);
+            executor_profile(a->executor, &(struct executor_profile){.ticket = p.slot, .budget_ms = p.budget_ms, .path = m->path, .cache = a->profile_folder,
+                                                                     .f32 = p.f32, .fine = p.fine});
             return;
         }
         struct err e = {0};

@@ -47,7 +47,7 @@ struct shell_stage {
 struct shell_profile {
     uint64_t slot, id, budget_ms;
     uint8_t model[DIGEST_BYTES];
-    bool f32;
+    bool f32, fine;
 };
 
 struct agent {

@@ -169,6 +169,29 @@ static int read_latency(struct profile *p, const struct json_at *at, struct err 
     return 0;
 }
 
+/* Optional, as the agents' profiler writes it: {"useful_slice": {"KIND": {"tokens": 64, "within": 1.25}}}. */
+static int read_useful_slice(struct profile *p, const struct json_at *at, struct err *e)
+{
+    struct json_at useful;
+    const char *kind;
+    json_t *value;
+    if (!json_find(at, "useful_slice", &useful))
+        return 0;
+    int rc = json_as_object(&useful, e);
+    if (rc < 0)
+        return rc;
+    json_object_foreach(useful.value, kind, value)
+    {
+        struct json_at own = {at->file, value, &useful, kind, 0};
+        double tokens;
+        if ((rc = json_as_object(&own, e)) < 0 || (rc = json_get_number_min(&own, "tokens", 1, &tokens, e)) < 0)
+            return rc;
+        if (p->useful_slice_tokens <= 0 || tokens < p->useful_slice_tokens)
+            p->useful_slice_tokens = tokens;
+    }
+    return 0;
+}
+
 int profile_from_json(const struct json_at *at, struct profile *out, struct err *e)
 {
     struct profile p = {0};
@@ -177,8 +200,8 @@ int profile_from_json(const struct json_at *at, struct profile *out, struct err 
     if (rc == 0 && (rc = json_opt_string(at, "model", "", &model, e)) == 0 &&
         (rc = json_opt_number_min(at, "batch", 1e-9, 1, &p.batch, e)) == 0) {
         p.model = arena_strdup(&p.arena, model);
-        if ((rc = read_layers(&p, at, e)) == 0)
-            rc = read_latency(&p, at, e);
+        if ((rc = read_layers(&p, at, e)) == 0 && (rc = read_latency(&p, at, e)) == 0)
+            rc = read_useful_slice(&p, at, e);
     }
     if (rc < 0)
         arena_free(&p.arena);

@@ -40,6 +40,7 @@ struct profile {
     int n_classes;
     const char **kinds;
     int n_kinds;
+    double useful_slice_tokens;   /* the shortest slice that is worth it, as measured, on the kind where it is shortest; 0: not known */
     struct profile_table *tables; /* [kind][class]; n_x 0 where the file has none */
 };
 

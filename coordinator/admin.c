@@ -128,6 +128,12 @@ static int verb_topo(struct core *c, struct question *q, struct err *e)
     return 0;
 }
 
+static int verb_profile(struct core *c, struct question *q, struct err *e)
+{
+    int rc = profiling_start(c, q->peer, q->id, q->arguments, q->blob, e);
+    return rc < 0 ? rc : HP_PENDING;
+}
+
 /* ---- tokens and keys ------------------------------------------------------------------------------------------- */
 
 static int verb_token_create(struct core *c, struct question *q, struct err *e)
@@ -485,6 +491,7 @@ static const struct {
     {"key.ls", verb_key_ls},
     {"key.rm", verb_key_rm},
     {"topo", verb_topo},
+    {"profile", verb_profile},
     {"deploy", verb_deploy},
     {"deployment.ls", verb_deployment_ls},
     {"deployment.describe", verb_deployment_describe},

@@ -75,6 +75,9 @@ void core_destroy(struct core **core)
     free(c->profiles);
     free(c->invites);
     free(c->api_keys);
+    for (size_t i = 0; i < c->n_profilings; i++)
+        profiling_free(&c->profilings[i]);
+    free(c->profilings);
     free(c->relays);
     free(c);
     *core = NULL;
@@ -335,6 +338,8 @@ void core_relay_end(struct core *c, struct core_relay *r) { core_array_remove(c-
 
 static void profile_result(struct core *c, struct member *m, uint64_t id_of_run, const struct message_profile_result *r)
 {
+    if (profiling_result(c, m, id_of_run, r))
+        return;
     struct core_relay *run = core_relay_find(c, id_of_run, MESSAGE_PROFILE_RESULT);
     if (!run)
         return;
@@ -374,6 +379,7 @@ static void from_member(struct core *c, struct member *m, const struct message *
     case MESSAGE_LOGITS: sequences_logits(c, m, &msg->u.logits); break;
     case MESSAGE_PROFILE_RESULT: profile_result(c, m, msg->id, &msg->u.profile_result); break;
     case MESSAGE_STORE_STATE: admin_store_state(c, m, msg->id, &msg->u.store_state); break;
+    case MESSAGE_PROFILE_PROGRESS: profiling_progress(c, m, msg->id, &msg->u.profile_progress); break;
     case MESSAGE_LINK_RESULT: links_result(c, m, msg->id, &msg->u.link_result); break;
     case MESSAGE_PREFILL: truth_prefill(c, m, &msg->u.prefill); break;
     case MESSAGE_LOG_TEXT: admin_log_text(c, m, msg->id, &msg->u.log_text); break;
@@ -435,6 +441,7 @@ void core_peer_gone(struct core *c, uint64_t peer)
     for (size_t i = 0; i < c->n_relays; i++)
         if (c->relays[i].peer == peer)
             c->relays[i].peer = 0;
+    profiling_peer_gone(c, peer);
     sequences_peer_gone(c, peer);
     deployments_peer_gone(c, peer);
     members_peer_gone(c, peer);
@@ -444,6 +451,7 @@ void core_peer_gone(struct core *c, uint64_t peer)
 void core_tick(struct core *c)
 {
     members_tick(c);
+    profiling_tick(c);
     admin_tick(c);
     links_tick(c);
     deployments_advance(c);

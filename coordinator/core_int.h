@@ -6,6 +6,7 @@
 #include "coordinator/deployments.h"
 #include "coordinator/links.h"
 #include "coordinator/members.h"
+#include "coordinator/profiling.h"
 #include "coordinator/sequences.h"
 #include "transport/message.h"
 
@@ -77,6 +78,8 @@ struct core {
     size_t n_api_keys;
     struct core_relay *relays;
     size_t n_relays;
+    struct profiling *profilings; /* that hpctl waits for */
+    size_t n_profilings;
     struct links_probe probe;
     size_t next_pair; /* to look at, for the next probe */
 

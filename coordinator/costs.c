@@ -244,6 +244,18 @@ static json_t *layer_document(const struct core *c, const struct deployment *d, 
                      "state_bytes_per_token", costs_state_bytes_per_token(c, d, i), "output_bytes_per_token", (double)l->output_bytes_per_token);
 }
 
+static json_t *useful_slices(const struct core *c, const struct deployment *d)
+{
+    json_t *useful = json_object();
+    for (size_t i = 0; i < c->n_members; i++) {
+        const struct member *m = c->members[i];
+        json_t *own = json_object_get(core_profile_find(c, d->model->id, m->kind, compute_of(d)), "useful_slice");
+        if (own)
+            json_object_set(useful, m->kind, own);
+    }
+    return useful;
+}
+
 json_t *costs_profile(const struct core *c, const struct deployment *d)
 {
     const struct core_model *f = &d->model->facts;
@@ -256,6 +268,7 @@ json_t *costs_profile(const struct core *c, const struct deployment *d)
             json_object_set_new(latency, m->kind, kind_tables(c, d, m));
     }
     json_t *profile = json_pack("{s:s, s:s, s:o, s:o}", "format", "hp-profile/1", "model", d->model->name, "layers", layers, "latency", latency);
+    json_object_set_new(profile, "useful_slice", useful_slices(c, d));
     const json_t *paced = paced_tables(c, d);
     if (paced)
         json_object_set(profile, "batch", json_object_get(paced, "batch"));

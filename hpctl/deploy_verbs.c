@@ -10,10 +10,10 @@
 #include "common/manifest.h"
 #include "common/plan.h"
 #include "hpctl/client.h"
+#include "hpctl/model_manifest.h"
 #include "hpctl/prefill_view.h"
 #include "hpctl/table.h"
 #include "hpctl/upload.h"
-#include "model/manifest_build.h"
 
 enum { DEPLOY_PATIENCE_MS = 600000 };
 
@@ -96,12 +96,6 @@ static int on_progress(void *ctx, const json_t *part, struct err *e)
     return 0;
 }
 
-static int on_hashing(void *ctx, uint64_t done, uint64_t total)
-{
-    progress_show(ctx, "naming the model's content", (double)done, (double)total);
-    return 0;
-}
-
 /* The file's or folder's name without its ending: what the deployment is called unless one says. */
 static void default_name(const char *path, char *out, size_t size)
 {
@@ -156,19 +150,6 @@ static int add_plan(const char *file, json_t *options, struct err *e)
     return rc;
 }
 
-static int build_manifest(const char *path, struct progress *bar, struct buffer *out, struct err *e)
-{
-    struct model *model;
-    char cache[2100];
-    int rc = model_open(path, &model, e);
-    if (rc < 0)
-        return rc;
-    bool cached = context_folder("names", cache, sizeof cache, NULL) == 0;
-    rc = manifest_build(model, cached ? cache : NULL, on_hashing, bar, out, e);
-    model_close(&model);
-    return rc;
-}
-
 static int deploy(const struct invocation *in, struct client *client, struct deploying *d, const struct buffer *manifest, const char *real_path,
                   json_t **result, struct err *e)
 {
@@ -209,7 +190,7 @@ static int run_deploy(struct invocation *in, struct err *e)
     progress_init(&d.bar, in->json);
     int rc = real_path ? 0 : err_set(e, HP_ENOENT, "%s: no such model file or folder", d.path);
     if (rc == 0 && (rc = client_open(invocation_option(in, "cluster-context"), &client, e)) == 0 &&
-        (rc = build_manifest(d.path, &d.bar, &manifest, e)) == 0 &&
+        (rc = model_manifest_make(d.path, &d.bar, &manifest, e)) == 0 &&
         (rc = manifest_decode(manifest.data, manifest.size, &arena, &d.manifest, e)) == 0) {
         d.network = strncmp(client_context(client)->control, "127.", 4) == 0 ? "lo" : NULL;
         rc = deploy(in, client, &d, &manifest, real_path, &result, e);

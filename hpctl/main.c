@@ -17,6 +17,7 @@ int main(int argc, char **argv)
         plan_pools_verbs,
         simulate_verbs,
         profile_verbs,
+        profile_model_verbs,
         profile_graph_verbs,
         plan_coldstart_verbs,
         model_run_verbs,

@@ -15,7 +15,7 @@ static const struct command_option pipeline_options[] = {
     {"profile", "P.json", "what the model costs on each kind of device (hp-profile/1)", 0},
     {"tokens", "N", "tokens of each prompt", 0},
     {"batch", "B", "prompts that go together (default: the profile's)", 0},
-    {"unit", "U", "slices are multiples of U tokens (default 16)", 0},
+    {"unit", "U", "slices are multiples of U tokens (default 16, or the useful slice of the profile)", 0},
     {"method", "M", "exact (default), hpipe, even, gpipe, terapipe or tp", 0},
     {"objective", "O", "latency (default), throughput or energy", 0},
     {"partition", "even|balanced", "gpipe: how layers are shared out (default even)", 0},
@@ -71,7 +71,7 @@ static int read_numbers(const struct invocation *in, struct pipeline_request *rq
     int rc;
     if ((rc = invocation_required(in, "tokens", &tokens, e)) < 0 || (rc = int_option(in, "tokens", 0, &rq->tokens, e)) < 0 ||
         (rc = invocation_number(in, "batch", 0, &rq->batch, e)) < 0 ||
-        (rc = int_option(in, "unit", PIPELINE_DEFAULT_UNIT, &rq->unit, e)) < 0 ||
+        (rc = int_option(in, "unit", 0, &rq->unit, e)) < 0 ||
         (rc = int_option(in, "micro-batches", 0, &rq->micro_batches, e)) < 0 ||
         (rc = invocation_number(in, "context", 0, &rq->context_tokens, e)) < 0 ||
         (rc = invocation_number(in, "sequences", 0, &rq->sequences, e)) < 0 ||
@@ -80,7 +80,7 @@ static int read_numbers(const struct invocation *in, struct pipeline_request *rq
         return rc;
     if (rq->tokens < 1)
         return err_set(e, HP_EUSAGE, "--tokens: a prompt has at least 1 token");
-    if (rq->unit < 1)
+    if (invocation_option(in, "unit") && rq->unit < 1)
         return err_set(e, HP_EUSAGE, "--unit: slices are multiples of at least 1 token");
     if (invocation_option(in, "batch") && rq->batch <= 0)
         return err_set(e, HP_EUSAGE, "--batch: %g is not above 0", rq->batch);

@@ -9,6 +9,7 @@ extern const struct command plan_pools_verbs[]; /* plan_pools_verbs.c: plan pool
 extern const struct command simulate_verbs[]; /* simulate_verbs.c: simulate */
 extern const struct command profile_verbs[]; /* profile_verbs.c: profile split */
 extern const struct command profile_graph_verbs[]; /* profile_graph_verbs.c: profile graph */
+extern const struct command profile_model_verbs[]; /* profile_model_verbs.c: profile model, profile */
 extern const struct command plan_pipeline_verbs[]; /* plan_pipeline_verbs.c: plan pipeline */
 extern const struct command model_run_verbs[]; /* model_run_verbs.c: model logits, model greedy */
 extern const struct command model_verbs[]; /* model_verbs.c: model describe, tokenize, detokenize, render */

@@ -71,6 +71,8 @@ struct backend {
     void (*device_close)(struct device **d);
     /* What computes, for people: "cpu avx512_bf16, 2 threads". */
     const char *(*device_describe)(const struct device *d);
+    /* Versions of what it computes with, for people: "oneDNN 2.6.0". May be NULL. */
+    const char *(*libraries)(void);
     /* Bytes still free below the limit; UINT64_MAX without one. */
     uint64_t (*memory_free)(const struct device *d);
 

@@ -182,7 +182,7 @@ json_t *answer_document(const struct cost *c, const struct pipeline_request *rq,
     if (c->cached_tokens > 0)
         json_object_set_new(plan, "cached_tokens", json_integer(c->cached_tokens));
     json_object_set_new(plan, "batch", json_real(c->batch));
-    json_object_set_new(plan, "unit", json_integer(rq->unit > 0 ? rq->unit : PIPELINE_DEFAULT_UNIT));
+    json_object_set_new(plan, "unit", json_integer(pipeline_unit(rq)));
     if (plan_pipeline_to_json(&a->plan, plan) < 0) {
         json_decref(plan);
         return NULL;

@@ -28,6 +28,13 @@ static int check_request(const struct pipeline_request *rq, struct err *e)
     return 0;
 }
 
+int pipeline_unit(const struct pipeline_request *rq)
+{
+    double useful = rq->profile->useful_slice_tokens, most = rq->tokens / 8.0;
+    useful = useful < most ? useful : most;
+    return rq->unit > 0 ? rq->unit : useful > PIPELINE_DEFAULT_UNIT ? (int)useful : PIPELINE_DEFAULT_UNIT;
+}
+
 /* Cut positions: multiples of the unit, coarser (a multiple of it) where there would be more than PIPELINE_MAX_UNITS. */
 static int set_units(struct cost *c, int unit, struct err *e)
 {
@@ -117,7 +124,7 @@ int cost_init(struct cost *c, const struct pipeline_request *rq, const int *orde
     c->batch = rq->batch > 0 ? rq->batch : rq->profile->batch;
     c->kv_tokens = (rq->context_tokens > 0 ? rq->context_tokens : (double)rq->tokens + rq->cached_tokens) *
                    (rq->sequences > 0 ? rq->sequences : c->batch);
-    if ((rc = set_units(c, rq->unit > 0 ? rq->unit : PIPELINE_DEFAULT_UNIT, e)) < 0 || (rc = set_layers(c, e)) < 0 ||
+    if ((rc = set_units(c, pipeline_unit(rq), e)) < 0 || (rc = set_layers(c, e)) < 0 ||
         (rc = set_devices(c, order, n, e)) < 0)
         return rc;
     return 0;

@@ -182,7 +182,7 @@ int pipeline_plan_make(const struct pipeline_request *rq, struct arena *arena, s
     if (rq->method == PIPELINE_EXACT)
         warn_of_unreachable(&c, &layout, &a);
     answer_warn_extrapolated(&c, &layout, &a);
-    int unit = rq->unit > 0 ? rq->unit : PIPELINE_DEFAULT_UNIT;
+    int unit = pipeline_unit(rq);
     if (c.unit != unit && rq->method != PIPELINE_EVEN && rq->method != PIPELINE_GPIPE && rq->method != PIPELINE_TP)
         answer_warn(arena, &a, "slices are planned in steps of %d tokens: %d tokens have more than %d units of %d", c.unit,
                     c.tokens, PIPELINE_MAX_UNITS, unit);

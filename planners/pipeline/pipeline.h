@@ -50,7 +50,7 @@ struct pipeline_request {
     const struct profile *profile;
     int tokens;   /* of each prompt, at least 1 */
     double batch; /* sequences of `tokens` that go together; 0: the profile's */
-    int unit;     /* slices are multiples of it, the last takes the rest; 0: 16 */
+    int unit;     /* slices are multiples of it, the last takes the rest; 0: pipeline_unit */
     enum pipeline_objective objective;
     enum pipeline_method method;
     enum pipeline_partition partition; /* PIPELINE_GPIPE: of layers */
@@ -109,6 +109,10 @@ int pipeline_plan_make(const struct pipeline_request *rq, struct arena *arena, s
  * "compute_s", "memory_bytes", "free_bytes"}]}. A plan that breaks a rule is a success with "valid" false, one that cannot be
  * read HP_EPARSE. */
 int pipeline_plan_check(const struct pipeline_request *rq, const struct json_at *plan, json_t **report, struct err *e);
+
+/* What slices are multiples of where the request does not say: 16 tokens, or the shortest useful slice that the profile was measured to have, if that is more,
+ * but no more than an eighth of the prompt. */
+int pipeline_unit(const struct pipeline_request *rq);
 
 enum { PIPELINE_MAX_DEVICES = 512, PIPELINE_MAX_UNITS = 512, PIPELINE_DEFAULT_UNIT = 16 };
 

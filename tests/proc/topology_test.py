@@ -1,9 +1,11 @@
 """What a cluster finds out of itself: links between agents, costs of a model, and that the planners take both."""
 import json
 import os
+import subprocess
+import tempfile
 import xml.dom.minidom
 
-from cluster import Cluster
+from cluster import BUILD, Cluster, DEMO, Failed, SCALE
 from tap import main, test
 
 
@@ -34,6 +36,46 @@ def links_between_all_pairs_are_measured_and_drawn():
         svg = xml.dom.minidom.parse(path(c, "topo.svg"))
         text = "".join(t.firstChild.data for t in svg.getElementsByTagName("text"))
         assert all(n in text for n in names) and "B/s" in text, text
+
+
+@test
+def a_measured_profile_is_what_the_planner_reads():
+    with Cluster(agents=2, cores=1) as c:
+        profile, cluster, plan = path(c, "profile.json"), path(c, "cluster.json"), path(c, "plan.json")
+        done = c.run("profile", "model", DEMO, "--budget", "1.5", "-o", profile)
+        assert done.returncode == 0, done.stderr
+        made = read(profile)
+        kind = c.hpctl("node", "ls")[0]["kind"]
+        assert made["format"] == "hp-profile/1" and len(made["layers"]) == 18
+        assert set(made["latency"]) == {kind} and "oneDNN" in made["source"][kind]["libraries"], made["source"]
+        attention = made["latency"][kind]["attn"]
+        assert len(attention["slice"]) >= 4 and len(attention["prefix"]) >= 3 and len(attention["decode"]["batch"]) == 4
+        assert 1 <= made["useful_slice"][kind]["tokens"] <= 512
+        c.run("topo", "-o", cluster)
+        done = c.run("plan", "pipeline", "--cluster", cluster, "--profile", profile, "--tokens", "1024", "-o", plan)
+        assert done.returncode == 0, done.stderr
+        assert read(plan)["predicted"]["makespan_s"] > 0
+        # Deployments of this model plan with it: nothing is measured again.
+        quick = c.hpctl("deploy", DEMO, "--name", "demo", "--agents", "a0,a1", timeout=60)
+        assert quick["phase"] == "serving", quick
+        try:
+            c.hpctl("profile", DEMO, "--nodes", "a0", "--budget", "1")
+            raise AssertionError("an agent that serves was measured")
+        except Failed as e:
+            assert "stages" in e.message, e.message
+
+
+@test
+def a_graph_from_a_model_is_planned():
+    with tempfile.TemporaryDirectory() as folder:
+        graph = os.path.join(folder, "graph.json")
+        for command in (["profile", "graph", DEMO, "--device", "cpu", "-o", graph], ["plan", "coldstart", "--graph", graph, "--time-limit", "2", "-o", os.path.join(folder, "plan.json")]):
+            done = subprocess.run([os.path.join(BUILD, "hpctl"), *command], capture_output=True, text=True, timeout=120 * SCALE)
+            assert done.returncode == 0, done.stderr
+        nodes = read(graph)["nodes"]
+        assert {n["kind"] for n in nodes} == {"param", "op"}
+        assert all(n["exec_s"][0] > 0 for n in nodes if n["kind"] == "op")
+        assert read(os.path.join(folder, "plan.json"))["predicted"]["latency_s"] > 0
 
 
 main()

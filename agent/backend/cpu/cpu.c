@@ -327,6 +327,7 @@ const struct backend cpu_backend = {
     .device_open = open_device,
     .device_close = close_device,
     .device_describe = describe,
+    .libraries = onednn_version,
     .memory_free = memory_free,
     .weight_resident_bytes = cpu_weight_resident_bytes,
     .matmul_scratch_bytes = cpu_matmul_scratch_bytes,

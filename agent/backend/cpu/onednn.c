@@ -34,6 +34,10 @@ struct onednn {
     struct onednn_thread threads[];
 };
 
+#define WORD_OF(x) #x
+#define WORD(x) WORD_OF(x)
+const char *onednn_version(void) { return "oneDNN " WORD(DNNL_VERSION_MAJOR) "." WORD(DNNL_VERSION_MINOR) "." WORD(DNNL_VERSION_PATCH); }
+
 int onednn_create(int n_threads, struct onednn **out, struct err *e)
 {
     struct onednn *o = calloc(1, sizeof *o + (size_t)n_threads * sizeof *o->threads);

@@ -16,6 +16,8 @@ struct onednn;
 /* For up to n_threads threads, each of which uses its own number. */
 int onednn_create(int n_threads, struct onednn **out, struct err *e);
 void onednn_destroy(struct onednn **o);
+/* "oneDNN 2.6.0". */
+const char *onednn_version(void);
 
 /* out[rows, outputs] (+)= x[rows, inputs] * panelsᵀ; x bf16, out f32. Both are dense: with gaps between rows oneDNN falls back to plain loops.
  * Negative on failure. */

@@ -97,11 +97,45 @@ static void layer_that_does_not_fit_is_an_error_that_says_what_is_missing(void *
     buffer_free(&out);
 }
 
+static void progress_count(void *ctx, const struct profiler_progress *p)
+{
+    int *points = ctx;
+    assert_int_equal(p->points, ++*points);
+    assert_true(p->what && p->elapsed_s >= 0 && p->error >= 0);
+}
+
+static void fine_measurement_adds_points_batches_and_what_they_are_from(void **state)
+{
+    (void)state;
+    if (demo_is_missing())
+        skip();
+    struct buffer text = {0};
+    struct err e = {0};
+    int points = 0;
+    struct profiler_config c = {.path = demo_model, .device = device_of(0), .budget_ms = 600, .fine = true, .progress = progress_count, .progress_ctx = &points};
+    if (profiler_measure(&c, &text, &e) < 0)
+        fail_msg("%s", e.text);
+    json_t *tables = json_loads(buffer_cstr(&text), 0, NULL);
+    const json_t *attn = json_object_get(tables, "attn"), *decode = json_object_get(attn, "decode"), *source = json_object_get(tables, "source");
+    assert_true(json_array_size(json_object_get(attn, "slice")) >= 4 && json_array_size(json_object_get(attn, "prefix")) >= 3);
+    assert_int_equal(json_array_size(json_object_get(decode, "batch")), 4);
+    assert_int_equal(json_array_size(json_object_get(decode, "seconds")), 4);
+    json_int_t useful = json_integer_value(json_object_get(json_object_get(tables, "useful_slice"), "tokens"));
+    assert_true(useful >= 1 && useful <= 512);
+    assert_int_equal(json_integer_value(json_object_get(source, "points")), points);
+    assert_non_null(strstr(json_string_value(json_object_get(source, "libraries")), "oneDNN"));
+    assert_true(strlen(json_string_value(json_object_get(source, "driver"))) > 0);
+    json_decref(tables);
+    device_close(&c.device);
+    buffer_free(&text);
+}
+
 int main(void)
 {
     log_set_level(LOG_ERROR);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(results_are_tables_that_the_planner_reads_and_are_kept),
+        cmocka_unit_test(fine_measurement_adds_points_batches_and_what_they_are_from),
         cmocka_unit_test(layer_that_does_not_fit_is_an_error_that_says_what_is_missing),
     };
     return cmocka_run_group_tests_name("profiler", tests, NULL, NULL);

@@ -1,0 +1,168 @@
+#include "agent/measure_grid.h"
+
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+void grid_begin(struct measure_grid *g, const uint32_t *slices, int n_slices, const uint32_t *prefixes, int n_prefixes, double tolerance)
+{
+    assert(n_slices >= 1 && n_slices <= GRID_MOST && n_prefixes >= 1 && n_prefixes <= GRID_MOST);
+    memset(g, 0, sizeof *g);
+    memcpy(g->axes[0].at, slices, (size_t)n_slices * sizeof *slices);
+    memcpy(g->axes[1].at, prefixes, (size_t)n_prefixes * sizeof *prefixes);
+    g->axes[0].n = n_slices;
+    g->axes[1].n = n_prefixes;
+    g->tolerance = tolerance;
+}
+
+/* The cell of line `i` of an axis at `other` of the other one. */
+static double *cell(struct measure_grid *g, int axis, int i, int other) { return axis == 0 ? &g->seconds[i][other] : &g->seconds[other][i]; }
+
+static double between(double a, double b, uint32_t from, uint32_t to, uint32_t at)
+{
+    return a + (b - a) * ((double)(at - from) / (double)(to - from));
+}
+
+static double share_off(double guess, double truth) { return truth > 0 ? fabs(guess - truth) / truth : 0; }
+
+/* How badly each line of the coarse grid would be guessed from its neighbours is what both intervals beside it are doubted by. */
+static void doubts_begin(struct measure_grid *g)
+{
+    for (int axis = 0; axis < GRID_AXES; axis++) {
+        struct grid_axis *a = &g->axes[axis];
+        int others = g->axes[1 - axis].n;
+        if (a->n == 2)
+            a->doubt[0] = 1;
+        for (int i = 1; i + 1 < a->n; i++) {
+            double worst = 0;
+            for (int k = 0; k < others; k++)
+                worst = fmax(worst, share_off(between(*cell(g, axis, i - 1, k), *cell(g, axis, i + 1, k), a->at[i - 1], a->at[i + 1], a->at[i]), *cell(g, axis, i, k)));
+            a->doubt[i - 1] = fmax(a->doubt[i - 1], worst);
+            a->doubt[i] = fmax(a->doubt[i], worst);
+        }
+    }
+}
+
+/* Halfway, where kernels like it: multiples of 16 and 8 when there is room. */
+static uint32_t middle(uint32_t from, uint32_t to)
+{
+    uint32_t step = to - from >= 64 ? 16 : to - from >= 16 ? 4 : 1, at = from + (to - from) / 2;
+    at = (at + step / 2) / step * step;
+    return at > from && at < to ? at : from + (to - from) / 2;
+}
+
+/* Points closer than that tell of noise. */
+static bool wide(const struct grid_axis *a, int i)
+{
+    uint32_t gap = a->at[i + 1] - a->at[i];
+    return gap >= 2 && gap > a->at[i] / 8;
+}
+
+static bool choose(struct measure_grid *g)
+{
+    double most = g->tolerance;
+    for (int axis = 0; axis < GRID_AXES; axis++)
+        for (int i = 0; i + 1 < g->axes[axis].n && g->axes[axis].n < GRID_MOST; i++)
+            if (g->axes[axis].doubt[i] > most && wide(&g->axes[axis], i)) {
+                most = g->axes[axis].doubt[i];
+                g->axis = axis;
+                g->interval = i;
+                g->trying = true;
+            }
+    g->tried = 0;
+    g->worst = 0;
+    if (g->trying)
+        g->at = middle(g->axes[g->axis].at[g->interval], g->axes[g->axis].at[g->interval + 1]);
+    return g->trying;
+}
+
+/* A new slice is tried at prefix 0 first, a new prefix at the longest slice: there they matter most. */
+static int order(const struct measure_grid *g, int k) { return g->axis == 0 ? k : g->axes[0].n - 1 - k; }
+
+bool grid_next(struct measure_grid *g, struct grid_point *out)
+{
+    int columns = g->axes[1].n;
+    if (!grid_is_whole(g)) {
+        *out = (struct grid_point){g->axes[0].at[g->measured / columns], g->axes[1].at[g->measured % columns]};
+        return true;
+    }
+    if (g->tolerance >= 1 || (!g->trying && !choose(g)))
+        return false;
+    uint32_t other = g->axes[1 - g->axis].at[order(g, g->tried)];
+    *out = g->axis == 0 ? (struct grid_point){g->at, other} : (struct grid_point){other, g->at};
+    return true;
+}
+
+static void line_insert(struct measure_grid *g)
+{
+    struct grid_axis *a = &g->axes[g->axis];
+    int others = g->axes[1 - g->axis].n;
+    for (int i = a->n; i > g->interval + 1; i--) {
+        a->at[i] = a->at[i - 1];
+        a->doubt[i] = a->doubt[i - 1];
+        for (int k = 0; k < others; k++)
+            *cell(g, g->axis, i, k) = *cell(g, g->axis, i - 1, k);
+    }
+    a->n++;
+    a->at[g->interval + 1] = g->at;
+    for (int k = 0; k < others; k++)
+        *cell(g, g->axis, g->interval + 1, k) = g->line[k];
+    /* A bend leaves half of its error on one side, a smooth curve a quarter on both. */
+    a->doubt[g->interval] = a->doubt[g->interval + 1] = g->worst / 2;
+    g->measured += others;
+}
+
+void grid_tell(struct measure_grid *g, double seconds)
+{
+    g->points++;
+    if (!grid_is_whole(g)) {
+        int columns = g->axes[1].n;
+        g->seconds[g->measured / columns][g->measured % columns] = seconds;
+        if (++g->measured == g->axes[0].n * columns)
+            doubts_begin(g);
+        return;
+    }
+    assert(g->trying);
+    struct grid_axis *a = &g->axes[g->axis];
+    int k = order(g, g->tried++);
+    g->line[k] = seconds;
+    double guess = between(*cell(g, g->axis, g->interval, k), *cell(g, g->axis, g->interval + 1, k), a->at[g->interval], a->at[g->interval + 1], g->at);
+    g->worst = fmax(g->worst, share_off(guess, seconds));
+    if (g->tried == 1 && g->worst <= g->tolerance) {
+        a->doubt[g->interval] = g->worst;
+        g->trying = false;
+    } else if (g->tried == g->axes[1 - g->axis].n) {
+        line_insert(g);
+        g->trying = false;
+    }
+}
+
+double grid_error(const struct measure_grid *g)
+{
+    double most = 0;
+    for (int axis = 0; axis < GRID_AXES; axis++)
+        for (int i = 0; i + 1 < g->axes[axis].n; i++)
+            most = fmax(most, g->axes[axis].doubt[i]);
+    return most;
+}
+
+static int interval_of(const struct grid_axis *a, double v, double *weight)
+{
+    int i = 0;
+    *weight = 0;
+    if (a->n == 1)
+        return 0;
+    while (i + 2 < a->n && a->at[i + 1] <= v)
+        i++;
+    *weight = (v - a->at[i]) / (double)(a->at[i + 1] - a->at[i]);
+    return i;
+}
+
+double grid_at(const struct measure_grid *g, double slice, double prefix)
+{
+    double x, y;
+    int i = interval_of(&g->axes[0], slice, &x), k = interval_of(&g->axes[1], prefix, &y);
+    int next_i = i + (g->axes[0].n > 1), next_k = k + (g->axes[1].n > 1);
+    double low = g->seconds[i][k] * (1 - y) + g->seconds[i][next_k] * y, high = g->seconds[next_i][k] * (1 - y) + g->seconds[next_i][next_k] * y;
+    return low * (1 - x) + high * x;
+}

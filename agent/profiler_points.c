@@ -1,0 +1,297 @@
+/* One layer of each class through stage_run, point by point: warm, by the median, with caches as cold as they would be. */
+#include "agent/profiler_int.h"
+
+#include "agent/backend/backend.h"
+#include "common/env.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MAX_SAMPLES = 9, FINE_SLICE = 512, FINE_PREFIX = 4096, FINE_BATCH_PREFIX = 2048, FINE_POINT_MS = 60, FINE_LEAST_SAMPLES = 3 };
+#define FINE_TOLERANCE 0.04 /* errors of interpolation below it drown in those of measuring */
+
+static uint64_t now_ns(void) { return env_now_ns(&env_real); }
+static double seconds_since(uint64_t from_ns) { return (double)(now_ns() - from_ns) * 1e-9; }
+
+/* ---- which points ------------------------------------------------------------------------------------------------------- */
+
+static bool layer_has(const struct graph *g, int layer, enum op_kind kind)
+{
+    for (int i = 0; i < g->layers[layer].n_ops; i++)
+        if (g->ops[g->layers[layer].first_op + i].kind == kind)
+            return true;
+    return false;
+}
+
+static bool is_end(const struct measure *m, int layer) { return layer == 0 || layer == m->graph->n_layers - 1; }
+
+/* A quick look: products grow with the slice alone, attention with the prefix too. Cut at the model's context. */
+static void grid_quick(const struct measure *m, struct measure_class *c)
+{
+    static const uint32_t slices[] = {1, 16, 64, 256}, ends[] = {1, 256}, prefixes[] = {0, 512, 1536};
+    bool attention = layer_has(m->graph, c->layer, OP_ATTENTION), end = !attention && is_end(m, c->layer);
+    const uint32_t *x = end ? ends : slices;
+    int n_x = end ? 2 : 4, n_y = attention ? 3 : 1;
+    uint32_t context = (uint32_t)model_config(m->model)->context;
+    while (n_x > 1 && x[n_x - 1] > context)
+        n_x--;
+    while (n_y > 1 && prefixes[n_y - 1] + x[n_x - 1] > context)
+        n_y--;
+    grid_begin(&c->grid, x, n_x, prefixes, n_y, 1);
+}
+
+/* What a fine measurement begins with; it adds more itself. */
+static void grid_fine(const struct measure *m, struct measure_class *c)
+{
+    uint32_t context = (uint32_t)model_config(m->model)->context, slices[] = {1, 8, 32, 128, FINE_SLICE}, prefixes[3] = {0};
+    uint32_t most = context < 2 ? 1 : context / 2 < FINE_SLICE ? context / 2 : FINE_SLICE;
+    int n_x = 5, n_y = 1;
+    while (n_x > 1 && slices[n_x - 2] >= most)
+        n_x--;
+    slices[n_x - 1] = most;
+    uint32_t longest = context - most < FINE_PREFIX ? context - most : FINE_PREFIX;
+    if (layer_has(m->graph, c->layer, OP_ATTENTION) && longest >= 4) {
+        prefixes[1] = longest / 4;
+        prefixes[2] = longest;
+        n_y = 3;
+    }
+    grid_begin(&c->grid, slices, n_x, prefixes, n_y, FINE_TOLERANCE);
+}
+
+static void classes_find(struct measure *m)
+{
+    for (int i = 0; i < m->graph->n_layers; i++) {
+        int k = 0;
+        while (k < m->n_classes && strcmp(m->graph->layers[m->classes[k].layer].class_name, m->graph->layers[i].class_name) != 0)
+            k++;
+        if (k == PROFILER_MAX_CLASSES)
+            continue;
+        struct measure_class *c = &m->classes[k];
+        c->n_layers++;
+        if (k < m->n_classes)
+            continue;
+        m->n_classes++;
+        c->layer = i;
+        c->share = layer_has(m->graph, i, OP_ATTENTION) ? 4 : is_end(m, i) ? 1 : 2;
+        if (m->config->fine)
+            grid_fine(m, c);
+        else
+            grid_quick(m, c);
+    }
+}
+
+/* ---- one point ---------------------------------------------------------------------------------------------------------- */
+
+static int compare_doubles(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* A stage comes back to a layer after it has been through all its others, and then finds that layer's weights in memory, not in a cache, unless
+ * the whole model fits into one. */
+static void caches_leave(struct measure *m)
+{
+    for (size_t i = 0; m->cold && i < m->cold_bytes; i += 64)
+        ((volatile uint8_t *)m->cold)[i]++;
+}
+
+static int cold_create(struct measure *m, struct err *e)
+{
+    long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    uint64_t weights = 0;
+    for (int i = 0; i < m->graph->n_layers; i++)
+        weights += m->graph->layers[i].param_bytes;
+    if (cache <= 0 || cache > 1 << 29 || weights < (uint64_t)cache / 2)
+        return 0;
+    m->cold_bytes = (size_t)cache + (size_t)cache / 4;
+    m->cold = calloc(m->cold_bytes, 1);
+    return m->cold ? 0 : err_set(e, HP_ENOMEM, "no memory to measure a layer");
+}
+
+/* `batch` sequences, each with `slice` new tokens after `prefix` cached ones. */
+static int run_once(struct measure *m, uint32_t batch, struct grid_point p, double *seconds, struct err *e)
+{
+    struct stage_run runs[PROFILER_MAX_BATCH];
+    int rc = 0;
+    uint32_t open = 0;
+    for (; rc == 0 && open < batch; open++) {
+        runs[open] = (struct stage_run){open + 1, p.prefix, p.slice, stage_is_last(m->stage)};
+        rc = stage_sequence_open(m->stage, open + 1, p.prefix + p.slice, e);
+        if (rc == 0 && p.prefix)
+            rc = stage_kv_import(m->stage, open + 1, 0, p.prefix, m->prefix, e);
+    }
+    caches_leave(m);
+    uint64_t from = now_ns();
+    if (rc == 0)
+        rc = stage_run(m->stage, runs, (int)batch, m->input, m->output, e);
+    *seconds = seconds_since(from);
+    for (uint32_t i = 0; i < open; i++)
+        stage_sequence_close(m->stage, i + 1);
+    return rc;
+}
+
+static int point_measure(struct measure *m, uint32_t batch, struct grid_point p, double *seconds, struct err *e)
+{
+    double samples[MAX_SAMPLES], warm;
+    int n = 0, least = m->config->fine ? FINE_LEAST_SAMPLES : 1, rc = run_once(m, batch, p, &warm, e);
+    uint64_t until = now_ns() + m->point_ns;
+    while (rc == 0 && n < MAX_SAMPLES && (n < least || now_ns() < until)) {
+        rc = run_once(m, batch, p, &samples[n++], e);
+        if (rc == 0 && m->config->stop && atomic_load(m->config->stop))
+            rc = err_set(e, HP_ECANCELED, "the measurement was stopped");
+    }
+    if (rc < 0)
+        return rc;
+    qsort(samples, (size_t)n, sizeof *samples, compare_doubles);
+    *seconds = samples[n / 2];
+    m->points++;
+    return 0;
+}
+
+/* ---- one class ---------------------------------------------------------------------------------------------------------- */
+
+static void progress_tell(const struct measure *m, const struct measure_class *c)
+{
+    struct profiler_progress p = {.what = m->graph->layers[c->layer].class_name,
+                                  .points = m->points,
+                                  .elapsed_s = seconds_since(m->begun_ns),
+                                  .budget_s = (double)m->budget_ns * 1e-9,
+                                  .error = grid_is_whole(&c->grid) ? grid_error(&c->grid) : 1};
+    if (m->config->progress)
+        m->config->progress(m->config->progress_ctx, &p);
+}
+
+static int grid_measure(struct measure *m, struct measure_class *c, uint64_t until_ns, struct err *e)
+{
+    struct grid_point p;
+    while ((!grid_is_whole(&c->grid) || now_ns() < until_ns) && grid_next(&c->grid, &p)) {
+        double seconds;
+        int rc = point_measure(m, 1, p, &seconds, e);
+        if (rc < 0)
+            return rc;
+        grid_tell(&c->grid, seconds);
+        progress_tell(m, c);
+    }
+    return 0;
+}
+
+static json_t *axis_list(const struct grid_axis *a)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < a->n; i++)
+        json_array_append_new(list, json_integer(a->at[i]));
+    return list;
+}
+
+static json_t *grid_table(const struct measure_grid *g, bool fine)
+{
+    json_t *rows = json_array();
+    for (int i = 0; i < g->axes[0].n; i++) {
+        json_t *row = json_array();
+        for (int k = 0; k < g->axes[1].n; k++)
+            json_array_append_new(row, json_real(g->seconds[i][k]));
+        json_array_append_new(rows, row);
+    }
+    json_t *table = json_pack("{s:o, s:o, s:o}", "slice", axis_list(&g->axes[0]), "prefix", axis_list(&g->axes[1]), "seconds", rows);
+    if (fine)
+        json_object_set_new(table, "interpolation_error", json_real(grid_error(g)));
+    return table;
+}
+
+/* Steps of decode: one new token of each of several sequences. */
+static int batches_measure(struct measure *m, const struct measure_class *c, uint32_t longest, json_t *table, struct err *e)
+{
+    struct grid_axis batches = {.at = {1, 2, 4, PROFILER_MAX_BATCH}, .n = 4}, prefixes = {.at = {0, longest / 4, longest}, .n = longest >= 4 ? 3 : 1};
+    json_t *rows = json_array();
+    int rc = 0;
+    for (int i = 0; rc == 0 && i < batches.n; i++) {
+        json_t *row = json_array();
+        for (int k = 0; rc == 0 && k < prefixes.n; k++) {
+            double seconds = 0;
+            rc = point_measure(m, batches.at[i], (struct grid_point){1, prefixes.at[k]}, &seconds, e);
+            json_array_append_new(row, json_real(seconds));
+            progress_tell(m, c);
+        }
+        json_array_append_new(rows, row);
+    }
+    json_object_set_new(table, "decode", json_pack("{s:o, s:o, s:o}", "batch", axis_list(&batches), "prefix", axis_list(&prefixes), "seconds", rows));
+    return rc;
+}
+
+struct stage_config profiler_stage_config(const struct measure *m, int layer, uint32_t max_slice, uint32_t max_prefix, uint32_t max_batch)
+{
+    return (struct stage_config){.model = m->model,
+                                 .first_layer = layer,
+                                 .end_layer = layer + 1,
+                                 .device = m->config->device,
+                                 .compute = m->config->f32 ? COMPUTE_F32 : COMPUTE_AUTO,
+                                 .kv_tokens = max_slice + max_prefix,
+                                 .max_sequences = max_batch,
+                                 .max_batch_tokens = max_slice > max_batch ? max_slice : max_batch};
+}
+
+static int buffers_make(struct measure *m, uint32_t tokens, uint32_t prefix, struct err *e)
+{
+    const struct model_config *mc = model_config(m->model);
+    size_t rows = (size_t)tokens * (size_t)mc->width, logits = stage_is_last(m->stage) ? (size_t)mc->vocabulary * PROFILER_MAX_BATCH : 0;
+    m->input = calloc(rows, sizeof(float)); /* also ids: token 0 */
+    m->output = calloc(logits > rows ? logits : rows, sizeof(float));
+    m->prefix = calloc(stage_kv_bytes(m->stage, prefix) + 1, 1);
+    if (!m->input || !m->output || !m->prefix)
+        return err_set(e, HP_ENOMEM, "no memory to measure a layer");
+    /* Zeros could be cheaper than numbers. */
+    for (size_t i = 0; m->layer && i < rows; i++)
+        ((float *)m->input)[i] = (float)(i % 17) * 0.06f - 0.5f;
+    return 0;
+}
+
+static int class_measure(struct measure *m, struct measure_class *c, uint64_t until_ns, struct err *e)
+{
+    const struct grid_axis *x = &c->grid.axes[0], *y = &c->grid.axes[1];
+    uint32_t slice = x->at[x->n - 1], prefix = y->at[y->n - 1], batch = m->config->fine ? PROFILER_MAX_BATCH : 1;
+    uint32_t batch_prefix = prefix < FINE_BATCH_PREFIX ? prefix : FINE_BATCH_PREFIX, tokens = slice > batch ? slice : batch;
+    struct stage_config config = profiler_stage_config(m, c->layer, slice, prefix, batch);
+    /* Every sequence takes whole pages. */
+    uint64_t together = (uint64_t)batch * (batch_prefix + 2 * KV_PAGE_TOKENS);
+    config.kv_tokens = batch > 1 && together > config.kv_tokens ? together : config.kv_tokens;
+    m->layer = c->layer;
+    int rc = stage_load(&config, &m->stage, e);
+    if (rc < 0)
+        return rc;
+    rc = buffers_make(m, tokens, prefix, e);
+    rc = rc < 0 ? rc : grid_measure(m, c, until_ns, e);
+    json_t *table = grid_table(&c->grid, m->config->fine);
+    if (rc == 0 && batch > 1)
+        rc = batches_measure(m, c, batch_prefix, table, e);
+    json_object_set_new(m->tables, m->graph->layers[c->layer].class_name, table);
+    free(m->input);
+    free(m->output);
+    free(m->prefix);
+    stage_unload(&m->stage);
+    return rc;
+}
+
+int profiler_classes_measure(struct measure *m, struct err *e)
+{
+    classes_find(m);
+    int points = 0, rc = cold_create(m, e);
+    double shares = 0;
+    for (int k = 0; k < m->n_classes; k++) {
+        points += m->classes[k].grid.axes[0].n * m->classes[k].grid.axes[1].n;
+        shares += m->classes[k].share;
+    }
+    m->point_ns = m->config->fine ? FINE_POINT_MS * UINT64_C(1000000) : m->budget_ns / (uint64_t)points;
+    /* What a class does not need is for those after it. */
+    for (int k = 0; rc == 0 && k < m->n_classes; k++) {
+        uint64_t now = now_ns(), end = m->begun_ns + m->budget_ns, left = end > now ? end - now : 0;
+        rc = class_measure(m, &m->classes[k], now + (uint64_t)((double)left * m->classes[k].share / shares), e);
+        shares -= m->classes[k].share;
+        if (rc < 0)
+            err_at(e, "measuring %s", m->graph->layers[m->classes[k].layer].name);
+    }
+    free(m->cold);
+    m->cold = NULL;
+    return rc;
+}

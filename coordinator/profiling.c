@@ -1,0 +1,236 @@
+#include "coordinator/profiling.h"
+
+#include "common/log.h"
+#include "common/manifest.h"
+#include "coordinator/core_int.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+void profiling_free(struct profiling *p)
+{
+    for (size_t i = 0; i < p->n_runs; i++)
+        json_decref(p->runs[i].tables);
+    free(p->runs);
+}
+
+static struct profiling_run *run_find(struct core *c, uint64_t id, struct profiling **out)
+{
+    for (size_t i = 0; id && i < c->n_profilings; i++)
+        for (size_t k = 0; k < c->profilings[i].n_runs; k++)
+            if (c->profilings[i].runs[k].id == id) {
+                *out = &c->profilings[i];
+                return &c->profilings[i].runs[k];
+            }
+    return NULL;
+}
+
+/* ---- the end -------------------------------------------------------------------------------------------------------------- */
+
+/* Answers that come later find no relay and are ignored. */
+static void profiling_remove(struct core *c, struct profiling *p)
+{
+    for (size_t i = 0; i < p->n_runs; i++) {
+        struct core_relay *r = p->runs[i].id ? core_relay_find(c, p->runs[i].id, MESSAGE_PROFILE_RESULT) : NULL;
+        if (r)
+            core_relay_end(c, r);
+    }
+    profiling_free(p);
+    core_array_remove(c->profilings, &c->n_profilings, sizeof *p, (size_t)(p - c->profilings));
+}
+
+static void fail(struct core *c, struct profiling *p, const struct err *why)
+{
+    core_answer_error(c, p->peer, p->ask, why);
+    profiling_remove(c, p);
+}
+
+/* A layer as profiles have it: its weights are what the device holds once they are loaded. */
+static json_t *layer_of(const json_t *measured)
+{
+    json_t *layer = json_deep_copy(measured);
+    const json_t *resident = json_object_get(layer, "resident_bytes");
+    if (json_number_value(resident) > 0)
+        json_object_set_new(layer, "param_bytes", json_deep_copy(resident));
+    return layer;
+}
+
+/* The figures of every kind in one hp-profile/1. A kind's own notes (source, useful slice, batch) stand beside the tables, by kind. */
+static json_t *document(const struct profiling *p)
+{
+    json_t *latency = json_object(), *source = json_object(), *useful = json_object(), *layers = json_array(), *l;
+    size_t i;
+    json_array_foreach(json_object_get(p->runs[0].tables, "layers"), i, l)
+        json_array_append_new(layers, layer_of(l));
+    json_t *doc = json_pack("{s:s, s:s, s:o}", "format", "hp-profile/1", "model", p->name, "layers", layers);
+    for (size_t k = 0; k < p->n_runs; k++) {
+        json_t *own = json_deep_copy(p->runs[k].tables), *batch = json_object_get(own, "batch");
+        if (batch)
+            json_object_set(doc, "batch", batch);
+        if (json_object_get(own, "source"))
+            json_object_set(source, p->runs[k].kind, json_object_get(own, "source"));
+        if (json_object_get(own, "useful_slice"))
+            json_object_set(useful, p->runs[k].kind, json_object_get(own, "useful_slice"));
+        static const char *const beside[] = {"layers", "batch", "source", "useful_slice", "pace", "corrected"};
+        for (size_t b = 0; b < sizeof beside / sizeof *beside; b++)
+            json_object_del(own, beside[b]);
+        json_object_set_new(latency, p->runs[k].kind, own);
+    }
+    json_object_set_new(doc, "latency", latency);
+    json_object_set_new(doc, "source", source);
+    json_object_set_new(doc, "useful_slice", useful);
+    return doc;
+}
+
+bool profiling_result(struct core *c, struct member *m, uint64_t id, const struct message_profile_result *r)
+{
+    struct profiling *p;
+    struct profiling_run *run = run_find(c, id, &p);
+    struct core_relay *relay = run ? core_relay_find(c, id, MESSAGE_PROFILE_RESULT) : NULL;
+    struct err e = {0};
+    json_error_t why;
+    if (!run || strcmp(run->agent, m->name) != 0)
+        return run != NULL;
+    if (relay)
+        core_relay_end(c, relay);
+    run->id = 0;
+    bool failed = r->code[0] && strcmp(r->code, "ok") != 0;
+    run->tables = failed ? NULL : json_loads(r->tables, JSON_REJECT_DUPLICATES, &why);
+    if (!json_is_object(run->tables) || !json_is_array(json_object_get(run->tables, "layers"))) {
+        err_set(&e, failed ? status_of_word(r->code) : HP_EPROTO, "agent \"%s\" could not measure the model: %s", m->name, failed ? r->text : "its answer is no profile");
+        fail(c, p, &e);
+        return true;
+    }
+    core_profile_set(c, p->model, m->kind, p->f32 ? "f32" : "auto", json_incref(run->tables));
+    for (size_t i = 0; i < p->n_runs; i++)
+        if (p->runs[i].id)
+            return true;
+    core_answer(c, p->peer, p->ask, false, document(p));
+    profiling_remove(c, p);
+    return true;
+}
+
+void profiling_progress(struct core *c, struct member *m, uint64_t id, const struct message_profile_progress *g)
+{
+    struct profiling *p;
+    const struct profiling_run *run = run_find(c, id, &p);
+    if (run && strcmp(run->agent, m->name) == 0)
+        core_answer(c, p->peer, p->ask, true,
+                    json_pack("{s:s, s:s, s:s, s:s, s:I, s:f, s:f, s:f}", "phase", "profile", "agent", m->name, "kind", m->kind, "what", g->what, "points",
+                              (json_int_t)g->points, "elapsed_s", g->elapsed_s, "budget_s", g->budget_s, "error", g->error));
+}
+
+void profiling_peer_gone(struct core *c, uint64_t peer)
+{
+    for (size_t i = c->n_profilings; i-- > 0;)
+        if (c->profilings[i].peer == peer)
+            profiling_remove(c, &c->profilings[i]);
+}
+
+/* Why a measurement cannot go on; false while it can. */
+static bool hopeless(struct core *c, const struct profiling *p, struct err *e)
+{
+    for (size_t i = 0; i < p->n_runs; i++) {
+        const struct profiling_run *run = &p->runs[i];
+        const struct member *m = member_find(c, run->agent);
+        const struct core_relay *r = run->id ? core_relay_find(c, run->id, MESSAGE_PROFILE_RESULT) : NULL;
+        if (run->id && (!m || !member_present(m)))
+            return err_set(e, HP_ELINK, "agent \"%s\" was lost while it measured", run->agent) < 0;
+        if (run->id && (!r || core_now(c) >= r->until_ns))
+            return err_set(e, HP_ETIMEOUT, "agent \"%s\" has not said what it measured", run->agent) < 0;
+    }
+    return false;
+}
+
+void profiling_tick(struct core *c)
+{
+    for (size_t i = c->n_profilings; i-- > 0;) {
+        struct err e = {0};
+        if (hopeless(c, &c->profilings[i], &e))
+            fail(c, &c->profilings[i], &e);
+    }
+}
+
+/* ---- the beginning ---------------------------------------------------------------------------------------------------------- */
+
+static int run_add(struct profiling *p, const struct member *m, struct err *e)
+{
+    for (size_t i = 0; i < p->n_runs; i++)
+        if (strcmp(p->runs[i].kind, m->kind) == 0)
+            return 0; /* one agent of a kind speaks for all */
+    if (p->n_runs == PROFILING_MAX_AGENTS)
+        return err_set(e, HP_ELIMIT, "more than %d kinds of devices: name the nodes to measure on", PROFILING_MAX_AGENTS);
+    struct profiling_run *run = core_array_add(&p->runs, &p->n_runs, sizeof *run);
+    if (!run)
+        return err_set(e, HP_ENOMEM, "no memory for a measurement");
+    core_text_set(run->agent, sizeof run->agent, m->name);
+    core_text_set(run->kind, sizeof run->kind, m->kind);
+    return 0;
+}
+
+static int runs_choose(struct core *c, struct profiling *p, const json_t *nodes, struct err *e)
+{
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < json_array_size(nodes); i++) {
+        const char *name = json_string_value(json_array_get(nodes, i));
+        const struct member *m = name ? member_find(c, name) : NULL;
+        if (!m)
+            return err_set(e, HP_ENOENT, "there is no agent \"%.100s\" in this cluster", name ? name : "");
+        if (!member_available(m))
+            return err_set(e, HP_ELINK, "agent \"%s\" is %s", m->name, member_states[m->state].word);
+        if (deployments_use_member(c, m)) {
+            err_set(e, HP_EBUSY, "agent \"%s\" holds stages of a deployment, which measuring would stop", m->name);
+            return err_hint(e, "name others, or undeploy first");
+        }
+        rc = run_add(p, m, e);
+    }
+    for (size_t i = 0; rc == 0 && !nodes && i < c->n_members; i++)
+        if (member_available(c->members[i]) && !deployments_use_member(c, c->members[i]))
+            rc = run_add(p, c->members[i], e);
+    return rc < 0 || p->n_runs ? rc : err_set(e, HP_EBUSY, "no agent is ready that holds no stages");
+}
+
+static int runs_order(struct core *c, struct profiling *p, const struct digest *id, struct pack_span manifest, double budget_s, struct err *e)
+{
+    for (size_t i = 0; i < p->n_runs; i++) {
+        uint64_t limit = core_now(c) + core_ms((uint64_t)(budget_s * 2000) + PROFILING_GRACE_MS);
+        struct core_relay *r = core_relay_add(c, MESSAGE_PROFILE_RESULT, 0, p->f32, limit);
+        if (!r)
+            return err_set(e, HP_EBUSY, "too many questions wait for agents");
+        p->runs[i].id = r->id;
+        struct message m = {.type = MESSAGE_PROFILE_RUN, .id = r->id};
+        m.u.profile_run = (struct message_profile_run){.model = {id->bytes, sizeof id->bytes}, .manifest = manifest, .compute = p->f32 ? "f32" : "auto",
+                                                       .budget_ms = (uint64_t)(budget_s * 1000), .fine = true};
+        core_say(c, member_find(c, p->runs[i].agent)->peer, &m);
+    }
+    return 0;
+}
+
+int profiling_start(struct core *c, uint64_t peer, uint64_t ask, const json_t *arguments, struct pack_span manifest, struct err *e)
+{
+    struct arena arena = {0};
+    struct manifest decoded;
+    const char *compute = json_string_value(json_object_get(arguments, "compute"));
+    double budget_s = json_number_value(json_object_get(arguments, "budget_s"));
+    int rc = manifest_decode(manifest.data, manifest.size, &arena, &decoded, e);
+    if (rc == 0 && (!isfinite(budget_s) || budget_s <= 0 || budget_s > PROFILING_MAX_BUDGET_S))
+        rc = err_set(e, HP_EINVAL, "\"budget_s\" is not above 0 and at most %d", PROFILING_MAX_BUDGET_S);
+    struct profiling *p = rc < 0 ? NULL : core_array_add(&c->profilings, &c->n_profilings, sizeof *p);
+    if (rc == 0 && !p)
+        rc = err_set(e, HP_ENOMEM, "no memory for a measurement");
+    if (rc == 0) {
+        struct digest id = manifest_id(manifest.data, manifest.size);
+        digest_hex(&id, p->model);
+        core_text_set(p->name, sizeof p->name, decoded.name);
+        p->peer = peer;
+        p->ask = ask;
+        p->f32 = compute && strcmp(compute, "f32") == 0;
+        rc = runs_choose(c, p, json_object_get(arguments, "nodes"), e);
+        rc = rc < 0 ? rc : runs_order(c, p, &id, manifest, budget_s, e);
+        if (rc < 0)
+            profiling_remove(c, p);
+    }
+    arena_free(&arena);
+    return rc;
+}

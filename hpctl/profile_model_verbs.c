@@ -1,0 +1,162 @@
+/* `hpctl profile model`: the agents measure what a model's layers cost on their devices. */
+#include "hpctl/verbs.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "hpctl/client.h"
+#include "hpctl/model_manifest.h"
+#include "hpctl/table.h"
+
+enum { DEFAULT_BUDGET_S = 20, MOST_BUDGET_S = 3600 };
+
+static int on_progress(void *ctx, const json_t *part, struct err *e)
+{
+    (void)e;
+    const char *what = text_format("%s measures %s: %s points, off by at most %.0f %%", text_member(part, "agent"), text_member(part, "what"), text_member(part, "points"),
+                                   100 * number_member(part, "error"));
+    progress_show(ctx, what, number_member(part, "elapsed_s"), number_member(part, "budget_s"));
+    return 0;
+}
+
+/* "a,b" as a list. */
+static json_t *names_list(const char *text)
+{
+    json_t *list = json_array();
+    while (text && *text) {
+        size_t n = strcspn(text, ",");
+        if (n)
+            json_array_append_new(list, json_stringn(text, n));
+        text += n + (text[n] == ',');
+    }
+    return list;
+}
+
+static int question(const struct invocation *in, json_t **arguments, double *budget, struct err *e)
+{
+    static const char *const computes[] = {"auto", "f32", NULL};
+    const char *nodes = invocation_option(in, "nodes");
+    int compute, rc;
+    if ((rc = invocation_number(in, "budget", DEFAULT_BUDGET_S, budget, e)) < 0 || (rc = invocation_choice(in, "compute", computes, 0, &compute, e)) < 0)
+        return rc;
+    if (*budget <= 0 || *budget > MOST_BUDGET_S)
+        return err_set(e, HP_EUSAGE, "--budget: %g is not above 0 and at most %d seconds", *budget, MOST_BUDGET_S);
+    *arguments = json_pack("{s:f, s:s}", "budget_s", *budget, "compute", computes[compute]);
+    if (nodes)
+        json_object_set_new(*arguments, "nodes", names_list(nodes));
+    return 0;
+}
+
+static int ask(const struct invocation *in, struct progress *bar, json_t **profile, struct err *e)
+{
+    struct buffer manifest = {0};
+    struct client *client = NULL;
+    json_t *arguments = NULL;
+    double budget;
+    int rc = question(in, &arguments, &budget, e);
+    rc = rc < 0 ? rc : client_open(invocation_option(in, "context"), &client, e);
+    rc = rc < 0 ? rc : model_manifest_make(in->arguments[0], bar, &manifest, e);
+    if (rc == 0) {
+        struct client_ask a = {.verb = "profile", .arguments = arguments, .blob = {manifest.data, manifest.size},
+                               .patience_ms = 300000 + (uint64_t)(budget * 2000), .progress = on_progress, .ctx = bar};
+        rc = client_ask(client, &a, profile, NULL, e);
+        arguments = NULL;
+    }
+    json_decref(arguments);
+    client_close(&client);
+    buffer_free(&manifest);
+    return rc;
+}
+
+/* ---- what a person sees ------------------------------------------------------------------------------------------------------------------ */
+
+static double corner(const json_t *table, bool long_slice, bool long_prefix)
+{
+    const json_t *rows = json_object_get(table, "seconds");
+    const json_t *row = json_array_get(rows, long_slice && json_array_size(rows) ? json_array_size(rows) - 1 : 0);
+    return json_number_value(json_array_get(row, long_prefix && json_array_size(row) ? json_array_size(row) - 1 : 0));
+}
+
+static double last_of(const json_t *axis) { return json_number_value(json_array_get(axis, json_array_size(axis) ? json_array_size(axis) - 1 : 0)); }
+
+static void print_profile(const json_t *profile)
+{
+    static const char *const columns[] = {"DEVICE KIND", "CLASS", ">POINTS", ">1 TOKEN", ">LONGEST SLICE", ">AFTER LONGEST PREFIX", ">OFF BY", NULL};
+    struct table *t = table_create(columns);
+    const char *kind, *name;
+    json_t *classes, *table, *note;
+    json_object_foreach(json_object_get(profile, "latency"), kind, classes)
+        json_object_foreach(classes, name, table)
+        {
+            const json_t *slices = json_object_get(table, "slice"), *prefixes = json_object_get(table, "prefix");
+            if (!slices)
+                continue;
+            const char *row[] = {kind, name, text_format("%zu x %zu", json_array_size(slices), json_array_size(prefixes)), text_seconds(corner(table, false, false)),
+                                 text_format("%.0f: %s", last_of(slices), text_seconds(corner(table, true, false))),
+                                 json_array_size(prefixes) > 1 ? text_format("%.0f: %s", last_of(prefixes), text_seconds(corner(table, true, true))) : "-",
+                                 json_object_get(table, "interpolation_error") ? text_format("%.0f %%", 100 * number_member(table, "interpolation_error")) : "-"};
+            table_row(t, row);
+        }
+    table_print(&t, "nothing was measured");
+    json_object_foreach(json_object_get(profile, "useful_slice"), kind, note)
+        printf("%s: slices of %s tokens and more take at most %.2f times the best time per token\n", kind, text_member(note, "tokens"), number_member(note, "within"));
+    json_object_foreach(json_object_get(profile, "source"), kind, note)
+        printf("%s: measured on %s (%s, driver %s)\n", kind, text_member(note, "device"), text_member(note, "libraries"), text_member(note, "driver"));
+}
+
+static int run_profile(struct invocation *in, struct err *e)
+{
+    struct progress bar;
+    json_t *profile = NULL;
+    progress_init(&bar, in->json);
+    int rc = ask(in, &bar, &profile, e);
+    progress_end(&bar);
+    if (rc < 0)
+        return rc;
+    if (!in->json)
+        print_profile(profile);
+    if (in->json || in->output)
+        return invocation_print_json(in, profile, e);
+    json_decref(profile);
+    return 0;
+}
+
+static const struct command_option profile_options[] = {
+    {"nodes", "A,B", "measure on these agents (default: one of each kind of device)", 0},
+    {"budget", "S", "seconds that each may take (default 20)", 0},
+    {"compute", "auto|f32", "as the model would be deployed (default auto)", 0},
+    {"context", "NAME", "of the cluster (default: the current one)", 0},
+    {0},
+};
+
+#define PROFILE_DETAILS                                                                                                                                          \
+    "Each agent runs one layer of each class over slices, prefixes and batches, begins with a coarse grid and adds points where the straight line between "       \
+    "two errs most, until the budget ends. The result is hp-profile/1 with the device, its libraries and driver as `source`, and is kept: deployments of this "  \
+    "model plan with it. Agents that hold stages are not measured."
+
+const struct command profile_model_verbs[] = {
+    {
+        .path = "profile model",
+        .arguments = "MODEL",
+        .min_arguments = 1,
+        .max_arguments = 1,
+        .summary = "measure what a model's layers cost on the cluster's devices",
+        .details = PROFILE_DETAILS,
+        .examples = "  hpctl profile model llama.gguf -o profile.json\n  hpctl profile model llama.gguf --nodes attic,cellar --budget 60 -o profile.json",
+        .options = profile_options,
+        .run = run_profile,
+    },
+    {
+        .path = "profile",
+        .arguments = "MODEL",
+        .min_arguments = 1,
+        .max_arguments = 1,
+        .summary = "the same as `profile model`",
+        .details = PROFILE_DETAILS,
+        .examples = "  hpctl profile llama.gguf -o profile.json",
+        .options = profile_options,
+        .run = run_profile,
+    },
+    {0},
+};
