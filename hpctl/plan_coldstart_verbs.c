@@ -17,7 +17,7 @@ static const struct command_option plan_coldstart_options[] = {
     {"dominators", "N", "milp: narrow points of the graph per sub-model (default 1)", 0},
     {"slots", "Q", "milp: subgraphs per device in a sub-model, even (default 2)", 0},
     {"lp-dir", "DIR", "milp: keep each sub-model's programme as DIR/sub-NNN.lp", 0},
-    {"time-limit", "S", "seconds for best and milp (default 10; milp 30)", 0},
+    {"time-limit", "S", "seconds for best and milp (default 10, or two million plans; milp 30)", 0},
     {"evaluations", "N", "best: plans to time; the same seed and N give the same plan", 0},
     {"seed", "N", "best: of the search's random steps (default 0)", 0},
     {"svg", "FILE", "draw buses, devices and links", 0},
@@ -103,13 +103,14 @@ static int save_pictures(const struct invocation *in, struct coldstart_result *r
 
 struct telling {
     struct progress bar;
+    bool milp;
 };
 
 static void tell(void *ctx, double progress, double best_s)
 {
     struct telling *t = ctx;
     char what[64];
-    snprintf(what, sizeof what, "best so far %.4f ms", best_s * 1e3);
+    snprintf(what, sizeof what, "%s %.4f ms", t->milp ? "planned up to" : "best so far", best_s * 1e3);
     progress_show(&t->bar, what, progress * 100, 100);
 }
 
@@ -181,6 +182,7 @@ static int plan_coldstart_run(struct invocation *in, struct err *e)
         o.program = keep_program;
         o.program_ctx = (void *)(uintptr_t)invocation_option(in, "lp-dir");
     }
+    telling.milp = o.method == COLDSTART_MILP;
     progress_init(&telling.bar, in->json || !isatty(2));
     rc = coldstart_plan_make(&g, &o, &result, e);
     progress_end(&telling.bar);

@@ -30,7 +30,7 @@ struct candidate {
     char reason[200]; /* why it cannot be carried out; else where its time goes */
 };
 
-enum { MAX_CANDIDATES = 24, MAX_PRIMARIES = 8 };
+enum { MAX_CANDIDATES = 24, MAX_PRIMARIES = 8, DEFAULT_SECONDS = 10, DEFAULT_EVALUATIONS = 2000000 };
 
 struct making {
     const struct coldstart_options *options;
@@ -320,7 +320,9 @@ static int make_milp(struct making *m, struct err *e)
                              .slots = m->options->slots > 0 ? m->options->slots : 2,
                              .env = m->options->env,
                              .program = m->options->program,
-                             .program_ctx = m->options->program_ctx};
+                             .program_ctx = m->options->program_ctx,
+                             .tell = m->options->tell,
+                             .tell_ctx = m->options->tell_ctx};
     struct milp_outcome outcome;
     int rc = milp_schedule(&m->problem, &o, &m->plan, &outcome, e);
     if (rc < 0)
@@ -419,8 +421,10 @@ static int prepare(struct making *m, const struct opgraph *g, struct err *e)
         return rc;
     m->budget = (struct search_budget){
         .env = o->env, .seconds = o->time_limit_s, .evaluations = o->evaluations, .tell = o->tell, .tell_ctx = o->tell_ctx};
-    if (o->time_limit_s <= 0 && o->evaluations == 0)
-        m->budget.seconds = 10;
+    if (o->time_limit_s <= 0 && o->evaluations == 0) {
+        m->budget.seconds = DEFAULT_SECONDS;
+        m->budget.evaluations = DEFAULT_EVALUATIONS; /* small graphs need no more */
+    }
     search_budget_start(&m->budget);
     rc = search_init(&m->search, &m->problem, &m->budget, o->seed * 0x9E3779B97F4A7C15u + 1, e);
     if (rc == 0 && (coldstart_plan_init(&m->problem, 0, &m->arena, &m->plan) < 0 ||

@@ -38,7 +38,8 @@ struct coldstart_options {
     enum coldstart_method method;
     bool contention;      /* reads from host memory take their time on the bus */
     double time_limit_s;  /* of the search and of milp; 0: none */
-    uint64_t evaluations; /* of the search: the same seed and number give the same plan; 0: none. Without any limit: 10 s */
+    uint64_t evaluations; /* of the search: the same seed and number give the same plan; 0: none. Without any limit: 10 s, or two
+                             million */
     uint64_t seed;
     int dominators; /* milp: operators on every path per sub-model; 0: one */
     int slots;      /* milp: subgraphs per device, an even number; 0: two */

@@ -254,6 +254,8 @@ static int plan_sub_model(struct rolling *r, int sub_model, int first, int end, 
     if (rc == 0 && (rc = solve(r, &m, sub_model, &s, e)) == 0) {
         count(r->outcome, &s);
         r->state = s.state;
+        for (int d = 0; d < r->p->n_devices; d++)
+            r->outcome->latency_s = fmax(r->outcome->latency_s, r->state.device_free_s[d]);
         if (add_operators(r, &m, &s, position) < 0)
             rc = err_set(e, HP_ENOMEM, "out of memory");
         else
@@ -277,12 +279,11 @@ int milp_schedule(const struct coldstart_problem *p, const struct milp_options *
     out->n_copies = 0;
     memset(out->host, 0, (size_t)p->n_nodes * sizeof *out->host);
     for (int i = 0, first = 0; i < r.n_cuts && rc == 0; i++) {
+        if (options->tell)
+            options->tell(options->tell_ctx, (double)i / r.n_cuts, outcome->latency_s);
         rc = plan_sub_model(&r, i, first, r.cuts[i] + 1, position, e);
         first = r.cuts[i] + 1;
     }
-    outcome->latency_s = 0;
-    for (int d = 0; d < p->n_devices; d++)
-        outcome->latency_s = fmax(outcome->latency_s, r.state.device_free_s[d]);
     arena_free(&r.arena);
     return rc;
 }

@@ -18,6 +18,8 @@ struct milp_options {
     const struct env *env;
     coldstart_program_fn program; /* receives each programme's text; may be NULL */
     void *program_ctx;
+    void (*tell)(void *ctx, double progress, double latency_s); /* before each sub-model; may be NULL */
+    void *tell_ctx;
 };
 
 /* How it went. */
