@@ -217,7 +217,8 @@ static int weigh_all(struct making *m)
     static const enum coldstart_method methods[] = {COLDSTART_SERIAL, COLDSTART_PIPELINE, COLDSTART_DHA, COLDSTART_PT,
                                                     COLDSTART_PT_DHA};
     int primaries[MAX_PRIMARIES], n = list_primaries(&m->problem, primaries), rc = 0;
-    for (int i = 0; i < n && rc == 0; i++) {
+    /* Large graphs on devices that all differ would spend the search's time here. */
+    for (int i = 0; i < n && rc == 0 && (i == 0 || m->budget.seconds <= 0 || search_budget_look(&m->budget) < 0.3); i++) {
         for (size_t k = 0; k < sizeof methods / sizeof *methods && rc == 0; k++)
             rc = weigh_method(m, methods[k], primaries[i]);
         if (rc == 0)
