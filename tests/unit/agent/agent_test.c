@@ -16,7 +16,7 @@
 
 #include <cmocka.h>
 
-enum { N_AGENTS = 3, N_TOKENS = 24, DEPLOYMENT = 4 };
+enum { N_AGENTS = 3, N_TOKENS = 8, DEPLOYMENT = 4 };
 static const char demo_model[] = "examples/demo-model/demo-q8_0.gguf";
 
 struct played { /* an agent as its coordinator sees it */
