@@ -158,8 +158,10 @@ static int run_run(struct invocation *in, struct err *e)
     if (user)
         json_array_append_new(messages, user);
     rc = user ? ask(in, &where, name, messages, invocation_flag(in, "raw") ? prompt : NULL, &a, e) : err_set(e, HP_EINVAL, "the prompt is not valid UTF-8");
-    if (!in->json && a.text.size > 0)
+    if (!in->json && a.text.size > 0) {
         printf("\n");
+        fflush(stdout);
+    }
     if (rc == 0 && in->json)
         rc = invocation_print_json(in, json_pack("{s:s, s:s%, s:s, s:O?, s:O?}", "model", name, "text", buffer_cstr(&a.text), a.text.size, "finish_reason",
                                                  a.finish, "usage", a.usage, "timings", a.timings), e);
