@@ -1,5 +1,7 @@
 #include "agent/discover.h"
 
+#include "agent/discover_gpus.h"
+
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
@@ -16,13 +18,21 @@
 #define UNKNOWN_BYTES_PER_S 1.25e8
 #define NIC_LATENCY_S 1e-4
 
+static const struct discover_box this_box;
+
 /* ---- cores and memory ------------------------------------------------------------------------------------------------ */
 
-static int topology_open(hwloc_topology_t *out, struct err *e)
+static int topology_open(const struct discover_box *box, hwloc_topology_t *out, struct err *e)
 {
+    int rc = 0;
     if (hwloc_topology_init(out) != 0)
         return err_set(e, HP_EDEVICE, "hwloc cannot start");
-    if (hwloc_topology_load(*out) == 0)
+    if (box->tree_file)
+        rc = hwloc_topology_set_xml(*out, box->tree_file);
+    else if (box->tree_synthetic)
+        rc = hwloc_topology_set_synthetic(*out, box->tree_synthetic);
+    hwloc_topology_set_io_types_filter(*out, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
+    if (rc == 0 && hwloc_topology_load(*out) == 0)
         return 0;
     hwloc_topology_destroy(*out);
     return err_set(e, HP_EDEVICE, "hwloc cannot read this box");
@@ -118,7 +128,7 @@ int discover_share(const char *cores, int threads, uint64_t memory_bytes, struct
 {
     hwloc_topology_t t;
     int rc = cores_read(cores, out, e);
-    rc = rc < 0 ? rc : topology_open(&t, e);
+    rc = rc < 0 ? rc : topology_open(&this_box, &t, e);
     if (rc < 0)
         return rc;
     out->n_threads = threads > 0 ? threads : physical_cores(t, out);
@@ -253,11 +263,47 @@ static json_t *caches_list(hwloc_topology_t t)
     return list;
 }
 
+/* Memory of each NUMA node, and how far they are from each other as the firmware says (10 is near); NULL for a box of one node. */
+static json_t *numa_list(hwloc_topology_t t)
+{
+    int n = hwloc_get_nbobjs_by_type(t, HWLOC_OBJ_NUMANODE);
+    struct hwloc_distances_s *found = NULL;
+    unsigned one = 1;
+    if (n < 2)
+        return NULL;
+    json_t *memory = json_array(), *rows = json_array();
+    for (int i = 0; i < n; i++)
+        json_array_append_new(memory, json_integer((json_int_t)hwloc_get_obj_by_type(t, HWLOC_OBJ_NUMANODE, (unsigned)i)->attr->numanode.local_memory));
+    bool known = hwloc_distances_get_by_type(t, HWLOC_OBJ_NUMANODE, &one, &found, HWLOC_DISTANCES_KIND_MEANS_LATENCY, 0) == 0 && one > 0;
+    for (unsigned i = 0; known && i < found->nbobjs; i++) {
+        json_t *row = json_array();
+        for (unsigned k = 0; k < found->nbobjs; k++)
+            json_array_append_new(row, json_integer((json_int_t)found->values[i * found->nbobjs + k]));
+        json_array_append_new(rows, row);
+    }
+    if (known)
+        hwloc_distances_release(t, found);
+    return json_pack("{s:o, s:o}", "memory_bytes", memory, "distances", rows);
+}
+
 int discover_node(const char *name, const struct discover_share *share, const char *network, struct buffer *json, char kind[DISCOVER_KIND],
                   struct err *e)
 {
+    struct discover_box box = {0};
+    struct nvml nvml;
+    if (nvml_open(&nvml))
+        box.nvml = &nvml;
+    int rc = discover_node_of(&box, name, share, network, json, kind, e);
+    if (box.nvml)
+        nvml_close(&nvml);
+    return rc;
+}
+
+int discover_node_of(const struct discover_box *box, const char *name, const struct discover_share *share, const char *network, struct buffer *json,
+                     char kind[DISCOVER_KIND], struct err *e)
+{
     hwloc_topology_t t;
-    int rc = topology_open(&t, e);
+    int rc = topology_open(box, &t, e);
     if (rc < 0)
         return rc;
     kind_name(t, share, kind);
@@ -266,8 +312,12 @@ int discover_node(const char *name, const struct discover_share *share, const ch
         json_array_append_new(cores, json_integer(share->cores[i]));
     json_t *node = json_pack("{s:s, s:[{s:s, s:s, s:I, s:i}], s:o, s:o, s:i, s:I, s:o}", "name", name, "devices", "name", "cpu", "kind", kind,
                              "memory_bytes", (json_int_t)share->memory_bytes, "threads", share->n_threads, "nics",
-                             nics_read("/sys/class/net", network), "cores", cores, "packages", hwloc_get_nbobjs_by_type(t, HWLOC_OBJ_PACKAGE),
+                             nics_read(box->net_folder ? box->net_folder : "/sys/class/net", network), "cores", cores, "packages", hwloc_get_nbobjs_by_type(t, HWLOC_OBJ_PACKAGE),
                              "total_memory_bytes", (json_int_t)hwloc_get_root_obj(t)->total_memory, "caches", caches_list(t));
+    json_t *numa = numa_list(t);
+    if (numa)
+        json_object_set_new(node, "numa", numa);
+    discover_gpus_add(node, t, box->nvml);
     hwloc_topology_destroy(t);
     return json_text(node, json, e);
 }

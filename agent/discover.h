@@ -7,6 +7,8 @@
 
 #include <stdint.h>
 
+struct nvml;
+
 enum { DISCOVER_MAX_CORES = 1024, DISCOVER_KIND = 128 };
 
 /* What an agent may use. */
@@ -22,9 +24,19 @@ struct discover_share {
 int discover_share(const char *cores, int threads, uint64_t memory_bytes, struct discover_share *out, struct err *e);
 
 /* Appends a node of hp-cluster/1 as JSON: its one device `cpu` with the share's memory, its NICs (of `network` alone where that is given), and beside these what people
- * want to see ("cores", "packages", "caches"). `kind` gets the device's kind: CPU model, cores and threads, the same on equal boxes. */
+ * want to see ("cores", "packages", "caches", "numa"), and its GPUs (discover_gpus.h). `kind` gets the device's kind: CPU model, cores and threads, the same on equal boxes. */
 int discover_node(const char *name, const struct discover_share *share, const char *network, struct buffer *json, char kind[DISCOVER_KIND],
                   struct err *e);
+
+/* Where to look, for tests: all NULL is this box. */
+struct discover_box {
+    const char *tree_file;      /* XML as hwloc writes it (lstopo --of xml) */
+    const char *tree_synthetic; /* hwloc's words: "node:2 core:4 pu:1" */
+    const char *net_folder;     /* looks like /sys/class/net */
+    const struct nvml *nvml;    /* instead of the library; with a tree of its own there is none otherwise */
+};
+int discover_node_of(const struct discover_box *box, const char *name, const struct discover_share *share, const char *network, struct buffer *json,
+                     char kind[DISCOVER_KIND], struct err *e);
 
 /* The same from a folder that looks like /sys/class/net; what discover_node uses, open to tests. Appends a JSON array. */
 int discover_nics(const char *folder, const char *network, struct buffer *json, struct err *e);

@@ -77,6 +77,8 @@ static int read_device(struct cluster *c, struct cluster_node *node, int node_in
     struct cluster_device *d = &c->devices[c->n_devices];
     const char *name, *kind, *bus;
     int rc;
+    if (json_is_false(json_object_get(at->value, "usable")))
+        return 0; /* told for people: nothing computes on it */
     if ((rc = json_get_string(at, "name", &name, e)) < 0 || (rc = json_get_string(at, "kind", &kind, e)) < 0 ||
         (rc = json_get_number_min(at, "memory_bytes", 0, &d->memory_bytes, e)) < 0 ||
         (rc = json_opt_number_min(at, "idle_w", 0, 0, &d->idle_w, e)) < 0 ||
