@@ -46,11 +46,11 @@ int plan_kind(const struct json_at *at, const char **kind, struct err *e)
     return rc < 0 ? rc : json_get_string(at, "kind", kind, e);
 }
 
-static int read_range(const struct json_at *at, int *first, int *end, struct err *e)
+int plan_layers_from_json(const struct json_at *at, int expected_first, int *first, int *end, struct err *e)
 {
     struct json_at list;
     size_t n;
-    uint64_t v[2];
+    uint64_t v[2] = {0};
     int rc;
     if ((rc = json_get(at, "layers", &list, e)) < 0 || (rc = json_as_array(&list, &n, e)) < 0)
         return rc;
@@ -63,17 +63,20 @@ static int read_range(const struct json_at *at, int *first, int *end, struct err
     }
     if (v[0] >= v[1] || v[1] > 1 << 20)
         return json_fail(&list, e, "[%llu, %llu) is no range of layers", (unsigned long long)v[0], (unsigned long long)v[1]);
+    if (v[0] != (uint64_t)expected_first)
+        return json_fail(&list, e, "starts at layer %llu; the stage before it ends at %d", (unsigned long long)v[0], expected_first);
     *first = (int)v[0];
     *end = (int)v[1];
     return 0;
 }
 
-static int read_stage(const struct json_at *at, struct arena *arena, struct plan_stage *s, struct err *e)
+static int read_stage(const struct json_at *at, struct arena *arena, int expected_first, struct plan_stage *s, struct err *e)
 {
     struct json_at list;
     const char *device;
     int rc;
-    if ((rc = json_opt_string(at, "device", NULL, &device, e)) < 0 || (rc = read_range(at, &s->first_layer, &s->end_layer, e)) < 0 ||
+    if ((rc = json_opt_string(at, "device", NULL, &device, e)) < 0 ||
+        (rc = plan_layers_from_json(at, expected_first, &s->first_layer, &s->end_layer, e)) < 0 ||
         (rc = json_opt_number_min(at, "compute_s", 0, 0, &s->compute_s, e)) < 0 ||
         (rc = json_opt_number_min(at, "memory_bytes", 0, 0, &s->memory_bytes, e)) < 0)
         return rc;
@@ -142,11 +145,8 @@ int plan_pipeline_from_json(const struct json_at *at, struct arena *arena, struc
         return err_set(e, HP_ENOMEM, "%s: out of memory while reading", at->file);
     for (size_t i = 0; i < n; i++) {
         struct json_at item = json_item(&list, i);
-        if ((rc = read_stage(&item, arena, &p.stages[i], e)) < 0)
+        if ((rc = read_stage(&item, arena, i ? p.stages[i - 1].end_layer : 0, &p.stages[i], e)) < 0)
             return rc;
-        int expected = i ? p.stages[i - 1].end_layer : 0;
-        if (p.stages[i].first_layer != expected)
-            return json_fail(&item, e, "starts at layer %d; the one before it ends at %d", p.stages[i].first_layer, expected);
         p.n_stages++;
     }
     if ((rc = read_slices(at, arena, &p, e)) < 0 || (rc = json_opt_number_min(at, "micro_batches", 0, 0, &p.micro_batches, e)) < 0)

@@ -43,6 +43,8 @@ struct plan_pipeline {
 
 /* Reads the kind of a plan ("pipeline", "pools", "coldstart") after checking its format. */
 int plan_kind(const struct json_at *at, const char **kind, struct err *e);
+/* The `layers` of a stage: a half-open range that begins where the stage before it ends. */
+int plan_layers_from_json(const struct json_at *at, int expected_first, int *first, int *end, struct err *e);
 /* Reads the pipeline part into the arena; stages must follow each other without gap or overlap from layer 0. */
 int plan_pipeline_from_json(const struct json_at *at, struct arena *arena, struct plan_pipeline *out, struct err *e);
 /* Adds `stages`, `slices` and `predicted` to a plan object. */

@@ -21,37 +21,13 @@ static int read_count(const struct json_at *at, const char *key, int *out, struc
     return 0;
 }
 
-static int read_layers(const struct json_at *at, int expected_first, struct plan_pools_stage *s, struct err *e)
-{
-    struct json_at list;
-    size_t n;
-    uint64_t v[2] = {0};
-    int rc;
-    if ((rc = json_get(at, "layers", &list, e)) < 0 || (rc = json_as_array(&list, &n, e)) < 0)
-        return rc;
-    if (n != 2)
-        return json_fail(&list, e, "has %zu values; it is a half-open range [first, end)", n);
-    for (size_t i = 0; i < 2; i++) {
-        struct json_at item = json_item(&list, i);
-        if ((rc = json_as_u64(&item, &v[i], e)) < 0)
-            return rc;
-    }
-    if (v[0] >= v[1] || v[1] > 1 << 20)
-        return json_fail(&list, e, "[%llu, %llu) is no range of layers", (unsigned long long)v[0], (unsigned long long)v[1]);
-    s->first_layer = (int)v[0];
-    s->end_layer = (int)v[1];
-    if (s->first_layer != expected_first)
-        return json_fail(&list, e, "starts at layer %d; the stage before it ends at %d", s->first_layer, expected_first);
-    return 0;
-}
-
 static int read_stage(const struct json_at *at, struct arena *arena, int expected_first, struct plan_pools_stage *s,
                       struct err *e)
 {
     const char *kind;
     uint64_t devices;
     int rc;
-    if ((rc = json_get_string(at, "kind", &kind, e)) < 0 || (rc = read_layers(at, expected_first, s, e)) < 0 ||
+    if ((rc = json_get_string(at, "kind", &kind, e)) < 0 || (rc = plan_layers_from_json(at, expected_first, &s->first_layer, &s->end_layer, e)) < 0 ||
         (rc = read_count(at, "share", &s->share, e)) < 0 || (rc = read_count(at, "count", &s->count, e)) < 0 ||
         (rc = json_opt_u64(at, "devices", 0, &devices, e)) < 0 ||
         (rc = json_opt_number_min(at, "compute_s", 0, 0, &s->compute_s, e)) < 0 ||

@@ -133,6 +133,19 @@ int client_get(struct client *c, const char *verb, json_t *arguments, json_t **r
     return client_ask(c, &ask, result, NULL, e);
 }
 
+int client_get_once(const char *context, const char *verb, json_t *arguments, json_t **result, struct err *e)
+{
+    struct client *c;
+    int rc = client_open(context, &c, e);
+    if (rc < 0) {
+        json_decref(arguments);
+        return rc;
+    }
+    rc = client_get(c, verb, arguments, result, e);
+    client_close(&c);
+    return rc;
+}
+
 int client_open_at(const struct context *context, uint64_t patience_ms, struct client **out, struct err *e)
 {
     struct client *c = calloc(1, sizeof *c);

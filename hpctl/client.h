@@ -32,5 +32,7 @@ struct client_ask {
 int client_ask(struct client *c, const struct client_ask *ask, json_t **result, struct buffer *blob, struct err *e);
 /* The short form: verb and arguments (taken). */
 int client_get(struct client *c, const char *verb, json_t *arguments, json_t **result, struct err *e);
+/* The shortest: connects by a context, asks, closes. */
+int client_get_once(const char *context, const char *verb, json_t *arguments, json_t **result, struct err *e);
 
 #endif

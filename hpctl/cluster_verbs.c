@@ -14,15 +14,7 @@
 
 static int ask_once(const struct invocation *in, const char *verb, json_t *arguments, json_t **result, struct err *e)
 {
-    struct client *client;
-    int rc = client_open(invocation_option(in, "context"), &client, e);
-    if (rc < 0) {
-        json_decref(arguments);
-        return rc;
-    }
-    rc = client_get(client, verb, arguments, result, e);
-    client_close(&client);
-    return rc;
+    return client_get_once(invocation_option(in, "context"), verb, arguments, result, e);
 }
 
 /* Asks by name and says in one line that it is done. */

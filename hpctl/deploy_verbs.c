@@ -216,15 +216,7 @@ static int run_deploy(struct invocation *in, struct err *e)
 
 static int ask_once(const struct invocation *in, const char *verb, json_t *arguments, json_t **result, struct err *e)
 {
-    struct client *client;
-    int rc = client_open(invocation_option(in, "context"), &client, e);
-    if (rc < 0) {
-        json_decref(arguments);
-        return rc;
-    }
-    rc = client_get(client, verb, arguments, result, e);
-    client_close(&client);
-    return rc;
+    return client_get_once(invocation_option(in, "context"), verb, arguments, result, e);
 }
 
 static int run_ps(struct invocation *in, struct err *e)
