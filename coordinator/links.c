@@ -118,7 +118,8 @@ static void measured(struct core *c, const struct message_link_result *r)
              l->bandwidth_bytes_per_s, l->latency_s);
     if (news)
         row_keep(c, from);
-    probe_end(c, LINKS_REFRESH_MS);
+    uint64_t round_ms = (uint64_t)c->n_members * c->n_members * LINKS_PAIR_MS;
+    probe_end(c, round_ms > LINKS_REFRESH_MS ? round_ms : LINKS_REFRESH_MS);
 }
 
 void links_result(struct core *c, struct member *m, uint64_t id, const struct message_link_result *r)

@@ -15,7 +15,8 @@ struct member;
 
 enum {
     LINKS_SETTLE_MS = 1000,    /* after an agent joins */
-    LINKS_REFRESH_MS = 300000, /* after a measurement */
+    LINKS_REFRESH_MS = 300000, /* after a measurement; in large clusters later, so that a pair has LINKS_PAIR_MS on average */
+    LINKS_PAIR_MS = 2500,
     LINKS_RETRY_MS = 30000,    /* after a failure */
     LINKS_ANSWER_MS = 8000,    /* an agent that has not answered by then does not */
     LINKS_SCAN = 256,          /* pairs looked at in one tick */
