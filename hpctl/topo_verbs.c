@@ -13,10 +13,24 @@
 
 /* ---- tables ------------------------------------------------------------------------------------------------------------------------------ */
 
-/* What is worth knowing of a device beside its kind: its place on PCIe, its peers, why it is not used. */
-static const char *device_notes(const json_t *d)
+/* "a switch with eth1, a root port with gpu2": whom a device is near to. */
+static size_t near_notes(const json_t *node, const json_t *device, char *out, size_t size)
 {
-    static char notes[256];
+    const json_t *o;
+    size_t i, n = 0;
+    json_array_foreach(json_object_get(node, "near"), i, o)
+    {
+        const char *other = json_object_get(o, "nic") ? text_member(o, "nic") : text_member(o, "other_device");
+        if (n < size && strcmp(text_member(o, "device"), text_member(device, "name")) == 0)
+            n += (size_t)snprintf(out + n, size - n, "%s %s with %s", n ? "," : "shares a", text_member(o, "share"), other);
+    }
+    return n < size ? n : size - 1;
+}
+
+/* What is worth knowing of a device beside its kind: its place on PCIe, its peers, why it is not used. */
+static const char *device_notes(const json_t *node, const json_t *d)
+{
+    static char notes[512];
     const json_t *usable = json_object_get(d, "usable"), *peers = json_object_get(d, "nvlink_peers");
     size_t n = 0;
     notes[0] = '\0';
@@ -26,7 +40,9 @@ static const char *device_notes(const json_t *d)
     if (json_array_size(peers))
         n += (size_t)snprintf(notes + n, sizeof notes - n, "NVLink to %zu  ", json_array_size(peers));
     if (usable && !json_is_true(usable) && n < sizeof notes)
-        snprintf(notes + n, sizeof notes - n, "not used: %s", text_member(d, "why"));
+        n += (size_t)snprintf(notes + n, sizeof notes - n, "not used: %s  ", text_member(d, "why"));
+    if (n < sizeof notes)
+        near_notes(node, d, notes + n, sizeof notes - n);
     return notes[0] ? notes : "";
 }
 
@@ -42,7 +58,7 @@ static void print_nodes(const json_t *o)
         json_array_foreach(json_object_get(node, "devices"), k, item)
         {
             const char *row[] = {text_format("%s/%s", text_member(node, "name"), text_member(item, "name")), text_member(item, "kind"),
-                                 text_bytes(number_member(item, "memory_bytes")), device_notes(item)};
+                                 text_bytes(number_member(item, "memory_bytes")), device_notes(node, item)};
             table_row(devices, row);
         }
         json_array_foreach(json_object_get(node, "nics"), k, item)

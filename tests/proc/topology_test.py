@@ -66,6 +66,29 @@ def a_measured_profile_is_what_the_planner_reads():
 
 
 @test
+def files_are_shown_as_live_clusters_are():
+    gpu = {"name": "gpu0", "kind": "H100 <80>", "memory_bytes": 8e10, "usable": False, "why": "no backend", "bus": "pcie0", "pcie_generation": 1, "pcie_width": 16,
+           "pcie_best_generation": 5, "pcie_best_width": 16, "nvlink_peers": ["gpu1"]}
+    node = {"name": "n", "devices": [{"name": "cpu", "kind": "c", "memory_bytes": 1e10}, gpu], "buses": [{"name": "pcie0", "bandwidth_bytes_per_s": 6e10}],
+            "nics": [{"name": "eth0", "bandwidth_bytes_per_s": 1e9}], "near": [{"nic": "eth0", "device": "gpu0", "share": "switch"}]}
+    cluster = {"format": "hp-cluster/1", "nodes": [node, dict(node, name="m")], "links": [{"from": "n/cpu", "to": "m/cpu", "bandwidth_bytes_per_s": 1e9}]}
+    with tempfile.TemporaryDirectory() as folder:
+        file, svg = os.path.join(folder, "c.json"), os.path.join(folder, "c.svg")
+        with open(file, "w") as f:
+            json.dump(cluster, f)
+        table = subprocess.run([os.path.join(BUILD, "hpctl"), "topo", "--cluster", file], capture_output=True, text=True).stdout
+        assert "PCIe 1 x16 (best 5 x16)" in table and "not used: no backend" in table and "shares a switch with eth0" in table, table
+        done = subprocess.run([os.path.join(BUILD, "hpctl"), "topo", "--cluster", file, "--svg", svg], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        texts = [t.firstChild.data for t in xml.dom.minidom.parse(svg).getElementsByTagName("text") if t.firstChild]
+        assert "H100 <80>" in texts and "pcie0" in texts and any("1.0 GB/s" in t for t in texts), texts
+        with open(file, "w") as f:
+            json.dump({"format": "hp-cluster/1", "nodes": [{"name": "n"}]}, f)
+        done = subprocess.run([os.path.join(BUILD, "hpctl"), "topo", "--cluster", file], capture_output=True, text=True)
+        assert done.returncode == 1 and "devices" in done.stderr, done.stderr
+
+
+@test
 def a_graph_from_a_model_is_planned():
     with tempfile.TemporaryDirectory() as folder:
         graph = os.path.join(folder, "graph.json")
