@@ -108,8 +108,8 @@ static void links_add(json_t *links, const struct member *a, const struct member
     bool measured = link_measured_add(links, a, b);
     measured = link_measured_add(links, b, a) || measured;
     if (!measured && a->machine[0] && strcmp(a->machine, b->machine) == 0)
-        json_array_append_new(links, json_pack("{s:o, s:o, s:f, s:f}", "from", device_id(a), "to", device_id(b), "bandwidth_bytes_per_s",
-                                               LOOPBACK_BYTES_PER_S, "latency_s", LOOPBACK_LATENCY_S));
+        json_array_append_new(links, json_pack("{s:o, s:o, s:f, s:f, s:b}", "from", device_id(a), "to", device_id(b), "bandwidth_bytes_per_s",
+                                               LOOPBACK_BYTES_PER_S, "latency_s", LOOPBACK_LATENCY_S, "assumed", 1));
 }
 
 static json_t *cluster_document(const struct core *c, const struct deployment *d)

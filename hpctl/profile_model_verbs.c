@@ -82,7 +82,7 @@ static double last_of(const json_t *axis) { return json_number_value(json_array_
 
 static void print_profile(const json_t *profile)
 {
-    static const char *const columns[] = {"DEVICE KIND", "CLASS", ">POINTS", ">1 TOKEN", ">LONGEST SLICE", ">AFTER LONGEST PREFIX", ">OFF BY", NULL};
+    static const char *const columns[] = {"DEVICE KIND", "CLASS", ">POINTS", ">SHORTEST SLICE", ">LONGEST SLICE", ">AFTER LONGEST PREFIX", ">OFF BY", NULL};
     struct table *t = table_create(columns);
     const char *kind, *name;
     json_t *classes, *table, *note;
@@ -92,7 +92,7 @@ static void print_profile(const json_t *profile)
             const json_t *slices = json_object_get(table, "slice"), *prefixes = json_object_get(table, "prefix");
             if (!slices)
                 continue;
-            const char *row[] = {kind, name, text_format("%zu x %zu", json_array_size(slices), json_array_size(prefixes)), text_seconds(corner(table, false, false)),
+            const char *row[] = {kind, name, text_format("%zu x %zu", json_array_size(slices), json_array_size(prefixes)), text_format("%.0f: %s", json_number_value(json_array_get(slices, 0)), text_seconds(corner(table, false, false))),
                                  text_format("%.0f: %s", last_of(slices), text_seconds(corner(table, true, false))),
                                  json_array_size(prefixes) > 1 ? text_format("%.0f: %s", last_of(prefixes), text_seconds(corner(table, true, true))) : "-",
                                  json_object_get(table, "interpolation_error") ? text_format("%.0f %%", 100 * number_member(table, "interpolation_error")) : "-"};

@@ -132,7 +132,7 @@ static void link_line(struct buffer *out, const struct box *a, const struct box 
     const json_t *any = there ? there : back;
     double width = 1 + fmin(5, fmax(0, log10(number_member(any, "bandwidth_bytes_per_s") + 1) - 6));
     buffer_printf(out, "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#9ab\" stroke-width=\"%.1f\"%s/>\n", a->x + BOX_WIDTH / 2.0, a->y + a->height / 2,
-                  b->x + BOX_WIDTH / 2.0, b->y + b->height / 2, width, json_object_get(any, "measured_s") ? "" : " stroke-dasharray=\"5 4\"");
+                  b->x + BOX_WIDTH / 2.0, b->y + b->height / 2, width, json_is_true(json_object_get(any, "assumed")) ? " stroke-dasharray=\"5 4\"" : "");
 }
 
 static void link_labels(struct buffer *out, const struct box *a, const struct box *b, const json_t *there, const json_t *back)

@@ -85,7 +85,7 @@ static void print_links(const json_t *o)
     json_array_foreach(json_object_get(o, "links"), i, l)
     {
         double age = (double)now - number_member(l, "measured_s");
-        const char *when = !json_object_get(l, "measured_s") ? "not yet" : age < 1 ? "just now" : text_format("%s ago", text_seconds(age));
+        const char *when = bool_member(l, "assumed") ? "not yet" : !json_object_get(l, "measured_s") ? "given" : age < 1 ? "just now" : text_format("%s ago", text_seconds(age));
         const char *row[] = {text_member(l, "from"), text_member(l, "to"), text_format("%s/s", text_bytes(number_member(l, "bandwidth_bytes_per_s"))),
                              text_seconds(number_member(l, "latency_s")), when};
         table_row(links, row);
