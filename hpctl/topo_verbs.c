@@ -108,8 +108,10 @@ static int cluster_of(struct invocation *in, json_t **out, struct err *e)
             return rc;
         rc = cluster_from_json(&at, &c, e);
         cluster_free(&c);
-        if (rc < 0)
+        if (rc < 0) {
             json_decref(*out);
+            *out = NULL;
+        }
         return rc;
     }
     if ((rc = client_open(invocation_option(in, "context"), &client, e)) < 0)
