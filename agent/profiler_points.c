@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 enum { MAX_SAMPLES = 9, FINE_SLICE = 512, FINE_PREFIX = 4096, FINE_BATCH_PREFIX = 2048, FINE_POINT_MS = 60, FINE_LEAST_SAMPLES = 3 };
+#define FINE_LONG_S 0.3
 #define FINE_TOLERANCE 0.04 /* errors of interpolation below it drown in those of measuring */
 
 static uint64_t now_ns(void) { return env_now_ns(&env_real); }
@@ -135,7 +136,9 @@ static int run_once(struct measure *m, uint32_t batch, struct grid_point p, doub
 static int point_measure(struct measure *m, uint32_t batch, struct grid_point p, double *seconds, struct err *e)
 {
     double samples[MAX_SAMPLES], warm;
-    int n = 0, least = m->config->fine ? FINE_LEAST_SAMPLES : 1, rc = run_once(m, batch, p, &warm, e);
+    int rc = run_once(m, batch, p, &warm, e), n = 0;
+    /* What takes long varies little. */
+    int least = m->config->fine && warm < FINE_LONG_S ? FINE_LEAST_SAMPLES : 1;
     uint64_t until = now_ns() + m->point_ns;
     while (rc == 0 && n < MAX_SAMPLES && (n < least || now_ns() < until)) {
         rc = run_once(m, batch, p, &samples[n++], e);

@@ -341,15 +341,19 @@ static void probe(struct agent *a, const struct agent_action *act)
     const struct message_link_probe *p = &act->u.probe.request;
     struct agent_event ev = {.kind = AGENT_EVENT_PROBED};
     struct err e = {0};
-    bool echo = strcmp(p->role, "echo") == 0;
+    bool echo = strcmp(p->role, "echo") == 0, measure = strcmp(p->role, "measure") == 0;
     int rc;
     if (strcmp(p->role, "end") == 0) {
         link_prober_end(a->prober, p->session);
         return;
     }
-    rc = echo ? link_prober_echo(a->prober, p->session, p->data_address.data, p->data_address.size, &e)
-              : link_prober_measure(a->prober, act->u.probe.id, p->session, p->data_address.data, p->data_address.size, &e);
-    if (rc == 0 && !echo)
+    if (echo)
+        rc = link_prober_echo(a->prober, p->session, p->data_address.data, p->data_address.size, &e);
+    else if (measure)
+        rc = link_prober_measure(a->prober, act->u.probe.id, p->session, p->data_address.data, p->data_address.size, &e);
+    else
+        rc = err_set(&e, HP_EPROTO, "\"%.20s\" is no part in a probe", p->role);
+    if (rc == 0 && measure)
         return;
     struct mail m = {.event = ev, .error = rc < 0 ? malloc(sizeof e) : NULL};
     m.event.u.probed.id = act->u.probe.id;
