@@ -766,10 +766,42 @@ static void all_logits_are_told_and_nothing_is_sampled(void **state)
     assert_string_equal(said(f, MESSAGE_TOKENS)->u.tokens.finish, "length");
 }
 
+static void probes_are_ordered_and_their_results_told(void **state)
+{
+    struct fixture *f = *state;
+    static const uint8_t address[] = "there";
+    struct message m = {.type = MESSAGE_LINK_PROBE, .id = 12};
+    m.u.link_probe = (struct message_link_probe){.session = SESSION, .role = "measure", .peer = "b", .data_address = {address, sizeof address}};
+    tell(f, &m);
+    const struct agent_action *a = did(f, AGENT_DO_PROBE, 0);
+    assert_non_null(a);
+    assert_int_equal(a->u.probe.id, 12);
+    assert_int_equal(a->u.probe.request.session, SESSION);
+    assert_string_equal(a->u.probe.request.role, "measure");
+    assert_memory_equal(a->u.probe.request.data_address.data, address, sizeof address);
+    struct err why = {0};
+    err_set(&why, HP_ELINK, "the link broke");
+    for (int failed = 0; failed < 2; failed++) {
+        struct agent_event ev = {.kind = AGENT_EVENT_PROBED};
+        ev.u.probed.id = 12;
+        ev.u.probed.status = failed ? HP_ELINK : 0;
+        ev.u.probed.error = failed ? &why : NULL;
+        ev.u.probed.latency_s = failed ? 0 : 1e-4;
+        ev.u.probed.bandwidth_bytes_per_s = failed ? 0 : 1e9;
+        feed(f, &ev);
+        const struct message *r = said(f, MESSAGE_LINK_RESULT);
+        assert_non_null(r);
+        assert_int_equal(r->id, 12);
+        assert_string_equal(r->u.link_result.code, failed ? status_word(HP_ELINK) : "");
+        assert_true(r->u.link_result.bandwidth_bytes_per_s == (failed ? 0 : 1e9));
+    }
+}
+
 int main(void)
 {
 #define CLAIM(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
+        CLAIM(probes_are_ordered_and_their_results_told),
         CLAIM(joins_and_beats_until_nobody_answers_then_joins_again),
         CLAIM(refusal_ends_a_newcomer_and_makes_a_member_join_again),
         CLAIM(unknown_request_is_refused_and_a_refusal_is_not_answered),

@@ -226,9 +226,39 @@ static void slices_add_up_for_every_length(void **state)
     fixture_close(&f);
 }
 
+static void neighbours_are_those_with_the_fast_measured_link(void **state)
+{
+    (void)state;
+    /* Any two of three have room enough; what was measured between them decides which two. */
+    for (int slow = 0; slow < 3; slow++) {
+        struct fixture f;
+        struct err e = {0};
+        fixture_open(&f);
+        for (int i = 0; i < 3; i++)
+            fixture_agent(&f, i, "k", 1.6e9);
+        for (int i = 0; i < 3; i++) {
+            char from[8], one[8], other[8];
+            snprintf(from, sizeof from, "a%d", i);
+            snprintf(one, sizeof one, "a%d", (i + 1) % 3);
+            snprintf(other, sizeof other, "a%d", (i + 2) % 3);
+            json_t *row = json_pack("[{s:s, s:f, s:f}, {s:s, s:f, s:f}]", "to", one, "bandwidth_bytes_per_s", i == slow || (i + 1) % 3 == slow ? 1e4 : 1e9, "latency_s", 1e-4,
+                                    "to", other, "bandwidth_bytes_per_s", i == slow || (i + 2) % 3 == slow ? 1e4 : 1e9, "latency_s", 1e-4);
+            assert_int_equal(links_restore(f.core, from, row, &e), 0);
+            json_decref(row);
+        }
+        struct deployment *d = deploy(&f, "x", "{}", NULL);
+        assert_non_null(d);
+        assert_int_equal(d->n_stages, 2);
+        for (int i = 0; i < 2; i++)
+            assert_int_not_equal(d->stages[i].agent->name[1] - '0', slow);
+        fixture_close(&f);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(neighbours_are_those_with_the_fast_measured_link),
         cmocka_unit_test(layers_are_where_they_were_asked_for),
         cmocka_unit_test(what_cannot_be_placed_says_why),
         cmocka_unit_test(an_empty_cluster_says_that_no_agent_is_ready),
