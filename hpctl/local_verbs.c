@@ -324,11 +324,11 @@ static int check_dead(const char *what, pid_t pid, uint64_t started, struct err 
 static int run_start(struct invocation *in, struct err *e)
 {
     static struct local_cluster c;
-    const char *name = invocation_option(in, "agent");
+    const char *name = invocation_option_or(in, "agent", "");
     bool coordinator = invocation_flag(in, "coordinator");
     struct local_agent *a = NULL;
     int rc;
-    if (!name == !coordinator)
+    if (!*name == !coordinator)
         return err_set(e, HP_EUSAGE, "say which one: --agent A or --coordinator");
     if ((rc = local_load(invocation_option(in, "name"), &c, e)) < 0)
         return rc;
