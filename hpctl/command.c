@@ -153,35 +153,46 @@ static void print_overview(FILE *out, const struct command *const *tables, const
 
 /* ---- completion ------------------------------------------------------------------------------------------------- */
 
+static int words_of(const char *path)
+{
+    int n = 1;
+    for (; *path; path++)
+        n += *path == ' ';
+    return n;
+}
+
+/* The options of each verb, verbs of most words first, since the shell takes the first that fits. */
+static void print_completion_options(const struct command *const *tables)
+{
+    for (int words = 3; words > 0; words--)
+        for (const struct command *const *t = tables; *t; t++)
+            for (const struct command *c = *t; c->path; c++) {
+                if (words_of(c->path) != words)
+                    continue;
+                printf("    \"%s \"*) words=\"--help -o", c->path);
+                for (int i = 0; c->options && c->options[i].name; i++)
+                    printf(" --%s", c->options[i].name);
+                printf("\" ;;\n");
+            }
+}
+
 static void print_bash_completion(const struct command *const *tables)
 {
-    printf("# bash completion for hpctl; made by `hpctl completion bash`\n_hpctl() {\n"
-           "    local word=${COMP_WORDS[COMP_CWORD]} verb=\"${COMP_WORDS[1]}\" two=\"${COMP_WORDS[1]} ${COMP_WORDS[2]}\" words=\n"
-           "    case $two in\n");
-    for (const struct command *const *t = tables; *t; t++)
-        for (const struct command *c = *t; c->path; c++) {
-            if (strchr(c->path, ' '))
-                printf("    \"%s\") words=\"--help -o", c->path);
-            else
-                printf("    \"%s \"*) words=\"--help -o", c->path);
-            for (int i = 0; c->options && c->options[i].name; i++)
-                printf(" --%s", c->options[i].name);
-            printf("\" ;;\n");
-        }
-    printf("    esac\n    if [ \"$COMP_CWORD\" -eq 1 ]; then words=\"");
+    printf("# bash completion for hpctl; made by `hpctl completion bash`\n_hpctl_verbs='");
     for (const struct command *const *t = tables; *t; t++)
         for (const struct command *c = *t; c->path; c++)
-            printf("%.*s ", (int)strcspn(c->path, " "), c->path);
-    printf("\"\n    elif [ \"$COMP_CWORD\" -eq 2 ]; then case $verb in\n");
-    for (const struct command *const *t = tables; *t; t++)
-        for (const struct command *c = *t; c->path; c++) {
-            const char *space = strchr(c->path, ' ');
-            if (space)
-                printf("        %.*s) words=\"$words %s\" ;;&\n", (int)(space - c->path), c->path, space + 1);
-        }
-    printf("    esac; fi\n"
-           "    case $word in -*) ;; *) [ \"$COMP_CWORD\" -gt 2 ] && { COMPREPLY=($(compgen -f -- \"$word\")); return; } ;; esac\n"
-           "    COMPREPLY=($(compgen -W \"$words\" -- \"$word\"))\n}\ncomplete -o filenames -F _hpctl hpctl\n");
+            printf("%s\n", c->path);
+    printf("'\n_hpctl() {\n"
+           "    local typed=\"${COMP_WORDS[*]:1:COMP_CWORD-1}\" word=${COMP_WORDS[COMP_CWORD]} words= verb next=\n"
+           "    case \"$typed \" in\n");
+    print_completion_options(tables);
+    printf("    esac\n"
+           "    while read -r verb; do\n"
+           "        case $verb in \"${typed:+$typed }\"?*) verb=${verb#\"${typed:+$typed }\"}; next+=\" ${verb%%%% *}\" ;; esac\n"
+           "    done <<< \"$_hpctl_verbs\"\n"
+           "    if [ -z \"$next\" ] && [[ $word != -* ]]; then COMPREPLY=($(compgen -f -- \"$word\"))\n"
+           "    else COMPREPLY=($(compgen -W \"$words $next\" -- \"$word\")); fi\n"
+           "}\ncomplete -o filenames -F _hpctl hpctl\n");
 }
 
 /* ---- parsing ---------------------------------------------------------------------------------------------------- */
