@@ -176,6 +176,9 @@ static int read_options(const struct invocation *in, struct local_cluster *c, ui
         for (; c->n_agents < (int)agents; c->n_agents++)
             snprintf(c->agents[c->n_agents].name, sizeof c->agents[0].name, "a%d", c->n_agents);
     }
+    /* Agents of one box must not each believe that they have all of it. A paced one has its device's. */
+    if (memory == 0 && !pace)
+        memory = (uint64_t)((double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) * 0.9 / c->n_agents);
     for (int i = 0; i < c->n_agents; i++)
         c->agents[i].memory_bytes = memory;
     return 0;
