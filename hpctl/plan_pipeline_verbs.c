@@ -24,6 +24,7 @@ static const struct command_option pipeline_options[] = {
     {"context", "N", "keep room for the KV cache of N tokens (default: --tokens)", 0},
     {"sequences", "N", "... of each of N sequences (default: the batch)", 0},
     {"cached", "N", "tokens before the prompt whose KV cache is there already (default 0)", 0},
+    {"decode-tokens", "N", "tokens that each request makes after its prompt, for --objective throughput (default 0)", 0},
     {"effort", "X", "exact: X times the usual search (default 1)", 0},
     {"seed", "N", "of the search's random steps (default 0)", 0},
     {"svg", "FILE", "draw the schedule", 0},
@@ -76,6 +77,7 @@ static int read_numbers(const struct invocation *in, struct pipeline_request *rq
         (rc = invocation_number(in, "context", 0, &rq->context_tokens, e)) < 0 ||
         (rc = invocation_number(in, "sequences", 0, &rq->sequences, e)) < 0 ||
         (rc = int_option(in, "cached", 0, &rq->cached_tokens, e)) < 0 ||
+        (rc = int_option(in, "decode-tokens", 0, &rq->decode_tokens, e)) < 0 ||
         (rc = invocation_number(in, "effort", 1, &rq->effort, e)) < 0 || (rc = invocation_u64(in, "seed", 0, &rq->seed, e)) < 0)
         return rc;
     if (rq->tokens < 1)

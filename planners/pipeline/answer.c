@@ -13,18 +13,22 @@ static inline double more(double a, double b)
     return a > b ? a : b;
 }
 
-/* One decode step: a token of each sequence through every stage and hop. */
-static void measure_decode(const struct cost *c, const struct layout *l, struct answer_figures *f)
+/* One decode step, a token of each sequence through every stage and hop; and what a request takes of the busiest one, when
+ * prompts take compute_s[stage] and wire_s[hop]. */
+static void measure_decode(const struct cost *c, const struct layout *l, const double *compute_s, const double *wire_s,
+                           struct answer_figures *f)
 {
     for (int j = 0; j < l->n_stages; j++) {
-        double t = layout_stage_seconds(c, l, j, 1, (double)c->cached_tokens + c->tokens, c->batch);
+        double t = layout_stage_seconds(c, l, j, 1, (double)c->cached_tokens + c->tokens + c->decode_tokens / 2, c->batch);
         f->decode_step_s += t;
         f->decode_period_s = more(f->decode_period_s, t);
+        f->request_period_s = more(f->request_period_s, compute_s[j] + c->decode_tokens * t);
         if (j + 1 == l->n_stages)
             continue;
         double wire = cost_wire_seconds(c, l->devices[j], l->devices[j + 1], l->ends[j], 1, c->batch);
         f->decode_step_s += wire + c->hops[l->devices[j] * c->n_devices + l->devices[j + 1]].latency_s;
         f->decode_period_s = more(f->decode_period_s, wire);
+        f->request_period_s = more(f->request_period_s, wire_s[j] + c->decode_tokens * wire);
     }
 }
 
@@ -39,19 +43,24 @@ int answer_measure(const struct cost *c, const struct layout *l, struct answer_f
         return rc;
     size_t cells = (size_t)l->n_stages * (size_t)t.n_pieces;
     f.makespan_s = own.end_s[cells - 1];
+    double *totals = arena_alloc(c->arena, 2 * (size_t)l->n_stages, sizeof *totals);
+    if (!totals)
+        return err_set(e, HP_ENOMEM, "out of memory while planning a pipeline");
     for (int j = 0; j < l->n_stages; j++) {
         double compute = 0, wire = 0;
         for (int k = 0; k < t.n_pieces; k++) {
             compute += t.compute_s[j * t.n_pieces + k];
             wire += t.wire_s[j * t.n_pieces + k];
         }
+        totals[j] = compute;
+        totals[l->n_stages + j] = wire;
         f.period_s = more(f.period_s, more(compute, wire));
         for (int g = 0; g < (l->groups ? l->group_sizes[j] : 1); g++) {
             const struct cost_device *d = &c->devices[l->groups ? l->groups[j][g] : l->devices[j]];
             f.energy_j += d->busy_w * compute + d->idle_w * (f.makespan_s - compute);
         }
     }
-    measure_decode(c, l, &f);
+    measure_decode(c, l, totals, totals + l->n_stages, &f);
     *out = f;
     if (schedule)
         *schedule = own;
@@ -60,7 +69,7 @@ int answer_measure(const struct cost *c, const struct layout *l, struct answer_f
 
 double answer_value(enum pipeline_objective objective, const struct answer_figures *f)
 {
-    return objective == PIPELINE_ENERGY ? f->energy_j : objective == PIPELINE_THROUGHPUT ? f->period_s : f->makespan_s;
+    return objective == PIPELINE_ENERGY ? f->energy_j : objective == PIPELINE_THROUGHPUT ? f->request_period_s : f->makespan_s;
 }
 
 static const char *own_copy(struct arena *arena, const struct cost *c, int device)
@@ -126,6 +135,7 @@ int answer_fill(const struct cost *c, const struct layout *l, struct pipeline_an
     p->makespan_s = out->makespan_s = f.makespan_s;
     out->energy_j = f.energy_j;
     out->prompts_per_s = f.period_s > 0 ? 1 / f.period_s : 0;
+    out->requests_per_s = f.request_period_s > 0 ? 1 / f.request_period_s : 0;
     out->decode_step_s = f.decode_step_s;
     out->decode_tokens_per_s = f.decode_period_s > 0 ? c->batch / f.decode_period_s : 0;
     return 0;
@@ -190,6 +200,10 @@ json_t *answer_document(const struct cost *c, const struct pipeline_request *rq,
     json_t *predicted = json_object_get(plan, "predicted");
     json_object_set_new(predicted, "energy_j", json_real(a->energy_j));
     json_object_set_new(predicted, "prompts_per_s", json_real(a->prompts_per_s));
+    if (c->decode_tokens > 0) {
+        json_object_set_new(plan, "decode_tokens", json_real(c->decode_tokens));
+        json_object_set_new(predicted, "requests_per_s", json_real(a->requests_per_s));
+    }
     json_object_set_new(predicted, "decode_step_s", json_real(a->decode_step_s));
     json_object_set_new(predicted, "decode_tokens_per_s", json_real(a->decode_tokens_per_s));
     if (isfinite(a->bound)) {

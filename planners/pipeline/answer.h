@@ -8,6 +8,7 @@
 struct answer_figures {
     double makespan_s, energy_j, period_s; /* period: the busiest stage's or hop's total */
     double decode_step_s, decode_period_s;
+    double request_period_s; /* of the busiest stage or hop: a prompt and its decode tokens */
 };
 
 /* Times a layout in every respect; the schedule may be NULL. HP_ENOMEM. */

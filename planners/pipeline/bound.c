@@ -115,7 +115,10 @@ static int add_layers(struct cost *c, const struct bound_kind *k, int index, con
     bool latency = options->objective == PIPELINE_LATENCY;
     for (int q = 0; q < c->n_classes; q++) {
         const struct bound_times *t = &times[index * c->n_classes + q];
-        double total = t->totals[m], slice = latency ? (m == 0 ? total : t->slice) : 0;
+        double total = t->totals[m];
+        if (options->objective == PIPELINE_THROUGHPUT)
+            total += c->decode_tokens * cost_decode_class_seconds(c, k->kind, q);
+        double slice = latency ? (m == 0 ? total : t->slice) : 0;
         int column = lp_column_add(p, NULL, options->objective == PIPELINE_ENERGY ? total * k->busy_w : 0, 0, INFINITY, false, e);
         if (column < 0 || lp_term_add(p, r->load[index], column, total - slice, e) < 0 ||
             lp_term_add(p, r->fill_row, column, slice, e) < 0 ||

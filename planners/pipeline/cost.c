@@ -19,8 +19,9 @@ static int check_request(const struct pipeline_request *rq, struct err *e)
             "the profile is of a fixed-shape model (axes share and batch); a pipeline over tokens needs slice and prefix");
     if (rq->tokens < 1)
         return err_set(e, HP_EINVAL, "%d is no number of tokens: a prompt has at least 1", rq->tokens);
-    if (rq->unit < 0 || rq->cached_tokens < 0)
-        return err_set(e, HP_EINVAL, "unit %d and cached tokens %d must not be negative", rq->unit, rq->cached_tokens);
+    if (rq->unit < 0 || rq->cached_tokens < 0 || rq->decode_tokens < 0)
+        return err_set(e, HP_EINVAL, "unit %d, cached tokens %d and decode tokens %d must not be negative", rq->unit,
+                       rq->cached_tokens, rq->decode_tokens);
     if (rq->batch < 0 || rq->context_tokens < 0 || rq->sequences < 0 || rq->effort < 0)
         return err_set(e, HP_EINVAL, "batch, context, sequences and effort must not be negative");
     if (rq->cluster->n_devices == 0)
@@ -122,10 +123,10 @@ int cost_init(struct cost *c, const struct pipeline_request *rq, const int *orde
     *c = (struct cost){.cluster = rq->cluster, .profile = rq->profile, .arena = arena, .tokens = rq->tokens};
     c->cached_tokens = rq->cached_tokens;
     c->batch = rq->batch > 0 ? rq->batch : rq->profile->batch;
-    c->kv_tokens = (rq->context_tokens > 0 ? rq->context_tokens : (double)rq->tokens + rq->cached_tokens) *
+    c->decode_tokens = rq->decode_tokens;
+    c->kv_tokens = (rq->context_tokens > 0 ? rq->context_tokens : (double)rq->tokens + rq->cached_tokens + rq->decode_tokens) *
                    (rq->sequences > 0 ? rq->sequences : c->batch);
-    if ((rc = set_units(c, pipeline_unit(rq), e)) < 0 || (rc = set_layers(c, e)) < 0 ||
-        (rc = set_devices(c, order, n, e)) < 0)
+    if ((rc = set_units(c, pipeline_unit(rq), e)) < 0 || (rc = set_layers(c, e)) < 0 || (rc = set_devices(c, order, n, e)) < 0)
         return rc;
     return 0;
 }
@@ -150,6 +151,22 @@ double cost_layers_seconds(const struct cost *c, int kind, int first, int end, d
             sum += count * cost_class_seconds(c, kind, k, slice, prefix, batch);
     }
     return sum;
+}
+
+/* Half-way through the tokens that are made. */
+static double decode_prefix(const struct cost *c)
+{
+    return (double)c->cached_tokens + c->tokens + c->decode_tokens / 2;
+}
+
+double cost_decode_seconds(const struct cost *c, int kind, int first, int end)
+{
+    return cost_layers_seconds(c, kind, first, end, 1, decode_prefix(c), c->batch);
+}
+
+double cost_decode_class_seconds(const struct cost *c, int kind, int class_index)
+{
+    return cost_class_seconds(c, kind, class_index, 1, decode_prefix(c), c->batch);
 }
 
 int cost_kind_prepare(struct cost *c, int kind, struct err *e)

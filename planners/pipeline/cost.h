@@ -22,6 +22,7 @@ struct cost {
     int tokens, cached_tokens, unit; /* unit: as asked, or a multiple of it that keeps n_units in bounds */
     double batch;
     double kv_tokens; /* context x sequences to keep room for */
+    double decode_tokens; /* of each sequence, after the prompt */
 
     int n_units;
     int *starts; /* [n_units + 1]: token position of each possible cut, without the cached ones; the last is `tokens` */
@@ -48,6 +49,11 @@ int cost_init(struct cost *c, const struct pipeline_request *rq, const int *orde
 double cost_class_seconds(const struct cost *c, int kind, int class_index, double slice, double prefix, double batch);
 /* Seconds of layers [first, end) on a kind for any slice of tokens after `prefix`, with any batch. */
 double cost_layers_seconds(const struct cost *c, int kind, int first, int end, double slice, double prefix, double batch);
+
+/* Seconds of layers [first, end) for one decode step: a token of each sequence, half-way through the tokens to make. */
+double cost_decode_seconds(const struct cost *c, int kind, int first, int end);
+/* The same of one layer of a class. */
+double cost_decode_class_seconds(const struct cost *c, int kind, int class_index);
 
 /* Makes the tables of a kind ready; HP_ENOMEM. cost_units_seconds needs it. */
 int cost_kind_prepare(struct cost *c, int kind, struct err *e);

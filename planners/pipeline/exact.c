@@ -65,6 +65,34 @@ static int pieces_init(struct exact *x, struct err *e)
     return 0;
 }
 
+/* Seconds of the decode steps of one request, for layers before l, by kind: only throughput asks. */
+static int decode_init(struct exact *x, struct err *e)
+{
+    const struct cost *c = x->c;
+    size_t row = (size_t)c->n_layers + 1;
+    if (x->options->objective != PIPELINE_THROUGHPUT || c->decode_tokens <= 0)
+        return 0;
+    x->decode_sum = arena_alloc(c->arena, (size_t)c->profile->n_kinds * row, sizeof *x->decode_sum);
+    if (!x->decode_sum)
+        return err_set(e, HP_ENOMEM, "out of memory while planning a pipeline");
+    for (int d = 0; d < c->n_devices; d++) {
+        double *sum = x->decode_sum + (size_t)c->devices[d].kind * row;
+        for (int l = 0; l < c->n_layers; l++)
+            sum[l + 1] = sum[l] + c->decode_tokens * cost_decode_seconds(c, c->devices[d].kind, l, l + 1);
+    }
+    return 0;
+}
+
+/* What decoding adds to stage j's time for a request, and to its outgoing hop's. */
+static void decode_seconds(const struct exact *x, const struct trial *t, int j, double *compute, double *wire)
+{
+    const struct cost *c = x->c;
+    int device = t->device[j], first = trial_first(t, j), end = t->end[j];
+    const double *sum = x->decode_sum + (size_t)c->devices[device].kind * ((size_t)c->n_layers + 1);
+    *compute = sum[end] - sum[first];
+    *wire = end < c->n_layers ? c->decode_tokens * cost_wire_seconds(c, device, t->device[j + 1], end, 1, c->batch) : 0;
+}
+
 int exact_init(struct exact *x, struct cost *c, const struct exact_options *options, struct err *e)
 {
     size_t n = (size_t)c->n_devices;
@@ -85,7 +113,7 @@ int exact_init(struct exact *x, struct cost *c, const struct exact_options *opti
     for (int l = 0; l < c->n_layers; l++)
         x->bytes[l] = c->profile->layers[l].output_bytes_per_token;
     find_twins(x);
-    return pieces_init(x, e);
+    return decode_init(x, e) < 0 ? HP_ENOMEM : pieces_init(x, e);
 }
 
 /* ---- evaluating ---------------------------------------------------------------------------------------------------------- */
@@ -178,8 +206,10 @@ double exact_value(const struct exact *x, const struct trial *t, int n_stages, d
         const struct cost_device *d = &x->c->devices[t->device[j]];
         double idle = makespan_s - x->stage_compute_s[j];
         energy += d->busy_w * x->stage_compute_s[j] + (idle > 0 ? d->idle_w * idle : 0);
-        period = x->stage_compute_s[j] > period ? x->stage_compute_s[j] : period;
-        period = x->stage_wire_s[j] > period ? x->stage_wire_s[j] : period;
+        double compute = 0, wire = 0;
+        if (x->decode_sum)
+            decode_seconds(x, t, j, &compute, &wire);
+        period = fmax(period, fmax(x->stage_compute_s[j] + compute, x->stage_wire_s[j] + wire));
     }
     /* Among equals the shorter plan wins. */
     return (x->options->objective == PIPELINE_ENERGY ? energy : period) + 1e-9 * makespan_s;

@@ -40,6 +40,7 @@ struct exact {
     double *computes;                       /* [n_units] of one stage */
     double *wires;                          /* [n_units] */
     double *stage_compute_s, *stage_wire_s; /* [n_devices] totals */
+    double *decode_sum; /* [kind][layer]; NULL unless requests decode and throughput counts */
     int valid;             /* leading stages whose arrivals and totals are those of the plan that a move starts from */
     double *flow;          /* [3 * (n_units + 1) * 3 * n_devices] states of slices_polish */
     long work, work_limit; /* pairs of stage and slice that were timed */

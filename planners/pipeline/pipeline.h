@@ -24,7 +24,7 @@
 
 enum pipeline_objective {
     PIPELINE_LATENCY,    /* time to the first token: the makespan of one prompt */
-    PIPELINE_THROUGHPUT, /* many prompts after each other: the busiest stage or hop per prompt */
+    PIPELINE_THROUGHPUT, /* many requests after each other: the busiest stage or hop per prompt with its `decode_tokens` */
     PIPELINE_ENERGY,     /* joules per prompt, from the devices' busy and idle watts */
 };
 
@@ -63,6 +63,7 @@ struct pipeline_request {
     int n_devices;
     const int
         *layer_ends;   /* with `devices`: where each stage's layers end; the last is the model's number of layers. NULL: free */
+    int decode_tokens; /* that each request makes after its prompt, one a step; counts for throughput and for the KV cache */
     int cached_tokens; /* prompt tokens that are cached already, before `tokens`; slices start at this prefix */
     double effort;     /* of the exact search, 1 the usual; 0: 1 */
     bool brief;        /* no `why` beyond warnings: leaves out the comparisons with other plans, for a planner in a hurry */
@@ -90,6 +91,7 @@ struct pipeline_answer {
     struct pipeline_stage_figures *stages; /* [plan.n_stages] */
     struct pipeline_schedule schedule;
     double makespan_s, energy_j, prompts_per_s;
+    double requests_per_s;      /* prompts with their `decode_tokens`; as prompts_per_s where there are none */
     double decode_step_s;       /* one token of each of `batch` sequences through all stages, after `tokens` */
     double decode_tokens_per_s; /* with as many groups in flight as stages: batch / the slowest stage or hop of a step */
     double bound, gap;          /* on the objective (seconds per prompt for throughput); NAN where nothing was proved */

@@ -1,4 +1,5 @@
 /* The face of the planner: given devices and layers, memory for a context, and the judge of foreign plans. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -261,9 +262,55 @@ static void the_judge_names_what_is_wrong(void **state)
     }
 }
 
+/* Kind "a" is quick at prompts and slow at single tokens, "b" the other way round. */
+static void throughput_counts_the_tokens_that_requests_make(void **state)
+{
+    (void)state;
+    static const struct {
+        int decode_tokens, layers_on_a;
+        double period_s;
+    } cases[] = {{0, 5, 5}, {100, 1, 65}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct bed b;
+        struct err e;
+        bed_make(&b);
+        cluster_free(&b.cluster);
+        profile_free(&b.profile);
+        read_text(
+            "{\"format\": \"hp-cluster/1\", \"nodes\": [{\"name\": \"n\", \"devices\": [{\"name\": \"g0\", \"kind\": \"a\", "
+            "\"memory_bytes\": 1e9},"
+            "{\"name\": \"g1\", \"kind\": \"b\", \"memory_bytes\": 1e9}], \"device_link\": {\"bandwidth_bytes_per_s\": 1e9}}]}",
+            &b.cluster, NULL);
+        struct buffer text = {0};
+        buffer_printf(&text, "{\"format\": \"hp-profile/1\", \"layers\": [");
+        for (int l = 0; l < 6; l++)
+            buffer_printf(&text, "%s{\"class\": \"c\", \"output_bytes_per_token\": 1}", l ? "," : "");
+        buffer_printf(&text, "], \"latency\": {\"a\": {\"c\": {\"slice\": [1, 32], \"prefix\": [0], \"seconds\": [[0.5], [1]]}},"
+                             "\"b\": {\"c\": {\"slice\": [1, 32], \"prefix\": [0], \"seconds\": [[0.1], [3]]}}}}");
+        read_text(buffer_cstr(&text), NULL, &b.profile);
+        buffer_free(&text);
+        b.rq = (struct pipeline_request){.cluster = &b.cluster,
+                                         .profile = &b.profile,
+                                         .tokens = 32,
+                                         .unit = 32,
+                                         .objective = PIPELINE_THROUGHPUT,
+                                         .decode_tokens = cases[i].decode_tokens};
+        assert_int_equal(make(&b, &e), 0);
+        int on_a = 0;
+        for (int j = 0; j < b.answer.plan.n_stages; j++)
+            if (strcmp(b.answer.plan.stages[j].device, "n/g0") == 0)
+                on_a = b.answer.plan.stages[j].end_layer - b.answer.plan.stages[j].first_layer;
+        assert_int_equal(on_a, cases[i].layers_on_a);
+        assert_true(fabs(1 / b.answer.requests_per_s - cases[i].period_s) < 1e-6);
+        assert_true(b.answer.bound <= cases[i].period_s * (1 + 1e-9));
+        bed_free(&b);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(throughput_counts_the_tokens_that_requests_make),
         cmocka_unit_test(given_devices_are_all_used_in_their_order),
         cmocka_unit_test(given_layers_stay_and_only_slices_are_chosen),
         cmocka_unit_test(nonsense_in_a_request_is_named),
