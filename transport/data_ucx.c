@@ -16,6 +16,7 @@ enum { AM_ID = 7, SPINS = 2000, SLEEP_MS = 1000, MAX_ADDRESS_BYTES = 16384 };
 enum order_kind { ORDER_POST, ORDER_DISCONNECT };
 
 struct ucx_link;
+struct ucx_peer;
 
 /* One posted frame, from the queue until UCX is done with it. */
 struct order {
@@ -48,16 +49,29 @@ struct ucx_endpoint {
     struct order *orders, **orders_tail; /* under base.lock */
     atomic_bool stopping, room;
     /* the thread's own */
+    struct ucx_peer *peers;
     struct ucx_link *links;
     struct arrival *waiting, **waiting_tail; /* for room in the pool */
     int in_flight;
+};
+
+/* Another endpoint, and the one connection to it. All links to it share the connection, and it stays when they are gone: UCX may carry both directions
+ * and several endpoints over one socket, so that closing one of them can break what others still use. */
+struct ucx_peer {
+    struct ucx_peer *next;
+    uint8_t *address;
+    size_t address_size;
+    ucp_ep_h ep;
+    bool down; /* gone for good: links that come later get a new peer */
+    int n_links, in_flight;
 };
 
 struct ucx_link {
     struct data_link base;
     struct ucx_link *next;
     uint8_t *address;
-    ucp_ep_h ep;
+    size_t address_size;
+    struct ucx_peer *peer;         /* from the first post on; then it is in the endpoint's list */
     bool down, told, closed; /* the thread's own */
     int in_flight;
 };
@@ -74,31 +88,28 @@ static void give_order(struct ucx_endpoint *d, struct order *o)
 
 /* ---- links (thread) ------------------------------------------------------------------------------------------------------ */
 
-static void close_ep(struct ucx_endpoint *d, struct ucx_link *link, bool force)
+static void close_ep(struct ucx_endpoint *d, struct ucx_peer *peer)
 {
-    if (!link->ep)
+    if (!peer->ep)
         return;
-    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = force ? UCP_EP_CLOSE_FLAG_FORCE : 0};
-    ucs_status_ptr_t request = ucp_ep_close_nbx(link->ep, &param);
-    link->ep = NULL;
+    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
+    ucs_status_ptr_t request = ucp_ep_close_nbx(peer->ep, &param);
+    peer->ep = NULL;
     if (!UCS_PTR_IS_PTR(request))
         return;
-    /* A flush that cannot finish must not hold the thread: a peer that is gone is found out by the error handler. */
     for (int i = 0; i < 100000 && ucp_request_check_status(request) == UCS_INPROGRESS; i++)
         ucp_worker_progress(d->worker);
     ucp_request_free(request);
 }
 
-static void free_link_when_idle(struct ucx_endpoint *d, struct ucx_link *link)
+static void peer_free(struct ucx_peer *peer)
 {
-    if (!link->closed || link->in_flight > 0)
-        return;
-    close_ep(d, link, link->down);
-    for (struct ucx_link **p = &d->links; *p; p = &(*p)->next)
-        if (*p == link) {
-            *p = link->next;
-            break;
-        }
+    free(peer->address);
+    free(peer);
+}
+
+static void link_free(struct ucx_link *link)
+{
     free(link->address);
     free(link);
 }
@@ -115,29 +126,50 @@ static void link_failed(struct ucx_endpoint *d, struct ucx_link *link)
 
 static void on_ep_error(void *ctx, ucp_ep_h ep, ucs_status_t status)
 {
-    struct ucx_link *link = ctx;
+    struct ucx_peer *peer = ctx;
     (void)ep, (void)status;
-    link->down = true; /* told and closed from the loop, not from inside UCX */
+    peer->down = true; /* its links are told, and it is closed, from the loop, not from inside UCX */
 }
 
-static int open_ep(struct ucx_endpoint *d, struct ucx_link *link)
+static struct ucx_peer *peer_create(struct ucx_endpoint *d, const struct ucx_link *link)
 {
-    if (link->ep)
-        return 0;
-    bool known = false;
-    for (const struct ucx_link *l = d->links; l; l = l->next)
-        known |= l == link;
-    if (!known) {
-        link->next = d->links;
-        d->links = link;
+    struct ucx_peer *peer = calloc(1, sizeof *peer);
+    if (!peer || !(peer->address = malloc(link->address_size))) {
+        free(peer);
+        return NULL;
     }
+    memcpy(peer->address, link->address, link->address_size);
+    peer->address_size = link->address_size;
     ucp_ep_params_t p = {
         .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER,
-        .address = (const ucp_address_t *)link->address,
+        .address = (const ucp_address_t *)peer->address,
         .err_mode = UCP_ERR_HANDLING_MODE_PEER,
-        .err_handler = {on_ep_error, link},
+        .err_handler = {on_ep_error, peer},
     };
-    return ucp_ep_create(d->worker, &p, &link->ep) == UCS_OK ? 0 : HP_ELINK;
+    if (ucp_ep_create(d->worker, &p, &peer->ep) != UCS_OK) {
+        peer_free(peer);
+        return NULL;
+    }
+    peer->next = d->peers;
+    d->peers = peer;
+    return peer;
+}
+
+/* Finds or makes the connection of a link at its first post. */
+static int open_peer(struct ucx_endpoint *d, struct ucx_link *link)
+{
+    if (link->peer)
+        return 0;
+    link->next = d->links;
+    d->links = link;
+    struct ucx_peer *peer = d->peers;
+    while (peer && (peer->down || peer->address_size != link->address_size || memcmp(peer->address, link->address, link->address_size) != 0))
+        peer = peer->next;
+    if (!peer && !(peer = peer_create(d, link)))
+        return HP_ELINK;
+    link->peer = peer;
+    peer->n_links++;
+    return 0;
 }
 
 /* ---- sending (thread) -------------------------------------------------------------------------------------------------------- */
@@ -158,9 +190,10 @@ static void on_sent(void *request, ucs_status_t status, void *ctx)
     struct ucx_link *link = o->link;
     struct ucx_endpoint *d = (struct ucx_endpoint *)link->base.endpoint;
     link->in_flight--;
+    link->peer->in_flight--;
     d->in_flight--;
     if (status != UCS_OK)
-        link->down = true;
+        link->peer->down = true;
     order_is_done(d, o, status == UCS_OK ? 0 : HP_ELINK);
     ucp_request_free(request);
 }
@@ -168,7 +201,7 @@ static void on_sent(void *request, ucs_status_t status, void *ctx)
 static void send_frame(struct ucx_endpoint *d, struct order *o)
 {
     struct ucx_link *link = o->link;
-    if (link->down || open_ep(d, link) < 0) {
+    if (link->down || open_peer(d, link) < 0 || link->peer->down) {
         link->down = true;
         order_is_done(d, o, HP_ELINK);
         return;
@@ -179,15 +212,17 @@ static void send_frame(struct ucx_endpoint *d, struct order *o)
         .user_data = o,
     };
     link->in_flight++;
+    link->peer->in_flight++;
     d->in_flight++;
-    ucs_status_ptr_t request = ucp_am_send_nbx(link->ep, AM_ID, o->header, sizeof o->header, o->payload ? o->payload->bytes : NULL,
+    ucs_status_ptr_t request = ucp_am_send_nbx(link->peer->ep, AM_ID, o->header, sizeof o->header, o->payload ? o->payload->bytes : NULL,
                                                o->payload ? o->payload->size : 0, &param);
     if (UCS_PTR_IS_PTR(request))
         return;
     link->in_flight--;
+    link->peer->in_flight--;
     d->in_flight--;
     bool sent = UCS_PTR_STATUS(request) == UCS_OK;
-    link->down |= !sent;
+    link->peer->down |= !sent;
     order_is_done(d, o, sent ? 0 : HP_ELINK);
 }
 
@@ -279,6 +314,14 @@ static ucs_status_t on_message(void *ctx, const void *header, size_t header_size
 
 /* ---- the thread ---------------------------------------------------------------------------------------------------------------- */
 
+static bool is_listed(const struct ucx_endpoint *d, const struct ucx_link *link)
+{
+    for (const struct ucx_link *l = d->links; l; l = l->next)
+        if (l == link)
+            return true;
+    return false;
+}
+
 static void carry_out(struct ucx_endpoint *d, struct order *o)
 {
     if (o->kind == ORDER_POST) {
@@ -286,7 +329,8 @@ static void carry_out(struct ucx_endpoint *d, struct order *o)
         return;
     }
     o->link->closed = true;
-    free_link_when_idle(d, o->link);
+    if (!is_listed(d, o->link))
+        link_free(o->link); /* it never sent anything */
     free(o);
 }
 
@@ -308,14 +352,35 @@ static bool carry_out_all(struct ucx_endpoint *d)
 
 static void look_after_links(struct ucx_endpoint *d)
 {
-    for (struct ucx_link *link = d->links, *next; link; link = next) {
-        next = link->next;
-        if (link->down && link->ep)
-            close_ep(d, link, true);
+    for (struct ucx_link **at = &d->links; *at;) {
+        struct ucx_link *link = *at;
+        link->down |= link->peer && link->peer->down;
         if (link->down && !link->told)
             link_failed(d, link);
-        if (link->closed)
-            free_link_when_idle(d, link);
+        if (!link->closed || link->in_flight > 0) {
+            at = &link->next;
+            continue;
+        }
+        *at = link->next;
+        if (link->peer)
+            link->peer->n_links--;
+        link_free(link);
+    }
+}
+
+/* Connections that broke are closed; they go when nothing refers to them any more. */
+static void look_after_peers(struct ucx_endpoint *d)
+{
+    for (struct ucx_peer **at = &d->peers; *at;) {
+        struct ucx_peer *peer = *at;
+        if (peer->down)
+            close_ep(d, peer);
+        if (!peer->down || peer->n_links > 0 || peer->in_flight > 0) {
+            at = &peer->next;
+            continue;
+        }
+        *at = peer->next;
+        peer_free(peer);
     }
 }
 
@@ -328,6 +393,7 @@ static void *progress(void *ctx)
         while (ucp_worker_progress(d->worker) > 0)
             moved = true;
         look_after_links(d);
+        look_after_peers(d);
         if (atomic_load(&d->room))
             fetch_waiting(d);
         if (moved) {
@@ -354,16 +420,8 @@ static void drop_everything(struct ucx_endpoint *d)
         if (o->kind == ORDER_POST)
             order_is_done(d, o, HP_ELINK);
         else {
-            o->link->closed = true;
-            if (!o->link->ep) { /* never used: not in the list */
-                bool listed = false;
-                for (const struct ucx_link *l = d->links; l; l = l->next)
-                    listed |= l == o->link;
-                if (!listed) {
-                    free(o->link->address);
-                    free(o->link);
-                }
-            }
+            if (!is_listed(d, o->link))
+                link_free(o->link);
             free(o);
         }
     }
@@ -383,8 +441,8 @@ static void ucx_close(struct data_endpoint *base)
         pthread_join(d->thread, NULL);
     }
     drop_everything(d);
-    for (struct ucx_link *link = d->links; link; link = link->next)
-        close_ep(d, link, true);
+    for (struct ucx_peer *peer = d->peers; peer; peer = peer->next)
+        close_ep(d, peer);
     for (int i = 0; d->worker && d->in_flight > 0 && i < 100000; i++)
         ucp_worker_progress(d->worker);
     if (d->worker)
@@ -393,8 +451,11 @@ static void ucx_close(struct data_endpoint *base)
         ucp_cleanup(d->context);
     for (struct ucx_link *link = d->links, *next; link; link = next) {
         next = link->next;
-        free(link->address);
-        free(link);
+        link_free(link);
+    }
+    for (struct ucx_peer *peer = d->peers, *next; peer; peer = next) {
+        next = peer->next;
+        peer_free(peer);
     }
     data_base_fini(base);
     free(d);
@@ -410,6 +471,7 @@ static int ucx_connect(struct data_endpoint *base, const uint8_t *address, size_
         return err_set(e, HP_ENOMEM, "out of memory for a link");
     }
     memcpy(link->address, address, size);
+    link->address_size = size;
     link->base.endpoint = base;
     *out = &link->base;
     return 0;
