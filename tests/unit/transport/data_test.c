@@ -204,6 +204,34 @@ static void a_peer_that_is_gone_breaks_the_link_and_nothing_else(void **state)
     data_close(&c.d);
 }
 
+static void closing_a_link_breaks_no_other_to_the_same_peer(void **state)
+{
+    open_fn open = *(open_fn *)*state;
+    enum { TURNS = 60 };
+    struct end a, b;
+    open_end(&a, open, 0);
+    open_end(&b, open, 0);
+    data_allow(a.d, 1, NULL);
+    data_allow(b.d, 1, NULL);
+    struct data_link *there = link_to(&a, &b), *back = link_to(&b, &a);
+    for (int i = 0; i < TURNS; i++) {
+        struct data_link *second = link_to(i % 2 ? &a : &b, i % 2 ? &b : &a);
+        post(i % 2 ? &a : &b, second, 1, 300000);
+        data_disconnect(&second);
+        post(&a, there, 1, 500000);
+        post(&b, back, 1, 100);
+        assert_true(wait_for(&b, &b.frames, (i + 1) + (i + 1) / 2));
+    }
+    assert_true(wait_for(&a, &a.done, TURNS + TURNS / 2));
+    assert_true(wait_for(&b, &b.done, TURNS + TURNS / 2));
+    assert_int_equal(look_at(&a, &a.failed) + look_at(&b, &b.failed), 0);
+    assert_int_equal(look_at(&a, &a.downs) + look_at(&b, &b.downs), 0);
+    data_disconnect(&there);
+    data_disconnect(&back);
+    data_close(&a.d);
+    data_close(&b.d);
+}
+
 static void a_full_pool_gives_no_buffer_until_one_comes_back(void **state)
 {
     open_fn open = *(open_fn *)*state;
@@ -259,6 +287,7 @@ int main(void)
         {"frames_of_every_size_arrive_whole", frames_of_every_size_arrive_whole},
         {"foreign_session_tokens_are_counted_and_dropped", foreign_session_tokens_are_counted_and_dropped},
         {"a_peer_that_is_gone_breaks_the_link_and_nothing_else", a_peer_that_is_gone_breaks_the_link_and_nothing_else},
+        {"closing_a_link_breaks_no_other_to_the_same_peer", closing_a_link_breaks_no_other_to_the_same_peer},
         {"a_full_pool_gives_no_buffer_until_one_comes_back", a_full_pool_gives_no_buffer_until_one_comes_back},
     };
     static char names[16][96];
