@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "common/json.h"
 #include "hpctl/client.h"
@@ -179,10 +178,7 @@ static int run_token_ls(struct invocation *in, struct err *e)
     struct table *t = table_create(columns);
     json_array_foreach(list, i, v)
     {
-        time_t when = (time_t)number_member(v, "expires_s");
-        char stamp[32];
-        strftime(stamp, sizeof stamp, "%Y-%m-%d %H:%M", localtime(&when));
-        const char *row[] = {text_format("%.16s", text_member(v, "digest")), stamp, text_member(v, "used_by")};
+        const char *row[] = {text_format("%.16s", text_member(v, "digest")), text_date(number_member(v, "expires_s")), text_member(v, "used_by")};
         table_row(t, row);
     }
     table_print(&t, "no token is out");
@@ -264,10 +260,7 @@ static int run_key_ls(struct invocation *in, struct err *e)
     struct table *t = table_create(columns);
     json_array_foreach(list, i, k)
     {
-        time_t when = (time_t)number_member(k, "created_s");
-        char stamp[32];
-        strftime(stamp, sizeof stamp, "%Y-%m-%d %H:%M", localtime(&when));
-        const char *row[] = {text_member(k, "name"), stamp};
+        const char *row[] = {text_member(k, "name"), text_date(number_member(k, "created_s"))};
         table_row(t, row);
     }
     table_print(&t, "no API key; beyond loopback the HTTP API needs one");

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 struct table {
@@ -124,6 +125,15 @@ const char *text_seconds(double s)
     if (s < 120)
         return text_format("%.1f s", s);
     return s < 7200 ? text_format("%.0f min", s / 60) : text_format("%.1f h", s / 3600);
+}
+
+const char *text_date(double unix_s)
+{
+    time_t when = (time_t)unix_s;
+    struct tm local;
+    char text[32];
+    strftime(text, sizeof text, "%Y-%m-%d %H:%M", localtime_r(&when, &local));
+    return text_format("%s", text);
 }
 
 const char *text_member(const json_t *o, const char *key)

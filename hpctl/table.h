@@ -24,6 +24,8 @@ void table_discard(struct table **t);
 const char *text_bytes(double bytes);
 /* "12 ms", "3.4 s", "5 min". */
 const char *text_seconds(double seconds);
+/* "2026-01-31 12:00", local time, of Unix seconds. */
+const char *text_date(double unix_s);
 const char *text_format(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* A member of an object as text: strings as they are, numbers short, "-" where it is missing. */
 const char *text_member(const json_t *o, const char *key);

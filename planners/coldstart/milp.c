@@ -62,7 +62,7 @@ static int copied_to(const struct coldstart_plan *plan, int node)
     return COLDSTART_NOWHERE;
 }
 
-/* Inputs first, then the operator, then its edges; what earlier sub-models planned becomes a placeholder. */
+/* Inputs first, then the operator, then its edges; what earlier sub-models planned becomes one node that stands for it. */
 static void add_operator(struct rolling *r, struct milp_sub_model *m, int v)
 {
     const struct opgraph *g = r->p->graph;
