@@ -12,15 +12,22 @@
 
 /* jansson's own depth cap is 2048 levels (JSON_PARSER_MAX_DEPTH): enough, and it does not recurse past it. */
 
-int json_parse_at(const char *name, const void *text, size_t size, json_t **root, struct json_at *at, struct err *e)
+static int parse_text(const char *name, const void *text, size_t size, bool wide, json_t **root, struct json_at *at, struct err *e)
 {
     json_error_t problem;
     json_t *value = json_loadb(text, size, JSON_REJECT_DUPLICATES, &problem);
+    if (!value && wide && json_error_code(&problem) == json_error_numeric_overflow)
+        value = json_loadb(text, size, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &problem);
     if (!value)
         return err_set(e, HP_EPARSE, "%s:%d:%d: not valid JSON: %s", name, problem.line, problem.column, problem.text);
     *root = value;
     *at = (struct json_at){.file = name, .value = value};
     return 0;
+}
+
+int json_parse_at(const char *name, const void *text, size_t size, json_t **root, struct json_at *at, struct err *e)
+{
+    return parse_text(name, text, size, false, root, at, e);
 }
 
 static int read_all(FILE *f, const char *name, struct buffer *out, struct err *e)
@@ -38,7 +45,7 @@ static int read_all(FILE *f, const char *name, struct buffer *out, struct err *e
     }
 }
 
-int json_load_at(const char *file, json_t **root, struct json_at *at, struct err *e)
+static int load_file(const char *file, bool wide, json_t **root, struct json_at *at, struct err *e)
 {
     bool standard = strcmp(file, "-") == 0;
     FILE *f = standard ? stdin : fopen(file, "rb");
@@ -50,9 +57,19 @@ int json_load_at(const char *file, json_t **root, struct json_at *at, struct err
     if (!standard)
         fclose(f);
     if (rc == 0)
-        rc = json_parse_at(name, text.data ? (const char *)text.data : "", text.size, root, at, e);
+        rc = parse_text(name, text.data ? (const char *)text.data : "", text.size, wide, root, at, e);
     buffer_free(&text);
     return rc;
+}
+
+int json_load_at(const char *file, json_t **root, struct json_at *at, struct err *e)
+{
+    return load_file(file, false, root, at, e);
+}
+
+int json_load_wide_at(const char *file, json_t **root, struct json_at *at, struct err *e)
+{
+    return load_file(file, true, root, at, e);
 }
 
 void json_path(const struct json_at *at, char *out, size_t size)

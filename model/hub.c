@@ -60,7 +60,7 @@ static int list_small_files(struct hub *h, struct arena *arena, struct err *e)
 static int load_json(const struct hub *h, struct arena *arena, const char *name, json_t **root, struct json_at *at, struct err *e)
 {
     const char *path = hub_path(h, arena, name);
-    return path ? json_load_at(path, root, at, e) : out_of_memory(h, e);
+    return path ? json_load_wide_at(path, root, at, e) : out_of_memory(h, e);
 }
 
 /* ---- shards ---------------------------------------------------------------------------------------------------- */

@@ -4,6 +4,7 @@
 #include "model/tokenizer_int.h"
 #include "model/utf8.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -264,15 +265,20 @@ static int64_t id_of_text(const struct tokenizer *t, const char *text)
     return -1;
 }
 
+static void add_end(struct tokenizer *t, const json_t *id)
+{
+    double value = json_number_value(id);
+    if (json_is_number(id) && value >= 0 && value < VOCABULARY_MAX_IDS && value == floor(value))
+        tokenizer_add_end(t, (int64_t)value);
+}
+
 /* eos_token_id is a number or a list of them. */
 static void add_ends(struct tokenizer *t, const struct json_at *config)
 {
     json_t *ends = config ? json_object_get(config->value, "eos_token_id") : NULL;
-    if (json_is_integer(ends))
-        tokenizer_add_end(t, json_integer_value(ends));
+    add_end(t, ends);
     for (size_t i = 0; i < json_array_size(ends); i++)
-        if (json_is_integer(json_array_get(ends, i)))
-            tokenizer_add_end(t, json_integer_value(json_array_get(ends, i)));
+        add_end(t, json_array_get(ends, i));
 }
 
 /* Tokenizers of these classes build their post-processor from two switches, whatever the file has. */
@@ -371,7 +377,7 @@ static int load(struct document *d, const char *folder, const char *name, bool n
     int n = snprintf(d->path, sizeof d->path, "%s/%s", folder, name);
     if (n < 0 || (size_t)n >= sizeof d->path)
         return err_set(e, HP_EINVAL, "%s: path too long", folder);
-    int rc = json_load_at(d->path, &d->root, &d->at, e);
+    int rc = json_load_wide_at(d->path, &d->root, &d->at, e);
     if (rc == HP_ENOENT && !needed)
         return 0;
     return rc;

@@ -240,6 +240,9 @@ def demo_model_gives_its_known_answers():
     with open(os.path.join(folder, "answers.json")) as f:
         answers = json.load(f)[:6]
     chats = [{"messages": [{"role": "user", "content": q}], "add_generation_prompt": True} for q, _ in answers]
+    hub = os.path.join(folder, "hf")
+    if os.path.exists(hub):
+        same("the folder's prompts", lines("render", hub, chats), lines("render", model, chats))
     for (question, answer), prompt in zip(answers, lines("render", model, chats)):
         wanted = lines("tokenize", model, [answer], "--no-special")[0]["ids"]
         out = hpctl("model", "greedy", model, "--ids", ",".join(map(str, prompt["ids"])), "--tokens", len(wanted), "--compute", "f32", "-o", "json")

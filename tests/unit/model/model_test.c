@@ -408,6 +408,39 @@ static void configs_that_mean_something_else_are_refused(void **state)
     refuses(folder, HP_EPARSE, "$: has no \"hidden_size\"");
 }
 
+/* transformers writes 10^30 where a tokenizer has no limit, in very many folders. */
+static void whole_numbers_beyond_64_bits_are_read_in_a_folder(void **state)
+{
+    (void)state;
+    static const char limit[] = "1000000000000000019884624838656";
+    char text[512];
+    write_folder();
+    snprintf(text, sizeof text, ", \"eos_token_id\": 2, \"rope_theta\": 500000, \"no_limit\": %s", limit);
+    write_config("llama", text);
+    snprintf(text, sizeof text, "{\"model_max_length\": %s, \"chat_template\": \"{{ 1 }}\", \"eos_token\": \"a\"}", limit);
+    write_text("tokenizer_config.json", text);
+    write_text("generation_config.json", "{\"eos_token_id\": [1, 2.0, -1, 1e30]}");
+    write_text("tokenizer.json", "{\"model\": {\"vocab\": {\"a\": 0, \"b\": 1, \"c\": 2}, \"merges\": []}}");
+    struct model *m = open_or_fail(folder);
+    const struct tokenizer *t;
+    struct err e = {0};
+    assert_int_equal(model_config(m)->width, 32);
+    assert_true(model_config(m)->rope.base == 500000);
+    assert_string_equal(model_chat_template(m), "{{ 1 }}");
+    if (model_tokenizer(m, &t, &e) < 0)
+        fail_msg("%s", e.text);
+    int n_ends;
+    const uint32_t *ends = tokenizer_end_ids(t, &n_ends);
+    assert_int_equal(n_ends, 3);
+    assert_true(ends[0] == 0 && ends[1] == 2 && ends[2] == 1);
+    model_close(&m);
+    write_text("tokenizer_config.json", "{\"model_max_length\": 1e999}");
+    refuses(folder, HP_EPARSE, "tokenizer_config.json:1:26: not valid JSON: real number overflow");
+    remove_file("tokenizer_config.json");
+    remove_file("generation_config.json");
+    remove_file("tokenizer.json");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -421,6 +454,7 @@ int main(void)
         cmocka_unit_test(folder_opens_with_and_without_an_index),
         cmocka_unit_test(configs_of_both_styles_are_read),
         cmocka_unit_test(configs_that_mean_something_else_are_refused),
+        cmocka_unit_test(whole_numbers_beyond_64_bits_are_read_in_a_folder),
     };
     return cmocka_run_group_tests_name("model", tests, make_folder, remove_folder);
 }
