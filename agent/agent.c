@@ -74,11 +74,12 @@ static void on_frame(void *ctx, const struct frame_header *h, struct data_buffer
     pthread_mutex_unlock(&a->gate);
 }
 
-static void on_link_down(void *ctx, struct data_link *link)
+static void on_link_down(void *ctx, struct data_link *link, const struct err *why)
 {
     struct agent *a = ctx;
     if (!gate_enter(a))
         return;
+    log_warn("agent", "data_link_down", "text=\"%s\"", why->text);
     store_worker_link_down(a->store, link);
     link_prober_link_down(a->prober, link);
     shell_mail(a, &(struct mail){.event = {.kind = AGENT_EVENT_LINK_DOWN}, .link = link});
@@ -478,7 +479,7 @@ static int folders_make(struct agent *a, struct err *e)
 
 static int data_start(struct agent *a, struct err *e)
 {
-    struct data_config c = {.network = a->config.network, .callbacks = {a, on_frame, on_link_down}};
+    struct data_config c = {.network = a->config.network, .keys = a->keys, .callbacks = {a, on_frame, on_link_down}};
     return a->config.hub ? data_open_inproc(&c, &a->data, e) : data_open_ucx(&c, &a->data, e);
 }
 

@@ -67,7 +67,7 @@ void link_prober_destroy(struct link_prober **pp)
 static int end_open(struct link_prober *p, uint64_t session, const uint8_t *address, size_t size, struct prober_end *out, struct err *e)
 {
     *out = (struct prober_end){.session = session};
-    int rc = session && size ? data_allow(p->data, session, e) : err_set(e, HP_EPROTO, "a probe without a session or an address");
+    int rc = session && size ? data_allow(p->data, session, NULL, e) : err_set(e, HP_EPROTO, "a probe without a session or an address");
     rc = rc < 0 ? rc : data_connect(p->data, address, size, &out->link, e);
     if (rc < 0 && session)
         data_revoke(p->data, session);

@@ -403,7 +403,7 @@ static void store_remove(struct agent *a, const struct agent_action *act)
 static void session_allow(struct agent *a, uint64_t session)
 {
     struct err e = {0};
-    if (data_allow(a->data, session, &e) < 0)
+    if (data_allow(a->data, session, NULL, &e) < 0)
         log_error("agent", "session_not_allowed", "text=\"%s\"", e.text);
 }
 

@@ -45,6 +45,7 @@ static void print_stages(const json_t *deployment)
 struct deploying {
     struct progress bar;
     const char *path, *network;
+    const struct key_pair *keys;
     struct manifest manifest;
     struct upload *upload;
     uint64_t uploaded_bytes;
@@ -86,7 +87,7 @@ static int on_progress(void *ctx, const json_t *part, struct err *e)
     const char *phase = text_member(part, "phase");
     if (strcmp(phase, "upload") == 0) {
         progress_show(&d->bar, "uploading", 0, 0);
-        int rc = d->upload ? 0 : upload_open(d->path, &d->manifest, d->network, &d->upload, e);
+        int rc = d->upload ? 0 : upload_open(d->path, &d->manifest, d->network, d->keys, &d->upload, e);
         return rc < 0 ? rc : upload_send(d->upload, part, &d->uploaded_bytes, e);
     }
     if (json_object_get(part, "stages"))
@@ -192,6 +193,7 @@ static int run_deploy(struct invocation *in, struct err *e)
     if (rc == 0 && (rc = client_open(invocation_option(in, "cluster-context"), &client, e)) == 0 &&
         (rc = model_manifest_make(d.path, &d.bar, &manifest, e)) == 0 &&
         (rc = manifest_decode(manifest.data, manifest.size, &arena, &d.manifest, e)) == 0) {
+        d.keys = &client_context(client)->admin;
         d.network = strncmp(client_context(client)->control, "127.", 4) == 0 ? "lo" : NULL;
         rc = deploy(in, client, &d, &manifest, real_path, &result, e);
     }

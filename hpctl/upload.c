@@ -29,7 +29,7 @@ static void on_frame(void *ctx, const struct frame_header *h, struct data_buffer
     data_buffer_release(u->endpoint, payload);
 }
 
-int upload_open(const char *path, const struct manifest *manifest, const char *network, struct upload **out, struct err *e)
+int upload_open(const char *path, const struct manifest *manifest, const char *network, const struct key_pair *keys, struct upload **out, struct err *e)
 {
     struct upload *u = calloc(1, sizeof *u);
     if (!u || !(u->files = malloc(manifest->files.count * sizeof *u->files))) {
@@ -42,7 +42,7 @@ int upload_open(const char *path, const struct manifest *manifest, const char *n
         u->files[i] = -1;
     pthread_mutex_init(&u->lock, NULL);
     pthread_cond_init(&u->changed, NULL);
-    struct data_config config = {.network = network, .callbacks = {.ctx = u, .frame = on_frame}};
+    struct data_config config = {.network = network, .keys = *keys, .callbacks = {.ctx = u, .frame = on_frame}};
     int rc = data_open_ucx(&config, &u->endpoint, e);
     if (rc < 0)
         upload_close(&u);

@@ -23,6 +23,7 @@ void data_base_fini(struct data_endpoint *d)
             free(b);
         }
     free(d->address);
+    free(d->peers);
     pthread_mutex_destroy(&d->lock);
 }
 
@@ -39,14 +40,14 @@ const uint8_t *data_address(const struct data_endpoint *d, size_t *size)
     return d->address;
 }
 
-/* ---- tokens: a sorted array --------------------------------------------------------------------------------------------- */
+/* ---- sessions: an array in order of their numbers --------------------------------------------------------------------------- */
 
-static int token_place(const struct data_endpoint *d, uint64_t token)
+static int session_place(const struct data_endpoint *d, uint64_t session)
 {
-    int lo = 0, hi = d->n_tokens;
+    int lo = 0, hi = d->n_sessions;
     while (lo < hi) {
         int mid = (lo + hi) / 2;
-        if (d->tokens[mid] < token)
+        if (d->sessions[mid].session < session)
             lo = mid + 1;
         else
             hi = mid;
@@ -54,55 +55,97 @@ static int token_place(const struct data_endpoint *d, uint64_t token)
     return lo;
 }
 
-static bool token_is_known(const struct data_endpoint *d, uint64_t token)
+static struct data_session *session_find(struct data_endpoint *d, uint64_t session)
 {
-    int i = token_place(d, token);
-    return i < d->n_tokens && d->tokens[i] == token;
+    int i = session_place(d, session);
+    return i < d->n_sessions && d->sessions[i].session == session ? &d->sessions[i] : NULL;
 }
 
-int data_allow(struct data_endpoint *d, uint64_t session, struct err *e)
+static struct data_session *session_insert(struct data_endpoint *d, uint64_t session)
 {
-    int rc = 0;
+    if (d->n_sessions == DATA_MAX_SESSIONS)
+        return NULL;
+    int i = session_place(d, session);
+    memmove(d->sessions + i + 1, d->sessions + i, (size_t)(d->n_sessions - i) * sizeof *d->sessions);
+    d->sessions[i] = (struct data_session){.session = session};
+    d->n_sessions++;
+    return &d->sessions[i];
+}
+
+int data_allow(struct data_endpoint *d, uint64_t session, const uint8_t *from, struct err *e)
+{
     pthread_mutex_lock(&d->lock);
-    if (!token_is_known(d, session)) {
-        if (d->n_tokens == DATA_MAX_TOKENS) {
-            rc = err_set(e, HP_ELIMIT, "more than %d deployments share this data endpoint", DATA_MAX_TOKENS);
-        } else {
-            int i = token_place(d, session);
-            memmove(d->tokens + i + 1, d->tokens + i, (size_t)(d->n_tokens - i) * sizeof *d->tokens);
-            d->tokens[i] = session;
-            d->n_tokens++;
-        }
-    }
+    struct data_session *s = session_find(d, session);
+    if (!s)
+        s = session_insert(d, session);
+    if (s && (s->bound = from != NULL))
+        memcpy(s->from, from, KEY_BYTES);
     pthread_mutex_unlock(&d->lock);
-    return rc;
+    return s ? 0 : err_set(e, HP_ELIMIT, "more than %d sessions share this data endpoint", DATA_MAX_SESSIONS);
 }
 
 void data_revoke(struct data_endpoint *d, uint64_t session)
 {
     pthread_mutex_lock(&d->lock);
-    int i = token_place(d, session);
-    if (i < d->n_tokens && d->tokens[i] == session) {
-        memmove(d->tokens + i, d->tokens + i + 1, (size_t)(d->n_tokens - i - 1) * sizeof *d->tokens);
-        d->n_tokens--;
+    struct data_session *s = session_find(d, session);
+    if (s) {
+        memmove(s, s + 1, (size_t)(d->sessions + d->n_sessions - (s + 1)) * sizeof *s);
+        d->n_sessions--;
     }
     pthread_mutex_unlock(&d->lock);
 }
 
-int data_admit(struct data_endpoint *d, const uint8_t *bytes, size_t size, uint64_t payload_bytes, struct frame_header *out)
+int data_session_admit(struct data_endpoint *d, uint64_t session, const uint8_t *from)
 {
-    int rc = frame_header_decode(bytes, size, out, NULL);
-    if (rc == 0 && out->payload_bytes != payload_bytes)
-        rc = HP_EPROTO;
     pthread_mutex_lock(&d->lock);
-    if (rc < 0) {
-        d->stats.dropped_malformed++;
-    } else if (!token_is_known(d, out->session)) {
-        d->stats.dropped_foreign++;
-        rc = HP_EDENIED;
-    }
+    const struct data_session *s = session_find(d, session);
+    bool allowed = s && (!s->bound || !from || memcmp(s->from, from, KEY_BYTES) == 0);
+    d->stats.dropped_foreign += !allowed;
     pthread_mutex_unlock(&d->lock);
-    return rc;
+    return allowed ? 0 : HP_EDENIED;
+}
+
+int data_admit(struct data_endpoint *d, const uint8_t *bytes, size_t size, uint64_t payload_bytes, const uint8_t *from, struct frame_header *out)
+{
+    if (frame_header_decode(bytes, size, out, NULL) < 0 || out->payload_bytes != payload_bytes) {
+        data_count_malformed(d);
+        return HP_EPROTO;
+    }
+    return data_session_admit(d, out->session, from);
+}
+
+/* ---- who may connect: keys in order ----------------------------------------------------------------------------------------- */
+
+static int key_order(const void *a, const void *b) { return memcmp(a, b, KEY_BYTES); }
+
+int data_peers_allow(struct data_endpoint *d, const uint8_t (*keys)[KEY_BYTES], size_t n, struct err *e)
+{
+    if (n > DATA_MAX_PEERS)
+        return err_set(e, HP_ELIMIT, "%zu peers are more than the %d that a data endpoint admits", n, DATA_MAX_PEERS);
+    uint8_t (*own)[KEY_BYTES] = malloc(n ? n * KEY_BYTES : 1);
+    if (!own)
+        return err_set(e, HP_ENOMEM, "out of memory for the keys of %zu peers", n);
+    if (n) {
+        memcpy(own, keys, n * KEY_BYTES);
+        qsort(own, n, KEY_BYTES, key_order);
+    }
+    pthread_mutex_lock(&d->lock);
+    uint8_t (*old)[KEY_BYTES] = d->peers;
+    d->peers = own;
+    d->n_peers = n;
+    pthread_mutex_unlock(&d->lock);
+    free(old);
+    if (d->ops->peers_changed)
+        d->ops->peers_changed(d);
+    return 0;
+}
+
+bool data_peer_is_allowed(struct data_endpoint *d, const uint8_t key[KEY_BYTES])
+{
+    pthread_mutex_lock(&d->lock);
+    bool allowed = d->n_peers && bsearch(key, d->peers, d->n_peers, KEY_BYTES, key_order);
+    pthread_mutex_unlock(&d->lock);
+    return allowed;
 }
 
 /* ---- buffers: free lists by power of two ------------------------------------------------------------------------------------ */
@@ -240,5 +283,19 @@ void data_count_full(struct data_endpoint *d)
 {
     pthread_mutex_lock(&d->lock);
     d->stats.dropped_full++;
+    pthread_mutex_unlock(&d->lock);
+}
+
+void data_count_malformed(struct data_endpoint *d)
+{
+    pthread_mutex_lock(&d->lock);
+    d->stats.dropped_malformed++;
+    pthread_mutex_unlock(&d->lock);
+}
+
+void data_count_stranger(struct data_endpoint *d)
+{
+    pthread_mutex_lock(&d->lock);
+    d->stats.refused_strangers++;
     pthread_mutex_unlock(&d->lock);
 }

@@ -1,11 +1,15 @@
-/* A data endpoint: frames between agents (and from hpctl), directly, never through the coordinator. Two kinds stand behind one interface: UCX active
- * messages, and a twin within one process for tests and the embedded cluster.
+/* A data endpoint: frames between agents (and from hpctl), directly, never through the coordinator. Three kinds stand behind one interface: encrypted
+ * TCP, UCX active messages, and a twin within one process for tests and the embedded cluster.
+ *
+ * Who may connect: only holders of the keys that data_peers_allow names, each proven by a handshake (handshake.h) before any other byte of it is read.
+ * docs/security.md says what each kind protects against.
  *
  * Threads: the endpoint has a thread of its own, which calls the callbacks; these must not block. All functions may be called from any thread. */
 #ifndef HP_TRANSPORT_DATA_H
 #define HP_TRANSPORT_DATA_H
 
 #include "transport/frame.h"
+#include "transport/keys.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -24,26 +28,38 @@ struct data_callbacks {
     void *ctx;
     /* A frame with a good header and an allowed session token. The callee owns `payload` (NULL when empty) until data_buffer_release. */
     void (*frame)(void *ctx, const struct frame_header *h, struct data_buffer *payload);
-    /* A link broke; posts on it fail with HP_ELINK from now on. The link stays the caller's to disconnect. */
-    void (*link_down)(void *ctx, struct data_link *link);
+    /* A link broke, and why; posts on it fail with HP_ELINK from now on. The link stays the caller's to disconnect. `why` lives until the call returns. */
+    void (*link_down)(void *ctx, struct data_link *link, const struct err *why);
 };
 
 struct data_config {
     const char *network;       /* interface to use, "lo" on loopback; NULL: all (UCX decides) */
+    const char *host;          /* numeric address to listen on and to tell others; NULL: 127.0.0.1 */
+    uint16_t port;             /* 0: any that is free */
+    struct key_pair keys;      /* who this process is; unused in process */
     uint64_t pool_limit_bytes; /* buffers that may be out at once, received ones included; 0: 1 GiB */
     struct data_callbacks callbacks;
 };
 
+/* HP_EINVAL (host, keys), HP_EBUSY (the port is taken), HP_EDEVICE, HP_ENOMEM. */
+int data_open_tcp(const struct data_config *c, struct data_endpoint **out, struct err *e);
 int data_open_ucx(const struct data_config *c, struct data_endpoint **out, struct err *e);
 int data_open_inproc(const struct data_config *c, struct data_endpoint **out, struct err *e);
 /* Stops the thread and frees links and pooled buffers; buffers still out must have been released. */
 void data_close(struct data_endpoint **d);
 
-/* Where peers reach it: opaque bytes, handed over by the coordinator. Valid while the endpoint lives. */
+/* Where peers reach it: opaque bytes, handed over by the coordinator; data_address.h reads what network kinds put there. Valid while the endpoint lives. */
 const uint8_t *data_address(const struct data_endpoint *d, size_t *size);
 
-/* Frames of other tokens are counted and dropped. Up to 4096 tokens; allowing one twice is one. */
-int data_allow(struct data_endpoint *d, uint64_t session, struct err *e);
+enum { DATA_MAX_PEERS = 4096, DATA_MAX_SESSIONS = 4096 };
+
+/* Replaces the set of public keys whose holders may connect (none before the first call). Connections of keys that left the set are closed. A key that
+ * is not in the set yet is held for up to 1 s of its handshake, since the news may be on its way. In process it changes nothing. HP_ELIMIT. */
+int data_peers_allow(struct data_endpoint *d, const uint8_t (*keys)[KEY_BYTES], size_t n, struct err *e);
+
+/* Frames of other sessions are counted and dropped. `from`: the key of the only peer whose frames may carry this session, or NULL for any peer; kinds that
+ * cannot tell who sent a frame (ucx, in process) let any peer carry it. Allowing a session again replaces its `from`. HP_ELIMIT. */
+int data_allow(struct data_endpoint *d, uint64_t session, const uint8_t *from, struct err *e);
 void data_revoke(struct data_endpoint *d, uint64_t session);
 
 /* HP_ELINK, HP_EINVAL (no such address). Connecting is lazy: a dead peer shows at the first post. */
@@ -63,9 +79,10 @@ void data_post(struct data_link *link, const struct frame_header *h, struct data
 
 struct data_stats {
     uint64_t frames_sent, frames_received, bytes_sent, bytes_received;
-    uint64_t dropped_foreign;   /* unknown session token */
+    uint64_t dropped_foreign;   /* unknown session, or carried by a peer that may not */
     uint64_t dropped_malformed; /* bad header or length */
     uint64_t dropped_full;      /* no room in the pool */
+    uint64_t refused_strangers; /* connections that did not prove that they may connect, or were too many */
     uint64_t buffers_bytes;     /* out now */
 };
 void data_stats(const struct data_endpoint *d, struct data_stats *out);

@@ -46,10 +46,10 @@ static void deliver(struct inproc_endpoint *d, struct delivery *item)
     struct frame_header h;
     if (item->down) {
         if (d->base.callbacks.link_down)
-            d->base.callbacks.link_down(d->base.callbacks.ctx, item->down);
+            d->base.callbacks.link_down(d->base.callbacks.ctx, item->down, &(struct err){HP_ELINK, "the peer's endpoint is closed", ""});
         return;
     }
-    if (data_admit(&d->base, item->header, sizeof item->header, item->payload ? item->payload->size : 0, &h) < 0) {
+    if (data_admit(&d->base, item->header, sizeof item->header, item->payload ? item->payload->size : 0, NULL, &h) < 0) {
         data_buffer_release(&d->base, item->payload);
         return;
     }
@@ -165,7 +165,7 @@ static void inproc_post(struct data_link *base, const struct frame_header *h, st
 
 static void inproc_room(struct data_endpoint *base) { (void)base; }
 
-static const struct data_ops inproc_ops = {inproc_close, inproc_connect, inproc_disconnect, inproc_post, inproc_room};
+static const struct data_ops inproc_ops = {inproc_close, inproc_connect, inproc_disconnect, inproc_post, inproc_room, NULL};
 
 int data_open_inproc(const struct data_config *c, struct data_endpoint **out, struct err *e)
 {

@@ -1,4 +1,4 @@
-/* What the two kinds of data endpoint share: tokens, buffers, counters. Only data*.c includes this. */
+/* What the kinds of data endpoint share: who may connect, sessions, buffers, counters. Only data*.c includes this. */
 #ifndef HP_TRANSPORT_DATA_INT_H
 #define HP_TRANSPORT_DATA_INT_H
 
@@ -6,13 +6,20 @@
 
 #include <pthread.h>
 
-enum { DATA_MAX_TOKENS = 4096, DATA_SIZE_CLASSES = 32, DATA_MIN_CLASS = 10 };
+enum { DATA_SIZE_CLASSES = 32, DATA_MIN_CLASS = 10 };
 
 /* A pooled buffer with its link in a free list. The public part comes first. */
 struct pooled_buffer {
     struct data_buffer public;
     struct pooled_buffer *next;
     int size_class;
+};
+
+/* A session that frames may carry. */
+struct data_session {
+    uint64_t session;
+    bool bound; /* only `from` may carry it */
+    uint8_t from[KEY_BYTES];
 };
 
 struct data_ops {
@@ -22,6 +29,8 @@ struct data_ops {
     void (*post)(struct data_link *link, const struct frame_header *h, struct data_buffer *payload, data_done_fn done, void *done_ctx);
     /* Buffers came back while somebody waited for room. */
     void (*room)(struct data_endpoint *d);
+    /* The set of allowed keys changed (may be NULL). */
+    void (*peers_changed)(struct data_endpoint *d);
 };
 
 struct data_endpoint {
@@ -31,8 +40,10 @@ struct data_endpoint {
     size_t address_size;
 
     pthread_mutex_t lock; /* guards all below */
-    uint64_t tokens[DATA_MAX_TOKENS];
-    int n_tokens;
+    struct data_session sessions[DATA_MAX_SESSIONS]; /* by number */
+    int n_sessions;
+    uint8_t (*peers)[KEY_BYTES]; /* in order */
+    size_t n_peers;
     struct pooled_buffer *free_buffers[DATA_SIZE_CLASSES];
     uint64_t limit_bytes, cached_bytes;
     bool wants_room;
@@ -46,12 +57,18 @@ struct data_link {
 /* Base of an endpoint; the kinds embed it as their first member. */
 void data_base_init(struct data_endpoint *d, const struct data_ops *ops, const struct data_config *c);
 void data_base_fini(struct data_endpoint *d);
+/* True when the holder of this key may connect now. */
+bool data_peer_is_allowed(struct data_endpoint *d, const uint8_t key[KEY_BYTES]);
+/* Judges a decoded header of a frame that `from` sent (NULL: nobody knows who): 0 when its session may pass, else HP_EDENIED, and counts it. */
+int data_session_admit(struct data_endpoint *d, uint64_t session, const uint8_t *from);
 /* Decodes and judges a received header: 0 when its frame may pass; counts it otherwise. */
-int data_admit(struct data_endpoint *d, const uint8_t *bytes, size_t size, uint64_t payload_bytes, struct frame_header *out);
+int data_admit(struct data_endpoint *d, const uint8_t *bytes, size_t size, uint64_t payload_bytes, const uint8_t *from, struct frame_header *out);
 /* A buffer for a received payload, up to twice the limit when `over` (small frames are not worth losing). */
 struct data_buffer *data_receive_buffer(struct data_endpoint *d, size_t bytes, bool over);
 void data_count_received(struct data_endpoint *d, uint64_t bytes);
 void data_count_sent(struct data_endpoint *d, uint64_t bytes);
 void data_count_full(struct data_endpoint *d);
+void data_count_malformed(struct data_endpoint *d);
+void data_count_stranger(struct data_endpoint *d);
 
 #endif

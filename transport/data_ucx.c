@@ -121,7 +121,7 @@ static void link_failed(struct ucx_endpoint *d, struct ucx_link *link)
         return;
     link->told = true;
     if (d->base.callbacks.link_down)
-        d->base.callbacks.link_down(d->base.callbacks.ctx, &link->base);
+        d->base.callbacks.link_down(d->base.callbacks.ctx, &link->base, &(struct err){HP_ELINK, "the connection broke", ""});
 }
 
 static void on_ep_error(void *ctx, ucp_ep_h ep, ucs_status_t status)
@@ -288,7 +288,7 @@ static ucs_status_t on_message(void *ctx, const void *header, size_t header_size
 {
     struct ucx_endpoint *d = ctx;
     struct frame_header h;
-    if (data_admit(&d->base, header, header_size, size, &h) < 0)
+    if (data_admit(&d->base, header, header_size, size, NULL, &h) < 0)
         return UCS_OK; /* dropped; a rendezvous payload is never fetched */
     if (!(param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV)) {
         struct data_buffer *payload = size ? data_receive_buffer(&d->base, size, true) : NULL;
@@ -508,7 +508,7 @@ static void ucx_room(struct data_endpoint *base)
     ucp_worker_signal(d->worker);
 }
 
-static const struct data_ops ucx_ops = {ucx_close, ucx_connect, ucx_disconnect, ucx_post, ucx_room};
+static const struct data_ops ucx_ops = {ucx_close, ucx_connect, ucx_disconnect, ucx_post, ucx_room, NULL};
 
 /* UCX listens on every interface and stripes over all unless it is told otherwise. */
 static ucs_status_t open_context(struct ucx_endpoint *d, const char *network)

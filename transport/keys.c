@@ -11,7 +11,7 @@
 
 #include "common/digest.h"
 
-enum { KEY_BYTES = 32, SECRET_BYTES = 16 };
+enum { SECRET_BYTES = 16 };
 
 int key_pair_create(struct key_pair *out, struct err *e)
 {
@@ -25,6 +25,15 @@ static bool key_is_sound(const char *key)
     uint8_t raw[KEY_BYTES];
     return strlen(key) == KEY_TEXT - 1 && zmq_z85_decode(raw, key) != NULL;
 }
+
+int key_decode(const char *text, uint8_t out[KEY_BYTES], struct err *e)
+{
+    if (strnlen(text, KEY_TEXT) != KEY_TEXT - 1 || !zmq_z85_decode(out, text))
+        return err_set(e, HP_EINVAL, "this is not a key of %d characters in Z85", KEY_TEXT - 1);
+    return 0;
+}
+
+void key_encode(const uint8_t key[KEY_BYTES], char out[KEY_TEXT]) { zmq_z85_encode(out, key, KEY_BYTES); }
 
 int key_pair_load(const char *file, struct key_pair *out, struct err *e)
 {

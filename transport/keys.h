@@ -8,11 +8,15 @@
 
 #include <stdint.h>
 
-enum { KEY_TEXT = 41, TOKEN_SECRET_TEXT = 33, TOKEN_TEXT = 128 };
+enum { KEY_BYTES = 32, KEY_TEXT = 41, TOKEN_SECRET_TEXT = 33, TOKEN_TEXT = 128 };
 
 struct key_pair {
     char public_key[KEY_TEXT], secret_key[KEY_TEXT]; /* Z85, NUL-terminated */
 };
+
+/* Text to bytes and back. HP_EINVAL when the text is no key. */
+int key_decode(const char *text, uint8_t out[KEY_BYTES], struct err *e);
+void key_encode(const uint8_t key[KEY_BYTES], char out[KEY_TEXT]);
 
 int key_pair_create(struct key_pair *out, struct err *e);
 /* Reads a key file, or makes one (mode 0600) where there is none. HP_EDENIED when others may read it. */

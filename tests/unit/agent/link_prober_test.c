@@ -34,9 +34,10 @@ static void on_frame(void *ctx, const struct frame_header *h, struct data_buffer
     pthread_mutex_unlock(&s->gate);
 }
 
-static void on_link_down(void *ctx, struct data_link *link)
+static void on_link_down(void *ctx, struct data_link *link, const struct err *why)
 {
     struct side *s = ctx;
+    (void)why;
     pthread_mutex_lock(&s->gate);
     if (s->prober)
         link_prober_link_down(s->prober, link);

@@ -33,10 +33,11 @@ static void on_frame(void *ctx, const struct frame_header *h, struct data_buffer
         data_buffer_release(e->d, payload);
 }
 
-static void on_down(void *ctx, struct data_link *link)
+static void on_down(void *ctx, struct data_link *link, const struct err *why)
 {
     (void)ctx;
     (void)link;
+    (void)why;
 }
 
 static void end_open(struct end *e)
@@ -47,7 +48,7 @@ static void end_open(struct end *e)
     pthread_cond_init(&e->changed, NULL);
     struct data_config c = {.callbacks = {e, on_frame, on_down}};
     assert_int_equal(data_open_inproc(&c, &e->d, &why), 0);
-    assert_int_equal(data_allow(e->d, SESSION, &why), 0);
+    assert_int_equal(data_allow(e->d, SESSION, NULL, &why), 0);
 }
 
 static void end_close(struct end *e)

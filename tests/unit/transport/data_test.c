@@ -23,6 +23,10 @@ struct end {
     bool keep;
     struct data_buffer *kept[64];
     struct frame_header last;
+    struct err why;
+    struct key_pair keys;
+    uint8_t friends[4][KEY_BYTES];
+    int n_friends;
 };
 
 static void on_frame(void *ctx, const struct frame_header *h, struct data_buffer *payload)
@@ -42,12 +46,13 @@ static void on_frame(void *ctx, const struct frame_header *h, struct data_buffer
     pthread_mutex_unlock(&end->lock);
 }
 
-static void on_down(void *ctx, struct data_link *link)
+static void on_down(void *ctx, struct data_link *link, const struct err *why)
 {
     struct end *end = ctx;
     (void)link;
     pthread_mutex_lock(&end->lock);
     end->downs++;
+    end->why = *why;
     pthread_cond_broadcast(&end->changed);
     pthread_mutex_unlock(&end->lock);
 }
@@ -68,7 +73,8 @@ static void open_end(struct end *end, open_fn open, uint64_t limit)
     memset(end, 0, sizeof *end);
     pthread_mutex_init(&end->lock, NULL);
     pthread_cond_init(&end->changed, NULL);
-    struct data_config c = {.network = "lo", .pool_limit_bytes = limit, .callbacks = {end, on_frame, on_down}};
+    assert_int_equal(key_pair_create(&end->keys, &e), 0);
+    struct data_config c = {.network = "lo", .keys = end->keys, .pool_limit_bytes = limit, .callbacks = {end, on_frame, on_down}};
     if (open(&c, &end->d, &e) < 0)
         fail_msg("%s", e.text);
 }
@@ -97,9 +103,23 @@ static int look_at(struct end *end, const int *value)
     return v;
 }
 
+/* From now on `a` admits `b`, and whom it admitted before. */
+static void admit(struct end *a, const struct end *b)
+{
+    assert_in_range(a->n_friends, 0, 3);
+    assert_int_equal(key_decode(b->keys.public_key, a->friends[a->n_friends], NULL), 0);
+    for (int i = 0; i < a->n_friends; i++)
+        if (memcmp(a->friends[i], a->friends[a->n_friends], KEY_BYTES) == 0)
+            return;
+    a->n_friends++;
+    assert_int_equal(data_peers_allow(a->d, (const uint8_t (*)[KEY_BYTES])a->friends, (size_t)a->n_friends, NULL), 0);
+}
+
 static struct data_link *link_to(struct end *from, struct end *to)
 {
     size_t size;
+    admit(from, to);
+    admit(to, from);
     const uint8_t *address = data_address(to->d, &size);
     struct data_link *link = NULL;
     struct err e = {0};
@@ -131,7 +151,7 @@ static void frames_of_every_size_arrive_whole(void **state)
     struct end a, b;
     open_end(&a, open, 0);
     open_end(&b, open, 0);
-    data_allow(b.d, 77, NULL);
+    data_allow(b.d, 77, NULL, NULL);
     struct data_link *link = link_to(&a, &b);
     uint64_t expected = 0, bytes = 0;
     for (int i = 0; i < N; i++) {
@@ -157,7 +177,7 @@ static void foreign_session_tokens_are_counted_and_dropped(void **state)
     struct end a, b;
     open_end(&a, open, 0);
     open_end(&b, open, 0);
-    data_allow(b.d, 77, NULL);
+    data_allow(b.d, 77, NULL, NULL);
     struct data_link *link = link_to(&a, &b);
     post(&a, link, 78, 100);
     post(&a, link, 78, 1 << 20);
@@ -185,8 +205,8 @@ static void a_peer_that_is_gone_breaks_the_link_and_nothing_else(void **state)
     open_end(&a, open, 0);
     open_end(&b, open, 0);
     open_end(&c, open, 0);
-    data_allow(b.d, 1, NULL);
-    data_allow(c.d, 1, NULL);
+    data_allow(b.d, 1, NULL, NULL);
+    data_allow(c.d, 1, NULL, NULL);
     struct data_link *to_b = link_to(&a, &b), *to_c = link_to(&a, &c);
     post(&a, to_b, 1, 1000);
     assert_true(wait_for(&b, &b.frames, 1));
@@ -196,6 +216,8 @@ static void a_peer_that_is_gone_breaks_the_link_and_nothing_else(void **state)
         nanosleep(&(struct timespec){0, 10000000}, NULL);
     }
     assert_true(wait_for(&a, &a.downs, 1));
+    assert_int_equal(a.why.code, HP_ELINK);
+    assert_string_not_equal(a.why.text, "");
     post(&a, to_c, 1, 500);
     assert_true(wait_for(&c, &c.frames, 1));
     data_disconnect(&to_b);
@@ -211,8 +233,8 @@ static void closing_a_link_breaks_no_other_to_the_same_peer(void **state)
     struct end a, b;
     open_end(&a, open, 0);
     open_end(&b, open, 0);
-    data_allow(a.d, 1, NULL);
-    data_allow(b.d, 1, NULL);
+    data_allow(a.d, 1, NULL, NULL);
+    data_allow(b.d, 1, NULL, NULL);
     struct data_link *there = link_to(&a, &b), *back = link_to(&b, &a);
     for (int i = 0; i < TURNS; i++) {
         struct data_link *second = link_to(i % 2 ? &a : &b, i % 2 ? &b : &a);
@@ -254,7 +276,7 @@ static void large_frames_wait_at_the_sender_while_the_receiver_is_full(void **st
     open_end(&a, data_open_ucx, 0);
     open_end(&b, data_open_ucx, 4 << 20);
     b.keep = true;
-    data_allow(b.d, 5, NULL);
+    data_allow(b.d, 5, NULL, NULL);
     struct data_link *link = link_to(&a, &b);
     for (int i = 0; i < 6; i++)
         post(&a, link, 5, 2 << 20);
