@@ -150,6 +150,15 @@ static void orphaned(struct agent_core *c)
             core_sequences_close_all(c, c->stages[i]);
 }
 
+/* While this process itself stood still it read no ack: what it missed then is not the coordinator's silence. */
+static void pause_forgive(struct agent_core *c, uint64_t now)
+{
+    uint64_t gap = c->woke_ns ? now - c->woke_ns : 0;
+    c->woke_ns = now;
+    if (c->member == MEMBER_JOINED && gap > c->heartbeat_ns + AGENT_PAUSE_MS * ms)
+        c->last_ack_ns += gap - c->heartbeat_ns;
+}
+
 static void tick(struct agent_core *c, uint64_t now)
 {
     if (c->member == MEMBER_JOINED) {
@@ -375,6 +384,7 @@ void agent_core_event(struct agent_core *c, const struct agent_event *event, str
     c->ready_ns = event->kind == AGENT_EVENT_BATCH_DONE ? 0 : now;
     if (event->kind == AGENT_EVENT_FRAME && event->u.frame.arrived_ns)
         c->ready_ns = event->u.frame.arrived_ns;
+    pause_forgive(c, now);
     event_in(c, event, now);
     tick(c, now);
     core_dispatch(c);

@@ -32,6 +32,7 @@ enum {
     AGENT_HEARTBEAT_MS = 500,    /* until the coordinator says otherwise */
     AGENT_JOIN_RETRY_MS = 1000,
     AGENT_ACK_LIMIT_MS = 5000,   /* without an ack for so long: join again */
+    AGENT_PAUSE_MS = 1000,       /* no event, not even its own timer's, for a heartbeat and so long: it was stopped itself */
     AGENT_ORPHAN_MS = 60000,     /* without an ack for so long: free all sequences */
     AGENT_HOLD_LIMIT_MS = 10000, /* a run whose sequence nobody opens is given up after so long */
     AGENT_LOGITS_MESSAGE_BYTES = 4 << 20, /* a `logits` message brings at most so many, or one row */

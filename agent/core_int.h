@@ -73,6 +73,7 @@ struct agent_core {
     char *name;
     uint64_t boot, heartbeat_ns, heartbeat_number;
     uint64_t next_heartbeat_ns, next_join_ns, last_ack_ns, last_join_ns;
+    uint64_t woke_ns; /* the last event */
     uint64_t joins_unanswered;
     bool orphaned;
     struct message_model *models; /* of the store; spans and names in `models_arena` */

@@ -19,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PATH_BYTES = 2048, ADDRESS_BYTES = 128, GATEWAY_RETRY_NS = 1000000000 };
+enum { PATH_BYTES = 2048, ADDRESS_BYTES = 128, GATEWAY_RETRY_NS = 1000000000, NOT_SENT_NS = 1000000000 };
 
 /* A model whose heads are open. */
 struct open_model {
@@ -46,6 +46,7 @@ struct coordinator {
     uv_check_t check;
     int handles; /* of these three, still to be closed */
     uint64_t gateway_tried_ns;
+    uint64_t not_sent, not_sent_told_ns; /* messages since the last line in the log */
     int jobs; /* models being opened on other threads */
     bool dirty, settling, closing;
 };
@@ -70,6 +71,19 @@ static int keep(struct coordinator *c, const struct core_action *actions, size_t
     return rc;
 }
 
+/* One line a second: a peer that is gone may have had a hundred messages coming. */
+static void not_sent(struct coordinator *c, const struct core_action *a, const struct err *why)
+{
+    uint64_t now = env_now_ns(&env_real);
+    c->not_sent++;
+    if (now - c->not_sent_told_ns < NOT_SENT_NS)
+        return;
+    log_warn("coordinator", "not_sent", "peer=%llu bytes=%zu messages=%llu why=\"%s\"", (unsigned long long)a->peer, a->size, (unsigned long long)c->not_sent,
+             why->text);
+    c->not_sent_told_ns = now;
+    c->not_sent = 0;
+}
+
 static void act(struct coordinator *c, const struct core_action *a)
 {
     struct err e = {0};
@@ -78,7 +92,7 @@ static void act(struct coordinator *c, const struct core_action *a)
     case CORE_SEND:
         if (control_send(c->control, a->peer, a->bytes, a->size, &e) == 0)
             break;
-        log_warn("coordinator", "not_sent", "peer=%llu bytes=%zu why=\"%s\"", (unsigned long long)a->peer, a->size, e.text);
+        not_sent(c, a, &e);
         if (e.code == HP_ELINK)
             core_peer_gone(c->core, a->peer);
         break;
@@ -291,6 +305,7 @@ static void gateway_retry(struct coordinator *c)
 static void on_tick(uv_timer_t *t)
 {
     struct coordinator *c = t->data;
+    control_read(c->control); /* who has spoken is not silent */
     core_tick(c->core);
     settle(c);
     gateway_retry(c);

@@ -35,7 +35,7 @@ int core_create(const struct core_config *config, struct core **out, struct err 
         c->config.max_sequences = 8;
     if (!c->config.profile_ms)
         c->config.profile_ms = CORE_PROFILE_MS;
-    c->started_ns = core_now(c);
+    c->started_ns = c->woke_ns = c->now_ns = core_clock(c);
     c->next_deployment = c->next_request = c->next_relay = 1;
     *out = c;
     return 0;
@@ -83,6 +83,18 @@ void core_destroy(struct core **core)
     *core = NULL;
 }
 
+/* The beginning of every event. A gap that is no more than a busy moment is time that has passed; a longer one is a pause of ours and counts for nobody. */
+static void core_woke(struct core *c)
+{
+    uint64_t now = core_clock(c), gap = now - c->woke_ns;
+    if (gap > core_ms(CORE_PAUSE_MS)) {
+        log_warn("coordinator", "paused", "seconds=%.1f", (double)gap * 1e-9);
+        gap = core_ms(CORE_TICK_MS);
+    }
+    c->woke_ns = now;
+    c->now_ns += gap;
+}
+
 void core_start(struct core *c)
 {
     /* The boot number makes the sequence numbers of this run greater than any given before, and tells agents to report what they hold. */
@@ -95,7 +107,7 @@ void core_start(struct core *c)
              c->n_deployments);
 }
 
-uint64_t core_unix_s(const struct core *c) { return c->config.unix_s + (core_now(c) - c->started_ns) / 1000000000u; }
+uint64_t core_unix_s(const struct core *c) { return c->config.unix_s + (core_clock(c) - c->started_ns) / 1000000000u; }
 
 /* ---- the store's records -------------------------------------------------------------------------------------- */
 
@@ -242,6 +254,7 @@ static int core_model_copy(struct core_model_slot *m, const struct core_model *f
 
 void core_model_opened(struct core *c, const char *model_id, const struct core_model *facts, const struct err *why)
 {
+    core_woke(c);
     struct core_model_slot *m = core_model_find(c, model_id);
     if (!m)
         return;
@@ -426,6 +439,7 @@ void core_message(struct core *c, uint64_t peer, const char *key, const uint8_t 
     struct arena arena = {0};
     struct message msg = {0};
     struct err e = {0};
+    core_woke(c);
     if (message_decode(bytes, size, &arena, &msg, &e) < 0) {
         log_warn("coordinator", "message_refused", "key=%.8s bytes=%zu why=\"%s\"", key, size, e.text);
         core_refuse(c, peer, msg.id, &e);
@@ -438,6 +452,7 @@ void core_message(struct core *c, uint64_t peer, const char *key, const uint8_t 
 
 void core_peer_gone(struct core *c, uint64_t peer)
 {
+    core_woke(c);
     for (size_t i = 0; i < c->n_relays; i++)
         if (c->relays[i].peer == peer)
             c->relays[i].peer = 0;
@@ -450,6 +465,7 @@ void core_peer_gone(struct core *c, uint64_t peer)
 
 void core_tick(struct core *c)
 {
+    core_woke(c);
     members_tick(c);
     profiling_tick(c);
     admin_tick(c);
@@ -503,10 +519,15 @@ static int requests_find(void *ctx, const char *name, struct request_model *out,
     return err_set(e, HP_ENOENT, "no model \"%.100s\" is deployed here; there %s%s", name, c->n_deployments ? "is " : "is none", names);
 }
 
-static int requests_open(void *ctx, const struct request *r, uint64_t *id, struct err *e) { return sequences_request_open(ctx, r, id, e); }
+static int requests_open(void *ctx, const struct request *r, uint64_t *id, struct err *e)
+{
+    core_woke(ctx);
+    return sequences_request_open(ctx, r, id, e);
+}
 
 static void requests_cancel(void *ctx, uint64_t id, bool satisfied, struct request_usage *usage)
 {
+    core_woke(ctx);
     sequences_request_cancel(ctx, id, satisfied, usage);
 }
 

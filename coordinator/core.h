@@ -9,7 +9,8 @@
  * The order matters once: all CORE_STORE changes of one core_take must be on the disk, in one step, before any of its other actions is done, so that
  * nothing is acknowledged that a restart forgets. Where the store fails the shell must stop instead.
  *
- * One thread. What an event points at is used during the call only. Time is env's; wall-clock seconds are counted from `unix_s`. */
+ * One thread. What an event points at is used during the call only. Time is env's, less the coordinator's own pauses: where it did not run for longer than
+ * CORE_PAUSE_MS (stopped, suspended, a slow disk) no deadline passed meanwhile and nobody was silent. Wall-clock seconds are counted from `unix_s`. */
 #ifndef HP_COORDINATOR_CORE_H
 #define HP_COORDINATOR_CORE_H
 
@@ -30,6 +31,7 @@ enum {
     CORE_SUSPECT_MS = 1500,  /* without a heartbeat */
     CORE_LOST_MS = 2500,
     CORE_TICK_MS = 100,      /* how often core_tick wants to be called at least */
+    CORE_PAUSE_MS = 1000,    /* without an event for longer: the coordinator itself stood still, and its time with it */
     CORE_REJOIN_MS = 10000,  /* after a start: how long deployments wait for the agents of their plan */
     CORE_PROFILE_MS = 4000,  /* what an agent may spend on measuring a model */
     CORE_MAX_MEMBERS = 4096,

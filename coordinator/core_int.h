@@ -58,7 +58,10 @@ struct core {
     struct core_config config;
     char cluster[64], version[64], public_key[KEY_TEXT], admin_key[KEY_TEXT];
     const struct env *env;
-    uint64_t started_ns, boot, next_deployment, next_request, next_relay;
+    uint64_t started_ns; /* env's */
+    uint64_t woke_ns;    /* env's, at the last event */
+    uint64_t now_ns;     /* the core's own time at the last event: without its pauses */
+    uint64_t boot, next_deployment, next_request, next_relay;
     bool running;
 
     struct core_batch batches[2];
@@ -89,7 +92,10 @@ struct core {
     } counts;
 };
 
-static inline uint64_t core_now(const struct core *c) { return env_now_ns(c->env); }
+/* The time of this event. It stands still while the coordinator does not run, so that nobody's deadline passes then. */
+static inline uint64_t core_now(const struct core *c) { return c->now_ns; }
+/* The clock as it is: for clocks of others, and for people. */
+static inline uint64_t core_clock(const struct core *c) { return env_now_ns(c->env); }
 static inline uint64_t core_ms(uint64_t ms) { return ms * 1000000u; }
 uint64_t core_unix_s(const struct core *c);
 

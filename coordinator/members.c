@@ -238,6 +238,8 @@ void members_join(struct core *c, uint64_t peer, const char *key, uint64_t id, c
     }
     if (j->data_address.size)
         memcpy(address, j->data_address.data, j->data_address.size);
+    /* It missed our answers and asks again: over the same connection nothing is lost, so nothing begins anew. */
+    bool again = m->peer == peer && member_present(m) && m->address_size == j->data_address.size && memcmp(m->address, address, m->address_size) == 0;
     free(m->address);
     m->address = address;
     m->address_size = j->data_address.size;
@@ -248,7 +250,12 @@ void members_join(struct core *c, uint64_t peer, const char *key, uint64_t id, c
     member_held_set(m, &j->held);
     members_models_set(m, &j->models);
     m->peer = peer;
-    m->heard_ns = m->joined_ns = core_now(c);
+    m->heard_ns = core_now(c);
+    if (again) {
+        member_welcome(c, m, id);
+        return;
+    }
+    m->joined_ns = core_now(c);
     m->joins++;
     member_move(m, MEMBER_JOINING);
     member_keep(c, m);

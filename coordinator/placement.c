@@ -388,10 +388,10 @@ static const struct deployment_slices *slices_of(struct core *c, struct deployme
         return NULL;
     s->tokens = tokens;
     struct err e = {0};
-    uint64_t from = core_now(c);
+    uint64_t from = core_clock(c);
     if (plan_slices(c, d, tokens, s, &e) == 0) {
         log_info("coordinator", "slices_planned", "deployment=%s tokens=%u slices=%u first=%u seconds=%.3f", d->name, tokens, s->count,
-                 s->count ? s->slices[0] : 0, (double)(core_now(c) - from) * 1e-9);
+                 s->count ? s->slices[0] : 0, (double)(core_clock(c) - from) * 1e-9);
         return s;
     }
     /* An agent may be suspect just now; the next prompt asks again. */

@@ -134,7 +134,7 @@ static bool stage_take(struct truth_record *r, const struct message_prefill *p)
 /* A message takes at least no time: the least difference is the best guess, given up slowly since clocks drift (100 ppm), at once when they were set. */
 static void clock_hear(struct core *c, struct member *m, uint64_t clock_ns)
 {
-    int64_t now = (int64_t)core_now(c), sample = now - (int64_t)clock_ns;
+    int64_t now = (int64_t)core_clock(c), sample = now - (int64_t)clock_ns;
     int64_t known = m->clock_offset_ns + (now - (int64_t)m->clock_heard_ns) / 10000;
     bool anew = !m->clock_heard_ns || sample - known > 1000000000 || known - sample > 1000000000;
     m->clock_offset_ns = anew || sample < known ? sample : known;

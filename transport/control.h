@@ -43,6 +43,8 @@ int control_connect_inproc(struct control_hub *hub, uv_loop_t *loop, const char 
 int control_port(const struct control *c);
 /* HP_EBUSY when the peer's queue is full, HP_ELINK when the peer is unknown. The bytes are copied. */
 int control_send(struct control *c, uint64_t peer, const uint8_t *bytes, size_t size, struct err *e);
+/* Hands over what has arrived, now and not when the loop comes to it: for whoever is about to judge who is silent. Bounded. */
+void control_read(struct control *c);
 void control_close(struct control **c);
 
 #endif

@@ -121,7 +121,9 @@ static void inproc_close(struct control *base)
     uv_close((uv_handle_t *)&c->wake, on_closed);
 }
 
-static const struct control_ops inproc_ops = {inproc_send, inproc_port, inproc_close};
+static void inproc_read(struct control *base) { on_wake(&((struct inproc_control *)base)->wake); }
+
+static const struct control_ops inproc_ops = {inproc_send, inproc_port, inproc_read, inproc_close};
 
 static int open_endpoint(struct control_hub *hub, uv_loop_t *loop, const char *name, const struct key_pair *own, const struct control_callbacks *cb,
                          const char *server_key, struct control **out, struct err *e)

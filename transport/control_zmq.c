@@ -9,7 +9,12 @@
 #include <string.h>
 #include <zmq.h>
 
-enum { QUEUE_MESSAGES = 4096, ROUTING_ID_BYTES = 5, LINGER_MS = 300 };
+enum {
+    QUEUE_MESSAGES = 4096,
+    ROUTING_ID_BYTES = 5,
+    LINGER_MS = 300,
+    SILENCE_MS = 15000, /* a connection without a sign of life for so long is made anew; a peer that was stopped for some seconds keeps its own */
+};
 
 struct zmq_control {
     struct control base;
@@ -189,7 +194,9 @@ static void zmq_control_close(struct control *base)
         uv_close((uv_handle_t *)&c->zap_poll, on_handle_closed);
 }
 
-static const struct control_ops zmq_ops = {zmq_control_send, zmq_control_port, zmq_control_close};
+static void zmq_control_read(struct control *base) { read_all((struct zmq_control *)base); }
+
+static const struct control_ops zmq_ops = {zmq_control_send, zmq_control_port, zmq_control_read, zmq_control_close};
 
 static void set_int(void *socket, int option, int value) { zmq_setsockopt(socket, option, &value, sizeof value); }
 
@@ -204,7 +211,7 @@ static void set_common_options(struct zmq_control *c, const struct key_pair *own
     set_int(c->socket, ZMQ_RCVHWM, QUEUE_MESSAGES);
     set_int(c->socket, ZMQ_IPV6, 1);
     set_int(c->socket, ZMQ_HEARTBEAT_IVL, 1000);
-    set_int(c->socket, ZMQ_HEARTBEAT_TIMEOUT, 5000);
+    set_int(c->socket, ZMQ_HEARTBEAT_TIMEOUT, SILENCE_MS);
     set_int(c->socket, ZMQ_RECONNECT_IVL, 100);
     set_int(c->socket, ZMQ_RECONNECT_IVL_MAX, 1000);
 }

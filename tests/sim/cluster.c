@@ -237,10 +237,39 @@ void sim_coordinator_start(struct sim *s)
         sim_event_add(s, EVENT_CONNECT, sim_delay_ns(s, 10 * msec, 500 * msec))->agent = i;
 }
 
+void sim_coordinator_stop(struct sim *s) { s->core_stopped = s->core != NULL; }
+
+/* Its timer first, as a loop does after a pause; then what lies in its sockets, in the order in which it came. */
+void sim_coordinator_continue(struct sim *s)
+{
+    s->core_stopped = false;
+    for (int ticks = 1; ticks >= 0; ticks--)
+        for (size_t i = 0; i < s->n_core_deferred; i++) {
+            struct sim_event *ev = s->core_deferred[i];
+            if ((ev->kind == EVENT_TICK) != ticks)
+                continue;
+            ev->at_ns = s->clock.now_ns;
+            ev->order = s->event_order++;
+            event_push(s, ev);
+        }
+    s->n_core_deferred = 0;
+}
+
+static bool core_event_defer(struct sim *s, struct sim_event *ev)
+{
+    if (!s->core_stopped)
+        return false;
+    s->core_deferred = realloc(s->core_deferred, (s->n_core_deferred + 1) * sizeof(struct sim_event *));
+    assert(s->core_deferred);
+    s->core_deferred[s->n_core_deferred++] = ev;
+    return true;
+}
+
 void sim_coordinator_kill(struct sim *s)
 {
     if (!s->core)
         return;
+    sim_coordinator_continue(s); /* what lay in its sockets is lost with it */
     core_destroy(&s->core);
     s->core_incarnation++;
     for (int i = 0; i < s->n_agents; i++)
@@ -496,6 +525,8 @@ static void step(struct sim *s)
     struct sim_event *ev = event_pop(s);
     s->clock.now_ns = ev->at_ns;
     if (ev->kind == EVENT_TICK || ev->kind == EVENT_MODEL || ev->kind == EVENT_TO_CORE) {
+        if (core_event_defer(s, ev))
+            return;
         core_event(s, ev);
     } else if (ev->kind == EVENT_CONNECT) {
         connected(s, s->agents[ev->agent]);
@@ -562,9 +593,11 @@ void sim_close(struct sim *s)
 {
     for (int i = 0; i < s->n_agents; i++)
         sim_agent_destroy(s, s->agents[i]);
+    sim_coordinator_continue(s);
     while (s->n_events)
         sim_event_free(event_pop(s));
     free(s->events);
+    free(s->core_deferred);
     core_destroy(&s->core);
     store_close(&s->store);
     json_decref(s->answer);

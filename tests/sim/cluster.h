@@ -36,6 +36,9 @@ struct sim {
     struct env env;
     struct store *store;
     struct core *core; /* NULL while the coordinator is dead */
+    bool core_stopped;
+    struct sim_event **core_deferred; /* what arrived while it was stopped */
+    size_t n_core_deferred;
     struct requests requests;
     uint64_t next_peer, event_order, core_incarnation;
     uint64_t profile_ms; /* of core_config */
@@ -77,6 +80,8 @@ void sim_connection_break(struct sim *s, int agent); /* its control channel */
 void sim_links_break(struct sim *s, int agent);      /* its data links */
 void sim_coordinator_kill(struct sim *s);
 void sim_coordinator_start(struct sim *s);
+void sim_coordinator_stop(struct sim *s); /* SIGSTOP */
+void sim_coordinator_continue(struct sim *s);
 bool sim_agent_alive(const struct sim *s, int agent);
 
 /* Asks as hpctl does; the answer comes into s->answer. `arguments` is taken. */

@@ -112,6 +112,62 @@ static void a_stopped_agent_is_noticed_within_three_seconds(void **state)
     sim_close(&s);
 }
 
+static json_int_t generation_now(struct sim *s)
+{
+    assert_int_equal(sim_ask_wait(s, "deployment.describe", json_pack("{s:s}", "name", "toy"), NULL), 0);
+    return json_integer_value(json_object_get(s->answer, "generation"));
+}
+
+static void a_stopped_coordinator_takes_nobody_for_dead_and_the_stream_goes_on(void **state)
+{
+    (void)state;
+    static const uint64_t pauses_ms[] = {500, 1500, 3000, 10000, 50000};
+    for (size_t i = 0; i < sizeof pauses_ms / sizeof *pauses_ms; i++) {
+        struct sim s;
+        sim_open(&s, 31 + i, 3);
+        deploy(&s, "a0,a1,a2");
+        json_int_t generation = generation_now(&s);
+        struct sim_client *c = request(&s, 20, 60);
+        sim_run_ms(&s, 30);
+        size_t before = c->n_got;
+        assert_true(before > 0 && c->open);
+        sim_coordinator_stop(&s);
+        sim_run_ms(&s, pauses_ms[i]);
+        assert_int_equal(c->n_got, before);
+        sim_coordinator_continue(&s);
+        assert_true(sim_run_until(&s, sim_quiet, 5000));
+        if (!c->finished)
+            fail_msg("a pause of %llu ms: %s", (unsigned long long)pauses_ms[i], c->why.text);
+        sim_run_ms(&s, 3000);
+        assert_int_equal(generation_now(&s), generation);
+        serves_and_is_clean(&s, 100);
+        sim_close(&s);
+    }
+}
+
+/* Stopped and continued again and again: an agent that dies meanwhile is still found, by what the coordinator has seen of it while it ran. */
+static void an_agent_that_dies_in_a_pause_is_lost_after_it(void **state)
+{
+    (void)state;
+    struct sim s;
+    sim_open(&s, 39, 3);
+    deploy(&s, "a0,a1,a2");
+    struct sim_client *c = request(&s, 20, 60);
+    sim_run_ms(&s, 20);
+    sim_coordinator_stop(&s);
+    sim_agent_stop(&s, 1); /* its connection stays */
+    sim_run_ms(&s, 8000);
+    sim_coordinator_continue(&s);
+    sim_run_ms(&s, 500);
+    assert_true(c->open);
+    assert_true(sim_run_until(&s, sim_quiet, 2500));
+    assert_true(c->failed);
+    assert_non_null(strstr(c->why.text, "\"a1\" was lost"));
+    sim_agent_continue(&s, 1);
+    serves_and_is_clean(&s, 10000);
+    sim_close(&s);
+}
+
 static void a_restarted_coordinator_finds_its_deployments_without_loading_anything(void **state)
 {
     (void)state;
@@ -378,6 +434,8 @@ int main(void)
         cmocka_unit_test(a_killed_agent_ends_its_streams_cleanly_and_serves_after_its_return),
         cmocka_unit_test(the_remaining_agents_take_over_where_the_plan_is_free),
         cmocka_unit_test(a_stopped_agent_is_noticed_within_three_seconds),
+        cmocka_unit_test(a_stopped_coordinator_takes_nobody_for_dead_and_the_stream_goes_on),
+        cmocka_unit_test(an_agent_that_dies_in_a_pause_is_lost_after_it),
         cmocka_unit_test(a_restarted_coordinator_finds_its_deployments_without_loading_anything),
         cmocka_unit_test(a_coordinator_that_is_killed_while_it_prepares_goes_on_after_its_restart),
         cmocka_unit_test(a_broken_connection_ends_streams_and_keeps_weights),

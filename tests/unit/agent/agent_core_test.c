@@ -77,6 +77,17 @@ static int teardown(void **state)
 
 static void tick_to(struct fixture *f, uint64_t now_ms)
 {
+    /* The agent's timer fires at least once a heartbeat, as in a process that runs. */
+    while (f->clock.now_ns < now_ms * ms) {
+        uint64_t left = now_ms * ms - f->clock.now_ns, step = AGENT_HEARTBEAT_MS * ms;
+        f->clock.now_ns += left < step ? left : step;
+        feed(f, &(struct agent_event){.kind = AGENT_EVENT_TIMER});
+    }
+}
+
+/* Nothing fires while the process is stopped. */
+static void stop_until(struct fixture *f, uint64_t now_ms)
+{
     f->clock.now_ns = now_ms * ms;
     feed(f, &(struct agent_event){.kind = AGENT_EVENT_TIMER});
 }
@@ -116,6 +127,22 @@ static void joins_and_beats_until_nobody_answers_then_joins_again(void **state)
     assert_string_equal(said(f, MESSAGE_JOIN)->u.join.token, ""); /* its key is known now */
     assert_string_equal(said(f, MESSAGE_JOIN)->u.join.name, "node-1");
     assert_false(agent_core_view(f->core).joined);
+}
+
+/* Both stopped, as a box that was frozen: the ack lies unread while the timer fires. */
+static void an_agents_own_pause_is_not_the_coordinators_silence(void **state)
+{
+    struct fixture *f = *state;
+    join(f);
+    ack(f);
+    stop_until(f, 600000);
+    assert_null(said(f, MESSAGE_JOIN));
+    assert_non_null(said(f, MESSAGE_HEARTBEAT));
+    ack(f);
+    tick_to(f, 600000 + AGENT_ACK_LIMIT_MS - 1);
+    assert_null(said(f, MESSAGE_JOIN));
+    tick_to(f, 600000 + AGENT_ACK_LIMIT_MS);
+    assert_non_null(said(f, MESSAGE_JOIN));
 }
 
 static void refusal_ends_a_newcomer_and_makes_a_member_join_again(void **state)
@@ -803,6 +830,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CLAIM(probes_are_ordered_and_their_results_told),
         CLAIM(joins_and_beats_until_nobody_answers_then_joins_again),
+        CLAIM(an_agents_own_pause_is_not_the_coordinators_silence),
         CLAIM(refusal_ends_a_newcomer_and_makes_a_member_join_again),
         CLAIM(unknown_request_is_refused_and_a_refusal_is_not_answered),
         CLAIM(stage_is_fetched_loaded_and_told_at_every_step),

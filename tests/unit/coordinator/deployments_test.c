@@ -408,7 +408,7 @@ static void a_lost_agent_ends_what_is_open_and_keeps_what_waits(void **state)
     uint32_t active = d->n_active;
     assert_true(active > 0 && active < 12);
     core_peer_gone(f.core, 10);
-    f.clock.now_ns += (uint64_t)CORE_LOST_MS * 1000000;
+    fixture_jump_ms(&f, CORE_LOST_MS);
     fixture_beat(&f, 12, fixture_key(2));
     core_tick(f.core);
     settle(&f);
@@ -417,7 +417,7 @@ static void a_lost_agent_ends_what_is_open_and_keeps_what_waits(void **state)
         failed += (uint32_t)s[i].failed;
     assert_int_equal(failed, active);
     assert_int_equal(d->n_waiting, 12 - active);
-    f.clock.now_ns += 61000000000u;
+    fixture_jump_ms(&f, 61000);
     core_tick(f.core);
     settle(&f);
     assert_int_equal(d->n_waiting, 0);

@@ -92,7 +92,7 @@ static void every_pair_is_measured_once_and_again_after_minutes(void **state)
     assert_true(json_number_value(json_object_get(json_array_get(links, 0), "latency_s")) == 1e-4);
     assert_true(json_integer_value(json_object_get(json_array_get(links, 0), "measured_s")) >= 1000);
     json_decref(links);
-    f->clock.now_ns += LINKS_REFRESH_MS * UINT64_C(1000000) - 2000000000;
+    fixture_jump_ms(f, LINKS_REFRESH_MS - 2000);
     beat_all(f);
     assert_int_equal(measure_all(f, 7e8), AGENTS * (AGENTS - 1));
 }
@@ -131,6 +131,10 @@ static void agents_that_come_back_are_measured_again_and_removed_ones_forgotten(
 {
     struct fixture *f = *state;
     measure_all(f, 4e8);
+    fixture_jump_ms(f, CORE_LOST_MS);
+    fixture_beat(f, 10, fixture_key(0));
+    fixture_beat(f, 11, fixture_key(1));
+    fixture_pass_ms(f, 1);
     fixture_join(f, 12, fixture_key(2), "a2", "", fixture_node("toy", 1e9));
     fixture_beat(f, 12, fixture_key(2));
     assert_int_equal(measure_all(f, 4e8), 4);

@@ -130,6 +130,41 @@ static void silence_makes_suspect_and_then_lost_to_the_millisecond(void **state)
     fixture_close(&f);
 }
 
+static void a_pause_of_the_coordinator_is_nobodys_silence(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_open(&f);
+    fixture_agent(&f, 0, "k", 1e9);
+    fixture_pass_ms(&f, 400);
+    f.clock.now_ns += UINT64_C(3600000000000); /* nothing was called meanwhile */
+    core_tick(f.core);
+    fixture_settle(&f);
+    assert_string_equal(state_of(&f, "a0"), "ready");
+    fixture_pass_ms(&f, CORE_LOST_MS); /* but now it is silent */
+    assert_string_equal(state_of(&f, "a0"), "lost");
+    fixture_close(&f);
+}
+
+static void a_join_again_over_the_same_connection_changes_nothing(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_open(&f);
+    fixture_agent(&f, 0, "k", 1e9);
+    struct member *m = member_find(f.core, "a0");
+    uint64_t joins = m->joins;
+    size_t n = f.n_sent;
+    fixture_join(&f, 10, fixture_key(0), "a0", "", fixture_node("k", 1e9));
+    assert_int_equal(m->joins, joins);
+    assert_string_equal(state_of(&f, "a0"), "ready");
+    assert_int_equal(f.sent[n].type, MESSAGE_WELCOME);
+    fixture_join(&f, 20, fixture_key(0), "a0", "", fixture_node("k", 1e9));
+    assert_int_equal(m->joins, joins + 1);
+    assert_string_equal(state_of(&f, "a0"), "joining");
+    fixture_close(&f);
+}
+
 static void names_are_made_safe_and_unique_and_stay(void **state)
 {
     (void)state;
@@ -239,6 +274,8 @@ int main(void)
         cmocka_unit_test(an_unknown_key_may_say_nothing_but_join),
         cmocka_unit_test(another_protocol_version_is_refused_naming_both),
         cmocka_unit_test(silence_makes_suspect_and_then_lost_to_the_millisecond),
+        cmocka_unit_test(a_pause_of_the_coordinator_is_nobodys_silence),
+        cmocka_unit_test(a_join_again_over_the_same_connection_changes_nothing),
         cmocka_unit_test(names_are_made_safe_and_unique_and_stay),
         cmocka_unit_test(an_agent_is_removed_only_when_it_is_gone),
         cmocka_unit_test(draining_survives_both_restarts),
