@@ -120,6 +120,9 @@ $(BUILD)/tests/unit/$(1)/%: $(BUILD)/obj/tests/unit/$(1)/%.o $(LIBS_$(1))
 	@$$(LINK) -lcmocka
 endef
 $(foreach room,$(ROOMS) hpctl,$(eval $(call room_test,$(room))))
+# Tests with failing allocations (tests/unit/faults.h) come between our code and its allocator.
+comma := ,
+$(BUILD)/tests/unit/%faults_test: LDFLAGS += $(foreach f,malloc calloc realloc aligned_alloc free strdup strndup,-Wl$(comma)--wrap=$(f))
 SIM_FIXTURE := $(patsubst %.c,$(BUILD)/obj/%.o,$(filter-out $(TESTS_sim),$(wildcard tests/sim/*.c)))
 $(BUILD)/tests/sim/%: $(BUILD)/obj/tests/sim/%.o $(SIM_FIXTURE) $(LIBS_hpctl)
 	@mkdir -p $(@D)

@@ -12,12 +12,29 @@
 
 /* jansson's own depth cap is 2048 levels (JSON_PARSER_MAX_DEPTH): enough, and it does not recurse past it. */
 
+/* Without memory jansson calls good text malformed, or leaves members out of it: its allocations are watched. */
+static _Thread_local bool memory_is_short;
+
+static void *json_memory(size_t n)
+{
+    void *p = malloc(n);
+    memory_is_short = memory_is_short || !p;
+    return p;
+}
+
+__attribute__((constructor)) static void json_memory_watch(void) { json_set_alloc_funcs(json_memory, free); }
+
 static int parse_text(const char *name, const void *text, size_t size, bool wide, json_t **root, struct json_at *at, struct err *e)
 {
     json_error_t problem;
+    memory_is_short = false;
     json_t *value = json_loadb(text, size, JSON_REJECT_DUPLICATES, &problem);
     if (!value && wide && json_error_code(&problem) == json_error_numeric_overflow)
         value = json_loadb(text, size, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &problem);
+    if (memory_is_short) {
+        json_decref(value);
+        return err_set(e, HP_ENOMEM, "%s: no memory to read it", name);
+    }
     if (!value)
         return err_set(e, HP_EPARSE, "%s:%d:%d: not valid JSON: %s", name, problem.line, problem.column, problem.text);
     *root = value;
