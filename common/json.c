@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "common/bytes.h"
+#include "common/utf8.h"
 
 /* jansson's own depth cap is 2048 levels (JSON_PARSER_MAX_DEPTH): enough, and it does not recurse past it. */
 
@@ -282,6 +283,22 @@ int json_expect_format(const struct json_at *at, const char *format, struct err 
     }
     return 0;
 }
+
+json_t *json_textn(const char *text, size_t size)
+{
+    json_t *value = json_stringn(text, size);
+    char *copy = value ? NULL : malloc(size + 1);
+    if (!copy)
+        return value;
+    memcpy(copy, text, size);
+    copy[size] = 0;
+    utf8_clean_bytes(copy, size);
+    value = json_stringn(copy, size);
+    free(copy);
+    return value;
+}
+
+json_t *json_text(const char *text) { return json_textn(text ? text : "", text ? strlen(text) : 0); }
 
 int json_save(const json_t *root, const char *file, struct err *e)
 {

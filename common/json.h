@@ -65,6 +65,10 @@ int json_fail(const struct json_at *at, struct err *e, const char *fmt, ...) __a
 /* "$.nodes[0].name" */
 void json_path(const struct json_at *at, char *out, size_t size);
 
+/* A JSON string of any text (NULL: ""): what is not UTF-8 in it becomes "?". NULL only when memory ran out. */
+json_t *json_text(const char *text);
+json_t *json_textn(const char *text, size_t size);
+
 /* Writes to a file, replaced in one step, or to standard output for "-". Indented, keys in the order they were set. */
 int json_save(const json_t *root, const char *file, struct err *e);
 

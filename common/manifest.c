@@ -4,12 +4,12 @@
 #include <stddef.h>
 #include <string.h>
 
-#define FIELD(type, member, kind) {#member, kind, offsetof(struct type, member), NULL, 0, false}
-#define LIST(type, member, table, row) {#member, PACK_LIST, offsetof(struct type, member), table, sizeof(struct row), true}
+#define FIELD(type, member, kind) {#member, kind, offsetof(struct type, member), NULL, 0, false, 0}
+#define LIST(type, member, table, row) {#member, PACK_LIST, offsetof(struct type, member), table, sizeof(struct row), true, 0}
 
 static const struct pack_field file_fields[] = {
-    {"name", PACK_TEXT, offsetof(struct manifest_file, name), NULL, 0, true},
-    {"bytes", PACK_U64, offsetof(struct manifest_file, bytes), NULL, 0, true},
+    {"name", PACK_TEXT, offsetof(struct manifest_file, name), NULL, 0, true, 0},
+    {"bytes", PACK_U64, offsetof(struct manifest_file, bytes), NULL, 0, true, 0},
     {0},
 };
 static const struct pack_field head_fields[] = {

@@ -1,11 +1,13 @@
 #include "common/pack.h"
 
-#include <assert.h>
+#include "common/utf8.h"
+
 #include <math.h>
 #include <msgpack.h>
+#include <stdlib.h>
 #include <string.h>
 
-enum { MAX_DEPTH = 16, MAX_ROWS = 4 << 20 };
+enum { MAX_DEPTH = 16 };
 
 /* ---- writing ------------------------------------------------------------------------------------------------------ */
 
@@ -33,8 +35,11 @@ static bool is_empty(const struct pack_field *f, const void *member)
 static void write_text(msgpack_packer *p, const char *s)
 {
     size_t n = s ? strlen(s) : 0;
+    struct buffer *out = p->data;
     msgpack_pack_str(p, n);
     msgpack_pack_str_body(p, s ? s : "", n);
+    if (n && !out->failed)
+        utf8_clean_bytes((char *)out->data + out->size - n, n);
 }
 
 static void write_bytes(msgpack_packer *p, const void *data, size_t n)
@@ -94,7 +99,18 @@ void pack_encode(const struct pack_field *fields, const void *object, struct buf
     write_object(&p, fields, object);
 }
 
-/* ---- checking before the library allocates ---------------------------------------------------------------------------- */
+/* ---- reading: one pass over the bytes -------------------------------------------------------------------------------------- */
+
+enum token_kind { TOKEN_OTHER, TOKEN_NUMBER, TOKEN_NEGATIVE, TOKEN_REAL, TOKEN_BOOL, TOKEN_TEXT, TOKEN_BYTES, TOKEN_ARRAY, TOKEN_MAP };
+
+/* The head of a value, with the bytes of a text or bin; the members of an array or map follow. */
+struct token {
+    enum token_kind kind;
+    uint64_t number; /* NUMBER; BOOL; how many members an ARRAY or pairs a MAP has */
+    double real;     /* NUMBER, NEGATIVE, REAL */
+    const uint8_t *data; /* TEXT, BYTES */
+    size_t size;
+};
 
 static uint64_t big_endian(struct reader *r, size_t n)
 {
@@ -105,111 +121,160 @@ static uint64_t big_endian(struct reader *r, size_t n)
     return v;
 }
 
-static void skip(struct reader *r, uint64_t n)
+static void token_span(struct reader *r, struct token *t, enum token_kind kind, uint64_t size)
 {
-    if (n > r->size - r->at)
+    t->kind = kind;
+    if (size > r->size - r->at)
         r->failed = true;
     else
-        reader_take(r, (size_t)n);
+        t->size = (size_t)size;
+    t->data = reader_take(r, t->size);
 }
 
-/* Walks one value. A container that claims more members than bytes are left is a lie that would cost memory. */
-static bool value_is_sound(struct reader *r, int depth)
+/* A container that claims more members than bytes are left is a lie that would cost memory. */
+static void token_container(struct reader *r, struct token *t, enum token_kind kind, uint64_t members)
 {
-    uint8_t tag = reader_u8(r);
-    uint64_t members = 0;
-    if (r->failed || depth > MAX_DEPTH)
-        return false;
-    if (tag <= 0x7f || tag >= 0xe0 || tag == 0xc0 || tag == 0xc2 || tag == 0xc3)
-        return true;
-    if (tag <= 0x8f)
-        members = 2 * (uint64_t)(tag & 15);
-    else if (tag <= 0x9f)
-        members = tag & 15;
-    else if (tag <= 0xbf)
-        skip(r, tag & 31);
-    else if (tag >= 0xc4 && tag <= 0xc6)
-        skip(r, big_endian(r, (size_t)1 << (tag - 0xc4)));
-    else if (tag == 0xca || tag == 0xce || tag == 0xd2)
-        skip(r, 4);
-    else if (tag == 0xcb || tag == 0xcf || tag == 0xd3)
-        skip(r, 8);
-    else if (tag == 0xcc || tag == 0xd0)
-        skip(r, 1);
-    else if (tag == 0xcd || tag == 0xd1)
-        skip(r, 2);
-    else if (tag >= 0xd9 && tag <= 0xdb)
-        skip(r, big_endian(r, (size_t)1 << (tag - 0xd9)));
-    else if (tag == 0xdc || tag == 0xdd)
-        members = big_endian(r, tag == 0xdc ? 2 : 4);
-    else if (tag == 0xde || tag == 0xdf)
-        members = 2 * big_endian(r, tag == 0xde ? 2 : 4);
-    else
-        return false; /* extension types: we never send one */
-    if (r->failed || members > r->size - r->at)
-        return false;
-    for (uint64_t i = 0; i < members; i++)
-        if (!value_is_sound(r, depth + 1))
-            return false;
-    return !r->failed;
+    t->kind = kind;
+    t->number = members;
+    if (members * (kind == TOKEN_MAP ? 2 : 1) > r->size - r->at)
+        r->failed = true;
 }
 
-/* ---- reading ------------------------------------------------------------------------------------------------------------ */
+static void token_signed(struct token *t, int64_t v)
+{
+    t->kind = v < 0 ? TOKEN_NEGATIVE : TOKEN_NUMBER;
+    t->number = v < 0 ? 0 : (uint64_t)v;
+    t->real = (double)v;
+}
+
+static void token_unsigned(struct token *t, uint64_t v)
+{
+    t->kind = TOKEN_NUMBER;
+    t->number = v;
+    t->real = (double)v;
+}
+
+static void token_real(struct reader *r, struct token *t, size_t bytes)
+{
+    uint64_t bits = big_endian(r, bytes);
+    uint32_t low = (uint32_t)bits;
+    float narrow;
+    memcpy(&narrow, &low, sizeof narrow);
+    memcpy(&t->real, &bits, sizeof t->real);
+    if (bytes == sizeof narrow)
+        t->real = (double)narrow;
+    t->kind = TOKEN_REAL;
+}
+
+/* Sizes below are powers of two by the tag's distance from the first of its family. */
+static void token_long(struct reader *r, uint8_t tag, struct token *t)
+{
+    if (tag >= 0xc4 && tag <= 0xc6)
+        token_span(r, t, TOKEN_BYTES, big_endian(r, (size_t)1 << (tag - 0xc4)));
+    else if (tag == 0xca || tag == 0xcb)
+        token_real(r, t, tag == 0xca ? 4 : 8);
+    else if (tag >= 0xcc && tag <= 0xcf)
+        token_unsigned(t, big_endian(r, (size_t)1 << (tag - 0xcc)));
+    else if (tag >= 0xd0 && tag <= 0xd3) {
+        int unused_bits = 64 - (8 << (tag - 0xd0));
+        token_signed(t, (int64_t)(big_endian(r, (size_t)1 << (tag - 0xd0)) << unused_bits) >> unused_bits);
+    } else if (tag >= 0xd9 && tag <= 0xdb)
+        token_span(r, t, TOKEN_TEXT, big_endian(r, (size_t)1 << (tag - 0xd9)));
+    else if (tag == 0xdc || tag == 0xdd)
+        token_container(r, t, TOKEN_ARRAY, big_endian(r, tag == 0xdc ? 2 : 4));
+    else if (tag == 0xde || tag == 0xdf)
+        token_container(r, t, TOKEN_MAP, big_endian(r, tag == 0xde ? 2 : 4));
+    else
+        r->failed = true; /* extension types: we never send one */
+}
+
+static struct token token_read(struct reader *r)
+{
+    struct token t = {0};
+    uint8_t tag = reader_u8(r);
+    if (r->failed)
+        return t;
+    if (tag <= 0x7f)
+        token_unsigned(&t, tag);
+    else if (tag >= 0xe0)
+        token_signed(&t, (int8_t)tag);
+    else if (tag <= 0x8f)
+        token_container(r, &t, TOKEN_MAP, tag & 15);
+    else if (tag <= 0x9f)
+        token_container(r, &t, TOKEN_ARRAY, tag & 15);
+    else if (tag <= 0xbf)
+        token_span(r, &t, TOKEN_TEXT, tag & 31);
+    else if (tag == 0xc2 || tag == 0xc3)
+        t = (struct token){.kind = TOKEN_BOOL, .number = tag == 0xc3};
+    else if (tag != 0xc0)
+        token_long(r, tag, &t);
+    return t;
+}
+
+/* Passes over the members of a value whose head was read at `depth`. */
+static void members_skip(struct reader *r, const struct token *t, int depth)
+{
+    uint64_t members = t->kind == TOKEN_ARRAY ? t->number : t->kind == TOKEN_MAP ? 2 * t->number : 0;
+    if (members && depth >= MAX_DEPTH)
+        r->failed = true;
+    for (uint64_t i = 0; i < members && !r->failed; i++) {
+        struct token member = token_read(r);
+        members_skip(r, &member, depth + 1);
+    }
+}
+
+/* ---- a struct by its table ------------------------------------------------------------------------------------------------ */
 
 static int wrong_type(const struct pack_field *f, const char *expected, struct err *e)
 {
     return err_set(e, HP_EPARSE, "message field \"%s\" is not %s", f->key, expected);
 }
 
-static int read_object(const struct pack_field *fields, const msgpack_object *o, struct arena *arena, void *object, struct err *e);
+static int no_memory(struct err *e) { return err_set(e, HP_ENOMEM, "out of memory while reading a message"); }
 
-static int read_u64(const struct pack_field *f, const msgpack_object *o, uint64_t *out, struct err *e)
+static int read_f64(const struct pack_field *f, const struct token *t, double *out, struct err *e)
 {
-    if (o->type != MSGPACK_OBJECT_POSITIVE_INTEGER)
-        return wrong_type(f, "a whole number of 0 or more", e);
-    *out = o->via.u64;
-    return 0;
-}
-
-static int read_f64(const struct pack_field *f, const msgpack_object *o, double *out, struct err *e)
-{
-    switch (o->type) {
-    case MSGPACK_OBJECT_FLOAT32:
-    case MSGPACK_OBJECT_FLOAT64: *out = o->via.f64; break;
-    case MSGPACK_OBJECT_POSITIVE_INTEGER: *out = (double)o->via.u64; break;
-    case MSGPACK_OBJECT_NEGATIVE_INTEGER: *out = (double)o->via.i64; break;
-    default: return wrong_type(f, "a number", e);
-    }
+    if (t->kind != TOKEN_NUMBER && t->kind != TOKEN_NEGATIVE && t->kind != TOKEN_REAL)
+        return wrong_type(f, "a number", e);
+    *out = t->real;
     return isfinite(*out) ? 0 : wrong_type(f, "a finite number", e);
 }
 
-static int read_text(const struct pack_field *f, const msgpack_object *o, struct arena *arena, const char **out, struct err *e)
+static int read_text(const struct pack_field *f, const struct token *t, struct arena *arena, const char **out, struct err *e)
 {
-    if (o->type != MSGPACK_OBJECT_STR || (o->via.str.size && memchr(o->via.str.ptr, 0, o->via.str.size)))
+    const char *text = (const char *)t->data;
+    if (t->kind != TOKEN_TEXT || (t->size && memchr(text, 0, t->size)))
         return wrong_type(f, "text", e);
-    *out = arena_strndup(arena, o->via.str.ptr, o->via.str.size);
-    return *out ? 0 : err_set(e, HP_ENOMEM, "out of memory while reading a message");
+    if (t->size && utf8_valid_prefix(text, t->size) != t->size)
+        return wrong_type(f, "text in UTF-8", e);
+    *out = arena_strndup(arena, text, t->size);
+    return *out ? 0 : no_memory(e);
 }
 
-static int read_u32s(const struct pack_field *f, const msgpack_object *o, struct arena *arena, struct pack_u32s *out, struct err *e)
+static int read_u32s(const struct pack_field *f, const struct token *t, struct arena *arena, struct pack_u32s *out, struct err *e)
 {
-    if (o->type != MSGPACK_OBJECT_BIN || o->via.bin.size % sizeof(uint32_t))
+    if (t->kind != TOKEN_BYTES || t->size % sizeof(uint32_t))
         return wrong_type(f, "a list of 32-bit numbers", e);
-    out->count = o->via.bin.size / sizeof(uint32_t);
-    out->items = arena_memdup(arena, o->via.bin.ptr, o->via.bin.size); /* aligned, unlike the wire */
-    return out->items ? 0 : err_set(e, HP_ENOMEM, "out of memory while reading a message");
+    out->count = t->size / sizeof(uint32_t);
+    out->items = arena_memdup(arena, t->data, t->size); /* aligned, unlike the wire */
+    return out->items ? 0 : no_memory(e);
 }
 
-static int read_list(const struct pack_field *f, const msgpack_object *o, struct arena *arena, struct pack_list *out, struct err *e)
+static int read_object(const struct pack_field *fields, struct reader *r, int depth, struct arena *arena, void *object, struct err *e);
+
+static int read_list(const struct pack_field *f, const struct token *t, struct reader *r, int depth, struct arena *arena, struct pack_list *out,
+                     struct err *e)
 {
-    if (o->type != MSGPACK_OBJECT_ARRAY || o->via.array.size > MAX_ROWS)
-        return wrong_type(f, "a list (of at most 4 million)", e);
-    size_t n = o->via.array.size;
+    size_t most = f->max_rows ? f->max_rows : PACK_MAX_ROWS, n = (size_t)t->number;
+    if (t->kind != TOKEN_ARRAY)
+        return wrong_type(f, "a list", e);
+    if (n > most)
+        return err_set(e, HP_EPARSE, "message field \"%s\" has %zu rows; %zu are the limit", f->key, n, most);
     char *rows = arena_alloc(arena, n + 1, f->row_size);
     if (!rows)
-        return err_set(e, HP_ENOMEM, "out of memory while reading a message");
+        return no_memory(e);
     for (size_t i = 0; i < n; i++) {
-        int rc = read_object(f->rows, &o->via.array.ptr[i], arena, rows + i * f->row_size, e);
+        int rc = read_object(f->rows, r, depth + 1, arena, rows + i * f->row_size, e);
         if (rc < 0)
             return rc;
     }
@@ -217,69 +282,85 @@ static int read_list(const struct pack_field *f, const msgpack_object *o, struct
     return 0;
 }
 
-static int read_member(const struct pack_field *f, const msgpack_object *o, struct arena *arena, void *member, struct err *e)
+static int read_member(const struct pack_field *f, struct reader *r, int depth, struct arena *arena, void *member, struct err *e)
 {
+    struct token t = token_read(r);
+    if (r->failed)
+        return 0; /* the caller says so */
     switch (f->kind) {
-    case PACK_U64: return read_u64(f, o, member, e);
-    case PACK_F64: return read_f64(f, o, member, e);
+    case PACK_U64:
+        *(uint64_t *)member = t.number;
+        return t.kind == TOKEN_NUMBER ? 0 : wrong_type(f, "a whole number of 0 or more", e);
+    case PACK_F64: return read_f64(f, &t, member, e);
     case PACK_BOOL:
-        if (o->type != MSGPACK_OBJECT_BOOLEAN)
-            return wrong_type(f, "true or false", e);
-        *(bool *)member = o->via.boolean;
-        return 0;
-    case PACK_TEXT: return read_text(f, o, arena, member, e);
+        *(bool *)member = t.number != 0;
+        return t.kind == TOKEN_BOOL ? 0 : wrong_type(f, "true or false", e);
+    case PACK_TEXT: return read_text(f, &t, arena, member, e);
     case PACK_BYTES:
-        if (o->type != MSGPACK_OBJECT_BIN)
-            return wrong_type(f, "bytes", e);
-        *(struct pack_span *)member = (struct pack_span){(const uint8_t *)o->via.bin.ptr, o->via.bin.size};
-        return 0;
-    case PACK_U32S: return read_u32s(f, o, arena, member, e);
-    case PACK_LIST: return read_list(f, o, arena, member, e);
+        *(struct pack_span *)member = (struct pack_span){t.data, t.size};
+        return t.kind == TOKEN_BYTES ? 0 : wrong_type(f, "bytes", e);
+    case PACK_U32S: return read_u32s(f, &t, arena, member, e);
+    case PACK_LIST: return read_list(f, &t, r, depth, arena, member, e);
     }
     return HP_EBUG;
 }
 
-static const msgpack_object *find_member(const msgpack_object *map, const char *key)
+static const struct pack_field *field_find(const struct pack_field *fields, const struct token *key)
 {
-    size_t n = strlen(key);
-    for (uint32_t i = 0; i < map->via.map.size; i++) {
-        const msgpack_object *k = &map->via.map.ptr[i].key;
-        if (k->type == MSGPACK_OBJECT_STR && k->via.str.size == n && memcmp(k->via.str.ptr, key, n) == 0)
-            return &map->via.map.ptr[i].val;
-    }
+    if (key->kind == TOKEN_TEXT)
+        for (const struct pack_field *f = fields; f->key; f++)
+            if (strlen(f->key) == key->size && memcmp(f->key, key->data, key->size) == 0)
+                return f;
     return NULL;
 }
 
-static int read_object(const struct pack_field *fields, const msgpack_object *o, struct arena *arena, void *object, struct err *e)
+static int fields_finish(const struct pack_field *fields, uint64_t seen, void *object, struct err *e)
 {
-    if (o->type != MSGPACK_OBJECT_MAP)
-        return err_set(e, HP_EPARSE, "a message is not a map");
     for (const struct pack_field *f = fields; f->key; f++) {
-        void *member = (char *)object + f->offset;
-        const msgpack_object *value = find_member(o, f->key);
-        if (!value && f->required)
+        if (seen >> (f - fields) & 1)
+            continue;
+        if (f->required)
             return err_set(e, HP_EPARSE, "message field \"%s\" is missing", f->key);
         if (f->kind == PACK_TEXT)
-            *(const char **)member = "";
-        int rc = value ? read_member(f, value, arena, member, e) : 0;
-        if (rc < 0)
-            return rc;
+            *(const char **)((char *)object + f->offset) = "";
     }
     return 0;
+}
+
+/* A failed reader ends the walk; pack_decode says so. */
+static int read_object(const struct pack_field *fields, struct reader *r, int depth, struct arena *arena, void *object, struct err *e)
+{
+    struct token map = token_read(r);
+    uint64_t seen = 0; /* tables have fewer than 64 rows */
+    if (!r->failed && map.kind != TOKEN_MAP)
+        return err_set(e, HP_EPARSE, "a message is not a map");
+    for (uint64_t i = 0; i < map.number && !r->failed; i++) {
+        struct token key = token_read(r);
+        const struct pack_field *f = field_find(fields, &key);
+        if (f && seen >> (f - fields) & 1)
+            return err_set(e, HP_EPARSE, "message field \"%s\" comes twice", f->key);
+        if (f) {
+            seen |= (uint64_t)1 << (f - fields);
+            int rc = read_member(f, r, depth + 1, arena, (char *)object + f->offset, e);
+            if (rc < 0)
+                return rc;
+        } else {
+            members_skip(r, &key, depth + 1);
+            struct token value = token_read(r);
+            members_skip(r, &value, depth + 1);
+        }
+    }
+    return fields_finish(fields, seen, object, e);
 }
 
 int pack_decode(const struct pack_field *fields, const uint8_t *bytes, size_t size, struct arena *arena, void *object, struct err *e)
 {
     struct reader r = reader_of(bytes, size);
-    if (!value_is_sound(&r, 0) || r.at != size)
+    struct err why = {0};
+    int rc = read_object(fields, &r, 0, arena, object, &why);
+    if (r.failed || (rc == 0 && r.at != size))
         return err_set(e, HP_EPARSE, "%zu bytes are not a whole msgpack value within the bounds", size);
-    msgpack_zone *zone = msgpack_zone_new(MSGPACK_ZONE_CHUNK_SIZE);
-    msgpack_object o;
-    if (!zone)
-        return err_set(e, HP_ENOMEM, "out of memory while reading a message");
-    int rc = msgpack_unpack((const char *)bytes, size, NULL, zone, &o) == MSGPACK_UNPACK_SUCCESS
-                 ? read_object(fields, &o, arena, object, e)
-                 : err_set(e, HP_EPARSE, "%zu bytes are not msgpack", size);
-    msgpack_zone_free(zone);
+    if (rc < 0 && e)
+        *e = why;
     return rc;
 }

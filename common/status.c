@@ -1,5 +1,7 @@
 #include "common/status.h"
 
+#include "common/utf8.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -35,6 +37,14 @@ static const struct {
     {HP_EBUG, 1, "bug"},
 };
 
+/* Texts quote names of files and what strangers sent, and go on as JSON: they are cut between characters and are UTF-8 whatever they quote. */
+static void text_write(char *out, size_t size, const char *fmt, va_list args)
+{
+    if (vsnprintf(out, size, fmt, args) >= (int)size)
+        utf8_trim(out);
+    utf8_clean(out);
+}
+
 int err_set(struct err *e, int code, const char *fmt, ...)
 {
     if (!e)
@@ -43,7 +53,7 @@ int err_set(struct err *e, int code, const char *fmt, ...)
     e->hint[0] = '\0';
     va_list args;
     va_start(args, fmt);
-    vsnprintf(e->text, sizeof e->text, fmt, args);
+    text_write(e->text, sizeof e->text, fmt, args);
     va_end(args);
     return code;
 }
@@ -54,7 +64,7 @@ int err_hint(struct err *e, const char *fmt, ...)
         return 0;
     va_list args;
     va_start(args, fmt);
-    vsnprintf(e->hint, sizeof e->hint, fmt, args);
+    text_write(e->hint, sizeof e->hint, fmt, args);
     va_end(args);
     return e->code;
 }
@@ -66,10 +76,11 @@ int err_at(struct err *e, const char *fmt, ...)
     char text[sizeof e->text];
     va_list args;
     va_start(args, fmt);
-    int n = vsnprintf(text, sizeof text, fmt, args);
+    text_write(text, sizeof text, fmt, args);
     va_end(args);
-    if (n > 0 && (size_t)n < sizeof text)
-        snprintf(text + n, sizeof text - (size_t)n, ": %s", e->text);
+    size_t n = strlen(text);
+    if (n && (size_t)snprintf(text + n, sizeof text - n, ": %s", e->text) >= sizeof text - n)
+        utf8_trim(text);
     memcpy(e->text, text, sizeof text);
     return e->code;
 }

@@ -41,7 +41,7 @@ enum hp_status {
     HP_EBUG = -50,
 };
 
-/* Text of one failure. `hint` says what to do next and may be empty. Zero-initialised means no error. */
+/* Text of one failure: UTF-8, whatever it quotes, and cut between characters. `hint` says what to do next and may be empty. Zero-initialised means no error. */
 struct err {
     int code;
     char text[768];

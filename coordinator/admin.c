@@ -1,6 +1,8 @@
 #include "coordinator/admin.h"
 
+#include "common/json.h"
 #include "common/log.h"
+#include "common/utf8.h"
 #include "coordinator/core_int.h"
 #include "coordinator/costs.h"
 #include "coordinator/truth.h"
@@ -159,11 +161,24 @@ static int verb_token_ls(struct core *c, struct question *q, struct err *e)
     return 0;
 }
 
+/* Names of keys are printed on terminals and asked for again: refused, not mended. */
+static int key_name_check(const char *name, struct err *e)
+{
+    size_t n = strlen(name), most = sizeof((struct core_api_key *)0)->name - 1;
+    if (n == 0 || n > most)
+        return err_set(e, HP_EINVAL, "the name of an API key has 1 to %zu bytes, this one %zu", most, n);
+    uint32_t c;
+    for (int length; *name; name += length)
+        if ((length = utf8_decode(name, strlen(name), &c)) <= 0 || c < 0x20 || (c >= 0x7f && c < 0xa0))
+            return err_set(e, HP_EINVAL, "the name of an API key has no control characters");
+    return 0;
+}
+
 static int verb_key_create(struct core *c, struct question *q, struct err *e)
 {
     const char *name;
     int rc = text_argument(q, "name", &name, e);
-    if (rc < 0)
+    if (rc < 0 || (rc = key_name_check(name, e)) < 0)
         return rc;
     for (size_t i = 0; i < c->n_api_keys; i++)
         if (strcmp(c->api_keys[i].name, name) == 0)
@@ -358,8 +373,7 @@ void admin_store_state(struct core *c, struct member *m, uint64_t id, const stru
 
 static json_t *log_result(const char *node, const char *text, size_t size)
 {
-    json_t *value = json_stringn(text, size);
-    return json_pack("{s:s, s:o}", "node", node, "text", value ? value : json_string("the log is not UTF-8"));
+    return json_pack("{s:s, s:o}", "node", node, "text", json_textn(text, size));
 }
 
 static json_t *own_log(const struct core *c, size_t lines)

@@ -4,10 +4,12 @@
 #include "common/json.h"
 #include "common/log.h"
 #include "common/manifest.h"
+#include "common/utf8.h"
 #include "coordinator/admin.h"
 #include "coordinator/core_int.h"
 #include "coordinator/figures.h"
 #include "coordinator/truth.h"
+#include "transport/control.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -347,6 +349,23 @@ struct core_relay *core_relay_find(struct core *c, uint64_t id, enum message_typ
 
 void core_relay_end(struct core *c, struct core_relay *r) { core_array_remove(c->relays, &c->n_relays, sizeof *r, (size_t)(r - c->relays)); }
 
+/* ---- logs that strangers can cause ------------------------------------------------------------------------------ */
+
+bool core_log_may(struct core *c, enum core_log_kind kind)
+{
+    struct core_log_budget *b = &c->log_budgets[kind];
+    uint64_t now = core_now(c);
+    if (now - b->since_ns >= core_ms(CORE_LOG_MS)) {
+        if (b->muted)
+            log_warn("coordinator", "log_muted", "lines=%llu seconds=%.0f", (unsigned long long)b->muted, (double)(now - b->since_ns) * 1e-9);
+        *b = (struct core_log_budget){.since_ns = now};
+    }
+    bool may = b->lines < CORE_LOG_LINES;
+    b->lines += may;
+    b->muted += !may;
+    return may;
+}
+
 /* ---- what comes in --------------------------------------------------------------------------------------------- */
 
 static void profile_result(struct core *c, struct member *m, uint64_t id_of_run, const struct message_profile_result *r)
@@ -429,19 +448,37 @@ static void dispatch(struct core *c, uint64_t peer, const char *key, const struc
         err_set(&e, HP_ELINK, "agent \"%s\" has not joined over this connection: join first", m->name);
     else
         err_set(&e, HP_EDENIED, "the key of this sender is not known here: \"%s\" refused", message_type_word(msg->type));
-    if (!m)
+    if (!m && core_log_may(c, CORE_LOG_REFUSED))
         log_warn("coordinator", "refused", "type=%s key=%.8s peer=%llu", message_type_word(msg->type), key, (unsigned long long)peer);
     core_refuse(c, peer, msg->id, &e);
 }
 
+/* What a message may weigh follows from who sends it, and is looked at before a byte of it is read. */
+static size_t message_limit(struct core *c, const char *key)
+{
+    if (c->admin_key[0] && key_equal(key, c->admin_key))
+        return CONTROL_MAX_MESSAGE_BYTES;
+    return member_of_key(c, key) ? MESSAGE_AGENT_MAX_BYTES + MESSAGE_STRANGER_MAX_BYTES : MESSAGE_STRANGER_MAX_BYTES;
+}
+
+static int message_read(struct core *c, const char *key, const uint8_t *bytes, size_t size, struct arena *arena, struct message *out, struct err *e)
+{
+    size_t limit = message_limit(c, key);
+    if (size > limit)
+        return err_set(e, HP_ELIMIT, "a message of %zu bytes; %zu are the limit for this sender", size, limit);
+    return message_decode(bytes, size, arena, out, e);
+}
+
 void core_message(struct core *c, uint64_t peer, const char *key, const uint8_t *bytes, size_t size)
 {
-    struct arena arena = {0};
+    /* Texts and rows are no larger than what they were on the wire, but for rows of zeros. */
+    struct arena arena = {.limit_bytes = 2 * size + MESSAGE_STRANGER_MAX_BYTES};
     struct message msg = {0};
     struct err e = {0};
     core_woke(c);
-    if (message_decode(bytes, size, &arena, &msg, &e) < 0) {
-        log_warn("coordinator", "message_refused", "key=%.8s bytes=%zu why=\"%s\"", key, size, e.text);
+    if (message_read(c, key, bytes, size, &arena, &msg, &e) < 0) {
+        if (core_log_may(c, CORE_LOG_REFUSED))
+            log_warn("coordinator", "message_refused", "key=%.8s bytes=%zu why=\"%s\"", key, size, e.text);
         core_refuse(c, peer, msg.id, &e);
     } else {
         dispatch(c, peer, key, &msg);
@@ -600,4 +637,4 @@ void core_array_remove(void *items, size_t *count, size_t item_size, size_t at)
     (*count)--;
 }
 
-void core_text_set(char *out, size_t size, const char *text) { snprintf(out, size, "%s", text ? text : ""); }
+void core_text_set(char *out, size_t size, const char *text) { utf8_copy(out, size, text); }

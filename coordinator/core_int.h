@@ -54,6 +54,13 @@ struct core_relay {
     uint64_t until_ns;
 };
 
+/* Lines that others can cause at will: so many of a kind are written in a while, the others are counted. */
+enum core_log_kind { CORE_LOG_REFUSED, CORE_LOG_JOINS, CORE_LOG_HELD, CORE_LOG_KINDS };
+enum { CORE_LOG_LINES = 20, CORE_LOG_MS = 10000 };
+struct core_log_budget {
+    uint64_t since_ns, lines, muted;
+};
+
 struct core {
     struct core_config config;
     char cluster[64], version[64], public_key[KEY_TEXT], admin_key[KEY_TEXT];
@@ -85,6 +92,7 @@ struct core {
     size_t n_profilings;
     struct links_probe probe;
     size_t next_pair; /* to look at, for the next probe */
+    struct core_log_budget log_budgets[CORE_LOG_KINDS];
 
     struct {
         uint64_t refused, opened, finished, failed, cancelled, rejected, prompt_tokens, output_tokens;
@@ -134,12 +142,15 @@ struct core_relay *core_relay_add(struct core *c, enum message_type type, uint64
 struct core_relay *core_relay_find(struct core *c, uint64_t id, enum message_type type);
 void core_relay_end(struct core *c, struct core_relay *r);
 
+/* ---- logs ---- */
+bool core_log_may(struct core *c, enum core_log_kind kind);
+
 /* ---- arrays ---- */
 /* Room for one more item, zeroed, in the array whose pointer is at `array`; NULL when memory ran out. */
 void *core_array_add(void *array, size_t *count, size_t item_size);
 void core_array_remove(void *items, size_t *count, size_t item_size, size_t at);
 
-/* Copies text into a fixed array, cut where it is too long. */
+/* Copies text into a fixed array: cut between characters where it is too long, UTF-8 whatever it was. */
 void core_text_set(char *out, size_t size, const char *text);
 
 #endif

@@ -77,11 +77,11 @@ static void member_node_set(struct member *m, json_t *node)
 /* The node that an agent told, checked by reading a cluster of it alone. NULL with the reason in *e. */
 static json_t *node_read(const char *text, struct err *e)
 {
-    json_error_t why;
-    json_t *node = json_loads(text, JSON_REJECT_DUPLICATES, &why);
+    json_error_t why = {0};
+    json_t *node = strlen(text) <= MEMBER_NODE_BYTES ? json_loads(text, JSON_REJECT_DUPLICATES, &why) : NULL;
     if (!json_is_object(node)) {
         json_decref(node);
-        err_set(e, HP_EPARSE, "the node in \"join\" is not a JSON object: %s", why.text);
+        err_set(e, HP_EPARSE, "the node in \"join\" is not a JSON object of at most %d bytes: %s", MEMBER_NODE_BYTES, why.text);
         return NULL;
     }
     json_object_del(node, "count");
@@ -182,12 +182,8 @@ static void name_choose(struct core *c, const char *asked, char out[MEMBER_NAME]
         snprintf(out, MEMBER_NAME, "%s-%u", base, k);
 }
 
-static int member_admit(struct core *c, const char *key, const struct message_join *j, struct member **out, struct err *e)
+static int member_admit(struct core *c, const char *key, const struct message_join *j, struct member_invite *invite, struct member **out, struct err *e)
 {
-    struct member_invite *invite = NULL;
-    int rc = invite_check(c, j->token, &invite, e);
-    if (rc < 0)
-        return rc;
     if (c->n_members >= CORE_MAX_MEMBERS)
         return err_set(e, HP_ELIMIT, "this cluster has %d agents already, its limit", CORE_MAX_MEMBERS);
     struct member *m = calloc(1, sizeof *m);
@@ -220,17 +216,22 @@ static void member_welcome(struct core *c, struct member *m, uint64_t id)
 
 static void join_refuse(struct core *c, uint64_t peer, uint64_t id, const struct message_join *j, const struct err *e)
 {
-    log_warn("coordinator", "join_refused", "name=%.64s host=%.64s why=\"%s\"", j->name, j->hostname, e->text);
+    if (core_log_may(c, CORE_LOG_JOINS))
+        log_warn("coordinator", "join_refused", "name=%.64s host=%.64s why=\"%s\"", j->name, j->hostname, e->text);
     core_refuse(c, peer, id, e);
 }
 
 void members_join(struct core *c, uint64_t peer, const char *key, uint64_t id, const struct message_join *j)
 {
     struct err e = {0};
-    json_t *node = node_read(j->node, &e);
-    uint8_t *address = malloc(j->data_address.size + 1);
     struct member *m = member_of_key(c, key);
-    if (!node || !address || (!m && member_admit(c, key, j, &m, &e) < 0)) {
+    struct member_invite *invite = NULL;
+    /* Who it is comes first: a stranger's node is not worth a look. */
+    json_t *node = m || invite_check(c, j->token, &invite, &e) == 0 ? node_read(j->node, &e) : NULL;
+    uint8_t *address = node ? malloc(j->data_address.size + 1) : NULL;
+    if (!address || (!m && member_admit(c, key, j, invite, &m, &e) < 0)) {
+        if (!e.code)
+            err_set(&e, HP_ENOMEM, "no memory for another agent");
         join_refuse(c, peer, id, j, &e);
         json_decref(node);
         free(address);

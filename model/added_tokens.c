@@ -1,6 +1,6 @@
 #include "model/added_tokens.h"
 
-#include "model/utf8.h"
+#include "common/utf8.h"
 
 #include <string.h>
 #include <utf8proc.h>

@@ -1,6 +1,6 @@
 #include "model/bpe.h"
 
-#include "model/utf8.h"
+#include "common/utf8.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 #include "model/normalize.h"
 
-#include "model/utf8.h"
+#include "common/utf8.h"
 
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 #include "model/pretokenize.h"
 
-#include "model/utf8.h"
+#include "common/utf8.h"
 
 #include <string.h>
 

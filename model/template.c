@@ -1,6 +1,6 @@
 #include "model/template_int.h"
 
-#include "model/utf8.h"
+#include "common/utf8.h"
 
 #include <stdarg.h>
 #include <stdio.h>

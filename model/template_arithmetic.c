@@ -1,7 +1,7 @@
 /* Operators on numbers, strings and lists, as Python has them. */
 #include "model/template_int.h"
 
-#include "model/utf8.h"
+#include "common/utf8.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* Filters on one value. Those that go through a list with a test or another filter are in template_list_filters.c. */
 #include "model/template_filters.h"
 
-#include "model/utf8.h"
+#include "common/utf8.h"
 
 #include <math.h>
 #include <stdio.h>

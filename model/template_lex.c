@@ -2,7 +2,7 @@
  * lstrip_blocks are always on, and - and + in a tag say more. */
 #include "model/template_int.h"
 
-#include "model/utf8.h"
+#include "common/utf8.h"
 
 #include <string.h>
 

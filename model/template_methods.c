@@ -1,7 +1,7 @@
 /* Methods of strings, dicts and lists. */
 #include "model/template_int.h"
 
-#include "model/utf8.h"
+#include "common/utf8.h"
 
 #include <string.h>
 #include <utf8proc.h>

@@ -1,7 +1,7 @@
 /* Values as text: Python's str and repr, and JSON. */
 #include "model/template_int.h"
 
-#include "model/utf8.h"
+#include "common/utf8.h"
 
 #include <math.h>
 #include <stdio.h>

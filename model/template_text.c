@@ -1,7 +1,7 @@
 /* What Python's strings can do, on UTF-8. */
 #include "model/template_int.h"
 
-#include "model/utf8.h"
+#include "common/utf8.h"
 
 #include <string.h>
 #include <utf8proc.h>

@@ -1,7 +1,7 @@
 /* Values of templates: truth, equality, order, lists and dicts, as Python has them. */
 #include "model/template_int.h"
 
-#include "model/utf8.h"
+#include "common/utf8.h"
 
 #include <math.h>
 #include <stdlib.h>

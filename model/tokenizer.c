@@ -1,6 +1,6 @@
 #include "model/tokenizer_int.h"
 
-#include "model/utf8.h"
+#include "common/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* A tokenizer from the tokenizer.ggml.* keys of a GGUF file. */
 #include "model/gguf.h"
 #include "model/tokenizer_int.h"
-#include "model/utf8.h"
+#include "common/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>

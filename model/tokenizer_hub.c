@@ -2,7 +2,7 @@
  * generation_config.json say about special tokens. */
 #include "common/json.h"
 #include "model/tokenizer_int.h"
-#include "model/utf8.h"
+#include "common/utf8.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -13,7 +13,7 @@
 #include <stdint.h>
 #include <uv.h>
 
-enum { CONTROL_MAX_MESSAGE_BYTES = 256 << 20 };
+enum { CONTROL_MAX_MESSAGE_BYTES = 64 << 20 };
 
 struct control;
 

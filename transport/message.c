@@ -1,17 +1,19 @@
 #include "transport/message.h"
 
+#include "transport/control.h"
+
 #include <stddef.h>
 #include <string.h>
 
 /* ---- the tables of fields: key and member have one name -------------------------------------------------------------- */
 
-#define U64(s, m) {#m, PACK_U64, offsetof(struct s, m), NULL, 0, false}
-#define F64(s, m) {#m, PACK_F64, offsetof(struct s, m), NULL, 0, false}
-#define BOOL(s, m) {#m, PACK_BOOL, offsetof(struct s, m), NULL, 0, false}
-#define TEXT(s, m) {#m, PACK_TEXT, offsetof(struct s, m), NULL, 0, false}
-#define BYTES(s, m) {#m, PACK_BYTES, offsetof(struct s, m), NULL, 0, false}
-#define U32S(s, m) {#m, PACK_U32S, offsetof(struct s, m), NULL, 0, false}
-#define LIST(s, m, row) {#m, PACK_LIST, offsetof(struct s, m), row##_fields, sizeof(struct row), false}
+#define U64(s, m) {#m, PACK_U64, offsetof(struct s, m), NULL, 0, false, 0}
+#define F64(s, m) {#m, PACK_F64, offsetof(struct s, m), NULL, 0, false, 0}
+#define BOOL(s, m) {#m, PACK_BOOL, offsetof(struct s, m), NULL, 0, false, 0}
+#define TEXT(s, m) {#m, PACK_TEXT, offsetof(struct s, m), NULL, 0, false, 0}
+#define BYTES(s, m) {#m, PACK_BYTES, offsetof(struct s, m), NULL, 0, false, 0}
+#define U32S(s, m) {#m, PACK_U32S, offsetof(struct s, m), NULL, 0, false, 0}
+#define LIST(s, m, row, most) {#m, PACK_LIST, offsetof(struct s, m), row##_fields, sizeof(struct row), false, most}
 #define GENERATION(s) U64(s, deployment), U64(s, generation)
 
 static const struct pack_field message_held_stage_fields[] = {
@@ -24,10 +26,10 @@ static const struct pack_field message_bias_fields[] = {U64(message_bias, token)
 
 static const struct pack_field join_fields[] = {
     TEXT(message_join, name), TEXT(message_join, token), TEXT(message_join, program), TEXT(message_join, machine), TEXT(message_join, hostname),
-    TEXT(message_join, node), BYTES(message_join, data_address), LIST(message_join, held, message_held_stage), LIST(message_join, models, message_model), {0}};
+    TEXT(message_join, node), BYTES(message_join, data_address), LIST(message_join, held, message_held_stage, MESSAGE_MAX_HELD), LIST(message_join, models, message_model, MESSAGE_MAX_MODELS), {0}};
 static const struct pack_field heartbeat_fields[] = {
     U64(message_heartbeat, number), U64(message_heartbeat, memory_free_bytes), U64(message_heartbeat, dropped_stale),
-    U64(message_heartbeat, dropped_foreign), LIST(message_heartbeat, held, message_held_stage), {0}};
+    U64(message_heartbeat, dropped_foreign), LIST(message_heartbeat, held, message_held_stage, MESSAGE_MAX_HELD), {0}};
 static const struct pack_field stage_state_fields[] = {
     GENERATION(message_stage_state), U64(message_stage_state, stage), TEXT(message_stage_state, state), U64(message_stage_state, done_bytes),
     U64(message_stage_state, total_bytes), U64(message_stage_state, moved_bytes), U32S(message_stage_state, wanted), TEXT(message_stage_state, code),
@@ -43,13 +45,13 @@ static const struct pack_field profile_result_fields[] = {
     BYTES(message_profile_result, model), TEXT(message_profile_result, kind), TEXT(message_profile_result, tables), TEXT(message_profile_result, code),
     TEXT(message_profile_result, text), {0}};
 static const struct pack_field store_state_fields[] = {
-    LIST(message_store_state, models, message_model), TEXT(message_store_state, code), TEXT(message_store_state, text), {0}};
+    LIST(message_store_state, models, message_model, MESSAGE_MAX_MODELS), TEXT(message_store_state, code), TEXT(message_store_state, text), {0}};
 static const struct pack_field message_prefill_slice_fields[] = {
     U64(message_prefill_slice, first_position), U64(message_prefill_slice, tokens), U64(message_prefill_slice, arrived_ns),
     U64(message_prefill_slice, start_ns), U64(message_prefill_slice, end_ns), U64(message_prefill_slice, runs), {0}};
 static const struct pack_field prefill_fields[] = {
     GENERATION(message_prefill), U64(message_prefill, sequence), U64(message_prefill, stage), U64(message_prefill, clock_ns),
-    LIST(message_prefill, slices, message_prefill_slice), {0}};
+    LIST(message_prefill, slices, message_prefill_slice, MESSAGE_MAX_SLICES), {0}};
 static const struct pack_field profile_progress_fields[] = {
     TEXT(message_profile_progress, what), U64(message_profile_progress, points), F64(message_profile_progress, elapsed_s),
     F64(message_profile_progress, budget_s), F64(message_profile_progress, error), {0}};
@@ -62,6 +64,7 @@ static const struct pack_field log_text_fields[] = {TEXT(message_log_text, text)
 
 static const struct pack_field welcome_fields[] = {
     TEXT(message_welcome, name), U64(message_welcome, heartbeat_ms), U64(message_welcome, coordinator_boot), {0}};
+static const struct pack_field members_fields[] = {BYTES(message_members, keys), {0}};
 static const struct pack_field heartbeat_ack_fields[] = {U64(message_heartbeat_ack, number), {0}};
 static const struct pack_field profile_run_fields[] = {
     BYTES(message_profile_run, model), BYTES(message_profile_run, manifest), TEXT(message_profile_run, compute), U64(message_profile_run, budget_ms),
@@ -72,7 +75,7 @@ static const struct pack_field stage_prepare_fields[] = {
     U64(message_stage_prepare, first_layer), U64(message_stage_prepare, end_layer), TEXT(message_stage_prepare, compute),
     U64(message_stage_prepare, context), U64(message_stage_prepare, kv_tokens), U64(message_stage_prepare, max_sequences),
     U64(message_stage_prepare, max_batch_tokens), TEXT(message_stage_prepare, source_machine), TEXT(message_stage_prepare, source_path),
-    BOOL(message_stage_prepare, upload_only), LIST(message_stage_prepare, peers, message_peer), F64(message_stage_prepare, planned_s_per_token),
+    BOOL(message_stage_prepare, upload_only), LIST(message_stage_prepare, peers, message_peer, MESSAGE_MAX_PEERS), F64(message_stage_prepare, planned_s_per_token),
     F64(message_stage_prepare, stands_for), {0}};
 static const struct pack_field stage_connect_fields[] = {
     GENERATION(message_stage_connect), U64(message_stage_connect, stage), U64(message_stage_connect, n_stages), BYTES(message_stage_connect, next_address),
@@ -86,7 +89,7 @@ static const struct pack_field sequence_open_fields[] = {
     BOOL(message_sequence_open, all_logits), F64(message_sequence_open, temperature), F64(message_sequence_open, top_p),
     F64(message_sequence_open, min_p), F64(message_sequence_open, repetition_penalty), F64(message_sequence_open, presence_penalty),
     F64(message_sequence_open, frequency_penalty), U64(message_sequence_open, top_k), U64(message_sequence_open, seed),
-    LIST(message_sequence_open, bias, message_bias), U64(message_sequence_open, prompt_tokens), {0}};
+    LIST(message_sequence_open, bias, message_bias, MESSAGE_MAX_BIAS), U64(message_sequence_open, prompt_tokens), {0}};
 static const struct pack_field sequence_close_fields[] = {GENERATION(message_sequence_close), U64(message_sequence_close, sequence), {0}};
 static const struct pack_field store_remove_fields[] = {BYTES(message_store_remove, model), {0}};
 static const struct pack_field log_fetch_fields[] = {U64(message_log_fetch, lines), {0}};
@@ -98,38 +101,42 @@ static const struct pack_field answer_fields[] = {
 static const struct pack_field refused_fields[] = {
     TEXT(message_refused, code), TEXT(message_refused, text), TEXT(message_refused, hint), {0}};
 
+enum { SMALL = 1 << 20, MEDIUM = MESSAGE_AGENT_MAX_BYTES, LARGE = CONTROL_MAX_MESSAGE_BYTES };
+
 static const struct {
     const char *word;
     const struct pack_field *fields;
+    size_t max_bytes; /* of the body */
 } types[MESSAGE_TYPE_COUNT] = {
-    [MESSAGE_NONE] = {"", NULL},
-    [MESSAGE_JOIN] = {"join", join_fields},
-    [MESSAGE_HEARTBEAT] = {"heartbeat", heartbeat_fields},
-    [MESSAGE_STAGE_STATE] = {"stage_state", stage_state_fields},
-    [MESSAGE_TOKENS] = {"tokens", tokens_fields},
-    [MESSAGE_SEQUENCE_FAILED] = {"sequence_failed", sequence_failed_fields},
-    [MESSAGE_LOGITS] = {"logits", logits_fields},
-    [MESSAGE_PROFILE_RESULT] = {"profile_result", profile_result_fields},
-    [MESSAGE_STORE_STATE] = {"store_state", store_state_fields},
-    [MESSAGE_LOG_TEXT] = {"log_text", log_text_fields},
-    [MESSAGE_PREFILL] = {"prefill", prefill_fields},
-    [MESSAGE_PROFILE_PROGRESS] = {"profile_progress", profile_progress_fields},
-    [MESSAGE_LINK_RESULT] = {"link_result", link_result_fields},
-    [MESSAGE_WELCOME] = {"welcome", welcome_fields},
-    [MESSAGE_HEARTBEAT_ACK] = {"heartbeat_ack", heartbeat_ack_fields},
-    [MESSAGE_PROFILE_RUN] = {"profile_run", profile_run_fields},
-    [MESSAGE_STAGE_PREPARE] = {"stage_prepare", stage_prepare_fields},
-    [MESSAGE_STAGE_CONNECT] = {"stage_connect", stage_connect_fields},
-    [MESSAGE_STAGE_UNLOAD] = {"stage_unload", stage_unload_fields},
-    [MESSAGE_CHUNK_GRANT] = {"chunk_grant", chunk_grant_fields},
-    [MESSAGE_SEQUENCE_OPEN] = {"sequence_open", sequence_open_fields},
-    [MESSAGE_SEQUENCE_CLOSE] = {"sequence_close", sequence_close_fields},
-    [MESSAGE_STORE_REMOVE] = {"store_remove", store_remove_fields},
-    [MESSAGE_LOG_FETCH] = {"log_fetch", log_fetch_fields},
-    [MESSAGE_LINK_PROBE] = {"link_probe", link_probe_fields},
-    [MESSAGE_ASK] = {"ask", ask_fields},
-    [MESSAGE_ANSWER] = {"answer", answer_fields},
-    [MESSAGE_REFUSED] = {"refused", refused_fields},
+    [MESSAGE_NONE] = {"", NULL, 0},
+    [MESSAGE_JOIN] = {"join", join_fields, SMALL},
+    [MESSAGE_HEARTBEAT] = {"heartbeat", heartbeat_fields, SMALL},
+    [MESSAGE_STAGE_STATE] = {"stage_state", stage_state_fields, MEDIUM},
+    [MESSAGE_TOKENS] = {"tokens", tokens_fields, SMALL},
+    [MESSAGE_SEQUENCE_FAILED] = {"sequence_failed", sequence_failed_fields, SMALL},
+    [MESSAGE_LOGITS] = {"logits", logits_fields, MEDIUM},
+    [MESSAGE_PROFILE_RESULT] = {"profile_result", profile_result_fields, MEDIUM},
+    [MESSAGE_STORE_STATE] = {"store_state", store_state_fields, MEDIUM},
+    [MESSAGE_LOG_TEXT] = {"log_text", log_text_fields, MEDIUM},
+    [MESSAGE_PREFILL] = {"prefill", prefill_fields, SMALL},
+    [MESSAGE_PROFILE_PROGRESS] = {"profile_progress", profile_progress_fields, SMALL},
+    [MESSAGE_LINK_RESULT] = {"link_result", link_result_fields, SMALL},
+    [MESSAGE_WELCOME] = {"welcome", welcome_fields, SMALL},
+    [MESSAGE_MEMBERS] = {"members", members_fields, SMALL},
+    [MESSAGE_HEARTBEAT_ACK] = {"heartbeat_ack", heartbeat_ack_fields, SMALL},
+    [MESSAGE_PROFILE_RUN] = {"profile_run", profile_run_fields, LARGE},
+    [MESSAGE_STAGE_PREPARE] = {"stage_prepare", stage_prepare_fields, LARGE},
+    [MESSAGE_STAGE_CONNECT] = {"stage_connect", stage_connect_fields, SMALL},
+    [MESSAGE_STAGE_UNLOAD] = {"stage_unload", stage_unload_fields, SMALL},
+    [MESSAGE_CHUNK_GRANT] = {"chunk_grant", chunk_grant_fields, SMALL},
+    [MESSAGE_SEQUENCE_OPEN] = {"sequence_open", sequence_open_fields, LARGE},
+    [MESSAGE_SEQUENCE_CLOSE] = {"sequence_close", sequence_close_fields, SMALL},
+    [MESSAGE_STORE_REMOVE] = {"store_remove", store_remove_fields, SMALL},
+    [MESSAGE_LOG_FETCH] = {"log_fetch", log_fetch_fields, SMALL},
+    [MESSAGE_LINK_PROBE] = {"link_probe", link_probe_fields, SMALL},
+    [MESSAGE_ASK] = {"ask", ask_fields, LARGE},
+    [MESSAGE_ANSWER] = {"answer", answer_fields, LARGE},
+    [MESSAGE_REFUSED] = {"refused", refused_fields, SMALL},
 };
 
 /* ---- the envelope -------------------------------------------------------------------------------------------------------- */
@@ -140,10 +147,10 @@ struct envelope {
     struct pack_span body;
 };
 static const struct pack_field envelope_fields[] = {
-    {"v", PACK_U64, offsetof(struct envelope, v), NULL, 0, true},
-    {"t", PACK_TEXT, offsetof(struct envelope, t), NULL, 0, true},
-    {"id", PACK_U64, offsetof(struct envelope, id), NULL, 0, false},
-    {"body", PACK_BYTES, offsetof(struct envelope, body), NULL, 0, false},
+    {"v", PACK_U64, offsetof(struct envelope, v), NULL, 0, true, 0},
+    {"t", PACK_TEXT, offsetof(struct envelope, t), NULL, 0, true, 0},
+    {"id", PACK_U64, offsetof(struct envelope, id), NULL, 0, false, 0},
+    {"body", PACK_BYTES, offsetof(struct envelope, body), NULL, 0, false, 0},
     {0},
 };
 
@@ -174,6 +181,8 @@ int message_decode(const uint8_t *bytes, size_t size, struct arena *arena, struc
     for (int t = MESSAGE_NONE + 1; t < MESSAGE_TYPE_COUNT; t++)
         if (strcmp(types[t].word, v.t) == 0) {
             out->type = (enum message_type)t;
+            if (v.body.size > types[t].max_bytes)
+                return err_set(e, HP_ELIMIT, "a \"%s\" of %zu bytes; %zu are the limit", types[t].word, v.body.size, types[t].max_bytes);
             rc = pack_decode(types[t].fields, v.body.data, v.body.size, arena, &out->u, e);
             return rc < 0 ? (err_at(e, "%s", v.t), rc) : 0;
         }

@@ -13,6 +13,12 @@
 
 enum { MESSAGE_VERSION = 1 };
 
+/* The largest that agents send; who has no key here sends no more than a join. */
+enum { MESSAGE_AGENT_MAX_BYTES = 20 << 20, MESSAGE_STRANGER_MAX_BYTES = 64 << 10 };
+
+/* How many rows the lists of a message may have. */
+enum { MESSAGE_MAX_HELD = 1024, MESSAGE_MAX_MODELS = 8192, MESSAGE_MAX_SLICES = 1 << 16, MESSAGE_MAX_PEERS = 4096, MESSAGE_MAX_BIAS = 4096 };
+
 enum message_type {
     MESSAGE_NONE,
     /* agent -> coordinator */
@@ -30,6 +36,7 @@ enum message_type {
     MESSAGE_LINK_RESULT,
     /* coordinator -> agent */
     MESSAGE_WELCOME,
+    MESSAGE_MEMBERS,
     MESSAGE_HEARTBEAT_ACK,
     MESSAGE_PROFILE_RUN,
     MESSAGE_STAGE_PREPARE,
@@ -161,6 +168,11 @@ struct message_welcome {
     uint64_t coordinator_boot; /* differs after a restart of the coordinator */
 };
 
+/* Whose connections an agent's data endpoint may take: the public keys (X25519) of all agents and of the admin, after `welcome` and whenever the set changes. */
+struct message_members {
+    struct pack_span keys; /* 32 bytes each */
+};
+
 struct message_heartbeat_ack {
     uint64_t number;
 };
@@ -289,6 +301,7 @@ struct message {
         struct message_profile_progress profile_progress;
         struct message_link_result link_result;
         struct message_welcome welcome;
+        struct message_members members;
         struct message_heartbeat_ack heartbeat_ack;
         struct message_profile_run profile_run;
         struct message_stage_prepare stage_prepare;
@@ -309,6 +322,7 @@ struct message {
 const char *message_type_word(enum message_type t);
 void message_encode(const struct message *m, struct buffer *out);
 /* HP_EPROTO with both versions in the text when the versions differ, HP_EUNSUPPORTED for an unknown type (id is set so that it can be answered),
+ * HP_ELIMIT for a message that is larger than its type may be (1 MiB, but for those that carry manifests, chunk lists, profiles, logs or logits),
  * HP_EPARSE otherwise. `bytes` must outlive *out. */
 int message_decode(const uint8_t *bytes, size_t size, struct arena *arena, struct message *out, struct err *e);
 

@@ -1,6 +1,6 @@
 /* A chat template up to the first NUL; what follows is the JSON of its variables, a short chat where it is none. */
 #include "model/template.h"
-#include "model/utf8.h"
+#include "common/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>

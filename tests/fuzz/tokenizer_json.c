@@ -1,7 +1,7 @@
 /* tokenizer.json up to the first NUL; what follows is text that it encodes and decodes, after some of its own. */
 #include "common/json.h"
 #include "model/tokenizer_int.h"
-#include "model/utf8.h"
+#include "common/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>

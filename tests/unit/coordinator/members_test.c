@@ -265,6 +265,82 @@ static void verbs_that_make_no_sense_are_answered_with_why(void **state)
     fixture_close(&f);
 }
 
+static void what_is_not_text_is_refused_and_cuts_are_between_characters(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_open(&f);
+    fixture_invite(&f, 60);
+    struct message m = {.type = MESSAGE_JOIN, .id = 3};
+    m.u.join = (struct message_join){.name = "box", .token = f.token, .hostname = "caf~", .node = fixture_node("k", 1e9), .data_address = {(const uint8_t *)"box", 3}};
+    fixture_say_changed(&f, 10, fixture_key(0), &m, '~', '\xe9');
+    assert_non_null(strstr(refusal(&f, 10), "\"hostname\" is not text in UTF-8"));
+    assert_string_equal(state_of(&f, "box"), "nobody");
+    char host[100];
+    memset(host, 'x', 78);
+    strcpy(host + 78, "\xc3\xa9" "cole");
+    m.u.join.hostname = host;
+    m.u.join.program = "\xff";
+    fixture_say(&f, 10, fixture_key(0), &m);
+    assert_string_equal(state_of(&f, "box"), "joining");
+    fixture_restart(&f); /* the record of it can be read again */
+    host[78] = 0;
+    assert_string_equal(member_find(f.core, "box")->hostname, host);
+    fixture_join(&f, 10, fixture_key(0), "box", "", fixture_node("k", 1e9));
+    fixture_beat(&f, 10, fixture_key(0));
+    m = (struct message){.type = MESSAGE_STAGE_STATE, .u.stage_state = {.state = "failed", .text = "~"}};
+    fixture_say_changed(&f, 10, fixture_key(0), &m, '~', '\xe9');
+    assert_non_null(strstr(refusal(&f, 10), "\"text\" is not text in UTF-8"));
+    fixture_close(&f);
+}
+
+static void names_of_keys_are_whole_and_printable(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *says;
+    } cases[] = {
+        {"", "1 to 63 bytes"},
+        {"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\xc3\xa9", "1 to 63 bytes, this one 64"},
+        {"a\\u001b[31m", "no control characters"},
+        {"a\\nb", "no control characters"},
+        {"a\\u0085", "no control characters"},
+        {"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\xc3\xa9", ""},
+    };
+    struct fixture f;
+    fixture_open(&f);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char arguments[200];
+        snprintf(arguments, sizeof arguments, "{\"name\": \"%s\"}", cases[i].name);
+        const struct message_answer *a = fixture_ask(&f, "key.create", arguments, NULL);
+        if (!strstr(a->text, cases[i].says))
+            fail_msg("%s: \"%s\"", cases[i].name, a->text);
+        assert_string_equal(a->code, cases[i].says[0] ? "invalid" : "ok");
+    }
+    fixture_close(&f);
+}
+
+static void a_sender_is_looked_at_before_its_message(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_open(&f);
+    fixture_agent(&f, 0, "k", 1e9);
+    char *node = malloc(200001);
+    memset(node, '[', 200000);
+    node[200000] = 0;
+    fixture_join(&f, 11, fixture_key(1), "big", "00112233445566778899aabbccddeeff", node);
+    assert_non_null(strstr(refusal(&f, 11), "65536 are the limit for this sender"));
+    node[60000] = 0;
+    fixture_join(&f, 11, fixture_key(1), "big", "00112233445566778899aabbccddeeff", node);
+    assert_non_null(strstr(refusal(&f, 11), "not one of this cluster")); /* not: about its node */
+    node[60000] = '[';
+    fixture_join(&f, 10, fixture_key(0), "a0", "", node);
+    assert_non_null(strstr(refusal(&f, 10), "at most 65536 bytes"));
+    free(node);
+    fixture_close(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -280,6 +356,9 @@ int main(void)
         cmocka_unit_test(an_agent_is_removed_only_when_it_is_gone),
         cmocka_unit_test(draining_survives_both_restarts),
         cmocka_unit_test(api_keys_are_kept_as_digests),
+        cmocka_unit_test(what_is_not_text_is_refused_and_cuts_are_between_characters),
+        cmocka_unit_test(names_of_keys_are_whole_and_printable),
+        cmocka_unit_test(a_sender_is_looked_at_before_its_message),
         cmocka_unit_test(verbs_that_make_no_sense_are_answered_with_why),
     };
     return cmocka_run_group_tests_name("members", tests, NULL, NULL);

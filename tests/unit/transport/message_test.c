@@ -88,6 +88,132 @@ static void lying_lengths_cost_no_memory(void **state)
     }
 }
 
+/* Decodes what `m` becomes after every `from` byte in it is `to`. */
+static int decode_changed(const struct message *m, char from, char to, struct message *out, struct arena *arena, struct err *e)
+{
+    static uint8_t bytes[4096];
+    struct buffer wire = {0};
+    message_encode(m, &wire);
+    assert_in_range(wire.size, 1, sizeof bytes);
+    for (size_t i = 0; i < wire.size; i++)
+        bytes[i] = wire.data[i] == (uint8_t)from ? (uint8_t)to : wire.data[i];
+    size_t size = wire.size;
+    buffer_free(&wire);
+    return message_decode(bytes, size, arena, out, e);
+}
+
+static void text_that_is_not_utf8_is_refused_by_name(void **state)
+{
+    (void)state;
+    struct message m = {.type = MESSAGE_JOIN, .u.join = {.hostname = "caf~"}}, back;
+    struct arena arena = {0};
+    struct err e = {0};
+    assert_int_equal(decode_changed(&m, '~', '~', &back, &arena, &e), 0);
+    assert_string_equal(back.u.join.hostname, "caf~");
+    assert_int_equal(decode_changed(&m, '~', '\xe9', &back, &arena, &e), HP_EPARSE);
+    assert_string_equal(e.text, "join: message field \"hostname\" is not text in UTF-8");
+    arena_free(&arena);
+}
+
+static void what_is_sent_is_utf8_whatever_it_was(void **state)
+{
+    (void)state;
+    struct message m = {.type = MESSAGE_JOIN, .u.join = {.hostname = "caf\xe9", .name = "caf\xc3\xa9"}}, back;
+    struct arena arena = {0};
+    struct err e = {0};
+    assert_int_equal(decode_changed(&m, '~', '~', &back, &arena, &e), 0);
+    assert_string_equal(back.u.join.hostname, "caf?");
+    assert_string_equal(back.u.join.name, "caf\xc3\xa9");
+    arena_free(&arena);
+}
+
+/* An envelope of type `word` around `n` times `filling` after `head`. */
+static struct buffer bomb(const char *word, const uint8_t *head, size_t head_size, uint8_t filling, size_t n)
+{
+    struct buffer out = {0};
+    size_t body = head_size + n;
+    uint8_t length[] = {0xc6, (uint8_t)(body >> 24), (uint8_t)(body >> 16), (uint8_t)(body >> 8), (uint8_t)body}, text = (uint8_t)(0xa0 | strlen(word));
+    buffer_append(&out, "\x83\xa1v\x01\xa1t", 6);
+    buffer_append(&out, &text, 1);
+    buffer_append(&out, word, strlen(word));
+    buffer_append(&out, "\xa4" "body", 5);
+    buffer_append(&out, length, sizeof length);
+    buffer_append(&out, head, head_size);
+    memset(buffer_extend(&out, n), filling, n);
+    return out;
+}
+
+static void a_message_of_many_small_values_costs_no_memory(void **state)
+{
+    (void)state;
+    enum { N = 1 << 19 };
+    static const uint8_t unknown[] = {0x81, 0xa1, 'z', 0xdd, 0, N >> 16, N >> 8 & 255, N & 255},
+                         held[] = {0x81, 0xa4, 'h', 'e', 'l', 'd', 0xdd, 0, N >> 16, N >> 8 & 255, N & 255};
+    struct arena arena = {.limit_bytes = 4096};
+    struct message m;
+    struct err e = {0};
+    struct buffer wire = bomb("heartbeat", unknown, sizeof unknown, 0xc0, N);
+    assert_int_equal(message_decode(wire.data, wire.size, &arena, &m, &e), 0);
+    buffer_free(&wire);
+    wire = bomb("heartbeat", held, sizeof held, 0x80, N);
+    assert_int_equal(message_decode(wire.data, wire.size, &arena, &m, &e), HP_EPARSE);
+    assert_string_equal(e.text, "heartbeat: message field \"held\" has 524288 rows; 1024 are the limit");
+    buffer_free(&wire);
+    arena_free(&arena);
+}
+
+static void a_message_has_the_size_of_its_kind(void **state)
+{
+    (void)state;
+    static const uint8_t none[] = {0x80};
+    static const struct {
+        const char *word;
+        size_t bytes;
+        int expected;
+    } cases[] = {{"heartbeat", 2 << 20, HP_ELIMIT}, {"join", 2 << 20, HP_ELIMIT}, {"logits", 21 << 20, HP_ELIMIT}, {"logits", 5 << 20, HP_EPARSE}, {"ask", 21 << 20, HP_EPARSE}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct message m;
+        struct err e = {0};
+        struct arena arena = {0};
+        struct buffer wire = bomb(cases[i].word, none, 1, 0, cases[i].bytes);
+        assert_int_equal(message_decode(wire.data, wire.size, &arena, &m, &e), cases[i].expected);
+        buffer_free(&wire);
+        arena_free(&arena);
+    }
+}
+
+static void a_field_comes_once_and_unknown_ones_are_skipped(void **state)
+{
+    (void)state;
+    static const struct {
+        uint8_t bytes[48];
+        size_t size;
+        int expected;
+        uint64_t number;
+    } cases[] = {
+        {{0x81, 0xa6, 'n', 'u', 'm', 'b', 'e', 'r', 7}, 9, 0, 7},
+        {{0x81, 0xa6, 'n', 'u', 'm', 'b', 'e', 'r', 0xd1, 1, 2}, 11, 0, 258},
+        {{0x81, 0xa6, 'n', 'u', 'm', 'b', 'e', 'r', 0xff}, 9, HP_EPARSE, 0},
+        {{0x81, 0xa6, 'n', 'u', 'm', 'b', 'e', 'r', 0xa1, '7'}, 10, HP_EPARSE, 0},
+        {{0x82, 0xa6, 'n', 'u', 'm', 'b', 'e', 'r', 7, 0xa6, 'n', 'u', 'm', 'b', 'e', 'r', 8}, 17, HP_EPARSE, 0},
+        {{0x82, 0xa1, 'z', 0x82, 1, 0x92, 0xc0, 0xcb, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0xc4, 1, 9, 0xa6, 'n', 'u', 'm', 'b', 'e', 'r', 9}, 28, 0, 9},
+        {{0x82, 0x91, 1, 2, 0xa6, 'n', 'u', 'm', 'b', 'e', 'r', 9}, 12, 0, 9},
+        {{0x91, 1}, 2, HP_EPARSE, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct message m;
+        struct err e = {0};
+        struct arena arena = {0};
+        struct buffer wire = bomb("heartbeat_ack", cases[i].bytes, cases[i].size, 0, 0);
+        if (message_decode(wire.data, wire.size, &arena, &m, &e) != cases[i].expected)
+            fail_msg("case %zu: %s", i, e.text);
+        if (cases[i].expected == 0)
+            assert_int_equal(m.u.heartbeat_ack.number, cases[i].number);
+        buffer_free(&wire);
+        arena_free(&arena);
+    }
+}
+
 static void a_frame_header_survives_and_every_flipped_bit_is_found(void **state)
 {
     (void)state;
@@ -205,6 +331,11 @@ int main(void)
         cmocka_unit_test(another_version_is_refused_with_both_named),
         cmocka_unit_test(an_unknown_type_keeps_its_id_so_that_it_can_be_answered),
         cmocka_unit_test(lying_lengths_cost_no_memory),
+        cmocka_unit_test(text_that_is_not_utf8_is_refused_by_name),
+        cmocka_unit_test(what_is_sent_is_utf8_whatever_it_was),
+        cmocka_unit_test(a_message_of_many_small_values_costs_no_memory),
+        cmocka_unit_test(a_message_has_the_size_of_its_kind),
+        cmocka_unit_test(a_field_comes_once_and_unknown_ones_are_skipped),
         cmocka_unit_test(a_frame_header_survives_and_every_flipped_bit_is_found),
         cmocka_unit_test(runs_must_add_up_to_the_header),
         cmocka_unit_test(a_join_token_carries_key_and_secret),

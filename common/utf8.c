@@ -1,4 +1,4 @@
-#include "model/utf8.h"
+#include "common/utf8.h"
 
 #include <string.h>
 
@@ -93,9 +93,29 @@ void utf8_append(struct buffer *out, uint32_t c)
     buffer_append(out, bytes, utf8_encode(c, bytes));
 }
 
-void utf8_clean(char *text)
+void utf8_clean(char *text) { utf8_clean_bytes(text, strlen(text)); }
+
+void utf8_clean_bytes(char *text, size_t n)
 {
-    size_t n = strlen(text);
     for (size_t at = utf8_valid_prefix(text, n); at < n; at += utf8_valid_prefix(text + at, n - at))
         text[at] = '?';
+}
+
+void utf8_trim(char *text)
+{
+    size_t n = strlen(text), last = n ? utf8_previous(text, n) : 0;
+    uint32_t c;
+    if (n && utf8_decode(text + last, n - last, &c) == 0)
+        text[last] = 0;
+}
+
+void utf8_copy(char *out, size_t size, const char *text)
+{
+    size_t n = text ? strlen(text) : 0, kept = n < size ? n : size - 1;
+    if (kept)
+        memmove(out, text, kept);
+    out[kept] = 0;
+    if (kept < n)
+        utf8_trim(out);
+    utf8_clean(out);
 }

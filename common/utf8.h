@@ -1,7 +1,7 @@
 /* UTF-8, one character at a time, as Unicode's table of well-formed sequences has it (no surrogates, no overlong forms, nothing
  * above U+10FFFF). */
-#ifndef HP_MODEL_UTF8_H
-#define HP_MODEL_UTF8_H
+#ifndef HP_COMMON_UTF8_H
+#define HP_COMMON_UTF8_H
 
 #include "common/bytes.h"
 
@@ -27,5 +27,12 @@ void utf8_append(struct buffer *out, uint32_t c);
 
 /* Makes a text, such as a message that quotes a file, well-formed in place: a byte that is not UTF-8 becomes "?". */
 void utf8_clean(char *text);
+void utf8_clean_bytes(char *text, size_t size);
+
+/* Takes a character off the end of a text that was cut inside it. */
+void utf8_trim(char *text);
+
+/* Copies a text (NULL: "") into an array of `size` > 0 bytes: cut between characters where the array is too small, and well-formed whatever it was. */
+void utf8_copy(char *out, size_t size, const char *text);
 
 #endif
