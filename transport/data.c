@@ -3,25 +3,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CACHE_LIMIT_BYTES = 256 << 20 };
-
 void data_base_init(struct data_endpoint *d, const struct data_ops *ops, const struct data_config *c)
 {
     d->ops = ops;
     d->callbacks = c->callbacks;
-    d->limit_bytes = c->pool_limit_bytes ? c->pool_limit_bytes : (uint64_t)1 << 30;
+    data_pool_init(&d->pool, c->pool_limit_bytes ? c->pool_limit_bytes : (uint64_t)1 << 30);
     pthread_mutex_init(&d->lock, NULL);
 }
 
 void data_base_fini(struct data_endpoint *d)
 {
-    for (int i = 0; i < DATA_SIZE_CLASSES; i++)
-        while (d->free_buffers[i]) {
-            struct pooled_buffer *b = d->free_buffers[i];
-            d->free_buffers[i] = b->next;
-            free(b->public.bytes);
-            free(b);
-        }
+    data_pool_fini(&d->pool);
     free(d->address);
     free(d->peers);
     pthread_mutex_destroy(&d->lock);
@@ -148,90 +140,33 @@ bool data_peer_is_allowed(struct data_endpoint *d, const uint8_t key[KEY_BYTES])
     return allowed;
 }
 
-/* ---- buffers: free lists by power of two ------------------------------------------------------------------------------------ */
+/* ---- buffers ------------------------------------------------------------------------------------------------------------------ */
 
-static int class_of(size_t bytes)
+void data_pool_limit(struct data_endpoint *d, uint64_t bytes)
 {
-    int c = DATA_MIN_CLASS;
-    while (c < DATA_SIZE_CLASSES - 1 && ((size_t)1 << c) < bytes)
-        c++;
-    return c;
+    data_pool_resize(&d->pool, bytes);
+    d->ops->room(d);
 }
 
-static struct pooled_buffer *buffer_create(int size_class)
+struct data_buffer *data_buffer_get(struct data_endpoint *d, size_t bytes)
 {
-    struct pooled_buffer *b = calloc(1, sizeof *b);
-    size_t capacity = (size_t)1 << size_class;
-    if (b && !(b->public.bytes = aligned_alloc(64, capacity))) {
-        free(b);
-        b = NULL;
-    }
-    if (b) {
-        b->public.capacity = capacity;
-        b->size_class = size_class;
-    }
-    return b;
+    return data_pool_get(&d->pool, bytes <= DATA_CONTROL_BYTES ? POOL_CONTROL_SENT : POOL_SENT, bytes);
 }
 
-static struct data_buffer *take_buffer(struct data_endpoint *d, size_t bytes, uint64_t limit)
+struct data_buffer *data_receive_buffer(struct data_endpoint *d, const struct frame_header *h)
 {
-    int c = class_of(bytes);
-    size_t capacity = (size_t)1 << c;
-    if (bytes > capacity)
-        return NULL;
-    pthread_mutex_lock(&d->lock);
-    struct pooled_buffer *b = NULL;
-    bool room = d->stats.buffers_bytes + capacity <= limit;
-    if (room) {
-        d->stats.buffers_bytes += capacity;
-        b = d->free_buffers[c];
-        if (b) {
-            d->free_buffers[c] = b->next;
-            d->cached_bytes -= capacity;
-        }
-    } else {
-        d->wants_room = true;
-    }
-    pthread_mutex_unlock(&d->lock);
-    if (room && !b && !(b = buffer_create(c))) {
-        pthread_mutex_lock(&d->lock);
-        d->stats.buffers_bytes -= capacity;
-        pthread_mutex_unlock(&d->lock);
-    }
-    if (!b)
-        return NULL;
-    b->public.size = bytes;
-    return &b->public;
+    return data_pool_get(&d->pool, data_pool_use_of(h->kind, h->payload_bytes), h->payload_bytes);
 }
 
-struct data_buffer *data_buffer_get(struct data_endpoint *d, size_t bytes) { return take_buffer(d, bytes, d->limit_bytes); }
-
-struct data_buffer *data_receive_buffer(struct data_endpoint *d, size_t bytes, bool over)
+void data_buffer_release(struct data_endpoint *d, struct data_buffer *b)
 {
-    return take_buffer(d, bytes, over ? 2 * d->limit_bytes : d->limit_bytes);
-}
-
-void data_buffer_release(struct data_endpoint *d, struct data_buffer *buffer)
-{
-    if (!buffer)
-        return;
-    struct pooled_buffer *b = (struct pooled_buffer *)buffer;
-    pthread_mutex_lock(&d->lock);
-    d->stats.buffers_bytes -= b->public.capacity;
-    bool keep = d->cached_bytes + b->public.capacity <= CACHE_LIMIT_BYTES, wanted = d->wants_room;
-    d->wants_room = false;
-    if (keep) {
-        b->next = d->free_buffers[b->size_class];
-        d->free_buffers[b->size_class] = b;
-        d->cached_bytes += b->public.capacity;
-    }
-    pthread_mutex_unlock(&d->lock);
-    if (!keep) {
-        free(b->public.bytes);
-        free(b);
-    }
-    if (wanted)
+    if (data_pool_release(&d->pool, b))
         d->ops->room(d);
+}
+
+int data_reserve_open(struct data_endpoint *d, size_t n, size_t bytes, struct data_reserve **out, struct err *e)
+{
+    return data_pool_reserve(&d->pool, n, bytes, out, e);
 }
 
 /* ---- the rest of the face ------------------------------------------------------------------------------------------------------ */
@@ -261,6 +196,7 @@ void data_stats(const struct data_endpoint *d, struct data_stats *out)
     pthread_mutex_lock(lock);
     *out = d->stats;
     pthread_mutex_unlock(lock);
+    out->buffers_bytes = data_pool_out_bytes((struct data_pool *)&d->pool);
 }
 
 void data_count_received(struct data_endpoint *d, uint64_t bytes)

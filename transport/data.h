@@ -37,7 +37,7 @@ struct data_config {
     const char *host;          /* numeric address to listen on and to tell others; NULL: 127.0.0.1 */
     uint16_t port;             /* 0: any that is free */
     struct key_pair keys;      /* who this process is; unused in process */
-    uint64_t pool_limit_bytes; /* buffers that may be out at once, received ones included; 0: 1 GiB */
+    uint64_t pool_limit_bytes; /* see data_pool_limit; 0: 1 GiB */
     struct data_callbacks callbacks;
 };
 
@@ -66,9 +66,26 @@ void data_revoke(struct data_endpoint *d, uint64_t session);
 int data_connect(struct data_endpoint *d, const uint8_t *address, size_t size, struct data_link **out, struct err *e);
 void data_disconnect(struct data_link **link);
 
-/* A buffer of at least `bytes`, or NULL when the pool's limit is reached (back-pressure: try again when something was released). */
+/* Buffers. Received frames may hold `pool_limit_bytes`, chunks of weights a quarter of that; frames to send hold a quarter beside it. Payloads of at most
+ * DATA_CONTROL_BYTES (tokens, wants, empty batches) have room of their own and never wait for large ones; a payload that is larger than its whole
+ * budget passes alone. Capacities are at most an eighth larger than what was asked for. */
+enum { DATA_CONTROL_BYTES = 64 << 10 };
+
+/* Sets the limit while the endpoint works; what is out beyond it comes back in its time. */
+void data_pool_limit(struct data_endpoint *d, uint64_t bytes);
+/* A buffer for a frame to send, or NULL when their budget is spent (back-pressure: try again when something was released) or memory ran out. */
 struct data_buffer *data_buffer_get(struct data_endpoint *d, size_t bytes);
+/* Gives any buffer back: got, received, or of a reserve. NULL is nothing. */
 void data_buffer_release(struct data_endpoint *d, struct data_buffer *b);
+
+/* Buffers set aside for one owner that must never wait for others (the outputs of a stage): `n` of `bytes` each, all allocated here, counted in no budget.
+ * A buffer that was posted is back when the post's `done` is called. HP_EINVAL, HP_ENOMEM. */
+struct data_reserve;
+int data_reserve_open(struct data_endpoint *d, size_t n, size_t bytes, struct data_reserve **out, struct err *e);
+/* NULL when all of them are out, or `bytes` is more than each holds. */
+struct data_buffer *data_reserve_get(struct data_reserve *r, size_t bytes);
+/* Buffers still out are freed when they come back; before data_close. */
+void data_reserve_close(struct data_reserve **r);
 
 /* status 0 or HP_ELINK; on the endpoint's thread. */
 typedef void (*data_done_fn)(void *ctx, int status);
@@ -83,7 +100,7 @@ struct data_stats {
     uint64_t dropped_malformed; /* bad header or length */
     uint64_t dropped_full;      /* no room in the pool */
     uint64_t refused_strangers; /* connections that did not prove that they may connect, or were too many */
-    uint64_t buffers_bytes;     /* out now */
+    uint64_t buffers_bytes;     /* out now, and all that is set aside in reserves */
 };
 void data_stats(const struct data_endpoint *d, struct data_stats *out);
 

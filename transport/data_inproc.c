@@ -37,8 +37,8 @@ static void enqueue(struct inproc_endpoint *d, struct delivery *item)
     pthread_mutex_lock(&d->base.lock);
     *d->tail = item;
     d->tail = &item->next;
-    pthread_cond_signal(&d->wake);
     pthread_mutex_unlock(&d->base.lock);
+    pthread_cond_signal(&d->wake);
 }
 
 static void deliver(struct inproc_endpoint *d, struct delivery *item)
@@ -46,7 +46,7 @@ static void deliver(struct inproc_endpoint *d, struct delivery *item)
     struct frame_header h;
     if (item->down) {
         if (d->base.callbacks.link_down)
-            d->base.callbacks.link_down(d->base.callbacks.ctx, item->down, &(struct err){HP_ELINK, "the peer's endpoint is closed", ""});
+            d->base.callbacks.link_down(d->base.callbacks.ctx, item->down, &(struct err){HP_ELINK, "the peer's endpoint is closed, or its buffers are full", ""});
         return;
     }
     if (data_admit(&d->base, item->header, sizeof item->header, item->payload ? item->payload->size : 0, NULL, &h) < 0) {
@@ -117,7 +117,8 @@ static int inproc_connect(struct data_endpoint *base, const uint8_t *address, si
 
 static void inproc_disconnect(struct data_link *link) { free(link); }
 
-/* Hands the frame to the peer while the registry is locked, so that it cannot go away. False when there is no such peer. */
+/* Hands the frame to the peer while the registry is locked, so that it cannot go away. False when there is no such peer, or no room there: a frame that
+ * cannot be taken breaks its link, it is never lost in silence. */
 static bool hand_over(struct inproc_link *link, const struct frame_header *h, const struct data_buffer *payload)
 {
     bool found = false;
@@ -125,15 +126,15 @@ static bool hand_over(struct inproc_link *link, const struct frame_header *h, co
     for (struct inproc_endpoint *peer = registry; peer && !found; peer = peer->next_registered) {
         if (peer->number != link->peer)
             continue;
-        found = true;
         struct delivery *item = calloc(1, sizeof *item);
-        if (item && payload && !(item->payload = data_receive_buffer(&peer->base, payload->size, true))) {
+        if (item && payload && !(item->payload = data_receive_buffer(&peer->base, h))) {
             data_count_full(&peer->base);
             free(item);
             break;
         }
         if (!item)
             break;
+        found = true;
         frame_header_encode(h, item->header);
         if (payload)
             memcpy(item->payload->bytes, payload->bytes, payload->size);

@@ -3,17 +3,9 @@
 #define HP_TRANSPORT_DATA_INT_H
 
 #include "transport/data.h"
+#include "transport/data_pool.h"
 
 #include <pthread.h>
-
-enum { DATA_SIZE_CLASSES = 32, DATA_MIN_CLASS = 10 };
-
-/* A pooled buffer with its link in a free list. The public part comes first. */
-struct pooled_buffer {
-    struct data_buffer public;
-    struct pooled_buffer *next;
-    int size_class;
-};
 
 /* A session that frames may carry. */
 struct data_session {
@@ -38,15 +30,13 @@ struct data_endpoint {
     struct data_callbacks callbacks;
     uint8_t *address;
     size_t address_size;
+    struct data_pool pool;
 
     pthread_mutex_t lock; /* guards all below */
     struct data_session sessions[DATA_MAX_SESSIONS]; /* by number */
     int n_sessions;
     uint8_t (*peers)[KEY_BYTES]; /* in order */
     size_t n_peers;
-    struct pooled_buffer *free_buffers[DATA_SIZE_CLASSES];
-    uint64_t limit_bytes, cached_bytes;
-    bool wants_room;
     struct data_stats stats;
 };
 
@@ -63,8 +53,8 @@ bool data_peer_is_allowed(struct data_endpoint *d, const uint8_t key[KEY_BYTES])
 int data_session_admit(struct data_endpoint *d, uint64_t session, const uint8_t *from);
 /* Decodes and judges a received header: 0 when its frame may pass; counts it otherwise. */
 int data_admit(struct data_endpoint *d, const uint8_t *bytes, size_t size, uint64_t payload_bytes, const uint8_t *from, struct frame_header *out);
-/* A buffer for a received payload, up to twice the limit when `over` (small frames are not worth losing). */
-struct data_buffer *data_receive_buffer(struct data_endpoint *d, size_t bytes, bool over);
+/* A buffer for the payload of a received frame; NULL when its budget is spent (ops->room is called when that has changed) or memory ran out. */
+struct data_buffer *data_receive_buffer(struct data_endpoint *d, const struct frame_header *h);
 void data_count_received(struct data_endpoint *d, uint64_t bytes);
 void data_count_sent(struct data_endpoint *d, uint64_t bytes);
 void data_count_full(struct data_endpoint *d);

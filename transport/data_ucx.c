@@ -255,7 +255,7 @@ static void on_fetched(void *request, ucs_status_t status, size_t length, void *
 /* Fetches a payload that waits at its sender. False when the pool has no room: it goes on waiting there, which is the back-pressure. */
 static bool fetch(struct ucx_endpoint *d, struct arrival *a)
 {
-    a->payload = data_receive_buffer(&d->base, a->size, false);
+    a->payload = data_receive_buffer(&d->base, &a->header);
     if (!a->payload)
         return false;
     ucp_request_param_t param = {
@@ -275,12 +275,17 @@ static bool fetch(struct ucx_endpoint *d, struct arrival *a)
 static void fetch_waiting(struct ucx_endpoint *d)
 {
     atomic_store(&d->room, false);
-    while (d->waiting) {
-        struct arrival *a = d->waiting, *next = a->next;
-        if (!fetch(d, a))
-            return;
-        if (!(d->waiting = next))
-            d->waiting_tail = &d->waiting;
+    bool spent[POOL_USES] = {false}; /* one that is refused goes before the later ones of its budget, and holds up no other budget's */
+    for (struct arrival **at = &d->waiting, *a; (a = *at);) {
+        enum pool_use use = data_pool_use_of(a->header.kind, a->size);
+        struct arrival *next = a->next;
+        if (spent[use] || !fetch(d, a)) {
+            spent[use] = true;
+            at = &a->next;
+            continue;
+        }
+        if (!(*at = next))
+            d->waiting_tail = at;
     }
 }
 
@@ -291,7 +296,7 @@ static ucs_status_t on_message(void *ctx, const void *header, size_t header_size
     if (data_admit(&d->base, header, header_size, size, NULL, &h) < 0)
         return UCS_OK; /* dropped; a rendezvous payload is never fetched */
     if (!(param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV)) {
-        struct data_buffer *payload = size ? data_receive_buffer(&d->base, size, true) : NULL;
+        struct data_buffer *payload = size ? data_receive_buffer(&d->base, &h) : NULL;
         if (size && !payload) {
             data_count_full(&d->base);
             return UCS_OK;

@@ -254,19 +254,48 @@ static void closing_a_link_breaks_no_other_to_the_same_peer(void **state)
     data_close(&b.d);
 }
 
-static void a_full_pool_gives_no_buffer_until_one_comes_back(void **state)
+static void a_spent_budget_gives_no_buffer_until_one_comes_back(void **state)
 {
     open_fn open = *(open_fn *)*state;
     struct end a;
-    open_end(&a, open, 1 << 20);
-    struct data_buffer *whole = data_buffer_get(a.d, 1 << 20);
+    open_end(&a, open, 4 << 20);
+    struct data_buffer *whole = data_buffer_get(a.d, 1 << 20); /* frames to send may hold a quarter of the limit */
     assert_non_null(whole);
-    assert_null(data_buffer_get(a.d, 10));
+    assert_null(data_buffer_get(a.d, 100000));
+    struct data_buffer *small = data_buffer_get(a.d, 10); /* never waits */
+    assert_non_null(small);
+    data_buffer_release(a.d, small);
     data_buffer_release(a.d, whole);
-    whole = data_buffer_get(a.d, 10);
-    assert_non_null(whole);
+    assert_non_null(whole = data_buffer_get(a.d, 100000));
     data_buffer_release(a.d, whole);
     data_close(&a.d);
+}
+
+static void a_buffer_of_a_reserve_is_back_when_its_frame_is_done(void **state)
+{
+    open_fn open = *(open_fn *)*state;
+    enum { SIZE = 200000, TURNS = 5 };
+    struct end a, b;
+    struct err e = {0};
+    open_end(&a, open, 0);
+    open_end(&b, open, 0);
+    data_allow(b.d, 1, NULL, NULL);
+    struct data_reserve *r;
+    assert_int_equal(data_reserve_open(a.d, 1, SIZE, &r, &e), 0);
+    struct data_link *link = link_to(&a, &b);
+    for (int i = 0; i < TURNS; i++) {
+        struct data_buffer *out = data_reserve_get(r, SIZE);
+        assert_non_null(out);
+        memset(out->bytes, i, SIZE);
+        struct frame_header h = {.kind = FRAME_ACTIVATION, .session = 1};
+        data_post(link, &h, out, on_done, &a);
+        assert_true(wait_for(&a, &a.done, i + 1));
+    }
+    assert_true(wait_for(&b, &b.frames, TURNS));
+    data_reserve_close(&r);
+    data_disconnect(&link);
+    data_close(&a.d);
+    data_close(&b.d);
 }
 
 static void large_frames_wait_at_the_sender_while_the_receiver_is_full(void **state)
@@ -310,7 +339,8 @@ int main(void)
         {"foreign_session_tokens_are_counted_and_dropped", foreign_session_tokens_are_counted_and_dropped},
         {"a_peer_that_is_gone_breaks_the_link_and_nothing_else", a_peer_that_is_gone_breaks_the_link_and_nothing_else},
         {"closing_a_link_breaks_no_other_to_the_same_peer", closing_a_link_breaks_no_other_to_the_same_peer},
-        {"a_full_pool_gives_no_buffer_until_one_comes_back", a_full_pool_gives_no_buffer_until_one_comes_back},
+        {"a_spent_budget_gives_no_buffer_until_one_comes_back", a_spent_budget_gives_no_buffer_until_one_comes_back},
+        {"a_buffer_of_a_reserve_is_back_when_its_frame_is_done", a_buffer_of_a_reserve_is_back_when_its_frame_is_done},
     };
     static char names[16][96];
     int n = 0;
