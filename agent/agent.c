@@ -361,9 +361,27 @@ static uint64_t box_memory_free(void)
     return kib * 1024;
 }
 
+/* An agent that nobody answers says so after five seconds, and again every half minute. */
+static void absence_tell(struct agent *a)
+{
+    uint64_t now = env_now_ns(&env_real);
+    if (agent_core_view(a->core).joined) {
+        a->absent_ns = 0;
+        return;
+    }
+    if (!a->absent_ns)
+        a->absent_ns = a->absence_told_ns = now + ABSENCE_FIRST_NS - ABSENCE_AGAIN_NS;
+    if (now < a->absence_told_ns + ABSENCE_AGAIN_NS)
+        return;
+    a->absence_told_ns = now;
+    log_warn("agent", "coordinator_silent", "address=%s text=\"no answer: does hp-coordinator run there, does it listen beyond loopback, and may this box open that port?\"",
+             a->config.coordinator);
+}
+
 static void on_meter(uv_timer_t *t)
 {
     struct agent *a = t->data;
+    absence_tell(a);
     struct data_stats stats;
     data_stats(a->data, &stats);
     /* A paced device's memory is not the box's: what runs here is a small model that stands in for a large one. */

@@ -6,6 +6,8 @@
 #include <errno.h>
 #include <getopt.h>
 #include <limits.h>
+#include <net/if.h>
+#include <netdb.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -80,6 +82,37 @@ static int address_check(const char *address, struct err *e)
     if (port < 1 || port > 65535 || *end || colon == address)
         return err_set(e, HP_EUSAGE, "--join %s: is not HOST:PORT", address);
     return 0;
+}
+
+static int network_check(const char *network, struct err *e)
+{
+    char list[200] = "";
+    if (!network || if_nametoindex(network) != 0)
+        return 0;
+    struct if_nameindex *all = if_nameindex();
+    for (const struct if_nameindex *i = all; i && i->if_index; i++) {
+        size_t n = strlen(list);
+        snprintf(list + n, sizeof list - n, "%s%s", n ? ", " : "", i->if_name);
+    }
+    if (all)
+        if_freenameindex(all);
+    return err_set(e, HP_EUSAGE, "--network %s: this box has no such interface; it has %s", network, list);
+}
+
+/* A name that does not resolve may do so later (a box that starts before its name server), so that it is a warning. */
+static void coordinator_resolve(const char *address)
+{
+    char host[256];
+    struct addrinfo *found = NULL;
+    const char *colon = strrchr(address, ':');
+    snprintf(host, sizeof host, "%.*s", (int)(colon - address), address);
+    if (host[0] == '[')
+        return;
+    int rc = getaddrinfo(host, NULL, NULL, &found);
+    if (rc != 0)
+        log_warn("agent", "coordinator_unknown", "host=%s text=\"%s\"", host, gai_strerror(rc));
+    else
+        freeaddrinfo(found);
 }
 
 static int options_parse(int argc, char **argv, struct options *o, struct err *e)
@@ -280,7 +313,8 @@ static int start(int argc, char **argv, struct err *e)
     int rc = options_parse(argc, argv, &o, e);
     if (rc != 0)
         return rc;
-    rc = folder_find(&o, dir, sizeof dir, e);
+    rc = network_check(o.network, e);
+    rc = rc < 0 ? rc : folder_find(&o, dir, sizeof dir, e);
     rc = rc < 0 ? rc : trust_find(&o, dir, &token, e);
     rc = rc < 0 ? rc : discover_share(o.cores, o.threads, o.memory_bytes, &c.share, e);
     rc = rc < 0 ? rc : cores_pin(&c.share, e);
@@ -288,6 +322,7 @@ static int start(int argc, char **argv, struct err *e)
         return rc;
     if (!o.name && gethostname(host, sizeof host - 1) == 0)
         o.name = host;
+    coordinator_resolve(o.join);
     c.coordinator = o.join;
     c.server_key = token.server_key;
     c.secret = token.secret;

@@ -14,6 +14,8 @@
 #include <pthread.h>
 
 enum { LOG_LINES = 512, LOG_LINE_BYTES = 512 };
+#define ABSENCE_FIRST_NS UINT64_C(5000000000)
+#define ABSENCE_AGAIN_NS UINT64_C(30000000000)
 
 /* What other threads tell the loop: an event for the core, and what it points at. */
 struct mail {
@@ -80,6 +82,7 @@ struct agent {
     struct frame_run *runs;     /* [FRAME_MAX_RUNS], of the frame that is being read */
     struct frame_token *tokens; /* [FRAME_MAX_RUNS] */
     bool quit_said;
+    uint64_t absent_ns, absence_told_ns; /* since when the coordinator has not answered, and when that was last said; 0: it answers */
 
     pthread_mutex_t log_lock;
     char (*log_lines)[LOG_LINE_BYTES];

@@ -310,7 +310,7 @@ int json_save(const json_t *root, const char *file, struct err *e)
     FILE *f = standard ? stdout : fopen(tmp, "wb");
     if (!f)
         return err_set(e, HP_EIO, "%s: cannot write: %s", file, strerror(errno));
-    bool bad = json_dumpf(root, f, JSON_INDENT(1) | JSON_REAL_PRECISION(12)) != 0 || fputc('\n', f) == EOF;
+    bool bad = json_dumpf(root, f, JSON_ENCODE_ANY | JSON_INDENT(1) | JSON_REAL_PRECISION(12)) != 0 || fputc('\n', f) == EOF;
     bad |= (standard ? fflush(f) : fclose(f)) != 0;
     if (!standard && !bad)
         bad = rename(tmp, file) != 0;

@@ -459,6 +459,6 @@ const struct command bench_verbs[] = {
     {"bench pipeline", "", 0, 0, "run the planner's methods for real on a paced cluster, beside what was predicted",
      "Each agent stands for one device of the cluster file: it computes no faster than the profile says, sends no faster than its links, and has its memory.",
      "  hpctl bench pipeline\n  hpctl bench pipeline --cluster C.json --profile P.json --model toy.gguf --tokens 1024 --methods hpipe,exact -o json", bench_options,
-     run_bench_pipeline},
+     run_bench_pipeline, true},
     {0},
 };

@@ -105,10 +105,9 @@ static int add_sampling(const struct invocation *in, json_t *body, struct err *e
     return 0;
 }
 
-static int ask(const struct invocation *in, const struct context *where, const char *model, json_t *messages, const char *raw, struct answer *a,
+static int ask(const struct invocation *in, struct context *where, const char *model, json_t *messages, const char *raw, struct answer *a,
                struct err *e)
 {
-    char url[400];
     json_t *body = json_pack("{s:s, s:b, s:{s:b}}", "model", model, "stream", 1, "stream_options", "include_usage", 1);
     if (raw)
         json_object_set_new(body, "prompt", json_string(raw));
@@ -119,8 +118,7 @@ static int ask(const struct invocation *in, const struct context *where, const c
         json_decref(body);
         return rc;
     }
-    snprintf(url, sizeof url, "%s/v1/%s", where->http, raw ? "completions" : "chat/completions");
-    return http_post(url, body, on_event, a, NULL, e);
+    return http_post(where, raw ? "/v1/completions" : "/v1/chat/completions", body, on_event, a, NULL, e);
 }
 
 static void print_timings(const struct answer *a)
@@ -175,7 +173,7 @@ static int run_run(struct invocation *in, struct err *e)
 
 /* ---- chat ----------------------------------------------------------------------------------------------------------------------------------- */
 
-static int chat_turn(const struct invocation *in, const struct context *where, const char *model, json_t *messages, const char *line)
+static int chat_turn(const struct invocation *in, struct context *where, const char *model, json_t *messages, const char *line)
 {
     struct answer a = {0};
     struct err e = {0};
@@ -255,8 +253,8 @@ static const struct command_option chat_options[] = {SAMPLING_OPTIONS, {0}};
 
 const struct command chat_verbs[] = {
     {"run", "[NAME] PROMPT|-", 1, 2, "ask a deployment once and stream the answer", "NAME may be left out where there is one deployment. - reads the prompt from standard input.",
-     "  hpctl run \"What is the capital of Cuba?\" --temperature 0\n  hpctl run demo - --stats < question.txt\n  hpctl run demo \"Once upon\" --raw --max-tokens 40 -o json", run_options, run_run},
+     "  hpctl run \"What is the capital of Cuba?\" --temperature 0\n  hpctl run demo - --stats < question.txt\n  hpctl run demo \"Once upon\" --raw --max-tokens 40 -o json", run_options, run_run, false},
     {"chat", "[NAME]", 0, 1, "talk to a deployment", "Lines of standard input are what you say; /reset forgets the conversation, /exit ends.", "  hpctl chat demo\n  hpctl chat --system \"Be brief.\" --temperature 0",
-     chat_options, run_chat},
+     chat_options, run_chat, false},
     {0},
 };

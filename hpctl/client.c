@@ -1,5 +1,6 @@
 #include "hpctl/client.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,12 +8,21 @@
 #include "transport/control.h"
 #include "transport/message.h"
 
-enum { FIRST_PATIENCE_MS = 4000, PATIENCE_MS = 60000 };
+enum {
+    FIRST_PATIENCE_MS = 4000,
+    PATIENCE_MS = 60000,
+    PULSE_MS = 500,       /* between two looks at whether the coordinator is still there */
+    SILENCE_MS = 1500,    /* without a word for so long the user is told */
+    ABSENCE_MS = 30000,   /* and after so long the question is given up */
+};
+
+/* Pulses are `version` questions whose ids have this bit. */
+#define PULSE_ID (UINT64_C(1) << 62)
 
 struct client {
     struct context context;
     uv_loop_t loop;
-    uv_timer_t timer;
+    uv_timer_t timer, pulse;
     struct control *control;
     uint64_t next_id;
     /* of the question under way */
@@ -20,9 +30,14 @@ struct client {
     uint64_t id, patience_ms;
     json_t *result;
     struct buffer *blob;
+    size_t blob_start; /* bytes that the blob had before the question */
     struct err *e;
     int rc; /* HP_PENDING while it is open */
     bool answered;
+    /* whether the coordinator is there */
+    uint64_t boot;                 /* of the coordinator that was asked; 0: not known yet */
+    uint64_t heard_ns, pulsed_ns;
+    bool silence_told, asked_again;
 };
 
 static void on_late(uv_timer_t *timer)
@@ -40,6 +55,70 @@ static void on_late(uv_timer_t *timer)
 }
 
 static void wait_on(struct client *c) { uv_timer_start(&c->timer, on_late, c->patience_ms, 0); }
+
+static int send_ask(struct client *c, const struct client_ask *ask, uint64_t id)
+{
+    char *arguments = ask->arguments ? json_dumps(ask->arguments, JSON_COMPACT) : NULL;
+    struct message m = {.type = MESSAGE_ASK, .id = id};
+    m.u.ask = (struct message_ask){ask->verb, arguments ? arguments : "{}", ask->blob};
+    struct buffer wire = {0};
+    message_encode(&m, &wire);
+    int rc = wire.failed ? err_set(c->e, HP_ENOMEM, "out of memory for a question") : control_send(c->control, 0, wire.data, wire.size, c->e);
+    buffer_free(&wire);
+    free(arguments);
+    return rc;
+}
+
+/* ---- is the coordinator still the one that was asked? -------------------------------------------------------------------------------- */
+
+static double silent_ms(const struct client *c) { return (double)(env_now_ns(&env_real) - c->heard_ns) / 1e6 / env_time_scale(); }
+
+static void tell_silence(struct client *c)
+{
+    if (!c->silence_told)
+        fprintf(stderr, "hpctl: the coordinator at %s does not answer; waiting for it\n", c->context.control);
+    c->silence_told = true;
+}
+
+static void on_pulse(uv_timer_t *timer)
+{
+    struct client *c = timer->data;
+    struct client_ask hello = {.verb = "version"};
+    uint64_t now = env_now_ns(&env_real);
+    /* A loop that was busy itself (an upload in a callback) has heard nobody: that time counts for nothing. */
+    if ((double)(now - c->pulsed_ns) / 1e6 > 3 * PULSE_MS)
+        c->heard_ns = now;
+    c->pulsed_ns = now;
+    if (silent_ms(c) > SILENCE_MS)
+        tell_silence(c);
+    if (silent_ms(c) > ABSENCE_MS) {
+        c->rc = err_set(c->e, HP_ELINK, "%s: the coordinator at %s went away before it had answered", c->ask->verb, c->context.control);
+        err_hint(c->e, "what was asked for may have been done or not: look again once the coordinator runs");
+        return;
+    }
+    send_ask(c, &hello, PULSE_ID); /* one that cannot be sent is one that is not answered */
+}
+
+/* The answer to a pulse, or to the first question. Another boot number is another run of the coordinator, which knows nothing of the question. */
+static void take_boot(struct client *c, const struct message *m)
+{
+    json_t *value = m->type == MESSAGE_ANSWER ? json_loads(m->u.answer.result, JSON_DECODE_ANY, NULL) : NULL;
+    uint64_t boot = (uint64_t)json_integer_value(json_object_get(value, "boot"));
+    json_decref(value);
+    bool other = boot && c->boot && boot != c->boot;
+    if (boot)
+        c->boot = boot;
+    if (!other || c->rc != HP_PENDING || !c->ask)
+        return;
+    fprintf(stderr, "hpctl: the coordinator was restarted; asking again\n");
+    if (c->blob)
+        c->blob->size = c->blob_start;
+    c->asked_again = true;
+    c->silence_told = false;
+    int rc = send_ask(c, c->ask, c->id);
+    if (rc < 0)
+        c->rc = rc;
+}
 
 static int take_answer(struct client *c, const struct message_answer *a)
 {
@@ -73,11 +152,16 @@ static void on_message(void *ctx, uint64_t peer, const char *key, const uint8_t 
     if (c->rc != HP_PENDING)
         return;
     int rc = message_decode(bytes, size, &arena, &m, c->e);
+    c->heard_ns = env_now_ns(&env_real);
     if (rc == HP_EPROTO) {
         c->rc = rc;
+    } else if (rc == 0 && m.id == PULSE_ID) {
+        take_boot(c, &m);
     } else if (rc == 0 && m.id == c->id) {
         c->answered = true;
         wait_on(c);
+        if (!c->boot)
+            take_boot(c, &m);
         if (m.type == MESSAGE_ANSWER) {
             c->rc = take_answer(c, &m.u.answer);
         } else if (m.type == MESSAGE_REFUSED) {
@@ -88,17 +172,11 @@ static void on_message(void *ctx, uint64_t peer, const char *key, const uint8_t 
     arena_free(&arena);
 }
 
-static int send_ask(struct client *c, const struct client_ask *ask)
+/* Verbs that take something away: "no such thing" is success when the question had to be asked a second time. */
+static bool verb_removes(const char *verb)
 {
-    char *arguments = ask->arguments ? json_dumps(ask->arguments, JSON_COMPACT) : NULL;
-    struct message m = {.type = MESSAGE_ASK, .id = c->id};
-    m.u.ask = (struct message_ask){ask->verb, arguments ? arguments : "{}", ask->blob};
-    struct buffer wire = {0};
-    message_encode(&m, &wire);
-    int rc = wire.failed ? err_set(c->e, HP_ENOMEM, "out of memory for a question") : control_send(c->control, 0, wire.data, wire.size, c->e);
-    buffer_free(&wire);
-    free(arguments);
-    return rc;
+    size_t n = strlen(verb);
+    return strcmp(verb, "undeploy") == 0 || (n > 3 && strcmp(verb + n - 3, ".rm") == 0);
 }
 
 int client_ask(struct client *c, const struct client_ask *ask, json_t **result, struct buffer *blob, struct err *e)
@@ -108,17 +186,30 @@ int client_ask(struct client *c, const struct client_ask *ask, json_t **result, 
     c->id = ++c->next_id;
     c->e = e ? e : &own;
     c->blob = blob;
+    c->blob_start = blob ? blob->size : 0;
     c->result = NULL;
+    c->silence_told = c->asked_again = false;
+    c->heard_ns = c->pulsed_ns = env_now_ns(&env_real);
     c->patience_ms = (uint64_t)((double)(ask->patience_ms ? ask->patience_ms : PATIENCE_MS) * env_time_scale());
     c->rc = HP_PENDING;
-    int rc = send_ask(c, ask);
-    json_decref(ask->arguments);
-    if (rc < 0)
+    int rc = send_ask(c, ask, c->id);
+    if (rc < 0) {
+        json_decref(ask->arguments);
         return rc;
+    }
     wait_on(c);
+    if (c->boot)
+        uv_timer_start(&c->pulse, on_pulse, PULSE_MS, PULSE_MS);
     while (c->rc == HP_PENDING)
         uv_run(&c->loop, UV_RUN_ONCE);
     uv_timer_stop(&c->timer);
+    uv_timer_stop(&c->pulse);
+    json_decref(ask->arguments);
+    if (c->rc == HP_ENOENT && c->asked_again && verb_removes(ask->verb)) {
+        *c->e = (struct err){0};
+        c->rc = 0; /* the run of the coordinator that was asked first had done it */
+        c->result = json_object();
+    }
     if (c->rc == 0 && result)
         *result = c->result;
     else
@@ -155,7 +246,8 @@ int client_open_at(const struct context *context, uint64_t patience_ms, struct c
     c->rc = 0;
     uv_loop_init(&c->loop);
     uv_timer_init(&c->loop, &c->timer);
-    c->timer.data = c;
+    uv_timer_init(&c->loop, &c->pulse);
+    c->timer.data = c->pulse.data = c;
     struct control_callbacks cb = {c, on_message};
     int rc = control_connect_zmq(&c->loop, context->control, context->server_key, &context->admin, &cb, &c->control, e);
     if (rc == 0) {
@@ -184,6 +276,7 @@ void client_close(struct client **out)
         return;
     control_close(&c->control);
     uv_close((uv_handle_t *)&c->timer, NULL);
+    uv_close((uv_handle_t *)&c->pulse, NULL);
     uv_run(&c->loop, UV_RUN_DEFAULT);
     uv_loop_close(&c->loop);
     free(c);

@@ -28,7 +28,8 @@ struct client_ask {
     void *ctx;
 };
 
-/* *result (may be NULL) is the caller's; *blob (may be NULL) is appended. */
+/* *result (may be NULL) is the caller's; *blob (may be NULL) is appended. While it waits it looks twice a second whether the coordinator is there: the user is told when
+ * it falls silent, the question is asked again when the coordinator was restarted, and given up (HP_ELINK) when nothing is heard for 30 s. */
 int client_ask(struct client *c, const struct client_ask *ask, json_t **result, struct buffer *blob, struct err *e);
 /* The short form: verb and arguments (taken). */
 int client_get(struct client *c, const char *verb, json_t *arguments, json_t **result, struct err *e);

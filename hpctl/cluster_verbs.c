@@ -1,4 +1,4 @@
-/* `hpctl context|node|weights|logs|key|version`: the cluster itself. */
+/* `hpctl node|weights|logs|key|version`: the cluster itself. */
 #include "hpctl/verbs.h"
 
 #include <stdio.h>
@@ -7,6 +7,7 @@
 
 #include "common/json.h"
 #include "hpctl/client.h"
+#include "hpctl/reach.h"
 #include "hpctl/table.h"
 
 /* ---- asking ---------------------------------------------------------------------------------------------------------------------------- */
@@ -21,54 +22,15 @@ static int do_by_name(struct invocation *in, const char *verb, const char *key, 
 {
     json_t *result = NULL;
     int rc = ask_once(in, verb, json_pack("{s:s}", key, in->arguments[0]), &result, e);
+    if (rc == 0 && !json_is_object(result)) {
+        json_decref(result);
+        result = json_object();
+    }
     if (rc == 0 && in->json)
-        return invocation_print_json(in, result ? result : json_object(), e);
+        return invocation_print_json(in, result, e);
     if (rc == 0)
         printf("%s %s\n", in->arguments[0], done);
     json_decref(result);
-    return rc;
-}
-
-/* ---- contexts ---------------------------------------------------------------------------------------------------------------------------- */
-
-static int run_context_ls(struct invocation *in, struct err *e)
-{
-    static const char *const columns[] = {"", "CONTEXT", "COORDINATOR", "API", NULL};
-    json_t *names = context_list(), *name, *list = json_array();
-    struct context current = {0}, c;
-    struct err ignored;
-    size_t i;
-    bool any = context_load(NULL, &current, &ignored) == 0;
-    struct table *t = table_create(columns);
-    json_array_foreach(names, i, name)
-    {
-        if (context_load(json_string_value(name), &c, &ignored) < 0)
-            continue;
-        bool is_current = any && strcmp(c.name, current.name) == 0;
-        json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:b}", "name", c.name, "control", c.control, "http", c.http, "current", is_current));
-        const char *row[] = {is_current ? "*" : "", c.name, c.control, c.http};
-        table_row(t, row);
-    }
-    json_decref(names);
-    if (in->json) {
-        table_discard(&t);
-        return invocation_print_json(in, list, e);
-    }
-    json_decref(list);
-    table_print(&t, "no context; `hpctl local up` or `hpctl cluster init` makes one");
-    return 0;
-}
-
-static int run_context_use(struct invocation *in, struct err *e)
-{
-    struct context c;
-    int rc = context_load(in->arguments[0], &c, e);
-    if (rc == 0)
-        rc = context_save(&c, true, e);
-    if (rc == 0 && in->json)
-        return invocation_print_json(in, json_pack("{s:s}", "current", c.name), e);
-    if (rc == 0)
-        printf("verbs now speak of %s\n", c.name);
     return rc;
 }
 
@@ -144,6 +106,20 @@ static int run_node_describe(struct invocation *in, struct err *e)
 static int run_node_drain(struct invocation *in, struct err *e) { return do_by_name(in, "node.drain", "name", "takes no new stages; deployments move away from it", e); }
 static int run_node_rm(struct invocation *in, struct err *e) { return do_by_name(in, "node.rm", "name", "is forgotten: it needs a new token to join", e); }
 
+/* How an agent of another box names the coordinator, and what stands in its way. */
+static void print_invitation(const struct context *c, const char *token, double hours)
+{
+    char hosts[REACH_MAX_HOSTS][REACH_HOST];
+    int n = reach_hosts(c->listen[0] ? c->listen : c->control, hosts, REACH_MAX_HOSTS);
+    const char *port = strrchr(c->listen[0] ? c->listen : c->control, ':');
+    printf("%s\n", token);
+    fprintf(stderr, "good for one agent, %.3g hours. On the other box:\n", hours);
+    for (int i = 0; i < n; i++)
+        fprintf(stderr, "%s  hp-agent --join %s%s --token %s\n", i ? "or, where that address is not reachable:\n" : "", hosts[i], port ? port : "", token);
+    if (n > 0 && reach_is_loopback(hosts[0]))
+        fprintf(stderr, "that address is this box alone: for agents of other boxes start hp-coordinator with --listen 0.0.0.0%s\n", port ? port : ":7070");
+}
+
 static int run_token_create(struct invocation *in, struct err *e)
 {
     json_t *made = NULL;
@@ -156,11 +132,10 @@ static int run_token_create(struct invocation *in, struct err *e)
         (rc = ask_once(in, "token.create", json_pack("{s:I}", "ttl_s", (json_int_t)(hours * 3600)), &made, e)) < 0)
         return rc;
     if (in->json) {
-        json_object_set_new(made, "join", json_string(c.control));
+        json_object_set_new(made, "join", reach_addresses(c.listen[0] ? c.listen : c.control));
         return invocation_print_json(in, made, e);
     }
-    printf("%s\n", text_member(made, "token"));
-    fprintf(stderr, "good for one agent, %.3g hours. On the other box:\n  hp-agent --join %s --token %s\n", hours, c.control, text_member(made, "token"));
+    print_invitation(&c, text_member(made, "token"), hours);
     json_decref(made);
     return 0;
 }
@@ -297,21 +272,19 @@ static const struct command_option token_options[] = {{"ttl-hours", "H", "how lo
 static const struct command_option logs_options[] = {{"lines", "N", "how many of the last lines (default 100)", 0}, CONTEXT_OPTION, {0}};
 
 const struct command cluster_verbs[] = {
-    {"context ls", "", 0, 0, "list the clusters that this user knows", NULL, "  hpctl context ls", NULL, run_context_ls},
-    {"context use", "NAME", 1, 1, "choose the cluster that verbs speak of", NULL, "  hpctl context use home", NULL, run_context_use},
     {"node token create", "", 0, 0, "invite one box into the cluster", "The token carries the coordinator's public key; it is good for one agent.", "  hpctl node token create\n  hpctl node token create --ttl-hours 1 -o json",
-     token_options, run_token_create},
-    {"node token ls", "", 0, 0, "list invitations", NULL, "  hpctl node token ls", context_options, run_token_ls},
-    {"node ls", "", 0, 0, "list the agents and how they are", NULL, "  hpctl node ls\n  hpctl node ls -o json", context_options, run_node_ls},
-    {"node describe", "NAME", 1, 1, "show one agent: devices, memory, stages", NULL, "  hpctl node describe a0", context_options, run_node_describe},
-    {"node drain", "NAME", 1, 1, "let an agent finish and move its stages away", NULL, "  hpctl node drain a0", context_options, run_node_drain},
-    {"node rm", "NAME", 1, 1, "forget an agent and its key", NULL, "  hpctl node rm a0", context_options, run_node_rm},
-    {"weights ls", "", 0, 0, "list which agent holds how much of which model", NULL, "  hpctl weights ls", context_options, run_weights_ls},
-    {"weights rm", "MODEL", 1, 1, "remove a model's bytes from the agents' stores", "MODEL is an id of `weights ls`, or the first digits of one.", "  hpctl weights rm 5f2b7c11", context_options, run_weights_rm},
-    {"logs", "NODE", 1, 1, "show the last log lines of an agent", NULL, "  hpctl logs a1 --lines 50", logs_options, run_logs},
-    {"key create", "NAME", 1, 1, "make an API key for clients of the HTTP API", NULL, "  hpctl key create laptop", context_options, run_key_create},
-    {"key ls", "", 0, 0, "list API keys", NULL, "  hpctl key ls", context_options, run_key_ls},
-    {"key rm", "NAME", 1, 1, "take an API key back", NULL, "  hpctl key rm laptop", context_options, run_key_rm},
-    {"version", "", 0, 0, "show the versions of hpctl and of the coordinator", NULL, "  hpctl version -o json", context_options, run_version},
+     token_options, run_token_create, false},
+    {"node token ls", "", 0, 0, "list invitations", NULL, "  hpctl node token ls", context_options, run_token_ls, false},
+    {"node ls", "", 0, 0, "list the agents and how they are", NULL, "  hpctl node ls\n  hpctl node ls -o json", context_options, run_node_ls, false},
+    {"node describe", "NAME", 1, 1, "show one agent: devices, memory, stages", NULL, "  hpctl node describe a0", context_options, run_node_describe, false},
+    {"node drain", "NAME", 1, 1, "let an agent finish and move its stages away", NULL, "  hpctl node drain a0", context_options, run_node_drain, false},
+    {"node rm", "NAME", 1, 1, "forget an agent and its key", NULL, "  hpctl node rm a0", context_options, run_node_rm, false},
+    {"weights ls", "", 0, 0, "list which agent holds how much of which model", NULL, "  hpctl weights ls", context_options, run_weights_ls, false},
+    {"weights rm", "MODEL", 1, 1, "remove a model's bytes from the agents' stores", "MODEL is an id of `weights ls`, or the first digits of one.", "  hpctl weights rm 5f2b7c11", context_options, run_weights_rm, false},
+    {"logs", "NODE", 1, 1, "show the last log lines of an agent", NULL, "  hpctl logs a1 --lines 50", logs_options, run_logs, false},
+    {"key create", "NAME", 1, 1, "make an API key for clients of the HTTP API", NULL, "  hpctl key create laptop", context_options, run_key_create, false},
+    {"key ls", "", 0, 0, "list API keys", NULL, "  hpctl key ls", context_options, run_key_ls, false},
+    {"key rm", "NAME", 1, 1, "take an API key back", NULL, "  hpctl key rm laptop", context_options, run_key_rm, false},
+    {"version", "", 0, 0, "show the versions of hpctl and of the coordinator", NULL, "  hpctl version -o json", context_options, run_version, false},
     {0},
 };

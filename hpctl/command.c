@@ -10,7 +10,7 @@
 #include "common/json.h"
 
 static const struct command_option common_options[] = {
-    {"output", "json|FILE", "JSON on standard output, or a file for verbs that make one", 'o'},
+    {"output", "json|FILE", "JSON on standard output, or into a file", 'o'},
     {"help", NULL, "show this", 'h'},
     {0},
 };
@@ -277,6 +277,7 @@ static int parse(int argc, char **argv, int words, struct invocation *in, struct
         if (which == COMMON_OPTION) {
             in->json = strcmp(optarg, "json") == 0 || strcmp(optarg, "-") == 0;
             in->output = in->json ? NULL : optarg;
+            in->json |= !in->command->makes_file;
         } else {
             in->values[which - OWN_OPTION] = optarg ? optarg : "";
         }

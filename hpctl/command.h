@@ -28,6 +28,7 @@ struct command {
     const char *examples;  /* whole command lines, one a line */
     const struct command_option *options; /* ends with a zero row; NULL: none */
     int (*run)(struct invocation *in, struct err *e);
+    bool makes_file; /* -o FILE is the file that the verb makes; else its JSON goes there */
 };
 
 enum { COMMAND_MAX_ARGUMENTS = 64, COMMAND_MAX_OPTIONS = 40 };
@@ -42,7 +43,8 @@ struct invocation {
     const char *output; /* -o FILE otherwise; NULL when not given */
 };
 
-/* Every verb has -o without declaring it: `-o json` and `-o -` set `json`, any other value is `output`. */
+/* Every verb has -o without declaring it: `-o json` and `-o -` set `json`, any other value is `output`; a verb that makes no file of its own gets `json` then too, and
+ * its JSON goes to that file. */
 
 /* The value of an option of this verb, or NULL when it was not given. Naming an option that the verb does not declare is our bug. */
 const char *invocation_option(const struct invocation *in, const char *name);

@@ -75,31 +75,87 @@ static int write_current(const char *name, struct err *e)
     return bad ? err_set(e, HP_EIO, "cannot write %s: %s", file, strerror(errno)) : 0;
 }
 
+/* The members of a context's file, in their order. */
+static const struct {
+    const char *key;
+    size_t offset, size;
+    bool required;
+} members[] = {
+#define MEMBER(key, field, required) {key, offsetof(struct context, field), sizeof((struct context *)0)->field, required}
+    MEMBER("name", name, true),
+    MEMBER("control", control, true),
+    MEMBER("http", http, true),
+    MEMBER("server_key", server_key, true),
+    MEMBER("admin_public_key", admin.public_key, true),
+    MEMBER("admin_secret_key", admin.secret_key, true),
+    MEMBER("local_dir", local_dir, false),
+    MEMBER("listen", listen, false),
+    MEMBER("http_listen", http_listen, false),
+    MEMBER("api_key", api_key, false),
+#undef MEMBER
+};
+
+int context_to_json(const struct context *c, json_t **out, struct err *e)
+{
+    json_t *o = json_pack("{s:s}", "format", "hp-context/1");
+    bool whole = o != NULL;
+    for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
+        const char *text = (const char *)c + members[i].offset;
+        if (members[i].required || *text)
+            whole &= json_object_set_new(o, members[i].key, json_string(text)) == 0;
+    }
+    *out = o;
+    if (whole)
+        return 0;
+    json_decref(o);
+    return err_set(e, HP_ENOMEM, "out of memory for a context");
+}
+
+int context_from_json(const struct json_at *at, struct context *out, struct err *e)
+{
+    *out = (struct context){0};
+    for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
+        const char *text;
+        int rc = members[i].required ? json_get_string(at, members[i].key, &text, e) : json_opt_string(at, members[i].key, "", &text, e);
+        if (rc < 0)
+            return rc;
+        if (strlen(text) >= members[i].size)
+            return json_fail(at, e, "\"%s\" is too long", members[i].key);
+        snprintf((char *)out + members[i].offset, members[i].size, "%s", text);
+    }
+    return context_check_name(out->name, e);
+}
+
 int context_save(const struct context *c, bool make_current, struct err *e)
 {
     char file[2300];
+    json_t *o;
     int rc = context_file(c->name, file, sizeof file, e);
-    if (rc < 0)
+    if (rc < 0 || (rc = context_to_json(c, &o, e)) < 0)
         return rc;
-    json_t *o = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "name", c->name, "control", c->control, "http", c->http, "server_key", c->server_key,
-                          "admin_public_key", c->admin.public_key, "admin_secret_key", c->admin.secret_key, "local_dir", c->local_dir);
     mode_t before = umask(077);
-    rc = o ? json_save(o, file, e) : err_set(e, HP_ENOMEM, "out of memory for a context");
+    rc = json_save(o, file, e);
     umask(before);
     json_decref(o);
     return rc == 0 && make_current ? write_current(c->name, e) : rc;
 }
 
-static int copy_member(const struct json_at *at, const char *key, char *out, size_t size, struct err *e)
+/* No context is the current one: names those that there are. */
+static int no_current(struct err *e)
 {
-    const char *v;
-    int rc = json_get_string(at, key, &v, e);
-    if (rc < 0)
-        return rc;
-    if (strlen(v) >= size)
-        return json_fail(at, e, "\"%s\" is too long", key);
-    snprintf(out, size, "%s", v);
-    return 0;
+    json_t *names = context_list(), *one;
+    char list[200] = "";
+    size_t i;
+    json_array_foreach(names, i, one)
+    {
+        size_t n = strlen(list);
+        snprintf(list + n, sizeof list - n, "%s%s", i ? ", " : "", json_string_value(one));
+    }
+    size_t count = json_array_size(names);
+    json_decref(names);
+    err_set(e, HP_ENOCLUSTER, count ? "no cluster is chosen; known here: %s" : "no cluster is known here", list);
+    return err_hint(e, count ? "choose one with `hpctl context use NAME`, or name it with --context"
+                             : "try one on this box with `hpctl local up`, or make one with `hpctl cluster init`");
 }
 
 static int read_current(char name[64], struct err *e)
@@ -115,8 +171,7 @@ static int read_current(char name[64], struct err *e)
         fclose(f);
     if (found)
         return 0;
-    err_set(e, HP_ENOCLUSTER, "no cluster is known here");
-    return err_hint(e, "try one on this box with `hpctl local up`, or make one with `hpctl cluster init`");
+    return no_current(e);
 }
 
 int context_load(const char *name, struct context *out, struct err *e)
@@ -135,14 +190,7 @@ int context_load(const char *name, struct context *out, struct err *e)
         }
         return rc;
     }
-    *out = (struct context){0};
-    if ((rc = copy_member(&at, "name", out->name, sizeof out->name, e)) == 0 &&
-        (rc = copy_member(&at, "control", out->control, sizeof out->control, e)) == 0 &&
-        (rc = copy_member(&at, "http", out->http, sizeof out->http, e)) == 0 &&
-        (rc = copy_member(&at, "server_key", out->server_key, sizeof out->server_key, e)) == 0 &&
-        (rc = copy_member(&at, "admin_public_key", out->admin.public_key, sizeof out->admin.public_key, e)) == 0 &&
-        (rc = copy_member(&at, "admin_secret_key", out->admin.secret_key, sizeof out->admin.secret_key, e)) == 0)
-        rc = copy_member(&at, "local_dir", out->local_dir, sizeof out->local_dir, e);
+    rc = context_from_json(&at, out, e);
     json_decref(root);
     return rc;
 }

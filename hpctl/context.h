@@ -3,10 +3,10 @@
 #ifndef HP_HPCTL_CONTEXT_H
 #define HP_HPCTL_CONTEXT_H
 
+#include "common/json.h"
 #include "common/status.h"
 #include "transport/keys.h"
 
-#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -16,7 +16,9 @@ struct context {
     char http[280];     /* http://HOST:PORT */
     char server_key[KEY_TEXT];
     struct key_pair admin;
-    char local_dir[512]; /* of a cluster that `hpctl local up` made; "" otherwise */
+    char local_dir[512];     /* of a cluster that `hpctl local up` made; "" otherwise */
+    char listen[280], http_listen[280]; /* what the coordinator was told to bind, as HOST:PORT, where this box runs it; "" where that is not known */
+    char api_key[128];       /* sent to the HTTP API; "": none */
 };
 
 /* Names are letters, digits, '-', '_' and '.'. HP_EINVAL otherwise. */
@@ -25,6 +27,9 @@ int context_save(const struct context *c, bool make_current, struct err *e);
 /* `name` NULL: the current one. HP_ENOCLUSTER when there is none, with what to do. */
 int context_load(const char *name, struct context *out, struct err *e);
 int context_remove(const char *name, struct err *e);
+/* The file's form, hp-context/1, which holds secrets; *out is the caller's. */
+int context_to_json(const struct context *c, json_t **out, struct err *e);
+int context_from_json(const struct json_at *at, struct context *out, struct err *e);
 /* Names of all contexts, sorted: a JSON array of strings. */
 json_t *context_list(void);
 /* The folder of hpctl's own files, made where missing. */

@@ -1,10 +1,12 @@
 /* `hpctl deploy|ps|describe|undeploy`: bring a model to life on the cluster, and end it. */
 #include "hpctl/verbs.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "common/host.h"
 #include "common/manifest.h"
@@ -15,7 +17,39 @@
 #include "hpctl/table.h"
 #include "hpctl/upload.h"
 
-enum { DEPLOY_PATIENCE_MS = 600000 };
+enum { DEPLOY_PATIENCE_MS = 600000, MAX_SLICE_TOKENS = 1 << 20 };
+
+/* ---- Ctrl-C ---------------------------------------------------------------------------------------------------------------------------- */
+
+/* What is said when hpctl is interrupted; made beforehand, since a signal's handler may only write. */
+static struct {
+    char text[600], json[600];
+    size_t text_bytes, json_bytes;
+} farewell;
+
+static void on_interrupt(int which)
+{
+    (void)which;
+    ssize_t ignored = write(STDERR_FILENO, farewell.text, farewell.text_bytes);
+    ignored = write(STDOUT_FILENO, farewell.json, farewell.json_bytes);
+    _exit(ignored < 0 ? 130 : 130);
+}
+
+/* From here on Ctrl-C ends hpctl and says what the cluster does without it. */
+static void farewell_prepare(const char *name, bool json)
+{
+    static const char said[] = "the cluster goes on with \\\"%s\\\" without hpctl, as far as it has the bytes";
+    char once[300];
+    struct sigaction action = {.sa_handler = on_interrupt};
+    farewell.text_bytes = (size_t)snprintf(farewell.text, sizeof farewell.text,
+                                           "\nhpctl: interrupted: the cluster goes on with \"%s\" without hpctl, as far as it has the bytes\n"
+                                           "  `hpctl ps` shows it; the same command goes on with it; `hpctl undeploy %s` ends it\n", name, name);
+    snprintf(once, sizeof once, said, name);
+    farewell.json_bytes = json ? (size_t)snprintf(farewell.json, sizeof farewell.json,
+                                                  "{\"error\": {\"code\": \"canceled\", \"message\": \"%s\", \"hint\": \"`hpctl ps` shows it\"}}\n", once)
+                               : 0;
+    sigaction(SIGINT, &action, NULL);
+}
 
 /* ---- what a person sees ------------------------------------------------------------------------------------------------------------------ */
 
@@ -159,6 +193,8 @@ static int deploy(const struct invocation *in, struct client *client, struct dep
     int rc;
     if ((rc = invocation_u64(in, "max-context", 0, &context, e)) < 0 || (rc = invocation_u64(in, "slice", 0, &slice, e)) < 0)
         return rc;
+    if (slice > MAX_SLICE_TOKENS)
+        return err_set(e, HP_EUSAGE, "--slice: %llu is more than %d tokens", (unsigned long long)slice, MAX_SLICE_TOKENS);
     default_name(d->path, name, sizeof name);
     if (invocation_option(in, "name"))
         snprintf(name, sizeof name, "%s", invocation_option(in, "name"));
@@ -177,7 +213,11 @@ static int deploy(const struct invocation *in, struct client *client, struct dep
     };
     if (!ask.arguments)
         return err_set(e, HP_EINVAL, "the name or path is not valid UTF-8");
-    return client_ask(client, &ask, result, NULL, e);
+    farewell_prepare(name, in->json);
+    rc = client_ask(client, &ask, result, NULL, e);
+    signal(SIGINT, SIG_DFL);
+    /* Interrupted is what this hpctl was; here somebody else ended the deployment. */
+    return rc == HP_ECANCELED && e->code == HP_ECANCELED ? (e->code = HP_EBUSY) : rc;
 }
 
 static int run_deploy(struct invocation *in, struct err *e)
@@ -190,7 +230,7 @@ static int run_deploy(struct invocation *in, struct err *e)
     char *real_path = realpath(d.path, NULL);
     progress_init(&d.bar, in->json);
     int rc = real_path ? 0 : err_set(e, HP_ENOENT, "%s: no such model file or folder", d.path);
-    if (rc == 0 && (rc = client_open(invocation_option(in, "cluster-context"), &client, e)) == 0 &&
+    if (rc == 0 && (rc = client_open(invocation_option_or(in, "context", invocation_option(in, "cluster-context")), &client, e)) == 0 &&
         (rc = model_manifest_make(d.path, &d.bar, &manifest, e)) == 0 &&
         (rc = manifest_decode(manifest.data, manifest.size, &arena, &d.manifest, e)) == 0) {
         d.keys = &client_context(client)->admin;
@@ -296,7 +336,8 @@ static const struct command_option deploy_options[] = {
     {"slice", "S", "tokens of a prompt slice (default: planned)", 0},
     {"upload", NULL, "send the bytes even where agents could read the file themselves", 0},
     {"wait", NULL, "return when it serves (this is what happens anyway)", 0},
-    {"cluster-context", "NAME", "of the cluster (default: the current one)", 0},
+    {"context", "NAME", "of the cluster (default: the current one)", 0},
+    {"cluster-context", "NAME", "the old name of --context", 0},
     {0},
 };
 static const struct command_option context_options[] = {{"context", "NAME", "of the cluster (default: the current one)", 0}, {0}};
@@ -312,10 +353,10 @@ const struct command deploy_verbs[] = {
     {"deploy", "MODEL", 1, 1, "bring a model file or folder to life on the cluster",
      "Reads the model's header, plans where its layers go, moves the bytes that each agent lacks, loads and warms up. A second deployment of the same model moves nothing.",
      "  hpctl deploy llama-3.2-1b-q8_0.gguf --name llama\n  hpctl deploy model.gguf --agents a0,a1,a2\n  hpctl deploy model.gguf --layers 0-8:a0,9-17:a1 --max-context 4096 -o json\n  hpctl deploy model.gguf --plan plan.json",
-     deploy_options, run_deploy},
-    {"ps", "", 0, 0, "list deployments", NULL, "  hpctl ps\n  hpctl ps -o json", context_options, run_ps},
+     deploy_options, run_deploy, false},
+    {"ps", "", 0, 0, "list deployments", NULL, "  hpctl ps\n  hpctl ps -o json", context_options, run_ps, false},
     {"describe", "NAME", 1, 1, "show one deployment: stages, memory, what its last prompt took and should have taken", NULL,
-     "  hpctl describe llama\n  hpctl describe llama -o json\n  hpctl describe llama --trace prompt.json", describe_options, run_describe},
-    {"undeploy", "NAME", 1, 1, "end a deployment", NULL, "  hpctl undeploy llama", context_options, run_undeploy},
+     "  hpctl describe llama\n  hpctl describe llama -o json\n  hpctl describe llama --trace prompt.json", describe_options, run_describe, false},
+    {"undeploy", "NAME", 1, 1, "end a deployment", NULL, "  hpctl undeploy llama", context_options, run_undeploy, false},
     {0},
 };

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "hpctl/client.h"
+#include "hpctl/reach.h"
 #include "hpctl/table.h"
 
 /* ---- cluster init ------------------------------------------------------------------------------------------------------------------------- */
@@ -35,10 +36,10 @@ static int run_coordinator_init(const char *dir, struct err *e)
 }
 
 /* Where clients on this box reach what listens there. */
-static void reachable(const char *listen, char *out, size_t size)
+static void reachable_here(const char *listen, char *out, size_t size)
 {
-    bool any = strncmp(listen, "0.0.0.0:", 8) == 0;
-    snprintf(out, size, "%s%s", any ? "127.0.0.1" : listen, any ? listen + 7 : "");
+    const char *port = strrchr(listen, ':');
+    snprintf(out, size, "%s%s", reach_is_any(listen) ? "127.0.0.1" : listen, reach_is_any(listen) && port ? port : "");
 }
 
 static int run_init(struct invocation *in, struct err *e)
@@ -60,8 +61,10 @@ static int run_init(struct invocation *in, struct err *e)
     if ((rc = run_coordinator_init(dir, e)) < 0)
         return rc;
     snprintf(c.name, sizeof c.name, "%s", name);
-    reachable(listen, c.control, sizeof c.control);
-    reachable(api, http, sizeof http);
+    snprintf(c.listen, sizeof c.listen, "%s", listen);
+    snprintf(c.http_listen, sizeof c.http_listen, "%s", api);
+    reachable_here(listen, c.control, sizeof c.control);
+    reachable_here(api, http, sizeof http);
     snprintf(c.http, sizeof c.http, "http://%s", http);
     snprintf(file, sizeof file, "%s/server.key", dir);
     if ((rc = key_pair_load(file, &server, e)) < 0)
@@ -230,7 +233,7 @@ static const struct command_option doctor_options[] = {{"context", "NAME", "of t
 
 const struct command doctor_verbs[] = {
     {"cluster init", "", 0, 0, "make the keys of a cluster whose coordinator runs on this box", NULL,
-     "  hpctl cluster init\n  hpctl cluster init --name office --listen 0.0.0.0:7070", init_options, run_init},
-    {"doctor", "", 0, 0, "find what keeps this box or the cluster from working", "Exit code 1 when something is wrong.", "  hpctl doctor\n  hpctl doctor -o json", doctor_options, run_doctor},
+     "  hpctl cluster init\n  hpctl cluster init --name office --listen 0.0.0.0:7070", init_options, run_init, false},
+    {"doctor", "", 0, 0, "find what keeps this box or the cluster from working", "Exit code 1 when something is wrong.", "  hpctl doctor\n  hpctl doctor -o json", doctor_options, run_doctor, false},
     {0},
 };

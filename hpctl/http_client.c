@@ -4,8 +4,11 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/bytes.h"
+#include "common/env.h"
+#include "hpctl/client.h"
 
 struct exchange {
     struct buffer pending; /* of an event, or the whole answer */
@@ -102,40 +105,81 @@ static int finish(struct exchange *x, CURLcode code, const char *url, json_t **r
     return rc;
 }
 
-int http_post(const char *url, json_t *body, http_event_fn on_event, void *ctx, json_t **result, struct err *e)
+static struct curl_slist *headers_make(const struct context *where)
+{
+    const char *own = getenv("HP_API_KEY"), *key = own && *own ? own : where->api_key;
+    struct curl_slist *headers = curl_slist_append(NULL, "Content-Type: application/json");
+    struct buffer bearer = {0};
+    if (*key) {
+        buffer_printf(&bearer, "Authorization: Bearer %s", key);
+        headers = curl_slist_append(headers, buffer_cstr(&bearer));
+    }
+    buffer_free(&bearer);
+    return headers;
+}
+
+/* One exchange; Ctrl-C ends it. */
+static int exchange_run(struct exchange *x, const struct context *where, const char *path, const char *text, json_t **result)
+{
+    char url[400];
+    struct curl_slist *headers = headers_make(where);
+    struct sigaction stop = {.sa_handler = on_interrupt}, before;
+    snprintf(url, sizeof url, "%s%s", where->http, path);
+    sigaction(SIGINT, &stop, &before);
+    interrupted = 0;
+    curl_easy_setopt(x->curl, CURLOPT_URL, url);
+    curl_easy_setopt(x->curl, CURLOPT_HTTPHEADER, headers);
+    curl_easy_setopt(x->curl, CURLOPT_POSTFIELDS, text);
+    curl_easy_setopt(x->curl, CURLOPT_WRITEFUNCTION, on_bytes);
+    curl_easy_setopt(x->curl, CURLOPT_WRITEDATA, x);
+    curl_easy_setopt(x->curl, CURLOPT_XFERINFOFUNCTION, on_progress);
+    curl_easy_setopt(x->curl, CURLOPT_NOPROGRESS, 0L);
+    curl_easy_setopt(x->curl, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(x->curl, CURLOPT_NOPROXY, "*");
+    int rc = finish(x, curl_easy_perform(x->curl), url, result);
+    sigaction(SIGINT, &before, NULL);
+    curl_slist_free_all(headers);
+    return rc;
+}
+
+int api_key_make(struct context *where, struct err *e)
+{
+    char host[40] = "box", name[64];
+    struct client *client;
+    json_t *made = NULL;
+    gethostname(host, sizeof host - 1);
+    snprintf(name, sizeof name, "hpctl-%s-%08llx", host, (unsigned long long)(env_random_u64(&env_real) & 0xffffffff));
+    int rc = client_open(where->name, &client, e);
+    if (rc < 0)
+        return rc;
+    rc = client_get(client, "key.create", json_pack("{s:s}", "name", name), &made, e);
+    client_close(&client);
+    const char *key = rc == 0 ? json_string_value(json_object_get(made, "key")) : NULL;
+    if (rc == 0 && (!key || strlen(key) >= sizeof where->api_key))
+        rc = err_set(e, HP_EPROTO, "the coordinator made no API key");
+    if (rc == 0) {
+        snprintf(where->api_key, sizeof where->api_key, "%s", key);
+        rc = context_save(where, false, e);
+    }
+    json_decref(made);
+    return rc;
+}
+
+int http_post(struct context *where, const char *path, json_t *body, http_event_fn on_event, void *ctx, json_t **result, struct err *e)
 {
     struct exchange x = {.on_event = on_event, .ctx = ctx, .e = e, .curl = curl_easy_init()};
     char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
     json_decref(body);
-    if (!x.curl || !text) {
-        free(text);
-        return err_set(e, HP_ENOMEM, "out of memory for a request");
+    int rc = x.curl && text ? exchange_run(&x, where, path, text, result) : err_set(e, HP_ENOMEM, "out of memory for a request");
+    const char *own = getenv("HP_API_KEY");
+    if (rc == HP_EDENIED && !(own && *own) && !interrupted && (rc = api_key_make(where, e)) == 0) {
+        x.pending.size = 0;
+        *e = (struct err){0};
+        rc = exchange_run(&x, where, path, text, result);
     }
-    struct curl_slist *headers = curl_slist_append(NULL, "Content-Type: application/json");
-    const char *key = getenv("HP_API_KEY");
-    struct buffer bearer = {0};
-    if (key && *key) {
-        buffer_printf(&bearer, "Authorization: Bearer %s", key);
-        headers = curl_slist_append(headers, buffer_cstr(&bearer));
-    }
-    struct sigaction stop = {.sa_handler = on_interrupt}, before;
-    sigaction(SIGINT, &stop, &before);
-    interrupted = 0;
-    curl_easy_setopt(x.curl, CURLOPT_URL, url);
-    curl_easy_setopt(x.curl, CURLOPT_HTTPHEADER, headers);
-    curl_easy_setopt(x.curl, CURLOPT_POSTFIELDS, text);
-    curl_easy_setopt(x.curl, CURLOPT_WRITEFUNCTION, on_bytes);
-    curl_easy_setopt(x.curl, CURLOPT_WRITEDATA, &x);
-    curl_easy_setopt(x.curl, CURLOPT_XFERINFOFUNCTION, on_progress);
-    curl_easy_setopt(x.curl, CURLOPT_NOPROGRESS, 0L);
-    curl_easy_setopt(x.curl, CURLOPT_NOSIGNAL, 1L);
-    curl_easy_setopt(x.curl, CURLOPT_NOPROXY, "*");
-    int rc = finish(&x, curl_easy_perform(x.curl), url, result);
-    sigaction(SIGINT, &before, NULL);
-    curl_slist_free_all(headers);
-    curl_easy_cleanup(x.curl);
+    if (x.curl)
+        curl_easy_cleanup(x.curl);
     buffer_free(&x.pending);
-    buffer_free(&bearer);
     free(text);
     return rc;
 }

@@ -71,7 +71,7 @@ static void program_beside(const char *name, char *out, size_t size)
         snprintf(out, size, "%s", name);
 }
 
-static void log_tail(const char *log, char *out, size_t size)
+void local_log_tail(const char *log, char *out, size_t size)
 {
     FILE *f = fopen(log, "r");
     out[0] = '\0';
@@ -128,7 +128,7 @@ static int spawn(char *const *arguments, const char *log, pid_t *pid, uint64_t *
 static int died(const char *what, const char *log, struct err *e)
 {
     char tail[LOG_TAIL_BYTES];
-    log_tail(log, tail, sizeof tail);
+    local_log_tail(log, tail, sizeof tail);
     err_set(e, HP_EIO, "%s ended while it started; the end of its log: %s", what, tail);
     return err_hint(e, "the whole log is %s", log);
 }

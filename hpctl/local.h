@@ -45,6 +45,9 @@ int local_start_coordinator(struct local_cluster *c, struct err *e);
 /* `token` may be "" for an agent that has joined before. */
 int local_start_agent(struct local_cluster *c, struct local_agent *a, const char *token, struct err *e);
 
+/* The end of a log file, "" where there is none. */
+void local_log_tail(const char *log, char *out, size_t size);
+
 /* Ends every process: asks first, insists after `patience_ms`. */
 void local_stop(struct local_cluster *c, uint64_t patience_ms);
 

@@ -35,7 +35,7 @@ static json_t *member_states(const struct local_cluster *c)
     return members;
 }
 
-static const char *member_state(const json_t *members, const char *name)
+static const json_t *member_find(const json_t *members, const char *name)
 {
     size_t i;
     json_t *m;
@@ -43,9 +43,23 @@ static const char *member_state(const json_t *members, const char *name)
     {
         const char *own = json_string_value(json_object_get(m, "name"));
         if (own && strcmp(own, name) == 0)
-            return json_string_value(json_object_get(m, "state"));
+            return m;
     }
-    return "unknown";
+    return NULL;
+}
+
+static const char *member_state(const json_t *members, const char *name)
+{
+    const char *state = json_string_value(json_object_get(member_find(members, name), "state"));
+    return state ? state : "unknown";
+}
+
+/* Ready (or draining), and heard of since `since_ns`: what an earlier process of that name said does not count. */
+static bool member_is_there(const json_t *members, const char *name, uint64_t since_ns)
+{
+    const char *state = member_state(members, name);
+    double heard_s = number_member(member_find(members, name), "heard_s");
+    return (strcmp(state, "ready") == 0 || strcmp(state, "draining") == 0) && heard_s * 1e9 < (double)(env_now_ns(&env_real) - since_ns);
 }
 
 static json_t *describe(const struct local_cluster *c)
@@ -199,6 +213,19 @@ static int refuse_running(const struct local_cluster *c, struct err *e)
     return err_hint(e, "`hpctl local down --name %s` ends it; --name gives the new one another name", c->name);
 }
 
+static int start_invited(struct local_cluster *c, struct client *client, struct local_agent *a, struct err *e)
+{
+    json_t *made = NULL;
+    int rc = client_get(client, "token.create", json_pack("{s:i}", "ttl_s", 600), &made, e);
+    const char *token = json_string_value(json_object_get(made, "token"));
+    if (rc == 0 && !token)
+        rc = err_set(e, HP_EPROTO, "the coordinator made no join token");
+    if (rc == 0)
+        rc = local_start_agent(c, a, token, e);
+    json_decref(made);
+    return rc;
+}
+
 static int start_agents(struct local_cluster *c, struct progress *bar, struct err *e)
 {
     struct context context;
@@ -207,42 +234,67 @@ static int start_agents(struct local_cluster *c, struct progress *bar, struct er
     if (rc < 0 || (rc = client_open_at(&context, READY_PATIENCE_MS, &client, e)) < 0)
         return rc;
     for (int i = 0; rc == 0 && i < c->n_agents; i++) {
-        json_t *made = NULL;
         progress_show(bar, "starting agents", i, c->n_agents);
-        rc = client_get(client, "token.create", json_pack("{s:i}", "ttl_s", 600), &made, e);
-        const char *token = json_string_value(json_object_get(made, "token"));
-        if (rc == 0 && !token)
-            rc = err_set(e, HP_EPROTO, "the coordinator made no join token");
-        if (rc == 0)
-            rc = local_start_agent(c, &c->agents[i], token, e);
-        json_decref(made);
+        rc = start_invited(c, client, &c->agents[i], e);
     }
     client_close(&client);
     return rc;
 }
 
-/* Waits until the coordinator calls every agent ready, or one of them has died. */
-static int wait_ready(const struct local_cluster *c, struct progress *bar, struct err *e)
+/* Starts an agent that was there before. One that the cluster has forgotten (`node rm`) is invited anew. */
+static int start_again(struct local_cluster *c, struct local_agent *a, struct err *e)
+{
+    struct context context;
+    struct client *client;
+    struct err ignored;
+    json_t *members = NULL;
+    int rc;
+    if (context_load(c->name, &context, &ignored) < 0 || client_open_at(&context, ASK_PATIENCE_MS, &client, &ignored) < 0) {
+        err_set(e, HP_ENOCLUSTER, "the coordinator of \"%s\" does not run, and %s could not join it", c->name, a->name);
+        return err_hint(e, "`hpctl local start --coordinator` first");
+    }
+    rc = client_get(client, "node.ls", NULL, &members, e);
+    if (rc == 0)
+        rc = strcmp(member_state(members, a->name), "unknown") == 0 ? start_invited(c, client, a, e) : local_start_agent(c, a, "", e);
+    json_decref(members);
+    client_close(&client);
+    return rc;
+}
+
+static int agent_died(const struct local_cluster *c, const struct local_agent *a, struct err *e)
+{
+    char log[700], tail[400];
+    snprintf(log, sizeof log, "%s/agents/%s/log", c->dir, a->name);
+    local_log_tail(log, tail, sizeof tail);
+    err_set(e, HP_EIO, "agent %s ended while it joined; the end of its log: %s", a->name, tail);
+    return err_hint(e, "the whole log is %s", log);
+}
+
+/* Waits until the coordinator calls `which` (NULL: every agent) ready, or one of them has died. Draining is as good as ready. */
+static int wait_ready(const struct local_cluster *c, const struct local_agent *which, struct progress *bar, struct err *e)
 {
     uint64_t from = env_now_ns(&env_real);
+    int wanted = which ? 1 : c->n_agents;
     for (;;) {
         json_t *members = member_states(c);
+        const struct local_agent *dead = NULL;
         int ready = 0;
         for (int i = 0; i < c->n_agents; i++) {
-            const char *state = member_state(members, c->agents[i].name);
-            ready += state && strcmp(state, "ready") == 0;
-            if (strcmp(local_process_state(c->agents[i].pid, c->agents[i].started), "dead") == 0) {
-                json_decref(members);
-                err_set(e, HP_EIO, "agent %s ended while it joined", c->agents[i].name);
-                return err_hint(e, "its log is %s/agents/%s/log", c->dir, c->agents[i].name);
-            }
+            const struct local_agent *a = &c->agents[i];
+            if (which && a != which)
+                continue;
+            ready += member_is_there(members, a->name, which ? from : 0);
+            if (strcmp(local_process_state(a->pid, a->started), "dead") == 0)
+                dead = a;
         }
         json_decref(members);
-        progress_show(bar, "agents join", ready, c->n_agents);
-        if (ready == c->n_agents)
+        if (dead)
+            return agent_died(c, dead, e);
+        progress_show(bar, "agents join", ready, wanted);
+        if (ready == wanted)
             return 0;
         if ((double)(env_now_ns(&env_real) - from) / 1e6 > READY_PATIENCE_MS * env_time_scale()) {
-            err_set(e, HP_ETIMEOUT, "only %d of %d agents joined within %d s", ready, c->n_agents, READY_PATIENCE_MS / 1000);
+            err_set(e, HP_ETIMEOUT, "only %d of %d agents joined within %d s", ready, wanted, READY_PATIENCE_MS / 1000);
             return err_hint(e, "their logs are %s/agents/*/log", c->dir);
         }
         nanosleep(&(struct timespec){0, 50000000}, NULL);
@@ -263,7 +315,7 @@ static int run_up(struct invocation *in, struct err *e)
     progress_show(&bar, "starting the coordinator", 0, 0);
     rc = local_start_coordinator(&c, e);
     if (rc == 0 && (rc = local_make_context(&c, true, e)) == 0 && (rc = start_agents(&c, &bar, e)) == 0 && (rc = local_save(&c, e)) == 0)
-        rc = wait_ready(&c, &bar, e);
+        rc = wait_ready(&c, NULL, &bar, e);
     progress_end(&bar);
     if (rc < 0) {
         struct err first = *e;
@@ -324,6 +376,41 @@ static int check_dead(const char *what, pid_t pid, uint64_t started, struct err 
     return strcmp(state, "stopped") == 0 ? err_hint(e, "`kill -CONT %d` lets it go on", (int)pid) : HP_EEXIST;
 }
 
+/* The one agent that is dead, when nobody said which. */
+static int only_dead(struct local_cluster *c, struct local_agent **out, struct err *e)
+{
+    int dead = 0;
+    for (int i = 0; i < c->n_agents; i++)
+        if (strcmp(local_process_state(c->agents[i].pid, c->agents[i].started), "dead") == 0) {
+            *out = &c->agents[i];
+            dead++;
+        }
+    if (dead == 1)
+        return 0;
+    err_set(e, HP_EUSAGE, dead ? "%d agents are dead: say which with --agent A" : "all %d agents run; --coordinator starts the coordinator", dead ? dead : c->n_agents);
+    return err_hint(e, "`hpctl local ls` shows them");
+}
+
+static int start_coordinator_again(struct local_cluster *c, struct err *e)
+{
+    int rc = check_dead("the coordinator", c->coordinator_pid, c->coordinator_started, e);
+    rc = rc < 0 ? rc : local_start_coordinator(c, e);
+    return rc < 0 ? rc : local_make_context(c, false, e);
+}
+
+static int start_agent_again(struct local_cluster *c, struct local_agent *a, bool quiet, struct err *e)
+{
+    struct progress bar;
+    int rc = check_dead(a->name, a->pid, a->started, e);
+    if (rc < 0 || (rc = start_again(c, a, e)) < 0)
+        return rc;
+    progress_init(&bar, quiet);
+    rc = local_save(c, e);
+    rc = rc < 0 ? rc : wait_ready(c, a, &bar, e);
+    progress_end(&bar);
+    return rc;
+}
+
 static int run_start(struct invocation *in, struct err *e)
 {
     static struct local_cluster c;
@@ -331,24 +418,20 @@ static int run_start(struct invocation *in, struct err *e)
     bool coordinator = invocation_flag(in, "coordinator");
     struct local_agent *a = NULL;
     int rc;
-    if (!*name == !coordinator)
+    if (*name && coordinator)
         return err_set(e, HP_EUSAGE, "say which one: --agent A or --coordinator");
     if ((rc = local_load(invocation_option(in, "name"), &c, e)) < 0)
         return rc;
-    if (coordinator) {
-        if ((rc = check_dead("the coordinator", c.coordinator_pid, c.coordinator_started, e)) < 0 || (rc = local_start_coordinator(&c, e)) < 0 ||
-            (rc = local_make_context(&c, false, e)) < 0)
-            return rc;
-    } else if ((rc = find_agent(&c, name, &a, e)) < 0 || (rc = check_dead(name, a->pid, a->started, e)) < 0 ||
-               (rc = local_start_agent(&c, a, "", e)) < 0) {
-        return rc;
-    }
-    if ((rc = local_save(&c, e)) < 0)
+    if (coordinator)
+        rc = start_coordinator_again(&c, e);
+    else if ((rc = *name ? find_agent(&c, name, &a, e) : only_dead(&c, &a, e)) == 0)
+        rc = start_agent_again(&c, a, in->json, e);
+    if (rc < 0 || (rc = local_save(&c, e)) < 0)
         return rc;
     json_t *o = describe(&c);
     if (in->json)
         return invocation_print_json(in, o, e);
-    printf("%s runs again\n", coordinator ? "the coordinator" : name);
+    printf("%s runs again\n", coordinator ? "the coordinator" : a->name);
     json_decref(o);
     return 0;
 }
@@ -416,7 +499,7 @@ static const struct command_option up_options[] = {
     {0},
 };
 static const struct command_option start_options[] = {
-    {"agent", "A", "start this agent again", 0},
+    {"agent", "A", "start this agent again (default: the one that is dead)", 0},
     {"coordinator", NULL, "start the coordinator again", 0},
     {"name", "N", "of the cluster (default: the current one)", 0},
     {0},
@@ -431,9 +514,9 @@ static const struct command_option down_options[] = {
 const struct command local_verbs[] = {
     {"local up", "", 0, 0, "start a cluster on this box: a coordinator and agents on loopback",
      "State stays below --dir when the cluster is taken down; the next `up` with the same folder finds its deployments again.",
-     "  hpctl local up\n  hpctl local up --agents 2 --cores 1 -o json\n  hpctl local up --pace testbed.cluster.json --profile llama-7b.profile.json", up_options, run_up},
-    {"local ls", "", 0, 0, "list the clusters on this box", NULL, "  hpctl local ls\n  hpctl local ls -o json", NULL, run_ls},
-    {"local start", "", 0, 0, "start again what was killed", NULL, "  hpctl local start --agent a1\n  hpctl local start --coordinator", start_options, run_start},
-    {"local down", "", 0, 0, "end a cluster on this box", NULL, "  hpctl local down\n  hpctl local down --all --purge", down_options, run_down},
+     "  hpctl local up\n  hpctl local up --agents 2 --cores 1 -o json\n  hpctl local up --pace testbed.cluster.json --profile llama-7b.profile.json", up_options, run_up, false},
+    {"local ls", "", 0, 0, "list the clusters on this box", NULL, "  hpctl local ls\n  hpctl local ls -o json", NULL, run_ls, false},
+    {"local start", "", 0, 0, "start again what was killed", NULL, "  hpctl local start --agent a1\n  hpctl local start --coordinator", start_options, run_start, false},
+    {"local down", "", 0, 0, "end a cluster on this box", NULL, "  hpctl local down\n  hpctl local down --all --purge", down_options, run_down, false},
     {0},
 };

@@ -8,6 +8,7 @@ int main(int argc, char **argv)
         local_verbs,
         deploy_verbs,
         chat_verbs,
+        context_verbs,
         cluster_verbs,
         topo_verbs,
         doctor_verbs,

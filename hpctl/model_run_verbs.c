@@ -238,7 +238,7 @@ const struct command model_run_verbs[] = {
                  "hpctl model logits model.gguf --ids 1,15043,3186 --compute f32 --stages 3 --slice 2 -o logits.npy\n"
                  "hpctl model logits --deployment demo --ids 1,15043,3186 -o logits.npy",
      .options = logits_options,
-     .run = logits_verb},
+     .run = logits_verb, .makes_file = true},
     {.path = "model greedy",
      .arguments = "MODEL|--deployment NAME",
      .min_arguments = 0,

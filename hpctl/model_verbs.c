@@ -371,24 +371,24 @@ static const struct command_option render_options[] = {
 const struct command model_verbs[] = {
     {"model describe", "MODEL", 1, 1, "what a model file is: architecture, sizes, tensors, tokenizer, template, layers",
      "MODEL is a GGUF file or a Hugging Face folder. Only headers are read, so it takes no time at any size.",
-     "  hpctl model describe demo-q8_0.gguf\n  hpctl model describe ./Llama-3.2-1B -o json", NULL, model_describe_run},
+     "  hpctl model describe demo-q8_0.gguf\n  hpctl model describe ./Llama-3.2-1B -o json", NULL, model_describe_run, false},
     {"model tokenize", "MODEL", 1, 1, "text to token ids",
      "Special tokens spelled out in the text are recognised either way. With --jsonl a line is a JSON string, and the output\n"
      "{\"ids\": [1, 2]} or {\"error\": \"...\"}.",
      "  hpctl model tokenize demo-q8_0.gguf --text \"Hello\" -o json\n  hpctl model tokenize ./Llama-3.2-1B --no-special --file "
      "notes.txt",
-     tokenize_options, run_tokenize},
+     tokenize_options, run_tokenize, false},
     {"model detokenize", "MODEL", 1, 1, "token ids to text",
      "Special tokens are written as text; bytes that are not UTF-8 become U+FFFD; ids that the tokenizer does not have give "
      "nothing.\n"
      "With --jsonl a line is a JSON list of ids.",
-     "  hpctl model detokenize demo-q8_0.gguf --ids 1,2", detokenize_options, run_detokenize},
+     "  hpctl model detokenize demo-q8_0.gguf --ids 1,2", detokenize_options, run_detokenize, false},
     {"model render", "MODEL", 1, 1, "messages to the prompt that the model's chat template makes of them",
      "With --jsonl a line is a list of messages, or an object with \"messages\" and \"add_generation_prompt\"; other members of "
      "an object\n"
      "are variables of the template. The ids are what the chat endpoint feeds to the model.",
      "  echo '[{\"role\": \"user\", \"content\": \"Hi\"}]' | hpctl model render demo-q8_0.gguf --messages - "
      "--add-generation-prompt",
-     render_options, run_render},
+     render_options, run_render, false},
     {0},
 };

@@ -209,7 +209,7 @@ const struct command plan_coldstart_verbs[] = {
                     "  hpctl plan coldstart --graph chain.json --method dha --contention off\n"
                     "  hpctl plan coldstart --graph sub.json --method milp --time-limit 30 --lp-dir /tmp/lp",
         .options = plan_coldstart_options,
-        .run = plan_coldstart_run,
+        .run = plan_coldstart_run, .makes_file = true,
     },
     {0},
 };

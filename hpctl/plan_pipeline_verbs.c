@@ -288,7 +288,7 @@ const struct command plan_pipeline_verbs[] = {
                     "  hpctl plan pipeline --cluster C.json --profile P.json --tokens 8192 --objective throughput -o plan.json\n"
                     "  hpctl plan pipeline --cluster C.json --profile P.json --tokens 2048 --method hpipe --svg plan.svg",
         .options = pipeline_options,
-        .run = plan_pipeline_run,
+        .run = plan_pipeline_run, .makes_file = true,
     },
     {0},
 };

@@ -182,7 +182,7 @@ const struct command plan_pools_verbs[] = {
                     "  hpctl plan pools --cluster C.json --workload W.json --share-devices on -o json\n"
                     "  hpctl plan pools --cluster C.json --workload W.json --method milp --time-limit 30 --lp ppipe.lp",
         .options = plan_pools_options,
-        .run = plan_pools_run,
+        .run = plan_pools_run, .makes_file = true,
     },
     {0},
 };

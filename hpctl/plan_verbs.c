@@ -196,7 +196,7 @@ const struct command plan_verbs[] = {
                     "  hpctl plan check plan.json --cluster C.json --workload W.json\n"
                     "  hpctl plan check plan.json --graph G.json",
         .options = check_options,
-        .run = plan_check_run,
+        .run = plan_check_run, .makes_file = true,
     },
     {0},
 };

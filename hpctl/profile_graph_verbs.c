@@ -116,7 +116,7 @@ const struct command profile_graph_verbs[] = {
                     "  hpctl profile graph model.gguf --device cpu --threads 4 --tokens 32 -o json\n"
                     "  hpctl profile graph model.gguf -o graph.json && hpctl plan coldstart --graph graph.json",
         .options = profile_graph_options,
-        .run = profile_graph_run,
+        .run = profile_graph_run, .makes_file = true,
     },
     {0},
 };

@@ -145,7 +145,7 @@ const struct command profile_model_verbs[] = {
         .details = PROFILE_DETAILS,
         .examples = "  hpctl profile model llama.gguf -o profile.json\n  hpctl profile model llama.gguf --nodes attic,cellar --budget 60 -o profile.json",
         .options = profile_options,
-        .run = run_profile,
+        .run = run_profile, .makes_file = true,
     },
     {
         .path = "profile",
@@ -156,7 +156,7 @@ const struct command profile_model_verbs[] = {
         .details = PROFILE_DETAILS,
         .examples = "  hpctl profile llama.gguf -o profile.json",
         .options = profile_options,
-        .run = run_profile,
+        .run = run_profile, .makes_file = true,
     },
     {0},
 };

@@ -63,7 +63,7 @@ const struct command profile_verbs[] = {
         .examples = "  hpctl profile split resnet.layers.json -o resnet.json\n"
                     "  hpctl profile split resnet.layers.json --blocks 12 --window 0.3 --kind L4 -o json",
         .options = split_options,
-        .run = profile_split_run,
+        .run = profile_split_run, .makes_file = true,
     },
     {0},
 };

@@ -344,7 +344,7 @@ const struct command simulate_verbs[] = {
             "  hpctl simulate plan.json --cluster C.json --workload W.json --arrivals bursty --scheduler reactive\n"
             "  hpctl simulate plan.json --cluster C.json --workload W.json --arrivals requests.csv --latency-noise 0.05 -o json",
         .options = simulate_verb_options,
-        .run = simulate_run,
+        .run = simulate_run, .makes_file = true,
     },
     {0},
 };

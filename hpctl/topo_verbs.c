@@ -167,7 +167,7 @@ const struct command topo_verbs[] = {
                    "minutes while nothing runs; what was not measured yet is what the network cards promise.",
         .examples = "  hpctl topo\n  hpctl topo -o cluster.json\n  hpctl topo --svg cluster.svg\n  hpctl topo --cluster cluster.json --svg cluster.svg",
         .options = topo_options,
-        .run = run_topo,
+        .run = run_topo, .makes_file = true,
     },
     {0},
 };

@@ -17,7 +17,8 @@ extern const struct command plan_coldstart_verbs[]; /* plan_coldstart_verbs.c: p
 extern const struct command local_verbs[]; /* local_verbs.c: local up, ls, start, down */
 extern const struct command deploy_verbs[]; /* deploy_verbs.c: deploy, ps, describe, undeploy */
 extern const struct command chat_verbs[]; /* chat_verbs.c: run, chat */
-extern const struct command cluster_verbs[]; /* cluster_verbs.c: context, node, weights, logs, key, version */
+extern const struct command context_verbs[]; /* context_verbs.c: context ls, use, export, import, rm */
+extern const struct command cluster_verbs[]; /* cluster_verbs.c: node, weights, logs, key, version */
 extern const struct command topo_verbs[]; /* topo_verbs.c: topo */
 extern const struct command bench_verbs[]; /* bench_verbs.c: bench pipeline */
 extern const struct command doctor_verbs[]; /* doctor_verbs.c: cluster init, doctor */

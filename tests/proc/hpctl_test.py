@@ -1,0 +1,200 @@
+"""What a person at a terminal meets: coordinators that restart under a verb, contexts on a laptop, files that -o names."""
+import json
+import os
+import signal
+import stat
+import subprocess
+import time
+
+from cluster import BUILD, Cluster, DEMO, SCALE, free_port
+from tap import main, skip, test
+
+
+def start(c, *args):
+    return subprocess.Popen([os.path.join(BUILD, "hpctl"), *args], env=c.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def own_address():
+    """An address of this box that is not loopback, as `ip` tells it."""
+    out = subprocess.run(["ip", "-4", "-o", "addr", "show", "up"], capture_output=True, text=True).stdout
+    found = [line.split()[3].split("/")[0] for line in out.splitlines() if " lo " not in line]
+    return found[0] if found else None
+
+
+@test
+def a_coordinator_that_restarts_under_a_deploy_is_asked_again():
+    with Cluster(agents=2, cores=1) as c:
+        c.kill("a1", signal.SIGSTOP)
+        deploy = start(c, "deploy", DEMO, "--name", "demo", "--agents", "a0,a1", "-o", "json")
+        time.sleep(0.7 * SCALE)
+        c.kill("coordinator")
+        time.sleep(2.2 * SCALE)
+        c.hpctl("local", "start", "--coordinator")
+        c.kill("a1", signal.SIGCONT)
+        out, said = deploy.communicate(timeout=60 * SCALE)
+        assert deploy.returncode == 0, (deploy.returncode, said)
+        assert json.loads(out)["state"] == "serving", out
+        assert "does not answer" in said and "asking again" in said, said
+
+
+@test
+def a_coordinator_that_stays_away_is_noticed_within_two_seconds():
+    with Cluster(agents=1, cores=1) as c:
+        c.kill("a0", signal.SIGSTOP)
+        deploy = start(c, "deploy", DEMO, "--name", "demo", "--agents", "a0")
+        time.sleep(1.0 * SCALE)
+        c.kill("coordinator")
+        killed = time.monotonic()
+        for line in deploy.stderr:
+            if "does not answer" in line:
+                break
+        assert time.monotonic() - killed < 3.5 * SCALE
+        deploy.kill()
+        deploy.wait()
+        c.kill("a0", signal.SIGCONT)
+
+
+@test
+def what_was_undone_before_the_restart_is_done():
+    with Cluster(agents=1, cores=1) as c:
+        c.deploy("demo", DEMO)
+        pid = c.kill("coordinator", signal.SIGSTOP)
+        verb = start(c, "undeploy", "demo")
+        time.sleep(0.3 * SCALE)
+        os.kill(pid, signal.SIGKILL)
+        c.hpctl("local", "start", "--coordinator")
+        verb.communicate(timeout=60 * SCALE)
+        assert verb.returncode in (0, 3), verb.returncode  # 3: the first greeting was already lost
+        c.run("undeploy", "demo")
+        c.wait("nothing is deployed", lambda: c.hpctl("ps") == [], 10)
+
+
+@test
+def ctrl_c_in_deploy_says_what_goes_on():
+    with Cluster(agents=1, cores=1) as c:
+        c.kill("a0", signal.SIGSTOP)
+        deploy = start(c, "deploy", DEMO, "--name", "demo", "--agents", "a0")
+        time.sleep(1.0 * SCALE)
+        deploy.send_signal(signal.SIGINT)
+        _, said = deploy.communicate(timeout=20 * SCALE)
+        assert deploy.returncode == 130 and "goes on" in said and "hpctl undeploy demo" in said, (deploy.returncode, said)
+        c.kill("a0", signal.SIGCONT)
+
+
+@test
+def what_somebody_else_ended_was_not_interrupted_here():
+    with Cluster(agents=1, cores=1) as c:
+        c.kill("a0", signal.SIGSTOP)
+        deploy = start(c, "deploy", DEMO, "--name", "demo", "--agents", "a0")
+        c.wait("it is known", lambda: c.hpctl("ps"), 10)
+        c.hpctl("undeploy", "demo")
+        deploy.communicate(timeout=20 * SCALE)
+        assert deploy.returncode == 1, deploy.returncode
+        c.kill("a0", signal.SIGCONT)
+
+
+@test
+def every_verb_writes_the_file_that_o_names():
+    with Cluster(agents=1, cores=1) as c:
+        c.deploy("demo", DEMO)
+        for verb in (["ps"], ["node", "ls"], ["describe", "demo"], ["node", "describe", "a0"], ["topo"], ["local", "ls"], ["context", "ls"], ["doctor"], ["version"],
+                     ["weights", "ls"], ["run", "demo", "What is the capital of Cuba?"], ["node", "token", "create"]):
+            file = os.path.join(c.folder, "out.json")
+            if os.path.exists(file):
+                os.unlink(file)
+            done = c.run(*verb, "-o", file)
+            assert done.returncode == 0, (verb, done.stderr)
+            with open(file) as f:
+                json.load(f)
+
+
+@test
+def a_context_is_carried_to_a_laptop():
+    address = own_address()
+    if not address:
+        skip("this box has no address but loopback")
+    with Cluster(agents=1, cores=1) as c:
+        dir, control, api = os.path.join(c.folder, "home"), free_port(), free_port()
+        c.hpctl("cluster", "init", "--name", "home", "--dir", dir, "--listen", f"0.0.0.0:{control}", "--http", f"0.0.0.0:{api}")
+        server = [os.path.join(BUILD, "hp-coordinator"), "--dir", dir, "--listen", f"0.0.0.0:{control}", "--http", f"0.0.0.0:{api}", "--name", "home"]
+        # It does not listen beyond loopback without an API key; one is made while it listens there.
+        process = subprocess.Popen(server[:-4] + ["--http", f"127.0.0.1:{api}", "--name", "home"], stderr=subprocess.DEVNULL)
+        try:
+            c.wait("the coordinator answers", lambda: c.run("version", "--context", "home", "-o", "json").returncode == 0 and c.hpctl("node", "ls") is not None, 20)
+            invitation = c.run("node", "token", "create", "--context", "home")
+            assert f"--join {address}:{control}" in invitation.stderr and "127.0.0.1" not in invitation.stderr, invitation.stderr
+            file = os.path.join(c.folder, "home.json")
+            done = c.run("context", "export", "home", "-o", file)
+            assert done.returncode == 0, done.stderr
+            assert stat.S_IMODE(os.stat(file).st_mode) == 0o600
+            with open(file) as f:
+                context = json.load(f)
+            assert context["control"] == f"{address}:{control}" and context["http"] == f"http://{address}:{api}" and context["api_key"], context
+            process.terminate()
+            process.wait()
+            process = subprocess.Popen(server, stderr=subprocess.DEVNULL)
+            laptop = dict(c.env, HP_CONFIG_DIR=os.path.join(c.folder, "laptop"))
+
+            def hpctl(*args):
+                return subprocess.run([os.path.join(BUILD, "hpctl"), *args], env=laptop, capture_output=True, text=True, timeout=60 * SCALE)
+
+            assert hpctl("context", "import", file).returncode == 0
+            assert hpctl("context", "import", file).returncode == 1
+            c.wait("it answers the laptop", lambda: hpctl("node", "ls").returncode == 0, 20)
+            said = hpctl("run", "nothing", "Hello").stderr
+            assert "nothing" in said and "API key" not in said, said  # the API took the context's key, and has no such model
+            assert hpctl("context", "rm", "home").returncode == 0 and "no cluster" in hpctl("ps").stderr
+        finally:
+            process.kill()
+            process.wait()
+
+
+@test
+def hpctl_has_a_key_where_the_api_wants_one():
+    with Cluster(agents=1, cores=1) as c:
+        c.deploy("demo", DEMO)
+        c.hpctl("key", "create", "somebody")
+        assert "Havana" in c.run("run", "demo", "What is the capital of Cuba?", "--temperature", "0").stdout
+
+
+@test
+def a_started_agent_is_there_or_the_verb_fails():
+    with Cluster(agents=2, cores=1) as c:
+        c.kill("a1")
+        state = c.hpctl("local", "start")
+        assert [a["member"] for a in state["agents"]] == ["ready", "ready"], state
+        c.kill("a1")
+        c.wait("a1 is lost", lambda: c.member("a1") == "lost", 10)
+        c.hpctl("node", "rm", "a1")
+        assert c.member("a1") is None
+        c.hpctl("local", "start", "--agent", "a1")
+        assert c.member("a1") == "ready"
+
+
+@test
+def without_a_current_context_the_others_are_named():
+    with Cluster(agents=1, cores=1) as c:
+        os.unlink(os.path.join(c.env["HP_CONFIG_DIR"], "current"))
+        done = c.run("ps")
+        assert done.returncode == 3 and "local" in done.stderr and "context use" in done.stderr, done.stderr
+        c.hpctl("context", "use", "local")
+
+
+@test
+def an_agent_that_nobody_answers_says_so():
+    with Cluster(agents=1, cores=1) as c:
+        token, folder = c.hpctl("node", "token", "create")["token"], os.path.join(c.folder, "lonely")
+        command = [os.path.join(BUILD, "hp-agent"), "--token", token, "--dir", folder, "--network", "lo", "--join", f"127.0.0.1:{free_port()}"]
+        agent = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        started = time.monotonic()
+        for line in agent.stderr:
+            if "coordinator_silent" in line:
+                break
+        assert "no answer" in line and time.monotonic() - started < 20 * SCALE
+        agent.kill()
+        agent.wait()
+        wrong = subprocess.run(command[:-1] + ["127.0.0.1:9", "--network", "nosuch0"], capture_output=True, text=True)
+        assert wrong.returncode == 2 and "nosuch0" in wrong.stderr and "lo" in wrong.stderr, wrong.stderr
+
+
+main()
