@@ -47,7 +47,7 @@ struct coordinator {
     int handles; /* of these three, still to be closed */
     uint64_t gateway_tried_ns;
     uint64_t not_sent, not_sent_told_ns; /* messages since the last line in the log */
-    int jobs; /* models being opened on other threads */
+    int jobs; /* models being opened and work being done on other threads */
     bool dirty, settling, closing;
 };
 
@@ -55,6 +55,7 @@ struct coordinator {
 
 static void models_open(struct coordinator *c, const char *id, const uint8_t *manifest, size_t size);
 static void models_close(struct coordinator *c, const char *id);
+static void work_start(struct coordinator *c, struct work *w);
 
 /* All changes of one step go to the disk together, before anything else of that step happens. */
 static int keep(struct coordinator *c, const struct core_action *actions, size_t n, struct err *e)
@@ -98,6 +99,7 @@ static void act(struct coordinator *c, const struct core_action *a)
         break;
     case CORE_MODEL_OPEN: models_open(c, a->key, a->bytes, a->size); break;
     case CORE_MODEL_CLOSE: models_close(c, a->key); break;
+    case CORE_WORK: work_start(c, a->work); break;
     case CORE_TOKENS:
     case CORE_FINISHED:
     case CORE_FAILED: core_action_call_back(c->core, a); break;
@@ -214,6 +216,48 @@ static void models_close(struct coordinator *c, const char *id)
     model_heads_remove(c->models_dir, id);
 }
 
+/* ---- work of the core, on other threads (work.h) --------------------------------------------------------------------- */
+
+struct work_job {
+    uv_work_t uv;
+    struct coordinator *owner;
+    struct work *work;
+};
+
+static void work_run(uv_work_t *uv)
+{
+    struct work_job *j = uv->data;
+    j->work->run(j->work);
+}
+
+static void work_done(uv_work_t *uv, int status)
+{
+    (void)status;
+    struct work_job *j = uv->data;
+    struct coordinator *c = j->owner;
+    c->jobs--;
+    core_worked(c->core, j->work);
+    free(j);
+    if (c->closing)
+        coordinator_free_when_idle(c);
+    else
+        settle(c);
+}
+
+static void work_start(struct coordinator *c, struct work *w)
+{
+    struct work_job *j = calloc(1, sizeof *j);
+    if (!j) { /* slowly is better than not at all */
+        w->run(w);
+        core_worked(c->core, w);
+        return;
+    }
+    *j = (struct work_job){.owner = c, .work = w};
+    j->uv.data = j;
+    c->jobs++;
+    uv_queue_work(c->loop, &j->uv, work_run, work_done);
+}
+
 /* ---- the gateway's table: the core's, with a note that there is something to do --------------------------------------- */
 
 static int requests_models(void *ctx, struct request_model *out, int max)
@@ -258,6 +302,13 @@ static void requests_metrics(void *ctx, void (*row)(void *, const char *, const 
 {
     struct coordinator *c = ctx;
     c->core_requests.metrics(c->core_requests.ctx, row, out);
+}
+
+static int requests_work(void *ctx, const struct model *model, struct work *w, struct err *e)
+{
+    struct coordinator *c = ctx;
+    c->dirty = true;
+    return c->core_requests.work(c->core_requests.ctx, model, w, e);
 }
 
 /* ---- the loop ------------------------------------------------------------------------------------------------------------ */
@@ -412,7 +463,7 @@ static int core_open(struct coordinator *c, const char *name, struct err *e)
     core_start(c->core);
     core_requests(c->core, &c->core_requests);
     c->requests = (struct requests){c,              requests_models,   requests_find,            requests_open,
-                                    requests_cancel, requests_api_keys, requests_api_key_allowed, requests_metrics};
+                                    requests_cancel, requests_api_keys, requests_api_key_allowed, requests_metrics, requests_work};
     return 0;
 }
 
@@ -500,6 +551,8 @@ void coordinator_close(struct coordinator **out)
     if (c->control)
         control_close(&c->control);
     c->closing = true;
+    if (c->core)
+        core_works_cancel(c->core);
     if (c->handles == 0) {
         coordinator_free_when_idle(c);
         return;

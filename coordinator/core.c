@@ -55,6 +55,7 @@ void core_destroy(struct core **core)
     struct core *c = *core;
     if (!c)
         return;
+    core_works_drop(c);
     for (size_t i = 0; i < c->n_deployments; i++)
         deployment_free(c->deployments[i]);
     for (size_t i = 0; i < c->n_members; i++)
@@ -85,8 +86,8 @@ void core_destroy(struct core **core)
     *core = NULL;
 }
 
-/* The beginning of every event. A gap that is no more than a busy moment is time that has passed; a longer one is a pause of ours and counts for nobody. */
-static void core_woke(struct core *c)
+/* A gap that is no more than a busy moment is time that has passed; a longer one is a pause of ours and counts for nobody. */
+void core_woke(struct core *c)
 {
     uint64_t now = core_clock(c), gap = now - c->woke_ns;
     if (gap > core_ms(CORE_PAUSE_MS)) {
@@ -277,7 +278,7 @@ void core_models_sweep(struct core *c)
 {
     for (size_t i = c->n_models; i-- > 0;) {
         struct core_model_slot *m = c->models[i];
-        bool used = m->opening;
+        bool used = m->opening || m->users;
         for (size_t k = 0; k < c->n_deployments; k++)
             used = used || c->deployments[k]->model == m;
         if (used)
@@ -589,7 +590,7 @@ static void requests_metrics(void *ctx, void (*row)(void *, const char *, const 
 void core_requests(struct core *core, struct requests *out)
 {
     *out = (struct requests){core,         requests_models,   requests_find,           requests_open,
-                             requests_cancel, requests_api_keys, requests_api_key_allowed, requests_metrics};
+                             requests_cancel, requests_api_keys, requests_api_key_allowed, requests_metrics, core_requests_work};
 }
 
 struct core_view core_view(const struct core *c)

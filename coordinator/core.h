@@ -20,6 +20,7 @@
 #include "common/status.h"
 #include "coordinator/requests.h"
 #include "coordinator/store/store.h"
+#include "coordinator/work.h"
 #include "transport/keys.h"
 
 #include <stdbool.h>
@@ -39,6 +40,7 @@ enum {
     CORE_MAX_STAGES = 64,    /* of one deployment */
     CORE_MAX_WAITING = 64,   /* requests in the queue of one deployment */
     CORE_MAX_ASKS = 1024,    /* questions that wait for an agent */
+    CORE_MAX_WORK = 256,     /* pieces of work that are out */
 };
 
 struct core;
@@ -80,6 +82,7 @@ struct core_model {
 
 /* `config` is copied. HP_ENOMEM. */
 int core_create(const struct core_config *config, struct core **out, struct err *e);
+/* No work may run any more. */
 void core_destroy(struct core **core);
 
 /* A record that the store holds, before core_start. HP_EPARSE names the record. The kinds are those of store.h; the order is free but for
@@ -95,6 +98,10 @@ void core_message(struct core *core, uint64_t peer, const char *key, const uint8
 void core_peer_gone(struct core *core, uint64_t peer);
 /* The answer to CORE_MODEL_OPEN: facts (copied), or NULL and why. */
 void core_model_opened(struct core *core, const char *model_id, const struct core_model *facts, const struct err *why);
+/* The answer to CORE_WORK: its `run` has ended, on whatever thread. */
+void core_worked(struct core *core, struct work *w);
+/* Asks all work that is out to end early: before whoever owns the threads waits for them. */
+void core_works_cancel(struct core *core);
 /* Time has passed. Call every CORE_TICK_MS or sooner. */
 void core_tick(struct core *core);
 
@@ -109,6 +116,7 @@ enum core_action_kind {
     CORE_SEND,        /* bytes to a peer of the control channel; a peer that is gone does not matter */
     CORE_MODEL_OPEN,  /* make the model's heads from `bytes` (the manifest), open it, and call core_model_opened */
     CORE_MODEL_CLOSE, /* nothing refers to the model any more: close it and remove what CORE_MODEL_OPEN made */
+    CORE_WORK,        /* run `work` on another thread and call core_worked (work.h) */
     CORE_TOKENS,      /* the three callbacks of a request */
     CORE_FINISHED,
     CORE_FAILED,
@@ -121,6 +129,7 @@ struct core_action {
     uint64_t peer;           /* SEND */
     const char *record_kind; /* STORE; bytes NULL: remove */
     const char *key;         /* STORE; MODEL_*: the id in hex */
+    struct work *work;       /* WORK */
     uint64_t request;        /* TOKENS, FINISHED, FAILED */
     const struct request_callbacks *callbacks;
     const uint32_t *ids; /* TOKENS: size of them */

@@ -28,6 +28,7 @@ struct core_model_slot {
     uint8_t *manifest;
     size_t manifest_size;
     bool opening, open;
+    uint32_t users; /* work that holds it open (work.h) */
     struct err failure; /* code 0 while there is none */
     struct arena arena; /* what `facts` points to */
     struct core_model facts;
@@ -90,6 +91,8 @@ struct core {
     size_t n_relays;
     struct profiling *profilings; /* that hpctl waits for */
     size_t n_profilings;
+    struct work *works; /* that are out */
+    uint32_t n_works;
     struct links_probe probe;
     size_t next_pair; /* to look at, for the next probe */
     struct core_log_budget log_budgets[CORE_LOG_KINDS];
@@ -106,6 +109,8 @@ static inline uint64_t core_now(const struct core *c) { return c->now_ns; }
 static inline uint64_t core_clock(const struct core *c) { return env_now_ns(c->env); }
 static inline uint64_t core_ms(uint64_t ms) { return ms * 1000000u; }
 uint64_t core_unix_s(const struct core *c);
+/* The beginning of every event. */
+void core_woke(struct core *c);
 
 /* ---- saying ---- */
 void core_say(struct core *c, uint64_t peer, const struct message *m);
@@ -125,6 +130,12 @@ struct core_action *core_action_add(struct core *c, enum core_action_kind kind, 
 struct arena *core_action_arena(struct core *c); /* lives as long as the action */
 /* Callbacks of a request that has been cancelled are not to come any more. */
 void core_actions_forget_request(struct core *c, uint64_t request);
+
+/* ---- work (work.c) ---- */
+/* HP_EBUSY: too much is out; the work stays the caller's. `uses` (may be NULL) is not closed meanwhile. */
+int core_work_add(struct core *c, struct work *w, struct core_model_slot *uses, struct err *e);
+void core_works_drop(struct core *c);
+int core_requests_work(void *ctx, const struct model *model, struct work *w, struct err *e); /* requests.h */
 
 /* ---- models ---- */
 struct core_model_slot *core_model_find(struct core *c, const char *id);

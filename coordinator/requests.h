@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 struct model; /* model/model.h */
+struct work;  /* coordinator/work.h */
 
 enum { REQUEST_MAX_BIAS = 300, REQUEST_MAX_MODELS = 256 };
 
@@ -94,6 +95,10 @@ struct requests {
      * "" or `agent="a0",state="ready"`, already escaped. */
     void (*metrics)(void *ctx, void (*row)(void *out, const char *name, const char *type, const char *help, const char *labels, double value),
                     void *out);
+    /* Work that is too long for the loop, such as a long prompt's tokens: `run` on another thread, then `done` on the loop (coordinator/work.h says who owns
+     * it). `model` (may be NULL) stays open until then, also when its deployment goes meanwhile. HP_EBUSY: too much is out; HP_ENOENT: that model is closed;
+     * the work stays the caller's in both cases. `done` may come after gateway_stop. */
+    int (*work)(void *ctx, const struct model *model, struct work *w, struct err *e);
 };
 
 /* The coordinator starts its gateway (coordinator/gateway/http.h) as

@@ -174,6 +174,10 @@ static void act(struct sim *s, const struct core_action *a)
         struct sim_event *ev = sim_event_add(s, EVENT_MODEL, sim_delay_ns(s, msec, 20 * msec));
         ev->incarnation = s->core_incarnation;
         snprintf(ev->key, sizeof ev->key, "%s", a->key);
+    } else if (a->kind == CORE_WORK) {
+        struct sim_event *ev = sim_event_add(s, EVENT_WORKED, sim_delay_ns(s, msec, 200 * msec));
+        ev->incarnation = s->core_incarnation;
+        ev->work = a->work;
     } else if (a->kind >= CORE_TOKENS) {
         core_action_call_back(s->core, a);
     }
@@ -497,6 +501,9 @@ static void core_event(struct sim *s, struct sim_event *ev)
     if (ev->kind == EVENT_TICK) {
         core_tick(s->core);
         sim_event_add(s, EVENT_TICK, CORE_TICK_MS * msec)->incarnation = s->core_incarnation;
+    } else if (ev->kind == EVENT_WORKED) {
+        ev->work->run(ev->work);
+        core_worked(s->core, ev->work);
     } else if (ev->kind == EVENT_MODEL) {
         core_model_opened(s->core, ev->key, &toy_facts, NULL);
     } else {
@@ -524,7 +531,7 @@ static void step(struct sim *s)
 {
     struct sim_event *ev = event_pop(s);
     s->clock.now_ns = ev->at_ns;
-    if (ev->kind == EVENT_TICK || ev->kind == EVENT_MODEL || ev->kind == EVENT_TO_CORE) {
+    if (ev->kind == EVENT_TICK || ev->kind == EVENT_MODEL || ev->kind == EVENT_WORKED || ev->kind == EVENT_TO_CORE) {
         if (core_event_defer(s, ev))
             return;
         core_event(s, ev);

@@ -11,6 +11,7 @@ enum sim_event_kind {
     EVENT_TO_AGENT,   /* bytes over the connection `peer` */
     EVENT_CONNECT,    /* an agent's control connection is up again */
     EVENT_MODEL,      /* the coordinator has opened a model */
+    EVENT_WORKED,     /* a thread of the coordinator has done its work */
     EVENT_TIMER,      /* an agent's */
     EVENT_FRAME,
     EVENT_LINK_DOWN,
@@ -34,6 +35,7 @@ struct sim_event {
     struct frame_run *runs;
     struct frame_token *tokens;
     struct sim_buffer *buffer;
+    struct work *work; /* the core's */
 };
 
 struct sim_buffer { /* rows of a frame */

@@ -33,6 +33,9 @@ struct fixture {
     size_t n_sent;
     const struct core_model *facts; /* given to CORE_MODEL_OPEN */
     char token[TOKEN_SECRET_TEXT];
+    bool holds_work; /* work waits for fixture_work */
+    struct work **held_work;
+    size_t n_held_work;
 };
 
 static const char fixture_admin_key[] = "admin-key-of-forty-characters-0123456789";
@@ -55,6 +58,12 @@ static void fixture_settle(struct fixture *f)
                 s->type = s->m.type;
             } else if (a[i].kind == CORE_MODEL_OPEN && f->facts) {
                 core_model_opened(f->core, a[i].key, f->facts, NULL);
+            } else if (a[i].kind == CORE_WORK && f->holds_work) {
+                struct work **held = core_array_add(&f->held_work, &f->n_held_work, sizeof *held);
+                *held = a[i].work;
+            } else if (a[i].kind == CORE_WORK) {
+                a[i].work->run(a[i].work);
+                core_worked(f->core, a[i].work);
             }
         }
 }
@@ -63,6 +72,21 @@ static int fixture_restore(void *ctx, const char *key, const void *bytes, size_t
 {
     const char **kind = ((void **)ctx)[1];
     return core_restore(((void **)ctx)[0], *kind, key, bytes, size, e);
+}
+
+/* The threads do what they hold. */
+static inline void fixture_work(struct fixture *f)
+{
+    struct work **held = f->held_work;
+    size_t n = f->n_held_work;
+    f->held_work = NULL;
+    f->n_held_work = 0;
+    for (size_t i = 0; i < n; i++) {
+        held[i]->run(held[i]);
+        core_worked(f->core, held[i]);
+    }
+    free(held);
+    fixture_settle(f);
 }
 
 /* The coordinator (again): from what its store holds. */
@@ -98,6 +122,7 @@ static void fixture_close(struct fixture *f)
         arena_free(&f->sent[i].arena);
     }
     free(f->sent);
+    free(f->held_work);
     core_destroy(&f->core);
     store_close(&f->store);
 }

@@ -341,6 +341,43 @@ static void a_sender_is_looked_at_before_its_message(void **state)
     fixture_close(&f);
 }
 
+struct counted_work {
+    struct work work;
+    int ran, done, dropped;
+};
+
+static void counted_run(struct work *w) { ((struct counted_work *)w)->ran++; }
+static void counted_done(struct work *w, bool dropped) { *(dropped ? &((struct counted_work *)w)->dropped : &((struct counted_work *)w)->done) += 1; }
+
+static void work_comes_back_once_and_what_is_out_at_the_end_is_dropped(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct requests r;
+    struct err e = {0};
+    static struct counted_work w[CORE_MAX_WORK + 1];
+    fixture_open(&f);
+    f.holds_work = true;
+    core_requests(f.core, &r);
+    for (int i = 0; i <= CORE_MAX_WORK; i++)
+        w[i] = (struct counted_work){.work = {.run = counted_run, .done = counted_done}};
+    assert_int_equal(r.work(r.ctx, NULL, &w[0].work, &e), 0);
+    assert_int_equal(r.work(r.ctx, (const struct model *)&w[1], &w[1].work, &e), HP_ENOENT); /* a model that nobody has */
+    fixture_settle(&f);
+    assert_int_equal(w[0].ran, 0);
+    fixture_work(&f);
+    assert_int_equal(w[0].ran + w[0].done, 2);
+    for (int i = 1; i <= CORE_MAX_WORK; i++)
+        assert_int_equal(r.work(r.ctx, NULL, &w[i].work, &e), 0);
+    assert_int_equal(r.work(r.ctx, NULL, &w[0].work, &e), HP_EBUSY);
+    core_works_cancel(f.core);
+    assert_true(atomic_load(&w[7].work.canceled));
+    fixture_close(&f);
+    for (int i = 1; i <= CORE_MAX_WORK; i++)
+        assert_true(w[i].dropped == 1 && w[i].done == 0 && w[i].ran == 0);
+    assert_int_equal(w[0].dropped, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -350,6 +387,7 @@ int main(void)
         cmocka_unit_test(an_unknown_key_may_say_nothing_but_join),
         cmocka_unit_test(another_protocol_version_is_refused_naming_both),
         cmocka_unit_test(silence_makes_suspect_and_then_lost_to_the_millisecond),
+        cmocka_unit_test(work_comes_back_once_and_what_is_out_at_the_end_is_dropped),
         cmocka_unit_test(a_pause_of_the_coordinator_is_nobodys_silence),
         cmocka_unit_test(a_join_again_over_the_same_connection_changes_nothing),
         cmocka_unit_test(names_are_made_safe_and_unique_and_stay),
