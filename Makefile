@@ -50,7 +50,7 @@ SYSTEM_LIBS := -luv -lzmq -lmsgpackc -ljansson -lxxhash -lsodium -lpcre2-8 -lutf
 LINK = $(CC) $(CFLAGS_ALL) $(LDFLAGS) -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -Wl,--as-needed $(SYSTEM_LIBS)
 
 # ---- targets ------------------------------------------------------------------------------------------------
-.PHONY: all help deps demo check check-unit check-proc bench asan ubsan tsan valgrind fuzz fmt install clean
+.PHONY: all help deps demo check check-unit check-proc check-attack bench asan ubsan tsan valgrind fuzz fmt install clean
 .DEFAULT_GOAL := all
 
 all: $(PROGRAMS) ## build hpctl, hp-agent and hp-coordinator into build/
@@ -68,14 +68,17 @@ demo: ## install what is missing, build, start a cluster on this box and answer 
 
 check: ## install what is missing, build, and run all tests
 	@tools/deps
-	@$(MAKE) --no-print-directory -j$$(nproc) all unit-tests
-	@BUILD=$(BUILD) PYTHON=$(PYTHON) tests/run unit golden sim proc net
+	@$(MAKE) --no-print-directory -j$$(nproc) all unit-tests attackers
+	@BUILD=$(BUILD) PYTHON=$(PYTHON) tests/run unit golden sim proc attack net
 
 check-unit: unit-tests ## run the unit tests alone (ROOMS_TESTED="model transport" narrows)
 	@BUILD=$(BUILD) PYTHON=$(PYTHON) tests/run unit
 
 check-proc: all ## run the tests with real processes alone
 	@BUILD=$(BUILD) PYTHON=$(PYTHON) tests/run proc
+
+check-attack: all attackers ## run the tests with hostile clients alone
+	@BUILD=$(BUILD) PYTHON=$(PYTHON) tests/run attack
 
 define room_library
 $(BUILD)/libhp-$(1).a: $$(call objects_of,$(1))
@@ -127,6 +130,14 @@ SIM_FIXTURE := $(patsubst %.c,$(BUILD)/obj/%.o,$(filter-out $(TESTS_sim),$(wildc
 $(BUILD)/tests/sim/%: $(BUILD)/obj/tests/sim/%.o $(SIM_FIXTURE) $(LIBS_hpctl)
 	@mkdir -p $(@D)
 	@$(LINK) -lcmocka
+
+# A hostile client is tests/attack/NAME.c; tests/attack/*_test.py set them on real processes.
+ATTACKERS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/attack/*.c))
+.PHONY: attackers
+attackers: $(ATTACKERS)
+$(BUILD)/tests/attack/%: $(BUILD)/obj/tests/attack/%.o $(LIBS_hpctl)
+	@mkdir -p $(@D)
+	@$(LINK)
 
 # A benchmark is bench/NAME.c and links everything; bench/NAME.sh drives real processes.
 BENCHES := $(patsubst %.c,$(BUILD)/%,$(wildcard bench/*.c))

@@ -547,7 +547,7 @@ static int parts_start(struct agent *a, struct err *e)
 
 static int control_start(struct agent *a, struct err *e)
 {
-    struct control_callbacks cb = {a, on_message};
+    struct control_callbacks cb = {.ctx = a, .message = on_message};
     const struct agent_config *c = &a->config;
     return c->hub ? control_connect_inproc(c->hub, a->loop, c->coordinator, c->server_key, &a->keys, &cb, &a->control, e)
                   : control_connect_zmq(a->loop, c->coordinator, c->server_key, &a->keys, &cb, &a->control, e);

@@ -132,6 +132,8 @@ static void on_message(void *ctx, uint64_t peer, const char *key, const uint8_t 
     settle(c);
 }
 
+static bool on_knows(void *ctx, const char *key) { return core_knows_key(((struct coordinator *)ctx)->core, key); }
+
 /* ---- models, opened on a thread of their own ------------------------------------------------------------------------ */
 
 struct open_job {
@@ -469,7 +471,7 @@ static int core_open(struct coordinator *c, const char *name, struct err *e)
 
 static int listen_start(struct coordinator *c, const struct coordinator_config *config, struct err *e)
 {
-    struct control_callbacks cb = {c, on_message};
+    struct control_callbacks cb = {c, on_message, on_knows};
     int rc = control_serve_zmq(c->loop, config->listen, &c->own, &cb, &c->control, e);
     if (rc < 0)
         return rc;

@@ -454,10 +454,14 @@ static void dispatch(struct core *c, uint64_t peer, const char *key, const struc
     core_refuse(c, peer, msg->id, &e);
 }
 
+static bool key_is_admin(const struct core *c, const char *key) { return c->admin_key[0] && key_equal(key, c->admin_key); }
+
+bool core_knows_key(struct core *c, const char *key) { return key_is_admin(c, key) || member_of_key(c, key); }
+
 /* What a message may weigh follows from who sends it, and is looked at before a byte of it is read. */
 static size_t message_limit(struct core *c, const char *key)
 {
-    if (c->admin_key[0] && key_equal(key, c->admin_key))
+    if (key_is_admin(c, key))
         return CONTROL_MAX_MESSAGE_BYTES;
     return member_of_key(c, key) ? MESSAGE_AGENT_MAX_BYTES + MESSAGE_STRANGER_MAX_BYTES : MESSAGE_STRANGER_MAX_BYTES;
 }

@@ -94,6 +94,8 @@ void core_start(struct core *core);
 
 /* A message, still encoded; `key` is the sender's proven public key. */
 void core_message(struct core *core, uint64_t peer, const char *key, const uint8_t *bytes, size_t size);
+/* Whether this key is an agent's or the admin's. */
+bool core_knows_key(struct core *core, const char *key);
 /* A peer's connection is gone, as far as one can tell (a CORE_SEND found nobody). What it asked for is dropped; an agent is suspect. */
 void core_peer_gone(struct core *core, uint64_t peer);
 /* The answer to CORE_MODEL_OPEN: facts (copied), or NULL and why. */

@@ -248,7 +248,7 @@ int client_open_at(const struct context *context, uint64_t patience_ms, struct c
     uv_timer_init(&c->loop, &c->timer);
     uv_timer_init(&c->loop, &c->pulse);
     c->timer.data = c->pulse.data = c;
-    struct control_callbacks cb = {c, on_message};
+    struct control_callbacks cb = {.ctx = c, .message = on_message};
     int rc = control_connect_zmq(&c->loop, context->control, context->server_key, &context->admin, &cb, &c->control, e);
     if (rc == 0) {
         struct client_ask hello = {.verb = "version", .patience_ms = patience_ms};

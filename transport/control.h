@@ -9,10 +9,12 @@
 #include "common/status.h"
 #include "transport/keys.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <uv.h>
 
+/* What is larger is not taken, and ends its connection. */
 enum { CONTROL_MAX_MESSAGE_BYTES = 64 << 20 };
 
 struct control;
@@ -21,6 +23,8 @@ struct control_callbacks {
     void *ctx;
     /* `peer` is 0 at a client. `key` is the sender's public key (Z85). Bytes are valid during the call. */
     void (*message)(void *ctx, uint64_t peer, const char *key, const uint8_t *bytes, size_t size);
+    /* At a server: is this key known? Connections of keys that are not come in one by one (some a second); the others are put off. NULL: none is known. */
+    bool (*knows)(void *ctx, const char *key);
 };
 
 /* Binds "127.0.0.1:7070" (port 0: any). HP_EIO when the port is in use, saying so. */

@@ -1,6 +1,7 @@
 /* The control channel over ZeroMQ: ROUTER at the coordinator, DEALER at everybody else, CURVE on both, on a libuv loop.
  *
- * ZeroMQ's descriptor only says "something changed", once: after it fires, and after every send, the socket is read until it is empty. */
+ * ZeroMQ's descriptor only says "something changed", once: after it fires the socket is read until it is empty, and after a send, which may have swallowed
+ * such a change, the socket is asked once before the loop sleeps. */
 #include "transport/control_int.h"
 
 #include <errno.h>
@@ -11,8 +12,11 @@
 
 enum {
     QUEUE_MESSAGES = 4096,
+    READ_AT_ONCE = 256,
     ROUTING_ID_BYTES = 5,
     LINGER_MS = 300,
+    HANDSHAKE_MS = 5000, /* a connection that has not proven a key by then is closed */
+    STRANGERS_AT_ONCE = 64, STRANGERS_PER_S = 16, /* handshakes of keys that nobody here knows; those beyond are put off */
     SILENCE_MS = 15000, /* a connection without a sign of life for so long is made anew; a peer that was stopped for some seconds keeps its own */
 };
 
@@ -21,7 +25,10 @@ struct zmq_control {
     void *context, *socket, *zap;
     uv_poll_t poll, zap_poll;
     uv_check_t check;   /* before the loop sleeps again: is there something that a send has swallowed the edge of? */
-    uv_idle_t idle;     /* active while there is, so that the loop does not sleep */
+    uv_idle_t idle;     /* active while there may be, so that the loop does not sleep */
+    bool sent;          /* since the check looked last */
+    double strangers;   /* how many more may come now */
+    uint64_t strangers_ns;
     int handles;        /* still to be closed */
     int port;
     bool server, closing;
@@ -31,9 +38,30 @@ struct zmq_control {
 
 enum { ZAP_PARTS = 8 };
 
-/* Answers one handshake: any CURVE key may connect, and its Z85 text becomes the User-Id of its messages. */
-static bool answer_handshake(void *zap)
+/* Keys that nobody knows come now and then, to join. A flood of them waits outside, and costs no more than its handshakes. */
+static bool stranger_may_enter(struct zmq_control *c)
 {
+    uint64_t now = uv_hrtime();
+    c->strangers += (double)(now - c->strangers_ns) * 1e-9 * STRANGERS_PER_S;
+    c->strangers_ns = now;
+    if (c->strangers > STRANGERS_AT_ONCE)
+        c->strangers = STRANGERS_AT_ONCE;
+    if (c->strangers < 1)
+        return false;
+    c->strangers -= 1;
+    return true;
+}
+
+static bool key_may_enter(struct zmq_control *c, const char *key)
+{
+    const struct control_callbacks *cb = &c->base.callbacks;
+    return (cb->knows && cb->knows(cb->ctx, key)) || stranger_may_enter(c);
+}
+
+/* Answers one handshake: a CURVE key may connect, and its Z85 text becomes the User-Id of its messages. "300" is ZAP's word for "try again". */
+static bool answer_handshake(struct zmq_control *c)
+{
+    void *zap = c->zap;
     char part[ZAP_PARTS][256];
     int size[ZAP_PARTS], n = 0, more = 1;
     size_t more_size = sizeof more;
@@ -53,7 +81,7 @@ static bool answer_handshake(void *zap)
         zmq_z85_encode(key, (const uint8_t *)part[6], 32);
     zmq_send(zap, "1.0", 3, ZMQ_SNDMORE);
     zmq_send(zap, part[1], n > 1 ? (size_t)size[1] : 0, ZMQ_SNDMORE);
-    zmq_send(zap, curve ? "200" : "400", 3, ZMQ_SNDMORE);
+    zmq_send(zap, !curve ? "400" : key_may_enter(c, key) ? "200" : "300", 3, ZMQ_SNDMORE);
     zmq_send(zap, curve ? "OK" : "NO", 2, ZMQ_SNDMORE);
     zmq_send(zap, key, strlen(key), ZMQ_SNDMORE);
     zmq_send(zap, "", 0, 0);
@@ -108,17 +136,17 @@ static bool receive_one(struct zmq_control *c)
 
 static void on_idle(uv_idle_t *handle);
 
+/* Bounded, so that a talkative peer cannot starve the loop: what is left is read when the loop comes round. */
 static void read_all(struct zmq_control *c)
 {
-    /* Bounded, so that a talkative peer cannot starve the loop. */
-    for (int i = 0; i < 256 && !c->closing; i++)
-        if (!receive_one(c))
-            break;
-    while (!c->closing && c->zap && answer_handshake(c->zap))
-        ;
+    int left = READ_AT_ONCE;
+    while (!c->closing && left > 0 && receive_one(c))
+        left--;
+    while (!c->closing && left > 0 && c->zap && answer_handshake(c))
+        left--;
     if (c->closing)
         return;
-    if (is_readable(c->socket) || (c->zap && is_readable(c->zap)))
+    if (left == 0)
         uv_idle_start(&c->idle, on_idle);
     else
         uv_idle_stop(&c->idle);
@@ -135,7 +163,10 @@ static void on_idle(uv_idle_t *handle) { read_all(handle->data); }
 static void on_check(uv_check_t *handle)
 {
     struct zmq_control *c = handle->data;
-    if (!c->closing && (is_readable(c->socket) || (c->zap && is_readable(c->zap))))
+    if (c->closing || !c->sent)
+        return;
+    c->sent = false;
+    if (is_readable(c->socket))
         uv_idle_start(&c->idle, on_idle);
 }
 
@@ -153,6 +184,7 @@ static int zmq_control_send(struct control *base, uint64_t peer, const uint8_t *
     struct zmq_control *c = (struct zmq_control *)base;
     if (size > CONTROL_MAX_MESSAGE_BYTES)
         return err_set(e, HP_ELIMIT, "a control message of %zu bytes is larger than %d", size, CONTROL_MAX_MESSAGE_BYTES);
+    c->sent = true;
     if (c->server) {
         const uint8_t id[ROUTING_ID_BYTES] = {0, (uint8_t)(peer >> 24), (uint8_t)(peer >> 16), (uint8_t)(peer >> 8), (uint8_t)peer};
         if (zmq_send(c->socket, id, sizeof id, ZMQ_DONTWAIT | ZMQ_SNDMORE) < 0)
@@ -282,6 +314,9 @@ int control_serve_zmq(uv_loop_t *loop, const char *address, const struct key_pai
     if (n > 2 && strcmp(endpoint + n - 2, ":0") == 0)
         snprintf(endpoint + n - 1, sizeof endpoint - n + 1, "*");
     set_int(c->socket, ZMQ_CURVE_SERVER, 1);
+    set_int(c->socket, ZMQ_HANDSHAKE_IVL, HANDSHAKE_MS);
+    c->strangers = STRANGERS_AT_ONCE;
+    c->strangers_ns = uv_hrtime();
     set_int(c->socket, ZMQ_ROUTER_MANDATORY, 1);
     zmq_setsockopt(c->socket, ZMQ_ZAP_DOMAIN, "hodgepodge", 10);
     c->zap = zmq_socket(c->context, ZMQ_REP);

@@ -181,7 +181,7 @@ static void scene_open(struct scene *s, bool inproc)
     host_id(s->machine);
     assert_non_null(realpath(demo_model, s->source));
     expected_make(s);
-    struct control_callbacks cb = {s, on_message};
+    struct control_callbacks cb = {.ctx = s, .message = on_message};
     assert_int_equal(key_pair_create(&s->keys, &e), 0);
     s->hub = inproc ? control_hub_create() : NULL;
     int rc = inproc ? control_serve_inproc(s->hub, &s->loop, "c", &s->keys, &cb, &s->control, &e)

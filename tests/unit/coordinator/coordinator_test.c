@@ -73,7 +73,7 @@ static void ask(uv_loop_t *loop, const struct coordinator *c, const char *key_fi
     struct err e = {0};
     struct key_pair own;
     *a = (struct asker){.loop = loop};
-    struct control_callbacks cb = {a, on_answer};
+    struct control_callbacks cb = {.ctx = a, .message = on_answer};
     assert_int_equal(key_file ? key_pair_load(key_file, &own, &e) : key_pair_create(&own, &e), 0);
     assert_int_equal(control_connect_zmq(loop, coordinator_control_address(c), coordinator_public_key(c), &own, &cb, &a->control, &e), 0);
     struct message m = {.type = MESSAGE_ASK, .id = 1};

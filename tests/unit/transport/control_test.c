@@ -67,7 +67,7 @@ static void messages_arrive_with_the_senders_proven_key(void **state)
     struct err e = {0};
     key_pair_create(&sk, &e);
     key_pair_create(&ck, &e);
-    struct control_callbacks scb = {&server, on_message}, ccb = {&client, on_message};
+    struct control_callbacks scb = {.ctx = &server, .message = on_message}, ccb = {.ctx = &client, .message = on_message};
     struct control_hub *hub = control_hub_create();
     char address[64];
     int rc = zmq ? control_serve_zmq(&loop, "127.0.0.1:0", &sk, &scb, &server.control, &e)
@@ -105,7 +105,7 @@ static void a_wrong_server_key_gets_nowhere(void **state)
     key_pair_create(&sk, &e);
     key_pair_create(&ck, &e);
     key_pair_create(&other, &e);
-    struct control_callbacks scb = {&server, on_message}, ccb = {&client, on_message};
+    struct control_callbacks scb = {.ctx = &server, .message = on_message}, ccb = {.ctx = &client, .message = on_message};
     char address[64];
     assert_int_equal(control_serve_zmq(&loop, "127.0.0.1:0", &sk, &scb, &server.control, &e), 0);
     snprintf(address, sizeof address, "127.0.0.1:%d", control_port(server.control));
@@ -124,7 +124,7 @@ static void a_port_in_use_is_said_plainly(void **state)
     struct key_pair k;
     struct err e = {0};
     key_pair_create(&k, &e);
-    struct control_callbacks cb = {&a, on_message};
+    struct control_callbacks cb = {.ctx = &a, .message = on_message};
     char address[64];
     assert_int_equal(control_serve_zmq(&loop, "127.0.0.1:0", &k, &cb, &a.control, &e), 0);
     snprintf(address, sizeof address, "127.0.0.1:%d", control_port(a.control));

@@ -1,0 +1,132 @@
+"""Hostile clients of the control channel: who is not known is heard briefly, and disturbs nobody."""
+import os
+import subprocess
+import sys
+import threading
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "proc"))
+
+from cluster import BUILD, Cluster, DEMO, SCALE
+from tap import main, test
+
+MIB = 1 << 20
+
+
+def rogue_args(c, *args):
+    token = c.hpctl("node", "token", "create")["token"]
+    address = c.hpctl("context", "ls")[0]["control"]
+    return [os.path.join(BUILD, "tests", "attack", "rogue"), address, token.split("-")[1], *map(str, args)]
+
+
+def rogue(c, *args):
+    return subprocess.run(rogue_args(c, *args), capture_output=True, text=True, errors="replace", timeout=60 * SCALE)
+
+
+def memory(pid, key):
+    with open(f"/proc/{pid}/status") as f:
+        return next(int(line.split()[1]) * 1024 for line in f if line.startswith(key + ":"))
+
+
+def joins(c):
+    return {m["name"]: c.hpctl("node", "describe", m["name"])["joins"] for m in c.hpctl("node", "ls")}
+
+
+class Streams:
+    """A good client's answers, one after the other, their tokens timed as they come."""
+
+    def __init__(self, c):
+        self.gaps, self.errors, self.ended = [], [], False
+        self.thread = threading.Thread(target=self.run, args=(c,))
+        self.thread.start()
+
+    def run(self, c):
+        while not self.ended:
+            last = time.monotonic()
+            stream = c.stream("/v1/completions", {"model": "demo", "prompt": "Once", "max_tokens": 200, "temperature": 0})
+            for event in stream.events():
+                self.gaps.append(time.monotonic() - last)
+                last = time.monotonic()
+                if event is not None and "error" in event:
+                    self.errors.append(event["error"])
+            stream.close()
+
+    def end(self):
+        self.ended = True
+        self.thread.join()
+
+
+def disturb(c, attack):
+    """How much the coordinator grew at most, and the worst gap in the streams, while `attack` went on."""
+    pid = c.local()["coordinator"]["pid"]
+    before, joined = memory(pid, "VmRSS"), joins(c)
+    with open(f"/proc/{pid}/clear_refs", "w") as f:
+        f.write("5")  # the high-water mark begins anew
+    good = Streams(c)
+    time.sleep(0.2)
+    attack()
+    time.sleep(0.2)
+    good.end()
+    assert good.gaps and not good.errors, good.errors
+    assert joins(c) == joined, (joins(c), joined)
+    return memory(pid, "VmHWM") - before, max(good.gaps)
+
+
+def agent_key(c, name):
+    for folder, _, files in os.walk(c.folder):
+        if "agent.key" in files and os.path.basename(folder) == name:
+            return os.path.join(folder, "agent.key")
+    raise AssertionError("no key of " + name)
+
+
+@test
+def a_message_of_100_mib_from_a_stranger_costs_nothing():
+    with Cluster(agents=1, cores=1) as c:
+        c.deploy()
+        said = []
+        grown, gap = disturb(c, lambda: said.append(rogue(c, "bomb", 100 * MIB, "heartbeat").stdout))
+        print(f"# grown by {grown / MIB:.0f} MiB, worst gap {gap:.2f} s, {said}")
+        assert "nothing" in said[0], said
+        assert grown < 50 * MIB and gap < 1 * SCALE, (grown, gap)
+
+
+@test
+def a_message_of_60_mib_from_a_stranger_is_refused_unread():
+    with Cluster(agents=1, cores=1) as c:
+        c.deploy()
+        said = []
+        grown, gap = disturb(c, lambda: said.append(rogue(c, "bomb", 60 * MIB, "join").stdout))
+        print(f"# grown by {grown / MIB:.0f} MiB, worst gap {gap:.2f} s")
+        assert "65536 are the limit for this sender" in said[0], said
+        assert grown < 120 * MIB and gap < 1 * SCALE, (grown, gap)
+
+
+@test
+def a_message_of_60_mib_from_an_agent_is_refused_unread():
+    with Cluster(agents=2, cores=1) as c:
+        c.deploy("demo", DEMO, "--agents", "a0")
+        key = agent_key(c, "a1")
+        c.kill("a1")
+        for size in (60 * MIB, 19 * MIB):
+            said = []
+            c.wait("a1 is lost", lambda: c.member("a1") == "lost")
+            grown, gap = disturb(c, lambda: said.append(rogue(c, "bomb", size, "heartbeat", key).stdout))
+            print(f"# {size // MIB} MiB: grown by {grown / MIB:.0f} MiB, worst gap {gap:.2f} s")
+            assert "are the limit" in said[0], said
+            assert grown < 2 * size and gap < 1 * SCALE, (grown, gap)
+
+
+@test
+def three_hundred_strangers_keep_nobody_out():
+    with Cluster(agents=1, cores=1) as c:
+        c.deploy()
+        flood = subprocess.Popen(rogue_args(c, "flood", 300), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert flood.stdout.readline() == "sent\n"
+        _, gap = disturb(c, lambda: c.hpctl("ps"))
+        print(f"# worst gap {gap:.2f} s")
+        assert gap < 1 * SCALE, gap
+        flood.stdin.close()
+        flood.wait(60)
+
+
+main()
