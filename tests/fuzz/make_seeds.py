@@ -1,4 +1,4 @@
-"""Writes the seeds of the targets that read model files: `make_seeds.py [CORPUS]`. Each is a valid file of less than 4 kB."""
+"""Writes the seeds of the targets that read model files and of the data channel's: `make_seeds.py [CORPUS]`. Each is a valid file of less than 4 kB."""
 import json
 import os
 import sys
@@ -55,9 +55,18 @@ CONFIGS = {
 }
 
 
+def handshake_seeds(folder):
+    """The target lays its input over good messages of 116, 52 and 32 bytes (first byte 1) or reads it alone (0)."""
+    for name, body in {"good": bytes(200), "second": bytes(116) + b"\xff" + bytes(51), "third": bytes(168) + b"\x01"}.items():
+        with open(os.path.join(folder, name), "wb") as f:
+            f.write(b"\x01" + body)
+    with open(os.path.join(folder, "alone"), "wb") as f:
+        f.write(b"\x00\x01\x01\x03" + bytes(113))
+
+
 def main():
     corpus = sys.argv[1] if len(sys.argv) > 1 else os.path.join(HERE, "corpus")
-    folders = {name: os.path.join(corpus, name) for name in ("gguf", "safetensors", "hub_config")}
+    folders = {name: os.path.join(corpus, name) for name in ("gguf", "safetensors", "hub_config", "handshake")}
     for folder in folders.values():
         os.makedirs(folder, exist_ok=True)
     gguf_seed(os.path.join(folders["gguf"], "spm"), "spm", False)
@@ -68,6 +77,7 @@ def main():
     for name, config in CONFIGS.items():
         with open(os.path.join(folders["hub_config"], name), "w") as f:
             json.dump(config, f)
+    handshake_seeds(folders["handshake"])
 
 
 main()
