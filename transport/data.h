@@ -87,7 +87,7 @@ struct data_buffer *data_reserve_get(struct data_reserve *r, size_t bytes);
 /* Buffers still out are freed when they come back; before data_close. */
 void data_reserve_close(struct data_reserve **r);
 
-/* status 0 or HP_ELINK; on the endpoint's thread. */
+/* status 0, HP_ELINK, or HP_EBUSY (too many frames are queued); on the endpoint's thread, or before data_post returns when the frame was not queued. */
 typedef void (*data_done_fn)(void *ctx, int status);
 
 /* Sends a frame. Takes `payload` (may be NULL) whatever happens; payload_bytes of the header is set from payload->size. `done` (may be NULL) is called

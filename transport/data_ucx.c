@@ -1,439 +1,160 @@
-/* The data channel over UCX active messages. One worker, on a thread of its own: everything that touches UCX happens there; other threads leave
- * orders in a queue and signal. The thread progresses until nothing moves, spins briefly while work is in flight, then arms the worker and sleeps.
+/* The data channel over UCX active messages. One worker, on a thread of its own: everything that touches UCX happens there; other threads leave orders in
+ * a queue and signal. The thread goes round: a few orders, a few steps of UCX, then what UCX finished, so that neither direction starves the other; when
+ * nothing moves it spins for microseconds while something is in flight, then arms the worker and sleeps.
  *
  * UCX does not authenticate: a frame counts only with an allowed session token, which is checked in its header before a large payload is fetched. */
-#include "transport/data_int.h"
+#include "transport/data_ucx_int.h"
 
-#include <errno.h>
 #include <poll.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <ucp/api/ucp.h>
+#include <time.h>
 
-enum { AM_ID = 7, SPINS = 2000, SLEEP_MS = 1000, MAX_ADDRESS_BYTES = 16384 };
+enum { ORDERS_A_TURN = 64, STEPS_A_TURN = 8, SPIN_NS = 20000, SLEEP_MS = 1000, CLOSE_TURNS = 100000 };
 
-enum order_kind { ORDER_POST, ORDER_DISCONNECT };
+/* ---- orders ------------------------------------------------------------------------------------------------------------------------ */
 
-struct ucx_link;
-struct ucx_peer;
-
-/* One posted frame, from the queue until UCX is done with it. */
-struct order {
-    struct order *next;
-    enum order_kind kind;
-    struct ucx_link *link;
-    uint8_t header[FRAME_HEADER_BYTES];
-    struct data_buffer *payload;
-    data_done_fn done;
-    void *done_ctx;
-};
-
-/* A frame that arrives by rendezvous. */
-struct arrival {
-    struct arrival *next;
-    struct ucx_endpoint *owner;
-    struct frame_header header;
-    void *descriptor; /* UCX's, until fetched */
-    size_t size;
-    struct data_buffer *payload;
-};
-
-struct ucx_endpoint {
-    struct data_endpoint base;
-    ucp_context_h context;
-    ucp_worker_h worker;
-    int wake_fd;
-    pthread_t thread;
-    bool thread_started;
-    struct order *orders, **orders_tail; /* under base.lock */
-    atomic_bool stopping, room;
-    /* the thread's own */
-    struct ucx_peer *peers;
-    struct ucx_link *links;
-    struct arrival *waiting, **waiting_tail; /* for room in the pool */
-    int in_flight;
-};
-
-/* Another endpoint, and the one connection to it. All links to it share the connection, and it stays when they are gone: UCX may carry both directions
- * and several endpoints over one socket, so that closing one of them can break what others still use. */
-struct ucx_peer {
-    struct ucx_peer *next;
-    uint8_t *address;
-    size_t address_size;
-    ucp_ep_h ep;
-    bool down; /* gone for good: links that come later get a new peer */
-    int n_links, in_flight;
-};
-
-struct ucx_link {
-    struct data_link base;
-    struct ucx_link *next;
-    uint8_t *address;
-    size_t address_size;
-    struct ucx_peer *peer;         /* from the first post on; then it is in the endpoint's list */
-    bool down, told, closed; /* the thread's own */
-    int in_flight;
-};
-
-static void give_order(struct ucx_endpoint *d, struct order *o)
+void ucx_order_append(struct order_list *list, struct order *o)
 {
     o->next = NULL;
-    pthread_mutex_lock(&d->base.lock);
-    *d->orders_tail = o;
-    d->orders_tail = &o->next;
-    pthread_mutex_unlock(&d->base.lock);
-    ucp_worker_signal(d->worker);
+    *list->tail = o;
+    list->tail = &o->next;
 }
 
-/* ---- links (thread) ------------------------------------------------------------------------------------------------------ */
-
-static void close_ep(struct ucx_endpoint *d, struct ucx_peer *peer)
+/* Under the lock: an order for a link, of those that are kept, or a new one. */
+static struct order *order_take(struct ucx_endpoint *d, struct ucx_link *link)
 {
-    if (!peer->ep)
-        return;
-    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
-    ucs_status_ptr_t request = ucp_ep_close_nbx(peer->ep, &param);
-    peer->ep = NULL;
-    if (!UCS_PTR_IS_PTR(request))
-        return;
-    for (int i = 0; i < 100000 && ucp_request_check_status(request) == UCS_INPROGRESS; i++)
-        ucp_worker_progress(d->worker);
-    ucp_request_free(request);
-}
-
-static void peer_free(struct ucx_peer *peer)
-{
-    free(peer->address);
-    free(peer);
-}
-
-static void link_free(struct ucx_link *link)
-{
-    free(link->address);
-    free(link);
-}
-
-static void link_failed(struct ucx_endpoint *d, struct ucx_link *link)
-{
-    link->down = true;
-    if (link->told || link->closed)
-        return;
-    link->told = true;
-    if (d->base.callbacks.link_down)
-        d->base.callbacks.link_down(d->base.callbacks.ctx, &link->base, &(struct err){HP_ELINK, "the connection broke", ""});
-}
-
-static void on_ep_error(void *ctx, ucp_ep_h ep, ucs_status_t status)
-{
-    struct ucx_peer *peer = ctx;
-    (void)ep, (void)status;
-    peer->down = true; /* its links are told, and it is closed, from the loop, not from inside UCX */
-}
-
-static struct ucx_peer *peer_create(struct ucx_endpoint *d, const struct ucx_link *link)
-{
-    struct ucx_peer *peer = calloc(1, sizeof *peer);
-    if (!peer || !(peer->address = malloc(link->address_size))) {
-        free(peer);
+    struct order *o = d->spare_orders;
+    if (link->queued == UCX_MAX_LINK_ORDERS)
         return NULL;
-    }
-    memcpy(peer->address, link->address, link->address_size);
-    peer->address_size = link->address_size;
-    ucp_ep_params_t p = {
-        .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER,
-        .address = (const ucp_address_t *)peer->address,
-        .err_mode = UCP_ERR_HANDLING_MODE_PEER,
-        .err_handler = {on_ep_error, peer},
-    };
-    if (ucp_ep_create(d->worker, &p, &peer->ep) != UCS_OK) {
-        peer_free(peer);
+    if (o)
+        d->spare_orders = o->next;
+    else if (d->n_orders == UCX_MAX_ORDERS || !(o = malloc(sizeof *o)))
         return NULL;
-    }
-    peer->next = d->peers;
-    d->peers = peer;
-    return peer;
-}
-
-/* Finds or makes the connection of a link at its first post. */
-static int open_peer(struct ucx_endpoint *d, struct ucx_link *link)
-{
-    if (link->peer)
-        return 0;
-    link->next = d->links;
-    d->links = link;
-    struct ucx_peer *peer = d->peers;
-    while (peer && (peer->down || peer->address_size != link->address_size || memcmp(peer->address, link->address, link->address_size) != 0))
-        peer = peer->next;
-    if (!peer && !(peer = peer_create(d, link)))
-        return HP_ELINK;
-    link->peer = peer;
-    peer->n_links++;
-    return 0;
-}
-
-/* ---- sending (thread) -------------------------------------------------------------------------------------------------------- */
-
-static void order_is_done(struct ucx_endpoint *d, struct order *o, int status)
-{
-    if (status == 0)
-        data_count_sent(&d->base, o->payload ? o->payload->size : 0);
-    data_buffer_release(&d->base, o->payload);
-    if (o->done)
-        o->done(o->done_ctx, status);
-    free(o);
-}
-
-static void on_sent(void *request, ucs_status_t status, void *ctx)
-{
-    struct order *o = ctx;
-    struct ucx_link *link = o->link;
-    struct ucx_endpoint *d = (struct ucx_endpoint *)link->base.endpoint;
-    link->in_flight--;
-    link->peer->in_flight--;
-    d->in_flight--;
-    if (status != UCS_OK)
-        link->peer->down = true;
-    order_is_done(d, o, status == UCS_OK ? 0 : HP_ELINK);
-    ucp_request_free(request);
-}
-
-static void send_frame(struct ucx_endpoint *d, struct order *o)
-{
-    struct ucx_link *link = o->link;
-    if (link->down || open_peer(d, link) < 0 || link->peer->down) {
-        link->down = true;
-        order_is_done(d, o, HP_ELINK);
-        return;
-    }
-    ucp_request_param_t param = {
-        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
-        .cb.send = on_sent,
-        .user_data = o,
-    };
-    link->in_flight++;
-    link->peer->in_flight++;
-    d->in_flight++;
-    ucs_status_ptr_t request = ucp_am_send_nbx(link->peer->ep, AM_ID, o->header, sizeof o->header, o->payload ? o->payload->bytes : NULL,
-                                               o->payload ? o->payload->size : 0, &param);
-    if (UCS_PTR_IS_PTR(request))
-        return;
-    link->in_flight--;
-    link->peer->in_flight--;
-    d->in_flight--;
-    bool sent = UCS_PTR_STATUS(request) == UCS_OK;
-    link->peer->down |= !sent;
-    order_is_done(d, o, sent ? 0 : HP_ELINK);
-}
-
-/* ---- receiving (thread) -------------------------------------------------------------------------------------------------------- */
-
-static void deliver(struct ucx_endpoint *d, const struct frame_header *h, struct data_buffer *payload)
-{
-    data_count_received(&d->base, h->payload_bytes);
-    d->base.callbacks.frame(d->base.callbacks.ctx, h, payload);
-}
-
-static void arrival_is_done(struct arrival *a, bool ok)
-{
-    struct ucx_endpoint *d = a->owner;
-    if (ok)
-        deliver(d, &a->header, a->payload);
     else
-        data_buffer_release(&d->base, a->payload);
-    free(a);
+        d->n_orders++;
+    link->queued++;
+    return o;
 }
 
-static void on_fetched(void *request, ucs_status_t status, size_t length, void *ctx)
+void ucx_order_end(struct ucx_endpoint *d, struct order *o)
 {
-    struct arrival *a = ctx;
-    a->owner->in_flight--;
-    arrival_is_done(a, status == UCS_OK && length == a->size);
-    ucp_request_free(request);
+    data_done_fn done = o->done;
+    void *ctx = o->done_ctx;
+    int status = o->status;
+    data_buffer_release(&d->base, o->payload);
+    pthread_mutex_lock(&d->order_lock);
+    o->link->queued--;
+    o->next = d->spare_orders;
+    d->spare_orders = o;
+    pthread_mutex_unlock(&d->order_lock);
+    if (done)
+        done(ctx, status);
 }
 
-/* Fetches a payload that waits at its sender. False when the pool has no room: it goes on waiting there, which is the back-pressure. */
-static bool fetch(struct ucx_endpoint *d, struct arrival *a)
+/* Carries out some orders. True when there were any. */
+static bool orders_carry_out(struct ucx_endpoint *d)
 {
-    a->payload = data_receive_buffer(&d->base, &a->header);
-    if (!a->payload)
-        return false;
-    ucp_request_param_t param = {
-        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FLAG_NO_IMM_CMPL,
-        .cb.recv_am = on_fetched,
-        .user_data = a,
-    };
-    d->in_flight++;
-    ucs_status_ptr_t request = ucp_am_recv_data_nbx(d->worker, a->descriptor, a->payload->bytes, a->size, &param);
-    if (!UCS_PTR_IS_PTR(request)) {
-        d->in_flight--;
-        arrival_is_done(a, UCS_PTR_STATUS(request) == UCS_OK);
+    int n = 0;
+    for (; n < ORDERS_A_TURN; n++) {
+        pthread_mutex_lock(&d->order_lock);
+        struct order *o = d->orders.first;
+        if (o && !(d->orders.first = o->next))
+            d->orders.tail = &d->orders.first;
+        pthread_mutex_unlock(&d->order_lock);
+        if (!o)
+            break;
+        if (o->kind == ORDER_POST)
+            ucx_frame_send(d, o);
+        else
+            ucx_link_end(d, o->link);
     }
-    return true;
+    return n > 0;
 }
 
-static void fetch_waiting(struct ucx_endpoint *d)
+/* The thread sleeps only when it found the queue empty: one signal wakes it for all that follow. */
+static void order_give(struct ucx_endpoint *d, struct order *o)
 {
-    atomic_store(&d->room, false);
-    bool spent[POOL_USES] = {false}; /* one that is refused goes before the later ones of its budget, and holds up no other budget's */
-    for (struct arrival **at = &d->waiting, *a; (a = *at);) {
-        enum pool_use use = data_pool_use_of(a->header.kind, a->size);
-        struct arrival *next = a->next;
-        if (spent[use] || !fetch(d, a)) {
-            spent[use] = true;
-            at = &a->next;
-            continue;
-        }
-        if (!(*at = next))
-            d->waiting_tail = at;
-    }
+    pthread_mutex_lock(&d->order_lock);
+    bool first = d->orders.first == NULL;
+    ucx_order_append(&d->orders, o);
+    pthread_mutex_unlock(&d->order_lock);
+    if (first)
+        ucp_worker_signal(d->worker);
 }
 
-static ucs_status_t on_message(void *ctx, const void *header, size_t header_size, void *data, size_t size, const ucp_am_recv_param_t *param)
+/* ---- the thread -------------------------------------------------------------------------------------------------------------------- */
+
+static uint64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+/* Sleeps until UCX or an order has something. */
+static void worker_sleep(struct ucx_endpoint *d)
+{
+    if (ucp_worker_arm(d->worker) != UCS_OK)
+        return; /* something came in between */
+    struct pollfd p = {d->wake_fd, POLLIN, 0};
+    if (poll(&p, 1, SLEEP_MS) == 0)
+        atomic_store(&d->room, true); /* memory may have come back to the system, which tells nobody */
+}
+
+static bool worker_turn(struct ucx_endpoint *d)
+{
+    bool moved = orders_carry_out(d);
+    for (int i = 0; i < STEPS_A_TURN && ucp_worker_progress(d->worker) > 0; i++)
+        moved = true;
+    if (atomic_load(&d->room))
+        ucx_frames_fetch(d);
+    moved |= ucx_frames_finish(d);
+    if (d->changed)
+        ucx_peers_look_after(d);
+    return moved;
+}
+
+static void *worker_run(void *ctx)
 {
     struct ucx_endpoint *d = ctx;
-    struct frame_header h;
-    if (data_admit(&d->base, header, header_size, size, NULL, &h) < 0)
-        return UCS_OK; /* dropped; a rendezvous payload is never fetched */
-    if (!(param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV)) {
-        struct data_buffer *payload = size ? data_receive_buffer(&d->base, &h) : NULL;
-        if (size && !payload) {
-            data_count_full(&d->base);
-            return UCS_OK;
-        }
-        if (size)
-            memcpy(payload->bytes, data, size);
-        deliver(d, &h, payload);
-        return UCS_OK;
-    }
-    struct arrival *a = calloc(1, sizeof *a);
-    if (!a)
-        return UCS_OK;
-    *a = (struct arrival){.owner = d, .header = h, .descriptor = data, .size = size};
-    *d->waiting_tail = a;
-    d->waiting_tail = &a->next;
-    if (d->waiting == a)
-        fetch_waiting(d);
-    return UCS_INPROGRESS;
-}
-
-/* ---- the thread ---------------------------------------------------------------------------------------------------------------- */
-
-static bool is_listed(const struct ucx_endpoint *d, const struct ucx_link *link)
-{
-    for (const struct ucx_link *l = d->links; l; l = l->next)
-        if (l == link)
-            return true;
-    return false;
-}
-
-static void carry_out(struct ucx_endpoint *d, struct order *o)
-{
-    if (o->kind == ORDER_POST) {
-        send_frame(d, o);
-        return;
-    }
-    o->link->closed = true;
-    if (!is_listed(d, o->link))
-        link_free(o->link); /* it never sent anything */
-    free(o);
-}
-
-static bool carry_out_all(struct ucx_endpoint *d)
-{
-    pthread_mutex_lock(&d->base.lock);
-    struct order *o = d->orders;
-    d->orders = NULL;
-    d->orders_tail = &d->orders;
-    pthread_mutex_unlock(&d->base.lock);
-    bool any = o != NULL;
-    while (o) {
-        struct order *next = o->next;
-        carry_out(d, o);
-        o = next;
-    }
-    return any;
-}
-
-static void look_after_links(struct ucx_endpoint *d)
-{
-    for (struct ucx_link **at = &d->links; *at;) {
-        struct ucx_link *link = *at;
-        link->down |= link->peer && link->peer->down;
-        if (link->down && !link->told)
-            link_failed(d, link);
-        if (!link->closed || link->in_flight > 0) {
-            at = &link->next;
-            continue;
-        }
-        *at = link->next;
-        if (link->peer)
-            link->peer->n_links--;
-        link_free(link);
-    }
-}
-
-/* Connections that broke are closed; they go when nothing refers to them any more. */
-static void look_after_peers(struct ucx_endpoint *d)
-{
-    for (struct ucx_peer **at = &d->peers; *at;) {
-        struct ucx_peer *peer = *at;
-        if (peer->down)
-            close_ep(d, peer);
-        if (!peer->down || peer->n_links > 0 || peer->in_flight > 0) {
-            at = &peer->next;
-            continue;
-        }
-        *at = peer->next;
-        peer_free(peer);
-    }
-}
-
-static void *progress(void *ctx)
-{
-    struct ucx_endpoint *d = ctx;
-    int idle = 0;
+    uint64_t idle_since = 0;
     while (!atomic_load(&d->stopping)) {
-        bool moved = carry_out_all(d);
-        while (ucp_worker_progress(d->worker) > 0)
-            moved = true;
-        look_after_links(d);
-        look_after_peers(d);
-        if (atomic_load(&d->room))
-            fetch_waiting(d);
-        if (moved) {
-            idle = 0;
+        if (worker_turn(d)) {
+            idle_since = 0;
             continue;
         }
-        if (d->in_flight > 0 && ++idle < SPINS)
+        if (d->in_flight > 0 && idle_since == 0)
+            idle_since = now_ns();
+        if (d->in_flight > 0 && now_ns() - idle_since < SPIN_NS)
             continue;
-        if (ucp_worker_arm(d->worker) != UCS_OK)
-            continue; /* something came in between */
-        struct pollfd p = {d->wake_fd, POLLIN, 0};
-        poll(&p, 1, SLEEP_MS);
-        idle = 0;
+        worker_sleep(d);
+        idle_since = 0;
     }
     return NULL;
 }
 
-/* ---- opening, closing, posting --------------------------------------------------------------------------------------------------- */
+/* ---- opening, closing, posting ----------------------------------------------------------------------------------------------------- */
 
-static void drop_everything(struct ucx_endpoint *d)
+static void orders_drop(struct ucx_endpoint *d)
 {
-    for (struct order *o = d->orders, *next; o; o = next) {
+    for (struct order *o = d->orders.first, *next; o; o = next) {
         next = o->next;
-        if (o->kind == ORDER_POST)
-            order_is_done(d, o, HP_ELINK);
-        else {
-            if (!is_listed(d, o->link))
-                link_free(o->link);
-            free(o);
+        if (o->kind == ORDER_DISCONNECT) {
+            ucx_link_end(d, o->link);
+            continue;
         }
+        o->status = HP_ELINK;
+        ucx_order_end(d, o);
     }
-    for (struct arrival *a = d->waiting, *next; a; a = next) {
-        next = a->next;
-        ucp_am_data_release(d->worker, a->descriptor);
-        free(a);
+    d->orders = (struct order_list){NULL, &d->orders.first};
+}
+
+static void orders_free(struct ucx_endpoint *d)
+{
+    for (struct order *o = d->spare_orders, *next; o; o = next) {
+        next = o->next;
+        free(o);
     }
 }
 
@@ -445,72 +166,64 @@ static void ucx_close(struct data_endpoint *base)
         ucp_worker_signal(d->worker);
         pthread_join(d->thread, NULL);
     }
-    drop_everything(d);
-    for (struct ucx_peer *peer = d->peers; peer; peer = peer->next)
-        close_ep(d, peer);
-    for (int i = 0; d->worker && d->in_flight > 0 && i < 100000; i++)
+    orders_drop(d);
+    ucx_peers_close(d);
+    for (int i = 0; d->worker && d->in_flight > 0 && i < CLOSE_TURNS; i++) {
         ucp_worker_progress(d->worker);
+        ucx_frames_finish(d);
+    }
+    ucx_frames_drop(d);
     if (d->worker)
         ucp_worker_destroy(d->worker);
     if (d->context)
         ucp_cleanup(d->context);
-    for (struct ucx_link *link = d->links, *next; link; link = next) {
-        next = link->next;
-        link_free(link);
-    }
-    for (struct ucx_peer *peer = d->peers, *next; peer; peer = next) {
-        next = peer->next;
-        peer_free(peer);
-    }
+    ucx_peers_free(d);
+    orders_free(d);
+    pthread_mutex_destroy(&d->order_lock);
     data_base_fini(base);
     free(d);
 }
 
 static int ucx_connect(struct data_endpoint *base, const uint8_t *address, size_t size, struct data_link **out, struct err *e)
 {
-    if (size == 0 || size > MAX_ADDRESS_BYTES)
-        return err_set(e, HP_EINVAL, "%zu bytes are no address of a data endpoint", size);
-    struct ucx_link *link = calloc(1, sizeof *link);
-    if (!link || !(link->address = malloc(size))) {
-        free(link);
-        return err_set(e, HP_ENOMEM, "out of memory for a link");
-    }
-    memcpy(link->address, address, size);
-    link->address_size = size;
-    link->base.endpoint = base;
-    *out = &link->base;
-    return 0;
+    struct ucx_link *link;
+    int rc = ucx_link_create((struct ucx_endpoint *)base, address, size, &link, e);
+    if (rc == 0)
+        *out = &link->base;
+    return rc;
 }
 
 static void ucx_disconnect(struct data_link *base)
 {
-    struct order *o = calloc(1, sizeof *o);
-    if (!o)
-        return; /* the endpoint frees the link when it closes */
-    o->kind = ORDER_DISCONNECT;
-    o->link = (struct ucx_link *)base;
-    give_order((struct ucx_endpoint *)base->endpoint, o);
+    struct ucx_link *link = (struct ucx_link *)base;
+    link->disconnect.kind = ORDER_DISCONNECT;
+    link->disconnect.link = link;
+    order_give((struct ucx_endpoint *)base->endpoint, &link->disconnect);
 }
 
 static void ucx_post(struct data_link *base, const struct frame_header *h, struct data_buffer *payload, data_done_fn done, void *done_ctx)
 {
-    struct order *o = calloc(1, sizeof *o);
+    struct ucx_endpoint *d = (struct ucx_endpoint *)base->endpoint;
+    struct ucx_link *link = (struct ucx_link *)base;
+    pthread_mutex_lock(&d->order_lock);
+    struct order *o = order_take(d, link);
+    pthread_mutex_unlock(&d->order_lock);
     if (!o) {
         data_buffer_release(base->endpoint, payload);
         if (done)
-            done(done_ctx, HP_ENOMEM);
+            done(done_ctx, HP_EBUSY);
         return;
     }
-    *o = (struct order){.kind = ORDER_POST, .link = (struct ucx_link *)base, .payload = payload, .done = done, .done_ctx = done_ctx};
+    *o = (struct order){.kind = ORDER_POST, .link = link, .payload = payload, .done = done, .done_ctx = done_ctx};
     frame_header_encode(h, o->header);
-    give_order((struct ucx_endpoint *)base->endpoint, o);
+    order_give(d, o);
 }
 
 static void ucx_room(struct data_endpoint *base)
 {
     struct ucx_endpoint *d = (struct ucx_endpoint *)base;
-    atomic_store(&d->room, true);
-    ucp_worker_signal(d->worker);
+    if (!atomic_exchange(&d->room, true))
+        ucp_worker_signal(d->worker);
 }
 
 static const struct data_ops ucx_ops = {ucx_close, ucx_connect, ucx_disconnect, ucx_post, ucx_room, NULL};
@@ -544,9 +257,9 @@ static ucs_status_t open_worker(struct ucx_endpoint *d)
     ucp_am_handler_param_t handler = {
         .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS | UCP_AM_HANDLER_PARAM_FIELD_CB |
                       UCP_AM_HANDLER_PARAM_FIELD_ARG,
-        .id = AM_ID,
+        .id = UCX_AM_ID,
         .flags = UCP_AM_FLAG_WHOLE_MSG,
-        .cb = on_message,
+        .cb = ucx_on_message,
         .arg = d,
     };
     ucp_address_t *address;
@@ -563,18 +276,26 @@ static ucs_status_t open_worker(struct ucx_endpoint *d)
     return d->base.address ? UCS_OK : UCS_ERR_NO_MEMORY;
 }
 
+static void lists_init(struct ucx_endpoint *d)
+{
+    d->orders.tail = &d->orders.first;
+    d->finished.tail = &d->finished.first;
+    d->waiting.tail = &d->waiting.first;
+    d->arrived.tail = &d->arrived.first;
+    pthread_mutex_init(&d->order_lock, NULL);
+}
+
 int data_open_ucx(const struct data_config *c, struct data_endpoint **out, struct err *e)
 {
     struct ucx_endpoint *d = calloc(1, sizeof *d);
     if (!d)
         return err_set(e, HP_ENOMEM, "out of memory for a data endpoint");
     data_base_init(&d->base, &ucx_ops, c);
-    d->orders_tail = &d->orders;
-    d->waiting_tail = &d->waiting;
+    lists_init(d);
     ucs_status_t s = open_context(d, c->network);
     if (s == UCS_OK)
         s = open_worker(d);
-    if (s == UCS_OK && pthread_create(&d->thread, NULL, progress, d) != 0)
+    if (s == UCS_OK && pthread_create(&d->thread, NULL, worker_run, d) != 0)
         s = UCS_ERR_NO_RESOURCE;
     if (s != UCS_OK) {
         err_set(e, HP_EDEVICE, "cannot open the data channel on network %s: %s", c->network ? c->network : "(any)", ucs_status_string(s));

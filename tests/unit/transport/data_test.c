@@ -327,10 +327,143 @@ static void large_frames_wait_at_the_sender_while_the_receiver_is_full(void **st
     data_close(&b.d);
 }
 
+static void chunks_that_wait_for_room_hold_up_no_batch(void **state)
+{
+    (void)state;
+    struct end a, b;
+    open_end(&a, data_open_ucx, 0);
+    open_end(&b, data_open_ucx, 4 << 20);
+    b.keep = true;
+    data_allow(b.d, 5, NULL, NULL);
+    struct data_link *link = link_to(&a, &b);
+    for (int i = 0; i < 4; i++) { /* room for one */
+        struct frame_header h = {.kind = FRAME_CHUNK, .session = 5, .dtype = FRAME_BYTES};
+        data_post(link, &h, filled(&a, 1 << 20), on_done, &a);
+    }
+    assert_true(wait_for(&b, &b.frames, 1));
+    post(&a, link, 5, 1 << 20);
+    post(&a, link, 5, 1000);
+    assert_true(wait_for(&b, &b.frames, 3));
+    for (int i = 0; i < 6; i++) {
+        assert_true(wait_for(&b, &b.frames, i + 1));
+        pthread_mutex_lock(&b.lock);
+        struct data_buffer *kept = b.kept[i];
+        pthread_mutex_unlock(&b.lock);
+        data_buffer_release(b.d, kept);
+    }
+    data_disconnect(&link);
+    data_close(&a.d);
+    data_close(&b.d);
+}
+
+static void posts_beyond_the_queue_of_a_link_fail_at_once(void **state)
+{
+    (void)state;
+    enum { POSTS = 4200, SIZE = 66000 };
+    struct end a, b;
+    open_end(&a, data_open_ucx, (uint64_t)2 << 30);
+    open_end(&b, data_open_ucx, 100000); /* takes one, and does not give it back */
+    b.keep = true;
+    data_allow(b.d, 5, NULL, NULL);
+    struct data_link *link = link_to(&a, &b);
+    for (int i = 0; i < POSTS; i++) {
+        struct frame_header h = {.kind = FRAME_KV, .session = 5, .dtype = FRAME_BYTES};
+        data_post(link, &h, data_buffer_get(a.d, SIZE), on_done, &a);
+    }
+    assert_true(wait_for(&a, &a.failed, POSTS - 4096 - 1));
+    assert_true(wait_for(&b, &b.frames, 1));
+    data_disconnect(&link);
+    data_buffer_release(b.d, b.kept[0]);
+    data_close(&b.d);
+    data_close(&a.d);
+    assert_int_equal(a.done, POSTS); /* none is forgotten */
+}
+
+struct flood {
+    pthread_t thread;
+    struct end end;
+    struct data_link *link;
+    bool stop; /* under end.lock */
+};
+
+/* Keeps eight large frames under way. */
+static void *flood_run(void *ctx)
+{
+    struct flood *f = ctx;
+    int posted = 0;
+    pthread_mutex_lock(&f->end.lock);
+    while (!f->stop) {
+        while (!f->stop && posted - f->end.done >= 8)
+            pthread_cond_wait(&f->end.changed, &f->end.lock);
+        pthread_mutex_unlock(&f->end.lock);
+        post(&f->end, f->link, 1, 4 << 20);
+        posted++;
+        pthread_mutex_lock(&f->end.lock);
+    }
+    pthread_mutex_unlock(&f->end.lock);
+    assert_true(wait_for(&f->end, &f->end.done, posted));
+    return NULL;
+}
+
+static double seconds_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void frames_leave_while_two_others_flood(void **state)
+{
+    (void)state;
+    enum { SMALL = 100 };
+    struct end flooded, friend;
+    static struct flood floods[2];
+    open_end(&flooded, data_open_ucx, 0);
+    open_end(&friend, data_open_ucx, 0);
+    data_allow(flooded.d, 1, NULL, NULL);
+    data_allow(friend.d, 1, NULL, NULL);
+    for (int i = 0; i < 2; i++) {
+        open_end(&floods[i].end, data_open_ucx, 0);
+        floods[i].link = link_to(&floods[i].end, &flooded);
+        floods[i].stop = false;
+    }
+    uint8_t keys[3][KEY_BYTES];
+    key_decode(floods[0].end.keys.public_key, keys[0], NULL);
+    key_decode(floods[1].end.keys.public_key, keys[1], NULL);
+    key_decode(friend.keys.public_key, keys[2], NULL);
+    struct data_link *link = link_to(&flooded, &friend);
+    assert_int_equal(data_peers_allow(flooded.d, keys, 3, NULL), 0);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_create(&floods[i].thread, NULL, flood_run, &floods[i]), 0);
+    assert_true(wait_for(&flooded, &flooded.frames, 20));
+    double started = seconds_now();
+    for (int i = 0; i < SMALL; i++) {
+        post(&flooded, link, 1, 64);
+        assert_true(wait_for(&friend, &friend.frames, i + 1));
+    }
+    double mean_ms = (seconds_now() - started) / SMALL * 1e3;
+    for (int i = 0; i < 2; i++) {
+        pthread_mutex_lock(&floods[i].end.lock);
+        floods[i].stop = true;
+        pthread_cond_broadcast(&floods[i].end.changed);
+        pthread_mutex_unlock(&floods[i].end.lock);
+        pthread_join(floods[i].thread, NULL);
+    }
+    if (mean_ms > 20 * env_time_scale()) /* 60 ms and more when what comes in is never interrupted; below 1 ms when it is */
+        fail_msg("a small frame took %.1f ms on the mean", mean_ms);
+    data_disconnect(&link);
+    for (int i = 0; i < 2; i++) {
+        data_disconnect(&floods[i].link);
+        data_close(&floods[i].end.d);
+    }
+    data_close(&flooded.d);
+    data_close(&friend.d);
+}
+
 int main(void)
 {
     static open_fn kinds[] = {data_open_inproc, data_open_ucx};
-    struct CMUnitTest tests[16];
+    struct CMUnitTest tests[32];
     static const struct {
         const char *name;
         CMUnitTestFunction run;
@@ -342,7 +475,7 @@ int main(void)
         {"a_spent_budget_gives_no_buffer_until_one_comes_back", a_spent_budget_gives_no_buffer_until_one_comes_back},
         {"a_buffer_of_a_reserve_is_back_when_its_frame_is_done", a_buffer_of_a_reserve_is_back_when_its_frame_is_done},
     };
-    static char names[16][96];
+    static char names[32][96];
     int n = 0;
     for (size_t k = 0; k < 2; k++)
         for (size_t i = 0; i < sizeof claims / sizeof *claims; i++) {
@@ -352,5 +485,8 @@ int main(void)
         }
     tests[n++] = (struct CMUnitTest){"large_frames_wait_at_the_sender_while_the_receiver_is_full",
                                      large_frames_wait_at_the_sender_while_the_receiver_is_full, NULL, NULL, NULL};
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(chunks_that_wait_for_room_hold_up_no_batch);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(posts_beyond_the_queue_of_a_link_fail_at_once);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(frames_leave_while_two_others_flood);
     return _cmocka_run_group_tests("data", tests, (size_t)n, NULL, NULL);
 }

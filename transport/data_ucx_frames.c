@@ -1,0 +1,225 @@
+#include "transport/data_ucx_int.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- sending ---------------------------------------------------------------------------------------------------------------------- */
+
+static void order_finish(struct ucx_endpoint *d, struct order *o, ucs_status_t status)
+{
+    o->status = status == UCS_OK ? 0 : HP_ELINK;
+    ucx_order_append(&d->finished, o);
+}
+
+static void in_flight_add(struct ucx_endpoint *d, struct ucx_link *link, int n)
+{
+    link->in_flight += n;
+    link->peer->in_flight += n;
+    d->in_flight += n;
+    d->changed |= n < 0 && (link->closed || link->peer->down);
+}
+
+static void on_sent(void *request, ucs_status_t status, void *ctx)
+{
+    struct order *o = ctx;
+    struct ucx_endpoint *d = (struct ucx_endpoint *)o->link->base.endpoint;
+    if (status != UCS_OK)
+        ucx_peer_fail(o->link->peer, status);
+    order_finish(d, o, status);
+    ucp_request_free(request);
+}
+
+void ucx_frame_send(struct ucx_endpoint *d, struct order *o)
+{
+    struct ucx_link *link = o->link;
+    if (ucx_link_open(d, link) < 0 || link->peer->down) {
+        o->status = HP_ELINK;
+        ucx_order_end(d, o);
+        return;
+    }
+    ucp_request_param_t param = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
+        .cb.send = on_sent,
+        .user_data = o,
+    };
+    in_flight_add(d, link, 1);
+    ucs_status_ptr_t request = ucp_am_send_nbx(link->peer->ep, UCX_AM_ID, o->header, sizeof o->header, o->payload ? o->payload->bytes : NULL,
+                                               o->payload ? o->payload->size : 0, &param);
+    if (UCS_PTR_IS_PTR(request))
+        return;
+    if (UCS_PTR_STATUS(request) != UCS_OK)
+        ucx_peer_fail(link->peer, UCS_PTR_STATUS(request));
+    order_finish(d, o, UCS_PTR_STATUS(request));
+}
+
+/* ---- receiving -------------------------------------------------------------------------------------------------------------------- */
+
+static void arrival_append(struct arrival_list *list, struct arrival *a)
+{
+    a->next = NULL;
+    *list->tail = a;
+    list->tail = &a->next;
+}
+
+static struct arrival *arrival_create(struct ucx_endpoint *d, const struct frame_header *h)
+{
+    struct arrival *a = d->spare_arrivals;
+    if (a)
+        d->spare_arrivals = a->next;
+    else if (d->n_arrivals == UCX_MAX_ARRIVALS || !(a = malloc(sizeof *a)))
+        return NULL;
+    else
+        d->n_arrivals++;
+    *a = (struct arrival){.owner = d, .header = *h};
+    return a;
+}
+
+static void arrival_free(struct ucx_endpoint *d, struct arrival *a)
+{
+    a->next = d->spare_arrivals;
+    d->spare_arrivals = a;
+}
+
+static void on_fetched(void *request, ucs_status_t status, size_t length, void *ctx)
+{
+    struct arrival *a = ctx;
+    a->owner->in_flight--;
+    a->ok = status == UCS_OK && length == a->header.payload_bytes;
+    arrival_append(&a->owner->arrived, a);
+    ucp_request_free(request);
+}
+
+static bool arrival_fetch(struct ucx_endpoint *d, struct arrival *a)
+{
+    a->payload = data_receive_buffer(&d->base, &a->header);
+    if (!a->payload)
+        return false;
+    ucp_request_param_t param = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FLAG_NO_IMM_CMPL,
+        .cb.recv_am = on_fetched,
+        .user_data = a,
+    };
+    d->in_flight++;
+    ucs_status_ptr_t request = ucp_am_recv_data_nbx(d->worker, a->descriptor, a->payload->bytes, a->payload->size, &param);
+    if (!UCS_PTR_IS_PTR(request)) {
+        d->in_flight--;
+        a->ok = UCS_PTR_STATUS(request) == UCS_OK;
+        arrival_append(&d->arrived, a);
+    }
+    return true;
+}
+
+void ucx_frames_fetch(struct ucx_endpoint *d)
+{
+    atomic_store(&d->room, false);
+    bool spent[POOL_USES] = {false}; /* one that is refused goes before the later ones of its budget, and holds up no other budget's */
+    for (struct arrival **at = &d->waiting.first, *a; (a = *at);) {
+        enum pool_use use = data_pool_use_of(a->header.kind, a->header.payload_bytes);
+        struct arrival *next = a->next;
+        if (spent[use] || !arrival_fetch(d, a)) {
+            spent[use] = true;
+            at = &a->next;
+            continue;
+        }
+        if (!(*at = next))
+            d->waiting.tail = at;
+    }
+}
+
+/* A small frame is copied out of UCX's memory. */
+static ucs_status_t eager_take(struct ucx_endpoint *d, struct arrival *a, const void *data, size_t size)
+{
+    if (size && !(a->payload = data_receive_buffer(&d->base, &a->header))) {
+        data_count_full(&d->base);
+        arrival_free(d, a);
+        return UCS_OK;
+    }
+    if (size)
+        memcpy(a->payload->bytes, data, size);
+    a->ok = true;
+    arrival_append(&d->arrived, a);
+    return UCS_OK;
+}
+
+ucs_status_t ucx_on_message(void *ctx, const void *header, size_t header_size, void *data, size_t size, const ucp_am_recv_param_t *param)
+{
+    struct ucx_endpoint *d = ctx;
+    struct frame_header h;
+    if (data_admit(&d->base, header, header_size, size, NULL, &h) < 0)
+        return UCS_OK; /* dropped; a rendezvous payload is never fetched */
+    struct arrival *a = arrival_create(d, &h);
+    if (!a) {
+        data_count_full(&d->base);
+        return UCS_OK;
+    }
+    if (!(param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV))
+        return eager_take(d, a, data, size);
+    a->descriptor = data;
+    arrival_append(&d->waiting, a);
+    atomic_store(&d->room, true);
+    return UCS_INPROGRESS;
+}
+
+/* ---- what the thread does when UCX has returned --------------------------------------------------------------------------------------- */
+
+static void arrival_deliver(struct ucx_endpoint *d, struct arrival *a)
+{
+    struct frame_header h = a->header;
+    struct data_buffer *payload = a->payload;
+    bool ok = a->ok;
+    arrival_free(d, a);
+    if (!ok) {
+        data_buffer_release(&d->base, payload);
+        return;
+    }
+    data_count_received(&d->base, h.payload_bytes);
+    d->base.callbacks.frame(d->base.callbacks.ctx, &h, payload);
+}
+
+static void order_settle(struct ucx_endpoint *d, struct order *o)
+{
+    in_flight_add(d, o->link, -1);
+    if (o->status == 0)
+        data_count_sent(&d->base, o->payload ? o->payload->size : 0);
+    ucx_order_end(d, o);
+}
+
+bool ucx_frames_finish(struct ucx_endpoint *d)
+{
+    struct order *o = d->finished.first;
+    struct arrival *a = d->arrived.first;
+    bool any = o || a;
+    d->finished = (struct order_list){NULL, &d->finished.first};
+    d->arrived = (struct arrival_list){NULL, &d->arrived.first};
+    for (struct order *next; o; o = next) {
+        next = o->next;
+        order_settle(d, o);
+    }
+    for (struct arrival *next; a; a = next) {
+        next = a->next;
+        arrival_deliver(d, a);
+    }
+    return any;
+}
+
+static void arrivals_free(struct arrival *a)
+{
+    for (struct arrival *next; a; a = next) {
+        next = a->next;
+        free(a);
+    }
+}
+
+void ucx_frames_drop(struct ucx_endpoint *d)
+{
+    for (struct arrival *a = d->waiting.first; a; a = a->next)
+        ucp_am_data_release(d->worker, a->descriptor);
+    for (struct arrival *a = d->arrived.first; a; a = a->next)
+        data_buffer_release(&d->base, a->payload);
+    arrivals_free(d->waiting.first);
+    arrivals_free(d->arrived.first);
+    arrivals_free(d->spare_arrivals);
+    d->waiting = (struct arrival_list){NULL, &d->waiting.first};
+    d->arrived = (struct arrival_list){NULL, &d->arrived.first};
+    d->spare_arrivals = NULL;
+}
