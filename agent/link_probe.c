@@ -86,6 +86,11 @@ double link_probe_latency_s(const struct link_probe *p) { return (double)median_
 double link_probe_bandwidth(const struct link_probe *p)
 {
     uint32_t frames = p->sent - p->flood_first;
-    uint64_t ns = p->last_echo_ns - p->first_echo_ns;
-    return frames < 2 || ns == 0 ? 0 : (double)(frames - 1) * (double)p->bytes / ((double)ns * 1e-9);
+    uint64_t between = p->last_echo_ns - p->first_echo_ns, whole = p->last_echo_ns - p->flood_ns, round = median_round_ns(p);
+    if (frames < 2 || between == 0)
+        return 0;
+    /* Echoes that come in one burst, after a stall, tell nothing by their distances: no link brings more than all bytes over the time since the first left. */
+    double shown = (double)(frames - 1) * (double)p->bytes / ((double)between * 1e-9);
+    double most = (double)frames * (double)p->bytes / ((double)(whole > round ? whole - round : 1) * 1e-9);
+    return shown < most ? shown : most;
 }

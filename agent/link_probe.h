@@ -41,7 +41,8 @@ struct link_probe_send link_probe_begin(struct link_probe *p, uint64_t now_ns);
 /* The echo of frame `number` is there: what to send now (count 0: nothing). Numbers that were not sent change nothing. */
 struct link_probe_send link_probe_echo(struct link_probe *p, uint32_t number, uint64_t now_ns);
 static inline bool link_probe_done(const struct link_probe *p) { return p->phase == LINK_PROBE_DONE; }
-/* Of a probe that is done: half the median round trip, and bytes a second between the first and the last echo of the large frames. */
+/* Of a probe that is done: half the median round trip, and bytes a second between the first and the last echo of the large frames, but no
+ * more than all of them over all the time since they began to leave. */
 double link_probe_latency_s(const struct link_probe *p);
 double link_probe_bandwidth(const struct link_probe *p);
 

@@ -125,7 +125,10 @@ static int verb_node_rm(struct core *c, struct question *q, struct err *e)
 
 static int verb_topo(struct core *c, struct question *q, struct err *e)
 {
-    (void)e;
+    if (json_is_true(json_object_get(q->arguments, "measure"))) {
+        int rc = links_measure(c, q->peer, q->id, e);
+        return rc < 0 ? rc : HP_PENDING;
+    }
     q->result = costs_cluster(c);
     return 0;
 }

@@ -82,6 +82,7 @@ void core_destroy(struct core **core)
         profiling_free(&c->profilings[i]);
     free(c->profilings);
     free(c->relays);
+    free(c->links_asks);
     free(c);
     *core = NULL;
 }
@@ -499,6 +500,7 @@ void core_peer_gone(struct core *c, uint64_t peer)
         if (c->relays[i].peer == peer)
             c->relays[i].peer = 0;
     profiling_peer_gone(c, peer);
+    links_peer_gone(c, peer);
     sequences_peer_gone(c, peer);
     deployments_peer_gone(c, peer);
     members_peer_gone(c, peer);

@@ -95,6 +95,9 @@ struct core {
     uint32_t n_works;
     struct links_probe probe;
     size_t next_pair; /* to look at, for the next probe */
+    size_t pairs_idle; /* looked at in a row without finding one that is due */
+    struct links_ask *links_asks;
+    size_t n_links_asks;
     struct core_log_budget log_budgets[CORE_LOG_KINDS];
 
     struct {

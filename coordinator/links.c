@@ -65,7 +65,7 @@ int links_restore(struct core *c, const char *name, const json_t *record, struct
     return 0;
 }
 
-/* ---- one probe ------------------------------------------------------------------------------------------------------------ */
+/* ---- telling agents -------------------------------------------------------------------------------------------------------- */
 
 static void tell(struct core *c, const struct member *m, const char *role, const struct member *peer)
 {
@@ -78,8 +78,48 @@ static void tell(struct core *c, const struct member *m, const char *role, const
         core_say(c, m->peer, &p);
 }
 
+/* ---- who waits for it ------------------------------------------------------------------------------------------------------ */
+
+static void asks_tell(struct core *c, const struct member *from, const struct member *to)
+{
+    for (size_t i = 0; i < c->n_links_asks; i++)
+        core_answer(c, c->links_asks[i].peer, c->links_asks[i].id, true, json_pack("{s:s, s:s, s:s}", "phase", "measure", "from", from->name, "to", to->name));
+}
+
+static void asks_answer(struct core *c)
+{
+    for (size_t i = 0; i < c->n_links_asks; i++)
+        core_answer(c, c->links_asks[i].peer, c->links_asks[i].id, false, costs_cluster(c));
+    free(c->links_asks);
+    c->links_asks = NULL;
+    c->n_links_asks = 0;
+}
+
+int links_measure(struct core *c, uint64_t peer, uint64_t id, struct err *e)
+{
+    struct links_ask *ask = core_array_add(&c->links_asks, &c->n_links_asks, sizeof *ask);
+    if (!ask)
+        return err_set(e, HP_ENOMEM, "no memory for another question");
+    *ask = (struct links_ask){peer, id};
+    for (size_t i = 0; i < c->n_members; i++)
+        for (size_t k = 0; k < c->members[i]->n_links; k++)
+            c->members[i]->links[k].due_ns = 0;
+    c->pairs_idle = 0;
+    return 0;
+}
+
+void links_peer_gone(struct core *c, uint64_t peer)
+{
+    for (size_t i = c->n_links_asks; i-- > 0;)
+        if (c->links_asks[i].peer == peer)
+            core_array_remove(c->links_asks, &c->n_links_asks, sizeof *c->links_asks, i);
+}
+
+/* ---- one probe ------------------------------------------------------------------------------------------------------------ */
+
 static void probe_begin(struct core *c, struct member *from, struct member *to)
 {
+    asks_tell(c, from, to);
     c->probe = (struct links_probe){.id = c->next_relay++, .from = from, .to = to, .until_ns = core_now(c) + core_ms(LINKS_ANSWER_MS)};
     while (!c->probe.session)
         c->env->random_bytes(c->env->ctx, (uint8_t *)&c->probe.session, sizeof c->probe.session);
@@ -103,11 +143,45 @@ static void probe_fail(struct core *c, const char *why)
     probe_end(c, LINKS_RETRY_MS);
 }
 
-static void measured(struct core *c, const struct message_link_result *r)
+/* What the network cards of both ends can do; 0: not known (or one box, whose loopback no card bounds). */
+static double cards_bound(const struct member *from, const struct member *to)
 {
+    double bound = 0;
+    if (strcmp(from->machine, to->machine) == 0)
+        return 0;
+    for (int i = 0; i < 2; i++) {
+        const json_t *nic = json_array_get(json_object_get((i ? to : from)->node, "nics"), 0);
+        double speed = json_number_value(json_object_get(nic, "bandwidth_bytes_per_s"));
+        if (speed > 0 && !json_is_true(json_object_get(nic, "assumed")) && (bound == 0 || speed < bound))
+            bound = speed;
+    }
+    return bound;
+}
+
+/* A result that differs much from the last is believed when it comes twice: one stall of a network makes a wrong one. */
+static bool result_doubted(struct core *c, struct member_link *l, double bytes_per_s)
+{
+    double last = l->bandwidth_bytes_per_s, doubted = l->doubted_bytes_per_s;
+    bool strange = last > 0 && (bytes_per_s > LINKS_DOUBT_TIMES * last || bytes_per_s * LINKS_DOUBT_TIMES < last);
+    bool again = doubted > 0 && bytes_per_s < 2 * doubted && bytes_per_s > 0.5 * doubted;
+    l->doubted_bytes_per_s = strange && !again ? bytes_per_s : 0;
+    if (!strange || again)
+        return false;
+    log_info("coordinator", "link_doubted", "from=%s to=%s bandwidth_bytes_per_s=%.4g last=%.4g", c->probe.from->name, l->to->name, bytes_per_s, last);
+    probe_end(c, LINKS_DOUBT_MS);
+    return true;
+}
+
+static void measured(struct core *c, const struct message_link_result *told)
+{
+    double bound = cards_bound(c->probe.from, c->probe.to);
+    struct message_link_result own = *told;
+    const struct message_link_result *r = &own;
+    if (bound > 0 && own.bandwidth_bytes_per_s > bound)
+        own.bandwidth_bytes_per_s = bound;
     struct member *from = c->probe.from;
     struct member_link *l = link_make(from, c->probe.to);
-    if (!l)
+    if (!l || result_doubted(c, l, r->bandwidth_bytes_per_s))
         return;
     /* The store is asked only when there is news. */
     bool news = fabs(r->bandwidth_bytes_per_s - l->bandwidth_bytes_per_s) > 0.2 * l->bandwidth_bytes_per_s;
@@ -168,13 +242,17 @@ void links_tick(struct core *c)
     size_t n = c->n_members;
     if (c->probe.id && core_now(c) >= c->probe.until_ns)
         probe_fail(c, "an agent did not answer");
-    if (c->probe.id || n < 2)
+    if (c->probe.id)
         return;
-    for (size_t i = 0; i < LINKS_SCAN && i < n * n; i++) {
+    if (c->n_links_asks && (n < 2 || c->pairs_idle >= n * n))
+        asks_answer(c);
+    for (size_t i = 0; n >= 2 && i < LINKS_SCAN && i < n * n; i++) {
+        c->pairs_idle++;
         size_t pair = c->next_pair++ % (n * n);
         struct member *from = c->members[pair / n], *to = c->members[pair % n];
         const struct member_link *l = from == to ? NULL : link_of(from, to);
         if (from != to && (!l || l->due_ns <= core_now(c)) && takes_part(c, from) && takes_part(c, to)) {
+            c->pairs_idle = 0;
             probe_begin(c, from, to);
             return;
         }

@@ -20,6 +20,8 @@ enum {
     LINKS_RETRY_MS = 30000,    /* after a failure */
     LINKS_ANSWER_MS = 8000,    /* an agent that has not answered by then does not */
     LINKS_SCAN = 256,          /* pairs looked at in one tick */
+    LINKS_DOUBT_MS = 5000,     /* a result that differs from the last by LINKS_DOUBT_TIMES is measured again after so long, and believed when it comes again */
+    LINKS_DOUBT_TIMES = 4,
 };
 
 /* From the member that holds it to another. */
@@ -28,6 +30,12 @@ struct member_link {
     double latency_s, bandwidth_bytes_per_s; /* 0: never measured */
     uint64_t measured_s;                     /* Unix time */
     uint64_t due_ns;                         /* when it is to be measured (again) */
+    double doubted_bytes_per_s;              /* a result that was not believed; 0: none */
+};
+
+/* hpctl waits until every link has been measured that can be (`topo --measure`). */
+struct links_ask {
+    uint64_t peer, id;
 };
 
 /* The probe that goes on; id 0: none. */
@@ -41,6 +49,9 @@ struct links_probe {
 const struct member_link *links_find(const struct member *from, const struct member *to);
 
 void links_tick(struct core *c);
+/* Measures all links now; answers `id` of `peer` with progress and then the cluster. HP_ENOMEM. */
+int links_measure(struct core *c, uint64_t peer, uint64_t id, struct err *e);
+void links_peer_gone(struct core *c, uint64_t peer);
 void links_result(struct core *c, struct member *m, uint64_t id, const struct message_link_result *r);
 /* An agent has joined (again): what it measured before may not hold any more. */
 void links_member_joined(struct core *c, struct member *m);

@@ -96,6 +96,13 @@ static void print_links(const json_t *o)
 
 /* ---- the verb ----------------------------------------------------------------------------------------------------------------------------- */
 
+static int on_measure(void *ctx, const json_t *part, struct err *e)
+{
+    (void)e;
+    progress_show(ctx, text_format("measuring %s to %s", text_member(part, "from"), text_member(part, "to")), 0, 0);
+    return 0;
+}
+
 static int cluster_of(struct invocation *in, json_t **out, struct err *e)
 {
     const char *file = invocation_option(in, "cluster");
@@ -116,7 +123,12 @@ static int cluster_of(struct invocation *in, json_t **out, struct err *e)
     }
     if ((rc = client_open(invocation_option(in, "context"), &client, e)) < 0)
         return rc;
-    rc = client_get(client, "topo", NULL, out, e);
+    struct progress bar;
+    progress_init(&bar, in->json);
+    bool measure = invocation_flag(in, "measure");
+    struct client_ask ask = {.verb = "topo", .arguments = measure ? json_pack("{s:b}", "measure", 1) : NULL, .progress = on_measure, .ctx = &bar};
+    rc = client_ask(client, &ask, out, NULL, e);
+    progress_end(&bar);
     client_close(&client);
     return rc;
 }
@@ -153,6 +165,7 @@ static int run_topo(struct invocation *in, struct err *e)
 
 static const struct command_option topo_options[] = {
     {"svg", "FILE", "draw it", 0},
+    {"measure", NULL, "measure the links between all agents now (those where requests run keep what was measured before)", 0},
     {"cluster", "C.json", "show this file instead of the live cluster", 0},
     {"context", "NAME", "of the cluster (default: the current one)", 0},
     {0},
@@ -165,7 +178,7 @@ const struct command topo_verbs[] = {
         .summary = "show devices, networks and the measured links between agents",
         .details = "-o json or -o FILE gives hp-cluster/1, which the planners read. Links are measured a second after an agent joins and every five "
                    "minutes while nothing runs; what was not measured yet is what the network cards promise.",
-        .examples = "  hpctl topo\n  hpctl topo -o cluster.json\n  hpctl topo --svg cluster.svg\n  hpctl topo --cluster cluster.json --svg cluster.svg",
+        .examples = "  hpctl topo\n  hpctl topo --measure\n  hpctl topo -o cluster.json\n  hpctl topo --svg cluster.svg\n  hpctl topo --cluster cluster.json --svg cluster.svg",
         .options = topo_options,
         .run = run_topo, .makes_file = true,
     },

@@ -1,6 +1,7 @@
 """What a cluster finds out of itself: links between agents, costs of a model, and that the planners take both."""
 import json
 import os
+import time
 import subprocess
 import tempfile
 import xml.dom.minidom
@@ -99,6 +100,16 @@ def a_graph_from_a_model_is_planned():
         assert {n["kind"] for n in nodes} == {"param", "op"}
         assert all(n["exec_s"][0] > 0 for n in nodes if n["kind"] == "op")
         assert read(os.path.join(folder, "plan.json"))["predicted"]["latency_s"] > 0
+
+
+@test
+def links_are_measured_now_when_asked_for():
+    with Cluster(agents=2, cores=1) as c:
+        c.wait("the links were measured", lambda: len(c.hpctl("topo")["links"]) == 2 and all("measured_s" in l for l in c.hpctl("topo")["links"]), 20)
+        before = [l["measured_s"] for l in c.hpctl("topo")["links"]]
+        time.sleep(1.1)
+        after = c.hpctl("topo", "--measure")["links"]
+        assert len(after) == 2 and all(l["measured_s"] > min(before) for l in after), (before, after)
 
 
 main()

@@ -71,9 +71,28 @@ static void echoes_that_nobody_asked_for_change_nothing(void **state)
     assert_int_equal(p.n_rounds, 1);
 }
 
+/* A network that stalls and then delivers all at once. */
+static void echoes_in_a_burst_after_a_stall_make_no_link_fast(void **state)
+{
+    (void)state;
+    struct link_probe p;
+    uint64_t now = 1000000000;
+    uint32_t echoed = 0;
+    struct link_probe_send s = link_probe_begin(&p, now);
+    while (p.phase != LINK_PROBE_FLOOD)
+        s = link_probe_echo(&p, echoed++, now += 200000);
+    now += 3000000000;
+    for (uint32_t i = 0; i < LINK_PROBE_WINDOW; i++)
+        link_probe_echo(&p, echoed++, now += 1000);
+    assert_true(link_probe_done(&p) || echoed >= p.sent);
+    assert_true(link_probe_bandwidth(&p) <= 1.1 * (double)(LINK_PROBE_WINDOW * p.bytes) / 3.0);
+    (void)s;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(echoes_in_a_burst_after_a_stall_make_no_link_fast),
         cmocka_unit_test(links_are_measured_whatever_their_speed),
         cmocka_unit_test(echoes_that_nobody_asked_for_change_nothing),
     };

@@ -45,11 +45,11 @@ static void beat_all(struct fixture *f)
         fixture_beat(f, 10 + (uint64_t)i, fixture_key(i));
 }
 
-/* Lets time pass and answers every probe for as long as there are any. How many there were. */
-static int measure_all(struct fixture *f, double bandwidth)
+/* Lets `ticks` of 100 ms pass and answers every probe. How many there were. */
+static int measure_for(struct fixture *f, int ticks, double bandwidth)
 {
     int n = 0;
-    for (int tick = 0; tick < 60; tick++) {
+    for (int tick = 0; tick < ticks; tick++) {
         size_t before = f->n_sent;
         int far, near, none;
         beat_all(f);
@@ -72,6 +72,8 @@ static int measure_all(struct fixture *f, double bandwidth)
     }
     return n;
 }
+
+static int measure_all(struct fixture *f, double bandwidth) { return measure_for(f, 60, bandwidth); }
 
 static json_t *links_now(struct fixture *f)
 {
@@ -157,9 +159,59 @@ static void paced_agents_keep_their_given_links(void **state)
     assert_int_equal(measure_all(f, 4e8), 0);
 }
 
+static double speed_of_first(struct fixture *f)
+{
+    json_t *links = links_now(f);
+    double speed = json_number_value(json_object_get(json_array_get(links, 0), "bandwidth_bytes_per_s"));
+    json_decref(links);
+    return speed;
+}
+
+static void no_link_is_faster_than_its_cards(void **state)
+{
+    struct fixture *f = *state;
+    measure_all(f, 2.4e10); /* the fixture's cards do 1e9 */
+    assert_true(speed_of_first(f) == 1e9);
+}
+
+static void a_result_that_differs_much_is_believed_when_it_comes_twice(void **state)
+{
+    struct fixture *f = *state;
+    measure_all(f, 8e8);
+    fixture_ask(f, "topo", "{\"measure\": true}", NULL);
+    assert_int_equal(measure_for(f, 8, 3e6), AGENTS * (AGENTS - 1));
+    assert_true(speed_of_first(f) == 8e8);
+    assert_int_equal(measure_all(f, 7.9e8), AGENTS * (AGENTS - 1));
+    assert_true(speed_of_first(f) == 7.9e8);
+    fixture_ask(f, "topo", "{\"measure\": true}", NULL);
+    assert_int_equal(measure_all(f, 3e6), 2 * AGENTS * (AGENTS - 1));
+    assert_true(speed_of_first(f) == 3e6);
+}
+
+static void links_are_measured_when_asked_for(void **state)
+{
+    struct fixture *f = *state;
+    measure_all(f, 5e8);
+    assert_null(fixture_ask(f, "topo", "{\"measure\": true}", NULL));
+    size_t before = f->n_sent;
+    assert_int_equal(measure_all(f, 6e8), AGENTS * (AGENTS - 1));
+    int parts = 0, answers = 0;
+    for (size_t i = before; i < f->n_sent; i++)
+        if (f->sent[i].peer == ADMIN && f->sent[i].m.type == MESSAGE_ANSWER) {
+            parts += f->sent[i].m.u.answer.more;
+            answers += !f->sent[i].m.u.answer.more;
+        }
+    assert_int_equal(parts, AGENTS * (AGENTS - 1));
+    assert_int_equal(answers, 1);
+    assert_true(speed_of_first(f) == 6e8);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(no_link_is_faster_than_its_cards, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_result_that_differs_much_is_believed_when_it_comes_twice, setup, teardown),
+        cmocka_unit_test_setup_teardown(links_are_measured_when_asked_for, setup, teardown),
         cmocka_unit_test_setup_teardown(every_pair_is_measured_once_and_again_after_minutes, setup, teardown),
         cmocka_unit_test_setup_teardown(agents_that_do_not_answer_are_left_alone_for_a_while, setup, teardown),
         cmocka_unit_test_setup_teardown(what_was_measured_outlives_a_restart, setup, teardown),
