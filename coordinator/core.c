@@ -55,9 +55,9 @@ void core_destroy(struct core **core)
     struct core *c = *core;
     if (!c)
         return;
-    core_works_drop(c);
     for (size_t i = 0; i < c->n_deployments; i++)
         deployment_free(c->deployments[i]);
+    core_works_drop(c); /* nobody waits for it any more */
     for (size_t i = 0; i < c->n_members; i++)
         member_free(c->members[i]);
     for (size_t i = 0; i < c->n_models; i++)
@@ -316,6 +316,7 @@ void core_profile_set(struct core *c, const char *model, const char *kind, const
 {
     char *key = profile_key(model, kind, compute);
     assert(key && "out of memory");
+    c->profiles_version++;
     core_keep_json(c, "profile", key, json_incref(tables));
     for (size_t i = 0; i < c->n_profiles; i++)
         if (strcmp(c->profiles[i].key, key) == 0) {

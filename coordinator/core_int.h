@@ -93,6 +93,8 @@ struct core {
     size_t n_profilings;
     struct work *works; /* that are out */
     uint32_t n_works;
+    uint32_t n_planning; /* plans and slices among them */
+    uint64_t profiles_version, links_version; /* rise with every change */
     struct links_probe probe;
     size_t next_pair; /* to look at, for the next probe */
     size_t pairs_idle; /* looked at in a row without finding one that is due */

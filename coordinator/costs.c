@@ -42,8 +42,7 @@ double costs_workspace_bytes(const struct deployment *d, const struct member *m)
     /* A paced agent's memory is that of the device it stands for, counted by the profile's bytes. */
     if (costs_paced_as(m)[0])
         return 0;
-    double tokens = d->spec.slice > DEPLOYMENT_BATCH_TOKENS ? (double)d->spec.slice : DEPLOYMENT_BATCH_TOKENS;
-    return ceil(d->model->facts.workspace_bytes_per_token * tokens);
+    return ceil(d->model->facts.workspace_bytes_per_token * (double)deployment_batch_tokens(&d->spec));
 }
 
 static json_t *node_document(const struct core *c, const struct deployment *d, const struct member *m)

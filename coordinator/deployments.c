@@ -3,6 +3,8 @@
 #include "common/log.h"
 #include "coordinator/core_int.h"
 #include "coordinator/placement.h"
+#include "coordinator/planner_inputs.h"
+#include "coordinator/slices.h"
 #include "coordinator/truth.h"
 
 #include <stdio.h>
@@ -48,6 +50,9 @@ void deployment_free(struct deployment *d)
             free(s);
         }
     stages_free(d);
+    placement_cancel(d);
+    slices_free(d);
+    planner_inputs_release(&d->inputs);
     deployment_spec_free(&d->spec);
     json_decref(d->plan);
     json_decref(d->served);
@@ -61,6 +66,7 @@ static void deployment_move(struct core *c, struct deployment *d, int to)
              deployment_states[d->state].word, deployment_states[to].word, d->why.code ? " why=\"" : "", d->why.code ? d->why.text : "",
              d->why.code ? "\"" : "");
     machine_move(deployment_states, &d->state, to);
+    placement_cancel(d);
     d->since_ns = core_now(c);
     d->until_ns = 0;
 }
@@ -159,7 +165,7 @@ static bool measuring(struct core *c, struct deployment *d)
     return true;
 }
 
-/* The layout that moves least: as it served last, or as it is; else the planner's. */
+/* The layout that moves least: as it served last, or as it is; else the planner's. 1: it is being planned. */
 static int choose(struct core *c, struct deployment *d, struct err *e)
 {
     int rc;
@@ -194,6 +200,8 @@ static void step_planned(struct core *c, struct deployment *d)
     if (!d->model->open || measuring(c, d))
         return;
     int rc = choose(c, d, &e);
+    if (rc > 0)
+        return;
     if (rc < 0) {
         deployment_fail(c, d, &e);
         return;
@@ -305,6 +313,7 @@ void deployments_advance(struct core *c)
             before = d->state;
             step(c, d);
         }
+        slices_advance(c, d);
         sequences_admit(c, d);
     }
     bool swept = false;
@@ -438,6 +447,7 @@ static int deploy_again(struct core *c, struct deployment *d, const struct core_
         d->served = NULL;
         stages_free(d);
     }
+    placement_cancel(d);
     deployment_spec_free(&d->spec);
     d->spec = *spec;
     d->listener_peer = peer;

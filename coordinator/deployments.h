@@ -16,7 +16,10 @@ struct core;
 struct core_model_slot;
 struct member;
 struct placement;
+struct placing;
+struct planner_inputs;
 struct sequence;
+struct slices;
 struct truth;
 
 enum deployment_state {
@@ -79,11 +82,6 @@ struct deployment_stage {
     uint64_t upload_session, progress_ns;
 };
 
-struct deployment_slices { /* slices for prompts of up to `tokens` */
-    uint32_t tokens, count;
-    uint32_t *slices;
-};
-
 struct deployment {
     char name[DEPLOYMENT_NAME];
     uint64_t id, created_s;
@@ -114,8 +112,11 @@ struct deployment {
     struct sequence *active, *waiting_first, *waiting_last;
     uint32_t n_active, n_waiting;
     uint64_t kv_reserved;
-    struct deployment_slices *slices;
-    size_t n_slices;
+    struct planner_inputs *inputs; /* of the last planning; NULL: none so far */
+    struct placing *placing;       /* its plan, being made or waiting to be taken (placement.h); NULL: none */
+    bool placed;                   /* it waits */
+    unsigned outdated;             /* plans in a row that something changed under */
+    struct slices *slices;         /* for prompts of every length (slices.h); NULL: none so far */
     struct truth *truth;  /* what its prompts took, beside what was expected (truth.h); NULL: none so far */
 };
 
@@ -144,8 +145,6 @@ void deployment_free(struct deployment *d);
 /* ---- stages.c ---- */
 
 void stages_free(struct deployment *d);
-/* The next prompts' slices are planned anew. */
-void deployment_slices_forget(struct deployment *d);
 /* Takes over a placement as the next generation. */
 int stages_adopt(struct core *c, struct deployment *d, const struct placement *p, struct err *e);
 struct deployment_stage *stages_of_member(struct deployment *d, const struct member *m);
@@ -167,6 +166,8 @@ void stages_tell(struct core *c, struct deployment *d, bool now);
 
 /* One more stage: layers [first, end) on an agent whose name has `length` characters. */
 int deployment_range_add(struct deployment_spec *s, const char *agent, size_t length, int first, int end, struct err *e);
+/* Tokens that its stages run at once. */
+uint64_t deployment_batch_tokens(const struct deployment_spec *s);
 /* Reads the plan of a spec's options into it. */
 int deployment_plan_read(struct deployment_spec *s, struct err *e); /* deployment_plan.c */
 int deployment_spec_read(json_t *options, struct deployment_spec *out, struct err *e); /* holds a reference of options */

@@ -58,6 +58,7 @@ int links_restore(struct core *c, const char *name, const json_t *record, struct
             return err_set(e, HP_ENOMEM, "no memory for measured links");
         if (!l)
             continue;
+        c->links_version++;
         l->bandwidth_bytes_per_s = json_number_value(json_object_get(row, "bandwidth_bytes_per_s"));
         l->latency_s = json_number_value(json_object_get(row, "latency_s"));
         l->measured_s = (uint64_t)json_integer_value(json_object_get(row, "measured_s"));
@@ -185,6 +186,7 @@ static void measured(struct core *c, const struct message_link_result *told)
         return;
     /* The store is asked only when there is news. */
     bool news = fabs(r->bandwidth_bytes_per_s - l->bandwidth_bytes_per_s) > 0.2 * l->bandwidth_bytes_per_s;
+    c->links_version += news;
     l->bandwidth_bytes_per_s = r->bandwidth_bytes_per_s;
     l->latency_s = r->latency_s;
     l->measured_s = core_unix_s(c);

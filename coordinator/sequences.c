@@ -2,7 +2,7 @@
 
 #include "common/log.h"
 #include "coordinator/core_int.h"
-#include "coordinator/placement.h"
+#include "coordinator/slices.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -69,7 +69,7 @@ static void stages_close(struct core *c, const struct deployment *d, const struc
         core_say(c, d->stages[i].agent->peer, &m);
 }
 
-static struct pack_u32s slices_make(struct core *c, struct deployment *d, const struct sequence *s, uint32_t *room)
+static struct pack_u32s slices_make(const struct deployment *d, const struct sequence *s, uint32_t *room)
 {
     int n = 0;
     if (s->slice) {
@@ -81,7 +81,7 @@ static struct pack_u32s slices_make(struct core *c, struct deployment *d, const 
     } else if (s->kind != SEQUENCE_REQUEST && !s->planned) {
         room[n++] = (uint32_t)s->n_prompt;
     } else {
-        n = placement_slices(c, d, (uint32_t)s->n_prompt, room);
+        n = slices_cut(d, (uint32_t)s->n_prompt, room);
     }
     return (struct pack_u32s){room, (size_t)n};
 }
@@ -115,7 +115,7 @@ static void stages_open(struct core *c, struct deployment *d, const struct seque
     };
     if (!s->ignore_end)
         open.end_ids = (struct pack_u32s){d->model->facts.end_ids, d->model->facts.n_end_ids};
-    struct pack_u32s prompt = {s->prompt, s->n_prompt}, none = {NULL, 0}, slices = slices_make(c, d, s, room);
+    struct pack_u32s prompt = {s->prompt, s->n_prompt}, none = {NULL, 0}, slices = slices_make(d, s, room);
     for (int i = 0; i < d->n_stages; i++) {
         bool first = i == 0, last = i == d->n_stages - 1;
         m.u.sequence_open = open;

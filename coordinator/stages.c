@@ -15,15 +15,6 @@ static uint64_t session_create(struct core *c) { return (env_random_u64(c->env) 
 
 /* ---- the stages of a generation ------------------------------------------------------------------------------ */
 
-void deployment_slices_forget(struct deployment *d)
-{
-    for (size_t i = 0; i < d->n_slices; i++)
-        free(d->slices[i].slices);
-    free(d->slices);
-    d->slices = NULL;
-    d->n_slices = 0;
-}
-
 void stages_free(struct deployment *d)
 {
     for (int i = 0; i < d->n_stages; i++) {
@@ -33,7 +24,6 @@ void stages_free(struct deployment *d)
     free(d->stages);
     d->stages = NULL;
     d->n_stages = 0;
-    deployment_slices_forget(d);
 }
 
 int stages_adopt(struct core *c, struct deployment *d, const struct placement *p, struct err *e)
@@ -57,9 +47,7 @@ int stages_adopt(struct core *c, struct deployment *d, const struct placement *p
         d->context = p->context;
         d->max_sequences = p->sequences;
         d->kv_tokens = (p->context + DEPLOYMENT_KV_ROUND - 1) / DEPLOYMENT_KV_ROUND * DEPLOYMENT_KV_ROUND * p->sequences;
-        d->max_batch_tokens = d->spec.slice > DEPLOYMENT_BATCH_TOKENS ? d->spec.slice : DEPLOYMENT_BATCH_TOKENS;
-        for (uint32_t i = 0; i < d->spec.n_slices; i++)
-            d->max_batch_tokens = d->spec.slices[i] > d->max_batch_tokens ? d->spec.slices[i] : d->max_batch_tokens;
+        d->max_batch_tokens = deployment_batch_tokens(&d->spec);
     }
     d->generation++;
     d->session = session_create(c);

@@ -4,6 +4,7 @@
 #include "coordinator/core_int.h"
 #include "coordinator/costs.h"
 #include "coordinator/placement.h"
+#include "coordinator/slices.h"
 #include "coordinator/truth_drift.h"
 #include "planners/pipeline/pipeline.h"
 
@@ -218,7 +219,7 @@ static void drift_hear(struct core *c, struct deployment *d, const struct truth_
         json_t *tables = costs_tables(c, d, m);
         truth_drift_scale(tables, factor);
         core_profile_set(c, d->model->id, m->kind, d->spec.f32 ? "f32" : "auto", tables);
-        deployment_slices_forget(d);
+        slices_forget(d);
         d->truth->totals.corrections++;
         log_info("coordinator", "profile_corrected", "deployment=%s kind=\"%s\" factor=%.3f", d->name, m->kind, factor);
     }

@@ -22,6 +22,8 @@ static int check_request(const struct pipeline_request *rq, struct err *e)
     if (rq->unit < 0 || rq->cached_tokens < 0 || rq->decode_tokens < 0)
         return err_set(e, HP_EINVAL, "unit %d, cached tokens %d and decode tokens %d must not be negative", rq->unit,
                        rq->cached_tokens, rq->decode_tokens);
+    if (rq->max_slice < 0)
+        return err_set(e, HP_EINVAL, "%d is no length of a slice: it has at least 1 token, or 0 for any", rq->max_slice);
     if (rq->batch < 0 || rq->context_tokens < 0 || rq->sequences < 0 || rq->effort < 0)
         return err_set(e, HP_EINVAL, "batch, context, sequences and effort must not be negative");
     if (rq->cluster->n_devices == 0)
@@ -122,6 +124,7 @@ int cost_init(struct cost *c, const struct pipeline_request *rq, const int *orde
         return rc;
     *c = (struct cost){.cluster = rq->cluster, .profile = rq->profile, .arena = arena, .tokens = rq->tokens};
     c->cached_tokens = rq->cached_tokens;
+    c->max_slice = rq->max_slice;
     c->batch = rq->batch > 0 ? rq->batch : rq->profile->batch;
     c->decode_tokens = rq->decode_tokens;
     c->kv_tokens = (rq->context_tokens > 0 ? rq->context_tokens : (double)rq->tokens + rq->cached_tokens + rq->decode_tokens) *
@@ -131,10 +134,18 @@ int cost_init(struct cost *c, const struct pipeline_request *rq, const int *orde
     return 0;
 }
 
-double cost_class_seconds(const struct cost *c, int kind, int class_index, double slice, double prefix, double batch)
+static double piece_seconds(const struct cost *c, int kind, int class_index, double slice, double prefix, double batch)
 {
     double scaled = slice * batch / c->profile->batch;
     return profile_table_at(profile_table_of(c->profile, kind, class_index), scaled, prefix + (slice - scaled) / 2);
+}
+
+double cost_class_seconds(const struct cost *c, int kind, int class_index, double slice, double prefix, double batch)
+{
+    double sum = 0;
+    for (; c->max_slice > 0 && slice > c->max_slice; slice -= c->max_slice, prefix += c->max_slice)
+        sum += piece_seconds(c, kind, class_index, c->max_slice, prefix, batch);
+    return sum + piece_seconds(c, kind, class_index, slice, prefix, batch);
 }
 
 static inline int layers_of_class(const struct cost *c, int first, int end, int class_index)
@@ -178,10 +189,12 @@ int cost_kind_prepare(struct cost *c, int kind, struct err *e)
         double *t = arena_alloc(c->arena, c->table_size, sizeof *t);
         if (!t)
             return no_memory(e);
-        for (int i = 0; i < c->n_units; i++)
+        /* Backwards, so that what follows a slice's first piece is there already, where pieces end on units. */
+        int piece = c->max_slice > 0 && c->max_slice % c->unit == 0 ? c->max_slice / c->unit : c->n_units;
+        for (int i = c->n_units - 1; i >= 0; i--)
             for (int j = i + 1; j <= c->n_units; j++)
-                t[c->row[i] + j] =
-                    cost_class_seconds(c, kind, k, c->starts[j] - c->starts[i], c->cached_tokens + c->starts[i], c->batch);
+                t[c->row[i] + j] = j - i > piece ? t[c->row[i] + i + piece] + t[c->row[i + piece] + j]
+                                                 : cost_class_seconds(c, kind, k, c->starts[j] - c->starts[i], c->cached_tokens + c->starts[i], c->batch);
         *table = t;
     }
     return 0;

@@ -19,6 +19,7 @@ struct cost {
     const struct cluster *cluster;
     const struct profile *profile;
     struct arena *arena;
+    int max_slice; /* a longer slice runs in pieces of so many tokens; 0: any runs whole */
     int tokens, cached_tokens, unit; /* unit: as asked, or a multiple of it that keeps n_units in bounds */
     double batch;
     double kv_tokens; /* context x sequences to keep room for */
@@ -45,7 +46,7 @@ struct cost {
  * HP_ENOMEM. */
 int cost_init(struct cost *c, const struct pipeline_request *rq, const int *order, int n, struct arena *arena, struct err *e);
 
-/* Seconds of one layer of a class on a kind, for any slice, prefix and batch (formats: hp-profile/1). */
+/* Seconds of one layer of a class on a kind, for any slice, prefix and batch (formats: hp-profile/1); of a slice beyond max_slice the sum over its pieces. */
 double cost_class_seconds(const struct cost *c, int kind, int class_index, double slice, double prefix, double batch);
 /* Seconds of layers [first, end) on a kind for any slice of tokens after `prefix`, with any batch. */
 double cost_layers_seconds(const struct cost *c, int kind, int first, int end, double slice, double prefix, double batch);

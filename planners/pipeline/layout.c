@@ -16,6 +16,24 @@ int layout_alloc(struct arena *arena, int n_stages, int n_slices, struct layout 
     return out->devices && out->ends && out->cuts ? 0 : err_set(e, HP_ENOMEM, "out of memory while planning a pipeline");
 }
 
+int layout_split(const struct cost *c, struct layout *l, struct err *e)
+{
+    int most = c->max_slice / c->unit > 1 ? c->max_slice / c->unit : 1, n = 0;
+    if (c->max_slice == 0 || l->micro_batches > 0)
+        return 0;
+    int *cuts = arena_alloc(c->arena, (size_t)c->n_units + 1, sizeof *cuts);
+    if (!cuts)
+        return err_set(e, HP_ENOMEM, "out of memory while planning a pipeline");
+    for (int k = 0; k < l->n_slices; k++) {
+        int units = l->cuts[k + 1] - l->cuts[k], pieces = (units + most - 1) / most;
+        for (int p = 1; p <= pieces; p++)
+            cuts[++n] = l->cuts[k] + (int)((long)units * p / pieces);
+    }
+    l->cuts = cuts;
+    l->n_slices = n;
+    return 0;
+}
+
 double layout_memory_bytes(const struct cost *c, const struct layout *l, int j)
 {
     int first = layout_first(l, j), end = l->ends[j], g = l->groups ? l->group_sizes[j] : 1;

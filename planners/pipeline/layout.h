@@ -28,6 +28,9 @@ struct layout_times {
 /* Room for a layout of that many stages and slices. HP_ENOMEM. */
 int layout_alloc(struct arena *arena, int n_stages, int n_slices, struct layout *out, struct err *e);
 
+/* Cuts slices that are longer than the cost's max_slice into equal pieces, as far as cut positions go. HP_ENOMEM. */
+int layout_split(const struct cost *c, struct layout *l, struct err *e);
+
 /* Memory and connections. HP_EINFEASIBLE with the stage that breaks them in the text. */
 int layout_check(const struct cost *c, const struct layout *l, struct err *e);
 /* Bytes that one device of stage j needs. */

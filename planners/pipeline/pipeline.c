@@ -139,6 +139,8 @@ static int search(struct cost *c, const struct pipeline_request *rq, struct layo
     if (rc < 0)
         return rc;
     *out = found.layout;
+    if ((rc = layout_split(c, out, e)) < 0)
+        return rc;
     if (!rq->brief && !rq->devices && (rc = why_weigh_kinds(c, rq, out, &found.value, kinds, e)) < 0)
         return rc;
     struct answer_figures f;
@@ -175,7 +177,7 @@ int pipeline_plan_make(const struct pipeline_request *rq, struct arena *arena, s
     uint64_t started = rq->env ? env_now_ns(rq->env) : 0;
     int rc = set_up(rq, arena, &c, e);
     if (rc < 0 || (rc = check_smallest(&c, e)) < 0 || (rc = run_method(&c, rq, &layout, &kinds, &a, e)) < 0 ||
-        (rc = answer_fill(&c, &layout, &a, e)) < 0)
+        (rc = layout_split(&c, &layout, e)) < 0 || (rc = answer_fill(&c, &layout, &a, e)) < 0)
         return rc;
     double seconds = rq->env ? (double)(env_now_ns(rq->env) - started) * 1e-9 : 0;
     warn_of_unknown(rq, arena, &a);

@@ -65,6 +65,7 @@ struct pipeline_request {
         *layer_ends;   /* with `devices`: where each stage's layers end; the last is the model's number of layers. NULL: free */
     int decode_tokens; /* that each request makes after its prompt, one a step; counts for throughput and for the KV cache */
     int cached_tokens; /* prompt tokens that are cached already, before `tokens`; slices start at this prefix */
+    int max_slice;     /* tokens that a stage runs at once: longer slices run in pieces, cost what these cost, and are cut into them in the answer; 0: any */
     double effort;     /* of the exact search, 1 the usual; 0: 1 */
     bool brief;        /* no `why` beyond warnings: leaves out the comparisons with other plans, for a planner in a hurry */
     const struct env *env; /* for solver seconds; NULL: they are 0 */

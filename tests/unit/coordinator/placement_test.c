@@ -1,4 +1,6 @@
 #include "coordinator/placement.h"
+#include "coordinator/planner_inputs.h"
+#include "coordinator/slices.h"
 #include "tests/unit/coordinator/core_fixture.h"
 
 /* Ten layers: 100 MB of weights each (200 MB once packed as bf16), 1000 bytes of KV a token. */
@@ -214,14 +216,14 @@ static void slices_add_up_for_every_length(void **state)
         assert_non_null(d);
         for (uint32_t n = 1; n < 1500; n += n < 300 ? 1 : 97) {
             uint32_t slices[1500], sum = 0;
-            int count = placement_slices(f.core, d, n, slices);
+            int count = slices_cut(d, n, slices);
             for (int i = 0; i < count; i++) {
-                assert_true(slices[i] > 0 && (k != 1 || slices[i] <= 7));
+                assert_true(slices[i] > 0 && slices[i] <= (k == 1 ? 7 : DEPLOYMENT_BATCH_TOKENS));
                 sum += slices[i];
             }
             assert_int_equal(sum, n);
         }
-        assert_true(k != 0 || d->n_slices > 0);
+        assert_true(k != 0 || slices_ready(d, 1500));
     }
     fixture_close(&f);
 }
@@ -255,6 +257,189 @@ static void neighbours_are_those_with_the_fast_measured_link(void **state)
     }
 }
 
+static const char *state_of(struct fixture *f, const char *name)
+{
+    static char word[32];
+    const struct message_answer *a = fixture_ask(f, "deployment.ls", "{}", NULL);
+    json_t *result = a ? json_loads(a->result, 0, NULL) : NULL, *row;
+    size_t i;
+    snprintf(word, sizeof word, "nothing");
+    json_array_foreach(json_is_array(result) ? result : json_object_get(result, "deployments"), i, row)
+        if (strcmp(json_string_value(json_object_get(row, "name")), name) == 0)
+            snprintf(word, sizeof word, "%s", json_string_value(json_object_get(row, "state")));
+    json_decref(result);
+    return word;
+}
+
+static void a_plan_is_made_elsewhere_and_holds_nobody_up(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_open(&f);
+    for (int i = 0; i < 2; i++)
+        fixture_agent(&f, i, "k", 8e9);
+    f.holds_work = true;
+    assert_non_null(deploy(&f, "x", "{\"max_context\": 512}", NULL));
+    assert_string_equal(state_of(&f, "x"), "planning");
+    assert_int_equal(f.n_held_work, 1);
+    fixture_pass_ms(&f, 1000);
+    fixture_beat(&f, 10, fixture_key(0));
+    fixture_beat(&f, 11, fixture_key(1));
+    assert_int_equal(f.n_held_work, 1); /* asked for once */
+    struct deployment *d = deploy(&f, "y", "{\"max_context\": 512}", NULL);
+    assert_string_equal(state_of(&f, "y"), "planning");
+    fixture_work(&f);
+    fixture_work(&f);
+    assert_string_equal(state_of(&f, "x"), "preparing");
+    assert_string_equal(state_of(&f, "y"), "preparing");
+    assert_true(d->n_stages > 0);
+    fixture_close(&f);
+}
+
+static void a_plan_under_which_something_has_changed_is_made_again(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_open(&f);
+    for (int i = 0; i < 2; i++)
+        fixture_agent(&f, i, "k", 8e9);
+    f.holds_work = true;
+    struct deployment *d = deploy(&f, "x", "{\"max_context\": 512}", NULL);
+    /* Whichever agent it would have had: the other one, or neither of the two, is left. */
+    fixture_ask(&f, "node.drain", "{\"name\": \"a0\"}", NULL);
+    fixture_work(&f);
+    assert_string_equal(state_of(&f, "x"), "planning");
+    fixture_work(&f);
+    assert_string_equal(state_of(&f, "x"), "preparing");
+    assert_int_equal(d->n_stages, 1);
+    assert_string_equal(d->stages[0].agent->name, "a1");
+    fixture_close(&f);
+}
+
+static void two_plans_at_once_do_not_share_the_same_memory(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_open(&f);
+    fixture_agent(&f, 0, "k", 2.5e9);
+    f.holds_work = true;
+    const struct message_answer *a;
+    assert_non_null(deploy(&f, "x", "{\"max_context\": 512}", NULL));
+    assert_non_null(deploy(&f, "y", "{\"max_context\": 512}", &a));
+    for (int i = 0; i < 4; i++)
+        fixture_work(&f);
+    struct deployment *x = deployment_find(f.core, "x"), *y = deployment_find(f.core, "y");
+    assert_true((x != NULL) != (y != NULL));
+    assert_non_null(strstr(fixture_last(&f, ADMIN, MESSAGE_ANSWER)->u.answer.text, "bytes are missing"));
+    fixture_close(&f);
+}
+
+static void what_is_undeployed_while_it_is_planned_is_gone(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_open(&f);
+    fixture_agent(&f, 0, "k", 8e9);
+    f.holds_work = true;
+    assert_non_null(deploy(&f, "x", "{\"max_context\": 512}", NULL));
+    fixture_ask(&f, "undeploy", "{\"name\": \"x\"}", NULL);
+    assert_true(atomic_load(&f.held_work[0]->canceled));
+    fixture_work(&f);
+    assert_string_equal(state_of(&f, "x"), "nothing");
+    assert_int_equal(f.core->n_planning, 0);
+    assert_non_null(deploy(&f, "x", "{\"max_context\": 512}", NULL)); /* and again, left open at the end */
+    fixture_close(&f);
+}
+
+static int cut_of(const struct deployment *d, uint32_t n)
+{
+    uint32_t slices[4096], sum = 0;
+    int count = slices_cut(d, n, slices);
+    for (int i = 0; i < count; i++) {
+        assert_true(slices[i] > 0 && slices[i] <= DEPLOYMENT_BATCH_TOKENS);
+        sum += slices[i];
+    }
+    assert_int_equal(sum, n);
+    return count;
+}
+
+static void prompts_are_cut_at_once_and_better_when_their_slices_are_prepared(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_open(&f);
+    for (int i = 0; i < 2; i++)
+        fixture_agent(&f, i, "k", 8e9);
+    f.holds_work = true;
+    struct deployment *d = deploy(&f, "x", "{\"agents\": \"a0,a1\", \"max_context\": 4096}", NULL);
+    fixture_work(&f); /* the plan */
+    assert_int_equal(d->n_stages, 2);
+    assert_false(slices_ready(d, 100));
+    assert_int_equal(cut_of(d, 1200), 6); /* three for each stage */
+    assert_int_equal(cut_of(d, 20), 1);
+    fixture_work(&f); /* up to 2048 */
+    assert_true(slices_ready(d, 2048));
+    assert_false(slices_ready(d, 2049));
+    cut_of(d, 4000);
+    fixture_work(&f);
+    assert_true(slices_ready(d, 4096));
+    for (uint32_t n = 1; n < 4096; n += 61)
+        cut_of(d, n);
+    fixture_pass_ms(&f, 200);
+    assert_int_equal(f.n_held_work, 0);
+    fixture_close(&f);
+}
+
+static void prepared_slices_outlive_a_generation_with_the_same_stages(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct err e = {0};
+    fixture_open(&f);
+    for (int i = 0; i < 2; i++)
+        fixture_agent(&f, i, "k", 8e9);
+    struct deployment *d = deploy(&f, "x", "{\"agents\": \"a0,a1\", \"max_context\": 1024}", NULL);
+    assert_true(slices_ready(d, 1024));
+    f.holds_work = true;
+    json_t *layout = deployment_layout(d);
+    assert_int_equal(deployment_layout_set(f.core, d, layout, &e), 0);
+    assert_int_equal(stages_adopt(f.core, d, NULL, &e), 0);
+    json_decref(layout);
+    fixture_pass_ms(&f, 100);
+    assert_true(slices_ready(d, 1024));
+    assert_int_equal(f.n_held_work, 0);
+    slices_forget(d); /* a profile was corrected: what there is serves on meanwhile */
+    fixture_pass_ms(&f, 100);
+    assert_false(slices_ready(d, 1024));
+    assert_int_equal(f.n_held_work, 1);
+    cut_of(d, 900);
+    fixture_work(&f);
+    assert_true(slices_ready(d, 1024));
+    fixture_close(&f);
+}
+
+static void inputs_are_read_once_for_every_change(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct err e = {0};
+    struct planner_inputs *a, *b;
+    fixture_open(&f);
+    for (int i = 0; i < 2; i++)
+        fixture_agent(&f, i, "k", 8e9);
+    struct deployment *d = deploy(&f, "x", "{\"agents\": \"a0,a1\", \"max_context\": 1024}", NULL);
+    assert_int_equal(planner_inputs_get(f.core, d, &a, &e), 0);
+    assert_int_equal(planner_inputs_get(f.core, d, &b, &e), 0);
+    assert_ptr_equal(a, b);
+    planner_inputs_release(&b);
+    core_profile_set(f.core, d->model->id, "k", "auto", json_object());
+    assert_int_equal(planner_inputs_get(f.core, d, &b, &e), 0);
+    assert_ptr_not_equal(a, b);
+    planner_inputs_release(&b);
+    planner_inputs_release(&a);
+    fixture_close(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -268,6 +453,13 @@ int main(void)
         cmocka_unit_test(memory_of_other_deployments_is_not_given_twice),
         cmocka_unit_test(a_faster_device_gets_more_layers),
         cmocka_unit_test(slices_add_up_for_every_length),
+        cmocka_unit_test(a_plan_is_made_elsewhere_and_holds_nobody_up),
+        cmocka_unit_test(a_plan_under_which_something_has_changed_is_made_again),
+        cmocka_unit_test(two_plans_at_once_do_not_share_the_same_memory),
+        cmocka_unit_test(what_is_undeployed_while_it_is_planned_is_gone),
+        cmocka_unit_test(prompts_are_cut_at_once_and_better_when_their_slices_are_prepared),
+        cmocka_unit_test(prepared_slices_outlive_a_generation_with_the_same_stages),
+        cmocka_unit_test(inputs_are_read_once_for_every_change),
     };
     return cmocka_run_group_tests_name("placement", tests, prepare_facts, NULL);
 }

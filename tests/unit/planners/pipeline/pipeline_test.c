@@ -65,6 +65,41 @@ static int make(struct bed *b, struct err *e)
     return pipeline_plan_make(&b->rq, &b->arena, &b->answer, e);
 }
 
+/* ---- what a stage runs at once ----------------------------------------------------------------------------------------------- */
+
+static void no_slice_is_longer_than_a_stage_runs_at_once(void **state)
+{
+    (void)state;
+    struct bed b;
+    struct err e;
+    bed_make(&b);
+    const int one[] = {0};
+    static const enum pipeline_method methods[] = {PIPELINE_EXACT, PIPELINE_HPIPE, PIPELINE_EVEN};
+    for (int limit = 8; limit <= 64; limit += 28)
+        for (size_t m = 0; m < sizeof methods / sizeof *methods; m++) {
+            b.rq.tokens = 60;
+            b.rq.devices = one;
+            b.rq.n_devices = 1;
+            b.rq.method = methods[m];
+            b.rq.max_slice = 0;
+            assert_int_equal(make(&b, &e), 0);
+            double whole = b.answer.makespan_s;
+            b.rq.max_slice = limit;
+            assert_int_equal(make(&b, &e), 0);
+            int sum = 0;
+            for (int k = 0; k < b.answer.plan.n_slices; k++) {
+                assert_true(b.answer.plan.slices[k] <= limit);
+                sum += b.answer.plan.slices[k];
+            }
+            assert_int_equal(sum, 60);
+            assert_true(b.answer.plan.n_slices >= 60 / limit);
+            assert_true(b.answer.makespan_s >= whole * (1 - 1e-9)); /* time per token is the same here at any length */
+        }
+    b.rq.max_slice = -1;
+    assert_int_equal(make(&b, &e), HP_EINVAL);
+    bed_free(&b);
+}
+
 /* ---- what the caller fixes ------------------------------------------------------------------------------------------------- */
 
 static void given_devices_are_all_used_in_their_order(void **state)
@@ -311,6 +346,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(throughput_counts_the_tokens_that_requests_make),
+        cmocka_unit_test(no_slice_is_longer_than_a_stage_runs_at_once),
         cmocka_unit_test(given_devices_are_all_used_in_their_order),
         cmocka_unit_test(given_layers_stay_and_only_slices_are_chosen),
         cmocka_unit_test(nonsense_in_a_request_is_named),

@@ -1,0 +1,47 @@
+/* What the two halves of placement share: placement.c asks and takes on the loop, placement_search.c works on any thread. */
+#ifndef HP_COORDINATOR_PLACEMENT_INT_H
+#define HP_COORDINATOR_PLACEMENT_INT_H
+
+#include "coordinator/placement.h"
+#include "coordinator/planner_inputs.h"
+#include "coordinator/work.h"
+#include "planners/pipeline/pipeline.h"
+
+#include <stdint.h>
+
+/* A stage that the spec names. */
+struct placing_range {
+    const char *agent; /* its member's name */
+    int first, end;
+};
+
+struct placing {
+    struct work work;
+    struct core *core; /* the loop's: the worker does not look at it */
+    uint64_t deployment;
+    const struct env *env;
+    struct planner_inputs *inputs;
+    struct arena arena;
+    /* of the spec */
+    struct placing_range *ranges;
+    int *devices, *ends, n_devices; /* devices NULL: any; ends NULL: the planner's */
+    bool planned;
+    int max_slice;
+    uint32_t plan_tokens;
+    uint64_t max_context, trained_context, least_sequences, most_sequences;
+    /* the result */
+    int status;
+    struct err error;
+    struct pipeline_answer answer;
+    uint64_t context, sequences;
+    int tokens;
+};
+
+static inline uint64_t placing_round_up(uint64_t v, uint64_t to) { return (v + to - 1) / to * to; }
+
+/* What a planner's request of this deployment begins with. */
+struct pipeline_request placing_request(const struct placing *p, int tokens);
+/* Plans, or says what is missing: sets the result. Any thread. */
+void placing_search(struct placing *p);
+
+#endif

@@ -1,0 +1,170 @@
+/* The search for the largest context and number of sequences that a plan exists for, and the words for what is missing where none does. Pure functions of a
+ * `struct placing`: any thread, no core. */
+#include "coordinator/placement_int.h"
+
+#include "coordinator/deployments.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- asking the planner ----------------------------------------------------------------------------------------------- */
+
+struct pipeline_request placing_request(const struct placing *p, int tokens)
+{
+    return (struct pipeline_request){
+        .cluster = &p->inputs->cluster,
+        .profile = &p->inputs->profile,
+        .tokens = tokens,
+        .objective = PIPELINE_LATENCY,
+        .method = PIPELINE_EXACT,
+        .seed = p->deployment,
+        .devices = p->devices,
+        .n_devices = p->n_devices,
+        .layer_ends = p->ends,
+        .max_slice = p->max_slice,
+        .brief = true,
+        .env = p->env,
+    };
+}
+
+static int ask_planner(struct placing *p, uint64_t context, uint64_t sequences, int tokens, struct pipeline_answer *out, struct err *e)
+{
+    if (atomic_load(&p->work.canceled))
+        return err_set(e, HP_ECANCELED, "nobody waits for this plan any more");
+    struct pipeline_request rq = placing_request(p, tokens);
+    rq.context_tokens = (double)placing_round_up(context, DEPLOYMENT_KV_ROUND);
+    rq.sequences = (double)sequences * p->inputs->stands_for;
+    int n = p->devices ? p->n_devices : p->inputs->cluster.n_devices;
+    /* The joint search grows with the devices: less effort beyond a few, and beyond many the published programmes. */
+    if (!p->ends && n > 8)
+        rq.effort = 0.1;
+    if (!p->ends && n > 32)
+        rq.method = PIPELINE_HPIPE;
+    return pipeline_plan_make(&rq, &p->arena, out, e);
+}
+
+static int placing_tokens(uint64_t context) { return (int)(context < PLACEMENT_TOKENS ? context : PLACEMENT_TOKENS); }
+
+/* The next smaller number of sequences to try: half, and `least` before anything below it. */
+static uint64_t fewer(uint64_t sequences, uint64_t least) { return sequences > least && sequences / 2 < least ? least : sequences / 2; }
+
+/* The largest context (halving) and number of sequences that a plan exists for. */
+static int fit(struct placing *p, struct err *e)
+{
+    uint64_t most = p->trained_context ? p->trained_context : PLACEMENT_LEAST_CONTEXT, least = p->least_sequences;
+    uint64_t context = p->max_context ? p->max_context : most;
+    if (p->plan_tokens && !p->max_context && p->plan_tokens + DEPLOYMENT_KV_ROUND < most)
+        context = p->plan_tokens + DEPLOYMENT_KV_ROUND;
+    for (;; context /= 2) {
+        for (uint64_t sequences = p->most_sequences > least ? p->most_sequences : least; sequences >= least; sequences = fewer(sequences, least)) {
+            p->context = context;
+            p->sequences = sequences;
+            p->tokens = p->plan_tokens ? (int)p->plan_tokens : placing_tokens(context);
+            int rc = ask_planner(p, context, sequences, p->tokens, &p->answer, e);
+            if (rc != HP_EINFEASIBLE)
+                return rc;
+        }
+        if (p->max_context || p->planned || context / 2 < PLACEMENT_LEAST_CONTEXT)
+            return HP_EINFEASIBLE;
+    }
+}
+
+/* ---- what does not fit -------------------------------------------------------------------------------------------------- */
+
+static void bytes_text(double bytes, char out[32])
+{
+    if (bytes >= 1e9)
+        snprintf(out, 32, "%.2f GB", bytes / 1e9);
+    else
+        snprintf(out, 32, "%.1f MB", bytes / 1e6);
+}
+
+/* Bytes of layers [first, end) with the KV of one sequence of `context` tokens. */
+static double need_bytes(const struct placing *p, int first, int end, uint64_t context, double *weights)
+{
+    double sum = 0, w = 0;
+    for (int l = first; l < end; l++) {
+        w += p->inputs->resident_bytes[l];
+        sum += p->inputs->state_bytes_per_token[l] * (double)placing_round_up(context, DEPLOYMENT_KV_ROUND);
+    }
+    if (weights)
+        *weights = w;
+    return sum + w;
+}
+
+/* The stages as given: where how much is missing. */
+static int explain_ranges(const struct placing *p, uint64_t context, struct err *e)
+{
+    char text[600] = "";
+    size_t used = 0;
+    for (int i = 0; i < p->n_devices && used < sizeof text - 1; i++) {
+        const struct placing_range *r = &p->ranges[i];
+        double need = need_bytes(p, r->first, r->end, context, NULL) + p->inputs->workspace_bytes[p->devices[i]],
+               room = p->inputs->free_bytes[p->devices[i]];
+        if (need <= room)
+            continue;
+        char a[32], b[32];
+        bytes_text(need, a);
+        bytes_text(room, b);
+        used += (size_t)snprintf(text + used, sizeof text - used, "%slayers %d-%d need %s on agent \"%s\", which has %s free: %.0f bytes are missing there",
+                                 used ? "; " : "", r->first, r->end - 1, a, r->agent, b, need - room);
+    }
+    return err_set(e, HP_EINFEASIBLE, "%s", text);
+}
+
+static int explain_free(const struct placing *p, uint64_t context, struct err *e)
+{
+    const struct cluster *cluster = &p->inputs->cluster;
+    double weights, need = need_bytes(p, 0, p->inputs->n_layers, context, &weights), room = 0;
+    char have[300] = "", a[32], b[32], w[32];
+    size_t used = 0;
+    for (int i = 0; i < cluster->n_devices; i++) {
+        bool named = !p->devices;
+        for (int k = 0; k < p->n_devices; k++)
+            named = named || p->devices[k] == i;
+        if (!named)
+            continue;
+        room += cluster->devices[i].memory_bytes;
+        bytes_text(cluster->devices[i].memory_bytes, b);
+        if (used < sizeof have - 1)
+            used += (size_t)snprintf(have + used, sizeof have - used, "%s%s %s", used ? ", " : "", cluster->nodes[cluster->devices[i].node].name, b);
+    }
+    bytes_text(need, a);
+    bytes_text(weights, w);
+    if (cluster->n_devices == 0)
+        return err_set(e, HP_EINFEASIBLE, "no agent is ready: the model needs %s (weights %s, the rest KV cache of one sequence of %llu tokens)", a, w,
+                       (unsigned long long)context);
+    if (need > room)
+        return err_set(e, HP_EINFEASIBLE,
+                       "the model needs %s (weights %s, the rest KV cache of one sequence of %llu tokens) and its agents have less for these (%s, beside "
+                       "their work space): %.0f bytes are missing",
+                       a, w, (unsigned long long)context, have, need - room);
+    return err_set(e, HP_EINFEASIBLE, "the model needs %s and its agents have enough together (%s), but no cut between layers fits each of them", a, have);
+}
+
+/* Says how many bytes are missing where, and which context would fit. */
+static int explain(struct placing *p, uint64_t context, struct err *e)
+{
+    if (p->ends)
+        explain_ranges(p, context, e);
+    else
+        explain_free(p, context, e);
+    for (uint64_t smaller = context / 2; smaller >= PLACEMENT_LEAST_CONTEXT; smaller /= 2) {
+        struct pipeline_answer answer = {0};
+        struct err ignored;
+        if (ask_planner(p, smaller, 1, placing_tokens(smaller), &answer, &ignored) == 0) {
+            json_decref(answer.document);
+            err_hint(e, "a context of %llu tokens would fit: --max-context %llu", (unsigned long long)smaller, (unsigned long long)smaller);
+            return e->code;
+        }
+    }
+    double weights, all = need_bytes(p, 0, p->inputs->n_layers, PLACEMENT_LEAST_CONTEXT, &weights);
+    return err_hint(e, "no context fits: add agents, or memory to them (--memory), up to %.0f bytes in all", all);
+}
+
+void placing_search(struct placing *p)
+{
+    p->status = p->inputs->cluster.n_devices ? fit(p, &p->error) : HP_EINFEASIBLE;
+    if (p->status == HP_EINFEASIBLE)
+        p->status = explain(p, p->context ? p->context : p->max_context ? p->max_context : p->trained_context, &p->error);
+}
