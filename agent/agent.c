@@ -79,10 +79,10 @@ static void on_link_down(void *ctx, struct data_link *link, const struct err *wh
     struct agent *a = ctx;
     if (!gate_enter(a))
         return;
-    log_warn("agent", "data_link_down", "text=\"%s\"", why->text);
-    store_worker_link_down(a->store, link);
+    log_warn_limited("agent", "data_link_down", "text=\"%s\"", why->text);
+    store_worker_link_down(a->store, data_link_number(link));
     link_prober_link_down(a->prober, link);
-    shell_mail(a, &(struct mail){.event = {.kind = AGENT_EVENT_LINK_DOWN}, .link = link});
+    shell_mail(a, &(struct mail){.event = {.kind = AGENT_EVENT_LINK_DOWN}, .link = data_link_number(link)});
     pthread_mutex_unlock(&a->gate);
 }
 
@@ -151,7 +151,7 @@ static void on_executor(void *ctx, const struct executor_report *r)
 /* ---- from the store ----------------------------------------------------------------------------------------------------- */
 
 /* The models of a report, with what they point at, in one allocation. */
-static void models_copy(struct mail *m, const struct pack_list *from)
+static bool models_copy(struct mail *m, const struct pack_list *from)
 {
     const struct message_model *models = from->items;
     size_t bytes = from->count * (sizeof *models + DIGEST_BYTES);
@@ -159,7 +159,7 @@ static void models_copy(struct mail *m, const struct pack_list *from)
         bytes += strlen(models[i].name) + 1;
     struct message_model *copy = m->memory = malloc(bytes + 1);
     if (!copy)
-        return;
+        return false;
     uint8_t *at = (uint8_t *)(copy + from->count);
     for (size_t i = 0; i < from->count; i++) {
         memcpy(at, models[i].model.data, DIGEST_BYTES);
@@ -168,6 +168,7 @@ static void models_copy(struct mail *m, const struct pack_list *from)
         at += DIGEST_BYTES + strlen(models[i].name) + 1;
     }
     m->event.u.store.models = (struct pack_list){copy, from->count};
+    return true;
 }
 
 static void on_store(void *ctx, const struct store_report *r)
@@ -178,7 +179,7 @@ static void on_store(void *ctx, const struct store_report *r)
         m.event.kind = AGENT_EVENT_STORE;
         m.event.u.store.id = r->ticket;
         m.event.u.store.status = r->status;
-        models_copy(&m, &r->models);
+        m.event.u.store.models_unknown = r->models_unknown || !models_copy(&m, &r->models);
     } else {
         m.event.kind = AGENT_EVENT_FETCHED;
         m.opened = r->kind == STORE_OPENED;
@@ -220,7 +221,7 @@ static void frame_in(struct agent *a, struct mail *m)
         rc = m->header.kind == FRAME_ACTIVATION ? frame_runs_decode(&m->header, bytes, a->runs, &e)
                                                 : frame_tokens_decode(&m->header, bytes, a->tokens, &e);
     if (rc < 0) {
-        log_warn("agent", "frame_malformed", "text=\"%s\"", e.text);
+        log_warn_limited("agent", "frame_malformed", "text=\"%s\"", e.text);
         return;
     }
     ev->u.frame.header = &m->header;
@@ -237,8 +238,9 @@ static void frame_in(struct agent *a, struct mail *m)
 static void link_down_in(struct agent *a, struct mail *m)
 {
     for (size_t i = 0; i < a->n_stages; i++) {
-        bool next = a->stages[i].next == m->link;
-        if (!next && a->stages[i].first != m->link)
+        const struct data_link *to_next = a->stages[i].next, *to_first = a->stages[i].first;
+        bool next = to_next && data_link_number(to_next) == m->link;
+        if (!next && (!to_first || data_link_number(to_first) != m->link))
             continue;
         m->event.u.link_down.slot = a->stages[i].slot;
         m->event.u.link_down.link = next ? AGENT_LINK_NEXT : AGENT_LINK_FIRST;

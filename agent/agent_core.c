@@ -198,19 +198,34 @@ static void timer_set(struct agent_core *c, uint64_t now)
 
 /* ---- events ------------------------------------------------------------------------------------------------------- */
 
+/* Without memory for all of them the list stays as it was: a model that was removed is missed when it is wanted, one that is new is fetched again. */
+static void models_keep(struct agent_core *c, const struct pack_list *list)
+{
+    struct arena arena = {0};
+    const struct message_model *from = list->items;
+    struct message_model *models = arena_alloc(&arena, list->count + 1, sizeof *models);
+    bool whole = models != NULL;
+    for (size_t i = 0; whole && i < list->count; i++) {
+        const char *name = arena_strdup(&arena, from[i].name);
+        uint8_t *id = arena_memdup(&arena, from[i].model.data, from[i].model.size);
+        models[i] = (struct message_model){{id, from[i].model.size}, from[i].bytes, name};
+        whole = name && id;
+    }
+    if (!whole) {
+        arena_free(&arena);
+        log_warn("agent", "models_not_listed", "reason=no_memory");
+        return;
+    }
+    arena_free(&c->models_arena);
+    c->models_arena = arena;
+    c->models = models;
+    c->n_models = list->count;
+}
+
 static void store_changed(struct agent_core *c, const struct agent_event *ev)
 {
-    arena_free(&c->models_arena);
-    size_t n = ev->u.store.models.count;
-    const struct message_model *from = ev->u.store.models.items;
-    c->models = arena_alloc(&c->models_arena, n + 1, sizeof *c->models);
-    c->n_models = 0;
-    for (size_t i = 0; c->models && i < n; i++) {
-        const char *name = arena_strdup(&c->models_arena, from[i].name);
-        uint8_t *id = arena_memdup(&c->models_arena, from[i].model.data, from[i].model.size);
-        if (name && id)
-            c->models[c->n_models++] = (struct message_model){{id, from[i].model.size}, from[i].bytes, name};
-    }
+    if (!ev->u.store.models_unknown)
+        models_keep(c, &ev->u.store.models);
     struct message *m = c->member == MEMBER_JOINED ? core_send(c, MESSAGE_STORE_STATE) : NULL;
     if (!m)
         return;

@@ -135,6 +135,7 @@ struct agent_event {
             uint64_t id;             /* of the store_remove that it answers, or 0 */
             int status;
             const struct err *error;
+            bool models_unknown; /* no memory to list them: as told before */
         } store;
         struct {
             uint64_t id;

@@ -177,6 +177,17 @@ size_t fetch_ask(struct fetch *f, uint64_t now_ns, int *peer, uint32_t chunks[FE
     return n;
 }
 
+void fetch_unask(struct fetch *f, int peer, const uint32_t *chunks, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        struct chunk *c = chunk_find(f, chunks[i]);
+        if (c && c->state == CHUNK_ASKED && c->peer == peer)
+            chunk_missing(f, c);
+    }
+    if (peer >= 0 && peer < f->n_peers && !f->peers[peer].outstanding)
+        f->peers[peer].owes = false;
+}
+
 void fetch_refused(struct fetch *f, uint32_t chunk, int peer, uint64_t now_ns)
 {
     struct chunk *c = chunk_find(f, chunk);
@@ -220,6 +231,22 @@ void fetch_tick(struct fetch *f, uint64_t now_ns)
         else if (now_ns >= p->ask_again_ns)
             peer_ask_again(f, i);
     }
+}
+
+size_t fetch_recheck(struct fetch *f, bool (*has)(const void *ctx, uint32_t chunk), const void *ctx)
+{
+    size_t lost = 0;
+    for (size_t i = 0; i < f->n_chunks; i++) {
+        struct chunk *c = &f->chunks[i];
+        if (c->state != CHUNK_HERE || has(ctx, c->number))
+            continue;
+        chunk_move(f, c, CHUNK_NEW);
+        c->tried = 0;
+        f->done_bytes -= c->bytes;
+        f->next_new = i < f->next_new ? i : f->next_new;
+        lost++;
+    }
+    return lost;
 }
 
 bool fetch_is_done(const struct fetch *f) { return f->count[CHUNK_HERE] == f->n_chunks; }

@@ -34,11 +34,16 @@ void fetch_arrived(struct fetch *f, uint32_t chunk, int from_peer, uint64_t now_
 
 /* What to ask of whom: fills up to FETCH_ASK_CHUNKS and returns how many; 0: nothing now. */
 size_t fetch_ask(struct fetch *f, uint64_t now_ns, int *peer, uint32_t chunks[FETCH_ASK_CHUNKS]);
+/* What fetch_ask gave was not asked after all (no buffer, no memory): it may be asked again. */
+void fetch_unask(struct fetch *f, int peer, const uint32_t *chunks, size_t n);
 /* The peer does not have it, or sent what is not it. */
 void fetch_refused(struct fetch *f, uint32_t chunk, int peer, uint64_t now_ns);
 void fetch_peer_lost(struct fetch *f, int peer);
 /* Asks again, or gives up, peers that are silent. */
 void fetch_tick(struct fetch *f, uint64_t now_ns);
+
+/* Looks at what arrived once more: what the store has lost since (`has` says no) begins anew. How many. */
+size_t fetch_recheck(struct fetch *f, bool (*has)(const void *ctx, uint32_t chunk), const void *ctx);
 
 bool fetch_is_done(const struct fetch *f);
 uint64_t fetch_done_bytes(const struct fetch *f);

@@ -22,7 +22,7 @@ struct mail {
     struct agent_event event;
     struct frame_header header;    /* FRAME */
     struct data_buffer *buffer;    /* FRAME */
-    struct data_link *link;        /* LINK_DOWN */
+    uint64_t link;                 /* LINK_DOWN: data_link_number */
     struct err *error;             /* owned */
     void *memory;                  /* owned: what lists of the event point into */
     char *path;                    /* owned: FETCHED and, for the profiler, opened */

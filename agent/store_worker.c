@@ -1,8 +1,9 @@
-/* Owns the thread, its jobs (one a slot) and the links to peers that chunks travel over. */
+/* Owns the thread and its jobs (one a slot). What peers ask for is in store_answers.c, the links to them in store_links.c. */
 #include "agent/store_worker.h"
 
 #include "agent/fetch.h"
 #include "agent/post_box.h"
+#include "agent/store_answers.h"
 #include "common/env.h"
 #include "common/log.h"
 #include "model/model.h"
@@ -14,7 +15,7 @@
 #include <time.h>
 
 enum order_kind { ORDER_FETCH, ORDER_DROP, ORDER_OPEN, ORDER_FRAME, ORDER_LINK_DOWN, ORDER_REMOVE, ORDER_QUIT };
-enum { MAX_LINKS = 256, WANT_MAX = 1024, MAX_ADDRESS = 64 << 10 };
+enum { TRY_AGAIN_MS = 5 };
 static const uint64_t report_gap_ns = 200000000;
 
 struct order {
@@ -23,10 +24,9 @@ struct order {
     struct buffer bytes; /* FETCH: the message, encoded; OPEN: the manifest */
     struct frame_header header;
     struct data_buffer *payload;
-    struct data_link *link;
+    uint64_t link; /* LINK_DOWN: its number */
     struct digest model;
 };
-
 
 struct job {
     uint64_t slot, ticket;
@@ -38,16 +38,8 @@ struct job {
     bool use_path;
     uint64_t moved_bytes, told_ns;
     size_t told_wanted;
+    uint32_t secret; /* in `batch` of what it asks: a "not here" of whoever was not asked does not count */
     struct job *next;
-};
-
-/* A link to a peer, by its address; the oldest goes when there are too many. */
-struct peer_link {
-    uint8_t *address;
-    size_t size;
-    struct data_link *link;
-    bool down;
-    uint64_t used;
 };
 
 struct store_worker {
@@ -57,52 +49,11 @@ struct store_worker {
     pthread_t thread;
     bool started, quitting;
     struct job *jobs;
-    struct peer_link links[MAX_LINKS];
-    size_t n_links;
-    uint64_t clock; /* of link uses */
-    uint8_t *scratch;
+    struct store_links links;
+    struct store_answers answers;
 };
 
 static uint64_t now_ns(void) { return env_now_ns(&env_real); }
-
-/* ---- links --------------------------------------------------------------------------------------------------------- */
-
-static void link_close(struct store_worker *w, size_t i)
-{
-    data_disconnect(&w->links[i].link);
-    free(w->links[i].address);
-    w->links[i] = w->links[--w->n_links];
-}
-
-static struct data_link *link_to(struct store_worker *w, const uint8_t *address, size_t size)
-{
-    size_t oldest = 0;
-    for (size_t i = 0; i < w->n_links; i++) {
-        struct peer_link *l = &w->links[i];
-        if (l->size == size && memcmp(l->address, address, size) == 0) {
-            if (!l->down) {
-                l->used = ++w->clock;
-                return l->link;
-            }
-            link_close(w, i--);
-            continue;
-        }
-        if (l->used < w->links[oldest].used)
-            oldest = i;
-    }
-    if (w->n_links == MAX_LINKS)
-        link_close(w, oldest);
-    struct peer_link l = {.address = malloc(size ? size : 1), .size = size, .used = ++w->clock};
-    struct err e = {0};
-    if (!l.address || !size || data_connect(w->config.data, address, size, &l.link, &e) < 0) {
-        free(l.address);
-        log_warn("store", "peer_unreachable", "text=\"%s\"", e.text);
-        return NULL;
-    }
-    memcpy(l.address, address, size);
-    w->links[w->n_links++] = l;
-    return l.link;
-}
 
 /* ---- reports ------------------------------------------------------------------------------------------------------- */
 
@@ -116,12 +67,13 @@ static void store_report(struct store_worker *w, uint64_t ticket, int status, co
         n++;
     models = calloc(n + 1, sizeof *models);
     ids = calloc(n + 1, sizeof *ids);
-    for (size_t i = 0; models && ids && weight_store_entry(w->store, i, &entry); i++) {
+    bool known = models && ids;
+    for (size_t i = 0; known && weight_store_entry(w->store, i, &entry); i++) {
         memcpy(ids[i], entry.id.bytes, DIGEST_BYTES);
         models[i] = (struct message_model){{ids[i], DIGEST_BYTES}, entry.bytes, entry.name};
     }
     w->config.report(w->config.ctx, &(struct store_report){.kind = STORE_CHANGED, .ticket = ticket, .status = status, .error = error,
-                                                           .models = {models, models && ids ? n : 0}});
+                                                           .models = {models, known ? n : 0}, .models_unknown = !known});
     free(models);
     free(ids);
 }
@@ -233,8 +185,8 @@ static int fetch_begin(struct job *j, struct err *e)
     const struct manifest_chunk *chunks = manifest->chunks.items;
     uint8_t *needed = NULL;
     int rc = chunks_needed(j, &needed, e);
-    uint32_t *list = calloc(manifest->chunks.count + 1, 2 * sizeof *list), *bytes = list + manifest->chunks.count + 1;
-    if (rc == 0 && !list)
+    uint32_t *list = calloc(manifest->chunks.count + 1, sizeof *list), *bytes = calloc(manifest->chunks.count + 1, sizeof *bytes);
+    if (rc == 0 && (!list || !bytes))
         rc = err_set(e, HP_ENOMEM, "no memory to fetch a stage");
     size_t n = 0;
     for (uint32_t i = 0; rc == 0 && i < manifest->chunks.count; i++)
@@ -244,12 +196,23 @@ static int fetch_begin(struct job *j, struct err *e)
         }
     if (rc == 0)
         rc = fetch_create(list, bytes, n, (int)j->message.u.stage_prepare.peers.count, &j->fetch, e);
-    for (size_t i = 0; rc == 0 && i < n; i++)
-        if (store_model_has(j->model, list[i]))
-            fetch_arrived(j->fetch, list[i], -1, 0);
     free(list);
+    free(bytes);
     free(needed);
     return rc;
+}
+
+/* What an order asked for will not be done: its answer, which needs no memory here. */
+static void order_fail(struct store_worker *w, const struct order *o, const char *why)
+{
+    struct err e = {0};
+    struct store_report r = {.slot = o->slot, .ticket = o->ticket, .status = err_set(&e, HP_ENOMEM, "%s", why), .error = &e, .path = o->kind == ORDER_OPEN ? "" : NULL};
+    log_error("store", "order_lost", "reason=no_memory kind=%d", (int)o->kind);
+    if (o->kind != ORDER_FETCH && o->kind != ORDER_OPEN && o->kind != ORDER_REMOVE)
+        return; /* frames are asked for again, links fall silent */
+    r.kind = o->kind == ORDER_FETCH ? STORE_FETCHED : o->kind == ORDER_OPEN ? STORE_OPENED : STORE_CHANGED;
+    r.models_unknown = r.kind == STORE_CHANGED;
+    w->config.report(w->config.ctx, &r);
 }
 
 /* Takes the order's bytes. */
@@ -257,12 +220,14 @@ static void fetch_start(struct store_worker *w, struct order *o)
 {
     struct err e = {0};
     struct job *j = calloc(1, sizeof *j);
-    if (!j) {
-        log_error("store", "fetch_lost", "reason=no_memory");
+    if (!j || o->bytes.failed) {
+        free(j);
+        order_fail(w, o, "no memory to fetch a stage");
         return;
     }
     j->slot = o->slot;
     j->ticket = o->ticket;
+    j->secret = (uint32_t)(env_random_u64(&env_real) % (UINT32_MAX / FETCH_MAX_PEERS - 1)) + 1; /* never 0, nor near UINT32_MAX: an upload's marks */
     j->bytes = o->bytes;
     memset(&o->bytes, 0, sizeof o->bytes);
     j->next = w->jobs;
@@ -294,7 +259,11 @@ static bool job_step_local(struct store_worker *w, struct job *j)
     struct err e = {0};
     if (!fetch_local_next(j->fetch, &chunk))
         return false;
-    int rc = weight_store_copy(w->store, j->model, chunk, &e);
+    int rc = weight_store_check(w->store, j->model, chunk, &e);
+    if (rc == HP_ECORRUPT)
+        log_warn("store", "chunk_rotten", "action=fetched_again text=\"%s\"", e.text);
+    if (rc == HP_ENOENT || rc == HP_ECORRUPT)
+        rc = weight_store_copy(w->store, j->model, chunk, &e);
     if (rc == HP_ENOENT && j->use_path)
         rc = weight_store_import(w->store, j->model, chunk, j->message.u.stage_prepare.source_path, &e);
     if (rc == 0)
@@ -306,24 +275,32 @@ static bool job_step_local(struct store_worker *w, struct job *j)
     return true;
 }
 
-static bool job_step_ask(struct store_worker *w, struct job *j)
+/* ---- asking peers: `batch` of a WANT is the peer's number below the job's secret, and comes back in the answers -------------------------------- */
+
+static uint32_t ask_mark(const struct job *j, int peer) { return j->secret * FETCH_MAX_PEERS + (uint32_t)peer; }
+
+/* Which peer of the job a chunk answers for; -1: none (an upload, another job's, a stranger's). */
+static int answer_peer(const struct job *j, const struct frame_header *h)
 {
-    uint32_t chunks[FETCH_ASK_CHUNKS];
-    int peer;
-    size_t n = fetch_ask(j->fetch, now_ns(), &peer, chunks);
-    if (!n)
-        return false;
+    int peer = (int)(h->batch % FETCH_MAX_PEERS);
     const struct message_stage_prepare *p = &j->message.u.stage_prepare;
-    const struct message_peer *peers = p->peers.items;
-    struct data_link *link = link_to(w, peers[peer].data_address.data, peers[peer].data_address.size);
+    return h->session == p->session && h->batch == ask_mark(j, peer) && (size_t)peer < p->peers.count ? peer : -1;
+}
+
+static int want_post(struct store_worker *w, struct job *j, int peer, const uint32_t *chunks, size_t n, struct err *e)
+{
+    const struct message_stage_prepare *p = &j->message.u.stage_prepare;
+    const struct message_peer *to = (const struct message_peer *)p->peers.items + peer;
+    struct store_link *link;
+    int rc = store_links_get(&w->links, to->data_address.data, to->data_address.size, &link, e);
+    if (rc < 0)
+        return rc;
     size_t address_size;
     const uint8_t *address = data_address(w->config.data, &address_size);
     size_t size = sizeof(uint32_t) + n * DIGEST_BYTES + address_size;
-    struct data_buffer *b = link ? data_buffer_get(w->config.data, size) : NULL;
-    if (!b) {
-        fetch_peer_lost(j->fetch, peer);
-        return true;
-    }
+    struct data_buffer *b = data_buffer_get(w->config.data, size);
+    if (!b)
+        return err_set(e, HP_EBUSY, "no buffer to ask a peer for chunks");
     uint32_t count = (uint32_t)n;
     memcpy(b->bytes, &count, sizeof count);
     for (size_t i = 0; i < n; i++) {
@@ -333,10 +310,33 @@ static bool job_step_ask(struct store_worker *w, struct job *j)
     memcpy(b->bytes + sizeof count + n * DIGEST_BYTES, address, address_size);
     b->size = size;
     struct frame_header h = {.kind = FRAME_CHUNK_WANT, .dtype = FRAME_BYTES, .session = p->session, .deployment = p->deployment,
-                             .generation = (uint32_t)p->generation, .batch = (uint32_t)peer};
-    data_post(link, &h, b, NULL, NULL);
+                             .generation = (uint32_t)p->generation, .batch = ask_mark(j, peer)};
+    data_post(link->link, &h, b, NULL, NULL);
+    return 0;
+}
+
+/* Asks one peer for some chunks: true when there may be more to ask at once. */
+static bool job_step_ask(struct store_worker *w, struct job *j)
+{
+    uint32_t chunks[FETCH_ASK_CHUNKS];
+    struct err e = {0};
+    int peer;
+    size_t n = fetch_ask(j->fetch, now_ns(), &peer, chunks);
+    if (!n)
+        return false;
+    int rc = want_post(w, j, peer, chunks, n, &e);
+    if (rc == 0)
+        return true;
+    if (rc == HP_EBUSY || rc == HP_ENOMEM) {
+        fetch_unask(j->fetch, peer, chunks, n); /* the peer is as good as before: later */
+        return false;
+    }
+    log_warn_limited("store", "peer_unreachable", "text=\"%s\"", e.text);
+    fetch_peer_lost(j->fetch, peer);
     return true;
 }
+
+static bool chunk_is_here(const void *ctx, uint32_t chunk) { return store_model_has(ctx, chunk); }
 
 /* Something for one job; true when it is worth coming back at once. */
 static bool job_step(struct store_worker *w, struct job *j)
@@ -349,6 +349,8 @@ static bool job_step(struct store_worker *w, struct job *j)
     fetch_tick(j->fetch, now_ns());
     size_t wanted;
     fetch_wanted(j->fetch, &wanted);
+    if (fetch_is_done(j->fetch) && fetch_recheck(j->fetch, chunk_is_here, j->model) > 0)
+        return true;
     if (fetch_is_done(j->fetch))
         job_end(w, j, 0, NULL);
     else if (now_ns() - j->told_ns >= report_gap_ns && (more || wanted != j->told_wanted || now_ns() - j->told_ns >= 10 * report_gap_ns))
@@ -374,8 +376,7 @@ static int64_t job_chunk(const struct job *j, const uint8_t *digest, int64_t aft
 static void job_chunk_in(struct store_worker *w, struct job *j, const struct frame_header *h, const uint8_t *digest, const uint8_t *bytes,
                          size_t size)
 {
-    /* A peer puts the number that it was asked under into `batch`; who uploads puts UINT32_MAX. */
-    int peer = h->batch < j->message.u.stage_prepare.peers.count ? (int)h->batch : -1;
+    int peer = answer_peer(j, h);
     bool took = false;
     for (int64_t i = job_chunk(j, digest, -1); i >= 0 && j->fetch; i = job_chunk(j, digest, i)) {
         struct err e = {0};
@@ -385,7 +386,7 @@ static void job_chunk_in(struct store_worker *w, struct job *j, const struct fra
             took = true;
         } else if (rc == HP_ENOENT || rc == HP_ECORRUPT) {
             if (rc == HP_ECORRUPT)
-                log_warn("store", "chunk_corrupt", "text=\"%s\"", e.text);
+                log_warn_limited("store", "chunk_corrupt", "text=\"%s\"", e.text);
             fetch_refused(j->fetch, (uint32_t)i, peer, now_ns());
         } else {
             job_end(w, j, rc, &e);
@@ -398,60 +399,24 @@ static void chunk_in(struct store_worker *w, const struct frame_header *h, const
 {
     if (!b || b->size < DIGEST_BYTES || b->size > DIGEST_BYTES + (size_t)MANIFEST_CHUNK_BYTES)
         return;
-    /* Other deployments of the model may wait for it as well, whoever asked. */
+    /* Its digest says what it is: other deployments of the model may wait for it as well, whoever asked. */
     for (struct job *j = w->jobs; j; j = j->next)
         if (j->fetch)
             job_chunk_in(w, j, h, b->bytes, b->bytes + DIGEST_BYTES, b->size - DIGEST_BYTES);
 }
 
-static void chunk_answer(struct store_worker *w, const struct frame_header *want, struct data_link *link, const uint8_t *digest)
-{
-    struct digest d;
-    size_t size = 0;
-    memcpy(d.bytes, digest, sizeof d.bytes);
-    if (weight_store_read(w->store, &d, w->scratch, &size, NULL) < 0)
-        size = 0;
-    struct data_buffer *b = NULL;
-    for (int tries = 0; tries < 2000 && (b = data_buffer_get(w->config.data, DIGEST_BYTES + size)) == NULL; tries++)
-        nanosleep(&(struct timespec){0, 1000000}, NULL); /* others come back; after two seconds the asker may ask again */
-    if (!b)
-        return;
-    memcpy(b->bytes, digest, DIGEST_BYTES);
-    memcpy(b->bytes + DIGEST_BYTES, w->scratch, size);
-    b->size = DIGEST_BYTES + size;
-    struct frame_header h = {.kind = FRAME_CHUNK, .dtype = FRAME_BYTES, .session = want->session, .deployment = want->deployment,
-                             .generation = want->generation, .batch = want->batch};
-    data_post(link, &h, b, NULL, NULL);
-}
-
-static void want_in(struct store_worker *w, const struct frame_header *h, const struct data_buffer *b)
-{
-    struct reader r = reader_of(b ? b->bytes : NULL, b ? b->size : 0);
-    uint32_t n = reader_u32(&r);
-    if (r.failed || n > WANT_MAX)
-        return;
-    const uint8_t *digests = reader_take(&r, (size_t)n * DIGEST_BYTES);
-    if (r.failed || r.at == r.size || r.size - r.at > MAX_ADDRESS)
-        return;
-    struct data_link *link = link_to(w, r.data + r.at, r.size - r.at);
-    for (uint32_t i = 0; link && i < n; i++)
-        chunk_answer(w, h, link, digests + (size_t)i * DIGEST_BYTES);
-}
-
 /* A link of ours broke: whoever is asked over it will not answer. */
-static void link_down(struct store_worker *w, const struct data_link *link)
+static void link_down(struct store_worker *w, uint64_t number)
 {
-    for (size_t i = 0; i < w->n_links; i++) {
-        if (w->links[i].link != link)
-            continue;
-        w->links[i].down = true;
-        for (struct job *j = w->jobs; j; j = j->next) {
-            const struct message_peer *peers = j->message.u.stage_prepare.peers.items;
-            for (size_t k = 0; j->fetch && k < j->message.u.stage_prepare.peers.count; k++)
-                if (peers[k].data_address.size == w->links[i].size &&
-                    memcmp(peers[k].data_address.data, w->links[i].address, w->links[i].size) == 0)
-                    fetch_peer_lost(j->fetch, (int)k);
-        }
+    struct store_link *l = store_links_find(&w->links, number);
+    if (!l)
+        return;
+    l->down = true;
+    for (struct job *j = w->jobs; j; j = j->next) {
+        const struct message_peer *peers = j->message.u.stage_prepare.peers.items;
+        for (size_t k = 0; j->fetch && k < j->message.u.stage_prepare.peers.count; k++)
+            if (peers[k].data_address.size == l->size && memcmp(peers[k].data_address.data, l->address, l->size) == 0)
+                fetch_peer_lost(j->fetch, (int)k);
     }
 }
 
@@ -462,10 +427,12 @@ static void model_hold(struct store_worker *w, struct order *o)
     struct err e = {0};
     struct job *j = calloc(1, sizeof *j);
     int rc = j ? weight_store_hold(w->store, o->bytes.data, o->bytes.size, &j->model, &e) : err_set(&e, HP_ENOMEM, "no memory for a model");
-    if (j) {
+    if (rc == 0) {
         j->slot = o->slot;
         j->next = w->jobs;
         w->jobs = j;
+    } else {
+        free(j);
     }
     w->config.report(w->config.ctx, &(struct store_report){.kind = STORE_OPENED, .slot = o->slot, .ticket = o->ticket, .status = rc,
                                                            .error = &e, .path = rc == 0 ? store_model_path(j->model) : ""});
@@ -487,8 +454,8 @@ static void order_do(struct store_worker *w, struct order *o)
     case ORDER_FRAME:
         if (o->header.kind == FRAME_CHUNK)
             chunk_in(w, &o->header, o->payload);
-        else
-            want_in(w, &o->header, o->payload);
+        else if (o->payload)
+            store_answers_want(&w->answers, &w->links, &o->header, o->payload->bytes, o->payload->size);
         break;
     case ORDER_LINK_DOWN: link_down(w, o->link); break;
     case ORDER_REMOVE: model_remove(w, o); break;
@@ -514,9 +481,10 @@ static void *worker_thread(void *ctx)
             more = (j->fetch && job_step(w, j)) || more;
             waits = waits || j->fetch;
         }
-        /* While there is work the orders are only looked at; while a fetch waits for others, time must pass; else only orders count. */
+        more = store_answers_step(&w->answers, &w->links, w->store) || more;
+        /* While there is work the orders are only looked at; while room or an answer is waited for, time must pass; else only orders count. */
         struct order o;
-        bool came = post_box_wait(&w->orders, &o, more ? 0 : waits ? 100 : -1);
+        bool came = post_box_wait(&w->orders, &o, more ? 0 : w->answers.count ? TRY_AGAIN_MS : waits ? 100 : -1);
         while (came && !w->quitting) {
             order_do(w, &o);
             order_free(w, &o);
@@ -535,8 +503,9 @@ int store_worker_create(const struct store_worker_config *c, struct store_worker
         return err_set(e, HP_ENOMEM, "no memory for the store's thread");
     w->config = *c;
     post_box_init(&w->orders, sizeof(struct order));
-    w->scratch = malloc(MANIFEST_CHUNK_BYTES);
-    int rc = w->scratch ? weight_store_open(c->folder, c->limit_bytes, &w->store, e) : err_set(e, HP_ENOMEM, "no memory for the store's thread");
+    w->links.data = c->data;
+    int rc = store_answers_init(&w->answers, e);
+    rc = rc < 0 ? rc : weight_store_open(c->folder, c->limit_bytes, &w->store, e);
     if (rc == 0 && pthread_create(&w->thread, NULL, worker_thread, w) != 0)
         rc = err_set(e, HP_ENOMEM, "cannot start the store's thread");
     w->started = rc == 0;
@@ -550,7 +519,7 @@ int store_worker_create(const struct store_worker_config *c, struct store_worker
 static void order_put(struct store_worker *w, struct order *o)
 {
     if (!post_box_put(&w->orders, o)) {
-        log_error("store", "order_lost", "reason=no_memory kind=%d", (int)o->kind);
+        order_fail(w, o, "no memory for an order to the store");
         order_free(w, o);
     }
 }
@@ -569,11 +538,10 @@ void store_worker_destroy(struct store_worker **pw)
         order_free(w, &o);
     while (w->jobs)
         job_drop(w, w->jobs->slot);
-    while (w->n_links)
-        link_close(w, 0);
+    store_links_close(&w->links);
+    store_answers_fini(&w->answers);
     weight_store_close(&w->store);
     post_box_fini(&w->orders);
-    free(w->scratch);
     free(w);
     *pw = NULL;
 }
@@ -604,7 +572,7 @@ void store_worker_frame(struct store_worker *w, const struct frame_header *h, st
     order_put(w, &(struct order){.kind = ORDER_FRAME, .header = *h, .payload = payload});
 }
 
-void store_worker_link_down(struct store_worker *w, struct data_link *link)
+void store_worker_link_down(struct store_worker *w, uint64_t link)
 {
     order_put(w, &(struct order){.kind = ORDER_LINK_DOWN, .link = link});
 }

@@ -11,7 +11,7 @@ struct store_worker;
 
 enum store_report_kind { STORE_FETCHED, STORE_CHANGED, STORE_OPENED };
 
-/* On the worker's thread; what it points at holds during the call. */
+/* On the worker's thread, or that of an order for which there was no memory; what it points at holds during the call. */
 struct store_report {
     enum store_report_kind kind;
     uint64_t slot, ticket;
@@ -21,6 +21,7 @@ struct store_report {
     struct pack_u32s wanted;
     const char *path;        /* FETCHED and OPENED, 0: what model_open takes */
     struct pack_list models; /* CHANGED: struct message_model */
+    bool models_unknown;     /* CHANGED: no memory to list them; what was told before holds */
 };
 
 struct store_worker_config {
@@ -43,7 +44,7 @@ void store_worker_drop(struct store_worker *w, uint64_t slot);
 void store_worker_open(struct store_worker *w, uint64_t slot, uint64_t ticket, struct pack_span manifest);
 /* FRAME_CHUNK and FRAME_CHUNK_WANT; takes the payload. */
 void store_worker_frame(struct store_worker *w, const struct frame_header *h, struct data_buffer *payload);
-void store_worker_link_down(struct store_worker *w, struct data_link *link);
+void store_worker_link_down(struct store_worker *w, uint64_t link_number);
 /* CHANGED tells how it went, with `ticket`. */
 void store_worker_remove(struct store_worker *w, uint64_t ticket, const struct digest *model);
 

@@ -23,7 +23,7 @@ struct place {
 
 struct weight_store {
     char folder[STORE_PATH_MAX], models_folder[STORE_PATH_MAX];
-    uint64_t limit_bytes, bytes, unsynced_bytes;
+    uint64_t limit_bytes, unsynced_bytes;
     int lock_fd;
     struct store_model *models;
     struct place *index;
@@ -84,13 +84,30 @@ static int index_add(struct weight_store *s, struct store_model *m, uint32_t chu
     return 0;
 }
 
+/* Without memory for a new index the old one would point at what is gone: better none. */
+static void index_renew(struct weight_store *s)
+{
+    if (index_rebuild(s) == 0)
+        return;
+    free(s->index);
+    s->index = NULL;
+    s->index_size = s->index_used = 0;
+}
+
 /* ---- models --------------------------------------------------------------------------------------------------------- */
 
 static void model_link(struct weight_store *s, struct store_model *m)
 {
     m->next = s->models;
     s->models = m;
-    s->bytes += m->head_bytes + m->chunk_bytes;
+}
+
+static uint64_t bytes_held(const struct weight_store *s)
+{
+    uint64_t bytes = 0;
+    for (const struct store_model *m = s->models; m; m = m->next)
+        bytes += m->head_bytes + m->chunk_bytes;
+    return bytes;
 }
 
 static void model_remove(struct weight_store *s, struct store_model *m)
@@ -100,17 +117,11 @@ static void model_remove(struct weight_store *s, struct store_model *m)
     while (*at != m)
         at = &(*at)->next;
     *at = m->next;
-    s->bytes -= m->head_bytes + m->chunk_bytes;
     char hex[DIGEST_HEX];
     digest_hex(&m->id, hex);
     log_info("store", "model_removed", "model=%.16s name=\"%s\" bytes=%llu", hex, m->manifest.name, (unsigned long long)m->chunk_bytes);
     store_folder_remove(m->folder);
-    /* Without memory for a new index the old one would point at what is gone: better none. */
-    if (index_rebuild(s) < 0) {
-        free(s->index);
-        s->index = NULL;
-        s->index_size = s->index_used = 0;
-    }
+    index_renew(s);
     store_model_free(&m);
 }
 
@@ -127,10 +138,10 @@ static bool evict_one(struct weight_store *s)
 
 static int room_make(struct weight_store *s, uint64_t bytes, struct err *e)
 {
-    while (s->limit_bytes && s->bytes + bytes > s->limit_bytes)
+    while (s->limit_bytes && bytes_held(s) + bytes > s->limit_bytes)
         if (!evict_one(s)) {
             err_set(e, HP_ENOSPACE, "the weight store %s is full: it holds %llu bytes in use of the %llu that it may, and %llu more are needed",
-                    s->folder, (unsigned long long)s->bytes, (unsigned long long)s->limit_bytes, (unsigned long long)bytes);
+                    s->folder, (unsigned long long)bytes_held(s), (unsigned long long)s->limit_bytes, (unsigned long long)bytes);
             return err_hint(e, "raise --store-limit of this agent, or undeploy a model there");
         }
     return 0;
@@ -276,7 +287,6 @@ int weight_store_put(struct weight_store *s, struct store_model *m, uint32_t chu
         err_hint(e, "free some disk space below %s, or give this agent another --dir", s->folder);
     if (rc < 0)
         return rc;
-    s->bytes += size;
     s->unsynced_bytes += size;
     if (index_add(s, m, chunk) < 0)
         return err_set(e, HP_ENOMEM, "no memory for the index of the weight store");
@@ -292,6 +302,24 @@ int weight_store_read(struct weight_store *s, const struct digest *digest, uint8
     return store_chunk_read(p->model, p->chunk, out, e);
 }
 
+size_t weight_store_size(const struct weight_store *s, const struct digest *digest)
+{
+    const struct place *p = place_find(s, digest->bytes);
+    return p && p->model ? store_chunk(p->model, p->chunk)->bytes : 0;
+}
+
+int weight_store_check(struct weight_store *s, struct store_model *m, uint32_t chunk, struct err *e)
+{
+    if (!store_model_has(m, chunk))
+        return err_set(e, HP_ENOENT, "this store does not have that chunk");
+    int rc = store_chunk_check(m, chunk, s->scratch, e);
+    if (rc < 0) {
+        store_chunk_forget(m, chunk);
+        index_renew(s);
+    }
+    return rc;
+}
+
 int weight_store_copy(struct weight_store *s, struct store_model *m, uint32_t chunk, struct err *e)
 {
     if (store_model_has(m, chunk))
@@ -301,8 +329,17 @@ int weight_store_copy(struct weight_store *s, struct store_model *m, uint32_t ch
     memcpy(d.bytes, store_chunk(m, chunk)->digest.data, sizeof d.bytes);
     int rc = weight_store_read(s, &d, s->scratch, &size, e);
     rc = rc < 0 ? rc : weight_store_put(s, m, chunk, s->scratch, size, e);
-    /* What rotted on disk is as good as not there. */
-    return rc == HP_ECORRUPT ? HP_ENOENT : rc;
+    if (rc != HP_ECORRUPT)
+        return rc;
+    /* What rotted on disk is as good as not there, and no longer said to be. */
+    const struct place *rotten = place_find(s, d.bytes);
+    struct store_model *where = rotten && rotten->model ? rotten->model : NULL;
+    log_warn_limited("store", "chunk_rotten", "text=\"%s\"", e ? e->text : "");
+    if (where) {
+        store_chunk_forget(where, rotten->chunk);
+        index_renew(s);
+    }
+    return HP_ENOENT;
 }
 
 int weight_store_import(struct weight_store *s, struct store_model *m, uint32_t chunk, const char *path, struct err *e)
@@ -321,9 +358,13 @@ int weight_store_import(struct weight_store *s, struct store_model *m, uint32_t 
 int weight_store_sync(struct weight_store *s, struct err *e)
 {
     int rc = 0;
-    for (struct store_model *m = s->models; m && rc == 0; m = m->next)
-        rc = store_model_sync(m, e);
+    for (struct store_model *m = s->models; m; m = m->next) {
+        int one = store_model_sync(m, rc == 0 ? e : NULL);
+        rc = rc == 0 ? one : rc;
+    }
     s->unsynced_bytes = 0;
+    if (rc < 0 && rc != HP_ENOMEM)
+        index_renew(s); /* without what could not be made durable */
     return rc;
 }
 
@@ -352,4 +393,4 @@ bool weight_store_entry(const struct weight_store *s, size_t i, struct store_ent
     return m != NULL;
 }
 
-uint64_t weight_store_bytes(const struct weight_store *s) { return s->bytes; }
+uint64_t weight_store_bytes(const struct weight_store *s) { return bytes_held(s); }

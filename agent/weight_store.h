@@ -44,11 +44,18 @@ int weight_store_put(struct weight_store *s, struct store_model *m, uint32_t chu
 int weight_store_copy(struct weight_store *s, struct store_model *m, uint32_t chunk, struct err *e);
 /* From the model's own files below `path` (as hpctl read them). HP_ENOENT when they cannot be read; as above. */
 int weight_store_import(struct weight_store *s, struct store_model *m, uint32_t chunk, const char *path, struct err *e);
-/* Makes durable, and says to be there, what was put since. Happens by itself every 64 MiB. */
+/* Whether a chunk that is here still is what its digest says: reads and compares it, once in the life of this process and again when its file was touched
+ * by others. HP_ECORRUPT: it is not, or it cannot be read (the text names file and chunk); it counts as not here from now on. HP_ENOENT. */
+int weight_store_check(struct weight_store *s, struct store_model *m, uint32_t chunk, struct err *e);
+/* Makes durable, and says to be there, what was put since. Happens by itself every 64 MiB. On failure nobody knows what of it is on disk: it counts as not
+ * here (store_model_has), except on HP_ENOMEM. */
 int weight_store_sync(struct weight_store *s, struct err *e);
 
 /* Bytes of a chunk that is here: its size in *size, and the bytes in `out` [MANIFEST_CHUNK_BYTES]. HP_ENOENT. */
 int weight_store_read(struct weight_store *s, const struct digest *digest, uint8_t *out, size_t *size, struct err *e);
+
+/* Bytes of that chunk; 0 when it is not here. */
+size_t weight_store_size(const struct weight_store *s, const struct digest *digest);
 
 /* Removes a model. HP_EBUSY while it is held, HP_ENOENT. */
 int weight_store_remove(struct weight_store *s, const struct digest *id, struct err *e);

@@ -6,9 +6,25 @@
 enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 
 /* `room` is the part that speaks ("agent"), `event` a stable snake_case word; the rest is printf for
- * key=value pairs (may be ""). Values with spaces are written by the caller in double quotes. */
+ * key=value pairs (may be ""; no width or precision that is an argument). Values with spaces are written by the caller in double quotes. Texts (%s) may be
+ * anybody's: control characters and what is not UTF-8 come out as "?", a line feed as a blank, and inside quotes `"` and `\` get a backslash. */
 void log_line(enum log_level level, const char *room, const char *event, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
+
+/* For what a stranger can cause as often as he likes: of each place in the code at most LOG_LIMIT_LINES in LOG_LIMIT_SECONDS are written; the next that is
+ * written tells how many were not (`unsaid=N`). `limit` is that place's own, zero-initialised. */
+enum { LOG_LIMIT_LINES = 5, LOG_LIMIT_SECONDS = 10 };
+struct log_limit {
+    long from_s;
+    unsigned said, unsaid;
+};
+void log_line_limited(struct log_limit *limit, enum log_level level, const char *room, const char *event, const char *fmt, ...)
+    __attribute__((format(printf, 5, 6)));
+#define log_warn_limited(room, event, ...)                                                                                                                    \
+    do {                                                                                                                                                      \
+        static struct log_limit hp_log_limit;                                                                                                                 \
+        log_line_limited(&hp_log_limit, LOG_WARN, room, event, __VA_ARGS__);                                                                                  \
+    } while (0)
 
 void log_set_level(enum log_level level);
 

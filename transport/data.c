@@ -1,5 +1,6 @@
 #include "transport/data_int.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -173,8 +174,14 @@ int data_reserve_open(struct data_endpoint *d, size_t n, size_t bytes, struct da
 
 int data_connect(struct data_endpoint *d, const uint8_t *address, size_t size, struct data_link **out, struct err *e)
 {
-    return d->ops->connect(d, address, size, out, e);
+    static atomic_ullong numbers;
+    int rc = d->ops->connect(d, address, size, out, e);
+    if (rc == 0)
+        (*out)->number = atomic_fetch_add(&numbers, 1) + 1;
+    return rc;
 }
+
+uint64_t data_link_number(const struct data_link *link) { return link->number; }
 
 void data_disconnect(struct data_link **link)
 {

@@ -65,6 +65,8 @@ void data_revoke(struct data_endpoint *d, uint64_t session);
 /* HP_ELINK, HP_EINVAL (no such address). Connecting is lazy: a dead peer shows at the first post. */
 int data_connect(struct data_endpoint *d, const uint8_t *address, size_t size, struct data_link **out, struct err *e);
 void data_disconnect(struct data_link **link);
+/* Of this link alone, as long as the process lives: what is kept for later names a link by it, since another may come to lie at its address. */
+uint64_t data_link_number(const struct data_link *link);
 
 /* Buffers. Received frames may hold `pool_limit_bytes`, chunks of weights a quarter of that; frames to send hold a quarter beside it. Payloads of at most
  * DATA_CONTROL_BYTES (tokens, wants, empty batches) have room of their own and never wait for large ones; a payload that is larger than its whole

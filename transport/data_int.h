@@ -42,6 +42,7 @@ struct data_endpoint {
 
 struct data_link {
     struct data_endpoint *endpoint;
+    uint64_t number;
 };
 
 /* Base of an endpoint; the kinds embed it as their first member. */
