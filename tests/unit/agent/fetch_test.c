@@ -171,6 +171,53 @@ static void lost_peer_gives_its_chunks_back(void **state)
     fetch_destroy(&f);
 }
 
+static void what_could_not_be_asked_is_asked_later_of_the_same_peer(void **state)
+{
+    (void)state;
+    struct fetch *f = fetch_of(20, 1);
+    uint32_t asked[FETCH_ASK_CHUNKS];
+    int peer;
+    size_t n;
+    nothing_is_here(f);
+    assert_int_equal(fetch_ask(f, 0, &peer, asked), FETCH_ASK_CHUNKS);
+    fetch_unask(f, peer, asked, FETCH_ASK_CHUNKS);
+    fetch_wanted(f, &n);
+    assert_int_equal(n, 0); /* the peer may have them all */
+    /* However long no buffer was free: its silence begins when it is asked. */
+    uint64_t late = 3 * FETCH_PEER_SILENCE_MS * ms;
+    assert_int_equal(fetch_ask(f, late, &peer, asked), FETCH_ASK_CHUNKS);
+    assert_int_equal(peer, 0);
+    assert_int_equal(asked[0], 0);
+    fetch_tick(f, late + FETCH_PEER_SILENCE_MS * ms / 2);
+    fetch_wanted(f, &n);
+    assert_int_equal(n, 0);
+    fetch_destroy(&f);
+}
+
+static bool all_but_twenty(const void *ctx, uint32_t chunk)
+{
+    (void)ctx;
+    return chunk != 20;
+}
+
+static void what_the_store_lost_again_is_looked_for_again(void **state)
+{
+    (void)state;
+    struct fetch *f = fetch_of(3, 1);
+    uint32_t chunk;
+    for (uint32_t i = 0; i < 3; i++)
+        fetch_arrived(f, 10 * i, -1, 0);
+    assert_true(fetch_is_done(f));
+    assert_int_equal(fetch_recheck(f, all_but_twenty, NULL), 1);
+    assert_false(fetch_is_done(f));
+    assert_int_equal(fetch_done_bytes(f), 200);
+    assert_true(fetch_local_next(f, &chunk));
+    assert_int_equal(chunk, 20);
+    fetch_arrived(f, 20, -1, 0);
+    assert_true(fetch_is_done(f));
+    fetch_destroy(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -181,6 +228,8 @@ int main(void)
         cmocka_unit_test(silent_newcomer_is_asked_again_and_then_given_up),
         cmocka_unit_test(peer_that_answered_some_is_asked_again_for_the_rest),
         cmocka_unit_test(lost_peer_gives_its_chunks_back),
+        cmocka_unit_test(what_could_not_be_asked_is_asked_later_of_the_same_peer),
+        cmocka_unit_test(what_the_store_lost_again_is_looked_for_again),
     };
     return cmocka_run_group_tests_name("fetch", tests, NULL, NULL);
 }

@@ -1,11 +1,26 @@
 #include "agent/weight_store.h"
 #include "tests/unit/agent/store_fixture.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
+#include <sys/resource.h>
 
 #include <cmocka.h>
+
+/* A disk that fails: what is asked of it while `sync_fails` is lost, and only the first asker is told. */
+static int sync_fails;
+
+int fdatasync(int fd)
+{
+    if (sync_fails && --sync_fails == 0) {
+        errno = EIO;
+        return -1;
+    }
+    return fsync(fd);
+}
 
 struct fixture {
     char folder[256], source[300];
@@ -246,6 +261,119 @@ static void full_disk_is_a_named_error(void **state)
     weight_store_release(f->store, m);
 }
 
+/* Closes and opens: a process that starts anew. */
+static struct store_model *begin_again(struct fixture *f, struct store_model *m)
+{
+    weight_store_release(f->store, m);
+    weight_store_close(&f->store);
+    store_open(f, 0);
+    return hold(f, "m.gguf", seeds, 4);
+}
+
+static void byte_flip(const char *path, long at)
+{
+    FILE *file = fopen(path, "r+b");
+    assert_non_null(file);
+    fseek(file, at, SEEK_SET);
+    int c = fgetc(file);
+    fseek(file, at, SEEK_SET);
+    fputc(c ^ 1, file);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void what_a_failed_sync_promised_is_taken_back(void **state)
+{
+    static const int failing[] = {1, 2}; /* the model's file; the record of what is there */
+    for (size_t i = 0; i < 2; i++) {
+        struct fixture *f = *state;
+        struct err e = {0};
+        store_open(f, 0);
+        struct store_model *m = hold(f, "m.gguf", seeds, 4);
+        put(f, m, 0, 11, NULL);
+        uint64_t before = weight_store_bytes(f->store);
+        sync_fails = failing[i];
+        assert_int_equal(weight_store_sync(f->store, &e), HP_EIO);
+        assert_false(store_model_has(m, 0));
+        assert_int_equal(weight_store_bytes(f->store), before - TEST_CHUNK);
+        assert_int_equal(weight_store_sync(f->store, NULL), 0); /* the disk says no more of it */
+        put(f, m, 1, 12, NULL);
+        m = begin_again(f, m);
+        assert_false(store_model_has(m, 0));
+        assert_true(store_model_has(m, 1));
+        struct digest id = store_model_id(m);
+        weight_store_release(f->store, m);
+        assert_int_equal(weight_store_remove(f->store, &id, NULL), 0);
+        weight_store_close(&f->store);
+    }
+}
+
+static void records_after_a_torn_one_are_found_again(void **state)
+{
+    struct fixture *f = *state;
+    struct rlimit before, small;
+    store_open(f, 0);
+    struct store_model *m = hold(f, "m.gguf", seeds, 4);
+    put(f, m, 0, 11, NULL);
+    put(f, m, 1, 12, NULL);
+    /* The disk is full after one record and a half. */
+    void (*old)(int) = signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &before);
+    small = (struct rlimit){12, before.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &small);
+    int rc = weight_store_sync(f->store, NULL);
+    setrlimit(RLIMIT_FSIZE, &before);
+    signal(SIGXFSZ, old);
+    assert_true(rc < 0);
+    assert_int_equal(put(f, m, 2, 13, NULL), 0);
+    assert_int_equal(weight_store_sync(f->store, NULL), 0);
+    m = begin_again(f, m);
+    assert_true(store_model_has(m, 2));
+    assert_false(store_model_has(m, 0));
+    weight_store_release(f->store, m);
+}
+
+static void chunk_that_rotted_is_found_and_counts_no_more(void **state)
+{
+    struct fixture *f = *state;
+    struct err e = {0};
+    store_open(f, 0);
+    struct store_model *m = hold(f, "m.gguf", seeds, 4);
+    for (uint32_t i = 0; i < 4; i++)
+        put(f, m, i, 11 + i, NULL);
+    m = begin_again(f, m);
+    assert_int_equal(weight_store_check(f->store, m, 2, &e), 0);
+    /* Somebody writes to the file, while it is open and after it was checked. */
+    byte_flip(store_model_path(m), 100 + 2 * TEST_CHUNK + 500);
+    assert_int_equal(weight_store_check(f->store, m, 1, &e), 0);
+    assert_int_equal(weight_store_check(f->store, m, 2, &e), HP_ECORRUPT);
+    assert_non_null(strstr(e.text, "chunk 2"));
+    assert_non_null(strstr(e.text, store_model_path(m)));
+    assert_false(store_model_has(m, 2));
+    assert_int_equal(weight_store_check(f->store, m, 2, &e), HP_ENOENT);
+    m = begin_again(f, m);
+    assert_false(store_model_has(m, 2));
+    assert_true(store_model_has(m, 3));
+    assert_int_equal(put(f, m, 2, 13, NULL), 0);
+    assert_int_equal(weight_store_check(f->store, m, 2, &e), 0);
+    weight_store_release(f->store, m);
+}
+
+static void rotten_chunk_is_not_copied_to_another_model(void **state)
+{
+    struct fixture *f = *state;
+    static const uint32_t others[] = {11, 99};
+    store_open(f, 0);
+    struct store_model *m = hold(f, "m.gguf", seeds, 4), *other = hold(f, "other.gguf", others, 2);
+    put(f, m, 0, 11, NULL);
+    byte_flip(store_model_path(m), 100 + 10);
+    assert_int_equal(weight_store_copy(f->store, other, 0, NULL), HP_ENOENT);
+    assert_false(store_model_has(m, 0));
+    assert_int_equal(put(f, other, 0, 11, NULL), 0);
+    assert_int_equal(weight_store_copy(f->store, m, 0, NULL), 0);
+    weight_store_release(f->store, m);
+    weight_store_release(f->store, other);
+}
+
 static void two_processes_do_not_share_a_store(void **state)
 {
     struct fixture *f = *state;
@@ -279,6 +407,10 @@ int main(void)
         CLAIM(shared_path_gives_chunks_whose_bytes_agree),
         CLAIM(limit_removes_the_model_least_recently_used_and_never_one_in_use),
         CLAIM(full_disk_is_a_named_error),
+        CLAIM(what_a_failed_sync_promised_is_taken_back),
+        CLAIM(records_after_a_torn_one_are_found_again),
+        CLAIM(chunk_that_rotted_is_found_and_counts_no_more),
+        CLAIM(rotten_chunk_is_not_copied_to_another_model),
         CLAIM(two_processes_do_not_share_a_store),
         CLAIM(nonsense_is_no_manifest),
     };
