@@ -2,14 +2,22 @@
 
 #include "common/utf8.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
 
-/* Children of a node are a list by `next`; 0 is none. */
+/* Children of a node are a list by `next`; 0 is none. A node stands for the bytes from its place in the text on. */
 struct added_node {
     uint32_t child, next;
-    uint32_t token; /* index + 1 of the token that ends here */
+    uint32_t token; /* index + 1 of the token that these bytes are */
+    uint32_t fail;  /* the node of the longest shorter stretch from the same place on */
+    uint32_t found; /* this node or the first behind its `fail` that is a token */
     uint8_t byte;
+};
+
+struct hit {
+    size_t start;
+    uint32_t node;
 };
 
 static int grow(struct added_tokens *a, struct err *e)
@@ -40,7 +48,7 @@ static int insert_path(struct added_tokens *a, const char *text, size_t size, ui
 {
     uint32_t parent = 0;
     for (size_t i = 0; i < size; i++) {
-        uint8_t byte = (uint8_t)text[i];
+        uint8_t byte = (uint8_t)text[size - 1 - i];
         uint32_t node = i == 0 ? a->roots[byte] : child_of(a, a->nodes[parent].child, byte);
         if (!node) {
             int rc = grow(a, e);
@@ -79,7 +87,8 @@ int added_tokens_add(struct added_tokens *a, const char *text, size_t size, cons
     int rc = insert_path(a, text, size, &node, e);
     if (rc < 0)
         return rc;
-    a->tokens[a->n_tokens++] = *token;
+    a->tokens[a->n_tokens] = *token;
+    a->tokens[a->n_tokens++].size = (uint32_t)size;
     a->nodes[node].token = a->n_tokens;
     return 0;
 }
@@ -124,40 +133,111 @@ static bool test_behind(const char *text, size_t size, size_t at, bool (*is)(uin
     return length > 0 && is(c);
 }
 
-/* The longest token that starts at `at`, by its index + 1; 0 is none. */
-static uint32_t longest_at(const struct added_tokens *a, const char *text, size_t size, size_t at, size_t *end)
+/* The node for one more byte in front. */
+static uint32_t step(const struct added_tokens *a, uint32_t node, uint8_t byte)
 {
-    uint32_t best = 0, node = a->roots[(uint8_t)text[at]];
-    for (size_t i = at + 1; node; i++) {
-        if (a->nodes[node].token) {
-            best = a->nodes[node].token;
-            *end = i;
-        }
-        node = i < size ? child_of(a, a->nodes[node].child, (uint8_t)text[i]) : 0;
-    }
-    return best;
+    uint32_t longer = 0;
+    while (node && !(longer = child_of(a, a->nodes[node].child, byte)))
+        node = a->nodes[node].fail;
+    return longer ? longer : a->roots[byte];
 }
 
-bool added_tokens_find(const struct added_tokens *a, const char *text, size_t size, size_t at, size_t *start, size_t *end,
-                       uint32_t *id)
+static void link_children(struct added_tokens *a, uint32_t parent, uint32_t *queue, uint32_t *n)
 {
-    size_t from = at, other, stop = 0;
-    while (from < size) {
-        uint32_t index = longest_at(a, text, size, from, &stop);
-        if (!index) {
-            from++;
+    for (uint32_t node = a->nodes[parent].child; node; node = a->nodes[node].next) {
+        struct added_node *k = &a->nodes[node];
+        k->fail = step(a, a->nodes[parent].fail, k->byte);
+        k->found = k->token ? node : a->nodes[k->fail].found;
+        queue[(*n)++] = node;
+    }
+}
+
+int added_tokens_finish(struct added_tokens *a, struct err *e)
+{
+    uint32_t *queue = a->n_tokens ? malloc((a->n_nodes + 1) * sizeof *queue) : NULL, n = 0;
+    if (a->n_tokens == 0)
+        return 0;
+    if (!queue)
+        return err_set(e, HP_ENOMEM, "out of memory for added tokens");
+    for (int byte = 0; byte < 256; byte++) {
+        uint32_t node = a->roots[byte];
+        if (!node)
             continue;
-        }
-        const struct added_token *t = &a->tokens[index - 1];
-        if (t->single_word && (test_before(text, from, is_word, &other) || test_behind(text, size, stop, is_word, &other))) {
+        a->nodes[node].fail = 0;
+        a->nodes[node].found = a->nodes[node].token ? node : 0;
+        queue[n++] = node;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        link_children(a, queue[i], queue, &n);
+    free(queue);
+    return 0;
+}
+
+/* ---- scanning ----------------------------------------------------------------------------------------------- */
+
+int added_scan_start(struct added_scan *s, const struct added_tokens *a, const char *text, size_t size,
+                     const struct text_span *literal, size_t n_literal, struct err *e)
+{
+    struct buffer hits = s->hits;
+    hits.size = 0;
+    *s = (struct added_scan){a, text, size, literal, n_literal, 0, hits};
+    uint32_t node = 0;
+    for (size_t at = a->n_tokens ? size : 0; at-- > 0;) {
+        node = step(a, node, (uint8_t)text[at]);
+        if (!a->nodes[node].found)
+            continue;
+        struct hit h = {at, a->nodes[node].found};
+        buffer_append(&s->hits, &h, sizeof h);
+    }
+    return s->hits.failed ? err_set(e, HP_ENOMEM, "out of memory for the tokens of %zu bytes of text", size) : 0;
+}
+
+void added_scan_free(struct added_scan *s)
+{
+    buffer_free(&s->hits);
+}
+
+static bool touches_literal(struct added_scan *s, size_t start, size_t end)
+{
+    while (s->at_literal < s->n_literal && s->literal[s->at_literal].end <= start)
+        s->at_literal++;
+    return s->at_literal < s->n_literal && s->literal[s->at_literal].start < end;
+}
+
+/* The longest token at a place that counts there, or NULL. */
+static const struct added_token *token_at(struct added_scan *s, const struct hit *h)
+{
+    enum { SHORTER_ONES = 64 };
+    const struct added_tokens *a = s->tokens;
+    uint32_t node = h->node;
+    for (int i = 0; node && i < SHORTER_ONES; i++) {
+        const struct added_token *t = &a->tokens[a->nodes[node].token - 1];
+        if (!t->special || !touches_literal(s, h->start, h->start + t->size))
+            return t;
+        node = a->nodes[a->nodes[node].fail].found;
+    }
+    return NULL;
+}
+
+bool added_scan_next(struct added_scan *s, size_t at, size_t *start, size_t *end, uint32_t *id)
+{
+    for (size_t from = at; s->hits.size > 0;) {
+        s->hits.size -= sizeof(struct hit);
+        const struct hit *h = (const struct hit *)(const void *)(s->hits.data + s->hits.size);
+        const struct added_token *t = h->start < from ? NULL : token_at(s, h);
+        if (!t)
+            continue;
+        size_t first = h->start, stop = first + t->size, other;
+        if (t->single_word &&
+            (test_before(s->text, first, is_word, &other) || test_behind(s->text, s->size, stop, is_word, &other))) {
             from = stop;
             continue;
         }
-        while (t->lstrip && from > at && test_before(text, from, is_space, &other) && other >= at)
-            from = other;
-        while (t->rstrip && test_behind(text, size, stop, is_space, &other))
+        while (t->lstrip && first > at && test_before(s->text, first, is_space, &other) && other >= at)
+            first = other;
+        while (t->rstrip && test_behind(s->text, s->size, stop, is_space, &other))
             stop = other;
-        *start = from;
+        *start = first;
         *end = stop;
         *id = t->id;
         return true;

@@ -165,30 +165,37 @@ static struct candidate heap_pop(struct buffer *heap)
     return top;
 }
 
-static const struct bpe_merge *merge_at(const struct bpe *b, const struct symbol *symbols, int32_t at)
+/* The id of a token that text may become; -1: none. */
+static int64_t token_of_text(const struct bpe *b, const struct bpe_scratch *s, const char *text, size_t size)
+{
+    int64_t id = vocabulary_find(b->vocabulary, text, size);
+    return id >= 0 && s->plain && b->vocabulary->tokens[id].special ? -1 : id;
+}
+
+static const struct bpe_merge *merge_at(const struct bpe *b, const struct bpe_scratch *s, const struct symbol *symbols, int32_t at)
 {
     if (at < 0 || symbols[at].next < 0)
         return NULL;
     const struct bpe_merge *m = &b->merges[pair_slot(b, symbols[at].id, symbols[symbols[at].next].id)];
-    return m->used ? m : NULL;
+    return m->used && !(s->plain && b->vocabulary->tokens[m->merged].special) ? m : NULL;
 }
 
-static void consider(const struct bpe *b, const struct symbol *symbols, int32_t at, struct buffer *heap)
+static void consider(const struct bpe *b, struct bpe_scratch *s, const struct symbol *symbols, int32_t at)
 {
-    const struct bpe_merge *m = merge_at(b, symbols, at);
+    const struct bpe_merge *m = merge_at(b, s, symbols, at);
     if (m)
-        heap_push(heap, (struct candidate){m->rank, (uint32_t)at, m->merged});
+        heap_push(&s->heap, (struct candidate){m->rank, (uint32_t)at, m->merged});
 }
 
-static void merge_all(const struct bpe *b, struct symbol *symbols, int32_t n, struct buffer *heap)
+static void merge_all(const struct bpe *b, struct bpe_scratch *s, struct symbol *symbols, int32_t n)
 {
-    heap->size = 0;
+    s->heap.size = 0;
     for (int32_t i = 0; i + 1 < n; i++)
-        consider(b, symbols, i, heap);
-    while (heap->size > 0 && !heap->failed) {
-        struct candidate c = heap_pop(heap);
+        consider(b, s, symbols, i);
+    while (s->heap.size > 0 && !s->heap.failed) {
+        struct candidate c = heap_pop(&s->heap);
         struct symbol *left = &symbols[c.at];
-        const struct bpe_merge *m = left->dead ? NULL : merge_at(b, symbols, (int32_t)c.at);
+        const struct bpe_merge *m = left->dead ? NULL : merge_at(b, s, symbols, (int32_t)c.at);
         /* What stood here when the candidate was made may have been merged since. */
         if (!m || m->merged != c.merged)
             continue;
@@ -198,8 +205,8 @@ static void merge_all(const struct bpe *b, struct symbol *symbols, int32_t n, st
         left->next = right->next;
         if (left->next >= 0)
             symbols[left->next].prev = (int32_t)c.at;
-        consider(b, symbols, left->prev, heap);
-        consider(b, symbols, (int32_t)c.at, heap);
+        consider(b, s, symbols, left->prev);
+        consider(b, s, symbols, (int32_t)c.at);
     }
 }
 
@@ -210,9 +217,8 @@ static void symbol_push(struct buffer *symbols, uint32_t id)
     buffer_append(symbols, &s, sizeof s);
 }
 
-/* A character without a token of its own: its bytes' tokens, else the unknown token. */
-static int push_stranger(const struct bpe *b, struct buffer *symbols, const char *at, size_t length, bool *after_unknown,
-                         struct err *e)
+/* A character without a token of its own: its bytes' tokens, else the unknown token, else nothing. */
+static void push_stranger(const struct bpe *b, struct buffer *symbols, const char *at, size_t length, bool *after_unknown)
 {
     bool bytes = true;
     for (size_t i = 0; i < length; i++)
@@ -220,17 +226,15 @@ static int push_stranger(const struct bpe *b, struct buffer *symbols, const char
     if (bytes) {
         for (size_t i = 0; i < length; i++)
             symbol_push(symbols, (uint32_t)b->byte_ids[(uint8_t)at[i]]);
-    } else if (b->unknown < 0) {
-        return err_set(e, HP_EINVAL, "the tokenizer has no token for \"%.*s\"", (int)length, at);
-    } else if (!b->fuse_unknown || !*after_unknown) {
+    } else if (b->unknown >= 0 && (!b->fuse_unknown || !*after_unknown)) {
         symbol_push(symbols, (uint32_t)b->unknown);
     }
     *after_unknown = !bytes;
-    return 0;
 }
 
-static int split_characters(const struct bpe *b, struct buffer *symbols, const char *word, size_t size, struct err *e)
+static int split_characters(const struct bpe *b, struct bpe_scratch *s, const char *word, size_t size, struct err *e)
 {
+    struct buffer *symbols = &s->symbols;
     symbols->size = 0;
     bool after_unknown = false;
     for (size_t at = 0; at < size;) {
@@ -238,15 +242,12 @@ static int split_characters(const struct bpe *b, struct buffer *symbols, const c
         int length = utf8_decode(word + at, size - at, &c);
         if (length <= 0)
             return err_set(e, HP_EINVAL, "byte %zu of a word is not UTF-8", at);
-        int64_t id = vocabulary_find(b->vocabulary, word + at, (size_t)length);
-        if (id >= 0) {
+        int64_t id = token_of_text(b, s, word + at, (size_t)length);
+        if (id >= 0)
             symbol_push(symbols, (uint32_t)id);
-            after_unknown = false;
-        } else {
-            int rc = push_stranger(b, symbols, word + at, (size_t)length, &after_unknown, e);
-            if (rc < 0)
-                return rc;
-        }
+        else
+            push_stranger(b, symbols, word + at, (size_t)length, &after_unknown);
+        after_unknown &= id < 0;
         at += (size_t)length;
     }
     return symbols->failed ? err_set(e, HP_ENOMEM, "out of memory for a word of %zu bytes", size) : 0;
@@ -258,19 +259,19 @@ int bpe_word(const struct bpe *b, struct bpe_scratch *s, const char *word, size_
         return 0;
     if (size > WORD_MAX_CHARS)
         return err_set(e, HP_ELIMIT, "a word of %zu bytes is longer than %d", size, WORD_MAX_CHARS);
-    int64_t whole = b->ignore_merges ? vocabulary_find(b->vocabulary, word, size) : -1;
+    int64_t whole = b->ignore_merges ? token_of_text(b, s, word, size) : -1;
     if (whole >= 0) {
         uint32_t id = (uint32_t)whole;
         buffer_append(out, &id, sizeof id);
         return 0;
     }
-    int rc = split_characters(b, &s->symbols, word, size, e);
-    if (rc < 0)
+    int rc = split_characters(b, s, word, size, e);
+    if (rc < 0 || s->symbols.size == 0)
         return rc;
     struct symbol *symbols = (struct symbol *)(void *)s->symbols.data;
     int32_t n = (int32_t)(s->symbols.size / sizeof *symbols);
     symbols[n - 1].next = -1;
-    merge_all(b, symbols, n, &s->heap);
+    merge_all(b, s, symbols, n);
     for (int32_t i = 0; i >= 0; i = symbols[i].next)
         buffer_append(out, &symbols[i].id, sizeof symbols[i].id);
     return s->heap.failed || out->failed ? err_set(e, HP_ENOMEM, "out of memory for a word of %zu bytes", size) : 0;

@@ -39,11 +39,12 @@ int bpe_init_scores(struct bpe *b, struct arena *arena, const struct vocabulary 
 /* Working memory, reused from word to word; zero-initialised. */
 struct bpe_scratch {
     struct buffer symbols, heap;
+    bool plain; /* no special token comes out, whatever the merges say */
 };
 void bpe_scratch_free(struct bpe_scratch *s);
 
-/* Appends the ids (u32) of a word of valid UTF-8. HP_EINVAL for a character that has neither token nor byte tokens where there is
- * no unknown token. */
+/* Appends the ids (u32) of a word of valid UTF-8. A character that has neither a token
+ * nor byte tokens is dropped where there is no unknown token, as the libraries do. HP_EINVAL for what is not UTF-8. */
 int bpe_word(const struct bpe *b, struct bpe_scratch *s, const char *word, size_t size, struct buffer *out, struct err *e);
 
 #endif

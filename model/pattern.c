@@ -2,6 +2,8 @@
 #include "model/pattern.h"
 
 #include "common/bytes.h"
+#include "model/cpu_limit.h"
+#include "model/utf8.h"
 
 #include <pcre2.h>
 #include <stdbool.h>
@@ -10,6 +12,8 @@
 #include <string.h>
 
 enum { PATTERN_MAX_BYTES = 16 << 10, MATCH_STEPS = 10 * 1000 * 1000, MATCH_HEAP_KIB = 64 << 10, NESTING_MAX = 100 };
+/* Published patterns take 0.1 microseconds a byte. A match is tried with few steps first, so that its end can be waited for. */
+enum { SEARCH_NS = 500 * 1000 * 1000, SEARCH_NS_PER_BYTE = 2000, FIRST_STEPS = 2000, MORE_STEPS = 4 };
 
 #define SPACES "\\t-\\r \\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
 #define WORDS "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}"
@@ -17,11 +21,13 @@ enum { PATTERN_MAX_BYTES = 16 << 10, MATCH_STEPS = 10 * 1000 * 1000, MATCH_HEAP_
 
 struct pattern {
     pcre2_code *code;
+    char shown[64]; /* the start of the expression, for messages */
 };
 
 struct pattern_search {
     pcre2_match_data *data;
     pcre2_match_context *context;
+    struct cpu_limit time; /* of all searches together */
 };
 
 static const char *members_of(char letter)
@@ -90,11 +96,14 @@ int pattern_compile(const char *regex, size_t size, struct pattern **out, struct
     }
     pcre2_compile_context_free(context);
     buffer_free(&text);
-    if (rc < 0)
+    if (rc < 0) {
         free(p);
-    else
-        *out = p;
-    return rc;
+        return rc;
+    }
+    size_t shown = utf8_valid_prefix(regex, size < sizeof p->shown - 1 ? size : sizeof p->shown - 1);
+    memcpy(p->shown, regex, shown);
+    *out = p;
+    return 0;
 }
 
 int pattern_compile_literal(const char *text, size_t size, struct pattern **out, struct err *e)
@@ -135,7 +144,13 @@ struct pattern_search *pattern_search_create(void)
         return NULL;
     }
     pcre2_set_heap_limit(s->context, MATCH_HEAP_KIB);
+    cpu_limit_start(&s->time, SEARCH_NS);
     return s;
+}
+
+void pattern_search_expect(struct pattern_search *s, size_t bytes)
+{
+    cpu_limit_extend(&s->time, (uint64_t)bytes * SEARCH_NS_PER_BYTE);
 }
 
 void pattern_search_destroy(struct pattern_search **s)
@@ -148,25 +163,51 @@ void pattern_search_destroy(struct pattern_search **s)
     *s = NULL;
 }
 
+/* Tries at one place, with more and more steps while there is time for four times what the last try took. */
+static int match_at(const struct pattern *p, struct pattern_search *s, const char *text, size_t size, size_t at)
+{
+    uint64_t most = MATCH_STEPS + (uint64_t)size * 16, before = 0;
+    for (uint64_t steps = FIRST_STEPS;; steps *= MORE_STEPS) {
+        pcre2_set_match_limit(s->context, steps < UINT32_MAX ? (uint32_t)steps : UINT32_MAX);
+        int rc = pcre2_match(p->code, (PCRE2_SPTR)text, size, at, PCRE2_NO_UTF_CHECK | PCRE2_ANCHORED, s->data, s->context);
+        if (rc != PCRE2_ERROR_MATCHLIMIT || steps >= most)
+            return rc;
+        uint64_t now = cpu_limit_used_ns(&s->time);
+        if (now + (before ? now - before : 0) * MORE_STEPS > s->time.limit_ns)
+            return rc;
+        before = now;
+    }
+}
+
+static int too_much(const struct pattern *p, size_t size, const char *why, struct err *e)
+{
+    return err_set(e, HP_ELIMIT, "the tokenizer's pattern \"%s%s\" takes too much to split %zu bytes of text into words: %s", p->shown,
+                   strlen(p->shown) + 4 >= sizeof p->shown ? "..." : "", size, why);
+}
+
 int pattern_find(const struct pattern *p, struct pattern_search *s, const char *text, size_t size, size_t at, size_t *start,
                  size_t *end, struct err *e)
 {
-    /* A run of blanks costs a step a byte where a line end is looked for behind it. */
-    uint64_t steps = MATCH_STEPS + (uint64_t)size * 16;
-    pcre2_set_match_limit(s->context, steps < UINT32_MAX ? (uint32_t)steps : UINT32_MAX);
-    int rc = pcre2_match(p->code, (PCRE2_SPTR)text, size, at, PCRE2_NO_UTF_CHECK, s->data, s->context);
-    if (rc == PCRE2_ERROR_NOMATCH)
-        return 0;
-    if (rc < 0) {
-        PCRE2_UCHAR words[160];
-        pcre2_get_error_message(rc, words, sizeof words);
-        return err_set(e, HP_ELIMIT, "splitting %zu bytes of text into words takes too much: %s", size, (char *)words);
+    int rc = PCRE2_ERROR_NOMATCH;
+    while (rc == PCRE2_ERROR_NOMATCH && at <= size) {
+        if (cpu_limit_passed(&s->time))
+            return too_much(p, size, "its time is over", e);
+        /* Place by place, and not as far as the library would look: time is looked at in between. */
+        rc = match_at(p, s, text, size, at);
+        const PCRE2_SIZE *found = pcre2_get_ovector_pointer(s->data);
+        /* \K may put the start elsewhere; before the place that is no match. */
+        if (rc >= 0 && found[0] <= found[1] && found[0] >= at) {
+            *start = found[0];
+            *end = found[1];
+            return 1;
+        }
+        uint32_t c;
+        int length = at < size ? utf8_decode(text + at, size - at, &c) : 1;
+        at += (size_t)(length > 0 ? length : 1);
     }
-    const PCRE2_SIZE *found = pcre2_get_ovector_pointer(s->data);
-    /* \K may put the start elsewhere; that is no match. */
-    if (found[0] > found[1] || found[0] < at)
+    if (rc >= 0 || rc == PCRE2_ERROR_NOMATCH)
         return 0;
-    *start = found[0];
-    *end = found[1];
-    return 1;
+    PCRE2_UCHAR words[160];
+    pcre2_get_error_message(rc, words, sizeof words);
+    return too_much(p, size, (char *)words, e);
 }

@@ -201,6 +201,7 @@ int pretokenize(const struct pretokenizer *p, const char *text, size_t size, boo
 {
     if (!w->search && !(w->search = pattern_search_create()))
         return err_set(e, HP_ENOMEM, "out of memory to split text into words");
+    pattern_search_expect(w->search, size);
     w->text.size = w->ranges.size = 0;
     buffer_append(&w->text, text, size);
     push_word(&w->ranges, 0, size);

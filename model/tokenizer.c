@@ -137,7 +137,10 @@ int tokenizer_set_byte_token(struct tokenizer *t, uint32_t id, uint8_t byte, str
 struct encoding {
     const struct tokenizer *t;
     const char *text;
-    struct buffer normal, scratch;
+    const struct text_span *literal;
+    size_t n_literal, at_literal;
+    struct buffer normal, scratch, normal_literal; /* the last: struct text_span */
+    struct added_scan raw, normalized;
     struct words words;
     struct bpe_scratch bpe;
     struct buffer *out;
@@ -148,6 +151,9 @@ static void encoding_fini(struct encoding *c)
 {
     buffer_free(&c->normal);
     buffer_free(&c->scratch);
+    buffer_free(&c->normal_literal);
+    added_scan_free(&c->raw);
+    added_scan_free(&c->normalized);
     words_free(&c->words);
     bpe_scratch_free(&c->bpe);
 }
@@ -166,17 +172,72 @@ static int encode_plain(struct encoding *c, const char *text, size_t size, bool 
     return rc;
 }
 
+/* Normalises text up to each border of a literal span, to learn where the spans lie in the normalised text. */
+static int normalize_span(struct encoding *c, const char *text, size_t from, size_t to, bool section_start, size_t *end)
+{
+    int rc = normalize(&c->t->normalizer, text + from, to - from, section_start && from == 0, &c->normal, &c->scratch, c->e);
+    *end += rc < 0 ? 0 : c->normal.size;
+    return rc;
+}
+
+/* Literal spans of a stretch of text as they lie in its normalised form; all of it where pieces do not add up to the whole. */
+static int normalize_literal(struct encoding *c, const char *text, size_t size, bool section_start, size_t normal_size)
+{
+    size_t offset = (size_t)(text - c->text), at = 0, normal_at = 0;
+    int rc = 0;
+    c->normal_literal.size = 0;
+    while (c->at_literal < c->n_literal && c->literal[c->at_literal].end <= offset)
+        c->at_literal++;
+    for (size_t i = c->at_literal; rc == 0 && i < c->n_literal && c->literal[i].start < offset + size; i++) {
+        size_t start = c->literal[i].start > offset ? c->literal[i].start - offset : 0;
+        size_t end = c->literal[i].end < offset + size ? c->literal[i].end - offset : size;
+        struct text_span s = {0};
+        rc = normalize_span(c, text, at, start, section_start, &normal_at);
+        s.start = normal_at;
+        rc = rc < 0 ? rc : normalize_span(c, text, start, end, section_start, &normal_at);
+        s.end = normal_at;
+        buffer_append(&c->normal_literal, &s, sizeof s);
+        at = end;
+    }
+    if (rc < 0 || c->normal_literal.size == 0)
+        return rc;
+    rc = normalize_span(c, text, at, size, section_start, &normal_at);
+    if (rc == 0 && normal_at != normal_size) {
+        struct text_span all = {0, normal_size};
+        c->normal_literal.size = 0;
+        buffer_append(&c->normal_literal, &all, sizeof all);
+    }
+    return rc < 0 || !c->normal_literal.failed ? rc : err_set(c->e, HP_ENOMEM, "out of memory to tokenize %zu bytes", size);
+}
+
+/* Normalises into c->normal and looks for the tokens that are added to normalised text. */
+static int scan_normalized(struct encoding *c, const char *text, size_t size, bool section_start)
+{
+    const struct normalizer *n = &c->t->normalizer;
+    int rc = normalize(n, text, size, section_start, &c->normal, &c->scratch, c->e);
+    size_t normal_size = c->normal.size;
+    c->normal_literal.size = 0;
+    if (rc == 0 && c->n_literal > 0 && c->t->normalized.n_tokens > 0) {
+        rc = normalize_literal(c, text, size, section_start, normal_size);
+        rc = rc < 0 ? rc : normalize(n, text, size, section_start, &c->normal, &c->scratch, c->e);
+    }
+    const struct text_span *spans = (const struct text_span *)(const void *)c->normal_literal.data;
+    return rc < 0 ? rc
+                  : added_scan_start(&c->normalized, &c->t->normalized, buffer_cstr(&c->normal), normal_size, spans,
+                                     c->normal_literal.size / sizeof *spans, c->e);
+}
+
 /* Valid UTF-8 without tokens that are looked for in raw text. */
 static int encode_valid(struct encoding *c, const char *text, size_t size, bool section_start)
 {
-    int rc = normalize(&c->t->normalizer, text, size, section_start, &c->normal, &c->scratch, c->e);
+    int rc = scan_normalized(c, text, size, section_start);
     if (rc < 0)
         return rc;
     const char *normal = buffer_cstr(&c->normal);
     size_t end = c->normal.size, at = 0, start, stop;
     bool at_start = text == c->text;
     uint32_t id;
-    while (at < end && rc == 0 && added_tokens_find(&c->t->normalized, normal, end, at, &start, &stop, &id)) {
+    while (at < end && rc == 0 && added_scan_next(&c->normalized, at, &start, &stop, &id)) {
         rc = encode_plain(c, normal + at, start - at, at_start && at == 0);
         buffer_append(c->out, &id, sizeof id);
         at = stop;
@@ -234,24 +295,29 @@ static int encode_section(struct encoding *c, const char *text, size_t size)
     return rc;
 }
 
-int tokenizer_encode(const struct tokenizer *t, const char *text, size_t size, bool add_special, struct buffer *out,
-                     struct err *e)
+static int encode_all(struct encoding *c, size_t size)
+{
+    size_t at = 0, start, stop;
+    uint32_t id;
+    int rc = added_scan_start(&c->raw, &c->t->raw, c->text, size, c->literal, c->n_literal, c->e);
+    while (rc == 0 && at < size && added_scan_next(&c->raw, at, &start, &stop, &id)) {
+        rc = encode_section(c, c->text + at, start - at);
+        buffer_append(c->out, &id, sizeof id);
+        at = stop;
+    }
+    return rc < 0 || at >= size ? rc : encode_section(c, c->text + at, size - at);
+}
+
+int tokenizer_encode_literal(const struct tokenizer *t, const char *text, size_t size, const struct text_span *literal,
+                             size_t n_literal, bool add_special, struct buffer *out, struct err *e)
 {
     if (size > TEXT_MAX_BYTES)
         return err_set(e, HP_ELIMIT, "a text of %zu bytes; at most %d are tokenized", size, TEXT_MAX_BYTES);
-    struct encoding c = {.t = t, .text = text, .out = out, .e = e};
-    int rc = 0;
-    size_t before = out->size, at = 0, start, stop;
-    uint32_t id;
+    struct encoding c = {.t = t, .text = text, .literal = literal, .n_literal = n_literal, .bpe.plain = n_literal > 0, .out = out, .e = e};
+    size_t before = out->size;
     if (add_special)
         buffer_append(out, t->first, (size_t)t->n_first * sizeof *t->first);
-    while (at < size && rc == 0 && added_tokens_find(&t->raw, text, size, at, &start, &stop, &id)) {
-        rc = encode_section(&c, text + at, start - at);
-        buffer_append(out, &id, sizeof id);
-        at = stop;
-    }
-    if (rc == 0 && at < size)
-        rc = encode_section(&c, text + at, size - at);
+    int rc = encode_all(&c, size);
     if (add_special)
         buffer_append(out, t->last, (size_t)t->n_last * sizeof *t->last);
     encoding_fini(&c);
@@ -260,6 +326,12 @@ int tokenizer_encode(const struct tokenizer *t, const char *text, size_t size, b
     if (rc < 0)
         out->size = before;
     return rc;
+}
+
+int tokenizer_encode(const struct tokenizer *t, const char *text, size_t size, bool add_special, struct buffer *out,
+                     struct err *e)
+{
+    return tokenizer_encode_literal(t, text, size, NULL, 0, add_special, out, e);
 }
 
 /* ---- ids to text -------------------------------------------------------------------------------------------- */

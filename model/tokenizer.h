@@ -5,6 +5,7 @@
 
 #include "common/bytes.h"
 #include "common/status.h"
+#include "model/added_tokens.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -22,6 +23,11 @@ void tokenizer_destroy(struct tokenizer **t);
 /* Appends ids (u32 each) to `out`. With `add_special` the tokenizer's own first and last tokens are added; specials spelled out in the text are
  * recognised either way. Any bytes are accepted where the tokenizer has byte tokens; HP_EINVAL otherwise, naming the position. */
 int tokenizer_encode(const struct tokenizer *t, const char *text, size_t size, bool add_special, struct buffer *out, struct err *e);
+
+/* The same where parts of the text are somebody's own words: special tokens that are spelled out within a span of `literal` (in order, apart), or that
+ * reach into one, are plain text. Added tokens that are not special are recognised there as everywhere. `literal` may be NULL where there is none. */
+int tokenizer_encode_literal(const struct tokenizer *t, const char *text, size_t size, const struct text_span *literal, size_t n_literal, bool add_special,
+                             struct buffer *out, struct err *e);
 
 /* Appends text; special tokens are written as text; the one leading space that a SentencePiece tokenizer adds is dropped; bytes that are not UTF-8
  * become U+FFFD; ids beyond the vocabulary give nothing. */

@@ -69,7 +69,7 @@ static bool is_padding(const struct source *s, uint32_t id)
 static int add_spelled(struct tokenizer *t, uint32_t id, struct err *e)
 {
     const struct token *token = &t->vocabulary.tokens[id];
-    return added_tokens_add(&t->raw, token->text, token->size, &(struct added_token){.id = id}, e);
+    return added_tokens_add(&t->raw, token->text, token->size, &(struct added_token){.id = id, .special = token->special}, e);
 }
 
 static int read_token(struct tokenizer *t, const struct source *s, uint32_t id, bool *takes_part, struct err *e)
@@ -297,6 +297,7 @@ int tokenizer_from_gguf(const struct gguf *g, const char *file, struct tokenizer
     if (rc == 0)
         rc = read_specials(t, &s, e);
     t->bpe.ignore_merges = s.traits.ignore_merges;
+    rc = rc < 0 ? rc : added_tokens_finish(&t->raw, e);
     if (rc == 0) {
         *out = t;
         return 0;

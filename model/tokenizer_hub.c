@@ -215,7 +215,7 @@ static int read_added(struct tokenizer *t, const struct json_at *at, uint32_t id
         rc = tokenizer_set_piece_text(t, id, e);
     if (rc < 0)
         return rc;
-    t->vocabulary.tokens[id].special = special;
+    t->vocabulary.tokens[id].special = a.special = special;
     if (!normalized)
         return added_tokens_add(&t->raw, text, strlen(text), &a, e);
     struct buffer normal = {0}, scratch = {0};
@@ -340,7 +340,8 @@ static int read_parts(struct tokenizer *t, const struct json_at *root, const str
         rc = tokenizer_read_post_processor(t, &at, e);
     if (rc == 0)
         read_settings(t, settings, t->n_first + t->n_last > 0);
-    return rc;
+    rc = rc < 0 ? rc : added_tokens_finish(&t->raw, e);
+    return rc < 0 ? rc : added_tokens_finish(&t->normalized, e);
 }
 
 int tokenizer_from_json(const struct json_at *root, const struct json_at *settings, const struct json_at *config,

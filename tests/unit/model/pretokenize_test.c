@@ -1,4 +1,5 @@
 /* Text to words by the patterns that files name or spell out, and what is done to text before. */
+#include "common/env.h"
 #include "model/normalize.h"
 #include "model/pretokenize.h"
 
@@ -6,6 +7,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -106,20 +108,37 @@ static void byte_characters_go_there_and_back(void **state)
         assert_int_equal(pretokenize_byte_of(strangers[i]), -1);
 }
 
-static void a_hostile_pattern_is_stopped(void **state)
+/* What backtracks without end, in one match or a little in each of very many, and what looks ahead to the end from every place. */
+static void hostile_patterns_are_stopped_by_name_in_time(void **state)
 {
     (void)state;
-    struct pretokenizer p = {.n_steps = 0};
-    struct words w = {0};
-    struct err e = {0};
-    char text[64];
-    memset(text, 'a', sizeof text);
-    text[63] = 'b';
-    assert_int_equal(pretokenizer_add_split(&p, "(a+)+$", SPLIT_ISOLATED, false, &e), 0);
-    assert_int_equal(pretokenize(&p, text, sizeof text, true, &w, &e), HP_ELIMIT);
-    assert_non_null(strstr(e.text, "splitting 64 bytes of text into words takes too much"));
-    words_free(&w);
-    pretokenizer_fini(&p);
+    static const struct {
+        const char *regex;
+        size_t size;
+    } cases[] = {
+        {"(a+)+$", 64},  {"(?:a|a){20}c|a", 300},    {"(?:a|a){20}[cd]", 300},         {"(?:a|a){12}c|a", 100000},
+        {"(?=.*x)a|a", 200000}, {"(?=[a-w]*x)a|a", 1000000}, {"(?:(?=[a-w]*x)b|a)*c", 100000},
+    };
+    enum { LONGEST = 1000000 };
+    char *text = malloc(LONGEST);
+    memset(text, 'a', LONGEST);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct pretokenizer p = {.n_steps = 0};
+        struct words w = {0};
+        struct err e = {0};
+        text[63] = cases[i].size == 64 ? 'b' : 'a';
+        assert_int_equal(pretokenizer_add_split(&p, cases[i].regex, SPLIT_ISOLATED, false, &e), 0);
+        clock_t before = clock();
+        int rc = pretokenize(&p, text, cases[i].size, true, &w, &e);
+        double seconds = (double)(clock() - before) / CLOCKS_PER_SEC, allowed = 1 + (double)cases[i].size * 4e-6;
+        if (rc != HP_ELIMIT || !strstr(e.text, "the tokenizer's pattern \"") || !strstr(e.text, cases[i].regex))
+            fail_msg("%s: %d %s", cases[i].regex, rc, e.text);
+        if (seconds > allowed * env_time_scale())
+            fail_msg("%s: %.2f s", cases[i].regex, seconds);
+        words_free(&w);
+        pretokenizer_fini(&p);
+    }
+    free(text);
 }
 
 static void text_is_normalised_step_by_step(void **state)
@@ -178,7 +197,7 @@ int main(void)
         cmocka_unit_test(white_space_is_what_unicode_says),
         cmocka_unit_test(matches_are_kept_dropped_or_joined),
         cmocka_unit_test(byte_characters_go_there_and_back),
-        cmocka_unit_test(a_hostile_pattern_is_stopped),
+        cmocka_unit_test(hostile_patterns_are_stopped_by_name_in_time),
         cmocka_unit_test(text_is_normalised_step_by_step),
         cmocka_unit_test(a_long_run_of_marks_is_ordered_without_quadratic_time),
     };

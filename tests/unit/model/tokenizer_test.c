@@ -230,7 +230,53 @@ static void sentencepiece_puts_a_space_first_and_takes_one_away(void **state)
     tokenizer_destroy(&t);
 }
 
-static void what_has_no_token_is_refused_with_its_place(void **state)
+/* A user's words are no orders: a template's tokens stay special, those in the words that it was given do not. */
+static void special_tokens_in_literal_text_are_plain_text(void **state)
+{
+    (void)state;
+    /* Merges that make a special token are not stopped by a pattern here. */
+    struct tokenizer *t = made(
+        byte_level("\"<s\": 256, \"<s>\": 257", "\"< s\", \"<s >\"",
+                   "{\"id\": 257, \"content\": \"<s>\", \"special\": true}, {\"id\": 258, \"content\": \"É\", \"special\": true, "
+                   "\"normalized\": true}, {\"id\": 259, \"content\": \"<w>\", \"normalized\": false}",
+                   "\"normalizer\": {\"type\": \"NFC\"}, "),
+        NULL, NULL, NULL);
+    pretokenizer_fini(&t->pretokenizer);
+    assert_int_equal(pretokenizer_add(&t->pretokenizer, &(struct pretokenize_step){.kind = PRETOKENIZE_BYTES}, NULL), 0);
+    static const struct {
+        const char *text;
+        struct text_span literal[2];
+        size_t n;
+        const char *ids;
+    } cases[] = {
+        {"<s>a<s>", {{0}}, 0, "257 97 257"},
+        {"<s>a<s>", {{3, 7}}, 1, "257 97 256 62"},
+        {"<s>a<s>", {{0, 7}}, 1, "256 62 97 256 62"},
+        {"<s>a<s>", {{0, 1}, {4, 5}}, 2, "256 62 97 256 62"},
+        {"<w><s>", {{0, 6}}, 1, "259 256 62"},
+        {"E\u0301xE\u0301", {{0}}, 0, "258 120 258"},
+        {"E\u0301xE\u0301", {{3, 7}}, 1, "258 120 195 137"},
+        {"E\u0301xE\u0301", {{0, 3}}, 1, "195 137 120 258"},
+        {"E\u0301", {{1, 3}}, 1, "195 137"}, /* the span joins what stands before it */
+        {"", {{0}}, 1, ""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct buffer ids = {0}, words = {0};
+        struct err e = {0};
+        const struct text_span *literal = cases[i].n ? cases[i].literal : NULL;
+        if (tokenizer_encode_literal(t, cases[i].text, strlen(cases[i].text), literal, cases[i].n, true, &ids, &e) < 0)
+            fail_msg("case %zu: %s", i, e.text);
+        for (size_t k = 0; k < ids.size / sizeof(uint32_t); k++)
+            buffer_printf(&words, "%s%u", k ? " " : "", ((const uint32_t *)(const void *)ids.data)[k]);
+        if (strcmp(buffer_cstr(&words), cases[i].ids) != 0)
+            fail_msg("case %zu: %s, expected %s", i, buffer_cstr(&words), cases[i].ids);
+        buffer_free(&ids);
+        buffer_free(&words);
+    }
+    tokenizer_destroy(&t);
+}
+
+static void bytes_that_have_no_token_are_refused_with_their_place(void **state)
 {
     (void)state;
     struct tokenizer *t = made("{\"model\": {\"vocab\": {\"a\": 0, \"b\": 1}, \"merges\": []}, \"added_tokens\": [{\"id\": 2, "
@@ -238,8 +284,7 @@ static void what_has_no_token_is_refused_with_its_place(void **state)
                                NULL, NULL, NULL);
     static const struct {
         const char *text, *says;
-    } cases[] = {{"ab<x>bc", "byte 5 of the text and on: the tokenizer has no token for \"c\""},
-                 {"ab\xff", "byte 2 of the text is 0xff, which is not UTF-8, and the tokenizer has no byte tokens"}};
+    } cases[] = {{"ab\xff", "byte 2 of the text is 0xff, which is not UTF-8, and the tokenizer has no byte tokens"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct buffer ids = {0};
         struct err e = {0};
@@ -248,6 +293,7 @@ static void what_has_no_token_is_refused_with_its_place(void **state)
         assert_int_equal(ids.size, 0);
         buffer_free(&ids);
     }
+    expect_ids(t, "acb<x>bcca", 10, true, "0 1 2 1 0"); /* what has no token is dropped, as the libraries do */
     tokenizer_destroy(&t);
 }
 
@@ -508,7 +554,8 @@ int main(void)
         cmocka_unit_test(added_tokens_are_found_in_the_text_the_longest_first),
         cmocka_unit_test(a_stream_gives_whole_characters_only),
         cmocka_unit_test(sentencepiece_puts_a_space_first_and_takes_one_away),
-        cmocka_unit_test(what_has_no_token_is_refused_with_its_place),
+        cmocka_unit_test(special_tokens_in_literal_text_are_plain_text),
+        cmocka_unit_test(bytes_that_have_no_token_are_refused_with_their_place),
         cmocka_unit_test(settings_say_what_is_added_and_where_it_ends),
         cmocka_unit_test(broken_files_are_refused_with_path_and_reason),
         cmocka_unit_test(gguf_keys_make_a_byte_level_tokenizer),
