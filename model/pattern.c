@@ -3,7 +3,7 @@
 
 #include "common/bytes.h"
 #include "model/cpu_limit.h"
-#include "model/utf8.h"
+#include "common/utf8.h"
 
 #include <pcre2.h>
 #include <stdbool.h>
