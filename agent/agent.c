@@ -540,6 +540,7 @@ static int parts_start(struct agent *a, struct err *e)
     a->core_config = (struct agent_core_config){.name = a->config.name,
                                                 .secret = a->config.secret,
                                                 .program = HP_VERSION,
+                                                .process = env_random_u64(&env_real),
                                                 .machine = a->machine,
                                                 .hostname = a->hostname,
                                                 .node_json = buffer_cstr(&a->node_json),

@@ -78,6 +78,7 @@ static void join_send(struct agent_core *c, uint64_t now)
     m->u.join = (struct message_join){.name = c->name[0] ? c->name : g->name,
                                       .token = c->ever_joined ? "" : g->secret,
                                       .program = g->program,
+                                      .process = g->process,
                                       .machine = g->machine,
                                       .hostname = g->hostname,
                                       .node = g->node_json,
@@ -289,6 +290,13 @@ static void link_probe(struct agent_core *c, uint64_t id, const struct message_l
     a->u.probe.request = (struct message_link_probe){p->session, core_text(c, p->role), core_text(c, p->peer), span_copy(c, p->data_address)};
 }
 
+static void members_told(struct agent_core *c, const struct message_members *m)
+{
+    struct agent_action *a = m->keys.size % KEY_BYTES ? NULL : core_act(c, AGENT_DO_PEERS);
+    if (a)
+        a->u.peers.keys = span_copy(c, m->keys);
+}
+
 static void message_in(struct agent_core *c, const struct message *m, uint64_t now)
 {
     struct agent_action *a;
@@ -300,6 +308,7 @@ static void message_in(struct agent_core *c, const struct message *m, uint64_t n
         c->orphaned = false;
         return;
     case MESSAGE_REFUSED: refused(c, &m->u.refused, now); return;
+    case MESSAGE_MEMBERS: members_told(c, &m->u.members); return;
     case MESSAGE_STAGE_PREPARE: core_stage_prepare(c, m); return;
     case MESSAGE_STAGE_CONNECT: core_stage_connect(c, &m->u.stage_connect); return;
     case MESSAGE_STAGE_UNLOAD: core_stage_unload(c, &m->u.stage_unload); return;

@@ -20,6 +20,7 @@
 #include "common/env.h"
 #include "common/status.h"
 #include "transport/frame.h"
+#include "transport/keys.h"
 #include "transport/message.h"
 
 #include <stdbool.h>
@@ -45,6 +46,7 @@ struct agent_core_config {
     const char *secret;   /* of the join token; "" when there is none */
     const char *program;  /* version */
     const char *machine, *hostname, *node_json; /* discover.h */
+    uint64_t process;     /* by chance, another one in each process */
     struct pack_span data_address;
 };
 
@@ -155,6 +157,7 @@ enum agent_action_kind {
     AGENT_DO_RELEASE,         /* a buffer is not needed any more */
     AGENT_DO_SESSION_ALLOW,   /* frames with this token are welcome */
     AGENT_DO_SESSION_REVOKE,
+    AGENT_DO_PEERS,           /* who may connect to the data endpoint from now on */
     AGENT_DO_FETCH,           /* bring the chunks of these layers into the store; FETCHED says how it goes */
     AGENT_DO_LOAD,            /* make the stage from the store; warm it up; LOADED says how it goes */
     AGENT_DO_UNLOAD,          /* forget slot: cancel its fetch, drop links, free its stage and all its sequences; not answered */
@@ -187,7 +190,11 @@ struct agent_action {
         } release;
         struct {
             uint64_t session;
+            const uint8_t *from; /* SESSION_ALLOW: the public key of who alone may send with it; NULL: anybody who may connect */
         } session; /* SESSION_ALLOW, SESSION_REVOKE */
+        struct {
+            struct pack_span keys; /* KEY_BYTES each */
+        } peers;
         struct {
             uint64_t slot, ticket;
             const struct message_stage_prepare *prepare; /* all that there is to know */

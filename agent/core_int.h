@@ -26,6 +26,7 @@ struct core_stage {
     uint8_t *next_address, *first_address;
     char *next_device, *first_device; /* what paced neighbours stand for; NULL: nothing */
     size_t next_size, first_size;
+    uint64_t next_session, first_session; /* tokens of the frames that go there */
     /* progress of what the state does */
     uint64_t done_bytes, total_bytes, moved_bytes;
     uint32_t *wanted;
@@ -134,6 +135,8 @@ void core_stage_report(struct agent_core *c, const struct core_stage *s);
 size_t core_stages_held(struct agent_core *c);
 void core_grant(struct agent_core *c, const struct message_chunk_grant *m);
 void core_stage_free(struct core_stage *s);
+/* The token of the frames that come to this stage. */
+static inline uint64_t core_stage_input_session(const struct core_stage *s) { return s->prepare.input_session ? s->prepare.input_session : s->prepare.session; }
 static inline bool core_stage_is_first(const struct core_stage *s) { return s->prepare.stage == 0; }
 static inline bool core_stage_is_last(const struct core_stage *s) { return s->prepare.stage + 1 == s->prepare.n_stages; }
 

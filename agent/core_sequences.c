@@ -169,7 +169,7 @@ static struct frame_header header_of(const struct agent_core *c, const struct co
     return (struct frame_header){.kind = (uint16_t)kind,
                                  .stage = kind == FRAME_TOKEN ? 0 : (uint16_t)(s->prepare.stage + 1),
                                  .dtype = kind == FRAME_TOKEN ? FRAME_BYTES : FRAME_F32,
-                                 .session = s->prepare.session,
+                                 .session = kind == FRAME_TOKEN ? s->first_session : s->next_session,
                                  .deployment = s->prepare.deployment,
                                  .generation = (uint32_t)s->prepare.generation,
                                  .batch = batch,
@@ -270,7 +270,7 @@ void core_frame(struct agent_core *c, const struct agent_event *ev)
     struct core_stage *s = core_stage_of(c, h->deployment);
     bool kind = h->kind == FRAME_ACTIVATION || h->kind == FRAME_TOKEN;
     bool stale = s && h->generation != s->prepare.generation;
-    bool foreign = !kind || !s || (!stale && (h->session != s->prepare.session || h->stage != s->prepare.stage));
+    bool foreign = !kind || !s || (!stale && (h->session != core_stage_input_session(s) || h->stage != s->prepare.stage));
     if (foreign || stale || !s->queue) {
         c->dropped_foreign += foreign;
         c->dropped_stale += !foreign;

@@ -100,7 +100,7 @@ size_t core_stages_held(struct agent_core *c)
 static bool session_used(const struct agent_core *c, uint64_t session)
 {
     for (size_t i = 0; i < c->n_stages; i++)
-        if (c->stages[i]->prepare.session == session)
+        if (c->stages[i]->prepare.session == session || c->stages[i]->prepare.input_session == session)
             return true;
     for (size_t i = 0; i < c->n_grants; i++)
         if (c->grants[i].session == session)
@@ -108,11 +108,14 @@ static bool session_used(const struct agent_core *c, uint64_t session)
     return false;
 }
 
-static void session_allow(struct agent_core *c, uint64_t session)
+/* `from`: the key of the only sender; empty: anybody who may connect. */
+static void session_allow(struct agent_core *c, uint64_t session, struct pack_span from)
 {
     struct agent_action *a = core_act(c, AGENT_DO_SESSION_ALLOW);
-    if (a)
-        a->u.session.session = session;
+    if (!a)
+        return;
+    a->u.session.session = session;
+    a->u.session.from = from.size == KEY_BYTES ? from.data : NULL;
 }
 
 /* Once nothing uses it any more. */
@@ -121,6 +124,20 @@ static void session_revoke(struct agent_core *c, uint64_t session)
     struct agent_action *a = session_used(c, session) ? NULL : core_act(c, AGENT_DO_SESSION_REVOKE);
     if (a)
         a->u.session.session = session;
+}
+
+static void stage_sessions_allow(struct agent_core *c, const struct core_stage *s)
+{
+    session_allow(c, s->prepare.session, (struct pack_span){0});
+    if (s->prepare.input_session)
+        session_allow(c, s->prepare.input_session, s->prepare.input_from);
+}
+
+static void stage_sessions_revoke(struct agent_core *c, uint64_t session, uint64_t input_session)
+{
+    session_revoke(c, session);
+    if (input_session)
+        session_revoke(c, input_session);
 }
 
 void core_grant(struct agent_core *c, const struct message_chunk_grant *m)
@@ -139,7 +156,7 @@ void core_grant(struct agent_core *c, const struct message_chunk_grant *m)
             session_revoke(c, oldest);
         }
         c->grants[c->n_grants++].session = m->session;
-        session_allow(c, m->session);
+        session_allow(c, m->session, (struct pack_span){0});
     }
 }
 
@@ -200,7 +217,7 @@ static void stage_drop(struct agent_core *c, struct core_stage *s)
     for (size_t i = 0; i < c->n_stages; i++)
         if (c->stages[i] == s)
             c->stages[i] = c->stages[--c->n_stages];
-    session_revoke(c, s->prepare.session);
+    stage_sessions_revoke(c, s->prepare.session, s->prepare.input_session);
     s->next_dead = c->dead_stages;
     c->dead_stages = s;
 }
@@ -228,7 +245,7 @@ static void stage_start(struct agent_core *c, const struct message *m)
     s->slot = ++c->last_slot;
     s->state = STAGE_FETCHING;
     c->stages[c->n_stages++] = s;
-    session_allow(c, s->prepare.session);
+    stage_sessions_allow(c, s);
     log_info("agent", "stage_prepare", "deployment=%llu generation=%llu stage=%llu/%llu layers=%llu-%llu", (unsigned long long)p->deployment,
              (unsigned long long)p->generation, (unsigned long long)p->stage, (unsigned long long)p->n_stages,
              (unsigned long long)p->first_layer, (unsigned long long)p->end_layer - 1);
@@ -260,7 +277,7 @@ static void stage_adopt(struct agent_core *c, struct core_stage *s, const struct
         return;
     }
     core_queue_destroy(c, s);
-    uint64_t old_session = s->prepare.session;
+    uint64_t old_session = s->prepare.session, old_input_session = s->prepare.input_session;
     arena_free(&s->arena);
     buffer_free(&s->bytes);
     s->arena = arena;
@@ -269,8 +286,8 @@ static void stage_adopt(struct agent_core *c, struct core_stage *s, const struct
     s->connected = s->link_broken = false;
     s->batches_done = 0;
     s->busy_s = s->planned_s = 0;
-    session_allow(c, s->prepare.session);
-    session_revoke(c, old_session);
+    stage_sessions_allow(c, s);
+    stage_sessions_revoke(c, old_session, old_input_session);
     log_info("agent", "stage_kept", "deployment=%llu generation=%llu stage=%llu/%llu state=%s", (unsigned long long)s->prepare.deployment,
              (unsigned long long)s->prepare.generation, (unsigned long long)s->prepare.stage, (unsigned long long)s->prepare.n_stages,
              stage_states[s->state].word);
@@ -419,6 +436,8 @@ void core_stage_connect(struct agent_core *c, const struct message_stage_connect
         core_sequences_close_all(c, s);
     address_keep(&s->next_address, &s->next_size, m->next_address);
     address_keep(&s->first_address, &s->first_size, m->first_address);
+    s->next_session = m->next_session ? m->next_session : s->prepare.session;
+    s->first_session = m->first_session ? m->first_session : s->prepare.session;
     device_keep(&s->next_device, m->next_device ? m->next_device : "");
     device_keep(&s->first_device, m->first_device ? m->first_device : "");
     s->connected = true;

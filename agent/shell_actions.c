@@ -400,10 +400,17 @@ static void store_remove(struct agent *a, const struct agent_action *act)
     store_worker_remove(a->store, act->u.store_remove.id, &id);
 }
 
-static void session_allow(struct agent *a, uint64_t session)
+static void peers_allow(struct agent *a, struct pack_span keys)
 {
     struct err e = {0};
-    if (data_allow(a->data, session, NULL, &e) < 0)
+    if (data_peers_allow(a->data, (const uint8_t(*)[KEY_BYTES])keys.data, keys.size / KEY_BYTES, &e) < 0)
+        log_error("agent", "peers_not_allowed", "text=\"%s\"", e.text);
+}
+
+static void session_allow(struct agent *a, uint64_t session, const uint8_t *from)
+{
+    struct err e = {0};
+    if (data_allow(a->data, session, from, &e) < 0)
         log_error("agent", "session_not_allowed", "text=\"%s\"", e.text);
 }
 
@@ -413,7 +420,8 @@ static void action_do(struct agent *a, const struct agent_action *act)
     case AGENT_DO_SEND: send_message(a, &act->u.message); return;
     case AGENT_DO_POST: post_frame(a, act); return;
     case AGENT_DO_RELEASE: data_buffer_release(a->data, act->u.release.buffer); return;
-    case AGENT_DO_SESSION_ALLOW: session_allow(a, act->u.session.session); return;
+    case AGENT_DO_SESSION_ALLOW: session_allow(a, act->u.session.session, act->u.session.from); return;
+    case AGENT_DO_PEERS: peers_allow(a, act->u.peers.keys); return;
     case AGENT_DO_SESSION_REVOKE: data_revoke(a->data, act->u.session.session); return;
     case AGENT_DO_FETCH: fetch(a, act); return;
     case AGENT_DO_LOAD: load(a, act); return;

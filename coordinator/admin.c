@@ -71,6 +71,8 @@ static json_t *member_describe(const struct core *c, const struct member *m, boo
                             (json_int_t)m->memory_free_bytes, "stages", stages);
     if (m->heard_ns)
         json_object_set_new(out, "heard_s", json_real((double)(core_now(c) - m->heard_ns) * 1e-9));
+    if (m->rival_host[0])
+        json_object_set_new(out, "key_also_on", json_string(m->rival_host));
     if (!whole)
         return out;
     json_t *models = json_array();
@@ -334,7 +336,7 @@ static int verb_weights_rm(struct core *c, struct question *q, struct err *e)
     if (model_in_use(c, id))
         return err_set(e, HP_EBUSY, "a deployment uses this model: undeploy it first");
     rc = digest_from_hex(id, &digest, e);
-    struct core_relay *r = rc < 0 ? NULL : core_relay_add(c, MESSAGE_STORE_STATE, q->peer, q->id, core_now(c) + core_ms(ADMIN_WAIT_MS));
+    struct core_relay *r = rc < 0 ? NULL : core_relay_add(c, MESSAGE_STORE_STATE, NULL, q->peer, q->id, core_now(c) + core_ms(ADMIN_WAIT_MS));
     if (!r)
         return rc < 0 ? rc : err_set(e, HP_EBUSY, "too many questions wait for agents");
     core_text_set(r->what, sizeof r->what, id);
@@ -403,7 +405,7 @@ static int verb_logs(struct core *c, struct question *q, struct err *e)
         return rc;
     if (!member_present(m))
         return err_set(e, HP_ELINK, "agent \"%s\" is %s", m->name, member_states[m->state].word);
-    struct core_relay *r = core_relay_add(c, MESSAGE_LOG_TEXT, q->peer, q->id, core_now(c) + core_ms(ADMIN_WAIT_MS));
+    struct core_relay *r = core_relay_add(c, MESSAGE_LOG_TEXT, m, q->peer, q->id, core_now(c) + core_ms(ADMIN_WAIT_MS));
     if (!r)
         return err_set(e, HP_EBUSY, "too many questions wait for agents");
     struct message fetch = {.type = MESSAGE_LOG_FETCH, .id = r->id};
@@ -414,7 +416,7 @@ static int verb_logs(struct core *c, struct question *q, struct err *e)
 
 void admin_log_text(struct core *c, struct member *m, uint64_t id, const struct message_log_text *l)
 {
-    struct core_relay *r = core_relay_find(c, id, MESSAGE_LOG_TEXT);
+    struct core_relay *r = core_relay_answered(c, m, id, MESSAGE_LOG_TEXT);
     if (!r)
         return;
     core_answer(c, r->peer, r->ask, false, log_result(m->name, l->text, strlen(l->text)));

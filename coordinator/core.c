@@ -38,7 +38,7 @@ int core_create(const struct core_config *config, struct core **out, struct err 
     if (!c->config.profile_ms)
         c->config.profile_ms = CORE_PROFILE_MS;
     c->started_ns = c->woke_ns = c->now_ns = core_clock(c);
-    c->next_deployment = c->next_request = c->next_relay = 1;
+    c->next_deployment = c->next_request = 1;
     *out = c;
     return 0;
 }
@@ -332,13 +332,16 @@ void core_profile_set(struct core *c, const char *model, const char *kind, const
 
 /* ---- questions to agents -------------------------------------------------------------------------------------- */
 
-struct core_relay *core_relay_add(struct core *c, enum message_type type, uint64_t peer, uint64_t ask, uint64_t until_ns)
+struct core_relay *core_relay_add(struct core *c, enum message_type type, const struct member *asked, uint64_t peer, uint64_t ask, uint64_t until_ns)
 {
     if (c->n_relays >= CORE_MAX_ASKS)
         return NULL;
     struct core_relay *r = core_array_add(&c->relays, &c->n_relays, sizeof *r);
-    if (r)
-        *r = (struct core_relay){.id = c->next_relay++, .peer = peer, .ask = ask, .type = type, .awaited = 1, .until_ns = until_ns};
+    if (!r)
+        return NULL;
+    *r = (struct core_relay){.id = env_random_u64(c->env) | 1, .peer = peer, .ask = ask, .type = type, .awaited = 1, .until_ns = until_ns};
+    core_text_set(r->asked, sizeof r->asked, asked ? asked->name : "");
+    core_text_set(r->kind, sizeof r->kind, asked ? asked->kind : "");
     return r;
 }
 
@@ -348,6 +351,12 @@ struct core_relay *core_relay_find(struct core *c, uint64_t id, enum message_typ
         if (c->relays[i].id == id && c->relays[i].type == type)
             return &c->relays[i];
     return NULL;
+}
+
+struct core_relay *core_relay_answered(struct core *c, const struct member *by, uint64_t id, enum message_type type)
+{
+    struct core_relay *r = core_relay_find(c, id, type);
+    return r && (!r->asked[0] || strcmp(r->asked, by->name) == 0) ? r : NULL;
 }
 
 void core_relay_end(struct core *c, struct core_relay *r) { core_array_remove(c->relays, &c->n_relays, sizeof *r, (size_t)(r - c->relays)); }
@@ -375,14 +384,13 @@ static void profile_result(struct core *c, struct member *m, uint64_t id_of_run,
 {
     if (profiling_result(c, m, id_of_run, r))
         return;
-    struct core_relay *run = core_relay_find(c, id_of_run, MESSAGE_PROFILE_RESULT);
-    if (!run)
+    struct core_relay *relay = core_relay_answered(c, m, id_of_run, MESSAGE_PROFILE_RESULT);
+    if (!relay)
         return;
-    const char *compute = run->ask ? "f32" : "auto";
-    core_relay_end(c, run);
-    char id[DIGEST_HEX] = "";
-    if (r->model.size == DIGEST_BYTES)
-        digest_hex((const struct digest *)(const void *)r->model.data, id);
+    /* Of what was asked, whatever the answer says that it is of. */
+    struct core_relay run = *relay;
+    const char *compute = run.ask ? "f32" : "auto", *id = run.what;
+    core_relay_end(c, relay);
     if (!core_model_find(c, id))
         return;
     if (r->code[0] && strcmp(r->code, "ok") != 0) {
@@ -400,7 +408,7 @@ static void profile_result(struct core *c, struct member *m, uint64_t id_of_run,
         json_decref(tables);
         return;
     }
-    core_profile_set(c, id, m->kind, compute, tables);
+    core_profile_set(c, id, run.kind, compute, tables);
 }
 
 /* Messages of an agent that has joined over this connection. */

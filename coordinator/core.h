@@ -35,7 +35,7 @@ enum {
     CORE_PAUSE_MS = 1000,    /* without an event for longer: the coordinator itself stood still, and its time with it */
     CORE_REJOIN_MS = 10000,  /* after a start: how long deployments wait for the agents of their plan */
     CORE_PROFILE_MS = 4000,  /* what an agent may spend on measuring a model */
-    CORE_MAX_MEMBERS = 4096,
+    CORE_MAX_MEMBERS = 4000,
     CORE_MAX_DEPLOYMENTS = 256,
     CORE_MAX_STAGES = 64,    /* of one deployment */
     CORE_MAX_WAITING = 64,   /* requests in the queue of one deployment */

@@ -47,10 +47,12 @@ struct core_api_key {
 
 /* A question to agents, most often because hpctl asked one. */
 struct core_relay {
-    uint64_t id; /* ours, towards agents */
+    uint64_t id; /* ours, towards agents: by chance, so that nobody else's answer has it */
+    char asked[MEMBER_NAME]; /* who alone may answer; "": all who were asked (STORE_STATE) */
     uint64_t peer, ask;     /* hpctl's; PROFILE_RESULT: 0, and 1 for f32 */
     enum message_type type; /* of the answer awaited */
-    char what[DIGEST_HEX];  /* STORE_STATE: the model */
+    char what[DIGEST_HEX];  /* STORE_STATE, PROFILE_RESULT: the model */
+    char kind[64];          /* PROFILE_RESULT: of the device that is measured */
     uint32_t awaited;       /* answers to come */
     uint64_t until_ns;
 };
@@ -69,7 +71,7 @@ struct core {
     uint64_t started_ns; /* env's */
     uint64_t woke_ns;    /* env's, at the last event */
     uint64_t now_ns;     /* the core's own time at the last event: without its pauses */
-    uint64_t boot, next_deployment, next_request, next_relay;
+    uint64_t boot, next_deployment, next_request;
     bool running;
 
     struct core_batch batches[2];
@@ -154,8 +156,11 @@ json_t *core_profile_find(const struct core *c, const char *model, const char *k
 void core_profile_set(struct core *c, const char *model, const char *kind, const char *compute, json_t *tables); /* takes */
 
 /* ---- questions to agents ---- */
-struct core_relay *core_relay_add(struct core *c, enum message_type type, uint64_t peer, uint64_t ask, uint64_t until_ns); /* NULL: too many */
+struct core_relay *core_relay_add(struct core *c, enum message_type type, const struct member *asked, uint64_t peer, uint64_t ask,
+                                  uint64_t until_ns); /* `asked` NULL: several; NULL: too many */
 struct core_relay *core_relay_find(struct core *c, uint64_t id, enum message_type type);
+/* The question that this member answers; NULL where it was asked none. */
+struct core_relay *core_relay_answered(struct core *c, const struct member *by, uint64_t id, enum message_type type);
 void core_relay_end(struct core *c, struct core_relay *r);
 
 /* ---- logs ---- */

@@ -187,10 +187,25 @@ int deployment_layout_set(struct core *c, struct deployment *d, const json_t *la
 
 /* ---- the record --------------------------------------------------------------------------------------------------- */
 
+static json_t *sessions_of(const struct deployment *d)
+{
+    json_t *sessions = json_array();
+    for (int i = 0; i < d->n_stages; i++)
+        json_array_append_new(sessions, json_integer((json_int_t)d->stages[i].input_session));
+    return sessions;
+}
+
+static void sessions_read(struct deployment *d, const json_t *sessions)
+{
+    for (int i = 0; i < d->n_stages; i++)
+        d->stages[i].input_session = (uint64_t)json_integer_value(json_array_get(sessions, (size_t)i));
+}
+
 void deployment_keep(struct core *c, const struct deployment *d)
 {
-    json_t *record = json_pack("{s:I, s:I, s:s, s:O, s:I, s:I, s:o?, s:O?}", "id", (json_int_t)d->id, "created_s", (json_int_t)d->created_s, "model",
+    json_t *record = json_pack("{s:I, s:I, s:s, s:O, s:I, s:I, s:o, s:o?, s:O?}", "id", (json_int_t)d->id, "created_s", (json_int_t)d->created_s, "model",
                                d->model->id, "options", d->spec.options, "generation", (json_int_t)d->generation, "session", (json_int_t)d->session,
+                               "sessions", sessions_of(d),
                                "layout", d->n_stages ? deployment_layout(d) : NULL, "served", d->served);
     core_keep_json(c, "deployment", d->name, record);
 }
@@ -215,6 +230,7 @@ static int record_read(struct core *c, struct deployment *d, const json_t *recor
     /* A layout on an agent that has been removed is planned anew. */
     struct err ignored;
     if (json_is_object(layout) && deployment_layout_set(c, d, layout, &ignored) == 0) {
+        sessions_read(d, json_object_get(record, "sessions"));
         machine_move(deployment_states, &d->state, DEPLOYMENT_PREPARING);
         d->recovering = true;
         d->until_ns = core_now(c) + core_ms(CORE_REJOIN_MS);

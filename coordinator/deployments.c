@@ -150,9 +150,10 @@ static bool measuring(struct core *c, struct deployment *d)
     if (digest_from_hex(d->model->id, &id, NULL) < 0)
         return false;
     for (int i = 0; i < n; i++) {
-        struct core_relay *r = core_relay_add(c, MESSAGE_PROFILE_RESULT, 0, d->spec.f32, d->profile_until_ns + core_ms(60000));
+        struct core_relay *r = core_relay_add(c, MESSAGE_PROFILE_RESULT, agents[i], 0, d->spec.f32, d->profile_until_ns + core_ms(60000));
         if (!r)
             return false;
+        core_text_set(r->what, sizeof r->what, d->model->id);
         struct message m = {.type = MESSAGE_PROFILE_RUN, .id = r->id};
         m.u.profile_run = (struct message_profile_run){.model = {id.bytes, sizeof id.bytes},
                                                        .manifest = {d->model->manifest, d->model->manifest_size},

@@ -72,6 +72,7 @@ struct deployment_stage {
     struct member *agent;
     int first_layer, end_layer;
     double compute_s, memory_bytes; /* predicted: of the plan's prompt; weights and KV */
+    uint64_t input_session;         /* token of the frames that come to it, of this generation; 0 where none come */
     enum stage_status status;
     char word[16]; /* the agent's own */
     uint64_t done_bytes, total_bytes, moved_bytes;

@@ -121,7 +121,7 @@ void links_peer_gone(struct core *c, uint64_t peer)
 static void probe_begin(struct core *c, struct member *from, struct member *to)
 {
     asks_tell(c, from, to);
-    c->probe = (struct links_probe){.id = c->next_relay++, .from = from, .to = to, .until_ns = core_now(c) + core_ms(LINKS_ANSWER_MS)};
+    c->probe = (struct links_probe){.id = env_random_u64(c->env) | 1, .from = from, .to = to, .until_ns = core_now(c) + core_ms(LINKS_ANSWER_MS)};
     while (!c->probe.session)
         c->env->random_bytes(c->env->ctx, (uint8_t *)&c->probe.session, sizeof c->probe.session);
     tell(c, to, "echo", from);

@@ -5,7 +5,9 @@
 #include "common/log.h"
 #include "coordinator/core_int.h"
 #include "coordinator/links.h"
+#include "transport/data_address.h"
 
+#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -214,6 +216,32 @@ static void member_welcome(struct core *c, struct member *m, uint64_t id)
     core_say(c, m->peer, &w);
 }
 
+/* ---- whose connections the agents' data endpoints may take ----------------------------------------------------------- */
+
+static void key_add(struct buffer *keys, const char *text)
+{
+    uint8_t key[KEY_BYTES];
+    if (text[0] && key_decode(text, key, NULL) == 0)
+        buffer_append(keys, key, sizeof key);
+}
+
+/* Tells one member, or all that are here. */
+static void members_tell(struct core *c, const struct member *only)
+{
+    struct buffer keys = {0};
+    key_add(&keys, c->admin_key);
+    for (size_t i = 0; i < c->n_members; i++)
+        key_add(&keys, c->members[i]->key);
+    struct message m = {.type = MESSAGE_MEMBERS};
+    m.u.members.keys = (struct pack_span){keys.data, keys.size};
+    for (size_t i = 0; i < c->n_members && !keys.failed; i++)
+        if (only ? c->members[i] == only : member_present(c->members[i]))
+            core_say(c, c->members[i]->peer, &m);
+    buffer_free(&keys);
+}
+
+/* ---- joining ------------------------------------------------------------------------------------------------------ */
+
 static void join_refuse(struct core *c, uint64_t peer, uint64_t id, const struct message_join *j, const struct err *e)
 {
     if (core_log_may(c, CORE_LOG_JOINS))
@@ -221,29 +249,67 @@ static void join_refuse(struct core *c, uint64_t peer, uint64_t id, const struct
     core_refuse(c, peer, id, e);
 }
 
-void members_join(struct core *c, uint64_t peer, const char *key, uint64_t id, const struct message_join *j)
+/* Frames go where the address says, to whoever has the key in it: that must be the joiner's own. Addresses within a process have no key. */
+static int address_check(const char *key, struct pack_span address, struct err *e)
 {
-    struct err e = {0};
-    struct member *m = member_of_key(c, key);
-    struct member_invite *invite = NULL;
-    /* Who it is comes first: a stranger's node is not worth a look. */
-    json_t *node = m || invite_check(c, j->token, &invite, &e) == 0 ? node_read(j->node, &e) : NULL;
-    uint8_t *address = node ? malloc(j->data_address.size + 1) : NULL;
-    if (!address || (!m && member_admit(c, key, j, invite, &m, &e) < 0)) {
-        if (!e.code)
-            err_set(&e, HP_ENOMEM, "no memory for another agent");
-        join_refuse(c, peer, id, j, &e);
-        json_decref(node);
-        free(address);
-        return;
+    bool network = address.size > 4 && (memcmp(address.data, "tcp:", 4) == 0 || memcmp(address.data, "ucx:", 4) == 0);
+    struct data_address a;
+    uint8_t own[KEY_BYTES];
+    if (address.size > MEMBER_ADDRESS_BYTES)
+        return err_set(e, HP_EINVAL, "a data address of %zu bytes; %d are the limit", address.size, MEMBER_ADDRESS_BYTES);
+    int rc = network ? data_address_parse(address.data, address.size, &a, e) : 0;
+    if (rc == 0 && network && (key_decode(key, own, e) < 0 || sodium_memcmp(own, a.key, sizeof own) != 0))
+        rc = err_set(e, HP_EDENIED, "the key in the data address is not the agent's own");
+    return rc;
+}
+
+/* Two processes with one key (a copied state folder) must not push each other out. A newcomer is not answered before the one that is here had the time for a
+ * heartbeat: if that came, the newcomer is refused, and both are named; if not, the agent was restarted. HP_PENDING: it asks again in a second. */
+static int rival_check(struct core *c, struct member *m, uint64_t peer, const struct message_join *j, struct err *e)
+{
+    uint64_t now = core_now(c);
+    bool alone = !j->process || !m->process || j->process == m->process || m->peer == peer || !member_present(m) ||
+                 now - m->heard_ns >= core_ms(CORE_SUSPECT_MS);
+    if (alone)
+        return 0;
+    if (m->rival != j->process) {
+        m->rival = j->process;
+        m->rival_ns = now;
     }
-    if (j->data_address.size)
-        memcpy(address, j->data_address.data, j->data_address.size);
-    /* It missed our answers and asks again: over the same connection nothing is lost, so nothing begins anew. */
-    bool again = m->peer == peer && member_present(m) && m->address_size == j->data_address.size && memcmp(m->address, address, m->address_size) == 0;
+    if (m->heard_ns <= m->rival_ns)
+        return now - m->rival_ns < core_ms(MEMBER_RIVAL_MS) ? HP_PENDING : 0;
+    core_text_set(m->rival_host, sizeof m->rival_host, j->hostname);
+    err_set(e, HP_EEXIST, "the key of agent \"%s\" is in use by another process, on host \"%s\"; this one is on \"%s\"", m->name, m->hostname, m->rival_host);
+    return err_hint(e, "a copied state folder? give each agent its own (hp-agent --dir) and a token of its own");
+}
+
+/* All that has to be right before anything changes. Who it is comes first: a stranger's node is not worth a look. */
+static int join_check(struct core *c, struct member *m, uint64_t peer, const char *key, const struct message_join *j, struct member_invite **invite,
+                      json_t **node, struct err *e)
+{
+    int rc = m ? rival_check(c, m, peer, j, e) : invite_check(c, j->token, invite, e);
+    if (rc != 0 || (rc = address_check(key, j->data_address, e)) < 0)
+        return rc;
+    *node = node_read(j->node, e);
+    return *node ? 0 : e->code;
+}
+
+static int member_address_set(struct member *m, struct pack_span from, struct err *e)
+{
+    uint8_t *address = malloc(from.size + 1);
+    if (!address)
+        return err_set(e, HP_ENOMEM, "no memory for an agent's address");
+    if (from.size)
+        memcpy(address, from.data, from.size);
     free(m->address);
     m->address = address;
-    m->address_size = j->data_address.size;
+    m->address_size = from.size;
+    return 0;
+}
+
+/* What an agent tells of itself with every join. */
+static void member_joined(struct core *c, struct member *m, uint64_t peer, const struct message_join *j, json_t *node)
+{
     member_node_set(m, node);
     core_text_set(m->machine, sizeof m->machine, j->machine);
     core_text_set(m->hostname, sizeof m->hostname, j->hostname);
@@ -252,8 +318,35 @@ void members_join(struct core *c, uint64_t peer, const char *key, uint64_t id, c
     members_models_set(m, &j->models);
     m->peer = peer;
     m->heard_ns = core_now(c);
+    m->process = j->process;
+    m->rival = m->rival_ns = 0;
+    m->rival_host[0] = 0;
+}
+
+void members_join(struct core *c, uint64_t peer, const char *key, uint64_t id, const struct message_join *j)
+{
+    struct err e = {0};
+    struct member *m = member_of_key(c, key);
+    struct member_invite *invite = NULL;
+    json_t *node = NULL;
+    bool known = m != NULL;
+    int rc = join_check(c, m, peer, key, j, &invite, &node, &e);
+    if (rc == HP_PENDING)
+        return;
+    /* It missed our answers and asks again: over the same connection nothing is lost, so nothing begins anew. */
+    bool again = m && m->peer == peer && member_present(m) && m->address_size == j->data_address.size &&
+                 (!m->address_size || memcmp(m->address, j->data_address.data, m->address_size) == 0);
+    if (rc == 0 && !known)
+        rc = member_admit(c, key, j, invite, &m, &e);
+    if (rc < 0 || (rc = member_address_set(m, j->data_address, &e)) < 0) {
+        join_refuse(c, peer, id, j, &e);
+        json_decref(node);
+        return;
+    }
+    member_joined(c, m, peer, j, node);
     if (again) {
         member_welcome(c, m, id);
+        members_tell(c, m);
         return;
     }
     m->joined_ns = core_now(c);
@@ -261,6 +354,7 @@ void members_join(struct core *c, uint64_t peer, const char *key, uint64_t id, c
     member_move(m, MEMBER_JOINING);
     member_keep(c, m);
     member_welcome(c, m, id);
+    members_tell(c, known ? m : NULL);
     links_member_joined(c, m);
     deployments_member_joined(c, m);
 }
@@ -373,6 +467,7 @@ int members_remove(struct core *c, struct member *m, struct err *e)
         }
     links_member_removed(c, m);
     member_free(m);
+    members_tell(c, NULL);
     return 0;
 }
 

@@ -17,7 +17,7 @@ struct member_link;
 enum member_state { MEMBER_JOINING, MEMBER_READY, MEMBER_SUSPECT, MEMBER_LOST, MEMBER_DRAINING, MEMBER_STATE_COUNT };
 extern const struct machine_state member_states[];
 
-enum { MEMBER_NAME = 64, MEMBER_NODE_BYTES = 64 << 10 };
+enum { MEMBER_NAME = 64, MEMBER_NODE_BYTES = 64 << 10, MEMBER_ADDRESS_BYTES = 4096, MEMBER_RIVAL_MS = 700 };
 
 struct member_held { /* message_held_stage, copied */
     uint64_t deployment, generation, stage;
@@ -42,6 +42,9 @@ struct member {
     size_t address_size;
     uint64_t peer; /* 0: not connected */
     uint64_t heard_ns, joined_ns, joins;
+    uint64_t process;                 /* that it joined with; 0: not said */
+    uint64_t rival, rival_ns;         /* another process with its key, and when that one asked first; 0: none */
+    char rival_host[80];              /* "" while none was refused */
     uint64_t memory_free_bytes, dropped_stale, dropped_foreign;
     int64_t clock_offset_ns; /* add it to its clock to have ours (truth.c) */
     uint64_t clock_heard_ns; /* 0: not known yet */

@@ -195,7 +195,7 @@ static int runs_order(struct core *c, struct profiling *p, const struct digest *
 {
     for (size_t i = 0; i < p->n_runs; i++) {
         uint64_t limit = core_now(c) + core_ms((uint64_t)(budget_s * 2000) + PROFILING_GRACE_MS);
-        struct core_relay *r = core_relay_add(c, MESSAGE_PROFILE_RESULT, 0, p->f32, limit);
+        struct core_relay *r = core_relay_add(c, MESSAGE_PROFILE_RESULT, member_find(c, p->runs[i].agent), 0, p->f32, limit);
         if (!r)
             return err_set(e, HP_EBUSY, "too many questions wait for agents");
         p->runs[i].id = r->id;

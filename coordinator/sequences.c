@@ -438,12 +438,13 @@ void sequences_peer_gone(struct core *c, uint64_t peer)
     }
 }
 
-/* The sequence that a message of a stage means; NULL for one that is closed, of an older generation, or not this agent's. */
-static struct sequence *find_active(struct core *c, const struct member *m, uint64_t deployment, uint64_t generation, uint64_t sequence)
+/* The sequence that a message of a stage means; NULL for one that is closed, of an older generation, or not this agent's to speak of: any stage may say that
+ * it fails, the last alone what came out. */
+static struct sequence *find_active(struct core *c, const struct member *m, bool last, uint64_t deployment, uint64_t generation, uint64_t sequence)
 {
     struct deployment *d = deployment_of_id(c, deployment);
     bool mine = false;
-    for (int i = 0; d && i < d->n_stages; i++)
+    for (int i = d && last && d->n_stages ? d->n_stages - 1 : 0; d && i < d->n_stages; i++)
         mine = mine || d->stages[i].agent == m;
     struct sequence *s = mine && d->generation == generation ? *active_place(d, sequence) : NULL;
     if (!s)
@@ -472,7 +473,7 @@ static void sequence_logits_lost(struct core *c, struct sequence *s)
 
 void sequences_tokens(struct core *c, struct member *m, const struct message_tokens *t)
 {
-    struct sequence *s = find_active(c, m, t->deployment, t->generation, t->sequence);
+    struct sequence *s = find_active(c, m, true, t->deployment, t->generation, t->sequence);
     if (!s || (s->kind == SEQUENCE_LOGITS && !t->finish[0]))
         return;
     struct deployment *d = s->deployment;
@@ -509,7 +510,7 @@ void sequences_tokens(struct core *c, struct member *m, const struct message_tok
 
 void sequences_logits(struct core *c, struct member *m, const struct message_logits *l)
 {
-    struct sequence *s = find_active(c, m, l->deployment, l->generation, l->sequence);
+    struct sequence *s = find_active(c, m, true, l->deployment, l->generation, l->sequence);
     if (!s || s->kind != SEQUENCE_LOGITS)
         return;
     struct message a = {.type = MESSAGE_ANSWER, .id = s->ask};
@@ -524,7 +525,7 @@ void sequences_logits(struct core *c, struct member *m, const struct message_log
 
 void sequences_failed(struct core *c, struct member *m, const struct message_sequence_failed *f)
 {
-    struct sequence *s = find_active(c, m, f->deployment, f->generation, f->sequence);
+    struct sequence *s = find_active(c, m, false, f->deployment, f->generation, f->sequence);
     if (!s)
         return;
     struct deployment *d = s->deployment;

@@ -51,6 +51,8 @@ int stages_adopt(struct core *c, struct deployment *d, const struct placement *p
     }
     d->generation++;
     d->session = session_create(c);
+    for (int i = 0; i < d->n_stages; i++)
+        d->stages[i].input_session = d->n_stages > 1 ? session_create(c) : 0;
     return 0;
 }
 
@@ -105,9 +107,18 @@ static size_t peers_of(struct core *c, const struct deployment *d, const struct 
     return n;
 }
 
+/* Whose frames come to a stage: of the one before it, and to the first the last one's tokens. */
+static struct pack_span sender_key(const struct deployment *d, int i, uint8_t key[KEY_BYTES])
+{
+    const struct member *sender = d->stages[i ? i - 1 : d->n_stages - 1].agent;
+    bool known = d->n_stages > 1 && key_decode(sender->key, key, NULL) == 0;
+    return (struct pack_span){known ? key : NULL, known ? KEY_BYTES : 0};
+}
+
 static void stage_prepare(struct core *c, struct deployment *d, int i)
 {
     struct deployment_stage *s = &d->stages[i];
+    uint8_t key[KEY_BYTES];
     struct message_peer peers[32];
     struct digest id = model_digest(d);
     struct message m = {.type = MESSAGE_STAGE_PREPARE};
@@ -117,6 +128,8 @@ static void stage_prepare(struct core *c, struct deployment *d, int i)
         .stage = (uint64_t)i,
         .n_stages = (uint64_t)d->n_stages,
         .session = d->session,
+        .input_session = s->input_session,
+        .input_from = sender_key(d, i, key),
         .deployment_name = d->name,
         .model = {id.bytes, sizeof id.bytes},
         .manifest = {d->model->manifest, d->model->manifest_size},
@@ -157,6 +170,8 @@ void stages_connect(struct core *c, struct deployment *d)
         m.u.stage_connect = (struct message_stage_connect){.deployment = d->id, .generation = d->generation, .stage = (uint64_t)i, .n_stages = (uint64_t)d->n_stages};
         m.u.stage_connect.next_device = next ? costs_paced_as(next) : "";
         m.u.stage_connect.first_device = last && d->n_stages > 1 ? costs_paced_as(first) : "";
+        m.u.stage_connect.next_session = last ? 0 : d->stages[i + 1].input_session;
+        m.u.stage_connect.first_session = last ? d->stages[0].input_session : 0;
         if (next)
             m.u.stage_connect.next_address = (struct pack_span){next->address, next->address_size};
         if (last && d->n_stages > 1)

@@ -26,7 +26,8 @@ static const struct pack_field message_bias_fields[] = {U64(message_bias, token)
 
 static const struct pack_field join_fields[] = {
     TEXT(message_join, name), TEXT(message_join, token), TEXT(message_join, program), TEXT(message_join, machine), TEXT(message_join, hostname),
-    TEXT(message_join, node), BYTES(message_join, data_address), LIST(message_join, held, message_held_stage, MESSAGE_MAX_HELD), LIST(message_join, models, message_model, MESSAGE_MAX_MODELS), {0}};
+    TEXT(message_join, node), BYTES(message_join, data_address), LIST(message_join, held, message_held_stage, MESSAGE_MAX_HELD), LIST(message_join, models, message_model, MESSAGE_MAX_MODELS),
+    U64(message_join, process), {0}};
 static const struct pack_field heartbeat_fields[] = {
     U64(message_heartbeat, number), U64(message_heartbeat, memory_free_bytes), U64(message_heartbeat, dropped_stale),
     U64(message_heartbeat, dropped_foreign), LIST(message_heartbeat, held, message_held_stage, MESSAGE_MAX_HELD), {0}};
@@ -76,10 +77,11 @@ static const struct pack_field stage_prepare_fields[] = {
     U64(message_stage_prepare, context), U64(message_stage_prepare, kv_tokens), U64(message_stage_prepare, max_sequences),
     U64(message_stage_prepare, max_batch_tokens), TEXT(message_stage_prepare, source_machine), TEXT(message_stage_prepare, source_path),
     BOOL(message_stage_prepare, upload_only), LIST(message_stage_prepare, peers, message_peer, MESSAGE_MAX_PEERS), F64(message_stage_prepare, planned_s_per_token),
-    F64(message_stage_prepare, stands_for), {0}};
+    F64(message_stage_prepare, stands_for), U64(message_stage_prepare, input_session), BYTES(message_stage_prepare, input_from), {0}};
 static const struct pack_field stage_connect_fields[] = {
     GENERATION(message_stage_connect), U64(message_stage_connect, stage), U64(message_stage_connect, n_stages), BYTES(message_stage_connect, next_address),
-    BYTES(message_stage_connect, first_address), TEXT(message_stage_connect, next_device), TEXT(message_stage_connect, first_device), {0}};
+    BYTES(message_stage_connect, first_address), TEXT(message_stage_connect, next_device), TEXT(message_stage_connect, first_device),
+    U64(message_stage_connect, next_session), U64(message_stage_connect, first_session), {0}};
 static const struct pack_field stage_unload_fields[] = {GENERATION(message_stage_unload), {0}};
 static const struct pack_field chunk_grant_fields[] = {
     U64(message_chunk_grant, session), BYTES(message_chunk_grant, model), BOOL(message_chunk_grant, revoke), {0}};

@@ -70,6 +70,7 @@ struct message_join {
     const char *name;        /* as asked for; the coordinator may give another */
     const char *token;       /* secret of a join token; "" when the key is known already */
     const char *program;     /* version of the program */
+    uint64_t process;        /* chosen by chance when the program started: tells two programs with one key apart; 0: not said */
     const char *machine;     /* id of the box: two agents of one box share it */
     const char *hostname;
     const char *node;        /* its node as a JSON object of hp-cluster/1 */
@@ -201,7 +202,9 @@ struct message_peer {
 
 struct message_stage_prepare {
     uint64_t deployment, generation, stage, n_stages;
-    uint64_t session;          /* token of this generation's frames */
+    uint64_t session;          /* token of this generation's chunks */
+    uint64_t input_session;    /* token of the frames that come to this stage: each hop has its own; 0: `session` */
+    struct pack_span input_from; /* public key of whoever sends them; empty: not said */
     const char *deployment_name;
     struct pack_span model;    /* id */
     struct pack_span manifest; /* encoded */
@@ -221,6 +224,7 @@ struct message_stage_connect {
     struct pack_span next_address;  /* of stage + 1; empty at the last */
     struct pack_span first_address; /* at the last stage: of stage 0 */
     const char *next_device, *first_device; /* what paced neighbours stand for, "node/device" */
+    uint64_t next_session, first_session; /* tokens of the frames on these hops; 0: the generation's */
 };
 
 struct message_stage_unload {

@@ -240,7 +240,7 @@ static uint64_t make_ready(struct fixture *f, uint64_t generation, uint64_t stag
 static void connect_stage(struct fixture *f, uint64_t generation, uint64_t stage, uint64_t n_stages)
 {
     struct message m = {.type = MESSAGE_STAGE_CONNECT};
-    m.u.stage_connect = (struct message_stage_connect){DEPLOYMENT, generation, stage, n_stages, {(const uint8_t *)"n", 1}, {(const uint8_t *)"f", 1}, "", ""};
+    m.u.stage_connect = (struct message_stage_connect){DEPLOYMENT, generation, stage, n_stages, {(const uint8_t *)"n", 1}, {(const uint8_t *)"f", 1}, "", "", 0, 0};
     tell(f, &m);
 }
 
@@ -428,6 +428,57 @@ static void frame(struct fixture *f, uint64_t generation, uint64_t session, uint
     ev.u.frame.runs = runs;
     ev.u.frame.buffer = buffer;
     feed(f, &ev);
+}
+
+static void frames_are_believed_only_over_the_session_of_their_hop(void **state)
+{
+    struct fixture *f = *state;
+    int input, output;
+    uint8_t key[KEY_BYTES] = {7};
+    join(f);
+    struct message m = prepare_of(1, 1, 3);
+    m.u.stage_prepare.input_session = 501;
+    m.u.stage_prepare.input_from = (struct pack_span){key, sizeof key};
+    tell(f, &m);
+    assert_int_equal(did(f, AGENT_DO_SESSION_ALLOW, 0)->u.session.session, SESSION + 1);
+    assert_null(did(f, AGENT_DO_SESSION_ALLOW, 0)->u.session.from);
+    assert_int_equal(did(f, AGENT_DO_SESSION_ALLOW, 1)->u.session.session, 501);
+    assert_memory_equal(did(f, AGENT_DO_SESSION_ALLOW, 1)->u.session.from, key, sizeof key);
+    uint64_t slot = did(f, AGENT_DO_FETCH, 0)->u.work.slot;
+    progress(f, AGENT_EVENT_FETCHED, slot, did(f, AGENT_DO_FETCH, 0)->u.work.ticket, 0);
+    progress(f, AGENT_EVENT_LOADED, slot, did(f, AGENT_DO_LOAD, 0)->u.work.ticket, 0);
+    m = (struct message){.type = MESSAGE_STAGE_CONNECT};
+    m.u.stage_connect = (struct message_stage_connect){DEPLOYMENT, 1, 1, 3, {(const uint8_t *)"n", 1}, {NULL, 0}, "", "", 502, 0};
+    tell(f, &m);
+    begin(f, 1, 5, 10, true);
+    struct frame_run run = {.sequence = 5, .n_tokens = 4};
+    frame(f, 1, SESSION + 1, 1, 1, &run, 1, &input); /* the chunks' */
+    assert_false(take_run(f));
+    frame(f, 1, 502, 1, 1, &run, 1, &input); /* the next hop's */
+    assert_false(take_run(f));
+    assert_int_equal(agent_core_view(f->core).dropped_foreign, 2);
+    frame(f, 1, 501, 1, 1, &run, 1, &input);
+    assert_true(take_run(f));
+    done(f, 0, &output, NULL);
+    assert_int_equal(did(f, AGENT_DO_POST, 0)->u.post.header.session, 502);
+    struct message unload = {.type = MESSAGE_STAGE_UNLOAD, .u.stage_unload = {DEPLOYMENT, 1}};
+    tell(f, &unload);
+    assert_int_equal(did(f, AGENT_DO_SESSION_REVOKE, 1)->u.session.session, 501);
+}
+
+static void who_may_connect_is_what_the_coordinator_says(void **state)
+{
+    struct fixture *f = *state;
+    static const uint8_t keys[2 * KEY_BYTES] = {1, 2, 3};
+    struct message m = {.type = MESSAGE_MEMBERS, .u.members.keys = {keys, sizeof keys}};
+    join(f);
+    tell(f, &m);
+    const struct agent_action *a = did(f, AGENT_DO_PEERS, 0);
+    assert_int_equal(a->u.peers.keys.size, sizeof keys);
+    assert_memory_equal(a->u.peers.keys.data, keys, sizeof keys);
+    m.u.members.keys.size = 33;
+    tell(f, &m);
+    assert_null(did(f, AGENT_DO_PEERS, 0));
 }
 
 static void prompt_flows_through_the_first_stage_slice_after_slice(void **state)
@@ -837,6 +888,8 @@ int main(void)
         CLAIM(next_generation_keeps_weights_that_are_the_same),
         CLAIM(bad_prepare_fails_without_a_stage),
         CLAIM(unload_of_a_generation_takes_it_and_older_ones),
+        CLAIM(frames_are_believed_only_over_the_session_of_their_hop),
+        CLAIM(who_may_connect_is_what_the_coordinator_says),
         CLAIM(prompt_flows_through_the_first_stage_slice_after_slice),
         CLAIM(last_stage_tells_tokens_to_both_ends_and_stops_where_it_must),
         CLAIM(one_stage_feeds_itself),

@@ -265,7 +265,7 @@ static void pipeline_make(struct pipeline *p, uint64_t seed, int n_stages)
     }
     for (int i = 0; i < n_stages; i++) {
         struct message m = {.type = MESSAGE_STAGE_CONNECT};
-        m.u.stage_connect = (struct message_stage_connect){DEPLOYMENT, 1, (uint64_t)i, (uint64_t)n_stages, {(const uint8_t *)"n", 1}, {(const uint8_t *)"f", 1}, "", ""};
+        m.u.stage_connect = (struct message_stage_connect){DEPLOYMENT, 1, (uint64_t)i, (uint64_t)n_stages, {(const uint8_t *)"n", 1}, {(const uint8_t *)"f", 1}, "", "", 0, 0};
         tell(p, i, &m);
     }
 }

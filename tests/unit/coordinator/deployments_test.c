@@ -106,6 +106,33 @@ static void neighbours_learn_each_others_addresses(void **state)
     fixture_close(&f);
 }
 
+static void every_hop_has_a_session_of_its_own_which_outlives_a_restart(void **state)
+{
+    (void)state;
+    struct fixture f;
+    serving(&f); /* on a1, then a0 */
+    uint8_t keys[2][KEY_BYTES];
+    const struct message_stage_prepare *p[2] = {&fixture_last(&f, 11, MESSAGE_STAGE_PREPARE)->u.stage_prepare,
+                                                &fixture_last(&f, 10, MESSAGE_STAGE_PREPARE)->u.stage_prepare};
+    uint64_t sessions[] = {p[0]->input_session, p[1]->input_session};
+    assert_true(sessions[0] && sessions[1] && sessions[0] != sessions[1] && sessions[0] != p[0]->session && sessions[1] != p[1]->session);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(key_decode(fixture_key(i), keys[i], NULL), 0);
+    assert_int_equal(p[0]->input_from.size, KEY_BYTES);
+    assert_memory_equal(p[0]->input_from.data, keys[0], KEY_BYTES); /* the tokens come from the last, which is a0 */
+    assert_memory_equal(p[1]->input_from.data, keys[1], KEY_BYTES);
+    for (int run = 0; run < 2; run++) {
+        const struct message_stage_connect *first = &fixture_last(&f, 11, MESSAGE_STAGE_CONNECT)->u.stage_connect;
+        const struct message_stage_connect *last = &fixture_last(&f, 10, MESSAGE_STAGE_CONNECT)->u.stage_connect;
+        assert_true(first->next_session == sessions[1] && first->first_session == 0);
+        assert_true(last->next_session == 0 && last->first_session == sessions[0]);
+        fixture_restart(&f);
+        assert_true(deployment_find(f.core, "d")->stages[0].input_session == sessions[0]);
+        assert_true(deployment_find(f.core, "d")->stages[1].input_session == sessions[1]);
+    }
+    fixture_close(&f);
+}
+
 static void a_stage_that_fails_ends_a_first_deployment_in_its_agents_words(void **state)
 {
     (void)state;
@@ -360,6 +387,8 @@ static void repeated_tokens_are_ignored_and_the_end_token_is_not_text(void **sta
     tokens(&f, 0, 1, id, 1, ids + 1, 2, "");
     tokens(&f, 1, 0, id, 3, ids, 1, "");      /* an older generation */
     tokens(&f, 2, 1, id, 3, ids, 1, "");      /* an agent that has no stage */
+    tokens(&f, 1, 1, id, 3, ids, 1, "");      /* a stage that is not the last */
+    tokens(&f, 1, 1, id, 3, ids, 0, "length");
     tokens(&f, 0, 1, id + 9, 3, ids, 1, "");  /* a sequence that there is not */
     assert_int_equal(s.n, 3);
     f.clock.now_ns += 1000000000;
@@ -462,6 +491,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(progress_is_told_until_it_serves),
         cmocka_unit_test(neighbours_learn_each_others_addresses),
+        cmocka_unit_test(every_hop_has_a_session_of_its_own_which_outlives_a_restart),
         cmocka_unit_test(a_stage_that_fails_ends_a_first_deployment_in_its_agents_words),
         cmocka_unit_test(what_older_generations_and_strangers_say_changes_nothing),
         cmocka_unit_test(missing_chunks_are_asked_for_once_and_again_after_silence),

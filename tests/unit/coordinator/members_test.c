@@ -1,5 +1,7 @@
 #include "tests/unit/coordinator/core_fixture.h"
 
+#include "transport/data_address.h"
+
 static const char *state_of(struct fixture *f, const char *name)
 {
     struct member *m = member_find(f->core, name);
@@ -378,6 +380,106 @@ static void work_comes_back_once_and_what_is_out_at_the_end_is_dropped(void **st
     assert_int_equal(w[0].dropped, 0);
 }
 
+static void join_as(struct fixture *f, uint64_t peer, const char *key, const char *host, uint64_t process, const char *address)
+{
+    struct message m = {.type = MESSAGE_JOIN, .id = 3};
+    m.u.join = (struct message_join){.name = "box", .token = f->token, .hostname = host, .process = process, .node = fixture_node("k", 1e9),
+                                     .data_address = {(const uint8_t *)address, strlen(address)}};
+    fixture_say(f, peer, key, &m);
+}
+
+static void two_processes_with_one_key_are_told_apart(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_open(&f);
+    fixture_invite(&f, 60);
+    join_as(&f, 10, fixture_key(0), "old", 1, "box");
+    fixture_beat(&f, 10, fixture_key(0));
+    join_as(&f, 11, fixture_key(0), "new", 2, "box"); /* no answer yet */
+    assert_string_equal(refusal(&f, 11), "");
+    fixture_pass_ms(&f, 500);
+    fixture_beat(&f, 10, fixture_key(0));
+    assert_string_equal(state_of(&f, "box"), "ready");
+    fixture_pass_ms(&f, 500);
+    join_as(&f, 11, fixture_key(0), "new", 2, "box");
+    assert_non_null(strstr(refusal(&f, 11), "in use by another process, on host \"old\"; this one is on \"new\""));
+    assert_int_equal(member_find(f.core, "box")->joins, 1);
+    const struct message_answer *a = fixture_ask(&f, "node.ls", "", NULL);
+    assert_non_null(strstr(a->result, "\"key_also_on\":\"new\""));
+    fixture_close(&f);
+}
+
+static void a_restarted_process_is_let_in_after_a_missed_heartbeat(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_open(&f);
+    fixture_invite(&f, 60);
+    join_as(&f, 10, fixture_key(0), "box", 1, "box");
+    fixture_beat(&f, 10, fixture_key(0));
+    fixture_pass_ms(&f, 100);
+    join_as(&f, 11, fixture_key(0), "box", 2, "box");
+    assert_int_equal(member_find(f.core, "box")->joins, 1);
+    fixture_pass_ms(&f, 500);
+    fixture_pass_ms(&f, 500);
+    join_as(&f, 11, fixture_key(0), "box", 2, "box");
+    assert_int_equal(member_find(f.core, "box")->joins, 2);
+    assert_int_equal(member_find(f.core, "box")->peer, 11);
+    join_as(&f, 12, fixture_key(0), "box", 2, "box"); /* the same process over another connection is itself */
+    assert_int_equal(member_find(f.core, "box")->peer, 12);
+    fixture_close(&f);
+}
+
+static void a_data_address_has_the_joiners_own_key(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct key_pair own, other;
+    struct data_address a = {.kind = DATA_KIND_TCP, .host = "10.0.0.5", .port = 7071};
+    char text[DATA_ADDRESS_TEXT];
+    fixture_open(&f);
+    fixture_invite(&f, 60);
+    assert_int_equal(key_pair_create(&own, NULL), 0);
+    assert_int_equal(key_pair_create(&other, NULL), 0);
+    assert_int_equal(key_decode(other.public_key, a.key, NULL), 0);
+    data_address_print(&a, text);
+    join_as(&f, 10, own.public_key, "box", 1, text);
+    assert_non_null(strstr(refusal(&f, 10), "not the agent's own"));
+    join_as(&f, 10, own.public_key, "box", 1, "tcp:nowhere:1:22");
+    assert_non_null(strstr(refusal(&f, 10), "no numeric host"));
+    assert_int_equal(core_view(f.core).members, 0);
+    assert_int_equal(key_decode(own.public_key, a.key, NULL), 0);
+    data_address_print(&a, text);
+    join_as(&f, 10, own.public_key, "box", 1, text);
+    assert_string_equal(state_of(&f, "box"), "joining");
+    fixture_close(&f);
+}
+
+static void agents_hear_whose_connections_to_take(void **state)
+{
+    (void)state;
+    struct fixture f;
+    uint8_t key[KEY_BYTES];
+    fixture_open(&f);
+    fixture_agent(&f, 0, "k", 1e9);
+    assert_int_equal(fixture_last(&f, 10, MESSAGE_MEMBERS)->u.members.keys.size, 2 * KEY_BYTES); /* the admin's, and its own */
+    fixture_agent(&f, 1, "k", 1e9);
+    for (uint64_t peer = 10; peer < 12; peer++) {
+        const struct message_members *m = &fixture_last(&f, peer, MESSAGE_MEMBERS)->u.members;
+        assert_int_equal(m->keys.size, 3 * KEY_BYTES);
+        assert_int_equal(key_decode(fixture_key(1), key, NULL), 0);
+        assert_memory_equal(m->keys.data + 2 * KEY_BYTES, key, sizeof key);
+    }
+    for (int i = 0; i < 30; i++) {
+        fixture_pass_ms(&f, 100);
+        fixture_beat(&f, 10, fixture_key(0));
+    }
+    assert_string_equal(fixture_ask(&f, "node.rm", "{\"name\": \"a1\"}", NULL)->code, "ok");
+    assert_int_equal(fixture_last(&f, 10, MESSAGE_MEMBERS)->u.members.keys.size, 2 * KEY_BYTES);
+    fixture_close(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -397,6 +499,10 @@ int main(void)
         cmocka_unit_test(what_is_not_text_is_refused_and_cuts_are_between_characters),
         cmocka_unit_test(names_of_keys_are_whole_and_printable),
         cmocka_unit_test(a_sender_is_looked_at_before_its_message),
+        cmocka_unit_test(two_processes_with_one_key_are_told_apart),
+        cmocka_unit_test(a_restarted_process_is_let_in_after_a_missed_heartbeat),
+        cmocka_unit_test(a_data_address_has_the_joiners_own_key),
+        cmocka_unit_test(agents_hear_whose_connections_to_take),
         cmocka_unit_test(verbs_that_make_no_sense_are_answered_with_why),
     };
     return cmocka_run_group_tests_name("members", tests, NULL, NULL);

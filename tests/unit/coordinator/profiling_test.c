@@ -74,6 +74,11 @@ static void one_agent_of_each_kind_measures_and_the_answer_is_a_profile(void **s
     assert_true(answered(f)->more && strstr(answered(f)->result, "\"points\""));
     tell(f, 0, 64);
     assert_true(answered(f)->more);
+    struct message forged = {.type = MESSAGE_PROFILE_RESULT, .id = ordered(f, 1)->id};
+    forged.u.profile_result = (struct message_profile_result){.model = ordered(f, 1)->u.profile_run.model, .kind = "", .tables = "{\"layers\": []}", .code = "", .text = ""};
+    fixture_say(f, 12, fixture_key(2), &forged); /* of the same kind, and was not asked */
+    assert_true(answered(f)->more);
+    assert_true(ordered(f, 0)->id > 1000 && ordered(f, 1)->id > 1000); /* by chance, not counted */
     tell(f, 1, 32);
     assert_false(answered(f)->more);
     json_t *root;
