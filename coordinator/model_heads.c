@@ -103,7 +103,8 @@ static int facts_fill(struct model *m, struct arena *arena, struct core_model *f
     const struct graph *g = model_graph(m);
     const struct model_config *config = model_config(m);
     const struct tokenizer *t;
-    int n_end, rc = model_tokenizer(m, &t, e);
+    int n_end, rc = model_text_prepare(m, e);
+    rc = rc < 0 ? rc : model_tokenizer(m, &t, e);
     if (rc < 0)
         return rc;
     struct core_layer *layers = arena_alloc(arena, (size_t)g->n_layers, sizeof *layers);

@@ -10,6 +10,7 @@
 #include "model/weight_table.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -32,7 +33,10 @@ struct model {
     int *previous_use; /* [n_ops]: the operator before that has the same weight, or -1 */
     const char *chat_template;
     struct chat_template *template;
+    bool template_failed; /* and why */
+    struct err template_failure;
     struct tokenizer *tokenizer;
+    atomic_uint shares; /* owners beside the first */
 };
 
 static int out_of_memory(const struct model *m, struct err *e)
@@ -230,10 +234,17 @@ int model_open_text(const char *path, struct model **out, struct err *e)
     return open_as(path, true, out, e);
 }
 
+struct model *model_share(struct model *m)
+{
+    atomic_fetch_add(&m->shares, 1);
+    return m;
+}
+
 void model_close(struct model **model)
 {
     struct model *m = *model;
-    if (!m)
+    *model = NULL;
+    if (!m || atomic_fetch_sub(&m->shares, 1) > 0)
         return;
     tokenizer_destroy(&m->tokenizer);
     template_destroy(&m->template);
@@ -243,7 +254,6 @@ void model_close(struct model **model)
     hub_close(&m->hub);
     arena_free(&m->arena);
     free(m);
-    *model = NULL;
 }
 
 /* ---- what it holds --------------------------------------------------------------------------------------------- */
@@ -315,10 +325,28 @@ static int compile_template(struct model *m, struct err *e)
         return 0;
     if (!m->chat_template)
         return err_set(e, HP_EUNSUPPORTED, "%s: the model has no chat template", m->path);
-    int rc = template_compile(m->chat_template, strlen(m->chat_template), &m->template, e);
-    if (rc < 0)
-        err_at(e, "%s: chat template", m->path);
+    if (m->template_failed) {
+        if (e)
+            *e = m->template_failure;
+        return m->template_failure.code;
+    }
+    struct err why = {0};
+    int rc = template_compile(m->chat_template, strlen(m->chat_template), &m->template, &why);
+    if (rc < 0) {
+        err_at(&why, "%s: chat template", m->path);
+        m->template_failure = why;
+        m->template_failed = true;
+        if (e)
+            *e = why;
+    }
     return rc;
+}
+
+int model_text_prepare(struct model *m, struct err *e)
+{
+    const struct tokenizer *t;
+    compile_template(m, NULL);
+    return model_tokenizer(m, &t, e);
 }
 
 /* A new object with everything that the template sees; NULL when memory ran out or a token's text is not UTF-8. */

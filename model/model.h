@@ -22,6 +22,8 @@ struct model;
 int model_open(const char *path, struct model **out, struct err *e);
 /* The same for tokenizer and template alone: neither family nor tensors are looked at, so config, graph, weights and heads are empty. */
 int model_open_text(const char *path, struct model **out, struct err *e);
+/* Another owner of the same model: it lives until each has closed it. From any thread that has it open. */
+struct model *model_share(struct model *m);
 void model_close(struct model **m);
 
 const char *model_path(const struct model *m);
@@ -55,6 +57,9 @@ int model_tokenizer(struct model *m, const struct tokenizer **out, struct err *e
  * interpreter lacks; HP_EINVAL with the template's own words when it refuses. `extra` (may be NULL) adds variables such as tools. */
 int model_chat_render(struct model *m, const json_t *messages, bool add_generation_prompt, const json_t *extra, struct buffer *out,
                       struct err *e);
+/* Makes tokenizer and template now, so that afterwards any thread may tokenize and render. A template that does not compile is no failure
+ * here; every rendering fails, in the same words. */
+int model_text_prepare(struct model *m, struct err *e);
 /* The template's source, or NULL. */
 const char *model_chat_template(const struct model *m);
 

@@ -45,6 +45,9 @@ void token_stream_push(struct token_stream *s, uint32_t id, struct buffer *out);
 void token_stream_finish(struct token_stream *s, struct buffer *out);
 
 int tokenizer_vocabulary(const struct tokenizer *t);
+/* The most bytes of text that one token stands for, with what normalising may take off; white space that a token swallows is not counted. Looks at every
+ * token. */
+size_t tokenizer_bytes_per_token(const struct tokenizer *t);
 /* Where generation ends: every end-of-text, end-of-turn or end-of-message token that the file names. */
 const uint32_t *tokenizer_end_ids(const struct tokenizer *t, int *count);
 /* Text of the tokens that templates know as bos_token and eos_token; "" where there is none. */
