@@ -32,6 +32,7 @@ struct coordinator {
     uv_loop_t *loop;
     char dir[PATH_BYTES], models_dir[PATH_BYTES + 16];
     char control_address[ADDRESS_BYTES], http_address[ADDRESS_BYTES], http_wanted[ADDRESS_BYTES];
+    struct gateway_config gateway_config;
     struct key_pair own, admin;
     struct store *store;
     struct core *core;
@@ -294,10 +295,10 @@ static int requests_api_keys(void *ctx)
     return c->core_requests.api_keys(c->core_requests.ctx);
 }
 
-static bool requests_api_key_allowed(void *ctx, const char *key)
+static bool requests_api_key_allowed(void *ctx, const char *key, char name[REQUEST_KEY_NAME_BYTES])
 {
     struct coordinator *c = ctx;
-    return c->core_requests.api_key_allowed(c->core_requests.ctx, key);
+    return c->core_requests.api_key_allowed(c->core_requests.ctx, key, name);
 }
 
 static void requests_metrics(void *ctx, void (*row)(void *, const char *, const char *, const char *, const char *, double), void *out)
@@ -336,7 +337,7 @@ static void address_set(char out[ADDRESS_BYTES], const char *asked, int port)
 static int gateway_try(struct coordinator *c, struct err *e)
 {
     c->gateway_tried_ns = env_now_ns(&env_real);
-    int rc = gateway_start(c->loop, c->http_wanted, &c->requests, &c->gateway, e);
+    int rc = gateway_start(c->loop, &c->gateway_config, &c->requests, &c->gateway, e);
     if (rc == 0)
         address_set(c->http_address, c->http_wanted, gateway_port(c->gateway));
     return rc;
@@ -479,6 +480,7 @@ static int listen_start(struct coordinator *c, const struct coordinator_config *
     if (strcmp(config->http, "none") == 0)
         return 0;
     snprintf(c->http_wanted, sizeof c->http_wanted, "%s", config->http);
+    c->gateway_config = (struct gateway_config){c->http_wanted, config->http_hosts, config->n_http_hosts, config->http_open, config->http_max_body_bytes};
     rc = gateway_try(c, e);
     if (rc == HP_EDENIED) {
         log_warn("coordinator", "no_gateway", "why=\"%s\"", e->text);
@@ -540,6 +542,15 @@ static void on_closed(uv_handle_t *h)
     struct coordinator *c = h->data;
     c->handles--;
     coordinator_free_when_idle(c);
+}
+
+void coordinator_drain(struct coordinator *c, uint64_t patience_ms, void (*drained)(void *ctx), void *ctx)
+{
+    c->http_wanted[0] = 0; /* none is started any more */
+    if (c->gateway)
+        gateway_drain(c->gateway, patience_ms, drained, ctx);
+    else
+        drained(ctx);
 }
 
 void coordinator_close(struct coordinator **out)

@@ -537,6 +537,7 @@ static void request_model_fill(const struct deployment *d, struct request_model 
         .serving = d->state == DEPLOYMENT_SERVING,
         .created_s = d->created_s,
         .context = d->context,
+        .vocabulary = d->model->open ? d->model->facts.vocabulary : 0,
         .model = d->model->open ? d->model->facts.handle : NULL,
     };
 }
@@ -586,14 +587,18 @@ static void requests_cancel(void *ctx, uint64_t id, bool satisfied, struct reque
 
 static int requests_api_keys(void *ctx) { return (int)((struct core *)ctx)->n_api_keys; }
 
-static bool requests_api_key_allowed(void *ctx, const char *key)
+static bool requests_api_key_allowed(void *ctx, const char *key, char name[REQUEST_KEY_NAME_BYTES])
 {
     struct core *c = ctx;
     char digest[65];
     join_token_secret_digest(key, digest);
     bool allowed = false;
     for (size_t i = 0; i < c->n_api_keys; i++)
-        allowed = key_equal(c->api_keys[i].digest, digest) || allowed;
+        if (key_equal(c->api_keys[i].digest, digest)) {
+            allowed = true;
+            if (name)
+                snprintf(name, REQUEST_KEY_NAME_BYTES, "%s", c->api_keys[i].name);
+        }
     return allowed;
 }
 

@@ -1,13 +1,19 @@
 /* hp-coordinator: one process a cluster. */
 #include "common/log.h"
 #include "coordinator/coordinator.h"
+#include "coordinator/gateway/gateway.h"
 
+#include <errno.h>
 #include <getopt.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+
+enum { DRAIN_SECONDS = 5 };
+static const uint64_t MAX_BODY_BYTES = 1ull << 30;
 
 static const char help[] =
     "hp-coordinator: knows the agents of a cluster, places models on them, and serves the OpenAI API\n"
@@ -18,6 +24,11 @@ static const char help[] =
     "  --listen ADDR:PORT  control channel for agents and hpctl (default: 127.0.0.1:7070; port 0: any free one)\n"
     "  --http ADDR:PORT    OpenAI API (default: 127.0.0.1:8080; port 0: any free one; none: no API).\n"
     "                      Beyond loopback it waits for the first API key\n"
+    "  --http-host NAME    on loopback: another name under which the API is spoken to, beside localhost and 127.0.0.1;\n"
+    "                      pages of that host may use it as well. May be given several times\n"
+    "  --http-open         on loopback: no key is needed, although there are some\n"
+    "  --http-max-body B   largest request body in bytes (default: 8 MiB, or 16 bytes a token of the longest context)\n"
+    "  --drain-seconds S   after SIGTERM, running requests may go on for so long (default: 5); a second signal ends at once\n"
     "  --name N            name of the cluster (default: hodgepodge)\n"
     "  --init              make folder and keys, and end\n"
     "  --version, --help\n"
@@ -31,6 +42,8 @@ static const char help[] =
 struct options {
     struct coordinator_config config;
     char dir[1024];
+    const char *hosts[GATEWAY_MAX_HOSTS];
+    uint64_t drain_s;
     bool init, done;
 };
 
@@ -43,22 +56,57 @@ static void dir_default(char *out, size_t size)
         snprintf(out, size, "%s/.local/state/hodgepodge/coordinator", home && *home ? home : "/var/lib");
 }
 
+static int number_read(const char *name, const char *text, uint64_t max, uint64_t *out, struct err *e)
+{
+    char *end;
+    errno = 0;
+    unsigned long long v = strtoull(text, &end, 10);
+    if (*text < '0' || *text > '9' || *end || errno || v > max)
+        return err_set(e, HP_EUSAGE, "--%s: \"%s\" is not a whole number up to %llu", name, text, (unsigned long long)max);
+    *out = v;
+    return 0;
+}
+
+static int host_add(struct options *o, const char *name, struct err *e)
+{
+    if (o->config.n_http_hosts == GATEWAY_MAX_HOSTS)
+        return err_set(e, HP_EUSAGE, "--http-host may be given %d times", GATEWAY_MAX_HOSTS);
+    o->hosts[o->config.n_http_hosts++] = name;
+    o->config.http_hosts = o->hosts;
+    return 0;
+}
+
 static int options_read(int argc, char **argv, struct options *o, struct err *e)
 {
-    static const struct option table[] = {{"dir", required_argument, NULL, 'd'},  {"listen", required_argument, NULL, 'l'},
-                                          {"http", required_argument, NULL, 'h'}, {"name", required_argument, NULL, 'n'},
-                                          {"init", no_argument, NULL, 'i'},       {"help", no_argument, NULL, 'H'},
-                                          {"version", no_argument, NULL, 'V'},    {0}};
+    static const struct option table[] = {{"dir", required_argument, NULL, 'd'},
+                                          {"listen", required_argument, NULL, 'l'},
+                                          {"http", required_argument, NULL, 'h'},
+                                          {"name", required_argument, NULL, 'n'},
+                                          {"init", no_argument, NULL, 'i'},
+                                          {"help", no_argument, NULL, 'H'},
+                                          {"version", no_argument, NULL, 'V'},
+                                          {"http-host", required_argument, NULL, 'o'},
+                                          {"http-open", no_argument, NULL, 'O'},
+                                          {"http-max-body", required_argument, NULL, 'b'},
+                                          {"drain-seconds", required_argument, NULL, 'D'},
+                                          {0}};
     dir_default(o->dir, sizeof o->dir);
-    o->config = (struct coordinator_config){o->dir, "127.0.0.1:7070", "127.0.0.1:8080", "hodgepodge"};
+    o->config =
+        (struct coordinator_config){.dir = o->dir, .listen = "127.0.0.1:7070", .http = "127.0.0.1:8080", .name = "hodgepodge"};
+    o->drain_s = DRAIN_SECONDS;
     opterr = 0;
-    for (int c; (c = getopt_long(argc, argv, "", table, NULL)) != -1;) {
+    int rc = 0;
+    for (int c; rc == 0 && (c = getopt_long(argc, argv, "", table, NULL)) != -1;) {
         switch (c) {
         case 'd': o->config.dir = optarg; break;
         case 'l': o->config.listen = optarg; break;
         case 'h': o->config.http = optarg; break;
         case 'n': o->config.name = optarg; break;
         case 'i': o->init = true; break;
+        case 'O': o->config.http_open = true; break;
+        case 'o': rc = host_add(o, optarg, e); break;
+        case 'b': rc = number_read("http-max-body", optarg, MAX_BODY_BYTES, &o->config.http_max_body_bytes, e); break;
+        case 'D': rc = number_read("drain-seconds", optarg, 86400, &o->drain_s, e); break;
         case 'H':
             fputs(help, stdout);
             o->done = true;
@@ -67,41 +115,80 @@ static int options_read(int argc, char **argv, struct options *o, struct err *e)
             puts("hp-coordinator " HP_VERSION);
             o->done = true;
             return 0;
-        default: return err_set(e, HP_EUSAGE, "%s: unknown option, or one without its value; --help lists them", argv[optind - 1]);
+        default:
+            return err_set(e, HP_EUSAGE, "%s: unknown option, or one without its value; --help lists them", argv[optind - 1]);
         }
     }
+    if (rc < 0)
+        return rc;
     return optind < argc ? err_set(e, HP_EUSAGE, "%s: hp-coordinator takes options only; --help lists them", argv[optind]) : 0;
 }
 
-static void on_signal(uv_signal_t *s, int number)
+struct service {
+    uv_loop_t loop;
+    struct coordinator *coordinator;
+    uint64_t drain_s;
+    bool stopping;
+};
+
+static void on_drained(void *ctx)
 {
-    log_info("coordinator", "stopping", "signal=%d", number);
-    uv_stop(s->loop);
+    struct service *s = ctx;
+    uv_stop(&s->loop);
 }
 
-static int serve(const struct coordinator_config *config, struct err *e)
+static void on_signal(uv_signal_t *signal, int number)
 {
-    uv_loop_t loop;
-    uv_signal_t term, interrupt;
-    struct coordinator *c;
-    uv_loop_init(&loop);
-    int rc = coordinator_open(&loop, config, &c, e);
+    struct service *s = signal->data;
+    log_info("coordinator", "stopping", "signal=%d", number);
+    if (s->stopping)
+        uv_stop(&s->loop);
+    else
+        coordinator_drain(s->coordinator, s->drain_s * 1000, on_drained, s);
+    s->stopping = true;
+}
+
+static void signals_start(struct service *s, uv_signal_t signals[2])
+{
+    static const int numbers[2] = {SIGTERM, SIGINT};
+    for (int i = 0; i < 2; i++) {
+        uv_signal_init(&s->loop, &signals[i]);
+        signals[i].data = s;
+        uv_signal_start(&signals[i], on_signal, numbers[i]);
+    }
+}
+
+/* Every connection takes descriptors; the soft limit (1024 on most systems) is there for programs that use select. */
+static void descriptors_raise(void)
+{
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur == files.rlim_max)
+        return;
+    files.rlim_cur = files.rlim_max;
+    if (setrlimit(RLIMIT_NOFILE, &files) != 0)
+        log_warn("coordinator", "few_descriptors", "why=\"%s\"", strerror(errno));
+}
+
+static int serve(const struct options *o, struct err *e)
+{
+    struct service s = {.drain_s = o->drain_s};
+    uv_signal_t signals[2];
+    uv_loop_init(&s.loop);
+    descriptors_raise();
+    int rc = coordinator_open(&s.loop, &o->config, &s.coordinator, e);
     if (rc == 0) {
-        uv_signal_init(&loop, &term);
-        uv_signal_init(&loop, &interrupt);
-        uv_signal_start(&term, on_signal, SIGTERM);
-        uv_signal_start(&interrupt, on_signal, SIGINT);
-        uv_run(&loop, UV_RUN_DEFAULT);
-        if (coordinator_failure(c)->code) {
-            *e = *coordinator_failure(c);
+        signals_start(&s, signals);
+        uv_run(&s.loop, UV_RUN_DEFAULT);
+        if (coordinator_failure(s.coordinator)->code) {
+            *e = *coordinator_failure(s.coordinator);
             rc = e->code;
         }
-        coordinator_close(&c);
-        uv_close((uv_handle_t *)&term, NULL);
-        uv_close((uv_handle_t *)&interrupt, NULL);
+        coordinator_close(&s.coordinator);
+        for (int i = 0; i < 2; i++)
+            uv_close((uv_handle_t *)&signals[i], NULL);
     }
-    uv_run(&loop, UV_RUN_DEFAULT); /* until every handle is closed */
-    uv_loop_close(&loop);
+    uv_run(&s.loop, UV_RUN_DEFAULT); /* until every handle is closed */
+    uv_loop_close(&s.loop);
     return rc;
 }
 
@@ -112,7 +199,7 @@ int main(int argc, char **argv)
     signal(SIGPIPE, SIG_IGN);
     int rc = options_read(argc, argv, &o, &e);
     if (rc == 0 && !o.done)
-        rc = o.init ? coordinator_init(o.config.dir, &e) : serve(&o.config, &e);
+        rc = o.init ? coordinator_init(o.config.dir, &e) : serve(&o, &e);
     if (rc < 0) {
         fprintf(stderr, "hp-coordinator: %s\n", e.text);
         if (e.hint[0])

@@ -14,7 +14,7 @@
 struct model; /* model/model.h */
 struct work;  /* coordinator/work.h */
 
-enum { REQUEST_MAX_BIAS = 300, REQUEST_MAX_MODELS = 256 };
+enum { REQUEST_MAX_BIAS = 300, REQUEST_MAX_MODELS = 256, REQUEST_KEY_NAME_BYTES = 64, REQUEST_CLIENT_BYTES = 80 };
 
 /* One deployment. Valid until control returns to the loop; `model` as long as the deployment is listed, so ask again when a request begins. */
 struct request_model {
@@ -24,6 +24,7 @@ struct request_model {
     bool serving;
     uint64_t created_s;     /* Unix time */
     uint64_t context;       /* longest sequence: prompt and output */
+    uint32_t vocabulary;    /* ids are below it */
     struct model *model;    /* tokenizer, chat template, vocabulary */
 };
 
@@ -73,6 +74,7 @@ struct request {
     uint64_t max_tokens;        /* 0: to the end of the context; more than fits is cut to what fits */
     const struct request_sampling *sampling;
     bool ignore_end;            /* samples on after end tokens */
+    const char *client;         /* who asks, for fair shares of the queue: "key NAME" or "address A"; copied; NULL: nobody in particular */
     struct request_callbacks callbacks;
 };
 
@@ -88,9 +90,9 @@ struct requests {
     /* No callback of it comes any more; every stage frees the sequence before its next batch. `satisfied`: a stop string ended it; else the client
      * is gone. Of an unknown or closed request: nothing. May be called from a callback. *usage (may be NULL) is what was used so far. */
     void (*cancel)(void *ctx, uint64_t id, bool satisfied, struct request_usage *usage);
-    /* API keys: how many there are, and whether this text is one of them. */
+    /* API keys: how many there are, and whether this text is one of them; its name comes in `name` (may be NULL). */
     int (*api_keys)(void *ctx);
-    bool (*api_key_allowed)(void *ctx, const char *key);
+    bool (*api_key_allowed)(void *ctx, const char *key, char name[REQUEST_KEY_NAME_BYTES]);
     /* Every figure that the coordinator keeps, as Prometheus has them: rows of one name follow each other. `type` is "counter" or "gauge"; `labels` is
      * "" or `agent="a0",state="ready"`, already escaped. */
     void (*metrics)(void *ctx, void (*row)(void *out, const char *name, const char *type, const char *help, const char *labels, double value),
@@ -100,14 +102,5 @@ struct requests {
      * the work stays the caller's in both cases. `done` may come after gateway_stop. */
     int (*work)(void *ctx, const struct model *model, struct work *w, struct err *e);
 };
-
-/* The coordinator starts its gateway (coordinator/gateway/http.h) as
- *
- *     int gateway_start(uv_loop_t *loop, const char *listen, const struct requests *requests, struct gateway **out, struct err *e);
- *     int gateway_port(const struct gateway *g);
- *     void gateway_stop(struct gateway **g);
- *
- * before the loop runs. `listen` is "127.0.0.1:8080" (port 0: any free one), `requests` outlives the gateway; it refuses to start beyond loopback
- * while api_keys() is 0. gateway_stop ends open streams and closes its handles; the loop then runs until they are closed. */
 
 #endif

@@ -31,7 +31,8 @@ static void find_stop(struct completion_text *c, size_t from)
     size_t cut = c->text.size;
     for (int i = 0; i < c->n_stops; i++) {
         size_t n = strlen(c->stops[i]), start = from > n - 1 ? from - (n - 1) : 0;
-        const uint8_t *hit = c->text.data && c->text.size > start ? memmem(c->text.data + start, c->text.size - start, c->stops[i], n) : NULL;
+        const uint8_t *hit =
+            c->text.data && c->text.size > start ? memmem(c->text.data + start, c->text.size - start, c->stops[i], n) : NULL;
         if (hit && (size_t)(hit - c->text.data) < cut) {
             cut = (size_t)(hit - c->text.data);
             c->stopped = true;
@@ -86,4 +87,13 @@ const char *completion_take(struct completion_text *c, size_t *n)
         (*n)--;
     c->given += *n;
     return *n ? from : "";
+}
+
+void completion_forget_given(struct completion_text *c)
+{
+    if (c->given == 0)
+        return;
+    c->text.size -= c->given;
+    memmove(c->text.data, c->text.data + c->given, c->text.size);
+    c->given = 0;
 }

@@ -3,57 +3,108 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
+#include "common/env.h"
 #include "common/log.h"
 #include "coordinator/gateway/http.h"
 #include "coordinator/gateway/metrics.h"
 #include "coordinator/gateway/openai.h"
+#include "coordinator/gateway/origin.h"
+#include "coordinator/gateway/ready.h"
+
+enum { DRAIN_LOOK_MS = 20, DRAIN_FLUSH_MS = 1000, BODIES_AT_ONCE = 16, CONNECTIONS_PER_ADDRESS = 1024 };
 
 struct gateway {
     struct http_server *http;
+    uv_loop_t *loop;
+    struct gateway_config config;
+    struct origin_names names;
+    struct openai openai;
     const struct requests *requests;
-    bool beyond_loopback;
+    bool beyond_loopback, draining, stopped;
+    uv_timer_t drain;
+    uint64_t drain_until_ns;
+    void (*drained)(void *ctx);
+    void *drained_ctx;
 };
 
-/* ---- routes: one row each ---------------------------------------------------------------------------------------------------------- */
+/* ---- who asks
+ * --------------------------------------------------------------------------------------------------------------------------- */
 
-static void get_health(struct gateway *g, struct http_exchange *x, const char *rest, const char *body, size_t n)
+static bool key_is_needed(const struct gateway *g)
 {
-    (void)g, (void)rest, (void)body, (void)n;
-    static const char text[] = "{\"status\": \"ok\"}";
-    http_reply(x, 200, "application/json", text, sizeof text - 1, 0);
+    return g->beyond_loopback || (!g->config.open && g->requests->api_keys(g->requests->ctx) > 0);
 }
 
-static void get_metrics(struct gateway *g, struct http_exchange *x, const char *rest, const char *body, size_t n)
+static bool is_allowed(const struct gateway *g, const struct http_request *r)
 {
-    (void)rest, (void)body, (void)n;
+    return !key_is_needed(g) || (r->bearer && g->requests->api_key_allowed(g->requests->ctx, r->bearer, NULL));
+}
+
+static void client_of(const struct gateway *g, const struct http_request *r, char client[REQUEST_CLIENT_BYTES])
+{
+    char name[REQUEST_KEY_NAME_BYTES];
+    if (r->bearer && g->requests->api_key_allowed(g->requests->ctx, r->bearer, name))
+        snprintf(client, REQUEST_CLIENT_BYTES, "key %s", name);
+    else
+        snprintf(client, REQUEST_CLIENT_BYTES, "address %s", r->client);
+}
+
+/* ---- routes: one row each
+ * ---------------------------------------------------------------------------------------------------------- */
+
+static void get_health(struct gateway *g, struct http_exchange *x, const char *rest)
+{
+    (void)g, (void)rest;
+    static const char text[] = "{\"status\": \"ok\"}";
+    http_reply(x, 200, "application/json", text, sizeof text - 1);
+}
+
+static void get_ready(struct gateway *g, struct http_exchange *x, const char *rest)
+{
+    const char *name = *rest ? rest : http_query(x, "model");
+    ready_reply(g->requests, x, name, g->draining, is_allowed(g, http_request_of(x)));
+}
+
+static void get_metrics(struct gateway *g, struct http_exchange *x, const char *rest)
+{
+    (void)rest;
     metrics_reply(g->requests, x);
 }
 
-static void get_models(struct gateway *g, struct http_exchange *x, const char *rest, const char *body, size_t n)
+static void get_models(struct gateway *g, struct http_exchange *x, const char *rest)
 {
-    (void)body, (void)n;
     openai_models(g->requests, x, *rest ? rest : NULL);
 }
 
-static void post_chat(struct gateway *g, struct http_exchange *x, const char *rest, const char *body, size_t n)
+static void post(struct gateway *g, struct http_exchange *x, bool chat)
 {
-    (void)rest;
-    openai_complete(g->requests, x, true, body, n);
+    char client[REQUEST_CLIENT_BYTES];
+    client_of(g, http_request_of(x), client);
+    openai_complete(&g->openai, x, chat, client);
 }
 
-static void post_completion(struct gateway *g, struct http_exchange *x, const char *rest, const char *body, size_t n)
+static void post_chat(struct gateway *g, struct http_exchange *x, const char *rest)
 {
     (void)rest;
-    openai_complete(g->requests, x, false, body, n);
+    post(g, x, true);
+}
+
+static void post_completion(struct gateway *g, struct http_exchange *x, const char *rest)
+{
+    (void)rest;
+    post(g, x, false);
 }
 
 static const struct route {
     const char *method, *path; /* a path that ends in "/" serves what lies below it */
-    void (*handle)(struct gateway *g, struct http_exchange *x, const char *rest, const char *body, size_t n);
-    bool open; /* needs no key */
+    void (*handle)(struct gateway *g, struct http_exchange *x, const char *rest);
+    bool open; /* needs no key, and is answered to the end */
 } routes[] = {
     {"GET", "/health", get_health, true},
+    {"GET", "/ready", get_ready, true},
+    {"GET", "/ready/", get_ready, true},
     {"GET", "/metrics", get_metrics, false},
     {"GET", "/v1/models", get_models, false},
     {"GET", "/v1/models/", get_models, false},
@@ -70,46 +121,137 @@ static const char *match(const struct route *route, const char *path)
     return (route->path[n - 1] == '/') == (path[n] != '\0') ? path + n : NULL;
 }
 
-static bool is_allowed(struct gateway *g, const struct route *route, const char *bearer)
+static bool method_is(const struct route *route, const char *method)
 {
-    if (route->open || !g->beyond_loopback)
-        return true;
-    return bearer && g->requests->api_key_allowed(g->requests->ctx, bearer);
+    return strcmp(method, route->method) == 0 || (strcmp(method, "HEAD") == 0 && strcmp(route->method, "GET") == 0);
 }
 
-static void on_request(void *ctx, struct http_exchange *x, const char *method, const char *path, const char *bearer, const char *body, size_t n)
+/* The route, or an answer that there is none. */
+static const struct route *route_find(struct http_exchange *x, const struct http_request *r)
 {
-    struct gateway *g = ctx;
     const char *allowed = NULL;
     char text[256];
     for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
-        const char *rest = match(&routes[i], path);
-        if (!rest)
+        if (!match(&routes[i], r->path))
             continue;
-        if (strcmp(method, routes[i].method) != 0 && !(strcmp(method, "HEAD") == 0 && strcmp(routes[i].method, "GET") == 0)) {
-            allowed = routes[i].method;
-            continue;
-        }
-        if (is_allowed(g, &routes[i], bearer))
-            routes[i].handle(g, x, rest, body, n);
-        else
-            openai_error(x, 401, bearer ? "this API key is not known here" : "an API key is needed: Authorization: Bearer KEY", NULL, "invalid_api_key");
-        return;
+        if (method_is(&routes[i], r->method))
+            return &routes[i];
+        allowed = routes[i].method;
     }
-    if (allowed)
-        snprintf(text, sizeof text, "%.120s takes %s, not %.16s", path, allowed, method);
-    else
-        snprintf(text, sizeof text, "there is nothing at %.160s", path);
-    openai_error(x, allowed ? 405 : 404, text, NULL, NULL);
+    if (allowed) {
+        http_header(x, "Allow", strcmp(allowed, "GET") == 0 ? "GET, HEAD" : allowed);
+        snprintf(text, sizeof text, "%.120s takes %s, not %.16s", r->path, allowed, r->method);
+        openai_error(x, 405, text, NULL, "method_not_allowed");
+        return NULL;
+    }
+    bool short_of_v1 =
+        strcmp(r->path, "/chat/completions") == 0 || strcmp(r->path, "/completions") == 0 || strcmp(r->path, "/models") == 0;
+    snprintf(text, sizeof text, "there is nothing at %.160s%s", r->path, short_of_v1 ? ": the API lies below /v1" : "");
+    openai_error(x, 404, text, NULL, "not_found");
+    return NULL;
+}
+
+/* ---- at the headers
+ * ------------------------------------------------------------------------------------------------------------------- */
+
+static bool refuse_strangers(const struct gateway *g, struct http_exchange *x, const struct http_request *r)
+{
+    char text[400];
+    if (g->beyond_loopback)
+        return false;
+    if (r->host && !host_is_own(r->host, &g->names)) {
+        snprintf(text, sizeof text, "this API is not at \"%.200s\"; start the coordinator with --http-host NAME if it is",
+                 r->host);
+        openai_error(x, 403, text, NULL, "host_not_allowed");
+        return true;
+    }
+    if (r->origin && !origin_is_own(r->origin, &g->names)) {
+        snprintf(text, sizeof text, "pages of \"%.200s\" may not use this API; --http-host NAME allows those of a host",
+                 r->origin);
+        openai_error(x, 403, text, NULL, "origin_not_allowed");
+        return true;
+    }
+    return false;
+}
+
+static bool refuse_without_key(const struct gateway *g, struct http_exchange *x, const struct http_request *r)
+{
+    if (is_allowed(g, r))
+        return false;
+    http_header(x, "WWW-Authenticate", "Bearer");
+    openai_error(x, 401, r->bearer ? "this API key is not known here" : "an API key is needed: Authorization: Bearer KEY", NULL,
+                 "invalid_api_key");
+    return true;
+}
+
+/* Browsers send forms and plain text to anybody without asking; JSON they do not. */
+static bool refuse_type(struct http_exchange *x, const struct http_request *r)
+{
+    static const char json[] = "application/json";
+    const char *type = r->content_type;
+    if (strcmp(r->method, "POST") != 0 || !type)
+        return false;
+    size_t n = strcspn(type, "; \t");
+    if (n == sizeof json - 1 && strncasecmp(type, json, n) == 0)
+        return false;
+    openai_error(x, 415, "the body must be JSON: Content-Type: application/json", NULL, "unsupported_media_type");
+    return true;
+}
+
+static uint64_t body_limit(const struct gateway *g, const struct http_request *r)
+{
+    struct request_model models[REQUEST_MAX_MODELS];
+    uint64_t most = g->config.max_body_bytes ? g->config.max_body_bytes : GATEWAY_BODY_BYTES;
+    if (g->config.max_body_bytes || (r->length_known && r->body_bytes <= most))
+        return most;
+    int n = g->requests->models(g->requests->ctx, models, REQUEST_MAX_MODELS);
+    for (int i = 0; i < n && i < REQUEST_MAX_MODELS; i++)
+        if (models[i].context < UINT32_MAX && models[i].context * GATEWAY_BODY_BYTES_PER_TOKEN > most)
+            most = models[i].context * GATEWAY_BODY_BYTES_PER_TOKEN;
+    return most;
+}
+
+static uint64_t on_begin(void *ctx, struct http_exchange *x, const struct http_request *r)
+{
+    struct gateway *g = ctx;
+    if (refuse_strangers(g, x, r))
+        return 0;
+    const struct route *route = route_find(x, r);
+    if (!route)
+        return 0;
+    http_set_data(x, (void *)(uintptr_t)route);
+    if (g->draining) {
+        http_header(x, "Connection", "close");
+        if (!route->open) {
+            openai_error(x, 503, "the coordinator is stopping: try again later", NULL, "stopping");
+            return 0;
+        }
+    }
+    if ((!route->open && refuse_without_key(g, x, r)) || refuse_type(x, r))
+        return 0;
+    return strcmp(route->method, "POST") == 0 ? body_limit(g, r) : 0;
+}
+
+static void on_request(void *ctx, struct http_exchange *x, const struct http_request *r)
+{
+    const struct route *route = http_data(x);
+    route->handle(ctx, x, match(route, r->path));
 }
 
 static void on_refused(void *ctx, struct http_exchange *x, int http_status, const char *why)
 {
-    (void)ctx;
-    openai_error(x, http_status, why, NULL, "limit");
+    struct gateway *g = ctx;
+    char text[200];
+    if (http_status == 413)
+        snprintf(text, sizeof text, "%s: this request may have %llu bytes", why,
+                 (unsigned long long)body_limit(g, http_request_of(x)));
+    else
+        snprintf(text, sizeof text, "%s", why);
+    openai_error(x, http_status, text, NULL, http_status == 413 ? "limit" : http_status == 503 ? "busy" : "invalid");
 }
 
-/* ---- starting and stopping ------------------------------------------------------------------------------------------------------------ */
+/* ---- starting
+ * --------------------------------------------------------------------------------------------------------------------------- */
 
 /* "HOST:PORT" or "[v6]:PORT" */
 static int split_address(const char *listen, char host[256], int *port, struct err *e)
@@ -128,41 +270,104 @@ static int split_address(const char *listen, char host[256], int *port, struct e
     return 0;
 }
 
-static bool is_loopback(const char *host) { return strncmp(host, "127.", 4) == 0 || strcmp(host, "localhost") == 0 || strcmp(host, "::1") == 0; }
+static struct gateway *gateway_create(uv_loop_t *loop, const struct gateway_config *config, const struct requests *requests)
+{
+    struct gateway *g = calloc(1, sizeof *g);
+    struct work_queue *work = g ? work_queue_create(loop) : NULL;
+    if (!work) {
+        free(g);
+        return NULL;
+    }
+    g->loop = loop;
+    g->config = *config;
+    g->names = (struct origin_names){config->hosts, config->n_hosts};
+    g->requests = requests;
+    g->openai = (struct openai){.requests = requests, .work = work};
+    return g;
+}
 
-int gateway_start(uv_loop_t *loop, const char *listen, const struct requests *requests, struct gateway **out, struct err *e)
+static struct http_limits limits_of(const struct gateway *g)
+{
+    uint64_t body = g->config.max_body_bytes > GATEWAY_BODY_BYTES ? g->config.max_body_bytes : GATEWAY_BODY_BYTES;
+    /* On loopback all have one address. */
+    return (struct http_limits){.bodies_bytes = BODIES_AT_ONCE * body,
+                                .connections_per_address = g->beyond_loopback ? CONNECTIONS_PER_ADDRESS : 0};
+}
+
+int gateway_start(uv_loop_t *loop, const struct gateway_config *config, const struct requests *requests, struct gateway **out,
+                  struct err *e)
 {
     char host[256];
     int port = 0;
-    int rc = split_address(listen, host, &port, e);
+    int rc = split_address(config->listen, host, &port, e);
     if (rc < 0)
         return rc;
-    if (!is_loopback(host) && requests->api_keys(requests->ctx) == 0) {
+    if (!address_is_loopback(host) && requests->api_keys(requests->ctx) == 0) {
         err_set(e, HP_EDENIED, "the HTTP API does not listen beyond loopback (%s) without API keys", host);
         return err_hint(e, "make one with `hpctl key create`, or listen on 127.0.0.1");
     }
-    struct gateway *g = calloc(1, sizeof *g);
+    struct gateway *g = gateway_create(loop, config, requests);
     if (!g)
         return err_set(e, HP_ENOMEM, "out of memory for the gateway");
-    g->requests = requests;
-    g->beyond_loopback = !is_loopback(host);
-    struct http_handler handler = {g, on_request, on_refused};
-    if ((rc = http_start(loop, host, port, &handler, &g->http, e)) < 0) {
+    g->beyond_loopback = !address_is_loopback(host);
+    struct http_handler handler = {g, on_begin, on_request, on_refused};
+    struct http_limits limits = limits_of(g);
+    if ((rc = http_start(loop, host, port, &limits, &handler, &g->http, e)) < 0) {
+        work_queue_close(&g->openai.work);
         free(g);
         return rc;
     }
-    log_info("gateway", "listening", "http=%s:%d keys_needed=%s", host, http_port(g->http), g->beyond_loopback ? "yes" : "no");
+    uv_timer_init(loop, &g->drain);
+    g->drain.data = g;
+    log_info("gateway", "listening", "http=%s:%d keys_needed=%s", host, http_port(g->http), key_is_needed(g) ? "yes" : "no");
     *out = g;
     return 0;
 }
 
-int gateway_port(const struct gateway *g) { return http_port(g->http); }
-
-void gateway_stop(struct gateway **g)
+int gateway_port(const struct gateway *g)
 {
-    if (!*g)
+    return http_port(g->http);
+}
+
+/* ---- stopping
+ * --------------------------------------------------------------------------------------------------------------------------- */
+
+static void on_drain(uv_timer_t *timer)
+{
+    struct gateway *g = timer->data;
+    uint64_t now = env_now_ns(&env_real);
+    struct err why = {0};
+    if (g->openai.open && now >= g->drain_until_ns) {
+        err_set(&why, HP_ECANCELED, "the coordinator is stopping: try again later");
+        openai_fail_all(&g->openai, &why);
+    }
+    if (http_open_exchanges(g->http) > 0 && now < g->drain_until_ns + DRAIN_FLUSH_MS * 1000000ull)
         return;
-    http_stop(&(*g)->http);
-    free(*g);
-    *g = NULL;
+    uv_timer_stop(timer);
+    g->drained(g->drained_ctx);
+}
+
+void gateway_drain(struct gateway *g, uint64_t patience_ms, void (*drained)(void *ctx), void *ctx)
+{
+    g->draining = true;
+    g->drained = drained;
+    g->drained_ctx = ctx;
+    g->drain_until_ns = env_now_ns(&env_real) + patience_ms * 1000000u;
+    uv_timer_start(&g->drain, on_drain, 0, DRAIN_LOOK_MS);
+}
+
+static void on_drain_closed(uv_handle_t *handle)
+{
+    free(handle->data);
+}
+
+void gateway_stop(struct gateway **out)
+{
+    struct gateway *g = *out;
+    *out = NULL;
+    if (!g)
+        return;
+    http_stop(&g->http);
+    work_queue_close(&g->openai.work);
+    uv_close((uv_handle_t *)&g->drain, on_drain_closed);
 }

@@ -24,6 +24,6 @@ void metrics_reply(const struct requests *r, struct http_exchange *x)
 {
     struct page page = {0};
     r->metrics(r->ctx, add_row, &page);
-    http_reply(x, 200, "text/plain; version=0.0.4; charset=utf-8", buffer_cstr(&page.text), page.text.size, 0);
+    http_reply(x, 200, "text/plain; version=0.0.4; charset=utf-8", buffer_cstr(&page.text), page.text.size);
     buffer_free(&page.text);
 }

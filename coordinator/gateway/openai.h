@@ -1,22 +1,35 @@
-/* The OpenAI dialect: bodies to requests, tokens to replies and streams, errors in its shape. */
+/* The OpenAI dialect: bodies to requests, tokens to replies and streams, errors in its shape. All on the loop's thread; what
+ * takes long is done on others. */
 #ifndef HP_COORDINATOR_GATEWAY_OPENAI_H
 #define HP_COORDINATOR_GATEWAY_OPENAI_H
 
 #include "coordinator/gateway/http.h"
+#include "coordinator/gateway/work.h"
 #include "coordinator/requests.h"
 
 #include <stdbool.h>
 
-/* POST /v1/chat/completions (`chat`) and /v1/completions. */
-void openai_complete(const struct requests *r, struct http_exchange *x, bool chat, const char *body, size_t n);
+struct completion;
+
+/* What the completions of a gateway share. */
+struct openai {
+    const struct requests *requests;
+    struct work_queue *work;
+    struct completion *open; /* those that have not been answered */
+};
+
+/* POST /v1/chat/completions (`chat`) and /v1/completions: takes the exchange's body. `client` (copied) is who asks, for fair
+ * shares. */
+void openai_complete(struct openai *o, struct http_exchange *x, bool chat, const char *client);
 /* GET /v1/models, and /v1/models/NAME when `name` is not NULL. */
 void openai_models(const struct requests *r, struct http_exchange *x, const char *name);
-/* {"error": {"message", "type", "param", "code"}} with an HTTP status; `param` may be NULL. */
-void openai_error(struct http_exchange *x, int http_status, const char *message, const char *param, const char *code);
+/* Ends every open completion with this error: streams with an event and [DONE], the others with a reply. */
+void openai_fail_all(struct openai *o, const struct err *why);
 
-/* What a body asks for. `error_param` names the field that was refused. */
-struct openai_body;
-int openai_body_parse(const char *body, size_t n, bool chat, struct openai_body **out, const char **error_param, struct err *e);
-void openai_body_destroy(struct openai_body **b);
+/* {"error": {"message", "type", "param", "code"}} with an HTTP status; `param` and `code` may be NULL. Any bytes may stand in the
+ * texts. */
+void openai_error(struct http_exchange *x, int http_status, const char *message, const char *param, const char *code);
+/* The HTTP status of a failure: 4xx for what the client can mend, 503 for what passes, 500 for our own bugs alone. */
+int openai_status_of(int rc);
 
 #endif

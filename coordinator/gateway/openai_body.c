@@ -1,4 +1,5 @@
-/* Bodies of completion requests, checked field by field. Unknown fields are ignored; known ones that are not built get a refusal that names them. */
+/* Bodies of completion requests, checked field by field. Unknown fields are ignored; known ones that are not built get a refusal
+ * that names them. */
 #include "coordinator/gateway/openai_body.h"
 
 #include <math.h>
@@ -18,7 +19,8 @@ static int refuse(const char **param, const char *name, struct err *e, const cha
     return err_set(e, HP_EINVAL, "%s: %s", name, text);
 }
 
-/* ---- fields that are not built: given with another value than their default, they would be silently disobeyed ------------------------ */
+/* ---- fields that are not built: given with another value than their default, they would be silently disobeyed
+ * ------------------------ */
 
 static bool is_default(const char *name, const json_t *v)
 {
@@ -26,14 +28,18 @@ static bool is_default(const char *name, const json_t *v)
         return true;
     if (strcmp(name, "n") == 0 || strcmp(name, "best_of") == 0)
         return json_is_integer(v) && json_integer_value(v) == 1;
-    if (strcmp(name, "logprobs") == 0 || strcmp(name, "top_logprobs") == 0)
+    if (strcmp(name, "min_tokens") == 0 || strcmp(name, "top_logprobs") == 0)
+        return json_is_integer(v) && json_integer_value(v) == 0;
+    if (strcmp(name, "logprobs") == 0 || strcmp(name, "prompt_logprobs") == 0)
         return false;
-    if (strcmp(name, "tool_choice") == 0 || strcmp(name, "function_call") == 0)
-        return json_is_string(v) && strcmp(json_string_value(v), "none") == 0;
+    if (strcmp(name, "tool_choice") == 0 || strcmp(name, "function_call") == 0) /* without tools nobody can choose one */
+        return json_is_string(v) && (strcmp(json_string_value(v), "none") == 0 || strcmp(json_string_value(v), "auto") == 0);
     if (strcmp(name, "response_format") == 0) {
         const json_t *type = json_object_get(v, "type");
         return json_is_string(type) && strcmp(json_string_value(type), "text") == 0;
     }
+    if (strcmp(name, "modalities") == 0 && json_array_size(v) == 1)
+        return json_is_string(json_array_get(v, 0)) && strcmp(json_string_value(json_array_get(v, 0)), "text") == 0;
     if (json_is_array(v))
         return json_array_size(v) == 0;
     return json_is_string(v) && !*json_string_value(v);
@@ -41,8 +47,32 @@ static bool is_default(const char *name, const json_t *v)
 
 static int check_unbuilt(const struct openai_body *b, const char **param, struct err *e)
 {
-    static const char *const fields[] = {"n", "best_of", "tools", "tool_choice", "functions", "function_call", "response_format", "logprobs", "top_logprobs",
-                                         "suffix", "echo", "audio", "modalities", "prediction", "guided_json", "guided_regex", NULL};
+    static const char *const fields[] = {"n",
+                                         "best_of",
+                                         "tools",
+                                         "tool_choice",
+                                         "functions",
+                                         "function_call",
+                                         "response_format",
+                                         "logprobs",
+                                         "top_logprobs",
+                                         "suffix",
+                                         "echo",
+                                         "audio",
+                                         "modalities",
+                                         "prediction",
+                                         "grammar",
+                                         "json_schema",
+                                         "guided_json",
+                                         "guided_regex",
+                                         "guided_choice",
+                                         "guided_grammar",
+                                         "structured_outputs",
+                                         "min_tokens",
+                                         "stop_token_ids",
+                                         "prompt_logprobs",
+                                         "continue_final_message",
+                                         NULL};
     for (int i = 0; fields[i]; i++) {
         const json_t *v = json_object_get(b->root, fields[i]);
         if (v && !is_default(fields[i], v))
@@ -51,9 +81,11 @@ static int check_unbuilt(const struct openai_body *b, const char **param, struct
     return 0;
 }
 
-/* ---- numbers ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- numbers
+ * ------------------------------------------------------------------------------------------------------------------------ */
 
-static int number(const struct openai_body *b, const char *name, double min, double max, double fallback, double *out, const char **param, struct err *e)
+static int number(const struct openai_body *b, const char *name, double min, double max, double fallback, double *out,
+                  const char **param, struct err *e)
 {
     const json_t *v = json_object_get(b->root, name);
     *out = fallback;
@@ -70,7 +102,8 @@ static int number(const struct openai_body *b, const char *name, double min, dou
     return 0;
 }
 
-static int whole(const struct openai_body *b, const char *name, int64_t min, int64_t max, int64_t fallback, int64_t *out, const char **param, struct err *e)
+static int whole(const struct openai_body *b, const char *name, int64_t min, int64_t max, int64_t fallback, int64_t *out,
+                 const char **param, struct err *e)
 {
     double v;
     int rc = number(b, name, (double)min, (double)max, (double)fallback, &v, param, e);
@@ -116,7 +149,8 @@ static int read_sampling(struct openai_body *b, const char **param, struct err *
     int64_t top_k, seed;
     int rc;
     *s = request_sampling_greedy;
-    if ((rc = number(b, "temperature", 0, 100, 1, &s->temperature, param, e)) < 0 || (rc = number(b, "top_p", 0, 1, 1, &s->top_p, param, e)) < 0 ||
+    if ((rc = number(b, "temperature", 0, 100, 1, &s->temperature, param, e)) < 0 ||
+        (rc = number(b, "top_p", 0, 1, 1, &s->top_p, param, e)) < 0 ||
         (rc = number(b, "min_p", 0, 1, 0, &s->min_p, param, e)) < 0 ||
         (rc = number(b, "repetition_penalty", 0.01, 10, 1, &s->repetition_penalty, param, e)) < 0 ||
         (rc = number(b, "presence_penalty", -2, 2, 0, &s->presence_penalty, param, e)) < 0 ||
@@ -133,7 +167,8 @@ static int read_sampling(struct openai_body *b, const char **param, struct err *
     return read_bias(b, param, e);
 }
 
-/* ---- text --------------------------------------------------------------------------------------------------------------------------- */
+/* ---- text
+ * --------------------------------------------------------------------------------------------------------------------------- */
 
 static int read_stops(struct openai_body *b, const char **param, struct err *e)
 {
@@ -147,7 +182,9 @@ static int read_stops(struct openai_body *b, const char **param, struct err *e)
         const char *s = json_string_value(json_is_array(stop) ? json_array_get(stop, i) : stop);
         if (!s || !*s || strlen(s) > COMPLETION_MAX_STOP_BYTES)
             return refuse(param, "stop", e, "must be a text of 1 to 1024 bytes, or a list of such");
-        b->stops[b->n_stops++] = s;
+        if (!(b->stops[b->n_stops] = strdup(s)))
+            return err_set(e, HP_ENOMEM, "out of memory for a request");
+        b->n_stops++;
     }
     return 0;
 }
@@ -231,7 +268,8 @@ static int read_prompt(struct openai_body *b, const char **param, struct err *e)
     }
     if (json_is_array(prompt) && json_array_size(prompt) > 0)
         return read_prompt_ids(b, prompt, param, e);
-    return refuse(param, "prompt", e, prompt ? "is empty" : "is missing");
+    bool empty = json_is_array(prompt) || json_is_string(prompt);
+    return refuse(param, "prompt", e, !prompt ? "is missing" : empty ? "is empty" : "must be a text or a list of token ids");
 }
 
 static int read_options(struct openai_body *b, const char **param, struct err *e)
@@ -241,7 +279,8 @@ static int read_options(struct openai_body *b, const char **param, struct err *e
     int rc;
     if ((rc = whole(b, "max_tokens", 0, INT32_MAX, 0, &max_tokens, param, e)) < 0 ||
         (rc = whole(b, "max_completion_tokens", 0, INT32_MAX, 0, &max_completion_tokens, param, e)) < 0 ||
-        (rc = flag(b->root, "stream", &b->stream, param, e)) < 0 || (rc = flag(b->root, "ignore_eos", &b->ignore_end, param, e)) < 0)
+        (rc = flag(b->root, "stream", &b->stream, param, e)) < 0 ||
+        (rc = flag(b->root, "ignore_eos", &b->ignore_end, param, e)) < 0)
         return rc;
     static const char *const names[] = {"max_tokens", "max_completion_tokens"};
     for (int i = 0; i < 2; i++)
@@ -261,49 +300,105 @@ static int read_fields(struct openai_body *b, const char **param, struct err *e)
     int rc;
     if (!json_is_object(b->root))
         return err_set(e, HP_EINVAL, "the body is not a JSON object");
-    b->model = json_string_value(json_object_get(b->root, "model"));
-    if (!b->model)
+    const char *model = json_string_value(json_object_get(b->root, "model"));
+    if (!model)
         return refuse(param, "model", e, "is missing or not a text");
+    if (!(b->model = strdup(model)))
+        return err_set(e, HP_ENOMEM, "out of memory for a request");
     if ((rc = check_unbuilt(b, param, e)) < 0 || (rc = read_options(b, param, e)) < 0 || (rc = read_sampling(b, param, e)) < 0 ||
         (rc = read_stops(b, param, e)) < 0)
         return rc;
     return b->chat ? read_messages(b, param, e) : read_prompt(b, param, e);
 }
 
-/* JSON is UTF-8; the parser below says of other bytes only that it cannot decode them. */
-static bool text_is_utf8(const char *text, size_t n, size_t *bad)
+/* ---- the bytes
+ * ---------------------------------------------------------------------------------------------------------------------- */
+
+/* What a text holds, counted before a tree is built: the parser takes 60 bytes and more for a value of two. */
+struct measure {
+    size_t values, depth, deepest, bad; /* bad: where it stops being UTF-8 */
+    bool in_string, escaped, valid;
+};
+
+static void measure_byte(struct measure *m, char c)
 {
-    utf8proc_int32_t c;
-    for (*bad = 0; *bad < n;) {
-        utf8proc_ssize_t took = utf8proc_iterate((const utf8proc_uint8_t *)text + *bad, (utf8proc_ssize_t)(n - *bad), &c);
-        if (took <= 0)
-            return false;
-        *bad += (size_t)took;
+    if (m->in_string) {
+        m->in_string = m->escaped || c != '"';
+        m->escaped = !m->escaped && c == '\\';
+    } else if (c == '"') {
+        m->in_string = true;
+    } else if (c == ',' || c == ':' || c == '[' || c == '{') {
+        m->values++;
+        m->depth += c == '[' || c == '{';
+        m->deepest = m->depth > m->deepest ? m->depth : m->deepest;
+    } else if ((c == ']' || c == '}') && m->depth > 0) {
+        m->depth--;
     }
-    return true;
+}
+
+static struct measure measure_text(const char *text, size_t n)
+{
+    struct measure m = {.valid = true};
+    utf8proc_int32_t c;
+    while (m.bad < n && m.values <= OPENAI_MAX_VALUES && m.deepest <= OPENAI_MAX_DEPTH) {
+        utf8proc_ssize_t took = (unsigned char)text[m.bad] < 0x80
+                                    ? 1
+                                    : utf8proc_iterate((const utf8proc_uint8_t *)text + m.bad, (utf8proc_ssize_t)(n - m.bad), &c);
+        if (took <= 0) {
+            m.valid = false;
+            break;
+        }
+        measure_byte(&m, text[m.bad]);
+        m.bad += (size_t)took;
+    }
+    return m;
+}
+
+static int text_load(const char *text, size_t n, json_t **root, struct err *e)
+{
+    json_error_t problem;
+    struct measure m = measure_text(text, n);
+    if (!m.valid)
+        return err_set(e, HP_EINVAL, "the body is not valid UTF-8 at byte %zu", m.bad);
+    if (m.values > OPENAI_MAX_VALUES)
+        return err_set(e, HP_EINVAL, "the body holds more than %d JSON values", OPENAI_MAX_VALUES);
+    if (m.deepest > OPENAI_MAX_DEPTH)
+        return err_set(e, HP_EINVAL, "the body is nested deeper than %d levels", OPENAI_MAX_DEPTH);
+    *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &problem);
+    /* An integer beyond 64 bits is a number all the same: its field, if it is one that counts, says what it may be. */
+    if (!*root && json_error_code(&problem) == json_error_numeric_overflow)
+        *root = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &problem);
+    if (!*root && json_error_code(&problem) == json_error_null_character)
+        return err_set(e, HP_EINVAL, "line %d, column %d: \\u0000 cannot stand in a text", problem.line, problem.column);
+    return *root ? 0
+                 : err_set(e, HP_EINVAL, "the body is not valid JSON: line %d, column %d: %s", problem.line, problem.column,
+                           problem.text);
 }
 
 int openai_body_parse(const char *body, size_t n, bool chat, struct openai_body **out, const char **error_param, struct err *e)
 {
     struct openai_body *b = calloc(1, sizeof *b);
-    json_error_t problem;
     *error_param = NULL;
     if (!b)
         return err_set(e, HP_ENOMEM, "out of memory for a request");
     b->chat = chat;
-    size_t bad;
-    if (!text_is_utf8(body, n, &bad)) {
-        free(b);
-        return err_set(e, HP_EINVAL, "the body is not valid UTF-8 at byte %zu", bad);
-    }
-    b->root = json_loadb(body, n, JSON_REJECT_DUPLICATES, &problem);
-    int rc = b->root ? read_fields(b, error_param, e)
-                     : err_set(e, HP_EINVAL, "the body is not valid JSON: line %d, column %d: %s", problem.line, problem.column, problem.text);
+    int rc = text_load(body, n, &b->root, e);
+    rc = rc < 0 ? rc : read_fields(b, error_param, e);
     if (rc < 0)
         openai_body_destroy(&b);
     else
         *out = b;
     return rc;
+}
+
+void openai_body_drop_prompt(struct openai_body *b)
+{
+    json_decref(b->root);
+    free(b->ids);
+    b->root = b->messages = NULL;
+    b->text = NULL;
+    b->ids = NULL;
+    b->n_ids = 0;
 }
 
 void openai_body_destroy(struct openai_body **out)
@@ -312,7 +407,9 @@ void openai_body_destroy(struct openai_body **out)
     *out = NULL;
     if (!b)
         return;
-    json_decref(b->root);
-    free(b->ids);
+    openai_body_drop_prompt(b);
+    for (int i = 0; i < b->n_stops; i++)
+        free(b->stops[i]);
+    free(b->model);
     free(b);
 }

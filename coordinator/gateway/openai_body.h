@@ -1,24 +1,33 @@
-/* A checked body of a completion request. Only openai*.c includes this. */
+/* A checked body of a completion request. Only openai*.c includes this. No I/O and nothing shared: any thread may parse. */
 #ifndef HP_COORDINATOR_GATEWAY_OPENAI_BODY_H
 #define HP_COORDINATOR_GATEWAY_OPENAI_BODY_H
 
 #include "coordinator/gateway/completion.h"
-#include "coordinator/gateway/openai.h"
+#include "coordinator/requests.h"
 
 #include <jansson.h>
 
+enum { OPENAI_MAX_VALUES = 1000000, OPENAI_MAX_DEPTH = 64 };
+
 struct openai_body {
-    json_t *root; /* owns what is borrowed below */
+    json_t *root; /* owns `messages` and `text` */
     bool chat, stream, include_usage, ignore_end;
-    const char *model;
-    json_t *messages;  /* chat: an array whose contents are plain strings */
-    const char *text;  /* completion: a text prompt, or NULL and ids */
+    char *model;
+    json_t *messages; /* chat: an array whose contents are plain strings */
+    const char *text; /* completion: a text prompt, or NULL and ids */
     uint32_t *ids;
     size_t n_ids;
     uint64_t max_tokens; /* 0: to the end of the context */
-    const char *stops[COMPLETION_MAX_STOPS];
+    char *stops[COMPLETION_MAX_STOPS];
     int n_stops;
     struct request_sampling sampling;
 };
+
+/* HP_EINVAL: the text says what is wrong, and *error_param (may become NULL) names the field. The bytes are measured before a
+ * tree is made of them: not UTF-8, more than OPENAI_MAX_VALUES values or nesting beyond OPENAI_MAX_DEPTH are refused. */
+int openai_body_parse(const char *body, size_t n, bool chat, struct openai_body **out, const char **error_param, struct err *e);
+/* Frees what the prompt was made of; the rest stays. */
+void openai_body_drop_prompt(struct openai_body *b);
+void openai_body_destroy(struct openai_body **b);
 
 #endif

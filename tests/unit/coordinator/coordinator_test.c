@@ -95,7 +95,7 @@ static void ask(uv_loop_t *loop, const struct coordinator *c, const char *key_fi
 
 static struct coordinator *start(uv_loop_t *loop)
 {
-    struct coordinator_config config = {folder, "127.0.0.1:0", "127.0.0.1:0", "test"};
+    struct coordinator_config config = {.dir = folder, .listen = "127.0.0.1:0", .http = "127.0.0.1:0", .name = "test"};
     struct coordinator *c = NULL;
     struct err e = {0};
     uv_loop_init(loop);
@@ -163,14 +163,14 @@ static void what_is_in_its_way_is_said_plainly(void **state)
     char other[96];
     struct coordinator *c = start(&loop), *second = NULL;
     uv_loop_init(&second_loop);
-    struct coordinator_config config = {folder, "127.0.0.1:0", "none", "test"};
+    struct coordinator_config config = {.dir = folder, .listen = "127.0.0.1:0", .http = "none", .name = "test"};
     assert_int_equal(coordinator_open(&second_loop, &config, &second, &e), HP_EBUSY);
     assert_non_null(strstr(e.text, "in use"));
     snprintf(other, sizeof other, "%s/other", folder);
-    config = (struct coordinator_config){other, coordinator_control_address(c), "none", "test"};
+    config = (struct coordinator_config){.dir = other, .listen = coordinator_control_address(c), .http = "none", .name = "test"};
     assert_int_equal(coordinator_open(&second_loop, &config, &second, &e), HP_EIO);
     assert_non_null(strstr(e.text, coordinator_control_address(c)));
-    config = (struct coordinator_config){other, "127.0.0.1:0", coordinator_http_address(c), "test"};
+    config = (struct coordinator_config){.dir = other, .listen = "127.0.0.1:0", .http = coordinator_http_address(c), .name = "test"};
     assert_true(coordinator_open(&second_loop, &config, &second, &e) < 0);
     assert_non_null(strstr(e.text, strrchr(coordinator_http_address(c), ':') + 1));
     assert_null(second);
@@ -185,7 +185,7 @@ static void the_api_stays_closed_beyond_loopback_without_keys(void **state)
     uv_loop_t loop;
     struct err e = {0};
     struct coordinator *c = NULL;
-    struct coordinator_config config = {folder, "127.0.0.1:0", "0.0.0.0:0", "test"};
+    struct coordinator_config config = {.dir = folder, .listen = "127.0.0.1:0", .http = "0.0.0.0:0", .name = "test"};
     uv_loop_init(&loop);
     assert_int_equal(coordinator_open(&loop, &config, &c, &e), 0);
     assert_string_equal(coordinator_http_address(c), "");

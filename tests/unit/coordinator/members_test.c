@@ -231,8 +231,8 @@ static void api_keys_are_kept_as_digests(void **state)
     fixture_restart(&f);
     core_requests(f.core, &r);
     assert_int_equal(r.api_keys(r.ctx), 1);
-    assert_true(r.api_key_allowed(r.ctx, key));
-    assert_false(r.api_key_allowed(r.ctx, "hp-0000"));
+    assert_true(r.api_key_allowed(r.ctx, key, NULL));
+    assert_false(r.api_key_allowed(r.ctx, "hp-0000", NULL));
     assert_null(strstr(fixture_ask(&f, "key.ls", "{}", NULL)->result, key));
     assert_string_equal(fixture_ask(&f, "key.rm", "{\"name\": \"me\"}", NULL)->code, "ok");
     assert_int_equal(r.api_keys(r.ctx), 0);

@@ -78,6 +78,12 @@ static void bodies_are_refused_by_the_field_that_is_wrong(void **state)
         {false, "{\"model\": \"m\", \"prompt\": \"x\", \"stop\": [\"\"]}", "stop"},
         {false, "{\"model\": \"m\", \"prompt\": \"x\", \"logit_bias\": {\"a\": 1}}", "logit_bias"},
         {false, "{\"model\": \"m\", \"prompt\": \"x\", \"stream\": 1}", "stream"},
+        {false, "{\"model\": \"m\", \"prompt\": \"x\", \"seed\": 99999999999999999999999}", "seed"},
+        {false, "{\"model\": \"m\", \"prompt\": {\"a\": 1}}", "prompt"},
+        {false, "{\"model\": \"m\", \"prompt\": \"x\", \"grammar\": \"root ::= x\"}", "grammar"},
+        {false, "{\"model\": \"m\", \"prompt\": \"x\", \"stop_token_ids\": [1]}", "stop_token_ids"},
+        {false, "{\"model\": \"m\", \"prompt\": \"x\", \"tool_choice\": \"required\"}", "tool_choice"},
+        {false, "{\"model\": \"m\", \"prompt\": \"\\u0000\"}", NULL},
         {false, "nonsense", NULL},
         {false, "{\"model\": \"m\", \"prompt\": \"\xff\"}", NULL},
     };
@@ -91,11 +97,64 @@ static void bodies_are_refused_by_the_field_that_is_wrong(void **state)
     }
 }
 
+/* `n` times `part` between `head` and `tail`. */
+static void refused_before_a_tree_is_built(const char *head, const char *part, size_t n, const char *tail, const char *word)
+{
+    struct buffer text = {0};
+    struct openai_body *b = NULL;
+    const char *param;
+    struct err e = {0};
+    buffer_append(&text, head, strlen(head));
+    for (size_t i = 0; i < n; i++)
+        buffer_append(&text, part, strlen(part));
+    buffer_append(&text, tail, strlen(tail));
+    assert_int_equal(openai_body_parse(buffer_cstr(&text), text.size, true, &b, &param, &e), HP_EINVAL);
+    if (!strstr(e.text, word))
+        fail_msg("\"%s\" does not say \"%s\"", e.text, word);
+    buffer_free(&text);
+}
+
+static void bodies_of_too_many_values_or_levels_are_refused_before_a_tree_is_built(void **state)
+{
+    (void)state;
+    refused_before_a_tree_is_built("{\"x\": [", "[],", 600000, "[]]}", "values");
+    refused_before_a_tree_is_built("{\"x\": [", "1,", 1000001, "1]}", "values");
+    refused_before_a_tree_is_built("", "[", 65, "", "nested");
+    refused_before_a_tree_is_built("", "{\"a\":", 100, "", "nested");
+    /* Brackets and commas inside a text are text; what is missing here is another thing. */
+    refused_before_a_tree_is_built("{\"x\": \"", "[,\\\"{", 400000, "\"}", "model");
+}
+
+static void what_was_handed_out_is_forgotten_and_stops_are_still_found(void **state)
+{
+    (void)state;
+    struct completion_text c;
+    struct buffer all = {0};
+    size_t n;
+    completion_init(&c, NULL, true);
+    assert_true(completion_add_stop(&c, "END"));
+    for (int i = 0; i < 10000; i++) {
+        completion_push_text(&c, i == 9000 ? "..E" : i == 9001 ? "ND.." : "abE", 3);
+        const char *text = completion_take(&c, &n);
+        buffer_append(&all, text, n);
+        completion_forget_given(&c);
+        assert_true(c.text.capacity <= 4096);
+        if (c.stopped)
+            break;
+    }
+    assert_true(c.stopped);
+    assert_int_equal(all.size, 9000 * 3 + 2);
+    completion_fini(&c);
+    buffer_free(&all);
+}
+
 static void a_body_is_read_with_its_defaults(void **state)
 {
     (void)state;
-    static const char text[] = "{\"model\": \"m\", \"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"a\"}, {\"type\": \"text\", "
-                               "\"text\": \"b\"}]}], \"stream\": true, \"stream_options\": {\"include_usage\": true}, \"max_completion_tokens\": 7, \"seed\": 5, "
+    static const char text[] = "{\"model\": \"m\", \"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\", "
+                               "\"text\": \"a\"}, {\"type\": \"text\", "
+                               "\"text\": \"b\"}]}], \"stream\": true, \"stream_options\": {\"include_usage\": true}, "
+                               "\"max_completion_tokens\": 7, \"seed\": 5, "
                                "\"stop\": \"x\", \"unknown\": 1, \"n\": 1, \"tools\": null, \"logit_bias\": {\"3\": -100}}";
     struct openai_body *b = NULL;
     const char *param;
@@ -113,6 +172,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_stop_string_is_found_across_tokens_and_never_handed_out),
         cmocka_unit_test(bodies_are_refused_by_the_field_that_is_wrong),
+        cmocka_unit_test(bodies_of_too_many_values_or_levels_are_refused_before_a_tree_is_built),
+        cmocka_unit_test(what_was_handed_out_is_forgotten_and_stops_are_still_found),
         cmocka_unit_test(a_body_is_read_with_its_defaults),
     };
     return cmocka_run_group_tests_name("completion", tests, NULL, NULL);

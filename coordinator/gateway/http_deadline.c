@@ -1,0 +1,79 @@
+/* How long a connection may take: until its headers are whole, over a body, between two requests. libmicrohttpd's own timeout
+ * starts again with every byte, so a client that sends one byte now and then would stay for ever. A connection whose time is over
+ * is shut down; libmicrohttpd then ends it. */
+#include "coordinator/gateway/http_int.h"
+
+#include "common/env.h"
+
+#include <stdlib.h>
+#include <sys/socket.h>
+
+static uint64_t after_ms(uint64_t ms)
+{
+    return env_now_ns(&env_real) + ms * 1000000u;
+}
+
+static void deadline_set(struct MHD_Connection *connection, uint64_t at_ns)
+{
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    struct http_connection *c = info ? info->socket_context : NULL;
+    if (c)
+        c->deadline_ns = at_ns;
+}
+
+void deadline_on_connection(void *ctx, struct MHD_Connection *connection, void **own, enum MHD_ConnectionNotificationCode what)
+{
+    struct http_server *s = ctx;
+    struct http_connection *c = *own;
+    if (what == MHD_CONNECTION_NOTIFY_STARTED) {
+        *own = c = calloc(1, sizeof *c);
+        if (!c) {
+            shutdown(connection_fd(connection), SHUT_RDWR);
+            return;
+        }
+        *c = (struct http_connection){connection, after_ms(HTTP_HEADERS_MS), s->connections, &s->connections};
+        if (c->next)
+            c->next->link = &c->next;
+        s->connections = c;
+    } else if (c) {
+        if (c->next)
+            c->next->link = c->link;
+        *c->link = c->next;
+        free(c);
+        *own = NULL;
+    }
+}
+
+void *deadline_on_first_line(void *ctx, const char *line, struct MHD_Connection *connection)
+{
+    (void)ctx, (void)line;
+    deadline_set(connection, after_ms(HTTP_HEADERS_MS));
+    return NULL;
+}
+
+void deadline_body(struct http_exchange *x)
+{
+    deadline_set(x->connection, x->body_since_ns + (HTTP_BODY_MS + x->body_got * 1000 / HTTP_BODY_BYTES_PER_S) * 1000000u);
+}
+
+void deadline_none(struct http_exchange *x)
+{
+    deadline_set(x->connection, 0);
+}
+
+void deadline_idle(struct http_exchange *x)
+{
+    deadline_set(x->connection, after_ms(HTTP_IDLE_MS));
+}
+
+void deadline_check(uv_timer_t *timer)
+{
+    struct http_server *s = timer->data;
+    uint64_t now = env_now_ns(&env_real);
+    for (struct http_connection *c = s->connections; c; c = c->next)
+        if (c->deadline_ns && now > c->deadline_ns) {
+            c->deadline_ns = 0;
+            s->timed_out++;
+            shutdown(connection_fd(c->connection), SHUT_RDWR);
+        }
+}

@@ -1,0 +1,404 @@
+/* One request and its reply, as libmicrohttpd calls for it: once at the headers, for every piece of the body, and once when the
+ * request is whole. */
+#include "coordinator/gateway/http_int.h"
+
+#include "common/env.h"
+
+#include <arpa/inet.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+
+enum { STREAM_BLOCK_BYTES = 16384 };
+
+/* ---- replies
+ * ------------------------------------------------------------------------------------------------------------------- */
+
+void exchange_wake(struct http_exchange *x)
+{
+    if (x->suspended) {
+        x->suspended = false;
+        MHD_resume_connection(x->connection);
+    }
+    x->server->work = true;
+}
+
+void http_header(struct http_exchange *x, const char *name, const char *value)
+{
+    if (x->n_headers == HTTP_MAX_HEADERS)
+        return;
+    x->headers[x->n_headers].name = name;
+    snprintf(x->headers[x->n_headers++].value, HTTP_HEADER_BYTES, "%s", value);
+}
+
+static void response_headers(struct http_exchange *x, const char *content_type)
+{
+    char id[32];
+    snprintf(id, sizeof id, "req_%016llx", (unsigned long long)x->server->next_request_id++);
+    MHD_add_response_header(x->response, "Content-Type", content_type);
+    MHD_add_response_header(x->response, "x-request-id", id);
+    for (int i = 0; i < x->n_headers; i++)
+        MHD_add_response_header(x->response, x->headers[i].name, x->headers[i].value);
+}
+
+/* In the middle of a body libmicrohttpd takes no reply. Nothing of one was sent yet, so it is written by hand, and the connection
+ * ends. */
+static void reply_by_hand(struct http_exchange *x, int status, const char *content_type, const void *body, size_t n)
+{
+    struct buffer all = {0};
+    buffer_printf(&all, "HTTP/1.1 %d Refused\r\nContent-Type: %s\r\nContent-Length: %zu\r\n", status, content_type, n);
+    for (int i = 0; i < x->n_headers; i++)
+        buffer_printf(&all, "%s: %s\r\n", x->headers[i].name, x->headers[i].value);
+    buffer_printf(&all, "\r\n");
+    buffer_append(&all, body, n);
+    if (!all.failed)
+        (void)!send(connection_fd(x->connection), all.data, all.size, MSG_NOSIGNAL | MSG_DONTWAIT);
+    buffer_free(&all);
+}
+
+void http_reply(struct http_exchange *x, int status, const char *content_type, const void *body, size_t n)
+{
+    if (x->state == EXCHANGE_CUT)
+        reply_by_hand(x, status, content_type, body, n);
+    if (x->state == EXCHANGE_GONE || x->state == EXCHANGE_CUT)
+        return;
+    x->response = MHD_create_response_from_buffer(n, (void *)(uintptr_t)body, MHD_RESPMEM_MUST_COPY);
+    if (x->response)
+        response_headers(x, content_type);
+    x->status = status;
+    x->state = EXCHANGE_REPLIED;
+    x->gone = NULL;
+    exchange_wake(x);
+}
+
+static ssize_t read_stream(void *ctx, uint64_t position, char *out, size_t max)
+{
+    struct http_exchange *x = ctx;
+    (void)position;
+    size_t n = x->unsent.size - x->sent;
+    if (x->state == EXCHANGE_GONE)
+        return MHD_CONTENT_READER_END_WITH_ERROR;
+    if (n == 0) {
+        if (x->state == EXCHANGE_ENDED)
+            return MHD_CONTENT_READER_END_OF_STREAM;
+        x->suspended = true;
+        MHD_suspend_connection(x->connection);
+        return 0;
+    }
+    if (n > max)
+        n = max;
+    memcpy(out, x->unsent.data + x->sent, n);
+    x->sent += n;
+    if (x->sent == x->unsent.size)
+        x->sent = x->unsent.size = 0;
+    return (ssize_t)n;
+}
+
+void http_stream_begin(struct http_exchange *x, const char *content_type)
+{
+    if (x->state == EXCHANGE_GONE)
+        return;
+    x->response = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK_BYTES, read_stream, x, NULL);
+    http_header(x, "Cache-Control", "no-cache");
+    if (x->response)
+        response_headers(x, content_type);
+    x->status = 200;
+    x->state = EXCHANGE_STREAMING;
+    exchange_wake(x);
+}
+
+struct buffer *http_stream_buffer(struct http_exchange *x)
+{
+    return &x->unsent;
+}
+
+bool http_stream_flush(struct http_exchange *x)
+{
+    exchange_wake(x);
+    return !x->unsent.failed && x->unsent.size - x->sent <= HTTP_MAX_UNSENT_BYTES;
+}
+
+void http_stream_end(struct http_exchange *x)
+{
+    if (x->state != EXCHANGE_STREAMING)
+        return;
+    x->state = EXCHANGE_ENDED;
+    x->gone = NULL;
+    exchange_wake(x);
+}
+
+void http_on_gone(struct http_exchange *x, void (*gone)(void *ctx), void *ctx)
+{
+    x->gone = gone;
+    x->gone_ctx = ctx;
+}
+
+const struct http_request *http_request_of(const struct http_exchange *x)
+{
+    return &x->request;
+}
+const char *http_query(const struct http_exchange *x, const char *name)
+{
+    return MHD_lookup_connection_value(x->connection, MHD_GET_ARGUMENT_KIND, name);
+}
+void http_set_data(struct http_exchange *x, void *data)
+{
+    x->data = data;
+}
+void *http_data(const struct http_exchange *x)
+{
+    return x->data;
+}
+
+/* ---- the headers
+ * ----------------------------------------------------------------------------------------------------------------- */
+
+/* How the headers say where the body ends. Two parties that read this differently see two different requests, so what is
+ * ambiguous is refused. */
+struct framing {
+    int lengths, encodings, hosts;
+    bool chunked, digits, bad_name;
+};
+
+static bool name_is_token(const char *name, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (name[i] <= ' ' || name[i] >= 127 || strchr("()<>@,;:\\\"/[]?={}", name[i]))
+            return false;
+    return n > 0;
+}
+
+static bool name_is(const char *name, size_t n, const char *known)
+{
+    return n == strlen(known) && strncasecmp(name, known, n) == 0;
+}
+
+static enum MHD_Result framing_header(void *ctx, enum MHD_ValueKind kind, const char *name, size_t n, const char *value,
+                                      size_t size)
+{
+    struct framing *f = ctx;
+    (void)kind;
+    f->bad_name = f->bad_name || !name_is_token(name, n);
+    if (name_is(name, n, "Content-Length")) {
+        f->lengths++;
+        f->digits = size > 0 && strspn(value, "0123456789") == size;
+    } else if (name_is(name, n, "Transfer-Encoding")) {
+        f->encodings++;
+        f->chunked = name_is(value, size, "chunked");
+    } else if (name_is(name, n, "Host")) {
+        f->hosts++;
+    }
+    return MHD_YES;
+}
+
+static const char *framing_problem(const struct framing *f, bool old)
+{
+    if (f->bad_name)
+        return "a header's name is malformed";
+    if (f->lengths + f->encodings > 1)
+        return "Content-Length and Transfer-Encoding together, or one of them twice: where the body ends is not clear";
+    if (f->lengths && !f->digits)
+        return "Content-Length is not a number";
+    if (f->encodings && (!f->chunked || old))
+        return "the only Transfer-Encoding that is understood is chunked, in HTTP/1.1";
+    if (f->hosts > 1 || (f->hosts == 0 && !old))
+        return "a request has one Host";
+    return NULL;
+}
+
+static const char *header_value(struct MHD_Connection *c, const char *name)
+{
+    return MHD_lookup_connection_value(c, MHD_HEADER_KIND, name);
+}
+
+static const char *bearer_of(struct MHD_Connection *c)
+{
+    const char *value = header_value(c, "Authorization");
+    return value && strncasecmp(value, "Bearer ", 7) == 0 ? value + 7 + strspn(value + 7, " ") : NULL;
+}
+
+static void client_text(struct MHD_Connection *connection, char out[INET6_ADDRSTRLEN])
+{
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    const struct sockaddr *a = info ? info->client_addr : NULL;
+    if (a && a->sa_family == AF_INET)
+        inet_ntop(AF_INET, &((const struct sockaddr_in *)(const void *)a)->sin_addr, out, INET6_ADDRSTRLEN);
+    else if (a && a->sa_family == AF_INET6)
+        inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)(const void *)a)->sin6_addr, out, INET6_ADDRSTRLEN);
+}
+
+static void request_fill(struct http_exchange *x, const char *url, const char *method, const struct framing *f)
+{
+    struct MHD_Connection *c = x->connection;
+    client_text(c, x->client);
+    x->request = (struct http_request){
+        .method = method,
+        .path = url,
+        .host = header_value(c, "Host"),
+        .origin = header_value(c, "Origin"),
+        .content_type = header_value(c, "Content-Type"),
+        .bearer = bearer_of(c),
+        .client = x->client,
+        .length_known = f->encodings == 0,
+        .body_bytes = f->lengths ? strtoull(header_value(c, "Content-Length"), NULL, 10) : 0,
+    };
+    x->request.has_body = f->encodings > 0 || x->request.body_bytes > 0;
+}
+
+static void queue_response(struct http_exchange *x)
+{
+    MHD_queue_response(x->connection, (unsigned)x->status, x->response);
+    MHD_destroy_response(x->response);
+    x->response = NULL;
+}
+
+static void refuse(struct http_exchange *x, int status, const char *why)
+{
+    http_header(x, "Connection", "close");
+    x->server->handler.refused(x->server->handler.ctx, x, status, why);
+}
+
+static enum MHD_Result request_begin(struct http_exchange *x, const char *url, const char *method, const char *version)
+{
+    struct framing f = {0};
+    const struct http_handler *h = &x->server->handler;
+    bool old = strcmp(version, "HTTP/1.1") != 0;
+    MHD_get_connection_values_n(x->connection, MHD_HEADER_KIND, framing_header, &f);
+    const char *problem = framing_problem(&f, old);
+    x->interim = !old;
+    x->body_since_ns = env_now_ns(&env_real);
+    if (problem) {
+        x->request = (struct http_request){.method = method, .path = url, .client = "", .has_body = true};
+        refuse(x, 400, problem);
+    } else {
+        request_fill(x, url, method, &f);
+        x->body_max = h->begin(h->ctx, x, &x->request);
+        if (x->state == EXCHANGE_RECEIVING && x->request.length_known && x->request.body_bytes > x->body_max)
+            refuse(x, 413, "the request body is too large");
+    }
+    deadline_body(x);
+    if (x->state != EXCHANGE_REPLIED || !x->request.has_body)
+        return MHD_YES;
+    x->unread = true;
+    if (!x->response)
+        return MHD_NO;
+    MHD_add_response_header(x->response, "Connection", "close");
+    queue_response(x);
+    return MHD_YES;
+}
+
+/* ---- the body
+ * -------------------------------------------------------------------------------------------------------------------- */
+
+static void body_drop(struct http_exchange *x)
+{
+    x->server->bodies_bytes -= x->body.size;
+    buffer_free(&x->body);
+}
+
+struct buffer http_take_body(struct http_exchange *x)
+{
+    struct buffer body = x->body;
+    x->server->bodies_bytes -= body.size;
+    x->body = (struct buffer){0};
+    return body;
+}
+
+static enum MHD_Result body_cut(struct http_exchange *x, int status, const char *why)
+{
+    body_drop(x);
+    x->state = EXCHANGE_CUT;
+    x->unread = true;
+    refuse(x, status, why);
+    return MHD_NO;
+}
+
+static enum MHD_Result body_take(struct http_exchange *x, const char *data, size_t *n)
+{
+    struct http_server *s = x->server;
+    x->body_got += *n;
+    if (x->body.size + *n > x->body_max)
+        return body_cut(x, 413, "the request body is too large");
+    if (s->bodies_bytes + *n > s->limits.bodies_bytes)
+        return body_cut(x, 503, "too many large requests are being received at once: try again later");
+    size_t before = x->body.size;
+    buffer_append(&x->body, data, *n);
+    s->bodies_bytes += x->body.size - before;
+    if (x->body.failed)
+        return body_cut(x, 503, "no memory for the request body: try again later");
+    *n = 0;
+    deadline_body(x);
+    return MHD_YES;
+}
+
+/* ---- libmicrohttpd's callbacks
+ * ------------------------------------------------------------------------------------------------------ */
+
+static struct http_exchange *exchange_create(struct http_server *s, struct MHD_Connection *connection)
+{
+    struct http_exchange *x = calloc(1, sizeof *x);
+    if (!x)
+        return NULL;
+    *x = (struct http_exchange){.server = s, .connection = connection, .next = s->exchanges, .link = &s->exchanges};
+    if (x->next)
+        x->next->link = &x->next;
+    s->exchanges = x;
+    s->n_exchanges++;
+    return x;
+}
+
+static enum MHD_Result request_end(struct http_exchange *x)
+{
+    if (x->state == EXCHANGE_RECEIVING) {
+        x->state = EXCHANGE_WAITING;
+        watch_start(x);
+        x->server->handler.request(x->server->handler.ctx, x, &x->request);
+        body_drop(x);
+    }
+    deadline_none(x);
+    if (x->response)
+        queue_response(x);
+    else if (x->state == EXCHANGE_WAITING) {
+        x->suspended = true;
+        MHD_suspend_connection(x->connection);
+    } else {
+        return MHD_NO; /* the client is gone, or there was no memory for a reply */
+    }
+    return MHD_YES;
+}
+
+enum MHD_Result exchange_on_request(void *ctx, struct MHD_Connection *connection, const char *url, const char *method,
+                                    const char *version, const char *upload, size_t *upload_size, void **own)
+{
+    struct http_exchange *x = *own;
+    if (!x) {
+        *own = x = exchange_create(ctx, connection);
+        return x ? request_begin(x, url, method, version) : MHD_NO;
+    }
+    return *upload_size > 0 ? body_take(x, upload, upload_size) : request_end(x);
+}
+
+void exchange_on_completed(void *ctx, struct MHD_Connection *connection, void **own, enum MHD_RequestTerminationCode why)
+{
+    struct http_exchange *x = *own;
+    (void)why;
+    if (!x)
+        return;
+    if (x->unread)
+        linger(ctx, connection);
+    watch_stop(x);
+    client_is_gone(x);
+    deadline_idle(x);
+    if (x->response)
+        MHD_destroy_response(x->response);
+    body_drop(x);
+    buffer_free(&x->unsent);
+    if (x->next)
+        x->next->link = x->link;
+    *x->link = x->next;
+    x->server->n_exchanges--;
+    free(x);
+    *own = NULL;
+}

@@ -1,0 +1,101 @@
+/* What the files of the HTTP server share. Only http*.c include this.
+ *
+ *     http.c             the daemon on the loop: start, run, stop
+ *     http_exchange.c    one request and its reply
+ *     http_watch.c       is the client still there; the end of connections whose request was not read
+ *     http_deadline.c    what slow connections are given */
+#ifndef HP_COORDINATOR_GATEWAY_HTTP_INT_H
+#define HP_COORDINATOR_GATEWAY_HTTP_INT_H
+
+#include "coordinator/gateway/http.h"
+
+#include <microhttpd.h>
+#include <netinet/in.h>
+
+enum { HTTP_MAX_HEADERS = 4, HTTP_HEADER_BYTES = 128, HTTP_MAX_LINGERING = 64 };
+
+enum exchange_state {
+    EXCHANGE_RECEIVING, /* the body */
+    EXCHANGE_CUT,       /* in the middle of a body that is not wanted: the reply goes out by hand */
+    EXCHANGE_WAITING,   /* for the owner's answer; suspended unless inside the handler */
+    EXCHANGE_REPLIED,   /* a whole reply is ready or queued */
+    EXCHANGE_STREAMING,
+    EXCHANGE_ENDED, /* the stream's last piece was given */
+    EXCHANGE_GONE,  /* the client */
+};
+
+struct http_connection {
+    struct MHD_Connection *connection;
+    uint64_t deadline_ns; /* 0: none */
+    struct http_connection *next, **link;
+};
+
+struct http_exchange {
+    struct http_server *server;
+    struct MHD_Connection *connection;
+    enum exchange_state state;
+    struct http_request request;
+    char client[INET6_ADDRSTRLEN];
+    struct buffer body;
+    uint64_t body_max, body_since_ns, body_got;
+    bool suspended, interim,
+        unread; /* interim: HTTP/1.1, takes "100 Continue"; unread: the reply went out before the body was read */
+    struct MHD_Response *response; /* until it is queued */
+    int status;
+    struct {
+        const char *name;
+        char value[HTTP_HEADER_BYTES];
+    } headers[HTTP_MAX_HEADERS];
+    int n_headers;
+    struct buffer unsent;
+    size_t sent; /* of `unsent` */
+    void (*gone)(void *ctx);
+    void *gone_ctx, *data;
+    uv_poll_t *watch; /* of a duplicate of the socket */
+    int watch_fd;
+    struct http_exchange *next, **link;
+};
+
+struct http_server {
+    struct http_handler handler;
+    struct http_limits limits;
+    uv_loop_t *loop;
+    struct MHD_Daemon *daemon;
+    uv_poll_t poll;
+    uv_timer_t timer, deadlines;
+    uv_prepare_t prepare; /* runs the daemon when something was resumed since */
+    int port, handles, socket, n_lingering;
+    struct lingering *lingering;
+    bool work, stopping;
+    struct http_exchange *exchanges;
+    struct http_connection *connections;
+    size_t n_exchanges;
+    uint64_t bodies_bytes, timed_out, next_request_id;
+};
+
+/* http_exchange.c: libmicrohttpd's callbacks. */
+enum MHD_Result exchange_on_request(void *ctx, struct MHD_Connection *connection, const char *url, const char *method,
+                                    const char *version, const char *upload, size_t *upload_size, void **own);
+void exchange_on_completed(void *ctx, struct MHD_Connection *connection, void **own, enum MHD_RequestTerminationCode why);
+void exchange_wake(struct http_exchange *x);
+
+/* http_watch.c */
+int connection_fd(struct MHD_Connection *connection);
+void watch_start(struct http_exchange *x);
+void watch_stop(struct http_exchange *x);
+/* Tells the owner, once. */
+void client_is_gone(struct http_exchange *x);
+/* Closing a socket with unread bytes resets the connection, and the client may lose the reply. This keeps a duplicate of it open
+ * and throws away what still comes, for a while. */
+void linger(struct http_server *s, struct MHD_Connection *connection);
+void linger_stop(struct http_server *s);
+
+/* http_deadline.c: libmicrohttpd's callbacks, and when a request goes on. */
+void *deadline_on_first_line(void *ctx, const char *line, struct MHD_Connection *connection);
+void deadline_on_connection(void *ctx, struct MHD_Connection *connection, void **own, enum MHD_ConnectionNotificationCode what);
+void deadline_body(struct http_exchange *x);
+void deadline_none(struct http_exchange *x);
+void deadline_idle(struct http_exchange *x);
+void deadline_check(uv_timer_t *timer);
+
+#endif

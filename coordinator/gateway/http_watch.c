@@ -1,0 +1,186 @@
+/* Is the client of a sleeping connection still there? And what happens to connections whose request was answered before it was
+ * read. */
+#include "coordinator/gateway/http_int.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { LINGER_MS = 5000, LINGER_MAX_BYTES = 64 << 20, LINGER_READS = 16, LINGER_READ_BYTES = 65536 };
+
+int connection_fd(struct MHD_Connection *connection)
+{
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    return info ? info->connect_fd : -1;
+}
+
+/* ---- watching
+ * ------------------------------------------------------------------------------------------------------------------ */
+
+static void on_watch_closed(uv_handle_t *handle)
+{
+    close((int)(intptr_t)handle->data);
+    free(handle);
+}
+
+void watch_stop(struct http_exchange *x)
+{
+    if (!x->watch)
+        return;
+    uv_poll_stop(x->watch);
+    x->watch->data = (void *)(intptr_t)x->watch_fd;
+    uv_close((uv_handle_t *)x->watch, on_watch_closed);
+    x->watch = NULL;
+}
+
+void client_is_gone(struct http_exchange *x)
+{
+    if (x->state == EXCHANGE_GONE || x->state == EXCHANGE_REPLIED || x->state == EXCHANGE_ENDED)
+        return;
+    x->state = EXCHANGE_GONE;
+    if (x->gone)
+        x->gone(x->gone_ctx);
+    x->gone = NULL;
+}
+
+static void watched_is_gone(struct http_exchange *x)
+{
+    watch_stop(x);
+    client_is_gone(x);
+    exchange_wake(x);
+}
+
+/* Its sending half is closed: either the client waits for the answer (`nc -N`), or it closed everything. Only bytes tell: the
+ * host of a client that is gone answers them with a reset. They are such as any client skips: a comment of an event stream, an
+ * interim reply of HTTP/1.1. */
+static void probe(struct http_exchange *x)
+{
+    static const char interim[] = "HTTP/1.1 100 Continue\r\n\r\n", comment[] = ": still here\n\n";
+    if (x->state == EXCHANGE_STREAMING) {
+        buffer_append(&x->unsent, comment, sizeof comment - 1);
+        exchange_wake(x);
+    } else if (x->state == EXCHANGE_WAITING && x->interim) {
+        (void)!send(x->watch_fd, interim, sizeof interim - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+    }
+}
+
+static void on_reset(uv_poll_t *handle, int status, int events)
+{
+    (void)status, (void)events;
+    watched_is_gone(handle->data);
+}
+
+static void on_disconnect(uv_poll_t *handle, int status, int events)
+{
+    struct http_exchange *x = handle->data;
+    if (status < 0) {
+        watched_is_gone(x);
+    } else if (events & UV_DISCONNECT) {
+        /* From here on only errors and a full hang-up wake this watch; both come whatever is asked for. */
+        uv_poll_start(handle, UV_PRIORITIZED, on_reset);
+        probe(x);
+    }
+}
+
+void watch_start(struct http_exchange *x)
+{
+    x->watch_fd = fcntl(connection_fd(x->connection), F_DUPFD_CLOEXEC, 0);
+    x->watch = x->watch_fd >= 0 ? malloc(sizeof *x->watch) : NULL;
+    if (!x->watch || uv_poll_init(x->server->loop, x->watch, x->watch_fd) < 0) {
+        free(x->watch);
+        x->watch = NULL;
+        if (x->watch_fd >= 0)
+            close(x->watch_fd);
+        return;
+    }
+    x->watch->data = x;
+    uv_poll_start(x->watch, UV_DISCONNECT, on_disconnect);
+}
+
+/* ---- lingering
+ * ----------------------------------------------------------------------------------------------------------------- */
+
+struct lingering {
+    uv_poll_t poll;
+    uv_timer_t timer;
+    struct http_server *server;
+    struct lingering *next, **link;
+    int fd, handles;
+    size_t dropped;
+};
+
+static void on_linger_closed(uv_handle_t *handle)
+{
+    struct lingering *l = handle->data;
+    if (--l->handles > 0)
+        return;
+    close(l->fd);
+    free(l);
+}
+
+static void linger_end(struct lingering *l)
+{
+    if (uv_is_closing((uv_handle_t *)&l->poll))
+        return;
+    if (l->next)
+        l->next->link = l->link;
+    *l->link = l->next;
+    l->server->n_lingering--;
+    uv_close((uv_handle_t *)&l->poll, on_linger_closed);
+    uv_close((uv_handle_t *)&l->timer, on_linger_closed);
+}
+
+static void on_linger_timer(uv_timer_t *timer)
+{
+    linger_end(timer->data);
+}
+
+static void on_linger_readable(uv_poll_t *poll, int status, int events)
+{
+    struct lingering *l = poll->data;
+    char bytes[LINGER_READ_BYTES];
+    (void)events;
+    for (int i = 0; status == 0 && i < LINGER_READS; i++) {
+        ssize_t n = recv(l->fd, bytes, sizeof bytes, MSG_DONTWAIT);
+        if (n < 0 && (errno == EAGAIN || errno == EINTR))
+            return;
+        l->dropped += n > 0 ? (size_t)n : 0;
+        if (n <= 0 || l->dropped > LINGER_MAX_BYTES)
+            status = -1;
+    }
+    if (status < 0)
+        linger_end(l);
+}
+
+void linger(struct http_server *s, struct MHD_Connection *connection)
+{
+    struct lingering *l = s->stopping || s->n_lingering >= HTTP_MAX_LINGERING ? NULL : calloc(1, sizeof *l);
+    if (!l)
+        return;
+    *l = (struct lingering){.server = s, .fd = fcntl(connection_fd(connection), F_DUPFD_CLOEXEC, 0), .handles = 2};
+    if (l->fd < 0 || uv_poll_init(s->loop, &l->poll, l->fd) < 0) {
+        if (l->fd >= 0)
+            close(l->fd);
+        free(l);
+        return;
+    }
+    uv_timer_init(s->loop, &l->timer);
+    l->next = s->lingering;
+    l->link = &s->lingering;
+    l->poll.data = l->timer.data = l;
+    if (l->next)
+        l->next->link = &l->next;
+    s->lingering = l;
+    s->n_lingering++;
+    shutdown(l->fd, SHUT_WR);
+    uv_poll_start(&l->poll, UV_READABLE, on_linger_readable);
+    uv_timer_start(&l->timer, on_linger_timer, LINGER_MS, 0);
+}
+
+void linger_stop(struct http_server *s)
+{
+    while (s->lingering)
+        linger_end(s->lingering);
+}

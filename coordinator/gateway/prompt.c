@@ -1,0 +1,53 @@
+#include "coordinator/gateway/prompt.h"
+
+#include <string.h>
+
+/* OpenAI's own sentence: frameworks look for it, to shorten the conversation. */
+static int refuse_length(struct prompt *p, const struct openai_body *b, uint64_t context, size_t n, const char *unit)
+{
+    p->code = "context_length_exceeded";
+    p->param = b->chat ? "messages" : "prompt";
+    return err_set(&p->failure, HP_EINVAL,
+                   "This model's maximum context length is %llu tokens, of which at least one is for the answer. However, your "
+                   "%s resulted in %zu %s. "
+                   "Please reduce the length of the %s.",
+                   (unsigned long long)context, p->param, n, unit, p->param);
+}
+
+static int encode_text(struct prompt *p, const struct openai_body *b, const struct tokenizer *t, uint64_t context,
+                       const char *text, size_t n)
+{
+    size_t longest = tokenizer_bytes_per_token(t);
+    if (n / (longest ? longest : 1) > context)
+        return refuse_length(p, b, context, n, "bytes, more than so many tokens can hold");
+    return tokenizer_encode(t, text, n, !b->chat, &p->ids, &p->failure);
+}
+
+static int make(struct prompt *p, const struct openai_body *b, struct model *model, uint64_t context)
+{
+    const struct tokenizer *t;
+    struct buffer text = {0};
+    int rc = model_tokenizer(model, &t, &p->failure);
+    if (rc < 0)
+        return rc;
+    if (b->ids)
+        buffer_append(&p->ids, b->ids, b->n_ids * sizeof *b->ids);
+    else if (!b->chat)
+        rc = encode_text(p, b, t, context, b->text, strlen(b->text));
+    else if ((rc = model_chat_render(model, b->messages, true, NULL, &text, &p->failure)) == 0)
+        rc = encode_text(p, b, t, context, buffer_cstr(&text), text.size);
+    buffer_free(&text);
+    if (rc == 0 && (p->ids.failed || text.failed))
+        rc = err_set(&p->failure, HP_ENOMEM, "out of memory for a prompt");
+    size_t n = p->ids.size / sizeof(uint32_t);
+    return rc == 0 && n >= context ? refuse_length(p, b, context, n, "tokens") : rc;
+}
+
+void prompt_make(struct openai_body *b, struct model *model, uint64_t context, struct prompt *out)
+{
+    *out = (struct prompt){0};
+    out->rc = make(out, b, model, context);
+    if (out->rc == HP_EINVAL && !out->param)
+        out->param = b->chat ? "messages" : "prompt";
+    openai_body_drop_prompt(b);
+}

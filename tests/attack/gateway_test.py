@@ -1,0 +1,514 @@
+"""Hostile HTTP clients against a real coordinator: what a stranger sends is measured before it is read, and nobody else waits for it."""
+import json
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "proc"))
+from cluster import BUILD, Cluster, DEMO, SCALE  # noqa: E402
+from tap import main, test  # noqa: E402
+
+CHAT = "/v1/chat/completions"
+MIB = 1 << 20
+
+
+def head(method, path, *lines):
+    return ("\r\n".join([f"{method} {path} HTTP/1.1", "Host: localhost", *lines]) + "\r\n\r\n").encode()
+
+
+def post(body, *lines, path=CHAT):
+    return head("POST", path, "Content-Type: application/json", f"Content-Length: {len(body)}", *lines) + body
+
+
+def connect(port, timeout=30):
+    return socket.create_connection(("127.0.0.1", port), timeout=timeout * SCALE)
+
+
+def read_all(s):
+    got = b""
+    try:
+        while True:
+            part = s.recv(65536)
+            if not part:
+                return got
+            got += part
+    except ConnectionResetError:
+        return got
+
+
+def exchange(port, data, timeout=30):
+    """Sends bytes, then reads until one reply is whole: (status, headers, body)."""
+    with connect(port, timeout) as s:
+        try:
+            s.sendall(data)
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+        return reply_of(s)
+
+
+def reply_of(s):
+    got = b""
+    while b"\r\n\r\n" not in got:
+        part = s.recv(65536)
+        assert part, ("the connection ended without a reply", got)
+        got += part
+    top, _, rest = got.partition(b"\r\n\r\n")
+    lines = top.decode().split("\r\n")
+    headers = {k.strip().lower(): v.strip() for k, _, v in (line.partition(":") for line in lines[1:])}
+    if lines[0].split()[1] == "100":
+        return reply_of(s) if not rest else reply_after(rest, s)
+    while len(rest) < int(headers.get("content-length", 0)):
+        rest += s.recv(65536)
+    return int(lines[0].split()[1]), headers, rest
+
+
+def reply_after(rest, s):
+    class Fed:
+        def __init__(self):
+            self.first = rest
+
+        def recv(self, n):
+            first, self.first = self.first, b""
+            return first or s.recv(n)
+    return reply_of(Fed())
+
+
+def coordinator_pid(c):
+    return c.local()["coordinator"]["pid"]
+
+
+def resident(pid):
+    with open(f"/proc/{pid}/statm") as f:
+        return int(f.read().split()[1]) * resource.getpagesize()
+
+
+class Patience:
+    """The longest that GET /health took while something went on."""
+
+    def __init__(self, port):
+        self.port, self.worst, self.stop = port, 0.0, False
+        self.thread = threading.Thread(target=self.run)
+
+    def run(self):
+        while not self.stop:
+            started = time.monotonic()
+            status, _, _ = exchange(self.port, head("GET", "/health"))
+            assert status == 200, status
+            self.worst = max(self.worst, time.monotonic() - started)
+            time.sleep(0.02)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.stop = True
+        self.thread.join()
+
+
+def chat_body(text, **fields):
+    return json.dumps({"model": "demo", "messages": [{"role": "user", "content": text}], **fields}).encode()
+
+
+@test
+def what_is_sent_is_judged_at_its_headers():
+    with Cluster(agents=1, cores=1) as c:
+        for check in (declared_lengths, endless_chunks, other_sites, wrong_types, ambiguous_framing, any_bytes, methods, readiness, keys):
+            check(c)
+            print(f"# {check.__name__}", flush=True)
+
+
+def declared_lengths(c):
+    before = resident(coordinator_pid(c))
+    for length in (64 * MIB, 10 ** 9, 10 ** 15):
+        started = time.monotonic()
+        status, headers, body = exchange(c.port, head("POST", CHAT, "Content-Type: application/json", f"Content-Length: {length}"))
+        assert status == 413 and "bytes" in json.loads(body)["error"]["message"], (length, status, body)
+        assert time.monotonic() - started < 2 * SCALE
+        assert headers["connection"] == "close", headers
+    # One who sends it all the same hears the answer too, and it is not kept.
+    status, _, body = exchange(c.port, post(b"x" * (20 * MIB)))
+    assert status == 413, (status, body)
+    assert resident(coordinator_pid(c)) - before < 40 * MIB * SCALE
+    assert exchange(c.port, head("POST", CHAT, "Content-Length: 99999999999999999999999999"))[0] in (400, 413)
+    assert exchange(c.port, head("POST", CHAT, "Content-Length: -5"))[0] == 400
+
+
+def endless_chunks(c):
+    chunk = b"100000\r\n" + b" " * MIB + b"\r\n"
+    with connect(c.port) as s:
+        s.sendall(head("POST", CHAT, "Content-Type: application/json", "Transfer-Encoding: chunked"))
+        sent = 0
+        try:
+            for _ in range(64):
+                s.sendall(chunk)
+                sent += 1
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+        status, _, body = reply_of(s)
+        assert status == 413 and json.loads(body)["error"]["code"] == "limit", (status, body, sent)
+    body = chat_body("x", n=2)
+    small = head("POST", CHAT, "Content-Type: application/json", "Transfer-Encoding: chunked") + b"%x\r\n" % len(body) + body + b"\r\n0\r\n\r\n"
+    assert exchange(c.port, small)[0] == 400
+
+
+def other_sites(c):
+    def ask(host, *lines):
+        data = (f"GET /v1/models HTTP/1.1\r\nHost: {host}\r\n" + "".join(line + "\r\n" for line in lines) + "\r\n").encode()
+        status, headers, body = exchange(c.port, data)
+        assert not any(h.startswith("access-control") for h in headers), headers
+        return status, json.loads(body)
+
+    for own in ("localhost", f"localhost:{c.port}", "127.0.0.1", f"127.0.0.1:{c.port}", "127.8.9.1", "[::1]:80", "LOCALHOST"):
+        assert ask(own)[0] == 200, own
+    for foreign in ("evil.example", "127.0.0.1.evil.example", "127.0.0.1@evil.example", "localhost.evil.example:80", "10.0.0.1", "[::2]", "127.1", "x"):
+        status, body = ask(foreign)
+        assert status == 403 and "--http-host" in body["error"]["message"], (foreign, status, body)
+    for origin in ("http://evil.example", "https://localhost.evil.example", "null", "file://", "http://127.0.0.1.evil.example"):
+        status, body = ask("localhost", f"Origin: {origin}")
+        assert status == 403, (origin, status, body)
+    assert ask("localhost", "Origin: http://localhost:3000")[0] == 200
+    # A preflight gets no leave.
+    status, headers, _ = exchange(c.port, head("OPTIONS", CHAT, "Origin: http://localhost:3000", "Access-Control-Request-Method: POST"))
+    assert status == 405 and "access-control-allow-origin" not in headers, (status, headers)
+
+
+def wrong_types(c):
+    body = chat_body("x")
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "application/jsonx"):
+        status, _, answer = exchange(c.port, head("POST", CHAT, f"Content-Type: {kind}", f"Content-Length: {len(body)}") + body)
+        assert status == 415 and "application/json" in json.loads(answer)["error"]["message"], (kind, status, answer)
+    for line in ("Content-Type: application/json; charset=utf-8", "Content-Type: APPLICATION/JSON", "X-No-Type: 1"):
+        status, _, answer = exchange(c.port, head("POST", CHAT, line, f"Content-Length: {len(body)}") + body)
+        assert status == 404 and "demo" in json.loads(answer)["error"]["message"], (line, status, answer)
+
+
+def ambiguous_framing(c):
+    """Shapes that two HTTP parsers read as different requests: refused, and what follows is not taken for another request."""
+    hidden = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    shapes = [
+        ["Content-Length: 4", "Transfer-Encoding: chunked"],
+        ["Transfer-Encoding: chunked", "Content-Length: 4"],
+        ["Content-Length: 4", "Content-Length: 40"],
+        ["Transfer-Encoding: chunked", "Transfer-Encoding: identity"],
+        ["Transfer-Encoding: xchunked"],
+        ["Transfer-Encoding: chunked, identity"],
+        ["Transfer-Encoding : chunked"],
+        ["Content-Length : 4"],
+        ["Content-Length: 4, 40"],
+        ["Content-Length: +4"],
+        ["Content-Length: 0x4"],
+        ["Host: evil.example", "Content-Length: 4"],
+    ]
+    for shape in shapes:
+        with connect(c.port) as s:
+            s.sendall(head("POST", CHAT, "Content-Type: application/json", *shape) + b"0\r\n\r\n" + hidden)
+            got = read_all(s)
+        assert got.startswith(b"HTTP/1.1 4"), (shape, got[:200])
+        assert b"HTTP/1.1 2" not in got and b"hp_" not in got, (shape, got[:400])
+    with connect(c.port) as s:
+        s.sendall(b"GET /health HTTP/1.1\r\n\r\n")
+        assert reply_of(s)[0] == 400
+
+
+def any_bytes(c):
+    body = json.dumps({"model": "x" * 99 + "\u00e9", "messages": [{"role": "user", "content": "x"}]}, ensure_ascii=False).encode()
+    status, _, answer = exchange(c.port, post(body))
+    assert status == 404 and json.loads(answer)["error"]["code"] == "model_not_found", answer
+    for path in ("/%ff", "/v1/models/%ff%fe", "/%00", "/" + "%c3" * 200, "/ready/%ff"):
+        status, _, answer = exchange(c.port, head("GET", path))
+        assert status in (404, 503), (path, status)
+        assert json.loads(answer), (path, answer)
+    for text in ('{"model": "m", "prompt": "\\u0000"}', '{"model": "m", "prompt": "x", "seed": 99999999999999999999999}', '{"model": "m", "prompt": "x", "top_k": 1e999}'):
+        status, _, answer = exchange(c.port, post(text.encode(), path="/v1/completions"))
+        assert status == 400 and "JSON_" not in answer.decode(), (text, status, answer)
+
+
+def methods(c):
+    status, headers, _ = exchange(c.port, head("GET", CHAT))
+    assert status == 405 and headers["allow"] == "POST", headers
+    status, headers, _ = exchange(c.port, head("DELETE", "/v1/models"))
+    assert status == 405 and headers["allow"] == "GET, HEAD" and headers["x-request-id"].startswith("req_"), headers
+
+
+def readiness(c):
+    assert exchange(c.port, head("GET", "/health"))[0] == 200
+    status, _, body = exchange(c.port, head("GET", "/ready"))
+    assert status == 503 and json.loads(body) == {"ready": False, "why": "nothing is deployed", "models": []}, (status, body)
+    c.deploy("demo", DEMO, "--compute", "f32", "--max-context", "512")
+    for path in ("/ready", "/ready/demo", "/ready?model=demo"):
+        status, _, body = exchange(c.port, head("GET", path))
+        assert status == 200 and json.loads(body)["models"][0]["ready"] is True, (path, status, body)
+    assert exchange(c.port, head("GET", "/ready/other"))[0] == 404
+    pid = c.kill("a0", signal.SIGKILL)
+    assert pid
+    c.wait("it is not ready without its agent", lambda: exchange(c.port, head("GET", "/ready/demo"))[0] == 503, 20)
+    status, _, body = exchange(c.port, head("GET", "/ready"))
+    row = json.loads(body)["models"][0]
+    assert row["ready"] is False and row["why"], row
+
+
+def keys(c):
+    key = c.hpctl("key", "create", "one")["key"]
+    status, headers, body = exchange(c.port, post(chat_body("x")))
+    assert status == 401 and headers["www-authenticate"] == "Bearer" and json.loads(body)["error"]["code"] == "invalid_api_key", (status, headers, body)
+    assert exchange(c.port, post(chat_body("x"), "Authorization: Bearer wrong"))[0] == 401
+    assert exchange(c.port, head("GET", "/v1/models", f"Authorization: Bearer {key}"))[0] == 200
+    assert exchange(c.port, head("GET", "/metrics"))[0] == 401
+    status, _, body = exchange(c.port, head("GET", "/ready"))
+    assert "models" not in json.loads(body), body
+    # Without a key no byte of a body is kept.
+    pid = coordinator_pid(c)
+    before = resident(pid)
+    held = []
+    for _ in range(8):
+        s = connect(c.port)
+        s.sendall(head("POST", CHAT, "Content-Type: application/json", f"Content-Length: {8 * MIB}"))
+        assert reply_of(s)[0] == 401
+        try:
+            s.sendall(b" " * (7 * MIB))
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+        held.append(s)
+    assert resident(pid) - before < 10 * MIB * SCALE, resident(pid) - before
+    for s in held:
+        s.close()
+    c.hpctl("key", "rm", "one")
+    assert exchange(c.port, head("GET", "/v1/models"))[0] == 200
+
+
+@test
+def large_prompts_and_bodies_hold_nobody_up():
+    """Ratios, not seconds: the same clients beside an idle coordinator and beside the attack."""
+    with Cluster(agents=2, cores=1) as c:
+        c.deploy("demo", DEMO, "--agents", "a0,a1", "--compute", "f32")
+        bodies = {
+            "a prompt of 7 MB": chat_body("hello world " * (7 * MIB // 12)),
+            "7 MB of lists": b'{"model": "demo", "x": [' + b"[]," * (7 * MIB // 3) + b'[]], "messages": []}',
+            "7 MB of numbers": b'{"model": "demo", "x": [' + b"1," * (7 * MIB // 2) + b'1], "messages": []}',
+            "deep lists": b'{"model": "demo", "x": ' + b"[" * (7 * MIB) + b"}",
+            "900 000 lists": b'{"model": "demo", "x": [' + b"[]," * 440000 + b'[]], "messages": [{"role": "user", "content": "x"}], "n": 2}',
+        }
+        for name, body in bodies.items():
+            stop, gaps, failures = threading.Event(), [0.0], []
+
+            def stream():
+                while not stop.is_set() and not failures:
+                    s = c.stream(CHAT, json.loads(chat_body("Hello!", ignore_eos=True, max_tokens=200)))
+                    last = time.monotonic()
+                    for event in s.events():
+                        now = time.monotonic()
+                        gaps[0] = max(gaps[0], now - last)
+                        last = now
+                        if event and "error" in event:
+                            failures.append(event)
+                    s.close()
+            listener = threading.Thread(target=stream)
+            listener.start()
+            with Patience(c.port) as patience:
+                status, _, answer = exchange(c.port, post(body), timeout=60)
+                time.sleep(0.2)
+            stop.set()
+            listener.join()
+            print(f"# {name}: {status}, longest gap of the stream {gaps[0] * 1e3:.0f} ms, of /health {patience.worst * 1e3:.0f} ms", flush=True)
+            assert status == 400, (name, status, answer[:300])
+            assert not failures, (name, failures)
+            assert patience.worst < 1.0 * SCALE and gaps[0] < 2.0 * SCALE, (name, patience.worst, gaps[0])
+        status, _, answer = exchange(c.port, post(bodies["a prompt of 7 MB"]))
+        error = json.loads(answer)["error"]
+        assert error["code"] == "context_length_exceeded" and "maximum context length is" in error["message"], error
+        assert c.hpctl("describe", "demo")["state"] == "serving"
+
+
+@test
+def client_faults_are_named_and_never_500():
+    with Cluster(agents=2, cores=1) as c:
+        c.deploy("demo", DEMO, "--agents", "a0,a1", "--compute", "f32", "--max-context", "512")
+        nested = "[" * 50 + "]" * 50
+        cases = [
+            (chat_body("x", logit_bias={"999999": 1}), 400, "logit_bias"),
+            (chat_body("x", logit_bias={"999999": 1}, stream=True), 400, "logit_bias"),
+            (b'{"model": "demo", "messages": [{"role": "user", "content": "x", "y": %s}]}' % nested.encode(), 200, None),
+            (chat_body("word " * 2000), 400, "messages"),
+            (chat_body("x", grammar="root ::= x"), 400, "grammar"),
+            (chat_body("x", min_tokens=5), 400, "min_tokens"),
+        ]
+        for body, wanted, param in cases:
+            status, _, answer = exchange(c.port, post(body))
+            got = json.loads(answer).get("error", {})
+            assert status == wanted and got.get("param") == param, (body[:80], status, answer[:300])
+        # Undeployed while it waits and while it runs.
+        for fields in ({}, {"stream": True}):
+            replies = []
+
+            def ask():
+                with connect(c.port) as s:
+                    s.sendall(post(chat_body("Hello!", ignore_eos=True, **fields), "Connection: close"))
+                    replies.append(read_all(s).decode())
+            threads = [threading.Thread(target=ask) for _ in range(24)]
+            for t in threads:
+                t.start()
+            c.wait("they wait", lambda: c.hpctl("describe", "demo")["sequences_active"] >= 4 or len(replies) > 8, 10)
+            c.hpctl("undeploy", "demo")
+            for t in threads:
+                t.join()
+            assert all(" 500 " not in r.split("\r\n")[0] for r in replies), [r[:100] for r in replies]
+            refused = [r for r in replies if "was undeployed" in r]
+            print(f"# {len(refused)} of {len(replies)} were cut short by undeploy", flush=True)
+            assert all('\\"demo\\"' in r for r in refused)
+            c.deploy("demo", DEMO, "--agents", "a0,a1", "--compute", "f32", "--max-context", "512")
+
+
+@test
+def half_closed_clients_get_their_answer_and_closed_ones_free_their_sequence():
+    with Cluster(agents=2, cores=1) as c:
+        c.deploy("demo", DEMO, "--agents", "a0,a1", "--compute", "f32")
+        for stream in (False, True):
+            with connect(c.port) as s:
+                s.sendall(post(chat_body("Hello!", ignore_eos=True, max_tokens=100, stream=stream), "Connection: close"))
+                s.shutdown(socket.SHUT_WR)
+                got = read_all(s).decode()
+            assert "HTTP/1.1 200" in got and ("[DONE]" in got if stream else '"completion_tokens":100' in got), got[-300:]
+
+        def idle():
+            d = c.hpctl("describe", "demo")
+            return d["sequences_active"] == 0 and all(stage.get("sequences", 0) == 0 for stage in d["stages"])
+
+        def cancelled():
+            text = c.request("GET", "/metrics")[1]
+            return next(float(line.split()[-1]) for line in text.splitlines() if line.startswith("hp_sequences_cancelled_total"))
+
+        # A queue of requests whose clients went away without a word.
+        before, sockets = cancelled(), []
+        for _ in range(32):
+            s = connect(c.port)
+            s.sendall(post(chat_body("Tell me a story.", ignore_eos=True)))
+            sockets.append(s)
+        time.sleep(0.1)
+        for s in sockets:
+            s.close()
+        c.wait("nothing runs for clients that are gone", idle, 5)
+        assert cancelled() - before >= 16, (before, cancelled())
+
+
+@test
+def connections_without_requests_end_and_take_nobodys_descriptors():
+    with Cluster(agents=1, cores=1) as c:
+        started = time.monotonic()
+        with connect(c.port, 60) as slow:
+            slow.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n")
+            ended = None
+            while ended is None and time.monotonic() - started < 30 * SCALE:
+                try:
+                    slow.sendall(b"X: y\r\n")
+                    slow.settimeout(0.5)
+                    if slow.recv(1000) == b"":
+                        ended = time.monotonic() - started
+                except socket.timeout:
+                    pass
+                except OSError:
+                    ended = time.monotonic() - started
+            assert ended and 8 < ended < 14 * SCALE, ended
+        # A body that drips.
+        with connect(c.port, 60) as slow:
+            slow.sendall(head("POST", CHAT, "Content-Type: application/json", "Content-Length: 5000000") + b"{")
+            slow.settimeout(20 * SCALE)
+            started = time.monotonic()
+            read_all(slow)
+            assert time.monotonic() - started < 15 * SCALE
+        # 2000 connections that say nothing: hpctl, agents and other clients go on; also where descriptors are few.
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, resource.getrlimit(resource.RLIMIT_NOFILE)[1]), resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+        for few in (False, True):
+            if few:
+                pid = coordinator_pid(c)
+                c.kill("coordinator", signal.SIGTERM)
+                c.wait("the coordinator ends", lambda: not os.path.exists(f"/proc/{pid}"), 10)
+                subprocess.run(["bash", "-c", f"ulimit -n 1024; exec {BUILD}/hpctl local start --coordinator"], env=c.env, check=True, capture_output=True)
+                c.wait("the agent is back", lambda: c.member("a0") == "ready", 20)
+            idle = []
+            for _ in range(2000):
+                s = socket.socket()
+                s.setblocking(False)
+                s.connect_ex(("127.0.0.1", c.port))
+                idle.append(s)
+            time.sleep(1)
+            started = time.monotonic()
+            assert c.member("a0") == "ready"
+            assert c.hpctl("ps") == []
+            took = time.monotonic() - started
+            if not few:
+                assert exchange(c.port, head("GET", "/health"))[0] == 200
+            print(f"# few={few}: hpctl took {took:.2f} s beside 2000 idle connections", flush=True)
+            for s in idle:
+                s.close()
+            assert c.member("a0") == "ready"
+
+
+@test
+def sigterm_lets_streams_end_in_words():
+    with Cluster(agents=2, cores=1) as c:
+        c.deploy("demo", DEMO, "--agents", "a0,a1", "--compute", "f32")
+        pid = coordinator_pid(c)
+        def drain(process_pid, wait):
+            """A stream and a whole request beside SIGTERM; what each heard, and what a third hears meanwhile."""
+            heard, whole = [], []
+
+            def listen():
+                s = c.stream(CHAT, json.loads(chat_body("Hello!", ignore_eos=True, max_tokens=300)))
+                for event in s.events():
+                    heard.append(event)
+                s.close()
+
+            def ask():
+                with connect(c.port) as s:
+                    s.sendall(post(chat_body("Hello!", ignore_eos=True, max_tokens=300), "Connection: close"))
+                    whole.append(read_all(s).decode())
+            threads = [threading.Thread(target=listen), threading.Thread(target=ask)]
+            for t in threads:
+                t.start()
+            c.wait("the stream runs", lambda: len(heard) > 2, 10)
+            os.kill(process_pid, signal.SIGTERM)
+            third = None
+            try:
+                third = exchange(c.port, post(chat_body("x")))
+            except (OSError, AssertionError):
+                pass
+            for t in threads:
+                t.join()
+            wait()
+            return heard, whole[0], third
+
+        def gone():
+            c.wait("the coordinator ends", lambda: not os.path.exists(f"/proc/{pid}"), 10)
+
+        heard, whole, third = drain(pid, gone)
+        assert heard[-1] is None and heard[-2]["choices"][0]["finish_reason"] == "length", heard[-2:]
+        assert "HTTP/1.1 200" in whole, whole[:200]
+        assert third is None or (third[0] == 503 and third[1]["connection"] == "close"), third
+        # Again without patience, on the ports that the first one got.
+        c.hpctl("local", "start", "--coordinator")
+        pid = coordinator_pid(c)
+        with open(f"/proc/{pid}/cmdline", "rb") as f:
+            command = [part.decode() for part in f.read().split(b"\0") if part]
+        os.kill(pid, signal.SIGTERM)
+        gone()
+        process = subprocess.Popen(command + ["--drain-seconds", "0"], stderr=subprocess.DEVNULL, env=c.env)
+        try:
+            c.wait_serving()
+            c.wait("it answers", lambda: c.request("GET", "/ready/demo")[0] == 200)
+            status = []
+            heard, whole, third = drain(process.pid, lambda: status.append(process.wait(timeout=15 * SCALE)))
+            assert status == [0], status
+            assert heard[-1] is None and "stopping" in heard[-2]["error"]["message"], heard[-2:]
+            assert "HTTP/1.1 503" in whole and "stopping" in whole, whole[:300]
+        finally:
+            process.kill()
+            process.wait()
+
+
+main()

@@ -1,0 +1,107 @@
+/* Which Hosts and Origins are this box's own. */
+#include "coordinator/gateway/origin.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+static const char *const given[] = {"api.example", "gpu-box"};
+static const struct origin_names names = {given, 2};
+
+static void only_addresses_of_loopback_are_loopback(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *host;
+        bool expected;
+    } cases[] = {
+        {"127.0.0.1", true},
+        {"127.255.0.9", true},
+        {"localhost", true},
+        {"LocalHost", true},
+        {"::1", true},
+        {"0:0:0:0:0:0:0:1", true},
+        {"::ffff:127.0.0.1", true},
+        {"127.evil.example", false},
+        {"127.", false},
+        {"127.1", false},
+        {"128.0.0.1", false},
+        {"0.0.0.0", false},
+        {"::", false},
+        {"::2", false},
+        {"localhost.", false},
+        {"localhost.evil", false},
+        {"", false},
+        {"::ffff:10.0.0.1", false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        if (address_is_loopback(cases[i].host) != cases[i].expected)
+            fail_msg("%s: %s", cases[i].host, cases[i].expected ? "is loopback" : "is not");
+}
+
+static void a_host_header_is_taken_apart_before_it_is_believed(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *value;
+        bool expected;
+    } cases[] = {
+        {"localhost:8080", true},
+        {"127.0.0.1", true},
+        {"[::1]:80", true},
+        {"[::1]", true},
+        {"api.example:443", true},
+        {"API.example", true},
+        {"gpu-box", true},
+        {"evil.example", false},
+        {"api.example.evil", false},
+        {"localhost:8080:1", false},
+        {"localhost:x", false},
+        {"localhost:", false},
+        {"localhost:123456", false},
+        {"localhost@evil", false},
+        {"localhost/evil", false},
+        {"[::1", false},
+        {"[::1]x", false},
+        {"", false},
+        {":80", false},
+        {"[]:80", false},
+        {"localhost evil", false},
+        {"::1", false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        if (host_is_own(cases[i].value, &names) != cases[i].expected)
+            fail_msg("Host: %s", cases[i].value);
+}
+
+static void an_origin_is_judged_by_its_host(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *value;
+        bool expected;
+    } cases[] = {
+        {"http://localhost:3000", true},  {"https://api.example", true},
+        {"http://[::1]:1", true},         {"null", false},
+        {"http://evil.example", false},   {"https://localhost.evil", false},
+        {"file://localhost", false},      {"localhost", false},
+        {"http://localhost/evil", false}, {"http://localhost@evil", false},
+        {"chrome-extension://x", false},  {"http://", false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        if (origin_is_own(cases[i].value, &names) != cases[i].expected)
+            fail_msg("Origin: %s", cases[i].value);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(only_addresses_of_loopback_are_loopback),
+        cmocka_unit_test(a_host_header_is_taken_apart_before_it_is_believed),
+        cmocka_unit_test(an_origin_is_judged_by_its_host),
+    };
+    return cmocka_run_group_tests_name("origin", tests, NULL, NULL);
+}
