@@ -1,0 +1,421 @@
+/* The data channel over TCP: the endpoint, its thread, and the face that data.h shows of it. data_tcp_int.h tells how the parts fit. */
+#include "transport/data_tcp_int.h"
+
+#include "common/env.h"
+
+#include <errno.h>
+#include <sodium.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+enum { EVENTS_PER_TURN = 64, MAX_SPARE = 256, LONGEST_TURN_MS = 500 };
+
+uint64_t tcp_ms(const struct tcp_endpoint *d, uint64_t ms) { return (uint64_t)((double)ms * d->time_scale); }
+
+/* ---- frames and their queues ---------------------------------------------------------------------------------------------------- */
+
+void tcp_queue_init(struct tcp_queue *q) { *q = (struct tcp_queue){NULL, &q->head, 0}; }
+
+void tcp_queue_put(struct tcp_queue *q, struct tcp_frame *f)
+{
+    f->next = NULL;
+    *q->tail = f;
+    q->tail = &f->next;
+    q->count++;
+}
+
+void tcp_queue_remove(struct tcp_queue *q, struct tcp_frame *f)
+{
+    struct tcp_frame **at = &q->head;
+    while (*at != f)
+        at = &(*at)->next;
+    *at = f->next;
+    if (q->tail == &f->next)
+        q->tail = at;
+    q->count--;
+}
+
+struct tcp_frame *tcp_queue_take(struct tcp_queue *q)
+{
+    struct tcp_frame *f = q->head;
+    if (f)
+        tcp_queue_remove(q, f);
+    return f;
+}
+
+void tcp_queue_fail(struct tcp_endpoint *d, struct tcp_queue *q, int status)
+{
+    for (struct tcp_frame *f; (f = tcp_queue_take(q));)
+        tcp_frame_end(d, f, status);
+}
+
+/* Frames are used again: in steady state a post allocates nothing. */
+static struct tcp_frame *frame_get(struct tcp_endpoint *d)
+{
+    pthread_mutex_lock(&d->base.lock);
+    struct tcp_frame *f = d->spare;
+    if (f) {
+        d->spare = f->next;
+        d->n_spare--;
+    }
+    pthread_mutex_unlock(&d->base.lock);
+    return f ? f : malloc(sizeof *f);
+}
+
+static void frame_put_back(struct tcp_endpoint *d, struct tcp_frame *f)
+{
+    pthread_mutex_lock(&d->base.lock);
+    bool keep = d->n_spare < MAX_SPARE;
+    if (keep) {
+        f->next = d->spare;
+        d->spare = f;
+        d->n_spare++;
+    }
+    pthread_mutex_unlock(&d->base.lock);
+    if (!keep)
+        free(f);
+}
+
+void tcp_frame_end(struct tcp_endpoint *d, struct tcp_frame *f, int status)
+{
+    data_done_fn done = f->done;
+    void *ctx = f->done_ctx;
+    if (status == 0)
+        data_count_sent(&d->base, f->payload ? f->payload->size : 0);
+    data_buffer_release(&d->base, f->payload);
+    frame_put_back(d, f);
+    if (done)
+        done(ctx, status);
+}
+
+void tcp_frame_deliver(struct tcp_endpoint *d, const struct frame_header *h, struct data_buffer *payload)
+{
+    data_count_received(&d->base, h->payload_bytes);
+    d->base.callbacks.frame(d->base.callbacks.ctx, h, payload);
+}
+
+/* ---- what epoll watches ------------------------------------------------------------------------------------------------------------ */
+
+bool tcp_watch_add(struct tcp_endpoint *d, int fd, struct tcp_watch *w, uint32_t events)
+{
+    struct epoll_event ev = {.events = events, .data.ptr = w};
+    return epoll_ctl(d->epoll, EPOLL_CTL_ADD, fd, &ev) == 0;
+}
+
+static void on_nothing(struct tcp_watch *w, uint32_t events) { (void)w, (void)events; }
+
+void tcp_watch_bury(struct tcp_endpoint *d, struct tcp_watch *w, void (*free_watch)(struct tcp_watch *w))
+{
+    w->ready = on_nothing;
+    w->free = free_watch;
+    w->next_dead = d->dead;
+    d->dead = w;
+}
+
+static void dead_free(struct tcp_endpoint *d)
+{
+    while (d->dead) {
+        struct tcp_watch *w = d->dead;
+        d->dead = w->next_dead;
+        w->free(w);
+    }
+}
+
+/* ---- the thread ------------------------------------------------------------------------------------------------------------------------ */
+
+static void wake(struct tcp_endpoint *d)
+{
+    uint64_t one = 1;
+    ssize_t n = write(d->wake_fd, &one, sizeof one);
+    (void)n; /* a full counter wakes as well */
+}
+
+static void on_wake(struct tcp_watch *w, uint32_t events)
+{
+    struct tcp_endpoint *d = (struct tcp_endpoint *)((uint8_t *)w - offsetof(struct tcp_endpoint, wake_watch));
+    uint64_t n;
+    (void)events;
+    ssize_t got = read(d->wake_fd, &n, sizeof n);
+    (void)got;
+}
+
+static void orders_carry_out(struct tcp_endpoint *d)
+{
+    pthread_mutex_lock(&d->base.lock);
+    struct tcp_order *o = d->orders;
+    d->orders = NULL;
+    d->orders_tail = &d->orders;
+    d->n_orders = 0;
+    pthread_mutex_unlock(&d->base.lock);
+    while (o) {
+        struct tcp_order *next = o->next;
+        if (o->is_frame)
+            tcp_peer_post(d, (struct tcp_frame *)o);
+        else
+            tcp_peer_link_gone(o->link);
+        o = next;
+    }
+}
+
+/* Time counts only while this thread listens: after a pause (suspend, a debugger) nobody is judged before what came meanwhile was read. */
+static bool clock_turn(struct tcp_endpoint *d)
+{
+    uint64_t now = env_now_ns(&env_real), passed_ms = (now - d->turned_ns) / 1000000;
+    if (passed_ms == 0)
+        return false;
+    d->turned_ns += passed_ms * 1000000;
+    d->clock_ms += passed_ms < LONGEST_TURN_MS ? passed_ms : LONGEST_TURN_MS;
+    if (d->clock_ms - d->ticked_ms < TCP_TICK_MS)
+        return false;
+    d->ticked_ms = d->clock_ms;
+    return true;
+}
+
+static void tick(struct tcp_endpoint *d)
+{
+    tcp_proofs_tick(d);
+    tcp_conns_tick(d);
+    tcp_peers_tick(d);
+    tcp_listen_again(d);
+}
+
+static void flags_look(struct tcp_endpoint *d)
+{
+    if (atomic_exchange(&d->peers_changed, false)) {
+        tcp_peers_look(d);
+        tcp_proofs_look(d);
+    }
+    if (!atomic_exchange(&d->room, false))
+        return;
+    for (struct tcp_conn *c = d->conns, *next; c; c = next) {
+        next = c->next;
+        tcp_conn_room(c);
+    }
+    for (struct tcp_peer *peer = d->peers; peer; peer = peer->next)
+        if (peer->self)
+            tcp_peer_self_deliver(peer);
+}
+
+static void dirty_write(struct tcp_endpoint *d)
+{
+    for (struct tcp_conn *c = d->conns, *next; c; c = next) {
+        next = c->next;
+        if (c->dirty)
+            tcp_conn_write(c);
+    }
+}
+
+/* One turn: what came, what is ordered, what may go. */
+static void turn(struct tcp_endpoint *d)
+{
+    struct epoll_event events[EVENTS_PER_TURN];
+    bool idle = !d->conns && !d->proofs && d->listening && d->refused_unsaid == 0;
+    int n = epoll_wait(d->epoll, events, EVENTS_PER_TURN, idle ? -1 : TCP_TICK_MS);
+    bool due = clock_turn(d);
+    for (int i = 0; i < n; i++) {
+        struct tcp_watch *w = events[i].data.ptr;
+        w->ready(w, events[i].events);
+    }
+    orders_carry_out(d);
+    flags_look(d);
+    if (due)
+        tick(d);
+    dirty_write(d);
+    dead_free(d);
+}
+
+/* Says goodbye on every connection, and waits a moment for the other's, so that what was sent last arrives: closing a socket with unread bytes would
+ * take back what is on its way. */
+static void leave(struct tcp_endpoint *d)
+{
+    d->closing = true;
+    tcp_proofs_drop(d);
+    orders_carry_out(d);
+    for (struct tcp_peer *peer = d->peers; peer; peer = peer->next)
+        tcp_peer_fail(peer, &(struct err){HP_ECANCELED, "this endpoint closes", ""});
+    for (struct tcp_conn *c = d->conns; c; c = c->next) {
+        tcp_queue_fail(d, &c->announced, HP_ELINK);
+        tcp_conn_retire(c, BYE_CLOSING);
+        c->bye = BYE_CLOSING;
+        c->bye_due = !c->bye_sent;
+    }
+    uint64_t until = d->clock_ms + tcp_ms(d, TCP_CLOSE_MS);
+    while (d->conns && d->clock_ms < until)
+        turn(d);
+    while (d->conns)
+        tcp_conn_break(d->conns, NULL);
+    dead_free(d);
+}
+
+static void *run(void *ctx)
+{
+    struct tcp_endpoint *d = ctx;
+    pthread_setname_np(pthread_self(), "hp-data");
+    while (!atomic_load(&d->stopping))
+        turn(d);
+    leave(d);
+    return NULL;
+}
+
+/* ---- the face ------------------------------------------------------------------------------------------------------------------------------ */
+
+static bool order_give(struct tcp_endpoint *d, struct tcp_order *o)
+{
+    o->next = NULL;
+    pthread_mutex_lock(&d->base.lock);
+    bool room = !o->is_frame || d->n_orders < TCP_MAX_ORDERS, first = !d->orders;
+    if (room) {
+        *d->orders_tail = o;
+        d->orders_tail = &o->next;
+        d->n_orders++;
+    }
+    pthread_mutex_unlock(&d->base.lock);
+    if (room && first)
+        wake(d);
+    return room;
+}
+
+static int tcp_connect(struct data_endpoint *base, const uint8_t *address, size_t size, struct data_link **out, struct err *e)
+{
+    struct data_address where;
+    int rc = data_address_parse(address, size, &where, e);
+    if (rc < 0)
+        return rc;
+    if (where.kind != DATA_KIND_TCP) {
+        err_set(e, HP_EINVAL, "the peer %s speaks UCX on its data channel, this process TCP", where.host);
+        return err_hint(e, "all agents of a cluster use the transport that `hpctl cluster init --data` chose; start this one again");
+    }
+    struct tcp_link *link = calloc(1, sizeof *link);
+    if (!link)
+        return err_set(e, HP_ENOMEM, "out of memory for a link");
+    link->base.endpoint = base;
+    link->where = where;
+    *out = &link->base;
+    return 0;
+}
+
+static void tcp_disconnect(struct data_link *base)
+{
+    struct tcp_link *link = (struct tcp_link *)base;
+    link->gone = (struct tcp_order){.link = link};
+    order_give((struct tcp_endpoint *)base->endpoint, &link->gone);
+}
+
+static void tcp_post(struct data_link *base, const struct frame_header *h, struct data_buffer *payload, data_done_fn done, void *done_ctx)
+{
+    struct tcp_endpoint *d = (struct tcp_endpoint *)base->endpoint;
+    struct tcp_frame *f = frame_get(d);
+    if (!f) {
+        data_buffer_release(base->endpoint, payload);
+        if (done)
+            done(done_ctx, HP_ENOMEM);
+        return;
+    }
+    *f = (struct tcp_frame){.order = {.is_frame = true, .link = (struct tcp_link *)base},
+                            .background = h->kind == FRAME_CHUNK,
+                            .payload = payload,
+                            .done = done,
+                            .done_ctx = done_ctx};
+    frame_header_encode(h, f->header);
+    if (!order_give(d, &f->order))
+        tcp_frame_end(d, f, HP_EBUSY);
+}
+
+static void tcp_room(struct data_endpoint *base)
+{
+    struct tcp_endpoint *d = (struct tcp_endpoint *)base;
+    atomic_store(&d->room, true);
+    wake(d);
+}
+
+static void tcp_peers_changed(struct data_endpoint *base)
+{
+    struct tcp_endpoint *d = (struct tcp_endpoint *)base;
+    atomic_store(&d->peers_changed, true);
+    wake(d);
+}
+
+static void peers_free(struct tcp_endpoint *d)
+{
+    while (d->peers) {
+        struct tcp_peer *peer = d->peers;
+        d->peers = peer->next;
+        free(peer);
+    }
+}
+
+static void tcp_close(struct data_endpoint *base)
+{
+    struct tcp_endpoint *d = (struct tcp_endpoint *)base;
+    if (d->thread_started) {
+        atomic_store(&d->stopping, true);
+        wake(d);
+        pthread_join(d->thread, NULL);
+    }
+    orders_carry_out(d);
+    peers_free(d);
+    while (d->spare) {
+        struct tcp_frame *f = d->spare;
+        d->spare = f->next;
+        free(f);
+    }
+    int fds[] = {d->listener, d->wake_fd, d->epoll};
+    for (int i = 0; i < 3; i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
+    sodium_memzero(&d->keys, sizeof d->keys);
+    data_base_fini(base);
+    free(d);
+}
+
+static const struct data_ops tcp_ops = {tcp_close, tcp_connect, tcp_disconnect, tcp_post, tcp_room, tcp_peers_changed};
+
+static int loop_open(struct tcp_endpoint *d, struct err *e)
+{
+    d->epoll = epoll_create1(EPOLL_CLOEXEC);
+    d->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    d->wake_watch.ready = on_wake;
+    if (d->epoll >= 0 && d->wake_fd >= 0 && tcp_watch_add(d, d->wake_fd, &d->wake_watch, EPOLLIN))
+        return 0;
+    return err_set(e, HP_EDEVICE, "cannot open the data channel: %s", strerror(errno));
+}
+
+static int keys_take(struct tcp_endpoint *d, const struct key_pair *keys, struct err *e)
+{
+    uint8_t secret[KEY_BYTES];
+    int rc = key_decode(keys->public_key, d->key, e);
+    rc = rc < 0 ? rc : key_decode(keys->secret_key, secret, e);
+    sodium_memzero(secret, sizeof secret);
+    d->keys = *keys;
+    return rc < 0 ? err_at(e, "the data channel's own keys") : 0;
+}
+
+int data_open_tcp(const struct data_config *c, struct data_endpoint **out, struct err *e)
+{
+    struct tcp_endpoint *d = calloc(1, sizeof *d);
+    if (!d)
+        return err_set(e, HP_ENOMEM, "out of memory for a data endpoint");
+    data_base_init(&d->base, &tcp_ops, c);
+    d->orders_tail = &d->orders;
+    d->epoll = d->wake_fd = d->listener = -1;
+    d->time_scale = env_time_scale();
+    d->turned_ns = env_now_ns(&env_real);
+    int rc = sodium_init() < 0 ? err_set(e, HP_EUNSUPPORTED, "libsodium cannot start on this machine") : keys_take(d, &c->keys, e);
+    do
+        randombytes_buf(&d->instance, sizeof d->instance);
+    while (d->instance == 0);
+    rc = rc < 0 ? rc : loop_open(d, e);
+    rc = rc < 0 ? rc : tcp_listen(d, c->host ? c->host : "127.0.0.1", c->port, e);
+    if (rc == 0 && pthread_create(&d->thread, NULL, run, d) != 0)
+        rc = err_set(e, HP_ENOMEM, "cannot start the thread of a data endpoint");
+    if (rc < 0) {
+        tcp_close(&d->base);
+        return rc;
+    }
+    d->thread_started = true;
+    *out = &d->base;
+    return 0;
+}
