@@ -62,7 +62,7 @@ static void on_frame(void *ctx, const struct frame_header *h, struct data_buffer
             data_buffer_release(a->data, payload);
         return;
     }
-    if (h->kind == FRAME_ACTIVATION || h->kind == FRAME_TOKEN) {
+    if (h->kind == FRAME_ACTIVATION || h->kind == FRAME_TOKEN || h->kind == FRAME_ALIVE) {
         shell_mail(a, &(struct mail){.event = {.kind = AGENT_EVENT_FRAME}, .header = *h, .buffer = payload});
     } else if (h->kind == FRAME_CHUNK || h->kind == FRAME_CHUNK_WANT) {
         store_worker_frame(a->store, h, payload);
@@ -216,7 +216,8 @@ static void frame_in(struct agent *a, struct mail *m)
     struct err e = {0};
     struct agent_event *ev = &m->event;
     const uint8_t *bytes = m->buffer ? m->buffer->bytes : NULL;
-    int rc = m->header.n_runs > FRAME_MAX_RUNS || (m->header.n_runs && !bytes) ? err_set(&e, HP_EPROTO, "a frame of %u runs", m->header.n_runs) : 0;
+    bool empty = m->header.kind == FRAME_ALIVE;
+    int rc = m->header.n_runs > (empty ? 0 : FRAME_MAX_RUNS) || (m->header.n_runs && !bytes) ? err_set(&e, HP_EPROTO, "a frame of %u runs", m->header.n_runs) : 0;
     if (rc == 0 && m->header.n_runs)
         rc = m->header.kind == FRAME_ACTIVATION ? frame_runs_decode(&m->header, bytes, a->runs, &e)
                                                 : frame_tokens_decode(&m->header, bytes, a->tokens, &e);

@@ -156,6 +156,8 @@ static void pause_forgive(struct agent_core *c, uint64_t now)
 {
     uint64_t gap = c->woke_ns ? now - c->woke_ns : 0;
     c->woke_ns = now;
+    if (gap > AGENT_PAUSE_MS * ms)
+        core_hops_forgive(c, gap);
     if (c->member == MEMBER_JOINED && gap > c->heartbeat_ns + AGENT_PAUSE_MS * ms)
         c->last_ack_ns += gap - c->heartbeat_ns;
 }
@@ -176,6 +178,7 @@ static void tick(struct agent_core *c, uint64_t now)
     }
     if (c->ever_joined && !c->orphaned && now - c->last_ack_ns >= AGENT_ORPHAN_MS * ms)
         orphaned(c);
+    core_hops_tick(c, now);
     core_expire(c, now);
 }
 
@@ -188,7 +191,9 @@ static void timer_set(struct agent_core *c, uint64_t now)
         at = c->next_join_ns;
     if (hold != UINT64_MAX && hold < now + 1000 * ms)
         hold = now + 1000 * ms; /* what must not be given up yet is looked at once a second */
+    uint64_t hop = core_hops_deadline(c);
     at = hold < at ? hold : at;
+    at = hop < at ? hop : at;
     if (at == UINT64_MAX || (at == c->timer_ns && at > now))
         return;
     c->timer_ns = at;

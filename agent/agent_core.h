@@ -35,6 +35,8 @@ enum {
     AGENT_ACK_LIMIT_MS = 5000,   /* without an ack for so long: join again */
     AGENT_PAUSE_MS = 1000,       /* no event, not even its own timer's, for a heartbeat and so long: it was stopped itself */
     AGENT_ORPHAN_MS = 60000,     /* without an ack for so long: free all sequences */
+    AGENT_ALIVE_MS = 500,        /* between two signs of life over a stage's links */
+    AGENT_SILENCE_MS = 2500,     /* nothing from the stage before for so long: the hop does not work */
     AGENT_HOLD_LIMIT_MS = 10000, /* a run whose sequence nobody opens is given up after so long */
     AGENT_LOGITS_MESSAGE_BYTES = 4 << 20, /* a `logits` message brings at most so many, or one row */
 };
@@ -56,7 +58,7 @@ enum agent_event_kind {
     AGENT_EVENT_START,     /* the control channel is connecting: join */
     AGENT_EVENT_TIMER,     /* the time of AGENT_DO_TIMER has come; harmless at any time */
     AGENT_EVENT_MESSAGE,   /* from the coordinator */
-    AGENT_EVENT_FRAME,     /* FRAME_ACTIVATION or FRAME_TOKEN; the other kinds are the shell's */
+    AGENT_EVENT_FRAME,     /* FRAME_ACTIVATION, FRAME_TOKEN or FRAME_ALIVE; the other kinds are the shell's */
     AGENT_EVENT_LINK_DOWN, /* a link made by AGENT_DO_CONNECT broke */
     AGENT_EVENT_FETCHED,   /* progress or end of AGENT_DO_FETCH */
     AGENT_EVENT_LOADED,    /* progress or end of AGENT_DO_LOAD */

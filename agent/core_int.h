@@ -12,6 +12,12 @@ extern const struct machine_state stage_states[STAGE_STATES];
 
 enum member_state { MEMBER_OUTSIDE, MEMBER_JOINING, MEMBER_JOINED };
 
+/* What a stage hears of the one before it, and when it is to give a sign itself (core_alive.c). */
+struct core_hop {
+    uint64_t heard_ns, send_ns;
+    bool heard; /* and not silent since */
+};
+
 struct core_stage {
     uint64_t slot, ticket; /* ticket of the fetch or load that goes on */
     int state;             /* enum stage_state; set by stage_move alone */
@@ -27,6 +33,7 @@ struct core_stage {
     char *next_device, *first_device; /* what paced neighbours stand for; NULL: nothing */
     size_t next_size, first_size;
     uint64_t next_session, first_session; /* tokens of the frames that go there */
+    struct core_hop hop;
     /* progress of what the state does */
     uint64_t done_bytes, total_bytes, moved_bytes;
     uint32_t *wanted;
@@ -135,6 +142,17 @@ void core_stage_report(struct agent_core *c, const struct core_stage *s);
 size_t core_stages_held(struct agent_core *c);
 void core_grant(struct agent_core *c, const struct message_chunk_grant *m);
 void core_stage_free(struct core_stage *s);
+
+/* ---- core_alive.c: signs of life between stages */
+
+void core_hop_heard(struct agent_core *c, struct core_stage *s);
+/* A new generation: nothing was heard yet. */
+void core_hop_reset(struct core_stage *s);
+void core_hops_tick(struct agent_core *c, uint64_t now);
+/* This process stood still for so long: it is nobody's silence. */
+void core_hops_forgive(struct agent_core *c, uint64_t gap_ns);
+uint64_t core_hops_deadline(const struct agent_core *c);
+
 /* The token of the frames that come to this stage. */
 static inline uint64_t core_stage_input_session(const struct core_stage *s) { return s->prepare.input_session ? s->prepare.input_session : s->prepare.session; }
 static inline bool core_stage_is_first(const struct core_stage *s) { return s->prepare.stage == 0; }

@@ -268,12 +268,14 @@ void core_frame(struct agent_core *c, const struct agent_event *ev)
 {
     const struct frame_header *h = ev->u.frame.header;
     struct core_stage *s = core_stage_of(c, h->deployment);
-    bool kind = h->kind == FRAME_ACTIVATION || h->kind == FRAME_TOKEN;
+    bool kind = h->kind == FRAME_ACTIVATION || h->kind == FRAME_TOKEN || h->kind == FRAME_ALIVE;
     bool stale = s && h->generation != s->prepare.generation;
     bool foreign = !kind || !s || (!stale && (h->session != core_stage_input_session(s) || h->stage != s->prepare.stage));
-    if (foreign || stale || !s->queue) {
+    if (!foreign && !stale)
+        core_hop_heard(c, s);
+    if (foreign || stale || !s->queue || h->kind == FRAME_ALIVE) {
         c->dropped_foreign += foreign;
-        c->dropped_stale += !foreign;
+        c->dropped_stale += !foreign && h->kind != FRAME_ALIVE;
         core_release(c, ev->u.frame.buffer);
         return;
     }

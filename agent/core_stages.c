@@ -90,7 +90,7 @@ size_t core_stages_held(struct agent_core *c)
                                                  .kv_tokens = s->prepare.kv_tokens,
                                                  .batches_done = s->batches_done,
                                                  .busy_s = s->busy_s,
-                                                 .planned_s = s->planned_s};
+                                                 .planned_s = s->planned_s, .hop_heard = s->hop.heard};
     }
     return c->n_stages;
 }
@@ -284,6 +284,7 @@ static void stage_adopt(struct agent_core *c, struct core_stage *s, const struct
     s->bytes = bytes;
     s->prepare = copy.u.stage_prepare;
     s->connected = s->link_broken = false;
+    core_hop_reset(s);
     s->batches_done = 0;
     s->busy_s = s->planned_s = 0;
     stage_sessions_allow(c, s);

@@ -57,7 +57,7 @@ static void post_frame(struct agent *a, const struct agent_action *act)
     bool tokens = act->u.post.header.kind == FRAME_TOKEN && act->u.post.header.n_runs > 0;
     if (tokens && link)
         b = tokens_buffer(a, act);
-    if (link && (b || !tokens) && a->paced) {
+    if (link && (b || !tokens) && a->paced && act->u.post.header.kind != FRAME_ALIVE) {
         paced_post(a, s, act, link, b);
         return;
     }
@@ -65,6 +65,8 @@ static void post_frame(struct agent *a, const struct agent_action *act)
         data_post(link, &act->u.post.header, b, NULL, NULL);
         return;
     }
+    if (act->u.post.header.kind == FRAME_ALIVE)
+        return; /* its loss is what tells */
     log_warn("agent", "frame_lost", "batch=%u reason=%s", act->u.post.header.batch, link ? "no_buffer" : "no_link");
     if (b)
         data_buffer_release(a->data, b);

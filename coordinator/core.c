@@ -423,6 +423,7 @@ static void from_member(struct core *c, struct member *m, const struct message *
     case MESSAGE_PROFILE_RESULT: profile_result(c, m, msg->id, &msg->u.profile_result); break;
     case MESSAGE_STORE_STATE: admin_store_state(c, m, msg->id, &msg->u.store_state); break;
     case MESSAGE_PROFILE_PROGRESS: profiling_progress(c, m, msg->id, &msg->u.profile_progress); break;
+    case MESSAGE_HOP_STATE: hops_told(c, m, &msg->u.hop_state); break;
     case MESSAGE_LINK_RESULT: links_result(c, m, msg->id, &msg->u.link_result); break;
     case MESSAGE_PREFILL: truth_prefill(c, m, &msg->u.prefill); break;
     case MESSAGE_LOG_TEXT: admin_log_text(c, m, msg->id, &msg->u.log_text); break;

@@ -4,6 +4,7 @@
 
 #include "coordinator/core.h"
 #include "coordinator/deployments.h"
+#include "coordinator/hops.h"
 #include "coordinator/links.h"
 #include "coordinator/members.h"
 #include "coordinator/profiling.h"

@@ -216,11 +216,18 @@ static void step_planned(struct core *c, struct deployment *d)
     stages_prepare(c, d);
 }
 
-static void serve(struct core *c, struct deployment *d)
+/* All stages are there: they are connected, and tried before anybody is promised anything. */
+static void try_hops(struct core *c, struct deployment *d)
 {
     deployment_move(c, d, DEPLOYMENT_READY);
     stages_uploads_end(c, d);
+    hops_begin(c, d);
     stages_connect(c, d);
+}
+
+static void serve(struct core *c, struct deployment *d)
+{
+    d->until_ns = 0;
     d->why = (struct err){0};
     d->recovering = d->retry = false;
     d->failures = 0;
@@ -248,11 +255,22 @@ static void step_preparing(struct core *c, struct deployment *d)
     }
     stages_prepare(c, d);
     if (stages_all_here(d) && d->model->open) {
-        serve(c, d);
+        try_hops(c, d);
     } else if (!stages_upload(c, d)) {
         struct err e = {0};
         err_set(&e, HP_ENOENT, "no agent has all weights of \"%s\" any more", d->name);
         err_hint(&e, "hpctl deploy again with --name %s uploads what is missing", d->name);
+        deployment_fail(c, d, &e);
+    }
+}
+
+static void step_ready(struct core *c, struct deployment *d)
+{
+    struct err e = {0};
+    if (hops_all_heard(d)) {
+        serve(c, d);
+    } else if (core_now(c) >= d->until_ns) {
+        hops_why(d, &e);
         deployment_fail(c, d, &e);
     }
 }
@@ -298,6 +316,7 @@ static void step(struct core *c, struct deployment *d)
     switch (d->state) {
     case DEPLOYMENT_PLANNED: step_planned(c, d); break;
     case DEPLOYMENT_PREPARING: step_preparing(c, d); break;
+    case DEPLOYMENT_READY: step_ready(c, d); break;
     case DEPLOYMENT_SERVING: step_serving(c, d); break;
     case DEPLOYMENT_BROKEN: step_broken(c, d); break;
     case DEPLOYMENT_STOPPING: step_stopping(c, d); break;

@@ -74,6 +74,7 @@ struct deployment_stage {
     double compute_s, memory_bytes; /* predicted: of the plan's prompt; weights and KV */
     uint64_t input_session;         /* token of the frames that come to it, of this generation; 0 where none come */
     enum stage_status status;
+    bool hop_heard; /* it hears the stage before it over the data channel (hops.h) */
     char word[16]; /* the agent's own */
     uint64_t done_bytes, total_bytes, moved_bytes;
     uint64_t told_ns; /* when stage_prepare was sent last */

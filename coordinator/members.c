@@ -119,7 +119,8 @@ static void member_held_set(struct member *m, const struct pack_list *held)
                                           .kv_tokens = rows[i].kv_tokens,
                                           .batches_done = rows[i].batches_done,
                                           .busy_s = rows[i].busy_s,
-                                          .planned_s = rows[i].planned_s};
+                                          .planned_s = rows[i].planned_s,
+                                          .hop_heard = rows[i].hop_heard};
         core_text_set(m->held[i].state, sizeof m->held[i].state, rows[i].state);
     }
 }

@@ -381,6 +381,7 @@ static void held_compare(struct core *c, struct deployment *d, struct member *m,
 {
     const struct member_held *h = held_find(d, m);
     bool ready = h && strcmp(h->state, "ready") == 0;
+    s->hop_heard |= h && h->hop_heard && h->generation == d->generation;
     uint64_t now = core_now(c), last = s->told_ns > m->joined_ns ? s->told_ns : m->joined_ns;
     bool settled = now - last > core_ms(DEPLOYMENT_SETTLE_MS) && now - d->since_ns > core_ms(DEPLOYMENT_SETTLE_MS);
     if (d->state == DEPLOYMENT_PREPARING && s->status == STAGE_WORKING) {
@@ -426,13 +427,15 @@ void stages_joined(struct core *c, struct deployment *d, struct deployment_stage
     bool ready = h && strcmp(h->state, "ready") == 0;
     if (d->state == DEPLOYMENT_PREPARING) {
         s->status = ready ? STAGE_HERE : STAGE_UNTOLD;
+    } else if (d->state == DEPLOYMENT_READY && ready) {
+        stages_connect(c, d);
     } else if (d->state == DEPLOYMENT_SERVING && ready) {
         /* The same process over a new connection: what was said meanwhile may be lost, so its sequences are; its weights are not. */
         struct err e = {0};
         err_set(&e, HP_ELINK, "the connection to agent \"%s\" was lost for a moment", m->name);
         sequences_fail_all(c, d, false, &e);
         stages_connect(c, d);
-    } else if (d->state == DEPLOYMENT_SERVING) {
+    } else if (d->state == DEPLOYMENT_SERVING || d->state == DEPLOYMENT_READY) {
         struct err e = {0};
         err_set(&e, HP_ELINK, "agent \"%s\" was restarted", m->name);
         deployment_break(c, d, &e);

@@ -19,6 +19,7 @@ enum frame_kind {
     FRAME_CHUNK_WANT = 5, /* asks for chunks: u32 count, digests, then the asker's data address */
     FRAME_PROBE = 6,      /* measures a link; echoed with FRAME_PROBE_ECHO, payload dropped */
     FRAME_PROBE_ECHO = 7,
+    FRAME_ALIVE = 8, /* a sign of life over a hop between stages, without payload */
     FRAME_KIND_END
 };
 

@@ -19,7 +19,8 @@
 static const struct pack_field message_held_stage_fields[] = {
     GENERATION(message_held_stage), U64(message_held_stage, stage), TEXT(message_held_stage, state), U64(message_held_stage, sequences),
     U64(message_held_stage, queued_batches), U64(message_held_stage, kv_used_tokens), U64(message_held_stage, kv_tokens),
-    U64(message_held_stage, batches_done), F64(message_held_stage, busy_s), F64(message_held_stage, planned_s), {0}};
+    U64(message_held_stage, batches_done), F64(message_held_stage, busy_s), F64(message_held_stage, planned_s),
+    BOOL(message_held_stage, hop_heard), {0}};
 static const struct pack_field message_model_fields[] = {BYTES(message_model, model), U64(message_model, bytes), TEXT(message_model, name), {0}};
 static const struct pack_field message_peer_fields[] = {TEXT(message_peer, name), BYTES(message_peer, data_address), {0}};
 static const struct pack_field message_bias_fields[] = {U64(message_bias, token), F64(message_bias, bias), {0}};
@@ -56,6 +57,8 @@ static const struct pack_field prefill_fields[] = {
 static const struct pack_field profile_progress_fields[] = {
     TEXT(message_profile_progress, what), U64(message_profile_progress, points), F64(message_profile_progress, elapsed_s),
     F64(message_profile_progress, budget_s), F64(message_profile_progress, error), {0}};
+static const struct pack_field hop_state_fields[] = {
+    GENERATION(message_hop_state), U64(message_hop_state, stage), BOOL(message_hop_state, heard), F64(message_hop_state, silent_s), {0}};
 static const struct pack_field link_result_fields[] = {
     F64(message_link_result, latency_s), F64(message_link_result, bandwidth_bytes_per_s), TEXT(message_link_result, code),
     TEXT(message_link_result, text), {0}};
@@ -123,6 +126,7 @@ static const struct {
     [MESSAGE_PREFILL] = {"prefill", prefill_fields, SMALL},
     [MESSAGE_PROFILE_PROGRESS] = {"profile_progress", profile_progress_fields, SMALL},
     [MESSAGE_LINK_RESULT] = {"link_result", link_result_fields, SMALL},
+    [MESSAGE_HOP_STATE] = {"hop_state", hop_state_fields, SMALL},
     [MESSAGE_WELCOME] = {"welcome", welcome_fields, SMALL},
     [MESSAGE_MEMBERS] = {"members", members_fields, SMALL},
     [MESSAGE_HEARTBEAT_ACK] = {"heartbeat_ack", heartbeat_ack_fields, SMALL},

@@ -34,6 +34,7 @@ enum message_type {
     MESSAGE_PREFILL,
     MESSAGE_PROFILE_PROGRESS,
     MESSAGE_LINK_RESULT,
+    MESSAGE_HOP_STATE,
     /* coordinator -> agent */
     MESSAGE_WELCOME,
     MESSAGE_MEMBERS,
@@ -64,6 +65,7 @@ struct message_held_stage { /* a stage that the agent has, told when it joins an
     uint64_t sequences, queued_batches, kv_used_tokens, kv_tokens;
     uint64_t batches_done;
     double busy_s, planned_s; /* measured and predicted compute so far */
+    bool hop_heard;           /* the stage before it is heard over the data channel */
 };
 
 struct message_join {
@@ -145,6 +147,12 @@ struct message_profile_progress { /* how a measurement goes that may take a whil
     uint64_t points;           /* measured so far, of all classes */
     double elapsed_s, budget_s;
     double error;              /* the largest that is left of interpolating between points of this class, as a share of the time */
+};
+
+struct message_hop_state { /* a stage hears the stage before it (stage 0: the last) over the data channel for the first time, or has heard nothing for a while */
+    uint64_t deployment, generation, stage;
+    bool heard;
+    double silent_s; /* !heard: for how long */
 };
 
 struct message_link_result { /* answer to link_probe, with its id */
@@ -304,6 +312,7 @@ struct message {
         struct message_prefill prefill;
         struct message_profile_progress profile_progress;
         struct message_link_result link_result;
+        struct message_hop_state hop_state;
         struct message_welcome welcome;
         struct message_members members;
         struct message_heartbeat_ack heartbeat_ack;
