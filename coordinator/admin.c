@@ -131,7 +131,7 @@ static int verb_topo(struct core *c, struct question *q, struct err *e)
         int rc = links_measure(c, q->peer, q->id, e);
         return rc < 0 ? rc : HP_PENDING;
     }
-    q->result = costs_cluster(c);
+    q->result = links_cluster(c);
     return 0;
 }
 

@@ -4,7 +4,10 @@
 #include "coordinator/core_int.h"
 #include "coordinator/costs.h"
 
+#include "transport/data_choice.h"
+
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -79,6 +82,37 @@ static void tell(struct core *c, const struct member *m, const char *role, const
         core_say(c, m->peer, &p);
 }
 
+/* ---- what people are told -------------------------------------------------------------------------------------------------- */
+
+/* "tcp 10.0.0.5:7071": where an agent's data channel listens, for people and their firewalls. */
+void links_address_text(const struct member *m, char *out, size_t size)
+{
+    struct data_address a;
+    if (data_address_parse(m->address, m->address_size, &a, NULL) == 0)
+        snprintf(out, size, "%s %s:%u", data_kind_word(a.kind), a.host, (unsigned)a.port);
+    else
+        snprintf(out, size, "its data channel");
+}
+
+json_t *links_cluster(const struct core *c)
+{
+    json_t *cluster = costs_cluster(c), *unreachable = json_array();
+    for (size_t i = 0; i < c->n_members; i++)
+        for (size_t k = 0; k < c->members[i]->n_links; k++) {
+            const struct member *from = c->members[i];
+            const struct member_link *l = &from->links[k];
+            char address[160];
+            if (!l->failure[0] || !member_present(from) || !member_present(l->to))
+                continue;
+            links_address_text(l->to, address, sizeof address);
+            json_array_append_new(unreachable, json_pack("{s:s, s:s, s:s, s:s}", "from", from->name, "to", l->to->name, "address", address, "why", l->failure));
+        }
+    if (json_array_size(unreachable))
+        json_object_set(cluster, "unreachable", unreachable);
+    json_decref(unreachable);
+    return cluster;
+}
+
 /* ---- who waits for it ------------------------------------------------------------------------------------------------------ */
 
 static void asks_tell(struct core *c, const struct member *from, const struct member *to)
@@ -90,7 +124,7 @@ static void asks_tell(struct core *c, const struct member *from, const struct me
 static void asks_answer(struct core *c)
 {
     for (size_t i = 0; i < c->n_links_asks; i++)
-        core_answer(c, c->links_asks[i].peer, c->links_asks[i].id, false, costs_cluster(c));
+        core_answer(c, c->links_asks[i].peer, c->links_asks[i].id, false, links_cluster(c));
     free(c->links_asks);
     c->links_asks = NULL;
     c->n_links_asks = 0;
@@ -140,6 +174,9 @@ static void probe_end(struct core *c, uint64_t again_ms)
 
 static void probe_fail(struct core *c, const char *why)
 {
+    struct member_link *l = link_make(c->probe.from, c->probe.to);
+    if (l)
+        core_text_set(l->failure, sizeof l->failure, why);
     log_warn("coordinator", "link_not_measured", "from=%s to=%s why=\"%s\"", c->probe.from->name, c->probe.to->name, why);
     probe_end(c, LINKS_RETRY_MS);
 }
@@ -190,6 +227,7 @@ static void measured(struct core *c, const struct message_link_result *told)
     l->bandwidth_bytes_per_s = r->bandwidth_bytes_per_s;
     l->latency_s = r->latency_s;
     l->measured_s = core_unix_s(c);
+    l->failure[0] = '\0';
     log_info("coordinator", "link_measured", "from=%s to=%s bandwidth_bytes_per_s=%.4g latency_s=%.3g", from->name, l->to->name,
              l->bandwidth_bytes_per_s, l->latency_s);
     if (news)

@@ -31,6 +31,7 @@ struct member_link {
     uint64_t measured_s;                     /* Unix time */
     uint64_t due_ns;                         /* when it is to be measured (again) */
     double doubted_bytes_per_s;              /* a result that was not believed; 0: none */
+    char failure[160];                       /* why the last measurement failed; "": it did not */
 };
 
 /* hpctl waits until every link has been measured that can be (`topo --measure`). */
@@ -48,9 +49,14 @@ struct links_probe {
 /* What was measured from one member to another; NULL: nothing yet. */
 const struct member_link *links_find(const struct member *from, const struct member *to);
 
+/* "tcp 10.0.0.5:7071": where an agent's data channel listens. */
+void links_address_text(const struct member *m, char *out, size_t size);
+
 void links_tick(struct core *c);
 /* Measures all links now; answers `id` of `peer` with progress and then the cluster. HP_ENOMEM. */
 int links_measure(struct core *c, uint64_t peer, uint64_t id, struct err *e);
+/* The cluster as hp-cluster/1 and, beside it, `unreachable`: [{"from", "to", "address", "why"}], pairs whose data path did not work when it was last tried. */
+json_t *links_cluster(const struct core *c);
 void links_peer_gone(struct core *c, uint64_t peer);
 void links_result(struct core *c, struct member *m, uint64_t id, const struct message_link_result *r);
 /* An agent has joined (again): what it measured before may not hold any more. */

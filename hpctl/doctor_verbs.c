@@ -174,6 +174,24 @@ static void check_members(struct findings *f, struct client *client)
     json_decref(deployments);
 }
 
+/* Pairs of agents whose data channel does not work, though both reach the coordinator: a firewall, or a WLAN that isolates its clients. */
+static void check_links(struct findings *f, struct client *client)
+{
+    struct err e = {0};
+    json_t *cluster = NULL, *l;
+    size_t i;
+    if (client_get(client, "topo", NULL, &cluster, &e) < 0)
+        return;
+    const json_t *bad = json_object_get(cluster, "unreachable");
+    json_array_foreach(bad, i, l)
+        find(f, text_format("%s to %s", text_member(l, "from"), text_member(l, "to")), WRONG,
+             text_format("cannot talk to %s: %s", text_member(l, "address"), text_member(l, "why")),
+             "let that port in (hp-agent --data-port fixes it), or join with another --network");
+    if (json_array_size(json_object_get(cluster, "links")) && !json_array_size(bad))
+        find(f, "data channel", FINE, "agents that were tried reach each other", "");
+    json_decref(cluster);
+}
+
 static void check_cluster(struct findings *f, const char *name)
 {
     struct context c;
@@ -190,6 +208,7 @@ static void check_cluster(struct findings *f, const char *name)
     }
     find(f, "coordinator", FINE, "answers", "");
     check_members(f, client);
+    check_links(f, client);
     client_close(&client);
 }
 

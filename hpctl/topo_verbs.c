@@ -92,6 +92,8 @@ static void print_links(const json_t *o)
     }
     printf("\n");
     table_print(&links, "no link between agents has been measured");
+    json_array_foreach(json_object_get(o, "unreachable"), i, l)
+        printf("%s cannot talk to %s (%s): %s\n", text_member(l, "from"), text_member(l, "to"), text_member(l, "address"), text_member(l, "why"));
 }
 
 /* ---- the verb ----------------------------------------------------------------------------------------------------------------------------- */
