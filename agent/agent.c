@@ -335,6 +335,8 @@ static void on_wake(uv_async_t *wake)
     }
 }
 
+static void welcome_in(struct agent *a, const struct message_welcome *m);
+
 static void on_message(void *ctx, uint64_t peer, const char *key, const uint8_t *bytes, size_t size)
 {
     struct agent *a = ctx;
@@ -344,6 +346,8 @@ static void on_message(void *ctx, uint64_t peer, const char *key, const uint8_t 
     (void)peer;
     (void)key; /* the handshake has proven that it is the coordinator's */
     int rc = message_decode(bytes, size, &arena, &m, &e);
+    if (rc == 0 && m.type == MESSAGE_WELCOME)
+        welcome_in(a, &m.u.welcome);
     if (rc == 0)
         shell_event(a, &(struct agent_event){.kind = AGENT_EVENT_MESSAGE, .u.message = &m});
     else
@@ -500,8 +504,45 @@ static int folders_make(struct agent *a, struct err *e)
 
 static int data_start(struct agent *a, struct err *e)
 {
-    struct data_config c = {.network = a->config.network, .keys = a->keys, .callbacks = {a, on_frame, on_link_down}};
-    return a->config.hub ? data_open_inproc(&c, &a->data, e) : data_open_ucx(&c, &a->data, e);
+    char interface[64];
+    struct data_config c = {.network = a->config.network, .port = a->config.data_port, .keys = a->keys, .callbacks = {a, on_frame, on_link_down}};
+    if (a->config.hub)
+        return data_open_inproc(&c, &a->data, e);
+    int rc = data_host_find(a->config.network, a->config.coordinator, a->data_host, e);
+    if (rc < 0)
+        return rc;
+    c.host = a->data_host;
+    if (!c.network && data_interface_find(a->data_host, interface, sizeof interface))
+        c.network = interface;
+    a->data_kind = data_policy_kind(&a->config.data, a->data_host);
+    return data_open_kind(a->data_kind, &c, &a->data, e);
+}
+
+/* Where others must be able to reach this agent: what a firewall has to let in. */
+static void data_tell(const struct agent *a)
+{
+    struct data_address at;
+    size_t size;
+    const uint8_t *bytes = data_address(a->data, &size);
+    if (data_address_parse(bytes, size, &at, NULL) == 0)
+        log_info("agent", "data", "kind=%s host=%s port=%u", data_kind_word(at.kind), at.host, (unsigned)at.port);
+}
+
+/* The coordinator says with its welcome which data channel the cluster wants. */
+static void welcome_in(struct agent *a, const struct message_welcome *m)
+{
+    struct data_policy wanted;
+    struct err e = {0};
+    if (a->config.hub || !a->config.data_wanted)
+        return;
+    if (data_policy_set(&wanted, m->data, m->trust, &e) < 0) {
+        log_warn("agent", "data_policy_refused", "text=\"%s\"", e.text);
+        return;
+    }
+    bool reopen = data_policy_kind(&wanted, a->data_host) != a->data_kind;
+    if (reopen || !data_policy_equal(&wanted, &a->config.data))
+        a->config.data_wanted(a->config.ctx, &wanted, reopen);
+    a->config.data = wanted;
 }
 
 /* What it says it has: itself, or the device that it stands for. */
@@ -593,6 +634,8 @@ int agent_start(uv_loop_t *loop, const struct agent_config *c, struct agent **ou
         return rc;
     }
     log_set_sink(on_log_line, a);
+    if (!a->config.hub)
+        data_tell(a);
     log_info("agent", "start", "version=%s device=\"%s\" kind=%s memory_bytes=%llu coordinator=%s", HP_VERSION, executor_describe(a->executor),
              a->kind, (unsigned long long)c->share.memory_bytes, c->coordinator);
     uv_timer_start(&a->meter, on_meter, 0, 1000);

@@ -6,6 +6,7 @@
 #include "agent/discover.h"
 #include "common/status.h"
 #include "transport/control.h"
+#include "transport/data_choice.h"
 
 #include <stdint.h>
 #include <uv.h>
@@ -19,12 +20,17 @@ struct agent_config {
     const char *secret;      /* of the join token, "" without */
     const char *name;        /* asked for, "" for the coordinator's choice */
     const char *dir;         /* keys, weights and profiles are kept here */
-    const char *network;     /* interface of the data channel; NULL: any */
+    const char *network;     /* interface of the data channel; NULL: the one on the way to the coordinator */
+    uint16_t data_port;      /* of the data channel; 0: any that is free */
+    struct data_policy data; /* what the cluster wanted of the data channel when it last said so */
     struct discover_share share;
     const char *pace_cluster, *pace_profile, *pace_as; /* stands for a device of a cluster file (backend/paced.h); NULL: for itself */
     uint64_t store_limit_bytes; /* 0: none */
     /* The cluster does not want this agent: on the loop's thread, once. Call agent_stop soon, but not from within. */
     void (*quit)(void *ctx, const struct err *why);
+    /* The cluster wants another data channel than `data` said: on the loop's thread. `reopen`: of another kind than the one that is open; call agent_stop soon,
+     * but not from within, and start anew with it. */
+    void (*data_wanted)(void *ctx, const struct data_policy *wanted, bool reopen);
     void *ctx;
 };
 

@@ -7,7 +7,6 @@
 #include <getopt.h>
 #include <limits.h>
 #include <net/if.h>
-#include <netdb.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -32,7 +31,8 @@ static const char help_text[] =
     "  --threads N           threads that compute (default: one for each physical core among them)\n"
     "  --memory BYTES        for weights, KV cache and activations; 8G and 512M are understood (default: 90 % of the box)\n"
     "  --store-limit BYTES   disk for weights (default: none); models not in use go first\n"
-    "  --network IFACE       interface of the data channel (default: lo if the coordinator is on loopback, else all)\n"
+    "  --network IFACE       interface of the data channel (default: the one on the way to the coordinator)\n"
+    "  --data-port P         TCP port of the data channel, which other agents must reach (default: any free one; the log tells it)\n"
     "  --pace C.json         stands for a device of this cluster file (hp-cluster/1): computes no faster than --profile says and\n"
     "                        sends no faster than its links, with its memory; a model with as many layers stands in for the profile's\n"
     "  --profile P.json      what that model costs there (hp-profile/1)\n"
@@ -45,7 +45,7 @@ static const char help_text[] =
 
 struct options {
     const char *join, *token, *token_file, *name, *dir, *cores, *network, *pace, *profile, *as;
-    int threads;
+    int threads, data_port;
     uint64_t memory_bytes, store_limit_bytes;
 };
 
@@ -70,6 +70,16 @@ static int count_parse(const char *option, const char *text, int *out, struct er
     long n = strtol(text, &end, 10);
     if (*end || n < 1 || n > DISCOVER_MAX_CORES)
         return err_set(e, HP_EUSAGE, "%s %s: is not a number from 1 to %d", option, text, (int)DISCOVER_MAX_CORES);
+    *out = (int)n;
+    return 0;
+}
+
+static int port_parse(const char *option, const char *text, int *out, struct err *e)
+{
+    char *end;
+    long n = strtol(text, &end, 10);
+    if (*end || n < 1 || n > 65535)
+        return err_set(e, HP_EUSAGE, "%s %s: is not a port from 1 to 65535", option, text);
     *out = (int)n;
     return 0;
 }
@@ -99,28 +109,12 @@ static int network_check(const char *network, struct err *e)
     return err_set(e, HP_EUSAGE, "--network %s: this box has no such interface; it has %s", network, list);
 }
 
-/* A name that does not resolve may do so later (a box that starts before its name server), so that it is a warning. */
-static void coordinator_resolve(const char *address)
-{
-    char host[256];
-    struct addrinfo *found = NULL;
-    const char *colon = strrchr(address, ':');
-    snprintf(host, sizeof host, "%.*s", (int)(colon - address), address);
-    if (host[0] == '[')
-        return;
-    int rc = getaddrinfo(host, NULL, NULL, &found);
-    if (rc != 0)
-        log_warn("agent", "coordinator_unknown", "host=%s text=\"%s\"", host, gai_strerror(rc));
-    else
-        freeaddrinfo(found);
-}
-
 static int options_parse(int argc, char **argv, struct options *o, struct err *e)
 {
     static const struct option table[] = {
         {"join", 1, NULL, 'j'},    {"token", 1, NULL, 't'},       {"token-file", 1, NULL, 'T'}, {"name", 1, NULL, 'n'},
         {"dir", 1, NULL, 'd'},     {"cores", 1, NULL, 'c'},       {"threads", 1, NULL, 'p'},    {"memory", 1, NULL, 'm'},
-        {"store-limit", 1, NULL, 's'}, {"network", 1, NULL, 'i'}, {"pace", 1, NULL, 'P'},
+        {"store-limit", 1, NULL, 's'}, {"network", 1, NULL, 'i'}, {"data-port", 1, NULL, 'D'}, {"pace", 1, NULL, 'P'},
         {"profile", 1, NULL, 'F'}, {"as", 1, NULL, 'A'},     {"help", 0, NULL, 'h'},       {"version", 0, NULL, 'v'},
         {0}};
     int which, rc = 0;
@@ -139,6 +133,7 @@ static int options_parse(int argc, char **argv, struct options *o, struct err *e
         case 'A': o->as = optarg; break;
         case 'p': rc = count_parse("--threads", optarg, &o->threads, e); break;
         case 'm': rc = bytes_parse("--memory", optarg, &o->memory_bytes, e); break;
+        case 'D': rc = port_parse("--data-port", optarg, &o->data_port, e); break;
         case 's': rc = bytes_parse("--store-limit", optarg, &o->store_limit_bytes, e); break;
         case 'h': fputs(help_text, stdout); return HP_PENDING;
         case 'v': puts("hp-agent " HP_VERSION); return HP_PENDING;
@@ -244,8 +239,47 @@ struct program {
     uv_loop_t loop;
     uv_signal_t term, interrupt;
     struct agent *agent;
-    struct err why; /* the cluster does not want it */
+    struct err why;          /* the cluster does not want it */
+    struct data_policy data; /* what the cluster wants of the data channel */
+    bool reopen;             /* which is another kind than the one that is open */
+    char data_file[PATH_MAX]; /* where that is kept */
 };
+
+/* The policy as two lines: the mode, and the trusted networks. One that cannot be read is one that is not known yet. */
+static void data_policy_load(const char *file, struct data_policy *out)
+{
+    char mode[64] = "", trust[DATA_TRUST_TEXT] = "";
+    FILE *f = fopen(file, "re");
+    if (f && fgets(mode, sizeof mode, f) && fgets(trust, sizeof trust, f)) {
+        mode[strcspn(mode, "\n")] = trust[strcspn(trust, "\n")] = '\0';
+        if (data_policy_set(out, mode, trust, NULL) < 0)
+            *out = (struct data_policy){0};
+    }
+    if (f)
+        fclose(f);
+}
+
+static void data_policy_save(const char *file, const struct data_policy *p)
+{
+    FILE *f = fopen(file, "we");
+    bool good = f && fprintf(f, "%s\n%s\n", p->mode, p->trust) > 0;
+    if (f)
+        good = fclose(f) == 0 && good;
+    if (!good)
+        log_warn("agent", "data_policy_not_kept", "file=%s reason=\"%s\"", file, strerror(errno));
+}
+
+static void on_data_wanted(void *ctx, const struct data_policy *wanted, bool reopen)
+{
+    struct program *p = ctx;
+    p->data = *wanted;
+    data_policy_save(p->data_file, wanted);
+    if (!reopen)
+        return;
+    log_info("agent", "data_reopen", "mode=%s trust=\"%s\"", wanted->mode, wanted->trust);
+    p->reopen = true;
+    uv_stop(&p->loop);
+}
 
 static void on_quit(void *ctx, const struct err *why)
 {
@@ -288,10 +322,17 @@ static int run(const struct agent_config *c, struct program *p, struct err *e)
     config.ctx = p;
     uv_loop_init(&p->loop);
     signals_start(p);
-    int rc = agent_start(&p->loop, &config, &p->agent, e);
-    if (rc == 0)
-        uv_run(&p->loop, UV_RUN_DEFAULT);
-    agent_stop(&p->agent);
+    config.data_wanted = on_data_wanted;
+    int rc;
+    do {
+        p->reopen = false;
+        config.data = p->data;
+        rc = agent_start(&p->loop, &config, &p->agent, e);
+        if (rc == 0)
+            uv_run(&p->loop, UV_RUN_DEFAULT);
+        agent_stop(&p->agent);
+        uv_run(&p->loop, UV_RUN_NOWAIT); /* what it closed */
+    } while (rc == 0 && p->reopen);
     uv_close((uv_handle_t *)&p->term, NULL);
     uv_close((uv_handle_t *)&p->interrupt, NULL);
     uv_run(&p->loop, UV_RUN_DEFAULT);
@@ -322,7 +363,6 @@ static int start(int argc, char **argv, struct err *e)
         return rc;
     if (!o.name && gethostname(host, sizeof host - 1) == 0)
         o.name = host;
-    coordinator_resolve(o.join);
     c.coordinator = o.join;
     c.server_key = token.server_key;
     c.secret = token.secret;
@@ -333,6 +373,9 @@ static int start(int argc, char **argv, struct err *e)
     c.pace_cluster = o.pace;
     c.pace_profile = o.profile;
     c.pace_as = o.as;
+    c.data_port = (uint16_t)o.data_port;
+    snprintf(p.data_file, sizeof p.data_file, "%s/data-channel", dir);
+    data_policy_load(p.data_file, &p.data);
     return run(&c, &p, e);
 }
 

@@ -66,6 +66,8 @@ struct agent {
     struct agent_actions actions;
     struct control *control;
     struct data_endpoint *data;
+    char data_host[DATA_HOST_TEXT]; /* where `data` listens */
+    enum data_kind data_kind;
     struct executor *executor;
     struct store_worker *store;
     struct paced *paced; /* the device that this agent stands for; NULL: itself */

@@ -441,7 +441,7 @@ static int restore_one(void *ctx, const char *key, const void *bytes, size_t siz
     return core_restore(r->core, r->kind, key, bytes, size, e);
 }
 
-static int core_open(struct coordinator *c, const char *name, struct err *e)
+static int core_open(struct coordinator *c, const struct coordinator_config *own, struct err *e)
 {
     char file[PATH_BYTES + 32];
     snprintf(file, sizeof file, "%s/store.db", c->dir);
@@ -449,7 +449,8 @@ static int core_open(struct coordinator *c, const char *name, struct err *e)
     if (rc < 0)
         return rc;
     struct core_config config = {.env = &env_real,
-                                 .cluster = name,
+                                 .cluster = own->name,
+                                 .data = own->data,
                                  .version = HP_VERSION,
                                  .public_key = c->own.public_key,
                                  .admin_key = c->admin.public_key,
@@ -504,7 +505,7 @@ int coordinator_open(uv_loop_t *loop, const struct coordinator_config *config, s
     log_set_sink(log_ring_add, c->log);
     int rc = keys_load(config->dir, &c->own, &c->admin, e);
     if (rc == 0)
-        rc = core_open(c, config->name, e);
+        rc = core_open(c, config, e);
     if (rc == 0)
         rc = listen_start(c, config, e);
     if (rc == 0)

@@ -10,6 +10,7 @@
 #define HP_COORDINATOR_COORDINATOR_H
 
 #include "common/status.h"
+#include "transport/data_choice.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -26,6 +27,7 @@ struct coordinator_config {
     int n_http_hosts;
     bool http_open;               /* on loopback the gateway needs no key, although there are some */
     uint64_t http_max_body_bytes; /* 0: as gateway.h says */
+    struct data_policy data; /* which data endpoints its agents open; empty: auto, no trusted network */
 };
 
 /* Makes folder and keys, where they are missing, and nothing else. */

@@ -21,6 +21,7 @@
 #include "coordinator/requests.h"
 #include "coordinator/store/store.h"
 #include "coordinator/work.h"
+#include "transport/data_choice.h"
 #include "transport/keys.h"
 
 #include <stdbool.h>
@@ -52,6 +53,7 @@ struct core_config {
     const char *version;    /* of the program */
     const char *public_key; /* of the control channel, for join tokens */
     const char *admin_key;  /* public key whose owner may ask anything; "" nobody */
+    struct data_policy data; /* which data endpoints agents open; empty: auto, no trusted network */
     uint64_t unix_s;        /* wall clock at core_create */
     uint32_t max_sequences; /* at once in a deployment, where memory allows; 0: 8 */
     uint64_t profile_ms;    /* 0: CORE_PROFILE_MS; UINT64_MAX: never measure, estimate */

@@ -2,7 +2,6 @@
 
 #include "common/log.h"
 #include "coordinator/core_int.h"
-#include "coordinator/stages.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -30,6 +30,9 @@ static const char help[] =
     "  --http-max-body B   largest request body in bytes (default: 8 MiB, or 16 bytes a token of the longest context)\n"
     "  --drain-seconds S   after SIGTERM, running requests may go on for so long (default: 5); a second signal ends at once\n"
     "  --name N            name of the cluster (default: hodgepodge)\n"
+    "  --data KIND         data channel of the agents: auto (default): UCX on loopback and on trusted networks, encrypted TCP\n"
+    "                      elsewhere; ucx; tcp\n"
+    "  --trust CIDR,...    networks on which everybody is trusted, such as 10.1.0.0/16: what crosses them is not encrypted\n"
     "  --init              make folder and keys, and end\n"
     "  --version, --help\n"
     "\n"
@@ -89,7 +92,10 @@ static int options_read(int argc, char **argv, struct options *o, struct err *e)
                                           {"http-open", no_argument, NULL, 'O'},
                                           {"http-max-body", required_argument, NULL, 'b'},
                                           {"drain-seconds", required_argument, NULL, 'D'},
+                                          {"data", required_argument, NULL, 'c'},
+                                          {"trust", required_argument, NULL, 'T'},
                                           {0}};
+    const char *data = NULL, *trust = NULL;
     dir_default(o->dir, sizeof o->dir);
     o->config =
         (struct coordinator_config){.dir = o->dir, .listen = "127.0.0.1:7070", .http = "127.0.0.1:8080", .name = "hodgepodge"};
@@ -102,6 +108,8 @@ static int options_read(int argc, char **argv, struct options *o, struct err *e)
         case 'l': o->config.listen = optarg; break;
         case 'h': o->config.http = optarg; break;
         case 'n': o->config.name = optarg; break;
+        case 'c': data = optarg; break;
+        case 'T': trust = optarg; break;
         case 'i': o->init = true; break;
         case 'O': o->config.http_open = true; break;
         case 'o': rc = host_add(o, optarg, e); break;
@@ -121,7 +129,9 @@ static int options_read(int argc, char **argv, struct options *o, struct err *e)
     }
     if (rc < 0)
         return rc;
-    return optind < argc ? err_set(e, HP_EUSAGE, "%s: hp-coordinator takes options only; --help lists them", argv[optind]) : 0;
+    if (optind < argc)
+        return err_set(e, HP_EUSAGE, "%s: hp-coordinator takes options only; --help lists them", argv[optind]);
+    return data_policy_set(&o->config.data, data, trust, e);
 }
 
 struct service {

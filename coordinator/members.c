@@ -214,6 +214,8 @@ static void member_welcome(struct core *c, struct member *m, uint64_t id)
     w.u.welcome.name = m->name;
     w.u.welcome.heartbeat_ms = CORE_HEARTBEAT_MS;
     w.u.welcome.coordinator_boot = c->boot;
+    w.u.welcome.data = c->config.data.mode;
+    w.u.welcome.trust = c->config.data.trust;
     core_say(c, m->peer, &w);
 }
 

@@ -91,6 +91,8 @@ static const struct {
     MEMBER("local_dir", local_dir, false),
     MEMBER("listen", listen, false),
     MEMBER("http_listen", http_listen, false),
+    MEMBER("data", data, false),
+    MEMBER("trust", trust, false),
     MEMBER("api_key", api_key, false),
 #undef MEMBER
 };

@@ -18,6 +18,7 @@ struct context {
     struct key_pair admin;
     char local_dir[512];     /* of a cluster that `hpctl local up` made; "" otherwise */
     char listen[280], http_listen[280]; /* what the coordinator was told to bind, as HOST:PORT, where this box runs it; "" where that is not known */
+    char data[8], trust[512]; /* which data channel the coordinator is told to want (`cluster init`) */
     char api_key[128];       /* sent to the HTTP API; "": none */
 };
 

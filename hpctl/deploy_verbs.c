@@ -78,7 +78,7 @@ static void print_stages(const json_t *deployment)
 
 struct deploying {
     struct progress bar;
-    const char *path, *network;
+    const char *path;
     const struct key_pair *keys;
     struct manifest manifest;
     struct upload *upload;
@@ -121,7 +121,7 @@ static int on_progress(void *ctx, const json_t *part, struct err *e)
     const char *phase = text_member(part, "phase");
     if (strcmp(phase, "upload") == 0) {
         progress_show(&d->bar, "uploading", 0, 0);
-        int rc = d->upload ? 0 : upload_open(d->path, &d->manifest, d->network, d->keys, &d->upload, e);
+        int rc = d->upload ? 0 : upload_open(d->path, &d->manifest, d->keys, &d->upload, e);
         return rc < 0 ? rc : upload_send(d->upload, part, &d->uploaded_bytes, e);
     }
     if (json_object_get(part, "stages"))
@@ -234,7 +234,6 @@ static int run_deploy(struct invocation *in, struct err *e)
         (rc = model_manifest_make(d.path, &d.bar, &manifest, e)) == 0 &&
         (rc = manifest_decode(manifest.data, manifest.size, &arena, &d.manifest, e)) == 0) {
         d.keys = &client_context(client)->admin;
-        d.network = strncmp(client_context(client)->control, "127.", 4) == 0 ? "lo" : NULL;
         rc = deploy(in, client, &d, &manifest, real_path, &result, e);
     }
     progress_end(&d.bar);

@@ -12,6 +12,7 @@
 #include "hpctl/client.h"
 #include "hpctl/reach.h"
 #include "hpctl/table.h"
+#include "transport/data_choice.h"
 
 /* ---- cluster init ------------------------------------------------------------------------------------------------------------------------- */
 
@@ -49,7 +50,9 @@ static int run_init(struct invocation *in, struct err *e)
     char dir[1024], file[1100], http[200];
     const char *home = getenv("HOME"), *asked = invocation_option(in, "dir"), *name = invocation_option_or(in, "name", "home");
     const char *listen = invocation_option_or(in, "listen", "127.0.0.1:7070"), *api = invocation_option_or(in, "http", "127.0.0.1:8080");
+    struct data_policy data;
     int rc = context_check_name(name, e);
+    rc = rc < 0 ? rc : data_policy_set(&data, invocation_option(in, "data"), invocation_option(in, "trust"), e);
     if (rc < 0)
         return rc;
     if (asked)
@@ -62,6 +65,8 @@ static int run_init(struct invocation *in, struct err *e)
         return rc;
     snprintf(c.name, sizeof c.name, "%s", name);
     snprintf(c.listen, sizeof c.listen, "%s", listen);
+    snprintf(c.data, sizeof c.data, "%s", data.mode);
+    snprintf(c.trust, sizeof c.trust, "%s", data.trust);
     snprintf(c.http_listen, sizeof c.http_listen, "%s", api);
     reachable_here(listen, c.control, sizeof c.control);
     reachable_here(api, http, sizeof http);
@@ -75,8 +80,12 @@ static int run_init(struct invocation *in, struct err *e)
         return rc;
     if (in->json)
         return invocation_print_json(in, json_pack("{s:s, s:s, s:s, s:s}", "context", c.name, "dir", dir, "control", c.control, "http", c.http), e);
-    printf("keys are in %s; context \"%s\" speaks of this cluster now\nstart it here:\n  hp-coordinator --dir %s --listen %s --http %s --name %s\n"
-           "then invite the other boxes:\n  hpctl node token create\n", dir, c.name, dir, listen, api, c.name);
+    bool named = invocation_option(in, "data") || invocation_option(in, "trust");
+    printf("keys are in %s; context \"%s\" speaks of this cluster now\nstart it here:\n  hp-coordinator --dir %s --listen %s --http %s --name %s", dir, c.name, dir, listen,
+           api, c.name);
+    if (named)
+        printf(" --data %s%s%s", data.mode, data.trust[0] ? " --trust " : "", data.trust);
+    printf("\nthen invite the other boxes:\n  hpctl node token create\n");
     return 0;
 }
 
@@ -246,6 +255,8 @@ static const struct command_option init_options[] = {
     {"dir", "D", "where the coordinator keeps its state", 0},
     {"listen", "ADDR:PORT", "control channel for agents and hpctl (default 127.0.0.1:7070; 0.0.0.0:7070 for other boxes)", 0},
     {"http", "ADDR:PORT", "OpenAI API (default 127.0.0.1:8080)", 0},
+    {"data", "auto|ucx|tcp", "data channel between agents; auto: UCX on loopback and trusted networks, encrypted TCP elsewhere", 0},
+    {"trust", "CIDR,...", "networks on which everybody is trusted, such as 10.1.0.0/16: traffic there is not encrypted", 0},
     {0},
 };
 static const struct command_option doctor_options[] = {{"context", "NAME", "of the cluster (default: the current one)", 0}, {0}};

@@ -149,6 +149,8 @@ int local_save(const struct local_cluster *c, struct err *e)
     json_t *o = json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:I, s:s, s:s, s:o}", "format", "hp-local/1", "name", c->name, "dir", c->dir, "http", c->http,
                           "control", c->control, "coordinator_pid", (int)c->coordinator_pid, "coordinator_started", (json_int_t)c->coordinator_started,
                           "pace_cluster", c->pace_cluster, "pace_profile", c->pace_profile, "agents", agents);
+    if (o && c->data[0])
+        json_object_set_new(o, "data", json_string(c->data));
     char file[600];
     snprintf(file, sizeof file, "%s/local.json", c->dir);
     int rc = o ? json_save(o, file, e) : err_set(e, HP_ENOMEM, "out of memory");
@@ -198,7 +200,10 @@ static int read_local(const struct json_at *at, struct local_cluster *c, struct 
     struct json_at agents;
     uint64_t pid;
     size_t n;
+    const char *data;
     int rc = json_expect_format(at, "hp-local/1", e);
+    if (rc == 0 && (rc = json_opt_string(at, "data", "", &data, e)) == 0)
+        copy_text(c->data, sizeof c->data, data);
     for (size_t i = 0; rc == 0 && i < sizeof texts / sizeof *texts; i++) {
         const char *text;
         if ((rc = json_get_string(at, texts[i].key, &text, e)) == 0)
@@ -271,7 +276,7 @@ int local_start_coordinator(struct local_cluster *c, struct err *e)
     int rc = make_folders(dir, e);
     if (rc < 0)
         return rc;
-    char *arguments[] = {program, "--dir", dir, "--name", c->name, "--listen", c->control, "--http", c->http, NULL};
+    char *arguments[] = {program, "--dir", dir, "--name", c->name, "--listen", c->control, "--http", c->http, "--data", c->data[0] ? c->data : "auto", NULL};
     if ((rc = spawn(arguments, log, &c->coordinator_pid, &c->coordinator_started, e)) < 0)
         return rc;
     uint64_t from = env_now_ns(&env_real);

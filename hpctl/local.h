@@ -30,6 +30,7 @@ struct local_cluster {
     char pace_cluster[512], pace_profile[512]; /* "" unless paced */
     struct local_agent agents[LOCAL_MAX_AGENTS];
     int n_agents;
+    char data[8]; /* "auto", "ucx", "tcp": which data channel the agents open; "": auto */
 };
 
 int local_save(const struct local_cluster *c, struct err *e);

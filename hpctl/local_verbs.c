@@ -14,6 +14,7 @@
 #include "hpctl/client.h"
 #include "hpctl/local.h"
 #include "hpctl/table.h"
+#include "transport/data_choice.h"
 
 enum { READY_PATIENCE_MS = 30000, STOP_PATIENCE_MS = 5000, ASK_PATIENCE_MS = 2000 };
 
@@ -180,6 +181,10 @@ static int read_options(const struct invocation *in, struct local_cluster *c, ui
         return err_set(e, HP_EUSAGE, "--agents is 1 to %d, --cores up to %d, --http-port up to 65535", LOCAL_MAX_AGENTS, LOCAL_MAX_CORES);
     if (!pace != !profile)
         return err_set(e, HP_EUSAGE, "--pace and --profile go together: a cluster file and what the model costs on its devices");
+    struct data_policy data;
+    if ((rc = data_policy_set(&data, invocation_option(in, "data"), "", e)) < 0)
+        return rc;
+    snprintf(c->data, sizeof c->data, "%s", data.mode);
     snprintf(c->http, sizeof c->http, "127.0.0.1:%llu", (unsigned long long)port);
     snprintf(c->control, sizeof c->control, "127.0.0.1:0");
     if (pace) {
@@ -493,6 +498,7 @@ static const struct command_option up_options[] = {
     {"memory", "BYTES", "memory limit of each, such as 4GiB (default: an equal part)", 0},
     {"pace", "CLUSTER.json", "one agent for each device of this cluster, as slow as it, with its links and memory", 0},
     {"profile", "P.json", "what the model costs on those devices (with --pace)", 0},
+    {"data", "auto|ucx|tcp", "data channel between the agents (default auto, which is UCX on loopback)", 0},
     {"http-port", "P", "port of the OpenAI API (default 0: any free one)", 0},
     {"dir", "D", "where its state lies (default: the user's state folder)", 0},
     {"name", "N", "name of the cluster and its context (default: local)", 0},

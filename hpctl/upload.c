@@ -9,12 +9,15 @@
 #include <unistd.h>
 
 #include "transport/data.h"
+#include "transport/data_choice.h"
 
 enum { WINDOW_CHUNKS = 8, MAX_ADDRESS_BYTES = 16384 };
 
 struct upload {
     const struct manifest *manifest;
-    struct data_endpoint *endpoint;
+    struct data_endpoint *endpoint; /* NULL until the first agent is named: its address says of which kind */
+    enum data_kind kind;
+    struct key_pair keys;
     int *files; /* by file of the manifest; -1 until opened */
     char path[4096];
     pthread_mutex_t lock;
@@ -29,7 +32,7 @@ static void on_frame(void *ctx, const struct frame_header *h, struct data_buffer
     data_buffer_release(u->endpoint, payload);
 }
 
-int upload_open(const char *path, const struct manifest *manifest, const char *network, const struct key_pair *keys, struct upload **out, struct err *e)
+int upload_open(const char *path, const struct manifest *manifest, const struct key_pair *keys, struct upload **out, struct err *e)
 {
     struct upload *u = calloc(1, sizeof *u);
     if (!u || !(u->files = malloc(manifest->files.count * sizeof *u->files))) {
@@ -42,13 +45,26 @@ int upload_open(const char *path, const struct manifest *manifest, const char *n
         u->files[i] = -1;
     pthread_mutex_init(&u->lock, NULL);
     pthread_cond_init(&u->changed, NULL);
-    struct data_config config = {.network = network, .keys = *keys, .callbacks = {.ctx = u, .frame = on_frame}};
-    int rc = data_open_ucx(&config, &u->endpoint, e);
+    u->keys = *keys;
+    *out = u;
+    return 0;
+}
+
+/* An endpoint of the kind that the agents have, at this box's address on the way to them. Agents of one cluster have one kind. */
+static int endpoint_open(struct upload *u, const struct data_address *to, struct err *e)
+{
+    char host[DATA_HOST_TEXT], interface[64];
+    if (u->endpoint && u->kind == to->kind)
+        return 0;
+    data_close(&u->endpoint);
+    int rc = data_host_find(NULL, to->host, host, e);
     if (rc < 0)
-        upload_close(&u);
-    else
-        *out = u;
-    return rc;
+        return rc;
+    struct data_config config = {.host = host, .keys = u->keys, .callbacks = {.ctx = u, .frame = on_frame}};
+    if (data_interface_find(host, interface, sizeof interface))
+        config.network = interface;
+    u->kind = to->kind;
+    return data_open_kind(to->kind, &config, &u->endpoint, e);
 }
 
 void upload_close(struct upload **out)
@@ -135,9 +151,11 @@ static int connect_target(struct upload *u, const char *hex, struct data_link **
         else
             address[i] = (uint8_t)byte;
     }
-    if (n == 0 || n > sizeof address)
+    struct data_address to;
+    if (n == 0 || n > sizeof address || data_address_parse(address, n, &to, e) < 0)
         return err_set(e, HP_EPROTO, "the coordinator named an agent without a data address");
-    return data_connect(u->endpoint, address, n, out, e);
+    int rc = endpoint_open(u, &to, e);
+    return rc < 0 ? rc : data_connect(u->endpoint, address, n, out, e);
 }
 
 int upload_send(struct upload *u, const json_t *request, uint64_t *bytes, struct err *e)

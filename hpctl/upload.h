@@ -11,9 +11,8 @@
 
 struct upload;
 
-/* `folder` holds the model's files (or is the one file). `manifest` outlives the upload. `network` is the interface to use ("lo" on loopback), NULL: any;
- * `keys`, the admin's, prove to the agents that the upload may come. */
-int upload_open(const char *path, const struct manifest *manifest, const char *network, const struct key_pair *keys, struct upload **out, struct err *e);
+/* `folder` holds the model's files (or is the one file). `manifest` outlives the upload. `keys`, the admin's, prove to the agents that the upload may come. */
+int upload_open(const char *path, const struct manifest *manifest, const struct key_pair *keys, struct upload **out, struct err *e);
 /* One request: {"session", "targets": [{"address" (hex), "chunks": [index, ...]}]}. Sends all, waits until they have left. Adds what it sent to *bytes. */
 int upload_send(struct upload *u, const json_t *request, uint64_t *bytes, struct err *e);
 void upload_close(struct upload **u);

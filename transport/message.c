@@ -67,7 +67,8 @@ static const struct pack_field link_probe_fields[] = {
 static const struct pack_field log_text_fields[] = {TEXT(message_log_text, text), {0}};
 
 static const struct pack_field welcome_fields[] = {
-    TEXT(message_welcome, name), U64(message_welcome, heartbeat_ms), U64(message_welcome, coordinator_boot), {0}};
+    TEXT(message_welcome, name), U64(message_welcome, heartbeat_ms), U64(message_welcome, coordinator_boot),
+    TEXT(message_welcome, data), TEXT(message_welcome, trust), {0}};
 static const struct pack_field members_fields[] = {BYTES(message_members, keys), {0}};
 static const struct pack_field heartbeat_ack_fields[] = {U64(message_heartbeat_ack, number), {0}};
 static const struct pack_field profile_run_fields[] = {

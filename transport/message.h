@@ -175,6 +175,7 @@ struct message_welcome {
     const char *name;     /* what the agent is called from now on */
     uint64_t heartbeat_ms;
     uint64_t coordinator_boot; /* differs after a restart of the coordinator */
+    const char *data, *trust;  /* what the cluster wants of data endpoints (data_choice.h); "": auto, no network */
 };
 
 /* Whose connections an agent's data endpoint may take: the public keys (X25519) of all agents and of the admin, after `welcome` and whenever the set changes. */

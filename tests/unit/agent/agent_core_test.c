@@ -95,7 +95,7 @@ static void stop_until(struct fixture *f, uint64_t now_ms)
 static void join(struct fixture *f)
 {
     struct message m = {.type = MESSAGE_WELCOME};
-    m.u.welcome = (struct message_welcome){"node-1", 500, 3};
+    m.u.welcome = (struct message_welcome){.name = "node-1", .heartbeat_ms = 500, .coordinator_boot = 3};
     feed(f, &(struct agent_event){.kind = AGENT_EVENT_START});
     tell(f, &m);
 }
@@ -114,7 +114,7 @@ static void joins_and_beats_until_nobody_answers_then_joins_again(void **state)
     tick_to(f, 2000);
     assert_non_null(said(f, MESSAGE_JOIN));
     struct message m = {.type = MESSAGE_WELCOME};
-    m.u.welcome = (struct message_welcome){"node-1", 500, 3};
+    m.u.welcome = (struct message_welcome){.name = "node-1", .heartbeat_ms = 500, .coordinator_boot = 3};
     tell(f, &m);
     assert_int_equal(said(f, MESSAGE_HEARTBEAT)->u.heartbeat.number, 1);
     assert_int_equal(did(f, AGENT_DO_TIMER, 0)->u.timer.at_ns, 2500 * ms);
@@ -750,7 +750,7 @@ static void restarted_coordinator_finds_the_stage_and_old_sequences_are_freed(vo
     assert_string_equal(held->state, "ready");
     assert_int_equal(held->sequences, 1);
     struct message w = {.type = MESSAGE_WELCOME};
-    w.u.welcome = (struct message_welcome){"node-1", 500, 4};
+    w.u.welcome = (struct message_welcome){.name = "node-1", .heartbeat_ms = 500, .coordinator_boot = 4};
     tell(f, &w);
     connect_stage(f, 1, 0, 2);
     assert_int_equal(did(f, AGENT_DO_SEQUENCE_CLOSE, 0)->u.sequence_close.sequence, 5);

@@ -63,7 +63,7 @@ static void on_join(struct scene *s, uint64_t peer, const struct message_join *j
     assert_true(a->address_size <= sizeof a->address);
     memcpy(a->address, j->data_address.data, a->address_size);
     struct message m = {.type = MESSAGE_WELCOME};
-    m.u.welcome = (struct message_welcome){a->name, 100, 1};
+    m.u.welcome = (struct message_welcome){.name = a->name, .heartbeat_ms = 100, .coordinator_boot = 1};
     send_to(s, peer, &m);
 }
 
