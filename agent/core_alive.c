@@ -66,7 +66,7 @@ void core_hops_tick(struct agent_core *c, uint64_t now)
             s->hop.send_ns = now + AGENT_ALIVE_MS * ms;
             alive_send(c, s);
         }
-        if (s->hop.heard && now - s->hop.heard_ns >= AGENT_SILENCE_MS * ms)
+        if (s->hop.heard && now >= s->hop.heard_ns + AGENT_SILENCE_MS * ms)
             hop_silent(c, s, now - s->hop.heard_ns);
     }
 }

@@ -169,11 +169,10 @@ static void an_agent_that_dies_in_a_pause_is_lost_after_it(void **state)
     sim_agent_stop(&s, 1); /* its connection stays */
     sim_run_ms(&s, 8000);
     sim_coordinator_continue(&s);
-    sim_run_ms(&s, 500);
-    assert_true(c->open);
-    assert_true(sim_run_until(&s, sim_quiet, 2500));
-    assert_true(c->failed);
-    assert_non_null(strstr(c->why.text, "\"a1\" was lost"));
+    assert_true(sim_run_until(&s, sim_quiet, 3000));
+    assert_true(c->failed); /* its neighbours heard nothing of it, or the coordinator did not */
+    sim_run_ms(&s, 3000);
+    assert_true(generation_now(&s) > 1);
     sim_agent_continue(&s, 1);
     serves_and_is_clean(&s, 10000);
     sim_close(&s);

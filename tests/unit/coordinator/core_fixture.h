@@ -33,12 +33,30 @@ struct fixture {
     size_t n_sent;
     const struct core_model *facts; /* given to CORE_MODEL_OPEN */
     char token[TOKEN_SECRET_TEXT];
+    size_t n_looked; /* of the messages sent, for stages that were connected */
+    bool deaf;       /* agents do not hear each other: a stage that is connected says nothing */
     bool holds_work; /* work waits for fixture_work */
     struct work **held_work;
     size_t n_held_work;
 };
 
 static const char fixture_admin_key[] = "admin-key-of-forty-characters-0123456789";
+
+static void fixture_say(struct fixture *f, uint64_t peer, const char *key, const struct message *m);
+static const char *fixture_key(int agent);
+
+/* Agents whose stage was connected hear the stage before it. */
+static void fixture_hear(struct fixture *f)
+{
+    while (f->n_looked < f->n_sent) {
+        const struct sent *s = &f->sent[f->n_looked++];
+        const struct message_stage_connect *c = &s->m.u.stage_connect;
+        struct message m = {.type = MESSAGE_HOP_STATE};
+        m.u.hop_state = (struct message_hop_state){.deployment = c->deployment, .generation = c->generation, .stage = c->stage, .heard = true};
+        if (s->type == MESSAGE_STAGE_CONNECT && c->n_stages > 1 && !f->deaf && s->peer >= 10)
+            fixture_say(f, s->peer, fixture_key((int)s->peer - 10), &m);
+    }
+}
 
 static void fixture_settle(struct fixture *f)
 {
@@ -66,6 +84,7 @@ static void fixture_settle(struct fixture *f)
                 core_worked(f->core, a[i].work);
             }
         }
+    fixture_hear(f);
 }
 
 static int fixture_restore(void *ctx, const char *key, const void *bytes, size_t size, struct err *e)

@@ -64,6 +64,76 @@ static struct deployment *serving(struct fixture *f)
     return deployment_find(f->core, "d");
 }
 
+static void hop_says(struct fixture *f, int agent, uint64_t generation, uint64_t stage, bool heard)
+{
+    struct message m = {.type = MESSAGE_HOP_STATE};
+    m.u.hop_state = (struct message_hop_state){.deployment = deployment_find(f->core, "d") ? deployment_find(f->core, "d")->id : 1, .generation = generation, .stage = stage,
+                                               .heard = heard, .silent_s = heard ? 0 : 2.5};
+    fixture_say(f, 10 + (uint64_t)agent, fixture_key(agent), &m);
+}
+
+/* Both stages are ready, but their agents have not heard each other. */
+static void ready_and_deaf(struct fixture *f)
+{
+    fixture_open(f);
+    f->deaf = true;
+    for (int i = 0; i < 3; i++)
+        fixture_agent(f, i, "k", 1e9);
+    ask_deploy(f, "{\"agents\": \"a1,a0\", \"max_context\": 128}");
+    stage_says(f, 1, 1, 0, "ready", NULL, 0);
+    stage_says(f, 0, 1, 1, "ready", NULL, 0);
+    assert_string_equal(state_of(f), "ready");
+}
+
+static void nothing_serves_before_every_hop_was_heard(void **state)
+{
+    (void)state;
+    struct fixture f;
+    ready_and_deaf(&f);
+    hop_says(&f, 0, 1, 1, true);
+    hop_says(&f, 2, 1, 0, true); /* it has no stage */
+    hop_says(&f, 1, 0, 0, true); /* another generation */
+    hop_says(&f, 1, 1, 7, true); /* no such stage */
+    assert_string_equal(state_of(&f), "ready");
+    hop_says(&f, 1, 1, 0, true);
+    assert_string_equal(state_of(&f), "serving");
+    fixture_close(&f);
+}
+
+static void agents_that_cannot_reach_each_other_are_named(void **state)
+{
+    (void)state;
+    struct fixture f;
+    ready_and_deaf(&f);
+    hop_says(&f, 0, 1, 1, true);
+    size_t before = f.n_sent;
+    for (int i = 0; i < HOPS_TRY_MS / 500; i++) {
+        for (int a = 0; a < 3; a++)
+            a < 2 ? beat_with(&f, a, 1, 1, (uint64_t)(1 - a), "ready") : fixture_beat(&f, 12, fixture_key(2));
+        fixture_pass_ms(&f, 500);
+    }
+    assert_string_equal(state_of(&f), "gone"); /* a first deployment that does not come to serve is removed */
+    const char *text = NULL;
+    for (size_t i = before; i < f.n_sent; i++)
+        if (f.sent[i].peer == ADMIN && f.sent[i].type == MESSAGE_ANSWER && f.sent[i].m.u.answer.code[0])
+            text = f.sent[i].m.u.answer.text;
+    assert_non_null(text);
+    assert_non_null(strstr(text, "\"a0\" cannot reach \"a1\""));
+    assert_null(strstr(text, "\"a1\" cannot reach"));
+    fixture_close(&f);
+}
+
+static void a_hop_that_falls_silent_breaks_what_serves_over_it(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct deployment *d = serving(&f);
+    hop_says(&f, 0, 1, 1, false);
+    assert_string_not_equal(state_of(&f), "serving");
+    assert_non_null(strstr(d->why.text, "\"a1\" cannot reach \"a0\""));
+    fixture_close(&f);
+}
+
 static int count_of(const struct fixture *f, uint64_t peer, enum message_type type)
 {
     int n = 0;
@@ -489,6 +559,9 @@ static void figures_tell_what_happened(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nothing_serves_before_every_hop_was_heard),
+        cmocka_unit_test(agents_that_cannot_reach_each_other_are_named),
+        cmocka_unit_test(a_hop_that_falls_silent_breaks_what_serves_over_it),
         cmocka_unit_test(progress_is_told_until_it_serves),
         cmocka_unit_test(neighbours_learn_each_others_addresses),
         cmocka_unit_test(every_hop_has_a_session_of_its_own_which_outlives_a_restart),
