@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SOURCE_MAX_BYTES = 4 << 20, STEPS = 10 * 1000 * 1000, OUTPUT_BYTES = 16 << 20, VALUES_MAX_BYTES = 256 << 20 };
+enum { SOURCE_MAX_BYTES = 4 << 20, STEPS = 30 * 1000 * 1000, TIME_MS = 1000, OUTPUT_BYTES = 16 << 20, VALUES_MAX_BYTES = 256 << 20 };
 
 int template_compile(const char *source, size_t size, struct chat_template **out, struct err *e)
 {
@@ -56,13 +56,24 @@ int run_fail(struct run *r, int code, const char *fmt, ...)
 
 int run_tick(struct run *r, size_t steps)
 {
+    enum { LOOK_EVERY = 64 };
     r->steps += steps;
-    return r->steps <= r->max_steps ? 0 : run_fail(r, HP_ELIMIT, "the template takes more than %zu steps", r->max_steps);
+    if (r->steps > r->max_steps)
+        return run_fail(r, HP_ELIMIT, "the template takes more than %zu steps", r->max_steps);
+    if (r->steps < r->look_at)
+        return 0;
+    r->look_at = r->steps + LOOK_EVERY;
+    return cpu_limit_passed(&r->time) ? run_fail(r, HP_ELIMIT, "the template takes more than %d ms", TIME_MS) : 0;
 }
 
 int run_tick_bytes(struct run *r, size_t bytes)
 {
     return run_tick(r, bytes / 64);
+}
+
+int run_tick_text(struct run *r, size_t bytes)
+{
+    return run_tick(r, bytes / 8);
 }
 
 void *run_alloc(struct run *r, size_t count, size_t size)
@@ -376,6 +387,7 @@ int template_render(const struct chat_template *t, const json_t *variables, cons
                     .line = 1,
                     .out = out,
                     .e = e};
+    cpu_limit_start(&r.time, TIME_MS * 1000000ull);
     size_t before = out->size;
     struct scope *nothing;
     int rc = run_scope_push(&r, NULL, &nothing);

@@ -85,11 +85,12 @@ static void list_item(const struct list *l, int64_t i, struct value *out)
 
 static int character_item(struct run *r, struct text t, int64_t i, struct value *out)
 {
+    int rc = run_tick_text(r, t.size);
     int64_t n = (int64_t)text_length(t);
     i += i < 0 ? n : 0;
     if (i >= 0 && i < n)
         *out = value_text(text_cut(t, (size_t)i, (size_t)i + 1));
-    return run_tick_bytes(r, t.size);
+    return rc;
 }
 
 int run_item(struct run *r, const struct value *v, const struct value *key, struct value *out)
@@ -138,6 +139,17 @@ static int cut_list(struct run *r, const struct list *l, int64_t start, int64_t 
     return rc;
 }
 
+/* A stretch of a list: nothing changes a list once it is made, so that the items are shared. */
+static int share_list(struct run *r, const struct list *l, size_t from, size_t n, struct value *out)
+{
+    int rc = value_new_list(r, l->kind == LIST_TUPLE ? LIST_TUPLE : LIST_PLAIN, 0, out);
+    if (rc < 0 || n == 0)
+        return rc;
+    out->list->items = l->items + from;
+    out->list->n = out->list->capacity = n;
+    return run_tick(r, 1);
+}
+
 int run_slice(struct run *r, const struct value *v, const struct value *start, const struct value *stop, const struct value *step,
               struct value *out)
 {
@@ -152,16 +164,19 @@ int run_slice(struct run *r, const struct value *v, const struct value *start, c
     int64_t by = step && step->type != VALUE_NONE ? value_as_integer(step) : 1;
     if (by == 0)
         return run_fail(r, HP_EINVAL, "slice step cannot be zero");
+    int rc = v->type == VALUE_STRING ? run_tick_text(r, v->string.size) : 0;
+    if (rc < 0)
+        return rc;
     int64_t n = v->type == VALUE_STRING ? (int64_t)text_length(v->string) : (int64_t)v->list->n;
     int64_t low = by > 0 ? 0 : -1, high = by > 0 ? n : n - 1;
     int64_t from = clip(start, by > 0 ? 0 : n - 1, n, low, high), to = clip(stop, by > 0 ? n : -1, n, low, high);
-    int rc = v->type == VALUE_STRING ? run_tick_bytes(r, v->string.size) : 0;
-    if (rc < 0)
-        return rc;
     if (v->type == VALUE_STRING && by == 1) {
         *out = value_text(text_cut(v->string, (size_t)from, (size_t)to));
+        out->safe = v->safe;
         return 0;
     }
+    if (v->type == VALUE_LIST && by == 1)
+        return share_list(r, v->list, (size_t)from, to > from ? (size_t)(to - from) : 0, out);
     struct list *items = NULL;
     struct value cut;
     rc = value_items(r, v, &items);
@@ -258,8 +273,9 @@ static int contains(struct run *r, const struct value *in, const struct value *w
     if (in->type == VALUE_STRING) {
         if (what->type != VALUE_STRING)
             return run_fail(r, HP_EINVAL, "'in <string>' requires string as left operand, not %s", value_type_word(what));
-        *out = text_find(in->string, what->string, 0) >= 0;
-        return run_tick_bytes(r, in->string.size);
+        int rc = run_tick_bytes(r, in->string.size + what->string.size);
+        *out = rc == 0 && text_find(in->string, what->string, 0) >= 0;
+        return rc;
     }
     if (in->type == VALUE_DICT) {
         if (!value_is_key(what))
@@ -280,7 +296,7 @@ int run_compare(struct run *r, int op, const struct value *a, const struct value
 {
     if (op == OP_EQ || op == OP_NE) {
         *out = value_equal(r, a, b, 0) == (op == OP_EQ);
-        return a->type == VALUE_STRING ? run_tick_bytes(r, a->string.size) : 0;
+        return run_tick(r, 0);
     }
     if (op == OP_IN || op == OP_NOT_IN) {
         int rc = contains(r, b, a, out);

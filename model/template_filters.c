@@ -94,7 +94,7 @@ static int filter_length(struct run *r, const struct value *in, const struct arg
 {
     (void)args;
     switch (in->type) {
-    case VALUE_STRING: *out = value_integer((int64_t)text_length(in->string)); return run_tick_bytes(r, in->string.size);
+    case VALUE_STRING: *out = value_integer((int64_t)text_length(in->string)); return run_tick_text(r, in->string.size);
     case VALUE_LIST:
         if (in->list->kind == LIST_LAZY)
             break;

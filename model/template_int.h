@@ -6,6 +6,7 @@
 #include "common/arena.h"
 #include "common/bytes.h"
 #include "common/status.h"
+#include "model/cpu_limit.h"
 #include "model/template.h"
 
 #include <stdbool.h>
@@ -43,6 +44,7 @@ struct text {
 
 struct value {
     enum value_type type;
+    bool safe; /* of a string: fit for HTML, as `escape` and `safe` mark it (markupsafe.Markup) */
     union {
         bool boolean;
         int64_t integer;
@@ -239,7 +241,8 @@ enum flow { FLOW_ON, FLOW_BREAK, FLOW_CONTINUE };
 
 struct run {
     struct arena arena; /* every value of this run */
-    size_t steps, max_steps, written, max_output;
+    size_t steps, max_steps, look_at, written, max_output;
+    struct cpu_limit time; /* looked at whenever steps reach look_at */
     int depth, line, loop_depth;
     struct scope *scope;
     struct buffer *out;
@@ -258,9 +261,11 @@ struct arguments {
 
 /* Writes "line N: ..." and gives `code`. */
 int run_fail(struct run *r, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-/* Counts work; HP_ELIMIT when there has been too much. Work on text counts a step for every 64 bytes. */
+/* Count work before it is done; HP_ELIMIT when there has been too much, in steps or in time. Copying text counts a step for every
+ * 64 bytes, going through its characters one for every 8. */
 int run_tick(struct run *r, size_t steps);
 int run_tick_bytes(struct run *r, size_t bytes);
+int run_tick_text(struct run *r, size_t bytes);
 void *run_alloc(struct run *r, size_t count, size_t size); /* NULL after run_fail */
 int run_evaluate(struct run *r, const struct node *n, struct value *out);
 int run_body(struct run *r, const struct node *first);
@@ -309,6 +314,9 @@ struct value value_text(struct text t);
 struct value value_undefined(struct text name);
 const char *value_type_word(const struct value *v); /* as Python calls it */
 
+/* Marks a string, or every string of a list. */
+void value_mark_safe(struct value *v);
+
 bool value_true(const struct value *v);
 bool value_equal(struct run *r, const struct value *a, const struct value *b, int depth);
 /* Less than 0, 0, more; HP_EINVAL after run_fail where the two have no order. */
@@ -353,10 +361,12 @@ struct text text_cut(struct text t, size_t start, size_t end);
 enum { STRIP_LEFT = 1, STRIP_RIGHT = 2 };
 /* Without the characters of `set` at its ends; white space where `set.data` is NULL. */
 struct text text_strip(struct text t, struct text set, int sides);
-enum text_case { CASE_UPPER, CASE_LOWER, CASE_TITLE, CASE_CAPITAL };
+enum text_case { CASE_UPPER, CASE_LOWER, CASE_TITLE, CASE_CAPITAL, CASE_SWAP };
 void text_case(struct text t, enum text_case how, struct buffer *out);
-/* -1 when it is not there. Bytes. */
+/* -1 when it is not there. Bytes. Linear in both, whatever they are. */
 int64_t text_find(struct text t, struct text what, size_t from);
+/* The last place. HP_ENOMEM gives -2. */
+int64_t text_find_last(struct text t, struct text what);
 bool text_starts(struct text t, struct text what);
 bool text_ends(struct text t, struct text what);
 

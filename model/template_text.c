@@ -2,7 +2,9 @@
 #include "model/template_int.h"
 
 #include "common/utf8.h"
+#include "model/template_case.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
 
@@ -100,24 +102,60 @@ struct text text_strip(struct text t, struct text set, int sides)
     return t;
 }
 
+static bool is_cased(uint32_t c)
+{
+    utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)c);
+    return category == UTF8PROC_CATEGORY_LU || category == UTF8PROC_CATEGORY_LL || category == UTF8PROC_CATEGORY_LT;
+}
+
+/* A capital sigma is the final one where a letter stands before it and none behind. */
+static uint32_t lower_sigma(struct text t, size_t behind, bool after_letter)
+{
+    uint32_t next = 0;
+    if (behind < t.size)
+        char_at(t, behind, &next);
+    return after_letter && !is_cased(next) ? 0x3C2 : 0x3C3;
+}
+
+static void put_capital(uint32_t c, bool upper, struct buffer *out)
+{
+    bool may_be = (c >= 0xDF && c < 0x588) || (c >= 0x1E96 && c < 0x2000) || (c >= 0xFB00 && c < 0xFB18);
+    for (size_t i = 0; may_be && i < sizeof special_cases / sizeof *special_cases; i++) {
+        if (special_cases[i].c != c)
+            continue;
+        const uint16_t *parts = upper ? special_cases[i].upper : special_cases[i].title;
+        for (int k = 0; k < 3 && parts[k]; k++)
+            utf8_append(out, parts[k]);
+        return;
+    }
+    utf8_append(out, (uint32_t)(upper ? utf8proc_toupper((utf8proc_int32_t)c) : utf8proc_totitle((utf8proc_int32_t)c)));
+}
+
 void text_case(struct text t, enum text_case how, struct buffer *out)
 {
-    bool inside = false;
+    bool inside = false, after_letter = false;
     for (size_t at = 0; at < t.size;) {
         uint32_t c;
         at += char_at(t, at, &c);
-        utf8proc_int32_t point = (utf8proc_int32_t)c;
-        bool raise = how == CASE_UPPER || (!inside && how != CASE_LOWER);
-        utf8proc_category_t category = utf8proc_category(point);
-        bool letter = category == UTF8PROC_CATEGORY_LU || category == UTF8PROC_CATEGORY_LL || category == UTF8PROC_CATEGORY_LT;
-        inside = how == CASE_CAPITAL ? true : letter;
-        /* The one common letter whose capital is two. */
-        if (raise && c == 0xDF)
-            buffer_append(out, how == CASE_UPPER ? "SS" : "Ss", 2);
-        else if (raise)
-            utf8_append(out, (uint32_t)(how == CASE_UPPER ? utf8proc_toupper(point) : utf8proc_totitle(point)));
+        bool raise = how == CASE_UPPER || ((how == CASE_TITLE || how == CASE_CAPITAL) && !inside);
+        bool keep = false;
+        if (how == CASE_SWAP) {
+            utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)c);
+            raise = category == UTF8PROC_CATEGORY_LL;
+            keep = !raise && category != UTF8PROC_CATEGORY_LU;
+        }
+        if (raise)
+            put_capital(c, how == CASE_UPPER || how == CASE_SWAP, out);
+        else if (keep)
+            utf8_append(out, c);
+        else if (c == 0x130) /* the one small letter that is two */
+            buffer_append(out, "i\xCC\x87", 3);
+        else if (c == 0x3A3)
+            utf8_append(out, lower_sigma(t, at, after_letter));
         else
-            utf8_append(out, (uint32_t)utf8proc_tolower(point));
+            utf8_append(out, (uint32_t)utf8proc_tolower((utf8proc_int32_t)c));
+        after_letter = is_cased(c);
+        inside = how == CASE_CAPITAL ? true : after_letter;
     }
 }
 
@@ -127,6 +165,42 @@ int64_t text_find(struct text t, struct text what, size_t from)
         return -1;
     const char *hit = what.size ? memmem(t.data + from, t.size - from, what.data, what.size) : t.data + from;
     return hit ? hit - t.data : -1;
+}
+
+/* Knuth, Morris and Pratt from the end: `borders[i]` is how many of the last i bytes begin again at their own end. */
+static int64_t find_last_with(struct text t, struct text what, uint32_t *borders)
+{
+    size_t n = what.size, k = 0;
+    const char *end = what.data + n - 1;
+    borders[1] = 0;
+    for (size_t i = 1; i < n; i++) {
+        while (k > 0 && end[-(ptrdiff_t)i] != end[-(ptrdiff_t)k])
+            k = borders[k];
+        k += end[-(ptrdiff_t)i] == end[-(ptrdiff_t)k];
+        borders[i + 1] = (uint32_t)k;
+    }
+    k = 0;
+    for (size_t at = t.size; at-- > 0;) {
+        while (k > 0 && t.data[at] != end[-(ptrdiff_t)k])
+            k = borders[k];
+        k += t.data[at] == end[-(ptrdiff_t)k];
+        if (k == n)
+            return (int64_t)at;
+    }
+    return -1;
+}
+
+int64_t text_find_last(struct text t, struct text what)
+{
+    if (what.size == 0 || what.size > t.size)
+        return what.size ? -1 : (int64_t)t.size;
+    uint32_t few[65], *borders = what.size < 65 ? few : malloc((what.size + 1) * sizeof *borders);
+    if (!borders)
+        return -2;
+    int64_t at = what.size > UINT32_MAX ? -1 : find_last_with(t, what, borders);
+    if (borders != few)
+        free(borders);
+    return at;
 }
 
 bool text_starts(struct text t, struct text what)

@@ -34,6 +34,13 @@ struct value value_undefined(struct text name)
     return (struct value){.type = VALUE_UNDEFINED, .string = name};
 }
 
+void value_mark_safe(struct value *v)
+{
+    v->safe |= v->type == VALUE_STRING;
+    for (size_t i = 0; v->type == VALUE_LIST && i < v->list->n; i++)
+        v->list->items[i].safe |= v->list->items[i].type == VALUE_STRING;
+}
+
 const char *value_type_word(const struct value *v)
 {
     switch (v->type) {
@@ -116,7 +123,9 @@ bool value_equal(struct run *r, const struct value *a, const struct value *b, in
     switch (a->type) {
     case VALUE_UNDEFINED:
     case VALUE_NONE: return true;
-    case VALUE_STRING: return a->string.size == b->string.size && memcmp(a->string.data, b->string.data, a->string.size) == 0;
+    case VALUE_STRING:
+        return a->string.size == b->string.size && run_tick_bytes(r, a->string.size) == 0 &&
+               memcmp(a->string.data, b->string.data, a->string.size) == 0;
     case VALUE_LIST: return lists_equal(r, a->list, b->list, depth);
     case VALUE_DICT: return dicts_equal(r, a->dict, b->dict, depth);
     case VALUE_FUNCTION: return a->string.data == b->string.data;
