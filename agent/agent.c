@@ -1,6 +1,7 @@
 /* Owns the agent's life: its threads, its handles, and the mail that other threads put for the loop. */
 #include "agent/shell_int.h"
 
+#include "agent/discover_limits.h"
 #include "agent/profiler.h"
 
 #include "common/host.h"
@@ -355,19 +356,6 @@ static void on_message(void *ctx, uint64_t peer, const char *key, const uint8_t 
     arena_free(&arena);
 }
 
-static uint64_t box_memory_free(void)
-{
-    FILE *f = fopen("/proc/meminfo", "re");
-    char line[128];
-    unsigned long long kib = 0;
-    while (f && fgets(line, sizeof line, f))
-        if (sscanf(line, "MemAvailable: %llu", &kib) == 1)
-            break;
-    if (f)
-        fclose(f);
-    return kib * 1024;
-}
-
 /* An agent that nobody answers says so after five seconds, and again every half minute. */
 static void absence_tell(struct agent *a)
 {
@@ -392,7 +380,11 @@ static void on_meter(uv_timer_t *t)
     struct data_stats stats;
     data_stats(a->data, &stats);
     /* A paced device's memory is not the box's: what runs here is a small model that stands in for a large one. */
-    uint64_t device = executor_memory_free(a->executor), box = a->paced ? UINT64_MAX : box_memory_free();
+    uint64_t device = executor_memory_free(a->executor), box = UINT64_MAX;
+    if (!a->paced && discover_memory_free("", &box))
+        a->box_free_bytes = box;
+    else if (!a->paced)
+        box = a->box_free_bytes; /* no descriptor left, or no /proc: as it was */
     struct agent_event ev = {.kind = AGENT_EVENT_METER};
     ev.u.meter.memory_free_bytes = device < box ? device : box;
     ev.u.meter.dropped_foreign = stats.dropped_foreign + stats.dropped_malformed;
@@ -505,7 +497,8 @@ static int folders_make(struct agent *a, struct err *e)
 static int data_start(struct agent *a, struct err *e)
 {
     char interface[64];
-    struct data_config c = {.network = a->config.network, .port = a->config.data_port, .keys = a->keys, .callbacks = {a, on_frame, on_link_down}};
+    struct data_config c = {.network = a->config.network, .port = a->config.data_port, .keys = a->keys,
+                            .pool_limit_bytes = discover_pool_bytes(&a->config.share), .callbacks = {a, on_frame, on_link_down}};
     if (a->config.hub)
         return data_open_inproc(&c, &a->data, e);
     int rc = data_host_find(a->config.network, a->config.coordinator, a->data_host, e);
@@ -559,7 +552,7 @@ static int parts_start(struct agent *a, struct err *e)
 {
     const struct discover_share *share = &a->config.share;
     struct executor_config x = {.device = {.backend = "cpu", .n_threads = share->n_threads, .cores = share->cores, .n_cores = share->n_cores,
-                                           .memory_bytes = share->memory_bytes},
+                                           .memory_bytes = discover_stage_bytes(share)},
                                 .report = on_executor,
                                 .ctx = a};
     struct store_worker_config s = {.folder = a->store_folder, .machine = a->machine, .limit_bytes = a->config.store_limit_bytes,
@@ -616,6 +609,7 @@ int agent_start(uv_loop_t *loop, const struct agent_config *c, struct agent **ou
         return err_set(e, HP_ENOMEM, "no memory for an agent");
     a->config = *c;
     a->loop = loop;
+    a->box_free_bytes = UINT64_MAX;
     pthread_mutex_init(&a->log_lock, NULL);
     pthread_mutex_init(&a->gate, NULL);
     post_box_init(&a->mail, sizeof(struct mail));

@@ -1,6 +1,8 @@
 #include "agent/discover.h"
 
 #include "agent/discover_gpus.h"
+#include "agent/discover_limits.h"
+#include "common/log.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -103,36 +105,49 @@ static int physical_cores(hwloc_topology_t t, const struct discover_share *s)
     return n > 0 ? n : s->n_cores;
 }
 
-static uint64_t number_of_file(const char *file, uint64_t otherwise)
-{
-    FILE *f = fopen(file, "re");
-    unsigned long long v;
-    if (!f)
-        return otherwise;
-    if (fscanf(f, "%llu", &v) != 1)
-        v = otherwise;
-    fclose(f);
-    return v;
-}
-
-static uint64_t box_memory(hwloc_topology_t t)
+/* What this process may have: the box's memory, or less where a control group says so. */
+static uint64_t memory_limit(hwloc_topology_t t, const struct discover_limits *limits)
 {
     uint64_t all = hwloc_get_root_obj(t)->total_memory;
-    uint64_t group = number_of_file("/sys/fs/cgroup/memory.max", UINT64_MAX);
-    uint64_t old_group = number_of_file("/sys/fs/cgroup/memory/memory.limit_in_bytes", UINT64_MAX);
-    group = group < old_group ? group : old_group;
-    return group < all ? group : all;
+    return limits->memory_bytes < all ? limits->memory_bytes : all;
+}
+
+/* More threads than the quota has cores would only be stopped in the middle of their work. */
+static int threads_limit(int n, const struct discover_limits *limits)
+{
+    int whole = limits->cpus > 1 ? (int)limits->cpus : 1;
+    return limits->cpus > 0 && whole < n ? whole : n;
+}
+
+uint64_t discover_pool_bytes(const struct discover_share *s)
+{
+    uint64_t part = s->memory_bytes / 16;
+    return part < DISCOVER_MAX_POOL ? part : DISCOVER_MAX_POOL;
+}
+
+uint64_t discover_stage_bytes(const struct discover_share *s)
+{
+    uint64_t process = s->memory_bytes / 16 < DISCOVER_MAX_PROCESS ? s->memory_bytes / 16 : DISCOVER_MAX_PROCESS;
+    return s->memory_bytes - discover_pool_bytes(s) / 4 * 5 - process;
 }
 
 int discover_share(const char *cores, int threads, uint64_t memory_bytes, struct discover_share *out, struct err *e)
 {
     hwloc_topology_t t;
+    struct discover_limits limits;
     int rc = cores_read(cores, out, e);
     rc = rc < 0 ? rc : topology_open(&this_box, &t, e);
     if (rc < 0)
         return rc;
-    out->n_threads = threads > 0 ? threads : physical_cores(t, out);
-    out->memory_bytes = memory_bytes ? memory_bytes : box_memory(t) / 10 * 9;
+    discover_limits("", &limits);
+    uint64_t most = memory_limit(t, &limits);
+    out->n_threads = threads > 0 ? threads : threads_limit(physical_cores(t, out), &limits);
+    out->memory_bytes = memory_bytes ? memory_bytes : most / 10 * 9;
+    if (out->memory_bytes > most) {
+        log_warn("agent", "memory_limited", "asked_bytes=%llu bytes=%llu by=%s", (unsigned long long)memory_bytes, (unsigned long long)most,
+                 limits.memory_bytes == most ? limits.memory_group : "box");
+        out->memory_bytes = most;
+    }
     hwloc_topology_destroy(t);
     return 0;
 }
@@ -311,7 +326,7 @@ int discover_node_of(const struct discover_box *box, const char *name, const str
     for (int i = 0; i < share->n_cores; i++)
         json_array_append_new(cores, json_integer(share->cores[i]));
     json_t *node = json_pack("{s:s, s:[{s:s, s:s, s:I, s:i}], s:o, s:o, s:i, s:I, s:o}", "name", name, "devices", "name", "cpu", "kind", kind,
-                             "memory_bytes", (json_int_t)share->memory_bytes, "threads", share->n_threads, "nics",
+                             "memory_bytes", (json_int_t)discover_stage_bytes(share), "threads", share->n_threads, "nics",
                              nics_read(box->net_folder ? box->net_folder : "/sys/class/net", network), "cores", cores, "packages", hwloc_get_nbobjs_by_type(t, HWLOC_OBJ_PACKAGE),
                              "total_memory_bytes", (json_int_t)hwloc_get_root_obj(t)->total_memory, "caches", caches_list(t));
     json_t *numa = numa_list(t);

@@ -1,6 +1,7 @@
 /* hp-agent: the program. */
 #include "agent/agent.h"
 #include "common/log.h"
+#include "common/units.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -28,8 +29,10 @@ static const char help_text[] =
     "  --name N              what this node asks to be called (default: the host's name)\n"
     "  --dir D               keys, weights and measurements (default: $XDG_STATE_HOME/hodgepodge/agent)\n"
     "  --cores LIST|any:K    cores to use, such as 0,2-3, or any K of them (default: all)\n"
-    "  --threads N           threads that compute (default: one for each physical core among them)\n"
-    "  --memory BYTES        for weights, KV cache and activations; 8G and 512M are understood (default: 90 % of the box)\n"
+    "  --threads N           threads that compute (default: one for each physical core among them, within the control\n"
+    "                        groups' quota)\n"
+    "  --memory BYTES        for all that it does: weights, KV cache, activations, buffers; 8G is 8GiB, 8GB is 8000000000\n"
+    "                        (default: 90 % of the box, or of the tightest of its control groups)\n"
     "  --store-limit BYTES   disk for weights (default: none); models not in use go first\n"
     "  --network IFACE       interface of the data channel (default: the one on the way to the coordinator)\n"
     "  --data-port P         TCP port of the data channel, which other agents must reach (default: any free one; the log tells it)\n"
@@ -51,17 +54,9 @@ struct options {
 
 static int bytes_parse(const char *option, const char *text, uint64_t *out, struct err *e)
 {
-    char *end;
-    errno = 0;
-    unsigned long long n = strtoull(text, &end, 10);
-    static const char units[] = "KMGT";
-    const char *unit = *end ? strchr(units, toupper((unsigned char)*end)) : NULL;
-    int shift = unit ? 10 * (int)(unit - units + 1) : 0;
-    bool whole = unit ? !end[1] || strcmp(end + 1, "iB") == 0 || strcmp(end + 1, "B") == 0 : !*end;
-    if (!isdigit((unsigned char)*text) || errno || !whole || !n || n > UINT64_MAX >> shift)
-        return err_set(e, HP_EUSAGE, "%s %s: is not a number of bytes such as 8000000000 or 8G", option, text);
-    *out = (uint64_t)n << shift;
-    return 0;
+    if (units_bytes_parse(text, out))
+        return 0;
+    return err_set(e, HP_EUSAGE, "%s %s: is not a number of bytes such as 8000000000, 8G (8GiB) or 8GB (a bit less)", option, text);
 }
 
 static int count_parse(const char *option, const char *text, int *out, struct err *e)

@@ -70,6 +70,7 @@ struct agent {
     enum data_kind data_kind;
     struct executor *executor;
     struct store_worker *store;
+    uint64_t box_free_bytes; /* when last read; UINT64_MAX: never */
     struct paced *paced; /* the device that this agent stands for; NULL: itself */
     struct link_prober *prober;
     struct wire *wire;   /* paced: frames on their way */

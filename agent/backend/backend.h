@@ -78,7 +78,8 @@ struct backend {
 
     /* Bytes that a weight will hold on the device, known before it is loaded; `f32` asks for float32 arithmetic on it. */
     uint64_t (*weight_resident_bytes)(const struct device *d, const struct weight *w, enum weight_use use, bool f32);
-    /* Bytes of scratch, shared by all products of a device, that a product of so many rows with this matrix takes. */
+    /* Bytes of scratch, shared by all products of a device, that a product of so many rows with this matrix takes beyond what is
+     * there already. */
     uint64_t (*matmul_scratch_bytes)(const struct device *d, const struct weight *w, bool f32, uint32_t rows);
     /* Loads and packs. The file's mapping outlives the weight; pages that are no longer needed are released. HP_ENOMEM, HP_EUNSUPPORTED. */
     int (*weight_load)(struct device *d, const struct weight *w, enum weight_use use, bool f32, struct device_weight **out, struct err *e);

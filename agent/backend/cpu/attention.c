@@ -119,7 +119,7 @@ static void attention_part(void *ctx, int thread, uint32_t part)
     struct attention_job *job = ctx;
     const struct kv_layout *l = job->layout;
     uint32_t group = (uint32_t)(job->heads / l->n_kv_heads), heads = (uint32_t)l->n_kv_heads;
-    float *scratch = scratch_get(&job->device->private[thread], attend_scratch_floats(l->head_dim) * sizeof *scratch);
+    float *scratch = scratch_get(job->device, &job->device->private[thread], attend_scratch_floats(l->head_dim) * sizeof *scratch);
     if (!scratch) {
         atomic_store(&job->failed, true);
         return;

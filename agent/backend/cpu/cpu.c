@@ -24,7 +24,8 @@ static uint64_t memory_free(const struct device *device)
     const struct cpu_device *d = (const struct cpu_device *)device;
     if (!d->limit_bytes)
         return UINT64_MAX;
-    return d->limit_bytes > d->used_bytes ? d->limit_bytes - d->used_bytes : 0;
+    uint64_t used = d->used_bytes + atomic_load(&d->scratch_bytes);
+    return d->limit_bytes > used ? d->limit_bytes - used : 0;
 }
 
 int cpu_memory_reserve(struct cpu_device *d, uint64_t bytes, const char *what, struct err *e)
@@ -59,15 +60,17 @@ void cpu_memory_free(struct cpu_device *d, void *p, uint64_t bytes)
     d->used_bytes -= bytes;
 }
 
-void *scratch_get(struct scratch *s, size_t bytes)
+void *scratch_get(struct cpu_device *d, struct scratch *s, size_t bytes)
 {
     if (bytes <= s->bytes)
         return s->data;
+    atomic_fetch_sub(&d->scratch_bytes, s->bytes);
     free(s->data);
     s->bytes = (bytes + 4095) / 4096 * 4096;
     s->data = aligned_alloc(4096, s->bytes);
     if (!s->data)
         s->bytes = 0;
+    atomic_fetch_add(&d->scratch_bytes, s->bytes);
     return s->data;
 }
 

@@ -6,6 +6,8 @@
 #include "agent/backend/cpu/kernels.h"
 #include "agent/backend/cpu/threads.h"
 
+#include <stdatomic.h>
+
 struct onednn;
 
 /* Scratch memory that grows to what was asked for most; what it held is lost. */
@@ -20,6 +22,7 @@ struct cpu_device {
     struct threads *threads;
     struct onednn *onednn; /* NULL without bf16 */
     uint64_t limit_bytes, used_bytes;
+    atomic_ullong scratch_bytes; /* of inputs and private: they count against the limit, and stay */
     struct scratch inputs;   /* a matmul's inputs as bf16 */
     struct scratch *private; /* [threads]: of one thread inside an operator */
     char description[96];
@@ -48,8 +51,8 @@ int cpu_memory_alloc(struct cpu_device *d, uint64_t bytes, const char *what, voi
 int cpu_memory_reserve(struct cpu_device *d, uint64_t bytes, const char *what, struct err *e);
 void cpu_memory_free(struct cpu_device *d, void *p, uint64_t bytes);
 
-/* At least `bytes`, aligned for vectors; NULL when memory ran out. */
-void *scratch_get(struct scratch *s, size_t bytes);
+/* At least `bytes`, aligned for vectors; NULL when memory ran out. From any thread, each for its own scratch. */
+void *scratch_get(struct cpu_device *d, struct scratch *s, size_t bytes);
 
 /* Records the stream's first failure. */
 void cpu_stream_fail(struct stream *s, int code, const char *text);

@@ -56,8 +56,10 @@ uint64_t cpu_weight_resident_bytes(const struct device *device, const struct wei
 
 uint64_t cpu_matmul_scratch_bytes(const struct device *device, const struct weight *w, bool f32, uint32_t rows)
 {
-    bool panels = form_of((const struct cpu_device *)device, w, WEIGHT_MATMUL, f32) == FORM_PANELS_BF16;
-    return panels ? rows * round_up(weight_columns(w), PANEL_INPUTS) * sizeof(uint16_t) : 0;
+    const struct cpu_device *d = (const struct cpu_device *)device;
+    bool panels = form_of(d, w, WEIGHT_MATMUL, f32) == FORM_PANELS_BF16;
+    uint64_t bytes = panels ? rows * round_up(weight_columns(w), PANEL_INPUTS) * sizeof(uint16_t) : 0;
+    return bytes > d->inputs.bytes ? bytes - d->inputs.bytes : 0;
 }
 
 /* The mapped pages that lie wholly in these bytes are clean and come back from the file when they are needed again. */
@@ -118,7 +120,7 @@ static void pack_part(void *ctx, int thread, uint32_t part)
 {
     struct pack_job *job = ctx;
     const struct device_weight *w = job->w;
-    uint16_t *rows = scratch_get(&job->device->private[thread], (size_t)PANEL_OUTPUTS * PAIR_STRIDE * sizeof *rows + DOT_CHUNK * sizeof(float));
+    uint16_t *rows = scratch_get(job->device, &job->device->private[thread], (size_t)PANEL_OUTPUTS * PAIR_STRIDE * sizeof *rows + DOT_CHUNK * sizeof(float));
     if (!rows) {
         atomic_store(&job->failed, true);
         return;
@@ -274,7 +276,7 @@ static void in_place_part(void *ctx, int thread, uint32_t part)
     const struct device_weight *w = job->w;
     size_t group = in_place_group(job->rows), begin = parts_begin(&job->parts, part), end = parts_end(&job->parts, part);
     float *panel = NULL;
-    if (job->rows >= IN_PLACE_PANEL_ROWS && !(panel = scratch_get(&job->device->private[thread], (size_t)PANEL_OUTPUTS * DOT_CHUNK * sizeof *panel))) {
+    if (job->rows >= IN_PLACE_PANEL_ROWS && !(panel = scratch_get(job->device, &job->device->private[thread], (size_t)PANEL_OUTPUTS * DOT_CHUNK * sizeof *panel))) {
         atomic_store(&job->failed, true);
         return;
     }
@@ -323,7 +325,7 @@ static int panels_many_rows(const struct matmul_job *job, int thread, size_t r, 
     float *out = job->out + r * w->rows + begin;
     if (n == w->rows)
         return onednn_matmul(job->device->onednn, thread, x, rows, panels, w->columns, n, job->accumulate, out);
-    float *dense = scratch_get(&job->device->private[thread], rows * n * sizeof *dense);
+    float *dense = scratch_get(job->device, &job->device->private[thread], rows * n * sizeof *dense);
     if (!dense || onednn_matmul(job->device->onednn, thread, x, rows, panels, w->columns, n, false, dense) < 0)
         return -1;
     for (size_t i = 0; i < rows; i++)
@@ -350,7 +352,7 @@ static void multiply_panels(struct matmul_job *job)
     struct cpu_device *d = job->device;
     size_t n_threads = (size_t)threads_count(d->threads);
     job->x_stride = job->rows <= FEW_ROWS ? job->w->padded_columns : job->w->columns;
-    job->x_bf16 = scratch_get(&d->inputs, job->rows * job->x_stride * sizeof *job->x_bf16);
+    job->x_bf16 = scratch_get(d, &d->inputs, job->rows * job->x_stride * sizeof *job->x_bf16);
     if (!job->x_bf16) {
         atomic_store(&job->failed, true);
         return;
