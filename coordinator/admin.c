@@ -141,6 +141,24 @@ static int verb_profile(struct core *c, struct question *q, struct err *e)
     return rc < 0 ? rc : HP_PENDING;
 }
 
+static int verb_profile_ls(struct core *c, struct question *q, struct err *e)
+{
+    (void)e;
+    q->result = profiles_describe(c);
+    return 0;
+}
+
+static int verb_profile_rm(struct core *c, struct question *q, struct err *e)
+{
+    const char *model, *kind = json_string_value(json_object_get(q->arguments, "kind"));
+    int removed = 0, rc = text_argument(q, "model", &model, e);
+    if (rc == 0)
+        rc = profiles_remove(c, model, kind ? kind : "", &removed, e);
+    if (rc == 0)
+        q->result = json_pack("{s:i}", "removed", removed);
+    return rc;
+}
+
 /* ---- tokens and keys ------------------------------------------------------------------------------------------- */
 
 static int verb_token_create(struct core *c, struct question *q, struct err *e)
@@ -511,6 +529,8 @@ static const struct {
     {"key.rm", verb_key_rm},
     {"topo", verb_topo},
     {"profile", verb_profile},
+    {"profile.ls", verb_profile_ls},
+    {"profile.rm", verb_profile_rm},
     {"deploy", verb_deploy},
     {"deployment.ls", verb_deployment_ls},
     {"deployment.describe", verb_deployment_describe},

@@ -62,10 +62,6 @@ void core_destroy(struct core **core)
         member_free(c->members[i]);
     for (size_t i = 0; i < c->n_models; i++)
         core_model_free(c->models[i]);
-    for (size_t i = 0; i < c->n_profiles; i++) {
-        free(c->profiles[i].key);
-        json_decref(c->profiles[i].tables);
-    }
     for (int k = 0; k < 2; k++) {
         free(c->batches[k].actions);
         free(c->batches[k].at);
@@ -75,7 +71,7 @@ void core_destroy(struct core **core)
     free(c->deployments);
     free(c->members);
     free(c->models);
-    free(c->profiles);
+    profiles_free(c);
     free(c->invites);
     free(c->api_keys);
     for (size_t i = 0; i < c->n_profilings; i++)
@@ -115,8 +111,10 @@ uint64_t core_unix_s(const struct core *c) { return c->config.unix_s + (core_clo
 
 /* ---- the store's records -------------------------------------------------------------------------------------- */
 
-static int restore_meta(struct core *c, const char *key, const json_t *value)
+static int restore_meta(struct core *c, const char *key, const json_t *value, struct err *e)
 {
+    if (!json_is_integer(value) || json_integer_value(value) < 0)
+        return err_set(e, HP_EPARSE, "the store's record meta/%s is not a number", key);
     uint64_t number = (uint64_t)json_integer_value(value);
     if (strcmp(key, "boot") == 0)
         c->boot = number;
@@ -136,19 +134,10 @@ static int restore_api_key(struct core *c, const char *digest, const json_t *val
     return 0;
 }
 
-static int restore_profile(struct core *c, const char *key, json_t *value, struct err *e)
-{
-    struct core_profile *p = core_array_add(&c->profiles, &c->n_profiles, sizeof *p);
-    if (!p || !(p->key = strdup(key)))
-        return err_set(e, HP_ENOMEM, "no memory for profiles");
-    p->tables = json_incref(value);
-    return 0;
-}
-
 static int restore_json(struct core *c, const char *kind, const char *key, json_t *value, struct err *e)
 {
     if (strcmp(kind, "meta") == 0)
-        return restore_meta(c, key, value);
+        return restore_meta(c, key, value, e);
     if (strcmp(kind, "agent") == 0)
         return members_restore_agent(c, key, value, e);
     if (strcmp(kind, "link") == 0)
@@ -158,25 +147,53 @@ static int restore_json(struct core *c, const char *kind, const char *key, json_
     if (strcmp(kind, "key") == 0)
         return restore_api_key(c, key, value, e);
     if (strcmp(kind, "profile") == 0)
-        return restore_profile(c, key, value, e);
+        return profiles_restore(c, key, value, e);
     if (strcmp(kind, "deployment") == 0)
         return deployments_restore(c, key, value, e);
     return 0; /* of a newer version: kept, not understood */
 }
 
-int core_restore(struct core *c, const char *kind, const char *key, const void *bytes, size_t size, struct err *e)
+static int restore_record(struct core *c, const char *kind, const char *key, const void *bytes, size_t size, struct err *e)
 {
     if (strcmp(kind, "model") == 0) {
         struct core_model_slot *slot;
         return core_model_use(c, (struct pack_span){bytes, size}, &slot, e);
     }
-    json_error_t why;
+    json_error_t why = {0};
     json_t *value = json_loadb(bytes, size, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &why);
     if (!value)
         return err_set(e, HP_EPARSE, "the store's record %s/%s is not JSON: %s", kind, key, why.text);
     int rc = restore_json(c, kind, key, value, e);
     json_decref(value);
     return rc;
+}
+
+/* What cannot be read: of a cache it is dropped, of all else put aside, so that the coordinator starts and nothing is lost that somebody could mend. */
+static void record_put_aside(struct core *c, const char *kind, const char *key, const void *bytes, size_t size, const struct err *why)
+{
+    bool cache = strcmp(kind, "profile") == 0 || strcmp(kind, "link") == 0;
+    char name[STORE_MAX_KEY_BYTES];
+    log_warn("coordinator", cache ? "record_dropped" : "record_put_aside", "record=\"%s/%s\" why=\"%s\"", kind, key, why->text);
+    snprintf(name, sizeof name, "%s/%s", kind, key);
+    if (!cache)
+        core_keep_bytes(c, "bad", name, bytes, size);
+    core_forget(c, kind, key);
+    /* No number of sequences may come back: the time is above every count of starts. */
+    if (strcmp(name, "meta/boot") == 0)
+        c->boot = c->config.unix_s;
+}
+
+int core_restore(struct core *c, const char *kind, const char *key, const void *bytes, size_t size, struct err *e)
+{
+    struct err why = {0};
+    int rc = restore_record(c, kind, key, bytes, size, &why);
+    if (rc == HP_ENOMEM) {
+        *e = why;
+        return rc;
+    }
+    if (rc < 0)
+        record_put_aside(c, kind, key, bytes, size, &why);
+    return 0;
 }
 
 /* ---- models ---------------------------------------------------------------------------------------------------- */
@@ -293,43 +310,6 @@ void core_models_sweep(struct core *c)
     }
 }
 
-/* ---- profiles -------------------------------------------------------------------------------------------------- */
-
-static char *profile_key(const char *model, const char *kind, const char *compute)
-{
-    char *key;
-    return asprintf(&key, "%.64s/%s/%s", model, kind, compute) < 0 ? NULL : key;
-}
-
-json_t *core_profile_find(const struct core *c, const char *model, const char *kind, const char *compute)
-{
-    char *key = profile_key(model, kind, compute);
-    json_t *found = NULL;
-    for (size_t i = 0; key && i < c->n_profiles; i++)
-        if (strcmp(c->profiles[i].key, key) == 0)
-            found = c->profiles[i].tables;
-    free(key);
-    return found;
-}
-
-void core_profile_set(struct core *c, const char *model, const char *kind, const char *compute, json_t *tables)
-{
-    char *key = profile_key(model, kind, compute);
-    assert(key && "out of memory");
-    c->profiles_version++;
-    core_keep_json(c, "profile", key, json_incref(tables));
-    for (size_t i = 0; i < c->n_profiles; i++)
-        if (strcmp(c->profiles[i].key, key) == 0) {
-            json_decref(c->profiles[i].tables);
-            c->profiles[i].tables = tables;
-            free(key);
-            return;
-        }
-    struct core_profile *p = core_array_add(&c->profiles, &c->n_profiles, sizeof *p);
-    assert(p && "out of memory");
-    *p = (struct core_profile){key, tables};
-}
-
 /* ---- questions to agents -------------------------------------------------------------------------------------- */
 
 struct core_relay *core_relay_add(struct core *c, enum message_type type, const struct member *asked, uint64_t peer, uint64_t ask, uint64_t until_ns)
@@ -380,6 +360,14 @@ bool core_log_may(struct core *c, enum core_log_kind kind)
 
 /* ---- what comes in --------------------------------------------------------------------------------------------- */
 
+/* Whoever waits for a measurement goes on with an estimate. */
+static void profiles_expect_none(struct core *c)
+{
+    for (size_t i = 0; i < c->n_deployments; i++)
+        if (c->deployments[i]->profile_until_ns)
+            c->deployments[i]->profile_until_ns = core_now(c);
+}
+
 static void profile_result(struct core *c, struct member *m, uint64_t id_of_run, const struct message_profile_result *r)
 {
     if (profiling_result(c, m, id_of_run, r))
@@ -395,20 +383,21 @@ static void profile_result(struct core *c, struct member *m, uint64_t id_of_run,
         return;
     if (r->code[0] && strcmp(r->code, "ok") != 0) {
         log_warn("coordinator", "profile_failed", "agent=%s model=%.12s why=\"%s\"", m->name, id, r->text);
-        /* Whoever waits for it goes on with an estimate. */
-        for (size_t i = 0; i < c->n_deployments; i++)
-            if (c->deployments[i]->profile_until_ns)
-                c->deployments[i]->profile_until_ns = core_now(c);
+        profiles_expect_none(c);
         return;
     }
-    json_error_t why;
+    json_error_t why = {0};
+    struct err e = {0};
+    struct core_model_slot *model = core_model_find(c, id);
     json_t *tables = json_loads(r->tables, JSON_REJECT_DUPLICATES, &why);
-    if (!json_is_object(tables)) {
-        log_warn("coordinator", "profile_unreadable", "agent=%s why=\"%s\"", m->name, why.text);
+    int rc = tables ? profile_check(model->open ? &model->facts : NULL, run.ask != 0, tables, &e) : err_set(&e, HP_EPARSE, "%s", why.text);
+    if (rc < 0) {
+        log_warn("coordinator", "profile_refused", "agent=%s model=%.12s why=\"%s\"", m->name, id, e.text);
         json_decref(tables);
-        return;
+        profiles_expect_none(c);
+    } else if (core_profile_set(c, id, run.kind, compute, tables, &e) < 0) {
+        log_warn("coordinator", "profile_lost", "agent=%s why=\"%s\"", m->name, e.text);
     }
-    core_profile_set(c, id, run.kind, compute, tables);
 }
 
 /* Messages of an agent that has joined over this connection. */

@@ -7,6 +7,7 @@
 #include "coordinator/hops.h"
 #include "coordinator/links.h"
 #include "coordinator/members.h"
+#include "coordinator/profiles.h"
 #include "coordinator/profiling.h"
 #include "coordinator/sequences.h"
 #include "transport/message.h"
@@ -151,10 +152,6 @@ struct core_model_slot *core_model_find(struct core *c, const char *id);
 int core_model_use(struct core *c, struct pack_span manifest, struct core_model_slot **out, struct err *e);
 /* Closes what no deployment uses. */
 void core_models_sweep(struct core *c);
-
-/* ---- profiles ---- */
-json_t *core_profile_find(const struct core *c, const char *model, const char *kind, const char *compute); /* borrowed */
-void core_profile_set(struct core *c, const char *model, const char *kind, const char *compute, json_t *tables); /* takes */
 
 /* ---- questions to agents ---- */
 struct core_relay *core_relay_add(struct core *c, enum message_type type, const struct member *asked, uint64_t peer, uint64_t ask,

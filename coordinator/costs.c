@@ -139,7 +139,7 @@ static const char *compute_of(const struct deployment *d) { return d->spec.f32 ?
 static const json_t *paced_tables(const struct core *c, const struct deployment *d)
 {
     for (size_t i = 0; i < c->n_members; i++) {
-        const json_t *t = costs_paced_as(c->members[i])[0] ? core_profile_find(c, d->model->id, c->members[i]->kind, compute_of(d)) : NULL;
+        const json_t *t = member_present(c->members[i]) && costs_paced_as(c->members[i])[0] ? core_profile_find(c, d->model->id, c->members[i]->kind, compute_of(d)) : NULL;
         if (json_object_get(t, "batch") && json_array_size(json_object_get(t, "layers")) == (size_t)d->model->facts.n_layers)
             return t;
     }
@@ -161,17 +161,11 @@ double costs_resident_bytes(const struct core *c, const struct deployment *d, in
 {
     const struct core_layer *l = &d->model->facts.layers[layer];
     double most = 0;
-    for (size_t i = 0; i < c->n_members; i++) {
-        json_t *tables = core_profile_find(c, d->model->id, c->members[i]->kind, compute_of(d));
-        const json_t *measured = json_object_get(json_array_get(json_object_get(tables, "layers"), (size_t)layer), "resident_bytes");
-        most = fmax(most, json_number_value(measured));
-    }
-    if (most > 0)
-        return most;
-    /* Rows of the embedding are read from the file's own pages; matrices are packed into what the backend computes in. */
-    if (strcmp(l->class_name, "embed") == 0)
-        return (double)l->param_bytes;
-    return fmax((double)l->param_bytes, (double)l->elements * (d->spec.f32 ? 4 : 2));
+    /* What agents measured that are not here binds nobody. */
+    for (size_t i = 0; i < c->n_members; i++)
+        if (member_present(c->members[i]))
+            most = fmax(most, profile_resident_bytes(l, d->spec.f32, core_profile_find(c, d->model->id, c->members[i]->kind, compute_of(d)), layer));
+    return most > 0 ? most : profile_guessed_bytes(l, d->spec.f32);
 }
 
 double costs_state_bytes_per_token(const struct core *c, const struct deployment *d, int layer)
@@ -263,7 +257,7 @@ json_t *costs_profile(const struct core *c, const struct deployment *d)
         json_array_append_new(layers, layer_document(c, d, i));
     for (size_t i = 0; i < c->n_members; i++) {
         const struct member *m = c->members[i];
-        if (m->kind[0] && !json_object_get(latency, m->kind))
+        if (m->kind[0] && member_present(m) && !json_object_get(latency, m->kind))
             json_object_set_new(latency, m->kind, kind_tables(c, d, m));
     }
     json_t *profile = json_pack("{s:s, s:s, s:o, s:o}", "format", "hp-profile/1", "model", d->model->name, "layers", layers, "latency", latency);

@@ -249,7 +249,14 @@ int deployments_restore(struct core *c, const char *name, const json_t *record, 
     *place = d;
     core_text_set(d->name, sizeof d->name, name);
     d->since_ns = core_now(c);
-    return record_read(c, d, record, e);
+    int rc = record_read(c, d, record, e);
+    if (rc < 0) {
+        c->n_deployments--; /* the last one */
+        deployment_free(d);
+    } else if (d->id >= c->next_deployment) {
+        c->next_deployment = d->id + 1;
+    }
+    return rc;
 }
 
 /* ---- for people ------------------------------------------------------------------------------------------------------ */

@@ -52,8 +52,13 @@ int links_restore(struct core *c, const char *name, const json_t *record, struct
     struct member *from = member_find(c, name);
     const json_t *row;
     size_t i;
+    if (!json_is_array(record))
+        return err_set(e, HP_EPARSE, "the store's record link/%s is not a list", name);
     json_array_foreach(record, i, row)
     {
+        double bandwidth = json_number_value(json_object_get(row, "bandwidth_bytes_per_s")), latency = json_number_value(json_object_get(row, "latency_s"));
+        if (!isfinite(bandwidth) || bandwidth <= 0 || !isfinite(latency) || latency < 0)
+            return err_set(e, HP_EPARSE, "the store's record link/%s has no speed in row %zu", name, i);
         const char *other = json_string_value(json_object_get(row, "to"));
         const struct member *to = other ? member_find(c, other) : NULL;
         struct member_link *l = from && to ? link_make(from, to) : NULL;
@@ -62,8 +67,8 @@ int links_restore(struct core *c, const char *name, const json_t *record, struct
         if (!l)
             continue;
         c->links_version++;
-        l->bandwidth_bytes_per_s = json_number_value(json_object_get(row, "bandwidth_bytes_per_s"));
-        l->latency_s = json_number_value(json_object_get(row, "latency_s"));
+        l->bandwidth_bytes_per_s = bandwidth;
+        l->latency_s = latency;
         l->measured_s = (uint64_t)json_integer_value(json_object_get(row, "measured_s"));
     }
     return 0;

@@ -89,7 +89,7 @@ bool profiling_result(struct core *c, struct member *m, uint64_t id, const struc
     struct profiling_run *run = run_find(c, id, &p);
     struct core_relay *relay = run ? core_relay_find(c, id, MESSAGE_PROFILE_RESULT) : NULL;
     struct err e = {0};
-    json_error_t why;
+    json_error_t why = {0};
     if (!run || strcmp(run->agent, m->name) != 0)
         return run != NULL;
     if (relay)
@@ -97,12 +97,20 @@ bool profiling_result(struct core *c, struct member *m, uint64_t id, const struc
     run->id = 0;
     bool failed = r->code[0] && strcmp(r->code, "ok") != 0;
     run->tables = failed ? NULL : json_loads(r->tables, JSON_REJECT_DUPLICATES, &why);
-    if (!json_is_object(run->tables) || !json_is_array(json_object_get(run->tables, "layers"))) {
-        err_set(&e, failed ? status_of_word(r->code) : HP_EPROTO, "agent \"%s\" could not measure the model: %s", m->name, failed ? r->text : "its answer is no profile");
+    struct core_model_slot *model = core_model_find(c, p->model);
+    struct err why_not = {0};
+    bool array = json_is_array(json_object_get(run->tables, "layers"));
+    bool good = array && profile_check(model && model->open ? &model->facts : NULL, p->f32, run->tables, &why_not) == 0;
+    if (!good) {
+        err_set(&e, failed ? status_of_word(r->code) : HP_EPROTO, "agent \"%s\" could not measure the model: %s%s", m->name, failed ? r->text : "its answer is no profile: ",
+                failed ? "" : array ? why_not.text : "it has no layers");
         fail(c, p, &e);
         return true;
     }
-    core_profile_set(c, p->model, m->kind, p->f32 ? "f32" : "auto", json_incref(run->tables));
+    if (core_profile_set(c, p->model, run->kind, p->f32 ? "f32" : "auto", json_incref(run->tables), &e) < 0) {
+        fail(c, p, &e);
+        return true;
+    }
     for (size_t i = 0; i < p->n_runs; i++)
         if (p->runs[i].id)
             return true;

@@ -218,7 +218,9 @@ static void drift_hear(struct core *c, struct deployment *d, const struct truth_
             continue;
         json_t *tables = costs_tables(c, d, m);
         truth_drift_scale(tables, factor);
-        core_profile_set(c, d->model->id, m->kind, d->spec.f32 ? "f32" : "auto", tables);
+        struct err e = {0};
+        if (core_profile_set(c, d->model->id, m->kind, d->spec.f32 ? "f32" : "auto", tables, &e) < 0)
+            log_warn("coordinator", "profile_lost", "kind=\"%s\" why=\"%s\"", m->kind, e.text);
         slices_forget(d);
         d->truth->totals.corrections++;
         log_info("coordinator", "profile_corrected", "deployment=%s kind=\"%s\" factor=%.3f", d->name, m->kind, factor);

@@ -49,7 +49,8 @@ static int run_node_ls(struct invocation *in, struct err *e)
     struct table *t = table_create(columns);
     json_array_foreach(list, i, m)
     {
-        const char *row[] = {text_member(m, "name"), text_member(m, "state"), text_member(m, "hostname"), text_member(m, "kind"),
+        const char *host = text_member(m, "hostname"), *also = json_string_value(json_object_get(m, "key_also_on"));
+        const char *row[] = {text_member(m, "name"), text_member(m, "state"), also ? text_format("%s (its key also on %s)", host, also) : host, text_member(m, "kind"),
                              text_bytes(number_member(m, "memory_bytes")), text_bytes(number_member(m, "memory_free_bytes")), text_format("%zu", json_array_size(json_object_get(m, "stages"))),
                              json_object_get(m, "heard_s") ? text_seconds(number_member(m, "heard_s")) : "-", text_member(m, "program")};
         table_row(t, row);
@@ -105,6 +106,42 @@ static int run_node_describe(struct invocation *in, struct err *e)
 
 static int run_node_drain(struct invocation *in, struct err *e) { return do_by_name(in, "node.drain", "name", "takes no new stages; deployments move away from it", e); }
 static int run_node_rm(struct invocation *in, struct err *e) { return do_by_name(in, "node.rm", "name", "is forgotten: it needs a new token to join", e); }
+
+static int run_profile_ls(struct invocation *in, struct err *e)
+{
+    static const char *const columns[] = {"MODEL", "NAME", "DEVICE", "COMPUTE", ">CLASSES", "CORRECTED", NULL};
+    json_t *list = NULL, *p;
+    size_t i;
+    int rc = ask_once(in, "profile.ls", NULL, &list, e);
+    if (rc < 0)
+        return rc;
+    if (in->json)
+        return invocation_print_json(in, list, e);
+    struct table *t = table_create(columns);
+    json_array_foreach(list, i, p)
+    {
+        const char *row[] = {text_format("%.16s", text_member(p, "model")), text_member(p, "name"), text_member(p, "kind"), text_member(p, "compute"),
+                             text_member(p, "classes"), text_member(p, "corrected")};
+        table_row(t, row);
+    }
+    table_print(&t, "nothing has been measured");
+    json_decref(list);
+    return 0;
+}
+
+static int run_profile_rm(struct invocation *in, struct err *e)
+{
+    const char *kind = invocation_option(in, "kind");
+    json_t *gone = NULL;
+    int rc = ask_once(in, "profile.rm", json_pack("{s:s, s:s}", "model", in->arguments[0], "kind", kind ? kind : ""), &gone, e);
+    if (rc < 0)
+        return rc;
+    if (in->json)
+        return invocation_print_json(in, gone, e);
+    printf("%lld dropped: the next deployment measures anew\n", (long long)json_integer_value(json_object_get(gone, "removed")));
+    json_decref(gone);
+    return 0;
+}
 
 /* How an agent of another box names the coordinator, and what stands in its way. */
 static void print_invitation(const struct context *c, const char *token, double hours)
@@ -269,6 +306,7 @@ static int run_version(struct invocation *in, struct err *e)
 #define CONTEXT_OPTION {"context", "NAME", "of the cluster (default: the current one)", 0}
 static const struct command_option context_options[] = {CONTEXT_OPTION, {0}};
 static const struct command_option token_options[] = {{"ttl-hours", "H", "how long it is good for (default 24)", 0}, CONTEXT_OPTION, {0}};
+static const struct command_option profile_rm_options[] = {{"kind", "K", "of this kind of device only (DEVICE of `profile ls`)", 0}, CONTEXT_OPTION, {0}};
 static const struct command_option logs_options[] = {{"lines", "N", "how many of the last lines (default 100)", 0}, CONTEXT_OPTION, {0}};
 
 const struct command cluster_verbs[] = {
@@ -279,6 +317,9 @@ const struct command cluster_verbs[] = {
     {"node describe", "NAME", 1, 1, "show one agent: devices, memory, stages", NULL, "  hpctl node describe a0", context_options, run_node_describe, false},
     {"node drain", "NAME", 1, 1, "let an agent finish and move its stages away", NULL, "  hpctl node drain a0", context_options, run_node_drain, false},
     {"node rm", "NAME", 1, 1, "forget an agent and its key", NULL, "  hpctl node rm a0", context_options, run_node_rm, false},
+    {"profile ls", "", 0, 0, "list what was measured of models, by kind of device", NULL, "  hpctl profile ls", context_options, run_profile_ls, false},
+    {"profile rm", "MODEL", 1, 1, "drop what was measured of a model; the next deployment measures anew", "MODEL is a name or an id of `profile ls`, or the first digits of one.",
+     "  hpctl profile rm 5f2b7c11\n  hpctl profile rm demo --kind cpu", profile_rm_options, run_profile_rm, false},
     {"weights ls", "", 0, 0, "list which agent holds how much of which model", NULL, "  hpctl weights ls", context_options, run_weights_ls, false},
     {"weights rm", "MODEL", 1, 1, "remove a model's bytes from the agents' stores", "MODEL is an id of `weights ls`, or the first digits of one.", "  hpctl weights rm 5f2b7c11", context_options, run_weights_rm, false},
     {"logs", "NODE", 1, 1, "show the last log lines of an agent", NULL, "  hpctl logs a1 --lines 50", logs_options, run_logs, false},

@@ -302,12 +302,23 @@ static int bound_port(void *socket)
     return colon ? atoi(colon + 1) : 0;
 }
 
+/* ZeroMQ takes ports beyond 65535 for others below. */
+static int address_check(const char *address, struct err *e)
+{
+    const char *port = strrchr(address, ':');
+    char *end = NULL;
+    unsigned long number = port && port[1] >= '0' && port[1] <= '9' ? strtoul(port + 1, &end, 10) : 0;
+    if (!port || port == address || !end || *end || number > UINT16_MAX)
+        return err_set(e, HP_EINVAL, "\"%.100s\" is not HOST:PORT with a port of 0 to 65535", address);
+    return 0;
+}
+
 int control_serve_zmq(uv_loop_t *loop, const char *address, const struct key_pair *own, const struct control_callbacks *cb, struct control **out,
                       struct err *e)
 {
-    struct zmq_control *c = create(ZMQ_ROUTER, own, cb, e);
+    struct zmq_control *c = address_check(address, e) < 0 ? NULL : create(ZMQ_ROUTER, own, cb, e);
     if (!c)
-        return HP_ENOMEM;
+        return e->code;
     char endpoint[300];
     snprintf(endpoint, sizeof endpoint, "tcp://%s", address);
     size_t n = strlen(endpoint);
@@ -341,9 +352,9 @@ int control_serve_zmq(uv_loop_t *loop, const char *address, const struct key_pai
 int control_connect_zmq(uv_loop_t *loop, const char *address, const char *server_key, const struct key_pair *own,
                         const struct control_callbacks *cb, struct control **out, struct err *e)
 {
-    struct zmq_control *c = create(ZMQ_DEALER, own, cb, e);
+    struct zmq_control *c = address_check(address, e) < 0 ? NULL : create(ZMQ_DEALER, own, cb, e);
     if (!c)
-        return HP_ENOMEM;
+        return e->code;
     char endpoint[300];
     snprintf(endpoint, sizeof endpoint, "tcp://%s", address);
     int rc = 0;

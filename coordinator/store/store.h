@@ -8,6 +8,7 @@
  *   key         digest     JSON: name of an API key
  *   profile     model/kind/compute   JSON tables
  *   meta        word       "boot", "next_deployment"
+ *   bad         kind/key   what stood there and could not be read
  *
  * A store is used by one thread. All calls may block on the disk. */
 #ifndef HP_COORDINATOR_STORE_STORE_H

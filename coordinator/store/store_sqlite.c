@@ -1,9 +1,14 @@
 /* One coordinator's store: SQLite with a write-ahead log, synced at every commit. The file is locked for as long as it is open. */
 #include "coordinator/store/store.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <sqlite3.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 enum { SCHEMA_VERSION = 1 };
 
@@ -126,6 +131,17 @@ static int sqlite_prepare(struct sqlite_store *s, struct err *e)
     return good ? 0 : sqlite_fail(s->db, "opening it", e);
 }
 
+/* Sessions and digests of keys are nobody else's to read; SQLite gives its journals the mode of the file. */
+static int file_make_private(const char *file, struct err *e)
+{
+    int fd = open(file, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd >= 0)
+        close(fd);
+    else if (errno == EEXIST && chmod(file, 0600) != 0)
+        return err_set(e, HP_EIO, "cannot make the store private: %s", strerror(errno));
+    return 0; /* what else is wrong SQLite says */
+}
+
 int store_open_sqlite(const char *file, struct store **out, struct err *e)
 {
     static const struct store_api api = {sqlite_close, sqlite_apply, sqlite_each};
@@ -133,8 +149,8 @@ int store_open_sqlite(const char *file, struct store **out, struct err *e)
     if (!s)
         return err_set(e, HP_ENOMEM, "no memory for the store");
     s->base.api = &api;
-    int rc = 0;
-    if (sqlite3_open_v2(file, &s->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL) != SQLITE_OK)
+    int rc = file_make_private(file, e);
+    if (rc == 0 && sqlite3_open_v2(file, &s->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL) != SQLITE_OK)
         rc = sqlite_fail(s->db, "opening it", e);
     if (rc == 0)
         rc = sqlite_prepare(s, e);

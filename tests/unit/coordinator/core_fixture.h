@@ -182,7 +182,7 @@ static inline void fixture_say_changed(struct fixture *f, uint64_t peer, const c
     fixture_settle(f);
 }
 
-static void fixture_pass_ms(struct fixture *f, uint64_t ms)
+static inline void fixture_pass_ms(struct fixture *f, uint64_t ms)
 {
     for (uint64_t step; ms; ms -= step) {
         step = ms < CORE_TICK_MS ? ms : CORE_TICK_MS;

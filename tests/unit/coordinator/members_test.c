@@ -480,6 +480,47 @@ static void agents_hear_whose_connections_to_take(void **state)
     fixture_close(&f);
 }
 
+static int count_records(void *ctx, const char *key, const void *bytes, size_t size, struct err *e)
+{
+    (void)bytes, (void)size, (void)e;
+    snprintf(ctx, 100, "%s", key);
+    return 0;
+}
+
+static void a_record_that_cannot_be_read_keeps_nobody_from_starting(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *kind, *key, *bytes, *aside;
+    } cases[] = {
+        {"agent", "a7", "{\"key\": \"short\"}", "agent/a7"}, {"agent", "a8", "not json", "agent/a8"},  {"link", "a0", "{}", ""},
+        {"link", "a0", "[{\"to\": \"a0\", \"bandwidth_bytes_per_s\": -1}]", ""}, {"model", "00ff", "garbage", "model/00ff"},
+        {"deployment", "d", "{\"model\": \"00ff\"}", "deployment/d"}, {"meta", "boot", "\"x\"", "meta/boot"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct fixture f;
+        struct err e = {0};
+        char aside[100] = "", left[100] = "";
+        fixture_open(&f);
+        fixture_agent(&f, 0, "k", 1e9);
+        uint64_t boot = core_view(f.core).boot;
+        struct store_change change = {cases[i].kind, cases[i].key, cases[i].bytes, strlen(cases[i].bytes)};
+        assert_int_equal(store_apply(f.store, &change, 1, &e), 0);
+        fixture_restart(&f);
+        assert_int_equal(core_view(f.core).members, 1);
+        assert_int_equal(core_view(f.core).deployments, 0);
+        assert_true(core_view(f.core).boot > boot);
+        assert_int_equal(store_each(f.store, "bad", count_records, aside, &e), 0);
+        assert_string_equal(aside, cases[i].aside);
+        if (strcmp(cases[i].kind, "deployment") == 0) {
+            assert_int_equal(store_each(f.store, "deployment", count_records, left, &e), 0);
+            assert_string_equal(left, "");
+        }
+        fixture_restart(&f);
+        fixture_close(&f);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -503,6 +544,7 @@ int main(void)
         cmocka_unit_test(a_restarted_process_is_let_in_after_a_missed_heartbeat),
         cmocka_unit_test(a_data_address_has_the_joiners_own_key),
         cmocka_unit_test(agents_hear_whose_connections_to_take),
+        cmocka_unit_test(a_record_that_cannot_be_read_keeps_nobody_from_starting),
         cmocka_unit_test(verbs_that_make_no_sense_are_answered_with_why),
     };
     return cmocka_run_group_tests_name("members", tests, NULL, NULL);

@@ -194,8 +194,8 @@ static void a_faster_device_gets_more_layers(void **state)
     char slow[300], fast[300];
     snprintf(slow, sizeof slow, table, 4e-3, 0.4, 4e-3, 0.4);
     snprintf(fast, sizeof fast, table, 1e-3, 0.1, 1e-3, 0.1);
-    core_profile_set(f.core, hex, "slow", "auto", json_loads(slow, 0, NULL));
-    core_profile_set(f.core, hex, "fast", "auto", json_loads(fast, 0, NULL));
+    core_profile_set(f.core, hex, "slow", "auto", json_loads(slow, 0, NULL), NULL);
+    core_profile_set(f.core, hex, "fast", "auto", json_loads(fast, 0, NULL), NULL);
     struct deployment *d = deploy(&f, "x", "{\"agents\": \"a0,a1\", \"max_context\": 1024}", NULL);
     assert_non_null(d);
     assert_true(d->stages[0].end_layer >= 1 && d->stages[0].end_layer <= 3); /* the balance is at 2 of 10 */
@@ -432,7 +432,7 @@ static void inputs_are_read_once_for_every_change(void **state)
     assert_int_equal(planner_inputs_get(f.core, d, &b, &e), 0);
     assert_ptr_equal(a, b);
     planner_inputs_release(&b);
-    core_profile_set(f.core, d->model->id, "k", "auto", json_object());
+    core_profile_set(f.core, d->model->id, "k", "auto", json_object(), NULL);
     assert_int_equal(planner_inputs_get(f.core, d, &b, &e), 0);
     assert_ptr_not_equal(a, b);
     planner_inputs_release(&b);

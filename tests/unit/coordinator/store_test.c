@@ -231,6 +231,25 @@ static void a_second_process_is_kept_out(void **state)
     store_close(&first);
 }
 
+static void nobody_else_may_read_it(void **state)
+{
+    (void)state;
+    char wal[sizeof file + 8];
+    struct err e = {0};
+    struct store *s;
+    struct stat st;
+    snprintf(wal, sizeof wal, "%s-wal", file);
+    for (int run = 0; run < 2; run++) {
+        assert_int_equal(store_open_sqlite(file, &s, &e), 0);
+        struct store_change c = {"meta", "x", "1", 1};
+        assert_int_equal(store_apply(s, &c, 1, &e), 0);
+        assert_true(stat(file, &st) == 0 && (st.st_mode & 0777) == 0600);
+        assert_true(stat(wal, &st) == 0 && (st.st_mode & 0777) == 0600);
+        store_close(&s);
+        assert_int_equal(chmod(file, 0644), 0); /* as an older version left it */
+    }
+}
+
 static void a_damaged_file_and_a_missing_folder_are_named(void **state)
 {
     (void)state;
@@ -257,6 +276,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(every_store_bytes_come_back_as_they_were, fresh, clean),
         cmocka_unit_test_setup_teardown(what_was_acknowledged_survives_a_kill, fresh, clean),
         cmocka_unit_test_setup_teardown(a_second_process_is_kept_out, fresh, clean),
+        cmocka_unit_test_setup_teardown(nobody_else_may_read_it, fresh, clean),
         cmocka_unit_test_setup_teardown(a_damaged_file_and_a_missing_folder_are_named, fresh, clean),
     };
     return cmocka_run_group_tests_name("store", tests, NULL, NULL);

@@ -22,7 +22,7 @@ static int prepare_facts(void **state)
 static void learn_costs(struct fixture *f, const char *model, const char *kind)
 {
     json_t *tables = json_loads("{\"mlp\": {\"slice\": [50, 100], \"prefix\": [0], \"seconds\": [[0.05], [0.1]]}}", 0, NULL);
-    core_profile_set(f->core, model, kind, "auto", tables);
+    core_profile_set(f->core, model, kind, "auto", tables, NULL);
 }
 
 /* Layers 0-1 on a0, 2-3 on a1; both say that they are ready. */

@@ -134,6 +134,25 @@ static void a_port_in_use_is_said_plainly(void **state)
     finish(&loop, &a, &b);
 }
 
+static void an_address_that_is_none_is_refused(void **state)
+{
+    (void)state;
+    static const char *const cases[] = {"127.0.0.1:99999", "127.0.0.1:65536", "127.0.0.1", "127.0.0.1:", ":7070", "127.0.0.1:x", "127.0.0.1:70x", "127.0.0.1:-1"};
+    uv_loop_t loop;
+    uv_loop_init(&loop);
+    struct side a = {0};
+    struct key_pair k;
+    struct err e = {0};
+    key_pair_create(&k, &e);
+    struct control_callbacks cb = {.ctx = &a, .message = on_message};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(control_serve_zmq(&loop, cases[i], &k, &cb, &a.control, &e), HP_EINVAL);
+        assert_non_null(strstr(e.text, "a port of 0 to 65535"));
+        assert_int_equal(control_connect_zmq(&loop, cases[i], k.public_key, &k, &cb, &a.control, &e), HP_EINVAL);
+    }
+    uv_loop_close(&loop);
+}
+
 int main(void)
 {
     static bool kinds[] = {false, true};
@@ -142,6 +161,7 @@ int main(void)
         {"messages_arrive_with_the_senders_proven_key (zmq)", messages_arrive_with_the_senders_proven_key, NULL, NULL, &kinds[1]},
         cmocka_unit_test(a_wrong_server_key_gets_nowhere),
         cmocka_unit_test(a_port_in_use_is_said_plainly),
+        cmocka_unit_test(an_address_that_is_none_is_refused),
     };
     return cmocka_run_group_tests_name("control", tests, NULL, NULL);
 }
