@@ -32,6 +32,28 @@ int tokenizer_vocabulary(const struct tokenizer *t)
     return (int)t->vocabulary.n;
 }
 
+/* A normaliser may turn any character into the first one of a token that is looked for behind it. */
+static bool specials_are_normalized(const struct tokenizer *t)
+{
+    for (uint32_t i = 0; i < t->normalized.n_tokens; i++)
+        if (t->normalized.tokens[i].special && t->normalizer.n_steps > 0)
+            return true;
+    return false;
+}
+
+void tokenizer_special_starts(const struct tokenizer *t, bool starts[256])
+{
+    memset(starts, specials_are_normalized(t), 256);
+    const struct added_tokens *sets[] = {&t->raw, &t->normalized};
+    for (int k = 0; k < 2; k++)
+        for (uint32_t i = 0; i < sets[k]->n_tokens; i++) {
+            const struct added_token *added = &sets[k]->tokens[i];
+            const struct token *token = added->id < t->vocabulary.n ? &t->vocabulary.tokens[added->id] : NULL;
+            if (added->special && token && token->text && token->size > 0)
+                starts[(uint8_t)token->text[0]] = true;
+        }
+}
+
 size_t tokenizer_bytes_per_token(const struct tokenizer *t)
 {
     /* A mathematical letter of four bytes becomes a plain one; what is composed shrinks less. */

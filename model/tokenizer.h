@@ -29,6 +29,9 @@ int tokenizer_encode(const struct tokenizer *t, const char *text, size_t size, b
 int tokenizer_encode_literal(const struct tokenizer *t, const char *text, size_t size, const struct text_span *literal, size_t n_literal, bool add_special,
                              struct buffer *out, struct err *e);
 
+/* Which bytes the text of a special token can begin with, as it is looked for in a text. */
+void tokenizer_special_starts(const struct tokenizer *t, bool starts[256]);
+
 /* Appends text; special tokens are written as text; the one leading space that a SentencePiece tokenizer adds is dropped; bytes that are not UTF-8
  * become U+FFFD; ids beyond the vocabulary give nothing. */
 int tokenizer_decode(const struct tokenizer *t, const uint32_t *ids, size_t n, struct buffer *out, struct err *e);

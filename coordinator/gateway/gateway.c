@@ -29,8 +29,7 @@ struct gateway {
     void *drained_ctx;
 };
 
-/* ---- who asks
- * --------------------------------------------------------------------------------------------------------------------------- */
+/* ---- who asks ------------------------------------------------------------------------------------------------------- */
 
 static bool key_is_needed(const struct gateway *g)
 {
@@ -51,8 +50,7 @@ static void client_of(const struct gateway *g, const struct http_request *r, cha
         snprintf(client, REQUEST_CLIENT_BYTES, "address %s", r->client);
 }
 
-/* ---- routes: one row each
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- routes: one row each ------------------------------------------------------------------------------------------- */
 
 static void get_health(struct gateway *g, struct http_exchange *x, const char *rest)
 {
@@ -151,8 +149,7 @@ static const struct route *route_find(struct http_exchange *x, const struct http
     return NULL;
 }
 
-/* ---- at the headers
- * ------------------------------------------------------------------------------------------------------------------- */
+/* ---- at the headers ------------------------------------------------------------------------------------------------- */
 
 static bool refuse_strangers(const struct gateway *g, struct http_exchange *x, const struct http_request *r)
 {
@@ -250,8 +247,7 @@ static void on_refused(void *ctx, struct http_exchange *x, int http_status, cons
     openai_error(x, http_status, text, NULL, http_status == 413 ? "limit" : http_status == 503 ? "busy" : "invalid");
 }
 
-/* ---- starting
- * --------------------------------------------------------------------------------------------------------------------------- */
+/* ---- starting ------------------------------------------------------------------------------------------------------- */
 
 /* "HOST:PORT" or "[v6]:PORT" */
 static int split_address(const char *listen, char host[256], int *port, struct err *e)
@@ -273,8 +269,8 @@ static int split_address(const char *listen, char host[256], int *port, struct e
 static struct gateway *gateway_create(uv_loop_t *loop, const struct gateway_config *config, const struct requests *requests)
 {
     struct gateway *g = calloc(1, sizeof *g);
-    struct work_queue *work = g ? work_queue_create(loop) : NULL;
-    if (!work) {
+    struct lanes *lanes = g ? lanes_create(requests) : NULL;
+    if (!lanes) {
         free(g);
         return NULL;
     }
@@ -282,7 +278,7 @@ static struct gateway *gateway_create(uv_loop_t *loop, const struct gateway_conf
     g->config = *config;
     g->names = (struct origin_names){config->hosts, config->n_hosts};
     g->requests = requests;
-    g->openai = (struct openai){.requests = requests, .work = work};
+    g->openai = (struct openai){.requests = requests, .lanes = lanes};
     return g;
 }
 
@@ -313,7 +309,7 @@ int gateway_start(uv_loop_t *loop, const struct gateway_config *config, const st
     struct http_handler handler = {g, on_begin, on_request, on_refused};
     struct http_limits limits = limits_of(g);
     if ((rc = http_start(loop, host, port, &limits, &handler, &g->http, e)) < 0) {
-        work_queue_close(&g->openai.work);
+        lanes_close(&g->openai.lanes);
         free(g);
         return rc;
     }
@@ -329,8 +325,7 @@ int gateway_port(const struct gateway *g)
     return http_port(g->http);
 }
 
-/* ---- stopping
- * --------------------------------------------------------------------------------------------------------------------------- */
+/* ---- stopping ------------------------------------------------------------------------------------------------------- */
 
 static void on_drain(uv_timer_t *timer)
 {
@@ -368,6 +363,6 @@ void gateway_stop(struct gateway **out)
     if (!g)
         return;
     http_stop(&g->http);
-    work_queue_close(&g->openai.work);
+    lanes_close(&g->openai.lanes);
     uv_close((uv_handle_t *)&g->drain, on_drain_closed);
 }

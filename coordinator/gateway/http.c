@@ -13,8 +13,7 @@
 
 enum { DEADLINE_CHECK_MS = 500, CONNECTION_MEMORY_BYTES = 65536, RUNS_IN_A_ROW = 8 };
 
-/* ---- the daemon on the loop
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- the daemon on the loop ----------------------------------------------------------------------------------------- */
 
 static void on_timer(uv_timer_t *timer);
 
@@ -51,8 +50,7 @@ static void on_prepare(uv_prepare_t *prepare)
         uv_timer_start(&s->timer, on_timer, 0, 0);
 }
 
-/* ---- starting
- * --------------------------------------------------------------------------------------------------------------------------- */
+/* ---- starting ------------------------------------------------------------------------------------------------------- */
 
 static int open_socket(const char *host, int port, int *port_out, struct err *e)
 {
@@ -160,8 +158,7 @@ uint64_t http_timed_out(const struct http_server *s)
     return s->timed_out;
 }
 
-/* ---- stopping
- * --------------------------------------------------------------------------------------------------------------------------- */
+/* ---- stopping ------------------------------------------------------------------------------------------------------- */
 
 static void on_handle_closed(uv_handle_t *handle)
 {

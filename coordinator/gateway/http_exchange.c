@@ -13,8 +13,7 @@
 
 enum { STREAM_BLOCK_BYTES = 16384 };
 
-/* ---- replies
- * ------------------------------------------------------------------------------------------------------------------- */
+/* ---- replies -------------------------------------------------------------------------------------------------------- */
 
 void exchange_wake(struct http_exchange *x)
 {
@@ -152,8 +151,7 @@ void *http_data(const struct http_exchange *x)
     return x->data;
 }
 
-/* ---- the headers
- * ----------------------------------------------------------------------------------------------------------------- */
+/* ---- the headers ---------------------------------------------------------------------------------------------------- */
 
 /* How the headers say where the body ends. Two parties that read this differently see two different requests, so what is
  * ambiguous is refused. */
@@ -289,8 +287,7 @@ static enum MHD_Result request_begin(struct http_exchange *x, const char *url, c
     return MHD_YES;
 }
 
-/* ---- the body
- * -------------------------------------------------------------------------------------------------------------------- */
+/* ---- the body ------------------------------------------------------------------------------------------------------- */
 
 static void body_drop(struct http_exchange *x)
 {
@@ -333,8 +330,7 @@ static enum MHD_Result body_take(struct http_exchange *x, const char *data, size
     return MHD_YES;
 }
 
-/* ---- libmicrohttpd's callbacks
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- libmicrohttpd's callbacks -------------------------------------------------------------------------------------- */
 
 static struct http_exchange *exchange_create(struct http_server *s, struct MHD_Connection *connection)
 {

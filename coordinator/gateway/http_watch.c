@@ -16,8 +16,7 @@ int connection_fd(struct MHD_Connection *connection)
     return info ? info->connect_fd : -1;
 }
 
-/* ---- watching
- * ------------------------------------------------------------------------------------------------------------------ */
+/* ---- watching ------------------------------------------------------------------------------------------------------- */
 
 static void on_watch_closed(uv_handle_t *handle)
 {
@@ -99,8 +98,7 @@ void watch_start(struct http_exchange *x)
     uv_poll_start(x->watch, UV_DISCONNECT, on_disconnect);
 }
 
-/* ---- lingering
- * ----------------------------------------------------------------------------------------------------------------- */
+/* ---- lingering ------------------------------------------------------------------------------------------------------ */
 
 struct lingering {
     uv_poll_t poll;

@@ -4,7 +4,7 @@
 #define HP_COORDINATOR_GATEWAY_OPENAI_H
 
 #include "coordinator/gateway/http.h"
-#include "coordinator/gateway/work.h"
+#include "coordinator/gateway/lanes.h"
 #include "coordinator/requests.h"
 
 #include <stdbool.h>
@@ -14,7 +14,7 @@ struct completion;
 /* What the completions of a gateway share. */
 struct openai {
     const struct requests *requests;
-    struct work_queue *work;
+    struct lanes *lanes;
     struct completion *open; /* those that have not been answered */
 };
 

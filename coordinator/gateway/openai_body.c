@@ -19,8 +19,7 @@ static int refuse(const char **param, const char *name, struct err *e, const cha
     return err_set(e, HP_EINVAL, "%s: %s", name, text);
 }
 
-/* ---- fields that are not built: given with another value than their default, they would be silently disobeyed
- * ------------------------ */
+/* ---- fields that are not built: given with another value than their default, they would be silently disobeyed ------- */
 
 static bool is_default(const char *name, const json_t *v)
 {
@@ -81,8 +80,7 @@ static int check_unbuilt(const struct openai_body *b, const char **param, struct
     return 0;
 }
 
-/* ---- numbers
- * ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- numbers -------------------------------------------------------------------------------------------------------- */
 
 static int number(const struct openai_body *b, const char *name, double min, double max, double fallback, double *out,
                   const char **param, struct err *e)
@@ -167,8 +165,7 @@ static int read_sampling(struct openai_body *b, const char **param, struct err *
     return read_bias(b, param, e);
 }
 
-/* ---- text
- * --------------------------------------------------------------------------------------------------------------------------- */
+/* ---- text ----------------------------------------------------------------------------------------------------------- */
 
 static int read_stops(struct openai_body *b, const char **param, struct err *e)
 {
@@ -280,7 +277,8 @@ static int read_options(struct openai_body *b, const char **param, struct err *e
     if ((rc = whole(b, "max_tokens", 0, INT32_MAX, 0, &max_tokens, param, e)) < 0 ||
         (rc = whole(b, "max_completion_tokens", 0, INT32_MAX, 0, &max_completion_tokens, param, e)) < 0 ||
         (rc = flag(b->root, "stream", &b->stream, param, e)) < 0 ||
-        (rc = flag(b->root, "ignore_eos", &b->ignore_end, param, e)) < 0)
+        (rc = flag(b->root, "ignore_eos", &b->ignore_end, param, e)) < 0 ||
+        (rc = flag(b->root, "literal_specials", &b->literal_specials, param, e)) < 0)
         return rc;
     static const char *const names[] = {"max_tokens", "max_completion_tokens"};
     for (int i = 0; i < 2; i++)
@@ -311,8 +309,7 @@ static int read_fields(struct openai_body *b, const char **param, struct err *e)
     return b->chat ? read_messages(b, param, e) : read_prompt(b, param, e);
 }
 
-/* ---- the bytes
- * ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- the bytes ------------------------------------------------------------------------------------------------------ */
 
 /* What a text holds, counted before a tree is built: the parser takes 60 bytes and more for a value of two. */
 struct measure {

@@ -11,7 +11,7 @@ enum { OPENAI_MAX_VALUES = 1000000, OPENAI_MAX_DEPTH = 64 };
 
 struct openai_body {
     json_t *root; /* owns `messages` and `text` */
-    bool chat, stream, include_usage, ignore_end;
+    bool chat, stream, include_usage, ignore_end, literal_specials;
     char *model;
     json_t *messages; /* chat: an array whose contents are plain strings */
     const char *text; /* completion: a text prompt, or NULL and ids */

@@ -21,7 +21,7 @@ struct completion {
     struct openai *openai;
     struct http_exchange *x; /* NULL: an orphan */
     struct completion *next, **link;
-    struct work work;
+    struct piece piece;
     bool working; /* a worker has it */
     uint64_t id;  /* of the core's request; 0 while there is none */
     char client[REQUEST_CLIENT_BYTES];
@@ -38,8 +38,7 @@ struct completion {
     struct completion_text text;
 };
 
-/* ---- its life
- * ------------------------------------------------------------------------------------------------------------------------- */
+/* ---- its life ------------------------------------------------------------------------------------------------------- */
 
 static void on_client_gone(void *ctx);
 
@@ -107,8 +106,7 @@ static void completion_refuse(struct completion *c, int rc, const char *text, co
     completion_leave(c);
 }
 
-/* ---- the answer
- * ----------------------------------------------------------------------------------------------------------------------- */
+/* ---- the answer ----------------------------------------------------------------------------------------------------- */
 
 /* The text that may be handed out goes out; false when the client does not take it. */
 static bool stream_text(struct completion *c)
@@ -181,8 +179,7 @@ void openai_fail_all(struct openai *o, const struct err *why)
     }
 }
 
-/* ---- what the core tells
- * --------------------------------------------------------------------------------------------------------------- */
+/* ---- what the core tells -------------------------------------------------------------------------------------------- */
 
 static void on_tokens(void *ctx, uint64_t request, const uint32_t *ids, size_t n)
 {
@@ -214,9 +211,13 @@ static void on_failed(void *ctx, uint64_t request, const struct err *why, const 
     completion_fail(ctx, why);
 }
 
-/* ---- open
- * -------------------------------------------------------------------------------------------------------------------------------
- */
+/* ---- open ----------------------------------------------------------------------------------------------------------- */
+
+static int not_serving(const struct request_model *m, struct err *e)
+{
+    bool told = m->state_text && *m->state_text;
+    return err_set(e, HP_ESTALE, "model \"%s\" does not serve now (%s)%s%s", m->name, m->state, told ? ": " : "", told ? m->state_text : "");
+}
 
 static void completion_open(struct completion *c)
 {
@@ -234,7 +235,9 @@ static void completion_open(struct completion *c)
         .callbacks = {c, on_tokens, on_finished, on_failed},
     };
     int rc = r->find(r->ctx, c->body->model, &m, &e);
-    if (rc == 0 && m.model != c->model)
+    if (rc == 0 && !m.serving)
+        rc = not_serving(&m, &e);
+    else if (rc == 0 && m.model != c->model)
         rc = err_set(&e, HP_ESTALE, "\"%s\" was deployed anew in this moment: try again", c->body->model);
     if (rc == 0)
         rc = r->open(r->ctx, &request, &c->id, &e);
@@ -251,39 +254,50 @@ static void completion_open(struct completion *c)
     }
 }
 
-/* ---- encoding
- * -----------------------------------------------------------------------------------------------------------------------------
- */
+/* ---- encoding ------------------------------------------------------------------------------------------------------- */
 
-static struct completion *completion_of(struct work *w)
+static struct completion *completion_of(struct piece *p)
 {
-    return (struct completion *)(void *)((char *)w - offsetof(struct completion, work));
+    return (struct completion *)(void *)((char *)p - offsetof(struct completion, piece));
 }
 
-static void encode_run(struct work *w)
+static void encode_run(struct piece *p)
 {
-    struct completion *c = completion_of(w);
+    struct completion *c = completion_of(p);
     prompt_make(c->body, c->model, c->context, &c->prompt);
 }
 
-static void encode_done(struct work *w, bool ran)
+/* A piece came back: is there still something to do for it? */
+static bool completion_returned(struct completion *c, const struct err *why)
 {
-    struct completion *c = completion_of(w);
     c->working = false;
-    if (!c->x || !ran)
+    if (!c->x)
         completion_destroy(c);
-    else if (c->prompt.rc < 0)
+    else if (why)
+        completion_refuse(c, why->code, why->text, NULL, NULL);
+    else
+        return true;
+    return false;
+}
+
+static void encode_done(struct piece *p, const struct err *why)
+{
+    struct completion *c = completion_of(p);
+    if (!completion_returned(c, why))
+        return;
+    if (c->prompt.rc < 0)
         completion_refuse(c, c->prompt.rc, c->prompt.failure.text, c->prompt.param, c->prompt.code);
     else
         completion_open(c);
 }
 
-static void completion_submit(struct completion *c, void (*run)(struct work *), void (*done)(struct work *, bool), size_t bytes)
+static void completion_submit(struct completion *c, void (*run)(struct piece *), void (*done)(struct piece *, const struct err *),
+                              size_t bytes)
 {
     struct err e = {0};
-    c->work = (struct work){.run = run, .done = done};
+    c->piece = (struct piece){.run = run, .done = done};
     c->working = true;
-    int rc = work_submit(c->openai->work, &c->work, bytes, &e);
+    int rc = lanes_add(c->openai->lanes, &c->piece, bytes, &e);
     if (rc < 0) {
         c->working = false;
         completion_refuse(c, rc, e.text, NULL, NULL);
@@ -330,10 +344,7 @@ static void completion_parsed(struct completion *c, size_t bytes)
     } else if ((rc = r->find(r->ctx, c->body->model, &m, &e)) < 0) {
         completion_refuse(c, rc, e.text, "model", rc == HP_ENOENT ? "model_not_found" : NULL);
     } else if (!m.serving) {
-        bool told = m.state_text && *m.state_text;
-        err_set(&e, HP_ESTALE, "model \"%s\" does not serve now (%s)%s%s", m.name, m.state, told ? ": " : "",
-                told ? m.state_text : "");
-        completion_refuse(c, e.code, e.text, "model", m.state);
+        completion_refuse(c, not_serving(&m, &e), e.text, "model", m.state);
     } else if ((rc = bias_check(c->body, &m, &e)) < 0) {
         completion_refuse(c, rc, e.text, "logit_bias", NULL);
     } else if ((rc = completion_prepare(c, &m, &e)) < 0) {
@@ -343,25 +354,20 @@ static void completion_parsed(struct completion *c, size_t bytes)
     }
 }
 
-/* ---- parsing
- * --------------------------------------------------------------------------------------------------------------------------------
- */
+/* ---- parsing -------------------------------------------------------------------------------------------------------- */
 
-static void parse_run(struct work *w)
+static void parse_run(struct piece *p)
 {
-    struct completion *c = completion_of(w);
+    struct completion *c = completion_of(p);
     c->parsed = openai_body_parse(buffer_cstr(&c->raw), c->raw.size, c->chat, &c->body, &c->param, &c->failure);
     buffer_free(&c->raw);
 }
 
-static void parse_done(struct work *w, bool ran)
+static void parse_done(struct piece *p, const struct err *why)
 {
-    struct completion *c = completion_of(w);
-    c->working = false;
-    if (!c->x || !ran)
-        completion_destroy(c);
-    else
-        completion_parsed(c, w->bytes);
+    struct completion *c = completion_of(p);
+    if (completion_returned(c, why))
+        completion_parsed(c, p->bytes);
 }
 
 void openai_complete(struct openai *o, struct http_exchange *x, bool chat, const char *client)
@@ -373,10 +379,10 @@ void openai_complete(struct openai *o, struct http_exchange *x, bool chat, const
     }
     c->raw = http_take_body(x);
     size_t bytes = c->raw.size;
-    if (bytes >= WORK_LARGE_BYTES) {
+    if (bytes >= LANES_LARGE_BYTES) {
         completion_submit(c, parse_run, parse_done, bytes);
     } else {
-        parse_run(&c->work);
+        parse_run(&c->piece);
         completion_parsed(c, bytes);
     }
 }

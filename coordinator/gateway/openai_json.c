@@ -11,8 +11,7 @@ static void raw(struct buffer *out, const char *text)
     buffer_append(out, text, strlen(text));
 }
 
-/* ---- errors
- * ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- errors --------------------------------------------------------------------------------------------------------- */
 
 static const char *type_of_status(int status)
 {
@@ -45,8 +44,7 @@ void openai_event_error(struct buffer *out, int http_status, const char *message
     raw(out, "\n\n");
 }
 
-/* ---- chunks
- * ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- chunks --------------------------------------------------------------------------------------------------------- */
 
 static void envelope(struct buffer *out, const struct openai_head *h, const char *object)
 {

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "coordinator/gateway/literal.h"
+
 /* OpenAI's own sentence: frameworks look for it, to shorten the conversation. */
 static int refuse_length(struct prompt *p, const struct openai_body *b, uint64_t context, size_t n, const char *unit)
 {
@@ -15,29 +17,51 @@ static int refuse_length(struct prompt *p, const struct openai_body *b, uint64_t
 }
 
 static int encode_text(struct prompt *p, const struct openai_body *b, const struct tokenizer *t, uint64_t context,
-                       const char *text, size_t n)
+                       const char *text, size_t n, const struct text_span *literal, size_t n_literal)
 {
     size_t longest = tokenizer_bytes_per_token(t);
     if (n / (longest ? longest : 1) > context)
         return refuse_length(p, b, context, n, "bytes, more than so many tokens can hold");
-    return tokenizer_encode(t, text, n, !b->chat, &p->ids, &p->failure);
+    return tokenizer_encode_literal(t, text, n, literal, n_literal, !b->chat, &p->ids, &p->failure);
+}
+
+static int encode_plain(struct prompt *p, const struct openai_body *b, const struct tokenizer *t, uint64_t context)
+{
+    size_t n = strlen(b->text);
+    struct text_span all = {0, n};
+    return encode_text(p, b, t, context, b->text, n, &all, b->literal_specials ? 1 : 0);
+}
+
+static int encode_chat(struct prompt *p, const struct openai_body *b, struct model *model, const struct tokenizer *t,
+                       uint64_t context)
+{
+    struct buffer text = {0}, spans = {0};
+    struct literal_mark mark;
+    int rc = b->literal_specials ? literal_mark(b->messages, t, &mark, &p->failure) : 0;
+    rc = rc < 0 ? rc : model_chat_render(model, b->messages, true, NULL, &text, &p->failure);
+    if (rc == 0 && text.failed)
+        rc = err_set(&p->failure, HP_ENOMEM, "out of memory for a prompt");
+    if (rc == 0 && b->literal_specials)
+        rc = literal_unmark(&text, &mark, &spans, &p->failure);
+    if (rc == 0)
+        rc = encode_text(p, b, t, context, buffer_cstr(&text), text.size, (const struct text_span *)(const void *)spans.data,
+                         spans.size / sizeof(struct text_span));
+    buffer_free(&text);
+    buffer_free(&spans);
+    return rc;
 }
 
 static int make(struct prompt *p, const struct openai_body *b, struct model *model, uint64_t context)
 {
     const struct tokenizer *t;
-    struct buffer text = {0};
     int rc = model_tokenizer(model, &t, &p->failure);
     if (rc < 0)
         return rc;
     if (b->ids)
         buffer_append(&p->ids, b->ids, b->n_ids * sizeof *b->ids);
-    else if (!b->chat)
-        rc = encode_text(p, b, t, context, b->text, strlen(b->text));
-    else if ((rc = model_chat_render(model, b->messages, true, NULL, &text, &p->failure)) == 0)
-        rc = encode_text(p, b, t, context, buffer_cstr(&text), text.size);
-    buffer_free(&text);
-    if (rc == 0 && (p->ids.failed || text.failed))
+    else
+        rc = b->chat ? encode_chat(p, b, model, t, context) : encode_plain(p, b, t, context);
+    if (rc == 0 && p->ids.failed)
         rc = err_set(&p->failure, HP_ENOMEM, "out of memory for a prompt");
     size_t n = p->ids.size / sizeof(uint32_t);
     return rc == 0 && n >= context ? refuse_length(p, b, context, n, "tokens") : rc;
