@@ -1,0 +1,95 @@
+"""Several boxes: agents that reach the coordinator but not each other are found before anything is called serving, and in the middle of an answer."""
+import json
+import os
+import subprocess
+import threading
+import time
+
+from boxes import BUILD, SCALE, Boxes
+from cluster import DEMO
+from tap import main, test
+
+PORTS = {"a": "7171", "b": "7172"}
+
+
+def wait(what, check, seconds=20):
+    until = time.monotonic() + seconds * SCALE
+    while time.monotonic() < until:
+        value = check()
+        if value:
+            return value
+        time.sleep(0.1)
+    raise AssertionError(f"not within {seconds} s: {what}")
+
+
+def cluster(boxes, *options):
+    """A coordinator on box c, agents on a and b, as docs/cluster.md says."""
+    state = os.path.join(boxes.folder, "home")
+    done = boxes.hpctl("c", "cluster", "init", "--name", "home", "--dir", state, "--listen", "0.0.0.0:7070", *options)
+    assert done.returncode == 0, done.stderr
+    boxes.start("c", "hp-coordinator", "--dir", state, "--listen", "0.0.0.0:7070", "--http", "127.0.0.1:8080", "--name", "home", *options)
+    wait("the coordinator answers", lambda: boxes.hpctl("c", "node", "ls").returncode == 0)
+    for i, name in enumerate("ab", 1):
+        made = json.loads(boxes.hpctl("c", "node", "token", "create", "-o", "json").stdout)
+        assert f"10.77.{i}.1:7070" in made["join"], made
+        boxes.start(name, "hp-agent", "--join", f"10.77.{i}.1:7070", "--token", made["token"], "--name", name, "--cores", "any:1", "--memory", "2GiB", "--data-port", PORTS[name])
+    wait("both agents are ready", lambda: [m["state"] for m in json.loads(boxes.hpctl("c", "node", "ls", "-o", "json").stdout)] == ["ready"] * 2)
+
+
+def deploy(boxes):
+    return boxes.hpctl("c", "deploy", DEMO, "--name", "demo", "--agents", "a,b", "-o", "json", timeout=120)
+
+
+@test
+def agents_that_cannot_reach_each_other_serve_nothing():
+    with Boxes(["c", "a", "b"]) as boxes:
+        cluster(boxes)
+        started = time.monotonic()
+        done = deploy(boxes)
+        assert done.returncode == 1 and time.monotonic() - started < 25 * SCALE, (done.returncode, done.stdout, time.monotonic() - started)
+        error = json.loads(done.stdout)["error"]["message"]
+        assert "cannot reach" in error and (PORTS["a"] in error or PORTS["b"] in error), error
+        assert "tcp 10.77." in error, error
+        doctor = wait("doctor knows", lambda: (lambda d: d if "cannot talk" in d.stdout else None)(boxes.hpctl("c", "doctor")), 30)
+        assert doctor.returncode == 1 and (PORTS["a"] in doctor.stdout or PORTS["b"] in doctor.stdout), doctor.stdout
+        boxes.forward(True)
+        done = deploy(boxes)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "Havana" in boxes.hpctl("c", "run", "demo", "What is the capital of Cuba?", "--temperature", "0").stdout
+
+
+@test
+def agents_that_are_cut_off_from_each_other_end_their_streams():
+    with Boxes(["c", "a", "b"]) as boxes:
+        boxes.forward(True)
+        cluster(boxes)
+        assert deploy(boxes).returncode == 0
+        body = json.dumps({"model": "demo", "prompt": "Once upon a time", "max_tokens": 1900, "ignore_eos": True, "stream": True, "temperature": 0})
+        stream = subprocess.Popen(["ip", "netns", "exec", boxes.space("c"), "curl", "-sN", "http://127.0.0.1:8080/v1/completions", "-H", "Content-Type: application/json", "-d", body],
+                                  stdout=subprocess.PIPE, text=True)
+        lines, ended = [], []
+
+        def read():
+            for line in stream.stdout:
+                lines.append(line)
+            ended.append(time.monotonic())
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        wait("tokens come", lambda: len(lines) > 5)
+        boxes.forward(False)
+        cut = time.monotonic()
+        reader.join(30 * SCALE)
+        assert ended, "the stream hangs"
+        text = "".join(lines)
+        assert '"error"' in text or "[DONE]" in text, text[-500:]
+        if '"error"' in text:
+            assert ended[0] - cut < 5 * SCALE, ended[0] - cut
+            ps = json.loads(boxes.hpctl("c", "ps", "-o", "json").stdout)[0]
+            assert ps["state"] != "serving" and "cannot reach" in ps["text"], ps
+            print("# cut off: noticed after %.1f s" % (ended[0] - cut))
+        boxes.forward(True)
+        wait("it serves again", lambda: "Havana" in boxes.hpctl("c", "run", "demo", "What is the capital of Cuba?", "--temperature", "0").stdout, 90)
+
+
+main()
