@@ -73,6 +73,25 @@ char *arena_printf(struct arena *a, const char *fmt, ...)
     return s;
 }
 
+void arena_reset(struct arena *a)
+{
+    struct arena_block *kept = NULL;
+    while (a->head) {
+        struct arena_block *b = a->head;
+        a->head = b->next;
+        if (!kept && b->size == BLOCK_BYTES)
+            kept = b;
+        else
+            free(b);
+    }
+    if (kept) {
+        kept->next = NULL;
+        kept->used = 0;
+    }
+    a->head = kept;
+    a->used_bytes = 0;
+}
+
 void arena_free(struct arena *a)
 {
     while (a->head) {

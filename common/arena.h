@@ -21,5 +21,7 @@ char *arena_printf(struct arena *a, const char *fmt, ...) __attribute__((format(
 
 /* Frees all; the arena is empty and ready again, its limit kept. */
 void arena_free(struct arena *a);
+/* The same, but keeps one block for what comes next: for what is filled again and again. */
+void arena_reset(struct arena *a);
 
 #endif

@@ -53,7 +53,8 @@ const struct core_action *core_take(struct core *c, size_t *count)
     struct core_batch *next = filling(c);
     next->count = 0;
     next->bytes.size = 0;
-    arena_free(&next->arena);
+    arena_reset(&next->arena);
+    core_actions_hold(c, b);
     for (size_t i = 0; i < b->count; i++)
         if (b->at[i] != (size_t)NO_BYTES) {
             b->actions[i].bytes = b->bytes.data + b->at[i];
@@ -95,7 +96,10 @@ void core_say(struct core *c, uint64_t peer, const struct message *m)
     struct buffer bytes = {0};
     message_encode(m, &bytes);
     assert(!bytes.failed && "out of memory");
-    core_action_add(c, CORE_SEND, bytes.data, bytes.size)->peer = peer;
+    struct core_action *a = core_action_add(c, CORE_SEND, bytes.data, bytes.size);
+    a->peer = peer;
+    a->ask = m->type == MESSAGE_ANSWER && !m->u.answer.more && strcmp(m->u.answer.code, "ok") == 0 ? m->id : 0;
+    a->passes = m->type == MESSAGE_HEARTBEAT_ACK;
     buffer_free(&bytes);
 }
 

@@ -544,8 +544,20 @@ static const struct {
     {"version", verb_version},
 };
 
+/* What has to be stored to be done. `profile` and `weights.rm` change agents and caches alone. */
+static bool verb_changes(const char *verb)
+{
+    static const char *const changing[] = {"node.drain", "node.undrain", "node.rm", "token.create", "key.create", "key.rm", "deploy", "undeploy"};
+    for (size_t i = 0; i < sizeof changing / sizeof *changing; i++)
+        if (strcmp(changing[i], verb) == 0)
+            return true;
+    return false;
+}
+
 static int run_verb(struct core *c, const char *verb, struct question *q, struct err *e)
 {
+    if (verb_changes(verb) && core_may_change(c, e) < 0)
+        return e->code;
     for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
         if (strcmp(verbs[i].verb, verb) == 0)
             return verbs[i].run(c, q, e);

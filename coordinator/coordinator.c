@@ -8,6 +8,7 @@
 #include "coordinator/log_ring.h"
 #include "coordinator/model_heads.h"
 #include "coordinator/store/store.h"
+#include "coordinator/store/store_queue.h"
 #include "transport/control.h"
 #include "transport/keys.h"
 
@@ -34,18 +35,19 @@ struct coordinator {
     char control_address[ADDRESS_BYTES], http_address[ADDRESS_BYTES], http_wanted[ADDRESS_BYTES];
     struct gateway_config gateway_config;
     struct key_pair own, admin;
-    struct store *store;
+    struct store *store; /* until the queue has it */
+    struct store_queue *queue;
+    uv_async_t stored;
     struct core *core;
     struct control *control;
     struct gateway *gateway;
     struct requests core_requests, requests;
     struct open_model *models;
     struct log_ring *log;
-    struct err failure;
     uv_timer_t tick;
     uv_prepare_t prepare;
     uv_check_t check;
-    int handles; /* of these three, still to be closed */
+    int handles; /* of these and `stored`, still to be closed */
     uint64_t gateway_tried_ns;
     uint64_t not_sent, not_sent_told_ns; /* messages since the last line in the log */
     int jobs; /* models being opened and work being done on other threads */
@@ -58,19 +60,26 @@ static void models_open(struct coordinator *c, const char *id, const uint8_t *ma
 static void models_close(struct coordinator *c, const char *id);
 static void work_start(struct coordinator *c, struct work *w);
 
-/* All changes of one step go to the disk together, before anything else of that step happens. */
-static int keep(struct coordinator *c, const struct core_action *actions, size_t n, struct err *e)
+/* The changes of one step go to the store's thread together; what depends on them comes when it has written them (core_stored). */
+static void keep(struct coordinator *c, const struct core_action *actions, size_t n)
 {
+    struct err e = {0};
     struct store_change *changes = calloc(n + 1, sizeof *changes);
-    if (!changes)
-        return err_set(e, HP_ENOMEM, "no memory for a change of the store");
+    uint64_t number = 0;
     int count = 0;
-    for (size_t i = 0; i < n; i++)
-        if (actions[i].kind == CORE_STORE)
+    for (size_t i = 0; i < n; i++) {
+        if (actions[i].kind != CORE_STORE)
+            continue;
+        number = actions[i].number;
+        if (changes)
             changes[count++] = (struct store_change){actions[i].record_kind, actions[i].key, actions[i].bytes, actions[i].size};
-    int rc = count ? store_apply(c->store, changes, count, e) : 0;
+    }
+    int rc = changes ? 0 : err_set(&e, HP_ENOMEM, "no memory for a change of the store");
+    if (rc == 0 && count)
+        rc = store_queue_put(c->queue, number, changes, count, &e);
     free(changes);
-    return rc;
+    if (rc < 0 && number)
+        core_stored(c->core, number, &e);
 }
 
 /* One line a second: a peer that is gone may have had a hundred messages coming. */
@@ -109,22 +118,31 @@ static void act(struct coordinator *c, const struct core_action *a)
 
 static void settle(struct coordinator *c)
 {
-    if (c->settling || c->failure.code)
+    if (c->settling)
         return;
     c->settling = true;
     size_t n;
     const struct core_action *actions;
-    while (!c->failure.code && (actions = core_take(c->core, &n), n > 0)) {
-        if (keep(c, actions, n, &c->failure) < 0) {
-            log_error("coordinator", "store_failed", "why=\"%s\"", c->failure.text);
-            uv_stop(c->loop);
-            break;
-        }
+    while (actions = core_take(c->core, &n), n > 0) {
+        keep(c, actions, n);
         for (size_t i = 0; i < n; i++)
             act(c, &actions[i]);
     }
     c->dirty = c->settling = false;
 }
+
+static void on_stored(uv_async_t *a)
+{
+    struct coordinator *c = a->data;
+    uint64_t number;
+    struct err why;
+    while (c->queue && store_queue_next(c->queue, &number, &why))
+        core_stored(c->core, number, &why);
+    settle(c);
+}
+
+/* On the store's thread. */
+static void store_wake(void *ctx) { uv_async_send(&((struct coordinator *)ctx)->stored); }
 
 static void on_message(void *ctx, uint64_t peer, const char *key, const uint8_t *bytes, size_t size)
 {
@@ -379,16 +397,22 @@ static void on_check(uv_check_t *p)
         settle(c);
 }
 
-static void handles_start(struct coordinator *c)
+static int handles_start(struct coordinator *c, struct err *e)
 {
     uv_timer_init(c->loop, &c->tick);
     uv_prepare_init(c->loop, &c->prepare);
     uv_check_init(c->loop, &c->check);
-    c->tick.data = c->prepare.data = c->check.data = c;
-    c->handles = 3;
+    uv_async_init(c->loop, &c->stored, on_stored);
+    c->tick.data = c->prepare.data = c->check.data = c->stored.data = c;
+    c->handles = 4;
     uv_timer_start(&c->tick, on_tick, CORE_TICK_MS, CORE_TICK_MS);
     uv_prepare_start(&c->prepare, on_prepare);
     uv_check_start(&c->check, on_check);
+    struct store_queue_config config = {.ctx = c, .wake = store_wake};
+    int rc = store_queue_start(c->store, &config, &c->queue, e);
+    if (rc == 0)
+        c->store = NULL;
+    return rc;
 }
 
 /* ---- opening and closing ----------------------------------------------------------------------------------------------------- */
@@ -509,12 +533,14 @@ int coordinator_open(uv_loop_t *loop, const struct coordinator_config *config, s
     if (rc == 0)
         rc = listen_start(c, config, e);
     if (rc == 0)
-        rc = coordinator_json_write(c, e);
+        rc = handles_start(c, e);
     if (rc < 0) {
         coordinator_close(&c);
         return rc;
     }
-    handles_start(c);
+    struct err unwritten = {0};
+    if (coordinator_json_write(c, &unwritten) < 0) /* a full disk: who knows the addresses can use them */
+        log_warn("coordinator", "addresses_not_written", "why=\"%s\"", unwritten.text);
     c->dirty = true;
     log_info("coordinator", "listening", "control=%s http=%s dir=%s", c->control_address, c->http_address[0] ? c->http_address : "none", c->dir);
     *out = c;
@@ -567,6 +593,7 @@ void coordinator_close(struct coordinator **out)
     c->closing = true;
     if (c->core)
         core_works_cancel(c->core);
+    store_queue_stop(&c->queue);
     if (c->handles == 0) {
         coordinator_free_when_idle(c);
         return;
@@ -574,9 +601,9 @@ void coordinator_close(struct coordinator **out)
     uv_close((uv_handle_t *)&c->tick, on_closed);
     uv_close((uv_handle_t *)&c->prepare, on_closed);
     uv_close((uv_handle_t *)&c->check, on_closed);
+    uv_close((uv_handle_t *)&c->stored, on_closed);
 }
 
 const char *coordinator_control_address(const struct coordinator *c) { return c->control_address; }
 const char *coordinator_http_address(const struct coordinator *c) { return c->http_address; }
 const char *coordinator_public_key(const struct coordinator *c) { return c->own.public_key; }
-const struct err *coordinator_failure(const struct coordinator *c) { return &c->failure; }

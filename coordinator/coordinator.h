@@ -45,7 +45,5 @@ void coordinator_close(struct coordinator **c);
 const char *coordinator_control_address(const struct coordinator *c);
 const char *coordinator_http_address(const struct coordinator *c);
 const char *coordinator_public_key(const struct coordinator *c);
-/* Set when it had to stop the loop by itself: the store failed, and going on would acknowledge what a restart forgets. code 0: it did not. */
-const struct err *coordinator_failure(const struct coordinator *c);
 
 #endif

@@ -79,6 +79,7 @@ void core_destroy(struct core **core)
     free(c->profilings);
     free(c->relays);
     free(c->links_asks);
+    core_holding_free(c);
     free(c);
     *core = NULL;
 }

@@ -6,8 +6,9 @@
  *     core_message(...), core_model_opened(...), core_tick(...), core_request_open(...)    for everything that happens
  *     actions = core_take(core, &n)                                                        after each: until n is 0
  *
- * The order matters once: all CORE_STORE changes of one core_take must be on the disk, in one step, before any of its other actions is done, so that
- * nothing is acknowledged that a restart forgets. Where the store fails the shell must stop instead.
+ * All CORE_STORE changes of one core_take are one batch: written in one step, in the order of their numbers, whenever the disk is ready; core_stored tells.
+ * What depends on a batch (answers, orders) comes out of core_take when that batch is written, so that nothing is acknowledged that a restart forgets; tokens
+ * pass. Where the store cannot be written the core refuses changes by name and serves on.
  *
  * One thread. What an event points at is used during the call only. Time is env's, less the coordinator's own pauses: where it did not run for longer than
  * CORE_PAUSE_MS (stopped, suspended, a slow disk) no deadline passed meanwhile and nobody was silent. Wall-clock seconds are counted from `unix_s`. */
@@ -106,6 +107,8 @@ void core_peer_gone(struct core *core, uint64_t peer);
 void core_model_opened(struct core *core, const char *model_id, const struct core_model *facts, const struct err *why);
 /* The answer to CORE_WORK: its `run` has ended, on whatever thread. */
 void core_worked(struct core *core, struct work *w);
+/* The answer to CORE_STORE: all batches up to `number` are written, or that one could not be: why (the shell tries again, and tells again). */
+void core_stored(struct core *core, uint64_t number, const struct err *why);
 /* Asks all work that is out to end early: before whoever owns the threads waits for them. */
 void core_works_cancel(struct core *core);
 /* Time has passed. Call every CORE_TICK_MS or sooner. */
@@ -134,6 +137,9 @@ struct core_action {
     size_t size;
     uint64_t peer;           /* SEND */
     const char *record_kind; /* STORE; bytes NULL: remove */
+    uint64_t number;         /* STORE: of its batch */
+    uint64_t ask;            /* SEND: the question to which it is the last, good answer; 0: it is none */
+    bool passes;             /* SEND: it depends on nothing stored */
     const char *key;         /* STORE; MODEL_*: the id in hex */
     struct work *work;       /* WORK */
     uint64_t request;        /* TOKENS, FINISHED, FAILED */

@@ -23,6 +23,8 @@ struct core_batch {
     struct arena arena; /* keys, callbacks, errors */
 };
 
+struct core_held;
+
 /* One model that deployments refer to. */
 struct core_model_slot {
     char id[DIGEST_HEX];
@@ -95,6 +97,10 @@ struct core {
     size_t n_relays;
     struct profiling *profilings; /* that hpctl waits for */
     size_t n_profilings;
+    struct core_held *held; /* messages that wait for the disk (holding.c) */
+    size_t n_held;
+    uint64_t batches_asked;
+    struct err read_only;   /* the store cannot be written; code 0: it can */
     struct work *works; /* that are out */
     uint32_t n_works;
     uint32_t n_planning; /* plans and slices among them */
@@ -139,6 +145,13 @@ struct core_action *core_action_add(struct core *c, enum core_action_kind kind, 
 struct arena *core_action_arena(struct core *c); /* lives as long as the action */
 /* Callbacks of a request that has been cancelled are not to come any more. */
 void core_actions_forget_request(struct core *c, uint64_t request);
+
+/* ---- waiting for the disk (holding.c) ---- */
+/* Numbers the changes of a batch and takes out what must wait. */
+void core_actions_hold(struct core *c, struct core_batch *b);
+/* Whether anything may be changed now: HP_ENOSPACE, HP_EIO ... where it could not be stored. */
+int core_may_change(const struct core *c, struct err *e);
+void core_holding_free(struct core *c);
 
 /* ---- work (work.c) ---- */
 /* HP_EBUSY: too much is out; the work stays the caller's. `uses` (may be NULL) is not closed meanwhile. */

@@ -189,10 +189,6 @@ static int serve(const struct options *o, struct err *e)
     if (rc == 0) {
         signals_start(&s, signals);
         uv_run(&s.loop, UV_RUN_DEFAULT);
-        if (coordinator_failure(s.coordinator)->code) {
-            *e = *coordinator_failure(s.coordinator);
-            rc = e->code;
-        }
         coordinator_close(&s.coordinator);
         for (int i = 0; i < 2; i++)
             uv_close((uv_handle_t *)&signals[i], NULL);
@@ -207,6 +203,7 @@ int main(int argc, char **argv)
     struct options o = {0};
     struct err e = {0};
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is a failed write, not the end */
     int rc = options_read(argc, argv, &o, &e);
     if (rc == 0 && !o.done)
         rc = o.init ? coordinator_init(o.config.dir, &e) : serve(&o, &e);

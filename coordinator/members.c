@@ -189,6 +189,8 @@ static int member_admit(struct core *c, const char *key, const struct message_jo
 {
     if (c->n_members >= CORE_MAX_MEMBERS)
         return err_set(e, HP_ELIMIT, "this cluster has %d agents already, its limit", CORE_MAX_MEMBERS);
+    if (core_may_change(c, e) < 0)
+        return e->code;
     struct member *m = calloc(1, sizeof *m);
     struct member **place = m ? core_array_add(&c->members, &c->n_members, sizeof *place) : NULL;
     if (!place) {

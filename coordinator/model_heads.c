@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -68,10 +69,48 @@ static int head_write(const char *path, const struct manifest_head *h, struct er
     return rc;
 }
 
+/* Whether a file has a head's bytes already: a restart writes nothing, so that a full disk does not keep models from opening. */
+static bool head_is_there(const char *path, uint64_t bytes, const struct manifest_head *h)
+{
+    struct stat st;
+    uint8_t read[64 * 1024];
+    size_t done = 0;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    bool same = fd >= 0 && fstat(fd, &st) == 0 && (uint64_t)st.st_size == bytes;
+    while (same && done < h->data.size) {
+        size_t want = h->data.size - done < sizeof read ? h->data.size - done : sizeof read;
+        ssize_t n = pread(fd, read, want, (off_t)(h->offset + done));
+        same = n > 0 && memcmp(read, h->data.data + done, (size_t)n) == 0;
+        done += same ? (size_t)n : 0;
+    }
+    if (fd >= 0)
+        close(fd);
+    return same;
+}
+
+static bool heads_are_there(const char *folder, const char *id, const struct manifest *m)
+{
+    char path[PATH_BYTES];
+    struct err ignored;
+    const struct manifest_file *files = m->files.items;
+    const struct manifest_head *heads = m->heads.items;
+    struct stat st;
+    for (size_t i = 0; i < m->files.count; i++)
+        if (file_path(folder, id, m, i, path, &ignored) < 0 || stat(path, &st) != 0 || (uint64_t)st.st_size != files[i].bytes)
+            return false;
+    for (size_t i = 0; i < m->heads.count; i++)
+        if (heads[i].file >= m->files.count || file_path(folder, id, m, heads[i].file, path, &ignored) < 0 ||
+            !head_is_there(path, files[heads[i].file].bytes, &heads[i]))
+            return false;
+    return true;
+}
+
 static int heads_make(const char *folder, const char *id, const struct manifest *m, struct err *e)
 {
     char path[PATH_BYTES];
     int rc = 0;
+    if (heads_are_there(folder, id, m))
+        return 0;
     for (size_t i = 0; rc == 0 && i < m->files.count; i++)
         if ((rc = file_path(folder, id, m, i, path, e)) == 0)
             rc = file_make(path, ((const struct manifest_file *)m->files.items)[i].bytes, e);

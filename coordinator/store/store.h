@@ -10,7 +10,7 @@
  *   meta        word       "boot", "next_deployment"
  *   bad         kind/key   what stood there and could not be read
  *
- * A store is used by one thread. All calls may block on the disk. */
+ * A store is used by one thread at a time. All calls may block on the disk: store_queue.h keeps that from the loop. */
 #ifndef HP_COORDINATOR_STORE_STORE_H
 #define HP_COORDINATOR_STORE_STORE_H
 

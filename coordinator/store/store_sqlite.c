@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <sqlite3.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -98,14 +99,14 @@ static int sqlite_each(struct store *base, const char *kind, store_each_fn each,
     return rc < 0 ? rc : 0;
 }
 
-static int sqlite_version_check(struct sqlite_store *s, struct err *e)
+static int sqlite_version_check(struct sqlite_store *s, int *found, struct err *e)
 {
     sqlite3_stmt *stmt = NULL;
     if (sqlite3_prepare_v2(s->db, "PRAGMA user_version", -1, &stmt, NULL) != SQLITE_OK || sqlite3_step(stmt) != SQLITE_ROW) {
         sqlite3_finalize(stmt);
         return sqlite_fail(s->db, "opening it", e);
     }
-    int version = sqlite3_column_int(stmt, 0);
+    int version = *found = sqlite3_column_int(stmt, 0);
     sqlite3_finalize(stmt);
     if (version > SCHEMA_VERSION)
         return err_set(e, HP_EUNSUPPORTED, "the store is of version %d, this program knows %d: use the newer program", version, SCHEMA_VERSION);
@@ -116,9 +117,11 @@ static int sqlite_prepare(struct sqlite_store *s, struct err *e)
 {
     /* An exclusive lock keeps a second coordinator out, and spares WAL its shared memory file. */
     int rc = sqlite_run(s->db, "PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;", "opening it", e);
+    int version = 0;
     if (rc == 0)
-        rc = sqlite_version_check(s, e);
-    if (rc == 0)
+        rc = sqlite_version_check(s, &version, e);
+    /* One that is made already is read without a byte written: a full disk does not keep its coordinator from starting. */
+    if (rc == 0 && version < SCHEMA_VERSION)
         rc = sqlite_run(s->db,
                         "BEGIN IMMEDIATE; CREATE TABLE IF NOT EXISTS records (kind TEXT NOT NULL, key TEXT NOT NULL, value BLOB NOT NULL, "
                         "PRIMARY KEY (kind, key)) WITHOUT ROWID; PRAGMA user_version=1; COMMIT;",
@@ -131,15 +134,18 @@ static int sqlite_prepare(struct sqlite_store *s, struct err *e)
     return good ? 0 : sqlite_fail(s->db, "opening it", e);
 }
 
-/* Sessions and digests of keys are nobody else's to read; SQLite gives its journals the mode of the file. */
-static int file_make_private(const char *file, struct err *e)
+/* Sessions and digests of keys are in it: nobody but its owner reads it, nor its log, which takes over its mode. */
+static int files_guard(const char *file, struct err *e)
 {
-    int fd = open(file, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (fd >= 0)
-        close(fd);
-    else if (errno == EEXIST && chmod(file, 0600) != 0)
-        return err_set(e, HP_EIO, "cannot make the store private: %s", strerror(errno));
-    return 0; /* what else is wrong SQLite says */
+    char log[4096];
+    int fd = open(file, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return err_set(e, errno == ENOSPC ? HP_ENOSPACE : HP_EIO, "cannot open it: %s", strerror(errno));
+    int rc = fchmod(fd, 0600) == 0 ? 0 : err_set(e, HP_EIO, "cannot keep others from reading it: %s", strerror(errno));
+    close(fd);
+    if (rc == 0 && snprintf(log, sizeof log, "%s-wal", file) < (int)sizeof log && chmod(log, 0600) != 0 && errno != ENOENT)
+        rc = err_set(e, HP_EIO, "cannot keep others from reading %s: %s", log, strerror(errno));
+    return rc;
 }
 
 int store_open_sqlite(const char *file, struct store **out, struct err *e)
@@ -149,7 +155,7 @@ int store_open_sqlite(const char *file, struct store **out, struct err *e)
     if (!s)
         return err_set(e, HP_ENOMEM, "no memory for the store");
     s->base.api = &api;
-    int rc = file_make_private(file, e);
+    int rc = files_guard(file, e);
     if (rc == 0 && sqlite3_open_v2(file, &s->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL) != SQLITE_OK)
         rc = sqlite_fail(s->db, "opening it", e);
     if (rc == 0)

@@ -71,6 +71,9 @@ void sim_event_free(struct sim_event *ev)
     free(ev->runs);
     free(ev->tokens);
     free(ev->buffer);
+    for (size_t i = 0; i < ev->n_changes; i++)
+        free(ev->changes[i].bytes);
+    free(ev->changes);
     free(ev);
 }
 
@@ -183,17 +186,51 @@ static void act(struct sim *s, const struct core_action *a)
     }
 }
 
+/* The batch of a step goes to the disk, behind those before it; a coordinator that dies first has never written it. */
+static void keep(struct sim *s, const struct core_action *actions, size_t n)
+{
+    struct sim_event *ev = NULL;
+    for (size_t i = 0; i < n; i++) {
+        const struct core_action *a = &actions[i];
+        if (a->kind != CORE_STORE)
+            continue;
+        if (!ev) {
+            uint64_t at = s->clock.now_ns + sim_delay_ns(s, 100000, 30 * msec);
+            s->stored_ns = at > s->stored_ns ? at : s->stored_ns;
+            ev = sim_event_add(s, EVENT_STORED, s->stored_ns - s->clock.now_ns);
+            ev->incarnation = s->core_incarnation;
+            ev->number = a->number;
+            ev->changes = calloc(n, sizeof *ev->changes);
+            assert(ev->changes);
+        }
+        struct sim_change *c = &ev->changes[ev->n_changes++];
+        snprintf(c->kind, sizeof c->kind, "%s", a->record_kind);
+        snprintf(c->key, sizeof c->key, "%s", a->key);
+        c->size = a->size;
+        c->bytes = a->bytes ? malloc(a->size + 1) : NULL;
+        if (c->bytes)
+            memcpy(c->bytes, a->bytes, a->size);
+    }
+}
+
+static void stored(struct sim *s, const struct sim_event *ev)
+{
+    struct err e = {0};
+    for (size_t i = 0; i < ev->n_changes; i++) {
+        const struct sim_change *c = &ev->changes[i];
+        struct store_change change = {c->kind, c->key, c->bytes, c->size};
+        int rc = store_apply(s->store, &change, 1, &e);
+        assert(rc == 0);
+    }
+    core_stored(s->core, ev->number, NULL);
+}
+
 void sim_core_settle(struct sim *s)
 {
     size_t n;
     const struct core_action *actions;
-    struct err e = {0};
     while (actions = core_take(s->core, &n), n > 0) {
-        for (size_t i = 0; i < n; i++) {
-            struct store_change change = {actions[i].record_kind, actions[i].key, actions[i].bytes, actions[i].size};
-            int rc = actions[i].kind == CORE_STORE ? store_apply(s->store, &change, 1, &e) : 0;
-            assert(rc == 0);
-        }
+        keep(s, actions, n);
         for (size_t i = 0; i < n; i++)
             act(s, &actions[i]);
     }
@@ -504,6 +541,8 @@ static void core_event(struct sim *s, struct sim_event *ev)
     } else if (ev->kind == EVENT_WORKED) {
         ev->work->run(ev->work);
         core_worked(s->core, ev->work);
+    } else if (ev->kind == EVENT_STORED) {
+        stored(s, ev);
     } else if (ev->kind == EVENT_MODEL) {
         core_model_opened(s->core, ev->key, &toy_facts, NULL);
     } else {
@@ -531,7 +570,7 @@ static void step(struct sim *s)
 {
     struct sim_event *ev = event_pop(s);
     s->clock.now_ns = ev->at_ns;
-    if (ev->kind == EVENT_TICK || ev->kind == EVENT_MODEL || ev->kind == EVENT_WORKED || ev->kind == EVENT_TO_CORE) {
+    if (ev->kind == EVENT_TICK || ev->kind == EVENT_MODEL || ev->kind == EVENT_WORKED || ev->kind == EVENT_STORED || ev->kind == EVENT_TO_CORE) {
         if (core_event_defer(s, ev))
             return;
         core_event(s, ev);
@@ -582,9 +621,11 @@ void sim_open(struct sim *s, uint64_t seed, int agents)
     int rc = store_open_memory(&s->store, &e);
     assert(rc == 0);
     sim_coordinator_start(s);
-    for (int i = 0; i < agents; i++) {
+    for (int i = 0; i < agents; i++)
         sim_agent_create(s, i);
-        sim_ask(s, "token.create", json_pack("{s:i}", "ttl_s", 60), NULL);
+    for (int i = 0; i < agents; i++) {
+        rc = sim_ask_wait(s, "token.create", json_pack("{s:i}", "ttl_s", 60), NULL);
+        assert(rc == 0);
         const char *token = json_string_value(json_object_get(s->answer, "token"));
         struct join_token parsed;
         rc = join_token_parse(token, &parsed, &e);

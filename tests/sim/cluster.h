@@ -35,6 +35,7 @@ struct sim {
     struct env_virtual clock;
     struct env env;
     struct store *store;
+    uint64_t stored_ns; /* when the last batch will be on it */
     struct core *core; /* NULL while the coordinator is dead */
     bool core_stopped;
     struct sim_event **core_deferred; /* what arrived while it was stopped */

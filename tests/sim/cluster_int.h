@@ -12,6 +12,7 @@ enum sim_event_kind {
     EVENT_CONNECT,    /* an agent's control connection is up again */
     EVENT_MODEL,      /* the coordinator has opened a model */
     EVENT_WORKED,     /* a thread of the coordinator has done its work */
+    EVENT_STORED,     /* its disk has taken a batch */
     EVENT_TIMER,      /* an agent's */
     EVENT_FRAME,
     EVENT_LINK_DOWN,
@@ -36,6 +37,15 @@ struct sim_event {
     struct frame_token *tokens;
     struct sim_buffer *buffer;
     struct work *work; /* the core's */
+    struct sim_change *changes; /* of a batch, and its number */
+    size_t n_changes;
+    uint64_t number;
+};
+
+struct sim_change {
+    char kind[16], key[600];
+    uint8_t *bytes; /* NULL: removed */
+    size_t size;
 };
 
 struct sim_buffer { /* rows of a frame */

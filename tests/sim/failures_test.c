@@ -207,7 +207,7 @@ static void a_coordinator_that_is_killed_while_it_prepares_goes_on_after_its_res
         deploy(&s, "a0,a1,a2"); /* the weights are on their agents */
         assert_int_equal(sim_ask_wait(&s, "undeploy", json_pack("{s:s}", "name", "toy"), NULL), 0);
         sim_ask(&s, "deploy", json_pack("{s:s, s:{s:s}}", "name", "toy", "options", "agents", "a0,a1,a2"), &manifest);
-        sim_run_ms(&s, 12 * k);
+        sim_run_ms(&s, 30 + 12 * k); /* what is not on the disk by then is forgotten, and was not acknowledged */
         sim_coordinator_kill(&s);
         sim_run_ms(&s, 500);
         sim_coordinator_start(&s);

@@ -382,6 +382,8 @@ static void settle(struct fixture *f)
     const struct core_action *a;
     while (a = core_take(f->core, &n), n > 0)
         for (size_t i = 0; i < n; i++) {
+            if (a[i].kind == CORE_STORE)
+                core_stored(f->core, a[i].number, NULL);
             core_action_call_back(f->core, &a[i]);
             if (a[i].kind == CORE_SEND) {
                 struct err e = {0};

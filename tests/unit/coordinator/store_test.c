@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -266,6 +267,51 @@ static void a_damaged_file_and_a_missing_folder_are_named(void **state)
     assert_int_equal(store_open_sqlite("/nowhere/at/all/store.db", &s, &e), HP_EIO);
 }
 
+/* No file may grow: what a full disk is to a process. */
+static int on_a_full_disk(void)
+{
+    struct store *s = NULL;
+    struct err e = {0};
+    struct rlimit none = {0, RLIM_INFINITY};
+    signal(SIGXFSZ, SIG_IGN);
+    if (setrlimit(RLIMIT_FSIZE, &none) != 0)
+        return 1;
+    if (store_open_sqlite(file, &s, &e) < 0)
+        return 2;
+    struct listing l = {.text = ""};
+    if (store_each(s, "agent", list_one, &l, &e) < 0 || strcmp(l.text, "a=1;") != 0)
+        return 3;
+    struct store_change c = {"agent", "b", "2", 1};
+    int rc = store_apply(s, &c, 1, &e);
+    if (rc != HP_ENOSPACE && rc != HP_EIO)
+        return 4;
+    struct listing again = {.text = ""};
+    if (store_each(s, "agent", list_one, &again, &e) < 0 || strcmp(again.text, "a=1;") != 0)
+        return 5;
+    struct rlimit all = {RLIM_INFINITY, RLIM_INFINITY};
+    if (setrlimit(RLIMIT_FSIZE, &all) != 0 || store_apply(s, &c, 1, &e) < 0)
+        return 6;
+    store_close(&s);
+    return 0;
+}
+
+static void a_full_disk_fails_a_change_and_neither_the_opening_nor_the_store(void **state)
+{
+    (void)state;
+    struct store *s = open_store(&kinds[1]);
+    put(s, "agent", "a", "1");
+    store_close(&s);
+    pid_t child = fork();
+    if (child == 0)
+        _exit(on_a_full_disk());
+    int status = 1;
+    waitpid(child, &status, 0);
+    assert_int_equal(WEXITSTATUS(status), 0);
+    s = open_store(&kinds[1]);
+    expect(s, "agent", "a=1;b=2;");
+    store_close(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -275,6 +321,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(every_store_a_key_that_cannot_be_kept_changes_nothing, fresh, clean),
         cmocka_unit_test_setup_teardown(every_store_bytes_come_back_as_they_were, fresh, clean),
         cmocka_unit_test_setup_teardown(what_was_acknowledged_survives_a_kill, fresh, clean),
+        cmocka_unit_test_setup_teardown(a_full_disk_fails_a_change_and_neither_the_opening_nor_the_store, fresh, clean),
         cmocka_unit_test_setup_teardown(a_second_process_is_kept_out, fresh, clean),
         cmocka_unit_test_setup_teardown(nobody_else_may_read_it, fresh, clean),
         cmocka_unit_test_setup_teardown(a_damaged_file_and_a_missing_folder_are_named, fresh, clean),

@@ -1,0 +1,127 @@
+/* What waits for the disk: messages that say or order something whose record is not written yet. Each peer gets its messages in their order; what depends on
+ * nothing stored (tokens, acks of heartbeats) passes. Where the store cannot be written nothing waits: changes are refused by name, and serving goes on. */
+#include "common/log.h"
+#include "coordinator/core_int.h"
+#include "coordinator/store/store_queue.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct core_held {
+    uint64_t number; /* of the batch that it waits for */
+    uint64_t peer, ask;
+    uint8_t *bytes;
+    size_t size;
+};
+
+/* The batch that messages to a peer wait for; 0: none waits. */
+static uint64_t peer_waits_for(const struct core *c, uint64_t peer)
+{
+    for (size_t i = c->n_held; i-- > 0;)
+        if (c->held[i].peer == peer)
+            return c->held[i].number;
+    return 0;
+}
+
+static bool hold(struct core *c, const struct core_action *a, const uint8_t *bytes, uint64_t number)
+{
+    struct core_held *h = core_array_add(&c->held, &c->n_held, sizeof *h);
+    uint8_t *copy = h ? malloc(a->size + 1) : NULL;
+    if (!copy) { /* too early is better than never */
+        c->n_held -= h != NULL;
+        return false;
+    }
+    memcpy(copy, bytes, a->size);
+    *h = (struct core_held){number, a->peer, a->ask, copy, a->size};
+    return true;
+}
+
+void core_actions_hold(struct core *c, struct core_batch *b)
+{
+    uint64_t number = 0, depends = 0;
+    for (size_t i = 0; i < b->count; i++) {
+        struct core_action *a = &b->actions[i];
+        if (a->kind != CORE_STORE)
+            continue;
+        number = number ? number : ++c->batches_asked;
+        a->number = number;
+        depends = store_kind_is_cache(a->record_kind) ? depends : number;
+    }
+    if (c->read_only.code || (!depends && c->n_held == 0))
+        return;
+    size_t kept = 0;
+    for (size_t i = 0; i < b->count; i++) {
+        struct core_action *a = &b->actions[i];
+        uint64_t waits = a->kind != CORE_SEND || a->passes ? 0 : depends ? depends : peer_waits_for(c, a->peer);
+        if (waits && hold(c, a, b->bytes.data + b->at[i], waits))
+            continue;
+        b->at[kept] = b->at[i];
+        b->actions[kept++] = *a;
+    }
+    b->count = kept;
+}
+
+/* The state of a change that was made and is not on the disk. */
+static void answer_not_stored(struct core *c, const struct core_held *h)
+{
+    struct err e;
+    err_set(&e, c->read_only.code, "done, but not stored: %s", c->read_only.text);
+    err_hint(&e, "a restart of the coordinator forgets this change, unless there is room before: it is tried again every second");
+    core_answer_error(c, h->peer, h->ask, &e);
+}
+
+static void release(struct core *c, uint64_t up_to, bool stored)
+{
+    size_t n = c->n_held, kept = 0;
+    struct core_held *held = c->held;
+    c->held = NULL;
+    c->n_held = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (held[i].number > up_to) {
+            held[kept++] = held[i];
+            continue;
+        }
+        if (!stored && held[i].ask) {
+            answer_not_stored(c, &held[i]);
+        } else {
+            struct core_action *a = core_action_add(c, CORE_SEND, held[i].bytes, held[i].size);
+            a->peer = held[i].peer;
+            a->passes = true;
+        }
+        free(held[i].bytes);
+    }
+    c->held = held;
+    c->n_held = kept;
+}
+
+void core_stored(struct core *c, uint64_t number, const struct err *why)
+{
+    core_woke(c);
+    if (why && why->code) {
+        if (!c->read_only.code)
+            log_error("coordinator", "read_only", "why=\"%s\"", why->text);
+        err_set(&c->read_only, why->code, "read only: %s", why->code == HP_ENOSPACE ? "no space left on the coordinator's disk" : why->text);
+        release(c, UINT64_MAX, false);
+        return;
+    }
+    if (c->read_only.code)
+        log_info("coordinator", "writable_again", "batch=%llu", (unsigned long long)number);
+    c->read_only.code = 0;
+    release(c, number, true);
+    deployments_advance(c);
+}
+
+int core_may_change(const struct core *c, struct err *e)
+{
+    if (!c->read_only.code)
+        return 0;
+    err_set(e, c->read_only.code, "%s", c->read_only.text);
+    return err_hint(e, "what is deployed serves on; make room in the coordinator's folder, and changes are taken again within a second");
+}
+
+void core_holding_free(struct core *c)
+{
+    for (size_t i = 0; i < c->n_held; i++)
+        free(c->held[i].bytes);
+    free(c->held);
+}

@@ -1,0 +1,92 @@
+"""A disk that is full: changes are refused by name, what serves goes on, and the coordinator starts with it."""
+import json
+import os
+import resource
+import signal
+import subprocess
+import time
+
+from cluster import SCALE, Cluster, DEMO, Failed
+from tap import main, test
+
+PROMPT = {"model": "demo", "messages": [{"role": "user", "content": "Tell me a story."}], "temperature": 0, "ignore_eos": True, "max_tokens": 400}
+
+
+def text_of(event):
+    return event["choices"][0]["delta"].get("content", "") if event and event.get("choices") else ""
+
+
+def pid_of(c):
+    return c.local()["coordinator"]["pid"]
+
+
+def room(pid, there_is):
+    """A process none of whose files may grow has what a full disk gives: failed writes."""
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY if there_is else 0, resource.RLIM_INFINITY))
+
+
+def refused(c, *verb):
+    try:
+        c.hpctl(*verb)
+    except Failed as e:
+        assert "read only" in e.message or "not stored" in e.message, e
+        return
+    raise AssertionError(f"{verb} was taken with a full disk")
+
+
+def start_again(c, full):
+    """The coordinator as it was started, on the ports that it had."""
+    pid = pid_of(c)
+    with open(f"/proc/{pid}/cmdline", "rb") as f:
+        command = [word.decode() for word in f.read().split(b"\0")[:-1]]
+    folder = command[command.index("--dir") + 1]
+    with open(os.path.join(folder, "coordinator.json")) as f:
+        addresses = json.load(f)
+    os.kill(pid, signal.SIGKILL)
+    for option, key in (("--listen", "control"), ("--http", "http")):
+        command[command.index(option) + 1] = addresses[key]
+    limit = 0 if full else resource.RLIM_INFINITY
+    time.sleep(0.2)
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=c.env,
+                            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY)))
+
+
+@test
+def a_full_disk_refuses_changes_and_ends_no_stream():
+    with Cluster(agents=2, cores=1) as c:
+        c.deploy("demo", DEMO, "--agents", "a0,a1", "--compute", "f32")
+        whole = c.answer("demo", PROMPT["messages"], ignore_eos=True, max_tokens=400)
+        stream = c.stream("/v1/chat/completions", PROMPT)
+        events = stream.events()
+        got = text_of(next(events)) + text_of(next(events))
+        pid = pid_of(c)
+        room(pid, False)
+        refused(c, "node", "token", "create")
+        refused(c, "deploy", DEMO, "--name", "second")
+        refused(c, "undeploy", "demo")
+        got += "".join(text_of(e) for e in events)
+        assert got == whole, got[-80:]
+        assert c.answer("demo", PROMPT["messages"], ignore_eos=True, max_tokens=400) == whole
+        assert pid_of(c) == pid
+        room(pid, True)
+        c.wait("changes are taken again", lambda: c.hpctl("node", "token", "create"), 10)
+
+
+@test
+def a_coordinator_starts_with_a_full_disk_and_serves():
+    with Cluster(agents=2, cores=1) as c:
+        c.deploy("demo", DEMO, "--agents", "a0,a1", "--compute", "f32")
+        whole = c.answer("demo", PROMPT["messages"], ignore_eos=True, max_tokens=40)
+        process = start_again(c, full=True)
+        try:
+            c.wait("it serves again", lambda: c.chat("demo", PROMPT["messages"], ignore_eos=True, max_tokens=8)[0] == 200, 20)
+            assert c.answer("demo", PROMPT["messages"], ignore_eos=True, max_tokens=40) == whole
+            refused(c, "node", "token", "create")
+            room(process.pid, True)
+            c.wait("changes are taken again", lambda: c.hpctl("node", "token", "create"), 10 * SCALE)
+        finally:
+            process.kill()
+            process.wait()
+
+
+main()

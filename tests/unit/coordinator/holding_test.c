@@ -1,0 +1,138 @@
+/* What waits for the disk, what passes, and what a disk that is full refuses. */
+#include "coordinator/profiles.h"
+#include "tests/unit/coordinator/core_fixture.h"
+
+static size_t sent_to(const struct fixture *f, uint64_t peer, enum message_type type)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < f->n_sent; i++)
+        n += f->sent[i].peer == peer && f->sent[i].type == type;
+    return n;
+}
+
+static void stored(struct fixture *f)
+{
+    core_stored(f->core, f->asked_number, NULL);
+    fixture_settle(f);
+}
+
+static void an_answer_waits_until_what_it_says_is_stored(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_open(&f);
+    f.disk_is_slow = true;
+    assert_null(fixture_ask(&f, "token.create", "{\"ttl_s\": 60}", NULL));
+    const struct message_answer *a = fixture_ask(&f, "token.ls", "{}", NULL); /* behind it: answers keep their order */
+    assert_null(a);
+    stored(&f);
+    assert_int_equal(sent_to(&f, ADMIN, MESSAGE_ANSWER), 2);
+    assert_non_null(fixture_ask(&f, "token.ls", "{}", NULL)); /* nothing waits any more */
+    fixture_close(&f);
+}
+
+static void each_batch_releases_its_own(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_open(&f);
+    f.disk_is_slow = true;
+    fixture_ask(&f, "token.create", "{\"ttl_s\": 60}", NULL);
+    uint64_t first = f.asked_number;
+    fixture_ask(&f, "token.create", "{\"ttl_s\": 60}", NULL);
+    assert_true(f.asked_number > first);
+    core_stored(f.core, first, NULL);
+    fixture_settle(&f);
+    assert_int_equal(sent_to(&f, ADMIN, MESSAGE_ANSWER), 1);
+    stored(&f);
+    assert_int_equal(sent_to(&f, ADMIN, MESSAGE_ANSWER), 2);
+    fixture_close(&f);
+}
+
+static void heartbeats_are_acknowledged_while_the_disk_is_slow(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_open(&f);
+    fixture_agent(&f, 0, "k", 1e9);
+    fixture_invite(&f, 60);
+    f.disk_is_slow = true;
+    fixture_join(&f, 11, fixture_key(1), "a1", f.token, fixture_node("k", 1e9));
+    assert_null(fixture_last(&f, 11, MESSAGE_WELCOME)); /* its token must be used up for good */
+    size_t acks = sent_to(&f, 10, MESSAGE_HEARTBEAT_ACK);
+    fixture_beat(&f, 10, fixture_key(0));
+    assert_int_equal(sent_to(&f, 10, MESSAGE_HEARTBEAT_ACK), acks + 1);
+    stored(&f);
+    assert_non_null(fixture_last(&f, 11, MESSAGE_WELCOME));
+    fixture_close(&f);
+}
+
+static void full(struct fixture *f) { err_set(&f->disk, HP_ENOSPACE, "the store cannot be written while committing a change: the disk is full"); }
+
+static void a_full_disk_refuses_changes_by_name_and_the_rest_goes_on(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_open(&f);
+    fixture_agent(&f, 0, "k", 1e9);
+    full(&f);
+    const struct message_answer *a = fixture_ask(&f, "token.create", "{\"ttl_s\": 60}", NULL); /* the first finds out */
+    assert_string_equal(a->code, "no_space");
+    assert_non_null(strstr(a->text, "not stored"));
+    static const char *const changes[] = {"token.create", "key.create", "node.drain", "node.rm", "undeploy"};
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
+        a = fixture_ask(&f, changes[i], "{\"name\": \"a0\", \"ttl_s\": 60}", NULL);
+        assert_string_equal(a->code, "no_space");
+        assert_string_equal(a->text, "read only: no space left on the coordinator's disk");
+    }
+    assert_string_equal(fixture_ask(&f, "node.ls", "{}", NULL)->code, "ok");
+    /* A known agent comes back; a new one does not. */
+    fixture_join(&f, 20, fixture_key(0), "a0", "", fixture_node("k", 1e9));
+    assert_non_null(fixture_last(&f, 20, MESSAGE_WELCOME));
+    fixture_join(&f, 21, fixture_key(1), "a1", f.token, fixture_node("k", 1e9));
+    assert_null(fixture_last(&f, 21, MESSAGE_WELCOME));
+    f.disk = (struct err){0};
+    core_stored(f.core, f.asked_number, NULL);
+    assert_string_equal(fixture_ask(&f, "token.create", "{\"ttl_s\": 60}", NULL)->code, "ok");
+    fixture_close(&f);
+}
+
+static void measurements_wait_for_nobody_and_nobody_for_them(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_open(&f);
+    f.disk_is_slow = true;
+    struct err e = {0};
+    assert_int_equal(core_profile_set(f.core, "m", "k", "auto", json_object(), &e), 0);
+    assert_non_null(fixture_ask(&f, "node.ls", "{}", NULL));
+    fixture_close(&f);
+}
+
+static void a_coordinator_starts_with_a_full_disk(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_open(&f);
+    fixture_agent(&f, 0, "k", 1e9);
+    full(&f);
+    fixture_restart(&f); /* its boot number cannot be stored */
+    fixture_join(&f, 20, fixture_key(0), "a0", "", fixture_node("k", 1e9));
+    fixture_beat(&f, 20, fixture_key(0));
+    assert_int_equal(core_view(f.core).members_ready, 1);
+    assert_string_equal(fixture_ask(&f, "key.create", "{\"name\": \"k\"}", NULL)->code, "no_space");
+    fixture_close(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_answer_waits_until_what_it_says_is_stored),
+        cmocka_unit_test(each_batch_releases_its_own),
+        cmocka_unit_test(heartbeats_are_acknowledged_while_the_disk_is_slow),
+        cmocka_unit_test(a_full_disk_refuses_changes_by_name_and_the_rest_goes_on),
+        cmocka_unit_test(measurements_wait_for_nobody_and_nobody_for_them),
+        cmocka_unit_test(a_coordinator_starts_with_a_full_disk),
+    };
+    return cmocka_run_group_tests_name("holding", tests, NULL, NULL);
+}
