@@ -24,15 +24,36 @@ static void mail_free(struct agent *a, struct mail *m)
     free(m->path);
 }
 
+/* Frames are bounded by their senders' flights, outputs by the stages' reserves, runs and opened sequences by the orders that they answer. */
+static const uint32_t mail_places[MAIL_CLASSES] = {[MAIL_FRAME] = 8192, [MAIL_LINK] = 256, [MAIL_OUTPUT] = 4096, [MAIL_RAN] = 16, [MAIL_OPENED] = 16384,
+                                                   [MAIL_LOADED] = 1024, [MAIL_OTHER] = 1024};
+
+static enum mail_class mail_class_of(enum agent_event_kind kind)
+{
+    switch (kind) {
+    case AGENT_EVENT_FRAME: return MAIL_FRAME;
+    case AGENT_EVENT_LINK_DOWN: return MAIL_LINK;
+    case AGENT_EVENT_OUTPUT_BACK: return MAIL_OUTPUT;
+    case AGENT_EVENT_BATCH_DONE: return MAIL_RAN;
+    case AGENT_EVENT_SEQUENCE_OPENED: return MAIL_OPENED;
+    case AGENT_EVENT_LOADED:
+    case AGENT_EVENT_FETCHED: return MAIL_LOADED;
+    default: return MAIL_OTHER;
+    }
+}
+
 void shell_mail(struct agent *a, const struct mail *m)
 {
     struct mail copy = *m;
-    if (post_box_put(&a->mail, m)) {
-        uv_async_send(&a->wake);
-        return;
+    enum mail_class of_class = mail_class_of(m->event.kind);
+    bool put = post_box_put_as(&a->mail, of_class, m);
+    if (!put) {
+        log_error("agent", "mail_lost", "reason=full kind=%d", (int)m->event.kind);
+        mail_free(a, &copy);
+        if (of_class != MAIL_OTHER && of_class != MAIL_LOADED)
+            atomic_store(&a->lost, true);
     }
-    log_error("agent", "mail_lost", "reason=no_memory kind=%d", (int)m->event.kind);
-    mail_free(a, &copy);
+    uv_async_send(&a->wake);
 }
 
 static struct err *error_copy(const struct err *e)
@@ -110,7 +131,7 @@ static void on_executor(void *ctx, const struct executor_report *r)
         ev->kind = AGENT_EVENT_LOADED;
         ev->u.progress = (struct agent_progress){.slot = r->slot, .ticket = r->ticket, .status = r->status, .done_bytes = r->done_bytes,
                                                  .total_bytes = r->total_bytes, .warming = r->warming, .width = r->width,
-                                                 .vocabulary = r->vocabulary};
+                                                 .vocabulary = r->vocabulary, .outputs = r->outputs};
         break;
     case EXECUTOR_OPENED:
         ev->kind = AGENT_EVENT_SEQUENCE_OPENED;
@@ -130,7 +151,7 @@ static void on_executor(void *ctx, const struct executor_report *r)
         ev->u.batch_done.due_ns = r->due_ns;
         ev->u.batch_done.picked = r->picked;
         ev->u.batch_done.logits = r->logits;
-        m.buffer = r->output;
+        ev->u.batch_done.posted = r->posted;
         break;
     case EXECUTOR_PROFILING:
         ev->kind = AGENT_EVENT_PROFILING;
@@ -144,6 +165,8 @@ static void on_executor(void *ctx, const struct executor_report *r)
         ev->u.profiled.id = r->ticket; /* the profile's slot, until the loop looks it up */
         ev->u.profiled.status = r->status;
         m.memory = strdup(r->tables);
+        if (!m.memory && r->status == 0)
+            ev->u.profiled.status = HP_ENOMEM;
         break;
     }
     shell_mail(a, &m);
@@ -237,16 +260,26 @@ static void frame_in(struct agent *a, struct mail *m)
     shell_event(a, ev);
 }
 
+static void link_down_of(struct agent *a, struct mail *m, const struct shell_stage *s, bool next)
+{
+    m->event.u.link_down.slot = s->slot;
+    m->event.u.link_down.link = next ? AGENT_LINK_NEXT : AGENT_LINK_FIRST;
+    shell_event(a, &m->event);
+}
+
+/* Whatever is said of an outlet that has been made anew since is not of interest. */
+static bool outlet_means(const struct outlet *o, const struct mail *m) { return o ? outlet_number(o) == m->link : !m->link; }
+
 static void link_down_in(struct agent *a, struct mail *m)
 {
     for (size_t i = 0; i < a->n_stages; i++) {
-        const struct data_link *to_next = a->stages[i].next, *to_first = a->stages[i].first;
-        bool next = to_next && data_link_number(to_next) == m->link;
-        if (!next && (!to_first || data_link_number(to_first) != m->link))
+        const struct shell_stage *s = &a->stages[i];
+        if (m->event.u.link_down.slot && s->slot != m->event.u.link_down.slot)
             continue;
-        m->event.u.link_down.slot = a->stages[i].slot;
-        m->event.u.link_down.link = next ? AGENT_LINK_NEXT : AGENT_LINK_FIRST;
-        shell_event(a, &m->event);
+        bool next = outlet_means(s->next, m);
+        if (!next && !outlet_means(s->first, m))
+            continue;
+        link_down_of(a, m, s, next);
         return;
     }
 }
@@ -270,6 +303,12 @@ static void fetched_in(struct agent *a, struct mail *m)
 static void profiled_in(struct agent *a, struct mail *m)
 {
     uint64_t slot = m->event.u.profiled.id;
+    if (m->known) {
+        m->event.u.profiled.kind = a->kind;
+        m->event.u.profiled.tables = "";
+        shell_event(a, &m->event);
+        return;
+    }
     for (size_t i = 0; i < a->n_profiles; i++) {
         struct shell_profile p = a->profiles[i];
         if (p.slot != slot)
@@ -296,6 +335,29 @@ static void profiling_in(struct agent *a, struct mail *m)
         }
 }
 
+static uint64_t pool_least_bytes(const struct agent *a)
+{
+    return a->config.pool_limit_bytes ? a->config.pool_limit_bytes : discover_pool_bytes(&a->config.share);
+}
+
+/* The pool of received frames has room for all that can be on its way to the stages at once. */
+static void pool_size(struct agent *a)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < a->n_stages; i++)
+        bytes += a->stages[i].inputs_bytes;
+    if (!a->config.pool_limit_bytes)
+        data_pool_limit(a->data, bytes > pool_least_bytes(a) ? bytes : pool_least_bytes(a));
+}
+
+static void stage_loaded(struct agent *a, struct shell_stage *s, const struct agent_event *ev)
+{
+    s->vocabulary = ev->u.progress.vocabulary;
+    uint64_t row = ev->u.progress.width * sizeof(float) + FRAME_RUN_BYTES;
+    s->inputs_bytes = s->is_first ? 0 : 2 * s->n_stages * s->max_batch_tokens * row;
+    pool_size(a);
+}
+
 static void mail_in(struct agent *a, struct mail *m)
 {
     struct agent_event *ev = &m->event;
@@ -306,7 +368,7 @@ static void mail_in(struct agent *a, struct mail *m)
     case AGENT_EVENT_LOADED: {
         struct shell_stage *s = shell_stage_of(a, ev->u.progress.slot);
         if (s && ev->u.progress.status == 0)
-            s->vocabulary = ev->u.progress.vocabulary;
+            stage_loaded(a, s, ev);
         ev->u.progress.error = m->error;
         shell_event(a, ev);
         return;
@@ -314,8 +376,6 @@ static void mail_in(struct agent *a, struct mail *m)
     case AGENT_EVENT_SEQUENCE_OPENED: ev->u.sequence_opened.error = m->error; break;
     case AGENT_EVENT_BATCH_DONE:
         ev->u.batch_done.error = m->error;
-        ev->u.batch_done.output = m->buffer;
-        m->buffer = NULL; /* the core's */
         break;
     case AGENT_EVENT_PROFILED: profiled_in(a, m); return;
     case AGENT_EVENT_PROFILING: profiling_in(a, m); return;
@@ -334,6 +394,8 @@ static void on_wake(uv_async_t *wake)
         mail_in(a, &m);
         mail_free(a, &m);
     }
+    if (!a->stopping && atomic_exchange(&a->lost, false))
+        shell_event(a, &(struct agent_event){.kind = AGENT_EVENT_LOST});
 }
 
 static void welcome_in(struct agent *a, const struct message_welcome *m);
@@ -408,8 +470,6 @@ static void on_log_line(void *ctx, const char *line)
 
 static void free_agent(struct agent *a)
 {
-    while (a->n_stages)
-        shell_stage_drop(a, a->stages[0].slot);
     pthread_mutex_destroy(&a->log_lock);
     pthread_mutex_destroy(&a->gate);
     post_box_fini(&a->mail);
@@ -444,13 +504,9 @@ static void parts_stop(struct agent *a)
     if (a->control)
         control_close(&a->control);
     executor_destroy(&a->executor);
+    while (a->n_stages)
+        shell_stage_drop(a, a->stages[0].slot);
     wire_destroy(&a->wire);
-    for (size_t i = 0; i < a->n_stages; i++) {
-        if (a->stages[i].next)
-            data_disconnect(&a->stages[i].next);
-        if (a->stages[i].first)
-            data_disconnect(&a->stages[i].first);
-    }
     if (a->core)
         agent_core_destroy(&a->core, release_buffer, a);
     store_worker_destroy(&a->store);
@@ -498,7 +554,7 @@ static int data_start(struct agent *a, struct err *e)
 {
     char interface[64];
     struct data_config c = {.network = a->config.network, .port = a->config.data_port, .keys = a->keys,
-                            .pool_limit_bytes = discover_pool_bytes(&a->config.share), .callbacks = {a, on_frame, on_link_down}};
+                            .pool_limit_bytes = pool_least_bytes(a), .callbacks = {a, on_frame, on_link_down}};
     if (a->config.hub)
         return data_open_inproc(&c, &a->data, e);
     int rc = data_host_find(a->config.network, a->config.coordinator, a->data_host, e);
@@ -579,7 +635,9 @@ static int parts_start(struct agent *a, struct err *e)
                                                 .machine = a->machine,
                                                 .hostname = a->hostname,
                                                 .node_json = buffer_cstr(&a->node_json),
-                                                .data_address = {address, address_size}};
+                                                .data_address = {address, address_size},
+                                                .runs_ahead = 2,
+                                                .time_scale = env_time_scale()};
     return agent_core_create(&env_real, &a->core_config, &a->core, e);
 }
 
@@ -612,14 +670,14 @@ int agent_start(uv_loop_t *loop, const struct agent_config *c, struct agent **ou
     a->box_free_bytes = UINT64_MAX;
     pthread_mutex_init(&a->log_lock, NULL);
     pthread_mutex_init(&a->gate, NULL);
-    post_box_init(&a->mail, sizeof(struct mail));
+    post_box_init_classes(&a->mail, sizeof(struct mail), mail_places, MAIL_CLASSES);
     host_id(a->machine);
     if (gethostname(a->hostname, sizeof a->hostname - 1) != 0)
         snprintf(a->hostname, sizeof a->hostname, "unknown");
     a->runs = malloc(FRAME_MAX_RUNS * sizeof *a->runs);
     a->tokens = malloc(FRAME_MAX_RUNS * sizeof *a->tokens);
     a->log_lines = malloc(LOG_LINES * sizeof *a->log_lines);
-    int rc = !a->runs || !a->tokens || !a->log_lines ? err_set(e, HP_ENOMEM, "no memory for an agent") : handles_start(a, e);
+    int rc = !a->runs || !a->tokens || !a->log_lines || !a->mail.places[MAIL_FRAME] ? err_set(e, HP_ENOMEM, "no memory for an agent") : handles_start(a, e);
     rc = rc < 0 ? rc : folders_make(a, e);
     rc = rc < 0 ? rc : parts_start(a, e);
     rc = rc < 0 ? rc : control_start(a, e);

@@ -26,6 +26,7 @@ struct agent_config {
     struct discover_share share;
     const char *pace_cluster, *pace_profile, *pace_as; /* stands for a device of a cluster file (backend/paced.h); NULL: for itself */
     uint64_t store_limit_bytes; /* 0: none */
+    uint64_t pool_limit_bytes;  /* of received frames; 0: by what the stages need. Tests make it small */
     /* The cluster does not want this agent: on the loop's thread, once. Call agent_stop soon, but not from within. */
     void (*quit)(void *ctx, const struct err *why);
     /* The cluster wants another data channel than `data` said: on the loop's thread. `reopen`: of another kind than the one that is open; call agent_stop soon,

@@ -194,8 +194,8 @@ static void timer_set(struct agent_core *c, uint64_t now)
     uint64_t hop = core_hops_deadline(c);
     at = hold < at ? hold : at;
     at = hop < at ? hop : at;
-    if (at == UINT64_MAX || (at == c->timer_ns && at > now))
-        return;
+    if (at == UINT64_MAX || (c->timer_ns > now && c->timer_ns <= at))
+        return; /* what is asked for already comes early enough */
     c->timer_ns = at;
     struct agent_action *a = core_act(c, AGENT_DO_TIMER);
     if (a)
@@ -357,6 +357,13 @@ static void message_in(struct agent_core *c, const struct message *m, uint64_t n
     }
 }
 
+static void output_back(struct agent_core *c, uint64_t slot)
+{
+    struct core_stage *s = core_stage_of_slot(c, slot);
+    if (s)
+        core_output_back(c, s);
+}
+
 static void event_in(struct agent_core *c, const struct agent_event *ev, uint64_t now)
 {
     struct message *m;
@@ -366,6 +373,7 @@ static void event_in(struct agent_core *c, const struct agent_event *ev, uint64_
     case AGENT_EVENT_MESSAGE: message_in(c, ev->u.message, now); return;
     case AGENT_EVENT_FRAME: core_frame(c, ev); return;
     case AGENT_EVENT_LINK_DOWN: core_stage_link_down(c, ev->u.link_down.slot, ev->u.link_down.link); return;
+    case AGENT_EVENT_OUTPUT_BACK: output_back(c, ev->u.output_back.slot); return;
     case AGENT_EVENT_FETCHED: core_stage_fetched(c, &ev->u.progress); return;
     case AGENT_EVENT_LOADED: core_stage_loaded(c, &ev->u.progress); return;
     case AGENT_EVENT_SEQUENCE_OPENED: core_sequence_opened(c, ev); return;
@@ -383,6 +391,10 @@ static void event_in(struct agent_core *c, const struct agent_event *ev, uint64_
     case AGENT_EVENT_METER:
         c->memory_free_bytes = ev->u.meter.memory_free_bytes;
         c->endpoint_foreign = ev->u.meter.dropped_foreign;
+        return;
+    case AGENT_EVENT_LOST:
+        for (size_t i = 0; i < c->n_stages; i++)
+            core_sequences_fail_all(c, c->stages[i], HP_EBUSY, "more came to this agent at once than it could keep");
         return;
     }
 }
@@ -452,8 +464,8 @@ void agent_core_destroy(struct agent_core **pc, void (*release)(void *ctx, void 
         queue_destroy(&s->queue, release, ctx);
         core_stage_free(s);
     }
-    queue_batch_free(&c->batch);
-    queue_batch_free(&c->passing);
+    for (size_t i = 0; i < CORE_RUN_PLACES; i++)
+        queue_batch_free(&c->runs[i].batch);
     free(c->tokens);
     free(c->told);
     free(c->name);

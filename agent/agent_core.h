@@ -12,7 +12,7 @@
  * AGENT_DO_RELEASE.
  *
  * The executor is one thread that owns stages and samplers. It does what it is told in order: LOAD, UNLOAD, SEQUENCE_OPEN, SEQUENCE_CLOSE, RUN. The core gives
- * it one RUN at a time. Every order carries a `slot` (the stage that is held, for its whole life in memory, over generations) and, where it is answered, a `ticket`. */
+ * it up to `runs_ahead` RUNs at a time, answered in their order. Every order carries a `slot` (the stage that is held, for its whole life in memory, over generations) and, where it is answered, a `ticket`. */
 #ifndef HP_AGENT_AGENT_CORE_H
 #define HP_AGENT_AGENT_CORE_H
 
@@ -38,6 +38,10 @@ enum {
     AGENT_ALIVE_MS = 500,        /* between two signs of life over a stage's links */
     AGENT_SILENCE_MS = 2500,     /* nothing from the stage before for so long: the hop does not work */
     AGENT_HOLD_LIMIT_MS = 10000, /* a run whose sequence nobody opens is given up after so long */
+    AGENT_FLIGHT_LIMIT_MS = 30000, /* a batch that left the first stage is waited for so long, and ten times what it should take */
+    AGENT_FLIGHT_LINGER_MS = 2000, /* one whose sequences have all been closed */
+    AGENT_RUN_LIMIT_MS = 20000,    /* the executor's answer to a RUN, and the next stage's taking of a batch: so long, and ten times what it should take */
+    AGENT_SMALL_OUTPUT_BYTES = 64 << 10, /* outputs up to this size are not of the stage's own */
     AGENT_LOGITS_MESSAGE_BYTES = 4 << 20, /* a `logits` message brings at most so many, or one row */
 };
 
@@ -50,6 +54,8 @@ struct agent_core_config {
     const char *machine, *hostname, *node_json; /* discover.h */
     uint64_t process;     /* by chance, another one in each process */
     struct pack_span data_address;
+    unsigned runs_ahead;  /* RUNs that the executor is given at once: 1 or 2; 0: 1 */
+    double time_scale;    /* stretches the limits of what is overdue (tests under sanitizers); 0: 1 */
 };
 
 /* ---- events ------------------------------------------------------------------------------------------------- */
@@ -59,7 +65,8 @@ enum agent_event_kind {
     AGENT_EVENT_TIMER,     /* the time of AGENT_DO_TIMER has come; harmless at any time */
     AGENT_EVENT_MESSAGE,   /* from the coordinator */
     AGENT_EVENT_FRAME,     /* FRAME_ACTIVATION, FRAME_TOKEN or FRAME_ALIVE; the other kinds are the shell's */
-    AGENT_EVENT_LINK_DOWN, /* a link made by AGENT_DO_CONNECT broke */
+    AGENT_EVENT_LINK_DOWN, /* a link made by AGENT_DO_CONNECT broke, or does not take a frame */
+    AGENT_EVENT_OUTPUT_BACK, /* one of a stage's own outputs (AGENT_DO_RUN with `reserved`) is free again */
     AGENT_EVENT_FETCHED,   /* progress or end of AGENT_DO_FETCH */
     AGENT_EVENT_LOADED,    /* progress or end of AGENT_DO_LOAD */
     AGENT_EVENT_SEQUENCE_OPENED, /* end of AGENT_DO_SEQUENCE_OPEN */
@@ -70,6 +77,7 @@ enum agent_event_kind {
     AGENT_EVENT_STORE,     /* what the weight store holds; also the answer to AGENT_DO_STORE_REMOVE */
     AGENT_EVENT_LOG,       /* answer to AGENT_DO_LOG_FETCH */
     AGENT_EVENT_METER,     /* figures for the next heartbeat */
+    AGENT_EVENT_LOST,      /* something else happened, and there was no room to say what: no sequence may go on waiting for it */
 };
 
 enum agent_link { AGENT_LINK_NEXT, AGENT_LINK_FIRST };
@@ -83,6 +91,7 @@ struct agent_progress {
     struct pack_u32s wanted;     /* FETCHED: chunks that no source has (the whole list, each time) */
     bool warming;                /* LOADED, pending: weights are in, the warm-up run goes on */
     uint32_t width, vocabulary;  /* LOADED, 0: of the model */
+    uint32_t outputs;            /* LOADED, 0: large outputs that may be out at once; 0: any number */
 };
 
 struct agent_event {
@@ -100,6 +109,9 @@ struct agent_event {
             uint64_t slot;
             enum agent_link link;
         } link_down;
+        struct {
+            uint64_t slot;
+        } output_back;
         struct agent_progress progress; /* FETCHED, LOADED */
         struct {
             uint64_t slot, ticket, sequence;
@@ -113,7 +125,8 @@ struct agent_event {
             double seconds;          /* of computing */
             uint64_t start_ns, end_ns; /* of the same; 0: `seconds` until now */
             uint64_t due_ns;         /* when a paced device would have been done; 0: now */
-            void *output;            /* not the last stage: the frame for the next one, run table and rows [tokens, width]; else NULL */
+            bool posted;             /* not the last stage: whoever ran the batch has posted its frame, or will */
+            void *output;            /* not the last stage and not posted: the frame for the next one, run table and rows [tokens, width]; else NULL */
             const uint32_t *picked;  /* last stage: [n_runs], the token sampled for each run with `sample` */
             const float *logits;     /* last stage: rows of all n_logits, in the order of the runs; valid until the actions are done */
         } batch_done;
@@ -225,6 +238,10 @@ struct agent_action {
             void *input;         /* other stages: the frame's payload; its run table has `input_runs` rows, of which `runs` may be a part */
             uint32_t input_runs, input_tokens;
             uint64_t ready_ns;          /* when its input was there; 0: before the last batch ended */
+            /* not the last stage: the frame that its output becomes, but for payload_bytes and sent_ns */
+            struct frame_header header;
+            const struct frame_run *table; /* [n_runs], as `runs` */
+            bool reserved;              /* the output is one of the stage's own: AGENT_EVENT_OUTPUT_BACK follows, unless the run fails before it is posted */
         } run;
         struct {
             uint64_t id;

@@ -1,5 +1,5 @@
 /* What the files of the core share: agent_core.c (membership, time, the way of every event), core_stages.c (a stage from prepare to unload),
- * core_sequences.c (sequences, frames and batches). */
+ * core_sequences.c (sequences), core_batches.c (frames and batches), core_watch.c (deadlines), core_prefill.c. */
 #ifndef HP_AGENT_CORE_INT_H
 #define HP_AGENT_CORE_INT_H
 
@@ -40,7 +40,10 @@ struct core_stage {
     size_t n_wanted;
     struct err error;      /* FAILED: why */
     uint64_t batches_done;
+    uint64_t tokens_done;
     double busy_s, planned_s;
+    uint32_t outputs, outputs_out; /* buffers for large outputs, and how many of them are out; outputs 0: there is no end of them */
+    uint64_t outputs_since_ns;     /* since when nothing of what is out came back */
     struct core_stage *next_dead;
 };
 
@@ -63,6 +66,19 @@ struct core_sequence {
     size_t n_slices, slice_capacity;
     struct core_sequence *next_dead;
 };
+
+/* A batch that the executor has. */
+struct core_run {
+    uint64_t slot, ticket;
+    struct queue *queue; /* NULL when the generation that it was of is gone */
+    struct queue_batch batch;
+    uint64_t handed_ns;
+    double expected_s;
+    bool reserved; /* it takes one of the stage's outputs */
+    bool overdue;  /* and said so */
+};
+/* So many at once; and one more place, since actions point at the one that is done while the next is made. */
+enum { CORE_RUNS = 2, CORE_RUN_PLACES = CORE_RUNS + 1 };
 
 struct core_grant {
     uint64_t session;
@@ -96,12 +112,10 @@ struct agent_core {
     size_t n_grants;
     uint64_t last_slot, last_ticket;
 
-    /* the one batch that the executor has */
-    bool running;
-    uint64_t running_slot, running_ticket;
-    struct queue *running_queue; /* NULL when the generation that it was of is gone */
-    struct queue_batch batch;    /* what runs */
-    struct queue_batch passing;  /* what has run and goes on: actions of this event point at it */
+    /* the batches that the executor has, in their order, beginning at first_run */
+    struct core_run runs[CORE_RUN_PLACES];
+    size_t first_run, n_running;
+    struct queue_batch passed;   /* goes on without having run */
     /* What was closed during this event, which its actions may still point at. */
     struct core_sequence *dead_sequences;
     struct core_stage *dead_stages;
@@ -122,6 +136,11 @@ struct message *core_send(struct agent_core *c, enum message_type type);
 void core_release(struct agent_core *c, void *buffer);
 /* A copy that holds until the next event. "" for NULL. */
 const char *core_text(struct agent_core *c, const char *text);
+/* A limit of AGENT_..._MS as the tests' clock has it. */
+static inline uint64_t core_scaled_ns(const struct agent_core *c, uint64_t ms)
+{
+    return (uint64_t)((double)ms * 1e6 * (c->config->time_scale > 0 ? c->config->time_scale : 1));
+}
 /* Copies a message through its encoding: `bytes` and `arena` own what `out` points at. */
 int core_message_copy(const struct message *m, struct buffer *bytes, struct arena *arena, struct message *out);
 
@@ -170,11 +189,24 @@ void core_sequences_close_all(struct agent_core *c, struct core_stage *s);
 /* Says that it failed, and closes it. */
 void core_sequence_fail(struct agent_core *c, struct core_stage *s, uint64_t id, int code, const char *text);
 void core_sequence_free(struct core_sequence *s);
+/* Says so of all that are open on the stage. */
+void core_sequences_fail_all(struct agent_core *c, struct core_stage *s, int code, const char *text);
+
+/* ---- core_batches.c */
+
 void core_frame(struct agent_core *c, const struct agent_event *ev);
 void core_batch_done(struct agent_core *c, const struct agent_event *ev);
+/* Hands the executor its next batches, if it has room for them and there are any. */
+void core_dispatch(struct agent_core *c);
+
+/* ---- core_watch.c */
+
 /* Gives up what waited too long. */
 void core_expire(struct agent_core *c, uint64_t now_ns);
 uint64_t core_expire_deadline(const struct agent_core *c);
+/* One of the stage's outputs is back. */
+void core_output_back(struct agent_core *c, struct core_stage *s);
+
 /* ---- core_prefill.c: what a prompt took on this stage */
 
 enum { CORE_PREFILL_SLICES = 1024 }; /* of prompts with more nothing is said */
@@ -183,8 +215,5 @@ void core_prefill_arrived(struct core_sequence *own, const struct frame_run *run
 void core_prefill_ran(struct agent_core *c, struct core_stage *s, const struct queue_batch *b, uint64_t start_ns, uint64_t end_ns);
 /* When the input of a batch was there; 0: not known. */
 uint64_t core_prefill_ready_ns(const struct core_stage *s, const struct queue_batch *b);
-
-/* Hands the executor its next batch, if it has none and there is one. */
-void core_dispatch(struct agent_core *c);
 
 #endif

@@ -285,7 +285,7 @@ static void stage_adopt(struct agent_core *c, struct core_stage *s, const struct
     s->prepare = copy.u.stage_prepare;
     s->connected = s->link_broken = false;
     core_hop_reset(s);
-    s->batches_done = 0;
+    s->batches_done = s->tokens_done = 0;
     s->busy_s = s->planned_s = 0;
     stage_sessions_allow(c, s);
     stage_sessions_revoke(c, old_session, old_input_session);
@@ -377,6 +377,7 @@ void core_stage_loaded(struct agent_core *c, const struct agent_progress *p)
         return;
     }
     s->loaded = true;
+    s->outputs = p->outputs;
     s->width = p->width;
     s->vocabulary = p->vocabulary;
     if (core_queue_create(c, s, &e) < 0)
@@ -455,10 +456,9 @@ void core_stage_link_down(struct agent_core *c, uint64_t slot, enum agent_link l
     log_warn("agent", "link_down", "deployment=%llu stage=%llu link=%s", (unsigned long long)s->prepare.deployment,
              (unsigned long long)s->prepare.stage, link == AGENT_LINK_NEXT ? "next" : "first");
     s->link_broken = true;
-    struct queue_sequence *q;
-    while (s->queue && (q = queue_sequence_at(s->queue, 0)) != NULL)
-        core_sequence_fail(c, s, q->id, HP_ELINK,
-                           link == AGENT_LINK_NEXT ? "the link to the next stage broke" : "the link to the first stage broke");
+    core_sequences_fail_all(c, s, HP_ELINK, link == AGENT_LINK_NEXT ? "the link to the next stage broke" : "the link to the first stage broke");
+    if (s->queue)
+        queue_flights_clear(s->queue);
 }
 
 void core_stage_unload(struct agent_core *c, const struct message_stage_unload *m)

@@ -14,9 +14,13 @@
 #include <string.h>
 #include <time.h>
 
-enum { PROFILE_TELL_MS = 200 };
+enum { PROFILE_TELL_MS = 200, EXECUTOR_OUTPUTS = 3 };
 
 enum order_kind { ORDER_LOAD, ORDER_UNLOAD, ORDER_OPEN, ORDER_CLOSE, ORDER_RUN, ORDER_PROFILE, ORDER_QUIT };
+
+/* Places for orders that wait. What answers an order comes at most as often as the order does; so a close finds room where its open did. */
+static const uint32_t order_places[] = {[ORDER_LOAD] = 128, [ORDER_UNLOAD] = 128, [ORDER_OPEN] = 8192, [ORDER_CLOSE] = 1 << 17,
+                                        [ORDER_RUN] = 8, [ORDER_PROFILE] = 16, [ORDER_QUIT] = 1};
 
 struct order {
     enum order_kind kind;
@@ -43,7 +47,9 @@ struct held_stage {
     struct stage *stage;
     int first_layer, end_layer;
     double stands_for, paced_bytes; /* paced alone */
-    uint32_t width, vocabulary;
+    uint32_t width, vocabulary, outputs;
+    struct data_reserve *reserve; /* of outputs; NULL on the last stage */
+    uint64_t reserve_bytes;
     struct own_sampler *samplers; /* by sequence */
     size_t n_samplers, sampler_capacity;
 };
@@ -65,20 +71,33 @@ struct executor {
     struct paced_run *paced_runs;
     size_t paced_run_capacity;
     struct paced_queue queue; /* of the device that this one stands for */
-    uint32_t *picked;
-    size_t picked_capacity;
-    float *logits;
-    size_t logit_capacity;
+    struct results {          /* of the last run and of the one before, which the loop may still read */
+        uint32_t *picked;
+        size_t picked_capacity;
+        float *logits;
+        size_t logit_capacity;
+    } results[2], *now;
+    float *sampled;           /* rows that are only sampled from */
+    size_t sampled_capacity;
     /* of the load that goes on */
     uint64_t load_slot, load_ticket, load_told_ns;
 };
 
 static void report(struct executor *x, const struct executor_report *r) { x->config.report(x->config.ctx, r); }
 
+static uint64_t outputs_held(const struct executor *x)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < x->n_stages; i++)
+        bytes += x->stages[i].reserve_bytes;
+    return bytes;
+}
+
 static void memory_note(struct executor *x)
 {
     if (!x->config.paced) {
-        atomic_store(&x->memory_free, x->device->backend->memory_free(x->device));
+        uint64_t free_bytes = x->device->backend->memory_free(x->device), held = outputs_held(x);
+        atomic_store(&x->memory_free, free_bytes == UINT64_MAX ? free_bytes : free_bytes > held ? free_bytes - held : 0);
         return;
     }
     double left = paced_memory_bytes(x->config.paced);
@@ -103,6 +122,8 @@ static void held_free(struct held_stage *h)
         sampler_destroy(&h->samplers[i].sampler);
     free(h->samplers);
     stage_unload(&h->stage);
+    if (h->reserve)
+        data_reserve_close(&h->reserve);
     if (h->model)
         model_close(&h->model);
 }
@@ -153,6 +174,18 @@ static int paced_check(const struct executor *x, const struct executor_load *l, 
     return 0;
 }
 
+/* Two in turns and one on its way; a paced link keeps frames for as long as the one that it stands for, so that all flights may be out. */
+static void outputs_plan(const struct executor *x, const struct executor_load *l, struct held_stage *h)
+{
+    uint64_t runs = l->max_sequences < l->max_batch_tokens ? l->max_sequences : l->max_batch_tokens;
+    uint64_t bytes = runs * FRAME_RUN_BYTES + (uint64_t)l->max_batch_tokens * h->width * sizeof(float);
+    bool last = l->end_layer == model_graph(h->model)->n_layers;
+    if (last || bytes <= DATA_CONTROL_BYTES)
+        return;
+    h->outputs = x->config.paced ? 2 * l->n_stages + 1 : EXECUTOR_OUTPUTS;
+    h->reserve_bytes = h->outputs * bytes;
+}
+
 static int stage_open(struct executor *x, const struct executor_load *l, struct held_stage *h, struct err *e)
 {
     int rc = x->config.paced ? paced_check(x, l, h, e) : 0;
@@ -162,6 +195,7 @@ static int stage_open(struct executor *x, const struct executor_load *l, struct 
     const struct model_config *m = model_config(h->model);
     h->width = (uint32_t)m->width;
     h->vocabulary = (uint32_t)m->vocabulary;
+    outputs_plan(x, l, h);
     struct stage_config c = {.model = h->model,
                              .first_layer = l->first_layer,
                              .end_layer = l->end_layer,
@@ -170,11 +204,14 @@ static int stage_open(struct executor *x, const struct executor_load *l, struct 
                              .kv_tokens = l->kv_tokens,
                              .max_sequences = l->max_sequences,
                              .max_batch_tokens = l->max_batch_tokens,
+                             .beside_bytes = x->config.paced ? 0 : h->reserve_bytes + outputs_held(x),
                              .progress = load_progress,
                              .progress_ctx = x};
     x->load_slot = l->slot;
     x->load_ticket = l->ticket;
     rc = stage_load(&c, &h->stage, e);
+    if (rc == 0 && h->outputs)
+        rc = data_reserve_open(x->config.data, h->outputs, h->reserve_bytes / h->outputs, &h->reserve, e);
     return rc < 0 ? rc : warm_up(x, h, l, e);
 }
 
@@ -196,7 +233,7 @@ static void load(struct executor *x, const struct executor_load *l)
     if (rc == 0)
         log_info("agent", "stage_loaded", "layers=%d-%d seconds=%.2f", l->first_layer, l->end_layer - 1, seconds);
     report(x, &(struct executor_report){.kind = EXECUTOR_LOADED, .slot = l->slot, .ticket = l->ticket, .status = rc, .error = &e,
-                                        .seconds = seconds, .width = h.width, .vocabulary = h.vocabulary});
+                                        .seconds = seconds, .width = h.width, .vocabulary = h.vocabulary, .outputs = h.outputs});
 }
 
 static void unload(struct executor *x, uint64_t slot)
@@ -292,45 +329,44 @@ static const float *input_rows(const struct executor_run *r, uint32_t width)
     return rows;
 }
 
-/* Room for the frame that goes on; waits while the pool is empty, since what is out comes back. */
-static struct data_buffer *output_get(struct executor *x, size_t bytes)
+/* Room for the frame that goes on. A large one is the stage's own, small ones never wait: nothing here ever does. */
+static int output_get(struct executor *x, struct held_stage *h, const struct executor_run *r, struct data_buffer **out, struct err *e)
 {
-    struct data_buffer *b;
-    while ((b = data_buffer_get(x->config.data, bytes)) == NULL && !atomic_load(&x->quitting))
-        nanosleep(&(struct timespec){0, 1000000}, NULL);
-    return b;
+    size_t table = (size_t)r->n_runs * FRAME_RUN_BYTES, bytes = table + (size_t)r->n_tokens * h->width * sizeof(float);
+    *out = r->reserved && h->reserve ? data_reserve_get(h->reserve, bytes) : data_buffer_get(x->config.data, bytes);
+    if (!*out)
+        return err_set(e, HP_EBUSY, "no buffer for the %zu bytes that this stage hands on", bytes);
+    (*out)->size = bytes;
+    for (uint32_t i = 0; i < r->n_runs; i++)
+        frame_runs_encode(&r->runs[i].run, 1, (*out)->bytes + (size_t)i * FRAME_RUN_BYTES);
+    return 0;
 }
 
-static int batch_run(struct executor *x, struct held_stage *h, const struct executor_run *r, struct data_buffer **output, struct err *e)
+/* Rows that the core tells to somebody are kept until it has; the others only until they are sampled from. */
+static float *logits_room(struct executor *x, const struct held_stage *h, const struct executor_run *r, bool *told)
 {
-    bool last = stage_is_last(h->stage), first = stage_is_first(h->stage);
-    if (first ? !r->ids : !r->input)
-        return err_set(e, HP_EBUG, "a batch came without its input");
+    size_t n = (size_t)r->n_logits * h->vocabulary;
+    *told = false;
+    for (uint32_t i = 0; i < r->n_runs; i++)
+        *told = *told || (r->runs[i].run.n_logits && !r->runs[i].sample);
+    float **rows = *told ? &x->now->logits : &x->sampled;
+    return reserve((void **)rows, *told ? &x->now->logit_capacity : &x->sampled_capacity, n ? n : 1, sizeof **rows) ? *rows : NULL;
+}
+
+static int runs_make(struct executor *x, const struct executor_run *r, struct err *e)
+{
     if (!reserve((void **)&x->runs, &x->run_capacity, r->n_runs, sizeof *x->runs) ||
-        !reserve((void **)&x->picked, &x->picked_capacity, r->n_runs, sizeof *x->picked) ||
-        (last && !reserve((void **)&x->logits, &x->logit_capacity, (size_t)r->n_logits * h->vocabulary, sizeof *x->logits)))
-        return err_set(e, HP_ENOMEM, "no memory for a batch of %u tokens and %u rows of logits", r->n_tokens, r->n_logits);
+        !reserve((void **)&x->now->picked, &x->now->picked_capacity, r->n_runs, sizeof *x->now->picked))
+        return err_set(e, HP_ENOMEM, "no memory for a batch of %u tokens", r->n_tokens);
     for (uint32_t i = 0; i < r->n_runs; i++) {
         const struct frame_run *f = &r->runs[i].run;
         x->runs[i] = (struct stage_run){f->sequence, f->first_position, f->n_tokens, f->n_logits};
     }
-    size_t table = (size_t)r->n_runs * FRAME_RUN_BYTES, bytes = table + (size_t)r->n_tokens * h->width * sizeof(float);
-    if (!last && (*output = output_get(x, bytes)) == NULL)
-        return err_set(e, HP_ECANCELED, "the agent stops");
-    float *rows = x->logits;
-    if (!last) {
-        for (uint32_t i = 0; i < r->n_runs; i++)
-            frame_runs_encode(&r->runs[i].run, 1, (*output)->bytes + (size_t)i * FRAME_RUN_BYTES);
-        (*output)->size = bytes;
-        rows = (float *)(void *)((*output)->bytes + table);
-    }
-    const void *input = first ? (const void *)r->ids : input_rows(r, h->width);
-    return stage_run(h->stage, x->runs, (int)r->n_runs, input, rows, e);
+    return 0;
 }
 
-static int tokens_pick(struct executor *x, struct held_stage *h, const struct executor_run *r, struct err *e)
+static int tokens_pick(struct executor *x, struct held_stage *h, const struct executor_run *r, const float *rows, struct err *e)
 {
-    const float *rows = x->logits;
     for (uint32_t i = 0; i < r->n_runs; i++) {
         const struct frame_run *f = &r->runs[i].run;
         rows += (size_t)f->n_logits * h->vocabulary;
@@ -339,9 +375,36 @@ static int tokens_pick(struct executor *x, struct held_stage *h, const struct ex
         struct own_sampler *s = sampler_find(h, f->sequence);
         if (!s)
             return err_set(e, HP_EBUG, "sequence %llu has no sampler", (unsigned long long)f->sequence);
-        x->picked[i] = sampler_pick(s->sampler, rows - h->vocabulary);
+        x->now->picked[i] = sampler_pick(s->sampler, rows - h->vocabulary);
     }
     return 0;
+}
+
+/* A batch as it runs: where its rows go. */
+struct batch_result {
+    struct data_buffer *output; /* not the last stage */
+    float *rows;                /* the last: logits */
+    bool told;                  /* and somebody wants them all */
+};
+
+static int batch_run(struct executor *x, struct held_stage *h, const struct executor_run *r, struct batch_result *out, struct err *e)
+{
+    bool last = stage_is_last(h->stage), first = stage_is_first(h->stage);
+    if (first ? !r->ids : !r->input)
+        return err_set(e, HP_EBUG, "a batch came without its input");
+    if (!last && !r->outlet)
+        return err_set(e, HP_ELINK, "there is no link to the next stage");
+    int rc = runs_make(x, r, e);
+    if (rc == 0 && !last)
+        rc = output_get(x, h, r, &out->output, e);
+    if (rc == 0 && last && (out->rows = logits_room(x, h, r, &out->told)) == NULL)
+        rc = err_set(e, HP_ENOMEM, "no memory for %u rows of logits", r->n_logits);
+    if (rc < 0)
+        return rc;
+    float *rows = last ? out->rows : (float *)(void *)(out->output->bytes + (size_t)r->n_runs * FRAME_RUN_BYTES);
+    const void *input = first ? (const void *)r->ids : input_rows(r, h->width);
+    rc = stage_run(h->stage, x->runs, (int)r->n_runs, input, rows, e);
+    return rc == 0 && last ? tokens_pick(x, h, r, out->rows, e) : rc;
 }
 
 /* Waits until the device that this one stands for would be done: that moment. *from_ns, when the host came to it, becomes when the device would have begun. */
@@ -363,25 +426,34 @@ static uint64_t paced_wait(struct executor *x, const struct held_stage *h, const
     return due;
 }
 
+/* Hands the output to the next stage, at the moment when the device is, or would be, done with it. */
+static void output_post(const struct executor_run *r, struct data_buffer *output, uint64_t end_ns, uint64_t due_ns)
+{
+    struct frame_header h = r->header;
+    h.sent_ns = due_ns ? due_ns : end_ns;
+    outlet_post(r->outlet, &h, output, r->reserved);
+}
+
 static void run(struct executor *x, const struct executor_run *r)
 {
     struct held_stage *h = held_find(x, r->slot);
     struct err e = {0};
-    struct data_buffer *output = NULL;
+    struct batch_result made = {0};
     uint64_t from = env_now_ns(&env_real);
-    int rc = h ? batch_run(x, h, r, &output, &e) : err_set(&e, HP_ENOENT, "the stage is not loaded");
-    if (rc == 0 && stage_is_last(h->stage))
-        rc = tokens_pick(x, h, r, &e);
+    x->now = x->now == &x->results[0] ? &x->results[1] : &x->results[0];
+    int rc = h ? batch_run(x, h, r, &made, &e) : err_set(&e, HP_ENOENT, "the stage is not loaded");
     uint64_t due = rc == 0 && x->config.paced ? paced_wait(x, h, r, &from) : 0, end = env_now_ns(&env_real);
+    bool posted = rc == 0 && made.output;
+    if (posted)
+        output_post(r, made.output, end, due);
+    else if (made.output)
+        data_buffer_release(x->config.data, made.output);
     if (r->input)
         data_buffer_release(x->config.data, r->input);
-    if (rc < 0 && output) {
-        data_buffer_release(x->config.data, output);
-        output = NULL;
-    }
+    outlet_release(r->outlet);
     report(x, &(struct executor_report){.kind = EXECUTOR_RAN, .slot = r->slot, .ticket = r->ticket, .status = rc, .error = &e,
-                                        .seconds = (double)(end - from) * 1e-9, .start_ns = from, .end_ns = end, .due_ns = due, .output = output,
-                                        .picked = x->picked, .logits = x->logits});
+                                        .seconds = (double)(end - from) * 1e-9, .start_ns = from, .end_ns = end, .due_ns = due, .posted = posted,
+                                        .picked = x->now->picked, .logits = made.told ? made.rows : NULL});
 }
 
 struct profiling {
@@ -427,8 +499,11 @@ static void order_free(struct executor *x, struct order *o, bool done)
     }
     if (o->kind == ORDER_OPEN && !done)
         sampler_destroy(&o->u.sequence.sampler);
-    if (o->kind == ORDER_RUN && !done && o->u.run.input)
-        data_buffer_release(x->config.data, o->u.run.input);
+    if (o->kind == ORDER_RUN && !done) {
+        if (o->u.run.input)
+            data_buffer_release(x->config.data, o->u.run.input);
+        outlet_release(o->u.run.outlet);
+    }
 }
 
 static void order_do(struct executor *x, const struct order *o)
@@ -461,12 +536,35 @@ static void *executor_thread(void *ctx)
     return NULL;
 }
 
+/* What cannot be ordered fails as if it had been tried. */
+static void order_refuse(struct executor *x, struct order *o, int code)
+{
+    static const enum executor_report_kind answer[] = {[ORDER_LOAD] = EXECUTOR_LOADED, [ORDER_OPEN] = EXECUTOR_OPENED, [ORDER_RUN] = EXECUTOR_RAN,
+                                                       [ORDER_PROFILE] = EXECUTOR_PROFILED};
+    struct err e = {0};
+    struct executor_report r = {.error = &e, .tables = ""};
+    r.status = err_set(&e, code, code == HP_EBUSY ? "the executor has too many orders waiting" : "no memory for an order");
+    log_error("agent", "order_refused", "kind=%d text=\"%s\"", (int)o->kind, e.text);
+    if (o->kind == ORDER_LOAD)
+        r.slot = o->u.load.slot, r.ticket = o->u.load.ticket;
+    else if (o->kind == ORDER_RUN)
+        r.slot = o->u.run.slot, r.ticket = o->u.run.ticket;
+    else if (o->kind == ORDER_PROFILE)
+        r.ticket = o->u.profile.ticket;
+    else
+        r.slot = o->u.sequence.slot, r.ticket = o->u.sequence.ticket, r.sequence = o->u.sequence.sequence;
+    bool answered = o->kind == ORDER_LOAD || o->kind == ORDER_OPEN || o->kind == ORDER_RUN || o->kind == ORDER_PROFILE;
+    order_free(x, o, false);
+    if (!answered)
+        return;
+    r.kind = answer[o->kind];
+    report(x, &r);
+}
+
 static void order_put(struct executor *x, struct order *o)
 {
-    if (!post_box_put(&x->orders, o)) {
-        log_error("agent", "order_lost", "reason=no_memory kind=%d", (int)o->kind);
-        order_free(x, o, false);
-    }
+    if (!post_box_put_as(&x->orders, o->kind, o))
+        order_refuse(x, o, HP_EBUSY);
 }
 
 int executor_create(const struct executor_config *c, struct executor **out, struct err *e)
@@ -475,9 +573,9 @@ int executor_create(const struct executor_config *c, struct executor **out, stru
     if (!x)
         return err_set(e, HP_ENOMEM, "no memory for the executor");
     x->config = *c;
-    post_box_init(&x->orders, sizeof(struct order));
-    int rc = 0;
-    if (c->device.n_cores) {
+    post_box_init_classes(&x->orders, sizeof(struct order), order_places, sizeof order_places / sizeof *order_places);
+    int rc = x->orders.places[ORDER_QUIT] ? 0 : err_set(e, HP_ENOMEM, "no memory for the executor's orders");
+    if (rc == 0 && c->device.n_cores) {
         x->cores = malloc((size_t)c->device.n_cores * sizeof *x->cores);
         if (x->cores)
             memcpy(x->cores, c->device.cores, (size_t)c->device.n_cores * sizeof *x->cores);
@@ -507,8 +605,9 @@ void executor_destroy(struct executor **px)
     if (x->started) {
         struct order quit = {.kind = ORDER_QUIT};
         atomic_store(&x->quitting, true);
-        while (!post_box_put(&x->orders, &quit)) /* it must end, memory or not */
-            nanosleep(&(struct timespec){0, 10000000}, NULL);
+        bool put = post_box_put_as(&x->orders, ORDER_QUIT, &quit);
+        assert(put); /* its place is its own */
+        (void)put;
         pthread_join(x->thread, NULL);
     }
     post_box_fini(&x->orders);
@@ -517,8 +616,11 @@ void executor_destroy(struct executor **px)
     free(x->stages);
     free(x->runs);
     free(x->paced_runs);
-    free(x->picked);
-    free(x->logits);
+    for (int i = 0; i < 2; i++) {
+        free(x->results[i].picked);
+        free(x->results[i].logits);
+    }
+    free(x->sampled);
     free(x->cores);
     free(x);
     *px = NULL;
@@ -535,7 +637,7 @@ void executor_load(struct executor *x, const struct executor_load *l)
     if (o.u.load.path)
         order_put(x, &o);
     else
-        log_error("agent", "order_lost", "reason=no_memory kind=%d", (int)o.kind);
+        order_refuse(x, &o, HP_ENOMEM);
 }
 
 void executor_unload(struct executor *x, uint64_t slot)
@@ -579,5 +681,5 @@ void executor_profile(struct executor *x, const struct executor_profile *p)
     if (o.u.profile.path && o.u.profile.cache)
         order_put(x, &o);
     else
-        order_free(x, &o, false);
+        order_refuse(x, &o, HP_ENOMEM);
 }

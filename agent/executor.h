@@ -6,6 +6,7 @@
 #include "agent/backend/paced.h"
 #include "agent/engine/queue.h"
 #include "agent/engine/sampler.h"
+#include "agent/outlet.h"
 #include "transport/data.h"
 
 struct executor;
@@ -13,7 +14,8 @@ struct profiler_progress;
 
 enum executor_report_kind { EXECUTOR_LOADED, EXECUTOR_OPENED, EXECUTOR_RAN, EXECUTOR_PROFILING, EXECUTOR_PROFILED };
 
-/* On the executor's thread. What it points at holds during the call, but for `picked` and `logits`, which hold until the next run is ordered; `output` is the callee's. */
+/* On the executor's thread, or on the one that gave an order that could not be taken. What it points at holds during the call, but for `picked` and `logits`, which
+ * hold until the next run but one is ordered. */
 struct executor_report {
     enum executor_report_kind kind;
     uint64_t slot, ticket, sequence;
@@ -22,11 +24,12 @@ struct executor_report {
     uint64_t done_bytes, total_bytes;
     bool warming;
     uint32_t width, vocabulary;
+    uint32_t outputs; /* LOADED: large outputs that may be out at once */
     double seconds;
     uint64_t start_ns, end_ns, due_ns; /* RAN: as the clock says; when a paced device would have been done (else 0) */
-    struct data_buffer *output;
+    bool posted; /* RAN: the output has gone to the next stage */
     const uint32_t *picked;
-    const float *logits;
+    const float *logits; /* of all rows; NULL when each is only there to be sampled from */
     const char *tables; /* PROFILED: JSON */
     const struct profiler_progress *profiling; /* PROFILING */
 };
@@ -54,10 +57,10 @@ struct executor_load {
     int first_layer, end_layer;
     bool f32;
     uint64_t kv_tokens;
-    uint32_t max_sequences, max_batch_tokens;
+    uint32_t max_sequences, max_batch_tokens, n_stages;
     double stands_for; /* paced: of the profile's sequences, each of the stage's; 0: the profile's batch */
 };
-/* Orders, from any one thread, done in their order. What cannot be ordered for want of memory is logged and lost. */
+/* Orders, from any one thread, done in their order. What cannot be ordered is reported as failed at once. */
 void executor_load(struct executor *x, const struct executor_load *l);
 void executor_unload(struct executor *x, uint64_t slot);
 /* Takes the sampler (NULL: none). */
@@ -72,6 +75,10 @@ struct executor_run {
     struct data_buffer *input;    /* taken */
     uint32_t input_runs, input_tokens;
     uint64_t ready_ns; /* when the input was there; 0: before the last run ended */
+    /* Not the last stage: where the output goes (held until then; NULL: nowhere, and the run fails), and as what. */
+    struct outlet *outlet;
+    struct frame_header header;
+    bool reserved; /* the output is one of the stage's own */
 };
 void executor_run(struct executor *x, const struct executor_run *r);
 /* Measures layers of a model (profiler.h); a fine measurement reports how it goes. Texts are copied. */

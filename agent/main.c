@@ -365,6 +365,7 @@ static int start(int argc, char **argv, struct err *e)
     c.dir = dir;
     c.network = o.network ? o.network : is_loopback(o.join) ? "lo" : NULL;
     c.store_limit_bytes = o.store_limit_bytes;
+    c.pool_limit_bytes = getenv("HP_TEST_POOL") ? strtoull(getenv("HP_TEST_POOL"), NULL, 10) : 0;
     c.pace_cluster = o.pace;
     c.pace_profile = o.profile;
     c.pace_as = o.as;

@@ -1,68 +1,74 @@
 #include "agent/post_box.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-void post_box_init(struct post_box *b, size_t item_size)
+void post_box_init_classes(struct post_box *b, size_t item_size, const uint32_t *places, size_t n_classes)
 {
     pthread_condattr_t attr;
     memset(b, 0, sizeof *b);
+    assert(n_classes <= POST_BOX_CLASSES);
     b->item_size = item_size;
+    for (size_t i = 0; i < n_classes; i++)
+        b->capacity += b->places[i] = places[i];
     pthread_mutex_init(&b->lock, NULL);
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&b->arrived, &attr);
     pthread_condattr_destroy(&attr);
+    b->items = malloc(b->capacity * item_size);
+    b->classes = malloc(b->capacity);
+    if (!b->items || !b->classes)
+        memset(b->places, 0, sizeof b->places);
+}
+
+void post_box_init(struct post_box *b, size_t item_size)
+{
+    static const uint32_t places[] = {POST_BOX_PLACES};
+    post_box_init_classes(b, item_size, places, 1);
 }
 
 void post_box_fini(struct post_box *b)
 {
     free(b->items);
+    free(b->classes);
     pthread_cond_destroy(&b->arrived);
     pthread_mutex_destroy(&b->lock);
     memset(b, 0, sizeof *b);
 }
 
-static bool grow(struct post_box *b)
-{
-    size_t capacity = b->capacity ? 2 * b->capacity : 64;
-    uint8_t *items = malloc(capacity * b->item_size);
-    if (!items)
-        return false;
-    size_t tail = b->capacity - b->first;
-    if (b->capacity) {
-        memcpy(items, b->items + b->first * b->item_size, tail * b->item_size);
-        memcpy(items + tail * b->item_size, b->items, b->first * b->item_size);
-    }
-    free(b->items);
-    b->items = items;
-    b->first = 0;
-    b->capacity = capacity;
-    return true;
-}
-
-bool post_box_put(struct post_box *b, const void *item)
+/* Signals after the lock is free, and only who sleeps: a taker that is woken into a lock that is held sleeps again. */
+bool post_box_put_as(struct post_box *b, unsigned of_class, const void *item)
 {
     pthread_mutex_lock(&b->lock);
-    bool room = b->count < b->capacity || grow(b);
+    bool room = b->taken[of_class] < b->places[of_class];
     if (room) {
-        memcpy(b->items + (b->first + b->count) % b->capacity * b->item_size, item, b->item_size);
-        b->count++;
-        pthread_cond_signal(&b->arrived);
+        size_t at = (b->first + b->count++) % b->capacity;
+        memcpy(b->items + at * b->item_size, item, b->item_size);
+        b->classes[at] = (uint8_t)of_class;
+        b->taken[of_class]++;
     }
+    bool wake = room && b->waiting;
     pthread_mutex_unlock(&b->lock);
+    if (wake)
+        pthread_cond_signal(&b->arrived);
     return room;
 }
+
+bool post_box_put(struct post_box *b, const void *item) { return post_box_put_as(b, 0, item); }
 
 static bool take_locked(struct post_box *b, void *item)
 {
     if (!b->count)
         return false;
     memcpy(item, b->items + b->first * b->item_size, b->item_size);
+    b->taken[b->classes[b->first]]--;
     b->first = (b->first + 1) % b->capacity;
-    b->count--;
+    if (--b->count == 0)
+        b->first = 0; /* the same few pages are used again */
     return true;
 }
 
@@ -74,7 +80,7 @@ bool post_box_take(struct post_box *b, void *item)
     return taken;
 }
 
-bool post_box_wait(struct post_box *b, void *item, int timeout_ms)
+static struct timespec deadline_of(int timeout_ms)
 {
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
@@ -84,10 +90,18 @@ bool post_box_wait(struct post_box *b, void *item, int timeout_ms)
         until.tv_sec++;
         until.tv_nsec -= 1000000000L;
     }
-    pthread_mutex_lock(&b->lock);
+    return until;
+}
+
+bool post_box_wait(struct post_box *b, void *item, int timeout_ms)
+{
+    struct timespec until = timeout_ms < 0 ? (struct timespec){0, 0} : deadline_of(timeout_ms);
     int rc = 0;
+    pthread_mutex_lock(&b->lock);
+    b->waiting = true;
     while (!b->count && rc != ETIMEDOUT)
         rc = timeout_ms < 0 ? pthread_cond_wait(&b->arrived, &b->lock) : pthread_cond_timedwait(&b->arrived, &b->lock, &until);
+    b->waiting = false;
     bool taken = take_locked(b, item);
     pthread_mutex_unlock(&b->lock);
     return taken;

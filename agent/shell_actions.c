@@ -20,7 +20,7 @@ static void send_message(struct agent *a, const struct message *m)
         buffer_free(&a->encoded);
 }
 
-/* The table of a frame without rows; NULL (and said) when the pool is empty. */
+/* The table of a frame without rows; NULL when memory ran out. */
 static struct data_buffer *tokens_buffer(struct agent *a, const struct agent_action *act)
 {
     size_t bytes = (size_t)act->u.post.header.n_runs * FRAME_TOKEN_BYTES;
@@ -32,56 +32,51 @@ static struct data_buffer *tokens_buffer(struct agent *a, const struct agent_act
     return b;
 }
 
-/* A paced agent's frame is due when the link that it stands for would have brought it. */
-static void paced_post(struct agent *a, struct shell_stage *s, const struct agent_action *act, struct data_link *link, struct data_buffer *b)
+/* A frame that cannot be posted is as good as a link that broke. */
+static void outlet_left(void *ctx, uint64_t slot, uint64_t link, int status, bool reserved)
 {
-    bool next = act->u.post.link == AGENT_LINK_NEXT;
-    struct shell_wire *w = next ? &s->next_wire : &s->first_wire;
-    struct frame_header h = act->u.post.header;
-    if (!w->known) {
-        data_post(link, &h, b, NULL, NULL);
-        return;
+    struct agent *a = ctx;
+    if (reserved) {
+        struct mail m = {.event = {.kind = AGENT_EVENT_OUTPUT_BACK}};
+        m.event.u.output_back.slot = slot;
+        shell_mail(a, &m);
     }
-    double seconds = next ? paced_hop_seconds(a->paced, &w->wire, s->end_layer, h.n_tokens, s->stands_for)
-                          : paced_token_seconds(a->paced, &w->wire, h.n_runs, s->stands_for);
-    uint64_t left = paced_queue_take(&w->queue, h.sent_ns, env_now_ns(&env_real), seconds);
-    h.sent_ns = left + (uint64_t)(w->wire.latency_s * 1e9);
-    wire_post(a->wire, link, &h, b, h.sent_ns);
+    if (status >= 0)
+        return;
+    struct mail m = {.event = {.kind = AGENT_EVENT_LINK_DOWN}, .link = link};
+    m.event.u.link_down.slot = slot;
+    shell_mail(a, &m);
 }
 
 static void post_frame(struct agent *a, const struct agent_action *act)
 {
     struct shell_stage *s = shell_stage_of(a, act->u.post.slot);
-    struct data_link *link = !s ? NULL : act->u.post.link == AGENT_LINK_NEXT ? s->next : s->first;
+    struct outlet *o = !s ? NULL : act->u.post.link == AGENT_LINK_NEXT ? s->next : s->first;
     struct data_buffer *b = act->u.post.buffer;
     bool tokens = act->u.post.header.kind == FRAME_TOKEN && act->u.post.header.n_runs > 0;
-    if (tokens && link)
+    if (tokens && o)
         b = tokens_buffer(a, act);
-    if (link && (b || !tokens) && a->paced && act->u.post.header.kind != FRAME_ALIVE) {
-        paced_post(a, s, act, link, b);
-        return;
-    }
-    if (link && (b || !tokens)) {
-        data_post(link, &act->u.post.header, b, NULL, NULL);
+    if (o && (b || !tokens)) {
+        outlet_post(o, &act->u.post.header, b, false);
         return;
     }
     if (act->u.post.header.kind == FRAME_ALIVE)
         return; /* its loss is what tells */
-    log_warn("agent", "frame_lost", "batch=%u reason=%s", act->u.post.header.batch, link ? "no_buffer" : "no_link");
+    log_warn("agent", "frame_lost", "batch=%u reason=%s", act->u.post.header.batch, o ? "no_memory" : "no_link");
     if (b)
         data_buffer_release(a->data, b);
+    if (s)
+        outlet_left(a, s->slot, o ? outlet_number(o) : 0, HP_ELINK, false);
 }
 
 /* ---- stages ---------------------------------------------------------------------------------------------------------- */
 
-static void link_drop(struct agent *a, struct data_link **link)
+static void outlet_drop(struct outlet **o)
 {
-    if (!*link)
-        return;
-    if (a->wire)
-        wire_forget(a->wire, *link);
-    data_disconnect(link);
-    *link = NULL;
+    if (*o)
+        outlet_forget(*o);
+    outlet_release(*o);
+    *o = NULL;
 }
 
 void shell_stage_drop(struct agent *a, uint64_t slot)
@@ -89,8 +84,8 @@ void shell_stage_drop(struct agent *a, uint64_t slot)
     struct shell_stage *s = shell_stage_of(a, slot);
     if (!s)
         return;
-    link_drop(a, &s->next);
-    link_drop(a, &s->first);
+    outlet_drop(&s->next);
+    outlet_drop(&s->first);
     free(s->path);
     *s = a->stages[--a->n_stages];
 }
@@ -149,9 +144,13 @@ static void load(struct agent *a, const struct agent_action *act)
                               .kv_tokens = p->kv_tokens,
                               .max_sequences = (uint32_t)p->max_sequences,
                               .max_batch_tokens = (uint32_t)p->max_batch_tokens,
+                              .n_stages = (uint32_t)p->n_stages,
                               .stands_for = p->stands_for};
     s->end_layer = (int)p->end_layer;
     s->stands_for = p->stands_for;
+    s->is_first = p->stage == 0;
+    s->n_stages = p->n_stages;
+    s->max_batch_tokens = p->max_batch_tokens;
     executor_load(a->executor, &l);
 }
 
@@ -162,25 +161,16 @@ static void unload(struct agent *a, uint64_t slot)
     shell_stage_drop(a, slot);
 }
 
-static void link_make(struct agent *a, struct pack_span address, struct data_link **link)
+static void outlet_make(struct agent *a, const struct shell_stage *s, struct pack_span address, const char *device, bool tokens, struct outlet **out)
 {
     struct err e = {0};
-    link_drop(a, link);
-    if (address.size && data_connect(a->data, address.data, address.size, link, &e) < 0) {
+    struct outlet_config c = {.data = a->data, .slot = s->slot, .wire = a->wire, .paced = a->paced, .device = device,
+                              .tokens = tokens, .end_layer = s->end_layer, .stands_for = s->stands_for, .left = outlet_left, .ctx = a};
+    outlet_drop(out);
+    if (address.size && outlet_open(&c, address.data, address.size, out, &e) < 0) {
         log_warn("agent", "link_failed", "text=\"%s\"", e.text);
-        *link = NULL;
+        *out = NULL;
     }
-}
-
-static void wire_make(struct agent *a, const char *device, struct shell_wire *w)
-{
-    struct err e = {0};
-    *w = (struct shell_wire){0};
-    if (!a->paced || !device[0])
-        return;
-    w->known = paced_hop(a->paced, device, &w->wire, &e) == 0;
-    if (!w->known)
-        log_warn("agent", "link_not_paced", "text=\"%s\"", e.text);
 }
 
 static void connect_links(struct agent *a, const struct agent_action *act)
@@ -188,10 +178,8 @@ static void connect_links(struct agent *a, const struct agent_action *act)
     struct shell_stage *s = shell_stage_of(a, act->u.connect.slot);
     if (!s)
         return;
-    link_make(a, act->u.connect.next, &s->next);
-    link_make(a, act->u.connect.first, &s->first);
-    wire_make(a, act->u.connect.next_device, &s->next_wire);
-    wire_make(a, act->u.connect.first_device, &s->first_wire);
+    outlet_make(a, s, act->u.connect.next, act->u.connect.next_device, false, &s->next);
+    outlet_make(a, s, act->u.connect.first, act->u.connect.first_device, true, &s->first);
 }
 
 /* ---- sequences ------------------------------------------------------------------------------------------------------- */
@@ -245,6 +233,7 @@ static void sequence_open(struct agent *a, const struct agent_action *act)
 
 static void run(struct agent *a, const struct agent_action *act)
 {
+    const struct shell_stage *s = shell_stage_of(a, act->u.run.slot);
     struct executor_run r = {.slot = act->u.run.slot,
                              .ticket = act->u.run.ticket,
                              .runs = act->u.run.runs,
@@ -255,7 +244,10 @@ static void run(struct agent *a, const struct agent_action *act)
                              .input = act->u.run.input,
                              .input_runs = act->u.run.input_runs,
                              .input_tokens = act->u.run.input_tokens,
-                             .ready_ns = act->u.run.ready_ns};
+                             .ready_ns = act->u.run.ready_ns,
+                             .outlet = s ? outlet_hold(s->next) : NULL,
+                             .header = act->u.run.header,
+                             .reserved = act->u.run.reserved};
     executor_run(a->executor, &r);
 }
 
@@ -292,6 +284,8 @@ static void profile_paced(struct agent *a, uint64_t slot)
     m.event.u.profiled.id = slot;
     m.event.u.profiled.status = paced_tables(a->paced, &tables, &e);
     m.memory = strdup(buffer_cstr(&tables));
+    if (!m.memory && m.event.u.profiled.status == 0)
+        m.event.u.profiled.status = HP_ENOMEM;
     buffer_free(&tables);
     shell_mail(a, &m);
 }
@@ -305,7 +299,10 @@ static void profile_start(struct agent *a, const struct agent_action *act)
     if (r->model.size == DIGEST_BYTES)
         memcpy(p.model, r->model.data, DIGEST_BYTES);
     if (!grown) {
-        log_error("agent", "profile_lost", "reason=no_memory");
+        struct mail m = {.event = {.kind = AGENT_EVENT_PROFILED}, .known = true};
+        m.event.u.profiled.id = p.id;
+        m.event.u.profiled.status = HP_ENOMEM;
+        shell_mail(a, &m);
         return;
     }
     a->profiles = grown;

@@ -12,20 +12,25 @@
 #include "common/log.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 enum { LOG_LINES = 512, LOG_LINE_BYTES = 512 };
 #define ABSENCE_FIRST_NS UINT64_C(5000000000)
 #define ABSENCE_AGAIN_NS UINT64_C(30000000000)
+
+/* Each kind of mail has places of its own, so that a flood of one takes none from another. */
+enum mail_class { MAIL_FRAME, MAIL_LINK, MAIL_OUTPUT, MAIL_RAN, MAIL_OPENED, MAIL_LOADED, MAIL_OTHER, MAIL_CLASSES };
 
 /* What other threads tell the loop: an event for the core, and what it points at. */
 struct mail {
     struct agent_event event;
     struct frame_header header;    /* FRAME */
     struct data_buffer *buffer;    /* FRAME */
-    uint64_t link;                 /* LINK_DOWN: data_link_number */
+    uint64_t link;                 /* LINK_DOWN: data_link_number of what broke; 0: the slot has no such link */
     struct err *error;             /* owned */
     void *memory;                  /* owned: what lists of the event point into */
     char *path;                    /* owned: FETCHED and, for the profiler, opened */
+    bool known;                    /* PROFILED: its id is the request's already */
     bool opened;                   /* the store has a model ready for the profiler */
 };
 
@@ -34,13 +39,10 @@ struct shell_stage {
     uint64_t slot;
     char *path; /* of the model in the store */
     uint32_t vocabulary;
-    struct data_link *next, *first;
-    /* of a paced agent: what the links stand for, and the stage's own figures */
-    struct shell_wire {
-        struct cluster_wire wire;
-        struct paced_queue queue;
-        bool known;
-    } next_wire, first_wire;
+    bool is_first;
+    uint64_t n_stages, max_batch_tokens, inputs_bytes; /* inputs: of all frames that may be on their way to the stage */
+    struct outlet *next, *first;
+    /* of a paced agent */
     int end_layer;
     double stands_for;
 };
@@ -61,6 +63,7 @@ struct agent {
     pthread_mutex_t gate; /* guards `stopping` against the data channel's thread */
     bool stopping;
     struct post_box mail;
+    atomic_bool lost;    /* mail that had no place: sequences may be waiting for it */
     struct agent_core *core;
     struct agent_core_config core_config;
     struct agent_actions actions;

@@ -14,6 +14,8 @@ struct wire_frame {
     struct frame_header header;
     struct data_buffer *payload;
     uint64_t due_ns;
+    data_done_fn done;
+    void *done_ctx;
 };
 
 struct wire {
@@ -29,6 +31,8 @@ static void frame_drop(struct wire *w, struct wire_frame *f)
 {
     if (f->payload)
         data_buffer_release(w->data, f->payload);
+    if (f->done)
+        f->done(f->done_ctx, HP_ELINK);
     free(f);
 }
 
@@ -47,7 +51,7 @@ static void *wire_thread(void *ctx)
             pthread_cond_timedwait(&w->changed, &w->lock, &until);
         } else {
             w->first = f->next;
-            data_post(f->link, &f->header, f->payload, NULL, NULL);
+            data_post(f->link, &f->header, f->payload, f->done, f->done_ctx);
             free(f);
         }
     }
@@ -97,16 +101,19 @@ void wire_destroy(struct wire **pw)
     free(w);
 }
 
-void wire_post(struct wire *w, struct data_link *link, const struct frame_header *h, struct data_buffer *payload, uint64_t due_ns)
+void wire_post(struct wire *w, struct data_link *link, const struct frame_header *h, struct data_buffer *payload, uint64_t due_ns, data_done_fn done,
+               void *done_ctx)
 {
     struct wire_frame *f = malloc(sizeof *f);
     if (!f) {
         log_error("agent", "frame_lost", "reason=no_memory");
         if (payload)
             data_buffer_release(w->data, payload);
+        if (done)
+            done(done_ctx, HP_ENOMEM);
         return;
     }
-    *f = (struct wire_frame){.link = link, .header = *h, .payload = payload, .due_ns = due_ns};
+    *f = (struct wire_frame){.link = link, .header = *h, .payload = payload, .due_ns = due_ns, .done = done, .done_ctx = done_ctx};
     pthread_mutex_lock(&w->lock);
     struct wire_frame **at = &w->first;
     while (*at && (*at)->due_ns <= due_ns)

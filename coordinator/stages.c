@@ -115,6 +115,14 @@ static struct pack_span sender_key(const struct deployment *d, int i, uint8_t ke
     return (struct pack_span){known ? key : NULL, known ? KEY_BYTES : 0};
 }
 
+static double planned_trip_s_per_token(const struct deployment *d)
+{
+    double sum = 0;
+    for (int i = 0; i < d->n_stages; i++)
+        sum += d->stages[i].compute_s;
+    return d->plan_tokens ? sum / (double)d->plan_tokens : 0;
+}
+
 static void stage_prepare(struct core *c, struct deployment *d, int i)
 {
     struct deployment_stage *s = &d->stages[i];
@@ -145,6 +153,7 @@ static void stage_prepare(struct core *c, struct deployment *d, int i)
         .upload_only = d->spec.upload_only,
         .stands_for = d->spec.micro_batches > 0 ? costs_stands_for(c, d) : 0,
         .planned_s_per_token = d->plan_tokens ? s->compute_s / (double)d->plan_tokens : 0,
+        .planned_trip_s_per_token = planned_trip_s_per_token(d),
     };
     m.u.stage_prepare.peers = (struct pack_list){peers, peers_of(c, d, s->agent, peers, sizeof peers / sizeof *peers)};
     core_say(c, s->agent->peer, &m);

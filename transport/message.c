@@ -81,7 +81,8 @@ static const struct pack_field stage_prepare_fields[] = {
     U64(message_stage_prepare, context), U64(message_stage_prepare, kv_tokens), U64(message_stage_prepare, max_sequences),
     U64(message_stage_prepare, max_batch_tokens), TEXT(message_stage_prepare, source_machine), TEXT(message_stage_prepare, source_path),
     BOOL(message_stage_prepare, upload_only), LIST(message_stage_prepare, peers, message_peer, MESSAGE_MAX_PEERS), F64(message_stage_prepare, planned_s_per_token),
-    F64(message_stage_prepare, stands_for), U64(message_stage_prepare, input_session), BYTES(message_stage_prepare, input_from), {0}};
+    F64(message_stage_prepare, planned_trip_s_per_token), F64(message_stage_prepare, stands_for),
+    U64(message_stage_prepare, input_session), BYTES(message_stage_prepare, input_from), {0}};
 static const struct pack_field stage_connect_fields[] = {
     GENERATION(message_stage_connect), U64(message_stage_connect, stage), U64(message_stage_connect, n_stages), BYTES(message_stage_connect, next_address),
     BYTES(message_stage_connect, first_address), TEXT(message_stage_connect, next_device), TEXT(message_stage_connect, first_device),

@@ -224,7 +224,8 @@ struct message_stage_prepare {
     const char *source_machine, *source_path; /* where hpctl read the model: usable by agents of that box */
     bool upload_only;          /* do not use the path even where it could be read */
     struct pack_list peers;    /* struct message_peer: agents whose stores hold some of the model */
-    double planned_s_per_token;
+    double planned_s_per_token;      /* on this stage; 0: not planned */
+    double planned_trip_s_per_token; /* on all stages together */
     double stands_for; /* to a paced agent: how many of the profile's sequences one of this deployment stands for; 0: its batch */
 };
 

@@ -115,7 +115,7 @@ static uint64_t angles_bytes(const struct forward_config *c)
     return has_op(c, OP_ROPE) ? (uint64_t)c->max_rows * (uint64_t)c->model->rope.dims * sizeof(float) : 0;
 }
 
-void forward_footprint(const struct forward_config *c, uint64_t *weight_bytes, uint64_t *activation_bytes)
+int forward_footprint(const struct forward_config *c, uint64_t *weight_bytes, uint64_t *activation_bytes, struct err *e)
 {
     const struct backend *b = c->device->backend;
     uint64_t scratch = 0, weights = 0, values = head_x_bytes(c) + angles_bytes(c);
@@ -124,7 +124,9 @@ void forward_footprint(const struct forward_config *c, uint64_t *weight_bytes, u
     for (int v = 0; v < V_COUNT; v++)
         values += used[v] ? value_bytes(c, (enum graph_value)v) : 0;
     struct loaded *list = calloc((size_t)(end_op(c) - first_op(c)) * 2, sizeof *list);
-    int n = list ? list_weights(c, list) : 0;
+    if (!list)
+        return err_set(e, HP_ENOMEM, "no memory for the list of weights");
+    int n = list_weights(c, list);
     for (int i = 0; i < n; i++) {
         weights += b->weight_resident_bytes(c->device, list[i].source, list[i].use, c->f32);
         uint64_t s = list[i].use == WEIGHT_MATMUL ? b->matmul_scratch_bytes(c->device, list[i].source, c->f32, c->max_rows) : 0;
@@ -133,6 +135,7 @@ void forward_footprint(const struct forward_config *c, uint64_t *weight_bytes, u
     free(list);
     *weight_bytes = weights;
     *activation_bytes = values + scratch;
+    return 0;
 }
 
 /* ---- making it ready ------------------------------------------------------------------------------------------ */

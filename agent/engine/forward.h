@@ -17,8 +17,8 @@ struct forward_config {
     void *progress_ctx;
 };
 
-/* Bytes on the device: of weights, and of values and scratch. */
-void forward_footprint(const struct forward_config *c, uint64_t *weight_bytes, uint64_t *activation_bytes);
+/* Bytes on the device: of weights, and of values and scratch. HP_ENOMEM. */
+int forward_footprint(const struct forward_config *c, uint64_t *weight_bytes, uint64_t *activation_bytes, struct err *e);
 /* Blocks with attention among these layers. */
 int forward_attention_blocks(const struct forward_config *c);
 

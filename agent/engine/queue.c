@@ -21,6 +21,7 @@ int queue_create(const struct queue_config *c, struct queue **out, struct err *e
         return err_set(e, HP_ENOMEM, "no memory for a queue");
     q->config = *c;
     q->max_frames = 4 * c->n_stages + 16;
+    q->most_tokens = UINT32_MAX;
     q->n_flights = c->first ? 2 * c->n_stages : 0;
     q->sequences = calloc(c->max_sequences, sizeof *q->sequences);
     q->frames = calloc(q->max_frames, sizeof *q->frames);
@@ -108,6 +109,7 @@ int queue_sequence_open(struct queue *q, const struct queue_sequence *s, struct 
         return err_set(e, HP_EEXIST, "sequence %llu is open already", (unsigned long long)s->id);
     if (s->id <= q->highest || queue_closed_early(q, s->id)) {
         q->highest = s->id > q->highest ? s->id : q->highest;
+        q->some_dead = true;
         return err_set(e, HP_ECANCELED, "sequence %llu was closed", (unsigned long long)s->id);
     }
     int rc = prompt_check(q, s, e);
@@ -134,9 +136,10 @@ void queue_sequence_ready(struct queue *q, uint64_t id)
         s->ready = true;
 }
 
-void *queue_sequence_close(struct queue *q, uint64_t id)
+void *queue_sequence_close(struct queue *q, uint64_t id, uint64_t now_ns)
 {
     size_t i = sequence_place(q, id);
+    q->some_dead = true;
     if (i == q->n_sequences || q->sequences[i]->id != id) {
         if (id > q->highest && !queue_closed_early(q, id))
             q->early[q->early_at++ % QUEUE_EARLY_CLOSES] = id;
@@ -146,7 +149,7 @@ void *queue_sequence_close(struct queue *q, uint64_t id)
     free(q->sequences[i]);
     q->n_sequences--;
     memmove(&q->sequences[i], &q->sequences[i + 1], (q->n_sequences - i) * sizeof *q->sequences);
-    queue_flights_forget(q, id);
+    queue_flights_forget(q, id, now_ns);
     return owner;
 }
 
@@ -177,7 +180,7 @@ static void batch_clear(struct queue_batch *b)
 {
     b->n_runs = b->n_tokens = b->n_logits = b->input_runs = b->input_tokens = 0;
     b->buffer = NULL;
-    b->slice = false;
+    b->slice = b->again = false;
 }
 
 void queue_batch_append(struct queue *q, struct queue_batch *b, const struct frame_run *run, uint32_t row)
@@ -189,25 +192,44 @@ void queue_batch_append(struct queue *q, struct queue_batch *b, const struct fra
     b->n_logits += run->n_logits;
 }
 
+/* Handed out is as good as run: what follows runs after it. */
+static void batch_handed_out(struct queue *q, const struct queue_batch *b)
+{
+    for (uint32_t i = 0; i < b->n_runs; i++) {
+        struct queue_sequence *s = queue_sequence_find(q, b->runs[i].run.sequence);
+        s->length += b->runs[i].run.n_tokens;
+        s->awaiting = q->config.first && s->length >= s->n_prompt && !s->all_logits;
+        s->awaited = b->number;
+    }
+}
+
 bool queue_next(struct queue *q, struct queue_batch *out, uint64_t *dropped)
 {
     batch_clear(out);
     bool found = q->config.first ? queue_first_next(q, out) : queue_frames_next(q, out, dropped);
-    if (found && out->n_runs)
-        q->slice_was_last = out->slice;
-    return found;
+    if (!found || !out->n_runs)
+        return found;
+    q->slice_was_last = out->slice;
+    batch_handed_out(q, out);
+    return true;
 }
 
-void queue_done(struct queue *q, const struct queue_batch *b, bool ok, uint64_t now_ns)
+void queue_narrow(struct queue *q, uint32_t most_tokens) { q->most_tokens = most_tokens; }
+
+bool queue_dead_take(struct queue *q, struct queue_batch *out, uint64_t *dropped)
+{
+    if (!q->some_dead || q->config.first)
+        return false;
+    batch_clear(out);
+    q->some_dead = queue_frames_dead(q, out, dropped);
+    return q->some_dead;
+}
+
+void queue_done(struct queue *q, const struct queue_batch *b, uint64_t now_ns, double expected_s)
 {
     q->progress_ns = now_ns;
-    for (uint32_t i = 0; ok && i < b->n_runs; i++) {
-        struct queue_sequence *s = queue_sequence_find(q, b->runs[i].run.sequence);
-        if (!s)
-            continue;
-        s->length += b->runs[i].run.n_tokens;
-        s->awaiting = q->config.first && s->length >= s->n_prompt && !s->all_logits;
-    }
+    if (q->config.first)
+        queue_flight_leave(q, b, now_ns, expected_s);
 }
 
 struct queue_view queue_view(const struct queue *q)

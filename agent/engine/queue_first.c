@@ -30,7 +30,10 @@ static bool flight_start(struct flight *f, const struct queue_batch *b)
         f->live[i] = b->runs[i].run.sequence;
     f->n_live = b->n_runs;
     f->number = b->number;
+    f->n_tokens = b->n_tokens;
     f->slice = b->slice;
+    f->left = false;
+    f->deadline_ns = UINT64_MAX;
     f->used = true;
     return true;
 }
@@ -50,7 +53,7 @@ static bool slice_make(struct queue *q, struct queue_batch *b)
         return false;
     uint32_t n = s->slice_left ? s->slice_left : s->n_slices ? s->slices[s->next_slice] : s->n_prompt - s->length;
     uint32_t taken = n < q->config.max_batch_tokens ? n : q->config.max_batch_tokens;
-    if (!queue_batch_reserve(b, 1, taken))
+    if (taken > q->most_tokens || !queue_batch_reserve(b, 1, taken))
         return false;
     bool final = s->length + taken == s->n_prompt;
     struct frame_run run = {s->id, s->length, taken, s->all_logits ? taken : final, 0};
@@ -77,6 +80,7 @@ static bool decode_make(struct queue *q, struct queue_batch *b, uint32_t decodin
     uint32_t limit = (decoding + q->config.n_stages - 1) / q->config.n_stages;
     limit = limit < q->config.max_batch_tokens ? limit : q->config.max_batch_tokens;
     limit = limit < FRAME_MAX_RUNS ? limit : FRAME_MAX_RUNS;
+    limit = limit < q->most_tokens ? limit : q->most_tokens;
     if (!limit || !queue_batch_reserve(b, limit, limit))
         return false;
     uint64_t after = 0;
@@ -126,17 +130,84 @@ bool queue_first_next(struct queue *q, struct queue_batch *b)
     return true;
 }
 
-void queue_returned(struct queue *q, uint32_t number)
+/* ---- flights: what left, until it has been through -------------------------------------------------------------- */
+
+static struct flight *flight_find(struct queue *q, uint32_t number)
 {
     for (uint32_t i = 0; i < q->n_flights; i++)
         if (q->flights[i].used && q->flights[i].number == number)
-            q->flights[i].used = false;
+            return &q->flights[i];
+    return NULL;
 }
 
-bool queue_token(struct queue *q, uint64_t id, uint32_t token, bool finished)
+void queue_flight_leave(struct queue *q, const struct queue_batch *b, uint64_t now_ns, double expected_s)
+{
+    struct flight *f = flight_find(q, b->number);
+    if (!f)
+        return;
+    f->left = true;
+    f->left_ns = now_ns;
+    f->deadline_ns = now_ns + (f->n_live ? q->config.flight_limit_ns + (uint64_t)(10e9 * expected_s) : q->config.flight_linger_ns);
+}
+
+void queue_returned(struct queue *q, uint32_t number, uint64_t now_ns)
+{
+    struct flight *f = flight_find(q, number);
+    if (!f)
+        return;
+    f->used = false;
+    q->heard_ns = now_ns;
+    q->heard_number = number;
+}
+
+void queue_flights_clear(struct queue *q)
+{
+    for (uint32_t i = 0; i < q->n_flights; i++)
+        q->flights[i].used = false;
+}
+
+void queue_flights_forget(struct queue *q, uint64_t id, uint64_t now_ns)
+{
+    for (uint32_t i = 0; i < q->n_flights; i++) {
+        struct flight *f = &q->flights[i];
+        bool lived = f->used && f->n_live > 0;
+        for (uint32_t k = 0; f->used && k < f->n_live; k++)
+            if (f->live[k] == id)
+                f->live[k--] = f->live[--f->n_live];
+        uint64_t linger = now_ns + q->config.flight_linger_ns;
+        if (lived && !f->n_live && f->left && linger < f->deadline_ns)
+            f->deadline_ns = linger;
+    }
+}
+
+uint64_t queue_flights_deadline_ns(const struct queue *q)
+{
+    uint64_t at = UINT64_MAX;
+    for (uint32_t i = 0; i < q->n_flights; i++)
+        if (q->flights[i].used && q->flights[i].deadline_ns < at)
+            at = q->flights[i].deadline_ns;
+    return at;
+}
+
+bool queue_flight_expire(struct queue *q, uint64_t now_ns, struct queue_overdue *out)
+{
+    for (uint32_t i = 0; i < q->n_flights; i++) {
+        struct flight *f = &q->flights[i];
+        if (!f->used || f->deadline_ns > now_ns)
+            continue;
+        f->used = false;
+        *out = (struct queue_overdue){.number = f->number, .n_tokens = f->n_tokens, .away_s = (double)(now_ns - f->left_ns) * 1e-9,
+                                      .heard = q->heard_ns > 0, .heard_number = q->heard_number,
+                                      .heard_s = (double)(now_ns - q->heard_ns) * 1e-9, .live = f->live, .n_live = f->n_live};
+        return true;
+    }
+    return false;
+}
+
+bool queue_token(struct queue *q, uint64_t id, uint32_t number, uint32_t token, bool finished)
 {
     struct queue_sequence *s = queue_sequence_find(q, id);
-    if (!s || !s->awaiting)
+    if (!s || !s->awaiting || s->awaited != number)
         return false;
     s->awaiting = false;
     s->finished = finished;
@@ -144,15 +215,4 @@ bool queue_token(struct queue *q, uint64_t id, uint32_t token, bool finished)
     s->token = token;
     s->token_order = ++q->token_order;
     return true;
-}
-
-void queue_flights_forget(struct queue *q, uint64_t id)
-{
-    for (uint32_t i = 0; i < q->n_flights; i++) {
-        struct flight *f = &q->flights[i];
-        for (uint32_t k = 0; f->used && k < f->n_live; k++)
-            if (f->live[k] == id)
-                f->live[k--] = f->live[--f->n_live];
-        f->used = f->used && f->n_live > 0;
-    }
 }

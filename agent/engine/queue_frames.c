@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum run_fate { RUN_DUE, RUN_WAITS, RUN_DROPPED };
+enum run_fate { RUN_DUE, RUN_WAITS, RUN_DROPPED, RUN_SEEN };
 
 static enum run_fate run_fate(const struct queue *q, const struct frame_run *r, bool *hopeless)
 {
@@ -13,7 +13,7 @@ static enum run_fate run_fate(const struct queue *q, const struct frame_run *r, 
     if (!s && (r->sequence <= q->highest || queue_closed_early(q, r->sequence)))
         return RUN_DROPPED;
     if (s && r->first_position < s->length)
-        return RUN_DROPPED;
+        return RUN_SEEN;
     *hopeless = !s || (s->ready && r->first_position > s->length); /* unless something comes */
     return s && s->ready && r->first_position == s->length ? RUN_DUE : RUN_WAITS;
 }
@@ -40,6 +40,7 @@ int queue_frame_add(struct queue *q, uint32_t number, const struct frame_run *ru
     f->buffer = buffer;
     f->arrived_ns = now_ns;
     q->n_frames++;
+    q->some_dead = true;
     return 0;
 }
 
@@ -67,7 +68,7 @@ static int frame_choose(const struct queue *q)
     bool best_turn = false;
     for (uint32_t i = 0; i < q->n_frames; i++) {
         const struct frame_entry *f = &q->frames[i];
-        if (!frame_due(q, f))
+        if (f->n_tokens > q->most_tokens || !frame_due(q, f))
             continue;
         bool turn = frame_is_slice(f) != q->slice_was_last;
         bool earlier = best >= 0 && (int32_t)(f->number - q->frames[best].number) < 0;
@@ -88,6 +89,34 @@ static void frame_remove(struct queue *q, uint32_t i)
     q->frames[q->n_frames] = gone; /* its run table is used again */
 }
 
+/* Nothing of it is left to run; *again: it came twice. */
+static bool frame_dead(const struct queue *q, const struct frame_entry *f, bool *again)
+{
+    bool hopeless;
+    *again = false;
+    for (uint32_t i = 0; i < f->n_runs; i++) {
+        enum run_fate fate = run_fate(q, &f->runs[i], &hopeless);
+        if (fate == RUN_DUE || fate == RUN_WAITS)
+            return false;
+        *again = *again || fate == RUN_SEEN;
+    }
+    return true;
+}
+
+bool queue_frames_dead(struct queue *q, struct queue_batch *b, uint64_t *dropped)
+{
+    uint32_t i = 0;
+    while (i < q->n_frames && !frame_dead(q, &q->frames[i], &b->again))
+        i++;
+    if (i == q->n_frames)
+        return false;
+    b->number = q->frames[i].number;
+    b->buffer = q->frames[i].buffer;
+    *dropped += q->frames[i].n_runs;
+    frame_remove(q, i);
+    return true;
+}
+
 bool queue_frames_next(struct queue *q, struct queue_batch *b, uint64_t *dropped)
 {
     int i = frame_choose(q);
@@ -103,6 +132,8 @@ bool queue_frames_next(struct queue *q, struct queue_batch *b, uint64_t *dropped
             ++*dropped;
         row += f->runs[k].n_tokens;
     }
+    if (!b->n_runs)
+        frame_dead(q, f, &b->again);
     b->number = f->number;
     b->slice = frame_is_slice(f);
     b->buffer = f->buffer;
@@ -122,7 +153,7 @@ static uint64_t frame_deadline(const struct queue *q, const struct frame_entry *
 
 uint64_t queue_deadline_ns(const struct queue *q)
 {
-    uint64_t at = UINT64_MAX;
+    uint64_t at = queue_flights_deadline_ns(q);
     for (uint32_t i = 0; i < q->n_frames; i++) {
         uint64_t d = frame_deadline(q, &q->frames[i]);
         at = d < at ? d : at;

@@ -13,8 +13,9 @@ struct frame_entry {
 };
 
 struct flight {
-    bool used, slice;
-    uint32_t number;
+    bool used, slice, left;
+    uint32_t number, n_tokens;
+    uint64_t left_ns, deadline_ns; /* deadline: UINT64_MAX while it runs here */
     uint64_t *live; /* sequences of the batch that are still open */
     uint32_t n_live, capacity;
 };
@@ -32,7 +33,11 @@ struct queue {
     uint32_t n_flights, next_number;
     uint64_t token_order;
     uint64_t progress_ns; /* when a batch last ran */
+    uint64_t heard_ns;    /* first stage: when a batch last came back, and which; 0: never */
+    uint32_t heard_number;
+    uint32_t most_tokens; /* of a batch that may be handed out now */
     bool slice_was_last;
+    bool some_dead;       /* a frame may be waiting of which nothing is left */
 };
 
 /* ---- queue.c */
@@ -47,11 +52,15 @@ bool queue_closed_early(const struct queue *q, uint64_t id);
 /* ---- queue_first.c */
 
 bool queue_first_next(struct queue *q, struct queue_batch *b);
-/* Batches no longer wait for a sequence that is closed. */
-void queue_flights_forget(struct queue *q, uint64_t id);
+/* A sequence is closed: batches that have nobody else any more are not waited for as long. */
+void queue_flights_forget(struct queue *q, uint64_t id, uint64_t now_ns);
+/* It leaves for the next stage. */
+void queue_flight_leave(struct queue *q, const struct queue_batch *b, uint64_t now_ns, double expected_s);
+uint64_t queue_flights_deadline_ns(const struct queue *q);
 
 /* ---- queue_frames.c */
 
 bool queue_frames_next(struct queue *q, struct queue_batch *b, uint64_t *dropped);
+bool queue_frames_dead(struct queue *q, struct queue_batch *b, uint64_t *dropped);
 
 #endif

@@ -61,9 +61,10 @@ int stage_footprint_of_graph(const struct graph *g, const struct model_config *m
     struct forward_config f = forward_config_of(g, m, c);
     struct kv_layout l = layout_of(&f, c);
     struct stage_footprint made = {.kv_bytes = l.n_blocks ? kv_cache_bytes(c->device, &l, c->kv_tokens, c->max_sequences) : 0};
-    forward_footprint(&f, &made.weight_bytes, &made.activation_bytes);
-    *out = made;
-    return 0;
+    rc = forward_footprint(&f, &made.weight_bytes, &made.activation_bytes, e);
+    if (rc == 0)
+        *out = made;
+    return rc;
 }
 
 int stage_footprint(const struct stage_config *c, struct stage_footprint *out, struct err *e)
@@ -79,6 +80,8 @@ static int memory_check(const struct graph *g, const struct model_config *m, con
     if (rc < 0)
         return rc;
     uint64_t left = c->device->backend->memory_free(c->device), total;
+    if (left != UINT64_MAX)
+        left = left > c->beside_bytes ? left - c->beside_bytes : 0;
     if (__builtin_add_overflow(need.weight_bytes + need.activation_bytes, need.kv_bytes, &total))
         total = UINT64_MAX;
     if (total <= left)

@@ -27,6 +27,7 @@ struct stage_config {
     uint64_t kv_tokens;        /* capacity of the KV cache, summed over sequences */
     uint32_t max_sequences;
     uint32_t max_batch_tokens; /* of one stage_run */
+    uint64_t beside_bytes;     /* of the device's memory that is spoken for, though nothing has allocated it there */
     void (*progress)(void *ctx, uint64_t done_bytes, uint64_t total_bytes); /* while loading; may be NULL */
     void *progress_ctx;
 };

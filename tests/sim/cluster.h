@@ -61,6 +61,8 @@ struct sim {
     struct {
         uint64_t slow_ns; /* the longest delay of a frame */
         double repeat;    /* chance that a control message to the coordinator is delivered twice */
+        double lose, twice, late, refuse; /* chances that a frame is lost, comes twice, comes `late_ns` later, or that its post fails */
+        uint64_t late_ns;
     } network;
 };
 

@@ -123,6 +123,7 @@ void sim_agent_start(struct sim *s, int agent)
                                            .machine = a->machine,
                                            .hostname = a->machine,
                                            .node_json = a->node,
+                                           .runs_ahead = 2,
                                            .data_address = {(const uint8_t *)a->address, strlen(a->address)}};
     struct err e = {0};
     int rc = agent_core_create(&s->env, &a->config, &a->core, &e);
@@ -363,6 +364,20 @@ static bool run_one(struct sim_stage *st, const struct agent_action *act, uint32
     return true;
 }
 
+static void post(struct sim *s, struct sim_agent *a, const struct agent_action *act);
+
+/* The executor hands its output on itself. */
+static void output_post(struct sim *s, struct sim_agent *a, const struct agent_action *run, struct sim_buffer *out)
+{
+    struct agent_action act = {.kind = AGENT_DO_POST};
+    act.u.post.slot = run->u.run.slot;
+    act.u.post.link = AGENT_LINK_NEXT;
+    act.u.post.header = run->u.run.header;
+    act.u.post.runs = run->u.run.table;
+    act.u.post.buffer = out;
+    post(s, a, &act);
+}
+
 static void executor_run(struct sim *s, struct sim_agent *a, const struct sim_order *o)
 {
     const struct agent_action *act = o->run;
@@ -380,7 +395,11 @@ static void executor_run(struct sim *s, struct sim_agent *a, const struct sim_or
     ev.u.batch_done.ticket = o->ticket;
     ev.u.batch_done.status = good ? 0 : HP_EBUG;
     ev.u.batch_done.seconds = 1e-3;
-    ev.u.batch_done.output = out;
+    ev.u.batch_done.posted = good && out;
+    if (good && out)
+        output_post(s, a, act, out);
+    else
+        buffer_release(a, out);
     ev.u.batch_done.picked = picked;
     ev.u.batch_done.logits = logits;
     agent_event(s, a, &ev);
@@ -460,17 +479,21 @@ static void connect(struct sim_agent *a, const struct agent_action *act)
     snprintf(slot->first, sizeof slot->first, "%.*s", (int)act->u.connect.first.size, (const char *)act->u.connect.first.data);
 }
 
-static void post(struct sim *s, struct sim_agent *a, const struct agent_action *act)
+static bool chance_is(struct sim *s, double chance) { return chance > 0 && (double)sim_random(s, 100000) < 100000 * chance; }
+
+static struct sim_buffer *copy_of(const struct sim_buffer *b)
 {
-    const struct sim_slot *slot = slot_of(a, act->u.post.slot);
-    struct sim_agent *to = sim_agent_at(s, act->u.post.link == AGENT_LINK_FIRST ? slot->first : slot->next);
-    s->frames_sent++;
-    if (!to) {
-        buffer_release(a, act->u.post.buffer);
-        link_down_later(s, a, act->u.post.slot, act->u.post.link);
-        return;
-    }
-    struct sim_event *ev = sim_event_add(s, EVENT_FRAME, sim_delay_ns(s, 50 * us, s->network.slow_ns));
+    struct sim_buffer *copy = b ? malloc(sizeof *b + b->n_tokens * sizeof b->x[0]) : NULL;
+    assert(!b || copy);
+    if (b)
+        memcpy(copy, b, sizeof *b + b->n_tokens * sizeof b->x[0]);
+    return copy;
+}
+
+static void frame_send(struct sim *s, const struct sim_agent *a, const struct agent_action *act, const struct sim_agent *to, struct sim_buffer *buffer,
+                       uint64_t late_ns)
+{
+    struct sim_event *ev = sim_event_add(s, EVENT_FRAME, late_ns + sim_delay_ns(s, 50 * us, s->network.slow_ns));
     ev->agent = to->index;
     ev->incarnation = to->incarnation;
     ev->header = act->u.post.header;
@@ -487,8 +510,28 @@ static void post(struct sim *s, struct sim_agent *a, const struct agent_action *
         memcpy(ev->runs, act->u.post.runs, n * sizeof *ev->runs);
         ev->header.payload_bytes = n * FRAME_RUN_BYTES + (uint64_t)ev->header.n_tokens * TOY_WIDTH * sizeof(float);
     }
-    ev->buffer = act->u.post.buffer;
-    a->buffers -= ev->buffer != NULL; /* on its way it is nobody's */
+    ev->buffer = buffer;
+}
+
+static void post(struct sim *s, struct sim_agent *a, const struct agent_action *act)
+{
+    const struct sim_slot *slot = slot_of(a, act->u.post.slot);
+    struct sim_agent *to = sim_agent_at(s, act->u.post.link == AGENT_LINK_FIRST ? slot->first : slot->next);
+    s->frames_sent++;
+    if (!to || chance_is(s, s->network.refuse)) {
+        buffer_release(a, act->u.post.buffer);
+        link_down_later(s, a, act->u.post.slot, act->u.post.link);
+        return;
+    }
+    if (chance_is(s, s->network.lose)) {
+        buffer_release(a, act->u.post.buffer);
+        s->frames_lost++;
+        return;
+    }
+    if (chance_is(s, s->network.twice))
+        frame_send(s, a, act, to, copy_of(act->u.post.buffer), 0);
+    frame_send(s, a, act, to, act->u.post.buffer, chance_is(s, s->network.late) ? s->network.late_ns : 0);
+    a->buffers -= act->u.post.buffer != NULL; /* on its way it is nobody's */
 }
 
 static void frame_in(struct sim *s, struct sim_agent *a, struct sim_event *ev)

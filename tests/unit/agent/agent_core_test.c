@@ -764,12 +764,194 @@ static void orphan_frees_its_sequences_after_a_minute_and_keeps_its_stage(void *
     join(f);
     make_ready(f, 1, 0, 2);
     connect_stage(f, 1, 0, 2);
+    f->config.time_scale = 10; /* the batch that begins here does not become overdue */
     begin(f, 1, 5, 10, true);
     tick_to(f, 1000 + AGENT_ORPHAN_MS - 1);
     assert_null(did(f, AGENT_DO_SEQUENCE_CLOSE, 0));
     tick_to(f, 1000 + AGENT_ORPHAN_MS);
     assert_non_null(did(f, AGENT_DO_SEQUENCE_CLOSE, 0));
     assert_int_equal(agent_core_view(f->core).n_stages, 1);
+}
+
+/* ---- nothing waits for ever ---------------------------------------------------------------------------------------------- */
+
+static int failures(const struct fixture *f, uint64_t id, const char *code, const char *text)
+{
+    int n = 0;
+    for (size_t i = 0; i < f->actions.count; i++) {
+        const struct agent_action *a = &f->actions.items[i];
+        if (a->kind != AGENT_DO_SEND || a->u.message.type != MESSAGE_SEQUENCE_FAILED || a->u.message.u.sequence_failed.sequence != id)
+            continue;
+        assert_string_equal(a->u.message.u.sequence_failed.code, code);
+        assert_non_null(strstr(a->u.message.u.sequence_failed.text, text));
+        n++;
+    }
+    return n;
+}
+
+static void frame_that_finds_no_room_fails_its_sequence_and_its_batch_goes_on(void **state)
+{
+    struct fixture *f = *state;
+    int buffers[40];
+    join(f);
+    make_ready(f, 1, 1, 3);
+    connect_stage(f, 1, 1, 3);
+    begin(f, 1, 5, 10, false);
+    uint32_t n = 0;
+    do {
+        struct frame_run run = {5, 4 + n, 1, 0, 0}; /* none is due: what precedes them is missing */
+        frame(f, 1, SESSION + 1, 1, n, &run, 1, &buffers[n]);
+        n++;
+    } while (!did(f, AGENT_DO_POST, 0) && n < 40);
+    assert_int_equal(n, 4 * 3 + 16 + 1);
+    assert_int_equal(failures(f, 5, "busy", "more batches waiting"), 1);
+    assert_int_equal(did(f, AGENT_DO_POST, 0)->u.post.header.batch, n - 1);
+    assert_int_equal(agent_core_view(f->core).n_held_frames, 0); /* those of the sequence went with it */
+}
+
+static void frame_of_a_sequence_that_is_not_open_yet_and_cannot_be_taken_fails_it_too(void **state)
+{
+    struct fixture *f = *state;
+    struct frame_run run = {8, 0, 17, 0, 0}; /* more than max_batch_tokens */
+    int buffer;
+    join(f);
+    make_ready(f, 1, 1, 3);
+    connect_stage(f, 1, 1, 3);
+    frame(f, 1, SESSION + 1, 1, 0, &run, 1, &buffer);
+    assert_int_equal(failures(f, 8, "invalid", "more tokens"), 1);
+    open_sequence(f, 1, 8, 4, false);
+    assert_null(did(f, AGENT_DO_SEQUENCE_OPEN, 0)); /* it has ended */
+}
+
+static void run_that_is_not_answered_fails_what_waits_for_it_and_names_the_stage(void **state)
+{
+    struct fixture *f = *state;
+    join(f);
+    make_ready(f, 1, 0, 3);
+    connect_stage(f, 1, 0, 3);
+    begin(f, 1, 5, 10, true);
+    assert_true(take_run(f)); /* four tokens, planned at half a second each */
+    uint64_t limit_ms = AGENT_RUN_LIMIT_MS + 10 * 4 * 500;
+    tick_to(f, 1000 + limit_ms - 1);
+    assert_int_equal(failures(f, 5, "timeout", ""), 0);
+    tick_to(f, 1000 + limit_ms);
+    assert_int_equal(failures(f, 5, "timeout", "stage 0 has run a batch of 4 tokens"), 1);
+    assert_int_equal(agent_core_view(f->core).n_sequences, 0);
+    done(f, 0, NULL, NULL); /* late, and harmless */
+}
+
+static void batch_that_does_not_come_back_fails_its_sequence(void **state)
+{
+    struct fixture *f = *state;
+    int output;
+    join(f);
+    make_ready(f, 1, 0, 2);
+    connect_stage(f, 1, 0, 2);
+    begin(f, 1, 5, 10, true);
+    assert_true(take_run(f));
+    done(f, 0, &output, NULL);
+    assert_true(take_run(f));
+    done(f, 0, &output, NULL);
+    /* Unplanned as a whole: nine seconds, and what it took here on both stages, ten times over. */
+    uint64_t limit_ms = AGENT_FLIGHT_LIMIT_MS + 10 * (9000 + 2 * 250);
+    f->clock.now_ns = 50000 * ms;
+    ack(f);
+    f->clock.now_ns = 100000 * ms;
+    ack(f);
+    tick_to(f, 1000 + limit_ms - 1);
+    assert_int_equal(failures(f, 5, "timeout", ""), 0);
+    tick_to(f, 1000 + limit_ms);
+    assert_int_equal(failures(f, 5, "timeout", "left stage 0"), 1);
+    assert_int_equal(failures(f, 5, "timeout", "stage 1, the last, was never heard"), 1);
+}
+
+/* Two stages of one agent: outputs of 64 KiB and more are a stage's own. */
+static void stage_whose_outputs_are_all_out_runs_no_large_batch_until_one_is_back(void **state)
+{
+    struct fixture *f = *state;
+    join(f);
+    struct message m = prepare_of(1, 0, 2);
+    tell(f, &m);
+    uint64_t slot = did(f, AGENT_DO_FETCH, 0)->u.work.slot;
+    progress(f, AGENT_EVENT_FETCHED, slot, did(f, AGENT_DO_FETCH, 0)->u.work.ticket, 0);
+    struct agent_event ev = {.kind = AGENT_EVENT_LOADED};
+    ev.u.progress = (struct agent_progress){.slot = slot, .ticket = did(f, AGENT_DO_LOAD, 0)->u.work.ticket, .width = 1 << 15, .vocabulary = VOCABULARY,
+                                            .outputs = 1};
+    feed(f, &ev);
+    connect_stage(f, 1, 0, 2);
+    begin(f, 1, 5, 10, true);
+    assert_true(take_run(f));
+    assert_true(f->run.u.run.reserved);
+    struct agent_event ran = {.kind = AGENT_EVENT_BATCH_DONE};
+    ran.u.batch_done.slot = slot;
+    ran.u.batch_done.ticket = f->run.u.run.ticket;
+    ran.u.batch_done.posted = true;
+    feed(f, &ran);
+    assert_false(take_run(f)); /* the output is on its way */
+    struct agent_event back = {.kind = AGENT_EVENT_OUTPUT_BACK};
+    back.u.output_back.slot = slot;
+    feed(f, &back);
+    assert_true(take_run(f));
+    /* A run that fails before it has posted anything gives its output back itself. */
+    ran.u.batch_done.ticket = f->run.u.run.ticket;
+    ran.u.batch_done.posted = false;
+    ran.u.batch_done.status = HP_ENOMEM;
+    feed(f, &ran);
+    assert_int_equal(failures(f, 5, "no_memory", ""), 1);
+    begin(f, 1, 6, 10, true);
+    assert_true(take_run(f));
+}
+
+static void next_stage_that_takes_nothing_fails_what_waits_for_it(void **state)
+{
+    struct fixture *f = *state;
+    join(f);
+    struct message m = prepare_of(1, 0, 2);
+    tell(f, &m);
+    uint64_t slot = did(f, AGENT_DO_FETCH, 0)->u.work.slot;
+    progress(f, AGENT_EVENT_FETCHED, slot, did(f, AGENT_DO_FETCH, 0)->u.work.ticket, 0);
+    struct agent_event ev = {.kind = AGENT_EVENT_LOADED};
+    ev.u.progress = (struct agent_progress){.slot = slot, .ticket = did(f, AGENT_DO_LOAD, 0)->u.work.ticket, .width = 1 << 15, .vocabulary = VOCABULARY,
+                                            .outputs = 1};
+    feed(f, &ev);
+    connect_stage(f, 1, 0, 2);
+    begin(f, 1, 5, 10, true);
+    assert_true(take_run(f));
+    struct agent_event ran = {.kind = AGENT_EVENT_BATCH_DONE};
+    ran.u.batch_done.slot = slot;
+    ran.u.batch_done.ticket = f->run.u.run.ticket;
+    ran.u.batch_done.posted = true;
+    feed(f, &ran);
+    tick_to(f, 1000 + AGENT_RUN_LIMIT_MS);
+    assert_int_equal(failures(f, 5, "timeout", "stage 1 takes no batches"), 1);
+    open_sequence(f, 1, 6, 10, true);
+    assert_non_null(did(f, AGENT_DO_CONNECT, 0)); /* the link is made anew */
+}
+
+static void executor_is_given_as_many_runs_ahead_as_it_wants(void **state)
+{
+    struct fixture *f = *state;
+    int output;
+    f->config.runs_ahead = 2;
+    join(f);
+    make_ready(f, 1, 0, 3);
+    connect_stage(f, 1, 0, 3);
+    begin(f, 1, 5, 10, true);
+    const struct agent_action *a = did(f, AGENT_DO_RUN, 0), *b = did(f, AGENT_DO_RUN, 1);
+    assert_non_null(a);
+    assert_non_null(b); /* the second slice, though the first has not run */
+    assert_int_equal(a->u.run.runs[0].run.first_position, 0);
+    assert_int_equal(b->u.run.runs[0].run.first_position, 4);
+    assert_int_equal(b->u.run.header.batch, 1);
+    assert_int_equal(b->u.run.header.stage, 1);
+    assert_int_equal(b->u.run.header.n_tokens, 2);
+    struct agent_action second = *b;
+    f->run = *a;
+    done(f, 0, &output, NULL);
+    assert_int_equal(did(f, AGENT_DO_POST, 0)->u.post.header.batch, 0);
+    f->run = second;
+    done(f, 0, &output, NULL);
+    assert_int_equal(did(f, AGENT_DO_POST, 0)->u.post.header.batch, 1);
 }
 
 static void late_result_of_an_old_generation_is_given_back(void **state)
@@ -903,6 +1085,13 @@ int main(void)
         CLAIM(restarted_coordinator_finds_the_stage_and_old_sequences_are_freed),
         CLAIM(orphan_frees_its_sequences_after_a_minute_and_keeps_its_stage),
         CLAIM(late_result_of_an_old_generation_is_given_back),
+        CLAIM(frame_that_finds_no_room_fails_its_sequence_and_its_batch_goes_on),
+        CLAIM(frame_of_a_sequence_that_is_not_open_yet_and_cannot_be_taken_fails_it_too),
+        CLAIM(run_that_is_not_answered_fails_what_waits_for_it_and_names_the_stage),
+        CLAIM(batch_that_does_not_come_back_fails_its_sequence),
+        CLAIM(stage_whose_outputs_are_all_out_runs_no_large_batch_until_one_is_back),
+        CLAIM(next_stage_that_takes_nothing_fails_what_waits_for_it),
+        CLAIM(executor_is_given_as_many_runs_ahead_as_it_wants),
         CLAIM(grants_open_and_close_the_door_for_chunks),
         CLAIM(all_logits_are_told_and_nothing_is_sampled),
     };

@@ -83,7 +83,7 @@ static void post(struct wire *w, struct end *from, struct data_link *link, uint3
     assert_non_null(b);
     b->size = 64;
     memset(b->bytes, 0, 64);
-    wire_post(w, link, &h, b, due_ns);
+    wire_post(w, link, &h, b, due_ns, NULL, NULL);
 }
 
 static void frames_leave_when_they_are_due_and_in_that_order(void **state)

@@ -13,7 +13,7 @@ static const uint64_t second = 1000000000;
 static struct queue *queue_of(bool first, bool last, uint32_t n_stages, uint32_t max_batch_tokens)
 {
     struct queue_config c = {.first = first, .last = last, .n_stages = n_stages, .max_batch_tokens = max_batch_tokens, .max_sequences = 16,
-                             .hold_limit_ns = 10 * second};
+                             .hold_limit_ns = 10 * second, .flight_limit_ns = 30 * second, .flight_linger_ns = 2 * second};
     struct queue *q;
     assert_int_equal(queue_create(&c, &q, NULL), 0);
     return q;
@@ -49,7 +49,7 @@ static const char *step(struct queue *q, struct queue_batch *b)
     if (!queue_next(q, b, &dropped))
         return "-";
     if (b->n_runs)
-        queue_done(q, b, true, 0);
+        queue_done(q, b, 0, 0);
     return b->n_runs ? text_of(b) : "empty";
 }
 
@@ -90,28 +90,80 @@ static void first_stage_has_at_most_two_batches_a_stage_in_flight(void **state)
         assert_string_not_equal(step(q, &b), "-");
     assert_int_equal(queue_view(q).in_flight, 4);
     assert_string_equal(step(q, &b), "-");
-    queue_returned(q, 77); /* nobody's */
+    queue_returned(q, 77, 0); /* nobody's */
     assert_string_equal(step(q, &b), "-");
-    queue_returned(q, 0);
+    queue_returned(q, 0, 0);
     assert_string_equal(step(q, &b), "1:4+1");
     assert_string_equal(step(q, &b), "-");
     queue_batch_free(&b);
     queue_destroy(&q, NULL, NULL);
 }
 
-static void batch_whose_sequences_are_closed_no_longer_counts_as_in_flight(void **state)
+static void batch_counts_as_in_flight_until_it_has_been_through_whoever_is_closed(void **state)
 {
     (void)state;
     struct queue *q = queue_of(true, false, 1, 4);
     struct queue_batch b = {0};
+    struct queue_overdue late;
     open_prompt(q, 1, 10, NULL, 0);
     step(q, &b);
     step(q, &b);
     assert_string_equal(step(q, &b), "-");
-    assert_ptr_equal(queue_sequence_close(q, 1), q);
-    assert_int_equal(queue_view(q).in_flight, 0);
+    assert_ptr_equal(queue_sequence_close(q, 1, second), q);
+    assert_int_equal(queue_view(q).in_flight, 2);
     open_prompt(q, 2, 2, NULL, 0);
+    assert_string_equal(step(q, &b), "-");
+    queue_returned(q, 0, second);
     assert_string_equal(step(q, &b), "2:0+2!");
+    /* The other is not waited for much longer: nobody is left who would miss it. */
+    assert_int_equal(queue_deadline_ns(q), 3 * second);
+    assert_false(queue_flight_expire(q, 3 * second - 1, &late));
+    assert_true(queue_flight_expire(q, 3 * second, &late));
+    assert_int_equal(late.n_live, 0);
+    assert_false(queue_flight_expire(q, 3 * second, &late));
+    assert_int_equal(queue_view(q).in_flight, 1);
+    queue_batch_free(&b);
+    queue_destroy(&q, NULL, NULL);
+}
+
+static void batch_that_does_not_come_back_is_overdue_after_its_time_and_names_who_waits(void **state)
+{
+    (void)state;
+    struct queue *q = queue_of(true, false, 2, 64);
+    struct queue_batch b = {0};
+    struct queue_overdue late;
+    uint64_t dropped = 0;
+    open_prompt(q, 1, 10, NULL, 0);
+    assert_true(queue_next(q, &b, &dropped));
+    assert_int_equal(queue_deadline_ns(q), UINT64_MAX); /* it runs here: others watch that */
+    queue_done(q, &b, 5 * second, 0.5);
+    assert_int_equal(queue_deadline_ns(q), 40 * second); /* 30 s, and ten times half a second */
+    assert_false(queue_flight_expire(q, 40 * second - 1, &late));
+    assert_true(queue_flight_expire(q, 40 * second, &late));
+    assert_int_equal(late.n_live, 1);
+    assert_int_equal(late.live[0], 1);
+    assert_int_equal(late.n_tokens, 10);
+    assert_false(late.heard);
+    assert_true(late.away_s > 34.9 && late.away_s < 35.1);
+    assert_int_equal(queue_view(q).in_flight, 0);
+    queue_batch_free(&b);
+    queue_destroy(&q, NULL, NULL);
+}
+
+static void narrow_queue_hands_out_only_what_is_small(void **state)
+{
+    (void)state;
+    struct queue *q = queue_of(true, false, 2, 64);
+    struct queue_batch b = {0};
+    open_prompt(q, 1, 1, NULL, 0);
+    open_prompt(q, 2, 10, NULL, 0);
+    assert_string_equal(step(q, &b), "1:0+1!");
+    queue_narrow(q, 4);
+    assert_string_equal(step(q, &b), "-");
+    queue_token(q, 1, 0, 5, false);
+    assert_string_equal(step(q, &b), "1:1+1!");
+    queue_narrow(q, UINT32_MAX);
+    assert_string_equal(step(q, &b), "2:0+10!");
     queue_batch_free(&b);
     queue_destroy(&q, NULL, NULL);
 }
@@ -122,10 +174,10 @@ static void all_decode(struct queue *q, struct queue_batch *b, uint64_t n)
     for (uint64_t id = 1; id <= n; id++) {
         assert_int_equal(open_prompt(q, id, 1, NULL, 0), 0);
         assert_string_not_equal(step(q, b), "-");
-        queue_returned(q, b->number);
+        queue_returned(q, b->number, 0);
     }
     for (uint64_t id = 1; id <= n; id++)
-        assert_true(queue_token(q, id, 7, false));
+        assert_true(queue_token(q, id, (uint32_t)id - 1, 7, false));
 }
 
 static void decode_steps_of_several_sequences_share_batches_that_fill_all_stages(void **state)
@@ -147,9 +199,11 @@ static void decode_steps_of_several_sequences_share_batches_that_fill_all_stages
         all_decode(q, &b, cases[i].sequences);
         for (size_t k = 0; cases[i].runs[k]; k++)
             assert_string_equal(step(q, &b), cases[i].runs[k]);
-        assert_false(queue_token(q, cases[i].sequences + 1, 7, false)); /* not open */
-        assert_true(queue_token(q, 1, 7, false));
-        assert_false(queue_token(q, 1, 7, false)); /* said twice */
+        assert_false(queue_token(q, cases[i].sequences + 1, 0, 7, false)); /* not open */
+        uint32_t number = (uint32_t)cases[i].sequences; /* of the first decode batch */
+        assert_false(queue_token(q, 1, 0, 7, false));   /* of the batch before, which was told already */
+        assert_true(queue_token(q, 1, number, 7, false));
+        assert_false(queue_token(q, 1, number, 7, false)); /* said twice */
         queue_batch_free(&b);
         queue_destroy(&q, NULL, NULL);
     }
@@ -164,13 +218,13 @@ static void slices_and_decode_steps_take_turns(void **state)
     open_prompt(q, 2, 10, NULL, 0);
     assert_string_equal(step(q, &b), "1:1+1!"); /* the last to run was a slice */
     assert_string_equal(step(q, &b), "2:0+2");
-    queue_token(q, 1, 8, false);
+    queue_token(q, 1, 1, 8, false);
     assert_string_equal(step(q, &b), "1:2+1!");
     assert_string_equal(step(q, &b), "2:2+2");
     assert_string_equal(step(q, &b), "2:4+2");
     assert_string_equal(step(q, &b), "2:6+2");
     assert_string_equal(step(q, &b), "-"); /* one decodes: at most `stages` slices in flight */
-    queue_token(q, 1, 9, true);
+    queue_token(q, 1, 3, 9, true);
     assert_string_equal(step(q, &b), "2:8+2!"); /* it is done: all of the pipeline is for slices */
     queue_batch_free(&b);
     queue_destroy(&q, NULL, NULL);
@@ -222,32 +276,65 @@ static void frame_waits_for_its_sequence_and_closed_runs_are_dropped(void **stat
     assert_string_equal(step(q, &b), "-"); /* 2 and 3 are not known yet */
     open_prompt(q, 2, 0, NULL, 0);
     open_prompt(q, 3, 0, NULL, 0);
-    queue_sequence_close(q, 2);
+    queue_sequence_close(q, 2, 0);
     assert_true(queue_next(q, &b, &dropped));
     assert_string_equal(text_of(&b), "1:0+1! 3:0+1!");
     assert_int_equal(dropped, 1);
     assert_int_equal(b.runs[1].row, 3); /* its row in the input as it came */
     assert_true(b.runs[0].sample && b.runs[1].sample);
-    queue_done(q, &b, true, 0);
+    queue_done(q, &b, 0, 0);
     assert_int_equal(add(q, 1, runs, 1, &buffer, 0), 0); /* position 0 again */
     assert_string_equal(step(q, &b), "empty");
+    assert_true(b.again); /* it has gone on already */
     assert_ptr_equal(b.buffer, &buffer);
     queue_batch_free(&b);
     queue_destroy(&q, NULL, NULL);
 }
 
-static void failed_batch_leaves_lengths_as_they_were(void **state)
+static void slices_are_handed_out_before_the_one_before_is_done(void **state)
 {
     (void)state;
     struct queue *q = queue_of(false, true, 2, 64);
+    struct queue_batch a = {0}, b = {0};
+    uint64_t dropped = 0;
+    struct frame_run runs[2] = {{1, 0, 4, 0, 0}, {1, 4, 4, 1, 0}};
+    open_prompt(q, 1, 0, NULL, 0);
+    add(q, 1, &runs[1], 1, NULL, 0);
+    assert_false(queue_next(q, &a, &dropped));
+    add(q, 0, &runs[0], 1, NULL, 0);
+    assert_true(queue_next(q, &a, &dropped));
+    assert_string_equal(text_of(&a), "1:0+4");
+    assert_true(queue_next(q, &b, &dropped));
+    assert_string_equal(text_of(&b), "1:4+4!");
+    queue_batch_free(&a);
+    queue_batch_free(&b);
+    queue_destroy(&q, NULL, NULL);
+}
+
+static void frames_of_closed_sequences_make_room_at_once_and_their_batches_go_on(void **state)
+{
+    (void)state;
+    struct queue *q = queue_of(false, false, 2, 64);
     struct queue_batch b = {0};
     uint64_t dropped = 0;
-    struct frame_run run = {1, 0, 4, 1, 0};
+    char buffers[3];
+    struct frame_run runs[3] = {{1, 4, 1, 0, 0}, {2, 4, 1, 0, 0}, {2, 5, 1, 0, 0}}; /* none is due */
     open_prompt(q, 1, 0, NULL, 0);
-    add(q, 0, &run, 1, NULL, 0);
-    assert_true(queue_next(q, &b, &dropped));
-    queue_done(q, &b, false, 0);
-    assert_int_equal(queue_sequence_find(q, 1)->length, 0);
+    open_prompt(q, 2, 0, NULL, 0);
+    for (uint32_t i = 0; i < 3; i++)
+        assert_int_equal(add(q, i, &runs[i], 1, &buffers[i], 0), 0);
+    assert_false(queue_dead_take(q, &b, &dropped));
+    queue_sequence_close(q, 2, 0);
+    for (uint32_t i = 1; i < 3; i++) {
+        assert_true(queue_dead_take(q, &b, &dropped));
+        assert_int_equal(b.number, i);
+        assert_int_equal(b.n_runs, 0);
+        assert_ptr_equal(b.buffer, &buffers[i]);
+        assert_false(b.again);
+    }
+    assert_false(queue_dead_take(q, &b, &dropped));
+    assert_int_equal(queue_view(q).frames, 1);
+    assert_int_equal(dropped, 2);
     queue_batch_free(&b);
     queue_destroy(&q, NULL, NULL);
 }
@@ -256,12 +343,12 @@ static void opening_and_closing_in_any_order_is_harmless(void **state)
 {
     (void)state;
     struct queue *q = queue_of(false, false, 2, 64);
-    assert_null(queue_sequence_close(q, 5)); /* before it opens */
+    assert_null(queue_sequence_close(q, 5, 0)); /* before it opens */
     assert_int_equal(open_prompt(q, 5, 0, NULL, 0), HP_ECANCELED);
     assert_int_equal(open_prompt(q, 6, 0, NULL, 0), 0);
     assert_int_equal(open_prompt(q, 6, 0, NULL, 0), HP_EEXIST);
-    assert_ptr_equal(queue_sequence_close(q, 6), q);
-    assert_null(queue_sequence_close(q, 6));
+    assert_ptr_equal(queue_sequence_close(q, 6, 0), q);
+    assert_null(queue_sequence_close(q, 6, 0));
     assert_int_equal(open_prompt(q, 6, 0, NULL, 0), HP_ECANCELED);
     assert_int_equal(open_prompt(q, 4, 0, NULL, 0), HP_ECANCELED); /* numbers rise */
     for (uint64_t id = 10; id < 26; id++)
@@ -305,7 +392,7 @@ static void run_that_nobody_opens_is_given_up_after_its_time(void **state)
     assert_int_equal(queue_expire(q, 11 * second - 1, ids, 4), 0);
     assert_int_equal(queue_expire(q, 11 * second, ids, 4), 1);
     assert_int_equal(ids[0], 2);
-    queue_sequence_close(q, 2);
+    queue_sequence_close(q, 2, 0);
     assert_string_equal(step(q, &b), "1:0+1");
     queue_batch_free(&b);
     queue_destroy(&q, NULL, NULL);
@@ -327,12 +414,15 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(prompt_runs_slice_by_slice_and_only_its_end_asks_for_logits),
         cmocka_unit_test(first_stage_has_at_most_two_batches_a_stage_in_flight),
-        cmocka_unit_test(batch_whose_sequences_are_closed_no_longer_counts_as_in_flight),
+        cmocka_unit_test(batch_counts_as_in_flight_until_it_has_been_through_whoever_is_closed),
+        cmocka_unit_test(batch_that_does_not_come_back_is_overdue_after_its_time_and_names_who_waits),
+        cmocka_unit_test(narrow_queue_hands_out_only_what_is_small),
         cmocka_unit_test(decode_steps_of_several_sequences_share_batches_that_fill_all_stages),
         cmocka_unit_test(slices_and_decode_steps_take_turns),
         cmocka_unit_test(later_stage_runs_frames_in_order_however_they_arrive),
         cmocka_unit_test(frame_waits_for_its_sequence_and_closed_runs_are_dropped),
-        cmocka_unit_test(failed_batch_leaves_lengths_as_they_were),
+        cmocka_unit_test(slices_are_handed_out_before_the_one_before_is_done),
+        cmocka_unit_test(frames_of_closed_sequences_make_room_at_once_and_their_batches_go_on),
         cmocka_unit_test(opening_and_closing_in_any_order_is_harmless),
         cmocka_unit_test(waiting_frames_are_bounded_and_given_back),
         cmocka_unit_test(run_that_nobody_opens_is_given_up_after_its_time),

@@ -1,0 +1,118 @@
+"""Nothing waits for ever: small pools, uploads beside decode, floods of cancelled requests."""
+import json
+import os
+import signal
+import socket
+import threading
+import time
+
+from cluster import SCALE, Cluster, DEMO
+from tap import main, test
+
+# All that is larger than a kilobyte asks for room in the pool.
+SMALL = {"UCX_RNDV_THRESH": "1024"}
+
+
+class Small(Cluster):
+    def __init__(self, pool_bytes, **options):
+        super().__init__(**options)
+        self.env.update(SMALL, HP_TEST_POOL=str(pool_bytes))
+
+
+def prompt(n, first=5):
+    return [first + i % 400 for i in range(n)]
+
+
+def complete(c, n, max_tokens, timeout, model="demo", first=5):
+    body = {"model": model, "prompt": prompt(n, first), "temperature": 0, "max_tokens": max_tokens, "ignore_eos": True}
+    status, answer = c.request("POST", "/v1/completions", body, timeout=timeout)
+    assert status == 200, (status, answer)
+    return answer
+
+
+def together(*calls):
+    """Runs all at once; raises what any of them raised."""
+    failures = []
+
+    def guarded(call):
+        try:
+            call()
+        except BaseException as e:
+            failures.append(e)
+
+    threads = [threading.Thread(target=guarded, args=(call,)) for call in calls]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not failures, failures
+
+
+@test
+def long_prompts_go_through_three_agents_whose_pools_hold_one_slice():
+    with Small(300000, agents=3, cores=1) as c:
+        c.deploy("demo", DEMO, "--agents", "a0,a1,a2", "--slice", "256", "--compute", "f32")
+        together(*[lambda i=i: complete(c, 1601, 4, 40, first=5 + i) for i in range(4)])
+        complete(c, 20, 4, 20)
+
+
+@test
+def a_slice_larger_than_half_of_the_pool_goes_through_a_middle_stage():
+    with Small(600000, agents=3, cores=1) as c:
+        c.deploy("demo", DEMO, "--agents", "a0,a1,a2", "--slice", "512")
+        complete(c, 441, 4, 40)
+
+
+@test
+def decode_goes_on_while_chunks_of_models_fill_the_pool():
+    with Small((4 << 20) + 512, agents=2, cores=1) as c:
+        c.deploy("demo", DEMO, "--agents", "a0,a1")
+        going = [True]
+
+        def decode(first):
+            while going[0]:
+                complete(c, 20, 200, 40, first=first)
+
+        def upload():
+            try:
+                for i in range(4):
+                    model = os.path.join(c.folder, f"other{i}.gguf")
+                    with open(DEMO, "rb") as f, open(model, "wb") as g:
+                        whole = bytearray(f.read())
+                        whole[-1] ^= i + 1  # another chunk, so that it is sent
+                        g.write(whole)
+                    c.deploy(f"other{i}", model, "--agents", "a1", "--upload", "--compute", "f32")
+            finally:
+                going[0] = False
+
+        together(upload, *[lambda i=i: decode(5 + i) for i in range(3)])
+
+
+@test
+def requests_that_are_opened_and_closed_while_a_stage_is_busy_do_not_silence_those_that_follow():
+    with Cluster(agents=2, cores=1) as c:
+        c.deploy("demo", DEMO, "--agents", "a0,a1")
+        pid = c.kill("a1", signal.SIGSTOP)  # as if it ran a slice for as long
+
+        def go_on():
+            time.sleep(0.8)
+            os.kill(pid, signal.SIGCONT)
+
+        def flood():
+            for i in range(40):
+                open_and_leave(c, i)
+            together(*[lambda i=i: complete(c, 20, 4, 30, first=50 + i) for i in range(3)])
+
+        together(go_on, flood)
+
+
+def open_and_leave(c, i):
+    """Sends a request, and hangs up before its answer begins."""
+    body = json.dumps({"model": "demo", "prompt": prompt(20, 10 + i), "max_tokens": 8, "stream": True}).encode()
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    with socket.create_connection(("127.0.0.1", c.port), timeout=20 * SCALE) as k:
+        k.sendall(head + body)
+        time.sleep(0.008)
+
+
+main()
