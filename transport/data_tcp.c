@@ -236,12 +236,15 @@ static void leave(struct tcp_endpoint *d)
     orders_carry_out(d);
     for (struct tcp_peer *peer = d->peers; peer; peer = peer->next)
         tcp_peer_fail(peer, &(struct err){HP_ECANCELED, "this endpoint closes", ""});
-    for (struct tcp_conn *c = d->conns; c; c = c->next) {
+    for (struct tcp_conn *c = d->conns, *next; c; c = next) {
+        next = c->next;
         tcp_queue_fail(d, &c->announced, HP_ELINK);
         tcp_conn_retire(c, BYE_CLOSING);
         c->bye = BYE_CLOSING;
-        c->bye_due = !c->bye_sent;
+        if (c->bye_sent)
+            tcp_conn_break(c, NULL);
     }
+    dirty_write(d);
     uint64_t until = d->clock_ms + tcp_ms(d, TCP_CLOSE_MS);
     while (d->conns && d->clock_ms < until)
         turn(d);

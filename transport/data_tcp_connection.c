@@ -137,6 +137,7 @@ void tcp_conn_hello(struct tcp_conn *c, const uint8_t *text)
     if (!c->retiring)
         peer->current = c;
     c->dirty = true;
+    tcp_peer_serve(peer);
     char name[96];
     log_debug("data", "connected", "peer=\"%s\" opened_by=%s", tcp_peer_name(peer, name), c->initiated ? "us" : "peer");
 }
@@ -202,10 +203,8 @@ void tcp_conn_retire(struct tcp_conn *c, enum tcp_bye bye)
 
 void tcp_conn_bye(struct tcp_conn *c, uint8_t why)
 {
-    c->bye_came = true;
-    if (c->bye_sent && c->out_start == c->out_end)
-        tcp_conn_break(c, NULL);
-    else if (why == BYE_RETIRING)
+    c->bye_came = c->dirty = true;
+    if (why == BYE_RETIRING)
         tcp_conn_retire(c, BYE_RETIRING);
     else
         tcp_conn_broken(c, HP_ELINK, why == BYE_REFUSED ? "it does not admit this process any more" : "it closed its data channel");

@@ -56,6 +56,7 @@ void tcp_arrival_free(struct tcp_conn *c, struct tcp_arrival *a)
         at = &(*at)->next;
     *at = a->next;
     c->n_arrivals--;
+    c->dirty = true; /* it may have been the last thing that a retiring connection waits for */
     data_buffer_release(&c->endpoint->base, a->payload);
     free(a);
 }
@@ -224,14 +225,6 @@ static bool records_take(struct tcp_conn *c)
     return !c->parked;
 }
 
-static void connection_ended(struct tcp_conn *c)
-{
-    if (c->bye_came && c->bye_sent)
-        tcp_conn_break(c, NULL);
-    else
-        tcp_conn_broken(c, HP_ELINK, "it closed the connection");
-}
-
 void tcp_conn_read(struct tcp_conn *c)
 {
     if (c->parked)
@@ -242,7 +235,7 @@ void tcp_conn_read(struct tcp_conn *c)
     if (n < 0)
         tcp_conn_broken(c, HP_ELINK, "%s", strerror(errno));
     else if (n == 0)
-        connection_ended(c);
+        tcp_conn_broken(c, HP_ELINK, "it closed the connection");
     if (c->dead)
         return;
     c->heard_ms = c->endpoint->clock_ms;

@@ -116,9 +116,6 @@ static bool put_payload(struct tcp_conn *c)
     return true;
 }
 
-/* Nothing of ours or of the peer's is half sent: it may end. */
-static bool may_leave(const struct tcp_conn *c) { return !c->announced.head && !c->bye_sent && (c->bye != BYE_RETIRING || !c->arrivals); }
-
 static void put_bye(struct tcp_conn *c)
 {
     uint8_t why = (uint8_t)c->bye;
@@ -132,13 +129,13 @@ static bool put_next(struct tcp_conn *c)
 {
     if (c->hello_due)
         return put_hello(c), true;
-    if (c->bye_sent)
-        return false;
+    if (c->bye_sent) /* starts nothing more, but lets the peer finish */
+        return c->bye == BYE_RETIRING && put_grant(c);
     if (c->greeted && (put_grant(c) || (!c->dead && (put_small(c) || put_announcement(c) || put_payload(c)))))
         return true;
     if (c->dead)
         return false;
-    if (c->bye_due && may_leave(c))
+    if (c->bye_due && !c->announced.head)
         return put_bye(c), true;
     if (c->endpoint->clock_ms - c->sent_ms < TCP_BEAT_MS)
         return false;
@@ -188,8 +185,10 @@ void tcp_conn_write(struct tcp_conn *c)
             return;
         if (c->out_start == c->out_end) {
             tcp_conn_ask(c, c->events & ~(uint32_t)EPOLLOUT);
-            if (c->bye_sent)
+            if (c->bye_sent && c->bye == BYE_CLOSING)
                 shutdown(c->fd, SHUT_WR);
+            else if (c->bye_sent && c->bye_came && !c->arrivals)
+                tcp_conn_break(c, NULL); /* both have said goodbye, and nothing is on its way */
             return;
         }
         if (!push(c))
