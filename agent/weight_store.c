@@ -142,7 +142,8 @@ static int room_make(struct weight_store *s, uint64_t bytes, struct err *e)
         if (!evict_one(s)) {
             err_set(e, HP_ENOSPACE, "the weight store %s is full: it holds %llu bytes in use of the %llu that it may, and %llu more are needed",
                     s->folder, (unsigned long long)bytes_held(s), (unsigned long long)s->limit_bytes, (unsigned long long)bytes);
-            return err_hint(e, "raise --store-limit of this agent, or undeploy a model there");
+            err_hint(e, "raise --store-limit of this agent, or undeploy a model there");
+            return HP_ENOSPACE;
         }
     return 0;
 }

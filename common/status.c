@@ -61,7 +61,7 @@ int err_set(struct err *e, int code, const char *fmt, ...)
 int err_hint(struct err *e, const char *fmt, ...)
 {
     if (!e)
-        return 0;
+        return HP_EBUG; /* whatever it was, it was no success */
     va_list args;
     va_start(args, fmt);
     text_write(e->hint, sizeof e->hint, fmt, args);
@@ -72,7 +72,7 @@ int err_hint(struct err *e, const char *fmt, ...)
 int err_at(struct err *e, const char *fmt, ...)
 {
     if (!e)
-        return 0;
+        return HP_EBUG; /* whatever it was, it was no success */
     char text[sizeof e->text];
     va_list args;
     va_start(args, fmt);

@@ -51,10 +51,11 @@ struct err {
 /* Writes code and text (printf form) into `e`, which may be NULL, and returns `code`. Clears the hint. */
 int err_set(struct err *e, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
-/* Adds what to do next. Returns e->code, so that it can close a chain; 0 when `e` is NULL. */
+/* Adds what to do next. Returns e->code, so that it can close a chain; HP_EBUG when `e` is NULL: a failure whose code is wanted even then is returned
+ * by itself. */
 int err_hint(struct err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Puts "where: " before the text that is there. Returns e->code. */
+/* Puts "where: " before the text that is there. Returns as err_hint. */
 int err_at(struct err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* A short stable word for a code ("infeasible"), used in JSON errors and logs. */

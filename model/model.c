@@ -219,6 +219,8 @@ static int open_as(const char *path, bool text_only, struct model **out, struct 
         return err_set(e, HP_ENOMEM, "%s: out of memory", path);
     m->text_only = text_only;
     int rc = open_all(m, path, e);
+    int unread = model_check(m, e); /* a header that could not be read is not one that makes no sense */
+    rc = unread < 0 ? unread : rc;
     if (rc < 0)
         model_close(&m);
     *out = m;
@@ -254,6 +256,14 @@ void model_close(struct model **model)
     hub_close(&m->hub);
     arena_free(&m->arena);
     free(m);
+}
+
+int model_check(const struct model *m, struct err *e)
+{
+    int rc = 0;
+    for (int i = 0; i < m->n_files && rc == 0; i++)
+        rc = mapped_file_check(&m->maps[i], m->files[i].name, e);
+    return rc;
 }
 
 /* ---- what it holds --------------------------------------------------------------------------------------------- */

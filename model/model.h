@@ -25,6 +25,9 @@ int model_open_text(const char *path, struct model **out, struct err *e);
 /* Another owner of the same model: it lives until each has closed it. From any thread that has it open. */
 struct model *model_share(struct model *m);
 void model_close(struct model **m);
+/* HP_EIO when some byte of its files could not be read since they were opened (mapped_file.h): then what was computed from its weights is wrong. From any
+ * thread, and cheap: to be asked after each use of the weights, before its result counts. */
+int model_check(const struct model *m, struct err *e);
 
 const char *model_path(const struct model *m);
 const struct model_config *model_config(const struct model *m);

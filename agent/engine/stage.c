@@ -102,6 +102,9 @@ static int alloc_tables(struct stage *s, struct err *e)
     return 0;
 }
 
+/* Whether the bytes of the files that the weights lie in could all be read. */
+static int weights_check(const struct stage *s, struct err *e) { return s->config.model ? model_check(s->config.model, e) : 0; }
+
 int stage_load_graph(const struct graph *g, const struct model_config *m, const struct stage_config *c, struct stage **out, struct err *e)
 {
     int rc = memory_check(g, m, c, e);
@@ -122,6 +125,8 @@ int stage_load_graph(const struct graph *g, const struct model_config *m, const 
         rc = kv_cache_init(&s->kv, c->device, &l, c->kv_tokens, c->max_sequences, e);
     if (rc == 0)
         rc = forward_create(&f, &s->forward, e);
+    if (rc == 0)
+        rc = weights_check(s, e);
     if (rc < 0)
         stage_unload(&s);
     else
@@ -230,6 +235,7 @@ int stage_run(struct stage *s, const struct stage_run *runs, int n_runs, const v
                                   .kv = &s->kv.layout,
                                   .kv_pool = s->kv.pool};
     rc = forward_run(s->forward, &batch, e);
+    rc = rc < 0 ? rc : weights_check(s, e);
     for (int i = 0; i < n_runs && rc == 0; i++)
         s->sequences[i]->length += runs[i].n_tokens;
     return rc;

@@ -38,7 +38,8 @@ struct stage_footprint {
 };
 int stage_footprint(const struct stage_config *c, struct stage_footprint *out, struct err *e);
 
-/* Loads and packs the weights; mapped pages are released as they are packed. HP_ENOMEM says how many bytes are missing. */
+/* Loads and packs the weights; mapped pages are released as they are packed. HP_ENOMEM says how many bytes are missing, HP_EIO which file could
+ * not be read. */
 int stage_load(const struct stage_config *c, struct stage **out, struct err *e);
 void stage_unload(struct stage **s);
 
@@ -57,7 +58,8 @@ struct stage_run {
 
 /* Runs a batch. `input` is u32 ids [tokens] on the first stage, else f32 activations [tokens, width]; rows of all runs follow each other. Writes
  * f32 activations [tokens, width] to `output`, or on the last stage f32 logits [sum of n_logits, vocabulary]. HP_EINVAL for positions that do not
- * follow and ids beyond the vocabulary (nothing changed), HP_EDEVICE. On failure KV lengths are as before. */
+ * follow and ids beyond the vocabulary (nothing changed), HP_EDEVICE, HP_EIO (a weight's file could not be read: the stage is of no use any more). On
+ * failure KV lengths are as before. */
 int stage_run(struct stage *s, const struct stage_run *runs, int n_runs, const void *input, float *output, struct err *e);
 
 /* The KV block of a sequence's tokens [first, first + count): [block][k or v][token][kv head][head dim] in the cache's dtype. */
