@@ -449,6 +449,78 @@ def connections_without_requests_end_and_take_nobodys_descriptors():
             assert c.member("a0") == "ready"
 
 
+class Restarted:
+    """The cluster's coordinator again, on its ports, with options of its own."""
+
+    def __init__(self, c, *options):
+        self.c = c
+        if c.local()["coordinator"]["state"] == "running":
+            self.end(coordinator_pid(c))
+        c.hpctl("local", "start", "--coordinator")
+        pid = coordinator_pid(c)
+        with open(f"/proc/{pid}/cmdline", "rb") as f:
+            self.command = [part.decode() for part in f.read().split(b"\0") if part]
+        self.end(pid)
+        self.process = subprocess.Popen(self.command + list(options), stderr=subprocess.DEVNULL, env=c.env)
+        c.wait("it answers", lambda: c.request("GET", "/health")[0] == 200)
+
+    def end(self, pid):
+        os.kill(pid, signal.SIGTERM)
+        self.c.wait("the coordinator ends", lambda: not os.path.exists(f"/proc/{pid}"), 15)
+
+    def __enter__(self):
+        return self.process
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+
+
+@test
+def options_say_who_may_come_and_how_much_they_may_send():
+    with Cluster(agents=1, cores=1) as c:
+        key = c.hpctl("key", "create", "one")["key"]
+
+        def models(*lines, host="localhost"):
+            data = (f"GET /v1/models HTTP/1.1\r\nHost: {host}\r\n" + "".join(line + "\r\n" for line in lines) + "\r\n").encode()
+            return exchange(c.port, data)[0]
+
+        assert models() == 401 and models(f"Authorization: Bearer {key}") == 200
+        options = ("--http-open", "--http-host", "api.example", "--http-host", "gpu-box", "--http-max-body", "100000")
+        with Restarted(c, *options):
+            assert models() == 200
+            assert models(host="api.example") == 200 and models("Origin: https://gpu-box:8443", host="gpu-box:80") == 200
+            assert models(host="other.example") == 403 and models("Origin: https://api.example.evil") == 403
+            assert exchange(c.port, post(b" " * 100001))[0] == 413
+            assert exchange(c.port, post(b" " * 100000))[0] == 400
+        with Restarted(c) as process:
+            # Bodies of all clients together have a budget (16 of 8 MiB): the rest is refused, and the coordinator lives.
+            before, held, refused = resident(process.pid), [], 0
+            for _ in range(24):
+                s = connect(c.port)
+                s.sendall(head("POST", CHAT, f"Authorization: Bearer {key}", f"Content-Length: {8 * MIB}"))
+                try:
+                    s.sendall(b" " * (8 * MIB - 1))
+                except (BrokenPipeError, ConnectionResetError):
+                    pass
+                held.append(s)
+            time.sleep(0.5)
+            grown = resident(process.pid) - before
+            for s in held:
+                s.settimeout(0.2)
+                try:
+                    refused += b" 503 " in s.recv(1000)[:20]
+                except OSError:
+                    pass
+                s.close()
+            print(f"# 24 bodies of 8 MiB: {grown / MIB:.0f} MiB more, {refused} refused", flush=True)
+            assert refused >= 7 and grown < 300 * MIB * SCALE, (refused, grown)
+            assert models(f"Authorization: Bearer {key}") == 200
+    for wrong in (["--http-max-body", "x"], ["--http-max-body", "-1"], ["--drain-seconds", "1e9"], ["--drain-seconds", ""]):
+        done = subprocess.run([os.path.join(BUILD, "hp-coordinator"), *wrong], capture_output=True, text=True, timeout=20 * SCALE)
+        assert done.returncode == 2 and wrong[0] in done.stderr, (wrong, done)
+
+
 @test
 def sigterm_lets_streams_end_in_words():
     with Cluster(agents=2, cores=1) as c:
@@ -490,25 +562,16 @@ def sigterm_lets_streams_end_in_words():
         assert heard[-1] is None and heard[-2]["choices"][0]["finish_reason"] == "length", heard[-2:]
         assert "HTTP/1.1 200" in whole, whole[:200]
         assert third is None or (third[0] == 503 and third[1]["connection"] == "close"), third
-        # Again without patience, on the ports that the first one got.
+        # Again without patience.
         c.hpctl("local", "start", "--coordinator")
-        pid = coordinator_pid(c)
-        with open(f"/proc/{pid}/cmdline", "rb") as f:
-            command = [part.decode() for part in f.read().split(b"\0") if part]
-        os.kill(pid, signal.SIGTERM)
-        gone()
-        process = subprocess.Popen(command + ["--drain-seconds", "0"], stderr=subprocess.DEVNULL, env=c.env)
-        try:
+        with Restarted(c, "--drain-seconds", "0") as process:
             c.wait_serving()
-            c.wait("it answers", lambda: c.request("GET", "/ready/demo")[0] == 200)
+            c.wait("it is ready", lambda: c.request("GET", "/ready/demo")[0] == 200)
             status = []
             heard, whole, third = drain(process.pid, lambda: status.append(process.wait(timeout=15 * SCALE)))
             assert status == [0], status
             assert heard[-1] is None and "stopping" in heard[-2]["error"]["message"], heard[-2:]
             assert "HTTP/1.1 503" in whole and "stopping" in whole, whole[:300]
-        finally:
-            process.kill()
-            process.wait()
 
 
 main()
