@@ -8,6 +8,7 @@
 #include "coordinator/admin.h"
 #include "coordinator/core_int.h"
 #include "coordinator/figures.h"
+#include "coordinator/shares.h"
 #include "coordinator/truth.h"
 #include "transport/control.h"
 
@@ -519,7 +520,15 @@ void core_tick(struct core *c)
 
 /* ---- requests.h -------------------------------------------------------------------------------------------------- */
 
-static void request_model_fill(const struct deployment *d, struct request_model *out)
+/* One that is broken is tried again at a time that is known; until others serve nobody knows. */
+static uint32_t retry_after_s(const struct core *c, const struct deployment *d)
+{
+    if (d->state != DEPLOYMENT_BROKEN || d->until_ns <= core_now(c))
+        return shares_retry_after_s(d);
+    return (uint32_t)((d->until_ns - core_now(c)) / 1000000000u) + 1;
+}
+
+static void request_model_fill(const struct core *c, const struct deployment *d, struct request_model *out)
 {
     *out = (struct request_model){
         .name = d->name,
@@ -528,6 +537,7 @@ static void request_model_fill(const struct deployment *d, struct request_model 
         .serving = d->state == DEPLOYMENT_SERVING,
         .created_s = d->created_s,
         .context = d->context,
+        .retry_after_s = retry_after_s(c, d),
         .vocabulary = d->model->open ? d->model->facts.vocabulary : 0,
         .model = d->model->open ? d->model->facts.handle : NULL,
     };
@@ -544,7 +554,7 @@ static int requests_models(void *ctx, struct request_model *out, int max)
     int n = 0;
     for (size_t i = 0; i < c->n_deployments && n < max; i++)
         if (c->deployments[i]->model->open && c->deployments[i]->state < DEPLOYMENT_STOPPING)
-            request_model_fill(c->deployments[i], &out[n++]);
+            request_model_fill(c, c->deployments[i], &out[n++]);
     qsort(out, (size_t)n, sizeof *out, by_name);
     return n;
 }
@@ -554,7 +564,7 @@ static int requests_find(void *ctx, const char *name, struct request_model *out,
     struct core *c = ctx;
     struct deployment *d = deployment_find(c, name);
     if (d && d->model->open && d->state < DEPLOYMENT_STOPPING) {
-        request_model_fill(d, out);
+        request_model_fill(c, d, out);
         return 0;
     }
     char names[300] = "";

@@ -40,7 +40,8 @@ enum {
     CORE_MAX_MEMBERS = 4000,
     CORE_MAX_DEPLOYMENTS = 256,
     CORE_MAX_STAGES = 64,    /* of one deployment */
-    CORE_MAX_WAITING = 64,   /* requests in the queue of one deployment */
+    CORE_MAX_WAITING = 512,  /* requests in the queue of one deployment */
+    CORE_MAX_WAITING_OF_CLIENT = 64,
     CORE_MAX_ASKS = 1024,    /* questions that wait for an agent */
     CORE_MAX_WORK = 256,     /* pieces of work that are out */
     CORE_MAX_PLANNING = 2,   /* plans among them: the others' turn comes */

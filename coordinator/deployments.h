@@ -113,6 +113,7 @@ struct deployment {
     uint64_t next_sequence;
     struct sequence *active, *waiting_first, *waiting_last;
     uint32_t n_active, n_waiting;
+    double ran_s; /* how long sequences ran lately (shares.h); 0: none yet */
     uint64_t kv_reserved;
     struct planner_inputs *inputs; /* of the last planning; NULL: none so far */
     struct placing *placing;       /* its plan, being made or waiting to be taken (placement.h); NULL: none */

@@ -2,9 +2,11 @@
 
 #include "common/log.h"
 #include "coordinator/core_int.h"
+#include "coordinator/shares.h"
 #include "coordinator/slices.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -139,6 +141,7 @@ static void sequence_close(struct core *c, struct sequence *s)
         d->n_active--;
         d->kv_reserved -= s->kv_tokens;
         stages_close(c, d, s);
+        shares_note(d, core_now(c) - s->opened_ns);
     }
     machine_move(sequence_states, &s->state, SEQUENCE_CLOSED);
     c->counts.output_tokens += s->n_output;
@@ -254,10 +257,10 @@ static void activate(struct core *c, struct deployment *d, struct sequence *s)
 
 void sequences_admit(struct core *c, struct deployment *d)
 {
-    /* First come, first served: a long one that waits for room is not overtaken for ever by short ones. */
-    while (d->state == DEPLOYMENT_SERVING && !d->moving && d->waiting_first && has_room(d, d->waiting_first))
-        activate(c, d, d->waiting_first);
+    /* Whose turn it is goes first or nobody does: a long one that waits for room is not overtaken for ever by short ones. */
     uint64_t now = core_now(c);
+    for (struct sequence *s; d->state == DEPLOYMENT_SERVING && !d->moving && (s = shares_next(d, now)) && has_room(d, s);)
+        activate(c, d, s);
     while (d->waiting_first && now - d->waiting_first->asked_ns > core_ms(WAITING_LIMIT_MS)) {
         struct err e = {0};
         err_set(&e, HP_ETIMEOUT, "waited %d s for room on \"%s\"%s%s", WAITING_LIMIT_MS / 1000, d->name, d->why.code ? ": " : "", d->why.text);
@@ -279,21 +282,26 @@ static int prompt_check(const struct deployment *d, const uint32_t *ids, size_t 
     return 0;
 }
 
+static int queue_check(struct core *c, const struct deployment *d, const char *client, struct err *e)
+{
+    uint32_t own = shares_waiting_of(d, client);
+    if (d->n_waiting < CORE_MAX_WAITING && own < CORE_MAX_WAITING_OF_CLIENT)
+        return 0;
+    c->counts.rejected++;
+    return err_set(e, HP_EBUSY, "%u requests wait for \"%s\" already, %u of them of this client: try again later", d->n_waiting, d->name, own);
+}
+
 /* Makes a sequence at the end of the queue. */
-static int sequence_create(struct core *c, struct deployment *d, const uint32_t *ids, size_t n, uint64_t max_tokens, struct sequence **out,
-                           struct err *e)
+static int sequence_create(struct core *c, struct deployment *d, const char *client, const uint32_t *ids, size_t n, uint64_t max_tokens,
+                           struct sequence **out, struct err *e)
 {
     if (d->state != DEPLOYMENT_SERVING) {
         c->counts.rejected++;
         return err_set(e, HP_EBUSY, "\"%s\" is %s%s%s: try again later", d->name, deployment_states[d->state].word, d->why.code ? ": " : "", d->why.text);
     }
     int rc = prompt_check(d, ids, n, e);
-    if (rc < 0)
+    if (rc < 0 || (rc = queue_check(c, d, client, e)) < 0)
         return rc;
-    if (d->n_waiting >= CORE_MAX_WAITING) {
-        c->counts.rejected++;
-        return err_set(e, HP_EBUSY, "%u requests wait for \"%s\" already: try again later", d->n_waiting, d->name);
-    }
     struct sequence *s = calloc(1, sizeof *s);
     uint32_t *prompt = malloc(n * sizeof *prompt);
     if (!s || !prompt) {
@@ -308,6 +316,7 @@ static int sequence_create(struct core *c, struct deployment *d, const uint32_t 
     s->max_tokens = max_tokens && max_tokens < room ? max_tokens : room;
     s->kv_tokens = (n + s->max_tokens + DEPLOYMENT_KV_ROUND - 1) / DEPLOYMENT_KV_ROUND * DEPLOYMENT_KV_ROUND;
     s->sampling = request_sampling_greedy;
+    snprintf(s->client, sizeof s->client, "%s", client);
     s->deployment = d;
     s->asked_ns = core_now(c);
     s->request = c->next_request++;
@@ -324,7 +333,7 @@ int sequences_request_open(struct core *c, const struct request *r, uint64_t *id
     if (!d)
         return err_set(e, HP_ENOENT, "no model \"%.100s\" is deployed here", r->model);
     struct sequence *s;
-    int rc = sequence_create(c, d, r->prompt, r->n_prompt, r->max_tokens, &s, e);
+    int rc = sequence_create(c, d, r->client ? r->client : "", r->prompt, r->n_prompt, r->max_tokens, &s, e);
     if (rc < 0)
         return rc;
     s->kind = SEQUENCE_REQUEST;
@@ -347,7 +356,7 @@ int sequences_ask_open(struct core *c, struct deployment *d, uint64_t peer, uint
     if (tokens && !output)
         return err_set(e, HP_ENOMEM, "no memory for %llu tokens", (unsigned long long)tokens);
     struct sequence *s;
-    int rc = sequence_create(c, d, ids, n, tokens ? tokens : 1, &s, e);
+    int rc = sequence_create(c, d, "", ids, n, tokens ? tokens : 1, &s, e);
     if (rc < 0) {
         free(output);
         return rc;
@@ -369,7 +378,7 @@ int sequences_prefill_open(struct core *c, struct deployment *d, uint64_t peer, 
     int rc = 0;
     for (uint64_t i = 0; rc == 0 && i < count; i++) {
         uint32_t *output = calloc(1, sizeof *output);
-        rc = output ? sequence_create(c, d, ids, n, 1, &s, e) : err_set(e, HP_ENOMEM, "no memory for a sequence");
+        rc = output ? sequence_create(c, d, "", ids, n, 1, &s, e) : err_set(e, HP_ENOMEM, "no memory for a sequence");
         if (rc < 0) {
             free(output);
             break;

@@ -32,6 +32,7 @@ struct sequence {
     struct request_sampling sampling;
     bool ignore_end;
     struct request_callbacks callbacks; /* SEQUENCE_REQUEST */
+    char client[REQUEST_CLIENT_BYTES];  /* whose share of the queue it takes; "": hpctl, and whoever did not say */
     uint64_t peer, ask;                 /* the other kinds: whose question it answers */
     uint32_t *output;                   /* SEQUENCE_GREEDY */
     uint64_t n_output, n_logits;

@@ -26,16 +26,22 @@ int openai_status_of(int rc)
     }
 }
 
-void openai_error(struct http_exchange *x, int http_status, const char *message, const char *param, const char *code)
+void openai_error_for(struct http_exchange *x, int http_status, uint32_t retry_after_s, const char *message, const char *param,
+                      const char *code)
 {
     struct buffer text = {0};
     char seconds[16];
-    snprintf(seconds, sizeof seconds, "%d", RETRY_AFTER_S);
+    snprintf(seconds, sizeof seconds, "%u", retry_after_s);
     if (http_status == 429 || http_status == 503)
         http_header(x, "Retry-After", seconds);
     openai_json_error(&text, http_status, message, param, code);
     http_reply(x, http_status, "application/json", buffer_cstr(&text), text.failed ? 0 : text.size);
     buffer_free(&text);
+}
+
+void openai_error(struct http_exchange *x, int http_status, const char *message, const char *param, const char *code)
+{
+    openai_error_for(x, http_status, RETRY_AFTER_S, message, param, code);
 }
 
 /* ---- models --------------------------------------------------------------------------------------------------------- */

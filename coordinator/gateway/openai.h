@@ -29,6 +29,9 @@ void openai_fail_all(struct openai *o, const struct err *why);
 /* {"error": {"message", "type", "param", "code"}} with an HTTP status; `param` and `code` may be NULL. Any bytes may stand in the
  * texts. */
 void openai_error(struct http_exchange *x, int http_status, const char *message, const char *param, const char *code);
+/* The same, where it is known when a refusal that passes (429, 503) has passed. openai_error says 1 s. */
+void openai_error_for(struct http_exchange *x, int http_status, uint32_t retry_after_s, const char *message, const char *param,
+                      const char *code);
 /* The HTTP status of a failure: 4xx for what the client can mend, 503 for what passes, 500 for our own bugs alone. */
 int openai_status_of(int rc);
 

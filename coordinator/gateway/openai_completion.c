@@ -33,6 +33,7 @@ struct completion {
     struct err failure;
     struct model *model; /* shared */
     uint64_t context;
+    uint32_t retry_after_s;
     struct prompt prompt;
     struct openai_head head;
     struct completion_text text;
@@ -47,7 +48,7 @@ static struct completion *completion_create(struct openai *o, struct http_exchan
     struct completion *c = calloc(1, sizeof *c);
     if (!c)
         return NULL;
-    *c = (struct completion){.openai = o, .x = x, .chat = chat, .next = o->open, .link = &o->open};
+    *c = (struct completion){.openai = o, .x = x, .chat = chat, .retry_after_s = 1, .next = o->open, .link = &o->open};
     snprintf(c->client, sizeof c->client, "%s", client);
     c->head = (struct openai_head){.chat = chat, .created_s = (int64_t)time(NULL)};
     snprintf(c->head.id, sizeof c->head.id, "%s-%016llx", chat ? "chatcmpl" : "cmpl",
@@ -102,7 +103,7 @@ static void on_client_gone(void *ctx)
 
 static void completion_refuse(struct completion *c, int rc, const char *text, const char *param, const char *code)
 {
-    openai_error(c->x, openai_status_of(rc), text, param, code ? code : status_word(rc));
+    openai_error_for(c->x, openai_status_of(rc), c->retry_after_s, text, param, code ? code : status_word(rc));
     completion_leave(c);
 }
 
@@ -235,6 +236,7 @@ static void completion_open(struct completion *c)
         .callbacks = {c, on_tokens, on_finished, on_failed},
     };
     int rc = r->find(r->ctx, c->body->model, &m, &e);
+    c->retry_after_s = rc == 0 ? m.retry_after_s : 1;
     if (rc == 0 && !m.serving)
         rc = not_serving(&m, &e);
     else if (rc == 0 && m.model != c->model)
@@ -344,6 +346,7 @@ static void completion_parsed(struct completion *c, size_t bytes)
     } else if ((rc = r->find(r->ctx, c->body->model, &m, &e)) < 0) {
         completion_refuse(c, rc, e.text, "model", rc == HP_ENOENT ? "model_not_found" : NULL);
     } else if (!m.serving) {
+        c->retry_after_s = m.retry_after_s;
         completion_refuse(c, not_serving(&m, &e), e.text, "model", m.state);
     } else if ((rc = bias_check(c->body, &m, &e)) < 0) {
         completion_refuse(c, rc, e.text, "logit_bias", NULL);

@@ -89,7 +89,7 @@ static void a_full_queue_refuses(void **state)
     struct err e = {0};
     sim_open(&s, 3, 1);
     deploy(&s, NULL, NULL, 0);
-    for (int i = 0; i < CORE_MAX_WAITING + 4; i++) {
+    for (int i = 0; i < CORE_MAX_WAITING_OF_CLIENT + 4; i++) {
         s.n_clients = 0; /* only the answer matters */
         assert_non_null(sim_request(&s, 100, 60, &e));
     }

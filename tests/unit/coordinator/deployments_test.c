@@ -1,5 +1,8 @@
 /* A deployment and its sequences, message by message. */
 #include "tests/unit/coordinator/core_fixture.h"
+#include "coordinator/deployments.h"
+#include "coordinator/shares.h"
+#include "coordinator/sequences.h"
 
 static const struct core_layer layers[6] = {
     {"embed", "embed", 1000, 500, 0, 64, 0}, {"l1", "attn", 1000, 500, 64, 64, 1e5}, {"l2", "mlp", 1000, 500, 0, 64, 1e5},
@@ -396,7 +399,7 @@ static void settle(struct fixture *f)
         }
 }
 
-static void open_stream(struct fixture *f, struct stream *s, size_t n, uint64_t max_tokens)
+static int ask_stream(struct fixture *f, struct stream *s, const char *client, size_t n, uint64_t max_tokens)
 {
     struct requests r;
     struct err e = {0};
@@ -405,10 +408,14 @@ static void open_stream(struct fixture *f, struct stream *s, size_t n, uint64_t 
         prompt[i] = (uint32_t)i % 90 + 5;
     *s = (struct stream){0};
     core_requests(f->core, &r);
-    struct request rq = {.model = "d", .prompt = prompt, .n_prompt = n, .max_tokens = max_tokens, .callbacks = {s, on_tokens, on_finished, on_failed}};
-    assert_int_equal(r.open(r.ctx, &rq, &s->id, &e), 0);
+    struct request rq = {.model = "d", .prompt = prompt, .n_prompt = n, .max_tokens = max_tokens, .client = client,
+                         .callbacks = {s, on_tokens, on_finished, on_failed}};
+    int rc = r.open(r.ctx, &rq, &s->id, &e);
     settle(f);
+    return rc;
 }
+
+static void open_stream(struct fixture *f, struct stream *s, size_t n, uint64_t max_tokens) { assert_int_equal(ask_stream(f, s, NULL, n, max_tokens), 0); }
 
 static void tokens(struct fixture *f, int agent, uint64_t generation, uint64_t sequence, uint64_t first, const uint32_t *ids, size_t n, const char *finish)
 {
@@ -526,6 +533,54 @@ static void a_lost_agent_ends_what_is_open_and_keeps_what_waits(void **state)
     fixture_close(&f);
 }
 
+/* Ends the sequence that was opened first. */
+static void finish_oldest(struct fixture *f, struct deployment *d)
+{
+    struct sequence *oldest = d->active;
+    for (struct sequence *s = d->active; s; s = s->next)
+        oldest = s->id < oldest->id ? s : oldest;
+    static const uint32_t id[] = {2};
+    tokens(f, 0, d->generation, oldest->id, oldest->n_output, id, 1, "stop");
+}
+
+static bool is_running(const struct deployment *d, const struct stream *s)
+{
+    for (const struct sequence *q = d->active; q; q = q->next)
+        if (q->request == s->id)
+            return true;
+    return false;
+}
+
+static void a_client_of_many_requests_does_not_make_others_wait_for_all_of_them(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct stream *many = calloc(200, sizeof *many), one, late;
+    struct deployment *d = serving(&f);
+    int taken = 0;
+    for (int i = 0; i < 200; i++)
+        taken += ask_stream(&f, &many[i], "key heavy", 60, 0) == 0;
+    uint32_t active = d->n_active;
+    assert_int_equal(taken, (int)active + CORE_MAX_WAITING_OF_CLIENT);
+    assert_int_equal(ask_stream(&f, &one, "key light", 60, 0), 0); /* there is room in the queue */
+    assert_false(is_running(d, &one));
+    finish_oldest(&f, d);
+    assert_true(is_running(d, &one)); /* and it is next */
+    /* Whoever waited long goes first, whoever else comes. */
+    fixture_jump_ms(&f, SHARES_PATIENCE_MS + 1);
+    assert_int_equal(ask_stream(&f, &late, "key late", 60, 0), 0);
+    finish_oldest(&f, d);
+    assert_false(is_running(d, &late));
+    struct requests r;
+    struct request_model m;
+    struct err e = {0};
+    core_requests(f.core, &r);
+    assert_int_equal(r.find(r.ctx, "d", &m, &e), 0);
+    assert_in_range(m.retry_after_s, 1, SHARES_RETRY_MAX_S);
+    fixture_close(&f);
+    free(many);
+}
+
 struct seen {
     double opened, finished, serving;
 };
@@ -578,6 +633,7 @@ int main(void)
         cmocka_unit_test(repeated_tokens_are_ignored_and_the_end_token_is_not_text),
         cmocka_unit_test(a_gap_in_the_tokens_ends_the_stream),
         cmocka_unit_test(a_lost_agent_ends_what_is_open_and_keeps_what_waits),
+        cmocka_unit_test(a_client_of_many_requests_does_not_make_others_wait_for_all_of_them),
         cmocka_unit_test(figures_tell_what_happened),
     };
     return cmocka_run_group_tests_name("deployments", tests, NULL, NULL);
