@@ -6,26 +6,46 @@
 #include <string.h>
 
 struct type_sum {
+    const char *format;
     int count;
     uint64_t parameters, bytes;
 };
 
-/* Sums by number format; returns those of all. */
-static struct type_sum sum_types(const struct model *m, struct type_sum *by_type)
+/* More formats than there are; the rest would be summed in the last row. */
+enum { FORMATS_MAX = 64 };
+
+struct type_sums {
+    struct type_sum all, by_type[FORMATS_MAX];
+    int n;
+};
+
+static struct type_sum *sum_of(struct type_sums *s, const char *format)
+{
+    for (int i = 0; i < s->n; i++)
+        if (strcmp(s->by_type[i].format, format) == 0)
+            return &s->by_type[i];
+    if (s->n == FORMATS_MAX)
+        return &s->by_type[FORMATS_MAX - 1];
+    s->by_type[s->n].format = format;
+    return &s->by_type[s->n++];
+}
+
+/* Sums by number format, in the order met. */
+static void sum_types(const struct model *m, struct type_sums *sums)
 {
     int n;
     const struct weight *w = model_weights(m, &n);
-    struct type_sum all = {0};
     for (int i = 0; i < n; i++) {
-        uint64_t elements = w[i].bytes / dtype_info(w[i].dtype)->block_bytes * dtype_info(w[i].dtype)->block_elements;
-        struct type_sum *sums[] = {&by_type[w[i].dtype], &all};
+        uint64_t elements = 1;
+        for (int d = 0; d < w[i].n_dims; d++)
+            elements *= w[i].shape[d];
+        struct type_sum *both[] = {sum_of(sums, w[i].format), &sums->all};
         for (int s = 0; s < 2; s++) {
-            sums[s]->count++;
-            sums[s]->parameters += elements;
-            sums[s]->bytes += w[i].bytes;
+            both[s]->count++;
+            both[s]->parameters += elements;
+            both[s]->bytes += w[i].bytes;
         }
     }
-    return all;
 }
 
 static uint64_t file_bytes(const struct model *m)
@@ -83,17 +103,16 @@ static void config_json(json_t *o, const struct model_config *c)
     json_object_set_new(o, "rope", rope_json(&c->rope));
 }
 
-static json_t *tensors_json(const struct type_sum *by_type)
+static json_t *tensors_json(const struct type_sums *sums)
 {
     json_t *o = json_object();
-    for (int t = 0; t < DTYPE_COUNT; t++) {
-        if (!by_type[t].count)
-            continue;
+    for (int i = 0; i < sums->n; i++) {
+        const struct type_sum *t = &sums->by_type[i];
         json_t *row = json_object();
-        set_u64(row, "count", (uint64_t)by_type[t].count);
-        set_u64(row, "parameters", by_type[t].parameters);
-        set_u64(row, "bytes", by_type[t].bytes);
-        json_object_set_new(o, dtype_info((enum dtype)t)->name, row);
+        set_u64(row, "count", (uint64_t)t->count);
+        set_u64(row, "parameters", t->parameters);
+        set_u64(row, "bytes", t->bytes);
+        json_object_set_new(o, t->format, row);
     }
     return o;
 }
@@ -153,16 +172,16 @@ static json_t *files_json(const struct model *m)
 
 static json_t *describe_json(struct model *m)
 {
-    struct type_sum by_type[DTYPE_COUNT] = {0};
-    struct type_sum all = sum_types(m, by_type);
+    struct type_sums sums = {0};
+    sum_types(m, &sums);
     json_t *o = json_object();
     json_object_set_new(o, "path", text_json(model_path(m)));
     config_json(o, model_config(m));
-    set_u64(o, "parameters", all.parameters);
-    set_u64(o, "weight_bytes", all.bytes);
+    set_u64(o, "parameters", sums.all.parameters);
+    set_u64(o, "weight_bytes", sums.all.bytes);
     set_u64(o, "bytes", file_bytes(m));
-    set_u64(o, "tensor_count", (uint64_t)all.count);
-    json_object_set_new(o, "tensors", tensors_json(by_type));
+    set_u64(o, "tensor_count", (uint64_t)sums.all.count);
+    json_object_set_new(o, "tensors", tensors_json(&sums));
     json_object_set_new(o, "tokenizer", tokenizer_json(m));
     json_object_set_new(o, "chat_template", text_json(model_chat_template(m)));
     json_object_set_new(o, "layers", layers_json(model_graph(m)));
@@ -236,19 +255,18 @@ static void print_layers(const struct graph *g)
 
 static void print_all(struct model *m)
 {
-    struct type_sum by_type[DTYPE_COUNT] = {0};
-    struct type_sum all = sum_types(m, by_type);
+    struct type_sums sums = {0};
+    sum_types(m, &sums);
     int n_files;
     model_files(m, &n_files);
     print_row("model", model_path(m));
     print_config(model_config(m));
-    printf("%-14s %llu in %d tensors\n", "parameters", (unsigned long long)all.parameters, all.count);
+    printf("%-14s %llu in %d tensors\n", "parameters", (unsigned long long)sums.all.parameters, sums.all.count);
     printf("%-14s %llu bytes in %d file%s, %llu of them weights\n", "size", (unsigned long long)file_bytes(m), n_files,
-           n_files == 1 ? "" : "s", (unsigned long long)all.bytes);
-    for (int t = 0; t < DTYPE_COUNT; t++)
-        if (by_type[t].count)
-            printf("  %-12s %d tensors, %llu bytes\n", dtype_info((enum dtype)t)->name, by_type[t].count,
-                   (unsigned long long)by_type[t].bytes);
+           n_files == 1 ? "" : "s", (unsigned long long)sums.all.bytes);
+    for (int i = 0; i < sums.n; i++)
+        printf("  %-12s %d tensors, %llu bytes\n", sums.by_type[i].format, sums.by_type[i].count,
+               (unsigned long long)sums.by_type[i].bytes);
     print_tokenizer(m);
     print_row("chat template", model_chat_template(m) ? model_chat_template(m) : "none");
     print_layers(model_graph(m));
@@ -257,7 +275,7 @@ static void print_all(struct model *m)
 int model_describe_run(struct invocation *in, struct err *e)
 {
     struct model *m;
-    int rc = model_open(in->arguments[0], &m, e);
+    int rc = model_open_sizes(in->arguments[0], &m, e);
     if (rc < 0)
         return rc;
     if (in->json || in->output)

@@ -24,7 +24,7 @@ static int get_count(const struct keys *k, const char *name, int fallback, int *
 {
     char key[128];
     uint64_t value = 0, missing = fallback < 0 ? 0 : (uint64_t)fallback;
-    int rc = gguf_get_u64(k->gguf, k->file, key_of(k, name, key, sizeof key), fallback < 0 ? NULL : &missing, &value, k->e);
+    int rc = gguf_get_same_u64(k->gguf, k->file, key_of(k, name, key, sizeof key), fallback < 0 ? NULL : &missing, &value, k->e);
     if (rc < 0)
         return rc;
     if (value > MODEL_CONTEXT_MAX)

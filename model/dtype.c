@@ -130,14 +130,36 @@ int dtype_of_safetensors(const char *name)
     return -1;
 }
 
+/* Every format of GGUF, by its number: name, elements and bytes of a block. Source: ggml.h and ggml-common.h of llama.cpp. */
+static const struct {
+    const char *name;
+    uint16_t elements, bytes;
+} gguf_formats[] = {
+    [0] = {"F32", 1, 4}, [1] = {"F16", 1, 2}, [2] = {"Q4_0", 32, 18}, [3] = {"Q4_1", 32, 20}, [6] = {"Q5_0", 32, 22},
+    [7] = {"Q5_1", 32, 24}, [8] = {"Q8_0", 32, 34}, [9] = {"Q8_1", 32, 36}, [10] = {"Q2_K", 256, 84},
+    [11] = {"Q3_K", 256, 110}, [12] = {"Q4_K", 256, 144}, [13] = {"Q5_K", 256, 176}, [14] = {"Q6_K", 256, 210},
+    [15] = {"Q8_K", 256, 292}, [16] = {"IQ2_XXS", 256, 66}, [17] = {"IQ2_XS", 256, 74}, [18] = {"IQ3_XXS", 256, 98},
+    [19] = {"IQ1_S", 256, 50}, [20] = {"IQ4_NL", 32, 18}, [21] = {"IQ3_S", 256, 110}, [22] = {"IQ2_S", 256, 82},
+    [23] = {"IQ4_XS", 256, 136}, [24] = {"I8", 1, 1}, [25] = {"I16", 1, 2}, [26] = {"I32", 1, 4}, [27] = {"I64", 1, 8},
+    [28] = {"F64", 1, 8}, [29] = {"IQ1_M", 256, 56}, [30] = {"BF16", 1, 2}, [31] = {"Q4_0_4_4", 32, 18},
+    [32] = {"Q4_0_4_8", 32, 18}, [33] = {"Q4_0_8_8", 32, 18}, [34] = {"TQ1_0", 256, 54}, [35] = {"TQ2_0", 256, 66},
+    [36] = {"IQ4_NL_4_4", 32, 18}, [37] = {"IQ4_NL_4_8", 32, 18}, [38] = {"IQ4_NL_8_8", 32, 18}, [39] = {"MXFP4", 32, 17},
+    [40] = {"NVFP4", 64, 36},
+};
+enum { N_GGUF_FORMATS = sizeof gguf_formats / sizeof *gguf_formats };
+
 const char *dtype_gguf_name(uint32_t gguf_type)
 {
-    static const char *const names[] = {
-        "F32",   "F16",    "Q4_0", "Q4_1", "unknown", "unknown", "Q5_0",   "Q5_1",    "Q8_0",  "Q8_1",   "Q2_K",
-        "Q3_K",  "Q4_K",   "Q5_K", "Q6_K", "Q8_K",    "IQ2_XXS", "IQ2_XS", "IQ3_XXS", "IQ1_S", "IQ4_NL", "IQ3_S",
-        "IQ2_S", "IQ4_XS", "I8",   "I16",  "I32",     "I64",     "F64",    "IQ1_M",   "BF16",
-    };
-    return gguf_type < sizeof names / sizeof *names ? names[gguf_type] : "unknown";
+    return gguf_type < N_GGUF_FORMATS && gguf_formats[gguf_type].name ? gguf_formats[gguf_type].name : "unknown";
+}
+
+bool dtype_gguf_block(uint32_t gguf_type, uint32_t *elements, uint32_t *bytes)
+{
+    if (gguf_type >= N_GGUF_FORMATS || !gguf_formats[gguf_type].name)
+        return false;
+    *elements = gguf_formats[gguf_type].elements;
+    *bytes = gguf_formats[gguf_type].bytes;
+    return true;
 }
 
 const char *dtype_known(char *out, size_t size)

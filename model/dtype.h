@@ -2,6 +2,7 @@
 #ifndef HP_MODEL_DTYPE_H
 #define HP_MODEL_DTYPE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -20,8 +21,10 @@ struct dtype_info {
 const struct dtype_info *dtype_info(enum dtype t);
 /* -1 when unknown. */
 int dtype_of_gguf(uint32_t gguf_type);
-/* What GGUF calls that number, whether we read it or not ("Q6_K"); "unknown" otherwise. */
+/* What GGUF calls that number, whether we compute with it or not ("Q6_K"); "unknown" otherwise. */
 const char *dtype_gguf_name(uint32_t gguf_type);
+/* Elements and bytes of a block of it; false where they are not known. */
+bool dtype_gguf_block(uint32_t gguf_type, uint32_t *elements, uint32_t *bytes);
 int dtype_of_safetensors(const char *name);
 /* The names of all formats, for messages: "F32, F16, BF16, Q8_0" in out[size]; returns `out`. */
 const char *dtype_known(char *out, size_t size);

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NAME_MAX_BYTES = 512, DEFAULT_ALIGNMENT = 32, ALIGNMENT_MAX = 1 << 20 };
+enum { KEY_MAX_BYTES = 65535, NAME_MAX_BYTES = 512, SHOWN_BYTES = 200, DEFAULT_ALIGNMENT = 32, ALIGNMENT_MAX = 1 << 20 };
 
 /* Bytes of one value on disk; 0 for what has no fixed size. */
 static size_t type_bytes(enum gguf_type t)
@@ -23,6 +23,7 @@ static size_t type_bytes(enum gguf_type t)
 struct parse {
     const char *file;
     struct reader in;
+    enum gguf_need need;
     struct gguf *out;
     struct err *e;
 };
@@ -51,14 +52,13 @@ static int read_string(struct parse *p, const char *what, struct gguf_string *ou
 }
 
 /* Names of keys and tensors: short, and fit to be printed. */
-static int read_name(struct parse *p, const char *what, struct gguf_string *out)
+static int read_name(struct parse *p, const char *what, size_t most, struct gguf_string *out)
 {
     int rc = read_string(p, what, out);
     if (rc < 0)
         return rc;
-    if (out->size == 0 || out->size > NAME_MAX_BYTES)
-        return err_set(p->e, HP_EPARSE, "%s: %s has a name of %zu bytes (1 to %d are allowed)", p->file, what, out->size,
-                       NAME_MAX_BYTES);
+    if (out->size == 0 || out->size > most)
+        return err_set(p->e, HP_EPARSE, "%s: %s has a name of %zu bytes (1 to %zu are allowed)", p->file, what, out->size, most);
     for (size_t i = 0; i < out->size; i++)
         if ((unsigned char)out->data[i] < 0x20 || out->data[i] == 0x7f)
             return err_set(p->e, HP_EPARSE, "%s: %s has a control character in its name", p->file, what);
@@ -129,7 +129,8 @@ static int refuse_repeated_keys(struct parse *p)
     for (size_t i = 1; i < g->n_keys && rc == 0; i++)
         if (by_key_name(&sorted[i - 1], &sorted[i]) == 0)
             rc =
-                err_set(p->e, HP_EPARSE, "%s: key %.*s is there twice", p->file, (int)sorted[i]->name.size, sorted[i]->name.data);
+                err_set(p->e, HP_EPARSE, "%s: key %.*s is there twice", p->file,
+                         (int)(sorted[i]->name.size < SHOWN_BYTES ? sorted[i]->name.size : SHOWN_BYTES), sorted[i]->name.data);
     free(sorted);
     return rc;
 }
@@ -145,13 +146,13 @@ static int read_keys(struct parse *p, uint64_t count)
     if (!g->keys)
         return out_of_memory(p);
     for (; g->n_keys < count; g->n_keys++) {
-        char what[NAME_MAX_BYTES + 32];
+        char what[SHOWN_BYTES + 32];
         snprintf(what, sizeof what, "key %zu", g->n_keys);
         struct gguf_key *k = &g->keys[g->n_keys];
-        int rc = read_name(p, what, &k->name);
+        int rc = read_name(p, what, KEY_MAX_BYTES, &k->name);
         if (rc < 0)
             return rc;
-        snprintf(what, sizeof what, "key %.*s", (int)k->name.size, k->name.data);
+        snprintf(what, sizeof what, "key %.*s", (int)(k->name.size < SHOWN_BYTES ? k->name.size : SHOWN_BYTES), k->name.data);
         uint32_t type = reader_u32(&p->in);
         if (p->in.failed)
             return truncated(p, what);
@@ -167,13 +168,44 @@ static int read_keys(struct parse *p, uint64_t count)
 
 /* ---- tensors --------------------------------------------------------------------------------------------------- */
 
+/* The size of what nothing here computes with; 0 where it is not known. */
+static int size_of_other(struct parse *p, struct weight *w, uint32_t type, uint64_t elements)
+{
+    uint32_t block_elements, block_bytes;
+    char known[128];
+    if (p->need == GGUF_WEIGHTS)
+        return err_set(p->e, HP_EUNSUPPORTED, "%s: tensor %s has number format %s (GGUF type %u); known are %s", p->file, w->name,
+                       dtype_gguf_name(type), type, dtype_known(known, sizeof known));
+    w->dtype = DTYPE_COUNT;
+    bool whole = dtype_gguf_block(type, &block_elements, &block_bytes) && w->shape[w->n_dims - 1] % block_elements == 0;
+    if (whole && __builtin_mul_overflow(elements / block_elements, (uint64_t)block_bytes, &w->bytes))
+        return err_set(p->e, HP_EPARSE, "%s: tensor %s is too large", p->file, w->name);
+    return 0;
+}
+
+static int size_tensor(struct parse *p, struct weight *w, uint32_t type, uint64_t elements)
+{
+    int dtype = dtype_of_gguf(type);
+    w->format = dtype_gguf_name(type);
+    if (dtype < 0)
+        return size_of_other(p, w, type, elements);
+    w->dtype = (enum dtype)dtype;
+    const struct dtype_info *info = dtype_info(w->dtype);
+    if (w->shape[w->n_dims - 1] % info->block_elements)
+        return err_set(p->e, HP_EPARSE, "%s: tensor %s has rows of %llu elements, not whole blocks of %s", p->file, w->name,
+                       (unsigned long long)w->shape[w->n_dims - 1], info->name);
+    if (__builtin_mul_overflow(elements / info->block_elements, (uint64_t)info->block_bytes, &w->bytes))
+        return err_set(p->e, HP_EPARSE, "%s: tensor %s is too large", p->file, w->name);
+    return 0;
+}
+
 /* Shape, type and size of a tensor; its offset is still relative to the data. */
 static int read_tensor(struct parse *p, struct weight *w, size_t index)
 {
     char what[32];
     snprintf(what, sizeof what, "tensor %zu", index);
     struct gguf_string name;
-    int rc = read_name(p, what, &name);
+    int rc = read_name(p, what, NAME_MAX_BYTES, &name);
     if (rc < 0)
         return rc;
     w->name = arena_strndup(&p->out->arena, name.data, name.size);
@@ -196,19 +228,7 @@ static int read_tensor(struct parse *p, struct weight *w, size_t index)
     w->offset = reader_u64(&p->in);
     if (p->in.failed)
         return truncated(p, w->name);
-    int dtype = dtype_of_gguf(type);
-    char known[128];
-    if (dtype < 0)
-        return err_set(p->e, HP_EUNSUPPORTED, "%s: tensor %s has number format %s (GGUF type %u); known are %s", p->file, w->name,
-                       dtype_gguf_name(type), type, dtype_known(known, sizeof known));
-    w->dtype = (enum dtype)dtype;
-    const struct dtype_info *info = dtype_info(w->dtype);
-    if (w->shape[n_dims - 1] % info->block_elements)
-        return err_set(p->e, HP_EPARSE, "%s: tensor %s has rows of %llu elements, not whole blocks of %s", p->file, w->name,
-                       (unsigned long long)w->shape[n_dims - 1], info->name);
-    if (__builtin_mul_overflow(elements / info->block_elements, (uint64_t)info->block_bytes, &w->bytes))
-        return err_set(p->e, HP_EPARSE, "%s: tensor %s is too large", p->file, w->name);
-    return 0;
+    return size_tensor(p, w, type, elements);
 }
 
 static int by_offset(const void *a, const void *b)
@@ -224,11 +244,15 @@ static int place_tensors(struct parse *p, uint64_t alignment)
 {
     struct gguf *g = p->out;
     uint64_t size = p->in.size;
+    if (g->n_weights > 0 && g->data_offset > size)
+        return err_set(p->e, HP_EPARSE, "%s: the file ends before its tensors' bytes", p->file);
     qsort(g->weights, g->n_weights, sizeof *g->weights, by_offset);
     uint64_t free_from = 0;
     for (size_t i = 0; i < g->n_weights; i++) {
         struct weight *w = &g->weights[i];
-        uint64_t relative = w->offset, end;
+        uint64_t relative = w->offset, end, next = i + 1 < g->n_weights ? w[1].offset : size - g->data_offset;
+        if (w->bytes == 0 && next > relative)
+            w->bytes = next - relative;
         if (relative % alignment)
             return err_set(p->e, HP_EPARSE, "%s: tensor %s: offset %llu is not a multiple of %llu", p->file, w->name,
                            (unsigned long long)relative, (unsigned long long)alignment);
@@ -285,17 +309,23 @@ static int read_all(struct parse *p)
                        version & 0xffff ? "%s: GGUF version %u; known are 2 and 3" : "%s: big-endian GGUF (version field %u)",
                        p->file, version);
     int rc = read_keys(p, n_keys);
-    return rc < 0 ? rc : read_tensors(p, n_tensors);
+    p->out->data_offset = p->in.at;
+    return rc < 0 || p->need == GGUF_KEYS ? rc : read_tensors(p, n_tensors);
 }
 
-int gguf_parse(const char *file, const uint8_t *map, uint64_t size, struct gguf *out, struct err *e)
+int gguf_parse_for(const char *file, const uint8_t *map, uint64_t size, enum gguf_need need, struct gguf *out, struct err *e)
 {
     *out = (struct gguf){0};
-    struct parse p = {file, reader_of(map, size), out, e};
+    struct parse p = {file, reader_of(map, size), need, out, e};
     int rc = read_all(&p);
     if (rc < 0)
         gguf_free(out);
     return rc;
+}
+
+int gguf_parse(const char *file, const uint8_t *map, uint64_t size, struct gguf *out, struct err *e)
+{
+    return gguf_parse_for(file, map, size, GGUF_WEIGHTS, out, e);
 }
 
 void gguf_free(struct gguf *g)
@@ -398,6 +428,25 @@ int gguf_get_u64(const struct gguf *g, const char *file, const char *name, const
     return 0;
 }
 
+int gguf_get_same_u64(const struct gguf *g, const char *file, const char *name, const uint64_t *fallback, uint64_t *out,
+                      struct err *e)
+{
+    const struct gguf_key *k = gguf_find(g, name);
+    if (!k || k->type != GGUF_ARRAY)
+        return gguf_get_u64(g, file, name, fallback, out, e);
+    if (!is_integer(k->element_type) || k->count == 0)
+        return wrong_type(file, name, "a list of whole numbers", e);
+    int64_t first = gguf_element_i64(k, 0);
+    for (uint64_t i = 0; i < k->count; i++)
+        if (gguf_element_i64(k, i) != first)
+            return err_set(e, HP_EUNSUPPORTED, "%s: key %s differs from block to block (%lld, then %lld in block %llu); known are models whose "
+                           "blocks are alike", file, name, (long long)first, (long long)gguf_element_i64(k, i), (unsigned long long)i);
+    if (first < 0)
+        return err_set(e, HP_EPARSE, "%s: key %s is %lld, which is negative", file, name, (long long)first);
+    *out = (uint64_t)first;
+    return 0;
+}
+
 int gguf_get_f64(const struct gguf *g, const char *file, const char *name, const double *fallback, double *out, struct err *e)
 {
     const struct gguf_key *k = gguf_find(g, name);
@@ -412,9 +461,10 @@ int gguf_get_f64(const struct gguf *g, const char *file, const char *name, const
 int gguf_get_bool(const struct gguf *g, const char *file, const char *name, bool fallback, bool *out, struct err *e)
 {
     const struct gguf_key *k = gguf_find(g, name);
-    if (k && (k->type != GGUF_BOOL || *k->data > 1))
+    bool fits = k && (k->type == GGUF_BOOL || is_integer(k->type)) && gguf_element_i64(k, 0) >= 0 && gguf_element_i64(k, 0) <= 1;
+    if (k && !fits)
         return wrong_type(file, name, "true or false", e);
-    *out = k ? *k->data : fallback;
+    *out = k ? gguf_element_i64(k, 0) == 1 : fallback;
     return 0;
 }
 

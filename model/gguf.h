@@ -42,12 +42,18 @@ struct gguf {
 /* Parses `size` bytes of a file (all of it, mapped). `file` is for messages. Only the header is touched. The map must outlive the result.
  * Weights come in the order of their bytes; that names are unique is for weight_table.h. HP_EPARSE, HP_EUNSUPPORTED (version, number format), HP_ENOMEM; *out is empty then. */
 int gguf_parse(const char *file, const uint8_t *map, uint64_t size, struct gguf *out, struct err *e);
+/* The same for who needs less: keys alone (n_weights is 0, data_offset the end of the keys), or weights in formats that nothing here computes with, too;
+ * where not even the size of such a format's blocks is known, a weight reaches to the next one. */
+enum gguf_need { GGUF_KEYS, GGUF_SIZES, GGUF_WEIGHTS };
+int gguf_parse_for(const char *file, const uint8_t *map, uint64_t size, enum gguf_need need, struct gguf *out, struct err *e);
 void gguf_free(struct gguf *g);
 
 /* NULL when there is no such key. */
 const struct gguf_key *gguf_find(const struct gguf *g, const char *name);
-/* Typed reading with a default where the key is missing; any integer type serves an integer. HP_EPARSE names file and key on a wrong type. */
+/* Typed reading with a default where the key is missing; any integer type serves an integer, and 0 or 1 of any a boolean. HP_EPARSE names file and key on a wrong type. */
 int gguf_get_u64(const struct gguf *g, const char *file, const char *name, const uint64_t *fallback, uint64_t *out, struct err *e);
+/* The same, or an array with one value for each block. HP_EUNSUPPORTED where they differ. */
+int gguf_get_same_u64(const struct gguf *g, const char *file, const char *name, const uint64_t *fallback, uint64_t *out, struct err *e);
 int gguf_get_f64(const struct gguf *g, const char *file, const char *name, const double *fallback, double *out, struct err *e);
 int gguf_get_bool(const struct gguf *g, const char *file, const char *name, bool fallback, bool *out, struct err *e);
 /* *out stays {NULL, 0} when the key is missing. */

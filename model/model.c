@@ -19,7 +19,7 @@ struct model {
     struct arena arena; /* all of what follows that is not named as something else's */
     const char *path;
     enum model_form form;
-    bool text_only; /* model_open_text */
+    enum gguf_need need; /* GGUF_KEYS: model_open_text */
     struct gguf gguf;
     struct hub hub;
     struct model_file *files;
@@ -92,8 +92,8 @@ static int open_gguf(struct model *m, struct err *e)
         return rc;
     const char *slash = strrchr(m->path, '/');
     m->files[0] = (struct model_file){slash ? slash + 1 : m->path, m->maps[0].bytes};
-    rc = gguf_parse(m->path, m->maps[0].data, m->maps[0].bytes, &m->gguf, e);
-    if (rc < 0 || m->text_only)
+    rc = gguf_parse_for(m->path, m->maps[0].data, m->maps[0].bytes, m->need, &m->gguf, e);
+    if (rc < 0 || m->need == GGUF_KEYS)
         return rc < 0 ? rc : gguf_template(m, e);
     rc = weight_table_make(m->path, m->gguf.weights, m->gguf.n_weights, &m->arena, &m->weights, e);
     rc = rc < 0 ? rc : facts_from_gguf(&m->gguf, m->path, &m->weights, &m->arena, &m->facts, e);
@@ -148,7 +148,7 @@ static int open_hub(struct model *m, struct err *e)
 {
     int rc = hub_open(m->path, &m->arena, &m->hub, e);
     m->chat_template = rc < 0 ? NULL : m->hub.chat_template;
-    if (rc < 0 || m->text_only)
+    if (rc < 0 || m->need == GGUF_KEYS)
         return rc;
     rc = facts_from_hub(&m->hub.config_at, &m->arena, &m->facts, e);
     rc = rc < 0 ? rc : make_files(m, m->hub.n_files, e);
@@ -205,19 +205,19 @@ static int open_all(struct model *m, const char *path, struct err *e)
     }
     m->form = S_ISDIR(s.st_mode) ? FORM_HUB : FORM_GGUF;
     int rc = m->form == FORM_HUB ? open_hub(m, e) : open_gguf(m, e);
-    if (rc < 0 || m->text_only)
+    if (rc < 0 || m->need == GGUF_KEYS)
         return rc;
     rc = graph_build(&m->facts, &m->weights, &m->arena, &m->graph, e);
     return rc < 0 ? rc : find_previous_uses(m, e);
 }
 
-static int open_as(const char *path, bool text_only, struct model **out, struct err *e)
+static int open_as(const char *path, enum gguf_need need, struct model **out, struct err *e)
 {
     *out = NULL;
     struct model *m = calloc(1, sizeof *m);
     if (!m)
         return err_set(e, HP_ENOMEM, "%s: out of memory", path);
-    m->text_only = text_only;
+    m->need = need;
     int rc = open_all(m, path, e);
     int unread = model_check(m, e); /* a header that could not be read is not one that makes no sense */
     rc = unread < 0 ? unread : rc;
@@ -229,11 +229,15 @@ static int open_as(const char *path, bool text_only, struct model **out, struct 
 
 int model_open(const char *path, struct model **out, struct err *e)
 {
-    return open_as(path, false, out, e);
+    return open_as(path, GGUF_WEIGHTS, out, e);
+}
+int model_open_sizes(const char *path, struct model **out, struct err *e)
+{
+    return open_as(path, GGUF_SIZES, out, e);
 }
 int model_open_text(const char *path, struct model **out, struct err *e)
 {
-    return open_as(path, true, out, e);
+    return open_as(path, GGUF_KEYS, out, e);
 }
 
 struct model *model_share(struct model *m)

@@ -20,6 +20,9 @@ struct model;
 
 /* HP_ENOENT, HP_EIO, HP_EPARSE (names file, tensor and problem), HP_EUNSUPPORTED (architecture or number format, saying which are known). */
 int model_open(const char *path, struct model **out, struct err *e);
+/* The same for who looks and does not compute: weights of GGUF files in formats that are not computed here (quantised ones above all) are taken, with
+ * DTYPE_COUNT as their dtype. */
+int model_open_sizes(const char *path, struct model **out, struct err *e);
 /* The same for tokenizer and template alone: neither family nor tensors are looked at, so config, graph, weights and heads are empty. */
 int model_open_text(const char *path, struct model **out, struct err *e);
 /* Another owner of the same model: it lives until each has closed it. From any thread that has it open. */

@@ -25,6 +25,8 @@ int rope_factors_from_weight(const char *file, const struct weight *w, int dims,
     if (w->n_dims != 1 || w->shape[0] != n)
         return err_set(e, HP_EPARSE, "%s: tensor %s has %llu elements, expected %zu", file, w->name,
                        (unsigned long long)w->shape[0], n);
+    if (w->dtype == DTYPE_COUNT)
+        return err_set(e, HP_EUNSUPPORTED, "%s: tensor %s has number format %s", file, w->name, w->format);
     float *factors = arena_alloc(arena, n, sizeof *factors);
     if (!factors)
         return err_set(e, HP_ENOMEM, "%s: out of memory for tensor %s", file, w->name);

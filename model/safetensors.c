@@ -67,6 +67,7 @@ static int read_tensor(const struct json_at *at, uint64_t data_bytes, struct wei
         return err_set(e, HP_EUNSUPPORTED, "%s: tensor %s has number format %s; known are %s", at->file, w->name, format,
                        dtype_known(known, sizeof known));
     w->dtype = (enum dtype)dtype;
+    w->format = dtype_info(w->dtype)->name;
     uint64_t elements = 0;
     rc = read_shape(at, w, &elements, e);
     if (rc < 0)

@@ -83,7 +83,7 @@ const char *tokenizer_eos_text(const struct tokenizer *t)
 }
 const char *tokenizer_kind(const struct tokenizer *t)
 {
-    return t->bytes ? "bpe" : "sentencepiece";
+    return t->none ? "none" : t->bytes ? "bpe" : "sentencepiece";
 }
 
 void tokenizer_add_end(struct tokenizer *t, int64_t id)
@@ -348,6 +348,10 @@ int tokenizer_encode_literal(const struct tokenizer *t, const char *text, size_t
 {
     if (size > TEXT_MAX_BYTES)
         return err_set(e, HP_ELIMIT, "a text of %zu bytes; at most %d are tokenized", size, TEXT_MAX_BYTES);
+    if (t->none && size > 0)
+        return err_set(e, HP_EUNSUPPORTED, "the model's file has no tokenizer; give it token ids");
+    if (t->no_scores && size > 0)
+        return err_set(e, HP_EUNSUPPORTED, "the file has no tokenizer.ggml.scores, without which text cannot be cut into tokens");
     struct encoding c = {.t = t, .text = text, .literal = literal, .n_literal = n_literal, .bpe.plain = n_literal > 0, .out = out, .e = e};
     size_t before = out->size;
     if (add_special)

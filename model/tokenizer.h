@@ -14,7 +14,8 @@
 struct tokenizer;
 struct gguf;
 
-/* From the tokenizer.ggml.* keys of a GGUF file; `file` is for messages. */
+/* From the tokenizer.ggml.* keys of a GGUF file; `file` is for messages. A file without a tokenizer gives one of kind "none", without tokens, whose text
+ * cannot be encoded. */
 int tokenizer_from_gguf(const struct gguf *g, const char *file, struct tokenizer **out, struct err *e);
 /* From a folder's tokenizer.json with tokenizer_config.json, config.json and generation_config.json where they are. */
 int tokenizer_from_hub(const char *folder, struct tokenizer **out, struct err *e);
@@ -56,6 +57,6 @@ const uint32_t *tokenizer_end_ids(const struct tokenizer *t, int *count);
 /* Text of the tokens that templates know as bos_token and eos_token; "" where there is none. */
 const char *tokenizer_bos_text(const struct tokenizer *t);
 const char *tokenizer_eos_text(const struct tokenizer *t);
-const char *tokenizer_kind(const struct tokenizer *t); /* "bpe", "sentencepiece" */
+const char *tokenizer_kind(const struct tokenizer *t); /* "bpe", "sentencepiece", "none" */
 
 #endif

@@ -54,7 +54,7 @@ static int find_arrays(struct source *s, struct err *e)
                        (unsigned long long)s->tokens->count, VOCABULARY_MAX_IDS);
     s->n = (uint32_t)s->tokens->count;
     rc = find_array(s, KEY "token_type", false, s->n, &s->types, e);
-    if (rc == 0)
+    if (rc == 0 && s->pieces)
         rc = find_array(s, KEY "scores", false, s->n, &s->scores, e);
     return rc < 0 ? rc : find_array(s, KEY "merges", true, 0, &s->merges, e);
 }
@@ -123,8 +123,10 @@ static int read_merges(struct tokenizer *t, const struct source *s, struct err *
 
 static int read_scored(struct tokenizer *t, const struct source *s, const bool *takes_part, struct err *e)
 {
-    if (!s->scores)
-        return err_set(e, HP_EPARSE, "%s: has no " KEY "scores", s->file);
+    /* Ids become text without scores; text does not become ids. */
+    t->no_scores = !s->scores;
+    if (t->no_scores)
+        return 0;
     float *scores = malloc(s->n * sizeof *scores);
     if (!scores)
         return err_set(e, HP_ENOMEM, "%s: out of memory for %u scores", s->file, s->n);
@@ -157,18 +159,25 @@ static int read_vocabulary(struct tokenizer *t, const struct source *s, struct e
     return rc;
 }
 
-/* -1 where the key is missing or says that there is none (2^32 - 1). */
-static int read_id(const struct source *s, const char *name, int64_t *id, struct err *e)
+/* -1 where the key says that there is none (-1, 2^32 - 1); `missing` where there is no key. */
+static int read_id(const struct source *s, const char *name, int64_t missing, int64_t *id, struct err *e)
 {
-    static const uint64_t none = UINT32_MAX;
-    uint64_t value;
-    int rc = gguf_get_u64(s->g, s->file, name, &none, &value, e);
-    if (rc < 0)
+    const struct gguf_key *k = gguf_find(s->g, name);
+    uint64_t value = 0;
+    *id = missing < (int64_t)s->n ? missing : -1;
+    if (!k)
+        return 0;
+    *id = -1;
+    bool sign = k->type == GGUF_I8 || k->type == GGUF_I16 || k->type == GGUF_I32 || k->type == GGUF_I64;
+    if (sign && gguf_element_i64(k, 0) < 0)
+        return 0;
+    int rc = gguf_get_u64(s->g, s->file, name, NULL, &value, e);
+    if (rc < 0 || value == UINT32_MAX)
         return rc;
-    *id = value < s->n ? (int64_t)value : -1;
-    return value < s->n || value == none
-               ? 0
-               : err_set(e, HP_EPARSE, "%s: %s is %llu, beyond %u tokens", s->file, name, (unsigned long long)value, s->n);
+    if (value >= s->n)
+        return err_set(e, HP_EPARSE, "%s: %s is %llu, beyond %u tokens", s->file, name, (unsigned long long)value, s->n);
+    *id = (int64_t)value;
+    return 0;
 }
 
 /* Ids of files that do not name all of theirs: these spellings end a text, a turn or a message in every family that has them. */
@@ -194,15 +203,16 @@ static int add_usual_ends(struct tokenizer *t, struct err *e)
 static int read_ends(struct tokenizer *t, const struct source *s, int64_t *bos, int64_t *eos, struct err *e)
 {
     static const char *const keys[] = {KEY "eot_token_id", KEY "eom_token_id"};
-    int rc = read_id(s, KEY "bos_token_id", bos, e);
+    /* SentencePiece's usual ids. */
+    int rc = read_id(s, KEY "bos_token_id", s->pieces ? 1 : -1, bos, e);
     if (rc == 0)
-        rc = read_id(s, KEY "eos_token_id", eos, e);
+        rc = read_id(s, KEY "eos_token_id", s->pieces ? 2 : -1, eos, e);
     if (rc < 0)
         return rc;
     tokenizer_add_end(t, *eos);
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         int64_t id;
-        rc = read_id(s, keys[i], &id, e);
+        rc = read_id(s, keys[i], -1, &id, e);
         if (rc < 0)
             return rc;
         tokenizer_add_end(t, id);
@@ -221,7 +231,7 @@ static int read_specials(struct tokenizer *t, const struct source *s, struct err
     bool first, last;
     int rc = read_ends(t, s, &bos, &eos, e);
     if (rc == 0)
-        rc = read_id(s, KEY "unknown_token_id", &unknown, e);
+        rc = read_id(s, KEY "unknown_token_id", -1, &unknown, e);
     if (rc == 0)
         rc = gguf_get_bool(s->g, s->file, KEY "add_bos_token", s->pieces || s->traits.first_token, &first, e);
     if (rc == 0)
@@ -271,6 +281,30 @@ static int read_steps(struct tokenizer *t, struct source *s, struct err *e)
     return rc < 0 ? err_at(e, "%s", s->file) : 0;
 }
 
+/* A file that carries no tokenizer, and says so or nothing at all, can be run by ids. */
+static bool has_none(const struct source *s, const struct gguf_string *kind)
+{
+    static const char *const names[] = {"none", "no_vocab"};
+    for (size_t i = 0; i < 2; i++)
+        if (kind->data && kind->size == strlen(names[i]) && memcmp(kind->data, names[i], kind->size) == 0)
+            return true;
+    return !kind->data && !gguf_find(s->g, KEY "tokens");
+}
+
+static int make_none(struct tokenizer **out, struct err *e)
+{
+    struct tokenizer *t = tokenizer_create();
+    int rc = t ? vocabulary_init(&t->vocabulary, &t->arena, 0, e) : err_set(e, HP_ENOMEM, "out of memory for the tokenizer");
+    rc = rc < 0 ? rc : bpe_init(&t->bpe, &t->arena, &t->vocabulary, 0, e);
+    if (rc < 0) {
+        tokenizer_destroy(&t);
+        return rc;
+    }
+    t->none = true;
+    *out = t;
+    return 0;
+}
+
 int tokenizer_from_gguf(const struct gguf *g, const char *file, struct tokenizer **out, struct err *e)
 {
     struct source s = {.g = g, .file = file};
@@ -278,6 +312,8 @@ int tokenizer_from_gguf(const struct gguf *g, const char *file, struct tokenizer
     int rc = gguf_get_string(g, file, KEY "model", &kind, e);
     if (rc < 0)
         return rc;
+    if (has_none(&s, &kind))
+        return make_none(out, e);
     s.pieces = kind.data && kind.size == 5 && memcmp(kind.data, "llama", 5) == 0;
     size_t shown = utf8_valid_prefix(kind.data ? kind.data : "", kind.size < 64 ? kind.size : 64);
     if (!s.pieces && (!kind.data || kind.size != 4 || memcmp(kind.data, "gpt2", 4) != 0))

@@ -21,6 +21,8 @@ struct tokenizer {
     struct added_tokens normalized; /* looked for after normalising */
     struct pretokenizer pretokenizer;
     bool bytes;                                                     /* words are spelled in GPT-2's byte characters */
+    bool none;                                                      /* the file has no tokenizer: ids alone are known */
+    bool no_scores;                                                 /* the file lacks what text is cut by */
     bool strip_leading_space;                                       /* decoding drops the first space */
     uint32_t first[TOKENIZER_MAX_EXTRA], last[TOKENIZER_MAX_EXTRA]; /* added around a text */
     int n_first, n_last;

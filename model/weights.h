@@ -8,7 +8,8 @@
 
 struct weight {
     const char *name;     /* as the file has it */
-    enum dtype dtype;
+    enum dtype dtype;     /* DTYPE_COUNT for one that nothing here computes with; only model_open_sizes gives such */
+    const char *format;   /* its name, whether we compute with it or not */
     int n_dims;           /* 1 or 2 for what we run */
     uint64_t shape[4];    /* row-major, outermost first: a matrix is [rows = outputs, columns = inputs] */
     uint64_t bytes;

@@ -13,7 +13,8 @@ static void read_model(struct gguf *g, struct arena *arena, struct err *e)
     if (weight_table_make("f.gguf", g->weights, g->n_weights, arena, &table, e) < 0)
         return;
     for (size_t i = 0; i < g->n_weights; i++)
-        touched = g->weights[i].data[0] ^ g->weights[i].data[g->weights[i].bytes - 1];
+        if (g->weights[i].bytes > 0)
+            touched = g->weights[i].data[0] ^ g->weights[i].data[g->weights[i].bytes - 1];
     if (facts_from_gguf(g, "f.gguf", &table, arena, &facts, e) == 0)
         (void)graph_build(&facts, &table, arena, &graph, e);
 }
@@ -37,11 +38,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct gguf g;
     struct err e = {0};
     struct arena arena = {0};
-    if (gguf_parse("f.gguf", data, size, &g, &e) < 0)
-        return 0;
-    read_model(&g, &arena, &e);
-    read_tokenizer(&g, &e);
-    arena_free(&arena);
-    gguf_free(&g);
+    for (int need = GGUF_KEYS; need <= GGUF_WEIGHTS; need++) {
+        if (gguf_parse_for("f.gguf", data, size, (enum gguf_need)need, &g, &e) < 0)
+            continue;
+        if (need != GGUF_KEYS)
+            read_model(&g, &arena, &e);
+        if (need == GGUF_KEYS)
+            read_tokenizer(&g, &e);
+        arena_free(&arena);
+        gguf_free(&g);
+    }
     return 0;
 }

@@ -5,6 +5,7 @@ answers (../shared/demo, or examples/demo-model)."""
 import glob
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -227,6 +228,40 @@ def spoiled_files_are_refused_with_file_tensor_and_problem():
             assert exit_code == 1 and error["code"] == code and path in error["message"] and says in error["message"], (says, exit_code, error)
         exit_code, error = refusal(os.path.join(folder, "nothing"))
         same("missing file", (exit_code, error["code"]), (4, "not_found"))
+
+
+def in_another_format(raw, old, new):
+    """A GGUF file whose matrices say that their number format is another one (of GGUF's numbers)."""
+    raw = bytearray(raw)
+    for name in sorted(set(re.findall(rb"[a-z0-9_.]+\.weight", bytes(raw)))):
+        at = raw.find(len(name).to_bytes(8, "little") + name) + 8 + len(name)
+        at += 4 + 8 * int.from_bytes(raw[at:at + 4], "little")
+        if int.from_bytes(raw[at:at + 4], "little") == old:
+            raw[at:at + 4] = new.to_bytes(4, "little")
+    return bytes(raw)
+
+
+@test
+def describe_tokenize_and_render_need_no_number_format():
+    model = os.path.join(MADE, "bpe", "model-q8_0.gguf")
+    with open(model, "rb") as f:
+        whole = f.read()
+    d = json.loads(hpctl("model", "describe", model, "-o", "json"))
+    chat = {"messages": [{"role": "user", "content": "Hi"}], "add_generation_prompt": True}
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "other.gguf")
+        for number, name in ((2, "Q4_0"), (4000, "unknown")):
+            with open(path, "wb") as f:
+                f.write(in_another_format(whole, 8, number))
+            got = json.loads(hpctl("model", "describe", path, "-o", "json"))
+            assert got["tensors"][name]["count"] == d["tensors"]["Q8_0"]["count"] and "Q8_0" not in got["tensors"], got["tensors"]
+            same("parameters", got["parameters"], d["parameters"])
+            assert got["tensors"][name]["bytes"] <= got["weight_bytes"] <= got["bytes"]
+            assert name in hpctl("model", "describe", path).decode()
+            same("tokens", lines("tokenize", path, ["Hello there"]), lines("tokenize", model, ["Hello there"]))
+            same("chat", lines("render", path, [chat]), lines("render", model, [chat]))
+            run = subprocess.run([HPCTL, "model", "greedy", path, "--ids", "1", "--tokens", "1"], capture_output=True)
+            assert run.returncode == 1 and f"number format {name} (GGUF type {number}); known are".encode() in run.stderr, run.stderr
 
 
 @test

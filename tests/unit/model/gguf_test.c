@@ -111,6 +111,79 @@ static void lying_tensors_are_refused_by_name(void **state)
     }
 }
 
+static int parse_for(struct gguf_file *f, enum gguf_need need, struct buffer *file, struct gguf *out, struct err *e)
+{
+    gguf_file_finish(f, file);
+    return gguf_parse_for("f.gguf", file->data, file->size, need, out, e);
+}
+
+static void sizes_of_formats_that_are_not_computed_are_known(void **state)
+{
+    (void)state;
+    struct gguf_file f = {0};
+    struct gguf g;
+    struct err e = {0};
+    struct buffer file = {0};
+    put_tensor_entry(&f, "k", 2, (const uint64_t[]){512, 2}, 12, 0);         /* Q4_K: 4 blocks of 144 bytes */
+    put_tensor_entry(&f, "new", 1, (const uint64_t[]){7}, 4000, 576);        /* reaches to the next */
+    put_tensor_entry(&f, "odd", 1, (const uint64_t[]){100}, 12, 640);        /* no whole block: to the next */
+    put_tensor_entry(&f, "plain", 1, (const uint64_t[]){8}, 0, 672);
+    put_tensor_entry(&f, "last", 1, (const uint64_t[]){8}, 4001, 704);       /* to the end */
+    memset(buffer_extend(&f.data, 720), 0, 720);
+    if (parse_for(&f, GGUF_SIZES, &file, &g, &e) < 0)
+        fail_msg("%s", e.text);
+    static const struct {
+        const char *name, *format;
+        uint64_t bytes;
+        bool computed;
+    } expected[] = {{"k", "Q4_K", 576, false}, {"new", "unknown", 64, false}, {"odd", "Q4_K", 32, false}, {"plain", "F32", 32, true}, {"last", "unknown", 16, false}};
+    assert_int_equal(g.n_weights, 5);
+    for (int i = 0; i < 5; i++) {
+        assert_string_equal(g.weights[i].name, expected[i].name);
+        assert_string_equal(g.weights[i].format, expected[i].format);
+        assert_int_equal(g.weights[i].bytes, expected[i].bytes);
+        assert_int_equal(g.weights[i].dtype != DTYPE_COUNT, expected[i].computed);
+    }
+    gguf_free(&g);
+    assert_int_equal(gguf_parse("f.gguf", file.data, file.size, &g, &e), HP_EUNSUPPORTED);
+    assert_int_equal(gguf_parse_for("f.gguf", file.data, file.size - 200, GGUF_SIZES, &g, &e), HP_EPARSE);
+    /* Keys alone need no tensor at all. */
+    assert_int_equal(gguf_parse_for("f.gguf", file.data, 30, GGUF_KEYS, &g, &e), 0);
+    assert_int_equal(g.n_weights, 0);
+    gguf_free(&g);
+    buffer_free(&file);
+}
+
+static void keys_of_any_length_and_lists_of_equal_values_are_read(void **state)
+{
+    (void)state;
+    struct gguf_file f = {0};
+    struct gguf g;
+    struct err e = {0};
+    struct buffer file = {0};
+    char name[3001];
+    uint64_t v = 0;
+    memset(name, 'k', 3000);
+    name[3000] = 0;
+    put_key_u32(&f, name, 7);
+    for (uint32_t differs = 0; differs < 2; differs++) {
+        put_key(&f, differs ? "heads2" : "heads", GGUF_ARRAY);
+        put_u32(&f.keys, GGUF_U32);
+        put_u64(&f.keys, 3);
+        for (uint32_t i = 0; i < 3; i++)
+            put_u32(&f.keys, 8 + i * differs);
+    }
+    assert_int_equal(parse_for(&f, GGUF_WEIGHTS, &file, &g, &e), 0);
+    assert_int_equal(gguf_get_u64(&g, "f", name, NULL, &v, &e), 0);
+    assert_int_equal(v, 7);
+    assert_int_equal(gguf_get_same_u64(&g, "f", "heads", NULL, &v, &e), 0);
+    assert_int_equal(v, 8);
+    assert_int_equal(gguf_get_same_u64(&g, "f", "heads2", NULL, &v, &e), HP_EUNSUPPORTED);
+    assert_non_null(strstr(e.text, "key heads2 differs from block to block (8, then 9 in block 1)"));
+    gguf_free(&g);
+    buffer_free(&file);
+}
+
 static void tensors_that_share_bytes_are_refused(void **state)
 {
     (void)state;
@@ -211,6 +284,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(header_gives_keys_and_weights),
         cmocka_unit_test(lying_tensors_are_refused_by_name),
+        cmocka_unit_test(sizes_of_formats_that_are_not_computed_are_known),
+        cmocka_unit_test(keys_of_any_length_and_lists_of_equal_values_are_read),
         cmocka_unit_test(tensors_that_share_bytes_are_refused),
         cmocka_unit_test(lying_counts_are_refused_before_memory_is_taken),
         cmocka_unit_test(malformed_headers_are_refused),

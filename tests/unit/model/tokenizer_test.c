@@ -510,6 +510,77 @@ static void gguf_keys_make_a_sentencepiece_tokenizer(void **state)
     tokenizer_destroy(&t);
 }
 
+/* Keys as writers other than llama.cpp's leave them. */
+static void gguf_keys_of_other_writers_are_read(void **state)
+{
+    (void)state;
+    static const char *const words[] = {"<unk>", "<s>", "</s>", "▁", "h", "i", "hi"};
+    static const int32_t types[] = {2, 3, 3, 1, 1, 1, 1};
+    static const float scores[] = {0, 0, 0, -9, -9, -9, -1};
+    static const int32_t nothing = -1;
+    static const uint8_t yes = 1, no = 0;
+    for (int without = 0; without < 4; without++) {
+        struct gguf_fixture f = {0};
+        struct tokenizer *t = NULL;
+        struct err e = {0};
+        for (int i = 0; i < 7; i++)
+            f.words[i] = text_key(words[i]);
+        f.model = text_key("llama");
+        add_key(&f, "tokenizer.ggml.model", GGUF_STRING, 0, 1, NULL, &f.model);
+        add_key(&f, "tokenizer.ggml.tokens", GGUF_ARRAY, GGUF_STRING, 7, NULL, f.words);
+        add_key(&f, "tokenizer.ggml.token_type", GGUF_ARRAY, GGUF_I32, 7, (const void *)types, NULL);
+        if (without != 3)
+            add_key(&f, "tokenizer.ggml.scores", GGUF_ARRAY, GGUF_F32, 7, (const void *)scores, NULL);
+        if (without == 1)
+            add_key(&f, "tokenizer.ggml.eos_token_id", GGUF_I32, 0, 1, (const void *)&nothing, NULL);
+        if (without >= 1)
+            add_key(&f, "tokenizer.ggml.add_bos_token", GGUF_U8, 0, 1, without == 2 ? &no : &yes, NULL);
+        if (tokenizer_from_gguf(&f.g, "m.gguf", &t, &e) < 0)
+            fail_msg("%s", e.text);
+        int n;
+        tokenizer_end_ids(t, &n);
+        assert_int_equal(n, without == 1 ? 0 : 1);
+        assert_string_equal(tokenizer_eos_text(t), without == 1 ? "" : "</s>");
+        assert_string_equal(tokenizer_bos_text(t), "<s>");
+        expect_text(t, (const uint32_t[]){3, 6}, 2, "hi");
+        struct buffer ids = {0};
+        if (without == 3) {
+            assert_int_equal(tokenizer_encode(t, "hi", 2, true, &ids, &e), HP_EUNSUPPORTED);
+            assert_non_null(strstr(e.text, "tokenizer.ggml.scores"));
+        } else {
+            expect_ids(t, "hi", 2, true, without == 2 ? "3 6" : "1 3 6");
+        }
+        buffer_free(&ids);
+        tokenizer_destroy(&t);
+    }
+}
+
+static void a_file_without_a_tokenizer_is_run_by_ids(void **state)
+{
+    (void)state;
+    static const char *const kinds[] = {NULL, "none", "no_vocab"};
+    for (int i = 0; i < 3; i++) {
+        struct gguf_fixture f = {0};
+        struct tokenizer *t = NULL;
+        struct err e = {0};
+        struct buffer ids = {0}, text = {0};
+        f.model = text_key(kinds[i] ? kinds[i] : "");
+        if (kinds[i])
+            add_key(&f, "tokenizer.ggml.model", GGUF_STRING, 0, 1, NULL, &f.model);
+        if (tokenizer_from_gguf(&f.g, "m.gguf", &t, &e) < 0)
+            fail_msg("%s", e.text);
+        assert_string_equal(tokenizer_kind(t), "none");
+        assert_int_equal(tokenizer_encode(t, "hi", 2, true, &ids, &e), HP_EUNSUPPORTED);
+        assert_string_equal(e.text, "the model's file has no tokenizer; give it token ids");
+        assert_int_equal(tokenizer_encode(t, "", 0, true, &ids, &e), 0);
+        assert_int_equal(tokenizer_decode(t, (const uint32_t[]){1, 2}, 2, &text, &e), 0);
+        assert_int_equal(ids.size + text.size, 0);
+        buffer_free(&ids);
+        buffer_free(&text);
+        tokenizer_destroy(&t);
+    }
+}
+
 static void broken_gguf_keys_are_refused_by_name(void **state)
 {
     (void)state;
@@ -560,6 +631,8 @@ int main(void)
         cmocka_unit_test(broken_files_are_refused_with_path_and_reason),
         cmocka_unit_test(gguf_keys_make_a_byte_level_tokenizer),
         cmocka_unit_test(gguf_keys_make_a_sentencepiece_tokenizer),
+        cmocka_unit_test(gguf_keys_of_other_writers_are_read),
+        cmocka_unit_test(a_file_without_a_tokenizer_is_run_by_ids),
         cmocka_unit_test(broken_gguf_keys_are_refused_by_name),
     };
     return cmocka_run_group_tests_name("tokenizer", tests, NULL, NULL);
