@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const core_kinds[] = {"meta", "agent", "token", "key", "link", "profile", "model", "deployment", NULL};
+const char *const core_kinds[] = {"meta", "agent", "token", "key", "link", "profile", "layout", "model", "deployment", NULL};
 
 const struct request_sampling request_sampling_greedy = {.top_p = 1, .repetition_penalty = 1};
 
@@ -81,6 +81,7 @@ void core_destroy(struct core **core)
     free(c->relays);
     free(c->links_asks);
     core_holding_free(c);
+    layouts_free(c);
     free(c);
     *core = NULL;
 }
@@ -144,6 +145,8 @@ static int restore_json(struct core *c, const char *kind, const char *key, json_
         return members_restore_agent(c, key, value, e);
     if (strcmp(kind, "link") == 0)
         return links_restore(c, key, value, e);
+    if (strcmp(kind, "layout") == 0)
+        return layouts_restore(c, key, value, e);
     if (strcmp(kind, "token") == 0)
         return members_restore_invite(c, key, value, e);
     if (strcmp(kind, "key") == 0)
@@ -173,7 +176,7 @@ static int restore_record(struct core *c, const char *kind, const char *key, con
 /* What cannot be read: of a cache it is dropped, of all else put aside, so that the coordinator starts and nothing is lost that somebody could mend. */
 static void record_put_aside(struct core *c, const char *kind, const char *key, const void *bytes, size_t size, const struct err *why)
 {
-    bool cache = strcmp(kind, "profile") == 0 || strcmp(kind, "link") == 0;
+    bool cache = strcmp(kind, "profile") == 0 || strcmp(kind, "link") == 0 || strcmp(kind, "layout") == 0;
     char name[STORE_MAX_KEY_BYTES];
     log_warn("coordinator", cache ? "record_dropped" : "record_put_aside", "record=\"%s/%s\" why=\"%s\"", kind, key, why->text);
     snprintf(name, sizeof name, "%s/%s", kind, key);

@@ -5,6 +5,7 @@
 #include "coordinator/core.h"
 #include "coordinator/deployments.h"
 #include "coordinator/hops.h"
+#include "coordinator/layouts.h"
 #include "coordinator/links.h"
 #include "coordinator/members.h"
 #include "coordinator/profiles.h"
@@ -107,6 +108,7 @@ struct core {
     uint64_t profiles_version, links_version; /* rise with every change */
     struct links_probe probe;
     size_t next_pair; /* to look at, for the next probe */
+    json_t *layouts; /* by model (layouts.h); NULL: none */
     size_t pairs_idle; /* looked at in a row without finding one that is due */
     struct links_ask *links_asks;
     size_t n_links_asks;

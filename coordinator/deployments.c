@@ -235,6 +235,7 @@ static void serve(struct core *c, struct deployment *d)
     json_decref(d->served);
     d->served = layout;
     deployment_keep(c, d);
+    layouts_keep(c, d);
     deployment_move(c, d, DEPLOYMENT_SERVING);
     json_t *result = deployment_describe(c, d, true);
     json_object_set_new(result, "phase", json_string("serving"));

@@ -125,6 +125,23 @@ void placement_cancel(struct deployment *d)
     d->placed = false;
 }
 
+/* The layout of this model that served last, where all its agents may be given stages now. */
+static void last_read(const struct core *c, struct placing *p, const struct deployment *d)
+{
+    const json_t *rows = layouts_find(c, d->model->id);
+    int n = (int)json_array_size(rows);
+    p->last_devices = n ? arena_alloc(&p->arena, (size_t)n, sizeof *p->last_devices) : NULL;
+    p->last_ends = n ? arena_alloc(&p->arena, (size_t)n, sizeof *p->last_ends) : NULL;
+    for (int i = 0; p->last_devices && p->last_ends && i < n; i++) {
+        const char *agent = json_string_value(json_object_get(json_array_get(rows, (size_t)i), "agent"));
+        p->last_devices[i] = agent ? planner_inputs_device(p->inputs, agent) : -1;
+        p->last_ends[i] = (int)json_integer_value(json_object_get(json_array_get(rows, (size_t)i), "end_layer"));
+        if (p->last_devices[i] < 0)
+            return;
+        p->n_last = i + 1 == n ? n : 0;
+    }
+}
+
 static int placing_create(struct core *c, struct deployment *d, struct placing **out, struct err *e)
 {
     struct placing *p = calloc(1, sizeof *p);
@@ -146,6 +163,8 @@ static int placing_create(struct core *c, struct deployment *d, struct placing *
     int rc = planner_inputs_get(c, d, &p->inputs, e);
     if (rc == 0)
         rc = ranges_read(p, d, e);
+    if (rc == 0 && !p->devices)
+        last_read(c, p, d);
     if (rc < 0) {
         placing_free(p);
         return rc;

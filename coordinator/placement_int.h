@@ -25,6 +25,7 @@ struct placing {
     /* of the spec */
     struct placing_range *ranges;
     int *devices, *ends, n_devices; /* devices NULL: any; ends NULL: the planner's */
+    int *last_devices, *last_ends, n_last; /* where this model's layers lay when it served last; 0: not known, or not to be asked */
     bool planned;
     int max_slice;
     uint32_t plan_tokens;

@@ -4,6 +4,9 @@
 
 #include "coordinator/deployments.h"
 
+/* Another layout is worth moving weights when it is faster by more than this. */
+#define PLACEMENT_MOVE_GAIN 1.05
+
 #include <stdio.h>
 #include <string.h>
 
@@ -162,9 +165,32 @@ static int explain(struct placing *p, uint64_t context, struct err *e)
     return err_hint(e, "no context fits: add agents, or memory to them (--memory), up to %.0f bytes in all", all);
 }
 
+/* Weights that lie where they are wanted need not be moved: the layout that served last is taken when it is hardly slower. */
+static void prefer_last(struct placing *p)
+{
+    struct pipeline_answer last = {0};
+    struct err ignored;
+    int *devices = p->devices, *ends = p->ends, n = p->n_devices;
+    p->devices = p->last_devices;
+    p->ends = p->last_ends;
+    p->n_devices = p->n_last;
+    int rc = ask_planner(p, p->context, p->sequences, p->tokens, &last, &ignored);
+    p->devices = devices;
+    p->ends = ends;
+    p->n_devices = n;
+    if (rc < 0)
+        return;
+    bool taken = last.makespan_s <= PLACEMENT_MOVE_GAIN * p->answer.makespan_s;
+    json_decref(taken ? p->answer.document : last.document);
+    if (taken)
+        p->answer = last;
+}
+
 void placing_search(struct placing *p)
 {
     p->status = p->inputs->cluster.n_devices ? fit(p, &p->error) : HP_EINFEASIBLE;
+    if (p->status == 0 && p->n_last && !p->devices)
+        prefer_last(p);
     if (p->status == HP_EINFEASIBLE)
         p->status = explain(p, p->context ? p->context : p->max_context ? p->max_context : p->trained_context, &p->error);
 }

@@ -196,7 +196,10 @@ static int runs_choose(struct core *c, struct profiling *p, const json_t *nodes,
     for (size_t i = 0; rc == 0 && !nodes && i < c->n_members; i++)
         if (member_available(c->members[i]) && !deployments_use_member(c, c->members[i]))
             rc = run_add(p, c->members[i], e);
-    return rc < 0 || p->n_runs ? rc : err_set(e, HP_EBUSY, "no agent is ready that holds no stages");
+    if (rc < 0 || p->n_runs)
+        return rc;
+    err_set(e, HP_EBUSY, "no agent is ready that holds no stages: measuring would stop what it serves");
+    return err_hint(e, "`hpctl undeploy` frees agents (`hpctl ps` shows which), or let another one join and name it with --nodes");
 }
 
 static int runs_order(struct core *c, struct profiling *p, const struct digest *id, struct pack_span manifest, double budget_s, struct err *e)

@@ -242,8 +242,8 @@ static int run_deploy(struct invocation *in, struct err *e)
         rc = invocation_print_json(in, json_incref(result), e);
     } else if (rc == 0) {
         print_stages(result);
-        printf("\n%s serves; context %s tokens, %s uploaded\n  hpctl run %s \"Hello\"\n  curl %s/v1/models\n", text_member(result, "name"),
-               text_member(result, "context"), text_bytes((double)d.uploaded_bytes), text_member(result, "name"), client_context(client)->http);
+        printf("\n%s serves; context %s tokens%s, %s uploaded\n  hpctl run %s \"Hello\"\n  curl %s/v1/models\n", text_member(result, "name"),
+               text_member(result, "context"), invocation_option(in, "plan") && !invocation_option(in, "max-context") ? " (the plan's prompt; --max-context N for more)" : "", text_bytes((double)d.uploaded_bytes), text_member(result, "name"), client_context(client)->http);
     }
     json_decref(result);
     client_close(&client);

@@ -7,6 +7,7 @@
  *   deployment  name       JSON: id, spec, generation, session, plan
  *   key         digest     JSON: name of an API key
  *   profile     model/kind/compute   JSON tables
+ *   layout      model                JSON stages, where its layers lay last
  *   meta        word       "boot", "next_deployment"
  *   bad         kind/key   what stood there and could not be read
  *

@@ -202,6 +202,65 @@ static void a_faster_device_gets_more_layers(void **state)
     fixture_close(&f);
 }
 
+/* Every stage of a deployment is loaded, and its agents hear each other. */
+static void serve(struct fixture *f, struct deployment *d)
+{
+    for (int i = 0; i < d->n_stages; i++) {
+        int agent = d->stages[i].agent->name[1] - '0';
+        struct message ready = {.type = MESSAGE_STAGE_STATE};
+        ready.u.stage_state = (struct message_stage_state){.deployment = d->id, .generation = d->generation, .stage = (uint64_t)i, .state = "ready", .code = "", .text = ""};
+        fixture_say(f, 10 + (uint64_t)agent, fixture_key(agent), &ready);
+    }
+    assert_int_equal(d->state, DEPLOYMENT_SERVING);
+}
+
+static void undeploy(struct fixture *f, struct deployment *d)
+{
+    int n = d->n_stages, agents[8];
+    uint64_t id = d->id, generation = d->generation;
+    for (int i = 0; i < n; i++)
+        agents[i] = d->stages[i].agent->name[1] - '0';
+    fixture_ask(f, "undeploy", "{\"name\": \"x\"}", NULL);
+    for (int i = 0; i < n; i++) {
+        struct message gone = {.type = MESSAGE_STAGE_STATE};
+        gone.u.stage_state = (struct message_stage_state){.deployment = id, .generation = generation, .stage = (uint64_t)i, .state = "unloaded", .code = "", .text = ""};
+        fixture_say(f, 10 + (uint64_t)agents[i], fixture_key(agents[i]), &gone);
+    }
+    fixture_pass_ms(f, 200);
+    assert_null(deployment_find(f->core, "x"));
+}
+
+static void a_model_goes_back_to_where_its_weights_lie(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_open(&f);
+    for (int i = 0; i < 2; i++)
+        fixture_agent(&f, i, "k", 1.4e9); /* neither holds all of it */
+    struct deployment *d = deploy(&f, "x", "{\"max_context\": 256}", NULL);
+    assert_int_equal(d->n_stages, 2);
+    char first[8], second[8], options[100];
+    snprintf(first, sizeof first, "%s", d->stages[0].agent->name);
+    snprintf(second, sizeof second, "%s", d->stages[1].agent->name);
+    serve(&f, d);
+    undeploy(&f, d);
+    /* The other way round, as fast: once it has served so, it stays so, also over a restart. */
+    snprintf(options, sizeof options, "{\"max_context\": 256, \"agents\": \"%s,%s\"}", second, first);
+    d = deploy(&f, "x", options, NULL);
+    serve(&f, d);
+    undeploy(&f, d);
+    fixture_restart(&f);
+    for (int i = 0; i < 2; i++) {
+        fixture_join(&f, 10 + (uint64_t)i, fixture_key(i), "", "", fixture_node("k", 1.4e9));
+        fixture_beat(&f, 10 + (uint64_t)i, fixture_key(i));
+    }
+    d = deploy(&f, "x", "{\"max_context\": 256}", NULL);
+    assert_int_equal(d->n_stages, 2);
+    assert_string_equal(d->stages[0].agent->name, second);
+    assert_string_equal(d->stages[1].agent->name, first);
+    fixture_close(&f);
+}
+
 static void slices_add_up_for_every_length(void **state)
 {
     (void)state;
@@ -443,6 +502,7 @@ static void inputs_are_read_once_for_every_change(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_model_goes_back_to_where_its_weights_lie),
         cmocka_unit_test(neighbours_are_those_with_the_fast_measured_link),
         cmocka_unit_test(layers_are_where_they_were_asked_for),
         cmocka_unit_test(what_cannot_be_placed_says_why),
