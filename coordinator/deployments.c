@@ -445,8 +445,8 @@ static int name_check(const char *name, struct err *e)
 static int deploy_again(struct core *c, struct deployment *d, const struct core_model_slot *model, uint64_t peer, uint64_t ask,
                         struct deployment_spec *spec, struct err *e)
 {
-    bool serving = d->state == DEPLOYMENT_SERVING || d->state == DEPLOYMENT_READY;
-    if (d->model != model || (serving && !json_equal(d->spec.options, spec->options))) {
+    bool serving = d->state == DEPLOYMENT_SERVING, fixed = serving || d->state == DEPLOYMENT_READY;
+    if (d->model != model || (fixed && !json_equal(d->spec.options, spec->options))) {
         err_set(e, HP_EEXIST, "\"%s\" is deployed already%s", d->name, d->model != model ? ", of another model" : " with other options");
         return err_hint(e, "choose another --name, or hpctl undeploy %s first", d->name);
     }
