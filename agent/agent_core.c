@@ -119,7 +119,8 @@ static void refused(struct agent_core *c, const struct message_refused *m, uint6
         return;
     }
     c->next_join_ns = now + 5 * AGENT_JOIN_RETRY_MS * ms;
-    if (c->ever_joined || (code != HP_EDENIED && code != HP_EPROTO))
+    /* Whose key is not known (any more) would knock for ever; a member that meets another version waits for its own. */
+    if (code != HP_EDENIED && (c->ever_joined || code != HP_EPROTO))
         return;
     struct agent_action *a = core_act(c, AGENT_DO_QUIT);
     if (a) {

@@ -5,6 +5,7 @@
 #include "common/utf8.h"
 #include "coordinator/core_int.h"
 #include "coordinator/costs.h"
+#include "coordinator/drain.h"
 #include "coordinator/truth.h"
 
 #include <assert.h>
@@ -57,36 +58,6 @@ static int deployment_argument(struct core *c, const struct question *q, const c
 
 /* ---- nodes ---------------------------------------------------------------------------------------------------- */
 
-static json_t *member_describe(const struct core *c, const struct member *m, bool whole)
-{
-    json_t *stages = json_array();
-    for (size_t i = 0; i < c->n_deployments; i++) {
-        const struct deployment_stage *s = stages_of_member(c->deployments[i], m);
-        if (s)
-            json_array_append_new(stages, json_pack("{s:s, s:i, s:i}", "deployment", c->deployments[i]->name, "first_layer", s->first_layer, "last_layer",
-                                                    s->end_layer - 1));
-    }
-    json_t *out = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:f, s:I, s:o}", "name", m->name, "state", member_states[m->state].word, "hostname", m->hostname,
-                            "machine", m->machine, "program", m->program, "kind", m->kind, "memory_bytes", m->memory_bytes, "memory_free_bytes",
-                            (json_int_t)m->memory_free_bytes, "stages", stages);
-    if (m->heard_ns)
-        json_object_set_new(out, "heard_s", json_real((double)(core_now(c) - m->heard_ns) * 1e-9));
-    if (m->rival_host[0])
-        json_object_set_new(out, "key_also_on", json_string(m->rival_host));
-    if (!whole)
-        return out;
-    json_t *models = json_array();
-    for (size_t i = 0; i < m->n_models; i++)
-        json_array_append_new(models, json_pack("{s:s, s:s, s:I}", "model", m->models[i].id, "name", m->models[i].name, "bytes", (json_int_t)m->models[i].bytes));
-    json_object_set_new(out, "models", models);
-    json_object_set_new(out, "joins", json_integer((json_int_t)m->joins));
-    json_object_set_new(out, "dropped_stale", json_integer((json_int_t)m->dropped_stale));
-    json_object_set_new(out, "dropped_foreign", json_integer((json_int_t)m->dropped_foreign));
-    if (m->node)
-        json_object_set(out, "node", m->node);
-    return out;
-}
-
 static int verb_node_ls(struct core *c, struct question *q, struct err *e)
 {
     (void)e;
@@ -109,9 +80,20 @@ static int verb_node_drain(struct core *c, struct question *q, struct err *e)
 {
     struct member *m;
     int rc = member_argument(c, q, "name", &m, e);
+    if (rc == 0)
+        rc = drain_start(c, m, json_is_true(json_object_get(q->arguments, "force")), q->peer, q->id, e);
+    if (rc == 0)
+        q->result = member_describe(c, m, false);
+    return rc;
+}
+
+static int verb_node_undrain(struct core *c, struct question *q, struct err *e)
+{
+    struct member *m;
+    int rc = member_argument(c, q, "name", &m, e);
     if (rc < 0)
         return rc;
-    members_drain(c, m);
+    drain_undo(c, m);
     q->result = member_describe(c, m, false);
     return 0;
 }
@@ -521,6 +503,7 @@ static const struct {
     {"node.ls", verb_node_ls},
     {"node.describe", verb_node_describe},
     {"node.drain", verb_node_drain},
+    {"node.undrain", verb_node_undrain},
     {"node.rm", verb_node_rm},
     {"token.create", verb_token_create},
     {"token.ls", verb_token_ls},

@@ -7,6 +7,7 @@
 #include "common/utf8.h"
 #include "coordinator/admin.h"
 #include "coordinator/core_int.h"
+#include "coordinator/drain.h"
 #include "coordinator/figures.h"
 #include "coordinator/shares.h"
 #include "coordinator/truth.h"
@@ -507,6 +508,7 @@ void core_peer_gone(struct core *c, uint64_t peer)
     links_peer_gone(c, peer);
     sequences_peer_gone(c, peer);
     deployments_peer_gone(c, peer);
+    drains_peer_gone(c, peer);
     members_peer_gone(c, peer);
     deployments_advance(c);
 }

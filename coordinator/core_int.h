@@ -64,9 +64,13 @@ struct core_relay {
 
 /* Lines that others can cause at will: so many of a kind are written in a while, the others are counted. */
 enum core_log_kind { CORE_LOG_REFUSED, CORE_LOG_JOINS, CORE_LOG_HELD, CORE_LOG_KINDS };
-enum { CORE_LOG_LINES = 20, CORE_LOG_MS = 10000 };
+enum { CORE_LOG_LINES = 20, CORE_LOG_MS = 10000, CORE_REMOVED = 64 };
 struct core_log_budget {
     uint64_t since_ns, lines, muted;
+};
+
+struct core_removed {
+    char key[KEY_TEXT], name[MEMBER_NAME];
 };
 
 struct core {
@@ -113,6 +117,8 @@ struct core {
     struct links_ask *links_asks;
     size_t n_links_asks;
     struct core_log_budget log_budgets[CORE_LOG_KINDS];
+    struct core_removed removed[CORE_REMOVED]; /* agents, the last ones */
+    size_t next_removed;
 
     struct {
         uint64_t refused, opened, finished, failed, cancelled, rejected, prompt_tokens, output_tokens;

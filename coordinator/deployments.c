@@ -2,6 +2,7 @@
 
 #include "common/log.h"
 #include "coordinator/core_int.h"
+#include "coordinator/drain.h"
 #include "coordinator/placement.h"
 #include "coordinator/planner_inputs.h"
 #include "coordinator/slices.h"
@@ -276,8 +277,21 @@ static void step_ready(struct core *c, struct deployment *d)
     }
 }
 
+/* Whether an agent under it is being taken out of service: asked of the agents, so that a restart forgets nothing. */
+static bool stages_drain(const struct deployment *d)
+{
+    for (int i = 0; i < d->n_stages; i++)
+        if (d->stages[i].agent->draining && !d->stages[i].agent->drain_asked)
+            return true;
+    return false;
+}
+
 static void step_serving(struct core *c, struct deployment *d)
 {
+    if (!d->moving && stages_drain(d)) {
+        d->moving = true;
+        d->until_ns = core_now(c) + core_ms(DEPLOYMENT_DRAIN_MS);
+    }
     if (d->moving && (d->n_active == 0 || core_now(c) >= d->until_ns)) {
         struct err e = {0};
         err_set(&e, HP_ELINK, "\"%s\" moves away from an agent that is being drained", d->name);
@@ -327,6 +341,7 @@ static void step(struct core *c, struct deployment *d)
 
 void deployments_advance(struct core *c)
 {
+    drains_advance(c);
     for (size_t i = 0; i < c->n_deployments; i++) {
         struct deployment *d = c->deployments[i];
         /* A step may open the way for the next; each state is passed at most once, so that nothing goes round here. */
@@ -398,15 +413,25 @@ void deployments_member_drains(struct core *c, struct member *m)
         struct deployment *d = c->deployments[i];
         if (!stages_of_member(d, m))
             continue;
-        if (d->state == DEPLOYMENT_SERVING && !d->moving) {
-            d->moving = true;
-            d->until_ns = core_now(c) + core_ms(DEPLOYMENT_DRAIN_MS);
-        } else if (d->state == DEPLOYMENT_PREPARING) {
+        /* One that serves moves in its next step. */
+        if (d->state == DEPLOYMENT_PREPARING) {
             struct err e = {0};
             err_set(&e, HP_ELINK, "agent \"%s\" is being drained", m->name);
             deployment_break(c, d, &e);
         }
     }
+}
+
+void deployments_member_stays(struct core *c, struct member *m)
+{
+    for (size_t i = 0; i < c->n_deployments; i++) {
+        struct deployment *d = c->deployments[i];
+        if (d->moving && !stages_drain(d)) {
+            d->moving = false;
+            d->until_ns = 0;
+        }
+    }
+    deployments_member_ready(c, m);
 }
 
 void deployments_peer_gone(struct core *c, uint64_t peer)

@@ -100,6 +100,7 @@ struct deployment {
     struct err why;       /* why it does not serve */
     bool retry;           /* broken: something has changed that may help */
     bool recovering;      /* after a restart of the coordinator: its agents are given time to come */
+    enum { DEPLOYMENT_STAYS, DEPLOYMENT_LEAVES_ASKED, DEPLOYMENT_LEAVES } leaves; /* what is known of moving away from an agent (drain.h) */
     bool moving;          /* to be rewired once its sequences have ended (drain) */
     uint64_t since_ns;    /* of this state */
     uint64_t until_ns;    /* a deadline of this state; 0: none */
@@ -135,6 +136,7 @@ void deployments_member_joined(struct core *c, struct member *m);
 void deployments_member_ready(struct core *c, struct member *m);
 void deployments_member_lost(struct core *c, struct member *m, const char *why);
 void deployments_member_drains(struct core *c, struct member *m);
+void deployments_member_stays(struct core *c, struct member *m); /* its draining was taken back */
 void deployments_peer_gone(struct core *c, uint64_t peer); /* hpctl went away */
 /* Takes every deployment as far as it can go now. */
 void deployments_advance(struct core *c);

@@ -18,7 +18,7 @@ const struct machine_state member_states[MEMBER_STATE_COUNT] = {
     [MEMBER_READY] = {"ready", TO(JOINING) | TO(SUSPECT) | TO(DRAINING)},
     [MEMBER_SUSPECT] = {"suspect", TO(JOINING) | TO(READY) | TO(DRAINING) | TO(LOST)},
     [MEMBER_LOST] = {"lost", TO(JOINING)},
-    [MEMBER_DRAINING] = {"draining", TO(JOINING) | TO(LOST)},
+    [MEMBER_DRAINING] = {"draining", TO(JOINING) | TO(READY) | TO(LOST)},
 };
 #undef TO
 
@@ -48,7 +48,7 @@ void member_free(struct member *m)
     free(m);
 }
 
-static void member_move(struct member *m, int to)
+void member_move(struct member *m, int to)
 {
     if (m->state == to)
         return;
@@ -56,10 +56,10 @@ static void member_move(struct member *m, int to)
     machine_move(member_states, &m->state, to);
 }
 
-static void member_keep(struct core *c, const struct member *m)
+void member_keep(struct core *c, const struct member *m)
 {
     json_t *record = json_pack("{s:s, s:s, s:s, s:b, s:O?}", "key", m->key, "machine", m->machine, "hostname", m->hostname, "draining",
-                               m->draining, "node", m->node);
+                               m->draining && !m->drain_asked, "node", m->node);
     core_keep_json(c, "agent", m->name, record);
 }
 
@@ -143,12 +143,34 @@ void members_models_set(struct member *m, const struct pack_list *models)
 
 /* ---- joining ------------------------------------------------------------------------------------------------------ */
 
+/* Those that were removed since the start, so that they can be told. */
+static const char *removed_name(const struct core *c, const char *key)
+{
+    for (size_t i = 0; i < CORE_REMOVED; i++)
+        if (c->removed[i].key[0] && key_equal(c->removed[i].key, key))
+            return c->removed[i].name;
+    return NULL;
+}
+
+static void removed_note(struct core *c, const struct member *m)
+{
+    struct core_removed *r = &c->removed[c->next_removed++ % CORE_REMOVED];
+    core_text_set(r->key, sizeof r->key, m->key);
+    core_text_set(r->name, sizeof r->name, m->name);
+}
+
 /* Whether the secret opens the door to this key, and which invitation it uses up. */
-static int invite_check(struct core *c, const char *secret, struct member_invite **out, struct err *e)
+static int invite_check(struct core *c, const char *key, const char *secret, struct member_invite **out, struct err *e)
 {
     char digest[65];
-    if (!secret[0])
-        return err_set(e, HP_EDENIED, "this agent's key is not known here and it brought no join token");
+    if (!secret[0]) {
+        const char *removed = removed_name(c, key);
+        if (removed)
+            err_set(e, HP_EDENIED, "agent \"%s\" was removed from this cluster", removed);
+        else
+            err_set(e, HP_EDENIED, "this agent's key is not known here and it brought no join token");
+        return err_hint(e, "hpctl node token create makes one: hp-agent --join HOST:PORT --token TOKEN");
+    }
     join_token_secret_digest(secret, digest);
     for (size_t i = 0; i < c->n_invites; i++) {
         struct member_invite *v = &c->invites[i];
@@ -292,7 +314,7 @@ static int rival_check(struct core *c, struct member *m, uint64_t peer, const st
 static int join_check(struct core *c, struct member *m, uint64_t peer, const char *key, const struct message_join *j, struct member_invite **invite,
                       json_t **node, struct err *e)
 {
-    int rc = m ? rival_check(c, m, peer, j, e) : invite_check(c, j->token, invite, e);
+    int rc = m ? rival_check(c, m, peer, j, e) : invite_check(c, key, j->token, invite, e);
     if (rc != 0 || (rc = address_check(key, j->data_address, e)) < 0)
         return rc;
     *node = node_read(j->node, e);
@@ -444,15 +466,6 @@ int members_invite(struct core *c, uint64_t ttl_s, char token[TOKEN_TEXT], struc
     return 0;
 }
 
-void members_drain(struct core *c, struct member *m)
-{
-    m->draining = true;
-    member_keep(c, m);
-    if (m->state == MEMBER_READY || m->state == MEMBER_SUSPECT)
-        member_move(m, MEMBER_DRAINING);
-    deployments_member_drains(c, m);
-}
-
 int members_remove(struct core *c, struct member *m, struct err *e)
 {
     if (deployments_use_member(c, m)) {
@@ -463,7 +476,11 @@ int members_remove(struct core *c, struct member *m, struct err *e)
         err_set(e, HP_EBUSY, "agent \"%s\" is %s", m->name, member_states[m->state].word);
         return err_hint(e, "stop it, or drain it first: hpctl node drain %s", m->name);
     }
+    struct err told = {0};
+    err_set(&told, HP_EDENIED, "agent \"%s\" was removed from this cluster", m->name);
+    core_refuse(c, m->peer, 0, &told);
     log_info("coordinator", "member_removed", "agent=%s", m->name);
+    removed_note(c, m);
     core_forget(c, "agent", m->name);
     for (size_t i = 0; i < c->n_members; i++)
         if (c->members[i] == m) {

@@ -34,7 +34,9 @@ struct member_model {
 struct member {
     char name[MEMBER_NAME], key[KEY_TEXT];
     int state;
-    bool draining; /* asked for; survives a restart of either side */
+    bool draining; /* asked for; survives a restart of either side (drain.h) */
+    bool drain_asked; /* whether it may is being found out, and kept nowhere; (drain_peer, drain_ask) hears of it */
+    uint64_t drain_peer, drain_ask;
     char machine[80], hostname[80], program[64];
     json_t *node; /* of hp-cluster/1, with our name; NULL before it first joined */
     char kind[64]; /* of its first device */
@@ -81,8 +83,11 @@ void members_peer_gone(struct core *c, uint64_t peer);
 
 /* A secret for one agent, good for `ttl_s` seconds; what is kept is its digest. */
 int members_invite(struct core *c, uint64_t ttl_s, char token[TOKEN_TEXT], struct err *e);
-/* Draining: no new stages; deployments move away. */
-void members_drain(struct core *c, struct member *m);
+/* The one setter of a member's state; what of it outlives a restart. */
+void member_move(struct member *m, int to); /* enum member_state */
+void member_keep(struct core *c, const struct member *m);
+/* For people; `whole`: with models and node (member_describe.c). */
+json_t *member_describe(const struct core *c, const struct member *m, bool whole);
 /* Forgets an agent and its key. HP_EBUSY while it is here or a deployment needs it. */
 int members_remove(struct core *c, struct member *m, struct err *e);
 

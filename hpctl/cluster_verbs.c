@@ -104,7 +104,21 @@ static int run_node_describe(struct invocation *in, struct err *e)
     return 0;
 }
 
-static int run_node_drain(struct invocation *in, struct err *e) { return do_by_name(in, "node.drain", "name", "takes no new stages; deployments move away from it", e); }
+static int run_node_drain(struct invocation *in, struct err *e)
+{
+    json_t *m = NULL;
+    bool force = invocation_flag(in, "force");
+    int rc = ask_once(in, "node.drain", json_pack("{s:s, s:b}", "name", in->arguments[0], "force", force), &m, e);
+    if (rc < 0)
+        return rc;
+    if (in->json)
+        return invocation_print_json(in, m, e);
+    printf("%s takes no new stages; deployments move away from it\n", in->arguments[0]);
+    json_decref(m);
+    return 0;
+}
+
+static int run_node_undrain(struct invocation *in, struct err *e) { return do_by_name(in, "node.undrain", "name", "takes stages again", e); }
 static int run_node_rm(struct invocation *in, struct err *e) { return do_by_name(in, "node.rm", "name", "is forgotten: it needs a new token to join", e); }
 
 static int run_profile_ls(struct invocation *in, struct err *e)
@@ -307,6 +321,7 @@ static int run_version(struct invocation *in, struct err *e)
 static const struct command_option context_options[] = {CONTEXT_OPTION, {0}};
 static const struct command_option token_options[] = {{"ttl-hours", "H", "how long it is good for (default 24)", 0}, CONTEXT_OPTION, {0}};
 static const struct command_option profile_rm_options[] = {{"kind", "K", "of this kind of device only (DEVICE of `profile ls`)", 0}, CONTEXT_OPTION, {0}};
+static const struct command_option drain_options[] = {{"force", NULL, "whatever becomes of the deployments on it", 0}, CONTEXT_OPTION, {0}};
 static const struct command_option logs_options[] = {{"lines", "N", "how many of the last lines (default 100)", 0}, CONTEXT_OPTION, {0}};
 
 const struct command cluster_verbs[] = {
@@ -315,7 +330,9 @@ const struct command cluster_verbs[] = {
     {"node token ls", "", 0, 0, "list invitations", NULL, "  hpctl node token ls", context_options, run_token_ls, false},
     {"node ls", "", 0, 0, "list the agents and how they are", NULL, "  hpctl node ls\n  hpctl node ls -o json", context_options, run_node_ls, false},
     {"node describe", "NAME", 1, 1, "show one agent: devices, memory, stages", NULL, "  hpctl node describe a0", context_options, run_node_describe, false},
-    {"node drain", "NAME", 1, 1, "let an agent finish and move its stages away", NULL, "  hpctl node drain a0", context_options, run_node_drain, false},
+    {"node drain", "NAME", 1, 1, "let an agent finish and move its stages away", "Refused, with the reason, where a deployment on it has no room elsewhere; --force drains all the same.",
+     "  hpctl node drain a0\n  hpctl node drain a0 --force", drain_options, run_node_drain, false},
+    {"node undrain", "NAME", 1, 1, "take a drain back", NULL, "  hpctl node undrain a0", context_options, run_node_undrain, false},
     {"node rm", "NAME", 1, 1, "forget an agent and its key", NULL, "  hpctl node rm a0", context_options, run_node_rm, false},
     {"profile ls", "", 0, 0, "list what was measured of models, by kind of device", NULL, "  hpctl profile ls", context_options, run_profile_ls, false},
     {"profile rm", "MODEL", 1, 1, "drop what was measured of a model; the next deployment measures anew", "MODEL is a name or an id of `profile ls`, or the first digits of one.",

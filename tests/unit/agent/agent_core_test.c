@@ -733,6 +733,23 @@ static void broken_link_ends_open_sequences_and_is_made_anew_for_the_next(void *
     assert_non_null(did(f, AGENT_DO_SEQUENCE_OPEN, 0));
 }
 
+static void an_agent_that_was_removed_ends_when_its_join_is_denied(void **state)
+{
+    struct fixture *f = *state;
+    join(f);
+    f->clock.now_ns += 600 * ms;
+    struct message m = {.type = MESSAGE_REFUSED};
+    m.u.refused = (struct message_refused){"denied", "agent \"x\" was removed", "bring a token"};
+    tell(f, &m);
+    assert_non_null(said(f, MESSAGE_JOIN));
+    assert_null(did(f, AGENT_DO_QUIT, 0));
+    tell(f, &m);
+    const struct agent_action *quit = did(f, AGENT_DO_QUIT, 0);
+    assert_non_null(quit);
+    assert_string_equal(quit->u.quit.error.text, "the coordinator refuses this agent: agent \"x\" was removed");
+    assert_string_equal(quit->u.quit.error.hint, "bring a token");
+}
+
 static void restarted_coordinator_finds_the_stage_and_old_sequences_are_freed(void **state)
 {
     struct fixture *f = *state;
@@ -1065,6 +1082,7 @@ int main(void)
         CLAIM(joins_and_beats_until_nobody_answers_then_joins_again),
         CLAIM(an_agents_own_pause_is_not_the_coordinators_silence),
         CLAIM(refusal_ends_a_newcomer_and_makes_a_member_join_again),
+        CLAIM(an_agent_that_was_removed_ends_when_its_join_is_denied),
         CLAIM(unknown_request_is_refused_and_a_refusal_is_not_answered),
         CLAIM(stage_is_fetched_loaded_and_told_at_every_step),
         CLAIM(next_generation_keeps_weights_that_are_the_same),

@@ -204,6 +204,26 @@ static void an_agent_is_removed_only_when_it_is_gone(void **state)
     fixture_close(&f);
 }
 
+static void a_removed_agent_is_told_and_can_come_back_with_a_token(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_open(&f);
+    fixture_agent(&f, 0, "k", 1e9);
+    assert_string_equal(fixture_ask(&f, "node.drain", "{\"name\": \"a0\"}", NULL)->code, "ok");
+    assert_string_equal(fixture_ask(&f, "node.rm", "{\"name\": \"a0\"}", NULL)->code, "ok");
+    assert_non_null(strstr(refusal(&f, 10), "agent \"a0\" was removed from this cluster"));
+    fixture_beat(&f, 10, fixture_key(0));
+    fixture_join(&f, 10, fixture_key(0), "a0", "", fixture_node("k", 1e9));
+    const struct message *m = fixture_last(&f, 10, MESSAGE_REFUSED);
+    assert_string_equal(m->u.refused.code, "denied");
+    assert_non_null(strstr(m->u.refused.text, "was removed"));
+    assert_non_null(strstr(m->u.refused.hint, "hpctl node token create"));
+    fixture_agent(&f, 0, "k", 1e9); /* with a new token */
+    assert_string_equal(state_of(&f, "a0"), "ready");
+    fixture_close(&f);
+}
+
 static void draining_survives_both_restarts(void **state)
 {
     (void)state;
@@ -535,6 +555,7 @@ int main(void)
         cmocka_unit_test(a_join_again_over_the_same_connection_changes_nothing),
         cmocka_unit_test(names_are_made_safe_and_unique_and_stay),
         cmocka_unit_test(an_agent_is_removed_only_when_it_is_gone),
+        cmocka_unit_test(a_removed_agent_is_told_and_can_come_back_with_a_token),
         cmocka_unit_test(draining_survives_both_restarts),
         cmocka_unit_test(api_keys_are_kept_as_digests),
         cmocka_unit_test(what_is_not_text_is_refused_and_cuts_are_between_characters),
