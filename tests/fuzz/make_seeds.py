@@ -64,9 +64,28 @@ def handshake_seeds(folder):
         f.write(b"\x00\x01\x01\x03" + bytes(113))
 
 
+def data_tcp_seeds(folder):
+    """Conversations of records as the target reads them: a small frame, a large one that is announced, granted and sent, grants for what the target posts."""
+    def record(kind, number, text, length=None):
+        return bytes([kind, number]) + (len(text) if length is None else length).to_bytes(2, "little") + text
+
+    def header(payload_bytes, own_length):
+        return bytes([3, 1, 0, 3]) + payload_bytes.to_bytes(4, "little") + bytes([own_length]) + bytes(7)
+
+    small = record(0x82, 0, header(0, 1) + b"payload")
+    large = record(0x83, 1, header(66000, 0)) + record(0x45, 1, b"p", 65535) + record(0x45, 1, b"p", 465)
+    grants = record(4, 1, b"\x01") + record(4, 2, b"\x00")
+    ends = record(6, 0, b"") + record(7, 0, b"\x02")
+    seeds = {"all": b"\x00" + small + large + grants + ends, "narrow": b"\x0c" + large + small + small + ends, "closing": b"\x00" + grants + record(7, 0, b"\x01"),
+             "raw": b"\x01" + bytes([1, 0, 0, 6]) + bytes(21), "ungreeted": b"\x02" + small}
+    for name, seed in seeds.items():
+        with open(os.path.join(folder, name), "wb") as f:
+            f.write(seed)
+
+
 def main():
     corpus = sys.argv[1] if len(sys.argv) > 1 else os.path.join(HERE, "corpus")
-    folders = {name: os.path.join(corpus, name) for name in ("gguf", "safetensors", "hub_config", "handshake")}
+    folders = {name: os.path.join(corpus, name) for name in ("gguf", "safetensors", "hub_config", "handshake", "data_tcp")}
     for folder in folders.values():
         os.makedirs(folder, exist_ok=True)
     gguf_seed(os.path.join(folders["gguf"], "spm"), "spm", False)
@@ -78,6 +97,7 @@ def main():
         with open(os.path.join(folders["hub_config"], name), "w") as f:
             json.dump(config, f)
     handshake_seeds(folders["handshake"])
+    data_tcp_seeds(folders["data_tcp"])
 
 
 main()
