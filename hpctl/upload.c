@@ -152,10 +152,8 @@ static int connect_target(struct upload *u, const char *hex, struct data_link **
             address[i] = (uint8_t)byte;
     }
     struct data_address to;
-    if (n == 0 || n > sizeof address)
+    if (n == 0 || n > sizeof address || data_address_parse(address, n, &to, e) < 0)
         return err_set(e, HP_EPROTO, "the coordinator named an agent without a data address");
-    if (data_address_parse(address, n, &to, e) < 0)
-        to = (struct data_address){.kind = DATA_KIND_UCX, .host = "127.0.0.1"};
     int rc = endpoint_open(u, &to, e);
     return rc < 0 ? rc : data_connect(u->endpoint, address, n, out, e);
 }

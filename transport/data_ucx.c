@@ -2,10 +2,13 @@
  * a queue and signal. The thread goes round: a few orders, a few steps of UCX, then what UCX finished, so that neither direction starves the other; when
  * nothing moves it spins for microseconds while something is in flight, then arms the worker and sleeps.
  *
- * UCX does not authenticate: a frame counts only with an allowed session token, which is checked in its header before a large payload is fetched. */
+ * UCX does not authenticate: the guard (ucx_guard.h) lets only members reach it. Which of them sent a frame UCX does not tell: a frame counts with an allowed
+ * session, which is checked in its header before a large payload is fetched. UCX's packed worker addresses are neither sent nor read. */
 #include "transport/data_ucx_int.h"
 
 #include <poll.h>
+#include <netinet/in.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -64,16 +67,17 @@ static bool orders_carry_out(struct ucx_endpoint *d)
         pthread_mutex_unlock(&d->order_lock);
         if (!o)
             break;
-        if (o->kind == ORDER_POST)
-            ucx_frame_send(d, o);
-        else
-            ucx_link_end(d, o->link);
+        switch (o->kind) {
+        case ORDER_POST: ucx_frame_send(d, o); break;
+        case ORDER_DISCONNECT: ucx_link_end(d, o->link); break;
+        case ORDER_INTRODUCED: ucx_peer_introduced(d, o->peer); break;
+        }
     }
     return n > 0;
 }
 
 /* The thread sleeps only when it found the queue empty: one signal wakes it for all that follow. */
-static void order_give(struct ucx_endpoint *d, struct order *o)
+void ucx_order_give(struct ucx_endpoint *d, struct order *o)
 {
     pthread_mutex_lock(&d->order_lock);
     bool first = d->orders.first == NULL;
@@ -102,13 +106,26 @@ static void worker_sleep(struct ucx_endpoint *d)
         atomic_store(&d->room, true); /* memory may have come back to the system, which tells nobody */
 }
 
+static bool orders_wait(struct ucx_endpoint *d)
+{
+    pthread_mutex_lock(&d->order_lock);
+    bool any = d->orders.first != NULL;
+    pthread_mutex_unlock(&d->order_lock);
+    return any;
+}
+
 static bool worker_turn(struct ucx_endpoint *d)
 {
     bool moved = orders_carry_out(d);
-    for (int i = 0; i < STEPS_A_TURN && ucp_worker_progress(d->worker) > 0; i++)
+    for (int i = 0; i < STEPS_A_TURN && ucp_worker_progress(d->worker) > 0; i++) {
         moved = true;
+        if (orders_wait(d))
+            break; /* a step may receive megabytes */
+    }
     if (atomic_load(&d->room))
         ucx_frames_fetch(d);
+    if (d->n_requests > 0)
+        ucx_requests_accept(d);
     moved |= ucx_frames_finish(d);
     if (d->changed)
         ucx_peers_look_after(d);
@@ -119,6 +136,7 @@ static void *worker_run(void *ctx)
 {
     struct ucx_endpoint *d = ctx;
     uint64_t idle_since = 0;
+    ucx_guard_enter(d->guard);
     while (!atomic_load(&d->stopping)) {
         if (worker_turn(d)) {
             idle_since = 0;
@@ -140,10 +158,10 @@ static void orders_drop(struct ucx_endpoint *d)
 {
     for (struct order *o = d->orders.first, *next; o; o = next) {
         next = o->next;
-        if (o->kind == ORDER_DISCONNECT) {
+        if (o->kind == ORDER_DISCONNECT)
             ucx_link_end(d, o->link);
+        if (o->kind != ORDER_POST)
             continue;
-        }
         o->status = HP_ELINK;
         ucx_order_end(d, o);
     }
@@ -166,6 +184,8 @@ static void ucx_close(struct data_endpoint *base)
         ucp_worker_signal(d->worker);
         pthread_join(d->thread, NULL);
     }
+    if (d->guard)
+        ucx_guard_stop(d->guard); /* no introduction comes back from now on */
     orders_drop(d);
     ucx_peers_close(d);
     for (int i = 0; d->worker && d->in_flight > 0 && i < CLOSE_TURNS; i++) {
@@ -173,10 +193,13 @@ static void ucx_close(struct data_endpoint *base)
         ucx_frames_finish(d);
     }
     ucx_frames_drop(d);
+    if (d->listener)
+        ucp_listener_destroy(d->listener);
     if (d->worker)
         ucp_worker_destroy(d->worker);
     if (d->context)
         ucp_cleanup(d->context);
+    ucx_guard_close(&d->guard);
     ucx_peers_free(d);
     orders_free(d);
     pthread_mutex_destroy(&d->order_lock);
@@ -198,7 +221,7 @@ static void ucx_disconnect(struct data_link *base)
     struct ucx_link *link = (struct ucx_link *)base;
     link->disconnect.kind = ORDER_DISCONNECT;
     link->disconnect.link = link;
-    order_give((struct ucx_endpoint *)base->endpoint, &link->disconnect);
+    ucx_order_give((struct ucx_endpoint *)base->endpoint, &link->disconnect);
 }
 
 static void ucx_post(struct data_link *base, const struct frame_header *h, struct data_buffer *payload, data_done_fn done, void *done_ctx)
@@ -216,7 +239,7 @@ static void ucx_post(struct data_link *base, const struct frame_header *h, struc
     }
     *o = (struct order){.kind = ORDER_POST, .link = link, .payload = payload, .done = done, .done_ctx = done_ctx};
     frame_header_encode(h, o->header);
-    order_give(d, o);
+    ucx_order_give(d, o);
 }
 
 static void ucx_room(struct data_endpoint *base)
@@ -226,20 +249,38 @@ static void ucx_room(struct data_endpoint *base)
         ucp_worker_signal(d->worker);
 }
 
-static const struct data_ops ucx_ops = {ucx_close, ucx_connect, ucx_disconnect, ucx_post, ucx_room, NULL};
+static void ucx_peers_changed(struct data_endpoint *base) { ucx_guard_peers_changed(((struct ucx_endpoint *)base)->guard); }
 
-/* UCX listens on every interface and stripes over all unless it is told otherwise. */
-static ucs_status_t open_context(struct ucx_endpoint *d, const char *network)
+static const struct data_ops ucx_ops = {ucx_close, ucx_connect, ucx_disconnect, ucx_post, ucx_room, ucx_peers_changed};
+
+/* ---- opening: the guard, then UCX behind it ------------------------------------------------------------------------------------------- */
+
+static void on_refused(void *ctx) { data_count_stranger(ctx); }
+
+static bool key_is_allowed(void *ctx, const uint8_t key[KEY_BYTES])
+{
+    return data_peer_is_allowed(ctx, key);
+}
+
+/* Settings of ours, which the user's environment overrules (UCX_TLS=... names transports that no guard stands before). */
+static void setting_set(ucp_config_t *config, const char *name, const char *value)
+{
+    char variable[64];
+    snprintf(variable, sizeof variable, "UCX_%s", name);
+    if (!getenv(variable))
+        ucp_config_modify(config, name, value);
+}
+
+static ucs_status_t context_open(struct ucx_endpoint *d, const char *network)
 {
     ucp_config_t *config;
     ucs_status_t s = ucp_config_read(NULL, NULL, &config);
     if (s != UCS_OK)
         return s;
-    if (network) {
-        if (strcmp(network, "lo") == 0)
-            ucp_config_modify(config, "TLS", "tcp");
-        s = ucp_config_modify(config, "NET_DEVICES", network);
-    }
+    setting_set(config, "TLS", "tcp");
+    setting_set(config, "SOCKADDR_TLS_PRIORITY", "tcp");
+    setting_set(config, "RNDV_THRESH", "65536"); /* what is larger waits at its sender for room: see DATA_CONTROL_BYTES */
+    s = ucp_config_modify(config, "NET_DEVICES", network);
     ucp_params_t p = {
         .field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME,
         .features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP,
@@ -251,7 +292,7 @@ static ucs_status_t open_context(struct ucx_endpoint *d, const char *network)
     return s;
 }
 
-static ucs_status_t open_worker(struct ucx_endpoint *d)
+static ucs_status_t worker_open(struct ucx_endpoint *d)
 {
     ucp_worker_params_t p = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE, .thread_mode = UCS_THREAD_MODE_SERIALIZED};
     ucp_am_handler_param_t handler = {
@@ -262,18 +303,57 @@ static ucs_status_t open_worker(struct ucx_endpoint *d)
         .cb = ucx_on_message,
         .arg = d,
     };
-    ucp_address_t *address;
-    size_t size;
     ucs_status_t s = ucp_worker_create(d->context, &p, &d->worker);
-    if (s != UCS_OK || (s = ucp_worker_set_am_recv_handler(d->worker, &handler)) != UCS_OK ||
-        (s = ucp_worker_get_efd(d->worker, &d->wake_fd)) != UCS_OK || (s = ucp_worker_get_address(d->worker, &address, &size)) != UCS_OK)
-        return s;
-    d->base.address = malloc(size);
-    if (d->base.address)
-        memcpy(d->base.address, address, size);
-    d->base.address_size = size;
-    ucp_worker_release_address(d->worker, address);
-    return d->base.address ? UCS_OK : UCS_ERR_NO_MEMORY;
+    s = s == UCS_OK ? ucp_worker_set_am_recv_handler(d->worker, &handler) : s;
+    return s == UCS_OK ? ucp_worker_get_efd(d->worker, &d->wake_fd) : s;
+}
+
+/* Listens at `own`, and fills in the port. */
+static ucs_status_t listener_open(struct ucx_endpoint *d, struct data_address *own)
+{
+    struct sockaddr_storage sa;
+    socklen_t size = ucx_socket_address(own, &sa);
+    ucp_listener_params_t p = {
+        .field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER,
+        .sockaddr = {(struct sockaddr *)&sa, size},
+        .conn_handler = {ucx_on_request, d},
+    };
+    ucp_listener_attr_t attributes = {.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR};
+    ucs_status_t s = ucp_listener_create(d->worker, &p, &d->listener);
+    s = s == UCS_OK ? ucp_listener_query(d->listener, &attributes) : s;
+    if (s == UCS_OK)
+        own->port = ntohs(((const struct sockaddr_in *)(const void *)&attributes.sockaddr)->sin_port); /* in the same place for IPv6 */
+    return s;
+}
+
+static int ucx_open_failed(struct err *e, ucs_status_t s, const char *network, const struct data_address *own)
+{
+    if (s == UCS_ERR_BUSY)
+        return err_set(e, HP_EBUSY, "port %u of %s is taken: the data channel cannot listen there", own->port, own->host);
+    err_set(e, HP_EDEVICE, "cannot open the data channel at %s on network %s: %s", own->host, network, ucs_status_string(s));
+    return err_hint(e, "`ip link` lists the interfaces; name one with --network");
+}
+
+static int ucx_open(struct ucx_endpoint *d, const struct data_config *c, const char *network, struct data_address *own, struct err *e)
+{
+    struct ucx_guard_config guard = {.keys = c->keys, .ctx = &d->base, .allowed = key_is_allowed, .refused = on_refused};
+    int rc = ucx_guard_open(&guard, &d->guard, e);
+    if (rc < 0)
+        return rc;
+    ucx_guard_enter(d->guard);
+    ucs_status_t s = context_open(d, network);
+    s = s == UCS_OK ? worker_open(d) : s;
+    s = s == UCS_OK ? listener_open(d, own) : s;
+    ucx_guard_enter(NULL);
+    return s == UCS_OK ? ucx_guard_test(d->guard, own, e) : ucx_open_failed(e, s, network, own);
+}
+
+static int address_make(struct ucx_endpoint *d, const struct data_address *own, struct err *e)
+{
+    if (!(d->base.address = malloc(DATA_ADDRESS_TEXT)))
+        return err_set(e, HP_ENOMEM, "out of memory for a data endpoint");
+    d->base.address_size = data_address_print(own, (char *)d->base.address);
+    return 0;
 }
 
 static void lists_init(struct ucx_endpoint *d)
@@ -287,21 +367,24 @@ static void lists_init(struct ucx_endpoint *d)
 
 int data_open_ucx(const struct data_config *c, struct data_endpoint **out, struct err *e)
 {
+    struct data_address own = {.kind = DATA_KIND_UCX, .port = c->port};
+    char network[IF_NAMESIZE];
+    int rc = ucx_place_find(c, &own, network, e);
+    rc = rc < 0 ? rc : key_decode(c->keys.public_key, own.key, e);
+    if (rc < 0)
+        return rc;
     struct ucx_endpoint *d = calloc(1, sizeof *d);
     if (!d)
         return err_set(e, HP_ENOMEM, "out of memory for a data endpoint");
     data_base_init(&d->base, &ucx_ops, c);
     lists_init(d);
-    ucs_status_t s = open_context(d, c->network);
-    if (s == UCS_OK)
-        s = open_worker(d);
-    if (s == UCS_OK && pthread_create(&d->thread, NULL, worker_run, d) != 0)
-        s = UCS_ERR_NO_RESOURCE;
-    if (s != UCS_OK) {
-        err_set(e, HP_EDEVICE, "cannot open the data channel on network %s: %s", c->network ? c->network : "(any)", ucs_status_string(s));
-        err_hint(e, "`ip link` lists the interfaces; name one with --network");
+    rc = ucx_open(d, c, network, &own, e);
+    rc = rc < 0 ? rc : address_make(d, &own, e);
+    if (rc == 0 && pthread_create(&d->thread, NULL, worker_run, d) != 0)
+        rc = err_set(e, HP_ENOMEM, "cannot start the thread of the data channel");
+    if (rc < 0) {
         ucx_close(&d->base);
-        return HP_EDEVICE;
+        return rc;
     }
     d->thread_started = true;
     *out = &d->base;

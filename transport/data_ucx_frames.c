@@ -24,9 +24,31 @@ static void on_sent(void *request, ucs_status_t status, void *ctx)
     struct order *o = ctx;
     struct ucx_endpoint *d = (struct ucx_endpoint *)o->link->base.endpoint;
     if (status != UCS_OK)
-        ucx_peer_fail(o->link->peer, status);
+        ucx_peer_fail(o->link->peer, ucs_status_string(status));
     order_finish(d, o, status);
     ucp_request_free(request);
+}
+
+static void frame_submit(struct ucx_endpoint *d, struct order *o)
+{
+    struct ucx_peer *peer = o->link->peer;
+    if (peer->down || !peer->ep) {
+        order_finish(d, o, UCS_ERR_CONNECTION_RESET);
+        return;
+    }
+    ucp_request_param_t param = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS,
+        .cb.send = on_sent,
+        .user_data = o,
+        .flags = UCP_AM_SEND_FLAG_REPLY, /* tells the receiver which connection it came over */
+    };
+    ucs_status_ptr_t request = ucp_am_send_nbx(peer->ep, UCX_AM_ID, o->header, sizeof o->header, o->payload ? o->payload->bytes : NULL,
+                                               o->payload ? o->payload->size : 0, &param);
+    if (UCS_PTR_IS_PTR(request))
+        return;
+    if (UCS_PTR_STATUS(request) != UCS_OK)
+        ucx_peer_fail(peer, ucs_status_string(UCS_PTR_STATUS(request)));
+    order_finish(d, o, UCS_PTR_STATUS(request));
 }
 
 void ucx_frame_send(struct ucx_endpoint *d, struct order *o)
@@ -37,19 +59,21 @@ void ucx_frame_send(struct ucx_endpoint *d, struct order *o)
         ucx_order_end(d, o);
         return;
     }
-    ucp_request_param_t param = {
-        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
-        .cb.send = on_sent,
-        .user_data = o,
-    };
     in_flight_add(d, link, 1);
-    ucs_status_ptr_t request = ucp_am_send_nbx(link->peer->ep, UCX_AM_ID, o->header, sizeof o->header, o->payload ? o->payload->bytes : NULL,
-                                               o->payload ? o->payload->size : 0, &param);
-    if (UCS_PTR_IS_PTR(request))
-        return;
-    if (UCS_PTR_STATUS(request) != UCS_OK)
-        ucx_peer_fail(link->peer, UCS_PTR_STATUS(request));
-    order_finish(d, o, UCS_PTR_STATUS(request));
+    if (link->peer->introducing)
+        ucx_order_append(&link->peer->early, o);
+    else
+        frame_submit(d, o);
+}
+
+void ucx_frames_send_early(struct ucx_endpoint *d, struct ucx_peer *peer)
+{
+    struct order *o = peer->early.first;
+    peer->early = (struct order_list){NULL, &peer->early.first};
+    for (struct order *next; o; o = next) {
+        next = o->next;
+        frame_submit(d, o);
+    }
 }
 
 /* ---- receiving -------------------------------------------------------------------------------------------------------------------- */
@@ -127,10 +151,10 @@ void ucx_frames_fetch(struct ucx_endpoint *d)
 }
 
 /* A small frame is copied out of UCX's memory. */
-static ucs_status_t eager_take(struct ucx_endpoint *d, struct arrival *a, const void *data, size_t size)
+static ucs_status_t eager_take(struct ucx_endpoint *d, struct arrival *a, const void *data, size_t size, const ucp_am_recv_param_t *param)
 {
     if (size && !(a->payload = data_receive_buffer(&d->base, &a->header))) {
-        data_count_full(&d->base);
+        ucx_peer_fail_sender(d, param);
         arrival_free(d, a);
         return UCS_OK;
     }
@@ -149,11 +173,11 @@ ucs_status_t ucx_on_message(void *ctx, const void *header, size_t header_size, v
         return UCS_OK; /* dropped; a rendezvous payload is never fetched */
     struct arrival *a = arrival_create(d, &h);
     if (!a) {
-        data_count_full(&d->base);
+        ucx_peer_fail_sender(d, param);
         return UCS_OK;
     }
     if (!(param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV))
-        return eager_take(d, a, data, size);
+        return eager_take(d, a, data, size, param);
     a->descriptor = data;
     arrival_append(&d->waiting, a);
     atomic_store(&d->room, true);

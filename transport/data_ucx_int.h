@@ -4,24 +4,29 @@
 #ifndef HP_TRANSPORT_DATA_UCX_INT_H
 #define HP_TRANSPORT_DATA_UCX_INT_H
 
+#include "transport/data_address.h"
 #include "transport/data_int.h"
+#include "transport/ucx_guard.h"
 
+#include <net/if.h>
+#include <netinet/in.h>
 #include <stdatomic.h>
 #include <ucp/api/ucp.h>
 
-enum { UCX_AM_ID = 7, UCX_MAX_ADDRESS_BYTES = 16384, UCX_MAX_ORDERS = 16384, UCX_MAX_LINK_ORDERS = 4096, UCX_MAX_ARRIVALS = 16384 };
+enum { UCX_AM_ID = 7, UCX_MAX_ORDERS = 16384, UCX_MAX_LINK_ORDERS = 4096, UCX_MAX_ARRIVALS = 16384, UCX_MAX_PEERS = 8192, UCX_MAX_REQUESTS = 64 };
 
 struct ucx_link;
 struct ucx_peer;
 
-enum order_kind { ORDER_POST, ORDER_DISCONNECT };
+enum order_kind { ORDER_POST, ORDER_DISCONNECT, ORDER_INTRODUCED };
 
-/* One posted frame, from the queue until UCX is done with it; or the end of a link. */
+/* One posted frame, from the queue until UCX is done with it; or the end of a link; or the answer to an introduction. */
 struct order {
     struct order *next;
     enum order_kind kind;
     int status; /* once it is done */
     struct ucx_link *link;
+    struct ucx_peer *peer; /* ORDER_INTRODUCED */
     uint8_t header[FRAME_HEADER_BYTES];
     struct data_buffer *payload;
     data_done_fn done;
@@ -50,6 +55,8 @@ struct ucx_endpoint {
     struct data_endpoint base;
     ucp_context_h context;
     ucp_worker_h worker;
+    ucp_listener_h listener;
+    struct ucx_guard *guard;
     int wake_fd;
     pthread_t thread;
     bool thread_started;
@@ -62,7 +69,10 @@ struct ucx_endpoint {
 
     /* the thread's own */
     struct ucx_peer *peers;
+    int n_peers;
     struct ucx_link *links;
+    ucp_conn_request_h requests[UCX_MAX_REQUESTS]; /* proven ones who connect to us */
+    int n_requests;
     bool changed;                  /* a link or a connection wants to be looked after */
     struct order_list finished;    /* `done` is due */
     struct arrival_list waiting;   /* for room in the pool */
@@ -72,13 +82,18 @@ struct ucx_endpoint {
     int in_flight;
 };
 
-/* Another endpoint, and the one connection to it. All links to it share the connection, and it stays when they are gone: UCX may carry both directions
- * and several endpoints over one socket, so that closing one of them can break what others still use. */
+/* Another endpoint, and one connection with it: ours to it, which all links to it share and which stays when they are gone; or one that it made to us, over
+ * which we only receive. */
 struct ucx_peer {
     struct ucx_peer *next;
     struct ucx_endpoint *endpoint;
-    uint8_t *address;
-    size_t address_size;
+    bool accepted;               /* it made the connection */
+    struct data_address address; /* unless it did */
+    struct ucx_introduction introduction;
+    struct err verdict;      /* of the introduction; code 0: it worked */
+    struct order introduced; /* brings the verdict to the thread */
+    struct order_list early; /* frames that wait for the introduction */
+    bool introducing, opened; /* until the connection stands; frames that waited are due */
     ucp_ep_h ep;
     bool down; /* gone for good: links that come later get a new peer */
     struct err why;
@@ -88,8 +103,7 @@ struct ucx_peer {
 struct ucx_link {
     struct data_link base;
     struct ucx_link *next;
-    uint8_t *address;
-    size_t address_size;
+    struct data_address to;
     int queued; /* orders of this link that are not done; under order_lock */
     struct order disconnect;
     /* the thread's own */
@@ -99,6 +113,12 @@ struct ucx_link {
     int in_flight;
 };
 
+/* ---- where it listens (data_ucx_place.c) ---- */
+
+socklen_t ucx_socket_address(const struct data_address *a, struct sockaddr_storage *out);
+/* The host (numeric) and its interface, as the config says, or as follows from what it says. HP_EINVAL, HP_EDEVICE. */
+int ucx_place_find(const struct data_config *c, struct data_address *own, char network[IF_NAMESIZE], struct err *e);
+
 /* ---- connections and links (data_ucx_peers.c) ---- */
 
 int ucx_link_create(struct ucx_endpoint *d, const uint8_t *address, size_t size, struct ucx_link **out, struct err *e);
@@ -106,7 +126,14 @@ int ucx_link_create(struct ucx_endpoint *d, const uint8_t *address, size_t size,
 int ucx_link_open(struct ucx_endpoint *d, struct ucx_link *link);
 /* Nobody uses the link any more; it goes when nothing of it is in flight. */
 void ucx_link_end(struct ucx_endpoint *d, struct ucx_link *link);
-void ucx_peer_fail(struct ucx_peer *peer, ucs_status_t status);
+void ucx_peer_fail(struct ucx_peer *peer, const char *why);
+/* The guard has the peer's answer: the connection is made, and frames that waited are sent. */
+void ucx_peer_introduced(struct ucx_endpoint *d, struct ucx_peer *peer);
+/* Somebody who has proven itself wants to connect (a callback of UCX). */
+void ucx_on_request(ucp_conn_request_h request, void *ctx);
+void ucx_requests_accept(struct ucx_endpoint *d);
+/* A frame that came over this connection is lost: so is the connection, since its sender thinks that it arrived. */
+void ucx_peer_fail_sender(struct ucx_endpoint *d, const ucp_am_recv_param_t *param);
 /* Tells links of broken connections, frees what ended. */
 void ucx_peers_look_after(struct ucx_endpoint *d);
 void ucx_peers_close(struct ucx_endpoint *d); /* before the worker goes */
@@ -115,6 +142,8 @@ void ucx_peers_free(struct ucx_endpoint *d);  /* after */
 /* ---- frames (data_ucx_frames.c) ---- */
 
 void ucx_frame_send(struct ucx_endpoint *d, struct order *o);
+/* Frames that waited for an introduction: sent, or failed when the peer is down. */
+void ucx_frames_send_early(struct ucx_endpoint *d, struct ucx_peer *peer);
 ucs_status_t ucx_on_message(void *ctx, const void *header, size_t header_size, void *data, size_t size, const ucp_am_recv_param_t *param);
 /* Fetches frames that wait at their senders, as far as there is room: waiting there is the back-pressure. */
 void ucx_frames_fetch(struct ucx_endpoint *d);
@@ -125,6 +154,7 @@ void ucx_frames_drop(struct ucx_endpoint *d);
 /* ---- orders (data_ucx.c) ---- */
 
 void ucx_order_append(struct order_list *list, struct order *o);
+void ucx_order_give(struct ucx_endpoint *d, struct order *o); /* any thread */
 /* Releases the payload, calls `done`, and keeps the order for the next. */
 void ucx_order_end(struct ucx_endpoint *d, struct order *o);
 

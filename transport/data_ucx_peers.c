@@ -7,16 +7,10 @@ enum { CLOSE_TURNS = 100000 };
 
 /* ---- connections ---------------------------------------------------------------------------------------------------------------- */
 
-static void peer_free(struct ucx_peer *peer)
-{
-    free(peer->address);
-    free(peer);
-}
-
-void ucx_peer_fail(struct ucx_peer *peer, ucs_status_t status)
+void ucx_peer_fail(struct ucx_peer *peer, const char *why)
 {
     if (!peer->down)
-        err_set(&peer->why, HP_ELINK, "the data connection broke: %s", ucs_status_string(status));
+        err_set(&peer->why, HP_ELINK, "the data connection to %s port %u broke: %s", peer->address.host, peer->address.port, why);
     peer->down = true; /* its links are told, and it is closed, from the thread, not from inside UCX */
     peer->endpoint->changed = true;
 }
@@ -24,7 +18,7 @@ void ucx_peer_fail(struct ucx_peer *peer, ucs_status_t status)
 static void on_ep_error(void *ctx, ucp_ep_h ep, ucs_status_t status)
 {
     (void)ep;
-    ucx_peer_fail(ctx, status);
+    ucx_peer_fail(ctx, ucs_status_string(status));
 }
 
 static void peer_close(struct ucx_endpoint *d, struct ucx_peer *peer)
@@ -41,60 +35,178 @@ static void peer_close(struct ucx_endpoint *d, struct ucx_peer *peer)
     ucp_request_free(request);
 }
 
-static struct ucx_peer *peer_find(struct ucx_endpoint *d, const uint8_t *address, size_t size)
+static bool address_equal(const struct data_address *a, const struct data_address *b)
+{
+    return a->port == b->port && strcmp(a->host, b->host) == 0 && memcmp(a->key, b->key, KEY_BYTES) == 0;
+}
+
+static struct ucx_peer *peer_find(struct ucx_endpoint *d, const struct data_address *to)
 {
     struct ucx_peer *peer = d->peers;
-    while (peer && (peer->down || peer->address_size != size || memcmp(peer->address, address, size) != 0))
+    while (peer && (peer->down || peer->accepted || !address_equal(&peer->address, to)))
         peer = peer->next;
     return peer;
 }
 
-static int peer_create(struct ucx_endpoint *d, const struct ucx_link *link, struct ucx_peer **out, struct err *e)
+static struct ucx_peer *peer_create(struct ucx_endpoint *d)
 {
-    struct ucx_peer *peer = calloc(1, sizeof *peer);
-    if (!peer || !(peer->address = malloc(link->address_size))) {
-        free(peer);
-        return err_set(e, HP_ENOMEM, "no memory for a connection");
-    }
-    memcpy(peer->address, link->address, link->address_size);
-    peer->address_size = link->address_size;
+    struct ucx_peer *peer = d->n_peers == UCX_MAX_PEERS ? NULL : calloc(1, sizeof *peer);
+    if (!peer)
+        return NULL;
     peer->endpoint = d;
+    peer->early.tail = &peer->early.first;
+    peer->next = d->peers;
+    d->peers = peer;
+    d->n_peers++;
+    return peer;
+}
+
+/* ---- connections that we make: introduced by the guard, then made by UCX ------------------------------------------------------------ */
+
+/* On the guard's thread. */
+static void on_introduced(struct ucx_introduction *i, const struct err *why)
+{
+    struct ucx_peer *peer = i->ctx;
+    peer->verdict = why ? *why : (struct err){0};
+    ucx_order_give(peer->endpoint, &peer->introduced);
+}
+
+static void peer_introduce(struct ucx_endpoint *d, struct ucx_peer *peer, const struct data_address *to)
+{
+    peer->address = *to;
+    peer->introducing = true;
+    peer->introduced = (struct order){.kind = ORDER_INTRODUCED, .peer = peer};
+    peer->introduction = (struct ucx_introduction){.to = *to, .ctx = peer, .done = on_introduced};
+    ucx_guard_introduce(d->guard, &peer->introduction);
+}
+
+static void peer_opened(struct ucx_peer *peer)
+{
+    peer->introducing = false;
+    peer->opened = peer->endpoint->changed = true;
+}
+
+/* Everything that came before it has left: so the connection stands. */
+static void on_flushed(void *request, ucs_status_t status, void *ctx)
+{
+    struct ucx_peer *peer = ctx;
+    if (status != UCS_OK)
+        ucx_peer_fail(peer, ucs_status_string(status));
+    peer_opened(peer);
+    ucp_request_free(request);
+}
+
+/* Frames that are posted on a connection that does not stand yet can be lost in UCX 1.13 (large ones, whose sender the receiver does not know yet). */
+static void peer_flush(struct ucx_peer *peer)
+{
+    ucp_request_param_t p = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
+        .cb.send = on_flushed,
+        .user_data = peer,
+    };
+    ucs_status_ptr_t request = ucp_ep_flush_nbx(peer->ep, &p);
+    if (UCS_PTR_IS_PTR(request))
+        return;
+    if (UCS_PTR_STATUS(request) != UCS_OK)
+        ucx_peer_fail(peer, ucs_status_string(UCS_PTR_STATUS(request)));
+    peer_opened(peer);
+}
+
+static void peer_connect(struct ucx_endpoint *d, struct ucx_peer *peer)
+{
+    struct sockaddr_storage sa;
+    socklen_t size = ucx_socket_address(&peer->address, &sa);
     ucp_ep_params_t p = {
-        .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER,
-        .address = (const ucp_address_t *)peer->address,
+        .field_mask = UCP_EP_PARAM_FIELD_FLAGS | UCP_EP_PARAM_FIELD_SOCK_ADDR | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER,
+        .flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER,
+        .sockaddr = {(struct sockaddr *)&sa, size},
         .err_mode = UCP_ERR_HANDLING_MODE_PEER,
         .err_handler = {on_ep_error, peer},
     };
     ucs_status_t status = ucp_ep_create(d->worker, &p, &peer->ep);
     if (status != UCS_OK) {
-        peer_free(peer);
-        return err_set(e, HP_ELINK, "no data connection could be made: %s", ucs_status_string(status));
+        peer->ep = NULL;
+        ucx_peer_fail(peer, ucs_status_string(status));
+        peer_opened(peer);
+        return;
     }
-    peer->next = d->peers;
-    d->peers = peer;
-    *out = peer;
-    return 0;
+    peer_flush(peer);
+}
+
+void ucx_peer_introduced(struct ucx_endpoint *d, struct ucx_peer *peer)
+{
+    if (peer->verdict.code == 0) {
+        peer_connect(d, peer);
+        return;
+    }
+    peer->down = true;
+    peer->why = peer->verdict;
+    peer_opened(peer);
+}
+
+/* ---- connections that others make ------------------------------------------------------------------------------------------------------ */
+
+void ucx_on_request(ucp_conn_request_h request, void *ctx)
+{
+    struct ucx_endpoint *d = ctx;
+    if (d->n_requests < UCX_MAX_REQUESTS)
+        d->requests[d->n_requests++] = request;
+    else
+        ucp_listener_reject(d->listener, request);
+}
+
+static void request_accept(struct ucx_endpoint *d, ucp_conn_request_h request)
+{
+    struct ucx_peer *peer = peer_create(d);
+    if (!peer) {
+        ucp_listener_reject(d->listener, request);
+        return;
+    }
+    peer->accepted = true;
+    ucp_ep_params_t p = {
+        .field_mask = UCP_EP_PARAM_FIELD_CONN_REQUEST | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER,
+        .conn_request = request,
+        .err_mode = UCP_ERR_HANDLING_MODE_PEER,
+        .err_handler = {on_ep_error, peer},
+    };
+    if (ucp_ep_create(d->worker, &p, &peer->ep) == UCS_OK)
+        return;
+    peer->ep = NULL; /* UCX has dropped the request */
+    peer->down = d->changed = true;
+}
+
+void ucx_requests_accept(struct ucx_endpoint *d)
+{
+    int n = d->n_requests;
+    d->n_requests = 0;
+    for (int i = 0; i < n; i++)
+        request_accept(d, d->requests[i]);
+}
+
+void ucx_peer_fail_sender(struct ucx_endpoint *d, const ucp_am_recv_param_t *param)
+{
+    data_count_full(&d->base);
+    if (!(param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP))
+        return;
+    for (struct ucx_peer *peer = d->peers; peer; peer = peer->next)
+        if (peer->ep == param->reply_ep)
+            ucx_peer_fail(peer, "a frame could not be taken");
 }
 
 /* ---- links ------------------------------------------------------------------------------------------------------------------------ */
 
-static void link_free(struct ucx_link *link)
-{
-    free(link->address);
-    free(link);
-}
-
 int ucx_link_create(struct ucx_endpoint *d, const uint8_t *address, size_t size, struct ucx_link **out, struct err *e)
 {
-    if (size == 0 || size > UCX_MAX_ADDRESS_BYTES)
-        return err_set(e, HP_EINVAL, "%zu bytes are no address of a data endpoint", size);
+    struct data_address to;
+    int rc = data_address_parse(address, size, &to, e);
+    if (rc < 0)
+        return rc;
+    if (to.kind != DATA_KIND_UCX)
+        return err_set(e, HP_EINVAL, "%s port %u speaks tcp on its data channel, and this agent ucx; --data must be the same on both", to.host, to.port);
     struct ucx_link *link = calloc(1, sizeof *link);
-    if (!link || !(link->address = malloc(size))) {
-        free(link);
+    if (!link)
         return err_set(e, HP_ENOMEM, "out of memory for a link");
-    }
-    memcpy(link->address, address, size);
-    link->address_size = size;
+    link->to = to;
     link->base.endpoint = &d->base;
     *out = link;
     return 0;
@@ -116,10 +228,13 @@ int ucx_link_open(struct ucx_endpoint *d, struct ucx_link *link)
     if (link->peer)
         return 0;
     link_list(d, link);
-    struct ucx_peer *peer = peer_find(d, link->address, link->address_size);
-    if (!peer && peer_create(d, link, &peer, &link->why) < 0) {
+    struct ucx_peer *peer = peer_find(d, &link->to);
+    if (!peer && (peer = peer_create(d)))
+        peer_introduce(d, peer, &link->to);
+    if (!peer) {
         link->down = d->changed = true;
-        return HP_ELINK;
+        return err_set(&link->why, HP_ELINK, "no data connection to %s port %u: no memory for it, or there are %d already", link->to.host, link->to.port,
+                       UCX_MAX_PEERS);
     }
     link->peer = peer;
     peer->n_links++;
@@ -157,7 +272,7 @@ static void links_look_after(struct ucx_endpoint *d)
         *at = link->next;
         if (link->peer)
             link->peer->n_links--;
-        link_free(link);
+        free(link);
     }
 }
 
@@ -168,31 +283,42 @@ void ucx_peers_look_after(struct ucx_endpoint *d)
     links_look_after(d);
     for (struct ucx_peer **at = &d->peers; *at;) {
         struct ucx_peer *peer = *at;
+        if (peer->opened) {
+            peer->opened = false;
+            ucx_frames_send_early(d, peer);
+        }
         if (peer->down)
             peer_close(d, peer);
-        if (!peer->down || peer->n_links > 0 || peer->in_flight > 0) {
+        if (!peer->down || peer->introducing || peer->n_links > 0 || peer->in_flight > 0) {
             at = &peer->next;
             continue;
         }
         *at = peer->next;
-        peer_free(peer);
+        d->n_peers--;
+        free(peer);
     }
 }
 
 void ucx_peers_close(struct ucx_endpoint *d)
 {
-    for (struct ucx_peer *peer = d->peers; peer; peer = peer->next)
+    for (int i = 0; i < d->n_requests; i++)
+        ucp_listener_reject(d->listener, d->requests[i]);
+    d->n_requests = 0;
+    for (struct ucx_peer *peer = d->peers; peer; peer = peer->next) {
+        peer->down = true;
+        ucx_frames_send_early(d, peer);
         peer_close(d, peer);
+    }
 }
 
 void ucx_peers_free(struct ucx_endpoint *d)
 {
     for (struct ucx_link *link = d->links, *next; link; link = next) {
         next = link->next;
-        link_free(link);
+        free(link);
     }
     for (struct ucx_peer *peer = d->peers, *next; peer; peer = next) {
         next = peer->next;
-        peer_free(peer);
+        free(peer);
     }
 }

@@ -25,6 +25,7 @@ struct played { /* an agent as its coordinator sees it */
     uint64_t peer, moved_bytes;
     uint8_t address[1024];
     size_t address_size, n_wanted;
+    uint8_t key[KEY_BYTES];
     bool joined;
 };
 
@@ -53,11 +54,25 @@ static void send_to(struct scene *s, uint64_t peer, const struct message *m)
     assert_int_equal(control_send(s->control, peer, s->encoded.data, s->encoded.size, NULL), 0);
 }
 
-static void on_join(struct scene *s, uint64_t peer, const struct message_join *j)
+/* Who may connect to whom: all to all, as far as they have joined. */
+static void tell_members(struct scene *s)
+{
+    uint8_t keys[N_AGENTS][KEY_BYTES];
+    for (int i = 0; i < N_AGENTS; i++)
+        memcpy(keys[i], s->agents[i].key, KEY_BYTES);
+    struct message m = {.type = MESSAGE_MEMBERS, .u.members.keys = {keys[0], sizeof keys}};
+    for (int i = 0; i < N_AGENTS; i++)
+        if (s->agents[i].joined)
+            send_to(s, s->agents[i].peer, &m);
+}
+
+static void on_join(struct scene *s, uint64_t peer, const char *key, const struct message_join *j)
 {
     int i = j->name[1] - '0';
     struct played *a = &s->agents[i];
     a->peer = peer;
+    if (!s->hub)
+        assert_int_equal(key_decode(key, a->key, NULL), 0);
     a->joined = true;
     a->address_size = j->data_address.size;
     assert_true(a->address_size <= sizeof a->address);
@@ -65,6 +80,7 @@ static void on_join(struct scene *s, uint64_t peer, const struct message_join *j
     struct message m = {.type = MESSAGE_WELCOME};
     m.u.welcome = (struct message_welcome){.name = a->name, .heartbeat_ms = 100, .coordinator_boot = 1};
     send_to(s, peer, &m);
+    tell_members(s);
 }
 
 static void on_stage_state(struct scene *s, uint64_t peer, const struct message_stage_state *t)
@@ -84,11 +100,10 @@ static void on_message(void *ctx, uint64_t peer, const char *key, const uint8_t 
     struct arena arena = {0};
     struct message m;
     struct err e = {0};
-    (void)key;
     if (message_decode(bytes, size, &arena, &m, &e) < 0)
         fail_msg("%s", e.text);
     if (m.type == MESSAGE_JOIN) {
-        on_join(s, peer, &m.u.join);
+        on_join(s, peer, key, &m.u.join);
     } else if (m.type == MESSAGE_HEARTBEAT) {
         struct message ack = {.type = MESSAGE_HEARTBEAT_ACK};
         ack.u.heartbeat_ack.number = m.u.heartbeat.number;

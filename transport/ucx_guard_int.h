@@ -1,0 +1,144 @@
+/* The parts of the guard, from bottom to top: the talk on one connection (ucx_guard_talk.c), who is known and who was let in (ucx_guard_table.c), the thread
+ * that admits and introduces (ucx_guard.c), UCX's calls (ucx_guard_calls.c). Only ucx_guard*.c and its tests include this. */
+#ifndef HP_TRANSPORT_UCX_GUARD_INT_H
+#define HP_TRANSPORT_UCX_GUARD_INT_H
+
+#include "transport/handshake.h"
+#include "transport/ucx_guard.h"
+
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+/* ---- socket addresses: IPv4 as mapped IPv6 ---- */
+
+struct guard_address {
+    uint8_t ip[16];
+    uint16_t port;
+};
+
+bool guard_address_of(const struct sockaddr *sa, socklen_t size, struct guard_address *out);
+socklen_t guard_address_to(const struct guard_address *a, struct sockaddr_storage *out);
+bool guard_address_equal(const struct guard_address *a, const struct guard_address *b);
+
+/* ---- the talk on one connection: the handshake, then one byte, then perhaps a list of addresses from each side ---- */
+
+enum { GUARD_LIST_ADDRESSES = 8, GUARD_LIST_BYTES = 1 + GUARD_LIST_ADDRESSES * 18 };
+
+enum guard_wish { GUARD_WISH_GIVE = 1, GUARD_WISH_INTRODUCE = 2 };
+
+enum guard_turn {
+    GUARD_WANTS_READ,
+    GUARD_WANTS_WRITE,
+    GUARD_HELD, /* responder: the key is not allowed (yet) */
+    GUARD_GIVE, /* done: what follows is UCX's */
+    GUARD_ANSWER, /* responder: the initiator's list is there; call guard_talk_tell, and go on */
+    GUARD_DONE,   /* done: close */
+    GUARD_REFUSED /* close; `why` says the reason */
+};
+
+struct guard_talk {
+    int fd; /* non-blocking */
+    enum guard_wish wish;
+    bool initiator;
+    enum { TALK_HANDSHAKE, TALK_WISH, TALK_FIRST_LIST, TALK_SECOND_LIST } phase;
+    struct handshake handshake;
+    uint8_t buffer[GUARD_LIST_BYTES], own_list[GUARD_LIST_BYTES];
+    size_t n_read, n_written;
+    struct err why; /* refused */
+};
+
+int guard_talk_initiate(struct guard_talk *t, int fd, const struct key_pair *own, const uint8_t responder[KEY_BYTES], enum guard_wish wish, struct err *e);
+int guard_talk_respond(struct guard_talk *t, int fd, const struct key_pair *own, struct err *e);
+/* Goes on as far as it can without blocking. `allowed` as in ucx_guard_config; NULL: nobody. */
+enum guard_turn guard_talk_go(struct guard_talk *t, bool (*allowed)(void *, const uint8_t *), void *ctx);
+/* The list to send. */
+void guard_talk_tell(struct guard_talk *t, const struct guard_address *list, size_t n);
+/* GUARD_ANSWER, and the initiator's GUARD_DONE: the list that came. */
+size_t guard_talk_list(const struct guard_talk *t, struct guard_address out[GUARD_LIST_ADDRESSES]);
+/* True once the other has sent a first message that a stranger could not have made. */
+bool guard_talk_has_begun(const struct guard_talk *t);
+void guard_talk_wipe(struct guard_talk *t);
+
+/* ---- who is known, and who was let in ---- */
+
+enum { GUARD_MAX_KNOWN = 8192, GUARD_MAX_ADMITTED = 65536 };
+
+/* Where the holder of a key says that it listens; it must prove that it does when we connect. */
+struct guard_known {
+    struct guard_address at;
+    uint8_t key[KEY_BYTES];
+    bool chosen;  /* we asked it: so it may connect to us, too (UCX connects back) */
+    bool watched; /* forgotten when its key leaves the set */
+};
+
+struct guard_admitted {
+    int fd;
+    uint64_t inode; /* tells whether the descriptor is still that socket */
+    bool watched;   /* goes when its key leaves the set (we may connect to keys that never were in it) */
+    uint8_t key[KEY_BYTES];
+};
+
+struct guard_tables {
+    pthread_mutex_t lock; /* guards all below */
+    struct guard_known *known;
+    size_t n_known, known_capacity, known_next; /* when full, the oldest goes */
+    struct guard_admitted *admitted;
+    size_t n_admitted, admitted_capacity;
+};
+
+void guard_tables_init(struct guard_tables *t);
+void guard_tables_fini(struct guard_tables *t);
+/* False when memory ran out. */
+bool guard_known_set(struct guard_tables *t, const struct guard_known *k);
+bool guard_known_find(struct guard_tables *t, const struct guard_address *at, uint8_t key[KEY_BYTES]);
+bool guard_known_is_chosen(struct guard_tables *t, const uint8_t key[KEY_BYTES]);
+/* Remembers whose connection a descriptor is, so that it can be shut down. False when memory ran out. */
+bool guard_admitted_add(struct guard_tables *t, int fd, const uint8_t key[KEY_BYTES], bool watched);
+/* Forgets addresses of keys that are not allowed any more, and shuts down their connections. */
+void guard_tables_check(struct guard_tables *t, bool (*allowed)(void *, const uint8_t *), void *ctx);
+/* A number that no other open socket has; 0 when `fd` is none. */
+uint64_t guard_inode_of(int fd);
+
+/* ---- listeners, known to all threads ---- */
+
+struct guard_listener {
+    struct guard_listener *next; /* under the lock of ucx_guard_calls.c */
+    struct ucx_guard *guard;
+    int stand_in; /* UCX's descriptor */
+    uint64_t inode; /* of the stand-in */
+    int real, pair; /* the guard's: the listening socket, and its end of the pair */
+    struct guard_address at;
+};
+
+struct ucx_guard {
+    struct ucx_guard_config config;
+    struct guard_tables tables;
+    pthread_t thread;
+    bool thread_started;
+    int epoll, wake;
+    atomic_bool stopping, peers_changed, testing;
+    atomic_uint tested;
+    pthread_mutex_t lock; /* guards the introductions that wait */
+    struct ucx_introduction *first, **tail;
+    struct guard_door *door; /* the thread's own */
+};
+
+/* Called by the guard's thread: UCX closed the stand-in. Frees the listener. */
+void guard_listener_remove(struct guard_listener *l);
+/* Fills in where the guard's listeners listen; returns how many. */
+size_t guard_listeners_list(struct ucx_guard *g, struct guard_address out[GUARD_LIST_ADDRESSES]);
+/* Forgets all of a guard. */
+void guard_listeners_free(struct ucx_guard *g);
+/* Hands a proven connection to UCX; false when its queue is full. The caller still closes its own descriptor. */
+bool guard_listener_give(struct guard_listener *l, int fd, const uint8_t key[KEY_BYTES]);
+void guard_ranges_find(void);
+/* The system's own connect. */
+int guard_real_connect(int fd, const struct sockaddr *address, socklen_t size);
+/* Adds a listener to the thread's watch. */
+int guard_listener_watch(struct ucx_guard *g, struct guard_listener *l);
+void guard_count_refused(struct ucx_guard *g);
+/* May the holder of this key connect to us? A struct ucx_guard as context, for guard_talk_go. */
+bool guard_allows(void *guard, const uint8_t key[KEY_BYTES]);
+
+#endif
