@@ -68,7 +68,8 @@ static void get_ready(struct gateway *g, struct http_exchange *x, const char *re
 static void get_metrics(struct gateway *g, struct http_exchange *x, const char *rest)
 {
     (void)rest;
-    metrics_reply(g->requests, x);
+    struct http_figures http = http_figures(g->http);
+    metrics_reply(g->requests, &http, x);
 }
 
 static void get_models(struct gateway *g, struct http_exchange *x, const char *rest)
@@ -336,7 +337,7 @@ static void on_drain(uv_timer_t *timer)
         err_set(&why, HP_ECANCELED, "the coordinator is stopping: try again later");
         openai_fail_all(&g->openai, &why);
     }
-    if (http_open_exchanges(g->http) > 0 && now < g->drain_until_ns + DRAIN_FLUSH_MS * 1000000ull)
+    if (http_figures(g->http).exchanges > 0 && now < g->drain_until_ns + DRAIN_FLUSH_MS * 1000000ull)
         return;
     uv_timer_stop(timer);
     g->drained(g->drained_ctx);

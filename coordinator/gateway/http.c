@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { DEADLINE_CHECK_MS = 500, CONNECTION_MEMORY_BYTES = 65536, RUNS_IN_A_ROW = 8 };
+enum { DEADLINE_CHECK_MS = 500, CONNECTION_MEMORY_BYTES = 32768, RUNS_IN_A_ROW = 8 };
 
 /* ---- the daemon on the loop ----------------------------------------------------------------------------------------- */
 
@@ -149,13 +149,12 @@ int http_port(const struct http_server *s)
 {
     return s->port;
 }
-size_t http_open_exchanges(const struct http_server *s)
+
+struct http_figures http_figures(const struct http_server *s)
 {
-    return s->n_exchanges;
-}
-uint64_t http_timed_out(const struct http_server *s)
-{
-    return s->timed_out;
+    struct http_figures f = s->figures;
+    f.connections_limit = s->limits.connections;
+    return f;
 }
 
 /* ---- stopping ------------------------------------------------------------------------------------------------------- */

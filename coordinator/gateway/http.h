@@ -63,10 +63,14 @@ struct http_limits {
 int http_start(uv_loop_t *loop, const char *host, int port, const struct http_limits *limits, const struct http_handler *h,
                struct http_server **out, struct err *e);
 int http_port(const struct http_server *s);
-/* Exchanges that are not over. */
-size_t http_open_exchanges(const struct http_server *s);
-/* Connections that were ended because a limit of time was over. */
-uint64_t http_timed_out(const struct http_server *s);
+
+struct http_figures {
+    uint64_t connections, connections_limit, exchanges; /* open now; exchanges: requests whose answers are not out */
+    uint64_t bodies_bytes;                               /* of requests that are being received */
+    uint64_t timed_out;                                  /* connections ended because they took longer than they may */
+    uint64_t refused_bodies;                             /* too large, or too many at once */
+};
+struct http_figures http_figures(const struct http_server *s);
 void http_stop(struct http_server **s);
 
 const struct http_request *http_request_of(const struct http_exchange *x);

@@ -35,10 +35,12 @@ void deadline_on_connection(void *ctx, struct MHD_Connection *connection, void *
         if (c->next)
             c->next->link = &c->next;
         s->connections = c;
+        s->figures.connections++;
     } else if (c) {
         if (c->next)
             c->next->link = c->link;
         *c->link = c->next;
+        s->figures.connections--;
         free(c);
         *own = NULL;
     }
@@ -73,7 +75,7 @@ void deadline_check(uv_timer_t *timer)
     for (struct http_connection *c = s->connections; c; c = c->next)
         if (c->deadline_ns && now > c->deadline_ns) {
             c->deadline_ns = 0;
-            s->timed_out++;
+            s->figures.timed_out++;
             shutdown(connection_fd(c->connection), SHUT_RDWR);
         }
 }

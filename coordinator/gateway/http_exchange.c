@@ -255,6 +255,7 @@ static void queue_response(struct http_exchange *x)
 static void refuse(struct http_exchange *x, int status, const char *why)
 {
     http_header(x, "Connection", "close");
+    x->server->figures.refused_bodies += status != 400;
     x->server->handler.refused(x->server->handler.ctx, x, status, why);
 }
 
@@ -291,14 +292,14 @@ static enum MHD_Result request_begin(struct http_exchange *x, const char *url, c
 
 static void body_drop(struct http_exchange *x)
 {
-    x->server->bodies_bytes -= x->body.size;
+    x->server->figures.bodies_bytes -= x->body.size;
     buffer_free(&x->body);
 }
 
 struct buffer http_take_body(struct http_exchange *x)
 {
     struct buffer body = x->body;
-    x->server->bodies_bytes -= body.size;
+    x->server->figures.bodies_bytes -= body.size;
     x->body = (struct buffer){0};
     return body;
 }
@@ -318,11 +319,11 @@ static enum MHD_Result body_take(struct http_exchange *x, const char *data, size
     x->body_got += *n;
     if (x->body.size + *n > x->body_max)
         return body_cut(x, 413, "the request body is too large");
-    if (s->bodies_bytes + *n > s->limits.bodies_bytes)
+    if (s->figures.bodies_bytes + *n > s->limits.bodies_bytes)
         return body_cut(x, 503, "too many large requests are being received at once: try again later");
     size_t before = x->body.size;
     buffer_append(&x->body, data, *n);
-    s->bodies_bytes += x->body.size - before;
+    s->figures.bodies_bytes += x->body.size - before;
     if (x->body.failed)
         return body_cut(x, 503, "no memory for the request body: try again later");
     *n = 0;
@@ -341,7 +342,7 @@ static struct http_exchange *exchange_create(struct http_server *s, struct MHD_C
     if (x->next)
         x->next->link = &x->next;
     s->exchanges = x;
-    s->n_exchanges++;
+    s->figures.exchanges++;
     return x;
 }
 
@@ -394,7 +395,7 @@ void exchange_on_completed(void *ctx, struct MHD_Connection *connection, void **
     if (x->next)
         x->next->link = x->link;
     *x->link = x->next;
-    x->server->n_exchanges--;
+    x->server->figures.exchanges--;
     free(x);
     *own = NULL;
 }

@@ -69,8 +69,8 @@ struct http_server {
     bool work, stopping;
     struct http_exchange *exchanges;
     struct http_connection *connections;
-    size_t n_exchanges;
-    uint64_t bodies_bytes, timed_out, next_request_id;
+    struct http_figures figures;
+    uint64_t next_request_id;
 };
 
 /* http_exchange.c: libmicrohttpd's callbacks. */

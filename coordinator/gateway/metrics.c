@@ -20,10 +20,22 @@ static void add_row(void *out, const char *name, const char *type, const char *h
     buffer_printf(&page->text, "%s%s%s%s %.17g\n", name, labelled ? "{" : "", labelled ? labels : "", labelled ? "}" : "", value);
 }
 
-void metrics_reply(const struct requests *r, struct http_exchange *x)
+static void add_http_rows(struct page *page, const struct http_figures *f)
+{
+    add_row(page, "hp_http_connections", "gauge", "Connections to the API", "", (double)f->connections);
+    add_row(page, "hp_http_connections_limit", "gauge", "How many there may be", "", (double)f->connections_limit);
+    add_row(page, "hp_http_requests_open", "gauge", "Requests whose answer is not out", "", (double)f->exchanges);
+    add_row(page, "hp_http_bodies_bytes", "gauge", "Bytes of requests that are being received", "", (double)f->bodies_bytes);
+    add_row(page, "hp_http_connections_timed_out_total", "counter", "Connections ended because their request took too long to come", "",
+            (double)f->timed_out);
+    add_row(page, "hp_http_bodies_refused_total", "counter", "Requests whose body was too large, or one too many", "", (double)f->refused_bodies);
+}
+
+void metrics_reply(const struct requests *r, const struct http_figures *http, struct http_exchange *x)
 {
     struct page page = {0};
     r->metrics(r->ctx, add_row, &page);
+    add_http_rows(&page, http);
     http_reply(x, 200, "text/plain; version=0.0.4; charset=utf-8", buffer_cstr(&page.text), page.text.size);
     buffer_free(&page.text);
 }

@@ -421,6 +421,9 @@ def connections_without_requests_end_and_take_nobodys_descriptors():
             started = time.monotonic()
             read_all(slow)
             assert time.monotonic() - started < 15 * SCALE
+        text = c.request("GET", "/metrics")[1]
+        figures = {line.split()[0]: float(line.split()[1]) for line in text.splitlines() if line.startswith("hp_http_")}
+        assert figures["hp_http_connections_timed_out_total"] == 2 and figures["hp_http_requests_open"] == 1, figures
         # 2000 connections that say nothing: hpctl, agents and other clients go on; also where descriptors are few.
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, resource.getrlimit(resource.RLIMIT_NOFILE)[1]), resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
         for few in (False, True):

@@ -1,5 +1,8 @@
-/* Bodies of completion requests: any bytes from a client. */
-#include "coordinator/gateway/openai.h"
+/* Bodies of completion requests: any bytes from a client. What is refused must be told in valid JSON, whatever it quotes. */
+#include "coordinator/gateway/openai_body.h"
+#include "coordinator/gateway/openai_json.h"
+
+#include <stdlib.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -7,9 +10,29 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (int chat = 0; chat < 2; chat++) {
         struct openai_body *b = NULL;
         const char *param;
-        struct err e;
-        if (openai_body_parse((const char *)data, size, chat, &b, &param, &e) == 0)
+        struct err e = {0};
+        struct buffer text = {0};
+        if (openai_body_parse((const char *)data, size, chat, &b, &param, &e) == 0) {
+            openai_json_error(&text, 404, b->model, NULL, NULL);
+            openai_body_drop_prompt(b);
             openai_body_destroy(&b);
+        } else {
+            openai_json_error(&text, 400, e.text, param, NULL);
+        }
+        json_t *told = json_loadb((const char *)text.data, text.size, JSON_REJECT_DUPLICATES, NULL);
+        if (!told)
+            abort();
+        json_decref(told);
+        buffer_free(&text);
     }
+    /* Any bytes as a text. */
+    struct buffer text = {0};
+    struct openai_head h = {.id = "x", .model = "m", .chat = true};
+    openai_event_text(&text, &h, (const char *)data, size);
+    json_t *chunk = json_loadb((const char *)text.data + 6, text.size - 8, JSON_ALLOW_NUL, NULL);
+    if (!chunk)
+        abort();
+    json_decref(chunk);
+    buffer_free(&text);
     return 0;
 }
