@@ -50,7 +50,7 @@ SYSTEM_LIBS := -luv -lzmq -lmsgpackc -ljansson -lxxhash -lsodium -lcrypto -lpcre
 LINK = $(CC) $(CFLAGS_ALL) $(LDFLAGS) -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -Wl,--as-needed $(SYSTEM_LIBS)
 
 # ---- targets ------------------------------------------------------------------------------------------------
-.PHONY: all help deps demo check check-unit check-proc check-attack bench asan ubsan tsan valgrind fuzz fmt install clean
+.PHONY: all help deps demo check check-unit check-proc check-attack check-long bench asan ubsan tsan valgrind fuzz fmt install clean
 .DEFAULT_GOAL := all
 
 all: $(PROGRAMS) ## build hpctl, hp-agent and hp-coordinator into build/
@@ -76,6 +76,9 @@ check-unit: unit-tests ## run the unit tests alone (ROOMS_TESTED="model transpor
 
 check-proc: all ## run the tests with real processes alone
 	@BUILD=$(BUILD) PYTHON=$(PYTHON) tests/run proc
+
+check-long: all unit-tests attackers fuzzers ## the hours of seeds, kills, soaks and fuzzing (LONG_SECONDS=14400); adds what came of it to bench/results/check-long.txt
+	@BUILD=$(BUILD) PYTHON=$(PYTHON) tests/long/run
 
 check-attack: all attackers ## run the tests with hostile clients alone
 	@BUILD=$(BUILD) PYTHON=$(PYTHON) tests/run attack

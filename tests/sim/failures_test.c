@@ -427,8 +427,8 @@ static void one_run(uint64_t seed, struct toll *toll)
 static void tokens_are_those_of_an_undisturbed_run_whatever_breaks(void **state)
 {
     (void)state;
-    const char *one = getenv("HP_SEED"), *runs = getenv("HP_RUNS");
-    uint64_t first = one ? strtoull(one, NULL, 10) : 1000, n = one ? 1 : runs ? strtoull(runs, NULL, 10) : 200;
+    const char *one = getenv("HP_SEED"), *runs = getenv("HP_RUNS"), *from = getenv("HP_FIRST_SEED");
+    uint64_t first = one ? strtoull(one, NULL, 10) : from ? strtoull(from, NULL, 10) : 1000, n = one ? 1 : runs ? strtoull(runs, NULL, 10) : 200;
     struct toll t = {0};
     for (uint64_t seed = first; seed < first + n; seed++)
         one_run(seed, &t);
