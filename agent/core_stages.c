@@ -90,7 +90,8 @@ size_t core_stages_held(struct agent_core *c)
                                                  .kv_tokens = s->prepare.kv_tokens,
                                                  .batches_done = s->batches_done,
                                                  .busy_s = s->busy_s,
-                                                 .planned_s = s->planned_s, .hop_heard = s->hop.heard};
+                                                 .planned_s = s->planned_s, .hop_heard = s->hop.heard,
+                                                 .running = c->n_running && c->runs[c->first_run].slot == s->slot};
     }
     return c->n_stages;
 }

@@ -479,6 +479,7 @@ static int core_open(struct coordinator *c, const struct coordinator_config *own
                                  .public_key = c->own.public_key,
                                  .admin_key = c->admin.public_key,
                                  .unix_s = (uint64_t)time(NULL),
+                                 .time_scale = env_time_scale(),
                                  .log_read = log_ring_read,
                                  .log_ctx = c->log};
     rc = core_create(&config, &c->core, e);

@@ -58,6 +58,7 @@ struct core_config {
     struct data_policy data; /* which data endpoints agents open; empty: auto, no trusted network */
     uint64_t unix_s;        /* wall clock at core_create */
     uint32_t max_sequences; /* at once in a deployment, where memory allows; 0: 8 */
+    double time_scale;      /* deadlines of sequences stretch by it; 0: 1 */
     uint64_t profile_ms;    /* 0: CORE_PROFILE_MS; UINT64_MAX: never measure, estimate */
     /* The last lines of the coordinator's own log, for `logs {node: "coordinator"}`; NULL: there are none. */
     void (*log_read)(void *ctx, size_t lines, struct buffer *out);

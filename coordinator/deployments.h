@@ -78,6 +78,8 @@ struct deployment_stage {
     char word[16]; /* the agent's own */
     uint64_t done_bytes, total_bytes, moved_bytes;
     uint64_t told_ns; /* when stage_prepare was sent last */
+    uint64_t batches_done, batches_ns; /* as heartbeats tell, and when that last changed */
+    bool running;                      /* works on a batch */
     /* Chunks that somebody must upload, and those that were asked of hpctl with this token. */
     uint32_t *wanted, *asked;
     size_t n_wanted, n_asked;
@@ -116,6 +118,7 @@ struct deployment {
     uint32_t n_active, n_waiting;
     double ran_s; /* how long sequences ran lately (shares.h); 0: none yet */
     uint64_t kv_reserved;
+    uint64_t overdue_ns; /* before then no sequence's time is up */
     struct planner_inputs *inputs; /* of the last planning; NULL: none so far */
     struct placing *placing;       /* its plan, being made or waiting to be taken (placement.h); NULL: none */
     bool placed;                   /* it waits */

@@ -120,7 +120,8 @@ static void member_held_set(struct member *m, const struct pack_list *held)
                                           .batches_done = rows[i].batches_done,
                                           .busy_s = rows[i].busy_s,
                                           .planned_s = rows[i].planned_s,
-                                          .hop_heard = rows[i].hop_heard};
+                                          .hop_heard = rows[i].hop_heard,
+                                          .running = rows[i].running};
         core_text_set(m->held[i].state, sizeof m->held[i].state, rows[i].state);
     }
 }

@@ -24,7 +24,7 @@ struct member_held { /* message_held_stage, copied */
     char state[16];
     uint64_t sequences, queued_batches, kv_used_tokens, kv_tokens, batches_done;
     double busy_s, planned_s;
-    bool hop_heard;
+    bool hop_heard, running;
 };
 struct member_model {
     char id[DIGEST_HEX], name[128];

@@ -2,6 +2,7 @@
 
 #include "common/log.h"
 #include "coordinator/core_int.h"
+#include "coordinator/sequence_deadlines.h"
 #include "coordinator/shares.h"
 #include "coordinator/slices.h"
 
@@ -250,6 +251,7 @@ static void activate(struct core *c, struct deployment *d, struct sequence *s)
     d->active = s;
     d->n_active++;
     d->kv_reserved += s->kv_tokens;
+    sequence_deadline_start(c, d, s);
     c->counts.opened++;
     c->counts.prompt_tokens += s->n_prompt;
     stages_open(c, d, s);
@@ -257,6 +259,9 @@ static void activate(struct core *c, struct deployment *d, struct sequence *s)
 
 void sequences_admit(struct core *c, struct deployment *d)
 {
+    struct err overdue = {0};
+    for (struct sequence *s; (s = sequence_overdue(c, d, &overdue)) != NULL;)
+        sequence_fail(c, s, &overdue);
     /* Whose turn it is goes first or nobody does: a long one that waits for room is not overtaken for ever by short ones. */
     uint64_t now = core_now(c);
     for (struct sequence *s; d->state == DEPLOYMENT_SERVING && !d->moving && (s = shares_next(d, now)) && has_room(d, s);)
@@ -501,6 +506,7 @@ void sequences_tokens(struct core *c, struct member *m, const struct message_tok
     const uint32_t *ids = t->ids.items + known;
     if (fresh) {
         s->last_ns = core_now(c);
+        sequence_deadline_sign(c, d, s, !s->first_ns);
         if (!s->first_ns)
             s->first_ns = s->last_ns;
         if (s->output)
@@ -530,6 +536,7 @@ void sequences_logits(struct core *c, struct member *m, const struct message_log
     free(text);
     json_decref(result);
     s->n_logits += l->count;
+    sequence_deadline_sign(c, s->deployment, s, false);
 }
 
 void sequences_failed(struct core *c, struct member *m, const struct message_sequence_failed *f)

@@ -37,6 +37,8 @@ struct sequence {
     uint32_t *output;                   /* SEQUENCE_GREEDY */
     uint64_t n_output, n_logits;
     uint64_t asked_ns, opened_ns, first_ns, last_ns;
+    uint64_t sign_ns, wait_ns; /* its last sign of life, and since when it is waited for (sequence_deadlines.h) */
+    double predicted_s;        /* of reading its prompt */
 };
 
 /* requests.h */

@@ -4,6 +4,7 @@
 #include "coordinator/core_int.h"
 #include "coordinator/costs.h"
 #include "coordinator/placement.h"
+#include "coordinator/sequence_deadlines.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -390,6 +391,8 @@ static void held_compare(struct core *c, struct deployment *d, struct member *m,
 {
     const struct member_held *h = held_find(d, m);
     bool ready = h && strcmp(h->state, "ready") == 0;
+    if (h)
+        sequence_deadline_stage(c, s, h);
     s->hop_heard |= h && h->hop_heard && h->generation == d->generation;
     uint64_t now = core_now(c), last = s->told_ns > m->joined_ns ? s->told_ns : m->joined_ns;
     bool settled = now - last > core_ms(DEPLOYMENT_SETTLE_MS) && now - d->since_ns > core_ms(DEPLOYMENT_SETTLE_MS);

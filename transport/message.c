@@ -20,7 +20,7 @@ static const struct pack_field message_held_stage_fields[] = {
     GENERATION(message_held_stage), U64(message_held_stage, stage), TEXT(message_held_stage, state), U64(message_held_stage, sequences),
     U64(message_held_stage, queued_batches), U64(message_held_stage, kv_used_tokens), U64(message_held_stage, kv_tokens),
     U64(message_held_stage, batches_done), F64(message_held_stage, busy_s), F64(message_held_stage, planned_s),
-    BOOL(message_held_stage, hop_heard), {0}};
+    BOOL(message_held_stage, hop_heard), BOOL(message_held_stage, running), {0}};
 static const struct pack_field message_model_fields[] = {BYTES(message_model, model), U64(message_model, bytes), TEXT(message_model, name), {0}};
 static const struct pack_field message_peer_fields[] = {TEXT(message_peer, name), BYTES(message_peer, data_address), {0}};
 static const struct pack_field message_bias_fields[] = {U64(message_bias, token), F64(message_bias, bias), {0}};

@@ -66,6 +66,7 @@ struct message_held_stage { /* a stage that the agent has, told when it joins an
     uint64_t batches_done;
     double busy_s, planned_s; /* measured and predicted compute so far */
     bool hop_heard;           /* the stage before it is heard over the data channel */
+    bool running;             /* its device works on a batch now */
 };
 
 struct message_join {

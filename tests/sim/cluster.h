@@ -63,6 +63,7 @@ struct sim {
         double repeat;    /* chance that a control message to the coordinator is delivered twice */
         double lose, twice, late, refuse; /* chances that a frame is lost, comes twice, comes `late_ns` later, or that its post fails */
         uint64_t late_ns;
+        int lose_from;    /* 1 + agent: its next frame never arrives, and nobody is told; 0: all arrive */
     } network;
 };
 
@@ -78,6 +79,7 @@ void sim_agent_kill(struct sim *s, int agent);
 void sim_agent_start(struct sim *s, int agent);
 void sim_agent_stop(struct sim *s, int agent); /* SIGSTOP */
 void sim_agent_continue(struct sim *s, int agent);
+void sim_executor_hang(struct sim *s, int agent, bool hung); /* the rest of the agent lives on */
 void sim_agent_forget_weights(struct sim *s, int agent);
 void sim_connection_break(struct sim *s, int agent); /* its control channel */
 void sim_links_break(struct sim *s, int agent);      /* its data links */

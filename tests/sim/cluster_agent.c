@@ -74,7 +74,7 @@ static void process_end(struct sim_agent *a)
     a->n_deferred = a->n_unsent = 0;
     a->buffers = 0;
     memset(a->fetch, 0, sizeof a->fetch);
-    a->alive = a->stopped = a->busy = false;
+    a->alive = a->stopped = a->busy = a->hung = false;
     a->peer = 0;
 }
 
@@ -305,9 +305,20 @@ static void executor_next(struct sim *s, struct sim_agent *a)
     a->busy = a->n_orders > 0;
     if (!a->busy)
         return;
+    if (a->hung)
+        return;
     struct sim_event *ev = sim_event_add(s, EVENT_EXECUTOR, order_ns(s, &a->orders[0]));
     ev->agent = a->index;
     ev->incarnation = a->incarnation;
+}
+
+void sim_executor_hang(struct sim *s, int agent, bool hung)
+{
+    struct sim_agent *a = s->agents[agent];
+    bool goes_on = a->hung && !hung && a->busy;
+    a->hung = hung;
+    if (goes_on)
+        executor_next(s, a);
 }
 
 static void order_add(struct sim *s, struct sim_agent *a, struct sim_order order)
@@ -498,6 +509,11 @@ static void frame_send(struct sim *s, const struct sim_agent *a, const struct ag
     ev->incarnation = to->incarnation;
     ev->header = act->u.post.header;
     ev->from = a->index + 1;
+    bool carries = ev->header.n_runs && (ev->header.kind == FRAME_TOKEN || ev->header.kind == FRAME_ACTIVATION);
+    if (carries && s->network.lose_from == a->index + 1) {
+        ev->incarnation = 0; /* nobody's */
+        s->network.lose_from = 0;
+    }
     size_t n = ev->header.n_runs;
     if (ev->header.kind == FRAME_TOKEN && n) {
         ev->tokens = malloc(n * sizeof *ev->tokens);

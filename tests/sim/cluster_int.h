@@ -97,6 +97,7 @@ struct sim_agent {
     struct sim_order *orders;
     size_t n_orders;
     bool busy; /* an EVENT_EXECUTOR is on its way, or being handled */
+    bool hung; /* it never comes back from what it does */
     uint64_t buffers; /* out */
     /* fetches that wait for an upload */
     struct {

@@ -250,6 +250,48 @@ static void broken_data_links_end_streams_and_are_made_anew(void **state)
     sim_close(&s);
 }
 
+/* A frame vanishes and nobody is told: of the prompt, of a step, of the last stage's tokens. */
+static void a_frame_that_is_lost_ends_its_request_and_no_other(void **state)
+{
+    (void)state;
+    for (int from = 0; from < 3; from++)
+        for (int late = 0; late < 2; late++) {
+            struct sim s;
+            sim_open(&s, 70 + (uint64_t)(2 * from + late), 3);
+            deploy(&s, "a0,a1,a2");
+            struct sim_client *c = request(&s, late ? 8 : 40, 60);
+            sim_run_ms(&s, late ? 30 : 0);
+            s.network.lose_from = 1 + from;
+            if (!sim_run_until(&s, sim_quiet, 60000))
+                fail_msg("seed %llu: a request waits for ever", (unsigned long long)s.seed);
+            assert_true(c->failed);
+            assert_int_equal(s.network.lose_from, 0);
+            serves_and_is_clean(&s, 100);
+            sim_close(&s);
+        }
+}
+
+static void a_stage_that_hangs_is_named(void **state)
+{
+    (void)state;
+    for (int victim = 0; victim < 3; victim++) {
+        struct sim s;
+        char name[8];
+        sim_open(&s, 80 + (uint64_t)victim, 3);
+        deploy(&s, "a0,a1,a2");
+        struct sim_client *c = request(&s, 20, 60);
+        sim_run_ms(&s, 40);
+        assert_true(c->open);
+        sim_executor_hang(&s, victim, true);
+        assert_true(sim_run_until(&s, sim_quiet, 60000));
+        assert_true(c->failed);
+        snprintf(name, sizeof name, "a%d", victim);
+        if (!strstr(c->why.text, name))
+            fail_msg("a%d hangs, and the request is told: %s", victim, c->why.text);
+        sim_close(&s);
+    }
+}
+
 static void weights_that_nobody_has_are_asked_of_whoever_deploys_again(void **state)
 {
     (void)state;
@@ -450,6 +492,8 @@ int main(void)
         cmocka_unit_test(a_coordinator_that_is_killed_while_it_prepares_goes_on_after_its_restart),
         cmocka_unit_test(a_broken_connection_ends_streams_and_keeps_weights),
         cmocka_unit_test(broken_data_links_end_streams_and_are_made_anew),
+        cmocka_unit_test(a_frame_that_is_lost_ends_its_request_and_no_other),
+        cmocka_unit_test(a_stage_that_hangs_is_named),
         cmocka_unit_test(weights_that_nobody_has_are_asked_of_whoever_deploys_again),
         cmocka_unit_test(an_hpctl_that_is_interrupted_while_it_uploads_can_be_run_again),
         cmocka_unit_test(old_keys_and_replayed_tokens_open_nothing),

@@ -581,6 +581,98 @@ static void a_client_of_many_requests_does_not_make_others_wait_for_all_of_them(
     free(many);
 }
 
+/* Time in which every agent is well and says nothing of its sequences. */
+static void nothing_for_ms(struct fixture *f, uint64_t ms)
+{
+    fixture_jump_ms(f, ms);
+    for (size_t i = 0; i < f->core->n_members; i++)
+        f->core->members[i]->heard_ns = f->core->now_ns;
+    core_tick(f->core);
+    settle(f);
+}
+
+/* Reading a prompt of ten tokens should take two seconds, so that a wait is 45 s and ten times that. */
+static struct deployment *serving_slowly(struct fixture *f)
+{
+    struct deployment *d = serving(f);
+    d->plan_tokens = 10;
+    d->stages[0].compute_s = 2;
+    d->stages[1].compute_s = 0;
+    return d;
+}
+
+static void a_request_without_a_sign_of_life_ends_by_the_plan(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct stream s;
+    static const uint32_t ids[] = {11};
+    struct deployment *d = serving_slowly(&f);
+    for (int scale = 1; scale <= 3; scale += 2) {
+        f.core->config.time_scale = scale;
+        open_stream(&f, &s, 10, 20);
+        nothing_for_ms(&f, (uint64_t)scale * 64900);
+        assert_int_equal(s.failed, 0);
+        nothing_for_ms(&f, (uint64_t)scale * 200);
+        assert_int_equal(s.failed, 1);
+        assert_non_null(strstr(s.why, scale == 1 ? "no sign of this request for 65 s" : "for 195 s"));
+    }
+    f.core->config.time_scale = 0;
+    open_stream(&f, &s, 10, 20);
+    nothing_for_ms(&f, 45000);
+    tokens(&f, 0, 1, d->active->id, 0, ids, 1, ""); /* read: 45 s between tokens from now on */
+    nothing_for_ms(&f, 44900);
+    assert_int_equal(s.failed, 0);
+    d->stages[1].running = true; /* as its heartbeats tell, and nothing else since */
+    d->stages[1].batches_ns = 1;
+    nothing_for_ms(&f, 5000);
+    assert_int_equal(s.failed, 1);
+    assert_non_null(strstr(s.why, "stage 2 of 2"));
+    assert_non_null(strstr(s.why, "on agent \"a0\") has been at one batch"));
+    assert_int_equal(core_view(f.core).sequences_active, 0);
+    fixture_close(&f);
+}
+
+static void a_request_behind_others_waits_as_long_as_they_are_read(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct stream first, second;
+    static const uint32_t ids[] = {11};
+    struct deployment *d = serving_slowly(&f);
+    open_stream(&f, &first, 10, 20);
+    uint64_t id = d->active->id;
+    open_stream(&f, &second, 10, 20);
+    nothing_for_ms(&f, 80000); /* two prompts: 85 s */
+    assert_int_equal(first.failed + second.failed, 0);
+    tokens(&f, 0, 1, id, 0, ids, 1, "length"); /* the stages were busy with this one */
+    assert_int_equal(first.finished, 1);
+    nothing_for_ms(&f, 60000);
+    assert_int_equal(second.failed, 0);
+    nothing_for_ms(&f, 8000);
+    assert_int_equal(second.failed, 1);
+    fixture_close(&f);
+}
+
+static void a_request_that_others_pass_for_ever_ends_too(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct stream lost, other;
+    static const uint32_t ids[] = {11};
+    struct deployment *d = serving_slowly(&f);
+    open_stream(&f, &lost, 10, 20);
+    int passed = 0;
+    for (; passed < 100 && !lost.failed; passed++) {
+        open_stream(&f, &other, 10, 20);
+        nothing_for_ms(&f, 20000);
+        if (!lost.failed)
+            tokens(&f, 0, 1, d->active->id, 0, ids, 1, "length");
+    }
+    assert_true(passed > 10 && passed < 50);
+    fixture_close(&f);
+}
+
 struct seen {
     double opened, finished, serving;
 };
@@ -635,6 +727,9 @@ int main(void)
         cmocka_unit_test(a_lost_agent_ends_what_is_open_and_keeps_what_waits),
         cmocka_unit_test(a_client_of_many_requests_does_not_make_others_wait_for_all_of_them),
         cmocka_unit_test(figures_tell_what_happened),
+        cmocka_unit_test(a_request_without_a_sign_of_life_ends_by_the_plan),
+        cmocka_unit_test(a_request_behind_others_waits_as_long_as_they_are_read),
+        cmocka_unit_test(a_request_that_others_pass_for_ever_ends_too),
     };
     return cmocka_run_group_tests_name("deployments", tests, NULL, NULL);
 }
