@@ -203,10 +203,11 @@ static void sessions_read(struct deployment *d, const json_t *sessions)
 
 void deployment_keep(struct core *c, const struct deployment *d)
 {
-    json_t *record = json_pack("{s:I, s:I, s:s, s:O, s:I, s:I, s:o, s:o?, s:O?}", "id", (json_int_t)d->id, "created_s", (json_int_t)d->created_s, "model",
+    json_t *record = json_pack("{s:I, s:I, s:s, s:O, s:I, s:I, s:o, s:o?, s:O?, s:O?}", "id", (json_int_t)d->id, "created_s", (json_int_t)d->created_s, "model",
                                d->model->id, "options", d->spec.options, "generation", (json_int_t)d->generation, "session", (json_int_t)d->session,
                                "sessions", sessions_of(d),
-                               "layout", d->n_stages ? deployment_layout(d) : NULL, "served", d->served);
+                               "layout", d->n_stages ? deployment_layout(d) : NULL, "served", d->served,
+                               "wish", d->wish);
     core_keep_json(c, "deployment", d->name, record);
 }
 
@@ -226,6 +227,9 @@ static int record_read(struct core *c, struct deployment *d, const json_t *recor
     const json_t *served = json_object_get(record, "served"), *layout = json_object_get(record, "layout");
     if (json_is_object(served))
         d->served = json_deep_copy(served);
+    const json_t *wish = json_object_get(record, "wish");
+    if (json_is_object(wish))
+        d->wish = json_deep_copy(wish);
     d->state = DEPLOYMENT_PLANNED;
     /* A layout on an agent that has been removed is planned anew. */
     struct err ignored;

@@ -57,6 +57,7 @@ void deployment_free(struct deployment *d)
     deployment_spec_free(&d->spec);
     json_decref(d->plan);
     json_decref(d->served);
+    deployment_wish_forget(d);
     truth_free(&d->truth);
     free(d);
 }
@@ -118,7 +119,8 @@ void deployment_fail(struct core *c, struct deployment *d, const struct err *why
     listener_answer(c, d, NULL, why);
     stages_uploads_end(c, d);
     deployment_move(c, d, DEPLOYMENT_BROKEN);
-    d->recovering = d->retry = false;
+    d->recovering = false;
+    d->retry = deployment_wish_failed(d);
     unsigned doublings = d->failures < 4 ? d->failures : 4;
     d->failures++;
     d->until_ns = core_now(c) + (core_ms(DEPLOYMENT_RETRY_MS) << doublings);
@@ -182,6 +184,7 @@ static int choose(struct core *c, struct deployment *d, struct err *e)
             rc = stages_adopt(c, d, NULL, e);
     } else {
         struct placement p;
+        deployment_wish(d);
         rc = placement_make(c, d, &p, e);
         if (rc == 0) {
             rc = stages_adopt(c, d, &p, e);
@@ -235,6 +238,7 @@ static void serve(struct core *c, struct deployment *d)
     json_t *layout = deployment_layout(d);
     json_decref(d->served);
     d->served = layout;
+    deployment_wish_served(d);
     deployment_keep(c, d);
     layouts_keep(c, d);
     deployment_move(c, d, DEPLOYMENT_SERVING);
@@ -288,6 +292,9 @@ static bool stages_drain(const struct deployment *d)
 
 static void step_serving(struct core *c, struct deployment *d)
 {
+    deployment_grow(c, d);
+    if (d->state != DEPLOYMENT_SERVING)
+        return;
     if (!d->moving && stages_drain(d)) {
         d->moving = true;
         d->until_ns = core_now(c) + core_ms(DEPLOYMENT_DRAIN_MS);
@@ -491,6 +498,7 @@ static int deploy_again(struct core *c, struct deployment *d, const struct core_
             deployment_break(c, d, &gone);
         json_decref(d->served);
         d->served = NULL;
+        deployment_wish_forget(d);
         stages_free(d);
     }
     placement_cancel(d);

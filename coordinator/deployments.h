@@ -39,6 +39,7 @@ enum {
     DEPLOYMENT_BATCH_TOKENS = 512, /* of one batch, unless slices are larger */
     DEPLOYMENT_KV_ROUND = 64,      /* KV is reserved in steps of so many tokens */
     DEPLOYMENT_STOP_MS = 5000,     /* how long unloading may take before nobody waits for it */
+    DEPLOYMENT_GROW_MS = 5000,     /* how long nothing has run, and an agent has been back, before a deployment grows back */
     DEPLOYMENT_DRAIN_MS = 30000,   /* how long open sequences may hold up a drain */
     DEPLOYMENT_SETTLE_MS = 2000,   /* how old an order must be before a heartbeat that does not show it counts */
     DEPLOYMENT_RETRY_MS = 5000,    /* after a failure; doubles up to a minute */
@@ -98,6 +99,9 @@ struct deployment {
     json_t *plan;         /* hp-plan/1 */
     uint64_t plan_tokens; /* of the prompt that it was made for */
     json_t *served;       /* the layout that served last (deployment_layout); NULL: never served */
+    json_t *wish;         /* the layout that it had before it lost agents (deployment_grow.c); NULL: none */
+    json_t *fallback;     /* while it grows back: what to serve on if that fails */
+    uint64_t busy_ns;     /* when something ran, or waited, last */
     uint64_t context, kv_tokens, max_sequences, max_batch_tokens;
     struct err why;       /* why it does not serve */
     bool retry;           /* broken: something has changed that may help */
@@ -149,6 +153,17 @@ void deployment_break(struct core *c, struct deployment *d, const struct err *wh
 void deployment_fail(struct core *c, struct deployment *d, const struct err *why);
 bool deployments_use_member(struct core *c, const struct member *m);
 void deployment_free(struct deployment *d);
+
+/* ---- deployment_grow.c ---- */
+
+/* It is planned anew although it served: that layout is wished back. */
+void deployment_wish(struct deployment *d);
+void deployment_wish_forget(struct deployment *d);
+void deployment_wish_served(struct deployment *d); /* it serves; `served` is set */
+/* True when it was growing back: what it served on before is to be tried again. */
+bool deployment_wish_failed(struct deployment *d);
+/* A step of one that serves. */
+void deployment_grow(struct core *c, struct deployment *d);
 
 /* ---- stages.c ---- */
 

@@ -1,4 +1,4 @@
-/* Taking agents out of service, and what comes of the deployments on them. */
+/* Agents that are taken out of service, or lost and back, and what comes of the deployments on them. */
 #include "tests/unit/coordinator/core_fixture.h"
 
 /* Ten layers of 200 MB each once packed, 1000 bytes of KV a token. */
@@ -228,6 +228,92 @@ static void a_restart_forgets_no_drain(void **state)
     fixture_close(&f);
 }
 
+/* Ticks with heartbeats of the agents whose bit is set. */
+static void pass_ms(struct fixture *f, int ms, unsigned agents)
+{
+    for (int t = 0; t < ms; t += 100) {
+        fixture_pass_ms(f, 100);
+        for (int i = 0; i < 8; i++)
+            if (agents >> i & 1)
+                fixture_beat(f, 10 + (uint64_t)i, fixture_key(i));
+    }
+}
+
+/* A heartbeat that shows the agent's stage, so that nobody takes it for gone. */
+static void pass_serving_ms(struct fixture *f, int ms, unsigned agents)
+{
+    for (int t = 0; t < ms && deployed(f)->state == DEPLOYMENT_SERVING; t += 100) {
+        fixture_pass_ms(f, 100);
+        for (int i = 0; i < 8; i++) {
+            char name[8];
+            snprintf(name, sizeof name, "a%d", i);
+            const struct member *m = agents >> i & 1 ? member_find(f->core, name) : NULL;
+            const struct deployment_stage *stage = m && deployed(f)->state == DEPLOYMENT_SERVING ? stages_of_member(deployed(f), m) : NULL;
+            struct message_held_stage held = {.deployment = deployed(f)->id, .generation = deployed(f)->generation, .stage = stage ? (uint64_t)(stage - deployed(f)->stages) : 0, .state = "ready"};
+            struct message h = {.type = MESSAGE_HEARTBEAT, .u.heartbeat.held = {&held, stage != NULL}};
+            if (m)
+                fixture_say(f, 10 + (uint64_t)i, fixture_key(i), &h);
+        }
+    }
+}
+
+static void lose_and_replan(struct fixture *f)
+{
+    serving(f, 2, roomy, "{}");
+    assert_int_equal(deployed(f)->n_stages, 2);
+    pass_ms(f, 3000, 1); /* a1 is silent */
+    assert_int_equal(deployed(f)->n_stages, 1);
+    stages_ready(f);
+}
+
+static void a_deployment_grows_back_when_its_agent_is_back_and_nothing_runs(void **state)
+{
+    (void)state;
+    struct fixture f;
+    lose_and_replan(&f);
+    fixture_restart(&f); /* which forgets no wish */
+    fixture_join(&f, 10, fixture_key(0), "a0", "", fixture_node("k", roomy));
+    fixture_beat(&f, 10, fixture_key(0));
+    stages_ready(&f);
+    fixture_join(&f, 11, fixture_key(1), "a1", "", fixture_node("k", roomy));
+    fixture_beat(&f, 11, fixture_key(1));
+    deployed(&f)->n_active = 1;
+    pass_serving_ms(&f, 8000, 3);
+    assert_string_equal(state_of(&f), "serving"); /* something runs */
+    deployed(&f)->n_active = 0;
+    pass_serving_ms(&f, 4000, 3);
+    assert_string_equal(state_of(&f), "serving");
+    pass_serving_ms(&f, 2000, 3);
+    assert_string_equal(state_of(&f), "preparing");
+    assert_int_equal(deployed(&f)->n_stages, 2);
+    stages_ready(&f);
+    assert_null(deployed(&f)->wish);
+    pass_serving_ms(&f, 10000, 3);
+    assert_string_equal(state_of(&f), "serving");
+    fixture_close(&f);
+}
+
+static void growing_back_that_fails_leaves_it_as_it_was(void **state)
+{
+    (void)state;
+    struct fixture f;
+    lose_and_replan(&f);
+    fixture_join(&f, 11, fixture_key(1), "a1", "", fixture_node("k", roomy));
+    fixture_beat(&f, 11, fixture_key(1));
+    pass_serving_ms(&f, 7000, 3);
+    assert_string_equal(state_of(&f), "preparing");
+    const struct deployment_stage *stage = stages_of_member(deployed(&f), member_find(f.core, "a1"));
+    struct message m = {.type = MESSAGE_STAGE_STATE};
+    m.u.stage_state = (struct message_stage_state){.deployment = deployed(&f)->id, .generation = deployed(&f)->generation, .stage = (uint64_t)(stage - deployed(&f)->stages), .state = "failed", .code = "io", .text = "a bad disk"};
+    fixture_say(&f, 11, fixture_key(1), &m);
+    assert_int_equal(deployed(&f)->n_stages, 1);
+    stages_ready(&f);
+    pass_serving_ms(&f, 20000, 3);
+    assert_string_equal(state_of(&f), "serving");
+    assert_int_equal(deployed(&f)->n_stages, 1);
+    fixture_close(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -238,6 +324,8 @@ int main(void)
         cmocka_unit_test(it_serves_on_while_the_plan_is_made),
         cmocka_unit_test(it_can_be_taken_back_at_any_time),
         cmocka_unit_test(a_restart_forgets_no_drain),
+        cmocka_unit_test(a_deployment_grows_back_when_its_agent_is_back_and_nothing_runs),
+        cmocka_unit_test(growing_back_that_fails_leaves_it_as_it_was),
     };
-    return cmocka_run_group_tests_name("drain", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("moving", tests, NULL, NULL);
 }
