@@ -77,6 +77,8 @@ struct executor {
         float *logits;
         size_t logit_capacity;
     } results[2], *now;
+    struct pick *picks;
+    size_t pick_capacity;
     float *sampled;           /* rows that are only sampled from */
     size_t sampled_capacity;
     /* of the load that goes on */
@@ -365,8 +367,25 @@ static int runs_make(struct executor *x, const struct executor_run *r, struct er
     return 0;
 }
 
+/* One token to be picked. */
+struct pick {
+    struct sampler *sampler;
+    const float *row;
+    uint32_t *token;
+};
+
+static void pick_part(void *ctx, uint32_t part)
+{
+    struct pick *p = (struct pick *)ctx + part;
+    *p->token = sampler_pick(p->sampler, p->row);
+}
+
+/* Sequences are sampled side by side. */
 static int tokens_pick(struct executor *x, struct held_stage *h, const struct executor_run *r, const float *rows, struct err *e)
 {
+    uint32_t n = 0;
+    if (!reserve((void **)&x->picks, &x->pick_capacity, r->n_runs, sizeof *x->picks))
+        return err_set(e, HP_ENOMEM, "no memory to sample %u sequences", r->n_runs);
     for (uint32_t i = 0; i < r->n_runs; i++) {
         const struct frame_run *f = &r->runs[i].run;
         rows += (size_t)f->n_logits * h->vocabulary;
@@ -375,8 +394,12 @@ static int tokens_pick(struct executor *x, struct held_stage *h, const struct ex
         struct own_sampler *s = sampler_find(h, f->sequence);
         if (!s)
             return err_set(e, HP_EBUG, "sequence %llu has no sampler", (unsigned long long)f->sequence);
-        x->now->picked[i] = sampler_pick(s->sampler, rows - h->vocabulary);
+        x->picks[n++] = (struct pick){s->sampler, rows - h->vocabulary, &x->now->picked[i]};
     }
+    if (n == 1)
+        pick_part(x->picks, 0);
+    else if (n)
+        x->device->backend->host_spread(x->device, n, pick_part, x->picks);
     return 0;
 }
 
@@ -621,6 +644,7 @@ void executor_destroy(struct executor **px)
         free(x->results[i].logits);
     }
     free(x->sampled);
+    free(x->picks);
     free(x->cores);
     free(x);
     *px = NULL;

@@ -76,6 +76,10 @@ struct backend {
     /* Bytes still free below the limit; UINT64_MAX without one. */
     uint64_t (*memory_free)(const struct device *d);
 
+    /* Calls work(ctx, part) once for each part below `n`, side by side on the threads that the device computes with, and returns when all are done: what the
+     * host does between two batches. The caller is whoever owns the device. */
+    void (*host_spread)(struct device *d, uint32_t n, void (*work)(void *ctx, uint32_t part), void *ctx);
+
     /* Bytes that a weight will hold on the device, known before it is loaded; `f32` asks for float32 arithmetic on it. */
     uint64_t (*weight_resident_bytes)(const struct device *d, const struct weight *w, enum weight_use use, bool f32);
     /* Bytes of scratch, shared by all products of a device, that a product of so many rows with this matrix takes beyond what is

@@ -1,4 +1,8 @@
-/* The order of things: penalties and bias on the logits; then temperature; then top-k, top-p and min-p each cut what is left of the tail; then one draw. */
+/* The order of things: penalties and bias on the logits; then temperature; then top-k, top-p and min-p each cut what is left of the tail; then one draw.
+ *
+ * There are two ways to one result. The exact one copies, sorts and adds weight by weight; what it picks is what a seed means. The fast one has the same weights to the bit,
+ * finds where the cuts and the draw fall by adding them in another order, and leaves a pick to the exact one where that could have turned it: where a fall is closer to the
+ * edge of a token than such sums can differ. */
 #include "agent/engine/sampler.h"
 
 #include <assert.h>
@@ -7,12 +11,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/engine/sampler_order.h"
 #include "common/env.h"
 
-struct candidate {
-    float weight; /* a logit; after the temperature exp(logit - greatest) */
-    uint32_t token;
-};
+enum { BLOCK = 1024 }; /* weights that are added together before it is known whether the draw falls among them */
+static const double DOUBT = 1e-10; /* of all mass: more than two orders of adding it can differ */
 
 struct sampler {
     struct sampler_params params;
@@ -21,7 +24,13 @@ struct sampler {
     bool adjusts;               /* some penalty or bias is on */
     uint8_t *in_prompt;         /* [vocabulary] */
     uint32_t *in_output;        /* [vocabulary]: times */
+    uint32_t *seen;             /* [vocabulary]: those of either, each once */
+    size_t n_seen;
+    float *adjusted;            /* [vocabulary]: logits with penalties and bias; NULL where nothing adjusts */
+    float *weights;             /* [vocabulary] */
     struct candidate *candidates; /* [vocabulary] */
+    const struct sampler_kernels *kernels;
+    struct order order;
 };
 
 const struct sampler_params sampler_defaults = {.top_p = 1, .repetition_penalty = 1};
@@ -67,17 +76,23 @@ int sampler_create(const struct sampler_params *p, int vocabulary, const uint32_
         s->in_prompt = calloc((size_t)vocabulary, sizeof *s->in_prompt);
         s->in_output = calloc((size_t)vocabulary, sizeof *s->in_output);
         s->candidates = calloc((size_t)vocabulary, sizeof *s->candidates);
+        s->seen = calloc((size_t)vocabulary, sizeof *s->seen);
+        s->weights = calloc((size_t)vocabulary, sizeof *s->weights);
+        s->adjusts = p->repetition_penalty != 1 || p->presence_penalty != 0 || p->frequency_penalty != 0 || p->n_bias > 0;
+        s->adjusted = s->adjusts ? calloc((size_t)vocabulary, sizeof *s->adjusted) : NULL;
     }
-    if (!s || !s->in_prompt || !s->in_output || !s->candidates) {
+    if (!s || !s->in_prompt || !s->in_output || !s->candidates || !s->seen || !s->weights || (s->adjusts && !s->adjusted)) {
         sampler_destroy(&s);
         return err_set(e, HP_ENOMEM, "no memory for a sampler over %d tokens", vocabulary);
     }
     s->params = *p;
     s->vocabulary = vocabulary;
-    s->adjusts = p->repetition_penalty != 1 || p->presence_penalty != 0 || p->frequency_penalty != 0 || p->n_bias > 0;
+    s->kernels = sampler_kernels_best();
     for (size_t i = 0; i < n_prompt; i++)
-        if (prompt[i] < (uint32_t)vocabulary)
+        if (prompt[i] < (uint32_t)vocabulary && !s->in_prompt[prompt[i]]) {
             s->in_prompt[prompt[i]] = 1;
+            s->seen[s->n_seen++] = prompt[i];
+        }
     *out = s;
     return 0;
 }
@@ -91,30 +106,36 @@ void sampler_destroy(struct sampler **self)
     free(s->in_prompt);
     free(s->in_output);
     free(s->candidates);
+    free(s->seen);
+    free(s->adjusted);
+    free(s->weights);
     free(s);
 }
 
 void sampler_accept(struct sampler *s, uint32_t token)
 {
-    if (token < (uint32_t)s->vocabulary)
-        s->in_output[token]++;
+    if (token < (uint32_t)s->vocabulary && !s->in_output[token]++ && !s->in_prompt[token])
+        s->seen[s->n_seen++] = token;
     s->n_picks++;
 }
 
 /* ---- drawing ---------------------------------------------------------------------------------------------------- */
 
-static void adjust(struct sampler *s)
+/* Only what was seen before, or is named, differs from the row. */
+static void adjust(struct sampler *s, const float *logits)
 {
     const struct sampler_params *p = &s->params;
-    for (int i = 0; i < s->vocabulary; i++) {
-        float *logit = &s->candidates[i].weight;
-        if ((s->in_prompt[i] || s->in_output[i]) && p->repetition_penalty != 1)
+    memcpy(s->adjusted, logits, (size_t)s->vocabulary * sizeof *logits);
+    for (size_t i = 0; i < s->n_seen; i++) {
+        uint32_t t = s->seen[i];
+        float *logit = &s->adjusted[t];
+        if (p->repetition_penalty != 1)
             *logit = *logit > 0 ? *logit / (float)p->repetition_penalty : *logit * (float)p->repetition_penalty;
-        if (s->in_output[i])
-            *logit -= (float)(p->presence_penalty + p->frequency_penalty * s->in_output[i]);
+        if (s->in_output[t])
+            *logit -= (float)(p->presence_penalty + p->frequency_penalty * s->in_output[t]);
     }
     for (uint32_t i = 0; i < p->n_bias; i++)
-        s->candidates[p->bias[i].token].weight += p->bias[i].bias;
+        s->adjusted[p->bias[i].token] += p->bias[i].bias;
 }
 
 /* Heavier first; among equals the lower token. */
@@ -125,13 +146,11 @@ static bool before(const struct candidate *a, const struct candidate *b)
 
 static int compare(const void *a, const void *b) { return before(a, b) ? -1 : 1; }
 
-static const struct candidate *heaviest(const struct sampler *s)
+/* The likeliest token; what is no number is not. */
+static uint32_t heaviest(const struct sampler *s, const float *row, float greatest)
 {
-    const struct candidate *best = &s->candidates[0];
-    for (int i = 1; i < s->vocabulary; i++)
-        if (before(&s->candidates[i], best) || isnan(best->weight))
-            best = &s->candidates[i];
-    return best;
+    size_t n = (size_t)s->vocabulary, at = s->kernels->find(row, n, greatest);
+    return (uint32_t)(at < n ? at : n - 1);
 }
 
 static void swap(struct candidate *a, struct candidate *b)
@@ -161,14 +180,14 @@ static void select_first(struct candidate *c, size_t n, size_t k)
     }
 }
 
-/* Logits to weights relative to the heaviest; what weighs nothing is left out. Gives how many are left. */
-static size_t heat(struct sampler *s, float greatest)
+/* Those that weigh something in double, in order of their tokens. Gives how many. */
+static size_t candidates_list(struct sampler *s, const float *row, float greatest)
 {
     size_t n = 0;
     for (int i = 0; i < s->vocabulary; i++) {
-        double w = exp(((double)s->candidates[i].weight - (double)greatest) / s->params.temperature);
-        if (w > 0)
-            s->candidates[n++] = (struct candidate){(float)w, s->candidates[i].token};
+        double x = ((double)row[i] - (double)greatest) / s->params.temperature;
+        if (s->weights[i] > 0 || (x > -746 && exp(x) > 0))
+            s->candidates[n++] = (struct candidate){s->weights[i], (uint32_t)i};
     }
     return n;
 }
@@ -228,13 +247,11 @@ static uint32_t draw(const struct sampler *s, const struct candidate *c, size_t 
     return c[n - 1].token;
 }
 
-static uint32_t sample(struct sampler *s)
+static uint32_t sample_exactly(struct sampler *s, const float *row, float greatest)
 {
     const struct sampler_params *p = &s->params;
-    struct candidate best = *heaviest(s), *c = s->candidates;
-    size_t n = heat(s, best.weight);
-    if (n == 0)
-        return best.token;
+    struct candidate *c = s->candidates;
+    size_t n = candidates_list(s, row, greatest);
     if (p->top_k > 0 && p->top_k < n) {
         select_first(c, n, p->top_k);
         n = p->top_k;
@@ -246,13 +263,99 @@ static uint32_t sample(struct sampler *s)
     return draw(s, c, n);
 }
 
+/* ---- the fast way ------------------------------------------------------------------------------------------------ */
+
+/* No other order of adding could have come to another token. */
+static bool fall_certain(double target, double before, double after, double doubt)
+{
+    return (before <= 0 || target - before > doubt) && after - target > doubt;
+}
+
+/* Without top-k and top-p tokens are drawn from in their order. */
+static bool draw_in_order_of_tokens(const struct sampler *s, uint32_t *token)
+{
+    size_t n = (size_t)s->vocabulary, i = 0;
+    double all = 0, before = 0, after = 0;
+    for (size_t b = 0; b < n; b += BLOCK)
+        all += s->kernels->sum(s->weights + b, n - b < BLOCK ? n - b : BLOCK);
+    double at = chance(s) * all;
+    for (; i < n; i += BLOCK) {
+        after = before + s->kernels->sum(s->weights + i, n - i < BLOCK ? n - i : BLOCK);
+        if (after > at)
+            break;
+        before = after;
+    }
+    for (; i < n; before = after, i++) {
+        after = before + (double)s->weights[i];
+        if (after > at) {
+            *token = (uint32_t)i;
+            return fall_certain(at, before, after, DOUBT * all);
+        }
+    }
+    return false;
+}
+
+static double mass_at_least(const struct sampler *s, float least)
+{
+    size_t n = s->kernels->gather(s->weights, (size_t)s->vocabulary, least, INFINITY, s->candidates);
+    return total_weight(s->candidates, n);
+}
+
+/* With top-p they are drawn from in the order of their weights. */
+static bool draw_in_order_of_weights(struct sampler *s, uint32_t *token)
+{
+    const struct sampler_params *p = &s->params;
+    struct order *o = &s->order;
+    struct order_cut cut;
+    o->kernels = s->kernels;
+    o->weights = s->weights;
+    o->n = (size_t)s->vocabulary;
+    o->scratch = s->candidates;
+    double all = order_begin(o, p->top_k > 0), left = all, doubt = DOUBT * all;
+    if (p->top_k > 0 && order_find_rank(o, p->top_k, &cut))
+        left = cut.after;
+    double wanted = p->top_p * left;
+    if (!order_find_mass(o, wanted, &cut) || !fall_certain(wanted, cut.before, cut.after, doubt))
+        return false;
+    double kept = cut.after;
+    if (p->min_p > 0 && cut.at.weight < (float)p->min_p)
+        kept = mass_at_least(s, (float)p->min_p);
+    double at = chance(s) * kept;
+    if (!order_find_mass(o, at, &cut))
+        return false;
+    *token = cut.at.token;
+    return fall_certain(at, cut.before, cut.after, doubt);
+}
+
+/* After the cuts, in which order are tokens drawn from? Top-k alone leaves one that only the exact way knows. */
+static bool sample_fast(struct sampler *s, uint32_t *token)
+{
+    const struct sampler_params *p = &s->params;
+    if (p->top_p < 1)
+        return draw_in_order_of_weights(s, token);
+    return p->top_k == 0 && p->min_p <= 0 && draw_in_order_of_tokens(s, token);
+}
+
+static uint32_t sample(struct sampler *s, const float *row, float greatest)
+{
+    uint32_t token;
+    if (!isfinite(greatest))
+        return heaviest(s, row, greatest);
+    s->kernels->weigh(row, (size_t)s->vocabulary, (double)greatest, s->params.temperature, s->weights);
+    return sample_fast(s, &token) ? token : sample_exactly(s, row, greatest);
+}
+
 uint32_t sampler_pick(struct sampler *s, const float *logits)
 {
-    for (int i = 0; i < s->vocabulary; i++)
-        s->candidates[i] = (struct candidate){logits[i], (uint32_t)i};
-    if (s->adjusts)
-        adjust(s);
-    uint32_t token = s->params.temperature > 0 ? sample(s) : heaviest(s)->token;
+    const float *row = logits;
+    if (s->adjusts) {
+        adjust(s, logits);
+        row = s->adjusted;
+    }
+    float greatest = s->kernels->greatest(row, (size_t)s->vocabulary);
+    uint32_t token = s->params.temperature > 0 ? sample(s, row, greatest) : heaviest(s, row, greatest);
     sampler_accept(s, token);
     return token;
 }
+
+void sampler_kernels_use(struct sampler *s, const struct sampler_kernels *k) { s->kernels = k; }

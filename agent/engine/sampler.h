@@ -37,4 +37,8 @@ uint32_t sampler_pick(struct sampler *s, const float *logits);
 /* Counts a token as output without drawing it (a sequence that is rebuilt). */
 void sampler_accept(struct sampler *s, uint32_t token);
 
+struct sampler_kernels;
+/* For tests and benchmarks: with these (sampler_kernels.h), not the best. */
+void sampler_kernels_use(struct sampler *s, const struct sampler_kernels *k);
+
 #endif

@@ -325,6 +325,24 @@ static void gather_rows(struct stream *s, struct tensor in, const uint32_t *rows
         memcpy((float *)out.data + (size_t)i * width, (const float *)in.data + (size_t)rows[i] * width, width * sizeof(float));
 }
 
+struct spread {
+    void (*work)(void *ctx, uint32_t part);
+    void *ctx;
+};
+
+static void spread_part(void *ctx, int thread, uint32_t part)
+{
+    const struct spread *s = ctx;
+    (void)thread;
+    s->work(s->ctx, part);
+}
+
+static void host_spread(struct device *device, uint32_t n, void (*work)(void *ctx, uint32_t part), void *ctx)
+{
+    struct spread s = {work, ctx};
+    threads_run(((struct cpu_device *)device)->threads, n, spread_part, &s);
+}
+
 const struct backend cpu_backend = {
     .name = "cpu",
     .device_open = open_device,
@@ -332,6 +350,7 @@ const struct backend cpu_backend = {
     .device_describe = describe,
     .libraries = onednn_version,
     .memory_free = memory_free,
+    .host_spread = host_spread,
     .weight_resident_bytes = cpu_weight_resident_bytes,
     .matmul_scratch_bytes = cpu_matmul_scratch_bytes,
     .weight_load = cpu_weight_load,

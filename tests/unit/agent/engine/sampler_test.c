@@ -1,4 +1,6 @@
 #include "agent/engine/sampler.h"
+#include "agent/engine/sampler_kernels.h"
+#include "tests/unit/agent/engine/sampler_reference.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -221,6 +223,117 @@ static void values_out_of_range_are_named(void **state)
     }
 }
 
+/* ---- as before, to the bit --------------------------------------------------------------------------------------- */
+
+static float normal(uint64_t *state)
+{
+    double sum = 0;
+    for (int i = 0; i < 12; i++)
+        sum += random_unit(state);
+    return (float)(sum - 6);
+}
+
+enum shape { SHAPE_FLAT, SHAPE_NORMAL, SHAPE_PEAKED, SHAPE_TIES, SHAPE_SAME, SHAPE_STEEP, SHAPE_HOLES, SHAPES };
+
+static void row_make(float *row, int n, enum shape shape, uint64_t *state)
+{
+    for (int i = 0; i < n; i++) {
+        float x = normal(state);
+        switch (shape) {
+        case SHAPE_FLAT: row[i] = x * 0.01f; break;
+        case SHAPE_NORMAL: row[i] = x * 2; break;
+        case SHAPE_PEAKED: row[i] = x * 2 + (random_unit(state) < 0.001 ? 12 : 0); break;
+        case SHAPE_TIES: row[i] = roundf(x * 4) / 4; break;
+        case SHAPE_SAME: row[i] = 1.5f; break;
+        case SHAPE_STEEP: row[i] = x * 100; break;
+        default: row[i] = i % 5 == 3 ? NAN : i % 7 == 2 ? -INFINITY : x; break;
+        }
+    }
+}
+
+static const struct sampler_params variants[] = {
+    {.top_p = 1, .repetition_penalty = 1},
+    {.temperature = 1, .top_p = 1, .repetition_penalty = 1},
+    {.temperature = 0.7, .top_p = 0.95, .repetition_penalty = 1},
+    {.temperature = 1.3, .top_p = 0.5, .repetition_penalty = 1},
+    {.temperature = 1, .top_p = 0.999999, .repetition_penalty = 1},
+    {.temperature = 1, .top_p = 1, .top_k = 40, .repetition_penalty = 1},
+    {.temperature = 0.8, .top_p = 0.9, .top_k = 40, .repetition_penalty = 1},
+    {.temperature = 0.8, .top_p = 0.9, .top_k = 1000000, .repetition_penalty = 1},
+    {.temperature = 1, .top_p = 0.95, .min_p = 0.05, .repetition_penalty = 1},
+    {.temperature = 1, .top_p = 1, .min_p = 0.1, .repetition_penalty = 1},
+    {.temperature = 0.9, .top_p = 0.9, .top_k = 50, .min_p = 0.02, .repetition_penalty = 1.1, .presence_penalty = 0.5, .frequency_penalty = 0.3,
+     .n_bias = 2, .bias = {{1, 3}, {1, -1}}},
+    {.top_p = 1, .repetition_penalty = 1.3, .presence_penalty = 1},
+    {.temperature = 0.01, .top_p = 0.9, .repetition_penalty = 1},
+    {.temperature = 100, .top_p = 0.9, .repetition_penalty = 1},
+};
+
+static void compare_picks(const struct sampler_kernels *k, const struct sampler_params *p, float *row, int vocabulary, enum shape shape, int picks, uint64_t *state)
+{
+    static const uint32_t prompt[] = {0, 1, 1, 3};
+    uint32_t known = vocabulary < 4 ? 1 : 4;
+    struct sampler *s = make(p, vocabulary, prompt, known);
+    struct old_sampler *old = old_create(p, vocabulary, prompt, known);
+    sampler_kernels_use(s, k);
+    for (int i = 0; i < picks; i++) {
+        if (i % 4 == 0)
+            row_make(row, vocabulary, shape, state);
+        uint32_t want = old_pick(old, row), got = sampler_pick(s, row);
+        if (got != want)
+            fail_msg("%s: vocabulary %d, shape %d, temperature %g, top_p %g, top_k %u, min_p %g, pick %d: %u, not %u", k->name, vocabulary, (int)shape,
+                     p->temperature, p->top_p, p->top_k, p->min_p, i, got, want);
+    }
+    sampler_destroy(&s);
+    old_destroy(old);
+}
+
+static void every_pick_is_the_one_that_sorting_everything_gives(void **state)
+{
+    (void)state;
+    static const struct {
+        int vocabulary, picks;
+    } sizes[] = {{2, 40}, {7, 40}, {64, 40}, {1001, 16}, {5000, 8}, {30000, 1}};
+    uint64_t random = 7;
+    float *row = malloc(40000 * sizeof *row);
+    for (int k = 0; sampler_kernels_all[k]; k++)
+        for (size_t z = 0; sampler_kernels_all[k]->supported() && z < sizeof sizes / sizeof *sizes; z++)
+            for (size_t v = 0; v < sizeof variants / sizeof *variants; v++)
+                for (int shape = 0; shape < SHAPES; shape++) {
+                    struct sampler_params p = variants[v];
+                    p.seed = random_next(&random);
+                    compare_picks(sampler_kernels_all[k], &p, row, sizes[z].vocabulary, (enum shape)shape, sizes[z].picks, &random);
+                }
+    free(row);
+}
+
+static void weights_have_the_same_bits_with_all_instructions(void **state)
+{
+    (void)state;
+    enum { N = 1 << 16 };
+    float *row = malloc(N * sizeof *row), *want = malloc(N * sizeof *want), *got = malloc(N * sizeof *got);
+    uint64_t random = 3;
+    for (int round = 0; round < 24; round++) {
+        double temperature = 0.05 + 2 * random_unit(&random);
+        for (int i = 0; i < N; i++)
+            row[i] = (float)(-120 * temperature * random_unit(&random));
+        row[5] = NAN;
+        row[6] = -INFINITY;
+        row[7] = 0;
+        sampler_plain.weigh(row, N, 0, temperature, want);
+        for (int k = 0; sampler_kernels_all[k]; k++) {
+            if (!sampler_kernels_all[k]->supported())
+                continue;
+            memset(got, 0xff, N * sizeof *got);
+            sampler_kernels_all[k]->weigh(row, N, 0, temperature, got);
+            assert_memory_equal(got, want, N * sizeof *got);
+        }
+    }
+    free(row);
+    free(want);
+    free(got);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -232,6 +345,8 @@ int main(void)
         cmocka_unit_test(top_p_of_a_flat_distribution_keeps_its_share),
         cmocka_unit_test(extremes_do_not_break_a_draw),
         cmocka_unit_test(values_out_of_range_are_named),
+        cmocka_unit_test(every_pick_is_the_one_that_sorting_everything_gives),
+        cmocka_unit_test(weights_have_the_same_bits_with_all_instructions),
     };
     return cmocka_run_group_tests_name("sampler", tests, NULL, NULL);
 }

@@ -1,0 +1,58 @@
+#include "agent/engine/sampler_kernels.h"
+
+#include <math.h>
+
+static bool always(void) { return true; }
+
+static float greatest(const float *x, size_t n)
+{
+    float most = -INFINITY;
+    for (size_t i = 0; i < n; i++)
+        most = x[i] > most ? x[i] : most;
+    return most;
+}
+
+static size_t find(const float *x, size_t n, float value)
+{
+    size_t i = 0;
+    while (i < n && !(x[i] <= value && x[i] >= value))
+        i++;
+    return i;
+}
+
+static void weigh(const float *x, size_t n, double most, double temperature, float *w)
+{
+    for (size_t i = 0; i < n; i++) {
+        double e = exp(((double)x[i] - most) / temperature);
+        w[i] = e > 0 ? (float)e : 0;
+    }
+}
+
+static size_t gather(const float *w, size_t n, float low, float high, struct candidate *out)
+{
+    size_t m = 0;
+    for (size_t i = 0; i < n; i++)
+        if (w[i] >= low && w[i] <= high)
+            out[m++] = (struct candidate){w[i], (uint32_t)i};
+    return m;
+}
+
+static double sum(const float *w, size_t n)
+{
+    double all = 0;
+    for (size_t i = 0; i < n; i++)
+        all += (double)w[i];
+    return all;
+}
+
+const struct sampler_kernels sampler_plain = {"plain", always, greatest, find, weigh, gather, sum};
+
+const struct sampler_kernels *const sampler_kernels_all[] = {&sampler_avx512, &sampler_avx2, &sampler_plain, NULL};
+
+const struct sampler_kernels *sampler_kernels_best(void)
+{
+    int i = 0;
+    while (!sampler_kernels_all[i]->supported())
+        i++;
+    return sampler_kernels_all[i];
+}
