@@ -128,7 +128,7 @@ endef
 $(foreach room,$(ROOMS) hpctl,$(eval $(call room_test,$(room))))
 # Tests with failing allocations (tests/unit/faults.h) come between our code and its allocator.
 comma := ,
-$(BUILD)/tests/unit/%faults_test: LDFLAGS += $(foreach f,malloc calloc realloc aligned_alloc free strdup strndup,-Wl$(comma)--wrap=$(f))
+$(BUILD)/tests/unit/%faults_test: LDFLAGS += $(foreach f,malloc calloc realloc aligned_alloc free strdup strndup arena_alloc arena_memdup arena_strndup arena_strdup arena_printf,-Wl$(comma)--wrap=$(f))
 SIM_FIXTURE := $(patsubst %.c,$(BUILD)/obj/%.o,$(filter-out $(TESTS_sim),$(wildcard tests/sim/*.c)))
 $(BUILD)/tests/sim/%: $(BUILD)/obj/tests/sim/%.o $(SIM_FIXTURE) $(LIBS_hpctl)
 	@mkdir -p $(@D)

@@ -25,8 +25,10 @@ void *arena_alloc(struct arena *a, size_t count, size_t size)
     if (!b || b->size - b->used < n) {
         size_t block = n > BLOCK_BYTES ? n : BLOCK_BYTES;
         b = malloc(sizeof *b + block);
-        if (!b)
+        if (!b) {
+            a->out_of_memory = true;
             return NULL;
+        }
         b->used = 0;
         b->size = block;
         /* A large allocation must not hide the room left in the block before it. */
@@ -90,6 +92,7 @@ void arena_reset(struct arena *a)
     }
     a->head = kept;
     a->used_bytes = 0;
+    a->out_of_memory = false;
 }
 
 void arena_free(struct arena *a)
@@ -100,4 +103,5 @@ void arena_free(struct arena *a)
         a->head = next;
     }
     a->used_bytes = 0;
+    a->out_of_memory = false;
 }

@@ -2,6 +2,7 @@
 #ifndef HP_COMMON_ARENA_H
 #define HP_COMMON_ARENA_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 struct arena_block;
@@ -9,6 +10,7 @@ struct arena {
     struct arena_block *head;
     size_t used_bytes;  /* handed out so far */
     size_t limit_bytes; /* 0: none; beyond it arena_alloc gives NULL */
+    bool out_of_memory; /* it gave NULL for want of memory, not because of the limit */
 };
 
 /* A zero-initialised `struct arena` is ready for use. Every call gives memory aligned for any type, or NULL

@@ -43,7 +43,7 @@ static int read_layer(struct profile *p, const struct json_at *at, struct profil
     }
     l->name = arena_strdup(&p->arena, name);
     l->class_index = class_of(p, class_name);
-    return rc;
+    return rc < 0 ? rc : p->arena.out_of_memory ? no_memory(at, e) : 0;
 }
 
 static int read_layers(struct profile *p, const struct json_at *at, struct err *e)

@@ -1,5 +1,7 @@
 #include "model/model.h"
 
+#include "common/utf8.h"
+
 #include "model/architecture.h"
 #include "model/gguf.h"
 #include "model/hub.h"
@@ -349,7 +351,7 @@ static int compile_template(struct model *m, struct err *e)
     if (rc < 0) {
         err_at(&why, "%s: chat template", m->path);
         m->template_failure = why;
-        m->template_failed = true;
+        m->template_failed = rc != HP_ENOMEM; /* which may be had next time */
         if (e)
             *e = why;
     }
@@ -382,6 +384,16 @@ static json_t *template_variables(const json_t *messages, bool add_generation_pr
     return NULL;
 }
 
+/* What is not UTF-8 cannot be a variable; everything else that fails is want of memory. */
+static int variables_failed(const struct model *m, const struct tokenizer *t, struct err *e)
+{
+    const char *texts[] = {tokenizer_bos_text(t), tokenizer_eos_text(t)};
+    for (size_t i = 0; i < 2; i++)
+        if (utf8_valid_prefix(texts[i], strlen(texts[i])) < strlen(texts[i]))
+            return err_set(e, HP_EINVAL, "%s: the first or last token of a text is not UTF-8: the template cannot have it", m->path);
+    return err_set(e, HP_ENOMEM, "%s: no memory for the template's variables", m->path);
+}
+
 int model_chat_render(struct model *m, const json_t *messages, bool add_generation_prompt, const json_t *extra,
                       struct buffer *out, struct err *e)
 {
@@ -392,7 +404,7 @@ int model_chat_render(struct model *m, const json_t *messages, bool add_generati
         return rc;
     json_t *variables = template_variables(messages, add_generation_prompt, t, extra);
     if (!variables)
-        return err_set(e, HP_EINVAL, "%s: the template's variables cannot be made", m->path);
+        return variables_failed(m, t, e);
     rc = template_render(m->template, variables, NULL, out, e);
     json_decref(variables);
     return rc;

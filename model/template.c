@@ -24,6 +24,8 @@ int template_compile(const char *source, size_t size, struct chat_template **out
         rc = template_parse(&p, &t->body);
     }
     buffer_free(&tokens);
+    if (rc < 0 && t->arena.out_of_memory)
+        rc = err_set(&problem, HP_ENOMEM, "out of memory for a template");
     if (rc < 0) {
         template_destroy(&t);
         utf8_clean(problem.text);
@@ -395,6 +397,8 @@ int template_render(const struct chat_template *t, const json_t *variables, cons
         rc = bind_variables(&r, variables);
     if (rc == 0)
         rc = run_body(&r, t->body->children);
+    if (rc < 0 && r.arena.out_of_memory)
+        rc = err_set(e, HP_ENOMEM, "out of memory for the values of a template");
     arena_free(&r.arena);
     if (rc == 0)
         return 0;

@@ -5,11 +5,12 @@
  * A failure names the allocation by its number and the lines of code that asked for it.
  *
  * A program is a harness by its name: NAME_faults_test.c or faults_test.c (the Makefile links it with --wrap). It includes this header in one file.
- * Counted are the allocations of our own code and of jansson (through common/json.c), on the thread that calls; other libraries and other threads get
- * their memory. HP_FAULTS_VERBOSE=1 tells how many each test went through. */
+ * Counted are the allocations of our own code, each piece of an arena (common/arena.h), and those of jansson (through common/json.c), on the thread that calls;
+ * other libraries and other threads get their memory. HP_FAULTS_VERBOSE=1 tells how many each test went through. */
 #ifndef HP_TESTS_UNIT_FAULTS_H
 #define HP_TESTS_UNIT_FAULTS_H
 
+#include "common/arena.h"
 #include "common/status.h"
 
 #include <dlfcn.h>
@@ -154,6 +155,38 @@ char *__wrap_strndup(const char *s, size_t n)
 }
 
 char *__wrap_strdup(const char *s) { return __wrap_strndup(s, SIZE_MAX); }
+
+/* Arenas take their memory in large blocks: what is taken out of them counts by itself. */
+void *__real_arena_alloc(struct arena *a, size_t count, size_t size);
+void *__real_arena_memdup(struct arena *a, const void *p, size_t n);
+char *__real_arena_strndup(struct arena *a, const char *s, size_t n);
+void *__wrap_arena_alloc(struct arena *a, size_t count, size_t size);
+void *__wrap_arena_memdup(struct arena *a, const void *p, size_t n);
+char *__wrap_arena_strndup(struct arena *a, const char *s, size_t n);
+char *__wrap_arena_strdup(struct arena *a, const char *s);
+char *__wrap_arena_printf(struct arena *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+static inline bool faults_strike_arena(struct arena *a)
+{
+    bool fails = faults_strike();
+    a->out_of_memory = a->out_of_memory || fails;
+    return fails;
+}
+
+void *__wrap_arena_alloc(struct arena *a, size_t count, size_t size) { return faults_strike_arena(a) ? NULL : __real_arena_alloc(a, count, size); }
+void *__wrap_arena_memdup(struct arena *a, const void *p, size_t n) { return faults_strike_arena(a) ? NULL : __real_arena_memdup(a, p, n); }
+char *__wrap_arena_strndup(struct arena *a, const char *s, size_t n) { return faults_strike_arena(a) ? NULL : __real_arena_strndup(a, s, n); }
+char *__wrap_arena_strdup(struct arena *a, const char *s) { return __wrap_arena_strndup(a, s, strlen(s)); }
+
+char *__wrap_arena_printf(struct arena *a, const char *fmt, ...)
+{
+    char text[4096];
+    va_list args;
+    va_start(args, fmt);
+    int n = vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    return n < 0 || (size_t)n >= sizeof text ? NULL : __wrap_arena_strndup(a, text, (size_t)n);
+}
 
 /* ---- what is said of it ----------------------------------------------------------------------------------------------- */
 
