@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { ACTIONS_MADE = 384, ACTIONS_FOR_RELEASES = 320 }; /* a stage's queue holds 4 frames for each stage of its pipeline, and 16 */
+
 static const uint64_t ms = 1000000;
 
 /* ---- actions ---------------------------------------------------------------------------------------------------- */
@@ -14,18 +16,27 @@ void agent_actions_free(struct agent_actions *a)
     memset(a, 0, sizeof *a);
 }
 
+/* The first actions are allocated with the core, and the last of these are for buffers alone: one that nobody gives back is lost to the pool for ever. */
+static bool action_fits(struct agent_actions *a, enum agent_action_kind kind)
+{
+    size_t room = a->capacity - a->count;
+    if (room > (kind == AGENT_DO_RELEASE ? 0 : ACTIONS_FOR_RELEASES))
+        return true;
+    size_t capacity = 2 * a->capacity > ACTIONS_MADE ? 2 * a->capacity : ACTIONS_MADE;
+    struct agent_action *p = realloc(a->items, capacity * sizeof *p);
+    if (!p)
+        return false;
+    a->items = p;
+    a->capacity = capacity;
+    return true;
+}
+
 struct agent_action *core_act(struct agent_core *c, enum agent_action_kind kind)
 {
     struct agent_actions *a = c->out;
-    if (a->count == a->capacity) {
-        size_t capacity = a->capacity ? 2 * a->capacity : 32;
-        struct agent_action *p = realloc(a->items, capacity * sizeof *p);
-        if (!p) {
-            log_error("agent", "action_lost", "reason=no_memory kind=%d", (int)kind);
-            return NULL;
-        }
-        a->items = p;
-        a->capacity = capacity;
+    if (!action_fits(a, kind)) {
+        log_line_limited(&c->lost_limit, LOG_ERROR, "agent", "action_lost", "reason=no_memory kind=%d", (int)kind);
+        return NULL;
     }
     struct agent_action *action = &a->items[a->count++];
     memset(action, 0, sizeof *action);
@@ -421,6 +432,10 @@ void agent_core_event(struct agent_core *c, const struct agent_event *event, str
     uint64_t now = env_now_ns(c->env);
     dead_free(c);
     out->count = 0;
+    if (!out->items && c->actions_made) {
+        *out = (struct agent_actions){.items = c->actions_made, .capacity = ACTIONS_MADE};
+        c->actions_made = NULL;
+    }
     c->out = out;
     c->due_ns = 0;
     c->ready_ns = event->kind == AGENT_EVENT_BATCH_DONE ? 0 : now;
@@ -439,9 +454,15 @@ void agent_core_event(struct agent_core *c, const struct agent_event *event, str
 int agent_core_create(const struct env *env, const struct agent_core_config *config, struct agent_core **out, struct err *e)
 {
     struct agent_core *c = calloc(1, sizeof *c);
-    if (c)
+    if (c) {
         c->name = strdup("");
-    if (!c || !c->name) {
+        c->actions_made = malloc(ACTIONS_MADE * sizeof *c->actions_made);
+    }
+    if (!c || !c->name || !c->actions_made) {
+        if (c) {
+            free(c->name);
+            free(c->actions_made);
+        }
         free(c);
         return err_set(e, HP_ENOMEM, "no memory for the agent's core");
     }
@@ -470,6 +491,7 @@ void agent_core_destroy(struct agent_core **pc, void (*release)(void *ctx, void 
     free(c->tokens);
     free(c->told);
     free(c->name);
+    free(c->actions_made);
     dead_free(c);
     arena_free(&c->models_arena);
     free(c);

@@ -2,6 +2,7 @@
 
 #include "agent/discover_gpus.h"
 #include "agent/discover_limits.h"
+#include "common/json.h"
 #include "common/log.h"
 
 #include <ctype.h>
@@ -212,8 +213,8 @@ static json_t *nics_read(const char *folder, const char *network)
     DIR *d = opendir(folder);
     struct dirent *entry;
     while (d && n < MAX_NICS && (entry = readdir(d)) != NULL)
-        if (nic_counts(folder, entry->d_name, network))
-            list[n++] = nic_read(folder, entry->d_name);
+        if (nic_counts(folder, entry->d_name, network) && (list[n] = nic_read(folder, entry->d_name)) != NULL)
+            n++;
     if (d)
         closedir(d);
     if (n)
@@ -223,19 +224,21 @@ static json_t *nics_read(const char *folder, const char *network)
     return out;
 }
 
-static int json_text(json_t *value, struct buffer *out, struct err *e)
+static int node_text(json_t *value, struct buffer *out, struct err *e)
 {
-    char *text = value ? json_dumps(value, JSON_COMPACT) : NULL;
-    if (text)
+    char *text = value && !json_memory_was_short() ? json_dumps(value, JSON_COMPACT) : NULL;
+    bool whole = text && !json_memory_was_short();
+    if (whole)
         buffer_append(out, text, strlen(text));
     free(text);
     json_decref(value);
-    return !text || out->failed ? err_set(e, HP_ENOMEM, "no memory to describe this box") : 0;
+    return !whole || out->failed ? err_set(e, HP_ENOMEM, "no memory to describe this box") : 0;
 }
 
 int discover_nics(const char *folder, const char *network, struct buffer *json, struct err *e)
 {
-    return json_text(nics_read(folder, network), json, e);
+    json_memory_reset();
+    return node_text(nics_read(folder, network), json, e);
 }
 
 /* ---- the node -------------------------------------------------------------------------------------------------------- */
@@ -322,6 +325,7 @@ int discover_node_of(const struct discover_box *box, const char *name, const str
     if (rc < 0)
         return rc;
     kind_name(t, share, kind);
+    json_memory_reset();
     json_t *cores = json_array();
     for (int i = 0; i < share->n_cores; i++)
         json_array_append_new(cores, json_integer(share->cores[i]));
@@ -334,5 +338,5 @@ int discover_node_of(const struct discover_box *box, const char *name, const str
         json_object_set_new(node, "numa", numa);
     discover_gpus_add(node, t, box->nvml);
     hwloc_topology_destroy(t);
-    return json_text(node, json, e);
+    return node_text(node, json, e);
 }

@@ -23,16 +23,22 @@ static void *json_memory(size_t n)
     return p;
 }
 
+void json_memory_reset(void) { memory_is_short = false; }
+bool json_memory_was_short(void) { return memory_is_short; }
+
 __attribute__((constructor)) static void json_memory_watch(void) { json_set_alloc_funcs(json_memory, free); }
 
 static int parse_text(const char *name, const void *text, size_t size, bool wide, json_t **root, struct json_at *at, struct err *e)
 {
     json_error_t problem;
+    bool before = memory_is_short;
     memory_is_short = false;
     json_t *value = json_loadb(text, size, JSON_REJECT_DUPLICATES, &problem);
     if (!value && wide && json_error_code(&problem) == json_error_numeric_overflow)
         value = json_loadb(text, size, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &problem);
-    if (memory_is_short) {
+    bool now = memory_is_short;
+    memory_is_short = before || now;
+    if (now) {
         json_decref(value);
         return err_set(e, HP_ENOMEM, "%s: no memory to read it", name);
     }

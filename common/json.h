@@ -72,4 +72,8 @@ json_t *json_textn(const char *text, size_t size);
 /* Writes to a file, replaced in one step, or to standard output for "-". Indented, keys in the order they were set. */
 int json_save(const json_t *root, const char *file, struct err *e);
 
+/* Whether jansson was refused memory on this thread since the reset: then what it made meanwhile may lack members without a word, and is thrown away. */
+void json_memory_reset(void);
+bool json_memory_was_short(void);
+
 #endif
