@@ -326,17 +326,17 @@ static ucs_status_t listener_open(struct ucx_endpoint *d, struct data_address *o
     return s;
 }
 
-static int ucx_open_failed(struct err *e, ucs_status_t s, const char *network, const struct data_address *own)
+static int ucx_open_failed(const struct ucx_endpoint *d, struct err *e, ucs_status_t s, const char *network, const struct data_address *own)
 {
-    if (s == UCS_ERR_BUSY)
-        return err_set(e, HP_EBUSY, "port %u of %s is taken: the data channel cannot listen there", own->port, own->host);
+    if (s == UCS_ERR_BUSY || ucx_guard_port_is_taken(d->guard))
+        return err_set(e, HP_EBUSY, "port %u or %u of %s is taken: the data channel cannot listen there", own->port, own->port + 1u, own->host);
     err_set(e, HP_EDEVICE, "cannot open the data channel at %s on network %s: %s", own->host, network, ucs_status_string(s));
     return err_hint(e, "`ip link` lists the interfaces; name one with --network");
 }
 
 static int ucx_open(struct ucx_endpoint *d, const struct data_config *c, const char *network, struct data_address *own, struct err *e)
 {
-    struct ucx_guard_config guard = {.keys = c->keys, .ctx = &d->base, .allowed = key_is_allowed, .refused = on_refused};
+    struct ucx_guard_config guard = {.keys = c->keys, .port = c->port ? c->port + 1u : 0, .ctx = &d->base, .allowed = key_is_allowed, .refused = on_refused};
     int rc = ucx_guard_open(&guard, &d->guard, e);
     if (rc < 0)
         return rc;
@@ -345,7 +345,7 @@ static int ucx_open(struct ucx_endpoint *d, const struct data_config *c, const c
     s = s == UCS_OK ? worker_open(d) : s;
     s = s == UCS_OK ? listener_open(d, own) : s;
     ucx_guard_enter(NULL);
-    return s == UCS_OK ? ucx_guard_test(d->guard, own, e) : ucx_open_failed(e, s, network, own);
+    return s == UCS_OK ? ucx_guard_test(d->guard, own, e) : ucx_open_failed(d, e, s, network, own);
 }
 
 static int address_make(struct ucx_endpoint *d, const struct data_address *own, struct err *e)

@@ -1,7 +1,7 @@
 /* Stands between UCX and the network: no byte of a peer that has not proven itself reaches UCX.
  *
- * UCX parses and obeys whatever comes over its sockets, before any callback of ours. Its library calls listen, accept, getsockname and connect through the
- * dynamic linker, so that this program's definitions of these four are used (ucx_guard_calls.c); callers outside of UCX pass through untouched. For UCX:
+ * UCX parses and obeys whatever comes over its sockets, before any callback of ours. Its library calls bind, listen, accept, getsockname and connect through
+ * the dynamic linker, so that this program's definitions of these are used (ucx_guard_calls.c); callers outside of UCX pass through untouched. For UCX:
  *   listen   keeps the real socket for the guard's thread and puts one end of a socket pair in its place;
  *   accept   takes from that pair a connection whose peer has gone through the handshake (handshake.h), or says that there is none yet;
  *   connect  goes only to addresses that an introduction has named, and proves itself and its peer before UCX gets the descriptor.
@@ -28,6 +28,7 @@ struct ucx_guard;
 /* Both may be called from the guard's thread and from UCX's. */
 struct ucx_guard_config {
     struct key_pair keys;
+    uint16_t port; /* where UCX listens where any port would do (that of its interface); 0: any */
     void *ctx;
     bool (*allowed)(void *ctx, const uint8_t key[KEY_BYTES]); /* may its holder connect now? */
     void (*refused)(void *ctx);                               /* one was refused: it proved nothing, or was too many */
@@ -42,6 +43,9 @@ void ucx_guard_close(struct ucx_guard **g);
 
 /* What UCX does on the calling thread is this guard's from now on (NULL: nobody's, so that UCX can neither listen nor connect). */
 void ucx_guard_enter(struct ucx_guard *g);
+
+/* True when UCX could not listen because `port` of the config is somebody else's. */
+bool ucx_guard_port_is_taken(const struct ucx_guard *g);
 
 /* Proves by trying that the guard stands before the listener at this address: it must have been opened through the guard, and an unproven connection
  * to it must be refused (which is not counted). HP_EUNSUPPORTED: this UCX goes around the guard. */

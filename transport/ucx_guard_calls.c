@@ -1,4 +1,4 @@
-/* The four calls of UCX that the guard answers. They are this program's definitions of the system's functions: the dynamic linker finds them before the C
+/* The calls of UCX that the guard answers. They are this program's definitions of the system's functions: the dynamic linker finds them before the C
  * library's. Whoever else calls them is passed through untouched. */
 #include "transport/ucx_guard_int.h"
 
@@ -15,6 +15,7 @@
 
 enum { MAX_RANGES = 32, CONNECT_DEADLINE_MS = 1500 };
 
+int bind(int fd, const struct sockaddr *address, socklen_t size);
 int listen(int fd, int backlog);
 int accept(int fd, struct sockaddr *restrict address, socklen_t *restrict size);
 int accept4(int fd, struct sockaddr *restrict address, socklen_t *restrict size, int flags);
@@ -100,6 +101,7 @@ REAL(accept, accept_fn)
 REAL(accept4, accept4_fn)
 REAL(getsockname, accept_fn)
 REAL(connect, connect_fn)
+REAL(bind, connect_fn)
 
 int guard_real_connect(int fd, const struct sockaddr *address, socklen_t size) { return real_connect()(fd, address, size); }
 
@@ -190,6 +192,29 @@ static struct guard_listener *listener_create(struct ucx_guard *g, int fd)
     l->inode = guard_inode_of(fd);
     return l;
 }
+
+/* A port is free again as soon as its process is gone. Where any port would do, it is the one that the config names. UCX would try for ever if that
+ * were said to be in use. */
+static int guarded_bind(struct ucx_guard *g, int fd, const struct sockaddr *address, socklen_t size)
+{
+    int yes = 1;
+    struct guard_address at;
+    struct sockaddr_storage fixed;
+    bool any = g && g->config.port && guard_address_of(address, size, &at) && at.port == 0;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    if (!any)
+        return real_bind()(fd, address, size);
+    at.port = g->config.port;
+    size = guard_address_to(&at, &fixed);
+    int rc = real_bind()(fd, (struct sockaddr *)&fixed, size);
+    if (rc != 0 && errno == EADDRINUSE) {
+        g->port_is_taken = true;
+        errno = EADDRNOTAVAIL;
+    }
+    return rc;
+}
+
+bool ucx_guard_port_is_taken(const struct ucx_guard *g) { return g->port_is_taken; }
 
 static int guarded_listen(struct ucx_guard *g, int fd, int backlog)
 {
@@ -347,6 +372,11 @@ static int guarded_connect(struct ucx_guard *g, int fd, const struct sockaddr *a
 }
 
 /* ---- the calls -------------------------------------------------------------------------------------------------------------------------------------------- */
+
+int bind(int fd, const struct sockaddr *address, socklen_t size)
+{
+    return caller_is_ucx(__builtin_return_address(0)) ? guarded_bind(current, fd, address, size) : real_bind()(fd, address, size);
+}
 
 int listen(int fd, int backlog)
 {

@@ -67,14 +67,19 @@ static void on_done(void *ctx, int status)
     end_count(end, &end->done);
 }
 
-static void end_open(struct end *end)
+static void end_prepare(struct end *end)
 {
-    struct err e = {0};
     memset(end, 0, sizeof *end);
     pthread_mutex_init(&end->lock, NULL);
     pthread_cond_init(&end->changed, NULL);
-    assert_int_equal(key_pair_create(&end->keys, &e), 0);
-    assert_int_equal(key_decode(end->keys.public_key, end->key, &e), 0);
+    assert_int_equal(key_pair_create(&end->keys, NULL), 0);
+    assert_int_equal(key_decode(end->keys.public_key, end->key, NULL), 0);
+}
+
+static void end_open(struct end *end)
+{
+    struct err e = {0};
+    end_prepare(end);
     struct data_config c = {.network = "lo", .host = "127.0.0.1", .keys = end->keys, .callbacks = {end, on_frame, on_down}};
     if (data_open_ucx(&c, &end->d, &e) < 0)
         fail_msg("%s", e.text);
@@ -162,7 +167,7 @@ static bool wait_refused(const struct end *end, uint64_t at_least)
 /* ---- strangers ------------------------------------------------------------------------------------------------------------------ */
 
 /* UCX's magic for TCP, one active-message header, zeros: enough to end a process whose UCX reads it. */
-static const uint8_t deadly[77] = {0xef, 0xbe, 0xad, 0xde, 0xbe, 0xba, 0xfe, 0xca, 0x0a, 0x40};
+static const uint8_t deadly[77] = {0x78, 0x56, 0x34, 0x12, 0xbe, 0xba, 0xfe, 0xca, 0x0a, 0x40};
 
 static int stranger_connect(uint16_t port)
 {
@@ -464,6 +469,44 @@ static void an_address_with_another_key_is_not_connected(void **state)
     data_close(&b.d);
 }
 
+static void a_fixed_port_is_used_and_the_next_one_and_both_again_after_a_restart(void **state)
+{
+    (void)state;
+    struct end a, b;
+    end_open(&a);
+    uint16_t port = 0, ports[16];
+    for (int i = 0; i < 50 && !port; i++) { /* two ports that are free now */
+        uint16_t candidate = (uint16_t)(20000 + (getpid() * 7 + i * 2) % 10000);
+        int fds[2] = {stranger_connect(candidate), stranger_connect((uint16_t)(candidate + 1))};
+        port = fds[0] < 0 && fds[1] < 0 ? candidate : 0;
+        for (int k = 0; k < 2; k++)
+            if (fds[k] >= 0)
+                close(fds[k]);
+    }
+    for (int turn = 0; turn < 2; turn++) {
+        struct err e = {0};
+        end_prepare(&b);
+        struct data_config c = {.network = "lo", .host = "127.0.0.1", .port = port, .keys = b.keys, .callbacks = {&b, on_frame, on_down}};
+        if (data_open_ucx(&c, &b.d, &e) < 0)
+            fail_msg("%s", e.text);
+        assert_int_equal(data_allow(b.d, SESSION, NULL, NULL), 0);
+        assert_int_equal(address_of(&b).port, port);
+        int n = own_ports(ports, 16), found = 0;
+        for (int i = 0; i < n; i++)
+            found += ports[i] == port || ports[i] == port + 1;
+        assert_int_equal(found, 2);
+        struct data_endpoint *third = NULL;
+        assert_int_equal(data_open_ucx(&c, &third, &e), HP_EBUSY);
+        admit(&b, &a);
+        struct data_link *link = link_to(&a, &b);
+        post(&a, link, 100);
+        assert_true(wait_for(&b, &b.frames, 1));
+        data_close(&b.d); /* the side that closes first keeps its ports for a while, if nobody asked for them again */
+        data_disconnect(&link);
+    }
+    data_close(&a.d);
+}
+
 /* ---- UCX itself ------------------------------------------------------------------------------------------------------------------ */
 
 static void ucx_without_a_guard_can_not_listen(void **state)
@@ -524,6 +567,7 @@ int main(void)
         cmocka_unit_test(a_key_that_leaves_the_set_loses_its_connection),
         cmocka_unit_test(a_link_that_cannot_be_made_names_host_port_and_reason),
         cmocka_unit_test(an_address_with_another_key_is_not_connected),
+        cmocka_unit_test(a_fixed_port_is_used_and_the_next_one_and_both_again_after_a_restart),
         cmocka_unit_test(ucx_without_a_guard_can_not_listen),
         cmocka_unit_test(a_ucx_that_goes_around_the_guard_is_noticed),
     };
