@@ -521,6 +521,7 @@ int ucx_guard_test(struct ucx_guard *g, const struct data_address *own, struct e
 {
     struct guard_address list[GUARD_LIST_ADDRESSES];
     size_t n = guard_listeners_list(g, list);
+    guard_ranges_find();
     for (size_t i = 0; i < n; i++)
         if (list[i].port == own->port && stranger_is_refused(g, &list[i]))
             return 0;

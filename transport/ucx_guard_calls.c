@@ -37,27 +37,34 @@ static bool name_is_ucx(const char *path)
     return strncmp(name, "libucs", 6) == 0 || strncmp(name, "libuct", 6) == 0 || strncmp(name, "libucp", 6) == 0 || strncmp(name, "libucm", 6) == 0;
 }
 
+/* Under the lock. Other threads read what stands before n_ranges, which never changes: UCX's libraries do not leave. */
+static void range_add(struct range r)
+{
+    int n = atomic_load(&n_ranges);
+    for (int i = 0; i < n; i++)
+        if (ranges[i].from == r.from)
+            return;
+    if (n == MAX_RANGES)
+        return;
+    ranges[n] = r;
+    atomic_store(&n_ranges, n + 1);
+}
+
 static int range_note(struct dl_phdr_info *info, size_t size, void *ctx)
 {
-    (void)size;
-    int *n = ctx;
-    for (int i = 0; name_is_ucx(info->dlpi_name) && i < info->dlpi_phnum && *n < MAX_RANGES; i++) {
+    (void)size, (void)ctx;
+    for (int i = 0; name_is_ucx(info->dlpi_name) && i < info->dlpi_phnum; i++) {
         const ElfW(Phdr) *p = &info->dlpi_phdr[i];
-        if (p->p_type == PT_LOAD && (p->p_flags & PF_X)) {
-            ranges[*n] = (struct range){info->dlpi_addr + p->p_vaddr, info->dlpi_addr + p->p_vaddr + p->p_memsz};
-            ++*n;
-        }
+        if (p->p_type == PT_LOAD && (p->p_flags & PF_X))
+            range_add((struct range){info->dlpi_addr + p->p_vaddr, info->dlpi_addr + p->p_vaddr + p->p_memsz});
     }
     return 0;
 }
 
-/* Libraries of UCX never leave, so that ranges are only added. */
 void guard_ranges_find(void)
 {
-    int n = 0;
     pthread_mutex_lock(&ranges_lock);
-    dl_iterate_phdr(range_note, &n);
-    atomic_store(&n_ranges, n);
+    dl_iterate_phdr(range_note, NULL);
     pthread_mutex_unlock(&ranges_lock);
 }
 

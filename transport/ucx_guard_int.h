@@ -133,6 +133,7 @@ size_t guard_listeners_list(struct ucx_guard *g, struct guard_address out[GUARD_
 void guard_listeners_free(struct ucx_guard *g);
 /* Hands a proven connection to UCX; false when its queue is full. The caller still closes its own descriptor. */
 bool guard_listener_give(struct guard_listener *l, int fd, const uint8_t key[KEY_BYTES]);
+/* Where UCX's code lies, its modules included once they are loaded. */
 void guard_ranges_find(void);
 /* The system's own connect. */
 int guard_real_connect(int fd, const struct sockaddr *address, socklen_t size);
