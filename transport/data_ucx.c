@@ -6,8 +6,10 @@
  * session, which is checked in its header before a large payload is fetched. UCX's packed worker addresses are neither sent nor read. */
 #include "transport/data_ucx_int.h"
 
-#include <poll.h>
+#include "common/log.h"
+
 #include <netinet/in.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -255,7 +257,19 @@ static const struct data_ops ucx_ops = {ucx_close, ucx_connect, ucx_disconnect, 
 
 /* ---- opening: the guard, then UCX behind it ------------------------------------------------------------------------------------------- */
 
-static void on_refused(void *ctx) { data_count_stranger(ctx); }
+/* Told at most once a second. */
+static void on_refused(void *ctx, const char *from, const char *why)
+{
+    struct ucx_endpoint *d = ctx;
+    uint64_t now = now_ns();
+    data_count_stranger(&d->base);
+    d->refused_unsaid++;
+    if (d->refused_said_ns && now - d->refused_said_ns < 1000000000)
+        return;
+    log_warn("data", "strangers_refused", "n=%llu last=\"%s: %s\"", (unsigned long long)d->refused_unsaid, from, why);
+    d->refused_said_ns = now;
+    d->refused_unsaid = 0;
+}
 
 static bool key_is_allowed(void *ctx, const uint8_t key[KEY_BYTES])
 {

@@ -67,6 +67,8 @@ struct ucx_endpoint {
     struct order *spare_orders;
     int n_orders; /* allocated */
 
+    uint64_t refused_unsaid, refused_said_ns; /* the guard's thread's */
+
     /* the thread's own */
     struct ucx_peer *peers;
     int n_peers;

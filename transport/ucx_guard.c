@@ -39,14 +39,6 @@ static uint64_t now_ms(void)
     return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
-void guard_count_refused(struct ucx_guard *g)
-{
-    if (atomic_load(&g->testing))
-        atomic_fetch_add(&g->tested, 1);
-    else
-        g->config.refused(g->config.ctx);
-}
-
 bool guard_allows(void *guard, const uint8_t key[KEY_BYTES])
 {
     struct ucx_guard *g = guard;
@@ -71,6 +63,24 @@ int guard_listener_watch(struct ucx_guard *g, struct guard_listener *l)
 
 /* ---- visitors ---------------------------------------------------------------------------------------------------------------------------------- */
 
+/* A whole network of IPv6 costs a stranger as little as one address of IPv4. */
+static bool source_equal(const struct guard_address *a, const struct guard_address *b)
+{
+    static const uint8_t mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+    return memcmp(a->ip, b->ip, memcmp(a->ip, mapped, sizeof mapped) == 0 ? 16 : 8) == 0;
+}
+
+static void refused_count(struct ucx_guard *g, const struct visitor *v, const char *why)
+{
+    char ip[INET6_ADDRSTRLEN];
+    if (atomic_load(&g->testing)) {
+        atomic_fetch_add(&g->tested, 1);
+        return;
+    }
+    inet_ntop(AF_INET6, v->from.ip, ip, sizeof ip);
+    g->config.refused(g->config.ctx, strncmp(ip, "::ffff:", 7) == 0 ? ip + 7 : ip, why);
+}
+
 static void visitor_end(struct visitor *v)
 {
     if (v->fd >= 0)
@@ -80,9 +90,9 @@ static void visitor_end(struct visitor *v)
     v->introduction = NULL;
 }
 
-static void visitor_refuse(struct ucx_guard *g, struct visitor *v)
+static void visitor_refuse(struct ucx_guard *g, struct visitor *v, const char *why)
 {
-    guard_count_refused(g);
+    refused_count(g, v, why);
     visitor_end(v);
 }
 
@@ -92,7 +102,7 @@ static struct visitor *visitor_oldest(struct guard_door *door, const struct guar
     struct visitor *oldest = NULL;
     for (int i = 0; i < GUARD_MAX_UNPROVEN; i++) {
         struct visitor *v = &door->visitors[i];
-        if (v->fd < 0 || (from && memcmp(v->from.ip, from->ip, sizeof from->ip) != 0))
+        if (v->fd < 0 || (from && !source_equal(&v->from, from)))
             continue;
         bool better = oldest && guard_talk_has_begun(&v->talk) < guard_talk_has_begun(&oldest->talk);
         bool same = oldest && guard_talk_has_begun(&v->talk) == guard_talk_has_begun(&oldest->talk);
@@ -111,12 +121,12 @@ static struct visitor *visitor_place(struct ucx_guard *g, const struct guard_add
         if (v->fd < 0)
             free_one = v;
         else
-            of_address += memcmp(v->from.ip, from->ip, sizeof from->ip) == 0;
+            of_address += source_equal(&v->from, from);
     }
     if (free_one && of_address < GUARD_MAX_OF_ONE_ADDRESS)
         return free_one;
     struct visitor *out = visitor_oldest(g->door, of_address >= GUARD_MAX_OF_ONE_ADDRESS ? from : NULL);
-    visitor_refuse(g, out);
+    visitor_refuse(g, out, "its place was taken by a newcomer");
     return out;
 }
 
@@ -126,7 +136,7 @@ static void visitor_give(struct ucx_guard *g, struct visitor *v)
     if (guard_listener_give(v->listener, v->fd, handshake_peer(&v->talk.handshake)))
         visitor_end(v);
     else
-        visitor_refuse(g, v);
+        visitor_refuse(g, v, "UCX has not taken the members that came before it");
 }
 
 /* Where the other listens, as it says. */
@@ -168,7 +178,7 @@ static void visitor_go(struct ucx_guard *g, struct visitor *v)
     case GUARD_GIVE: visitor_give(g, v); break;
     case GUARD_DONE: visitor_end(v); break;
     case GUARD_ANSWER:
-    case GUARD_REFUSED: visitor_refuse(g, v); break;
+    case GUARD_REFUSED: visitor_refuse(g, v, v->talk.why.text); break;
     }
 }
 
@@ -180,7 +190,7 @@ static void visitor_welcome(struct ucx_guard *g, struct guard_listener *l, int f
     uint64_t now = now_ms();
     *v = (struct visitor){.fd = fd, .listener = l, .from = *from, .since_ms = now, .deadline_ms = now + GUARD_DEADLINE_MS};
     if (guard_talk_respond(&v->talk, fd, &g->config.keys, NULL) < 0 || watch_set(g, EPOLL_CTL_ADD, fd, 0, v, WATCH_VISITOR) != 0) {
-        visitor_refuse(g, v);
+        visitor_refuse(g, v, "no room to hear it");
         return;
     }
     visitor_go(g, v);
@@ -343,7 +353,7 @@ static void visitors_expire(struct ucx_guard *g, uint64_t now)
         if (v->introduction && now >= v->deadline_ms)
             introduction_fail(v, v->connecting ? "no answer within 2 s" : "no proof within 2 s (is this agent still a member there?)");
         else if (v->fd >= 0 && !v->introduction && now >= v->deadline_ms)
-            visitor_refuse(g, v);
+            visitor_refuse(g, v, handshake_state(&v->talk.handshake) == HANDSHAKE_ASK ? "its key is no member's" : "no proof within 2 s");
     }
 }
 
@@ -370,7 +380,7 @@ static void event_handle(struct ucx_guard *g, const struct epoll_event *ev)
         if (v->introduction)
             introduction_go(g, v);
         else if (v->fd >= 0 && ev->events & (EPOLLHUP | EPOLLERR))
-            visitor_refuse(g, v);
+            visitor_refuse(g, v, "it hung up");
         else if (v->fd >= 0)
             visitor_go(g, v);
         break;

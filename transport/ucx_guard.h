@@ -8,8 +8,8 @@
  * So UCX's threads never see a stranger, and never wait for one. On a proven connection the initiator says with one byte what it wants: to be given to UCX, or
  * to be introduced: then each side tells at which addresses its UCX listens (UCX connects back, to another port). Who says so must prove its key there.
  *
- * Unproven connections have 2 s and the handshake's bytes; there are at most 256, and 32 of one source address: beyond that the oldest goes, so that silent
- * strangers keep nobody out. Method: Noise IK (handshake.h); descriptors pass by SCM_RIGHTS. */
+ * Unproven connections have 2 s and the handshake's bytes; there are at most 256, and 32 of one source address (or /64 of IPv6): beyond that the
+ * oldest goes, those first who have not shown that they know this endpoint's key, so that silent strangers keep nobody out. Method: Noise IK (handshake.h); descriptors pass by SCM_RIGHTS. */
 #ifndef HP_TRANSPORT_UCX_GUARD_H
 #define HP_TRANSPORT_UCX_GUARD_H
 
@@ -25,13 +25,13 @@ enum { GUARD_MAX_UNPROVEN = 256, GUARD_MAX_OF_ONE_ADDRESS = 32, GUARD_DEADLINE_M
 
 struct ucx_guard;
 
-/* Both may be called from the guard's thread and from UCX's. */
+/* `allowed` is called from the guard's thread and from UCX's. */
 struct ucx_guard_config {
     struct key_pair keys;
     uint16_t port; /* where UCX listens where any port would do (that of its interface); 0: any */
     void *ctx;
-    bool (*allowed)(void *ctx, const uint8_t key[KEY_BYTES]); /* may its holder connect now? */
-    void (*refused)(void *ctx);                               /* one was refused: it proved nothing, or was too many */
+    bool (*allowed)(void *ctx, const uint8_t key[KEY_BYTES]);      /* may its holder connect now? */
+    void (*refused)(void *ctx, const char *from, const char *why); /* somebody from that address proved nothing in time; on the guard's thread */
 };
 
 /* HP_EINVAL (keys), HP_ENOMEM. Starts the guard's thread. */

@@ -139,7 +139,6 @@ void guard_ranges_find(void);
 int guard_real_connect(int fd, const struct sockaddr *address, socklen_t size);
 /* Adds a listener to the thread's watch. */
 int guard_listener_watch(struct ucx_guard *g, struct guard_listener *l);
-void guard_count_refused(struct ucx_guard *g);
 /* May the holder of this key connect to us? A struct ucx_guard as context, for guard_talk_go. */
 bool guard_allows(void *guard, const uint8_t key[KEY_BYTES]);
 

@@ -535,7 +535,7 @@ static bool nobody_is_allowed(void *ctx, const uint8_t key[KEY_BYTES])
     return false;
 }
 
-static void nobody_counts(void *ctx) { (void)ctx; }
+static void nobody_counts(void *ctx, const char *from, const char *why) { (void)ctx, (void)from, (void)why; }
 
 static void a_ucx_that_goes_around_the_guard_is_noticed(void **state)
 {
