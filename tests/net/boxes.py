@@ -4,6 +4,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "proc"))
@@ -47,6 +48,8 @@ class Boxes:
                         subprocess.run(["ip", "netns", "exec", space, "tc", "qdisc", "add", "dev", device, "root", "tbf", "rate", self.rate, "burst", "64kb", "latency", "50ms"],
                                        check=True, capture_output=True)
             self.forward(False)
+            for name in self.names[1:]:
+                self.wait_for_carrier(name)
         except BaseException:
             self.__exit__()
             raise
@@ -55,6 +58,13 @@ class Boxes:
     def must(self, *args):
         done = ip(*args)
         assert done.returncode == 0, (args, done.stderr)
+
+    def wait_for_carrier(self, name):
+        """The kernel tells of a link that is up within a second."""
+        for _ in range(50):
+            if self.run(name, "cat", "/sys/class/net/eth0/operstate").stdout.strip() == "up":
+                return
+            time.sleep(0.1)
 
     def forward(self, on):
         """Whether boxes reach each other, and not the first alone."""

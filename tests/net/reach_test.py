@@ -92,4 +92,21 @@ def agents_that_are_cut_off_from_each_other_end_their_streams():
         wait("it serves again", lambda: "Havana" in boxes.hpctl("c", "run", "demo", "What is the capital of Cuba?", "--temperature", "0").stdout, 90)
 
 
+@test
+def trusted_networks_have_ucx_and_others_are_encrypted():
+    for options, kind in (((), "tcp"), (("--trust", "10.77.0.0/16"), "ucx"), (("--trust", "10.99.0.0/16"), "tcp"), (("--data", "tcp", "--trust", "10.77.0.0/16"), "tcp")):
+        with Boxes(["c", "a", "b"], rate="200mbit") as boxes:
+            boxes.forward(True)
+            cluster(boxes, *options)
+            done = deploy(boxes)
+            assert done.returncode == 0, (options, done.stdout)
+            assert "Havana" in boxes.hpctl("c", "run", "demo", "What is the capital of Cuba?", "--temperature", "0").stdout, options
+            log = boxes.log("a", "hp-agent")
+            assert f"kind={kind} host=10.77.1.2 port={PORTS['a']}" in log, (options, log)
+            # Large frames on a slow link are not taken for silence.
+            long = "Once upon a time there was a young kangaroo. " * 120
+            said = boxes.hpctl("c", "run", "demo", long, "--raw", "--max-tokens", "2", "-o", "json", timeout=120)
+            assert said.returncode == 0, said.stdout
+
+
 main()
