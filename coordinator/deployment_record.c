@@ -103,12 +103,14 @@ int deployment_spec_read(json_t *options, struct deployment_spec *out, struct er
     if ((rc = option_text(s.options, "agents", &agents, e)) == 0 && (rc = option_text(s.options, "layers", &layers, e)) == 0 &&
         (rc = option_text(s.options, "compute", &compute, e)) == 0 && (rc = option_text(s.options, "source_machine", &s.source_machine, e)) == 0 &&
         (rc = option_text(s.options, "source_path", &s.source_path, e)) == 0 && (rc = option_number(s.options, "max_context", &s.max_context, e)) == 0 &&
-        (rc = option_number(s.options, "slice", &s.slice, e)) == 0) {
+        (rc = option_number(s.options, "slice", &s.slice, e)) == 0 && (rc = option_number(s.options, "max_sequences", &s.max_sequences, e)) == 0) {
         if (agents[0] && layers[0])
             rc = err_set(e, HP_EINVAL, "--agents and --layers say the same thing twice: give one of them");
         else
             rc = layers[0] ? layers_read(&s, layers, e) : agents_read(&s, agents, e);
     }
+    if (rc == 0 && s.max_sequences > DEPLOYMENT_MAX_SEQUENCES)
+        rc = err_set(e, HP_EINVAL, "--max-sequences %llu is more than %d", (unsigned long long)s.max_sequences, DEPLOYMENT_MAX_SEQUENCES);
     if (rc == 0 && json_is_object(json_object_get(s.options, "plan")))
         rc = s.n_ranges ? err_set(e, HP_EINVAL, "a plan says where the stages are: leave --agents and --layers out") : deployment_plan_read(&s, e);
     if (rc == 0 && compute[0] && strcmp(compute, "auto") != 0 && strcmp(compute, "f32") != 0)

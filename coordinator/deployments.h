@@ -37,7 +37,10 @@ extern const struct machine_state deployment_states[];
 enum {
     DEPLOYMENT_NAME = 64,
     DEPLOYMENT_BATCH_TOKENS = 512, /* of one batch, unless slices are larger */
-    DEPLOYMENT_KV_ROUND = 64,      /* KV is reserved in steps of so many tokens */
+    DEPLOYMENT_KV_ROUND = 64,      /* KV is reserved in steps of so many tokens; a stage keeps one such step more for each sequence */
+    DEPLOYMENT_SEQUENCE_TOKENS = 512, /* what a sequence is taken to need where nobody said how many may be open */
+    DEPLOYMENT_SEQUENCES = 32,     /* open at once, where nobody said */
+    DEPLOYMENT_MAX_SEQUENCES = 256,
     DEPLOYMENT_STOP_MS = 5000,     /* how long unloading may take before nobody waits for it */
     DEPLOYMENT_GROW_MS = 5000,     /* how long nothing has run, and an agent has been back, before a deployment grows back */
     DEPLOYMENT_DRAIN_MS = 30000,   /* how long open sequences may hold up a drain */
@@ -58,6 +61,7 @@ struct deployment_spec {
     int n_ranges;
     bool with_layers;
     uint64_t max_context; /* 0: as much as fits */
+    uint64_t max_sequences; /* open at once; 0: as many as their KV memory is good for */
     uint64_t slice;       /* 0: the planner decides */
     bool f32, upload_only;
     /* Of a plan that was given (option "plan", hp-plan/1): its stages are `ranges`, their agents named by device. */

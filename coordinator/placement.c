@@ -159,7 +159,8 @@ static int placing_create(struct core *c, struct deployment *d, struct placing *
     p->trained_context = d->model->facts.context;
     /* A plan is for prompts of its length, and for its micro-batches at once. */
     p->least_sequences = d->spec.micro_batches > 1 ? (uint64_t)d->spec.micro_batches : 1;
-    p->most_sequences = c->config.max_sequences;
+    p->max_sequences = d->spec.max_sequences;
+    p->most_sequences = p->max_sequences ? p->max_sequences : c->config.max_sequences;
     int rc = planner_inputs_get(c, d, &p->inputs, e);
     if (rc == 0)
         rc = ranges_read(p, d, e);
@@ -211,7 +212,8 @@ static int placement_fill(struct core *c, const struct deployment *d, const stru
     out->stages = calloc((size_t)a->plan.n_stages, sizeof *out->stages);
     if (!out->stages)
         return err_set(e, HP_ENOMEM, "no memory for planning");
-    uint64_t kv = placing_round_up(out->context, DEPLOYMENT_KV_ROUND) * out->sequences;
+    out->max_sequences = placing_open_sequences(p, out->context, out->sequences);
+    uint64_t kv = placing_kv_tokens(p, out->context, out->sequences);
     for (int i = 0; i < out->n_stages; i++) {
         const struct plan_stage *s = &a->plan.stages[i];
         out->stages[i] = (struct placement_stage){member_of_device(c, s->device), s->first_layer, s->end_layer, s->compute_s, 0};

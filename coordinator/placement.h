@@ -23,7 +23,8 @@ struct placement_stage {
 struct placement {
     struct placement_stage *stages; /* [n_stages] */
     int n_stages, tokens; /* of the prompt that it was made for */
-    uint64_t context, sequences;
+    uint64_t context, sequences; /* sequences of whole contexts: KV memory */
+    uint64_t max_sequences;      /* open at once: shorter ones share it */
     json_t *document; /* hp-plan/1 */
 };
 void placement_free(struct placement *p);

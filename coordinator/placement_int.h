@@ -30,6 +30,7 @@ struct placing {
     int max_slice;
     uint32_t plan_tokens;
     uint64_t max_context, trained_context, least_sequences, most_sequences;
+    uint64_t max_sequences; /* asked for; 0: not */
     /* the result */
     int status;
     struct err error;
@@ -40,6 +41,9 @@ struct placing {
 
 static inline uint64_t placing_round_up(uint64_t v, uint64_t to) { return (v + to - 1) / to * to; }
 
+/* How many sequences may be open in KV memory for so many whole contexts, and the tokens of KV that a stage keeps for them. */
+uint64_t placing_open_sequences(const struct placing *p, uint64_t context, uint64_t sequences);
+uint64_t placing_kv_tokens(const struct placing *p, uint64_t context, uint64_t sequences);
 /* What a planner's request of this deployment begins with. */
 struct pipeline_request placing_request(const struct placing *p, int tokens);
 /* Plans, or says what is missing: sets the result. Any thread. */

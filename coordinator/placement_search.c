@@ -30,12 +30,28 @@ struct pipeline_request placing_request(const struct placing *p, int tokens)
     };
 }
 
+uint64_t placing_open_sequences(const struct placing *p, uint64_t context, uint64_t sequences)
+{
+    if (p->planned || p->max_sequences)
+        return p->planned ? sequences : p->max_sequences;
+    uint64_t many = placing_round_up(context, DEPLOYMENT_KV_ROUND) * sequences / DEPLOYMENT_SEQUENCE_TOKENS;
+    many = many < DEPLOYMENT_SEQUENCES ? many : DEPLOYMENT_SEQUENCES;
+    return many > sequences ? many : sequences;
+}
+
+uint64_t placing_kv_tokens(const struct placing *p, uint64_t context, uint64_t sequences)
+{
+    /* Agents that stand for a plan's devices keep what the plan says. */
+    uint64_t steps = p->planned ? 0 : placing_open_sequences(p, context, sequences);
+    return placing_round_up(context, DEPLOYMENT_KV_ROUND) * sequences + steps * DEPLOYMENT_KV_ROUND;
+}
+
 static int ask_planner(struct placing *p, uint64_t context, uint64_t sequences, int tokens, struct pipeline_answer *out, struct err *e)
 {
     if (atomic_load(&p->work.canceled))
         return err_set(e, HP_ECANCELED, "nobody waits for this plan any more");
     struct pipeline_request rq = placing_request(p, tokens);
-    rq.context_tokens = (double)placing_round_up(context, DEPLOYMENT_KV_ROUND);
+    rq.context_tokens = (double)placing_kv_tokens(p, context, sequences) / (double)sequences;
     rq.sequences = (double)sequences * p->inputs->stands_for;
     int n = p->devices ? p->n_devices : p->inputs->cluster.n_devices;
     /* The joint search grows with the devices: less effort beyond a few, and beyond many the published programmes. */

@@ -46,7 +46,7 @@ int stages_adopt(struct core *c, struct deployment *d, const struct placement *p
         d->plan = json_incref(p->document);
         d->plan_tokens = (uint64_t)p->tokens;
         d->context = p->context;
-        d->max_sequences = p->sequences;
+        d->max_sequences = p->max_sequences;
         d->kv_tokens = (p->context + DEPLOYMENT_KV_ROUND - 1) / DEPLOYMENT_KV_ROUND * DEPLOYMENT_KV_ROUND * p->sequences;
         d->max_batch_tokens = deployment_batch_tokens(&d->spec);
     }

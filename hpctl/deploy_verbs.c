@@ -147,7 +147,7 @@ static void default_name(const char *path, char *out, size_t size)
         *dot = '\0';
 }
 
-static json_t *options_of(const struct invocation *in, const char *real_path, uint64_t context, uint64_t slice)
+static json_t *options_of(const struct invocation *in, const char *real_path, uint64_t context, uint64_t slice, uint64_t sequences)
 {
     char host[HOST_ID];
     host_id(host);
@@ -158,6 +158,8 @@ static json_t *options_of(const struct invocation *in, const char *real_path, ui
             json_object_set_new(o, texts[i], json_string(invocation_option(in, texts[i])));
     if (context)
         json_object_set_new(o, "max_context", json_integer((json_int_t)context));
+    if (sequences)
+        json_object_set_new(o, "max_sequences", json_integer((json_int_t)sequences));
     if (slice)
         json_object_set_new(o, "slice", json_integer((json_int_t)slice));
     if (invocation_flag(in, "upload"))
@@ -189,16 +191,17 @@ static int deploy(const struct invocation *in, struct client *client, struct dep
                   json_t **result, struct err *e)
 {
     char name[256];
-    uint64_t context, slice;
+    uint64_t context, slice, sequences;
     int rc;
-    if ((rc = invocation_u64(in, "max-context", 0, &context, e)) < 0 || (rc = invocation_u64(in, "slice", 0, &slice, e)) < 0)
+    if ((rc = invocation_u64(in, "max-context", 0, &context, e)) < 0 || (rc = invocation_u64(in, "slice", 0, &slice, e)) < 0 ||
+        (rc = invocation_u64(in, "max-sequences", 0, &sequences, e)) < 0)
         return rc;
     if (slice > MAX_SLICE_TOKENS)
         return err_set(e, HP_EUSAGE, "--slice: %llu is more than %d tokens", (unsigned long long)slice, MAX_SLICE_TOKENS);
     default_name(d->path, name, sizeof name);
     if (invocation_option(in, "name"))
         snprintf(name, sizeof name, "%s", invocation_option(in, "name"));
-    json_t *options = options_of(in, real_path, context, slice);
+    json_t *options = options_of(in, real_path, context, slice, sequences);
     if (invocation_option(in, "plan") && (rc = add_plan(invocation_option(in, "plan"), options, e)) < 0) {
         json_decref(options);
         return rc;
@@ -331,6 +334,7 @@ static const struct command_option deploy_options[] = {
     {"layers", "0-22:A,23-45:B", "which layers on which agent, both ends included (`model describe` lists layers)", 0},
     {"plan", "PLAN.json", "the stages of a plan on its devices (node/device), and its slices for prompts of its length", 0},
     {"max-context", "N", "longest prompt with its answer, in tokens (default: what fits)", 0},
+    {"max-sequences", "N", "answered at once; more wait (default: what the KV cache is good for, at most 32)", 0},
     {"compute", "f32|auto", "f32: float32 throughout; auto: the fastest path of the device (default)", 0},
     {"slice", "S", "tokens of a prompt slice (default: planned)", 0},
     {"upload", NULL, "send the bytes even where agents could read the file themselves", 0},

@@ -82,6 +82,29 @@ static void many_at_once_share_the_stages_and_queue_for_room(void **state)
     sim_close(&s);
 }
 
+static void as_many_are_answered_at_once_as_asked_for(void **state)
+{
+    (void)state;
+    struct sim s;
+    struct buffer manifest = {0};
+    sim_open(&s, 12, 3);
+    toy_manifest("toy", &manifest);
+    json_t *options = json_pack("{s:s, s:i}", "agents", "a0,a1,a2", "max_sequences", 12);
+    assert_int_equal(sim_ask_wait(&s, "deploy", json_pack("{s:s, s:o}", "name", "toy", "options", options), &manifest), 0);
+    buffer_free(&manifest);
+    for (int i = 0; i < 20; i++)
+        request(&s, 1 + (size_t)sim_random(&s, 60), 1 + (size_t)sim_random(&s, 40));
+    assert_int_equal(core_view(s.core).sequences_active, 12);
+    assert_int_equal(core_view(s.core).sequences_waiting, 8);
+    assert_true(sim_run_until(&s, sim_quiet, 60000));
+    for (int i = 0; i < s.n_clients; i++)
+        assert_true(s.clients[i].finished);
+    assert_int_equal(s.wrong, 0);
+    sim_run_ms(&s, 100);
+    assert_int_equal(sim_leftovers(&s), 0);
+    sim_close(&s);
+}
+
 static void a_full_queue_refuses(void **state)
 {
     (void)state;
@@ -228,6 +251,7 @@ int main(void)
         cmocka_unit_test(same_tokens_over_any_stages_and_slices),
         cmocka_unit_test(layers_lie_where_they_were_asked_for),
         cmocka_unit_test(many_at_once_share_the_stages_and_queue_for_room),
+        cmocka_unit_test(as_many_are_answered_at_once_as_asked_for),
         cmocka_unit_test(a_full_queue_refuses),
         cmocka_unit_test(a_cancelled_request_is_freed_everywhere_within_a_step),
         cmocka_unit_test(prompts_that_do_not_fit_are_refused_with_both_lengths),

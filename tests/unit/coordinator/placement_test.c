@@ -142,7 +142,40 @@ static void without_a_context_the_largest_half_that_fits_is_taken(void **state)
     struct deployment *d = deploy(&f, "x", "{}", NULL);
     assert_non_null(d);
     assert_int_equal(d->context, 2048);
-    assert_int_equal(d->max_sequences, 1);
+    assert_int_equal(d->kv_tokens, 2048);
+    assert_int_equal(d->max_sequences, 4); /* short ones share it */
+    fixture_close(&f);
+}
+
+static void as_many_sequences_are_open_as_asked_for_or_as_memory_is_good_for(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *options;
+        uint64_t kv_tokens, max_sequences;
+    } cases[] = {
+        {"{\"max_context\": 4096}", 8 * 4096, 32},
+        {"{\"max_context\": 256}", 8 * 256, 8},
+        {"{\"max_context\": 256, \"max_sequences\": 64}", 64 * 256, 64},
+        {"{\"max_context\": 4096, \"max_sequences\": 1}", 4096, 1},
+    };
+    struct fixture f;
+    fixture_open(&f);
+    fixture_agent(&f, 0, "k", 8e9);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char name[4] = {'d', (char)('0' + i), 0};
+        struct deployment *d = deploy(&f, name, cases[i].options, NULL);
+        assert_non_null(d);
+        assert_int_equal(d->kv_tokens, cases[i].kv_tokens);
+        assert_int_equal(d->max_sequences, cases[i].max_sequences);
+        double kv = (double)(cases[i].kv_tokens + 64 * cases[i].max_sequences) * LAYERS * 1000; /* a step more for each */
+        assert_true(d->stages[0].memory_bytes >= LAYERS * 2e8 + kv);
+        char gone[40];
+        snprintf(gone, sizeof gone, "{\"name\": \"%s\"}", name);
+        fixture_ask(&f, "undeploy", gone, NULL);
+        fixture_beat(&f, 10, fixture_key(0));
+    }
+    expect_failure(&f, "{\"max_sequences\": 257}", "invalid", "--max-sequences 257 is more than 256", "");
     fixture_close(&f);
 }
 
@@ -509,6 +542,7 @@ int main(void)
         cmocka_unit_test(an_empty_cluster_says_that_no_agent_is_ready),
         cmocka_unit_test(the_error_names_a_context_that_would_fit),
         cmocka_unit_test(without_a_context_the_largest_half_that_fits_is_taken),
+        cmocka_unit_test(as_many_sequences_are_open_as_asked_for_or_as_memory_is_good_for),
         cmocka_unit_test(f32_needs_twice_the_room_of_bf16),
         cmocka_unit_test(memory_of_other_deployments_is_not_given_twice),
         cmocka_unit_test(a_faster_device_gets_more_layers),
