@@ -133,15 +133,6 @@ static void wake(struct tcp_endpoint *d)
     (void)n; /* a full counter wakes as well */
 }
 
-static void on_wake(struct tcp_watch *w, uint32_t events)
-{
-    struct tcp_endpoint *d = (struct tcp_endpoint *)((uint8_t *)w - offsetof(struct tcp_endpoint, wake_watch));
-    uint64_t n;
-    (void)events;
-    ssize_t got = read(d->wake_fd, &n, sizeof n);
-    (void)got;
-}
-
 static void orders_carry_out(struct tcp_endpoint *d)
 {
     pthread_mutex_lock(&d->base.lock);
@@ -380,8 +371,8 @@ static int loop_open(struct tcp_endpoint *d, struct err *e)
 {
     d->epoll = epoll_create1(EPOLL_CLOEXEC);
     d->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    d->wake_watch.ready = on_wake;
-    if (d->epoll >= 0 && d->wake_fd >= 0 && tcp_watch_add(d, d->wake_fd, &d->wake_watch, EPOLLIN))
+    d->wake_watch.ready = on_nothing;
+    if (d->epoll >= 0 && d->wake_fd >= 0 && tcp_watch_add(d, d->wake_fd, &d->wake_watch, EPOLLIN | EPOLLET)) /* each write is an edge; nobody needs to read */
         return 0;
     return err_set(e, HP_EDEVICE, "cannot open the data channel: %s", strerror(errno));
 }

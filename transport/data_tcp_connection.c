@@ -16,7 +16,7 @@ static void on_ready(struct tcp_watch *w, uint32_t events)
     struct tcp_conn *c = (struct tcp_conn *)w;
     if (events & (EPOLLIN | EPOLLHUP | EPOLLERR) && !c->parked)
         tcp_conn_read(c);
-    else if (events & EPOLLERR)
+    else if (events & (EPOLLHUP | EPOLLERR))
         tcp_conn_broken(c, HP_ELINK, "the connection broke");
     if (!c->dead && (events & EPOLLOUT))
         c->dirty = true;
@@ -235,6 +235,8 @@ static void conn_tick(struct tcp_conn *c)
     } else if (c->retiring && now - c->retired_ms > tcp_ms(d, TCP_RETIRE_MS)) {
         tcp_conn_broken(c, HP_ETIMEOUT, "it did not end its second connection");
     } else {
+        if (now - c->heard_ms > TCP_BEAT_MS)
+            tcp_conn_low_water(c, 0); /* on a slow link the parts of a record are signs of life too */
         if (c->arrivals || c->parked)
             tcp_conn_room(c);
         if (!c->dead && !c->bye_sent && now - c->sent_ms >= TCP_BEAT_MS)

@@ -275,6 +275,8 @@ void tcp_conn_granted(struct tcp_conn *c, uint32_t number, bool granted);
 
 /* ---- data_tcp_receive.c ---- */
 void tcp_conn_read(struct tcp_conn *c);
+/* Wake the thread when so many bytes are there; 0: at once. */
+void tcp_conn_low_water(struct tcp_conn *c, size_t missing);
 /* There may be room in the pool. */
 void tcp_conn_room(struct tcp_conn *c);
 void tcp_arrival_free(struct tcp_conn *c, struct tcp_arrival *a);

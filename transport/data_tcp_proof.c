@@ -105,6 +105,12 @@ static void proof_done(struct tcp_proof *p)
     memset(&r, 0, sizeof r);
 }
 
+static void proof_ask(struct tcp_proof *p, uint32_t events)
+{
+    struct epoll_event ev = {.events = events, .data.ptr = &p->watch};
+    epoll_ctl(p->endpoint->epoll, EPOLL_CTL_MOD, p->fd, &ev);
+}
+
 /* Sends what the handshake wants sent: it is little, and the socket is fresh. */
 static bool proof_write(struct tcp_proof *p)
 {
@@ -127,9 +133,12 @@ static bool proof_admit(struct tcp_proof *p)
     struct err e = {0};
     if (!data_peer_is_allowed(&d->base, handshake_peer(&p->handshake))) {
         if (!p->held_until_ms)
-            p->held_until_ms = d->clock_ms + tcp_ms(d, TCP_HELD_MS);
+            proof_ask(p, 0); /* what it sends meanwhile wakes nobody */
+        p->held_until_ms = p->held_until_ms ? p->held_until_ms : d->clock_ms + tcp_ms(d, TCP_HELD_MS);
         return false;
     }
+    if (p->held_until_ms)
+        proof_ask(p, EPOLLIN);
     p->held_until_ms = 0;
     if (handshake_admit(&p->handshake, &e) == 0)
         return proof_write(p);
@@ -175,8 +184,7 @@ static bool proof_connected(struct tcp_proof *p)
         return false;
     }
     p->connecting = false;
-    struct epoll_event ev = {.events = EPOLLIN, .data.ptr = &p->watch};
-    epoll_ctl(p->endpoint->epoll, EPOLL_CTL_MOD, p->fd, &ev);
+    proof_ask(p, EPOLLIN);
     return proof_write(p);
 }
 

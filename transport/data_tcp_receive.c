@@ -168,7 +168,7 @@ static int text_take(struct tcp_conn *c, const struct head *head, const uint8_t 
 }
 
 /* Fewer wake-ups while most of a record is still on its way; the record is needed whole in any case. */
-static void low_water_set(struct tcp_conn *c, size_t missing)
+void tcp_conn_low_water(struct tcp_conn *c, size_t missing)
 {
     int bytes = missing > LOW_WATER_BYTES ? (int)missing : 1;
     if (bytes != c->low_water && setsockopt(c->fd, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof bytes) == 0)
@@ -187,7 +187,7 @@ static int record_take(struct tcp_conn *c)
         return tcp_conn_broken(c, HP_EPROTO, "it sends a record of no known kind or size");
     size_t size = TCP_HEAD_BYTES + head.bytes + SEAL_BYTES;
     if (have < size) {
-        low_water_set(c, size - have);
+        tcp_conn_low_water(c, size - have);
         return HP_PENDING;
     }
     int rc;
@@ -240,7 +240,7 @@ void tcp_conn_read(struct tcp_conn *c)
         return;
     c->heard_ms = c->endpoint->clock_ms;
     c->in_end += (size_t)n;
-    low_water_set(c, 0);
+    tcp_conn_low_water(c, 0);
     if (!records_take(c) && !c->dead)
         tcp_conn_ask(c, c->events & ~(uint32_t)EPOLLIN);
 }

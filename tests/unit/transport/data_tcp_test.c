@@ -312,6 +312,36 @@ static void an_unknown_key_is_refused_after_a_second_and_told(void **state)
     data_close(&b.d);
 }
 
+static double cpu_seconds(void)
+{
+    struct rusage u;
+    getrusage(RUSAGE_SELF, &u);
+    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1e-6;
+}
+
+static void who_is_held_and_goes_on_talking_costs_nothing(void **state)
+{
+    (void)state;
+    struct end b;
+    struct raw r;
+    struct handshake h;
+    size_t n;
+    uint8_t more[100] = {0};
+    open_end(&b, data_open_tcp, 0);
+    raw_keys(&r); /* nobody admits it */
+    struct data_address a = address_of(&b);
+    handshake_initiate(&h, &r.keys, a.key, HANDSHAKE_TCP, handshake_ciphers(), NULL);
+    int fd = dial(&b);
+    const uint8_t *first = handshake_output(&h, &n);
+    say(fd, first, n);
+    say(fd, more, sizeof more);
+    double before = cpu_seconds();
+    assert_true(is_closed_within(fd, 2000));
+    assert_true(cpu_seconds() - before < 0.2 * env_time_scale());
+    close(fd);
+    data_close(&b.d);
+}
+
 static void a_key_whose_news_is_late_is_admitted(void **state)
 {
     (void)state;
@@ -855,6 +885,7 @@ int main(void)
         cmocka_unit_test(silence_and_half_a_handshake_end_within_three_seconds),
         cmocka_unit_test(a_member_is_admitted_through_a_crowd_of_ten_thousand),
         cmocka_unit_test(an_unknown_key_is_refused_after_a_second_and_told),
+        cmocka_unit_test(who_is_held_and_goes_on_talking_costs_nothing),
         cmocka_unit_test(a_key_whose_news_is_late_is_admitted),
         cmocka_unit_test(a_key_that_leaves_the_set_loses_its_connection),
         cmocka_unit_test(what_was_recorded_opens_nothing_and_says_nothing),
