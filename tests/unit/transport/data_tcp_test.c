@@ -1,27 +1,13 @@
 /* What data_tcp refuses, and what it keeps: strangers and lying members with sockets of their own against endpoints of this process. */
 #include "data_fixture.h"
 
-#include "transport/data_address.h"
-#include "transport/data_tcp_int.h"
+#include "tests/attack/raw.h"
 
 #include <arpa/inet.h>
 #include <dirent.h>
-#include <errno.h>
-#include <poll.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
-enum { SESSION = 77 };
-
-/* ---- a member, or a stranger, with a socket of its own ------------------------------------------------------------------------- */
-
-struct raw {
-    int fd;
-    struct key_pair keys;
-    uint8_t key[KEY_BYTES];
-    struct tcp_seal sealer, opener;
-};
+enum { SESSION = RAW_SESSION };
 
 static struct data_address address_of(const struct end *end)
 {
@@ -35,129 +21,22 @@ static struct data_address address_of(const struct end *end)
 static int dial(const struct end *to)
 {
     struct data_address a = address_of(to);
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(a.port)};
-    inet_pton(AF_INET, a.host, &at.sin_addr);
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int fd = raw_dial(&a);
     assert_true(fd >= 0);
-    if (connect(fd, (struct sockaddr *)&at, sizeof at) != 0) {
-        close(fd);
-        return -1;
-    }
     return fd;
 }
 
-/* True when the other end closes the connection within `ms`; what it says before is read and forgotten. */
-static bool is_closed_within(int fd, double ms)
-{
-    double until = (double)env_now_ns(&env_real) * 1e-6 + ms * env_time_scale();
-    for (double left; (left = until - (double)env_now_ns(&env_real) * 1e-6) > 0;) {
-        uint8_t bytes[4096];
-        struct pollfd p = {fd, POLLIN, 0};
-        if (poll(&p, 1, (int)left + 1) > 0 && recv(fd, bytes, sizeof bytes, 0) <= 0)
-            return true;
-    }
-    return false;
-}
-
-static void say(int fd, const void *bytes, size_t size)
-{
-    if (size > 0 && send(fd, bytes, size, MSG_NOSIGNAL) != (ssize_t)size)
-        assert_true(errno == EPIPE || errno == ECONNRESET);
-}
-
-static bool hear(int fd, void *bytes, size_t size) { return recv(fd, bytes, size, MSG_WAITALL) == (ssize_t)size; }
-
 static void raw_keys(struct raw *r)
 {
-    *r = (struct raw){.fd = -1};
-    assert_int_equal(key_pair_create(&r->keys, NULL), 0);
-    assert_int_equal(key_decode(r->keys.public_key, r->key, NULL), 0);
+    struct key_pair keys;
+    assert_int_equal(key_pair_create(&keys, NULL), 0);
+    assert_true(raw_init(r, &keys));
 }
 
-/* Dials and proves itself. False when it is refused. */
-static bool raw_prove(struct raw *r, const struct end *to)
+static bool prove(struct raw *r, const struct end *to)
 {
     struct data_address a = address_of(to);
-    struct handshake h;
-    struct handshake_result result;
-    uint8_t second[HANDSHAKE_SECOND_BYTES];
-    size_t n;
-    r->fd = dial(to);
-    assert_int_equal(handshake_initiate(&h, &r->keys, a.key, HANDSHAKE_TCP, handshake_ciphers(), NULL), 0);
-    say(r->fd, handshake_output(&h, &n), HANDSHAKE_FIRST_BYTES);
-    handshake_sent(&h);
-    if (!hear(r->fd, second, sizeof second))
-        return false;
-    assert_int_equal(handshake_read(&h, second, sizeof second, NULL), 0);
-    say(r->fd, handshake_output(&h, &n), HANDSHAKE_THIRD_BYTES);
-    handshake_sent(&h);
-    handshake_result(&h, &result);
-    return tcp_seal_init(&r->sealer, result.cipher, result.send_key, true, NULL) == 0 &&
-           tcp_seal_init(&r->opener, result.cipher, result.receive_key, false, NULL) == 0;
-}
-
-static size_t raw_seal(struct raw *r, int kind, uint32_t number, const void *text, size_t size, uint8_t *out)
-{
-    uint32_t length = (uint32_t)size | (uint32_t)kind << 24;
-    memcpy(out, &length, 4);
-    memcpy(out + 4, &number, 4);
-    assert_true(tcp_seal_close(&r->sealer, out, TCP_HEAD_BYTES, text, size, NULL, 0, out + TCP_HEAD_BYTES));
-    return TCP_HEAD_BYTES + size + SEAL_BYTES;
-}
-
-static void raw_say(struct raw *r, int kind, uint32_t number, const void *text, size_t size)
-{
-    static uint8_t record[TCP_RECORD_BYTES];
-    say(r->fd, record, raw_seal(r, kind, number, text, size, record));
-}
-
-/* Reads one record; its kind, or 0 when the connection has ended. */
-static int raw_hear(struct raw *r, uint8_t *text, size_t *size)
-{
-    static uint8_t record[TCP_RECORD_BYTES];
-    uint32_t length;
-    if (!hear(r->fd, record, TCP_HEAD_BYTES))
-        return 0;
-    memcpy(&length, record, 4);
-    *size = length & 0xffffff;
-    assert_true(*size <= TCP_TEXT_BYTES);
-    if (!hear(r->fd, record + TCP_HEAD_BYTES, *size + SEAL_BYTES))
-        return 0;
-    assert_true(tcp_seal_open(&r->opener, record, TCP_HEAD_BYTES, record + TCP_HEAD_BYTES, *size, text));
-    return (int)(length >> 24);
-}
-
-/* Reads on until a record of this kind comes. */
-static bool raw_hear_kind(struct raw *r, int wanted)
-{
-    static uint8_t text[TCP_TEXT_BYTES];
-    size_t size;
-    int kind;
-    while ((kind = raw_hear(r, text, &size)) != 0 && kind != wanted)
-        ;
-    return kind != 0;
-}
-
-static void raw_hello(struct raw *r)
-{
-    uint8_t hello[HELLO_BYTES] = {1, 2, 3, 4, 5, 6, 7, 8, 1};
-    hello[16] = 1;
-    raw_say(r, RECORD_HELLO, 0, hello, sizeof hello);
-}
-
-static void raw_close(struct raw *r)
-{
-    if (r->fd >= 0)
-        close(r->fd);
-    tcp_seal_fini(&r->sealer);
-    tcp_seal_fini(&r->opener);
-    r->fd = -1;
-}
-
-static void header_of(uint8_t out[FRAME_HEADER_BYTES], uint64_t session, uint64_t payload_bytes)
-{
-    struct frame_header h = {.kind = FRAME_KV, .session = session, .dtype = FRAME_BYTES, .payload_bytes = payload_bytes};
-    frame_header_encode(&h, out);
+    return raw_prove(r, &a);
 }
 
 static void admit_key(struct end *end, const uint8_t key[KEY_BYTES])
@@ -228,10 +107,10 @@ static void garbage_is_refused_and_counted(void **state)
         for (size_t k = 0; k < sizeof garbage; k++)
             garbage[k] = (uint8_t)(k * k + i);
         int fd = dial(&c.b);
-        say(fd, garbage, sizes[i]);
+        raw_send(fd, garbage, sizes[i]);
         if (sizes[i] < HANDSHAKE_FIRST_BYTES)
             shutdown(fd, SHUT_WR);
-        assert_true(is_closed_within(fd, 1000));
+        assert_true(raw_is_closed_within(fd, 1000));
         close(fd);
         couple_talks(&c);
     }
@@ -253,11 +132,11 @@ static void silence_and_half_a_handshake_end_within_three_seconds(void **state)
     int silent = dial(&c.b), half = dial(&c.b), unfinished = dial(&c.b);
     handshake_initiate(&h, &r.keys, a.key, HANDSHAKE_TCP, handshake_ciphers(), NULL);
     const uint8_t *first = handshake_output(&h, &n);
-    say(half, first, n / 2);
-    say(unfinished, first, n);
-    assert_true(is_closed_within(silent, 3000));
-    assert_true(is_closed_within(half, 1000));
-    assert_true(is_closed_within(unfinished, 1000));
+    raw_send(half, first, n / 2);
+    raw_send(unfinished, first, n);
+    assert_true(raw_is_closed_within(silent, 3000));
+    assert_true(raw_is_closed_within(half, 1000));
+    assert_true(raw_is_closed_within(unfinished, 1000));
     assert_true(refused_reaches(&c.b, 3));
     close(silent);
     close(half);
@@ -283,7 +162,7 @@ static void a_member_is_admitted_through_a_crowd_of_ten_thousand(void **state)
     struct raw r;
     raw_keys(&r);
     admit_key(&c.b, r.key);
-    assert_true(raw_prove(&r, &c.b));
+    assert_true(prove(&r, &c.b));
     raw_close(&r);
     for (int i = 0; i < OPEN; i++)
         close(fds[i]);
@@ -333,10 +212,10 @@ static void who_is_held_and_goes_on_talking_costs_nothing(void **state)
     handshake_initiate(&h, &r.keys, a.key, HANDSHAKE_TCP, handshake_ciphers(), NULL);
     int fd = dial(&b);
     const uint8_t *first = handshake_output(&h, &n);
-    say(fd, first, n);
-    say(fd, more, sizeof more);
+    raw_send(fd, first, n);
+    raw_send(fd, more, sizeof more);
     double before = cpu_seconds();
-    assert_true(is_closed_within(fd, 2000));
+    assert_true(raw_is_closed_within(fd, 2000));
     assert_true(cpu_seconds() - before < 0.2 * env_time_scale());
     close(fd);
     data_close(&b.d);
@@ -413,7 +292,7 @@ static void *tap_run(void *ctx)
             memcpy(t->forth + t->n_forth, bytes, (size_t)n);
             t->n_forth += (size_t)n;
         }
-        say(t->fds[!from], bytes, (size_t)n);
+        raw_send(t->fds[!from], bytes, (size_t)n);
     }
     close(t->fds[0]);
     close(t->fds[1]);
@@ -460,8 +339,8 @@ static void what_was_recorded_opens_nothing_and_says_nothing(void **state)
     pthread_join(t.thread, NULL);
     assert_null(memmem(t.forth, t.n_forth, "SSSSSSSS", 8)); /* nobody on the way reads it */
     int fd = dial(&b);
-    say(fd, t.forth, t.n_forth);
-    assert_true(is_closed_within(fd, 3000));
+    raw_send(fd, t.forth, t.n_forth);
+    assert_true(raw_is_closed_within(fd, 3000));
     close(fd);
     assert_true(refused_reaches(&b, 1));
     assert_int_equal(look_at(&b, &b.frames), 1);
@@ -494,140 +373,21 @@ static void a_byte_that_is_changed_on_its_way_ends_the_connection(void **state)
 
 /* ---- members that lie -------------------------------------------------------------------------------------------------------------------- */
 
-static uint8_t text_zero[TCP_TEXT_BYTES];
-
-static void lie_huge(struct raw *r)
-{
-    uint8_t head[TCP_HEAD_BYTES] = {0xff, 0xff, 0xff, RECORD_FRAME};
-    raw_hello(r);
-    say(r->fd, head, sizeof head);
-}
-
-static void lie_kind(struct raw *r)
-{
-    raw_hello(r);
-    raw_say(r, 200, 0, text_zero, 100);
-}
-
-static void lie_before_greeting(struct raw *r)
-{
-    uint8_t text[FRAME_HEADER_BYTES];
-    header_of(text, SESSION, 0);
-    raw_say(r, RECORD_FRAME, 0, text, sizeof text);
-}
-
-static void lie_twice_greeted(struct raw *r)
-{
-    raw_hello(r);
-    raw_hello(r);
-}
-
-static void lie_header(struct raw *r)
-{
-    raw_hello(r);
-    raw_say(r, RECORD_FRAME, 0, text_zero, FRAME_HEADER_BYTES);
-}
-
-static void lie_size(struct raw *r)
-{
-    uint8_t text[FRAME_HEADER_BYTES + 10] = {0};
-    header_of(text, SESSION, 1 << 20);
-    raw_hello(r);
-    raw_say(r, RECORD_FRAME, 0, text, sizeof text);
-}
-
-static void lie_small_announced(struct raw *r)
-{
-    uint8_t text[FRAME_HEADER_BYTES];
-    header_of(text, SESSION, 100);
-    raw_hello(r);
-    raw_say(r, RECORD_ANNOUNCE, 1, text, sizeof text);
-}
-
-static void lie_too_many(struct raw *r)
-{
-    uint8_t text[FRAME_HEADER_BYTES];
-    header_of(text, SESSION, 1 << 30);
-    raw_hello(r);
-    for (uint32_t i = 1; i <= TCP_MAX_ANNOUNCED + 1; i++)
-        raw_say(r, RECORD_ANNOUNCE, i, text, sizeof text);
-}
-
-static void lie_same_number(struct raw *r)
-{
-    uint8_t text[FRAME_HEADER_BYTES];
-    header_of(text, SESSION, 1 << 20);
-    raw_hello(r);
-    raw_say(r, RECORD_ANNOUNCE, 1, text, sizeof text);
-    raw_say(r, RECORD_ANNOUNCE, 1, text, sizeof text);
-}
-
-static void lie_not_granted(struct raw *r)
-{
-    raw_hello(r);
-    raw_say(r, RECORD_PAYLOAD, 1, text_zero, 1000);
-}
-
-static void lie_more_than_announced(struct raw *r)
-{
-    uint8_t text[FRAME_HEADER_BYTES];
-    header_of(text, SESSION, TCP_CHUNK_BYTES + 10);
-    raw_hello(r);
-    raw_say(r, RECORD_ANNOUNCE, 1, text, sizeof text);
-    assert_true(raw_hear_kind(r, RECORD_GRANT));
-    raw_say(r, RECORD_PAYLOAD, 1, text_zero, TCP_CHUNK_BYTES);
-    raw_say(r, RECORD_PAYLOAD, 1, text_zero, 11);
-}
-
-static void lie_grant(struct raw *r)
-{
-    raw_hello(r);
-    raw_say(r, RECORD_GRANT, 1, "\1", 1);
-}
-
-static void lie_repeated_record(struct raw *r)
-{
-    uint8_t text[FRAME_HEADER_BYTES], record[200];
-    header_of(text, 1, 0); /* of a session that is dropped, so that only the record matters */
-    raw_hello(r);
-    size_t n = raw_seal(r, RECORD_FRAME, 0, text, sizeof text, record);
-    say(r->fd, record, n);
-    say(r->fd, record, n);
-}
-
 static void a_member_that_lies_loses_its_connection_and_nobody_else_does(void **state)
 {
     (void)state;
-    static const struct {
-        const char *what;
-        void (*lie)(struct raw *);
-    } lies[] = {
-        {"a record of 16 MiB", lie_huge},
-        {"a record of no kind", lie_kind},
-        {"a frame before the greeting", lie_before_greeting},
-        {"two greetings", lie_twice_greeted},
-        {"a header of zeros", lie_header},
-        {"a header that names another size", lie_size},
-        {"a small frame, announced", lie_small_announced},
-        {"more announcements than there may be", lie_too_many},
-        {"a number that is taken", lie_same_number},
-        {"payload that was not granted", lie_not_granted},
-        {"more payload than announced", lie_more_than_announced},
-        {"a grant of nothing", lie_grant},
-        {"a record sent twice", lie_repeated_record},
-    };
     struct couple c;
     couple_open(&c);
     couple_talks(&c);
-    for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
+    for (size_t i = 0; i < RAW_LIES; i++) {
         struct raw r;
         raw_keys(&r);
         c.b.n_friends = 1; /* `a` */
         admit_key(&c.b, r.key);
-        assert_true(raw_prove(&r, &c.b));
-        lies[i].lie(&r);
-        if (!is_closed_within(r.fd, 2000))
-            fail_msg("%s is tolerated", lies[i].what);
+        assert_true(prove(&r, &c.b));
+        raw_lies[i].lie(&r);
+        if (!raw_is_closed_within(r.fd, 2000))
+            fail_msg("%s is tolerated", raw_lies[i].what);
         raw_close(&r);
         couple_talks(&c);
     }
@@ -646,15 +406,15 @@ static void a_member_that_announces_and_sends_nothing_is_dropped(void **state)
     couple_open(&c);
     raw_keys(&r);
     admit_key(&c.b, r.key);
-    assert_true(raw_prove(&r, &c.b));
+    assert_true(prove(&r, &c.b));
     raw_hello(&r);
-    header_of(text, SESSION, 1 << 20);
+    raw_header(text, SESSION, 1 << 20);
     raw_say(&r, RECORD_ANNOUNCE, 1, text, sizeof text);
     assert_true(raw_hear_kind(&r, RECORD_GRANT));
     bool closed = false;
     for (int i = 0; i < 30 && !closed; i++) { /* its heart beats, so silence is not the reason */
         raw_say(&r, RECORD_BEAT, 0, NULL, 0);
-        closed = is_closed_within(r.fd, TCP_STALL_MS / 20);
+        closed = raw_is_closed_within(r.fd, TCP_STALL_MS / 20);
     }
     assert_true(closed);
     raw_close(&r);
@@ -698,7 +458,7 @@ static void a_peer_that_falls_silent_is_noticed_within_three_seconds(void **stat
     open_end(&a, data_open_tcp, 0);
     raw_keys(&r);
     admit_key(&a, r.key);
-    assert_true(raw_prove(&r, &a));
+    assert_true(prove(&r, &a));
     raw_hello(&r);
     struct data_address where = {.kind = DATA_KIND_TCP, .host = "127.0.0.1", .port = 9};
     memcpy(where.key, r.key, KEY_BYTES);
