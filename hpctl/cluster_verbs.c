@@ -340,7 +340,7 @@ const struct command cluster_verbs[] = {
     {"weights ls", "", 0, 0, "list which agent holds how much of which model", NULL, "  hpctl weights ls", context_options, run_weights_ls, false},
     {"weights rm", "MODEL", 1, 1, "remove a model's bytes from the agents' stores", "MODEL is an id of `weights ls`, or the first digits of one.", "  hpctl weights rm 5f2b7c11", context_options, run_weights_rm, false},
     {"logs", "NODE", 1, 1, "show the last log lines of an agent", NULL, "  hpctl logs a1 --lines 50", logs_options, run_logs, false},
-    {"key create", "NAME", 1, 1, "make an API key for clients of the HTTP API", NULL, "  hpctl key create laptop", context_options, run_key_create, false},
+    {"key create", "NAME", 1, 1, "make an API key for clients of the HTTP API, which needs one from then on", NULL, "  hpctl key create laptop", context_options, run_key_create, false},
     {"key ls", "", 0, 0, "list API keys", NULL, "  hpctl key ls", context_options, run_key_ls, false},
     {"key rm", "NAME", 1, 1, "take an API key back", NULL, "  hpctl key rm laptop", context_options, run_key_rm, false},
     {"version", "", 0, 0, "show the versions of hpctl and of the coordinator", NULL, "  hpctl version -o json", context_options, run_version, false},

@@ -282,6 +282,34 @@ def keys(c):
     assert exchange(c.port, head("GET", "/v1/models"))[0] == 200
 
 
+def beside_a_stream(c, name, body):
+    """Sends a body while another client reads a stream and a third asks for /health; how long each of them waited at most."""
+    stop, gaps, failures = threading.Event(), [0.0], []
+
+    def stream():
+        while not stop.is_set() and not failures:
+            s = c.stream(CHAT, json.loads(chat_body("Hello!", ignore_eos=True, max_tokens=200)))
+            last = time.monotonic()
+            for event in s.events():
+                now = time.monotonic()
+                gaps[0] = max(gaps[0], now - last)
+                last = now
+                if event and "error" in event:
+                    failures.append(event)
+            s.close()
+    listener = threading.Thread(target=stream)
+    listener.start()
+    with Patience(c.port) as patience:
+        status, _, answer = exchange(c.port, post(body), timeout=60)
+        time.sleep(0.2)
+    stop.set()
+    listener.join()
+    print(f"# {name}: {status}, longest gap of the stream {gaps[0] * 1e3:.0f} ms, of /health {patience.worst * 1e3:.0f} ms", flush=True)
+    assert status == 400, (name, status, answer[:300])
+    assert not failures, (name, failures)
+    assert patience.worst < 1.0 * SCALE and gaps[0] < 2.0 * SCALE, (name, patience.worst, gaps[0])
+
+
 @test
 def large_prompts_and_bodies_hold_nobody_up():
     """Ratios, not seconds: the same clients beside an idle coordinator and beside the attack."""
@@ -295,34 +323,19 @@ def large_prompts_and_bodies_hold_nobody_up():
             "900 000 lists": b'{"model": "demo", "x": [' + b"[]," * 440000 + b'[]], "messages": [{"role": "user", "content": "x"}], "n": 2}',
         }
         for name, body in bodies.items():
-            stop, gaps, failures = threading.Event(), [0.0], []
-
-            def stream():
-                while not stop.is_set() and not failures:
-                    s = c.stream(CHAT, json.loads(chat_body("Hello!", ignore_eos=True, max_tokens=200)))
-                    last = time.monotonic()
-                    for event in s.events():
-                        now = time.monotonic()
-                        gaps[0] = max(gaps[0], now - last)
-                        last = now
-                        if event and "error" in event:
-                            failures.append(event)
-                    s.close()
-            listener = threading.Thread(target=stream)
-            listener.start()
-            with Patience(c.port) as patience:
-                status, _, answer = exchange(c.port, post(body), timeout=60)
-                time.sleep(0.2)
-            stop.set()
-            listener.join()
-            print(f"# {name}: {status}, longest gap of the stream {gaps[0] * 1e3:.0f} ms, of /health {patience.worst * 1e3:.0f} ms", flush=True)
-            assert status == 400, (name, status, answer[:300])
-            assert not failures, (name, failures)
-            assert patience.worst < 1.0 * SCALE and gaps[0] < 2.0 * SCALE, (name, patience.worst, gaps[0])
+            beside_a_stream(c, name, body)
         status, _, answer = exchange(c.port, post(bodies["a prompt of 7 MB"]))
         error = json.loads(answer)["error"]
         assert error["code"] == "context_length_exceeded" and "maximum context length is" in error["message"], error
         assert c.hpctl("describe", "demo")["state"] == "serving"
+        # The same where the owner lets bodies be large.
+        with Restarted(c, "--http-max-body", str(64 * MIB)) as process:
+            c.wait_serving()
+            before = resident(process.pid)
+            beside_a_stream(c, "a prompt of 12 MB", chat_body("hello world " * MIB))
+            beside_a_stream(c, "60 MiB of lists", b'{"x": [' + b"[]," * (20 * MIB - 10) + b"[]]}")
+            beside_a_stream(c, "32 MiB of numbers", b'{"x": [' + b"1," * (16 * MIB) + b"1]}")
+            assert resident(process.pid) - before < 200 * MIB * SCALE
 
 
 @test
