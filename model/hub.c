@@ -11,7 +11,7 @@ static const char index_name[] = "model.safetensors.index.json";
 /* Whatever opening a folder, its tokenizer and its template reads. */
 static const char *const small_files[] = {
     "config.json",       "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
-    "added_tokens.json", "chat_template.jinja",    index_name,
+    "added_tokens.json", "chat_template.jinja",    index_name,       "additional_chat_templates/tool_use.jinja",
 };
 enum { N_SMALL_FILES = sizeof small_files / sizeof *small_files };
 
@@ -161,12 +161,12 @@ int hub_index_check(const struct hub *h, const struct weight_table *t, struct er
 
 /* ---- the chat template ----------------------------------------------------------------------------------------- */
 
-static int read_template_file(struct hub *h, struct arena *arena, struct err *e)
+static int read_template_file(struct hub *h, struct arena *arena, const char *name, const char **out, struct err *e)
 {
-    char *path = hub_path(h, arena, "chat_template.jinja");
+    char *path = hub_path(h, arena, name);
     FILE *f = path ? fopen(path, "rb") : NULL;
     if (!f)
-        return err_set(e, HP_EIO, "%s/chat_template.jinja: %s", h->folder, strerror(errno));
+        return err_set(e, HP_EIO, "%s/%s: %s", h->folder, name, strerror(errno));
     enum { TEMPLATE_MAX_BYTES = 4 << 20 };
     char *text = malloc(TEMPLATE_MAX_BYTES + 1);
     size_t n = text ? fread(text, 1, TEMPLATE_MAX_BYTES + 1, f) : 0;
@@ -179,46 +179,63 @@ static int read_template_file(struct hub *h, struct arena *arena, struct err *e)
         rc = err_set(e, HP_ELIMIT, "%s: larger than %d MiB", path, TEMPLATE_MAX_BYTES >> 20);
     else if (memchr(text, '\0', n))
         rc = err_set(e, HP_EPARSE, "%s: has a NUL", path);
-    else if (!(h->chat_template = arena_strndup(arena, text, n)))
+    else if (!(*out = arena_strndup(arena, text, n)))
         rc = out_of_memory(h, e);
     free(text);
     fclose(f);
     return rc;
 }
 
-/* "chat_template" is the template, or a list of them by name, of which "default" is meant. */
-static int template_of_list(const struct json_at *list, const char **out, struct err *e)
+static int copy_template(struct hub *h, struct arena *arena, const struct json_at *text, const char **out, struct err *e)
+{
+    const char *source;
+    int rc = json_as_string(text, &source, e);
+    if (rc == 0 && !(*out = arena_strdup(arena, source)))
+        rc = out_of_memory(h, e);
+    return rc;
+}
+
+/* "chat_template" is the template, or a list of them by name, of which "default" and "tool_use" are known. */
+static int templates_of_list(struct hub *h, struct arena *arena, const struct json_at *list, struct err *e)
 {
     size_t n;
     int rc = json_as_array(list, &n, e);
     for (size_t i = 0; rc == 0 && i < n; i++) {
-        struct json_at item = json_item(list, i);
+        struct json_at item = json_item(list, i), text;
         const char *name;
         rc = json_get_string(&item, "name", &name, e);
-        if (rc == 0 && strcmp(name, "default") == 0)
-            return json_get_string(&item, "template", out, e);
+        const char **out = rc < 0                           ? NULL
+                           : strcmp(name, "default") == 0  ? &h->chat_template
+                           : strcmp(name, "tool_use") == 0 ? &h->tool_template
+                                                           : NULL;
+        if (out && (rc = json_get(&item, "template", &text, e)) == 0)
+            rc = copy_template(h, arena, &text, out, e);
     }
     return rc;
 }
 
-static int read_template(struct hub *h, struct arena *arena, struct err *e)
+static int read_config_templates(struct hub *h, struct arena *arena, struct err *e)
 {
-    if (has_file(h, "chat_template.jinja"))
-        return read_template_file(h, arena, e);
-    if (!has_file(h, "tokenizer_config.json"))
-        return 0;
     json_t *root = NULL;
     struct json_at at, found;
-    const char *text = NULL;
     int rc = load_json(h, arena, "tokenizer_config.json", &root, &at, e);
-    if (rc < 0)
-        return rc;
-    if (json_find(&at, "chat_template", &found))
-        rc = json_is_string(found.value) ? json_as_string(&found, &text, e) : template_of_list(&found, &text, e);
-    if (text && !(h->chat_template = arena_strdup(arena, text)))
-        rc = out_of_memory(h, e);
+    if (rc == 0 && json_find(&at, "chat_template", &found))
+        rc = json_is_string(found.value) ? copy_template(h, arena, &found, &h->chat_template, e)
+                                         : templates_of_list(h, arena, &found, e);
     json_decref(root);
     return rc;
+}
+
+/* Files of templates stand before what tokenizer_config.json has. */
+static int read_template(struct hub *h, struct arena *arena, struct err *e)
+{
+    static const char tool_file[] = "additional_chat_templates/tool_use.jinja";
+    int rc = has_file(h, "tokenizer_config.json") ? read_config_templates(h, arena, e) : 0;
+    if (rc == 0 && has_file(h, "chat_template.jinja")) {
+        h->tool_template = NULL;
+        rc = read_template_file(h, arena, "chat_template.jinja", &h->chat_template, e);
+    }
+    return rc < 0 || !has_file(h, tool_file) ? rc : read_template_file(h, arena, tool_file, &h->tool_template, e);
 }
 
 /* ---- all of it ------------------------------------------------------------------------------------------------- */

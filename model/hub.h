@@ -22,6 +22,7 @@ struct hub {
     json_t *index; /* model.safetensors.index.json, or NULL */
     struct json_at index_at;
     const char *chat_template; /* chat_template.jinja, else of tokenizer_config.json; NULL when there is none */
+    const char *tool_template; /* the one for requests with tools: additional_chat_templates/tool_use.jinja, else of tokenizer_config.json */
 };
 
 /* Lists and reads the small files; strings are made in the arena. Shards are those of the index; without one model.safetensors;

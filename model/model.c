@@ -17,6 +17,13 @@
 #include <string.h>
 #include <sys/stat.h>
 
+struct model_template {
+    const char *source; /* NULL: none */
+    struct chat_template *compiled;
+    bool failed; /* and why */
+    struct err failure;
+};
+
 struct model {
     struct arena arena; /* all of what follows that is not named as something else's */
     const char *path;
@@ -33,10 +40,7 @@ struct model {
     struct model_facts facts;
     struct graph graph;
     int *previous_use; /* [n_ops]: the operator before that has the same weight, or -1 */
-    const char *chat_template;
-    struct chat_template *template;
-    bool template_failed; /* and why */
-    struct err template_failure;
+    struct model_template chat, tool_chat; /* the second where the file has one of its own for requests with tools */
     struct tokenizer *tokenizer;
     atomic_uint shares; /* owners beside the first */
 };
@@ -64,16 +68,22 @@ static void add_head(struct model *m, int file, uint64_t offset, uint64_t bytes)
 
 /* ---- GGUF ------------------------------------------------------------------------------------------------------ */
 
-static int gguf_template(struct model *m, struct err *e)
+static int read_gguf_template(struct model *m, const char *key, const char **out, struct err *e)
 {
     struct gguf_string text;
-    int rc = gguf_get_string(&m->gguf, m->path, "tokenizer.chat_template", &text, e);
+    int rc = gguf_get_string(&m->gguf, m->path, key, &text, e);
     if (rc < 0 || !text.data)
         return rc;
     if (memchr(text.data, '\0', text.size))
-        return err_set(e, HP_EPARSE, "%s: key tokenizer.chat_template has a NUL", m->path);
-    m->chat_template = arena_strndup(&m->arena, text.data, text.size);
-    return m->chat_template ? 0 : out_of_memory(m, e);
+        return err_set(e, HP_EPARSE, "%s: key %s has a NUL", m->path, key);
+    *out = arena_strndup(&m->arena, text.data, text.size);
+    return *out ? 0 : out_of_memory(m, e);
+}
+
+static int gguf_template(struct model *m, struct err *e)
+{
+    int rc = read_gguf_template(m, "tokenizer.chat_template", &m->chat.source, e);
+    return rc < 0 ? rc : read_gguf_template(m, "tokenizer.chat_template.tool_use", &m->tool_chat.source, e);
 }
 
 /* The header, and the one tensor that opening reads. */
@@ -149,7 +159,8 @@ static int join_shards(struct model *m, const struct safetensors *shards, struct
 static int open_hub(struct model *m, struct err *e)
 {
     int rc = hub_open(m->path, &m->arena, &m->hub, e);
-    m->chat_template = rc < 0 ? NULL : m->hub.chat_template;
+    m->chat.source = rc < 0 ? NULL : m->hub.chat_template;
+    m->tool_chat.source = rc < 0 ? NULL : m->hub.tool_template;
     if (rc < 0 || m->need == GGUF_KEYS)
         return rc;
     rc = facts_from_hub(&m->hub.config_at, &m->arena, &m->facts, e);
@@ -255,7 +266,8 @@ void model_close(struct model **model)
     if (!m || atomic_fetch_sub(&m->shares, 1) > 0)
         return;
     tokenizer_destroy(&m->tokenizer);
-    template_destroy(&m->template);
+    template_destroy(&m->chat.compiled);
+    template_destroy(&m->tool_chat.compiled);
     for (int i = 0; i < m->n_files; i++)
         mapped_file_close(&m->maps[i]);
     gguf_free(&m->gguf);
@@ -288,7 +300,7 @@ const struct graph *model_graph(const struct model *m)
 }
 const char *model_chat_template(const struct model *m)
 {
-    return m->chat_template;
+    return m->chat.source;
 }
 
 const struct model_file *model_files(const struct model *m, int *count)
@@ -335,33 +347,29 @@ int model_tokenizer(struct model *m, const struct tokenizer **out, struct err *e
     return rc;
 }
 
-static int compile_template(struct model *m, struct err *e)
+static int compile_template(const struct model *m, struct model_template *t, struct err *e)
 {
-    if (m->template)
+    if (t->compiled)
         return 0;
-    if (!m->chat_template)
+    if (!t->source)
         return err_set(e, HP_EUNSUPPORTED, "%s: the model has no chat template", m->path);
-    if (m->template_failed) {
-        if (e)
-            *e = m->template_failure;
-        return m->template_failure.code;
+    if (!t->failed) {
+        int rc = template_compile(t->source, strlen(t->source), &t->compiled, &t->failure);
+        if (rc == 0)
+            return 0;
+        err_at(&t->failure, "%s: chat template", m->path);
+        t->failed = rc != HP_ENOMEM; /* which may be had next time */
     }
-    struct err why = {0};
-    int rc = template_compile(m->chat_template, strlen(m->chat_template), &m->template, &why);
-    if (rc < 0) {
-        err_at(&why, "%s: chat template", m->path);
-        m->template_failure = why;
-        m->template_failed = rc != HP_ENOMEM; /* which may be had next time */
-        if (e)
-            *e = why;
-    }
-    return rc;
+    if (e)
+        *e = t->failure;
+    return t->failure.code;
 }
 
 int model_text_prepare(struct model *m, struct err *e)
 {
     const struct tokenizer *t;
-    compile_template(m, NULL);
+    compile_template(m, &m->chat, NULL);
+    compile_template(m, &m->tool_chat, NULL);
     return model_tokenizer(m, &t, e);
 }
 
@@ -377,6 +385,10 @@ static json_t *template_variables(const json_t *messages, bool add_generation_pr
     bad |= json_object_set_new(v, "documents", json_null()) < 0;
     bad |= json_object_set_new(v, "bos_token", json_string(tokenizer_bos_text(t))) < 0;
     bad |= json_object_set_new(v, "eos_token", json_string(tokenizer_eos_text(t))) < 0;
+    if (*tokenizer_pad_text(t))
+        bad |= json_object_set_new(v, "pad_token", json_string(tokenizer_pad_text(t))) < 0;
+    if (*tokenizer_unknown_text(t))
+        bad |= json_object_set_new(v, "unk_token", json_string(tokenizer_unknown_text(t))) < 0;
     bad |= extra && json_object_update(v, (json_t *)extra) < 0;
     if (!bad)
         return v;
@@ -398,14 +410,17 @@ int model_chat_render(struct model *m, const json_t *messages, bool add_generati
                       struct buffer *out, struct err *e)
 {
     const struct tokenizer *t;
-    int rc = compile_template(m, e);
+    const json_t *tools = extra ? json_object_get(extra, "tools") : NULL;
+    bool with_tools = m->tool_chat.source && ((tools && !json_is_null(tools)) || !m->chat.source);
+    struct model_template *chosen = with_tools ? &m->tool_chat : &m->chat;
+    int rc = compile_template(m, chosen, e);
     rc = rc < 0 ? rc : model_tokenizer(m, &t, e);
     if (rc < 0)
         return rc;
     json_t *variables = template_variables(messages, add_generation_prompt, t, extra);
     if (!variables)
         return variables_failed(m, t, e);
-    rc = template_render(m->template, variables, NULL, out, e);
+    rc = template_render(chosen->compiled, variables, NULL, out, e);
     json_decref(variables);
     return rc;
 }

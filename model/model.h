@@ -60,7 +60,8 @@ void model_layers_weights(const struct model *m, int first, int end, void (*each
 int model_tokenizer(struct model *m, const struct tokenizer **out, struct err *e);
 
 /* Renders messages (a JSON array) by the chat template of the file into `out`. HP_EUNSUPPORTED when the file has no template or it uses what the
- * interpreter lacks; HP_EINVAL with the template's own words when it refuses. `extra` (may be NULL) adds variables such as tools. */
+ * interpreter lacks; HP_EINVAL with the template's own words when it refuses. `extra` (may be NULL) adds variables such as tools; where
+ * it has tools and the file a template of its own for them ("tool_use"), that one is taken. */
 int model_chat_render(struct model *m, const json_t *messages, bool add_generation_prompt, const json_t *extra, struct buffer *out,
                       struct err *e);
 /* Makes tokenizer and template now, so that afterwards any thread may tokenize and render. A template that does not compile is no failure

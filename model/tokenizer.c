@@ -12,7 +12,7 @@ struct tokenizer *tokenizer_create(void)
     struct tokenizer *t = calloc(1, sizeof *t);
     if (t) {
         t->raw.arena = t->normalized.arena = &t->arena;
-        t->bos_text = t->eos_text = "";
+        t->bos_text = t->eos_text = t->pad_text = t->unknown_text = "";
     }
     return t;
 }
@@ -80,6 +80,14 @@ const char *tokenizer_bos_text(const struct tokenizer *t)
 const char *tokenizer_eos_text(const struct tokenizer *t)
 {
     return t->eos_text;
+}
+const char *tokenizer_pad_text(const struct tokenizer *t)
+{
+    return t->pad_text;
+}
+const char *tokenizer_unknown_text(const struct tokenizer *t)
+{
+    return t->unknown_text;
 }
 const char *tokenizer_kind(const struct tokenizer *t)
 {

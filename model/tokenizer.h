@@ -54,9 +54,11 @@ int tokenizer_vocabulary(const struct tokenizer *t);
 size_t tokenizer_bytes_per_token(const struct tokenizer *t);
 /* Where generation ends: every end-of-text, end-of-turn or end-of-message token that the file names. */
 const uint32_t *tokenizer_end_ids(const struct tokenizer *t, int *count);
-/* Text of the tokens that templates know as bos_token and eos_token; "" where there is none. */
+/* Text of the tokens that templates know as bos_token, eos_token, pad_token and unk_token; "" where there is none. */
 const char *tokenizer_bos_text(const struct tokenizer *t);
 const char *tokenizer_eos_text(const struct tokenizer *t);
+const char *tokenizer_pad_text(const struct tokenizer *t);
+const char *tokenizer_unknown_text(const struct tokenizer *t);
 const char *tokenizer_kind(const struct tokenizer *t); /* "bpe", "sentencepiece", "none" */
 
 #endif

@@ -227,11 +227,13 @@ static const char *text_of(const struct tokenizer *t, int64_t id)
 
 static int read_specials(struct tokenizer *t, const struct source *s, struct err *e)
 {
-    int64_t bos, eos, unknown;
+    int64_t bos, eos, unknown, pad = -1;
     bool first, last;
     int rc = read_ends(t, s, &bos, &eos, e);
     if (rc == 0)
         rc = read_id(s, KEY "unknown_token_id", -1, &unknown, e);
+    if (rc == 0)
+        rc = read_id(s, KEY "padding_token_id", -1, &pad, e);
     if (rc == 0)
         rc = gguf_get_bool(s->g, s->file, KEY "add_bos_token", s->pieces || s->traits.first_token, &first, e);
     if (rc == 0)
@@ -245,6 +247,8 @@ static int read_specials(struct tokenizer *t, const struct source *s, struct err
     t->bpe.fuse_unknown = true;
     t->bos_text = text_of(t, bos);
     t->eos_text = text_of(t, eos);
+    t->pad_text = text_of(t, pad);
+    t->unknown_text = text_of(t, unknown);
     if (first && bos >= 0)
         t->first[t->n_first++] = (uint32_t)bos;
     if (last && eos >= 0)

@@ -309,6 +309,8 @@ static void read_settings(struct tokenizer *t, const struct json_at *settings, b
         return;
     t->bos_text = special_text(t, settings, "bos_token");
     t->eos_text = special_text(t, settings, "eos_token");
+    t->pad_text = special_text(t, settings, "pad_token");
+    t->unknown_text = special_text(t, settings, "unk_token");
     int64_t bos = id_of_text(t, t->bos_text), eos = id_of_text(t, t->eos_text);
     tokenizer_add_end(t, eos);
     bool by_class = class_has_switches(settings);
@@ -384,19 +386,43 @@ static int load(struct document *d, const char *folder, const char *name, bool n
     return rc;
 }
 
+/* Older folders name their special tokens in a file of its own; tokenizer_config.json goes before it. */
+static void add_special_map(struct document *settings, struct document *map)
+{
+    const char *name;
+    json_t *value;
+    if (!json_is_object(map->root))
+        return;
+    if (!json_is_object(settings->root)) {
+        struct document swap = *settings;
+        *settings = *map;
+        *map = swap;
+        settings->at.file = settings->path;
+        return;
+    }
+    json_object_foreach(map->root, name, value)
+    {
+        json_t *known = json_object_get(settings->root, name);
+        if (!known || json_is_null(known))
+            json_object_set(settings->root, name, value);
+    }
+}
+
 int tokenizer_from_hub(const char *folder, struct tokenizer **out, struct err *e)
 {
-    static const char *const names[] = {"tokenizer.json", "tokenizer_config.json", "config.json", "generation_config.json"};
+    static const char *const names[] = {"tokenizer.json", "tokenizer_config.json", "config.json", "generation_config.json",
+                                        "special_tokens_map.json"};
     enum { N = sizeof names / sizeof *names };
     struct document *d = calloc(N, sizeof *d);
     if (!d)
         return err_set(e, HP_ENOMEM, "%s: out of memory for the tokenizer", folder);
     int rc = 0;
     const struct json_at *at[N] = {NULL};
-    for (int i = 0; i < N && rc == 0; i++) {
+    for (int i = 0; i < N && rc == 0; i++)
         rc = load(&d[i], folder, names[i], i == 0, e);
+    add_special_map(&d[1], &d[4]);
+    for (int i = 0; i < N; i++)
         at[i] = d[i].root && json_is_object(d[i].root) ? &d[i].at : NULL;
-    }
     if (rc == HP_ENOENT)
         err_hint(e, "a Hugging Face folder needs its tokenizer.json; tokenizer.model alone is not read");
     if (rc == 0)

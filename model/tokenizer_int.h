@@ -28,7 +28,7 @@ struct tokenizer {
     int n_first, n_last;
     uint32_t end_ids[TOKENIZER_MAX_ENDS];
     int n_end_ids;
-    const char *bos_text, *eos_text;
+    const char *bos_text, *eos_text, *pad_text, *unknown_text;
 };
 
 /* Empty; the caller fills it in and gives it to tokenizer_destroy when that fails. NULL when out of memory. */

@@ -441,6 +441,52 @@ static void whole_numbers_beyond_64_bits_are_read_in_a_folder(void **state)
     remove_file("tokenizer.json");
 }
 
+static void renders(struct model *m, const char *extra, const char *expected)
+{
+    struct buffer out = {0};
+    struct err e = {0};
+    json_t *messages = json_array(), *more = extra ? json_loads(extra, 0, NULL) : NULL;
+    if (model_chat_render(m, messages, true, more, &out, &e) < 0)
+        fail_msg("%s", e.text);
+    assert_string_equal(buffer_cstr(&out), expected);
+    json_decref(messages);
+    json_decref(more);
+    buffer_free(&out);
+}
+
+/* Named templates, and special tokens that only special_tokens_map.json names. */
+static void templates_for_tools_and_tokens_of_the_map_are_used(void **state)
+{
+    (void)state;
+    static const char tokens[] = "{{ bos_token }}{{ eos_token }}{{ pad_token }}{{ unk_token }}", tools[] = "{\"tools\": [1]}";
+    char text[512], path[128];
+    write_folder();
+    write_text("tokenizer.json", "{\"model\": {\"vocab\": {\"a\": 0, \"b\": 1}, \"merges\": []}}");
+    write_text("special_tokens_map.json", "{\"bos_token\": {\"content\": \"<b>\"}, \"eos_token\": \"b\", \"pad_token\": \"<p>\", "
+                                          "\"unk_token\": \"<u>\"}");
+    snprintf(text, sizeof text, "{\"eos_token\": \"a\", \"pad_token\": null, \"chat_template\": [{\"name\": \"tool_use\", \"template\": \"T%s\"}, "
+                                "{\"name\": \"rag\", \"template\": \"R\"}, {\"name\": \"default\", \"template\": \"D%s\"}]}", tokens, tokens);
+    write_text("tokenizer_config.json", text);
+    struct model *m = open_or_fail(folder);
+    renders(m, NULL, "D<b>a<p><u>");
+    renders(m, "{\"tools\": null}", "D<b>a<p><u>");
+    renders(m, tools, "T<b>a<p><u>");
+    model_close(&m);
+    remove_file("tokenizer_config.json");
+    write_text("chat_template.jinja", "file");
+    snprintf(path, sizeof path, "%s/additional_chat_templates", folder);
+    mkdir(path, 0700);
+    write_text("additional_chat_templates/tool_use.jinja", tokens);
+    m = open_or_fail(folder);
+    renders(m, NULL, "file");
+    renders(m, tools, "<b>b<p><u>");
+    model_close(&m);
+    remove_file("additional_chat_templates/tool_use.jinja");
+    remove_file("chat_template.jinja");
+    remove_file("special_tokens_map.json");
+    remove_file("tokenizer.json");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -455,6 +501,7 @@ int main(void)
         cmocka_unit_test(configs_of_both_styles_are_read),
         cmocka_unit_test(configs_that_mean_something_else_are_refused),
         cmocka_unit_test(whole_numbers_beyond_64_bits_are_read_in_a_folder),
+        cmocka_unit_test(templates_for_tools_and_tokens_of_the_map_are_used),
     };
     return cmocka_run_group_tests_name("model", tests, make_folder, remove_folder);
 }
