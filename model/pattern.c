@@ -3,6 +3,7 @@
 
 #include "common/bytes.h"
 #include "model/cpu_limit.h"
+#include "model/pattern_rewrite.h"
 #include "common/utf8.h"
 
 #include <pcre2.h>
@@ -15,10 +16,6 @@ enum { PATTERN_MAX_BYTES = 16 << 10, MATCH_STEPS = 10 * 1000 * 1000, MATCH_HEAP_
 /* Published patterns take 0.1 microseconds a byte. A match is tried with few steps first, so that its end can be waited for. */
 enum { SEARCH_NS = 500 * 1000 * 1000, SEARCH_NS_PER_BYTE = 2000, FIRST_STEPS = 2000, MORE_STEPS = 4 };
 
-#define SPACES "\\t-\\r \\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
-#define WORDS "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}"
-#define HEX "0-9a-fA-F"
-
 struct pattern {
     pcre2_code *code;
     char shown[64]; /* the start of the expression, for messages */
@@ -30,51 +27,12 @@ struct pattern_search {
     struct cpu_limit time; /* of all searches together */
 };
 
-static const char *members_of(char letter)
-{
-    switch (letter) {
-    case 's': return SPACES;
-    case 'w': return WORDS;
-    case 'h': return HEX;
-    default: return NULL;
-    }
-}
-
-/* Copies the expression, with the classes that mean something else to PCRE2 spelled out. A negated class inside brackets has no
- * spelling there and is left as PCRE2 has it; no published tokenizer uses one. */
-static void rewrite(const char *regex, size_t size, struct buffer *out)
-{
-    int brackets = 0;
-    for (size_t i = 0; i < size; i++) {
-        char c = regex[i];
-        if (c == '\\' && i + 1 < size) {
-            char letter = regex[++i];
-            const char *members = members_of((char)(letter | 0x20));
-            bool negated = letter >= 'A' && letter <= 'Z';
-            if (!members || (negated && brackets > 0))
-                buffer_printf(out, "\\%c", letter);
-            else if (brackets > 0)
-                buffer_append(out, members, strlen(members));
-            else
-                buffer_printf(out, "[%s%s]", negated ? "^" : "", members);
-            continue;
-        }
-        /* A bracket right after the opening one (or its ^) is a member. */
-        bool first = brackets > 0 && i > 0 && (regex[i - 1] == '[' || (regex[i - 1] == '^' && i > 1 && regex[i - 2] == '['));
-        if (c == '[' && (brackets == 0 || (i + 1 < size && regex[i + 1] == ':')))
-            brackets++;
-        else if (c == ']' && brackets > 0 && !first)
-            brackets--;
-        buffer_append(out, &c, 1);
-    }
-}
-
 int pattern_compile(const char *regex, size_t size, struct pattern **out, struct err *e)
 {
     if (size > PATTERN_MAX_BYTES)
         return err_set(e, HP_ELIMIT, "a regular expression of %zu bytes; at most %d are read", size, PATTERN_MAX_BYTES);
     struct buffer text = {0};
-    rewrite(regex, size, &text);
+    pattern_rewrite(regex, size, &text);
     struct pattern *p = calloc(1, sizeof *p);
     pcre2_compile_context *context = pcre2_compile_context_create(NULL);
     int rc = 0;

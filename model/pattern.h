@@ -1,6 +1,5 @@
 /* Regular expressions of tokenizer files (Oniguruma's dialect, Ruby syntax) on PCRE2, with limits on what a match may take.
- * The classes whose meaning differs are rewritten: \s is Unicode's White_Space, \w letters, marks, digits, letter numbers and
- * connectors, \h a hexadecimal digit. */
+ * What the dialects mean differently is spelled out first (pattern_rewrite.h). */
 #ifndef HP_MODEL_PATTERN_H
 #define HP_MODEL_PATTERN_H
 
