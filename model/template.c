@@ -325,6 +325,32 @@ static int make_macro(struct run *r, const struct node *n)
     return run_bind(r, n->text, (struct value){.type = VALUE_MACRO, .macro = m});
 }
 
+static int run_call_block(struct run *r, const struct node *n)
+{
+    struct value callee, caller = {.type = VALUE_MACRO}, v;
+    struct arguments args;
+    struct text t = {"", 0};
+    struct macro *m = run_alloc(r, 1, sizeof *m);
+    if (!m)
+        return HP_ELIMIT;
+    *m = (struct macro){n->b, r->scope};
+    caller.macro = m;
+    int rc = run_evaluate(r, n->a->a, &callee);
+    rc = rc < 0 ? rc : run_arguments(r, n->a->children, &args);
+    struct pair *named = rc < 0 ? NULL : run_alloc(r, args.n_named + 1, sizeof *named);
+    if (!named)
+        return rc < 0 ? rc : HP_ELIMIT;
+    if (args.n_named)
+        memcpy(named, args.named, args.n_named * sizeof *named);
+    named[args.n_named] = (struct pair){value_text(text_of("caller")), caller};
+    args.named = named;
+    args.n_named++;
+    r->line = n->line;
+    rc = run_call(r, &callee, &args, &v);
+    rc = rc < 0 ? rc : value_to_text(r, &v, &t);
+    return rc < 0 ? rc : run_write(r, t.data, t.size);
+}
+
 static int run_statement(struct run *r, const struct node *n)
 {
     struct value v;
@@ -340,6 +366,7 @@ static int run_statement(struct run *r, const struct node *n)
     case NODE_WITH: return run_with(r, n);
     case NODE_BODY: return run_body(r, n->children);
     case NODE_MACRO: return make_macro(r, n);
+    case NODE_CALL_BLOCK: return run_call_block(r, n);
     case NODE_BREAK:
     case NODE_CONTINUE: r->flow = n->kind == NODE_BREAK ? FLOW_BREAK : FLOW_CONTINUE; return 0;
     default: return run_fail(r, HP_EBUG, "node %d is no statement", n->kind);

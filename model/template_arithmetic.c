@@ -172,15 +172,28 @@ static int fill(struct run *r, struct text format, const struct value *args, str
             buffer_append(&b, format.data + i, 1);
             continue;
         }
+        const struct value *by_name = NULL;
+        const char *name_end = i + 1 < format.size && format.data[i + 1] == '(' ? memchr(format.data + i, ')', format.size - i) : NULL;
+        if (name_end && args->type == VALUE_DICT) {
+            struct text name = {format.data + i + 2, (size_t)(name_end - (format.data + i + 2))};
+            by_name = dict_get_text(args->dict, name);
+            if (!by_name)
+                rc = run_fail(r, HP_EINVAL, "'%.*s' is not given to the format", (int)(name.size < 40 ? name.size : 40), name.data);
+            i = (size_t)(name_end - format.data);
+        }
         char flags[6] = "";
         size_t n_flags = 0;
         while (++i < format.size && n_flags + 1 < sizeof flags && strchr("-+ 0123456789.", format.data[i]))
             flags[n_flags++] = format.data[i];
         char how = i < format.size ? format.data[i] : 0;
+        if (rc < 0)
+            break;
         if (how == '%')
             buffer_append(&b, "%", 1);
         else if (!how || !strchr("sdifgexr", how))
             rc = run_fail(r, HP_EUNSUPPORTED, "a format other than %%s %%d %%i %%f %%g %%e %%x %%r");
+        else if (by_name)
+            rc = fill_one(r, how, flags, by_name, &b);
         else if (used == n)
             rc = run_fail(r, HP_EINVAL, "not enough arguments for format string");
         else
@@ -203,8 +216,45 @@ static bool repeats(const struct value *v)
     return v->type == VALUE_STRING || (v->type == VALUE_LIST && v->list->kind != LIST_LAZY);
 }
 
+/* A string that is not marked as fit for HTML is escaped beside one that is. */
+static int as_safe(struct run *r, const struct value *v, struct value *out)
+{
+    *out = *v;
+    if (v->type != VALUE_STRING || v->safe)
+        return 0;
+    struct buffer b = {0};
+    value_print_escaped(v->string, &b);
+    int rc = value_copy_text(r, &b, out);
+    buffer_free(&b);
+    return rc;
+}
+
+/* Operators where one operand is marked. */
+static int safe_binary(struct run *r, int op, const struct value *a, const struct value *b, struct value *out)
+{
+    struct value left = *a, right = *b;
+    int rc = 0;
+    if (op == '%' && b->type == VALUE_LIST && b->list->kind == LIST_TUPLE) {
+        rc = value_new_list(r, LIST_TUPLE, 0, &right);
+        for (size_t i = 0; rc == 0 && i < b->list->n; i++) {
+            struct value item;
+            rc = as_safe(r, &b->list->items[i], &item);
+            rc = rc < 0 ? rc : list_push(r, right.list, item);
+        }
+    } else if (op == '+' || op == '%') {
+        rc = as_safe(r, a, &left);
+        rc = rc < 0 ? rc : as_safe(r, b, &right);
+    }
+    left.safe = right.safe = false;
+    rc = rc < 0 ? rc : run_binary(r, op, &left, &right, out);
+    out->safe = rc == 0 && out->type == VALUE_STRING;
+    return rc;
+}
+
 int run_binary(struct run *r, int op, const struct value *a, const struct value *b, struct value *out)
 {
+    if ((a->type == VALUE_STRING && a->safe) || (b->type == VALUE_STRING && b->safe && op != '%'))
+        return safe_binary(r, op, a, b, out);
     if (is_whole(a) && is_whole(b))
         return integers(r, op, value_as_integer(a), value_as_integer(b), out);
     if (value_is_number(a) && value_is_number(b))

@@ -63,7 +63,12 @@ static int call_range(struct run *r, const struct arguments *args, struct value 
         return rc;
     if (args->n == 0 || step == 0)
         return run_fail(r, HP_EINVAL, args->n ? "range() arg 3 must not be zero" : "range expected at least 1 argument, got 0");
-    rc = value_new_list(r, LIST_PLAIN, 0, out);
+    rc = value_new_list(r, LIST_RANGE, 0, out);
+    if (rc == 0) {
+        out->list->start = start;
+        out->list->stop = stop;
+        out->list->step = step;
+    }
     for (int64_t i = start; rc == 0 && (step > 0 ? i < stop : i > stop);) {
         if (out->list->n == RANGE_MAX)
             return run_fail(r, HP_ELIMIT, "a range of more than %d numbers", RANGE_MAX);
@@ -156,9 +161,49 @@ int run_function(struct run *r, struct text name, const struct arguments *args, 
 
 /* ---- macros ------------------------------------------------------------------------------------------------- */
 
+static bool is_parameter(const struct macro *m, struct text name)
+{
+    for (const struct node *p = m->node->children; p; p = p->next)
+        if (p->text.size == name.size && memcmp(p->text.data, name.data, name.size) == 0)
+            return true;
+    return false;
+}
+
+/* Arguments beyond the parameters, where the macro's body speaks of them; then `caller`. */
+static int bind_others(struct run *r, const struct macro *m, const struct arguments *args, size_t n_parameters)
+{
+    int uses = m->node->op;
+    struct value extra, names, caller = value_undefined(text_of("caller"));
+    bool refused = args->n > n_parameters && !(uses & MACRO_VARARGS);
+    int rc = value_new_list(r, LIST_TUPLE, 0, &extra);
+    rc = rc < 0 ? rc : value_new_dict(r, VALUE_DICT, &names);
+    for (size_t i = n_parameters; rc == 0 && i < args->n; i++)
+        rc = list_push(r, extra.list, args->values[i]);
+    for (size_t k = 0; rc == 0 && k < args->n_named; k++) {
+        struct text name = args->named[k].key.string;
+        if (is_parameter(m, name))
+            continue;
+        if (text_is(name, "caller") && uses & MACRO_CALLER)
+            caller = args->named[k].value;
+        else if (uses & MACRO_KWARGS && !text_is(name, "caller"))
+            rc = dict_set(r, names.dict, args->named[k].key, args->named[k].value);
+        else
+            refused = true;
+    }
+    if (rc == 0 && refused)
+        rc = run_fail(r, HP_EINVAL, "the macro %.*s takes no such argument", (int)m->node->text.size, m->node->text.data);
+    if (rc == 0 && uses & MACRO_VARARGS)
+        rc = run_bind(r, text_of("varargs"), extra);
+    if (rc == 0 && uses & MACRO_KWARGS)
+        rc = run_bind(r, text_of("kwargs"), names);
+    if (rc == 0 && uses & MACRO_CALLER && !is_parameter(m, text_of("caller")))
+        rc = run_bind(r, text_of("caller"), caller);
+    return rc;
+}
+
 static int bind_parameters(struct run *r, const struct macro *m, const struct arguments *args)
 {
-    size_t i = 0, named = 0;
+    size_t i = 0;
     for (const struct node *p = m->node->children; p; p = p->next, i++) {
         struct value v = value_undefined(p->text);
         const struct value *given = i < args->n ? &args->values[i] : NULL;
@@ -166,7 +211,6 @@ static int bind_parameters(struct run *r, const struct macro *m, const struct ar
             struct text name = args->named[k].key.string;
             if (name.size == p->text.size && memcmp(name.data, p->text.data, name.size) == 0) {
                 given = &args->named[k].value;
-                named++;
             }
         }
         int rc = given ? 0 : p->a ? run_evaluate(r, p->a, &v) : 0;
@@ -175,9 +219,24 @@ static int bind_parameters(struct run *r, const struct macro *m, const struct ar
         if (rc < 0)
             return rc;
     }
-    if (args->n > i || named < args->n_named)
-        return run_fail(r, HP_EINVAL, "the macro %.*s takes no such argument", (int)m->node->text.size, m->node->text.data);
-    return 0;
+    return bind_others(r, m, args, i);
+}
+
+int run_macro_attribute(struct run *r, const struct macro *m, struct text name, struct value *out)
+{
+    int rc = 0;
+    *out = value_undefined(name);
+    if (text_is(name, "name")) {
+        *out = value_text(m->node->text);
+    } else if (text_is(name, "arguments")) {
+        rc = value_new_list(r, LIST_TUPLE, 0, out);
+        for (const struct node *p = m->node->children; p && rc == 0; p = p->next)
+            rc = list_push(r, out->list, value_text(p->text));
+    } else if (text_is(name, "catch_varargs") || text_is(name, "catch_kwargs") || text_is(name, "caller")) {
+        int uses = text_is(name, "caller") ? MACRO_CALLER : text_is(name, "catch_kwargs") ? MACRO_KWARGS : MACRO_VARARGS;
+        *out = value_bool((m->node->op & uses) != 0);
+    }
+    return rc;
 }
 
 int run_macro(struct run *r, const struct macro *m, const struct arguments *args, struct value *out)

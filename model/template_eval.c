@@ -59,6 +59,12 @@ int run_attribute(struct run *r, const struct value *v, struct text name, struct
     *out = value_undefined(name);
     if (v->type == VALUE_LOOP)
         return run_loop_attribute(r, v->loop, name, out);
+    if (v->type == VALUE_MACRO)
+        return run_macro_attribute(r, v->macro, name, out);
+    if (v->type == VALUE_LIST && v->list->group && (text_is(name, "grouper") || text_is(name, "list"))) {
+        *out = v->list->items[text_is(name, "list")];
+        return 0;
+    }
     if (template_has_method(v->type, name)) {
         struct method *m = run_alloc(r, 1, sizeof *m);
         if (!m)
@@ -131,6 +137,11 @@ static int64_t clip(const struct value *v, int64_t fallback, int64_t n, int64_t 
 static int cut_list(struct run *r, const struct list *l, int64_t start, int64_t stop, int64_t step, struct value *out)
 {
     int rc = value_new_list(r, l->kind, 0, out);
+    if (rc == 0 && l->kind == LIST_RANGE) {
+        out->list->step = l->step * step;
+        out->list->start = l->start + start * l->step;
+        out->list->stop = l->start + stop * l->step;
+    }
     for (int64_t i = start; rc == 0 && (step > 0 ? i < stop : i > stop);) {
         rc = list_push(r, out->list, l->items[i]);
         if (__builtin_add_overflow(i, step, &i))
@@ -142,7 +153,12 @@ static int cut_list(struct run *r, const struct list *l, int64_t start, int64_t 
 /* A stretch of a list: nothing changes a list once it is made, so that the items are shared. */
 static int share_list(struct run *r, const struct list *l, size_t from, size_t n, struct value *out)
 {
-    int rc = value_new_list(r, l->kind == LIST_TUPLE ? LIST_TUPLE : LIST_PLAIN, 0, out);
+    int rc = value_new_list(r, l->kind, 0, out);
+    if (rc == 0 && l->kind == LIST_RANGE) {
+        out->list->step = l->step;
+        out->list->start = l->start + (int64_t)from * l->step;
+        out->list->stop = n < l->n - from ? out->list->start + (int64_t)n * l->step : l->stop;
+    }
     if (rc < 0 || n == 0)
         return rc;
     out->list->items = l->items + from;
@@ -188,6 +204,7 @@ int run_slice(struct run *r, const struct value *v, const struct value *start, c
     for (size_t i = 0; i < cut.list->n; i++)
         buffer_append(&joined, cut.list->items[i].string.data, cut.list->items[i].string.size);
     rc = value_copy_text(r, &joined, out);
+    out->safe = rc == 0 && v->safe;
     buffer_free(&joined);
     return rc;
 }

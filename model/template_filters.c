@@ -3,6 +3,7 @@
 
 #include "common/utf8.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +22,7 @@ static int as_text(struct run *r, const struct value *in, struct value *out)
     struct text t = {"", 0};
     int rc = value_to_text(r, in, &t);
     *out = value_text(t);
+    out->safe = in->type == VALUE_STRING && in->safe;
     return rc;
 }
 
@@ -108,20 +110,52 @@ static int filter_length(struct run *r, const struct value *in, const struct arg
 }
 
 /* A number spelled out, with white space around it allowed; false when it is none. */
-static bool read_number(struct text t, bool whole, struct value *out)
+static bool read_real(struct text t, struct value *out)
 {
     char digits[64], *end;
+    size_t n = 0;
     t = text_strip(t, (struct text){NULL, 0}, STRIP_LEFT | STRIP_RIGHT);
     if (t.size == 0 || t.size >= sizeof digits || memchr(t.data, 'x', t.size) || memchr(t.data, 'X', t.size) ||
         text_space((uint8_t)t.data[0]))
         return false;
-    memcpy(digits, t.data, t.size);
-    digits[t.size] = 0;
-    if (whole)
-        *out = value_integer(strtoll(digits, &end, 10));
-    else
-        *out = value_real(strtod(digits, &end));
+    for (size_t i = 0; i < t.size; i++) {
+        bool between = i > 0 && i + 1 < t.size && isdigit((uint8_t)t.data[i - 1]) && isdigit((uint8_t)t.data[i + 1]);
+        if (t.data[i] != '_' || !between)
+            digits[n++] = t.data[i];
+    }
+    digits[n] = 0;
+    *out = value_real(strtod(digits, &end));
     return *end == 0 && end != digits;
+}
+
+/* A whole number in a base from 2 to 36, or 0 for the one that its prefix says, with "_" between digits. *large: it is one, and beyond 64 bits. */
+static bool read_whole(struct text t, int64_t base, struct value *out, bool *large)
+{
+    t = text_strip(t, (struct text){NULL, 0}, STRIP_LEFT | STRIP_RIGHT);
+    bool negative = t.size > 0 && t.data[0] == '-', any = false, zero = false;
+    size_t at = t.size > 0 && (negative || t.data[0] == '+');
+    char letter = at + 1 < t.size && t.data[at] == '0' ? (char)(t.data[at + 1] | 0x20) : 0;
+    int64_t said = letter == 'x' ? 16 : letter == 'o' ? 8 : letter == 'b' ? 2 : 0;
+    bool prefixed = said && (base == 0 || base == said);
+    base = base == 0 ? (said ? said : 10) : base;
+    at += prefixed ? 2 : 0;
+    uint64_t n = 0;
+    for (bool after_bar = !prefixed; at < t.size; at++) {
+        char c = t.data[at];
+        if (c == '_' && (any || prefixed) && !after_bar) {
+            after_bar = true;
+            continue;
+        }
+        int digit = c >= '0' && c <= '9' ? c - '0' : (c | 0x20) >= 'a' && (c | 0x20) <= 'z' ? (c | 0x20) - 'a' + 10 : 99;
+        if (digit >= base)
+            return false;
+        *large |= __builtin_mul_overflow(n, (uint64_t)base, &n) || __builtin_add_overflow(n, (uint64_t)digit, &n) || n > INT64_MAX;
+        any = true;
+        after_bar = false;
+    }
+    zero = t.size > 0 && t.data[t.size - 1] == '_';
+    *out = value_integer(negative ? -(int64_t)(n & INT64_MAX) : (int64_t)(n & INT64_MAX));
+    return any && !zero;
 }
 
 static int filter_int(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
@@ -130,8 +164,16 @@ static int filter_int(struct run *r, const struct value *in, const struct argume
     struct value v = *in;
     if (v.type == VALUE_UNDEFINED)
         return run_fail(r, HP_EINVAL, "'%.*s' is undefined", (int)v.string.size, v.string.data);
-    if (v.type == VALUE_STRING && !read_number(v.string, true, &v) && !read_number(in->string, false, &v))
+    int64_t base;
+    bool large = false;
+    int rc = argument_integer(r, args, 1, "base", 10, &base);
+    if (rc < 0)
+        return rc;
+    if (v.type == VALUE_STRING && ((base != 0 && base < 2) || base > 36 || !read_whole(v.string, base, &v, &large)) &&
+        !read_real(in->string, &v))
         v = value_none();
+    if (large)
+        return run_fail(r, HP_EUNSUPPORTED, "a whole number beyond 64 bits");
     if (v.type == VALUE_FLOAT && fabs(v.real) < 9.2e18)
         v = value_integer((int64_t)v.real);
     if (v.type == VALUE_INT || v.type == VALUE_BOOL)
@@ -147,7 +189,7 @@ static int filter_float(struct run *r, const struct value *in, const struct argu
     struct value v = *in;
     if (v.type == VALUE_UNDEFINED)
         return run_fail(r, HP_EINVAL, "'%.*s' is undefined", (int)v.string.size, v.string.data);
-    if (v.type == VALUE_STRING && !read_number(v.string, false, &v))
+    if (v.type == VALUE_STRING && !read_real(v.string, &v))
         v = value_none();
     *out = value_is_number(&v) ? value_real(value_as_real(&v)) : fallback ? *fallback : value_real(0);
     return 0;
@@ -250,26 +292,33 @@ static int filter_tojson(struct run *r, const struct value *in, const struct arg
 
 static int filter_safe(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
 {
-    (void)r, (void)args;
-    *out = *in;
-    return 0;
+    (void)args;
+    int rc = as_text(r, in, out);
+    out->safe = rc == 0;
+    return rc;
 }
 
 static int filter_escape(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
 {
-    static const char from[] = "&<>'\"", *const to[] = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
     (void)args;
     struct value text;
     int rc = as_text(r, in, &text);
+    rc = rc < 0 ? rc : run_tick_text(r, text.string.size);
     struct buffer b = {0};
-    for (size_t i = 0; rc == 0 && i < text.string.size; i++) {
-        const char *hit = text.string.data[i] ? strchr(from, text.string.data[i]) : NULL;
-        if (hit)
-            buffer_printf(&b, "%s", to[hit - from]);
-        else
-            buffer_append(&b, text.string.data + i, 1);
-    }
-    return finish(r, &b, rc, out);
+    if (rc == 0)
+        value_print_escaped(text.string, &b);
+    rc = finish(r, &b, rc, out);
+    out->safe = rc == 0;
+    return rc;
+}
+
+/* What is marked already stays as it is. */
+static int filter_escape_once(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
+{
+    if (in->type != VALUE_STRING || !in->safe)
+        return filter_escape(r, in, args, out);
+    *out = *in;
+    return 0;
 }
 
 static int filter_wordcount(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
@@ -299,6 +348,10 @@ static int filter_format(struct run *r, const struct value *in, const struct arg
         rc = value_new_list(r, LIST_TUPLE, args->n, &tuple);
     for (size_t i = 0; rc == 0 && i < args->n; i++)
         rc = list_push(r, tuple.list, args->values[i]);
+    if (rc == 0 && args->n_named > 0)
+        rc = value_new_dict(r, VALUE_DICT, &tuple);
+    for (size_t i = 0; rc == 0 && i < args->n_named; i++)
+        rc = dict_set(r, tuple.dict, args->named[i].key, args->named[i].value);
     return rc < 0 ? rc : run_binary(r, '%', &text, &tuple, out);
 }
 
@@ -306,7 +359,14 @@ static int filter_attr(struct run *r, const struct value *in, const struct argum
 {
     struct text name;
     int rc = argument_text(r, args, 0, "name", (struct text){"", 0}, &name);
-    return rc < 0 ? rc : run_attribute(r, in, name, out);
+    if (rc < 0)
+        return rc;
+    /* Items of a dict are no attributes. */
+    if (in->type == VALUE_DICT && !template_has_method(VALUE_DICT, name)) {
+        *out = value_undefined(name);
+        return 0;
+    }
+    return run_attribute(r, in, name, out);
 }
 
 static const struct filter filters[] = {
@@ -316,7 +376,7 @@ static const struct filter filters[] = {
     {"length", filter_length},       {"count", filter_length},    {"int", filter_int},
     {"float", filter_float},         {"abs", filter_abs},         {"round", filter_round},
     {"indent", filter_indent},       {"tojson", filter_tojson},   {"safe", filter_safe},
-    {"escape", filter_escape},       {"e", filter_escape},        {"forceescape", filter_escape},
+    {"escape", filter_escape_once},  {"e", filter_escape_once},        {"forceescape", filter_escape},
     {"wordcount", filter_wordcount}, {"format", filter_format},   {"attr", filter_attr},
 };
 
@@ -325,9 +385,11 @@ static filter_fn find(struct text name)
     for (size_t i = 0; i < sizeof filters / sizeof *filters; i++)
         if (text_is(name, filters[i].name))
             return filters[i].apply;
-    for (size_t i = 0; template_list_filters[i].name; i++)
-        if (text_is(name, template_list_filters[i].name))
-            return template_list_filters[i].apply;
+    static const struct filter *const others[] = {template_list_filters, template_text_filters, template_group_filters};
+    for (size_t k = 0; k < sizeof others / sizeof *others; k++)
+        for (const struct filter *f = others[k]; f->name; f++)
+            if (text_is(name, f->name))
+                return f->apply;
     return NULL;
 }
 

@@ -11,6 +11,13 @@ struct filter {
     filter_fn apply;
 };
 
-extern const struct filter template_list_filters[]; /* ends with a NULL name */
+/* Each ends with a NULL name. */
+extern const struct filter template_list_filters[], template_text_filters[], template_group_filters[];
+
+/* template_list_filters.c: items in the order of an attribute (`fallback` where it is missing; either may be NULL), and what an item is compared by. */
+int template_sorted(struct run *r, const struct list *items, const struct value *path, const struct value *fallback, bool case_sensitive,
+                    struct value *out);
+int template_sort_key(struct run *r, const struct value *item, const struct value *path, const struct value *fallback, bool case_sensitive,
+                      struct value *out);
 
 #endif

@@ -61,13 +61,16 @@ struct value {
 enum list_kind {
     LIST_PLAIN,
     LIST_TUPLE,
+    LIST_RANGE, /* numbers from `start` by `step`, before `stop` */
     LIST_LAZY /* what Python calls a generator: true even when empty, without length or index */
 };
 
 struct list {
     enum list_kind kind;
+    bool group; /* a tuple of groupby: its parts are `grouper` and `list`, too */
     struct value *items;
     size_t n, capacity;
+    int64_t start, stop, step;
 };
 
 struct pair {
@@ -127,7 +130,8 @@ enum node_kind {
     NODE_FILTER_BLOCK, /* children through the filters b */
     NODE_WITH,         /* children: SET ..., body: others */
     NODE_BODY,         /* children */
-    NODE_MACRO,        /* text; children: PARAMETER; body: others */
+    NODE_MACRO,        /* text; op: MACRO_*; children: PARAMETER; body: others */
+    NODE_CALL_BLOCK,   /* a: the CALL; b: the MACRO that it may call as `caller` */
     NODE_PARAMETER,    /* text, default a or NULL */
     NODE_BREAK,
     NODE_CONTINUE
@@ -135,6 +139,9 @@ enum node_kind {
 
 /* Operators, as their characters: '+', '-', '*', '/', '%', '<', '>', '~' and these. */
 enum { OP_FLOOR = 'f', OP_POWER = 'p', OP_EQ = 'e', OP_NE = 'n', OP_LE = 'l', OP_GE = 'g', OP_IN = 'i', OP_NOT_IN = 'o' };
+
+/* Names that a macro's body uses: without them it takes no such arguments. */
+enum { MACRO_VARARGS = 1, MACRO_KWARGS = 2, MACRO_CALLER = 4 };
 
 struct node {
     enum node_kind kind;
@@ -186,6 +193,7 @@ struct parser {
     const struct lexeme *at;
     int nesting;
     int loops; /* around the place, for break and continue */
+    int macro_names; /* MACRO_* of the macro around the place */
     struct err *e;
 };
 
@@ -289,6 +297,7 @@ int run_test(struct run *r, struct text name, const struct value *in, const stru
 int run_function(struct run *r, struct text name, const struct arguments *args, struct value *out);
 int run_method(struct run *r, const struct method *m, const struct arguments *args, struct value *out);
 int run_macro(struct run *r, const struct macro *m, const struct arguments *args, struct value *out);
+int run_macro_attribute(struct run *r, const struct macro *m, struct text name, struct value *out);
 int run_loop_attribute(struct run *r, const struct loop *loop, struct text name, struct value *out);
 bool template_has_function(struct text name);
 bool template_has_method(enum value_type type, struct text name);
@@ -342,7 +351,11 @@ int value_from_json(struct run *r, const json_t *j, int depth, struct value *out
 /* As Python's str() and repr(). */
 int value_to_text(struct run *r, const struct value *v, struct text *out);
 int value_print(struct run *r, const struct value *v, bool quoted, int depth, struct buffer *out);
+/* repr() with the keys of dicts in order, as pprint has them. */
+int value_print_sorted(struct run *r, const struct value *v, struct buffer *out);
 void value_print_real(double d, struct buffer *out);
+/* &, <, >, and quotes as HTML spells them. */
+void value_print_escaped(struct text t, struct buffer *out);
 /* As Python's json.dumps without escaping of what is not ASCII, unless asked for. */
 struct json_style {
     int indent;            /* -1: on one line */

@@ -202,10 +202,13 @@ static int filter_rejectattr(struct run *r, const struct value *in, const struct
 }
 
 /* What an item is compared by: itself or an attribute, in small letters unless case matters. */
-static int sort_key(struct run *r, const struct value *item, const struct value *path, bool case_sensitive, struct value *out)
+int template_sort_key(struct run *r, const struct value *item, const struct value *path, const struct value *fallback, bool case_sensitive,
+                      struct value *out)
 {
     *out = *item;
     int rc = path && path->type != VALUE_NONE ? attribute_path(r, item, path, out) : 0;
+    if (rc == 0 && path && fallback && out->type == VALUE_UNDEFINED)
+        *out = *fallback;
     if (rc < 0 || case_sensitive || out->type != VALUE_STRING)
         return rc;
     struct buffer b = {0};
@@ -237,8 +240,8 @@ static int merge_sort(struct run *r, struct pair *pairs, struct pair *spare, siz
     return rc;
 }
 
-static int sorted(struct run *r, const struct list *items, const struct value *path, bool case_sensitive, bool reverse,
-                  struct value *out)
+static int sorted(struct run *r, const struct list *items, const struct value *path, const struct value *fallback, bool case_sensitive,
+                  bool reverse, struct value *out)
 {
     struct pair *pairs = run_alloc(r, items->n + 1, sizeof *pairs), *spare = run_alloc(r, items->n + 1, sizeof *spare);
     if (!pairs || !spare)
@@ -246,7 +249,7 @@ static int sorted(struct run *r, const struct list *items, const struct value *p
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < items->n; i++) {
         pairs[i].value = items->items[i];
-        rc = sort_key(r, &items->items[i], path, case_sensitive, &pairs[i].key);
+        rc = template_sort_key(r, &items->items[i], path, fallback, case_sensitive, &pairs[i].key);
     }
     if (rc == 0)
         rc = merge_sort(r, pairs, spare, items->n, reverse);
@@ -257,6 +260,12 @@ static int sorted(struct run *r, const struct list *items, const struct value *p
     return rc;
 }
 
+int template_sorted(struct run *r, const struct list *items, const struct value *path, const struct value *fallback, bool case_sensitive,
+                    struct value *out)
+{
+    return sorted(r, items, path, fallback, case_sensitive, false, out);
+}
+
 static int filter_sort(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
 {
     struct list *items = NULL;
@@ -264,7 +273,7 @@ static int filter_sort(struct run *r, const struct value *in, const struct argum
     if (rc < 0)
         return rc;
     bool reverse = argument_true(args, 0, "reverse", false), sensitive = argument_true(args, 1, "case_sensitive", false);
-    return sorted(r, items, argument(args, 2, "attribute"), sensitive, reverse, out);
+    return sorted(r, items, argument(args, 2, "attribute"), NULL, sensitive, reverse, out);
 }
 
 static int filter_dictsort(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
@@ -279,7 +288,7 @@ static int filter_dictsort(struct run *r, const struct value *in, const struct a
     if (rc < 0)
         return rc;
     place.integer = text_is(by, "value");
-    return sorted(r, pairs.list, &place, argument_true(args, 0, "case_sensitive", false),
+    return sorted(r, pairs.list, &place, NULL, argument_true(args, 0, "case_sensitive", false),
                   argument_true(args, 2, "reverse", false), out);
 }
 
@@ -297,7 +306,7 @@ static int filter_unique(struct run *r, const struct value *in, const struct arg
     for (size_t i = 0; rc == 0 && i < items->n; i++) {
         struct value key;
         bool known = false;
-        rc = sort_key(r, &items->items[i], path, sensitive, &key);
+        rc = template_sort_key(r, &items->items[i], path, NULL, sensitive, &key);
         if (rc == 0)
             rc = run_compare(r, 'i', &key, &seen, &known);
         if (rc == 0 && !known)
@@ -316,7 +325,7 @@ static int extreme(struct run *r, const struct value *in, const struct arguments
     if (rc < 0)
         return rc;
     struct value all, end = value_integer(0);
-    rc = sorted(r, items, argument(args, 1, "attribute"), sensitive, largest, &all);
+    rc = sorted(r, items, argument(args, 1, "attribute"), NULL, sensitive, largest, &all);
     *out = value_undefined(text_of(largest ? "the maximum of nothing" : "the minimum of nothing"));
     return rc < 0 || all.list->n == 0 ? rc : run_item(r, &all, &end, out);
 }

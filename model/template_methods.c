@@ -125,14 +125,58 @@ bool template_has_method(enum value_type type, struct text name)
     return type != VALUE_INT && method_of(type, name) >= 0;
 }
 
+static int escape_value(struct run *r, const struct value *v, struct value *out)
+{
+    struct list *items = NULL;
+    *out = *v;
+    if (v->type == VALUE_LIST) {
+        int rc = value_items(r, v, &items);
+        rc = rc < 0 ? rc : value_new_list(r, LIST_PLAIN, items->n, out);
+        for (size_t i = 0; rc == 0 && i < items->n; i++) {
+            struct value item = items->items[i];
+            rc = item.type == VALUE_STRING ? escape_value(r, &items->items[i], &item) : 0;
+            rc = rc < 0 ? rc : list_push(r, out->list, item);
+        }
+        return rc;
+    }
+    if (v->type != VALUE_STRING || v->safe)
+        return 0;
+    struct buffer b = {0};
+    value_print_escaped(v->string, &b);
+    int rc = value_copy_text(r, &b, out);
+    buffer_free(&b);
+    return rc;
+}
+
+/* What is put into a marked string is escaped first. */
+static int escape_arguments(struct run *r, const struct arguments *args, struct arguments *out)
+{
+    int rc = 0;
+    out->values = run_alloc(r, args->n + 1, sizeof *out->values);
+    out->named = run_alloc(r, args->n_named + 1, sizeof *out->named);
+    if (!out->values || !out->named)
+        return HP_ELIMIT;
+    for (size_t i = 0; rc == 0 && i < args->n; i++)
+        rc = escape_value(r, &args->values[i], &out->values[i]);
+    for (size_t i = 0; rc == 0 && i < args->n_named; i++) {
+        out->named[i].key = args->named[i].key;
+        rc = escape_value(r, &args->named[i].value, &out->named[i].value);
+    }
+    return rc;
+}
+
 int run_method(struct run *r, const struct method *m, const struct arguments *args, struct value *out)
 {
     int i = method_of(m->self.type, m->name);
     if (i < 0)
         return run_fail(r, HP_EBUG, "no method");
-    int rc = methods[i].call(r, &m->self, args, methods[i].how, out);
+    struct arguments escaped = *args;
+    bool safe = m->self.type == VALUE_STRING && m->self.safe, puts_in = methods[i].call == method_replace || methods[i].call == method_format ||
+                                                                     methods[i].call == method_join;
+    int rc = safe && puts_in ? escape_arguments(r, args, &escaped) : 0;
+    rc = rc < 0 ? rc : methods[i].call(r, &m->self, &escaped, methods[i].how, out);
     /* What is cut from a marked string or made of it is marked, too. */
-    if (rc == 0 && m->self.type == VALUE_STRING && m->self.safe)
+    if (rc == 0 && safe)
         value_mark_safe(out);
     return rc;
 }

@@ -105,11 +105,8 @@ static int parse_set(struct parser *p, struct node *n)
     return parse_body(p, "endset", &n->children);
 }
 
-static int parse_macro(struct parser *p, struct node *n)
+static int parse_parameters(struct parser *p, struct node *n)
 {
-    if (p->at->kind != TOKEN_NAME)
-        return parse_fail(p, HP_EPARSE, "a macro needs a name");
-    n->text = p->at++->text;
     struct node **tail = &n->children;
     int rc = parse_expect_op(p, '(', "\"(\"");
     while (rc == 0 && !parse_skip_op(p, ')')) {
@@ -124,12 +121,41 @@ static int parse_macro(struct parser *p, struct node *n)
         *tail = parameter;
         tail = &parameter->next;
     }
-    int loops = p->loops;
-    p->loops = 0;
-    if (rc == 0)
-        rc = parse_body(p, "endmacro", &n->others);
-    p->loops = loops;
     return rc;
+}
+
+static int parse_macro_body(struct parser *p, struct node *n, const char *end)
+{
+    int loops = p->loops, names = p->macro_names;
+    p->loops = p->macro_names = 0;
+    int rc = parse_body(p, end, &n->others);
+    n->op = p->macro_names;
+    p->loops = loops;
+    p->macro_names |= names;
+    return rc;
+}
+
+static int parse_macro(struct parser *p, struct node *n)
+{
+    if (p->at->kind != TOKEN_NAME)
+        return parse_fail(p, HP_EPARSE, "a macro needs a name");
+    n->text = p->at++->text;
+    int rc = parse_parameters(p, n);
+    return rc < 0 ? rc : parse_macro_body(p, n, "endmacro");
+}
+
+/* {% call(a, b) macro(...) %}: the body is a macro named `caller`. */
+static int parse_call_block(struct parser *p, struct node *n)
+{
+    n->b = parse_node(p, NODE_MACRO);
+    if (!n->b)
+        return HP_ENOMEM;
+    n->b->text = text_of("caller");
+    int rc = parse_is_op(p, '(') ? parse_parameters(p, n->b) : 0;
+    n->a = rc < 0 ? NULL : parse_expression(p);
+    if (rc == 0 && n->a && n->a->kind != NODE_CALL)
+        return parse_fail(p, HP_EPARSE, "expected call");
+    return n->a ? parse_macro_body(p, n->b, "endcall") : HP_EPARSE;
 }
 
 static int parse_with(struct parser *p, struct node *n)
@@ -175,6 +201,7 @@ static const struct {
     {"for", NODE_FOR, parse_for},
     {"set", NODE_SET, parse_set},
     {"macro", NODE_MACRO, parse_macro},
+    {"call", NODE_CALL_BLOCK, parse_call_block},
     {"with", NODE_WITH, parse_with},
     {"filter", NODE_FILTER_BLOCK, parse_filter_block},
     {"generation", NODE_BODY, parse_generation},

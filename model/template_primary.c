@@ -67,10 +67,6 @@ struct node *parse_filter(struct parser *p, struct node *input)
     if (!n || parse_dotted(p, &n->text) < 0)
         return NULL;
     n->a = input;
-    if (!template_has_filter(n->text)) {
-        parse_fail(p, HP_EUNSUPPORTED, "the filter \"%.*s\" is not known", (int)n->text.size, n->text.data);
-        return NULL;
-    }
     if (parse_skip_op(p, '(') && parse_arguments(p, &n->children) < 0)
         return NULL;
     return n;
@@ -97,10 +93,6 @@ static struct node *parse_test(struct parser *p, struct node *input)
     if (!n || parse_dotted(p, &n->text) < 0)
         return NULL;
     n->a = input;
-    if (!template_has_test(n->text)) {
-        parse_fail(p, HP_EUNSUPPORTED, "the test \"%.*s\" is not known", (int)n->text.size, n->text.data);
-        return NULL;
-    }
     if (parse_skip_op(p, '(')) {
         if (parse_arguments(p, &n->children) < 0)
             return NULL;
@@ -277,6 +269,7 @@ static struct node *parse_name(struct parser *p, struct node *n)
     bool constant = n->value.type != VALUE_UNDEFINED;
     n->kind = constant ? NODE_CONST : NODE_NAME;
     n->text = p->at++->text;
+    p->macro_names |= text_is(n->text, "varargs") ? MACRO_VARARGS : text_is(n->text, "kwargs") ? MACRO_KWARGS : text_is(n->text, "caller") ? MACRO_CALLER : 0;
     return n;
 }
 

@@ -79,8 +79,19 @@ static void print_repr(struct text t, struct buffer *out)
     buffer_append(out, &quote, 1);
 }
 
+static int print_range(const struct list *l, struct buffer *out)
+{
+    buffer_printf(out, "range(%lld, %lld", (long long)l->start, (long long)l->stop);
+    if (l->step != 1)
+        buffer_printf(out, ", %lld", (long long)l->step);
+    buffer_append(out, ")", 1);
+    return 0;
+}
+
 static int print_list(struct run *r, const struct list *l, int depth, struct buffer *out)
 {
+    if (l->kind == LIST_RANGE)
+        return print_range(l, out);
     bool tuple = l->kind == LIST_TUPLE;
     int rc = 0;
     buffer_append(out, tuple ? "(" : "[", 1);
@@ -127,14 +138,78 @@ int value_print(struct run *r, const struct value *v, bool quoted, int depth, st
     case VALUE_INT: buffer_printf(out, "%lld", (long long)v->integer); return 0;
     case VALUE_FLOAT: value_print_real(v->real, out); return 0;
     case VALUE_STRING:
+        if (quoted && v->safe)
+            buffer_append(out, "Markup(", 7);
         if (quoted)
             print_repr(v->string, out);
         else
             buffer_append(out, v->string.data, v->string.size);
+        if (quoted && v->safe)
+            buffer_append(out, ")", 1);
         return run_tick_bytes(r, v->string.size);
+    case VALUE_NAMESPACE:
+        buffer_printf(out, "<Namespace ");
+        rc = print_dict(r, v->dict, depth, out);
+        buffer_append(out, ">", 1);
+        return rc;
+    case VALUE_MACRO:
+        buffer_printf(out, "<Macro ");
+        print_repr(v->macro->node->text, out);
+        buffer_append(out, ">", 1);
+        return 0;
     case VALUE_LIST: return print_list(r, v->list, depth, out);
     case VALUE_DICT: return print_dict(r, v->dict, depth, out);
     default: buffer_printf(out, "<%s>", value_type_word(v)); return 0;
+    }
+}
+
+static int by_key(const void *pa, const void *pb);
+
+/* A copy whose dicts have their keys in order. */
+static int sorted_copy(struct run *r, const struct value *v, int depth, struct value *out)
+{
+    *out = *v;
+    int rc = depth > PRINT_MAX_DEPTH ? run_fail(r, HP_ELIMIT, "a value is nested deeper than %d", PRINT_MAX_DEPTH) : run_tick(r, 1);
+    if (rc == 0 && v->type == VALUE_LIST && v->list->kind != LIST_RANGE) {
+        rc = value_new_list(r, v->list->kind, v->list->n, out);
+        for (size_t i = 0; rc == 0 && i < v->list->n; i++) {
+            struct value item;
+            rc = sorted_copy(r, &v->list->items[i], depth + 1, &item);
+            rc = rc < 0 ? rc : list_push(r, out->list, item);
+        }
+    }
+    if (rc < 0 || v->type != VALUE_DICT)
+        return rc;
+    const struct pair **order = run_alloc(r, v->dict->n + 1, sizeof *order);
+    rc = order ? value_new_dict(r, VALUE_DICT, out) : HP_ELIMIT;
+    for (size_t i = 0; rc == 0 && i < v->dict->n; i++)
+        order[i] = &v->dict->pairs[i];
+    if (rc == 0)
+        qsort(order, v->dict->n, sizeof *order, by_key);
+    for (size_t i = 0; rc == 0 && i < v->dict->n; i++) {
+        struct value item;
+        rc = sorted_copy(r, &order[i]->value, depth + 1, &item);
+        rc = rc < 0 ? rc : dict_set(r, out->dict, order[i]->key, item);
+    }
+    return rc;
+}
+
+int value_print_sorted(struct run *r, const struct value *v, struct buffer *out)
+{
+    struct value copy;
+    int rc = sorted_copy(r, v, 0, &copy);
+    return rc < 0 ? rc : value_print(r, &copy, true, 0, out);
+}
+
+void value_print_escaped(struct text t, struct buffer *out)
+{
+    static const char from[] = "&<>'\"", *const to[] = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
+    for (size_t i = 0; i < t.size; i++) {
+        const char *hit = t.data[i] ? strchr(from, t.data[i]) : NULL;
+        if (hit)
+            buffer_append(out, to[hit - from], strlen(to[hit - from]));
+        else
+            buffer_append(out, t.data + i, 1);
     }
 }
 
@@ -276,7 +351,10 @@ int value_print_json(struct run *r, const struct value *v, const struct json_sty
             value_print_real(v->real, out);
         return 0;
     case VALUE_STRING: print_json_text(v->string, style->ascii, out); return run_tick_bytes(r, v->string.size);
-    case VALUE_LIST: return print_json_list(r, v->list, style, depth, out);
+    case VALUE_LIST:
+        if (v->list->kind == LIST_RANGE)
+            return run_fail(r, HP_EINVAL, "Object of type range is not JSON serializable");
+        return print_json_list(r, v->list, style, depth, out);
     case VALUE_DICT: return print_json_dict(r, v->dict, style, depth, out);
     default: return run_fail(r, HP_EINVAL, "Object of type %s is not JSON serializable", value_type_word(v));
     }

@@ -58,7 +58,8 @@ enum test {
     T_UPPER,
     T_LOWER,
     T_FILTER,
-    T_TEST
+    T_TEST,
+    T_ESCAPED
 };
 
 static const struct {
@@ -104,6 +105,7 @@ static const struct {
     {"lower", T_LOWER, 0},
     {"filter", T_FILTER, 0},
     {"test", T_TEST, 0},
+    {"escaped", T_ESCAPED, 0},
 };
 
 enum { N_TESTS = sizeof tests / sizeof *tests };
@@ -142,6 +144,7 @@ static bool is_kind(enum test test, const struct value *v)
     case T_FALSE: return t == VALUE_BOOL && !v->boolean;
     case T_CALLABLE: return t == VALUE_FUNCTION || t == VALUE_METHOD || t == VALUE_MACRO;
     case T_FILTER: return t == VALUE_STRING && template_has_filter(v->string);
+    case T_ESCAPED: return t == VALUE_STRING && v->safe;
     case T_TEST: return t == VALUE_STRING && template_has_test(v->string);
     default: return false;
     }

@@ -50,7 +50,7 @@ const char *value_type_word(const struct value *v)
     case VALUE_INT: return "int";
     case VALUE_FLOAT: return "float";
     case VALUE_STRING: return "str";
-    case VALUE_LIST: return v->list->kind == LIST_TUPLE ? "tuple" : v->list->kind == LIST_LAZY ? "generator" : "list";
+    case VALUE_LIST: return v->list->kind == LIST_TUPLE ? "tuple" : v->list->kind == LIST_RANGE ? "range" : v->list->kind == LIST_LAZY ? "generator" : "list";
     case VALUE_DICT: return "dict";
     case VALUE_NAMESPACE: return "Namespace";
     case VALUE_LOOP: return "LoopContext";
@@ -102,7 +102,7 @@ static bool dicts_equal(struct run *r, const struct dict *a, const struct dict *
 
 static bool lists_equal(struct run *r, const struct list *a, const struct list *b, int depth)
 {
-    if (a->n != b->n || (a->kind == LIST_TUPLE) != (b->kind == LIST_TUPLE))
+    if (a->n != b->n || (a->kind == LIST_TUPLE) != (b->kind == LIST_TUPLE) || (a->kind == LIST_RANGE) != (b->kind == LIST_RANGE))
         return false;
     for (size_t i = 0; i < a->n; i++)
         if (run_tick(r, 1) < 0 || !value_equal(r, &a->items[i], &b->items[i], depth + 1))
@@ -208,8 +208,15 @@ int value_new_dict(struct run *r, enum value_type type, struct value *out)
     return d ? 0 : HP_ELIMIT;
 }
 
+/* Tuples of keys are nested as deep as a template writes them. */
 static bool same_key(const struct value *a, const struct value *b)
 {
+    if (a->type == VALUE_LIST && b->type == VALUE_LIST) {
+        for (size_t i = 0; i < a->list->n && i < b->list->n; i++)
+            if (!same_key(&a->list->items[i], &b->list->items[i]))
+                return false;
+        return a->list->n == b->list->n;
+    }
     if (a->type == VALUE_STRING && b->type == VALUE_STRING)
         return a->string.size == b->string.size && memcmp(a->string.data, b->string.data, a->string.size) == 0;
     if (value_is_number(a) && value_is_number(b))
@@ -219,6 +226,9 @@ static bool same_key(const struct value *a, const struct value *b)
 
 bool value_is_key(const struct value *v)
 {
+    for (size_t i = 0; v->type == VALUE_LIST && i < v->list->n; i++)
+        if (!value_is_key(&v->list->items[i]))
+            return false;
     return v->type != VALUE_DICT && (v->type != VALUE_LIST || v->list->kind == LIST_TUPLE);
 }
 
@@ -260,7 +270,8 @@ static int dict_append(struct run *r, struct dict *d, struct value key, struct v
 
 int dict_set(struct run *r, struct dict *d, struct value key, struct value v)
 {
-    if (key.type != VALUE_STRING && key.type != VALUE_NONE && !value_is_number(&key))
+    bool tuple = key.type == VALUE_LIST && value_is_key(&key);
+    if (key.type != VALUE_STRING && key.type != VALUE_NONE && !value_is_number(&key) && !tuple)
         return run_fail(r, HP_EINVAL, "a %s cannot be a key", value_type_word(&key));
     int rc = run_tick(r, 1 + d->n / 8);
     struct pair *p = find_pair(d, &key);
