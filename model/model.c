@@ -399,10 +399,10 @@ static json_t *template_variables(const json_t *messages, bool add_generation_pr
 /* What is not UTF-8 cannot be a variable; everything else that fails is want of memory. */
 static int variables_failed(const struct model *m, const struct tokenizer *t, struct err *e)
 {
-    const char *texts[] = {tokenizer_bos_text(t), tokenizer_eos_text(t)};
-    for (size_t i = 0; i < 2; i++)
+    const char *texts[] = {tokenizer_bos_text(t), tokenizer_eos_text(t), tokenizer_pad_text(t), tokenizer_unknown_text(t)};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if (utf8_valid_prefix(texts[i], strlen(texts[i])) < strlen(texts[i]))
-            return err_set(e, HP_EINVAL, "%s: the first or last token of a text is not UTF-8: the template cannot have it", m->path);
+            return err_set(e, HP_EINVAL, "%s: a token that templates are given is not UTF-8", m->path);
     return err_set(e, HP_ENOMEM, "%s: no memory for the template's variables", m->path);
 }
 
