@@ -275,6 +275,8 @@ static void batch_failed(struct agent_core *c, struct core_stage *s, const struc
         queue_returned(s->queue, b->number, env_now_ns(c->env));
     else
         pass_empty(c, s, b);
+    if (ev->u.batch_done.status == HP_EIO)
+        core_stage_break(c, s, e); /* its weights cannot be read: so it would go with every batch */
 }
 
 /* The oldest of the runs that the executor has; NULL when the event is of none. */

@@ -158,6 +158,8 @@ void core_stage_loaded(struct agent_core *c, const struct agent_progress *p);
 void core_stage_link_down(struct agent_core *c, uint64_t slot, enum agent_link link);
 /* Makes broken links anew. */
 void core_stage_links_mend(struct agent_core *c, struct core_stage *s);
+/* A stage that was ready is of no use any more: the coordinator is told, and has it made again. */
+void core_stage_break(struct agent_core *c, struct core_stage *s, const struct err *e);
 void core_stage_report(struct agent_core *c, const struct core_stage *s);
 /* Fills c->held; returns how many. */
 size_t core_stages_held(struct agent_core *c);

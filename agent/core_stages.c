@@ -59,7 +59,8 @@ void core_stage_report(struct agent_core *c, const struct core_stage *s)
                                                     .moved_bytes = s->moved_bytes,
                                                     .wanted = {s->wanted, s->state == STAGE_FETCHING ? s->n_wanted : 0},
                                                     .code = failed ? status_word(s->error.code) : "",
-                                                    .text = failed ? s->error.text : ""};
+                                                    .text = failed ? s->error.text : "",
+                                                    .hint = failed ? s->error.hint : ""};
 }
 
 /* For a stage that there is not: refused before it began, or unloaded. */
@@ -72,7 +73,8 @@ static void report_without(struct agent_core *c, uint64_t deployment, uint64_t g
                                                         .stage = stage,
                                                         .state = state,
                                                         .code = e ? status_word(e->code) : "",
-                                                        .text = core_text(c, e ? e->text : "")};
+                                                        .text = core_text(c, e ? e->text : ""),
+                                                        .hint = core_text(c, e ? e->hint : "")};
 }
 
 size_t core_stages_held(struct agent_core *c)
@@ -195,6 +197,12 @@ static void stage_fail(struct agent_core *c, struct core_stage *s, const struct 
     log_warn("agent", "stage_failed", "deployment=%llu code=%s text=\"%s\"", (unsigned long long)s->prepare.deployment,
              status_word(s->error.code), s->error.text);
     stage_move(c, s, STAGE_FAILED);
+}
+
+void core_stage_break(struct agent_core *c, struct core_stage *s, const struct err *e)
+{
+    if (s->state == STAGE_READY)
+        stage_fail(c, s, e);
 }
 
 static void work_order(struct agent_core *c, struct core_stage *s, enum agent_action_kind kind)

@@ -60,6 +60,17 @@ int store_range_read(const char *file, uint64_t offset, uint8_t *out, size_t siz
                                     problem ? strerror(problem) : "the file ends before");
 }
 
+bool store_range_is(const char *file, uint64_t offset, const uint8_t *bytes, size_t size)
+{
+    uint8_t part[16384];
+    for (size_t at = 0; at < size; at += sizeof part) {
+        size_t n = size - at < sizeof part ? size - at : sizeof part;
+        if (store_range_read(file, offset + at, part, n, NULL) < 0 || memcmp(part, bytes + at, n) != 0)
+            return false;
+    }
+    return true;
+}
+
 int store_file_path(const struct store_model *m, uint64_t file, char out[STORE_FILE_PATH])
 {
     return snprintf(out, STORE_FILE_PATH, "%s/files/%s", m->folder, store_file(m, file)->name);

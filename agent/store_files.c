@@ -184,6 +184,44 @@ int store_model_load(const char *models, const char *hex, struct store_model **o
     return 0;
 }
 
+/* Writes the bytes that open the model; where `missing`, only those that are not there any more. */
+static int heads_write(const struct store_model *m, bool missing, struct err *e)
+{
+    const struct manifest_head *heads = m->manifest.heads.items;
+    for (size_t i = 0; i < m->manifest.heads.count; i++) {
+        const struct pack_span *data = &heads[i].data;
+        char path[STORE_FILE_PATH];
+        store_file_path(m, heads[i].file, path);
+        if (missing && store_range_is(path, heads[i].offset, data->data, data->size))
+            continue;
+        if (missing)
+            log_warn("store", "head_rotten", "action=written_again file=%s", path);
+        int rc = store_file_write(path, 0, heads[i].offset, data->data, data->size, true, e);
+        if (rc < 0)
+            return rc;
+    }
+    return 0;
+}
+
+int store_model_mend(const struct store_model *m, struct err *e)
+{
+    for (uint64_t i = 0; i < m->manifest.files.count; i++) {
+        char path[STORE_FILE_PATH];
+        struct stat st;
+        store_file_path(m, i, path);
+        if (stat(path, &st) == 0 && (uint64_t)st.st_size == store_file(m, i)->bytes)
+            continue;
+        log_warn("store", "file_cut", "action=made_again file=%s", path);
+        int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+        int rc = fd < 0 || ftruncate(fd, (off_t)store_file(m, i)->bytes) != 0 ? store_io_error(path, "make", e) : 0;
+        if (fd >= 0)
+            close(fd);
+        if (rc < 0)
+            return rc;
+    }
+    return heads_write(m, true, e);
+}
+
 static int files_make(const struct store_model *m, struct err *e)
 {
     for (uint64_t i = 0; i < m->manifest.files.count; i++) {
@@ -202,15 +240,7 @@ static int files_make(const struct store_model *m, struct err *e)
         if (rc < 0)
             return rc;
     }
-    const struct manifest_head *heads = m->manifest.heads.items;
-    for (size_t i = 0; i < m->manifest.heads.count; i++) {
-        char path[STORE_FILE_PATH];
-        store_file_path(m, heads[i].file, path);
-        int rc = store_file_write(path, 0, heads[i].offset, heads[i].data.data, heads[i].data.size, true, e);
-        if (rc < 0)
-            return rc;
-    }
-    return 0;
+    return heads_write(m, false, e);
 }
 
 int store_model_make(const char *models, const uint8_t *manifest, size_t size, struct store_model **out, struct err *e)

@@ -55,6 +55,8 @@ int store_model_load(const char *models, const char *hex, struct store_model **o
 /* Writes a new model's folder: files and heads first, the manifest last. */
 int store_model_make(const char *models, const uint8_t *manifest, size_t size, struct store_model **out, struct err *e);
 void store_model_free(struct store_model **m);
+/* Gives files their sizes and heads back where something else changed them. */
+int store_model_mend(const struct store_model *m, struct err *e);
 
 /* HP_ENOSPACE, HP_ENOENT or HP_EIO by errno. */
 int store_io_error(const char *path, const char *doing, struct err *e);
@@ -72,6 +74,8 @@ int store_chunk_check(struct store_model *m, uint32_t chunk, uint8_t *scratch, s
 void store_chunk_forget(struct store_model *m, uint32_t chunk);
 /* Bytes [offset, offset + size) of a file. HP_ENOENT when it cannot be opened or ends before. */
 int store_range_read(const char *file, uint64_t offset, uint8_t *out, size_t size, struct err *e);
+/* Whether they are these. */
+bool store_range_is(const char *file, uint64_t offset, const uint8_t *bytes, size_t size);
 /* Reads which chunks are there. */
 void store_have_read(struct store_model *m);
 /* fdatasync of the files that unsaid chunks lie in, then of the `have` file. On failure those chunks are forgotten: nobody knows whether they are there. */

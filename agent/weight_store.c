@@ -241,6 +241,10 @@ int weight_store_hold(struct weight_store *s, const uint8_t *manifest, size_t si
         if (rc < 0)
             return rc;
         model_link(s, m);
+    } else {
+        int rc = store_model_mend(m, e);
+        if (rc < 0)
+            return rc;
     }
     m->holds++;
     store_model_touch(m);

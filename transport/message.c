@@ -35,7 +35,7 @@ static const struct pack_field heartbeat_fields[] = {
 static const struct pack_field stage_state_fields[] = {
     GENERATION(message_stage_state), U64(message_stage_state, stage), TEXT(message_stage_state, state), U64(message_stage_state, done_bytes),
     U64(message_stage_state, total_bytes), U64(message_stage_state, moved_bytes), U32S(message_stage_state, wanted), TEXT(message_stage_state, code),
-    TEXT(message_stage_state, text), {0}};
+    TEXT(message_stage_state, text), TEXT(message_stage_state, hint), {0}};
 static const struct pack_field tokens_fields[] = {
     GENERATION(message_tokens), U64(message_tokens, sequence), U64(message_tokens, first), U32S(message_tokens, ids), TEXT(message_tokens, finish),
     F64(message_tokens, prefill_s), F64(message_tokens, decode_s), {0}};

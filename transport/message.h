@@ -101,7 +101,7 @@ struct message_stage_state {
     uint64_t done_bytes, total_bytes;  /* of what this state does */
     uint64_t moved_bytes;              /* over the network so far, for this stage */
     struct pack_u32s wanted;           /* chunks (indices of the manifest) that nobody else can give: please upload */
-    const char *code, *text;           /* "failed": why */
+    const char *code, *text, *hint;    /* "failed": why, and what to do */
 };
 
 struct message_tokens { /* what the last stage sampled */

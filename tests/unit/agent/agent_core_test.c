@@ -733,6 +733,34 @@ static void broken_link_ends_open_sequences_and_is_made_anew_for_the_next(void *
     assert_non_null(did(f, AGENT_DO_SEQUENCE_OPEN, 0));
 }
 
+static void stage_whose_weights_cannot_be_read_fails_with_what_to_do(void **state)
+{
+    struct fixture *f = *state;
+    struct err e = {0};
+    err_set(&e, HP_EIO, "m.gguf: byte 7 could not be read");
+    err_hint(&e, "restore the file");
+    join(f);
+    make_ready(f, 1, 0, 2);
+    connect_stage(f, 1, 0, 2);
+    begin(f, 1, 5, 10, true);
+    assert_true(take_run(f));
+    struct agent_event ev = {.kind = AGENT_EVENT_BATCH_DONE};
+    ev.u.batch_done.slot = f->run.u.run.slot;
+    ev.u.batch_done.ticket = f->run.u.run.ticket;
+    ev.u.batch_done.status = HP_EIO;
+    ev.u.batch_done.error = &e;
+    feed(f, &ev);
+    assert_string_equal(said(f, MESSAGE_SEQUENCE_FAILED)->u.sequence_failed.code, "io");
+    const struct message_stage_state *s = &said(f, MESSAGE_STAGE_STATE)->u.stage_state;
+    assert_string_equal(s->state, "failed");
+    assert_string_equal(s->code, "io");
+    assert_string_equal(s->text, "m.gguf: byte 7 could not be read");
+    assert_string_equal(s->hint, "restore the file");
+    struct message again = prepare_of(2, 0, 2); /* the next generation takes the weights from the store anew */
+    tell(f, &again);
+    assert_non_null(did(f, AGENT_DO_FETCH, 0));
+}
+
 static void an_agent_that_was_removed_ends_when_its_join_is_denied(void **state)
 {
     struct fixture *f = *state;
@@ -1082,6 +1110,7 @@ int main(void)
         CLAIM(joins_and_beats_until_nobody_answers_then_joins_again),
         CLAIM(an_agents_own_pause_is_not_the_coordinators_silence),
         CLAIM(refusal_ends_a_newcomer_and_makes_a_member_join_again),
+        CLAIM(stage_whose_weights_cannot_be_read_fails_with_what_to_do),
         CLAIM(an_agent_that_was_removed_ends_when_its_join_is_denied),
         CLAIM(unknown_request_is_refused_and_a_refusal_is_not_answered),
         CLAIM(stage_is_fetched_loaded_and_told_at_every_step),

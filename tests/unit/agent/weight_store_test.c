@@ -358,6 +358,30 @@ static void chunk_that_rotted_is_found_and_counts_no_more(void **state)
     weight_store_release(f->store, m);
 }
 
+static void file_that_was_cut_gets_its_size_and_head_back(void **state)
+{
+    struct fixture *f = *state;
+    struct stat st;
+    uint8_t head[100];
+    store_open(f, 0);
+    struct store_model *m = hold(f, "m.gguf", seeds, 4);
+    put(f, m, 0, 11, NULL);
+    put(f, m, 3, 14, NULL);
+    assert_int_equal(truncate(store_model_path(m), 50), 0);
+    struct store_model *again = hold(f, "m.gguf", seeds, 4);
+    assert_ptr_equal(again, m);
+    assert_int_equal(stat(store_model_path(m), &st), 0);
+    assert_int_equal(st.st_size, 100 + 4 * TEST_CHUNK);
+    FILE *file = fopen(store_model_path(m), "rb");
+    assert_int_equal(fread(head, 1, sizeof head, file), sizeof head);
+    fclose(file);
+    assert_int_equal(head[99], 11);
+    assert_int_equal(weight_store_check(f->store, m, 0, NULL), HP_ECORRUPT); /* its bytes are gone */
+    assert_int_equal(weight_store_check(f->store, m, 3, NULL), HP_ECORRUPT);
+    weight_store_release(f->store, m);
+    weight_store_release(f->store, m);
+}
+
 static void rotten_chunk_is_not_copied_to_another_model(void **state)
 {
     struct fixture *f = *state;
@@ -410,6 +434,7 @@ int main(void)
         CLAIM(what_a_failed_sync_promised_is_taken_back),
         CLAIM(records_after_a_torn_one_are_found_again),
         CLAIM(chunk_that_rotted_is_found_and_counts_no_more),
+        CLAIM(file_that_was_cut_gets_its_size_and_head_back),
         CLAIM(rotten_chunk_is_not_copied_to_another_model),
         CLAIM(two_processes_do_not_share_a_store),
         CLAIM(nonsense_is_no_manifest),

@@ -35,7 +35,8 @@ static void stage_says(struct fixture *f, int agent, uint64_t generation, uint64
                                                    .state = state,
                                                    .wanted = {wanted, n},
                                                    .code = strcmp(state, "failed") == 0 ? "no_space" : "",
-                                                   .text = strcmp(state, "failed") == 0 ? "the disk is full" : ""};
+                                                   .text = strcmp(state, "failed") == 0 ? "the disk is full" : "",
+                                                   .hint = strcmp(state, "failed") == 0 ? "free some space" : ""};
     fixture_say(f, 10 + (uint64_t)agent, fixture_key(agent), &m);
 }
 
@@ -216,6 +217,7 @@ static void a_stage_that_fails_ends_a_first_deployment_in_its_agents_words(void 
     stage_says(&f, 0, 1, 0, "failed", NULL, 0);
     const struct message_answer *a = &fixture_last(&f, ADMIN, MESSAGE_ANSWER)->u.answer;
     assert_string_equal(a->code, "no_space");
+    assert_string_equal(a->hint, "free some space");
     assert_non_null(strstr(a->text, "the disk is full"));
     assert_non_null(strstr(a->text, "a0"));
     assert_non_null(fixture_last(&f, 10, MESSAGE_STAGE_UNLOAD));
