@@ -8,6 +8,7 @@
 
 #include "common/log.h"
 
+#include <errno.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <stdio.h>
@@ -342,7 +343,10 @@ static ucs_status_t listener_open(struct ucx_endpoint *d, struct data_address *o
 
 static int ucx_open_failed(const struct ucx_endpoint *d, struct err *e, ucs_status_t s, const char *network, const struct data_address *own)
 {
-    if (s == UCS_ERR_BUSY || ucx_guard_port_is_taken(d->guard))
+    int listen_error = ucx_guard_listen_error(d->guard);
+    if (s == UCS_ERR_NO_MEMORY || listen_error == ENOMEM)
+        return err_set(e, HP_ENOMEM, "out of memory for a data endpoint");
+    if (s == UCS_ERR_BUSY || listen_error == EADDRINUSE)
         return err_set(e, HP_EBUSY, "port %u or %u of %s is taken: the data channel cannot listen there", own->port, own->port + 1u, own->host);
     err_set(e, HP_EDEVICE, "cannot open the data channel at %s on network %s: %s", own->host, network, ucs_status_string(s));
     return err_hint(e, "`ip link` lists the interfaces; name one with --network");

@@ -44,8 +44,8 @@ void ucx_guard_close(struct ucx_guard **g);
 /* What UCX does on the calling thread is this guard's from now on (NULL: nobody's, so that UCX can neither listen nor connect). */
 void ucx_guard_enter(struct ucx_guard *g);
 
-/* True when UCX could not listen because `port` of the config is somebody else's. */
-bool ucx_guard_port_is_taken(const struct ucx_guard *g);
+/* Why UCX could not listen, as far as the guard knows: EADDRINUSE (`port` of the config is somebody else's), ENOMEM, another errno, or 0. */
+int ucx_guard_listen_error(const struct ucx_guard *g);
 
 /* Proves by trying that the guard stands before the listener at this address: it must have been opened through the guard, and an unproven connection
  * to it must be refused (which is not counted). HP_EUNSUPPORTED: this UCX goes around the guard. */

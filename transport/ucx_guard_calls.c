@@ -178,7 +178,11 @@ static struct guard_listener *listener_create(struct ucx_guard *g, int fd)
     socklen_t size = sizeof sa;
     int pair[2];
     struct guard_listener *l = calloc(1, sizeof *l);
-    if (!l || real_getsockname()(fd, (struct sockaddr *)&sa, &size) != 0 || !guard_address_of((struct sockaddr *)&sa, size, &l->at) ||
+    if (!l) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    if (real_getsockname()(fd, (struct sockaddr *)&sa, &size) != 0 || !guard_address_of((struct sockaddr *)&sa, size, &l->at) ||
         socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) != 0) {
         free(l);
         return NULL;
@@ -215,13 +219,13 @@ static int guarded_bind(struct ucx_guard *g, int fd, const struct sockaddr *addr
     size = guard_address_to(&at, &fixed);
     int rc = real_bind()(fd, (struct sockaddr *)&fixed, size);
     if (rc != 0 && errno == EADDRINUSE) {
-        g->port_is_taken = true;
+        g->listen_error = EADDRINUSE;
         errno = EADDRNOTAVAIL;
     }
     return rc;
 }
 
-bool ucx_guard_port_is_taken(const struct ucx_guard *g) { return g->port_is_taken; }
+int ucx_guard_listen_error(const struct ucx_guard *g) { return g->listen_error; }
 
 static int guarded_listen(struct ucx_guard *g, int fd, int backlog)
 {
@@ -230,8 +234,10 @@ static int guarded_listen(struct ucx_guard *g, int fd, int backlog)
         return -1;
     }
     struct guard_listener *l = real_listen()(fd, backlog) == 0 ? listener_create(g, fd) : NULL;
-    if (!l)
+    if (!l) {
+        g->listen_error = errno;
         return -1;
+    }
     pthread_mutex_lock(&listeners_lock);
     l->next = listeners;
     listeners = l;

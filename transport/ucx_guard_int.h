@@ -117,7 +117,7 @@ struct ucx_guard {
     pthread_t thread;
     bool thread_started;
     int epoll, wake;
-    bool port_is_taken; /* on the thread that opens */
+    int listen_error; /* on the thread that opens */
     atomic_bool stopping, peers_changed, testing;
     atomic_uint tested;
     pthread_mutex_t lock; /* guards the introductions that wait */

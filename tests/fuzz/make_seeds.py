@@ -83,9 +83,20 @@ def data_tcp_seeds(folder):
             f.write(seed)
 
 
+def data_ucx_seeds(folder):
+    """The first byte chooses: 0 a stranger, 1 a proven peer's wish, 2 the answer to an introduction (3, a frame's payload size and header, has a seed of its own,
+    since its hash is not Python's)."""
+    addresses = bytes([2]) + (bytes(10) + b"\xff\xff\x7f\x00\x00\x01" + (7071).to_bytes(2, "little")) * 2 + bytes(18 * 6)
+    seeds = {"stranger": b"\x00\x78\x56\x34\x12\xbe\xba\xfe\xca\x0a\x40" + bytes(67), "give": b"\x01\x01ucx", "introduce": b"\x01\x02" + addresses,
+             "answer": b"\x02" + addresses}
+    for name, seed in seeds.items():
+        with open(os.path.join(folder, name), "wb") as f:
+            f.write(seed)
+
+
 def main():
     corpus = sys.argv[1] if len(sys.argv) > 1 else os.path.join(HERE, "corpus")
-    folders = {name: os.path.join(corpus, name) for name in ("gguf", "safetensors", "hub_config", "handshake", "data_tcp")}
+    folders = {name: os.path.join(corpus, name) for name in ("gguf", "safetensors", "hub_config", "handshake", "data_tcp", "data_ucx")}
     for folder in folders.values():
         os.makedirs(folder, exist_ok=True)
     gguf_seed(os.path.join(folders["gguf"], "spm"), "spm", False)
@@ -98,6 +109,7 @@ def main():
             json.dump(config, f)
     handshake_seeds(folders["handshake"])
     data_tcp_seeds(folders["data_tcp"])
+    data_ucx_seeds(folders["data_ucx"])
 
 
 main()

@@ -142,7 +142,7 @@ static int inproc_used(void *ctx)
 }
 
 /* What happens on the caller's thread: its own is another's business. */
-static int tcp_opened(void *ctx)
+static int endpoint_opened(int (*open_kind)(const struct data_config *, struct data_endpoint **, struct err *))
 {
     static const uint8_t some_key[1][KEY_BYTES];
     struct data_endpoint *d = NULL;
@@ -150,9 +150,8 @@ static int tcp_opened(void *ctx)
     struct data_config c = {.network = "lo", .callbacks = {&d, on_frame, on_link_down}};
     struct err e = {0};
     size_t size;
-    (void)ctx;
     int rc = key_pair_create(&c.keys, &e);
-    rc = rc < 0 ? rc : data_open_tcp(&c, &d, &e);
+    rc = rc < 0 ? rc : open_kind(&c, &d, &e);
     if (rc < 0)
         return rc;
     rc = data_peers_allow(d, some_key, 1, &e);
@@ -165,11 +164,25 @@ static int tcp_opened(void *ctx)
     return rc;
 }
 
+static int tcp_opened(void *ctx)
+{
+    (void)ctx;
+    return endpoint_opened(data_open_tcp);
+}
+
+static int ucx_opened(void *ctx)
+{
+    (void)ctx;
+    return endpoint_opened(data_open_ucx);
+}
+
 static void endpoints_bear_failing_allocations(void **state)
 {
     (void)state;
     faults_each("in-process endpoint", inproc_used, NULL);
     faults_each("tcp endpoint", tcp_opened, NULL);
+    assert_int_equal(ucx_opened(NULL), 0); /* UCX keeps some things for good */
+    faults_each("ucx endpoint", ucx_opened, NULL);
 }
 
 int main(void)

@@ -1,0 +1,166 @@
+"""Strangers at every port of agents whose data channel is UCX: no byte of theirs reaches UCX, all processes live, and good clients notice nothing."""
+import os
+import random
+import re
+import socket
+import sys
+import threading
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "proc"))
+
+from cluster import Cluster, DEMO, SCALE
+from tap import main, test
+
+CHANCE = random.Random(11)
+MAGIC = bytes.fromhex("78563412bebafeca")  # of UCX's TCP
+
+
+def message(am, body):
+    """What UCX takes for an active message of this number."""
+    return MAGIC + bytes([am]) + len(body).to_bytes(4, "little") + body
+
+
+def listening(pid):
+    """All TCP ports at which a process listens."""
+    inodes = set()
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        try:
+            inodes.update(re.findall(r"socket:\[(\d+)\]", os.readlink(f"/proc/{pid}/fd/{fd}")))
+        except OSError:
+            pass
+    with open(f"/proc/{pid}/net/tcp") as f:
+        rows = [line.split() for line in f.readlines()[1:]]
+    return sorted(int(r[1].split(":")[1], 16) for r in rows if r[3] == "0A" and r[9] in inodes)
+
+
+def connect(port):
+    s = socket.create_connection(("127.0.0.1", port), 10)
+    s.settimeout(10 * SCALE)
+    return s
+
+
+def heard(s):
+    """What the other end says until it hangs up."""
+    got = b""
+    try:
+        while part := s.recv(4096):
+            got += part
+    except ConnectionError:
+        pass
+    return got
+
+
+def log_of(c, name):
+    for folder, _, files in os.walk(c.folder):
+        if os.path.basename(folder) == name and "log" in files:
+            with open(os.path.join(folder, "log"), errors="replace") as f:
+                return f.read()
+    raise AssertionError("no log of " + name)
+
+
+class Deployed:
+    """Three agents that talk UCX, two of them serving; in the end the same processes live, and answer as before."""
+
+    def __enter__(self):
+        self.cluster = Cluster(agents=3, cores=1, data="ucx")
+        c = self.cluster.__enter__()
+        c.deploy("demo", DEMO, "--agents", "a0,a1")
+        self.pids, self.answer = self.look(), self.ask()
+        c.ports = sorted(p for pid in self.pids[1] for p in listening(pid))
+        return c
+
+    def look(self):
+        local = self.cluster.local()
+        return local["coordinator"]["pid"] if isinstance(local["coordinator"], dict) else None, [a["pid"] for a in local["agents"]]
+
+    def ask(self):
+        status, body = self.cluster.request("POST", "/v1/completions", {"model": "demo", "prompt": "Once upon a time", "max_tokens": 60, "temperature": 0})
+        assert status == 200, body
+        return body["choices"][0]["text"]
+
+    def __exit__(self, kind, *rest):
+        try:
+            if kind is None:
+                assert self.ask() == self.answer
+                assert self.look() == self.pids
+                assert all(m["joins"] == 1 for m in map(lambda m: self.cluster.hpctl("node", "describe", m["name"]), self.cluster.hpctl("node", "ls")))
+        finally:
+            self.cluster.__exit__(kind, *rest)
+
+
+@test
+def what_ends_a_process_that_lets_ucx_read_it_ends_none():
+    with Deployed() as c:
+        assert len(c.ports) >= 6, c.ports  # two of each agent
+        for port in c.ports:
+            for am in range(32):
+                s = connect(port)
+                s.sendall(message(am, bytes(160)))
+                assert heard(s) == b"", (port, am)
+                s.close()
+        assert "strangers_refused" in log_of(c, "a0")
+        assert "Assertion" not in log_of(c, "a0") + log_of(c, "a1") + log_of(c, "a2")
+
+
+@test
+def garbage_silence_and_half_messages_are_turned_away_in_time():
+    with Deployed() as c:
+        held = []
+        for port in c.ports:
+            for text in (b"", b"\x01", CHANCE.randbytes(115), b"\x01\x02\x03\x00" + CHANCE.randbytes(112), CHANCE.randbytes(50000), b"GET / HTTP/1.1\r\n\r\n"):
+                s = connect(port)
+                try:
+                    s.sendall(text)
+                except ConnectionError:
+                    pass
+                held.append(s)
+        began = time.monotonic()
+        for s in held:
+            assert heard(s) == b""
+            s.close()
+        print(f"# the last of {len(held)} after {time.monotonic() - began:.2f} s")
+        assert time.monotonic() - began < 4 * SCALE
+
+
+@test
+def ten_thousand_connections_keep_no_stream_and_no_upload_waiting():
+    with Deployed() as c:
+        errors, gaps, ended = [], [], threading.Event()
+
+        def read_streams():
+            while not ended.is_set():
+                last = time.monotonic()
+                stream = c.stream("/v1/completions", {"model": "demo", "prompt": "Once", "max_tokens": 100, "temperature": 0})
+                for event in stream.events():
+                    if event is not None and "error" in event:
+                        errors.append(event)
+                    gaps.append(time.monotonic() - last)
+                    last = time.monotonic()
+                stream.close()
+
+        reader = threading.Thread(target=read_streams)
+        reader.start()
+        held, ports = [], [p for p in c.ports]
+        for i in range(10000):
+            try:
+                held.append(connect(ports[i % len(ports)]))
+                if i % 3 == 0:
+                    held[-1].sendall(message(10, bytes(64)))
+            except OSError:
+                pass
+            if len(held) > 300:
+                held.pop(0).close()
+            if i == 5000:
+                c.deploy("again", DEMO, "--agents", "a1,a2")  # new connections between members, in the crowd
+        ended.set()
+        reader.join()
+        for s in held:
+            s.close()
+        gaps.sort()
+        print(f"# {len(gaps)} tokens, p99 {gaps[len(gaps) * 99 // 100] * 1e3:.1f} ms, worst {gaps[-1] * 1e3:.0f} ms")
+        assert not errors, errors[:3]
+        assert gaps[-1] < 3 * SCALE
+
+
+main()
