@@ -47,8 +47,9 @@ static void talk_drive(struct guard_talk *t)
             struct guard_known k = {.at = list[i], .chosen = i % 2};
             struct sockaddr_storage sa;
             struct guard_address back;
+            uint8_t found[KEY_BYTES];
             socklen_t size = guard_address_to(&list[i], &sa);
-            if (!guard_known_set(&tables, &k) || !guard_known_find(&tables, &list[i], own_key) ||
+            if (!guard_known_set(&tables, &k) || !guard_known_find(&tables, &list[i], found) ||
                 !guard_address_of((struct sockaddr *)&sa, size, &back) || !guard_address_equal(&back, &list[i]))
                 abort();
         }
