@@ -14,18 +14,20 @@
 #include <string.h>
 #include <time.h>
 
-enum { PROFILE_TELL_MS = 200, EXECUTOR_OUTPUTS = 3 };
+enum { PROFILE_TELL_MS = 200, PROFILE_GAP_MS = 100, PROFILE_MOST_WAIT_MS = 10000, EXECUTOR_OUTPUTS = 3 };
 
-enum order_kind { ORDER_LOAD, ORDER_UNLOAD, ORDER_OPEN, ORDER_CLOSE, ORDER_RUN, ORDER_PROFILE, ORDER_QUIT };
+enum order_kind { ORDER_LOAD, ORDER_UNLOAD, ORDER_OPEN, ORDER_CLOSE, ORDER_RUN, ORDER_PROFILE, ORDER_ADOPT, ORDER_QUIT };
 
 /* Places for orders that wait. What answers an order comes at most as often as the order does; so a close finds room where its open did. */
 static const uint32_t order_places[] = {[ORDER_LOAD] = 128, [ORDER_UNLOAD] = 128, [ORDER_OPEN] = 8192, [ORDER_CLOSE] = 1 << 17,
-                                        [ORDER_RUN] = 8, [ORDER_PROFILE] = 16, [ORDER_QUIT] = 1};
+                                        [ORDER_RUN] = 8, [ORDER_PROFILE] = 16, [ORDER_ADOPT] = 2, [ORDER_QUIT] = 1};
+
+struct load_job;
 
 struct order {
     enum order_kind kind;
     union {
-        struct executor_load load;
+        struct load_job *job; /* LOAD, ADOPT */
         struct executor_run run;
         struct {
             uint64_t slot, ticket, sequence;
@@ -81,24 +83,34 @@ struct executor {
     size_t pick_capacity;
     float *sampled;           /* rows that are only sampled from */
     size_t sampled_capacity;
-    /* of the load that goes on */
-    uint64_t load_slot, load_ticket, load_told_ns;
+    /* loads: in their order, the first is the loader's */
+    struct load_job *jobs;
+    pthread_t loader;
+    bool loader_started;
+    struct post_box loader_box; /* of struct load_job *; NULL: end */
+    atomic_ullong outputs_bytes; /* of all reserves */
+    bool quit_came;             /* while a profile was being made */
+    uint64_t ran_ns;            /* when a batch last ran */
+};
+
+/* A stage that is being loaded. The loader's thread has it from the moment when it is handed over until it comes back as an order. */
+struct load_job {
+    struct load_job *next;
+    struct executor *x;
+    struct executor_load order;
+    struct held_stage stage;
+    atomic_bool stop; /* nobody wants it any more */
+    uint64_t begun_ns, told_ns;
+    int status;
+    struct err error;
 };
 
 static void report(struct executor *x, const struct executor_report *r) { x->config.report(x->config.ctx, r); }
 
-static uint64_t outputs_held(const struct executor *x)
-{
-    uint64_t bytes = 0;
-    for (size_t i = 0; i < x->n_stages; i++)
-        bytes += x->stages[i].reserve_bytes;
-    return bytes;
-}
-
 static void memory_note(struct executor *x)
 {
     if (!x->config.paced) {
-        uint64_t free_bytes = x->device->backend->memory_free(x->device), held = outputs_held(x);
+        uint64_t free_bytes = x->device->backend->memory_free(x->device), held = atomic_load(&x->outputs_bytes);
         atomic_store(&x->memory_free, free_bytes == UINT64_MAX ? free_bytes : free_bytes > held ? free_bytes - held : 0);
         return;
     }
@@ -118,27 +130,29 @@ static struct held_stage *held_find(struct executor *x, uint64_t slot)
     return NULL;
 }
 
-static void held_free(struct held_stage *h)
+static void held_free(struct executor *x, struct held_stage *h)
 {
     for (size_t i = 0; i < h->n_samplers; i++)
         sampler_destroy(&h->samplers[i].sampler);
     free(h->samplers);
     stage_unload(&h->stage);
-    if (h->reserve)
+    if (h->reserve) {
         data_reserve_close(&h->reserve);
+        atomic_fetch_sub(&x->outputs_bytes, h->reserve_bytes);
+    }
     if (h->model)
         model_close(&h->model);
 }
 
 static void load_progress(void *ctx, uint64_t done_bytes, uint64_t total_bytes)
 {
-    struct executor *x = ctx;
+    struct load_job *j = ctx;
     uint64_t now = env_now_ns(&env_real);
-    if (now - x->load_told_ns < 200000000)
+    if (now - j->told_ns < 200000000)
         return;
-    x->load_told_ns = now;
-    report(x, &(struct executor_report){.kind = EXECUTOR_LOADED, .slot = x->load_slot, .ticket = x->load_ticket, .status = HP_PENDING,
-                                        .done_bytes = done_bytes, .total_bytes = total_bytes});
+    j->told_ns = now;
+    report(j->x, &(struct executor_report){.kind = EXECUTOR_LOADED, .slot = j->order.slot, .ticket = j->order.ticket, .status = HP_PENDING,
+                                           .done_bytes = done_bytes, .total_bytes = total_bytes});
 }
 
 /* A few tokens through the stage, so that the first prompt does not pay for pages and code that were never touched. */
@@ -188,8 +202,20 @@ static void outputs_plan(const struct executor *x, const struct executor_load *l
     h->reserve_bytes = h->outputs * bytes;
 }
 
-static int stage_open(struct executor *x, const struct executor_load *l, struct held_stage *h, struct err *e)
+static int outputs_open(struct executor *x, struct held_stage *h, struct err *e)
 {
+    int rc = h->outputs ? data_reserve_open(x->config.data, h->outputs, h->reserve_bytes / h->outputs, &h->reserve, e) : 0;
+    if (h->reserve)
+        atomic_fetch_add(&x->outputs_bytes, h->reserve_bytes);
+    return rc;
+}
+
+/* On the loader's thread: all but the warm-up. */
+static int stage_open(struct load_job *j, struct err *e)
+{
+    struct executor *x = j->x;
+    const struct executor_load *l = &j->order;
+    struct held_stage *h = &j->stage;
     int rc = x->config.paced ? paced_check(x, l, h, e) : 0;
     rc = rc < 0 ? rc : model_open(l->path, &h->model, e);
     if (rc < 0)
@@ -206,44 +232,112 @@ static int stage_open(struct executor *x, const struct executor_load *l, struct 
                              .kv_tokens = l->kv_tokens,
                              .max_sequences = l->max_sequences,
                              .max_batch_tokens = l->max_batch_tokens,
-                             .beside_bytes = x->config.paced ? 0 : h->reserve_bytes + outputs_held(x),
+                             .beside_bytes = x->config.paced ? 0 : h->reserve_bytes + atomic_load(&x->outputs_bytes),
                              .progress = load_progress,
-                             .progress_ctx = x};
-    x->load_slot = l->slot;
-    x->load_ticket = l->ticket;
+                             .progress_ctx = j,
+                             .stop = &j->stop};
     rc = stage_load(&c, &h->stage, e);
-    if (rc == 0 && h->outputs)
-        rc = data_reserve_open(x->config.data, h->outputs, h->reserve_bytes / h->outputs, &h->reserve, e);
-    return rc < 0 ? rc : warm_up(x, h, l, e);
+    return rc < 0 ? rc : outputs_open(x, h, e);
 }
 
-static void load(struct executor *x, const struct executor_load *l)
+static void *loader_thread(void *ctx)
 {
-    struct held_stage h = {.slot = l->slot, .first_layer = l->first_layer, .end_layer = l->end_layer, .stands_for = l->stands_for};
-    struct err e = {0};
-    uint64_t from = env_now_ns(&env_real);
+    struct executor *x = ctx;
+    struct load_job *j;
+    pthread_setname_np(pthread_self(), "hp-loader");
+    x->device->backend->loader_enter(x->device);
+    while (post_box_wait(&x->loader_box, &j, -1) && j) {
+        j->begun_ns = env_now_ns(&env_real);
+        j->status = stage_open(j, &j->error);
+        struct order adopt = {.kind = ORDER_ADOPT, .u.job = j};
+        bool put = post_box_put_as(&x->orders, ORDER_ADOPT, &adopt); /* one load at a time: there is a place */
+        assert(put);
+        (void)put;
+    }
+    return NULL;
+}
+
+static void job_free(struct load_job *j)
+{
+    held_free(j->x, &j->stage);
+    free((char *)j->order.path);
+    free(j);
+}
+
+static void loader_feed(struct executor *x)
+{
+    if (x->jobs)
+        post_box_put(&x->loader_box, &x->jobs);
+}
+
+static void load(struct executor *x, struct load_job *j)
+{
+    struct load_job **end = &x->jobs;
+    while (*end)
+        end = &(*end)->next;
+    *end = j;
+    if (x->jobs == j)
+        loader_feed(x);
+}
+
+static int stage_adopt(struct executor *x, struct load_job *j, struct err *e)
+{
     struct held_stage *grown = realloc(x->stages, (x->n_stages + 1) * sizeof *grown);
-    if (grown)
-        x->stages = grown;
-    int rc = grown ? stage_open(x, l, &h, &e) : err_set(&e, HP_ENOMEM, "no memory for a stage");
+    if (!grown)
+        return err_set(e, HP_ENOMEM, "no memory for a stage");
+    x->stages = grown;
+    int rc = warm_up(x, &j->stage, &j->order, e);
     if (rc < 0)
-        held_free(&h);
-    else
-        x->stages[x->n_stages++] = h;
+        return rc;
+    x->stages[x->n_stages++] = j->stage;
+    j->stage = (struct held_stage){0};
+    return 0;
+}
+
+/* What the loader made becomes a stage, unless nobody wants it any more. */
+static void adopt(struct executor *x, struct load_job *j)
+{
+    struct held_stage made = j->stage;
+    struct err *e = &j->error;
+    bool wanted = !atomic_load(&j->stop);
+    x->jobs = j->next;
+    int rc = j->status == 0 && wanted ? stage_adopt(x, j, e) : j->status;
+    double seconds = (double)(env_now_ns(&env_real) - j->begun_ns) * 1e-9;
     memory_note(x);
-    double seconds = (double)(env_now_ns(&env_real) - from) * 1e-9;
-    if (rc == 0)
-        log_info("agent", "stage_loaded", "layers=%d-%d seconds=%.2f", l->first_layer, l->end_layer - 1, seconds);
-    report(x, &(struct executor_report){.kind = EXECUTOR_LOADED, .slot = l->slot, .ticket = l->ticket, .status = rc, .error = &e,
-                                        .seconds = seconds, .width = h.width, .vocabulary = h.vocabulary, .outputs = h.outputs});
+    if (rc == 0 && wanted)
+        log_info("agent", "stage_loaded", "layers=%d-%d seconds=%.2f", made.first_layer, made.end_layer - 1, seconds);
+    if (wanted)
+        report(x, &(struct executor_report){.kind = EXECUTOR_LOADED, .slot = j->order.slot, .ticket = j->order.ticket, .status = rc, .error = e,
+                                            .seconds = seconds, .width = made.width, .vocabulary = made.vocabulary, .outputs = made.outputs});
+    job_free(j);
+    memory_note(x);
+    loader_feed(x);
+}
+
+/* A load that goes on is told to stop; one that waits is forgotten. */
+static void load_cancel(struct executor *x, uint64_t slot)
+{
+    for (struct load_job **at = &x->jobs; *at;) {
+        struct load_job *j = *at;
+        bool meant = j->order.slot == slot;
+        if (meant)
+            atomic_store(&j->stop, true);
+        if (!meant || j == x->jobs) {
+            at = &j->next;
+            continue;
+        }
+        *at = j->next;
+        job_free(j);
+    }
 }
 
 static void unload(struct executor *x, uint64_t slot)
 {
     struct held_stage *h = held_find(x, slot);
+    load_cancel(x, slot);
     if (!h)
         return;
-    held_free(h);
+    held_free(x, h);
     *h = x->stages[--x->n_stages];
     memory_note(x);
 }
@@ -465,6 +559,7 @@ static void run(struct executor *x, const struct executor_run *r)
     uint64_t from = env_now_ns(&env_real);
     x->now = x->now == &x->results[0] ? &x->results[1] : &x->results[0];
     int rc = h ? batch_run(x, h, r, &made, &e) : err_set(&e, HP_ENOENT, "the stage is not loaded");
+    x->ran_ns = env_now_ns(&env_real);
     uint64_t due = rc == 0 && x->config.paced ? paced_wait(x, h, r, &from) : 0, end = env_now_ns(&env_real);
     bool posted = rc == 0 && made.output;
     if (posted)
@@ -481,7 +576,7 @@ static void run(struct executor *x, const struct executor_run *r)
 
 struct profiling {
     struct executor *x;
-    uint64_t ticket, told_ns;
+    uint64_t ticket, told_ns, waited_ms;
 };
 
 /* Now and then: whoever waits reads a line, not a film. */
@@ -495,6 +590,37 @@ static void profile_progress(void *ctx, const struct profiler_progress *p)
     report(own->x, &(struct executor_report){.kind = EXECUTOR_PROFILING, .ticket = own->ticket, .profiling = p});
 }
 
+static void order_free(struct executor *x, struct order *o, bool done);
+static void order_do(struct executor *x, struct order *o);
+
+/* What was ordered meanwhile is done between two runs of a measurement; while requests are being served the measurement waits for a gap, but not for ever. */
+static void profile_between(void *ctx)
+{
+    struct profiling *own = ctx;
+    struct executor *x = own->x;
+    struct order o;
+    for (;;) {
+        uint64_t now = env_now_ns(&env_real);
+        bool serves = x->ran_ns && now - x->ran_ns < PROFILE_GAP_MS * UINT64_C(1000000) && own->waited_ms < PROFILE_MOST_WAIT_MS;
+        bool came = serves ? post_box_wait(&x->orders, &o, PROFILE_GAP_MS) : post_box_take(&x->orders, &o);
+        own->waited_ms += (env_now_ns(&env_real) - now) / 1000000;
+        if (!came)
+            return;
+        if (o.kind == ORDER_PROFILE) { /* one after the other */
+            struct err e = {0};
+            int rc = err_set(&e, HP_EBUSY, "this agent measures already");
+            report(x, &(struct executor_report){.kind = EXECUTOR_PROFILED, .ticket = o.u.profile.ticket, .status = rc, .error = &e, .tables = ""});
+        }
+        x->quit_came = x->quit_came || o.kind == ORDER_QUIT;
+        bool does = o.kind != ORDER_PROFILE && o.kind != ORDER_QUIT && !atomic_load(&x->quitting);
+        if (does)
+            order_do(x, &o);
+        order_free(x, &o, does);
+        if (x->quit_came)
+            return;
+    }
+}
+
 static void profile(struct executor *x, const struct order *o)
 {
     struct profiling own = {.x = x, .ticket = o->u.profile.ticket};
@@ -502,6 +628,7 @@ static void profile(struct executor *x, const struct order *o)
     struct err e = {0};
     struct profiler_config c = {.path = o->u.profile.path, .cache = o->u.profile.cache, .device = x->device, .f32 = o->u.profile.f32,
                                 .budget_ms = o->u.profile.budget_ms, .fine = o->u.profile.fine, .stop = &x->quitting,
+                                .between = profile_between, .between_ctx = &own,
                                 .progress = o->u.profile.fine ? profile_progress : NULL, .progress_ctx = &own};
     int rc = profiler_measure(&c, &tables, &e);
     report(x, &(struct executor_report){.kind = EXECUTOR_PROFILED, .ticket = o->u.profile.ticket, .status = rc, .error = &e,
@@ -514,8 +641,8 @@ static void profile(struct executor *x, const struct order *o)
 /* Frees what an order owns, once it is done or will not be. */
 static void order_free(struct executor *x, struct order *o, bool done)
 {
-    if (o->kind == ORDER_LOAD)
-        free((char *)o->u.load.path);
+    if (o->kind == ORDER_LOAD && !done && o->u.job) /* those that come back are among the jobs */
+        job_free(o->u.job);
     if (o->kind == ORDER_PROFILE) {
         free((char *)o->u.profile.path);
         free((char *)o->u.profile.cache);
@@ -529,10 +656,11 @@ static void order_free(struct executor *x, struct order *o, bool done)
     }
 }
 
-static void order_do(struct executor *x, const struct order *o)
+static void order_do(struct executor *x, struct order *o)
 {
     switch (o->kind) {
-    case ORDER_LOAD: load(x, &o->u.load); return;
+    case ORDER_LOAD: load(x, o->u.job); return;
+    case ORDER_ADOPT: adopt(x, o->u.job); return;
     case ORDER_UNLOAD: unload(x, o->u.sequence.slot); return;
     case ORDER_OPEN: sequence_open(x, o); return;
     case ORDER_CLOSE: sequence_close(x, o->u.sequence.slot, o->u.sequence.sequence); return;
@@ -553,9 +681,11 @@ static void *executor_thread(void *ctx)
         if (does)
             order_do(x, &o);
         order_free(x, &o, does);
-    } while (o.kind != ORDER_QUIT);
+    } while (o.kind != ORDER_QUIT && !x->quit_came);
+    for (struct load_job *j = x->jobs; j; j = j->next)
+        atomic_store(&j->stop, true);
     while (x->n_stages)
-        held_free(&x->stages[--x->n_stages]);
+        held_free(x, &x->stages[--x->n_stages]);
     return NULL;
 }
 
@@ -568,8 +698,8 @@ static void order_refuse(struct executor *x, struct order *o, int code)
     struct executor_report r = {.error = &e, .tables = ""};
     r.status = err_set(&e, code, code == HP_EBUSY ? "the executor has too many orders waiting" : "no memory for an order");
     log_error("agent", "order_refused", "kind=%d text=\"%s\"", (int)o->kind, e.text);
-    if (o->kind == ORDER_LOAD)
-        r.slot = o->u.load.slot, r.ticket = o->u.load.ticket;
+    if (o->kind == ORDER_LOAD && o->u.job)
+        r.slot = o->u.job->order.slot, r.ticket = o->u.job->order.ticket;
     else if (o->kind == ORDER_RUN)
         r.slot = o->u.run.slot, r.ticket = o->u.run.ticket;
     else if (o->kind == ORDER_PROFILE)
@@ -597,7 +727,8 @@ int executor_create(const struct executor_config *c, struct executor **out, stru
         return err_set(e, HP_ENOMEM, "no memory for the executor");
     x->config = *c;
     post_box_init_classes(&x->orders, sizeof(struct order), order_places, sizeof order_places / sizeof *order_places);
-    int rc = x->orders.places[ORDER_QUIT] ? 0 : err_set(e, HP_ENOMEM, "no memory for the executor's orders");
+    post_box_init(&x->loader_box, sizeof(struct load_job *));
+    int rc = x->orders.places[ORDER_QUIT] && x->loader_box.places[0] ? 0 : err_set(e, HP_ENOMEM, "no memory for the executor's orders");
     if (rc == 0 && c->device.n_cores) {
         x->cores = malloc((size_t)c->device.n_cores * sizeof *x->cores);
         if (x->cores)
@@ -613,6 +744,9 @@ int executor_create(const struct executor_config *c, struct executor **out, stru
             rc = err_set(e, HP_ENOMEM, "cannot start the executor's thread");
         x->started = rc == 0;
     }
+    if (rc == 0 && pthread_create(&x->loader, NULL, loader_thread, x) != 0)
+        rc = err_set(e, HP_ENOMEM, "cannot start the loader's thread");
+    x->loader_started = rc == 0;
     if (rc < 0)
         executor_destroy(&x);
     else
@@ -633,6 +767,20 @@ void executor_destroy(struct executor **px)
         (void)put;
         pthread_join(x->thread, NULL);
     }
+    if (x->loader_started) {
+        struct load_job *end = NULL;
+        post_box_put(&x->loader_box, &end);
+        pthread_join(x->loader, NULL);
+    }
+    struct order o;
+    while (x->started && post_box_take(&x->orders, &o))
+        order_free(x, &o, false);
+    while (x->jobs) {
+        struct load_job *j = x->jobs;
+        x->jobs = j->next;
+        job_free(j);
+    }
+    post_box_fini(&x->loader_box);
     post_box_fini(&x->orders);
     if (x->device)
         device_close(&x->device);
@@ -653,15 +801,29 @@ void executor_destroy(struct executor **px)
 const char *executor_describe(const struct executor *x) { return x->device->backend->device_describe(x->device); }
 uint64_t executor_memory_free(const struct executor *x) { return atomic_load(&((struct executor *)x)->memory_free); }
 
+static void load_refuse(struct executor *x, const struct executor_load *l)
+{
+    struct err e = {0};
+    int rc = err_set(&e, HP_ENOMEM, "no memory to load a stage");
+    report(x, &(struct executor_report){.kind = EXECUTOR_LOADED, .slot = l->slot, .ticket = l->ticket, .status = rc, .error = &e});
+}
+
 void executor_load(struct executor *x, const struct executor_load *l)
 {
-    struct order o = {.kind = ORDER_LOAD};
-    o.u.load = *l;
-    o.u.load.path = strdup(l->path);
-    if (o.u.load.path)
+    struct order o = {.kind = ORDER_LOAD, .u.job = calloc(1, sizeof(struct load_job))};
+    struct load_job *j = o.u.job;
+    if (j) {
+        j->x = x;
+        j->order = *l;
+        j->order.path = strdup(l->path);
+        j->stage = (struct held_stage){.slot = l->slot, .first_layer = l->first_layer, .end_layer = l->end_layer, .stands_for = l->stands_for};
+    }
+    if (j && j->order.path) {
         order_put(x, &o);
-    else
-        order_refuse(x, &o, HP_ENOMEM);
+        return;
+    }
+    free(j);
+    load_refuse(x, l);
 }
 
 void executor_unload(struct executor *x, uint64_t slot)

@@ -33,6 +33,8 @@ struct profiler_config {
     bool fine;              /* measured even where a result is kept; the new one takes its place */
     void (*progress)(void *ctx, const struct profiler_progress *p); /* after each point, on the same thread; may be NULL */
     void *progress_ctx;
+    void (*between)(void *ctx); /* between two runs, where nothing is timed: time for others; may be NULL */
+    void *between_ctx;
     const atomic_bool *stop; /* ends with HP_ECANCELED when it becomes true; may be NULL */
 };
 

@@ -141,6 +141,8 @@ static int point_measure(struct measure *m, uint32_t batch, struct grid_point p,
     int least = m->config->fine && warm < FINE_LONG_S ? FINE_LEAST_SAMPLES : 1;
     uint64_t until = now_ns() + m->point_ns;
     while (rc == 0 && n < MAX_SAMPLES && (n < least || now_ns() < until)) {
+        if (m->config->between)
+            m->config->between(m->config->between_ctx);
         rc = run_once(m, batch, p, &samples[n++], e);
         if (rc == 0 && m->config->stop && atomic_load(m->config->stop))
             rc = err_set(e, HP_ECANCELED, "the measurement was stopped");

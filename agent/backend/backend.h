@@ -3,7 +3,7 @@
  *
  * Values are float32, row-major, [rows, width]. Operators are put on a stream and run in its order; they may return before they are done
  * and report failure when the stream is waited for. Host arrays given to an operator (positions, runs, pages) are read before it returns.
- * A device and what belongs to it is used by one thread at a time, but for event_wait and event_seconds.
+ * A device and what belongs to it is used by one thread at a time, but for event_wait and event_seconds, and what a loader may do (loader_enter).
  *
  * Operators do what `struct graph_op` (model/layers.h) says; agent/backend/cpu/reference.c is their specification in plain loops. */
 #ifndef HP_AGENT_BACKEND_BACKEND_H
@@ -75,6 +75,10 @@ struct backend {
     const char *(*libraries)(void);
     /* Bytes still free below the limit; UINT64_MAX without one. */
     uint64_t (*memory_free)(const struct device *d);
+
+    /* The calling thread will load: beside the device's owner it may call weight_load, weight_free, tensor_alloc, tensor_free and stream_create, and takes from the owner no
+     * more of the device than the owner leaves. One thread a device. */
+    void (*loader_enter)(struct device *d);
 
     /* Calls work(ctx, part) once for each part below `n`, side by side on the threads that the device computes with, and returns when all are done: what the
      * host does between two batches. The caller is whoever owns the device. */

@@ -168,6 +168,8 @@ static int load_weights(struct forward *f, struct err *e)
         total += f->backend->weight_resident_bytes(c->device, f->loaded[i].source, f->loaded[i].use, c->f32);
     for (int i = 0; i < f->n_loaded; i++) {
         struct loaded *l = &f->loaded[i];
+        if (c->stop && atomic_load(c->stop))
+            return err_set(e, HP_ECANCELED, "loading was stopped");
         int rc = f->backend->weight_load(c->device, l->source, l->use, c->f32, &l->weight, e);
         if (rc < 0)
             return rc;

@@ -4,6 +4,8 @@
 
 #include "agent/backend/backend.h"
 
+#include <stdatomic.h>
+
 enum { FORWARD_LOGIT_ROWS = 64 }; /* rows that meet the head together: bounds the memory of logits */
 
 struct forward_config {
@@ -15,6 +17,7 @@ struct forward_config {
     uint32_t max_rows, max_runs;
     void (*progress)(void *ctx, uint64_t done_bytes, uint64_t total_bytes); /* device bytes of weights; may be NULL */
     void *progress_ctx;
+    const atomic_bool *stop; /* loading ends with HP_ECANCELED when it becomes true; may be NULL */
 };
 
 /* Bytes on the device: of weights, and of values and scratch. HP_ENOMEM. */

@@ -41,7 +41,8 @@ static struct forward_config forward_config_of(const struct graph *g, const stru
                                    .max_rows = c->max_batch_tokens,
                                    .max_runs = c->max_sequences,
                                    .progress = c->progress,
-                                   .progress_ctx = c->progress_ctx};
+                                   .progress_ctx = c->progress_ctx,
+                                   .stop = c->stop};
 }
 
 static struct kv_layout layout_of(const struct forward_config *f, const struct stage_config *c)

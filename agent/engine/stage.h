@@ -9,6 +9,7 @@
 #include "common/status.h"
 #include "model/model.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -30,6 +31,7 @@ struct stage_config {
     uint64_t beside_bytes;     /* of the device's memory that is spoken for, though nothing has allocated it there */
     void (*progress)(void *ctx, uint64_t done_bytes, uint64_t total_bytes); /* while loading; may be NULL */
     void *progress_ctx;
+    const atomic_bool *stop;   /* loading ends with HP_ECANCELED when it becomes true; may be NULL */
 };
 
 /* Device memory that the stage will hold once loaded: weights as packed, KV cache, activations. Known before loading. */

@@ -24,7 +24,7 @@ static uint64_t memory_free(const struct device *device)
     const struct cpu_device *d = (const struct cpu_device *)device;
     if (!d->limit_bytes)
         return UINT64_MAX;
-    uint64_t used = d->used_bytes + atomic_load(&d->scratch_bytes);
+    uint64_t used = atomic_load(&d->used_bytes) + atomic_load(&d->scratch_bytes);
     return d->limit_bytes > used ? d->limit_bytes - used : 0;
 }
 
@@ -34,7 +34,7 @@ int cpu_memory_reserve(struct cpu_device *d, uint64_t bytes, const char *what, s
     if (bytes > left)
         return err_set(e, HP_ENOMEM, "%s needs %llu bytes, and %llu of the limit of %llu are left: %llu bytes are missing", what,
                        (unsigned long long)bytes, (unsigned long long)left, (unsigned long long)d->limit_bytes, (unsigned long long)(bytes - left));
-    d->used_bytes += bytes;
+    atomic_fetch_add(&d->used_bytes, bytes);
     return 0;
 }
 
@@ -45,7 +45,7 @@ int cpu_memory_alloc(struct cpu_device *d, uint64_t bytes, const char *what, voi
         return rc;
     void *p = mmap(NULL, bytes ? bytes : 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED) {
-        d->used_bytes -= bytes;
+        atomic_fetch_sub(&d->used_bytes, bytes);
         return err_set(e, HP_ENOMEM, "%s: the system has no %llu bytes of memory left", what, (unsigned long long)bytes);
     }
     if (bytes >= HUGE_PAGE_BYTES)
@@ -57,7 +57,7 @@ int cpu_memory_alloc(struct cpu_device *d, uint64_t bytes, const char *what, voi
 void cpu_memory_free(struct cpu_device *d, void *p, uint64_t bytes)
 {
     munmap(p, bytes ? bytes : 1);
-    d->used_bytes -= bytes;
+    atomic_fetch_sub(&d->used_bytes, bytes);
 }
 
 void *scratch_get(struct cpu_device *d, struct scratch *s, size_t bytes)
@@ -98,7 +98,7 @@ static void close_device(struct device **device)
     *device = NULL;
     if (!d)
         return;
-    for (int i = 0; d->private && i < threads_count(d->threads); i++)
+    for (int i = 0; d->private && i <= threads_count(d->threads); i++)
         free(d->private[i].data);
     free(d->private);
     free(d->inputs.data);
@@ -131,7 +131,7 @@ static int open_device(const struct device_config *c, struct device **out, struc
         rc = threads_create(n, c->cores, c->n_cores, &d->threads, e);
     if (rc == 0 && d->kernels->panel_dot)
         rc = onednn_create(n, &d->onednn, e);
-    if (rc == 0 && !(d->private = calloc((size_t)n, sizeof *d->private)))
+    if (rc == 0 && !(d->private = calloc((size_t)n + 1, sizeof *d->private)))
         rc = err_set(e, HP_ENOMEM, "no memory for a device");
     struct device *device = &d->base;
     if (rc < 0) {
@@ -343,6 +343,8 @@ static void host_spread(struct device *device, uint32_t n, void (*work)(void *ct
     threads_run(((struct cpu_device *)device)->threads, n, spread_part, &s);
 }
 
+static void loader_enter(struct device *device) { threads_guest_enter(((struct cpu_device *)device)->threads); }
+
 const struct backend cpu_backend = {
     .name = "cpu",
     .device_open = open_device,
@@ -351,6 +353,7 @@ const struct backend cpu_backend = {
     .libraries = onednn_version,
     .memory_free = memory_free,
     .host_spread = host_spread,
+    .loader_enter = loader_enter,
     .weight_resident_bytes = cpu_weight_resident_bytes,
     .matmul_scratch_bytes = cpu_matmul_scratch_bytes,
     .weight_load = cpu_weight_load,

@@ -21,10 +21,11 @@ struct cpu_device {
     const struct cpu_kernels *kernels;
     struct threads *threads;
     struct onednn *onednn; /* NULL without bf16 */
-    uint64_t limit_bytes, used_bytes;
+    uint64_t limit_bytes;
+    atomic_ullong used_bytes;
     atomic_ullong scratch_bytes; /* of inputs and private: they count against the limit, and stay */
     struct scratch inputs;   /* a matmul's inputs as bf16 */
-    struct scratch *private; /* [threads]: of one thread inside an operator */
+    struct scratch *private; /* [threads + 1]: of one thread inside an operator; the last is the loader's */
     char description[96];
 };
 

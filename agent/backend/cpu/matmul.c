@@ -218,7 +218,7 @@ void cpu_weight_free(struct device *device, struct device_weight **weight)
     if (w->owned_bytes)
         cpu_memory_free(d, (void *)(uintptr_t)w->data, w->owned_bytes);
     else if (w->form == FORM_IN_PLACE)
-        d->used_bytes -= w->rows * w->row_bytes;
+        atomic_fetch_sub(&d->used_bytes, w->rows * w->row_bytes);
     free(w);
 }
 

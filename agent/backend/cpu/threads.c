@@ -28,6 +28,10 @@ struct threads {
     atomic_uint_fast64_t left;  /* round << 32 | parts that nobody has taken */
     atomic_uint_fast32_t undone; /* parts that are not done */
     atomic_bool stopping;
+    pthread_mutex_t caller; /* who has the pool: the caller, or the guest for a few parts */
+    atomic_uint wanted;     /* the caller waits for it, or has it */
+    atomic_bool has_guest;
+    pthread_t guest;
     struct worker workers[];
 };
 
@@ -102,13 +106,8 @@ static void wait_until_done(struct threads *t)
     pthread_mutex_unlock(&t->sleep);
 }
 
-void threads_run(struct threads *t, uint32_t n_parts, void (*fn)(void *ctx, int thread, uint32_t part), void *ctx)
+static void run_on_pool(struct threads *t, uint32_t n_parts, void (*fn)(void *ctx, int thread, uint32_t part), void *ctx)
 {
-    if (t->n == 1 || n_parts <= 1) {
-        for (uint32_t part = 0; part < n_parts; part++)
-            fn(ctx, 0, part);
-        return;
-    }
     t->fn = fn;
     t->ctx = ctx;
     t->n_parts = n_parts;
@@ -119,6 +118,59 @@ void threads_run(struct threads *t, uint32_t n_parts, void (*fn)(void *ctx, int 
     pthread_mutex_unlock(&t->sleep);
     work(t, 0);
     wait_until_done(t);
+}
+
+/* Parts from `first` on, as if they were all. */
+struct some_parts {
+    void (*fn)(void *ctx, int thread, uint32_t part);
+    void *ctx;
+    uint32_t first;
+};
+
+static void some_part(void *ctx, int thread, uint32_t part)
+{
+    const struct some_parts *s = ctx;
+    s->fn(s->ctx, thread, s->first + part);
+}
+
+/* Looks again before every few parts whether somebody wants the pool. */
+static void run_as_guest(struct threads *t, uint32_t n_parts, void (*fn)(void *ctx, int thread, uint32_t part), void *ctx)
+{
+    for (uint32_t part = 0; part < n_parts;) {
+        uint32_t n = n_parts - part < (uint32_t)t->n ? n_parts - part : (uint32_t)t->n;
+        struct some_parts some = {fn, ctx, part};
+        if (n == 1 || atomic_load(&t->wanted) || pthread_mutex_trylock(&t->caller) != 0) {
+            fn(ctx, t->n, part++);
+            continue;
+        }
+        run_on_pool(t, n, some_part, &some);
+        pthread_mutex_unlock(&t->caller);
+        part += n;
+    }
+}
+
+void threads_guest_enter(struct threads *t)
+{
+    t->guest = pthread_self();
+    atomic_store(&t->has_guest, true);
+}
+
+void threads_run(struct threads *t, uint32_t n_parts, void (*fn)(void *ctx, int thread, uint32_t part), void *ctx)
+{
+    if (atomic_load(&t->has_guest) && pthread_equal(pthread_self(), t->guest)) {
+        run_as_guest(t, n_parts, fn, ctx);
+        return;
+    }
+    if (t->n == 1 || n_parts <= 1) {
+        for (uint32_t part = 0; part < n_parts; part++)
+            fn(ctx, 0, part);
+        return;
+    }
+    atomic_fetch_add(&t->wanted, 1);
+    pthread_mutex_lock(&t->caller);
+    run_on_pool(t, n_parts, fn, ctx);
+    pthread_mutex_unlock(&t->caller);
+    atomic_fetch_sub(&t->wanted, 1);
 }
 
 int threads_count(const struct threads *t) { return t->n; }
@@ -167,6 +219,7 @@ int threads_create(int n, const int *cores, int n_cores, struct threads **out, s
         return err_set(e, HP_ENOMEM, "no memory for %d threads", n);
     t->n = n;
     pthread_mutex_init(&t->sleep, NULL);
+    pthread_mutex_init(&t->caller, NULL);
     pthread_cond_init(&t->work, NULL);
     pthread_cond_init(&t->done, NULL);
     for (int i = 1; i < n; i++)
@@ -193,5 +246,6 @@ void threads_destroy(struct threads **pool)
     pthread_cond_destroy(&t->done);
     pthread_cond_destroy(&t->work);
     pthread_mutex_destroy(&t->sleep);
+    pthread_mutex_destroy(&t->caller);
     free(t);
 }

@@ -20,8 +20,12 @@ void threads_destroy(struct threads **t);
 int threads_count(const struct threads *t);
 
 /* Calls fn(ctx, thread, part) once for every part below n_parts, and returns when all are done. Calls of one thread follow each other. One caller
- * at a time. */
+ * at a time, and beside it the guest. */
 void threads_run(struct threads *t, uint32_t n_parts, void (*fn)(void *ctx, int thread, uint32_t part), void *ctx);
+
+/* Makes the calling thread the pool's one guest: its work goes on the pool only while nobody else wants it, a few parts at a time, and otherwise on the guest alone,
+ * which is then thread number threads_count(). */
+void threads_guest_enter(struct threads *t);
 
 /* How n items are cut into parts: units of `grain` items, and so many of them to a part that every thread gets a few parts, but at most `most`
  * items (0: any number). */

@@ -1,6 +1,7 @@
 #include "agent/backend/cpu/threads.h"
 
 #include <sched.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -126,6 +127,61 @@ static void parts_cover_everything_once_in_whole_grains(void **state)
     }
 }
 
+struct shared {
+    struct threads *t;
+    atomic_int busy[4]; /* by thread number: whoever is at work as it */
+    atomic_int done[2], wrong;
+    atomic_bool stop;
+};
+
+static void note_busy(struct shared *s, int thread, int who)
+{
+    atomic_fetch_add(&s->wrong, atomic_fetch_add(&s->busy[thread], 1) != 0);
+    sched_yield();
+    atomic_fetch_sub(&s->busy[thread], 1);
+    atomic_fetch_add(&s->done[who], 1);
+}
+
+static void caller_part(void *ctx, int thread, uint32_t part)
+{
+    (void)part;
+    note_busy(ctx, thread, 0);
+}
+
+static void guest_part(void *ctx, int thread, uint32_t part)
+{
+    (void)part;
+    note_busy(ctx, thread, 1);
+}
+
+static void *guest_main(void *ctx)
+{
+    struct shared *s = ctx;
+    threads_guest_enter(s->t);
+    for (int i = 0; i < 100; i++)
+        threads_run(s->t, 23, guest_part, s);
+    return NULL;
+}
+
+static void guest_works_beside_the_caller_and_never_as_the_same_thread(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= 3; n++) {
+        struct shared s = {0};
+        struct err e = {0};
+        pthread_t guest;
+        assert_int_equal(threads_create(n, NULL, 0, &s.t, &e), 0);
+        assert_int_equal(pthread_create(&guest, NULL, guest_main, &s), 0);
+        for (int i = 0; i < 100; i++)
+            threads_run(s.t, 17, caller_part, &s);
+        pthread_join(guest, NULL);
+        assert_int_equal(atomic_load(&s.done[0]), 1700);
+        assert_int_equal(atomic_load(&s.done[1]), 2300);
+        assert_int_equal(atomic_load(&s.wrong), 0);
+        threads_destroy(&s.t);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -133,6 +189,7 @@ int main(void)
         cmocka_unit_test(parked_threads_wake),
         cmocka_unit_test(threads_stay_on_the_cores_given),
         cmocka_unit_test(parts_cover_everything_once_in_whole_grains),
+        cmocka_unit_test(guest_works_beside_the_caller_and_never_as_the_same_thread),
     };
     return cmocka_run_group_tests_name("threads", tests, NULL, NULL);
 }

@@ -1,0 +1,204 @@
+/* The executor beside a real data endpoint and the demo model: what goes on while it loads and measures. What is asserted is the order of events, not time. */
+#include "agent/executor.h"
+
+#include "common/env.h"
+#include "common/log.h"
+
+#include <errno.h>
+#include <semaphore.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+static const char demo_model[] = "examples/demo-model/demo-q8_0.gguf";
+enum { LAYERS = 18, SERVING = 1, LOADING = 2, LIMIT_S = 60 };
+
+struct fixture {
+    struct data_endpoint *data;
+    struct executor *x;
+    sem_t loaded[3], load_began, go_on, opened, ran, profiled, measuring;
+    atomic_int ran_count, load_reports, ran_while_measuring;
+    atomic_bool holds, load_ended, profile_ended;
+    int load_status[3];
+    struct agent_run run;
+    uint32_t ids[4];
+};
+
+static void frame_ignore(void *ctx, const struct frame_header *h, struct data_buffer *payload)
+{
+    struct fixture *f = ctx;
+    (void)h;
+    data_buffer_release(f->data, payload);
+}
+
+static void wait_for(sem_t *s)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += (time_t)(LIMIT_S * env_time_scale());
+    int rc;
+    while ((rc = sem_timedwait(s, &until)) != 0 && errno == EINTR)
+        ;
+    assert_int_equal(rc, 0);
+}
+
+static void load_told(struct fixture *f, const struct executor_report *r)
+{
+    if (r->status == HP_PENDING && !r->warming && r->slot == LOADING && atomic_exchange(&f->holds, false)) {
+        sem_post(&f->load_began);
+        sem_wait(&f->go_on); /* the loader's thread stays here */
+    }
+    if (r->status == HP_PENDING)
+        return;
+    f->load_status[r->slot] = r->status;
+    if (r->slot == LOADING)
+        atomic_store(&f->load_ended, true);
+    atomic_fetch_add(&f->load_reports, 1);
+    sem_post(&f->loaded[r->slot]);
+}
+
+static void told(void *ctx, const struct executor_report *r)
+{
+    struct fixture *f = ctx;
+    switch (r->kind) {
+    case EXECUTOR_LOADED: load_told(f, r); return;
+    case EXECUTOR_OPENED:
+        assert_int_equal(r->status, 0);
+        sem_post(&f->opened);
+        return;
+    case EXECUTOR_RAN:
+        assert_int_equal(r->status, 0);
+        atomic_fetch_add(&f->ran_count, 1);
+        sem_post(&f->ran);
+        return;
+    case EXECUTOR_PROFILING: sem_post(&f->measuring); return;
+    case EXECUTOR_PROFILED:
+        atomic_store(&f->profile_ended, true);
+        sem_post(&f->profiled);
+        return;
+    }
+}
+
+static int setup(void **state)
+{
+    struct fixture *f = calloc(1, sizeof *f);
+    struct data_config d = {.callbacks = {f, frame_ignore, NULL}};
+    log_set_level(LOG_ERROR);
+    sem_t *all[] = {&f->loaded[0], &f->loaded[1], &f->loaded[2], &f->load_began, &f->go_on, &f->opened, &f->ran, &f->profiled, &f->measuring};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        sem_init(all[i], 0, 0);
+    assert_int_equal(data_open_inproc(&d, &f->data, NULL), 0);
+    struct executor_config c = {.device = {.backend = "cpu", .n_threads = 2, .memory_bytes = 1 << 30}, .data = f->data, .report = told, .ctx = f};
+    assert_int_equal(executor_create(&c, &f->x, NULL), 0);
+    *state = f;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct fixture *f = *state;
+    executor_destroy(&f->x);
+    data_close(&f->data);
+    free(f);
+    return 0;
+}
+
+static void load(struct fixture *f, uint64_t slot)
+{
+    struct executor_load l = {.slot = slot, .ticket = slot, .path = demo_model, .first_layer = 0, .end_layer = LAYERS, .kv_tokens = 256,
+                              .max_sequences = 2, .max_batch_tokens = 64, .n_stages = 1};
+    executor_load(f->x, &l);
+}
+
+static void serve(struct fixture *f)
+{
+    load(f, SERVING);
+    wait_for(&f->loaded[SERVING]);
+    assert_int_equal(f->load_status[SERVING], 0);
+    executor_sequence_open(f->x, SERVING, 9, 5, 200, NULL);
+    wait_for(&f->opened);
+}
+
+static void run_one(struct fixture *f, uint32_t position)
+{
+    f->run = (struct agent_run){.run = {5, position, 1, 0, 0}};
+    f->ids[0] = 7;
+    executor_run(f->x, &(struct executor_run){.slot = SERVING, .ticket = 100 + position, .runs = &f->run, .n_runs = 1, .n_tokens = 1, .ids = f->ids});
+    wait_for(&f->ran);
+}
+
+static void batches_of_one_deployment_run_while_another_is_loaded(void **state)
+{
+    struct fixture *f = *state;
+    serve(f);
+    atomic_store(&f->holds, true);
+    load(f, LOADING);
+    wait_for(&f->load_began);
+    for (uint32_t i = 0; i < 3; i++)
+        run_one(f, i); /* the load stands still all the while */
+    assert_false(atomic_load(&f->load_ended));
+    sem_post(&f->go_on);
+    wait_for(&f->loaded[LOADING]);
+    assert_int_equal(f->load_status[LOADING], 0);
+    run_one(f, 3);
+}
+
+static void a_load_that_nobody_wants_any_more_ends_and_leaves_nothing(void **state)
+{
+    struct fixture *f = *state;
+    serve(f);
+    uint64_t free_bytes = executor_memory_free(f->x);
+    atomic_store(&f->holds, true);
+    load(f, LOADING);
+    wait_for(&f->load_began);
+    executor_unload(f->x, LOADING);
+    run_one(f, 0); /* the executor has heard of it */
+    sem_post(&f->go_on);
+    load(f, LOADING); /* its place in the queue is behind */
+    wait_for(&f->loaded[LOADING]);
+    assert_int_equal(f->load_status[LOADING], 0);
+    assert_int_equal(atomic_load(&f->load_reports), 2); /* of the one that serves, and of the second try */
+    executor_unload(f->x, LOADING);
+    run_one(f, 1);
+    assert_int_equal(executor_memory_free(f->x), free_bytes);
+}
+
+static void an_executor_ends_while_loads_go_on_and_wait(void **state)
+{
+    struct fixture *f = *state;
+    atomic_store(&f->holds, true);
+    load(f, LOADING);
+    wait_for(&f->load_began);
+    load(f, SERVING); /* one that has not begun */
+    sem_post(&f->go_on);
+    executor_destroy(&f->x);
+    assert_null(f->x); /* it came back, and gave all back (the sanitizers look) */
+}
+
+static void batches_run_between_the_points_of_a_measurement(void **state)
+{
+    struct fixture *f = *state;
+    serve(f);
+    executor_profile(f->x, &(struct executor_profile){.ticket = 3, .budget_ms = 3000, .path = demo_model, .cache = "", .fine = true});
+    wait_for(&f->measuring);
+    for (uint32_t i = 0; i < 3; i++)
+        run_one(f, i);
+    assert_false(atomic_load(&f->profile_ended));
+    wait_for(&f->profiled);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(batches_of_one_deployment_run_while_another_is_loaded, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_load_that_nobody_wants_any_more_ends_and_leaves_nothing, setup, teardown),
+        cmocka_unit_test_setup_teardown(an_executor_ends_while_loads_go_on_and_wait, setup, teardown),
+        cmocka_unit_test_setup_teardown(batches_run_between_the_points_of_a_measurement, setup, teardown),
+    };
+    return cmocka_run_group_tests_name("executor", tests, NULL, NULL);
+}
