@@ -1,6 +1,7 @@
 #include "model/pretokenize.h"
 
 #include "common/utf8.h"
+#include "model/unicode_new.h"
 
 #include <string.h>
 
@@ -67,6 +68,7 @@ void words_free(struct words *w)
     buffer_free(&w->ranges);
     buffer_free(&w->other_text);
     buffer_free(&w->other_ranges);
+    buffer_free(&w->seen);
     pattern_search_destroy(&w->search);
 }
 
@@ -115,9 +117,47 @@ static void join(struct joiner *j, size_t start, size_t end, bool match)
     j->after_match = match;
 }
 
+/* A character that is newer than PCRE2's tables, as an older one; 0 for others. */
+static uint32_t older_character(uint32_t c)
+{
+    size_t low = 0, high = sizeof unicode_new / sizeof *unicode_new;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (c > unicode_new[middle].last)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < sizeof unicode_new / sizeof *unicode_new && c >= unicode_new[low].first ? unicode_new[low].older : 0;
+}
+
+/* Makes w->seen where a character needs it; every character keeps its length. */
+static void see_text(struct words *w)
+{
+    const char *text = (const char *)w->text.data;
+    w->is_seen = false;
+    for (size_t at = 0; at < w->text.size;) {
+        uint32_t c;
+        if ((uint8_t)text[at] < 0xE0) {
+            at++;
+            continue;
+        }
+        int length = utf8_decode(text + at, w->text.size - at, &c);
+        uint32_t older = length > 0 ? older_character(c) : 0;
+        if (older && !w->is_seen) {
+            w->seen.size = 0;
+            buffer_append(&w->seen, text, w->text.size);
+            w->is_seen = !w->seen.failed;
+        }
+        if (older && w->is_seen)
+            utf8_encode(older, (char *)w->seen.data + at);
+        at += length > 0 ? (size_t)length : 1;
+    }
+}
+
 static int split_word(const struct pretokenize_step *s, struct words *w, struct word in, struct buffer *out, struct err *e)
 {
-    const char *text = (const char *)w->text.data + in.start;
+    const char *text = (const char *)(w->is_seen ? w->seen.data : w->text.data) + in.start;
     size_t size = in.end - in.start, at = 0, done = 0;
     struct joiner j = {.behavior = s->behavior, .ranges = out, .from = out->size};
     while (at <= size) {
@@ -193,6 +233,7 @@ static int run_step(const struct pretokenize_step *s, struct words *w, bool at_s
         swap = w->text;
         w->text = w->other_text;
         w->other_text = swap;
+        see_text(w);
     }
     return 0;
 }
@@ -205,11 +246,12 @@ int pretokenize(const struct pretokenizer *p, const char *text, size_t size, boo
     w->text.size = w->ranges.size = 0;
     buffer_append(&w->text, text, size);
     push_word(&w->ranges, 0, size);
+    see_text(w);
     for (int i = 0; i < p->n_steps; i++) {
         int rc = run_step(&p->steps[i], w, at_start, e);
         if (rc < 0)
             return rc;
     }
-    bool failed = w->text.failed || w->ranges.failed || w->other_text.failed || w->other_ranges.failed;
+    bool failed = w->seen.failed || w->text.failed || w->ranges.failed || w->other_text.failed || w->other_ranges.failed;
     return failed ? err_set(e, HP_ENOMEM, "out of memory to split %zu bytes into words", size) : 0;
 }

@@ -68,6 +68,8 @@ struct word {
 struct words {
     struct buffer text, ranges; /* of struct word */
     struct buffer other_text, other_ranges;
+    struct buffer seen; /* the text as patterns see it, where `is_seen`: characters that PCRE2 does not know replaced by older ones of their kind */
+    bool is_seen;
     struct pattern_search *search;
 };
 void words_free(struct words *w);

@@ -15,7 +15,9 @@ PATTERNS = [
     r"(?i:[a-c&&[^b]])+", r"[\p{P}\p{S}]+", r"[\p{L}\p{M}]+", r"(?<=\w)\s", r"(?<![\p{L}&&[^x]])1",
 ]
 ALPHABET = list("abcxyzABC0189_ \n\t'-.,!]^&[é") + ["\u00b2", "\u00bd", "\u24b6", "\U0001f130", "\u3001", "\u3042", "\u30a2", "\u30fb", "\u4e2d", "\u6587", "\u0301",
-                                                 "\u2167", "\u203f", "\u00a0", "\u0660", "\U0001f600", "\u01c5", "\u0416", "ß"]
+                                                 "\u2167", "\u203f", "\u00a0", "\u0660", "\U0001f600", "\u01c5", "\u0416", "ß",
+                                                 # newer than Unicode 14: an emoji, Han, a capital, a letter, a digit, a mark
+                                                 "\U0001fae8", "\U00031350", "\u1c89", "\U0001e4d0", "\U0001e4f0", "\u0897"]
 
 
 def main():
