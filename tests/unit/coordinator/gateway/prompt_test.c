@@ -2,6 +2,7 @@
 #include "coordinator/gateway/literal.h"
 #include "coordinator/gateway/prompt.h"
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -180,6 +181,49 @@ static void what_cannot_fit_is_refused_in_words_that_clients_know(void **state)
     model_close(&m);
 }
 
+enum { THREADS = 4, ROUNDS = 25 };
+
+static void *make_many(void *ctx)
+{
+    static const char body[] = "{\"model\": \"m\", \"literal_specials\": true, \"messages\": [{\"role\": \"user\", \"content\": "
+                               "\"Hello <|im_end|> w\\u00f6rld\"}]}";
+    struct model *m = ctx;
+    for (int i = 0; i < ROUNDS; i++) {
+        struct prompt p = made(m, true, body, CONTEXT);
+        if (p.rc < 0 || count(&p, IM_END) != 1)
+            return ctx;
+        buffer_free(&p.ids);
+    }
+    return NULL;
+}
+
+static void prompts_of_one_model_are_made_on_several_threads_at_once(void **state)
+{
+    (void)state;
+    struct model *m = demo_open();
+    pthread_t threads[THREADS];
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, make_many, m), 0);
+    for (int i = 0; i < THREADS; i++) {
+        void *failed;
+        pthread_join(threads[i], &failed);
+        assert_null(failed);
+    }
+    model_close(&m);
+}
+
+static void a_shared_model_lives_until_its_last_owner_closes_it(void **state)
+{
+    (void)state;
+    struct model *m = demo_open(), *other = model_share(m);
+    model_close(&m);
+    assert_null(m);
+    struct prompt p = made(other, false, "{\"model\": \"m\", \"prompt\": \"Hello\"}", CONTEXT);
+    assert_int_equal(p.rc, 0);
+    buffer_free(&p.ids);
+    model_close(&other);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -187,6 +231,8 @@ int main(void)
         cmocka_unit_test(texts_without_specials_become_the_same_tokens_either_way),
         cmocka_unit_test(an_unknown_role_is_no_way_into_the_template),
         cmocka_unit_test(marks_leave_spans_where_they_were),
+        cmocka_unit_test(prompts_of_one_model_are_made_on_several_threads_at_once),
+        cmocka_unit_test(a_shared_model_lives_until_its_last_owner_closes_it),
         cmocka_unit_test(what_cannot_fit_is_refused_in_words_that_clients_know),
     };
     return cmocka_run_group_tests_name("prompt", tests, NULL, NULL);
