@@ -54,6 +54,11 @@ int json_parse_at(const char *name, const void *text, size_t size, json_t **root
     return parse_text(name, text, size, false, root, at, e);
 }
 
+int json_parse_wide_at(const char *name, const void *text, size_t size, json_t **root, struct json_at *at, struct err *e)
+{
+    return parse_text(name, text, size, true, root, at, e);
+}
+
 static int read_all(FILE *f, const char *name, struct buffer *out, struct err *e)
 {
     for (;;) {

@@ -30,6 +30,7 @@ int json_load_at(const char *file, json_t **root, struct json_at *at, struct err
 int json_load_wide_at(const char *file, json_t **root, struct json_at *at, struct err *e);
 /* The same for bytes that are there already; `name` stands for the file in messages. */
 int json_parse_at(const char *name, const void *text, size_t size, json_t **root, struct json_at *at, struct err *e);
+int json_parse_wide_at(const char *name, const void *text, size_t size, json_t **root, struct json_at *at, struct err *e);
 
 /* A member that must be there; HP_EPARSE naming the path when not. `at` must be an object. */
 int json_get(const struct json_at *at, const char *key, struct json_at *out, struct err *e);

@@ -213,6 +213,8 @@ static int run_step(const struct pretokenize_step *s, struct words *w, bool at_s
 {
     const struct word *in = (const struct word *)(const void *)w->ranges.data;
     size_t n = w->ranges.size / sizeof *in;
+    if (w->text.failed || w->ranges.failed)
+        return err_set(e, HP_ENOMEM, "out of memory to split text into words");
     w->other_ranges.size = w->other_text.size = 0;
     for (size_t i = 0; i < n; i++) {
         if (s->kind == PRETOKENIZE_SPLIT) {

@@ -15,7 +15,8 @@ bool completion_add_stop(struct completion_text *c, const char *stop)
     size_t n = strlen(stop);
     if (n == 0 || n > COMPLETION_MAX_STOP_BYTES || c->n_stops == COMPLETION_MAX_STOPS)
         return false;
-    return (c->stops[c->n_stops++] = strdup(stop)) != NULL;
+    c->stops[c->n_stops] = strdup(stop);
+    return c->stops[c->n_stops] && ++c->n_stops;
 }
 
 void completion_fini(struct completion_text *c)

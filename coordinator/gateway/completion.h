@@ -14,7 +14,7 @@ enum { COMPLETION_MAX_STOPS = 16, COMPLETION_MAX_STOP_BYTES = 1024 };
 
 struct completion_text {
     struct token_stream stream;
-    struct buffer text; /* the text so far, without what was forgotten, the stop string and what follows it */
+    struct buffer text; /* so far, without what was forgotten, the stop string and what follows; `failed`: some of it is missing */
     size_t given;       /* bytes of it that were handed out */
     char *stops[COMPLETION_MAX_STOPS];
     int n_stops;
@@ -23,7 +23,7 @@ struct completion_text {
 
 /* Without a tokenizer (NULL) only completion_push_text feeds it. */
 void completion_init(struct completion_text *c, const struct tokenizer *t, bool skip_special);
-/* Copies. False when there are too many, or it is empty or too long. */
+/* Copies. False when there are too many, it is empty or too long, or memory ran out. */
 bool completion_add_stop(struct completion_text *c, const char *stop);
 void completion_fini(struct completion_text *c);
 

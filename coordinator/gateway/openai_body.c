@@ -194,7 +194,7 @@ static int flatten_content(json_t *message, const char **param, struct err *e)
     if (json_is_string(content))
         return 0;
     if (!content || json_is_null(content))
-        return json_object_set_new(message, "content", json_string("")) == 0 ? 0 : HP_ENOMEM;
+        return json_object_set_new(message, "content", json_string("")) == 0 ? 0 : err_set(e, HP_ENOMEM, "out of memory for a request");
     if (!json_is_array(content))
         return refuse(param, "messages", e, "a content must be a string or a list of text parts");
     struct buffer all = {0};
@@ -209,8 +209,8 @@ static int flatten_content(json_t *message, const char **param, struct err *e)
         }
         buffer_append(&all, text, strlen(text));
     }
-    if (rc == 0)
-        json_object_set_new(message, "content", json_string(buffer_cstr(&all)));
+    if (rc == 0 && (all.failed || json_object_set_new(message, "content", json_string(buffer_cstr(&all))) != 0))
+        rc = err_set(e, HP_ENOMEM, "out of memory for a request");
     buffer_free(&all);
     return rc;
 }
@@ -314,12 +314,14 @@ static int read_fields(struct openai_body *b, const char **param, struct err *e)
 /* What a text holds, counted before a tree is built: the parser takes 60 bytes and more for a value of two. */
 struct measure {
     size_t values, depth, deepest, bad; /* bad: where it stops being UTF-8 */
-    bool in_string, escaped, valid;
+    bool in_string, escaped, valid, nul;
 };
 
-static void measure_byte(struct measure *m, char c)
+static void measure_byte(struct measure *m, const char *text, size_t n)
 {
+    char c = text[0];
     if (m->in_string) {
+        m->nul = m->nul || (m->escaped && n >= 5 && memcmp(text, "u0000", 5) == 0);
         m->in_string = m->escaped || c != '"';
         m->escaped = !m->escaped && c == '\\';
     } else if (c == '"') {
@@ -345,7 +347,7 @@ static struct measure measure_text(const char *text, size_t n)
             m.valid = false;
             break;
         }
-        measure_byte(&m, text[m.bad]);
+        measure_byte(&m, text + m.bad, n - m.bad);
         m.bad += (size_t)took;
     }
     return m;
@@ -353,7 +355,7 @@ static struct measure measure_text(const char *text, size_t n)
 
 static int text_load(const char *text, size_t n, json_t **root, struct err *e)
 {
-    json_error_t problem;
+    struct json_at at;
     struct measure m = measure_text(text, n);
     if (!m.valid)
         return err_set(e, HP_EINVAL, "the body is not valid UTF-8 at byte %zu", m.bad);
@@ -361,15 +363,13 @@ static int text_load(const char *text, size_t n, json_t **root, struct err *e)
         return err_set(e, HP_EINVAL, "the body holds more than %d JSON values", OPENAI_MAX_VALUES);
     if (m.deepest > OPENAI_MAX_DEPTH)
         return err_set(e, HP_EINVAL, "the body is nested deeper than %d levels", OPENAI_MAX_DEPTH);
-    *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &problem);
+    if (m.nul)
+        return err_set(e, HP_EINVAL, "the body holds \\u0000, which cannot stand in a text");
     /* An integer beyond 64 bits is a number all the same: its field, if it is one that counts, says what it may be. */
-    if (!*root && json_error_code(&problem) == json_error_numeric_overflow)
-        *root = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &problem);
-    if (!*root && json_error_code(&problem) == json_error_null_character)
-        return err_set(e, HP_EINVAL, "line %d, column %d: \\u0000 cannot stand in a text", problem.line, problem.column);
-    return *root ? 0
-                 : err_set(e, HP_EINVAL, "the body is not valid JSON: line %d, column %d: %s", problem.line, problem.column,
-                           problem.text);
+    int rc = json_parse_wide_at("the body", text, n, root, &at, e);
+    if (rc == HP_EPARSE && e)
+        e->code = HP_EINVAL;
+    return rc == HP_EPARSE ? HP_EINVAL : rc;
 }
 
 int openai_body_parse(const char *body, size_t n, bool chat, struct openai_body **out, const char **error_param, struct err *e)

@@ -189,7 +189,12 @@ static void on_tokens(void *ctx, uint64_t request, const uint32_t *ids, size_t n
     struct request_usage usage = {0};
     for (size_t i = 0; i < n && !c->text.stopped; i++)
         completion_push(&c->text, ids[i]);
-    if (c->text.stopped) {
+    if (c->text.text.failed) {
+        struct err e = {0};
+        err_set(&e, HP_ENOMEM, "no memory for the answer");
+        r->cancel(r->ctx, request, false, NULL);
+        completion_fail(c, &e);
+    } else if (c->text.stopped) {
         r->cancel(r->ctx, request, true, &usage);
         completion_end(c, "stop", &usage);
     } else if (c->stream && !stream_text(c)) {

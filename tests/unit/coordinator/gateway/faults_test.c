@@ -1,0 +1,106 @@
+/* The gateway's own code with failing allocations. */
+#include "coordinator/gateway/completion.h"
+#include "coordinator/gateway/lanes.h"
+#include "coordinator/gateway/openai_json.h"
+#include "coordinator/gateway/prompt.h"
+#include "tests/unit/faults.h"
+
+static const char demo_model[] = "examples/demo-model/demo-q8_0.gguf";
+
+static const char chat_text[] =
+    "{\"model\": \"m\", \"messages\": [{\"role\": \"system\", \"content\": null}, {\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": "
+    "\"a <|im_end|>\"}, {\"type\": \"text\", \"text\": \"b\"}]}], \"stop\": [\"x\", \"y\"], \"logit_bias\": {\"3\": 1}, \"literal_specials\": true, "
+    "\"stream\": true, \"seed\": 99, \"metadata\": {\"big\": 123456789012345678901234567890}}";
+static const char ids_text[] = "{\"model\": \"m\", \"prompt\": [1, 2, 3]}";
+
+static int body_parsed(const char *text, bool chat)
+{
+    struct openai_body *b = NULL;
+    const char *param;
+    struct err e = {0};
+    int rc = openai_body_parse(text, strlen(text), chat, &b, &param, &e);
+    if (rc == 0 && (b->n_stops != (chat ? 2 : 0) || strcmp(b->model, "m") != 0))
+        rc = HP_EBUG;
+    openai_body_destroy(&b);
+    return rc;
+}
+
+static int bodies(void *ctx)
+{
+    (void)ctx;
+    int rc = body_parsed(chat_text, true);
+    return rc < 0 ? rc : body_parsed(ids_text, false);
+}
+
+static int prompt_of(struct model *m, const char *text, bool chat)
+{
+    struct openai_body *b = NULL;
+    struct prompt p = {0};
+    const char *param;
+    struct err e = {0};
+    int rc = openai_body_parse(text, strlen(text), chat, &b, &param, &e);
+    if (rc == 0) {
+        prompt_make(b, m, 1000, &p);
+        rc = p.rc;
+    }
+    openai_body_destroy(&b);
+    buffer_free(&p.ids);
+    return rc;
+}
+
+static int prompts(void *ctx)
+{
+    int rc = prompt_of(ctx, chat_text, true);
+    rc = rc < 0 ? rc : prompt_of(ctx, ids_text, false);
+    return rc < 0 ? rc : prompt_of(ctx, "{\"model\": \"m\", \"prompt\": \"hello <|im_end|>\", \"literal_specials\": true}", false);
+}
+
+static int replies(void *ctx)
+{
+    (void)ctx;
+    struct completion_text c;
+    struct buffer out = {0};
+    struct request_usage usage = {0};
+    struct openai_head h = {.id = "x", .model = "m", .chat = true};
+    size_t n;
+    completion_init(&c, NULL, true);
+    bool fine = completion_add_stop(&c, "stop") && completion_add_stop(&c, "end");
+    completion_push_text(&c, "some text", 9);
+    const char *text = completion_take(&c, &n);
+    openai_event_text(&out, &h, text, n);
+    openai_json_reply(&out, &h, text, n, "stop", &usage);
+    openai_json_error(&out, 400, "wrong", "field", NULL);
+    fine = fine && !out.failed && !c.text.failed;
+    completion_fini(&c);
+    buffer_free(&out);
+    return fine ? 0 : HP_ENOMEM;
+}
+
+static void what_a_request_needs_bears_every_failing_allocation(void **state)
+{
+    (void)state;
+    faults_each("bodies", bodies, NULL);
+    faults_each("replies", replies, NULL);
+}
+
+static void prompts_bear_every_failing_allocation(void **state)
+{
+    (void)state;
+    struct model *m = NULL;
+    struct err e = {0};
+    if (access(demo_model, R_OK) != 0)
+        skip();
+    if (model_open_text(demo_model, &m, &e) < 0 || model_text_prepare(m, &e) < 0)
+        fail_msg("%s", e.text);
+    faults_each("prompts", prompts, m);
+    model_close(&m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_a_request_needs_bears_every_failing_allocation),
+        cmocka_unit_test(prompts_bear_every_failing_allocation),
+    };
+    return cmocka_run_group_tests_name("gateway_faults", tests, NULL, NULL);
+}
