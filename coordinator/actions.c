@@ -76,9 +76,9 @@ void core_actions_forget_request(struct core *c, uint64_t request)
 void core_action_call_back(struct core *core, const struct core_action *a)
 {
     (void)core;
-    if (a->request == 0 || !a->callbacks)
+    const struct request_callbacks *cb = &a->callbacks;
+    if (a->request == 0 || !cb->tokens)
         return;
-    const struct request_callbacks *cb = a->callbacks;
     if (a->kind == CORE_TOKENS)
         cb->tokens(cb->ctx, a->request, a->ids, a->size / sizeof *a->ids);
     else if (a->kind == CORE_FINISHED)
@@ -93,14 +93,14 @@ void core_say(struct core *c, uint64_t peer, const struct message *m)
 {
     if (peer == 0)
         return;
-    struct buffer bytes = {0};
-    message_encode(m, &bytes);
-    assert(!bytes.failed && "out of memory");
-    struct core_action *a = core_action_add(c, CORE_SEND, bytes.data, bytes.size);
+    struct buffer *bytes = &c->encoded;
+    bytes->size = 0;
+    message_encode(m, bytes);
+    assert(!bytes->failed && "out of memory");
+    struct core_action *a = core_action_add(c, CORE_SEND, bytes->data, bytes->size);
     a->peer = peer;
     a->ask = m->type == MESSAGE_ANSWER && !m->u.answer.more && strcmp(m->u.answer.code, "ok") == 0 ? m->id : 0;
     a->passes = m->type == MESSAGE_HEARTBEAT_ACK;
-    buffer_free(&bytes);
 }
 
 void core_refuse(struct core *c, uint64_t peer, uint64_t id, const struct err *why)

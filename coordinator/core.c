@@ -82,6 +82,8 @@ void core_destroy(struct core **core)
     free(c->relays);
     free(c->links_asks);
     core_holding_free(c);
+    arena_free(&c->decoded);
+    buffer_free(&c->encoded);
     layouts_free(c);
     free(c);
     *core = NULL;
@@ -483,11 +485,12 @@ static int message_read(struct core *c, const char *key, const uint8_t *bytes, s
 void core_message(struct core *c, uint64_t peer, const char *key, const uint8_t *bytes, size_t size)
 {
     /* Texts and rows are no larger than what they were on the wire, but for rows of zeros. */
-    struct arena arena = {.limit_bytes = 2 * size + MESSAGE_STRANGER_MAX_BYTES};
+    struct arena *arena = &c->decoded;
     struct message msg = {0};
     struct err e = {0};
     core_woke(c);
-    if (message_read(c, key, bytes, size, &arena, &msg, &e) < 0) {
+    arena->limit_bytes = 2 * size + MESSAGE_STRANGER_MAX_BYTES;
+    if (message_read(c, key, bytes, size, arena, &msg, &e) < 0) {
         if (core_log_may(c, CORE_LOG_REFUSED))
             log_warn("coordinator", "message_refused", "key=%.8s bytes=%zu why=\"%s\"", key, size, e.text);
         core_refuse(c, peer, msg.id, &e);
@@ -495,7 +498,7 @@ void core_message(struct core *c, uint64_t peer, const char *key, const uint8_t 
         dispatch(c, peer, key, &msg);
         deployments_advance(c);
     }
-    arena_free(&arena);
+    arena_reset(arena);
 }
 
 void core_peer_gone(struct core *c, uint64_t peer)

@@ -145,7 +145,7 @@ struct core_action {
     const char *key;         /* STORE; MODEL_*: the id in hex */
     struct work *work;       /* WORK */
     uint64_t request;        /* TOKENS, FINISHED, FAILED */
-    const struct request_callbacks *callbacks;
+    struct request_callbacks callbacks; /* `tokens` NULL: none */
     const uint32_t *ids; /* TOKENS: size of them */
     enum request_finish finish;
     struct request_usage usage;

@@ -15,6 +15,8 @@
 
 #include <jansson.h>
 
+enum { CORE_KEY_PLACES = 8192 };
+
 /* Actions of one core_take. Bytes of all of them lie in one buffer; an action knows its offset until it is handed over. */
 struct core_batch {
     struct core_action *actions;
@@ -85,9 +87,12 @@ struct core {
 
     struct core_batch batches[2];
     int filling;
+    struct arena decoded;  /* of the message that is being handled */
+    struct buffer encoded; /* of the message that is being said */
 
     struct member **members;
     size_t n_members;
+    uint16_t member_places[CORE_KEY_PLACES]; /* by a hash of the key: where its member was found last */
     struct member_invite *invites;
     size_t n_invites;
     struct deployment **deployments;

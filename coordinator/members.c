@@ -30,11 +30,25 @@ struct member *member_find(struct core *c, const char *name)
     return NULL;
 }
 
+/* FNV-1a; keys are public, so no care is taken about how long a comparison lasts. */
+static uint16_t *place_of_key(struct core *c, const char *key)
+{
+    uint32_t hash = 2166136261u;
+    for (const char *p = key; *p; p++)
+        hash = (hash ^ (uint8_t)*p) * 16777619u;
+    return &c->member_places[hash % CORE_KEY_PLACES];
+}
+
 struct member *member_of_key(struct core *c, const char *key)
 {
+    uint16_t *place = place_of_key(c, key);
+    if (*place < c->n_members && strcmp(c->members[*place]->key, key) == 0)
+        return c->members[*place];
     for (size_t i = 0; i < c->n_members; i++)
-        if (key_equal(c->members[i]->key, key))
+        if (strcmp(c->members[i]->key, key) == 0) {
+            *place = (uint16_t)i;
             return c->members[i];
+        }
     return NULL;
 }
 

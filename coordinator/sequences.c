@@ -150,10 +150,8 @@ static void sequence_close(struct core *c, struct sequence *s)
 
 static struct core_action *call_back(struct core *c, enum core_action_kind kind, const struct sequence *s, const void *bytes, size_t size)
 {
-    struct request_callbacks *kept = arena_memdup(core_action_arena(c), &s->callbacks, sizeof *kept);
-    assert(kept && "out of memory");
     struct core_action *a = core_action_add(c, kind, bytes, size);
-    a->callbacks = kept;
+    a->callbacks = s->callbacks;
     a->request = s->request;
     a->usage = usage_of(c, s);
     return a;

@@ -22,6 +22,7 @@ struct slices {
     struct slices_step steps[STEPS];
     uint64_t build;  /* what is wanted: rises with every change of costs */
     uint64_t stages; /* of which it is */
+    uint64_t generation, complete; /* when it was looked at last; the build of which all is prepared */
     uint64_t retry_ns;
     struct slices_job *job; /* on its way */
 };
@@ -206,6 +207,9 @@ static bool is_wanted(const struct deployment *d)
 
 void slices_advance(struct core *c, struct deployment *d)
 {
+    const struct slices *ready = d->slices;
+    if (ready && ready->generation == d->generation && ready->complete == ready->build && ready->build)
+        return;
     if (!is_wanted(d) || (d->slices && d->slices->job) || c->n_planning >= CORE_MAX_PLANNING)
         return;
     uint64_t stages = stages_hash(d);
@@ -215,6 +219,7 @@ void slices_advance(struct core *c, struct deployment *d)
         return;
     struct slices *s = d->slices;
     s->stages = stages;
+    s->generation = d->generation;
     s->build += s->build == 0;
     if (core_now(c) < s->retry_ns)
         return;
@@ -226,6 +231,7 @@ void slices_advance(struct core *c, struct deployment *d)
             s->retry_ns = core_now(c) + core_ms(RETRY_MS);
         return;
     }
+    s->complete = s->build;
 }
 
 bool slices_ready(const struct deployment *d, uint32_t n)
