@@ -188,10 +188,13 @@ int pipeline_plan_make(const struct pipeline_request *rq, struct arena *arena, s
     if (c.unit != unit && rq->method != PIPELINE_EVEN && rq->method != PIPELINE_GPIPE && rq->method != PIPELINE_TP)
         answer_warn(arena, &a, "slices are planned in steps of %d tokens: %d tokens have more than %d units of %d", c.unit,
                     c.tokens, PIPELINE_MAX_UNITS, unit);
+    json_memory_reset(); /* a plan that lacks members would be taken for a whole one */
     a.document = answer_document(&c, rq, &a, seconds);
-    if (!a.document)
-        return err_set(e, HP_ENOMEM, "out of memory while writing a plan");
-    if (!rq->brief && (rc = why_add(&c, rq, &layout, &kinds, &a, e)) < 0) {
+    if (a.document && !rq->brief)
+        rc = why_add(&c, rq, &layout, &kinds, &a, e);
+    if (rc == 0 && (!a.document || json_memory_was_short()))
+        rc = err_set(e, HP_ENOMEM, "out of memory while writing a plan");
+    if (rc < 0) {
         json_decref(a.document);
         return rc;
     }
