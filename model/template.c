@@ -97,13 +97,38 @@ int run_write(struct run *r, const char *data, size_t size)
 
 int run_scope_push(struct run *r, struct scope *parent, struct scope **saved)
 {
-    struct scope *s = run_alloc(r, 1, sizeof *s);
-    if (!s)
+    struct scope *s = r->free_scopes;
+    if (s)
+        r->free_scopes = s->parent;
+    else if (!(s = run_alloc(r, 1, sizeof *s)))
         return HP_ELIMIT;
-    s->parent = parent;
+    *s = (struct scope){.parent = parent};
     *saved = r->scope;
     r->scope = s;
     return 0;
+}
+
+void run_scope_pop(struct run *r, struct scope *saved)
+{
+    struct scope *s = r->scope;
+    r->scope = saved;
+    if (s->kept)
+        return;
+    while (s->bindings) {
+        struct binding *b = s->bindings;
+        s->bindings = b->next;
+        b->next = r->free_bindings;
+        r->free_bindings = b;
+    }
+    s->parent = r->free_scopes;
+    r->free_scopes = s;
+}
+
+/* A macro that is made here looks names up in these scopes when it is called. */
+static void keep_scopes(struct run *r)
+{
+    for (struct scope *s = r->scope; s && !s->kept; s = s->parent)
+        s->kept = true;
 }
 
 int run_bind(struct run *r, struct text name, struct value v)
@@ -114,8 +139,10 @@ int run_bind(struct run *r, struct text name, struct value v)
             return run_tick(r, 1);
         }
     }
-    struct binding *b = run_alloc(r, 1, sizeof *b);
-    if (!b)
+    struct binding *b = r->free_bindings;
+    if (b)
+        r->free_bindings = b->next;
+    else if (!(b = run_alloc(r, 1, sizeof *b)))
         return HP_ELIMIT;
     *b = (struct binding){name, v, r->scope->bindings};
     r->scope->bindings = b;
@@ -132,7 +159,7 @@ int run_capture(struct run *r, const struct node *first, struct value *out)
     r->out = &text;
     rc = run_body(r, first);
     r->out = outside;
-    r->scope = saved;
+    run_scope_pop(r, saved);
     if (rc == 0)
         rc = value_copy_text(r, &text, out);
     buffer_free(&text);
@@ -200,7 +227,7 @@ static int filtered(struct run *r, const struct node *n, struct list **items)
         rc = assign(r, n->a, &(*items)->items[i]);
         if (rc == 0)
             rc = run_evaluate(r, n->c, &passes);
-        r->scope = saved;
+        run_scope_pop(r, saved);
         if (rc == 0 && value_true(&passes))
             rc = list_push(r, kept.list, (*items)->items[i]);
     }
@@ -219,7 +246,7 @@ static int run_turn(struct run *r, const struct node *n, struct loop *loop)
         rc = assign(r, n->a, &loop->items->items[loop->at]);
     if (rc == 0)
         rc = run_body(r, n->children);
-    r->scope = saved;
+    run_scope_pop(r, saved);
     return rc;
 }
 
@@ -241,7 +268,7 @@ static int run_for(struct run *r, const struct node *n)
         if (rc < 0)
             return rc;
         rc = run_body(r, n->others);
-        r->scope = saved;
+        run_scope_pop(r, saved);
         return rc;
     }
     r->loop_depth++;
@@ -302,7 +329,7 @@ static int run_with(struct run *r, const struct node *n)
     }
     if (rc == 0)
         rc = run_body(r, n->others);
-    r->scope = saved;
+    run_scope_pop(r, saved);
     return rc;
 }
 
@@ -321,6 +348,7 @@ static int make_macro(struct run *r, const struct node *n)
     struct macro *m = run_alloc(r, 1, sizeof *m);
     if (!m)
         return HP_ELIMIT;
+    keep_scopes(r);
     *m = (struct macro){n, r->scope};
     return run_bind(r, n->text, (struct value){.type = VALUE_MACRO, .macro = m});
 }
@@ -333,6 +361,7 @@ static int run_call_block(struct run *r, const struct node *n)
     struct macro *m = run_alloc(r, 1, sizeof *m);
     if (!m)
         return HP_ELIMIT;
+    keep_scopes(r);
     *m = (struct macro){n->b, r->scope};
     caller.macro = m;
     int rc = run_evaluate(r, n->a->a, &callee);

@@ -63,7 +63,10 @@ static int call_range(struct run *r, const struct arguments *args, struct value 
         return rc;
     if (args->n == 0 || step == 0)
         return run_fail(r, HP_EINVAL, args->n ? "range() arg 3 must not be zero" : "range expected at least 1 argument, got 0");
-    rc = value_new_list(r, LIST_RANGE, 0, out);
+    /* Beyond the most that a range may have the list is not made at once, and refused below. */
+    uint64_t span = step > 0 ? (uint64_t)stop - (uint64_t)start : (uint64_t)start - (uint64_t)stop;
+    uint64_t stride = step > 0 ? (uint64_t)step : 0 - (uint64_t)step, count = (step > 0 ? start < stop : start > stop) ? (span - 1) / stride + 1 : 0;
+    rc = value_new_list(r, LIST_RANGE, count <= RANGE_MAX ? (size_t)count : 0, out);
     if (rc == 0) {
         out->list->start = start;
         out->list->stop = stop;
@@ -253,7 +256,7 @@ int run_macro(struct run *r, const struct macro *m, const struct arguments *args
     if (rc == 0)
         rc = run_capture(r, m->node->others, out);
     r->loop_depth = loops;
-    r->scope = saved;
+    run_scope_pop(r, saved);
     return rc;
 }
 

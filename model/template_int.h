@@ -238,6 +238,7 @@ struct binding {
 struct scope {
     struct scope *parent;
     struct binding *bindings;
+    bool kept; /* a macro was made within it, and may look it up later */
 };
 
 struct macro {
@@ -253,6 +254,8 @@ struct run {
     struct cpu_limit time; /* looked at whenever steps reach look_at */
     int depth, line, loop_depth;
     struct scope *scope;
+    struct scope *free_scopes;     /* by parent: memory of scopes that ended, for the next */
+    struct binding *free_bindings; /* by next */
     struct buffer *out;
     int64_t now_s;
     enum flow flow;
@@ -281,6 +284,8 @@ int run_write(struct run *r, const char *data, size_t size);
 /* What the statements from `first` on write, as a string, in a scope of their own. */
 int run_capture(struct run *r, const struct node *first, struct value *out);
 int run_scope_push(struct run *r, struct scope *parent, struct scope **saved);
+/* Ends the scope that was pushed and goes back to `saved`. */
+void run_scope_pop(struct run *r, struct scope *saved);
 int run_bind(struct run *r, struct text name, struct value v);
 int run_call(struct run *r, const struct value *callee, const struct arguments *args, struct value *out);
 int run_arguments(struct run *r, const struct node *first, struct arguments *out);

@@ -106,12 +106,35 @@ static void two_thousand_messages_with_slices_are_rendered(void **state)
     json_decref(variables);
 }
 
+/* Templates that look for the message before this one go through all of them, again and again. */
+static void two_thousand_messages_with_loops_over_all_before_are_rendered(void **state)
+{
+    (void)state;
+    static const char source[] = "{% for m in messages %}{% set ns = namespace(last=-1) %}{% for i in range(loop.index0 - 1, -1, -1) %}"
+                                 "{% if loop.first %}{% set ns.last = i %}{% endif %}{% endfor %}{{ ns.last }} {% endfor %}";
+    struct chat_template *t = NULL;
+    struct buffer out = {0};
+    struct err e = {0};
+    json_t *messages = json_array();
+    for (int i = 0; i < 2000; i++)
+        json_array_append_new(messages, json_pack("{s:s, s:s}", "role", "user", "content", "Hi"));
+    json_t *variables = json_pack("{s:o}", "messages", messages);
+    assert_int_equal(template_compile(source, sizeof source - 1, &t, &e), 0);
+    if (template_render(t, variables, NULL, &out, &e) < 0)
+        fail_msg("%s", e.text);
+    assert_non_null(strstr(buffer_cstr(&out), " 1997 1998 "));
+    template_destroy(&t);
+    buffer_free(&out);
+    json_decref(variables);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_hostile_template_ends_within_its_time),
         cmocka_unit_test(a_large_message_is_rendered),
         cmocka_unit_test(two_thousand_messages_with_slices_are_rendered),
+        cmocka_unit_test(two_thousand_messages_with_loops_over_all_before_are_rendered),
     };
     return cmocka_run_group_tests_name("template_time", tests, NULL, NULL);
 }
