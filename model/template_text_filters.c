@@ -115,17 +115,22 @@ static void wrap_line(struct wrap *w, struct text t)
             at = end;
             continue;
         }
+        /* Where no part of a long word fits, Python drops that nothing instead of the blanks before it. */
+        bool keeps_blanks = length > w->width && w->break_long && used >= w->width;
         if (length > w->width && (w->break_long || !open)) {
             int64_t room = w->break_long ? w->width - used : length;
             struct text part = text_cut(chunk, 0, (size_t)(room > 0 ? room : 0));
-            line.size = (size_t)(part.data + part.size - line.data);
+            if (part.size > 0)
+                line.size = (size_t)(part.data + part.size - line.data);
             at += part.size;
         }
-        struct text whole = text_strip(line, text_of("\t\n\x0b\x0c\r "), STRIP_RIGHT);
-        if (whole.size > 0 || open)
+        struct text whole = keeps_blanks ? line : text_strip(line, text_of("\t\n\x0b\x0c\r "), STRIP_RIGHT);
+        if (whole.size > 0) {
             put_line(w, whole);
+            first = false;
+        }
         used = 0;
-        open = first = false;
+        open = false;
     }
     line = open ? text_strip(line, text_of("\t\n\x0b\x0c\r "), STRIP_RIGHT) : line;
     if (open && line.size > 0)
