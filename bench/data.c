@@ -1,6 +1,6 @@
 /* One end of a data channel under load; bench/data.py puts several together.
  *   data sink  KIND HOST NETWORK                    receives; says `address TEXT`; answers each line of input with `BYTES SECONDS CPU_SECONDS` so far
- *   data flood KIND HOST NETWORK ADDRESS KEY S      keeps eight frames of 4 MiB under way for S seconds
+ *   data flood KIND HOST NETWORK ADDRESS KEY S      keeps eight frames of 4 MiB under way for S seconds; says `BYTES CPU_SECONDS` in the end
  *   data ping  KIND HOST NETWORK ADDRESS KEY N      sends N small frames one by one, each answered; says `MEAN_MS WORST_MS` of the round trip
  * KIND is tcp, ucx or plain (a socket and a loop over send or recv: what the others are measured against; no ping). KEY 1 to 7 is who this end is. */
 #include "common/env.h"
@@ -141,6 +141,7 @@ static void flood(const char *address, double seconds)
     while (end.done < posted)
         pthread_cond_wait(&end.changed, &end.lock);
     pthread_mutex_unlock(&end.lock);
+    printf("%llu %.6f\n", (unsigned long long)posted * FRAME_BYTES_EACH, cpu_s());
 }
 
 static void ping(const char *address, int n)
@@ -217,9 +218,11 @@ static void plain_flood(const char *address, double seconds)
     uint8_t *bytes = calloc(1, FRAME_BYTES_EACH);
     if (connect(fd, (struct sockaddr *)&at, sizeof at) != 0)
         fail("cannot connect");
-    for (double until = now_s() + seconds; now_s() < until;)
+    uint64_t sent = 0;
+    for (double until = now_s() + seconds; now_s() < until; sent += FRAME_BYTES_EACH)
         if (send(fd, bytes, FRAME_BYTES_EACH, 0) < 0)
             break;
+    printf("%llu %.6f\n", (unsigned long long)sent, cpu_s());
     free(bytes);
     close(fd);
 }

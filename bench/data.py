@@ -43,17 +43,17 @@ class Sink:
 
 
 def throughput(place, kind, pin):
-    """(bytes per second, cores that the receiving process used)"""
+    """(bytes per second, bytes that a core receives in a second of its time, bytes that a core sends in one)"""
     sink = Sink(place, kind, ["taskset", "-c", "0"] if pin else [])
     sender = sink.sender("flood", 1, SECONDS + 1.5, ["taskset", "-c", "1"] if pin else [])
     time.sleep(0.8)
     first = sink.mark()
     time.sleep(SECONDS)
     last = sink.mark()
-    sender.wait(30)
+    sent, cpu = (float(x) for x in sender.communicate(timeout=60)[0].split())
     sink.close()
-    seconds = last[1] - first[1]
-    return (last[0] - first[0]) / seconds, (last[2] - first[2]) / seconds
+    received = last[0] - first[0]
+    return received / (last[1] - first[1]), received / (last[2] - first[2]), sent / cpu
 
 
 def latency(place, kind):
@@ -74,11 +74,10 @@ def compare_throughput(place, pin):
     for _ in range(ROUNDS):
         for kind in KINDS:
             rounds[kind].append(throughput(place, kind, pin))
-    rates = {kind: statistics.median(r for r, _ in rounds[kind]) for kind in KINDS}
-    for kind in KINDS:
-        cores = statistics.median(c / r for r, c in rounds[kind])
-        print(f"{place.name}: {kind:5}  {rates[kind] / 1e9:6.3f} GB/s  {rates[kind] / rates['plain']:5.2f} of plain  "
-              f"receiving takes {cores * rates[kind]:4.2f} cores, {cores * 125e6:5.3f} at 1 Gbit/s")
+    medians = {kind: [statistics.median(one) for one in zip(*rounds[kind])] for kind in KINDS}
+    for kind, (rate, receives, sends) in medians.items():
+        print(f"{place.name}: {kind:5}  {rate / 1e9:6.3f} GB/s  {rate / medians['plain'][0]:5.2f} of plain  one core receives {receives / 1e9:5.2f} GB/s "
+              f"({125e6 / receives:5.3f} of it at 1 Gbit/s) and sends {sends / 1e9:5.2f} GB/s")
 
 
 def compare_latency(place):

@@ -33,7 +33,7 @@ enum {
     TCP_RECORD_BYTES = TCP_HEAD_BYTES + TCP_TEXT_BYTES + SEAL_BYTES,
     TCP_READ_BYTES = 4 * TCP_RECORD_BYTES,
     TCP_WRITE_BYTES = 2 * TCP_RECORD_BYTES,
-    TCP_UNSENT_BYTES = 128 << 10, /* in the kernel, not sent yet: what a small frame may have to wait for */
+    TCP_UNSENT_BYTES = 256 << 10, /* in the kernel, not sent yet: what a small frame may have to wait for (2 ms at 1 Gbit/s), and how long the thread may wait for a core */
     TCP_MAX_ANNOUNCED = 64,       /* large frames of one direction that are announced and not through */
     TCP_MAX_QUEUED = 4096,        /* frames that wait for one peer */
     TCP_MAX_ORDERS = 65536,       /* that wait for the thread */
