@@ -95,6 +95,7 @@ void core_woke(struct core *c)
     uint64_t now = core_clock(c), gap = now - c->woke_ns;
     if (gap > core_ms(CORE_PAUSE_MS)) {
         log_warn("coordinator", "paused", "seconds=%.1f", (double)gap * 1e-9);
+        c->counts.pauses++;
         gap = core_ms(CORE_TICK_MS);
     }
     c->woke_ns = now;

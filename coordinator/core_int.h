@@ -127,6 +127,7 @@ struct core {
 
     struct {
         uint64_t refused, opened, finished, failed, cancelled, rejected, prompt_tokens, output_tokens;
+        uint64_t pauses; /* of our own */
         uint64_t stale; /* messages of an older generation, or of a closed sequence */
     } counts;
 };

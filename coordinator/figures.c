@@ -120,6 +120,8 @@ void figures_rows(const struct core *c, figures_row_fn row, void *out)
                     {"hp_messages_stale_total", "Control messages of an older generation or a closed sequence", c->counts.stale}};
     for (size_t i = 0; i < sizeof counters / sizeof *counters; i++)
         row(out, counters[i].name, "counter", counters[i].help, "", (double)counters[i].value);
+    row(out, "hp_read_only", "gauge", "1 while the store cannot be written and changes are refused", "", c->read_only.code != 0);
+    row(out, "hp_pauses_total", "counter", "Times that the coordinator itself stood still for longer than a second", "", (double)c->counts.pauses);
     members_rows(c, row, out);
     deployments_rows(c, row, out);
     stages_rows(c, row, out);

@@ -1,5 +1,6 @@
-/* What waits for the disk: messages that say or order something whose record is not written yet. Each peer gets its messages in their order; what depends on
- * nothing stored (tokens, acks of heartbeats) passes. Where the store cannot be written nothing waits: changes are refused by name, and serving goes on. */
+/* What waits for the disk: messages that say or order something whose record is not written yet. Each peer gets its messages in
+ * their order; what depends on nothing stored (tokens, acks of heartbeats) passes. Where the store cannot be written nothing
+ * waits: changes are refused by name, and serving goes on. */
 #include "common/log.h"
 #include "coordinator/core_int.h"
 #include "coordinator/store/store_queue.h"
@@ -100,7 +101,8 @@ void core_stored(struct core *c, uint64_t number, const struct err *why)
     if (why && why->code) {
         if (!c->read_only.code)
             log_error("coordinator", "read_only", "why=\"%s\"", why->text);
-        err_set(&c->read_only, why->code, "read only: %s", why->code == HP_ENOSPACE ? "no space left on the coordinator's disk" : why->text);
+        err_set(&c->read_only, why->code, "read only: %s",
+                why->code == HP_ENOSPACE ? "no space left on the coordinator's disk" : why->text);
         release(c, UINT64_MAX, false);
         return;
     }
@@ -116,7 +118,8 @@ int core_may_change(const struct core *c, struct err *e)
     if (!c->read_only.code)
         return 0;
     err_set(e, c->read_only.code, "%s", c->read_only.text);
-    return err_hint(e, "what is deployed serves on; make room in the coordinator's folder, and changes are taken again within a second");
+    return err_hint(
+        e, "what is deployed serves on; make room in the coordinator's folder, and changes are taken again within a second");
 }
 
 void core_holding_free(struct core *c)

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A plan is made anew so often because something has changed meanwhile; after that it is taken if its agents still have the room. */
+/* So often a plan is made anew because something has changed; after that it is taken if its agents still have the room. */
 enum { OUTDATED_LIMIT = 3 };
 
 void placement_free(struct placement *p)
@@ -46,7 +46,7 @@ static struct member *member_named(const struct placing *p, const char *text)
     return m ? m : cluster_find_device(&p->inputs->cluster, text) >= 0 ? member_of_device(p->core, text) : NULL;
 }
 
-/* ---- what the spec asks for ------------------------------------------------------------------------------------------ */
+/* ---- what the spec asks for ------------------------------------------------------------------------------ */
 
 static int range_check(const struct deployment *d, const struct member *m, int i, struct err *e)
 {
@@ -60,7 +60,8 @@ static int range_check(const struct deployment *d, const struct member *m, int i
         return 0;
     int n = d->model->facts.n_layers, before = i ? s->ranges[i - 1].end : 0;
     if (r->first > before)
-        return err_set(e, HP_EINVAL, "--layers leaves out layer %d%s: every layer belongs to one agent", before, r->first - before > 1 ? " and more" : "");
+        return err_set(e, HP_EINVAL, "--layers leaves out layer %d%s: every layer belongs to one agent", before,
+                       r->first - before > 1 ? " and more" : "");
     if (r->first < before)
         return err_set(e, HP_EINVAL, "--layers gives layer %d to two agents", r->first);
     if (r->end > n)
@@ -97,9 +98,12 @@ static int ranges_read(struct placing *p, const struct deployment *d, struct err
     return 0;
 }
 
-/* ---- the work, there and back ------------------------------------------------------------------------------------------ */
+/* ---- the work, there and back ---------------------------------------------------------------------------- */
 
-static void placing_run(struct work *w) { placing_search((struct placing *)w); }
+static void placing_run(struct work *w)
+{
+    placing_search((struct placing *)w);
+}
 
 static void placing_done(struct work *w, bool dropped)
 {
@@ -193,22 +197,25 @@ static int placing_start(struct core *c, struct deployment *d, struct err *e)
     return 1;
 }
 
-/* ---- a plan that has come --------------------------------------------------------------------------------------------- */
+/* ---- a plan that has come -------------------------------------------------------------------------------- */
 
 /* Its agents may be given stages and have the room. */
 static bool placement_usable(struct core *c, const struct deployment *d, const struct placement *p)
 {
     for (int i = 0; i < p->n_stages; i++)
-        if (!p->stages[i].agent || !member_available(p->stages[i].agent) || p->stages[i].memory_bytes > costs_free_bytes(c, d, p->stages[i].agent))
+        if (!p->stages[i].agent || !member_available(p->stages[i].agent) ||
+            p->stages[i].memory_bytes > costs_free_bytes(c, d, p->stages[i].agent))
             return false;
     return true;
 }
 
-static int placement_fill(struct core *c, const struct deployment *d, const struct placing *p, struct placement *out, struct err *e)
+static int placement_fill(struct core *c, const struct deployment *d, const struct placing *p, struct placement *out,
+                          struct err *e)
 {
     const struct pipeline_answer *a = &p->answer;
     const struct planner_inputs *in = p->inputs;
-    *out = (struct placement){.context = p->context, .sequences = p->sequences, .tokens = p->tokens, .n_stages = a->plan.n_stages};
+    *out =
+        (struct placement){.context = p->context, .sequences = p->sequences, .tokens = p->tokens, .n_stages = a->plan.n_stages};
     out->stages = calloc((size_t)a->plan.n_stages, sizeof *out->stages);
     if (!out->stages)
         return err_set(e, HP_ENOMEM, "no memory for planning");
@@ -254,14 +261,15 @@ static int placing_take(struct core *c, struct deployment *d, struct placement *
     return placing_start(c, d, e);
 }
 
-/* ---- the face ------------------------------------------------------------------------------------------------------------- */
+/* ---- the face -------------------------------------------------------------------------------------------- */
 
 int placement_make(struct core *c, struct deployment *d, struct placement *out, struct err *e)
 {
     uint64_t trained = d->model->facts.context;
     *out = (struct placement){0};
     if (trained && d->spec.max_context > trained)
-        return err_set(e, HP_EINVAL, "--max-context %llu is more than the model's %llu", (unsigned long long)d->spec.max_context, (unsigned long long)trained);
+        return err_set(e, HP_EINVAL, "--max-context %llu is more than the model's %llu", (unsigned long long)d->spec.max_context,
+                       (unsigned long long)trained);
     if (d->placing)
         return d->placed ? placing_take(c, d, out, e) : 1;
     return placing_start(c, d, e);
@@ -283,7 +291,8 @@ int placement_unmeasured(struct core *c, const struct deployment *d, struct memb
     return n;
 }
 
-int placement_predict(struct core *c, struct deployment *d, const int *slices, int n, struct arena *arena, struct pipeline_schedule *out, struct err *e)
+int placement_predict(struct core *c, struct deployment *d, const int *slices, int n, struct arena *arena,
+                      struct pipeline_schedule *out, struct err *e)
 {
     struct planner_inputs *in = NULL;
     int rc = planner_inputs_get(c, d, &in, e);
@@ -296,7 +305,9 @@ int placement_predict(struct core *c, struct deployment *d, const int *slices, i
         if (device < 0)
             rc = err_set(e, HP_ELINK, "agent \"%s\" is not here now", d->stages[i].agent->name);
         else
-            plan.stages[i] = (struct plan_stage){.device = in->cluster.devices[device].id, .first_layer = d->stages[i].first_layer, .end_layer = d->stages[i].end_layer};
+            plan.stages[i] = (struct plan_stage){.device = in->cluster.devices[device].id,
+                                                 .first_layer = d->stages[i].first_layer,
+                                                 .end_layer = d->stages[i].end_layer};
     }
     if (rc == 0)
         rc = predict_schedule(&in->cluster, &in->profile, &plan, slices, n, 0, in->stands_for, arena, out, e);

@@ -25,7 +25,8 @@ struct placing {
     /* of the spec */
     struct placing_range *ranges;
     int *devices, *ends, n_devices; /* devices NULL: any; ends NULL: the planner's */
-    int *last_devices, *last_ends, n_last; /* where this model's layers lay when it served last; 0: not known, or not to be asked */
+    int *last_devices, *last_ends,
+        n_last; /* where this model's layers lay when it served last; 0: not known, or not to be asked */
     bool planned;
     int max_slice;
     uint32_t plan_tokens;
@@ -39,7 +40,10 @@ struct placing {
     int tokens;
 };
 
-static inline uint64_t placing_round_up(uint64_t v, uint64_t to) { return (v + to - 1) / to * to; }
+static inline uint64_t placing_round_up(uint64_t v, uint64_t to)
+{
+    return (v + to - 1) / to * to;
+}
 
 /* How many sequences may be open in KV memory for so many whole contexts, and the tokens of KV that a stage keeps for them. */
 uint64_t placing_open_sequences(const struct placing *p, uint64_t context, uint64_t sequences);

@@ -1,5 +1,5 @@
-/* The search for the largest context and number of sequences that a plan exists for, and the words for what is missing where none does. Pure functions of a
- * `struct placing`: any thread, no core. */
+/* The search for the largest context and number of sequences that a plan exists for, and the words for what is missing where none
+ * does. Pure functions of a `struct placing`: any thread, no core. */
 #include "coordinator/placement_int.h"
 
 #include "coordinator/deployments.h"
@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- asking the planner ----------------------------------------------------------------------------------------------- */
+/* ---- asking the planner ---------------------------------------------------------------------------------- */
 
 struct pipeline_request placing_request(const struct placing *p, int tokens)
 {
@@ -46,7 +46,8 @@ uint64_t placing_kv_tokens(const struct placing *p, uint64_t context, uint64_t s
     return placing_round_up(context, DEPLOYMENT_KV_ROUND) * sequences + steps * DEPLOYMENT_KV_ROUND;
 }
 
-static int ask_planner(struct placing *p, uint64_t context, uint64_t sequences, int tokens, struct pipeline_answer *out, struct err *e)
+static int ask_planner(struct placing *p, uint64_t context, uint64_t sequences, int tokens, struct pipeline_answer *out,
+                       struct err *e)
 {
     if (atomic_load(&p->work.canceled))
         return err_set(e, HP_ECANCELED, "nobody waits for this plan any more");
@@ -62,10 +63,16 @@ static int ask_planner(struct placing *p, uint64_t context, uint64_t sequences, 
     return pipeline_plan_make(&rq, &p->arena, out, e);
 }
 
-static int placing_tokens(uint64_t context) { return (int)(context < PLACEMENT_TOKENS ? context : PLACEMENT_TOKENS); }
+static int placing_tokens(uint64_t context)
+{
+    return (int)(context < PLACEMENT_TOKENS ? context : PLACEMENT_TOKENS);
+}
 
 /* The next smaller number of sequences to try: half, and `least` before anything below it. */
-static uint64_t fewer(uint64_t sequences, uint64_t least) { return sequences > least && sequences / 2 < least ? least : sequences / 2; }
+static uint64_t fewer(uint64_t sequences, uint64_t least)
+{
+    return sequences > least && sequences / 2 < least ? least : sequences / 2;
+}
 
 /* The largest context (halving) and number of sequences that a plan exists for. */
 static int fit(struct placing *p, struct err *e)
@@ -75,7 +82,8 @@ static int fit(struct placing *p, struct err *e)
     if (p->plan_tokens && !p->max_context && p->plan_tokens + DEPLOYMENT_KV_ROUND < most)
         context = p->plan_tokens + DEPLOYMENT_KV_ROUND;
     for (;; context /= 2) {
-        for (uint64_t sequences = p->most_sequences > least ? p->most_sequences : least; sequences >= least; sequences = fewer(sequences, least)) {
+        for (uint64_t sequences = p->most_sequences > least ? p->most_sequences : least; sequences >= least;
+             sequences = fewer(sequences, least)) {
             p->context = context;
             p->sequences = sequences;
             p->tokens = p->plan_tokens ? (int)p->plan_tokens : placing_tokens(context);
@@ -88,7 +96,7 @@ static int fit(struct placing *p, struct err *e)
     }
 }
 
-/* ---- what does not fit -------------------------------------------------------------------------------------------------- */
+/* ---- what does not fit ----------------------------------------------------------------------------------- */
 
 static void bytes_text(double bytes, char out[32])
 {
@@ -125,7 +133,8 @@ static int explain_ranges(const struct placing *p, uint64_t context, struct err 
         char a[32], b[32];
         bytes_text(need, a);
         bytes_text(room, b);
-        used += (size_t)snprintf(text + used, sizeof text - used, "%slayers %d-%d need %s on agent \"%s\", which has %s free: %.0f bytes are missing there",
+        used += (size_t)snprintf(text + used, sizeof text - used,
+                                 "%slayers %d-%d need %s on agent \"%s\", which has %s free: %.0f bytes are missing there",
                                  used ? "; " : "", r->first, r->end - 1, a, r->agent, b, need - room);
     }
     return err_set(e, HP_EINFEASIBLE, "%s", text);
@@ -146,19 +155,24 @@ static int explain_free(const struct placing *p, uint64_t context, struct err *e
         room += cluster->devices[i].memory_bytes;
         bytes_text(cluster->devices[i].memory_bytes, b);
         if (used < sizeof have - 1)
-            used += (size_t)snprintf(have + used, sizeof have - used, "%s%s %s", used ? ", " : "", cluster->nodes[cluster->devices[i].node].name, b);
+            used += (size_t)snprintf(have + used, sizeof have - used, "%s%s %s", used ? ", " : "",
+                                     cluster->nodes[cluster->devices[i].node].name, b);
     }
     bytes_text(need, a);
     bytes_text(weights, w);
     if (cluster->n_devices == 0)
-        return err_set(e, HP_EINFEASIBLE, "no agent is ready: the model needs %s (weights %s, the rest KV cache of one sequence of %llu tokens)", a, w,
-                       (unsigned long long)context);
+        return err_set(e, HP_EINFEASIBLE,
+                       "no agent is ready: the model needs %s (weights %s, the rest KV cache of one sequence of %llu tokens)", a,
+                       w, (unsigned long long)context);
     if (need > room)
         return err_set(e, HP_EINFEASIBLE,
-                       "the model needs %s (weights %s, the rest KV cache of one sequence of %llu tokens) and its agents have less for these (%s, beside "
+                       "the model needs %s (weights %s, the rest KV cache of one sequence of %llu tokens) and its agents have "
+                       "less for these (%s, beside "
                        "their work space): %.0f bytes are missing",
                        a, w, (unsigned long long)context, have, need - room);
-    return err_set(e, HP_EINFEASIBLE, "the model needs %s and its agents have enough together (%s), but no cut between layers fits each of them", a, have);
+    return err_set(e, HP_EINFEASIBLE,
+                   "the model needs %s and its agents have enough together (%s), but no cut between layers fits each of them", a,
+                   have);
 }
 
 /* Says how many bytes are missing where, and which context would fit. */
@@ -173,7 +187,8 @@ static int explain(struct placing *p, uint64_t context, struct err *e)
         struct err ignored;
         if (ask_planner(p, smaller, 1, placing_tokens(smaller), &answer, &ignored) == 0) {
             json_decref(answer.document);
-            err_hint(e, "a context of %llu tokens would fit: --max-context %llu", (unsigned long long)smaller, (unsigned long long)smaller);
+            err_hint(e, "a context of %llu tokens would fit: --max-context %llu", (unsigned long long)smaller,
+                     (unsigned long long)smaller);
             return e->code;
         }
     }

@@ -1,5 +1,6 @@
-/* What the planner is given of a deployment, as it was at one moment: the cluster, the model's costs, bytes by layer and by device. Made on the loop, once for
- * every change of what it is made of; read by any thread, since it never changes; counted, and counted on the loop only. */
+/* What the planner is given of a deployment, as it was at one moment: the cluster, the model's costs, bytes by layer and by
+ * device. Made on the loop, once for every change of what it is made of; read by any thread, since it never changes; counted, and
+ * counted on the loop only. */
 #ifndef HP_COORDINATOR_PLANNER_INPUTS_H
 #define HP_COORDINATOR_PLANNER_INPUTS_H
 
@@ -13,7 +14,7 @@ struct deployment;
 
 struct planner_inputs {
     uint32_t refs;
-    uint64_t version; /* planner_inputs_version when it was made */
+    uint64_t version;       /* planner_inputs_version when it was made */
     struct cluster cluster; /* one device a node: that on which a stage runs, with what is free there beside its work space */
     struct profile profile;
     struct arena arena;

@@ -66,10 +66,15 @@ static void explain(const struct core *c, const struct deployment *d, const stru
     double silent_s = (double)(core_now(c) - s->sign_ns) * 1e-9;
     const struct deployment_stage *g = stage_stuck(c, d, wait);
     if (g)
-        err_set(why, HP_ETIMEOUT, "no sign of this request for %.0f s: stage %d of %d (layers %d-%d on agent \"%s\") has been at one batch for %.0f s", silent_s,
-                (int)(g - d->stages) + 1, d->n_stages, g->first_layer, g->end_layer - 1, g->agent->name, (double)(core_now(c) - g->batches_ns) * 1e-9);
+        err_set(
+            why, HP_ETIMEOUT,
+            "no sign of this request for %.0f s: stage %d of %d (layers %d-%d on agent \"%s\") has been at one batch for %.0f s",
+            silent_s, (int)(g - d->stages) + 1, d->n_stages, g->first_layer, g->end_layer - 1, g->agent->name,
+            (double)(core_now(c) - g->batches_ns) * 1e-9);
     else
-        err_set(why, HP_ETIMEOUT, "no sign of this request for %.0f s and no stage of \"%s\" is stuck: something of it was lost between them", silent_s, d->name);
+        err_set(why, HP_ETIMEOUT,
+                "no sign of this request for %.0f s and no stage of \"%s\" is stuck: something of it was lost between them",
+                silent_s, d->name);
 }
 
 struct sequence *sequence_overdue(const struct core *c, struct deployment *d, struct err *why)

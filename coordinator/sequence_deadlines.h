@@ -1,9 +1,10 @@
-/* How long a sequence may give no sign of life, so that a frame that was lost or a stage that hangs ends in an error that names the stage, and never in a wait
- * without an end.
+/* How long a sequence may give no sign of life, so that a frame that was lost or a stage that hangs ends in an error that names
+ * the stage, and never in a wait without an end.
  *
- * The plan says what the prompts that are being read should take, all of them, since they share the stages: ten times that and 45 s more may pass without a
- * token; agents, who know more, have given up by then where they live (agent/core_watch.c). Whenever another prompt of the deployment has been read the wait begins anew, since that was what the stages were busy with; ten such waits are the end
- * all the same. Times stretch by core_config.time_scale. */
+ * The plan says what the prompts that are being read should take, all of them, since they share the stages: ten times that and 45
+ * s more may pass without a token; agents, who know more, have given up by then where they live (agent/core_watch.c). Whenever
+ * another prompt of the deployment has been read the wait begins anew, since that was what the stages were busy with; ten such
+ * waits are the end all the same. Times stretch by core_config.time_scale. */
 #ifndef HP_COORDINATOR_SEQUENCE_DEADLINES_H
 #define HP_COORDINATOR_SEQUENCE_DEADLINES_H
 

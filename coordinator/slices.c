@@ -8,11 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Up to how many tokens each step prepares; the last one up to the context. Cut positions are coarser where lengths are larger. */
+/* Up to how many tokens each step prepares; the last one up to the context. Cut positions are coarser for larger lengths. */
 enum { STEPS = 3, STEP_0_TOKENS = 2048, STEP_1_TOKENS = 16384, RETRY_MS = 5000, LEAST_TOKENS = 32, EQUAL_PARTS = 3 };
 
 struct slices_step {
-    struct slicing *table; /* NULL: not prepared */
+    struct slicing *table;         /* NULL: not prepared */
     struct planner_inputs *inputs; /* which the table reads */
     uint64_t build;
     int tokens;
@@ -20,8 +20,8 @@ struct slices_step {
 
 struct slices {
     struct slices_step steps[STEPS];
-    uint64_t build;  /* what is wanted: rises with every change of costs */
-    uint64_t stages; /* of which it is */
+    uint64_t build;                /* what is wanted: rises with every change of costs */
+    uint64_t stages;               /* of which it is */
     uint64_t generation, complete; /* when it was looked at last; the build of which all is prepared */
     uint64_t retry_ns;
     struct slices_job *job; /* on its way */
@@ -40,7 +40,7 @@ struct slices_job {
     struct err error;
 };
 
-/* ---- life ---------------------------------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------------------------ */
 
 static void step_free(struct slices_step *s)
 {
@@ -95,7 +95,7 @@ static uint64_t stages_hash(const struct deployment *d)
     return hash;
 }
 
-/* ---- the work -------------------------------------------------------------------------------------------------------- */
+/* ---- the work -------------------------------------------------------------------------------------------- */
 
 static void job_run(struct work *w)
 {
@@ -117,8 +117,8 @@ static void job_take(struct deployment *d, struct slices_job *j)
         s->retry_ns = core_now(j->core) + core_ms(RETRY_MS);
         return;
     }
-    log_info("coordinator", "slices_prepared", "deployment=%s tokens=%d unit=%d bytes=%zu seconds=%.3f", d->name, j->context, slicing_unit(j->table),
-             slicing_memory_bytes(j->table), (double)j->seconds_ns * 1e-9);
+    log_info("coordinator", "slices_prepared", "deployment=%s tokens=%d unit=%d bytes=%zu seconds=%.3f", d->name, j->context,
+             slicing_unit(j->table), slicing_memory_bytes(j->table), (double)j->seconds_ns * 1e-9);
     step_free(&s->steps[j->step]);
     s->steps[j->step] = (struct slices_step){j->table, j->inputs, j->build, j->context};
     j->table = NULL;
@@ -188,7 +188,7 @@ static bool job_start(struct core *c, struct deployment *d, int step, int contex
     return true;
 }
 
-/* ---- what is wanted ------------------------------------------------------------------------------------------------------ */
+/* ---- what is wanted -------------------------------------------------------------------------------------- */
 
 /* Tokens that a step prepares; 0: there is no such step. */
 static int step_tokens(const struct deployment *d, int step)
@@ -202,7 +202,8 @@ static int step_tokens(const struct deployment *d, int step)
 
 static bool is_wanted(const struct deployment *d)
 {
-    return d->n_stages > 1 && d->spec.slice == 0 && (d->state == DEPLOYMENT_PREPARING || d->state == DEPLOYMENT_SERVING) && d->model->open;
+    return d->n_stages > 1 && d->spec.slice == 0 && (d->state == DEPLOYMENT_PREPARING || d->state == DEPLOYMENT_SERVING) &&
+           d->model->open;
 }
 
 void slices_advance(struct core *c, struct deployment *d)
@@ -242,7 +243,7 @@ bool slices_ready(const struct deployment *d, uint32_t n)
     return false;
 }
 
-/* ---- cutting ---------------------------------------------------------------------------------------------------------------- */
+/* ---- cutting --------------------------------------------------------------------------------------------- */
 
 /* The finest table that reaches n; else the one that reaches furthest; NULL: none is prepared. */
 static const struct slices_step *step_for(const struct deployment *d, uint32_t n)

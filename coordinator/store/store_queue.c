@@ -33,9 +33,12 @@ struct store_queue {
     bool failure_told, stopping;
 };
 
-bool store_kind_is_cache(const char *kind) { return strcmp(kind, "profile") == 0 || strcmp(kind, "link") == 0; }
+bool store_kind_is_cache(const char *kind)
+{
+    return strcmp(kind, "profile") == 0 || strcmp(kind, "link") == 0;
+}
 
-/* ---- what waits ------------------------------------------------------------------------------------------------------ */
+/* ---- what waits ------------------------------------------------------------------------------------------ */
 
 static void pending_free(struct pending *p)
 {
@@ -94,7 +97,7 @@ static void list_put(struct pending_list *l, struct pending *p)
     *(old ? old : &l->items[l->count++]) = *p;
 }
 
-/* ---- the thread -------------------------------------------------------------------------------------------------------- */
+/* ---- the thread ------------------------------------------------------------------------------------------ */
 
 static int apply(struct store *store, const struct pending_list *l, struct err *e)
 {
@@ -191,7 +194,7 @@ static void *run(void *ctx)
     return NULL;
 }
 
-/* ---- the face ------------------------------------------------------------------------------------------------------------ */
+/* ---- the face -------------------------------------------------------------------------------------------- */
 
 static void queue_free(struct store_queue *q)
 {

@@ -67,7 +67,10 @@ static void heartbeats_are_acknowledged_while_the_disk_is_slow(void **state)
     fixture_close(&f);
 }
 
-static void full(struct fixture *f) { err_set(&f->disk, HP_ENOSPACE, "the store cannot be written while committing a change: the disk is full"); }
+static void full(struct fixture *f)
+{
+    err_set(&f->disk, HP_ENOSPACE, "the store cannot be written while committing a change: the disk is full");
+}
 
 static void a_full_disk_refuses_changes_by_name_and_the_rest_goes_on(void **state)
 {
@@ -94,6 +97,40 @@ static void a_full_disk_refuses_changes_by_name_and_the_rest_goes_on(void **stat
     f.disk = (struct err){0};
     core_stored(f.core, f.asked_number, NULL);
     assert_string_equal(fixture_ask(&f, "token.create", "{\"ttl_s\": 60}", NULL)->code, "ok");
+    fixture_close(&f);
+}
+
+struct seen {
+    double read_only, pauses;
+};
+
+static void see(void *out, const char *name, const char *type, const char *help, const char *labels, double value)
+{
+    struct seen *s = out;
+    (void)type, (void)help, (void)labels;
+    if (strcmp(name, "hp_read_only") == 0)
+        s->read_only = value;
+    if (strcmp(name, "hp_pauses_total") == 0)
+        s->pauses = value;
+}
+
+static void metrics_tell_of_a_disk_that_is_full_and_of_pauses(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct requests r;
+    struct seen before = {0}, after = {0};
+    fixture_open(&f);
+    core_requests(f.core, &r);
+    r.metrics(r.ctx, see, &before);
+    full(&f);
+    fixture_ask(&f, "token.create", "{\"ttl_s\": 60}", NULL);
+    f.clock.now_ns += UINT64_C(5000000000);
+    core_tick(f.core);
+    fixture_settle(&f);
+    r.metrics(r.ctx, see, &after);
+    assert_true(before.read_only < 0.5 && after.read_only > 0.5);
+    assert_true(before.pauses < 0.5 && after.pauses > 0.5);
     fixture_close(&f);
 }
 
@@ -131,6 +168,7 @@ int main(void)
         cmocka_unit_test(each_batch_releases_its_own),
         cmocka_unit_test(heartbeats_are_acknowledged_while_the_disk_is_slow),
         cmocka_unit_test(a_full_disk_refuses_changes_by_name_and_the_rest_goes_on),
+        cmocka_unit_test(metrics_tell_of_a_disk_that_is_full_and_of_pauses),
         cmocka_unit_test(measurements_wait_for_nobody_and_nobody_for_them),
         cmocka_unit_test(a_coordinator_starts_with_a_full_disk),
     };

@@ -19,7 +19,7 @@ struct faulty {
     struct store *inner;
     pthread_mutex_t lock;
     pthread_cond_t change;
-    int code;    /* of the next writes; 0: they work */
+    int code; /* of the next writes; 0: they work */
     bool stuck, closed;
     int applied, attempts;
 };
