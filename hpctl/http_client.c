@@ -16,6 +16,7 @@ struct exchange {
     void *ctx;
     struct err *e;
     CURL *curl;
+    long status; /* of the answer */
     int rc;
 };
 
@@ -89,6 +90,7 @@ static int finish(struct exchange *x, CURLcode code, const char *url, json_t **r
 {
     long status = 0;
     curl_easy_getinfo(x->curl, CURLINFO_RESPONSE_CODE, &status);
+    x->status = status;
     if (interrupted)
         return err_set(x->e, HP_ECANCELED, "interrupted");
     if (x->rc < 0)
@@ -172,7 +174,7 @@ int http_post(struct context *where, const char *path, json_t *body, http_event_
     json_decref(body);
     int rc = x.curl && text ? exchange_run(&x, where, path, text, result) : err_set(e, HP_ENOMEM, "out of memory for a request");
     const char *own = getenv("HP_API_KEY");
-    if (rc == HP_EDENIED && !(own && *own) && !interrupted && (rc = api_key_make(where, e)) == 0) {
+    if (rc == HP_EDENIED && x.status == 401 && !(own && *own) && !interrupted && (rc = api_key_make(where, e)) == 0) {
         x.pending.size = 0;
         *e = (struct err){0};
         rc = exchange_run(&x, where, path, text, result);
