@@ -17,7 +17,7 @@ struct member_link;
 enum member_state { MEMBER_JOINING, MEMBER_READY, MEMBER_SUSPECT, MEMBER_LOST, MEMBER_DRAINING, MEMBER_STATE_COUNT };
 extern const struct machine_state member_states[];
 
-enum { MEMBER_NAME = 64, MEMBER_NODE_BYTES = 64 << 10, MEMBER_ADDRESS_BYTES = 4096, MEMBER_RIVAL_MS = 700 };
+enum { MEMBER_NAME = 64, MEMBER_NODE_BYTES = 64 << 10, MEMBER_INPROC_ADDRESS_BYTES = 16, MEMBER_RIVAL_MS = 700 };
 
 struct member_held { /* message_held_stage, copied */
     uint64_t deployment, generation, stage;
