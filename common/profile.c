@@ -156,7 +156,8 @@ static int read_latency(struct profile *p, const struct json_at *at, struct err 
         struct json_at by_class = {at->file, value, &latency, kind, 0};
         if ((rc = json_as_object(&by_class, e)) < 0)
             return rc;
-        p->kinds[p->n_kinds] = arena_strdup(&p->arena, kind);
+        if (!(p->kinds[p->n_kinds] = arena_strdup(&p->arena, kind)))
+            return no_memory(at, e);
         for (int c = 0; c < p->n_classes; c++) {
             struct json_at table;
             if (!json_find(&by_class, p->classes[c], &table))

@@ -553,7 +553,12 @@ void admin_ask(struct core *c, uint64_t peer, uint64_t id, const struct message_
     json_error_t why;
     json_t *arguments = ask->arguments[0] ? json_loads(ask->arguments, JSON_REJECT_DUPLICATES, &why) : json_object();
     struct question q = {.peer = peer, .id = id, .arguments = arguments, .blob = ask->blob};
+    uint64_t lost = c->lost.records;
     int rc = json_is_object(arguments) ? run_verb(c, ask->verb, &q, &e) : err_set(&e, HP_EPARSE, "the arguments of \"%.60s\" are no JSON object", ask->verb);
+    if (rc == 0 && c->lost.records != lost) {
+        rc = err_set(&e, HP_ENOMEM, "done, but not stored: the coordinator has no memory");
+        json_decref(q.result);
+    }
     if (rc < 0)
         core_answer_error(c, peer, id, &e);
     else if (rc == 0)

@@ -13,7 +13,6 @@
 #include "coordinator/truth.h"
 #include "transport/control.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,6 +66,7 @@ void core_destroy(struct core **core)
     for (int k = 0; k < 2; k++) {
         free(c->batches[k].actions);
         free(c->batches[k].at);
+        sequences_free(&c->batches[k].ended);
         buffer_free(&c->batches[k].bytes);
         arena_free(&c->batches[k].arena);
     }
@@ -238,7 +238,13 @@ static void core_model_open(struct core *c, struct core_model_slot *m)
 {
     m->opening = true;
     m->failure.code = 0;
-    core_action_add(c, CORE_MODEL_OPEN, m->manifest, m->manifest_size)->key = m->id;
+    struct core_action *a = core_action_add(c, CORE_MODEL_OPEN, m->manifest, m->manifest_size);
+    if (a) {
+        a->key = m->id;
+        return;
+    }
+    m->opening = false;
+    err_set(&m->failure, HP_ENOMEM, "no memory to open the model");
 }
 
 int core_model_use(struct core *c, struct pack_span manifest, struct core_model_slot **out, struct err *e)
@@ -311,8 +317,10 @@ void core_models_sweep(struct core *c)
         if (used)
             continue;
         char *id = arena_strdup(core_action_arena(c), m->id);
-        assert(id && "out of memory");
-        core_action_add(c, CORE_MODEL_CLOSE, NULL, 0)->key = id;
+        struct core_action *a = id ? core_action_add(c, CORE_MODEL_CLOSE, NULL, 0) : NULL;
+        if (!a)
+            continue; /* the next sweep finds it */
+        a->key = id;
         core_forget(c, "model", id);
         core_model_free(m);
         core_array_remove(c->models, &c->n_models, sizeof *c->models, i);

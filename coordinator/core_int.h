@@ -23,7 +23,8 @@ struct core_batch {
     size_t *at; /* of each action's bytes, in `bytes` */
     size_t count, capacity;
     struct buffer bytes;
-    struct arena arena; /* keys, callbacks, errors */
+    struct arena arena; /* keys */
+    struct sequence *ended; /* whose last action is here; freed with it */
 };
 
 struct core_held;
@@ -65,7 +66,7 @@ struct core_relay {
 };
 
 /* Lines that others can cause at will: so many of a kind are written in a while, the others are counted. */
-enum core_log_kind { CORE_LOG_REFUSED, CORE_LOG_JOINS, CORE_LOG_HELD, CORE_LOG_KINDS };
+enum core_log_kind { CORE_LOG_REFUSED, CORE_LOG_JOINS, CORE_LOG_HELD, CORE_LOG_MEMORY, CORE_LOG_KINDS };
 enum { CORE_LOG_LINES = 20, CORE_LOG_MS = 10000, CORE_REMOVED = 64 };
 struct core_log_budget {
     uint64_t since_ns, lines, muted;
@@ -122,6 +123,10 @@ struct core {
     struct links_ask *links_asks;
     size_t n_links_asks;
     struct core_log_budget log_budgets[CORE_LOG_KINDS];
+    size_t n_ends; /* of requests that are open */
+    struct {
+        uint64_t actions, records; /* for want of memory */
+    } lost;
     struct core_removed removed[CORE_REMOVED]; /* agents, the last ones */
     size_t next_removed;
 
@@ -142,7 +147,7 @@ uint64_t core_unix_s(const struct core *c);
 void core_woke(struct core *c);
 
 /* ---- saying ---- */
-void core_say(struct core *c, uint64_t peer, const struct message *m);
+bool core_say(struct core *c, uint64_t peer, const struct message *m); /* false: lost for want of memory */
 void core_refuse(struct core *c, uint64_t peer, uint64_t id, const struct err *why);
 /* An answer to hpctl; takes `result` (NULL: null). */
 void core_answer(struct core *c, uint64_t peer, uint64_t id, bool more, json_t *result);
@@ -154,8 +159,11 @@ void core_keep_bytes(struct core *c, const char *kind, const char *key, const vo
 void core_forget(struct core *c, const char *kind, const char *key);
 
 /* ---- doing ---- */
-/* Appends an action; the caller fills what `bytes` does not say. */
+/* Appends an action; the caller fills what `bytes` does not say. NULL: lost for want of memory, and said in the log. */
 struct core_action *core_action_add(struct core *c, enum core_action_kind kind, const void *bytes, size_t size);
+/* Makes room for the end of one more request, so that it cannot be lost: each reserved end is used by one core_end_add, which takes the (closed) sequence. */
+bool core_ends_reserve(struct core *c);
+struct core_action *core_end_add(struct core *c, enum core_action_kind kind, struct sequence *s);
 struct arena *core_action_arena(struct core *c); /* lives as long as the action */
 /* Callbacks of a request that has been cancelled are not to come any more. */
 void core_actions_forget_request(struct core *c, uint64_t request);

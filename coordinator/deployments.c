@@ -295,6 +295,10 @@ static void step_serving(struct core *c, struct deployment *d)
     deployment_grow(c, d);
     if (d->state != DEPLOYMENT_SERVING)
         return;
+    if (d->unclosed && d->n_active == 0) {
+        d->unclosed = false;
+        stages_connect(c, d);
+    }
     if (!d->moving && stages_drain(d)) {
         d->moving = true;
         d->until_ns = core_now(c) + core_ms(DEPLOYMENT_DRAIN_MS);

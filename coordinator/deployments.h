@@ -111,6 +111,7 @@ struct deployment {
     bool retry;           /* broken: something has changed that may help */
     bool recovering;      /* after a restart of the coordinator: its agents are given time to come */
     enum { DEPLOYMENT_STAYS, DEPLOYMENT_LEAVES_ASKED, DEPLOYMENT_LEAVES } leaves; /* what is known of moving away from an agent (drain.h) */
+    bool unclosed;        /* a stage may hold sequences that are closed here (a message was lost): it is connected anew when nothing runs */
     bool moving;          /* to be rewired once its sequences have ended (drain) */
     uint64_t since_ns;    /* of this state */
     uint64_t until_ns;    /* a deadline of this state; 0: none */

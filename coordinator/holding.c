@@ -86,8 +86,10 @@ static void release(struct core *c, uint64_t up_to, bool stored)
             answer_not_stored(c, &held[i]);
         } else {
             struct core_action *a = core_action_add(c, CORE_SEND, held[i].bytes, held[i].size);
-            a->peer = held[i].peer;
-            a->passes = true;
+            if (a) {
+                a->peer = held[i].peer;
+                a->passes = true;
+            }
         }
         free(held[i].bytes);
     }

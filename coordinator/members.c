@@ -84,7 +84,6 @@ static void member_node_set(struct member *m, json_t *node)
 {
     json_decref(m->node);
     m->node = node;
-    json_object_set_new(node, "name", json_string(m->name));
     const json_t *device = json_array_get(json_object_get(node, "devices"), 0);
     core_text_set(m->kind, sizeof m->kind, json_string_value(json_object_get(device, "kind")));
     m->memory_bytes = json_number_value(json_object_get(device, "memory_bytes"));
@@ -380,6 +379,8 @@ void members_join(struct core *c, uint64_t peer, const char *key, uint64_t id, c
                  (!m->address_size || memcmp(m->address, j->data_address.data, m->address_size) == 0);
     if (rc == 0 && !known)
         rc = member_admit(c, key, j, invite, &m, &e);
+    if (rc == 0 && json_object_set_new(node, "name", json_string(m->name)) < 0)
+        rc = err_set(&e, HP_ENOMEM, "no memory for an agent's node");
     if (rc < 0 || (rc = member_address_set(m, j->data_address, &e)) < 0) {
         join_refuse(c, peer, id, j, &e);
         json_decref(node);
@@ -528,9 +529,11 @@ int members_restore_agent(struct core *c, const char *name, const json_t *record
     core_text_set(m->hostname, sizeof m->hostname, json_string_value(json_object_get(record, "hostname")));
     m->draining = json_is_true(json_object_get(record, "draining"));
     m->state = MEMBER_LOST;
-    json_t *node = json_object_get(record, "node");
-    if (json_is_object(node))
-        member_node_set(m, json_deep_copy(node));
+    json_t *node = json_object_get(record, "node"), *copy = json_is_object(node) ? json_deep_copy(node) : NULL;
+    if (copy && json_object_set_new(copy, "name", json_string(m->name)) == 0)
+        member_node_set(m, copy);
+    else
+        json_decref(copy); /* it tells its node when it joins */
     return 0;
 }
 

@@ -224,6 +224,8 @@ static int placement_fill(struct core *c, const struct deployment *d, const stru
     for (int i = 0; i < out->n_stages; i++) {
         const struct plan_stage *s = &a->plan.stages[i];
         out->stages[i] = (struct placement_stage){member_of_device(c, s->device), s->first_layer, s->end_layer, s->compute_s, 0};
+        if (!out->stages[i].agent)
+            return err_set(e, HP_ELINK, "the plan names %s, which is no member any more", s->device);
         int device = cluster_find_device(&in->cluster, s->device);
         out->stages[i].memory_bytes = device < 0 ? 0 : in->workspace_bytes[device];
         for (int l = s->first_layer; l < s->end_layer; l++)
@@ -249,6 +251,8 @@ static int placing_take(struct core *c, struct deployment *d, struct placement *
         rc = placement_fill(c, d, p, out, e);
     else
         *e = p->error;
+    if (rc < 0)
+        placement_free(out);
     bool again = changed && (d->outdated < OUTDATED_LIMIT || (rc == 0 && !placement_usable(c, d, out)));
     placing_free(p);
     if (!again) {

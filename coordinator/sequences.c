@@ -6,7 +6,6 @@
 #include "coordinator/shares.h"
 #include "coordinator/slices.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,6 +48,15 @@ static void sequence_free(struct sequence *s)
     free(s);
 }
 
+void sequences_free(struct sequence **list)
+{
+    for (struct sequence *s = *list, *next; s; s = next) {
+        next = s->next;
+        sequence_free(s);
+    }
+    *list = NULL;
+}
+
 static double seconds(uint64_t from_ns, uint64_t to_ns) { return to_ns > from_ns && from_ns ? (double)(to_ns - from_ns) * 1e-9 : 0; }
 
 static struct request_usage usage_of(const struct core *c, const struct sequence *s)
@@ -64,12 +72,13 @@ static struct request_usage usage_of(const struct core *c, const struct sequence
 
 /* ---- to the stages ---------------------------------------------------------------------------------------------- */
 
-static void stages_close(struct core *c, const struct deployment *d, const struct sequence *s)
+static void stages_close(struct core *c, struct deployment *d, const struct sequence *s)
 {
     struct message m = {.type = MESSAGE_SEQUENCE_CLOSE};
     m.u.sequence_close = (struct message_sequence_close){d->id, d->generation, s->id};
     for (int i = 0; i < d->n_stages; i++)
-        core_say(c, d->stages[i].agent->peer, &m);
+        if (!core_say(c, d->stages[i].agent->peer, &m))
+            d->unclosed = true; /* that stage keeps it until it is connected anew */
 }
 
 static struct pack_u32s slices_make(const struct deployment *d, const struct sequence *s, uint32_t *room)
@@ -89,10 +98,13 @@ static struct pack_u32s slices_make(const struct deployment *d, const struct seq
     return (struct pack_u32s){room, (size_t)n};
 }
 
-static void stages_open(struct core *c, struct deployment *d, const struct sequence *s)
+/* False: some stage did not hear of it, for want of memory. */
+static bool stages_open(struct core *c, struct deployment *d, const struct sequence *s)
 {
     uint32_t *room = calloc(s->n_prompt, sizeof *room);
-    assert(room && "out of memory");
+    bool told = room != NULL;
+    if (!room)
+        return false;
     struct message_bias bias[REQUEST_MAX_BIAS];
     const struct request_sampling *g = &s->sampling;
     for (uint32_t i = 0; i < g->n_bias; i++)
@@ -124,9 +136,10 @@ static void stages_open(struct core *c, struct deployment *d, const struct seque
         m.u.sequence_open = open;
         m.u.sequence_open.prompt = first || last ? prompt : none;
         m.u.sequence_open.slices = first ? slices : none;
-        core_say(c, d->stages[i].agent->peer, &m);
+        told = core_say(c, d->stages[i].agent->peer, &m) && told;
     }
     free(room);
+    return told;
 }
 
 /* ---- the end of a sequence ----------------------------------------------------------------------------------------- */
@@ -148,13 +161,26 @@ static void sequence_close(struct core *c, struct sequence *s)
     c->counts.output_tokens += s->n_output;
 }
 
-static struct core_action *call_back(struct core *c, enum core_action_kind kind, const struct sequence *s, const void *bytes, size_t size)
+/* The last of its callbacks; takes the sequence. */
+static struct core_action *call_back_last(struct core *c, enum core_action_kind kind, struct sequence *s)
 {
-    struct core_action *a = core_action_add(c, kind, bytes, size);
+    struct core_action *a = core_end_add(c, kind, s);
+    s->ends = false;
     a->callbacks = s->callbacks;
     a->request = s->request;
     a->usage = usage_of(c, s);
     return a;
+}
+
+static bool call_back_tokens(struct core *c, const struct sequence *s, const uint32_t *ids, size_t n)
+{
+    struct core_action *a = core_action_add(c, CORE_TOKENS, ids, n * sizeof *ids);
+    if (!a)
+        return false;
+    a->callbacks = s->callbacks;
+    a->request = s->request;
+    a->usage = usage_of(c, s);
+    return true;
 }
 
 /* Sequences that one question opened together: is this one (closed already) the last of them? */
@@ -184,15 +210,21 @@ static void sequence_fail(struct core *c, struct sequence *s, const struct err *
     sequence_close(c, s);
     c->counts.failed++;
     if (s->kind == SEQUENCE_REQUEST) {
-        struct err *kept = arena_memdup(core_action_arena(c), why, sizeof *why);
-        assert(kept && "out of memory");
-        call_back(c, CORE_FAILED, s, NULL, 0)->why = kept;
-    } else {
-        asked_alone(s); /* the others answer nothing any more */
-        if (s->ask)
-            core_answer_error(c, s->peer, s->ask, why);
+        s->why = *why;
+        call_back_last(c, CORE_FAILED, s)->why = &s->why;
+        return;
     }
+    asked_alone(s); /* the others answer nothing any more */
+    if (s->ask)
+        core_answer_error(c, s->peer, s->ask, why);
     sequence_free(s);
+}
+
+static void sequence_fail_memory(struct core *c, struct sequence *s)
+{
+    struct err e;
+    err_set(&e, HP_ENOMEM, "the coordinator has no memory for this request");
+    sequence_fail(c, s, &e);
 }
 
 static json_t *greedy_result(const struct core_model *f, const struct sequence *s)
@@ -213,9 +245,11 @@ static void sequence_finish(struct core *c, struct sequence *s, enum request_fin
     sequence_close(c, s);
     c->counts.finished++;
     const struct core_model *f = &s->deployment->model->facts;
-    if (s->kind == SEQUENCE_REQUEST)
-        call_back(c, CORE_FINISHED, s, NULL, 0)->finish = finish;
-    else if (s->planned && !asked_last(s))
+    if (s->kind == SEQUENCE_REQUEST) {
+        call_back_last(c, CORE_FINISHED, s)->finish = finish;
+        return;
+    }
+    if (s->planned && !asked_last(s))
         ;
     else if (s->kind == SEQUENCE_GREEDY)
         core_answer(c, s->peer, s->ask, false, greedy_result(f, s));
@@ -252,7 +286,8 @@ static void activate(struct core *c, struct deployment *d, struct sequence *s)
     sequence_deadline_start(c, d, s);
     c->counts.opened++;
     c->counts.prompt_tokens += s->n_prompt;
-    stages_open(c, d, s);
+    if (!stages_open(c, d, s))
+        sequence_fail_memory(c, s);
 }
 
 void sequences_admit(struct core *c, struct deployment *d)
@@ -336,10 +371,15 @@ int sequences_request_open(struct core *c, const struct request *r, uint64_t *id
     if (!d)
         return err_set(e, HP_ENOENT, "no model \"%.100s\" is deployed here", r->model);
     struct sequence *s;
+    if (!core_ends_reserve(c))
+        return err_set(e, HP_ENOMEM, "the coordinator has no memory for another request");
     int rc = sequence_create(c, d, r->client ? r->client : "", r->prompt, r->n_prompt, r->max_tokens, &s, e);
-    if (rc < 0)
+    if (rc < 0) {
+        c->n_ends--;
         return rc;
+    }
     s->kind = SEQUENCE_REQUEST;
+    s->ends = true;
     if (r->sampling)
         s->sampling = *r->sampling;
     s->ignore_end = r->ignore_end;
@@ -425,6 +465,7 @@ void sequences_request_cancel(struct core *c, uint64_t id, bool satisfied, struc
         *usage = usage_of(c, s);
     struct deployment *d = s->deployment;
     sequence_close(c, s);
+    c->n_ends -= s->ends;
     sequence_free(s);
     *(satisfied ? &c->counts.finished : &c->counts.cancelled) += 1;
     sequences_admit(c, d);
@@ -513,8 +554,10 @@ void sequences_tokens(struct core *c, struct member *m, const struct message_tok
     }
     bool stopped = strcmp(t->finish, "stop") == 0;
     size_t shown = fresh - (stopped && fresh ? 1 : 0); /* the end token is not text */
-    if (s->kind == SEQUENCE_REQUEST && shown)
-        call_back(c, CORE_TOKENS, s, ids, shown * sizeof *ids);
+    if (s->kind == SEQUENCE_REQUEST && shown && !call_back_tokens(c, s, ids, shown)) {
+        sequence_fail_memory(c, s);
+        return;
+    }
     if (t->finish[0]) {
         sequence_finish(c, s, stopped ? REQUEST_STOP : REQUEST_LENGTH);
         sequences_admit(c, d);

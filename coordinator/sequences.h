@@ -3,6 +3,7 @@
 #define HP_COORDINATOR_SEQUENCES_H
 
 #include "common/machine.h"
+#include "common/status.h"
 #include "coordinator/requests.h"
 #include "transport/message.h"
 
@@ -32,6 +33,8 @@ struct sequence {
     struct request_sampling sampling;
     bool ignore_end;
     struct request_callbacks callbacks; /* SEQUENCE_REQUEST */
+    bool ends;                          /* the room for its end is reserved (core_ends_reserve) */
+    struct err why;                     /* of its end */
     char client[REQUEST_CLIENT_BYTES];  /* whose share of the queue it takes; "": hpctl, and whoever did not say */
     uint64_t peer, ask;                 /* the other kinds: whose question it answers */
     uint32_t *output;                   /* SEQUENCE_GREEDY */
@@ -40,6 +43,9 @@ struct sequence {
     uint64_t sign_ns, wait_ns; /* its last sign of life, and since when it is waited for (sequence_deadlines.h) */
     double predicted_s;        /* of reading its prompt */
 };
+
+/* A list of them. */
+void sequences_free(struct sequence **list);
 
 /* requests.h */
 int sequences_request_open(struct core *c, const struct request *r, uint64_t *id, struct err *e);

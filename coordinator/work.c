@@ -7,13 +7,16 @@ int core_work_add(struct core *c, struct work *w, struct core_model_slot *uses, 
 {
     if (c->n_works >= CORE_MAX_WORK)
         return err_set(e, HP_EBUSY, "%u pieces of work wait for a thread already: try again later", c->n_works);
+    struct core_action *a = core_action_add(c, CORE_WORK, NULL, 0);
+    if (!a)
+        return err_set(e, HP_ENOMEM, "no memory for another piece of work");
+    a->work = w;
     w->uses = uses;
     if (uses)
         uses->users++;
     w->next = c->works;
     c->works = w;
     c->n_works++;
-    core_action_add(c, CORE_WORK, NULL, 0)->work = w;
     return 0;
 }
 

@@ -466,7 +466,7 @@ static void a_data_address_has_the_joiners_own_key(void **state)
     data_address_print(&a, text);
     join_as(&f, 10, own.public_key, "box", 1, text);
     assert_non_null(strstr(refusal(&f, 10), "not the agent's own"));
-    join_as(&f, 10, own.public_key, "box", 1, "tcp:nowhere:1:22");
+    join_as(&f, 10, own.public_key, "box", 1, "tcp:nowhere.example:1:22");
     assert_non_null(strstr(refusal(&f, 10), "no numeric host"));
     join_as(&f, 10, own.public_key, "box", 1, "a packed address \x01\x02\x03\x04");
     assert_non_null(strstr(refusal(&f, 10), "neither tcp nor ucx"));

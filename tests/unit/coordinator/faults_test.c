@@ -1,0 +1,193 @@
+/* A coordinator's core without memory: every allocation of an agent's way in, a deployment, a request and hpctl's questions fails once. The core goes on, and
+ * every request that it took has its end. */
+#include "tests/unit/faults.h"
+
+#include "common/log.h"
+#include "common/manifest.h"
+#include "coordinator/core_int.h"
+
+enum { SAID = 32, AGENT = 10, ADMIN = 1 };
+
+static const char admin_key[] = "admin-key-of-forty-characters-0123456789", agent_key[] = "agent-00-key-of-forty-characters-0123456";
+static const struct core_layer layers[] = {{"embed", "embed", 1000, 500, 0, 8, 0}, {"blk.0.mlp", "mlp", 8000, 4000, 64, 8, 8000}};
+static const uint32_t ends[] = {2};
+static const struct core_model facts = {.architecture = "toy", .layers = layers, .n_layers = 2, .vocabulary = 100, .width = 4, .context = 256, .end_ids = ends, .n_end_ids = 1};
+
+/* What is said to the core, made while memory is there. */
+static struct {
+    uint64_t peer;
+    const char *key;
+    struct buffer bytes;
+    bool request; /* one is opened before it */
+} said[SAID];
+static int n_said;
+
+static void say(uint64_t peer, bool request, const struct message *m)
+{
+    message_encode(m, &said[n_said].bytes);
+    said[n_said].peer = peer;
+    said[n_said].key = peer == ADMIN ? admin_key : agent_key;
+    said[n_said++].request = request;
+}
+
+static void ask(const char *verb, const char *arguments, struct pack_span blob)
+{
+    struct message m = {.type = MESSAGE_ASK, .id = 5, .u.ask = {verb, arguments, blob}};
+    say(ADMIN, false, &m);
+}
+
+static int script(void **state)
+{
+    (void)state;
+    static const uint8_t head[4] = "head";
+    static const char node[] = "{\"name\": \"x\", \"devices\": [{\"name\": \"cpu\", \"kind\": \"k\", \"memory_bytes\": 1e9}], \"nics\": []}";
+    static const uint32_t ids[] = {7, 2};
+    struct manifest_file file = {"m.gguf", 4096};
+    struct manifest_head first = {0, 0, {head, sizeof head}};
+    struct manifest manifest = {.name = "toy", .files = {&file, 1}, .heads = {&first, 1}};
+    struct buffer blob = {0};
+    struct message m = {.type = MESSAGE_JOIN, .id = 3};
+    m.u.join = (struct message_join){.name = "a0", .node = node, .hostname = "h", .machine = "m", .data_address = {(const uint8_t *)"a0", 2}};
+    say(AGENT, false, &m);
+    struct message beat = {.type = MESSAGE_HEARTBEAT};
+    say(AGENT, false, &beat);
+    manifest_encode(&manifest, &blob);
+    ask("deploy", "{\"name\": \"d\", \"options\": {}}", (struct pack_span){blob.data, blob.size});
+    static const uint32_t wanted[] = {0};
+    struct message fetching = {.type = MESSAGE_STAGE_STATE, .u.stage_state = {.deployment = 1, .generation = 1, .state = "fetching", .wanted = {wanted, 1}, .code = "", .text = ""}};
+    say(AGENT, false, &fetching);
+    struct message ready = {.type = MESSAGE_STAGE_STATE, .u.stage_state = {.deployment = 1, .generation = 1, .state = "ready", .code = "", .text = ""}};
+    say(AGENT, false, &ready);
+    struct message tokens = {.type = MESSAGE_TOKENS, .u.tokens = {.deployment = 1, .generation = 1, .sequence = (uint64_t)1 << 32 | 1, .ids = {ids, 2}, .finish = "stop"}};
+    say(AGENT, true, &tokens);
+    ask("key.create", "{\"name\": \"me\"}", (struct pack_span){0});
+    ask("node.describe", "{\"name\": \"a0\"}", (struct pack_span){0});
+    ask("deployment.describe", "{\"name\": \"d\"}", (struct pack_span){0});
+    ask("node.drain", "{\"name\": \"a0\"}", (struct pack_span){0});
+    ask("token.create", "{}", (struct pack_span){0});
+    ask("greedy", "{\"deployment\": \"d\", \"ids\": [1, 3], \"tokens\": 2}", (struct pack_span){0});
+    ask("logs", "{\"node\": \"a0\"}", (struct pack_span){0});
+    ask("topo", "{}", (struct pack_span){0});
+    ask("weights.ls", "{}", (struct pack_span){0});
+    ask("profile.ls", "{}", (struct pack_span){0});
+    say(AGENT, true, &beat); /* this request is never answered */
+    ask("undeploy", "{\"name\": \"d\"}", (struct pack_span){0});
+    buffer_free(&blob);
+    return 0;
+}
+
+static int script_end(void **state)
+{
+    (void)state;
+    for (int i = 0; i < n_said; i++)
+        buffer_free(&said[i].bytes);
+    return 0;
+}
+
+struct run {
+    struct env_virtual clock;
+    struct env env;
+    struct core *core;
+    int opened, ended;
+};
+
+static void on_tokens(void *ctx, uint64_t request, const uint32_t *ids, size_t n) { (void)ctx, (void)request, (void)ids, (void)n; }
+
+static void on_finished(void *ctx, uint64_t request, enum request_finish finish, const struct request_usage *usage)
+{
+    (void)request, (void)finish, (void)usage;
+    ((struct run *)ctx)->ended++;
+}
+
+static void on_failed(void *ctx, uint64_t request, const struct err *why, const struct request_usage *usage)
+{
+    (void)request, (void)usage;
+    ((struct run *)ctx)->ended += why->code < 0;
+}
+
+static void settle(struct run *r)
+{
+    size_t n;
+    const struct core_action *a;
+    while (a = core_take(r->core, &n), n > 0)
+        for (size_t i = 0; i < n; i++)
+            switch (a[i].kind) {
+            case CORE_STORE: core_stored(r->core, a[i].number, NULL); break;
+            case CORE_MODEL_OPEN: core_model_opened(r->core, a[i].key, &facts, NULL); break;
+            case CORE_WORK:
+                a[i].work->run(a[i].work);
+                core_worked(r->core, a[i].work);
+                break;
+            case CORE_TOKENS:
+            case CORE_FINISHED:
+            case CORE_FAILED: core_action_call_back(r->core, &a[i]); break;
+            default: break;
+            }
+}
+
+static void request_open(struct run *r)
+{
+    static const uint32_t prompt[] = {1, 3, 4};
+    struct requests requests;
+    uint64_t id;
+    struct request q = {.model = "d", .prompt = prompt, .n_prompt = 3, .max_tokens = 4, .callbacks = {r, on_tokens, on_finished, on_failed}};
+    core_requests(r->core, &requests);
+    r->opened += requests.open(requests.ctx, &q, &id, NULL) == 0;
+    settle(r);
+}
+
+static void pass_ms(struct run *r, uint64_t ms)
+{
+    r->clock.now_ns += ms * 1000000;
+    core_tick(r->core);
+    settle(r);
+}
+
+static int opened_at_best;
+
+static int lives(void *ctx)
+{
+    (void)ctx;
+    static const char record[] = "{\"key\": \"agent-00-key-of-forty-characters-0123456\", \"machine\": \"m\", \"hostname\": \"h\"}";
+    struct run r = {0};
+    struct err e = {0};
+    r.env = env_virtual_init(&r.clock, 7);
+    r.clock.now_ns = 1000000000;
+    struct core_config config = {.env = &r.env, .cluster = "c", .version = "v", .public_key = admin_key, .admin_key = admin_key, .unix_s = 1000, .profile_ms = UINT64_MAX};
+    int rc = core_create(&config, &r.core, &e);
+    if (rc == 0)
+        rc = core_restore(r.core, "agent", "a0", record, strlen(record), &e);
+    if (rc == 0) {
+        core_start(r.core);
+        settle(&r);
+        for (int i = 0; i < n_said; i++) {
+            if (said[i].request)
+                request_open(&r);
+            core_message(r.core, said[i].peer, said[i].key, said[i].bytes.data, said[i].bytes.size);
+            settle(&r);
+            pass_ms(&r, 100);
+        }
+        for (int i = 0; i < 100; i++) /* the agent is silent from here on */
+            pass_ms(&r, 1000);
+        opened_at_best = r.opened > opened_at_best ? r.opened : opened_at_best;
+        if (r.ended != r.opened)
+            rc = HP_EBUG;
+    }
+    core_destroy(&r.core);
+    return rc;
+}
+
+static void the_core_goes_on_without_memory(void **state)
+{
+    (void)state;
+    log_set_level(getenv("HP_LOG") ? LOG_INFO : LOG_ERROR);
+    assert_int_equal(lives(NULL), 0);
+    assert_int_equal(opened_at_best, 2); /* the script does what it is for */
+    faults_each("a coordinator's core", lives, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(the_core_goes_on_without_memory, script, script_end)};
+    return cmocka_run_group_tests_name("faults", tests, NULL, NULL);
+}
