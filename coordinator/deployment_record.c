@@ -304,7 +304,7 @@ json_t *deployment_describe(const struct core *c, const struct deployment *d, bo
     for (int i = 0; i < d->n_stages; i++)
         moved += d->stages[i].moved_bytes;
     json_t *out = json_pack("{s:s, s:I, s:s, s:s, s:I, s:s, s:s, s:s, s:I, s:I, s:I, s:i, s:i, s:I, s:I, s:o}", "name", d->name, "id", (json_int_t)d->id,
-                            "state", d->placing ? "planning" : deployment_states[d->state].word, "text", d->why.text, "generation", (json_int_t)d->generation, "model", d->model->name,
+                            "state", d->placing && d->state == DEPLOYMENT_PLANNED ? "planning" : deployment_states[d->state].word, "text", d->why.text, "generation", (json_int_t)d->generation, "model", d->model->name,
                             "model_id", d->model->id, "compute", d->spec.f32 ? "f32" : "auto", "context", (json_int_t)d->context, "kv_tokens",
                             (json_int_t)d->kv_tokens, "max_sequences", (json_int_t)d->max_sequences, "sequences_active", (int)d->n_active,
                             "sequences_waiting", (int)d->n_waiting, "created_s", (json_int_t)d->created_s, "moved_bytes", (json_int_t)moved, "stages",

@@ -195,7 +195,7 @@ static void keep(struct sim *s, const struct core_action *actions, size_t n)
         if (a->kind != CORE_STORE)
             continue;
         if (!ev) {
-            uint64_t at = s->clock.now_ns + sim_delay_ns(s, 100000, 30 * msec);
+            uint64_t at = s->clock.now_ns + sim_delay_ns(s, s->disk_ns / 2 + 100000, s->disk_ns + 30 * msec);
             s->stored_ns = at > s->stored_ns ? at : s->stored_ns;
             ev = sim_event_add(s, EVENT_STORED, s->stored_ns - s->clock.now_ns);
             ev->incarnation = s->core_incarnation;

@@ -36,6 +36,7 @@ struct sim {
     struct env env;
     struct store *store;
     uint64_t stored_ns; /* when the last batch will be on it */
+    uint64_t disk_ns;   /* the longest that a batch takes; 0: 30 ms */
     struct core *core; /* NULL while the coordinator is dead */
     bool core_stopped;
     struct sim_event **core_deferred; /* what arrived while it was stopped */

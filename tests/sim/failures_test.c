@@ -178,6 +178,32 @@ static void an_agent_that_dies_in_a_pause_is_lost_after_it(void **state)
     sim_close(&s);
 }
 
+static void a_slow_disk_holds_up_what_is_stored_and_no_token(void **state)
+{
+    (void)state;
+    struct sim s;
+    sim_open(&s, 38, 3);
+    deploy(&s, "a0,a1,a2");
+    json_int_t generation = generation_now(&s);
+    s.disk_ns = UINT64_C(20000000000);
+    uint64_t from = s.clock.now_ns;
+    sim_ask(&s, "token.create", json_pack("{s:i}", "ttl_s", 60), NULL);
+    uint64_t answered = s.answered;
+    for (int i = 0; i < 5; i++) {
+        struct sim_client *c = request(&s, 40, 40);
+        assert_true(sim_run_until(&s, sim_quiet, 1000));
+        assert_true(c->finished);
+        assert_int_equal(s.answered, answered);
+    }
+    sim_run_ms(&s, 25000);
+    assert_int_equal(s.answered, answered + 1);
+    assert_true(s.clock.now_ns - from > s.disk_ns / 2);
+    s.disk_ns = 0;
+    assert_int_equal(generation_now(&s), generation);
+    serves_and_is_clean(&s, 100);
+    sim_close(&s);
+}
+
 static void a_restarted_coordinator_finds_its_deployments_without_loading_anything(void **state)
 {
     (void)state;
@@ -487,6 +513,7 @@ int main(void)
         cmocka_unit_test(the_remaining_agents_take_over_where_the_plan_is_free),
         cmocka_unit_test(a_stopped_agent_is_noticed_within_three_seconds),
         cmocka_unit_test(a_stopped_coordinator_takes_nobody_for_dead_and_the_stream_goes_on),
+        cmocka_unit_test(a_slow_disk_holds_up_what_is_stored_and_no_token),
         cmocka_unit_test(an_agent_that_dies_in_a_pause_is_lost_after_it),
         cmocka_unit_test(a_restarted_coordinator_finds_its_deployments_without_loading_anything),
         cmocka_unit_test(a_coordinator_that_is_killed_while_it_prepares_goes_on_after_its_restart),
