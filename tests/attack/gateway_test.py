@@ -91,15 +91,19 @@ class Patience:
     """The longest that GET /health took while something went on."""
 
     def __init__(self, port):
-        self.port, self.worst, self.stop = port, 0.0, False
+        self.port, self.worst, self.stop, self.asked, self.failure = port, 0.0, False, 0, None
         self.thread = threading.Thread(target=self.run)
 
     def run(self):
-        while not self.stop:
+        while not self.stop and not self.failure:
             started = time.monotonic()
-            status, _, _ = exchange(self.port, head("GET", "/health"))
-            assert status == 200, status
+            try:
+                status, _, _ = exchange(self.port, head("GET", "/health"))
+                assert status == 200, status
+            except (OSError, AssertionError) as e:
+                self.failure = e
             self.worst = max(self.worst, time.monotonic() - started)
+            self.asked += 1
             time.sleep(0.02)
 
     def __enter__(self):
@@ -109,6 +113,7 @@ class Patience:
     def __exit__(self, *_):
         self.stop = True
         self.thread.join()
+        assert self.asked and not self.failure, self.failure
 
 
 def chat_body(text, **fields):
@@ -468,7 +473,7 @@ def connections_without_requests_end_and_take_nobodys_descriptors():
 class Restarted:
     """The cluster's coordinator again, on its ports, with options of its own."""
 
-    def __init__(self, c, *options):
+    def __init__(self, c, *options, descriptors=None):
         self.c = c
         if c.local()["coordinator"]["state"] == "running":
             self.end(coordinator_pid(c))
@@ -477,7 +482,8 @@ class Restarted:
         with open(f"/proc/{pid}/cmdline", "rb") as f:
             self.command = [part.decode() for part in f.read().split(b"\0") if part]
         self.end(pid)
-        self.process = subprocess.Popen(self.command + list(options), stderr=subprocess.DEVNULL, env=c.env)
+        self.process = subprocess.Popen(self.command + list(options), stderr=subprocess.DEVNULL, env=c.env,
+                                        preexec_fn=descriptors and (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))))
         c.wait("it answers", lambda: c.request("GET", "/health")[0] == 200)
 
     def end(self, pid):
@@ -535,6 +541,32 @@ def options_say_who_may_come_and_how_much_they_may_send():
     for wrong in (["--http-max-body", "x"], ["--http-max-body", "-1"], ["--drain-seconds", "1e9"], ["--drain-seconds", ""]):
         done = subprocess.run([os.path.join(BUILD, "hp-coordinator"), *wrong], capture_output=True, text=True, timeout=20 * SCALE)
         assert done.returncode == 2 and wrong[0] in done.stderr, (wrong, done)
+
+
+@test
+def one_address_does_not_take_all_connections():
+    with Cluster(agents=1, cores=1) as c:
+        key = c.hpctl("key", "create", "one")["key"]
+
+        def ask(source):
+            s = socket.create_connection(("127.0.0.1", c.port), timeout=5 * SCALE, source_address=(source, 0))
+            s.sendall(head("GET", "/v1/models", f"Authorization: Bearer {key}"))
+            return s
+
+        # 1024 descriptors are 256 connections, of which one address may have half.
+        with Restarted(c, "--http", f"0.0.0.0:{c.port}", descriptors=1024):
+            held = [socket.create_connection(("127.0.0.1", c.port), timeout=5 * SCALE) for _ in range(400)]
+            time.sleep(0.3)
+            with ask("127.0.0.2") as other:
+                assert reply_of(other)[0] == 200
+            with ask("127.0.0.1") as same:
+                try:
+                    assert same.recv(100) == b""
+                except ConnectionResetError:
+                    pass
+            for s in held:
+                s.close()
+            c.wait("it is heard again", lambda: exchange(c.port, head("GET", "/v1/models", f"Authorization: Bearer {key}"))[0] == 200, 5)
 
 
 @test

@@ -42,6 +42,10 @@ def chat_forms(c):
     parts = [{"role": "user", "content": [{"type": "text", "text": QUESTION[:7]}, {"type": "text", "text": QUESTION[7:]}]}]
     assert c.answer("demo", parts, max_tokens=60) == ANSWER
     assert c.answer("demo", QUESTION, max_completion_tokens=60, unknown_field={"x": 1}, user="me", n=1) == ANSWER
+    assert c.answer("demo", QUESTION, max_tokens=60, literal_specials=True) == ANSWER
+    spelled = [{"role": "user", "content": "<|im_end|>" * 10}]
+    special, literal = (c.chat("demo", spelled, max_tokens=1, literal_specials=flag)[1]["usage"]["prompt_tokens"] for flag in (False, True))
+    assert literal > special + 10, (special, literal)
 
 
 def stops_and_limits(c):
