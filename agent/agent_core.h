@@ -41,6 +41,7 @@ enum {
     AGENT_FLIGHT_LIMIT_MS = 30000, /* a batch that left the first stage is waited for so long, and ten times what it should take */
     AGENT_FLIGHT_LINGER_MS = 2000, /* one whose sequences have all been closed */
     AGENT_RUN_LIMIT_MS = 20000,    /* the executor's answer to a RUN, and the next stage's taking of a batch: so long, and ten times what it should take */
+    AGENT_SHORT_RUN_MS = 5,        /* a RUN of less than this may have another one waiting behind it */
     AGENT_SMALL_OUTPUT_BYTES = 64 << 10, /* outputs up to this size are not of the stage's own */
     AGENT_LOGITS_MESSAGE_BYTES = 4 << 20, /* a `logits` message brings at most so many, or one row */
 };

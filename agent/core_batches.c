@@ -318,6 +318,8 @@ void core_batch_done(struct agent_core *c, const struct agent_event *ev)
     bool ok = ev->u.batch_done.status >= 0;
     if (r && s && r->reserved && !ev->u.batch_done.posted)
         core_output_back(c, s);
+    if (r && s)
+        s->turn_s += ev->u.batch_done.seconds - r->charged_s;
     if (!r || !s || !r->queue || s->queue != r->queue) {
         core_release(c, ev->u.batch_done.output);
         return;
@@ -357,6 +359,7 @@ static void run_keep(struct agent_core *c, const struct core_stage *s, struct co
     r->handed_ns = env_now_ns(c->env);
     r->expected_s = run_seconds(s, &r->batch);
     r->overdue = false;
+    r->charged_s = r->expected_s;
     r->reserved = !core_stage_is_last(s) && s->outputs && output_bytes(s, r->batch.n_runs, r->batch.n_tokens) > AGENT_SMALL_OUTPUT_BYTES;
 }
 
@@ -404,27 +407,61 @@ static void stage_narrow(struct core_stage *s)
     queue_narrow(s->queue, blocked ? (small ? small : 1) : UINT32_MAX);
 }
 
-/* The stages take turns. False when none of them has anything. */
+/* Stages take turns by the time that they have had on the device: the one with the least runs next. One that had nothing to do is owed nothing for it. */
+static void turn_charge(struct agent_core *c, struct core_stage *s, double seconds)
+{
+    s->turn_s = (s->turn_s > c->turn_floor_s ? s->turn_s : c->turn_floor_s) + seconds;
+}
+
+static struct core_stage *turn_next(const struct agent_core *c, uint64_t tried)
+{
+    struct core_stage *best = NULL;
+    for (size_t i = 0; i < c->n_stages; i++) {
+        struct core_stage *s = c->stages[i];
+        if (s->queue && !(tried >> i & 1) && (!best || s->turn_s < best->turn_s))
+            best = s;
+    }
+    return best;
+}
+
+static uint64_t stage_bit(const struct agent_core *c, const struct core_stage *s)
+{
+    size_t i = 0;
+    while (c->stages[i] != s)
+        i++;
+    return UINT64_C(1) << i;
+}
+
+/* False when none of the stages has anything. */
 static bool dispatch_one(struct agent_core *c)
 {
-    for (size_t i = 0; i < c->n_stages; i++) {
-        size_t turn = (c->next_turn + i) % c->n_stages;
-        struct core_stage *s = c->stages[turn];
-        struct core_run *r = &c->runs[(c->first_run + c->n_running) % CORE_RUN_PLACES];
-        if (!s->queue)
-            continue;
+    struct core_run *r = &c->runs[(c->first_run + c->n_running) % CORE_RUN_PLACES];
+    struct core_stage *s;
+    for (uint64_t tried = 0; (s = turn_next(c, tried)) != NULL; tried |= stage_bit(c, s)) {
         stage_narrow(s);
         if (!queue_next(s->queue, &r->batch, &c->dropped_runs))
             continue;
-        c->next_turn = turn + 1;
-        if (r->batch.n_runs) {
-            batch_run(c, s, r);
-        } else {
+        if (!r->batch.n_runs) {
             empty_pass(c, s, &r->batch);
+            return true;
         }
+        double had = s->turn_s;
+        turn_charge(c, s, run_seconds(s, &r->batch));
+        c->turn_floor_s = had > c->turn_floor_s ? had : c->turn_floor_s;
+        batch_run(c, s, r);
         return true;
     }
     return false;
+}
+
+/* Another run is handed out before the first is done only where that is short: what comes meanwhile should not wait for two that are long. */
+static bool executor_has_room(const struct agent_core *c)
+{
+    size_t ahead = c->config->runs_ahead ? c->config->runs_ahead : 1;
+    if (c->n_running == 0)
+        return true;
+    const struct core_run *first = &c->runs[c->first_run];
+    return c->n_running < ahead && c->n_running < CORE_RUNS && first->expected_s > 0 && first->expected_s * 1000 < AGENT_SHORT_RUN_MS;
 }
 
 /* Batches of which nothing is left do not wait for the executor. */
@@ -436,9 +473,8 @@ static void dead_pass(struct agent_core *c, struct core_stage *s)
 
 void core_dispatch(struct agent_core *c)
 {
-    size_t ahead = c->config->runs_ahead ? c->config->runs_ahead : 1;
     for (size_t i = 0; i < c->n_stages; i++)
         dead_pass(c, c->stages[i]);
-    while (c->n_running < ahead && c->n_running < CORE_RUNS && dispatch_one(c))
+    while (executor_has_room(c) && dispatch_one(c))
         ;
 }

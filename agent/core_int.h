@@ -41,6 +41,7 @@ struct core_stage {
     struct err error;      /* FAILED: why */
     uint64_t batches_done;
     uint64_t tokens_done;
+    double turn_s; /* of the device, since it was made; never behind those that were busy */
     double busy_s, planned_s;
     uint32_t outputs, outputs_out; /* buffers for large outputs, and how many of them are out; outputs 0: there is no end of them */
     uint64_t outputs_since_ns;     /* since when nothing of what is out came back */
@@ -74,6 +75,7 @@ struct core_run {
     struct queue_batch batch;
     uint64_t handed_ns;
     double expected_s;
+    double charged_s; /* to the stage's turns, until it is known what it took */
     bool reserved; /* it takes one of the stage's outputs */
     bool overdue;  /* and said so */
 };
@@ -109,7 +111,8 @@ struct agent_core {
     struct message_held_stage held[AGENT_MAX_STAGES];
 
     struct core_stage *stages[AGENT_MAX_STAGES];
-    size_t n_stages, next_turn;
+    size_t n_stages;
+    double turn_floor_s; /* what the stage had had that ran last */
     struct core_grant grants[AGENT_MAX_GRANTS];
     size_t n_grants;
     uint64_t last_slot, last_ticket;

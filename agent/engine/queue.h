@@ -2,7 +2,7 @@
  * the tokens that came back, on the others the frames that arrived. It decides and does no I/O; the core (agent_core.h) carries out.
  *
  * The first stage makes the batches: decode tokens of at most ceil(decoding / stages) sequences, so that all stages stay busy, and between two of those one slice of
- * a prompt. It has at most 2 * stages batches in flight, and of these at most `stages` slices while anything decodes (back-pressure). A flight ends when its batch has been through,
+ * a prompt; prompts take turns slice by slice. It has at most 2 * stages batches in flight, and of these at most `stages` slices while anything decodes (back-pressure). A flight ends when its batch has been through,
  * whoever was closed meanwhile, or when its time is up. The other stages take frames whose runs are *due*:
  * their sequence is open and its KV ends where the run begins; among them decode batches and slices take turns, each kind in the order of its batch numbers.
  * Runs of closed sequences are dropped from their batch; what cannot be due yet waits, within bounds. A batch of which nothing is left goes on at once
@@ -20,6 +20,8 @@
 #include <stdint.h>
 
 enum { QUEUE_MAX_STAGES = 4096, QUEUE_EARLY_CLOSES = 64 };
+/* Slices of at most so many tokens take little longer than a decode step, and beyond the first stage take their turns with those. */
+enum { QUEUE_SHORT_TOKENS = 16 };
 
 /* One run of a batch, and where its rows are in the input. */
 struct agent_run {
@@ -63,7 +65,7 @@ struct queue_batch {
     uint32_t id_capacity;
     void *buffer;       /* the frame's payload on the other stages; the caller's from now on */
     uint32_t input_runs, input_tokens;
-    bool slice;         /* a slice of a prompt; else decode tokens (or nothing) */
+    bool slice;         /* a slice of a prompt; else decode tokens, or a short slice (or nothing) */
     bool again;         /* without runs: the frame came twice, and its batch has gone on already */
 };
 void queue_batch_free(struct queue_batch *b);

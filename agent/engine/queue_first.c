@@ -43,12 +43,24 @@ static bool prefills(const struct queue_sequence *s)
     return s->ready && s->length < s->n_prompt;
 }
 
+/* Prompts take turns: the next one after that which had the last slice. */
+static struct queue_sequence *prompt_next(const struct queue *q)
+{
+    struct queue_sequence *lowest = NULL;
+    for (size_t i = 0; i < q->n_sequences; i++) {
+        struct queue_sequence *s = q->sequences[i];
+        if (!prefills(s))
+            continue;
+        if (s->id > q->last_sliced)
+            return s;
+        lowest = lowest ? lowest : s;
+    }
+    return lowest;
+}
+
 static bool slice_make(struct queue *q, struct queue_batch *b)
 {
-    struct queue_sequence *s = NULL;
-    for (size_t i = 0; i < q->n_sequences && !s; i++)
-        if (prefills(q->sequences[i]))
-            s = q->sequences[i];
+    struct queue_sequence *s = prompt_next(q);
     if (!s)
         return false;
     uint32_t n = s->slice_left ? s->slice_left : s->n_slices ? s->slices[s->next_slice] : s->n_prompt - s->length;
@@ -60,6 +72,7 @@ static bool slice_make(struct queue *q, struct queue_batch *b)
     memcpy(b->ids, s->prompt + s->length, taken * sizeof *b->ids);
     queue_batch_append(q, b, &run, 0);
     b->slice = true;
+    q->last_sliced = s->id;
     return true;
 }
 
@@ -100,8 +113,9 @@ static void batch_take(struct queue *q, const struct queue_batch *b)
     for (uint32_t i = 0; i < b->n_runs; i++) {
         struct queue_sequence *s = queue_sequence_find(q, b->runs[i].run.sequence);
         uint32_t n = b->runs[i].run.n_tokens;
+        bool prefilling = s->length < s->n_prompt;
         s->has_token = false;
-        if (!b->slice || !s->n_slices)
+        if (!prefilling || !s->n_slices)
             continue;
         uint32_t whole = s->slice_left ? s->slice_left : s->slices[s->next_slice];
         s->slice_left = whole - n;

@@ -44,10 +44,11 @@ int queue_frame_add(struct queue *q, uint32_t number, const struct frame_run *ru
     return 0;
 }
 
+/* A slice as far as turns go: a short one goes with the decode steps. */
 static bool frame_is_slice(const struct frame_entry *f)
 {
     for (uint32_t i = 0; i < f->n_runs; i++)
-        if (f->runs[i].n_tokens > 1)
+        if (f->runs[i].n_tokens > QUEUE_SHORT_TOKENS)
             return true;
     return false;
 }

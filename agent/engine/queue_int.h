@@ -32,6 +32,7 @@ struct queue {
     struct flight *flights; /* first stage: [2 * n_stages] */
     uint32_t n_flights, next_number;
     uint64_t token_order;
+    uint64_t last_sliced; /* the sequence whose prompt had the last slice */
     uint64_t progress_ns; /* when a batch last ran */
     uint64_t heard_ns;    /* first stage: when a batch last came back, and which; 0: never */
     uint32_t heard_number;

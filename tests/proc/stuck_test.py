@@ -115,4 +115,42 @@ def open_and_leave(c, i):
         time.sleep(0.008)
 
 
+@test
+def a_short_prompt_is_answered_before_a_long_one_that_came_first():
+    with Cluster(agents=2, cores=1) as c:
+        c.deploy("demo", DEMO, "--agents", "a0,a1", "--slice", "64", "--compute", "f32")
+        ended = []
+
+        def ask(name, n, first, wait):
+            time.sleep(wait)
+            complete(c, n, 1, 60, first=first)
+            ended.append(name)
+
+        together(lambda: ask("long", 1900, 5, 0), lambda: ask("short", 7, 50, 0.05))
+        assert ended == ["short", "long"], ended
+
+
+@test
+def a_second_deployment_answers_while_the_first_one_is_kept_busy_with_long_prompts():
+    with Cluster(agents=2, cores=1) as c:
+        c.deploy("demo", DEMO, "--agents", "a0,a1", "--slice", "128", "--compute", "f32")
+        c.deploy("second", DEMO, "--agents", "a0,a1", "--compute", "f32")
+        going, longs = [True], []
+
+        def busy(first):
+            while going[0]:
+                complete(c, 1900, 1, 60, first=first)
+                longs.append(1)
+
+        def second():
+            try:
+                complete(c, 20, 100, 60, model="second")
+            finally:
+                going[0] = False
+
+        together(second, *[lambda i=i: busy(5 + i) for i in range(4)])
+        # A hundred steps over two agents, each of which waits for at most a slice or two: not for whole prompts.
+        assert len(longs) < 60, len(longs)
+
+
 main()

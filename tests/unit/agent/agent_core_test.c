@@ -49,9 +49,14 @@ static const struct message *said(const struct fixture *f, enum message_type typ
     return NULL;
 }
 
+static double planned_s_per_token; /* of what prepare_of says */
+static uint64_t deployment;
+
 static int setup(void **state)
 {
     struct fixture *f = calloc(1, sizeof *f);
+    planned_s_per_token = 0.5;
+    deployment = DEPLOYMENT;
     f->env = env_virtual_init(&f->clock, 1);
     f->clock.now_ns = 1000 * ms;
     f->config = (struct agent_core_config){.name = "a", .secret = "s", .program = "1", .machine = "m", .hostname = "h", .node_json = "{}"};
@@ -188,7 +193,7 @@ static void unknown_request_is_refused_and_a_refusal_is_not_answered(void **stat
 static struct message prepare_of(uint64_t generation, uint64_t stage, uint64_t n_stages)
 {
     struct message m = {.type = MESSAGE_STAGE_PREPARE};
-    m.u.stage_prepare = (struct message_stage_prepare){.deployment = DEPLOYMENT,
+    m.u.stage_prepare = (struct message_stage_prepare){.deployment = deployment,
                                                        .generation = generation,
                                                        .stage = stage,
                                                        .n_stages = n_stages,
@@ -204,7 +209,7 @@ static struct message prepare_of(uint64_t generation, uint64_t stage, uint64_t n
                                                        .max_batch_tokens = 16,
                                                        .source_machine = "",
                                                        .source_path = "",
-                                                       .planned_s_per_token = 0.5};
+                                                       .planned_s_per_token = planned_s_per_token};
     return m;
 }
 
@@ -978,6 +983,7 @@ static void executor_is_given_as_many_runs_ahead_as_it_wants(void **state)
     struct fixture *f = *state;
     int output;
     f->config.runs_ahead = 2;
+    planned_s_per_token = 1e-4;
     join(f);
     make_ready(f, 1, 0, 3);
     connect_stage(f, 1, 0, 3);
@@ -997,6 +1003,84 @@ static void executor_is_given_as_many_runs_ahead_as_it_wants(void **state)
     f->run = second;
     done(f, 0, &output, NULL);
     assert_int_equal(did(f, AGENT_DO_POST, 0)->u.post.header.batch, 1);
+}
+
+static void long_run_has_none_waiting_behind_it(void **state)
+{
+    struct fixture *f = *state;
+    f->config.runs_ahead = 2;
+    join(f);
+    make_ready(f, 1, 0, 3);
+    connect_stage(f, 1, 0, 3);
+    begin(f, 1, 5, 10, true);
+    assert_non_null(did(f, AGENT_DO_RUN, 0));
+    assert_null(did(f, AGENT_DO_RUN, 1));
+}
+
+/* What ran on a slot, for so long. */
+static void ran(struct fixture *f, const struct agent_action *run, double seconds)
+{
+    struct agent_event ev = {.kind = AGENT_EVENT_BATCH_DONE};
+    ev.u.batch_done.slot = run->u.run.slot;
+    ev.u.batch_done.ticket = run->u.run.ticket;
+    ev.u.batch_done.seconds = seconds;
+    ev.u.batch_done.posted = true;
+    feed(f, &ev);
+}
+
+static uint64_t stage_of_deployment(struct fixture *f, uint64_t of)
+{
+    deployment = of;
+    uint64_t slot = make_ready(f, 1, 1, 2);
+    struct message m = {.type = MESSAGE_STAGE_CONNECT};
+    m.u.stage_connect = (struct message_stage_connect){.deployment = of, .generation = 1, .stage = 1, .n_stages = 2,
+                                                           .first_address = {(const uint8_t *)"f", 1}, .next_device = "", .first_device = ""};
+    tell(f, &m);
+    struct message open = {.type = MESSAGE_SEQUENCE_OPEN};
+    open.u.sequence_open = (struct message_sequence_open){.deployment = of, .generation = 1, .sequence = 5, .max_tokens = 400, .kv_tokens = 400,
+                                                          .all_logits = true, .end_ids = {end_ids, 1}};
+    tell(f, &open);
+    opened(f, did(f, AGENT_DO_SEQUENCE_OPEN, 0), 0);
+    deployment = DEPLOYMENT;
+    return slot;
+}
+
+static void arrive(struct fixture *f, uint64_t of, uint32_t batch, uint32_t position, uint32_t tokens, void *buffer)
+{
+    struct frame_header h = {.kind = FRAME_ACTIVATION, .stage = 1, .dtype = FRAME_F32, .n_runs = 1, .session = SESSION + 1, .deployment = of,
+                             .generation = 1, .batch = batch, .n_tokens = tokens, .payload_bytes = FRAME_RUN_BYTES + tokens * WIDTH * sizeof(float)};
+    struct frame_run run = {5, position, tokens, 0, 0};
+    struct agent_event ev = {.kind = AGENT_EVENT_FRAME};
+    ev.u.frame.header = &h;
+    ev.u.frame.runs = &run;
+    ev.u.frame.buffer = buffer;
+    feed(f, &ev);
+}
+
+/* One deployment has a queue full of long batches, the other one of short ones: by batches they would get the same number, by time they get the same time. */
+static void two_deployments_share_the_device_by_time(void **state)
+{
+    struct fixture *f = *state;
+    int buffer, shorts = 0, longs = 0;
+    planned_s_per_token = 0;
+    join(f);
+    uint64_t slow = stage_of_deployment(f, 7), quick = stage_of_deployment(f, 8);
+    assert_int_not_equal(slow, quick);
+    arrive(f, 7, 0, 0, 10, &buffer);
+    assert_true(take_run(f));
+    for (uint32_t i = 0; i < 20; i++) {
+        arrive(f, 7, i + 1, 10 * i + 10, 10, &buffer);
+        arrive(f, 8, i, i, 1, &buffer);
+    }
+    while (shorts < 20) {
+        bool is_quick = f->run.u.run.slot == quick;
+        shorts += is_quick;
+        longs += !is_quick;
+        ran(f, &f->run, is_quick ? 0.05 : 0.5);
+        assert_true(take_run(f));
+    }
+    /* A second of each, and what could not be known before the first of each had run. */
+    assert_in_range(longs, 2, 4);
 }
 
 static void late_result_of_an_old_generation_is_given_back(void **state)
@@ -1139,6 +1223,8 @@ int main(void)
         CLAIM(stage_whose_outputs_are_all_out_runs_no_large_batch_until_one_is_back),
         CLAIM(next_stage_that_takes_nothing_fails_what_waits_for_it),
         CLAIM(executor_is_given_as_many_runs_ahead_as_it_wants),
+        CLAIM(long_run_has_none_waiting_behind_it),
+        CLAIM(two_deployments_share_the_device_by_time),
         CLAIM(grants_open_and_close_the_door_for_chunks),
         CLAIM(all_logits_are_told_and_nothing_is_sampled),
     };

@@ -409,6 +409,45 @@ static void opening_checks_that_slices_add_up(void **state)
     queue_destroy(&q, NULL, NULL);
 }
 
+static void prompts_take_turns_slice_by_slice(void **state)
+{
+    (void)state;
+    struct queue *q = queue_of(true, false, 8, 4);
+    struct queue_batch b = {0};
+    open_prompt(q, 1, 16, NULL, 0);
+    assert_string_equal(step(q, &b), "1:0+4");
+    assert_string_equal(step(q, &b), "1:4+4");
+    open_prompt(q, 2, 3, NULL, 0); /* a short one comes behind a long one */
+    open_prompt(q, 3, 6, NULL, 0);
+    assert_string_equal(step(q, &b), "2:0+3!");
+    assert_string_equal(step(q, &b), "3:0+4");
+    assert_string_equal(step(q, &b), "1:8+4");
+    assert_string_equal(step(q, &b), "3:4+2!");
+    assert_string_equal(step(q, &b), "1:12+4!");
+    assert_string_equal(step(q, &b), "-");
+    queue_batch_free(&b);
+    queue_destroy(&q, NULL, NULL);
+}
+
+static void short_slice_overtakes_the_long_ones_that_wait_at_a_later_stage(void **state)
+{
+    (void)state;
+    struct queue *q = queue_of(false, false, 2, 64);
+    struct queue_batch b = {0};
+    struct frame_run runs[4] = {{1, 0, 40, 0, 0}, {1, 40, 40, 0, 0}, {1, 80, 40, 0, 0}, {2, 0, 7, 1, 0}};
+    open_prompt(q, 1, 0, NULL, 0);
+    open_prompt(q, 2, 0, NULL, 0);
+    for (uint32_t i = 0; i < 3; i++)
+        add(q, i, &runs[i], 1, NULL, 0);
+    assert_string_equal(step(q, &b), "1:0+40");
+    add(q, 3, &runs[3], 1, NULL, 0);
+    assert_string_equal(step(q, &b), "2:0+7!");
+    assert_string_equal(step(q, &b), "1:40+40");
+    assert_string_equal(step(q, &b), "1:80+40");
+    queue_batch_free(&b);
+    queue_destroy(&q, NULL, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -416,6 +455,8 @@ int main(void)
         cmocka_unit_test(first_stage_has_at_most_two_batches_a_stage_in_flight),
         cmocka_unit_test(batch_counts_as_in_flight_until_it_has_been_through_whoever_is_closed),
         cmocka_unit_test(batch_that_does_not_come_back_is_overdue_after_its_time_and_names_who_waits),
+        cmocka_unit_test(prompts_take_turns_slice_by_slice),
+        cmocka_unit_test(short_slice_overtakes_the_long_ones_that_wait_at_a_later_stage),
         cmocka_unit_test(narrow_queue_hands_out_only_what_is_small),
         cmocka_unit_test(decode_steps_of_several_sequences_share_batches_that_fill_all_stages),
         cmocka_unit_test(slices_and_decode_steps_take_turns),
