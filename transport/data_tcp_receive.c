@@ -61,6 +61,15 @@ void tcp_arrival_free(struct tcp_conn *c, struct tcp_arrival *a)
     free(a);
 }
 
+/* A buffer was refused though none of its budget is out, so that none will come back either. */
+static bool memory_is_out(struct data_pool *p, enum pool_use use)
+{
+    pthread_mutex_lock(&p->lock);
+    bool out = p->budgets[use].out_bytes == 0;
+    pthread_mutex_unlock(&p->lock);
+    return out;
+}
+
 /* Those that wait get their buffers, in order; one that is refused goes before the later ones of its budget, and holds up no other budget's. */
 static void grant_waiting(struct tcp_conn *c)
 {
@@ -73,6 +82,9 @@ static void grant_waiting(struct tcp_conn *c)
             a->state = ARRIVAL_GRANT_DUE;
             c->moved_ms = c->endpoint->clock_ms;
             c->dirty = true;
+        } else if (memory_is_out(&c->endpoint->base.pool, use)) {
+            tcp_conn_broken(c, HP_ENOMEM, "out of memory for a frame of %llu bytes", (unsigned long long)a->header.payload_bytes);
+            return;
         } else {
             spent[use] = true;
         }
@@ -141,6 +153,8 @@ static int small_take(struct tcp_conn *c, const struct head *head, const uint8_t
     if (!c->parked && data_session_admit(&d->base, h.session, c->peer->key) < 0)
         return 0;
     if (size && !(payload = data_receive_buffer(&d->base, &h))) {
+        if (memory_is_out(&d->base.pool, data_pool_use_of(h.kind, size)))
+            return tcp_conn_broken(c, HP_ENOMEM, "out of memory for a frame of %zu bytes", size);
         if (!c->parked)
             data_count_full(&d->base);
         return HP_PENDING;
@@ -248,7 +262,7 @@ void tcp_conn_read(struct tcp_conn *c)
 void tcp_conn_room(struct tcp_conn *c)
 {
     grant_waiting(c);
-    if (!c->parked || !records_take(c))
+    if (c->dead || !c->parked || !records_take(c))
         return;
     c->heard_ms = c->endpoint->clock_ms;
     tcp_conn_ask(c, c->events | EPOLLIN);
