@@ -92,7 +92,7 @@ void ucx_order_give(struct ucx_endpoint *d, struct order *o)
 
 /* ---- the thread -------------------------------------------------------------------------------------------------------------------- */
 
-static uint64_t now_ns(void)
+uint64_t ucx_now_ns(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -146,10 +146,12 @@ static void *worker_run(void *ctx)
             continue;
         }
         if (d->in_flight > 0 && idle_since == 0)
-            idle_since = now_ns();
-        if (d->in_flight > 0 && now_ns() - idle_since < SPIN_NS)
+            idle_since = ucx_now_ns();
+        if (d->in_flight > 0 && ucx_now_ns() - idle_since < SPIN_NS)
             continue;
         worker_sleep(d);
+        if (d->n_opening > 0)
+            ucx_peers_expire(d, ucx_now_ns());
         idle_since = 0;
     }
     return NULL;
@@ -262,7 +264,7 @@ static const struct data_ops ucx_ops = {ucx_close, ucx_connect, ucx_disconnect, 
 static void on_refused(void *ctx, const char *from, const char *why)
 {
     struct ucx_endpoint *d = ctx;
-    uint64_t now = now_ns();
+    uint64_t now = ucx_now_ns();
     data_count_stranger(&d->base);
     d->refused_unsaid++;
     if (d->refused_said_ns && now - d->refused_said_ns < 1000000000)

@@ -71,7 +71,7 @@ struct ucx_endpoint {
 
     /* the thread's own */
     struct ucx_peer *peers;
-    int n_peers;
+    int n_peers, n_opening; /* that UCX connects */
     struct ucx_link *links;
     ucp_conn_request_h requests[UCX_MAX_REQUESTS]; /* proven ones who connect to us */
     int n_requests;
@@ -96,6 +96,7 @@ struct ucx_peer {
     struct order introduced; /* brings the verdict to the thread */
     struct order_list early; /* frames that wait for the introduction */
     bool introducing, opened; /* until the connection stands; frames that waited are due */
+    uint64_t deadline_ns;     /* of what UCX does until it stands; 0: the guard is still at it, which has a deadline of its own */
     ucp_ep_h ep;
     bool down; /* gone for good: links that come later get a new peer */
     struct err why;
@@ -131,6 +132,8 @@ void ucx_link_end(struct ucx_endpoint *d, struct ucx_link *link);
 void ucx_peer_fail(struct ucx_peer *peer, const char *why);
 /* The guard has the peer's answer: the connection is made, and frames that waited are sent. */
 void ucx_peer_introduced(struct ucx_endpoint *d, struct ucx_peer *peer);
+/* Gives up connections that UCX has not made in time. */
+void ucx_peers_expire(struct ucx_endpoint *d, uint64_t now_ns);
 /* Somebody who has proven itself wants to connect (a callback of UCX). */
 void ucx_on_request(ucp_conn_request_h request, void *ctx);
 void ucx_requests_accept(struct ucx_endpoint *d);
@@ -153,7 +156,9 @@ void ucx_frames_fetch(struct ucx_endpoint *d);
 bool ucx_frames_finish(struct ucx_endpoint *d);
 void ucx_frames_drop(struct ucx_endpoint *d);
 
-/* ---- orders (data_ucx.c) ---- */
+/* ---- orders and time (data_ucx.c) ---- */
+
+uint64_t ucx_now_ns(void);
 
 void ucx_order_append(struct order_list *list, struct order *o);
 void ucx_order_give(struct ucx_endpoint *d, struct order *o); /* any thread */

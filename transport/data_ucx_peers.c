@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CLOSE_TURNS = 100000 };
+enum { CLOSE_TURNS = 100000, OPEN_SECONDS = 4 };
 
 /* ---- connections ---------------------------------------------------------------------------------------------------------------- */
 
@@ -82,6 +82,8 @@ static void peer_introduce(struct ucx_endpoint *d, struct ucx_peer *peer, const 
 
 static void peer_opened(struct ucx_peer *peer)
 {
+    peer->endpoint->n_opening -= peer->deadline_ns != 0;
+    peer->deadline_ns = 0;
     peer->introducing = false;
     peer->opened = peer->endpoint->changed = true;
 }
@@ -136,12 +138,21 @@ static void peer_connect(struct ucx_endpoint *d, struct ucx_peer *peer)
 void ucx_peer_introduced(struct ucx_endpoint *d, struct ucx_peer *peer)
 {
     if (peer->verdict.code == 0) {
+        peer->deadline_ns = ucx_now_ns() + OPEN_SECONDS * UINT64_C(1000000000);
+        d->n_opening++;
         peer_connect(d, peer);
         return;
     }
     peer->down = true;
     peer->why = peer->verdict;
     peer_opened(peer);
+}
+
+void ucx_peers_expire(struct ucx_endpoint *d, uint64_t now_ns)
+{
+    for (struct ucx_peer *peer = d->peers; peer; peer = peer->next)
+        if (peer->deadline_ns && now_ns >= peer->deadline_ns && !peer->down)
+            ucx_peer_fail(peer, "its UCX has not answered within 4 s");
 }
 
 /* ---- connections that others make ------------------------------------------------------------------------------------------------------ */

@@ -3,10 +3,11 @@
 #include "transport/data.h"
 #include "transport/data_address.h"
 #include "transport/handshake.h"
-#include "transport/ucx_guard.h"
+#include "transport/ucx_guard_int.h"
 
 #include <arpa/inet.h>
 #include <dirent.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -507,6 +508,142 @@ static void a_fixed_port_is_used_and_the_next_one_and_both_again_after_a_restart
     data_close(&a.d);
 }
 
+/* A socket that listens, takes connections into its backlog, and never says a word. */
+static int silent_listener(struct data_address *at)
+{
+    struct sockaddr_in sa = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof sa;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&sa, sizeof sa) | listen(fd, 5) | getsockname(fd, (struct sockaddr *)&sa, &size), 0);
+    at->port = ntohs(sa.sin_port);
+    return fd;
+}
+
+static void a_peer_that_says_nothing_is_given_up_after_two_seconds(void **state)
+{
+    (void)state;
+    struct end a;
+    end_open(&a);
+    struct data_address nobody = address_of(&a);
+    int fd = silent_listener(&nobody);
+    struct data_link *link = link_at(&a, &nobody);
+    post(&a, link, 100);
+    post(&a, link, 100000);
+    assert_true(wait_for(&a, &a.failed, 2));
+    assert_true(wait_for(&a, &a.downs, 1));
+    assert_non_null(strstr(a.why.text, "within 2 s"));
+    data_disconnect(&link);
+    data_close(&a.d);
+    close(fd);
+}
+
+static void closing_does_not_wait_for_a_peer_that_says_nothing(void **state)
+{
+    (void)state;
+    struct end a;
+    end_open(&a);
+    struct data_address nobody = address_of(&a);
+    int fd = silent_listener(&nobody);
+    struct data_link *link = link_at(&a, &nobody);
+    post(&a, link, 100);
+    post(&a, link, 100000);
+    nanosleep(&(struct timespec){0, 50000000}, NULL);
+    data_disconnect(&link);
+    data_close(&a.d);
+    assert_int_equal(a.done, 2);
+    assert_int_equal(a.failed, 2);
+    close(fd);
+}
+
+static bool all_are_allowed(void *ctx, const uint8_t *key)
+{
+    (void)ctx, (void)key;
+    return true;
+}
+
+/* Plays a member's guard on the next connection, up to the point where UCX would get it. */
+static int play_guard(int listener, const struct end *member, const struct guard_address *at)
+{
+    struct guard_talk talk;
+    int fd = accept(listener, NULL, NULL);
+    assert_int_equal(guard_talk_respond(&talk, fd, &member->keys, NULL), 0);
+    enum guard_turn turn = GUARD_WANTS_READ;
+    for (int i = 0; i < 2000 && turn != GUARD_DONE && turn != GUARD_GIVE && turn != GUARD_REFUSED; i++) {
+        turn = guard_talk_go(&talk, all_are_allowed, NULL);
+        if (turn == GUARD_ANSWER)
+            guard_talk_tell(&talk, at, 1);
+        else if (turn == GUARD_WANTS_READ)
+            nanosleep(&(struct timespec){0, 1000000}, NULL);
+    }
+    guard_talk_wipe(&talk);
+    assert_true(turn == GUARD_DONE || turn == GUARD_GIVE);
+    return fd;
+}
+
+static void a_member_whose_ucx_says_nothing_is_given_up(void **state)
+{
+    (void)state;
+    struct end a, dumb;
+    end_open(&a);
+    end_prepare(&dumb);
+    struct data_address at = address_of(&a);
+    memcpy(at.key, dumb.key, KEY_BYTES);
+    int listener = silent_listener(&at);
+    struct sockaddr_in sa = {.sin_family = AF_INET, .sin_port = htons(at.port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct guard_address own;
+    assert_true(guard_address_of((struct sockaddr *)&sa, sizeof sa, &own));
+    struct data_link *link = link_at(&a, &at);
+    post(&a, link, 100);
+    close(play_guard(listener, &dumb, &own));
+    int given = play_guard(listener, &dumb, &own);
+    assert_true(wait_for(&a, &a.failed, 1));
+    assert_true(wait_for(&a, &a.downs, 1));
+    assert_non_null(strstr(a.why.text, "has not answered"));
+    close(given);
+    close(listener);
+    data_disconnect(&link);
+    data_close(&a.d);
+}
+
+static int open_descriptors(void)
+{
+    int n = 0;
+    DIR *dir = opendir("/proc/self/fd");
+    while (dir && readdir(dir))
+        n++;
+    if (dir)
+        closedir(dir);
+    return n;
+}
+
+static void members_that_come_and_go_leave_nothing_behind(void **state)
+{
+    (void)state;
+    enum { TURNS = 25 };
+    struct end a, b;
+    end_open(&a);
+    int before = 0;
+    for (int i = 0; i < TURNS; i++) {
+        end_open(&b);
+        admit(&a, &b);
+        struct data_link *link = link_to(&b, &a);
+        post(&b, link, i % 2 ? 200000 : 100);
+        assert_true(wait_for(&a, &a.frames, i + 1));
+        if (i % 3)
+            data_disconnect(&link);
+        data_close(&b.d);
+        if (i == 4)
+            before = open_descriptors();
+    }
+    int after = open_descriptors();
+    for (int i = 0; i < 500 && after > before + 4; i++) { /* the other side notices in its time */
+        nanosleep(&(struct timespec){0, 10000000}, NULL);
+        after = open_descriptors();
+    }
+    assert_in_range(after, 1, before + 4);
+    data_close(&a.d);
+}
+
 /* ---- UCX itself ------------------------------------------------------------------------------------------------------------------ */
 
 static void ucx_without_a_guard_can_not_listen(void **state)
@@ -567,6 +704,10 @@ int main(void)
         cmocka_unit_test(a_key_that_leaves_the_set_loses_its_connection),
         cmocka_unit_test(a_link_that_cannot_be_made_names_host_port_and_reason),
         cmocka_unit_test(an_address_with_another_key_is_not_connected),
+        cmocka_unit_test(a_peer_that_says_nothing_is_given_up_after_two_seconds),
+        cmocka_unit_test(closing_does_not_wait_for_a_peer_that_says_nothing),
+        cmocka_unit_test(a_member_whose_ucx_says_nothing_is_given_up),
+        cmocka_unit_test(members_that_come_and_go_leave_nothing_behind),
         cmocka_unit_test(a_fixed_port_is_used_and_the_next_one_and_both_again_after_a_restart),
         cmocka_unit_test(ucx_without_a_guard_can_not_listen),
         cmocka_unit_test(a_ucx_that_goes_around_the_guard_is_noticed),
