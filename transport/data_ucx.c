@@ -296,6 +296,7 @@ static ucs_status_t context_open(struct ucx_endpoint *d, const char *network)
         return s;
     setting_set(config, "TLS", "tcp");
     setting_set(config, "SOCKADDR_TLS_PRIORITY", "tcp");
+    setting_set(config, "RNDV_SCHEME", "get_zcopy"); /* on TCP: active messages. What it puts ends UCX 1.13 now and then (tcp_ep.c, PUT_TX_WAITING_ACK) */
     setting_set(config, "RNDV_THRESH", "65536"); /* what is larger waits at its sender for room: see DATA_CONTROL_BYTES */
     s = ucp_config_modify(config, "NET_DEVICES", network);
     ucp_params_t p = {
