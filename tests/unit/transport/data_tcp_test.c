@@ -183,8 +183,9 @@ static void an_unknown_key_is_refused_after_a_second_and_told(void **state)
     assert_int_equal(data_connect(a.d, address, size, &link, NULL), 0);
     post(&a, link, SESSION, 10);
     assert_true(wait_for(&a, &a.downs, 1));
-    assert_int_equal(a.failed, 1);
+    assert_true(wait_for(&a, &a.failed, 1));
     assert_non_null(strstr(a.why.text, "does not admit this process's key"));
+    assert_true(refused_reaches(&b, 1));
     assert_int_equal(refused(&b), 1);
     data_disconnect(&link);
     data_close(&a.d);
