@@ -1,5 +1,5 @@
 /* The parts of the guard, from bottom to top: the talk on one connection (ucx_guard_talk.c), who is known and who was let in (ucx_guard_table.c), the thread
- * that admits and introduces (ucx_guard.c), UCX's calls (ucx_guard_calls.c). Only ucx_guard*.c and its tests include this. */
+ * that admits and introduces (ucx_guard_door.c), UCX's calls (ucx_guard_calls.c), the face (ucx_guard.c). Only ucx_guard*.c and its tests include this. */
 #ifndef HP_TRANSPORT_UCX_GUARD_INT_H
 #define HP_TRANSPORT_UCX_GUARD_INT_H
 
@@ -124,6 +124,16 @@ struct ucx_guard {
     struct ucx_introduction *first, **tail;
     struct guard_door *door; /* the thread's own */
 };
+
+/* ---- the door ---- */
+
+struct guard_door *guard_door_create(void);
+/* After the thread has ended. */
+void guard_door_destroy(struct guard_door *door);
+/* Makes the descriptors; 0, or -1 with errno. */
+int guard_door_open(struct ucx_guard *g);
+/* The thread; `ctx` is the guard. */
+void *guard_door_run(void *ctx);
 
 /* Called by the guard's thread: UCX closed the stand-in. Frees the listener. */
 void guard_listener_remove(struct guard_listener *l);
