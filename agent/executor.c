@@ -89,6 +89,7 @@ struct executor {
     bool loader_started;
     struct post_box loader_box; /* of struct load_job *; NULL: end */
     atomic_ullong outputs_bytes; /* of all reserves */
+    atomic_ullong logits_bytes;  /* of rows that are kept for the next batch */
     bool quit_came;             /* while a profile was being made */
     uint64_t ran_ns;            /* when a batch last ran */
 };
@@ -110,7 +111,7 @@ static void report(struct executor *x, const struct executor_report *r) { x->con
 static void memory_note(struct executor *x)
 {
     if (!x->config.paced) {
-        uint64_t free_bytes = x->device->backend->memory_free(x->device), held = atomic_load(&x->outputs_bytes);
+        uint64_t free_bytes = x->device->backend->memory_free(x->device), held = atomic_load(&x->outputs_bytes) + atomic_load(&x->logits_bytes);
         atomic_store(&x->memory_free, free_bytes == UINT64_MAX ? free_bytes : free_bytes > held ? free_bytes - held : 0);
         return;
     }
@@ -232,7 +233,7 @@ static int stage_open(struct load_job *j, struct err *e)
                              .kv_tokens = l->kv_tokens,
                              .max_sequences = l->max_sequences,
                              .max_batch_tokens = l->max_batch_tokens,
-                             .beside_bytes = x->config.paced ? 0 : h->reserve_bytes + atomic_load(&x->outputs_bytes),
+                             .beside_bytes = x->config.paced ? 0 : h->reserve_bytes + atomic_load(&x->outputs_bytes) + atomic_load(&x->logits_bytes),
                              .progress = load_progress,
                              .progress_ctx = j,
                              .stop = &j->stop};
@@ -446,7 +447,16 @@ static float *logits_room(struct executor *x, const struct held_stage *h, const 
     for (uint32_t i = 0; i < r->n_runs; i++)
         *told = *told || (r->runs[i].run.n_logits && !r->runs[i].sample);
     float **rows = *told ? &x->now->logits : &x->sampled;
-    return reserve((void **)rows, *told ? &x->now->logit_capacity : &x->sampled_capacity, n ? n : 1, sizeof **rows) ? *rows : NULL;
+    size_t *capacity = *told ? &x->now->logit_capacity : &x->sampled_capacity, before = *capacity;
+    if (n > before && !x->config.paced && (n - before) * sizeof **rows > executor_memory_free(x))
+        return NULL; /* beyond the limit */
+    if (!reserve((void **)rows, capacity, n ? n : 1, sizeof **rows))
+        return NULL;
+    if (n > before) {
+        atomic_fetch_add(&x->logits_bytes, (*capacity - before) * sizeof **rows);
+        memory_note(x);
+    }
+    return *rows;
 }
 
 static int runs_make(struct executor *x, const struct executor_run *r, struct err *e)
@@ -515,7 +525,7 @@ static int batch_run(struct executor *x, struct held_stage *h, const struct exec
     if (rc == 0 && !last)
         rc = output_get(x, h, r, &out->output, e);
     if (rc == 0 && last && (out->rows = logits_room(x, h, r, &out->told)) == NULL)
-        rc = err_set(e, HP_ENOMEM, "no memory for %u rows of logits", r->n_logits);
+        rc = err_set(e, HP_ENOMEM, "no memory for %u rows of logits within this agent's limit", r->n_logits);
     if (rc < 0)
         return rc;
     float *rows = last ? out->rows : (float *)(void *)(out->output->bytes + (size_t)r->n_runs * FRAME_RUN_BYTES);

@@ -24,7 +24,8 @@ static uint64_t memory_free(const struct device *device)
     const struct cpu_device *d = (const struct cpu_device *)device;
     if (!d->limit_bytes)
         return UINT64_MAX;
-    uint64_t used = atomic_load(&d->used_bytes) + atomic_load(&d->scratch_bytes);
+    uint64_t scratch = atomic_load(&d->inputs_bytes) + atomic_load(&d->private_bytes) * (unsigned)threads_count(d->threads);
+    uint64_t used = atomic_load(&d->used_bytes) + scratch;
     return d->limit_bytes > used ? d->limit_bytes - used : 0;
 }
 
@@ -60,17 +61,26 @@ void cpu_memory_free(struct cpu_device *d, void *p, uint64_t bytes)
     atomic_fetch_sub(&d->used_bytes, bytes);
 }
 
+static void scratch_count(struct cpu_device *d, const struct scratch *s)
+{
+    unsigned long long most = atomic_load(&d->private_bytes);
+    if (s == &d->inputs)
+        atomic_store(&d->inputs_bytes, s->bytes);
+    else
+        while (s->bytes > most && !atomic_compare_exchange_weak(&d->private_bytes, &most, s->bytes))
+            ;
+}
+
 void *scratch_get(struct cpu_device *d, struct scratch *s, size_t bytes)
 {
     if (bytes <= s->bytes)
         return s->data;
-    atomic_fetch_sub(&d->scratch_bytes, s->bytes);
     free(s->data);
     s->bytes = (bytes + 4095) / 4096 * 4096;
     s->data = aligned_alloc(4096, s->bytes);
     if (!s->data)
         s->bytes = 0;
-    atomic_fetch_add(&d->scratch_bytes, s->bytes);
+    scratch_count(d, s);
     return s->data;
 }
 

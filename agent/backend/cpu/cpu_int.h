@@ -23,7 +23,8 @@ struct cpu_device {
     struct onednn *onednn; /* NULL without bf16 */
     uint64_t limit_bytes;
     atomic_ullong used_bytes;
-    atomic_ullong scratch_bytes; /* of inputs and private: they count against the limit, and stay */
+    /* Scratch counts against the limit, and stays: that of inputs, and the most that any thread ever wanted, for each of them, since any may come to it. */
+    atomic_ullong inputs_bytes, private_bytes;
     struct scratch inputs;   /* a matmul's inputs as bf16 */
     struct scratch *private; /* [threads + 1]: of one thread inside an operator; the last is the loader's */
     char description[96];

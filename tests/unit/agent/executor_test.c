@@ -24,7 +24,9 @@ struct fixture {
     sem_t loaded[3], load_began, go_on, opened, ran, profiled, measuring;
     atomic_int ran_count, load_reports, ran_while_measuring;
     atomic_bool holds, load_ended, profile_ended;
-    int load_status[3];
+    int load_status[3], run_status;
+    bool run_may_fail;
+    uint32_t vocabulary;
     struct agent_run run;
     uint32_t ids[4];
 };
@@ -56,6 +58,7 @@ static void load_told(struct fixture *f, const struct executor_report *r)
     if (r->status == HP_PENDING)
         return;
     f->load_status[r->slot] = r->status;
+    f->vocabulary = r->vocabulary;
     if (r->slot == LOADING)
         atomic_store(&f->load_ended, true);
     atomic_fetch_add(&f->load_reports, 1);
@@ -72,7 +75,8 @@ static void told(void *ctx, const struct executor_report *r)
         sem_post(&f->opened);
         return;
     case EXECUTOR_RAN:
-        assert_int_equal(r->status, 0);
+        f->run_status = r->status;
+        assert_true(r->status == 0 || f->run_may_fail);
         atomic_fetch_add(&f->ran_count, 1);
         sem_post(&f->ran);
         return;
@@ -180,6 +184,37 @@ static void an_executor_ends_while_loads_go_on_and_wait(void **state)
     assert_null(f->x); /* it came back, and gave all back (the sanitizers look) */
 }
 
+enum { MANY_ROWS = 60 };
+
+/* A prompt whose logits are all asked for. */
+static void run_all_logits(struct fixture *f)
+{
+    static const uint32_t ids[MANY_ROWS] = {7};
+    f->run = (struct agent_run){.run = {5, 0, MANY_ROWS, MANY_ROWS, 0}};
+    executor_run(f->x, &(struct executor_run){.slot = SERVING, .ticket = 50, .runs = &f->run, .n_runs = 1, .n_tokens = MANY_ROWS, .n_logits = MANY_ROWS, .ids = ids});
+    wait_for(&f->ran);
+}
+
+static void rows_of_logits_count_against_the_limit(void **state)
+{
+    struct fixture *f = *state;
+    serve(f);
+    uint64_t loaded = executor_memory_free(f->x), rows = (uint64_t)MANY_ROWS * f->vocabulary * sizeof(float);
+    run_all_logits(f);
+    assert_int_equal(f->run_status, 0);
+    assert_true(executor_memory_free(f->x) + rows <= loaded);
+    /* The same on a device that has room for the stage, and for half of these rows. */
+    executor_destroy(&f->x);
+    struct executor_config c = {.device = {.backend = "cpu", .n_threads = 2, .memory_bytes = (1 << 30) - loaded + rows / 2}, .data = f->data, .report = told, .ctx = f};
+    assert_int_equal(executor_create(&c, &f->x, NULL), 0);
+    serve(f);
+    f->run_may_fail = true;
+    run_all_logits(f);
+    assert_int_equal(f->run_status, HP_ENOMEM);
+    f->run_may_fail = false;
+    run_one(f, 0); /* what fits goes on */
+}
+
 static void batches_run_between_the_points_of_a_measurement(void **state)
 {
     struct fixture *f = *state;
@@ -198,6 +233,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(batches_of_one_deployment_run_while_another_is_loaded, setup, teardown),
         cmocka_unit_test_setup_teardown(a_load_that_nobody_wants_any_more_ends_and_leaves_nothing, setup, teardown),
         cmocka_unit_test_setup_teardown(an_executor_ends_while_loads_go_on_and_wait, setup, teardown),
+        cmocka_unit_test_setup_teardown(rows_of_logits_count_against_the_limit, setup, teardown),
         cmocka_unit_test_setup_teardown(batches_run_between_the_points_of_a_measurement, setup, teardown),
     };
     return cmocka_run_group_tests_name("executor", tests, NULL, NULL);
