@@ -365,7 +365,7 @@ void admin_store_state(struct core *c, struct member *m, uint64_t id, const stru
         return;
     if (s->code[0] && strcmp(s->code, "ok") != 0) {
         struct err e = {0};
-        err_set(&e, status_of_word(s->code), "agent \"%s\": %s", m->name, s->text);
+        err_set(&e, core_failure_code(s->code), "agent \"%s\": %s", m->name, s->text);
         core_answer_error(c, r->peer, r->ask, &e);
         core_relay_end(c, r);
     } else if (--r->awaited == 0) {

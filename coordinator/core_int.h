@@ -196,6 +196,13 @@ struct core_relay *core_relay_find(struct core *c, uint64_t id, enum message_typ
 struct core_relay *core_relay_answered(struct core *c, const struct member *by, uint64_t id, enum message_type type);
 void core_relay_end(struct core *c, struct core_relay *r);
 
+/* The code of a failure that an agent tells of: whatever it says, a failure it is. */
+static inline int core_failure_code(const char *word)
+{
+    int code = status_of_word(word);
+    return code < 0 ? code : HP_EPROTO;
+}
+
 /* ---- logs ---- */
 bool core_log_may(struct core *c, enum core_log_kind kind);
 

@@ -102,7 +102,7 @@ bool profiling_result(struct core *c, struct member *m, uint64_t id, const struc
     bool array = json_is_array(json_object_get(run->tables, "layers"));
     bool good = array && profile_check(model && model->open ? &model->facts : NULL, p->f32, run->tables, &why_not) == 0;
     if (!good) {
-        err_set(&e, failed ? status_of_word(r->code) : HP_EPROTO, "agent \"%s\" could not measure the model: %s%s", m->name, failed ? r->text : "its answer is no profile: ",
+        err_set(&e, failed ? core_failure_code(r->code) : HP_EPROTO, "agent \"%s\" could not measure the model: %s%s", m->name, failed ? r->text : "its answer is no profile: ",
                 failed ? "" : array ? why_not.text : "it has no layers");
         fail(c, p, &e);
         return true;

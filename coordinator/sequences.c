@@ -587,7 +587,7 @@ void sequences_failed(struct core *c, struct member *m, const struct message_seq
         return;
     struct deployment *d = s->deployment;
     struct err e = {0};
-    err_set(&e, status_of_word(f->code), "%s: %s", m->name, f->text);
+    err_set(&e, core_failure_code(f->code), "%s: %s", m->name, f->text);
     sequence_fail(c, s, &e);
     sequences_admit(c, d);
 }

@@ -322,7 +322,7 @@ void stages_tell(struct core *c, struct deployment *d, bool now)
 static void stage_failed(struct core *c, struct deployment *d, const struct member *m, const struct message_stage_state *s)
 {
     struct err e = {0};
-    err_set(&e, status_of_word(s->code), "agent \"%s\" %s: %s", m->name, d->state == DEPLOYMENT_PREPARING ? "could not prepare its stage" : "lost its stage", s->text);
+    err_set(&e, core_failure_code(s->code), "agent \"%s\" %s: %s", m->name, d->state == DEPLOYMENT_PREPARING ? "could not prepare its stage" : "lost its stage", s->text);
     if (s->hint && s->hint[0])
         err_hint(&e, "%s", s->hint);
     if (d->state == DEPLOYMENT_PREPARING)

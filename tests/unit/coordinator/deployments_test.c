@@ -225,6 +225,24 @@ static void a_stage_that_fails_ends_a_first_deployment_in_its_agents_words(void 
     fixture_close(&f);
 }
 
+static void a_failure_is_one_whatever_its_agent_calls_it(void **state)
+{
+    (void)state;
+    static const char *const codes[] = {"ok", "pending"};
+    for (size_t i = 0; i < 2; i++) {
+        struct fixture f;
+        fixture_open(&f);
+        fixture_agent(&f, 0, "k", 1e9);
+        ask_deploy(&f, "{}");
+        struct message m = {.type = MESSAGE_STAGE_STATE};
+        m.u.stage_state = (struct message_stage_state){.deployment = 1, .generation = 1, .state = "failed", .code = codes[i], .text = "all is well"};
+        fixture_say(&f, 10, fixture_key(0), &m);
+        assert_string_equal(fixture_last(&f, ADMIN, MESSAGE_ANSWER)->u.answer.code, "protocol");
+        assert_string_equal(state_of(&f), "gone");
+        fixture_close(&f);
+    }
+}
+
 static void what_older_generations_and_strangers_say_changes_nothing(void **state)
 {
     (void)state;
@@ -717,6 +735,7 @@ int main(void)
         cmocka_unit_test(neighbours_learn_each_others_addresses),
         cmocka_unit_test(every_hop_has_a_session_of_its_own_which_outlives_a_restart),
         cmocka_unit_test(a_stage_that_fails_ends_a_first_deployment_in_its_agents_words),
+        cmocka_unit_test(a_failure_is_one_whatever_its_agent_calls_it),
         cmocka_unit_test(what_older_generations_and_strangers_say_changes_nothing),
         cmocka_unit_test(missing_chunks_are_asked_for_once_and_again_after_silence),
         cmocka_unit_test(an_order_that_does_not_show_is_given_again),
