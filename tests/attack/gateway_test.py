@@ -594,10 +594,12 @@ def sigterm_lets_streams_end_in_words():
             c.wait("the stream runs", lambda: len(heard) > 2, 10)
             os.kill(process_pid, signal.SIGTERM)
             third = None
-            try:
+            try: # the signal is heard a moment later
+                while exchange(c.port, head("GET", "/ready"))[0] == 200:
+                    time.sleep(0.005)
                 third = exchange(c.port, post(chat_body("x")))
             except (OSError, AssertionError):
-                pass
+                pass # it has ended already
             for t in threads:
                 t.join()
             wait()
