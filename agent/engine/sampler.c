@@ -338,7 +338,7 @@ static bool sample_fast(struct sampler *s, uint32_t *token)
 
 static uint32_t sample(struct sampler *s, const float *row, float greatest)
 {
-    uint32_t token;
+    uint32_t token = 0;
     if (!isfinite(greatest))
         return heaviest(s, row, greatest);
     s->kernels->weigh(row, (size_t)s->vocabulary, (double)greatest, s->params.temperature, s->weights);
