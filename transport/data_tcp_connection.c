@@ -80,7 +80,7 @@ struct tcp_conn *tcp_conn_open(struct tcp_endpoint *d, struct tcp_peer *peer, in
     c->hello_due = c->dirty = true;
     c->low_water = 1;
     c->events = EPOLLIN;
-    c->opened_ms = c->heard_ms = c->sent_ms = c->moved_ms = d->clock_ms;
+    c->opened_ms = c->heard_ms = c->sent_ms = c->moved_ms = c->pushed_ms = d->clock_ms;
     tcp_queue_init(&c->announced);
     tcp_queue_init(&c->leaving);
     c->next = d->conns;
@@ -100,11 +100,16 @@ static bool is_kept(const struct tcp_conn *c, const struct tcp_conn *other)
     return c->initiated == smaller;
 }
 
+/* Another process with the same key opened `other`: it was this one's predecessor, or both live and only send here (two admins at two terminals). The latter
+ * keep their connections; whose first process is gone is noticed by its silence. */
+static bool is_foreign(const struct tcp_conn *c, const struct tcp_conn *other) { return other->greeted && other->instance != c->instance; }
+
 /* `c` has greeted, and `other` stands. Does the peer still have `other`? Then one of them retires. */
-static void settle(struct tcp_conn *c, struct tcp_conn *other, bool new_process, bool alone)
+static void settle(struct tcp_conn *c, struct tcp_conn *other, bool alone)
 {
-    if (new_process) {
-        tcp_conn_broken(other, HP_ELINK, "it was started anew");
+    if (is_foreign(c, other)) {
+        if (c->peer->links || other->initiated)
+            tcp_conn_broken(other, HP_ELINK, "it was started anew");
     } else if (other->greeted && alone && c->sequence > other->sequence) {
         tcp_conn_broken(other, HP_ELINK, "it lost the connection");
     } else if (other->greeted && !other->retiring) {
@@ -123,15 +128,12 @@ static struct tcp_conn *other_of(const struct tcp_conn *c, struct tcp_conn *from
 void tcp_conn_hello(struct tcp_conn *c, const uint8_t *text)
 {
     struct tcp_peer *peer = c->peer;
-    uint64_t instance;
-    memcpy(&instance, text, 8);
+    memcpy(&c->instance, text, 8);
     memcpy(&c->sequence, text + 8, 8);
     c->greeted = true;
-    bool new_process = peer->instance != 0 && peer->instance != instance;
-    peer->instance = instance;
     for (struct tcp_conn *o = other_of(c, c->endpoint->conns); o;) {
         struct tcp_conn *next = other_of(c, o->next);
-        settle(c, o, new_process, text[16] == 1);
+        settle(c, o, text[16] == 1);
         o = next;
     }
     if (!c->retiring)
@@ -230,6 +232,8 @@ static void conn_tick(struct tcp_conn *c)
         tcp_conn_broken(c, HP_ETIMEOUT, "nothing was heard of it for %.1f s", TCP_SILENCE_MS / 1e3);
     } else if (!c->greeted && now - c->opened_ms > tcp_ms(d, TCP_PROOF_MS)) {
         tcp_conn_broken(c, HP_ETIMEOUT, "it does not greet");
+    } else if (c->out_start < c->out_end && now - c->pushed_ms > tcp_ms(d, TCP_UNREAD_MS)) {
+        tcp_conn_broken(c, HP_ETIMEOUT, "it has read nothing for %d s", TCP_UNREAD_MS / 1000);
     } else if (has_granted(c) && now - c->moved_ms > tcp_ms(d, TCP_STALL_MS)) {
         tcp_conn_broken(c, HP_ETIMEOUT, "it announced a frame and does not send it");
     } else if (c->retiring && now - c->retired_ms > tcp_ms(d, TCP_RETIRE_MS)) {

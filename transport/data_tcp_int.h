@@ -39,11 +39,13 @@ enum {
     TCP_MAX_ORDERS = 65536,       /* that wait for the thread */
     TCP_MAX_STRANGERS = 256,
     TCP_MAX_STRANGERS_OF_SOURCE = 32,
+    TCP_MAX_OF_KEY = 16,  /* connections that one key has opened here */
     TCP_PROOF_MS = 2000,  /* from the first byte of a connection to its proof */
     TCP_HELD_MS = 1000,   /* for a key that is not in the set yet */
     TCP_BEAT_MS = 500,    /* something is sent at least this often */
     TCP_SILENCE_MS = 2500, /* nothing was heard for this long: the peer is gone */
     TCP_STALL_MS = 10000, /* a granted frame, or one that found no room, does not move for this long */
+    TCP_UNREAD_MS = 15000, /* the kernel takes nothing for this long: longer than a peer whose pool is full stays (TCP_STALL_MS) */
     TCP_RETIRE_MS = 5000,
     TCP_CLOSE_MS = 1000,
     TCP_TICK_MS = 100
@@ -147,8 +149,8 @@ struct tcp_conn {
     bool retiring;  /* starts no frame any more */
     bool dirty;     /* has something new to send */
     bool dead;
-    uint64_t sequence; /* of the peer's HELLO */
-    uint64_t opened_ms, heard_ms, sent_ms, moved_ms, retired_ms;
+    uint64_t instance, sequence; /* of the peer's HELLO */
+    uint64_t opened_ms, heard_ms, sent_ms, moved_ms, pushed_ms, retired_ms;
     uint32_t events; /* asked of epoll */
     /* receiving */
     struct tcp_seal opener;
@@ -180,7 +182,6 @@ struct tcp_peer {
     bool self;     /* this endpoint's own key */
     bool admitted; /* its key was in the set when last looked at */
     struct data_address where; /* port 0: nobody said yet */
-    uint64_t instance; /* of its process; 0: none greeted */
     struct tcp_conn *current; /* carries what is posted */
     struct tcp_proof *dialling;
     int n_conns;

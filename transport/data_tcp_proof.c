@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/tcp.h>
+#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,27 +83,38 @@ static void proof_fail(struct tcp_proof *p, int status, const char *why)
     }
 }
 
+/* Whose connection it becomes; NULL: it has ended. */
+static struct tcp_peer *proof_peer(struct tcp_proof *p)
+{
+    struct tcp_endpoint *d = p->endpoint;
+    const uint8_t *key = handshake_peer(&p->handshake);
+    struct tcp_peer *peer = p->peer ? p->peer : tcp_peer_get(d, key);
+    if (!peer)
+        proof_fail(p, HP_ENOMEM, "out of memory");
+    else if (!p->peer && !data_peer_is_allowed(&d->base, key))
+        proof_fail(p, HP_EDENIED, "its key has left the set of those that may connect");
+    else if (!p->peer && peer->n_conns >= TCP_MAX_OF_KEY)
+        proof_fail(p, HP_EBUSY, "its key has too many connections already");
+    else
+        return peer;
+    return NULL;
+}
+
 static void proof_done(struct tcp_proof *p)
 {
     struct tcp_endpoint *d = p->endpoint;
     struct handshake_result r;
-    handshake_result(&p->handshake, &r);
-    struct tcp_peer *peer = p->peer ? p->peer : tcp_peer_get(d, r.peer);
     bool initiated = p->peer != NULL;
-    if (!peer) {
-        proof_fail(p, HP_ENOMEM, "out of memory");
+    struct tcp_peer *peer = proof_peer(p);
+    if (!peer)
         return;
-    }
-    if (!initiated && !data_peer_is_allowed(&d->base, r.peer)) {
-        proof_fail(p, HP_EDENIED, "its key has left the set of those that may connect");
-        return;
-    }
+    handshake_result(&p->handshake, &r);
     int fd = p->fd;
     epoll_ctl(d->epoll, EPOLL_CTL_DEL, fd, NULL);
     proof_free(p);
     if (!tcp_conn_open(d, peer, fd, initiated, &r) && initiated)
         tcp_peer_fail(peer, &(struct err){HP_ENOMEM, "out of memory for a connection", ""});
-    memset(&r, 0, sizeof r);
+    sodium_memzero(&r, sizeof r);
 }
 
 static void proof_ask(struct tcp_proof *p, uint32_t events)
@@ -208,6 +220,7 @@ static struct tcp_proof *proof_create(struct tcp_endpoint *d, int fd, struct tcp
     int rc = peer ? handshake_initiate(&p->handshake, &d->keys, peer->key, HANDSHAKE_TCP, handshake_ciphers(), NULL)
                   : handshake_respond(&p->handshake, &d->keys, HANDSHAKE_TCP, handshake_ciphers(), NULL);
     if (rc < 0 || !tcp_watch_add(d, fd, &p->watch, events)) {
+        handshake_wipe(&p->handshake);
         free(p);
         return NULL;
     }

@@ -160,7 +160,7 @@ static bool push(struct tcp_conn *c)
     }
     c->out_start += (size_t)n;
     c->left_bytes += (uint64_t)n;
-    c->sent_ms = c->endpoint->clock_ms;
+    c->sent_ms = c->pushed_ms = c->endpoint->clock_ms;
     frames_left(c);
     if (c->out_start < c->out_end)
         return false;
@@ -171,9 +171,11 @@ static bool push(struct tcp_conn *c)
 /* Seals records until there is a good piece for the kernel. */
 static void fill(struct tcp_conn *c)
 {
-    if (c->out_start == c->out_end)
+    if (c->out_start == c->out_end) {
+        c->pushed_ms = c->endpoint->clock_ms;
         while (!c->dead && c->out_end < TCP_CHUNK_BYTES && put_next(c))
             ;
+    }
 }
 
 void tcp_conn_write(struct tcp_conn *c)
