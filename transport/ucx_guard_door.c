@@ -23,13 +23,15 @@ struct visitor {
     struct guard_address from; /* or to, of an introduction */
     bool connecting;
     uint64_t since_ms, deadline_ms;
+    uint64_t turn; /* of the thread, in which it came */
     struct guard_talk talk;
 };
 
 struct guard_door {
     struct visitor visitors[VISITORS]; /* first GUARD_MAX_UNPROVEN for those who come */
-    struct guard_listener *paused;     /* no descriptors were left */
+    struct guard_listener *paused;     /* a list: no descriptors were left for them */
     uint64_t paused_until_ms;
+    uint64_t turn;
 };
 
 struct guard_door *guard_door_create(void)
@@ -196,7 +198,7 @@ static void visitor_welcome(struct ucx_guard *g, struct guard_listener *l, int f
     int yes = 1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
     uint64_t now = now_ms();
-    *v = (struct visitor){.fd = fd, .listener = l, .from = *from, .since_ms = now, .deadline_ms = now + GUARD_DEADLINE_MS};
+    *v = (struct visitor){.fd = fd, .listener = l, .from = *from, .since_ms = now, .deadline_ms = now + GUARD_DEADLINE_MS, .turn = g->door->turn};
     if (guard_talk_respond(&v->talk, fd, &g->config.keys, NULL) < 0 || watch_set(g, EPOLL_CTL_ADD, fd, 0, v, WATCH_VISITOR) != 0) {
         visitor_refuse(g, v, "no room to hear it");
         return;
@@ -206,6 +208,14 @@ static void visitor_welcome(struct ucx_guard *g, struct guard_listener *l, int f
 
 /* ---- listeners ---------------------------------------------------------------------------------------------------------------------------------- */
 
+static void listener_pause(struct ucx_guard *g, struct guard_listener *l)
+{
+    watch_set(g, EPOLL_CTL_MOD, l->real, 0, l, WATCH_REAL);
+    l->next_paused = g->door->paused;
+    g->door->paused = l;
+    g->door->paused_until_ms = now_ms() + PAUSE_MS;
+}
+
 static void listener_accept(struct ucx_guard *g, struct guard_listener *l)
 {
     for (int i = 0; i < ACCEPTS_A_TURN; i++) {
@@ -213,11 +223,8 @@ static void listener_accept(struct ucx_guard *g, struct guard_listener *l)
         socklen_t size = sizeof sa;
         struct guard_address from;
         int fd = accept4(l->real, (struct sockaddr *)&sa, &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
-            watch_set(g, EPOLL_CTL_MOD, l->real, 0, l, WATCH_REAL);
-            g->door->paused = l;
-            g->door->paused_until_ms = now_ms() + PAUSE_MS;
-        }
+        if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM))
+            listener_pause(g, l);
         if (fd < 0)
             return;
         if (guard_address_of((struct sockaddr *)&sa, size, &from))
@@ -233,17 +240,21 @@ static void listener_end(struct ucx_guard *g, struct guard_listener *l)
     for (int i = 0; i < GUARD_MAX_UNPROVEN; i++)
         if (g->door->visitors[i].fd >= 0 && g->door->visitors[i].listener == l)
             visitor_end(&g->door->visitors[i]);
-    if (g->door->paused == l)
-        g->door->paused = NULL;
+    struct guard_listener **at = &g->door->paused;
+    while (*at && *at != l)
+        at = &(*at)->next_paused;
+    if (*at)
+        *at = l->next_paused;
     guard_listener_remove(l);
 }
 
-static void listener_resume(struct ucx_guard *g, uint64_t now)
+static void listeners_resume(struct ucx_guard *g, uint64_t now)
 {
-    if (!g->door->paused || now < g->door->paused_until_ms)
-        return;
-    watch_set(g, EPOLL_CTL_MOD, g->door->paused->real, EPOLLIN, g->door->paused, WATCH_REAL);
-    g->door->paused = NULL;
+    while (g->door->paused && now >= g->door->paused_until_ms) {
+        struct guard_listener *l = g->door->paused;
+        g->door->paused = l->next_paused;
+        watch_set(g, EPOLL_CTL_MOD, l->real, EPOLLIN, l, WATCH_REAL);
+    }
 }
 
 /* ---- introductions -------------------------------------------------------------------------------------------------------------------------------- */
@@ -385,6 +396,8 @@ static void event_handle(struct ucx_guard *g, const struct epoll_event *ev)
     case WATCH_REAL: listener_accept(g, what); break;
     case WATCH_PAIR: break; /* last, see below: nothing may refer to it then */
     case WATCH_VISITOR:
+        if (v->turn == g->door->turn) /* it came in this turn: the event is of the one whose place it took */
+            break;
         if (v->introduction)
             introduction_go(g, v);
         else if (v->fd >= 0 && ev->events & (EPOLLHUP | EPOLLERR))
@@ -408,6 +421,7 @@ void *guard_door_run(void *ctx)
     struct ucx_guard *g = ctx;
     struct epoll_event events[EVENTS_A_TURN];
     while (!atomic_load(&g->stopping)) {
+        g->door->turn++;
         int n = epoll_wait(g->epoll, events, EVENTS_A_TURN, door_has_deadlines(g->door) ? TICK_MS : -1);
         for (int i = 0; i < n; i++)
             event_handle(g, &events[i]);
@@ -418,7 +432,7 @@ void *guard_door_run(void *ctx)
         peers_look_again(g);
         introductions_start(g);
         visitors_expire(g, now);
-        listener_resume(g, now);
+        listeners_resume(g, now);
     }
     return NULL;
 }

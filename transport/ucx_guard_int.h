@@ -108,6 +108,7 @@ struct guard_listener {
     int stand_in; /* UCX's descriptor */
     uint64_t inode; /* of the stand-in */
     int real, pair; /* the guard's: the listening socket, and its end of the pair */
+    struct guard_listener *next_paused; /* the thread's own */
     struct guard_address at;
 };
 

@@ -2,11 +2,13 @@
 #include "common/env.h"
 #include "transport/data.h"
 #include "transport/data_address.h"
+#include "transport/data_int.h"
 #include "transport/handshake.h"
 #include "transport/ucx_guard_int.h"
 
 #include <arpa/inet.h>
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -14,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -188,7 +191,8 @@ static int stranger_connect(uint16_t port)
 static bool is_turned_away(int fd)
 {
     uint8_t byte;
-    return recv(fd, &byte, 1, 0) <= 0;
+    ssize_t n = recv(fd, &byte, 1, 0);
+    return n == 0 || (n < 0 && errno != EAGAIN);
 }
 
 /* The inodes of all sockets of this process. */
@@ -330,6 +334,78 @@ static int handshake_try(int fd, const struct key_pair *own, const uint8_t respo
     }
     handshake_wipe(&h);
     return sent;
+}
+
+/* Closes it so that the other end sees an error at once. */
+static void slam(int fd)
+{
+    struct linger none = {1, 0};
+    setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof none);
+    close(fd);
+}
+
+static void who_takes_the_place_of_one_that_hangs_up_is_not_taken_for_it(void **state)
+{
+    (void)state;
+    enum { SILENT = 31 };
+    int silent[SILENT];
+    struct end a, b;
+    struct handshake h;
+    size_t size;
+    end_open(&a);
+    end_open(&b);
+    admit(&a, &b);
+    struct data_address to = address_of(&a);
+    for (int i = 0; i < SILENT; i++)
+        assert_true((silent[i] = stranger_connect(to.port)) >= 0);
+    nanosleep(&(struct timespec){0, 200000000}, NULL); /* all have been taken */
+    pthread_mutex_lock(&a.d->lock);                    /* the guard stands still where it asks whether a key is allowed */
+    int member = stranger_connect(to.port);
+    assert_int_equal(handshake_initiate(&h, &b.keys, a.key, HANDSHAKE_UCX, handshake_ciphers(), NULL), 0);
+    assert_int_equal(send(member, handshake_output(&h, &size), HANDSHAKE_FIRST_BYTES, MSG_NOSIGNAL), HANDSHAKE_FIRST_BYTES);
+    nanosleep(&(struct timespec){0, 200000000}, NULL);
+    int newcomer = stranger_connect(to.port); /* one too many: it gets the place of the first, who hangs up meanwhile */
+    for (int i = 0; i < SILENT; i++)
+        slam(silent[i]);
+    pthread_mutex_unlock(&a.d->lock);
+    assert_int_equal(handshake_try(newcomer, &b.keys, a.key, 2), 2);
+    handshake_wipe(&h);
+    close(member);
+    close(newcomer);
+    data_close(&a.d);
+    data_close(&b.d);
+}
+
+static void no_port_stays_deaf_after_descriptors_ran_out(void **state)
+{
+    (void)state;
+    struct end a;
+    uint16_t ports[16];
+    int fds[16] = {0};
+    struct rlimit all, few;
+    end_open(&a);
+    int n = own_ports(ports, 16);
+    assert_in_range(n, 2, 16);
+    for (int i = 0; i < n; i++)
+        assert_true((fds[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) >= 0);
+    getrlimit(RLIMIT_NOFILE, &all);
+    few = all;
+    few.rlim_cur = (rlim_t)fds[n - 1] + 1; /* so that accept finds none */
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    for (int i = 0; i < n; i++) {
+        struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(ports[i]), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+        assert_int_equal(connect(fds[i], (struct sockaddr *)&to, sizeof to), 0);
+    }
+    nanosleep(&(struct timespec){0, 300000000}, NULL);
+    setrlimit(RLIMIT_NOFILE, &all);
+    for (int i = 0; i < n; i++) {
+        struct timeval patience = {5, 0};
+        setsockopt(fds[i], SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+        assert_int_equal(send(fds[i], deadly, sizeof deadly, MSG_NOSIGNAL), sizeof deadly);
+        assert_true(is_turned_away(fds[i]));
+        close(fds[i]);
+    }
+    data_close(&a.d);
 }
 
 static void half_handshakes_end_at_their_deadline(void **state)
@@ -698,6 +774,8 @@ int main(void)
         cmocka_unit_test(bytes_of_strangers_reach_ucx_at_no_port),
         cmocka_unit_test(silent_strangers_keep_no_member_out),
         cmocka_unit_test(ten_thousand_connections_disturb_no_member),
+        cmocka_unit_test(who_takes_the_place_of_one_that_hangs_up_is_not_taken_for_it),
+        cmocka_unit_test(no_port_stays_deaf_after_descriptors_ran_out),
         cmocka_unit_test(half_handshakes_end_at_their_deadline),
         cmocka_unit_test(keys_that_are_no_members_are_held_and_refused),
         cmocka_unit_test(news_of_a_member_may_come_after_the_member),
