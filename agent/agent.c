@@ -48,7 +48,7 @@ void shell_mail(struct agent *a, const struct mail *m)
     enum mail_class of_class = mail_class_of(m->event.kind);
     bool put = post_box_put_as(&a->mail, of_class, m);
     if (!put) {
-        log_error("agent", "mail_lost", "reason=full kind=%d", (int)m->event.kind);
+        log_warn_limited("agent", "mail_lost", "reason=full kind=%d", (int)m->event.kind);
         mail_free(a, &copy);
         if (of_class != MAIL_OTHER && of_class != MAIL_LOADED)
             atomic_store(&a->lost, true);
@@ -386,14 +386,18 @@ static void mail_in(struct agent *a, struct mail *m)
     shell_event(a, ev);
 }
 
+/* So much mail and no more, then the loop looks at everything else: a peer that sends without end must not keep heartbeats and orders waiting. */
 static void on_wake(uv_async_t *wake)
 {
     struct agent *a = wake->data;
     struct mail m;
-    while (!a->stopping && post_box_take(&a->mail, &m)) {
+    int n = 0;
+    for (; n < MAIL_A_TURN && !a->stopping && post_box_take(&a->mail, &m); n++) {
         mail_in(a, &m);
         mail_free(a, &m);
     }
+    if (n == MAIL_A_TURN)
+        uv_async_send(&a->wake);
     if (!a->stopping && atomic_exchange(&a->lost, false))
         shell_event(a, &(struct agent_event){.kind = AGENT_EVENT_LOST});
 }

@@ -307,11 +307,15 @@ static void link_probe(struct agent_core *c, uint64_t id, const struct message_l
     a->u.probe.request = (struct message_link_probe){p->session, core_text(c, p->role), core_text(c, p->peer), span_copy(c, p->data_address)};
 }
 
+/* Without memory for the news the old set stays: an empty one would end every connection. */
 static void members_told(struct agent_core *c, const struct message_members *m)
 {
-    struct agent_action *a = m->keys.size % KEY_BYTES ? NULL : core_act(c, AGENT_DO_PEERS);
+    if (m->keys.size % KEY_BYTES)
+        return;
+    struct pack_span keys = span_copy(c, m->keys);
+    struct agent_action *a = keys.size == m->keys.size ? core_act(c, AGENT_DO_PEERS) : NULL;
     if (a)
-        a->u.peers.keys = span_copy(c, m->keys);
+        a->u.peers.keys = keys;
 }
 
 static void message_in(struct agent_core *c, const struct message *m, uint64_t now)

@@ -100,7 +100,7 @@ static void frame_refuse(struct agent_core *c, struct core_stage *s, const struc
 {
     const struct frame_header *h = ev->u.frame.header;
     uint64_t highest = queue_view(s->queue).highest;
-    log_warn("agent", "frame_refused", "deployment=%llu batch=%u code=%s text=\"%s\"", (unsigned long long)h->deployment, h->batch, status_word(code), text);
+    log_warn_limited("agent", "frame_refused", "deployment=%llu batch=%u code=%s text=\"%s\"", (unsigned long long)h->deployment, h->batch, status_word(code), text);
     for (uint32_t i = 0; i < h->n_runs; i++) {
         uint64_t id = ev->u.frame.runs[i].sequence;
         if (id > highest || queue_sequence_find(s->queue, id))

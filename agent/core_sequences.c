@@ -74,7 +74,7 @@ static void failure_send(struct agent_core *c, uint64_t deployment, uint64_t gen
 
 void core_sequence_fail(struct agent_core *c, struct core_stage *s, uint64_t id, int code, const char *text)
 {
-    log_warn("agent", "sequence_failed", "sequence=%llu code=%s text=\"%s\"", (unsigned long long)id, status_word(code), text);
+    log_warn_limited("agent", "sequence_failed", "sequence=%llu code=%s text=\"%s\"", (unsigned long long)id, status_word(code), text);
     failure_send(c, s->prepare.deployment, s->prepare.generation, id, code, text);
     core_sequence_close(c, s, id);
 }

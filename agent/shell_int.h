@@ -14,7 +14,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-enum { LOG_LINES = 512, LOG_LINE_BYTES = 512 };
+enum { LOG_LINES = 512, LOG_LINE_BYTES = 512, MAIL_A_TURN = 256 };
 #define ABSENCE_FIRST_NS UINT64_C(5000000000)
 #define ABSENCE_AGAIN_NS UINT64_C(30000000000)
 
