@@ -551,7 +551,7 @@ static void request_model_fill(const struct core *c, const struct deployment *d,
         .name = d->name,
         .state = deployment_states[d->state].word,
         .state_text = d->why.text,
-        .serving = d->state == DEPLOYMENT_SERVING,
+        .serving = d->state == DEPLOYMENT_SERVING && d->model->open, /* after a start its files are still being opened */
         .created_s = d->created_s,
         .context = d->context,
         .retry_after_s = retry_after_s(c, d),
@@ -570,7 +570,7 @@ static int requests_models(void *ctx, struct request_model *out, int max)
     struct core *c = ctx;
     int n = 0;
     for (size_t i = 0; i < c->n_deployments && n < max; i++)
-        if (c->deployments[i]->model->open && c->deployments[i]->state < DEPLOYMENT_STOPPING)
+        if (c->deployments[i]->state < DEPLOYMENT_STOPPING)
             request_model_fill(c, c->deployments[i], &out[n++]);
     qsort(out, (size_t)n, sizeof *out, by_name);
     return n;
@@ -580,7 +580,7 @@ static int requests_find(void *ctx, const char *name, struct request_model *out,
 {
     struct core *c = ctx;
     struct deployment *d = deployment_find(c, name);
-    if (d && d->model->open && d->state < DEPLOYMENT_STOPPING) {
+    if (d) {
         request_model_fill(c, d, out);
         return 0;
     }

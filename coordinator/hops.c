@@ -45,6 +45,9 @@ void hops_told(struct core *c, struct member *m, const struct message_hop_state 
     if (!d || h->generation != d->generation || h->stage >= (uint64_t)d->n_stages || d->stages[h->stage].agent != m)
         return;
     d->stages[h->stage].hop_heard = h->heard;
+    /* The stages go on calling each other: once all are heard there is no reason to wait for the next try. */
+    if (h->heard && d->state == DEPLOYMENT_BROKEN && hops_all_heard(d))
+        d->retry = true;
     if (h->heard || d->state != DEPLOYMENT_SERVING)
         return;
     log_warn("coordinator", "hop_silent", "deployment=%s stage=%llu agent=%s seconds=%.1f", d->name, (unsigned long long)h->stage, m->name, h->silent_s);

@@ -26,7 +26,7 @@ struct request_model {
     uint64_t context;       /* longest sequence: prompt and output */
     uint32_t vocabulary;    /* ids are below it */
     uint32_t retry_after_s; /* at least 1: when one that is refused now (the queue is full, it does not serve) had better come again */
-    struct model *model;    /* tokenizer, chat template, vocabulary */
+    struct model *model;    /* tokenizer, chat template, vocabulary; there when it serves */
 };
 
 struct request_bias {

@@ -138,6 +138,47 @@ static void a_hop_that_falls_silent_breaks_what_serves_over_it(void **state)
     fixture_close(&f);
 }
 
+static void hops_that_are_heard_again_end_the_wait_for_the_next_try(void **state)
+{
+    (void)state;
+    struct fixture f;
+    serving(&f);
+    f.deaf = true;
+    hop_says(&f, 0, 1, 1, false); /* a cable is pulled */
+    stage_says(&f, 1, 2, 0, "ready", NULL, 0);
+    stage_says(&f, 0, 2, 1, "ready", NULL, 0);
+    assert_string_equal(state_of(&f), "ready");
+    for (int i = 0; i < HOPS_TRY_MS / 500 && strcmp(state_of(&f), "ready") == 0; i++) {
+        for (int a = 0; a < 3; a++)
+            a < 2 ? beat_with(&f, a, 1, 2, (uint64_t)(1 - a), "ready") : fixture_beat(&f, 12, fixture_key(2));
+        fixture_pass_ms(&f, 500);
+    }
+    assert_string_equal(state_of(&f), "broken");
+    hop_says(&f, 0, 2, 1, true); /* and put in again */
+    assert_string_equal(state_of(&f), "broken");
+    hop_says(&f, 1, 2, 0, true);
+    assert_string_equal(state_of(&f), "preparing");
+    fixture_close(&f);
+}
+
+static void a_model_whose_files_are_not_open_yet_is_there_but_does_not_serve(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct err e = {0};
+    struct request_model m, all[REQUEST_MAX_MODELS];
+    serving(&f);
+    f.facts = NULL; /* nobody opens it */
+    fixture_restart(&f);
+    struct requests r;
+    core_requests(f.core, &r);
+    assert_int_equal(r.find(r.ctx, "d", &m, &e), 0);
+    assert_false(m.serving);
+    assert_int_equal(r.models(r.ctx, all, REQUEST_MAX_MODELS), 1);
+    assert_int_equal(r.find(r.ctx, "e", &m, &e), HP_ENOENT);
+    fixture_close(&f);
+}
+
 static int count_of(const struct fixture *f, uint64_t peer, enum message_type type)
 {
     int n = 0;
@@ -731,6 +772,8 @@ int main(void)
         cmocka_unit_test(nothing_serves_before_every_hop_was_heard),
         cmocka_unit_test(agents_that_cannot_reach_each_other_are_named),
         cmocka_unit_test(a_hop_that_falls_silent_breaks_what_serves_over_it),
+        cmocka_unit_test(hops_that_are_heard_again_end_the_wait_for_the_next_try),
+        cmocka_unit_test(a_model_whose_files_are_not_open_yet_is_there_but_does_not_serve),
         cmocka_unit_test(progress_is_told_until_it_serves),
         cmocka_unit_test(neighbours_learn_each_others_addresses),
         cmocka_unit_test(every_hop_has_a_session_of_its_own_which_outlives_a_restart),
