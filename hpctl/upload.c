@@ -6,12 +6,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "common/env.h"
 #include "transport/data.h"
 #include "transport/data_choice.h"
 
-enum { WINDOW_CHUNKS = 8, MAX_ADDRESS_BYTES = 16384 };
+enum { WINDOW_CHUNKS = 8, MAX_ADDRESS_BYTES = 16384, STALL_S = 60 /* for one chunk of at most 4 MiB */ };
 
 struct upload {
     const struct manifest *manifest;
@@ -44,7 +46,11 @@ int upload_open(const char *path, const struct manifest *manifest, const struct 
     for (size_t i = 0; i < manifest->files.count; i++)
         u->files[i] = -1;
     pthread_mutex_init(&u->lock, NULL);
-    pthread_cond_init(&u->changed, NULL);
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&u->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
     u->keys = *keys;
     *out = u;
     return 0;
@@ -104,14 +110,31 @@ static void on_sent(void *ctx, int status)
     pthread_mutex_unlock(&u->lock);
 }
 
+/* Under the lock. False when no chunk has left for a minute: the agent is stopped, or takes nothing. */
+static bool chunk_await(struct upload *u)
+{
+    struct timespec until;
+    int before = u->in_flight, rc = 0;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += (time_t)(STALL_S * env_time_scale());
+    while (u->in_flight == before && rc == 0)
+        rc = pthread_cond_timedwait(&u->changed, &u->lock, &until);
+    return rc == 0;
+}
+
 /* Waits until at most `most` chunks are under way. */
 static int wait_for_room(struct upload *u, int most, struct err *e)
 {
+    bool moves = true;
     pthread_mutex_lock(&u->lock);
-    while (u->in_flight > most)
-        pthread_cond_wait(&u->changed, &u->lock);
+    while (u->in_flight > most && moves)
+        moves = chunk_await(u);
     bool failed = u->failed > 0;
     pthread_mutex_unlock(&u->lock);
+    if (!moves) {
+        err_set(e, HP_ETIMEOUT, "the upload stands still: an agent has taken no weights for %d s", STALL_S);
+        return err_hint(e, "`hpctl node ls` shows whether all agents live; deploy again goes on where this ended");
+    }
     return failed ? err_set(e, HP_ELINK, "the upload broke off: an agent is not reachable on the data channel") : 0;
 }
 
