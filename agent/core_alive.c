@@ -64,6 +64,7 @@ void core_hops_tick(struct agent_core *c, uint64_t now)
             continue;
         if (s->connected && now >= s->hop.send_ns) {
             s->hop.send_ns = now + AGENT_ALIVE_MS * ms;
+            core_stage_links_mend(c, s); /* so that a hop works again as soon as the network does, whether there is a request or not */
             alive_send(c, s);
         }
         if (s->hop.heard && now >= s->hop.heard_ns + AGENT_SILENCE_MS * ms)

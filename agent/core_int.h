@@ -29,6 +29,7 @@ struct core_stage {
     uint32_t width, vocabulary;
     struct queue *queue;   /* of this generation; NULL until ready */
     bool connected, link_broken;
+    uint64_t link_told_ns; /* when the log last heard that it broke */
     uint8_t *next_address, *first_address;
     char *next_device, *first_device; /* what paced neighbours stand for; NULL: nothing */
     size_t next_size, first_size;

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const uint64_t LINK_TELL_NS = 60000000000u;
+
 const struct machine_state stage_states[STAGE_STATES] = {
     [STAGE_FETCHING] = {"fetching", MACHINE_TO(STAGE_LOADING) | MACHINE_TO(STAGE_FAILED)},
     [STAGE_LOADING] = {"loading", MACHINE_TO(STAGE_WARMING) | MACHINE_TO(STAGE_READY) | MACHINE_TO(STAGE_FAILED)},
@@ -457,13 +459,23 @@ void core_stage_connect(struct agent_core *c, const struct message_stage_connect
              (unsigned long long)m->generation, (unsigned long long)m->stage);
 }
 
+/* Not each time that it is tried again: an agent that is gone for days does not fill the log. */
+static void link_down_tell(struct agent_core *c, struct core_stage *s, enum agent_link link)
+{
+    uint64_t now = env_now_ns(c->env);
+    if (s->link_told_ns && now - s->link_told_ns < LINK_TELL_NS)
+        return;
+    s->link_told_ns = now;
+    log_warn("agent", "link_down", "deployment=%llu stage=%llu link=%s", (unsigned long long)s->prepare.deployment,
+             (unsigned long long)s->prepare.stage, link == AGENT_LINK_NEXT ? "next" : "first");
+}
+
 void core_stage_link_down(struct agent_core *c, uint64_t slot, enum agent_link link)
 {
     struct core_stage *s = core_stage_of_slot(c, slot);
     if (!s || !s->connected)
         return;
-    log_warn("agent", "link_down", "deployment=%llu stage=%llu link=%s", (unsigned long long)s->prepare.deployment,
-             (unsigned long long)s->prepare.stage, link == AGENT_LINK_NEXT ? "next" : "first");
+    link_down_tell(c, s, link);
     s->link_broken = true;
     core_sequences_fail_all(c, s, HP_ELINK, link == AGENT_LINK_NEXT ? "the link to the next stage broke" : "the link to the first stage broke");
     if (s->queue)

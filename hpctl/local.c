@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/close_range.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -86,7 +87,8 @@ void local_log_tail(const char *log, char *out, size_t size)
         out[--n] = '\0';
 }
 
-/* Runs a program in the background, in a session of its own, with its output appended to `log`. */
+/* Runs a program in the background, in a session of its own, with its output appended to `log`. It gets nothing else of what hpctl's caller had open: a lock
+ * or a pipe that a daemon held would keep others waiting for as long as the cluster runs. */
 static int spawn(char *const *arguments, const char *log, pid_t *pid, uint64_t *started, struct err *e)
 {
     int fd = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
@@ -105,6 +107,7 @@ static int spawn(char *const *arguments, const char *log, pid_t *pid, uint64_t *
         dup2(null, 0);
         dup2(fd, 1);
         dup2(fd, 2);
+        close_range(3, ~0u, CLOSE_RANGE_CLOEXEC);
         execvp(arguments[0], arguments);
         int why = errno;
         ssize_t ignored = write(pipe_fd[1], &why, sizeof why);

@@ -1,6 +1,7 @@
 """What a person at a terminal meets: coordinators that restart under a verb, contexts on a laptop, files that -o names."""
 import json
 import os
+import select
 import signal
 import stat
 import subprocess
@@ -19,6 +20,20 @@ def own_address():
     out = subprocess.run(["ip", "-4", "-o", "addr", "show", "up"], capture_output=True, text=True).stdout
     found = [line.split()[3].split("/")[0] for line in out.splitlines() if " lo " not in line]
     return found[0] if found else None
+
+
+@test
+def a_cluster_keeps_nothing_open_of_whoever_started_it():
+    with Cluster(agents=1, cores=1) as c:
+        mine, theirs = os.pipe()
+        os.set_inheritable(theirs, True)
+        done = subprocess.run([os.path.join(BUILD, "hpctl"), "local", "up", "--name", "second", "--agents", "1", "--dir", os.path.join(c.folder, "second")],
+                              env=c.env, capture_output=True, pass_fds=[theirs], timeout=60 * SCALE)
+        assert done.returncode == 0, done.stderr
+        os.close(theirs)
+        assert select.select([mine], [], [], 5 * SCALE)[0], "a daemon holds the pipe"
+        assert os.read(mine, 1) == b""
+        os.close(mine)
 
 
 @test

@@ -738,6 +738,22 @@ static void broken_link_ends_open_sequences_and_is_made_anew_for_the_next(void *
     assert_non_null(did(f, AGENT_DO_SEQUENCE_OPEN, 0));
 }
 
+static void broken_link_is_made_anew_though_nobody_asks_for_anything(void **state)
+{
+    struct fixture *f = *state;
+    join(f);
+    uint64_t slot = make_ready(f, 1, 0, 2);
+    connect_stage(f, 1, 0, 2);
+    struct agent_event ev = {.kind = AGENT_EVENT_LINK_DOWN};
+    ev.u.link_down.slot = slot;
+    feed(f, &ev);
+    f->clock.now_ns += (AGENT_ALIVE_MS + 1) * ms;
+    feed(f, &(struct agent_event){.kind = AGENT_EVENT_TIMER});
+    assert_int_equal(did(f, AGENT_DO_CONNECT, 0)->u.connect.next.size, 1);
+    const struct agent_action *a = did(f, AGENT_DO_POST, 0);
+    assert_int_equal(a->u.post.header.kind, FRAME_ALIVE);
+}
+
 static void stage_whose_weights_cannot_be_read_fails_with_what_to_do(void **state)
 {
     struct fixture *f = *state;
@@ -1213,6 +1229,7 @@ int main(void)
         CLAIM(failed_batch_ends_its_sequences_and_goes_on_empty),
         CLAIM(sequences_that_cannot_live_here_are_refused_with_the_reason),
         CLAIM(broken_link_ends_open_sequences_and_is_made_anew_for_the_next),
+        CLAIM(broken_link_is_made_anew_though_nobody_asks_for_anything),
         CLAIM(restarted_coordinator_finds_the_stage_and_old_sequences_are_freed),
         CLAIM(orphan_frees_its_sequences_after_a_minute_and_keeps_its_stage),
         CLAIM(late_result_of_an_old_generation_is_given_back),
