@@ -26,7 +26,8 @@ struct store_queue {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t change;
-    struct pending_list waiting; /* one for each key: the last */
+    struct pending_list waiting; /* one for each key: the last; with room for what is being written, too */
+    size_t writing;              /* records that the thread has taken, and may put back */
     uint64_t asked, written;     /* numbers */
     uint64_t told;               /* of `written`, by store_queue_next */
     struct err failure;          /* of the last attempt; code 0: none */
@@ -120,18 +121,20 @@ static int apply(struct store *store, const struct pending_list *l, struct err *
     return rc;
 }
 
-/* What could not be written waits again, unless newer news of its key does, or it is a cache. */
+/* What could not be written waits again, unless newer news of its key does, or it is a cache. Needs no memory: those who put records kept the room. */
 static void put_back(struct store_queue *q, struct pending_list *failed)
 {
-    bool room = list_reserve(&q->waiting, failed->count);
+    if (!q->waiting.items) /* nothing came meanwhile: each goes to its own place, or before it */
+        q->waiting = (struct pending_list){failed->items, 0, failed->capacity};
     for (size_t i = 0; i < failed->count; i++) {
-        struct pending *p = &failed->items[i];
-        if (!room || store_kind_is_cache(p->kind) || list_find(&q->waiting, p->kind, p->key))
-            pending_free(p);
+        struct pending p = failed->items[i];
+        if (store_kind_is_cache(p.kind) || list_find(&q->waiting, p.kind, p.key))
+            pending_free(&p);
         else
-            list_put(&q->waiting, p);
+            list_put(&q->waiting, &p);
     }
-    free(failed->items);
+    if (q->waiting.items != failed->items)
+        free(failed->items);
 }
 
 static void wait_for_change(struct store_queue *q)
@@ -154,9 +157,11 @@ static void write_waiting(struct store_queue *q)
     uint64_t number = q->asked;
     struct err why = {0};
     q->waiting = (struct pending_list){0};
+    q->writing = batch.count;
     pthread_mutex_unlock(&q->lock);
     int rc = apply(q->store, &batch, &why);
     pthread_mutex_lock(&q->lock);
+    q->writing = 0;
     if (rc == 0) {
         list_free(&batch);
         q->written = number;
@@ -234,7 +239,7 @@ int store_queue_put(struct store_queue *q, uint64_t number, const struct store_c
         copies.count += good;
     }
     pthread_mutex_lock(&q->lock);
-    good = good && list_reserve(&q->waiting, copies.count);
+    good = good && list_reserve(&q->waiting, copies.count + q->writing);
     if (good) {
         for (size_t i = 0; i < copies.count; i++)
             list_put(&q->waiting, &copies.items[i]);
