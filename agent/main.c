@@ -1,5 +1,6 @@
 /* hp-agent: the program. */
 #include "agent/agent.h"
+#include "common/host_address.h"
 #include "common/log.h"
 #include "common/units.h"
 
@@ -201,11 +202,6 @@ static int trust_find(const struct options *o, const char *dir, struct join_toke
     return 0;
 }
 
-static bool is_loopback(const char *address)
-{
-    return strncmp(address, "127.", 4) == 0 || strncmp(address, "localhost:", 10) == 0 || strncmp(address, "[::1]", 5) == 0;
-}
-
 static int folder_find(const struct options *o, char *out, size_t size, struct err *e)
 {
     const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
@@ -363,7 +359,7 @@ static int start(int argc, char **argv, struct err *e)
     c.secret = token.secret;
     c.name = o.name ? o.name : "";
     c.dir = dir;
-    c.network = o.network ? o.network : is_loopback(o.join) ? "lo" : NULL;
+    c.network = o.network ? o.network : address_is_loopback(o.join) ? "lo" : NULL;
     c.store_limit_bytes = o.store_limit_bytes;
     c.pool_limit_bytes = getenv("HP_TEST_POOL") ? strtoull(getenv("HP_TEST_POOL"), NULL, 10) : 0;
     c.pace_cluster = o.pace;

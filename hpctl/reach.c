@@ -1,5 +1,7 @@
 #include "hpctl/reach.h"
 
+#include "common/host_address.h"
+
 #include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <net/if.h>
@@ -23,18 +25,7 @@ bool reach_is_any(const char *listen)
     return false;
 }
 
-bool reach_is_loopback(const char *host)
-{
-    char copy[REACH_HOST];
-    struct in_addr v4;
-    snprintf(copy, sizeof copy, "%s", host);
-    if (strncmp(copy, "localhost", 9) == 0 && (copy[9] == '\0' || copy[9] == ':'))
-        return true;
-    if (strncmp(copy, "[::1]", 5) == 0)
-        return true;
-    copy[strcspn(copy, ":")] = '\0';
-    return inet_pton(AF_INET, copy, &v4) == 1 && ntohl(v4.s_addr) >> 24 == 127;
-}
+bool reach_is_loopback(const char *host) { return address_is_loopback(host); }
 
 /* An address that another box may use: not loopback, not link-local. */
 static bool interface_host(const struct ifaddrs *i, int family, char out[REACH_HOST])

@@ -6,6 +6,7 @@
 #include <strings.h>
 
 #include "common/env.h"
+#include "common/host_address.h"
 #include "common/log.h"
 #include "coordinator/gateway/http.h"
 #include "coordinator/gateway/metrics.h"
@@ -299,14 +300,14 @@ int gateway_start(uv_loop_t *loop, const struct gateway_config *config, const st
     int rc = split_address(config->listen, host, &port, e);
     if (rc < 0)
         return rc;
-    if (!address_is_loopback(host) && requests->api_keys(requests->ctx) == 0) {
+    if (!host_is_loopback(host) && requests->api_keys(requests->ctx) == 0) {
         err_set(e, HP_EDENIED, "the HTTP API does not listen beyond loopback (%s) without API keys", host);
         return err_hint(e, "make one with `hpctl key create`, or listen on 127.0.0.1");
     }
     struct gateway *g = gateway_create(loop, config, requests);
     if (!g)
         return err_set(e, HP_ENOMEM, "out of memory for the gateway");
-    g->beyond_loopback = !address_is_loopback(host);
+    g->beyond_loopback = !host_is_loopback(host);
     struct http_handler handler = {g, on_begin, on_request, on_refused};
     struct http_limits limits = limits_of(g);
     if ((rc = http_start(loop, host, port, &limits, &handler, &g->http, e)) < 0) {

@@ -12,8 +12,6 @@ struct origin_names {
     int n;
 };
 
-/* 127.0.0.0/8, ::1 (also as ::ffff:127.x) or "localhost", and nothing that only looks so. */
-bool address_is_loopback(const char *host);
 /* A Host header ("localhost:8080", "[::1]:8080", "api.example"): a name of loopback, or one of those given. Ports do not matter.
  */
 bool host_is_own(const char *value, const struct origin_names *names);
