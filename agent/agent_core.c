@@ -35,7 +35,7 @@ struct agent_action *core_act(struct agent_core *c, enum agent_action_kind kind)
 {
     struct agent_actions *a = c->out;
     if (!action_fits(a, kind)) {
-        log_line_limited(&c->lost_limit, LOG_ERROR, "agent", "action_lost", "reason=no_memory kind=%d", (int)kind);
+        log_error_limited("agent", "action_lost", "reason=no_memory kind=%d", (int)kind);
         return NULL;
     }
     struct agent_action *action = &a->items[a->count++];

@@ -92,7 +92,6 @@ struct agent_core {
     const struct agent_core_config *config;
     struct agent_actions *out; /* during an event */
     struct agent_action *actions_made; /* until the first event has them */
-    struct log_limit lost_limit;
     struct arena scratch;      /* what this event's actions point at */
     uint64_t ready_ns;         /* when what this event brings was there; 0: before the batch that it ends */
     uint64_t due_ns;           /* when the batch that this event ends was due; 0: it ends none */

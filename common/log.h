@@ -20,11 +20,13 @@ struct log_limit {
 };
 void log_line_limited(struct log_limit *limit, enum log_level level, const char *room, const char *event, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
-#define log_warn_limited(room, event, ...)                                                                                                                    \
+#define log_limited(level, room, event, ...)                                                                                                                  \
     do {                                                                                                                                                      \
         static struct log_limit hp_log_limit;                                                                                                                 \
-        log_line_limited(&hp_log_limit, LOG_WARN, room, event, __VA_ARGS__);                                                                                  \
+        log_line_limited(&hp_log_limit, level, room, event, __VA_ARGS__);                                                                                     \
     } while (0)
+#define log_error_limited(room, event, ...) log_limited(LOG_ERROR, room, event, __VA_ARGS__)
+#define log_warn_limited(room, event, ...) log_limited(LOG_WARN, room, event, __VA_ARGS__)
 
 void log_set_level(enum log_level level);
 

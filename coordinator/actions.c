@@ -19,15 +19,13 @@ struct arena *core_action_arena(struct core *c) { return &filling(c)->arena; }
 static void action_lost(struct core *c, const char *what)
 {
     c->lost.actions++;
-    if (core_log_may(c, CORE_LOG_MEMORY))
-        log_error("coordinator", "action_lost", "what=%s lost=%llu why=\"no memory\"", what, (unsigned long long)c->lost.actions);
+    log_error_limited("coordinator", "action_lost", "what=%s lost=%llu why=\"no memory\"", what, (unsigned long long)c->lost.actions);
 }
 
 static void record_lost(struct core *c, const char *kind, const char *key)
 {
     c->lost.records++;
-    if (core_log_may(c, CORE_LOG_MEMORY))
-        log_error("coordinator", "record_lost", "record=\"%s/%s\" why=\"no memory\"", kind, key);
+    log_error_limited("coordinator", "record_lost", "record=\"%s/%s\" why=\"no memory\"", kind, key);
 }
 
 /* Room for so many actions in all; false when there is no memory for them. */

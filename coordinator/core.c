@@ -358,23 +358,6 @@ struct core_relay *core_relay_answered(struct core *c, const struct member *by, 
 
 void core_relay_end(struct core *c, struct core_relay *r) { core_array_remove(c->relays, &c->n_relays, sizeof *r, (size_t)(r - c->relays)); }
 
-/* ---- logs that strangers can cause ------------------------------------------------------------------------------ */
-
-bool core_log_may(struct core *c, enum core_log_kind kind)
-{
-    struct core_log_budget *b = &c->log_budgets[kind];
-    uint64_t now = core_now(c);
-    if (now - b->since_ns >= core_ms(CORE_LOG_MS)) {
-        if (b->muted)
-            log_warn("coordinator", "log_muted", "lines=%llu seconds=%.0f", (unsigned long long)b->muted, (double)(now - b->since_ns) * 1e-9);
-        *b = (struct core_log_budget){.since_ns = now};
-    }
-    bool may = b->lines < CORE_LOG_LINES;
-    b->lines += may;
-    b->muted += !may;
-    return may;
-}
-
 /* ---- what comes in --------------------------------------------------------------------------------------------- */
 
 /* Whoever waits for a measurement goes on with an estimate. */
@@ -466,8 +449,8 @@ static void dispatch(struct core *c, uint64_t peer, const char *key, const struc
         err_set(&e, HP_ELINK, "agent \"%s\" has not joined over this connection: join first", m->name);
     else
         err_set(&e, HP_EDENIED, "the key of this sender is not known here: \"%s\" refused", message_type_word(msg->type));
-    if (!m && core_log_may(c, CORE_LOG_REFUSED))
-        log_warn("coordinator", "refused", "type=%s key=%.8s peer=%llu", message_type_word(msg->type), key, (unsigned long long)peer);
+    if (!m)
+        log_warn_limited("coordinator", "refused", "type=%s key=%.8s peer=%llu", message_type_word(msg->type), key, (unsigned long long)peer);
     core_refuse(c, peer, msg->id, &e);
 }
 
@@ -500,8 +483,7 @@ void core_message(struct core *c, uint64_t peer, const char *key, const uint8_t 
     core_woke(c);
     arena->limit_bytes = 2 * size + MESSAGE_STRANGER_MAX_BYTES;
     if (message_read(c, key, bytes, size, arena, &msg, &e) < 0) {
-        if (core_log_may(c, CORE_LOG_REFUSED))
-            log_warn("coordinator", "message_refused", "key=%.8s bytes=%zu why=\"%s\"", key, size, e.text);
+        log_warn_limited("coordinator", "message_refused", "key=%.8s bytes=%zu why=\"%s\"", key, size, e.text);
         core_refuse(c, peer, msg.id, &e);
     } else {
         dispatch(c, peer, key, &msg);

@@ -65,12 +65,7 @@ struct core_relay {
     uint64_t until_ns;
 };
 
-/* Lines that others can cause at will: so many of a kind are written in a while, the others are counted. */
-enum core_log_kind { CORE_LOG_REFUSED, CORE_LOG_JOINS, CORE_LOG_HELD, CORE_LOG_MEMORY, CORE_LOG_KINDS };
-enum { CORE_LOG_LINES = 20, CORE_LOG_MS = 10000, CORE_REMOVED = 64 };
-struct core_log_budget {
-    uint64_t since_ns, lines, muted;
-};
+enum { CORE_REMOVED = 64 };
 
 struct core_removed {
     char key[KEY_TEXT], name[MEMBER_NAME];
@@ -122,7 +117,6 @@ struct core {
     size_t pairs_idle; /* looked at in a row without finding one that is due */
     struct links_ask *links_asks;
     size_t n_links_asks;
-    struct core_log_budget log_budgets[CORE_LOG_KINDS];
     size_t n_ends; /* of requests that are open */
     struct {
         uint64_t actions, records; /* for want of memory */
@@ -202,9 +196,6 @@ static inline int core_failure_code(const char *word)
     int code = status_of_word(word);
     return code < 0 ? code : HP_EPROTO;
 }
-
-/* ---- logs ---- */
-bool core_log_may(struct core *c, enum core_log_kind kind);
 
 /* ---- arrays ---- */
 /* Room for one more item, zeroed, in the array whose pointer is at `array`; NULL when memory ran out. */

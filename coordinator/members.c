@@ -285,8 +285,7 @@ static void members_tell(struct core *c, const struct member *only)
 
 static void join_refuse(struct core *c, uint64_t peer, uint64_t id, const struct message_join *j, const struct err *e)
 {
-    if (core_log_may(c, CORE_LOG_JOINS))
-        log_warn("coordinator", "join_refused", "name=%.64s host=%.64s why=\"%s\"", j->name, j->hostname, e->text);
+    log_warn_limited("coordinator", "join_refused", "name=%.64s host=%.64s why=\"%s\"", j->name, j->hostname, e->text);
     core_refuse(c, peer, id, e);
 }
 
