@@ -28,9 +28,9 @@ struct sampler {
     size_t n_seen;
     float *adjusted;            /* [vocabulary]: logits with penalties and bias; NULL where nothing adjusts */
     float *weights;             /* [vocabulary] */
-    struct candidate *candidates; /* [vocabulary] */
+    struct sampler_candidate *candidates; /* [vocabulary] */
     const struct sampler_kernels *kernels;
-    struct order order;
+    struct sampler_order order;
 };
 
 const struct sampler_params sampler_defaults = {.top_p = 1, .repetition_penalty = 1};
@@ -139,7 +139,7 @@ static void adjust(struct sampler *s, const float *logits)
 }
 
 /* Heavier first; among equals the lower token. */
-static bool before(const struct candidate *a, const struct candidate *b)
+static bool before(const struct sampler_candidate *a, const struct sampler_candidate *b)
 {
     return a->weight > b->weight || (!(a->weight < b->weight) && a->token < b->token);
 }
@@ -153,15 +153,15 @@ static uint32_t heaviest(const struct sampler *s, const float *row, float greate
     return (uint32_t)(at < n ? at : n - 1);
 }
 
-static void swap(struct candidate *a, struct candidate *b)
+static void swap(struct sampler_candidate *a, struct sampler_candidate *b)
 {
-    struct candidate c = *a;
+    struct sampler_candidate c = *a;
     *a = *b;
     *b = c;
 }
 
 /* Brings the k candidates that come first to the front, in any order (quickselect). */
-static void select_first(struct candidate *c, size_t n, size_t k)
+static void select_first(struct sampler_candidate *c, size_t n, size_t k)
 {
     size_t low = 0, high = n;
     while (high - low > 1) {
@@ -187,12 +187,12 @@ static size_t candidates_list(struct sampler *s, const float *row, float greates
     for (int i = 0; i < s->vocabulary; i++) {
         double x = ((double)row[i] - (double)greatest) / s->params.temperature;
         if (s->weights[i] > 0 || (x > -746 && exp(x) > 0))
-            s->candidates[n++] = (struct candidate){s->weights[i], (uint32_t)i};
+            s->candidates[n++] = (struct sampler_candidate){s->weights[i], (uint32_t)i};
     }
     return n;
 }
 
-static double total_weight(const struct candidate *c, size_t n)
+static double total_weight(const struct sampler_candidate *c, size_t n)
 {
     double sum = 0;
     for (size_t i = 0; i < n; i++)
@@ -200,7 +200,7 @@ static double total_weight(const struct candidate *c, size_t n)
     return sum;
 }
 
-static size_t keep_at_least(struct candidate *c, size_t n, float least)
+static size_t keep_at_least(struct sampler_candidate *c, size_t n, float least)
 {
     size_t kept = 0;
     for (size_t i = 0; i < n; i++)
@@ -210,7 +210,7 @@ static size_t keep_at_least(struct candidate *c, size_t n, float least)
 }
 
 /* The heaviest whose weights together reach top_p of all. Only those are sorted that can be among them. */
-static size_t cut_top_p(struct candidate *c, size_t n, double top_p)
+static size_t cut_top_p(struct sampler_candidate *c, size_t n, double top_p)
 {
     double wanted = top_p * total_weight(c, n), sum = 0;
     size_t front = n < 64 ? n : 64;
@@ -236,7 +236,7 @@ static double chance(const struct sampler *s)
     return random_unit(&state);
 }
 
-static uint32_t draw(const struct sampler *s, const struct candidate *c, size_t n)
+static uint32_t draw(const struct sampler *s, const struct sampler_candidate *c, size_t n)
 {
     double at = chance(s) * total_weight(c, n);
     for (size_t i = 0; i < n; i++) {
@@ -250,7 +250,7 @@ static uint32_t draw(const struct sampler *s, const struct candidate *c, size_t 
 static uint32_t sample_exactly(struct sampler *s, const float *row, float greatest)
 {
     const struct sampler_params *p = &s->params;
-    struct candidate *c = s->candidates;
+    struct sampler_candidate *c = s->candidates;
     size_t n = candidates_list(s, row, greatest);
     if (p->top_k > 0 && p->top_k < n) {
         select_first(c, n, p->top_k);
@@ -305,23 +305,23 @@ static double mass_at_least(const struct sampler *s, float least)
 static bool draw_in_order_of_weights(struct sampler *s, uint32_t *token)
 {
     const struct sampler_params *p = &s->params;
-    struct order *o = &s->order;
-    struct order_cut cut;
+    struct sampler_order *o = &s->order;
+    struct sampler_order_cut cut;
     o->kernels = s->kernels;
     o->weights = s->weights;
     o->n = (size_t)s->vocabulary;
     o->scratch = s->candidates;
-    double all = order_begin(o, p->top_k > 0), left = all, doubt = DOUBT * all;
-    if (p->top_k > 0 && order_find_rank(o, p->top_k, &cut))
+    double all = sampler_order_begin(o, p->top_k > 0), left = all, doubt = DOUBT * all;
+    if (p->top_k > 0 && sampler_order_find_rank(o, p->top_k, &cut))
         left = cut.after;
     double wanted = p->top_p * left;
-    if (!order_find_mass(o, wanted, &cut) || !fall_certain(wanted, cut.before, cut.after, doubt))
+    if (!sampler_order_find_mass(o, wanted, &cut) || !fall_certain(wanted, cut.before, cut.after, doubt))
         return false;
     double kept = cut.after;
     if (p->min_p > 0 && cut.at.weight < (float)p->min_p)
         kept = mass_at_least(s, (float)p->min_p);
     double at = chance(s) * kept;
-    if (!order_find_mass(o, at, &cut))
+    if (!sampler_order_find_mass(o, at, &cut))
         return false;
     *token = cut.at.token;
     return fall_certain(at, cut.before, cut.after, doubt);

@@ -28,12 +28,12 @@ static void weigh(const float *x, size_t n, double most, double temperature, flo
     }
 }
 
-static size_t gather(const float *w, size_t n, float low, float high, struct candidate *out)
+static size_t gather(const float *w, size_t n, float low, float high, struct sampler_candidate *out)
 {
     size_t m = 0;
     for (size_t i = 0; i < n; i++)
         if (w[i] >= low && w[i] <= high)
-            out[m++] = (struct candidate){w[i], (uint32_t)i};
+            out[m++] = (struct sampler_candidate){w[i], (uint32_t)i};
     return m;
 }
 

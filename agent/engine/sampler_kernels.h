@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct candidate {
+struct sampler_candidate {
     float weight; /* a logit; after the temperature exp((logit - greatest) / temperature) */
     uint32_t token;
 };
@@ -22,7 +22,7 @@ struct sampler_kernels {
     /* w = (float)exp((x - greatest) / temperature), all but the last rounding in double; 0 for what is no number. */
     void (*weigh)(const float *x, size_t n, double greatest, double temperature, float *w);
     /* Those with low <= w <= high, in their order; returns how many. */
-    size_t (*gather)(const float *w, size_t n, float low, float high, struct candidate *out);
+    size_t (*gather)(const float *w, size_t n, float low, float high, struct sampler_candidate *out);
     /* In any order of addition. */
     double (*sum)(const float *w, size_t n);
 };

@@ -26,7 +26,7 @@ static float weight_of(uint32_t bits)
 }
 
 /* Four tables, so that neighbours, which often fall into one bucket, do not wait for each other. */
-static void top_sums(struct order *o)
+static void top_sums(struct sampler_order *o)
 {
     enum { TABLES = 4, USED = 1024 };
     double sums[TABLES][USED] = {{0}};
@@ -40,13 +40,13 @@ static void top_sums(struct order *o)
         o->top.sum[b] = sums[0][b] + sums[1][b] + sums[2][b] + sums[3][b];
 }
 
-static void top_counts(struct order *o)
+static void top_counts(struct sampler_order *o)
 {
     for (size_t i = 0; i < o->n; i++)
         o->top.count[bits_of(o->weights[i]) >> TOP_SHIFT] += o->weights[i] > 0;
 }
 
-double order_begin(struct order *o, bool ranked)
+double sampler_order_begin(struct sampler_order *o, bool ranked)
 {
     double all = 0;
     memset(&o->top, 0, sizeof o->top);
@@ -59,7 +59,7 @@ double order_begin(struct order *o, bool ranked)
 }
 
 /* The bucket in which the aim lies, from the highest down; *before and *rank grow by what lies above it. */
-static int bucket_find(const struct order_histogram *h, const struct aim *aim, double *before, uint32_t *rank)
+static int bucket_find(const struct sampler_order_histogram *h, const struct aim *aim, double *before, uint32_t *rank)
 {
     for (int b = ORDER_BUCKETS - 1; b >= 0; b--) {
         bool here = aim->rank ? h->count[b] && *rank + h->count[b] >= aim->rank : h->sum[b] > 0 && *before + h->sum[b] > aim->mass;
@@ -71,7 +71,7 @@ static int bucket_find(const struct order_histogram *h, const struct aim *aim, d
     return -1;
 }
 
-static void part_count(struct order *o, size_t n, int shift, uint32_t mask)
+static void part_count(struct sampler_order *o, size_t n, int shift, uint32_t mask)
 {
     memset(&o->part, 0, sizeof o->part);
     for (size_t i = 0; i < n; i++) {
@@ -81,7 +81,7 @@ static void part_count(struct order *o, size_t n, int shift, uint32_t mask)
     }
 }
 
-static size_t part_keep(struct order *o, size_t n, int shift, uint32_t mask, uint32_t bucket)
+static size_t part_keep(struct sampler_order *o, size_t n, int shift, uint32_t mask, uint32_t bucket)
 {
     size_t kept = 0;
     for (size_t i = 0; i < n; i++)
@@ -91,12 +91,12 @@ static size_t part_keep(struct order *o, size_t n, int shift, uint32_t mask, uin
 }
 
 /* Among equal weights, which are in order of their tokens. */
-static bool equal_find(const struct order *o, size_t n, const struct aim *aim, double before, uint32_t rank, struct order_cut *out)
+static bool equal_find(const struct sampler_order *o, size_t n, const struct aim *aim, double before, uint32_t rank, struct sampler_order_cut *out)
 {
     for (size_t i = 0; i < n; i++) {
         double after = before + (double)o->scratch[i].weight;
         if (aim->rank ? ++rank == aim->rank : after > aim->mass) {
-            *out = (struct order_cut){o->scratch[i], before, after};
+            *out = (struct sampler_order_cut){o->scratch[i], before, after};
             return true;
         }
         before = after;
@@ -104,7 +104,7 @@ static bool equal_find(const struct order *o, size_t n, const struct aim *aim, d
     return false;
 }
 
-static bool cut_find(struct order *o, const struct aim *aim, struct order_cut *out)
+static bool cut_find(struct sampler_order *o, const struct aim *aim, struct sampler_order_cut *out)
 {
     static const struct {
         int shift;
@@ -127,5 +127,5 @@ static bool cut_find(struct order *o, const struct aim *aim, struct order_cut *o
     return equal_find(o, n, aim, before, rank, out);
 }
 
-bool order_find_mass(struct order *o, double target, struct order_cut *out) { return cut_find(o, &(struct aim){.mass = target}, out); }
-bool order_find_rank(struct order *o, uint32_t k, struct order_cut *out) { return cut_find(o, &(struct aim){.rank = k}, out); }
+bool sampler_order_find_mass(struct sampler_order *o, double target, struct sampler_order_cut *out) { return cut_find(o, &(struct aim){.mass = target}, out); }
+bool sampler_order_find_rank(struct sampler_order *o, uint32_t k, struct sampler_order_cut *out) { return cut_find(o, &(struct aim){.rank = k}, out); }

@@ -8,30 +8,30 @@
 enum { ORDER_BUCKETS = 2048 };
 
 /* Mass and number of weights by some of their bits. */
-struct order_histogram {
+struct sampler_order_histogram {
     double sum[ORDER_BUCKETS];
     uint32_t count[ORDER_BUCKETS];
 };
 
-struct order {
+struct sampler_order {
     const struct sampler_kernels *kernels;
     const float *weights; /* [n], 0 to 1; zeros count for nothing */
     size_t n;
-    struct candidate *scratch; /* [n] */
-    struct order_histogram top, part;
+    struct sampler_candidate *scratch; /* [n] */
+    struct sampler_order_histogram top, part;
 };
 
 /* One weight in the order, and the mass before it and with it. */
-struct order_cut {
-    struct candidate at;
+struct sampler_order_cut {
+    struct sampler_candidate at;
     double before, after;
 };
 
-/* Counts what `order_find_...` will look at; returns the mass of all. Ranks are found only when `ranked`. */
-double order_begin(struct order *o, bool ranked);
+/* Counts what `sampler_order_find_...` will look at; returns the mass of all. Ranks are found only when `ranked`. */
+double sampler_order_begin(struct sampler_order *o, bool ranked);
 /* The first with which the mass exceeds `target`. False when none does. */
-bool order_find_mass(struct order *o, double target, struct order_cut *out);
+bool sampler_order_find_mass(struct sampler_order *o, double target, struct sampler_order_cut *out);
 /* The k-th, from 1. False when there are fewer. */
-bool order_find_rank(struct order *o, uint32_t k, struct order_cut *out);
+bool sampler_order_find_rank(struct sampler_order *o, uint32_t k, struct sampler_order_cut *out);
 
 #endif
