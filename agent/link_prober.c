@@ -24,7 +24,6 @@ struct link_prober {
     struct link_probe probe;
 };
 
-static uint64_t now_ns(void) { return env_now_ns(&env_real); }
 
 int link_prober_create(struct data_endpoint *data, link_prober_done_fn done, void *ctx, struct link_prober **out, struct err *e)
 {
@@ -87,7 +86,7 @@ int link_prober_echo(struct link_prober *p, uint64_t session, const uint8_t *add
 static void frames_send(struct link_prober *p, const struct link_probe_send *s)
 {
     for (uint32_t i = 0; i < s->count; i++) {
-        struct frame_header h = {.kind = FRAME_PROBE, .dtype = FRAME_BYTES, .session = p->measure.session, .batch = s->number + i, .sent_ns = now_ns()};
+        struct frame_header h = {.kind = FRAME_PROBE, .dtype = FRAME_BYTES, .session = p->measure.session, .batch = s->number + i, .sent_ns = env_now_ns(&env_real)};
         struct data_buffer *b = s->bytes ? data_buffer_get(p->data, s->bytes) : NULL;
         if (s->bytes && !b)
             return;
@@ -107,7 +106,7 @@ int link_prober_measure(struct link_prober *p, uint64_t id, uint64_t session, co
     pthread_mutex_lock(&p->lock);
     p->id = id;
     p->running = true;
-    struct link_probe_send s = link_probe_begin(&p->probe, now_ns());
+    struct link_probe_send s = link_probe_begin(&p->probe, env_now_ns(&env_real));
     frames_send(p, &s);
     pthread_mutex_unlock(&p->lock);
     return 0;
@@ -139,7 +138,7 @@ static void give_up(struct link_prober *p, struct data_link *link, uint64_t befo
 
 void link_prober_tick(struct link_prober *p)
 {
-    uint64_t limit = LINK_PROBE_LIMIT_MS * UINT64_C(1000000), now = now_ns();
+    uint64_t limit = LINK_PROBE_LIMIT_MS * UINT64_C(1000000), now = env_now_ns(&env_real);
     if (now > limit)
         give_up(p, NULL, now - limit, HP_ETIMEOUT, "the probes of this link are not all echoed");
 }
@@ -161,7 +160,7 @@ static void echo_came(struct link_prober *p, const struct frame_header *h)
     pthread_mutex_lock(&p->lock);
     bool ours = p->running && p->measure.link && p->measure.session == h->session;
     if (ours) {
-        struct link_probe_send s = link_probe_echo(&p->probe, h->batch, now_ns());
+        struct link_probe_send s = link_probe_echo(&p->probe, h->batch, env_now_ns(&env_real));
         frames_send(p, &s);
     }
     bool done = ours && link_probe_done(&p->probe);

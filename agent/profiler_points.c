@@ -12,8 +12,7 @@ enum { MAX_SAMPLES = 9, FINE_SLICE = 512, FINE_PREFIX = 4096, FINE_BATCH_PREFIX 
 #define FINE_LONG_S 0.3
 #define FINE_TOLERANCE 0.04 /* errors of interpolation below it drown in those of measuring */
 
-static uint64_t now_ns(void) { return env_now_ns(&env_real); }
-static double seconds_since(uint64_t from_ns) { return (double)(now_ns() - from_ns) * 1e-9; }
+static double seconds_since(uint64_t from_ns) { return (double)(env_now_ns(&env_real) - from_ns) * 1e-9; }
 
 /* ---- which points ------------------------------------------------------------------------------------------------------- */
 
@@ -124,7 +123,7 @@ static int run_once(struct measure *m, uint32_t batch, struct grid_point p, doub
             rc = stage_kv_import(m->stage, open + 1, 0, p.prefix, m->prefix, e);
     }
     caches_leave(m);
-    uint64_t from = now_ns();
+    uint64_t from = env_now_ns(&env_real);
     if (rc == 0)
         rc = stage_run(m->stage, runs, (int)batch, m->input, m->output, e);
     *seconds = seconds_since(from);
@@ -139,8 +138,8 @@ static int point_measure(struct measure *m, uint32_t batch, struct grid_point p,
     int rc = run_once(m, batch, p, &warm, e), n = 0;
     /* What takes long varies little. */
     int least = m->config->fine && warm < FINE_LONG_S ? FINE_LEAST_SAMPLES : 1;
-    uint64_t until = now_ns() + m->point_ns;
-    while (rc == 0 && n < MAX_SAMPLES && (n < least || now_ns() < until)) {
+    uint64_t until = env_now_ns(&env_real) + m->point_ns;
+    while (rc == 0 && n < MAX_SAMPLES && (n < least || env_now_ns(&env_real) < until)) {
         if (m->config->between)
             m->config->between(m->config->between_ctx);
         rc = run_once(m, batch, p, &samples[n++], e);
@@ -171,7 +170,7 @@ static void progress_tell(const struct measure *m, const struct measure_class *c
 static int grid_measure(struct measure *m, struct measure_class *c, uint64_t until_ns, struct err *e)
 {
     struct grid_point p;
-    while ((!grid_is_whole(&c->grid) || now_ns() < until_ns) && grid_next(&c->grid, &p)) {
+    while ((!grid_is_whole(&c->grid) || env_now_ns(&env_real) < until_ns) && grid_next(&c->grid, &p)) {
         double seconds;
         int rc = point_measure(m, 1, p, &seconds, e);
         if (rc < 0)
@@ -290,7 +289,7 @@ int profiler_classes_measure(struct measure *m, struct err *e)
     m->point_ns = m->config->fine ? FINE_POINT_MS * UINT64_C(1000000) : m->budget_ns / (uint64_t)points;
     /* What a class does not need is for those after it. */
     for (int k = 0; rc == 0 && k < m->n_classes; k++) {
-        uint64_t now = now_ns(), end = m->begun_ns + m->budget_ns, left = end > now ? end - now : 0;
+        uint64_t now = env_now_ns(&env_real), end = m->begun_ns + m->budget_ns, left = end > now ? end - now : 0;
         rc = class_measure(m, &m->classes[k], now + (uint64_t)((double)left * m->classes[k].share / shares), e);
         shares -= m->classes[k].share;
         if (rc < 0)

@@ -53,7 +53,6 @@ struct store_worker {
     struct store_answers answers;
 };
 
-static uint64_t now_ns(void) { return env_now_ns(&env_real); }
 
 /* ---- reports ------------------------------------------------------------------------------------------------------- */
 
@@ -90,7 +89,7 @@ static void job_report(struct store_worker *w, struct job *j, int status, const 
     }
     if (status == 0)
         r.path = store_model_path(j->model);
-    j->told_ns = now_ns();
+    j->told_ns = env_now_ns(&env_real);
     w->config.report(w->config.ctx, &r);
 }
 
@@ -267,7 +266,7 @@ static bool job_step_local(struct store_worker *w, struct job *j)
     if (rc == HP_ENOENT && j->use_path)
         rc = weight_store_import(w->store, j->model, chunk, j->message.u.stage_prepare.source_path, &e);
     if (rc == 0)
-        fetch_arrived(j->fetch, chunk, -1, now_ns());
+        fetch_arrived(j->fetch, chunk, -1, env_now_ns(&env_real));
     else if (rc == HP_ENOENT || rc == HP_ECORRUPT)
         fetch_not_here(j->fetch, chunk);
     else
@@ -321,7 +320,7 @@ static bool job_step_ask(struct store_worker *w, struct job *j)
     uint32_t chunks[FETCH_ASK_CHUNKS];
     struct err e = {0};
     int peer;
-    size_t n = fetch_ask(j->fetch, now_ns(), &peer, chunks);
+    size_t n = fetch_ask(j->fetch, env_now_ns(&env_real), &peer, chunks);
     if (!n)
         return false;
     int rc = want_post(w, j, peer, chunks, n, &e);
@@ -346,14 +345,14 @@ static bool job_step(struct store_worker *w, struct job *j)
         more = job_step_ask(w, j) || more;
     if (!j->fetch)
         return false;
-    fetch_tick(j->fetch, now_ns());
+    fetch_tick(j->fetch, env_now_ns(&env_real));
     size_t wanted;
     fetch_wanted(j->fetch, &wanted);
     if (fetch_is_done(j->fetch) && fetch_recheck(j->fetch, chunk_is_here, j->model) > 0)
         return true;
     if (fetch_is_done(j->fetch))
         job_end(w, j, 0, NULL);
-    else if (now_ns() - j->told_ns >= report_gap_ns && (more || wanted != j->told_wanted || now_ns() - j->told_ns >= 10 * report_gap_ns))
+    else if (env_now_ns(&env_real) - j->told_ns >= report_gap_ns && (more || wanted != j->told_wanted || env_now_ns(&env_real) - j->told_ns >= 10 * report_gap_ns))
         job_report(w, j, HP_PENDING, NULL);
     else if (wanted && !j->told_wanted)
         job_report(w, j, HP_PENDING, NULL);
@@ -382,12 +381,12 @@ static void job_chunk_in(struct store_worker *w, struct job *j, const struct fra
         struct err e = {0};
         int rc = size ? weight_store_put(w->store, j->model, (uint32_t)i, bytes, size, &e) : HP_ENOENT;
         if (rc == 0) {
-            fetch_arrived(j->fetch, (uint32_t)i, peer, now_ns());
+            fetch_arrived(j->fetch, (uint32_t)i, peer, env_now_ns(&env_real));
             took = true;
         } else if (rc == HP_ENOENT || rc == HP_ECORRUPT) {
             if (rc == HP_ECORRUPT)
                 log_warn_limited("store", "chunk_corrupt", "text=\"%s\"", e.text);
-            fetch_refused(j->fetch, (uint32_t)i, peer, now_ns());
+            fetch_refused(j->fetch, (uint32_t)i, peer, env_now_ns(&env_real));
         } else {
             job_end(w, j, rc, &e);
         }

@@ -6,6 +6,7 @@
  * session, which is checked in its header before a large payload is fetched. UCX's packed worker addresses are neither sent nor read. */
 #include "transport/data_ucx_int.h"
 
+#include "common/env.h"
 #include "common/log.h"
 
 #include <errno.h>
@@ -14,9 +15,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-enum { ORDERS_A_TURN = 64, STEPS_A_TURN = 8, SPIN_NS = 20000, SLEEP_MS = 1000, CLOSE_TURNS = 100000 };
+enum { ORDERS_A_TURN = 64, STEPS_A_TURN = 8, SPIN_NS = 20000, SLEEP_MS = 1000 };
 
 /* ---- orders ------------------------------------------------------------------------------------------------------------------------ */
 
@@ -92,13 +92,6 @@ void ucx_order_give(struct ucx_endpoint *d, struct order *o)
 
 /* ---- the thread -------------------------------------------------------------------------------------------------------------------- */
 
-uint64_t ucx_now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
-
 /* Sleeps until UCX or an order has something. */
 static void worker_sleep(struct ucx_endpoint *d)
 {
@@ -146,12 +139,12 @@ static void *worker_run(void *ctx)
             continue;
         }
         if (d->in_flight > 0 && idle_since == 0)
-            idle_since = ucx_now_ns();
-        if (d->in_flight > 0 && ucx_now_ns() - idle_since < SPIN_NS)
+            idle_since = env_now_ns(&env_real);
+        if (d->in_flight > 0 && env_now_ns(&env_real) - idle_since < SPIN_NS)
             continue;
         worker_sleep(d);
         if (d->n_opening > 0)
-            ucx_peers_expire(d, ucx_now_ns());
+            ucx_peers_expire(d, env_now_ns(&env_real));
         idle_since = 0;
     }
     return NULL;
@@ -193,7 +186,7 @@ static void ucx_close(struct data_endpoint *base)
         ucx_guard_stop(d->guard); /* no introduction comes back from now on */
     orders_drop(d);
     ucx_peers_close(d);
-    for (int i = 0; d->worker && d->in_flight > 0 && i < CLOSE_TURNS; i++) {
+    for (int i = 0; d->worker && d->in_flight > 0 && i < UCX_CLOSE_TURNS; i++) {
         ucp_worker_progress(d->worker);
         ucx_frames_finish(d);
     }
@@ -264,7 +257,7 @@ static const struct data_ops ucx_ops = {ucx_close, ucx_connect, ucx_disconnect, 
 static void on_refused(void *ctx, const char *from, const char *why)
 {
     struct ucx_endpoint *d = ctx;
-    uint64_t now = ucx_now_ns();
+    uint64_t now = env_now_ns(&env_real);
     data_count_stranger(&d->base);
     d->refused_unsaid++;
     if (d->refused_said_ns && now - d->refused_said_ns < 1000000000)

@@ -14,6 +14,7 @@
 #include <ucp/api/ucp.h>
 
 enum { UCX_AM_ID = 7, UCX_MAX_ORDERS = 16384, UCX_MAX_LINK_ORDERS = 4096, UCX_MAX_ARRIVALS = 16384, UCX_MAX_PEERS = 8192, UCX_MAX_REQUESTS = 64 };
+enum { UCX_CLOSE_TURNS = 100000 }; /* of the worker, at most, until what is ended has ended */
 
 struct ucx_link;
 struct ucx_peer;
@@ -156,9 +157,7 @@ void ucx_frames_fetch(struct ucx_endpoint *d);
 bool ucx_frames_finish(struct ucx_endpoint *d);
 void ucx_frames_drop(struct ucx_endpoint *d);
 
-/* ---- orders and time (data_ucx.c) ---- */
-
-uint64_t ucx_now_ns(void);
+/* ---- orders (data_ucx.c) ---- */
 
 void ucx_order_append(struct order_list *list, struct order *o);
 void ucx_order_give(struct ucx_endpoint *d, struct order *o); /* any thread */

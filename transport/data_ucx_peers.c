@@ -1,9 +1,11 @@
 #include "transport/data_ucx_int.h"
 
+#include "common/env.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-enum { CLOSE_TURNS = 100000, OPEN_SECONDS = 4 };
+enum { OPEN_SECONDS = 4 };
 
 /* ---- connections ---------------------------------------------------------------------------------------------------------------- */
 
@@ -30,7 +32,7 @@ static void peer_close(struct ucx_endpoint *d, struct ucx_peer *peer)
     peer->ep = NULL;
     if (!UCS_PTR_IS_PTR(request))
         return;
-    for (int i = 0; i < CLOSE_TURNS && ucp_request_check_status(request) == UCS_INPROGRESS; i++)
+    for (int i = 0; i < UCX_CLOSE_TURNS && ucp_request_check_status(request) == UCS_INPROGRESS; i++)
         ucp_worker_progress(d->worker);
     ucp_request_free(request);
 }
@@ -138,7 +140,7 @@ static void peer_connect(struct ucx_endpoint *d, struct ucx_peer *peer)
 void ucx_peer_introduced(struct ucx_endpoint *d, struct ucx_peer *peer)
 {
     if (peer->verdict.code == 0) {
-        peer->deadline_ns = ucx_now_ns() + OPEN_SECONDS * UINT64_C(1000000000);
+        peer->deadline_ns = env_now_ns(&env_real) + OPEN_SECONDS * UINT64_C(1000000000);
         d->n_opening++;
         peer_connect(d, peer);
         return;

@@ -2,6 +2,8 @@
  * library's. Whoever else calls them is passed through untouched. */
 #include "transport/ucx_guard_int.h"
 
+#include "common/env.h"
+
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -10,7 +12,6 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { MAX_RANGES = 32, CONNECT_DEADLINE_MS = 1500 };
@@ -313,9 +314,7 @@ static int guarded_accept(int fd, struct sockaddr *address, socklen_t *size)
 
 static int64_t now_ms(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+    return (int64_t)(env_now_ns(&env_real) / 1000000);
 }
 
 static bool socket_wait(int fd, short events, int64_t deadline_ms)

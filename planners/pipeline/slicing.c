@@ -329,10 +329,6 @@ void slicing_destroy(struct slicing **s)
     *s = NULL;
 }
 
-int slicing_context(const struct slicing *s)
-{
-    return s->context;
-}
 int slicing_unit(const struct slicing *s)
 {
     return s->cost.unit;

@@ -25,7 +25,6 @@ int slicing_create(const struct pipeline_request *rq, const struct plan_pipeline
                    struct err *e);
 void slicing_destroy(struct slicing **s);
 
-int slicing_context(const struct slicing *s);
 int slicing_unit(const struct slicing *s);
 /* Bytes that lookups read. */
 size_t slicing_memory_bytes(const struct slicing *s);
