@@ -10,6 +10,7 @@
 #include "coordinator/drain.h"
 #include "coordinator/figures.h"
 #include "coordinator/shares.h"
+#include "coordinator/store/store_queue.h"
 #include "coordinator/truth.h"
 #include "transport/control.h"
 
@@ -180,7 +181,7 @@ static int restore_record(struct core *c, const char *kind, const char *key, con
 /* What cannot be read: of a cache it is dropped, of all else put aside, so that the coordinator starts and nothing is lost that somebody could mend. */
 static void record_put_aside(struct core *c, const char *kind, const char *key, const void *bytes, size_t size, const struct err *why)
 {
-    bool cache = strcmp(kind, "profile") == 0 || strcmp(kind, "link") == 0 || strcmp(kind, "layout") == 0;
+    bool cache = store_kind_is_cache(kind);
     char name[STORE_MAX_KEY_BYTES];
     log_warn("coordinator", cache ? "record_dropped" : "record_put_aside", "record=\"%s/%s\" why=\"%s\"", kind, key, why->text);
     snprintf(name, sizeof name, "%s/%s", kind, key);

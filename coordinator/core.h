@@ -91,7 +91,7 @@ int core_create(const struct core_config *config, struct core **out, struct err 
 /* No work may run any more. */
 void core_destroy(struct core **core);
 
-/* A record that the store holds, before core_start. One that cannot be read is named in the log; of a cache (profile, link) it is dropped, else kept as record "bad"
+/* A record that the store holds, before core_start. One that cannot be read is named in the log; of a cache (profile, link, layout) it is dropped, else kept as record "bad"
  * KIND/KEY. HP_ENOMEM. The kinds are those of store.h; the order is free but for
  * `model` before `deployment`. */
 int core_restore(struct core *core, const char *kind, const char *key, const void *bytes, size_t size, struct err *e);

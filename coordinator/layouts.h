@@ -1,5 +1,5 @@
 /* Where the layers of each model lay when it served last, also after its deployment has ended: the agents' stores still hold those weights, so that a plan that is
- * hardly faster is not worth moving them. A cache: the store may lose it. */
+ * hardly faster is not worth moving them. A cache (store_queue.h): a full disk loses it. */
 #ifndef HP_COORDINATOR_LAYOUTS_H
 #define HP_COORDINATOR_LAYOUTS_H
 

@@ -36,7 +36,7 @@ struct store_queue {
 
 bool store_kind_is_cache(const char *kind)
 {
-    return strcmp(kind, "profile") == 0 || strcmp(kind, "link") == 0;
+    return strcmp(kind, "profile") == 0 || strcmp(kind, "link") == 0 || strcmp(kind, "layout") == 0;
 }
 
 /* ---- what waits ------------------------------------------------------------------------------------------ */

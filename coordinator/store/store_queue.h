@@ -31,7 +31,7 @@ bool store_queue_next(struct store_queue *q, uint64_t *number, struct err *why);
 /* Tries once more to write what waits, ends the thread and closes the store. */
 void store_queue_stop(struct store_queue **q);
 
-/* A record that may be lost: it can be measured again. */
+/* A record that may be lost: it can be measured again, or only makes plans better. */
 bool store_kind_is_cache(const char *kind);
 
 #endif

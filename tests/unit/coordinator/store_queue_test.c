@@ -202,11 +202,13 @@ static void caches_are_given_up_on_a_full_disk_and_nobody_is_told_of_a_failure(v
     faulty_set(&b.store, HP_ENOSPACE, false);
     put(&b, 1, "profile", "m/k/auto", "{}");
     put(&b, 2, "link", "a", "[]");
-    written(&b, 2);
-    faulty_set(&b.store, 0, false);
-    put(&b, 3, "link", "a", "[1]");
+    put(&b, 3, "layout", "m", "[]");
     written(&b, 3);
+    faulty_set(&b.store, 0, false);
+    put(&b, 4, "link", "a", "[1]");
+    written(&b, 4);
     expect(&b, "profile", "");
+    expect(&b, "layout", "");
     expect(&b, "link", "a=[1];");
     bed_close(&b);
 }
