@@ -1,347 +1,20 @@
 /* Owns the device and everything on it. Refuses to decide: orders come from the core, in order. */
-#include "agent/executor.h"
+#include "agent/executor_int.h"
 
-#include "agent/engine/stage.h"
-#include "agent/post_box.h"
 #include "agent/profiler.h"
 #include "common/env.h"
 #include "common/log.h"
 
 #include <assert.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-enum { PROFILE_TELL_MS = 200, PROFILE_GAP_MS = 100, PROFILE_MOST_WAIT_MS = 10000, EXECUTOR_OUTPUTS = 3 };
-
-enum order_kind { ORDER_LOAD, ORDER_UNLOAD, ORDER_OPEN, ORDER_CLOSE, ORDER_RUN, ORDER_PROFILE, ORDER_ADOPT, ORDER_QUIT };
+enum { PROFILE_TELL_MS = 200, PROFILE_GAP_MS = 100, PROFILE_MOST_WAIT_MS = 10000 };
 
 /* Places for orders that wait. What answers an order comes at most as often as the order does; so a close finds room where its open did. */
 static const uint32_t order_places[] = {[ORDER_LOAD] = 128, [ORDER_UNLOAD] = 128, [ORDER_OPEN] = 8192, [ORDER_CLOSE] = 1 << 17,
                                         [ORDER_RUN] = 8, [ORDER_PROFILE] = 16, [ORDER_ADOPT] = 2, [ORDER_QUIT] = 1};
-
-struct load_job;
-
-struct order {
-    enum order_kind kind;
-    union {
-        struct load_job *job; /* LOAD, ADOPT */
-        struct executor_run run;
-        struct {
-            uint64_t slot, ticket, sequence;
-            uint32_t kv_tokens;
-            struct sampler *sampler;
-        } sequence;
-        struct executor_profile profile;
-    } u;
-};
-
-struct own_sampler {
-    uint64_t sequence;
-    struct sampler *sampler;
-};
-
-struct held_stage {
-    uint64_t slot;
-    struct model *model;
-    struct stage *stage;
-    int first_layer, end_layer;
-    double stands_for, paced_bytes; /* paced alone */
-    uint32_t width, vocabulary, outputs;
-    struct data_reserve *reserve; /* of outputs; NULL on the last stage */
-    uint64_t reserve_bytes;
-    struct own_sampler *samplers; /* by sequence */
-    size_t n_samplers, sampler_capacity;
-};
-
-struct executor {
-    struct executor_config config;
-    int *cores;
-    pthread_t thread;
-    bool started;
-    struct post_box orders;
-    struct device *device;
-    atomic_ullong memory_free;
-    atomic_bool quitting;
-    struct held_stage *stages;
-    size_t n_stages;
-    /* of the batch that runs */
-    struct stage_run *runs;
-    size_t run_capacity;
-    struct paced_run *paced_runs;
-    size_t paced_run_capacity;
-    struct paced_queue queue; /* of the device that this one stands for */
-    struct results {          /* of the last run and of the one before, which the loop may still read */
-        uint32_t *picked;
-        size_t picked_capacity;
-        float *logits;
-        size_t logit_capacity;
-    } results[2], *now;
-    struct pick *picks;
-    size_t pick_capacity;
-    float *sampled;           /* rows that are only sampled from */
-    size_t sampled_capacity;
-    /* loads: in their order, the first is the loader's */
-    struct load_job *jobs;
-    pthread_t loader;
-    bool loader_started;
-    struct post_box loader_box; /* of struct load_job *; NULL: end */
-    atomic_ullong outputs_bytes; /* of all reserves */
-    atomic_ullong logits_bytes;  /* of rows that are kept for the next batch */
-    bool quit_came;             /* while a profile was being made */
-    uint64_t ran_ns;            /* when a batch last ran */
-};
-
-/* A stage that is being loaded. The loader's thread has it from the moment when it is handed over until it comes back as an order. */
-struct load_job {
-    struct load_job *next;
-    struct executor *x;
-    struct executor_load order;
-    struct held_stage stage;
-    atomic_bool stop; /* nobody wants it any more */
-    uint64_t begun_ns, told_ns;
-    int status;
-    struct err error;
-};
-
-static void report(struct executor *x, const struct executor_report *r) { x->config.report(x->config.ctx, r); }
-
-static void memory_note(struct executor *x)
-{
-    if (!x->config.paced) {
-        uint64_t free_bytes = x->device->backend->memory_free(x->device), held = atomic_load(&x->outputs_bytes) + atomic_load(&x->logits_bytes);
-        atomic_store(&x->memory_free, free_bytes == UINT64_MAX ? free_bytes : free_bytes > held ? free_bytes - held : 0);
-        return;
-    }
-    double left = paced_memory_bytes(x->config.paced);
-    for (size_t i = 0; i < x->n_stages; i++)
-        left -= x->stages[i].paced_bytes;
-    atomic_store(&x->memory_free, left > 0 ? (unsigned long long)left : 0);
-}
-
-/* ---- stages -------------------------------------------------------------------------------------------------------- */
-
-static struct held_stage *held_find(struct executor *x, uint64_t slot)
-{
-    for (size_t i = 0; i < x->n_stages; i++)
-        if (x->stages[i].slot == slot)
-            return &x->stages[i];
-    return NULL;
-}
-
-static void held_free(struct executor *x, struct held_stage *h)
-{
-    for (size_t i = 0; i < h->n_samplers; i++)
-        sampler_destroy(&h->samplers[i].sampler);
-    free(h->samplers);
-    stage_unload(&h->stage);
-    if (h->reserve) {
-        data_reserve_close(&h->reserve);
-        atomic_fetch_sub(&x->outputs_bytes, h->reserve_bytes);
-    }
-    if (h->model)
-        model_close(&h->model);
-}
-
-static void load_progress(void *ctx, uint64_t done_bytes, uint64_t total_bytes)
-{
-    struct load_job *j = ctx;
-    uint64_t now = env_now_ns(&env_real);
-    if (now - j->told_ns < 200000000)
-        return;
-    j->told_ns = now;
-    report(j->x, &(struct executor_report){.kind = EXECUTOR_LOADED, .slot = j->order.slot, .ticket = j->order.ticket, .status = HP_PENDING,
-                                           .done_bytes = done_bytes, .total_bytes = total_bytes});
-}
-
-/* A few tokens through the stage, so that the first prompt does not pay for pages and code that were never touched. */
-static int warm_up(struct executor *x, struct held_stage *h, const struct executor_load *l, struct err *e)
-{
-    uint32_t n = l->max_batch_tokens < 16 ? l->max_batch_tokens : 16;
-    n = l->kv_tokens < n ? (uint32_t)l->kv_tokens : n;
-    report(x, &(struct executor_report){.kind = EXECUTOR_LOADED, .slot = l->slot, .ticket = l->ticket, .status = HP_PENDING, .warming = true});
-    bool first = stage_is_first(h->stage), last = stage_is_last(h->stage);
-    void *input = calloc((size_t)n * (first ? 1 : h->width), sizeof(float));
-    float *output = calloc(last ? h->vocabulary : (size_t)n * h->width, sizeof(float));
-    struct stage_run run = {1, 0, n, last};
-    int rc = !input || !output ? err_set(e, HP_ENOMEM, "no memory for a warm-up run") : stage_sequence_open(h->stage, 1, n, e);
-    if (rc == 0) {
-        rc = stage_run(h->stage, &run, 1, input, output, e);
-        stage_sequence_close(h->stage, 1);
-    }
-    free(input);
-    free(output);
-    return rc;
-}
-
-/* A stage must fit the device that this one stands for, by that model's bytes. */
-static int paced_check(const struct executor *x, const struct executor_load *l, struct held_stage *h, struct err *e)
-{
-    const struct paced *p = x->config.paced;
-    if (l->end_layer > paced_layers(p))
-        return err_set(e, HP_EINVAL, "the model has a layer %d, the profile of %s ends at %d: a model stands in for one with as many layers", l->end_layer - 1,
-                       paced_as(p), paced_layers(p) - 1);
-    double left = (double)atomic_load(&x->memory_free);
-    h->paced_bytes = paced_stage_bytes(p, l->first_layer, l->end_layer, (double)l->kv_tokens, l->stands_for);
-    if (h->paced_bytes > left)
-        return err_set(e, HP_ENOMEM, "layers %d to %d need %.0f bytes and %s has %.0f free: %.0f bytes are missing", l->first_layer, l->end_layer - 1,
-                       h->paced_bytes, paced_as(p), left, h->paced_bytes - left);
-    return 0;
-}
-
-/* Two in turns and one on its way; a paced link keeps frames for as long as the one that it stands for, so that all flights may be out. */
-static void outputs_plan(const struct executor *x, const struct executor_load *l, struct held_stage *h)
-{
-    uint64_t runs = l->max_sequences < l->max_batch_tokens ? l->max_sequences : l->max_batch_tokens;
-    uint64_t bytes = runs * FRAME_RUN_BYTES + (uint64_t)l->max_batch_tokens * h->width * sizeof(float);
-    bool last = l->end_layer == model_graph(h->model)->n_layers;
-    if (last || bytes <= DATA_CONTROL_BYTES)
-        return;
-    h->outputs = x->config.paced ? 2 * l->n_stages + 1 : EXECUTOR_OUTPUTS;
-    h->reserve_bytes = h->outputs * bytes;
-}
-
-static int outputs_open(struct executor *x, struct held_stage *h, struct err *e)
-{
-    int rc = h->outputs ? data_reserve_open(x->config.data, h->outputs, h->reserve_bytes / h->outputs, &h->reserve, e) : 0;
-    if (h->reserve)
-        atomic_fetch_add(&x->outputs_bytes, h->reserve_bytes);
-    return rc;
-}
-
-/* On the loader's thread: all but the warm-up. */
-static int stage_open(struct load_job *j, struct err *e)
-{
-    struct executor *x = j->x;
-    const struct executor_load *l = &j->order;
-    struct held_stage *h = &j->stage;
-    int rc = x->config.paced ? paced_check(x, l, h, e) : 0;
-    rc = rc < 0 ? rc : model_open(l->path, &h->model, e);
-    if (rc < 0)
-        return rc;
-    const struct model_config *m = model_config(h->model);
-    h->width = (uint32_t)m->width;
-    h->vocabulary = (uint32_t)m->vocabulary;
-    outputs_plan(x, l, h);
-    struct stage_config c = {.model = h->model,
-                             .first_layer = l->first_layer,
-                             .end_layer = l->end_layer,
-                             .device = x->device,
-                             .compute = l->f32 ? COMPUTE_F32 : COMPUTE_AUTO,
-                             .kv_tokens = l->kv_tokens,
-                             .max_sequences = l->max_sequences,
-                             .max_batch_tokens = l->max_batch_tokens,
-                             .beside_bytes = x->config.paced ? 0 : h->reserve_bytes + atomic_load(&x->outputs_bytes) + atomic_load(&x->logits_bytes),
-                             .progress = load_progress,
-                             .progress_ctx = j,
-                             .stop = &j->stop};
-    rc = stage_load(&c, &h->stage, e);
-    return rc < 0 ? rc : outputs_open(x, h, e);
-}
-
-static void *loader_thread(void *ctx)
-{
-    struct executor *x = ctx;
-    struct load_job *j;
-    pthread_setname_np(pthread_self(), "hp-loader");
-    x->device->backend->loader_enter(x->device);
-    while (post_box_wait(&x->loader_box, &j, -1) && j) {
-        j->begun_ns = env_now_ns(&env_real);
-        j->status = stage_open(j, &j->error);
-        struct order adopt = {.kind = ORDER_ADOPT, .u.job = j};
-        bool put = post_box_put_as(&x->orders, ORDER_ADOPT, &adopt); /* one load at a time: there is a place */
-        assert(put);
-        (void)put;
-    }
-    return NULL;
-}
-
-static void job_free(struct load_job *j)
-{
-    held_free(j->x, &j->stage);
-    free((char *)j->order.path);
-    free(j);
-}
-
-static void loader_feed(struct executor *x)
-{
-    if (x->jobs)
-        post_box_put(&x->loader_box, &x->jobs);
-}
-
-static void load(struct executor *x, struct load_job *j)
-{
-    struct load_job **end = &x->jobs;
-    while (*end)
-        end = &(*end)->next;
-    *end = j;
-    if (x->jobs == j)
-        loader_feed(x);
-}
-
-static int stage_adopt(struct executor *x, struct load_job *j, struct err *e)
-{
-    struct held_stage *grown = realloc(x->stages, (x->n_stages + 1) * sizeof *grown);
-    if (!grown)
-        return err_set(e, HP_ENOMEM, "no memory for a stage");
-    x->stages = grown;
-    int rc = warm_up(x, &j->stage, &j->order, e);
-    if (rc < 0)
-        return rc;
-    x->stages[x->n_stages++] = j->stage;
-    j->stage = (struct held_stage){0};
-    return 0;
-}
-
-/* What the loader made becomes a stage, unless nobody wants it any more. */
-static void adopt(struct executor *x, struct load_job *j)
-{
-    struct held_stage made = j->stage;
-    struct err *e = &j->error;
-    bool wanted = !atomic_load(&j->stop);
-    x->jobs = j->next;
-    int rc = j->status == 0 && wanted ? stage_adopt(x, j, e) : j->status;
-    double seconds = (double)(env_now_ns(&env_real) - j->begun_ns) * 1e-9;
-    memory_note(x);
-    if (rc == 0 && wanted)
-        log_info("agent", "stage_loaded", "layers=%d-%d seconds=%.2f", made.first_layer, made.end_layer - 1, seconds);
-    if (wanted)
-        report(x, &(struct executor_report){.kind = EXECUTOR_LOADED, .slot = j->order.slot, .ticket = j->order.ticket, .status = rc, .error = e,
-                                            .seconds = seconds, .width = made.width, .vocabulary = made.vocabulary, .outputs = made.outputs});
-    job_free(j);
-    memory_note(x);
-    loader_feed(x);
-}
-
-/* A load that goes on is told to stop; one that waits is forgotten. */
-static void load_cancel(struct executor *x, uint64_t slot)
-{
-    for (struct load_job **at = &x->jobs; *at;) {
-        struct load_job *j = *at;
-        bool meant = j->order.slot == slot;
-        if (meant)
-            atomic_store(&j->stop, true);
-        if (!meant || j == x->jobs) {
-            at = &j->next;
-            continue;
-        }
-        *at = j->next;
-        job_free(j);
-    }
-}
-
-static void unload(struct executor *x, uint64_t slot)
-{
-    struct held_stage *h = held_find(x, slot);
-    load_cancel(x, slot);
-    if (!h)
-        return;
-    held_free(x, h);
-    *h = x->stages[--x->n_stages];
-    memory_note(x);
-}
 
 /* ---- sequences ----------------------------------------------------------------------------------------------------- */
 
@@ -369,7 +42,7 @@ static int sampler_keep(struct held_stage *h, uint64_t sequence, struct sampler 
 
 static void sequence_open(struct executor *x, const struct order *o)
 {
-    struct held_stage *h = held_find(x, o->u.sequence.slot);
+    struct held_stage *h = executor_stage_find(x, o->u.sequence.slot);
     struct sampler *sampler = o->u.sequence.sampler;
     struct err e = {0};
     int rc = h ? stage_sequence_open(h->stage, o->u.sequence.sequence, o->u.sequence.kv_tokens, &e)
@@ -381,13 +54,13 @@ static void sequence_open(struct executor *x, const struct order *o)
     }
     if (rc < 0)
         sampler_destroy(&sampler);
-    report(x, &(struct executor_report){.kind = EXECUTOR_OPENED, .slot = o->u.sequence.slot, .ticket = o->u.sequence.ticket,
-                                        .sequence = o->u.sequence.sequence, .status = rc, .error = &e});
+    executor_tell(x, &(struct executor_report){.kind = EXECUTOR_OPENED, .slot = o->u.sequence.slot, .ticket = o->u.sequence.ticket,
+                                               .sequence = o->u.sequence.sequence, .status = rc, .error = &e});
 }
 
 static void sequence_close(struct executor *x, uint64_t slot, uint64_t sequence)
 {
-    struct held_stage *h = held_find(x, slot);
+    struct held_stage *h = executor_stage_find(x, slot);
     if (!h)
         return;
     stage_sequence_close(h->stage, sequence);
@@ -454,7 +127,7 @@ static float *logits_room(struct executor *x, const struct held_stage *h, const 
         return NULL;
     if (n > before) {
         atomic_fetch_add(&x->logits_bytes, (*capacity - before) * sizeof **rows);
-        memory_note(x);
+        executor_memory_note(x);
     }
     return *rows;
 }
@@ -563,7 +236,7 @@ static void output_post(const struct executor_run *r, struct data_buffer *output
 
 static void run(struct executor *x, const struct executor_run *r)
 {
-    struct held_stage *h = held_find(x, r->slot);
+    struct held_stage *h = executor_stage_find(x, r->slot);
     struct err e = {0};
     struct batch_result made = {0};
     uint64_t from = env_now_ns(&env_real);
@@ -579,9 +252,9 @@ static void run(struct executor *x, const struct executor_run *r)
     if (r->input)
         data_buffer_release(x->config.data, r->input);
     outlet_release(r->outlet);
-    report(x, &(struct executor_report){.kind = EXECUTOR_RAN, .slot = r->slot, .ticket = r->ticket, .status = rc, .error = &e,
-                                        .seconds = (double)(end - from) * 1e-9, .start_ns = from, .end_ns = end, .due_ns = due, .posted = posted,
-                                        .picked = x->now->picked, .logits = made.told ? made.rows : NULL});
+    executor_tell(x, &(struct executor_report){.kind = EXECUTOR_RAN, .slot = r->slot, .ticket = r->ticket, .status = rc, .error = &e,
+                                               .seconds = (double)(end - from) * 1e-9, .start_ns = from, .end_ns = end, .due_ns = due, .posted = posted,
+                                               .picked = x->now->picked, .logits = made.told ? made.rows : NULL});
 }
 
 struct profiling {
@@ -597,7 +270,7 @@ static void profile_progress(void *ctx, const struct profiler_progress *p)
     if (now - own->told_ns < PROFILE_TELL_MS * UINT64_C(1000000))
         return;
     own->told_ns = now;
-    report(own->x, &(struct executor_report){.kind = EXECUTOR_PROFILING, .ticket = own->ticket, .profiling = p});
+    executor_tell(own->x, &(struct executor_report){.kind = EXECUTOR_PROFILING, .ticket = own->ticket, .profiling = p});
 }
 
 static void order_free(struct executor *x, struct order *o, bool done);
@@ -619,7 +292,7 @@ static void profile_between(void *ctx)
         if (o.kind == ORDER_PROFILE) { /* one after the other */
             struct err e = {0};
             int rc = err_set(&e, HP_EBUSY, "this agent measures already");
-            report(x, &(struct executor_report){.kind = EXECUTOR_PROFILED, .ticket = o.u.profile.ticket, .status = rc, .error = &e, .tables = ""});
+            executor_tell(x, &(struct executor_report){.kind = EXECUTOR_PROFILED, .ticket = o.u.profile.ticket, .status = rc, .error = &e, .tables = ""});
         }
         x->quit_came = x->quit_came || o.kind == ORDER_QUIT;
         bool does = o.kind != ORDER_PROFILE && o.kind != ORDER_QUIT && !atomic_load(&x->quitting);
@@ -641,8 +314,8 @@ static void profile(struct executor *x, const struct order *o)
                                 .between = profile_between, .between_ctx = &own,
                                 .progress = o->u.profile.fine ? profile_progress : NULL, .progress_ctx = &own};
     int rc = profiler_measure(&c, &tables, &e);
-    report(x, &(struct executor_report){.kind = EXECUTOR_PROFILED, .ticket = o->u.profile.ticket, .status = rc, .error = &e,
-                                        .tables = rc < 0 ? "" : buffer_cstr(&tables)});
+    executor_tell(x, &(struct executor_report){.kind = EXECUTOR_PROFILED, .ticket = o->u.profile.ticket, .status = rc, .error = &e,
+                                               .tables = rc < 0 ? "" : buffer_cstr(&tables)});
     buffer_free(&tables);
 }
 
@@ -652,7 +325,7 @@ static void profile(struct executor *x, const struct order *o)
 static void order_free(struct executor *x, struct order *o, bool done)
 {
     if (o->kind == ORDER_LOAD && !done && o->u.job) /* those that come back are among the jobs */
-        job_free(o->u.job);
+        executor_job_free(o->u.job);
     if (o->kind == ORDER_PROFILE) {
         free((char *)o->u.profile.path);
         free((char *)o->u.profile.cache);
@@ -669,9 +342,9 @@ static void order_free(struct executor *x, struct order *o, bool done)
 static void order_do(struct executor *x, struct order *o)
 {
     switch (o->kind) {
-    case ORDER_LOAD: load(x, o->u.job); return;
-    case ORDER_ADOPT: adopt(x, o->u.job); return;
-    case ORDER_UNLOAD: unload(x, o->u.sequence.slot); return;
+    case ORDER_LOAD: executor_job_add(x, o->u.job); return;
+    case ORDER_ADOPT: executor_job_adopt(x, o->u.job); return;
+    case ORDER_UNLOAD: executor_stage_unload(x, o->u.sequence.slot); return;
     case ORDER_OPEN: sequence_open(x, o); return;
     case ORDER_CLOSE: sequence_close(x, o->u.sequence.slot, o->u.sequence.sequence); return;
     case ORDER_RUN: run(x, &o->u.run); return;
@@ -695,7 +368,7 @@ static void *executor_thread(void *ctx)
     for (struct load_job *j = x->jobs; j; j = j->next)
         atomic_store(&j->stop, true);
     while (x->n_stages)
-        held_free(x, &x->stages[--x->n_stages]);
+        executor_stage_free(x, &x->stages[--x->n_stages]);
     return NULL;
 }
 
@@ -721,7 +394,7 @@ static void order_refuse(struct executor *x, struct order *o, int code)
     if (!answered)
         return;
     r.kind = answer[o->kind];
-    report(x, &r);
+    executor_tell(x, &r);
 }
 
 static void order_put(struct executor *x, struct order *o)
@@ -749,12 +422,12 @@ int executor_create(const struct executor_config *c, struct executor **out, stru
     }
     rc = rc < 0 ? rc : device_open(&x->config.device, &x->device, e);
     if (rc == 0) {
-        memory_note(x);
+        executor_memory_note(x);
         if (pthread_create(&x->thread, NULL, executor_thread, x) != 0)
             rc = err_set(e, HP_ENOMEM, "cannot start the executor's thread");
         x->started = rc == 0;
     }
-    if (rc == 0 && pthread_create(&x->loader, NULL, loader_thread, x) != 0)
+    if (rc == 0 && pthread_create(&x->loader, NULL, executor_loader_thread, x) != 0)
         rc = err_set(e, HP_ENOMEM, "cannot start the loader's thread");
     x->loader_started = rc == 0;
     if (rc < 0)
@@ -788,7 +461,7 @@ void executor_destroy(struct executor **px)
     while (x->jobs) {
         struct load_job *j = x->jobs;
         x->jobs = j->next;
-        job_free(j);
+        executor_job_free(j);
     }
     post_box_fini(&x->loader_box);
     post_box_fini(&x->orders);
@@ -815,7 +488,7 @@ static void load_refuse(struct executor *x, const struct executor_load *l)
 {
     struct err e = {0};
     int rc = err_set(&e, HP_ENOMEM, "no memory to load a stage");
-    report(x, &(struct executor_report){.kind = EXECUTOR_LOADED, .slot = l->slot, .ticket = l->ticket, .status = rc, .error = &e});
+    executor_tell(x, &(struct executor_report){.kind = EXECUTOR_LOADED, .slot = l->slot, .ticket = l->ticket, .status = rc, .error = &e});
 }
 
 void executor_load(struct executor *x, const struct executor_load *l)
