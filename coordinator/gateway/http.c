@@ -41,6 +41,13 @@ static void on_poll(uv_poll_t *poll, int status, int events)
     run_daemon(poll->data);
 }
 
+/* After descriptors ran out MHD listens again only when it is run, and then nothing may ever wake it. */
+static void on_deadlines(uv_timer_t *timer)
+{
+    deadline_check(timer);
+    run_daemon(timer->data);
+}
+
 static void on_prepare(uv_prepare_t *prepare)
 {
     struct http_server *s = prepare->data;
@@ -105,7 +112,7 @@ static void handles_start(struct http_server *s, int epoll_fd)
     uv_poll_start(&s->poll, UV_READABLE, on_poll);
     uv_timer_init(s->loop, &s->timer);
     uv_timer_init(s->loop, &s->deadlines);
-    uv_timer_start(&s->deadlines, deadline_check, DEADLINE_CHECK_MS, DEADLINE_CHECK_MS);
+    uv_timer_start(&s->deadlines, on_deadlines, DEADLINE_CHECK_MS, DEADLINE_CHECK_MS);
     uv_prepare_init(s->loop, &s->prepare);
     uv_prepare_start(&s->prepare, on_prepare);
     s->handles = 4;

@@ -624,4 +624,27 @@ def sigterm_lets_streams_end_in_words():
             assert "HTTP/1.1 503" in whole and "stopping" in whole, whole[:300]
 
 
+
+def connections(port, n):
+    return [socket.create_connection(("127.0.0.1", port), 1) for _ in range(n)]
+
+
+@test
+def the_gateway_answers_again_when_descriptors_return():
+    with Cluster(agents=1, cores=1) as c:
+        pid = c.local()["coordinator"]["pid"]
+        for _ in range(5):
+            held = connections(c.port, 2)
+            time.sleep(0.4)
+            limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, (len(os.listdir(f"/proc/{pid}/fd")), limits[1]))
+            held += connections(c.port, 3)
+            time.sleep(0.6)
+            for s in held:
+                s.close()
+            time.sleep(0.4)
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
+            assert c.request("GET", "/health", timeout=3)[0] == 200
+
+
 main()
