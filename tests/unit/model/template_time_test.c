@@ -25,8 +25,10 @@ static void a_hostile_template_ends_within_its_time(void **state)
         LOOP("a.isalpha()"),
         LOOP("a.strip('b')"),
         LOOP("a.strip(a)"),
+#ifndef __SANITIZE_ADDRESS__ /* which checks all of a haystack at every call of memmem: quadratic by its own making */
         LOOP("a.replace('aa', 'b')"),
         LOOP("a.count('a')"),
+#endif
         LOOP("'{}'.format(a)"),
         LOOP("a.center(5000000)"),
         LOOP("b in [a, a, a, a]"),
