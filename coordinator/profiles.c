@@ -47,6 +47,9 @@ static const json_t *resident_of(const json_t *tables, int layer)
 double profile_resident_bytes(const struct core_layer *l, bool f32, const json_t *tables, int layer)
 {
     double bytes = json_number_value(resident_of(tables, layer));
+    bool paced = json_object_get(tables, "batch") != NULL; /* of the profile's model, for which ours stands in */
+    if (paced && bytes > 0 && isfinite(bytes))
+        return bytes;
     return bytes > 0 && bytes_are_sane(l, f32, bytes) ? bytes : 0;
 }
 
