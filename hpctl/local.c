@@ -314,6 +314,18 @@ int local_make_context(const struct local_cluster *c, bool make_current, struct 
 
 /* ---- agents ---------------------------------------------------------------------------------------------------------------------------------- */
 
+/* An agent that has not been told yet which data channel its cluster wants would open another one first. */
+static void data_channel_tell(const struct local_cluster *c, const char *dir)
+{
+    char file[700];
+    snprintf(file, sizeof file, "%s/data-channel", dir);
+    FILE *f = c->data[0] && access(file, F_OK) != 0 ? fopen(file, "we") : NULL;
+    if (f) {
+        fprintf(f, "%s\n\n", c->data);
+        fclose(f);
+    }
+}
+
 int local_start_agent(struct local_cluster *c, struct local_agent *a, const char *token, struct err *e)
 {
     char program[2100], dir[600], log[640], cores[1200] = "", memory[32], token_file[640];
@@ -329,6 +341,7 @@ int local_start_agent(struct local_cluster *c, struct local_agent *a, const char
     int rc = make_folders(dir, e);
     if (rc < 0)
         return rc;
+    data_channel_tell(c, dir);
     char *arguments[MAX_ARGUMENTS] = {program, "--join", c->control, "--dir", dir, "--name", a->name, "--cores", cores, "--network", "lo"};
     int n = 11;
     if (*token) {

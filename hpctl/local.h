@@ -38,7 +38,7 @@ int local_save(const struct local_cluster *c, struct err *e);
 int local_load(const char *name, struct local_cluster *out, struct err *e);
 
 /* "running", "stopped" (SIGSTOP) or "dead". */
-const char *local_process_state(pid_t pid, uint64_t started);
+__attribute__((returns_nonnull)) const char *local_process_state(pid_t pid, uint64_t started);
 
 /* Start one of the cluster's processes in the background; its output goes to `log` in its folder. The coordinator's call returns when its ports are known.
  * A failure carries the last lines of the log. */

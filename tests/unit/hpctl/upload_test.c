@@ -16,7 +16,7 @@ enum { SESSION = 5, CHUNKS = 4, CHUNK_BYTES = 1 << 20 };
 
 struct taker {
     struct data_endpoint *d;
-    struct data_buffer *kept[CHUNKS];
+    _Atomic(struct data_buffer *) kept[CHUNKS];
     int n, keeps; /* so many it never gives back */
 };
 
