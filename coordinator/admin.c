@@ -489,7 +489,8 @@ static int verb_prefill(struct core *c, struct question *q, struct err *e)
 static int verb_version(struct core *c, struct question *q, struct err *e)
 {
     (void)e;
-    q->result = json_pack("{s:s, s:s, s:i, s:I}", "version", c->version, "cluster", c->cluster, "protocol", MESSAGE_VERSION, "boot", (json_int_t)c->boot);
+    q->result = json_pack("{s:s, s:s, s:i, s:I, s:s}", "version", c->version, "cluster", c->cluster, "protocol", MESSAGE_VERSION, "boot", (json_int_t)c->boot, "http",
+                          c->http);
     return 0;
 }
 

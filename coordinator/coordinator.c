@@ -371,7 +371,7 @@ static void gateway_retry(struct coordinator *c)
     if (rc == 0)
         rc = coordinator_json_write(c, &e);
     if (rc < 0)
-        log_warn("coordinator", "no_gateway", "why=\"%s\"", e.text);
+        log_warn("coordinator", "no_gateway", "why=\"%s\" do=\"%s\"", e.text, e.hint);
 }
 
 static void on_tick(uv_timer_t *t)
@@ -478,6 +478,7 @@ static int core_open(struct coordinator *c, const struct coordinator_config *own
                                  .version = HP_VERSION,
                                  .public_key = c->own.public_key,
                                  .admin_key = c->admin.public_key,
+                                 .http = strcmp(own->http, "none") == 0 ? "" : own->http,
                                  .unix_s = (uint64_t)time(NULL),
                                  .time_scale = env_time_scale(),
                                  .log_read = log_ring_read,
@@ -509,7 +510,7 @@ static int listen_start(struct coordinator *c, const struct coordinator_config *
     c->gateway_config = (struct gateway_config){c->http_wanted, config->http_hosts, config->n_http_hosts, config->http_open, config->http_max_body_bytes};
     rc = gateway_try(c, e);
     if (rc == HP_EDENIED) {
-        log_warn("coordinator", "no_gateway", "why=\"%s\"", e->text);
+        log_warn("coordinator", "no_gateway", "why=\"%s\" do=\"%s\"", e->text, e->hint);
         rc = 0;
     }
     return rc;

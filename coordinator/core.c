@@ -35,6 +35,7 @@ int core_create(const struct core_config *config, struct core **out, struct err 
     core_text_set(c->version, sizeof c->version, config->version);
     core_text_set(c->public_key, sizeof c->public_key, config->public_key);
     core_text_set(c->admin_key, sizeof c->admin_key, config->admin_key);
+    core_text_set(c->http, sizeof c->http, config->http ? config->http : "");
     if (!c->config.max_sequences)
         c->config.max_sequences = 8;
     if (!c->config.profile_ms)

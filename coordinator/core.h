@@ -55,6 +55,7 @@ struct core_config {
     const char *version;    /* of the program */
     const char *public_key; /* of the control channel, for join tokens */
     const char *admin_key;  /* public key whose owner may ask anything; "" nobody */
+    const char *http;       /* where the HTTP API is to listen, ADDR:PORT; NULL or "": there is none. Told to hpctl, and not used otherwise */
     struct data_policy data; /* which data endpoints agents open; empty: auto, no trusted network */
     uint64_t unix_s;        /* wall clock at core_create */
     uint32_t max_sequences; /* at once in a deployment, where memory allows; 0: 8 */

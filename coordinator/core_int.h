@@ -73,7 +73,7 @@ struct core_removed {
 
 struct core {
     struct core_config config;
-    char cluster[64], version[64], public_key[KEY_TEXT], admin_key[KEY_TEXT];
+    char cluster[64], version[64], public_key[KEY_TEXT], admin_key[KEY_TEXT], http[300];
     const struct env *env;
     uint64_t started_ns; /* env's */
     uint64_t woke_ns;    /* env's, at the last event */

@@ -120,11 +120,26 @@ static void take_boot(struct client *c, const struct message *m)
         c->rc = rc;
 }
 
+/* What lists the things of this kind, where the coordinator says that there is none of that name. */
+static const char *listing_verb(const char *verb)
+{
+    static const char *const rows[][2] = {{"node.", "node ls"}, {"logs", "node ls"}, {"deployment.", "ps"}, {"undeploy", "ps"}, {"weights.", "weights ls"},
+                                          {"profile.", "profile ls"}, {"key.", "key ls"}, {"deploy", "node ls"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (strncmp(verb, rows[i][0], strlen(rows[i][0])) == 0)
+            return rows[i][1];
+    return NULL;
+}
+
 static int take_answer(struct client *c, const struct message_answer *a)
 {
     if (*a->code && strcmp(a->code, "ok") != 0) {
         int rc = err_set(c->e, status_of_word(a->code), "%s", a->text);
-        err_hint(c->e, "%s", a->hint);
+        const char *listing = rc == HP_ENOENT && !*a->hint ? listing_verb(c->ask->verb) : NULL;
+        if (listing)
+            err_hint(c->e, "`hpctl %s` lists them", listing);
+        else
+            err_hint(c->e, "%s", a->hint);
         return rc;
     }
     json_t *value = *a->result ? json_loads(a->result, JSON_DECODE_ANY, NULL) : json_null();

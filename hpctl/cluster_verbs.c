@@ -268,7 +268,7 @@ static int run_key_create(struct invocation *in, struct err *e)
     if (in->json)
         return invocation_print_json(in, made, e);
     printf("%s\n", text_member(made, "key"));
-    fprintf(stderr, "shown this once; clients send it as `Authorization: Bearer KEY`\n");
+    fprintf(stderr, "shown this once; clients send it as `Authorization: Bearer KEY`, which the API wants from now on\n");
     json_decref(made);
     return 0;
 }
@@ -335,10 +335,10 @@ const struct command cluster_verbs[] = {
     {"node undrain", "NAME", 1, 1, "take a drain back", NULL, "  hpctl node undrain a0", context_options, run_node_undrain, false},
     {"node rm", "NAME", 1, 1, "forget an agent and its key", NULL, "  hpctl node rm a0", context_options, run_node_rm, false},
     {"profile ls", "", 0, 0, "list what was measured of models, by kind of device", NULL, "  hpctl profile ls", context_options, run_profile_ls, false},
-    {"profile rm", "MODEL", 1, 1, "drop what was measured of a model; the next deployment measures anew", "MODEL is a name or an id of `profile ls`, or the first digits of one.",
+    {"profile rm", "MODEL", 1, 1, "drop what was measured of a model; the next deployment measures anew", "MODEL is a name or an id of `profile ls`, or at least the first six digits of one.",
      "  hpctl profile rm 5f2b7c11\n  hpctl profile rm demo --kind cpu", profile_rm_options, run_profile_rm, false},
     {"weights ls", "", 0, 0, "list which agent holds how much of which model", NULL, "  hpctl weights ls", context_options, run_weights_ls, false},
-    {"weights rm", "MODEL", 1, 1, "remove a model's bytes from the agents' stores", "MODEL is an id of `weights ls`, or the first digits of one.", "  hpctl weights rm 5f2b7c11", context_options, run_weights_rm, false},
+    {"weights rm", "MODEL", 1, 1, "remove a model's bytes from the agents' stores", "MODEL is a name or an id of `weights ls`, or at least the first six digits of one.", "  hpctl weights rm 5f2b7c11", context_options, run_weights_rm, false},
     {"logs", "NODE", 1, 1, "show the last log lines of an agent", NULL, "  hpctl logs a1 --lines 50", logs_options, run_logs, false},
     {"key create", "NAME", 1, 1, "make an API key for clients of the HTTP API, which needs one from then on", NULL, "  hpctl key create laptop", context_options, run_key_create, false},
     {"key ls", "", 0, 0, "list API keys", NULL, "  hpctl key ls", context_options, run_key_ls, false},

@@ -321,6 +321,26 @@ static int report(int rc, const struct err *e, bool json)
     return status_exit_code(rc);
 }
 
+/* "node" and "node token" are no verbs, but begin some: these are listed. */
+static bool print_group(int argc, char **argv, const struct command *const *tables)
+{
+    char under[128] = "";
+    size_t n = 0;
+    int words = 1;
+    for (; words < argc && argv[words][0] != '-' && n < sizeof under; words++)
+        n += (size_t)snprintf(under + n, sizeof under - n, "%s ", argv[words]);
+    bool help = words == argc - 1 && (strcmp(argv[words], "--help") == 0 || strcmp(argv[words], "-h") == 0);
+    if (n == 0 || n >= sizeof under || (words < argc && !help))
+        return false;
+    for (const struct command *const *t = tables; *t; t++)
+        for (const struct command *c = *t; c->path; c++)
+            if (strncmp(c->path, under, n) == 0) {
+                print_overview(stdout, tables, under);
+                return true;
+            }
+    return false;
+}
+
 int command_main(int argc, char **argv, const struct command *const *tables)
 {
     struct err e = {0};
@@ -334,15 +354,8 @@ int command_main(int argc, char **argv, const struct command *const *tables)
     in.command = find_command(argc, argv, tables, &words);
     if (!in.command) {
         bool help = argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0;
-        bool group = argc == 2 || (argc > 2 && strcmp(argv[2], "--help") == 0);
-        for (const struct command *const *t = tables; group && argc > 1 && *t; t++)
-            for (const struct command *c = *t; c->path; c++) {
-                size_t n = strlen(argv[1]);
-                if (strncmp(c->path, argv[1], n) == 0 && c->path[n] == ' ') {
-                    print_overview(stdout, tables, argv[1]);
-                    return argc > 2 ? 0 : 2;
-                }
-            }
+        if (print_group(argc, argv, tables))
+            return argc > 2 && argv[argc - 1][0] == '-' ? 0 : 2;
         if (help) {
             print_overview(stdout, tables, NULL);
             return 0;

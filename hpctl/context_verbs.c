@@ -13,6 +13,8 @@
 #include "hpctl/reach.h"
 #include "hpctl/table.h"
 
+enum { LEARN_PATIENCE_MS = 2000 }; /* for a coordinator that need not run */
+
 static int run_context_ls(struct invocation *in, struct err *e)
 {
     static const char *const columns[] = {"", "CONTEXT", "COORDINATOR", "API", NULL};
@@ -75,8 +77,29 @@ static void warn_of_loopback(const struct context *c)
         fprintf(stderr, "hpctl: warning: the coordinator listens on %s, which is this box alone; another box needs hp-coordinator --listen 0.0.0.0%s\n", c->control,
                 strrchr(c->control, ':') ? strrchr(c->control, ':') : "");
     if (reach_is_loopback(api))
-        fprintf(stderr, "hpctl: warning: the HTTP API listens on %s, which is this box alone: `hpctl run` and `chat` need hp-coordinator --http 0.0.0.0%s there\n", api,
+        fprintf(stderr, "hpctl: warning: the HTTP API listens on %s, which is this box alone: `hpctl run` and `chat` need hp-coordinator --http 0.0.0.0%s there; export again then\n", api,
                 strrchr(api, ':') ? strrchr(api, ':') : "");
+}
+
+/* The coordinator may listen more widely than `cluster init` was told: it was started again with another --http. */
+static void learn_api(struct context *c)
+{
+    struct err ignored = {0};
+    struct client *client;
+    json_t *answer = NULL;
+    char here[280];
+    if (!c->http_listen[0] || !reach_is_loopback(c->http_listen) || client_open_at(c, LEARN_PATIENCE_MS, &client, &ignored) < 0)
+        return;
+    int rc = client_get(client, "version", NULL, &answer, &ignored);
+    const char *listen = rc == 0 ? json_string_value(json_object_get(answer, "http")) : NULL, *port = listen ? strrchr(listen, ':') : NULL;
+    if (port && strcmp(port, ":0") != 0 && strlen(listen) < sizeof c->http_listen && !reach_is_loopback(listen)) {
+        snprintf(c->http_listen, sizeof c->http_listen, "%s", listen);
+        reach_from_here(listen, here, sizeof here);
+        snprintf(c->http, sizeof c->http, "http://%.270s", here);
+        context_save(c, false, &ignored);
+    }
+    json_decref(answer);
+    client_close(&client);
 }
 
 static int run_context_export(struct invocation *in, struct err *e)
@@ -88,6 +111,7 @@ static int run_context_export(struct invocation *in, struct err *e)
     int rc = context_load(in->n_arguments ? in->arguments[0] : NULL, &c, e);
     if (rc < 0 || (!c.api_key[0] && (rc = api_key_make(&c, e)) < 0))
         return rc;
+    learn_api(&c);
     address_elsewhere(c.listen, c.control, host, control, sizeof control);
     address_elsewhere(c.http_listen, strncmp(c.http, "http://", 7) == 0 ? c.http + 7 : c.http, c.http_listen[0] && reach_is_loopback(c.http_listen) ? NULL : host, api,
                       sizeof api);
@@ -141,7 +165,7 @@ static int run_context_rm(struct invocation *in, struct err *e)
     struct context c;
     int rc = context_load(in->arguments[0], &c, e);
     if (rc == HP_ENOCLUSTER)
-        rc = err_set(e, HP_ENOENT, "there is no context \"%s\"", in->arguments[0]);
+        err_set(e, rc = HP_ENOENT, "there is no context \"%s\"", in->arguments[0]), err_hint(e, "`hpctl context ls` lists them");
     if (rc == 0 && c.local_dir[0] && access(c.local_dir, F_OK) == 0 && !invocation_flag(in, "force")) {
         err_set(e, HP_EBUSY, "\"%s\" is a cluster on this box, in %s", c.name, c.local_dir);
         return err_hint(e, "`hpctl local down --name %s` ends it and forgets it; --force only forgets it", c.name);

@@ -196,6 +196,8 @@ static int deploy(const struct invocation *in, struct client *client, struct dep
     if ((rc = invocation_u64(in, "max-context", 0, &context, e)) < 0 || (rc = invocation_u64(in, "slice", 0, &slice, e)) < 0 ||
         (rc = invocation_u64(in, "max-sequences", 0, &sequences, e)) < 0)
         return rc;
+    if (invocation_option(in, "max-sequences") && sequences == 0)
+        return err_set(e, HP_EUSAGE, "--max-sequences: at least 1 must be answered at once");
     if (slice > MAX_SLICE_TOKENS)
         return err_set(e, HP_EUSAGE, "--slice: %llu is more than %d tokens", (unsigned long long)slice, MAX_SLICE_TOKENS);
     default_name(d->path, name, sizeof name);
@@ -245,8 +247,9 @@ static int run_deploy(struct invocation *in, struct err *e)
         rc = invocation_print_json(in, json_incref(result), e);
     } else if (rc == 0) {
         print_stages(result);
-        printf("\n%s serves; context %s tokens%s, %s uploaded\n  hpctl run %s \"Hello\"\n  curl %s/v1/models\n", text_member(result, "name"),
-               text_member(result, "context"), invocation_option(in, "plan") && !invocation_option(in, "max-context") ? " (the plan's prompt; --max-context N for more)" : "", text_bytes((double)d.uploaded_bytes), text_member(result, "name"), client_context(client)->http);
+        printf("\n%s serves; context %s tokens%s, %s uploaded\n  hpctl run %s \"Hello\"\n  curl %s%s/v1/models\n", text_member(result, "name"),
+               text_member(result, "context"), invocation_option(in, "plan") && !invocation_option(in, "max-context") ? " (the plan's prompt; --max-context N for more)" : "", text_bytes((double)d.uploaded_bytes), text_member(result, "name"),
+               client_context(client)->api_key[0] ? "-H \"Authorization: Bearer $HP_API_KEY\" " : "", client_context(client)->http);
     }
     json_decref(result);
     client_close(&client);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "hpctl/client.h"
+#include "hpctl/http_client.h"
 #include "hpctl/reach.h"
 #include "hpctl/table.h"
 #include "transport/data_choice.h"
@@ -36,11 +37,14 @@ static int run_coordinator_init(const char *dir, struct err *e)
     return 0;
 }
 
-/* Where clients on this box reach what listens there. */
-static void reachable_here(const char *listen, char *out, size_t size)
+/* Beside the clusters that `local up` makes. */
+static void default_folder(const char *name, char *out, size_t size)
 {
-    const char *port = strrchr(listen, ':');
-    snprintf(out, size, "%s%s", reach_is_any(listen) ? "127.0.0.1" : listen, reach_is_any(listen) && port ? port : "");
+    const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+    if (state && *state)
+        snprintf(out, size, "%s/hp/%s/coordinator", state, name);
+    else
+        snprintf(out, size, "%s/.local/state/hp/%s/coordinator", home ? home : "/var/lib/hp", name);
 }
 
 static int run_init(struct invocation *in, struct err *e)
@@ -48,7 +52,7 @@ static int run_init(struct invocation *in, struct err *e)
     struct context c = {0};
     struct key_pair server;
     char dir[1024], file[1100], http[200];
-    const char *home = getenv("HOME"), *asked = invocation_option(in, "dir"), *name = invocation_option_or(in, "name", "home");
+    const char *asked = invocation_option(in, "dir"), *name = invocation_option_or(in, "name", "home");
     const char *listen = invocation_option_or(in, "listen", "127.0.0.1:7070"), *api = invocation_option_or(in, "http", "127.0.0.1:8080");
     struct data_policy data;
     int rc = context_check_name(name, e);
@@ -58,7 +62,7 @@ static int run_init(struct invocation *in, struct err *e)
     if (asked)
         snprintf(dir, sizeof dir, "%s", asked);
     else
-        snprintf(dir, sizeof dir, "%s/.local/state/hp/%s/coordinator", home ? home : "/var/lib/hp", name);
+        default_folder(name, dir, sizeof dir);
     if (strrchr(listen, ':') == NULL || strcmp(strrchr(listen, ':'), ":0") == 0)
         return err_set(e, HP_EUSAGE, "--listen: \"%s\" is not HOST:PORT with a fixed port: agents must find it again", listen);
     if ((rc = run_coordinator_init(dir, e)) < 0)
@@ -68,8 +72,8 @@ static int run_init(struct invocation *in, struct err *e)
     snprintf(c.data, sizeof c.data, "%s", data.mode);
     snprintf(c.trust, sizeof c.trust, "%s", data.trust);
     snprintf(c.http_listen, sizeof c.http_listen, "%s", api);
-    reachable_here(listen, c.control, sizeof c.control);
-    reachable_here(api, http, sizeof http);
+    reach_from_here(listen, c.control, sizeof c.control);
+    reach_from_here(api, http, sizeof http);
     snprintf(c.http, sizeof c.http, "http://%s", http);
     snprintf(file, sizeof file, "%s/server.key", dir);
     if ((rc = key_pair_load(file, &server, e)) < 0)
@@ -201,6 +205,15 @@ static void check_links(struct findings *f, struct client *client)
     json_decref(cluster);
 }
 
+static void check_api(struct findings *f, const struct context *c)
+{
+    struct err e = {0};
+    if (strcmp(c->http, "http://none") == 0)
+        return;
+    int rc = http_answers(c, &e);
+    find(f, "HTTP API", rc < 0 ? WRONG : FINE, rc < 0 ? e.text : "answers", e.hint);
+}
+
 static void check_cluster(struct findings *f, const char *name)
 {
     struct context c;
@@ -216,6 +229,7 @@ static void check_cluster(struct findings *f, const char *name)
         return;
     }
     find(f, "coordinator", FINE, "answers", "");
+    check_api(f, &c);
     check_members(f, client);
     check_links(f, client);
     client_close(&client);
@@ -263,7 +277,7 @@ static const struct command_option doctor_options[] = {{"context", "NAME", "of t
 
 const struct command doctor_verbs[] = {
     {"cluster init", "", 0, 0, "make the keys of a cluster whose coordinator runs on this box", NULL,
-     "  hpctl cluster init\n  hpctl cluster init --name office --listen 0.0.0.0:7070", init_options, run_init, false},
+     "  hpctl cluster init\n  hpctl cluster init --name office --listen 0.0.0.0:7070 --http 0.0.0.0:8080\n  hpctl cluster init --listen 0.0.0.0:7070 --trust 10.1.0.0/16", init_options, run_init, false},
     {"doctor", "", 0, 0, "find what keeps this box or the cluster from working", "Exit code 1 when something is wrong.", "  hpctl doctor\n  hpctl doctor -o json", doctor_options, run_doctor, false},
     {0},
 };

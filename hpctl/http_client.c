@@ -9,6 +9,7 @@
 #include "common/bytes.h"
 #include "common/env.h"
 #include "hpctl/client.h"
+#include "hpctl/reach.h"
 
 struct exchange {
     struct buffer pending; /* of an event, or the whole answer */
@@ -86,7 +87,30 @@ static int on_progress(void *ctx, curl_off_t a, curl_off_t b, curl_off_t c, curl
     return interrupted;
 }
 
-static int finish(struct exchange *x, CURLcode code, const char *url, json_t **result)
+/* What to do where nobody listens at the API's address. */
+static void hint_where_to_look(const struct context *where, struct err *e)
+{
+    const char *api = strncmp(where->http, "http://", 7) == 0 ? where->http + 7 : where->http, *port = strrchr(api, ':');
+    if (where->local_dir[0])
+        err_hint(e, "does the coordinator run? `hpctl local ls`, `hpctl ps`");
+    else if (reach_is_loopback(api) && !reach_is_loopback(where->control))
+        err_hint(e, "that is the coordinator's own box: start hp-coordinator with --http 0.0.0.0%s there, and export the context again", port ? port : ":8080");
+    else
+        err_hint(e, "does hp-coordinator run there, with this address as --http? Beyond loopback its API starts with the first key: `hpctl key create NAME`");
+}
+
+static int refused(const struct exchange *x, const json_t *answer)
+{
+    const char *own = getenv("HP_API_KEY");
+    int rc = error_of_json(answer, x->status, x->e);
+    if (x->status == 401 && own && *own)
+        err_hint(x->e, "it is the one in HP_API_KEY: unset that and hpctl has a key of its own, or `hpctl key create NAME` makes another");
+    else if (x->status == 404)
+        err_hint(x->e, "`hpctl ps` lists what is deployed");
+    return rc;
+}
+
+static int finish(struct exchange *x, CURLcode code, const struct context *where, const char *url, json_t **result)
 {
     long status = 0;
     curl_easy_getinfo(x->curl, CURLINFO_RESPONSE_CODE, &status);
@@ -97,10 +121,11 @@ static int finish(struct exchange *x, CURLcode code, const char *url, json_t **r
         return x->rc;
     if (code != CURLE_OK) {
         err_set(x->e, code == CURLE_COULDNT_CONNECT ? HP_ENOCLUSTER : HP_ELINK, "%s: %s", url, curl_easy_strerror(code));
-        return err_hint(x->e, "does the coordinator run? `hpctl local ls`, `hpctl ps`");
+        hint_where_to_look(where, x->e);
+        return x->e->code;
     }
     json_t *value = status != 200 || !x->on_event ? json_loadb((const char *)x->pending.data, x->pending.size, 0, NULL) : NULL;
-    int rc = status == 200 ? 0 : error_of_json(value, status, x->e);
+    int rc = status == 200 ? 0 : refused(x, value);
     if (rc == 0 && result && !x->on_event)
         *result = json_incref(value);
     json_decref(value);
@@ -138,9 +163,29 @@ static int exchange_run(struct exchange *x, const struct context *where, const c
     curl_easy_setopt(x->curl, CURLOPT_NOPROGRESS, 0L);
     curl_easy_setopt(x->curl, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(x->curl, CURLOPT_NOPROXY, "*");
-    int rc = finish(x, curl_easy_perform(x->curl), url, result);
+    int rc = finish(x, curl_easy_perform(x->curl), where, url, result);
     sigaction(SIGINT, &before, NULL);
     curl_slist_free_all(headers);
+    return rc;
+}
+
+int http_answers(const struct context *where, struct err *e)
+{
+    char url[400];
+    struct exchange x = {.e = e, .curl = curl_easy_init()};
+    if (!x.curl)
+        return err_set(e, HP_ENOMEM, "out of memory for a request");
+    snprintf(url, sizeof url, "%s/health", where->http);
+    curl_easy_setopt(x.curl, CURLOPT_URL, url);
+    curl_easy_setopt(x.curl, CURLOPT_WRITEFUNCTION, on_bytes);
+    curl_easy_setopt(x.curl, CURLOPT_WRITEDATA, &x);
+    curl_easy_setopt(x.curl, CURLOPT_TIMEOUT_MS, 3000L);
+    curl_easy_setopt(x.curl, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(x.curl, CURLOPT_NOPROXY, "*");
+    interrupted = 0;
+    int rc = finish(&x, curl_easy_perform(x.curl), where, url, NULL);
+    curl_easy_cleanup(x.curl);
+    buffer_free(&x.pending);
     return rc;
 }
 

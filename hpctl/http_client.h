@@ -15,6 +15,9 @@ typedef int (*http_event_fn)(void *ctx, const json_t *event, struct err *e);
  * gateway's own error, with its message. HP_ECANCELED after Ctrl-C. */
 int http_post(struct context *where, const char *path, json_t *body, http_event_fn on_event, void *ctx, json_t **result, struct err *e);
 
+/* Whether the context's API answers at all (`/health`, within 3 s); else as http_post, with what to do. */
+int http_answers(const struct context *where, struct err *e);
+
 /* Has the coordinator make an API key for this context, and keeps it there. */
 int api_key_make(struct context *where, struct err *e);
 

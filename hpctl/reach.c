@@ -75,6 +75,12 @@ void reach_address(const char *listen, char *out, size_t size)
     snprintf(out, size, "%s%s", hosts[0], port_of(listen));
 }
 
+void reach_from_here(const char *listen, char *out, size_t size)
+{
+    bool any = reach_is_any(listen);
+    snprintf(out, size, "%s%s", any ? "127.0.0.1" : listen, any ? port_of(listen) : "");
+}
+
 json_t *reach_addresses(const char *listen)
 {
     char hosts[REACH_MAX_HOSTS][REACH_HOST], address[2 * REACH_HOST];

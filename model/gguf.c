@@ -257,10 +257,11 @@ static int place_tensors(struct parse *p, uint64_t alignment)
             return err_set(p->e, HP_EPARSE, "%s: tensor %s: offset %llu is not a multiple of %llu", p->file, w->name,
                            (unsigned long long)relative, (unsigned long long)alignment);
         if (__builtin_add_overflow(g->data_offset, relative, &w->offset) || __builtin_add_overflow(w->offset, w->bytes, &end) ||
-            end > size)
-            return err_set(p->e, HP_EPARSE,
-                           "%s: tensor %s: %llu bytes at offset %llu reach beyond the end of the file (%llu bytes)", p->file,
-                           w->name, (unsigned long long)w->bytes, (unsigned long long)relative, (unsigned long long)size);
+            end > size) {
+            err_set(p->e, HP_EPARSE, "%s: tensor %s: %llu bytes at offset %llu reach beyond the end of the file (%llu bytes)", p->file, w->name,
+                    (unsigned long long)w->bytes, (unsigned long long)relative, (unsigned long long)size);
+            return err_hint(p->e, "the file is cut off: fetch it again");
+        }
         if (w->offset < free_from)
             return err_set(p->e, HP_EPARSE, "%s: tensor %s overlaps tensor %s", p->file, w->name, g->weights[i - 1].name);
         free_from = end;
@@ -298,8 +299,10 @@ static int read_tensors(struct parse *p, uint64_t count)
 static int read_all(struct parse *p)
 {
     const uint8_t *magic = reader_take(&p->in, 4);
-    if (!magic || memcmp(magic, "GGUF", 4) != 0)
-        return err_set(p->e, HP_EPARSE, "%s: not a GGUF file", p->file);
+    if (!magic || memcmp(magic, "GGUF", 4) != 0) {
+        err_set(p->e, HP_EPARSE, "%s: not a GGUF file", p->file);
+        return err_hint(p->e, "a model is a GGUF file, or a Hugging Face folder (config.json, tokenizer.json, *.safetensors), named as a folder");
+    }
     uint32_t version = p->out->version = reader_u32(&p->in);
     uint64_t n_tensors = reader_u64(&p->in), n_keys = reader_u64(&p->in);
     if (p->in.failed)

@@ -135,8 +135,10 @@ static int by_name(const void *a, const void *b)
 static int list_shards(struct hub *h, struct arena *arena, struct err *e)
 {
     int rc = has_file(h, index_name) ? shards_of_index(h, arena, e) : shards_of_folder(h, arena, e);
-    if (rc == 0 && h->n_files == h->first_shard)
-        return err_set(e, HP_ENOENT, "%s: has no *.safetensors", h->folder);
+    if (rc == 0 && h->n_files == h->first_shard) {
+        err_set(e, HP_ENOENT, "%s: has no *.safetensors", h->folder);
+        return err_hint(e, "weights in other formats (*.bin, *.pt) are not read; convert them to safetensors or GGUF");
+    }
     qsort(h->names + h->first_shard, (size_t)(h->n_files - h->first_shard), sizeof(const char *), by_name);
     return rc;
 }

@@ -178,7 +178,7 @@ static bool refuse_without_key(const struct gateway *g, struct http_exchange *x,
     if (is_allowed(g, r))
         return false;
     http_header(x, "WWW-Authenticate", "Bearer");
-    openai_error(x, 401, r->bearer ? "this API key is not known here" : "an API key is needed: Authorization: Bearer KEY", NULL,
+    openai_error(x, 401, r->bearer ? "this API key is not known here" : "an API key is needed: Authorization: Bearer KEY (`hpctl key create NAME` makes one)", NULL,
                  "invalid_api_key");
     return true;
 }
@@ -302,7 +302,7 @@ int gateway_start(uv_loop_t *loop, const struct gateway_config *config, const st
         return rc;
     if (!host_is_loopback(host) && requests->api_keys(requests->ctx) == 0) {
         err_set(e, HP_EDENIED, "the HTTP API does not listen beyond loopback (%s) without API keys", host);
-        return err_hint(e, "make one with `hpctl key create`, or listen on 127.0.0.1");
+        return err_hint(e, "`hpctl key create NAME` makes one, and the API starts; or listen on 127.0.0.1");
     }
     struct gateway *g = gateway_create(loop, config, requests);
     if (!g)

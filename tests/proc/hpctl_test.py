@@ -212,4 +212,91 @@ def an_agent_that_nobody_answers_says_so():
         assert wrong.returncode == 2 and "nosuch0" in wrong.stderr and "lo" in wrong.stderr, wrong.stderr
 
 
+@test
+def an_api_that_was_opened_to_other_boxes_later_is_exported_so():
+    address = own_address()
+    if not address:
+        skip("this box has no address but loopback")
+    with Cluster(agents=1, cores=1) as c:
+        dir, control, api = os.path.join(c.folder, "home"), free_port(), free_port()
+        c.hpctl("cluster", "init", "--name", "home", "--dir", dir, "--listen", f"0.0.0.0:{control}", "--http", f"127.0.0.1:{api}")
+        started = [os.path.join(BUILD, "hp-coordinator"), "--dir", dir, "--listen", f"0.0.0.0:{control}", "--name", "home", "--http"]
+        log, file = open(os.path.join(c.folder, "home.log"), "w+"), os.path.join(c.folder, "home.json")
+        process = subprocess.Popen([*started, f"0.0.0.0:{api}"], stderr=log)
+        try:
+            c.wait("the coordinator answers", lambda: c.run("node", "ls", "--context", "home").returncode == 0, 20)
+            before = c.run("doctor", "--context", "home")
+            assert before.returncode == 1 and "HTTP API" in before.stdout and "hpctl key create" in before.stdout, before.stdout
+            refused = c.run("run", "nothing", "Hello", "--context", "home")
+            assert refused.returncode == 3 and "hpctl key create" in refused.stderr, refused.stderr
+            log.seek(0)
+            assert "hpctl key create" in log.read()
+            done = c.run("context", "export", "home", "-o", file)
+            with open(file) as f:
+                assert json.load(f)["http"] == f"http://{address}:{api}" and "warning" not in done.stderr, done.stderr
+            c.wait("doctor reaches both", lambda: c.run("doctor", "--context", "home").returncode == 0, 10)
+        finally:
+            process.kill()
+            process.wait()
+            log.close()
+
+
+@test
+def doctor_says_that_a_laptop_does_not_reach_the_api():
+    with Cluster(agents=1, cores=1) as c:
+        file = os.path.join(c.folder, "home.json")
+        c.run("context", "export", "local", "-o", file)
+        with open(file) as f:
+            context = json.load(f)
+        with open(file, "w") as f:
+            json.dump(dict(context, http=f"http://127.0.0.1:{free_port()}"), f)
+        own = c.env["HP_CONFIG_DIR"]
+        c.env["HP_CONFIG_DIR"] = os.path.join(c.folder, "laptop")
+        c.run("context", "import", file)
+        done, refused = c.run("doctor", "-o", "json"), c.run("run", "nothing", "Hello")
+        c.env["HP_CONFIG_DIR"] = own
+        assert done.returncode == 1 and [f for f in json.loads(done.stdout[:done.stdout.index("]") + 1]) if f["check"] == "HTTP API"][0]["state"] == "failed", done.stdout
+        assert refused.returncode == 3 and "--http" in refused.stderr and "local ls" not in refused.stderr, refused.stderr
+
+
+@test
+def errors_say_what_to_do_next():
+    with Cluster(agents=1, cores=1) as c:
+        c.deploy("demo", DEMO)
+        text = os.path.join(c.folder, "text.gguf")
+        with open(text, "w") as f:
+            f.write("not a model")
+        for verb, rc, said in ((["describe", "no"], 4, "hpctl ps"), (["undeploy", "no"], 4, "hpctl ps"), (["run", "no", "Hello"], 4, "hpctl ps"), (["node", "rm", "no"], 4, "hpctl node ls"),
+                               (["logs", "no"], 4, "hpctl node ls"), (["key", "rm", "no"], 4, "hpctl key ls"), (["weights", "rm", "no"], 4, "hpctl weights ls"),
+                               (["profile", "rm", "no"], 4, "hpctl profile ls"), (["context", "rm", "no"], 4, "hpctl context ls"), (["deploy", text], 1, "safetensors"),
+                               (["deploy", DEMO, "--name", "other", "--max-sequences", "0"], 2, "at least 1"), (["deploy", DEMO, "--name", "other", "--agents", "no"], 4, "hpctl node ls")):
+            done = c.run(*verb)
+            assert done.returncode == rc and said in done.stderr, (verb, done.returncode, done.stderr)
+        c.hpctl("key", "create", "somebody")
+        c.env["HP_API_KEY"] = "hp-wrong"
+        done = c.run("run", "demo", "Hello")
+        assert done.returncode == 5 and "HP_API_KEY" in done.stderr, done.stderr
+
+
+@test
+def the_beginning_of_a_verb_lists_its_verbs():
+    def hpctl(*args):
+        return subprocess.run([os.path.join(BUILD, "hpctl"), *args], capture_output=True, text=True)
+
+    for words in (["node"], ["node", "token"]):
+        assert hpctl(*words).returncode == 2 and "node token create" in hpctl(*words).stdout, words
+        assert hpctl(*words, "--help").returncode == 0 and "node token create" in hpctl(*words, "--help").stdout, words
+    assert "node drain" not in hpctl("node", "token", "--help").stdout
+    assert hpctl("node", "frob").returncode == 2 and "no verb" in hpctl("node", "frob").stderr
+    assert json.loads(hpctl("node", "-o", "json").stdout)["error"]["code"]
+
+
+@test
+def a_cluster_is_kept_where_the_users_state_is():
+    with Cluster(agents=1, cores=1) as c:
+        c.env["XDG_STATE_HOME"] = os.path.join(c.folder, "state")
+        made = c.hpctl("cluster", "init", "--name", "home")
+        assert made["dir"] == os.path.join(c.folder, "state", "hp", "home", "coordinator") and os.path.exists(made["dir"]), made
+
+
 main()
