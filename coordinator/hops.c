@@ -35,7 +35,7 @@ int hops_why(const struct deployment *d, struct err *e)
         snprintf(pairs + n, sizeof pairs - n, "%s\"%s\" cannot reach \"%s\" (%s)", n ? ", " : "", before(d, i)->name, d->stages[i].agent->name, address);
     }
     err_set(e, HP_ELINK, "agent %s over the data channel", pairs);
-    return err_hint(e, "is that port open between the two boxes? `hp-agent --data-port` fixes it; `hpctl doctor` tries all pairs");
+    return err_hint(e, "is that port open between the two boxes? `hp-agent --data-port` fixes it; `hpctl topo --measure` tries all pairs");
 }
 
 void hops_told(struct core *c, struct member *m, const struct message_hop_state *h)

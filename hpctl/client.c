@@ -59,6 +59,8 @@ static void wait_on(struct client *c) { uv_timer_start(&c->timer, on_late, c->pa
 static int send_ask(struct client *c, const struct client_ask *ask, uint64_t id)
 {
     char *arguments = ask->arguments ? json_dumps(ask->arguments, JSON_COMPACT) : NULL;
+    if (ask->arguments && !arguments)
+        return err_set(c->e, HP_ENOMEM, "out of memory for a question");
     struct message m = {.type = MESSAGE_ASK, .id = id};
     m.u.ask = (struct message_ask){ask->verb, arguments ? arguments : "{}", ask->blob};
     struct buffer wire = {0};
