@@ -1,11 +1,5 @@
-/* Owns the agent's life: its threads, its handles, and the mail that other threads put for the loop. */
-#include "agent/shell_int.h"
-
-#include "agent/discover_limits.h"
-#include "agent/profiler.h"
-
-#include "common/host.h"
-
+/* Owns the agent's life: its threads, its handles, and the mail that other threads put for the
+ * loop. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +7,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* ---- mail ------------------------------------------------------------------------------------------------------------ */
+#include "agent/discover_limits.h"
+#include "agent/profiler.h"
+#include "agent/shell_int.h"
+#include "common/host.h"
+
+/* ---- mail
+ * ------------------------------------------------------------------------------------------------------------
+ */
 
 static void mail_free(struct agent *a, struct mail *m)
 {
@@ -24,9 +25,11 @@ static void mail_free(struct agent *a, struct mail *m)
     free(m->path);
 }
 
-/* Frames are bounded by their senders' flights, outputs by the stages' reserves, runs and opened sequences by the orders that they answer. */
-static const uint32_t mail_places[MAIL_CLASSES] = {[MAIL_FRAME] = 8192, [MAIL_LINK] = 256, [MAIL_OUTPUT] = 4096, [MAIL_RAN] = 16, [MAIL_OPENED] = 16384,
-                                                   [MAIL_LOADED] = 1024, [MAIL_OTHER] = 1024};
+/* Frames are bounded by their senders' flights, outputs by the stages' reserves, runs and opened
+ * sequences by the orders that they answer. */
+static const uint32_t mail_places[MAIL_CLASSES] = {
+    [MAIL_FRAME] = 8192,   [MAIL_LINK] = 256,    [MAIL_OUTPUT] = 4096, [MAIL_RAN] = 16,
+    [MAIL_OPENED] = 16384, [MAIL_LOADED] = 1024, [MAIL_OTHER] = 1024};
 
 static enum mail_class mail_class_of(enum agent_event_kind kind)
 {
@@ -64,7 +67,8 @@ static struct err *error_copy(const struct err *e)
     return copy;
 }
 
-/* ---- from the data channel -------------------------------------------------------------------------------------------- */
+/* ---- from the data channel
+ * -------------------------------------------------------------------------------------------- */
 
 /* Behind the gate nothing of the agent is taken down; once it stops, nothing gets in. */
 static bool gate_enter(struct agent *a)
@@ -85,7 +89,8 @@ static void on_frame(void *ctx, const struct frame_header *h, struct data_buffer
         return;
     }
     if (h->kind == FRAME_ACTIVATION || h->kind == FRAME_TOKEN || h->kind == FRAME_ALIVE) {
-        shell_mail(a, &(struct mail){.event = {.kind = AGENT_EVENT_FRAME}, .header = *h, .buffer = payload});
+        shell_mail(a, &(struct mail){
+                          .event = {.kind = AGENT_EVENT_FRAME}, .header = *h, .buffer = payload});
     } else if (h->kind == FRAME_CHUNK || h->kind == FRAME_CHUNK_WANT) {
         store_worker_frame(a->store, h, payload);
     } else if (h->kind == FRAME_PROBE || h->kind == FRAME_PROBE_ECHO) {
@@ -104,12 +109,14 @@ static void on_link_down(void *ctx, struct data_link *link, const struct err *wh
     log_warn_limited("agent", "data_link_down", "text=\"%s\"", why->text);
     store_worker_link_down(a->store, data_link_number(link));
     link_prober_link_down(a->prober, link);
-    shell_mail(a, &(struct mail){.event = {.kind = AGENT_EVENT_LINK_DOWN}, .link = data_link_number(link)});
+    shell_mail(a, &(struct mail){.event = {.kind = AGENT_EVENT_LINK_DOWN},
+                                 .link = data_link_number(link)});
     pthread_mutex_unlock(&a->gate);
 }
 
 /* From the prober, on whichever thread that is. */
-static void on_probed(void *ctx, uint64_t id, int status, const struct err *why, double latency_s, double bandwidth_bytes_per_s)
+static void on_probed(void *ctx, uint64_t id, int status, const struct err *why, double latency_s,
+                      double bandwidth_bytes_per_s)
 {
     struct mail m = {.event = {.kind = AGENT_EVENT_PROBED}, .error = error_copy(why)};
     m.event.u.probed.id = id;
@@ -119,7 +126,9 @@ static void on_probed(void *ctx, uint64_t id, int status, const struct err *why,
     shell_mail(ctx, &m);
 }
 
-/* ---- from the executor ------------------------------------------------------------------------------------------------- */
+/* ---- from the executor
+ * -------------------------------------------------------------------------------------------------
+ */
 
 static void on_executor(void *ctx, const struct executor_report *r)
 {
@@ -129,9 +138,15 @@ static void on_executor(void *ctx, const struct executor_report *r)
     switch (r->kind) {
     case EXECUTOR_LOADED:
         ev->kind = AGENT_EVENT_LOADED;
-        ev->u.progress = (struct agent_progress){.slot = r->slot, .ticket = r->ticket, .status = r->status, .done_bytes = r->done_bytes,
-                                                 .total_bytes = r->total_bytes, .warming = r->warming, .width = r->width,
-                                                 .vocabulary = r->vocabulary, .outputs = r->outputs};
+        ev->u.progress = (struct agent_progress){.slot = r->slot,
+                                                 .ticket = r->ticket,
+                                                 .status = r->status,
+                                                 .done_bytes = r->done_bytes,
+                                                 .total_bytes = r->total_bytes,
+                                                 .warming = r->warming,
+                                                 .width = r->width,
+                                                 .vocabulary = r->vocabulary,
+                                                 .outputs = r->outputs};
         break;
     case EXECUTOR_OPENED:
         ev->kind = AGENT_EVENT_SEQUENCE_OPENED;
@@ -156,8 +171,11 @@ static void on_executor(void *ctx, const struct executor_report *r)
     case EXECUTOR_PROFILING:
         ev->kind = AGENT_EVENT_PROFILING;
         ev->u.profiling.id = r->ticket; /* as below */
-        ev->u.profiling.progress = (struct message_profile_progress){.points = (uint64_t)r->profiling->points, .elapsed_s = r->profiling->elapsed_s,
-                                                                     .budget_s = r->profiling->budget_s, .error = r->profiling->error};
+        ev->u.profiling.progress =
+            (struct message_profile_progress){.points = (uint64_t)r->profiling->points,
+                                              .elapsed_s = r->profiling->elapsed_s,
+                                              .budget_s = r->profiling->budget_s,
+                                              .error = r->profiling->error};
         m.memory = strdup(r->profiling->what);
         break;
     case EXECUTOR_PROFILED:
@@ -172,7 +190,9 @@ static void on_executor(void *ctx, const struct executor_report *r)
     shell_mail(a, &m);
 }
 
-/* ---- from the store ----------------------------------------------------------------------------------------------------- */
+/* ---- from the store
+ * -----------------------------------------------------------------------------------------------------
+ */
 
 /* The models of a report, with what they point at, in one allocation. */
 static bool models_copy(struct mail *m, const struct pack_list *from)
@@ -187,7 +207,8 @@ static bool models_copy(struct mail *m, const struct pack_list *from)
     uint8_t *at = (uint8_t *)(copy + from->count);
     for (size_t i = 0; i < from->count; i++) {
         memcpy(at, models[i].model.data, DIGEST_BYTES);
-        copy[i] = (struct message_model){{at, DIGEST_BYTES}, models[i].bytes, (const char *)at + DIGEST_BYTES};
+        copy[i] = (struct message_model){
+            {at, DIGEST_BYTES}, models[i].bytes, (const char *)at + DIGEST_BYTES};
         strcpy((char *)at + DIGEST_BYTES, models[i].name);
         at += DIGEST_BYTES + strlen(models[i].name) + 1;
     }
@@ -198,7 +219,8 @@ static bool models_copy(struct mail *m, const struct pack_list *from)
 static void on_store(void *ctx, const struct store_report *r)
 {
     struct agent *a = ctx;
-    struct mail m = {.error = r->status < 0 ? error_copy(r->error) : NULL, .path = r->path ? strdup(r->path) : NULL};
+    struct mail m = {.error = r->status < 0 ? error_copy(r->error) : NULL,
+                     .path = r->path ? strdup(r->path) : NULL};
     if (r->kind == STORE_CHANGED) {
         m.event.kind = AGENT_EVENT_STORE;
         m.event.u.store.id = r->ticket;
@@ -207,8 +229,12 @@ static void on_store(void *ctx, const struct store_report *r)
     } else {
         m.event.kind = AGENT_EVENT_FETCHED;
         m.opened = r->kind == STORE_OPENED;
-        m.event.u.progress = (struct agent_progress){.slot = r->slot, .ticket = r->ticket, .status = r->status, .done_bytes = r->done_bytes,
-                                                     .total_bytes = r->total_bytes, .moved_bytes = r->moved_bytes};
+        m.event.u.progress = (struct agent_progress){.slot = r->slot,
+                                                     .ticket = r->ticket,
+                                                     .status = r->status,
+                                                     .done_bytes = r->done_bytes,
+                                                     .total_bytes = r->total_bytes,
+                                                     .moved_bytes = r->moved_bytes};
         size_t bytes = r->wanted.count * sizeof(uint32_t);
         m.memory = bytes ? malloc(bytes) : NULL;
         if (m.memory) {
@@ -219,7 +245,9 @@ static void on_store(void *ctx, const struct store_report *r)
     shell_mail(a, &m);
 }
 
-/* ---- on the loop -------------------------------------------------------------------------------------------------------- */
+/* ---- on the loop
+ * --------------------------------------------------------------------------------------------------------
+ */
 
 struct shell_stage *shell_stage_of(struct agent *a, uint64_t slot)
 {
@@ -241,10 +269,13 @@ static void frame_in(struct agent *a, struct mail *m)
     struct agent_event *ev = &m->event;
     const uint8_t *bytes = m->buffer ? m->buffer->bytes : NULL;
     bool empty = m->header.kind == FRAME_ALIVE;
-    int rc = m->header.n_runs > (empty ? 0 : FRAME_MAX_RUNS) || (m->header.n_runs && !bytes) ? err_set(&e, HP_EPROTO, "a frame of %u runs", m->header.n_runs) : 0;
+    int rc = m->header.n_runs > (empty ? 0 : FRAME_MAX_RUNS) || (m->header.n_runs && !bytes)
+                 ? err_set(&e, HP_EPROTO, "a frame of %u runs", m->header.n_runs)
+                 : 0;
     if (rc == 0 && m->header.n_runs)
-        rc = m->header.kind == FRAME_ACTIVATION ? frame_runs_decode(&m->header, bytes, a->runs, &e)
-                                                : frame_tokens_decode(&m->header, bytes, a->tokens, &e);
+        rc = m->header.kind == FRAME_ACTIVATION
+                 ? frame_runs_decode(&m->header, bytes, a->runs, &e)
+                 : frame_tokens_decode(&m->header, bytes, a->tokens, &e);
     if (rc < 0) {
         log_warn_limited("agent", "frame_malformed", "text=\"%s\"", e.text);
         return;
@@ -268,7 +299,10 @@ static void link_down_of(struct agent *a, struct mail *m, const struct shell_sta
 }
 
 /* Whatever is said of an outlet that has been made anew since is not of interest. */
-static bool outlet_means(const struct outlet *o, const struct mail *m) { return o ? outlet_number(o) == m->link : !m->link; }
+static bool outlet_means(const struct outlet *o, const struct mail *m)
+{
+    return o ? outlet_number(o) == m->link : !m->link;
+}
 
 static void link_down_in(struct agent *a, struct mail *m)
 {
@@ -337,7 +371,8 @@ static void profiling_in(struct agent *a, struct mail *m)
 
 static uint64_t pool_least_bytes(const struct agent *a)
 {
-    return a->config.pool_limit_bytes ? a->config.pool_limit_bytes : discover_pool_bytes(&a->config.share);
+    return a->config.pool_limit_bytes ? a->config.pool_limit_bytes
+                                      : discover_pool_bytes(&a->config.share);
 }
 
 /* The pool of received frames has room for all that can be on its way to the stages at once. */
@@ -374,9 +409,7 @@ static void mail_in(struct agent *a, struct mail *m)
         return;
     }
     case AGENT_EVENT_SEQUENCE_OPENED: ev->u.sequence_opened.error = m->error; break;
-    case AGENT_EVENT_BATCH_DONE:
-        ev->u.batch_done.error = m->error;
-        break;
+    case AGENT_EVENT_BATCH_DONE: ev->u.batch_done.error = m->error; break;
     case AGENT_EVENT_PROFILED: profiled_in(a, m); return;
     case AGENT_EVENT_PROFILING: profiling_in(a, m); return;
     case AGENT_EVENT_PROBED: ev->u.probed.error = m->error; break;
@@ -386,7 +419,8 @@ static void mail_in(struct agent *a, struct mail *m)
     shell_event(a, ev);
 }
 
-/* So much mail and no more, then the loop looks at everything else: a peer that sends without end must not keep heartbeats and orders waiting. */
+/* So much mail and no more, then the loop looks at everything else: a peer that sends without end
+ * must not keep heartbeats and orders waiting. */
 static void on_wake(uv_async_t *wake)
 {
     struct agent *a = wake->data;
@@ -435,7 +469,9 @@ static void absence_tell(struct agent *a)
     if (now < a->absence_told_ns + ABSENCE_AGAIN_NS)
         return;
     a->absence_told_ns = now;
-    log_warn("agent", "coordinator_silent", "address=%s text=\"no answer: does hp-coordinator run there, does it listen beyond loopback, and may this box open that port?\"",
+    log_warn("agent", "coordinator_silent",
+             "address=%s text=\"no answer: does hp-coordinator run there, does it listen beyond "
+             "loopback, and may this box open that port?\"",
              a->config.coordinator);
 }
 
@@ -445,7 +481,8 @@ static void on_meter(uv_timer_t *t)
     absence_tell(a);
     struct data_stats stats;
     data_stats(a->data, &stats);
-    /* A paced device's memory is not the box's: what runs here is a small model that stands in for a large one. */
+    /* A paced device's memory is not the box's: what runs here is a small model that stands in for
+     * a large one. */
     uint64_t device = executor_memory_free(a->executor), box = UINT64_MAX;
     if (!a->paced && discover_memory_free("", &box))
         a->box_free_bytes = box;
@@ -470,7 +507,9 @@ static void on_log_line(void *ctx, const char *line)
     pthread_mutex_unlock(&a->log_lock);
 }
 
-/* ---- its life ----------------------------------------------------------------------------------------------------------- */
+/* ---- its life
+ * -----------------------------------------------------------------------------------------------------------
+ */
 
 static void free_agent(struct agent *a)
 {
@@ -501,7 +540,8 @@ static void release_buffer(void *ctx, void *buffer)
     data_buffer_release(a->data, buffer);
 }
 
-/* Threads end before what they use: the executor and the store post frames; the data channel calls back until it is closed, but for nothing (gate). */
+/* Threads end before what they use: the executor and the store post frames; the data channel calls
+ * back until it is closed, but for nothing (gate). */
 static void parts_stop(struct agent *a)
 {
     struct mail m;
@@ -533,7 +573,8 @@ void agent_stop(struct agent **pa)
     pthread_mutex_unlock(&a->gate);
     log_set_sink(NULL, NULL);
     parts_stop(a);
-    uv_handle_t *handles[] = {(uv_handle_t *)&a->wake, (uv_handle_t *)&a->timer, (uv_handle_t *)&a->meter};
+    uv_handle_t *handles[] = {(uv_handle_t *)&a->wake, (uv_handle_t *)&a->timer,
+                              (uv_handle_t *)&a->meter};
     if (!a->open_handles)
         free_agent(a);
     else
@@ -557,8 +598,11 @@ static int folders_make(struct agent *a, struct err *e)
 static int data_start(struct agent *a, struct err *e)
 {
     char interface[64];
-    struct data_config c = {.network = a->config.network, .port = a->config.data_port, .keys = a->keys,
-                            .pool_limit_bytes = pool_least_bytes(a), .callbacks = {a, on_frame, on_link_down}};
+    struct data_config c = {.network = a->config.network,
+                            .port = a->config.data_port,
+                            .keys = a->keys,
+                            .pool_limit_bytes = pool_least_bytes(a),
+                            .callbacks = {a, on_frame, on_link_down}};
     if (a->config.hub)
         return data_open_inproc(&c, &a->data, e);
     int rc = data_host_find(a->config.network, a->config.coordinator, a->data_host, e);
@@ -578,7 +622,8 @@ static void data_tell(const struct agent *a)
     size_t size;
     const uint8_t *bytes = data_address(a->data, &size);
     if (data_address_parse(bytes, size, &at, NULL) == 0)
-        log_info("agent", "data", "kind=%s host=%s port=%u", data_kind_word(at.kind), at.host, (unsigned)at.port);
+        log_info("agent", "data", "kind=%s host=%s port=%u", data_kind_word(at.kind), at.host,
+                 (unsigned)at.port);
 }
 
 /* The coordinator says with its welcome which data channel the cluster wants. */
@@ -611,16 +656,23 @@ static int node_describe(struct agent *a, struct err *e)
 static int parts_start(struct agent *a, struct err *e)
 {
     const struct discover_share *share = &a->config.share;
-    struct executor_config x = {.device = {.backend = "cpu", .n_threads = share->n_threads, .cores = share->cores, .n_cores = share->n_cores,
+    struct executor_config x = {.device = {.backend = "cpu",
+                                           .n_threads = share->n_threads,
+                                           .cores = share->cores,
+                                           .n_cores = share->n_cores,
                                            .memory_bytes = discover_stage_bytes(share)},
                                 .report = on_executor,
                                 .ctx = a};
-    struct store_worker_config s = {.folder = a->store_folder, .machine = a->machine, .limit_bytes = a->config.store_limit_bytes,
-                                    .report = on_store, .ctx = a};
+    struct store_worker_config s = {.folder = a->store_folder,
+                                    .machine = a->machine,
+                                    .limit_bytes = a->config.store_limit_bytes,
+                                    .report = on_store,
+                                    .ctx = a};
     int rc = data_start(a, e);
     x.data = s.data = a->data;
     if (rc == 0 && a->config.pace_as)
-        rc = paced_open(a->config.pace_cluster, a->config.pace_profile, a->config.pace_as, &a->paced, e);
+        rc = paced_open(a->config.pace_cluster, a->config.pace_profile, a->config.pace_as,
+                        &a->paced, e);
     if (rc == 0 && a->paced)
         rc = wire_create(a->data, &a->wire, e);
     x.paced = a->paced;
@@ -649,8 +701,10 @@ static int control_start(struct agent *a, struct err *e)
 {
     struct control_callbacks cb = {.ctx = a, .message = on_message};
     const struct agent_config *c = &a->config;
-    return c->hub ? control_connect_inproc(c->hub, a->loop, c->coordinator, c->server_key, &a->keys, &cb, &a->control, e)
-                  : control_connect_zmq(a->loop, c->coordinator, c->server_key, &a->keys, &cb, &a->control, e);
+    return c->hub ? control_connect_inproc(c->hub, a->loop, c->coordinator, c->server_key, &a->keys,
+                                           &cb, &a->control, e)
+                  : control_connect_zmq(a->loop, c->coordinator, c->server_key, &a->keys, &cb,
+                                        &a->control, e);
 }
 
 static int handles_start(struct agent *a, struct err *e)
@@ -681,7 +735,9 @@ int agent_start(uv_loop_t *loop, const struct agent_config *c, struct agent **ou
     a->runs = malloc(FRAME_MAX_RUNS * sizeof *a->runs);
     a->tokens = malloc(FRAME_MAX_RUNS * sizeof *a->tokens);
     a->log_lines = malloc(LOG_LINES * sizeof *a->log_lines);
-    int rc = !a->runs || !a->tokens || !a->log_lines || !a->mail.places[MAIL_FRAME] ? err_set(e, HP_ENOMEM, "no memory for an agent") : handles_start(a, e);
+    int rc = !a->runs || !a->tokens || !a->log_lines || !a->mail.places[MAIL_FRAME]
+                 ? err_set(e, HP_ENOMEM, "no memory for an agent")
+                 : handles_start(a, e);
     rc = rc < 0 ? rc : folders_make(a, e);
     rc = rc < 0 ? rc : parts_start(a, e);
     rc = rc < 0 ? rc : control_start(a, e);
@@ -692,8 +748,9 @@ int agent_start(uv_loop_t *loop, const struct agent_config *c, struct agent **ou
     log_set_sink(on_log_line, a);
     if (!a->config.hub)
         data_tell(a);
-    log_info("agent", "start", "version=%s device=\"%s\" kind=%s memory_bytes=%llu coordinator=%s", HP_VERSION, executor_describe(a->executor),
-             a->kind, (unsigned long long)c->share.memory_bytes, c->coordinator);
+    log_info("agent", "start", "version=%s device=\"%s\" kind=%s memory_bytes=%llu coordinator=%s",
+             HP_VERSION, executor_describe(a->executor), a->kind,
+             (unsigned long long)c->share.memory_bytes, c->coordinator);
     uv_timer_start(&a->meter, on_meter, 0, 1000);
     shell_event(a, &(struct agent_event){.kind = AGENT_EVENT_START});
     *out = a;

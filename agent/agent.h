@@ -1,15 +1,16 @@
-/* The agent: a core (agent_core.h) and what stands around it. One loop thread owns the core, the control channel and the links between stages; the data
- * channel, the executor and the store have threads of their own, which tell the loop what happened. */
+/* The agent: a core (agent_core.h) and what stands around it. One loop thread owns the core, the
+ * control channel and the links between stages; the data channel, the executor and the store have
+ * threads of their own, which tell the loop what happened. */
 #ifndef HP_AGENT_AGENT_H
 #define HP_AGENT_AGENT_H
+
+#include <stdint.h>
+#include <uv.h>
 
 #include "agent/discover.h"
 #include "common/status.h"
 #include "transport/control.h"
 #include "transport/data_choice.h"
-
-#include <stdint.h>
-#include <uv.h>
 
 struct agent;
 
@@ -20,24 +21,31 @@ struct agent_config {
     const char *secret;      /* of the join token, "" without */
     const char *name;        /* asked for, "" for the coordinator's choice */
     const char *dir;         /* keys, weights and profiles are kept here */
-    const char *network;     /* interface of the data channel; NULL: the one on the way to the coordinator */
+    const char
+        *network; /* interface of the data channel; NULL: the one on the way to the coordinator */
     uint16_t data_port;      /* of the data channel; 0: any that is free */
     struct data_policy data; /* what the cluster wanted of the data channel when it last said so */
     struct discover_share share;
-    const char *pace_cluster, *pace_profile, *pace_as; /* stands for a device of a cluster file (backend/paced.h); NULL: for itself */
+    const char *pace_cluster, *pace_profile,
+        *pace_as; /* stands for a device of a cluster file (backend/paced.h); NULL: for itself */
     uint64_t store_limit_bytes; /* 0: none */
-    uint64_t pool_limit_bytes;  /* of received frames; 0: by what the stages need. Tests make it small */
-    /* The cluster does not want this agent: on the loop's thread, once. Call agent_stop soon, but not from within. */
+    uint64_t
+        pool_limit_bytes; /* of received frames; 0: by what the stages need. Tests make it small */
+    /* The cluster does not want this agent: on the loop's thread, once. Call agent_stop soon, but
+     * not from within. */
     void (*quit)(void *ctx, const struct err *why);
-    /* The cluster wants another data channel than `data` said: on the loop's thread. `reopen`: of another kind than the one that is open; call agent_stop soon,
-     * but not from within, and start anew with it. */
+    /* The cluster wants another data channel than `data` said: on the loop's thread. `reopen`: of
+     * another kind than the one that is open; call agent_stop soon, but not from within, and start
+     * anew with it. */
     void (*data_wanted)(void *ctx, const struct data_policy *wanted, bool reopen);
     void *ctx;
 };
 
-/* Starts threads and joins. Everything that `c` points at outlives the agent, but for cores. HP_EIO, HP_EBUSY (its folder is in use), HP_EDEVICE. */
+/* Starts threads and joins. Everything that `c` points at outlives the agent, but for cores.
+ * HP_EIO, HP_EBUSY (its folder is in use), HP_EDEVICE. */
 int agent_start(uv_loop_t *loop, const struct agent_config *c, struct agent **out, struct err *e);
-/* Ends threads, frees stages and closes its handles; the loop must run until those are closed. Weights stay on disk. */
+/* Ends threads, frees stages and closes its handles; the loop must run until those are closed.
+ * Weights stay on disk. */
 void agent_stop(struct agent **a);
 
 #endif

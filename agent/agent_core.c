@@ -1,14 +1,20 @@
-/* Owns membership, time and the way of every event; stages and sequences have files of their own (core_int.h). */
-#include "agent/core_int.h"
-
+/* Owns membership, time and the way of every event; stages and sequences have files of their own
+ * (core_int.h). */
 #include <stdlib.h>
 #include <string.h>
 
-enum { ACTIONS_MADE = 384, ACTIONS_FOR_RELEASES = 320 }; /* a stage's queue holds 4 frames for each stage of its pipeline, and 16 */
+#include "agent/core_int.h"
+
+enum {
+    ACTIONS_MADE = 384,
+    ACTIONS_FOR_RELEASES = 320
+}; /* a stage's queue holds 4 frames for each stage of its pipeline, and 16 */
 
 static const uint64_t ms = 1000000;
 
-/* ---- actions ---------------------------------------------------------------------------------------------------- */
+/* ---- actions
+ * ----------------------------------------------------------------------------------------------------
+ */
 
 void agent_actions_free(struct agent_actions *a)
 {
@@ -16,7 +22,8 @@ void agent_actions_free(struct agent_actions *a)
     memset(a, 0, sizeof *a);
 }
 
-/* The first actions are allocated with the core, and the last of these are for buffers alone: one that nobody gives back is lost to the pool for ever. */
+/* The first actions are allocated with the core, and the last of these are for buffers alone: one
+ * that nobody gives back is lost to the pool for ever. */
 static bool action_fits(struct agent_actions *a, enum agent_action_kind kind)
 {
     size_t room = a->capacity - a->count;
@@ -66,7 +73,8 @@ const char *core_text(struct agent_core *c, const char *text)
     return copy ? copy : "";
 }
 
-int core_message_copy(const struct message *m, struct buffer *bytes, struct arena *arena, struct message *out)
+int core_message_copy(const struct message *m, struct buffer *bytes, struct arena *arena,
+                      struct message *out)
 {
     message_encode(m, bytes);
     struct err e = {0};
@@ -75,7 +83,9 @@ int core_message_copy(const struct message *m, struct buffer *bytes, struct aren
     return message_decode(bytes->data, bytes->size, arena, out, &e);
 }
 
-/* ---- membership -------------------------------------------------------------------------------------------------- */
+/* ---- membership
+ * --------------------------------------------------------------------------------------------------
+ */
 
 static void join_send(struct agent_core *c, uint64_t now)
 {
@@ -106,7 +116,8 @@ static void welcome(struct agent_core *c, const struct message_welcome *m, uint6
         c->name = name;
     }
     if (c->member != MEMBER_JOINED)
-        log_info("agent", "joined", "name=%s boot=%llu", c->name, (unsigned long long)m->coordinator_boot);
+        log_info("agent", "joined", "name=%s boot=%llu", c->name,
+                 (unsigned long long)m->coordinator_boot);
     c->member = MEMBER_JOINED;
     c->ever_joined = true;
     c->orphaned = false;
@@ -130,7 +141,8 @@ static void refused(struct agent_core *c, const struct message_refused *m, uint6
         return;
     }
     c->next_join_ns = now + 5 * AGENT_JOIN_RETRY_MS * ms;
-    /* Whose key is not known (any more) would knock for ever; a member that meets another version waits for its own. */
+    /* Whose key is not known (any more) would knock for ever; a member that meets another version
+     * waits for its own. */
     if (code != HP_EDENIED && (c->ever_joined || code != HP_EPROTO))
         return;
     struct agent_action *a = core_act(c, AGENT_DO_QUIT);
@@ -145,14 +157,17 @@ static void heartbeat_send(struct agent_core *c, uint64_t now)
     struct message *m = core_send(c, MESSAGE_HEARTBEAT);
     c->next_heartbeat_ns = now + c->heartbeat_ns;
     if (m)
-        m->u.heartbeat = (struct message_heartbeat){.number = ++c->heartbeat_number,
-                                                    .memory_free_bytes = c->memory_free_bytes,
-                                                    .dropped_stale = c->dropped_stale,
-                                                    .dropped_foreign = c->dropped_foreign + c->endpoint_foreign,
-                                                    .held = {c->held, core_stages_held(c)}};
+        m->u.heartbeat =
+            (struct message_heartbeat){.number = ++c->heartbeat_number,
+                                       .memory_free_bytes = c->memory_free_bytes,
+                                       .dropped_stale = c->dropped_stale,
+                                       .dropped_foreign = c->dropped_foreign + c->endpoint_foreign,
+                                       .held = {c->held, core_stages_held(c)}};
 }
 
-/* ---- time --------------------------------------------------------------------------------------------------------- */
+/* ---- time
+ * ---------------------------------------------------------------------------------------------------------
+ */
 
 static void orphaned(struct agent_core *c)
 {
@@ -163,7 +178,8 @@ static void orphaned(struct agent_core *c)
             core_sequences_close_all(c, c->stages[i]);
 }
 
-/* While this process itself stood still it read no ack: what it missed then is not the coordinator's silence. */
+/* While this process itself stood still it read no ack: what it missed then is not the
+ * coordinator's silence. */
 static void pause_forgive(struct agent_core *c, uint64_t now)
 {
     uint64_t gap = c->woke_ns ? now - c->woke_ns : 0;
@@ -178,14 +194,17 @@ static void tick(struct agent_core *c, uint64_t now)
 {
     if (c->member == MEMBER_JOINED) {
         if (now - c->last_ack_ns >= AGENT_ACK_LIMIT_MS * ms) {
-            log_warn("agent", "coordinator_silent", "seconds=%.1f", (double)(now - c->last_ack_ns) * 1e-9);
+            log_warn("agent", "coordinator_silent", "seconds=%.1f",
+                     (double)(now - c->last_ack_ns) * 1e-9);
             join_send(c, now);
         } else if (now >= c->next_heartbeat_ns) {
             heartbeat_send(c, now);
         }
     } else if (c->member == MEMBER_JOINING && now >= c->next_join_ns) {
         if (++c->joins_unanswered % 10 == 0)
-            log_warn("agent", "no_coordinator", "joins_unanswered=%llu hint=\"does it run, and is the address right?\"", (unsigned long long)c->joins_unanswered);
+            log_warn("agent", "no_coordinator",
+                     "joins_unanswered=%llu hint=\"does it run, and is the address right?\"",
+                     (unsigned long long)c->joins_unanswered);
         join_send(c, now);
     }
     if (c->ever_joined && !c->orphaned && now - c->last_ack_ns >= AGENT_ORPHAN_MS * ms)
@@ -198,7 +217,9 @@ static void timer_set(struct agent_core *c, uint64_t now)
 {
     uint64_t at = UINT64_MAX, hold = core_expire_deadline(c);
     if (c->member == MEMBER_JOINED)
-        at = c->next_heartbeat_ns < c->last_ack_ns + AGENT_ACK_LIMIT_MS * ms ? c->next_heartbeat_ns : c->last_ack_ns + AGENT_ACK_LIMIT_MS * ms;
+        at = c->next_heartbeat_ns < c->last_ack_ns + AGENT_ACK_LIMIT_MS * ms
+                 ? c->next_heartbeat_ns
+                 : c->last_ack_ns + AGENT_ACK_LIMIT_MS * ms;
     else if (c->member == MEMBER_JOINING)
         at = c->next_join_ns;
     if (hold != UINT64_MAX && hold < now + 1000 * ms)
@@ -214,9 +235,12 @@ static void timer_set(struct agent_core *c, uint64_t now)
         a->u.timer.at_ns = at;
 }
 
-/* ---- events ------------------------------------------------------------------------------------------------------- */
+/* ---- events
+ * -------------------------------------------------------------------------------------------------------
+ */
 
-/* Without memory for all of them the list stays as it was: a model that was removed is missed when it is wanted, one that is new is fetched again. */
+/* Without memory for all of them the list stays as it was: a model that was removed is missed when
+ * it is wanted, one that is new is fetched again. */
 static void models_keep(struct agent_core *c, const struct pack_list *list)
 {
     struct arena arena = {0};
@@ -249,8 +273,10 @@ static void store_changed(struct agent_core *c, const struct agent_event *ev)
         return;
     const struct err *e = ev->u.store.error;
     m->id = ev->u.store.id;
-    m->u.store_state = (struct message_store_state){{c->models, c->n_models}, ev->u.store.status < 0 ? status_word(ev->u.store.status) : "",
-                                                    core_text(c, e ? e->text : "")};
+    m->u.store_state =
+        (struct message_store_state){{c->models, c->n_models},
+                                     ev->u.store.status < 0 ? status_word(ev->u.store.status) : "",
+                                     core_text(c, e ? e->text : "")};
 }
 
 static struct pack_span span_copy(struct agent_core *c, struct pack_span from)
@@ -292,10 +318,11 @@ static void probed(struct agent_core *c, const struct agent_event *ev)
         return;
     bool failed = ev->u.probed.status < 0;
     m->id = ev->u.probed.id;
-    m->u.link_result = (struct message_link_result){.latency_s = ev->u.probed.latency_s,
-                                                    .bandwidth_bytes_per_s = ev->u.probed.bandwidth_bytes_per_s,
-                                                    .code = failed ? status_word(ev->u.probed.status) : "",
-                                                    .text = core_text(c, failed && ev->u.probed.error ? ev->u.probed.error->text : "")};
+    m->u.link_result = (struct message_link_result){
+        .latency_s = ev->u.probed.latency_s,
+        .bandwidth_bytes_per_s = ev->u.probed.bandwidth_bytes_per_s,
+        .code = failed ? status_word(ev->u.probed.status) : "",
+        .text = core_text(c, failed && ev->u.probed.error ? ev->u.probed.error->text : "")};
 }
 
 static void link_probe(struct agent_core *c, uint64_t id, const struct message_link_probe *p)
@@ -304,7 +331,8 @@ static void link_probe(struct agent_core *c, uint64_t id, const struct message_l
     if (!a)
         return;
     a->u.probe.id = id;
-    a->u.probe.request = (struct message_link_probe){p->session, core_text(c, p->role), core_text(c, p->peer), span_copy(c, p->data_address)};
+    a->u.probe.request = (struct message_link_probe){
+        p->session, core_text(c, p->role), core_text(c, p->peer), span_copy(c, p->data_address)};
 }
 
 /* Without memory for the news the old set stays: an empty one would end every connection. */
@@ -345,9 +373,10 @@ static void message_in(struct agent_core *c, const struct message *m, uint64_t n
     case MESSAGE_PROFILE_RUN:
         if ((a = core_act(c, AGENT_DO_PROFILE)) != NULL) {
             a->u.profile.id = m->id;
-            a->u.profile.request = (struct message_profile_run){span_copy(c, m->u.profile_run.model), span_copy(c, m->u.profile_run.manifest),
-                                                                core_text(c, m->u.profile_run.compute), m->u.profile_run.budget_ms,
-                                                                         m->u.profile_run.fine};
+            a->u.profile.request = (struct message_profile_run){
+                span_copy(c, m->u.profile_run.model), span_copy(c, m->u.profile_run.manifest),
+                core_text(c, m->u.profile_run.compute), m->u.profile_run.budget_ms,
+                m->u.profile_run.fine};
         }
         return;
     case MESSAGE_LINK_PROBE: link_probe(c, m->id, &m->u.link_probe); return;
@@ -364,10 +393,12 @@ static void message_in(struct agent_core *c, const struct message *m, uint64_t n
         }
         return;
     default:
-        /* Only what is asked gets an answer: two programs must not refuse each other's refusals for ever. */
+        /* Only what is asked gets an answer: two programs must not refuse each other's refusals for
+         * ever. */
         if (m->id && (out = core_send(c, MESSAGE_REFUSED)) != NULL) {
             out->id = m->id;
-            out->u.refused = (struct message_refused){status_word(HP_EUNSUPPORTED), "an agent has no answer to this kind of message", ""};
+            out->u.refused = (struct message_refused){
+                status_word(HP_EUNSUPPORTED), "an agent has no answer to this kind of message", ""};
         }
         return;
     }
@@ -388,7 +419,9 @@ static void event_in(struct agent_core *c, const struct agent_event *ev, uint64_
     case AGENT_EVENT_TIMER: return;
     case AGENT_EVENT_MESSAGE: message_in(c, ev->u.message, now); return;
     case AGENT_EVENT_FRAME: core_frame(c, ev); return;
-    case AGENT_EVENT_LINK_DOWN: core_stage_link_down(c, ev->u.link_down.slot, ev->u.link_down.link); return;
+    case AGENT_EVENT_LINK_DOWN:
+        core_stage_link_down(c, ev->u.link_down.slot, ev->u.link_down.link);
+        return;
     case AGENT_EVENT_OUTPUT_BACK: output_back(c, ev->u.output_back.slot); return;
     case AGENT_EVENT_FETCHED: core_stage_fetched(c, &ev->u.progress); return;
     case AGENT_EVENT_LOADED: core_stage_loaded(c, &ev->u.progress); return;
@@ -410,7 +443,8 @@ static void event_in(struct agent_core *c, const struct agent_event *ev, uint64_
         return;
     case AGENT_EVENT_LOST:
         for (size_t i = 0; i < c->n_stages; i++)
-            core_sequences_fail_all(c, c->stages[i], HP_EBUSY, "more came to this agent at once than it could keep");
+            core_sequences_fail_all(c, c->stages[i], HP_EBUSY,
+                                    "more came to this agent at once than it could keep");
         return;
     }
 }
@@ -431,7 +465,8 @@ static void dead_free(struct agent_core *c)
     }
 }
 
-void agent_core_event(struct agent_core *c, const struct agent_event *event, struct agent_actions *out)
+void agent_core_event(struct agent_core *c, const struct agent_event *event,
+                      struct agent_actions *out)
 {
     uint64_t now = env_now_ns(c->env);
     dead_free(c);
@@ -453,9 +488,12 @@ void agent_core_event(struct agent_core *c, const struct agent_event *event, str
     c->out = NULL;
 }
 
-/* ---- its life ------------------------------------------------------------------------------------------------------ */
+/* ---- its life
+ * ------------------------------------------------------------------------------------------------------
+ */
 
-int agent_core_create(const struct env *env, const struct agent_core_config *config, struct agent_core **out, struct err *e)
+int agent_core_create(const struct env *env, const struct agent_core_config *config,
+                      struct agent_core **out, struct err *e)
 {
     struct agent_core *c = calloc(1, sizeof *c);
     if (c) {
@@ -514,7 +552,8 @@ struct agent_core_view agent_core_view(const struct agent_core *c)
                                 .dropped_runs = c->dropped_runs,
                                 .dropped_full = c->dropped_full};
     for (size_t i = 0; i < c->n_stages; i++) {
-        struct queue_view q = c->stages[i]->queue ? queue_view(c->stages[i]->queue) : (struct queue_view){0};
+        struct queue_view q =
+            c->stages[i]->queue ? queue_view(c->stages[i]->queue) : (struct queue_view){0};
         v.n_sequences += q.sequences;
         v.n_held_frames += q.frames;
     }

@@ -1,20 +1,29 @@
-/* The agent's core: events in, actions out. It decides what this agent is to its cluster (joined or not), what happens to each of its stages, which
- * batch runs next, where its result goes, and when a sequence ends. It owns no socket, file, thread or clock: the shell (agent.c), or a test that steps a
- * whole cluster under virtual time, feeds it events and does what the actions say, in their order. docs/protocol.md says who tells whom what.
+/* The agent's core: events in, actions out. It decides what this agent is to its cluster (joined or
+ * not), what happens to each of its stages, which batch runs next, where its result goes, and when
+ * a sequence ends. It owns no socket, file, thread or clock: the shell (agent.c), or a test that
+ * steps a whole cluster under virtual time, feeds it events and does what the actions say, in their
+ * order. docs/protocol.md says who tells whom what.
  *
  *     agent_core_create(&env, &config, &core, e);
- *     agent_core_event(core, &event, &actions);     for everything that happens, first AGENT_EVENT_START
- *     for each actions.items[0 .. count): do it
+ *     agent_core_event(core, &event, &actions);     for everything that happens, first
+ * AGENT_EVENT_START for each actions.items[0 .. count): do it
  *
- * Memory: what an event points at must hold during the call only, but for buffers (below). What an action points at holds until the next
- * call of agent_core_event; what AGENT_DO_RUN points at holds until its AGENT_EVENT_BATCH_DONE. Buffers are opaque here: `void *` of whoever made them.
- * A buffer that comes with an event belongs to the core, which gives it back with exactly one action: AGENT_DO_RUN (as input), AGENT_DO_POST or
- * AGENT_DO_RELEASE.
+ * Memory: what an event points at must hold during the call only, but for buffers (below). What an
+ * action points at holds until the next call of agent_core_event; what AGENT_DO_RUN points at holds
+ * until its AGENT_EVENT_BATCH_DONE. Buffers are opaque here: `void *` of whoever made them. A
+ * buffer that comes with an event belongs to the core, which gives it back with exactly one action:
+ * AGENT_DO_RUN (as input), AGENT_DO_POST or AGENT_DO_RELEASE.
  *
- * The executor is one thread that owns stages and samplers. It does what it is told in order: LOAD, UNLOAD, SEQUENCE_OPEN, SEQUENCE_CLOSE, RUN. The core gives
- * it up to `runs_ahead` RUNs at a time, answered in their order. Every order carries a `slot` (the stage that is held, for its whole life in memory, over generations) and, where it is answered, a `ticket`. */
+ * The executor is one thread that owns stages and samplers. It does what it is told in order: LOAD,
+ * UNLOAD, SEQUENCE_OPEN, SEQUENCE_CLOSE, RUN. The core gives it up to `runs_ahead` RUNs at a time,
+ * answered in their order. Every order carries a `slot` (the stage that is held, for its whole life
+ * in memory, over generations) and, where it is answered, a `ticket`. */
 #ifndef HP_AGENT_AGENT_CORE_H
 #define HP_AGENT_AGENT_CORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #include "agent/engine/queue.h" /* struct agent_run */
 #include "common/env.h"
@@ -23,76 +32,82 @@
 #include "transport/keys.h"
 #include "transport/message.h"
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
 enum {
-    AGENT_MAX_STAGES = 64,       /* held at once, of different deployments */
-    AGENT_MAX_GRANTS = 1024,     /* chunk sessions */
-    AGENT_HEARTBEAT_MS = 500,    /* until the coordinator says otherwise */
+    AGENT_MAX_STAGES = 64,    /* held at once, of different deployments */
+    AGENT_MAX_GRANTS = 1024,  /* chunk sessions */
+    AGENT_HEARTBEAT_MS = 500, /* until the coordinator says otherwise */
     AGENT_JOIN_RETRY_MS = 1000,
-    AGENT_ACK_LIMIT_MS = 5000,   /* without an ack for so long: join again */
-    AGENT_PAUSE_MS = 1000,       /* no event, not even its own timer's, for a heartbeat and so long: it was stopped itself */
-    AGENT_ORPHAN_MS = 60000,     /* without an ack for so long: free all sequences */
-    AGENT_ALIVE_MS = 500,        /* between two signs of life over a stage's links */
-    AGENT_SILENCE_MS = 2500,     /* nothing from the stage before for so long: the hop does not work */
-    AGENT_HOLD_LIMIT_MS = 10000, /* a run whose sequence nobody opens is given up after so long */
-    AGENT_FLIGHT_LIMIT_MS = 30000, /* a batch that left the first stage is waited for so long, and ten times what it should take */
+    AGENT_ACK_LIMIT_MS = 5000, /* without an ack for so long: join again */
+    AGENT_PAUSE_MS = 1000,   /* no event, not even its own timer's, for a heartbeat and so long: it
+                                was stopped itself */
+    AGENT_ORPHAN_MS = 60000, /* without an ack for so long: free all sequences */
+    AGENT_ALIVE_MS = 500,    /* between two signs of life over a stage's links */
+    AGENT_SILENCE_MS = 2500, /* nothing from the stage before for so long: the hop does not work */
+    AGENT_HOLD_LIMIT_MS = 10000,   /* a run whose sequence nobody opens is given up after so long */
+    AGENT_FLIGHT_LIMIT_MS = 30000, /* a batch that left the first stage is waited for so long, and
+                                      ten times what it should take */
     AGENT_FLIGHT_LINGER_MS = 2000, /* one whose sequences have all been closed */
-    AGENT_RUN_LIMIT_MS = 20000,    /* the executor's answer to a RUN, and the next stage's taking of a batch: so long, and ten times what it should take */
-    AGENT_SHORT_RUN_MS = 5,        /* a RUN of less than this may have another one waiting behind it */
+    AGENT_RUN_LIMIT_MS = 20000, /* the executor's answer to a RUN, and the next stage's taking of a
+                                   batch: so long, and ten times what it should take */
+    AGENT_SHORT_RUN_MS = 5,     /* a RUN of less than this may have another one waiting behind it */
     AGENT_SMALL_OUTPUT_BYTES = 64 << 10, /* outputs up to this size are not of the stage's own */
-    AGENT_LOGITS_MESSAGE_BYTES = 4 << 20, /* a `logits` message brings at most so many, or one row */
+    AGENT_LOGITS_MESSAGE_BYTES = 4
+                                 << 20, /* a `logits` message brings at most so many, or one row */
 };
 
 struct agent_core;
 
 struct agent_core_config {
-    const char *name;     /* asked for; "" lets the coordinator choose */
-    const char *secret;   /* of the join token; "" when there is none */
-    const char *program;  /* version */
+    const char *name;                           /* asked for; "" lets the coordinator choose */
+    const char *secret;                         /* of the join token; "" when there is none */
+    const char *program;                        /* version */
     const char *machine, *hostname, *node_json; /* discover.h */
-    uint64_t process;     /* by chance, another one in each process */
+    uint64_t process;                           /* by chance, another one in each process */
     struct pack_span data_address;
-    unsigned runs_ahead;  /* RUNs that the executor is given at once: 1 or 2; 0: 1 */
-    double time_scale;    /* stretches the limits of what is overdue (tests under sanitizers); 0: 1 */
+    unsigned runs_ahead; /* RUNs that the executor is given at once: 1 or 2; 0: 1 */
+    double time_scale; /* stretches the limits of what is overdue (tests under sanitizers); 0: 1 */
 };
 
-/* ---- events ------------------------------------------------------------------------------------------------- */
+/* ---- events
+ * -------------------------------------------------------------------------------------------------
+ */
 
 enum agent_event_kind {
     AGENT_EVENT_START,     /* the control channel is connecting: join */
     AGENT_EVENT_TIMER,     /* the time of AGENT_DO_TIMER has come; harmless at any time */
     AGENT_EVENT_MESSAGE,   /* from the coordinator */
-    AGENT_EVENT_FRAME,     /* FRAME_ACTIVATION, FRAME_TOKEN or FRAME_ALIVE; the other kinds are the shell's */
+    AGENT_EVENT_FRAME,     /* FRAME_ACTIVATION, FRAME_TOKEN or FRAME_ALIVE; the other kinds are the
+                              shell's */
     AGENT_EVENT_LINK_DOWN, /* a link made by AGENT_DO_CONNECT broke, or does not take a frame */
-    AGENT_EVENT_OUTPUT_BACK, /* one of a stage's own outputs (AGENT_DO_RUN with `reserved`) is free again */
-    AGENT_EVENT_FETCHED,   /* progress or end of AGENT_DO_FETCH */
-    AGENT_EVENT_LOADED,    /* progress or end of AGENT_DO_LOAD */
+    AGENT_EVENT_OUTPUT_BACK, /* one of a stage's own outputs (AGENT_DO_RUN with `reserved`) is free
+                                again */
+    AGENT_EVENT_FETCHED,     /* progress or end of AGENT_DO_FETCH */
+    AGENT_EVENT_LOADED,      /* progress or end of AGENT_DO_LOAD */
     AGENT_EVENT_SEQUENCE_OPENED, /* end of AGENT_DO_SEQUENCE_OPEN */
     AGENT_EVENT_BATCH_DONE,      /* end of AGENT_DO_RUN */
     AGENT_EVENT_PROFILED,        /* end of AGENT_DO_PROFILE */
     AGENT_EVENT_PROFILING,       /* how AGENT_DO_PROFILE goes */
     AGENT_EVENT_PROBED,          /* end of AGENT_DO_PROBE, but for role "end" */
-    AGENT_EVENT_STORE,     /* what the weight store holds; also the answer to AGENT_DO_STORE_REMOVE */
-    AGENT_EVENT_LOG,       /* answer to AGENT_DO_LOG_FETCH */
-    AGENT_EVENT_METER,     /* figures for the next heartbeat */
-    AGENT_EVENT_LOST,      /* something else happened, and there was no room to say what: no sequence may go on waiting for it */
+    AGENT_EVENT_STORE, /* what the weight store holds; also the answer to AGENT_DO_STORE_REMOVE */
+    AGENT_EVENT_LOG,   /* answer to AGENT_DO_LOG_FETCH */
+    AGENT_EVENT_METER, /* figures for the next heartbeat */
+    AGENT_EVENT_LOST, /* something else happened, and there was no room to say what: no sequence may
+                         go on waiting for it */
 };
 
 enum agent_link { AGENT_LINK_NEXT, AGENT_LINK_FIRST };
 
-/* Order of the work on a stage's weights; `status` is HP_PENDING for progress, 0 at the end, or an error. */
+/* Order of the work on a stage's weights; `status` is HP_PENDING for progress, 0 at the end, or an
+ * error. */
 struct agent_progress {
     uint64_t slot, ticket;
     int status;
     const struct err *error; /* when status < 0 */
     uint64_t done_bytes, total_bytes, moved_bytes;
-    struct pack_u32s wanted;     /* FETCHED: chunks that no source has (the whole list, each time) */
-    bool warming;                /* LOADED, pending: weights are in, the warm-up run goes on */
-    uint32_t width, vocabulary;  /* LOADED, 0: of the model */
-    uint32_t outputs;            /* LOADED, 0: large outputs that may be out at once; 0: any number */
+    struct pack_u32s wanted;    /* FETCHED: chunks that no source has (the whole list, each time) */
+    bool warming;               /* LOADED, pending: weights are in, the warm-up run goes on */
+    uint32_t width, vocabulary; /* LOADED, 0: of the model */
+    uint32_t outputs; /* LOADED, 0: large outputs that may be out at once; 0: any number */
 };
 
 struct agent_event {
@@ -101,10 +116,11 @@ struct agent_event {
         const struct message *message;
         struct {
             const struct frame_header *header;
-            const struct frame_run *runs;     /* FRAME_ACTIVATION: header->n_runs of them, decoded and checked */
+            const struct frame_run
+                *runs; /* FRAME_ACTIVATION: header->n_runs of them, decoded and checked */
             const struct frame_token *tokens; /* FRAME_TOKEN: header->n_runs of them */
-            void *buffer;                     /* the payload, run table included; NULL when empty and for FRAME_TOKEN */
-            uint64_t arrived_ns;              /* when it was there; 0: now */
+            void *buffer; /* the payload, run table included; NULL when empty and for FRAME_TOKEN */
+            uint64_t arrived_ns; /* when it was there; 0: now */
         } frame;
         struct {
             uint64_t slot;
@@ -123,13 +139,17 @@ struct agent_event {
             uint64_t slot, ticket;
             int status;
             const struct err *error;
-            double seconds;          /* of computing */
+            double seconds;            /* of computing */
             uint64_t start_ns, end_ns; /* of the same; 0: `seconds` until now */
-            uint64_t due_ns;         /* when a paced device would have been done; 0: now */
-            bool posted;             /* not the last stage: whoever ran the batch has posted its frame, or will */
-            void *output;            /* not the last stage and not posted: the frame for the next one, run table and rows [tokens, width]; else NULL */
-            const uint32_t *picked;  /* last stage: [n_runs], the token sampled for each run with `sample` */
-            const float *logits;     /* last stage: rows of all n_logits, in the order of the runs; valid until the actions are done */
+            uint64_t due_ns;           /* when a paced device would have been done; 0: now */
+            bool posted;  /* not the last stage: whoever ran the batch has posted its frame, or will
+                           */
+            void *output; /* not the last stage and not posted: the frame for the next one, run
+                             table and rows [tokens, width]; else NULL */
+            const uint32_t
+                *picked; /* last stage: [n_runs], the token sampled for each run with `sample` */
+            const float *logits; /* last stage: rows of all n_logits, in the order of the runs;
+                                    valid until the actions are done */
         } batch_done;
         struct {
             uint64_t id; /* of the request */
@@ -165,28 +185,31 @@ struct agent_event {
     } u;
 };
 
-/* ---- actions ------------------------------------------------------------------------------------------------ */
+/* ---- actions
+ * ------------------------------------------------------------------------------------------------
+ */
 
 enum agent_action_kind {
-    AGENT_DO_SEND,            /* a message to the coordinator */
-    AGENT_DO_POST,            /* a frame over a stage's link */
-    AGENT_DO_RELEASE,         /* a buffer is not needed any more */
-    AGENT_DO_SESSION_ALLOW,   /* frames with this token are welcome */
+    AGENT_DO_SEND,          /* a message to the coordinator */
+    AGENT_DO_POST,          /* a frame over a stage's link */
+    AGENT_DO_RELEASE,       /* a buffer is not needed any more */
+    AGENT_DO_SESSION_ALLOW, /* frames with this token are welcome */
     AGENT_DO_SESSION_REVOKE,
-    AGENT_DO_PEERS,           /* who may connect to the data endpoint from now on */
-    AGENT_DO_FETCH,           /* bring the chunks of these layers into the store; FETCHED says how it goes */
-    AGENT_DO_LOAD,            /* make the stage from the store; warm it up; LOADED says how it goes */
-    AGENT_DO_UNLOAD,          /* forget slot: cancel its fetch, drop links, free its stage and all its sequences; not answered */
-    AGENT_DO_CONNECT,         /* (re)make the links of a slot; an empty address drops that link */
-    AGENT_DO_SEQUENCE_OPEN,   /* KV room, and a sampler on the last stage */
-    AGENT_DO_SEQUENCE_CLOSE,  /* not answered; of an unknown sequence nothing */
-    AGENT_DO_RUN,             /* a batch through a stage */
+    AGENT_DO_PEERS,  /* who may connect to the data endpoint from now on */
+    AGENT_DO_FETCH,  /* bring the chunks of these layers into the store; FETCHED says how it goes */
+    AGENT_DO_LOAD,   /* make the stage from the store; warm it up; LOADED says how it goes */
+    AGENT_DO_UNLOAD, /* forget slot: cancel its fetch, drop links, free its stage and all its
+                        sequences; not answered */
+    AGENT_DO_CONNECT,        /* (re)make the links of a slot; an empty address drops that link */
+    AGENT_DO_SEQUENCE_OPEN,  /* KV room, and a sampler on the last stage */
+    AGENT_DO_SEQUENCE_CLOSE, /* not answered; of an unknown sequence nothing */
+    AGENT_DO_RUN,            /* a batch through a stage */
     AGENT_DO_PROFILE,
-    AGENT_DO_PROBE,           /* the data path to another agent: echo, measure, or end that */
+    AGENT_DO_PROBE, /* the data path to another agent: echo, measure, or end that */
     AGENT_DO_STORE_REMOVE,
     AGENT_DO_LOG_FETCH,
-    AGENT_DO_TIMER,           /* wake me at `at_ns` (replaces the wake-up asked for before) */
-    AGENT_DO_QUIT,            /* the cluster does not want this agent: `error` says why */
+    AGENT_DO_TIMER, /* wake me at `at_ns` (replaces the wake-up asked for before) */
+    AGENT_DO_QUIT,  /* the cluster does not want this agent: `error` says why */
 };
 
 struct agent_action {
@@ -197,24 +220,27 @@ struct agent_action {
             uint64_t slot;
             enum agent_link link;
             struct frame_header header;
-            const struct frame_run *runs;     /* FRAME_ACTIVATION: for whoever has no use for bytes; `buffer` begins with them */
+            const struct frame_run *runs;     /* FRAME_ACTIVATION: for whoever has no use for bytes;
+                                                 `buffer` begins with them */
             const struct frame_token *tokens; /* FRAME_TOKEN: header.n_runs of them */
-            void *buffer;                     /* FRAME_ACTIVATION: the output of the batch; NULL for a batch without runs, and for FRAME_TOKEN */
+            void *buffer; /* FRAME_ACTIVATION: the output of the batch; NULL for a batch without
+                             runs, and for FRAME_TOKEN */
         } post;
         struct {
             void *buffer;
         } release;
         struct {
             uint64_t session;
-            const uint8_t *from; /* SESSION_ALLOW: the public key of who alone may send with it; NULL: anybody who may connect */
-        } session; /* SESSION_ALLOW, SESSION_REVOKE */
+            const uint8_t *from; /* SESSION_ALLOW: the public key of who alone may send with it;
+                                    NULL: anybody who may connect */
+        } session;               /* SESSION_ALLOW, SESSION_REVOKE */
         struct {
             struct pack_span keys; /* KEY_BYTES each */
         } peers;
         struct {
             uint64_t slot, ticket;
             const struct message_stage_prepare *prepare; /* all that there is to know */
-        } work; /* FETCH, LOAD */
+        } work;                                          /* FETCH, LOAD */
         struct {
             uint64_t slot;
         } unload;
@@ -236,13 +262,16 @@ struct agent_action {
             const struct agent_run *runs;
             uint32_t n_runs, n_tokens, n_logits;
             const uint32_t *ids; /* first stage: [n_tokens] */
-            void *input;         /* other stages: the frame's payload; its run table has `input_runs` rows, of which `runs` may be a part */
+            void *input; /* other stages: the frame's payload; its run table has `input_runs` rows,
+                            of which `runs` may be a part */
             uint32_t input_runs, input_tokens;
-            uint64_t ready_ns;          /* when its input was there; 0: before the last batch ended */
-            /* not the last stage: the frame that its output becomes, but for payload_bytes and sent_ns */
+            uint64_t ready_ns; /* when its input was there; 0: before the last batch ended */
+            /* not the last stage: the frame that its output becomes, but for payload_bytes and
+             * sent_ns */
             struct frame_header header;
             const struct frame_run *table; /* [n_runs], as `runs` */
-            bool reserved;              /* the output is one of the stage's own: AGENT_EVENT_OUTPUT_BACK follows, unless the run fails before it is posted */
+            bool reserved; /* the output is one of the stage's own: AGENT_EVENT_OUTPUT_BACK follows,
+                              unless the run fails before it is posted */
         } run;
         struct {
             uint64_t id;
@@ -275,15 +304,20 @@ struct agent_actions {
 };
 void agent_actions_free(struct agent_actions *a);
 
-/* ---- the core ----------------------------------------------------------------------------------------------- */
+/* ---- the core
+ * -----------------------------------------------------------------------------------------------
+ */
 
 /* `env` and what `config` points at outlive the core. HP_ENOMEM. */
-int agent_core_create(const struct env *env, const struct agent_core_config *config, struct agent_core **out, struct err *e);
+int agent_core_create(const struct env *env, const struct agent_core_config *config,
+                      struct agent_core **out, struct err *e);
 /* What has not been given back by an action (held frames) is handed to `release`. */
-void agent_core_destroy(struct agent_core **core, void (*release)(void *ctx, void *buffer), void *ctx);
+void agent_core_destroy(struct agent_core **core, void (*release)(void *ctx, void *buffer),
+                        void *ctx);
 
 /* Never fails: what cannot be done is said to the coordinator. */
-void agent_core_event(struct agent_core *core, const struct agent_event *event, struct agent_actions *out);
+void agent_core_event(struct agent_core *core, const struct agent_event *event,
+                      struct agent_actions *out);
 
 struct agent_core_view { /* for tests, logs and people */
     bool joined;

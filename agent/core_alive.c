@@ -1,11 +1,16 @@
-/* Owns the signs of life between the stages of a deployment. Every stage sends an empty frame over its links twice a second, whatever else goes there; a
- * stage that hears the first one knows that the hop works, and one that hears nothing for a while knows that it does not any more, also where neither end
- * has died (a firewall, a cable, a WLAN that isolates its clients). The coordinator is told both, and calls no deployment serving before every hop was heard. */
+/* Owns the signs of life between the stages of a deployment. Every stage sends an empty frame over
+ * its links twice a second, whatever else goes there; a stage that hears the first one knows that
+ * the hop works, and one that hears nothing for a while knows that it does not any more, also where
+ * neither end has died (a firewall, a cable, a WLAN that isolates its clients). The coordinator is
+ * told both, and calls no deployment serving before every hop was heard. */
 #include "agent/core_int.h"
 
 static const uint64_t ms = 1000000;
 
-static bool has_hops(const struct core_stage *s) { return s->state == STAGE_READY && s->prepare.n_stages > 1; }
+static bool has_hops(const struct core_stage *s)
+{
+    return s->state == STAGE_READY && s->prepare.n_stages > 1;
+}
 
 static void hop_say(struct agent_core *c, const struct core_stage *s, uint64_t silent_ns)
 {
@@ -43,17 +48,22 @@ void core_hop_heard(struct agent_core *c, struct core_stage *s)
     hop_say(c, s, 0);
 }
 
-void core_hop_reset(struct core_stage *s) { s->hop = (struct core_hop){0}; }
+void core_hop_reset(struct core_stage *s)
+{
+    s->hop = (struct core_hop){0};
+}
 
 static void hop_silent(struct agent_core *c, struct core_stage *s, uint64_t silent_ns)
 {
     struct queue_sequence *q;
-    log_warn("agent", "hop_silent", "deployment=%llu stage=%llu seconds=%.1f", (unsigned long long)s->prepare.deployment,
-             (unsigned long long)s->prepare.stage, (double)silent_ns * 1e-9);
+    log_warn("agent", "hop_silent", "deployment=%llu stage=%llu seconds=%.1f",
+             (unsigned long long)s->prepare.deployment, (unsigned long long)s->prepare.stage,
+             (double)silent_ns * 1e-9);
     s->hop.heard = false;
     hop_say(c, s, silent_ns);
     while (s->queue && (q = queue_sequence_at(s->queue, 0)) != NULL)
-        core_sequence_fail(c, s, q->id, HP_ELINK, "nothing comes over the data channel from the stage before");
+        core_sequence_fail(c, s, q->id, HP_ELINK,
+                           "nothing comes over the data channel from the stage before");
 }
 
 void core_hops_tick(struct agent_core *c, uint64_t now)
@@ -64,7 +74,8 @@ void core_hops_tick(struct agent_core *c, uint64_t now)
             continue;
         if (s->connected && now >= s->hop.send_ns) {
             s->hop.send_ns = now + AGENT_ALIVE_MS * ms;
-            core_stage_links_mend(c, s); /* so that a hop works again as soon as the network does, whether there is a request or not */
+            core_stage_links_mend(c, s); /* so that a hop works again as soon as the network does,
+                                            whether there is a request or not */
             alive_send(c, s);
         }
         if (s->hop.heard && now >= s->hop.heard_ns + AGENT_SILENCE_MS * ms)
@@ -84,7 +95,8 @@ uint64_t core_hops_deadline(const struct agent_core *c)
     uint64_t at = UINT64_MAX;
     for (size_t i = 0; i < c->n_stages; i++) {
         const struct core_stage *s = c->stages[i];
-        uint64_t silent = has_hops(s) && s->hop.heard ? s->hop.heard_ns + AGENT_SILENCE_MS * ms : UINT64_MAX;
+        uint64_t silent =
+            has_hops(s) && s->hop.heard ? s->hop.heard_ns + AGENT_SILENCE_MS * ms : UINT64_MAX;
         uint64_t send = has_hops(s) && s->connected ? s->hop.send_ns : UINT64_MAX;
         at = send < at ? send : at;
         at = silent < at ? silent : at;

@@ -1,26 +1,32 @@
-/* Owns the way of batches through this agent: frames that come, what runs next, what has run and goes on, tokens that are told. Which batch runs next is
- * engine/queue.c's. */
-#include "agent/core_int.h"
-
+/* Owns the way of batches through this agent: frames that come, what runs next, what has run and
+ * goes on, tokens that are told. Which batch runs next is engine/queue.c's. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- frames out ----------------------------------------------------------------------------------------------------- */
+#include "agent/core_int.h"
 
-static struct frame_header header_of(const struct agent_core *c, const struct core_stage *s, enum frame_kind kind, uint32_t batch)
+/* ---- frames out
+ * -----------------------------------------------------------------------------------------------------
+ */
+
+static struct frame_header header_of(const struct agent_core *c, const struct core_stage *s,
+                                     enum frame_kind kind, uint32_t batch)
 {
-    return (struct frame_header){.kind = (uint16_t)kind,
-                                 .stage = kind == FRAME_TOKEN ? 0 : (uint16_t)(s->prepare.stage + 1),
-                                 .dtype = kind == FRAME_TOKEN ? FRAME_BYTES : FRAME_F32,
-                                 .session = kind == FRAME_TOKEN ? s->first_session : s->next_session,
-                                 .deployment = s->prepare.deployment,
-                                 .generation = (uint32_t)s->prepare.generation,
-                                 .batch = batch,
-                                 .sent_ns = c->due_ns ? c->due_ns : env_now_ns(c->env)};
+    return (struct frame_header){
+        .kind = (uint16_t)kind,
+        .stage = kind == FRAME_TOKEN ? 0 : (uint16_t)(s->prepare.stage + 1),
+        .dtype = kind == FRAME_TOKEN ? FRAME_BYTES : FRAME_F32,
+        .session = kind == FRAME_TOKEN ? s->first_session : s->next_session,
+        .deployment = s->prepare.deployment,
+        .generation = (uint32_t)s->prepare.generation,
+        .batch = batch,
+        .sent_ns = c->due_ns ? c->due_ns : env_now_ns(c->env)};
 }
 
-static struct frame_header activation_header_of(const struct agent_core *c, const struct core_stage *s, const struct queue_batch *b)
+static struct frame_header activation_header_of(const struct agent_core *c,
+                                                const struct core_stage *s,
+                                                const struct queue_batch *b)
 {
     struct frame_header h = header_of(c, s, FRAME_ACTIVATION, b->number);
     h.n_runs = (uint16_t)b->n_runs;
@@ -31,7 +37,8 @@ static struct frame_header activation_header_of(const struct agent_core *c, cons
 }
 
 /* Its sequences end here. */
-static void batch_fail(struct agent_core *c, struct core_stage *s, const struct queue_batch *b, int code, const char *text)
+static void batch_fail(struct agent_core *c, struct core_stage *s, const struct queue_batch *b,
+                       int code, const char *text)
 {
     for (uint32_t i = 0; i < b->n_runs; i++)
         if (queue_sequence_find(s->queue, b->runs[i].run.sequence))
@@ -44,7 +51,8 @@ static void tokens_post(struct agent_core *c, struct core_stage *s, uint32_t bat
     if (core_stage_is_first(s)) {
         queue_returned(s->queue, batch, env_now_ns(c->env));
         for (uint32_t i = 0; i < n; i++)
-            queue_token(s->queue, c->tokens[i].sequence, batch, c->tokens[i].token, c->tokens[i].finished != 0);
+            queue_token(s->queue, c->tokens[i].sequence, batch, c->tokens[i].token,
+                        c->tokens[i].finished != 0);
         return;
     }
     struct agent_action *a = core_act(c, AGENT_DO_POST);
@@ -62,7 +70,8 @@ static void tokens_post(struct agent_core *c, struct core_stage *s, uint32_t bat
 }
 
 /* To the next stage: what this one made of a batch, or that nothing is left of it. */
-static void batch_post(struct agent_core *c, struct core_stage *s, const struct queue_batch *b, void *output)
+static void batch_post(struct agent_core *c, struct core_stage *s, const struct queue_batch *b,
+                       void *output)
 {
     struct agent_action *a = core_act(c, AGENT_DO_POST);
     if (!a) {
@@ -72,7 +81,8 @@ static void batch_post(struct agent_core *c, struct core_stage *s, const struct 
     }
     a->u.post.slot = s->slot;
     a->u.post.link = AGENT_LINK_NEXT;
-    a->u.post.header = output ? activation_header_of(c, s, b) : header_of(c, s, FRAME_ACTIVATION, b->number);
+    a->u.post.header =
+        output ? activation_header_of(c, s, b) : header_of(c, s, FRAME_ACTIVATION, b->number);
     a->u.post.buffer = output;
     a->u.post.runs = output ? b->table : NULL;
 }
@@ -93,14 +103,19 @@ static void empty_pass(struct agent_core *c, struct core_stage *s, const struct 
         pass_empty(c, s, b);
 }
 
-/* ---- frames in ------------------------------------------------------------------------------------------------------ */
+/* ---- frames in
+ * ------------------------------------------------------------------------------------------------------
+ */
 
-/* A frame that cannot be taken ends its sequences, whether they are open here already or not, and its batch goes on without them. */
-static void frame_refuse(struct agent_core *c, struct core_stage *s, const struct agent_event *ev, int code, const char *text)
+/* A frame that cannot be taken ends its sequences, whether they are open here already or not, and
+ * its batch goes on without them. */
+static void frame_refuse(struct agent_core *c, struct core_stage *s, const struct agent_event *ev,
+                         int code, const char *text)
 {
     const struct frame_header *h = ev->u.frame.header;
     uint64_t highest = queue_view(s->queue).highest;
-    log_warn_limited("agent", "frame_refused", "deployment=%llu batch=%u code=%s text=\"%s\"", (unsigned long long)h->deployment, h->batch, status_word(code), text);
+    log_warn_limited("agent", "frame_refused", "deployment=%llu batch=%u code=%s text=\"%s\"",
+                     (unsigned long long)h->deployment, h->batch, status_word(code), text);
     for (uint32_t i = 0; i < h->n_runs; i++) {
         uint64_t id = ev->u.frame.runs[i].sequence;
         if (id > highest || queue_sequence_find(s->queue, id))
@@ -114,7 +129,8 @@ static void frame_refuse(struct agent_core *c, struct core_stage *s, const struc
 static bool activation_check(const struct core_stage *s, const struct agent_event *ev)
 {
     const struct frame_header *h = ev->u.frame.header;
-    uint64_t expected = (uint64_t)h->n_runs * FRAME_RUN_BYTES + (uint64_t)h->n_tokens * s->width * sizeof(float);
+    uint64_t expected =
+        (uint64_t)h->n_runs * FRAME_RUN_BYTES + (uint64_t)h->n_tokens * s->width * sizeof(float);
     return !core_stage_is_first(s) && h->payload_bytes == expected &&
            (h->n_runs ? h->dtype == FRAME_F32 && h->n_tokens && ev->u.frame.buffer : !h->n_tokens);
 }
@@ -132,13 +148,15 @@ static void activation_in(struct agent_core *c, struct core_stage *s, const stru
         if (q)
             core_prefill_arrived(q->owner, &ev->u.frame.runs[i], c->ready_ns, env_now_ns(c->env));
     }
-    int rc = queue_frame_add(s->queue, h->batch, ev->u.frame.runs, h->n_runs, h->n_tokens, ev->u.frame.buffer, env_now_ns(c->env));
+    int rc = queue_frame_add(s->queue, h->batch, ev->u.frame.runs, h->n_runs, h->n_tokens,
+                             ev->u.frame.buffer, env_now_ns(c->env));
     c->dropped_full += rc == HP_EBUSY;
     c->dropped_malformed += rc == HP_EINVAL;
     if (rc < 0)
-        frame_refuse(c, s, ev, rc, rc == HP_EBUSY    ? "the stage has more batches waiting than it can keep"
-                                   : rc == HP_EINVAL ? "a batch came with more tokens than the stage was made for"
-                                                     : "no memory for a batch that came");
+        frame_refuse(c, s, ev, rc,
+                     rc == HP_EBUSY    ? "the stage has more batches waiting than it can keep"
+                     : rc == HP_EINVAL ? "a batch came with more tokens than the stage was made for"
+                                       : "no memory for a batch that came");
 }
 
 static void tokens_in(struct agent_core *c, struct core_stage *s, const struct agent_event *ev)
@@ -154,7 +172,8 @@ static void tokens_in(struct agent_core *c, struct core_stage *s, const struct a
         const struct frame_token *t = &ev->u.frame.tokens[i];
         bool known = t->token < s->vocabulary;
         if (!known && queue_sequence_find(s->queue, t->sequence))
-            core_sequence_fail(c, s, t->sequence, HP_EPROTO, "the last stage gave a token beyond the vocabulary");
+            core_sequence_fail(c, s, t->sequence, HP_EPROTO,
+                               "the last stage gave a token beyond the vocabulary");
         if (!known || !queue_token(s->queue, t->sequence, h->batch, t->token, t->finished != 0))
             c->dropped_runs++;
     }
@@ -166,7 +185,9 @@ void core_frame(struct agent_core *c, const struct agent_event *ev)
     struct core_stage *s = core_stage_of(c, h->deployment);
     bool kind = h->kind == FRAME_ACTIVATION || h->kind == FRAME_TOKEN || h->kind == FRAME_ALIVE;
     bool stale = s && h->generation != s->prepare.generation;
-    bool foreign = !kind || !s || (!stale && (h->session != core_stage_input_session(s) || h->stage != s->prepare.stage));
+    bool foreign =
+        !kind || !s ||
+        (!stale && (h->session != core_stage_input_session(s) || h->stage != s->prepare.stage));
     if (!foreign && !stale)
         core_hop_heard(c, s);
     if (foreign || stale || !s->queue || h->kind == FRAME_ALIVE) {
@@ -181,7 +202,9 @@ void core_frame(struct agent_core *c, const struct agent_event *ev)
         tokens_in(c, s, ev);
 }
 
-/* ---- batches that ran ------------------------------------------------------------------------------------------------ */
+/* ---- batches that ran
+ * ------------------------------------------------------------------------------------------------
+ */
 
 static bool tokens_reserve(struct agent_core *c, uint32_t n)
 {
@@ -205,24 +228,27 @@ static const char *token_finish(const struct core_sequence *own, uint32_t token)
     return own->sampled >= own->open.max_tokens ? "length" : "";
 }
 
-static void tokens_send(struct agent_core *c, struct core_sequence *own, const uint32_t *id, const char *finish)
+static void tokens_send(struct agent_core *c, struct core_sequence *own, const uint32_t *id,
+                        const char *finish)
 {
     struct message *m = core_send(c, MESSAGE_TOKENS);
     uint64_t now = env_now_ns(c->env);
     own->first_token_ns = own->first_token_ns ? own->first_token_ns : now;
     own->ended = finish[0] != '\0';
     if (m)
-        m->u.tokens = (struct message_tokens){.deployment = own->open.deployment,
-                                              .generation = own->open.generation,
-                                              .sequence = own->open.sequence,
-                                              .first = id ? own->sampled - 1 : 0,
-                                              .ids = {id, id != NULL},
-                                              .finish = finish,
-                                              .prefill_s = (double)(own->first_token_ns - own->opened_ns) * 1e-9,
-                                              .decode_s = (double)(now - own->first_token_ns) * 1e-9};
+        m->u.tokens = (struct message_tokens){
+            .deployment = own->open.deployment,
+            .generation = own->open.generation,
+            .sequence = own->open.sequence,
+            .first = id ? own->sampled - 1 : 0,
+            .ids = {id, id != NULL},
+            .finish = finish,
+            .prefill_s = (double)(own->first_token_ns - own->opened_ns) * 1e-9,
+            .decode_s = (double)(now - own->first_token_ns) * 1e-9};
 }
 
-static void logits_send(struct agent_core *c, struct core_stage *s, struct core_sequence *own, const struct frame_run *run, const float *rows)
+static void logits_send(struct agent_core *c, struct core_stage *s, struct core_sequence *own,
+                        const struct frame_run *run, const float *rows)
 {
     uint32_t step = AGENT_LOGITS_MESSAGE_BYTES / (uint32_t)sizeof(float) / s->vocabulary;
     step = step ? step : 1;
@@ -231,14 +257,21 @@ static void logits_send(struct agent_core *c, struct core_stage *s, struct core_
         uint32_t n = run->n_logits - i < step ? run->n_logits - i : step;
         struct message *m = core_send(c, MESSAGE_LOGITS);
         if (m)
-            m->u.logits = (struct message_logits){own->open.deployment, own->open.generation, own->open.sequence, first + i, n,
-                                                  {(const uint8_t *)(rows + (size_t)i * s->vocabulary), (size_t)n * s->vocabulary * sizeof(float)}};
+            m->u.logits =
+                (struct message_logits){own->open.deployment,
+                                        own->open.generation,
+                                        own->open.sequence,
+                                        first + i,
+                                        n,
+                                        {(const uint8_t *)(rows + (size_t)i * s->vocabulary),
+                                         (size_t)n * s->vocabulary * sizeof(float)}};
     }
     if (own->open.prompt.count && run->first_position + run->n_tokens == own->open.prompt.count)
         tokens_send(c, own, NULL, "length");
 }
 
-static void last_done(struct agent_core *c, struct core_stage *s, const struct queue_batch *b, const struct agent_event *ev)
+static void last_done(struct agent_core *c, struct core_stage *s, const struct queue_batch *b,
+                      const struct agent_event *ev)
 {
     uint32_t n = 0;
     const float *rows = ev->u.batch_done.logits;
@@ -267,10 +300,12 @@ static void last_done(struct agent_core *c, struct core_stage *s, const struct q
     tokens_post(c, s, b->number, n);
 }
 
-static void batch_failed(struct agent_core *c, struct core_stage *s, const struct queue_batch *b, const struct agent_event *ev)
+static void batch_failed(struct agent_core *c, struct core_stage *s, const struct queue_batch *b,
+                         const struct agent_event *ev)
 {
     const struct err *e = ev->u.batch_done.error;
-    batch_fail(c, s, b, ev->u.batch_done.status, e && e->text[0] ? e->text : "the stage could not run a batch");
+    batch_fail(c, s, b, ev->u.batch_done.status,
+               e && e->text[0] ? e->text : "the stage could not run a batch");
     if (core_stage_is_first(s))
         queue_returned(s->queue, b->number, env_now_ns(c->env));
     else
@@ -293,15 +328,21 @@ static struct core_run *run_take(struct agent_core *c, const struct agent_event 
 /* Seconds that a batch should take from here until it has been through all stages. */
 static double trip_seconds(const struct core_stage *s, const struct queue_batch *b, double seconds)
 {
-    double planned = s->prepare.planned_trip_s_per_token * b->n_tokens, measured = seconds * (double)s->prepare.n_stages;
-    double unplanned = s->prepare.planned_trip_s_per_token > 0 ? 0 : 9; /* nobody has said how fast the others are */
+    double planned = s->prepare.planned_trip_s_per_token * b->n_tokens,
+           measured = seconds * (double)s->prepare.n_stages;
+    double unplanned = s->prepare.planned_trip_s_per_token > 0
+                           ? 0
+                           : 9; /* nobody has said how fast the others are */
     return (planned > measured ? planned : measured) + unplanned;
 }
 
-static void batch_count(struct agent_core *c, struct core_stage *s, const struct queue_batch *b, const struct agent_event *ev)
+static void batch_count(struct agent_core *c, struct core_stage *s, const struct queue_batch *b,
+                        const struct agent_event *ev)
 {
-    uint64_t now = env_now_ns(c->env), end = ev->u.batch_done.end_ns ? ev->u.batch_done.end_ns : now;
-    uint64_t start = ev->u.batch_done.start_ns ? ev->u.batch_done.start_ns : end - (uint64_t)(ev->u.batch_done.seconds * 1e9);
+    uint64_t now = env_now_ns(c->env),
+             end = ev->u.batch_done.end_ns ? ev->u.batch_done.end_ns : now;
+    uint64_t start = ev->u.batch_done.start_ns ? ev->u.batch_done.start_ns
+                                               : end - (uint64_t)(ev->u.batch_done.seconds * 1e9);
     s->batches_done++;
     s->busy_s += ev->u.batch_done.seconds;
     s->planned_s += s->prepare.planned_s_per_token * b->n_tokens;
@@ -324,7 +365,8 @@ void core_batch_done(struct agent_core *c, const struct agent_event *ev)
         core_release(c, ev->u.batch_done.output);
         return;
     }
-    queue_done(s->queue, &r->batch, env_now_ns(c->env), trip_seconds(s, &r->batch, ev->u.batch_done.seconds));
+    queue_done(s->queue, &r->batch, env_now_ns(c->env),
+               trip_seconds(s, &r->batch, ev->u.batch_done.seconds));
     batch_count(c, s, &r->batch, ev);
     bool hands_on = ok && !core_stage_is_last(s) && !ev->u.batch_done.posted;
     if (!hands_on)
@@ -337,7 +379,9 @@ void core_batch_done(struct agent_core *c, const struct agent_event *ev)
         batch_post(c, s, &r->batch, ev->u.batch_done.output);
 }
 
-/* ---- what runs next -------------------------------------------------------------------------------------------------- */
+/* ---- what runs next
+ * --------------------------------------------------------------------------------------------------
+ */
 
 static uint64_t output_bytes(const struct core_stage *s, uint32_t runs, uint32_t tokens)
 {
@@ -348,7 +392,8 @@ static uint64_t output_bytes(const struct core_stage *s, uint32_t runs, uint32_t
 static double run_seconds(const struct core_stage *s, const struct queue_batch *b)
 {
     double measured = s->tokens_done ? s->busy_s / (double)s->tokens_done : 0;
-    return (measured > s->prepare.planned_s_per_token ? measured : s->prepare.planned_s_per_token) * b->n_tokens;
+    return (measured > s->prepare.planned_s_per_token ? measured : s->prepare.planned_s_per_token) *
+           b->n_tokens;
 }
 
 static void run_keep(struct agent_core *c, const struct core_stage *s, struct core_run *r)
@@ -360,10 +405,12 @@ static void run_keep(struct agent_core *c, const struct core_stage *s, struct co
     r->expected_s = run_seconds(s, &r->batch);
     r->overdue = false;
     r->charged_s = r->expected_s;
-    r->reserved = !core_stage_is_last(s) && s->outputs && output_bytes(s, r->batch.n_runs, r->batch.n_tokens) > AGENT_SMALL_OUTPUT_BYTES;
+    r->reserved = !core_stage_is_last(s) && s->outputs &&
+                  output_bytes(s, r->batch.n_runs, r->batch.n_tokens) > AGENT_SMALL_OUTPUT_BYTES;
 }
 
-static void run_order(struct agent_core *c, const struct core_stage *s, struct core_run *r, struct agent_action *a)
+static void run_order(struct agent_core *c, const struct core_stage *s, struct core_run *r,
+                      struct agent_action *a)
 {
     const struct queue_batch *b = &r->batch;
     a->u.run.slot = s->slot;
@@ -402,12 +449,14 @@ static void batch_run(struct agent_core *c, struct core_stage *s, struct core_ru
 /* While all of its outputs are out, a stage makes only what is small. */
 static void stage_narrow(struct core_stage *s)
 {
-    uint32_t per_token = s->width * (uint32_t)sizeof(float) + FRAME_RUN_BYTES, small = AGENT_SMALL_OUTPUT_BYTES / per_token;
+    uint32_t per_token = s->width * (uint32_t)sizeof(float) + FRAME_RUN_BYTES,
+             small = AGENT_SMALL_OUTPUT_BYTES / per_token;
     bool blocked = s->outputs && s->outputs_out >= s->outputs && !core_stage_is_last(s);
     queue_narrow(s->queue, blocked ? (small ? small : 1) : UINT32_MAX);
 }
 
-/* Stages take turns by the time that they have had on the device: the one with the least runs next. One that had nothing to do is owed nothing for it. */
+/* Stages take turns by the time that they have had on the device: the one with the least runs next.
+ * One that had nothing to do is owed nothing for it. */
 static void turn_charge(struct agent_core *c, struct core_stage *s, double seconds)
 {
     s->turn_s = (s->turn_s > c->turn_floor_s ? s->turn_s : c->turn_floor_s) + seconds;
@@ -454,14 +503,16 @@ static bool dispatch_one(struct agent_core *c)
     return false;
 }
 
-/* Another run is handed out before the first is done only where that is short: what comes meanwhile should not wait for two that are long. */
+/* Another run is handed out before the first is done only where that is short: what comes meanwhile
+ * should not wait for two that are long. */
 static bool executor_has_room(const struct agent_core *c)
 {
     size_t ahead = c->config->runs_ahead ? c->config->runs_ahead : 1;
     if (c->n_running == 0)
         return true;
     const struct core_run *first = &c->runs[c->first_run];
-    return c->n_running < ahead && c->n_running < CORE_RUNS && first->expected_s > 0 && first->expected_s * 1000 < AGENT_SHORT_RUN_MS;
+    return c->n_running < ahead && c->n_running < CORE_RUNS && first->expected_s > 0 &&
+           first->expected_s * 1000 < AGENT_SHORT_RUN_MS;
 }
 
 /* Batches of which nothing is left do not wait for the executor. */

@@ -1,5 +1,6 @@
-/* What the files of the core share: agent_core.c (membership, time, the way of every event), core_stages.c (a stage from prepare to unload),
- * core_sequences.c (sequences), core_batches.c (frames and batches), core_watch.c (deadlines), core_prefill.c. */
+/* What the files of the core share: agent_core.c (membership, time, the way of every event),
+ * core_stages.c (a stage from prepare to unload), core_sequences.c (sequences), core_batches.c
+ * (frames and batches), core_watch.c (deadlines), core_prefill.c. */
 #ifndef HP_AGENT_CORE_INT_H
 #define HP_AGENT_CORE_INT_H
 
@@ -7,7 +8,14 @@
 #include "common/log.h"
 #include "common/machine.h"
 
-enum stage_state { STAGE_FETCHING, STAGE_LOADING, STAGE_WARMING, STAGE_READY, STAGE_FAILED, STAGE_STATES };
+enum stage_state {
+    STAGE_FETCHING,
+    STAGE_LOADING,
+    STAGE_WARMING,
+    STAGE_READY,
+    STAGE_FAILED,
+    STAGE_STATES
+};
 extern const struct machine_state stage_states[STAGE_STATES];
 
 enum member_state { MEMBER_OUTSIDE, MEMBER_JOINING, MEMBER_JOINED };
@@ -24,10 +32,11 @@ struct core_stage {
     struct buffer bytes;   /* `prepare`, encoded: its strings and lists lie here and in `arena` */
     struct arena arena;
     struct message_stage_prepare prepare;
-    uint64_t loaded_kv_tokens, loaded_sequences, loaded_batch_tokens; /* what the slot was loaded with */
-    bool loaded;           /* the executor has a stage in this slot */
+    uint64_t loaded_kv_tokens, loaded_sequences,
+        loaded_batch_tokens; /* what the slot was loaded with */
+    bool loaded;             /* the executor has a stage in this slot */
     uint32_t width, vocabulary;
-    struct queue *queue;   /* of this generation; NULL until ready */
+    struct queue *queue; /* of this generation; NULL until ready */
     bool connected, link_broken;
     uint64_t link_told_ns; /* when the log last heard that it broke */
     uint8_t *next_address, *first_address;
@@ -39,12 +48,13 @@ struct core_stage {
     uint64_t done_bytes, total_bytes, moved_bytes;
     uint32_t *wanted;
     size_t n_wanted;
-    struct err error;      /* FAILED: why */
+    struct err error; /* FAILED: why */
     uint64_t batches_done;
     uint64_t tokens_done;
     double turn_s; /* of the device, since it was made; never behind those that were busy */
     double busy_s, planned_s;
-    uint32_t outputs, outputs_out; /* buffers for large outputs, and how many of them are out; outputs 0: there is no end of them */
+    uint32_t outputs, outputs_out; /* buffers for large outputs, and how many of them are out;
+                                      outputs 0: there is no end of them */
     uint64_t outputs_since_ns;     /* since when nothing of what is out came back */
     struct core_stage *next_dead;
 };
@@ -77,10 +87,11 @@ struct core_run {
     uint64_t handed_ns;
     double expected_s;
     double charged_s; /* to the stage's turns, until it is known what it took */
-    bool reserved; /* it takes one of the stage's outputs */
-    bool overdue;  /* and said so */
+    bool reserved;    /* it takes one of the stage's outputs */
+    bool overdue;     /* and said so */
 };
-/* So many at once; and one more place, since actions point at the one that is done while the next is made. */
+/* So many at once; and one more place, since actions point at the one that is done while the next
+ * is made. */
 enum { CORE_RUNS = 2, CORE_RUN_PLACES = CORE_RUNS + 1 };
 
 struct core_grant {
@@ -90,11 +101,11 @@ struct core_grant {
 struct agent_core {
     const struct env *env;
     const struct agent_core_config *config;
-    struct agent_actions *out; /* during an event */
+    struct agent_actions *out;         /* during an event */
     struct agent_action *actions_made; /* until the first event has them */
-    struct arena scratch;      /* what this event's actions point at */
-    uint64_t ready_ns;         /* when what this event brings was there; 0: before the batch that it ends */
-    uint64_t due_ns;           /* when the batch that this event ends was due; 0: it ends none */
+    struct arena scratch;              /* what this event's actions point at */
+    uint64_t ready_ns; /* when what this event brings was there; 0: before the batch that it ends */
+    uint64_t due_ns;   /* when the batch that this event ends was due; 0: it ends none */
 
     enum member_state member;
     bool ever_joined;
@@ -120,12 +131,12 @@ struct agent_core {
     /* the batches that the executor has, in their order, beginning at first_run */
     struct core_run runs[CORE_RUN_PLACES];
     size_t first_run, n_running;
-    struct queue_batch passed;   /* goes on without having run */
+    struct queue_batch passed; /* goes on without having run */
     /* What was closed during this event, which its actions may still point at. */
     struct core_sequence *dead_sequences;
     struct core_stage *dead_stages;
-    struct frame_token *tokens;  /* of the frame that is being posted */
-    uint32_t *told;              /* ids of the `tokens` messages of this event */
+    struct frame_token *tokens; /* of the frame that is being posted */
+    uint32_t *told;             /* ids of the `tokens` messages of this event */
     size_t token_capacity;
 
     uint64_t timer_ns; /* asked for */
@@ -134,7 +145,8 @@ struct agent_core {
 
 /* ---- agent_core.c */
 
-/* The next free action, zeroed but for its kind; NULL when memory ran out (the action is lost, and said in the log). */
+/* The next free action, zeroed but for its kind; NULL when memory ran out (the action is lost, and
+ * said in the log). */
 struct agent_action *core_act(struct agent_core *c, enum agent_action_kind kind);
 /* A message to the coordinator: fill in what comes back (NULL as above). */
 struct message *core_send(struct agent_core *c, enum message_type type);
@@ -147,7 +159,8 @@ static inline uint64_t core_scaled_ns(const struct agent_core *c, uint64_t ms)
     return (uint64_t)((double)ms * 1e6 * (c->config->time_scale > 0 ? c->config->time_scale : 1));
 }
 /* Copies a message through its encoding: `bytes` and `arena` own what `out` points at. */
-int core_message_copy(const struct message *m, struct buffer *bytes, struct arena *arena, struct message *out);
+int core_message_copy(const struct message *m, struct buffer *bytes, struct arena *arena,
+                      struct message *out);
 
 /* ---- core_stages.c */
 
@@ -180,9 +193,18 @@ void core_hops_forgive(struct agent_core *c, uint64_t gap_ns);
 uint64_t core_hops_deadline(const struct agent_core *c);
 
 /* The token of the frames that come to this stage. */
-static inline uint64_t core_stage_input_session(const struct core_stage *s) { return s->prepare.input_session ? s->prepare.input_session : s->prepare.session; }
-static inline bool core_stage_is_first(const struct core_stage *s) { return s->prepare.stage == 0; }
-static inline bool core_stage_is_last(const struct core_stage *s) { return s->prepare.stage + 1 == s->prepare.n_stages; }
+static inline uint64_t core_stage_input_session(const struct core_stage *s)
+{
+    return s->prepare.input_session ? s->prepare.input_session : s->prepare.session;
+}
+static inline bool core_stage_is_first(const struct core_stage *s)
+{
+    return s->prepare.stage == 0;
+}
+static inline bool core_stage_is_last(const struct core_stage *s)
+{
+    return s->prepare.stage + 1 == s->prepare.n_stages;
+}
 
 /* ---- core_sequences.c */
 
@@ -194,10 +216,12 @@ void core_sequence_opened(struct agent_core *c, const struct agent_event *ev);
 void core_sequence_close(struct agent_core *c, struct core_stage *s, uint64_t id);
 void core_sequences_close_all(struct agent_core *c, struct core_stage *s);
 /* Says that it failed, and closes it. */
-void core_sequence_fail(struct agent_core *c, struct core_stage *s, uint64_t id, int code, const char *text);
+void core_sequence_fail(struct agent_core *c, struct core_stage *s, uint64_t id, int code,
+                        const char *text);
 void core_sequence_free(struct core_sequence *s);
 /* Says so of all that are open on the stage. */
-void core_sequences_fail_all(struct agent_core *c, struct core_stage *s, int code, const char *text);
+void core_sequences_fail_all(struct agent_core *c, struct core_stage *s, int code,
+                             const char *text);
 
 /* ---- core_batches.c */
 
@@ -218,8 +242,10 @@ void core_output_back(struct agent_core *c, struct core_stage *s);
 
 enum { CORE_PREFILL_SLICES = 1024 }; /* of prompts with more nothing is said */
 /* A run of a sequence has come in; a batch has run. */
-void core_prefill_arrived(struct core_sequence *own, const struct frame_run *run, uint64_t ready_ns, uint64_t now_ns);
-void core_prefill_ran(struct agent_core *c, struct core_stage *s, const struct queue_batch *b, uint64_t start_ns, uint64_t end_ns);
+void core_prefill_arrived(struct core_sequence *own, const struct frame_run *run, uint64_t ready_ns,
+                          uint64_t now_ns);
+void core_prefill_ran(struct agent_core *c, struct core_stage *s, const struct queue_batch *b,
+                      uint64_t start_ns, uint64_t end_ns);
 /* When the input of a batch was there; 0: not known. */
 uint64_t core_prefill_ready_ns(const struct core_stage *s, const struct queue_batch *b);
 

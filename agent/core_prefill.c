@@ -1,8 +1,9 @@
-/* Owns the record of how a prompt went through a stage: when the input of each slice was there, when it ran. Said once, when the prompt's last token has run. */
-#include "agent/core_int.h"
-
+/* Owns the record of how a prompt went through a stage: when the input of each slice was there,
+ * when it ran. Said once, when the prompt's last token has run. */
 #include <stdlib.h>
 #include <string.h>
+
+#include "agent/core_int.h"
 
 static struct core_slice *slice_find(const struct core_sequence *own, uint32_t first_position)
 {
@@ -19,18 +20,21 @@ static struct core_slice *slice_add(struct core_sequence *own, const struct fram
         return NULL;
     if (own->n_slices == own->slice_capacity) {
         size_t capacity = own->slice_capacity ? 2 * own->slice_capacity : 16;
-        struct core_slice *p = capacity <= CORE_PREFILL_SLICES ? realloc(own->slices, capacity * sizeof *p) : NULL;
+        struct core_slice *p =
+            capacity <= CORE_PREFILL_SLICES ? realloc(own->slices, capacity * sizeof *p) : NULL;
         if (!p)
             return NULL;
         own->slices = p;
         own->slice_capacity = capacity;
     }
     struct core_slice *s = &own->slices[own->n_slices++];
-    *s = (struct core_slice){.told = {.first_position = run->first_position, .tokens = run->n_tokens}};
+    *s = (struct core_slice){
+        .told = {.first_position = run->first_position, .tokens = run->n_tokens}};
     return s;
 }
 
-void core_prefill_arrived(struct core_sequence *own, const struct frame_run *run, uint64_t ready_ns, uint64_t now_ns)
+void core_prefill_arrived(struct core_sequence *own, const struct frame_run *run, uint64_t ready_ns,
+                          uint64_t now_ns)
 {
     struct core_slice *s = slice_find(own, run->first_position) ? NULL : slice_add(own, run);
     if (!s)
@@ -44,28 +48,33 @@ uint64_t core_prefill_ready_ns(const struct core_stage *s, const struct queue_ba
     uint64_t ready = 0;
     for (uint32_t i = 0; i < b->n_runs; i++) {
         const struct queue_sequence *q = queue_sequence_find(s->queue, b->runs[i].run.sequence);
-        const struct core_slice *slice = q ? slice_find(q->owner, b->runs[i].run.first_position) : NULL;
+        const struct core_slice *slice =
+            q ? slice_find(q->owner, b->runs[i].run.first_position) : NULL;
         if (slice && slice->ready_ns > ready)
             ready = slice->ready_ns;
     }
     return ready;
 }
 
-static void prefill_send(struct agent_core *c, const struct core_stage *s, struct core_sequence *own)
+static void prefill_send(struct agent_core *c, const struct core_stage *s,
+                         struct core_sequence *own)
 {
-    struct message_prefill_slice *copy = own->n_slices ? arena_alloc(&c->scratch, own->n_slices, sizeof *copy) : NULL;
+    struct message_prefill_slice *copy =
+        own->n_slices ? arena_alloc(&c->scratch, own->n_slices, sizeof *copy) : NULL;
     for (size_t i = 0; copy && i < own->n_slices; i++)
         copy[i] = own->slices[i].told;
     struct message *m = copy ? core_send(c, MESSAGE_PREFILL) : NULL;
     if (m)
-        m->u.prefill = (struct message_prefill){s->prepare.deployment, s->prepare.generation, own->open.sequence, s->prepare.stage, env_now_ns(c->env),
-                                                {copy, own->n_slices}};
+        m->u.prefill = (struct message_prefill){s->prepare.deployment, s->prepare.generation,
+                                                own->open.sequence,    s->prepare.stage,
+                                                env_now_ns(c->env),    {copy, own->n_slices}};
     free(own->slices);
     own->slices = NULL;
     own->n_slices = own->slice_capacity = 0;
 }
 
-void core_prefill_ran(struct agent_core *c, struct core_stage *s, const struct queue_batch *b, uint64_t start_ns, uint64_t end_ns)
+void core_prefill_ran(struct agent_core *c, struct core_stage *s, const struct queue_batch *b,
+                      uint64_t start_ns, uint64_t end_ns)
 {
     for (uint32_t i = 0; i < b->n_runs; i++) {
         const struct frame_run *run = &b->runs[i].run;

@@ -1,11 +1,13 @@
-/* Owns the life of sequences on this agent: opening, closing, failing. Batches are core_batches.c's. */
-#include "agent/core_int.h"
-
+/* Owns the life of sequences on this agent: opening, closing, failing. Batches are
+ * core_batches.c's. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- opening and closing ------------------------------------------------------------------------------------------ */
+#include "agent/core_int.h"
+
+/* ---- opening and closing
+ * ------------------------------------------------------------------------------------------ */
 
 int core_queue_create(struct agent_core *c, struct core_stage *s, struct err *e)
 {
@@ -65,16 +67,20 @@ void core_sequences_close_all(struct agent_core *c, struct core_stage *s)
         core_sequence_close(c, s, q->id);
 }
 
-static void failure_send(struct agent_core *c, uint64_t deployment, uint64_t generation, uint64_t id, int code, const char *text)
+static void failure_send(struct agent_core *c, uint64_t deployment, uint64_t generation,
+                         uint64_t id, int code, const char *text)
 {
     struct message *m = core_send(c, MESSAGE_SEQUENCE_FAILED);
     if (m)
-        m->u.sequence_failed = (struct message_sequence_failed){deployment, generation, id, status_word(code), core_text(c, text)};
+        m->u.sequence_failed = (struct message_sequence_failed){
+            deployment, generation, id, status_word(code), core_text(c, text)};
 }
 
-void core_sequence_fail(struct agent_core *c, struct core_stage *s, uint64_t id, int code, const char *text)
+void core_sequence_fail(struct agent_core *c, struct core_stage *s, uint64_t id, int code,
+                        const char *text)
 {
-    log_warn_limited("agent", "sequence_failed", "sequence=%llu code=%s text=\"%s\"", (unsigned long long)id, status_word(code), text);
+    log_warn_limited("agent", "sequence_failed", "sequence=%llu code=%s text=\"%s\"",
+                     (unsigned long long)id, status_word(code), text);
     failure_send(c, s->prepare.deployment, s->prepare.generation, id, code, text);
     core_sequence_close(c, s, id);
 }
@@ -86,19 +92,24 @@ void core_sequences_fail_all(struct agent_core *c, struct core_stage *s, int cod
         core_sequence_fail(c, s, q->id, code, text);
 }
 
-static int open_check(const struct core_stage *s, const struct message_sequence_open *o, struct err *e)
+static int open_check(const struct core_stage *s, const struct message_sequence_open *o,
+                      struct err *e)
 {
     if (!s->queue || (!s->connected && s->prepare.n_stages > 1))
         return err_set(e, HP_EBUSY, "the stage is not ready for sequences");
-    if (!o->sequence || !o->kv_tokens || o->kv_tokens > UINT32_MAX || o->prompt.count > o->kv_tokens)
-        return err_set(e, HP_EINVAL, "a sequence of %zu tokens cannot live in %llu", o->prompt.count, (unsigned long long)o->kv_tokens);
+    if (!o->sequence || !o->kv_tokens || o->kv_tokens > UINT32_MAX ||
+        o->prompt.count > o->kv_tokens)
+        return err_set(e, HP_EINVAL, "a sequence of %zu tokens cannot live in %llu",
+                       o->prompt.count, (unsigned long long)o->kv_tokens);
     for (size_t i = 0; core_stage_is_first(s) && i < o->prompt.count; i++)
         if (o->prompt.items[i] >= s->vocabulary)
-            return err_set(e, HP_EINVAL, "token %u at position %zu is beyond the vocabulary of %u", o->prompt.items[i], i, s->vocabulary);
+            return err_set(e, HP_EINVAL, "token %u at position %zu is beyond the vocabulary of %u",
+                           o->prompt.items[i], i, s->vocabulary);
     return 0;
 }
 
-static int sequence_begin(struct agent_core *c, struct core_stage *s, const struct message *m, struct err *e)
+static int sequence_begin(struct agent_core *c, struct core_stage *s, const struct message *m,
+                          struct err *e)
 {
     int rc = open_check(s, &m->u.sequence_open, e);
     if (rc < 0)
@@ -147,7 +158,8 @@ void core_sequence_open(struct agent_core *c, const struct message *m)
         return;
     }
     if (!s || o->generation != s->prepare.generation) {
-        failure_send(c, o->deployment, o->generation, o->sequence, HP_ESTALE, "this agent has no stage of that deployment and generation");
+        failure_send(c, o->deployment, o->generation, o->sequence, HP_ESTALE,
+                     "this agent has no stage of that deployment and generation");
         return;
     }
     int rc = sequence_begin(c, s, m, &e);
@@ -165,7 +177,8 @@ void core_sequence_opened(struct agent_core *c, const struct agent_event *ev)
         return;
     const struct err *e = ev->u.sequence_opened.error;
     if (ev->u.sequence_opened.status < 0)
-        core_sequence_fail(c, s, id, ev->u.sequence_opened.status, e ? e->text : "the stage has no room for the sequence");
+        core_sequence_fail(c, s, id, ev->u.sequence_opened.status,
+                           e ? e->text : "the stage has no room for the sequence");
     else
         queue_sequence_ready(s->queue, id);
 }

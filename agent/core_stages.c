@@ -1,16 +1,17 @@
-/* Owns a stage's way from `stage_prepare` to `stage_unload`: which weights it keeps over generations, its links, its session, and what the
- * coordinator hears of it. */
-#include "agent/core_int.h"
-
+/* Owns a stage's way from `stage_prepare` to `stage_unload`: which weights it keeps over
+ * generations, its links, its session, and what the coordinator hears of it. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "agent/core_int.h"
 
 static const uint64_t LINK_TELL_NS = 60000000000u;
 
 const struct machine_state stage_states[STAGE_STATES] = {
     [STAGE_FETCHING] = {"fetching", MACHINE_TO(STAGE_LOADING) | MACHINE_TO(STAGE_FAILED)},
-    [STAGE_LOADING] = {"loading", MACHINE_TO(STAGE_WARMING) | MACHINE_TO(STAGE_READY) | MACHINE_TO(STAGE_FAILED)},
+    [STAGE_LOADING] = {"loading", MACHINE_TO(STAGE_WARMING) | MACHINE_TO(STAGE_READY) |
+                                      MACHINE_TO(STAGE_FAILED)},
     [STAGE_WARMING] = {"warming", MACHINE_TO(STAGE_READY) | MACHINE_TO(STAGE_FAILED)},
     [STAGE_READY] = {"ready", MACHINE_TO(STAGE_FAILED)},
     [STAGE_FAILED] = {"failed", 0}, /* the next stage_prepare makes a new one */
@@ -44,7 +45,8 @@ void core_stage_free(struct core_stage *s)
     free(s);
 }
 
-/* ---- what the coordinator hears ---------------------------------------------------------------------------------- */
+/* ---- what the coordinator hears
+ * ---------------------------------------------------------------------------------- */
 
 void core_stage_report(struct agent_core *c, const struct core_stage *s)
 {
@@ -52,21 +54,23 @@ void core_stage_report(struct agent_core *c, const struct core_stage *s)
     if (!m)
         return;
     bool failed = s->state == STAGE_FAILED;
-    m->u.stage_state = (struct message_stage_state){.deployment = s->prepare.deployment,
-                                                    .generation = s->prepare.generation,
-                                                    .stage = s->prepare.stage,
-                                                    .state = stage_states[s->state].word,
-                                                    .done_bytes = s->done_bytes,
-                                                    .total_bytes = s->total_bytes,
-                                                    .moved_bytes = s->moved_bytes,
-                                                    .wanted = {s->wanted, s->state == STAGE_FETCHING ? s->n_wanted : 0},
-                                                    .code = failed ? status_word(s->error.code) : "",
-                                                    .text = failed ? s->error.text : "",
-                                                    .hint = failed ? s->error.hint : ""};
+    m->u.stage_state = (struct message_stage_state){
+        .deployment = s->prepare.deployment,
+        .generation = s->prepare.generation,
+        .stage = s->prepare.stage,
+        .state = stage_states[s->state].word,
+        .done_bytes = s->done_bytes,
+        .total_bytes = s->total_bytes,
+        .moved_bytes = s->moved_bytes,
+        .wanted = {s->wanted, s->state == STAGE_FETCHING ? s->n_wanted : 0},
+        .code = failed ? status_word(s->error.code) : "",
+        .text = failed ? s->error.text : "",
+        .hint = failed ? s->error.hint : ""};
 }
 
 /* For a stage that there is not: refused before it began, or unloaded. */
-static void report_without(struct agent_core *c, uint64_t deployment, uint64_t generation, uint64_t stage, const char *state, const struct err *e)
+static void report_without(struct agent_core *c, uint64_t deployment, uint64_t generation,
+                           uint64_t stage, const char *state, const struct err *e)
 {
     struct message *m = core_send(c, MESSAGE_STAGE_STATE);
     if (m)
@@ -94,18 +98,23 @@ size_t core_stages_held(struct agent_core *c)
                                                  .kv_tokens = s->prepare.kv_tokens,
                                                  .batches_done = s->batches_done,
                                                  .busy_s = s->busy_s,
-                                                 .planned_s = s->planned_s, .hop_heard = s->hop.heard,
-                                                 .running = c->n_running && c->runs[c->first_run].slot == s->slot};
+                                                 .planned_s = s->planned_s,
+                                                 .hop_heard = s->hop.heard,
+                                                 .running = c->n_running &&
+                                                            c->runs[c->first_run].slot == s->slot};
     }
     return c->n_stages;
 }
 
-/* ---- sessions ----------------------------------------------------------------------------------------------------- */
+/* ---- sessions
+ * -----------------------------------------------------------------------------------------------------
+ */
 
 static bool session_used(const struct agent_core *c, uint64_t session)
 {
     for (size_t i = 0; i < c->n_stages; i++)
-        if (c->stages[i]->prepare.session == session || c->stages[i]->prepare.input_session == session)
+        if (c->stages[i]->prepare.session == session ||
+            c->stages[i]->prepare.input_session == session)
             return true;
     for (size_t i = 0; i < c->n_grants; i++)
         if (c->grants[i].session == session)
@@ -165,18 +174,25 @@ void core_grant(struct agent_core *c, const struct message_chunk_grant *m)
     }
 }
 
-/* ---- prepare ------------------------------------------------------------------------------------------------------ */
+/* ---- prepare
+ * ------------------------------------------------------------------------------------------------------
+ */
 
 static int prepare_check(const struct message_stage_prepare *p, struct err *e)
 {
     if (!p->n_stages || p->n_stages > QUEUE_MAX_STAGES || p->stage >= p->n_stages)
-        return err_set(e, HP_EINVAL, "stage %llu of %llu stages", (unsigned long long)p->stage, (unsigned long long)p->n_stages);
+        return err_set(e, HP_EINVAL, "stage %llu of %llu stages", (unsigned long long)p->stage,
+                       (unsigned long long)p->n_stages);
     if (p->first_layer >= p->end_layer || p->end_layer > INT32_MAX)
-        return err_set(e, HP_EINVAL, "layers %llu to %llu", (unsigned long long)p->first_layer, (unsigned long long)p->end_layer);
+        return err_set(e, HP_EINVAL, "layers %llu to %llu", (unsigned long long)p->first_layer,
+                       (unsigned long long)p->end_layer);
     if (strcmp(p->compute, "auto") != 0 && strcmp(p->compute, "f32") != 0)
-        return err_set(e, HP_EUNSUPPORTED, "compute \"%s\" is not known; auto and f32 are", p->compute);
-    if (!p->max_batch_tokens || p->max_batch_tokens > UINT32_MAX || !p->max_sequences || p->max_sequences > (1 << 20) || !p->kv_tokens)
-        return err_set(e, HP_EINVAL, "a stage needs kv_tokens, max_batch_tokens and max_sequences of at least 1");
+        return err_set(e, HP_EUNSUPPORTED, "compute \"%s\" is not known; auto and f32 are",
+                       p->compute);
+    if (!p->max_batch_tokens || p->max_batch_tokens > UINT32_MAX || !p->max_sequences ||
+        p->max_sequences > (1 << 20) || !p->kv_tokens)
+        return err_set(e, HP_EINVAL,
+                       "a stage needs kv_tokens, max_batch_tokens and max_sequences of at least 1");
     if (p->model.size != 32)
         return err_set(e, HP_EINVAL, "a model's id has 32 bytes, this has %zu", p->model.size);
     return 0;
@@ -185,8 +201,9 @@ static int prepare_check(const struct message_stage_prepare *p, struct err *e)
 static void stage_move(struct agent_core *c, struct core_stage *s, enum stage_state to)
 {
     machine_move(stage_states, &s->state, (int)to);
-    log_info("agent", "stage_state", "deployment=%llu generation=%llu stage=%llu state=%s", (unsigned long long)s->prepare.deployment,
-             (unsigned long long)s->prepare.generation, (unsigned long long)s->prepare.stage, stage_states[to].word);
+    log_info("agent", "stage_state", "deployment=%llu generation=%llu stage=%llu state=%s",
+             (unsigned long long)s->prepare.deployment, (unsigned long long)s->prepare.generation,
+             (unsigned long long)s->prepare.stage, stage_states[to].word);
     core_stage_report(c, s);
 }
 
@@ -196,8 +213,8 @@ static void stage_fail(struct agent_core *c, struct core_stage *s, const struct 
         s->error = *e;
     else
         err_set(&s->error, HP_EBUG, "failed without a reason");
-    log_warn("agent", "stage_failed", "deployment=%llu code=%s text=\"%s\"", (unsigned long long)s->prepare.deployment,
-             status_word(s->error.code), s->error.text);
+    log_warn("agent", "stage_failed", "deployment=%llu code=%s text=\"%s\"",
+             (unsigned long long)s->prepare.deployment, status_word(s->error.code), s->error.text);
     stage_move(c, s, STAGE_FAILED);
 }
 
@@ -257,8 +274,10 @@ static void stage_start(struct agent_core *c, const struct message *m)
     s->state = STAGE_FETCHING;
     c->stages[c->n_stages++] = s;
     stage_sessions_allow(c, s);
-    log_info("agent", "stage_prepare", "deployment=%llu generation=%llu stage=%llu/%llu layers=%llu-%llu", (unsigned long long)p->deployment,
-             (unsigned long long)p->generation, (unsigned long long)p->stage, (unsigned long long)p->n_stages,
+    log_info("agent", "stage_prepare",
+             "deployment=%llu generation=%llu stage=%llu/%llu layers=%llu-%llu",
+             (unsigned long long)p->deployment, (unsigned long long)p->generation,
+             (unsigned long long)p->stage, (unsigned long long)p->n_stages,
              (unsigned long long)p->first_layer, (unsigned long long)p->end_layer - 1);
     core_stage_report(c, s);
     work_order(c, s, AGENT_DO_FETCH);
@@ -268,11 +287,14 @@ static void stage_start(struct agent_core *c, const struct message *m)
 static bool adoptable(const struct core_stage *s, const struct message_stage_prepare *p)
 {
     const struct message_stage_prepare *have = &s->prepare;
-    return (s->state == STAGE_READY || s->state == STAGE_LOADING || s->state == STAGE_WARMING) && prepare_check(p, NULL) == 0 &&
-           have->model.size == p->model.size && memcmp(have->model.data, p->model.data, p->model.size) == 0 &&
-           have->first_layer == p->first_layer && have->end_layer == p->end_layer && strcmp(have->compute, p->compute) == 0 &&
-           p->kv_tokens <= s->loaded_kv_tokens && p->max_sequences <= s->loaded_sequences && p->max_batch_tokens <= s->loaded_batch_tokens &&
-           have->stands_for <= p->stands_for && have->stands_for >= p->stands_for;
+    return (s->state == STAGE_READY || s->state == STAGE_LOADING || s->state == STAGE_WARMING) &&
+           prepare_check(p, NULL) == 0 && have->model.size == p->model.size &&
+           memcmp(have->model.data, p->model.data, p->model.size) == 0 &&
+           have->first_layer == p->first_layer && have->end_layer == p->end_layer &&
+           strcmp(have->compute, p->compute) == 0 && p->kv_tokens <= s->loaded_kv_tokens &&
+           p->max_sequences <= s->loaded_sequences &&
+           p->max_batch_tokens <= s->loaded_batch_tokens && have->stands_for <= p->stands_for &&
+           have->stands_for >= p->stands_for;
 }
 
 static void stage_adopt(struct agent_core *c, struct core_stage *s, const struct message *m)
@@ -300,8 +322,9 @@ static void stage_adopt(struct agent_core *c, struct core_stage *s, const struct
     s->busy_s = s->planned_s = 0;
     stage_sessions_allow(c, s);
     stage_sessions_revoke(c, old_session, old_input_session);
-    log_info("agent", "stage_kept", "deployment=%llu generation=%llu stage=%llu/%llu state=%s", (unsigned long long)s->prepare.deployment,
-             (unsigned long long)s->prepare.generation, (unsigned long long)s->prepare.stage, (unsigned long long)s->prepare.n_stages,
+    log_info("agent", "stage_kept", "deployment=%llu generation=%llu stage=%llu/%llu state=%s",
+             (unsigned long long)s->prepare.deployment, (unsigned long long)s->prepare.generation,
+             (unsigned long long)s->prepare.stage, (unsigned long long)s->prepare.n_stages,
              stage_states[s->state].word);
     struct err e = {0};
     if (s->state == STAGE_READY && core_queue_create(c, s, &e) < 0)
@@ -331,7 +354,8 @@ void core_stage_prepare(struct agent_core *c, const struct message *m)
     stage_start(c, m);
 }
 
-/* ---- how fetching and loading go ---------------------------------------------------------------------------------- */
+/* ---- how fetching and loading go
+ * ---------------------------------------------------------------------------------- */
 
 static void progress_take(struct core_stage *s, const struct agent_progress *p)
 {
@@ -397,7 +421,9 @@ void core_stage_loaded(struct agent_core *c, const struct agent_progress *p)
         stage_move(c, s, STAGE_READY);
 }
 
-/* ---- links -------------------------------------------------------------------------------------------------------- */
+/* ---- links
+ * --------------------------------------------------------------------------------------------------------
+ */
 
 static void address_keep(uint8_t **address, size_t *size, struct pack_span from)
 {
@@ -455,8 +481,9 @@ void core_stage_connect(struct agent_core *c, const struct message_stage_connect
     device_keep(&s->first_device, m->first_device ? m->first_device : "");
     s->connected = true;
     links_make(c, s);
-    log_info("agent", "stage_connected", "deployment=%llu generation=%llu stage=%llu", (unsigned long long)m->deployment,
-             (unsigned long long)m->generation, (unsigned long long)m->stage);
+    log_info("agent", "stage_connected", "deployment=%llu generation=%llu stage=%llu",
+             (unsigned long long)m->deployment, (unsigned long long)m->generation,
+             (unsigned long long)m->stage);
 }
 
 /* Not each time that it is tried again: an agent that is gone for days does not fill the log. */
@@ -466,8 +493,9 @@ static void link_down_tell(struct agent_core *c, struct core_stage *s, enum agen
     if (s->link_told_ns && now - s->link_told_ns < LINK_TELL_NS)
         return;
     s->link_told_ns = now;
-    log_warn("agent", "link_down", "deployment=%llu stage=%llu link=%s", (unsigned long long)s->prepare.deployment,
-             (unsigned long long)s->prepare.stage, link == AGENT_LINK_NEXT ? "next" : "first");
+    log_warn("agent", "link_down", "deployment=%llu stage=%llu link=%s",
+             (unsigned long long)s->prepare.deployment, (unsigned long long)s->prepare.stage,
+             link == AGENT_LINK_NEXT ? "next" : "first");
 }
 
 void core_stage_link_down(struct agent_core *c, uint64_t slot, enum agent_link link)
@@ -477,7 +505,9 @@ void core_stage_link_down(struct agent_core *c, uint64_t slot, enum agent_link l
         return;
     link_down_tell(c, s, link);
     s->link_broken = true;
-    core_sequences_fail_all(c, s, HP_ELINK, link == AGENT_LINK_NEXT ? "the link to the next stage broke" : "the link to the first stage broke");
+    core_sequences_fail_all(c, s, HP_ELINK,
+                            link == AGENT_LINK_NEXT ? "the link to the next stage broke"
+                                                    : "the link to the first stage broke");
     if (s->queue)
         queue_flights_clear(s->queue);
 }
@@ -491,7 +521,8 @@ void core_stage_unload(struct agent_core *c, const struct message_stage_unload *
     }
     uint64_t stage = s->prepare.stage, generation = s->prepare.generation;
     stage_drop(c, s);
-    log_info("agent", "stage_unloaded", "deployment=%llu generation=%llu stage=%llu", (unsigned long long)m->deployment,
-             (unsigned long long)generation, (unsigned long long)stage);
+    log_info("agent", "stage_unloaded", "deployment=%llu generation=%llu stage=%llu",
+             (unsigned long long)m->deployment, (unsigned long long)generation,
+             (unsigned long long)stage);
     report_without(c, m->deployment, generation, stage, "unloaded", NULL);
 }

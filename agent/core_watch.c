@@ -1,10 +1,12 @@
-/* Owns the deadlines of what goes on: batches that are away, runs that the executor has, outputs that the next stage does not take, frames that wait for what
- * precedes them. What is overdue fails its sequences with a text that names the stage. */
-#include "agent/core_int.h"
-
+/* Owns the deadlines of what goes on: batches that are away, runs that the executor has, outputs
+ * that the next stage does not take, frames that wait for what precedes them. What is overdue fails
+ * its sequences with a text that names the stage. */
 #include <stdio.h>
 
-/* ---- outputs that wait for the next stage ------------------------------------------------------------------------- */
+#include "agent/core_int.h"
+
+/* ---- outputs that wait for the next stage
+ * ------------------------------------------------------------------------- */
 
 void core_output_back(struct agent_core *c, struct core_stage *s)
 {
@@ -15,7 +17,10 @@ void core_output_back(struct agent_core *c, struct core_stage *s)
 static uint64_t outputs_deadline_ns(const struct agent_core *c, const struct core_stage *s)
 {
     double planned_s = s->prepare.planned_trip_s_per_token * (double)s->prepare.max_batch_tokens;
-    return s->outputs_out && s->connected ? s->outputs_since_ns + core_scaled_ns(c, AGENT_RUN_LIMIT_MS) + (uint64_t)(10e9 * planned_s) : UINT64_MAX;
+    return s->outputs_out && s->connected
+               ? s->outputs_since_ns + core_scaled_ns(c, AGENT_RUN_LIMIT_MS) +
+                     (uint64_t)(10e9 * planned_s)
+               : UINT64_MAX;
 }
 
 static void outputs_check(struct agent_core *c, struct core_stage *s, uint64_t now_ns)
@@ -23,20 +28,26 @@ static void outputs_check(struct agent_core *c, struct core_stage *s, uint64_t n
     char text[160];
     if (!s->queue || outputs_deadline_ns(c, s) > now_ns)
         return;
-    snprintf(text, sizeof text, "stage %llu takes no batches: %u wait for it at stage %llu, for %.1f s", (unsigned long long)s->prepare.stage + 1,
-             s->outputs_out, (unsigned long long)s->prepare.stage, (double)(now_ns - s->outputs_since_ns) * 1e-9);
+    snprintf(text, sizeof text,
+             "stage %llu takes no batches: %u wait for it at stage %llu, for %.1f s",
+             (unsigned long long)s->prepare.stage + 1, s->outputs_out,
+             (unsigned long long)s->prepare.stage, (double)(now_ns - s->outputs_since_ns) * 1e-9);
     s->outputs_since_ns = now_ns; /* said once per limit */
     s->link_broken = true;        /* the next sequence makes it anew */
     core_sequences_fail_all(c, s, HP_ETIMEOUT, text);
 }
 
-/* ---- the executor ---------------------------------------------------------------------------------------------------- */
+/* ---- the executor
+ * ----------------------------------------------------------------------------------------------------
+ */
 
 /* Runs follow each other: the second is not late before the first is. */
 static uint64_t run_deadline_ns(const struct agent_core *c, const struct core_run *r)
 {
     double expected_s = r->expected_s > 0 ? r->expected_s : 60;
-    return r->overdue ? UINT64_MAX : r->handed_ns + core_scaled_ns(c, AGENT_RUN_LIMIT_MS) + (uint64_t)(10e9 * expected_s);
+    return r->overdue ? UINT64_MAX
+                      : r->handed_ns + core_scaled_ns(c, AGENT_RUN_LIMIT_MS) +
+                            (uint64_t)(10e9 * expected_s);
 }
 
 static void run_check(struct agent_core *c, uint64_t now_ns)
@@ -49,21 +60,29 @@ static void run_check(struct agent_core *c, uint64_t now_ns)
     r->overdue = true;
     if (!s || !s->queue)
         return;
-    snprintf(text, sizeof text, "stage %llu has run a batch of %u tokens for %.1f s and does not answer", (unsigned long long)s->prepare.stage,
-             r->batch.n_tokens, (double)(now_ns - r->handed_ns) * 1e-9);
+    snprintf(text, sizeof text,
+             "stage %llu has run a batch of %u tokens for %.1f s and does not answer",
+             (unsigned long long)s->prepare.stage, r->batch.n_tokens,
+             (double)(now_ns - r->handed_ns) * 1e-9);
     core_sequences_fail_all(c, s, HP_ETIMEOUT, text);
 }
 
-/* ---- batches that are away ------------------------------------------------------------------------------------------- */
+/* ---- batches that are away
+ * ------------------------------------------------------------------------------------------- */
 
-static void overdue_text(const struct core_stage *s, const struct queue_overdue *o, char *text, size_t size)
+static void overdue_text(const struct core_stage *s, const struct queue_overdue *o, char *text,
+                         size_t size)
 {
     unsigned long long last = (unsigned long long)s->prepare.n_stages - 1;
-    size_t n = (size_t)snprintf(text, size, "batch %u (%u tokens) left stage 0 %.1f s ago and has not come back: ", o->number, o->n_tokens, o->away_s);
+    size_t n = (size_t)snprintf(
+        text, size,
+        "batch %u (%u tokens) left stage 0 %.1f s ago and has not come back: ", o->number,
+        o->n_tokens, o->away_s);
     if (n >= size)
         return;
     if (o->heard)
-        snprintf(text + n, size - n, "stage %llu, the last, was last heard %.1f s ago (batch %u)", last, o->heard_s, o->heard_number);
+        snprintf(text + n, size - n, "stage %llu, the last, was last heard %.1f s ago (batch %u)",
+                 last, o->heard_s, o->heard_number);
     else
         snprintf(text + n, size - n, "stage %llu, the last, was never heard", last);
 }
@@ -75,23 +94,28 @@ static void flights_check(struct agent_core *c, struct core_stage *s, uint64_t n
     while (s->queue && queue_flight_expire(s->queue, now_ns, &o)) {
         overdue_text(s, &o, text, sizeof text);
         if (o.n_live)
-            log_warn("agent", "batch_overdue", "deployment=%llu text=\"%s\"", (unsigned long long)s->prepare.deployment, text);
+            log_warn("agent", "batch_overdue", "deployment=%llu text=\"%s\"",
+                     (unsigned long long)s->prepare.deployment, text);
         for (uint32_t i = o.n_live; i-- > 0;)
             core_sequence_fail(c, s, o.live[i], HP_ETIMEOUT, text);
     }
 }
 
-/* ---- frames that wait for what precedes them -------------------------------------------------------------------------- */
+/* ---- frames that wait for what precedes them
+ * -------------------------------------------------------------------------- */
 
 static void frames_check(struct agent_core *c, struct core_stage *s, uint64_t now_ns)
 {
     uint64_t ids[64];
     size_t n = s->queue ? queue_expire(s->queue, now_ns, ids, sizeof ids / sizeof *ids) : 0;
     for (size_t k = 0; k < n; k++)
-        core_sequence_fail(c, s, ids[k], HP_ETIMEOUT, "a batch of the sequence waited too long for what precedes it");
+        core_sequence_fail(c, s, ids[k], HP_ETIMEOUT,
+                           "a batch of the sequence waited too long for what precedes it");
 }
 
-/* ---- all of them -------------------------------------------------------------------------------------------------------- */
+/* ---- all of them
+ * --------------------------------------------------------------------------------------------------------
+ */
 
 void core_expire(struct agent_core *c, uint64_t now_ns)
 {
@@ -104,7 +128,10 @@ void core_expire(struct agent_core *c, uint64_t now_ns)
     }
 }
 
-static uint64_t earlier(uint64_t a, uint64_t b) { return a < b ? a : b; }
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
 
 uint64_t core_expire_deadline(const struct agent_core *c)
 {

@@ -10,9 +10,11 @@ struct group {
 };
 
 /* A file below the group or one above it; false when it is not there. */
-static bool line_read(const char *root, const struct group *g, const char *name, char *line, size_t size, char *file)
+static bool line_read(const char *root, const struct group *g, const char *name, char *line,
+                      size_t size, char *file)
 {
-    int n = snprintf(file, DISCOVER_GROUP, "%s%s%s/%s", root, g->mount, strcmp(g->path, "/") == 0 ? "" : g->path, name);
+    int n = snprintf(file, DISCOVER_GROUP, "%s%s%s/%s", root, g->mount,
+                     strcmp(g->path, "/") == 0 ? "" : g->path, name);
     FILE *f = n > 0 && n < DISCOVER_GROUP ? fopen(file, "re") : NULL;
     bool got = f && fgets(line, (int)size, f);
     if (f)
@@ -20,7 +22,8 @@ static bool line_read(const char *root, const struct group *g, const char *name,
     return got;
 }
 
-static bool number_read(const char *root, const struct group *g, const char *name, uint64_t *out, char *file)
+static bool number_read(const char *root, const struct group *g, const char *name, uint64_t *out,
+                        char *file)
 {
     char line[128], *end;
     if (!line_read(root, g, name, line, sizeof line, file))
@@ -56,7 +59,8 @@ static bool controllers_have(const char *list, size_t n, const char *controller)
     return false;
 }
 
-/* Lines are ID:CONTROLLERS:PATH. A place outside of what this process sees ("/../x") is taken for the root of what it sees. */
+/* Lines are ID:CONTROLLERS:PATH. A place outside of what this process sees ("/../x") is taken for
+ * the root of what it sees. */
 static bool group_find(const char *root, const char *controller, struct group *g)
 {
     char file[DISCOVER_GROUP], line[DISCOVER_GROUP];
@@ -68,7 +72,8 @@ static bool group_find(const char *root, const char *controller, struct group *g
         if (!second || !controllers_have(first + 1, (size_t)(second - first - 1), controller))
             continue;
         second[1 + strcspn(second + 1, "\n")] = '\0';
-        snprintf(g->path, sizeof g->path, "%s", strncmp(second + 1, "/..", 3) == 0 ? "/" : second + 1);
+        snprintf(g->path, sizeof g->path, "%s",
+                 strncmp(second + 1, "/..", 3) == 0 ? "/" : second + 1);
         found = true;
     }
     if (f)
@@ -77,8 +82,8 @@ static bool group_find(const char *root, const char *controller, struct group *g
 }
 
 struct walk {
-    const char *root, *controller;       /* "" for version 2 */
-    const char *const *mounts;           /* ended by NULL */
+    const char *root, *controller; /* "" for version 2 */
+    const char *const *mounts;     /* ended by NULL */
     void (*see)(const char *root, const struct group *g, void *ctx);
     void *ctx;
 };
@@ -100,13 +105,17 @@ static void groups_walk(const struct walk *w)
 
 static const char *const mounts_v2[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified", NULL};
 static const char *const mounts_memory[] = {"/sys/fs/cgroup/memory", NULL};
-static const char *const mounts_cpu[] = {"/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct", "/sys/fs/cgroup/cpuacct,cpu", NULL};
+static const char *const mounts_cpu[] = {"/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct",
+                                         "/sys/fs/cgroup/cpuacct,cpu", NULL};
 
-/* ---- limits --------------------------------------------------------------------------------------------------------- */
+/* ---- limits
+ * ---------------------------------------------------------------------------------------------------------
+ */
 
 static void memory_see(const char *root, const struct group *g, void *ctx)
 {
-    static const char *const names[] = {"memory.max", "memory.high", "memory.limit_in_bytes"}; /* "max" is no number */
+    static const char *const names[] = {"memory.max", "memory.high",
+                                        "memory.limit_in_bytes"}; /* "max" is no number */
     struct discover_limits *out = ctx;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char file[DISCOVER_GROUP];
@@ -128,10 +137,12 @@ static void cpu_see(const char *root, const struct group *g, void *ctx)
 {
     char line[128], file[DISCOVER_GROUP];
     double quota, period;
-    if (line_read(root, g, "cpu.max", line, sizeof line, file) && sscanf(line, "%lf %lf", &quota, &period) == 2)
+    if (line_read(root, g, "cpu.max", line, sizeof line, file) &&
+        sscanf(line, "%lf %lf", &quota, &period) == 2)
         cpus_take(ctx, quota, period);
     uint64_t period_us;
-    if (line_read(root, g, "cpu.cfs_quota_us", line, sizeof line, file) && number_read(root, g, "cpu.cfs_period_us", &period_us, file))
+    if (line_read(root, g, "cpu.cfs_quota_us", line, sizeof line, file) &&
+        number_read(root, g, "cpu.cfs_period_us", &period_us, file))
         cpus_take(ctx, atof(line), (double)period_us); /* -1: none */
 }
 
@@ -148,12 +159,15 @@ void discover_limits(const char *root, struct discover_limits *out)
     }
 }
 
-/* ---- what is free ----------------------------------------------------------------------------------------------------- */
+/* ---- what is free
+ * -----------------------------------------------------------------------------------------------------
+ */
 
 /* A group's page cache, of memory.stat; version 1 tells that of the groups below with "total_". */
 static uint64_t group_cache(const char *root, const struct group *g)
 {
-    static const char *const names[] = {"active_file ", "inactive_file ", "total_active_file ", "total_inactive_file "};
+    static const char *const names[] = {"active_file ", "inactive_file ", "total_active_file ",
+                                        "total_inactive_file "};
     char file[DISCOVER_GROUP], line[128];
     uint64_t bytes[4] = {0};
     if (!line_read(root, g, "memory.stat", line, sizeof line, file))
@@ -173,7 +187,8 @@ static void room_see(const char *root, const struct group *g, void *ctx)
     static const char *const limits[] = {"memory.max", "memory.high", "memory.limit_in_bytes"};
     uint64_t *room = ctx, used, limit;
     char file[DISCOVER_GROUP];
-    if (!number_read(root, g, "memory.current", &used, file) && !number_read(root, g, "memory.usage_in_bytes", &used, file))
+    if (!number_read(root, g, "memory.current", &used, file) &&
+        !number_read(root, g, "memory.usage_in_bytes", &used, file))
         return;
     uint64_t cache = group_cache(root, g);
     used = used > cache ? used - cache : 0;

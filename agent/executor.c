@@ -1,22 +1,25 @@
 /* Owns the device and everything on it. Refuses to decide: orders come from the core, in order. */
-#include "agent/executor_int.h"
-
-#include "agent/profiler.h"
-#include "common/env.h"
-#include "common/log.h"
-
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include "agent/executor_int.h"
+#include "agent/profiler.h"
+#include "common/env.h"
+#include "common/log.h"
+
 enum { PROFILE_TELL_MS = 200, PROFILE_GAP_MS = 100, PROFILE_MOST_WAIT_MS = 10000 };
 
-/* Places for orders that wait. What answers an order comes at most as often as the order does; so a close finds room where its open did. */
-static const uint32_t order_places[] = {[ORDER_LOAD] = 128, [ORDER_UNLOAD] = 128, [ORDER_OPEN] = 8192, [ORDER_CLOSE] = 1 << 17,
-                                        [ORDER_RUN] = 8, [ORDER_PROFILE] = 16, [ORDER_ADOPT] = 2, [ORDER_QUIT] = 1};
+/* Places for orders that wait. What answers an order comes at most as often as the order does; so a
+ * close finds room where its open did. */
+static const uint32_t order_places[] = {
+    [ORDER_LOAD] = 128, [ORDER_UNLOAD] = 128, [ORDER_OPEN] = 8192, [ORDER_CLOSE] = 1 << 17,
+    [ORDER_RUN] = 8,    [ORDER_PROFILE] = 16, [ORDER_ADOPT] = 2,   [ORDER_QUIT] = 1};
 
-/* ---- sequences ----------------------------------------------------------------------------------------------------- */
+/* ---- sequences
+ * -----------------------------------------------------------------------------------------------------
+ */
 
 static struct own_sampler *sampler_find(struct held_stage *h, uint64_t sequence)
 {
@@ -26,7 +29,8 @@ static struct own_sampler *sampler_find(struct held_stage *h, uint64_t sequence)
     return NULL;
 }
 
-static int sampler_keep(struct held_stage *h, uint64_t sequence, struct sampler *sampler, struct err *e)
+static int sampler_keep(struct held_stage *h, uint64_t sequence, struct sampler *sampler,
+                        struct err *e)
 {
     if (h->n_samplers == h->sampler_capacity) {
         size_t capacity = h->sampler_capacity ? 2 * h->sampler_capacity : 16;
@@ -54,8 +58,12 @@ static void sequence_open(struct executor *x, const struct order *o)
     }
     if (rc < 0)
         sampler_destroy(&sampler);
-    executor_tell(x, &(struct executor_report){.kind = EXECUTOR_OPENED, .slot = o->u.sequence.slot, .ticket = o->u.sequence.ticket,
-                                               .sequence = o->u.sequence.sequence, .status = rc, .error = &e});
+    executor_tell(x, &(struct executor_report){.kind = EXECUTOR_OPENED,
+                                               .slot = o->u.sequence.slot,
+                                               .ticket = o->u.sequence.ticket,
+                                               .sequence = o->u.sequence.sequence,
+                                               .status = rc,
+                                               .error = &e});
 }
 
 static void sequence_close(struct executor *x, uint64_t slot, uint64_t sequence)
@@ -71,7 +79,9 @@ static void sequence_close(struct executor *x, uint64_t slot, uint64_t sequence)
     *s = h->samplers[--h->n_samplers];
 }
 
-/* ---- batches ------------------------------------------------------------------------------------------------------- */
+/* ---- batches
+ * -------------------------------------------------------------------------------------------------------
+ */
 
 static bool reserve(void **p, size_t *capacity, size_t n, size_t size)
 {
@@ -93,17 +103,22 @@ static const float *input_rows(const struct executor_run *r, uint32_t width)
     for (uint32_t i = 0; i < r->n_runs; i++) {
         size_t n = r->runs[i].run.n_tokens;
         if (at != r->runs[i].row)
-            memmove(rows + at * width, rows + (size_t)r->runs[i].row * width, n * width * sizeof *rows);
+            memmove(rows + at * width, rows + (size_t)r->runs[i].row * width,
+                    n * width * sizeof *rows);
         at += n;
     }
     return rows;
 }
 
-/* Room for the frame that goes on. A large one is the stage's own, small ones never wait: nothing here ever does. */
-static int output_get(struct executor *x, struct held_stage *h, const struct executor_run *r, struct data_buffer **out, struct err *e)
+/* Room for the frame that goes on. A large one is the stage's own, small ones never wait: nothing
+ * here ever does. */
+static int output_get(struct executor *x, struct held_stage *h, const struct executor_run *r,
+                      struct data_buffer **out, struct err *e)
 {
-    size_t table = (size_t)r->n_runs * FRAME_RUN_BYTES, bytes = table + (size_t)r->n_tokens * h->width * sizeof(float);
-    *out = r->reserved && h->reserve ? data_reserve_get(h->reserve, bytes) : data_buffer_get(x->config.data, bytes);
+    size_t table = (size_t)r->n_runs * FRAME_RUN_BYTES,
+           bytes = table + (size_t)r->n_tokens * h->width * sizeof(float);
+    *out = r->reserved && h->reserve ? data_reserve_get(h->reserve, bytes)
+                                     : data_buffer_get(x->config.data, bytes);
     if (!*out)
         return err_set(e, HP_EBUSY, "no buffer for the %zu bytes that this stage hands on", bytes);
     (*out)->size = bytes;
@@ -112,8 +127,10 @@ static int output_get(struct executor *x, struct held_stage *h, const struct exe
     return 0;
 }
 
-/* Rows that the core tells to somebody are kept until it has; the others only until they are sampled from. */
-static float *logits_room(struct executor *x, const struct held_stage *h, const struct executor_run *r, bool *told)
+/* Rows that the core tells to somebody are kept until it has; the others only until they are
+ * sampled from. */
+static float *logits_room(struct executor *x, const struct held_stage *h,
+                          const struct executor_run *r, bool *told)
 {
     size_t n = (size_t)r->n_logits * h->vocabulary;
     *told = false;
@@ -135,7 +152,8 @@ static float *logits_room(struct executor *x, const struct held_stage *h, const 
 static int runs_make(struct executor *x, const struct executor_run *r, struct err *e)
 {
     if (!reserve((void **)&x->runs, &x->run_capacity, r->n_runs, sizeof *x->runs) ||
-        !reserve((void **)&x->now->picked, &x->now->picked_capacity, r->n_runs, sizeof *x->now->picked))
+        !reserve((void **)&x->now->picked, &x->now->picked_capacity, r->n_runs,
+                 sizeof *x->now->picked))
         return err_set(e, HP_ENOMEM, "no memory for a batch of %u tokens", r->n_tokens);
     for (uint32_t i = 0; i < r->n_runs; i++) {
         const struct frame_run *f = &r->runs[i].run;
@@ -158,7 +176,8 @@ static void pick_part(void *ctx, uint32_t part)
 }
 
 /* Sequences are sampled side by side. */
-static int tokens_pick(struct executor *x, struct held_stage *h, const struct executor_run *r, const float *rows, struct err *e)
+static int tokens_pick(struct executor *x, struct held_stage *h, const struct executor_run *r,
+                       const float *rows, struct err *e)
 {
     uint32_t n = 0;
     if (!reserve((void **)&x->picks, &x->pick_capacity, r->n_runs, sizeof *x->picks))
@@ -170,7 +189,8 @@ static int tokens_pick(struct executor *x, struct held_stage *h, const struct ex
             continue;
         struct own_sampler *s = sampler_find(h, f->sequence);
         if (!s)
-            return err_set(e, HP_EBUG, "sequence %llu has no sampler", (unsigned long long)f->sequence);
+            return err_set(e, HP_EBUG, "sequence %llu has no sampler",
+                           (unsigned long long)f->sequence);
         x->picks[n++] = (struct pick){s->sampler, rows - h->vocabulary, &x->now->picked[i]};
     }
     if (n == 1)
@@ -187,7 +207,8 @@ struct batch_result {
     bool told;                  /* and somebody wants them all */
 };
 
-static int batch_run(struct executor *x, struct held_stage *h, const struct executor_run *r, struct batch_result *out, struct err *e)
+static int batch_run(struct executor *x, struct held_stage *h, const struct executor_run *r,
+                     struct batch_result *out, struct err *e)
 {
     bool last = stage_is_last(h->stage), first = stage_is_first(h->stage);
     if (first ? !r->ids : !r->input)
@@ -198,36 +219,48 @@ static int batch_run(struct executor *x, struct held_stage *h, const struct exec
     if (rc == 0 && !last)
         rc = output_get(x, h, r, &out->output, e);
     if (rc == 0 && last && (out->rows = logits_room(x, h, r, &out->told)) == NULL)
-        rc = err_set(e, HP_ENOMEM, "no memory for %u rows of logits within this agent's limit", r->n_logits);
+        rc = err_set(e, HP_ENOMEM, "no memory for %u rows of logits within this agent's limit",
+                     r->n_logits);
     if (rc < 0)
         return rc;
-    float *rows = last ? out->rows : (float *)(void *)(out->output->bytes + (size_t)r->n_runs * FRAME_RUN_BYTES);
+    float *rows = last
+                      ? out->rows
+                      : (float *)(void *)(out->output->bytes + (size_t)r->n_runs * FRAME_RUN_BYTES);
     const void *input = first ? (const void *)r->ids : input_rows(r, h->width);
     rc = stage_run(h->stage, x->runs, (int)r->n_runs, input, rows, e);
     return rc == 0 && last ? tokens_pick(x, h, r, out->rows, e) : rc;
 }
 
-/* Waits until the device that this one stands for would be done: that moment. *from_ns, when the host came to it, becomes when the device would have begun. */
-static uint64_t paced_wait(struct executor *x, const struct held_stage *h, const struct executor_run *r, uint64_t *from_ns)
+/* Waits until the device that this one stands for would be done: that moment. *from_ns, when the
+ * host came to it, becomes when the device would have begun. */
+static uint64_t paced_wait(struct executor *x, const struct held_stage *h,
+                           const struct executor_run *r, uint64_t *from_ns)
 {
     if (!reserve((void **)&x->paced_runs, &x->paced_run_capacity, r->n_runs, sizeof *x->paced_runs))
         return 0;
     for (uint32_t i = 0; i < r->n_runs; i++)
-        x->paced_runs[i] = (struct paced_run){r->runs[i].run.first_position, r->runs[i].run.n_tokens};
-    double seconds = paced_batch_seconds(x->config.paced, h->first_layer, h->end_layer, h->stands_for, x->paced_runs, r->n_runs);
-    uint64_t begin = paced_queue_begin(&x->queue, r->ready_ns, *from_ns), due = paced_queue_take(&x->queue, r->ready_ns, *from_ns, seconds);
+        x->paced_runs[i] =
+            (struct paced_run){r->runs[i].run.first_position, r->runs[i].run.n_tokens};
+    double seconds = paced_batch_seconds(x->config.paced, h->first_layer, h->end_layer,
+                                         h->stands_for, x->paced_runs, r->n_runs);
+    uint64_t begin = paced_queue_begin(&x->queue, r->ready_ns, *from_ns),
+             due = paced_queue_take(&x->queue, r->ready_ns, *from_ns, seconds);
     *from_ns = begin;
     while (!atomic_load(&x->quitting)) {
         uint64_t now = env_now_ns(&env_real), step = now + 100000000 < due ? now + 100000000 : due;
         if (now >= due)
             break;
-        clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &(struct timespec){(time_t)(step / 1000000000u), (long)(step % 1000000000u)}, NULL);
+        clock_nanosleep(
+            CLOCK_MONOTONIC, TIMER_ABSTIME,
+            &(struct timespec){(time_t)(step / 1000000000u), (long)(step % 1000000000u)}, NULL);
     }
     return due;
 }
 
-/* Hands the output to the next stage, at the moment when the device is, or would be, done with it. */
-static void output_post(const struct executor_run *r, struct data_buffer *output, uint64_t end_ns, uint64_t due_ns)
+/* Hands the output to the next stage, at the moment when the device is, or would be, done with it.
+ */
+static void output_post(const struct executor_run *r, struct data_buffer *output, uint64_t end_ns,
+                        uint64_t due_ns)
 {
     struct frame_header h = r->header;
     h.sent_ns = due_ns ? due_ns : end_ns;
@@ -243,7 +276,8 @@ static void run(struct executor *x, const struct executor_run *r)
     x->now = x->now == &x->results[0] ? &x->results[1] : &x->results[0];
     int rc = h ? batch_run(x, h, r, &made, &e) : err_set(&e, HP_ENOENT, "the stage is not loaded");
     x->ran_ns = env_now_ns(&env_real);
-    uint64_t due = rc == 0 && x->config.paced ? paced_wait(x, h, r, &from) : 0, end = env_now_ns(&env_real);
+    uint64_t due = rc == 0 && x->config.paced ? paced_wait(x, h, r, &from) : 0,
+             end = env_now_ns(&env_real);
     bool posted = rc == 0 && made.output;
     if (posted)
         output_post(r, made.output, end, due);
@@ -252,9 +286,18 @@ static void run(struct executor *x, const struct executor_run *r)
     if (r->input)
         data_buffer_release(x->config.data, r->input);
     outlet_release(r->outlet);
-    executor_tell(x, &(struct executor_report){.kind = EXECUTOR_RAN, .slot = r->slot, .ticket = r->ticket, .status = rc, .error = &e,
-                                               .seconds = (double)(end - from) * 1e-9, .start_ns = from, .end_ns = end, .due_ns = due, .posted = posted,
-                                               .picked = x->now->picked, .logits = made.told ? made.rows : NULL});
+    executor_tell(x, &(struct executor_report){.kind = EXECUTOR_RAN,
+                                               .slot = r->slot,
+                                               .ticket = r->ticket,
+                                               .status = rc,
+                                               .error = &e,
+                                               .seconds = (double)(end - from) * 1e-9,
+                                               .start_ns = from,
+                                               .end_ns = end,
+                                               .due_ns = due,
+                                               .posted = posted,
+                                               .picked = x->now->picked,
+                                               .logits = made.told ? made.rows : NULL});
 }
 
 struct profiling {
@@ -270,13 +313,15 @@ static void profile_progress(void *ctx, const struct profiler_progress *p)
     if (now - own->told_ns < PROFILE_TELL_MS * UINT64_C(1000000))
         return;
     own->told_ns = now;
-    executor_tell(own->x, &(struct executor_report){.kind = EXECUTOR_PROFILING, .ticket = own->ticket, .profiling = p});
+    executor_tell(own->x, &(struct executor_report){
+                              .kind = EXECUTOR_PROFILING, .ticket = own->ticket, .profiling = p});
 }
 
 static void order_free(struct executor *x, struct order *o, bool done);
 static void order_do(struct executor *x, struct order *o);
 
-/* What was ordered meanwhile is done between two runs of a measurement; while requests are being served the measurement waits for a gap, but not for ever. */
+/* What was ordered meanwhile is done between two runs of a measurement; while requests are being
+ * served the measurement waits for a gap, but not for ever. */
 static void profile_between(void *ctx)
 {
     struct profiling *own = ctx;
@@ -284,15 +329,21 @@ static void profile_between(void *ctx)
     struct order o;
     for (;;) {
         uint64_t now = env_now_ns(&env_real);
-        bool serves = x->ran_ns && now - x->ran_ns < PROFILE_GAP_MS * UINT64_C(1000000) && own->waited_ms < PROFILE_MOST_WAIT_MS;
-        bool came = serves ? post_box_wait(&x->orders, &o, PROFILE_GAP_MS) : post_box_take(&x->orders, &o);
+        bool serves = x->ran_ns && now - x->ran_ns < PROFILE_GAP_MS * UINT64_C(1000000) &&
+                      own->waited_ms < PROFILE_MOST_WAIT_MS;
+        bool came =
+            serves ? post_box_wait(&x->orders, &o, PROFILE_GAP_MS) : post_box_take(&x->orders, &o);
         own->waited_ms += (env_now_ns(&env_real) - now) / 1000000;
         if (!came)
             return;
         if (o.kind == ORDER_PROFILE) { /* one after the other */
             struct err e = {0};
             int rc = err_set(&e, HP_EBUSY, "this agent measures already");
-            executor_tell(x, &(struct executor_report){.kind = EXECUTOR_PROFILED, .ticket = o.u.profile.ticket, .status = rc, .error = &e, .tables = ""});
+            executor_tell(x, &(struct executor_report){.kind = EXECUTOR_PROFILED,
+                                                       .ticket = o.u.profile.ticket,
+                                                       .status = rc,
+                                                       .error = &e,
+                                                       .tables = ""});
         }
         x->quit_came = x->quit_came || o.kind == ORDER_QUIT;
         bool does = o.kind != ORDER_PROFILE && o.kind != ORDER_QUIT && !atomic_load(&x->quitting);
@@ -309,17 +360,29 @@ static void profile(struct executor *x, const struct order *o)
     struct profiling own = {.x = x, .ticket = o->u.profile.ticket};
     struct buffer tables = {0};
     struct err e = {0};
-    struct profiler_config c = {.path = o->u.profile.path, .cache = o->u.profile.cache, .device = x->device, .f32 = o->u.profile.f32,
-                                .budget_ms = o->u.profile.budget_ms, .fine = o->u.profile.fine, .stop = &x->quitting,
-                                .between = profile_between, .between_ctx = &own,
-                                .progress = o->u.profile.fine ? profile_progress : NULL, .progress_ctx = &own};
+    struct profiler_config c = {.path = o->u.profile.path,
+                                .cache = o->u.profile.cache,
+                                .device = x->device,
+                                .f32 = o->u.profile.f32,
+                                .budget_ms = o->u.profile.budget_ms,
+                                .fine = o->u.profile.fine,
+                                .stop = &x->quitting,
+                                .between = profile_between,
+                                .between_ctx = &own,
+                                .progress = o->u.profile.fine ? profile_progress : NULL,
+                                .progress_ctx = &own};
     int rc = profiler_measure(&c, &tables, &e);
-    executor_tell(x, &(struct executor_report){.kind = EXECUTOR_PROFILED, .ticket = o->u.profile.ticket, .status = rc, .error = &e,
+    executor_tell(x, &(struct executor_report){.kind = EXECUTOR_PROFILED,
+                                               .ticket = o->u.profile.ticket,
+                                               .status = rc,
+                                               .error = &e,
                                                .tables = rc < 0 ? "" : buffer_cstr(&tables)});
     buffer_free(&tables);
 }
 
-/* ---- the thread ---------------------------------------------------------------------------------------------------- */
+/* ---- the thread
+ * ----------------------------------------------------------------------------------------------------
+ */
 
 /* Frees what an order owns, once it is done or will not be. */
 static void order_free(struct executor *x, struct order *o, bool done)
@@ -375,11 +438,15 @@ static void *executor_thread(void *ctx)
 /* What cannot be ordered fails as if it had been tried. */
 static void order_refuse(struct executor *x, struct order *o, int code)
 {
-    static const enum executor_report_kind answer[] = {[ORDER_LOAD] = EXECUTOR_LOADED, [ORDER_OPEN] = EXECUTOR_OPENED, [ORDER_RUN] = EXECUTOR_RAN,
+    static const enum executor_report_kind answer[] = {[ORDER_LOAD] = EXECUTOR_LOADED,
+                                                       [ORDER_OPEN] = EXECUTOR_OPENED,
+                                                       [ORDER_RUN] = EXECUTOR_RAN,
                                                        [ORDER_PROFILE] = EXECUTOR_PROFILED};
     struct err e = {0};
     struct executor_report r = {.error = &e, .tables = ""};
-    r.status = err_set(&e, code, code == HP_EBUSY ? "the executor has too many orders waiting" : "no memory for an order");
+    r.status = err_set(&e, code,
+                       code == HP_EBUSY ? "the executor has too many orders waiting"
+                                        : "no memory for an order");
     log_error("agent", "order_refused", "kind=%d text=\"%s\"", (int)o->kind, e.text);
     if (o->kind == ORDER_LOAD && o->u.job)
         r.slot = o->u.job->order.slot, r.ticket = o->u.job->order.ticket;
@@ -388,8 +455,10 @@ static void order_refuse(struct executor *x, struct order *o, int code)
     else if (o->kind == ORDER_PROFILE)
         r.ticket = o->u.profile.ticket;
     else
-        r.slot = o->u.sequence.slot, r.ticket = o->u.sequence.ticket, r.sequence = o->u.sequence.sequence;
-    bool answered = o->kind == ORDER_LOAD || o->kind == ORDER_OPEN || o->kind == ORDER_RUN || o->kind == ORDER_PROFILE;
+        r.slot = o->u.sequence.slot, r.ticket = o->u.sequence.ticket,
+        r.sequence = o->u.sequence.sequence;
+    bool answered = o->kind == ORDER_LOAD || o->kind == ORDER_OPEN || o->kind == ORDER_RUN ||
+                    o->kind == ORDER_PROFILE;
     order_free(x, o, false);
     if (!answered)
         return;
@@ -409,9 +478,12 @@ int executor_create(const struct executor_config *c, struct executor **out, stru
     if (!x)
         return err_set(e, HP_ENOMEM, "no memory for the executor");
     x->config = *c;
-    post_box_init_classes(&x->orders, sizeof(struct order), order_places, sizeof order_places / sizeof *order_places);
+    post_box_init_classes(&x->orders, sizeof(struct order), order_places,
+                          sizeof order_places / sizeof *order_places);
     post_box_init(&x->loader_box, sizeof(struct load_job *));
-    int rc = x->orders.places[ORDER_QUIT] && x->loader_box.places[0] ? 0 : err_set(e, HP_ENOMEM, "no memory for the executor's orders");
+    int rc = x->orders.places[ORDER_QUIT] && x->loader_box.places[0]
+                 ? 0
+                 : err_set(e, HP_ENOMEM, "no memory for the executor's orders");
     if (rc == 0 && c->device.n_cores) {
         x->cores = malloc((size_t)c->device.n_cores * sizeof *x->cores);
         if (x->cores)
@@ -481,14 +553,24 @@ void executor_destroy(struct executor **px)
     *px = NULL;
 }
 
-const char *executor_describe(const struct executor *x) { return x->device->backend->device_describe(x->device); }
-uint64_t executor_memory_free(const struct executor *x) { return atomic_load(&((struct executor *)x)->memory_free); }
+const char *executor_describe(const struct executor *x)
+{
+    return x->device->backend->device_describe(x->device);
+}
+uint64_t executor_memory_free(const struct executor *x)
+{
+    return atomic_load(&((struct executor *)x)->memory_free);
+}
 
 static void load_refuse(struct executor *x, const struct executor_load *l)
 {
     struct err e = {0};
     int rc = err_set(&e, HP_ENOMEM, "no memory to load a stage");
-    executor_tell(x, &(struct executor_report){.kind = EXECUTOR_LOADED, .slot = l->slot, .ticket = l->ticket, .status = rc, .error = &e});
+    executor_tell(x, &(struct executor_report){.kind = EXECUTOR_LOADED,
+                                               .slot = l->slot,
+                                               .ticket = l->ticket,
+                                               .status = rc,
+                                               .error = &e});
 }
 
 void executor_load(struct executor *x, const struct executor_load *l)
@@ -499,7 +581,10 @@ void executor_load(struct executor *x, const struct executor_load *l)
         j->x = x;
         j->order = *l;
         j->order.path = strdup(l->path);
-        j->stage = (struct held_stage){.slot = l->slot, .first_layer = l->first_layer, .end_layer = l->end_layer, .stands_for = l->stands_for};
+        j->stage = (struct held_stage){.slot = l->slot,
+                                       .first_layer = l->first_layer,
+                                       .end_layer = l->end_layer,
+                                       .stands_for = l->stands_for};
     }
     if (j && j->order.path) {
         order_put(x, &o);
@@ -516,7 +601,8 @@ void executor_unload(struct executor *x, uint64_t slot)
     order_put(x, &o);
 }
 
-void executor_sequence_open(struct executor *x, uint64_t slot, uint64_t ticket, uint64_t sequence, uint32_t kv_tokens, struct sampler *sampler)
+void executor_sequence_open(struct executor *x, uint64_t slot, uint64_t ticket, uint64_t sequence,
+                            uint32_t kv_tokens, struct sampler *sampler)
 {
     struct order o = {.kind = ORDER_OPEN};
     o.u.sequence.slot = slot;

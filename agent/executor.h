@@ -1,4 +1,5 @@
-/* The thread that computes: it owns the device, the stages and the samplers, does the core's orders one after the other, and tells how they went. */
+/* The thread that computes: it owns the device, the stages and the samplers, does the core's orders
+ * one after the other, and tells how they went. */
 #ifndef HP_AGENT_EXECUTOR_H
 #define HP_AGENT_EXECUTOR_H
 
@@ -12,10 +13,17 @@
 struct executor;
 struct profiler_progress;
 
-enum executor_report_kind { EXECUTOR_LOADED, EXECUTOR_OPENED, EXECUTOR_RAN, EXECUTOR_PROFILING, EXECUTOR_PROFILED };
+enum executor_report_kind {
+    EXECUTOR_LOADED,
+    EXECUTOR_OPENED,
+    EXECUTOR_RAN,
+    EXECUTOR_PROFILING,
+    EXECUTOR_PROFILED
+};
 
-/* On the executor's thread, or on the one that gave an order that could not be taken. What it points at holds during the call, but for `picked` and `logits`, which
- * hold until the next run but one is ordered. */
+/* On the executor's thread, or on the one that gave an order that could not be taken. What it
+ * points at holds during the call, but for `picked` and `logits`, which hold until the next run but
+ * one is ordered. */
 struct executor_report {
     enum executor_report_kind kind;
     uint64_t slot, ticket, sequence;
@@ -26,18 +34,20 @@ struct executor_report {
     uint32_t width, vocabulary;
     uint32_t outputs; /* LOADED: large outputs that may be out at once */
     double seconds;
-    uint64_t start_ns, end_ns, due_ns; /* RAN: as the clock says; when a paced device would have been done (else 0) */
+    uint64_t start_ns, end_ns,
+        due_ns;  /* RAN: as the clock says; when a paced device would have been done (else 0) */
     bool posted; /* RAN: the output has gone to the next stage */
     const uint32_t *picked;
     const float *logits; /* of all rows; NULL when each is only there to be sampled from */
-    const char *tables; /* PROFILED: JSON */
+    const char *tables;  /* PROFILED: JSON */
     const struct profiler_progress *profiling; /* PROFILING */
 };
 
 struct executor_config {
-    struct device_config device;   /* copied, cores too */
-    struct data_endpoint *data;    /* outlives the executor; its pool gives the outputs */
-    const struct paced *paced;     /* the device that this one stands for, outlives the executor; NULL: none */
+    struct device_config device; /* copied, cores too */
+    struct data_endpoint *data;  /* outlives the executor; its pool gives the outputs */
+    const struct paced
+        *paced; /* the device that this one stands for, outlives the executor; NULL: none */
     void (*report)(void *ctx, const struct executor_report *r);
     void *ctx;
 };
@@ -47,7 +57,8 @@ int executor_create(const struct executor_config *c, struct executor **out, stru
 /* Ends what runs, frees stages and samplers. */
 void executor_destroy(struct executor **x);
 
-/* What computes, and bytes still free on it (UINT64_MAX without a limit), as of the last load or unload. */
+/* What computes, and bytes still free on it (UINT64_MAX without a limit), as of the last load or
+ * unload. */
 const char *executor_describe(const struct executor *x);
 uint64_t executor_memory_free(const struct executor *x);
 
@@ -58,13 +69,16 @@ struct executor_load {
     bool f32;
     uint64_t kv_tokens;
     uint32_t max_sequences, max_batch_tokens, n_stages;
-    double stands_for; /* paced: of the profile's sequences, each of the stage's; 0: the profile's batch */
+    double stands_for; /* paced: of the profile's sequences, each of the stage's; 0: the profile's
+                          batch */
 };
-/* Orders, from any one thread, done in their order. What cannot be ordered is reported as failed at once. */
+/* Orders, from any one thread, done in their order. What cannot be ordered is reported as failed at
+ * once. */
 void executor_load(struct executor *x, const struct executor_load *l);
 void executor_unload(struct executor *x, uint64_t slot);
 /* Takes the sampler (NULL: none). */
-void executor_sequence_open(struct executor *x, uint64_t slot, uint64_t ticket, uint64_t sequence, uint32_t kv_tokens, struct sampler *sampler);
+void executor_sequence_open(struct executor *x, uint64_t slot, uint64_t ticket, uint64_t sequence,
+                            uint32_t kv_tokens, struct sampler *sampler);
 void executor_sequence_close(struct executor *x, uint64_t slot, uint64_t sequence);
 
 struct executor_run {
@@ -72,16 +86,18 @@ struct executor_run {
     const struct agent_run *runs; /* hold, as `ids`, until the run is reported */
     uint32_t n_runs, n_tokens, n_logits;
     const uint32_t *ids;
-    struct data_buffer *input;    /* taken */
+    struct data_buffer *input; /* taken */
     uint32_t input_runs, input_tokens;
     uint64_t ready_ns; /* when the input was there; 0: before the last run ended */
-    /* Not the last stage: where the output goes (held until then; NULL: nowhere, and the run fails), and as what. */
+    /* Not the last stage: where the output goes (held until then; NULL: nowhere, and the run
+     * fails), and as what. */
     struct outlet *outlet;
     struct frame_header header;
     bool reserved; /* the output is one of the stage's own */
 };
 void executor_run(struct executor *x, const struct executor_run *r);
-/* Measures layers of a model (profiler.h); a fine measurement reports how it goes. Texts are copied. */
+/* Measures layers of a model (profiler.h); a fine measurement reports how it goes. Texts are
+ * copied. */
 struct executor_profile {
     uint64_t ticket, budget_ms;
     const char *path, *cache;

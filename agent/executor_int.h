@@ -1,18 +1,28 @@
 /* What the files of the executor share, and nobody else includes:
  *
- *     executor_stages.c   the stages that the device holds, and the loader's thread, which makes them
- *     executor.c          orders, sequences, batches, profiles: what the executor's own thread does */
+ *     executor_stages.c   the stages that the device holds, and the loader's thread, which makes
+ * them executor.c          orders, sequences, batches, profiles: what the executor's own thread
+ * does */
 #ifndef HP_AGENT_EXECUTOR_INT_H
 #define HP_AGENT_EXECUTOR_INT_H
+
+#include <pthread.h>
+#include <stdatomic.h>
 
 #include "agent/engine/stage.h"
 #include "agent/executor.h"
 #include "agent/post_box.h"
 
-#include <pthread.h>
-#include <stdatomic.h>
-
-enum order_kind { ORDER_LOAD, ORDER_UNLOAD, ORDER_OPEN, ORDER_CLOSE, ORDER_RUN, ORDER_PROFILE, ORDER_ADOPT, ORDER_QUIT };
+enum order_kind {
+    ORDER_LOAD,
+    ORDER_UNLOAD,
+    ORDER_OPEN,
+    ORDER_CLOSE,
+    ORDER_RUN,
+    ORDER_PROFILE,
+    ORDER_ADOPT,
+    ORDER_QUIT
+};
 
 struct load_job;
 
@@ -65,7 +75,7 @@ struct executor {
     struct paced_run *paced_runs;
     size_t paced_run_capacity;
     struct paced_queue queue; /* of the device that this one stands for */
-    struct results {          /* of the last run and of the one before, which the loop may still read */
+    struct results { /* of the last run and of the one before, which the loop may still read */
         uint32_t *picked;
         size_t picked_capacity;
         float *logits;
@@ -73,20 +83,21 @@ struct executor {
     } results[2], *now;
     struct pick *picks;
     size_t pick_capacity;
-    float *sampled;           /* rows that are only sampled from */
+    float *sampled; /* rows that are only sampled from */
     size_t sampled_capacity;
     /* loads: in their order, the first is the loader's */
     struct load_job *jobs;
     pthread_t loader;
     bool loader_started;
-    struct post_box loader_box; /* of struct load_job *; NULL: end */
+    struct post_box loader_box;  /* of struct load_job *; NULL: end */
     atomic_ullong outputs_bytes; /* of all reserves */
     atomic_ullong logits_bytes;  /* of rows that are kept for the next batch */
-    bool quit_came;             /* while a profile was being made */
-    uint64_t ran_ns;            /* when a batch last ran */
+    bool quit_came;              /* while a profile was being made */
+    uint64_t ran_ns;             /* when a batch last ran */
 };
 
-/* A stage that is being loaded. The loader's thread has it from the moment when it is handed over until it comes back as an order. */
+/* A stage that is being loaded. The loader's thread has it from the moment when it is handed over
+ * until it comes back as an order. */
 struct load_job {
     struct load_job *next;
     struct executor *x;

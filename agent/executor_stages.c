@@ -1,21 +1,27 @@
-/* The stages that the executor's device holds: each is loaded by a thread of its own, one after the other, and handed over whole. */
-#include "agent/executor_int.h"
-
-#include "common/env.h"
-#include "common/log.h"
-
+/* The stages that the executor's device holds: each is loaded by a thread of its own, one after the
+ * other, and handed over whole. */
 #include <assert.h>
 #include <stdlib.h>
 
+#include "agent/executor_int.h"
+#include "common/env.h"
+#include "common/log.h"
+
 enum { EXECUTOR_OUTPUTS = 3 }; /* large outputs of a stage that may be out at once */
 
-void executor_tell(struct executor *x, const struct executor_report *r) { x->config.report(x->config.ctx, r); }
+void executor_tell(struct executor *x, const struct executor_report *r)
+{
+    x->config.report(x->config.ctx, r);
+}
 
 void executor_memory_note(struct executor *x)
 {
     if (!x->config.paced) {
-        uint64_t free_bytes = x->device->backend->memory_free(x->device), held = atomic_load(&x->outputs_bytes) + atomic_load(&x->logits_bytes);
-        atomic_store(&x->memory_free, free_bytes == UINT64_MAX ? free_bytes : free_bytes > held ? free_bytes - held : 0);
+        uint64_t free_bytes = x->device->backend->memory_free(x->device),
+                 held = atomic_load(&x->outputs_bytes) + atomic_load(&x->logits_bytes);
+        atomic_store(&x->memory_free, free_bytes == UINT64_MAX ? free_bytes
+                                      : free_bytes > held      ? free_bytes - held
+                                                               : 0);
         return;
     }
     double left = paced_memory_bytes(x->config.paced);
@@ -24,7 +30,9 @@ void executor_memory_note(struct executor *x)
     atomic_store(&x->memory_free, left > 0 ? (unsigned long long)left : 0);
 }
 
-/* ---- stages -------------------------------------------------------------------------------------------------------- */
+/* ---- stages
+ * --------------------------------------------------------------------------------------------------------
+ */
 
 struct held_stage *executor_stage_find(struct executor *x, uint64_t slot)
 {
@@ -55,21 +63,32 @@ static void load_progress(void *ctx, uint64_t done_bytes, uint64_t total_bytes)
     if (now - j->told_ns < 200000000)
         return;
     j->told_ns = now;
-    executor_tell(j->x, &(struct executor_report){.kind = EXECUTOR_LOADED, .slot = j->order.slot, .ticket = j->order.ticket, .status = HP_PENDING,
-                                                  .done_bytes = done_bytes, .total_bytes = total_bytes});
+    executor_tell(j->x, &(struct executor_report){.kind = EXECUTOR_LOADED,
+                                                  .slot = j->order.slot,
+                                                  .ticket = j->order.ticket,
+                                                  .status = HP_PENDING,
+                                                  .done_bytes = done_bytes,
+                                                  .total_bytes = total_bytes});
 }
 
-/* A few tokens through the stage, so that the first prompt does not pay for pages and code that were never touched. */
-static int warm_up(struct executor *x, struct held_stage *h, const struct executor_load *l, struct err *e)
+/* A few tokens through the stage, so that the first prompt does not pay for pages and code that
+ * were never touched. */
+static int warm_up(struct executor *x, struct held_stage *h, const struct executor_load *l,
+                   struct err *e)
 {
     uint32_t n = l->max_batch_tokens < 16 ? l->max_batch_tokens : 16;
     n = l->kv_tokens < n ? (uint32_t)l->kv_tokens : n;
-    executor_tell(x, &(struct executor_report){.kind = EXECUTOR_LOADED, .slot = l->slot, .ticket = l->ticket, .status = HP_PENDING, .warming = true});
+    executor_tell(x, &(struct executor_report){.kind = EXECUTOR_LOADED,
+                                               .slot = l->slot,
+                                               .ticket = l->ticket,
+                                               .status = HP_PENDING,
+                                               .warming = true});
     bool first = stage_is_first(h->stage), last = stage_is_last(h->stage);
     void *input = calloc((size_t)n * (first ? 1 : h->width), sizeof(float));
     float *output = calloc(last ? h->vocabulary : (size_t)n * h->width, sizeof(float));
     struct stage_run run = {1, 0, n, last};
-    int rc = !input || !output ? err_set(e, HP_ENOMEM, "no memory for a warm-up run") : stage_sequence_open(h->stage, 1, n, e);
+    int rc = !input || !output ? err_set(e, HP_ENOMEM, "no memory for a warm-up run")
+                               : stage_sequence_open(h->stage, 1, n, e);
     if (rc == 0) {
         rc = stage_run(h->stage, &run, 1, input, output, e);
         stage_sequence_close(h->stage, 1);
@@ -80,25 +99,35 @@ static int warm_up(struct executor *x, struct held_stage *h, const struct execut
 }
 
 /* A stage must fit the device that this one stands for, by that model's bytes. */
-static int paced_check(const struct executor *x, const struct executor_load *l, struct held_stage *h, struct err *e)
+static int paced_check(const struct executor *x, const struct executor_load *l,
+                       struct held_stage *h, struct err *e)
 {
     const struct paced *p = x->config.paced;
     if (l->end_layer > paced_layers(p))
-        return err_set(e, HP_EINVAL, "the model has a layer %d, the profile of %s ends at %d: a model stands in for one with as many layers", l->end_layer - 1,
-                       paced_as(p), paced_layers(p) - 1);
+        return err_set(e, HP_EINVAL,
+                       "the model has a layer %d, the profile of %s ends at %d: a model stands in "
+                       "for one with as many layers",
+                       l->end_layer - 1, paced_as(p), paced_layers(p) - 1);
     double left = (double)atomic_load(&x->memory_free);
-    h->paced_bytes = paced_stage_bytes(p, l->first_layer, l->end_layer, (double)l->kv_tokens, l->stands_for);
+    h->paced_bytes =
+        paced_stage_bytes(p, l->first_layer, l->end_layer, (double)l->kv_tokens, l->stands_for);
     if (h->paced_bytes > left)
-        return err_set(e, HP_ENOMEM, "layers %d to %d need %.0f bytes and %s has %.0f free: %.0f bytes are missing", l->first_layer, l->end_layer - 1,
-                       h->paced_bytes, paced_as(p), left, h->paced_bytes - left);
+        return err_set(
+            e, HP_ENOMEM,
+            "layers %d to %d need %.0f bytes and %s has %.0f free: %.0f bytes are missing",
+            l->first_layer, l->end_layer - 1, h->paced_bytes, paced_as(p), left,
+            h->paced_bytes - left);
     return 0;
 }
 
-/* Two in turns and one on its way; a paced link keeps frames for as long as the one that it stands for, so that all flights may be out. */
-static void outputs_plan(const struct executor *x, const struct executor_load *l, struct held_stage *h)
+/* Two in turns and one on its way; a paced link keeps frames for as long as the one that it stands
+ * for, so that all flights may be out. */
+static void outputs_plan(const struct executor *x, const struct executor_load *l,
+                         struct held_stage *h)
 {
     uint64_t runs = l->max_sequences < l->max_batch_tokens ? l->max_sequences : l->max_batch_tokens;
-    uint64_t bytes = runs * FRAME_RUN_BYTES + (uint64_t)l->max_batch_tokens * h->width * sizeof(float);
+    uint64_t bytes =
+        runs * FRAME_RUN_BYTES + (uint64_t)l->max_batch_tokens * h->width * sizeof(float);
     bool last = l->end_layer == model_graph(h->model)->n_layers;
     if (last || bytes <= DATA_CONTROL_BYTES)
         return;
@@ -108,7 +137,9 @@ static void outputs_plan(const struct executor *x, const struct executor_load *l
 
 static int outputs_open(struct executor *x, struct held_stage *h, struct err *e)
 {
-    int rc = h->outputs ? data_reserve_open(x->config.data, h->outputs, h->reserve_bytes / h->outputs, &h->reserve, e) : 0;
+    int rc = h->outputs ? data_reserve_open(x->config.data, h->outputs,
+                                            h->reserve_bytes / h->outputs, &h->reserve, e)
+                        : 0;
     if (h->reserve)
         atomic_fetch_add(&x->outputs_bytes, h->reserve_bytes);
     return rc;
@@ -136,7 +167,10 @@ static int stage_open(struct load_job *j, struct err *e)
                              .kv_tokens = l->kv_tokens,
                              .max_sequences = l->max_sequences,
                              .max_batch_tokens = l->max_batch_tokens,
-                             .beside_bytes = x->config.paced ? 0 : h->reserve_bytes + atomic_load(&x->outputs_bytes) + atomic_load(&x->logits_bytes),
+                             .beside_bytes = x->config.paced ? 0
+                                                             : h->reserve_bytes +
+                                                                   atomic_load(&x->outputs_bytes) +
+                                                                   atomic_load(&x->logits_bytes),
                              .progress = load_progress,
                              .progress_ctx = j,
                              .stop = &j->stop};
@@ -154,7 +188,8 @@ void *executor_loader_thread(void *ctx)
         j->begun_ns = env_now_ns(&env_real);
         j->status = stage_open(j, &j->error);
         struct order adopt = {.kind = ORDER_ADOPT, .u.job = j};
-        bool put = post_box_put_as(&x->orders, ORDER_ADOPT, &adopt); /* one load at a time: there is a place */
+        bool put = post_box_put_as(&x->orders, ORDER_ADOPT,
+                                   &adopt); /* one load at a time: there is a place */
         assert(put);
         (void)put;
     }
@@ -208,10 +243,18 @@ void executor_job_adopt(struct executor *x, struct load_job *j)
     double seconds = (double)(env_now_ns(&env_real) - j->begun_ns) * 1e-9;
     executor_memory_note(x);
     if (rc == 0 && wanted)
-        log_info("agent", "stage_loaded", "layers=%d-%d seconds=%.2f", made.first_layer, made.end_layer - 1, seconds);
+        log_info("agent", "stage_loaded", "layers=%d-%d seconds=%.2f", made.first_layer,
+                 made.end_layer - 1, seconds);
     if (wanted)
-        executor_tell(x, &(struct executor_report){.kind = EXECUTOR_LOADED, .slot = j->order.slot, .ticket = j->order.ticket, .status = rc, .error = e,
-                                                   .seconds = seconds, .width = made.width, .vocabulary = made.vocabulary, .outputs = made.outputs});
+        executor_tell(x, &(struct executor_report){.kind = EXECUTOR_LOADED,
+                                                   .slot = j->order.slot,
+                                                   .ticket = j->order.ticket,
+                                                   .status = rc,
+                                                   .error = e,
+                                                   .seconds = seconds,
+                                                   .width = made.width,
+                                                   .vocabulary = made.vocabulary,
+                                                   .outputs = made.outputs});
     executor_job_free(j);
     executor_memory_note(x);
     loader_feed(x);

@@ -10,13 +10,14 @@ enum chunk_state { CHUNK_NEW, CHUNK_MISSING, CHUNK_ASKED, CHUNK_WANTED, CHUNK_HE
 
 struct chunk {
     uint32_t number, bytes;
-    uint8_t state; /* enum chunk_state */
-    int8_t peer;   /* ASKED: whom */
+    uint8_t state;  /* enum chunk_state */
+    int8_t peer;    /* ASKED: whom */
     uint64_t tried; /* bit of every peer that does not have it */
 };
 
 struct peer {
-    bool lost, heard, owes; /* owes: was asked for something, again perhaps, and has said nothing since */
+    bool lost, heard,
+        owes; /* owes: was asked for something, again perhaps, and has said nothing since */
     uint32_t outstanding, asked_again;
     uint64_t heard_ns;     /* or when it was asked, having owed nothing before */
     uint64_t ask_again_ns; /* when what it owes is asked for again */
@@ -43,7 +44,8 @@ static void chunk_move(struct fetch *f, struct chunk *c, enum chunk_state to)
         f->next_missing = (size_t)(c - f->chunks);
 }
 
-int fetch_create(const uint32_t *chunks, const uint32_t *chunk_bytes, size_t n, int n_peers, struct fetch **out, struct err *e)
+int fetch_create(const uint32_t *chunks, const uint32_t *chunk_bytes, size_t n, int n_peers,
+                 struct fetch **out, struct err *e)
 {
     struct fetch *f = calloc(1, sizeof *f);
     if (f) {
@@ -127,7 +129,9 @@ static void patience_set(struct peer *p, uint64_t now_ns)
 {
     uint64_t patience = (uint64_t)FETCH_ASK_AGAIN_MS << (p->asked_again < 8 ? p->asked_again : 8);
     uint64_t least = p->heard ? FETCH_ASK_AGAIN_HEARD_MS : 0;
-    patience = patience < least ? least : patience > FETCH_ASK_AGAIN_MOST_MS ? FETCH_ASK_AGAIN_MOST_MS : patience;
+    patience = patience < least                     ? least
+               : patience > FETCH_ASK_AGAIN_MOST_MS ? FETCH_ASK_AGAIN_MOST_MS
+                                                    : patience;
     p->ask_again_ns = now_ns + patience * ms;
 }
 
@@ -156,7 +160,8 @@ size_t fetch_ask(struct fetch *f, uint64_t now_ns, int *peer, uint32_t chunks[FE
     *peer = -1;
     while (f->next_missing < f->n_chunks && f->chunks[f->next_missing].state != CHUNK_MISSING)
         f->next_missing++;
-    for (size_t i = f->next_missing; i < f->n_chunks && n < FETCH_ASK_CHUNKS && f->count[CHUNK_MISSING]; i++) {
+    for (size_t i = f->next_missing;
+         i < f->n_chunks && n < FETCH_ASK_CHUNKS && f->count[CHUNK_MISSING]; i++) {
         struct chunk *c = &f->chunks[i];
         if (c->state != CHUNK_MISSING)
             continue;
@@ -206,7 +211,8 @@ void fetch_peer_lost(struct fetch *f, int peer)
     f->peers[peer].lost = true;
     for (size_t i = 0; i < f->n_chunks; i++) {
         struct chunk *c = &f->chunks[i];
-        if ((c->state == CHUNK_ASKED && c->peer == peer) || (c->state == CHUNK_MISSING && peer_for(f, c) < 0))
+        if ((c->state == CHUNK_ASKED && c->peer == peer) ||
+            (c->state == CHUNK_MISSING && peer_for(f, c) < 0))
             chunk_missing(f, c);
     }
 }
@@ -249,9 +255,18 @@ size_t fetch_recheck(struct fetch *f, bool (*has)(const void *ctx, uint32_t chun
     return lost;
 }
 
-bool fetch_is_done(const struct fetch *f) { return f->count[CHUNK_HERE] == f->n_chunks; }
-uint64_t fetch_done_bytes(const struct fetch *f) { return f->done_bytes; }
-uint64_t fetch_total_bytes(const struct fetch *f) { return f->total_bytes; }
+bool fetch_is_done(const struct fetch *f)
+{
+    return f->count[CHUNK_HERE] == f->n_chunks;
+}
+uint64_t fetch_done_bytes(const struct fetch *f)
+{
+    return f->done_bytes;
+}
+uint64_t fetch_total_bytes(const struct fetch *f)
+{
+    return f->total_bytes;
+}
 
 const uint32_t *fetch_wanted(struct fetch *f, size_t *count)
 {

@@ -50,7 +50,9 @@ static double seconds_since(uint64_t from_ns)
     return (double)(env_now_ns(&env_real) - from_ns) * 1e-9;
 }
 
-/* ---- measuring ------------------------------------------------------------------------------------------------- */
+/* ---- measuring
+ * -------------------------------------------------------------------------------------------------
+ */
 
 static int compare_doubles(const void *a, const void *b)
 {
@@ -58,12 +60,14 @@ static int compare_doubles(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-typedef int (*work_fn)(struct profiling *p, const struct graph_op *op, struct device_weight *const weights[MAX_PARAMS_OF_OP],
-                       uint32_t tokens, struct err *e);
+typedef int (*work_fn)(struct profiling *p, const struct graph_op *op,
+                       struct device_weight *const weights[MAX_PARAMS_OF_OP], uint32_t tokens,
+                       struct err *e);
 
 /* The median of a few runs after a first one that warms up. */
 static int measure(struct profiling *p, work_fn work, const struct graph_op *op,
-                   struct device_weight *const weights[MAX_PARAMS_OF_OP], uint32_t tokens, double *seconds, struct err *e)
+                   struct device_weight *const weights[MAX_PARAMS_OF_OP], uint32_t tokens,
+                   double *seconds, struct err *e)
 {
     double samples[MAX_SAMPLES];
     int n = 0, rc = work(p, op, weights, tokens, e);
@@ -80,8 +84,9 @@ static int measure(struct profiling *p, work_fn work, const struct graph_op *op,
     return rc;
 }
 
-static int run_op(struct profiling *p, const struct graph_op *op, struct device_weight *const weights[MAX_PARAMS_OF_OP],
-                  uint32_t tokens, struct err *e)
+static int run_op(struct profiling *p, const struct graph_op *op,
+                  struct device_weight *const weights[MAX_PARAMS_OF_OP], uint32_t tokens,
+                  struct err *e)
 {
     const struct backend *b = p->b;
     const struct model_config *m = model_config(p->model);
@@ -91,31 +96,42 @@ static int run_op(struct profiling *p, const struct graph_op *op, struct device_
     switch (op->kind) {
     case OP_EMBED: b->embed(p->stream, weights[0], in, tokens, out); break;
     case OP_RMS_NORM: b->rms_norm(p->stream, in, weights[0], m->norm_epsilon, tokens, out); break;
-    case OP_MATMUL: b->matmul(p->stream, in, weights[0], weights[1], tokens, op->accumulate, out); break;
-    case OP_ROPE: b->rope(p->stream, &m->rope, p->angles, tokens, width[op->out] / m->head_dim, m->head_dim, out); break;
+    case OP_MATMUL:
+        b->matmul(p->stream, in, weights[0], weights[1], tokens, op->accumulate, out);
+        break;
+    case OP_ROPE:
+        b->rope(p->stream, &m->rope, p->angles, tokens, width[op->out] / m->head_dim, m->head_dim,
+                out);
+        break;
     case OP_ATTENTION:
         b->kv_append(p->stream, &p->kv, p->pool, 0, &run, 1, p->values[V_K], p->values[V_V]);
         b->attention(p->stream, &p->kv, p->pool, 0, &run, 1, width[op->out] / m->head_dim, in, out);
         break;
-    case OP_SILU_MUL: b->silu_mul(p->stream, in, p->values[op->in2], (uint64_t)tokens * (uint64_t)width[op->out], out); break;
+    case OP_SILU_MUL:
+        b->silu_mul(p->stream, in, p->values[op->in2], (uint64_t)tokens * (uint64_t)width[op->out],
+                    out);
+        break;
     case OP_KIND_COUNT: break; /* not an operator */
     }
     return b->stream_wait(p->stream, e);
 }
 
 /* The rows of a few ids straight from the file's mapping. */
-static int embed_in_place(struct profiling *p, const struct graph_op *op, struct device_weight *const weights[MAX_PARAMS_OF_OP],
-                          uint32_t tokens, struct err *e)
+static int embed_in_place(struct profiling *p, const struct graph_op *op,
+                          struct device_weight *const weights[MAX_PARAMS_OF_OP], uint32_t tokens,
+                          struct err *e)
 {
     (void)weights;
     const struct weight *w = op->weight;
     const struct dtype_info *type = dtype_info(w->dtype);
-    size_t width = (size_t)w->shape[1], row_bytes = width / type->block_elements * type->block_bytes;
+    size_t width = (size_t)w->shape[1],
+           row_bytes = width / type->block_elements * type->block_bytes;
     float *rows = malloc(width * tokens * sizeof *rows);
     if (!rows)
         return err_set(e, HP_ENOMEM, "no memory for the embedding of %u tokens", tokens);
     for (uint32_t t = 0; t < tokens; t++)
-        type->to_f32(w->data + (size_t)(t * 977 % w->shape[0]) * row_bytes, width, rows + t * width);
+        type->to_f32(w->data + (size_t)(t * 977 % w->shape[0]) * row_bytes, width,
+                     rows + t * width);
     p->b->tensor_write(p->stream, p->values[op->out], 0, rows, width * tokens * sizeof *rows);
     int rc = p->b->stream_wait(p->stream, e);
     free(rows);
@@ -124,11 +140,13 @@ static int embed_in_place(struct profiling *p, const struct graph_op *op, struct
 
 static enum weight_use use_of(const struct graph_op *op)
 {
-    return op->kind == OP_MATMUL ? WEIGHT_MATMUL : op->kind == OP_EMBED ? WEIGHT_ROWS : WEIGHT_VECTOR;
+    return op->kind == OP_MATMUL  ? WEIGHT_MATMUL
+           : op->kind == OP_EMBED ? WEIGHT_ROWS
+                                  : WEIGHT_VECTOR;
 }
 
-static int load(struct profiling *p, const struct weight *w, enum weight_use use, struct device_weight **out, double *seconds,
-                struct err *e)
+static int load(struct profiling *p, const struct weight *w, enum weight_use use,
+                struct device_weight **out, double *seconds, struct err *e)
 {
     uint64_t from = env_now_ns(&env_real);
     int rc = p->b->weight_load(p->c->device, w, use, p->c->f32, out, e);
@@ -136,9 +154,10 @@ static int load(struct profiling *p, const struct weight *w, enum weight_use use
     return rc;
 }
 
-/* Loads the weight twice: the first time brings the file's pages in, the second is host memory to device. */
-static int load_warm(struct profiling *p, const struct weight *w, enum weight_use use, struct device_weight **out,
-                     double *seconds, struct err *e)
+/* Loads the weight twice: the first time brings the file's pages in, the second is host memory to
+ * device. */
+static int load_warm(struct profiling *p, const struct weight *w, enum weight_use use,
+                     struct device_weight **out, double *seconds, struct err *e)
 {
     int rc = load(p, w, use, out, seconds, e);
     if (rc < 0)
@@ -147,7 +166,8 @@ static int load_warm(struct profiling *p, const struct weight *w, enum weight_us
     return load(p, w, use, out, seconds, e);
 }
 
-static int measure_weighted(struct profiling *p, const struct graph_op *op, struct cost *c, struct err *e)
+static int measure_weighted(struct profiling *p, const struct graph_op *op, struct cost *c,
+                            struct err *e)
 {
     struct device_weight *weights[MAX_PARAMS_OF_OP] = {0};
     double bias_s = 0;
@@ -158,7 +178,8 @@ static int measure_weighted(struct profiling *p, const struct graph_op *op, stru
         rc = measure(p, run_op, op, weights, c->tokens, &c->run_s, e);
     c->in_place_s = c->load_s + bias_s + c->run_s;
     c->read_bytes = (double)op->weight->bytes + (op->bias ? (double)op->bias->bytes : 0);
-    if (rc == 0 && op->kind == OP_EMBED && (rc = measure(p, embed_in_place, op, weights, c->tokens, &c->in_place_s, e)) == 0)
+    if (rc == 0 && op->kind == OP_EMBED &&
+        (rc = measure(p, embed_in_place, op, weights, c->tokens, &c->in_place_s, e)) == 0)
         c->read_bytes = (double)op->weight->bytes / (double)op->weight->shape[0] * c->tokens;
     for (int i = 0; i < MAX_PARAMS_OF_OP; i++)
         if (weights[i])
@@ -168,12 +189,14 @@ static int measure_weighted(struct profiling *p, const struct graph_op *op, stru
 
 static bool same_cost(const struct cost *a, const struct cost *b)
 {
-    return a->kind == b->kind && a->rows == b->rows && a->columns == b->columns && a->dtype == b->dtype && a->tokens == b->tokens;
+    return a->kind == b->kind && a->rows == b->rows && a->columns == b->columns &&
+           a->dtype == b->dtype && a->tokens == b->tokens;
 }
 
 static struct cost shape_of(const struct profiling *p, const struct graph_op *op)
 {
-    struct cost c = {.kind = op->kind, .dtype = -1, .tokens = op->out == V_LOGITS ? 1 : p->c->tokens};
+    struct cost c = {
+        .kind = op->kind, .dtype = -1, .tokens = op->out == V_LOGITS ? 1 : p->c->tokens};
     c.columns = (uint64_t)p->graph->value_width[op->out];
     if (op->weight) {
         c.rows = op->weight->shape[0];
@@ -192,7 +215,8 @@ static int cost_of(struct profiling *p, const struct graph_op *op, struct cost *
             *out = p->costs[i];
             return 0;
         }
-    int rc = op->weight ? measure_weighted(p, op, &c, e) : measure(p, run_op, op, none, c.tokens, &c.run_s, e);
+    int rc = op->weight ? measure_weighted(p, op, &c, e)
+                        : measure(p, run_op, op, none, c.tokens, &c.run_s, e);
     if (rc == 0)
         *out = p->costs[p->n_costs++] = c;
     return rc;
@@ -214,7 +238,9 @@ static void share_time(struct profiling *p)
     p->sample_ns = (p->c->budget_ms ? p->c->budget_ms : 3000) * 1000000 / (uint64_t)(n > 0 ? n : 1);
 }
 
-/* ---- the graph ---------------------------------------------------------------------------------------------------- */
+/* ---- the graph
+ * ----------------------------------------------------------------------------------------------------
+ */
 
 static void add_edge(struct profiling *p, int from, int to)
 {
@@ -228,8 +254,9 @@ static int param_node(struct profiling *p, const struct weight *w, bool rows, do
     for (int i = 0; i < p->n_placed; i++)
         if (p->placed[i].weight == w && p->placed[i].rows == rows)
             return p->placed[i].node;
-    json_array_append_new(p->nodes, json_pack("{s:s, s:s, s:f, s:f}", "name", w->name, "kind", "param", "bytes", (double)w->bytes,
-                                              "load_s", load_s));
+    json_array_append_new(p->nodes,
+                          json_pack("{s:s, s:s, s:f, s:f}", "name", w->name, "kind", "param",
+                                    "bytes", (double)w->bytes, "load_s", load_s));
     p->placed[p->n_placed++] = (struct placed){w, rows, p->n_nodes};
     p->bytes += (double)w->bytes;
     p->load_s += load_s;
@@ -238,7 +265,8 @@ static int param_node(struct profiling *p, const struct weight *w, bool rows, do
 
 static const char *kind_word(enum op_kind kind)
 {
-    static const char *const words[OP_KIND_COUNT] = {"embed", "norm", "matmul", "rope", "attention", "silu_mul"};
+    static const char *const words[OP_KIND_COUNT] = {"embed", "norm",      "matmul",
+                                                     "rope",  "attention", "silu_mul"};
     return words[kind];
 }
 
@@ -256,7 +284,8 @@ static void connect(struct profiling *p, const struct graph_op *op, int self)
     p->last_writer[op->out] = self;
 }
 
-static void add_op(struct profiling *p, const struct graph_layer *layer, const struct graph_op *op, const struct cost *c)
+static void add_op(struct profiling *p, const struct graph_layer *layer, const struct graph_op *op,
+                   const struct cost *c)
 {
     int params[MAX_PARAMS_OF_OP], n = 0;
     char name[128];
@@ -265,10 +294,12 @@ static void add_op(struct profiling *p, const struct graph_layer *layer, const s
     if (op->bias)
         params[n++] = param_node(p, op->bias, false, c->in_place_s - c->load_s - c->run_s);
     int self = p->n_nodes++;
-    snprintf(name, sizeof name, "%.60s.%s%s%.40s", layer->name, kind_word(op->kind), op->weight ? " " : "",
-             op->weight ? op->weight->name : "");
-    json_t *node = json_pack("{s:s, s:s, s:f, s:[f]}", "name", name, "kind", "op", "bytes",
-                             (double)c->tokens * p->graph->value_width[op->out] * (double)sizeof(float), "exec_s", c->run_s);
+    snprintf(name, sizeof name, "%.60s.%s%s%.40s", layer->name, kind_word(op->kind),
+             op->weight ? " " : "", op->weight ? op->weight->name : "");
+    json_t *node =
+        json_pack("{s:s, s:s, s:f, s:[f]}", "name", name, "kind", "op", "bytes",
+                  (double)c->tokens * p->graph->value_width[op->out] * (double)sizeof(float),
+                  "exec_s", c->run_s);
     if (n > 0) {
         json_object_set_new(node, "host_exec_s", json_pack("[f]", c->in_place_s));
         json_object_set_new(node, "host_read_bytes", json_real(c->read_bytes));
@@ -287,7 +318,8 @@ static int add_all(struct profiling *p, struct err *e)
             struct cost c = {0};
             int rc = cost_of(p, op, &c, e);
             if (rc < 0)
-                return err_at(e, "measuring %s of %s", kind_word(op->kind), p->graph->layers[l].name);
+                return err_at(e, "measuring %s of %s", kind_word(op->kind),
+                              p->graph->layers[l].name);
             add_op(p, &p->graph->layers[l], op, &c);
             if (p->c->progress)
                 p->c->progress(p->c->progress_ctx, l, p->graph->n_layers);
@@ -295,7 +327,9 @@ static int add_all(struct profiling *p, struct err *e)
     return 0;
 }
 
-/* ---- around it ------------------------------------------------------------------------------------------------------ */
+/* ---- around it
+ * ------------------------------------------------------------------------------------------------------
+ */
 
 /* Token ids all over the vocabulary, and numbers that are no zeros, which could be cheaper. */
 static int fill_values(struct profiling *p, struct err *e)
@@ -328,13 +362,17 @@ static int alloc_values(struct profiling *p, struct err *e)
     int rc = 0;
     for (int v = 0; v < V_COUNT && rc == 0; v++) {
         uint64_t rows = v == V_LOGITS ? 1 : tokens;
-        rc = p->b->tensor_alloc(p->c->device, rows * (uint64_t)p->graph->value_width[v] * sizeof(float), &p->values[v], e);
+        rc = p->b->tensor_alloc(p->c->device,
+                                rows * (uint64_t)p->graph->value_width[v] * sizeof(float),
+                                &p->values[v], e);
     }
     p->kv = (struct kv_layout){1, m->n_kv_heads, m->head_dim, p->c->f32};
     if (rc == 0 && m->rope.dims > 0)
-        rc = p->b->tensor_alloc(p->c->device, (uint64_t)tokens * (uint64_t)m->rope.dims * sizeof(float), &p->angles, e);
+        rc = p->b->tensor_alloc(
+            p->c->device, (uint64_t)tokens * (uint64_t)m->rope.dims * sizeof(float), &p->angles, e);
     if (rc == 0)
-        rc = p->b->tensor_alloc(p->c->device, n_pages * p->b->kv_page_bytes(p->c->device, &p->kv), &p->pool, e);
+        rc = p->b->tensor_alloc(p->c->device, n_pages * p->b->kv_page_bytes(p->c->device, &p->kv),
+                                &p->pool, e);
     for (uint32_t i = 0; i < n_pages; i++)
         p->pages[i] = i;
     for (uint32_t t = 0; t < tokens; t++)
@@ -351,7 +389,8 @@ static int open_all(struct profiling *p, struct err *e)
         return rc;
     p->graph = model_graph(p->model);
     if (p->c->tokens < 1 || p->c->tokens > (uint32_t)model_config(p->model)->context)
-        return err_set(e, HP_EINVAL, "%u tokens: the model takes 1 to %d", p->c->tokens, model_config(p->model)->context);
+        return err_set(e, HP_EINVAL, "%u tokens: the model takes 1 to %d", p->c->tokens,
+                       model_config(p->model)->context);
     size_t ops = (size_t)p->graph->n_ops + 1;
     p->costs = calloc(ops, sizeof *p->costs);
     p->placed = calloc(2 * ops, sizeof *p->placed);
@@ -401,11 +440,13 @@ int graph_profiler_measure(const struct graph_profiler_config *c, json_t **graph
     }
     if (rc == 0) {
         double speed = p.load_s > 0 ? p.bytes / p.load_s : 1e9;
-        *graph = json_pack("{s:s, s:s, s:{s:s, s:i}, s:{s:[{s:f}], s:[{s:s, s:f, s:i}], s:[[i]], s:i}, s:O, s:O}", "format",
-                           "hp-graph/1", "model", model_name(&p), "source", "device", p.b->device_describe(c->device), "tokens",
-                           (int)c->tokens, "host", "buses", "bandwidth_bytes_per_s", speed, "devices", "name", c->device_name,
-                           "memory_bytes", (double)c->memory_bytes, "bus", 0, "peer_bytes_per_s", 0, "load_overhead_s", 0,
-                           "nodes", p.nodes, "edges", p.edges);
+        *graph = json_pack(
+            "{s:s, s:s, s:{s:s, s:i}, s:{s:[{s:f}], s:[{s:s, s:f, s:i}], s:[[i]], s:i}, s:O, s:O}",
+            "format", "hp-graph/1", "model", model_name(&p), "source", "device",
+            p.b->device_describe(c->device), "tokens", (int)c->tokens, "host", "buses",
+            "bandwidth_bytes_per_s", speed, "devices", "name", c->device_name, "memory_bytes",
+            (double)c->memory_bytes, "bus", 0, "peer_bytes_per_s", 0, "load_overhead_s", 0, "nodes",
+            p.nodes, "edges", p.edges);
         if (!*graph)
             rc = err_set(e, HP_ENOMEM, "no memory for the graph");
     }

@@ -3,7 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct link_probe_send send_frames(struct link_probe *p, uint32_t count, size_t bytes, uint64_t now_ns)
+static struct link_probe_send send_frames(struct link_probe *p, uint32_t count, size_t bytes,
+                                          uint64_t now_ns)
 {
     struct link_probe_send s = {p->sent, count, bytes};
     p->sent += count;
@@ -34,7 +35,8 @@ static uint64_t median_round_ns(const struct link_probe *p)
     return sorted[n / 2];
 }
 
-/* Frames that take about LINK_PROBE_FRAME_MS each: on a slow link few bytes do, on a fast one small frames would measure their own overhead. */
+/* Frames that take about LINK_PROBE_FRAME_MS each: on a slow link few bytes do, on a fast one small
+ * frames would measure their own overhead. */
 static size_t flood_bytes(const struct link_probe *p, uint64_t trial_ns)
 {
     uint64_t round = median_round_ns(p), own = trial_ns > round ? trial_ns - round : 1;
@@ -49,7 +51,8 @@ static struct link_probe_send flood_echo(struct link_probe *p, uint64_t now_ns)
     if (p->first_echo_ns == 0)
         p->first_echo_ns = now_ns;
     p->last_echo_ns = now_ns;
-    bool more = now_ns - p->flood_ns < LINK_PROBE_FLOOD_MS * UINT64_C(1000000) && p->sent - p->flood_first < LINK_PROBE_FLOOD_FRAMES;
+    bool more = now_ns - p->flood_ns < LINK_PROBE_FLOOD_MS * UINT64_C(1000000) &&
+                p->sent - p->flood_first < LINK_PROBE_FLOOD_FRAMES;
     if (more)
         return send_frames(p, 1, p->bytes, now_ns);
     if (p->echoed == p->sent)
@@ -81,16 +84,22 @@ struct link_probe_send link_probe_echo(struct link_probe *p, uint32_t number, ui
     return (struct link_probe_send){0};
 }
 
-double link_probe_latency_s(const struct link_probe *p) { return (double)median_round_ns(p) * 0.5e-9; }
+double link_probe_latency_s(const struct link_probe *p)
+{
+    return (double)median_round_ns(p) * 0.5e-9;
+}
 
 double link_probe_bandwidth(const struct link_probe *p)
 {
     uint32_t frames = p->sent - p->flood_first;
-    uint64_t between = p->last_echo_ns - p->first_echo_ns, whole = p->last_echo_ns - p->flood_ns, round = median_round_ns(p);
+    uint64_t between = p->last_echo_ns - p->first_echo_ns, whole = p->last_echo_ns - p->flood_ns,
+             round = median_round_ns(p);
     if (frames < 2 || between == 0)
         return 0;
-    /* Echoes that come in one burst, after a stall, tell nothing by their distances: no link brings more than all bytes over the time since the first left. */
+    /* Echoes that come in one burst, after a stall, tell nothing by their distances: no link brings
+     * more than all bytes over the time since the first left. */
     double shown = (double)(frames - 1) * (double)p->bytes / ((double)between * 1e-9);
-    double most = (double)frames * (double)p->bytes / ((double)(whole > round ? whole - round : 1) * 1e-9);
+    double most =
+        (double)frames * (double)p->bytes / ((double)(whole > round ? whole - round : 1) * 1e-9);
     return shown < most ? shown : most;
 }

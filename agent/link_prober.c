@@ -1,11 +1,11 @@
 #include "agent/link_prober.h"
 
-#include "agent/link_probe.h"
-#include "common/env.h"
-
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "agent/link_probe.h"
+#include "common/env.h"
 
 /* One end of a probe; session 0: there is none. */
 struct prober_end {
@@ -17,15 +17,16 @@ struct link_prober {
     struct data_endpoint *data;
     link_prober_done_fn done;
     void *ctx;
-    pthread_mutex_t lock; /* guards what follows against the endpoint's thread; never held while a link is dropped or `done` is called */
+    pthread_mutex_t lock; /* guards what follows against the endpoint's thread; never held while a
+                             link is dropped or `done` is called */
     struct prober_end echo, measure;
     uint64_t id;
     bool running;
     struct link_probe probe;
 };
 
-
-int link_prober_create(struct data_endpoint *data, link_prober_done_fn done, void *ctx, struct link_prober **out, struct err *e)
+int link_prober_create(struct data_endpoint *data, link_prober_done_fn done, void *ctx,
+                       struct link_prober **out, struct err *e)
 {
     struct link_prober *p = calloc(1, sizeof *p);
     if (!p)
@@ -63,17 +64,20 @@ void link_prober_destroy(struct link_prober **pp)
     *pp = NULL;
 }
 
-static int end_open(struct link_prober *p, uint64_t session, const uint8_t *address, size_t size, struct prober_end *out, struct err *e)
+static int end_open(struct link_prober *p, uint64_t session, const uint8_t *address, size_t size,
+                    struct prober_end *out, struct err *e)
 {
     *out = (struct prober_end){.session = session};
-    int rc = session && size ? data_allow(p->data, session, NULL, e) : err_set(e, HP_EPROTO, "a probe without a session or an address");
+    int rc = session && size ? data_allow(p->data, session, NULL, e)
+                             : err_set(e, HP_EPROTO, "a probe without a session or an address");
     rc = rc < 0 ? rc : data_connect(p->data, address, size, &out->link, e);
     if (rc < 0 && session)
         data_revoke(p->data, session);
     return rc;
 }
 
-int link_prober_echo(struct link_prober *p, uint64_t session, const uint8_t *address, size_t size, struct err *e)
+int link_prober_echo(struct link_prober *p, uint64_t session, const uint8_t *address, size_t size,
+                     struct err *e)
 {
     struct prober_end end;
     int rc = end_open(p, session, address, size, &end, e);
@@ -82,11 +86,16 @@ int link_prober_echo(struct link_prober *p, uint64_t session, const uint8_t *add
     return rc;
 }
 
-/* Under the lock. False when the pool has no buffer: that frame is never echoed, and the probe is given up in time. */
+/* Under the lock. False when the pool has no buffer: that frame is never echoed, and the probe is
+ * given up in time. */
 static void frames_send(struct link_prober *p, const struct link_probe_send *s)
 {
     for (uint32_t i = 0; i < s->count; i++) {
-        struct frame_header h = {.kind = FRAME_PROBE, .dtype = FRAME_BYTES, .session = p->measure.session, .batch = s->number + i, .sent_ns = env_now_ns(&env_real)};
+        struct frame_header h = {.kind = FRAME_PROBE,
+                                 .dtype = FRAME_BYTES,
+                                 .session = p->measure.session,
+                                 .batch = s->number + i,
+                                 .sent_ns = env_now_ns(&env_real)};
         struct data_buffer *b = s->bytes ? data_buffer_get(p->data, s->bytes) : NULL;
         if (s->bytes && !b)
             return;
@@ -96,7 +105,8 @@ static void frames_send(struct link_prober *p, const struct link_probe_send *s)
     }
 }
 
-int link_prober_measure(struct link_prober *p, uint64_t id, uint64_t session, const uint8_t *address, size_t size, struct err *e)
+int link_prober_measure(struct link_prober *p, uint64_t id, uint64_t session,
+                        const uint8_t *address, size_t size, struct err *e)
 {
     struct prober_end end;
     int rc = end_open(p, session, address, size, &end, e);
@@ -121,7 +131,8 @@ void link_prober_end(struct link_prober *p, uint64_t session)
         end_replace(p, &p->measure, none);
 }
 
-static void give_up(struct link_prober *p, struct data_link *link, uint64_t before_ns, int code, const char *text)
+static void give_up(struct link_prober *p, struct data_link *link, uint64_t before_ns, int code,
+                    const char *text)
 {
     struct err e = {0};
     pthread_mutex_lock(&p->lock);
@@ -143,13 +154,20 @@ void link_prober_tick(struct link_prober *p)
         give_up(p, NULL, now - limit, HP_ETIMEOUT, "the probes of this link are not all echoed");
 }
 
-void link_prober_link_down(struct link_prober *p, struct data_link *link) { give_up(p, link, UINT64_MAX, HP_ELINK, "the link broke"); }
+void link_prober_link_down(struct link_prober *p, struct data_link *link)
+{
+    give_up(p, link, UINT64_MAX, HP_ELINK, "the link broke");
+}
 
 static void echo_back(struct link_prober *p, const struct frame_header *h)
 {
     pthread_mutex_lock(&p->lock);
     if (p->echo.link && p->echo.session == h->session) {
-        struct frame_header back = {.kind = FRAME_PROBE_ECHO, .dtype = FRAME_BYTES, .session = h->session, .batch = h->batch, .sent_ns = h->sent_ns};
+        struct frame_header back = {.kind = FRAME_PROBE_ECHO,
+                                    .dtype = FRAME_BYTES,
+                                    .session = h->session,
+                                    .batch = h->batch,
+                                    .sent_ns = h->sent_ns};
         data_post(p->echo.link, &back, NULL, NULL, NULL);
     }
     pthread_mutex_unlock(&p->lock);
@@ -173,7 +191,8 @@ static void echo_came(struct link_prober *p, const struct frame_header *h)
         p->done(p->ctx, id, 0, NULL, latency, bandwidth);
 }
 
-void link_prober_frame(struct link_prober *p, const struct frame_header *h, struct data_buffer *payload)
+void link_prober_frame(struct link_prober *p, const struct frame_header *h,
+                       struct data_buffer *payload)
 {
     if (payload)
         data_buffer_release(p->data, payload);

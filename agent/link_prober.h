@@ -1,5 +1,5 @@
-/* Probes of the data path between this agent and others: sends what link_probe.h says, echoes what others send. One probe at a time in each role: a new one
- * takes the place of what was before. */
+/* Probes of the data path between this agent and others: sends what link_probe.h says, echoes what
+ * others send. One probe at a time in each role: a new one takes the place of what was before. */
 #ifndef HP_AGENT_LINK_PROBER_H
 #define HP_AGENT_LINK_PROBER_H
 
@@ -7,19 +7,24 @@
 
 struct link_prober;
 
-/* status 0, or HP_ELINK, HP_ETIMEOUT with `why`. Called without locks held, on the endpoint's thread or the caller's of link_prober_tick. */
-typedef void (*link_prober_done_fn)(void *ctx, uint64_t id, int status, const struct err *why, double latency_s, double bandwidth_bytes_per_s);
+/* status 0, or HP_ELINK, HP_ETIMEOUT with `why`. Called without locks held, on the endpoint's
+ * thread or the caller's of link_prober_tick. */
+typedef void (*link_prober_done_fn)(void *ctx, uint64_t id, int status, const struct err *why,
+                                    double latency_s, double bandwidth_bytes_per_s);
 
 /* `data` outlives the prober, and its callbacks end before it does. HP_ENOMEM. */
-int link_prober_create(struct data_endpoint *data, link_prober_done_fn done, void *ctx, struct link_prober **out, struct err *e);
+int link_prober_create(struct data_endpoint *data, link_prober_done_fn done, void *ctx,
+                       struct link_prober **out, struct err *e);
 void link_prober_destroy(struct link_prober **p);
 
 /* ---- the caller's thread: one */
 
 /* Frames of this session are welcome, and go back over a link to `address`. */
-int link_prober_echo(struct link_prober *p, uint64_t session, const uint8_t *address, size_t size, struct err *e);
+int link_prober_echo(struct link_prober *p, uint64_t session, const uint8_t *address, size_t size,
+                     struct err *e);
 /* Begins to measure; `done` says what came of it. */
-int link_prober_measure(struct link_prober *p, uint64_t id, uint64_t session, const uint8_t *address, size_t size, struct err *e);
+int link_prober_measure(struct link_prober *p, uint64_t id, uint64_t session,
+                        const uint8_t *address, size_t size, struct err *e);
 void link_prober_end(struct link_prober *p, uint64_t session);
 /* Gives up what took too long. */
 void link_prober_tick(struct link_prober *p);
@@ -27,7 +32,8 @@ void link_prober_tick(struct link_prober *p);
 /* ---- the endpoint's thread */
 
 /* FRAME_PROBE and FRAME_PROBE_ECHO; takes `payload`. */
-void link_prober_frame(struct link_prober *p, const struct frame_header *h, struct data_buffer *payload);
+void link_prober_frame(struct link_prober *p, const struct frame_header *h,
+                       struct data_buffer *payload);
 void link_prober_link_down(struct link_prober *p, struct data_link *link);
 
 #endif

@@ -1,9 +1,4 @@
 /* hp-agent: the program. */
-#include "agent/agent.h"
-#include "common/host_address.h"
-#include "common/log.h"
-#include "common/units.h"
-
 #include <ctype.h>
 #include <errno.h>
 #include <getopt.h>
@@ -17,33 +12,49 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "agent/agent.h"
+#include "common/host_address.h"
+#include "common/log.h"
+#include "common/units.h"
+
 static const char help_text[] =
     "usage: hp-agent --join HOST:PORT [--token T | --token-file F] [options]\n"
     "\n"
-    "Makes this box a node of a Hodgepodge cluster: it tells the coordinator what it has, keeps the weights that it is\n"
+    "Makes this box a node of a Hodgepodge cluster: it tells the coordinator what it has, keeps "
+    "the weights that it is\n"
     "given and runs its stages of models.\n"
     "\n"
     "  --join HOST:PORT      where the coordinator listens\n"
-    "  --token T             a join token (`hpctl node token create`); needed the first time. Other users of this box can\n"
-    "                        see a command line: better --token-file, or the variable HP_JOIN_TOKEN\n"
+    "  --token T             a join token (`hpctl node token create`); needed the first time. "
+    "Other users of this box can\n"
+    "                        see a command line: better --token-file, or the variable "
+    "HP_JOIN_TOKEN\n"
     "  --token-file F        reads the token from a file\n"
     "  --name N              what this node asks to be called (default: the host's name)\n"
-    "  --dir D               keys, weights and measurements (default: $XDG_STATE_HOME/hodgepodge/agent)\n"
+    "  --dir D               keys, weights and measurements (default: "
+    "$XDG_STATE_HOME/hodgepodge/agent)\n"
     "  --cores LIST|any:K    cores to use, such as 0,2-3, or any K of them (default: all)\n"
-    "  --threads N           threads that compute (default: one for each physical core among them, within the control\n"
+    "  --threads N           threads that compute (default: one for each physical core among them, "
+    "within the control\n"
     "                        groups' quota)\n"
-    "  --memory BYTES        for all that it does: weights, KV cache, activations, buffers; 8G is 8GiB, 8GB is 8000000000\n"
+    "  --memory BYTES        for all that it does: weights, KV cache, activations, buffers; 8G is "
+    "8GiB, 8GB is 8000000000\n"
     "                        (default: 90 % of the box, or of the tightest of its control groups)\n"
     "  --store-limit BYTES   disk for weights (default: none); models not in use go first\n"
-    "  --network IFACE       interface of the data channel (default: the one on the way to the coordinator)\n"
-    "  --data-port P         TCP port of the data channel, which other agents must reach (default: any free one; the log tells it)\n"
-    "  --pace C.json         stands for a device of this cluster file (hp-cluster/1): computes no faster than --profile says and\n"
-    "                        sends no faster than its links, with its memory; a model with as many layers stands in for the profile's\n"
+    "  --network IFACE       interface of the data channel (default: the one on the way to the "
+    "coordinator)\n"
+    "  --data-port P         TCP port of the data channel, which other agents must reach (default: "
+    "any free one; the log tells it)\n"
+    "  --pace C.json         stands for a device of this cluster file (hp-cluster/1): computes no "
+    "faster than --profile says and\n"
+    "                        sends no faster than its links, with its memory; a model with as many "
+    "layers stands in for the profile's\n"
     "  --profile P.json      what that model costs there (hp-profile/1)\n"
     "  --as NODE/DEVICE      which device\n"
     "  --help, --version\n"
     "\n"
-    "HP_LOG=error|warn|info|debug sets how much it says on standard error. SIGTERM and SIGINT end it cleanly.\n"
+    "HP_LOG=error|warn|info|debug sets how much it says on standard error. SIGTERM and SIGINT end "
+    "it cleanly.\n"
     "\n"
     "  hp-agent --join 192.168.1.10:7070 --token-file token --cores 0-7 --memory 24G\n";
 
@@ -57,7 +68,10 @@ static int bytes_parse(const char *option, const char *text, uint64_t *out, stru
 {
     if (units_bytes_parse(text, out))
         return 0;
-    return err_set(e, HP_EUSAGE, "%s %s: is not a number of bytes such as 8000000000, 8G (8GiB) or 8GB (a bit less)", option, text);
+    return err_set(
+        e, HP_EUSAGE,
+        "%s %s: is not a number of bytes such as 8000000000, 8G (8GiB) or 8GB (a bit less)", option,
+        text);
 }
 
 static int count_parse(const char *option, const char *text, int *out, struct err *e)
@@ -65,7 +79,8 @@ static int count_parse(const char *option, const char *text, int *out, struct er
     char *end;
     long n = strtol(text, &end, 10);
     if (*end || n < 1 || n > DISCOVER_MAX_CORES)
-        return err_set(e, HP_EUSAGE, "%s %s: is not a number from 1 to %d", option, text, (int)DISCOVER_MAX_CORES);
+        return err_set(e, HP_EUSAGE, "%s %s: is not a number from 1 to %d", option, text,
+                       (int)DISCOVER_MAX_CORES);
     *out = (int)n;
     return 0;
 }
@@ -102,17 +117,29 @@ static int network_check(const char *network, struct err *e)
     }
     if (all)
         if_freenameindex(all);
-    return err_set(e, HP_EUSAGE, "--network %s: this box has no such interface; it has %s", network, list);
+    return err_set(e, HP_EUSAGE, "--network %s: this box has no such interface; it has %s", network,
+                   list);
 }
 
 static int options_parse(int argc, char **argv, struct options *o, struct err *e)
 {
-    static const struct option table[] = {
-        {"join", 1, NULL, 'j'},    {"token", 1, NULL, 't'},       {"token-file", 1, NULL, 'T'}, {"name", 1, NULL, 'n'},
-        {"dir", 1, NULL, 'd'},     {"cores", 1, NULL, 'c'},       {"threads", 1, NULL, 'p'},    {"memory", 1, NULL, 'm'},
-        {"store-limit", 1, NULL, 's'}, {"network", 1, NULL, 'i'}, {"data-port", 1, NULL, 'D'}, {"pace", 1, NULL, 'P'},
-        {"profile", 1, NULL, 'F'}, {"as", 1, NULL, 'A'},     {"help", 0, NULL, 'h'},       {"version", 0, NULL, 'v'},
-        {0}};
+    static const struct option table[] = {{"join", 1, NULL, 'j'},
+                                          {"token", 1, NULL, 't'},
+                                          {"token-file", 1, NULL, 'T'},
+                                          {"name", 1, NULL, 'n'},
+                                          {"dir", 1, NULL, 'd'},
+                                          {"cores", 1, NULL, 'c'},
+                                          {"threads", 1, NULL, 'p'},
+                                          {"memory", 1, NULL, 'm'},
+                                          {"store-limit", 1, NULL, 's'},
+                                          {"network", 1, NULL, 'i'},
+                                          {"data-port", 1, NULL, 'D'},
+                                          {"pace", 1, NULL, 'P'},
+                                          {"profile", 1, NULL, 'F'},
+                                          {"as", 1, NULL, 'A'},
+                                          {"help", 0, NULL, 'h'},
+                                          {"version", 0, NULL, 'v'},
+                                          {0}};
     int which, rc = 0;
     opterr = 0;
     while (rc == 0 && (which = getopt_long(argc, argv, ":", table, NULL)) != -1)
@@ -134,18 +161,24 @@ static int options_parse(int argc, char **argv, struct options *o, struct err *e
         case 'h': fputs(help_text, stdout); return HP_PENDING;
         case 'v': puts("hp-agent " HP_VERSION); return HP_PENDING;
         case ':': return err_set(e, HP_EUSAGE, "%s needs a value", argv[optind - 1]);
-        default: return err_set(e, HP_EUSAGE, "%s is not an option of hp-agent; --help lists them", argv[optind - 1]);
+        default:
+            return err_set(e, HP_EUSAGE, "%s is not an option of hp-agent; --help lists them",
+                           argv[optind - 1]);
         }
     if (rc == 0 && optind < argc)
-        return err_set(e, HP_EUSAGE, "%s: hp-agent takes options alone; --help lists them", argv[optind]);
+        return err_set(e, HP_EUSAGE, "%s: hp-agent takes options alone; --help lists them",
+                       argv[optind]);
     if (rc == 0 && !o->join)
         return err_set(e, HP_EUSAGE, "where is the coordinator? --join HOST:PORT");
     if (rc == 0 && (!o->pace != !o->profile || !o->pace != !o->as))
-        return err_set(e, HP_EUSAGE, "--pace, --profile and --as go together: a cluster file, what a model costs there, and which device to stand for");
+        return err_set(e, HP_EUSAGE,
+                       "--pace, --profile and --as go together: a cluster file, what a model costs "
+                       "there, and which device to stand for");
     return rc < 0 ? rc : address_check(o->join, e);
 }
 
-/* ---- the token, and the coordinator's key ----------------------------------------------------------------------------- */
+/* ---- the token, and the coordinator's key
+ * ----------------------------------------------------------------------------- */
 
 static int line_read(const char *file, char *out, size_t size, struct err *e)
 {
@@ -172,8 +205,10 @@ static void key_keep(const char *file, const char *key)
         log_warn("agent", "key_not_kept", "file=%s reason=\"%s\"", file, strerror(errno));
 }
 
-/* Whom to trust, and what proves that this agent was invited. Without a token it is the coordinator that the last token named. */
-static int trust_find(const struct options *o, const char *dir, struct join_token *out, struct err *e)
+/* Whom to trust, and what proves that this agent was invited. Without a token it is the coordinator
+ * that the last token named. */
+static int trust_find(const struct options *o, const char *dir, struct join_token *out,
+                      struct err *e)
 {
     char text[2 * TOKEN_TEXT] = "", file[PATH_MAX];
     const char *environment = getenv("HP_JOIN_TOKEN");
@@ -196,7 +231,9 @@ static int trust_find(const struct options *o, const char *dir, struct join_toke
     memset(out, 0, sizeof *out);
     if (line_read(file, text, sizeof text, e) < 0 || strlen(text) != KEY_TEXT - 1) {
         err_set(e, HP_EUSAGE, "this agent has never joined a cluster, and there is no join token");
-        return err_hint(e, "`hpctl node token create` makes one; give it with --token-file or in HP_JOIN_TOKEN");
+        return err_hint(
+            e,
+            "`hpctl node token create` makes one; give it with --token-file or in HP_JOIN_TOKEN");
     }
     memcpy(out->server_key, text, KEY_TEXT);
     return 0;
@@ -205,10 +242,10 @@ static int trust_find(const struct options *o, const char *dir, struct join_toke
 static int folder_find(const struct options *o, char *out, size_t size, struct err *e)
 {
     const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
-    int n = o->dir             ? snprintf(out, size, "%s", o->dir)
-            : state && *state  ? snprintf(out, size, "%s/hodgepodge/agent", state)
-            : home && *home    ? snprintf(out, size, "%s/.local/state/hodgepodge/agent", home)
-                               : 0;
+    int n = o->dir            ? snprintf(out, size, "%s", o->dir)
+            : state && *state ? snprintf(out, size, "%s/hodgepodge/agent", state)
+            : home && *home   ? snprintf(out, size, "%s/.local/state/hodgepodge/agent", home)
+                              : 0;
     if (n <= 0 || n > 1000)
         return err_set(e, HP_EUSAGE, "where to keep keys and weights? --dir D");
     for (char *p = out + 1;; p++) {
@@ -224,19 +261,22 @@ static int folder_find(const struct options *o, char *out, size_t size, struct e
     }
 }
 
-/* ---- running ---------------------------------------------------------------------------------------------------------- */
+/* ---- running
+ * ----------------------------------------------------------------------------------------------------------
+ */
 
 struct program {
     uv_loop_t loop;
     uv_signal_t term, interrupt;
     struct agent *agent;
-    struct err why;          /* the cluster does not want it */
-    struct data_policy data; /* what the cluster wants of the data channel */
-    bool reopen;             /* which is another kind than the one that is open */
+    struct err why;           /* the cluster does not want it */
+    struct data_policy data;  /* what the cluster wants of the data channel */
+    bool reopen;              /* which is another kind than the one that is open */
     char data_file[PATH_MAX]; /* where that is kept */
 };
 
-/* The policy as two lines: the mode, and the trusted networks. One that cannot be read is one that is not known yet. */
+/* The policy as two lines: the mode, and the trusted networks. One that cannot be read is one that
+ * is not known yet. */
 static void data_policy_load(const char *file, struct data_policy *out)
 {
     char mode[64] = "", trust[DATA_TRUST_TEXT] = "";
@@ -303,7 +343,9 @@ static int cores_pin(const struct discover_share *share, struct err *e)
     CPU_ZERO(&mine);
     for (int i = 0; i < share->n_cores; i++)
         CPU_SET((size_t)share->cores[i], &mine);
-    return sched_setaffinity(0, sizeof mine, &mine) == 0 ? 0 : err_set(e, HP_EDEVICE, "cannot keep to the cores given: %s", strerror(errno));
+    return sched_setaffinity(0, sizeof mine, &mine) == 0
+               ? 0
+               : err_set(e, HP_EDEVICE, "cannot keep to the cores given: %s", strerror(errno));
 }
 
 static int run(const struct agent_config *c, struct program *p, struct err *e)

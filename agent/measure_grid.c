@@ -4,7 +4,8 @@
 #include <math.h>
 #include <string.h>
 
-void grid_begin(struct measure_grid *g, const uint32_t *slices, int n_slices, const uint32_t *prefixes, int n_prefixes, double tolerance)
+void grid_begin(struct measure_grid *g, const uint32_t *slices, int n_slices,
+                const uint32_t *prefixes, int n_prefixes, double tolerance)
 {
     assert(n_slices >= 1 && n_slices <= GRID_MOST && n_prefixes >= 1 && n_prefixes <= GRID_MOST);
     memset(g, 0, sizeof *g);
@@ -16,16 +17,23 @@ void grid_begin(struct measure_grid *g, const uint32_t *slices, int n_slices, co
 }
 
 /* The cell of line `i` of an axis at `other` of the other one. */
-static double *cell(struct measure_grid *g, int axis, int i, int other) { return axis == 0 ? &g->seconds[i][other] : &g->seconds[other][i]; }
+static double *cell(struct measure_grid *g, int axis, int i, int other)
+{
+    return axis == 0 ? &g->seconds[i][other] : &g->seconds[other][i];
+}
 
 static double between(double a, double b, uint32_t from, uint32_t to, uint32_t at)
 {
     return a + (b - a) * ((double)(at - from) / (double)(to - from));
 }
 
-static double share_off(double guess, double truth) { return truth > 0 ? fabs(guess - truth) / truth : 0; }
+static double share_off(double guess, double truth)
+{
+    return truth > 0 ? fabs(guess - truth) / truth : 0;
+}
 
-/* How badly each line of the coarse grid would be guessed from its neighbours is what both intervals beside it are doubted by. */
+/* How badly each line of the coarse grid would be guessed from its neighbours is what both
+ * intervals beside it are doubted by. */
 static void doubts_begin(struct measure_grid *g)
 {
     for (int axis = 0; axis < GRID_AXES; axis++) {
@@ -36,7 +44,10 @@ static void doubts_begin(struct measure_grid *g)
         for (int i = 1; i + 1 < a->n; i++) {
             double worst = 0;
             for (int k = 0; k < others; k++)
-                worst = fmax(worst, share_off(between(*cell(g, axis, i - 1, k), *cell(g, axis, i + 1, k), a->at[i - 1], a->at[i + 1], a->at[i]), *cell(g, axis, i, k)));
+                worst = fmax(worst,
+                             share_off(between(*cell(g, axis, i - 1, k), *cell(g, axis, i + 1, k),
+                                               a->at[i - 1], a->at[i + 1], a->at[i]),
+                                       *cell(g, axis, i, k)));
             a->doubt[i - 1] = fmax(a->doubt[i - 1], worst);
             a->doubt[i] = fmax(a->doubt[i], worst);
         }
@@ -76,14 +87,19 @@ static bool choose(struct measure_grid *g)
     return g->trying;
 }
 
-/* A new slice is tried at prefix 0 first, a new prefix at the longest slice: there they matter most. */
-static int order(const struct measure_grid *g, int k) { return g->axis == 0 ? k : g->axes[0].n - 1 - k; }
+/* A new slice is tried at prefix 0 first, a new prefix at the longest slice: there they matter
+ * most. */
+static int order(const struct measure_grid *g, int k)
+{
+    return g->axis == 0 ? k : g->axes[0].n - 1 - k;
+}
 
 bool grid_next(struct measure_grid *g, struct grid_point *out)
 {
     int columns = g->axes[1].n;
     if (!grid_is_whole(g)) {
-        *out = (struct grid_point){g->axes[0].at[g->measured / columns], g->axes[1].at[g->measured % columns]};
+        *out = (struct grid_point){g->axes[0].at[g->measured / columns],
+                                   g->axes[1].at[g->measured % columns]};
         return true;
     }
     if (g->tolerance >= 1 || (!g->trying && !choose(g)))
@@ -126,7 +142,8 @@ void grid_tell(struct measure_grid *g, double seconds)
     struct grid_axis *a = &g->axes[g->axis];
     int k = order(g, g->tried++);
     g->line[k] = seconds;
-    double guess = between(*cell(g, g->axis, g->interval, k), *cell(g, g->axis, g->interval + 1, k), a->at[g->interval], a->at[g->interval + 1], g->at);
+    double guess = between(*cell(g, g->axis, g->interval, k), *cell(g, g->axis, g->interval + 1, k),
+                           a->at[g->interval], a->at[g->interval + 1], g->at);
     g->worst = fmax(g->worst, share_off(guess, seconds));
     if (g->tried == 1 && g->worst <= g->tolerance) {
         a->doubt[g->interval] = g->worst;
@@ -163,6 +180,7 @@ double grid_at(const struct measure_grid *g, double slice, double prefix)
     double x, y;
     int i = interval_of(&g->axes[0], slice, &x), k = interval_of(&g->axes[1], prefix, &y);
     int next_i = i + (g->axes[0].n > 1), next_k = k + (g->axes[1].n > 1);
-    double low = g->seconds[i][k] * (1 - y) + g->seconds[i][next_k] * y, high = g->seconds[next_i][k] * (1 - y) + g->seconds[next_i][next_k] * y;
+    double low = g->seconds[i][k] * (1 - y) + g->seconds[i][next_k] * y,
+           high = g->seconds[next_i][k] * (1 - y) + g->seconds[next_i][next_k] * y;
     return low * (1 - x) + high * x;
 }

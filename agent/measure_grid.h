@@ -1,5 +1,6 @@
-/* Which points of a table slice x prefix to measure: a coarse grid first, then a whole new row or column wherever the straight line between two of them errs
- * most. Decides alone; whoever measures asks for the next point and tells its time. */
+/* Which points of a table slice x prefix to measure: a coarse grid first, then a whole new row or
+ * column wherever the straight line between two of them errs most. Decides alone; whoever measures
+ * asks for the next point and tells its time. */
 #ifndef HP_AGENT_MEASURE_GRID_H
 #define HP_AGENT_MEASURE_GRID_H
 
@@ -10,7 +11,8 @@ enum { GRID_MOST = 24, GRID_AXES = 2 }; /* points of an axis; slices and prefixe
 
 struct grid_axis {
     uint32_t at[GRID_MOST];
-    double doubt[GRID_MOST]; /* [i]: how far interpolation between i and i + 1 may be off, as a share of the time */
+    double doubt[GRID_MOST]; /* [i]: how far interpolation between i and i + 1 may be off, as a
+                                share of the time */
     int n;
 };
 
@@ -19,11 +21,11 @@ struct grid_point {
 };
 
 struct measure_grid {
-    struct grid_axis axes[GRID_AXES]; /* 0: slices, 1: prefixes */
+    struct grid_axis axes[GRID_AXES];     /* 0: slices, 1: prefixes */
     double seconds[GRID_MOST][GRID_MOST]; /* [slice][prefix] */
     double tolerance;
-    int measured;  /* points of the coarse grid so far */
-    int points;    /* of everything measured */
+    int measured; /* points of the coarse grid so far */
+    int points;   /* of everything measured */
     /* the row or column that is tried: between `interval` and the next of `axis` */
     bool trying;
     int axis, interval, tried;
@@ -31,14 +33,19 @@ struct measure_grid {
     double line[GRID_MOST], worst;
 };
 
-/* Both axes rise and have 1 to GRID_MOST points; an axis of one point stays so. `tolerance`: errors of interpolation up to it are let be; 1 or more: the
- * coarse grid alone. */
-void grid_begin(struct measure_grid *g, const uint32_t *slices, int n_slices, const uint32_t *prefixes, int n_prefixes, double tolerance);
-/* The point to measure now; false when nothing more is worth it. Asking again without telling gives the same. */
+/* Both axes rise and have 1 to GRID_MOST points; an axis of one point stays so. `tolerance`: errors
+ * of interpolation up to it are let be; 1 or more: the coarse grid alone. */
+void grid_begin(struct measure_grid *g, const uint32_t *slices, int n_slices,
+                const uint32_t *prefixes, int n_prefixes, double tolerance);
+/* The point to measure now; false when nothing more is worth it. Asking again without telling gives
+ * the same. */
 bool grid_next(struct measure_grid *g, struct grid_point *out);
 void grid_tell(struct measure_grid *g, double seconds);
 /* The coarse grid is done: the table is whole, and stays so whenever one stops. */
-static inline bool grid_is_whole(const struct measure_grid *g) { return g->measured >= g->axes[0].n * g->axes[1].n; }
+static inline bool grid_is_whole(const struct measure_grid *g)
+{
+    return g->measured >= g->axes[0].n * g->axes[1].n;
+}
 /* The largest doubt left. */
 double grid_error(const struct measure_grid *g);
 /* Time at any slice and prefix 0 .. largest, as a reader of the table would have it. */

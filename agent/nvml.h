@@ -1,5 +1,7 @@
-/* NVIDIA's management library as a table of functions, found at run time so that one build serves boxes with and without GPUs. The types and numbers are those of
- * its documented binary interface (NVML API Reference). Every function returns 0 when it worked. Tests hand in a table of their own. */
+/* NVIDIA's management library as a table of functions, found at run time so that one build serves
+ * boxes with and without GPUs. The types and numbers are those of its documented binary interface
+ * (NVML API Reference). Every function returns 0 when it worked. Tests hand in a table of their
+ * own. */
 #ifndef HP_AGENT_NVML_H
 #define HP_AGENT_NVML_H
 

@@ -1,11 +1,11 @@
 #include "agent/outlet.h"
 
-#include "common/env.h"
-#include "common/log.h"
-
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+
+#include "common/env.h"
+#include "common/log.h"
 
 struct outlet {
     struct outlet_config config;
@@ -37,7 +37,8 @@ static void wire_find(struct outlet *o)
         log_warn("agent", "link_not_paced", "text=\"%s\"", e.text);
 }
 
-int outlet_open(const struct outlet_config *c, const uint8_t *address, size_t size, struct outlet **out, struct err *e)
+int outlet_open(const struct outlet_config *c, const uint8_t *address, size_t size,
+                struct outlet **out, struct err *e)
 {
     struct outlet *o = calloc(1, sizeof *o);
     if (!o)
@@ -84,7 +85,10 @@ void outlet_forget(struct outlet *o)
         wire_forget(o->config.wire, o->link);
 }
 
-uint64_t outlet_number(const struct outlet *o) { return o->number; }
+uint64_t outlet_number(const struct outlet *o)
+{
+    return o->number;
+}
 
 static void post_left(struct outlet *o, int status, bool reserved)
 {
@@ -92,21 +96,31 @@ static void post_left(struct outlet *o, int status, bool reserved)
     user_leave(o);
 }
 
-static void on_left(void *ctx, int status) { post_left(ctx, status, false); }
-static void on_reserved_left(void *ctx, int status) { post_left(ctx, status, true); }
+static void on_left(void *ctx, int status)
+{
+    post_left(ctx, status, false);
+}
+static void on_reserved_left(void *ctx, int status)
+{
+    post_left(ctx, status, true);
+}
 
 /* When the link that this one stands for would have brought the frame. */
 static uint64_t due_ns(struct outlet *o, const struct frame_header *h)
 {
-    double seconds = o->config.tokens ? paced_token_seconds(o->config.paced, &o->wire, h->n_runs, o->config.stands_for)
-                                      : paced_hop_seconds(o->config.paced, &o->wire, o->config.end_layer, h->n_tokens, o->config.stands_for);
+    double seconds =
+        o->config.tokens
+            ? paced_token_seconds(o->config.paced, &o->wire, h->n_runs, o->config.stands_for)
+            : paced_hop_seconds(o->config.paced, &o->wire, o->config.end_layer, h->n_tokens,
+                                o->config.stands_for);
     pthread_mutex_lock(&o->lock);
     uint64_t left = paced_queue_take(&o->queue, h->sent_ns, env_now_ns(&env_real), seconds);
     pthread_mutex_unlock(&o->lock);
     return left + (uint64_t)(o->wire.latency_s * 1e9);
 }
 
-void outlet_post(struct outlet *o, const struct frame_header *h, struct data_buffer *payload, bool reserved)
+void outlet_post(struct outlet *o, const struct frame_header *h, struct data_buffer *payload,
+                 bool reserved)
 {
     data_done_fn done = reserved ? on_reserved_left : on_left;
     struct frame_header own = *h;

@@ -1,5 +1,6 @@
-/* The way out of a stage: one link, posted on by the loop and by the executor, and kept until the last of those who hold it lets go. A paced agent's frames
- * leave it as late as the link that it stands for would have brought them. */
+/* The way out of a stage: one link, posted on by the loop and by the executor, and kept until the
+ * last of those who hold it lets go. A paced agent's frames leave it as late as the link that it
+ * stands for would have brought them. */
 #ifndef HP_AGENT_OUTLET_H
 #define HP_AGENT_OUTLET_H
 
@@ -10,22 +11,24 @@
 struct outlet;
 
 struct outlet_config {
-    struct data_endpoint *data;  /* outlives the outlet */
+    struct data_endpoint *data; /* outlives the outlet */
     uint64_t slot;
     /* A paced agent's; else NULL. */
     struct wire *wire;
     const struct paced *paced;
-    const char *device;          /* what stands at the other end, "" where nothing does */
-    bool tokens;                 /* it carries tokens to the first stage; else what layer `end_layer` - 1 gives */
+    const char *device; /* what stands at the other end, "" where nothing does */
+    bool tokens; /* it carries tokens to the first stage; else what layer `end_layer` - 1 gives */
     int end_layer;
     double stands_for;
-    /* A frame has left (status 0), or will not: then its payload is given back all the same. `reserved`: it was posted as such. On any thread; must not block. */
+    /* A frame has left (status 0), or will not: then its payload is given back all the same.
+     * `reserved`: it was posted as such. On any thread; must not block. */
     void (*left)(void *ctx, uint64_t slot, uint64_t link, int status, bool reserved);
     void *ctx;
 };
 
 /* Connects; held once. HP_ELINK, HP_EINVAL, HP_ENOMEM. */
-int outlet_open(const struct outlet_config *c, const uint8_t *address, size_t size, struct outlet **out, struct err *e);
+int outlet_open(const struct outlet_config *c, const uint8_t *address, size_t size,
+                struct outlet **out, struct err *e);
 struct outlet *outlet_hold(struct outlet *o);
 /* The last one disconnects. NULL is nothing. */
 void outlet_release(struct outlet *o);
@@ -35,6 +38,7 @@ void outlet_forget(struct outlet *o);
 /* data_link_number of the link behind it. */
 uint64_t outlet_number(const struct outlet *o);
 /* Takes the payload (may be NULL). `left` is called once. Any thread that holds it. */
-void outlet_post(struct outlet *o, const struct frame_header *h, struct data_buffer *payload, bool reserved);
+void outlet_post(struct outlet *o, const struct frame_header *h, struct data_buffer *payload,
+                 bool reserved);
 
 #endif

@@ -6,7 +6,8 @@
 #include <string.h>
 #include <time.h>
 
-void post_box_init_classes(struct post_box *b, size_t item_size, const uint32_t *places, size_t n_classes)
+void post_box_init_classes(struct post_box *b, size_t item_size, const uint32_t *places,
+                           size_t n_classes)
 {
     pthread_condattr_t attr;
     memset(b, 0, sizeof *b);
@@ -40,7 +41,8 @@ void post_box_fini(struct post_box *b)
     memset(b, 0, sizeof *b);
 }
 
-/* Signals after the lock is free, and only who sleeps: a taker that is woken into a lock that is held sleeps again. */
+/* Signals after the lock is free, and only who sleeps: a taker that is woken into a lock that is
+ * held sleeps again. */
 bool post_box_put_as(struct post_box *b, unsigned of_class, const void *item)
 {
     pthread_mutex_lock(&b->lock);
@@ -58,7 +60,10 @@ bool post_box_put_as(struct post_box *b, unsigned of_class, const void *item)
     return room;
 }
 
-bool post_box_put(struct post_box *b, const void *item) { return post_box_put_as(b, 0, item); }
+bool post_box_put(struct post_box *b, const void *item)
+{
+    return post_box_put_as(b, 0, item);
+}
 
 static bool take_locked(struct post_box *b, void *item)
 {
@@ -100,7 +105,8 @@ bool post_box_wait(struct post_box *b, void *item, int timeout_ms)
     pthread_mutex_lock(&b->lock);
     b->waiting = true;
     while (!b->count && rc != ETIMEDOUT)
-        rc = timeout_ms < 0 ? pthread_cond_wait(&b->arrived, &b->lock) : pthread_cond_timedwait(&b->arrived, &b->lock, &until);
+        rc = timeout_ms < 0 ? pthread_cond_wait(&b->arrived, &b->lock)
+                            : pthread_cond_timedwait(&b->arrived, &b->lock, &until);
     b->waiting = false;
     bool taken = take_locked(b, item);
     pthread_mutex_unlock(&b->lock);

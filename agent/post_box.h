@@ -1,5 +1,6 @@
-/* A queue of small items of one size between threads: any thread puts, one takes. Each class of items has places of its own, all allocated at the start: one
- * kind that floods takes no place from another, and nothing is allocated per item. */
+/* A queue of small items of one size between threads: any thread puts, one takes. Each class of
+ * items has places of its own, all allocated at the start: one kind that floods takes no place from
+ * another, and nothing is allocated per item. */
 #ifndef HP_AGENT_POST_BOX_H
 #define HP_AGENT_POST_BOX_H
 
@@ -20,7 +21,8 @@ struct post_box {
 };
 
 /* `places`: of each class, [n_classes]. Without memory for them the box takes nothing. */
-void post_box_init_classes(struct post_box *b, size_t item_size, const uint32_t *places, size_t n_classes);
+void post_box_init_classes(struct post_box *b, size_t item_size, const uint32_t *places,
+                           size_t n_classes);
 /* One class, of POST_BOX_PLACES. */
 void post_box_init(struct post_box *b, size_t item_size);
 void post_box_fini(struct post_box *b);

@@ -1,12 +1,4 @@
 /* The profiler's face: what is kept of earlier measurements, what is said beside the tables. */
-#include "agent/profiler_int.h"
-
-#include "agent/backend/backend.h"
-#include "common/digest.h"
-#include "common/env.h"
-#include "common/json.h"
-#include "common/log.h"
-
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
@@ -17,9 +9,17 @@
 #include <sys/utsname.h>
 #include <time.h>
 
+#include "agent/backend/backend.h"
+#include "agent/profiler_int.h"
+#include "common/digest.h"
+#include "common/env.h"
+#include "common/json.h"
+#include "common/log.h"
+
 enum { PROFILE_VERSION = 3 };
 
-/* ---- beside the tables ---------------------------------------------------------------------------------------------- */
+/* ---- beside the tables
+ * ---------------------------------------------------------------------------------------------- */
 
 /* The whole model's time for one slice without a prefix. */
 static double model_seconds(const struct measure *m, double slice)
@@ -30,7 +30,8 @@ static double model_seconds(const struct measure *m, double slice)
     return seconds;
 }
 
-/* The shortest slice whose time per token is within PROFILER_USEFUL_WITHIN of the best one's, among those that were measured. */
+/* The shortest slice whose time per token is within PROFILER_USEFUL_WITHIN of the best one's, among
+ * those that were measured. */
 static uint32_t useful_slice(const struct measure *m)
 {
     double best = INFINITY;
@@ -54,9 +55,12 @@ static json_t *source_note(const struct measure *m)
     struct utsname system;
     const struct device *d = m->config->device;
     bool known = uname(&system) == 0;
-    return json_pack("{s:s, s:s, s:s, s:s%, s:s, s:s, s:I, s:i, s:f, s:b}", "device", d->backend->device_describe(d), "backend", d->backend->name, "libraries",
-                     d->backend->libraries ? d->backend->libraries() : "", "driver", known ? system.release : "", known ? strlen(system.release) : (size_t)0, "program",
-                     HP_VERSION, "compute", m->config->f32 ? "f32" : "auto", "measured_s", (json_int_t)time(NULL), "points", m->points, "elapsed_s",
+    return json_pack("{s:s, s:s, s:s, s:s%, s:s, s:s, s:I, s:i, s:f, s:b}", "device",
+                     d->backend->device_describe(d), "backend", d->backend->name, "libraries",
+                     d->backend->libraries ? d->backend->libraries() : "", "driver",
+                     known ? system.release : "", known ? strlen(system.release) : (size_t)0,
+                     "program", HP_VERSION, "compute", m->config->f32 ? "f32" : "auto",
+                     "measured_s", (json_int_t)time(NULL), "points", m->points, "elapsed_s",
                      (double)(env_now_ns(&env_real) - m->begun_ns) * 1e-9, "fine", m->config->fine);
 }
 
@@ -71,27 +75,33 @@ static int layers_list(struct measure *m, struct err *e)
         int rc = stage_footprint(&c, &f, e);
         if (rc < 0)
             return rc;
-        json_array_append_new(list, json_pack("{s:s, s:s, s:I, s:I, s:I, s:I}", "name", l->name, "class", l->class_name, "param_bytes",
-                                              (json_int_t)l->param_bytes, "resident_bytes", (json_int_t)f.weight_bytes,
-                                              "state_bytes_per_token", (json_int_t)l->state_bytes_per_token, "output_bytes_per_token",
-                                              (json_int_t)l->output_bytes_per_token));
+        json_array_append_new(
+            list, json_pack("{s:s, s:s, s:I, s:I, s:I, s:I}", "name", l->name, "class",
+                            l->class_name, "param_bytes", (json_int_t)l->param_bytes,
+                            "resident_bytes", (json_int_t)f.weight_bytes, "state_bytes_per_token",
+                            (json_int_t)l->state_bytes_per_token, "output_bytes_per_token",
+                            (json_int_t)l->output_bytes_per_token));
     }
     return 0;
 }
 
-/* ---- what was measured before -------------------------------------------------------------------------------------- */
+/* ---- what was measured before
+ * -------------------------------------------------------------------------------------- */
 
 /* The name of results: the shape of the model, number formats included, the device, the compute. */
 static void cache_file(const struct measure *m, char *out, size_t size)
 {
     const struct model_config *c = model_config(m->model);
     struct buffer key = {0};
-    buffer_printf(&key, "%d %s f32=%d v=%d w=%d b=%d h=%d kv=%d hd=%d mlp=%d ctx=%d\n", (int)PROFILE_VERSION,
-                  m->config->device->backend->device_describe(m->config->device), m->config->f32, c->vocabulary, c->width, c->n_blocks, c->n_heads,
-                  c->n_kv_heads, c->head_dim, c->mlp_width, c->context);
+    buffer_printf(&key, "%d %s f32=%d v=%d w=%d b=%d h=%d kv=%d hd=%d mlp=%d ctx=%d\n",
+                  (int)PROFILE_VERSION,
+                  m->config->device->backend->device_describe(m->config->device), m->config->f32,
+                  c->vocabulary, c->width, c->n_blocks, c->n_heads, c->n_kv_heads, c->head_dim,
+                  c->mlp_width, c->context);
     for (int i = 0; i < m->graph->n_ops; i++)
         if (m->graph->ops[i].weight)
-            buffer_printf(&key, "%d:%d ", (int)m->graph->ops[i].kind, (int)m->graph->ops[i].weight->dtype);
+            buffer_printf(&key, "%d:%d ", (int)m->graph->ops[i].kind,
+                          (int)m->graph->ops[i].weight->dtype);
     struct digest d = digest_of(key.data, key.size);
     char hex[DIGEST_HEX];
     digest_hex(&d, hex);
@@ -127,9 +137,12 @@ static int measure_all(struct measure *m, const char *file, struct err *e)
     if (rc < 0)
         return rc;
     if (m->config->fine)
-        json_object_set_new(m->tables, "useful_slice", json_pack("{s:I, s:f}", "tokens", (json_int_t)useful_slice(m), "within", PROFILER_USEFUL_WITHIN));
+        json_object_set_new(m->tables, "useful_slice",
+                            json_pack("{s:I, s:f}", "tokens", (json_int_t)useful_slice(m), "within",
+                                      PROFILER_USEFUL_WITHIN));
     json_object_set_new(m->tables, "source", source_note(m));
-    if (file[0] && ((mkdir(m->config->cache, 0755) != 0 && errno != EEXIST) || json_save(m->tables, file, &kept_error) < 0))
+    if (file[0] && ((mkdir(m->config->cache, 0755) != 0 && errno != EEXIST) ||
+                    json_save(m->tables, file, &kept_error) < 0))
         log_warn("agent", "profile_not_kept", "file=%s text=\"%s\"", file, kept_error.text);
     return 0;
 }

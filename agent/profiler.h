@@ -1,16 +1,18 @@
-/* What a layer of each class costs on this agent's device: slice and prefix lengths through stage_run, warm, by the median, within a time. A quick look takes
- * a few points; a fine one adds points where interpolation between them errs, measures steps of decode in batches and finds the shortest useful slice. Results
- * are kept by the model's shape, the device and the compute, so that a model is measured once. Weights need not be there: a sparse copy whose
- * weights read as zeros takes the same time. */
+/* What a layer of each class costs on this agent's device: slice and prefix lengths through
+ * stage_run, warm, by the median, within a time. A quick look takes a few points; a fine one adds
+ * points where interpolation between them errs, measures steps of decode in batches and finds the
+ * shortest useful slice. Results are kept by the model's shape, the device and the compute, so that
+ * a model is measured once. Weights need not be there: a sparse copy whose weights read as zeros
+ * takes the same time. */
 #ifndef HP_AGENT_PROFILER_H
 #define HP_AGENT_PROFILER_H
-
-#include "common/bytes.h"
-#include "common/status.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+
+#include "common/bytes.h"
+#include "common/status.h"
 
 struct device;
 
@@ -18,29 +20,36 @@ struct device;
 #define PROFILER_USEFUL_WITHIN 1.25
 
 struct profiler_progress {
-    const char *what;       /* the class of layers */
-    int points;             /* so far */
+    const char *what; /* the class of layers */
+    int points;       /* so far */
     double elapsed_s, budget_s;
-    double error;           /* of interpolation, the largest that is left in this class, as a share of the time */
+    double error; /* of interpolation, the largest that is left in this class, as a share of the
+                     time */
 };
 
 struct profiler_config {
-    const char *path;       /* what model_open takes */
-    const char *cache;      /* folder of results; "" or NULL: none */
+    const char *path;  /* what model_open takes */
+    const char *cache; /* folder of results; "" or NULL: none */
     struct device *device;
     bool f32;
-    uint64_t budget_ms;     /* 0: 2000; every point of the first grid is measured whatever it says */
-    bool fine;              /* measured even where a result is kept; the new one takes its place */
-    void (*progress)(void *ctx, const struct profiler_progress *p); /* after each point, on the same thread; may be NULL */
+    uint64_t budget_ms; /* 0: 2000; every point of the first grid is measured whatever it says */
+    bool fine;          /* measured even where a result is kept; the new one takes its place */
+    void (*progress)(
+        void *ctx,
+        const struct profiler_progress *p); /* after each point, on the same thread; may be NULL */
     void *progress_ctx;
-    void (*between)(void *ctx); /* between two runs, where nothing is timed: time for others; may be NULL */
+    void (*between)(
+        void *ctx); /* between two runs, where nothing is timed: time for others; may be NULL */
     void *between_ctx;
     const atomic_bool *stop; /* ends with HP_ECANCELED when it becomes true; may be NULL */
 };
 
-/* Appends {"embed": {"slice": [..], "prefix": [..], "seconds": [[..]]}, "attn": .., "mlp": .., "head": .., "layers": [..]} as in hp-profile/1.
- * Layers carry `resident_bytes` too: what they hold on this device once loaded. Beside them stand "source" (device, libraries, driver, program, when) and, of a
- * fine measurement, "useful_slice": {"tokens", "within"}; each class then has "decode": {"batch", "prefix", "seconds"} and "interpolation_error". Uses the device: on its thread. Errors of model_open and stage_load. */
+/* Appends {"embed": {"slice": [..], "prefix": [..], "seconds": [[..]]}, "attn": .., "mlp": ..,
+ * "head": .., "layers": [..]} as in hp-profile/1. Layers carry `resident_bytes` too: what they hold
+ * on this device once loaded. Beside them stand "source" (device, libraries, driver, program, when)
+ * and, of a fine measurement, "useful_slice": {"tokens", "within"}; each class then has "decode":
+ * {"batch", "prefix", "seconds"} and "interpolation_error". Uses the device: on its thread. Errors
+ * of model_open and stage_load. */
 int profiler_measure(const struct profiler_config *c, struct buffer *out, struct err *e);
 
 #endif

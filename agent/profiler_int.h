@@ -1,12 +1,13 @@
-/* What the files of the profiler share: profiler.c (its face, what is kept), profiler_points.c (one layer of each class, point by point). */
+/* What the files of the profiler share: profiler.c (its face, what is kept), profiler_points.c (one
+ * layer of each class, point by point). */
 #ifndef HP_AGENT_PROFILER_INT_H
 #define HP_AGENT_PROFILER_INT_H
+
+#include <jansson.h>
 
 #include "agent/engine/stage.h"
 #include "agent/measure_grid.h"
 #include "agent/profiler.h"
-
-#include <jansson.h>
 
 enum { PROFILER_MAX_CLASSES = 16, PROFILER_MAX_BATCH = 8 };
 
@@ -30,13 +31,15 @@ struct measure {
     void *input;
     float *output;
     uint8_t *prefix; /* zeros: a KV block of the longest prefix */
-    uint8_t *cold;   /* cold_bytes that push the layer's weights out of the caches; NULL for a model that stays in them */
+    uint8_t *cold;   /* cold_bytes that push the layer's weights out of the caches; NULL for a model
+                        that stays in them */
     size_t cold_bytes;
     json_t *tables;
 };
 
 /* Measures every class of layers into m->tables. */
 int profiler_classes_measure(struct measure *m, struct err *e);
-struct stage_config profiler_stage_config(const struct measure *m, int layer, uint32_t max_slice, uint32_t max_prefix, uint32_t max_batch);
+struct stage_config profiler_stage_config(const struct measure *m, int layer, uint32_t max_slice,
+                                          uint32_t max_prefix, uint32_t max_batch);
 
 #endif

@@ -1,20 +1,32 @@
-/* One layer of each class through stage_run, point by point: warm, by the median, with caches as cold as they would be. */
-#include "agent/profiler_int.h"
-
-#include "agent/backend/backend.h"
-#include "common/env.h"
-
+/* One layer of each class through stage_run, point by point: warm, by the median, with caches as
+ * cold as they would be. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { MAX_SAMPLES = 9, FINE_SLICE = 512, FINE_PREFIX = 4096, FINE_BATCH_PREFIX = 2048, FINE_POINT_MS = 60, FINE_LEAST_SAMPLES = 3 };
+#include "agent/backend/backend.h"
+#include "agent/profiler_int.h"
+#include "common/env.h"
+
+enum {
+    MAX_SAMPLES = 9,
+    FINE_SLICE = 512,
+    FINE_PREFIX = 4096,
+    FINE_BATCH_PREFIX = 2048,
+    FINE_POINT_MS = 60,
+    FINE_LEAST_SAMPLES = 3
+};
 #define FINE_LONG_S 0.3
 #define FINE_TOLERANCE 0.04 /* errors of interpolation below it drown in those of measuring */
 
-static double seconds_since(uint64_t from_ns) { return (double)(env_now_ns(&env_real) - from_ns) * 1e-9; }
+static double seconds_since(uint64_t from_ns)
+{
+    return (double)(env_now_ns(&env_real) - from_ns) * 1e-9;
+}
 
-/* ---- which points ------------------------------------------------------------------------------------------------------- */
+/* ---- which points
+ * -------------------------------------------------------------------------------------------------------
+ */
 
 static bool layer_has(const struct graph *g, int layer, enum op_kind kind)
 {
@@ -24,13 +36,19 @@ static bool layer_has(const struct graph *g, int layer, enum op_kind kind)
     return false;
 }
 
-static bool is_end(const struct measure *m, int layer) { return layer == 0 || layer == m->graph->n_layers - 1; }
+static bool is_end(const struct measure *m, int layer)
+{
+    return layer == 0 || layer == m->graph->n_layers - 1;
+}
 
-/* A quick look: products grow with the slice alone, attention with the prefix too. Cut at the model's context. */
+/* A quick look: products grow with the slice alone, attention with the prefix too. Cut at the
+ * model's context. */
 static void grid_quick(const struct measure *m, struct measure_class *c)
 {
-    static const uint32_t slices[] = {1, 16, 64, 256}, ends[] = {1, 256}, prefixes[] = {0, 512, 1536};
-    bool attention = layer_has(m->graph, c->layer, OP_ATTENTION), end = !attention && is_end(m, c->layer);
+    static const uint32_t slices[] = {1, 16, 64, 256}, ends[] = {1, 256},
+                          prefixes[] = {0, 512, 1536};
+    bool attention = layer_has(m->graph, c->layer, OP_ATTENTION),
+         end = !attention && is_end(m, c->layer);
     const uint32_t *x = end ? ends : slices;
     int n_x = end ? 2 : 4, n_y = attention ? 3 : 1;
     uint32_t context = (uint32_t)model_config(m->model)->context;
@@ -44,7 +62,8 @@ static void grid_quick(const struct measure *m, struct measure_class *c)
 /* What a fine measurement begins with; it adds more itself. */
 static void grid_fine(const struct measure *m, struct measure_class *c)
 {
-    uint32_t context = (uint32_t)model_config(m->model)->context, slices[] = {1, 8, 32, 128, FINE_SLICE}, prefixes[3] = {0};
+    uint32_t context = (uint32_t)model_config(m->model)->context,
+             slices[] = {1, 8, 32, 128, FINE_SLICE}, prefixes[3] = {0};
     uint32_t most = context < 2 ? 1 : context / 2 < FINE_SLICE ? context / 2 : FINE_SLICE;
     int n_x = 5, n_y = 1;
     while (n_x > 1 && slices[n_x - 2] >= most)
@@ -63,7 +82,8 @@ static void classes_find(struct measure *m)
 {
     for (int i = 0; i < m->graph->n_layers; i++) {
         int k = 0;
-        while (k < m->n_classes && strcmp(m->graph->layers[m->classes[k].layer].class_name, m->graph->layers[i].class_name) != 0)
+        while (k < m->n_classes && strcmp(m->graph->layers[m->classes[k].layer].class_name,
+                                          m->graph->layers[i].class_name) != 0)
             k++;
         if (k == PROFILER_MAX_CLASSES)
             continue;
@@ -81,7 +101,9 @@ static void classes_find(struct measure *m)
     }
 }
 
-/* ---- one point ---------------------------------------------------------------------------------------------------------- */
+/* ---- one point
+ * ----------------------------------------------------------------------------------------------------------
+ */
 
 static int compare_doubles(const void *a, const void *b)
 {
@@ -89,8 +111,8 @@ static int compare_doubles(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* A stage comes back to a layer after it has been through all its others, and then finds that layer's weights in memory, not in a cache, unless
- * the whole model fits into one. */
+/* A stage comes back to a layer after it has been through all its others, and then finds that
+ * layer's weights in memory, not in a cache, unless the whole model fits into one. */
 static void caches_leave(struct measure *m)
 {
     for (size_t i = 0; m->cold && i < m->cold_bytes; i += 64)
@@ -111,7 +133,8 @@ static int cold_create(struct measure *m, struct err *e)
 }
 
 /* `batch` sequences, each with `slice` new tokens after `prefix` cached ones. */
-static int run_once(struct measure *m, uint32_t batch, struct grid_point p, double *seconds, struct err *e)
+static int run_once(struct measure *m, uint32_t batch, struct grid_point p, double *seconds,
+                    struct err *e)
 {
     struct stage_run runs[PROFILER_MAX_BATCH];
     int rc = 0;
@@ -132,7 +155,8 @@ static int run_once(struct measure *m, uint32_t batch, struct grid_point p, doub
     return rc;
 }
 
-static int point_measure(struct measure *m, uint32_t batch, struct grid_point p, double *seconds, struct err *e)
+static int point_measure(struct measure *m, uint32_t batch, struct grid_point p, double *seconds,
+                         struct err *e)
 {
     double samples[MAX_SAMPLES], warm;
     int rc = run_once(m, batch, p, &warm, e), n = 0;
@@ -154,7 +178,9 @@ static int point_measure(struct measure *m, uint32_t batch, struct grid_point p,
     return 0;
 }
 
-/* ---- one class ---------------------------------------------------------------------------------------------------------- */
+/* ---- one class
+ * ----------------------------------------------------------------------------------------------------------
+ */
 
 static void progress_tell(const struct measure *m, const struct measure_class *c)
 {
@@ -167,10 +193,12 @@ static void progress_tell(const struct measure *m, const struct measure_class *c
         m->config->progress(m->config->progress_ctx, &p);
 }
 
-static int grid_measure(struct measure *m, struct measure_class *c, uint64_t until_ns, struct err *e)
+static int grid_measure(struct measure *m, struct measure_class *c, uint64_t until_ns,
+                        struct err *e)
 {
     struct grid_point p;
-    while ((!grid_is_whole(&c->grid) || env_now_ns(&env_real) < until_ns) && grid_next(&c->grid, &p)) {
+    while ((!grid_is_whole(&c->grid) || env_now_ns(&env_real) < until_ns) &&
+           grid_next(&c->grid, &p)) {
         double seconds;
         int rc = point_measure(m, 1, p, &seconds, e);
         if (rc < 0)
@@ -198,33 +226,40 @@ static json_t *grid_table(const struct measure_grid *g, bool fine)
             json_array_append_new(row, json_real(g->seconds[i][k]));
         json_array_append_new(rows, row);
     }
-    json_t *table = json_pack("{s:o, s:o, s:o}", "slice", axis_list(&g->axes[0]), "prefix", axis_list(&g->axes[1]), "seconds", rows);
+    json_t *table = json_pack("{s:o, s:o, s:o}", "slice", axis_list(&g->axes[0]), "prefix",
+                              axis_list(&g->axes[1]), "seconds", rows);
     if (fine)
         json_object_set_new(table, "interpolation_error", json_real(grid_error(g)));
     return table;
 }
 
 /* Steps of decode: one new token of each of several sequences. */
-static int batches_measure(struct measure *m, const struct measure_class *c, uint32_t longest, json_t *table, struct err *e)
+static int batches_measure(struct measure *m, const struct measure_class *c, uint32_t longest,
+                           json_t *table, struct err *e)
 {
-    struct grid_axis batches = {.at = {1, 2, 4, PROFILER_MAX_BATCH}, .n = 4}, prefixes = {.at = {0, longest / 4, longest}, .n = longest >= 4 ? 3 : 1};
+    struct grid_axis batches = {.at = {1, 2, 4, PROFILER_MAX_BATCH}, .n = 4},
+                     prefixes = {.at = {0, longest / 4, longest}, .n = longest >= 4 ? 3 : 1};
     json_t *rows = json_array();
     int rc = 0;
     for (int i = 0; rc == 0 && i < batches.n; i++) {
         json_t *row = json_array();
         for (int k = 0; rc == 0 && k < prefixes.n; k++) {
             double seconds = 0;
-            rc = point_measure(m, batches.at[i], (struct grid_point){1, prefixes.at[k]}, &seconds, e);
+            rc = point_measure(m, batches.at[i], (struct grid_point){1, prefixes.at[k]}, &seconds,
+                               e);
             json_array_append_new(row, json_real(seconds));
             progress_tell(m, c);
         }
         json_array_append_new(rows, row);
     }
-    json_object_set_new(table, "decode", json_pack("{s:o, s:o, s:o}", "batch", axis_list(&batches), "prefix", axis_list(&prefixes), "seconds", rows));
+    json_object_set_new(table, "decode",
+                        json_pack("{s:o, s:o, s:o}", "batch", axis_list(&batches), "prefix",
+                                  axis_list(&prefixes), "seconds", rows));
     return rc;
 }
 
-struct stage_config profiler_stage_config(const struct measure *m, int layer, uint32_t max_slice, uint32_t max_prefix, uint32_t max_batch)
+struct stage_config profiler_stage_config(const struct measure *m, int layer, uint32_t max_slice,
+                                          uint32_t max_prefix, uint32_t max_batch)
 {
     return (struct stage_config){.model = m->model,
                                  .first_layer = layer,
@@ -239,7 +274,8 @@ struct stage_config profiler_stage_config(const struct measure *m, int layer, ui
 static int buffers_make(struct measure *m, uint32_t tokens, uint32_t prefix, struct err *e)
 {
     const struct model_config *mc = model_config(m->model);
-    size_t rows = (size_t)tokens * (size_t)mc->width, logits = stage_is_last(m->stage) ? (size_t)mc->vocabulary * PROFILER_MAX_BATCH : 0;
+    size_t rows = (size_t)tokens * (size_t)mc->width,
+           logits = stage_is_last(m->stage) ? (size_t)mc->vocabulary * PROFILER_MAX_BATCH : 0;
     m->input = calloc(rows, sizeof(float)); /* also ids: token 0 */
     m->output = calloc(logits > rows ? logits : rows, sizeof(float));
     m->prefix = calloc(stage_kv_bytes(m->stage, prefix) + 1, 1);
@@ -251,11 +287,14 @@ static int buffers_make(struct measure *m, uint32_t tokens, uint32_t prefix, str
     return 0;
 }
 
-static int class_measure(struct measure *m, struct measure_class *c, uint64_t until_ns, struct err *e)
+static int class_measure(struct measure *m, struct measure_class *c, uint64_t until_ns,
+                         struct err *e)
 {
     const struct grid_axis *x = &c->grid.axes[0], *y = &c->grid.axes[1];
-    uint32_t slice = x->at[x->n - 1], prefix = y->at[y->n - 1], batch = m->config->fine ? PROFILER_MAX_BATCH : 1;
-    uint32_t batch_prefix = prefix < FINE_BATCH_PREFIX ? prefix : FINE_BATCH_PREFIX, tokens = slice > batch ? slice : batch;
+    uint32_t slice = x->at[x->n - 1], prefix = y->at[y->n - 1],
+             batch = m->config->fine ? PROFILER_MAX_BATCH : 1;
+    uint32_t batch_prefix = prefix < FINE_BATCH_PREFIX ? prefix : FINE_BATCH_PREFIX,
+             tokens = slice > batch ? slice : batch;
     struct stage_config config = profiler_stage_config(m, c->layer, slice, prefix, batch);
     /* Every sequence takes whole pages. */
     uint64_t together = (uint64_t)batch * (batch_prefix + 2 * KV_PAGE_TOKENS);
@@ -286,11 +325,14 @@ int profiler_classes_measure(struct measure *m, struct err *e)
         points += m->classes[k].grid.axes[0].n * m->classes[k].grid.axes[1].n;
         shares += m->classes[k].share;
     }
-    m->point_ns = m->config->fine ? FINE_POINT_MS * UINT64_C(1000000) : m->budget_ns / (uint64_t)points;
+    m->point_ns =
+        m->config->fine ? FINE_POINT_MS * UINT64_C(1000000) : m->budget_ns / (uint64_t)points;
     /* What a class does not need is for those after it. */
     for (int k = 0; rc == 0 && k < m->n_classes; k++) {
-        uint64_t now = env_now_ns(&env_real), end = m->begun_ns + m->budget_ns, left = end > now ? end - now : 0;
-        rc = class_measure(m, &m->classes[k], now + (uint64_t)((double)left * m->classes[k].share / shares), e);
+        uint64_t now = env_now_ns(&env_real), end = m->begun_ns + m->budget_ns,
+                 left = end > now ? end - now : 0;
+        rc = class_measure(m, &m->classes[k],
+                           now + (uint64_t)((double)left * m->classes[k].share / shares), e);
         shares -= m->classes[k].share;
         if (rc < 0)
             err_at(e, "measuring %s", m->graph->layers[m->classes[k].layer].name);

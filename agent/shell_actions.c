@@ -1,11 +1,12 @@
 /* Owns the way from an action of the core to whoever does it. Decides nothing. */
-#include "agent/shell_int.h"
-
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- messages and frames --------------------------------------------------------------------------------------------- */
+#include "agent/shell_int.h"
+
+/* ---- messages and frames
+ * --------------------------------------------------------------------------------------------- */
 
 static void send_message(struct agent *a, const struct message *m)
 {
@@ -15,7 +16,8 @@ static void send_message(struct agent *a, const struct message *m)
     int rc = a->encoded.failed ? err_set(&e, HP_ENOMEM, "no memory for a message")
                                : control_send(a->control, 0, a->encoded.data, a->encoded.size, &e);
     if (rc < 0 && m->type != MESSAGE_JOIN && m->type != MESSAGE_HEARTBEAT)
-        log_warn("agent", "message_lost", "type=%s text=\"%s\"", message_type_word(m->type), e.text);
+        log_warn("agent", "message_lost", "type=%s text=\"%s\"", message_type_word(m->type),
+                 e.text);
     if (a->encoded.failed || a->encoded.capacity > (8 << 20))
         buffer_free(&a->encoded);
 }
@@ -62,14 +64,17 @@ static void post_frame(struct agent *a, const struct agent_action *act)
     }
     if (act->u.post.header.kind == FRAME_ALIVE)
         return; /* its loss is what tells */
-    log_warn("agent", "frame_lost", "batch=%u reason=%s", act->u.post.header.batch, o ? "no_memory" : "no_link");
+    log_warn("agent", "frame_lost", "batch=%u reason=%s", act->u.post.header.batch,
+             o ? "no_memory" : "no_link");
     if (b)
         data_buffer_release(a->data, b);
     if (s)
         outlet_left(a, s->slot, o ? outlet_number(o) : 0, HP_ELINK, false);
 }
 
-/* ---- stages ---------------------------------------------------------------------------------------------------------- */
+/* ---- stages
+ * ----------------------------------------------------------------------------------------------------------
+ */
 
 static void outlet_drop(struct outlet **o)
 {
@@ -109,7 +114,8 @@ static struct shell_stage *stage_make(struct agent *a, uint64_t slot)
 }
 
 /* What could not even begin fails as if it had been tried. */
-static void work_failed(struct agent *a, enum agent_event_kind kind, const struct agent_action *act, int code, const char *text)
+static void work_failed(struct agent *a, enum agent_event_kind kind, const struct agent_action *act,
+                        int code, const char *text)
 {
     struct mail m = {.event = {.kind = kind}, .error = calloc(1, sizeof(struct err))};
     m.event.u.progress.slot = act->u.work.slot;
@@ -132,7 +138,8 @@ static void load(struct agent *a, const struct agent_action *act)
     const struct message_stage_prepare *p = act->u.work.prepare;
     struct shell_stage *s = shell_stage_of(a, act->u.work.slot);
     if (!s || !s->path) {
-        work_failed(a, AGENT_EVENT_LOADED, act, HP_ENOMEM, "the store did not say where the model lies");
+        work_failed(a, AGENT_EVENT_LOADED, act, HP_ENOMEM,
+                    "the store did not say where the model lies");
         return;
     }
     struct executor_load l = {.slot = act->u.work.slot,
@@ -161,11 +168,20 @@ static void unload(struct agent *a, uint64_t slot)
     shell_stage_drop(a, slot);
 }
 
-static void outlet_make(struct agent *a, const struct shell_stage *s, struct pack_span address, const char *device, bool tokens, struct outlet **out)
+static void outlet_make(struct agent *a, const struct shell_stage *s, struct pack_span address,
+                        const char *device, bool tokens, struct outlet **out)
 {
     struct err e = {0};
-    struct outlet_config c = {.data = a->data, .slot = s->slot, .wire = a->wire, .paced = a->paced, .device = device,
-                              .tokens = tokens, .end_layer = s->end_layer, .stands_for = s->stands_for, .left = outlet_left, .ctx = a};
+    struct outlet_config c = {.data = a->data,
+                              .slot = s->slot,
+                              .wire = a->wire,
+                              .paced = a->paced,
+                              .device = device,
+                              .tokens = tokens,
+                              .end_layer = s->end_layer,
+                              .stands_for = s->stands_for,
+                              .left = outlet_left,
+                              .ctx = a};
     outlet_drop(out);
     if (address.size && outlet_open(&c, address.data, address.size, out, &e) < 0) {
         log_warn("agent", "link_failed", "text=\"%s\"", e.text);
@@ -182,7 +198,9 @@ static void connect_links(struct agent *a, const struct agent_action *act)
     outlet_make(a, s, act->u.connect.first, act->u.connect.first_device, true, &s->first);
 }
 
-/* ---- sequences ------------------------------------------------------------------------------------------------------- */
+/* ---- sequences
+ * -------------------------------------------------------------------------------------------------------
+ */
 
 static void sampler_params_of(const struct message_sequence_open *o, struct sampler_params *p)
 {
@@ -215,13 +233,16 @@ static void sequence_open(struct agent *a, const struct agent_action *act)
     int rc = s ? 0 : err_set(&e, HP_ENOENT, "the stage is not here");
     if (rc == 0 && act->u.sequence_open.sampler) {
         sampler_params_of(o, &params);
-        rc = sampler_create(&params, (int)s->vocabulary, o->prompt.items, o->prompt.count, &sampler, &e);
+        rc = sampler_create(&params, (int)s->vocabulary, o->prompt.items, o->prompt.count, &sampler,
+                            &e);
     }
     if (rc == 0) {
-        executor_sequence_open(a->executor, act->u.sequence_open.slot, act->u.sequence_open.ticket, o->sequence, (uint32_t)o->kv_tokens, sampler);
+        executor_sequence_open(a->executor, act->u.sequence_open.slot, act->u.sequence_open.ticket,
+                               o->sequence, (uint32_t)o->kv_tokens, sampler);
         return;
     }
-    struct mail m = {.event = {.kind = AGENT_EVENT_SEQUENCE_OPENED}, .error = malloc(sizeof(struct err))};
+    struct mail m = {.event = {.kind = AGENT_EVENT_SEQUENCE_OPENED},
+                     .error = malloc(sizeof(struct err))};
     m.event.u.sequence_opened.slot = act->u.sequence_open.slot;
     m.event.u.sequence_opened.ticket = act->u.sequence_open.ticket;
     m.event.u.sequence_opened.sequence = o->sequence;
@@ -251,7 +272,9 @@ static void run(struct agent *a, const struct agent_action *act)
     executor_run(a->executor, &r);
 }
 
-/* ---- profiles -------------------------------------------------------------------------------------------------------- */
+/* ---- profiles
+ * --------------------------------------------------------------------------------------------------------
+ */
 
 static void profile_failed(struct agent *a, const struct shell_profile *p, const struct err *e)
 {
@@ -293,8 +316,11 @@ static void profile_paced(struct agent *a, uint64_t slot)
 static void profile_start(struct agent *a, const struct agent_action *act)
 {
     const struct message_profile_run *r = &act->u.profile.request;
-    struct shell_profile p = {.slot = SHELL_PROFILE_SLOT | ++a->last_profile, .id = act->u.profile.id, .budget_ms = r->budget_ms,
-                              .f32 = strcmp(r->compute, "f32") == 0, .fine = r->fine};
+    struct shell_profile p = {.slot = SHELL_PROFILE_SLOT | ++a->last_profile,
+                              .id = act->u.profile.id,
+                              .budget_ms = r->budget_ms,
+                              .f32 = strcmp(r->compute, "f32") == 0,
+                              .fine = r->fine};
     struct shell_profile *grown = realloc(a->profiles, (a->n_profiles + 1) * sizeof *grown);
     if (r->model.size == DIGEST_BYTES)
         memcpy(p.model, r->model.data, DIGEST_BYTES);
@@ -320,8 +346,12 @@ void shell_profile_opened(struct agent *a, const struct mail *m)
         if (p.slot != m->event.u.progress.slot)
             continue;
         if (m->event.u.progress.status == 0 && m->path) {
-            executor_profile(a->executor, &(struct executor_profile){.ticket = p.slot, .budget_ms = p.budget_ms, .path = m->path, .cache = a->profile_folder,
-                                                                     .f32 = p.f32, .fine = p.fine});
+            executor_profile(a->executor, &(struct executor_profile){.ticket = p.slot,
+                                                                     .budget_ms = p.budget_ms,
+                                                                     .path = m->path,
+                                                                     .cache = a->profile_folder,
+                                                                     .f32 = p.f32,
+                                                                     .fine = p.fine});
             return;
         }
         struct err e = {0};
@@ -333,7 +363,9 @@ void shell_profile_opened(struct agent *a, const struct mail *m)
     }
 }
 
-/* ---- links ----------------------------------------------------------------------------------------------------------- */
+/* ---- links
+ * -----------------------------------------------------------------------------------------------------------
+ */
 
 static void probe(struct agent *a, const struct agent_action *act)
 {
@@ -347,9 +379,11 @@ static void probe(struct agent *a, const struct agent_action *act)
         return;
     }
     if (echo)
-        rc = link_prober_echo(a->prober, p->session, p->data_address.data, p->data_address.size, &e);
+        rc =
+            link_prober_echo(a->prober, p->session, p->data_address.data, p->data_address.size, &e);
     else if (measure)
-        rc = link_prober_measure(a->prober, act->u.probe.id, p->session, p->data_address.data, p->data_address.size, &e);
+        rc = link_prober_measure(a->prober, act->u.probe.id, p->session, p->data_address.data,
+                                 p->data_address.size, &e);
     else
         rc = err_set(&e, HP_EPROTO, "\"%.20s\" is no part in a probe", p->role);
     if (rc == 0 && measure)
@@ -362,7 +396,9 @@ static void probe(struct agent *a, const struct agent_action *act)
     shell_mail(a, &m);
 }
 
-/* ---- the rest -------------------------------------------------------------------------------------------------------- */
+/* ---- the rest
+ * --------------------------------------------------------------------------------------------------------
+ */
 
 static void log_answer(struct agent *a, const struct agent_action *act)
 {
@@ -402,7 +438,8 @@ static void store_remove(struct agent *a, const struct agent_action *act)
 static void peers_allow(struct agent *a, struct pack_span keys)
 {
     struct err e = {0};
-    if (data_peers_allow(a->data, (const uint8_t(*)[KEY_BYTES])keys.data, keys.size / KEY_BYTES, &e) < 0)
+    if (data_peers_allow(a->data, (const uint8_t(*)[KEY_BYTES])keys.data, keys.size / KEY_BYTES,
+                         &e) < 0)
         log_error("agent", "peers_not_allowed", "text=\"%s\"", e.text);
 }
 
@@ -419,7 +456,9 @@ static void action_do(struct agent *a, const struct agent_action *act)
     case AGENT_DO_SEND: send_message(a, &act->u.message); return;
     case AGENT_DO_POST: post_frame(a, act); return;
     case AGENT_DO_RELEASE: data_buffer_release(a->data, act->u.release.buffer); return;
-    case AGENT_DO_SESSION_ALLOW: session_allow(a, act->u.session.session, act->u.session.from); return;
+    case AGENT_DO_SESSION_ALLOW:
+        session_allow(a, act->u.session.session, act->u.session.from);
+        return;
     case AGENT_DO_PEERS: peers_allow(a, act->u.peers.keys); return;
     case AGENT_DO_SESSION_REVOKE: data_revoke(a->data, act->u.session.session); return;
     case AGENT_DO_FETCH: fetch(a, act); return;
@@ -427,7 +466,10 @@ static void action_do(struct agent *a, const struct agent_action *act)
     case AGENT_DO_UNLOAD: unload(a, act->u.unload.slot); return;
     case AGENT_DO_CONNECT: connect_links(a, act); return;
     case AGENT_DO_SEQUENCE_OPEN: sequence_open(a, act); return;
-    case AGENT_DO_SEQUENCE_CLOSE: executor_sequence_close(a->executor, act->u.sequence_close.slot, act->u.sequence_close.sequence); return;
+    case AGENT_DO_SEQUENCE_CLOSE:
+        executor_sequence_close(a->executor, act->u.sequence_close.slot,
+                                act->u.sequence_close.sequence);
+        return;
     case AGENT_DO_RUN: run(a, act); return;
     case AGENT_DO_PROFILE: profile_start(a, act); return;
     case AGENT_DO_PROBE: probe(a, act); return;

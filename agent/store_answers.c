@@ -1,10 +1,10 @@
 #include "agent/store_answers.h"
 
-#include "common/bytes.h"
-#include "common/log.h"
-
 #include <stdlib.h>
 #include <string.h>
+
+#include "common/bytes.h"
+#include "common/log.h"
 
 enum { MAX_ADDRESS = 64 << 10 };
 
@@ -20,7 +20,10 @@ void store_answers_fini(struct store_answers *a)
     *a = (struct store_answers){0};
 }
 
-static struct store_want *want_at(const struct store_answers *a, size_t i) { return &a->ring[(a->first + i) % STORE_MAX_WANTS]; }
+static struct store_want *want_at(const struct store_answers *a, size_t i)
+{
+    return &a->ring[(a->first + i) % STORE_MAX_WANTS];
+}
 
 static size_t wants_of(const struct store_answers *a, uint64_t link)
 {
@@ -30,7 +33,8 @@ static size_t wants_of(const struct store_answers *a, uint64_t link)
     return n;
 }
 
-void store_answers_want(struct store_answers *a, struct store_links *links, const struct frame_header *h, const uint8_t *bytes, size_t size)
+void store_answers_want(struct store_answers *a, struct store_links *links,
+                        const struct frame_header *h, const uint8_t *bytes, size_t size)
 {
     struct reader r = reader_of(bytes, size);
     uint32_t n = reader_u32(&r);
@@ -58,7 +62,8 @@ void store_answers_want(struct store_answers *a, struct store_links *links, cons
 
 enum want_fate { WANT_ANSWERED, WANT_GONE, WANT_LATER, WANT_NO_BUFFER };
 
-static enum want_fate want_answer(const struct store_want *w, struct store_links *links, struct weight_store *s)
+static enum want_fate want_answer(const struct store_want *w, struct store_links *links,
+                                  struct weight_store *s)
 {
     struct store_link *link = store_links_find(links, w->link);
     if (!link || link->down)
@@ -73,8 +78,12 @@ static enum want_fate want_answer(const struct store_want *w, struct store_links
     if (size && weight_store_read(s, &w->digest, b->bytes + DIGEST_BYTES, &size, NULL) < 0)
         size = 0; /* the digest alone: it is not here */
     b->size = DIGEST_BYTES + size;
-    struct frame_header h = {.kind = FRAME_CHUNK, .dtype = FRAME_BYTES, .session = w->header.session, .deployment = w->header.deployment,
-                             .generation = w->header.generation, .batch = w->header.batch};
+    struct frame_header h = {.kind = FRAME_CHUNK,
+                             .dtype = FRAME_BYTES,
+                             .session = w->header.session,
+                             .deployment = w->header.deployment,
+                             .generation = w->header.generation,
+                             .batch = w->header.batch};
     store_link_post(link, &h, b);
     return WANT_ANSWERED;
 }

@@ -1,5 +1,7 @@
-/* What peers asked the store for and have not got yet: a bounded queue, answered when there is room. Nothing here waits: where a link has enough under way,
- * or no buffer is free, the next step tries again. Who is not answered because the queue is full asks again (fetch.h). One thread uses it. */
+/* What peers asked the store for and have not got yet: a bounded queue, answered when there is
+ * room. Nothing here waits: where a link has enough under way, or no buffer is free, the next step
+ * tries again. Who is not answered because the queue is full asks again (fetch.h). One thread uses
+ * it. */
 #ifndef HP_AGENT_STORE_ANSWERS_H
 #define HP_AGENT_STORE_ANSWERS_H
 
@@ -7,9 +9,9 @@
 #include "agent/weight_store.h"
 
 enum {
-    STORE_MAX_WANTS = 4096,      /* of all peers */
-    STORE_MAX_LINK_WANTS = 256,  /* of one */
-    STORE_LINK_UNDER_WAY = 8,    /* chunks on their way to one */
+    STORE_MAX_WANTS = 4096,     /* of all peers */
+    STORE_MAX_LINK_WANTS = 256, /* of one */
+    STORE_LINK_UNDER_WAY = 8,   /* chunks on their way to one */
 };
 
 struct store_want {
@@ -26,8 +28,10 @@ struct store_answers {
 
 int store_answers_init(struct store_answers *a, struct err *e);
 void store_answers_fini(struct store_answers *a);
-/* Takes a FRAME_CHUNK_WANT of a peer. What is malformed is dropped, and so is what there is no room for. */
-void store_answers_want(struct store_answers *a, struct store_links *links, const struct frame_header *h, const uint8_t *bytes, size_t size);
+/* Takes a FRAME_CHUNK_WANT of a peer. What is malformed is dropped, and so is what there is no room
+ * for. */
+void store_answers_want(struct store_answers *a, struct store_links *links,
+                        const struct frame_header *h, const uint8_t *bytes, size_t size);
 /* Answers one; false when nothing is asked, or nothing can be answered now. */
 bool store_answers_step(struct store_answers *a, struct store_links *links, struct weight_store *s);
 

@@ -1,9 +1,5 @@
-/* Owns the bytes of chunks on disk, and the record of which are there: a chunk counts once its bytes are durable, and as long as they are what its digest
- * says. */
-#include "agent/store_int.h"
-
-#include "common/log.h"
-
+/* Owns the bytes of chunks on disk, and the record of which are there: a chunk counts once its
+ * bytes are durable, and as long as they are what its digest says. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -12,12 +8,18 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* ---- bytes of files ----------------------------------------------------------------------------------------------- */
+#include "agent/store_int.h"
+#include "common/log.h"
+
+/* ---- bytes of files
+ * -----------------------------------------------------------------------------------------------
+ */
 
 static int bytes_write(int fd, bool append, uint64_t offset, const uint8_t *bytes, size_t size)
 {
     for (size_t at = 0; at < size;) {
-        ssize_t n = append ? write(fd, bytes + at, size - at) : pwrite(fd, bytes + at, size - at, (off_t)(offset + at));
+        ssize_t n = append ? write(fd, bytes + at, size - at)
+                           : pwrite(fd, bytes + at, size - at, (off_t)(offset + at));
         if (n > 0)
             at += (size_t)n;
         else if (n == 0 || errno != EINTR)
@@ -26,12 +28,15 @@ static int bytes_write(int fd, bool append, uint64_t offset, const uint8_t *byte
     return 0;
 }
 
-int store_file_write(const char *path, int flags, uint64_t offset, const uint8_t *bytes, size_t size, bool sync, struct err *e)
+int store_file_write(const char *path, int flags, uint64_t offset, const uint8_t *bytes,
+                     size_t size, bool sync, struct err *e)
 {
     int fd = open(path, O_WRONLY | O_CLOEXEC | flags, 0644);
     if (fd < 0)
         return store_io_error(path, "open", e);
-    int rc = bytes_write(fd, flags & O_APPEND, offset, bytes, size) < 0 ? store_io_error(path, "write", e) : 0;
+    int rc = bytes_write(fd, flags & O_APPEND, offset, bytes, size) < 0
+                 ? store_io_error(path, "write", e)
+                 : 0;
     if (rc == 0 && sync && fdatasync(fd) != 0)
         rc = store_io_error(path, "write", e);
     if (close(fd) != 0 && rc == 0)
@@ -56,8 +61,10 @@ int store_range_read(const char *file, uint64_t offset, uint8_t *out, size_t siz
     }
     int problem = errno;
     close(fd);
-    return at == size ? 0 : err_set(e, HP_ENOENT, "%s: does not give %zu bytes at %llu: %s", file, size, (unsigned long long)offset,
-                                    problem ? strerror(problem) : "the file ends before");
+    return at == size ? 0
+                      : err_set(e, HP_ENOENT, "%s: does not give %zu bytes at %llu: %s", file, size,
+                                (unsigned long long)offset,
+                                problem ? strerror(problem) : "the file ends before");
 }
 
 bool store_range_is(const char *file, uint64_t offset, const uint8_t *bytes, size_t size)
@@ -65,7 +72,8 @@ bool store_range_is(const char *file, uint64_t offset, const uint8_t *bytes, siz
     uint8_t part[16384];
     for (size_t at = 0; at < size; at += sizeof part) {
         size_t n = size - at < sizeof part ? size - at : sizeof part;
-        if (store_range_read(file, offset + at, part, n, NULL) < 0 || memcmp(part, bytes + at, n) != 0)
+        if (store_range_read(file, offset + at, part, n, NULL) < 0 ||
+            memcmp(part, bytes + at, n) != 0)
             return false;
     }
     return true;
@@ -76,18 +84,29 @@ int store_file_path(const struct store_model *m, uint64_t file, char out[STORE_F
     return snprintf(out, STORE_FILE_PATH, "%s/files/%s", m->folder, store_file(m, file)->name);
 }
 
-/* ---- what was seen to be good ---------------------------------------------------------------------------------------- */
+/* ---- what was seen to be good
+ * ---------------------------------------------------------------------------------------- */
 
-static bool bit_get(const uint8_t *bits, uint32_t i) { return bits[i / 8] >> i % 8 & 1; }
-static void bit_set(uint8_t *bits, uint32_t i) { bits[i / 8] |= (uint8_t)(1u << i % 8); }
-static void bit_clear(uint8_t *bits, uint32_t i) { bits[i / 8] &= (uint8_t)~(1u << i % 8); }
+static bool bit_get(const uint8_t *bits, uint32_t i)
+{
+    return bits[i / 8] >> i % 8 & 1;
+}
+static void bit_set(uint8_t *bits, uint32_t i)
+{
+    bits[i / 8] |= (uint8_t)(1u << i % 8);
+}
+static void bit_clear(uint8_t *bits, uint32_t i)
+{
+    bits[i / 8] &= (uint8_t) ~(1u << i % 8);
+}
 
 static struct store_stamp stamp_of(const char *path)
 {
     struct stat st;
     if (stat(path, &st) != 0)
         return (struct store_stamp){0};
-    return (struct store_stamp){(int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec, (int64_t)st.st_ctim.tv_sec * 1000000000 + st.st_ctim.tv_nsec,
+    return (struct store_stamp){(int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec,
+                                (int64_t)st.st_ctim.tv_sec * 1000000000 + st.st_ctim.tv_nsec,
                                 (uint64_t)st.st_size};
 }
 
@@ -95,7 +114,8 @@ static struct store_stamp stamp_of(const char *path)
 static void stamp_compare(struct store_model *m, uint64_t file, const char *path)
 {
     struct store_stamp now = stamp_of(path), *then = &m->stamps[file];
-    if (now.modified_ns == then->modified_ns && now.changed_ns == then->changed_ns && now.bytes == then->bytes)
+    if (now.modified_ns == then->modified_ns && now.changed_ns == then->changed_ns &&
+        now.bytes == then->bytes)
         return;
     for (uint32_t i = 0; i < m->manifest.chunks.count; i++)
         if (store_chunk(m, i)->file == file)
@@ -149,16 +169,22 @@ int store_chunk_check(struct store_model *m, uint32_t chunk, uint8_t *scratch, s
         return err_set(e, HP_ECORRUPT, "chunk %u of %s: %s", chunk, m->manifest.name, why.text);
     struct digest d = digest_of(scratch, c->bytes);
     if (memcmp(d.bytes, c->digest.data, DIGEST_BYTES) != 0)
-        return err_set(e, HP_ECORRUPT, "chunk %u of %s: bytes %llu to %llu of %s are not what was written there", chunk, m->manifest.name,
-                       (unsigned long long)c->offset, (unsigned long long)(c->offset + c->bytes - 1), path);
+        return err_set(e, HP_ECORRUPT,
+                       "chunk %u of %s: bytes %llu to %llu of %s are not what was written there",
+                       chunk, m->manifest.name, (unsigned long long)c->offset,
+                       (unsigned long long)(c->offset + c->bytes - 1), path);
     bit_set(m->checked, chunk);
     return 0;
 }
 
-/* ---- which chunks are there --------------------------------------------------------------------------------------- */
+/* ---- which chunks are there
+ * --------------------------------------------------------------------------------------- */
 
 /* A record is the chunk's number and a number made of it, so that a torn or foreign one is seen. */
-static uint32_t record_check(uint32_t chunk) { return chunk * UINT32_C(2654435761) ^ UINT32_C(0x68706373); }
+static uint32_t record_check(uint32_t chunk)
+{
+    return chunk * UINT32_C(2654435761) ^ UINT32_C(0x68706373);
+}
 
 static void record_append(struct buffer *records, uint32_t chunk)
 {
@@ -186,13 +212,15 @@ static int files_sync(const struct store_model *m, struct err *e)
     return 0;
 }
 
-/* Writes records after those that are good: what a failed attempt has left there is cut off first, or all that follow would be unreadable. */
+/* Writes records after those that are good: what a failed attempt has left there is cut off first,
+ * or all that follow would be unreadable. */
 static int have_write(struct store_model *m, const struct buffer *records, struct err *e)
 {
     char path[STORE_FILE_PATH];
     snprintf(path, sizeof path, "%s/have", m->folder);
     int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
-    bool good = fd >= 0 && ftruncate(fd, (off_t)m->said_bytes) == 0 && bytes_write(fd, false, m->said_bytes, records->data, records->size) == 0 &&
+    bool good = fd >= 0 && ftruncate(fd, (off_t)m->said_bytes) == 0 &&
+                bytes_write(fd, false, m->said_bytes, records->data, records->size) == 0 &&
                 fdatasync(fd) == 0;
     int rc = good ? 0 : store_io_error(path, "write", e);
     if (fd >= 0)
@@ -223,7 +251,8 @@ static void have_rewrite(struct store_model *m)
     m->said_bytes = 0;
     have_cut(m);
     if (records.failed || have_write(m, &records, &e) < 0)
-        log_warn("store", "have_not_written", "model=\"%s\" text=\"%s\"", m->manifest.name, records.failed ? "no memory" : e.text);
+        log_warn("store", "have_not_written", "model=\"%s\" text=\"%s\"", m->manifest.name,
+                 records.failed ? "no memory" : e.text);
     for (size_t i = 0; i < m->n_unsaid; i++)
         bit_set(m->have, m->unsaid[i]);
     buffer_free(&records);
@@ -253,7 +282,8 @@ int store_model_sync(struct store_model *m, struct err *e)
     struct buffer records = {0};
     for (size_t i = 0; i < m->n_unsaid; i++)
         record_append(&records, m->unsaid[i]);
-    int rc = records.failed ? err_set(e, HP_ENOMEM, "no memory for the names of chunks") : files_sync(m, e);
+    int rc = records.failed ? err_set(e, HP_ENOMEM, "no memory for the names of chunks")
+                            : files_sync(m, e);
     rc = rc < 0 ? rc : have_write(m, &records, e);
     buffer_free(&records);
     if (rc == HP_ENOMEM)
@@ -273,7 +303,8 @@ void store_have_read(struct store_model *m)
     snprintf(path, sizeof path, "%s/have", m->folder);
     FILE *f = fopen(path, "rbe");
     uint32_t record[2];
-    while (f && fread(record, sizeof record, 1, f) == 1 && record[1] == record_check(record[0]) && record[0] < m->manifest.chunks.count) {
+    while (f && fread(record, sizeof record, 1, f) == 1 && record[1] == record_check(record[0]) &&
+           record[0] < m->manifest.chunks.count) {
         if (!bit_get(m->have, record[0]))
             m->chunk_bytes += store_chunk(m, record[0])->bytes;
         bit_set(m->have, record[0]);

@@ -1,8 +1,4 @@
 /* Owns what a model's folder looks like, and the order of writes that makes a crash harmless. */
-#include "agent/store_int.h"
-
-#include "common/log.h"
-
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -13,11 +9,16 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "agent/store_int.h"
+#include "common/log.h"
+
 enum { MAX_MANIFEST_BYTES = 1 << 30 };
 
 int store_io_error(const char *path, const char *doing, struct err *e)
 {
-    int code = errno == ENOSPC || errno == EDQUOT ? HP_ENOSPACE : errno == ENOENT ? HP_ENOENT : HP_EIO;
+    int code = errno == ENOSPC || errno == EDQUOT ? HP_ENOSPACE
+               : errno == ENOENT                  ? HP_ENOENT
+                                                  : HP_EIO;
     return err_set(e, code, "%s: cannot %s: %s", path, doing, strerror(errno));
 }
 
@@ -87,10 +88,12 @@ static void used_read(struct store_model *m)
     char path[STORE_FILE_PATH];
     struct stat st;
     snprintf(path, sizeof path, "%s/used", m->folder);
-    m->used_ns = stat(path, &st) == 0 ? (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec : 0;
+    m->used_ns =
+        stat(path, &st) == 0 ? (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec : 0;
 }
 
-/* ---- a model's folder --------------------------------------------------------------------------------------------- */
+/* ---- a model's folder
+ * --------------------------------------------------------------------------------------------- */
 
 void store_model_free(struct store_model **pm)
 {
@@ -109,7 +112,8 @@ void store_model_free(struct store_model **pm)
 }
 
 /* A model in memory: takes a copy of the manifest. */
-static int model_new(const char *models, const uint8_t *manifest, size_t size, struct store_model **out, struct err *e)
+static int model_new(const char *models, const uint8_t *manifest, size_t size,
+                     struct store_model **out, struct err *e)
 {
     struct store_model *m = calloc(1, sizeof *m);
     if (!m)
@@ -119,10 +123,13 @@ static int model_new(const char *models, const uint8_t *manifest, size_t size, s
     char hex[DIGEST_HEX], path[STORE_FILE_PATH];
     digest_hex(&m->id, hex);
     int n = snprintf(m->folder, sizeof m->folder, "%s/%s", models, hex);
-    int rc = n < 0 || (size_t)n >= sizeof m->folder ? err_set(e, HP_EINVAL, "%s: the path is too long", models) : 0;
+    int rc = n < 0 || (size_t)n >= sizeof m->folder
+                 ? err_set(e, HP_EINVAL, "%s: the path is too long", models)
+                 : 0;
     if (rc == 0)
-        rc = m->bytes.failed ? err_set(e, HP_ENOMEM, "no memory for a manifest")
-                             : manifest_decode(m->bytes.data, m->bytes.size, &m->arena, &m->manifest, e);
+        rc = m->bytes.failed
+                 ? err_set(e, HP_ENOMEM, "no memory for a manifest")
+                 : manifest_decode(m->bytes.data, m->bytes.size, &m->arena, &m->manifest, e);
     if (rc == 0) {
         if (m->manifest.folder)
             snprintf(path, sizeof path, "%s/files", m->folder);
@@ -213,7 +220,9 @@ int store_model_mend(const struct store_model *m, struct err *e)
             continue;
         log_warn("store", "file_cut", "action=made_again file=%s", path);
         int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
-        int rc = fd < 0 || ftruncate(fd, (off_t)store_file(m, i)->bytes) != 0 ? store_io_error(path, "make", e) : 0;
+        int rc = fd < 0 || ftruncate(fd, (off_t)store_file(m, i)->bytes) != 0
+                     ? store_io_error(path, "make", e)
+                     : 0;
         if (fd >= 0)
             close(fd);
         if (rc < 0)
@@ -234,7 +243,9 @@ static int files_make(const struct store_model *m, struct err *e)
         if (rc < 0)
             return rc;
         int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-        rc = fd < 0 || ftruncate(fd, (off_t)store_file(m, i)->bytes) != 0 ? store_io_error(path, "make", e) : 0;
+        rc = fd < 0 || ftruncate(fd, (off_t)store_file(m, i)->bytes) != 0
+                 ? store_io_error(path, "make", e)
+                 : 0;
         if (fd >= 0)
             close(fd);
         if (rc < 0)
@@ -243,7 +254,8 @@ static int files_make(const struct store_model *m, struct err *e)
     return heads_write(m, false, e);
 }
 
-int store_model_make(const char *models, const uint8_t *manifest, size_t size, struct store_model **out, struct err *e)
+int store_model_make(const char *models, const uint8_t *manifest, size_t size,
+                     struct store_model **out, struct err *e)
 {
     struct store_model *m;
     int rc = model_new(models, manifest, size, &m, e);

@@ -1,13 +1,13 @@
-/* What the files of the weight store share: weight_store.c (models, index, limits), store_files.c (folders of models),
- * store_chunks.c (the bytes of chunks, and which are there). */
+/* What the files of the weight store share: weight_store.c (models, index, limits), store_files.c
+ * (folders of models), store_chunks.c (the bytes of chunks, and which are there). */
 #ifndef HP_AGENT_STORE_INT_H
 #define HP_AGENT_STORE_INT_H
+
+#include <limits.h>
 
 #include "agent/weight_store.h"
 #include "common/arena.h"
 #include "common/bytes.h"
-
-#include <limits.h>
 
 enum { STORE_PATH_MAX = 2048, STORE_FILE_PATH = STORE_PATH_MAX + 640 };
 
@@ -24,14 +24,15 @@ struct store_model {
     struct buffer bytes;         /* the manifest, encoded */
     struct arena arena;
     struct manifest manifest;
-    uint8_t *have;               /* bit of every chunk: it is there */
-    uint8_t *checked;            /* bit of every chunk: it was seen to be what its digest says, since this process began and since `stamps` */
-    struct store_stamp *stamps;  /* of every file */
-    uint64_t said_bytes;         /* of the `have` file that are good */
+    uint8_t *have;    /* bit of every chunk: it is there */
+    uint8_t *checked; /* bit of every chunk: it was seen to be what its digest says, since this
+                         process began and since `stamps` */
+    struct store_stamp *stamps; /* of every file */
+    uint64_t said_bytes;        /* of the `have` file that are good */
     uint64_t head_bytes, chunk_bytes;
     int holds;
-    int64_t used_ns;             /* wall time of the last use */
-    uint32_t *unsaid;            /* chunks written and not yet in the `have` file */
+    int64_t used_ns;  /* wall time of the last use */
+    uint32_t *unsaid; /* chunks written and not yet in the `have` file */
     size_t n_unsaid, unsaid_capacity;
     struct store_model *next;
 };
@@ -47,13 +48,15 @@ static inline const struct manifest_file *store_file(const struct store_model *m
 
 /* Makes a folder and those above it. */
 int store_folder_make(const char *path, struct err *e);
-/* Removes a model's folder; nothing of it counts any more once its manifest is gone, which is removed first. */
+/* Removes a model's folder; nothing of it counts any more once its manifest is gone, which is
+ * removed first. */
 void store_folder_remove(const char *path);
 
 /* Reads a model's folder. HP_ECORRUPT when it is not what it says: the caller removes it. */
 int store_model_load(const char *models, const char *hex, struct store_model **out, struct err *e);
 /* Writes a new model's folder: files and heads first, the manifest last. */
-int store_model_make(const char *models, const uint8_t *manifest, size_t size, struct store_model **out, struct err *e);
+int store_model_make(const char *models, const uint8_t *manifest, size_t size,
+                     struct store_model **out, struct err *e);
 void store_model_free(struct store_model **m);
 /* Gives files their sizes and heads back where something else changed them. */
 int store_model_mend(const struct store_model *m, struct err *e);
@@ -62,13 +65,15 @@ int store_model_mend(const struct store_model *m, struct err *e);
 int store_io_error(const char *path, const char *doing, struct err *e);
 int store_file_path(const struct store_model *m, uint64_t file, char out[STORE_FILE_PATH]);
 /* open(2) flags beside O_WRONLY; O_APPEND ignores the offset. */
-int store_file_write(const char *path, int flags, uint64_t offset, const uint8_t *bytes, size_t size, bool sync, struct err *e);
+int store_file_write(const char *path, int flags, uint64_t offset, const uint8_t *bytes,
+                     size_t size, bool sync, struct err *e);
 
 /* Writes a chunk that was compared with its digest. */
 int store_chunk_write(struct store_model *m, uint32_t chunk, const uint8_t *bytes, struct err *e);
 int store_chunk_read(const struct store_model *m, uint32_t chunk, uint8_t *out, struct err *e);
-/* Reads a chunk that is there into `scratch` [MANIFEST_CHUNK_BYTES] and compares it with its digest, unless that was done before and its file is untouched
- * since. HP_ECORRUPT (also when it cannot be read): the text names file and chunk. */
+/* Reads a chunk that is there into `scratch` [MANIFEST_CHUNK_BYTES] and compares it with its
+ * digest, unless that was done before and its file is untouched since. HP_ECORRUPT (also when it
+ * cannot be read): the text names file and chunk. */
 int store_chunk_check(struct store_model *m, uint32_t chunk, uint8_t *scratch, struct err *e);
 /* It is not there any more. */
 void store_chunk_forget(struct store_model *m, uint32_t chunk);
@@ -78,7 +83,8 @@ int store_range_read(const char *file, uint64_t offset, uint8_t *out, size_t siz
 bool store_range_is(const char *file, uint64_t offset, const uint8_t *bytes, size_t size);
 /* Reads which chunks are there. */
 void store_have_read(struct store_model *m);
-/* fdatasync of the files that unsaid chunks lie in, then of the `have` file. On failure those chunks are forgotten: nobody knows whether they are there. */
+/* fdatasync of the files that unsaid chunks lie in, then of the `have` file. On failure those
+ * chunks are forgotten: nobody knows whether they are there. */
 int store_model_sync(struct store_model *m, struct err *e);
 void store_model_touch(struct store_model *m);
 

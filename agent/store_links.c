@@ -32,10 +32,13 @@ static void link_close(struct store_links *l, size_t i)
     l->items[i] = l->items[--l->count];
 }
 
-static int link_open(struct store_links *l, const uint8_t *address, size_t size, struct store_link *out, struct err *e)
+static int link_open(struct store_links *l, const uint8_t *address, size_t size,
+                     struct store_link *out, struct err *e)
 {
-    *out = (struct store_link){.address = malloc(size ? size : 1), .size = size, .flow = calloc(1, sizeof *out->flow)};
-    int rc = !out->address || !out->flow ? err_set(e, HP_ENOMEM, "no memory for a link to a peer") : 0;
+    *out = (struct store_link){
+        .address = malloc(size ? size : 1), .size = size, .flow = calloc(1, sizeof *out->flow)};
+    int rc =
+        !out->address || !out->flow ? err_set(e, HP_ENOMEM, "no memory for a link to a peer") : 0;
     if (rc == 0 && !size)
         rc = err_set(e, HP_EINVAL, "a peer without an address");
     rc = rc < 0 ? rc : data_connect(l->data, address, size, &out->link, e);
@@ -50,7 +53,8 @@ static int link_open(struct store_links *l, const uint8_t *address, size_t size,
     return 0;
 }
 
-int store_links_get(struct store_links *l, const uint8_t *address, size_t size, struct store_link **out, struct err *e)
+int store_links_get(struct store_links *l, const uint8_t *address, size_t size,
+                    struct store_link **out, struct err *e)
 {
     size_t oldest = 0;
     for (size_t i = 0; i < l->count; i++) {
@@ -100,4 +104,7 @@ void store_link_post(struct store_link *l, const struct frame_header *h, struct 
     data_post(l->link, h, b, flow_done, l->flow);
 }
 
-int store_link_under_way(const struct store_link *l) { return atomic_load(&l->flow->under_way); }
+int store_link_under_way(const struct store_link *l)
+{
+    return atomic_load(&l->flow->under_way);
+}

@@ -1,5 +1,6 @@
-/* The store's links to peers, by address: made when first asked for, at most STORE_MAX_LINKS (the one longest unused goes), and how many chunks are on
- * their way over each, so that a peer that reads slowly holds up only itself. One thread uses it. */
+/* The store's links to peers, by address: made when first asked for, at most STORE_MAX_LINKS (the
+ * one longest unused goes), and how many chunks are on their way over each, so that a peer that
+ * reads slowly holds up only itself. One thread uses it. */
 #ifndef HP_AGENT_STORE_LINKS_H
 #define HP_AGENT_STORE_LINKS_H
 
@@ -26,8 +27,10 @@ struct store_links {
     uint64_t clock; /* of uses */
 };
 
-/* The link to an address. HP_ENOMEM: try again later; all else: there is no such peer. *out is valid until the next call. */
-int store_links_get(struct store_links *l, const uint8_t *address, size_t size, struct store_link **out, struct err *e);
+/* The link to an address. HP_ENOMEM: try again later; all else: there is no such peer. *out is
+ * valid until the next call. */
+int store_links_get(struct store_links *l, const uint8_t *address, size_t size,
+                    struct store_link **out, struct err *e);
 /* By its number; NULL when it is gone. */
 struct store_link *store_links_find(struct store_links *l, uint64_t number);
 void store_links_close(struct store_links *l);

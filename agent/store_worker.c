@@ -1,5 +1,12 @@
-/* Owns the thread and its jobs (one a slot). What peers ask for is in store_answers.c, the links to them in store_links.c. */
+/* Owns the thread and its jobs (one a slot). What peers ask for is in store_answers.c, the links to
+ * them in store_links.c. */
 #include "agent/store_worker.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
 
 #include "agent/fetch.h"
 #include "agent/post_box.h"
@@ -8,13 +15,15 @@
 #include "common/log.h"
 #include "model/model.h"
 
-#include <assert.h>
-#include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-
-enum order_kind { ORDER_FETCH, ORDER_DROP, ORDER_OPEN, ORDER_FRAME, ORDER_LINK_DOWN, ORDER_REMOVE, ORDER_QUIT };
+enum order_kind {
+    ORDER_FETCH,
+    ORDER_DROP,
+    ORDER_OPEN,
+    ORDER_FRAME,
+    ORDER_LINK_DOWN,
+    ORDER_REMOVE,
+    ORDER_QUIT
+};
 enum { TRY_AGAIN_MS = 5 };
 static const uint64_t report_gap_ns = 200000000;
 
@@ -34,11 +43,12 @@ struct job {
     struct arena arena;
     struct message message; /* its stage_prepare */
     struct store_model *model;
-    struct fetch *fetch;    /* NULL: done, failed, or only held */
+    struct fetch *fetch; /* NULL: done, failed, or only held */
     bool use_path;
     uint64_t moved_bytes, told_ns;
     size_t told_wanted;
-    uint32_t secret; /* in `batch` of what it asks: a "not here" of whoever was not asked does not count */
+    uint32_t secret; /* in `batch` of what it asks: a "not here" of whoever was not asked does not
+                        count */
     struct job *next;
 };
 
@@ -53,14 +63,16 @@ struct store_worker {
     struct store_answers answers;
 };
 
+/* ---- reports
+ * -------------------------------------------------------------------------------------------------------
+ */
 
-/* ---- reports ------------------------------------------------------------------------------------------------------- */
-
-static void store_report(struct store_worker *w, uint64_t ticket, int status, const struct err *error)
+static void store_report(struct store_worker *w, uint64_t ticket, int status,
+                         const struct err *error)
 {
     struct store_entry entry;
     struct message_model *models = NULL;
-    uint8_t (*ids)[DIGEST_BYTES] = NULL;
+    uint8_t(*ids)[DIGEST_BYTES] = NULL;
     size_t n = 0;
     while (weight_store_entry(w->store, n, &entry))
         n++;
@@ -71,15 +83,23 @@ static void store_report(struct store_worker *w, uint64_t ticket, int status, co
         memcpy(ids[i], entry.id.bytes, DIGEST_BYTES);
         models[i] = (struct message_model){{ids[i], DIGEST_BYTES}, entry.bytes, entry.name};
     }
-    w->config.report(w->config.ctx, &(struct store_report){.kind = STORE_CHANGED, .ticket = ticket, .status = status, .error = error,
-                                                           .models = {models, known ? n : 0}, .models_unknown = !known});
+    w->config.report(w->config.ctx, &(struct store_report){.kind = STORE_CHANGED,
+                                                           .ticket = ticket,
+                                                           .status = status,
+                                                           .error = error,
+                                                           .models = {models, known ? n : 0},
+                                                           .models_unknown = !known});
     free(models);
     free(ids);
 }
 
 static void job_report(struct store_worker *w, struct job *j, int status, const struct err *error)
 {
-    struct store_report r = {.kind = STORE_FETCHED, .slot = j->slot, .ticket = j->ticket, .status = status, .error = error,
+    struct store_report r = {.kind = STORE_FETCHED,
+                             .slot = j->slot,
+                             .ticket = j->ticket,
+                             .status = status,
+                             .error = error,
                              .moved_bytes = j->moved_bytes};
     if (j->fetch) {
         r.done_bytes = fetch_done_bytes(j->fetch);
@@ -93,7 +113,9 @@ static void job_report(struct store_worker *w, struct job *j, int status, const 
     w->config.report(w->config.ctx, &r);
 }
 
-/* ---- jobs ---------------------------------------------------------------------------------------------------------- */
+/* ---- jobs
+ * ----------------------------------------------------------------------------------------------------------
+ */
 
 static void job_end(struct store_worker *w, struct job *j, int status, const struct err *error)
 {
@@ -137,7 +159,8 @@ static size_t chunk_from(const struct manifest *m, uint64_t file, uint64_t offse
     size_t low = 0, high = m->chunks.count;
     while (low < high) {
         size_t mid = low + (high - low) / 2;
-        if (chunks[mid].file < file || (chunks[mid].file == file && chunks[mid].offset + chunks[mid].bytes <= offset))
+        if (chunks[mid].file < file ||
+            (chunks[mid].file == file && chunks[mid].offset + chunks[mid].bytes <= offset))
             low = mid + 1;
         else
             high = mid;
@@ -167,8 +190,9 @@ static int chunks_needed(struct job *j, uint8_t **needed, struct err *e)
     int n_layers = model_graph(model)->n_layers;
     *needed = calloc(manifest->chunks.count / 8 + 1, 1);
     if (p->end_layer > (uint64_t)n_layers)
-        rc = err_set(e, HP_EINVAL, "layers %llu to %llu of a model with %d", (unsigned long long)p->first_layer,
-                     (unsigned long long)p->end_layer - 1, n_layers);
+        rc = err_set(e, HP_EINVAL, "layers %llu to %llu of a model with %d",
+                     (unsigned long long)p->first_layer, (unsigned long long)p->end_layer - 1,
+                     n_layers);
     else if (!*needed)
         rc = err_set(e, HP_ENOMEM, "no memory to fetch a stage");
     struct range_marks marks = {manifest, *needed};
@@ -184,7 +208,8 @@ static int fetch_begin(struct job *j, struct err *e)
     const struct manifest_chunk *chunks = manifest->chunks.items;
     uint8_t *needed = NULL;
     int rc = chunks_needed(j, &needed, e);
-    uint32_t *list = calloc(manifest->chunks.count + 1, sizeof *list), *bytes = calloc(manifest->chunks.count + 1, sizeof *bytes);
+    uint32_t *list = calloc(manifest->chunks.count + 1, sizeof *list),
+             *bytes = calloc(manifest->chunks.count + 1, sizeof *bytes);
     if (rc == 0 && (!list || !bytes))
         rc = err_set(e, HP_ENOMEM, "no memory to fetch a stage");
     size_t n = 0;
@@ -194,7 +219,8 @@ static int fetch_begin(struct job *j, struct err *e)
             bytes[n++] = (uint32_t)chunks[i].bytes;
         }
     if (rc == 0)
-        rc = fetch_create(list, bytes, n, (int)j->message.u.stage_prepare.peers.count, &j->fetch, e);
+        rc =
+            fetch_create(list, bytes, n, (int)j->message.u.stage_prepare.peers.count, &j->fetch, e);
     free(list);
     free(bytes);
     free(needed);
@@ -205,11 +231,17 @@ static int fetch_begin(struct job *j, struct err *e)
 static void order_fail(struct store_worker *w, const struct order *o, const char *why)
 {
     struct err e = {0};
-    struct store_report r = {.slot = o->slot, .ticket = o->ticket, .status = err_set(&e, HP_ENOMEM, "%s", why), .error = &e, .path = o->kind == ORDER_OPEN ? "" : NULL};
+    struct store_report r = {.slot = o->slot,
+                             .ticket = o->ticket,
+                             .status = err_set(&e, HP_ENOMEM, "%s", why),
+                             .error = &e,
+                             .path = o->kind == ORDER_OPEN ? "" : NULL};
     log_error("store", "order_lost", "reason=no_memory kind=%d", (int)o->kind);
     if (o->kind != ORDER_FETCH && o->kind != ORDER_OPEN && o->kind != ORDER_REMOVE)
         return; /* frames are asked for again, links fall silent */
-    r.kind = o->kind == ORDER_FETCH ? STORE_FETCHED : o->kind == ORDER_OPEN ? STORE_OPENED : STORE_CHANGED;
+    r.kind = o->kind == ORDER_FETCH  ? STORE_FETCHED
+             : o->kind == ORDER_OPEN ? STORE_OPENED
+                                     : STORE_CHANGED;
     r.models_unknown = r.kind == STORE_CHANGED;
     w->config.report(w->config.ctx, &r);
 }
@@ -226,7 +258,8 @@ static void fetch_start(struct store_worker *w, struct order *o)
     }
     j->slot = o->slot;
     j->ticket = o->ticket;
-    j->secret = (uint32_t)(env_random_u64(&env_real) % (UINT32_MAX / FETCH_MAX_PEERS - 1)) + 1; /* never 0, nor near UINT32_MAX: an upload's marks */
+    j->secret = (uint32_t)(env_random_u64(&env_real) % (UINT32_MAX / FETCH_MAX_PEERS - 1)) +
+                1; /* never 0, nor near UINT32_MAX: an upload's marks */
     j->bytes = o->bytes;
     memset(&o->bytes, 0, sizeof o->bytes);
     j->next = w->jobs;
@@ -238,20 +271,23 @@ static void fetch_start(struct store_worker *w, struct order *o)
         if (p->model.size != DIGEST_BYTES || memcmp(id.bytes, p->model.data, DIGEST_BYTES) != 0)
             rc = err_set(&e, HP_ECORRUPT, "the manifest is not that of the model that was named");
     }
-    rc = rc < 0 ? rc : weight_store_hold(w->store, p->manifest.data, p->manifest.size, &j->model, &e);
+    rc = rc < 0 ? rc
+                : weight_store_hold(w->store, p->manifest.data, p->manifest.size, &j->model, &e);
     rc = rc < 0 ? rc : fetch_begin(j, &e);
     if (rc < 0) {
         job_end(w, j, rc, &e);
         return;
     }
-    j->use_path = p->source_path[0] && !p->upload_only && strcmp(p->source_machine, w->config.machine) == 0;
+    j->use_path =
+        p->source_path[0] && !p->upload_only && strcmp(p->source_machine, w->config.machine) == 0;
     if (fetch_is_done(j->fetch))
         job_end(w, j, 0, NULL);
     else
         job_report(w, j, HP_PENDING, NULL);
 }
 
-/* One chunk from this box, if that has not been tried for all: true when there may be more to do at once. */
+/* One chunk from this box, if that has not been tried for all: true when there may be more to do at
+ * once. */
 static bool job_step_local(struct store_worker *w, struct job *j)
 {
     uint32_t chunk;
@@ -264,7 +300,8 @@ static bool job_step_local(struct store_worker *w, struct job *j)
     if (rc == HP_ENOENT || rc == HP_ECORRUPT)
         rc = weight_store_copy(w->store, j->model, chunk, &e);
     if (rc == HP_ENOENT && j->use_path)
-        rc = weight_store_import(w->store, j->model, chunk, j->message.u.stage_prepare.source_path, &e);
+        rc = weight_store_import(w->store, j->model, chunk, j->message.u.stage_prepare.source_path,
+                                 &e);
     if (rc == 0)
         fetch_arrived(j->fetch, chunk, -1, env_now_ns(&env_real));
     else if (rc == HP_ENOENT || rc == HP_ECORRUPT)
@@ -274,19 +311,27 @@ static bool job_step_local(struct store_worker *w, struct job *j)
     return true;
 }
 
-/* ---- asking peers: `batch` of a WANT is the peer's number below the job's secret, and comes back in the answers -------------------------------- */
+/* ---- asking peers: `batch` of a WANT is the peer's number below the job's secret, and comes back
+ * in the answers -------------------------------- */
 
-static uint32_t ask_mark(const struct job *j, int peer) { return j->secret * FETCH_MAX_PEERS + (uint32_t)peer; }
+static uint32_t ask_mark(const struct job *j, int peer)
+{
+    return j->secret * FETCH_MAX_PEERS + (uint32_t)peer;
+}
 
 /* Which peer of the job a chunk answers for; -1: none (an upload, another job's, a stranger's). */
 static int answer_peer(const struct job *j, const struct frame_header *h)
 {
     int peer = (int)(h->batch % FETCH_MAX_PEERS);
     const struct message_stage_prepare *p = &j->message.u.stage_prepare;
-    return h->session == p->session && h->batch == ask_mark(j, peer) && (size_t)peer < p->peers.count ? peer : -1;
+    return h->session == p->session && h->batch == ask_mark(j, peer) &&
+                   (size_t)peer < p->peers.count
+               ? peer
+               : -1;
 }
 
-static int want_post(struct store_worker *w, struct job *j, int peer, const uint32_t *chunks, size_t n, struct err *e)
+static int want_post(struct store_worker *w, struct job *j, int peer, const uint32_t *chunks,
+                     size_t n, struct err *e)
 {
     const struct message_stage_prepare *p = &j->message.u.stage_prepare;
     const struct message_peer *to = (const struct message_peer *)p->peers.items + peer;
@@ -303,13 +348,18 @@ static int want_post(struct store_worker *w, struct job *j, int peer, const uint
     uint32_t count = (uint32_t)n;
     memcpy(b->bytes, &count, sizeof count);
     for (size_t i = 0; i < n; i++) {
-        const struct manifest_chunk *c = (const struct manifest_chunk *)store_model_manifest(j->model)->chunks.items + chunks[i];
+        const struct manifest_chunk *c =
+            (const struct manifest_chunk *)store_model_manifest(j->model)->chunks.items + chunks[i];
         memcpy(b->bytes + sizeof count + i * DIGEST_BYTES, c->digest.data, DIGEST_BYTES);
     }
     memcpy(b->bytes + sizeof count + n * DIGEST_BYTES, address, address_size);
     b->size = size;
-    struct frame_header h = {.kind = FRAME_CHUNK_WANT, .dtype = FRAME_BYTES, .session = p->session, .deployment = p->deployment,
-                             .generation = (uint32_t)p->generation, .batch = ask_mark(j, peer)};
+    struct frame_header h = {.kind = FRAME_CHUNK_WANT,
+                             .dtype = FRAME_BYTES,
+                             .session = p->session,
+                             .deployment = p->deployment,
+                             .generation = (uint32_t)p->generation,
+                             .batch = ask_mark(j, peer)};
     data_post(link->link, &h, b, NULL, NULL);
     return 0;
 }
@@ -335,7 +385,10 @@ static bool job_step_ask(struct store_worker *w, struct job *j)
     return true;
 }
 
-static bool chunk_is_here(const void *ctx, uint32_t chunk) { return store_model_has(ctx, chunk); }
+static bool chunk_is_here(const void *ctx, uint32_t chunk)
+{
+    return store_model_has(ctx, chunk);
+}
 
 /* Something for one job; true when it is worth coming back at once. */
 static bool job_step(struct store_worker *w, struct job *j)
@@ -352,14 +405,18 @@ static bool job_step(struct store_worker *w, struct job *j)
         return true;
     if (fetch_is_done(j->fetch))
         job_end(w, j, 0, NULL);
-    else if (env_now_ns(&env_real) - j->told_ns >= report_gap_ns && (more || wanted != j->told_wanted || env_now_ns(&env_real) - j->told_ns >= 10 * report_gap_ns))
+    else if (env_now_ns(&env_real) - j->told_ns >= report_gap_ns &&
+             (more || wanted != j->told_wanted ||
+              env_now_ns(&env_real) - j->told_ns >= 10 * report_gap_ns))
         job_report(w, j, HP_PENDING, NULL);
     else if (wanted && !j->told_wanted)
         job_report(w, j, HP_PENDING, NULL);
     return more;
 }
 
-/* ---- frames -------------------------------------------------------------------------------------------------------- */
+/* ---- frames
+ * --------------------------------------------------------------------------------------------------------
+ */
 
 /* The next chunk of the model with this digest after `after`; -1: none. */
 static int64_t job_chunk(const struct job *j, const uint8_t *digest, int64_t after)
@@ -372,14 +429,15 @@ static int64_t job_chunk(const struct job *j, const uint8_t *digest, int64_t aft
     return -1;
 }
 
-static void job_chunk_in(struct store_worker *w, struct job *j, const struct frame_header *h, const uint8_t *digest, const uint8_t *bytes,
-                         size_t size)
+static void job_chunk_in(struct store_worker *w, struct job *j, const struct frame_header *h,
+                         const uint8_t *digest, const uint8_t *bytes, size_t size)
 {
     int peer = answer_peer(j, h);
     bool took = false;
     for (int64_t i = job_chunk(j, digest, -1); i >= 0 && j->fetch; i = job_chunk(j, digest, i)) {
         struct err e = {0};
-        int rc = size ? weight_store_put(w->store, j->model, (uint32_t)i, bytes, size, &e) : HP_ENOENT;
+        int rc =
+            size ? weight_store_put(w->store, j->model, (uint32_t)i, bytes, size, &e) : HP_ENOENT;
         if (rc == 0) {
             fetch_arrived(j->fetch, (uint32_t)i, peer, env_now_ns(&env_real));
             took = true;
@@ -394,11 +452,13 @@ static void job_chunk_in(struct store_worker *w, struct job *j, const struct fra
     j->moved_bytes += took ? size : 0;
 }
 
-static void chunk_in(struct store_worker *w, const struct frame_header *h, const struct data_buffer *b)
+static void chunk_in(struct store_worker *w, const struct frame_header *h,
+                     const struct data_buffer *b)
 {
     if (!b || b->size < DIGEST_BYTES || b->size > DIGEST_BYTES + (size_t)MANIFEST_CHUNK_BYTES)
         return;
-    /* Its digest says what it is: other deployments of the model may wait for it as well, whoever asked. */
+    /* Its digest says what it is: other deployments of the model may wait for it as well, whoever
+     * asked. */
     for (struct job *j = w->jobs; j; j = j->next)
         if (j->fetch)
             job_chunk_in(w, j, h, b->bytes, b->bytes + DIGEST_BYTES, b->size - DIGEST_BYTES);
@@ -414,18 +474,22 @@ static void link_down(struct store_worker *w, uint64_t number)
     for (struct job *j = w->jobs; j; j = j->next) {
         const struct message_peer *peers = j->message.u.stage_prepare.peers.items;
         for (size_t k = 0; j->fetch && k < j->message.u.stage_prepare.peers.count; k++)
-            if (peers[k].data_address.size == l->size && memcmp(peers[k].data_address.data, l->address, l->size) == 0)
+            if (peers[k].data_address.size == l->size &&
+                memcmp(peers[k].data_address.data, l->address, l->size) == 0)
                 fetch_peer_lost(j->fetch, (int)k);
     }
 }
 
-/* ---- the thread ---------------------------------------------------------------------------------------------------- */
+/* ---- the thread
+ * ----------------------------------------------------------------------------------------------------
+ */
 
 static void model_hold(struct store_worker *w, struct order *o)
 {
     struct err e = {0};
     struct job *j = calloc(1, sizeof *j);
-    int rc = j ? weight_store_hold(w->store, o->bytes.data, o->bytes.size, &j->model, &e) : err_set(&e, HP_ENOMEM, "no memory for a model");
+    int rc = j ? weight_store_hold(w->store, o->bytes.data, o->bytes.size, &j->model, &e)
+               : err_set(&e, HP_ENOMEM, "no memory for a model");
     if (rc == 0) {
         j->slot = o->slot;
         j->next = w->jobs;
@@ -433,8 +497,13 @@ static void model_hold(struct store_worker *w, struct order *o)
     } else {
         free(j);
     }
-    w->config.report(w->config.ctx, &(struct store_report){.kind = STORE_OPENED, .slot = o->slot, .ticket = o->ticket, .status = rc,
-                                                           .error = &e, .path = rc == 0 ? store_model_path(j->model) : ""});
+    w->config.report(w->config.ctx,
+                     &(struct store_report){.kind = STORE_OPENED,
+                                            .slot = o->slot,
+                                            .ticket = o->ticket,
+                                            .status = rc,
+                                            .error = &e,
+                                            .path = rc == 0 ? store_model_path(j->model) : ""});
 }
 
 static void model_remove(struct store_worker *w, const struct order *o)
@@ -454,7 +523,8 @@ static void order_do(struct store_worker *w, struct order *o)
         if (o->header.kind == FRAME_CHUNK)
             chunk_in(w, &o->header, o->payload);
         else if (o->payload)
-            store_answers_want(&w->answers, &w->links, &o->header, o->payload->bytes, o->payload->size);
+            store_answers_want(&w->answers, &w->links, &o->header, o->payload->bytes,
+                               o->payload->size);
         break;
     case ORDER_LINK_DOWN: link_down(w, o->link); break;
     case ORDER_REMOVE: model_remove(w, o); break;
@@ -481,9 +551,14 @@ static void *worker_thread(void *ctx)
             waits = waits || j->fetch;
         }
         more = store_answers_step(&w->answers, &w->links, w->store) || more;
-        /* While there is work the orders are only looked at; while room or an answer is waited for, time must pass; else only orders count. */
+        /* While there is work the orders are only looked at; while room or an answer is waited for,
+         * time must pass; else only orders count. */
         struct order o;
-        bool came = post_box_wait(&w->orders, &o, more ? 0 : w->answers.count ? TRY_AGAIN_MS : waits ? 100 : -1);
+        bool came = post_box_wait(&w->orders, &o,
+                                  more               ? 0
+                                  : w->answers.count ? TRY_AGAIN_MS
+                                  : waits            ? 100
+                                                     : -1);
         while (came && !w->quitting) {
             order_do(w, &o);
             order_free(w, &o);
@@ -495,7 +570,8 @@ static void *worker_thread(void *ctx)
     return NULL;
 }
 
-int store_worker_create(const struct store_worker_config *c, struct store_worker **out, struct err *e)
+int store_worker_create(const struct store_worker_config *c, struct store_worker **out,
+                        struct err *e)
 {
     struct store_worker *w = calloc(1, sizeof *w);
     if (!w)
@@ -545,7 +621,8 @@ void store_worker_destroy(struct store_worker **pw)
     *pw = NULL;
 }
 
-void store_worker_fetch(struct store_worker *w, uint64_t slot, uint64_t ticket, const struct message_stage_prepare *p)
+void store_worker_fetch(struct store_worker *w, uint64_t slot, uint64_t ticket,
+                        const struct message_stage_prepare *p)
 {
     struct order o = {.kind = ORDER_FETCH, .slot = slot, .ticket = ticket};
     struct message m = {.type = MESSAGE_STAGE_PREPARE};
@@ -559,14 +636,16 @@ void store_worker_drop(struct store_worker *w, uint64_t slot)
     order_put(w, &(struct order){.kind = ORDER_DROP, .slot = slot});
 }
 
-void store_worker_open(struct store_worker *w, uint64_t slot, uint64_t ticket, struct pack_span manifest)
+void store_worker_open(struct store_worker *w, uint64_t slot, uint64_t ticket,
+                       struct pack_span manifest)
 {
     struct order o = {.kind = ORDER_OPEN, .slot = slot, .ticket = ticket};
     buffer_append(&o.bytes, manifest.data, manifest.size);
     order_put(w, &o);
 }
 
-void store_worker_frame(struct store_worker *w, const struct frame_header *h, struct data_buffer *payload)
+void store_worker_frame(struct store_worker *w, const struct frame_header *h,
+                        struct data_buffer *payload)
 {
     order_put(w, &(struct order){.kind = ORDER_FRAME, .header = *h, .payload = payload});
 }

@@ -1,8 +1,4 @@
 /* Owns which models are kept, the index over their chunks, and the limit. */
-#include "agent/store_int.h"
-
-#include "common/log.h"
-
 #include <assert.h>
 #include <dirent.h>
 #include <errno.h>
@@ -12,6 +8,9 @@
 #include <string.h>
 #include <sys/file.h>
 #include <unistd.h>
+
+#include "agent/store_int.h"
+#include "common/log.h"
 
 enum { SYNC_BYTES = 64 << 20 };
 
@@ -31,7 +30,9 @@ struct weight_store {
     uint8_t *scratch;              /* one chunk */
 };
 
-/* ---- the index ---------------------------------------------------------------------------------------------------- */
+/* ---- the index
+ * ----------------------------------------------------------------------------------------------------
+ */
 
 static size_t place_first(const struct weight_store *s, const uint8_t *digest)
 {
@@ -45,7 +46,9 @@ static struct place *place_find(const struct weight_store *s, const uint8_t *dig
     if (!s->index_size)
         return NULL;
     size_t i = place_first(s, digest);
-    while (s->index[i].model && memcmp(store_chunk(s->index[i].model, s->index[i].chunk)->digest.data, digest, DIGEST_BYTES) != 0)
+    while (s->index[i].model &&
+           memcmp(store_chunk(s->index[i].model, s->index[i].chunk)->digest.data, digest,
+                  DIGEST_BYTES) != 0)
         i = (i + 1) & (s->index_size - 1);
     return &s->index[i];
 }
@@ -94,7 +97,9 @@ static void index_renew(struct weight_store *s)
     s->index_size = s->index_used = 0;
 }
 
-/* ---- models --------------------------------------------------------------------------------------------------------- */
+/* ---- models
+ * ---------------------------------------------------------------------------------------------------------
+ */
 
 static void model_link(struct weight_store *s, struct store_model *m)
 {
@@ -119,7 +124,8 @@ static void model_remove(struct weight_store *s, struct store_model *m)
     *at = m->next;
     char hex[DIGEST_HEX];
     digest_hex(&m->id, hex);
-    log_info("store", "model_removed", "model=%.16s name=\"%s\" bytes=%llu", hex, m->manifest.name, (unsigned long long)m->chunk_bytes);
+    log_info("store", "model_removed", "model=%.16s name=\"%s\" bytes=%llu", hex, m->manifest.name,
+             (unsigned long long)m->chunk_bytes);
     store_folder_remove(m->folder);
     index_renew(s);
     store_model_free(&m);
@@ -140,8 +146,11 @@ static int room_make(struct weight_store *s, uint64_t bytes, struct err *e)
 {
     while (s->limit_bytes && bytes_held(s) + bytes > s->limit_bytes)
         if (!evict_one(s)) {
-            err_set(e, HP_ENOSPACE, "the weight store %s is full: it holds %llu bytes in use of the %llu that it may, and %llu more are needed",
-                    s->folder, (unsigned long long)bytes_held(s), (unsigned long long)s->limit_bytes, (unsigned long long)bytes);
+            err_set(e, HP_ENOSPACE,
+                    "the weight store %s is full: it holds %llu bytes in use of the %llu that it "
+                    "may, and %llu more are needed",
+                    s->folder, (unsigned long long)bytes_held(s),
+                    (unsigned long long)s->limit_bytes, (unsigned long long)bytes);
             err_hint(e, "raise --store-limit of this agent, or undeploy a model there");
             return HP_ENOSPACE;
         }
@@ -175,7 +184,8 @@ static int models_read(struct weight_store *s, struct err *e)
     return rc;
 }
 
-int weight_store_open(const char *folder, uint64_t limit_bytes, struct weight_store **out, struct err *e)
+int weight_store_open(const char *folder, uint64_t limit_bytes, struct weight_store **out,
+                      struct err *e)
 {
     struct weight_store *s = calloc(1, sizeof *s);
     if (!s)
@@ -185,7 +195,9 @@ int weight_store_open(const char *folder, uint64_t limit_bytes, struct weight_st
     s->scratch = malloc(MANIFEST_CHUNK_BYTES);
     char lock[STORE_PATH_MAX];
     int n = snprintf(s->models_folder, sizeof s->models_folder, "%s/models", folder);
-    int rc = n < 0 || (size_t)n >= sizeof s->models_folder - 128 ? err_set(e, HP_EINVAL, "%s: the path is too long", folder) : 0;
+    int rc = n < 0 || (size_t)n >= sizeof s->models_folder - 128
+                 ? err_set(e, HP_EINVAL, "%s: the path is too long", folder)
+                 : 0;
     if (rc == 0 && !s->scratch)
         rc = err_set(e, HP_ENOMEM, "no memory for the weight store");
     if (rc == 0)
@@ -228,7 +240,8 @@ void weight_store_close(struct weight_store **ps)
     *ps = NULL;
 }
 
-int weight_store_hold(struct weight_store *s, const uint8_t *manifest, size_t size, struct store_model **out, struct err *e)
+int weight_store_hold(struct weight_store *s, const uint8_t *manifest, size_t size,
+                      struct store_model **out, struct err *e)
 {
     struct digest id = manifest_id(manifest, size);
     struct store_model *m = s->models;
@@ -260,27 +273,41 @@ void weight_store_release(struct weight_store *s, struct store_model *m)
     store_model_touch(m);
 }
 
-const char *store_model_path(const struct store_model *m) { return m->path; }
-const struct manifest *store_model_manifest(const struct store_model *m) { return &m->manifest; }
-struct digest store_model_id(const struct store_model *m) { return m->id; }
+const char *store_model_path(const struct store_model *m)
+{
+    return m->path;
+}
+const struct manifest *store_model_manifest(const struct store_model *m)
+{
+    return &m->manifest;
+}
+struct digest store_model_id(const struct store_model *m)
+{
+    return m->id;
+}
 
 bool store_model_has(const struct store_model *m, uint32_t chunk)
 {
     return chunk < m->manifest.chunks.count && (m->have[chunk / 8] >> chunk % 8 & 1);
 }
 
-/* ---- chunks --------------------------------------------------------------------------------------------------------- */
+/* ---- chunks
+ * ---------------------------------------------------------------------------------------------------------
+ */
 
-int weight_store_put(struct weight_store *s, struct store_model *m, uint32_t chunk, const uint8_t *bytes, size_t size, struct err *e)
+int weight_store_put(struct weight_store *s, struct store_model *m, uint32_t chunk,
+                     const uint8_t *bytes, size_t size, struct err *e)
 {
     if (chunk >= m->manifest.chunks.count)
-        return err_set(e, HP_EINVAL, "chunk %u of a model with %zu", chunk, m->manifest.chunks.count);
+        return err_set(e, HP_EINVAL, "chunk %u of a model with %zu", chunk,
+                       m->manifest.chunks.count);
     if (store_model_has(m, chunk))
         return 0;
     const struct manifest_chunk *c = store_chunk(m, chunk);
     struct digest d = digest_of(bytes, size);
     if (size != c->bytes || memcmp(d.bytes, c->digest.data, DIGEST_BYTES) != 0)
-        return err_set(e, HP_ECORRUPT, "%s: chunk %u is not what its digest says", m->manifest.name, chunk);
+        return err_set(e, HP_ECORRUPT, "%s: chunk %u is not what its digest says", m->manifest.name,
+                       chunk);
     assert(m->holds > 0); /* or it could be the one that makes room */
     int rc = room_make(s, size, e);
     if (rc < 0)
@@ -298,7 +325,8 @@ int weight_store_put(struct weight_store *s, struct store_model *m, uint32_t chu
     return s->unsynced_bytes >= SYNC_BYTES ? weight_store_sync(s, e) : 0;
 }
 
-int weight_store_read(struct weight_store *s, const struct digest *digest, uint8_t *out, size_t *size, struct err *e)
+int weight_store_read(struct weight_store *s, const struct digest *digest, uint8_t *out,
+                      size_t *size, struct err *e)
 {
     const struct place *p = place_find(s, digest->bytes);
     if (!p || !p->model)
@@ -347,13 +375,16 @@ int weight_store_copy(struct weight_store *s, struct store_model *m, uint32_t ch
     return HP_ENOENT;
 }
 
-int weight_store_import(struct weight_store *s, struct store_model *m, uint32_t chunk, const char *path, struct err *e)
+int weight_store_import(struct weight_store *s, struct store_model *m, uint32_t chunk,
+                        const char *path, struct err *e)
 {
     if (store_model_has(m, chunk))
         return 0;
     const struct manifest_chunk *c = store_chunk(m, chunk);
     char file[2 * STORE_PATH_MAX];
-    int n = m->manifest.folder ? snprintf(file, sizeof file, "%s/%s", path, store_file(m, c->file)->name) : snprintf(file, sizeof file, "%s", path);
+    int n = m->manifest.folder
+                ? snprintf(file, sizeof file, "%s/%s", path, store_file(m, c->file)->name)
+                : snprintf(file, sizeof file, "%s", path);
     if (n < 0 || (size_t)n >= sizeof file)
         return err_set(e, HP_ENOENT, "%s: the path is too long", path);
     int rc = store_range_read(file, c->offset, s->scratch, c->bytes, e);
@@ -373,7 +404,9 @@ int weight_store_sync(struct weight_store *s, struct err *e)
     return rc;
 }
 
-/* ---- what there is -------------------------------------------------------------------------------------------------- */
+/* ---- what there is
+ * --------------------------------------------------------------------------------------------------
+ */
 
 int weight_store_remove(struct weight_store *s, const struct digest *id, struct err *e)
 {
@@ -398,4 +431,7 @@ bool weight_store_entry(const struct weight_store *s, size_t i, struct store_ent
     return m != NULL;
 }
 
-uint64_t weight_store_bytes(const struct weight_store *s) { return bytes_held(s); }
+uint64_t weight_store_bytes(const struct weight_store *s)
+{
+    return bytes_held(s);
+}

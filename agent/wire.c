@@ -1,12 +1,12 @@
 #include "agent/wire.h"
 
-#include "common/env.h"
-#include "common/log.h"
-
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <time.h>
+
+#include "common/env.h"
+#include "common/log.h"
 
 struct wire_frame {
     struct wire_frame *next;
@@ -36,7 +36,8 @@ static void frame_drop(struct wire *w, struct wire_frame *f)
     free(f);
 }
 
-/* Posted under the lock, so that wire_forget never returns while its link is in use; data_post does not block. */
+/* Posted under the lock, so that wire_forget never returns while its link is in use; data_post does
+ * not block. */
 static void *wire_thread(void *ctx)
 {
     struct wire *w = ctx;
@@ -47,7 +48,8 @@ static void *wire_thread(void *ctx)
         if (!f) {
             pthread_cond_wait(&w->changed, &w->lock);
         } else if (env_now_ns(&env_real) < f->due_ns) {
-            struct timespec until = {(time_t)(f->due_ns / 1000000000u), (long)(f->due_ns % 1000000000u)};
+            struct timespec until = {(time_t)(f->due_ns / 1000000000u),
+                                     (long)(f->due_ns % 1000000000u)};
             pthread_cond_timedwait(&w->changed, &w->lock, &until);
         } else {
             w->first = f->next;
@@ -101,8 +103,8 @@ void wire_destroy(struct wire **pw)
     free(w);
 }
 
-void wire_post(struct wire *w, struct data_link *link, const struct frame_header *h, struct data_buffer *payload, uint64_t due_ns, data_done_fn done,
-               void *done_ctx)
+void wire_post(struct wire *w, struct data_link *link, const struct frame_header *h,
+               struct data_buffer *payload, uint64_t due_ns, data_done_fn done, void *done_ctx)
 {
     struct wire_frame *f = malloc(sizeof *f);
     if (!f) {
@@ -113,7 +115,12 @@ void wire_post(struct wire *w, struct data_link *link, const struct frame_header
             done(done_ctx, HP_ENOMEM);
         return;
     }
-    *f = (struct wire_frame){.link = link, .header = *h, .payload = payload, .due_ns = due_ns, .done = done, .done_ctx = done_ctx};
+    *f = (struct wire_frame){.link = link,
+                             .header = *h,
+                             .payload = payload,
+                             .due_ns = due_ns,
+                             .done = done,
+                             .done_ctx = done_ctx};
     pthread_mutex_lock(&w->lock);
     struct wire_frame **at = &w->first;
     while (*at && (*at)->due_ns <= due_ns)

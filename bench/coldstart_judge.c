@@ -1,5 +1,5 @@
-/* How long the judge of cold-start plans takes for one plan, and the exact planner for one chain: processor time, since others
- * may use this machine too. */
+/* How long the judge of cold-start plans takes for one plan, and the exact planner for one chain:
+ * processor time, since others may use this machine too. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -44,12 +44,14 @@ static void judge(const char *file)
         printf("skipped: %s\n", e.text);
         return;
     }
-    if (coldstart_problem_init(&p, &g, true, &e) == 0 && coldstart_plan_init(&p, 0, &arena, &plan) == 0 &&
+    if (coldstart_problem_init(&p, &g, true, &e) == 0 &&
+        coldstart_plan_init(&p, 0, &arena, &plan) == 0 &&
         timing_init(&t, &p, plan.capacity, &e) == 0) {
         double one = published_interleaved(&p, 0, NULL, &plan) == 0 ? best_us(&t, &plan) : 0;
         double many = list_schedule(&p, &plan) == 0 ? best_us(&t, &plan) : 0;
-        printf("%-28s %5d nodes: %6.2f us a plan on one device, %6.2f us on all (%.1f and %.1f ns a node)\n", g.model, g.n_nodes,
-               one, many, one * 1e3 / g.n_nodes, many * 1e3 / g.n_nodes);
+        printf("%-28s %5d nodes: %6.2f us a plan on one device, %6.2f us on all (%.1f and %.1f ns "
+               "a node)\n",
+               g.model, g.n_nodes, one, many, one * 1e3 / g.n_nodes, many * 1e3 / g.n_nodes);
     }
     timing_fini(&t);
     coldstart_problem_fini(&p);
@@ -81,16 +83,19 @@ static void exact_chain(void)
         exact = exact && proven;
         slowest = ms > slowest ? ms : slowest;
     }
-    printf("chains of %d layers: %s, at most %.2f ms each\n", CHAIN, exact ? "all exact" : "NOT all exact", slowest);
+    printf("chains of %d layers: %s, at most %.2f ms each\n", CHAIN,
+           exact ? "all exact" : "NOT all exact", slowest);
 }
 
 int main(void)
 {
-    static const char *const names[] = {"gpt2-large_1_1024_v100", "openllama-3b_1_32_v100", "openllama-3b_32_64_v100"};
+    static const char *const names[] = {"gpt2-large_1_1024_v100", "openllama-3b_1_32_v100",
+                                        "openllama-3b_32_64_v100"};
     const char *shared = getenv("HP_SHARED");
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char file[4096];
-        snprintf(file, sizeof file, "%s/data/coldstart/graphs/%s.json", shared ? shared : "../shared", names[i]);
+        snprintf(file, sizeof file, "%s/data/coldstart/graphs/%s.json",
+                 shared ? shared : "../shared", names[i]);
         judge(file);
     }
     exact_chain();

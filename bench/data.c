@@ -1,11 +1,11 @@
 /* One end of a data channel under load; bench/data.py puts several together.
- *   data sink  KIND HOST NETWORK                    receives; says `address TEXT`; answers each line of input with `BYTES SECONDS CPU_SECONDS` so far
- *   data flood KIND HOST NETWORK ADDRESS KEY S      keeps eight frames of 4 MiB under way for S seconds; says `BYTES CPU_SECONDS` in the end
- *   data ping  KIND HOST NETWORK ADDRESS KEY N      sends N small frames one by one, each answered; says `MEAN_MS WORST_MS` of the round trip
- * KIND is tcp, ucx or plain (a socket and a loop over send or recv: what the others are measured against; no ping). KEY 1 to 7 is who this end is. */
-#include "common/env.h"
+ *   data sink  KIND HOST NETWORK                    receives; says `address TEXT`; answers each
+ * line of input with `BYTES SECONDS CPU_SECONDS` so far data flood KIND HOST NETWORK ADDRESS KEY S
+ * keeps eight frames of 4 MiB under way for S seconds; says `BYTES CPU_SECONDS` in the end data
+ * ping  KIND HOST NETWORK ADDRESS KEY N      sends N small frames one by one, each answered; says
+ * `MEAN_MS WORST_MS` of the round trip KIND is tcp, ucx or plain (a socket and a loop over send or
+ * recv: what the others are measured against; no ping). KEY 1 to 7 is who this end is. */
 #include "transport/data.h"
-#include "transport/data_address.h"
 
 #include <arpa/inet.h>
 #include <pthread.h>
@@ -17,7 +17,16 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { FRAME_BYTES_EACH = 4 << 20, IN_FLIGHT = 8, KEYS = 8, SESSION = 1, PLAIN_READ_BYTES = 256 << 10 };
+#include "common/env.h"
+#include "transport/data_address.h"
+
+enum {
+    FRAME_BYTES_EACH = 4 << 20,
+    IN_FLIGHT = 8,
+    KEYS = 8,
+    SESSION = 1,
+    PLAIN_READ_BYTES = 256 << 10
+};
 
 struct end {
     struct data_endpoint *d;
@@ -36,16 +45,22 @@ static void fail(const char *what)
     exit(1);
 }
 
-static double now_s(void) { return (double)env_now_ns(&env_real) * 1e-9; }
+static double now_s(void)
+{
+    return (double)env_now_ns(&env_real) * 1e-9;
+}
 
 static double cpu_s(void)
 {
     struct rusage u;
     getrusage(RUSAGE_SELF, &u);
-    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1e-6;
+    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+           (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1e-6;
 }
 
-/* ---- ends of the data channel ---------------------------------------------------------------------------------------------------- */
+/* ---- ends of the data channel
+ * ----------------------------------------------------------------------------------------------------
+ */
 
 static void keys_of(int number, struct key_pair *k, uint8_t public[KEY_BYTES])
 {
@@ -100,14 +115,16 @@ static void end_open(const char *kind, const char *host, const char *network, in
 {
     struct err e = {0};
     uint8_t keys[KEYS][KEY_BYTES];
-    struct data_config c = {.network = network, .host = host, .callbacks = {NULL, on_frame, on_down}};
+    struct data_config c = {
+        .network = network, .host = host, .callbacks = {NULL, on_frame, on_down}};
     struct key_pair other;
     for (int i = 0; i < KEYS; i++)
         keys_of(i, i == number ? &c.keys : &other, keys[i]);
-    int rc = strcmp(kind, "tcp") == 0 ? data_open_tcp(&c, &end.d, &e) : data_open_ucx(&c, &end.d, &e);
+    int rc =
+        strcmp(kind, "tcp") == 0 ? data_open_tcp(&c, &end.d, &e) : data_open_ucx(&c, &end.d, &e);
     if (rc < 0)
         fail(e.text);
-    data_peers_allow(end.d, (const uint8_t (*)[KEY_BYTES])keys, KEYS, NULL);
+    data_peers_allow(end.d, (const uint8_t(*)[KEY_BYTES])keys, KEYS, NULL);
     data_allow(end.d, SESSION, NULL, NULL);
 }
 
@@ -168,7 +185,9 @@ static void ping(const char *address, int n)
     printf("%.3f %.3f\n", sum / n * 1e3, worst * 1e3);
 }
 
-/* ---- the plain loop ---------------------------------------------------------------------------------------------------------------- */
+/* ---- the plain loop
+ * ----------------------------------------------------------------------------------------------------------------
+ */
 
 static void *plain_receive(void *ctx)
 {
@@ -199,7 +218,8 @@ static void plain_listen(const char *host)
     int fd = socket(AF_INET, SOCK_STREAM, 0);
     inet_pton(AF_INET, host, &at.sin_addr);
     pthread_t t;
-    if (bind(fd, (struct sockaddr *)&at, size) != 0 || listen(fd, 8) != 0 || getsockname(fd, (struct sockaddr *)&at, &size) != 0 ||
+    if (bind(fd, (struct sockaddr *)&at, size) != 0 || listen(fd, 8) != 0 ||
+        getsockname(fd, (struct sockaddr *)&at, &size) != 0 ||
         pthread_create(&t, NULL, plain_accept, (void *)(intptr_t)fd) != 0)
         fail("cannot listen");
     printf("address %s:%u\n", host, ntohs(at.sin_port));
@@ -227,7 +247,9 @@ static void plain_flood(const char *address, double seconds)
     close(fd);
 }
 
-/* ---- roles ----------------------------------------------------------------------------------------------------------------------------- */
+/* ---- roles
+ * -----------------------------------------------------------------------------------------------------------------------------
+ */
 
 static uint64_t bytes_so_far(void)
 {

@@ -1,5 +1,6 @@
-/* What one core makes of its arithmetic and its memory: prefill's matrix products against the core's peak, which a loop of multiply-adds on registers
- * measures in the same run, and decode's matrix-vector products against memcpy. Processor time, best of a few rounds, since others may use
+/* What one core makes of its arithmetic and its memory: prefill's matrix products against the
+ * core's peak, which a loop of multiply-adds on registers measures in the same run, and decode's
+ * matrix-vector products against memcpy. Processor time, best of a few rounds, since others may use
  * this machine too. */
 #include <immintrin.h>
 #include <stdio.h>
@@ -18,7 +19,8 @@ static double seconds(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* ---- the machine's own limits ----------------------------------------------------------------------------------- */
+/* ---- the machine's own limits
+ * ----------------------------------------------------------------------------------- */
 
 enum { CHAINS = 12, TURNS = 1000000 };
 
@@ -30,8 +32,8 @@ __attribute__((target("avx512f,avx512bf16"))) static double peak_bf16(void)
         sums[i] = _mm512_set1_ps((float)i);
     double start = seconds();
     for (int turn = 0; turn < TURNS; turn++)
-        _Pragma("GCC unroll 12") for (int i = 0; i < CHAINS; i++)
-            sums[i] = _mm512_dpbf16_ps(sums[i], x, x);
+        _Pragma("GCC unroll 12") for (int i = 0; i < CHAINS; i++) sums[i] =
+            _mm512_dpbf16_ps(sums[i], x, x);
     double took = seconds() - start;
     float keep[16];
     for (int i = 1; i < CHAINS; i++)
@@ -47,8 +49,8 @@ __attribute__((target("avx512f"))) static double peak_avx512(void)
         sums[i] = _mm512_set1_ps((float)i);
     double start = seconds();
     for (int turn = 0; turn < TURNS; turn++)
-        _Pragma("GCC unroll 12") for (int i = 0; i < CHAINS; i++)
-            sums[i] = _mm512_fmadd_ps(sums[i], x, x);
+        _Pragma("GCC unroll 12") for (int i = 0; i < CHAINS; i++) sums[i] =
+            _mm512_fmadd_ps(sums[i], x, x);
     double took = seconds() - start;
     for (int i = 1; i < CHAINS; i++)
         sums[0] = _mm512_add_ps(sums[0], sums[i]);
@@ -64,8 +66,8 @@ __attribute__((target("avx2,fma"))) static double peak_avx2(void)
         sums[i] = _mm256_set1_ps((float)i);
     double start = seconds();
     for (int turn = 0; turn < TURNS; turn++)
-        _Pragma("GCC unroll 12") for (int i = 0; i < CHAINS; i++)
-            sums[i] = _mm256_fmadd_ps(sums[i], x, x);
+        _Pragma("GCC unroll 12") for (int i = 0; i < CHAINS; i++) sums[i] =
+            _mm256_fmadd_ps(sums[i], x, x);
     double took = seconds() - start;
     for (int i = 1; i < CHAINS; i++)
         sums[0] = _mm256_add_ps(sums[0], sums[i]);
@@ -105,20 +107,29 @@ static double memory_bytes_per_s(void)
     return best;
 }
 
-/* ---- the kernels ------------------------------------------------------------------------------------------------ */
+/* ---- the kernels
+ * ------------------------------------------------------------------------------------------------
+ */
 
 struct product {
     double flops_per_s, bytes_per_s;
 };
 
 /* Best of a few rounds of one product; 0 where there is no memory for it. */
-static struct product measure(struct device *d, enum dtype t, size_t outputs, uint32_t rows, bool f32)
+static struct product measure(struct device *d, enum dtype t, size_t outputs, uint32_t rows,
+                              bool f32)
 {
     const struct backend *b = d->backend;
     const struct dtype_info *info = dtype_info(t);
     uint64_t bytes = outputs * INPUTS / info->block_elements * info->block_bytes;
     uint8_t *data = calloc(1, bytes);
-    struct weight w = {.name = "w", .dtype = t, .n_dims = 2, .shape = {outputs, INPUTS}, .bytes = bytes, .file = -1, .data = data};
+    struct weight w = {.name = "w",
+                       .dtype = t,
+                       .n_dims = 2,
+                       .shape = {outputs, INPUTS},
+                       .bytes = bytes,
+                       .file = -1,
+                       .data = data};
     struct device_weight *loaded = NULL;
     struct stream *s = NULL;
     struct tensor x = {0}, y = {0};
@@ -126,7 +137,8 @@ static struct product measure(struct device *d, enum dtype t, size_t outputs, ui
     struct err e = {0};
     for (uint64_t i = 0; data && i < bytes; i += 7)
         data[i] = (uint8_t)(i % 60);
-    if (data && b->stream_create(d, &s, &e) == 0 && b->weight_load(d, &w, WEIGHT_MATMUL, f32, &loaded, &e) == 0 &&
+    if (data && b->stream_create(d, &s, &e) == 0 &&
+        b->weight_load(d, &w, WEIGHT_MATMUL, f32, &loaded, &e) == 0 &&
         b->tensor_alloc(d, (uint64_t)rows * INPUTS * sizeof(float), &x, &e) == 0 &&
         b->tensor_alloc(d, (uint64_t)rows * outputs * sizeof(float), &y, &e) == 0) {
         for (int i = 0; i < ROUNDS; i++) {
@@ -134,7 +146,8 @@ static struct product measure(struct device *d, enum dtype t, size_t outputs, ui
             b->matmul(s, x, loaded, NULL, rows, false, y);
             double took = seconds() - start, flops = 2.0 * rows * (double)outputs * INPUTS / took;
             if (flops > best.flops_per_s)
-                best = (struct product){flops, (double)b->weight_resident_bytes(d, &w, WEIGHT_MATMUL, f32) / took};
+                best = (struct product){
+                    flops, (double)b->weight_resident_bytes(d, &w, WEIGHT_MATMUL, f32) / took};
         }
     }
     b->tensor_free(d, &y);
@@ -157,9 +170,12 @@ static void bench_level(const char *kernels, double peak, double memory, bool f3
         return;
     }
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
-        struct product prefill = measure(d, types[i], INPUTS, ROWS, f32), decode = measure(d, types[i], LARGE_OUTPUTS, 1, f32);
-        printf("%-12s %-5s %-5s prefill %6.1f GFLOP/s = %3.0f %% of the peak; decode %5.1f GB/s of weights = %.2f of memcpy\n", kernels,
-               f32 ? "f32" : "auto", dtype_info(types[i])->name, prefill.flops_per_s * 1e-9, 100 * prefill.flops_per_s / peak,
+        struct product prefill = measure(d, types[i], INPUTS, ROWS, f32),
+                       decode = measure(d, types[i], LARGE_OUTPUTS, 1, f32);
+        printf("%-12s %-5s %-5s prefill %6.1f GFLOP/s = %3.0f %% of the peak; decode %5.1f GB/s of "
+               "weights = %.2f of memcpy\n",
+               kernels, f32 ? "f32" : "auto", dtype_info(types[i])->name,
+               prefill.flops_per_s * 1e-9, 100 * prefill.flops_per_s / peak,
                decode.bytes_per_s * 1e-9, decode.bytes_per_s / memory);
     }
     device_close(&d);
@@ -169,8 +185,9 @@ int main(void)
 {
     double memory = memory_bytes_per_s();
     __builtin_cpu_init();
-    printf("memcpy reads and writes %.1f GB/s; products of %d rows by %d inputs, and of one row by %d outputs\n", memory * 1e-9, ROWS, INPUTS,
-           LARGE_OUTPUTS);
+    printf("memcpy reads and writes %.1f GB/s; products of %d rows by %d inputs, and of one row by "
+           "%d outputs\n",
+           memory * 1e-9, ROWS, INPUTS, LARGE_OUTPUTS);
     if (__builtin_cpu_supports("avx512bf16"))
         bench_level("avx512_bf16", best_of(peak_bf16), memory, false);
     if (__builtin_cpu_supports("avx512f"))

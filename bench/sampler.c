@@ -1,11 +1,13 @@
-/* A pick from a vocabulary of 151 936 with each set of instructions, greedy, with a temperature alone and with top-p, from peaked and from flat logits. */
+/* A pick from a vocabulary of 151 936 with each set of instructions, greedy, with a temperature
+ * alone and with top-p, from peaked and from flat logits. */
 #include "agent/engine/sampler.h"
-#include "agent/engine/sampler_kernels.h"
-#include "common/env.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+
+#include "agent/engine/sampler_kernels.h"
+#include "common/env.h"
 
 enum { VOCABULARY = 151936, ROWS = 8, PICKS = 160 };
 
@@ -23,7 +25,8 @@ static int compare(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static double median_ms(const struct sampler_kernels *k, const struct sampler_params *p, const float *rows)
+static double median_ms(const struct sampler_kernels *k, const struct sampler_params *p,
+                        const float *rows)
 {
     struct sampler *s = NULL;
     double ms[PICKS];
@@ -50,10 +53,13 @@ int main(void)
         {"greedy, penalties", {.top_p = 1, .repetition_penalty = 1.1, .presence_penalty = 0.2}},
         {"temperature", {.temperature = 0.8, .top_p = 1, .repetition_penalty = 1, .seed = 1}},
         {"top-p 0.95", {.temperature = 0.8, .top_p = 0.95, .repetition_penalty = 1, .seed = 1}},
-        {"top-p 0.95, top-k 40", {.temperature = 0.8, .top_p = 0.95, .top_k = 40, .repetition_penalty = 1, .seed = 1}},
-        {"top-k 40", {.temperature = 0.8, .top_p = 1, .top_k = 40, .repetition_penalty = 1, .seed = 1}},
+        {"top-p 0.95, top-k 40",
+         {.temperature = 0.8, .top_p = 0.95, .top_k = 40, .repetition_penalty = 1, .seed = 1}},
+        {"top-k 40",
+         {.temperature = 0.8, .top_p = 1, .top_k = 40, .repetition_penalty = 1, .seed = 1}},
     };
-    float *flat = malloc((size_t)ROWS * VOCABULARY * sizeof *flat), *peaked = malloc((size_t)ROWS * VOCABULARY * sizeof *peaked);
+    float *flat = malloc((size_t)ROWS * VOCABULARY * sizeof *flat),
+          *peaked = malloc((size_t)ROWS * VOCABULARY * sizeof *peaked);
     uint64_t state = 1;
     if (!flat || !peaked)
         return 1;
@@ -68,7 +74,9 @@ int main(void)
         printf("\n%-24s", kinds[i].name);
         for (int k = 0; sampler_kernels_all[k]; k++) {
             bool can = sampler_kernels_all[k]->supported();
-            printf("%10.3f /%6.3f", can ? median_ms(sampler_kernels_all[k], &kinds[i].p, flat) : NAN, can ? median_ms(sampler_kernels_all[k], &kinds[i].p, peaked) : NAN);
+            printf("%10.3f /%6.3f",
+                   can ? median_ms(sampler_kernels_all[k], &kinds[i].p, flat) : NAN,
+                   can ? median_ms(sampler_kernels_all[k], &kinds[i].p, peaked) : NAN);
         }
     }
     printf("\n");

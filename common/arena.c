@@ -58,7 +58,10 @@ char *arena_strndup(struct arena *a, const char *s, size_t n)
     return copy && n ? memcpy(copy, s, n) : copy;
 }
 
-char *arena_strdup(struct arena *a, const char *s) { return arena_strndup(a, s, strlen(s)); }
+char *arena_strdup(struct arena *a, const char *s)
+{
+    return arena_strndup(a, s, strlen(s));
+}
 
 char *arena_printf(struct arena *a, const char *fmt, ...)
 {

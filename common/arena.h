@@ -13,8 +13,8 @@ struct arena {
     bool out_of_memory; /* it gave NULL for want of memory, not because of the limit */
 };
 
-/* A zero-initialised `struct arena` is ready for use. Every call gives memory aligned for any type, or NULL
- * when memory or the limit ran out. `count * size` is checked for overflow. */
+/* A zero-initialised `struct arena` is ready for use. Every call gives memory aligned for any type,
+ * or NULL when memory or the limit ran out. `count * size` is checked for overflow. */
 void *arena_alloc(struct arena *a, size_t count, size_t size);
 char *arena_strdup(struct arena *a, const char *s);
 char *arena_strndup(struct arena *a, const char *s, size_t n);

@@ -1,5 +1,5 @@
-/* Bounded little-endian reader and writer over bytes that somebody else owns. A reader that ran past its end
- * stays `failed` and gives zeros, so that a parser may check once per record. */
+/* Bounded little-endian reader and writer over bytes that somebody else owns. A reader that ran
+ * past its end stays `failed` and gives zeros, so that a parser may check once per record. */
 #ifndef HP_COMMON_BYTES_H
 #define HP_COMMON_BYTES_H
 
@@ -31,14 +31,14 @@ static inline const uint8_t *reader_take(struct reader *r, size_t n)
     return p;
 }
 
-#define HP_READER(type, name)                                                                                          \
-    static inline type reader_##name(struct reader *r)                                                                 \
-    {                                                                                                                  \
-        type v = 0;                                                                                                    \
-        const uint8_t *p = reader_take(r, sizeof v);                                                                   \
-        if (p)                                                                                                         \
-            memcpy(&v, p, sizeof v);                                                                                   \
-        return v;                                                                                                      \
+#define HP_READER(type, name)                                                                      \
+    static inline type reader_##name(struct reader *r)                                             \
+    {                                                                                              \
+        type v = 0;                                                                                \
+        const uint8_t *p = reader_take(r, sizeof v);                                               \
+        if (p)                                                                                     \
+            memcpy(&v, p, sizeof v);                                                               \
+        return v;                                                                                  \
     }
 HP_READER(uint8_t, u8)
 HP_READER(uint16_t, u16)
@@ -49,7 +49,8 @@ HP_READER(float, f32)
 HP_READER(double, f64)
 #undef HP_READER
 
-/* Grows as needed. Zero-initialised is empty. A failed allocation leaves it `failed` and drops what follows. */
+/* Grows as needed. Zero-initialised is empty. A failed allocation leaves it `failed` and drops what
+ * follows. */
 struct buffer {
     uint8_t *data;
     size_t size, capacity;
@@ -64,6 +65,7 @@ uint8_t *buffer_extend(struct buffer *b, size_t n);
 const char *buffer_cstr(struct buffer *b);
 void buffer_free(struct buffer *b);
 
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "wire and file formats are read in place: little-endian hosts only");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+               "wire and file formats are read in place: little-endian hosts only");
 
 #endif

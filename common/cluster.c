@@ -15,7 +15,8 @@ static int no_memory(const struct json_at *at, struct err *e)
 }
 
 /* How many members an optional array has; the place of the array in *list. */
-static int optional_array(const struct json_at *at, const char *key, struct json_at *list, size_t *count, struct err *e)
+static int optional_array(const struct json_at *at, const char *key, struct json_at *list,
+                          size_t *count, struct err *e)
 {
     *count = 0;
     return json_find(at, key, list) ? json_as_array(list, count, e) : 0;
@@ -29,7 +30,8 @@ static int find_in_node(const struct cluster *c, const struct cluster_node *node
     return -1;
 }
 
-static int read_buses(struct cluster *c, struct cluster_node *node, const struct json_at *at, struct err *e)
+static int read_buses(struct cluster *c, struct cluster_node *node, const struct json_at *at,
+                      struct err *e)
 {
     struct json_at list;
     size_t n;
@@ -51,7 +53,8 @@ static int read_buses(struct cluster *c, struct cluster_node *node, const struct
     return rc;
 }
 
-static int read_nics(struct cluster *c, struct cluster_node *node, const struct json_at *at, struct err *e)
+static int read_nics(struct cluster *c, struct cluster_node *node, const struct json_at *at,
+                     struct err *e)
 {
     struct json_at list;
     size_t n;
@@ -72,14 +75,16 @@ static int read_nics(struct cluster *c, struct cluster_node *node, const struct 
     return rc;
 }
 
-static int read_device(struct cluster *c, struct cluster_node *node, int node_index, const struct json_at *at, struct err *e)
+static int read_device(struct cluster *c, struct cluster_node *node, int node_index,
+                       const struct json_at *at, struct err *e)
 {
     struct cluster_device *d = &c->devices[c->n_devices];
     const char *name, *kind, *bus;
     int rc;
     if (json_is_false(json_object_get(at->value, "usable")))
         return 0; /* told for people: nothing computes on it */
-    if ((rc = json_get_string(at, "name", &name, e)) < 0 || (rc = json_get_string(at, "kind", &kind, e)) < 0 ||
+    if ((rc = json_get_string(at, "name", &name, e)) < 0 ||
+        (rc = json_get_string(at, "kind", &kind, e)) < 0 ||
         (rc = json_get_number_min(at, "memory_bytes", 0, &d->memory_bytes, e)) < 0 ||
         (rc = json_opt_number_min(at, "idle_w", 0, 0, &d->idle_w, e)) < 0 ||
         (rc = json_opt_number_min(at, "busy_w", 0, 0, &d->busy_w, e)) < 0 ||
@@ -104,7 +109,8 @@ static int read_device(struct cluster *c, struct cluster_node *node, int node_in
     return 0;
 }
 
-static int read_peer_links(struct cluster *c, struct cluster_node *node, const struct json_at *at, struct err *e)
+static int read_peer_links(struct cluster *c, struct cluster_node *node, const struct json_at *at,
+                           struct err *e)
 {
     struct json_at list;
     size_t n;
@@ -119,7 +125,8 @@ static int read_peer_links(struct cluster *c, struct cluster_node *node, const s
         struct cluster_peer_link *link = &node->peer_links[i];
         int *ends[2] = {&link->a, &link->b};
         size_t two;
-        if ((rc = json_get(&item, "between", &between, e)) < 0 || (rc = json_as_array(&between, &two, e)) < 0)
+        if ((rc = json_get(&item, "between", &between, e)) < 0 ||
+            (rc = json_as_array(&between, &two, e)) < 0)
             return rc;
         if (two != 2)
             return json_fail(&between, e, "names %zu devices, not 2", two);
@@ -165,15 +172,18 @@ static int read_node(struct cluster *c, const char *name, const struct json_at *
     return read_peer_links(c, node, at, e);
 }
 
-static int read_node_count(const struct json_at *item, uint64_t *count, size_t *devices, struct err *e)
+static int read_node_count(const struct json_at *item, uint64_t *count, size_t *devices,
+                           struct err *e)
 {
     struct json_at list;
     int rc;
-    if ((rc = json_opt_u64(item, "count", 1, count, e)) < 0 || (rc = json_get(item, "devices", &list, e)) < 0 ||
+    if ((rc = json_opt_u64(item, "count", 1, count, e)) < 0 ||
+        (rc = json_get(item, "devices", &list, e)) < 0 ||
         (rc = json_as_array(&list, devices, e)) < 0)
         return rc;
     if (*count == 0 || *count > CLUSTER_MAX_DEVICES)
-        return json_fail(item, e, "\"count\" %llu is not between 1 and %d", (unsigned long long)*count, CLUSTER_MAX_DEVICES);
+        return json_fail(item, e, "\"count\" %llu is not between 1 and %d",
+                         (unsigned long long)*count, CLUSTER_MAX_DEVICES);
     return 0;
 }
 
@@ -188,7 +198,9 @@ static int read_nodes(struct cluster *c, const struct json_at *list, struct err 
         if ((rc = read_node_count(&item, &count, &devices, e)) < 0)
             return rc;
         total_nodes += count;
-        if (devices > CLUSTER_MAX_DEVICES || (total_devices += count * devices) > CLUSTER_MAX_DEVICES || total_nodes > CLUSTER_MAX_DEVICES)
+        if (devices > CLUSTER_MAX_DEVICES ||
+            (total_devices += count * devices) > CLUSTER_MAX_DEVICES ||
+            total_nodes > CLUSTER_MAX_DEVICES)
             return json_fail(list, e, "more than %d nodes or devices", CLUSTER_MAX_DEVICES);
     }
     if (rc < 0)
@@ -202,11 +214,13 @@ static int read_nodes(struct cluster *c, const struct json_at *list, struct err 
         uint64_t count;
         size_t devices;
         const char *name;
-        if ((rc = json_get_string(&item, "name", &name, e)) < 0 || (rc = read_node_count(&item, &count, &devices, e)) < 0)
+        if ((rc = json_get_string(&item, "name", &name, e)) < 0 ||
+            (rc = read_node_count(&item, &count, &devices, e)) < 0)
             return rc;
         for (uint64_t k = 0; k < count; k++) {
-            const char *own = count == 1 ? arena_strdup(&c->arena, name)
-                                         : arena_printf(&c->arena, "%s-%llu", name, (unsigned long long)k);
+            const char *own = count == 1
+                                  ? arena_strdup(&c->arena, name)
+                                  : arena_printf(&c->arena, "%s-%llu", name, (unsigned long long)k);
             if (!own)
                 return no_memory(list, e);
             if ((rc = read_node(c, own, &item, e)) < 0)
@@ -216,7 +230,8 @@ static int read_nodes(struct cluster *c, const struct json_at *list, struct err 
     return 0;
 }
 
-static int read_link_end(struct cluster *c, const struct json_at *item, const char *key, int *out, struct err *e)
+static int read_link_end(struct cluster *c, const struct json_at *item, const char *key, int *out,
+                         struct err *e)
 {
     struct json_at end;
     const char *id;
@@ -229,12 +244,15 @@ static int read_link_end(struct cluster *c, const struct json_at *item, const ch
 
 static int by_ends(const void *a, const void *b)
 {
-    const struct cluster_link *x = *(struct cluster_link *const *)a, *y = *(struct cluster_link *const *)b;
-    return x->from != y->from ? (x->from < y->from ? -1 : 1) : x->to != y->to ? (x->to < y->to ? -1 : 1) : 0;
+    const struct cluster_link *x = *(struct cluster_link *const *)a,
+                              *y = *(struct cluster_link *const *)b;
+    return x->from != y->from ? (x->from < y->from ? -1 : 1)
+           : x->to != y->to   ? (x->to < y->to ? -1 : 1)
+                              : 0;
 }
 
-/* Links whose way back was measured too serve their own direction only. A measured matrix of a few hundred devices has tens of thousands
- * of links, so they are looked up in order. */
+/* Links whose way back was measured too serve their own direction only. A measured matrix of a few
+ * hundred devices has tens of thousands of links, so they are looked up in order. */
 static int mark_both_ways(struct cluster *c, const struct json_at *at, struct err *e)
 {
     size_t n = (size_t)c->n_links;
@@ -246,7 +264,8 @@ static int mark_both_ways(struct cluster *c, const struct json_at *at, struct er
     qsort(sorted, n, sizeof *sorted, by_ends);
     for (size_t i = 0; i < n; i++) {
         struct cluster_link back = {.from = c->links[i].to, .to = c->links[i].from}, *key = &back;
-        c->links[i].reverse_only_implied = bsearch(&key, sorted, n, sizeof *sorted, by_ends) == NULL;
+        c->links[i].reverse_only_implied =
+            bsearch(&key, sorted, n, sizeof *sorted, by_ends) == NULL;
     }
     return 0;
 }
@@ -264,7 +283,8 @@ static int read_links(struct cluster *c, const struct json_at *at, struct err *e
     for (size_t i = 0; i < n; i++) {
         struct json_at item = json_item(&list, i);
         struct cluster_link *link = &c->links[i];
-        if ((rc = read_link_end(c, &item, "from", &link->from, e)) < 0 || (rc = read_link_end(c, &item, "to", &link->to, e)) < 0 ||
+        if ((rc = read_link_end(c, &item, "from", &link->from, e)) < 0 ||
+            (rc = read_link_end(c, &item, "to", &link->to, e)) < 0 ||
             (rc = read_wire(&item, &link->wire, e)) < 0)
             return rc;
     }
@@ -272,7 +292,8 @@ static int read_links(struct cluster *c, const struct json_at *at, struct err *e
     return mark_both_ways(c, at, e);
 }
 
-static int read_pools(struct cluster *c, const struct json_at *at, const struct json_at *list, struct err *e)
+static int read_pools(struct cluster *c, const struct json_at *at, const struct json_at *list,
+                      struct err *e)
 {
     size_t n;
     struct json_at nic;
@@ -288,11 +309,13 @@ static int read_pools(struct cluster *c, const struct json_at *at, const struct 
         struct cluster_pool *pool = &c->pools[c->n_pools];
         const char *kind;
         uint64_t count, per_node;
-        if ((rc = json_get_string(&item, "kind", &kind, e)) < 0 || (rc = json_get_u64(&item, "count", &count, e)) < 0 ||
+        if ((rc = json_get_string(&item, "kind", &kind, e)) < 0 ||
+            (rc = json_get_u64(&item, "count", &count, e)) < 0 ||
             (rc = json_opt_u64(&item, "devices_per_node", 1, &per_node, e)) < 0)
             return rc;
         if (count > CLUSTER_MAX_DEVICES || per_node == 0 || per_node > 1024)
-            return json_fail(&item, e, "count %llu or devices_per_node %llu is out of range", (unsigned long long)count, (unsigned long long)per_node);
+            return json_fail(&item, e, "count %llu or devices_per_node %llu is out of range",
+                             (unsigned long long)count, (unsigned long long)per_node);
         for (int k = 0; k < c->n_pools; k++)
             if (strcmp(c->pools[k].kind, kind) == 0)
                 return json_fail(&item, e, "two pools are of kind \"%s\"", kind);
@@ -332,8 +355,8 @@ int cluster_from_json(const struct json_at *at, struct cluster *out, struct err 
     int rc = json_expect_format(at, "hp-cluster/1", e);
     if (rc == 0 && json_find(at, "pools", &list))
         rc = read_pools(&c, at, &list, e);
-    else if (rc == 0 && (rc = json_get(at, "nodes", &list, e)) == 0 && (rc = read_nodes(&c, &list, e)) == 0 &&
-             (rc = read_links(&c, at, e)) == 0)
+    else if (rc == 0 && (rc = json_get(at, "nodes", &list, e)) == 0 &&
+             (rc = read_nodes(&c, &list, e)) == 0 && (rc = read_links(&c, at, e)) == 0)
         rc = count_pools(&c, at, e);
     if (rc < 0)
         arena_free(&c.arena);
@@ -379,10 +402,12 @@ int cluster_find_node(const struct cluster *c, const char *name)
 /* The hop without the measured links. */
 static struct cluster_wire unmeasured_hop(const struct cluster *c, int from, int to)
 {
-    const struct cluster_node *a = &c->nodes[c->devices[from].node], *b = &c->nodes[c->devices[to].node];
+    const struct cluster_node *a = &c->nodes[c->devices[from].node],
+                              *b = &c->nodes[c->devices[to].node];
     if (a == b) {
         for (int i = 0; i < a->n_peer_links; i++)
-            if ((a->peer_links[i].a == from && a->peer_links[i].b == to) || (a->peer_links[i].a == to && a->peer_links[i].b == from))
+            if ((a->peer_links[i].a == from && a->peer_links[i].b == to) ||
+                (a->peer_links[i].a == to && a->peer_links[i].b == from))
                 return a->peer_links[i].wire;
         return a->has_device_link ? a->device_link : (struct cluster_wire){0, 0};
     }
@@ -390,7 +415,8 @@ static struct cluster_wire unmeasured_hop(const struct cluster *c, int from, int
         return (struct cluster_wire){0, 0};
     const struct cluster_wire *x = &a->nics[0].wire, *y = &b->nics[0].wire;
     return (struct cluster_wire){
-        x->bandwidth_bytes_per_s < y->bandwidth_bytes_per_s ? x->bandwidth_bytes_per_s : y->bandwidth_bytes_per_s,
+        x->bandwidth_bytes_per_s < y->bandwidth_bytes_per_s ? x->bandwidth_bytes_per_s
+                                                            : y->bandwidth_bytes_per_s,
         x->latency_s + y->latency_s,
     };
 }
@@ -399,7 +425,8 @@ struct cluster_wire cluster_hop(const struct cluster *c, int from, int to)
 {
     for (int i = 0; i < c->n_links; i++) {
         const struct cluster_link *link = &c->links[i];
-        if ((link->from == from && link->to == to) || (link->reverse_only_implied && link->from == to && link->to == from))
+        if ((link->from == from && link->to == to) ||
+            (link->reverse_only_implied && link->from == to && link->to == from))
             return link->wire;
     }
     return unmeasured_hop(c, from, to);

@@ -1,17 +1,18 @@
 /* What there is: nodes, devices, buses and links (file format hp-cluster/1).
  *
- * A node with `count` n > 1 is read as n nodes `name-0` … `name-(n-1)`. A hypothetical cluster gives `pools` of equal
- * devices instead of nodes; then `devices` is empty and only the pools and the one NIC that all nodes have are known. */
+ * A node with `count` n > 1 is read as n nodes `name-0` … `name-(n-1)`. A hypothetical cluster
+ * gives `pools` of equal devices instead of nodes; then `devices` is empty and only the pools and
+ * the one NIC that all nodes have are known. */
 #ifndef HP_COMMON_CLUSTER_H
 #define HP_COMMON_CLUSTER_H
-
-#include "common/arena.h"
-#include "common/json.h"
-#include "common/status.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "common/arena.h"
+#include "common/json.h"
+#include "common/status.h"
 
 enum { CLUSTER_MAX_DEVICES = 200000 };
 
@@ -60,7 +61,8 @@ struct cluster_node {
 struct cluster_link {
     int from, to; /* devices */
     struct cluster_wire wire;
-    bool reverse_only_implied; /* the file gives no measurement of the way back, so this one serves it */
+    bool reverse_only_implied; /* the file gives no measurement of the way back, so this one serves
+                                  it */
 };
 
 struct cluster_pool {
@@ -79,7 +81,8 @@ struct cluster {
     int n_links;
     bool hypothetical; /* given as pools */
     struct cluster_wire pool_nic;
-    struct cluster_pool *pools; /* devices by kind, in order of first appearance, in both forms of the file */
+    struct cluster_pool
+        *pools; /* devices by kind, in order of first appearance, in both forms of the file */
     int n_pools;
 };
 
@@ -92,11 +95,12 @@ void cluster_free(struct cluster *c);
 int cluster_find_device(const struct cluster *c, const char *id);
 int cluster_find_node(const struct cluster *c, const char *name);
 
-/* The hop from one device to another: measured link, else peer link, else device link within a node, else the
- * two nodes' first NICs. A bandwidth of 0 says that there is no path. */
+/* The hop from one device to another: measured link, else peer link, else device link within a
+ * node, else the two nodes' first NICs. A bandwidth of 0 says that there is no path. */
 struct cluster_wire cluster_hop(const struct cluster *c, int from, int to);
-/* The same for every ordered pair of n devices at once: out[i * n + k] is the hop from devices[i] to devices[k]. Takes time for n * n
- * pairs plus the links once, where n * n calls of cluster_hop would look through the links each. */
+/* The same for every ordered pair of n devices at once: out[i * n + k] is the hop from devices[i]
+ * to devices[k]. Takes time for n * n pairs plus the links once, where n * n calls of cluster_hop
+ * would look through the links each. */
 void cluster_hops(const struct cluster *c, const int *devices, int n, struct cluster_wire *out);
 
 #endif

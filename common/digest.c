@@ -14,14 +14,19 @@ struct digest digest_of(const void *data, size_t n)
     return d;
 }
 
-void digest_hex(const struct digest *d, char out[DIGEST_HEX]) { sodium_bin2hex(out, DIGEST_HEX, d->bytes, sizeof d->bytes); }
+void digest_hex(const struct digest *d, char out[DIGEST_HEX])
+{
+    sodium_bin2hex(out, DIGEST_HEX, d->bytes, sizeof d->bytes);
+}
 
 int digest_from_hex(const char *hex, struct digest *out, struct err *e)
 {
     size_t n = 0;
-    if (strlen(hex) != DIGEST_HEX - 1 || sodium_hex2bin(out->bytes, sizeof out->bytes, hex, DIGEST_HEX - 1, NULL, &n, NULL) != 0 ||
+    if (strlen(hex) != DIGEST_HEX - 1 ||
+        sodium_hex2bin(out->bytes, sizeof out->bytes, hex, DIGEST_HEX - 1, NULL, &n, NULL) != 0 ||
         n != sizeof out->bytes)
-        return err_set(e, HP_EPARSE, "\"%.80s\" is not a content name of %d hex digits", hex, DIGEST_HEX - 1);
+        return err_set(e, HP_EPARSE, "\"%.80s\" is not a content name of %d hex digits", hex,
+                       DIGEST_HEX - 1);
     return 0;
 }
 

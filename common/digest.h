@@ -1,11 +1,12 @@
-/* Content names of bytes: BLAKE2b-256 for chunks of models (libsodium), SHA-256 for the inputs that a plan names. */
+/* Content names of bytes: BLAKE2b-256 for chunks of models (libsodium), SHA-256 for the inputs that
+ * a plan names. */
 #ifndef HP_COMMON_DIGEST_H
 #define HP_COMMON_DIGEST_H
 
-#include "common/status.h"
-
 #include <stddef.h>
 #include <stdint.h>
+
+#include "common/status.h"
 
 enum { DIGEST_BYTES = 32, DIGEST_HEX = 2 * DIGEST_BYTES + 1, DIGEST_SHA256_HEX = 65 };
 

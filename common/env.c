@@ -43,9 +43,15 @@ uint64_t random_next(uint64_t *state)
     return z ^ (z >> 31);
 }
 
-double random_unit(uint64_t *state) { return (double)(random_next(state) >> 11) * 0x1.0p-53; }
+double random_unit(uint64_t *state)
+{
+    return (double)(random_next(state) >> 11) * 0x1.0p-53;
+}
 
-static uint64_t virtual_now_ns(void *ctx) { return ((struct env_virtual *)ctx)->now_ns; }
+static uint64_t virtual_now_ns(void *ctx)
+{
+    return ((struct env_virtual *)ctx)->now_ns;
+}
 
 static void virtual_random_bytes(void *ctx, void *out, size_t n)
 {

@@ -4,7 +4,8 @@
 
 enum { HOST_ID = 65 };
 
-/* A stable id of this box, the same for every program on it: the system's machine id, or its boot id where there is none; hashed, since it travels. */
+/* A stable id of this box, the same for every program on it: the system's machine id, or its boot
+ * id where there is none; hashed, since it travels. */
 void host_id(char out[HOST_ID]);
 
 #endif

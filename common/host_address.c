@@ -18,7 +18,8 @@ bool host_is_loopback(const char *host)
 
 static bool port_is_fine(const char *text)
 {
-    return *text == '\0' || (*text == ':' && text[1] && strlen(text) <= 6 && strspn(text + 1, "0123456789") == strlen(text + 1));
+    return *text == '\0' || (*text == ':' && text[1] && strlen(text) <= 6 &&
+                             strspn(text + 1, "0123456789") == strlen(text + 1));
 }
 
 bool host_of_address(const char *address, char *out, size_t size)
@@ -26,7 +27,8 @@ bool host_of_address(const char *address, char *out, size_t size)
     bool bracketed = *address == '[';
     const char *from = address + bracketed, *end = from + strcspn(from, bracketed ? "]" : ":");
     size_t n = (size_t)(end - from);
-    if (n == 0 || n >= size || (bracketed && *end != ']') || strcspn(from, "/@?# \t\\") < n || !port_is_fine(end + bracketed))
+    if (n == 0 || n >= size || (bracketed && *end != ']') || strcspn(from, "/@?# \t\\") < n ||
+        !port_is_fine(end + bracketed))
         return false;
     snprintf(out, size, "%.*s", (int)n, from);
     return true;

@@ -11,9 +11,11 @@
 #include "common/bytes.h"
 #include "common/utf8.h"
 
-/* jansson's own depth cap is 2048 levels (JSON_PARSER_MAX_DEPTH): enough, and it does not recurse past it. */
+/* jansson's own depth cap is 2048 levels (JSON_PARSER_MAX_DEPTH): enough, and it does not recurse
+ * past it. */
 
-/* Without memory jansson calls good text malformed, or leaves members out of it: its allocations are watched. */
+/* Without memory jansson calls good text malformed, or leaves members out of it: its allocations
+ * are watched. */
 static _Thread_local bool memory_is_short;
 
 static void *json_memory(size_t n)
@@ -23,12 +25,22 @@ static void *json_memory(size_t n)
     return p;
 }
 
-void json_memory_reset(void) { memory_is_short = false; }
-bool json_memory_was_short(void) { return memory_is_short; }
+void json_memory_reset(void)
+{
+    memory_is_short = false;
+}
+bool json_memory_was_short(void)
+{
+    return memory_is_short;
+}
 
-__attribute__((constructor)) static void json_memory_watch(void) { json_set_alloc_funcs(json_memory, free); }
+__attribute__((constructor)) static void json_memory_watch(void)
+{
+    json_set_alloc_funcs(json_memory, free);
+}
 
-static int parse_text(const char *name, const void *text, size_t size, bool wide, json_t **root, struct json_at *at, struct err *e)
+static int parse_text(const char *name, const void *text, size_t size, bool wide, json_t **root,
+                      struct json_at *at, struct err *e)
 {
     json_error_t problem;
     bool before = memory_is_short;
@@ -43,18 +55,21 @@ static int parse_text(const char *name, const void *text, size_t size, bool wide
         return err_set(e, HP_ENOMEM, "%s: no memory to read it", name);
     }
     if (!value)
-        return err_set(e, HP_EPARSE, "%s:%d:%d: not valid JSON: %s", name, problem.line, problem.column, problem.text);
+        return err_set(e, HP_EPARSE, "%s:%d:%d: not valid JSON: %s", name, problem.line,
+                       problem.column, problem.text);
     *root = value;
     *at = (struct json_at){.file = name, .value = value};
     return 0;
 }
 
-int json_parse_at(const char *name, const void *text, size_t size, json_t **root, struct json_at *at, struct err *e)
+int json_parse_at(const char *name, const void *text, size_t size, json_t **root,
+                  struct json_at *at, struct err *e)
 {
     return parse_text(name, text, size, false, root, at, e);
 }
 
-int json_parse_wide_at(const char *name, const void *text, size_t size, json_t **root, struct json_at *at, struct err *e)
+int json_parse_wide_at(const char *name, const void *text, size_t size, json_t **root,
+                       struct json_at *at, struct err *e)
 {
     return parse_text(name, text, size, true, root, at, e);
 }
@@ -86,7 +101,8 @@ static int load_file(const char *file, bool wide, json_t **root, struct json_at 
     if (!standard)
         fclose(f);
     if (rc == 0)
-        rc = parse_text(name, text.data ? (const char *)text.data : "", text.size, wide, root, at, e);
+        rc = parse_text(name, text.data ? (const char *)text.data : "", text.size, wide, root, at,
+                        e);
     buffer_free(&text);
     return rc;
 }
@@ -175,7 +191,9 @@ int json_as_array(const struct json_at *at, size_t *count, struct err *e)
 
 int json_as_object(const struct json_at *at, struct err *e)
 {
-    return json_is_object(at->value) ? 0 : json_fail(at, e, "is %s, not an object", type_word(at->value));
+    return json_is_object(at->value)
+               ? 0
+               : json_fail(at, e, "is %s, not an object", type_word(at->value));
 }
 
 int json_as_string(const struct json_at *at, const char **out, struct err *e)
@@ -212,7 +230,8 @@ int json_as_number_min(const struct json_at *at, double min, double *out, struct
     if (rc < 0)
         return rc;
     if (v < min)
-        return min >= 0 && v < 0 ? json_fail(at, e, "%g is negative", v) : json_fail(at, e, "%g is less than %g", v, min);
+        return min >= 0 && v < 0 ? json_fail(at, e, "%g is negative", v)
+                                 : json_fail(at, e, "%g is less than %g", v, min);
     *out = v;
     return 0;
 }
@@ -239,7 +258,8 @@ int json_get_string(const struct json_at *at, const char *key, const char **out,
     return rc < 0 ? rc : json_as_string(&m, out, e);
 }
 
-int json_get_number_min(const struct json_at *at, const char *key, double min, double *out, struct err *e)
+int json_get_number_min(const struct json_at *at, const char *key, double min, double *out,
+                        struct err *e)
 {
     struct json_at m;
     int rc = json_get(at, key, &m, e);
@@ -253,28 +273,32 @@ int json_get_u64(const struct json_at *at, const char *key, uint64_t *out, struc
     return rc < 0 ? rc : json_as_u64(&m, out, e);
 }
 
-int json_opt_number_min(const struct json_at *at, const char *key, double min, double fallback, double *out, struct err *e)
+int json_opt_number_min(const struct json_at *at, const char *key, double min, double fallback,
+                        double *out, struct err *e)
 {
     struct json_at m;
     *out = fallback;
     return json_find(at, key, &m) ? json_as_number_min(&m, min, out, e) : 0;
 }
 
-int json_opt_u64(const struct json_at *at, const char *key, uint64_t fallback, uint64_t *out, struct err *e)
+int json_opt_u64(const struct json_at *at, const char *key, uint64_t fallback, uint64_t *out,
+                 struct err *e)
 {
     struct json_at m;
     *out = fallback;
     return json_find(at, key, &m) ? json_as_u64(&m, out, e) : 0;
 }
 
-int json_opt_bool(const struct json_at *at, const char *key, bool fallback, bool *out, struct err *e)
+int json_opt_bool(const struct json_at *at, const char *key, bool fallback, bool *out,
+                  struct err *e)
 {
     struct json_at m;
     *out = fallback;
     return json_find(at, key, &m) ? json_as_bool(&m, out, e) : 0;
 }
 
-int json_opt_string(const struct json_at *at, const char *key, const char *fallback, const char **out, struct err *e)
+int json_opt_string(const struct json_at *at, const char *key, const char *fallback,
+                    const char **out, struct err *e)
 {
     struct json_at m;
     *out = fallback;
@@ -309,7 +333,10 @@ json_t *json_textn(const char *text, size_t size)
     return value;
 }
 
-json_t *json_text(const char *text) { return json_textn(text ? text : "", text ? strlen(text) : 0); }
+json_t *json_text(const char *text)
+{
+    return json_textn(text ? text : "", text ? strlen(text) : 0);
+}
 
 int json_save(const json_t *root, const char *file, struct err *e)
 {
@@ -321,7 +348,9 @@ int json_save(const json_t *root, const char *file, struct err *e)
     FILE *f = standard ? stdout : fopen(tmp, "wb");
     if (!f)
         return err_set(e, HP_EIO, "%s: cannot write: %s", file, strerror(errno));
-    bool bad = json_dumpf(root, f, JSON_ENCODE_ANY | JSON_INDENT(1) | JSON_REAL_PRECISION(12)) != 0 || fputc('\n', f) == EOF;
+    bool bad =
+        json_dumpf(root, f, JSON_ENCODE_ANY | JSON_INDENT(1) | JSON_REAL_PRECISION(12)) != 0 ||
+        fputc('\n', f) == EOF;
     bad |= (standard ? fflush(f) : fclose(f)) != 0;
     if (!standard && !bad)
         bad = rename(tmp, file) != 0;

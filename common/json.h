@@ -1,36 +1,41 @@
-/* JSON with paths in its errors, over jansson: duplicates are refused, depth is capped, and every complaint reads
- * `cluster.json: $.nodes[0].devices[1].memory_bytes: -4 is negative`.
+/* JSON with paths in its errors, over jansson: duplicates are refused, depth is capped, and every
+ * complaint reads `cluster.json: $.nodes[0].devices[1].memory_bytes: -4 is negative`.
  *
- * A `struct json_at` is a place in a document. Places are made on the stack, each pointing at its parent, and must not
- * outlive it; the path is written only when something is wrong. Unknown keys are never an error. */
+ * A `struct json_at` is a place in a document. Places are made on the stack, each pointing at its
+ * parent, and must not outlive it; the path is written only when something is wrong. Unknown keys
+ * are never an error. */
 #ifndef HP_COMMON_JSON_H
 #define HP_COMMON_JSON_H
-
-#include "common/status.h"
 
 #include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/status.h"
+
 struct json_at {
-    const char *file;              /* for messages */
-    json_t *value;                 /* borrowed from the document */
-    const struct json_at *parent;  /* NULL at the root */
-    const char *key;               /* of this place in its parent, or NULL when `index` holds */
+    const char *file;             /* for messages */
+    json_t *value;                /* borrowed from the document */
+    const struct json_at *parent; /* NULL at the root */
+    const char *key;              /* of this place in its parent, or NULL when `index` holds */
     size_t index;
 };
 
 enum { JSON_FILE_MAX_BYTES = 256 << 20 };
 
-/* Reads a file (`-` is standard input); *root is the caller's to json_decref. `file` must outlive `at`. */
+/* Reads a file (`-` is standard input); *root is the caller's to json_decref. `file` must outlive
+ * `at`. */
 int json_load_at(const char *file, json_t **root, struct json_at *at, struct err *e);
-/* The same for files that other programs write: where a whole number does not fit 64 bits (transformers has 10^30 for "no
- * limit"), the file's whole numbers are all read as reals, which are exact below 2^53. */
+/* The same for files that other programs write: where a whole number does not fit 64 bits
+ * (transformers has 10^30 for "no limit"), the file's whole numbers are all read as reals, which
+ * are exact below 2^53. */
 int json_load_wide_at(const char *file, json_t **root, struct json_at *at, struct err *e);
 /* The same for bytes that are there already; `name` stands for the file in messages. */
-int json_parse_at(const char *name, const void *text, size_t size, json_t **root, struct json_at *at, struct err *e);
-int json_parse_wide_at(const char *name, const void *text, size_t size, json_t **root, struct json_at *at, struct err *e);
+int json_parse_at(const char *name, const void *text, size_t size, json_t **root,
+                  struct json_at *at, struct err *e);
+int json_parse_wide_at(const char *name, const void *text, size_t size, json_t **root,
+                       struct json_at *at, struct err *e);
 
 /* A member that must be there; HP_EPARSE naming the path when not. `at` must be an object. */
 int json_get(const struct json_at *at, const char *key, struct json_at *out, struct err *e);
@@ -51,29 +56,38 @@ int json_as_u64(const struct json_at *at, uint64_t *out, struct err *e);
 
 /* Member and value in one: required, or with a default where the key is missing. */
 int json_get_string(const struct json_at *at, const char *key, const char **out, struct err *e);
-int json_get_number_min(const struct json_at *at, const char *key, double min, double *out, struct err *e);
+int json_get_number_min(const struct json_at *at, const char *key, double min, double *out,
+                        struct err *e);
 int json_get_u64(const struct json_at *at, const char *key, uint64_t *out, struct err *e);
-int json_opt_number_min(const struct json_at *at, const char *key, double min, double fallback, double *out, struct err *e);
-int json_opt_u64(const struct json_at *at, const char *key, uint64_t fallback, uint64_t *out, struct err *e);
-int json_opt_bool(const struct json_at *at, const char *key, bool fallback, bool *out, struct err *e);
-int json_opt_string(const struct json_at *at, const char *key, const char *fallback, const char **out, struct err *e);
+int json_opt_number_min(const struct json_at *at, const char *key, double min, double fallback,
+                        double *out, struct err *e);
+int json_opt_u64(const struct json_at *at, const char *key, uint64_t fallback, uint64_t *out,
+                 struct err *e);
+int json_opt_bool(const struct json_at *at, const char *key, bool fallback, bool *out,
+                  struct err *e);
+int json_opt_string(const struct json_at *at, const char *key, const char *fallback,
+                    const char **out, struct err *e);
 
 /* Checks the `format` member ("hp-cluster/1"). */
 int json_expect_format(const struct json_at *at, const char *format, struct err *e);
 
 /* An error at this place: HP_EPARSE, "FILE: $.path: MESSAGE". */
-int json_fail(const struct json_at *at, struct err *e, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+int json_fail(const struct json_at *at, struct err *e, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 /* "$.nodes[0].name" */
 void json_path(const struct json_at *at, char *out, size_t size);
 
-/* A JSON string of any text (NULL: ""): what is not UTF-8 in it becomes "?". NULL only when memory ran out. */
+/* A JSON string of any text (NULL: ""): what is not UTF-8 in it becomes "?". NULL only when memory
+ * ran out. */
 json_t *json_text(const char *text);
 json_t *json_textn(const char *text, size_t size);
 
-/* Writes to a file, replaced in one step, or to standard output for "-". Indented, keys in the order they were set. */
+/* Writes to a file, replaced in one step, or to standard output for "-". Indented, keys in the
+ * order they were set. */
 int json_save(const json_t *root, const char *file, struct err *e);
 
-/* Whether jansson was refused memory on this thread since the reset: then what it made meanwhile may lack members without a word, and is thrown away. */
+/* Whether jansson was refused memory on this thread since the reset: then what it made meanwhile
+ * may lack members without a word, and is thrown away. */
 void json_memory_reset(void);
 bool json_memory_was_short(void);
 

@@ -1,7 +1,5 @@
 #include "common/log.h"
 
-#include "common/utf8.h"
-
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -10,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+
+#include "common/utf8.h"
 
 static const char *const level_words[] = {"error", "warn", "info", "debug"};
 static atomic_int current_level = -1;
@@ -23,9 +23,13 @@ static int level_from_environment(void)
     return LOG_INFO;
 }
 
-void log_set_level(enum log_level level) { atomic_store(&current_level, (int)level); }
+void log_set_level(enum log_level level)
+{
+    atomic_store(&current_level, (int)level);
+}
 
-static pthread_mutex_t sink_lock = PTHREAD_MUTEX_INITIALIZER, limit_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t sink_lock = PTHREAD_MUTEX_INITIALIZER,
+                       limit_lock = PTHREAD_MUTEX_INITIALIZER;
 static void (*sink_fn)(void *ctx, const char *line);
 static void *sink_ctx;
 
@@ -37,7 +41,9 @@ void log_set_sink(void (*sink)(void *ctx, const char *line), void *ctx)
     pthread_mutex_unlock(&sink_lock);
 }
 
-/* ---- one line -------------------------------------------------------------------------------------------------------- */
+/* ---- one line
+ * --------------------------------------------------------------------------------------------------------
+ */
 
 struct line {
     char text[1792];
@@ -53,7 +59,8 @@ static void line_put(struct line *l, const char *s, size_t n)
     l->size += n;
 }
 
-/* A text that may be anybody's: what a terminal would obey and what is not UTF-8 become "?", and quotes inside quotes end no value. */
+/* A text that may be anybody's: what a terminal would obey and what is not UTF-8 become "?", and
+ * quotes inside quotes end no value. */
 static void line_put_text(struct line *l, const char *s, size_t n)
 {
     for (size_t at = 0; at < n;) {
@@ -90,7 +97,8 @@ static void line_put_number(struct line *l, const char *spec, size_t n, va_list 
     line_put_text(l, piece, strlen(piece));
 }
 
-/* printf's formats, without widths and precisions that are arguments. Each text that comes in through %s is looked at by itself. */
+/* printf's formats, without widths and precisions that are arguments. Each text that comes in
+ * through %s is looked at by itself. */
 static void line_format(struct line *l, const char *fmt, va_list *args)
 {
     while (*fmt) {
@@ -111,7 +119,9 @@ static void line_format(struct line *l, const char *fmt, va_list *args)
         } else if (fmt[n - 1] == 's') {
             const char *text = va_arg(*args, const char *);
             text = text ? text : "(null)";
-            line_put_text(l, text, precision ? strnlen(text, strtoul(precision + 1, NULL, 10)) : strlen(text));
+            line_put_text(l, text,
+                          precision ? strnlen(text, strtoul(precision + 1, NULL, 10))
+                                    : strlen(text));
         } else {
             line_put_number(l, spec, strlen(spec), args);
         }
@@ -127,7 +137,8 @@ static void line_stamp(struct line *l, enum log_level level, const char *room, c
     clock_gettime(CLOCK_REALTIME, &now);
     gmtime_r(&now.tv_sec, &utc);
     strftime(stamp, sizeof stamp, "%Y-%m-%dT%H:%M:%S", &utc);
-    l->size = (size_t)snprintf(l->text, sizeof l->text, "%s.%03ldZ %s %s %s", stamp, now.tv_nsec / 1000000, level_words[level], room, event);
+    l->size = (size_t)snprintf(l->text, sizeof l->text, "%s.%03ldZ %s %s %s", stamp,
+                               now.tv_nsec / 1000000, level_words[level], room, event);
 }
 
 static void line_say(struct line *l)
@@ -148,7 +159,8 @@ static bool level_is_said(enum log_level level)
     return (int)level <= limit;
 }
 
-static void line_write(enum log_level level, const char *room, const char *event, unsigned unsaid, const char *fmt, va_list *args)
+static void line_write(enum log_level level, const char *room, const char *event, unsigned unsaid,
+                       const char *fmt, va_list *args)
 {
     struct line l = {.size = 0};
     char more[48];
@@ -170,7 +182,8 @@ void log_line(enum log_level level, const char *room, const char *event, const c
     va_end(args);
 }
 
-/* ---- lines that anybody can cause ---------------------------------------------------------------------------------------- */
+/* ---- lines that anybody can cause
+ * ---------------------------------------------------------------------------------------- */
 
 /* Gives a place of the code its next line; how many were kept back since the last in *unsaid. */
 static bool log_limit_pass(struct log_limit *limit, unsigned *unsaid)
@@ -190,7 +203,8 @@ static bool log_limit_pass(struct log_limit *limit, unsigned *unsaid)
     return pass;
 }
 
-void log_line_limited(struct log_limit *limit, enum log_level level, const char *room, const char *event, const char *fmt, ...)
+void log_line_limited(struct log_limit *limit, enum log_level level, const char *room,
+                      const char *event, const char *fmt, ...)
 {
     unsigned unsaid;
     va_list args;

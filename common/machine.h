@@ -1,5 +1,6 @@
-/* A state machine is a table with one setter: which state may follow which, and a word for each. Every change
- * goes through machine_move, which refuses a transition that the table does not have. */
+/* A state machine is a table with one setter: which state may follow which, and a word for each.
+ * Every change goes through machine_move, which refuses a transition that the table does not have.
+ */
 #ifndef HP_COMMON_MACHINE_H
 #define HP_COMMON_MACHINE_H
 
@@ -8,8 +9,8 @@
 #include <stdint.h>
 
 struct machine_state {
-    const char *word;    /* "ready": what logs and JSON say */
-    uint32_t allowed;    /* bit s set: state s may follow */
+    const char *word; /* "ready": what logs and JSON say */
+    uint32_t allowed; /* bit s set: state s may follow */
 };
 
 #define MACHINE_TO(s) (UINT32_C(1) << (s))

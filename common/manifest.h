@@ -1,17 +1,19 @@
-/* What a model is made of, by content: its files, the bytes that everybody needs to open it (heads), and its weights cut into chunks that are named by
- * their BLAKE2b-256. A chunk never spans two weights, so the chunks of a stage are exactly the bytes of its layers. Two models that share weights share chunks.
+/* What a model is made of, by content: its files, the bytes that everybody needs to open it
+ * (heads), and its weights cut into chunks that are named by their BLAKE2b-256. A chunk never spans
+ * two weights, so the chunks of a stage are exactly the bytes of its layers. Two models that share
+ * weights share chunks.
  *
  * The manifest travels as msgpack; its own digest is the model's id. */
 #ifndef HP_COMMON_MANIFEST_H
 #define HP_COMMON_MANIFEST_H
+
+#include <stdint.h>
 
 #include "common/arena.h"
 #include "common/bytes.h"
 #include "common/digest.h"
 #include "common/pack.h"
 #include "common/status.h"
-
-#include <stdint.h>
 
 enum { MANIFEST_CHUNK_BYTES = 4 << 20, MANIFEST_MAX_CHUNKS = 4 << 20 };
 
@@ -37,8 +39,10 @@ struct manifest {
 };
 
 void manifest_encode(const struct manifest *m, struct buffer *out);
-/* Decodes and checks: names safe, ranges within files, sorted, no overlap, digests of the right size. `bytes` must outlive *out. */
-int manifest_decode(const uint8_t *bytes, size_t size, struct arena *arena, struct manifest *out, struct err *e);
+/* Decodes and checks: names safe, ranges within files, sorted, no overlap, digests of the right
+ * size. `bytes` must outlive *out. */
+int manifest_decode(const uint8_t *bytes, size_t size, struct arena *arena, struct manifest *out,
+                    struct err *e);
 /* The model's id: digest of the encoded bytes. */
 struct digest manifest_id(const uint8_t *bytes, size_t size);
 

@@ -18,13 +18,15 @@ static int io_error(const char *path, struct err *e)
     return err_set(e, why == ENOSPC ? HP_ENOSPACE : HP_EIO, "%s: %s", path, strerror(why));
 }
 
-/* Magic, version 1.0, length of what follows, and a dictionary padded with blanks so that the data begins at a multiple of 64. */
+/* Magic, version 1.0, length of what follows, and a dictionary padded with blanks so that the data
+ * begins at a multiple of 64. */
 static int write_header(struct npy_writer *w, struct err *e)
 {
     char text[128];
     memcpy(text, "\x93NUMPY\x01\x00", 8);
-    int n = snprintf(text + 10, sizeof text - 10, "{'descr': '<f4', 'fortran_order': False, 'shape': (%llu, %llu), }", (unsigned long long)w->rows,
-                     (unsigned long long)w->columns);
+    int n = snprintf(text + 10, sizeof text - 10,
+                     "{'descr': '<f4', 'fortran_order': False, 'shape': (%llu, %llu), }",
+                     (unsigned long long)w->rows, (unsigned long long)w->columns);
     memset(text + 10 + n, ' ', sizeof text - 10 - (size_t)n);
     text[sizeof text - 1] = '\n';
     text[8] = (char)(sizeof text - 10);
@@ -32,7 +34,8 @@ static int write_header(struct npy_writer *w, struct err *e)
     return fwrite(text, 1, sizeof text, w->file) == sizeof text ? 0 : io_error(w->part, e);
 }
 
-int npy_writer_open(const char *path, uint64_t rows, uint64_t columns, struct npy_writer **out, struct err *e)
+int npy_writer_open(const char *path, uint64_t rows, uint64_t columns, struct npy_writer **out,
+                    struct err *e)
 {
     struct npy_writer *w = calloc(1, sizeof *w);
     size_t n = strlen(path);
@@ -59,7 +62,8 @@ int npy_writer_open(const char *path, uint64_t rows, uint64_t columns, struct np
 int npy_writer_rows(struct npy_writer *w, const float *rows, uint64_t n, struct err *e)
 {
     if (n > w->rows - w->written)
-        return err_set(e, HP_EINVAL, "%s was to have %llu rows, and there are more", w->path, (unsigned long long)w->rows);
+        return err_set(e, HP_EINVAL, "%s was to have %llu rows, and there are more", w->path,
+                       (unsigned long long)w->rows);
     if (fwrite(rows, sizeof *rows, n * w->columns, w->file) != n * w->columns)
         return io_error(w->part, e);
     w->written += n;
@@ -71,7 +75,8 @@ int npy_writer_close(struct npy_writer **self, struct err *e)
     struct npy_writer *w = *self;
     int rc = 0;
     if (w->written != w->rows)
-        rc = err_set(e, HP_EINVAL, "%s was to have %llu rows, and there are %llu", w->path, (unsigned long long)w->rows, (unsigned long long)w->written);
+        rc = err_set(e, HP_EINVAL, "%s was to have %llu rows, and there are %llu", w->path,
+                     (unsigned long long)w->rows, (unsigned long long)w->written);
     if (rc == 0 && fflush(w->file) != 0)
         rc = io_error(w->part, e);
     if (rc == 0 && rename(w->part, w->path) != 0)

@@ -10,7 +10,8 @@ static int no_memory(const struct json_at *at, struct err *e)
 }
 
 /* An array member of at most `max` items. */
-static int get_list(const struct json_at *at, const char *key, size_t max, struct json_at *list, size_t *n, struct err *e)
+static int get_list(const struct json_at *at, const char *key, size_t max, struct json_at *list,
+                    size_t *n, struct err *e)
 {
     int rc = json_get(at, key, list, e);
     if (rc < 0 || (rc = json_as_array(list, n, e)) < 0)
@@ -22,7 +23,9 @@ static int get_list(const struct json_at *at, const char *key, size_t max, struc
     return 0;
 }
 
-/* ---- host ------------------------------------------------------------------------------------------------- */
+/* ---- host
+ * -------------------------------------------------------------------------------------------------
+ */
 
 static int read_buses(struct opgraph *g, const struct json_at *host, struct err *e)
 {
@@ -47,7 +50,8 @@ static int read_buses(struct opgraph *g, const struct json_at *host, struct err 
     return 0;
 }
 
-static int read_device(struct opgraph *g, const struct json_at *at, struct opgraph_device *d, struct err *e)
+static int read_device(struct opgraph *g, const struct json_at *at, struct opgraph_device *d,
+                       struct err *e)
 {
     const char *name;
     struct json_at place;
@@ -57,13 +61,15 @@ static int read_device(struct opgraph *g, const struct json_at *at, struct opgra
         (rc = json_get_number_min(at, "memory_bytes", 0, &d->memory_bytes, e)) < 0)
         return rc;
     if (!json_find(at, "bus", &place))
-        return json_fail(at, e, "device \"%s\" has no \"bus\": nothing can be loaded to it; give the bus or leave the device out",
+        return json_fail(at, e,
+                         "device \"%s\" has no \"bus\": nothing can be loaded to it; give the bus "
+                         "or leave the device out",
                          name);
     if ((rc = json_as_u64(&place, &bus, e)) < 0)
         return rc;
     if (bus >= (uint64_t)g->n_buses)
-        return json_fail(&place, e, "%llu is no bus: the host has %d of them, counted from 0", (unsigned long long)bus,
-                         g->n_buses);
+        return json_fail(&place, e, "%llu is no bus: the host has %d of them, counted from 0",
+                         (unsigned long long)bus, g->n_buses);
     d->bus = (int)bus;
     d->name = arena_strdup(&g->arena, name);
     return d->name ? 0 : no_memory(at, e);
@@ -92,7 +98,8 @@ static int read_devices(struct opgraph *g, const struct json_at *host, struct er
 }
 
 /* `n` numbers of at least 0 into out. */
-static int read_numbers(const struct json_at *at, int n, const char *what, double *out, struct err *e)
+static int read_numbers(const struct json_at *at, int n, const char *what, double *out,
+                        struct err *e)
 {
     size_t found;
     int rc = json_as_array(at, &found, e);
@@ -131,25 +138,32 @@ static int read_host(struct opgraph *g, const struct json_at *at, struct err *e)
 {
     struct json_at host;
     int rc;
-    if ((rc = json_get(at, "host", &host, e)) < 0 || (rc = json_as_object(&host, e)) < 0 || (rc = read_buses(g, &host, e)) < 0 ||
-        (rc = read_devices(g, &host, e)) < 0 || (rc = read_peers(g, &host, e)) < 0)
+    if ((rc = json_get(at, "host", &host, e)) < 0 || (rc = json_as_object(&host, e)) < 0 ||
+        (rc = read_buses(g, &host, e)) < 0 || (rc = read_devices(g, &host, e)) < 0 ||
+        (rc = read_peers(g, &host, e)) < 0)
         return rc;
     return json_opt_number_min(&host, "load_overhead_s", 0, 0, &g->load_overhead_s, e);
 }
 
-/* ---- nodes ------------------------------------------------------------------------------------------------ */
+/* ---- nodes
+ * ------------------------------------------------------------------------------------------------
+ */
 
-static int read_times(struct opgraph *g, const struct json_at *at, const char *key, double *out, struct err *e)
+static int read_times(struct opgraph *g, const struct json_at *at, const char *key, double *out,
+                      struct err *e)
 {
     struct json_at list;
     if (!json_find(at, key, &list))
-        return json_fail(at, e, "is an operator without \"%s\": give its time on each of the %d devices", key, g->n_devices);
+        return json_fail(at, e,
+                         "is an operator without \"%s\": give its time on each of the %d devices",
+                         key, g->n_devices);
     return read_numbers(&list, g->n_devices, "devices", out, e);
 }
 
-/* An operator's times in place are needed only where it reads a parameter, which the edges say: until then NULL stands for
- * a missing key and -1 for missing bytes. */
-static int read_op(struct opgraph *g, const struct json_at *at, struct opgraph_node *v, struct err *e)
+/* An operator's times in place are needed only where it reads a parameter, which the edges say:
+ * until then NULL stands for a missing key and -1 for missing bytes. */
+static int read_op(struct opgraph *g, const struct json_at *at, struct opgraph_node *v,
+                   struct err *e)
 {
     struct json_at place;
     int rc;
@@ -172,14 +186,16 @@ static int read_op(struct opgraph *g, const struct json_at *at, struct opgraph_n
     return rc;
 }
 
-static int read_node(struct opgraph *g, const struct json_at *at, struct opgraph_node *v, struct err *e)
+static int read_node(struct opgraph *g, const struct json_at *at, struct opgraph_node *v,
+                     struct err *e)
 {
     const char *name, *kind;
     struct json_at load;
     int rc;
     v->load_s = -1;
     if ((rc = json_as_object(at, e)) < 0 || (rc = json_opt_string(at, "name", "", &name, e)) < 0 ||
-        (rc = json_get_string(at, "kind", &kind, e)) < 0 || (rc = json_get_number_min(at, "bytes", 0, &v->bytes, e)) < 0)
+        (rc = json_get_string(at, "kind", &kind, e)) < 0 ||
+        (rc = json_get_number_min(at, "bytes", 0, &v->bytes, e)) < 0)
         return rc;
     v->name = arena_strdup(&g->arena, name);
     if (!v->name)
@@ -213,7 +229,9 @@ static int read_nodes(struct opgraph *g, const struct json_at *at, struct err *e
     return g->n_ops > 0 ? 0 : json_fail(&list, e, "has no operator");
 }
 
-/* ---- edges ------------------------------------------------------------------------------------------------ */
+/* ---- edges
+ * ------------------------------------------------------------------------------------------------
+ */
 
 static int read_edge(const struct opgraph *g, const struct json_at *at, int edge[2], struct err *e)
 {
@@ -229,11 +247,13 @@ static int read_edge(const struct opgraph *g, const struct json_at *at, int edge
         if ((rc = json_as_u64(&item, &v, e)) < 0)
             return rc;
         if (v >= (uint64_t)g->n_nodes)
-            return json_fail(&item, e, "%llu is no node: there are %d", (unsigned long long)v, g->n_nodes);
+            return json_fail(&item, e, "%llu is no node: there are %d", (unsigned long long)v,
+                             g->n_nodes);
         edge[i] = (int)v;
     }
     if (!g->nodes[edge[1]].is_op)
-        return json_fail(at, e, "leads to the parameter \"%s\": only operators have inputs", g->nodes[edge[1]].name);
+        return json_fail(at, e, "leads to the parameter \"%s\": only operators have inputs",
+                         g->nodes[edge[1]].name);
     return 0;
 }
 
@@ -245,8 +265,10 @@ static int compare_edges(const void *a, const void *b)
     return (x[1] > y[1]) - (x[1] < y[1]);
 }
 
-/* Lists by one end of the edges: entries of node v at [at[v], at[v + 1]). `edges` are sorted, so every list is ascending. */
-static int index_edges(struct opgraph *g, const int (*edges)[2], int n, int by, int **at_out, int **list_out)
+/* Lists by one end of the edges: entries of node v at [at[v], at[v + 1]). `edges` are sorted, so
+ * every list is ascending. */
+static int index_edges(struct opgraph *g, const int (*edges)[2], int n, int by, int **at_out,
+                       int **list_out)
 {
     int *at = arena_alloc(&g->arena, (size_t)g->n_nodes + 2, sizeof *at),
         *list = arena_alloc(&g->arena, (size_t)n + 1, sizeof *list);
@@ -290,7 +312,8 @@ static int read_edges(struct opgraph *g, const struct json_at *at, struct err *e
     return rc;
 }
 
-/* ---- what must hold of the whole -------------------------------------------------------------------------- */
+/* ---- what must hold of the whole
+ * -------------------------------------------------------------------------- */
 
 static bool reads_parameter(const struct opgraph *g, int v)
 {
@@ -309,16 +332,22 @@ static int check_nodes(struct opgraph *g, const struct json_at *at, struct err *
         struct opgraph_node *node = &g->nodes[v];
         if (!node->is_op) {
             if (g->readers_at[v] == g->readers_at[v + 1])
-                return json_fail(&item, e, "no operator reads the parameter \"%s\": leave it out or add its edge", node->name);
+                return json_fail(
+                    &item, e,
+                    "no operator reads the parameter \"%s\": leave it out or add its edge",
+                    node->name);
             continue;
         }
         bool reads = reads_parameter(g, v);
         if (!node->host_exec_s && reads)
             return json_fail(&item, e,
-                             "operator \"%s\" reads a parameter but has no \"host_exec_s\": give its time on each device",
+                             "operator \"%s\" reads a parameter but has no \"host_exec_s\": give "
+                             "its time on each device",
                              node->name);
         if (node->host_read_bytes < 0 && reads)
-            return json_fail(&item, e, "operator \"%s\" reads a parameter but has no \"host_read_bytes\"", node->name);
+            return json_fail(&item, e,
+                             "operator \"%s\" reads a parameter but has no \"host_read_bytes\"",
+                             node->name);
         if (!node->host_exec_s)
             node->host_exec_s = node->exec_s;
         if (node->host_read_bytes < 0)
@@ -355,7 +384,8 @@ static int sort_operators(struct opgraph *g, const struct json_at *at, struct er
 {
     struct json_at list;
     int rc = json_get(at, "edges", &list, e), n_heap = 0, n = 0;
-    int *missing = calloc((size_t)g->n_nodes * 2 + 1, sizeof *missing), *heap = missing + g->n_nodes;
+    int *missing = calloc((size_t)g->n_nodes * 2 + 1, sizeof *missing),
+        *heap = missing + g->n_nodes;
     g->topological = arena_alloc(&g->arena, (size_t)g->n_ops + 1, sizeof *g->topological);
     if (!missing || !g->topological) {
         free(missing);
@@ -376,12 +406,14 @@ static int sort_operators(struct opgraph *g, const struct json_at *at, struct er
     }
     for (int v = 0; rc == 0 && n < g->n_ops && v < g->n_nodes; v++)
         if (missing[v] > 0)
-            rc = json_fail(&list, e, "have a cycle that keeps node %d (\"%s\") waiting for itself", v, g->nodes[v].name);
+            rc = json_fail(&list, e, "have a cycle that keeps node %d (\"%s\") waiting for itself",
+                           v, g->nodes[v].name);
     free(missing);
     return rc;
 }
 
-/* ---- the whole -------------------------------------------------------------------------------------------- */
+/* ---- the whole
+ * -------------------------------------------------------------------------------------------- */
 
 static int read_graph(struct opgraph *g, const struct json_at *at, struct err *e)
 {
@@ -389,12 +421,13 @@ static int read_graph(struct opgraph *g, const struct json_at *at, struct err *e
     int rc = json_expect_format(at, "hp-graph/1", e);
     if (rc < 0)
         return rc;
-    bool named = json_find(at, "model", &model) && json_is_string(model.value); /* not of the format: only shown */
+    bool named = json_find(at, "model", &model) &&
+                 json_is_string(model.value); /* not of the format: only shown */
     g->model = arena_strdup(&g->arena, named ? json_string_value(model.value) : "");
     if (!g->model)
         return no_memory(at, e);
-    if ((rc = read_host(g, at, e)) < 0 || (rc = read_nodes(g, at, e)) < 0 || (rc = read_edges(g, at, e)) < 0 ||
-        (rc = check_nodes(g, at, e)) < 0)
+    if ((rc = read_host(g, at, e)) < 0 || (rc = read_nodes(g, at, e)) < 0 ||
+        (rc = read_edges(g, at, e)) < 0 || (rc = check_nodes(g, at, e)) < 0)
         return rc;
     return sort_operators(g, at, e);
 }

@@ -1,15 +1,17 @@
 #include "common/pack.h"
 
-#include "common/utf8.h"
-
 #include <math.h>
 #include <msgpack.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/utf8.h"
+
 enum { MAX_DEPTH = 16 };
 
-/* ---- writing ------------------------------------------------------------------------------------------------------ */
+/* ---- writing
+ * ------------------------------------------------------------------------------------------------------
+ */
 
 static int write_to_buffer(void *ctx, const char *data, size_t n)
 {
@@ -99,15 +101,26 @@ void pack_encode(const struct pack_field *fields, const void *object, struct buf
     write_object(&p, fields, object);
 }
 
-/* ---- reading: one pass over the bytes -------------------------------------------------------------------------------------- */
+/* ---- reading: one pass over the bytes
+ * -------------------------------------------------------------------------------------- */
 
-enum token_kind { TOKEN_OTHER, TOKEN_NUMBER, TOKEN_NEGATIVE, TOKEN_REAL, TOKEN_BOOL, TOKEN_TEXT, TOKEN_BYTES, TOKEN_ARRAY, TOKEN_MAP };
+enum token_kind {
+    TOKEN_OTHER,
+    TOKEN_NUMBER,
+    TOKEN_NEGATIVE,
+    TOKEN_REAL,
+    TOKEN_BOOL,
+    TOKEN_TEXT,
+    TOKEN_BYTES,
+    TOKEN_ARRAY,
+    TOKEN_MAP
+};
 
 /* The head of a value, with the bytes of a text or bin; the members of an array or map follow. */
 struct token {
     enum token_kind kind;
-    uint64_t number; /* NUMBER; BOOL; how many members an ARRAY or pairs a MAP has */
-    double real;     /* NUMBER, NEGATIVE, REAL */
+    uint64_t number;     /* NUMBER; BOOL; how many members an ARRAY or pairs a MAP has */
+    double real;         /* NUMBER, NEGATIVE, REAL */
     const uint8_t *data; /* TEXT, BYTES */
     size_t size;
 };
@@ -132,7 +145,8 @@ static void token_span(struct reader *r, struct token *t, enum token_kind kind, 
 }
 
 /* A container that claims more members than bytes are left is a lie that would cost memory. */
-static void token_container(struct reader *r, struct token *t, enum token_kind kind, uint64_t members)
+static void token_container(struct reader *r, struct token *t, enum token_kind kind,
+                            uint64_t members)
 {
     t->kind = kind;
     t->number = members;
@@ -177,7 +191,8 @@ static void token_long(struct reader *r, uint8_t tag, struct token *t)
         token_unsigned(t, big_endian(r, (size_t)1 << (tag - 0xcc)));
     else if (tag >= 0xd0 && tag <= 0xd3) {
         int unused_bits = 64 - (8 << (tag - 0xd0));
-        token_signed(t, (int64_t)(big_endian(r, (size_t)1 << (tag - 0xd0)) << unused_bits) >> unused_bits);
+        token_signed(t, (int64_t)(big_endian(r, (size_t)1 << (tag - 0xd0)) << unused_bits) >>
+                            unused_bits);
     } else if (tag >= 0xd9 && tag <= 0xdb)
         token_span(r, t, TOKEN_TEXT, big_endian(r, (size_t)1 << (tag - 0xd9)));
     else if (tag == 0xdc || tag == 0xdd)
@@ -214,7 +229,9 @@ static struct token token_read(struct reader *r)
 /* Passes over the members of a value whose head was read at `depth`. */
 static void members_skip(struct reader *r, const struct token *t, int depth)
 {
-    uint64_t members = t->kind == TOKEN_ARRAY ? t->number : t->kind == TOKEN_MAP ? 2 * t->number : 0;
+    uint64_t members = t->kind == TOKEN_ARRAY ? t->number
+                       : t->kind == TOKEN_MAP ? 2 * t->number
+                                              : 0;
     if (members && depth >= MAX_DEPTH)
         r->failed = true;
     for (uint64_t i = 0; i < members && !r->failed; i++) {
@@ -223,14 +240,19 @@ static void members_skip(struct reader *r, const struct token *t, int depth)
     }
 }
 
-/* ---- a struct by its table ------------------------------------------------------------------------------------------------ */
+/* ---- a struct by its table
+ * ------------------------------------------------------------------------------------------------
+ */
 
 static int wrong_type(const struct pack_field *f, const char *expected, struct err *e)
 {
     return err_set(e, HP_EPARSE, "message field \"%s\" is not %s", f->key, expected);
 }
 
-static int no_memory(struct err *e) { return err_set(e, HP_ENOMEM, "out of memory while reading a message"); }
+static int no_memory(struct err *e)
+{
+    return err_set(e, HP_ENOMEM, "out of memory while reading a message");
+}
 
 static int read_f64(const struct pack_field *f, const struct token *t, double *out, struct err *e)
 {
@@ -240,7 +262,8 @@ static int read_f64(const struct pack_field *f, const struct token *t, double *o
     return isfinite(*out) ? 0 : wrong_type(f, "a finite number", e);
 }
 
-static int read_text(const struct pack_field *f, const struct token *t, struct arena *arena, const char **out, struct err *e)
+static int read_text(const struct pack_field *f, const struct token *t, struct arena *arena,
+                     const char **out, struct err *e)
 {
     const char *text = (const char *)t->data;
     if (t->kind != TOKEN_TEXT || (t->size && memchr(text, 0, t->size)))
@@ -251,7 +274,8 @@ static int read_text(const struct pack_field *f, const struct token *t, struct a
     return *out ? 0 : no_memory(e);
 }
 
-static int read_u32s(const struct pack_field *f, const struct token *t, struct arena *arena, struct pack_u32s *out, struct err *e)
+static int read_u32s(const struct pack_field *f, const struct token *t, struct arena *arena,
+                     struct pack_u32s *out, struct err *e)
 {
     if (t->kind != TOKEN_BYTES || t->size % sizeof(uint32_t))
         return wrong_type(f, "a list of 32-bit numbers", e);
@@ -260,16 +284,18 @@ static int read_u32s(const struct pack_field *f, const struct token *t, struct a
     return out->items ? 0 : no_memory(e);
 }
 
-static int read_object(const struct pack_field *fields, struct reader *r, int depth, struct arena *arena, void *object, struct err *e);
+static int read_object(const struct pack_field *fields, struct reader *r, int depth,
+                       struct arena *arena, void *object, struct err *e);
 
-static int read_list(const struct pack_field *f, const struct token *t, struct reader *r, int depth, struct arena *arena, struct pack_list *out,
-                     struct err *e)
+static int read_list(const struct pack_field *f, const struct token *t, struct reader *r, int depth,
+                     struct arena *arena, struct pack_list *out, struct err *e)
 {
     size_t most = f->max_rows ? f->max_rows : PACK_MAX_ROWS, n = (size_t)t->number;
     if (t->kind != TOKEN_ARRAY)
         return wrong_type(f, "a list", e);
     if (n > most)
-        return err_set(e, HP_EPARSE, "message field \"%s\" has %zu rows; %zu are the limit", f->key, n, most);
+        return err_set(e, HP_EPARSE, "message field \"%s\" has %zu rows; %zu are the limit", f->key,
+                       n, most);
     char *rows = arena_alloc(arena, n + 1, f->row_size);
     if (!rows)
         return no_memory(e);
@@ -282,7 +308,8 @@ static int read_list(const struct pack_field *f, const struct token *t, struct r
     return 0;
 }
 
-static int read_member(const struct pack_field *f, struct reader *r, int depth, struct arena *arena, void *member, struct err *e)
+static int read_member(const struct pack_field *f, struct reader *r, int depth, struct arena *arena,
+                       void *member, struct err *e)
 {
     struct token t = token_read(r);
     if (r->failed)
@@ -314,7 +341,8 @@ static const struct pack_field *field_find(const struct pack_field *fields, cons
     return NULL;
 }
 
-static int fields_finish(const struct pack_field *fields, uint64_t seen, void *object, struct err *e)
+static int fields_finish(const struct pack_field *fields, uint64_t seen, void *object,
+                         struct err *e)
 {
     for (const struct pack_field *f = fields; f->key; f++) {
         if (seen >> (f - fields) & 1)
@@ -328,7 +356,8 @@ static int fields_finish(const struct pack_field *fields, uint64_t seen, void *o
 }
 
 /* A failed reader ends the walk; pack_decode says so. */
-static int read_object(const struct pack_field *fields, struct reader *r, int depth, struct arena *arena, void *object, struct err *e)
+static int read_object(const struct pack_field *fields, struct reader *r, int depth,
+                       struct arena *arena, void *object, struct err *e)
 {
     struct token map = token_read(r);
     uint64_t seen = 0; /* tables have fewer than 64 rows */
@@ -353,13 +382,15 @@ static int read_object(const struct pack_field *fields, struct reader *r, int de
     return fields_finish(fields, seen, object, e);
 }
 
-int pack_decode(const struct pack_field *fields, const uint8_t *bytes, size_t size, struct arena *arena, void *object, struct err *e)
+int pack_decode(const struct pack_field *fields, const uint8_t *bytes, size_t size,
+                struct arena *arena, void *object, struct err *e)
 {
     struct reader r = reader_of(bytes, size);
     struct err why = {0};
     int rc = read_object(fields, &r, 0, arena, object, &why);
     if (r.failed || (rc == 0 && r.at != size))
-        return err_set(e, HP_EPARSE, "%zu bytes are not a whole msgpack value within the bounds", size);
+        return err_set(e, HP_EPARSE, "%zu bytes are not a whole msgpack value within the bounds",
+                       size);
     if (rc < 0 && e)
         *e = why;
     return rc;

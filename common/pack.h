@@ -1,14 +1,15 @@
-/* msgpack with bounds. The writer makes maps; the reader checks depth, lengths, types and text before it believes anything. */
+/* msgpack with bounds. The writer makes maps; the reader checks depth, lengths, types and text
+ * before it believes anything. */
 #ifndef HP_COMMON_PACK_H
 #define HP_COMMON_PACK_H
-
-#include "common/arena.h"
-#include "common/bytes.h"
-#include "common/status.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "common/arena.h"
+#include "common/bytes.h"
+#include "common/status.h"
 
 struct pack_span {
     const uint8_t *data;
@@ -44,12 +45,16 @@ struct pack_field {
 };
 enum { PACK_MAX_ROWS = 4 << 20 };
 
-/* Appends a msgpack map of the struct's fields (those that are zero or empty are left out unless required). What is not UTF-8 in a text becomes "?". */
+/* Appends a msgpack map of the struct's fields (those that are zero or empty are left out unless
+ * required). What is not UTF-8 in a text becomes "?". */
 void pack_encode(const struct pack_field *fields, const void *object, struct buffer *out);
-/* Fills the struct from a map, reading the bytes once and in place: no tree of values is built, so that what is allocated (in `arena`, whose limit holds)
- * are the rows and texts of the table. Unknown keys are skipped, missing ones leave zero ("" for text) or fail when required. What the struct points to is
- * in `arena` or in `bytes`. HP_EPARSE names the key. Refused: nesting beyond 16, more rows than the table allows or than there are bytes, a key that comes
- * twice, text that is not UTF-8. */
-int pack_decode(const struct pack_field *fields, const uint8_t *bytes, size_t size, struct arena *arena, void *object, struct err *e);
+/* Fills the struct from a map, reading the bytes once and in place: no tree of values is built, so
+ * that what is allocated (in `arena`, whose limit holds) are the rows and texts of the table.
+ * Unknown keys are skipped, missing ones leave zero ("" for text) or fail when required. What the
+ * struct points to is in `arena` or in `bytes`. HP_EPARSE names the key. Refused: nesting beyond
+ * 16, more rows than the table allows or than there are bytes, a key that comes twice, text that is
+ * not UTF-8. */
+int pack_decode(const struct pack_field *fields, const uint8_t *bytes, size_t size,
+                struct arena *arena, void *object, struct err *e);
 
 #endif

@@ -8,8 +8,8 @@
 
 json_t *plan_envelope(const char *kind, const char *method, double solver_seconds)
 {
-    return json_pack("{s:s, s:s, s:[], s:{s:s, s:f}, s:[]}", "format", "hp-plan/1", "kind", kind, "inputs", "solver", "method",
-                     method, "seconds", solver_seconds, "why");
+    return json_pack("{s:s, s:s, s:[], s:{s:s, s:f}, s:[]}", "format", "hp-plan/1", "kind", kind,
+                     "inputs", "solver", "method", method, "seconds", solver_seconds, "why");
 }
 
 int plan_add_input(json_t *plan, const char *file, struct err *e)
@@ -19,7 +19,8 @@ int plan_add_input(json_t *plan, const char *file, struct err *e)
     if (rc < 0)
         return rc;
     const char *slash = strrchr(file, '/');
-    json_array_append_new(json_object_get(plan, "inputs"), json_pack("{s:s, s:s}", "name", slash ? slash + 1 : file, "sha256", hex));
+    json_array_append_new(json_object_get(plan, "inputs"),
+                          json_pack("{s:s, s:s}", "name", slash ? slash + 1 : file, "sha256", hex));
     return 0;
 }
 
@@ -46,7 +47,8 @@ int plan_kind(const struct json_at *at, const char **kind, struct err *e)
     return rc < 0 ? rc : json_get_string(at, "kind", kind, e);
 }
 
-int plan_layers_from_json(const struct json_at *at, int expected_first, int *first, int *end, struct err *e)
+int plan_layers_from_json(const struct json_at *at, int expected_first, int *first, int *end,
+                          struct err *e)
 {
     struct json_at list;
     size_t n;
@@ -62,15 +64,18 @@ int plan_layers_from_json(const struct json_at *at, int expected_first, int *fir
             return rc;
     }
     if (v[0] >= v[1] || v[1] > 1 << 20)
-        return json_fail(&list, e, "[%llu, %llu) is no range of layers", (unsigned long long)v[0], (unsigned long long)v[1]);
+        return json_fail(&list, e, "[%llu, %llu) is no range of layers", (unsigned long long)v[0],
+                         (unsigned long long)v[1]);
     if (v[0] != (uint64_t)expected_first)
-        return json_fail(&list, e, "starts at layer %llu; the stage before it ends at %d", (unsigned long long)v[0], expected_first);
+        return json_fail(&list, e, "starts at layer %llu; the stage before it ends at %d",
+                         (unsigned long long)v[0], expected_first);
     *first = (int)v[0];
     *end = (int)v[1];
     return 0;
 }
 
-static int read_stage(const struct json_at *at, struct arena *arena, int expected_first, struct plan_stage *s, struct err *e)
+static int read_stage(const struct json_at *at, struct arena *arena, int expected_first,
+                      struct plan_stage *s, struct err *e)
 {
     struct json_at list;
     const char *device;
@@ -101,7 +106,8 @@ static int read_stage(const struct json_at *at, struct arena *arena, int expecte
     return s->device ? 0 : err_set(e, HP_ENOMEM, "%s: out of memory while reading", at->file);
 }
 
-static int read_slices(const struct json_at *at, struct arena *arena, struct plan_pipeline *p, struct err *e)
+static int read_slices(const struct json_at *at, struct arena *arena, struct plan_pipeline *p,
+                       struct err *e)
 {
     struct json_at list;
     size_t n;
@@ -125,7 +131,8 @@ static int read_slices(const struct json_at *at, struct arena *arena, struct pla
     return 0;
 }
 
-int plan_pipeline_from_json(const struct json_at *at, struct arena *arena, struct plan_pipeline *out, struct err *e)
+int plan_pipeline_from_json(const struct json_at *at, struct arena *arena,
+                            struct plan_pipeline *out, struct err *e)
 {
     struct plan_pipeline p = {0};
     struct json_at list, predicted;
@@ -149,9 +156,11 @@ int plan_pipeline_from_json(const struct json_at *at, struct arena *arena, struc
             return rc;
         p.n_stages++;
     }
-    if ((rc = read_slices(at, arena, &p, e)) < 0 || (rc = json_opt_number_min(at, "micro_batches", 0, 0, &p.micro_batches, e)) < 0)
+    if ((rc = read_slices(at, arena, &p, e)) < 0 ||
+        (rc = json_opt_number_min(at, "micro_batches", 0, 0, &p.micro_batches, e)) < 0)
         return rc;
-    if (json_find(at, "predicted", &predicted) && (rc = json_opt_number_min(&predicted, "makespan_s", 0, 0, &p.makespan_s, e)) < 0)
+    if (json_find(at, "predicted", &predicted) &&
+        (rc = json_opt_number_min(&predicted, "makespan_s", 0, 0, &p.makespan_s, e)) < 0)
         return rc;
     *out = p;
     return 0;
@@ -162,8 +171,9 @@ int plan_pipeline_to_json(const struct plan_pipeline *p, json_t *plan)
     json_t *stages = json_array(), *slices = json_array();
     for (int i = 0; i < p->n_stages; i++) {
         const struct plan_stage *s = &p->stages[i];
-        json_t *row = json_pack("{s:s, s:[i,i], s:f, s:f}", "device", s->device, "layers", s->first_layer, s->end_layer, "compute_s",
-                                s->compute_s, "memory_bytes", s->memory_bytes);
+        json_t *row =
+            json_pack("{s:s, s:[i,i], s:f, s:f}", "device", s->device, "layers", s->first_layer,
+                      s->end_layer, "compute_s", s->compute_s, "memory_bytes", s->memory_bytes);
         if (s->n_devices > 0) {
             json_t *devices = json_array();
             for (int k = 0; k < s->n_devices; k++)
@@ -183,5 +193,6 @@ int plan_pipeline_to_json(const struct plan_pipeline *p, json_t *plan)
         predicted = json_object();
         json_object_set_new(plan, "predicted", predicted);
     }
-    return json_object_set_new(predicted, "makespan_s", json_real(p->makespan_s)) == 0 ? 0 : HP_ENOMEM;
+    return json_object_set_new(predicted, "makespan_s", json_real(p->makespan_s)) == 0 ? 0
+                                                                                       : HP_ENOMEM;
 }

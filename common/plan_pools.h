@@ -1,13 +1,14 @@
-/* The pools part of a plan (file format hp-plan/1, kind "pools"): models, their pipelines, and the pool of shares that runs
- * each stage. Plain data; whoever serves reads only batch, layers, kind, share and count. */
+/* The pools part of a plan (file format hp-plan/1, kind "pools"): models, their pipelines, and the
+ * pool of shares that runs each stage. Plain data; whoever serves reads only batch, layers, kind,
+ * share and count. */
 #ifndef HP_COMMON_PLAN_POOLS_H
 #define HP_COMMON_PLAN_POOLS_H
+
+#include <stddef.h>
 
 #include "common/arena.h"
 #include "common/json.h"
 #include "common/status.h"
-
-#include <stddef.h>
 
 enum { PLAN_POOLS_MAX_STAGES = 16 };
 
@@ -16,9 +17,9 @@ struct plan_pools_stage {
     int first_layer, end_layer; /* [first, end) */
     int share;                  /* 1/share of a device */
     int count;                  /* shares in the pool */
-    int devices;                /* whole devices it takes; 0: not given, so count / share rounded up */
-    double compute_s;           /* of one batch; 0: not given */
-    double transfer_s;          /* of one sample to the next stage at full NIC rate; 0 for the last */
+    int devices;       /* whole devices it takes; 0: not given, so count / share rounded up */
+    double compute_s;  /* of one batch; 0: not given */
+    double transfer_s; /* of one sample to the next stage at full NIC rate; 0 for the last */
 };
 
 struct plan_pools_pipeline {
@@ -43,8 +44,10 @@ struct plan_pools {
     double normalized_throughput_per_s; /* least throughput / weight; 0: not given */
 };
 
-/* Reads the part into the arena. HP_EPARSE names path and value; a pipeline's layers must follow each other from layer 0. */
-int plan_pools_from_json(const struct json_at *at, struct arena *arena, struct plan_pools *out, struct err *e);
+/* Reads the part into the arena. HP_EPARSE names path and value; a pipeline's layers must follow
+ * each other from layer 0. */
+int plan_pools_from_json(const struct json_at *at, struct arena *arena, struct plan_pools *out,
+                         struct err *e);
 /* Adds `models` and `predicted` to a plan object. HP_ENOMEM. */
 int plan_pools_to_json(const struct plan_pools *p, json_t *plan);
 

@@ -25,15 +25,19 @@ static int class_of(struct profile *p, const char *name)
     return p->n_classes++;
 }
 
-static int read_layer(struct profile *p, const struct json_at *at, struct profile_layer *l, struct err *e)
+static int read_layer(struct profile *p, const struct json_at *at, struct profile_layer *l,
+                      struct err *e)
 {
     const char *name, *class_name;
     struct json_at m;
     int rc;
-    if ((rc = json_opt_string(at, "name", "", &name, e)) < 0 || (rc = json_get_string(at, "class", &class_name, e)) < 0 ||
+    if ((rc = json_opt_string(at, "name", "", &name, e)) < 0 ||
+        (rc = json_get_string(at, "class", &class_name, e)) < 0 ||
         (rc = json_opt_number_min(at, "param_bytes", 0, 0, &l->param_bytes, e)) < 0 ||
-        (rc = json_opt_number_min(at, "state_bytes_per_token", 0, 0, &l->state_bytes_per_token, e)) < 0 ||
-        (rc = json_opt_number_min(at, "activation_bytes_per_token", 0, 0, &l->activation_bytes_per_token, e)) < 0)
+        (rc = json_opt_number_min(at, "state_bytes_per_token", 0, 0, &l->state_bytes_per_token,
+                                  e)) < 0 ||
+        (rc = json_opt_number_min(at, "activation_bytes_per_token", 0, 0,
+                                  &l->activation_bytes_per_token, e)) < 0)
         return rc;
     if (json_find(at, "output_bytes", &m)) {
         p->shape = PROFILE_FIXED;
@@ -68,7 +72,8 @@ static int read_layers(struct profile *p, const struct json_at *at, struct err *
     return 0;
 }
 
-static int read_axis(struct profile *p, const struct json_at *at, const char *key, double **out, int *n_out, struct err *e)
+static int read_axis(struct profile *p, const struct json_at *at, const char *key, double **out,
+                     int *n_out, struct err *e)
 {
     struct json_at list;
     size_t n;
@@ -85,14 +90,17 @@ static int read_axis(struct profile *p, const struct json_at *at, const char *ke
         if ((rc = json_as_number_min(&item, 0, &axis[i], e)) < 0)
             return rc;
         if (i > 0 && axis[i] <= axis[i - 1])
-            return json_fail(&item, e, "%g does not rise above %g: an axis is sorted, without repeats", axis[i], axis[i - 1]);
+            return json_fail(&item, e,
+                             "%g does not rise above %g: an axis is sorted, without repeats",
+                             axis[i], axis[i - 1]);
     }
     *out = axis;
     *n_out = (int)n;
     return 0;
 }
 
-static int read_seconds(struct profile *p, const struct json_at *at, struct profile_table *t, struct err *e)
+static int read_seconds(struct profile *p, const struct json_at *at, struct profile_table *t,
+                        struct err *e)
 {
     struct json_at list;
     size_t rows, columns;
@@ -115,7 +123,9 @@ static int read_seconds(struct profile *p, const struct json_at *at, struct prof
             double *v = &t->seconds[i * columns + j];
             if (json_is_null(item.value)) {
                 if (p->shape == PROFILE_SEQUENCE)
-                    return json_fail(&item, e, "is a hole: every point of a sequence model's table needs a time");
+                    return json_fail(
+                        &item, e,
+                        "is a hole: every point of a sequence model's table needs a time");
                 *v = NAN;
                 continue;
             }
@@ -128,7 +138,8 @@ static int read_seconds(struct profile *p, const struct json_at *at, struct prof
     return 0;
 }
 
-static int read_table(struct profile *p, const struct json_at *at, struct profile_table *t, struct err *e)
+static int read_table(struct profile *p, const struct json_at *at, struct profile_table *t,
+                      struct err *e)
 {
     bool fixed = p->shape == PROFILE_FIXED;
     int rc;
@@ -161,7 +172,8 @@ static int read_latency(struct profile *p, const struct json_at *at, struct err 
         for (int c = 0; c < p->n_classes; c++) {
             struct json_at table;
             if (!json_find(&by_class, p->classes[c], &table))
-                return json_fail(&by_class, e, "has no \"%s\", which layers of the model are", p->classes[c]);
+                return json_fail(&by_class, e, "has no \"%s\", which layers of the model are",
+                                 p->classes[c]);
             if ((rc = read_table(p, &table, &p->tables[p->n_kinds * p->n_classes + c], e)) < 0)
                 return rc;
         }
@@ -170,7 +182,8 @@ static int read_latency(struct profile *p, const struct json_at *at, struct err 
     return 0;
 }
 
-/* Optional, as the agents' profiler writes it: {"useful_slice": {"KIND": {"tokens": 64, "within": 1.25}}}. */
+/* Optional, as the agents' profiler writes it: {"useful_slice": {"KIND": {"tokens": 64,
+ * "within": 1.25}}}. */
 static int read_useful_slice(struct profile *p, const struct json_at *at, struct err *e)
 {
     struct json_at useful;
@@ -185,7 +198,8 @@ static int read_useful_slice(struct profile *p, const struct json_at *at, struct
     {
         struct json_at own = {at->file, value, &useful, kind, 0};
         double tokens;
-        if ((rc = json_as_object(&own, e)) < 0 || (rc = json_get_number_min(&own, "tokens", 1, &tokens, e)) < 0)
+        if ((rc = json_as_object(&own, e)) < 0 ||
+            (rc = json_get_number_min(&own, "tokens", 1, &tokens, e)) < 0)
             return rc;
         if (p->useful_slice_tokens <= 0 || tokens < p->useful_slice_tokens)
             p->useful_slice_tokens = tokens;
@@ -229,9 +243,13 @@ void profile_free(struct profile *p)
     *p = (struct profile){0};
 }
 
-int profile_find_kind(const struct profile *p, const char *kind) { return find_word(p->kinds, p->n_kinds, kind); }
+int profile_find_kind(const struct profile *p, const char *kind)
+{
+    return find_word(p->kinds, p->n_kinds, kind);
+}
 
-/* The grid interval that serves v (the outermost ones serve what lies beyond), and the weight of its right end. */
+/* The grid interval that serves v (the outermost ones serve what lies beyond), and the weight of
+ * its right end. */
 static int axis_interval(const double *axis, int n, double v, double *weight)
 {
     if (n == 1) {

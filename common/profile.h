@@ -1,15 +1,16 @@
 /* What a model costs on each kind of device (file format hp-profile/1).
  *
- * Two shapes of model share the format. A sequence model's tables have the axes `slice` (new tokens) and `prefix` (cached
- * tokens); a fixed-shape model's have `share` (a device cut into equal parts) and `batch`. Which one it is stands in `shape`. */
+ * Two shapes of model share the format. A sequence model's tables have the axes `slice` (new
+ * tokens) and `prefix` (cached tokens); a fixed-shape model's have `share` (a device cut into equal
+ * parts) and `batch`. Which one it is stands in `shape`. */
 #ifndef HP_COMMON_PROFILE_H
 #define HP_COMMON_PROFILE_H
+
+#include <stddef.h>
 
 #include "common/arena.h"
 #include "common/json.h"
 #include "common/status.h"
-
-#include <stddef.h>
 
 enum profile_shape { PROFILE_SEQUENCE, PROFILE_FIXED };
 
@@ -23,7 +24,8 @@ struct profile_layer {
     double output_bytes;               /* fixed shape: per sample */
 };
 
-/* seconds[i * n_y + j] for x[i], y[j]; x is slice or share, y is prefix or batch, both strictly rising. NaN: not profiled. */
+/* seconds[i * n_y + j] for x[i], y[j]; x is slice or share, y is prefix or batch, both strictly
+ * rising. NaN: not profiled. */
 struct profile_table {
     double *x, *y, *seconds;
     int n_x, n_y;
@@ -40,7 +42,8 @@ struct profile {
     int n_classes;
     const char **kinds;
     int n_kinds;
-    double useful_slice_tokens;   /* the shortest slice that is worth it, as measured, on the kind where it is shortest; 0: not known */
+    double useful_slice_tokens;   /* the shortest slice that is worth it, as measured, on the kind
+                                     where it is shortest; 0: not known */
     struct profile_table *tables; /* [kind][class]; n_x 0 where the file has none */
 };
 
@@ -51,13 +54,14 @@ void profile_free(struct profile *p);
 
 /* Index of a kind; -1 when the profile does not know it. */
 int profile_find_kind(const struct profile *p, const char *kind);
-static inline const struct profile_table *profile_table_of(const struct profile *p, int kind, int class_index)
+static inline const struct profile_table *profile_table_of(const struct profile *p, int kind,
+                                                           int class_index)
 {
     return &p->tables[kind * p->n_classes + class_index];
 }
 
-/* A table at (x, y): bilinear between grid points, linear beyond them, constant along an axis of one point, never below 0.
- * NaN where the table is empty or a point it needs was not profiled. */
+/* A table at (x, y): bilinear between grid points, linear beyond them, constant along an axis of
+ * one point, never below 0. NaN where the table is empty or a point it needs was not profiled. */
 double profile_table_at(const struct profile_table *t, double x, double y);
 
 #endif

@@ -1,10 +1,10 @@
 #include "common/status.h"
 
-#include "common/utf8.h"
-
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "common/utf8.h"
 
 static const struct {
     int code;
@@ -37,7 +37,8 @@ static const struct {
     {HP_EBUG, 1, "bug"},
 };
 
-/* Texts quote names of files and what strangers sent, and go on as JSON: they are cut between characters and are UTF-8 whatever they quote. */
+/* Texts quote names of files and what strangers sent, and go on as JSON: they are cut between
+ * characters and are UTF-8 whatever they quote. */
 static void text_write(char *out, size_t size, const char *fmt, va_list args)
 {
     if (vsnprintf(out, size, fmt, args) >= (int)size)

@@ -1,8 +1,9 @@
 /* Every error code of the project, grouped by what is lost, and the text that goes with one.
  *
- * A function returns 0 when it did its work, a positive value when the work is pending, and one of the
- * negative codes below when it failed. Whoever decides that something failed writes the text once, in
- * the words of the user: what was wrong, where, and what to do next. Callers pass it on. */
+ * A function returns 0 when it did its work, a positive value when the work is pending, and one of
+ * the negative codes below when it failed. Whoever decides that something failed writes the text
+ * once, in the words of the user: what was wrong, where, and what to do next. Callers pass it on.
+ */
 #ifndef HP_COMMON_STATUS_H
 #define HP_COMMON_STATUS_H
 
@@ -25,9 +26,9 @@ enum hp_status {
     HP_ELIMIT = -12,      /* a stated bound was reached */
 
     /* A link is lost: the peer may come back. */
-    HP_ELINK = -20,    /* broken, unreachable */
-    HP_EPROTO = -21,   /* a peer speaks another version, or nonsense */
-    HP_ESTALE = -22,   /* a frame or message of an older generation */
+    HP_ELINK = -20,      /* broken, unreachable */
+    HP_EPROTO = -21,     /* a peer speaks another version, or nonsense */
+    HP_ESTALE = -22,     /* a frame or message of an older generation */
     HP_ENOCLUSTER = -23, /* no coordinator answers */
 
     /* A node is lost, or what it holds. */
@@ -41,18 +42,20 @@ enum hp_status {
     HP_EBUG = -50,
 };
 
-/* Text of one failure: UTF-8, whatever it quotes, and cut between characters. `hint` says what to do next and may be empty. Zero-initialised means no error. */
+/* Text of one failure: UTF-8, whatever it quotes, and cut between characters. `hint` says what to
+ * do next and may be empty. Zero-initialised means no error. */
 struct err {
     int code;
     char text[768];
     char hint[256];
 };
 
-/* Writes code and text (printf form) into `e`, which may be NULL, and returns `code`. Clears the hint. */
+/* Writes code and text (printf form) into `e`, which may be NULL, and returns `code`. Clears the
+ * hint. */
 int err_set(struct err *e, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
-/* Adds what to do next. Returns e->code, so that it can close a chain; HP_EBUG when `e` is NULL: a failure whose code is wanted even then is returned
- * by itself. */
+/* Adds what to do next. Returns e->code, so that it can close a chain; HP_EBUG when `e` is NULL: a
+ * failure whose code is wanted even then is returned by itself. */
 int err_hint(struct err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* Puts "where: " before the text that is there. Returns as err_hint. */
@@ -64,8 +67,8 @@ const char *status_word(int code);
 /* The code of such a word; HP_EBUG when unknown. */
 int status_of_word(const char *word);
 
-/* The exit code of a program that failed so (0 done, 1 failed, 2 usage, 3 no cluster, 4 no such thing,
- * 5 not allowed, 6 infeasible, 7 timed out, 130 interrupted). */
+/* The exit code of a program that failed so (0 done, 1 failed, 2 usage, 3 no cluster, 4 no such
+ * thing, 5 not allowed, 6 infeasible, 7 timed out, 130 interrupted). */
 int status_exit_code(int code);
 
 #endif

@@ -2,7 +2,8 @@
 
 #include <string.h>
 
-/* What the second byte may be, by the first: this is where overlong forms, surrogates and code points past U+10FFFF are refused.
+/* What the second byte may be, by the first: this is where overlong forms, surrogates and code
+ * points past U+10FFFF are refused.
  */
 static int lead_length(uint8_t lead, uint8_t *low, uint8_t *high)
 {
@@ -93,7 +94,10 @@ void utf8_append(struct buffer *out, uint32_t c)
     buffer_append(out, bytes, utf8_encode(c, bytes));
 }
 
-void utf8_clean(char *text) { utf8_clean_bytes(text, strlen(text)); }
+void utf8_clean(char *text)
+{
+    utf8_clean_bytes(text, strlen(text));
+}
 
 void utf8_clean_bytes(char *text, size_t n)
 {

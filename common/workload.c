@@ -16,7 +16,8 @@ static int positive(const struct json_at *at, const char *key, double *out, stru
     if (*out <= 0)
         return json_fail(&m, e, "%g is not above 0", *out);
     /* Far from anything real, and so that no figure made from it overflows. */
-    return *out >= 1e-9 && *out <= 1e9 ? 0 : json_fail(&m, e, "%g is out of range: 1e-9 to 1e9", *out);
+    return *out >= 1e-9 && *out <= 1e9 ? 0
+                                       : json_fail(&m, e, "%g is out of range: 1e-9 to 1e9", *out);
 }
 
 static int read_margin(const struct json_at *at, double fallback, double *out, struct err *e)
@@ -38,30 +39,36 @@ static int read_batching(const struct json_at *at, struct workload_model *m, str
     if (!json_find(at, "batching", &b))
         return 0;
     m->has_batching = true;
-    if ((rc = json_as_object(&b, e)) < 0 || (rc = json_get_number_min(&b, "factor", 0, &m->batching_factor, e)) < 0)
+    if ((rc = json_as_object(&b, e)) < 0 ||
+        (rc = json_get_number_min(&b, "factor", 0, &m->batching_factor, e)) < 0)
         return rc;
     if (m->batching_factor > 1e9)
         return json_fail(&b, e, "factor is %g, expected at most 1e9", m->batching_factor);
     return positive(&b, "throughput_per_s", &m->batching_throughput_per_s, e);
 }
 
-static int read_model(struct workload *w, const struct json_at *at, const char *folder, struct workload_model *m, struct err *e)
+static int read_model(struct workload *w, const struct json_at *at, const char *folder,
+                      struct workload_model *m, struct err *e)
 {
     const char *name, *file;
     int rc;
-    if ((rc = json_get_string(at, "name", &name, e)) < 0 || (rc = json_get_string(at, "profile", &file, e)) < 0 ||
-        (rc = positive(at, "weight", &m->weight, e)) < 0 || (rc = positive(at, "slo_s", &m->slo_s, e)) < 0 ||
-        (rc = read_margin(at, w->slo_margin, &m->slo_margin, e)) < 0 || (rc = read_batching(at, m, e)) < 0)
+    if ((rc = json_get_string(at, "name", &name, e)) < 0 ||
+        (rc = json_get_string(at, "profile", &file, e)) < 0 ||
+        (rc = positive(at, "weight", &m->weight, e)) < 0 ||
+        (rc = positive(at, "slo_s", &m->slo_s, e)) < 0 ||
+        (rc = read_margin(at, w->slo_margin, &m->slo_margin, e)) < 0 ||
+        (rc = read_batching(at, m, e)) < 0)
         return rc;
     if (workload_find_model(w, name) >= 0)
         return json_fail(at, e, "is a second model of the name \"%s\"", name);
     m->name = arena_strdup(&w->arena, name);
-    m->profile_file =
-        file[0] == '/' || !folder[0] ? arena_strdup(&w->arena, file) : arena_printf(&w->arena, "%s/%s", folder, file);
+    m->profile_file = file[0] == '/' || !folder[0] ? arena_strdup(&w->arena, file)
+                                                   : arena_printf(&w->arena, "%s/%s", folder, file);
     return m->name && m->profile_file ? 0 : no_memory(at, e);
 }
 
-static int read_models(struct workload *w, const struct json_at *at, const char *folder, struct err *e)
+static int read_models(struct workload *w, const struct json_at *at, const char *folder,
+                       struct err *e)
 {
     struct json_at list;
     size_t n;
@@ -96,8 +103,8 @@ static int read_share_list(const struct json_at *at, struct workload_shares *s, 
         if ((rc = json_as_u64(&item, &v, e)) < 0)
             return rc;
         if (v == 0 || v > WORKLOAD_MAX_SHARE || (i > 0 && (int)v <= s->shares[i - 1]))
-            return json_fail(&item, e, "%llu: shares are whole numbers from 1 to %d, rising", (unsigned long long)v,
-                             WORKLOAD_MAX_SHARE);
+            return json_fail(&item, e, "%llu: shares are whole numbers from 1 to %d, rising",
+                             (unsigned long long)v, WORKLOAD_MAX_SHARE);
         s->shares[s->n_shares++] = (int)v;
     }
     return 0;
@@ -134,24 +141,30 @@ static int read_numbers(struct workload *w, const struct json_at *at, struct err
 {
     uint64_t stages, pipelines;
     int rc;
-    if ((rc = read_margin(at, 0, &w->slo_margin, e)) < 0 || (rc = json_opt_u64(at, "max_stages", 2, &stages, e)) < 0 ||
+    if ((rc = read_margin(at, 0, &w->slo_margin, e)) < 0 ||
+        (rc = json_opt_u64(at, "max_stages", 2, &stages, e)) < 0 ||
         (rc = json_opt_u64(at, "pipelines_per_assignment", 0, &pipelines, e)) < 0 ||
-        (rc = json_opt_bool(at, "share_devices_across_pipelines", false, &w->share_devices_across_pipelines, e)) < 0)
+        (rc = json_opt_bool(at, "share_devices_across_pipelines", false,
+                            &w->share_devices_across_pipelines, e)) < 0)
         return rc;
     if (stages < 1 || stages > WORKLOAD_MAX_STAGES)
-        return json_fail(at, e, "max_stages is %llu, expected 1 to %d", (unsigned long long)stages, WORKLOAD_MAX_STAGES);
+        return json_fail(at, e, "max_stages is %llu, expected 1 to %d", (unsigned long long)stages,
+                         WORKLOAD_MAX_STAGES);
     if (pipelines > 64)
-        return json_fail(at, e, "pipelines_per_assignment is %llu, expected 0 (any number) to 64", (unsigned long long)pipelines);
+        return json_fail(at, e, "pipelines_per_assignment is %llu, expected 0 (any number) to 64",
+                         (unsigned long long)pipelines);
     w->max_stages = (int)stages;
     w->pipelines_per_assignment = (int)pipelines;
     return 0;
 }
 
-int workload_from_json(const struct json_at *at, const char *folder, struct workload *out, struct err *e)
+int workload_from_json(const struct json_at *at, const char *folder, struct workload *out,
+                       struct err *e)
 {
     struct workload w = {0};
     int rc = json_expect_format(at, "hp-workload/1", e);
-    if (rc == 0 && (rc = read_numbers(&w, at, e)) == 0 && (rc = read_models(&w, at, folder, e)) == 0)
+    if (rc == 0 && (rc = read_numbers(&w, at, e)) == 0 &&
+        (rc = read_models(&w, at, folder, e)) == 0)
         rc = read_shares(&w, at, e);
     if (rc < 0)
         arena_free(&w.arena);
@@ -168,8 +181,10 @@ int workload_load_profiles(struct workload *w, struct err *e)
         if (rc < 0)
             return rc;
         if (m->profile.shape != PROFILE_FIXED)
-            return err_set(e, HP_EINVAL, "%s: is a profile by slice and prefix; a workload needs one by share and batch",
-                           m->profile_file);
+            return err_set(
+                e, HP_EINVAL,
+                "%s: is a profile by slice and prefix; a workload needs one by share and batch",
+                m->profile_file);
     }
     return 0;
 }
@@ -184,7 +199,8 @@ int workload_load(const char *file, struct workload *out, struct err *e)
     struct workload w = {0};
     struct arena scratch = {0};
     const char *slash = strrchr(file, '/');
-    const char *folder = slash ? arena_strndup(&scratch, file, (size_t)(slash - file) + (slash == file)) : "";
+    const char *folder =
+        slash ? arena_strndup(&scratch, file, (size_t)(slash - file) + (slash == file)) : "";
     rc = folder ? workload_from_json(&at, folder, &w, e) : no_memory(&at, e);
     arena_free(&scratch);
     json_decref(root);

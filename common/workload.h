@@ -2,14 +2,19 @@
 #ifndef HP_COMMON_WORKLOAD_H
 #define HP_COMMON_WORKLOAD_H
 
+#include <stdbool.h>
+
 #include "common/arena.h"
 #include "common/json.h"
 #include "common/profile.h"
 #include "common/status.h"
 
-#include <stdbool.h>
-
-enum { WORKLOAD_MAX_MODELS = 256, WORKLOAD_MAX_STAGES = 4, WORKLOAD_MAX_SHARES = 8, WORKLOAD_MAX_SHARE = 64 };
+enum {
+    WORKLOAD_MAX_MODELS = 256,
+    WORKLOAD_MAX_STAGES = 4,
+    WORKLOAD_MAX_SHARES = 8,
+    WORKLOAD_MAX_SHARE = 64
+};
 
 struct workload_model {
     const char *name;
@@ -18,7 +23,7 @@ struct workload_model {
     double weight;            /* > 0; its part of the load is weight / sum of weights */
     double slo_s;             /* a request that takes longer is worthless */
     double slo_margin;        /* part of the SLO that planning leaves to queueing */
-    bool has_batching;        /* planning charges factor * (batch - 1) / throughput for filling a batch */
+    bool has_batching; /* planning charges factor * (batch - 1) / throughput for filling a batch */
     double batching_factor, batching_throughput_per_s;
 };
 
@@ -41,10 +46,13 @@ struct workload {
     bool share_devices_across_pipelines;
 };
 
-/* Reads a document. `folder` is what relative profile paths are relative to ("" for the current one). No profile is opened.
- * Zero-initialise before. On failure nothing is left to free. HP_EPARSE names the path and the value. */
-int workload_from_json(const struct json_at *at, const char *folder, struct workload *out, struct err *e);
-/* Opens the profile of every model. HP_EINVAL when one is not of fixed shape; HP_EPARSE, HP_ENOENT. */
+/* Reads a document. `folder` is what relative profile paths are relative to ("" for the current
+ * one). No profile is opened. Zero-initialise before. On failure nothing is left to free. HP_EPARSE
+ * names the path and the value. */
+int workload_from_json(const struct json_at *at, const char *folder, struct workload *out,
+                       struct err *e);
+/* Opens the profile of every model. HP_EINVAL when one is not of fixed shape; HP_EPARSE, HP_ENOENT.
+ */
 int workload_load_profiles(struct workload *w, struct err *e);
 /* Both for a file. */
 int workload_load(const char *file, struct workload *out, struct err *e);

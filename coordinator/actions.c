@@ -1,31 +1,42 @@
-/* Actions of the core, collected until they are taken: what to send, what to keep, whom to call back. */
-#include "common/log.h"
-#include "coordinator/core_int.h"
-
+/* Actions of the core, collected until they are taken: what to send, what to keep, whom to call
+ * back. */
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/log.h"
+#include "coordinator/core_int.h"
+
 enum { NO_BYTES = -1 };
 
-static struct core_batch *filling(struct core *c) { return &c->batches[c->filling]; }
+static struct core_batch *filling(struct core *c)
+{
+    return &c->batches[c->filling];
+}
 
-struct arena *core_action_arena(struct core *c) { return &filling(c)->arena; }
+struct arena *core_action_arena(struct core *c)
+{
+    return &filling(c)->arena;
+}
 
-/* ---- want of memory -------------------------------------------------------------------------------------------- */
+/* ---- want of memory
+ * -------------------------------------------------------------------------------------------- */
 
-/* What cannot be said for want of memory is lost, as on a bad network: orders show again with a heartbeat that does not have them, requests and sequences have
- * deadlines, hpctl asks again. What may not be lost has its room beforehand: the end of every open request (core_ends_reserve), and a record that was lost is
- * told to whoever asked for the change (admin.c). */
+/* What cannot be said for want of memory is lost, as on a bad network: orders show again with a
+ * heartbeat that does not have them, requests and sequences have deadlines, hpctl asks again. What
+ * may not be lost has its room beforehand: the end of every open request (core_ends_reserve), and a
+ * record that was lost is told to whoever asked for the change (admin.c). */
 static void action_lost(struct core *c, const char *what)
 {
     c->lost.actions++;
-    log_error_limited("coordinator", "action_lost", "what=%s lost=%llu why=\"no memory\"", what, (unsigned long long)c->lost.actions);
+    log_error_limited("coordinator", "action_lost", "what=%s lost=%llu why=\"no memory\"", what,
+                      (unsigned long long)c->lost.actions);
 }
 
 static void record_lost(struct core *c, const char *kind, const char *key)
 {
     c->lost.records++;
-    log_error_limited("coordinator", "record_lost", "record=\"%s/%s\" why=\"no memory\"", kind, key);
+    log_error_limited("coordinator", "record_lost", "record=\"%s/%s\" why=\"no memory\"", kind,
+                      key);
 }
 
 /* Room for so many actions in all; false when there is no memory for them. */
@@ -59,7 +70,8 @@ bool core_ends_reserve(struct core *c)
 static bool bytes_add(struct core_batch *b, const void *bytes, size_t size, size_t *at)
 {
     size_t before = b->bytes.size, padding = (8 - before % 8) % 8;
-    uint8_t *p = buffer_extend(&b->bytes, padding + size + (size == 0)); /* an empty record is not a removed one */
+    uint8_t *p = buffer_extend(
+        &b->bytes, padding + size + (size == 0)); /* an empty record is not a removed one */
     if (!p) {
         b->bytes.failed = false;
         b->bytes.size = before;
@@ -80,9 +92,11 @@ static struct core_action *batch_add(struct core_batch *b, enum core_action_kind
     return a;
 }
 
-struct core_action *core_action_add(struct core *c, enum core_action_kind kind, const void *bytes, size_t size)
+struct core_action *core_action_add(struct core *c, enum core_action_kind kind, const void *bytes,
+                                    size_t size)
 {
-    static const char *const words[] = {"store", "send", "model_open", "model_close", "work", "tokens", "finished", "failed"};
+    static const char *const words[] = {"store", "send",   "model_open", "model_close",
+                                        "work",  "tokens", "finished",   "failed"};
     struct core_batch *b = filling(c);
     size_t at = (size_t)NO_BYTES;
     if (!batch_reserve(b, b->count + c->n_ends + 1) || (bytes && !bytes_add(b, bytes, size, &at))) {
@@ -145,7 +159,9 @@ void core_action_call_back(struct core *core, const struct core_action *a)
         cb->failed(cb->ctx, a->request, a->why, &a->usage);
 }
 
-/* ---- saying --------------------------------------------------------------------------------------------------- */
+/* ---- saying
+ * ---------------------------------------------------------------------------------------------------
+ */
 
 bool core_say(struct core *c, uint64_t peer, const struct message *m)
 {
@@ -158,10 +174,14 @@ bool core_say(struct core *c, uint64_t peer, const struct message *m)
     bytes->failed = false;
     if (!encoded)
         action_lost(c, message_type_word(m->type));
-    struct core_action *a = encoded ? core_action_add(c, CORE_SEND, bytes->data, bytes->size) : NULL;
+    struct core_action *a =
+        encoded ? core_action_add(c, CORE_SEND, bytes->data, bytes->size) : NULL;
     if (a) {
         a->peer = peer;
-        a->ask = m->type == MESSAGE_ANSWER && !m->u.answer.more && strcmp(m->u.answer.code, "ok") == 0 ? m->id : 0;
+        a->ask =
+            m->type == MESSAGE_ANSWER && !m->u.answer.more && strcmp(m->u.answer.code, "ok") == 0
+                ? m->id
+                : 0;
         a->passes = m->type == MESSAGE_HEARTBEAT_ACK;
     }
     return a != NULL;
@@ -207,9 +227,12 @@ void core_answer_error(struct core *c, uint64_t peer, uint64_t id, const struct 
     core_say(c, peer, &m);
 }
 
-/* ---- keeping -------------------------------------------------------------------------------------------------- */
+/* ---- keeping
+ * --------------------------------------------------------------------------------------------------
+ */
 
-void core_keep_bytes(struct core *c, const char *kind, const char *key, const void *bytes, size_t size)
+void core_keep_bytes(struct core *c, const char *kind, const char *key, const void *bytes,
+                     size_t size)
 {
     char *kept = arena_strdup(core_action_arena(c), key);
     struct core_action *a = kept ? core_action_add(c, CORE_STORE, bytes, size) : NULL;
@@ -232,4 +255,7 @@ void core_keep_json(struct core *c, const char *kind, const char *key, json_t *v
     json_decref(value);
 }
 
-void core_forget(struct core *c, const char *kind, const char *key) { core_keep_bytes(c, kind, key, NULL, 0); }
+void core_forget(struct core *c, const char *kind, const char *key)
+{
+    core_keep_bytes(c, kind, key, NULL, 0);
+}

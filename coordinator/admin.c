@@ -1,5 +1,10 @@
 #include "coordinator/admin.h"
 
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
 #include "common/json.h"
 #include "common/log.h"
 #include "common/utf8.h"
@@ -8,12 +13,13 @@
 #include "coordinator/drain.h"
 #include "coordinator/truth.h"
 
-#include <assert.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-enum { ADMIN_WAIT_MS = 5000, ADMIN_MAX_IDS = 1 << 20, ADMIN_MAX_TOGETHER = 64, ADMIN_TOKEN_TTL_S = 3600, ADMIN_LOG_LINES = 200 };
+enum {
+    ADMIN_WAIT_MS = 5000,
+    ADMIN_MAX_IDS = 1 << 20,
+    ADMIN_MAX_TOGETHER = 64,
+    ADMIN_TOKEN_TTL_S = 3600,
+    ADMIN_LOG_LINES = 200
+};
 
 struct question {
     uint64_t peer, id;
@@ -22,7 +28,9 @@ struct question {
     json_t *result; /* of the verb; null where it stays NULL */
 };
 
-/* ---- arguments ------------------------------------------------------------------------------------------------ */
+/* ---- arguments
+ * ------------------------------------------------------------------------------------------------
+ */
 
 static int text_argument(const struct question *q, const char *key, const char **out, struct err *e)
 {
@@ -33,10 +41,12 @@ static int text_argument(const struct question *q, const char *key, const char *
 static uint64_t number_argument(const struct question *q, const char *key, uint64_t fallback)
 {
     const json_t *v = json_object_get(q->arguments, key);
-    return json_is_integer(v) && json_integer_value(v) >= 0 ? (uint64_t)json_integer_value(v) : fallback;
+    return json_is_integer(v) && json_integer_value(v) >= 0 ? (uint64_t)json_integer_value(v)
+                                                            : fallback;
 }
 
-static int member_argument(struct core *c, const struct question *q, const char *key, struct member **out, struct err *e)
+static int member_argument(struct core *c, const struct question *q, const char *key,
+                           struct member **out, struct err *e)
 {
     const char *name;
     int rc = text_argument(q, key, &name, e);
@@ -46,7 +56,8 @@ static int member_argument(struct core *c, const struct question *q, const char 
     return *out ? 0 : err_set(e, HP_ENOENT, "there is no agent \"%.100s\" in this cluster", name);
 }
 
-static int deployment_argument(struct core *c, const struct question *q, const char *key, struct deployment **out, struct err *e)
+static int deployment_argument(struct core *c, const struct question *q, const char *key,
+                               struct deployment **out, struct err *e)
 {
     const char *name;
     int rc = text_argument(q, key, &name, e);
@@ -56,7 +67,9 @@ static int deployment_argument(struct core *c, const struct question *q, const c
     return *out ? 0 : err_set(e, HP_ENOENT, "there is no deployment \"%.100s\"", name);
 }
 
-/* ---- nodes ---------------------------------------------------------------------------------------------------- */
+/* ---- nodes
+ * ----------------------------------------------------------------------------------------------------
+ */
 
 static int verb_node_ls(struct core *c, struct question *q, struct err *e)
 {
@@ -81,7 +94,8 @@ static int verb_node_drain(struct core *c, struct question *q, struct err *e)
     struct member *m;
     int rc = member_argument(c, q, "name", &m, e);
     if (rc == 0)
-        rc = drain_start(c, m, json_is_true(json_object_get(q->arguments, "force")), q->peer, q->id, e);
+        rc = drain_start(c, m, json_is_true(json_object_get(q->arguments, "force")), q->peer, q->id,
+                         e);
     if (rc == 0)
         q->result = member_describe(c, m, false);
     return rc;
@@ -141,7 +155,8 @@ static int verb_profile_rm(struct core *c, struct question *q, struct err *e)
     return rc;
 }
 
-/* ---- tokens and keys ------------------------------------------------------------------------------------------- */
+/* ---- tokens and keys
+ * ------------------------------------------------------------------------------------------- */
 
 static int verb_token_create(struct core *c, struct question *q, struct err *e)
 {
@@ -149,7 +164,8 @@ static int verb_token_create(struct core *c, struct question *q, struct err *e)
     uint64_t ttl = number_argument(q, "ttl_s", ADMIN_TOKEN_TTL_S);
     int rc = members_invite(c, ttl, token, e);
     if (rc == 0)
-        q->result = json_pack("{s:s, s:I}", "token", token, "expires_s", (json_int_t)(core_unix_s(c) + ttl));
+        q->result = json_pack("{s:s, s:I}", "token", token, "expires_s",
+                              (json_int_t)(core_unix_s(c) + ttl));
     return rc;
 }
 
@@ -159,9 +175,11 @@ static int verb_token_ls(struct core *c, struct question *q, struct err *e)
     q->result = json_array();
     for (size_t i = 0; i < c->n_invites; i++) {
         const struct member_invite *v = &c->invites[i];
-        json_array_append_new(q->result, json_pack("{s:s%, s:I, s:I, s:s, s:b}", "digest", v->digest, (size_t)12, "created_s", (json_int_t)v->created_s,
-                                                   "expires_s", (json_int_t)v->expires_s, "used_by", v->used_by, "good",
-                                                   !v->used_by[0] && v->expires_s > core_unix_s(c)));
+        json_array_append_new(
+            q->result,
+            json_pack("{s:s%, s:I, s:I, s:s, s:b}", "digest", v->digest, (size_t)12, "created_s",
+                      (json_int_t)v->created_s, "expires_s", (json_int_t)v->expires_s, "used_by",
+                      v->used_by, "good", !v->used_by[0] && v->expires_s > core_unix_s(c)));
     }
     return 0;
 }
@@ -171,10 +189,12 @@ static int key_name_check(const char *name, struct err *e)
 {
     size_t n = strlen(name), most = sizeof((struct core_api_key *)0)->name - 1;
     if (n == 0 || n > most)
-        return err_set(e, HP_EINVAL, "the name of an API key has 1 to %zu bytes, this one %zu", most, n);
+        return err_set(e, HP_EINVAL, "the name of an API key has 1 to %zu bytes, this one %zu",
+                       most, n);
     uint32_t c;
     for (int length; *name; name += length)
-        if ((length = utf8_decode(name, strlen(name), &c)) <= 0 || c < 0x20 || (c >= 0x7f && c < 0xa0))
+        if ((length = utf8_decode(name, strlen(name), &c)) <= 0 || c < 0x20 ||
+            (c >= 0x7f && c < 0xa0))
             return err_set(e, HP_EINVAL, "the name of an API key has no control characters");
     return 0;
 }
@@ -199,7 +219,8 @@ static int verb_key_create(struct core *c, struct question *q, struct err *e)
     join_token_secret_digest(key, k->digest);
     core_text_set(k->name, sizeof k->name, name);
     k->created_s = core_unix_s(c);
-    core_keep_json(c, "key", k->digest, json_pack("{s:s, s:I}", "name", k->name, "created_s", (json_int_t)k->created_s));
+    core_keep_json(c, "key", k->digest,
+                   json_pack("{s:s, s:I}", "name", k->name, "created_s", (json_int_t)k->created_s));
     q->result = json_pack("{s:s, s:s}", "name", k->name, "key", key);
     return 0;
 }
@@ -209,7 +230,9 @@ static int verb_key_ls(struct core *c, struct question *q, struct err *e)
     (void)e;
     q->result = json_array();
     for (size_t i = 0; i < c->n_api_keys; i++)
-        json_array_append_new(q->result, json_pack("{s:s, s:I}", "name", c->api_keys[i].name, "created_s", (json_int_t)c->api_keys[i].created_s));
+        json_array_append_new(q->result,
+                              json_pack("{s:s, s:I}", "name", c->api_keys[i].name, "created_s",
+                                        (json_int_t)c->api_keys[i].created_s));
     return 0;
 }
 
@@ -228,14 +251,17 @@ static int verb_key_rm(struct core *c, struct question *q, struct err *e)
     return err_set(e, HP_ENOENT, "there is no API key \"%.60s\"", name);
 }
 
-/* ---- deployments ------------------------------------------------------------------------------------------------- */
+/* ---- deployments
+ * -------------------------------------------------------------------------------------------------
+ */
 
 static int verb_deploy(struct core *c, struct question *q, struct err *e)
 {
     const char *name;
     int rc = text_argument(q, "name", &name, e);
     if (rc == 0)
-        rc = deployments_deploy(c, q->peer, q->id, name, json_object_get(q->arguments, "options"), q->blob, e);
+        rc = deployments_deploy(c, q->peer, q->id, name, json_object_get(q->arguments, "options"),
+                                q->blob, e);
     return rc < 0 ? rc : HP_PENDING;
 }
 
@@ -254,7 +280,8 @@ static int verb_deployment_describe(struct core *c, struct question *q, struct e
     int rc = deployment_argument(c, q, "name", &d, e);
     if (rc == 0) {
         q->result = deployment_describe(c, d, true);
-        json_object_set_new(q->result, "prefill", truth_describe(d, (size_t)number_argument(q, "prefills", 1)));
+        json_object_set_new(q->result, "prefill",
+                            truth_describe(d, (size_t)number_argument(q, "prefills", 1)));
     }
     return rc;
 }
@@ -269,7 +296,9 @@ static int verb_undeploy(struct core *c, struct question *q, struct err *e)
     return HP_PENDING;
 }
 
-/* ---- weights --------------------------------------------------------------------------------------------------------- */
+/* ---- weights
+ * ---------------------------------------------------------------------------------------------------------
+ */
 
 static bool model_in_use(const struct core *c, const char *id)
 {
@@ -283,10 +312,10 @@ static json_t *weights_row(json_t *rows, const struct core *c, const struct memb
 {
     json_t *row;
     size_t i;
-    json_array_foreach(rows, i, row)
-        if (strcmp(json_string_value(json_object_get(row, "model")), m->id) == 0)
-            return row;
-    row = json_pack("{s:s, s:s, s:b, s:[]}", "model", m->id, "name", m->name, "in_use", model_in_use(c, m->id), "agents");
+    json_array_foreach(rows, i, row) if (strcmp(json_string_value(json_object_get(row, "model")),
+                                                m->id) == 0) return row;
+    row = json_pack("{s:s, s:s, s:b, s:[]}", "model", m->id, "name", m->name, "in_use",
+                    model_in_use(c, m->id), "agents");
     json_array_append_new(rows, row);
     return row;
 }
@@ -299,13 +328,15 @@ static int verb_weights_ls(struct core *c, struct question *q, struct err *e)
         for (size_t k = 0; k < c->members[i]->n_models; k++) {
             const struct member_model *m = &c->members[i]->models[k];
             json_array_append_new(json_object_get(weights_row(q->result, c, m), "agents"),
-                                  json_pack("{s:s, s:I}", "agent", c->members[i]->name, "bytes", (json_int_t)m->bytes));
+                                  json_pack("{s:s, s:I}", "agent", c->members[i]->name, "bytes",
+                                            (json_int_t)m->bytes));
         }
     return 0;
 }
 
 /* A model by its id, the beginning of it, or its name. */
-static int model_argument(struct core *c, const struct question *q, char id[DIGEST_HEX], struct err *e)
+static int model_argument(struct core *c, const struct question *q, char id[DIGEST_HEX],
+                          struct err *e)
 {
     const char *asked;
     int rc = text_argument(q, "model", &asked, e), found = 0;
@@ -315,7 +346,8 @@ static int model_argument(struct core *c, const struct question *q, char id[DIGE
     for (size_t i = 0; i < c->n_members; i++)
         for (size_t k = 0; k < c->members[i]->n_models; k++) {
             const struct member_model *m = &c->members[i]->models[k];
-            bool meant = strcmp(m->name, asked) == 0 || (strlen(asked) >= 6 && strncmp(m->id, asked, strlen(asked)) == 0);
+            bool meant = strcmp(m->name, asked) == 0 ||
+                         (strlen(asked) >= 6 && strncmp(m->id, asked, strlen(asked)) == 0);
             if (!meant || strcmp(m->id, id) == 0)
                 continue;
             found++;
@@ -336,7 +368,9 @@ static int verb_weights_rm(struct core *c, struct question *q, struct err *e)
     if (model_in_use(c, id))
         return err_set(e, HP_EBUSY, "a deployment uses this model: undeploy it first");
     rc = digest_from_hex(id, &digest, e);
-    struct core_relay *r = rc < 0 ? NULL : core_relay_add(c, MESSAGE_STORE_STATE, NULL, q->peer, q->id, core_now(c) + core_ms(ADMIN_WAIT_MS));
+    struct core_relay *r = rc < 0 ? NULL
+                                  : core_relay_add(c, MESSAGE_STORE_STATE, NULL, q->peer, q->id,
+                                                   core_now(c) + core_ms(ADMIN_WAIT_MS));
     if (!r)
         return rc < 0 ? rc : err_set(e, HP_EBUSY, "too many questions wait for agents");
     core_text_set(r->what, sizeof r->what, id);
@@ -357,7 +391,8 @@ static int verb_weights_rm(struct core *c, struct question *q, struct err *e)
     return err_set(e, HP_ELINK, "the agents that hold this model are not here now");
 }
 
-void admin_store_state(struct core *c, struct member *m, uint64_t id, const struct message_store_state *s)
+void admin_store_state(struct core *c, struct member *m, uint64_t id,
+                       const struct message_store_state *s)
 {
     members_models_set(m, &s->models);
     struct core_relay *r = core_relay_find(c, id, MESSAGE_STORE_STATE);
@@ -374,7 +409,9 @@ void admin_store_state(struct core *c, struct member *m, uint64_t id, const stru
     }
 }
 
-/* ---- logs --------------------------------------------------------------------------------------------------------------- */
+/* ---- logs
+ * ---------------------------------------------------------------------------------------------------------------
+ */
 
 static json_t *log_result(const char *node, const char *text, size_t size)
 {
@@ -405,7 +442,8 @@ static int verb_logs(struct core *c, struct question *q, struct err *e)
         return rc;
     if (!member_present(m))
         return err_set(e, HP_ELINK, "agent \"%s\" is %s", m->name, member_states[m->state].word);
-    struct core_relay *r = core_relay_add(c, MESSAGE_LOG_TEXT, m, q->peer, q->id, core_now(c) + core_ms(ADMIN_WAIT_MS));
+    struct core_relay *r = core_relay_add(c, MESSAGE_LOG_TEXT, m, q->peer, q->id,
+                                          core_now(c) + core_ms(ADMIN_WAIT_MS));
     if (!r)
         return err_set(e, HP_EBUSY, "too many questions wait for agents");
     struct message fetch = {.type = MESSAGE_LOG_FETCH, .id = r->id};
@@ -437,10 +475,12 @@ void admin_tick(struct core *c)
     }
 }
 
-/* ---- the model on live agents -------------------------------------------------------------------------------------------- */
+/* ---- the model on live agents
+ * -------------------------------------------------------------------------------------------- */
 
 /* `together` 0: one sequence, by its own slices; else so many at once, by the plan's. */
-static int run_ids(struct core *c, struct question *q, uint64_t tokens, uint64_t together, struct err *e)
+static int run_ids(struct core *c, struct question *q, uint64_t tokens, uint64_t together,
+                   struct err *e)
 {
     struct deployment *d;
     int rc = deployment_argument(c, q, "deployment", &d, e);
@@ -463,12 +503,16 @@ static int run_ids(struct core *c, struct question *q, uint64_t tokens, uint64_t
     if (rc == 0 && together)
         rc = sequences_prefill_open(c, d, q->peer, q->id, ids, n, together, e);
     else if (rc == 0)
-        rc = sequences_ask_open(c, d, q->peer, q->id, ids, n, tokens, number_argument(q, "slice", 0), e);
+        rc = sequences_ask_open(c, d, q->peer, q->id, ids, n, tokens,
+                                number_argument(q, "slice", 0), e);
     free(ids);
     return rc < 0 ? rc : HP_PENDING;
 }
 
-static int verb_logits(struct core *c, struct question *q, struct err *e) { return run_ids(c, q, 0, 0, e); }
+static int verb_logits(struct core *c, struct question *q, struct err *e)
+{
+    return run_ids(c, q, 0, 0, e);
+}
 
 static int verb_greedy(struct core *c, struct question *q, struct err *e)
 {
@@ -482,19 +526,23 @@ static int verb_prefill(struct core *c, struct question *q, struct err *e)
 {
     uint64_t together = number_argument(q, "sequences", 1);
     if (together == 0 || together > ADMIN_MAX_TOGETHER)
-        return err_set(e, HP_EINVAL, "\"sequences\" is not a number from 1 to %d", ADMIN_MAX_TOGETHER);
+        return err_set(e, HP_EINVAL, "\"sequences\" is not a number from 1 to %d",
+                       ADMIN_MAX_TOGETHER);
     return run_ids(c, q, 1, together, e);
 }
 
 static int verb_version(struct core *c, struct question *q, struct err *e)
 {
     (void)e;
-    q->result = json_pack("{s:s, s:s, s:i, s:I, s:s}", "version", c->version, "cluster", c->cluster, "protocol", MESSAGE_VERSION, "boot", (json_int_t)c->boot, "http",
-                          c->http);
+    q->result =
+        json_pack("{s:s, s:s, s:i, s:I, s:s}", "version", c->version, "cluster", c->cluster,
+                  "protocol", MESSAGE_VERSION, "boot", (json_int_t)c->boot, "http", c->http);
     return 0;
 }
 
-/* ---- the table ------------------------------------------------------------------------------------------------------------ */
+/* ---- the table
+ * ------------------------------------------------------------------------------------------------------------
+ */
 
 static const struct {
     const char *verb;
@@ -531,7 +579,8 @@ static const struct {
 /* What has to be stored to be done. `profile` and `weights.rm` change agents and caches alone. */
 static bool verb_changes(const char *verb)
 {
-    static const char *const changing[] = {"node.drain", "node.undrain", "node.rm", "token.create", "key.create", "key.rm", "deploy", "undeploy"};
+    static const char *const changing[] = {"node.drain", "node.undrain", "node.rm", "token.create",
+                                           "key.create", "key.rm",       "deploy",  "undeploy"};
     for (size_t i = 0; i < sizeof changing / sizeof *changing; i++)
         if (strcmp(changing[i], verb) == 0)
             return true;
@@ -545,17 +594,22 @@ static int run_verb(struct core *c, const char *verb, struct question *q, struct
     for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
         if (strcmp(verbs[i].verb, verb) == 0)
             return verbs[i].run(c, q, e);
-    return err_set(e, HP_EUNSUPPORTED, "this coordinator (%s) does not know \"%.60s\"", c->version, verb);
+    return err_set(e, HP_EUNSUPPORTED, "this coordinator (%s) does not know \"%.60s\"", c->version,
+                   verb);
 }
 
 void admin_ask(struct core *c, uint64_t peer, uint64_t id, const struct message_ask *ask)
 {
     struct err e = {0};
     json_error_t why;
-    json_t *arguments = ask->arguments[0] ? json_loads(ask->arguments, JSON_REJECT_DUPLICATES, &why) : json_object();
+    json_t *arguments = ask->arguments[0] ? json_loads(ask->arguments, JSON_REJECT_DUPLICATES, &why)
+                                          : json_object();
     struct question q = {.peer = peer, .id = id, .arguments = arguments, .blob = ask->blob};
     uint64_t lost = c->lost.records;
-    int rc = json_is_object(arguments) ? run_verb(c, ask->verb, &q, &e) : err_set(&e, HP_EPARSE, "the arguments of \"%.60s\" are no JSON object", ask->verb);
+    int rc =
+        json_is_object(arguments)
+            ? run_verb(c, ask->verb, &q, &e)
+            : err_set(&e, HP_EPARSE, "the arguments of \"%.60s\" are no JSON object", ask->verb);
     if (rc == 0 && c->lost.records != lost) {
         rc = err_set(&e, HP_ENOMEM, "done, but not stored: the coordinator has no memory");
         json_decref(q.result);

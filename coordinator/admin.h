@@ -10,8 +10,10 @@ struct member;
 /* A question from the admin's key; answered now, or when the agents it needs have spoken. */
 void admin_ask(struct core *c, uint64_t peer, uint64_t id, const struct message_ask *ask);
 /* The answers of agents to what a verb asked them. */
-void admin_log_text(struct core *c, struct member *m, uint64_t id, const struct message_log_text *l);
-void admin_store_state(struct core *c, struct member *m, uint64_t id, const struct message_store_state *s);
+void admin_log_text(struct core *c, struct member *m, uint64_t id,
+                    const struct message_log_text *l);
+void admin_store_state(struct core *c, struct member *m, uint64_t id,
+                       const struct message_store_state *s);
 /* Answers what waited too long for an agent. */
 void admin_tick(struct core *c);
 

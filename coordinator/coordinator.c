@@ -1,5 +1,13 @@
 #include "coordinator/coordinator.h"
 
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
 #include "common/env.h"
 #include "common/json.h"
 #include "common/log.h"
@@ -12,15 +20,12 @@
 #include "transport/control.h"
 #include "transport/keys.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <time.h>
-#include <unistd.h>
-
-enum { PATH_BYTES = 2048, ADDRESS_BYTES = 128, GATEWAY_RETRY_NS = 1000000000, NOT_SENT_NS = 1000000000 };
+enum {
+    PATH_BYTES = 2048,
+    ADDRESS_BYTES = 128,
+    GATEWAY_RETRY_NS = 1000000000,
+    NOT_SENT_NS = 1000000000
+};
 
 /* A model whose heads are open. */
 struct open_model {
@@ -54,13 +59,16 @@ struct coordinator {
     bool dirty, settling, closing;
 };
 
-/* ---- doing what the core says ------------------------------------------------------------------------------------- */
+/* ---- doing what the core says
+ * ------------------------------------------------------------------------------------- */
 
-static void models_open(struct coordinator *c, const char *id, const uint8_t *manifest, size_t size);
+static void models_open(struct coordinator *c, const char *id, const uint8_t *manifest,
+                        size_t size);
 static void models_close(struct coordinator *c, const char *id);
 static void work_start(struct coordinator *c, struct work *w);
 
-/* The changes of one step go to the store's thread together; what depends on them comes when it has written them (core_stored). */
+/* The changes of one step go to the store's thread together; what depends on them comes when it has
+ * written them (core_stored). */
 static void keep(struct coordinator *c, const struct core_action *actions, size_t n)
 {
     struct err e = {0};
@@ -72,7 +80,8 @@ static void keep(struct coordinator *c, const struct core_action *actions, size_
             continue;
         number = actions[i].number;
         if (changes)
-            changes[count++] = (struct store_change){actions[i].record_kind, actions[i].key, actions[i].bytes, actions[i].size};
+            changes[count++] = (struct store_change){actions[i].record_kind, actions[i].key,
+                                                     actions[i].bytes, actions[i].size};
     }
     int rc = changes ? 0 : err_set(&e, HP_ENOMEM, "no memory for a change of the store");
     if (rc == 0 && count)
@@ -89,8 +98,8 @@ static void not_sent(struct coordinator *c, const struct core_action *a, const s
     c->not_sent++;
     if (now - c->not_sent_told_ns < NOT_SENT_NS)
         return;
-    log_warn("coordinator", "not_sent", "peer=%llu bytes=%zu messages=%llu why=\"%s\"", (unsigned long long)a->peer, a->size, (unsigned long long)c->not_sent,
-             why->text);
+    log_warn("coordinator", "not_sent", "peer=%llu bytes=%zu messages=%llu why=\"%s\"",
+             (unsigned long long)a->peer, a->size, (unsigned long long)c->not_sent, why->text);
     c->not_sent_told_ns = now;
     c->not_sent = 0;
 }
@@ -142,7 +151,10 @@ static void on_stored(uv_async_t *a)
 }
 
 /* On the store's thread. */
-static void store_wake(void *ctx) { uv_async_send(&((struct coordinator *)ctx)->stored); }
+static void store_wake(void *ctx)
+{
+    uv_async_send(&((struct coordinator *)ctx)->stored);
+}
 
 static void on_message(void *ctx, uint64_t peer, const char *key, const uint8_t *bytes, size_t size)
 {
@@ -151,9 +163,13 @@ static void on_message(void *ctx, uint64_t peer, const char *key, const uint8_t 
     settle(c);
 }
 
-static bool on_knows(void *ctx, const char *key) { return core_knows_key(((struct coordinator *)ctx)->core, key); }
+static bool on_knows(void *ctx, const char *key)
+{
+    return core_knows_key(((struct coordinator *)ctx)->core, key);
+}
 
-/* ---- models, opened on a thread of their own ------------------------------------------------------------------------ */
+/* ---- models, opened on a thread of their own
+ * ------------------------------------------------------------------------ */
 
 struct open_job {
     uv_work_t work;
@@ -170,7 +186,8 @@ struct open_job {
 static void job_run(uv_work_t *work)
 {
     struct open_job *j = work->data;
-    if (model_heads_open(j->folder, j->id, j->manifest, j->size, &j->arena, &j->model, &j->facts, &j->failure) < 0)
+    if (model_heads_open(j->folder, j->id, j->manifest, j->size, &j->arena, &j->model, &j->facts,
+                         &j->failure) < 0)
         j->model = NULL;
 }
 
@@ -237,7 +254,8 @@ static void models_close(struct coordinator *c, const char *id)
     model_heads_remove(c->models_dir, id);
 }
 
-/* ---- work of the core, on other threads (work.h) --------------------------------------------------------------------- */
+/* ---- work of the core, on other threads (work.h)
+ * --------------------------------------------------------------------- */
 
 struct work_job {
     uv_work_t uv;
@@ -279,7 +297,8 @@ static void work_start(struct coordinator *c, struct work *w)
     uv_queue_work(c->loop, &j->uv, work_run, work_done);
 }
 
-/* ---- the gateway's table: the core's, with a note that there is something to do --------------------------------------- */
+/* ---- the gateway's table: the core's, with a note that there is something to do
+ * --------------------------------------- */
 
 static int requests_models(void *ctx, struct request_model *out, int max)
 {
@@ -319,7 +338,10 @@ static bool requests_api_key_allowed(void *ctx, const char *key, char name[REQUE
     return c->core_requests.api_key_allowed(c->core_requests.ctx, key, name);
 }
 
-static void requests_metrics(void *ctx, void (*row)(void *, const char *, const char *, const char *, const char *, double), void *out)
+static void requests_metrics(void *ctx,
+                             void (*row)(void *, const char *, const char *, const char *,
+                                         const char *, double),
+                             void *out)
 {
     struct coordinator *c = ctx;
     c->core_requests.metrics(c->core_requests.ctx, row, out);
@@ -332,14 +354,17 @@ static int requests_work(void *ctx, const struct model *model, struct work *w, s
     return c->core_requests.work(c->core_requests.ctx, model, w, e);
 }
 
-/* ---- the loop ------------------------------------------------------------------------------------------------------------ */
+/* ---- the loop
+ * ------------------------------------------------------------------------------------------------------------
+ */
 
 static int coordinator_json_write(const struct coordinator *c, struct err *e)
 {
     char file[PATH_BYTES + 32];
     snprintf(file, sizeof file, "%s/coordinator.json", c->dir);
-    json_t *root = json_pack("{s:I, s:s, s:s, s:s}", "pid", (json_int_t)getpid(), "control", c->control_address, "http", c->http_address, "public_key",
-                             c->own.public_key);
+    json_t *root =
+        json_pack("{s:I, s:s, s:s, s:s}", "pid", (json_int_t)getpid(), "control",
+                  c->control_address, "http", c->http_address, "public_key", c->own.public_key);
     int rc = root ? json_save(root, file, e) : err_set(e, HP_ENOMEM, "no memory for %s", file);
     json_decref(root);
     return rc;
@@ -349,7 +374,8 @@ static int coordinator_json_write(const struct coordinator *c, struct err *e)
 static void address_set(char out[ADDRESS_BYTES], const char *asked, int port)
 {
     const char *colon = strrchr(asked, ':');
-    snprintf(out, ADDRESS_BYTES, "%.*s:%d", colon ? (int)(colon - asked) : (int)strlen(asked), asked, port);
+    snprintf(out, ADDRESS_BYTES, "%.*s:%d", colon ? (int)(colon - asked) : (int)strlen(asked),
+             asked, port);
 }
 
 static int gateway_try(struct coordinator *c, struct err *e)
@@ -364,7 +390,8 @@ static int gateway_try(struct coordinator *c, struct err *e)
 /* A gateway that waits for its first API key. */
 static void gateway_retry(struct coordinator *c)
 {
-    if (c->gateway || !c->http_wanted[0] || c->core_requests.api_keys(c->core) == 0 || env_now_ns(&env_real) - c->gateway_tried_ns < GATEWAY_RETRY_NS)
+    if (c->gateway || !c->http_wanted[0] || c->core_requests.api_keys(c->core) == 0 ||
+        env_now_ns(&env_real) - c->gateway_tried_ns < GATEWAY_RETRY_NS)
         return;
     struct err e = {0};
     int rc = gateway_try(c, &e);
@@ -415,7 +442,9 @@ static int handles_start(struct coordinator *c, struct err *e)
     return rc;
 }
 
-/* ---- opening and closing ----------------------------------------------------------------------------------------------------- */
+/* ---- opening and closing
+ * -----------------------------------------------------------------------------------------------------
+ */
 
 static int folder_make(const char *dir, struct err *e)
 {
@@ -492,12 +521,20 @@ static int core_open(struct coordinator *c, const struct coordinator_config *own
         return rc;
     core_start(c->core);
     core_requests(c->core, &c->core_requests);
-    c->requests = (struct requests){c,              requests_models,   requests_find,            requests_open,
-                                    requests_cancel, requests_api_keys, requests_api_key_allowed, requests_metrics, requests_work};
+    c->requests = (struct requests){c,
+                                    requests_models,
+                                    requests_find,
+                                    requests_open,
+                                    requests_cancel,
+                                    requests_api_keys,
+                                    requests_api_key_allowed,
+                                    requests_metrics,
+                                    requests_work};
     return 0;
 }
 
-static int listen_start(struct coordinator *c, const struct coordinator_config *config, struct err *e)
+static int listen_start(struct coordinator *c, const struct coordinator_config *config,
+                        struct err *e)
 {
     struct control_callbacks cb = {c, on_message, on_knows};
     int rc = control_serve_zmq(c->loop, config->listen, &c->own, &cb, &c->control, e);
@@ -507,7 +544,9 @@ static int listen_start(struct coordinator *c, const struct coordinator_config *
     if (strcmp(config->http, "none") == 0)
         return 0;
     snprintf(c->http_wanted, sizeof c->http_wanted, "%s", config->http);
-    c->gateway_config = (struct gateway_config){c->http_wanted, config->http_hosts, config->n_http_hosts, config->http_open, config->http_max_body_bytes};
+    c->gateway_config =
+        (struct gateway_config){c->http_wanted, config->http_hosts, config->n_http_hosts,
+                                config->http_open, config->http_max_body_bytes};
     rc = gateway_try(c, e);
     if (rc == HP_EDENIED) {
         log_warn("coordinator", "no_gateway", "why=\"%s\" do=\"%s\"", e->text, e->hint);
@@ -516,7 +555,8 @@ static int listen_start(struct coordinator *c, const struct coordinator_config *
     return rc;
 }
 
-int coordinator_open(uv_loop_t *loop, const struct coordinator_config *config, struct coordinator **out, struct err *e)
+int coordinator_open(uv_loop_t *loop, const struct coordinator_config *config,
+                     struct coordinator **out, struct err *e)
 {
     struct coordinator *c = calloc(1, sizeof *c);
     if (!c)
@@ -541,10 +581,12 @@ int coordinator_open(uv_loop_t *loop, const struct coordinator_config *config, s
         return rc;
     }
     struct err unwritten = {0};
-    if (coordinator_json_write(c, &unwritten) < 0) /* a full disk: who knows the addresses can use them */
+    if (coordinator_json_write(c, &unwritten) <
+        0) /* a full disk: who knows the addresses can use them */
         log_warn("coordinator", "addresses_not_written", "why=\"%s\"", unwritten.text);
     c->dirty = true;
-    log_info("coordinator", "listening", "control=%s http=%s dir=%s", c->control_address, c->http_address[0] ? c->http_address : "none", c->dir);
+    log_info("coordinator", "listening", "control=%s http=%s dir=%s", c->control_address,
+             c->http_address[0] ? c->http_address : "none", c->dir);
     *out = c;
     return 0;
 }
@@ -573,7 +615,8 @@ static void on_closed(uv_handle_t *h)
     coordinator_free_when_idle(c);
 }
 
-void coordinator_drain(struct coordinator *c, uint64_t patience_ms, void (*drained)(void *ctx), void *ctx)
+void coordinator_drain(struct coordinator *c, uint64_t patience_ms, void (*drained)(void *ctx),
+                       void *ctx)
 {
     c->http_wanted[0] = 0; /* none is started any more */
     if (c->gateway)
@@ -606,6 +649,15 @@ void coordinator_close(struct coordinator **out)
     uv_close((uv_handle_t *)&c->stored, on_closed);
 }
 
-const char *coordinator_control_address(const struct coordinator *c) { return c->control_address; }
-const char *coordinator_http_address(const struct coordinator *c) { return c->http_address; }
-const char *coordinator_public_key(const struct coordinator *c) { return c->own.public_key; }
+const char *coordinator_control_address(const struct coordinator *c)
+{
+    return c->control_address;
+}
+const char *coordinator_http_address(const struct coordinator *c)
+{
+    return c->http_address;
+}
+const char *coordinator_public_key(const struct coordinator *c)
+{
+    return c->own.public_key;
+}

@@ -1,5 +1,10 @@
-/* The face of the core: what comes in goes to whom it concerns; models, profiles and keys that the parts share. */
+/* The face of the core: what comes in goes to whom it concerns; models, profiles and keys that the
+ * parts share. */
 #include "coordinator/core.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "common/json.h"
 #include "common/log.h"
@@ -14,15 +19,14 @@
 #include "coordinator/truth.h"
 #include "transport/control.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-const char *const core_kinds[] = {"meta", "agent", "token", "key", "link", "profile", "layout", "model", "deployment", NULL};
+const char *const core_kinds[] = {"meta",    "agent",  "token", "key",        "link",
+                                  "profile", "layout", "model", "deployment", NULL};
 
 const struct request_sampling request_sampling_greedy = {.top_p = 1, .repetition_penalty = 1};
 
-/* ---- life ----------------------------------------------------------------------------------------------------- */
+/* ---- life
+ * -----------------------------------------------------------------------------------------------------
+ */
 
 int core_create(const struct core_config *config, struct core **out, struct err *e)
 {
@@ -91,7 +95,8 @@ void core_destroy(struct core **core)
     *core = NULL;
 }
 
-/* A gap that is no more than a busy moment is time that has passed; a longer one is a pause of ours and counts for nobody. */
+/* A gap that is no more than a busy moment is time that has passed; a longer one is a pause of ours
+ * and counts for nobody. */
 void core_woke(struct core *c)
 {
     uint64_t now = core_clock(c), gap = now - c->woke_ns;
@@ -106,19 +111,24 @@ void core_woke(struct core *c)
 
 void core_start(struct core *c)
 {
-    /* The boot number makes the sequence numbers of this run greater than any given before, and tells agents to report what they hold. */
+    /* The boot number makes the sequence numbers of this run greater than any given before, and
+     * tells agents to report what they hold. */
     c->boot++;
     core_keep_json(c, "meta", "boot", json_integer((json_int_t)c->boot));
     c->running = true;
     for (size_t i = 0; i < c->n_deployments; i++)
         c->deployments[i]->next_sequence = c->boot << 32 | 1;
-    log_info("coordinator", "started", "cluster=%s boot=%llu agents=%zu deployments=%zu", c->cluster, (unsigned long long)c->boot, c->n_members,
-             c->n_deployments);
+    log_info("coordinator", "started", "cluster=%s boot=%llu agents=%zu deployments=%zu",
+             c->cluster, (unsigned long long)c->boot, c->n_members, c->n_deployments);
 }
 
-uint64_t core_unix_s(const struct core *c) { return c->config.unix_s + (core_clock(c) - c->started_ns) / 1000000000u; }
+uint64_t core_unix_s(const struct core *c)
+{
+    return c->config.unix_s + (core_clock(c) - c->started_ns) / 1000000000u;
+}
 
-/* ---- the store's records -------------------------------------------------------------------------------------- */
+/* ---- the store's records
+ * -------------------------------------------------------------------------------------- */
 
 static int restore_meta(struct core *c, const char *key, const json_t *value, struct err *e)
 {
@@ -143,7 +153,8 @@ static int restore_api_key(struct core *c, const char *digest, const json_t *val
     return 0;
 }
 
-static int restore_json(struct core *c, const char *kind, const char *key, json_t *value, struct err *e)
+static int restore_json(struct core *c, const char *kind, const char *key, json_t *value,
+                        struct err *e)
 {
     if (strcmp(kind, "meta") == 0)
         return restore_meta(c, key, value, e);
@@ -164,7 +175,8 @@ static int restore_json(struct core *c, const char *kind, const char *key, json_
     return 0; /* of a newer version: kept, not understood */
 }
 
-static int restore_record(struct core *c, const char *kind, const char *key, const void *bytes, size_t size, struct err *e)
+static int restore_record(struct core *c, const char *kind, const char *key, const void *bytes,
+                          size_t size, struct err *e)
 {
     if (strcmp(kind, "model") == 0) {
         struct core_model_slot *slot;
@@ -173,18 +185,22 @@ static int restore_record(struct core *c, const char *kind, const char *key, con
     json_error_t why = {0};
     json_t *value = json_loadb(bytes, size, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &why);
     if (!value)
-        return err_set(e, HP_EPARSE, "the store's record %s/%s is not JSON: %s", kind, key, why.text);
+        return err_set(e, HP_EPARSE, "the store's record %s/%s is not JSON: %s", kind, key,
+                       why.text);
     int rc = restore_json(c, kind, key, value, e);
     json_decref(value);
     return rc;
 }
 
-/* What cannot be read: of a cache it is dropped, of all else put aside, so that the coordinator starts and nothing is lost that somebody could mend. */
-static void record_put_aside(struct core *c, const char *kind, const char *key, const void *bytes, size_t size, const struct err *why)
+/* What cannot be read: of a cache it is dropped, of all else put aside, so that the coordinator
+ * starts and nothing is lost that somebody could mend. */
+static void record_put_aside(struct core *c, const char *kind, const char *key, const void *bytes,
+                             size_t size, const struct err *why)
 {
     bool cache = store_kind_is_cache(kind);
     char name[STORE_MAX_KEY_BYTES];
-    log_warn("coordinator", cache ? "record_dropped" : "record_put_aside", "record=\"%s/%s\" why=\"%s\"", kind, key, why->text);
+    log_warn("coordinator", cache ? "record_dropped" : "record_put_aside",
+             "record=\"%s/%s\" why=\"%s\"", kind, key, why->text);
     snprintf(name, sizeof name, "%s/%s", kind, key);
     if (!cache)
         core_keep_bytes(c, "bad", name, bytes, size);
@@ -194,7 +210,8 @@ static void record_put_aside(struct core *c, const char *kind, const char *key, 
         c->boot = c->config.unix_s;
 }
 
-int core_restore(struct core *c, const char *kind, const char *key, const void *bytes, size_t size, struct err *e)
+int core_restore(struct core *c, const char *kind, const char *key, const void *bytes, size_t size,
+                 struct err *e)
 {
     struct err why = {0};
     int rc = restore_record(c, kind, key, bytes, size, &why);
@@ -207,7 +224,9 @@ int core_restore(struct core *c, const char *kind, const char *key, const void *
     return 0;
 }
 
-/* ---- models ---------------------------------------------------------------------------------------------------- */
+/* ---- models
+ * ----------------------------------------------------------------------------------------------------
+ */
 
 struct core_model_slot *core_model_find(struct core *c, const char *id)
 {
@@ -217,11 +236,13 @@ struct core_model_slot *core_model_find(struct core *c, const char *id)
     return NULL;
 }
 
-static int core_model_add(struct core *c, const char *id, const char *name, struct pack_span manifest, struct core_model_slot **out, struct err *e)
+static int core_model_add(struct core *c, const char *id, const char *name,
+                          struct pack_span manifest, struct core_model_slot **out, struct err *e)
 {
     struct core_model_slot *m = calloc(1, sizeof *m);
     uint8_t *copy = malloc(manifest.size);
-    struct core_model_slot **place = m && copy ? core_array_add(&c->models, &c->n_models, sizeof *place) : NULL;
+    struct core_model_slot **place =
+        m && copy ? core_array_add(&c->models, &c->n_models, sizeof *place) : NULL;
     if (!place) {
         free(m);
         free(copy);
@@ -249,7 +270,8 @@ static void core_model_open(struct core *c, struct core_model_slot *m)
     err_set(&m->failure, HP_ENOMEM, "no memory to open the model");
 }
 
-int core_model_use(struct core *c, struct pack_span manifest, struct core_model_slot **out, struct err *e)
+int core_model_use(struct core *c, struct pack_span manifest, struct core_model_slot **out,
+                   struct err *e)
 {
     struct digest digest = manifest_id(manifest.data, manifest.size);
     char id[DIGEST_HEX];
@@ -275,8 +297,10 @@ int core_model_use(struct core *c, struct pack_span manifest, struct core_model_
 static int core_model_copy(struct core_model_slot *m, const struct core_model *facts)
 {
     m->facts = *facts;
-    struct core_layer *layers = arena_memdup(&m->arena, facts->layers, (size_t)facts->n_layers * sizeof *layers);
-    m->facts.end_ids = arena_memdup(&m->arena, facts->end_ids, facts->n_end_ids * sizeof *facts->end_ids);
+    struct core_layer *layers =
+        arena_memdup(&m->arena, facts->layers, (size_t)facts->n_layers * sizeof *layers);
+    m->facts.end_ids =
+        arena_memdup(&m->arena, facts->end_ids, facts->n_end_ids * sizeof *facts->end_ids);
     m->facts.architecture = arena_strdup(&m->arena, facts->architecture);
     if (!layers || !m->facts.architecture || (facts->n_end_ids && !m->facts.end_ids))
         return HP_ENOMEM;
@@ -290,7 +314,8 @@ static int core_model_copy(struct core_model_slot *m, const struct core_model *f
     return 0;
 }
 
-void core_model_opened(struct core *c, const char *model_id, const struct core_model *facts, const struct err *why)
+void core_model_opened(struct core *c, const char *model_id, const struct core_model *facts,
+                       const struct err *why)
 {
     core_woke(c);
     struct core_model_slot *m = core_model_find(c, model_id);
@@ -304,7 +329,8 @@ void core_model_opened(struct core *c, const char *model_id, const struct core_m
     else
         err_set(&m->failure, HP_ENOMEM, "no memory for the model's layers");
     if (m->failure.code)
-        log_warn("coordinator", "model_failed", "model=%.12s name=%s why=\"%s\"", m->id, m->name, m->failure.text);
+        log_warn("coordinator", "model_failed", "model=%.12s name=%s why=\"%s\"", m->id, m->name,
+                 m->failure.text);
     deployments_advance(c);
     core_models_sweep(c);
 }
@@ -329,16 +355,24 @@ void core_models_sweep(struct core *c)
     }
 }
 
-/* ---- questions to agents -------------------------------------------------------------------------------------- */
+/* ---- questions to agents
+ * -------------------------------------------------------------------------------------- */
 
-struct core_relay *core_relay_add(struct core *c, enum message_type type, const struct member *asked, uint64_t peer, uint64_t ask, uint64_t until_ns)
+struct core_relay *core_relay_add(struct core *c, enum message_type type,
+                                  const struct member *asked, uint64_t peer, uint64_t ask,
+                                  uint64_t until_ns)
 {
     if (c->n_relays >= CORE_MAX_ASKS)
         return NULL;
     struct core_relay *r = core_array_add(&c->relays, &c->n_relays, sizeof *r);
     if (!r)
         return NULL;
-    *r = (struct core_relay){.id = env_random_u64(c->env) | 1, .peer = peer, .ask = ask, .type = type, .awaited = 1, .until_ns = until_ns};
+    *r = (struct core_relay){.id = env_random_u64(c->env) | 1,
+                             .peer = peer,
+                             .ask = ask,
+                             .type = type,
+                             .awaited = 1,
+                             .until_ns = until_ns};
     core_text_set(r->asked, sizeof r->asked, asked ? asked->name : "");
     core_text_set(r->kind, sizeof r->kind, asked ? asked->kind : "");
     return r;
@@ -352,15 +386,20 @@ struct core_relay *core_relay_find(struct core *c, uint64_t id, enum message_typ
     return NULL;
 }
 
-struct core_relay *core_relay_answered(struct core *c, const struct member *by, uint64_t id, enum message_type type)
+struct core_relay *core_relay_answered(struct core *c, const struct member *by, uint64_t id,
+                                       enum message_type type)
 {
     struct core_relay *r = core_relay_find(c, id, type);
     return r && (!r->asked[0] || strcmp(r->asked, by->name) == 0) ? r : NULL;
 }
 
-void core_relay_end(struct core *c, struct core_relay *r) { core_array_remove(c->relays, &c->n_relays, sizeof *r, (size_t)(r - c->relays)); }
+void core_relay_end(struct core *c, struct core_relay *r)
+{
+    core_array_remove(c->relays, &c->n_relays, sizeof *r, (size_t)(r - c->relays));
+}
 
-/* ---- what comes in --------------------------------------------------------------------------------------------- */
+/* ---- what comes in
+ * --------------------------------------------------------------------------------------------- */
 
 /* Whoever waits for a measurement goes on with an estimate. */
 static void profiles_expect_none(struct core *c)
@@ -370,7 +409,8 @@ static void profiles_expect_none(struct core *c)
             c->deployments[i]->profile_until_ns = core_now(c);
 }
 
-static void profile_result(struct core *c, struct member *m, uint64_t id_of_run, const struct message_profile_result *r)
+static void profile_result(struct core *c, struct member *m, uint64_t id_of_run,
+                           const struct message_profile_result *r)
 {
     if (profiling_result(c, m, id_of_run, r))
         return;
@@ -384,7 +424,8 @@ static void profile_result(struct core *c, struct member *m, uint64_t id_of_run,
     if (!core_model_find(c, id))
         return;
     if (r->code[0] && strcmp(r->code, "ok") != 0) {
-        log_warn("coordinator", "profile_failed", "agent=%s model=%.12s why=\"%s\"", m->name, id, r->text);
+        log_warn("coordinator", "profile_failed", "agent=%s model=%.12s why=\"%s\"", m->name, id,
+                 r->text);
         profiles_expect_none(c);
         return;
     }
@@ -392,9 +433,11 @@ static void profile_result(struct core *c, struct member *m, uint64_t id_of_run,
     struct err e = {0};
     struct core_model_slot *model = core_model_find(c, id);
     json_t *tables = json_loads(r->tables, JSON_REJECT_DUPLICATES, &why);
-    int rc = tables ? profile_check(model->open ? &model->facts : NULL, run.ask != 0, tables, &e) : err_set(&e, HP_EPARSE, "%s", why.text);
+    int rc = tables ? profile_check(model->open ? &model->facts : NULL, run.ask != 0, tables, &e)
+                    : err_set(&e, HP_EPARSE, "%s", why.text);
     if (rc < 0) {
-        log_warn("coordinator", "profile_refused", "agent=%s model=%.12s why=\"%s\"", m->name, id, e.text);
+        log_warn("coordinator", "profile_refused", "agent=%s model=%.12s why=\"%s\"", m->name, id,
+                 e.text);
         json_decref(tables);
         profiles_expect_none(c);
     } else if (core_profile_set(c, id, run.kind, compute, tables, &e) < 0) {
@@ -413,13 +456,16 @@ static void from_member(struct core *c, struct member *m, const struct message *
     case MESSAGE_LOGITS: sequences_logits(c, m, &msg->u.logits); break;
     case MESSAGE_PROFILE_RESULT: profile_result(c, m, msg->id, &msg->u.profile_result); break;
     case MESSAGE_STORE_STATE: admin_store_state(c, m, msg->id, &msg->u.store_state); break;
-    case MESSAGE_PROFILE_PROGRESS: profiling_progress(c, m, msg->id, &msg->u.profile_progress); break;
+    case MESSAGE_PROFILE_PROGRESS:
+        profiling_progress(c, m, msg->id, &msg->u.profile_progress);
+        break;
     case MESSAGE_HOP_STATE: hops_told(c, m, &msg->u.hop_state); break;
     case MESSAGE_LINK_RESULT: links_result(c, m, msg->id, &msg->u.link_result); break;
     case MESSAGE_PREFILL: truth_prefill(c, m, &msg->u.prefill); break;
     case MESSAGE_LOG_TEXT: admin_log_text(c, m, msg->id, &msg->u.log_text); break;
     case MESSAGE_REFUSED:
-        log_warn("coordinator", "agent_refuses", "agent=%s code=%s why=\"%s\"", m->name, msg->u.refused.code, msg->u.refused.text);
+        log_warn("coordinator", "agent_refuses", "agent=%s code=%s why=\"%s\"", m->name,
+                 msg->u.refused.code, msg->u.refused.text);
         break;
     default: {
         struct err e;
@@ -448,31 +494,44 @@ static void dispatch(struct core *c, uint64_t peer, const char *key, const struc
         return;
     struct err e;
     if (m)
-        err_set(&e, HP_ELINK, "agent \"%s\" has not joined over this connection: join first", m->name);
+        err_set(&e, HP_ELINK, "agent \"%s\" has not joined over this connection: join first",
+                m->name);
     else
-        err_set(&e, HP_EDENIED, "the key of this sender is not known here: \"%s\" refused", message_type_word(msg->type));
+        err_set(&e, HP_EDENIED, "the key of this sender is not known here: \"%s\" refused",
+                message_type_word(msg->type));
     if (!m)
-        log_warn_limited("coordinator", "refused", "type=%s key=%.8s peer=%llu", message_type_word(msg->type), key, (unsigned long long)peer);
+        log_warn_limited("coordinator", "refused", "type=%s key=%.8s peer=%llu",
+                         message_type_word(msg->type), key, (unsigned long long)peer);
     core_refuse(c, peer, msg->id, &e);
 }
 
-static bool key_is_admin(const struct core *c, const char *key) { return c->admin_key[0] && key_equal(key, c->admin_key); }
+static bool key_is_admin(const struct core *c, const char *key)
+{
+    return c->admin_key[0] && key_equal(key, c->admin_key);
+}
 
-bool core_knows_key(struct core *c, const char *key) { return key_is_admin(c, key) || member_of_key(c, key); }
+bool core_knows_key(struct core *c, const char *key)
+{
+    return key_is_admin(c, key) || member_of_key(c, key);
+}
 
-/* What a message may weigh follows from who sends it, and is looked at before a byte of it is read. */
+/* What a message may weigh follows from who sends it, and is looked at before a byte of it is read.
+ */
 static size_t message_limit(struct core *c, const char *key)
 {
     if (key_is_admin(c, key))
         return CONTROL_MAX_MESSAGE_BYTES;
-    return member_of_key(c, key) ? MESSAGE_AGENT_MAX_BYTES + MESSAGE_STRANGER_MAX_BYTES : MESSAGE_STRANGER_MAX_BYTES;
+    return member_of_key(c, key) ? MESSAGE_AGENT_MAX_BYTES + MESSAGE_STRANGER_MAX_BYTES
+                                 : MESSAGE_STRANGER_MAX_BYTES;
 }
 
-static int message_read(struct core *c, const char *key, const uint8_t *bytes, size_t size, struct arena *arena, struct message *out, struct err *e)
+static int message_read(struct core *c, const char *key, const uint8_t *bytes, size_t size,
+                        struct arena *arena, struct message *out, struct err *e)
 {
     size_t limit = message_limit(c, key);
     if (size > limit)
-        return err_set(e, HP_ELIMIT, "a message of %zu bytes; %zu are the limit for this sender", size, limit);
+        return err_set(e, HP_ELIMIT, "a message of %zu bytes; %zu are the limit for this sender",
+                       size, limit);
     return message_decode(bytes, size, arena, out, e);
 }
 
@@ -485,7 +544,8 @@ void core_message(struct core *c, uint64_t peer, const char *key, const uint8_t 
     core_woke(c);
     arena->limit_bytes = 2 * size + MESSAGE_STRANGER_MAX_BYTES;
     if (message_read(c, key, bytes, size, arena, &msg, &e) < 0) {
-        log_warn_limited("coordinator", "message_refused", "key=%.8s bytes=%zu why=\"%s\"", key, size, e.text);
+        log_warn_limited("coordinator", "message_refused", "key=%.8s bytes=%zu why=\"%s\"", key,
+                         size, e.text);
         core_refuse(c, peer, msg.id, &e);
     } else {
         dispatch(c, peer, key, &msg);
@@ -519,7 +579,9 @@ void core_tick(struct core *c)
     deployments_advance(c);
 }
 
-/* ---- requests.h -------------------------------------------------------------------------------------------------- */
+/* ---- requests.h
+ * --------------------------------------------------------------------------------------------------
+ */
 
 /* One that is broken is tried again at a time that is known; until others serve nobody knows. */
 static uint32_t retry_after_s(const struct core *c, const struct deployment *d)
@@ -529,13 +591,15 @@ static uint32_t retry_after_s(const struct core *c, const struct deployment *d)
     return (uint32_t)((d->until_ns - core_now(c)) / 1000000000u) + 1;
 }
 
-static void request_model_fill(const struct core *c, const struct deployment *d, struct request_model *out)
+static void request_model_fill(const struct core *c, const struct deployment *d,
+                               struct request_model *out)
 {
     *out = (struct request_model){
         .name = d->name,
         .state = deployment_states[d->state].word,
         .state_text = d->why.text,
-        .serving = d->state == DEPLOYMENT_SERVING && d->model->open, /* after a start its files are still being opened */
+        .serving = d->state == DEPLOYMENT_SERVING &&
+                   d->model->open, /* after a start its files are still being opened */
         .created_s = d->created_s,
         .context = d->context,
         .retry_after_s = retry_after_s(c, d),
@@ -571,8 +635,10 @@ static int requests_find(void *ctx, const char *name, struct request_model *out,
     char names[300] = "";
     size_t used = 0;
     for (size_t i = 0; i < c->n_deployments && used < sizeof names - 1; i++)
-        used += (size_t)snprintf(names + used, sizeof names - used, "%s\"%s\"", i ? ", " : "", c->deployments[i]->name);
-    return err_set(e, HP_ENOENT, "no model \"%.100s\" is deployed here; there %s%s", name, c->n_deployments ? "is " : "is none", names);
+        used += (size_t)snprintf(names + used, sizeof names - used, "%s\"%s\"", i ? ", " : "",
+                                 c->deployments[i]->name);
+    return err_set(e, HP_ENOENT, "no model \"%.100s\" is deployed here; there %s%s", name,
+                   c->n_deployments ? "is " : "is none", names);
 }
 
 static int requests_open(void *ctx, const struct request *r, uint64_t *id, struct err *e)
@@ -587,7 +653,10 @@ static void requests_cancel(void *ctx, uint64_t id, bool satisfied, struct reque
     sequences_request_cancel(ctx, id, satisfied, usage);
 }
 
-static int requests_api_keys(void *ctx) { return (int)((struct core *)ctx)->n_api_keys; }
+static int requests_api_keys(void *ctx)
+{
+    return (int)((struct core *)ctx)->n_api_keys;
+}
 
 static bool requests_api_key_allowed(void *ctx, const char *key, char name[REQUEST_KEY_NAME_BYTES])
 {
@@ -604,15 +673,25 @@ static bool requests_api_key_allowed(void *ctx, const char *key, char name[REQUE
     return allowed;
 }
 
-static void requests_metrics(void *ctx, void (*row)(void *, const char *, const char *, const char *, const char *, double), void *out)
+static void requests_metrics(void *ctx,
+                             void (*row)(void *, const char *, const char *, const char *,
+                                         const char *, double),
+                             void *out)
 {
     figures_rows(ctx, row, out);
 }
 
 void core_requests(struct core *core, struct requests *out)
 {
-    *out = (struct requests){core,         requests_models,   requests_find,           requests_open,
-                             requests_cancel, requests_api_keys, requests_api_key_allowed, requests_metrics, core_requests_work};
+    *out = (struct requests){core,
+                             requests_models,
+                             requests_find,
+                             requests_open,
+                             requests_cancel,
+                             requests_api_keys,
+                             requests_api_key_allowed,
+                             requests_metrics,
+                             core_requests_work};
 }
 
 struct core_view core_view(const struct core *c)
@@ -636,7 +715,9 @@ struct core_view core_view(const struct core *c)
     return v;
 }
 
-/* ---- arrays ------------------------------------------------------------------------------------------------------- */
+/* ---- arrays
+ * -------------------------------------------------------------------------------------------------------
+ */
 
 void *core_array_add(void *array, size_t *count, size_t item_size)
 {
@@ -660,4 +741,7 @@ void core_array_remove(void *items, size_t *count, size_t item_size, size_t at)
     (*count)--;
 }
 
-void core_text_set(char *out, size_t size, const char *text) { utf8_copy(out, size, text); }
+void core_text_set(char *out, size_t size, const char *text)
+{
+    utf8_copy(out, size, text);
+}

@@ -1,5 +1,5 @@
-/* A deployment that lost agents and serves on fewer grows back: the layout that it had is remembered, and taken again when its agents are here, have the room,
- * and nothing runs. */
+/* A deployment that lost agents and serves on fewer grows back: the layout that it had is
+ * remembered, and taken again when its agents are here, have the room, and nothing runs. */
 #include "common/log.h"
 #include "coordinator/core_int.h"
 #include "coordinator/costs.h"
@@ -21,7 +21,8 @@ void deployment_wish_served(struct deployment *d)
 {
     json_decref(d->fallback);
     d->fallback = NULL;
-    if (d->wish && json_equal(json_object_get(d->wish, "stages"), json_object_get(d->served, "stages")))
+    if (d->wish &&
+        json_equal(json_object_get(d->wish, "stages"), json_object_get(d->served, "stages")))
         deployment_wish_forget(d);
 }
 
@@ -35,7 +36,8 @@ bool deployment_wish_failed(struct deployment *d)
     return true;
 }
 
-/* ---- whether it may, and is worth it ------------------------------------------------------------------------------------ */
+/* ---- whether it may, and is worth it
+ * ------------------------------------------------------------------------------------ */
 
 /* The slowest stage, of the prompt that plans are made for; each layout's own figures. */
 static double slowest_s(const json_t *layout)
@@ -54,8 +56,10 @@ static double slowest_s(const json_t *layout)
 static bool is_better(const struct deployment *d)
 {
     double now = slowest_s(d->served), then = slowest_s(d->wish);
-    uint64_t tokens = (uint64_t)json_integer_value(json_object_get(d->wish, "kv_tokens")), context = (uint64_t)json_integer_value(json_object_get(d->wish, "context"));
-    return context > d->context || (context == d->context && (tokens > d->kv_tokens || then < 0.95 * now));
+    uint64_t tokens = (uint64_t)json_integer_value(json_object_get(d->wish, "kv_tokens")),
+             context = (uint64_t)json_integer_value(json_object_get(d->wish, "context"));
+    return context > d->context ||
+           (context == d->context && (tokens > d->kv_tokens || then < 0.95 * now));
 }
 
 /* Its agents are here, have been for a while, and have room. */
@@ -67,7 +71,8 @@ static bool is_possible(struct core *c, const struct deployment *d)
     {
         const char *name = json_string_value(json_object_get(row, "agent"));
         const struct member *m = name ? member_find(c, name) : NULL;
-        if (!m || !member_available(m) || m->draining || core_now(c) - m->joined_ns < core_ms(DEPLOYMENT_GROW_MS) ||
+        if (!m || !member_available(m) || m->draining ||
+            core_now(c) - m->joined_ns < core_ms(DEPLOYMENT_GROW_MS) ||
             costs_free_bytes(c, d, m) < json_number_value(json_object_get(row, "memory_bytes")))
             return false;
     }
@@ -79,7 +84,8 @@ void deployment_grow(struct core *c, struct deployment *d)
     uint64_t now = core_now(c);
     if (d->n_active || d->n_waiting)
         d->busy_ns = now;
-    bool idle = now - d->since_ns >= core_ms(DEPLOYMENT_GROW_MS) && now - d->busy_ns >= core_ms(DEPLOYMENT_GROW_MS);
+    bool idle = now - d->since_ns >= core_ms(DEPLOYMENT_GROW_MS) &&
+                now - d->busy_ns >= core_ms(DEPLOYMENT_GROW_MS);
     if (!d->wish || d->moving || !idle || !is_possible(c, d))
         return;
     if (!is_better(d)) {

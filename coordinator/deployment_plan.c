@@ -1,9 +1,10 @@
-/* Owns what a deployment takes from a plan that was given: stages by the ids of devices, slices, micro-batches. */
-#include "common/plan.h"
-#include "coordinator/core_int.h"
-
+/* Owns what a deployment takes from a plan that was given: stages by the ids of devices, slices,
+ * micro-batches. */
 #include <stdlib.h>
 #include <string.h>
+
+#include "common/plan.h"
+#include "coordinator/core_int.h"
 
 enum { PLAN_MAX_MICRO_BATCHES = 64 };
 
@@ -32,11 +33,16 @@ int deployment_plan_read(struct deployment_spec *s, struct err *e)
     int rc = plan_pipeline_from_json(&at, &arena, &p, e);
     for (int i = 0; rc == 0 && i < p.n_stages; i++) {
         const struct plan_stage *stage = &p.stages[i];
-        rc = stage->n_devices > 1 ? err_set(e, HP_EUNSUPPORTED, "stage %d of the plan is over %d devices; a stage runs on one", i, stage->n_devices)
-                                  : deployment_range_add(s, stage->device, strlen(stage->device), stage->first_layer, stage->end_layer, e);
+        rc = stage->n_devices > 1
+                 ? err_set(e, HP_EUNSUPPORTED,
+                           "stage %d of the plan is over %d devices; a stage runs on one", i,
+                           stage->n_devices)
+                 : deployment_range_add(s, stage->device, strlen(stage->device), stage->first_layer,
+                                        stage->end_layer, e);
     }
     if (rc == 0 && p.micro_batches > PLAN_MAX_MICRO_BATCHES)
-        rc = err_set(e, HP_ELIMIT, "a plan of %g micro-batches; %d are the limit", p.micro_batches, PLAN_MAX_MICRO_BATCHES);
+        rc = err_set(e, HP_ELIMIT, "a plan of %g micro-batches; %d are the limit", p.micro_batches,
+                     PLAN_MAX_MICRO_BATCHES);
     rc = rc < 0 ? rc : slices_take(s, &p, e);
     s->with_layers = s->planned = true;
     s->micro_batches = rc < 0 ? 0 : p.micro_batches;

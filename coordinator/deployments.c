@@ -1,5 +1,9 @@
 #include "coordinator/deployments.h"
 
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
 #include "common/log.h"
 #include "coordinator/core_int.h"
 #include "coordinator/drain.h"
@@ -7,10 +11,6 @@
 #include "coordinator/planner_inputs.h"
 #include "coordinator/slices.h"
 #include "coordinator/truth.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define TO(s) MACHINE_TO(DEPLOYMENT_##s)
 const struct machine_state deployment_states[DEPLOYMENT_STATE_COUNT] = {
@@ -27,7 +27,8 @@ const struct machine_state deployment_states[DEPLOYMENT_STATE_COUNT] = {
 struct deployment *deployment_find(struct core *c, const char *name)
 {
     for (size_t i = 0; i < c->n_deployments; i++)
-        if (c->deployments[i]->state < DEPLOYMENT_STOPPING && strcmp(c->deployments[i]->name, name) == 0)
+        if (c->deployments[i]->state < DEPLOYMENT_STOPPING &&
+            strcmp(c->deployments[i]->name, name) == 0)
             return c->deployments[i];
     return NULL;
 }
@@ -64,16 +65,18 @@ void deployment_free(struct deployment *d)
 
 static void deployment_move(struct core *c, struct deployment *d, int to)
 {
-    log_info("coordinator", "deployment", "name=%s generation=%llu from=%s to=%s%s%s%s", d->name, (unsigned long long)d->generation,
-             deployment_states[d->state].word, deployment_states[to].word, d->why.code ? " why=\"" : "", d->why.code ? d->why.text : "",
-             d->why.code ? "\"" : "");
+    log_info("coordinator", "deployment", "name=%s generation=%llu from=%s to=%s%s%s%s", d->name,
+             (unsigned long long)d->generation, deployment_states[d->state].word,
+             deployment_states[to].word, d->why.code ? " why=\"" : "",
+             d->why.code ? d->why.text : "", d->why.code ? "\"" : "");
     machine_move(deployment_states, &d->state, to);
     placement_cancel(d);
     d->since_ns = core_now(c);
     d->until_ns = 0;
 }
 
-static void listener_answer(struct core *c, struct deployment *d, json_t *result, const struct err *why)
+static void listener_answer(struct core *c, struct deployment *d, json_t *result,
+                            const struct err *why)
 {
     if (!d->listener_ask) {
         json_decref(result);
@@ -86,7 +89,9 @@ static void listener_answer(struct core *c, struct deployment *d, json_t *result
     d->listener_peer = d->listener_ask = 0;
 }
 
-/* ---- the ends --------------------------------------------------------------------------------------------------- */
+/* ---- the ends
+ * ---------------------------------------------------------------------------------------------------
+ */
 
 static void stop(struct core *c, struct deployment *d, const struct err *why)
 {
@@ -136,14 +141,16 @@ void deployments_undeploy(struct core *c, struct deployment *d, uint64_t peer, u
     d->stop_ask = ask;
 }
 
-/* ---- one step of each state ---------------------------------------------------------------------------------------- */
+/* ---- one step of each state
+ * ---------------------------------------------------------------------------------------- */
 
 /* Asks for measurements once; true while they are awaited. */
 static bool measuring(struct core *c, struct deployment *d)
 {
     struct member *agents[32];
     uint64_t now = core_now(c);
-    if (c->config.profile_ms == UINT64_MAX || d->served || (d->profile_until_ns && now >= d->profile_until_ns))
+    if (c->config.profile_ms == UINT64_MAX || d->served ||
+        (d->profile_until_ns && now >= d->profile_until_ns))
         return false;
     int n = placement_unmeasured(c, d, agents, 32);
     if (n == 0 || d->profile_until_ns)
@@ -153,23 +160,28 @@ static bool measuring(struct core *c, struct deployment *d)
     if (digest_from_hex(d->model->id, &id, NULL) < 0)
         return false;
     for (int i = 0; i < n; i++) {
-        struct core_relay *r = core_relay_add(c, MESSAGE_PROFILE_RESULT, agents[i], 0, d->spec.f32, d->profile_until_ns + core_ms(60000));
+        struct core_relay *r = core_relay_add(c, MESSAGE_PROFILE_RESULT, agents[i], 0, d->spec.f32,
+                                              d->profile_until_ns + core_ms(60000));
         if (!r)
             return false;
         core_text_set(r->what, sizeof r->what, d->model->id);
         struct message m = {.type = MESSAGE_PROFILE_RUN, .id = r->id};
-        m.u.profile_run = (struct message_profile_run){.model = {id.bytes, sizeof id.bytes},
-                                                       .manifest = {d->model->manifest, d->model->manifest_size},
-                                                       .compute = d->spec.f32 ? "f32" : "auto",
-                                                       .budget_ms = c->config.profile_ms};
+        m.u.profile_run =
+            (struct message_profile_run){.model = {id.bytes, sizeof id.bytes},
+                                         .manifest = {d->model->manifest, d->model->manifest_size},
+                                         .compute = d->spec.f32 ? "f32" : "auto",
+                                         .budget_ms = c->config.profile_ms};
         core_say(c, agents[i]->peer, &m);
         if (d->listener_ask)
-            core_answer(c, d->listener_peer, d->listener_ask, true, json_pack("{s:s, s:s, s:s}", "phase", "profile", "agent", agents[i]->name, "kind", agents[i]->kind));
+            core_answer(c, d->listener_peer, d->listener_ask, true,
+                        json_pack("{s:s, s:s, s:s}", "phase", "profile", "agent", agents[i]->name,
+                                  "kind", agents[i]->kind));
     }
     return true;
 }
 
-/* The layout that moves least: as it served last, or as it is; else the planner's. 1: it is being planned. */
+/* The layout that moves least: as it served last, or as it is; else the planner's. 1: it is being
+ * planned. */
 static int choose(struct core *c, struct deployment *d, struct err *e)
 {
     int rc;
@@ -179,7 +191,8 @@ static int choose(struct core *c, struct deployment *d, struct err *e)
         if (rc == 0)
             rc = stages_adopt(c, d, NULL, e);
     } else if (layout && deployment_layout_usable(c, layout)) {
-        rc = deployment_layout_set(c, d, layout, e); /* the same stages, none of which has been told anything */
+        rc = deployment_layout_set(c, d, layout,
+                                   e); /* the same stages, none of which has been told anything */
         if (rc == 0)
             rc = stages_adopt(c, d, NULL, e);
     } else {
@@ -215,7 +228,8 @@ static void step_planned(struct core *c, struct deployment *d)
     deployment_move(c, d, DEPLOYMENT_PREPARING);
     if (d->listener_ask)
         core_answer(c, d->listener_peer, d->listener_ask, true,
-                    json_pack("{s:s, s:s, s:I, s:O?, s:o}", "phase", "plan", "name", d->name, "context", (json_int_t)d->context, "plan", d->plan, "stages",
+                    json_pack("{s:s, s:s, s:I, s:O?, s:o}", "phase", "plan", "name", d->name,
+                              "context", (json_int_t)d->context, "plan", d->plan, "stages",
                               deployment_stages_describe(d)));
     stages_prepare(c, d);
 }
@@ -281,7 +295,8 @@ static void step_ready(struct core *c, struct deployment *d)
     }
 }
 
-/* Whether an agent under it is being taken out of service: asked of the agents, so that a restart forgets nothing. */
+/* Whether an agent under it is being taken out of service: asked of the agents, so that a restart
+ * forgets nothing. */
 static bool stages_drain(const struct deployment *d)
 {
     for (int i = 0; i < d->n_stages; i++)
@@ -318,7 +333,8 @@ static void step_broken(struct core *c, struct deployment *d)
     struct core_model_slot *same;
     struct err ignored;
     if (!d->model->open) /* tried again; the failure of the last time is forgotten */
-        core_model_use(c, (struct pack_span){d->model->manifest, d->model->manifest_size}, &same, &ignored);
+        core_model_use(c, (struct pack_span){d->model->manifest, d->model->manifest_size}, &same,
+                       &ignored);
     deployment_move(c, d, DEPLOYMENT_PLANNED);
 }
 
@@ -328,13 +344,15 @@ static void step_stopping(struct core *c, struct deployment *d)
     if (!done) {
         done = true;
         for (int i = 0; i < d->n_stages; i++)
-            done = done && (d->stages[i].status == STAGE_UNTOLD || !member_present(d->stages[i].agent));
+            done = done &&
+                   (d->stages[i].status == STAGE_UNTOLD || !member_present(d->stages[i].agent));
     }
     if (!done)
         return;
     deployment_move(c, d, DEPLOYMENT_STOPPED);
     if (d->stop_ask)
-        core_answer(c, d->stop_peer, d->stop_ask, false, json_pack("{s:s, s:s}", "name", d->name, "state", "stopped"));
+        core_answer(c, d->stop_peer, d->stop_ask, false,
+                    json_pack("{s:s, s:s}", "name", d->name, "state", "stopped"));
 }
 
 static void step(struct core *c, struct deployment *d)
@@ -355,7 +373,8 @@ void deployments_advance(struct core *c)
     drains_advance(c);
     for (size_t i = 0; i < c->n_deployments; i++) {
         struct deployment *d = c->deployments[i];
-        /* A step may open the way for the next; each state is passed at most once, so that nothing goes round here. */
+        /* A step may open the way for the next; each state is passed at most once, so that nothing
+         * goes round here. */
         for (int n = 0, before = -1; n < DEPLOYMENT_STATE_COUNT && d->state != before; n++) {
             before = d->state;
             step(c, d);
@@ -374,7 +393,8 @@ void deployments_advance(struct core *c)
         core_models_sweep(c);
 }
 
-/* ---- what happens to its agents ---------------------------------------------------------------------------------------- */
+/* ---- what happens to its agents
+ * ---------------------------------------------------------------------------------------- */
 
 void deployments_member_joined(struct core *c, struct member *m)
 {
@@ -391,9 +411,14 @@ void deployments_member_ready(struct core *c, struct member *m)
     for (size_t i = 0; i < c->n_deployments; i++) {
         struct deployment *d = c->deployments[i];
         d->retry = d->retry || d->state == DEPLOYMENT_BROKEN;
-        /* On its way to fewer agents while those that served it are all here again: the old places hold the weights. */
-        json_t *layout = d->state == DEPLOYMENT_PREPARING && !d->recovering && d->served ? deployment_layout(d) : NULL;
-        if (layout && !json_equal(json_object_get(layout, "stages"), json_object_get(d->served, "stages")) && deployment_layout_usable(c, d->served)) {
+        /* On its way to fewer agents while those that served it are all here again: the old places
+         * hold the weights. */
+        json_t *layout = d->state == DEPLOYMENT_PREPARING && !d->recovering && d->served
+                             ? deployment_layout(d)
+                             : NULL;
+        if (layout &&
+            !json_equal(json_object_get(layout, "stages"), json_object_get(d->served, "stages")) &&
+            deployment_layout_usable(c, d->served)) {
             struct err e = {0};
             err_set(&e, HP_ELINK, "\"%s\" goes back to the agents that served it", d->name);
             deployment_break(c, d, &e);
@@ -464,26 +489,33 @@ bool deployments_use_member(struct core *c, const struct member *m)
     return false;
 }
 
-/* ---- deploy ---------------------------------------------------------------------------------------------------------------- */
+/* ---- deploy
+ * ----------------------------------------------------------------------------------------------------------------
+ */
 
 static int name_check(const char *name, struct err *e)
 {
     size_t n = strlen(name);
     if (n == 0 || n >= DEPLOYMENT_NAME)
-        return err_set(e, HP_EINVAL, "the name of a deployment has 1 to %d characters", DEPLOYMENT_NAME - 1);
+        return err_set(e, HP_EINVAL, "the name of a deployment has 1 to %d characters",
+                       DEPLOYMENT_NAME - 1);
     for (size_t i = 0; i < n; i++)
         if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.", name[i]))
-            return err_set(e, HP_EINVAL, "\"%s\" cannot name a deployment: letters, digits, '-', '_' and '.' can", name);
+            return err_set(e, HP_EINVAL,
+                           "\"%s\" cannot name a deployment: letters, digits, '-', '_' and '.' can",
+                           name);
     return 0;
 }
 
-/* One of this name is there. The same model: its options hold from the next plan on, and who asks hears how it goes. */
-static int deploy_again(struct core *c, struct deployment *d, const struct core_model_slot *model, uint64_t peer, uint64_t ask,
-                        struct deployment_spec *spec, struct err *e)
+/* One of this name is there. The same model: its options hold from the next plan on, and who asks
+ * hears how it goes. */
+static int deploy_again(struct core *c, struct deployment *d, const struct core_model_slot *model,
+                        uint64_t peer, uint64_t ask, struct deployment_spec *spec, struct err *e)
 {
     bool serving = d->state == DEPLOYMENT_SERVING, fixed = serving || d->state == DEPLOYMENT_READY;
     if (d->model != model || (fixed && !json_equal(d->spec.options, spec->options))) {
-        err_set(e, HP_EEXIST, "\"%s\" is deployed already%s", d->name, d->model != model ? ", of another model" : " with other options");
+        err_set(e, HP_EEXIST, "\"%s\" is deployed already%s", d->name,
+                d->model != model ? ", of another model" : " with other options");
         return err_hint(e, "choose another --name, or hpctl undeploy %s first", d->name);
     }
     if (serving) {
@@ -518,13 +550,14 @@ static int deploy_again(struct core *c, struct deployment *d, const struct core_
     return 0;
 }
 
-static int deploy_new(struct core *c, const char *name, struct core_model_slot *model, uint64_t peer, uint64_t ask, struct deployment_spec *spec,
-                      struct err *e)
+static int deploy_new(struct core *c, const char *name, struct core_model_slot *model,
+                      uint64_t peer, uint64_t ask, struct deployment_spec *spec, struct err *e)
 {
     if (c->n_deployments >= CORE_MAX_DEPLOYMENTS)
         return err_set(e, HP_ELIMIT, "%d deployments are the limit", CORE_MAX_DEPLOYMENTS);
     struct deployment *d = calloc(1, sizeof *d);
-    struct deployment **place = d ? core_array_add(&c->deployments, &c->n_deployments, sizeof *place) : NULL;
+    struct deployment **place =
+        d ? core_array_add(&c->deployments, &c->n_deployments, sizeof *place) : NULL;
     if (!place) {
         free(d);
         return err_set(e, HP_ENOMEM, "no memory for a deployment");
@@ -544,7 +577,8 @@ static int deploy_new(struct core *c, const char *name, struct core_model_slot *
     return 0;
 }
 
-int deployments_deploy(struct core *c, uint64_t peer, uint64_t ask, const char *name, json_t *options, struct pack_span manifest, struct err *e)
+int deployments_deploy(struct core *c, uint64_t peer, uint64_t ask, const char *name,
+                       json_t *options, struct pack_span manifest, struct err *e)
 {
     struct deployment_spec spec;
     struct core_model_slot *model;
@@ -554,7 +588,8 @@ int deployments_deploy(struct core *c, uint64_t peer, uint64_t ask, const char *
     rc = core_model_use(c, manifest, &model, e);
     if (rc == 0) {
         struct deployment *d = deployment_find(c, name);
-        rc = d ? deploy_again(c, d, model, peer, ask, &spec, e) : deploy_new(c, name, model, peer, ask, &spec, e);
+        rc = d ? deploy_again(c, d, model, peer, ask, &spec, e)
+               : deploy_new(c, name, model, peer, ask, &spec, e);
     }
     if (rc < 0) {
         deployment_spec_free(&spec);

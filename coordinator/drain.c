@@ -4,7 +4,10 @@
 #include "coordinator/core_int.h"
 #include "coordinator/placement.h"
 
-static bool serves_on(struct deployment *d, const struct member *m) { return d->state == DEPLOYMENT_SERVING && stages_of_member(d, m); }
+static bool serves_on(struct deployment *d, const struct member *m)
+{
+    return d->state == DEPLOYMENT_SERVING && stages_of_member(d, m);
+}
 
 static bool is_needed(struct core *c, const struct member *m)
 {
@@ -14,7 +17,9 @@ static bool is_needed(struct core *c, const struct member *m)
     return false;
 }
 
-/* ---- the decision ---------------------------------------------------------------------------------------------------- */
+/* ---- the decision
+ * ----------------------------------------------------------------------------------------------------
+ */
 
 /* Draining, for good or until it is known that this cannot be; `asked` says which. */
 static void drain_set(struct member *m, bool asked)
@@ -62,7 +67,8 @@ static void drain_refuse(struct core *c, struct member *m, const struct err *why
 }
 
 /* 0: this deployment can move; 1: that is being found out; else it cannot, and why. */
-static int deployment_can_leave(struct core *c, struct deployment *d, const struct member *m, struct err *e)
+static int deployment_can_leave(struct core *c, struct deployment *d, const struct member *m,
+                                struct err *e)
 {
     struct placement p;
     struct err why = {0};
@@ -80,13 +86,21 @@ static int deployment_can_leave(struct core *c, struct deployment *d, const stru
         return 0;
     }
     if (rc == 0)
-        err_set(e, HP_EINFEASIBLE, "\"%s\" cannot leave agent \"%s\": without it there is room for a context of %llu tokens, and it has %llu", d->name, m->name,
-                (unsigned long long)context, (unsigned long long)d->context);
+        err_set(e, HP_EINFEASIBLE,
+                "\"%s\" cannot leave agent \"%s\": without it there is room for a context of %llu "
+                "tokens, and it has %llu",
+                d->name, m->name, (unsigned long long)context, (unsigned long long)d->context);
     else if (d->spec.n_ranges && rc == HP_ELINK)
-        err_set(e, HP_EINFEASIBLE, "\"%s\" cannot leave agent \"%s\": it was deployed to agents by name", d->name, m->name);
+        err_set(e, HP_EINFEASIBLE,
+                "\"%s\" cannot leave agent \"%s\": it was deployed to agents by name", d->name,
+                m->name);
     else
-        err_set(e, HP_EINFEASIBLE, "\"%s\" cannot leave agent \"%s\": %s", d->name, m->name, why.text);
-    return err_hint(e, "hpctl node drain %s --force takes the agent out of service whatever becomes of the deployment", m->name);
+        err_set(e, HP_EINFEASIBLE, "\"%s\" cannot leave agent \"%s\": %s", d->name, m->name,
+                why.text);
+    return err_hint(e,
+                    "hpctl node drain %s --force takes the agent out of service whatever becomes "
+                    "of the deployment",
+                    m->name);
 }
 
 static void drain_decide(struct core *c, struct member *m)
@@ -94,7 +108,8 @@ static void drain_decide(struct core *c, struct member *m)
     bool all = true;
     for (size_t i = 0; i < c->n_deployments; i++) {
         struct err e = {0};
-        int rc = serves_on(c->deployments[i], m) ? deployment_can_leave(c, c->deployments[i], m, &e) : 0;
+        int rc =
+            serves_on(c->deployments[i], m) ? deployment_can_leave(c, c->deployments[i], m, &e) : 0;
         if (rc < 0) {
             drain_refuse(c, m, &e);
             return;
@@ -112,12 +127,17 @@ void drains_advance(struct core *c)
             drain_decide(c, c->members[i]);
 }
 
-/* ---- what hpctl wants -------------------------------------------------------------------------------------------------- */
+/* ---- what hpctl wants
+ * --------------------------------------------------------------------------------------------------
+ */
 
-int drain_start(struct core *c, struct member *m, bool force, uint64_t peer, uint64_t ask, struct err *e)
+int drain_start(struct core *c, struct member *m, bool force, uint64_t peer, uint64_t ask,
+                struct err *e)
 {
     if (m->drain_asked && !force)
-        return err_set(e, HP_EBUSY, "agent \"%s\": whether its deployments can move is being found out already", m->name);
+        return err_set(e, HP_EBUSY,
+                       "agent \"%s\": whether its deployments can move is being found out already",
+                       m->name);
     if (force || m->draining || !is_needed(c, m)) {
         drain_accept(c, m);
         return 0;

@@ -1,12 +1,13 @@
 #include "coordinator/figures.h"
 
-#include "coordinator/core_int.h"
-#include "coordinator/truth.h"
-
 #include <stdio.h>
 #include <string.h>
 
-/* Names of agents and deployments are letters, digits, '-', '_' and '.': nothing in a label needs escaping. */
+#include "coordinator/core_int.h"
+#include "coordinator/truth.h"
+
+/* Names of agents and deployments are letters, digits, '-', '_' and '.': nothing in a label needs
+ * escaping. */
 
 static void members_rows(const struct core *c, figures_row_fn row, void *out)
 {
@@ -21,8 +22,10 @@ static void members_rows(const struct core *c, figures_row_fn row, void *out)
     static const struct {
         const char *name, *type, *help;
     } figures[] = {{"hp_agent_memory_free_bytes", "gauge", "Free memory of an agent"},
-                   {"hp_agent_dropped_stale_total", "counter", "Frames and messages of an older generation that an agent dropped"},
-                   {"hp_agent_dropped_foreign_total", "counter", "Frames without a known session token that an agent dropped"}};
+                   {"hp_agent_dropped_stale_total", "counter",
+                    "Frames and messages of an older generation that an agent dropped"},
+                   {"hp_agent_dropped_foreign_total", "counter",
+                    "Frames without a known session token that an agent dropped"}};
     for (size_t f = 0; f < sizeof figures / sizeof *figures; f++)
         for (size_t i = 0; i < c->n_members; i++) {
             const struct member *m = c->members[i];
@@ -46,7 +49,9 @@ static void deployments_rows(const struct core *c, figures_row_fn row, void *out
     for (size_t f = 0; f < sizeof figures / sizeof *figures; f++)
         for (size_t i = 0; i < c->n_deployments; i++) {
             const struct deployment *d = c->deployments[i];
-            double values[] = {d->state == DEPLOYMENT_SERVING, (double)d->generation, d->n_active, d->n_waiting, (double)d->kv_reserved, (double)d->kv_tokens};
+            double values[] = {
+                d->state == DEPLOYMENT_SERVING, (double)d->generation, d->n_active, d->n_waiting,
+                (double)d->kv_reserved,         (double)d->kv_tokens};
             snprintf(labels, sizeof labels, "deployment=\"%s\"", d->name);
             row(out, figures[f].name, "gauge", figures[f].help, labels, values[f]);
         }
@@ -56,22 +61,28 @@ static void prefills_rows(const struct core *c, figures_row_fn row, void *out)
 {
     static const struct {
         const char *name, *type, *help;
-    } figures[] = {{"hp_prefills_compared_total", "counter", "Prompts that were alone on their stages and were compared with the plan"},
-                   {"hp_prefill_planned_seconds_total", "counter", "What the plan predicted for them, from the first stage's start to the last one's end"},
-                   {"hp_prefill_measured_seconds_total", "counter", "What they took"},
-                   {"hp_prefill_error_ratio", "gauge", "Measured / planned - 1 of the last of them"},
-                   {"hp_profile_corrections_total", "counter", "How often a profile was corrected because it had drifted"}};
+    } figures[] = {
+        {"hp_prefills_compared_total", "counter",
+         "Prompts that were alone on their stages and were compared with the plan"},
+        {"hp_prefill_planned_seconds_total", "counter",
+         "What the plan predicted for them, from the first stage's start to the last one's end"},
+        {"hp_prefill_measured_seconds_total", "counter", "What they took"},
+        {"hp_prefill_error_ratio", "gauge", "Measured / planned - 1 of the last of them"},
+        {"hp_profile_corrections_total", "counter",
+         "How often a profile was corrected because it had drifted"}};
     char labels[160];
     for (size_t f = 0; f < sizeof figures / sizeof *figures; f++)
         for (size_t i = 0; i < c->n_deployments; i++) {
             struct truth_totals t = truth_totals(c->deployments[i]);
-            double values[] = {(double)t.prefills, t.planned_s, t.measured_s, t.error, (double)t.corrections};
+            double values[] = {(double)t.prefills, t.planned_s, t.measured_s, t.error,
+                               (double)t.corrections};
             snprintf(labels, sizeof labels, "deployment=\"%s\"", c->deployments[i]->name);
             row(out, figures[f].name, figures[f].type, figures[f].help, labels, values[f]);
         }
 }
 
-static const struct member_held *held_of(const struct core *c, const struct deployment *d, int stage)
+static const struct member_held *held_of(const struct core *c, const struct deployment *d,
+                                         int stage)
 {
     (void)c;
     const struct member *m = d->stages[stage].agent;
@@ -86,7 +97,8 @@ static void stages_rows(const struct core *c, figures_row_fn row, void *out)
     static const struct {
         const char *name, *type, *help;
     } figures[] = {{"hp_stage_busy_seconds_total", "counter", "Compute that a stage has measured"},
-                   {"hp_stage_planned_seconds_total", "counter", "Compute that the plan predicted for the same work"},
+                   {"hp_stage_planned_seconds_total", "counter",
+                    "Compute that the plan predicted for the same work"},
                    {"hp_stage_batches_total", "counter", "Batches that a stage has run"},
                    {"hp_stage_queued_batches", "gauge", "Batches that wait at a stage"},
                    {"hp_stage_kv_used_tokens", "gauge", "KV cache in use on a stage"}};
@@ -98,8 +110,10 @@ static void stages_rows(const struct core *c, figures_row_fn row, void *out)
                 const struct member_held *h = held_of(c, d, k);
                 if (!h)
                     continue;
-                double values[] = {h->busy_s, h->planned_s, (double)h->batches_done, (double)h->queued_batches, (double)h->kv_used_tokens};
-                snprintf(labels, sizeof labels, "deployment=\"%s\",stage=\"%d\",agent=\"%s\"", d->name, k, d->stages[k].agent->name);
+                double values[] = {h->busy_s, h->planned_s, (double)h->batches_done,
+                                   (double)h->queued_batches, (double)h->kv_used_tokens};
+                snprintf(labels, sizeof labels, "deployment=\"%s\",stage=\"%d\",agent=\"%s\"",
+                         d->name, k, d->stages[k].agent->name);
                 row(out, figures[f].name, figures[f].type, figures[f].help, labels, values[f]);
             }
 }
@@ -109,19 +123,25 @@ void figures_rows(const struct core *c, figures_row_fn row, void *out)
     const struct {
         const char *name, *help;
         uint64_t value;
-    } counters[] = {{"hp_sequences_opened_total", "Sequences that were given room", c->counts.opened},
-                    {"hp_sequences_finished_total", "Sequences that ended well", c->counts.finished},
-                    {"hp_sequences_failed_total", "Sequences that ended with an error", c->counts.failed},
-                    {"hp_sequences_cancelled_total", "Sequences whose client went away", c->counts.cancelled},
-                    {"hp_requests_rejected_total", "Requests that found the queue full or nothing serving", c->counts.rejected},
-                    {"hp_prompt_tokens_total", "Tokens of prompts", c->counts.prompt_tokens},
-                    {"hp_output_tokens_total", "Tokens sampled", c->counts.output_tokens},
-                    {"hp_messages_refused_total", "Control messages that were refused", c->counts.refused},
-                    {"hp_messages_stale_total", "Control messages of an older generation or a closed sequence", c->counts.stale}};
+    } counters[] = {
+        {"hp_sequences_opened_total", "Sequences that were given room", c->counts.opened},
+        {"hp_sequences_finished_total", "Sequences that ended well", c->counts.finished},
+        {"hp_sequences_failed_total", "Sequences that ended with an error", c->counts.failed},
+        {"hp_sequences_cancelled_total", "Sequences whose client went away", c->counts.cancelled},
+        {"hp_requests_rejected_total", "Requests that found the queue full or nothing serving",
+         c->counts.rejected},
+        {"hp_prompt_tokens_total", "Tokens of prompts", c->counts.prompt_tokens},
+        {"hp_output_tokens_total", "Tokens sampled", c->counts.output_tokens},
+        {"hp_messages_refused_total", "Control messages that were refused", c->counts.refused},
+        {"hp_messages_stale_total", "Control messages of an older generation or a closed sequence",
+         c->counts.stale}};
     for (size_t i = 0; i < sizeof counters / sizeof *counters; i++)
         row(out, counters[i].name, "counter", counters[i].help, "", (double)counters[i].value);
-    row(out, "hp_read_only", "gauge", "1 while the store cannot be written and changes are refused", "", c->read_only.code != 0);
-    row(out, "hp_pauses_total", "counter", "Times that the coordinator itself stood still for longer than a second", "", (double)c->counts.pauses);
+    row(out, "hp_read_only", "gauge", "1 while the store cannot be written and changes are refused",
+        "", c->read_only.code != 0);
+    row(out, "hp_pauses_total", "counter",
+        "Times that the coordinator itself stood still for longer than a second", "",
+        (double)c->counts.pauses);
     members_rows(c, row, out);
     deployments_rows(c, row, out);
     stages_rows(c, row, out);

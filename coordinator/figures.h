@@ -4,7 +4,8 @@
 
 struct core;
 
-typedef void (*figures_row_fn)(void *out, const char *name, const char *type, const char *help, const char *labels, double value);
+typedef void (*figures_row_fn)(void *out, const char *name, const char *type, const char *help,
+                               const char *labels, double value);
 void figures_rows(const struct core *c, figures_row_fn row, void *out);
 
 #endif

@@ -1,12 +1,13 @@
-/* What waits for the disk: messages that say or order something whose record is not written yet. Each peer gets its messages in
- * their order; what depends on nothing stored (tokens, acks of heartbeats) passes. Where the store cannot be written nothing
- * waits: changes are refused by name, and serving goes on. */
+/* What waits for the disk: messages that say or order something whose record is not written yet.
+ * Each peer gets its messages in their order; what depends on nothing stored (tokens, acks of
+ * heartbeats) passes. Where the store cannot be written nothing waits: changes are refused by name,
+ * and serving goes on. */
+#include <stdlib.h>
+#include <string.h>
+
 #include "common/log.h"
 #include "coordinator/core_int.h"
 #include "coordinator/store/store_queue.h"
-
-#include <stdlib.h>
-#include <string.h>
 
 struct core_held {
     uint64_t number; /* of the batch that it waits for */
@@ -53,7 +54,9 @@ void core_actions_hold(struct core *c, struct core_batch *b)
     size_t kept = 0;
     for (size_t i = 0; i < b->count; i++) {
         struct core_action *a = &b->actions[i];
-        uint64_t waits = a->kind != CORE_SEND || a->passes ? 0 : depends ? depends : peer_waits_for(c, a->peer);
+        uint64_t waits = a->kind != CORE_SEND || a->passes ? 0
+                         : depends                         ? depends
+                                                           : peer_waits_for(c, a->peer);
         if (waits && hold(c, a, b->bytes.data + b->at[i], waits))
             continue;
         b->at[kept] = b->at[i];
@@ -67,7 +70,8 @@ static void answer_not_stored(struct core *c, const struct core_held *h)
 {
     struct err e;
     err_set(&e, c->read_only.code, "done, but not stored: %s", c->read_only.text);
-    err_hint(&e, "a restart of the coordinator forgets this change, unless there is room before: it is tried again every second");
+    err_hint(&e, "a restart of the coordinator forgets this change, unless there is room before: "
+                 "it is tried again every second");
     core_answer_error(c, h->peer, h->ask, &e);
 }
 
@@ -120,8 +124,8 @@ int core_may_change(const struct core *c, struct err *e)
     if (!c->read_only.code)
         return 0;
     err_set(e, c->read_only.code, "%s", c->read_only.text);
-    return err_hint(
-        e, "what is deployed serves on; make room in the coordinator's folder, and changes are taken again within a second");
+    return err_hint(e, "what is deployed serves on; make room in the coordinator's folder, and "
+                       "changes are taken again within a second");
 }
 
 void core_holding_free(struct core *c)

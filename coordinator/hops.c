@@ -1,10 +1,10 @@
 #include "coordinator/hops.h"
 
-#include "common/log.h"
-#include "coordinator/core_int.h"
-
 #include <stdio.h>
 #include <string.h>
+
+#include "common/log.h"
+#include "coordinator/core_int.h"
 
 void hops_begin(struct core *c, struct deployment *d)
 {
@@ -13,7 +13,10 @@ void hops_begin(struct core *c, struct deployment *d)
     d->until_ns = core_now(c) + core_ms(HOPS_TRY_MS);
 }
 
-static const struct member *before(const struct deployment *d, int stage) { return d->stages[stage ? stage - 1 : d->n_stages - 1].agent; }
+static const struct member *before(const struct deployment *d, int stage)
+{
+    return d->stages[stage ? stage - 1 : d->n_stages - 1].agent;
+}
 
 bool hops_all_heard(const struct deployment *d)
 {
@@ -32,25 +35,30 @@ int hops_why(const struct deployment *d, struct err *e)
         if (d->stages[i].hop_heard)
             continue;
         links_address_text(d->stages[i].agent, address, sizeof address);
-        snprintf(pairs + n, sizeof pairs - n, "%s\"%s\" cannot reach \"%s\" (%s)", n ? ", " : "", before(d, i)->name, d->stages[i].agent->name, address);
+        snprintf(pairs + n, sizeof pairs - n, "%s\"%s\" cannot reach \"%s\" (%s)", n ? ", " : "",
+                 before(d, i)->name, d->stages[i].agent->name, address);
     }
     err_set(e, HP_ELINK, "agent %s over the data channel", pairs);
-    return err_hint(e, "is that port open between the two boxes? `hp-agent --data-port` fixes it; `hpctl topo --measure` tries all pairs");
+    return err_hint(e, "is that port open between the two boxes? `hp-agent --data-port` fixes it; "
+                       "`hpctl topo --measure` tries all pairs");
 }
 
 void hops_told(struct core *c, struct member *m, const struct message_hop_state *h)
 {
     struct deployment *d = deployment_of_id(c, h->deployment);
     struct err e = {0};
-    if (!d || h->generation != d->generation || h->stage >= (uint64_t)d->n_stages || d->stages[h->stage].agent != m)
+    if (!d || h->generation != d->generation || h->stage >= (uint64_t)d->n_stages ||
+        d->stages[h->stage].agent != m)
         return;
     d->stages[h->stage].hop_heard = h->heard;
-    /* The stages go on calling each other: once all are heard there is no reason to wait for the next try. */
+    /* The stages go on calling each other: once all are heard there is no reason to wait for the
+     * next try. */
     if (h->heard && d->state == DEPLOYMENT_BROKEN && hops_all_heard(d))
         d->retry = true;
     if (h->heard || d->state != DEPLOYMENT_SERVING)
         return;
-    log_warn("coordinator", "hop_silent", "deployment=%s stage=%llu agent=%s seconds=%.1f", d->name, (unsigned long long)h->stage, m->name, h->silent_s);
+    log_warn("coordinator", "hop_silent", "deployment=%s stage=%llu agent=%s seconds=%.1f", d->name,
+             (unsigned long long)h->stage, m->name, h->silent_s);
     hops_why(d, &e);
     deployment_break(c, d, &e);
 }

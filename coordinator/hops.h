@@ -1,18 +1,22 @@
-/* Whether the stages of a deployment hear each other over the data channel. Agents that reach the coordinator need not reach one another (a firewall, a WLAN
- * that isolates its clients): a deployment serves when every stage has heard the one before it, and breaks when one falls silent. */
+/* Whether the stages of a deployment hear each other over the data channel. Agents that reach the
+ * coordinator need not reach one another (a firewall, a WLAN that isolates its clients): a
+ * deployment serves when every stage has heard the one before it, and breaks when one falls silent.
+ */
 #ifndef HP_COORDINATOR_HOPS_H
 #define HP_COORDINATOR_HOPS_H
 
+#include <stdbool.h>
+
 #include "common/status.h"
 #include "transport/message.h"
-
-#include <stdbool.h>
 
 struct core;
 struct deployment;
 struct member;
 
-enum { HOPS_TRY_MS = 6000 }; /* a stage that has not heard the one before it by then, after both were connected, cannot */
+enum {
+    HOPS_TRY_MS = 6000
+}; /* a stage that has not heard the one before it by then, after both were connected, cannot */
 
 /* The stages are connected: nothing was heard yet. */
 void hops_begin(struct core *c, struct deployment *d);

@@ -1,12 +1,13 @@
-/* Where the layers of each model lay when it served last, also after its deployment has ended: the agents' stores still hold those weights, so that a plan that is
- * hardly faster is not worth moving them. A cache (store_queue.h): a full disk loses it. */
+/* Where the layers of each model lay when it served last, also after its deployment has ended: the
+ * agents' stores still hold those weights, so that a plan that is hardly faster is not worth moving
+ * them. A cache (store_queue.h): a full disk loses it. */
 #ifndef HP_COORDINATOR_LAYOUTS_H
 #define HP_COORDINATOR_LAYOUTS_H
 
-#include "common/status.h"
-
 #include <jansson.h>
 #include <stddef.h>
+
+#include "common/status.h"
 
 struct core;
 struct deployment;

@@ -38,7 +38,8 @@ void log_ring_read(void *ring, size_t lines, struct buffer *out)
 {
     struct log_ring *r = ring;
     pthread_mutex_lock(&r->lock);
-    size_t there = r->count < LOG_RING_LINES ? r->count : LOG_RING_LINES, n = lines < there ? lines : there;
+    size_t there = r->count < LOG_RING_LINES ? r->count : LOG_RING_LINES,
+           n = lines < there ? lines : there;
     for (size_t i = r->count - n; i < r->count; i++)
         buffer_printf(out, "%s\n", r->lines[i % LOG_RING_LINES]);
     pthread_mutex_unlock(&r->lock);

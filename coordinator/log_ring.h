@@ -2,9 +2,9 @@
 #ifndef HP_COORDINATOR_LOG_RING_H
 #define HP_COORDINATOR_LOG_RING_H
 
-#include "common/bytes.h"
-
 #include <stddef.h>
+
+#include "common/bytes.h"
 
 enum { LOG_RING_LINES = 1000, LOG_RING_LINE_BYTES = 400 };
 

@@ -1,8 +1,4 @@
 /* hp-coordinator: one process a cluster. */
-#include "common/log.h"
-#include "coordinator/coordinator.h"
-#include "coordinator/gateway/gateway.h"
-
 #include <errno.h>
 #include <getopt.h>
 #include <signal.h>
@@ -12,31 +8,45 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include "common/log.h"
+#include "coordinator/coordinator.h"
+#include "coordinator/gateway/gateway.h"
+
 enum { DRAIN_SECONDS = 5 };
 static const uint64_t MAX_BODY_BYTES = 1ull << 30;
 
 static const char help[] =
-    "hp-coordinator: knows the agents of a cluster, places models on them, and serves the OpenAI API\n"
+    "hp-coordinator: knows the agents of a cluster, places models on them, and serves the OpenAI "
+    "API\n"
     "\n"
     "usage: hp-coordinator [options]\n"
     "\n"
-    "  --dir D             state: keys, store, heads of models (default: $XDG_STATE_HOME/hodgepodge/coordinator)\n"
-    "  --listen ADDR:PORT  control channel for agents and hpctl (default: 127.0.0.1:7070; port 0: any free one)\n"
-    "  --http ADDR:PORT    OpenAI API (default: 127.0.0.1:8080; port 0: any free one; none: no API).\n"
+    "  --dir D             state: keys, store, heads of models (default: "
+    "$XDG_STATE_HOME/hodgepodge/coordinator)\n"
+    "  --listen ADDR:PORT  control channel for agents and hpctl (default: 127.0.0.1:7070; port 0: "
+    "any free one)\n"
+    "  --http ADDR:PORT    OpenAI API (default: 127.0.0.1:8080; port 0: any free one; none: no "
+    "API).\n"
     "                      Beyond loopback it waits for the first API key\n"
-    "  --http-host NAME    on loopback: another name under which the API is spoken to, beside localhost and 127.0.0.1;\n"
+    "  --http-host NAME    on loopback: another name under which the API is spoken to, beside "
+    "localhost and 127.0.0.1;\n"
     "                      pages of that host may use it as well. May be given several times\n"
     "  --http-open         on loopback: no key is needed, although there are some\n"
-    "  --http-max-body B   largest request body in bytes (default: 8 MiB, or 16 bytes a token of the longest context)\n"
-    "  --drain-seconds S   after SIGTERM, running requests may go on for so long (default: 5); a second signal ends at once\n"
+    "  --http-max-body B   largest request body in bytes (default: 8 MiB, or 16 bytes a token of "
+    "the longest context)\n"
+    "  --drain-seconds S   after SIGTERM, running requests may go on for so long (default: 5); a "
+    "second signal ends at once\n"
     "  --name N            name of the cluster (default: hodgepodge)\n"
-    "  --data KIND         data channel of the agents: auto (default): UCX on loopback and on trusted networks, encrypted TCP\n"
+    "  --data KIND         data channel of the agents: auto (default): UCX on loopback and on "
+    "trusted networks, encrypted TCP\n"
     "                      elsewhere; ucx; tcp\n"
-    "  --trust CIDR,...    networks on which everybody is trusted, such as 10.1.0.0/16: what crosses them is not encrypted\n"
+    "  --trust CIDR,...    networks on which everybody is trusted, such as 10.1.0.0/16: what "
+    "crosses them is not encrypted\n"
     "  --init              make folder and keys, and end\n"
     "  --version, --help\n"
     "\n"
-    "It writes DIR/coordinator.json with the addresses that it got, and DIR/admin.key, the key that hpctl needs.\n"
+    "It writes DIR/coordinator.json with the addresses that it got, and DIR/admin.key, the key "
+    "that hpctl needs.\n"
     "\n"
     "examples:\n"
     "  hp-coordinator --listen 0.0.0.0:7070\n"
@@ -56,16 +66,19 @@ static void dir_default(char *out, size_t size)
     if (state && *state)
         snprintf(out, size, "%s/hodgepodge/coordinator", state);
     else
-        snprintf(out, size, "%s/.local/state/hodgepodge/coordinator", home && *home ? home : "/var/lib");
+        snprintf(out, size, "%s/.local/state/hodgepodge/coordinator",
+                 home && *home ? home : "/var/lib");
 }
 
-static int number_read(const char *name, const char *text, uint64_t max, uint64_t *out, struct err *e)
+static int number_read(const char *name, const char *text, uint64_t max, uint64_t *out,
+                       struct err *e)
 {
     char *end;
     errno = 0;
     unsigned long long v = strtoull(text, &end, 10);
     if (*text < '0' || *text > '9' || *end || errno || v > max)
-        return err_set(e, HP_EUSAGE, "--%s: \"%s\" is not a whole number up to %llu", name, text, (unsigned long long)max);
+        return err_set(e, HP_EUSAGE, "--%s: \"%s\" is not a whole number up to %llu", name, text,
+                       (unsigned long long)max);
     *out = v;
     return 0;
 }
@@ -97,8 +110,8 @@ static int options_read(int argc, char **argv, struct options *o, struct err *e)
                                           {0}};
     const char *data = NULL, *trust = NULL;
     dir_default(o->dir, sizeof o->dir);
-    o->config =
-        (struct coordinator_config){.dir = o->dir, .listen = "127.0.0.1:7070", .http = "127.0.0.1:8080", .name = "hodgepodge"};
+    o->config = (struct coordinator_config){
+        .dir = o->dir, .listen = "127.0.0.1:7070", .http = "127.0.0.1:8080", .name = "hodgepodge"};
     o->drain_s = DRAIN_SECONDS;
     opterr = 0;
     int rc = 0;
@@ -113,7 +126,10 @@ static int options_read(int argc, char **argv, struct options *o, struct err *e)
         case 'i': o->init = true; break;
         case 'O': o->config.http_open = true; break;
         case 'o': rc = host_add(o, optarg, e); break;
-        case 'b': rc = number_read("http-max-body", optarg, MAX_BODY_BYTES, &o->config.http_max_body_bytes, e); break;
+        case 'b':
+            rc = number_read("http-max-body", optarg, MAX_BODY_BYTES,
+                             &o->config.http_max_body_bytes, e);
+            break;
         case 'D': rc = number_read("drain-seconds", optarg, 86400, &o->drain_s, e); break;
         case 'H':
             fputs(help, stdout);
@@ -124,13 +140,16 @@ static int options_read(int argc, char **argv, struct options *o, struct err *e)
             o->done = true;
             return 0;
         default:
-            return err_set(e, HP_EUSAGE, "%s: unknown option, or one without its value; --help lists them", argv[optind - 1]);
+            return err_set(e, HP_EUSAGE,
+                           "%s: unknown option, or one without its value; --help lists them",
+                           argv[optind - 1]);
         }
     }
     if (rc < 0)
         return rc;
     if (optind < argc)
-        return err_set(e, HP_EUSAGE, "%s: hp-coordinator takes options only; --help lists them", argv[optind]);
+        return err_set(e, HP_EUSAGE, "%s: hp-coordinator takes options only; --help lists them",
+                       argv[optind]);
     return data_policy_set(&o->config.data, data, trust, e);
 }
 
@@ -168,7 +187,8 @@ static void signals_start(struct service *s, uv_signal_t signals[2])
     }
 }
 
-/* Every connection takes descriptors; the soft limit (1024 on most systems) is there for programs that use select. */
+/* Every connection takes descriptors; the soft limit (1024 on most systems) is there for programs
+ * that use select. */
 static void descriptors_raise(void)
 {
     struct rlimit files;

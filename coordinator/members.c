@@ -1,16 +1,16 @@
 #include "coordinator/members.h"
 
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
 #include "common/cluster.h"
 #include "common/json.h"
 #include "common/log.h"
 #include "coordinator/core_int.h"
 #include "coordinator/links.h"
 #include "transport/data_address.h"
-
-#include <sodium.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define TO(s) MACHINE_TO(MEMBER_##s)
 const struct machine_state member_states[MEMBER_STATE_COUNT] = {
@@ -66,18 +66,21 @@ void member_move(struct member *m, int to)
 {
     if (m->state == to)
         return;
-    log_info("coordinator", "member", "agent=%s from=%s to=%s", m->name, member_states[m->state].word, member_states[to].word);
+    log_info("coordinator", "member", "agent=%s from=%s to=%s", m->name,
+             member_states[m->state].word, member_states[to].word);
     machine_move(member_states, &m->state, to);
 }
 
 void member_keep(struct core *c, const struct member *m)
 {
-    json_t *record = json_pack("{s:s, s:s, s:s, s:b, s:O?}", "key", m->key, "machine", m->machine, "hostname", m->hostname, "draining",
-                               m->draining && !m->drain_asked, "node", m->node);
+    json_t *record =
+        json_pack("{s:s, s:s, s:s, s:b, s:O?}", "key", m->key, "machine", m->machine, "hostname",
+                  m->hostname, "draining", m->draining && !m->drain_asked, "node", m->node);
     core_keep_json(c, "agent", m->name, record);
 }
 
-/* ---- what an agent tells of itself ------------------------------------------------------------------------------- */
+/* ---- what an agent tells of itself
+ * ------------------------------------------------------------------------------- */
 
 /* Takes the first device's kind and memory out of the node; a stage runs on it. */
 static void member_node_set(struct member *m, json_t *node)
@@ -89,14 +92,17 @@ static void member_node_set(struct member *m, json_t *node)
     m->memory_bytes = json_number_value(json_object_get(device, "memory_bytes"));
 }
 
-/* The node that an agent told, checked by reading a cluster of it alone. NULL with the reason in *e. */
+/* The node that an agent told, checked by reading a cluster of it alone. NULL with the reason in
+ * *e. */
 static json_t *node_read(const char *text, struct err *e)
 {
     json_error_t why = {0};
-    json_t *node = strlen(text) <= MEMBER_NODE_BYTES ? json_loads(text, JSON_REJECT_DUPLICATES, &why) : NULL;
+    json_t *node =
+        strlen(text) <= MEMBER_NODE_BYTES ? json_loads(text, JSON_REJECT_DUPLICATES, &why) : NULL;
     if (!json_is_object(node)) {
         json_decref(node);
-        err_set(e, HP_EPARSE, "the node in \"join\" is not a JSON object of at most %d bytes: %s", MEMBER_NODE_BYTES, why.text);
+        err_set(e, HP_EPARSE, "the node in \"join\" is not a JSON object of at most %d bytes: %s",
+                MEMBER_NODE_BYTES, why.text);
         return NULL;
     }
     json_object_del(node, "count");
@@ -105,7 +111,8 @@ static json_t *node_read(const char *text, struct err *e)
     json_t *document = json_pack("{s:s, s:[O]}", "format", "hp-cluster/1", "nodes", node);
     struct json_at at = {.file = "node in \"join\"", .value = document};
     struct cluster cluster = {0};
-    int rc = document ? cluster_from_json(&at, &cluster, e) : err_set(e, HP_ENOMEM, "no memory for a node");
+    int rc = document ? cluster_from_json(&at, &cluster, e)
+                      : err_set(e, HP_ENOMEM, "no memory for a node");
     if (rc == 0 && cluster.n_devices == 0)
         rc = err_set(e, HP_EPARSE, "the node in \"join\" has no device");
     cluster_free(&cluster); /* nothing, where it could not be read */
@@ -155,7 +162,9 @@ void members_models_set(struct member *m, const struct pack_list *models)
     }
 }
 
-/* ---- joining ------------------------------------------------------------------------------------------------------ */
+/* ---- joining
+ * ------------------------------------------------------------------------------------------------------
+ */
 
 /* Those that were removed since the start, so that they can be told. */
 static const char *removed_name(const struct core *c, const char *key)
@@ -174,7 +183,8 @@ static void removed_note(struct core *c, const struct member *m)
 }
 
 /* Whether the secret opens the door to this key, and which invitation it uses up. */
-static int invite_check(struct core *c, const char *key, const char *secret, struct member_invite **out, struct err *e)
+static int invite_check(struct core *c, const char *key, const char *secret,
+                        struct member_invite **out, struct err *e)
 {
     char digest[65];
     if (!secret[0]) {
@@ -182,8 +192,10 @@ static int invite_check(struct core *c, const char *key, const char *secret, str
         if (removed)
             err_set(e, HP_EDENIED, "agent \"%s\" was removed from this cluster", removed);
         else
-            err_set(e, HP_EDENIED, "this agent's key is not known here and it brought no join token");
-        return err_hint(e, "hpctl node token create makes one: hp-agent --join HOST:PORT --token TOKEN");
+            err_set(e, HP_EDENIED,
+                    "this agent's key is not known here and it brought no join token");
+        return err_hint(
+            e, "hpctl node token create makes one: hp-agent --join HOST:PORT --token TOKEN");
     }
     join_token_secret_digest(secret, digest);
     for (size_t i = 0; i < c->n_invites; i++) {
@@ -191,7 +203,8 @@ static int invite_check(struct core *c, const char *key, const char *secret, str
         if (!key_equal(v->digest, digest))
             continue;
         if (v->used_by[0])
-            return err_set(e, HP_EDENIED, "this join token was used already, by agent \"%s\"", v->used_by);
+            return err_set(e, HP_EDENIED, "this join token was used already, by agent \"%s\"",
+                           v->used_by);
         if (v->expires_s <= core_unix_s(c))
             return err_set(e, HP_EDENIED, "this join token has expired");
         *out = v;
@@ -203,16 +216,20 @@ static int invite_check(struct core *c, const char *key, const char *secret, str
 static void invite_keep(struct core *c, const struct member_invite *v)
 {
     core_keep_json(c, "token", v->digest,
-                   json_pack("{s:I, s:I, s:s}", "expires_s", (json_int_t)v->expires_s, "created_s", (json_int_t)v->created_s, "used_by", v->used_by));
+                   json_pack("{s:I, s:I, s:s}", "expires_s", (json_int_t)v->expires_s, "created_s",
+                             (json_int_t)v->created_s, "used_by", v->used_by));
 }
 
-/* The name asked for, reduced to what may stand in --layers and device ids; numbered where another agent has it. */
+/* The name asked for, reduced to what may stand in --layers and device ids; numbered where another
+ * agent has it. */
 static void name_choose(struct core *c, const char *asked, char out[MEMBER_NAME])
 {
     char base[MEMBER_NAME - 8];
     size_t n = 0;
     for (const char *p = asked; *p && n < sizeof base - 1; p++)
-        base[n++] = strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.", *p) ? *p : '-';
+        base[n++] = strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.", *p)
+                        ? *p
+                        : '-';
     base[n] = 0;
     if (n == 0)
         core_text_set(base, sizeof base, "agent");
@@ -221,10 +238,12 @@ static void name_choose(struct core *c, const char *asked, char out[MEMBER_NAME]
         snprintf(out, MEMBER_NAME, "%s-%u", base, k);
 }
 
-static int member_admit(struct core *c, const char *key, const struct message_join *j, struct member_invite *invite, struct member **out, struct err *e)
+static int member_admit(struct core *c, const char *key, const struct message_join *j,
+                        struct member_invite *invite, struct member **out, struct err *e)
 {
     if (c->n_members >= CORE_MAX_MEMBERS)
-        return err_set(e, HP_ELIMIT, "this cluster has %d agents already, its limit", CORE_MAX_MEMBERS);
+        return err_set(e, HP_ELIMIT, "this cluster has %d agents already, its limit",
+                       CORE_MAX_MEMBERS);
     if (core_may_change(c, e) < 0)
         return e->code;
     struct member *m = calloc(1, sizeof *m);
@@ -257,7 +276,8 @@ static void member_welcome(struct core *c, struct member *m, uint64_t id)
     core_say(c, m->peer, &w);
 }
 
-/* ---- whose connections the agents' data endpoints may take ----------------------------------------------------------- */
+/* ---- whose connections the agents' data endpoints may take
+ * ----------------------------------------------------------- */
 
 static void key_add(struct buffer *keys, const char *text)
 {
@@ -281,16 +301,21 @@ static void members_tell(struct core *c, const struct member *only)
     buffer_free(&keys);
 }
 
-/* ---- joining ------------------------------------------------------------------------------------------------------ */
+/* ---- joining
+ * ------------------------------------------------------------------------------------------------------
+ */
 
-static void join_refuse(struct core *c, uint64_t peer, uint64_t id, const struct message_join *j, const struct err *e)
+static void join_refuse(struct core *c, uint64_t peer, uint64_t id, const struct message_join *j,
+                        const struct err *e)
 {
-    log_warn_limited("coordinator", "join_refused", "name=%.64s host=%.64s why=\"%s\"", j->name, j->hostname, e->text);
+    log_warn_limited("coordinator", "join_refused", "name=%.64s host=%.64s why=\"%s\"", j->name,
+                     j->hostname, e->text);
     core_refuse(c, peer, id, e);
 }
 
-/* Frames go where the address says, to whoever has the key in it: that must be the joiner's own. Addresses within a process have no key, and are shorter than
- * any of a network, which knows none of them. */
+/* Frames go where the address says, to whoever has the key in it: that must be the joiner's own.
+ * Addresses within a process have no key, and are shorter than any of a network, which knows none
+ * of them. */
 static int address_check(const char *key, struct pack_span address, struct err *e)
 {
     struct data_address a;
@@ -303,13 +328,16 @@ static int address_check(const char *key, struct pack_span address, struct err *
     return rc;
 }
 
-/* Two processes with one key (a copied state folder) must not push each other out. A newcomer is not answered before the one that is here had the time for a
- * heartbeat: if that came, the newcomer is refused, and both are named; if not, the agent was restarted. HP_PENDING: it asks again in a second. */
-static int rival_check(struct core *c, struct member *m, uint64_t peer, const struct message_join *j, struct err *e)
+/* Two processes with one key (a copied state folder) must not push each other out. A newcomer is
+ * not answered before the one that is here had the time for a heartbeat: if that came, the newcomer
+ * is refused, and both are named; if not, the agent was restarted. HP_PENDING: it asks again in a
+ * second. */
+static int rival_check(struct core *c, struct member *m, uint64_t peer,
+                       const struct message_join *j, struct err *e)
 {
     uint64_t now = core_now(c);
-    bool alone = !j->process || !m->process || j->process == m->process || m->peer == peer || !member_present(m) ||
-                 now - m->heard_ns >= core_ms(CORE_SUSPECT_MS);
+    bool alone = !j->process || !m->process || j->process == m->process || m->peer == peer ||
+                 !member_present(m) || now - m->heard_ns >= core_ms(CORE_SUSPECT_MS);
     if (alone)
         return 0;
     if (m->rival != j->process) {
@@ -319,13 +347,20 @@ static int rival_check(struct core *c, struct member *m, uint64_t peer, const st
     if (m->heard_ns <= m->rival_ns)
         return now - m->rival_ns < core_ms(MEMBER_RIVAL_MS) ? HP_PENDING : 0;
     core_text_set(m->rival_host, sizeof m->rival_host, j->hostname);
-    err_set(e, HP_EEXIST, "the key of agent \"%s\" is in use by another process, on host \"%s\"; this one is on \"%s\"", m->name, m->hostname, m->rival_host);
-    return err_hint(e, "a copied state folder? give each agent its own (hp-agent --dir) and a token of its own");
+    err_set(e, HP_EEXIST,
+            "the key of agent \"%s\" is in use by another process, on host \"%s\"; this one is on "
+            "\"%s\"",
+            m->name, m->hostname, m->rival_host);
+    return err_hint(
+        e,
+        "a copied state folder? give each agent its own (hp-agent --dir) and a token of its own");
 }
 
-/* All that has to be right before anything changes. Who it is comes first: a stranger's node is not worth a look. */
-static int join_check(struct core *c, struct member *m, uint64_t peer, const char *key, const struct message_join *j, struct member_invite **invite,
-                      json_t **node, struct err *e)
+/* All that has to be right before anything changes. Who it is comes first: a stranger's node is not
+ * worth a look. */
+static int join_check(struct core *c, struct member *m, uint64_t peer, const char *key,
+                      const struct message_join *j, struct member_invite **invite, json_t **node,
+                      struct err *e)
 {
     int rc = m ? rival_check(c, m, peer, j, e) : invite_check(c, key, j->token, invite, e);
     if (rc != 0 || (rc = address_check(key, j->data_address, e)) < 0)
@@ -348,7 +383,8 @@ static int member_address_set(struct member *m, struct pack_span from, struct er
 }
 
 /* What an agent tells of itself with every join. */
-static void member_joined(struct core *c, struct member *m, uint64_t peer, const struct message_join *j, json_t *node)
+static void member_joined(struct core *c, struct member *m, uint64_t peer,
+                          const struct message_join *j, json_t *node)
 {
     member_node_set(m, node);
     core_text_set(m->machine, sizeof m->machine, j->machine);
@@ -363,7 +399,8 @@ static void member_joined(struct core *c, struct member *m, uint64_t peer, const
     m->rival_host[0] = 0;
 }
 
-void members_join(struct core *c, uint64_t peer, const char *key, uint64_t id, const struct message_join *j)
+void members_join(struct core *c, uint64_t peer, const char *key, uint64_t id,
+                  const struct message_join *j)
 {
     struct err e = {0};
     struct member *m = member_of_key(c, key);
@@ -373,9 +410,11 @@ void members_join(struct core *c, uint64_t peer, const char *key, uint64_t id, c
     int rc = join_check(c, m, peer, key, j, &invite, &node, &e);
     if (rc == HP_PENDING)
         return;
-    /* It missed our answers and asks again: over the same connection nothing is lost, so nothing begins anew. */
-    bool again = m && m->peer == peer && member_present(m) && m->address_size == j->data_address.size &&
-                 (!m->address_size || memcmp(m->address, j->data_address.data, m->address_size) == 0);
+    /* It missed our answers and asks again: over the same connection nothing is lost, so nothing
+     * begins anew. */
+    bool again =
+        m && m->peer == peer && member_present(m) && m->address_size == j->data_address.size &&
+        (!m->address_size || memcmp(m->address, j->data_address.data, m->address_size) == 0);
     if (rc == 0 && !known)
         rc = member_admit(c, key, j, invite, &m, &e);
     if (rc == 0 && json_object_set_new(node, "name", json_string(m->name)) < 0)
@@ -401,7 +440,9 @@ void members_join(struct core *c, uint64_t peer, const char *key, uint64_t id, c
     deployments_member_joined(c, m);
 }
 
-/* ---- staying ------------------------------------------------------------------------------------------------------ */
+/* ---- staying
+ * ------------------------------------------------------------------------------------------------------
+ */
 
 void members_heartbeat(struct core *c, struct member *m, const struct message_heartbeat *h)
 {
@@ -423,7 +464,8 @@ void members_heartbeat(struct core *c, struct member *m, const struct message_he
 static void member_lose(struct core *c, struct member *m, uint64_t silent_ns)
 {
     char why[128];
-    snprintf(why, sizeof why, "agent \"%s\" was lost: no sign of it for %.1f s", m->name, (double)silent_ns * 1e-9);
+    snprintf(why, sizeof why, "agent \"%s\" was lost: no sign of it for %.1f s", m->name,
+             (double)silent_ns * 1e-9);
     member_move(m, MEMBER_LOST);
     m->peer = 0;
     free(m->held);
@@ -454,7 +496,8 @@ void members_peer_gone(struct core *c, uint64_t peer)
             member_move(c->members[i], MEMBER_SUSPECT);
 }
 
-/* ---- what hpctl wants of members ------------------------------------------------------------------------------------ */
+/* ---- what hpctl wants of members
+ * ------------------------------------------------------------------------------------ */
 
 int members_invite(struct core *c, uint64_t ttl_s, char token[TOKEN_TEXT], struct err *e)
 {
@@ -508,7 +551,9 @@ int members_remove(struct core *c, struct member *m, struct err *e)
     return 0;
 }
 
-/* ---- from the store ---------------------------------------------------------------------------------------------------- */
+/* ---- from the store
+ * ----------------------------------------------------------------------------------------------------
+ */
 
 int members_restore_agent(struct core *c, const char *name, const json_t *record, struct err *e)
 {
@@ -524,11 +569,14 @@ int members_restore_agent(struct core *c, const char *name, const json_t *record
     *place = m;
     core_text_set(m->name, sizeof m->name, name);
     core_text_set(m->key, sizeof m->key, key);
-    core_text_set(m->machine, sizeof m->machine, json_string_value(json_object_get(record, "machine")));
-    core_text_set(m->hostname, sizeof m->hostname, json_string_value(json_object_get(record, "hostname")));
+    core_text_set(m->machine, sizeof m->machine,
+                  json_string_value(json_object_get(record, "machine")));
+    core_text_set(m->hostname, sizeof m->hostname,
+                  json_string_value(json_object_get(record, "hostname")));
     m->draining = json_is_true(json_object_get(record, "draining"));
     m->state = MEMBER_LOST;
-    json_t *node = json_object_get(record, "node"), *copy = json_is_object(node) ? json_deep_copy(node) : NULL;
+    json_t *node = json_object_get(record, "node"),
+           *copy = json_is_object(node) ? json_deep_copy(node) : NULL;
     if (copy && json_object_set_new(copy, "name", json_string(m->name)) == 0)
         member_node_set(m, copy);
     else
@@ -544,6 +592,7 @@ int members_restore_invite(struct core *c, const char *digest, const json_t *rec
     core_text_set(v->digest, sizeof v->digest, digest);
     v->expires_s = (uint64_t)json_integer_value(json_object_get(record, "expires_s"));
     v->created_s = (uint64_t)json_integer_value(json_object_get(record, "created_s"));
-    core_text_set(v->used_by, sizeof v->used_by, json_string_value(json_object_get(record, "used_by")));
+    core_text_set(v->used_by, sizeof v->used_by,
+                  json_string_value(json_object_get(record, "used_by")));
     return 0;
 }

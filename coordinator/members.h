@@ -2,22 +2,34 @@
 #ifndef HP_COORDINATOR_MEMBERS_H
 #define HP_COORDINATOR_MEMBERS_H
 
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
 #include "common/digest.h"
 #include "common/machine.h"
 #include "transport/keys.h"
 #include "transport/message.h"
 
-#include <jansson.h>
-#include <stdbool.h>
-#include <stdint.h>
-
 struct core;
 struct member_link;
 
-enum member_state { MEMBER_JOINING, MEMBER_READY, MEMBER_SUSPECT, MEMBER_LOST, MEMBER_DRAINING, MEMBER_STATE_COUNT };
+enum member_state {
+    MEMBER_JOINING,
+    MEMBER_READY,
+    MEMBER_SUSPECT,
+    MEMBER_LOST,
+    MEMBER_DRAINING,
+    MEMBER_STATE_COUNT
+};
 extern const struct machine_state member_states[];
 
-enum { MEMBER_NAME = 64, MEMBER_NODE_BYTES = 64 << 10, MEMBER_INPROC_ADDRESS_BYTES = 16, MEMBER_RIVAL_MS = 700 };
+enum {
+    MEMBER_NAME = 64,
+    MEMBER_NODE_BYTES = 64 << 10,
+    MEMBER_INPROC_ADDRESS_BYTES = 16,
+    MEMBER_RIVAL_MS = 700
+};
 
 struct member_held { /* message_held_stage, copied */
     uint64_t deployment, generation, stage;
@@ -34,20 +46,22 @@ struct member_model {
 struct member {
     char name[MEMBER_NAME], key[KEY_TEXT];
     int state;
-    bool draining; /* asked for; survives a restart of either side (drain.h) */
-    bool drain_asked; /* whether it may is being found out, and kept nowhere; (drain_peer, drain_ask) hears of it */
+    bool draining;    /* asked for; survives a restart of either side (drain.h) */
+    bool drain_asked; /* whether it may is being found out, and kept nowhere; (drain_peer,
+                         drain_ask) hears of it */
     uint64_t drain_peer, drain_ask;
     char machine[80], hostname[80], program[64];
-    json_t *node; /* of hp-cluster/1, with our name; NULL before it first joined */
-    char kind[64]; /* of its first device */
+    json_t *node;        /* of hp-cluster/1, with our name; NULL before it first joined */
+    char kind[64];       /* of its first device */
     double memory_bytes; /* of its first device */
     uint8_t *address;
     size_t address_size;
     uint64_t peer; /* 0: not connected */
     uint64_t heard_ns, joined_ns, joins;
-    uint64_t process;                 /* that it joined with; 0: not said */
-    uint64_t rival, rival_ns;         /* another process with its key, and when that one asked first; 0: none */
-    char rival_host[80];              /* "" while none was refused */
+    uint64_t process; /* that it joined with; 0: not said */
+    uint64_t rival,
+        rival_ns;        /* another process with its key, and when that one asked first; 0: none */
+    char rival_host[80]; /* "" while none was refused */
     uint64_t memory_free_bytes, dropped_stale, dropped_foreign;
     int64_t clock_offset_ns; /* add it to its clock to have ours (truth.c) */
     uint64_t clock_heard_ns; /* 0: not known yet */
@@ -68,14 +82,19 @@ struct member_invite {
 struct member *member_find(struct core *c, const char *name);
 struct member *member_of_key(struct core *c, const char *key);
 /* May be given new stages. */
-static inline bool member_available(const struct member *m) { return m->state == MEMBER_READY; }
+static inline bool member_available(const struct member *m)
+{
+    return m->state == MEMBER_READY;
+}
 /* Is there, as far as one knows: its stages go on. */
 static inline bool member_present(const struct member *m)
 {
-    return m->state == MEMBER_READY || m->state == MEMBER_SUSPECT || m->state == MEMBER_DRAINING || m->state == MEMBER_JOINING;
+    return m->state == MEMBER_READY || m->state == MEMBER_SUSPECT || m->state == MEMBER_DRAINING ||
+           m->state == MEMBER_JOINING;
 }
 
-void members_join(struct core *c, uint64_t peer, const char *key, uint64_t id, const struct message_join *j);
+void members_join(struct core *c, uint64_t peer, const char *key, uint64_t id,
+                  const struct message_join *j);
 void members_heartbeat(struct core *c, struct member *m, const struct message_heartbeat *h);
 void members_models_set(struct member *m, const struct pack_list *models);
 void members_tick(struct core *c);

@@ -1,7 +1,5 @@
 #include "coordinator/model_heads.h"
 
-#include "common/manifest.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -11,11 +9,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/manifest.h"
+
 enum { PATH_BYTES = 4096 };
 
 static int io_failed(const char *path, const char *doing, struct err *e)
 {
-    return err_set(e, errno == ENOSPC ? HP_ENOSPACE : HP_EIO, "%s: cannot %s: %s", path, doing, strerror(errno));
+    return err_set(e, errno == ENOSPC ? HP_ENOSPACE : HP_EIO, "%s: cannot %s: %s", path, doing,
+                   strerror(errno));
 }
 
 /* Every folder above the last component. */
@@ -25,7 +26,8 @@ static int folders_make(char *path, struct err *e)
         if (*p != '/')
             continue;
         *p = 0;
-        int rc = mkdir(path, 0755) != 0 && errno != EEXIST ? io_failed(path, "make this folder", e) : 0;
+        int rc =
+            mkdir(path, 0755) != 0 && errno != EEXIST ? io_failed(path, "make this folder", e) : 0;
         *p = '/';
         if (rc < 0)
             return rc;
@@ -33,9 +35,11 @@ static int folders_make(char *path, struct err *e)
     return 0;
 }
 
-static int file_path(const char *folder, const char *id, const struct manifest *m, uint64_t file, char out[PATH_BYTES], struct err *e)
+static int file_path(const char *folder, const char *id, const struct manifest *m, uint64_t file,
+                     char out[PATH_BYTES], struct err *e)
 {
-    int n = snprintf(out, PATH_BYTES, "%s/%s/files/%s", folder, id, ((const struct manifest_file *)m->files.items)[file].name);
+    int n = snprintf(out, PATH_BYTES, "%s/%s/files/%s", folder, id,
+                     ((const struct manifest_file *)m->files.items)[file].name);
     return n < PATH_BYTES ? 0 : err_set(e, HP_ELIMIT, "the name of a model's file is too long");
 }
 
@@ -69,7 +73,8 @@ static int head_write(const char *path, const struct manifest_head *h, struct er
     return rc;
 }
 
-/* Whether a file has a head's bytes already: a restart writes nothing, so that a full disk does not keep models from opening. */
+/* Whether a file has a head's bytes already: a restart writes nothing, so that a full disk does not
+ * keep models from opening. */
 static bool head_is_there(const char *path, uint64_t bytes, const struct manifest_head *h)
 {
     struct stat st;
@@ -96,10 +101,12 @@ static bool heads_are_there(const char *folder, const char *id, const struct man
     const struct manifest_head *heads = m->heads.items;
     struct stat st;
     for (size_t i = 0; i < m->files.count; i++)
-        if (file_path(folder, id, m, i, path, &ignored) < 0 || stat(path, &st) != 0 || (uint64_t)st.st_size != files[i].bytes)
+        if (file_path(folder, id, m, i, path, &ignored) < 0 || stat(path, &st) != 0 ||
+            (uint64_t)st.st_size != files[i].bytes)
             return false;
     for (size_t i = 0; i < m->heads.count; i++)
-        if (heads[i].file >= m->files.count || file_path(folder, id, m, heads[i].file, path, &ignored) < 0 ||
+        if (heads[i].file >= m->files.count ||
+            file_path(folder, id, m, heads[i].file, path, &ignored) < 0 ||
             !head_is_there(path, files[heads[i].file].bytes, &heads[i]))
             return false;
     return true;
@@ -121,7 +128,9 @@ static int heads_make(const char *folder, const char *id, const struct manifest 
     return rc;
 }
 
-/* ---- facts ------------------------------------------------------------------------------------------------------ */
+/* ---- facts
+ * ------------------------------------------------------------------------------------------------------
+ */
 
 static void count_elements(void *ctx, const struct weight *w)
 {
@@ -178,8 +187,9 @@ static int facts_fill(struct model *m, struct arena *arena, struct core_model *f
     return 0;
 }
 
-int model_heads_open(const char *folder, const char *id, const uint8_t *manifest, size_t size, struct arena *arena, struct model **out,
-                     struct core_model *facts, struct err *e)
+int model_heads_open(const char *folder, const char *id, const uint8_t *manifest, size_t size,
+                     struct arena *arena, struct model **out, struct core_model *facts,
+                     struct err *e)
 {
     struct arena decoded = {0};
     struct manifest m;
@@ -203,7 +213,9 @@ int model_heads_open(const char *folder, const char *id, const uint8_t *manifest
     return rc;
 }
 
-/* ---- removing ---------------------------------------------------------------------------------------------------- */
+/* ---- removing
+ * ----------------------------------------------------------------------------------------------------
+ */
 
 static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *at)
 {

@@ -1,20 +1,23 @@
-/* The models that the coordinator knows, as far as it needs them: a sparse copy of each model's files with its heads filled in opens like the model itself
- * and gives layers, tokenizer and chat template. Weights never come here. */
+/* The models that the coordinator knows, as far as it needs them: a sparse copy of each model's
+ * files with its heads filled in opens like the model itself and gives layers, tokenizer and chat
+ * template. Weights never come here. */
 #ifndef HP_COORDINATOR_MODEL_HEADS_H
 #define HP_COORDINATOR_MODEL_HEADS_H
+
+#include <stddef.h>
+#include <stdint.h>
 
 #include "common/arena.h"
 #include "common/status.h"
 #include "coordinator/core.h"
 #include "model/model.h"
 
-#include <stddef.h>
-#include <stdint.h>
-
-/* Makes FOLDER/ID/files/... from a manifest, opens it and its tokenizer, and fills *facts (what it points to is in `arena` or the model's). Blocks; may run
- * on any thread. HP_EPARSE, HP_EUNSUPPORTED, HP_EIO, HP_ENOSPACE. */
-int model_heads_open(const char *folder, const char *id, const uint8_t *manifest, size_t size, struct arena *arena, struct model **out,
-                     struct core_model *facts, struct err *e);
+/* Makes FOLDER/ID/files/... from a manifest, opens it and its tokenizer, and fills *facts (what it
+ * points to is in `arena` or the model's). Blocks; may run on any thread. HP_EPARSE,
+ * HP_EUNSUPPORTED, HP_EIO, HP_ENOSPACE. */
+int model_heads_open(const char *folder, const char *id, const uint8_t *manifest, size_t size,
+                     struct arena *arena, struct model **out, struct core_model *facts,
+                     struct err *e);
 /* Removes FOLDER/ID. */
 void model_heads_remove(const char *folder, const char *id);
 

@@ -1,13 +1,13 @@
-/* Asks the planner where the stages of a deployment go, and says what is missing where they cannot be. The planner runs as work
- * (work.h), never on the loop. */
+/* Asks the planner where the stages of a deployment go, and says what is missing where they cannot
+ * be. The planner runs as work (work.h), never on the loop. */
 #ifndef HP_COORDINATOR_PLACEMENT_H
 #define HP_COORDINATOR_PLACEMENT_H
-
-#include "common/status.h"
 
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
+
+#include "common/status.h"
 
 struct arena;
 struct core;
@@ -32,19 +32,22 @@ void placement_free(struct placement *p);
 
 enum { PLACEMENT_TOKENS = 512, PLACEMENT_LEAST_CONTEXT = 256 };
 
-/* Plans of a deployment from its spec, the members and their profiles. Without a context in the spec it takes the model's, and
- * halves it, after the number of sequences, until it fits. The first call begins to plan and returns 1, as every call until the
- * plan is there (deployments_advance is called then); what turns up outdated is made again. 0: *out is the plan, the caller's to
- * free. HP_EINFEASIBLE says how many bytes are missing where, and what would fit; HP_ENOENT names an agent that does not exist,
- * HP_ELINK one that is not here now; HP_EINVAL a range that makes no sense. */
+/* Plans of a deployment from its spec, the members and their profiles. Without a context in the
+ * spec it takes the model's, and halves it, after the number of sequences, until it fits. The first
+ * call begins to plan and returns 1, as every call until the plan is there (deployments_advance is
+ * called then); what turns up outdated is made again. 0: *out is the plan, the caller's to free.
+ * HP_EINFEASIBLE says how many bytes are missing where, and what would fit; HP_ENOENT names an
+ * agent that does not exist, HP_ELINK one that is not here now; HP_EINVAL a range that makes no
+ * sense. */
 int placement_make(struct core *c, struct deployment *d, struct placement *out, struct err *e);
 /* Nobody waits for the plan any more. */
 void placement_cancel(struct deployment *d);
-/* One available agent of each kind whose costs for this model nobody has measured; returns how many. */
+/* One available agent of each kind whose costs for this model nobody has measured; returns how
+ * many. */
 int placement_unmeasured(struct core *c, const struct deployment *d, struct member **out, int max);
-/* When each piece of a prompt in these slices should run on the deployment's stages, by the profile as it is now. In the arena.
- * HP_ELINK: an agent is not here. */
-int placement_predict(struct core *c, struct deployment *d, const int *slices, int n, struct arena *arena,
-                      struct pipeline_schedule *out, struct err *e);
+/* When each piece of a prompt in these slices should run on the deployment's stages, by the profile
+ * as it is now. In the arena. HP_ELINK: an agent is not here. */
+int placement_predict(struct core *c, struct deployment *d, const int *slices, int n,
+                      struct arena *arena, struct pipeline_schedule *out, struct err *e);
 
 #endif

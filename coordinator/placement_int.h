@@ -1,13 +1,14 @@
-/* What the two halves of placement share: placement.c asks and takes on the loop, placement_search.c works on any thread. */
+/* What the two halves of placement share: placement.c asks and takes on the loop,
+ * placement_search.c works on any thread. */
 #ifndef HP_COORDINATOR_PLACEMENT_INT_H
 #define HP_COORDINATOR_PLACEMENT_INT_H
+
+#include <stdint.h>
 
 #include "coordinator/placement.h"
 #include "coordinator/planner_inputs.h"
 #include "coordinator/work.h"
 #include "planners/pipeline/pipeline.h"
-
-#include <stdint.h>
 
 /* A stage that the spec names. */
 struct placing_range {
@@ -24,9 +25,9 @@ struct placing {
     struct arena arena;
     /* of the spec */
     struct placing_range *ranges;
-    int *devices, *ends, n_devices; /* devices NULL: any; ends NULL: the planner's */
-    int *last_devices, *last_ends,
-        n_last; /* where this model's layers lay when it served last; 0: not known, or not to be asked */
+    int *devices, *ends, n_devices;        /* devices NULL: any; ends NULL: the planner's */
+    int *last_devices, *last_ends, n_last; /* where this model's layers lay when it served last; 0:
+                                              not known, or not to be asked */
     bool planned;
     int max_slice;
     uint32_t plan_tokens;
@@ -45,7 +46,8 @@ static inline uint64_t placing_round_up(uint64_t v, uint64_t to)
     return (v + to - 1) / to * to;
 }
 
-/* How many sequences may be open in KV memory for so many whole contexts, and the tokens of KV that a stage keeps for them. */
+/* How many sequences may be open in KV memory for so many whole contexts, and the tokens of KV that
+ * a stage keeps for them. */
 uint64_t placing_open_sequences(const struct placing *p, uint64_t context, uint64_t sequences);
 uint64_t placing_kv_tokens(const struct placing *p, uint64_t context, uint64_t sequences);
 /* What a planner's request of this deployment begins with. */

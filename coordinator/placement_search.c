@@ -1,8 +1,8 @@
-/* The search for the largest context and number of sequences that a plan exists for, and the words for what is missing where none
- * does. Pure functions of a `struct placing`: any thread, no core. */
-#include "coordinator/placement_int.h"
-
+/* The search for the largest context and number of sequences that a plan exists for, and the words
+ * for what is missing where none does. Pure functions of a `struct placing`: any thread, no core.
+ */
 #include "coordinator/deployments.h"
+#include "coordinator/placement_int.h"
 
 /* Another layout is worth moving weights when it is faster by more than this. */
 #define PLACEMENT_MOVE_GAIN 1.05
@@ -10,7 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- asking the planner ---------------------------------------------------------------------------------- */
+/* ---- asking the planner
+ * ---------------------------------------------------------------------------------- */
 
 struct pipeline_request placing_request(const struct placing *p, int tokens)
 {
@@ -34,7 +35,8 @@ uint64_t placing_open_sequences(const struct placing *p, uint64_t context, uint6
 {
     if (p->planned || p->max_sequences)
         return p->planned ? sequences : p->max_sequences;
-    uint64_t many = placing_round_up(context, DEPLOYMENT_KV_ROUND) * sequences / DEPLOYMENT_SEQUENCE_TOKENS;
+    uint64_t many =
+        placing_round_up(context, DEPLOYMENT_KV_ROUND) * sequences / DEPLOYMENT_SEQUENCE_TOKENS;
     many = many < DEPLOYMENT_SEQUENCES ? many : DEPLOYMENT_SEQUENCES;
     return many > sequences ? many : sequences;
 }
@@ -46,8 +48,8 @@ uint64_t placing_kv_tokens(const struct placing *p, uint64_t context, uint64_t s
     return placing_round_up(context, DEPLOYMENT_KV_ROUND) * sequences + steps * DEPLOYMENT_KV_ROUND;
 }
 
-static int ask_planner(struct placing *p, uint64_t context, uint64_t sequences, int tokens, struct pipeline_answer *out,
-                       struct err *e)
+static int ask_planner(struct placing *p, uint64_t context, uint64_t sequences, int tokens,
+                       struct pipeline_answer *out, struct err *e)
 {
     if (atomic_load(&p->work.canceled))
         return err_set(e, HP_ECANCELED, "nobody waits for this plan any more");
@@ -55,7 +57,8 @@ static int ask_planner(struct placing *p, uint64_t context, uint64_t sequences, 
     rq.context_tokens = (double)placing_kv_tokens(p, context, sequences) / (double)sequences;
     rq.sequences = (double)sequences * p->inputs->stands_for;
     int n = p->devices ? p->n_devices : p->inputs->cluster.n_devices;
-    /* The joint search grows with the devices: less effort beyond a few, and beyond many the published programmes. */
+    /* The joint search grows with the devices: less effort beyond a few, and beyond many the
+     * published programmes. */
     if (!p->ends && n > 8)
         rq.effort = 0.1;
     if (!p->ends && n > 32)
@@ -77,13 +80,14 @@ static uint64_t fewer(uint64_t sequences, uint64_t least)
 /* The largest context (halving) and number of sequences that a plan exists for. */
 static int fit(struct placing *p, struct err *e)
 {
-    uint64_t most = p->trained_context ? p->trained_context : PLACEMENT_LEAST_CONTEXT, least = p->least_sequences;
+    uint64_t most = p->trained_context ? p->trained_context : PLACEMENT_LEAST_CONTEXT,
+             least = p->least_sequences;
     uint64_t context = p->max_context ? p->max_context : most;
     if (p->plan_tokens && !p->max_context && p->plan_tokens + DEPLOYMENT_KV_ROUND < most)
         context = p->plan_tokens + DEPLOYMENT_KV_ROUND;
     for (;; context /= 2) {
-        for (uint64_t sequences = p->most_sequences > least ? p->most_sequences : least; sequences >= least;
-             sequences = fewer(sequences, least)) {
+        for (uint64_t sequences = p->most_sequences > least ? p->most_sequences : least;
+             sequences >= least; sequences = fewer(sequences, least)) {
             p->context = context;
             p->sequences = sequences;
             p->tokens = p->plan_tokens ? (int)p->plan_tokens : placing_tokens(context);
@@ -96,7 +100,8 @@ static int fit(struct placing *p, struct err *e)
     }
 }
 
-/* ---- what does not fit ----------------------------------------------------------------------------------- */
+/* ---- what does not fit
+ * ----------------------------------------------------------------------------------- */
 
 static void bytes_text(double bytes, char out[32])
 {
@@ -107,12 +112,14 @@ static void bytes_text(double bytes, char out[32])
 }
 
 /* Bytes of layers [first, end) with the KV of one sequence of `context` tokens. */
-static double need_bytes(const struct placing *p, int first, int end, uint64_t context, double *weights)
+static double need_bytes(const struct placing *p, int first, int end, uint64_t context,
+                         double *weights)
 {
     double sum = 0, w = 0;
     for (int l = first; l < end; l++) {
         w += p->inputs->resident_bytes[l];
-        sum += p->inputs->state_bytes_per_token[l] * (double)placing_round_up(context, DEPLOYMENT_KV_ROUND);
+        sum += p->inputs->state_bytes_per_token[l] *
+               (double)placing_round_up(context, DEPLOYMENT_KV_ROUND);
     }
     if (weights)
         *weights = w;
@@ -126,16 +133,19 @@ static int explain_ranges(const struct placing *p, uint64_t context, struct err 
     size_t used = 0;
     for (int i = 0; i < p->n_devices && used < sizeof text - 1; i++) {
         const struct placing_range *r = &p->ranges[i];
-        double need = need_bytes(p, r->first, r->end, context, NULL) + p->inputs->workspace_bytes[p->devices[i]],
+        double need = need_bytes(p, r->first, r->end, context, NULL) +
+                      p->inputs->workspace_bytes[p->devices[i]],
                room = p->inputs->free_bytes[p->devices[i]];
         if (need <= room)
             continue;
         char a[32], b[32];
         bytes_text(need, a);
         bytes_text(room, b);
-        used += (size_t)snprintf(text + used, sizeof text - used,
-                                 "%slayers %d-%d need %s on agent \"%s\", which has %s free: %.0f bytes are missing there",
-                                 used ? "; " : "", r->first, r->end - 1, a, r->agent, b, need - room);
+        used +=
+            (size_t)snprintf(text + used, sizeof text - used,
+                             "%slayers %d-%d need %s on agent \"%s\", which has %s free: %.0f "
+                             "bytes are missing there",
+                             used ? "; " : "", r->first, r->end - 1, a, r->agent, b, need - room);
     }
     return err_set(e, HP_EINFEASIBLE, "%s", text);
 }
@@ -162,17 +172,20 @@ static int explain_free(const struct placing *p, uint64_t context, struct err *e
     bytes_text(weights, w);
     if (cluster->n_devices == 0)
         return err_set(e, HP_EINFEASIBLE,
-                       "no agent is ready: the model needs %s (weights %s, the rest KV cache of one sequence of %llu tokens)", a,
-                       w, (unsigned long long)context);
+                       "no agent is ready: the model needs %s (weights %s, the rest KV cache of "
+                       "one sequence of %llu tokens)",
+                       a, w, (unsigned long long)context);
     if (need > room)
         return err_set(e, HP_EINFEASIBLE,
-                       "the model needs %s (weights %s, the rest KV cache of one sequence of %llu tokens) and its agents have "
+                       "the model needs %s (weights %s, the rest KV cache of one sequence of %llu "
+                       "tokens) and its agents have "
                        "less for these (%s, beside "
                        "their work space): %.0f bytes are missing",
                        a, w, (unsigned long long)context, have, need - room);
     return err_set(e, HP_EINFEASIBLE,
-                   "the model needs %s and its agents have enough together (%s), but no cut between layers fits each of them", a,
-                   have);
+                   "the model needs %s and its agents have enough together (%s), but no cut "
+                   "between layers fits each of them",
+                   a, have);
 }
 
 /* Says how many bytes are missing where, and which context would fit. */
@@ -187,16 +200,19 @@ static int explain(struct placing *p, uint64_t context, struct err *e)
         struct err ignored;
         if (ask_planner(p, smaller, 1, placing_tokens(smaller), &answer, &ignored) == 0) {
             json_decref(answer.document);
-            err_hint(e, "a context of %llu tokens would fit: --max-context %llu", (unsigned long long)smaller,
-                     (unsigned long long)smaller);
+            err_hint(e, "a context of %llu tokens would fit: --max-context %llu",
+                     (unsigned long long)smaller, (unsigned long long)smaller);
             return e->code;
         }
     }
     double weights, all = need_bytes(p, 0, p->inputs->n_layers, PLACEMENT_LEAST_CONTEXT, &weights);
-    return err_hint(e, "no context fits: add agents, or memory to them (--memory), up to %.0f bytes in all", all);
+    return err_hint(
+        e, "no context fits: add agents, or memory to them (--memory), up to %.0f bytes in all",
+        all);
 }
 
-/* Weights that lie where they are wanted need not be moved: the layout that served last is taken when it is hardly slower. */
+/* Weights that lie where they are wanted need not be moved: the layout that served last is taken
+ * when it is hardly slower. */
 static void prefer_last(struct placing *p)
 {
     struct pipeline_answer last = {0};
@@ -223,5 +239,9 @@ void placing_search(struct placing *p)
     if (p->status == 0 && p->n_last && !p->devices)
         prefer_last(p);
     if (p->status == HP_EINFEASIBLE)
-        p->status = explain(p, p->context ? p->context : p->max_context ? p->max_context : p->trained_context, &p->error);
+        p->status = explain(p,
+                            p->context       ? p->context
+                            : p->max_context ? p->max_context
+                                             : p->trained_context,
+                            &p->error);
 }

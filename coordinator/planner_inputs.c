@@ -1,10 +1,10 @@
 #include "coordinator/planner_inputs.h"
 
-#include "coordinator/core_int.h"
-#include "coordinator/costs.h"
-
 #include <stdlib.h>
 #include <string.h>
+
+#include "coordinator/core_int.h"
+#include "coordinator/costs.h"
 
 static uint64_t mix(uint64_t hash, uint64_t value)
 {
@@ -33,11 +33,14 @@ int planner_inputs_device(const struct planner_inputs *p, const char *agent)
     return node < 0 ? -1 : p->cluster.nodes[node].first_device;
 }
 
-static int documents_read(struct core *c, struct deployment *d, struct planner_inputs *p, struct err *e)
+static int documents_read(struct core *c, struct deployment *d, struct planner_inputs *p,
+                          struct err *e)
 {
     json_t *cluster = costs_cluster_for(c, d), *profile = costs_profile(c, d);
-    struct json_at at = {.file = "members", .value = cluster}, costs = {.file = "profile", .value = profile};
-    int rc = cluster && profile ? cluster_from_json(&at, &p->cluster, e) : err_set(e, HP_ENOMEM, "no memory for planning");
+    struct json_at at = {.file = "members", .value = cluster},
+                   costs = {.file = "profile", .value = profile};
+    int rc = cluster && profile ? cluster_from_json(&at, &p->cluster, e)
+                                : err_set(e, HP_ENOMEM, "no memory for planning");
     if (rc == 0)
         rc = profile_from_json(&costs, &p->profile, e);
     json_decref(cluster);
@@ -70,7 +73,8 @@ static int bytes_set(struct core *c, struct deployment *d, struct planner_inputs
     return 0;
 }
 
-int planner_inputs_get(struct core *c, struct deployment *d, struct planner_inputs **out, struct err *e)
+int planner_inputs_get(struct core *c, struct deployment *d, struct planner_inputs **out,
+                       struct err *e)
 {
     uint64_t version = planner_inputs_version(c, d);
     if (!d->inputs || d->inputs->version != version) {

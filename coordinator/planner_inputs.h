@@ -1,13 +1,13 @@
-/* What the planner is given of a deployment, as it was at one moment: the cluster, the model's costs, bytes by layer and by
- * device. Made on the loop, once for every change of what it is made of; read by any thread, since it never changes; counted, and
- * counted on the loop only. */
+/* What the planner is given of a deployment, as it was at one moment: the cluster, the model's
+ * costs, bytes by layer and by device. Made on the loop, once for every change of what it is made
+ * of; read by any thread, since it never changes; counted, and counted on the loop only. */
 #ifndef HP_COORDINATOR_PLANNER_INPUTS_H
 #define HP_COORDINATOR_PLANNER_INPUTS_H
 
+#include <stdint.h>
+
 #include "common/cluster.h"
 #include "common/profile.h"
-
-#include <stdint.h>
 
 struct core;
 struct deployment;
@@ -15,7 +15,8 @@ struct deployment;
 struct planner_inputs {
     uint32_t refs;
     uint64_t version;       /* planner_inputs_version when it was made */
-    struct cluster cluster; /* one device a node: that on which a stage runs, with what is free there beside its work space */
+    struct cluster cluster; /* one device a node: that on which a stage runs, with what is free
+                               there beside its work space */
     struct profile profile;
     struct arena arena;
     int n_layers;
@@ -27,7 +28,8 @@ struct planner_inputs {
 /* Changes with everything that planner_inputs of this deployment depend on. */
 uint64_t planner_inputs_version(const struct core *c, const struct deployment *d);
 /* The inputs as of now, counted once more. HP_ENOMEM, HP_EPARSE. */
-int planner_inputs_get(struct core *c, struct deployment *d, struct planner_inputs **out, struct err *e);
+int planner_inputs_get(struct core *c, struct deployment *d, struct planner_inputs **out,
+                       struct err *e);
 void planner_inputs_release(struct planner_inputs **p);
 /* The device of an agent; -1: it may not be given stages now. */
 int planner_inputs_device(const struct planner_inputs *p, const char *agent);

@@ -1,12 +1,12 @@
 #include "coordinator/profiling.h"
 
-#include "common/log.h"
-#include "common/manifest.h"
-#include "coordinator/core_int.h"
-
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "common/log.h"
+#include "common/manifest.h"
+#include "coordinator/core_int.h"
 
 void profiling_free(struct profiling *p)
 {
@@ -26,13 +26,16 @@ static struct profiling_run *run_find(struct core *c, uint64_t id, struct profil
     return NULL;
 }
 
-/* ---- the end -------------------------------------------------------------------------------------------------------------- */
+/* ---- the end
+ * --------------------------------------------------------------------------------------------------------------
+ */
 
 /* Answers that come later find no relay and are ignored. */
 static void profiling_remove(struct core *c, struct profiling *p)
 {
     for (size_t i = 0; i < p->n_runs; i++) {
-        struct core_relay *r = p->runs[i].id ? core_relay_find(c, p->runs[i].id, MESSAGE_PROFILE_RESULT) : NULL;
+        struct core_relay *r =
+            p->runs[i].id ? core_relay_find(c, p->runs[i].id, MESSAGE_PROFILE_RESULT) : NULL;
         if (r)
             core_relay_end(c, r);
     }
@@ -56,14 +59,17 @@ static json_t *layer_of(const json_t *measured)
     return layer;
 }
 
-/* The figures of every kind in one hp-profile/1. A kind's own notes (source, useful slice, batch) stand beside the tables, by kind. */
+/* The figures of every kind in one hp-profile/1. A kind's own notes (source, useful slice, batch)
+ * stand beside the tables, by kind. */
 static json_t *document(const struct profiling *p)
 {
-    json_t *latency = json_object(), *source = json_object(), *useful = json_object(), *layers = json_array(), *l;
+    json_t *latency = json_object(), *source = json_object(), *useful = json_object(),
+           *layers = json_array(), *l;
     size_t i;
     json_array_foreach(json_object_get(p->runs[0].tables, "layers"), i, l)
         json_array_append_new(layers, layer_of(l));
-    json_t *doc = json_pack("{s:s, s:s, s:o}", "format", "hp-profile/1", "model", p->name, "layers", layers);
+    json_t *doc =
+        json_pack("{s:s, s:s, s:o}", "format", "hp-profile/1", "model", p->name, "layers", layers);
     for (size_t k = 0; k < p->n_runs; k++) {
         json_t *own = json_deep_copy(p->runs[k].tables), *batch = json_object_get(own, "batch");
         if (batch)
@@ -72,7 +78,8 @@ static json_t *document(const struct profiling *p)
             json_object_set(source, p->runs[k].kind, json_object_get(own, "source"));
         if (json_object_get(own, "useful_slice"))
             json_object_set(useful, p->runs[k].kind, json_object_get(own, "useful_slice"));
-        static const char *const beside[] = {"layers", "batch", "source", "useful_slice", "pace", "corrected"};
+        static const char *const beside[] = {"layers",       "batch", "source",
+                                             "useful_slice", "pace",  "corrected"};
         for (size_t b = 0; b < sizeof beside / sizeof *beside; b++)
             json_object_del(own, beside[b]);
         json_object_set_new(latency, p->runs[k].kind, own);
@@ -83,7 +90,8 @@ static json_t *document(const struct profiling *p)
     return doc;
 }
 
-bool profiling_result(struct core *c, struct member *m, uint64_t id, const struct message_profile_result *r)
+bool profiling_result(struct core *c, struct member *m, uint64_t id,
+                      const struct message_profile_result *r)
 {
     struct profiling *p;
     struct profiling_run *run = run_find(c, id, &p);
@@ -100,14 +108,20 @@ bool profiling_result(struct core *c, struct member *m, uint64_t id, const struc
     struct core_model_slot *model = core_model_find(c, p->model);
     struct err why_not = {0};
     bool array = json_is_array(json_object_get(run->tables, "layers"));
-    bool good = array && profile_check(model && model->open ? &model->facts : NULL, p->f32, run->tables, &why_not) == 0;
+    bool good = array && profile_check(model && model->open ? &model->facts : NULL, p->f32,
+                                       run->tables, &why_not) == 0;
     if (!good) {
-        err_set(&e, failed ? core_failure_code(r->code) : HP_EPROTO, "agent \"%s\" could not measure the model: %s%s", m->name, failed ? r->text : "its answer is no profile: ",
-                failed ? "" : array ? why_not.text : "it has no layers");
+        err_set(&e, failed ? core_failure_code(r->code) : HP_EPROTO,
+                "agent \"%s\" could not measure the model: %s%s", m->name,
+                failed ? r->text : "its answer is no profile: ",
+                failed  ? ""
+                : array ? why_not.text
+                        : "it has no layers");
         fail(c, p, &e);
         return true;
     }
-    if (core_profile_set(c, p->model, run->kind, p->f32 ? "f32" : "auto", json_incref(run->tables), &e) < 0) {
+    if (core_profile_set(c, p->model, run->kind, p->f32 ? "f32" : "auto", json_incref(run->tables),
+                         &e) < 0) {
         fail(c, p, &e);
         return true;
     }
@@ -119,14 +133,17 @@ bool profiling_result(struct core *c, struct member *m, uint64_t id, const struc
     return true;
 }
 
-void profiling_progress(struct core *c, struct member *m, uint64_t id, const struct message_profile_progress *g)
+void profiling_progress(struct core *c, struct member *m, uint64_t id,
+                        const struct message_profile_progress *g)
 {
     struct profiling *p;
     const struct profiling_run *run = run_find(c, id, &p);
     if (run && strcmp(run->agent, m->name) == 0)
         core_answer(c, p->peer, p->ask, true,
-                    json_pack("{s:s, s:s, s:s, s:s, s:I, s:f, s:f, s:f}", "phase", "profile", "agent", m->name, "kind", m->kind, "what", g->what, "points",
-                              (json_int_t)g->points, "elapsed_s", g->elapsed_s, "budget_s", g->budget_s, "error", g->error));
+                    json_pack("{s:s, s:s, s:s, s:s, s:I, s:f, s:f, s:f}", "phase", "profile",
+                              "agent", m->name, "kind", m->kind, "what", g->what, "points",
+                              (json_int_t)g->points, "elapsed_s", g->elapsed_s, "budget_s",
+                              g->budget_s, "error", g->error));
 }
 
 void profiling_peer_gone(struct core *c, uint64_t peer)
@@ -142,11 +159,13 @@ static bool hopeless(struct core *c, const struct profiling *p, struct err *e)
     for (size_t i = 0; i < p->n_runs; i++) {
         const struct profiling_run *run = &p->runs[i];
         const struct member *m = member_find(c, run->agent);
-        const struct core_relay *r = run->id ? core_relay_find(c, run->id, MESSAGE_PROFILE_RESULT) : NULL;
+        const struct core_relay *r =
+            run->id ? core_relay_find(c, run->id, MESSAGE_PROFILE_RESULT) : NULL;
         if (run->id && (!m || !member_present(m)))
             return err_set(e, HP_ELINK, "agent \"%s\" was lost while it measured", run->agent) < 0;
         if (run->id && (!r || core_now(c) >= r->until_ns))
-            return err_set(e, HP_ETIMEOUT, "agent \"%s\" has not said what it measured", run->agent) < 0;
+            return err_set(e, HP_ETIMEOUT, "agent \"%s\" has not said what it measured",
+                           run->agent) < 0;
     }
     return false;
 }
@@ -160,7 +179,9 @@ void profiling_tick(struct core *c)
     }
 }
 
-/* ---- the beginning ---------------------------------------------------------------------------------------------------------- */
+/* ---- the beginning
+ * ----------------------------------------------------------------------------------------------------------
+ */
 
 static int run_add(struct profiling *p, const struct member *m, struct err *e)
 {
@@ -168,7 +189,8 @@ static int run_add(struct profiling *p, const struct member *m, struct err *e)
         if (strcmp(p->runs[i].kind, m->kind) == 0)
             return 0; /* one agent of a kind speaks for all */
     if (p->n_runs == PROFILING_MAX_AGENTS)
-        return err_set(e, HP_ELIMIT, "more than %d kinds of devices: name the nodes to measure on", PROFILING_MAX_AGENTS);
+        return err_set(e, HP_ELIMIT, "more than %d kinds of devices: name the nodes to measure on",
+                       PROFILING_MAX_AGENTS);
     struct profiling_run *run = core_array_add(&p->runs, &p->n_runs, sizeof *run);
     if (!run)
         return err_set(e, HP_ENOMEM, "no memory for a measurement");
@@ -184,11 +206,15 @@ static int runs_choose(struct core *c, struct profiling *p, const json_t *nodes,
         const char *name = json_string_value(json_array_get(nodes, i));
         const struct member *m = name ? member_find(c, name) : NULL;
         if (!m)
-            return err_set(e, HP_ENOENT, "there is no agent \"%.100s\" in this cluster", name ? name : "");
+            return err_set(e, HP_ENOENT, "there is no agent \"%.100s\" in this cluster",
+                           name ? name : "");
         if (!member_available(m))
-            return err_set(e, HP_ELINK, "agent \"%s\" is %s", m->name, member_states[m->state].word);
+            return err_set(e, HP_ELINK, "agent \"%s\" is %s", m->name,
+                           member_states[m->state].word);
         if (deployments_use_member(c, m)) {
-            err_set(e, HP_EBUSY, "agent \"%s\" holds stages of a deployment, which measuring would stop", m->name);
+            err_set(e, HP_EBUSY,
+                    "agent \"%s\" holds stages of a deployment, which measuring would stop",
+                    m->name);
             return err_hint(e, "name others, or undeploy first");
         }
         rc = run_add(p, m, e);
@@ -198,27 +224,35 @@ static int runs_choose(struct core *c, struct profiling *p, const json_t *nodes,
             rc = run_add(p, c->members[i], e);
     if (rc < 0 || p->n_runs)
         return rc;
-    err_set(e, HP_EBUSY, "no agent is ready that holds no stages: measuring would stop what it serves");
-    return err_hint(e, "`hpctl undeploy` frees agents (`hpctl ps` shows which), or let another one join and name it with --nodes");
+    err_set(e, HP_EBUSY,
+            "no agent is ready that holds no stages: measuring would stop what it serves");
+    return err_hint(e, "`hpctl undeploy` frees agents (`hpctl ps` shows which), or let another one "
+                       "join and name it with --nodes");
 }
 
-static int runs_order(struct core *c, struct profiling *p, const struct digest *id, struct pack_span manifest, double budget_s, struct err *e)
+static int runs_order(struct core *c, struct profiling *p, const struct digest *id,
+                      struct pack_span manifest, double budget_s, struct err *e)
 {
     for (size_t i = 0; i < p->n_runs; i++) {
         uint64_t limit = core_now(c) + core_ms((uint64_t)(budget_s * 2000) + PROFILING_GRACE_MS);
-        struct core_relay *r = core_relay_add(c, MESSAGE_PROFILE_RESULT, member_find(c, p->runs[i].agent), 0, p->f32, limit);
+        struct core_relay *r = core_relay_add(c, MESSAGE_PROFILE_RESULT,
+                                              member_find(c, p->runs[i].agent), 0, p->f32, limit);
         if (!r)
             return err_set(e, HP_EBUSY, "too many questions wait for agents");
         p->runs[i].id = r->id;
         struct message m = {.type = MESSAGE_PROFILE_RUN, .id = r->id};
-        m.u.profile_run = (struct message_profile_run){.model = {id->bytes, sizeof id->bytes}, .manifest = manifest, .compute = p->f32 ? "f32" : "auto",
-                                                       .budget_ms = (uint64_t)(budget_s * 1000), .fine = true};
+        m.u.profile_run = (struct message_profile_run){.model = {id->bytes, sizeof id->bytes},
+                                                       .manifest = manifest,
+                                                       .compute = p->f32 ? "f32" : "auto",
+                                                       .budget_ms = (uint64_t)(budget_s * 1000),
+                                                       .fine = true};
         core_say(c, member_find(c, p->runs[i].agent)->peer, &m);
     }
     return 0;
 }
 
-int profiling_start(struct core *c, uint64_t peer, uint64_t ask, const json_t *arguments, struct pack_span manifest, struct err *e)
+int profiling_start(struct core *c, uint64_t peer, uint64_t ask, const json_t *arguments,
+                    struct pack_span manifest, struct err *e)
 {
     struct arena arena = {0};
     struct manifest decoded;
@@ -226,8 +260,10 @@ int profiling_start(struct core *c, uint64_t peer, uint64_t ask, const json_t *a
     double budget_s = json_number_value(json_object_get(arguments, "budget_s"));
     int rc = manifest_decode(manifest.data, manifest.size, &arena, &decoded, e);
     if (rc == 0 && (!isfinite(budget_s) || budget_s <= 0 || budget_s > PROFILING_MAX_BUDGET_S))
-        rc = err_set(e, HP_EINVAL, "\"budget_s\" is not above 0 and at most %d", PROFILING_MAX_BUDGET_S);
-    struct profiling *p = rc < 0 ? NULL : core_array_add(&c->profilings, &c->n_profilings, sizeof *p);
+        rc = err_set(e, HP_EINVAL, "\"budget_s\" is not above 0 and at most %d",
+                     PROFILING_MAX_BUDGET_S);
+    struct profiling *p =
+        rc < 0 ? NULL : core_array_add(&c->profilings, &c->n_profilings, sizeof *p);
     if (rc == 0 && !p)
         rc = err_set(e, HP_ENOMEM, "no memory for a measurement");
     if (rc == 0) {

@@ -1,22 +1,30 @@
-/* What a gateway may ask of the coordinator: which models are served, and to run a prompt on one. A table of functions, so that a gateway is tested
- * against a table of its own and never sees the core.
+/* What a gateway may ask of the coordinator: which models are served, and to run a prompt on one. A
+ * table of functions, so that a gateway is tested against a table of its own and never sees the
+ * core.
  *
- * All on the coordinator's loop thread, nothing blocks. Callbacks come from the loop, never from within a call of this table. */
+ * All on the coordinator's loop thread, nothing blocks. Callbacks come from the loop, never from
+ * within a call of this table. */
 #ifndef HP_COORDINATOR_REQUESTS_H
 #define HP_COORDINATOR_REQUESTS_H
-
-#include "common/status.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/status.h"
+
 struct model; /* model/model.h */
 struct work;  /* coordinator/work.h */
 
-enum { REQUEST_MAX_BIAS = 300, REQUEST_MAX_MODELS = 256, REQUEST_KEY_NAME_BYTES = 64, REQUEST_CLIENT_BYTES = 80 };
+enum {
+    REQUEST_MAX_BIAS = 300,
+    REQUEST_MAX_MODELS = 256,
+    REQUEST_KEY_NAME_BYTES = 64,
+    REQUEST_CLIENT_BYTES = 80
+};
 
-/* One deployment. Valid until control returns to the loop; `model` as long as the deployment is listed, so ask again when a request begins. */
+/* One deployment. Valid until control returns to the loop; `model` as long as the deployment is
+ * listed, so ask again when a request begins. */
 struct request_model {
     const char *name;       /* of the deployment: the model's name in the API */
     const char *state;      /* "serving" and the other words of a deployment's state */
@@ -25,7 +33,8 @@ struct request_model {
     uint64_t created_s;     /* Unix time */
     uint64_t context;       /* longest sequence: prompt and output */
     uint32_t vocabulary;    /* ids are below it */
-    uint32_t retry_after_s; /* at least 1: when one that is refused now (the queue is full, it does not serve) had better come again */
+    uint32_t retry_after_s; /* at least 1: when one that is refused now (the queue is full, it does
+                               not serve) had better come again */
     struct model *model;    /* tokenizer, chat template, vocabulary; there when it serves */
 };
 
@@ -54,9 +63,9 @@ enum request_finish {
 
 struct request_usage {
     uint64_t prompt_tokens, output_tokens; /* output counts the end token */
-    double waited_s;  /* in the queue, before its stages heard of it */
-    double prefill_s; /* until the first token */
-    double decode_s;  /* from the first to the last */
+    double waited_s;                       /* in the queue, before its stages heard of it */
+    double prefill_s;                      /* until the first token */
+    double decode_s;                       /* from the first to the last */
 };
 
 struct request_callbacks {
@@ -64,18 +73,21 @@ struct request_callbacks {
     /* Ids in the order they were sampled, at least one a call. */
     void (*tokens)(void *ctx, uint64_t request, const uint32_t *ids, size_t n);
     /* Exactly one of these two closes a request that was not cancelled; nothing follows. */
-    void (*finished)(void *ctx, uint64_t request, enum request_finish finish, const struct request_usage *usage);
-    void (*failed)(void *ctx, uint64_t request, const struct err *why, const struct request_usage *usage);
+    void (*finished)(void *ctx, uint64_t request, enum request_finish finish,
+                     const struct request_usage *usage);
+    void (*failed)(void *ctx, uint64_t request, const struct err *why,
+                   const struct request_usage *usage);
 };
 
 struct request {
-    const char *model;          /* name of the deployment */
-    const uint32_t *prompt;     /* copied */
+    const char *model;      /* name of the deployment */
+    const uint32_t *prompt; /* copied */
     size_t n_prompt;
-    uint64_t max_tokens;        /* 0: to the end of the context; more than fits is cut to what fits */
+    uint64_t max_tokens; /* 0: to the end of the context; more than fits is cut to what fits */
     const struct request_sampling *sampling;
-    bool ignore_end;            /* samples on after end tokens */
-    const char *client;         /* who asks, for fair shares of the queue: "key NAME" or "address A"; copied; NULL: nobody in particular */
+    bool ignore_end;    /* samples on after end tokens */
+    const char *client; /* who asks, for fair shares of the queue: "key NAME" or "address A";
+                           copied; NULL: nobody in particular */
     struct request_callbacks callbacks;
 };
 
@@ -85,22 +97,32 @@ struct requests {
     int (*models)(void *ctx, struct request_model *out, int max);
     /* The row of one name; HP_ENOENT names those that there are. */
     int (*find)(void *ctx, const char *name, struct request_model *out, struct err *e);
-    /* Admits a request or puts it in the queue. *id is never 0. HP_ENOENT: no such model; HP_EINVAL: empty prompt, an id beyond the vocabulary, a prompt
-     * that leaves no room for a token (the text names both lengths); HP_EBUSY: the queue is full or the deployment does not serve now (retry later). */
+    /* Admits a request or puts it in the queue. *id is never 0. HP_ENOENT: no such model;
+     * HP_EINVAL: empty prompt, an id beyond the vocabulary, a prompt that leaves no room for a
+     * token (the text names both lengths); HP_EBUSY: the queue is full or the deployment does not
+     * serve now (retry later). */
     int (*open)(void *ctx, const struct request *r, uint64_t *id, struct err *e);
-    /* No callback of it comes any more; every stage frees the sequence before its next batch. `satisfied`: a stop string ended it; else the client
-     * is gone. Of an unknown or closed request: nothing. May be called from a callback. *usage (may be NULL) is what was used so far. */
+    /* No callback of it comes any more; every stage frees the sequence before its next batch.
+     * `satisfied`: a stop string ended it; else the client is gone. Of an unknown or closed
+     * request: nothing. May be called from a callback. *usage (may be NULL) is what was used so
+     * far. */
     void (*cancel)(void *ctx, uint64_t id, bool satisfied, struct request_usage *usage);
-    /* API keys: how many there are, and whether this text is one of them; its name comes in `name` (may be NULL). */
+    /* API keys: how many there are, and whether this text is one of them; its name comes in `name`
+     * (may be NULL). */
     int (*api_keys)(void *ctx);
     bool (*api_key_allowed)(void *ctx, const char *key, char name[REQUEST_KEY_NAME_BYTES]);
-    /* Every figure that the coordinator keeps, as Prometheus has them: rows of one name follow each other. `type` is "counter" or "gauge"; `labels` is
+    /* Every figure that the coordinator keeps, as Prometheus has them: rows of one name follow each
+     * other. `type` is "counter" or "gauge"; `labels` is
      * "" or `agent="a0",state="ready"`, already escaped. */
-    void (*metrics)(void *ctx, void (*row)(void *out, const char *name, const char *type, const char *help, const char *labels, double value),
+    void (*metrics)(void *ctx,
+                    void (*row)(void *out, const char *name, const char *type, const char *help,
+                                const char *labels, double value),
                     void *out);
-    /* Work that is too long for the loop, such as a long prompt's tokens: `run` on another thread, then `done` on the loop (coordinator/work.h says who owns
-     * it). `model` (may be NULL) stays open until then, also when its deployment goes meanwhile. HP_EBUSY: too much is out; HP_ENOENT: that model is closed;
-     * the work stays the caller's in both cases. `done` may come after gateway_stop. */
+    /* Work that is too long for the loop, such as a long prompt's tokens: `run` on another thread,
+     * then `done` on the loop (coordinator/work.h says who owns it). `model` (may be NULL) stays
+     * open until then, also when its deployment goes meanwhile. HP_EBUSY: too much is out;
+     * HP_ENOENT: that model is closed; the work stays the caller's in both cases. `done` may come
+     * after gateway_stop. */
     int (*work)(void *ctx, const struct model *model, struct work *w, struct err *e);
 };
 

@@ -1,8 +1,8 @@
 #include "coordinator/sequence_deadlines.h"
 
-#include "coordinator/core_int.h"
-
 #include <math.h>
+
+#include "coordinator/core_int.h"
 
 static uint64_t scaled_ns(const struct core *c, double seconds)
 {
@@ -10,7 +10,8 @@ static uint64_t scaled_ns(const struct core *c, double seconds)
     return (uint64_t)(seconds * scale * 1e9);
 }
 
-/* What the plan says of reading a prompt: in proportion to the plan's own, and more for a longer one, whose attention grows. */
+/* What the plan says of reading a prompt: in proportion to the plan's own, and more for a longer
+ * one, whose attention grows. */
 static double predicted_s(const struct deployment *d, size_t n)
 {
     double sum = 0, ratio = d->plan_tokens ? (double)n / (double)d->plan_tokens : 1;
@@ -37,14 +38,16 @@ void sequence_deadline_start(const struct core *c, struct deployment *d, struct 
     d->overdue_ns = d->overdue_ns && d->overdue_ns < up ? d->overdue_ns : up;
 }
 
-void sequence_deadline_sign(const struct core *c, struct deployment *d, struct sequence *s, bool read)
+void sequence_deadline_sign(const struct core *c, struct deployment *d, struct sequence *s,
+                            bool read)
 {
     s->sign_ns = s->wait_ns = core_now(c);
     for (struct sequence *o = d->active; read && o; o = o->next)
         o->wait_ns = core_now(c);
 }
 
-void sequence_deadline_stage(const struct core *c, struct deployment_stage *s, const struct member_held *h)
+void sequence_deadline_stage(const struct core *c, struct deployment_stage *s,
+                             const struct member_held *h)
 {
     if (s->batches_done != h->batches_done || s->batches_ns == 0)
         s->batches_ns = core_now(c);
@@ -53,7 +56,8 @@ void sequence_deadline_stage(const struct core *c, struct deployment_stage *s, c
 }
 
 /* The stage that has been at one batch for most of the wait; NULL: none has. */
-static const struct deployment_stage *stage_stuck(const struct core *c, const struct deployment *d, uint64_t wait)
+static const struct deployment_stage *stage_stuck(const struct core *c, const struct deployment *d,
+                                                  uint64_t wait)
 {
     for (int i = 0; i < d->n_stages; i++)
         if (d->stages[i].running && core_now(c) - d->stages[i].batches_ns > wait / 2)
@@ -61,19 +65,21 @@ static const struct deployment_stage *stage_stuck(const struct core *c, const st
     return NULL;
 }
 
-static void explain(const struct core *c, const struct deployment *d, const struct sequence *s, uint64_t wait, struct err *why)
+static void explain(const struct core *c, const struct deployment *d, const struct sequence *s,
+                    uint64_t wait, struct err *why)
 {
     double silent_s = (double)(core_now(c) - s->sign_ns) * 1e-9;
     const struct deployment_stage *g = stage_stuck(c, d, wait);
     if (g)
-        err_set(
-            why, HP_ETIMEOUT,
-            "no sign of this request for %.0f s: stage %d of %d (layers %d-%d on agent \"%s\") has been at one batch for %.0f s",
-            silent_s, (int)(g - d->stages) + 1, d->n_stages, g->first_layer, g->end_layer - 1, g->agent->name,
-            (double)(core_now(c) - g->batches_ns) * 1e-9);
+        err_set(why, HP_ETIMEOUT,
+                "no sign of this request for %.0f s: stage %d of %d (layers %d-%d on agent \"%s\") "
+                "has been at one batch for %.0f s",
+                silent_s, (int)(g - d->stages) + 1, d->n_stages, g->first_layer, g->end_layer - 1,
+                g->agent->name, (double)(core_now(c) - g->batches_ns) * 1e-9);
     else
         err_set(why, HP_ETIMEOUT,
-                "no sign of this request for %.0f s and no stage of \"%s\" is stuck: something of it was lost between them",
+                "no sign of this request for %.0f s and no stage of \"%s\" is stuck: something of "
+                "it was lost between them",
                 silent_s, d->name);
 }
 

@@ -1,14 +1,14 @@
 #include "coordinator/sequences.h"
 
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
 #include "common/log.h"
 #include "coordinator/core_int.h"
 #include "coordinator/sequence_deadlines.h"
 #include "coordinator/shares.h"
 #include "coordinator/slices.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { WAITING_LIMIT_MS = 60000 };
 
@@ -18,7 +18,9 @@ const struct machine_state sequence_states[SEQUENCE_STATE_COUNT] = {
     [SEQUENCE_CLOSED] = {"closed", 0},
 };
 
-/* ---- lists ---------------------------------------------------------------------------------------------------- */
+/* ---- lists
+ * ----------------------------------------------------------------------------------------------------
+ */
 
 static struct sequence **active_place(struct deployment *d, uint64_t id)
 {
@@ -57,7 +59,10 @@ void sequences_free(struct sequence **list)
     *list = NULL;
 }
 
-static double seconds(uint64_t from_ns, uint64_t to_ns) { return to_ns > from_ns && from_ns ? (double)(to_ns - from_ns) * 1e-9 : 0; }
+static double seconds(uint64_t from_ns, uint64_t to_ns)
+{
+    return to_ns > from_ns && from_ns ? (double)(to_ns - from_ns) * 1e-9 : 0;
+}
 
 static struct request_usage usage_of(const struct core *c, const struct sequence *s)
 {
@@ -70,7 +75,8 @@ static struct request_usage usage_of(const struct core *c, const struct sequence
     };
 }
 
-/* ---- to the stages ---------------------------------------------------------------------------------------------- */
+/* ---- to the stages
+ * ---------------------------------------------------------------------------------------------- */
 
 static void stages_close(struct core *c, struct deployment *d, const struct sequence *s)
 {
@@ -81,7 +87,8 @@ static void stages_close(struct core *c, struct deployment *d, const struct sequ
             d->unclosed = true; /* that stage keeps it until it is connected anew */
 }
 
-static struct pack_u32s slices_make(const struct deployment *d, const struct sequence *s, uint32_t *room)
+static struct pack_u32s slices_make(const struct deployment *d, const struct sequence *s,
+                                    uint32_t *room)
 {
     int n = 0;
     if (s->slice) {
@@ -130,7 +137,8 @@ static bool stages_open(struct core *c, struct deployment *d, const struct seque
     };
     if (!s->ignore_end)
         open.end_ids = (struct pack_u32s){d->model->facts.end_ids, d->model->facts.n_end_ids};
-    struct pack_u32s prompt = {s->prompt, s->n_prompt}, none = {NULL, 0}, slices = slices_make(d, s, room);
+    struct pack_u32s prompt = {s->prompt, s->n_prompt}, none = {NULL, 0},
+                     slices = slices_make(d, s, room);
     for (int i = 0; i < d->n_stages; i++) {
         bool first = i == 0, last = i == d->n_stages - 1;
         m.u.sequence_open = open;
@@ -142,7 +150,8 @@ static bool stages_open(struct core *c, struct deployment *d, const struct seque
     return told;
 }
 
-/* ---- the end of a sequence ----------------------------------------------------------------------------------------- */
+/* ---- the end of a sequence
+ * ----------------------------------------------------------------------------------------- */
 
 /* Takes it out of its deployment; the caller frees it. */
 static void sequence_close(struct core *c, struct sequence *s)
@@ -162,7 +171,8 @@ static void sequence_close(struct core *c, struct sequence *s)
 }
 
 /* The last of its callbacks; takes the sequence. */
-static struct core_action *call_back_last(struct core *c, enum core_action_kind kind, struct sequence *s)
+static struct core_action *call_back_last(struct core *c, enum core_action_kind kind,
+                                          struct sequence *s)
 {
     struct core_action *a = core_end_add(c, kind, s);
     s->ends = false;
@@ -172,7 +182,8 @@ static struct core_action *call_back_last(struct core *c, enum core_action_kind 
     return a;
 }
 
-static bool call_back_tokens(struct core *c, const struct sequence *s, const uint32_t *ids, size_t n)
+static bool call_back_tokens(struct core *c, const struct sequence *s, const uint32_t *ids,
+                             size_t n)
 {
     struct core_action *a = core_action_add(c, CORE_TOKENS, ids, n * sizeof *ids);
     if (!a)
@@ -205,8 +216,9 @@ static void asked_alone(const struct sequence *s)
 
 static void sequence_fail(struct core *c, struct sequence *s, const struct err *why)
 {
-    log_info("coordinator", "sequence_failed", "deployment=%s sequence=%llu output=%llu why=\"%s\"", s->deployment->name, (unsigned long long)s->id,
-             (unsigned long long)s->n_output, why->text);
+    log_info("coordinator", "sequence_failed", "deployment=%s sequence=%llu output=%llu why=\"%s\"",
+             s->deployment->name, (unsigned long long)s->id, (unsigned long long)s->n_output,
+             why->text);
     sequence_close(c, s);
     c->counts.failed++;
     if (s->kind == SEQUENCE_REQUEST) {
@@ -254,7 +266,9 @@ static void sequence_finish(struct core *c, struct sequence *s, enum request_fin
     else if (s->kind == SEQUENCE_GREEDY)
         core_answer(c, s->peer, s->ask, false, greedy_result(f, s));
     else
-        core_answer(c, s->peer, s->ask, false, json_pack("{s:I, s:I}", "tokens", (json_int_t)s->n_prompt, "vocabulary", (json_int_t)f->vocabulary));
+        core_answer(c, s->peer, s->ask, false,
+                    json_pack("{s:I, s:I}", "tokens", (json_int_t)s->n_prompt, "vocabulary",
+                              (json_int_t)f->vocabulary));
     sequence_free(s);
 }
 
@@ -266,7 +280,9 @@ void sequences_fail_all(struct core *c, struct deployment *d, bool waiting, cons
         sequence_fail(c, d->waiting_first, why);
 }
 
-/* ---- admission ------------------------------------------------------------------------------------------------------- */
+/* ---- admission
+ * -------------------------------------------------------------------------------------------------------
+ */
 
 static bool has_room(const struct deployment *d, const struct sequence *s)
 {
@@ -295,13 +311,16 @@ void sequences_admit(struct core *c, struct deployment *d)
     struct err overdue = {0};
     for (struct sequence *s; (s = sequence_overdue(c, d, &overdue)) != NULL;)
         sequence_fail(c, s, &overdue);
-    /* Whose turn it is goes first or nobody does: a long one that waits for room is not overtaken for ever by short ones. */
+    /* Whose turn it is goes first or nobody does: a long one that waits for room is not overtaken
+     * for ever by short ones. */
     uint64_t now = core_now(c);
-    for (struct sequence *s; d->state == DEPLOYMENT_SERVING && !d->moving && (s = shares_next(d, now)) && has_room(d, s);)
+    for (struct sequence *s; d->state == DEPLOYMENT_SERVING && !d->moving &&
+                             (s = shares_next(d, now)) && has_room(d, s);)
         activate(c, d, s);
     while (d->waiting_first && now - d->waiting_first->asked_ns > core_ms(WAITING_LIMIT_MS)) {
         struct err e = {0};
-        err_set(&e, HP_ETIMEOUT, "waited %d s for room on \"%s\"%s%s", WAITING_LIMIT_MS / 1000, d->name, d->why.code ? ": " : "", d->why.text);
+        err_set(&e, HP_ETIMEOUT, "waited %d s for room on \"%s\"%s%s", WAITING_LIMIT_MS / 1000,
+                d->name, d->why.code ? ": " : "", d->why.text);
         sequence_fail(c, d->waiting_first, &e);
     }
 }
@@ -312,30 +331,39 @@ static int prompt_check(const struct deployment *d, const uint32_t *ids, size_t 
     if (n == 0)
         return err_set(e, HP_EINVAL, "the prompt is empty");
     if (n >= d->context)
-        return err_set(e, HP_EINVAL, "the prompt has %zu tokens; \"%s\" has a context of %llu, of which at least one is for the answer", n, d->name,
-                       (unsigned long long)d->context);
+        return err_set(e, HP_EINVAL,
+                       "the prompt has %zu tokens; \"%s\" has a context of %llu, of which at least "
+                       "one is for the answer",
+                       n, d->name, (unsigned long long)d->context);
     for (size_t i = 0; i < n; i++)
         if (ids[i] >= f->vocabulary)
-            return err_set(e, HP_EINVAL, "token %zu of the prompt is %u; the vocabulary has %u", i, ids[i], f->vocabulary);
+            return err_set(e, HP_EINVAL, "token %zu of the prompt is %u; the vocabulary has %u", i,
+                           ids[i], f->vocabulary);
     return 0;
 }
 
-static int queue_check(struct core *c, const struct deployment *d, const char *client, struct err *e)
+static int queue_check(struct core *c, const struct deployment *d, const char *client,
+                       struct err *e)
 {
     uint32_t own = shares_waiting_of(d, client);
     if (d->n_waiting < CORE_MAX_WAITING && own < CORE_MAX_WAITING_OF_CLIENT)
         return 0;
     c->counts.rejected++;
-    return err_set(e, HP_EBUSY, "%u requests wait for \"%s\" already, %u of them of this client: try again later", d->n_waiting, d->name, own);
+    return err_set(
+        e, HP_EBUSY,
+        "%u requests wait for \"%s\" already, %u of them of this client: try again later",
+        d->n_waiting, d->name, own);
 }
 
 /* Makes a sequence at the end of the queue. */
-static int sequence_create(struct core *c, struct deployment *d, const char *client, const uint32_t *ids, size_t n, uint64_t max_tokens,
+static int sequence_create(struct core *c, struct deployment *d, const char *client,
+                           const uint32_t *ids, size_t n, uint64_t max_tokens,
                            struct sequence **out, struct err *e)
 {
     if (d->state != DEPLOYMENT_SERVING) {
         c->counts.rejected++;
-        return err_set(e, HP_EBUSY, "\"%s\" is %s%s%s: try again later", d->name, deployment_states[d->state].word, d->why.code ? ": " : "", d->why.text);
+        return err_set(e, HP_EBUSY, "\"%s\" is %s%s%s: try again later", d->name,
+                       deployment_states[d->state].word, d->why.code ? ": " : "", d->why.text);
     }
     int rc = prompt_check(d, ids, n, e);
     if (rc < 0 || (rc = queue_check(c, d, client, e)) < 0)
@@ -352,7 +380,8 @@ static int sequence_create(struct core *c, struct deployment *d, const char *cli
     s->prompt = prompt;
     s->n_prompt = n;
     s->max_tokens = max_tokens && max_tokens < room ? max_tokens : room;
-    s->kv_tokens = (n + s->max_tokens + DEPLOYMENT_KV_ROUND - 1) / DEPLOYMENT_KV_ROUND * DEPLOYMENT_KV_ROUND;
+    s->kv_tokens =
+        (n + s->max_tokens + DEPLOYMENT_KV_ROUND - 1) / DEPLOYMENT_KV_ROUND * DEPLOYMENT_KV_ROUND;
     s->sampling = request_sampling_greedy;
     snprintf(s->client, sizeof s->client, "%s", client);
     s->deployment = d;
@@ -373,7 +402,8 @@ int sequences_request_open(struct core *c, const struct request *r, uint64_t *id
     struct sequence *s;
     if (!core_ends_reserve(c))
         return err_set(e, HP_ENOMEM, "the coordinator has no memory for another request");
-    int rc = sequence_create(c, d, r->client ? r->client : "", r->prompt, r->n_prompt, r->max_tokens, &s, e);
+    int rc = sequence_create(c, d, r->client ? r->client : "", r->prompt, r->n_prompt,
+                             r->max_tokens, &s, e);
     if (rc < 0) {
         c->n_ends--;
         return rc;
@@ -389,12 +419,13 @@ int sequences_request_open(struct core *c, const struct request *r, uint64_t *id
     return 0;
 }
 
-int sequences_ask_open(struct core *c, struct deployment *d, uint64_t peer, uint64_t ask, const uint32_t *ids, size_t n, uint64_t tokens,
-                       uint64_t slice, struct err *e)
+int sequences_ask_open(struct core *c, struct deployment *d, uint64_t peer, uint64_t ask,
+                       const uint32_t *ids, size_t n, uint64_t tokens, uint64_t slice,
+                       struct err *e)
 {
     if (tokens && n < d->context && tokens > d->context - n)
-        return err_set(e, HP_EINVAL, "%zu tokens and %llu more are beyond the context of %llu", n, (unsigned long long)tokens,
-                       (unsigned long long)d->context);
+        return err_set(e, HP_EINVAL, "%zu tokens and %llu more are beyond the context of %llu", n,
+                       (unsigned long long)tokens, (unsigned long long)d->context);
     uint32_t *output = tokens ? calloc((size_t)tokens, sizeof *output) : NULL;
     if (tokens && !output)
         return err_set(e, HP_ENOMEM, "no memory for %llu tokens", (unsigned long long)tokens);
@@ -414,14 +445,15 @@ int sequences_ask_open(struct core *c, struct deployment *d, uint64_t peer, uint
     return 0;
 }
 
-int sequences_prefill_open(struct core *c, struct deployment *d, uint64_t peer, uint64_t ask, const uint32_t *ids, size_t n, uint64_t count,
-                           struct err *e)
+int sequences_prefill_open(struct core *c, struct deployment *d, uint64_t peer, uint64_t ask,
+                           const uint32_t *ids, size_t n, uint64_t count, struct err *e)
 {
     struct sequence *s;
     int rc = 0;
     for (uint64_t i = 0; rc == 0 && i < count; i++) {
         uint32_t *output = calloc(1, sizeof *output);
-        rc = output ? sequence_create(c, d, "", ids, n, 1, &s, e) : err_set(e, HP_ENOMEM, "no memory for a sequence");
+        rc = output ? sequence_create(c, d, "", ids, n, 1, &s, e)
+                    : err_set(e, HP_ENOMEM, "no memory for a sequence");
         if (rc < 0) {
             free(output);
             break;
@@ -439,7 +471,8 @@ int sequences_prefill_open(struct core *c, struct deployment *d, uint64_t peer, 
     return rc;
 }
 
-/* ---- what gateways and agents say --------------------------------------------------------------------------------------- */
+/* ---- what gateways and agents say
+ * --------------------------------------------------------------------------------------- */
 
 static struct sequence *find_request(struct core *c, uint64_t request)
 {
@@ -453,7 +486,8 @@ static struct sequence *find_request(struct core *c, uint64_t request)
     return NULL;
 }
 
-void sequences_request_cancel(struct core *c, uint64_t id, bool satisfied, struct request_usage *usage)
+void sequences_request_cancel(struct core *c, uint64_t id, bool satisfied,
+                              struct request_usage *usage)
 {
     core_actions_forget_request(c, id);
     if (usage)
@@ -491,9 +525,11 @@ void sequences_peer_gone(struct core *c, uint64_t peer)
     }
 }
 
-/* The sequence that a message of a stage means; NULL for one that is closed, of an older generation, or not this agent's to speak of: any stage may say that
- * it fails, the last alone what came out. */
-static struct sequence *find_active(struct core *c, const struct member *m, bool last, uint64_t deployment, uint64_t generation, uint64_t sequence)
+/* The sequence that a message of a stage means; NULL for one that is closed, of an older
+ * generation, or not this agent's to speak of: any stage may say that it fails, the last alone what
+ * came out. */
+static struct sequence *find_active(struct core *c, const struct member *m, bool last,
+                                    uint64_t deployment, uint64_t generation, uint64_t sequence)
 {
     struct deployment *d = deployment_of_id(c, deployment);
     bool mine = false;
@@ -509,7 +545,8 @@ static void sequence_lost(struct core *c, struct sequence *s, uint64_t got)
 {
     struct deployment *d = s->deployment;
     struct err e = {0};
-    err_set(&e, HP_ELINK, "tokens %llu to %llu were lost on their way from the last stage", (unsigned long long)s->n_output, (unsigned long long)got - 1);
+    err_set(&e, HP_ELINK, "tokens %llu to %llu were lost on their way from the last stage",
+            (unsigned long long)s->n_output, (unsigned long long)got - 1);
     sequence_fail(c, s, &e);
     sequences_admit(c, d);
 }
@@ -518,8 +555,9 @@ static void sequence_logits_lost(struct core *c, struct sequence *s)
 {
     struct deployment *d = s->deployment;
     struct err e = {0};
-    err_set(&e, HP_ELINK, "logits of %llu of %zu positions were lost on their way from the last stage", (unsigned long long)(s->n_prompt - s->n_logits),
-            s->n_prompt);
+    err_set(&e, HP_ELINK,
+            "logits of %llu of %zu positions were lost on their way from the last stage",
+            (unsigned long long)(s->n_prompt - s->n_logits), s->n_prompt);
     sequence_fail(c, s, &e);
     sequences_admit(c, d);
 }
@@ -570,9 +608,11 @@ void sequences_logits(struct core *c, struct member *m, const struct message_log
     if (!s || s->kind != SEQUENCE_LOGITS)
         return;
     struct message a = {.type = MESSAGE_ANSWER, .id = s->ask};
-    json_t *result = json_pack("{s:I, s:I}", "first_position", (json_int_t)l->first_position, "count", (json_int_t)l->count);
+    json_t *result = json_pack("{s:I, s:I}", "first_position", (json_int_t)l->first_position,
+                               "count", (json_int_t)l->count);
     char *text = json_dumps(result, JSON_COMPACT);
-    a.u.answer = (struct message_answer){.more = true, .code = "ok", .text = "", .hint = "", .result = text, .blob = l->values};
+    a.u.answer = (struct message_answer){
+        .more = true, .code = "ok", .text = "", .hint = "", .result = text, .blob = l->values};
     core_say(c, s->peer, &a);
     free(text);
     json_decref(result);

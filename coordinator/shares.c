@@ -1,10 +1,10 @@
 #include "coordinator/shares.h"
 
-#include "coordinator/deployments.h"
-#include "coordinator/sequences.h"
-
 #include <stddef.h>
 #include <string.h>
+
+#include "coordinator/deployments.h"
+#include "coordinator/sequences.h"
 
 static uint32_t count_of(const struct sequence *list, const char *client)
 {
@@ -14,7 +14,10 @@ static uint32_t count_of(const struct sequence *list, const char *client)
     return n;
 }
 
-uint32_t shares_waiting_of(const struct deployment *d, const char *client) { return count_of(d->waiting_first, client); }
+uint32_t shares_waiting_of(const struct deployment *d, const char *client)
+{
+    return count_of(d->waiting_first, client);
+}
 
 struct sequence *shares_next(const struct deployment *d, uint64_t now_ns)
 {

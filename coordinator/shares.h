@@ -1,4 +1,5 @@
-/* Fair shares of the queue of a deployment: whose turn it is, and when there is room again. Pure functions over its lists (sequences.h). */
+/* Fair shares of the queue of a deployment: whose turn it is, and when there is room again. Pure
+ * functions over its lists (sequences.h). */
 #ifndef HP_COORDINATOR_SHARES_H
 #define HP_COORDINATOR_SHARES_H
 
@@ -12,14 +13,16 @@ enum {
     SHARES_RETRY_MAX_S = 60,
 };
 
-/* The one to admit next: of those whose client has the fewest running, the one that came first, so that a client of many requests
- * does not make all others wait for them; but nobody is overtaken for longer than SHARES_PATIENCE_MS. NULL: nobody waits. */
+/* The one to admit next: of those whose client has the fewest running, the one that came first, so
+ * that a client of many requests does not make all others wait for them; but nobody is overtaken
+ * for longer than SHARES_PATIENCE_MS. NULL: nobody waits. */
 struct sequence *shares_next(const struct deployment *d, uint64_t now_ns);
 /* How many of this client's requests wait. */
 uint32_t shares_waiting_of(const struct deployment *d, const char *client);
 /* A sequence that ran for so long has ended. */
 void shares_note(struct deployment *d, uint64_t ran_ns);
-/* Seconds, at least 1, until one that waits is likely to be admitted: as long as sequences took lately, over how many run. */
+/* Seconds, at least 1, until one that waits is likely to be admitted: as long as sequences took
+ * lately, over how many run. */
 uint32_t shares_retry_after_s(const struct deployment *d);
 
 #endif

@@ -1,15 +1,23 @@
 #include "coordinator/slices.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 #include "common/log.h"
 #include "coordinator/core_int.h"
 #include "coordinator/planner_inputs.h"
 #include "planners/pipeline/slicing.h"
 
-#include <stdlib.h>
-#include <string.h>
-
-/* Up to how many tokens each step prepares; the last one up to the context. Cut positions are coarser for larger lengths. */
-enum { STEPS = 3, STEP_0_TOKENS = 2048, STEP_1_TOKENS = 16384, RETRY_MS = 5000, LEAST_TOKENS = 32, EQUAL_PARTS = 3 };
+/* Up to how many tokens each step prepares; the last one up to the context. Cut positions are
+ * coarser for larger lengths. */
+enum {
+    STEPS = 3,
+    STEP_0_TOKENS = 2048,
+    STEP_1_TOKENS = 16384,
+    RETRY_MS = 5000,
+    LEAST_TOKENS = 32,
+    EQUAL_PARTS = 3
+};
 
 struct slices_step {
     struct slicing *table;         /* NULL: not prepared */
@@ -20,9 +28,10 @@ struct slices_step {
 
 struct slices {
     struct slices_step steps[STEPS];
-    uint64_t build;                /* what is wanted: rises with every change of costs */
-    uint64_t stages;               /* of which it is */
-    uint64_t generation, complete; /* when it was looked at last; the build of which all is prepared */
+    uint64_t build;  /* what is wanted: rises with every change of costs */
+    uint64_t stages; /* of which it is */
+    uint64_t generation,
+        complete; /* when it was looked at last; the build of which all is prepared */
     uint64_t retry_ns;
     struct slices_job *job; /* on its way */
 };
@@ -40,7 +49,9 @@ struct slices_job {
     struct err error;
 };
 
-/* ---- life ------------------------------------------------------------------------------------------------ */
+/* ---- life
+ * ------------------------------------------------------------------------------------------------
+ */
 
 static void step_free(struct slices_step *s)
 {
@@ -95,7 +106,8 @@ static uint64_t stages_hash(const struct deployment *d)
     return hash;
 }
 
-/* ---- the work -------------------------------------------------------------------------------------------- */
+/* ---- the work
+ * -------------------------------------------------------------------------------------------- */
 
 static void job_run(struct work *w)
 {
@@ -113,11 +125,13 @@ static void job_take(struct deployment *d, struct slices_job *j)
     struct slices *s = d->slices;
     s->job = NULL;
     if (!j->table) {
-        log_warn("coordinator", "slices_not_prepared", "deployment=%s tokens=%d why=\"%s\"", d->name, j->context, j->error.text);
+        log_warn("coordinator", "slices_not_prepared", "deployment=%s tokens=%d why=\"%s\"",
+                 d->name, j->context, j->error.text);
         s->retry_ns = core_now(j->core) + core_ms(RETRY_MS);
         return;
     }
-    log_info("coordinator", "slices_prepared", "deployment=%s tokens=%d unit=%d bytes=%zu seconds=%.3f", d->name, j->context,
+    log_info("coordinator", "slices_prepared",
+             "deployment=%s tokens=%d unit=%d bytes=%zu seconds=%.3f", d->name, j->context,
              slicing_unit(j->table), slicing_memory_bytes(j->table), (double)j->seconds_ns * 1e-9);
     step_free(&s->steps[j->step]);
     s->steps[j->step] = (struct slices_step){j->table, j->inputs, j->build, j->context};
@@ -172,7 +186,8 @@ static bool job_start(struct core *c, struct deployment *d, int step, int contex
     j->build = d->slices->build;
     j->step = step;
     j->context = context;
-    if (planner_inputs_get(c, d, &j->inputs, &e) < 0 || !job_plan(j, d) || core_work_add(c, &j->work, NULL, &e) < 0) {
+    if (planner_inputs_get(c, d, &j->inputs, &e) < 0 || !job_plan(j, d) ||
+        core_work_add(c, &j->work, NULL, &e) < 0) {
         job_free(j);
         return false;
     }
@@ -188,7 +203,8 @@ static bool job_start(struct core *c, struct deployment *d, int step, int contex
     return true;
 }
 
-/* ---- what is wanted -------------------------------------------------------------------------------------- */
+/* ---- what is wanted
+ * -------------------------------------------------------------------------------------- */
 
 /* Tokens that a step prepares; 0: there is no such step. */
 static int step_tokens(const struct deployment *d, int step)
@@ -202,14 +218,15 @@ static int step_tokens(const struct deployment *d, int step)
 
 static bool is_wanted(const struct deployment *d)
 {
-    return d->n_stages > 1 && d->spec.slice == 0 && (d->state == DEPLOYMENT_PREPARING || d->state == DEPLOYMENT_SERVING) &&
-           d->model->open;
+    return d->n_stages > 1 && d->spec.slice == 0 &&
+           (d->state == DEPLOYMENT_PREPARING || d->state == DEPLOYMENT_SERVING) && d->model->open;
 }
 
 void slices_advance(struct core *c, struct deployment *d)
 {
     const struct slices *ready = d->slices;
-    if (ready && ready->generation == d->generation && ready->complete == ready->build && ready->build)
+    if (ready && ready->generation == d->generation && ready->complete == ready->build &&
+        ready->build)
         return;
     if (!is_wanted(d) || (d->slices && d->slices->job) || c->n_planning >= CORE_MAX_PLANNING)
         return;
@@ -243,7 +260,8 @@ bool slices_ready(const struct deployment *d, uint32_t n)
     return false;
 }
 
-/* ---- cutting --------------------------------------------------------------------------------------------- */
+/* ---- cutting
+ * --------------------------------------------------------------------------------------------- */
 
 /* The finest table that reaches n; else the one that reaches furthest; NULL: none is prepared. */
 static const struct slices_step *step_for(const struct deployment *d, uint32_t n)
@@ -270,7 +288,8 @@ static int cut(const struct deployment *d, uint32_t tokens, uint32_t *out, int c
     return count;
 }
 
-static int cut_equally(const struct deployment *d, uint32_t tokens, uint32_t size, uint32_t *out, int count)
+static int cut_equally(const struct deployment *d, uint32_t tokens, uint32_t size, uint32_t *out,
+                       int count)
 {
     for (uint32_t part; tokens; tokens -= part) {
         part = size && size < tokens ? size : tokens;

@@ -1,7 +1,8 @@
-/* How prompts are cut on a deployment's stages. For every length there can be, slices are prepared as work (work.h;
- * planners/pipeline/slicing.h) when stages are adopted, and found in constant time when a prompt comes. Short lengths are
- * prepared first and finest; what is not prepared yet begins with the nearest that is, or is cut equally. What was prepared is
- * kept as long as the stages stay the same. */
+/* How prompts are cut on a deployment's stages. For every length there can be, slices are prepared
+ * as work (work.h; planners/pipeline/slicing.h) when stages are adopted, and found in constant time
+ * when a prompt comes. Short lengths are prepared first and finest; what is not prepared yet begins
+ * with the nearest that is, or is cut equally. What was prepared is kept as long as the stages stay
+ * the same. */
 #ifndef HP_COORDINATOR_SLICES_H
 #define HP_COORDINATOR_SLICES_H
 
@@ -12,8 +13,8 @@ struct core;
 struct deployment;
 struct slices; /* of one deployment */
 
-/* Slices for a prompt of n tokens, in the order in which they run; their sum is n, and none is more than a stage runs at once.
- * `out` has room for n; returns how many. */
+/* Slices for a prompt of n tokens, in the order in which they run; their sum is n, and none is more
+ * than a stage runs at once. `out` has room for n; returns how many. */
 int slices_cut(const struct deployment *d, uint32_t n, uint32_t *out);
 /* Prepares what is not prepared, one step at a time, while its agents are here. */
 void slices_advance(struct core *c, struct deployment *d);

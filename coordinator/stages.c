@@ -1,20 +1,25 @@
-/* What passes between a deployment and the agents of its plan: orders to prepare, connect and unload, and what the agents say of their stages.
- * Orders are level-triggered: what a heartbeat does not show is said again. */
+/* What passes between a deployment and the agents of its plan: orders to prepare, connect and
+ * unload, and what the agents say of their stages. Orders are level-triggered: what a heartbeat
+ * does not show is said again. */
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
 #include "common/log.h"
 #include "coordinator/core_int.h"
 #include "coordinator/costs.h"
 #include "coordinator/placement.h"
 #include "coordinator/sequence_deadlines.h"
 
-#include <assert.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 /* Tokens are 63 bits wide, since they also travel as JSON numbers; 0 is none. */
-static uint64_t session_create(struct core *c) { return (env_random_u64(c->env) >> 1) | 1; }
+static uint64_t session_create(struct core *c)
+{
+    return (env_random_u64(c->env) >> 1) | 1;
+}
 
-/* ---- the stages of a generation ------------------------------------------------------------------------------ */
+/* ---- the stages of a generation
+ * ------------------------------------------------------------------------------ */
 
 void stages_free(struct deployment *d)
 {
@@ -47,7 +52,8 @@ int stages_adopt(struct core *c, struct deployment *d, const struct placement *p
         d->plan_tokens = (uint64_t)p->tokens;
         d->context = p->context;
         d->max_sequences = p->max_sequences;
-        d->kv_tokens = (p->context + DEPLOYMENT_KV_ROUND - 1) / DEPLOYMENT_KV_ROUND * DEPLOYMENT_KV_ROUND * p->sequences;
+        d->kv_tokens = (p->context + DEPLOYMENT_KV_ROUND - 1) / DEPLOYMENT_KV_ROUND *
+                       DEPLOYMENT_KV_ROUND * p->sequences;
         d->max_batch_tokens = deployment_batch_tokens(&d->spec);
     }
     d->generation++;
@@ -73,7 +79,9 @@ bool stages_all_here(const struct deployment *d)
     return d->n_stages > 0;
 }
 
-/* ---- orders ------------------------------------------------------------------------------------------------------ */
+/* ---- orders
+ * ------------------------------------------------------------------------------------------------------
+ */
 
 static struct digest model_digest(const struct deployment *d)
 {
@@ -83,7 +91,8 @@ static struct digest model_digest(const struct deployment *d)
     return id;
 }
 
-static void grant(struct core *c, const struct deployment *d, const struct member *m, uint64_t session, bool revoke)
+static void grant(struct core *c, const struct deployment *d, const struct member *m,
+                  uint64_t session, bool revoke)
 {
     struct digest id = model_digest(d);
     struct message g = {.type = MESSAGE_CHUNK_GRANT};
@@ -91,8 +100,10 @@ static void grant(struct core *c, const struct deployment *d, const struct membe
     core_say(c, m->peer, &g);
 }
 
-/* Other agents whose stores hold some of the model; they are told to answer frames with this generation's token. */
-static size_t peers_of(struct core *c, const struct deployment *d, const struct member *self, struct message_peer *out, size_t max)
+/* Other agents whose stores hold some of the model; they are told to answer frames with this
+ * generation's token. */
+static size_t peers_of(struct core *c, const struct deployment *d, const struct member *self,
+                       struct message_peer *out, size_t max)
 {
     size_t n = 0;
     for (size_t i = 0; i < c->n_members && n < max; i++) {
@@ -156,7 +167,8 @@ static void stage_prepare(struct core *c, struct deployment *d, int i)
         .planned_s_per_token = d->plan_tokens ? s->compute_s / (double)d->plan_tokens : 0,
         .planned_trip_s_per_token = planned_trip_s_per_token(d),
     };
-    m.u.stage_prepare.peers = (struct pack_list){peers, peers_of(c, d, s->agent, peers, sizeof peers / sizeof *peers)};
+    m.u.stage_prepare.peers =
+        (struct pack_list){peers, peers_of(c, d, s->agent, peers, sizeof peers / sizeof *peers)};
     core_say(c, s->agent->peer, &m);
     s->status = STAGE_WORKING;
     s->told_ns = s->progress_ns = core_now(c);
@@ -177,7 +189,10 @@ void stages_connect(struct core *c, struct deployment *d)
         bool last = i == d->n_stages - 1;
         const struct member *next = last ? NULL : d->stages[i + 1].agent;
         struct message m = {.type = MESSAGE_STAGE_CONNECT};
-        m.u.stage_connect = (struct message_stage_connect){.deployment = d->id, .generation = d->generation, .stage = (uint64_t)i, .n_stages = (uint64_t)d->n_stages};
+        m.u.stage_connect = (struct message_stage_connect){.deployment = d->id,
+                                                           .generation = d->generation,
+                                                           .stage = (uint64_t)i,
+                                                           .n_stages = (uint64_t)d->n_stages};
         m.u.stage_connect.next_device = next ? costs_paced_as(next) : "";
         m.u.stage_connect.first_device = last && d->n_stages > 1 ? costs_paced_as(first) : "";
         m.u.stage_connect.next_session = last ? 0 : d->stages[i + 1].input_session;
@@ -185,7 +200,8 @@ void stages_connect(struct core *c, struct deployment *d)
         if (next)
             m.u.stage_connect.next_address = (struct pack_span){next->address, next->address_size};
         if (last && d->n_stages > 1)
-            m.u.stage_connect.first_address = (struct pack_span){first->address, first->address_size};
+            m.u.stage_connect.first_address =
+                (struct pack_span){first->address, first->address_size};
         core_say(c, d->stages[i].agent->peer, &m);
     }
 }
@@ -215,9 +231,12 @@ void stages_stop(struct core *c, struct deployment *d)
     }
 }
 
-/* ---- uploads -------------------------------------------------------------------------------------------------------- */
+/* ---- uploads
+ * --------------------------------------------------------------------------------------------------------
+ */
 
-/* What an agent wants and nobody has been asked for yet. Both lists are sorted, so one walk compares them. */
+/* What an agent wants and nobody has been asked for yet. Both lists are sorted, so one walk
+ * compares them. */
 static json_t *chunks_to_ask(struct deployment_stage *s)
 {
     json_t *chunks = json_array();
@@ -273,9 +292,11 @@ static void upload_ask(struct core *c, struct deployment *d, struct deployment_s
         s->upload_session = session_create(c);
     grant(c, d, s->agent, s->upload_session, false);
     asked_set(s);
-    json_t *target = json_pack("{s:s, s:o, s:o}", "agent", s->agent->name, "address", hex_of(s->agent->address, s->agent->address_size), "chunks", chunks);
+    json_t *target = json_pack("{s:s, s:o, s:o}", "agent", s->agent->name, "address",
+                               hex_of(s->agent->address, s->agent->address_size), "chunks", chunks);
     core_answer(c, d->listener_peer, d->listener_ask, true,
-                json_pack("{s:s, s:I, s:[o]}", "phase", "upload", "session", (json_int_t)s->upload_session, "targets", target));
+                json_pack("{s:s, s:I, s:[o]}", "phase", "upload", "session",
+                          (json_int_t)s->upload_session, "targets", target));
 }
 
 bool stages_upload(struct core *c, struct deployment *d)
@@ -304,11 +325,14 @@ void stages_uploads_end(struct core *c, struct deployment *d)
         const struct member *m = c->members[i];
         for (size_t k = 0; k < m->n_models; k++)
             if (strcmp(m->models[k].id, d->model->id) == 0)
-                grant(c, d, m, d->session, true); /* a stage of this generation goes on using the token */
+                grant(c, d, m, d->session,
+                      true); /* a stage of this generation goes on using the token */
     }
 }
 
-/* ---- what agents say ---------------------------------------------------------------------------------------------------- */
+/* ---- what agents say
+ * ----------------------------------------------------------------------------------------------------
+ */
 
 void stages_tell(struct core *c, struct deployment *d, bool now)
 {
@@ -316,13 +340,17 @@ void stages_tell(struct core *c, struct deployment *d, bool now)
         return;
     d->told_ns = core_now(c);
     core_answer(c, d->listener_peer, d->listener_ask, true,
-                json_pack("{s:s, s:s, s:o}", "phase", "prepare", "name", d->name, "stages", deployment_stages_describe(d)));
+                json_pack("{s:s, s:s, s:o}", "phase", "prepare", "name", d->name, "stages",
+                          deployment_stages_describe(d)));
 }
 
-static void stage_failed(struct core *c, struct deployment *d, const struct member *m, const struct message_stage_state *s)
+static void stage_failed(struct core *c, struct deployment *d, const struct member *m,
+                         const struct message_stage_state *s)
 {
     struct err e = {0};
-    err_set(&e, core_failure_code(s->code), "agent \"%s\" %s: %s", m->name, d->state == DEPLOYMENT_PREPARING ? "could not prepare its stage" : "lost its stage", s->text);
+    err_set(&e, core_failure_code(s->code), "agent \"%s\" %s: %s", m->name,
+            d->state == DEPLOYMENT_PREPARING ? "could not prepare its stage" : "lost its stage",
+            s->text);
     if (s->hint && s->hint[0])
         err_hint(&e, "%s", s->hint);
     if (d->state == DEPLOYMENT_PREPARING)
@@ -337,7 +365,8 @@ static int by_number(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void stage_told(struct core *c, struct deployment *d, struct deployment_stage *stage, const struct message_stage_state *s)
+static void stage_told(struct core *c, struct deployment *d, struct deployment_stage *stage,
+                       const struct message_stage_state *s)
 {
     bool turned = strcmp(stage->word, s->state) != 0;
     if (turned || s->done_bytes != stage->done_bytes || s->wanted.count != stage->n_wanted)
@@ -357,8 +386,11 @@ static void stage_told(struct core *c, struct deployment *d, struct deployment_s
     stage->n_wanted = s->wanted.count;
     if (strcmp(s->state, "ready") == 0) {
         if (stage->status != STAGE_HERE)
-            log_info("coordinator", "stage_ready", "deployment=%s generation=%llu agent=%s layers=%d-%d moved_bytes=%llu", d->name,
-                     (unsigned long long)d->generation, stage->agent->name, stage->first_layer, stage->end_layer - 1, (unsigned long long)stage->moved_bytes);
+            log_info("coordinator", "stage_ready",
+                     "deployment=%s generation=%llu agent=%s layers=%d-%d moved_bytes=%llu",
+                     d->name, (unsigned long long)d->generation, stage->agent->name,
+                     stage->first_layer, stage->end_layer - 1,
+                     (unsigned long long)stage->moved_bytes);
         stage->status = STAGE_HERE;
     }
     stages_tell(c, d, turned);
@@ -373,7 +405,8 @@ void stages_state(struct core *c, struct member *m, const struct message_stage_s
         stage->status = STAGE_UNTOLD;
         return;
     }
-    if (!stage || unloaded || s->generation != d->generation || s->stage != (uint64_t)(stage - d->stages) ||
+    if (!stage || unloaded || s->generation != d->generation ||
+        s->stage != (uint64_t)(stage - d->stages) ||
         (d->state != DEPLOYMENT_PREPARING && d->state != DEPLOYMENT_SERVING)) {
         c->counts.stale += !unloaded;
         return;
@@ -388,13 +421,16 @@ static const struct member_held *held_find(const struct deployment *d, const str
 {
     const struct deployment_stage *s = stages_of_member((struct deployment *)d, m);
     for (size_t i = 0; s && i < m->n_held; i++)
-        if (m->held[i].deployment == d->id && m->held[i].generation == d->generation && m->held[i].stage == (uint64_t)(s - d->stages))
+        if (m->held[i].deployment == d->id && m->held[i].generation == d->generation &&
+            m->held[i].stage == (uint64_t)(s - d->stages))
             return &m->held[i];
     return NULL;
 }
 
-/* One deployment against what a heartbeat shows. Orders that are still on their way are given time. */
-static void held_compare(struct core *c, struct deployment *d, struct member *m, struct deployment_stage *s)
+/* One deployment against what a heartbeat shows. Orders that are still on their way are given time.
+ */
+static void held_compare(struct core *c, struct deployment *d, struct member *m,
+                         struct deployment_stage *s)
 {
     const struct member_held *h = held_find(d, m);
     bool ready = h && strcmp(h->state, "ready") == 0;
@@ -402,7 +438,8 @@ static void held_compare(struct core *c, struct deployment *d, struct member *m,
         sequence_deadline_stage(c, s, h);
     s->hop_heard |= h && h->hop_heard && h->generation == d->generation;
     uint64_t now = core_now(c), last = s->told_ns > m->joined_ns ? s->told_ns : m->joined_ns;
-    bool settled = now - last > core_ms(DEPLOYMENT_SETTLE_MS) && now - d->since_ns > core_ms(DEPLOYMENT_SETTLE_MS);
+    bool settled = now - last > core_ms(DEPLOYMENT_SETTLE_MS) &&
+                   now - d->since_ns > core_ms(DEPLOYMENT_SETTLE_MS);
     if (d->state == DEPLOYMENT_PREPARING && s->status == STAGE_WORKING) {
         if (ready)
             s->status = STAGE_HERE;
@@ -410,20 +447,23 @@ static void held_compare(struct core *c, struct deployment *d, struct member *m,
             s->status = STAGE_UNTOLD;
     } else if (d->state == DEPLOYMENT_SERVING && !ready && settled) {
         struct err e = {0};
-        err_set(&e, HP_ELINK, "agent \"%s\" does not hold its stage of \"%s\" any more", m->name, d->name);
+        err_set(&e, HP_ELINK, "agent \"%s\" does not hold its stage of \"%s\" any more", m->name,
+                d->name);
         deployment_break(c, d, &e);
     } else if (d->state == DEPLOYMENT_STOPPING && !h) {
         s->status = STAGE_UNTOLD;
     }
 }
 
-/* Stages that no plan has: of a deployment that is gone, or of an older generation of one that serves elsewhere. */
+/* Stages that no plan has: of a deployment that is gone, or of an older generation of one that
+ * serves elsewhere. */
 static void held_sweep(struct core *c, struct member *m)
 {
     for (size_t i = 0; i < m->n_held; i++) {
         const struct member_held *h = &m->held[i];
         struct deployment *d = deployment_of_id(c, h->deployment);
-        bool old = d && d->state == DEPLOYMENT_SERVING && !stages_of_member(d, m) && h->generation <= d->generation;
+        bool old = d && d->state == DEPLOYMENT_SERVING && !stages_of_member(d, m) &&
+                   h->generation <= d->generation;
         if (!d || old || d->state == DEPLOYMENT_STOPPING)
             stages_unload(c, m, h->deployment, h->generation);
     }
@@ -449,7 +489,8 @@ void stages_joined(struct core *c, struct deployment *d, struct deployment_stage
     } else if (d->state == DEPLOYMENT_READY && ready) {
         stages_connect(c, d);
     } else if (d->state == DEPLOYMENT_SERVING && ready) {
-        /* The same process over a new connection: what was said meanwhile may be lost, so its sequences are; its weights are not. */
+        /* The same process over a new connection: what was said meanwhile may be lost, so its
+         * sequences are; its weights are not. */
         struct err e = {0};
         err_set(&e, HP_ELINK, "the connection to agent \"%s\" was lost for a moment", m->name);
         sequences_fail_all(c, d, false, &e);

@@ -1,5 +1,8 @@
 #include "coordinator/truth.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 #include "common/log.h"
 #include "coordinator/core_int.h"
 #include "coordinator/costs.h"
@@ -8,10 +11,8 @@
 #include "coordinator/truth_drift.h"
 #include "planners/pipeline/pipeline.h"
 
-#include <stdlib.h>
-#include <string.h>
-
-/* Times of every slice on every stage, [stage * n_slices + slice]. Measured ones are the agents' own clocks until the record is complete. */
+/* Times of every slice on every stage, [stage * n_slices + slice]. Measured ones are the agents'
+ * own clocks until the record is complete. */
 struct truth_times {
     double *arrive_s, *start_s, *end_s;
 };
@@ -36,7 +37,9 @@ struct truth {
     struct truth_drift drift;
 };
 
-/* ---- records ----------------------------------------------------------------------------------------------------- */
+/* ---- records
+ * -----------------------------------------------------------------------------------------------------
+ */
 
 static void record_free(struct truth_record *r)
 {
@@ -56,7 +59,8 @@ void truth_free(struct truth **t)
     *t = NULL;
 }
 
-static struct truth_record *record_create(const struct deployment *d, const struct message_prefill *p)
+static struct truth_record *record_create(const struct deployment *d,
+                                          const struct message_prefill *p)
 {
     size_t n = p->slices.count, cells = (size_t)d->n_stages * n;
     if (n == 0 || cells > TRUTH_MAX_CELLS)
@@ -112,8 +116,8 @@ static bool stage_take(struct truth_record *r, const struct message_prefill *p)
     if (r->complete || r->heard[p->stage] || p->slices.count != (size_t)r->n_slices)
         return false;
     for (size_t k = 0; k < p->slices.count; k++) {
-        if (s[k].first_position != position || s[k].tokens == 0 || s[k].tokens > INT32_MAX || s[k].end_ns < s[k].start_ns ||
-            (r->n_heard && (uint64_t)r->slices[k] != s[k].tokens))
+        if (s[k].first_position != position || s[k].tokens == 0 || s[k].tokens > INT32_MAX ||
+            s[k].end_ns < s[k].start_ns || (r->n_heard && (uint64_t)r->slices[k] != s[k].tokens))
             return false;
         r->slices[k] = (int)s[k].tokens;
         position += s[k].tokens;
@@ -121,7 +125,8 @@ static bool stage_take(struct truth_record *r, const struct message_prefill *p)
     for (size_t k = 0; k < p->slices.count; k++) {
         r->measured.start_s[row + k] = (double)s[k].start_ns * 1e-9;
         r->measured.end_s[row + k] = (double)s[k].end_ns * 1e-9;
-        r->measured.arrive_s[row + k] = (double)(s[k].arrived_ns ? s[k].arrived_ns : s[k].start_ns) * 1e-9;
+        r->measured.arrive_s[row + k] =
+            (double)(s[k].arrived_ns ? s[k].arrived_ns : s[k].start_ns) * 1e-9;
         r->shared = r->shared || s[k].runs > 1;
     }
     r->tokens = (uint32_t)position;
@@ -130,9 +135,12 @@ static bool stage_take(struct truth_record *r, const struct message_prefill *p)
     return true;
 }
 
-/* ---- clocks --------------------------------------------------------------------------------------------------------- */
+/* ---- clocks
+ * ---------------------------------------------------------------------------------------------------------
+ */
 
-/* A message takes at least no time: the least difference is the best guess, given up slowly since clocks drift (100 ppm), at once when they were set. */
+/* A message takes at least no time: the least difference is the best guess, given up slowly since
+ * clocks drift (100 ppm), at once when they were set. */
 static void clock_hear(struct core *c, struct member *m, uint64_t clock_ns)
 {
     int64_t now = (int64_t)core_clock(c), sample = now - (int64_t)clock_ns;
@@ -148,13 +156,15 @@ static double clock_offset_s(const struct core *c, const struct member *m)
     int64_t best = m->clock_offset_ns;
     for (size_t i = 0; i < c->n_members; i++) {
         const struct member *o = c->members[i];
-        if (o->clock_heard_ns && o->machine[0] && strcmp(o->machine, m->machine) == 0 && o->clock_offset_ns < best)
+        if (o->clock_heard_ns && o->machine[0] && strcmp(o->machine, m->machine) == 0 &&
+            o->clock_offset_ns < best)
             best = o->clock_offset_ns;
     }
     return (double)best * 1e-9;
 }
 
-/* ---- a record that is complete ---------------------------------------------------------------------------------------- */
+/* ---- a record that is complete
+ * ---------------------------------------------------------------------------------------- */
 
 static void times_align(const struct core *c, const struct deployment *d, struct truth_record *r)
 {
@@ -182,7 +192,8 @@ static void predict(struct core *c, struct deployment *d, struct truth_record *r
             for (int k = 0; k < n; k++) {
                 r->planned.start_s[j * n + k] = s.start_s[j * n + k];
                 r->planned.end_s[j * n + k] = s.end_s[j * n + k];
-                r->planned.arrive_s[j * n + k] = j ? s.hop_end_s[(j - 1) * n + k] + s.latency_s[j - 1] : 0;
+                r->planned.arrive_s[j * n + k] =
+                    j ? s.hop_end_s[(j - 1) * n + k] + s.latency_s[j - 1] : 0;
             }
         r->planned_s = r->planned.end_s[r->n_stages * n - 1];
         r->predicted = r->planned_s > 0;
@@ -206,24 +217,29 @@ static void drift_hear(struct core *c, struct deployment *d, const struct truth_
     for (int j = 0; j < r->n_stages; j++) {
         const struct member *m = d->stages[j].agent;
         double planned = 0, measured = 0;
-        bool first = !costs_paced_as(m)[0]; /* stages of one kind count together; a paced agent runs by its profile, whatever its host can do */
+        bool first = !costs_paced_as(m)[0]; /* stages of one kind count together; a paced agent runs
+                                               by its profile, whatever its host can do */
         for (int k = 0; k < r->n_stages; k++) {
             bool same = strcmp(d->stages[k].agent->kind, m->kind) == 0;
             first = first && !(same && k < j);
             planned += same ? busy_s(r, &r->planned, k) : 0;
             measured += same ? busy_s(r, &r->measured, k) : 0;
         }
-        double factor = first && planned > 0 ? truth_drift_add(&d->truth->drift, m->kind, measured / planned) : 0;
+        double factor = first && planned > 0
+                            ? truth_drift_add(&d->truth->drift, m->kind, measured / planned)
+                            : 0;
         if (factor <= 0)
             continue;
         json_t *tables = costs_tables(c, d, m);
         truth_drift_scale(tables, factor);
         struct err e = {0};
-        if (core_profile_set(c, d->model->id, m->kind, d->spec.f32 ? "f32" : "auto", tables, &e) < 0)
+        if (core_profile_set(c, d->model->id, m->kind, d->spec.f32 ? "f32" : "auto", tables, &e) <
+            0)
             log_warn("coordinator", "profile_lost", "kind=\"%s\" why=\"%s\"", m->kind, e.text);
         slices_forget(d);
         d->truth->totals.corrections++;
-        log_info("coordinator", "profile_corrected", "deployment=%s kind=\"%s\" factor=%.3f", d->name, m->kind, factor);
+        log_info("coordinator", "profile_corrected", "deployment=%s kind=\"%s\" factor=%.3f",
+                 d->name, m->kind, factor);
     }
 }
 
@@ -251,22 +267,29 @@ void truth_prefill(struct core *c, struct member *m, const struct message_prefil
 {
     struct deployment *d = deployment_of_id(c, p->deployment);
     clock_hear(c, m, p->clock_ns);
-    if (!d || p->generation != d->generation || p->stage >= (uint64_t)d->n_stages || d->stages[p->stage].agent != m) {
+    if (!d || p->generation != d->generation || p->stage >= (uint64_t)d->n_stages ||
+        d->stages[p->stage].agent != m) {
         c->counts.stale++;
         return;
     }
     struct truth_record *r = record_of(d, p);
     if (!r || !stage_take(r, p))
         return;
-    /* Another prompt may have begun and ended between the first stage and the last: it shows in either's word. */
+    /* Another prompt may have begun and ended between the first stage and the last: it shows in
+     * either's word. */
     r->shared = r->shared || d->n_active + d->n_waiting > 1;
     if (r->n_heard == r->n_stages)
         complete(c, d, r);
 }
 
-/* ---- for people --------------------------------------------------------------------------------------------------------- */
+/* ---- for people
+ * ---------------------------------------------------------------------------------------------------------
+ */
 
-struct truth_totals truth_totals(const struct deployment *d) { return d->truth ? d->truth->totals : (struct truth_totals){0}; }
+struct truth_totals truth_totals(const struct deployment *d)
+{
+    return d->truth ? d->truth->totals : (struct truth_totals){0};
+}
 
 static json_t *row_json(const double *values, int stage, int n)
 {
@@ -278,8 +301,8 @@ static json_t *row_json(const double *values, int stage, int n)
 
 static json_t *times_json(const struct truth_times *t, int stage, int n)
 {
-    return json_pack("{s:o, s:o, s:o}", "arrive_s", row_json(t->arrive_s, stage, n), "start_s", row_json(t->start_s, stage, n), "end_s",
-                     row_json(t->end_s, stage, n));
+    return json_pack("{s:o, s:o, s:o}", "arrive_s", row_json(t->arrive_s, stage, n), "start_s",
+                     row_json(t->start_s, stage, n), "end_s", row_json(t->end_s, stage, n));
 }
 
 static json_t *record_json(const struct deployment *d, const struct truth_record *r)
@@ -288,14 +311,17 @@ static json_t *record_json(const struct deployment *d, const struct truth_record
     for (int k = 0; k < r->n_slices; k++)
         json_array_append_new(slices, json_integer(r->slices[k]));
     for (int j = 0; j < r->n_stages; j++) {
-        json_t *stage = json_pack("{s:s, s:[i,i], s:o}", "agent", d->stages[j].agent->name, "layers", d->stages[j].first_layer, d->stages[j].end_layer,
+        json_t *stage = json_pack("{s:s, s:[i,i], s:o}", "agent", d->stages[j].agent->name,
+                                  "layers", d->stages[j].first_layer, d->stages[j].end_layer,
                                   "measured", times_json(&r->measured, j, r->n_slices));
         if (r->predicted)
             json_object_set_new(stage, "planned", times_json(&r->planned, j, r->n_slices));
         json_array_append_new(stages, stage);
     }
-    json_t *out = json_pack("{s:I, s:I, s:o, s:b, s:f, s:f, s:o}", "sequence", (json_int_t)r->sequence, "tokens", (json_int_t)r->tokens, "slices", slices, "shared",
-                            r->shared, "at_s", r->at_s, "measured_s", r->measured_s, "stages", stages);
+    json_t *out =
+        json_pack("{s:I, s:I, s:o, s:b, s:f, s:f, s:o}", "sequence", (json_int_t)r->sequence,
+                  "tokens", (json_int_t)r->tokens, "slices", slices, "shared", r->shared, "at_s",
+                  r->at_s, "measured_s", r->measured_s, "stages", stages);
     if (r->predicted) {
         json_object_set_new(out, "planned_s", json_real(r->planned_s));
         json_object_set_new(out, "error", json_real(r->measured_s / r->planned_s - 1));
@@ -307,11 +333,16 @@ json_t *truth_describe(const struct deployment *d, size_t n)
 {
     struct truth_totals t = truth_totals(d);
     json_t *records = json_array();
-    for (size_t i = 0; d->truth && d->truth->generation == d->generation && i < TRUTH_RECORDS && json_array_size(records) < n; i++) {
-        const struct truth_record *r = d->truth->records[(d->truth->last + TRUTH_RECORDS - i) % TRUTH_RECORDS];
+    for (size_t i = 0; d->truth && d->truth->generation == d->generation && i < TRUTH_RECORDS &&
+                       json_array_size(records) < n;
+         i++) {
+        const struct truth_record *r =
+            d->truth->records[(d->truth->last + TRUTH_RECORDS - i) % TRUTH_RECORDS];
         if (r && r->complete)
             json_array_append_new(records, record_json(d, r));
     }
-    return json_pack("{s:I, s:f, s:f, s:f, s:I, s:o}", "count", (json_int_t)t.prefills, "planned_s", t.planned_s, "measured_s", t.measured_s, "error",
-                     t.planned_s > 0 ? t.measured_s / t.planned_s - 1 : 0, "corrections", (json_int_t)t.corrections, "records", records);
+    return json_pack("{s:I, s:f, s:f, s:f, s:I, s:o}", "count", (json_int_t)t.prefills, "planned_s",
+                     t.planned_s, "measured_s", t.measured_s, "error",
+                     t.planned_s > 0 ? t.measured_s / t.planned_s - 1 : 0, "corrections",
+                     (json_int_t)t.corrections, "records", records);
 }

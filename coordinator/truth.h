@@ -1,13 +1,14 @@
-/* What prompts took, beside what was expected: every stage tells of every prefill (MESSAGE_PREFILL), and when all have, the record is complete. It is what
- * `hpctl describe` draws, what /metrics sums up, and what corrects a profile that has drifted.
+/* What prompts took, beside what was expected: every stage tells of every prefill
+ * (MESSAGE_PREFILL), and when all have, the record is complete. It is what `hpctl describe` draws,
+ * what /metrics sums up, and what corrects a profile that has drifted.
  *
  * Agents of one box share a clock; between boxes it is as good as the fastest message was quick. */
 #ifndef HP_COORDINATOR_TRUTH_H
 #define HP_COORDINATOR_TRUTH_H
 
-#include "transport/message.h"
-
 #include <jansson.h>
+
+#include "transport/message.h"
 
 struct core;
 struct deployment;
@@ -15,28 +16,30 @@ struct member;
 struct truth;
 
 enum {
-    TRUTH_RECORDS = 16,         /* kept of a deployment */
-    TRUTH_MAX_CELLS = 16384,    /* stages x slices of one record */
-    TRUTH_DRIFT_PREFILLS = 5,   /* in a row, on one kind of device, before its profile is corrected */
-    TRUTH_DRIFT_TOKENS = 64,    /* shorter prompts are all overhead and correct nothing */
-    TRUTH_PREDICT_MS = 50,      /* at most one prediction in so long */
+    TRUTH_RECORDS = 16,       /* kept of a deployment */
+    TRUTH_MAX_CELLS = 16384,  /* stages x slices of one record */
+    TRUTH_DRIFT_PREFILLS = 5, /* in a row, on one kind of device, before its profile is corrected */
+    TRUTH_DRIFT_TOKENS = 64,  /* shorter prompts are all overhead and correct nothing */
+    TRUTH_PREDICT_MS = 50,    /* at most one prediction in so long */
 };
 /* Measured over predicted compute beyond this, or below 1 / this, is drift. */
 #define TRUTH_DRIFT 1.1
 
 struct truth_totals {
-    uint64_t prefills;           /* alone on their stages, and compared */
+    uint64_t prefills; /* alone on their stages, and compared */
     double planned_s, measured_s;
-    double error;                /* of the last one: measured / planned - 1 */
+    double error; /* of the last one: measured / planned - 1 */
     uint64_t corrections;
 };
 
 void truth_prefill(struct core *c, struct member *m, const struct message_prefill *p);
 struct truth_totals truth_totals(const struct deployment *d);
-/* {"count", "planned_s", "measured_s", "error", "corrections", "records": [up to n, the latest first]}. A record is {"sequence", "tokens", "slices", "shared",
- * "at_s", "measured_s", "planned_s", "error", "stages": [{"agent", "layers", "planned", "measured"}]}, where planned and measured are {"start_s", "end_s",
- * "arrive_s"} by slice from the start of the first ("arrive_s": when the input was there; planned is missing where nothing was predicted: other prompts
- * ran too). */
+/* {"count", "planned_s", "measured_s", "error", "corrections", "records": [up to n, the latest
+ * first]}. A record is {"sequence", "tokens", "slices", "shared", "at_s", "measured_s",
+ * "planned_s", "error", "stages": [{"agent", "layers", "planned", "measured"}]}, where planned and
+ * measured are {"start_s", "end_s", "arrive_s"} by slice from the start of the first ("arrive_s":
+ * when the input was there; planned is missing where nothing was predicted: other prompts ran too).
+ */
 json_t *truth_describe(const struct deployment *d, size_t n);
 void truth_free(struct truth **t);
 

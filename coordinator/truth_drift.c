@@ -1,9 +1,9 @@
 #include "coordinator/truth_drift.h"
 
-#include "coordinator/core_int.h"
-
 #include <stdlib.h>
 #include <string.h>
+
+#include "coordinator/core_int.h"
 
 static int by_size(const void *a, const void *b)
 {
@@ -45,9 +45,8 @@ void truth_drift_scale(json_t *tables, double factor)
     size_t i, k;
     json_object_foreach(tables, name, table)
         json_array_foreach(json_object_get(table, "seconds"), i, row)
-            json_array_foreach(row, k, cell)
-                if (json_is_number(cell))
-                    json_array_set_new(row, k, json_real(json_number_value(cell) * factor));
+            json_array_foreach(row, k, cell) if (json_is_number(cell))
+                json_array_set_new(row, k, json_real(json_number_value(cell) * factor));
     double before = json_number_value(json_object_get(tables, "corrected"));
     json_object_set_new(tables, "corrected", json_real((before > 0 ? before : 1) * factor));
 }

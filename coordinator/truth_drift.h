@@ -1,4 +1,5 @@
-/* When a profile no longer says what a device takes: ratios of measured to predicted compute, kind by kind. */
+/* When a profile no longer says what a device takes: ratios of measured to predicted compute, kind
+ * by kind. */
 #ifndef HP_COORDINATOR_TRUTH_DRIFT_H
 #define HP_COORDINATOR_TRUTH_DRIFT_H
 
@@ -15,10 +16,12 @@ struct truth_drift {
     int n_kinds;
 };
 
-/* One prefill's ratio on a kind. The factor by which its times are to be multiplied, after which it starts anew; 0 while there is no need: the last
- * TRUTH_DRIFT_PREFILLS must all be off to the same side, and their median is the factor (0.1 to 10). */
+/* One prefill's ratio on a kind. The factor by which its times are to be multiplied, after which it
+ * starts anew; 0 while there is no need: the last TRUTH_DRIFT_PREFILLS must all be off to the same
+ * side, and their median is the factor (0.1 to 10). */
 double truth_drift_add(struct truth_drift *d, const char *kind, double ratio);
-/* Multiplies the seconds of every table, and counts it: "corrected" is the product of all factors so far. */
+/* Multiplies the seconds of every table, and counts it: "corrected" is the product of all factors
+ * so far. */
 void truth_drift_scale(json_t *tables, double factor);
 
 #endif

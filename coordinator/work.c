@@ -6,7 +6,8 @@
 int core_work_add(struct core *c, struct work *w, struct core_model_slot *uses, struct err *e)
 {
     if (c->n_works >= CORE_MAX_WORK)
-        return err_set(e, HP_EBUSY, "%u pieces of work wait for a thread already: try again later", c->n_works);
+        return err_set(e, HP_EBUSY, "%u pieces of work wait for a thread already: try again later",
+                       c->n_works);
     struct core_action *a = core_action_add(c, CORE_WORK, NULL, 0);
     if (!a)
         return err_set(e, HP_ENOMEM, "no memory for another piece of work");

@@ -29,7 +29,8 @@ static int read_model(const struct arrival_trace *a, char *rest, int *model, str
         rest++;
     if (*rest == '\0') {
         if (a->t->n_models > 1 && a->only_model < 0)
-            return bad_line(a, e, "names no model, and the workload has several: write seconds,model");
+            return bad_line(a, e,
+                            "names no model, and the workload has several: write seconds,model");
         *model = a->only_model < 0 ? 0 : a->only_model;
         return 0;
     }
@@ -74,12 +75,13 @@ static int read_next(struct arrival_trace *a, double *at_s, int *model, struct e
     return ferror(a->stream) ? err_set(e, HP_EIO, "%s: cannot be read", a->file) : 0;
 }
 
-int arrival_trace_open(struct arrival_trace *a, const char *file, const struct dispatch_topology *t, int only_model, double end_s,
-                       struct err *e)
+int arrival_trace_open(struct arrival_trace *a, const char *file, const struct dispatch_topology *t,
+                       int only_model, double end_s, struct err *e)
 {
     double at_s = 0, first_s = -1;
     int model, rc;
-    *a = (struct arrival_trace){.file = file, .t = t, .only_model = only_model, .stretch = 1, .end_s = end_s};
+    *a = (struct arrival_trace){
+        .file = file, .t = t, .only_model = only_model, .stretch = 1, .end_s = end_s};
     a->stream = fopen(file, "r");
     if (!a->stream)
         return err_set(e, errno == ENOENT ? HP_ENOENT : HP_EIO, "%s: %s", file, strerror(errno));

@@ -1,5 +1,6 @@
-/* Arrivals from a CSV file: one request a line, `seconds` or `seconds,model`, in order of time; a first line that is no number is
- * a header. Read line by line, so that a file of any length takes no memory. */
+/* Arrivals from a CSV file: one request a line, `seconds` or `seconds,model`, in order of time; a
+ * first line that is no number is a header. Read line by line, so that a file of any length takes
+ * no memory. */
 #ifndef HP_HPCTL_ARRIVAL_TRACE_H
 #define HP_HPCTL_ARRIVAL_TRACE_H
 
@@ -23,10 +24,11 @@ struct arrival_trace {
     double span_s;
 };
 
-/* Opens and checks the whole file: HP_ENOENT, HP_EIO; HP_EPARSE names the line: no number, negative, earlier than the line
- * before, an unknown model, or no model where there are several. Then it stands at its start again. */
-int arrival_trace_open(struct arrival_trace *a, const char *file, const struct dispatch_topology *t, int only_model, double end_s,
-                       struct err *e);
+/* Opens and checks the whole file: HP_ENOENT, HP_EIO; HP_EPARSE names the line: no number,
+ * negative, earlier than the line before, an unknown model, or no model where there are several.
+ * Then it stands at its start again. */
+int arrival_trace_open(struct arrival_trace *a, const char *file, const struct dispatch_topology *t,
+                       int only_model, double end_s, struct err *e);
 /* Back to the start. */
 void arrival_trace_rewind(struct arrival_trace *a);
 void arrival_trace_close(struct arrival_trace *a);

@@ -1,6 +1,5 @@
-/* `hpctl bench pipeline`: runs the methods of the pipeline planner for real on a paced cluster, beside what was predicted and published. */
-#include "hpctl/verbs.h"
-
+/* `hpctl bench pipeline`: runs the methods of the pipeline planner for real on a paced cluster,
+ * beside what was predicted and published. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -16,6 +15,7 @@
 #include "hpctl/client.h"
 #include "hpctl/context.h"
 #include "hpctl/table.h"
+#include "hpctl/verbs.h"
 #include "planners/pipeline/pipeline.h"
 
 enum { MAX_METHODS = 8, MAX_REPEATS = 50, RECORD_PATIENCE_MS = 3000, MAX_ARGUMENTS = 16 };
@@ -37,8 +37,8 @@ struct bench {
     int tokens, n_repeats;
     struct cluster cluster;
     struct profile profile;
-    char dir[64];             /* of a cluster of our own */
-    pid_t guard;              /* who ends it; 0 for one that runs already */
+    char dir[64]; /* of a cluster of our own */
+    pid_t guard;  /* who ends it; 0 for one that runs already */
     int guard_fd;
     const char *context;
     struct client *client;
@@ -47,7 +47,9 @@ struct bench {
     int n_rows;
 };
 
-/* ---- other verbs of this program -------------------------------------------------------------------------------------------------------- */
+/* ---- other verbs of this program
+ * --------------------------------------------------------------------------------------------------------
+ */
 
 /* Reads a pipe to its end. */
 static void drain(int fd, struct buffer *out)
@@ -62,9 +64,13 @@ static void drain(int fd, struct buffer *out)
 static int verb_failed(const char *verb, int status, json_t *answer, struct err *e)
 {
     const json_t *error = json_object_get(answer, "error");
-    const char *code = json_string_value(json_object_get(error, "code")), *text = json_string_value(json_object_get(error, "message"));
+    const char *code = json_string_value(json_object_get(error, "code")),
+               *text = json_string_value(json_object_get(error, "message"));
     const char *hint = json_string_value(json_object_get(error, "hint"));
-    err_set(e, code ? status_of_word(code) : HP_EIO, "%s: %s", verb, text ? text : WIFSIGNALED(status) ? "was killed" : "failed");
+    err_set(e, code ? status_of_word(code) : HP_EIO, "%s: %s", verb,
+            text                  ? text
+            : WIFSIGNALED(status) ? "was killed"
+                                  : "failed");
     return err_hint(e, "%s", hint ? hint : "");
 }
 
@@ -107,9 +113,12 @@ static int verb_run(const char *const *arguments, json_t **result, struct err *e
     return rc;
 }
 
-/* ---- the cluster ----------------------------------------------------------------------------------------------------------------------------- */
+/* ---- the cluster
+ * -----------------------------------------------------------------------------------------------------------------------------
+ */
 
-/* Whatever ends this program, the cluster ends too: a process of its own waits for that and tidies up. */
+/* Whatever ends this program, the cluster ends too: a process of its own waits for that and tidies
+ * up. */
 static int guard_start(struct bench *b, struct err *e)
 {
     int fds[2];
@@ -142,7 +151,9 @@ static int cluster_up(struct bench *b, struct err *e)
     snprintf(state, sizeof state, "%s/state", b->dir);
     setenv("HP_CONFIG_DIR", config, 1); /* the user's contexts stay as they are */
     progress_show(&b->bar, "starting a paced cluster", 0, 0);
-    const char *const up[] = {"local", "up", "--name", "bench", "--pace", b->cluster_file, "--profile", b->profile_file, "--dir", state, NULL};
+    const char *const up[] = {
+        "local",         "up",    "--name", "bench", "--pace", b->cluster_file, "--profile",
+        b->profile_file, "--dir", state,    NULL};
     b->context = "bench";
     int rc = guard_start(b, e);
     return rc < 0 ? rc : verb_run(up, NULL, e);
@@ -157,11 +168,15 @@ static void cluster_down(struct bench *b)
     waitpid(b->guard, NULL, 0);
 }
 
-/* ---- one method --------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- one method
+ * ---------------------------------------------------------------------------------------------------------------------------------
+ */
 
-static int method_request(struct bench *b, const char *method, struct pipeline_request *rq, struct err *e)
+static int method_request(struct bench *b, const char *method, struct pipeline_request *rq,
+                          struct err *e)
 {
-    *rq = (struct pipeline_request){.cluster = &b->cluster, .profile = &b->profile, .tokens = b->tokens, .brief = true};
+    *rq = (struct pipeline_request){
+        .cluster = &b->cluster, .profile = &b->profile, .tokens = b->tokens, .brief = true};
     if (strcmp(method, "gpipe-balanced") == 0) {
         rq->method = PIPELINE_GPIPE;
         rq->partition = PIPELINE_PARTITION_BALANCED;
@@ -172,7 +187,10 @@ static int method_request(struct bench *b, const char *method, struct pipeline_r
             rq->method = (enum pipeline_method)m;
             return 0;
         }
-    return err_set(e, HP_EUSAGE, "--methods: \"%s\" cannot be run; even, gpipe, gpipe-balanced, terapipe, hpipe and exact can", method);
+    return err_set(e, HP_EUSAGE,
+                   "--methods: \"%s\" cannot be run; even, gpipe, gpipe-balanced, terapipe, hpipe "
+                   "and exact can",
+                   method);
 }
 
 /* Plans, and leaves the plan in a file. */
@@ -206,17 +224,22 @@ static json_int_t newest(const json_t *records)
 }
 
 /* The records of the latest prompts; asks until `n` of them are newer than `after`. */
-static int records_get(struct bench *b, const char *name, int n, json_int_t after, json_t **out, struct err *e)
+static int records_get(struct bench *b, const char *name, int n, json_int_t after, json_t **out,
+                       struct err *e)
 {
     for (int waited = 0; waited <= RECORD_PATIENCE_MS; waited += 20) {
         json_t *d = NULL;
-        int rc = client_get(b->client, "deployment.describe", json_pack("{s:s, s:i}", "name", name, "prefills", n > 1 ? n : 1), &d, e), fresh = 0;
+        int rc =
+                client_get(b->client, "deployment.describe",
+                           json_pack("{s:s, s:i}", "name", name, "prefills", n > 1 ? n : 1), &d, e),
+            fresh = 0;
         if (rc < 0)
             return rc;
         json_t *records = json_incref(json_object_get(json_object_get(d, "prefill"), "records"));
         json_decref(d);
         for (size_t i = 0; i < json_array_size(records); i++)
-            fresh += json_integer_value(json_object_get(json_array_get(records, i), "sequence")) > after;
+            fresh +=
+                json_integer_value(json_object_get(json_array_get(records, i), "sequence")) > after;
         *out = records;
         if (fresh >= n)
             return 0;
@@ -254,9 +277,14 @@ static int method_measure(struct bench *b, struct bench_row *row, const char *na
     json_int_t after = 0;
     json_t *records = NULL;
     for (int i = 0; i < b->n_repeats; i++) {
-        progress_show(&b->bar, text_format("%s: run %d of %d, %.3g s each", row->method, i + 1, b->n_repeats, row->predicted_s), 0, 0);
+        progress_show(&b->bar,
+                      text_format("%s: run %d of %d, %.3g s each", row->method, i + 1, b->n_repeats,
+                                  row->predicted_s),
+                      0, 0);
         struct client_ask ask = {.verb = "prefill",
-                                 .arguments = json_pack("{s:s, s:o, s:i}", "deployment", name, "ids", prompt_ids(b->tokens), "sequences", row->together),
+                                 .arguments =
+                                     json_pack("{s:s, s:o, s:i}", "deployment", name, "ids",
+                                               prompt_ids(b->tokens), "sequences", row->together),
                                  .patience_ms = (uint64_t)(row->predicted_s * 5000) + 60000};
         int rc = client_ask(b->client, &ask, NULL, NULL, e);
         rc = rc < 0 ? rc : records_get(b, name, row->together, after, &records, e);
@@ -285,20 +313,24 @@ static int method_run(struct bench *b, struct bench_row *row, struct err *e)
     close(fd);
     snprintf(name, sizeof name, "bench-%s", row->method);
     int rc = method_plan(b, row, file, e);
-    const char *const deploy[] = {"deploy", b->model, "--name", name, "--plan", file, "--cluster-context", b->context, NULL};
+    const char *const deploy[] = {
+        "deploy", b->model, "--name", name, "--plan", file, "--cluster-context", b->context, NULL};
     progress_show(&b->bar, text_format("%s: deploying", row->method), 0, 0);
     rc = rc < 0 ? rc : verb_run(deploy, NULL, e);
     unlink(file);
     if (rc < 0)
         return rc;
     rc = method_measure(b, row, name, e);
-    client_get(b->client, "undeploy", json_pack("{s:s}", "name", name), NULL, rc < 0 ? &ignored : e);
+    client_get(b->client, "undeploy", json_pack("{s:s}", "name", name), NULL,
+               rc < 0 ? &ignored : e);
     qsort(row->runs_s, (size_t)b->n_repeats, sizeof *row->runs_s, by_size);
     row->measured_s = (row->runs_s[(b->n_repeats - 1) / 2] + row->runs_s[b->n_repeats / 2]) / 2;
     return rc;
 }
 
-/* ---- what a person sees ---------------------------------------------------------------------------------------------------------------------------- */
+/* ---- what a person sees
+ * ----------------------------------------------------------------------------------------------------------------------------
+ */
 
 static const struct bench_row *row_of(const struct bench *b, const char *method)
 {
@@ -308,7 +340,8 @@ static const struct bench_row *row_of(const struct bench *b, const char *method)
     return NULL;
 }
 
-static const char *speedup_text(const struct bench *b, const char *over, const struct bench_row *row)
+static const char *speedup_text(const struct bench *b, const char *over,
+                                const struct bench_row *row)
 {
     const struct bench_row *base = row_of(b, over);
     return base ? text_format("%.2fx", base->measured_s / row->measured_s) : "-";
@@ -316,18 +349,28 @@ static const char *speedup_text(const struct bench *b, const char *over, const s
 
 static void print_rows(const struct bench *b)
 {
-    static const char *const columns[] = {"METHOD", ">STAGES", ">SLICES", ">PAPER", ">PREDICTED", ">MEASURED", ">ERROR", ">OVER BASE", ">OVER GPIPE", NULL};
+    static const char *const columns[] = {"METHOD",      ">STAGES",   ">SLICES", ">PAPER",
+                                          ">PREDICTED",  ">MEASURED", ">ERROR",  ">OVER BASE",
+                                          ">OVER GPIPE", NULL};
     struct table *t = table_create(columns);
     for (int i = 0; i < b->n_rows; i++) {
         const struct bench_row *r = &b->rows[i];
-        const char *row[] = {r->method, text_format("%d", r->stages), text_format(r->together > 1 ? "%d prompts" : "%d", r->together > 1 ? r->together : r->slices),
-                             r->paper_s > 0 ? text_format("%.2f s", r->paper_s) : "-", text_format("%.3f s", r->predicted_s),
-                             text_format("%.3f s", r->measured_s), text_format("%+.1f %%", (r->measured_s / r->predicted_s - 1) * 100),
-                             speedup_text(b, "even", r), speedup_text(b, "gpipe", r)};
+        const char *row[] = {r->method,
+                             text_format("%d", r->stages),
+                             text_format(r->together > 1 ? "%d prompts" : "%d",
+                                         r->together > 1 ? r->together : r->slices),
+                             r->paper_s > 0 ? text_format("%.2f s", r->paper_s) : "-",
+                             text_format("%.3f s", r->predicted_s),
+                             text_format("%.3f s", r->measured_s),
+                             text_format("%+.1f %%", (r->measured_s / r->predicted_s - 1) * 100),
+                             speedup_text(b, "even", r),
+                             speedup_text(b, "gpipe", r)};
         table_row(t, row);
     }
     table_print(&t, NULL);
-    printf("\n%d tokens at batch %g, median of %d; measured from the first stage's start to the last one's end\n", b->tokens, b->profile.batch, b->n_repeats);
+    printf("\n%d tokens at batch %g, median of %d; measured from the first stage's start to the "
+           "last one's end\n",
+           b->tokens, b->profile.batch, b->n_repeats);
 }
 
 static json_t *rows_json(const struct bench *b)
@@ -339,8 +382,10 @@ static json_t *rows_json(const struct bench *b)
         json_t *runs = json_array(), *row;
         for (int k = 0; k < b->n_repeats; k++)
             json_array_append_new(runs, json_real(r->runs_s[k]));
-        row = json_pack("{s:s, s:i, s:i, s:i, s:f, s:f, s:f, s:o}", "method", r->method, "stages", r->stages, "slices", r->slices, "prompts", r->together,
-                        "predicted_s", r->predicted_s, "measured_s", r->measured_s, "error", r->measured_s / r->predicted_s - 1, "runs_s", runs);
+        row = json_pack("{s:s, s:i, s:i, s:i, s:f, s:f, s:f, s:o}", "method", r->method, "stages",
+                        r->stages, "slices", r->slices, "prompts", r->together, "predicted_s",
+                        r->predicted_s, "measured_s", r->measured_s, "error",
+                        r->measured_s / r->predicted_s - 1, "runs_s", runs);
         if (r->paper_s > 0)
             json_object_set_new(row, "paper_s", json_real(r->paper_s));
         if (base)
@@ -349,20 +394,25 @@ static json_t *rows_json(const struct bench *b)
             json_object_set_new(row, "over_gpipe", json_real(gpipe->measured_s / r->measured_s));
         json_array_append_new(rows, row);
     }
-    return json_pack("{s:s, s:s, s:i, s:f, s:i, s:o}", "cluster", b->cluster_file, "profile", b->profile_file, "tokens", b->tokens, "batch", b->profile.batch,
-                     "repeats", b->n_repeats, "methods", rows);
+    return json_pack("{s:s, s:s, s:i, s:f, s:i, s:o}", "cluster", b->cluster_file, "profile",
+                     b->profile_file, "tokens", b->tokens, "batch", b->profile.batch, "repeats",
+                     b->n_repeats, "methods", rows);
 }
 
-/* ---- the verb ------------------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- the verb
+ * -------------------------------------------------------------------------------------------------------------------------------------------
+ */
 
 /* The option's file, else the one of this name beside the cluster file. */
-static void file_beside(const struct bench *b, const char *option, const char *name, char *out, size_t size)
+static void file_beside(const struct bench *b, const char *option, const char *name, char *out,
+                        size_t size)
 {
     const char *given = invocation_option(b->in, option), *slash = strrchr(b->cluster_file, '/');
     if (given)
         snprintf(out, size, "%s", given);
     else
-        snprintf(out, size, "%.*s%s", slash ? (int)(slash - b->cluster_file + 1) : 0, b->cluster_file, name);
+        snprintf(out, size, "%.*s%s", slash ? (int)(slash - b->cluster_file + 1) : 0,
+                 b->cluster_file, name);
 }
 
 static int read_options(struct bench *b, struct err *e)
@@ -371,12 +421,14 @@ static int read_options(struct bench *b, struct err *e)
     int rc;
     char folder[64];
     snprintf(folder, sizeof folder, "%s/testbed.cluster.json", default_folder);
-    snprintf(b->cluster_file, sizeof b->cluster_file, "%s", invocation_option_or(b->in, "cluster", folder));
+    snprintf(b->cluster_file, sizeof b->cluster_file, "%s",
+             invocation_option_or(b->in, "cluster", folder));
     file_beside(b, "profile", "llama-7b.profile.json", b->profile_file, sizeof b->profile_file);
     file_beside(b, "model", "toy.gguf", b->model, sizeof b->model);
     file_beside(b, "published", "published.json", b->published_file, sizeof b->published_file);
     b->context = invocation_option(b->in, "context");
-    if ((rc = invocation_u64(b->in, "tokens", 2048, &tokens, e)) < 0 || (rc = invocation_u64(b->in, "repeat", 3, &repeats, e)) < 0)
+    if ((rc = invocation_u64(b->in, "tokens", 2048, &tokens, e)) < 0 ||
+        (rc = invocation_u64(b->in, "repeat", 3, &repeats, e)) < 0)
         return rc;
     if (tokens < 1 || tokens > 1 << 20 || repeats < 1 || repeats > MAX_REPEATS)
         return err_set(e, HP_EUSAGE, "--tokens is 1 to %d, --repeat 1 to %d", 1 << 20, MAX_REPEATS);
@@ -384,7 +436,9 @@ static int read_options(struct bench *b, struct err *e)
     b->n_repeats = (int)repeats;
     if (access(b->model, R_OK) == 0)
         return 0;
-    err_set(e, HP_ENOENT, "%s: no such model; it stands in for the profile's, so it has as many layers", b->model);
+    err_set(e, HP_ENOENT,
+            "%s: no such model; it stands in for the profile's, so it has as many layers",
+            b->model);
     return err_hint(e, "examples/hpipe-testbed/make_toy.py makes one; --model says where it is");
 }
 
@@ -444,21 +498,30 @@ static int run_bench_pipeline(struct invocation *in, struct err *e)
 }
 
 static const struct command_option bench_options[] = {
-    {"cluster", "C.json", "whom the agents stand for (default: examples/hpipe-testbed/testbed.cluster.json)", 0},
-    {"profile", "P.json", "what the model costs there (default: llama-7b.profile.json beside the cluster file)", 0},
-    {"model", "M", "a small model with as many layers as the profile (default: toy.gguf beside the cluster file)", 0},
-    {"published", "F.json", "published seconds by profile and method (default: published.json there, if any)", 0},
+    {"cluster", "C.json",
+     "whom the agents stand for (default: examples/hpipe-testbed/testbed.cluster.json)", 0},
+    {"profile", "P.json",
+     "what the model costs there (default: llama-7b.profile.json beside the cluster file)", 0},
+    {"model", "M",
+     "a small model with as many layers as the profile (default: toy.gguf beside the cluster file)",
+     0},
+    {"published", "F.json",
+     "published seconds by profile and method (default: published.json there, if any)", 0},
     {"tokens", "N", "of the prompt (default 2048)", 0},
-    {"methods", "A,B,...", "of even, gpipe, gpipe-balanced, terapipe, hpipe, exact (default: all but the third)", 0},
+    {"methods", "A,B,...",
+     "of even, gpipe, gpipe-balanced, terapipe, hpipe, exact (default: all but the third)", 0},
     {"repeat", "N", "runs of each; the median counts (default 3)", 0},
     {"context", "NAME", "a paced cluster that runs already (default: starts one, and ends it)", 0},
     {0},
 };
 
 const struct command bench_verbs[] = {
-    {"bench pipeline", "", 0, 0, "run the planner's methods for real on a paced cluster, beside what was predicted",
-     "Each agent stands for one device of the cluster file: it computes no faster than the profile says, sends no faster than its links, and has its memory.",
-     "  hpctl bench pipeline\n  hpctl bench pipeline --cluster C.json --profile P.json --model toy.gguf --tokens 1024 --methods hpipe,exact -o json", bench_options,
-     run_bench_pipeline, true},
+    {"bench pipeline", "", 0, 0,
+     "run the planner's methods for real on a paced cluster, beside what was predicted",
+     "Each agent stands for one device of the cluster file: it computes no faster than the profile "
+     "says, sends no faster than its links, and has its memory.",
+     "  hpctl bench pipeline\n  hpctl bench pipeline --cluster C.json --profile P.json --model "
+     "toy.gguf --tokens 1024 --methods hpipe,exact -o json",
+     bench_options, run_bench_pipeline, true},
     {0},
 };

@@ -1,6 +1,4 @@
 /* `hpctl run` and `hpctl chat`: talk to a deployment through the gateway, as any client would. */
-#include "hpctl/verbs.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,11 +8,15 @@
 #include "hpctl/client.h"
 #include "hpctl/http_client.h"
 #include "hpctl/table.h"
+#include "hpctl/verbs.h"
 
-/* ---- which deployment ------------------------------------------------------------------------------------------------------------------ */
+/* ---- which deployment
+ * ------------------------------------------------------------------------------------------------------------------
+ */
 
 /* The one that was named, or the only one there is. */
-static int choose_deployment(const char *context, const char *asked, char *name, size_t size, struct context *where, struct err *e)
+static int choose_deployment(const char *context, const char *asked, char *name, size_t size,
+                             struct context *where, struct err *e)
 {
     struct client *client;
     json_t *list = NULL;
@@ -27,7 +29,8 @@ static int choose_deployment(const char *context, const char *asked, char *name,
     if (rc < 0)
         return rc;
     size_t n = json_array_size(list);
-    const char *only = n == 1 ? json_string_value(json_object_get(json_array_get(list, 0), "name")) : NULL;
+    const char *only =
+        n == 1 ? json_string_value(json_object_get(json_array_get(list, 0), "name")) : NULL;
     if (asked)
         snprintf(name, size, "%s", asked);
     else if (only)
@@ -43,7 +46,9 @@ static int choose_deployment(const char *context, const char *asked, char *name,
     return rc;
 }
 
-/* ---- one answer -------------------------------------------------------------------------------------------------------------------------- */
+/* ---- one answer
+ * --------------------------------------------------------------------------------------------------------------------------
+ */
 
 struct answer {
     struct buffer text;
@@ -87,8 +92,10 @@ static void answer_free(struct answer *a)
 
 static int add_sampling(const struct invocation *in, json_t *body, struct err *e)
 {
-    static const char *const numbers[][2] = {{"temperature", "temperature"}, {"top-p", "top_p"}, {"min-p", "min_p"}};
-    static const char *const wholes[][2] = {{"max-tokens", "max_tokens"}, {"top-k", "top_k"}, {"seed", "seed"}};
+    static const char *const numbers[][2] = {
+        {"temperature", "temperature"}, {"top-p", "top_p"}, {"min-p", "min_p"}};
+    static const char *const wholes[][2] = {
+        {"max-tokens", "max_tokens"}, {"top-k", "top_k"}, {"seed", "seed"}};
     for (size_t i = 0; i < 3; i++) {
         double v;
         uint64_t u;
@@ -105,10 +112,11 @@ static int add_sampling(const struct invocation *in, json_t *body, struct err *e
     return 0;
 }
 
-static int ask(const struct invocation *in, struct context *where, const char *model, json_t *messages, const char *raw, struct answer *a,
-               struct err *e)
+static int ask(const struct invocation *in, struct context *where, const char *model,
+               json_t *messages, const char *raw, struct answer *a, struct err *e)
 {
-    json_t *body = json_pack("{s:s, s:b, s:{s:b}}", "model", model, "stream", 1, "stream_options", "include_usage", 1);
+    json_t *body = json_pack("{s:s, s:b, s:{s:b}}", "model", model, "stream", 1, "stream_options",
+                             "include_usage", 1);
     if (raw)
         json_object_set_new(body, "prompt", json_string(raw));
     else
@@ -118,29 +126,38 @@ static int ask(const struct invocation *in, struct context *where, const char *m
         json_decref(body);
         return rc;
     }
-    return http_post(where, raw ? "/v1/completions" : "/v1/chat/completions", body, on_event, a, NULL, e);
+    return http_post(where, raw ? "/v1/completions" : "/v1/chat/completions", body, on_event, a,
+                     NULL, e);
 }
 
 static void print_timings(const struct answer *a)
 {
-    double prefill = number_member(a->timings, "prefill_s"), decode = number_member(a->timings, "decode_s");
-    double prompt = number_member(a->usage, "prompt_tokens"), made = number_member(a->usage, "completion_tokens");
-    fprintf(stderr, "%.0f prompt tokens, first token after %s; %.0f tokens", prompt, text_seconds(prefill), made);
+    double prefill = number_member(a->timings, "prefill_s"),
+           decode = number_member(a->timings, "decode_s");
+    double prompt = number_member(a->usage, "prompt_tokens"),
+           made = number_member(a->usage, "completion_tokens");
+    fprintf(stderr, "%.0f prompt tokens, first token after %s; %.0f tokens", prompt,
+            text_seconds(prefill), made);
     if (made > 1 && decode > 0)
         fprintf(stderr, " at %.1f per second", (made - 1) / decode);
     fprintf(stderr, "%s\n", strcmp(a->finish, "length") == 0 ? " (cut at the limit)" : "");
 }
 
-/* ---- run ------------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- run
+ * ------------------------------------------------------------------------------------------------------------------------------------
+ */
 
 static int run_run(struct invocation *in, struct err *e)
 {
     struct context where;
     struct answer a = {.quiet = in->json};
     char name[256];
-    const char *prompt = in->arguments[in->n_arguments - 1], *system = invocation_option(in, "system");
+    const char *prompt = in->arguments[in->n_arguments - 1],
+               *system = invocation_option(in, "system");
     struct buffer from_stdin = {0};
-    int rc = choose_deployment(invocation_option(in, "context"), in->n_arguments == 2 ? in->arguments[0] : NULL, name, sizeof name, &where, e);
+    int rc = choose_deployment(invocation_option(in, "context"),
+                               in->n_arguments == 2 ? in->arguments[0] : NULL, name, sizeof name,
+                               &where, e);
     if (rc < 0)
         return rc;
     if (strcmp(prompt, "-") == 0) {
@@ -151,18 +168,23 @@ static int run_run(struct invocation *in, struct err *e)
     }
     json_t *messages = json_array();
     if (system)
-        json_array_append_new(messages, json_pack("{s:s, s:s}", "role", "system", "content", system));
+        json_array_append_new(messages,
+                              json_pack("{s:s, s:s}", "role", "system", "content", system));
     json_t *user = json_pack("{s:s, s:s}", "role", "user", "content", prompt);
     if (user)
         json_array_append_new(messages, user);
-    rc = user ? ask(in, &where, name, messages, invocation_flag(in, "raw") ? prompt : NULL, &a, e) : err_set(e, HP_EINVAL, "the prompt is not valid UTF-8");
+    rc = user ? ask(in, &where, name, messages, invocation_flag(in, "raw") ? prompt : NULL, &a, e)
+              : err_set(e, HP_EINVAL, "the prompt is not valid UTF-8");
     if (!in->json && a.text.size > 0) {
         printf("\n");
         fflush(stdout);
     }
     if (rc == 0 && in->json)
-        rc = invocation_print_json(in, json_pack("{s:s, s:s%, s:s, s:O?, s:O?}", "model", name, "text", buffer_cstr(&a.text), a.text.size, "finish_reason",
-                                                 a.finish, "usage", a.usage, "timings", a.timings), e);
+        rc = invocation_print_json(in,
+                                   json_pack("{s:s, s:s%, s:s, s:O?, s:O?}", "model", name, "text",
+                                             buffer_cstr(&a.text), a.text.size, "finish_reason",
+                                             a.finish, "usage", a.usage, "timings", a.timings),
+                                   e);
     else if (rc == 0 && invocation_flag(in, "stats"))
         print_timings(&a);
     json_decref(messages);
@@ -171,9 +193,12 @@ static int run_run(struct invocation *in, struct err *e)
     return rc;
 }
 
-/* ---- chat ----------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- chat
+ * -----------------------------------------------------------------------------------------------------------------------------------
+ */
 
-static int chat_turn(const struct invocation *in, struct context *where, const char *model, json_t *messages, const char *line)
+static int chat_turn(const struct invocation *in, struct context *where, const char *model,
+                     json_t *messages, const char *line)
 {
     struct answer a = {0};
     struct err e = {0};
@@ -189,7 +214,8 @@ static int chat_turn(const struct invocation *in, struct context *where, const c
         fprintf(stderr, "%s\n%s%s", e.text, e.hint, e.hint[0] ? "\n" : "");
         json_array_remove(messages, json_array_size(messages) - 1);
     } else {
-        json_array_append_new(messages, json_pack("{s:s, s:s%}", "role", "assistant", "content", buffer_cstr(&a.text), a.text.size));
+        json_array_append_new(messages, json_pack("{s:s, s:s%}", "role", "assistant", "content",
+                                                  buffer_cstr(&a.text), a.text.size));
     }
     answer_free(&a);
     return rc;
@@ -207,7 +233,9 @@ static int run_chat(struct invocation *in, struct err *e)
     char name[256], *line = NULL;
     size_t capacity = 0;
     bool terminal = isatty(STDIN_FILENO);
-    int rc = choose_deployment(invocation_option(in, "context"), in->n_arguments ? in->arguments[0] : NULL, name, sizeof name, &where, e);
+    int rc =
+        choose_deployment(invocation_option(in, "context"),
+                          in->n_arguments ? in->arguments[0] : NULL, name, sizeof name, &where, e);
     if (rc < 0)
         return rc;
     if (terminal)
@@ -237,11 +265,16 @@ static int run_chat(struct invocation *in, struct err *e)
     return rc;
 }
 
-#define SAMPLING_OPTIONS                                                                                                                             \
-    {"system", "TEXT", "a system message", 0}, {"max-tokens", "N", "tokens to make at most", 0}, {"temperature", "T", "0: always the likeliest (default 1)", 0}, \
-        {"top-p", "P", "keep the likeliest tokens that sum to P", 0}, {"top-k", "K", "keep the K likeliest", 0},                                         \
-        {"min-p", "P", "keep tokens at least P times as likely as the likeliest", 0}, {"seed", "N", "same seed, same answer", 0},                        \
-        {"stop", "TEXT", "end before this text", 0}, {"context", "NAME", "of the cluster (default: the current one)", 0}
+#define SAMPLING_OPTIONS                                                                           \
+    {"system", "TEXT", "a system message", 0}, {"max-tokens", "N", "tokens to make at most", 0},   \
+        {"temperature", "T", "0: always the likeliest (default 1)", 0},                            \
+        {"top-p", "P", "keep the likeliest tokens that sum to P", 0},                              \
+        {"top-k", "K", "keep the K likeliest", 0},                                                 \
+        {"min-p", "P", "keep tokens at least P times as likely as the likeliest", 0},              \
+        {"seed", "N", "same seed, same answer", 0}, {"stop", "TEXT", "end before this text", 0},   \
+    {                                                                                              \
+        "context", "NAME", "of the cluster (default: the current one)", 0                          \
+    }
 
 static const struct command_option run_options[] = {
     SAMPLING_OPTIONS,
@@ -252,9 +285,14 @@ static const struct command_option run_options[] = {
 static const struct command_option chat_options[] = {SAMPLING_OPTIONS, {0}};
 
 const struct command chat_verbs[] = {
-    {"run", "[NAME] PROMPT|-", 1, 2, "ask a deployment once and stream the answer", "NAME may be left out where there is one deployment. - reads the prompt from standard input.",
-     "  hpctl run \"What is the capital of Cuba?\" --temperature 0\n  hpctl run demo - --stats < question.txt\n  hpctl run demo \"Once upon\" --raw --max-tokens 40 -o json", run_options, run_run, false},
-    {"chat", "[NAME]", 0, 1, "talk to a deployment", "Lines of standard input are what you say; /reset forgets the conversation, /exit ends.", "  hpctl chat demo\n  hpctl chat --system \"Be brief.\" --temperature 0",
-     chat_options, run_chat, false},
+    {"run", "[NAME] PROMPT|-", 1, 2, "ask a deployment once and stream the answer",
+     "NAME may be left out where there is one deployment. - reads the prompt from standard input.",
+     "  hpctl run \"What is the capital of Cuba?\" --temperature 0\n  hpctl run demo - --stats < "
+     "question.txt\n  hpctl run demo \"Once upon\" --raw --max-tokens 40 -o json",
+     run_options, run_run, false},
+    {"chat", "[NAME]", 0, 1, "talk to a deployment",
+     "Lines of standard input are what you say; /reset forgets the conversation, /exit ends.",
+     "  hpctl chat demo\n  hpctl chat --system \"Be brief.\" --temperature 0", chat_options,
+     run_chat, false},
     {0},
 };

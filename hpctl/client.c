@@ -11,9 +11,9 @@
 enum {
     FIRST_PATIENCE_MS = 4000,
     PATIENCE_MS = 60000,
-    PULSE_MS = 500,       /* between two looks at whether the coordinator is still there */
-    SILENCE_MS = 1500,    /* without a word for so long the user is told */
-    ABSENCE_MS = 30000,   /* and after so long the question is given up */
+    PULSE_MS = 500,     /* between two looks at whether the coordinator is still there */
+    SILENCE_MS = 1500,  /* without a word for so long the user is told */
+    ABSENCE_MS = 30000, /* and after so long the question is given up */
 };
 
 /* Pulses are `version` questions whose ids have this bit. */
@@ -35,7 +35,7 @@ struct client {
     int rc; /* HP_PENDING while it is open */
     bool answered;
     /* whether the coordinator is there */
-    uint64_t boot;                 /* of the coordinator that was asked; 0: not known yet */
+    uint64_t boot; /* of the coordinator that was asked; 0: not known yet */
     uint64_t heard_ns, pulsed_ns;
     bool silence_told, asked_again;
 };
@@ -46,15 +46,22 @@ static void on_late(uv_timer_t *timer)
     if (c->rc != HP_PENDING)
         return;
     if (!c->answered) {
-        c->rc = err_set(c->e, HP_ENOCLUSTER, "no answer from the coordinator at %s", c->context.control);
-        err_hint(c->e, c->context.local_dir[0] ? "`hpctl local ls` shows whether it runs; `hpctl local start --coordinator` starts it"
-                                               : "is hp-coordinator running there, and is the port reachable?");
+        c->rc = err_set(c->e, HP_ENOCLUSTER, "no answer from the coordinator at %s",
+                        c->context.control);
+        err_hint(c->e, c->context.local_dir[0]
+                           ? "`hpctl local ls` shows whether it runs; `hpctl local start "
+                             "--coordinator` starts it"
+                           : "is hp-coordinator running there, and is the port reachable?");
     } else {
-        c->rc = err_set(c->e, HP_ETIMEOUT, "%s: no answer for %.0f s", c->ask->verb, (double)c->patience_ms / 1000);
+        c->rc = err_set(c->e, HP_ETIMEOUT, "%s: no answer for %.0f s", c->ask->verb,
+                        (double)c->patience_ms / 1000);
     }
 }
 
-static void wait_on(struct client *c) { uv_timer_start(&c->timer, on_late, c->patience_ms, 0); }
+static void wait_on(struct client *c)
+{
+    uv_timer_start(&c->timer, on_late, c->patience_ms, 0);
+}
 
 static int send_ask(struct client *c, const struct client_ask *ask, uint64_t id)
 {
@@ -65,20 +72,26 @@ static int send_ask(struct client *c, const struct client_ask *ask, uint64_t id)
     m.u.ask = (struct message_ask){ask->verb, arguments ? arguments : "{}", ask->blob};
     struct buffer wire = {0};
     message_encode(&m, &wire);
-    int rc = wire.failed ? err_set(c->e, HP_ENOMEM, "out of memory for a question") : control_send(c->control, 0, wire.data, wire.size, c->e);
+    int rc = wire.failed ? err_set(c->e, HP_ENOMEM, "out of memory for a question")
+                         : control_send(c->control, 0, wire.data, wire.size, c->e);
     buffer_free(&wire);
     free(arguments);
     return rc;
 }
 
-/* ---- is the coordinator still the one that was asked? -------------------------------------------------------------------------------- */
+/* ---- is the coordinator still the one that was asked?
+ * -------------------------------------------------------------------------------- */
 
-static double silent_ms(const struct client *c) { return (double)(env_now_ns(&env_real) - c->heard_ns) / 1e6 / env_time_scale(); }
+static double silent_ms(const struct client *c)
+{
+    return (double)(env_now_ns(&env_real) - c->heard_ns) / 1e6 / env_time_scale();
+}
 
 static void tell_silence(struct client *c)
 {
     if (!c->silence_told)
-        fprintf(stderr, "hpctl: the coordinator at %s does not answer; waiting for it\n", c->context.control);
+        fprintf(stderr, "hpctl: the coordinator at %s does not answer; waiting for it\n",
+                c->context.control);
     c->silence_told = true;
 }
 
@@ -87,24 +100,31 @@ static void on_pulse(uv_timer_t *timer)
     struct client *c = timer->data;
     struct client_ask hello = {.verb = "version"};
     uint64_t now = env_now_ns(&env_real);
-    /* A loop that was busy itself (an upload in a callback) has heard nobody: that time counts for nothing. */
+    /* A loop that was busy itself (an upload in a callback) has heard nobody: that time counts for
+     * nothing. */
     if ((double)(now - c->pulsed_ns) / 1e6 > 3 * PULSE_MS)
         c->heard_ns = now;
     c->pulsed_ns = now;
     if (silent_ms(c) > SILENCE_MS)
         tell_silence(c);
     if (silent_ms(c) > ABSENCE_MS) {
-        c->rc = err_set(c->e, HP_ELINK, "%s: the coordinator at %s went away before it had answered", c->ask->verb, c->context.control);
-        err_hint(c->e, "what was asked for may have been done or not: look again once the coordinator runs");
+        c->rc =
+            err_set(c->e, HP_ELINK, "%s: the coordinator at %s went away before it had answered",
+                    c->ask->verb, c->context.control);
+        err_hint(
+            c->e,
+            "what was asked for may have been done or not: look again once the coordinator runs");
         return;
     }
     send_ask(c, &hello, PULSE_ID); /* one that cannot be sent is one that is not answered */
 }
 
-/* The answer to a pulse, or to the first question. Another boot number is another run of the coordinator, which knows nothing of the question. */
+/* The answer to a pulse, or to the first question. Another boot number is another run of the
+ * coordinator, which knows nothing of the question. */
 static void take_boot(struct client *c, const struct message *m)
 {
-    json_t *value = m->type == MESSAGE_ANSWER ? json_loads(m->u.answer.result, JSON_DECODE_ANY, NULL) : NULL;
+    json_t *value =
+        m->type == MESSAGE_ANSWER ? json_loads(m->u.answer.result, JSON_DECODE_ANY, NULL) : NULL;
     uint64_t boot = (uint64_t)json_integer_value(json_object_get(value, "boot"));
     json_decref(value);
     bool other = boot && c->boot && boot != c->boot;
@@ -122,11 +142,14 @@ static void take_boot(struct client *c, const struct message *m)
         c->rc = rc;
 }
 
-/* What lists the things of this kind, where the coordinator says that there is none of that name. */
+/* What lists the things of this kind, where the coordinator says that there is none of that name.
+ */
 static const char *listing_verb(const char *verb)
 {
-    static const char *const rows[][2] = {{"node.", "node ls"}, {"logs", "node ls"}, {"deployment.", "ps"}, {"undeploy", "ps"}, {"weights.", "weights ls"},
-                                          {"profile.", "profile ls"}, {"key.", "key ls"}, {"deploy", "node ls"}};
+    static const char *const rows[][2] = {{"node.", "node ls"},       {"logs", "node ls"},
+                                          {"deployment.", "ps"},      {"undeploy", "ps"},
+                                          {"weights.", "weights ls"}, {"profile.", "profile ls"},
+                                          {"key.", "key ls"},         {"deploy", "node ls"}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (strncmp(verb, rows[i][0], strlen(rows[i][0])) == 0)
             return rows[i][1];
@@ -189,14 +212,16 @@ static void on_message(void *ctx, uint64_t peer, const char *key, const uint8_t 
     arena_free(&arena);
 }
 
-/* Verbs that take something away: "no such thing" is success when the question had to be asked a second time. */
+/* Verbs that take something away: "no such thing" is success when the question had to be asked a
+ * second time. */
 static bool verb_removes(const char *verb)
 {
     size_t n = strlen(verb);
     return strcmp(verb, "undeploy") == 0 || (n > 3 && strcmp(verb + n - 3, ".rm") == 0);
 }
 
-int client_ask(struct client *c, const struct client_ask *ask, json_t **result, struct buffer *blob, struct err *e)
+int client_ask(struct client *c, const struct client_ask *ask, json_t **result, struct buffer *blob,
+               struct err *e)
 {
     struct err own = {0};
     c->ask = ask;
@@ -207,7 +232,8 @@ int client_ask(struct client *c, const struct client_ask *ask, json_t **result, 
     c->result = NULL;
     c->silence_told = c->asked_again = false;
     c->heard_ns = c->pulsed_ns = env_now_ns(&env_real);
-    c->patience_ms = (uint64_t)((double)(ask->patience_ms ? ask->patience_ms : PATIENCE_MS) * env_time_scale());
+    c->patience_ms =
+        (uint64_t)((double)(ask->patience_ms ? ask->patience_ms : PATIENCE_MS) * env_time_scale());
     c->rc = HP_PENDING;
     int rc = send_ask(c, ask, c->id);
     if (rc < 0) {
@@ -235,13 +261,15 @@ int client_ask(struct client *c, const struct client_ask *ask, json_t **result, 
     return c->rc;
 }
 
-int client_get(struct client *c, const char *verb, json_t *arguments, json_t **result, struct err *e)
+int client_get(struct client *c, const char *verb, json_t *arguments, json_t **result,
+               struct err *e)
 {
     struct client_ask ask = {.verb = verb, .arguments = arguments};
     return client_ask(c, &ask, result, NULL, e);
 }
 
-int client_get_once(const char *context, const char *verb, json_t *arguments, json_t **result, struct err *e)
+int client_get_once(const char *context, const char *verb, json_t *arguments, json_t **result,
+                    struct err *e)
 {
     struct client *c;
     int rc = client_open(context, &c, e);
@@ -254,7 +282,8 @@ int client_get_once(const char *context, const char *verb, json_t *arguments, js
     return rc;
 }
 
-int client_open_at(const struct context *context, uint64_t patience_ms, struct client **out, struct err *e)
+int client_open_at(const struct context *context, uint64_t patience_ms, struct client **out,
+                   struct err *e)
 {
     struct client *c = calloc(1, sizeof *c);
     if (!c)
@@ -266,7 +295,8 @@ int client_open_at(const struct context *context, uint64_t patience_ms, struct c
     uv_timer_init(&c->loop, &c->pulse);
     c->timer.data = c->pulse.data = c;
     struct control_callbacks cb = {.ctx = c, .message = on_message};
-    int rc = control_connect_zmq(&c->loop, context->control, context->server_key, &context->admin, &cb, &c->control, e);
+    int rc = control_connect_zmq(&c->loop, context->control, context->server_key, &context->admin,
+                                 &cb, &c->control, e);
     if (rc == 0) {
         struct client_ask hello = {.verb = "version", .patience_ms = patience_ms};
         rc = client_ask(c, &hello, NULL, NULL, e);
@@ -299,4 +329,7 @@ void client_close(struct client **out)
     free(c);
 }
 
-const struct context *client_context(const struct client *c) { return &c->context; }
+const struct context *client_context(const struct client *c)
+{
+    return &c->context;
+}

@@ -15,7 +15,8 @@ static const struct command_option common_options[] = {
     {0},
 };
 
-/* ---- options of an invocation ------------------------------------------------------------------------------- */
+/* ---- options of an invocation
+ * ------------------------------------------------------------------------------- */
 
 const char *invocation_option(const struct invocation *in, const char *name)
 {
@@ -26,9 +27,13 @@ const char *invocation_option(const struct invocation *in, const char *name)
     return NULL;
 }
 
-bool invocation_flag(const struct invocation *in, const char *name) { return invocation_option(in, name) != NULL; }
+bool invocation_flag(const struct invocation *in, const char *name)
+{
+    return invocation_option(in, name) != NULL;
+}
 
-int invocation_required(const struct invocation *in, const char *name, const char **out, struct err *e)
+int invocation_required(const struct invocation *in, const char *name, const char **out,
+                        struct err *e)
 {
     *out = invocation_option(in, name);
     if (*out)
@@ -37,7 +42,8 @@ int invocation_required(const struct invocation *in, const char *name, const cha
     return err_hint(e, "see `hpctl %s --help`", in->command->path);
 }
 
-int invocation_number(const struct invocation *in, const char *name, double fallback, double *out, struct err *e)
+int invocation_number(const struct invocation *in, const char *name, double fallback, double *out,
+                      struct err *e)
 {
     const char *text = invocation_option(in, name);
     *out = fallback;
@@ -51,7 +57,8 @@ int invocation_number(const struct invocation *in, const char *name, double fall
     return 0;
 }
 
-int invocation_u64(const struct invocation *in, const char *name, uint64_t fallback, uint64_t *out, struct err *e)
+int invocation_u64(const struct invocation *in, const char *name, uint64_t fallback, uint64_t *out,
+                   struct err *e)
 {
     double v;
     int rc = invocation_number(in, name, 0, &v, e);
@@ -62,19 +69,21 @@ int invocation_u64(const struct invocation *in, const char *name, uint64_t fallb
         return 0;
     }
     if (v < 0 || v != floor(v) || v > 0x1p53)
-        return err_set(e, HP_EUSAGE, "--%s: \"%s\" is not a whole number of 0 or more", name, invocation_option(in, name));
+        return err_set(e, HP_EUSAGE, "--%s: \"%s\" is not a whole number of 0 or more", name,
+                       invocation_option(in, name));
     *out = (uint64_t)v;
     return 0;
 }
 
-int invocation_bytes(const struct invocation *in, const char *name, uint64_t fallback, uint64_t *out, struct err *e)
+int invocation_bytes(const struct invocation *in, const char *name, uint64_t fallback,
+                     uint64_t *out, struct err *e)
 {
     static const struct {
         const char *suffix;
         double factor;
-    } units[] = {{"", 1},        {"B", 1},        {"k", 1e3},         {"kB", 1e3},        {"M", 1e6},         {"MB", 1e6},
-                 {"G", 1e9},     {"GB", 1e9},     {"T", 1e12},        {"TB", 1e12},       {"KiB", 0x1p10},    {"MiB", 0x1p20},
-                 {"GiB", 0x1p30}, {"TiB", 0x1p40}};
+    } units[] = {{"", 1},         {"B", 1},        {"k", 1e3},      {"kB", 1e3},    {"M", 1e6},
+                 {"MB", 1e6},     {"G", 1e9},      {"GB", 1e9},     {"T", 1e12},    {"TB", 1e12},
+                 {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40}};
     const char *text = invocation_option(in, name);
     *out = fallback;
     if (!text)
@@ -89,7 +98,8 @@ int invocation_bytes(const struct invocation *in, const char *name, uint64_t fal
     return err_set(e, HP_EUSAGE, "--%s: \"%s\" is not a size such as 500MB or 4GiB", name, text);
 }
 
-int invocation_choice(const struct invocation *in, const char *name, const char *const *choices, int fallback, int *out, struct err *e)
+int invocation_choice(const struct invocation *in, const char *name, const char *const *choices,
+                      int fallback, int *out, struct err *e)
 {
     const char *text = invocation_option(in, name);
     *out = fallback;
@@ -116,22 +126,26 @@ int invocation_print_json(const struct invocation *in, json_t *value, struct err
     return rc;
 }
 
-/* ---- help ----------------------------------------------------------------------------------------------------- */
+/* ---- help
+ * -----------------------------------------------------------------------------------------------------
+ */
 
 static void print_options(FILE *out, const struct command_option *options)
 {
     for (int i = 0; options && options[i].name; i++) {
         char left[80];
-        snprintf(left, sizeof left, "%c%c%s --%s%s%s", options[i].letter ? '-' : ' ', options[i].letter ? options[i].letter : ' ',
-                 options[i].letter ? "," : " ", options[i].name, options[i].value ? " " : "", options[i].value ? options[i].value : "");
+        snprintf(left, sizeof left, "%c%c%s --%s%s%s", options[i].letter ? '-' : ' ',
+                 options[i].letter ? options[i].letter : ' ', options[i].letter ? "," : " ",
+                 options[i].name, options[i].value ? " " : "",
+                 options[i].value ? options[i].value : "");
         fprintf(out, "  %-34s %s\n", left, options[i].help);
     }
 }
 
 static void print_usage_of(FILE *out, const struct command *c)
 {
-    fprintf(out, "usage: hpctl %s%s%s [options]\n\n%s\n", c->path, c->arguments && *c->arguments ? " " : "", c->arguments ? c->arguments : "",
-            c->summary);
+    fprintf(out, "usage: hpctl %s%s%s [options]\n\n%s\n", c->path,
+            c->arguments && *c->arguments ? " " : "", c->arguments ? c->arguments : "", c->summary);
     if (c->details)
         fprintf(out, "\n%s\n", c->details);
     fprintf(out, "\noptions:\n");
@@ -143,15 +157,19 @@ static void print_usage_of(FILE *out, const struct command *c)
 
 static void print_overview(FILE *out, const struct command *const *tables, const char *under)
 {
-    fprintf(out, "usage: hpctl VERB [options]\n\nHodgepodge serves large models on the mixed machines that people already own.\n\n");
+    fprintf(out, "usage: hpctl VERB [options]\n\nHodgepodge serves large models on the mixed "
+                 "machines that people already own.\n\n");
     for (; *tables; tables++)
         for (const struct command *c = *tables; c->path; c++)
             if (!under || strncmp(c->path, under, strlen(under)) == 0)
                 fprintf(out, "  %-22s %s\n", c->path, c->summary);
-    fprintf(out, "\n`hpctl VERB --help` shows a verb's options and examples; `-o json` gives JSON everywhere.\n");
+    fprintf(out, "\n`hpctl VERB --help` shows a verb's options and examples; `-o json` gives JSON "
+                 "everywhere.\n");
 }
 
-/* ---- completion ------------------------------------------------------------------------------------------------- */
+/* ---- completion
+ * -------------------------------------------------------------------------------------------------
+ */
 
 static int words_of(const char *path)
 {
@@ -161,7 +179,8 @@ static int words_of(const char *path)
     return n;
 }
 
-/* The options of each verb, verbs of most words first, since the shell takes the first that fits. */
+/* The options of each verb, verbs of most words first, since the shell takes the first that fits.
+ */
 static void print_completion_options(const struct command *const *tables)
 {
     for (int words = 3; words > 0; words--)
@@ -183,19 +202,24 @@ static void print_bash_completion(const struct command *const *tables)
         for (const struct command *c = *t; c->path; c++)
             printf("%s\n", c->path);
     printf("'\n_hpctl() {\n"
-           "    local typed=\"${COMP_WORDS[*]:1:COMP_CWORD-1}\" word=${COMP_WORDS[COMP_CWORD]} words= verb next=\n"
+           "    local typed=\"${COMP_WORDS[*]:1:COMP_CWORD-1}\" word=${COMP_WORDS[COMP_CWORD]} "
+           "words= verb next=\n"
            "    case \"$typed \" in\n");
     print_completion_options(tables);
     printf("    esac\n"
            "    while read -r verb; do\n"
-           "        case $verb in \"${typed:+$typed }\"?*) verb=${verb#\"${typed:+$typed }\"}; next+=\" ${verb%%%% *}\" ;; esac\n"
+           "        case $verb in \"${typed:+$typed }\"?*) verb=${verb#\"${typed:+$typed }\"}; "
+           "next+=\" ${verb%%%% *}\" ;; esac\n"
            "    done <<< \"$_hpctl_verbs\"\n"
-           "    if [ -z \"$next\" ] && [[ $word != -* ]]; then COMPREPLY=($(compgen -f -- \"$word\"))\n"
+           "    if [ -z \"$next\" ] && [[ $word != -* ]]; then COMPREPLY=($(compgen -f -- "
+           "\"$word\"))\n"
            "    else COMPREPLY=($(compgen -W \"$words $next\" -- \"$word\")); fi\n"
            "}\ncomplete -o filenames -F _hpctl hpctl\n");
 }
 
-/* ---- parsing ---------------------------------------------------------------------------------------------------- */
+/* ---- parsing
+ * ----------------------------------------------------------------------------------------------------
+ */
 
 /* How many words of argv the path of `c` is, when they are its path; else 0. */
 static int words_matched(const struct command *c, int argc, char **argv)
@@ -210,7 +234,8 @@ static int words_matched(const struct command *c, int argc, char **argv)
     return words;
 }
 
-static const struct command *find_command(int argc, char **argv, const struct command *const *tables, int *words)
+static const struct command *find_command(int argc, char **argv,
+                                          const struct command *const *tables, int *words)
 {
     const struct command *best = NULL;
     *words = 0;
@@ -225,13 +250,18 @@ static const struct command *find_command(int argc, char **argv, const struct co
     return best;
 }
 
-enum { OWN_OPTION = 500, COMMON_OPTION = 1000 }; /* getopt's values: a row of the verb's table, or of ours */
+enum {
+    OWN_OPTION = 500,
+    COMMON_OPTION = 1000
+}; /* getopt's values: a row of the verb's table, or of ours */
 
-static void add_long_options(const struct command_option *list, int base, struct option *out, int *n, char *letters)
+static void add_long_options(const struct command_option *list, int base, struct option *out,
+                             int *n, char *letters)
 {
     for (int i = 0; list && list[i].name; i++) {
         assert(*n < COMMAND_MAX_OPTIONS + 8);
-        out[(*n)++] = (struct option){list[i].name, list[i].value ? required_argument : no_argument, NULL, base + i};
+        out[(*n)++] = (struct option){list[i].name, list[i].value ? required_argument : no_argument,
+                                      NULL, base + i};
         if (list[i].letter) {
             size_t at = strlen(letters);
             letters[at] = list[i].letter;
@@ -268,7 +298,8 @@ static int parse(int argc, char **argv, int words, struct invocation *in, struct
         if (got < 0)
             break;
         if (got == '?') {
-            err_set(e, HP_EUSAGE, "hpctl %s: option %s is unknown or lacks its value", in->command->path, argv[optind - 1]);
+            err_set(e, HP_EUSAGE, "hpctl %s: option %s is unknown or lacks its value",
+                    in->command->path, argv[optind - 1]);
             return err_hint(e, "see `hpctl %s --help`", in->command->path);
         }
         int which = got < OWN_OPTION ? option_of_letter(in->command, got) : got;
@@ -284,13 +315,16 @@ static int parse(int argc, char **argv, int words, struct invocation *in, struct
     }
     for (; optind < argc; optind++) {
         if (in->n_arguments == COMMAND_MAX_ARGUMENTS)
-            return err_set(e, HP_EUSAGE, "hpctl %s: more than %d arguments", in->command->path, COMMAND_MAX_ARGUMENTS);
+            return err_set(e, HP_EUSAGE, "hpctl %s: more than %d arguments", in->command->path,
+                           COMMAND_MAX_ARGUMENTS);
         in->arguments[in->n_arguments++] = argv[optind];
     }
-    if (in->n_arguments < in->command->min_arguments || in->n_arguments > in->command->max_arguments) {
+    if (in->n_arguments < in->command->min_arguments ||
+        in->n_arguments > in->command->max_arguments) {
         err_set(e, HP_EUSAGE, "hpctl %s takes %s, got %d argument%s", in->command->path,
-                in->command->arguments && *in->command->arguments ? in->command->arguments : "no arguments", in->n_arguments,
-                in->n_arguments == 1 ? "" : "s");
+                in->command->arguments && *in->command->arguments ? in->command->arguments
+                                                                  : "no arguments",
+                in->n_arguments, in->n_arguments == 1 ? "" : "s");
         return err_hint(e, "see `hpctl %s --help`", in->command->path);
     }
     return 0;
@@ -312,7 +346,8 @@ static int report(int rc, const struct err *e, bool json)
     if (e->hint[0])
         fprintf(stderr, "  %s\n", e->hint);
     if (json) {
-        json_t *o = json_pack("{s:{s:s, s:s, s:s}}", "error", "code", status_word(rc), "message", e->text, "hint", e->hint);
+        json_t *o = json_pack("{s:{s:s, s:s, s:s}}", "error", "code", status_word(rc), "message",
+                              e->text, "hint", e->hint);
         struct err ignored;
         if (o && json_save(o, "-", &ignored) < 0)
             fprintf(stderr, "hpctl: %s\n", ignored.text);
@@ -329,7 +364,8 @@ static bool print_group(int argc, char **argv, const struct command *const *tabl
     int words = 1;
     for (; words < argc && argv[words][0] != '-' && n < sizeof under; words++)
         n += (size_t)snprintf(under + n, sizeof under - n, "%s ", argv[words]);
-    bool help = words == argc - 1 && (strcmp(argv[words], "--help") == 0 || strcmp(argv[words], "-h") == 0);
+    bool help =
+        words == argc - 1 && (strcmp(argv[words], "--help") == 0 || strcmp(argv[words], "-h") == 0);
     if (n == 0 || n >= sizeof under || (words < argc && !help))
         return false;
     for (const struct command *const *t = tables; *t; t++)
@@ -353,14 +389,16 @@ int command_main(int argc, char **argv, const struct command *const *tables)
     }
     in.command = find_command(argc, argv, tables, &words);
     if (!in.command) {
-        bool help = argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0;
+        bool help = argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
+                    strcmp(argv[1], "help") == 0;
         if (print_group(argc, argv, tables))
             return argc > 2 && argv[argc - 1][0] == '-' ? 0 : 2;
         if (help) {
             print_overview(stdout, tables, NULL);
             return 0;
         }
-        err_set(&e, HP_EUSAGE, "there is no verb \"%s%s%s\"", argv[1], argc > 2 ? " " : "", argc > 2 ? argv[2] : "");
+        err_set(&e, HP_EUSAGE, "there is no verb \"%s%s%s\"", argv[1], argc > 2 ? " " : "",
+                argc > 2 ? argv[2] : "");
         err_hint(&e, "`hpctl --help` lists the verbs");
         return report(HP_EUSAGE, &e, json);
     }

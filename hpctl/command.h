@@ -1,14 +1,16 @@
-/* The command line of hpctl as one table: every verb is a row, and parsing, --help, completion and the manual come from the rows.
+/* The command line of hpctl as one table: every verb is a row, and parsing, --help, completion and
+ * the manual come from the rows.
  *
- * A file of verbs (`plan_pools_verbs.c`) exports one NULL-terminated table; main.c lists the tables. */
+ * A file of verbs (`plan_pools_verbs.c`) exports one NULL-terminated table; main.c lists the
+ * tables. */
 #ifndef HP_HPCTL_COMMAND_H
 #define HP_HPCTL_COMMAND_H
-
-#include "common/status.h"
 
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
+
+#include "common/status.h"
 
 struct invocation;
 
@@ -23,9 +25,9 @@ struct command {
     const char *path;      /* "plan pools": one to three words */
     const char *arguments; /* "MODEL [PROMPT]": for the usage line */
     int min_arguments, max_arguments;
-    const char *summary;   /* one line */
-    const char *details;   /* more of it, may be NULL */
-    const char *examples;  /* whole command lines, one a line */
+    const char *summary;                  /* one line */
+    const char *details;                  /* more of it, may be NULL */
+    const char *examples;                 /* whole command lines, one a line */
     const struct command_option *options; /* ends with a zero row; NULL: none */
     int (*run)(struct invocation *in, struct err *e);
     bool makes_file; /* -o FILE is the file that the verb makes; else its JSON goes there */
@@ -39,36 +41,45 @@ struct invocation {
     const char *arguments[COMMAND_MAX_ARGUMENTS];
     int n_arguments;
     const char *values[COMMAND_MAX_OPTIONS]; /* by row of command->options; flags hold "" */
-    bool json;          /* -o json or -o -: JSON on standard output */
-    const char *output; /* -o FILE otherwise; NULL when not given */
+    bool json;                               /* -o json or -o -: JSON on standard output */
+    const char *output;                      /* -o FILE otherwise; NULL when not given */
 };
 
-/* Every verb has -o without declaring it: `-o json` and `-o -` set `json`, any other value is `output`; a verb that makes no file of its own gets `json` then too, and
- * its JSON goes to that file. */
+/* Every verb has -o without declaring it: `-o json` and `-o -` set `json`, any other value is
+ * `output`; a verb that makes no file of its own gets `json` then too, and its JSON goes to that
+ * file. */
 
-/* The value of an option of this verb, or NULL when it was not given. Naming an option that the verb does not declare is our bug. */
+/* The value of an option of this verb, or NULL when it was not given. Naming an option that the
+ * verb does not declare is our bug. */
 const char *invocation_option(const struct invocation *in, const char *name);
-static inline const char *invocation_option_or(const struct invocation *in, const char *name, const char *fallback)
+static inline const char *invocation_option_or(const struct invocation *in, const char *name,
+                                               const char *fallback)
 {
     const char *v = invocation_option(in, name);
     return v ? v : fallback;
 }
 bool invocation_flag(const struct invocation *in, const char *name);
 /* The value of an option that must be there: HP_EUSAGE when not. */
-int invocation_required(const struct invocation *in, const char *name, const char **out, struct err *e);
-/* Numbers, checked; `fallback` where the option is missing. HP_EUSAGE names the option and what it got.
- * Sizes take suffixes: 4GiB, 500MB, 12e9. */
-int invocation_u64(const struct invocation *in, const char *name, uint64_t fallback, uint64_t *out, struct err *e);
-int invocation_number(const struct invocation *in, const char *name, double fallback, double *out, struct err *e);
-int invocation_bytes(const struct invocation *in, const char *name, uint64_t fallback, uint64_t *out, struct err *e);
+int invocation_required(const struct invocation *in, const char *name, const char **out,
+                        struct err *e);
+/* Numbers, checked; `fallback` where the option is missing. HP_EUSAGE names the option and what it
+ * got. Sizes take suffixes: 4GiB, 500MB, 12e9. */
+int invocation_u64(const struct invocation *in, const char *name, uint64_t fallback, uint64_t *out,
+                   struct err *e);
+int invocation_number(const struct invocation *in, const char *name, double fallback, double *out,
+                      struct err *e);
+int invocation_bytes(const struct invocation *in, const char *name, uint64_t fallback,
+                     uint64_t *out, struct err *e);
 /* One of the words in `choices` (NULL-terminated): its index. */
-int invocation_choice(const struct invocation *in, const char *name, const char *const *choices, int fallback, int *out, struct err *e);
+int invocation_choice(const struct invocation *in, const char *name, const char *const *choices,
+                      int fallback, int *out, struct err *e);
 
 /* Prints a JSON value to standard output (or to in->output when that is set) and releases it. */
 int invocation_print_json(const struct invocation *in, json_t *value, struct err *e);
 
-/* Runs argv against the tables (NULL-terminated list of tables) and gives the exit code. Errors are printed: as text on standard
- * error, with -o json as {"error": {"code", "message", "hint"}} on standard output too. */
+/* Runs argv against the tables (NULL-terminated list of tables) and gives the exit code. Errors are
+ * printed: as text on standard error, with -o json as {"error": {"code", "message", "hint"}} on
+ * standard output too. */
 int command_main(int argc, char **argv, const struct command *const *tables);
 
 #endif

@@ -28,7 +28,8 @@ int make_folders(const char *path, struct err *e)
 
 int context_folder(const char *below, char *out, size_t size, struct err *e)
 {
-    const char *own = getenv("HP_CONFIG_DIR"), *xdg = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
+    const char *own = getenv("HP_CONFIG_DIR"), *xdg = getenv("XDG_CONFIG_HOME"),
+               *home = getenv("HOME");
     const struct passwd *pw = home ? NULL : getpwuid(getuid());
     char base[2048];
     if (own && *own)
@@ -48,7 +49,9 @@ int context_check_name(const char *name, struct err *e)
     size_t n = strlen(name);
     if (n == 0 || n >= sizeof((struct context *)0)->name || name[0] == '.' ||
         strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") != n)
-        return err_set(e, HP_EINVAL, "\"%.80s\" is no name: use up to 63 letters, digits, '-', '_' and '.'", name);
+        return err_set(e, HP_EINVAL,
+                       "\"%.80s\" is no name: use up to 63 letters, digits, '-', '_' and '.'",
+                       name);
     return 0;
 }
 
@@ -81,7 +84,10 @@ static const struct {
     size_t offset, size;
     bool required;
 } members[] = {
-#define MEMBER(key, field, required) {key, offsetof(struct context, field), sizeof((struct context *)0)->field, required}
+#define MEMBER(key, field, required)                                                               \
+    {                                                                                              \
+        key, offsetof(struct context, field), sizeof((struct context *)0)->field, required         \
+    }
     MEMBER("name", name, true),
     MEMBER("control", control, true),
     MEMBER("http", http, true),
@@ -118,7 +124,8 @@ int context_from_json(const struct json_at *at, struct context *out, struct err 
     *out = (struct context){0};
     for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
         const char *text;
-        int rc = members[i].required ? json_get_string(at, members[i].key, &text, e) : json_opt_string(at, members[i].key, "", &text, e);
+        int rc = members[i].required ? json_get_string(at, members[i].key, &text, e)
+                                     : json_opt_string(at, members[i].key, "", &text, e);
         if (rc < 0)
             return rc;
         if (strlen(text) >= members[i].size)
@@ -155,9 +162,12 @@ static int no_current(struct err *e)
     }
     size_t count = json_array_size(names);
     json_decref(names);
-    err_set(e, HP_ENOCLUSTER, count ? "no cluster is chosen; known here: %s" : "no cluster is known here", list);
-    return err_hint(e, count ? "choose one with `hpctl context use NAME`, or name it with --context"
-                             : "try one on this box with `hpctl local up`, or make one with `hpctl cluster init`");
+    err_set(e, HP_ENOCLUSTER,
+            count ? "no cluster is chosen; known here: %s" : "no cluster is known here", list);
+    return err_hint(
+        e,
+        count ? "choose one with `hpctl context use NAME`, or name it with --context"
+              : "try one on this box with `hpctl local up`, or make one with `hpctl cluster init`");
 }
 
 static int read_current(char name[64], struct err *e)
@@ -215,7 +225,10 @@ int context_remove(const char *name, struct err *e)
     return 0;
 }
 
-static int by_name(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
 
 json_t *context_list(void)
 {

@@ -1,25 +1,28 @@
-/* Where a cluster is: address, the coordinator's public key, the admin's key pair. One file each in HP_CONFIG_DIR (default ~/.config/hp) under contexts/, readable
- * by the owner alone; `current` names the one that verbs use unless --context says otherwise. */
+/* Where a cluster is: address, the coordinator's public key, the admin's key pair. One file each in
+ * HP_CONFIG_DIR (default ~/.config/hp) under contexts/, readable by the owner alone; `current`
+ * names the one that verbs use unless --context says otherwise. */
 #ifndef HP_HPCTL_CONTEXT_H
 #define HP_HPCTL_CONTEXT_H
+
+#include <stdbool.h>
+#include <stddef.h>
 
 #include "common/json.h"
 #include "common/status.h"
 #include "transport/keys.h"
 
-#include <stdbool.h>
-#include <stddef.h>
-
 struct context {
     char name[64];
-    char control[280];  /* HOST:PORT */
-    char http[280];     /* http://HOST:PORT */
+    char control[280]; /* HOST:PORT */
+    char http[280];    /* http://HOST:PORT */
     char server_key[KEY_TEXT];
     struct key_pair admin;
-    char local_dir[512];     /* of a cluster that `hpctl local up` made; "" otherwise */
-    char listen[280], http_listen[280]; /* what the coordinator was told to bind, as HOST:PORT, where this box runs it; "" where that is not known */
-    char data[8], trust[512]; /* which data channel the coordinator is told to want (`cluster init`) */
-    char api_key[128];       /* sent to the HTTP API; "": none */
+    char local_dir[512];                /* of a cluster that `hpctl local up` made; "" otherwise */
+    char listen[280], http_listen[280]; /* what the coordinator was told to bind, as HOST:PORT,
+                                           where this box runs it; "" where that is not known */
+    char data[8],
+        trust[512];    /* which data channel the coordinator is told to want (`cluster init`) */
+    char api_key[128]; /* sent to the HTTP API; "": none */
 };
 
 /* Names are letters, digits, '-', '_' and '.'. HP_EINVAL otherwise. */

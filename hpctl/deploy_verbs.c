@@ -1,6 +1,4 @@
 /* `hpctl deploy|ps|describe|undeploy`: bring a model to life on the cluster, and end it. */
-#include "hpctl/verbs.h"
-
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,12 +14,16 @@
 #include "hpctl/prefill_view.h"
 #include "hpctl/table.h"
 #include "hpctl/upload.h"
+#include "hpctl/verbs.h"
 
 enum { DEPLOY_PATIENCE_MS = 600000, MAX_SLICE_TOKENS = 1 << 20 };
 
-/* ---- Ctrl-C ---------------------------------------------------------------------------------------------------------------------------- */
+/* ---- Ctrl-C
+ * ----------------------------------------------------------------------------------------------------------------------------
+ */
 
-/* What is said when hpctl is interrupted; made beforehand, since a signal's handler may only write. */
+/* What is said when hpctl is interrupted; made beforehand, since a signal's handler may only write.
+ */
 static struct {
     char text[600], json[600];
     size_t text_bytes, json_bytes;
@@ -38,43 +40,62 @@ static void on_interrupt(int which)
 /* From here on Ctrl-C ends hpctl and says what the cluster does without it. */
 static void farewell_prepare(const char *name, bool json)
 {
-    static const char said[] = "the cluster goes on with \\\"%s\\\" without hpctl, as far as it has the bytes";
+    static const char said[] =
+        "the cluster goes on with \\\"%s\\\" without hpctl, as far as it has the bytes";
     char once[300];
     struct sigaction action = {.sa_handler = on_interrupt};
-    farewell.text_bytes = (size_t)snprintf(farewell.text, sizeof farewell.text,
-                                           "\nhpctl: interrupted: the cluster goes on with \"%s\" without hpctl, as far as it has the bytes\n"
-                                           "  `hpctl ps` shows it; the same command goes on with it; `hpctl undeploy %s` ends it\n", name, name);
+    farewell.text_bytes = (size_t)snprintf(
+        farewell.text, sizeof farewell.text,
+        "\nhpctl: interrupted: the cluster goes on with \"%s\" without hpctl, as far as it has the "
+        "bytes\n"
+        "  `hpctl ps` shows it; the same command goes on with it; `hpctl undeploy %s` ends it\n",
+        name, name);
     snprintf(once, sizeof once, said, name);
-    farewell.json_bytes = json ? (size_t)snprintf(farewell.json, sizeof farewell.json,
-                                                  "{\"error\": {\"code\": \"canceled\", \"message\": \"%s\", \"hint\": \"`hpctl ps` shows it\"}}\n", once)
-                               : 0;
+    farewell.json_bytes =
+        json ? (size_t)snprintf(farewell.json, sizeof farewell.json,
+                                "{\"error\": {\"code\": \"canceled\", \"message\": \"%s\", "
+                                "\"hint\": \"`hpctl ps` shows it\"}}\n",
+                                once)
+             : 0;
     sigaction(SIGINT, &action, NULL);
 }
 
-/* ---- what a person sees ------------------------------------------------------------------------------------------------------------------ */
+/* ---- what a person sees
+ * ------------------------------------------------------------------------------------------------------------------
+ */
 
 static const char *layers_text(const json_t *stage)
 {
-    return text_format("%.0f-%.0f", number_member(stage, "first_layer"), number_member(stage, "last_layer"));
+    return text_format("%.0f-%.0f", number_member(stage, "first_layer"),
+                       number_member(stage, "last_layer"));
 }
 
 static void print_stages(const json_t *deployment)
 {
-    static const char *const columns[] = {">STAGE", "AGENT", "LAYERS", "STATE", ">MEMORY", ">MOVED", ">SEQUENCES", ">KV", ">BUSY", NULL};
+    static const char *const columns[] = {">STAGE", "AGENT",      "LAYERS", "STATE", ">MEMORY",
+                                          ">MOVED", ">SEQUENCES", ">KV",    ">BUSY", NULL};
     struct table *t = table_create(columns);
     size_t i;
     json_t *s;
     json_array_foreach(json_object_get(deployment, "stages"), i, s)
     {
-        const char *row[] = {text_format("%zu", i), text_member(s, "agent"), layers_text(s), text_member(s, "state"), text_bytes(number_member(s, "memory_bytes")),
-                             text_bytes(number_member(s, "moved_bytes")), text_member(s, "sequences"), text_member(s, "kv_used_tokens"),
+        const char *row[] = {text_format("%zu", i),
+                             text_member(s, "agent"),
+                             layers_text(s),
+                             text_member(s, "state"),
+                             text_bytes(number_member(s, "memory_bytes")),
+                             text_bytes(number_member(s, "moved_bytes")),
+                             text_member(s, "sequences"),
+                             text_member(s, "kv_used_tokens"),
                              text_seconds(number_member(s, "busy_s"))};
         table_row(t, row);
     }
     table_print(&t, NULL);
 }
 
-/* ---- deploy -------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- deploy
+ * --------------------------------------------------------------------------------------------------------------------------------
+ */
 
 struct deploying {
     struct progress bar;
@@ -85,7 +106,8 @@ struct deploying {
     uint64_t uploaded_bytes;
 };
 
-/* One line over all stages: the step that the slowest of them is at, bytes over all, and how far each agent is. */
+/* One line over all stages: the step that the slowest of them is at, bytes over all, and how far
+ * each agent is. */
 static void show_stages(struct deploying *d, const json_t *stages)
 {
     static const char *const order[] = {"waiting", "fetching", "loading", "warming", "ready"};
@@ -106,9 +128,11 @@ static void show_stages(struct deploying *d, const json_t *stages)
         bool here = strcmp(text_member(s, "state"), order[least]) == 0;
         size_t n = strlen(each);
         if (here && of > 0)
-            snprintf(each + n, sizeof each - n, " %s %s/%s", text_member(s, "agent"), text_bytes(got), text_bytes(of));
+            snprintf(each + n, sizeof each - n, " %s %s/%s", text_member(s, "agent"),
+                     text_bytes(got), text_bytes(of));
         else
-            snprintf(each + n, sizeof each - n, " %s %s", text_member(s, "agent"), text_member(s, "state"));
+            snprintf(each + n, sizeof each - n, " %s %s", text_member(s, "agent"),
+                     text_member(s, "state"));
         done += here ? got : 0;
         total += here ? of : 0;
     }
@@ -147,7 +171,8 @@ static void default_name(const char *path, char *out, size_t size)
         *dot = '\0';
 }
 
-static json_t *options_of(const struct invocation *in, const char *real_path, uint64_t context, uint64_t slice, uint64_t sequences)
+static json_t *options_of(const struct invocation *in, const char *real_path, uint64_t context,
+                          uint64_t slice, uint64_t sequences)
 {
     char host[HOST_ID];
     host_id(host);
@@ -187,24 +212,28 @@ static int add_plan(const char *file, json_t *options, struct err *e)
     return rc;
 }
 
-static int deploy(const struct invocation *in, struct client *client, struct deploying *d, const struct buffer *manifest, const char *real_path,
-                  json_t **result, struct err *e)
+static int deploy(const struct invocation *in, struct client *client, struct deploying *d,
+                  const struct buffer *manifest, const char *real_path, json_t **result,
+                  struct err *e)
 {
     char name[256];
     uint64_t context, slice, sequences;
     int rc;
-    if ((rc = invocation_u64(in, "max-context", 0, &context, e)) < 0 || (rc = invocation_u64(in, "slice", 0, &slice, e)) < 0 ||
+    if ((rc = invocation_u64(in, "max-context", 0, &context, e)) < 0 ||
+        (rc = invocation_u64(in, "slice", 0, &slice, e)) < 0 ||
         (rc = invocation_u64(in, "max-sequences", 0, &sequences, e)) < 0)
         return rc;
     if (invocation_option(in, "max-sequences") && sequences == 0)
         return err_set(e, HP_EUSAGE, "--max-sequences: at least 1 must be answered at once");
     if (slice > MAX_SLICE_TOKENS)
-        return err_set(e, HP_EUSAGE, "--slice: %llu is more than %d tokens", (unsigned long long)slice, MAX_SLICE_TOKENS);
+        return err_set(e, HP_EUSAGE, "--slice: %llu is more than %d tokens",
+                       (unsigned long long)slice, MAX_SLICE_TOKENS);
     default_name(d->path, name, sizeof name);
     if (invocation_option(in, "name"))
         snprintf(name, sizeof name, "%s", invocation_option(in, "name"));
     json_t *options = options_of(in, real_path, context, slice, sequences);
-    if (invocation_option(in, "plan") && (rc = add_plan(invocation_option(in, "plan"), options, e)) < 0) {
+    if (invocation_option(in, "plan") &&
+        (rc = add_plan(invocation_option(in, "plan"), options, e)) < 0) {
         json_decref(options);
         return rc;
     }
@@ -235,7 +264,10 @@ static int run_deploy(struct invocation *in, struct err *e)
     char *real_path = realpath(d.path, NULL);
     progress_init(&d.bar, in->json);
     int rc = real_path ? 0 : err_set(e, HP_ENOENT, "%s: no such model file or folder", d.path);
-    if (rc == 0 && (rc = client_open(invocation_option_or(in, "context", invocation_option(in, "cluster-context")), &client, e)) == 0 &&
+    if (rc == 0 &&
+        (rc = client_open(
+             invocation_option_or(in, "context", invocation_option(in, "cluster-context")), &client,
+             e)) == 0 &&
         (rc = model_manifest_make(d.path, &d.bar, &manifest, e)) == 0 &&
         (rc = manifest_decode(manifest.data, manifest.size, &arena, &d.manifest, e)) == 0) {
         d.keys = &client_context(client)->admin;
@@ -247,9 +279,16 @@ static int run_deploy(struct invocation *in, struct err *e)
         rc = invocation_print_json(in, json_incref(result), e);
     } else if (rc == 0) {
         print_stages(result);
-        printf("\n%s serves; context %s tokens%s, %s uploaded\n  hpctl run %s \"Hello\"\n  curl %s%s/v1/models\n", text_member(result, "name"),
-               text_member(result, "context"), invocation_option(in, "plan") && !invocation_option(in, "max-context") ? " (the plan's prompt; --max-context N for more)" : "", text_bytes((double)d.uploaded_bytes), text_member(result, "name"),
-               client_context(client)->api_key[0] ? "-H \"Authorization: Bearer $HP_API_KEY\" " : "", client_context(client)->http);
+        printf("\n%s serves; context %s tokens%s, %s uploaded\n  hpctl run %s \"Hello\"\n  curl "
+               "%s%s/v1/models\n",
+               text_member(result, "name"), text_member(result, "context"),
+               invocation_option(in, "plan") && !invocation_option(in, "max-context")
+                   ? " (the plan's prompt; --max-context N for more)"
+                   : "",
+               text_bytes((double)d.uploaded_bytes), text_member(result, "name"),
+               client_context(client)->api_key[0] ? "-H \"Authorization: Bearer $HP_API_KEY\" "
+                                                  : "",
+               client_context(client)->http);
     }
     json_decref(result);
     client_close(&client);
@@ -259,16 +298,21 @@ static int run_deploy(struct invocation *in, struct err *e)
     return rc;
 }
 
-/* ---- ps, describe, undeploy ------------------------------------------------------------------------------------------------------------------ */
+/* ---- ps, describe, undeploy
+ * ------------------------------------------------------------------------------------------------------------------
+ */
 
-static int ask_once(const struct invocation *in, const char *verb, json_t *arguments, json_t **result, struct err *e)
+static int ask_once(const struct invocation *in, const char *verb, json_t *arguments,
+                    json_t **result, struct err *e)
 {
     return client_get_once(invocation_option(in, "context"), verb, arguments, result, e);
 }
 
 static int run_ps(struct invocation *in, struct err *e)
 {
-    static const char *const columns[] = {"NAME", "STATE", "MODEL", ">STAGES", "AGENTS", ">CONTEXT", ">ACTIVE", ">WAITING", ">GENERATION", "WHY", NULL};
+    static const char *const columns[] = {"NAME",        "STATE",    "MODEL",   ">STAGES",
+                                          "AGENTS",      ">CONTEXT", ">ACTIVE", ">WAITING",
+                                          ">GENERATION", "WHY",      NULL};
     json_t *list = NULL, *d, *s;
     size_t i, k;
     int rc = ask_once(in, "deployment.ls", NULL, &list, e);
@@ -286,9 +330,16 @@ static int run_ps(struct invocation *in, struct err *e)
             size_t n = strlen(agents);
             snprintf(agents + n, sizeof agents - n, "%s%s", k ? "," : "", text_member(s, "agent"));
         }
-        const char *row[] = {text_member(d, "name"), text_member(d, "state"), text_member(d, "model"), text_format("%zu", json_array_size(stages)), agents,
-                             text_member(d, "context"), text_member(d, "sequences_active"), text_member(d, "sequences_waiting"),
-                             text_member(d, "generation"), text_member(d, "text")};
+        const char *row[] = {text_member(d, "name"),
+                             text_member(d, "state"),
+                             text_member(d, "model"),
+                             text_format("%zu", json_array_size(stages)),
+                             agents,
+                             text_member(d, "context"),
+                             text_member(d, "sequences_active"),
+                             text_member(d, "sequences_waiting"),
+                             text_member(d, "generation"),
+                             text_member(d, "text")};
         table_row(t, row);
     }
     table_print(&t, "nothing is deployed; `hpctl deploy MODEL.gguf` does it");
@@ -299,7 +350,8 @@ static int run_ps(struct invocation *in, struct err *e)
 static int run_describe(struct invocation *in, struct err *e)
 {
     json_t *d = NULL;
-    int rc = ask_once(in, "deployment.describe", json_pack("{s:s}", "name", in->arguments[0]), &d, e);
+    int rc =
+        ask_once(in, "deployment.describe", json_pack("{s:s}", "name", in->arguments[0]), &d, e);
     if (rc < 0)
         return rc;
     rc = prefill_view_draw(d, invocation_option(in, "svg"), invocation_option(in, "trace"), e);
@@ -309,7 +361,9 @@ static int run_describe(struct invocation *in, struct err *e)
     }
     if (in->json)
         return invocation_print_json(in, d, e);
-    static const char *const keys[] = {"name", "state", "text", "model", "model_id", "compute", "context", "kv_tokens", "max_sequences", "generation"};
+    static const char *const keys[] = {"name",          "state",     "text",    "model",
+                                       "model_id",      "compute",   "context", "kv_tokens",
+                                       "max_sequences", "generation"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         printf("%-14s %s\n", keys[i], text_member(d, keys[i]));
     printf("\n");
@@ -326,7 +380,8 @@ static int run_undeploy(struct invocation *in, struct err *e)
     if (rc == 0 && in->json)
         return invocation_print_json(in, result, e);
     if (rc == 0)
-        printf("%s is gone; its weights stay in the agents' stores (`hpctl weights ls`)\n", in->arguments[0]);
+        printf("%s is gone; its weights stay in the agents' stores (`hpctl weights ls`)\n",
+               in->arguments[0]);
     json_decref(result);
     return rc;
 }
@@ -334,11 +389,16 @@ static int run_undeploy(struct invocation *in, struct err *e)
 static const struct command_option deploy_options[] = {
     {"name", "NAME", "what the deployment is called (default: the file's name)", 0},
     {"agents", "A,B", "one stage on each of these agents, in this order", 0},
-    {"layers", "0-22:A,23-45:B", "which layers on which agent, both ends included (`model describe` lists layers)", 0},
-    {"plan", "PLAN.json", "the stages of a plan on its devices (node/device), and its slices for prompts of its length", 0},
+    {"layers", "0-22:A,23-45:B",
+     "which layers on which agent, both ends included (`model describe` lists layers)", 0},
+    {"plan", "PLAN.json",
+     "the stages of a plan on its devices (node/device), and its slices for prompts of its length",
+     0},
     {"max-context", "N", "longest prompt with its answer, in tokens (default: what fits)", 0},
-    {"max-sequences", "N", "answered at once; more wait (default: what the KV cache is good for, at most 32)", 0},
-    {"compute", "f32|auto", "f32: float32 throughout; auto: the fastest path of the device (default)", 0},
+    {"max-sequences", "N",
+     "answered at once; more wait (default: what the KV cache is good for, at most 32)", 0},
+    {"compute", "f32|auto",
+     "f32: float32 throughout; auto: the fastest path of the device (default)", 0},
     {"slice", "S", "tokens of a prompt slice (default: planned)", 0},
     {"upload", NULL, "send the bytes even where agents could read the file themselves", 0},
     {"wait", NULL, "return when it serves (this is what happens anyway)", 0},
@@ -346,7 +406,8 @@ static const struct command_option deploy_options[] = {
     {"cluster-context", "NAME", "the old name of --context", 0},
     {0},
 };
-static const struct command_option context_options[] = {{"context", "NAME", "of the cluster (default: the current one)", 0}, {0}};
+static const struct command_option context_options[] = {
+    {"context", "NAME", "of the cluster (default: the current one)", 0}, {0}};
 
 static const struct command_option describe_options[] = {
     {"svg", "FILE", "draw the last prompt, planned above measured", 0},
@@ -357,12 +418,20 @@ static const struct command_option describe_options[] = {
 
 const struct command deploy_verbs[] = {
     {"deploy", "MODEL", 1, 1, "bring a model file or folder to life on the cluster",
-     "Reads the model's header, plans where its layers go, moves the bytes that each agent lacks, loads and warms up. A second deployment of the same model moves nothing.",
-     "  hpctl deploy llama-3.2-1b-q8_0.gguf --name llama\n  hpctl deploy model.gguf --agents a0,a1,a2\n  hpctl deploy model.gguf --layers 0-8:a0,9-17:a1 --max-context 4096 -o json\n  hpctl deploy model.gguf --plan plan.json",
+     "Reads the model's header, plans where its layers go, moves the bytes that each agent lacks, "
+     "loads and warms up. A second deployment of the same model moves nothing.",
+     "  hpctl deploy llama-3.2-1b-q8_0.gguf --name llama\n  hpctl deploy model.gguf --agents "
+     "a0,a1,a2\n  hpctl deploy model.gguf --layers 0-8:a0,9-17:a1 --max-context 4096 -o json\n  "
+     "hpctl deploy model.gguf --plan plan.json",
      deploy_options, run_deploy, false},
-    {"ps", "", 0, 0, "list deployments", NULL, "  hpctl ps\n  hpctl ps -o json", context_options, run_ps, false},
-    {"describe", "NAME", 1, 1, "show one deployment: stages, memory, what its last prompt took and should have taken", NULL,
-     "  hpctl describe llama\n  hpctl describe llama -o json\n  hpctl describe llama --trace prompt.json", describe_options, run_describe, false},
-    {"undeploy", "NAME", 1, 1, "end a deployment", NULL, "  hpctl undeploy llama", context_options, run_undeploy, false},
+    {"ps", "", 0, 0, "list deployments", NULL, "  hpctl ps\n  hpctl ps -o json", context_options,
+     run_ps, false},
+    {"describe", "NAME", 1, 1,
+     "show one deployment: stages, memory, what its last prompt took and should have taken", NULL,
+     "  hpctl describe llama\n  hpctl describe llama -o json\n  hpctl describe llama --trace "
+     "prompt.json",
+     describe_options, run_describe, false},
+    {"undeploy", "NAME", 1, 1, "end a deployment", NULL, "  hpctl undeploy llama", context_options,
+     run_undeploy, false},
     {0},
 };

@@ -1,6 +1,5 @@
-/* `hpctl cluster init` and `hpctl doctor`: begin a cluster, and find what keeps one from working. */
-#include "hpctl/verbs.h"
-
+/* `hpctl cluster init` and `hpctl doctor`: begin a cluster, and find what keeps one from working.
+ */
 #include <cpuid.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,9 +12,12 @@
 #include "hpctl/http_client.h"
 #include "hpctl/reach.h"
 #include "hpctl/table.h"
+#include "hpctl/verbs.h"
 #include "transport/data_choice.h"
 
-/* ---- cluster init ------------------------------------------------------------------------------------------------------------------------- */
+/* ---- cluster init
+ * -------------------------------------------------------------------------------------------------------------------------
+ */
 
 static int run_coordinator_init(const char *dir, struct err *e)
 {
@@ -26,13 +28,16 @@ static int run_coordinator_init(const char *dir, struct err *e)
         char *slash = n > 0 ? (self[n] = '\0', strrchr(self, '/')) : NULL;
         if (slash)
             snprintf(program, sizeof program, "%.*s/hp-coordinator", (int)(slash - self), self);
-        execlp(access(program, X_OK) == 0 ? program : "hp-coordinator", "hp-coordinator", "--init", "--dir", dir, (char *)NULL);
+        execlp(access(program, X_OK) == 0 ? program : "hp-coordinator", "hp-coordinator", "--init",
+               "--dir", dir, (char *)NULL);
         _exit(127);
     }
     int status;
-    if (pid < 0 || waitpid(pid, &status, 0) != pid || !WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+    if (pid < 0 || waitpid(pid, &status, 0) != pid || !WIFEXITED(status) ||
+        WEXITSTATUS(status) != 0) {
         err_set(e, HP_EIO, "hp-coordinator --init --dir %s did not succeed", dir);
-        return err_hint(e, "what it said stands above; hp-coordinator must lie beside hpctl or on the PATH");
+        return err_hint(
+            e, "what it said stands above; hp-coordinator must lie beside hpctl or on the PATH");
     }
     return 0;
 }
@@ -52,11 +57,15 @@ static int run_init(struct invocation *in, struct err *e)
     struct context c = {0};
     struct key_pair server;
     char dir[1024], file[1100], http[200];
-    const char *asked = invocation_option(in, "dir"), *name = invocation_option_or(in, "name", "home");
-    const char *listen = invocation_option_or(in, "listen", "127.0.0.1:7070"), *api = invocation_option_or(in, "http", "127.0.0.1:8080");
+    const char *asked = invocation_option(in, "dir"),
+               *name = invocation_option_or(in, "name", "home");
+    const char *listen = invocation_option_or(in, "listen", "127.0.0.1:7070"),
+               *api = invocation_option_or(in, "http", "127.0.0.1:8080");
     struct data_policy data;
     int rc = context_check_name(name, e);
-    rc = rc < 0 ? rc : data_policy_set(&data, invocation_option(in, "data"), invocation_option(in, "trust"), e);
+    rc = rc < 0 ? rc
+                : data_policy_set(&data, invocation_option(in, "data"),
+                                  invocation_option(in, "trust"), e);
     if (rc < 0)
         return rc;
     if (asked)
@@ -64,7 +73,10 @@ static int run_init(struct invocation *in, struct err *e)
     else
         default_folder(name, dir, sizeof dir);
     if (strrchr(listen, ':') == NULL || strcmp(strrchr(listen, ':'), ":0") == 0)
-        return err_set(e, HP_EUSAGE, "--listen: \"%s\" is not HOST:PORT with a fixed port: agents must find it again", listen);
+        return err_set(
+            e, HP_EUSAGE,
+            "--listen: \"%s\" is not HOST:PORT with a fixed port: agents must find it again",
+            listen);
     if ((rc = run_coordinator_init(dir, e)) < 0)
         return rc;
     snprintf(c.name, sizeof c.name, "%s", name);
@@ -83,17 +95,23 @@ static int run_init(struct invocation *in, struct err *e)
     if ((rc = key_pair_load(file, &c.admin, e)) < 0 || (rc = context_save(&c, true, e)) < 0)
         return rc;
     if (in->json)
-        return invocation_print_json(in, json_pack("{s:s, s:s, s:s, s:s}", "context", c.name, "dir", dir, "control", c.control, "http", c.http), e);
+        return invocation_print_json(in,
+                                     json_pack("{s:s, s:s, s:s, s:s}", "context", c.name, "dir",
+                                               dir, "control", c.control, "http", c.http),
+                                     e);
     bool named = invocation_option(in, "data") || invocation_option(in, "trust");
-    printf("keys are in %s; context \"%s\" speaks of this cluster now\nstart it here:\n  hp-coordinator --dir %s --listen %s --http %s --name %s", dir, c.name, dir, listen,
-           api, c.name);
+    printf("keys are in %s; context \"%s\" speaks of this cluster now\nstart it here:\n  "
+           "hp-coordinator --dir %s --listen %s --http %s --name %s",
+           dir, c.name, dir, listen, api, c.name);
     if (named)
         printf(" --data %s%s%s", data.mode, data.trust[0] ? " --trust " : "", data.trust);
     printf("\nthen invite the other boxes:\n  hpctl node token create\n");
     return 0;
 }
 
-/* ---- doctor ----------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- doctor
+ * -----------------------------------------------------------------------------------------------------------------------------------
+ */
 
 enum verdict { FINE, WORTH_KNOWING, WRONG };
 
@@ -102,10 +120,12 @@ struct findings {
     int worst;
 };
 
-static void find(struct findings *f, const char *check, enum verdict verdict, const char *text, const char *hint)
+static void find(struct findings *f, const char *check, enum verdict verdict, const char *text,
+                 const char *hint)
 {
     static const char *const words[] = {"ok", "warning", "failed"};
-    json_array_append_new(f->list, json_pack("{s:s, s:s, s:s, s:s}", "check", check, "state", words[verdict], "text", text, "hint", hint));
+    json_array_append_new(f->list, json_pack("{s:s, s:s, s:s, s:s}", "check", check, "state",
+                                             words[verdict], "text", text, "hint", hint));
     if ((int)verdict > f->worst)
         f->worst = (int)verdict;
 }
@@ -116,18 +136,24 @@ static void check_processor(struct findings *f)
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")) {
         unsigned a = 0, b = 0, c = 0, d = 0;
         bool bf16 = __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & (1u << 5));
-        find(f, "processor", FINE, bf16 ? "AVX-512 with bf16: the fastest kernels" : "AVX-512 without bf16: matrix products in float32", "");
+        find(f, "processor", FINE,
+             bf16 ? "AVX-512 with bf16: the fastest kernels"
+                  : "AVX-512 without bf16: matrix products in float32",
+             "");
     } else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
         find(f, "processor", FINE, "AVX2: vector kernels, matrix products in float32", "");
     } else {
-        find(f, "processor", WORTH_KNOWING, "neither AVX2 nor AVX-512: everything runs, slowly", "give stages to boxes with newer processors");
+        find(f, "processor", WORTH_KNOWING, "neither AVX2 nor AVX-512: everything runs, slowly",
+             "give stages to boxes with newer processors");
     }
 }
 
 static void check_memory(struct findings *f)
 {
-    double total = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE), free_now = (double)sysconf(_SC_AVPHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
-    find(f, "memory", total < 1e9 ? WORTH_KNOWING : FINE, text_format("%s, %s unused now", text_bytes(total), text_bytes(free_now)),
+    double total = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE),
+           free_now = (double)sysconf(_SC_AVPHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    find(f, "memory", total < 1e9 ? WORTH_KNOWING : FINE,
+         text_format("%s, %s unused now", text_bytes(total), text_bytes(free_now)),
          total < 1e9 ? "little for a model: deploy over several boxes" : "");
 }
 
@@ -136,11 +162,13 @@ static void check_disk(struct findings *f)
     const char *home = getenv("HOME");
     struct statvfs s;
     if (!home || statvfs(home, &s) != 0) {
-        find(f, "disk", WORTH_KNOWING, "cannot tell the space below HOME", "agents keep weights below --dir");
+        find(f, "disk", WORTH_KNOWING, "cannot tell the space below HOME",
+             "agents keep weights below --dir");
         return;
     }
     double room = (double)s.f_bavail * (double)s.f_frsize;
-    find(f, "disk", room < 2e9 ? WORTH_KNOWING : FINE, text_format("%s free below %s", text_bytes(room), home),
+    find(f, "disk", room < 2e9 ? WORTH_KNOWING : FINE,
+         text_format("%s free below %s", text_bytes(room), home),
          room < 2e9 ? "agents keep weights below --dir: put that on a larger disk" : "");
 }
 
@@ -154,7 +182,8 @@ static void check_programs(struct findings *f)
     for (size_t i = 0; i < 2; i++) {
         snprintf(path, sizeof path, "%.*s/%s", slash ? (int)(slash - self) : 0, self, names[i]);
         bool there = access(path, X_OK) == 0;
-        find(f, names[i], there ? FINE : WORTH_KNOWING, there ? path : "does not lie beside hpctl", there ? "" : "`make` builds all three programs");
+        find(f, names[i], there ? FINE : WORTH_KNOWING, there ? path : "does not lie beside hpctl",
+             there ? "" : "`make` builds all three programs");
     }
 }
 
@@ -169,25 +198,36 @@ static void check_members(struct findings *f, struct client *client)
     }
     json_array_foreach(members, i, m)
     {
-        bool ready = strcmp(text_member(m, "state"), "ready") == 0, same = strcmp(text_member(m, "program"), HP_VERSION) == 0;
-        find(f, text_format("agent %s", text_member(m, "name")), !ready ? WRONG : same ? FINE : WORTH_KNOWING,
-             text_format("%s on %s, version %s", text_member(m, "state"), text_member(m, "hostname"), text_member(m, "program")),
-             !ready ? "is hp-agent running there? its log says more" : same ? "" : "run the same release everywhere");
+        bool ready = strcmp(text_member(m, "state"), "ready") == 0,
+             same = strcmp(text_member(m, "program"), HP_VERSION) == 0;
+        find(f, text_format("agent %s", text_member(m, "name")),
+             !ready ? WRONG
+             : same ? FINE
+                    : WORTH_KNOWING,
+             text_format("%s on %s, version %s", text_member(m, "state"),
+                         text_member(m, "hostname"), text_member(m, "program")),
+             !ready ? "is hp-agent running there? its log says more"
+             : same ? ""
+                    : "run the same release everywhere");
     }
     if (json_array_size(members) == 0)
-        find(f, "agents", WORTH_KNOWING, "none has joined", "`hpctl node token create` invites one");
+        find(f, "agents", WORTH_KNOWING, "none has joined",
+             "`hpctl node token create` invites one");
     if (client_get(client, "deployment.ls", NULL, &deployments, &e) == 0)
         json_array_foreach(deployments, i, d)
         {
             bool serving = strcmp(text_member(d, "state"), "serving") == 0;
             find(f, text_format("deployment %s", text_member(d, "name")), serving ? FINE : WRONG,
-                 serving ? "serving" : text_format("%s: %s", text_member(d, "state"), text_member(d, "text")), serving ? "" : "`hpctl describe NAME` shows its stages");
+                 serving ? "serving"
+                         : text_format("%s: %s", text_member(d, "state"), text_member(d, "text")),
+                 serving ? "" : "`hpctl describe NAME` shows its stages");
         }
     json_decref(members);
     json_decref(deployments);
 }
 
-/* Pairs of agents whose data channel does not work, though both reach the coordinator: a firewall, or a WLAN that isolates its clients. */
+/* Pairs of agents whose data channel does not work, though both reach the coordinator: a firewall,
+ * or a WLAN that isolates its clients. */
 static void check_links(struct findings *f, struct client *client)
 {
     struct err e = {0};
@@ -223,7 +263,8 @@ static void check_cluster(struct findings *f, const char *name)
         find(f, "context", WORTH_KNOWING, e.text, e.hint);
         return;
     }
-    find(f, "context", FINE, text_format("%s: coordinator at %s, API at %s", c.name, c.control, c.http), "");
+    find(f, "context", FINE,
+         text_format("%s: coordinator at %s, API at %s", c.name, c.control, c.http), "");
     if (client_open_at(&c, 3000, &client, &e) < 0) {
         find(f, "coordinator", WRONG, e.text, e.hint);
         return;
@@ -249,35 +290,54 @@ static int run_doctor(struct invocation *in, struct err *e)
     int worst = f.worst;
     if (in->json) {
         int rc = invocation_print_json(in, f.list, e);
-        return rc < 0 || worst < (int)WRONG ? rc : err_set(e, HP_EIO, "something is wrong: see the checks that failed");
+        return rc < 0 || worst < (int)WRONG
+                   ? rc
+                   : err_set(e, HP_EIO, "something is wrong: see the checks that failed");
     }
     struct table *t = table_create(columns);
     json_array_foreach(f.list, i, row)
     {
         const char *state = text_member(row, "state");
-        const char *cells[] = {strcmp(state, "ok") == 0 ? "✓" : strcmp(state, "warning") == 0 ? "!" : "✗", text_member(row, "check"), text_member(row, "text"),
+        const char *cells[] = {strcmp(state, "ok") == 0        ? "✓"
+                               : strcmp(state, "warning") == 0 ? "!"
+                                                               : "✗",
+                               text_member(row, "check"), text_member(row, "text"),
                                text_member(row, "hint")};
         table_row(t, cells);
     }
     table_print(&t, NULL);
     json_decref(f.list);
-    return worst < (int)WRONG ? 0 : err_set(e, HP_EIO, "something is wrong: see the lines marked ✗");
+    return worst < (int)WRONG ? 0
+                              : err_set(e, HP_EIO, "something is wrong: see the lines marked ✗");
 }
 
 static const struct command_option init_options[] = {
     {"name", "N", "of the cluster and its context (default: home)", 0},
     {"dir", "D", "where the coordinator keeps its state", 0},
-    {"listen", "ADDR:PORT", "control channel for agents and hpctl (default 127.0.0.1:7070; 0.0.0.0:7070 for other boxes)", 0},
+    {"listen", "ADDR:PORT",
+     "control channel for agents and hpctl (default 127.0.0.1:7070; 0.0.0.0:7070 for other boxes)",
+     0},
     {"http", "ADDR:PORT", "OpenAI API (default 127.0.0.1:8080)", 0},
-    {"data", "auto|ucx|tcp", "data channel between agents; auto: UCX on loopback and trusted networks, encrypted TCP elsewhere", 0},
-    {"trust", "CIDR,...", "networks on which everybody is trusted, such as 10.1.0.0/16: traffic there is not encrypted", 0},
+    {"data", "auto|ucx|tcp",
+     "data channel between agents; auto: UCX on loopback and trusted networks, encrypted TCP "
+     "elsewhere",
+     0},
+    {"trust", "CIDR,...",
+     "networks on which everybody is trusted, such as 10.1.0.0/16: traffic there is not encrypted",
+     0},
     {0},
 };
-static const struct command_option doctor_options[] = {{"context", "NAME", "of the cluster (default: the current one)", 0}, {0}};
+static const struct command_option doctor_options[] = {
+    {"context", "NAME", "of the cluster (default: the current one)", 0}, {0}};
 
 const struct command doctor_verbs[] = {
-    {"cluster init", "", 0, 0, "make the keys of a cluster whose coordinator runs on this box", NULL,
-     "  hpctl cluster init\n  hpctl cluster init --name office --listen 0.0.0.0:7070 --http 0.0.0.0:8080\n  hpctl cluster init --listen 0.0.0.0:7070 --trust 10.1.0.0/16", init_options, run_init, false},
-    {"doctor", "", 0, 0, "find what keeps this box or the cluster from working", "Exit code 1 when something is wrong.", "  hpctl doctor\n  hpctl doctor -o json", doctor_options, run_doctor, false},
+    {"cluster init", "", 0, 0, "make the keys of a cluster whose coordinator runs on this box",
+     NULL,
+     "  hpctl cluster init\n  hpctl cluster init --name office --listen 0.0.0.0:7070 --http "
+     "0.0.0.0:8080\n  hpctl cluster init --listen 0.0.0.0:7070 --trust 10.1.0.0/16",
+     init_options, run_init, false},
+    {"doctor", "", 0, 0, "find what keeps this box or the cluster from working",
+     "Exit code 1 when something is wrong.", "  hpctl doctor\n  hpctl doctor -o json",
+     doctor_options, run_doctor, false},
     {0},
 };

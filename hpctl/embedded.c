@@ -11,7 +11,8 @@ struct embedded_chain {
     struct local_chain *chain;
 };
 
-int embedded_chain_open(const struct embedded_chain_config *c, struct embedded_chain **out, struct err *e)
+int embedded_chain_open(const struct embedded_chain_config *c, struct embedded_chain **out,
+                        struct err *e)
 {
     struct embedded_chain *made = calloc(1, sizeof *made);
     if (!made)
@@ -44,12 +45,14 @@ void embedded_chain_close(struct embedded_chain **c)
     *c = NULL;
 }
 
-int embedded_chain_logits(struct embedded_chain *c, const uint32_t *ids, uint32_t n, float *logits, struct err *e)
+int embedded_chain_logits(struct embedded_chain *c, const uint32_t *ids, uint32_t n, float *logits,
+                          struct err *e)
 {
     return local_chain_run(c->chain, ids, n, n, logits, e);
 }
 
-int embedded_chain_greedy(struct embedded_chain *c, const uint32_t *prompt, uint32_t n_prompt, uint32_t *out, uint32_t n_new, struct err *e)
+int embedded_chain_greedy(struct embedded_chain *c, const uint32_t *prompt, uint32_t n_prompt,
+                          uint32_t *out, uint32_t n_new, struct err *e)
 {
     return local_chain_greedy(c->chain, prompt, n_prompt, out, n_new, e);
 }

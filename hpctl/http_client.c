@@ -32,8 +32,13 @@ static void on_interrupt(int which)
 static int error_of_json(const json_t *value, long status, struct err *e)
 {
     const json_t *error = json_object_get(value, "error");
-    const char *message = json_string_value(json_object_get(error, "message")), *code = json_string_value(json_object_get(error, "code"));
-    int rc = status == 404 ? HP_ENOENT : status == 401 || status == 403 ? HP_EDENIED : status == 503 ? HP_ELINK : status == 429 ? HP_EBUSY : HP_EINVAL;
+    const char *message = json_string_value(json_object_get(error, "message")),
+               *code = json_string_value(json_object_get(error, "code"));
+    int rc = status == 404                    ? HP_ENOENT
+             : status == 401 || status == 403 ? HP_EDENIED
+             : status == 503                  ? HP_ELINK
+             : status == 429                  ? HP_EBUSY
+                                              : HP_EINVAL;
     if (code && status_of_word(code) != HP_EBUG)
         rc = status_of_word(code);
     return err_set(e, rc, "%s", message ? message : "the gateway refused without saying why");
@@ -46,7 +51,8 @@ static int take_event(struct exchange *x, const char *data, size_t n)
     json_t *event = json_loadb(data, n, 0, NULL);
     if (!event)
         return err_set(x->e, HP_EPROTO, "the gateway sent an event that is not JSON");
-    int rc = json_object_get(event, "error") ? error_of_json(event, 200, x->e) : x->on_event(x->ctx, event, x->e);
+    int rc = json_object_get(event, "error") ? error_of_json(event, 200, x->e)
+                                             : x->on_event(x->ctx, event, x->e);
     json_decref(event);
     return rc;
 }
@@ -56,7 +62,9 @@ static int take_events(struct exchange *x)
 {
     int rc = 0;
     size_t from = 0;
-    for (const uint8_t *end; rc == 0 && from < x->pending.size && (end = memmem(x->pending.data + from, x->pending.size - from, "\n\n", 2));) {
+    for (const uint8_t *end;
+         rc == 0 && from < x->pending.size &&
+         (end = memmem(x->pending.data + from, x->pending.size - from, "\n\n", 2));) {
         const char *line = (const char *)x->pending.data + from;
         size_t n = (size_t)(end - (x->pending.data + from));
         if (n > 6 && memcmp(line, "data: ", 6) == 0)
@@ -90,13 +98,18 @@ static int on_progress(void *ctx, curl_off_t a, curl_off_t b, curl_off_t c, curl
 /* What to do where nobody listens at the API's address. */
 static void hint_where_to_look(const struct context *where, struct err *e)
 {
-    const char *api = strncmp(where->http, "http://", 7) == 0 ? where->http + 7 : where->http, *port = strrchr(api, ':');
+    const char *api = strncmp(where->http, "http://", 7) == 0 ? where->http + 7 : where->http,
+               *port = strrchr(api, ':');
     if (where->local_dir[0])
         err_hint(e, "does the coordinator run? `hpctl local ls`, `hpctl ps`");
     else if (reach_is_loopback(api) && !reach_is_loopback(where->control))
-        err_hint(e, "that is the coordinator's own box: start hp-coordinator with --http 0.0.0.0%s there, and export the context again", port ? port : ":8080");
+        err_hint(e,
+                 "that is the coordinator's own box: start hp-coordinator with --http 0.0.0.0%s "
+                 "there, and export the context again",
+                 port ? port : ":8080");
     else
-        err_hint(e, "does hp-coordinator run there, with this address as --http? Beyond loopback its API starts with the first key: `hpctl key create NAME`");
+        err_hint(e, "does hp-coordinator run there, with this address as --http? Beyond loopback "
+                    "its API starts with the first key: `hpctl key create NAME`");
 }
 
 static int refused(const struct exchange *x, const json_t *answer)
@@ -104,13 +117,15 @@ static int refused(const struct exchange *x, const json_t *answer)
     const char *own = getenv("HP_API_KEY");
     int rc = error_of_json(answer, x->status, x->e);
     if (x->status == 401 && own && *own)
-        err_hint(x->e, "it is the one in HP_API_KEY: unset that and hpctl has a key of its own, or `hpctl key create NAME` makes another");
+        err_hint(x->e, "it is the one in HP_API_KEY: unset that and hpctl has a key of its own, or "
+                       "`hpctl key create NAME` makes another");
     else if (x->status == 404)
         err_hint(x->e, "`hpctl ps` lists what is deployed");
     return rc;
 }
 
-static int finish(struct exchange *x, CURLcode code, const struct context *where, const char *url, json_t **result)
+static int finish(struct exchange *x, CURLcode code, const struct context *where, const char *url,
+                  json_t **result)
 {
     long status = 0;
     curl_easy_getinfo(x->curl, CURLINFO_RESPONSE_CODE, &status);
@@ -120,11 +135,14 @@ static int finish(struct exchange *x, CURLcode code, const struct context *where
     if (x->rc < 0)
         return x->rc;
     if (code != CURLE_OK) {
-        err_set(x->e, code == CURLE_COULDNT_CONNECT ? HP_ENOCLUSTER : HP_ELINK, "%s: %s", url, curl_easy_strerror(code));
+        err_set(x->e, code == CURLE_COULDNT_CONNECT ? HP_ENOCLUSTER : HP_ELINK, "%s: %s", url,
+                curl_easy_strerror(code));
         hint_where_to_look(where, x->e);
         return x->e->code;
     }
-    json_t *value = status != 200 || !x->on_event ? json_loadb((const char *)x->pending.data, x->pending.size, 0, NULL) : NULL;
+    json_t *value = status != 200 || !x->on_event
+                        ? json_loadb((const char *)x->pending.data, x->pending.size, 0, NULL)
+                        : NULL;
     int rc = status == 200 ? 0 : refused(x, value);
     if (rc == 0 && result && !x->on_event)
         *result = json_incref(value);
@@ -146,7 +164,8 @@ static struct curl_slist *headers_make(const struct context *where)
 }
 
 /* One exchange; Ctrl-C ends it. */
-static int exchange_run(struct exchange *x, const struct context *where, const char *path, const char *text, json_t **result)
+static int exchange_run(struct exchange *x, const struct context *where, const char *path,
+                        const char *text, json_t **result)
 {
     char url[400];
     struct curl_slist *headers = headers_make(where);
@@ -195,7 +214,8 @@ int api_key_make(struct context *where, struct err *e)
     struct client *client;
     json_t *made = NULL;
     gethostname(host, sizeof host - 1);
-    snprintf(name, sizeof name, "hpctl-%s-%08llx", host, (unsigned long long)(env_random_u64(&env_real) & 0xffffffff));
+    snprintf(name, sizeof name, "hpctl-%s-%08llx", host,
+             (unsigned long long)(env_random_u64(&env_real) & 0xffffffff));
     int rc = client_open(where->name, &client, e);
     if (rc < 0)
         return rc;
@@ -212,14 +232,17 @@ int api_key_make(struct context *where, struct err *e)
     return rc;
 }
 
-int http_post(struct context *where, const char *path, json_t *body, http_event_fn on_event, void *ctx, json_t **result, struct err *e)
+int http_post(struct context *where, const char *path, json_t *body, http_event_fn on_event,
+              void *ctx, json_t **result, struct err *e)
 {
     struct exchange x = {.on_event = on_event, .ctx = ctx, .e = e, .curl = curl_easy_init()};
     char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
     json_decref(body);
-    int rc = x.curl && text ? exchange_run(&x, where, path, text, result) : err_set(e, HP_ENOMEM, "out of memory for a request");
+    int rc = x.curl && text ? exchange_run(&x, where, path, text, result)
+                            : err_set(e, HP_ENOMEM, "out of memory for a request");
     const char *own = getenv("HP_API_KEY");
-    if (rc == HP_EDENIED && x.status == 401 && !(own && *own) && !interrupted && (rc = api_key_make(where, e)) == 0) {
+    if (rc == HP_EDENIED && x.status == 401 && !(own && *own) && !interrupted &&
+        (rc = api_key_make(where, e)) == 0) {
         x.pending.size = 0;
         *e = (struct err){0};
         rc = exchange_run(&x, where, path, text, result);

@@ -2,20 +2,24 @@
 #ifndef HP_HPCTL_HTTP_CLIENT_H
 #define HP_HPCTL_HTTP_CLIENT_H
 
+#include <jansson.h>
+
 #include "common/status.h"
 #include "hpctl/context.h"
-
-#include <jansson.h>
 
 /* Each event of a stream, parsed. A negative return ends the request with that code. */
 typedef int (*http_event_fn)(void *ctx, const json_t *event, struct err *e);
 
-/* Posts `body` (taken) to `path` ("/v1/completions") of the context's API. With `on_event` the answer is a stream; *result (may be NULL) is a whole JSON answer otherwise. The bearer key is HP_API_KEY's, else the context's;
- * where the API wants one and the context has none, the coordinator is asked for one with the admin's key, and the context keeps it. HP_ENOCLUSTER: nobody listens; else the
- * gateway's own error, with its message. HP_ECANCELED after Ctrl-C. */
-int http_post(struct context *where, const char *path, json_t *body, http_event_fn on_event, void *ctx, json_t **result, struct err *e);
+/* Posts `body` (taken) to `path` ("/v1/completions") of the context's API. With `on_event` the
+ * answer is a stream; *result (may be NULL) is a whole JSON answer otherwise. The bearer key is
+ * HP_API_KEY's, else the context's; where the API wants one and the context has none, the
+ * coordinator is asked for one with the admin's key, and the context keeps it. HP_ENOCLUSTER:
+ * nobody listens; else the gateway's own error, with its message. HP_ECANCELED after Ctrl-C. */
+int http_post(struct context *where, const char *path, json_t *body, http_event_fn on_event,
+              void *ctx, json_t **result, struct err *e);
 
-/* Whether the context's API answers at all (`/health`, within 3 s); else as http_post, with what to do. */
+/* Whether the context's API answers at all (`/health`, within 3 s); else as http_post, with what to
+ * do. */
 int http_answers(const struct context *where, struct err *e);
 
 /* Has the coordinator make an API key for this context, and keeps it there. */

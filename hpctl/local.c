@@ -18,14 +18,19 @@
 
 enum { START_PATIENCE_MS = 20000, POLL_MS = 20, MAX_ARGUMENTS = 40, LOG_TAIL_BYTES = 600 };
 
-static void nap(void) { nanosleep(&(struct timespec){0, POLL_MS * 1000000L}, NULL); }
+static void nap(void)
+{
+    nanosleep(&(struct timespec){0, POLL_MS * 1000000L}, NULL);
+}
 
 static bool deadline_passed(uint64_t from_ns, uint64_t patience_ms)
 {
     return (double)(env_now_ns(&env_real) - from_ns) / 1e6 > (double)patience_ms * env_time_scale();
 }
 
-/* ---- processes ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- processes
+ * ------------------------------------------------------------------------------------------------------------------------
+ */
 
 /* State letter and start time from /proc/PID/stat; false when there is no such process. */
 static bool process_stat(pid_t pid, char *state, uint64_t *started)
@@ -51,12 +56,16 @@ const char *local_process_state(pid_t pid, uint64_t started)
 {
     char state;
     uint64_t now_started;
-    if (pid <= 0 || !process_stat(pid, &state, &now_started) || now_started != started || state == 'Z' || state == 'X')
+    if (pid <= 0 || !process_stat(pid, &state, &now_started) || now_started != started ||
+        state == 'Z' || state == 'X')
         return "dead";
     return state == 'T' || state == 't' ? "stopped" : "running";
 }
 
-static bool is_alive(pid_t pid, uint64_t started) { return strcmp(local_process_state(pid, started), "dead") != 0; }
+static bool is_alive(pid_t pid, uint64_t started)
+{
+    return strcmp(local_process_state(pid, started), "dead") != 0;
+}
 
 /* Programs lie beside hpctl, in the build folder as well as where they are installed. */
 static void program_beside(const char *name, char *out, size_t size)
@@ -87,9 +96,11 @@ void local_log_tail(const char *log, char *out, size_t size)
         out[--n] = '\0';
 }
 
-/* Runs a program in the background, in a session of its own, with its output appended to `log`. It gets nothing else of what hpctl's caller had open: a lock
- * or a pipe that a daemon held would keep others waiting for as long as the cluster runs. */
-static int spawn(char *const *arguments, const char *log, pid_t *pid, uint64_t *started, struct err *e)
+/* Runs a program in the background, in a session of its own, with its output appended to `log`. It
+ * gets nothing else of what hpctl's caller had open: a lock or a pipe that a daemon held would keep
+ * others waiting for as long as the cluster runs. */
+static int spawn(char *const *arguments, const char *log, pid_t *pid, uint64_t *started,
+                 struct err *e)
 {
     int fd = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     if (fd < 0)
@@ -136,7 +147,9 @@ static int died(const char *what, const char *log, struct err *e)
     return err_hint(e, "the whole log is %s", log);
 }
 
-/* ---- the file ------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- the file
+ * ------------------------------------------------------------------------------------------------------------------------------
+ */
 
 int local_save(const struct local_cluster *c, struct err *e)
 {
@@ -146,12 +159,16 @@ int local_save(const struct local_cluster *c, struct err *e)
         json_t *cores = json_array();
         for (int k = 0; k < a->n_cores; k++)
             json_array_append_new(cores, json_integer(a->cores[k]));
-        json_array_append_new(agents, json_pack("{s:s, s:i, s:I, s:o, s:I, s:s}", "name", a->name, "pid", (int)a->pid, "started", (json_int_t)a->started,
-                                                "cores", cores, "memory_bytes", (json_int_t)a->memory_bytes, "as", a->as));
+        json_array_append_new(
+            agents, json_pack("{s:s, s:i, s:I, s:o, s:I, s:s}", "name", a->name, "pid", (int)a->pid,
+                              "started", (json_int_t)a->started, "cores", cores, "memory_bytes",
+                              (json_int_t)a->memory_bytes, "as", a->as));
     }
-    json_t *o = json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:I, s:s, s:s, s:o}", "format", "hp-local/1", "name", c->name, "dir", c->dir, "http", c->http,
-                          "control", c->control, "coordinator_pid", (int)c->coordinator_pid, "coordinator_started", (json_int_t)c->coordinator_started,
-                          "pace_cluster", c->pace_cluster, "pace_profile", c->pace_profile, "agents", agents);
+    json_t *o = json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:I, s:s, s:s, s:o}", "format",
+                          "hp-local/1", "name", c->name, "dir", c->dir, "http", c->http, "control",
+                          c->control, "coordinator_pid", (int)c->coordinator_pid,
+                          "coordinator_started", (json_int_t)c->coordinator_started, "pace_cluster",
+                          c->pace_cluster, "pace_profile", c->pace_profile, "agents", agents);
     if (o && c->data[0])
         json_object_set_new(o, "data", json_string(c->data));
     char file[600];
@@ -161,7 +178,10 @@ int local_save(const struct local_cluster *c, struct err *e)
     return rc;
 }
 
-static void copy_text(char *out, size_t size, const char *text) { snprintf(out, size, "%s", text); }
+static void copy_text(char *out, size_t size, const char *text)
+{
+    snprintf(out, size, "%s", text);
+}
 
 static int read_agent(const struct json_at *at, struct local_agent *a, struct err *e)
 {
@@ -170,9 +190,12 @@ static int read_agent(const struct json_at *at, struct local_agent *a, struct er
     uint64_t pid;
     size_t n;
     int rc;
-    if ((rc = json_get_string(at, "name", &name, e)) < 0 || (rc = json_get_u64(at, "pid", &pid, e)) < 0 ||
-        (rc = json_get_u64(at, "started", &a->started, e)) < 0 || (rc = json_get_u64(at, "memory_bytes", &a->memory_bytes, e)) < 0 ||
-        (rc = json_opt_string(at, "as", "", &as, e)) < 0 || (rc = json_get(at, "cores", &cores, e)) < 0 || (rc = json_as_array(&cores, &n, e)) < 0)
+    if ((rc = json_get_string(at, "name", &name, e)) < 0 ||
+        (rc = json_get_u64(at, "pid", &pid, e)) < 0 ||
+        (rc = json_get_u64(at, "started", &a->started, e)) < 0 ||
+        (rc = json_get_u64(at, "memory_bytes", &a->memory_bytes, e)) < 0 ||
+        (rc = json_opt_string(at, "as", "", &as, e)) < 0 ||
+        (rc = json_get(at, "cores", &cores, e)) < 0 || (rc = json_as_array(&cores, &n, e)) < 0)
         return rc;
     copy_text(a->name, sizeof a->name, name);
     copy_text(a->as, sizeof a->as, as);
@@ -213,8 +236,8 @@ static int read_local(const struct json_at *at, struct local_cluster *c, struct 
             copy_text((char *)c + texts[i].offset, texts[i].size, text);
     }
     if (rc < 0 || (rc = json_get_u64(at, "coordinator_pid", &pid, e)) < 0 ||
-        (rc = json_get_u64(at, "coordinator_started", &c->coordinator_started, e)) < 0 || (rc = json_get(at, "agents", &agents, e)) < 0 ||
-        (rc = json_as_array(&agents, &n, e)) < 0)
+        (rc = json_get_u64(at, "coordinator_started", &c->coordinator_started, e)) < 0 ||
+        (rc = json_get(at, "agents", &agents, e)) < 0 || (rc = json_as_array(&agents, &n, e)) < 0)
         return rc;
     c->coordinator_pid = (pid_t)pid;
     for (size_t i = 0; i < n && i < LOCAL_MAX_AGENTS && rc == 0; i++) {
@@ -232,9 +255,13 @@ int local_load(const char *name, struct local_cluster *out, struct err *e)
     struct json_at at;
     int rc = context_load(name, &context, e);
     if (rc < 0)
-        return rc == HP_ENOCLUSTER && name ? (err_set(e, HP_ENOENT, "there is no local cluster \"%s\"", name), err_hint(e, "`hpctl local ls` lists them"), HP_ENOENT) : rc;
+        return rc == HP_ENOCLUSTER && name
+                   ? (err_set(e, HP_ENOENT, "there is no local cluster \"%s\"", name),
+                      err_hint(e, "`hpctl local ls` lists them"), HP_ENOENT)
+                   : rc;
     if (!context.local_dir[0])
-        return err_set(e, HP_ENOENT, "the cluster \"%s\" was not made by `hpctl local up`", context.name);
+        return err_set(e, HP_ENOENT, "the cluster \"%s\" was not made by `hpctl local up`",
+                       context.name);
     snprintf(file, sizeof file, "%s/local.json", context.local_dir);
     if ((rc = json_load_at(file, &root, &at, e)) < 0)
         return rc;
@@ -244,9 +271,12 @@ int local_load(const char *name, struct local_cluster *out, struct err *e)
     return rc;
 }
 
-/* ---- coordinator ----------------------------------------------------------------------------------------------------------------------------- */
+/* ---- coordinator
+ * -----------------------------------------------------------------------------------------------------------------------------
+ */
 
-/* coordinator.json, which a coordinator writes when it listens. True once it is the one of this process. */
+/* coordinator.json, which a coordinator writes when it listens. True once it is the one of this
+ * process. */
 static bool read_ports(struct local_cluster *c, char *server_key, size_t size)
 {
     char file[700];
@@ -258,7 +288,8 @@ static bool read_ports(struct local_cluster *c, char *server_key, size_t size)
     if (json_load_at(file, &root, &at, NULL) < 0)
         return false;
     bool ready = json_get_u64(&at, "pid", &pid, NULL) == 0 && (pid_t)pid == c->coordinator_pid &&
-                 json_get_string(&at, "control", &control, NULL) == 0 && json_get_string(&at, "http", &http, NULL) == 0 &&
+                 json_get_string(&at, "control", &control, NULL) == 0 &&
+                 json_get_string(&at, "http", &http, NULL) == 0 &&
                  json_get_string(&at, "public_key", &key, NULL) == 0;
     if (ready) {
         copy_text(c->control, sizeof c->control, control);
@@ -279,7 +310,18 @@ int local_start_coordinator(struct local_cluster *c, struct err *e)
     int rc = make_folders(dir, e);
     if (rc < 0)
         return rc;
-    char *arguments[] = {program, "--dir", dir, "--name", c->name, "--listen", c->control, "--http", c->http, "--data", c->data[0] ? c->data : "auto", NULL};
+    char *arguments[] = {program,
+                         "--dir",
+                         dir,
+                         "--name",
+                         c->name,
+                         "--listen",
+                         c->control,
+                         "--http",
+                         c->http,
+                         "--data",
+                         c->data[0] ? c->data : "auto",
+                         NULL};
     if ((rc = spawn(arguments, log, &c->coordinator_pid, &c->coordinator_started, e)) < 0)
         return rc;
     uint64_t from = env_now_ns(&env_real);
@@ -289,7 +331,9 @@ int local_start_coordinator(struct local_cluster *c, struct err *e)
             return died("the coordinator", log, e);
         if (deadline_passed(from, START_PATIENCE_MS)) {
             kill(c->coordinator_pid, SIGKILL);
-            return err_set(e, HP_ETIMEOUT, "the coordinator did not listen within %d s; its log is %s", START_PATIENCE_MS / 1000, log);
+            return err_set(e, HP_ETIMEOUT,
+                           "the coordinator did not listen within %d s; its log is %s",
+                           START_PATIENCE_MS / 1000, log);
         }
         nap();
     }
@@ -304,7 +348,9 @@ int local_make_context(const struct local_cluster *c, bool make_current, struct 
     copy_text(context.name, sizeof context.name, c->name);
     copy_text(context.local_dir, sizeof context.local_dir, c->dir);
     if (!read_ports(&copy, context.server_key, sizeof context.server_key))
-        return err_set(e, HP_EIO, "%s/coordinator/coordinator.json does not say where the coordinator listens", c->dir);
+        return err_set(e, HP_EIO,
+                       "%s/coordinator/coordinator.json does not say where the coordinator listens",
+                       c->dir);
     copy_text(context.control, sizeof context.control, copy.control);
     snprintf(context.http, sizeof context.http, "http://%s", copy.http);
     snprintf(file, sizeof file, "%s/coordinator/admin.key", c->dir);
@@ -312,9 +358,12 @@ int local_make_context(const struct local_cluster *c, bool make_current, struct 
     return rc < 0 ? rc : context_save(&context, make_current, e);
 }
 
-/* ---- agents ---------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- agents
+ * ----------------------------------------------------------------------------------------------------------------------------------
+ */
 
-/* An agent that has not been told yet which data channel its cluster wants would open another one first. */
+/* An agent that has not been told yet which data channel its cluster wants would open another one
+ * first. */
 static void data_channel_tell(const struct local_cluster *c, const char *dir)
 {
     char file[700];
@@ -326,7 +375,8 @@ static void data_channel_tell(const struct local_cluster *c, const char *dir)
     }
 }
 
-int local_start_agent(struct local_cluster *c, struct local_agent *a, const char *token, struct err *e)
+int local_start_agent(struct local_cluster *c, struct local_agent *a, const char *token,
+                      struct err *e)
 {
     char program[2100], dir[600], log[640], cores[1200] = "", memory[32], token_file[640];
     program_beside("hp-agent", program, sizeof program);
@@ -342,7 +392,8 @@ int local_start_agent(struct local_cluster *c, struct local_agent *a, const char
     if (rc < 0)
         return rc;
     data_channel_tell(c, dir);
-    char *arguments[MAX_ARGUMENTS] = {program, "--join", c->control, "--dir", dir, "--name", a->name, "--cores", cores, "--network", "lo"};
+    char *arguments[MAX_ARGUMENTS] = {program, "--join",  c->control, "--dir",     dir, "--name",
+                                      a->name, "--cores", cores,      "--network", "lo"};
     int n = 11;
     if (*token) {
         int fd = open(token_file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
@@ -359,7 +410,8 @@ int local_start_agent(struct local_cluster *c, struct local_agent *a, const char
         arguments[n++] = memory;
     }
     if (c->pace_cluster[0]) {
-        char *const paced[] = {"--pace", c->pace_cluster, "--profile", c->pace_profile, "--as", a->as};
+        char *const paced[] = {"--pace",        c->pace_cluster, "--profile",
+                               c->pace_profile, "--as",          a->as};
         memcpy(arguments + n, paced, sizeof paced);
         n += (int)(sizeof paced / sizeof *paced);
     }
@@ -376,7 +428,9 @@ int local_start_agent(struct local_cluster *c, struct local_agent *a, const char
     return 0;
 }
 
-/* ---- the end ------------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- the end
+ * ------------------------------------------------------------------------------------------------------------------------------------
+ */
 
 static void signal_all(const struct local_cluster *c, int which)
 {

@@ -1,21 +1,23 @@
-/* A cluster on one box, for trying and for tests: real processes on loopback, each with its own state below one folder, its own keys, and the cores it was given.
- * What was started stands in `local.json` in that folder, so that any later call of hpctl can find, restart or end it. */
+/* A cluster on one box, for trying and for tests: real processes on loopback, each with its own
+ * state below one folder, its own keys, and the cores it was given. What was started stands in
+ * `local.json` in that folder, so that any later call of hpctl can find, restart or end it. */
 #ifndef HP_HPCTL_LOCAL_H
 #define HP_HPCTL_LOCAL_H
-
-#include "common/status.h"
 
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "common/status.h"
+
 enum { LOCAL_MAX_AGENTS = 64, LOCAL_MAX_CORES = 256 };
 
 struct local_agent {
     char name[32];
     pid_t pid;
-    uint64_t started; /* the kernel's start time of that process: a pid alone may be another's by now */
+    uint64_t
+        started; /* the kernel's start time of that process: a pid alone may be another's by now */
     int cores[LOCAL_MAX_CORES];
     int n_cores;
     uint64_t memory_bytes; /* 0: a fair part of the box's */
@@ -40,11 +42,13 @@ int local_load(const char *name, struct local_cluster *out, struct err *e);
 /* "running", "stopped" (SIGSTOP) or "dead". */
 __attribute__((returns_nonnull)) const char *local_process_state(pid_t pid, uint64_t started);
 
-/* Start one of the cluster's processes in the background; its output goes to `log` in its folder. The coordinator's call returns when its ports are known.
- * A failure carries the last lines of the log. */
+/* Start one of the cluster's processes in the background; its output goes to `log` in its folder.
+ * The coordinator's call returns when its ports are known. A failure carries the last lines of the
+ * log. */
 int local_start_coordinator(struct local_cluster *c, struct err *e);
 /* `token` may be "" for an agent that has joined before. */
-int local_start_agent(struct local_cluster *c, struct local_agent *a, const char *token, struct err *e);
+int local_start_agent(struct local_cluster *c, struct local_agent *a, const char *token,
+                      struct err *e);
 
 /* The end of a log file, "" where there is none. */
 void local_log_tail(const char *log, char *out, size_t size);

@@ -1,9 +1,9 @@
 #include "hpctl/model_describe.h"
 
-#include "model/model.h"
-
 #include <stdio.h>
 #include <string.h>
+
+#include "model/model.h"
 
 struct type_sum {
     const char *format;
@@ -58,7 +58,9 @@ static uint64_t file_bytes(const struct model *m)
     return sum;
 }
 
-/* ---- JSON ------------------------------------------------------------------------------------------------------ */
+/* ---- JSON
+ * ------------------------------------------------------------------------------------------------------
+ */
 
 /* Text of a file that may not be UTF-8. */
 static json_t *text_json(const char *s)
@@ -91,8 +93,9 @@ static void config_json(json_t *o, const struct model_config *c)
         const char *key;
         int value;
     } sizes[] = {
-        {"vocabulary", c->vocabulary}, {"width", c->width},       {"blocks", c->n_blocks},     {"heads", c->n_heads},
-        {"kv_heads", c->n_kv_heads},   {"head_dim", c->head_dim}, {"mlp_width", c->mlp_width}, {"context", c->context},
+        {"vocabulary", c->vocabulary}, {"width", c->width},         {"blocks", c->n_blocks},
+        {"heads", c->n_heads},         {"kv_heads", c->n_kv_heads}, {"head_dim", c->head_dim},
+        {"mlp_width", c->mlp_width},   {"context", c->context},
     };
     json_object_set_new(o, "architecture", json_string(c->architecture));
     json_object_set_new(o, "name", text_json(c->name));
@@ -189,7 +192,8 @@ static json_t *describe_json(struct model *m)
     return o;
 }
 
-/* ---- for a person ---------------------------------------------------------------------------------------------- */
+/* ---- for a person
+ * ---------------------------------------------------------------------------------------------- */
 
 /* Text of a file, on one line, without what could move a terminal's cursor. */
 static void print_plain(const char *s, size_t max)
@@ -215,10 +219,10 @@ static void print_config(const struct model_config *c)
     print_row("architecture", c->architecture);
     if (*c->name)
         print_row("name", c->name);
-    printf("%-14s width %d, %d blocks, %d heads (%d for keys and values) of size %d, MLP %d\n", "sizes", c->width, c->n_blocks,
-           c->n_heads, c->n_kv_heads, c->head_dim, c->mlp_width);
-    printf("%-14s %d tokens%s, context %d\n", "vocabulary", c->vocabulary, c->tied_embeddings ? " (head tied to embedding)" : "",
-           c->context);
+    printf("%-14s width %d, %d blocks, %d heads (%d for keys and values) of size %d, MLP %d\n",
+           "sizes", c->width, c->n_blocks, c->n_heads, c->n_kv_heads, c->head_dim, c->mlp_width);
+    printf("%-14s %d tokens%s, context %d\n", "vocabulary", c->vocabulary,
+           c->tied_embeddings ? " (head tied to embedding)" : "", c->context);
     printf("%-14s base %g over %d dimensions", "rope", c->rope.base, c->rope.dims);
     if (c->rope.scale != 1)
         printf(", positions divided by %g", c->rope.scale);
@@ -245,11 +249,13 @@ static void print_tokenizer(struct model *m)
 
 static void print_layers(const struct graph *g)
 {
-    printf("\n%6s  %-16s %14s %14s %14s %16s\n", "layer", "name", "weight bytes", "KV B/token", "out B/token", "flops/token");
+    printf("\n%6s  %-16s %14s %14s %14s %16s\n", "layer", "name", "weight bytes", "KV B/token",
+           "out B/token", "flops/token");
     for (int i = 0; i < g->n_layers; i++) {
         const struct graph_layer *l = &g->layers[i];
-        printf("%6d  %-16s %14llu %14llu %14llu %16.0f\n", i, l->name, (unsigned long long)l->param_bytes,
-               (unsigned long long)l->state_bytes_per_token, (unsigned long long)l->output_bytes_per_token, l->flops_per_token);
+        printf("%6d  %-16s %14llu %14llu %14llu %16.0f\n", i, l->name,
+               (unsigned long long)l->param_bytes, (unsigned long long)l->state_bytes_per_token,
+               (unsigned long long)l->output_bytes_per_token, l->flops_per_token);
     }
 }
 
@@ -261,9 +267,11 @@ static void print_all(struct model *m)
     model_files(m, &n_files);
     print_row("model", model_path(m));
     print_config(model_config(m));
-    printf("%-14s %llu in %d tensors\n", "parameters", (unsigned long long)sums.all.parameters, sums.all.count);
-    printf("%-14s %llu bytes in %d file%s, %llu of them weights\n", "size", (unsigned long long)file_bytes(m), n_files,
-           n_files == 1 ? "" : "s", (unsigned long long)sums.all.bytes);
+    printf("%-14s %llu in %d tensors\n", "parameters", (unsigned long long)sums.all.parameters,
+           sums.all.count);
+    printf("%-14s %llu bytes in %d file%s, %llu of them weights\n", "size",
+           (unsigned long long)file_bytes(m), n_files, n_files == 1 ? "" : "s",
+           (unsigned long long)sums.all.bytes);
     for (int i = 0; i < sums.n; i++)
         printf("  %-12s %d tensors, %llu bytes\n", sums.by_type[i].format, sums.by_type[i].count,
                (unsigned long long)sums.by_type[i].bytes);

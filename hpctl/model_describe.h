@@ -1,4 +1,5 @@
-/* What `hpctl model describe` says of a model file: architecture, sizes, tensors by type, tokenizer, template, layers and bytes.
+/* What `hpctl model describe` says of a model file: architecture, sizes, tensors by type,
+ * tokenizer, template, layers and bytes.
  */
 #ifndef HP_HPCTL_MODEL_DESCRIBE_H
 #define HP_HPCTL_MODEL_DESCRIBE_H

@@ -29,7 +29,8 @@ static json_t *ids_of(const char *text, struct err *e)
     }
 }
 
-static int ask_live(const struct invocation *in, const char *verb, json_t **result, struct buffer *blob, struct err *e)
+static int ask_live(const struct invocation *in, const char *verb, json_t **result,
+                    struct buffer *blob, struct err *e)
 {
     const char *ids, *tokens = NULL;
     struct client *client;
@@ -37,13 +38,15 @@ static int ask_live(const struct invocation *in, const char *verb, json_t **resu
     int rc = invocation_required(in, "ids", &ids, e);
     if (rc < 0 || (rc = invocation_u64(in, "slice", 0, &slice, e)) < 0)
         return rc;
-    if (!blob && ((rc = invocation_required(in, "tokens", &tokens, e)) < 0 || (rc = invocation_u64(in, "tokens", 0, &n, e)) < 0))
+    if (!blob && ((rc = invocation_required(in, "tokens", &tokens, e)) < 0 ||
+                  (rc = invocation_u64(in, "tokens", 0, &n, e)) < 0))
         return rc;
     json_t *list = ids_of(ids, e);
     if (!list)
         return HP_EUSAGE;
-    json_t *arguments = json_pack("{s:s, s:o, s:I, s:I}", "deployment", invocation_option(in, "deployment"), "ids", list, "slice", (json_int_t)slice, "tokens",
-                                  (json_int_t)n);
+    json_t *arguments =
+        json_pack("{s:s, s:o, s:I, s:I}", "deployment", invocation_option(in, "deployment"), "ids",
+                  list, "slice", (json_int_t)slice, "tokens", (json_int_t)n);
     if ((rc = client_open(NULL, &client, e)) < 0) {
         json_decref(arguments);
         return rc;
@@ -78,9 +81,11 @@ int model_live_logits(const struct invocation *in, struct err *e)
     uint64_t columns = (uint64_t)json_integer_value(json_object_get(result, "vocabulary"));
     const float *values = (const float *)(const void *)blob.data;
     if (rc == 0 && blob.size != rows * columns * sizeof *values)
-        rc = err_set(e, HP_EPROTO, "%zu bytes of logits came, expected %llu x %llu numbers", blob.size, (unsigned long long)rows, (unsigned long long)columns);
+        rc = err_set(e, HP_EPROTO, "%zu bytes of logits came, expected %llu x %llu numbers",
+                     blob.size, (unsigned long long)rows, (unsigned long long)columns);
     if (rc == 0 && in->json)
-        rc = invocation_print_json(in, json_pack("{s:o}", "logits", rows_of(values, rows, columns)), e);
+        rc = invocation_print_json(in, json_pack("{s:o}", "logits", rows_of(values, rows, columns)),
+                                   e);
     else if (rc == 0 && (rc = npy_writer_open(in->output, rows, columns, &w, e)) == 0) {
         rc = npy_writer_rows(w, values, rows, e);
         if (rc == 0)
@@ -100,7 +105,9 @@ int model_live_greedy(const struct invocation *in, struct err *e)
     if (rc == 0 && (in->json || in->output))
         return invocation_print_json(in, result, e);
     if (rc == 0)
-        printf("%s\n", json_is_string(json_object_get(result, "text")) ? json_string_value(json_object_get(result, "text")) : "");
+        printf("%s\n", json_is_string(json_object_get(result, "text"))
+                           ? json_string_value(json_object_get(result, "text"))
+                           : "");
     json_decref(result);
     return rc;
 }

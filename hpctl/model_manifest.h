@@ -7,7 +7,8 @@
 
 struct progress;
 
-/* Reads the whole model once; the chunks' names are kept in the user's state folder, so that the next time is quick. Errors of model_open and manifest_build. */
+/* Reads the whole model once; the chunks' names are kept in the user's state folder, so that the
+ * next time is quick. Errors of model_open and manifest_build. */
 int model_manifest_make(const char *path, struct progress *bar, struct buffer *out, struct err *e);
 
 #endif

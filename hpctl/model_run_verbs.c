@@ -1,15 +1,15 @@
-/* `hpctl model logits|greedy`: what a model computes, on this machine's CPU without a cluster, or on live agents. */
-#include "hpctl/embedded.h"
-#include "hpctl/model_live.h"
-#include "hpctl/verbs.h"
-
-#include "common/npy.h"
-#include "model/model.h"
-
+/* `hpctl model logits|greedy`: what a model computes, on this machine's CPU without a cluster, or
+ * on live agents. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "common/npy.h"
+#include "hpctl/embedded.h"
+#include "hpctl/model_live.h"
+#include "hpctl/verbs.h"
+#include "model/model.h"
 
 /* A model, and ids to run through it. */
 struct run {
@@ -19,7 +19,10 @@ struct run {
     uint32_t n_ids, slice, vocabulary;
 };
 
-static const uint32_t *run_ids(const struct run *r) { return (const uint32_t *)(const void *)r->ids.data; }
+static const uint32_t *run_ids(const struct run *r)
+{
+    return (const uint32_t *)(const void *)r->ids.data;
+}
 
 /* "1,2,3" as `model tokenize` prints them. */
 static int parse_ids(const char *text, uint32_t vocabulary, struct run *r, struct err *e)
@@ -29,9 +32,11 @@ static int parse_ids(const char *text, uint32_t vocabulary, struct run *r, struc
         errno = 0;
         unsigned long long id = *at >= '0' && *at <= '9' ? strtoull(at, &end, 10) : UINT64_MAX;
         if (id == UINT64_MAX || (*end != ',' && *end != '\0') || errno)
-            return err_set(e, HP_EUSAGE, "--ids: \"%.20s\" is not a list of token ids such as 1,2,3", at);
+            return err_set(e, HP_EUSAGE,
+                           "--ids: \"%.20s\" is not a list of token ids such as 1,2,3", at);
         if (id >= vocabulary)
-            return err_set(e, HP_EINVAL, "--ids: token %llu is beyond the vocabulary of %u", id, vocabulary);
+            return err_set(e, HP_EINVAL, "--ids: token %llu is beyond the vocabulary of %u", id,
+                           vocabulary);
         uint32_t narrow = (uint32_t)id;
         buffer_append(&r->ids, &narrow, sizeof narrow);
         r->n_ids++;
@@ -49,12 +54,13 @@ static void run_close(struct run *r)
     buffer_free(&r->ids);
 }
 
-static int option_range(const struct invocation *in, const char *name, uint64_t fallback, uint64_t min, uint64_t max, uint64_t *out, struct err *e)
+static int option_range(const struct invocation *in, const char *name, uint64_t fallback,
+                        uint64_t min, uint64_t max, uint64_t *out, struct err *e)
 {
     int rc = invocation_u64(in, name, fallback, out, e);
     if (rc == 0 && (*out < min || *out > max))
-        return err_set(e, HP_EUSAGE, "--%s is %llu; it must be %llu to %llu", name, (unsigned long long)*out, (unsigned long long)min,
-                       (unsigned long long)max);
+        return err_set(e, HP_EUSAGE, "--%s is %llu; it must be %llu to %llu", name,
+                       (unsigned long long)*out, (unsigned long long)min, (unsigned long long)max);
     return rc;
 }
 
@@ -66,8 +72,10 @@ static int run_open(const struct invocation *in, uint64_t more, struct run *r, s
     uint64_t stages, slice, threads;
     int compute, rc = invocation_required(in, "ids", &ids, e);
     if (rc < 0 || (rc = option_range(in, "stages", 1, 1, INT32_MAX, &stages, e)) < 0 ||
-        (rc = option_range(in, "slice", 0, 0, UINT32_MAX, &slice, e)) < 0 || (rc = option_range(in, "threads", 0, 0, 256, &threads, e)) < 0 ||
-        (rc = invocation_choice(in, "compute", computes, 0, &compute, e)) < 0 || (rc = model_open(in->arguments[0], &r->model, e)) < 0)
+        (rc = option_range(in, "slice", 0, 0, UINT32_MAX, &slice, e)) < 0 ||
+        (rc = option_range(in, "threads", 0, 0, 256, &threads, e)) < 0 ||
+        (rc = invocation_choice(in, "compute", computes, 0, &compute, e)) < 0 ||
+        (rc = model_open(in->arguments[0], &r->model, e)) < 0)
         return rc;
     const struct model_config *config = model_config(r->model);
     r->vocabulary = (uint32_t)config->vocabulary;
@@ -75,8 +83,8 @@ static int run_open(const struct invocation *in, uint64_t more, struct run *r, s
     if (rc < 0)
         return rc;
     if (config->context > 0 && r->n_ids + more > (uint64_t)config->context)
-        return err_set(e, HP_EINVAL, "%u ids and %llu new tokens are more than the context of %d", r->n_ids, (unsigned long long)more,
-                       config->context);
+        return err_set(e, HP_EINVAL, "%u ids and %llu new tokens are more than the context of %d",
+                       r->n_ids, (unsigned long long)more, config->context);
     r->slice = slice ? (uint32_t)slice : r->n_ids;
     struct embedded_chain_config chain = {.model = r->model,
                                           .n_stages = (int)stages,
@@ -87,12 +95,17 @@ static int run_open(const struct invocation *in, uint64_t more, struct run *r, s
     return embedded_chain_open(&chain, &r->chain, e);
 }
 
-/* ---- logits ----------------------------------------------------------------------------------------------------- */
+/* ---- logits
+ * -----------------------------------------------------------------------------------------------------
+ */
 
 /* Each slice's logits go to `each` as they come. */
-static int each_slice(struct run *r, int (*each)(void *ctx, const float *logits, uint32_t rows, struct err *e), void *ctx, struct err *e)
+static int each_slice(struct run *r,
+                      int (*each)(void *ctx, const float *logits, uint32_t rows, struct err *e),
+                      void *ctx, struct err *e)
 {
-    float *logits = calloc((size_t)(r->slice < r->n_ids ? r->slice : r->n_ids) * r->vocabulary, sizeof *logits);
+    float *logits =
+        calloc((size_t)(r->slice < r->n_ids ? r->slice : r->n_ids) * r->vocabulary, sizeof *logits);
     int rc = logits ? 0 : err_set(e, HP_ENOMEM, "no memory for the logits of %u tokens", r->slice);
     for (uint32_t at = 0; at < r->n_ids && rc == 0; at += r->slice) {
         uint32_t n = r->n_ids - at < r->slice ? r->n_ids - at : r->slice;
@@ -104,7 +117,10 @@ static int each_slice(struct run *r, int (*each)(void *ctx, const float *logits,
     return rc;
 }
 
-static int rows_to_npy(void *ctx, const float *logits, uint32_t rows, struct err *e) { return npy_writer_rows(ctx, logits, rows, e); }
+static int rows_to_npy(void *ctx, const float *logits, uint32_t rows, struct err *e)
+{
+    return npy_writer_rows(ctx, logits, rows, e);
+}
 
 struct json_rows {
     json_t *list;
@@ -141,7 +157,8 @@ static int logits_to_file(struct run *r, const char *path, struct err *e)
 static int check_source(const struct invocation *in, struct err *e)
 {
     if ((in->n_arguments == 1) == invocation_flag(in, "deployment"))
-        return err_set(e, HP_EUSAGE, "hpctl %s takes a MODEL or --deployment NAME", in->command->path);
+        return err_set(e, HP_EUSAGE, "hpctl %s takes a MODEL or --deployment NAME",
+                       in->command->path);
     return 0;
 }
 
@@ -170,9 +187,12 @@ static int logits_verb(struct invocation *in, struct err *e)
     return rc;
 }
 
-/* ---- greedy ----------------------------------------------------------------------------------------------------- */
+/* ---- greedy
+ * -----------------------------------------------------------------------------------------------------
+ */
 
-static int print_tokens(const struct invocation *in, struct run *r, const uint32_t *ids, uint32_t n, struct err *e)
+static int print_tokens(const struct invocation *in, struct run *r, const uint32_t *ids, uint32_t n,
+                        struct err *e)
 {
     const struct tokenizer *t;
     struct buffer text = {0};
@@ -184,7 +204,8 @@ static int print_tokens(const struct invocation *in, struct run *r, const uint32
         for (uint32_t i = 0; i < n; i++)
             json_array_append_new(list, json_integer(ids[i]));
         json_object_set_new(result, "ids", list);
-        json_object_set_new(result, "text", json_stringn(text.data ? (const char *)text.data : "", text.size));
+        json_object_set_new(result, "text",
+                            json_stringn(text.data ? (const char *)text.data : "", text.size));
         rc = invocation_print_json(in, result, e);
     } else if (rc == 0) {
         printf("%s\n", buffer_cstr(&text));
@@ -217,15 +238,19 @@ static int greedy_verb(struct invocation *in, struct err *e)
     return rc;
 }
 
-#define CHAIN_OPTIONS                                                                                                                      \
-    {"ids", "1,2,3", "the prompt's token ids", 0}, {"stages", "N", "cut the layers into N stages, joined as agents would be (1)", 0},     \
-        {"slice", "S", "tokens of a slice (all at once)", 0},                                                                              \
-        {"compute", "f32|auto", "float32 throughout, or the fastest path of this CPU (auto)", 0},                                          \
-        {"threads", "N", "threads to compute with (as many as cores)", 0},                                                                 \
-        {"deployment", "NAME", "on the live agents of this deployment instead of a file", 0}
+#define CHAIN_OPTIONS                                                                              \
+    {"ids", "1,2,3", "the prompt's token ids", 0},                                                 \
+        {"stages", "N", "cut the layers into N stages, joined as agents would be (1)", 0},         \
+        {"slice", "S", "tokens of a slice (all at once)", 0},                                      \
+        {"compute", "f32|auto", "float32 throughout, or the fastest path of this CPU (auto)", 0},  \
+        {"threads", "N", "threads to compute with (as many as cores)", 0},                         \
+    {                                                                                              \
+        "deployment", "NAME", "on the live agents of this deployment instead of a file", 0         \
+    }
 
 static const struct command_option logits_options[] = {CHAIN_OPTIONS, {0}};
-static const struct command_option greedy_options[] = {CHAIN_OPTIONS, {"tokens", "N", "how many tokens to make, end tokens included", 0}, {0}};
+static const struct command_option greedy_options[] = {
+    CHAIN_OPTIONS, {"tokens", "N", "how many tokens to make, end tokens included", 0}, {0}};
 
 const struct command model_run_verbs[] = {
     {.path = "model logits",
@@ -235,10 +260,12 @@ const struct command model_run_verbs[] = {
      .summary = "compute the logits of every position of a prompt",
      .details = "Writes float32 [tokens, vocabulary] as NumPy's .npy, or as JSON with -o json.",
      .examples = "hpctl model logits model.gguf --ids 1,15043,3186 -o logits.npy\n"
-                 "hpctl model logits model.gguf --ids 1,15043,3186 --compute f32 --stages 3 --slice 2 -o logits.npy\n"
+                 "hpctl model logits model.gguf --ids 1,15043,3186 --compute f32 --stages 3 "
+                 "--slice 2 -o logits.npy\n"
                  "hpctl model logits --deployment demo --ids 1,15043,3186 -o logits.npy",
      .options = logits_options,
-     .run = logits_verb, .makes_file = true},
+     .run = logits_verb,
+     .makes_file = true},
     {.path = "model greedy",
      .arguments = "MODEL|--deployment NAME",
      .min_arguments = 0,

@@ -1,16 +1,17 @@
-/* `hpctl model describe|tokenize|detokenize|render`: what a model file is and says, without a cluster. */
-#include "hpctl/model_describe.h"
-#include "hpctl/verbs.h"
-
-#include "common/json.h"
-#include "model/model.h"
-
+/* `hpctl model describe|tokenize|detokenize|render`: what a model file is and says, without a
+ * cluster. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- pieces of JSON -------------------------------------------------------------------------------------------- */
+#include "common/json.h"
+#include "hpctl/model_describe.h"
+#include "hpctl/verbs.h"
+#include "model/model.h"
+
+/* ---- pieces of JSON
+ * -------------------------------------------------------------------------------------------- */
 
 static json_t *ids_json(const struct buffer *ids)
 {
@@ -48,7 +49,8 @@ static int ids_from_json(const json_t *list, struct buffer *out, struct err *e)
         uint32_t narrow = (uint32_t)id;
         buffer_append(out, &narrow, sizeof narrow);
     }
-    return out->failed ? err_set(e, HP_ENOMEM, "out of memory for %zu ids", json_array_size(list)) : 0;
+    return out->failed ? err_set(e, HP_ENOMEM, "out of memory for %zu ids", json_array_size(list))
+                       : 0;
 }
 
 /* "1,2,3", as `model tokenize` prints them. */
@@ -58,7 +60,8 @@ static int ids_from_text(const char *text, struct buffer *out, struct err *e)
         char *end;
         errno = 0;
         unsigned long long id = strtoull(text, &end, 10);
-        if (end == text || *text == '-' || errno || id > UINT32_MAX || (*end && *end != ',') || (*end == ',' && !end[1]))
+        if (end == text || *text == '-' || errno || id > UINT32_MAX || (*end && *end != ',') ||
+            (*end == ',' && !end[1]))
             return err_set(e, HP_EUSAGE, "--ids: \"%.40s\" does not begin with a token id", text);
         uint32_t narrow = (uint32_t)id;
         buffer_append(out, &narrow, sizeof narrow);
@@ -67,7 +70,8 @@ static int ids_from_text(const char *text, struct buffer *out, struct err *e)
     return out->failed ? err_set(e, HP_ENOMEM, "out of memory for the ids") : 0;
 }
 
-/* ---- the three conversions: an input value to an object -------------------------------------------------------- */
+/* ---- the three conversions: an input value to an object
+ * -------------------------------------------------------- */
 
 struct conversion {
     struct model *model;
@@ -75,9 +79,11 @@ struct conversion {
     bool add_special;           /* of tokenize */
     bool add_generation_prompt; /* of render, where the input does not say */
 };
-typedef int (*convert_fn)(const struct conversion *c, const json_t *input, json_t **out, struct err *e);
+typedef int (*convert_fn)(const struct conversion *c, const json_t *input, json_t **out,
+                          struct err *e);
 
-static int tokenize_bytes(const struct conversion *c, const char *text, size_t size, json_t **out, struct err *e)
+static int tokenize_bytes(const struct conversion *c, const char *text, size_t size, json_t **out,
+                          struct err *e)
 {
     struct buffer ids = {0};
     int rc = tokenizer_encode(c->tokenizer, text, size, c->add_special, &ids, e);
@@ -98,7 +104,8 @@ static int tokenize(const struct conversion *c, const json_t *input, json_t **ou
     return tokenize_bytes(c, json_string_value(input), json_string_length(input), out, e);
 }
 
-static int detokenize_ids(const struct conversion *c, const struct buffer *ids, json_t **out, struct err *e)
+static int detokenize_ids(const struct conversion *c, const struct buffer *ids, json_t **out,
+                          struct err *e)
 {
     struct buffer text = {0};
     static const uint32_t none[1];
@@ -129,16 +136,20 @@ static json_t *extra_variables(const json_t *input)
     return extra;
 }
 
-static int render_text(const struct conversion *c, const json_t *input, struct buffer *text, struct err *e)
+static int render_text(const struct conversion *c, const json_t *input, struct buffer *text,
+                       struct err *e)
 {
     const json_t *messages = json_is_object(input) ? json_object_get(input, "messages") : input;
     if (!json_is_array(messages))
         return err_set(e, HP_EINVAL, "expected a list of messages, or an object with \"messages\"");
-    const json_t *prompt = json_is_object(input) ? json_object_get(input, "add_generation_prompt") : NULL;
+    const json_t *prompt =
+        json_is_object(input) ? json_object_get(input, "add_generation_prompt") : NULL;
     if (prompt && !json_is_boolean(prompt))
         return err_set(e, HP_EINVAL, "\"add_generation_prompt\" is not true or false");
     json_t *extra = extra_variables(input);
-    int rc = model_chat_render(c->model, messages, prompt ? json_is_true(prompt) : c->add_generation_prompt, extra, text, e);
+    int rc =
+        model_chat_render(c->model, messages,
+                          prompt ? json_is_true(prompt) : c->add_generation_prompt, extra, text, e);
     json_decref(extra);
     return rc;
 }
@@ -149,7 +160,9 @@ static int render(const struct conversion *c, const json_t *input, json_t **out,
     json_t *o = NULL;
     int rc = render_text(c, input, &text, e);
     rc = rc < 0 ? rc : text_json(&text, &o, e);
-    rc = rc < 0 ? rc : tokenizer_encode(c->tokenizer, text.data ? (const char *)text.data : "", text.size, false, &ids, e);
+    rc = rc < 0 ? rc
+                : tokenizer_encode(c->tokenizer, text.data ? (const char *)text.data : "",
+                                   text.size, false, &ids, e);
     if (rc == 0 && ids.failed)
         rc = err_set(e, HP_ENOMEM, "out of memory for the ids");
     if (rc == 0)
@@ -163,13 +176,15 @@ static int render(const struct conversion *c, const json_t *input, json_t **out,
     return rc;
 }
 
-/* ---- one value a line ------------------------------------------------------------------------------------------ */
+/* ---- one value a line
+ * ------------------------------------------------------------------------------------------ */
 
-static int convert_line(const struct conversion *c, convert_fn convert, const char *line, size_t size, json_t **out,
-                        struct err *e)
+static int convert_line(const struct conversion *c, convert_fn convert, const char *line,
+                        size_t size, json_t **out, struct err *e)
 {
     json_error_t problem;
-    json_t *input = json_loadb(line, size, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &problem);
+    json_t *input =
+        json_loadb(line, size, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &problem);
     if (!input)
         return err_set(e, HP_EPARSE, "not valid JSON: %s", problem.text);
     int rc = convert(c, input, out, e);
@@ -194,17 +209,22 @@ static int convert_lines(const struct conversion *c, convert_fn convert, struct 
         json_t *out = NULL;
         if (convert_line(c, convert, line, (size_t)n, &out, &problem) < 0)
             out = error_json(&problem);
-        bad = json_dumpf(out, stdout, JSON_COMPACT) < 0 || putchar('\n') == EOF || fflush(stdout) != 0;
+        bad = json_dumpf(out, stdout, JSON_COMPACT) < 0 || putchar('\n') == EOF ||
+              fflush(stdout) != 0;
         json_decref(out);
     }
     bool unread = ferror(stdin) != 0;
     free(line);
-    return bad || unread ? err_set(e, HP_EIO, "standard %s: %s", bad ? "output" : "input", strerror(errno)) : 0;
+    return bad || unread
+               ? err_set(e, HP_EIO, "standard %s: %s", bad ? "output" : "input", strerror(errno))
+               : 0;
 }
 
-/* ---- output of one value --------------------------------------------------------------------------------------- */
+/* ---- output of one value
+ * --------------------------------------------------------------------------------------- */
 
-/* JSON where it was asked for; otherwise the text as it is, or the ids in the form that --ids takes. */
+/* JSON where it was asked for; otherwise the text as it is, or the ids in the form that --ids
+ * takes. */
 static int print_result(const struct invocation *in, json_t *result, struct err *e)
 {
     if (in->json || in->output)
@@ -243,7 +263,9 @@ static int read_file(const char *path, struct buffer *out, struct err *e)
     return rc;
 }
 
-/* ---- the verbs ------------------------------------------------------------------------------------------------- */
+/* ---- the verbs
+ * -------------------------------------------------------------------------------------------------
+ */
 
 /* Exactly one of the options that give the input. */
 static int one_input(const struct invocation *in, const char *const *names, struct err *e)
@@ -344,9 +366,9 @@ static int run_render(struct invocation *in, struct err *e)
     return rc;
 }
 
-#define JSONL_OPTION                                                                                                             \
-    {                                                                                                                            \
-        "jsonl", NULL, "one JSON value a line from standard input, one object a line out", 0                                     \
+#define JSONL_OPTION                                                                               \
+    {                                                                                              \
+        "jsonl", NULL, "one JSON value a line from standard input, one object a line out", 0       \
     }
 
 static const struct command_option tokenize_options[] = {
@@ -362,32 +384,43 @@ static const struct command_option detokenize_options[] = {
     {0},
 };
 static const struct command_option render_options[] = {
-    {"messages", "F|-", "a JSON file with a list of messages, or an object with messages; - for standard input", 0},
+    {"messages", "F|-",
+     "a JSON file with a list of messages, or an object with messages; - for standard input", 0},
     {"add-generation-prompt", NULL, "end with the opening of the assistant's turn", 0},
     JSONL_OPTION,
     {0},
 };
 
 const struct command model_verbs[] = {
-    {"model describe", "MODEL", 1, 1, "what a model file is: architecture, sizes, tensors, tokenizer, template, layers",
-     "MODEL is a GGUF file or a Hugging Face folder. Only headers are read, so it takes no time at any size.",
-     "  hpctl model describe demo-q8_0.gguf\n  hpctl model describe ./Llama-3.2-1B -o json", NULL, model_describe_run, false},
+    {"model describe", "MODEL", 1, 1,
+     "what a model file is: architecture, sizes, tensors, tokenizer, template, layers",
+     "MODEL is a GGUF file or a Hugging Face folder. Only headers are read, so it takes no time at "
+     "any size.",
+     "  hpctl model describe demo-q8_0.gguf\n  hpctl model describe ./Llama-3.2-1B -o json", NULL,
+     model_describe_run, false},
     {"model tokenize", "MODEL", 1, 1, "text to token ids",
-     "Special tokens spelled out in the text are recognised either way. With --jsonl a line is a JSON string, and the output\n"
+     "Special tokens spelled out in the text are recognised either way. With --jsonl a line is a "
+     "JSON string, and the output\n"
      "{\"ids\": [1, 2]} or {\"error\": \"...\"}.",
-     "  hpctl model tokenize demo-q8_0.gguf --text \"Hello\" -o json\n  hpctl model tokenize ./Llama-3.2-1B --no-special --file "
+     "  hpctl model tokenize demo-q8_0.gguf --text \"Hello\" -o json\n  hpctl model tokenize "
+     "./Llama-3.2-1B --no-special --file "
      "notes.txt",
      tokenize_options, run_tokenize, false},
     {"model detokenize", "MODEL", 1, 1, "token ids to text",
-     "Special tokens are written as text; bytes that are not UTF-8 become U+FFFD; ids that the tokenizer does not have give "
+     "Special tokens are written as text; bytes that are not UTF-8 become U+FFFD; ids that the "
+     "tokenizer does not have give "
      "nothing.\n"
      "With --jsonl a line is a JSON list of ids.",
-     "  hpctl model detokenize demo-q8_0.gguf --ids 1,2", detokenize_options, run_detokenize, false},
-    {"model render", "MODEL", 1, 1, "messages to the prompt that the model's chat template makes of them",
-     "With --jsonl a line is a list of messages, or an object with \"messages\" and \"add_generation_prompt\"; other members of "
+     "  hpctl model detokenize demo-q8_0.gguf --ids 1,2", detokenize_options, run_detokenize,
+     false},
+    {"model render", "MODEL", 1, 1,
+     "messages to the prompt that the model's chat template makes of them",
+     "With --jsonl a line is a list of messages, or an object with \"messages\" and "
+     "\"add_generation_prompt\"; other members of "
      "an object\n"
      "are variables of the template. The ids are what the chat endpoint feeds to the model.",
-     "  echo '[{\"role\": \"user\", \"content\": \"Hi\"}]' | hpctl model render demo-q8_0.gguf --messages - "
+     "  echo '[{\"role\": \"user\", \"content\": \"Hi\"}]' | hpctl model render demo-q8_0.gguf "
+     "--messages - "
      "--add-generation-prompt",
      render_options, run_render, false},
     {0},

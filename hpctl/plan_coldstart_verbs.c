@@ -1,6 +1,4 @@
 /* `hpctl plan coldstart`: what one host loads where, in which order, to start a model soonest. */
-#include "hpctl/verbs.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,11 +6,13 @@
 
 #include "common/plan.h"
 #include "hpctl/table.h"
+#include "hpctl/verbs.h"
 #include "planners/coldstart/coldstart.h"
 
 static const struct command_option plan_coldstart_options[] = {
     {"graph", "G.json", "the host and the model's operators and parameters (hp-graph/1)", 0},
-    {"method", "M", "best (default), serial, pipeline, dha, pt, pt-dha, interleaved, list or milp", 0},
+    {"method", "M", "best (default), serial, pipeline, dha, pt, pt-dha, interleaved, list or milp",
+     0},
     {"contention", "on|off", "reads from host memory take their time on the bus (default on)", 0},
     {"dominators", "N", "milp: narrow points of the graph per sub-model (default 1)", 0},
     {"slots", "Q", "milp: subgraphs per device in a sub-model, even (default 2)", 0},
@@ -25,14 +25,16 @@ static const struct command_option plan_coldstart_options[] = {
     {0},
 };
 
-/* ---- the command line -------------------------------------------------------------------------------------------- */
+/* ---- the command line
+ * -------------------------------------------------------------------------------------------- */
 
 static int read_count(const struct invocation *in, const char *name, int *out, struct err *e)
 {
     uint64_t v;
     int rc = invocation_u64(in, name, 0, &v, e);
     if (rc == 0 && invocation_option(in, name) && (v < 1 || v > 1000))
-        return err_set(e, HP_EUSAGE, "--%s: %llu is not between 1 and 1000", name, (unsigned long long)v);
+        return err_set(e, HP_EUSAGE, "--%s: %llu is not between 1 and 1000", name,
+                       (unsigned long long)v);
     *out = (int)v;
     return rc;
 }
@@ -46,7 +48,8 @@ static int read_options(const struct invocation *in, struct coldstart_options *o
         words[i] = coldstart_method_word((enum coldstart_method)i);
     if ((rc = invocation_choice(in, "method", words, COLDSTART_BEST, &method, e)) < 0 ||
         (rc = invocation_choice(in, "contention", switches, 1, &contention, e)) < 0 ||
-        (rc = read_count(in, "dominators", &o->dominators, e)) < 0 || (rc = read_count(in, "slots", &o->slots, e)) < 0 ||
+        (rc = read_count(in, "dominators", &o->dominators, e)) < 0 ||
+        (rc = read_count(in, "slots", &o->slots, e)) < 0 ||
         (rc = invocation_number(in, "time-limit", 0, &o->time_limit_s, e)) < 0 ||
         (rc = invocation_u64(in, "evaluations", 0, &o->evaluations, e)) < 0 ||
         (rc = invocation_u64(in, "seed", 0, &o->seed, e)) < 0)
@@ -56,13 +59,18 @@ static int read_options(const struct invocation *in, struct coldstart_options *o
     if (invocation_option(in, "evaluations") && o->evaluations == 0)
         return err_set(e, HP_EUSAGE, "--evaluations: 0 plans are none");
     if (o->slots % 2 != 0)
-        return err_set(e, HP_EUSAGE, "--slots: %d is odd; a device has as many slots for host memory as for residents", o->slots);
+        return err_set(
+            e, HP_EUSAGE,
+            "--slots: %d is odd; a device has as many slots for host memory as for residents",
+            o->slots);
     o->method = (enum coldstart_method)method;
     o->contention = contention == 1;
     return 0;
 }
 
-/* ---- files --------------------------------------------------------------------------------------------------------- */
+/* ---- files
+ * ---------------------------------------------------------------------------------------------------------
+ */
 
 static int save(const char *file, const void *data, size_t size, struct err *e)
 {
@@ -70,7 +78,9 @@ static int save(const char *file, const void *data, size_t size, struct err *e)
     if (!f)
         return err_set(e, HP_EIO, "%s: cannot be written", file);
     size_t written = fwrite(data, 1, size, f);
-    return fclose(f) == 0 && written == size ? 0 : err_set(e, HP_EIO, "%s: writing failed: is the disk full?", file);
+    return fclose(f) == 0 && written == size
+               ? 0
+               : err_set(e, HP_EIO, "%s: writing failed: is the disk full?", file);
 }
 
 static bool keep_program(void *ctx, int sub_model, const char *text, size_t size)
@@ -81,13 +91,15 @@ static bool keep_program(void *ctx, int sub_model, const char *text, size_t size
     return save(file, text, size, &e) == 0;
 }
 
-static int save_pictures(const struct invocation *in, struct coldstart_result *r, const char *model, struct err *e)
+static int save_pictures(const struct invocation *in, struct coldstart_result *r, const char *model,
+                         struct err *e)
 {
     const char *svg = invocation_option(in, "svg"), *trace = invocation_option(in, "trace");
     struct buffer b = {0};
     char title[200];
     int rc = 0;
-    snprintf(title, sizeof title, "%.100s, cold start by %s: %.4g ms", model, r->winner, r->latency_s * 1e3);
+    snprintf(title, sizeof title, "%.100s, cold start by %s: %.4g ms", model, r->winner,
+             r->latency_s * 1e3);
     r->timeline.title = title;
     if (svg && (rc = timeline_write_svg(&r->timeline, &b)) == 0)
         rc = save(svg, b.data, b.size, e);
@@ -99,7 +111,8 @@ static int save_pictures(const struct invocation *in, struct coldstart_result *r
     return rc == HP_ENOMEM ? err_set(e, rc, "out of memory while drawing") : rc;
 }
 
-/* ---- what a person sees ---------------------------------------------------------------------------------------------- */
+/* ---- what a person sees
+ * ---------------------------------------------------------------------------------------------- */
 
 struct telling {
     struct progress bar;
@@ -110,7 +123,8 @@ static void tell(void *ctx, double progress, double best_s)
 {
     struct telling *t = ctx;
     char what[64];
-    snprintf(what, sizeof what, "%s %.4f ms", t->milp ? "planned up to" : "best so far", best_s * 1e3);
+    snprintf(what, sizeof what, "%s %.4f ms", t->milp ? "planned up to" : "best so far",
+             best_s * 1e3);
     progress_show(&t->bar, what, progress * 100, 100);
 }
 
@@ -145,16 +159,17 @@ static int print_timeline(const struct timeline *t, struct err *e)
 static int print_result(const struct opgraph *g, const struct coldstart_result *r, struct err *e)
 {
     double gap = r->bound_s > 0 ? 100 * (r->latency_s / r->bound_s - 1) : 0;
-    printf("%s: %d operators, %d parameters, %d device%s on %d bus%s\n", g->model[0] ? g->model : "model", g->n_ops,
-           g->n_nodes - g->n_ops, g->n_devices, g->n_devices == 1 ? "" : "s", g->n_buses, g->n_buses == 1 ? "" : "es");
-    printf("cold start in %.4f ms by %s; no plan is below %.4f ms, gap %.2f %%\n", r->latency_s * 1e3, r->winner,
-           r->bound_s * 1e3, gap);
+    printf("%s: %d operators, %d parameters, %d device%s on %d bus%s\n",
+           g->model[0] ? g->model : "model", g->n_ops, g->n_nodes - g->n_ops, g->n_devices,
+           g->n_devices == 1 ? "" : "s", g->n_buses, g->n_buses == 1 ? "" : "es");
+    printf("cold start in %.4f ms by %s; no plan is below %.4f ms, gap %.2f %%\n",
+           r->latency_s * 1e3, r->winner, r->bound_s * 1e3, gap);
     print_why(r->plan);
     return print_timeline(&r->timeline, e);
 }
 
-static int give_result(const struct invocation *in, const struct opgraph *g, const char *file, struct coldstart_result *r,
-                       struct err *e)
+static int give_result(const struct invocation *in, const struct opgraph *g, const char *file,
+                       struct coldstart_result *r, struct err *e)
 {
     int rc;
     if ((rc = plan_add_input(r->plan, file, e)) < 0 || (rc = save_pictures(in, r, g->model, e)) < 0)
@@ -175,8 +190,8 @@ static int plan_coldstart_run(struct invocation *in, struct err *e)
     struct coldstart_options o = {.env = &env_real, .tell = tell, .tell_ctx = &telling};
     const char *file;
     int rc;
-    if ((rc = invocation_required(in, "graph", &file, e)) < 0 || (rc = read_options(in, &o, e)) < 0 ||
-        (rc = opgraph_load(file, &g, e)) < 0)
+    if ((rc = invocation_required(in, "graph", &file, e)) < 0 ||
+        (rc = read_options(in, &o, e)) < 0 || (rc = opgraph_load(file, &g, e)) < 0)
         return rc;
     if (invocation_option(in, "lp-dir")) {
         o.program = keep_program;
@@ -197,19 +212,25 @@ const struct command plan_coldstart_verbs[] = {
     {
         .path = "plan coldstart",
         .summary = "plan what one host loads where, in which order, to start a model soonest",
-        .details = "best weighs the published methods and our own, then searches over devices, buses, order and host memory; it "
+        .details = "best weighs the published methods and our own, then searches over devices, "
+                   "buses, order and host memory; it "
                    "is never worse\n"
-                   "than any of them. dha is DeepPlan's direct host access, pt its parallel transmission, milp SortingHat's "
+                   "than any of them. dha is DeepPlan's direct host access, pt its parallel "
+                   "transmission, milp SortingHat's "
                    "programme with lp_solve.\n"
-                   "Without -o a table and a time line; with -o FILE the plan too, with -o json nothing else. Exit code 6 when "
+                   "Without -o a table and a time line; with -o FILE the plan too, with -o json "
+                   "nothing else. Exit code 6 when "
                    "nothing fits.",
-        .examples = "  hpctl plan coldstart --graph openllama-3b.json\n"
-                    "  hpctl plan coldstart --graph G.json --time-limit 10 -o plan.json --svg plan.svg\n"
-                    "  hpctl plan coldstart --graph G.json --evaluations 200000 --seed 7 -o json\n"
-                    "  hpctl plan coldstart --graph chain.json --method dha --contention off\n"
-                    "  hpctl plan coldstart --graph sub.json --method milp --time-limit 30 --lp-dir /tmp/lp",
+        .examples =
+            "  hpctl plan coldstart --graph openllama-3b.json\n"
+            "  hpctl plan coldstart --graph G.json --time-limit 10 -o plan.json --svg plan.svg\n"
+            "  hpctl plan coldstart --graph G.json --evaluations 200000 --seed 7 -o json\n"
+            "  hpctl plan coldstart --graph chain.json --method dha --contention off\n"
+            "  hpctl plan coldstart --graph sub.json --method milp --time-limit 30 --lp-dir "
+            "/tmp/lp",
         .options = plan_coldstart_options,
-        .run = plan_coldstart_run, .makes_file = true,
+        .run = plan_coldstart_run,
+        .makes_file = true,
     },
     {0},
 };

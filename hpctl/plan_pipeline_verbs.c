@@ -1,12 +1,11 @@
 /* `hpctl plan pipeline`: where the layers of a model go, and how a prompt is cut. */
-#include "hpctl/verbs.h"
-
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "hpctl/verbs.h"
 #include "planners/pipeline/picture.h"
 #include "planners/pipeline/pipeline.h"
 
@@ -15,7 +14,8 @@ static const struct command_option pipeline_options[] = {
     {"profile", "P.json", "what the model costs on each kind of device (hp-profile/1)", 0},
     {"tokens", "N", "tokens of each prompt", 0},
     {"batch", "B", "prompts that go together (default: the profile's)", 0},
-    {"unit", "U", "slices are multiples of U tokens (default 16, or the useful slice of the profile)", 0},
+    {"unit", "U",
+     "slices are multiples of U tokens (default 16, or the useful slice of the profile)", 0},
     {"method", "M", "exact (default), hpipe, even, gpipe, terapipe or tp", 0},
     {"objective", "O", "latency (default), throughput or energy", 0},
     {"partition", "even|balanced", "gpipe: how layers are shared out (default even)", 0},
@@ -24,7 +24,8 @@ static const struct command_option pipeline_options[] = {
     {"context", "N", "keep room for the KV cache of N tokens (default: --tokens)", 0},
     {"sequences", "N", "... of each of N sequences (default: the batch)", 0},
     {"cached", "N", "tokens before the prompt whose KV cache is there already (default 0)", 0},
-    {"decode-tokens", "N", "tokens that each request makes after its prompt, for --objective throughput (default 0)", 0},
+    {"decode-tokens", "N",
+     "tokens that each request makes after its prompt, for --objective throughput (default 0)", 0},
     {"effort", "X", "exact: X times the usual search (default 1)", 0},
     {"seed", "N", "of the search's random steps (default 0)", 0},
     {"svg", "FILE", "draw the schedule", 0},
@@ -32,9 +33,11 @@ static const struct command_option pipeline_options[] = {
     {0},
 };
 
-/* ---- reading the command line ------------------------------------------------------------------------------------------- */
+/* ---- reading the command line
+ * ------------------------------------------------------------------------------------------- */
 
-static int int_option(const struct invocation *in, const char *name, int fallback, int *out, struct err *e)
+static int int_option(const struct invocation *in, const char *name, int fallback, int *out,
+                      struct err *e)
 {
     uint64_t v;
     int rc = invocation_u64(in, name, (uint64_t)fallback, &v, e);
@@ -44,9 +47,10 @@ static int int_option(const struct invocation *in, const char *name, int fallbac
     return rc;
 }
 
-/* "a/gpu0,b/gpu1": indices of the cluster's devices. A node's name alone stands for its first device. */
-static int read_devices(const char *text, const struct cluster *c, struct arena *arena, struct pipeline_request *rq,
-                        struct err *e)
+/* "a/gpu0,b/gpu1": indices of the cluster's devices. A node's name alone stands for its first
+ * device. */
+static int read_devices(const char *text, const struct cluster *c, struct arena *arena,
+                        struct pipeline_request *rq, struct err *e)
 {
     char *list = arena_strdup(arena, text), *save = NULL;
     int *devices = arena_alloc(arena, strlen(text) + 1, sizeof *devices);
@@ -70,7 +74,8 @@ static int read_numbers(const struct invocation *in, struct pipeline_request *rq
 {
     const char *tokens;
     int rc;
-    if ((rc = invocation_required(in, "tokens", &tokens, e)) < 0 || (rc = int_option(in, "tokens", 0, &rq->tokens, e)) < 0 ||
+    if ((rc = invocation_required(in, "tokens", &tokens, e)) < 0 ||
+        (rc = int_option(in, "tokens", 0, &rq->tokens, e)) < 0 ||
         (rc = invocation_number(in, "batch", 0, &rq->batch, e)) < 0 ||
         (rc = int_option(in, "unit", 0, &rq->unit, e)) < 0 ||
         (rc = int_option(in, "micro-batches", 0, &rq->micro_batches, e)) < 0 ||
@@ -78,7 +83,8 @@ static int read_numbers(const struct invocation *in, struct pipeline_request *rq
         (rc = invocation_number(in, "sequences", 0, &rq->sequences, e)) < 0 ||
         (rc = int_option(in, "cached", 0, &rq->cached_tokens, e)) < 0 ||
         (rc = int_option(in, "decode-tokens", 0, &rq->decode_tokens, e)) < 0 ||
-        (rc = invocation_number(in, "effort", 1, &rq->effort, e)) < 0 || (rc = invocation_u64(in, "seed", 0, &rq->seed, e)) < 0)
+        (rc = invocation_number(in, "effort", 1, &rq->effort, e)) < 0 ||
+        (rc = invocation_u64(in, "seed", 0, &rq->seed, e)) < 0)
         return rc;
     if (rq->tokens < 1)
         return err_set(e, HP_EUSAGE, "--tokens: a prompt has at least 1 token");
@@ -92,9 +98,12 @@ static int read_numbers(const struct invocation *in, struct pipeline_request *rq
 static int read_words(const struct invocation *in, struct pipeline_request *rq, struct err *e)
 {
     int method, objective, partition, rc;
-    if ((rc = invocation_choice(in, "method", pipeline_method_names, PIPELINE_EXACT, &method, e)) < 0 ||
-        (rc = invocation_choice(in, "objective", pipeline_objective_names, PIPELINE_LATENCY, &objective, e)) < 0 ||
-        (rc = invocation_choice(in, "partition", pipeline_partition_names, PIPELINE_PARTITION_EVEN, &partition, e)) < 0)
+    if ((rc = invocation_choice(in, "method", pipeline_method_names, PIPELINE_EXACT, &method, e)) <
+            0 ||
+        (rc = invocation_choice(in, "objective", pipeline_objective_names, PIPELINE_LATENCY,
+                                &objective, e)) < 0 ||
+        (rc = invocation_choice(in, "partition", pipeline_partition_names, PIPELINE_PARTITION_EVEN,
+                                &partition, e)) < 0)
         return rc;
     rq->method = (enum pipeline_method)method;
     rq->objective = (enum pipeline_objective)objective;
@@ -102,7 +111,9 @@ static int read_words(const struct invocation *in, struct pipeline_request *rq, 
     return 0;
 }
 
-/* ---- what a person sees ------------------------------------------------------------------------------------------------- */
+/* ---- what a person sees
+ * -------------------------------------------------------------------------------------------------
+ */
 
 static void print_slices(const struct plan_pipeline *p)
 {
@@ -143,17 +154,21 @@ static void print_stages(const struct pipeline_answer *a)
 {
     int width = 6;
     for (int j = 0; j < a->plan.n_stages; j++)
-        width = (int)strlen(a->plan.stages[j].device) > width ? (int)strlen(a->plan.stages[j].device) : width;
-    printf("%5s  %-*s %10s %10s %10s %16s %9s\n", "stage", width + 4, "device", "layers", "weights", "KV", "compute/slice",
-           "busy");
+        width = (int)strlen(a->plan.stages[j].device) > width
+                    ? (int)strlen(a->plan.stages[j].device)
+                    : width;
+    printf("%5s  %-*s %10s %10s %10s %16s %9s\n", "stage", width + 4, "device", "layers", "weights",
+           "KV", "compute/slice", "busy");
     for (int j = 0; j < a->plan.n_stages; j++) {
         const struct plan_stage *s = &a->plan.stages[j];
         char layers[32], range[48], device[256];
         slice_range(&a->schedule, j, range, sizeof range);
         snprintf(layers, sizeof layers, "%d-%d", s->first_layer, s->end_layer - 1);
-        snprintf(device, sizeof device, s->n_devices > 1 ? "%.200s ×%d" : "%.200s", s->device, s->n_devices);
-        printf("%5d  %-*s %10s %7.2f GB %7.2f GB %16s %7.1f %%\n", j, width + 4, device, layers, a->stages[j].weight_bytes / 1e9,
-               a->stages[j].kv_bytes / 1e9, range, a->stages[j].share * 100);
+        snprintf(device, sizeof device, s->n_devices > 1 ? "%.200s ×%d" : "%.200s", s->device,
+                 s->n_devices);
+        printf("%5d  %-*s %10s %7.2f GB %7.2f GB %16s %7.1f %%\n", j, width + 4, device, layers,
+               a->stages[j].weight_bytes / 1e9, a->stages[j].kv_bytes / 1e9, range,
+               a->stages[j].share * 100);
     }
 }
 
@@ -180,20 +195,24 @@ static void print_why(const json_t *document)
     if (json_array_size(json_object_get(document, "why")) == 0)
         return;
     printf("\nwhy:\n");
-    json_array_foreach(json_object_get(document, "why"), i, row) printf(
-        "  %-34s %s\n", json_string_value(json_object_get(row, "candidate")), json_string_value(json_object_get(row, "reason")));
+    json_array_foreach(json_object_get(document, "why"), i, row)
+        printf("  %-34s %s\n", json_string_value(json_object_get(row, "candidate")),
+               json_string_value(json_object_get(row, "reason")));
 }
 
-static int print_answer(const struct pipeline_request *rq, const struct pipeline_answer *a, struct err *e)
+static int print_answer(const struct pipeline_request *rq, const struct pipeline_answer *a,
+                        struct err *e)
 {
     double value = rq->objective == PIPELINE_LATENCY  ? a->makespan_s
                    : rq->objective == PIPELINE_ENERGY ? a->energy_j
                                                       : 1 / a->prompts_per_s;
-    printf("%s: time to first token %.4g s, %.4g prompts/s, %.4g J; then %.4g tokens/s (%.3g ms a step)\n",
-           pipeline_method_names[rq->method], a->makespan_s, a->prompts_per_s, a->energy_j, a->decode_tokens_per_s,
-           a->decode_step_s * 1e3);
+    printf("%s: time to first token %.4g s, %.4g prompts/s, %.4g J; then %.4g tokens/s (%.3g ms a "
+           "step)\n",
+           pipeline_method_names[rq->method], a->makespan_s, a->prompts_per_s, a->energy_j,
+           a->decode_tokens_per_s, a->decode_step_s * 1e3);
     if (isfinite(a->bound))
-        printf("no plan is below %.4g (%s), gap %.1f %%\n", a->bound, pipeline_objective_names[rq->objective],
+        printf("no plan is below %.4g (%s), gap %.1f %%\n", a->bound,
+               pipeline_objective_names[rq->objective],
                a->bound > 0 ? (value - a->bound) / a->bound * 100 : 0);
     print_slices(&a->plan);
     printf("\n");
@@ -203,7 +222,8 @@ static int print_answer(const struct pipeline_request *rq, const struct pipeline
     return rc;
 }
 
-/* ---- files ------------------------------------------------------------------------------------------------------------------
+/* ---- files
+ * ------------------------------------------------------------------------------------------------------------------
  */
 
 static int save(const char *file, struct buffer *b, struct err *e)
@@ -212,19 +232,21 @@ static int save(const char *file, struct buffer *b, struct err *e)
     if (!f)
         return err_set(e, HP_EIO, "%s: cannot be written", file);
     size_t written = fwrite(b->data, 1, b->size, f);
-    return fclose(f) == 0 && written == b->size ? 0 : err_set(e, HP_EIO, "%s: writing failed: is the disk full?", file);
+    return fclose(f) == 0 && written == b->size
+               ? 0
+               : err_set(e, HP_EIO, "%s: writing failed: is the disk full?", file);
 }
 
-static int save_pictures(const struct invocation *in, const struct pipeline_request *rq, const struct pipeline_answer *a,
-                         struct err *e)
+static int save_pictures(const struct invocation *in, const struct pipeline_request *rq,
+                         const struct pipeline_answer *a, struct err *e)
 {
     const char *svg = invocation_option(in, "svg"), *trace = invocation_option(in, "trace");
     struct timeline t = {0};
     struct buffer b = {0};
     char title[200];
     int rc = 0;
-    snprintf(title, sizeof title, "%s, %d tokens, %s: %.4g s", rq->profile->model, rq->tokens, pipeline_method_names[rq->method],
-             a->makespan_s);
+    snprintf(title, sizeof title, "%s, %d tokens, %s: %.4g s", rq->profile->model, rq->tokens,
+             pipeline_method_names[rq->method], a->makespan_s);
     t.title = title;
     pipeline_picture_add(&t, &a->plan, &a->schedule, "planned", true);
     if (svg && (rc = timeline_write_svg(&t, &b)) == 0)
@@ -239,11 +261,13 @@ static int save_pictures(const struct invocation *in, const struct pipeline_requ
     return rc;
 }
 
-static int give_answer(const struct invocation *in, const struct pipeline_request *rq, struct pipeline_answer *a, struct err *e)
+static int give_answer(const struct invocation *in, const struct pipeline_request *rq,
+                       struct pipeline_answer *a, struct err *e)
 {
     int rc;
     if ((rc = plan_add_input(a->document, invocation_option(in, "cluster"), e)) < 0 ||
-        (rc = plan_add_input(a->document, invocation_option(in, "profile"), e)) < 0 || (rc = save_pictures(in, rq, a, e)) < 0)
+        (rc = plan_add_input(a->document, invocation_option(in, "profile"), e)) < 0 ||
+        (rc = save_pictures(in, rq, a, e)) < 0)
         return rc;
     for (int i = 0; i < a->n_warnings; i++)
         fprintf(stderr, "warning: %s\n", a->warnings[i]);
@@ -265,8 +289,9 @@ static int plan_pipeline_run(struct invocation *in, struct err *e)
     const char *cluster_file, *profile_file, *devices = invocation_option(in, "devices");
     int rc;
     if ((rc = invocation_required(in, "cluster", &cluster_file, e)) == 0 &&
-        (rc = invocation_required(in, "profile", &profile_file, e)) == 0 && (rc = read_numbers(in, &rq, e)) == 0 &&
-        (rc = read_words(in, &rq, e)) == 0 && (rc = cluster_load(cluster_file, &cluster, e)) == 0 &&
+        (rc = invocation_required(in, "profile", &profile_file, e)) == 0 &&
+        (rc = read_numbers(in, &rq, e)) == 0 && (rc = read_words(in, &rq, e)) == 0 &&
+        (rc = cluster_load(cluster_file, &cluster, e)) == 0 &&
         (rc = profile_load(profile_file, &profile, e)) == 0 &&
         (!devices || (rc = read_devices(devices, &cluster, &arena, &rq, e)) == 0) &&
         (rc = pipeline_plan_make(&rq, &arena, &answer, e)) == 0)
@@ -282,13 +307,19 @@ const struct command plan_pipeline_verbs[] = {
     {
         .path = "plan pipeline",
         .summary = "plan which devices run which layers, and how a prompt is cut into slices",
-        .details = "Without -o a table and a time line; with -o FILE the plan too, with -o json nothing else.\n"
-                   "The plan's time is that of the exact flow: slices queue for stages and for hops, which overlap.",
-        .examples = "  hpctl plan pipeline --cluster testbed.cluster.json --profile llama-7b.profile.json --tokens 2048\n"
-                    "  hpctl plan pipeline --cluster C.json --profile P.json --tokens 8192 --objective throughput -o plan.json\n"
-                    "  hpctl plan pipeline --cluster C.json --profile P.json --tokens 2048 --method hpipe --svg plan.svg",
+        .details = "Without -o a table and a time line; with -o FILE the plan too, with -o json "
+                   "nothing else.\n"
+                   "The plan's time is that of the exact flow: slices queue for stages and for "
+                   "hops, which overlap.",
+        .examples = "  hpctl plan pipeline --cluster testbed.cluster.json --profile "
+                    "llama-7b.profile.json --tokens 2048\n"
+                    "  hpctl plan pipeline --cluster C.json --profile P.json --tokens 8192 "
+                    "--objective throughput -o plan.json\n"
+                    "  hpctl plan pipeline --cluster C.json --profile P.json --tokens 2048 "
+                    "--method hpipe --svg plan.svg",
         .options = pipeline_options,
-        .run = plan_pipeline_run, .makes_file = true,
+        .run = plan_pipeline_run,
+        .makes_file = true,
     },
     {0},
 };

@@ -1,6 +1,4 @@
 /* `hpctl plan pools`: which pools of devices run which pipelines. */
-#include "hpctl/verbs.h"
-
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +7,7 @@
 
 #include "common/plan.h"
 #include "hpctl/pools_output.h"
+#include "hpctl/verbs.h"
 #include "planners/pools/margin.h"
 #include "planners/pools/pools.h"
 
@@ -16,11 +15,14 @@ static const struct command_option plan_pools_options[] = {
     {"cluster", "C.json", "the devices (hp-cluster/1)", 0},
     {"workload", "W.json", "the models, their weights and deadlines (hp-workload/1)", 0},
     {"method", "M", "exact (default), milp, np or dart", 0},
-    {"slo-margin", "M|auto", "part of every deadline left to queueing (default: the workload's); auto: by simulation", 0},
-    {"share-devices", "on|off", "fractions of a device may serve several pipelines of a model (default: the workload's)", 0},
+    {"slo-margin", "M|auto",
+     "part of every deadline left to queueing (default: the workload's); auto: by simulation", 0},
+    {"share-devices", "on|off",
+     "fractions of a device may serve several pipelines of a model (default: the workload's)", 0},
     {"time-limit", "S", "seconds for lp_solve (milp: 60), or for auto (20)", 0},
     {"seed", "N", "of auto's simulations and of the search on large clusters (default 1)", 0},
-    {"lp", "FILE.lp", "milp: where the programme goes (default: beside the plan, else pools.lp)", 0},
+    {"lp", "FILE.lp", "milp: where the programme goes (default: beside the plan, else pools.lp)",
+     0},
     {"svg", "FILE", "draw the pools", 0},
     {0},
 };
@@ -50,14 +52,16 @@ static int lp_file_open(const struct invocation *in, struct lp_file *f, struct e
     return f->file ? 0 : err_set(e, HP_EIO, "%s: cannot be written", f->name);
 }
 
-static int read_request(const struct invocation *in, struct pools_request *rq, bool *automatic, struct err *e)
+static int read_request(const struct invocation *in, struct pools_request *rq, bool *automatic,
+                        struct err *e)
 {
     static const char *const switches[] = {"off", "on", NULL};
     const char *margin = invocation_option(in, "slo-margin");
     int method, rc;
     *automatic = margin && strcmp(margin, "auto") == 0;
     rq->slo_margin = -1;
-    if ((rc = invocation_choice(in, "method", pools_method_words, POOLS_METHOD_EXACT, &method, e)) < 0 ||
+    if ((rc = invocation_choice(in, "method", pools_method_words, POOLS_METHOD_EXACT, &method, e)) <
+            0 ||
         (rc = invocation_choice(in, "share-devices", switches, -1, &rq->share_devices, e)) < 0 ||
         (rc = invocation_number(in, "time-limit", 0, &rq->time_limit_s, e)) < 0 ||
         (rc = invocation_u64(in, "seed", 1, &rq->seed, e)) < 0)
@@ -67,7 +71,9 @@ static int read_request(const struct invocation *in, struct pools_request *rq, b
         if ((rc = invocation_number(in, "slo-margin", 0, &rq->slo_margin, e)) < 0)
             return rc;
         if (rq->slo_margin < 0 || rq->slo_margin >= 1)
-            return err_set(e, HP_EUSAGE, "--slo-margin: %s is not a part of the deadline (0 to below 1), nor auto", margin);
+            return err_set(
+                e, HP_EUSAGE,
+                "--slo-margin: %s is not a part of the deadline (0 to below 1), nor auto", margin);
     }
     if (*automatic && rq->method != POOLS_METHOD_EXACT)
         return err_set(e, HP_EUSAGE, "--slo-margin auto goes with --method exact only");
@@ -84,8 +90,8 @@ static void show_progress(void *ctx, const char *text, double part)
         fprintf(stderr, "\r%80s\r", "");
 }
 
-static int make_plan(const struct invocation *in, struct pools_request *rq, bool automatic, struct pools_answer *answer,
-                     struct err *e)
+static int make_plan(const struct invocation *in, struct pools_request *rq, bool automatic,
+                     struct pools_answer *answer, struct err *e)
 {
     struct lp_file lp = {0};
     int rc = 0;
@@ -110,7 +116,8 @@ static int make_plan(const struct invocation *in, struct pools_request *rq, bool
     return rc;
 }
 
-static int add_inputs(const struct invocation *in, const struct workload *w, json_t *plan, struct err *e)
+static int add_inputs(const struct invocation *in, const struct workload *w, json_t *plan,
+                      struct err *e)
 {
     int rc;
     if ((rc = plan_add_input(plan, invocation_option(in, "cluster"), e)) < 0 ||
@@ -121,17 +128,19 @@ static int add_inputs(const struct invocation *in, const struct workload *w, jso
     return rc;
 }
 
-static int give_answer(const struct invocation *in, const struct pools_request *rq, const struct pools_answer *answer,
-                       struct err *e)
+static int give_answer(const struct invocation *in, const struct pools_request *rq,
+                       const struct pools_answer *answer, struct err *e)
 {
     json_t *plan = pools_answer_json(answer);
-    int rc = plan ? add_inputs(in, rq->workload, plan, e) : err_set(e, HP_ENOMEM, "out of memory while writing the plan");
+    int rc = plan ? add_inputs(in, rq->workload, plan, e)
+                  : err_set(e, HP_ENOMEM, "out of memory while writing the plan");
     if (rc < 0) {
         json_decref(plan);
         return rc;
     }
     if (invocation_option(in, "svg") &&
-        (rc = pools_picture_save(&answer->plan, rq->cluster, invocation_option(in, "svg"), e)) < 0) {
+        (rc = pools_picture_save(&answer->plan, rq->cluster, invocation_option(in, "svg"), e)) <
+            0) {
         json_decref(plan);
         return rc;
     }
@@ -153,7 +162,8 @@ static int plan_pools_run(struct invocation *in, struct err *e)
     bool automatic;
     int rc;
     if ((rc = invocation_required(in, "cluster", &cluster_file, e)) < 0 ||
-        (rc = invocation_required(in, "workload", &workload_file, e)) < 0 || (rc = read_request(in, &rq, &automatic, e)) < 0 ||
+        (rc = invocation_required(in, "workload", &workload_file, e)) < 0 ||
+        (rc = read_request(in, &rq, &automatic, e)) < 0 ||
         (rc = cluster_load(cluster_file, &cluster, e)) < 0)
         return rc;
     if ((rc = workload_load(workload_file, &workload, e)) == 0) {
@@ -170,19 +180,25 @@ const struct command plan_pools_verbs[] = {
     {
         .path = "plan pools",
         .summary = "plan pools of devices for models with deadlines",
-        .details = "Chooses pipelines (batch size, kinds of devices, shares, cuts) and how many devices each pool gets, so that "
+        .details = "Chooses pipelines (batch size, kinds of devices, shares, cuts) and how many "
+                   "devices each pool gets, so that "
                    "the least\n"
-                   "throughput / weight over the models is greatest (PPipe). exact: a dynamic programme, and lp_solve for the "
+                   "throughput / weight over the models is greatest (PPipe). exact: a dynamic "
+                   "programme, and lp_solve for the "
                    "bound; milp: the\n"
-                   "published programme with lp_solve; np: whole models on single kinds; dart: chains of two devices. "
+                   "published programme with lp_solve; np: whole models on single kinds; dart: "
+                   "chains of two devices. "
                    "--slo-margin auto plans at\n"
                    "several margins and keeps what serves most at 99 % attainment in simulation.",
-        .examples = "  hpctl plan pools --cluster L4-P4.json --workload three-models.json\n"
-                    "  hpctl plan pools --cluster C.json --workload W.json --slo-margin auto -o plan.json\n"
-                    "  hpctl plan pools --cluster C.json --workload W.json --share-devices on -o json\n"
-                    "  hpctl plan pools --cluster C.json --workload W.json --method milp --time-limit 30 --lp ppipe.lp",
+        .examples =
+            "  hpctl plan pools --cluster L4-P4.json --workload three-models.json\n"
+            "  hpctl plan pools --cluster C.json --workload W.json --slo-margin auto -o plan.json\n"
+            "  hpctl plan pools --cluster C.json --workload W.json --share-devices on -o json\n"
+            "  hpctl plan pools --cluster C.json --workload W.json --method milp --time-limit 30 "
+            "--lp ppipe.lp",
         .options = plan_pools_options,
-        .run = plan_pools_run, .makes_file = true,
+        .run = plan_pools_run,
+        .makes_file = true,
     },
     {0},
 };

@@ -1,11 +1,10 @@
 /* `hpctl plan check`: judges a plan file, whoever made it. */
-#include "hpctl/verbs.h"
-
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "common/plan.h"
+#include "hpctl/verbs.h"
 #include "planners/coldstart/coldstart.h"
 #include "planners/pipeline/pipeline.h"
 #include "planners/pools/check.h"
@@ -16,23 +15,31 @@ static const struct command_option check_options[] = {
     {"tokens", "N", "pipeline: tokens of each prompt", 0},
     {"batch", "B", "pipeline: prompts that go together (default: the profile's)", 0},
     {"workload", "W.json", "pools: models and deadlines (hp-workload/1)", 0},
-    {"share-devices", "on|off", "pools: fractions of a device may serve several pipelines (default: the workload's)", 0},
-    {"slo-margin", "M", "pools: part of every deadline left to queueing (default: the plan's, else the workload's)", 0},
+    {"share-devices", "on|off",
+     "pools: fractions of a device may serve several pipelines (default: the workload's)", 0},
+    {"slo-margin", "M",
+     "pools: part of every deadline left to queueing (default: the plan's, else the workload's)",
+     0},
     {"graph", "G.json", "coldstart: the host and the model (hp-graph/1)", 0},
-    {"contention", "on|off", "coldstart: reads take their time on the bus (default: as the plan says)", 0},
+    {"contention", "on|off",
+     "coldstart: reads take their time on the bus (default: as the plan says)", 0},
     {0},
 };
 
-/* ---- pools ---------------------------------------------------------------------------------------------------------- */
+/* ---- pools
+ * ----------------------------------------------------------------------------------------------------------
+ */
 
-static int judge_pools(const struct plan_pools *plan, const struct cluster *c, const struct workload *w,
-                       const struct invocation *in, json_t **report, struct err *e)
+static int judge_pools(const struct plan_pools *plan, const struct cluster *c,
+                       const struct workload *w, const struct invocation *in, json_t **report,
+                       struct err *e)
 {
     static const char *const switches[] = {"off", "on", NULL};
     struct pools_check_options options = {.slo_margin = -1};
     struct pools_check_result result;
     int rc;
-    if ((rc = invocation_choice(in, "share-devices", switches, -1, &options.share_devices, e)) < 0 ||
+    if ((rc = invocation_choice(in, "share-devices", switches, -1, &options.share_devices, e)) <
+            0 ||
         (rc = invocation_number(in, "slo-margin", -1, &options.slo_margin, e)) < 0)
         return rc;
     if (options.slo_margin >= 1)
@@ -43,12 +50,14 @@ static int judge_pools(const struct plan_pools *plan, const struct cluster *c, c
     for (int k = 0, i = 0; k < c->n_pools; k++)
         if (c->pools[k].count > 0)
             json_object_set_new(devices, c->pools[k].kind, json_integer(result.devices[i++]));
-    *report = json_pack("{s:b, s:s, s:f, s:f, s:o}", "valid", 1, "kind", "pools", "normalized_throughput_per_s",
-                        result.normalized_throughput_per_s, "least_slack_s", result.least_slack_s, "devices", devices);
+    *report = json_pack("{s:b, s:s, s:f, s:f, s:o}", "valid", 1, "kind", "pools",
+                        "normalized_throughput_per_s", result.normalized_throughput_per_s,
+                        "least_slack_s", result.least_slack_s, "devices", devices);
     return 0;
 }
 
-static int check_pools(const struct invocation *in, const struct json_at *at, json_t **report, struct err *e)
+static int check_pools(const struct invocation *in, const struct json_at *at, json_t **report,
+                       struct err *e)
 {
     struct cluster c = {0};
     struct workload w = {0};
@@ -57,7 +66,8 @@ static int check_pools(const struct invocation *in, const struct json_at *at, js
     const char *cluster_file, *workload_file;
     int rc;
     if ((rc = invocation_required(in, "cluster", &cluster_file, e)) < 0 ||
-        (rc = invocation_required(in, "workload", &workload_file, e)) < 0 || (rc = cluster_load(cluster_file, &c, e)) < 0)
+        (rc = invocation_required(in, "workload", &workload_file, e)) < 0 ||
+        (rc = cluster_load(cluster_file, &c, e)) < 0)
         return rc;
     if ((rc = workload_load(workload_file, &w, e)) == 0) {
         if ((rc = plan_pools_from_json(at, &arena, &plan, e)) == 0)
@@ -69,7 +79,9 @@ static int check_pools(const struct invocation *in, const struct json_at *at, js
     return rc;
 }
 
-/* ---- pipeline ------------------------------------------------------------------------------------------------------- */
+/* ---- pipeline
+ * -------------------------------------------------------------------------------------------------------
+ */
 
 /* The rules that a plan breaks, as one sentence. */
 static int violations_as_error(const json_t *report, struct err *e)
@@ -78,13 +90,15 @@ static int violations_as_error(const json_t *report, struct err *e)
     char text[600] = "";
     size_t used = 0;
     for (size_t i = 0; i < json_array_size(list) && used < sizeof text; i++) {
-        int n = snprintf(text + used, sizeof text - used, "%s%s", i ? "; " : "", json_string_value(json_array_get(list, i)));
+        int n = snprintf(text + used, sizeof text - used, "%s%s", i ? "; " : "",
+                         json_string_value(json_array_get(list, i)));
         used += n > 0 ? (size_t)n : 0;
     }
     return err_set(e, HP_EINFEASIBLE, "the plan is not valid: %s", text);
 }
 
-static int check_pipeline(const struct invocation *in, const struct json_at *at, json_t **report, struct err *e)
+static int check_pipeline(const struct invocation *in, const struct json_at *at, json_t **report,
+                          struct err *e)
 {
     struct cluster c = {0};
     struct profile p = {0};
@@ -94,7 +108,8 @@ static int check_pipeline(const struct invocation *in, const struct json_at *at,
     int rc;
     if ((rc = invocation_required(in, "cluster", &cluster_file, e)) < 0 ||
         (rc = invocation_required(in, "profile", &profile_file, e)) < 0 ||
-        (rc = invocation_required(in, "tokens", &tokens_text, e)) < 0 || (rc = invocation_u64(in, "tokens", 0, &tokens, e)) < 0 ||
+        (rc = invocation_required(in, "tokens", &tokens_text, e)) < 0 ||
+        (rc = invocation_u64(in, "tokens", 0, &tokens, e)) < 0 ||
         (rc = invocation_number(in, "batch", 0, &rq.batch, e)) < 0)
         return rc;
     if (tokens < 1 || tokens > 1 << 30)
@@ -112,9 +127,12 @@ static int check_pipeline(const struct invocation *in, const struct json_at *at,
     return rc;
 }
 
-/* ---- coldstart ------------------------------------------------------------------------------------------------------ */
+/* ---- coldstart
+ * ------------------------------------------------------------------------------------------------------
+ */
 
-static int check_coldstart(const struct invocation *in, const struct json_at *at, json_t **report, struct err *e)
+static int check_coldstart(const struct invocation *in, const struct json_at *at, json_t **report,
+                           struct err *e)
 {
     static const char *const switches[] = {"off", "on", NULL};
     struct opgraph g = {0};
@@ -129,14 +147,16 @@ static int check_coldstart(const struct invocation *in, const struct json_at *at
     opgraph_free(&g);
     if (rc < 0)
         return rc;
-    *report = json_pack("{s:b, s:s, s:f, s:f, s:b}", "valid", 1, "kind", "coldstart", "latency_s", v.latency_s, "bound_s",
-                        v.bound_s, "contention", v.contention);
+    *report = json_pack("{s:b, s:s, s:f, s:f, s:b}", "valid", 1, "kind", "coldstart", "latency_s",
+                        v.latency_s, "bound_s", v.bound_s, "contention", v.contention);
     if (v.predicted_s >= 0)
         json_object_set_new(*report, "predicted_latency_s", json_real(v.predicted_s));
     return 0;
 }
 
-/* ---- the verb ------------------------------------------------------------------------------------------------------- */
+/* ---- the verb
+ * -------------------------------------------------------------------------------------------------------
+ */
 
 static void print_report(const json_t *report)
 {
@@ -150,7 +170,8 @@ static void print_report(const json_t *report)
         else if (json_is_object(value)) {
             const char *name;
             json_t *count;
-            json_object_foreach(value, name, count) printf("  %s of %-19s %.6g\n", key, name, json_number_value(count));
+            json_object_foreach(value, name, count)
+                printf("  %s of %-19s %.6g\n", key, name, json_number_value(count));
         }
     }
 }
@@ -171,7 +192,8 @@ static int plan_check_run(struct invocation *in, struct err *e)
         else if (strcmp(kind, "coldstart") == 0)
             rc = check_coldstart(in, &at, &report, e);
         else
-            rc = json_fail(&at, e, "is a plan of kind \"%s\"; there are pipeline, pools and coldstart", kind);
+            rc = json_fail(
+                &at, e, "is a plan of kind \"%s\"; there are pipeline, pools and coldstart", kind);
     }
     json_decref(root);
     if (rc == 0 && (in->json || in->output))
@@ -189,14 +211,16 @@ const struct command plan_verbs[] = {
         .min_arguments = 1,
         .max_arguments = 1,
         .summary = "judge a plan file, whoever made it",
-        .details = "Recomputes what the plan promises and checks every rule of its kind (pipeline, pools or coldstart). Exit "
+        .details = "Recomputes what the plan promises and checks every rule of its kind (pipeline, "
+                   "pools or coldstart). Exit "
                    "code 6: the plan breaks a\n"
                    "rule, and the message says which and where.",
         .examples = "  hpctl plan check plan.json --cluster C.json --profile P.json --tokens 2048\n"
                     "  hpctl plan check plan.json --cluster C.json --workload W.json\n"
                     "  hpctl plan check plan.json --graph G.json",
         .options = check_options,
-        .run = plan_check_run, .makes_file = true,
+        .run = plan_check_run,
+        .makes_file = true,
     },
     {0},
 };

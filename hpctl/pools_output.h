@@ -4,8 +4,10 @@
 
 #include "planners/pools/pools.h"
 
-void pools_answer_print(const struct pools_answer *a, const struct cluster *c, const struct workload *w);
+void pools_answer_print(const struct pools_answer *a, const struct cluster *c,
+                        const struct workload *w);
 /* Every pool as a bar of devices by kind. HP_EIO, HP_ENOMEM. */
-int pools_picture_save(const struct plan_pools *plan, const struct cluster *c, const char *file, struct err *e);
+int pools_picture_save(const struct plan_pools *plan, const struct cluster *c, const char *file,
+                       struct err *e);
 
 #endif

@@ -13,10 +13,12 @@ static const json_t *latest(const json_t *deployment)
 
 static double cell(const json_t *stage, const char *side, const char *what, size_t k)
 {
-    return json_number_value(json_array_get(json_object_get(json_object_get(stage, side), what), k));
+    return json_number_value(
+        json_array_get(json_object_get(json_object_get(stage, side), what), k));
 }
 
-/* Seconds of compute of a stage, and from the end of a slice's compute to its arrival at the next, summed over slices. */
+/* Seconds of compute of a stage, and from the end of a slice's compute to its arrival at the next,
+ * summed over slices. */
 static double compute_s(const json_t *stage, const char *side, size_t n)
 {
     double sum = 0;
@@ -34,7 +36,10 @@ static double hop_s(const json_t *stage, const json_t *next, const char *side, s
 }
 
 /* More digits than text_seconds has: small differences are the point. */
-static const char *fine_seconds(double s) { return fabs(s) < 1 ? text_format("%.1f ms", s * 1e3) : text_format("%.3f s", s); }
+static const char *fine_seconds(double s)
+{
+    return fabs(s) < 1 ? text_format("%.1f ms", s * 1e3) : text_format("%.3f s", s);
+}
 
 static const char *error_text(double measured, double planned)
 {
@@ -43,35 +48,48 @@ static const char *error_text(double measured, double planned)
 
 void prefill_view_print(const json_t *deployment)
 {
-    static const char *const columns[] = {">STAGE", "AGENT", ">PLANNED", ">MEASURED", ">ERROR", ">HOP PLANNED", ">HOP MEASURED", NULL};
+    static const char *const columns[] = {">STAGE", "AGENT",        ">PLANNED",      ">MEASURED",
+                                          ">ERROR", ">HOP PLANNED", ">HOP MEASURED", NULL};
     const json_t *r = latest(deployment), *all = json_object_get(deployment, "prefill");
     const json_t *stages = json_object_get(r, "stages");
     size_t n = json_array_size(json_object_get(r, "slices"));
     if (!r)
         return;
     bool planned = json_object_get(r, "planned_s") != NULL;
-    printf("\nlast prompt: %s tokens in %zu slice%s, measured %s", text_member(r, "tokens"), n, n == 1 ? "" : "s", fine_seconds(number_member(r, "measured_s")));
+    printf("\nlast prompt: %s tokens in %zu slice%s, measured %s", text_member(r, "tokens"), n,
+           n == 1 ? "" : "s", fine_seconds(number_member(r, "measured_s")));
     if (planned)
-        printf(", planned %s (%s)", fine_seconds(number_member(r, "planned_s")), error_text(number_member(r, "measured_s"), number_member(r, "planned_s")));
+        printf(", planned %s (%s)", fine_seconds(number_member(r, "planned_s")),
+               error_text(number_member(r, "measured_s"), number_member(r, "planned_s")));
     printf("%s\n", bool_member(r, "shared") ? ", beside other prompts" : "");
     struct table *t = table_create(columns);
     for (size_t j = 0; j < json_array_size(stages); j++) {
         const json_t *s = json_array_get(stages, j), *next = json_array_get(stages, j + 1);
-        double measured = compute_s(s, "measured", n), expected = planned ? compute_s(s, "planned", n) : 0;
-        const char *row[] = {text_format("%zu", j), text_member(s, "agent"), planned ? fine_seconds(expected) : "-", fine_seconds(measured),
-                             error_text(measured, expected), next && planned ? fine_seconds(hop_s(s, next, "planned", n)) : "-",
+        double measured = compute_s(s, "measured", n),
+               expected = planned ? compute_s(s, "planned", n) : 0;
+        const char *row[] = {text_format("%zu", j),
+                             text_member(s, "agent"),
+                             planned ? fine_seconds(expected) : "-",
+                             fine_seconds(measured),
+                             error_text(measured, expected),
+                             next && planned ? fine_seconds(hop_s(s, next, "planned", n)) : "-",
                              next ? fine_seconds(hop_s(s, next, "measured", n)) : "-"};
         table_row(t, row);
     }
     table_print(&t, NULL);
     if (number_member(all, "count") > 0)
-        printf("%s prompt%s compared so far: measured %s, planned %s (%s); profile corrected %s time%s\n", text_member(all, "count"),
-               number_member(all, "count") == 1 ? "" : "s", fine_seconds(number_member(all, "measured_s")), fine_seconds(number_member(all, "planned_s")),
-               error_text(number_member(all, "measured_s"), number_member(all, "planned_s")), text_member(all, "corrections"),
-               number_member(all, "corrections") == 1 ? "" : "s");
+        printf("%s prompt%s compared so far: measured %s, planned %s (%s); profile corrected %s "
+               "time%s\n",
+               text_member(all, "count"), number_member(all, "count") == 1 ? "" : "s",
+               fine_seconds(number_member(all, "measured_s")),
+               fine_seconds(number_member(all, "planned_s")),
+               error_text(number_member(all, "measured_s"), number_member(all, "planned_s")),
+               text_member(all, "corrections"), number_member(all, "corrections") == 1 ? "" : "s");
 }
 
-/* ---- pictures ----------------------------------------------------------------------------------------------------------- */
+/* ---- pictures
+ * -----------------------------------------------------------------------------------------------------------
+ */
 
 static int plan_read(const json_t *r, struct arena *arena, struct plan_pipeline *p)
 {
@@ -84,9 +102,10 @@ static int plan_read(const json_t *r, struct arena *arena, struct plan_pipeline 
         return HP_ENOMEM;
     for (size_t j = 0; j < n_stages; j++) {
         const json_t *s = json_array_get(stages, j), *layers = json_object_get(s, "layers");
-        p->stages[j] = (struct plan_stage){.device = arena_strdup(arena, text_member(s, "agent")),
-                                           .first_layer = (int)json_integer_value(json_array_get(layers, 0)),
-                                           .end_layer = (int)json_integer_value(json_array_get(layers, 1))};
+        p->stages[j] =
+            (struct plan_stage){.device = arena_strdup(arena, text_member(s, "agent")),
+                                .first_layer = (int)json_integer_value(json_array_get(layers, 0)),
+                                .end_layer = (int)json_integer_value(json_array_get(layers, 1))};
         if (!p->stages[j].device)
             return HP_ENOMEM;
     }
@@ -95,8 +114,10 @@ static int plan_read(const json_t *r, struct arena *arena, struct plan_pipeline 
     return 0;
 }
 
-/* A record says when slices arrive, which is the end of their hop; a hop begins when the slice is done and the one before it has arrived. */
-static int schedule_read(const json_t *r, const char *side, const struct plan_pipeline *p, struct arena *arena, struct pipeline_schedule *out)
+/* A record says when slices arrive, which is the end of their hop; a hop begins when the slice is
+ * done and the one before it has arrived. */
+static int schedule_read(const json_t *r, const char *side, const struct plan_pipeline *p,
+                         struct arena *arena, struct pipeline_schedule *out)
 {
     size_t n = (size_t)p->n_slices, stages = (size_t)p->n_stages;
     const json_t *rows = json_object_get(r, "stages");
@@ -112,13 +133,15 @@ static int schedule_read(const json_t *r, const char *side, const struct plan_pi
             s.start_s[at] = cell(stage, side, "start_s", k);
             s.end_s[at] = fmax(s.start_s[at], cell(stage, side, "end_s", k));
             s.hop_start_s[at] = fmax(s.end_s[at], k ? s.hop_end_s[at - 1] : 0);
-            s.hop_end_s[at] = next ? fmax(s.hop_start_s[at], cell(next, side, "arrive_s", k)) : s.hop_start_s[at];
+            s.hop_end_s[at] =
+                next ? fmax(s.hop_start_s[at], cell(next, side, "arrive_s", k)) : s.hop_start_s[at];
         }
     *out = s;
     return 0;
 }
 
-static int save(const char *file, int (*write)(const struct timeline *, struct buffer *), const struct timeline *t, struct err *e)
+static int save(const char *file, int (*write)(const struct timeline *, struct buffer *),
+                const struct timeline *t, struct err *e)
 {
     struct buffer b = {0};
     int rc = write(t, &b);
@@ -144,9 +167,11 @@ int prefill_view_draw(const json_t *deployment, const char *svg, const char *tra
     if (!svg && !trace)
         return 0;
     if (!r)
-        return err_set(e, HP_ENOENT, "nothing to draw: no prompt has run on \"%s\" yet", text_member(deployment, "name"));
+        return err_set(e, HP_ENOENT, "nothing to draw: no prompt has run on \"%s\" yet",
+                       text_member(deployment, "name"));
     bool planned = json_object_get(r, "planned_s") != NULL;
-    snprintf(title, sizeof title, "%s, %s tokens: planned %.4g s, measured %.4g s", text_member(deployment, "name"), text_member(r, "tokens"),
+    snprintf(title, sizeof title, "%s, %s tokens: planned %.4g s, measured %.4g s",
+             text_member(deployment, "name"), text_member(r, "tokens"),
              number_member(r, "planned_s"), number_member(r, "measured_s"));
     t.title = title;
     int rc = plan_read(r, &arena, &plan);

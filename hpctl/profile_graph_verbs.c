@@ -1,11 +1,11 @@
-/* `hpctl profile graph`: a model file and this machine's measured times become a graph to plan cold starts from. */
-#include "hpctl/verbs.h"
-
+/* `hpctl profile graph`: a model file and this machine's measured times become a graph to plan cold
+ * starts from. */
 #include <stdio.h>
 #include <unistd.h>
 
 #include "hpctl/embedded.h"
 #include "hpctl/table.h"
+#include "hpctl/verbs.h"
 
 static const struct command_option profile_graph_options[] = {
     {"device", "cpu", "the kind of device of this machine that is measured (default cpu)", 0},
@@ -31,15 +31,18 @@ static int read_options(const struct invocation *in, struct embedded_graph_confi
     int compute, rc;
     c->path = in->arguments[0];
     c->backend = invocation_option_or(in, "device", "cpu");
-    if ((rc = invocation_u64(in, "threads", 0, &threads, e)) < 0 || (rc = invocation_u64(in, "tokens", 128, &tokens, e)) < 0 ||
+    if ((rc = invocation_u64(in, "threads", 0, &threads, e)) < 0 ||
+        (rc = invocation_u64(in, "tokens", 128, &tokens, e)) < 0 ||
         (rc = invocation_bytes(in, "memory", machine_memory(), &c->memory_bytes, e)) < 0 ||
         (rc = invocation_choice(in, "compute", computes, 0, &compute, e)) < 0 ||
         (rc = invocation_number(in, "seconds", 3, &seconds, e)) < 0)
         return rc;
     if (threads > 1024)
-        return err_set(e, HP_EUSAGE, "--threads: %llu is more than 1024", (unsigned long long)threads);
+        return err_set(e, HP_EUSAGE, "--threads: %llu is more than 1024",
+                       (unsigned long long)threads);
     if (tokens < 1 || tokens > 1 << 20)
-        return err_set(e, HP_EUSAGE, "--tokens: %llu is not between 1 and %d", (unsigned long long)tokens, 1 << 20);
+        return err_set(e, HP_EUSAGE, "--tokens: %llu is not between 1 and %d",
+                       (unsigned long long)tokens, 1 << 20);
     if (seconds <= 0 || seconds > 3600)
         return err_set(e, HP_EUSAGE, "--seconds: %g is not between 0 and 3600", seconds);
     c->n_threads = (int)threads;
@@ -72,9 +75,12 @@ static void print_graph(const json_t *graph)
             load_s += number_member(node, "load_s");
         }
     }
-    printf("%s on %s: %d operators, %d parameters\n", json_string_value(json_object_get(graph, "model")),
-           json_string_value(json_object_get(json_object_get(graph, "source"), "device")), ops, params);
-    printf("  loading %s takes %s, running %s\n", text_bytes(bytes), text_seconds(load_s), text_seconds(run_s));
+    printf("%s on %s: %d operators, %d parameters\n",
+           json_string_value(json_object_get(graph, "model")),
+           json_string_value(json_object_get(json_object_get(graph, "source"), "device")), ops,
+           params);
+    printf("  loading %s takes %s, running %s\n", text_bytes(bytes), text_seconds(load_s),
+           text_seconds(run_s));
 }
 
 static int profile_graph_run(struct invocation *in, struct err *e)
@@ -107,16 +113,21 @@ const struct command profile_graph_verbs[] = {
         .min_arguments = 1,
         .max_arguments = 1,
         .summary = "measure a model's operators on this machine, as a graph for plan coldstart",
-        .details = "Each kind of operator is timed with its parameters resident, each parameter's load is timed, and both "
+        .details = "Each kind of operator is timed with its parameters resident, each parameter's "
+                   "load is timed, and both "
                    "together stand for running from\n"
-                   "host memory where a device cannot read in place; the embedding reads its few rows straight from the file. "
+                   "host memory where a device cannot read in place; the embedding reads its few "
+                   "rows straight from the file. "
                    "Edit `host` to describe\n"
                    "more devices, buses and links.",
-        .examples = "  hpctl profile graph model.gguf -o graph.json\n"
-                    "  hpctl profile graph model.gguf --device cpu --threads 4 --tokens 32 -o json\n"
-                    "  hpctl profile graph model.gguf -o graph.json && hpctl plan coldstart --graph graph.json",
+        .examples =
+            "  hpctl profile graph model.gguf -o graph.json\n"
+            "  hpctl profile graph model.gguf --device cpu --threads 4 --tokens 32 -o json\n"
+            "  hpctl profile graph model.gguf -o graph.json && hpctl plan coldstart --graph "
+            "graph.json",
         .options = profile_graph_options,
-        .run = profile_graph_run, .makes_file = true,
+        .run = profile_graph_run,
+        .makes_file = true,
     },
     {0},
 };

@@ -1,6 +1,4 @@
 /* `hpctl profile model`: the agents measure what a model's layers cost on their devices. */
-#include "hpctl/verbs.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,14 +6,16 @@
 #include "hpctl/client.h"
 #include "hpctl/model_manifest.h"
 #include "hpctl/table.h"
+#include "hpctl/verbs.h"
 
 enum { DEFAULT_BUDGET_S = 20, MOST_BUDGET_S = 3600 };
 
 static int on_progress(void *ctx, const json_t *part, struct err *e)
 {
     (void)e;
-    const char *what = text_format("%s measures %s: %s points, off by at most %.0f %%", text_member(part, "agent"), text_member(part, "what"), text_member(part, "points"),
-                                   100 * number_member(part, "error"));
+    const char *what = text_format("%s measures %s: %s points, off by at most %.0f %%",
+                                   text_member(part, "agent"), text_member(part, "what"),
+                                   text_member(part, "points"), 100 * number_member(part, "error"));
     progress_show(ctx, what, number_member(part, "elapsed_s"), number_member(part, "budget_s"));
     return 0;
 }
@@ -38,10 +38,12 @@ static int question(const struct invocation *in, json_t **arguments, double *bud
     static const char *const computes[] = {"auto", "f32", NULL};
     const char *nodes = invocation_option(in, "nodes");
     int compute, rc;
-    if ((rc = invocation_number(in, "budget", DEFAULT_BUDGET_S, budget, e)) < 0 || (rc = invocation_choice(in, "compute", computes, 0, &compute, e)) < 0)
+    if ((rc = invocation_number(in, "budget", DEFAULT_BUDGET_S, budget, e)) < 0 ||
+        (rc = invocation_choice(in, "compute", computes, 0, &compute, e)) < 0)
         return rc;
     if (*budget <= 0 || *budget > MOST_BUDGET_S)
-        return err_set(e, HP_EUSAGE, "--budget: %g is not above 0 and at most %d seconds", *budget, MOST_BUDGET_S);
+        return err_set(e, HP_EUSAGE, "--budget: %g is not above 0 and at most %d seconds", *budget,
+                       MOST_BUDGET_S);
     *arguments = json_pack("{s:f, s:s}", "budget_s", *budget, "compute", computes[compute]);
     if (nodes)
         json_object_set_new(*arguments, "nodes", names_list(nodes));
@@ -58,8 +60,12 @@ static int ask(const struct invocation *in, struct progress *bar, json_t **profi
     rc = rc < 0 ? rc : client_open(invocation_option(in, "context"), &client, e);
     rc = rc < 0 ? rc : model_manifest_make(in->arguments[0], bar, &manifest, e);
     if (rc == 0) {
-        struct client_ask a = {.verb = "profile", .arguments = arguments, .blob = {manifest.data, manifest.size},
-                               .patience_ms = 300000 + (uint64_t)(budget * 2000), .progress = on_progress, .ctx = bar};
+        struct client_ask a = {.verb = "profile",
+                               .arguments = arguments,
+                               .blob = {manifest.data, manifest.size},
+                               .patience_ms = 300000 + (uint64_t)(budget * 2000),
+                               .progress = on_progress,
+                               .ctx = bar};
         rc = client_ask(client, &a, profile, NULL, e);
         arguments = NULL;
     }
@@ -69,40 +75,62 @@ static int ask(const struct invocation *in, struct progress *bar, json_t **profi
     return rc;
 }
 
-/* ---- what a person sees ------------------------------------------------------------------------------------------------------------------ */
+/* ---- what a person sees
+ * ------------------------------------------------------------------------------------------------------------------
+ */
 
 static double corner(const json_t *table, bool long_slice, bool long_prefix)
 {
     const json_t *rows = json_object_get(table, "seconds");
-    const json_t *row = json_array_get(rows, long_slice && json_array_size(rows) ? json_array_size(rows) - 1 : 0);
-    return json_number_value(json_array_get(row, long_prefix && json_array_size(row) ? json_array_size(row) - 1 : 0));
+    const json_t *row =
+        json_array_get(rows, long_slice && json_array_size(rows) ? json_array_size(rows) - 1 : 0);
+    return json_number_value(
+        json_array_get(row, long_prefix && json_array_size(row) ? json_array_size(row) - 1 : 0));
 }
 
-static double last_of(const json_t *axis) { return json_number_value(json_array_get(axis, json_array_size(axis) ? json_array_size(axis) - 1 : 0)); }
+static double last_of(const json_t *axis)
+{
+    return json_number_value(
+        json_array_get(axis, json_array_size(axis) ? json_array_size(axis) - 1 : 0));
+}
 
 static void print_profile(const json_t *profile)
 {
-    static const char *const columns[] = {"DEVICE KIND", "CLASS", ">POINTS", ">SHORTEST SLICE", ">LONGEST SLICE", ">AFTER LONGEST PREFIX", ">OFF BY", NULL};
+    static const char *const columns[] = {
+        "DEVICE KIND",           "CLASS",   ">POINTS", ">SHORTEST SLICE", ">LONGEST SLICE",
+        ">AFTER LONGEST PREFIX", ">OFF BY", NULL};
     struct table *t = table_create(columns);
     const char *kind, *name;
     json_t *classes, *table, *note;
     json_object_foreach(json_object_get(profile, "latency"), kind, classes)
         json_object_foreach(classes, name, table)
-        {
-            const json_t *slices = json_object_get(table, "slice"), *prefixes = json_object_get(table, "prefix");
-            if (!slices)
-                continue;
-            const char *row[] = {kind, name, text_format("%zu x %zu", json_array_size(slices), json_array_size(prefixes)), text_format("%.0f: %s", json_number_value(json_array_get(slices, 0)), text_seconds(corner(table, false, false))),
-                                 text_format("%.0f: %s", last_of(slices), text_seconds(corner(table, true, false))),
-                                 json_array_size(prefixes) > 1 ? text_format("%.0f: %s", last_of(prefixes), text_seconds(corner(table, true, true))) : "-",
-                                 json_object_get(table, "interpolation_error") ? text_format("%.0f %%", 100 * number_member(table, "interpolation_error")) : "-"};
-            table_row(t, row);
-        }
+    {
+        const json_t *slices = json_object_get(table, "slice"),
+                     *prefixes = json_object_get(table, "prefix");
+        if (!slices)
+            continue;
+        const char *row[] = {
+            kind,
+            name,
+            text_format("%zu x %zu", json_array_size(slices), json_array_size(prefixes)),
+            text_format("%.0f: %s", json_number_value(json_array_get(slices, 0)),
+                        text_seconds(corner(table, false, false))),
+            text_format("%.0f: %s", last_of(slices), text_seconds(corner(table, true, false))),
+            json_array_size(prefixes) > 1 ? text_format("%.0f: %s", last_of(prefixes),
+                                                        text_seconds(corner(table, true, true)))
+                                          : "-",
+            json_object_get(table, "interpolation_error")
+                ? text_format("%.0f %%", 100 * number_member(table, "interpolation_error"))
+                : "-"};
+        table_row(t, row);
+    }
     table_print(&t, "nothing was measured");
     json_object_foreach(json_object_get(profile, "useful_slice"), kind, note)
-        printf("%s: slices of %s tokens and more take at most %.2f times the best time per token\n", kind, text_member(note, "tokens"), number_member(note, "within"));
+        printf("%s: slices of %s tokens and more take at most %.2f times the best time per token\n",
+               kind, text_member(note, "tokens"), number_member(note, "within"));
     json_object_foreach(json_object_get(profile, "source"), kind, note)
-        printf("%s: measured on %s (%s, driver %s)\n", kind, text_member(note, "device"), text_member(note, "libraries"), text_member(note, "driver"));
+        printf("%s: measured on %s (%s, driver %s)\n", kind, text_member(note, "device"),
+               text_member(note, "libraries"), text_member(note, "driver"));
 }
 
 static int run_profile(struct invocation *in, struct err *e)
@@ -130,9 +158,11 @@ static const struct command_option profile_options[] = {
     {0},
 };
 
-#define PROFILE_DETAILS                                                                                                                                          \
-    "Each agent runs one layer of each class over slices, prefixes and batches, begins with a coarse grid and adds points where the straight line between "       \
-    "two errs most, until the budget ends. The result is hp-profile/1 with the device, its libraries and driver as `source`, and is kept: deployments of this "  \
+#define PROFILE_DETAILS                                                                            \
+    "Each agent runs one layer of each class over slices, prefixes and batches, begins with a "    \
+    "coarse grid and adds points where the straight line between "                                 \
+    "two errs most, until the budget ends. The result is hp-profile/1 with the device, its "       \
+    "libraries and driver as `source`, and is kept: deployments of this "                          \
     "model plan with it. Agents that hold stages are not measured."
 
 const struct command profile_model_verbs[] = {
@@ -143,9 +173,11 @@ const struct command profile_model_verbs[] = {
         .max_arguments = 1,
         .summary = "measure what a model's layers cost on the cluster's devices",
         .details = PROFILE_DETAILS,
-        .examples = "  hpctl profile model llama.gguf -o profile.json\n  hpctl profile model llama.gguf --nodes attic,cellar --budget 60 -o profile.json",
+        .examples = "  hpctl profile model llama.gguf -o profile.json\n  hpctl profile model "
+                    "llama.gguf --nodes attic,cellar --budget 60 -o profile.json",
         .options = profile_options,
-        .run = run_profile, .makes_file = true,
+        .run = run_profile,
+        .makes_file = true,
     },
     {
         .path = "profile",
@@ -156,7 +188,8 @@ const struct command profile_model_verbs[] = {
         .details = PROFILE_DETAILS,
         .examples = "  hpctl profile llama.gguf -o profile.json",
         .options = profile_options,
-        .run = run_profile, .makes_file = true,
+        .run = run_profile,
+        .makes_file = true,
     },
     {0},
 };

@@ -1,27 +1,31 @@
 /* `hpctl profile split`: a fine profile becomes one of a few blocks. */
-#include "hpctl/verbs.h"
-
 #include <stdio.h>
 
 #include "common/profile.h"
+#include "hpctl/verbs.h"
 #include "planners/pools/split.h"
 
 static const struct command_option split_options[] = {
     {"blocks", "N", "how many (default 10)", 0},
-    {"window", "X", "blocks take between 1 - X and 1 + X of the mean time (default 0.5; widened where nothing fits)", 0},
+    {"window", "X",
+     "blocks take between 1 - X and 1 + X of the mean time (default 0.5; widened where nothing "
+     "fits)",
+     0},
     {"kind", "K", "balance by the times of this kind of device (default: the fastest)", 0},
     {0},
 };
 
 static void print_split(const struct profile *p, const struct split *s)
 {
-    printf("%d layers in %d blocks, balanced on %s: %.3g to %.3g ms each (window %.3g)\n", p->n_layers, s->n_blocks,
-           p->kinds[s->kind], s->least_s * 1e3, s->most_s * 1e3, s->window);
-    printf("cuts move %.4g MB a sample in all; the published greedy grouping moves %.4g MB\n\n", s->cut_bytes / 1e6,
-           s->greedy_cut_bytes / 1e6);
+    printf("%d layers in %d blocks, balanced on %s: %.3g to %.3g ms each (window %.3g)\n",
+           p->n_layers, s->n_blocks, p->kinds[s->kind], s->least_s * 1e3, s->most_s * 1e3,
+           s->window);
+    printf("cuts move %.4g MB a sample in all; the published greedy grouping moves %.4g MB\n\n",
+           s->cut_bytes / 1e6, s->greedy_cut_bytes / 1e6);
     printf("  %-8s %-12s %s\n", "block", "layers", "output MB a sample");
     for (int b = 0; b < s->n_blocks; b++)
-        printf("  %-8d %4d-%-7d %.4g\n", b, b ? s->end[b - 1] : 0, s->end[b] - 1, p->layers[s->end[b] - 1].output_bytes / 1e6);
+        printf("  %-8d %4d-%-7d %.4g\n", b, b ? s->end[b - 1] : 0, s->end[b] - 1,
+               p->layers[s->end[b] - 1].output_bytes / 1e6);
 }
 
 static int profile_split_run(struct invocation *in, struct err *e)
@@ -31,10 +35,12 @@ static int profile_split_run(struct invocation *in, struct err *e)
     uint64_t blocks;
     double window;
     int rc;
-    if ((rc = invocation_u64(in, "blocks", 10, &blocks, e)) < 0 || (rc = invocation_number(in, "window", 0.5, &window, e)) < 0)
+    if ((rc = invocation_u64(in, "blocks", 10, &blocks, e)) < 0 ||
+        (rc = invocation_number(in, "window", 0.5, &window, e)) < 0)
         return rc;
     if (blocks < 1 || blocks > SPLIT_MAX_BLOCKS)
-        return err_set(e, HP_EUSAGE, "--blocks: %llu is out of range: 1 to %d", (unsigned long long)blocks, SPLIT_MAX_BLOCKS);
+        return err_set(e, HP_EUSAGE, "--blocks: %llu is out of range: 1 to %d",
+                       (unsigned long long)blocks, SPLIT_MAX_BLOCKS);
     if (window < 0)
         return err_set(e, HP_EUSAGE, "--window: %g is below 0", window);
     if ((rc = profile_load(in->arguments[0], &p, e)) < 0)
@@ -58,12 +64,15 @@ const struct command profile_verbs[] = {
         .min_arguments = 1,
         .max_arguments = 1,
         .summary = "group the layers of a profile into blocks for planning pools",
-        .details = "Chooses the cuts that move the fewest bytes among those whose blocks take about equally long, by a dynamic "
+        .details = "Chooses the cuts that move the fewest bytes among those whose blocks take "
+                   "about equally long, by a dynamic "
                    "programme.",
-        .examples = "  hpctl profile split resnet.layers.json -o resnet.json\n"
-                    "  hpctl profile split resnet.layers.json --blocks 12 --window 0.3 --kind L4 -o json",
+        .examples =
+            "  hpctl profile split resnet.layers.json -o resnet.json\n"
+            "  hpctl profile split resnet.layers.json --blocks 12 --window 0.3 --kind L4 -o json",
         .options = split_options,
-        .run = profile_split_run, .makes_file = true,
+        .run = profile_split_run,
+        .makes_file = true,
     },
     {0},
 };

@@ -1,12 +1,12 @@
 #include "hpctl/reach.h"
 
-#include "common/host_address.h"
-
 #include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "common/host_address.h"
 
 static void host_of(const char *listen, char *out, size_t size)
 {
@@ -25,19 +25,25 @@ bool reach_is_any(const char *listen)
     return false;
 }
 
-bool reach_is_loopback(const char *host) { return address_is_loopback(host); }
+bool reach_is_loopback(const char *host)
+{
+    return address_is_loopback(host);
+}
 
 /* An address that another box may use: not loopback, not link-local. */
 static bool interface_host(const struct ifaddrs *i, int family, char out[REACH_HOST])
 {
     char text[INET6_ADDRSTRLEN];
-    if (!i->ifa_addr || i->ifa_addr->sa_family != family || !(i->ifa_flags & IFF_UP) || i->ifa_flags & IFF_LOOPBACK)
+    if (!i->ifa_addr || i->ifa_addr->sa_family != family || !(i->ifa_flags & IFF_UP) ||
+        i->ifa_flags & IFF_LOOPBACK)
         return false;
     const struct sockaddr_in *v4 = (const struct sockaddr_in *)(const void *)i->ifa_addr;
     const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)(const void *)i->ifa_addr;
     if (family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr))
         return false;
-    inet_ntop(family, family == AF_INET ? (const void *)&v4->sin_addr : (const void *)&v6->sin6_addr, text, sizeof text);
+    inet_ntop(family,
+              family == AF_INET ? (const void *)&v4->sin_addr : (const void *)&v6->sin6_addr, text,
+              sizeof text);
     snprintf(out, REACH_HOST, family == AF_INET ? "%s" : "[%s]", text);
     return true;
 }

@@ -7,7 +7,9 @@
 #include "planners/dispatch/simulate.h"
 #include "planners/timeline.h"
 
-/* ---- one load ------------------------------------------------------------------------------------------------------- */
+/* ---- one load
+ * -------------------------------------------------------------------------------------------------------
+ */
 
 struct simulate_report {
     const struct dispatch_topology *t;
@@ -30,13 +32,15 @@ struct simulate_picture {
     int64_t end_ns;
 };
 /* A simulate_options.watch; ctx is the struct simulate_picture. */
-void simulate_picture_add(void *ctx, int model, int pipeline, int stage, int share, uint32_t batch, int n, int64_t start_ns,
-                          int64_t end_ns);
+void simulate_picture_add(void *ctx, int model, int pipeline, int stage, int share, uint32_t batch,
+                          int n, int64_t start_ns, int64_t end_ns);
 /* As SVG, or as a Chrome trace. HP_EIO, HP_ENOMEM. */
 int simulate_picture_save(struct simulate_picture *p, const char *file, bool trace, struct err *e);
 void simulate_picture_free(struct simulate_picture *p);
 
-/* ---- many loads ----------------------------------------------------------------------------------------------------- */
+/* ---- many loads
+ * -----------------------------------------------------------------------------------------------------
+ */
 
 struct simulate_sweep_point {
     int row; /* a model; n_models: all together */
@@ -54,7 +58,8 @@ struct simulate_sweep {
     int n_points, room;
 };
 
-int simulate_sweep_add(struct simulate_sweep *s, int row, double load, double attainment, struct err *e);
+int simulate_sweep_add(struct simulate_sweep *s, int row, double load, double attainment,
+                       struct err *e);
 void simulate_sweep_print(const struct simulate_sweep *s);
 json_t *simulate_sweep_json(const struct simulate_sweep *s);
 int simulate_sweep_csv(const struct simulate_sweep *s, const char *file, struct err *e);

@@ -1,6 +1,5 @@
-/* `hpctl simulate`: serves imagined requests with a plan of pools, by the scheduler that serves real ones. */
-#include "hpctl/verbs.h"
-
+/* `hpctl simulate`: serves imagined requests with a plan of pools, by the scheduler that serves
+ * real ones. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +10,7 @@
 #include "common/plan_pools.h"
 #include "hpctl/arrival_trace.h"
 #include "hpctl/simulate_output.h"
+#include "hpctl/verbs.h"
 #include "planners/dispatch/simulate.h"
 
 static const struct command_option simulate_verb_options[] = {
@@ -18,17 +18,23 @@ static const struct command_option simulate_verb_options[] = {
     {"workload", "W.json", "models and deadlines (hp-workload/1)", 0},
     {"arrivals", "A", "poisson (default), uniform, bursty, or a CSV file of seconds,model", 0},
     {"scheduler", "S", "reserving (default) or reactive", 0},
-    {"load", "X", "part of every model's planned throughput that arrives (default 0.95; a trace keeps its own pace)", 0},
-    {"sweep", NULL, "find the highest load that meets --target, for every model alone and for all together", 0},
+    {"load", "X",
+     "part of every model's planned throughput that arrives (default 0.95; a trace keeps its own "
+     "pace)",
+     0},
+    {"sweep", NULL,
+     "find the highest load that meets --target, for every model alone and for all together", 0},
     {"step", "X", "sweep: loads are multiples of X (default 0.05)", 0},
     {"max-load", "X", "sweep: the highest load tried (default 1)", 0},
     {"target", "X", "sweep: attainment to reach (default 0.99)", 0},
     {"together", NULL, "sweep: only all models together", 0},
-    {"rates", "plan|weights", "loads are parts of each model's throughput in the plan (default), or follow the weights", 0},
+    {"rates", "plan|weights",
+     "loads are parts of each model's throughput in the plan (default), or follow the weights", 0},
     {"model", "NAME", "requests for this model only", 0},
     {"seconds", "S", "of arrivals (default 30; a trace: all of it)", 0},
     {"seed", "N", "of arrivals and noise (default 1)", 0},
-    {"latency-noise", "X", "standard deviation of computing times, as a part of them (default 0)", 0},
+    {"latency-noise", "X", "standard deviation of computing times, as a part of them (default 0)",
+     0},
     {"network-jitter", "X", "the same of transfers (default 0)", 0},
     {"csv", "FILE", "one row a model (and load)", 0},
     {"svg", "FILE", "draw the first moments of every share, or the sweep", 0},
@@ -51,7 +57,8 @@ struct job {
     uint64_t seed;
 };
 
-/* ---- reading the command line --------------------------------------------------------------------------------------- */
+/* ---- reading the command line
+ * --------------------------------------------------------------------------------------- */
 
 static int read_arrivals(const struct invocation *in, struct job *j)
 {
@@ -66,14 +73,15 @@ static int read_arrivals(const struct invocation *in, struct job *j)
     return 0;
 }
 
-static int positive_option(const struct invocation *in, const char *name, double fallback, double most, double *out,
-                           struct err *e)
+static int positive_option(const struct invocation *in, const char *name, double fallback,
+                           double most, double *out, struct err *e)
 {
     int rc = invocation_number(in, name, fallback, out, e);
     if (rc < 0)
         return rc;
     if (*out <= 0 || *out > most)
-        return err_set(e, HP_EUSAGE, "--%s: %g is out of range: above 0, at most %g", name, *out, most);
+        return err_set(e, HP_EUSAGE, "--%s: %g is out of range: above 0, at most %g", name, *out,
+                       most);
     return 0;
 }
 
@@ -92,7 +100,8 @@ static int read_options(const struct invocation *in, struct job *j, struct err *
     j->load_given = invocation_option(in, "load") != NULL;
     j->seconds_given = invocation_option(in, "seconds") != NULL;
     if ((rc = read_arrivals(in, j)) < 0 ||
-        (rc = invocation_choice(in, "scheduler", simulate_scheduler_words, SIMULATE_RESERVING, &scheduler, e)) < 0 ||
+        (rc = invocation_choice(in, "scheduler", simulate_scheduler_words, SIMULATE_RESERVING,
+                                &scheduler, e)) < 0 ||
         (rc = invocation_choice(in, "rates", rates, 0, &by, e)) < 0 ||
         (rc = positive_option(in, "load", 0.95, 1000, &j->load, e)) < 0 ||
         (rc = positive_option(in, "step", 0.05, 1, &j->step, e)) < 0 ||
@@ -107,14 +116,20 @@ static int read_options(const struct invocation *in, struct job *j, struct err *
     j->options.seed = j->seed;
     j->by_weights = by == 1;
     if (invocation_flag(in, "sweep") && j->trace_file)
-        return err_set(e, HP_EUSAGE, "--sweep draws its arrivals: it goes with poisson, uniform and bursty, not with a trace");
-    if (invocation_flag(in, "together") && (!invocation_flag(in, "sweep") || invocation_option(in, "model")))
+        return err_set(e, HP_EUSAGE,
+                       "--sweep draws its arrivals: it goes with poisson, uniform and bursty, not "
+                       "with a trace");
+    if (invocation_flag(in, "together") &&
+        (!invocation_flag(in, "sweep") || invocation_option(in, "model")))
         return err_set(e, HP_EUSAGE, "--together goes with --sweep, and not with --model");
-    if (invocation_option(in, "trace") && (invocation_flag(in, "sweep") || scheduler == SIMULATE_REACTIVE))
+    if (invocation_option(in, "trace") &&
+        (invocation_flag(in, "sweep") || scheduler == SIMULATE_REACTIVE))
         return err_set(e, HP_EUSAGE, "--trace follows one load under the reserving scheduler");
     if (invocation_flag(in, "sweep") && j->load_given)
-        return err_set(e, HP_EUSAGE, "--sweep tries many loads: leave --load out, or set --max-load");
-    if (scheduler == SIMULATE_REACTIVE && (j->options.latency_noise > 0 || j->options.network_jitter > 0))
+        return err_set(e, HP_EUSAGE,
+                       "--sweep tries many loads: leave --load out, or set --max-load");
+    if (scheduler == SIMULATE_REACTIVE &&
+        (j->options.latency_noise > 0 || j->options.network_jitter > 0))
         return err_set(e, HP_EUSAGE, "noise is simulated for the reserving scheduler only");
     return 0;
 }
@@ -143,7 +158,9 @@ static int find_model(const struct invocation *in, struct job *j, struct err *e)
     return j->only_model >= 0 ? 0 : err_set(e, HP_ENOENT, "the workload has no model \"%s\"", name);
 }
 
-/* ---- one simulation ------------------------------------------------------------------------------------------------- */
+/* ---- one simulation
+ * -------------------------------------------------------------------------------------------------
+ */
 
 /* Requests per second of every model at a load: of `only` alone, or of all (-1). */
 static void rates_at(const struct job *j, double load, int only, double *rates)
@@ -171,12 +188,14 @@ static int count_next(void *ctx, struct arrival *out, struct err *e)
     struct counter *c = ctx;
     if (c->show && ++c->count - c->told >= 1000000) {
         c->told = c->count;
-        fprintf(stderr, "\r  %ld million requests of about %.0f", c->count / 1000000, c->total / 1e6);
+        fprintf(stderr, "\r  %ld million requests of about %.0f", c->count / 1000000,
+                c->total / 1e6);
     }
     return c->next(c->ctx, out, e);
 }
 
-static int run_drawn(const struct job *j, double load, int only, uint64_t seed, struct simulate_result *r, struct err *e)
+static int run_drawn(const struct job *j, double load, int only, uint64_t seed,
+                     struct simulate_result *r, struct err *e)
 {
     struct arrivals *a = malloc(sizeof *a);
     double rates[ARRIVALS_MAX_MODELS], total = 0;
@@ -198,7 +217,8 @@ static int run_trace(const struct job *j, double *load, struct simulate_result *
 {
     struct arrival_trace trace;
     double rates[ARRIVALS_MAX_MODELS], whole = 0;
-    int rc = arrival_trace_open(&trace, j->trace_file, &j->t, j->only_model, j->seconds_given ? j->seconds : INFINITY, e);
+    int rc = arrival_trace_open(&trace, j->trace_file, &j->t, j->only_model,
+                                j->seconds_given ? j->seconds : INFINITY, e);
     if (rc < 0)
         return rc;
     rates_at(j, 1, j->only_model, rates);
@@ -208,7 +228,12 @@ static int run_trace(const struct job *j, double *load, struct simulate_result *
     if (j->load_given && pace > 0)
         trace.stretch = pace / (j->load * whole);
     *load = whole > 0 && pace > 0 ? pace / trace.stretch / whole : 0;
-    struct counter c = {arrival_trace_next, &trace, (double)trace.requests, 0, 0, trace.requests > 3000000 && isatty(2)};
+    struct counter c = {arrival_trace_next,
+                        &trace,
+                        (double)trace.requests,
+                        0,
+                        0,
+                        trace.requests > 3000000 && isatty(2)};
     rc = simulate(&j->t, &j->options, count_next, &c, r, e);
     if (c.told)
         fprintf(stderr, "\r%60s\r", "");
@@ -228,13 +253,15 @@ static int one_load(const struct invocation *in, struct job *j, struct err *e)
                                      .seconds = j->seconds,
                                      .seed = j->seed,
                                      .result = &r};
-    const char *svg = invocation_option(in, "svg"), *csv = invocation_option(in, "csv"), *trace = invocation_option(in, "trace");
+    const char *svg = invocation_option(in, "svg"), *csv = invocation_option(in, "csv"),
+               *trace = invocation_option(in, "trace");
     if ((svg || trace) && j->options.scheduler == SIMULATE_RESERVING) {
         j->options.watch = simulate_picture_add;
         j->options.watch_ctx = &picture;
     }
     uint64_t started = env_now_ns(&env_real);
-    int rc = j->trace_file ? run_trace(j, &report.load, &r, e) : run_drawn(j, j->load, j->only_model, j->seed, &r, e);
+    int rc = j->trace_file ? run_trace(j, &report.load, &r, e)
+                           : run_drawn(j, j->load, j->only_model, j->seed, &r, e);
     report.wall_s = (double)(env_now_ns(&env_real) - started) * 1e-9;
     if (rc == 0 && svg)
         rc = simulate_picture_save(&picture, svg, false, e);
@@ -251,9 +278,12 @@ static int one_load(const struct invocation *in, struct job *j, struct err *e)
     return rc;
 }
 
-/* ---- sweep ---------------------------------------------------------------------------------------------------------- */
+/* ---- sweep
+ * ----------------------------------------------------------------------------------------------------------
+ */
 
-/* Attainment at every load from the highest down, until one meets the target; `row` is a model, or the last one for all together.
+/* Attainment at every load from the highest down, until one meets the target; `row` is a model, or
+ * the last one for all together.
  */
 static int sweep_row(const struct job *j, struct simulate_sweep *s, int row, struct err *e)
 {
@@ -289,7 +319,8 @@ static int sweep(const struct invocation *in, struct job *j, struct err *e)
                                .only_model = j->only_model};
     const char *svg = invocation_option(in, "svg"), *csv = invocation_option(in, "csv");
     if (j->max_load / j->step > 10000)
-        return err_set(e, HP_EUSAGE, "--step: %g up to %g are too many loads", j->step, j->max_load);
+        return err_set(e, HP_EUSAGE, "--step: %g up to %g are too many loads", j->step,
+                       j->max_load);
     int rc = 0;
     bool together = invocation_flag(in, "together");
     for (int row = together ? s.n_models : 0; rc == 0 && row <= s.n_models; row++)
@@ -315,11 +346,11 @@ static int simulate_run(struct invocation *in, struct err *e)
     const char *cluster_file, *workload_file;
     int rc;
     if ((rc = invocation_required(in, "cluster", &cluster_file, e)) < 0 ||
-        (rc = invocation_required(in, "workload", &workload_file, e)) < 0 || (rc = read_options(in, &j, e)) < 0 ||
-        (rc = cluster_load(cluster_file, &j.cluster, e)) < 0)
+        (rc = invocation_required(in, "workload", &workload_file, e)) < 0 ||
+        (rc = read_options(in, &j, e)) < 0 || (rc = cluster_load(cluster_file, &j.cluster, e)) < 0)
         return rc;
-    if ((rc = workload_load(workload_file, &j.workload, e)) == 0 && (rc = load_plan(in->arguments[0], &j, e)) == 0 &&
-        (rc = find_model(in, &j, e)) == 0)
+    if ((rc = workload_load(workload_file, &j.workload, e)) == 0 &&
+        (rc = load_plan(in->arguments[0], &j, e)) == 0 && (rc = find_model(in, &j, e)) == 0)
         rc = invocation_flag(in, "sweep") ? sweep(in, &j, e) : one_load(in, &j, e);
     dispatch_topology_free(&j.t);
     arena_free(&j.arena);
@@ -335,16 +366,21 @@ const struct command simulate_verbs[] = {
         .min_arguments = 1,
         .max_arguments = 1,
         .summary = "serve imagined requests with a plan of pools",
-        .details = "Drives the scheduler that serves real requests with events under virtual time, and counts what meets its "
+        .details = "Drives the scheduler that serves real requests with events under virtual time, "
+                   "and counts what meets its "
                    "deadline. Without noise nothing\n"
-                   "that was sent is late: what cannot be in time is dropped. --sweep finds the highest load at 99 % attainment.",
-        .examples =
-            "  hpctl simulate plan.json --cluster C.json --workload W.json --load 0.9\n"
-            "  hpctl simulate plan.json --cluster C.json --workload W.json --sweep --csv sweep.csv --svg sweep.svg\n"
-            "  hpctl simulate plan.json --cluster C.json --workload W.json --arrivals bursty --scheduler reactive\n"
-            "  hpctl simulate plan.json --cluster C.json --workload W.json --arrivals requests.csv --latency-noise 0.05 -o json",
+                   "that was sent is late: what cannot be in time is dropped. --sweep finds the "
+                   "highest load at 99 % attainment.",
+        .examples = "  hpctl simulate plan.json --cluster C.json --workload W.json --load 0.9\n"
+                    "  hpctl simulate plan.json --cluster C.json --workload W.json --sweep --csv "
+                    "sweep.csv --svg sweep.svg\n"
+                    "  hpctl simulate plan.json --cluster C.json --workload W.json --arrivals "
+                    "bursty --scheduler reactive\n"
+                    "  hpctl simulate plan.json --cluster C.json --workload W.json --arrivals "
+                    "requests.csv --latency-noise 0.05 -o json",
         .options = simulate_verb_options,
-        .run = simulate_run, .makes_file = true,
+        .run = simulate_run,
+        .makes_file = true,
     },
     {0},
 };

@@ -50,7 +50,8 @@ static int width_of(const char *s)
 static void print_cell(const char *text, int width, bool right, bool last)
 {
     int pad = width - width_of(text);
-    printf("%*s%s%*s%s", right ? pad : 0, "", text, right || last ? 0 : pad, "", last ? "\n" : "  ");
+    printf("%*s%s%*s%s", right ? pad : 0, "", text, right || last ? 0 : pad, "",
+           last ? "\n" : "  ");
 }
 
 void table_print(struct table **out, const char *when_empty)
@@ -71,7 +72,8 @@ void table_print(struct table **out, const char *when_empty)
         }
     }
     for (int i = 0; t->n_rows && i < t->n_columns; i++)
-        print_cell(t->columns[i] + (t->columns[i][0] == '>'), width[i], t->columns[i][0] == '>', i == t->n_columns - 1);
+        print_cell(t->columns[i] + (t->columns[i][0] == '>'), width[i], t->columns[i][0] == '>',
+                   i == t->n_columns - 1);
     for (size_t r = 0; r < t->n_rows; r++)
         for (int i = 0; i < t->n_columns; i++) {
             const char *cell = t->cells[r * (size_t)t->n_columns + (size_t)i];
@@ -91,7 +93,9 @@ void table_discard(struct table **out)
     free(t);
 }
 
-/* ---- texts -------------------------------------------------------------------------------------------------------------------------- */
+/* ---- texts
+ * --------------------------------------------------------------------------------------------------------------------------
+ */
 
 const char *text_format(const char *fmt, ...)
 {
@@ -150,13 +154,24 @@ const char *text_member(const json_t *o, const char *key)
     return "-";
 }
 
-double number_member(const json_t *o, const char *key) { return json_number_value(json_object_get(o, key)); }
+double number_member(const json_t *o, const char *key)
+{
+    return json_number_value(json_object_get(o, key));
+}
 
-bool bool_member(const json_t *o, const char *key) { return json_is_true(json_object_get(o, key)); }
+bool bool_member(const json_t *o, const char *key)
+{
+    return json_is_true(json_object_get(o, key));
+}
 
-/* ---- progress ------------------------------------------------------------------------------------------------------------------------- */
+/* ---- progress
+ * -------------------------------------------------------------------------------------------------------------------------
+ */
 
-void progress_init(struct progress *p, bool quiet) { *p = (struct progress){.quiet = quiet, .terminal = isatty(STDERR_FILENO), .last_percent = -1}; }
+void progress_init(struct progress *p, bool quiet)
+{
+    *p = (struct progress){.quiet = quiet, .terminal = isatty(STDERR_FILENO), .last_percent = -1};
+}
 
 void progress_show(struct progress *p, const char *what, double done, double total)
 {
@@ -164,11 +179,13 @@ void progress_show(struct progress *p, const char *what, double done, double tot
     int percent = total > 0 ? (int)(100 * done / total) : -1;
     if (p->quiet || (percent == p->last_percent && strcmp(p->last, what) == 0))
         return;
-    bool same = strncmp(p->last, what, strcspn(what, ":")) == 0; /* what follows a colon changes all the time */
+    bool same = strncmp(p->last, what, strcspn(what, ":")) ==
+                0; /* what follows a colon changes all the time */
     if (!p->terminal) {
         /* In a log: a line when the matter changes, and every quarter. */
         if (!same || percent / 25 != p->last_percent / 25)
-            fprintf(stderr, percent >= 0 ? "%.*s %d %%\n" : "%.*s\n", (int)strcspn(what, ":"), what, percent);
+            fprintf(stderr, percent >= 0 ? "%.*s %d %%\n" : "%.*s\n", (int)strcspn(what, ":"), what,
+                    percent);
     } else {
         char bar[BAR + 1];
         int filled = percent > 0 ? percent * BAR / 100 : 0;

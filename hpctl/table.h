@@ -20,7 +20,8 @@ void table_print(struct table **t, const char *when_empty);
 /* Frees without printing. */
 void table_discard(struct table **t);
 
-/* "1.5 GB", "12 kB" into one of a few buffers of its own, good until eight calls later. Single-threaded. */
+/* "1.5 GB", "12 kB" into one of a few buffers of its own, good until eight calls later.
+ * Single-threaded. */
 const char *text_bytes(double bytes);
 /* "12 ms", "3.4 s", "5 min". */
 const char *text_seconds(double seconds);
@@ -32,7 +33,8 @@ const char *text_member(const json_t *o, const char *key);
 double number_member(const json_t *o, const char *key);
 bool bool_member(const json_t *o, const char *key);
 
-/* A bar on standard error, redrawn in place on a terminal, a line now and then elsewhere. Nothing at all with `quiet`. */
+/* A bar on standard error, redrawn in place on a terminal, a line now and then elsewhere. Nothing
+ * at all with `quiet`. */
 struct progress {
     bool quiet, terminal, open;
     char last[160];

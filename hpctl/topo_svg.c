@@ -28,9 +28,12 @@ static void escaped(struct buffer *out, const char *text)
         }
 }
 
-static void text_at(struct buffer *out, double x, double y, int size, const char *colour, const char *anchor, const char *text)
+static void text_at(struct buffer *out, double x, double y, int size, const char *colour,
+                    const char *anchor, const char *text)
 {
-    buffer_printf(out, "<text x=\"%.1f\" y=\"%.1f\" font-size=\"%d\" fill=\"%s\" text-anchor=\"%s\">", x, y, size, colour, anchor);
+    buffer_printf(out,
+                  "<text x=\"%.1f\" y=\"%.1f\" font-size=\"%d\" fill=\"%s\" text-anchor=\"%s\">", x,
+                  y, size, colour, anchor);
     escaped(out, text);
     buffer_printf(out, "</text>\n");
 }
@@ -41,13 +44,19 @@ static const char *or_nothing(const json_t *o, const char *key)
     return v ? v : "";
 }
 
-static const char *speed(const json_t *o) { return text_format("%s/s", text_bytes(number_member(o, "bandwidth_bytes_per_s"))); }
+static const char *speed(const json_t *o)
+{
+    return text_format("%s/s", text_bytes(number_member(o, "bandwidth_bytes_per_s")));
+}
 
-/* ---- boxes ----------------------------------------------------------------------------------------------------------------------------- */
+/* ---- boxes
+ * -----------------------------------------------------------------------------------------------------------------------------
+ */
 
 static double box_height(const json_t *node)
 {
-    size_t n = json_array_size(json_object_get(node, "devices")), cards = json_array_size(json_object_get(node, "nics")),
+    size_t n = json_array_size(json_object_get(node, "devices")),
+           cards = json_array_size(json_object_get(node, "nics")),
            buses = json_array_size(json_object_get(node, "buses"));
     return TITLE + ROW * (double)n + CARD * (double)(cards + buses) + 12;
 }
@@ -57,21 +66,32 @@ static void device_write(struct buffer *out, const struct box *b, double y, cons
     const json_t *usable = json_object_get(d, "usable");
     bool idle = usable && !json_is_true(usable);
     buffer_printf(out, "<g><title>");
-    escaped(out, text_format("%s: %s, %s%s%s", or_nothing(d, "name"), or_nothing(d, "kind"), text_bytes(number_member(d, "memory_bytes")), idle ? ", not used: " : "",
-                             idle ? or_nothing(d, "why") : ""));
-    buffer_printf(out, "</title><rect x=\"%.1f\" y=\"%.1f\" width=\"%d\" height=\"%d\" rx=\"3\" fill=\"%s\"/></g>\n", b->x + 10, y, BOX_WIDTH - 20, ROW - 5,
-                  idle ? "#dddddd" : "#cfe3f5");
-    text_at(out, b->x + 16, y + 12, 11, "#222", "start", text_format("%s  %s", or_nothing(d, "name"), text_bytes(number_member(d, "memory_bytes"))));
-    text_at(out, b->x + 16, y + 24, 9, "#555", "start", text_format("%.42s", or_nothing(d, "kind")));
+    escaped(out, text_format("%s: %s, %s%s%s", or_nothing(d, "name"), or_nothing(d, "kind"),
+                             text_bytes(number_member(d, "memory_bytes")),
+                             idle ? ", not used: " : "", idle ? or_nothing(d, "why") : ""));
+    buffer_printf(out,
+                  "</title><rect x=\"%.1f\" y=\"%.1f\" width=\"%d\" height=\"%d\" rx=\"3\" "
+                  "fill=\"%s\"/></g>\n",
+                  b->x + 10, y, BOX_WIDTH - 20, ROW - 5, idle ? "#dddddd" : "#cfe3f5");
+    text_at(
+        out, b->x + 16, y + 12, 11, "#222", "start",
+        text_format("%s  %s", or_nothing(d, "name"), text_bytes(number_member(d, "memory_bytes"))));
+    text_at(out, b->x + 16, y + 24, 9, "#555", "start",
+            text_format("%.42s", or_nothing(d, "kind")));
     if (*or_nothing(d, "bus"))
         text_at(out, b->x + BOX_WIDTH - 16, y + 12, 9, "#555", "end", or_nothing(d, "bus"));
 }
 
-static void card_write(struct buffer *out, const struct box *b, double y, const json_t *card, const char *colour)
+static void card_write(struct buffer *out, const struct box *b, double y, const json_t *card,
+                       const char *colour)
 {
-    buffer_printf(out, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%d\" height=\"%d\" rx=\"3\" fill=\"%s\"/>\n", b->x + 10, y, BOX_WIDTH - 20, CARD - 5, colour);
+    buffer_printf(out,
+                  "<rect x=\"%.1f\" y=\"%.1f\" width=\"%d\" height=\"%d\" rx=\"3\" fill=\"%s\"/>\n",
+                  b->x + 10, y, BOX_WIDTH - 20, CARD - 5, colour);
     text_at(out, b->x + 16, y + 12, 10, "#222", "start", or_nothing(card, "name"));
-    text_at(out, b->x + BOX_WIDTH - 16, y + 12, 10, "#222", "end", text_format("%s%s", speed(card), json_is_true(json_object_get(card, "assumed")) ? " (assumed)" : ""));
+    text_at(out, b->x + BOX_WIDTH - 16, y + 12, 10, "#222", "end",
+            text_format("%s%s", speed(card),
+                        json_is_true(json_object_get(card, "assumed")) ? " (assumed)" : ""));
 }
 
 static void box_write(struct buffer *out, const struct box *b)
@@ -79,8 +99,10 @@ static void box_write(struct buffer *out, const struct box *b)
     double y = b->y + TITLE;
     json_t *item;
     size_t i;
-    buffer_printf(out, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%d\" height=\"%.1f\" rx=\"6\" fill=\"#fff\" stroke=\"#456\" stroke-width=\"1.5\"/>\n", b->x, b->y, BOX_WIDTH,
-                  b->height);
+    buffer_printf(out,
+                  "<rect x=\"%.1f\" y=\"%.1f\" width=\"%d\" height=\"%.1f\" rx=\"6\" fill=\"#fff\" "
+                  "stroke=\"#456\" stroke-width=\"1.5\"/>\n",
+                  b->x, b->y, BOX_WIDTH, b->height);
     text_at(out, b->x + 10, b->y + 18, 13, "#123", "start", or_nothing(b->node, "name"));
     json_array_foreach(json_object_get(b->node, "devices"), i, item)
     {
@@ -99,7 +121,9 @@ static void box_write(struct buffer *out, const struct box *b)
     }
 }
 
-/* ---- links ------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- links
+ * -------------------------------------------------------------------------------------------------------------------------------
+ */
 
 static bool of_node(const json_t *link, const char *end, const char *node)
 {
@@ -123,34 +147,50 @@ const json_t *topo_link_between(const json_t *cluster, const char *from, const c
 static void link_label(struct buffer *out, double x, double y, const char *arrow, const json_t *l)
 {
     if (l)
-        text_at(out, x, y, 10, "#333", "middle", text_format("%s %s, %s", arrow, speed(l), text_seconds(number_member(l, "latency_s"))));
+        text_at(
+            out, x, y, 10, "#333", "middle",
+            text_format("%s %s, %s", arrow, speed(l), text_seconds(number_member(l, "latency_s"))));
 }
 
-/* A line below the boxes; its label, written later, stands a third of the way, so that labels of crossing lines do not meet in the middle. */
-static void link_line(struct buffer *out, const struct box *a, const struct box *b, const json_t *there, const json_t *back)
+/* A line below the boxes; its label, written later, stands a third of the way, so that labels of
+ * crossing lines do not meet in the middle. */
+static void link_line(struct buffer *out, const struct box *a, const struct box *b,
+                      const json_t *there, const json_t *back)
 {
     const json_t *any = there ? there : back;
     double width = 1 + fmin(5, fmax(0, log10(number_member(any, "bandwidth_bytes_per_s") + 1) - 6));
-    buffer_printf(out, "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#9ab\" stroke-width=\"%.1f\"%s/>\n", a->x + BOX_WIDTH / 2.0, a->y + a->height / 2,
-                  b->x + BOX_WIDTH / 2.0, b->y + b->height / 2, width, json_is_true(json_object_get(any, "assumed")) ? " stroke-dasharray=\"5 4\"" : "");
+    buffer_printf(out,
+                  "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#9ab\" "
+                  "stroke-width=\"%.1f\"%s/>\n",
+                  a->x + BOX_WIDTH / 2.0, a->y + a->height / 2, b->x + BOX_WIDTH / 2.0,
+                  b->y + b->height / 2, width,
+                  json_is_true(json_object_get(any, "assumed")) ? " stroke-dasharray=\"5 4\"" : "");
 }
 
-static void link_labels(struct buffer *out, const struct box *a, const struct box *b, const json_t *there, const json_t *back)
+static void link_labels(struct buffer *out, const struct box *a, const struct box *b,
+                        const json_t *there, const json_t *back)
 {
-    double x = BOX_WIDTH / 2.0 + a->x + 0.5 * (b->x - a->x), y = 0.5 * (a->y + a->height / 2 + b->y + b->height / 2);
+    double x = BOX_WIDTH / 2.0 + a->x + 0.5 * (b->x - a->x),
+           y = 0.5 * (a->y + a->height / 2 + b->y + b->height / 2);
     const char *ahead = b->x > a->x + 1 ? "→" : b->x < a->x - 1 ? "←" : b->y > a->y ? "↓" : "↑";
     const char *behind = b->x > a->x + 1 ? "←" : b->x < a->x - 1 ? "→" : b->y > a->y ? "↑" : "↓";
-    buffer_printf(out, "<rect x=\"%.1f\" y=\"%.1f\" width=\"132\" height=\"%d\" fill=\"#fff\" fill-opacity=\"0.85\"/>\n", x - 66, y - 13, there && back ? 30 : 17);
+    buffer_printf(out,
+                  "<rect x=\"%.1f\" y=\"%.1f\" width=\"132\" height=\"%d\" fill=\"#fff\" "
+                  "fill-opacity=\"0.85\"/>\n",
+                  x - 66, y - 13, there && back ? 30 : 17);
     link_label(out, x, y, ahead, there);
     link_label(out, x, there ? y + 13 : y, behind, back);
 }
 
-static void links_write(const json_t *cluster, const struct box *boxes, size_t n, struct buffer *out, bool labels)
+static void links_write(const json_t *cluster, const struct box *boxes, size_t n,
+                        struct buffer *out, bool labels)
 {
     for (size_t i = 0; i < n; i++)
         for (size_t k = i + 1; k < n; k++) {
-            const char *a = or_nothing(boxes[i].node, "name"), *b = or_nothing(boxes[k].node, "name");
-            const json_t *there = topo_link_between(cluster, a, b), *back = topo_link_between(cluster, b, a);
+            const char *a = or_nothing(boxes[i].node, "name"),
+                       *b = or_nothing(boxes[k].node, "name");
+            const json_t *there = topo_link_between(cluster, a, b),
+                         *back = topo_link_between(cluster, b, a);
             if (!there && !back)
                 continue;
             if (labels)
@@ -160,22 +200,28 @@ static void links_write(const json_t *cluster, const struct box *boxes, size_t n
         }
 }
 
-/* ---- the page ----------------------------------------------------------------------------------------------------------------------------- */
+/* ---- the page
+ * -----------------------------------------------------------------------------------------------------------------------------
+ */
 
-/* Few nodes stand on a ring, so that no line runs behind a third one; many stand in rows, without lines. */
+/* Few nodes stand on a ring, so that no line runs behind a third one; many stand in rows, without
+ * lines. */
 static void boxes_place(struct box *boxes, size_t n, double *width, double *height)
 {
     double tallest = 0;
     for (size_t i = 0; i < n; i++)
         tallest = fmax(tallest, boxes[i].height = box_height(boxes[i].node));
     size_t columns = (size_t)ceil(sqrt((double)n));
-    double ring_x = n < 2 ? 0 : fmax(240, 0.24 * BOX_WIDTH * (double)n), ring_y = n < 3 ? 0 : fmax(tallest * 0.75 + 40, 0.2 * tallest * (double)n);
+    double ring_x = n < 2 ? 0 : fmax(240, 0.24 * BOX_WIDTH * (double)n),
+           ring_y = n < 3 ? 0 : fmax(tallest * 0.75 + 40, 0.2 * tallest * (double)n);
     *width = *height = 0;
     for (size_t i = 0; i < n; i++) {
         double angle = 3.14159265358979 * (1 + 2 * (double)i / (double)(n ? n : 1));
         bool ring = n <= MOST_LINES;
-        boxes[i].x = ring ? MARGIN + ring_x * (1 + cos(angle)) : MARGIN + (double)(i % columns) * (BOX_WIDTH + MARGIN);
-        boxes[i].y = ring ? TOP + ring_y * (1 + sin(angle)) : TOP + (double)(i / columns) * (tallest + MARGIN);
+        boxes[i].x = ring ? MARGIN + ring_x * (1 + cos(angle))
+                          : MARGIN + (double)(i % columns) * (BOX_WIDTH + MARGIN);
+        boxes[i].y = ring ? TOP + ring_y * (1 + sin(angle))
+                          : TOP + (double)(i / columns) * (tallest + MARGIN);
         *width = fmax(*width, boxes[i].x + BOX_WIDTH + MARGIN);
         *height = fmax(*height, boxes[i].y + boxes[i].height + MARGIN);
     }
@@ -194,9 +240,14 @@ int topo_svg_write(const json_t *cluster, struct buffer *out)
         boxes[i].node = json_array_get(nodes, i);
     boxes_place(boxes, n, &width, &height);
     width = fmax(width, 420);
-    buffer_printf(out, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" viewBox=\"0 0 %.0f %.0f\" font-family=\"sans-serif\">\n", width, height, width, height);
+    buffer_printf(out,
+                  "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" "
+                  "viewBox=\"0 0 %.0f %.0f\" font-family=\"sans-serif\">\n",
+                  width, height, width, height);
     buffer_printf(out, "<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n");
-    text_at(out, 12, 24, 15, "#222", "start", text_format("%zu nodes, %zu measured or given links", n, json_array_size(json_object_get(cluster, "links"))));
+    text_at(out, 12, 24, 15, "#222", "start",
+            text_format("%zu nodes, %zu measured or given links", n,
+                        json_array_size(json_object_get(cluster, "links"))));
     if (n <= MOST_LINES)
         links_write(cluster, boxes, n, out, false);
     for (size_t i = 0; i < n; i++)

@@ -1,6 +1,4 @@
 /* `hpctl topo`: what there is, as tables, as a file for the planners, as a picture. */
-#include "hpctl/verbs.h"
-
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -10,8 +8,11 @@
 #include "hpctl/client.h"
 #include "hpctl/table.h"
 #include "hpctl/topo_svg.h"
+#include "hpctl/verbs.h"
 
-/* ---- tables ------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- tables
+ * ------------------------------------------------------------------------------------------------------------------------------
+ */
 
 /* "a switch with eth1, a root port with gpu2": whom a device is near to. */
 static size_t near_notes(const json_t *node, const json_t *device, char *out, size_t size)
@@ -20,25 +21,32 @@ static size_t near_notes(const json_t *node, const json_t *device, char *out, si
     size_t i, n = 0;
     json_array_foreach(json_object_get(node, "near"), i, o)
     {
-        const char *other = json_object_get(o, "nic") ? text_member(o, "nic") : text_member(o, "other_device");
+        const char *other =
+            json_object_get(o, "nic") ? text_member(o, "nic") : text_member(o, "other_device");
         if (n < size && strcmp(text_member(o, "device"), text_member(device, "name")) == 0)
-            n += (size_t)snprintf(out + n, size - n, "%s %s with %s", n ? "," : "shares a", text_member(o, "share"), other);
+            n += (size_t)snprintf(out + n, size - n, "%s %s with %s", n ? "," : "shares a",
+                                  text_member(o, "share"), other);
     }
     return n < size ? n : size - 1;
 }
 
-/* What is worth knowing of a device beside its kind: its place on PCIe, its peers, why it is not used. */
+/* What is worth knowing of a device beside its kind: its place on PCIe, its peers, why it is not
+ * used. */
 static const char *device_notes(const json_t *node, const json_t *d)
 {
     static char notes[512];
-    const json_t *usable = json_object_get(d, "usable"), *peers = json_object_get(d, "nvlink_peers");
+    const json_t *usable = json_object_get(d, "usable"),
+                 *peers = json_object_get(d, "nvlink_peers");
     size_t n = 0;
     notes[0] = '\0';
     if (json_object_get(d, "pcie_generation"))
-        n += (size_t)snprintf(notes + n, sizeof notes - n, "PCIe %.0f x%.0f (best %.0f x%.0f)  ", number_member(d, "pcie_generation"), number_member(d, "pcie_width"),
-                              number_member(d, "pcie_best_generation"), number_member(d, "pcie_best_width"));
+        n += (size_t)snprintf(notes + n, sizeof notes - n, "PCIe %.0f x%.0f (best %.0f x%.0f)  ",
+                              number_member(d, "pcie_generation"), number_member(d, "pcie_width"),
+                              number_member(d, "pcie_best_generation"),
+                              number_member(d, "pcie_best_width"));
     if (json_array_size(peers))
-        n += (size_t)snprintf(notes + n, sizeof notes - n, "NVLink to %zu  ", json_array_size(peers));
+        n += (size_t)snprintf(notes + n, sizeof notes - n, "NVLink to %zu  ",
+                              json_array_size(peers));
     if (usable && !json_is_true(usable) && n < sizeof notes)
         n += (size_t)snprintf(notes + n, sizeof notes - n, "not used: %s  ", text_member(d, "why"));
     if (n < sizeof notes)
@@ -57,16 +65,23 @@ static void print_nodes(const json_t *o)
     {
         json_array_foreach(json_object_get(node, "devices"), k, item)
         {
-            const char *row[] = {text_format("%s/%s", text_member(node, "name"), text_member(item, "name")), text_member(item, "kind"),
-                                 text_bytes(number_member(item, "memory_bytes")), device_notes(node, item)};
+            const char *row[] = {
+                text_format("%s/%s", text_member(node, "name"), text_member(item, "name")),
+                text_member(item, "kind"), text_bytes(number_member(item, "memory_bytes")),
+                device_notes(node, item)};
             table_row(devices, row);
         }
         json_array_foreach(json_object_get(node, "nics"), k, item)
         {
             const char *state = json_string_value(json_object_get(item, "state"));
-            const char *row[] = {text_member(node, "name"), text_member(item, "name"), text_format("%s/s", text_bytes(number_member(item, "bandwidth_bytes_per_s"))),
-                                 text_seconds(number_member(item, "latency_s")),
-                                 text_format("%s%s", state ? state : "", json_is_true(json_object_get(item, "assumed")) ? state ? ", speed assumed" : "speed assumed" : "")};
+            const char *row[] = {
+                text_member(node, "name"), text_member(item, "name"),
+                text_format("%s/s", text_bytes(number_member(item, "bandwidth_bytes_per_s"))),
+                text_seconds(number_member(item, "latency_s")),
+                text_format("%s%s", state ? state : "",
+                            json_is_true(json_object_get(item, "assumed"))
+                                ? state ? ", speed assumed" : "speed assumed"
+                                : "")};
             table_row(nics, row);
         }
     }
@@ -85,23 +100,33 @@ static void print_links(const json_t *o)
     json_array_foreach(json_object_get(o, "links"), i, l)
     {
         double age = (double)now - number_member(l, "measured_s");
-        const char *when = bool_member(l, "assumed") ? "not yet" : !json_object_get(l, "measured_s") ? "given" : age < 1 ? "just now" : text_format("%s ago", text_seconds(age));
-        const char *row[] = {text_member(l, "from"), text_member(l, "to"), text_format("%s/s", text_bytes(number_member(l, "bandwidth_bytes_per_s"))),
-                             text_seconds(number_member(l, "latency_s")), when};
+        const char *when = bool_member(l, "assumed")           ? "not yet"
+                           : !json_object_get(l, "measured_s") ? "given"
+                           : age < 1                           ? "just now"
+                                     : text_format("%s ago", text_seconds(age));
+        const char *row[] = {
+            text_member(l, "from"), text_member(l, "to"),
+            text_format("%s/s", text_bytes(number_member(l, "bandwidth_bytes_per_s"))),
+            text_seconds(number_member(l, "latency_s")), when};
         table_row(links, row);
     }
     printf("\n");
     table_print(&links, "no link between agents has been measured");
     json_array_foreach(json_object_get(o, "unreachable"), i, l)
-        printf("%s cannot talk to %s (%s): %s\n", text_member(l, "from"), text_member(l, "to"), text_member(l, "address"), text_member(l, "why"));
+        printf("%s cannot talk to %s (%s): %s\n", text_member(l, "from"), text_member(l, "to"),
+               text_member(l, "address"), text_member(l, "why"));
 }
 
-/* ---- the verb ----------------------------------------------------------------------------------------------------------------------------- */
+/* ---- the verb
+ * -----------------------------------------------------------------------------------------------------------------------------
+ */
 
 static int on_measure(void *ctx, const json_t *part, struct err *e)
 {
     (void)e;
-    progress_show(ctx, text_format("measuring %s to %s", text_member(part, "from"), text_member(part, "to")), 0, 0);
+    progress_show(
+        ctx, text_format("measuring %s to %s", text_member(part, "from"), text_member(part, "to")),
+        0, 0);
     return 0;
 }
 
@@ -128,7 +153,10 @@ static int cluster_of(struct invocation *in, json_t **out, struct err *e)
     struct progress bar;
     progress_init(&bar, in->json);
     bool measure = invocation_flag(in, "measure");
-    struct client_ask ask = {.verb = "topo", .arguments = measure ? json_pack("{s:b}", "measure", 1) : NULL, .progress = on_measure, .ctx = &bar};
+    struct client_ask ask = {.verb = "topo",
+                             .arguments = measure ? json_pack("{s:b}", "measure", 1) : NULL,
+                             .progress = on_measure,
+                             .ctx = &bar};
     rc = client_ask(client, &ask, out, NULL, e);
     progress_end(&bar);
     client_close(&client);
@@ -139,7 +167,8 @@ static int picture_save(const json_t *cluster, const char *file, struct err *e)
 {
     struct buffer svg = {0};
     FILE *f = NULL;
-    int rc = topo_svg_write(cluster, &svg) < 0 ? err_set(e, HP_ENOMEM, "no memory for a picture") : 0;
+    int rc =
+        topo_svg_write(cluster, &svg) < 0 ? err_set(e, HP_ENOMEM, "no memory for a picture") : 0;
     if (rc == 0 && (!(f = fopen(file, "we")) || fwrite(svg.data, 1, svg.size, f) != svg.size))
         rc = err_set(e, HP_EIO, "%s: cannot be written", file);
     if (f && fclose(f) != 0 && rc == 0)
@@ -167,7 +196,10 @@ static int run_topo(struct invocation *in, struct err *e)
 
 static const struct command_option topo_options[] = {
     {"svg", "FILE", "draw it", 0},
-    {"measure", NULL, "measure the links between all agents now (those where requests run keep what was measured before)", 0},
+    {"measure", NULL,
+     "measure the links between all agents now (those where requests run keep what was measured "
+     "before)",
+     0},
     {"cluster", "C.json", "show this file instead of the live cluster", 0},
     {"context", "NAME", "of the cluster (default: the current one)", 0},
     {0},
@@ -178,11 +210,15 @@ const struct command topo_verbs[] = {
         .path = "topo",
         .arguments = "",
         .summary = "show devices, networks and the measured links between agents",
-        .details = "-o json or -o FILE gives hp-cluster/1, which the planners read. Links are measured a second after an agent joins and every five "
-                   "minutes while nothing runs; what was not measured yet is what the network cards promise.",
-        .examples = "  hpctl topo\n  hpctl topo --measure\n  hpctl topo -o cluster.json\n  hpctl topo --svg cluster.svg\n  hpctl topo --cluster cluster.json --svg cluster.svg",
+        .details = "-o json or -o FILE gives hp-cluster/1, which the planners read. Links are "
+                   "measured a second after an agent joins and every five "
+                   "minutes while nothing runs; what was not measured yet is what the network "
+                   "cards promise.",
+        .examples = "  hpctl topo\n  hpctl topo --measure\n  hpctl topo -o cluster.json\n  hpctl "
+                    "topo --svg cluster.svg\n  hpctl topo --cluster cluster.json --svg cluster.svg",
         .options = topo_options,
-        .run = run_topo, .makes_file = true,
+        .run = run_topo,
+        .makes_file = true,
     },
     {0},
 };

@@ -13,11 +13,16 @@
 #include "transport/data.h"
 #include "transport/data_choice.h"
 
-enum { WINDOW_CHUNKS = 8, MAX_ADDRESS_BYTES = 16384, STALL_S = 60 /* for one chunk of at most 4 MiB */ };
+enum {
+    WINDOW_CHUNKS = 8,
+    MAX_ADDRESS_BYTES = 16384,
+    STALL_S = 60 /* for one chunk of at most 4 MiB */
+};
 
 struct upload {
     const struct manifest *manifest;
-    struct data_endpoint *endpoint; /* NULL until the first agent is named: its address says of which kind */
+    struct data_endpoint
+        *endpoint; /* NULL until the first agent is named: its address says of which kind */
     enum data_kind kind;
     struct key_pair keys;
     int *files; /* by file of the manifest; -1 until opened */
@@ -34,7 +39,8 @@ static void on_frame(void *ctx, const struct frame_header *h, struct data_buffer
     data_buffer_release(u->endpoint, payload);
 }
 
-int upload_open(const char *path, const struct manifest *manifest, const struct key_pair *keys, struct upload **out, struct err *e)
+int upload_open(const char *path, const struct manifest *manifest, const struct key_pair *keys,
+                struct upload **out, struct err *e)
 {
     struct upload *u = calloc(1, sizeof *u);
     if (!u || !(u->files = malloc(manifest->files.count * sizeof *u->files))) {
@@ -56,7 +62,8 @@ int upload_open(const char *path, const struct manifest *manifest, const struct 
     return 0;
 }
 
-/* An endpoint of the kind that the agents have, at this box's address on the way to them. Agents of one cluster have one kind. */
+/* An endpoint of the kind that the agents have, at this box's address on the way to them. Agents of
+ * one cluster have one kind. */
 static int endpoint_open(struct upload *u, const struct data_address *to, struct err *e)
 {
     char host[DATA_HOST_TEXT], interface[64];
@@ -66,7 +73,8 @@ static int endpoint_open(struct upload *u, const struct data_address *to, struct
     int rc = data_host_find(NULL, to->host, host, e);
     if (rc < 0)
         return rc;
-    struct data_config config = {.host = host, .keys = u->keys, .callbacks = {.ctx = u, .frame = on_frame}};
+    struct data_config config = {
+        .host = host, .keys = u->keys, .callbacks = {.ctx = u, .frame = on_frame}};
     if (data_interface_find(host, interface, sizeof interface))
         config.network = interface;
     u->kind = to->kind;
@@ -110,7 +118,8 @@ static void on_sent(void *ctx, int status)
     pthread_mutex_unlock(&u->lock);
 }
 
-/* Under the lock. False when no chunk has left for a minute: the agent is stopped, or takes nothing. */
+/* Under the lock. False when no chunk has left for a minute: the agent is stopped, or takes
+ * nothing. */
 static bool chunk_await(struct upload *u)
 {
     struct timespec until;
@@ -132,13 +141,19 @@ static int wait_for_room(struct upload *u, int most, struct err *e)
     bool failed = u->failed > 0;
     pthread_mutex_unlock(&u->lock);
     if (!moves) {
-        err_set(e, HP_ETIMEOUT, "the upload stands still: an agent has taken no weights for %d s", STALL_S);
-        return err_hint(e, "`hpctl node ls` shows whether all agents live; deploy again goes on where this ended");
+        err_set(e, HP_ETIMEOUT, "the upload stands still: an agent has taken no weights for %d s",
+                STALL_S);
+        return err_hint(
+            e,
+            "`hpctl node ls` shows whether all agents live; deploy again goes on where this ended");
     }
-    return failed ? err_set(e, HP_ELINK, "the upload broke off: an agent is not reachable on the data channel") : 0;
+    return failed ? err_set(e, HP_ELINK,
+                            "the upload broke off: an agent is not reachable on the data channel")
+                  : 0;
 }
 
-static int send_chunk(struct upload *u, struct data_link *link, uint64_t session, const struct manifest_chunk *c, struct err *e)
+static int send_chunk(struct upload *u, struct data_link *link, uint64_t session,
+                      const struct manifest_chunk *c, struct err *e)
 {
     int rc = open_file(u, c->file, e);
     if (rc < 0 || (rc = wait_for_room(u, WINDOW_CHUNKS - 1, e)) < 0)
@@ -148,10 +163,12 @@ static int send_chunk(struct upload *u, struct data_link *link, uint64_t session
         return err_set(e, HP_ENOMEM, "out of memory for a chunk");
     memcpy(b->bytes, c->digest.data, DIGEST_BYTES);
     for (uint64_t got = 0; got < c->bytes;) {
-        ssize_t n = pread(u->files[c->file], b->bytes + DIGEST_BYTES + got, c->bytes - got, (off_t)(c->offset + got));
+        ssize_t n = pread(u->files[c->file], b->bytes + DIGEST_BYTES + got, c->bytes - got,
+                          (off_t)(c->offset + got));
         if (n <= 0) {
             data_buffer_release(u->endpoint, b);
-            return err_set(e, HP_EIO, "%s: cannot read: %s", u->path, n < 0 ? strerror(errno) : "the file has become shorter");
+            return err_set(e, HP_EIO, "%s: cannot read: %s", u->path,
+                           n < 0 ? strerror(errno) : "the file has become shorter");
         }
         got += (uint64_t)n;
     }
@@ -191,13 +208,15 @@ int upload_send(struct upload *u, const json_t *request, uint64_t *bytes, struct
     json_array_foreach(json_object_get(request, "targets"), i, target)
     {
         struct data_link *link = NULL;
-        if ((rc = connect_target(u, json_string_value(json_object_get(target, "address")), &link, e)) < 0)
+        if ((rc = connect_target(u, json_string_value(json_object_get(target, "address")), &link,
+                                 e)) < 0)
             return rc;
         json_array_foreach(json_object_get(target, "chunks"), k, index)
         {
             json_int_t c = json_integer_value(index);
             if (c < 0 || (size_t)c >= u->manifest->chunks.count)
-                rc = err_set(e, HP_EPROTO, "the coordinator asked for chunk %lld of %zu", (long long)c, u->manifest->chunks.count);
+                rc = err_set(e, HP_EPROTO, "the coordinator asked for chunk %lld of %zu",
+                             (long long)c, u->manifest->chunks.count);
             else
                 rc = send_chunk(u, link, session, &chunks[c], e);
             if (rc < 0)

@@ -1,12 +1,13 @@
 #include "model/added_tokens.h"
 
-#include "common/utf8.h"
-
 #include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
 
-/* Children of a node are a list by `next`; 0 is none. A node stands for the bytes from its place in the text on. */
+#include "common/utf8.h"
+
+/* Children of a node are a list by `next`; 0 is none. A node stands for the bytes from its place in
+ * the text on. */
 struct added_node {
     uint32_t child, next;
     uint32_t token; /* index + 1 of the token that these bytes are */
@@ -44,7 +45,8 @@ static uint32_t child_of(const struct added_tokens *a, uint32_t first, uint8_t b
     return first;
 }
 
-static int insert_path(struct added_tokens *a, const char *text, size_t size, uint32_t *last, struct err *e)
+static int insert_path(struct added_tokens *a, const char *text, size_t size, uint32_t *last,
+                       struct err *e)
 {
     uint32_t parent = 0;
     for (size_t i = 0; i < size; i++) {
@@ -55,7 +57,8 @@ static int insert_path(struct added_tokens *a, const char *text, size_t size, ui
             if (rc < 0)
                 return rc;
             node = a->n_nodes++;
-            a->nodes[node] = (struct added_node){.next = i == 0 ? 0 : a->nodes[parent].child, .byte = byte};
+            a->nodes[node] =
+                (struct added_node){.next = i == 0 ? 0 : a->nodes[parent].child, .byte = byte};
             if (i == 0)
                 a->roots[byte] = node;
             else
@@ -67,7 +70,8 @@ static int insert_path(struct added_tokens *a, const char *text, size_t size, ui
     return 0;
 }
 
-int added_tokens_add(struct added_tokens *a, const char *text, size_t size, const struct added_token *token, struct err *e)
+int added_tokens_add(struct added_tokens *a, const char *text, size_t size,
+                     const struct added_token *token, struct err *e)
 {
     if (size == 0)
         return 0;
@@ -112,8 +116,9 @@ static bool is_word(uint32_t c)
 
 static bool is_space(uint32_t c)
 {
-    return (c >= 9 && c <= 13) || c == ' ' || c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) ||
-           c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+    return (c >= 9 && c <= 13) || c == ' ' || c == 0x85 || c == 0xA0 || c == 0x1680 ||
+           (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F ||
+           c == 0x205F || c == 0x3000;
 }
 
 static bool test_before(const char *text, size_t at, bool (*is)(uint32_t), size_t *previous)
@@ -125,7 +130,8 @@ static bool test_before(const char *text, size_t at, bool (*is)(uint32_t), size_
     return utf8_decode(text + *previous, at - *previous, &c) > 0 && is(c);
 }
 
-static bool test_behind(const char *text, size_t size, size_t at, bool (*is)(uint32_t), size_t *next)
+static bool test_behind(const char *text, size_t size, size_t at, bool (*is)(uint32_t),
+                        size_t *next)
 {
     uint32_t c;
     int length = at < size ? utf8_decode(text + at, size - at, &c) : 0;
@@ -173,10 +179,12 @@ int added_tokens_finish(struct added_tokens *a, struct err *e)
     return 0;
 }
 
-/* ---- scanning ----------------------------------------------------------------------------------------------- */
+/* ---- scanning
+ * -----------------------------------------------------------------------------------------------
+ */
 
-int added_scan_start(struct added_scan *s, const struct added_tokens *a, const char *text, size_t size,
-                     const struct text_span *literal, size_t n_literal, struct err *e)
+int added_scan_start(struct added_scan *s, const struct added_tokens *a, const char *text,
+                     size_t size, const struct text_span *literal, size_t n_literal, struct err *e)
 {
     struct buffer hits = s->hits;
     hits.size = 0;
@@ -189,7 +197,9 @@ int added_scan_start(struct added_scan *s, const struct added_tokens *a, const c
         struct hit h = {at, a->nodes[node].found};
         buffer_append(&s->hits, &h, sizeof h);
     }
-    return s->hits.failed ? err_set(e, HP_ENOMEM, "out of memory for the tokens of %zu bytes of text", size) : 0;
+    return s->hits.failed
+               ? err_set(e, HP_ENOMEM, "out of memory for the tokens of %zu bytes of text", size)
+               : 0;
 }
 
 void added_scan_free(struct added_scan *s)
@@ -228,12 +238,13 @@ bool added_scan_next(struct added_scan *s, size_t at, size_t *start, size_t *end
         if (!t)
             continue;
         size_t first = h->start, stop = first + t->size, other;
-        if (t->single_word &&
-            (test_before(s->text, first, is_word, &other) || test_behind(s->text, s->size, stop, is_word, &other))) {
+        if (t->single_word && (test_before(s->text, first, is_word, &other) ||
+                               test_behind(s->text, s->size, stop, is_word, &other))) {
             from = stop;
             continue;
         }
-        while (t->lstrip && first > at && test_before(s->text, first, is_space, &other) && other >= at)
+        while (t->lstrip && first > at && test_before(s->text, first, is_space, &other) &&
+               other >= at)
             first = other;
         while (t->rstrip && test_behind(s->text, s->size, stop, is_space, &other))
             stop = other;

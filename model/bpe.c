@@ -1,10 +1,10 @@
 #include "model/bpe.h"
 
-#include "common/utf8.h"
-
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "common/utf8.h"
 
 struct bpe_merge {
     uint32_t left, right, rank, merged;
@@ -33,12 +33,16 @@ static size_t pair_slot(const struct bpe *b, uint32_t left, uint32_t right)
     return i;
 }
 
-int bpe_init(struct bpe *b, struct arena *arena, const struct vocabulary *v, size_t n_merges, struct err *e)
+int bpe_init(struct bpe *b, struct arena *arena, const struct vocabulary *v, size_t n_merges,
+             struct err *e)
 {
     size_t slots = 64;
     while (slots < n_merges * 2)
         slots *= 2;
-    *b = (struct bpe){.vocabulary = v, .merges = arena_alloc(arena, slots, sizeof *b->merges), .n_slots = slots, .unknown = -1};
+    *b = (struct bpe){.vocabulary = v,
+                      .merges = arena_alloc(arena, slots, sizeof *b->merges),
+                      .n_slots = slots,
+                      .unknown = -1};
     for (int i = 0; i < 256; i++)
         b->byte_ids[i] = -1;
     return b->merges ? 0 : err_set(e, HP_ENOMEM, "out of memory for %zu merges", n_merges);
@@ -75,15 +79,18 @@ static int lower_left_first(const void *pa, const void *pb)
     return a->left < b->left ? -1 : a->left > b->left;
 }
 
-/* Every cut of token `id` between two characters that leaves two tokens, by the id of the left one. */
-static size_t cuts_of(const struct vocabulary *v, const bool *takes_part, uint32_t id, struct cut cuts[SCORED_TOKEN_MAX_BYTES])
+/* Every cut of token `id` between two characters that leaves two tokens, by the id of the left one.
+ */
+static size_t cuts_of(const struct vocabulary *v, const bool *takes_part, uint32_t id,
+                      struct cut cuts[SCORED_TOKEN_MAX_BYTES])
 {
     const struct token *t = &v->tokens[id];
     size_t n = 0;
     for (uint32_t at = 1; at < t->size; at++) {
         if (((uint8_t)t->text[at] & 0xC0) == 0x80)
             continue;
-        int64_t left = vocabulary_find(v, t->text, at), right = vocabulary_find(v, t->text + at, t->size - at);
+        int64_t left = vocabulary_find(v, t->text, at),
+                right = vocabulary_find(v, t->text + at, t->size - at);
         if (left >= 0 && right >= 0 && (!takes_part || (takes_part[left] && takes_part[right])))
             cuts[n++] = (struct cut){(uint32_t)left, (uint32_t)right};
     }
@@ -91,8 +98,8 @@ static size_t cuts_of(const struct vocabulary *v, const bool *takes_part, uint32
     return n;
 }
 
-int bpe_init_scores(struct bpe *b, struct arena *arena, const struct vocabulary *v, const float *scores, const bool *takes_part,
-                    struct err *e)
+int bpe_init_scores(struct bpe *b, struct arena *arena, const struct vocabulary *v,
+                    const float *scores, const bool *takes_part, struct err *e)
 {
     struct scored *order = malloc((v->n ? v->n : 1) * sizeof *order);
     if (!order)
@@ -101,7 +108,8 @@ int bpe_init_scores(struct bpe *b, struct arena *arena, const struct vocabulary 
     size_t n = 0, n_cuts = 0;
     for (uint32_t id = 0; id < v->n; id++) {
         const struct token *t = &v->tokens[id];
-        if (!t->text || t->size > SCORED_TOKEN_MAX_BYTES || isnan(scores[id]) || (takes_part && !takes_part[id]))
+        if (!t->text || t->size > SCORED_TOKEN_MAX_BYTES || isnan(scores[id]) ||
+            (takes_part && !takes_part[id]))
             continue;
         if (vocabulary_find(v, t->text, t->size) != (int64_t)id)
             continue;
@@ -166,21 +174,25 @@ static struct candidate heap_pop(struct buffer *heap)
 }
 
 /* The id of a token that text may become; -1: none. */
-static int64_t token_of_text(const struct bpe *b, const struct bpe_scratch *s, const char *text, size_t size)
+static int64_t token_of_text(const struct bpe *b, const struct bpe_scratch *s, const char *text,
+                             size_t size)
 {
     int64_t id = vocabulary_find(b->vocabulary, text, size);
     return id >= 0 && s->plain && b->vocabulary->tokens[id].special ? -1 : id;
 }
 
-static const struct bpe_merge *merge_at(const struct bpe *b, const struct bpe_scratch *s, const struct symbol *symbols, int32_t at)
+static const struct bpe_merge *merge_at(const struct bpe *b, const struct bpe_scratch *s,
+                                        const struct symbol *symbols, int32_t at)
 {
     if (at < 0 || symbols[at].next < 0)
         return NULL;
-    const struct bpe_merge *m = &b->merges[pair_slot(b, symbols[at].id, symbols[symbols[at].next].id)];
+    const struct bpe_merge *m =
+        &b->merges[pair_slot(b, symbols[at].id, symbols[symbols[at].next].id)];
     return m->used && !(s->plain && b->vocabulary->tokens[m->merged].special) ? m : NULL;
 }
 
-static void consider(const struct bpe *b, struct bpe_scratch *s, const struct symbol *symbols, int32_t at)
+static void consider(const struct bpe *b, struct bpe_scratch *s, const struct symbol *symbols,
+                     int32_t at)
 {
     const struct bpe_merge *m = merge_at(b, s, symbols, at);
     if (m)
@@ -217,8 +229,10 @@ static void symbol_push(struct buffer *symbols, uint32_t id)
     buffer_append(symbols, &s, sizeof s);
 }
 
-/* A character without a token of its own: its bytes' tokens, else the unknown token, else nothing. */
-static void push_stranger(const struct bpe *b, struct buffer *symbols, const char *at, size_t length, bool *after_unknown)
+/* A character without a token of its own: its bytes' tokens, else the unknown token, else nothing.
+ */
+static void push_stranger(const struct bpe *b, struct buffer *symbols, const char *at,
+                          size_t length, bool *after_unknown)
 {
     bool bytes = true;
     for (size_t i = 0; i < length; i++)
@@ -232,7 +246,8 @@ static void push_stranger(const struct bpe *b, struct buffer *symbols, const cha
     *after_unknown = !bytes;
 }
 
-static int split_characters(const struct bpe *b, struct bpe_scratch *s, const char *word, size_t size, struct err *e)
+static int split_characters(const struct bpe *b, struct bpe_scratch *s, const char *word,
+                            size_t size, struct err *e)
 {
     struct buffer *symbols = &s->symbols;
     symbols->size = 0;
@@ -250,10 +265,12 @@ static int split_characters(const struct bpe *b, struct bpe_scratch *s, const ch
         after_unknown &= id < 0;
         at += (size_t)length;
     }
-    return symbols->failed ? err_set(e, HP_ENOMEM, "out of memory for a word of %zu bytes", size) : 0;
+    return symbols->failed ? err_set(e, HP_ENOMEM, "out of memory for a word of %zu bytes", size)
+                           : 0;
 }
 
-int bpe_word(const struct bpe *b, struct bpe_scratch *s, const char *word, size_t size, struct buffer *out, struct err *e)
+int bpe_word(const struct bpe *b, struct bpe_scratch *s, const char *word, size_t size,
+             struct buffer *out, struct err *e)
 {
     if (size == 0)
         return 0;
@@ -274,5 +291,7 @@ int bpe_word(const struct bpe *b, struct bpe_scratch *s, const char *word, size_
     merge_all(b, s, symbols, n);
     for (int32_t i = 0; i >= 0; i = symbols[i].next)
         buffer_append(out, &symbols[i].id, sizeof symbols[i].id);
-    return s->heap.failed || out->failed ? err_set(e, HP_ENOMEM, "out of memory for a word of %zu bytes", size) : 0;
+    return s->heap.failed || out->failed
+               ? err_set(e, HP_ENOMEM, "out of memory for a word of %zu bytes", size)
+               : 0;
 }

@@ -1,12 +1,13 @@
-/* config.json of a Hugging Face folder as a model's config: the older style (rope_theta, rope_scaling) and the newer
- * (rope_parameters). */
+/* config.json of a Hugging Face folder as a model's config: the older style (rope_theta,
+ * rope_scaling) and the newer (rope_parameters). */
+#include <string.h>
+
 #include "model/architecture.h"
 #include "model/rope.h"
 
-#include <string.h>
-
 /* A count; `fallback` below 0: it must be there. */
-static int get_count(const struct json_at *at, const char *key, int fallback, int *out, struct err *e)
+static int get_count(const struct json_at *at, const char *key, int fallback, int *out,
+                     struct err *e)
 {
     struct json_at m;
     uint64_t value = 0;
@@ -18,25 +19,32 @@ static int get_count(const struct json_at *at, const char *key, int fallback, in
     if (rc < 0)
         return rc;
     if (value > MODEL_CONTEXT_MAX)
-        return json_fail(&m, e, "%llu is more than %d", (unsigned long long)value, MODEL_CONTEXT_MAX);
+        return json_fail(&m, e, "%llu is more than %d", (unsigned long long)value,
+                         MODEL_CONTEXT_MAX);
     *out = (int)value;
     return 0;
 }
 
-static int get_llama3(const struct json_at *scaling, int context, struct rope_llama3 *s, struct err *e)
+static int get_llama3(const struct json_at *scaling, int context, struct rope_llama3 *s,
+                      struct err *e)
 {
     int rc = json_get_number_min(scaling, "factor", 1, &s->factor, e);
-    rc = rc < 0 ? rc : json_get_number_min(scaling, "low_freq_factor", 1e-6, &s->low_freq_factor, e);
-    rc = rc < 0 ? rc : json_get_number_min(scaling, "high_freq_factor", 1e-6, &s->high_freq_factor, e);
-    rc = rc < 0 ? rc : json_opt_number_min(scaling, "original_max_position_embeddings", 1, context, &s->original_context, e);
+    rc =
+        rc < 0 ? rc : json_get_number_min(scaling, "low_freq_factor", 1e-6, &s->low_freq_factor, e);
+    rc = rc < 0 ? rc
+                : json_get_number_min(scaling, "high_freq_factor", 1e-6, &s->high_freq_factor, e);
+    rc = rc < 0 ? rc
+                : json_opt_number_min(scaling, "original_max_position_embeddings", 1, context,
+                                      &s->original_context, e);
     if (rc == 0 && s->high_freq_factor <= s->low_freq_factor)
-        return json_fail(scaling, e, "high_freq_factor %g is not above low_freq_factor %g", s->high_freq_factor,
-                         s->low_freq_factor);
+        return json_fail(scaling, e, "high_freq_factor %g is not above low_freq_factor %g",
+                         s->high_freq_factor, s->low_freq_factor);
     return rc;
 }
 
 /* `scaling` names its type and has the type's parameters beside it. */
-static int get_scaling(const struct json_at *scaling, struct arena *arena, struct model_config *c, struct err *e)
+static int get_scaling(const struct json_at *scaling, struct arena *arena, struct model_config *c,
+                       struct err *e)
 {
     const char *older, *type;
     int rc = json_as_object(scaling, e);
@@ -62,11 +70,13 @@ static int get_scaling(const struct json_at *scaling, struct arena *arena, struc
     return 0;
 }
 
-static int get_rope(const struct json_at *config, struct arena *arena, struct model_config *c, struct err *e)
+static int get_rope(const struct json_at *config, struct arena *arena, struct model_config *c,
+                    struct err *e)
 {
     struct json_at newer, older, none = {config->file, NULL, config, "rope_parameters", 0};
     double base, part;
-    bool has_newer = json_find(config, "rope_parameters", &newer), has_older = json_find(config, "rope_scaling", &older);
+    bool has_newer = json_find(config, "rope_parameters", &newer),
+         has_older = json_find(config, "rope_scaling", &older);
     const struct json_at *from = has_newer ? &newer : &none;
     if (has_newer && json_as_object(&newer, e) < 0)
         return HP_EPARSE;
@@ -79,7 +89,8 @@ static int get_rope(const struct json_at *config, struct arena *arena, struct mo
     if (part > 1)
         return json_fail(config, e, "partial_rotary_factor is %g", part);
     if (c->head_dim < 1 || c->head_dim > MODEL_HEAD_MAX)
-        return json_fail(config, e, "a head size of %d is not within 1 to %d", c->head_dim, MODEL_HEAD_MAX);
+        return json_fail(config, e, "a head size of %d is not within 1 to %d", c->head_dim,
+                         MODEL_HEAD_MAX);
     c->rope.dims = (int)(c->head_dim * part);
     c->rope.scale = 1;
     if (has_newer)
@@ -95,8 +106,8 @@ static int unsupported(const struct json_at *at, struct err *e, const char *what
     return HP_EUNSUPPORTED;
 }
 
-static int refuse_window(const struct json_at *config, const struct architecture *family, const struct model_config *c,
-                         struct err *e)
+static int refuse_window(const struct json_at *config, const struct architecture *family,
+                         const struct model_config *c, struct err *e)
 {
     /* A null means no window; a missing key means the family's default. */
     json_t *window = json_object_get(config->value, "sliding_window");
@@ -105,12 +116,14 @@ static int refuse_window(const struct json_at *config, const struct architecture
     if (family->default_window == 0 || json_is_null(window))
         return 0;
     int rc = window ? json_as_u64(&at, &tokens, e) : 0;
-    return rc == 0 && tokens < (uint64_t)c->context ? unsupported(&at, e, "attention within a sliding window") : rc;
+    return rc == 0 && tokens < (uint64_t)c->context
+               ? unsupported(&at, e, "attention within a sliding window")
+               : rc;
 }
 
 /* Variants of a family that compute something else. */
-static int refuse_variants(const struct json_at *config, const struct architecture *family, const struct model_config *c,
-                           struct err *e)
+static int refuse_variants(const struct json_at *config, const struct architecture *family,
+                           const struct model_config *c, struct err *e)
 {
     struct json_at at;
     const char *activation;
@@ -137,7 +150,8 @@ static int refuse_variants(const struct json_at *config, const struct architectu
     return rc < 0 ? rc : refuse_window(config, family, c, e);
 }
 
-static int get_sizes(const struct json_at *config, const struct architecture *family, struct model_config *c, struct err *e)
+static int get_sizes(const struct json_at *config, const struct architecture *family,
+                     struct model_config *c, struct err *e)
 {
     double epsilon;
     int rc = get_count(config, "vocab_size", -1, &c->vocabulary, e);
@@ -146,9 +160,13 @@ static int get_sizes(const struct json_at *config, const struct architecture *fa
     rc = rc < 0 ? rc : get_count(config, "num_attention_heads", -1, &c->n_heads, e);
     int kv_heads = family->default_kv_heads ? family->default_kv_heads : c->n_heads;
     rc = rc < 0 ? rc : get_count(config, "num_key_value_heads", kv_heads, &c->n_kv_heads, e);
-    rc = rc < 0 ? rc : get_count(config, "head_dim", c->n_heads > 0 ? c->width / c->n_heads : 0, &c->head_dim, e);
+    rc = rc < 0 ? rc
+                : get_count(config, "head_dim", c->n_heads > 0 ? c->width / c->n_heads : 0,
+                            &c->head_dim, e);
     rc = rc < 0 ? rc : get_count(config, "intermediate_size", -1, &c->mlp_width, e);
-    rc = rc < 0 ? rc : get_count(config, "max_position_embeddings", family->default_context, &c->context, e);
+    rc = rc < 0 ? rc
+                : get_count(config, "max_position_embeddings", family->default_context, &c->context,
+                            e);
     rc = rc < 0 ? rc : json_opt_number_min(config, "rms_norm_eps", 0, 1e-6, &epsilon, e);
     c->norm_epsilon = rc < 0 ? 0 : (float)epsilon;
     return rc;
@@ -167,12 +185,14 @@ static int get_switches(const struct json_at *config, struct model_facts *f, str
     return 0;
 }
 
-int facts_from_hub(const struct json_at *config, struct arena *arena, struct model_facts *out, struct err *e)
+int facts_from_hub(const struct json_at *config, struct arena *arena, struct model_facts *out,
+                   struct err *e)
 {
     *out = (struct model_facts){.form = FORM_HUB};
     const char *type, *name;
     int rc = json_get_string(config, "model_type", &type, e);
-    rc = rc < 0 ? rc : architecture_find(FORM_HUB, config->file, type, strlen(type), &out->family, e);
+    rc = rc < 0 ? rc
+                : architecture_find(FORM_HUB, config->file, type, strlen(type), &out->family, e);
     rc = rc < 0 ? rc : json_opt_string(config, "_name_or_path", "", &name, e);
     if (rc < 0)
         return rc;

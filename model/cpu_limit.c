@@ -1,8 +1,8 @@
 #include "model/cpu_limit.h"
 
-#include "common/env.h"
-
 #include <time.h>
+
+#include "common/env.h"
 
 enum { LOOK_EVERY_NS = 20 * 1000 * 1000 };
 

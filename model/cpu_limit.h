@@ -1,5 +1,6 @@
-/* A bound on the processor time that one piece of work may take in its thread: what a file's patterns and templates ask for cannot
- * be told beforehand. Other threads' work does not count, so a busy machine refuses nothing. */
+/* A bound on the processor time that one piece of work may take in its thread: what a file's
+ * patterns and templates ask for cannot be told beforehand. Other threads' work does not count, so
+ * a busy machine refuses nothing. */
 #ifndef HP_MODEL_CPU_LIMIT_H
 #define HP_MODEL_CPU_LIMIT_H
 
@@ -8,7 +9,7 @@
 
 struct cpu_limit {
     uint64_t started_ns, limit_ns; /* of the thread's own time */
-    uint64_t look_ns;              /* of the clock on the wall: no look at the thread's time before */
+    uint64_t look_ns; /* of the clock on the wall: no look at the thread's time before */
 };
 
 /* `limit_ns` stretches by HP_TIME_SCALE, as sanitizers and valgrind stretch the work. */

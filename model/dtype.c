@@ -5,7 +5,8 @@
 
 float dtype_f16_to_f32(uint16_t h)
 {
-    uint32_t sign = (uint32_t)(h & 0x8000u) << 16, exponent = (h >> 10) & 0x1fu, mantissa = h & 0x3ffu, bits;
+    uint32_t sign = (uint32_t)(h & 0x8000u) << 16, exponent = (h >> 10) & 0x1fu,
+             mantissa = h & 0x3ffu, bits;
     if (exponent == 31) {
         bits = sign | 0x7f800000u | mantissa << 13;
     } else if (exponent) {
@@ -33,7 +34,8 @@ uint16_t dtype_f32_to_f16(float f)
         uint32_t rounded = magnitude + 0xfffu + (magnitude >> 13 & 1u);
         return (uint16_t)(sign | (rounded - 0x38000000u) >> 13);
     }
-    /* A subnormal half: adding 0.5 aligns the mantissa so that float32's own rounding is the one wanted. */
+    /* A subnormal half: adding 0.5 aligns the mantissa so that float32's own rounding is the one
+     * wanted. */
     float aligned;
     memcpy(&aligned, &magnitude, sizeof aligned);
     aligned += 0.5f;
@@ -130,27 +132,32 @@ int dtype_of_safetensors(const char *name)
     return -1;
 }
 
-/* Every format of GGUF, by its number: name, elements and bytes of a block. Source: ggml.h and ggml-common.h of llama.cpp. */
+/* Every format of GGUF, by its number: name, elements and bytes of a block. Source: ggml.h and
+ * ggml-common.h of llama.cpp. */
 static const struct {
     const char *name;
     uint16_t elements, bytes;
 } gguf_formats[] = {
-    [0] = {"F32", 1, 4}, [1] = {"F16", 1, 2}, [2] = {"Q4_0", 32, 18}, [3] = {"Q4_1", 32, 20}, [6] = {"Q5_0", 32, 22},
-    [7] = {"Q5_1", 32, 24}, [8] = {"Q8_0", 32, 34}, [9] = {"Q8_1", 32, 36}, [10] = {"Q2_K", 256, 84},
-    [11] = {"Q3_K", 256, 110}, [12] = {"Q4_K", 256, 144}, [13] = {"Q5_K", 256, 176}, [14] = {"Q6_K", 256, 210},
-    [15] = {"Q8_K", 256, 292}, [16] = {"IQ2_XXS", 256, 66}, [17] = {"IQ2_XS", 256, 74}, [18] = {"IQ3_XXS", 256, 98},
-    [19] = {"IQ1_S", 256, 50}, [20] = {"IQ4_NL", 32, 18}, [21] = {"IQ3_S", 256, 110}, [22] = {"IQ2_S", 256, 82},
-    [23] = {"IQ4_XS", 256, 136}, [24] = {"I8", 1, 1}, [25] = {"I16", 1, 2}, [26] = {"I32", 1, 4}, [27] = {"I64", 1, 8},
-    [28] = {"F64", 1, 8}, [29] = {"IQ1_M", 256, 56}, [30] = {"BF16", 1, 2}, [31] = {"Q4_0_4_4", 32, 18},
-    [32] = {"Q4_0_4_8", 32, 18}, [33] = {"Q4_0_8_8", 32, 18}, [34] = {"TQ1_0", 256, 54}, [35] = {"TQ2_0", 256, 66},
-    [36] = {"IQ4_NL_4_4", 32, 18}, [37] = {"IQ4_NL_4_8", 32, 18}, [38] = {"IQ4_NL_8_8", 32, 18}, [39] = {"MXFP4", 32, 17},
-    [40] = {"NVFP4", 64, 36},
+    [0] = {"F32", 1, 4},           [1] = {"F16", 1, 2},           [2] = {"Q4_0", 32, 18},
+    [3] = {"Q4_1", 32, 20},        [6] = {"Q5_0", 32, 22},        [7] = {"Q5_1", 32, 24},
+    [8] = {"Q8_0", 32, 34},        [9] = {"Q8_1", 32, 36},        [10] = {"Q2_K", 256, 84},
+    [11] = {"Q3_K", 256, 110},     [12] = {"Q4_K", 256, 144},     [13] = {"Q5_K", 256, 176},
+    [14] = {"Q6_K", 256, 210},     [15] = {"Q8_K", 256, 292},     [16] = {"IQ2_XXS", 256, 66},
+    [17] = {"IQ2_XS", 256, 74},    [18] = {"IQ3_XXS", 256, 98},   [19] = {"IQ1_S", 256, 50},
+    [20] = {"IQ4_NL", 32, 18},     [21] = {"IQ3_S", 256, 110},    [22] = {"IQ2_S", 256, 82},
+    [23] = {"IQ4_XS", 256, 136},   [24] = {"I8", 1, 1},           [25] = {"I16", 1, 2},
+    [26] = {"I32", 1, 4},          [27] = {"I64", 1, 8},          [28] = {"F64", 1, 8},
+    [29] = {"IQ1_M", 256, 56},     [30] = {"BF16", 1, 2},         [31] = {"Q4_0_4_4", 32, 18},
+    [32] = {"Q4_0_4_8", 32, 18},   [33] = {"Q4_0_8_8", 32, 18},   [34] = {"TQ1_0", 256, 54},
+    [35] = {"TQ2_0", 256, 66},     [36] = {"IQ4_NL_4_4", 32, 18}, [37] = {"IQ4_NL_4_8", 32, 18},
+    [38] = {"IQ4_NL_8_8", 32, 18}, [39] = {"MXFP4", 32, 17},      [40] = {"NVFP4", 64, 36},
 };
 enum { N_GGUF_FORMATS = sizeof gguf_formats / sizeof *gguf_formats };
 
 const char *dtype_gguf_name(uint32_t gguf_type)
 {
-    return gguf_type < N_GGUF_FORMATS && gguf_formats[gguf_type].name ? gguf_formats[gguf_type].name : "unknown";
+    return gguf_type < N_GGUF_FORMATS && gguf_formats[gguf_type].name ? gguf_formats[gguf_type].name
+                                                                      : "unknown";
 }
 
 bool dtype_gguf_block(uint32_t gguf_type, uint32_t *elements, uint32_t *bytes)

@@ -1,4 +1,5 @@
-/* Number formats of weights: one row a format, with its block layout and how to turn it into float32. A new format is a new row. */
+/* Number formats of weights: one row a format, with its block layout and how to turn it into
+ * float32. A new format is a new row. */
 #ifndef HP_MODEL_DTYPE_H
 #define HP_MODEL_DTYPE_H
 

@@ -1,18 +1,31 @@
-/* GGUF v2 and v3: header to keys and weights. Nothing but the header is read; weights are mapped. Every offset, count, length, string and
- * dimension is checked with overflow builtins before use; memory for what the header says is bounded by the header's own size. */
+/* GGUF v2 and v3: header to keys and weights. Nothing but the header is read; weights are mapped.
+ * Every offset, count, length, string and dimension is checked with overflow builtins before use;
+ * memory for what the header says is bounded by the header's own size. */
 #ifndef HP_MODEL_GGUF_H
 #define HP_MODEL_GGUF_H
-
-#include "common/arena.h"
-#include "common/status.h"
-#include "model/weights.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/arena.h"
+#include "common/status.h"
+#include "model/weights.h"
+
 enum gguf_type {
-    GGUF_U8, GGUF_I8, GGUF_U16, GGUF_I16, GGUF_U32, GGUF_I32, GGUF_F32, GGUF_BOOL, GGUF_STRING, GGUF_ARRAY, GGUF_U64, GGUF_I64, GGUF_F64
+    GGUF_U8,
+    GGUF_I8,
+    GGUF_U16,
+    GGUF_I16,
+    GGUF_U32,
+    GGUF_I32,
+    GGUF_F32,
+    GGUF_BOOL,
+    GGUF_STRING,
+    GGUF_ARRAY,
+    GGUF_U64,
+    GGUF_I64,
+    GGUF_F64
 };
 
 struct gguf_string {
@@ -39,25 +52,36 @@ struct gguf {
     uint64_t data_offset; /* first byte after header and padding */
 };
 
-/* Parses `size` bytes of a file (all of it, mapped). `file` is for messages. Only the header is touched. The map must outlive the result.
- * Weights come in the order of their bytes; that names are unique is for weight_table.h. HP_EPARSE, HP_EUNSUPPORTED (version, number format), HP_ENOMEM; *out is empty then. */
-int gguf_parse(const char *file, const uint8_t *map, uint64_t size, struct gguf *out, struct err *e);
-/* The same for who needs less: keys alone (n_weights is 0, data_offset the end of the keys), or weights in formats that nothing here computes with, too;
- * where not even the size of such a format's blocks is known, a weight reaches to the next one. */
+/* Parses `size` bytes of a file (all of it, mapped). `file` is for messages. Only the header is
+ * touched. The map must outlive the result. Weights come in the order of their bytes; that names
+ * are unique is for weight_table.h. HP_EPARSE, HP_EUNSUPPORTED (version, number format), HP_ENOMEM;
+ * *out is empty then. */
+int gguf_parse(const char *file, const uint8_t *map, uint64_t size, struct gguf *out,
+               struct err *e);
+/* The same for who needs less: keys alone (n_weights is 0, data_offset the end of the keys), or
+ * weights in formats that nothing here computes with, too; where not even the size of such a
+ * format's blocks is known, a weight reaches to the next one. */
 enum gguf_need { GGUF_KEYS, GGUF_SIZES, GGUF_WEIGHTS };
-int gguf_parse_for(const char *file, const uint8_t *map, uint64_t size, enum gguf_need need, struct gguf *out, struct err *e);
+int gguf_parse_for(const char *file, const uint8_t *map, uint64_t size, enum gguf_need need,
+                   struct gguf *out, struct err *e);
 void gguf_free(struct gguf *g);
 
 /* NULL when there is no such key. */
 const struct gguf_key *gguf_find(const struct gguf *g, const char *name);
-/* Typed reading with a default where the key is missing; any integer type serves an integer, and 0 or 1 of any a boolean. HP_EPARSE names file and key on a wrong type. */
-int gguf_get_u64(const struct gguf *g, const char *file, const char *name, const uint64_t *fallback, uint64_t *out, struct err *e);
+/* Typed reading with a default where the key is missing; any integer type serves an integer, and 0
+ * or 1 of any a boolean. HP_EPARSE names file and key on a wrong type. */
+int gguf_get_u64(const struct gguf *g, const char *file, const char *name, const uint64_t *fallback,
+                 uint64_t *out, struct err *e);
 /* The same, or an array with one value for each block. HP_EUNSUPPORTED where they differ. */
-int gguf_get_same_u64(const struct gguf *g, const char *file, const char *name, const uint64_t *fallback, uint64_t *out, struct err *e);
-int gguf_get_f64(const struct gguf *g, const char *file, const char *name, const double *fallback, double *out, struct err *e);
-int gguf_get_bool(const struct gguf *g, const char *file, const char *name, bool fallback, bool *out, struct err *e);
+int gguf_get_same_u64(const struct gguf *g, const char *file, const char *name,
+                      const uint64_t *fallback, uint64_t *out, struct err *e);
+int gguf_get_f64(const struct gguf *g, const char *file, const char *name, const double *fallback,
+                 double *out, struct err *e);
+int gguf_get_bool(const struct gguf *g, const char *file, const char *name, bool fallback,
+                  bool *out, struct err *e);
 /* *out stays {NULL, 0} when the key is missing. */
-int gguf_get_string(const struct gguf *g, const char *file, const char *name, struct gguf_string *out, struct err *e);
+int gguf_get_string(const struct gguf *g, const char *file, const char *name,
+                    struct gguf_string *out, struct err *e);
 /* Element i of an array of numbers, as a double or integer. */
 double gguf_element_f64(const struct gguf_key *k, uint64_t i);
 int64_t gguf_element_i64(const struct gguf_key *k, uint64_t i);

@@ -10,8 +10,15 @@ static const char index_name[] = "model.safetensors.index.json";
 
 /* Whatever opening a folder, its tokenizer and its template reads. */
 static const char *const small_files[] = {
-    "config.json",       "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
-    "added_tokens.json", "chat_template.jinja",    index_name,       "additional_chat_templates/tool_use.jinja",
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+    index_name,
+    "additional_chat_templates/tool_use.jinja",
 };
 enum { N_SMALL_FILES = sizeof small_files / sizeof *small_files };
 
@@ -37,7 +44,8 @@ static bool is_shard_name(const char *name)
 {
     static const char ending[] = ".safetensors";
     size_t n = strlen(name), m = sizeof ending - 1;
-    return n > m && n < 256 && strcmp(name + n - m, ending) == 0 && name[0] != '.' && !strchr(name, '/');
+    return n > m && n < 256 && strcmp(name + n - m, ending) == 0 && name[0] != '.' &&
+           !strchr(name, '/');
 }
 
 static int list_small_files(struct hub *h, struct arena *arena, struct err *e)
@@ -50,25 +58,30 @@ static int list_small_files(struct hub *h, struct arena *arena, struct err *e)
         if (stat(path, &s) < 0 || !S_ISREG(s.st_mode))
             continue;
         if (s.st_size > HUB_SMALL_FILE_MAX_BYTES)
-            return err_set(e, HP_ELIMIT, "%s: larger than %d MiB", path, HUB_SMALL_FILE_MAX_BYTES >> 20);
+            return err_set(e, HP_ELIMIT, "%s: larger than %d MiB", path,
+                           HUB_SMALL_FILE_MAX_BYTES >> 20);
         h->names[h->n_files++] = small_files[i];
     }
     h->first_shard = h->n_files;
     return 0;
 }
 
-static int load_json(const struct hub *h, struct arena *arena, const char *name, json_t **root, struct json_at *at, struct err *e)
+static int load_json(const struct hub *h, struct arena *arena, const char *name, json_t **root,
+                     struct json_at *at, struct err *e)
 {
     const char *path = hub_path(h, arena, name);
     return path ? json_load_wide_at(path, root, at, e) : out_of_memory(h, e);
 }
 
-/* ---- shards ---------------------------------------------------------------------------------------------------- */
+/* ---- shards
+ * ----------------------------------------------------------------------------------------------------
+ */
 
 static int add_shard(struct hub *h, struct arena *arena, const char *name, struct err *e)
 {
     if (h->n_files - h->first_shard >= HUB_SHARDS_MAX)
-        return err_set(e, HP_ELIMIT, "%s: more than %d files of weights", h->folder, HUB_SHARDS_MAX);
+        return err_set(e, HP_ELIMIT, "%s: more than %d files of weights", h->folder,
+                       HUB_SHARDS_MAX);
     char *copy = arena_strdup(arena, name);
     if (!copy)
         return out_of_memory(h, e);
@@ -98,9 +111,12 @@ static int shards_of_index(struct hub *h, struct arena *arena, struct err *e)
         const char *name;
         rc = json_as_string(&at, &name, e);
         if (rc == 0 && !is_shard_name(name))
-            rc = json_fail(&at, e, "\"%.100s\" is not the name of a safetensors file in this folder", name);
-        /* Tensors of one file follow each other in files as they are written: looking at the last one spares most searches. */
-        bool repeats = rc == 0 && h->n_files > h->first_shard && strcmp(h->names[h->n_files - 1], name) == 0;
+            rc = json_fail(&at, e,
+                           "\"%.100s\" is not the name of a safetensors file in this folder", name);
+        /* Tensors of one file follow each other in files as they are written: looking at the last
+         * one spares most searches. */
+        bool repeats =
+            rc == 0 && h->n_files > h->first_shard && strcmp(h->names[h->n_files - 1], name) == 0;
         if (rc == 0 && !repeats && !has_file(h, name))
             rc = add_shard(h, arena, name, e);
         if (rc < 0)
@@ -113,7 +129,8 @@ static int shards_of_folder(struct hub *h, struct arena *arena, struct err *e)
 {
     DIR *d = opendir(h->folder);
     if (!d)
-        return err_set(e, errno == EACCES ? HP_EDENIED : HP_EIO, "%s: %s", h->folder, strerror(errno));
+        return err_set(e, errno == EACCES ? HP_EDENIED : HP_EIO, "%s: %s", h->folder,
+                       strerror(errno));
     int rc = 0;
     bool whole = false;
     for (struct dirent *entry; rc == 0 && !whole && (entry = readdir(d));)
@@ -137,9 +154,11 @@ static int list_shards(struct hub *h, struct arena *arena, struct err *e)
     int rc = has_file(h, index_name) ? shards_of_index(h, arena, e) : shards_of_folder(h, arena, e);
     if (rc == 0 && h->n_files == h->first_shard) {
         err_set(e, HP_ENOENT, "%s: has no *.safetensors", h->folder);
-        return err_hint(e, "weights in other formats (*.bin, *.pt) are not read; convert them to safetensors or GGUF");
+        return err_hint(e, "weights in other formats (*.bin, *.pt) are not read; convert them to "
+                           "safetensors or GGUF");
     }
-    qsort(h->names + h->first_shard, (size_t)(h->n_files - h->first_shard), sizeof(const char *), by_name);
+    qsort(h->names + h->first_shard, (size_t)(h->n_files - h->first_shard), sizeof(const char *),
+          by_name);
     return rc;
 }
 
@@ -156,14 +175,17 @@ int hub_index_check(const struct hub *h, const struct weight_table *t, struct er
         struct json_at at = {map.file, value, &map, tensor, 0};
         const struct weight *w = weight_table_find(t, tensor);
         if (!w || strcmp(h->names[w->file], json_string_value(value)) != 0)
-            return json_fail(&at, e, "tensor %.200s is not in %s", tensor, json_string_value(value));
+            return json_fail(&at, e, "tensor %.200s is not in %s", tensor,
+                             json_string_value(value));
     }
     return 0;
 }
 
-/* ---- the chat template ----------------------------------------------------------------------------------------- */
+/* ---- the chat template
+ * ----------------------------------------------------------------------------------------- */
 
-static int read_template_file(struct hub *h, struct arena *arena, const char *name, const char **out, struct err *e)
+static int read_template_file(struct hub *h, struct arena *arena, const char *name,
+                              const char **out, struct err *e)
 {
     char *path = hub_path(h, arena, name);
     FILE *f = path ? fopen(path, "rb") : NULL;
@@ -188,7 +210,8 @@ static int read_template_file(struct hub *h, struct arena *arena, const char *na
     return rc;
 }
 
-static int copy_template(struct hub *h, struct arena *arena, const struct json_at *text, const char **out, struct err *e)
+static int copy_template(struct hub *h, struct arena *arena, const struct json_at *text,
+                         const char **out, struct err *e)
 {
     const char *source;
     int rc = json_as_string(text, &source, e);
@@ -197,8 +220,10 @@ static int copy_template(struct hub *h, struct arena *arena, const struct json_a
     return rc;
 }
 
-/* "chat_template" is the template, or a list of them by name, of which "default" and "tool_use" are known. */
-static int templates_of_list(struct hub *h, struct arena *arena, const struct json_at *list, struct err *e)
+/* "chat_template" is the template, or a list of them by name, of which "default" and "tool_use" are
+ * known. */
+static int templates_of_list(struct hub *h, struct arena *arena, const struct json_at *list,
+                             struct err *e)
 {
     size_t n;
     int rc = json_as_array(list, &n, e);
@@ -206,7 +231,7 @@ static int templates_of_list(struct hub *h, struct arena *arena, const struct js
         struct json_at item = json_item(list, i), text;
         const char *name;
         rc = json_get_string(&item, "name", &name, e);
-        const char **out = rc < 0                           ? NULL
+        const char **out = rc < 0                          ? NULL
                            : strcmp(name, "default") == 0  ? &h->chat_template
                            : strcmp(name, "tool_use") == 0 ? &h->tool_template
                                                            : NULL;
@@ -237,10 +262,14 @@ static int read_template(struct hub *h, struct arena *arena, struct err *e)
         h->tool_template = NULL;
         rc = read_template_file(h, arena, "chat_template.jinja", &h->chat_template, e);
     }
-    return rc < 0 || !has_file(h, tool_file) ? rc : read_template_file(h, arena, tool_file, &h->tool_template, e);
+    return rc < 0 || !has_file(h, tool_file)
+               ? rc
+               : read_template_file(h, arena, tool_file, &h->tool_template, e);
 }
 
-/* ---- all of it ------------------------------------------------------------------------------------------------- */
+/* ---- all of it
+ * -------------------------------------------------------------------------------------------------
+ */
 
 static int open_all(struct hub *h, struct arena *arena, struct err *e)
 {
@@ -256,7 +285,8 @@ static int open_all(struct hub *h, struct arena *arena, struct err *e)
 int hub_open(const char *folder, struct arena *arena, struct hub *out, struct err *e)
 {
     *out = (struct hub){.folder = arena_strdup(arena, folder)};
-    int rc = out->folder ? open_all(out, arena, e) : err_set(e, HP_ENOMEM, "%s: out of memory", folder);
+    int rc =
+        out->folder ? open_all(out, arena, e) : err_set(e, HP_ENOMEM, "%s: out of memory", folder);
     if (rc < 0)
         hub_close(out);
     return rc;

@@ -1,9 +1,9 @@
 #include "model/layers.h"
 
-#include "model/layers_int.h"
-
 #include <stdio.h>
 #include <string.h>
+
+#include "model/layers_int.h"
 
 struct build {
     const struct model_facts *facts;
@@ -38,19 +38,24 @@ static void set_widths(struct graph *g, const struct model_config *c)
     memcpy(g->value_width, widths, sizeof widths);
 }
 
-static void weight_name(const struct build *b, const char *name, int block, const char *ending, char *out, size_t size)
+static void weight_name(const struct build *b, const char *name, int block, const char *ending,
+                        char *out, size_t size)
 {
     if (block < 0)
         snprintf(out, size, "%s.%s", name, ending);
     else
-        snprintf(out, size, "%s%d.%s.%s", b->facts->family->block_prefix[b->facts->form], block, name, ending);
+        snprintf(out, size, "%s%d.%s.%s", b->facts->family->block_prefix[b->facts->form], block,
+                 name, ending);
 }
 
 /* [outputs, inputs] of an operator's weight; a vector has no rows. */
-static void weight_shape(const struct build *b, const struct op_recipe *r, uint64_t *rows, uint64_t *columns)
+static void weight_shape(const struct build *b, const struct op_recipe *r, uint64_t *rows,
+                         uint64_t *columns)
 {
     const int *width = b->graph->value_width;
-    *rows = r->kind == OP_EMBED ? (uint64_t)width[V_LOGITS] : r->kind == OP_MATMUL ? (uint64_t)width[r->out] : 0;
+    *rows = r->kind == OP_EMBED    ? (uint64_t)width[V_LOGITS]
+            : r->kind == OP_MATMUL ? (uint64_t)width[r->out]
+                                   : 0;
     *columns = (uint64_t)width[r->kind == OP_EMBED ? r->out : r->in];
 }
 
@@ -84,19 +89,25 @@ static int recipe_length(const struct op_recipe *r)
     return n;
 }
 
-static int add_layer(struct build *b, const struct op_recipe *recipe, int block, const char *class_name)
+static int add_layer(struct build *b, const struct op_recipe *recipe, int block,
+                     const char *class_name)
 {
     struct graph *g = b->graph;
     struct graph_layer *l = &b->layers[g->n_layers];
-    *l = (struct graph_layer){.class_name = class_name, .first_op = g->n_ops, .n_ops = recipe_length(recipe)};
+    *l = (struct graph_layer){
+        .class_name = class_name, .first_op = g->n_ops, .n_ops = recipe_length(recipe)};
     l->name = block < 0 ? class_name : arena_printf(b->arena, "blk.%d.%s", block, class_name);
     if (!l->name)
         return out_of_memory(b);
     for (int i = 0; i < l->n_ops; i++) {
         const struct op_recipe *r = &recipe[i];
         struct graph_op *op = &b->ops[g->n_ops++];
-        *op = (struct graph_op){
-            .kind = r->kind, .in = r->in, .in2 = r->in2, .out = r->out, .accumulate = r->accumulate, .block = block};
+        *op = (struct graph_op){.kind = r->kind,
+                                .in = r->in,
+                                .in2 = r->in2,
+                                .out = r->out,
+                                .accumulate = r->accumulate,
+                                .block = block};
         int rc = take_weights(b, r, op);
         if (rc < 0)
             return rc;
@@ -104,7 +115,8 @@ static int add_layer(struct build *b, const struct op_recipe *recipe, int block,
         if (r->kind == OP_MATMUL)
             l->flops_per_token += 2.0 * g->value_width[r->in] * g->value_width[r->out];
         if (r->kind == OP_ATTENTION)
-            l->state_bytes_per_token += sizeof(uint16_t) * (uint64_t)(g->value_width[V_K] + g->value_width[V_V]);
+            l->state_bytes_per_token +=
+                sizeof(uint16_t) * (uint64_t)(g->value_width[V_K] + g->value_width[V_V]);
     }
     l->output_bytes_per_token = sizeof(float) * (uint64_t)g->value_width[V_X];
     g->n_layers++;
@@ -138,7 +150,8 @@ static void ignore_unneeded(struct build *b)
         for (size_t i = 0; i < b->table->n_weights; i++)
             if (ends_with(b->table->weights[i].name, *ending))
                 weight_table_ignore(b->table, &b->table->weights[i]);
-    /* Where embeddings are tied by config.json, a head of its own is a copy that older writers left. */
+    /* Where embeddings are tied by config.json, a head of its own is a copy that older writers
+     * left. */
     for (const struct op_recipe *r = f->family->head; r->kind != OP_KIND_COUNT; r++) {
         char name[192];
         if (!f->config.tied_embeddings || !r->tied[f->form])
@@ -150,18 +163,22 @@ static void ignore_unneeded(struct build *b)
     }
 }
 
-int graph_build(const struct model_facts *f, struct weight_table *t, struct arena *arena, struct graph *out, struct err *e)
+int graph_build(const struct model_facts *f, struct weight_table *t, struct arena *arena,
+                struct graph *out, struct err *e)
 {
     const struct model_config *c = &f->config;
     const struct architecture *family = f->family;
     struct build b = {.facts = f, .table = t, .arena = arena, .e = e, .graph = out};
     *out = (struct graph){0};
-    /* A block has several tensors: memory for the graph stays in proportion to what the file has, whatever its header says. */
+    /* A block has several tensors: memory for the graph stays in proportion to what the file has,
+     * whatever its header says. */
     if ((size_t)c->n_blocks > t->n_weights)
-        return err_set(e, HP_EPARSE, "%s: %d blocks, but only %zu tensors: tensor %s%d... is missing", t->file, c->n_blocks,
-                       t->n_weights, family->block_prefix[f->form], c->n_blocks - 1);
+        return err_set(e, HP_EPARSE,
+                       "%s: %d blocks, but only %zu tensors: tensor %s%d... is missing", t->file,
+                       c->n_blocks, t->n_weights, family->block_prefix[f->form], c->n_blocks - 1);
     int per_block = recipe_length(family->attention) + recipe_length(family->mlp);
-    int n_ops = recipe_length(family->embed) + c->n_blocks * per_block + recipe_length(family->head);
+    int n_ops =
+        recipe_length(family->embed) + c->n_blocks * per_block + recipe_length(family->head);
     b.ops = arena_alloc(arena, (size_t)n_ops, sizeof *b.ops);
     b.layers = arena_alloc(arena, 2 * (size_t)c->n_blocks + 2, sizeof *b.layers);
     if (!b.ops || !b.layers)

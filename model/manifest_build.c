@@ -1,9 +1,6 @@
 /* Owns the way from an open model to its manifest, and the cache of what was read before. */
 #include "model/manifest_build.h"
 
-#include "common/arena.h"
-#include "common/manifest.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -13,19 +10,29 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/arena.h"
+#include "common/manifest.h"
+
 enum { CACHE_VERSION = 1, MAX_MANIFEST_BYTES = 1 << 30 };
 
 /* Where a file of the model lies. A GGUF file is its own path; a folder's files are below it. */
-static int file_path(const struct model *m, const char *name, bool folder, char *out, size_t size, struct err *e)
+static int file_path(const struct model *m, const char *name, bool folder, char *out, size_t size,
+                     struct err *e)
 {
-    int n = folder ? snprintf(out, size, "%s/%s", model_path(m), name) : snprintf(out, size, "%s", model_path(m));
-    return n > 0 && (size_t)n < size ? 0 : err_set(e, HP_EINVAL, "%s: the path is too long", model_path(m));
+    int n = folder ? snprintf(out, size, "%s/%s", model_path(m), name)
+                   : snprintf(out, size, "%s", model_path(m));
+    return n > 0 && (size_t)n < size
+               ? 0
+               : err_set(e, HP_EINVAL, "%s: the path is too long", model_path(m));
 }
 
-/* ---- the cache ---------------------------------------------------------------------------------------------------- */
+/* ---- the cache
+ * ----------------------------------------------------------------------------------------------------
+ */
 
 /* A name that changes when a file's path, size or time does: BLAKE2b of all of them. */
-static int cache_file(const struct model *m, const char *folder, bool is_folder, char *out, size_t size, struct err *e)
+static int cache_file(const struct model *m, const char *folder, bool is_folder, char *out,
+                      size_t size, struct err *e)
 {
     struct buffer key = {0};
     int n_files;
@@ -41,7 +48,8 @@ static int cache_file(const struct model *m, const char *folder, bool is_folder,
             buffer_free(&key);
             return rc;
         }
-        buffer_printf(&key, "%s %lld %lld.%09ld %llu\n", real, (long long)st.st_size, (long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec,
+        buffer_printf(&key, "%s %lld %lld.%09ld %llu\n", real, (long long)st.st_size,
+                      (long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec,
                       (unsigned long long)st.st_ino);
     }
     struct digest d = digest_of(key.data, key.size);
@@ -108,7 +116,9 @@ static void cache_write(const char *folder, const char *file, const uint8_t *byt
         unlink(beside);
 }
 
-/* ---- reading ------------------------------------------------------------------------------------------------------ */
+/* ---- reading
+ * ------------------------------------------------------------------------------------------------------
+ */
 
 struct build {
     const struct model *model;
@@ -122,7 +132,8 @@ struct build {
     void *progress_ctx;
 };
 
-static int range_read(struct build *b, int file, uint64_t offset, uint8_t *out, uint64_t bytes, struct err *e)
+static int range_read(struct build *b, int file, uint64_t offset, uint8_t *out, uint64_t bytes,
+                      struct err *e)
 {
     uint64_t at = 0;
     while (at < bytes) {
@@ -130,8 +141,10 @@ static int range_read(struct build *b, int file, uint64_t offset, uint8_t *out, 
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
-            return err_set(e, HP_EIO, "%s: %s: cannot read %llu bytes at %llu: %s", model_path(b->model), b->files[file].name,
-                           (unsigned long long)bytes, (unsigned long long)offset, n < 0 ? strerror(errno) : "the file ends before");
+            return err_set(e, HP_EIO, "%s: %s: cannot read %llu bytes at %llu: %s",
+                           model_path(b->model), b->files[file].name, (unsigned long long)bytes,
+                           (unsigned long long)offset,
+                           n < 0 ? strerror(errno) : "the file ends before");
         at += (uint64_t)n;
     }
     return 0;
@@ -166,11 +179,13 @@ static int heads_read(struct build *b, struct manifest *out, struct err *e)
     for (int i = 0; i < n; i++) {
         uint8_t *data = arena_alloc(&b->arena, ranges[i].bytes + 1, 1);
         if (!data)
-            return err_set(e, HP_ENOMEM, "no memory for the %llu bytes that open the model", (unsigned long long)ranges[i].bytes);
+            return err_set(e, HP_ENOMEM, "no memory for the %llu bytes that open the model",
+                           (unsigned long long)ranges[i].bytes);
         int rc = range_read(b, ranges[i].file, ranges[i].offset, data, ranges[i].bytes, e);
         if (rc < 0)
             return rc;
-        heads[i] = (struct manifest_head){(uint64_t)ranges[i].file, ranges[i].offset, {data, ranges[i].bytes}};
+        heads[i] = (struct manifest_head){
+            (uint64_t)ranges[i].file, ranges[i].offset, {data, ranges[i].bytes}};
     }
     out->heads = (struct pack_list){heads, (size_t)n};
     return 0;
@@ -178,7 +193,8 @@ static int heads_read(struct build *b, struct manifest *out, struct err *e)
 
 static int weight_before(const void *a, const void *b)
 {
-    const struct weight *x = *(const struct weight *const *)a, *y = *(const struct weight *const *)b;
+    const struct weight *x = *(const struct weight *const *)a,
+                        *y = *(const struct weight *const *)b;
     if (x->file != y->file)
         return x->file < y->file ? -1 : 1;
     return x->offset < y->offset ? -1 : x->offset > y->offset;
@@ -198,12 +214,14 @@ static const struct weight **weights_sorted(struct build *b, int *count)
     qsort(list, (size_t)kept, sizeof *list, weight_before);
     *count = 0;
     for (int i = 0; i < kept; i++)
-        if (*count == 0 || list[*count - 1]->file != list[i]->file || list[*count - 1]->offset != list[i]->offset)
+        if (*count == 0 || list[*count - 1]->file != list[i]->file ||
+            list[*count - 1]->offset != list[i]->offset)
             list[(*count)++] = list[i];
     return list;
 }
 
-static int chunk_add(struct build *b, const struct weight *w, uint64_t at, uint8_t *scratch, struct manifest_chunk *out, struct err *e)
+static int chunk_add(struct build *b, const struct weight *w, uint64_t at, uint8_t *scratch,
+                     struct manifest_chunk *out, struct err *e)
 {
     uint64_t bytes = w->bytes - at < MANIFEST_CHUNK_BYTES ? w->bytes - at : MANIFEST_CHUNK_BYTES;
     int rc = range_read(b, w->file, w->offset + at, scratch, bytes, e);
@@ -213,7 +231,8 @@ static int chunk_add(struct build *b, const struct weight *w, uint64_t at, uint8
     const uint8_t *digest = arena_memdup(&b->arena, d.bytes, sizeof d.bytes);
     if (!digest)
         return err_set(e, HP_ENOMEM, "no memory for the names of chunks");
-    *out = (struct manifest_chunk){(uint64_t)w->file, w->offset + at, bytes, {digest, DIGEST_BYTES}};
+    *out =
+        (struct manifest_chunk){(uint64_t)w->file, w->offset + at, bytes, {digest, DIGEST_BYTES}};
     b->done_bytes += bytes;
     if (b->progress && b->progress(b->progress_ctx, b->done_bytes, b->total_bytes) != 0)
         return err_set(e, HP_ECANCELED, "naming the model's chunks was stopped");
@@ -230,8 +249,9 @@ static int chunks_read(struct build *b, struct manifest *out, struct err *e)
         b->total_bytes += weights[i]->bytes;
     }
     if (n_chunks > MANIFEST_MAX_CHUNKS)
-        return err_set(e, HP_ELIMIT, "%s: %llu chunks of weights, at most %d can be named", model_path(b->model),
-                       (unsigned long long)n_chunks, (int)MANIFEST_MAX_CHUNKS);
+        return err_set(e, HP_ELIMIT, "%s: %llu chunks of weights, at most %d can be named",
+                       model_path(b->model), (unsigned long long)n_chunks,
+                       (int)MANIFEST_MAX_CHUNKS);
     struct manifest_chunk *chunks = arena_alloc(&b->arena, n_chunks + 1, sizeof *chunks);
     uint8_t *scratch = arena_alloc(&b->arena, 1, MANIFEST_CHUNK_BYTES);
     if (!weights || !chunks || !scratch)
@@ -281,8 +301,8 @@ static int build_all(struct build *b, struct buffer *out, struct err *e)
     return rc < 0 ? rc : out->failed ? err_set(e, HP_ENOMEM, "no memory for the manifest") : 0;
 }
 
-int manifest_build(const struct model *m, const char *cache_folder, manifest_progress_fn progress, void *progress_ctx, struct buffer *out,
-                   struct err *e)
+int manifest_build(const struct model *m, const char *cache_folder, manifest_progress_fn progress,
+                   void *progress_ctx, struct buffer *out, struct err *e)
 {
     struct stat st;
     struct build b = {.model = m, .progress = progress, .progress_ctx = progress_ctx};

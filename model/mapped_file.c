@@ -11,7 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* ---- guarded mappings: read by the signal handler on whichever thread touched a byte that is not there -------------------------------------- */
+/* ---- guarded mappings: read by the signal handler on whichever thread touched a byte that is not
+ * there -------------------------------------- */
 
 struct guard {
     atomic_uintptr_t begin; /* 0: free */
@@ -31,7 +32,8 @@ static bool guard_break(struct guard *g, uintptr_t begin, uintptr_t end, uintptr
     unsigned long long none = 0;
     atomic_compare_exchange_strong(&g->broken_at, &none, (unsigned long long)(at - begin) + 1);
     uintptr_t page = at & ~(page_bytes - 1);
-    return mmap((void *)page, end - page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED;
+    return mmap((void *)page, end - page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,
+                0) != MAP_FAILED;
 }
 
 static void on_bus_error(int number, siginfo_t *info, void *context)
@@ -74,11 +76,15 @@ static int guard_add(uintptr_t begin, uintptr_t end)
     return at < MAPPED_FILE_MOST ? at + 1 : 0;
 }
 
-/* ---- files ------------------------------------------------------------------------------------------------------------ */
+/* ---- files
+ * ------------------------------------------------------------------------------------------------------------
+ */
 
 static int failed(struct err *e, const char *path)
 {
-    int code = errno == ENOENT || errno == ENOTDIR ? HP_ENOENT : errno == EACCES || errno == EPERM ? HP_EDENIED : HP_EIO;
+    int code = errno == ENOENT || errno == ENOTDIR ? HP_ENOENT
+               : errno == EACCES || errno == EPERM ? HP_EDENIED
+                                                   : HP_EIO;
     return err_set(e, code, "%s: %s", path, strerror(errno));
 }
 
@@ -94,14 +100,16 @@ static int map(int fd, const char *path, struct mapped_file *out, struct err *e)
     void *data = mmap(NULL, (size_t)s.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
     if (data == MAP_FAILED)
         return failed(e, path);
-    *out = (struct mapped_file){data, (uint64_t)s.st_size, guard_add((uintptr_t)data, (uintptr_t)data + (uintptr_t)s.st_size)};
+    *out = (struct mapped_file){data, (uint64_t)s.st_size,
+                                guard_add((uintptr_t)data, (uintptr_t)data + (uintptr_t)s.st_size)};
     return 0;
 }
 
 int mapped_file_open(const char *path, struct mapped_file *out, struct err *e)
 {
     *out = (struct mapped_file){0};
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe of that name must not hang us */
+    int fd =
+        open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe of that name must not hang us */
     if (fd < 0)
         return failed(e, path);
     int rc = map(fd, path, out, e);
@@ -123,7 +131,12 @@ int mapped_file_check(const struct mapped_file *m, const char *path, struct err 
     unsigned long long broken = m->guard ? atomic_load(&guards[m->guard - 1].broken_at) : 0;
     if (!broken)
         return 0;
-    int rc = err_set(e, HP_EIO, "%s: byte %llu could not be read: the file has become shorter, or its disk failed", path, broken - 1);
-    err_hint(e, "nothing that was computed from it is used; restore the file, or take it from elsewhere");
+    int rc =
+        err_set(e, HP_EIO,
+                "%s: byte %llu could not be read: the file has become shorter, or its disk failed",
+                path, broken - 1);
+    err_hint(
+        e,
+        "nothing that was computed from it is used; restore the file, or take it from elsewhere");
     return rc;
 }

@@ -1,7 +1,12 @@
 #include "model/model.h"
 
-#include "common/utf8.h"
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
 
+#include "common/utf8.h"
 #include "model/architecture.h"
 #include "model/gguf.h"
 #include "model/hub.h"
@@ -10,12 +15,6 @@
 #include "model/safetensors.h"
 #include "model/template.h"
 #include "model/weight_table.h"
-
-#include <errno.h>
-#include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 
 struct model_template {
     const char *source; /* NULL: none */
@@ -40,7 +39,8 @@ struct model {
     struct model_facts facts;
     struct graph graph;
     int *previous_use; /* [n_ops]: the operator before that has the same weight, or -1 */
-    struct model_template chat, tool_chat; /* the second where the file has one of its own for requests with tools */
+    struct model_template chat,
+        tool_chat; /* the second where the file has one of its own for requests with tools */
     struct tokenizer *tokenizer;
     atomic_uint shares; /* owners beside the first */
 };
@@ -66,7 +66,9 @@ static void add_head(struct model *m, int file, uint64_t offset, uint64_t bytes)
     m->heads[m->n_heads++] = (struct model_range){file, offset, bytes};
 }
 
-/* ---- GGUF ------------------------------------------------------------------------------------------------------ */
+/* ---- GGUF
+ * ------------------------------------------------------------------------------------------------------
+ */
 
 static int read_gguf_template(struct model *m, const char *key, const char **out, struct err *e)
 {
@@ -83,7 +85,9 @@ static int read_gguf_template(struct model *m, const char *key, const char **out
 static int gguf_template(struct model *m, struct err *e)
 {
     int rc = read_gguf_template(m, "tokenizer.chat_template", &m->chat.source, e);
-    return rc < 0 ? rc : read_gguf_template(m, "tokenizer.chat_template.tool_use", &m->tool_chat.source, e);
+    return rc < 0
+               ? rc
+               : read_gguf_template(m, "tokenizer.chat_template.tool_use", &m->tool_chat.source, e);
 }
 
 /* The header, and the one tensor that opening reads. */
@@ -115,7 +119,9 @@ static int open_gguf(struct model *m, struct err *e)
     return gguf_template(m, e);
 }
 
-/* ---- a folder -------------------------------------------------------------------------------------------------- */
+/* ---- a folder
+ * --------------------------------------------------------------------------------------------------
+ */
 
 static int open_small_file(struct model *m, int i, const char *path, struct err *e)
 {
@@ -127,7 +133,8 @@ static int open_small_file(struct model *m, int i, const char *path, struct err 
     return 0;
 }
 
-static int open_shard(struct model *m, int i, const char *path, struct safetensors *out, struct err *e)
+static int open_shard(struct model *m, int i, const char *path, struct safetensors *out,
+                      struct err *e)
 {
     int rc = mapped_file_open(path, &m->maps[i], e);
     if (rc < 0)
@@ -175,13 +182,15 @@ static int open_hub(struct model *m, struct err *e)
         const char *path = hub_path(&m->hub, &m->arena, m->hub.names[i]);
         if (!path)
             return out_of_memory(m, e);
-        rc = i < m->hub.first_shard ? open_small_file(m, i, path, e) : open_shard(m, i, path, &shards[i], e);
+        rc = i < m->hub.first_shard ? open_small_file(m, i, path, e)
+                                    : open_shard(m, i, path, &shards[i], e);
     }
     rc = rc < 0 ? rc : join_shards(m, shards, e);
     return rc < 0 ? rc : hub_index_check(&m->hub, &m->weights, e);
 }
 
-/* ---- opening and closing --------------------------------------------------------------------------------------- */
+/* ---- opening and closing
+ * --------------------------------------------------------------------------------------- */
 
 static int find_previous_uses(struct model *m, struct err *e)
 {
@@ -213,7 +222,9 @@ static int open_all(struct model *m, const char *path, struct err *e)
     if (!m->path)
         return err_set(e, HP_ENOMEM, "%s: out of memory", path);
     if (stat(path, &s) < 0) {
-        int code = errno == ENOENT || errno == ENOTDIR ? HP_ENOENT : errno == EACCES ? HP_EDENIED : HP_EIO;
+        int code = errno == ENOENT || errno == ENOTDIR ? HP_ENOENT
+                   : errno == EACCES                   ? HP_EDENIED
+                                                       : HP_EIO;
         return err_set(e, code, "%s: %s", path, strerror(errno));
     }
     m->form = S_ISDIR(s.st_mode) ? FORM_HUB : FORM_GGUF;
@@ -232,7 +243,8 @@ static int open_as(const char *path, enum gguf_need need, struct model **out, st
         return err_set(e, HP_ENOMEM, "%s: out of memory", path);
     m->need = need;
     int rc = open_all(m, path, e);
-    int unread = model_check(m, e); /* a header that could not be read is not one that makes no sense */
+    int unread =
+        model_check(m, e); /* a header that could not be read is not one that makes no sense */
     rc = unread < 0 ? unread : rc;
     if (rc < 0)
         model_close(&m);
@@ -284,7 +296,8 @@ int model_check(const struct model *m, struct err *e)
     return rc;
 }
 
-/* ---- what it holds --------------------------------------------------------------------------------------------- */
+/* ---- what it holds
+ * --------------------------------------------------------------------------------------------- */
 
 const char *model_path(const struct model *m)
 {
@@ -321,12 +334,14 @@ const struct weight *model_weights(const struct model *m, int *count)
     return m->weights.weights;
 }
 
-void model_layers_weights(const struct model *m, int first, int end, void (*each)(void *ctx, const struct weight *w), void *ctx)
+void model_layers_weights(const struct model *m, int first, int end,
+                          void (*each)(void *ctx, const struct weight *w), void *ctx)
 {
     const struct graph *g = &m->graph;
     if (first < 0 || end > g->n_layers || first >= end)
         return;
-    int first_op = g->layers[first].first_op, end_op = g->layers[end - 1].first_op + g->layers[end - 1].n_ops;
+    int first_op = g->layers[first].first_op,
+        end_op = g->layers[end - 1].first_op + g->layers[end - 1].n_ops;
     for (int i = first_op; i < end_op; i++) {
         if (g->ops[i].weight && m->previous_use[i] < first_op)
             each(ctx, g->ops[i].weight);
@@ -335,7 +350,8 @@ void model_layers_weights(const struct model *m, int first, int end, void (*each
     }
 }
 
-/* ---- tokenizer and template ------------------------------------------------------------------------------------ */
+/* ---- tokenizer and template
+ * ------------------------------------------------------------------------------------ */
 
 int model_tokenizer(struct model *m, const struct tokenizer **out, struct err *e)
 {
@@ -373,14 +389,16 @@ int model_text_prepare(struct model *m, struct err *e)
     return model_tokenizer(m, &t, e);
 }
 
-/* A new object with everything that the template sees; NULL when memory ran out or a token's text is not UTF-8. */
-static json_t *template_variables(const json_t *messages, bool add_generation_prompt, const struct tokenizer *t,
-                                  const json_t *extra)
+/* A new object with everything that the template sees; NULL when memory ran out or a token's text
+ * is not UTF-8. */
+static json_t *template_variables(const json_t *messages, bool add_generation_prompt,
+                                  const struct tokenizer *t, const json_t *extra)
 {
     json_t *v = json_object();
     bool bad = json_object_set(v, "messages", (json_t *)messages) < 0;
     bad |= json_object_set_new(v, "add_generation_prompt", json_boolean(add_generation_prompt)) < 0;
-    /* Templates are written for a caller that always hands these in: "tools is not none" must be false without them. */
+    /* Templates are written for a caller that always hands these in: "tools is not none" must be
+     * false without them. */
     bad |= json_object_set_new(v, "tools", json_null()) < 0;
     bad |= json_object_set_new(v, "documents", json_null()) < 0;
     bad |= json_object_set_new(v, "bos_token", json_string(tokenizer_bos_text(t))) < 0;
@@ -399,15 +417,17 @@ static json_t *template_variables(const json_t *messages, bool add_generation_pr
 /* What is not UTF-8 cannot be a variable; everything else that fails is want of memory. */
 static int variables_failed(const struct model *m, const struct tokenizer *t, struct err *e)
 {
-    const char *texts[] = {tokenizer_bos_text(t), tokenizer_eos_text(t), tokenizer_pad_text(t), tokenizer_unknown_text(t)};
+    const char *texts[] = {tokenizer_bos_text(t), tokenizer_eos_text(t), tokenizer_pad_text(t),
+                           tokenizer_unknown_text(t)};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if (utf8_valid_prefix(texts[i], strlen(texts[i])) < strlen(texts[i]))
-            return err_set(e, HP_EINVAL, "%s: a token that templates are given is not UTF-8", m->path);
+            return err_set(e, HP_EINVAL, "%s: a token that templates are given is not UTF-8",
+                           m->path);
     return err_set(e, HP_ENOMEM, "%s: no memory for the template's variables", m->path);
 }
 
-int model_chat_render(struct model *m, const json_t *messages, bool add_generation_prompt, const json_t *extra,
-                      struct buffer *out, struct err *e)
+int model_chat_render(struct model *m, const json_t *messages, bool add_generation_prompt,
+                      const json_t *extra, struct buffer *out, struct err *e)
 {
     const struct tokenizer *t;
     const json_t *tools = extra ? json_object_get(extra, "tools") : NULL;

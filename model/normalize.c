@@ -1,13 +1,14 @@
 #include "model/normalize.h"
 
-#include "common/utf8.h"
-
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
 
-static int replace_all(const struct normalize_step *s, const struct buffer *in, size_t limit, struct buffer *out, struct err *e)
+#include "common/utf8.h"
+
+static int replace_all(const struct normalize_step *s, const struct buffer *in, size_t limit,
+                       struct buffer *out, struct err *e)
 {
     const char *at = (const char *)in->data, *end = at + in->size;
     while (s->what_size > 0) {
@@ -17,7 +18,9 @@ static int replace_all(const struct normalize_step *s, const struct buffer *in, 
         buffer_append(out, at, (size_t)(hit - at));
         buffer_append(out, s->with, s->with_size);
         if (out->size > limit)
-            return err_set(e, HP_ELIMIT, "the tokenizer's normaliser grows a text of %zu bytes beyond %zu", in->size, limit);
+            return err_set(e, HP_ELIMIT,
+                           "the tokenizer's normaliser grows a text of %zu bytes beyond %zu",
+                           in->size, limit);
         at = hit + s->what_size;
     }
     buffer_append(out, at, (size_t)(end - at));
@@ -30,8 +33,8 @@ static int by_class(const void *pa, const void *pb)
     return a < b ? -1 : a > b;
 }
 
-/* Canonical ordering: runs of combining marks, stably sorted by class. Class and place make one key, so that qsort is stable; the
- * library's own ordering takes quadratic time for a long run. */
+/* Canonical ordering: runs of combining marks, stably sorted by class. Class and place make one
+ * key, so that qsort is stable; the library's own ordering takes quadratic time for a long run. */
 static int order_marks(utf8proc_int32_t *c, size_t n)
 {
     for (size_t start = 0; start < n;) {
@@ -64,7 +67,8 @@ static int order_marks(utf8proc_int32_t *c, size_t n)
 /* Decomposes into code points (u32). */
 static void decompose(const struct buffer *in, bool compatible, struct buffer *points)
 {
-    utf8proc_option_t options = (utf8proc_option_t)(UTF8PROC_DECOMPOSE | (compatible ? UTF8PROC_COMPAT : 0));
+    utf8proc_option_t options =
+        (utf8proc_option_t)(UTF8PROC_DECOMPOSE | (compatible ? UTF8PROC_COMPAT : 0));
     const char *text = (const char *)in->data;
     for (size_t at = 0; at < in->size;) {
         uint32_t c = 0;
@@ -74,7 +78,8 @@ static void decompose(const struct buffer *in, bool compatible, struct buffer *p
         at += (size_t)length;
         utf8proc_int32_t parts[32];
         int boundary = 0;
-        utf8proc_ssize_t n = utf8proc_decompose_char((utf8proc_int32_t)c, parts, 32, options, &boundary);
+        utf8proc_ssize_t n =
+            utf8proc_decompose_char((utf8proc_int32_t)c, parts, 32, options, &boundary);
         if (n < 0 || n > 32) {
             parts[0] = (utf8proc_int32_t)c;
             n = 1;
@@ -91,7 +96,8 @@ static bool is_ascii(const struct buffer *in)
     return seen < 0x80;
 }
 
-static int unicode_form(enum normalize_kind kind, const struct buffer *in, struct buffer *out, struct err *e)
+static int unicode_form(enum normalize_kind kind, const struct buffer *in, struct buffer *out,
+                        struct err *e)
 {
     if (is_ascii(in)) {
         buffer_append(out, in->data, in->size);
@@ -103,8 +109,8 @@ static int unicode_form(enum normalize_kind kind, const struct buffer *in, struc
     size_t n = points.size / sizeof *c;
     int rc = points.failed ? HP_ENOMEM : order_marks(c, n);
     if (rc == 0 && (kind == NORMALIZE_NFC || kind == NORMALIZE_NFKC)) {
-        utf8proc_ssize_t composed =
-            utf8proc_normalize_utf32(c, (utf8proc_ssize_t)n, (utf8proc_option_t)(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
+        utf8proc_ssize_t composed = utf8proc_normalize_utf32(
+            c, (utf8proc_ssize_t)n, (utf8proc_option_t)(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
         n = composed < 0 ? 0 : (size_t)composed;
     }
     for (size_t i = 0; i < n && rc == 0; i++)
@@ -125,8 +131,8 @@ static void lowercase(const struct buffer *in, struct buffer *out)
     }
 }
 
-static int apply(const struct normalize_step *s, const struct buffer *in, bool at_start, size_t limit, struct buffer *out,
-                 struct err *e)
+static int apply(const struct normalize_step *s, const struct buffer *in, bool at_start,
+                 size_t limit, struct buffer *out, struct err *e)
 {
     out->size = 0;
     switch (s->kind) {
@@ -141,8 +147,8 @@ static int apply(const struct normalize_step *s, const struct buffer *in, bool a
     }
 }
 
-int normalize(const struct normalizer *n, const char *text, size_t size, bool at_start, struct buffer *out,
-              struct buffer *scratch, struct err *e)
+int normalize(const struct normalizer *n, const char *text, size_t size, bool at_start,
+              struct buffer *out, struct buffer *scratch, struct err *e)
 {
     size_t limit = size * 64 + (1 << 20);
     out->size = 0;
@@ -157,5 +163,7 @@ int normalize(const struct normalizer *n, const char *text, size_t size, bool at
         *out = *scratch;
         *scratch = swap;
     }
-    return out->failed || scratch->failed ? err_set(e, HP_ENOMEM, "out of memory to normalise %zu bytes", size) : 0;
+    return out->failed || scratch->failed
+               ? err_set(e, HP_ENOMEM, "out of memory to normalise %zu bytes", size)
+               : 0;
 }

@@ -2,11 +2,11 @@
 #ifndef HP_MODEL_NORMALIZE_H
 #define HP_MODEL_NORMALIZE_H
 
-#include "common/bytes.h"
-#include "common/status.h"
-
 #include <stdbool.h>
 #include <stddef.h>
+
+#include "common/bytes.h"
+#include "common/status.h"
 
 enum normalize_kind {
     NORMALIZE_PREPEND, /* `with` before a text that is not empty */
@@ -31,10 +31,10 @@ struct normalizer {
     int n_steps;
 };
 
-/* Replaces what `out` holds by the normalised form of valid UTF-8; `scratch` is working memory. `at_start` is false for a text
- * that goes on after bytes that are not UTF-8: nothing is put before it. HP_ELIMIT where the text grows beyond 64 times its size
- * and 1 MiB. */
-int normalize(const struct normalizer *n, const char *text, size_t size, bool at_start, struct buffer *out,
-              struct buffer *scratch, struct err *e);
+/* Replaces what `out` holds by the normalised form of valid UTF-8; `scratch` is working memory.
+ * `at_start` is false for a text that goes on after bytes that are not UTF-8: nothing is put before
+ * it. HP_ELIMIT where the text grows beyond 64 times its size and 1 MiB. */
+int normalize(const struct normalizer *n, const char *text, size_t size, bool at_start,
+              struct buffer *out, struct buffer *scratch, struct err *e);
 
 #endif

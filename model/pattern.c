@@ -1,20 +1,31 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "model/pattern.h"
 
-#include "common/bytes.h"
-#include "model/cpu_limit.h"
-#include "model/pattern_rewrite.h"
-#include "common/utf8.h"
-
 #include <pcre2.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { PATTERN_MAX_BYTES = 16 << 10, MATCH_STEPS = 10 * 1000 * 1000, MATCH_HEAP_KIB = 64 << 10, NESTING_MAX = 100 };
-/* Published patterns take 0.1 microseconds a byte. A match is tried with few steps first, so that its end can be waited for. */
-enum { SEARCH_NS = 500 * 1000 * 1000, SEARCH_NS_PER_BYTE = 2000, FIRST_STEPS = 2000, MORE_STEPS = 4 };
+#include "common/bytes.h"
+#include "common/utf8.h"
+#include "model/cpu_limit.h"
+#include "model/pattern_rewrite.h"
+
+enum {
+    PATTERN_MAX_BYTES = 16 << 10,
+    MATCH_STEPS = 10 * 1000 * 1000,
+    MATCH_HEAP_KIB = 64 << 10,
+    NESTING_MAX = 100
+};
+/* Published patterns take 0.1 microseconds a byte. A match is tried with few steps first, so that
+ * its end can be waited for. */
+enum {
+    SEARCH_NS = 500 * 1000 * 1000,
+    SEARCH_NS_PER_BYTE = 2000,
+    FIRST_STEPS = 2000,
+    MORE_STEPS = 4
+};
 
 struct pattern {
     pcre2_code *code;
@@ -30,7 +41,8 @@ struct pattern_search {
 int pattern_compile(const char *regex, size_t size, struct pattern **out, struct err *e)
 {
     if (size > PATTERN_MAX_BYTES)
-        return err_set(e, HP_ELIMIT, "a regular expression of %zu bytes; at most %d are read", size, PATTERN_MAX_BYTES);
+        return err_set(e, HP_ELIMIT, "a regular expression of %zu bytes; at most %d are read", size,
+                       PATTERN_MAX_BYTES);
     struct buffer text = {0};
     pattern_rewrite(regex, size, &text);
     struct pattern *p = calloc(1, sizeof *p);
@@ -42,14 +54,16 @@ int pattern_compile(const char *regex, size_t size, struct pattern **out, struct
         int problem;
         PCRE2_SIZE where;
         pcre2_set_parens_nest_limit(context, NESTING_MAX);
-        /* No callouts, no \C, no recursion into the middle of characters; ^ and $ are per line in Ruby's syntax. */
+        /* No callouts, no \C, no recursion into the middle of characters; ^ and $ are per line in
+         * Ruby's syntax. */
         uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C;
-        p->code = pcre2_compile((PCRE2_SPTR)buffer_cstr(&text), text.size, options, &problem, &where, context);
+        p->code = pcre2_compile((PCRE2_SPTR)buffer_cstr(&text), text.size, options, &problem,
+                                &where, context);
         if (!p->code) {
             PCRE2_UCHAR words[160];
             pcre2_get_error_message(problem, words, sizeof words);
-            rc = err_set(e, HP_EUNSUPPORTED, "the regular expression \"%.*s\" cannot be used: %s", (int)(size < 200 ? size : 200),
-                         regex, (char *)words);
+            rc = err_set(e, HP_EUNSUPPORTED, "the regular expression \"%.*s\" cannot be used: %s",
+                         (int)(size < 200 ? size : 200), regex, (char *)words);
         }
     }
     pcre2_compile_context_free(context);
@@ -58,7 +72,8 @@ int pattern_compile(const char *regex, size_t size, struct pattern **out, struct
         free(p);
         return rc;
     }
-    size_t shown = utf8_valid_prefix(regex, size < sizeof p->shown - 1 ? size : sizeof p->shown - 1);
+    size_t shown =
+        utf8_valid_prefix(regex, size < sizeof p->shown - 1 ? size : sizeof p->shown - 1);
     memcpy(p->shown, regex, shown);
     *out = p;
     return 0;
@@ -69,7 +84,8 @@ int pattern_compile_literal(const char *text, size_t size, struct pattern **out,
     struct buffer escaped = {0};
     for (size_t i = 0; i < size; i++) {
         uint8_t c = (uint8_t)text[i];
-        bool plain = c >= 0x80 || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+        bool plain =
+            c >= 0x80 || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
         if (plain)
             buffer_append(&escaped, &c, 1);
         else
@@ -121,13 +137,16 @@ void pattern_search_destroy(struct pattern_search **s)
     *s = NULL;
 }
 
-/* Tries at one place, with more and more steps while there is time for four times what the last try took. */
-static int match_at(const struct pattern *p, struct pattern_search *s, const char *text, size_t size, size_t at)
+/* Tries at one place, with more and more steps while there is time for four times what the last try
+ * took. */
+static int match_at(const struct pattern *p, struct pattern_search *s, const char *text,
+                    size_t size, size_t at)
 {
     uint64_t most = MATCH_STEPS + (uint64_t)size * 16, before = 0;
     for (uint64_t steps = FIRST_STEPS;; steps *= MORE_STEPS) {
         pcre2_set_match_limit(s->context, steps < UINT32_MAX ? (uint32_t)steps : UINT32_MAX);
-        int rc = pcre2_match(p->code, (PCRE2_SPTR)text, size, at, PCRE2_NO_UTF_CHECK | PCRE2_ANCHORED, s->data, s->context);
+        int rc = pcre2_match(p->code, (PCRE2_SPTR)text, size, at,
+                             PCRE2_NO_UTF_CHECK | PCRE2_ANCHORED, s->data, s->context);
         if (rc != PCRE2_ERROR_MATCHLIMIT || steps >= most)
             return rc;
         uint64_t now = cpu_limit_used_ns(&s->time);
@@ -139,18 +158,21 @@ static int match_at(const struct pattern *p, struct pattern_search *s, const cha
 
 static int too_much(const struct pattern *p, size_t size, const char *why, struct err *e)
 {
-    return err_set(e, HP_ELIMIT, "the tokenizer's pattern \"%s%s\" takes too much to split %zu bytes of text into words: %s", p->shown,
-                   strlen(p->shown) + 4 >= sizeof p->shown ? "..." : "", size, why);
+    return err_set(
+        e, HP_ELIMIT,
+        "the tokenizer's pattern \"%s%s\" takes too much to split %zu bytes of text into words: %s",
+        p->shown, strlen(p->shown) + 4 >= sizeof p->shown ? "..." : "", size, why);
 }
 
-int pattern_find(const struct pattern *p, struct pattern_search *s, const char *text, size_t size, size_t at, size_t *start,
-                 size_t *end, struct err *e)
+int pattern_find(const struct pattern *p, struct pattern_search *s, const char *text, size_t size,
+                 size_t at, size_t *start, size_t *end, struct err *e)
 {
     int rc = PCRE2_ERROR_NOMATCH;
     while (rc == PCRE2_ERROR_NOMATCH && at <= size) {
         if (cpu_limit_passed(&s->time))
             return too_much(p, size, "its time is over", e);
-        /* Place by place, and not as far as the library would look: time is looked at in between. */
+        /* Place by place, and not as far as the library would look: time is looked at in between.
+         */
         rc = match_at(p, s, text, size, at);
         const PCRE2_SIZE *found = pcre2_get_ovector_pointer(s->data);
         /* \K may put the start elsewhere; before the place that is no match. */

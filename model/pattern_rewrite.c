@@ -3,8 +3,11 @@
 #include <stdbool.h>
 #include <string.h>
 
-#define SPACES "\\t-\\r \\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
-/* Alphabetic characters, marks, decimal digits, connectors; the library has some Latin-1 numbers among them, but not within classes. */
+#define SPACES                                                                                     \
+    "\\t-\\r "                                                                                     \
+    "\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
+/* Alphabetic characters, marks, decimal digits, connectors; the library has some Latin-1 numbers
+ * among them, but not within classes. */
 #define CLASS_WORDS "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
 #define WORDS CLASS_WORDS "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}"
 #define HEX "0-9a-fA-F"
@@ -27,14 +30,16 @@ static const char *members_of(char letter)
     }
 }
 
-/* \p{Han} is the script itself, without the characters of other scripts that are used with it, which PCRE2 would add. */
+/* \p{Han} is the script itself, without the characters of other scripts that are used with it,
+ * which PCRE2 would add. */
 static bool put_script(struct rewrite *r, struct buffer *out)
 {
     static const char *const scripts[] = {
-        "Arabic",  "Armenian", "Bengali",   "Bopomofo",   "Cherokee", "Common",  "Cyrillic", "Devanagari", "Ethiopic", "Georgian",  "Greek",
-        "Gujarati", "Gurmukhi", "Han",      "Hangul",     "Hebrew",   "Hiragana", "Inherited", "Kannada",  "Katakana", "Khmer",    "Lao",
-        "Latin",   "Malayalam", "Mongolian", "Myanmar",   "Oriya",    "Sinhala", "Syriac",   "Tamil",      "Telugu",   "Thaana",    "Thai",
-        "Tibetan",
+        "Arabic",     "Armenian", "Bengali",   "Bopomofo",  "Cherokee", "Common",   "Cyrillic",
+        "Devanagari", "Ethiopic", "Georgian",  "Greek",     "Gujarati", "Gurmukhi", "Han",
+        "Hangul",     "Hebrew",   "Hiragana",  "Inherited", "Kannada",  "Katakana", "Khmer",
+        "Lao",        "Latin",    "Malayalam", "Mongolian", "Myanmar",  "Oriya",    "Sinhala",
+        "Syriac",     "Tamil",    "Telugu",    "Thaana",    "Thai",     "Tibetan",
     };
     const char *text = r->in + r->at;
     size_t left = r->size - r->at, negated = left > 3 && text[3] == '^';
@@ -113,11 +118,15 @@ static void member_escaped(struct rewrite *r, struct part *p)
 static void read_member(struct rewrite *r, struct part *p)
 {
     char c = r->in[r->at];
-    const char *posix_end = is_next(r, "[:") ? memmem(r->in + r->at, r->size - r->at, ":]", 2) : NULL;
+    const char *posix_end =
+        is_next(r, "[:") ? memmem(r->in + r->at, r->size - r->at, ":]", 2) : NULL;
     if (posix_end) {
         size_t n = (size_t)(posix_end + 2 - (r->in + r->at));
-        const char *alphabetic = is_next(r, "[:alpha:]") ? "\\p{Alphabetic}" : is_next(r, "[:alnum:]") ? "\\p{Alphabetic}\\p{Nd}" : NULL;
-        buffer_append(&p->members, alphabetic ? alphabetic : r->in + r->at, alphabetic ? strlen(alphabetic) : n);
+        const char *alphabetic = is_next(r, "[:alpha:]")   ? "\\p{Alphabetic}"
+                                 : is_next(r, "[:alnum:]") ? "\\p{Alphabetic}\\p{Nd}"
+                                                           : NULL;
+        buffer_append(&p->members, alphabetic ? alphabetic : r->in + r->at,
+                      alphabetic ? strlen(alphabetic) : n);
         r->at += n;
     } else if (c == '[') {
         struct buffer inner = {0};
@@ -135,7 +144,8 @@ static void read_member(struct rewrite *r, struct part *p)
 }
 
 /* Parts but for the last are looked ahead for; the last takes the character. */
-static void class_put(struct buffer *ahead, const struct part *last, bool negated, struct buffer *out)
+static void class_put(struct buffer *ahead, const struct part *last, bool negated,
+                      struct buffer *out)
 {
     if (ahead->size == 0 && last->n_nested == 0) {
         buffer_printf(out, negated ? "[^" : "[");

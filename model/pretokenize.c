@@ -1,12 +1,12 @@
 #include "model/pretokenize.h"
 
+#include <string.h>
+
 #include "common/utf8.h"
 #include "model/unicode_new.h"
 
-#include <string.h>
-
-/* The printable characters of Latin-1 stand for themselves; the other 68 bytes are U+0100 and on, in order. Source: GPT-2's
- * bytes_to_unicode. */
+/* The printable characters of Latin-1 stand for themselves; the other 68 bytes are U+0100 and on,
+ * in order. Source: GPT-2's bytes_to_unicode. */
 static bool stands_for_itself(unsigned c)
 {
     return (c >= 0x21 && c <= 0x7E) || (c >= 0xA1 && c <= 0xFF && c != 0xAD);
@@ -42,15 +42,18 @@ int pretokenizer_add(struct pretokenizer *p, const struct pretokenize_step *step
     if (p->n_steps == PRETOKENIZE_MAX_STEPS) {
         struct pattern *pattern = step->pattern;
         pattern_destroy(&pattern);
-        return err_set(e, HP_ELIMIT, "more than %d steps of pre-tokenization", PRETOKENIZE_MAX_STEPS);
+        return err_set(e, HP_ELIMIT, "more than %d steps of pre-tokenization",
+                       PRETOKENIZE_MAX_STEPS);
     }
     p->steps[p->n_steps++] = *step;
     return 0;
 }
 
-int pretokenizer_add_split(struct pretokenizer *p, const char *regex, enum split_behavior behavior, bool invert, struct err *e)
+int pretokenizer_add_split(struct pretokenizer *p, const char *regex, enum split_behavior behavior,
+                           bool invert, struct err *e)
 {
-    struct pretokenize_step step = {.kind = PRETOKENIZE_SPLIT, .behavior = behavior, .invert = invert};
+    struct pretokenize_step step = {
+        .kind = PRETOKENIZE_SPLIT, .behavior = behavior, .invert = invert};
     int rc = pattern_compile(regex, strlen(regex), &step.pattern, e);
     return rc < 0 ? rc : pretokenizer_add(p, &step, e);
 }
@@ -84,7 +87,8 @@ static void push_word(struct buffer *ranges, size_t start, size_t end)
         buffer_append(ranges, &w, sizeof w);
 }
 
-/* Joins the stretches of one word as they come: `from` is where this word's pieces start in `ranges`. */
+/* Joins the stretches of one word as they come: `from` is where this word's pieces start in
+ * `ranges`. */
 struct joiner {
     enum split_behavior behavior;
     struct buffer *ranges;
@@ -104,7 +108,8 @@ static void join(struct joiner *j, size_t start, size_t end, bool match)
             return;
         break;
     case SPLIT_WITH_BEFORE: extend = match && !j->after_match && last; break;
-    /* A match that another match follows stands alone; one before other text opens a word that the text then ends. */
+    /* A match that another match follows stands alone; one before other text opens a word that the
+     * text then ends. */
     case SPLIT_WITH_NEXT: extend = !match && j->open; break;
     case SPLIT_CONTIGUOUS: extend = last && match == j->after_match; break;
     case SPLIT_ISOLATED: break;
@@ -128,7 +133,9 @@ static uint32_t older_character(uint32_t c)
         else
             high = middle;
     }
-    return low < sizeof unicode_new / sizeof *unicode_new && c >= unicode_new[low].first ? unicode_new[low].older : 0;
+    return low < sizeof unicode_new / sizeof *unicode_new && c >= unicode_new[low].first
+               ? unicode_new[low].older
+               : 0;
 }
 
 /* Makes w->seen where a character needs it; every character keeps its length. */
@@ -155,7 +162,8 @@ static void see_text(struct words *w)
     }
 }
 
-static int split_word(const struct pretokenize_step *s, struct words *w, struct word in, struct buffer *out, struct err *e)
+static int split_word(const struct pretokenize_step *s, struct words *w, struct word in,
+                      struct buffer *out, struct err *e)
 {
     const char *text = (const char *)(w->is_seen ? w->seen.data : w->text.data) + in.start;
     size_t size = in.end - in.start, at = 0, done = 0;
@@ -181,7 +189,8 @@ static int split_word(const struct pretokenize_step *s, struct words *w, struct 
     return 0;
 }
 
-static void metaspace_word(const struct pretokenize_step *s, const char *text, size_t size, bool first, struct buffer *out)
+static void metaspace_word(const struct pretokenize_step *s, const char *text, size_t size,
+                           bool first, struct buffer *out)
 {
     static const char mark[] = "\xE2\x96\x81";
     bool wanted = s->prepend == METASPACE_ALWAYS || (s->prepend == METASPACE_FIRST && first);
@@ -195,7 +204,8 @@ static void metaspace_word(const struct pretokenize_step *s, const char *text, s
     }
 }
 
-static void rewrite_word(const struct pretokenize_step *s, const char *text, size_t size, bool first, struct buffer *out)
+static void rewrite_word(const struct pretokenize_step *s, const char *text, size_t size,
+                         bool first, struct buffer *out)
 {
     if (s->kind == PRETOKENIZE_METASPACE) {
         metaspace_word(s, text, size, first, out);
@@ -223,8 +233,8 @@ static int run_step(const struct pretokenize_step *s, struct words *w, bool at_s
                 return rc;
         } else {
             size_t start = w->other_text.size;
-            rewrite_word(s, (const char *)w->text.data + in[i].start, in[i].end - in[i].start, at_start && i == 0,
-                         &w->other_text);
+            rewrite_word(s, (const char *)w->text.data + in[i].start, in[i].end - in[i].start,
+                         at_start && i == 0, &w->other_text);
             push_word(&w->other_ranges, start, w->other_text.size);
         }
     }
@@ -240,7 +250,8 @@ static int run_step(const struct pretokenize_step *s, struct words *w, bool at_s
     return 0;
 }
 
-int pretokenize(const struct pretokenizer *p, const char *text, size_t size, bool at_start, struct words *w, struct err *e)
+int pretokenize(const struct pretokenizer *p, const char *text, size_t size, bool at_start,
+                struct words *w, struct err *e)
 {
     if (!w->search && !(w->search = pattern_search_create()))
         return err_set(e, HP_ENOMEM, "out of memory to split text into words");
@@ -254,6 +265,7 @@ int pretokenize(const struct pretokenizer *p, const char *text, size_t size, boo
         if (rc < 0)
             return rc;
     }
-    bool failed = w->seen.failed || w->text.failed || w->ranges.failed || w->other_text.failed || w->other_ranges.failed;
+    bool failed = w->seen.failed || w->text.failed || w->ranges.failed || w->other_text.failed ||
+                  w->other_ranges.failed;
     return failed ? err_set(e, HP_ENOMEM, "out of memory to split %zu bytes into words", size) : 0;
 }

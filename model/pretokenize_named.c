@@ -1,8 +1,9 @@
-/* The pre-tokenizer patterns that GGUF files name (tokenizer.ggml.pre), as the tokenizer.json files of those models spell them.
+/* The pre-tokenizer patterns that GGUF files name (tokenizer.ggml.pre), as the tokenizer.json files
+ * of those models spell them.
  */
-#include "model/pretokenize.h"
-
 #include <string.h>
+
+#include "model/pretokenize.h"
 
 #define GPT2 "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
 #define CONTRACTIONS "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
@@ -13,18 +14,24 @@
 /* Words that begin with capitals, then small letters, cut where small turns to capital. */
 #define UPPER "\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}"
 #define LOWER "\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}"
-#define CASED(tail) "[^\\r\\n\\p{L}\\p{N}]?[" UPPER "]*[" LOWER "]+" tail "|[^\\r\\n\\p{L}\\p{N}]?[" UPPER "]+[" LOWER "]*" tail
+#define CASED(tail)                                                                                \
+    "[^\\r\\n\\p{L}\\p{N}]?[" UPPER "]*[" LOWER "]+" tail "|[^\\r\\n\\p{L}\\p{N}]?[" UPPER         \
+    "]+[" LOWER "]*" tail
 
 static const char *const gpt2[] = {GPT2, NULL};
 static const char *const llama3[] = {MODERN("\\p{N}{1,3}"), NULL};
 static const char *const qwen2[] = {MODERN("\\p{N}"), NULL};
 static const char *const single_digits[] = {"\\p{N}", GPT2, NULL};
-static const char *const punctuation_first[] = {"[\\p{P}\\$\\+<=>\\^~\\|]+", GPT2, "\\p{N}+", "[0-9][0-9][0-9]", NULL};
-static const char *const gpt4o[] = {CASED(CONTRACTIONS "?") "|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|" BLANKS, NULL};
-static const char *const tekken[] = {CASED("") "|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|" BLANKS, NULL};
+static const char *const punctuation_first[] = {"[\\p{P}\\$\\+<=>\\^~\\|]+", GPT2, "\\p{N}+",
+                                                "[0-9][0-9][0-9]", NULL};
+static const char *const gpt4o[] = {
+    CASED(CONTRACTIONS "?") "|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|" BLANKS, NULL};
+static const char *const tekken[] = {CASED("") "|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|" BLANKS,
+                                     NULL};
 static const char *const deepseek3[] = {
     "\\p{N}{1,3}", "[\\x{4e00}-\\x{9fa5}\\x{3040}-\\x{309f}\\x{30a0}-\\x{30ff}]+",
-    "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+|"
+    "[!\"#$%&'()*+,\\-./"
+    ":;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+|"
     " ?[\\p{P}\\p{S}]+[\\r\\n]*|" BLANKS,
     NULL};
 
@@ -76,7 +83,8 @@ int pretokenizer_add_gpt2(struct pretokenizer *p, struct err *e)
     return pretokenizer_add_split(p, GPT2, SPLIT_ISOLATED, false, e);
 }
 
-int pretokenizer_add_named(struct pretokenizer *p, const char *name, size_t name_size, struct err *e)
+int pretokenizer_add_named(struct pretokenizer *p, const char *name, size_t name_size,
+                           struct err *e)
 {
     int which = find(name, name_size), rc = 0;
     if (which < 0) {
@@ -90,5 +98,6 @@ int pretokenizer_add_named(struct pretokenizer *p, const char *name, size_t name
     }
     for (const char *const *regex = known[which].regexes; *regex && rc == 0; regex++)
         rc = pretokenizer_add_split(p, *regex, SPLIT_ISOLATED, false, e);
-    return rc < 0 ? rc : pretokenizer_add(p, &(struct pretokenize_step){.kind = PRETOKENIZE_BYTES}, e);
+    return rc < 0 ? rc
+                  : pretokenizer_add(p, &(struct pretokenize_step){.kind = PRETOKENIZE_BYTES}, e);
 }

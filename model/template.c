@@ -1,18 +1,24 @@
-#include "model/template_int.h"
-
-#include "common/utf8.h"
-
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { SOURCE_MAX_BYTES = 4 << 20, STEPS = 30 * 1000 * 1000, TIME_MS = 1000, OUTPUT_BYTES = 16 << 20, VALUES_MAX_BYTES = 256 << 20 };
+#include "common/utf8.h"
+#include "model/template_int.h"
+
+enum {
+    SOURCE_MAX_BYTES = 4 << 20,
+    STEPS = 30 * 1000 * 1000,
+    TIME_MS = 1000,
+    OUTPUT_BYTES = 16 << 20,
+    VALUES_MAX_BYTES = 256 << 20
+};
 
 int template_compile(const char *source, size_t size, struct chat_template **out, struct err *e)
 {
     if (size > SOURCE_MAX_BYTES)
-        return err_set(e, HP_ELIMIT, "line 1: a template of %zu bytes; at most %d are read", size, SOURCE_MAX_BYTES);
+        return err_set(e, HP_ELIMIT, "line 1: a template of %zu bytes; at most %d are read", size,
+                       SOURCE_MAX_BYTES);
     struct chat_template *t = calloc(1, sizeof *t);
     if (!t)
         return err_set(e, HP_ENOMEM, "out of memory for a template");
@@ -20,7 +26,9 @@ int template_compile(const char *source, size_t size, struct chat_template **out
     struct err problem = {0};
     int rc = template_lex(&t->arena, source, size, &tokens, &problem);
     if (rc == 0) {
-        struct parser p = {.arena = &t->arena, .at = (const struct lexeme *)(const void *)tokens.data, .e = &problem};
+        struct parser p = {.arena = &t->arena,
+                           .at = (const struct lexeme *)(const void *)tokens.data,
+                           .e = &problem};
         rc = template_parse(&p, &t->body);
     }
     buffer_free(&tokens);
@@ -44,7 +52,8 @@ void template_destroy(struct chat_template **t)
     *t = NULL;
 }
 
-/* ---- what every part of a run uses -------------------------------------------------------------------------- */
+/* ---- what every part of a run uses
+ * -------------------------------------------------------------------------- */
 
 int run_fail(struct run *r, int code, const char *fmt, ...)
 {
@@ -65,7 +74,9 @@ int run_tick(struct run *r, size_t steps)
     if (r->steps < r->look_at)
         return 0;
     r->look_at = r->steps + LOOK_EVERY;
-    return cpu_limit_passed(&r->time) ? run_fail(r, HP_ELIMIT, "the template takes more than %d ms", TIME_MS) : 0;
+    return cpu_limit_passed(&r->time)
+               ? run_fail(r, HP_ELIMIT, "the template takes more than %d ms", TIME_MS)
+               : 0;
 }
 
 int run_tick_bytes(struct run *r, size_t bytes)
@@ -82,7 +93,8 @@ void *run_alloc(struct run *r, size_t count, size_t size)
 {
     void *p = arena_alloc(&r->arena, count, size);
     if (!p)
-        run_fail(r, HP_ELIMIT, "the template's values take more than %d MiB", VALUES_MAX_BYTES >> 20);
+        run_fail(r, HP_ELIMIT, "the template's values take more than %d MiB",
+                 VALUES_MAX_BYTES >> 20);
     return p;
 }
 
@@ -166,7 +178,8 @@ int run_capture(struct run *r, const struct node *first, struct value *out)
     return rc;
 }
 
-/* ---- statements --------------------------------------------------------------------------------------------- */
+/* ---- statements
+ * --------------------------------------------------------------------------------------------- */
 
 static int assign_many(struct run *r, const struct node *target, const struct value *v);
 
@@ -179,7 +192,9 @@ static int assign(struct run *r, const struct node *target, const struct value *
     struct value of;
     int rc = target->kind == NODE_ATTR ? run_evaluate(r, target->a, &of) : HP_EBUG;
     if (rc < 0)
-        return rc == HP_EBUG ? run_fail(r, HP_EUNSUPPORTED, "only names and attributes of namespaces can be set") : rc;
+        return rc == HP_EBUG ? run_fail(r, HP_EUNSUPPORTED,
+                                        "only names and attributes of namespaces can be set")
+                             : rc;
     if (of.type != VALUE_NAMESPACE)
         return run_fail(r, HP_EINVAL, "cannot assign attribute on non-namespace object");
     return dict_set(r, of.dict, value_text(target->text), *v);
@@ -287,7 +302,8 @@ static int run_for(struct run *r, const struct node *n)
 }
 
 /* Filters of a block: the innermost has no input, which is the block's text. */
-static int run_block_filters(struct run *r, const struct node *filter, const struct value *text, struct value *out)
+static int run_block_filters(struct run *r, const struct node *filter, const struct value *text,
+                             struct value *out)
 {
     struct value in = *text;
     struct arguments args;
@@ -433,8 +449,8 @@ static int bind_variables(struct run *r, const json_t *variables)
     return 0;
 }
 
-int template_render(const struct chat_template *t, const json_t *variables, const struct template_limits *limits,
-                    struct buffer *out, struct err *e)
+int template_render(const struct chat_template *t, const json_t *variables,
+                    const struct template_limits *limits, struct buffer *out, struct err *e)
 {
     struct template_limits none = {0};
     const struct template_limits *l = limits ? limits : &none;

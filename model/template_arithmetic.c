@@ -1,12 +1,11 @@
 /* Operators on numbers, strings and lists, as Python has them. */
-#include "model/template_int.h"
-
-#include "common/utf8.h"
-
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "common/utf8.h"
+#include "model/template_int.h"
 
 static int overflow(struct run *r)
 {
@@ -91,7 +90,8 @@ static int joined_texts(struct run *r, struct text a, struct text b, struct valu
     return run_tick_bytes(r, size);
 }
 
-static int joined_lists(struct run *r, const struct list *a, const struct list *b, struct value *out)
+static int joined_lists(struct run *r, const struct list *a, const struct list *b,
+                        struct value *out)
 {
     int rc = value_new_list(r, a->kind, a->n + b->n, out);
     for (size_t i = 0; rc == 0 && i < a->n + b->n; i++)
@@ -104,7 +104,8 @@ static int repeated(struct run *r, const struct value *v, int64_t times, struct 
     size_t n = times > 0 ? (size_t)times : 0, size;
     size_t one = v->type == VALUE_STRING ? v->string.size : v->list->n;
     if (__builtin_mul_overflow(n, one, &size) || size > r->max_output)
-        return run_fail(r, HP_ELIMIT, "a repeated %s is longer than %zu", value_type_word(v), r->max_output);
+        return run_fail(r, HP_ELIMIT, "a repeated %s is longer than %zu", value_type_word(v),
+                        r->max_output);
     int rc = 0;
     if (v->type == VALUE_LIST) {
         rc = value_new_list(r, v->list->kind, size, out);
@@ -122,13 +123,16 @@ static int repeated(struct run *r, const struct value *v, int64_t times, struct 
 }
 
 /* %5s and %-5s: filled up with spaces. */
-static int fill_text(struct run *r, bool quoted, const char *flags, const struct value *v, struct buffer *out)
+static int fill_text(struct run *r, bool quoted, const char *flags, const struct value *v,
+                     struct buffer *out)
 {
     bool left = *flags == '-';
     size_t width = (size_t)strtoul(flags + left, NULL, 10), before = out->size;
     int rc = value_print(r, v, quoted, 0, out);
     size_t length =
-        rc < 0 || !out->data ? width : text_length((struct text){(const char *)out->data + before, out->size - before});
+        rc < 0 || !out->data
+            ? width
+            : text_length((struct text){(const char *)out->data + before, out->size - before});
     size_t spaces = width > length ? width - length : 0, size = out->size - before;
     uint8_t *end = spaces ? buffer_extend(out, spaces) : NULL;
     if (end && !left)
@@ -138,19 +142,22 @@ static int fill_text(struct run *r, bool quoted, const char *flags, const struct
     return rc;
 }
 
-static int fill_one(struct run *r, char how, const char *flags, const struct value *v, struct buffer *out)
+static int fill_one(struct run *r, char how, const char *flags, const struct value *v,
+                    struct buffer *out)
 {
     char format[48];
     if (how == 's' || how == 'r')
         return fill_text(r, how == 'r', flags, v, out);
     if (!value_is_number(v))
-        return run_fail(r, HP_EINVAL, "%%%c format: a real number is required, not %s", how, value_type_word(v));
+        return run_fail(r, HP_EINVAL, "%%%c format: a real number is required, not %s", how,
+                        value_type_word(v));
     if (how == 'd' || how == 'i' || how == 'x') {
         double d = value_as_real(v);
         if (v->type == VALUE_FLOAT && !(fabs(d) < 9e18))
             return overflow(r);
         snprintf(format, sizeof format, "%%%sll%c", flags, how);
-        buffer_printf(out, format, (long long)(v->type == VALUE_FLOAT ? (int64_t)d : value_as_integer(v)));
+        buffer_printf(out, format,
+                      (long long)(v->type == VALUE_FLOAT ? (int64_t)d : value_as_integer(v)));
         return 0;
     }
     snprintf(format, sizeof format, "%%%s%c", flags, how);
@@ -173,17 +180,21 @@ static int fill(struct run *r, struct text format, const struct value *args, str
             continue;
         }
         const struct value *by_name = NULL;
-        const char *name_end = i + 1 < format.size && format.data[i + 1] == '(' ? memchr(format.data + i, ')', format.size - i) : NULL;
+        const char *name_end = i + 1 < format.size && format.data[i + 1] == '('
+                                   ? memchr(format.data + i, ')', format.size - i)
+                                   : NULL;
         if (name_end && args->type == VALUE_DICT) {
             struct text name = {format.data + i + 2, (size_t)(name_end - (format.data + i + 2))};
             by_name = dict_get_text(args->dict, name);
             if (!by_name)
-                rc = run_fail(r, HP_EINVAL, "'%.*s' is not given to the format", (int)(name.size < 40 ? name.size : 40), name.data);
+                rc = run_fail(r, HP_EINVAL, "'%.*s' is not given to the format",
+                              (int)(name.size < 40 ? name.size : 40), name.data);
             i = (size_t)(name_end - format.data);
         }
         char flags[6] = "";
         size_t n_flags = 0;
-        while (++i < format.size && n_flags + 1 < sizeof flags && strchr("-+ 0123456789.", format.data[i]))
+        while (++i < format.size && n_flags + 1 < sizeof flags &&
+               strchr("-+ 0123456789.", format.data[i]))
             flags[n_flags++] = format.data[i];
         char how = i < format.size ? format.data[i] : 0;
         if (rc < 0)
@@ -191,7 +202,8 @@ static int fill(struct run *r, struct text format, const struct value *args, str
         if (how == '%')
             buffer_append(&b, "%", 1);
         else if (!how || !strchr("sdifgexr", how))
-            rc = run_fail(r, HP_EUNSUPPORTED, "a format other than %%s %%d %%i %%f %%g %%e %%x %%r");
+            rc =
+                run_fail(r, HP_EUNSUPPORTED, "a format other than %%s %%d %%i %%f %%g %%e %%x %%r");
         else if (by_name)
             rc = fill_one(r, how, flags, by_name, &b);
         else if (used == n)
@@ -230,7 +242,8 @@ static int as_safe(struct run *r, const struct value *v, struct value *out)
 }
 
 /* Operators where one operand is marked. */
-static int safe_binary(struct run *r, int op, const struct value *a, const struct value *b, struct value *out)
+static int safe_binary(struct run *r, int op, const struct value *a, const struct value *b,
+                       struct value *out)
 {
     struct value left = *a, right = *b;
     int rc = 0;
@@ -251,7 +264,8 @@ static int safe_binary(struct run *r, int op, const struct value *a, const struc
     return rc;
 }
 
-int run_binary(struct run *r, int op, const struct value *a, const struct value *b, struct value *out)
+int run_binary(struct run *r, int op, const struct value *a, const struct value *b,
+               struct value *out)
 {
     if ((a->type == VALUE_STRING && a->safe) || (b->type == VALUE_STRING && b->safe && op != '%'))
         return safe_binary(r, op, a, b, out);
@@ -261,7 +275,8 @@ int run_binary(struct run *r, int op, const struct value *a, const struct value 
         return reals(r, op, value_as_real(a), value_as_real(b), out);
     if (op == '+' && a->type == VALUE_STRING && b->type == VALUE_STRING)
         return joined_texts(r, a->string, b->string, out);
-    if (op == '+' && repeats(a) && repeats(b) && a->type == VALUE_LIST && b->type == VALUE_LIST && a->list->kind == b->list->kind)
+    if (op == '+' && repeats(a) && repeats(b) && a->type == VALUE_LIST && b->type == VALUE_LIST &&
+        a->list->kind == b->list->kind)
         return joined_lists(r, a->list, b->list, out);
     if (op == '*' && repeats(a) && is_whole(b))
         return repeated(r, a, value_as_integer(b), out);
@@ -269,11 +284,15 @@ int run_binary(struct run *r, int op, const struct value *a, const struct value 
         return repeated(r, b, value_as_integer(a), out);
     if (op == '%' && a->type == VALUE_STRING)
         return fill(r, a->string, b, out);
-    const struct value *undefined = a->type == VALUE_UNDEFINED ? a : b->type == VALUE_UNDEFINED ? b : NULL;
+    const struct value *undefined = a->type == VALUE_UNDEFINED   ? a
+                                    : b->type == VALUE_UNDEFINED ? b
+                                                                 : NULL;
     if (undefined)
-        return run_fail(r, HP_EINVAL, "'%.*s' is undefined", (int)undefined->string.size, undefined->string.data);
+        return run_fail(r, HP_EINVAL, "'%.*s' is undefined", (int)undefined->string.size,
+                        undefined->string.data);
     if (op == '+' && a->type == VALUE_STRING)
-        return run_fail(r, HP_EINVAL, "can only concatenate str (not \"%s\") to str", value_type_word(b));
+        return run_fail(r, HP_EINVAL, "can only concatenate str (not \"%s\") to str",
+                        value_type_word(b));
     const char *sign = op == OP_FLOOR   ? "//"
                        : op == OP_POWER ? "**"
                        : op == '+'      ? "+"
@@ -281,6 +300,6 @@ int run_binary(struct run *r, int op, const struct value *a, const struct value 
                        : op == '*'      ? "*"
                        : op == '/'      ? "/"
                                         : "%";
-    return run_fail(r, HP_EINVAL, "unsupported operand type(s) for %s: '%s' and '%s'", sign, value_type_word(a),
-                    value_type_word(b));
+    return run_fail(r, HP_EINVAL, "unsupported operand type(s) for %s: '%s' and '%s'", sign,
+                    value_type_word(a), value_type_word(b));
 }

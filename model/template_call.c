@@ -1,13 +1,14 @@
 /* Calls: arguments, macros, the functions that every template has, and `loop`. */
-#include "model/template_int.h"
-
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
+#include "model/template_int.h"
+
 enum { RANGE_MAX = 100000 };
 
-/* ---- arguments ---------------------------------------------------------------------------------------------- */
+/* ---- arguments
+ * ---------------------------------------------------------------------------------------------- */
 
 const struct value *argument(const struct arguments *args, size_t i, const char *name)
 {
@@ -19,26 +20,30 @@ const struct value *argument(const struct arguments *args, size_t i, const char 
     return NULL;
 }
 
-int argument_text(struct run *r, const struct arguments *args, size_t i, const char *name, struct text fallback, struct text *out)
+int argument_text(struct run *r, const struct arguments *args, size_t i, const char *name,
+                  struct text fallback, struct text *out)
 {
     const struct value *v = argument(args, i, name);
     *out = fallback;
     if (!v || v->type == VALUE_NONE)
         return 0;
     if (v->type != VALUE_STRING)
-        return run_fail(r, HP_EINVAL, "the argument \"%s\" must be a string, not %s", name, value_type_word(v));
+        return run_fail(r, HP_EINVAL, "the argument \"%s\" must be a string, not %s", name,
+                        value_type_word(v));
     *out = v->string;
     return 0;
 }
 
-int argument_integer(struct run *r, const struct arguments *args, size_t i, const char *name, int64_t fallback, int64_t *out)
+int argument_integer(struct run *r, const struct arguments *args, size_t i, const char *name,
+                     int64_t fallback, int64_t *out)
 {
     const struct value *v = argument(args, i, name);
     *out = fallback;
     if (!v || v->type == VALUE_NONE)
         return 0;
     if (v->type != VALUE_INT && v->type != VALUE_BOOL)
-        return run_fail(r, HP_EINVAL, "the argument \"%s\" must be a whole number, not %s", name, value_type_word(v));
+        return run_fail(r, HP_EINVAL, "the argument \"%s\" must be a whole number, not %s", name,
+                        value_type_word(v));
     *out = value_as_integer(v);
     return 0;
 }
@@ -49,7 +54,8 @@ bool argument_true(const struct arguments *args, size_t i, const char *name, boo
     return v ? value_true(v) : fallback;
 }
 
-/* ---- functions ---------------------------------------------------------------------------------------------- */
+/* ---- functions
+ * ---------------------------------------------------------------------------------------------- */
 
 static int call_range(struct run *r, const struct arguments *args, struct value *out)
 {
@@ -62,10 +68,13 @@ static int call_range(struct run *r, const struct arguments *args, struct value 
     if (rc < 0)
         return rc;
     if (args->n == 0 || step == 0)
-        return run_fail(r, HP_EINVAL, args->n ? "range() arg 3 must not be zero" : "range expected at least 1 argument, got 0");
+        return run_fail(r, HP_EINVAL,
+                        args->n ? "range() arg 3 must not be zero"
+                                : "range expected at least 1 argument, got 0");
     /* Beyond the most that a range may have the list is not made at once, and refused below. */
     uint64_t span = step > 0 ? (uint64_t)stop - (uint64_t)start : (uint64_t)start - (uint64_t)stop;
-    uint64_t stride = step > 0 ? (uint64_t)step : 0 - (uint64_t)step, count = (step > 0 ? start < stop : start > stop) ? (span - 1) / stride + 1 : 0;
+    uint64_t stride = step > 0 ? (uint64_t)step : 0 - (uint64_t)step,
+             count = (step > 0 ? start < stop : start > stop) ? (span - 1) / stride + 1 : 0;
     rc = value_new_list(r, LIST_RANGE, count <= RANGE_MAX ? (size_t)count : 0, out);
     if (rc == 0) {
         out->list->start = start;
@@ -82,7 +91,8 @@ static int call_range(struct run *r, const struct arguments *args, struct value 
     return rc;
 }
 
-static int make_dict(struct run *r, enum value_type type, const struct arguments *args, struct value *out)
+static int make_dict(struct run *r, enum value_type type, const struct arguments *args,
+                     struct value *out)
 {
     int rc = value_new_dict(r, type, out);
     const struct value *from = args->n ? &args->values[0] : NULL;
@@ -111,7 +121,8 @@ static int call_raise_exception(struct run *r, const struct arguments *args, str
     int rc = args->n ? value_to_text(r, &args->values[0], &message) : 0;
     if (rc < 0)
         return rc;
-    return err_set(r->e, HP_EINVAL, "%.*s", (int)(message.size < 700 ? message.size : 700), message.data);
+    return err_set(r->e, HP_EINVAL, "%.*s", (int)(message.size < 700 ? message.size : 700),
+                   message.data);
 }
 
 static int call_strftime_now(struct run *r, const struct arguments *args, struct value *out)
@@ -162,7 +173,9 @@ int run_function(struct run *r, struct text name, const struct arguments *args, 
     return run_fail(r, HP_EBUG, "no function %.*s", (int)name.size, name.data);
 }
 
-/* ---- macros ------------------------------------------------------------------------------------------------- */
+/* ---- macros
+ * -------------------------------------------------------------------------------------------------
+ */
 
 static bool is_parameter(const struct macro *m, struct text name)
 {
@@ -173,7 +186,8 @@ static bool is_parameter(const struct macro *m, struct text name)
 }
 
 /* Arguments beyond the parameters, where the macro's body speaks of them; then `caller`. */
-static int bind_others(struct run *r, const struct macro *m, const struct arguments *args, size_t n_parameters)
+static int bind_others(struct run *r, const struct macro *m, const struct arguments *args,
+                       size_t n_parameters)
 {
     int uses = m->node->op;
     struct value extra, names, caller = value_undefined(text_of("caller"));
@@ -194,7 +208,8 @@ static int bind_others(struct run *r, const struct macro *m, const struct argume
             refused = true;
     }
     if (rc == 0 && refused)
-        rc = run_fail(r, HP_EINVAL, "the macro %.*s takes no such argument", (int)m->node->text.size, m->node->text.data);
+        rc = run_fail(r, HP_EINVAL, "the macro %.*s takes no such argument",
+                      (int)m->node->text.size, m->node->text.data);
     if (rc == 0 && uses & MACRO_VARARGS)
         rc = run_bind(r, text_of("varargs"), extra);
     if (rc == 0 && uses & MACRO_KWARGS)
@@ -235,8 +250,11 @@ int run_macro_attribute(struct run *r, const struct macro *m, struct text name, 
         rc = value_new_list(r, LIST_TUPLE, 0, out);
         for (const struct node *p = m->node->children; p && rc == 0; p = p->next)
             rc = list_push(r, out->list, value_text(p->text));
-    } else if (text_is(name, "catch_varargs") || text_is(name, "catch_kwargs") || text_is(name, "caller")) {
-        int uses = text_is(name, "caller") ? MACRO_CALLER : text_is(name, "catch_kwargs") ? MACRO_KWARGS : MACRO_VARARGS;
+    } else if (text_is(name, "catch_varargs") || text_is(name, "catch_kwargs") ||
+               text_is(name, "caller")) {
+        int uses = text_is(name, "caller")         ? MACRO_CALLER
+                   : text_is(name, "catch_kwargs") ? MACRO_KWARGS
+                                                   : MACRO_VARARGS;
         *out = value_bool((m->node->op & uses) != 0);
     }
     return rc;
@@ -260,7 +278,9 @@ int run_macro(struct run *r, const struct macro *m, const struct arguments *args
     return rc;
 }
 
-/* ---- loop --------------------------------------------------------------------------------------------------- */
+/* ---- loop
+ * ---------------------------------------------------------------------------------------------------
+ */
 
 int run_loop_attribute(struct run *r, const struct loop *loop, struct text name, struct value *out)
 {
@@ -290,7 +310,8 @@ int run_loop_attribute(struct run *r, const struct loop *loop, struct text name,
         return 0;
     }
     if (!text_is(name, "cycle"))
-        return run_fail(r, HP_EUNSUPPORTED, "loop.%.*s is not supported", (int)name.size, name.data);
+        return run_fail(r, HP_EUNSUPPORTED, "loop.%.*s is not supported", (int)name.size,
+                        name.data);
     struct method *m = run_alloc(r, 1, sizeof *m);
     if (!m)
         return HP_ELIMIT;
@@ -299,13 +320,16 @@ int run_loop_attribute(struct run *r, const struct loop *loop, struct text name,
     return 0;
 }
 
-int run_call(struct run *r, const struct value *callee, const struct arguments *args, struct value *out)
+int run_call(struct run *r, const struct value *callee, const struct arguments *args,
+             struct value *out)
 {
     switch (callee->type) {
     case VALUE_FUNCTION: return run_function(r, callee->string, args, out);
     case VALUE_METHOD: return run_method(r, callee->method, args, out);
     case VALUE_MACRO: return run_macro(r, callee->macro, args, out);
-    case VALUE_UNDEFINED: return run_fail(r, HP_EINVAL, "'%.*s' is undefined", (int)callee->string.size, callee->string.data);
+    case VALUE_UNDEFINED:
+        return run_fail(r, HP_EINVAL, "'%.*s' is undefined", (int)callee->string.size,
+                        callee->string.data);
     default: return run_fail(r, HP_EINVAL, "'%s' object is not callable", value_type_word(callee));
     }
 }

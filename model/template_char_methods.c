@@ -1,12 +1,12 @@
 /* Methods of strings that look at each character: kinds, cases, ends and filling up. */
-#include "model/template_methods.h"
-
-#include "common/utf8.h"
-
 #include <string.h>
 #include <utf8proc.h>
 
-int method_strip(struct run *r, const struct value *self, const struct arguments *args, int how, struct value *out)
+#include "common/utf8.h"
+#include "model/template_methods.h"
+
+int method_strip(struct run *r, const struct value *self, const struct arguments *args, int how,
+                 struct value *out)
 {
     struct text set;
     int rc = argument_text(r, args, 0, "chars", (struct text){NULL, 0}, &set);
@@ -16,7 +16,8 @@ int method_strip(struct run *r, const struct value *self, const struct arguments
     return rc;
 }
 
-int method_case(struct run *r, const struct value *self, const struct arguments *args, int how, struct value *out)
+int method_case(struct run *r, const struct value *self, const struct arguments *args, int how,
+                struct value *out)
 {
     (void)args;
     struct buffer b = {0};
@@ -28,14 +29,16 @@ int method_case(struct run *r, const struct value *self, const struct arguments 
     return rc;
 }
 
-/* Characters that are digits to Python and no decimal digits: superscripts, circled ones and the like. */
+/* Characters that are digits to Python and no decimal digits: superscripts, circled ones and the
+ * like. */
 static bool other_digit(uint32_t c)
 {
     static const uint32_t ranges[][2] = {
-        {0xB2, 0xB3},       {0xB9, 0xB9},       {0x1369, 0x1371},   {0x19DA, 0x19DA},   {0x2070, 0x2070},
-        {0x2074, 0x2079},   {0x2080, 0x2089},   {0x2460, 0x2468},   {0x2474, 0x247C},   {0x2488, 0x2490},
-        {0x24EA, 0x24EA},   {0x24F5, 0x24FD},   {0x24FF, 0x24FF},   {0x2776, 0x277E},   {0x2780, 0x2788},
-        {0x278A, 0x2792},   {0x10A40, 0x10A43}, {0x10E60, 0x10E68}, {0x11052, 0x1105A}, {0x1F100, 0x1F10A},
+        {0xB2, 0xB3},       {0xB9, 0xB9},       {0x1369, 0x1371},   {0x19DA, 0x19DA},
+        {0x2070, 0x2070},   {0x2074, 0x2079},   {0x2080, 0x2089},   {0x2460, 0x2468},
+        {0x2474, 0x247C},   {0x2488, 0x2490},   {0x24EA, 0x24EA},   {0x24F5, 0x24FD},
+        {0x24FF, 0x24FF},   {0x2776, 0x277E},   {0x2780, 0x2788},   {0x278A, 0x2792},
+        {0x10A40, 0x10A43}, {0x10E60, 0x10E68}, {0x11052, 0x1105A}, {0x1F100, 0x1F10A},
     };
     for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++)
         if (c >= ranges[i][0] && c <= ranges[i][1])
@@ -59,7 +62,8 @@ static int kinds_of(uint32_t c)
     }
 }
 
-int method_is_all(struct run *r, const struct value *self, const struct arguments *args, int kinds, struct value *out)
+int method_is_all(struct run *r, const struct value *self, const struct arguments *args, int kinds,
+                  struct value *out)
 {
     (void)args;
     int rc = run_tick_text(r, self->string.size);
@@ -74,7 +78,8 @@ int method_is_all(struct run *r, const struct value *self, const struct argument
     return rc;
 }
 
-int method_is_case(struct run *r, const struct value *self, const struct arguments *args, int kind, struct value *out)
+int method_is_case(struct run *r, const struct value *self, const struct arguments *args, int kind,
+                   struct value *out)
 {
     (void)args;
     int seen = 0, rc = run_tick_text(r, self->string.size);
@@ -88,7 +93,8 @@ int method_is_case(struct run *r, const struct value *self, const struct argumen
     return rc;
 }
 
-int method_remove_end(struct run *r, const struct value *self, const struct arguments *args, int at_end, struct value *out)
+int method_remove_end(struct run *r, const struct value *self, const struct arguments *args,
+                      int at_end, struct value *out)
 {
     struct text what, t = self->string;
     int rc = argument_text(r, args, 0, "prefix", (struct text){"", 0}, &what);
@@ -106,7 +112,8 @@ static void put_fill(struct buffer *b, struct text fill, size_t n)
 }
 
 /* ljust, rjust, center: to a width in characters. */
-int method_justify(struct run *r, const struct value *self, const struct arguments *args, int how, struct value *out)
+int method_justify(struct run *r, const struct value *self, const struct arguments *args, int how,
+                   struct value *out)
 {
     struct text fill;
     int64_t width;
@@ -123,7 +130,9 @@ int method_justify(struct run *r, const struct value *self, const struct argumen
     if (more > (int64_t)r->max_output / 4)
         return run_fail(r, HP_ELIMIT, "a text is longer than %zu bytes", r->max_output);
     /* In the middle the odd one comes first where the width is odd. */
-    int64_t before = how == JUSTIFY_RIGHT ? more : how == JUSTIFY_CENTER ? more / 2 + (more & width & 1) : 0;
+    int64_t before = how == JUSTIFY_RIGHT    ? more
+                     : how == JUSTIFY_CENTER ? more / 2 + (more & width & 1)
+                                             : 0;
     struct buffer b = {0};
     put_fill(&b, fill, (size_t)before);
     buffer_append(&b, self->string.data, self->string.size);
@@ -133,7 +142,8 @@ int method_justify(struct run *r, const struct value *self, const struct argumen
     return rc;
 }
 
-int method_zfill(struct run *r, const struct value *self, const struct arguments *args, int how, struct value *out)
+int method_zfill(struct run *r, const struct value *self, const struct arguments *args, int how,
+                 struct value *out)
 {
     (void)how;
     int64_t width;

@@ -1,8 +1,8 @@
 /* Expressions, evaluated. */
-#include "model/template_int.h"
-
 #include <math.h>
 #include <string.h>
+
+#include "model/template_int.h"
 
 static int lookup(struct run *r, struct text name, struct value *out)
 {
@@ -15,7 +15,8 @@ static int lookup(struct run *r, struct text name, struct value *out)
             }
         }
     }
-    *out = template_has_function(name) ? (struct value){.type = VALUE_FUNCTION, .string = name} : value_undefined(name);
+    *out = template_has_function(name) ? (struct value){.type = VALUE_FUNCTION, .string = name}
+                                       : value_undefined(name);
     return run_tick(r, seen / 4);
 }
 
@@ -48,7 +49,9 @@ static int evaluate_dict(struct run *r, const struct node *n, struct value *out)
 /* An undefined value has neither attributes nor items. */
 static int require_defined(struct run *r, const struct value *v)
 {
-    return v->type == VALUE_UNDEFINED ? run_fail(r, HP_EINVAL, "'%.*s' is undefined", (int)v->string.size, v->string.data) : 0;
+    return v->type == VALUE_UNDEFINED
+               ? run_fail(r, HP_EINVAL, "'%.*s' is undefined", (int)v->string.size, v->string.data)
+               : 0;
 }
 
 int run_attribute(struct run *r, const struct value *v, struct text name, struct value *out)
@@ -61,7 +64,8 @@ int run_attribute(struct run *r, const struct value *v, struct text name, struct
         return run_loop_attribute(r, v->loop, name, out);
     if (v->type == VALUE_MACRO)
         return run_macro_attribute(r, v->macro, name, out);
-    if (v->type == VALUE_LIST && v->list->group && (text_is(name, "grouper") || text_is(name, "list"))) {
+    if (v->type == VALUE_LIST && v->list->group &&
+        (text_is(name, "grouper") || text_is(name, "list"))) {
         *out = v->list->items[text_is(name, "list")];
         return 0;
     }
@@ -105,7 +109,9 @@ int run_item(struct run *r, const struct value *v, const struct value *key, stru
     if (rc < 0)
         return rc;
     bool whole = key->type == VALUE_INT || key->type == VALUE_BOOL;
-    *out = value_undefined(key->type == VALUE_STRING ? key->string : text_of(whole ? "an item" : value_type_word(key)));
+    *out = value_undefined(key->type == VALUE_STRING
+                               ? key->string
+                               : text_of(whole ? "an item" : value_type_word(key)));
     if (v->type == VALUE_LIST && whole) {
         list_item(v->list, value_as_integer(key), out);
         return 0;
@@ -134,7 +140,8 @@ static int64_t clip(const struct value *v, int64_t fallback, int64_t n, int64_t 
     return i < low ? low : i > high ? high : i;
 }
 
-static int cut_list(struct run *r, const struct list *l, int64_t start, int64_t stop, int64_t step, struct value *out)
+static int cut_list(struct run *r, const struct list *l, int64_t start, int64_t stop, int64_t step,
+                    struct value *out)
 {
     int rc = value_new_list(r, l->kind, 0, out);
     if (rc == 0 && l->kind == LIST_RANGE) {
@@ -166,13 +173,15 @@ static int share_list(struct run *r, const struct list *l, size_t from, size_t n
     return run_tick(r, 1);
 }
 
-int run_slice(struct run *r, const struct value *v, const struct value *start, const struct value *stop, const struct value *step,
-              struct value *out)
+int run_slice(struct run *r, const struct value *v, const struct value *start,
+              const struct value *stop, const struct value *step, struct value *out)
 {
     const struct value *bounds[] = {start, stop, step};
     for (int i = 0; i < 3; i++)
-        if (bounds[i] && bounds[i]->type != VALUE_NONE && bounds[i]->type != VALUE_INT && bounds[i]->type != VALUE_BOOL)
-            return run_fail(r, HP_EINVAL, "slice indices must be integers, not %s", value_type_word(bounds[i]));
+        if (bounds[i] && bounds[i]->type != VALUE_NONE && bounds[i]->type != VALUE_INT &&
+            bounds[i]->type != VALUE_BOOL)
+            return run_fail(r, HP_EINVAL, "slice indices must be integers, not %s",
+                            value_type_word(bounds[i]));
     if (v->type == VALUE_UNDEFINED)
         return require_defined(r, v);
     if (v->type != VALUE_STRING && (v->type != VALUE_LIST || v->list->kind == LIST_LAZY))
@@ -185,7 +194,8 @@ int run_slice(struct run *r, const struct value *v, const struct value *start, c
         return rc;
     int64_t n = v->type == VALUE_STRING ? (int64_t)text_length(v->string) : (int64_t)v->list->n;
     int64_t low = by > 0 ? 0 : -1, high = by > 0 ? n : n - 1;
-    int64_t from = clip(start, by > 0 ? 0 : n - 1, n, low, high), to = clip(stop, by > 0 ? n : -1, n, low, high);
+    int64_t from = clip(start, by > 0 ? 0 : n - 1, n, low, high),
+            to = clip(stop, by > 0 ? n : -1, n, low, high);
     if (v->type == VALUE_STRING && by == 1) {
         *out = value_text(text_cut(v->string, (size_t)from, (size_t)to));
         out->safe = v->safe;
@@ -209,7 +219,8 @@ int run_slice(struct run *r, const struct value *v, const struct value *start, c
     return rc;
 }
 
-static int evaluate_slice(struct run *r, const struct node *n, const struct value *of, struct value *out)
+static int evaluate_slice(struct run *r, const struct node *n, const struct value *of,
+                          struct value *out)
 {
     struct value bounds[3];
     const struct node *nodes[] = {n->a, n->b, n->c};
@@ -289,7 +300,8 @@ static int contains(struct run *r, const struct value *in, const struct value *w
     *out = false;
     if (in->type == VALUE_STRING) {
         if (what->type != VALUE_STRING)
-            return run_fail(r, HP_EINVAL, "'in <string>' requires string as left operand, not %s", value_type_word(what));
+            return run_fail(r, HP_EINVAL, "'in <string>' requires string as left operand, not %s",
+                            value_type_word(what));
         int rc = run_tick_bytes(r, in->string.size + what->string.size);
         *out = rc == 0 && text_find(in->string, what->string, 0) >= 0;
         return rc;
@@ -451,7 +463,8 @@ int run_evaluate(struct run *r, const struct node *n, struct value *out)
     if (rc < 0)
         return rc;
     if (++r->depth > TEMPLATE_MAX_DEPTH)
-        return run_fail(r, HP_ELIMIT, "expressions and calls are nested deeper than %d", TEMPLATE_MAX_DEPTH);
+        return run_fail(r, HP_ELIMIT, "expressions and calls are nested deeper than %d",
+                        TEMPLATE_MAX_DEPTH);
     rc = evaluate(r, n, out);
     r->depth--;
     return rc;

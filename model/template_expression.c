@@ -1,4 +1,5 @@
-/* Expressions of templates, by recursive descent, in Jinja's order of precedence: if-else, or, and, not, comparison, + -, ~, * /
+/* Expressions of templates, by recursive descent, in Jinja's order of precedence: if-else, or, and,
+ * not, comparison, + -, ~, * /
  * // %, **, sign; what binds tighter is in template_primary.c. */
 #include "model/template_int.h"
 
@@ -39,7 +40,8 @@ static struct node *parse_power(struct parser *p)
 static struct node *parse_product(struct parser *p)
 {
     struct node *n = parse_power(p);
-    while (n && (parse_is_op(p, '*') || parse_is_op(p, '/') || parse_is_op(p, OP_FLOOR) || parse_is_op(p, '%'))) {
+    while (n && (parse_is_op(p, '*') || parse_is_op(p, '/') || parse_is_op(p, OP_FLOOR) ||
+                 parse_is_op(p, '%'))) {
         int op = p->at++->op;
         n = parse_binary_node(p, NODE_BINARY, op, n, parse_power(p));
     }
@@ -171,7 +173,8 @@ struct node *parse_tuple(struct parser *p, bool conditional)
         return NULL;
     tuple->children = first;
     while (parse_skip_op(p, ',')) {
-        if (parse_is_op(p, ')') || p->at->kind == TOKEN_BLOCK_END || p->at->kind == TOKEN_EXPRESSION_END)
+        if (parse_is_op(p, ')') || p->at->kind == TOKEN_BLOCK_END ||
+            p->at->kind == TOKEN_EXPRESSION_END)
             break;
         last->next = conditional ? parse_expression(p) : parse_or(p);
         last = last->next;

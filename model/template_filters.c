@@ -1,13 +1,14 @@
-/* Filters on one value. Those that go through a list with a test or another filter are in template_list_filters.c. */
+/* Filters on one value. Those that go through a list with a test or another filter are in
+ * template_list_filters.c. */
 #include "model/template_filters.h"
-
-#include "common/utf8.h"
 
 #include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "common/utf8.h"
 
 static int finish(struct run *r, struct buffer *b, int rc, struct value *out)
 {
@@ -26,44 +27,52 @@ static int as_text(struct run *r, const struct value *in, struct value *out)
     return rc;
 }
 
-static int filter_string(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
+static int filter_string(struct run *r, const struct value *in, const struct arguments *args,
+                         struct value *out)
 {
     (void)args;
     return as_text(r, in, out);
 }
 
 /* The string method of the same name, on the value as a string. */
-static int by_method(struct run *r, const char *name, const struct value *in, const struct arguments *args, struct value *out)
+static int by_method(struct run *r, const char *name, const struct value *in,
+                     const struct arguments *args, struct value *out)
 {
     struct method m = {.name = text_of(name)};
     int rc = as_text(r, in, &m.self);
     return rc < 0 ? rc : run_method(r, &m, args, out);
 }
 
-static int filter_trim(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
+static int filter_trim(struct run *r, const struct value *in, const struct arguments *args,
+                       struct value *out)
 {
     return by_method(r, "strip", in, args, out);
 }
-static int filter_upper(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
+static int filter_upper(struct run *r, const struct value *in, const struct arguments *args,
+                        struct value *out)
 {
     return by_method(r, "upper", in, args, out);
 }
-static int filter_lower(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
+static int filter_lower(struct run *r, const struct value *in, const struct arguments *args,
+                        struct value *out)
 {
     return by_method(r, "lower", in, args, out);
 }
-static int filter_replace(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
+static int filter_replace(struct run *r, const struct value *in, const struct arguments *args,
+                          struct value *out)
 {
     return by_method(r, "replace", in, args, out);
 }
 
-static int filter_capitalize(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
+static int filter_capitalize(struct run *r, const struct value *in, const struct arguments *args,
+                             struct value *out)
 {
     return by_method(r, "capitalize", in, args, out);
 }
 
 /* A capital after white space, a hyphen or an opening bracket, unlike str.title. */
-static int filter_title(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
+static int filter_title(struct run *r, const struct value *in, const struct arguments *args,
+                        struct value *out)
 {
     (void)args;
     struct value text;
@@ -83,20 +92,25 @@ static int filter_title(struct run *r, const struct value *in, const struct argu
     return finish(r, &b, rc, out);
 }
 
-static int filter_default(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
+static int filter_default(struct run *r, const struct value *in, const struct arguments *args,
+                          struct value *out)
 {
     (void)r;
     const struct value *fallback = argument(args, 0, "default_value");
-    bool missing = in->type == VALUE_UNDEFINED || (argument_true(args, 1, "boolean", false) && !value_true(in));
+    bool missing = in->type == VALUE_UNDEFINED ||
+                   (argument_true(args, 1, "boolean", false) && !value_true(in));
     *out = !missing ? *in : fallback ? *fallback : value_text((struct text){"", 0});
     return 0;
 }
 
-static int filter_length(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
+static int filter_length(struct run *r, const struct value *in, const struct arguments *args,
+                         struct value *out)
 {
     (void)args;
     switch (in->type) {
-    case VALUE_STRING: *out = value_integer((int64_t)text_length(in->string)); return run_tick_text(r, in->string.size);
+    case VALUE_STRING:
+        *out = value_integer((int64_t)text_length(in->string));
+        return run_tick_text(r, in->string.size);
     case VALUE_LIST:
         if (in->list->kind == LIST_LAZY)
             break;
@@ -115,11 +129,12 @@ static bool read_real(struct text t, struct value *out)
     char digits[64], *end;
     size_t n = 0;
     t = text_strip(t, (struct text){NULL, 0}, STRIP_LEFT | STRIP_RIGHT);
-    if (t.size == 0 || t.size >= sizeof digits || memchr(t.data, 'x', t.size) || memchr(t.data, 'X', t.size) ||
-        text_space((uint8_t)t.data[0]))
+    if (t.size == 0 || t.size >= sizeof digits || memchr(t.data, 'x', t.size) ||
+        memchr(t.data, 'X', t.size) || text_space((uint8_t)t.data[0]))
         return false;
     for (size_t i = 0; i < t.size; i++) {
-        bool between = i > 0 && i + 1 < t.size && isdigit((uint8_t)t.data[i - 1]) && isdigit((uint8_t)t.data[i + 1]);
+        bool between = i > 0 && i + 1 < t.size && isdigit((uint8_t)t.data[i - 1]) &&
+                       isdigit((uint8_t)t.data[i + 1]);
         if (t.data[i] != '_' || !between)
             digits[n++] = t.data[i];
     }
@@ -128,7 +143,8 @@ static bool read_real(struct text t, struct value *out)
     return *end == 0 && end != digits;
 }
 
-/* A whole number in a base from 2 to 36, or 0 for the one that its prefix says, with "_" between digits. *large: it is one, and beyond 64 bits. */
+/* A whole number in a base from 2 to 36, or 0 for the one that its prefix says, with "_" between
+ * digits. *large: it is one, and beyond 64 bits. */
 static bool read_whole(struct text t, int64_t base, struct value *out, bool *large)
 {
     t = text_strip(t, (struct text){NULL, 0}, STRIP_LEFT | STRIP_RIGHT);
@@ -146,10 +162,13 @@ static bool read_whole(struct text t, int64_t base, struct value *out, bool *lar
             after_bar = true;
             continue;
         }
-        int digit = c >= '0' && c <= '9' ? c - '0' : (c | 0x20) >= 'a' && (c | 0x20) <= 'z' ? (c | 0x20) - 'a' + 10 : 99;
+        int digit = c >= '0' && c <= '9'                     ? c - '0'
+                    : (c | 0x20) >= 'a' && (c | 0x20) <= 'z' ? (c | 0x20) - 'a' + 10
+                                                             : 99;
         if (digit >= base)
             return false;
-        *large |= __builtin_mul_overflow(n, (uint64_t)base, &n) || __builtin_add_overflow(n, (uint64_t)digit, &n) || n > INT64_MAX;
+        *large |= __builtin_mul_overflow(n, (uint64_t)base, &n) ||
+                  __builtin_add_overflow(n, (uint64_t)digit, &n) || n > INT64_MAX;
         any = true;
         after_bar = false;
     }
@@ -158,7 +177,8 @@ static bool read_whole(struct text t, int64_t base, struct value *out, bool *lar
     return any && !zero;
 }
 
-static int filter_int(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
+static int filter_int(struct run *r, const struct value *in, const struct arguments *args,
+                      struct value *out)
 {
     const struct value *fallback = argument(args, 0, "default");
     struct value v = *in;
@@ -169,7 +189,8 @@ static int filter_int(struct run *r, const struct value *in, const struct argume
     int rc = argument_integer(r, args, 1, "base", 10, &base);
     if (rc < 0)
         return rc;
-    if (v.type == VALUE_STRING && ((base != 0 && base < 2) || base > 36 || !read_whole(v.string, base, &v, &large)) &&
+    if (v.type == VALUE_STRING &&
+        ((base != 0 && base < 2) || base > 36 || !read_whole(v.string, base, &v, &large)) &&
         !read_real(in->string, &v))
         v = value_none();
     if (large)
@@ -183,7 +204,8 @@ static int filter_int(struct run *r, const struct value *in, const struct argume
     return 0;
 }
 
-static int filter_float(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
+static int filter_float(struct run *r, const struct value *in, const struct arguments *args,
+                        struct value *out)
 {
     const struct value *fallback = argument(args, 0, "default");
     struct value v = *in;
@@ -191,22 +213,27 @@ static int filter_float(struct run *r, const struct value *in, const struct argu
         return run_fail(r, HP_EINVAL, "'%.*s' is undefined", (int)v.string.size, v.string.data);
     if (v.type == VALUE_STRING && !read_real(v.string, &v))
         v = value_none();
-    *out = value_is_number(&v) ? value_real(value_as_real(&v)) : fallback ? *fallback : value_real(0);
+    *out = value_is_number(&v) ? value_real(value_as_real(&v))
+           : fallback          ? *fallback
+                               : value_real(0);
     return 0;
 }
 
-static int filter_abs(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
+static int filter_abs(struct run *r, const struct value *in, const struct arguments *args,
+                      struct value *out)
 {
     (void)args;
     if (!value_is_number(in))
         return run_fail(r, HP_EINVAL, "bad operand type for abs(): '%s'", value_type_word(in));
-    *out = in->type == VALUE_FLOAT ? value_real(fabs(in->real)) : value_integer(value_as_integer(in));
+    *out =
+        in->type == VALUE_FLOAT ? value_real(fabs(in->real)) : value_integer(value_as_integer(in));
     if (out->type == VALUE_INT && out->integer < 0)
         return run_binary(r, '-', &(struct value){.type = VALUE_INT}, out, out);
     return 0;
 }
 
-static int filter_round(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
+static int filter_round(struct run *r, const struct value *in, const struct arguments *args,
+                        struct value *out)
 {
     int64_t precision;
     struct text method;
@@ -217,7 +244,8 @@ static int filter_round(struct run *r, const struct value *in, const struct argu
     if (rc < 0)
         return rc;
     if (!value_is_number(in) || precision < 0 || precision > 20)
-        return run_fail(r, HP_EINVAL, "%s cannot be rounded to %lld places", value_type_word(in), (long long)precision);
+        return run_fail(r, HP_EINVAL, "%s cannot be rounded to %lld places", value_type_word(in),
+                        (long long)precision);
     double d = value_as_real(in), scale = pow(10, (double)precision);
     if (text_is(method, "ceil") || text_is(method, "floor")) {
         *out = value_real((text_is(method, "ceil") ? ceil(d * scale) : floor(d * scale)) / scale);
@@ -231,10 +259,12 @@ static int filter_round(struct run *r, const struct value *in, const struct argu
     return 0;
 }
 
-static int filter_indent(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
+static int filter_indent(struct run *r, const struct value *in, const struct arguments *args,
+                         struct value *out)
 {
     const struct value *width = argument(args, 0, "width");
-    bool first = argument_true(args, 1, "first", false), blank = argument_true(args, 2, "blank", false);
+    bool first = argument_true(args, 1, "first", false),
+         blank = argument_true(args, 2, "blank", false);
     int64_t spaces = 4;
     struct text by = {NULL, 0}, t = {"", 0};
     int rc = value_to_text(r, in, &t);
@@ -265,8 +295,10 @@ static int filter_indent(struct run *r, const struct value *in, const struct arg
     return finish(r, &b, rc, out);
 }
 
-/* As chat templates have it: without escaping for HTML, and ", " and ": " between items on one line. */
-static int filter_tojson(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
+/* As chat templates have it: without escaping for HTML, and ", " and ": " between items on one
+ * line. */
+static int filter_tojson(struct run *r, const struct value *in, const struct arguments *args,
+                         struct value *out)
 {
     int64_t indent;
     const struct value *separators = argument(args, 2, "separators");
@@ -281,7 +313,8 @@ static int filter_tojson(struct run *r, const struct value *in, const struct arg
                                .ascii = argument_true(args, 0, "ensure_ascii", false),
                                .sorted = argument_true(args, 3, "sort_keys", false)};
     if (separators && separators->type == VALUE_LIST && separators->list->n == 2 &&
-        separators->list->items[0].type == VALUE_STRING && separators->list->items[1].type == VALUE_STRING) {
+        separators->list->items[0].type == VALUE_STRING &&
+        separators->list->items[1].type == VALUE_STRING) {
         style.item = separators->list->items[0].string;
         style.key = separators->list->items[1].string;
     }
@@ -290,7 +323,8 @@ static int filter_tojson(struct run *r, const struct value *in, const struct arg
     return finish(r, &b, rc, out);
 }
 
-static int filter_safe(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
+static int filter_safe(struct run *r, const struct value *in, const struct arguments *args,
+                       struct value *out)
 {
     (void)args;
     int rc = as_text(r, in, out);
@@ -298,7 +332,8 @@ static int filter_safe(struct run *r, const struct value *in, const struct argum
     return rc;
 }
 
-static int filter_escape(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
+static int filter_escape(struct run *r, const struct value *in, const struct arguments *args,
+                         struct value *out)
 {
     (void)args;
     struct value text;
@@ -313,7 +348,8 @@ static int filter_escape(struct run *r, const struct value *in, const struct arg
 }
 
 /* What is marked already stays as it is. */
-static int filter_escape_once(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
+static int filter_escape_once(struct run *r, const struct value *in, const struct arguments *args,
+                              struct value *out)
 {
     if (in->type != VALUE_STRING || !in->safe)
         return filter_escape(r, in, args, out);
@@ -321,7 +357,8 @@ static int filter_escape_once(struct run *r, const struct value *in, const struc
     return 0;
 }
 
-static int filter_wordcount(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
+static int filter_wordcount(struct run *r, const struct value *in, const struct arguments *args,
+                            struct value *out)
 {
     struct value text;
     (void)args;
@@ -340,7 +377,8 @@ static int filter_wordcount(struct run *r, const struct value *in, const struct 
     return rc;
 }
 
-static int filter_format(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
+static int filter_format(struct run *r, const struct value *in, const struct arguments *args,
+                         struct value *out)
 {
     struct value tuple, text;
     int rc = as_text(r, in, &text);
@@ -355,7 +393,8 @@ static int filter_format(struct run *r, const struct value *in, const struct arg
     return rc < 0 ? rc : run_binary(r, '%', &text, &tuple, out);
 }
 
-static int filter_attr(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
+static int filter_attr(struct run *r, const struct value *in, const struct arguments *args,
+                       struct value *out)
 {
     struct text name;
     int rc = argument_text(r, args, 0, "name", (struct text){"", 0}, &name);
@@ -376,7 +415,7 @@ static const struct filter filters[] = {
     {"length", filter_length},       {"count", filter_length},    {"int", filter_int},
     {"float", filter_float},         {"abs", filter_abs},         {"round", filter_round},
     {"indent", filter_indent},       {"tojson", filter_tojson},   {"safe", filter_safe},
-    {"escape", filter_escape_once},  {"e", filter_escape_once},        {"forceescape", filter_escape},
+    {"escape", filter_escape_once},  {"e", filter_escape_once},   {"forceescape", filter_escape},
     {"wordcount", filter_wordcount}, {"format", filter_format},   {"attr", filter_attr},
 };
 
@@ -385,7 +424,8 @@ static filter_fn find(struct text name)
     for (size_t i = 0; i < sizeof filters / sizeof *filters; i++)
         if (text_is(name, filters[i].name))
             return filters[i].apply;
-    static const struct filter *const others[] = {template_list_filters, template_text_filters, template_group_filters};
+    static const struct filter *const others[] = {template_list_filters, template_text_filters,
+                                                  template_group_filters};
     for (size_t k = 0; k < sizeof others / sizeof *others; k++)
         for (const struct filter *f = others[k]; f->name; f++)
             if (text_is(name, f->name))
@@ -398,9 +438,11 @@ bool template_has_filter(struct text name)
     return find(name) != NULL;
 }
 
-int run_filter(struct run *r, struct text name, const struct value *in, const struct arguments *args, struct value *out)
+int run_filter(struct run *r, struct text name, const struct value *in,
+               const struct arguments *args, struct value *out)
 {
     filter_fn apply = find(name);
     return apply ? apply(r, in, args, out)
-                 : run_fail(r, HP_EUNSUPPORTED, "the filter \"%.*s\" is not known", (int)name.size, name.data);
+                 : run_fail(r, HP_EUNSUPPORTED, "the filter \"%.*s\" is not known", (int)name.size,
+                            name.data);
 }

@@ -4,7 +4,8 @@
 
 #include "model/template_int.h"
 
-typedef int (*filter_fn)(struct run *r, const struct value *in, const struct arguments *args, struct value *out);
+typedef int (*filter_fn)(struct run *r, const struct value *in, const struct arguments *args,
+                         struct value *out);
 
 struct filter {
     const char *name;
@@ -12,12 +13,14 @@ struct filter {
 };
 
 /* Each ends with a NULL name. */
-extern const struct filter template_list_filters[], template_text_filters[], template_group_filters[];
+extern const struct filter template_list_filters[], template_text_filters[],
+    template_group_filters[];
 
-/* template_list_filters.c: items in the order of an attribute (`fallback` where it is missing; either may be NULL), and what an item is compared by. */
-int template_sorted(struct run *r, const struct list *items, const struct value *path, const struct value *fallback, bool case_sensitive,
-                    struct value *out);
-int template_sort_key(struct run *r, const struct value *item, const struct value *path, const struct value *fallback, bool case_sensitive,
-                      struct value *out);
+/* template_list_filters.c: items in the order of an attribute (`fallback` where it is missing;
+ * either may be NULL), and what an item is compared by. */
+int template_sorted(struct run *r, const struct list *items, const struct value *path,
+                    const struct value *fallback, bool case_sensitive, struct value *out);
+int template_sort_key(struct run *r, const struct value *item, const struct value *path,
+                      const struct value *fallback, bool case_sensitive, struct value *out);
 
 #endif

@@ -1,13 +1,12 @@
-/* str.format: fields of values, positions and names, with attributes, items, conversions and format specifications. Source: the
- * Python library reference, "Format String Syntax". */
-#include "model/template_methods.h"
-
-#include "common/utf8.h"
-
+/* str.format: fields of values, positions and names, with attributes, items, conversions and format
+ * specifications. Source: the Python library reference, "Format String Syntax". */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "common/utf8.h"
+#include "model/template_methods.h"
 
 enum { WIDTH_MAX = 1 << 20, PRECISION_MAX = 300, SPEC_MAX_NESTING = 2 };
 
@@ -27,7 +26,8 @@ struct format {
 
 static int bad_spec(struct run *r, struct text spec)
 {
-    return run_fail(r, HP_EINVAL, "Invalid format specifier '%.*s'", (int)(spec.size < 40 ? spec.size : 40), spec.data);
+    return run_fail(r, HP_EINVAL, "Invalid format specifier '%.*s'",
+                    (int)(spec.size < 40 ? spec.size : 40), spec.data);
 }
 
 static bool take(struct text *t, const char *of, char *out)
@@ -67,17 +67,20 @@ static int read_spec(struct run *r, struct text t, struct spec *s)
     if (take_number(&t, WIDTH_MAX, &s->width) && s->width > WIDTH_MAX)
         return run_fail(r, HP_ELIMIT, "a field of more than %d characters", WIDTH_MAX);
     take(&t, ",_", &s->group);
-    if (take(&t, ".", &flag) && (!take_number(&t, PRECISION_MAX, &s->precision) || s->precision > PRECISION_MAX))
+    if (take(&t, ".", &flag) &&
+        (!take_number(&t, PRECISION_MAX, &s->precision) || s->precision > PRECISION_MAX))
         return bad_spec(r, whole);
     take(&t, "bcdeEfFgGnosxX%", &s->type);
     return t.size ? bad_spec(r, whole) : 0;
 }
 
-static void pad(const struct spec *s, char fallback, const char *sign, struct text body, struct buffer *out)
+static void pad(const struct spec *s, char fallback, const char *sign, struct text body,
+                struct buffer *out)
 {
     char align = s->align ? s->align : s->zero && fallback == '>' ? '=' : fallback;
     struct text fill = s->zero && !s->align ? (struct text){"0", 1} : s->fill;
-    int64_t length = (int64_t)(text_length(body) + strlen(sign)), more = s->width > length ? s->width - length : 0;
+    int64_t length = (int64_t)(text_length(body) + strlen(sign)),
+            more = s->width > length ? s->width - length : 0;
     int64_t before = align == '>' || align == '=' ? more : align == '^' ? more / 2 : 0;
     if (align == '=')
         buffer_append(out, sign, strlen(sign));
@@ -102,11 +105,17 @@ static void put_groups(const char *digits, char group, int each, struct buffer *
     buffer_append(out, digits + whole, strlen(digits + whole));
 }
 
-static void put_number(const struct spec *s, bool negative, const char *prefix, const char *digits, int each, struct buffer *out)
+static void put_number(const struct spec *s, bool negative, const char *prefix, const char *digits,
+                       int each, struct buffer *out)
 {
     char sign[8];
     struct buffer body = {0};
-    snprintf(sign, sizeof sign, "%s%s", negative ? "-" : s->sign == '+' ? "+" : s->sign == ' ' ? " " : "", prefix);
+    snprintf(sign, sizeof sign, "%s%s",
+             negative         ? "-"
+             : s->sign == '+' ? "+"
+             : s->sign == ' ' ? " "
+                              : "",
+             prefix);
     put_groups(digits, s->group, each, &body);
     pad(s, '>', sign, (struct text){buffer_cstr(&body), body.size}, out);
     buffer_free(&body);
@@ -141,8 +150,13 @@ static int format_integer(struct run *r, const struct spec *s, int64_t i, struct
     case 'X': snprintf(digits, sizeof digits, "%llX", (unsigned long long)u); break;
     default: snprintf(digits, sizeof digits, "%llu", (unsigned long long)u); break;
     }
-    const char *prefix = !s->alternate ? "" : s->type == 'o' ? "0o" : s->type == 'x' ? "0x" : s->type == 'X' ? "0X" : "";
-    put_number(s, i < 0, prefix, digits, s->type == 'o' || s->type == 'x' || s->type == 'X' ? 4 : 3, out);
+    const char *prefix = !s->alternate    ? ""
+                         : s->type == 'o' ? "0o"
+                         : s->type == 'x' ? "0x"
+                         : s->type == 'X' ? "0X"
+                                          : "";
+    put_number(s, i < 0, prefix, digits, s->type == 'o' || s->type == 'x' || s->type == 'X' ? 4 : 3,
+               out);
     return 0;
 }
 
@@ -153,14 +167,17 @@ static int format_real(struct run *r, const struct spec *s, double d, struct buf
     double size = fabs(d) * (s->type == '%' ? 100 : 1);
     int precision = s->precision < 0 ? 6 : (int)s->precision;
     if (s->alternate || (s->group && s->zero))
-        return run_fail(r, HP_EUNSUPPORTED, "\"#\", or zeros beside separators, in the format of a number with a fraction");
+        return run_fail(
+            r, HP_EUNSUPPORTED,
+            "\"#\", or zeros beside separators, in the format of a number with a fraction");
     if (!isfinite(d)) {
         buffer_printf(&digits, "%s%s", isnan(d) ? "nan" : "inf", s->type == '%' ? "%" : "");
         negative &= !isnan(d);
     } else if (!s->type && s->precision < 0) {
         value_print_real(size, &digits);
     } else if (!s->type) {
-        return run_fail(r, HP_EUNSUPPORTED, "a precision without a type for a number with a fraction");
+        return run_fail(r, HP_EUNSUPPORTED,
+                        "a precision without a type for a number with a fraction");
     } else {
         char how[8];
         snprintf(how, sizeof how, "%%.*%c", s->type == '%' ? 'f' : s->type == 'n' ? 'g' : s->type);
@@ -196,16 +213,22 @@ static int format_value(struct format *f, const struct value *v, struct text spe
     if (v->type == VALUE_STRING)
         return format_text(r, &s, v->string, f->out);
     if (!value_is_number(v))
-        return run_fail(r, HP_EINVAL, "unsupported format string passed to %s.__format__", value_type_word(v));
+        return run_fail(r, HP_EINVAL, "unsupported format string passed to %s.__format__",
+                        value_type_word(v));
     bool fraction = s.type && strchr("eEfFgG%", s.type);
     if (v->type == VALUE_FLOAT || fraction)
-        return s.type && !fraction && s.type != 'n' ? run_fail(r, HP_EINVAL, "Unknown format code '%c' for object of type 'float'", s.type)
-                                                   : format_real(r, &s, value_as_real(v), f->out);
-    return s.type == 's' ? run_fail(r, HP_EINVAL, "Unknown format code 's' for object of type 'int'")
-                         : format_integer(r, &s, value_as_integer(v), f->out);
+        return s.type && !fraction && s.type != 'n'
+                   ? run_fail(r, HP_EINVAL, "Unknown format code '%c' for object of type 'float'",
+                              s.type)
+                   : format_real(r, &s, value_as_real(v), f->out);
+    return s.type == 's'
+               ? run_fail(r, HP_EINVAL, "Unknown format code 's' for object of type 'int'")
+               : format_integer(r, &s, value_as_integer(v), f->out);
 }
 
-/* ---- fields ---------------------------------------------------------------------------------------------------- */
+/* ---- fields
+ * ----------------------------------------------------------------------------------------------------
+ */
 
 static bool all_digits(struct text t)
 {
@@ -220,7 +243,8 @@ static int field_argument(struct format *f, struct text name, struct value *out)
     if (name.size == 0 || all_digits(name)) {
         size_t i = name.size ? (size_t)atoi(name.data) : f->next++;
         if (i >= f->args->n)
-            return run_fail(f->r, HP_EINVAL, "Replacement index %zu out of range for positional args tuple", i);
+            return run_fail(f->r, HP_EINVAL,
+                            "Replacement index %zu out of range for positional args tuple", i);
         *out = f->args->values[i];
         return 0;
     }
@@ -231,7 +255,8 @@ static int field_argument(struct format *f, struct text name, struct value *out)
             return 0;
         }
     }
-    return run_fail(f->r, HP_EINVAL, "'%.*s' is not given to format", (int)(name.size < 40 ? name.size : 40), name.data);
+    return run_fail(f->r, HP_EINVAL, "'%.*s' is not given to format",
+                    (int)(name.size < 40 ? name.size : 40), name.data);
 }
 
 static size_t until(struct text t, size_t at, const char *ends)
@@ -250,10 +275,12 @@ static int field_value(struct format *f, struct text name, struct value *out)
         bool item = name.data[at] == '[';
         size_t end = until(name, at + 1, item ? "]" : ".[");
         struct text part = {name.data + at + 1, end - at - 1};
-        struct value of = *out, key = all_digits(part) ? value_integer(atoi(part.data)) : value_text(part);
+        struct value of = *out,
+                     key = all_digits(part) ? value_integer(atoi(part.data)) : value_text(part);
         rc = item ? run_item(f->r, &of, &key, out) : run_attribute(f->r, &of, part, out);
         if (rc == 0 && out->type == VALUE_UNDEFINED)
-            rc = run_fail(f->r, HP_EINVAL, "'%.*s' is undefined", (int)(part.size < 40 ? part.size : 40), part.data);
+            rc = run_fail(f->r, HP_EINVAL, "'%.*s' is undefined",
+                          (int)(part.size < 40 ? part.size : 40), part.data);
         at = end + (item && end < name.size);
     }
     return rc;
@@ -277,7 +304,8 @@ static int format_field(struct format *f, struct text t, size_t at, int nesting,
         if (depth == 0)
             break;
     }
-    if (close >= t.size || (behind < close && t.data[behind] != ':') || (conversion && !strchr("rs", conversion)))
+    if (close >= t.size || (behind < close && t.data[behind] != ':') ||
+        (conversion && !strchr("rs", conversion)))
         return run_fail(f->r, HP_EINVAL, "expected '}' before end of string");
     struct value v, text = value_none();
     struct buffer spec = {0}, *outside = f->out;
@@ -316,8 +344,9 @@ static int format_all(struct format *f, struct text t, int nesting)
         } else if (c == '}') {
             return run_fail(f->r, HP_EINVAL, "Single '}' encountered in format string");
         } else if (c == '{') {
-            rc = at + 1 == t.size ? run_fail(f->r, HP_EINVAL, "Single '{' encountered in format string")
-                                  : format_field(f, t, at + 1, nesting, &at);
+            rc = at + 1 == t.size
+                     ? run_fail(f->r, HP_EINVAL, "Single '{' encountered in format string")
+                     : format_field(f, t, at + 1, nesting, &at);
         } else {
             size_t end = until(t, at, "{}");
             buffer_append(f->out, t.data + at, end - at);
@@ -327,7 +356,8 @@ static int format_all(struct format *f, struct text t, int nesting)
     return rc;
 }
 
-int method_format(struct run *r, const struct value *self, const struct arguments *args, int how, struct value *out)
+int method_format(struct run *r, const struct value *self, const struct arguments *args, int how,
+                  struct value *out)
 {
     (void)how;
     struct buffer b = {0};

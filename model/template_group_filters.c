@@ -8,7 +8,8 @@ static int push_group(struct run *r, struct value *groups, size_t capacity, stru
 }
 
 /* Columns: as many lists as asked for, the first ones longer. */
-static int filter_slice(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
+static int filter_slice(struct run *r, const struct value *in, const struct arguments *args,
+                        struct value *out)
 {
     const struct value *fill = argument(args, 1, "fill_with");
     struct list *items = NULL;
@@ -31,7 +32,8 @@ static int filter_slice(struct run *r, const struct value *in, const struct argu
 }
 
 /* Rows of so many items. */
-static int filter_batch(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
+static int filter_batch(struct run *r, const struct value *in, const struct arguments *args,
+                        struct value *out)
 {
     const struct value *fill = argument(args, 1, "fill_with");
     struct list *items = NULL;
@@ -47,15 +49,18 @@ static int filter_batch(struct run *r, const struct value *in, const struct argu
             rc = push_group(r, out, 0, &group);
         rc = rc < 0 ? rc : list_push(r, group.list, items->items[i]);
     }
-    while (rc == 0 && group.type == VALUE_LIST && fill && fill->type != VALUE_NONE && (int64_t)group.list->n < n)
+    while (rc == 0 && group.type == VALUE_LIST && fill && fill->type != VALUE_NONE &&
+           (int64_t)group.list->n < n)
         rc = list_push(r, group.list, *fill);
     return rc;
 }
 
 /* Pairs of what the items have in common and the items, sorted by it. */
-static int filter_groupby(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
+static int filter_groupby(struct run *r, const struct value *in, const struct arguments *args,
+                          struct value *out)
 {
-    const struct value *path = argument(args, 0, "attribute"), *fallback = argument(args, 1, "default");
+    const struct value *path = argument(args, 0, "attribute"),
+                       *fallback = argument(args, 1, "default");
     bool sensitive = argument_true(args, 2, "case_sensitive", false), same;
     struct list *items = NULL;
     struct value all, key, last = value_none(), group = value_none(), shown, pair;
@@ -69,7 +74,8 @@ static int filter_groupby(struct run *r, const struct value *in, const struct ar
         same = rc == 0 && i > 0 && value_equal(r, &key, &last, 0);
         if (rc == 0 && !same) {
             rc = value_new_list(r, LIST_TUPLE, 2, &pair);
-            rc = rc < 0 ? rc : template_sort_key(r, &all.list->items[i], path, fallback, true, &shown);
+            rc = rc < 0 ? rc
+                        : template_sort_key(r, &all.list->items[i], path, fallback, true, &shown);
             rc = rc < 0 ? rc : list_push(r, pair.list, shown);
             rc = rc < 0 ? rc : push_group(r, &pair, 0, &group);
             rc = rc < 0 ? rc : list_push(r, out->list, pair);

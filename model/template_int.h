@@ -1,7 +1,12 @@
-/* Inside the template interpreter: tokens, nodes, values and the state of one run. Source of the language: the Jinja 3
- * documentation, with the behaviour of Python's values (truth, repr, slices, string methods) as its templates expect. */
+/* Inside the template interpreter: tokens, nodes, values and the state of one run. Source of the
+ * language: the Jinja 3 documentation, with the behaviour of Python's values (truth, repr, slices,
+ * string methods) as its templates expect. */
 #ifndef HP_MODEL_TEMPLATE_INT_H
 #define HP_MODEL_TEMPLATE_INT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #include "common/arena.h"
 #include "common/bytes.h"
@@ -9,11 +14,9 @@
 #include "model/cpu_limit.h"
 #include "model/template.h"
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-/* ---- values ------------------------------------------------------------------------------------------------- */
+/* ---- values
+ * -------------------------------------------------------------------------------------------------
+ */
 
 enum value_type {
     VALUE_UNDEFINED, /* .string: the name that was not there */
@@ -62,7 +65,7 @@ enum list_kind {
     LIST_PLAIN,
     LIST_TUPLE,
     LIST_RANGE, /* numbers from `start` by `step`, before `stop` */
-    LIST_LAZY /* what Python calls a generator: true even when empty, without length or index */
+    LIST_LAZY   /* what Python calls a generator: true even when empty, without length or index */
 };
 
 struct list {
@@ -93,7 +96,9 @@ struct loop {
     int depth;
 };
 
-/* ---- the tree ----------------------------------------------------------------------------------------------- */
+/* ---- the tree
+ * -----------------------------------------------------------------------------------------------
+ */
 
 enum node_kind {
     /* expressions */
@@ -138,7 +143,16 @@ enum node_kind {
 };
 
 /* Operators, as their characters: '+', '-', '*', '/', '%', '<', '>', '~' and these. */
-enum { OP_FLOOR = 'f', OP_POWER = 'p', OP_EQ = 'e', OP_NE = 'n', OP_LE = 'l', OP_GE = 'g', OP_IN = 'i', OP_NOT_IN = 'o' };
+enum {
+    OP_FLOOR = 'f',
+    OP_POWER = 'p',
+    OP_EQ = 'e',
+    OP_NE = 'n',
+    OP_LE = 'l',
+    OP_GE = 'g',
+    OP_IN = 'i',
+    OP_NOT_IN = 'o'
+};
 
 /* Names that a macro's body uses: without them it takes no such arguments. */
 enum { MACRO_VARARGS = 1, MACRO_KWARGS = 2, MACRO_CALLER = 4 };
@@ -158,7 +172,9 @@ struct chat_template {
     struct node *body; /* a BODY */
 };
 
-/* ---- tokens ------------------------------------------------------------------------------------------------- */
+/* ---- tokens
+ * -------------------------------------------------------------------------------------------------
+ */
 
 enum token_kind {
     TOKEN_END,
@@ -180,11 +196,15 @@ struct lexeme {
     struct text text; /* a string's is unescaped */
 };
 
-/* Tokens of a whole source into `tokens` (struct lexeme, TOKEN_END last); texts live in `arena` or the copy of the source there.
+/* Tokens of a whole source into `tokens` (struct lexeme, TOKEN_END last); texts live in `arena` or
+ * the copy of the source there.
  */
-int template_lex(struct arena *arena, const char *source, size_t size, struct buffer *tokens, struct err *e);
+int template_lex(struct arena *arena, const char *source, size_t size, struct buffer *tokens,
+                 struct err *e);
 
-/* ---- parsing ------------------------------------------------------------------------------------------------ */
+/* ---- parsing
+ * ------------------------------------------------------------------------------------------------
+ */
 
 enum { TEMPLATE_MAX_NESTING = 120, TEMPLATE_MAX_DEPTH = 600 };
 
@@ -192,12 +212,13 @@ struct parser {
     struct arena *arena;
     const struct lexeme *at;
     int nesting;
-    int loops; /* around the place, for break and continue */
+    int loops;       /* around the place, for break and continue */
     int macro_names; /* MACRO_* of the macro around the place */
     struct err *e;
 };
 
-int parse_fail(struct parser *p, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+int parse_fail(struct parser *p, int code, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 struct node *parse_node(struct parser *p, enum node_kind kind);
 bool parse_is_name(const struct parser *p, const char *name);
 bool parse_is_op(const struct parser *p, int op);
@@ -209,14 +230,16 @@ int parse_unexpected(struct parser *p, const char *wanted);
 /* Each gives NULL after parse_fail. */
 struct node *parse_wrong(struct parser *p, const char *wanted);
 struct node *parse_unary_node(struct parser *p, enum node_kind kind, struct node *a);
-struct node *parse_binary_node(struct parser *p, enum node_kind kind, int op, struct node *a, struct node *b);
+struct node *parse_binary_node(struct parser *p, enum node_kind kind, int op, struct node *a,
+                               struct node *b);
 /* template_primary.c */
 struct node *parse_primary(struct parser *p);
 struct node *parse_postfix(struct parser *p, struct node *n);
 struct node *parse_attribute(struct parser *p, struct node *of);
 struct node *parse_filters_and_tests(struct parser *p, struct node *n);
 struct node *parse_expression(struct parser *p);
-/* One expression, or a tuple where a comma follows; with `conditional` false `x if y` is not taken. */
+/* One expression, or a tuple where a comma follows; with `conditional` false `x if y` is not taken.
+ */
 struct node *parse_tuple(struct parser *p, bool conditional);
 /* "| name(...)" and on, applied to `input`, which is NULL for a block. */
 struct node *parse_filters(struct parser *p, struct node *input);
@@ -227,7 +250,9 @@ struct node *parse_target(struct parser *p);
 /* template_parse.c */
 int template_parse(struct parser *p, struct node **body);
 
-/* ---- running ------------------------------------------------------------------------------------------------ */
+/* ---- running
+ * ------------------------------------------------------------------------------------------------
+ */
 
 struct binding {
     struct text name;
@@ -272,8 +297,8 @@ struct arguments {
 
 /* Writes "line N: ..." and gives `code`. */
 int run_fail(struct run *r, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-/* Count work before it is done; HP_ELIMIT when there has been too much, in steps or in time. Copying text counts a step for every
- * 64 bytes, going through its characters one for every 8. */
+/* Count work before it is done; HP_ELIMIT when there has been too much, in steps or in time.
+ * Copying text counts a step for every 64 bytes, going through its characters one for every 8. */
 int run_tick(struct run *r, size_t steps);
 int run_tick_bytes(struct run *r, size_t bytes);
 int run_tick_text(struct run *r, size_t bytes);
@@ -287,21 +312,27 @@ int run_scope_push(struct run *r, struct scope *parent, struct scope **saved);
 /* Ends the scope that was pushed and goes back to `saved`. */
 void run_scope_pop(struct run *r, struct scope *saved);
 int run_bind(struct run *r, struct text name, struct value v);
-int run_call(struct run *r, const struct value *callee, const struct arguments *args, struct value *out);
+int run_call(struct run *r, const struct value *callee, const struct arguments *args,
+             struct value *out);
 int run_arguments(struct run *r, const struct node *first, struct arguments *out);
 int run_attribute(struct run *r, const struct value *v, struct text name, struct value *out);
 int run_item(struct run *r, const struct value *v, const struct value *key, struct value *out);
-int run_slice(struct run *r, const struct value *v, const struct value *start, const struct value *stop, const struct value *step,
-              struct value *out);
-int run_binary(struct run *r, int op, const struct value *a, const struct value *b, struct value *out);
+int run_slice(struct run *r, const struct value *v, const struct value *start,
+              const struct value *stop, const struct value *step, struct value *out);
+int run_binary(struct run *r, int op, const struct value *a, const struct value *b,
+               struct value *out);
 int run_compare(struct run *r, int op, const struct value *a, const struct value *b, bool *out);
 
 /* Tables of what is known by name. */
-int run_filter(struct run *r, struct text name, const struct value *in, const struct arguments *args, struct value *out);
-int run_test(struct run *r, struct text name, const struct value *in, const struct arguments *args, bool *out);
+int run_filter(struct run *r, struct text name, const struct value *in,
+               const struct arguments *args, struct value *out);
+int run_test(struct run *r, struct text name, const struct value *in, const struct arguments *args,
+             bool *out);
 int run_function(struct run *r, struct text name, const struct arguments *args, struct value *out);
-int run_method(struct run *r, const struct method *m, const struct arguments *args, struct value *out);
-int run_macro(struct run *r, const struct macro *m, const struct arguments *args, struct value *out);
+int run_method(struct run *r, const struct method *m, const struct arguments *args,
+               struct value *out);
+int run_macro(struct run *r, const struct macro *m, const struct arguments *args,
+              struct value *out);
 int run_macro_attribute(struct run *r, const struct macro *m, struct text name, struct value *out);
 int run_loop_attribute(struct run *r, const struct loop *loop, struct text name, struct value *out);
 bool template_has_function(struct text name);
@@ -311,12 +342,14 @@ bool template_has_test(struct text name);
 
 /* The argument at place `i` or called `name`; NULL when it was not given. */
 const struct value *argument(const struct arguments *args, size_t i, const char *name);
-int argument_text(struct run *r, const struct arguments *args, size_t i, const char *name, struct text fallback,
-                  struct text *out);
-int argument_integer(struct run *r, const struct arguments *args, size_t i, const char *name, int64_t fallback, int64_t *out);
+int argument_text(struct run *r, const struct arguments *args, size_t i, const char *name,
+                  struct text fallback, struct text *out);
+int argument_integer(struct run *r, const struct arguments *args, size_t i, const char *name,
+                     int64_t fallback, int64_t *out);
 bool argument_true(const struct arguments *args, size_t i, const char *name, bool fallback);
 
-/* ---- values: template_value.c ------------------------------------------------------------------------------- */
+/* ---- values: template_value.c
+ * ------------------------------------------------------------------------------- */
 
 bool text_is(struct text t, const char *s);
 struct text text_of(const char *s);
@@ -367,9 +400,11 @@ struct json_style {
     struct text item, key; /* separators */
     bool ascii, sorted;
 };
-int value_print_json(struct run *r, const struct value *v, const struct json_style *style, int depth, struct buffer *out);
+int value_print_json(struct run *r, const struct value *v, const struct json_style *style,
+                     int depth, struct buffer *out);
 
-/* ---- text: template_text.c ---------------------------------------------------------------------------------- */
+/* ---- text: template_text.c
+ * ---------------------------------------------------------------------------------- */
 
 bool text_space(uint32_t c);       /* as Python's str.isspace */
 bool text_word(uint32_t c);        /* letter, digit or underscore */

@@ -1,10 +1,9 @@
-/* Template source to tokens: text, and what stands between {{ }}, {% %}. White space around tags goes away here: trim_blocks and
- * lstrip_blocks are always on, and - and + in a tag say more. */
-#include "model/template_int.h"
+/* Template source to tokens: text, and what stands between {{ }}, {% %}. White space around tags
+ * goes away here: trim_blocks and lstrip_blocks are always on, and - and + in a tag say more. */
+#include <string.h>
 
 #include "common/utf8.h"
-
-#include <string.h>
+#include "model/template_int.h"
 
 enum { BRACKETS_MAX = 200 };
 
@@ -52,7 +51,8 @@ static const char *skip_space(const char *at, const char *end)
 }
 
 /* What is left of the text before a tag that is opened with `sign`. */
-static size_t text_before(const struct lexer *l, const char *text, size_t size, char sign, bool block)
+static size_t text_before(const struct lexer *l, const char *text, size_t size, char sign,
+                          bool block)
 {
     if (sign == '-')
         return text_strip((struct text){text, size}, (struct text){NULL, 0}, STRIP_RIGHT).size;
@@ -132,7 +132,10 @@ static int hex_value(const char *s, int n, uint32_t *out)
     *out = 0;
     for (int i = 0; i < n; i++) {
         char c = s[i];
-        int d = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+        int d = c >= '0' && c <= '9'   ? c - '0'
+                : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                       : -1;
         if (d < 0)
             return -1;
         *out = *out << 4 | (uint32_t)d;
@@ -140,8 +143,8 @@ static int hex_value(const char *s, int n, uint32_t *out)
     return 0;
 }
 
-/* One escape at `s` (behind the backslash) into `out`; gives how many bytes it takes, 0 for one that is not known and stays as it
- * is. */
+/* One escape at `s` (behind the backslash) into `out`; gives how many bytes it takes, 0 for one
+ * that is not known and stays as it is. */
 static size_t unescape_one(const char *s, const char *end, struct buffer *out)
 {
     static const char from[] = "ntr\\'\"abfv", to[] = "\n\t\r\\'\"\a\b\f\v";
@@ -154,7 +157,8 @@ static size_t unescape_one(const char *s, const char *end, struct buffer *out)
         return 1;
     int digits = *s == 'x' ? 2 : *s == 'u' ? 4 : *s == 'U' ? 8 : 0;
     uint32_t c = 0;
-    if (digits && end - s > digits && hex_value(s + 1, digits, &c) == 0 && c <= 0x10FFFF && (c < 0xD800 || c > 0xDFFF)) {
+    if (digits && end - s > digits && hex_value(s + 1, digits, &c) == 0 && c <= 0x10FFFF &&
+        (c < 0xD800 || c > 0xDFFF)) {
         utf8_append(out, c);
         return (size_t)digits + 1;
     }
@@ -182,7 +186,8 @@ static int lex_string(struct lexer *l)
             buffer_append(&out, s, 1);
         s += 1 + used;
     }
-    char *copy = out.failed ? NULL : arena_strndup(l->arena, out.data ? (char *)out.data : "", out.size);
+    char *copy =
+        out.failed ? NULL : arena_strndup(l->arena, out.data ? (char *)out.data : "", out.size);
     push(l, TOKEN_STRING, 0, copy, out.size);
     buffer_free(&out);
     advance(l, to + 1);
@@ -195,7 +200,8 @@ static bool is_digit(char c)
 }
 static bool is_name_char(char c)
 {
-    return is_digit(c) || c == '_' || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (uint8_t)c >= 0x80;
+    return is_digit(c) || c == '_' || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+           (uint8_t)c >= 0x80;
 }
 
 static const char *skip_digits(const char *at, const char *end)
@@ -229,7 +235,8 @@ static int lex_operator(struct lexer *l, char *stack, int *depth)
     static const struct {
         char text[3];
         char op;
-    } pairs[] = {{"==", OP_EQ}, {"!=", OP_NE}, {">=", OP_GE}, {"<=", OP_LE}, {"//", OP_FLOOR}, {"**", OP_POWER}};
+    } pairs[] = {{"==", OP_EQ}, {"!=", OP_NE},    {">=", OP_GE},
+                 {"<=", OP_LE}, {"//", OP_FLOOR}, {"**", OP_POWER}};
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
         if (starts(l, pairs[i].text)) {
             push(l, TOKEN_OPERATOR, pairs[i].op, l->at, 2);
@@ -266,7 +273,8 @@ static int lex_tag(struct lexer *l, bool block)
     for (;;) {
         advance(l, skip_space(l->at, l->end));
         if (l->at == l->end)
-            return fail(l, HP_EPARSE, block ? "a tag is not closed by %}" : "an expression is not closed by }}");
+            return fail(l, HP_EPARSE,
+                        block ? "a tag is not closed by %}" : "an expression is not closed by }}");
         bool keep = block && starts(l, "+%}");
         if (depth == 0 && (keep || starts(l, closing) || starts(l, stripping))) {
             char sign = keep ? '+' : starts(l, stripping) ? '-' : 0;
@@ -311,7 +319,8 @@ static char *normal_copy(struct arena *arena, const char *source, size_t size, s
 static int lex_step(struct lexer *l)
 {
     const char *from = l->at, *tag = from;
-    while ((tag = memchr(tag, '{', (size_t)(l->end - tag))) && (tag + 1 == l->end || !strchr("{%#", tag[1]) || !tag[1]))
+    while ((tag = memchr(tag, '{', (size_t)(l->end - tag))) &&
+           (tag + 1 == l->end || !strchr("{%#", tag[1]) || !tag[1]))
         tag++;
     if (!tag) {
         push(l, TOKEN_TEXT, 0, from, (size_t)(l->end - from));
@@ -330,7 +339,8 @@ static int lex_step(struct lexer *l)
     return raw ? lex_raw(l, raw, sign) : lex_tag(l, block);
 }
 
-int template_lex(struct arena *arena, const char *source, size_t size, struct buffer *tokens, struct err *e)
+int template_lex(struct arena *arena, const char *source, size_t size, struct buffer *tokens,
+                 struct err *e)
 {
     struct lexer l = {.arena = arena, .line = 1, .line_start = true, .tokens = tokens, .e = e};
     size_t n = utf8_valid_prefix(source, size);

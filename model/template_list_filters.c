@@ -1,10 +1,11 @@
 /* Filters that go through lists and dicts. */
-#include "model/template_filters.h"
-
 #include <string.h>
 
+#include "model/template_filters.h"
+
 /* "a.b" or a number, one step after the other. */
-static int attribute_path(struct run *r, const struct value *in, const struct value *path, struct value *out)
+static int attribute_path(struct run *r, const struct value *in, const struct value *path,
+                          struct value *out)
 {
     *out = *in;
     if (path->type != VALUE_STRING)
@@ -37,7 +38,8 @@ static struct arguments rest_of(const struct arguments *args, size_t from)
     return rest;
 }
 
-static int filter_list(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
+static int filter_list(struct run *r, const struct value *in, const struct arguments *args,
+                       struct value *out)
 {
     (void)args;
     struct list *items = NULL;
@@ -55,23 +57,27 @@ static int end_item(struct run *r, const struct value *in, bool last, struct val
     int rc = value_items(r, in, &items);
     if (rc < 0)
         return rc;
-    *out = items->n ? items->items[last ? items->n - 1 : 0] : value_undefined(text_of(last ? "the last item" : "the first item"));
+    *out = items->n ? items->items[last ? items->n - 1 : 0]
+                    : value_undefined(text_of(last ? "the last item" : "the first item"));
     return 0;
 }
 
-static int filter_first(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
+static int filter_first(struct run *r, const struct value *in, const struct arguments *args,
+                        struct value *out)
 {
     (void)args;
     return end_item(r, in, false, out);
 }
 
-static int filter_last(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
+static int filter_last(struct run *r, const struct value *in, const struct arguments *args,
+                       struct value *out)
 {
     (void)args;
     return end_item(r, in, true, out);
 }
 
-static int filter_join(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
+static int filter_join(struct run *r, const struct value *in, const struct arguments *args,
+                       struct value *out)
 {
     struct text by;
     const struct value *path = argument(args, 1, "attribute");
@@ -95,7 +101,8 @@ static int filter_join(struct run *r, const struct value *in, const struct argum
     return rc;
 }
 
-static int filter_reverse(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
+static int filter_reverse(struct run *r, const struct value *in, const struct arguments *args,
+                          struct value *out)
 {
     (void)args;
     struct value minus = value_integer(-1), plain = *in;
@@ -113,7 +120,8 @@ static int filter_reverse(struct run *r, const struct value *in, const struct ar
     return rc;
 }
 
-static int filter_items(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
+static int filter_items(struct run *r, const struct value *in, const struct arguments *args,
+                        struct value *out)
 {
     (void)args;
     if (in->type == VALUE_UNDEFINED)
@@ -133,7 +141,8 @@ static int items_if_true(struct run *r, const struct value *in, struct list **it
     return value_items(r, value_true(in) ? in : &nothing, items);
 }
 
-static int filter_map(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
+static int filter_map(struct run *r, const struct value *in, const struct arguments *args,
+                      struct value *out)
 {
     const struct value *path = args->n == 0 ? argument(args, 0, "attribute") : NULL,
                        *fallback = args->n == 0 ? argument(args, 1, "default") : NULL;
@@ -157,8 +166,8 @@ static int filter_map(struct run *r, const struct value *in, const struct argume
 }
 
 /* select, reject, selectattr, rejectattr: those that pass a test, or that are true. */
-static int choose(struct run *r, const struct value *in, const struct arguments *args, bool by_attribute, bool wanted,
-                  struct value *out)
+static int choose(struct run *r, const struct value *in, const struct arguments *args,
+                  bool by_attribute, bool wanted, struct value *out)
 {
     struct list *items = NULL;
     size_t at = by_attribute ? 1 : 0;
@@ -184,26 +193,30 @@ static int choose(struct run *r, const struct value *in, const struct arguments 
     return rc;
 }
 
-static int filter_select(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
+static int filter_select(struct run *r, const struct value *in, const struct arguments *args,
+                         struct value *out)
 {
     return choose(r, in, args, false, true, out);
 }
-static int filter_reject(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
+static int filter_reject(struct run *r, const struct value *in, const struct arguments *args,
+                         struct value *out)
 {
     return choose(r, in, args, false, false, out);
 }
-static int filter_selectattr(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
+static int filter_selectattr(struct run *r, const struct value *in, const struct arguments *args,
+                             struct value *out)
 {
     return choose(r, in, args, true, true, out);
 }
-static int filter_rejectattr(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
+static int filter_rejectattr(struct run *r, const struct value *in, const struct arguments *args,
+                             struct value *out)
 {
     return choose(r, in, args, true, false, out);
 }
 
 /* What an item is compared by: itself or an attribute, in small letters unless case matters. */
-int template_sort_key(struct run *r, const struct value *item, const struct value *path, const struct value *fallback, bool case_sensitive,
-                      struct value *out)
+int template_sort_key(struct run *r, const struct value *item, const struct value *path,
+                      const struct value *fallback, bool case_sensitive, struct value *out)
 {
     *out = *item;
     int rc = path && path->type != VALUE_NONE ? attribute_path(r, item, path, out) : 0;
@@ -240,10 +253,12 @@ static int merge_sort(struct run *r, struct pair *pairs, struct pair *spare, siz
     return rc;
 }
 
-static int sorted(struct run *r, const struct list *items, const struct value *path, const struct value *fallback, bool case_sensitive,
-                  bool reverse, struct value *out)
+static int sorted(struct run *r, const struct list *items, const struct value *path,
+                  const struct value *fallback, bool case_sensitive, bool reverse,
+                  struct value *out)
 {
-    struct pair *pairs = run_alloc(r, items->n + 1, sizeof *pairs), *spare = run_alloc(r, items->n + 1, sizeof *spare);
+    struct pair *pairs = run_alloc(r, items->n + 1, sizeof *pairs),
+                *spare = run_alloc(r, items->n + 1, sizeof *spare);
     if (!pairs || !spare)
         return HP_ELIMIT;
     int rc = 0;
@@ -260,23 +275,26 @@ static int sorted(struct run *r, const struct list *items, const struct value *p
     return rc;
 }
 
-int template_sorted(struct run *r, const struct list *items, const struct value *path, const struct value *fallback, bool case_sensitive,
-                    struct value *out)
+int template_sorted(struct run *r, const struct list *items, const struct value *path,
+                    const struct value *fallback, bool case_sensitive, struct value *out)
 {
     return sorted(r, items, path, fallback, case_sensitive, false, out);
 }
 
-static int filter_sort(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
+static int filter_sort(struct run *r, const struct value *in, const struct arguments *args,
+                       struct value *out)
 {
     struct list *items = NULL;
     int rc = value_items(r, in, &items);
     if (rc < 0)
         return rc;
-    bool reverse = argument_true(args, 0, "reverse", false), sensitive = argument_true(args, 1, "case_sensitive", false);
+    bool reverse = argument_true(args, 0, "reverse", false),
+         sensitive = argument_true(args, 1, "case_sensitive", false);
     return sorted(r, items, argument(args, 2, "attribute"), NULL, sensitive, reverse, out);
 }
 
-static int filter_dictsort(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
+static int filter_dictsort(struct run *r, const struct value *in, const struct arguments *args,
+                           struct value *out)
 {
     struct value pairs, place = value_integer(0);
     struct text by;
@@ -292,7 +310,8 @@ static int filter_dictsort(struct run *r, const struct value *in, const struct a
                   argument_true(args, 2, "reverse", false), out);
 }
 
-static int filter_unique(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
+static int filter_unique(struct run *r, const struct value *in, const struct arguments *args,
+                         struct value *out)
 {
     bool sensitive = argument_true(args, 0, "case_sensitive", false);
     const struct value *path = argument(args, 1, "attribute");
@@ -317,7 +336,8 @@ static int filter_unique(struct run *r, const struct value *in, const struct arg
     return rc;
 }
 
-static int extreme(struct run *r, const struct value *in, const struct arguments *args, bool largest, struct value *out)
+static int extreme(struct run *r, const struct value *in, const struct arguments *args,
+                   bool largest, struct value *out)
 {
     bool sensitive = argument_true(args, 0, "case_sensitive", false);
     struct list *items = NULL;
@@ -330,16 +350,19 @@ static int extreme(struct run *r, const struct value *in, const struct arguments
     return rc < 0 || all.list->n == 0 ? rc : run_item(r, &all, &end, out);
 }
 
-static int filter_min(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
+static int filter_min(struct run *r, const struct value *in, const struct arguments *args,
+                      struct value *out)
 {
     return extreme(r, in, args, false, out);
 }
-static int filter_max(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
+static int filter_max(struct run *r, const struct value *in, const struct arguments *args,
+                      struct value *out)
 {
     return extreme(r, in, args, true, out);
 }
 
-static int filter_sum(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
+static int filter_sum(struct run *r, const struct value *in, const struct arguments *args,
+                      struct value *out)
 {
     const struct value *path = argument(args, 0, "attribute"), *start = argument(args, 1, "start");
     struct list *items = NULL;

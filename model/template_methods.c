@@ -1,22 +1,26 @@
 /* Methods of strings, dicts and lists by name; those of dicts and lists themselves. */
 #include "model/template_methods.h"
 
-static int dict_items(struct run *r, const struct value *self, const struct arguments *args, int how, struct value *out)
+static int dict_items(struct run *r, const struct value *self, const struct arguments *args,
+                      int how, struct value *out)
 {
     (void)args, (void)how;
     return value_pair_list(r, self->dict, out);
 }
 
-static int dict_part(struct run *r, const struct value *self, const struct arguments *args, int values, struct value *out)
+static int dict_part(struct run *r, const struct value *self, const struct arguments *args,
+                     int values, struct value *out)
 {
     (void)args;
     int rc = value_new_list(r, LIST_PLAIN, self->dict->n, out);
     for (size_t i = 0; rc == 0 && i < self->dict->n; i++)
-        rc = list_push(r, out->list, values ? self->dict->pairs[i].value : self->dict->pairs[i].key);
+        rc =
+            list_push(r, out->list, values ? self->dict->pairs[i].value : self->dict->pairs[i].key);
     return rc;
 }
 
-static int dict_get_or(struct run *r, const struct value *self, const struct arguments *args, int how, struct value *out)
+static int dict_get_or(struct run *r, const struct value *self, const struct arguments *args,
+                       int how, struct value *out)
 {
     (void)how;
     const struct value *key = argument(args, 0, "key"), *fallback = argument(args, 1, "default");
@@ -24,11 +28,13 @@ static int dict_get_or(struct run *r, const struct value *self, const struct arg
         return run_fail(r, HP_EINVAL, "unhashable type: '%s'", value_type_word(key));
     const struct value *found = key ? dict_get(self->dict, key) : NULL;
     *out = found ? *found : fallback ? *fallback : value_none();
-    return key ? run_tick(r, 1 + self->dict->n / 8) : run_fail(r, HP_EINVAL, "get expected at least 1 argument, got 0");
+    return key ? run_tick(r, 1 + self->dict->n / 8)
+               : run_fail(r, HP_EINVAL, "get expected at least 1 argument, got 0");
 }
 
 /* index, count */
-static int list_search(struct run *r, const struct value *self, const struct arguments *args, int counting, struct value *out)
+static int list_search(struct run *r, const struct value *self, const struct arguments *args,
+                       int counting, struct value *out)
 {
     const struct value *what = argument(args, 0, "value");
     int64_t n = 0;
@@ -48,7 +54,8 @@ static int list_search(struct run *r, const struct value *self, const struct arg
     return counting ? 0 : run_fail(r, HP_EINVAL, "a value that index looks for is not in the list");
 }
 
-static int loop_cycle(struct run *r, const struct value *self, const struct arguments *args, int how, struct value *out)
+static int loop_cycle(struct run *r, const struct value *self, const struct arguments *args,
+                      int how, struct value *out)
 {
     (void)how;
     if (args->n == 0)
@@ -165,14 +172,16 @@ static int escape_arguments(struct run *r, const struct arguments *args, struct 
     return rc;
 }
 
-int run_method(struct run *r, const struct method *m, const struct arguments *args, struct value *out)
+int run_method(struct run *r, const struct method *m, const struct arguments *args,
+               struct value *out)
 {
     int i = method_of(m->self.type, m->name);
     if (i < 0)
         return run_fail(r, HP_EBUG, "no method");
     struct arguments escaped = *args;
-    bool safe = m->self.type == VALUE_STRING && m->self.safe, puts_in = methods[i].call == method_replace || methods[i].call == method_format ||
-                                                                     methods[i].call == method_join;
+    bool safe = m->self.type == VALUE_STRING && m->self.safe,
+         puts_in = methods[i].call == method_replace || methods[i].call == method_format ||
+                   methods[i].call == method_join;
     int rc = safe && puts_in ? escape_arguments(r, args, &escaped) : 0;
     rc = rc < 0 ? rc : methods[i].call(r, &m->self, &escaped, methods[i].how, out);
     /* What is cut from a marked string or made of it is marked, too. */

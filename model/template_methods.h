@@ -4,10 +4,12 @@
 
 #include "model/template_int.h"
 
-typedef int (*method_fn)(struct run *r, const struct value *self, const struct arguments *args, int how, struct value *out);
+typedef int (*method_fn)(struct run *r, const struct value *self, const struct arguments *args,
+                         int how, struct value *out);
 
-#define METHOD(name) \
-    int method_##name(struct run *r, const struct value *self, const struct arguments *args, int how, struct value *out)
+#define METHOD(name)                                                                               \
+    int method_##name(struct run *r, const struct value *self, const struct arguments *args,       \
+                      int how, struct value *out)
 
 /* template_string_methods.c; split: 1 from the right */
 METHOD(split);
@@ -16,7 +18,16 @@ METHOD(replace);
 METHOD(join);
 
 /* template_char_methods.c */
-enum { IS_DIGIT = 1, IS_ALPHA = 2, IS_SPACE = 4, IS_UPPER = 8, IS_LOWER = 16, IS_DECIMAL = 32, IS_NUMERIC = 64, IS_ASCII = 128 };
+enum {
+    IS_DIGIT = 1,
+    IS_ALPHA = 2,
+    IS_SPACE = 4,
+    IS_UPPER = 8,
+    IS_LOWER = 16,
+    IS_DECIMAL = 32,
+    IS_NUMERIC = 64,
+    IS_ASCII = 128
+};
 enum { JUSTIFY_LEFT, JUSTIFY_RIGHT, JUSTIFY_CENTER };
 METHOD(strip);      /* STRIP_* */
 METHOD(case);       /* CASE_* */

@@ -1,7 +1,7 @@
 /* Statements of templates. */
-#include "model/template_int.h"
-
 #include <string.h>
+
+#include "model/template_int.h"
 
 static int parse_statements(struct parser *p, const char *const *ends, struct node **list);
 
@@ -165,7 +165,8 @@ static int parse_with(struct parser *p, struct node *n)
         if (n->children && parse_expect_op(p, ',', "\",\"") < 0)
             return HP_EPARSE;
         struct node *set = parse_node(p, NODE_SET);
-        if (!set || !(set->a = parse_target(p)) || parse_expect_op(p, '=', "\"=\"") < 0 || !(set->b = parse_expression(p)))
+        if (!set || !(set->a = parse_target(p)) || parse_expect_op(p, '=', "\"=\"") < 0 ||
+            !(set->b = parse_expression(p)))
             return HP_EPARSE;
         *tail = set;
         tail = &set->next;
@@ -183,7 +184,8 @@ static int parse_filter_block(struct parser *p, struct node *n)
 static int parse_jump(struct parser *p, struct node *n)
 {
     if (p->loops == 0)
-        return parse_fail(p, HP_EPARSE, "%s outside of a loop", n->kind == NODE_BREAK ? "break" : "continue");
+        return parse_fail(p, HP_EPARSE, "%s outside of a loop",
+                          n->kind == NODE_BREAK ? "break" : "continue");
     return expect_block_end(p);
 }
 
@@ -221,8 +223,8 @@ static int parse_tag(struct parser *p, struct node **out)
         *out = n;
         return statements[i].parse(p, n);
     }
-    return parse_fail(p, HP_EUNSUPPORTED, "the tag \"%.*s\" is not known here", (int)(name.size < 40 ? name.size : 40),
-                      name.data);
+    return parse_fail(p, HP_EUNSUPPORTED, "the tag \"%.*s\" is not known here",
+                      (int)(name.size < 40 ? name.size : 40), name.data);
 }
 
 static bool at_end_tag(const struct parser *p, const char *const *ends)
@@ -263,7 +265,8 @@ static int parse_statement(struct parser *p, struct node **out)
     return 0;
 }
 
-/* Statements up to one of the end tags, whose name is the next token then; without `ends` up to the end of the template. */
+/* Statements up to one of the end tags, whose name is the next token then; without `ends` up to the
+ * end of the template. */
 static int parse_statements(struct parser *p, const char *const *ends, struct node **list)
 {
     if (++p->nesting > TEMPLATE_MAX_NESTING)
@@ -282,7 +285,9 @@ static int parse_statements(struct parser *p, const char *const *ends, struct no
         list = &n->next;
     }
     p->nesting--;
-    return ends ? parse_fail(p, HP_EPARSE, "the template ends where {%% %s %%} is expected", ends[0]) : 0;
+    return ends
+               ? parse_fail(p, HP_EPARSE, "the template ends where {%% %s %%} is expected", ends[0])
+               : 0;
 }
 
 int template_parse(struct parser *p, struct node **body)

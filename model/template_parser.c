@@ -1,9 +1,9 @@
 /* What every part of the parser uses: looking at tokens, making nodes, complaining. */
-#include "model/template_int.h"
-
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "model/template_int.h"
 
 int parse_fail(struct parser *p, int code, const char *fmt, ...)
 {
@@ -66,7 +66,8 @@ int parse_unexpected(struct parser *p, const char *wanted)
     const char *word = found(p);
     struct text t = p->at->text;
     return parse_fail(p, HP_EPARSE, "%s is expected where \"%.*s\" stands", wanted,
-                      word ? (int)strlen(word) : (int)(t.size < 40 ? t.size : 40), word ? word : t.data);
+                      word ? (int)strlen(word) : (int)(t.size < 40 ? t.size : 40),
+                      word ? word : t.data);
 }
 
 int parse_expect_op(struct parser *p, int op, const char *what)
@@ -80,7 +81,8 @@ struct node *parse_wrong(struct parser *p, const char *wanted)
     return NULL;
 }
 
-struct node *parse_binary_node(struct parser *p, enum node_kind kind, int op, struct node *a, struct node *b)
+struct node *parse_binary_node(struct parser *p, enum node_kind kind, int op, struct node *a,
+                               struct node *b)
 {
     struct node *n = a && b ? parse_node(p, kind) : NULL;
     if (n) {

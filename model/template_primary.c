@@ -1,9 +1,10 @@
-/* Primary expressions of templates and what is put behind them: attributes, items, calls, filters and tests. */
-#include "model/template_int.h"
-
+/* Primary expressions of templates and what is put behind them: attributes, items, calls, filters
+ * and tests. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "model/template_int.h"
 
 /* "name=expression" or an expression. */
 static struct node *parse_argument(struct parser *p)
@@ -28,7 +29,8 @@ static int parse_arguments(struct parser *p, struct node **list)
         if (before && parse_skip_op(p, ')'))
             return 0;
         if (parse_is_op(p, '*') || parse_is_op(p, OP_POWER))
-            return parse_fail(p, HP_EUNSUPPORTED, "arguments unpacked by * or ** are not supported");
+            return parse_fail(p, HP_EUNSUPPORTED,
+                              "arguments unpacked by * or ** are not supported");
         struct node *n = parse_argument(p);
         if (!n)
             return HP_EPARSE;
@@ -79,8 +81,8 @@ static bool starts_test_argument(const struct parser *p)
     case TOKEN_INTEGER:
     case TOKEN_FLOAT: return true;
     case TOKEN_NAME:
-        return !parse_is_name(p, "else") && !parse_is_name(p, "or") && !parse_is_name(p, "and") && !parse_is_name(p, "is") &&
-               !parse_is_name(p, "if");
+        return !parse_is_name(p, "else") && !parse_is_name(p, "or") && !parse_is_name(p, "and") &&
+               !parse_is_name(p, "is") && !parse_is_name(p, "if");
     case TOKEN_OPERATOR: return p->at->op == '[' || p->at->op == '{';
     default: return false;
     }
@@ -180,7 +182,9 @@ struct node *parse_postfix(struct parser *p, struct node *n)
             n = parse_attribute(p, n);
         } else if (parse_skip_op(p, '[')) {
             struct node *key = parse_subscript(p);
-            n = key && parse_expect_op(p, ']', "\"]\"") == 0 ? parse_binary_node(p, NODE_ITEM, 0, n, key) : NULL;
+            n = key && parse_expect_op(p, ']', "\"]\"") == 0
+                    ? parse_binary_node(p, NODE_ITEM, 0, n, key)
+                    : NULL;
         } else if (parse_is_op(p, '(')) {
             n = parse_call(p, n);
         } else {
@@ -200,9 +204,11 @@ static struct node *parse_number(struct parser *p, struct node *n)
             digits[size++] = t.data[i];
     digits[size] = 0;
     errno = 0;
-    n->value = p->at->kind == TOKEN_FLOAT ? value_real(strtod(digits, NULL)) : value_integer(strtoll(digits, NULL, 10));
+    n->value = p->at->kind == TOKEN_FLOAT ? value_real(strtod(digits, NULL))
+                                          : value_integer(strtoll(digits, NULL, 10));
     if (size + 1 >= sizeof digits || (errno == ERANGE && p->at->kind == TOKEN_INTEGER)) {
-        parse_fail(p, HP_EUNSUPPORTED, "the number %.*s is too large", (int)(t.size < 40 ? t.size : 40), t.data);
+        parse_fail(p, HP_EUNSUPPORTED, "the number %.*s is too large",
+                   (int)(t.size < 40 ? t.size : 40), t.data);
         return NULL;
     }
     p->at++;
@@ -235,7 +241,8 @@ static struct node *parse_items(struct parser *p, struct node *n, int close, boo
     struct node **tail = &n->children;
     p->at++;
     while (!parse_skip_op(p, close)) {
-        if (n->children && parse_expect_op(p, ',', close == ']' ? "\",\" or \"]\"" : "\",\" or \"}\"") < 0)
+        if (n->children &&
+            parse_expect_op(p, ',', close == ']' ? "\",\" or \"]\"" : "\",\" or \"}\"") < 0)
             return NULL;
         if (parse_skip_op(p, close))
             return n;
@@ -269,7 +276,10 @@ static struct node *parse_name(struct parser *p, struct node *n)
     bool constant = n->value.type != VALUE_UNDEFINED;
     n->kind = constant ? NODE_CONST : NODE_NAME;
     n->text = p->at++->text;
-    p->macro_names |= text_is(n->text, "varargs") ? MACRO_VARARGS : text_is(n->text, "kwargs") ? MACRO_KWARGS : text_is(n->text, "caller") ? MACRO_CALLER : 0;
+    p->macro_names |= text_is(n->text, "varargs")  ? MACRO_VARARGS
+                      : text_is(n->text, "kwargs") ? MACRO_KWARGS
+                      : text_is(n->text, "caller") ? MACRO_CALLER
+                                                   : 0;
     return n;
 }
 

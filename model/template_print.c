@@ -1,17 +1,17 @@
 /* Values as text: Python's str and repr, and JSON. */
-#include "model/template_int.h"
-
-#include "common/utf8.h"
-
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
 
+#include "common/utf8.h"
+#include "model/template_int.h"
+
 enum { PRINT_MAX_DEPTH = 200 };
 
-/* The shortest digits that read back as the same number; an exponent below 1e-4 and from 1e16 on. */
+/* The shortest digits that read back as the same number; an exponent below 1e-4 and from 1e16 on.
+ */
 void value_print_real(double d, struct buffer *out)
 {
     char digits[40];
@@ -67,7 +67,8 @@ static void print_repr_char(uint32_t c, char quote, struct buffer *out)
 
 static void print_repr(struct text t, struct buffer *out)
 {
-    bool single = t.size && memchr(t.data, '\'', t.size), both = single && memchr(t.data, '"', t.size);
+    bool single = t.size && memchr(t.data, '\'', t.size),
+         both = single && memchr(t.data, '"', t.size);
     char quote = single && !both ? '"' : '\'';
     buffer_append(out, &quote, 1);
     for (size_t at = 0; at < t.size;) {
@@ -169,7 +170,9 @@ static int by_key(const void *pa, const void *pb);
 static int sorted_copy(struct run *r, const struct value *v, int depth, struct value *out)
 {
     *out = *v;
-    int rc = depth > PRINT_MAX_DEPTH ? run_fail(r, HP_ELIMIT, "a value is nested deeper than %d", PRINT_MAX_DEPTH) : run_tick(r, 1);
+    int rc = depth > PRINT_MAX_DEPTH
+                 ? run_fail(r, HP_ELIMIT, "a value is nested deeper than %d", PRINT_MAX_DEPTH)
+                 : run_tick(r, 1);
     if (rc == 0 && v->type == VALUE_LIST && v->list->kind != LIST_RANGE) {
         rc = value_new_list(r, v->list->kind, v->list->n, out);
         for (size_t i = 0; rc == 0 && i < v->list->n; i++) {
@@ -230,7 +233,9 @@ int value_to_text(struct run *r, const struct value *v, struct text *out)
     return rc;
 }
 
-/* ---- JSON --------------------------------------------------------------------------------------------------- */
+/* ---- JSON
+ * ---------------------------------------------------------------------------------------------------
+ */
 
 static void print_json_char(uint32_t c, bool ascii, struct buffer *out)
 {
@@ -241,7 +246,8 @@ static void print_json_char(uint32_t c, bool ascii, struct buffer *out)
     else if (c < 0x20 || (ascii && c > 0x7E && c < 0x10000))
         buffer_printf(out, "\\u%04x", c);
     else if (ascii && c >= 0x10000)
-        buffer_printf(out, "\\u%04x\\u%04x", 0xD800 + ((c - 0x10000) >> 10), 0xDC00 + ((c - 0x10000) & 0x3FF));
+        buffer_printf(out, "\\u%04x\\u%04x", 0xD800 + ((c - 0x10000) >> 10),
+                      0xDC00 + ((c - 0x10000) & 0x3FF));
     else
         utf8_append(out, c);
 }
@@ -267,7 +273,8 @@ static void break_line(const struct json_style *style, int depth, struct buffer 
         buffer_append(out, " ", 1);
 }
 
-static int print_json_list(struct run *r, const struct list *l, const struct json_style *style, int depth, struct buffer *out)
+static int print_json_list(struct run *r, const struct list *l, const struct json_style *style,
+                           int depth, struct buffer *out)
 {
     int rc = 0;
     buffer_append(out, "[", 1);
@@ -293,7 +300,8 @@ static int by_key(const void *pa, const void *pb)
     return c ? c : (x.size > y.size) - (x.size < y.size);
 }
 
-static int print_json_key(struct run *r, const struct value *key, const struct json_style *style, struct buffer *out)
+static int print_json_key(struct run *r, const struct value *key, const struct json_style *style,
+                          struct buffer *out)
 {
     if (key->type == VALUE_STRING) {
         print_json_text(key->string, style->ascii, out);
@@ -305,7 +313,8 @@ static int print_json_key(struct run *r, const struct value *key, const struct j
     return rc;
 }
 
-static int print_json_dict(struct run *r, const struct dict *d, const struct json_style *style, int depth, struct buffer *out)
+static int print_json_dict(struct run *r, const struct dict *d, const struct json_style *style,
+                           int depth, struct buffer *out)
 {
     const struct pair **order = run_alloc(r, d->n + 1, sizeof *order);
     if (!order)
@@ -331,7 +340,8 @@ static int print_json_dict(struct run *r, const struct dict *d, const struct jso
     return rc;
 }
 
-int value_print_json(struct run *r, const struct value *v, const struct json_style *style, int depth, struct buffer *out)
+int value_print_json(struct run *r, const struct value *v, const struct json_style *style,
+                     int depth, struct buffer *out)
 {
     if (depth > PRINT_MAX_DEPTH)
         return run_fail(r, HP_ELIMIT, "a value is nested deeper than %d", PRINT_MAX_DEPTH);
@@ -346,16 +356,23 @@ int value_print_json(struct run *r, const struct value *v, const struct json_sty
     case VALUE_INT: buffer_printf(out, "%lld", (long long)v->integer); return 0;
     case VALUE_FLOAT:
         if (isnan(v->real) || isinf(v->real))
-            buffer_printf(out, "%s", isnan(v->real) ? "NaN" : v->real > 0 ? "Infinity" : "-Infinity");
+            buffer_printf(out, "%s",
+                          isnan(v->real) ? "NaN"
+                          : v->real > 0  ? "Infinity"
+                                         : "-Infinity");
         else
             value_print_real(v->real, out);
         return 0;
-    case VALUE_STRING: print_json_text(v->string, style->ascii, out); return run_tick_bytes(r, v->string.size);
+    case VALUE_STRING:
+        print_json_text(v->string, style->ascii, out);
+        return run_tick_bytes(r, v->string.size);
     case VALUE_LIST:
         if (v->list->kind == LIST_RANGE)
             return run_fail(r, HP_EINVAL, "Object of type range is not JSON serializable");
         return print_json_list(r, v->list, style, depth, out);
     case VALUE_DICT: return print_json_dict(r, v->dict, style, depth, out);
-    default: return run_fail(r, HP_EINVAL, "Object of type %s is not JSON serializable", value_type_word(v));
+    default:
+        return run_fail(r, HP_EINVAL, "Object of type %s is not JSON serializable",
+                        value_type_word(v));
     }
 }

@@ -1,14 +1,13 @@
 /* Methods of strings that look for other strings, within a range of characters. */
-#include "model/template_methods.h"
+#include <string.h>
 
 #include "common/utf8.h"
-
-#include <string.h>
+#include "model/template_methods.h"
 
 struct range {
     struct text part;
-    int64_t start;  /* in characters */
-    bool beyond;    /* begins behind the end: not even nothing is found there */
+    int64_t start; /* in characters */
+    bool beyond;   /* begins behind the end: not even nothing is found there */
 };
 
 static int64_t clip_index(int64_t i, int64_t n)
@@ -18,7 +17,8 @@ static int64_t clip_index(int64_t i, int64_t n)
 }
 
 /* The arguments `start` and `end` behind the first, as Python clips them. */
-static int range_of(struct run *r, const struct value *self, const struct arguments *args, struct range *out)
+static int range_of(struct run *r, const struct value *self, const struct arguments *args,
+                    struct range *out)
 {
     int64_t start, end;
     *out = (struct range){.part = self->string};
@@ -33,12 +33,14 @@ static int range_of(struct run *r, const struct value *self, const struct argume
     end = end > n ? n : end;
     out->start = start;
     out->beyond = start > end;
-    out->part = out->beyond ? (struct text){"", 0} : text_cut(self->string, (size_t)start, (size_t)end);
+    out->part =
+        out->beyond ? (struct text){"", 0} : text_cut(self->string, (size_t)start, (size_t)end);
     return 0;
 }
 
 /* startswith, endswith: of a string or of any in a tuple. */
-int method_has_end(struct run *r, const struct value *self, const struct arguments *args, int at_end, struct value *out)
+int method_has_end(struct run *r, const struct value *self, const struct arguments *args,
+                   int at_end, struct value *out)
 {
     const struct value *what = argument(args, 0, "prefix");
     bool tuple = what && what->type == VALUE_LIST && what->list->kind == LIST_TUPLE, is = false;
@@ -50,17 +52,19 @@ int method_has_end(struct run *r, const struct value *self, const struct argumen
     for (size_t i = 0; i < n && !is && rc == 0; i++) {
         const struct value *v = tuple ? &what->list->items[i] : what;
         if (v->type != VALUE_STRING)
-            return run_fail(r, HP_EINVAL, "%s first arg must be str or a tuple of str, not %s", at_end ? "endswith" : "startswith",
-                            value_type_word(v));
+            return run_fail(r, HP_EINVAL, "%s first arg must be str or a tuple of str, not %s",
+                            at_end ? "endswith" : "startswith", value_type_word(v));
         rc = run_tick(r, 1 + v->string.size / 64);
-        is = rc == 0 && !in.beyond && (at_end ? text_ends(in.part, v->string) : text_starts(in.part, v->string));
+        is = rc == 0 && !in.beyond &&
+             (at_end ? text_ends(in.part, v->string) : text_starts(in.part, v->string));
     }
     *out = value_bool(is);
     return rc;
 }
 
 /* find, rfind, index, rindex */
-int method_find(struct run *r, const struct value *self, const struct arguments *args, int how, struct value *out)
+int method_find(struct run *r, const struct value *self, const struct arguments *args, int how,
+                struct value *out)
 {
     struct text what;
     struct range in;
@@ -70,16 +74,20 @@ int method_find(struct run *r, const struct value *self, const struct arguments 
         return rc;
     if (!what.data)
         return run_fail(r, HP_EINVAL, "must be str, not NoneType");
-    int64_t at = in.beyond ? -1 : how & FIND_LAST ? text_find_last(in.part, what) : text_find(in.part, what, 0);
+    int64_t at = in.beyond         ? -1
+                 : how & FIND_LAST ? text_find_last(in.part, what)
+                                   : text_find(in.part, what, 0);
     if (at == -2)
         return run_fail(r, HP_ENOMEM, "out of memory");
     if (at < 0 && how & FIND_OR_FAIL)
         return run_fail(r, HP_EINVAL, "substring not found");
-    *out = value_integer(at < 0 ? -1 : in.start + (int64_t)text_length((struct text){in.part.data, (size_t)at}));
+    *out = value_integer(
+        at < 0 ? -1 : in.start + (int64_t)text_length((struct text){in.part.data, (size_t)at}));
     return 0;
 }
 
-int method_count(struct run *r, const struct value *self, const struct arguments *args, int how, struct value *out)
+int method_count(struct run *r, const struct value *self, const struct arguments *args, int how,
+                 struct value *out)
 {
     (void)how;
     struct text what;
@@ -98,7 +106,8 @@ int method_count(struct run *r, const struct value *self, const struct arguments
 }
 
 /* partition, rpartition: before, the separator, behind. */
-int method_partition(struct run *r, const struct value *self, const struct arguments *args, int last, struct value *out)
+int method_partition(struct run *r, const struct value *self, const struct arguments *args,
+                     int last, struct value *out)
 {
     struct text by, t = self->string, nothing = {"", 0};
     int rc = argument_text(r, args, 0, "sep", nothing, &by);

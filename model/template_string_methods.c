@@ -1,19 +1,21 @@
 /* Methods of strings: cutting, joining and replacing. */
-#include "model/template_methods.h"
+#include <string.h>
 
 #include "common/utf8.h"
-
-#include <string.h>
+#include "model/template_methods.h"
 
 static int split_at_space(struct run *r, struct text t, int64_t most, struct value *out)
 {
     int rc = 0;
     struct text space = {NULL, 0};
-    for (t = text_strip(t, space, STRIP_LEFT); rc == 0 && t.size > 0; t = text_strip(t, space, STRIP_LEFT)) {
+    for (t = text_strip(t, space, STRIP_LEFT); rc == 0 && t.size > 0;
+         t = text_strip(t, space, STRIP_LEFT)) {
         size_t end = 0;
         uint32_t c;
         bool whole = most >= 0 && (int64_t)out->list->n == most;
-        for (int length; end < t.size && !whole && (length = utf8_decode(t.data + end, t.size - end, &c)) > 0 && !text_space(c);)
+        for (int length; end < t.size && !whole &&
+                         (length = utf8_decode(t.data + end, t.size - end, &c)) > 0 &&
+                         !text_space(c);)
             end += (size_t)length;
         end = whole ? t.size : end;
         rc = list_push(r, out->list, value_text((struct text){t.data, end}));
@@ -35,7 +37,8 @@ static int split_right_at_space(struct run *r, struct text t, int64_t most, stru
 {
     int rc = 0;
     struct text space = {NULL, 0};
-    for (t = text_strip(t, space, STRIP_RIGHT); rc == 0 && t.size > 0; t = text_strip(t, space, STRIP_RIGHT)) {
+    for (t = text_strip(t, space, STRIP_RIGHT); rc == 0 && t.size > 0;
+         t = text_strip(t, space, STRIP_RIGHT)) {
         size_t start = t.size;
         uint32_t c;
         while (start > 0 && most != (int64_t)out->list->n) {
@@ -52,11 +55,13 @@ static int split_right_at_space(struct run *r, struct text t, int64_t most, stru
     return rc;
 }
 
-static int split_right(struct run *r, struct text t, struct text by, int64_t most, struct value *out)
+static int split_right(struct run *r, struct text t, struct text by, int64_t most,
+                       struct value *out)
 {
     int64_t at = 0;
     int rc = 0;
-    while (rc == 0 && (most < 0 || (int64_t)out->list->n < most) && (at = text_find_last(t, by)) >= 0) {
+    while (rc == 0 && (most < 0 || (int64_t)out->list->n < most) &&
+           (at = text_find_last(t, by)) >= 0) {
         size_t behind = (size_t)at + by.size;
         rc = list_push(r, out->list, value_text((struct text){t.data + behind, t.size - behind}));
         t.size = (size_t)at;
@@ -69,7 +74,8 @@ static int split_right(struct run *r, struct text t, struct text by, int64_t mos
     return rc;
 }
 
-int method_split(struct run *r, const struct value *self, const struct arguments *args, int from_right, struct value *out)
+int method_split(struct run *r, const struct value *self, const struct arguments *args,
+                 int from_right, struct value *out)
 {
     struct text by, t = self->string;
     int64_t most, at;
@@ -88,14 +94,16 @@ int method_split(struct run *r, const struct value *self, const struct arguments
         return run_fail(r, HP_EINVAL, "empty separator");
     if (from_right)
         return split_right(r, t, by, most, out);
-    while (rc == 0 && (most < 0 || (int64_t)out->list->n < most) && (at = text_find(t, by, 0)) >= 0) {
+    while (rc == 0 && (most < 0 || (int64_t)out->list->n < most) &&
+           (at = text_find(t, by, 0)) >= 0) {
         rc = list_push(r, out->list, value_text((struct text){t.data, (size_t)at}));
         t = (struct text){t.data + at + by.size, t.size - (size_t)at - by.size};
     }
     return rc < 0 ? rc : list_push(r, out->list, value_text(t));
 }
 
-int method_splitlines(struct run *r, const struct value *self, const struct arguments *args, int how, struct value *out)
+int method_splitlines(struct run *r, const struct value *self, const struct arguments *args,
+                      int how, struct value *out)
 {
     (void)how;
     struct text t = self->string;
@@ -115,7 +123,8 @@ int method_splitlines(struct run *r, const struct value *self, const struct argu
     return rc;
 }
 
-int method_replace(struct run *r, const struct value *self, const struct arguments *args, int how, struct value *out)
+int method_replace(struct run *r, const struct value *self, const struct arguments *args, int how,
+                   struct value *out)
 {
     (void)how;
     struct text what, with, t = self->string;
@@ -150,13 +159,15 @@ int method_replace(struct run *r, const struct value *self, const struct argumen
     }
     if (at < t.size)
         buffer_append(&b, t.data + at, t.size - at);
-    rc = b.size > r->max_output ? run_fail(r, HP_ELIMIT, "a text is longer than %zu bytes", r->max_output)
-                                : value_copy_text(r, &b, out);
+    rc = b.size > r->max_output
+             ? run_fail(r, HP_ELIMIT, "a text is longer than %zu bytes", r->max_output)
+             : value_copy_text(r, &b, out);
     buffer_free(&b);
     return rc;
 }
 
-int method_join(struct run *r, const struct value *self, const struct arguments *args, int how, struct value *out)
+int method_join(struct run *r, const struct value *self, const struct arguments *args, int how,
+                struct value *out)
 {
     (void)how;
     const struct value *what = argument(args, 0, "iterable");
@@ -166,7 +177,8 @@ int method_join(struct run *r, const struct value *self, const struct arguments 
     for (size_t i = 0; rc == 0 && i < items->n; i++) {
         const struct value *v = &items->items[i];
         if (v->type != VALUE_STRING)
-            rc = run_fail(r, HP_EINVAL, "sequence item %zu: expected str instance, %s found", i, value_type_word(v));
+            rc = run_fail(r, HP_EINVAL, "sequence item %zu: expected str instance, %s found", i,
+                          value_type_word(v));
         else if (b.size > r->max_output)
             rc = run_fail(r, HP_ELIMIT, "a text is longer than %zu bytes", r->max_output);
         rc = rc < 0 ? rc : run_tick_bytes(r, v->string.size + self->string.size);

@@ -1,13 +1,17 @@
 /* What may stand behind `is`. */
-#include "model/template_int.h"
-
 #include <string.h>
 
+#include "model/template_int.h"
+
 /* Whether the rest of a division by `by`, or by the argument where that is 0, is `wanted`. */
-static int divisible(struct run *r, const struct value *in, const struct arguments *args, int64_t by, int64_t wanted, bool *out)
+static int divisible(struct run *r, const struct value *in, const struct arguments *args,
+                     int64_t by, int64_t wanted, bool *out)
 {
     const struct value *given = argument(args, 0, "num");
-    struct value divisor = by ? value_integer(by) : given ? *given : value_none(), rest, rest_wanted = value_integer(wanted);
+    struct value divisor = by      ? value_integer(by)
+                           : given ? *given
+                                   : value_none(),
+                 rest, rest_wanted = value_integer(wanted);
     *out = false;
     int rc = run_binary(r, '%', in, &divisor, &rest);
     if (rc == 0)
@@ -15,10 +19,12 @@ static int divisible(struct run *r, const struct value *in, const struct argumen
     return rc;
 }
 
-static int compared(struct run *r, int op, const struct value *in, const struct arguments *args, bool *out)
+static int compared(struct run *r, int op, const struct value *in, const struct arguments *args,
+                    bool *out)
 {
     const struct value *other = argument(args, 0, "other");
-    return other ? run_compare(r, op, in, other, out) : run_fail(r, HP_EINVAL, "a test needs an argument");
+    return other ? run_compare(r, op, in, other, out)
+                 : run_fail(r, HP_EINVAL, "a test needs an argument");
 }
 
 /* upper, lower: of the value as a string. */
@@ -133,9 +139,11 @@ static bool is_kind(enum test test, const struct value *v)
     case T_STRING: return t == VALUE_STRING;
     case T_MAPPING: return t == VALUE_DICT;
     /* Python finds an undefined value to be an empty sequence. */
-    case T_ITERABLE: return t == VALUE_STRING || t == VALUE_LIST || t == VALUE_DICT || t == VALUE_UNDEFINED;
+    case T_ITERABLE:
+        return t == VALUE_STRING || t == VALUE_LIST || t == VALUE_DICT || t == VALUE_UNDEFINED;
     case T_SEQUENCE:
-        return t == VALUE_STRING || (t == VALUE_LIST && v->list->kind != LIST_LAZY) || t == VALUE_DICT || t == VALUE_UNDEFINED;
+        return t == VALUE_STRING || (t == VALUE_LIST && v->list->kind != LIST_LAZY) ||
+               t == VALUE_DICT || t == VALUE_UNDEFINED;
     case T_NUMBER: return value_is_number(v);
     case T_INTEGER: return t == VALUE_INT;
     case T_FLOAT: return t == VALUE_FLOAT;
@@ -158,7 +166,9 @@ static bool same_object(const struct value *a, const struct value *b)
     case VALUE_NONE: return true;
     case VALUE_BOOL: return a->boolean == b->boolean;
     case VALUE_INT: return a->integer == b->integer;
-    case VALUE_STRING: return a->string.size == b->string.size && memcmp(a->string.data, b->string.data, a->string.size) == 0;
+    case VALUE_STRING:
+        return a->string.size == b->string.size &&
+               memcmp(a->string.data, b->string.data, a->string.size) == 0;
     case VALUE_LIST: return a->list == b->list;
     case VALUE_DICT:
     case VALUE_NAMESPACE: return a->dict == b->dict;
@@ -166,11 +176,13 @@ static bool same_object(const struct value *a, const struct value *b)
     }
 }
 
-int run_test(struct run *r, struct text name, const struct value *in, const struct arguments *args, bool *out)
+int run_test(struct run *r, struct text name, const struct value *in, const struct arguments *args,
+             bool *out)
 {
     int i = find(name);
     if (i < 0)
-        return run_fail(r, HP_EUNSUPPORTED, "the test \"%.*s\" is not known", (int)name.size, name.data);
+        return run_fail(r, HP_EUNSUPPORTED, "the test \"%.*s\" is not known", (int)name.size,
+                        name.data);
     const struct value *other = argument(args, 0, "other");
     switch (tests[i].test) {
     case T_EVEN: return divisible(r, in, args, 2, 0, out);
@@ -180,6 +192,8 @@ int run_test(struct run *r, struct text name, const struct value *in, const stru
     case T_UPPER: return in_case(r, in, "isupper", out);
     case T_LOWER: return in_case(r, in, "islower", out);
     case T_SAME: *out = other && same_object(in, other); return 0;
-    default: *out = is_kind(tests[i].test, in); return in->type == VALUE_STRING ? run_tick_bytes(r, in->string.size) : 0;
+    default:
+        *out = is_kind(tests[i].test, in);
+        return in->type == VALUE_STRING ? run_tick_bytes(r, in->string.size) : 0;
     }
 }

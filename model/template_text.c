@@ -1,12 +1,11 @@
 /* What Python's strings can do, on UTF-8. */
-#include "model/template_int.h"
-
-#include "common/utf8.h"
-#include "model/template_case.h"
-
 #include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
+
+#include "common/utf8.h"
+#include "model/template_case.h"
+#include "model/template_int.h"
 
 bool text_is(struct text t, const char *s)
 {
@@ -19,8 +18,9 @@ struct text text_of(const char *s)
 
 bool text_space(uint32_t c)
 {
-    return (c >= 9 && c <= 13) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 || c == 0x1680 ||
-           (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+    return (c >= 9 && c <= 13) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 ||
+           c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 ||
+           c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
 bool text_word(uint32_t c)
@@ -75,7 +75,8 @@ struct text text_cut(struct text t, size_t start, size_t end)
         }
         seen++;
     }
-    return start >= end || from > to ? (struct text){"", 0} : (struct text){t.data + from, to - from};
+    return start >= end || from > to ? (struct text){"", 0}
+                                     : (struct text){t.data + from, to - from};
 }
 
 static bool in_set(struct text set, uint32_t c, const char *bytes, size_t size)
@@ -105,7 +106,8 @@ struct text text_strip(struct text t, struct text set, int sides)
 static bool is_cased(uint32_t c)
 {
     utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)c);
-    return category == UTF8PROC_CATEGORY_LU || category == UTF8PROC_CATEGORY_LL || category == UTF8PROC_CATEGORY_LT;
+    return category == UTF8PROC_CATEGORY_LU || category == UTF8PROC_CATEGORY_LL ||
+           category == UTF8PROC_CATEGORY_LT;
 }
 
 /* A capital sigma is the final one where a letter stands before it and none behind. */
@@ -119,7 +121,8 @@ static uint32_t lower_sigma(struct text t, size_t behind, bool after_letter)
 
 static void put_capital(uint32_t c, bool upper, struct buffer *out)
 {
-    bool may_be = (c >= 0xDF && c < 0x588) || (c >= 0x1E96 && c < 0x2000) || (c >= 0xFB00 && c < 0xFB18);
+    bool may_be =
+        (c >= 0xDF && c < 0x588) || (c >= 0x1E96 && c < 0x2000) || (c >= 0xFB00 && c < 0xFB18);
     for (size_t i = 0; may_be && i < sizeof special_cases / sizeof *special_cases; i++) {
         if (special_cases[i].c != c)
             continue;
@@ -128,7 +131,8 @@ static void put_capital(uint32_t c, bool upper, struct buffer *out)
             utf8_append(out, parts[k]);
         return;
     }
-    utf8_append(out, (uint32_t)(upper ? utf8proc_toupper((utf8proc_int32_t)c) : utf8proc_totitle((utf8proc_int32_t)c)));
+    utf8_append(out, (uint32_t)(upper ? utf8proc_toupper((utf8proc_int32_t)c)
+                                      : utf8proc_totitle((utf8proc_int32_t)c)));
 }
 
 void text_case(struct text t, enum text_case how, struct buffer *out)
@@ -163,11 +167,13 @@ int64_t text_find(struct text t, struct text what, size_t from)
 {
     if (from > t.size)
         return -1;
-    const char *hit = what.size ? memmem(t.data + from, t.size - from, what.data, what.size) : t.data + from;
+    const char *hit =
+        what.size ? memmem(t.data + from, t.size - from, what.data, what.size) : t.data + from;
     return hit ? hit - t.data : -1;
 }
 
-/* Knuth, Morris and Pratt from the end: `borders[i]` is how many of the last i bytes begin again at their own end. */
+/* Knuth, Morris and Pratt from the end: `borders[i]` is how many of the last i bytes begin again at
+ * their own end. */
 static int64_t find_last_with(struct text t, struct text what, uint32_t *borders)
 {
     size_t n = what.size, k = 0;

@@ -1,11 +1,10 @@
 /* Filters that shape text. Source: the Jinja documentation's list of built-in filters. */
-#include "model/template_filters.h"
-#include "model/template_methods.h"
-
-#include "common/utf8.h"
-
 #include <stdlib.h>
 #include <string.h>
+
+#include "common/utf8.h"
+#include "model/template_filters.h"
+#include "model/template_methods.h"
 
 static int finish(struct run *r, struct buffer *b, int rc, struct value *out)
 {
@@ -22,7 +21,8 @@ static int text_input(struct run *r, const struct value *in, struct text *out)
     return rc < 0 ? rc : run_tick_text(r, out->size);
 }
 
-static int filter_truncate(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
+static int filter_truncate(struct run *r, const struct value *in, const struct arguments *args,
+                           struct value *out)
 {
     int64_t length, leeway;
     struct text t, end;
@@ -34,13 +34,15 @@ static int filter_truncate(struct run *r, const struct value *in, const struct a
         return rc;
     int64_t end_length = (int64_t)text_length(end);
     if (length < end_length || leeway < 0)
-        return run_fail(r, HP_EINVAL, "expected length >= %lld and leeway >= 0", (long long)end_length);
+        return run_fail(r, HP_EINVAL, "expected length >= %lld and leeway >= 0",
+                        (long long)end_length);
     if ((int64_t)text_length(t) - leeway <= length) {
         *out = value_text(t);
         return 0;
     }
     t = text_cut(t, 0, (size_t)(length - end_length));
-    int64_t space = argument_true(args, 1, "killwords", false) ? -1 : text_find_last(t, text_of(" "));
+    int64_t space =
+        argument_true(args, 1, "killwords", false) ? -1 : text_find_last(t, text_of(" "));
     t.size = space >= 0 ? (size_t)space : t.size;
     struct buffer b = {0};
     buffer_append(&b, t.data, t.size);
@@ -48,7 +50,8 @@ static int filter_truncate(struct run *r, const struct value *in, const struct a
     return finish(r, &b, 0, out);
 }
 
-static int filter_center(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
+static int filter_center(struct run *r, const struct value *in, const struct arguments *args,
+                         struct value *out)
 {
     struct value text = *in, width = value_integer(80);
     const struct value *given = argument(args, 0, "width");
@@ -63,7 +66,9 @@ static int filter_center(struct run *r, const struct value *in, const struct arg
     return rc;
 }
 
-/* ---- wordwrap -------------------------------------------------------------------------------------------------- */
+/* ---- wordwrap
+ * --------------------------------------------------------------------------------------------------
+ */
 
 struct wrap {
     int64_t width;
@@ -91,7 +96,8 @@ static size_t chunk_at(struct text t, size_t at)
     return end;
 }
 
-/* One line of the text, as Python's textwrap cuts it: blanks go away where a line begins or ends, but not at the very start. */
+/* One line of the text, as Python's textwrap cuts it: blanks go away where a line begins or ends,
+ * but not at the very start. */
 static void wrap_line(struct wrap *w, struct text t)
 {
     struct text line = {t.data, 0};
@@ -115,7 +121,8 @@ static void wrap_line(struct wrap *w, struct text t)
             at = end;
             continue;
         }
-        /* Where no part of a long word fits, Python drops that nothing instead of the blanks before it. */
+        /* Where no part of a long word fits, Python drops that nothing instead of the blanks before
+         * it. */
         bool keeps_blanks = length > w->width && w->break_long && used >= w->width;
         if (length > w->width && (w->break_long || !open)) {
             int64_t room = w->break_long ? w->width - used : length;
@@ -124,7 +131,8 @@ static void wrap_line(struct wrap *w, struct text t)
                 line.size = (size_t)(part.data + part.size - line.data);
             at += part.size;
         }
-        struct text whole = keeps_blanks ? line : text_strip(line, text_of("\t\n\x0b\x0c\r "), STRIP_RIGHT);
+        struct text whole =
+            keeps_blanks ? line : text_strip(line, text_of("\t\n\x0b\x0c\r "), STRIP_RIGHT);
         if (whole.size > 0) {
             put_line(w, whole);
             first = false;
@@ -137,7 +145,8 @@ static void wrap_line(struct wrap *w, struct text t)
         put_line(w, line);
 }
 
-static int filter_wordwrap(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
+static int filter_wordwrap(struct run *r, const struct value *in, const struct arguments *args,
+                           struct value *out)
 {
     struct buffer b = {0};
     struct wrap w = {.out = &b, .break_long = argument_true(args, 1, "break_long_words", true)};
@@ -148,7 +157,8 @@ static int filter_wordwrap(struct run *r, const struct value *in, const struct a
     if (rc == 0 && w.width < 1)
         rc = run_fail(r, HP_EINVAL, "invalid width %lld (must be > 0)", (long long)w.width);
     if (rc == 0 && argument_true(args, 3, "break_on_hyphens", true) && memchr(t.data, '-', t.size))
-        rc = run_fail(r, HP_EUNSUPPORTED, "wordwrap of words with hyphens, unless break_on_hyphens is false");
+        rc = run_fail(r, HP_EUNSUPPORTED,
+                      "wordwrap of words with hyphens, unless break_on_hyphens is false");
     struct value lines, text = rc < 0 ? value_none() : value_text(t);
     rc = rc < 0 ? rc : method_splitlines(r, &text, &(struct arguments){0}, 0, &lines);
     for (size_t i = 0; rc == 0 && i < lines.list->n; i++) {
@@ -163,13 +173,16 @@ static int filter_wordwrap(struct run *r, const struct value *in, const struct a
     return finish(r, &b, rc, out);
 }
 
-/* ---- for the web ----------------------------------------------------------------------------------------------- */
+/* ---- for the web
+ * -----------------------------------------------------------------------------------------------
+ */
 
 static void quote(struct text t, bool query, struct buffer *out)
 {
     for (size_t i = 0; i < t.size; i++) {
         uint8_t c = (uint8_t)t.data[i];
-        bool plain = (c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z') || (c && strchr("_.-~", c)) || (c == '/' && !query);
+        bool plain = (c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z') ||
+                     (c && strchr("_.-~", c)) || (c == '/' && !query);
         if (plain)
             buffer_append(out, &c, 1);
         else if (query && c == ' ')
@@ -179,7 +192,8 @@ static void quote(struct text t, bool query, struct buffer *out)
     }
 }
 
-static int filter_urlencode(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
+static int filter_urlencode(struct run *r, const struct value *in, const struct arguments *args,
+                            struct value *out)
 {
     (void)args;
     struct buffer b = {0};
@@ -208,12 +222,14 @@ static int filter_urlencode(struct run *r, const struct value *in, const struct 
     return finish(r, &b, rc, out);
 }
 
-/* "&amp;" and the like at `at`; 0 where there is none that is known, -1 where there is one that is not. */
+/* "&amp;" and the like at `at`; 0 where there is none that is known, -1 where there is one that is
+ * not. */
 static int entity_at(struct text t, size_t at, struct buffer *out)
 {
     static const struct {
         const char *name, *text;
-    } known[] = {{"amp;", "&"}, {"lt;", "<"}, {"gt;", ">"}, {"quot;", "\""}, {"apos;", "'"}, {"nbsp;", "\xC2\xA0"}};
+    } known[] = {{"amp;", "&"},   {"lt;", "<"},   {"gt;", ">"},
+                 {"quot;", "\""}, {"apos;", "'"}, {"nbsp;", "\xC2\xA0"}};
     const char *s = t.data + at + 1, *end = memchr(s, ';', t.size - at - 1);
     size_t n = end ? (size_t)(end - s) + 1 : 0;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
@@ -228,7 +244,8 @@ static int entity_at(struct text t, size_t at, struct buffer *out)
         digits[n - 2 - hex] = 0;
         char *rest;
         unsigned long c = strtoul(digits, &rest, hex ? 16 : 10);
-        if (!*rest && *digits && c >= 0x20 && c < 0x110000 && (c < 0x7f || c > 0x9f) && !(c >= 0xD800 && c < 0xE000)) {
+        if (!*rest && *digits && c >= 0x20 && c < 0x110000 && (c < 0x7f || c > 0x9f) &&
+            !(c >= 0xD800 && c < 0xE000)) {
             utf8_append(out, (uint32_t)c);
             return (int)n + 1;
         }
@@ -242,7 +259,9 @@ static int unescape(struct run *r, struct text t, struct buffer *out)
     for (size_t at = 0; at < t.size;) {
         int n = t.data[at] == '&' ? entity_at(t, at, out) : 0;
         if (n < 0)
-            return run_fail(r, HP_EUNSUPPORTED, "striptags of text with entities other than amp, lt, gt, quot, apos, nbsp and numbers");
+            return run_fail(r, HP_EUNSUPPORTED,
+                            "striptags of text with entities other than amp, lt, gt, quot, apos, "
+                            "nbsp and numbers");
         if (n == 0)
             buffer_append(out, t.data + at, 1);
         at += n > 0 ? (size_t)n : 1;
@@ -256,7 +275,9 @@ static void drop_between(struct text t, const char *open, const char *close, str
     size_t at = 0;
     for (;;) {
         int64_t start = text_find(t, text_of(open), at);
-        int64_t end = start < 0 ? -1 : text_find(t, text_of(close), (size_t)start + strlen(open) - (strlen(open) == 1));
+        int64_t end = start < 0 ? -1
+                                : text_find(t, text_of(close),
+                                            (size_t)start + strlen(open) - (strlen(open) == 1));
         if (end < 0)
             break;
         buffer_append(out, t.data + at, (size_t)start - at);
@@ -265,7 +286,8 @@ static void drop_between(struct text t, const char *open, const char *close, str
     buffer_append(out, t.data + at, t.size - at);
 }
 
-static int filter_striptags(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
+static int filter_striptags(struct run *r, const struct value *in, const struct arguments *args,
+                            struct value *out)
 {
     (void)args;
     struct buffer comments = {0}, tags = {0}, b = {0};
@@ -275,7 +297,8 @@ static int filter_striptags(struct run *r, const struct value *in, const struct 
     if (rc == 0) {
         drop_between(t, "<!--", "-->", &comments);
         drop_between((struct text){buffer_cstr(&comments), comments.size}, "<", ">", &tags);
-        struct value text = value_text((struct text){buffer_cstr(&tags), tags.size}), space = value_text(text_of(" "));
+        struct value text = value_text((struct text){buffer_cstr(&tags), tags.size}),
+                     space = value_text(text_of(" "));
         rc = method_split(r, &text, &(struct arguments){0}, 0, &words);
         struct arguments list = {.values = &words, .n = 1};
         rc = rc < 0 ? rc : method_join(r, &space, &list, 0, &joined);
@@ -287,7 +310,8 @@ static int filter_striptags(struct run *r, const struct value *in, const struct 
 }
 
 /* As pprint has it where the value fits one line; keys in order. */
-static int filter_pprint(struct run *r, const struct value *in, const struct arguments *args, struct value *out)
+static int filter_pprint(struct run *r, const struct value *in, const struct arguments *args,
+                         struct value *out)
 {
     (void)args;
     enum { LINE = 80 };
@@ -295,13 +319,21 @@ static int filter_pprint(struct run *r, const struct value *in, const struct arg
     bool nested = in->type == VALUE_DICT || in->type == VALUE_LIST;
     int rc = value_print_sorted(r, in, &b);
     if (rc == 0 && nested && text_length((struct text){buffer_cstr(&b), b.size}) > LINE)
-        rc = run_fail(r, HP_EUNSUPPORTED, "pprint of a value that is wider than %d characters", LINE);
-    if (rc == 0 && in->type == VALUE_STRING && text_length((struct text){buffer_cstr(&b), b.size}) > LINE)
-        rc = run_fail(r, HP_EUNSUPPORTED, "pprint of a string that is wider than %d characters", LINE);
+        rc = run_fail(r, HP_EUNSUPPORTED, "pprint of a value that is wider than %d characters",
+                      LINE);
+    if (rc == 0 && in->type == VALUE_STRING &&
+        text_length((struct text){buffer_cstr(&b), b.size}) > LINE)
+        rc = run_fail(r, HP_EUNSUPPORTED, "pprint of a string that is wider than %d characters",
+                      LINE);
     return finish(r, &b, rc, out);
 }
 
 const struct filter template_text_filters[] = {
-    {"truncate", filter_truncate},   {"center", filter_center}, {"wordwrap", filter_wordwrap}, {"urlencode", filter_urlencode},
-    {"striptags", filter_striptags}, {"pprint", filter_pprint}, {NULL, NULL},
+    {"truncate", filter_truncate},
+    {"center", filter_center},
+    {"wordwrap", filter_wordwrap},
+    {"urlencode", filter_urlencode},
+    {"striptags", filter_striptags},
+    {"pprint", filter_pprint},
+    {NULL, NULL},
 };

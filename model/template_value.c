@@ -1,11 +1,10 @@
 /* Values of templates: truth, equality, order, lists and dicts, as Python has them. */
-#include "model/template_int.h"
-
-#include "common/utf8.h"
-
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "common/utf8.h"
+#include "model/template_int.h"
 
 enum { VALUE_MAX_DEPTH = 200 };
 
@@ -50,7 +49,11 @@ const char *value_type_word(const struct value *v)
     case VALUE_INT: return "int";
     case VALUE_FLOAT: return "float";
     case VALUE_STRING: return "str";
-    case VALUE_LIST: return v->list->kind == LIST_TUPLE ? "tuple" : v->list->kind == LIST_RANGE ? "range" : v->list->kind == LIST_LAZY ? "generator" : "list";
+    case VALUE_LIST:
+        return v->list->kind == LIST_TUPLE   ? "tuple"
+               : v->list->kind == LIST_RANGE ? "range"
+               : v->list->kind == LIST_LAZY  ? "generator"
+                                             : "list";
     case VALUE_DICT: return "dict";
     case VALUE_NAMESPACE: return "Namespace";
     case VALUE_LOOP: return "LoopContext";
@@ -80,7 +83,9 @@ bool value_is_number(const struct value *v)
 
 double value_as_real(const struct value *v)
 {
-    return v->type == VALUE_FLOAT ? v->real : v->type == VALUE_BOOL ? (double)v->boolean : (double)v->integer;
+    return v->type == VALUE_FLOAT  ? v->real
+           : v->type == VALUE_BOOL ? (double)v->boolean
+                                   : (double)v->integer;
 }
 
 int64_t value_as_integer(const struct value *v)
@@ -94,7 +99,8 @@ static bool dicts_equal(struct run *r, const struct dict *a, const struct dict *
         return false;
     for (size_t i = 0; i < a->n; i++) {
         const struct value *other = dict_get(b, &a->pairs[i].key);
-        if (run_tick(r, 1 + b->n / 8) < 0 || !other || !value_equal(r, &a->pairs[i].value, other, depth + 1))
+        if (run_tick(r, 1 + b->n / 8) < 0 || !other ||
+            !value_equal(r, &a->pairs[i].value, other, depth + 1))
             return false;
     }
     return true;
@@ -102,7 +108,8 @@ static bool dicts_equal(struct run *r, const struct dict *a, const struct dict *
 
 static bool lists_equal(struct run *r, const struct list *a, const struct list *b, int depth)
 {
-    if (a->n != b->n || (a->kind == LIST_TUPLE) != (b->kind == LIST_TUPLE) || (a->kind == LIST_RANGE) != (b->kind == LIST_RANGE))
+    if (a->n != b->n || (a->kind == LIST_TUPLE) != (b->kind == LIST_TUPLE) ||
+        (a->kind == LIST_RANGE) != (b->kind == LIST_RANGE))
         return false;
     for (size_t i = 0; i < a->n; i++)
         if (run_tick(r, 1) < 0 || !value_equal(r, &a->items[i], &b->items[i], depth + 1))
@@ -116,7 +123,8 @@ bool value_equal(struct run *r, const struct value *a, const struct value *b, in
         return false;
     if (value_is_number(a) && value_is_number(b)) {
         bool whole = a->type != VALUE_FLOAT && b->type != VALUE_FLOAT;
-        return whole ? value_as_integer(a) == value_as_integer(b) : value_as_real(a) == value_as_real(b);
+        return whole ? value_as_integer(a) == value_as_integer(b)
+                     : value_as_real(a) == value_as_real(b);
     }
     if (a->type != b->type)
         return false;
@@ -139,7 +147,8 @@ static int order_of_texts(struct text a, struct text b)
     return c ? c : a.size < b.size ? -1 : a.size > b.size;
 }
 
-static int order_at(struct run *r, const struct value *a, const struct value *b, int depth, int *order)
+static int order_at(struct run *r, const struct value *a, const struct value *b, int depth,
+                    int *order)
 {
     if (value_is_number(a) && value_is_number(b)) {
         bool whole = a->type != VALUE_FLOAT && b->type != VALUE_FLOAT;
@@ -152,9 +161,11 @@ static int order_at(struct run *r, const struct value *a, const struct value *b,
         *order = order_of_texts(a->string, b->string);
         return run_tick_bytes(r, a->string.size);
     }
-    bool lists = a->type == VALUE_LIST && b->type == VALUE_LIST && (a->list->kind == LIST_TUPLE) == (b->list->kind == LIST_TUPLE);
+    bool lists = a->type == VALUE_LIST && b->type == VALUE_LIST &&
+                 (a->list->kind == LIST_TUPLE) == (b->list->kind == LIST_TUPLE);
     if (!lists || depth > VALUE_MAX_DEPTH)
-        return run_fail(r, HP_EINVAL, "%s and %s have no order", value_type_word(a), value_type_word(b));
+        return run_fail(r, HP_EINVAL, "%s and %s have no order", value_type_word(a),
+                        value_type_word(b));
     for (size_t i = 0; i < a->list->n && i < b->list->n; i++) {
         int rc = run_tick(r, 1);
         if (rc == 0)
@@ -171,7 +182,8 @@ int value_order(struct run *r, const struct value *a, const struct value *b, int
     return order_at(r, a, b, 0, order);
 }
 
-/* ---- lists and dicts ---------------------------------------------------------------------------------------- */
+/* ---- lists and dicts
+ * ---------------------------------------------------------------------------------------- */
 
 int value_new_list(struct run *r, enum list_kind kind, size_t capacity, struct value *out)
 {
@@ -218,7 +230,8 @@ static bool same_key(const struct value *a, const struct value *b)
         return a->list->n == b->list->n;
     }
     if (a->type == VALUE_STRING && b->type == VALUE_STRING)
-        return a->string.size == b->string.size && memcmp(a->string.data, b->string.data, a->string.size) == 0;
+        return a->string.size == b->string.size &&
+               memcmp(a->string.data, b->string.data, a->string.size) == 0;
     if (value_is_number(a) && value_is_number(b))
         return value_as_real(a) == value_as_real(b);
     return a->type == VALUE_NONE && b->type == VALUE_NONE;
@@ -347,7 +360,8 @@ int value_copy_text(struct run *r, const struct buffer *b, struct value *out)
     return run_tick_bytes(r, b->size);
 }
 
-/* ---- from JSON; strings stay in the document ---------------------------------------------------------------- */
+/* ---- from JSON; strings stay in the document
+ * ---------------------------------------------------------------- */
 
 static int object_from_json(struct run *r, const json_t *j, int depth, struct value *out)
 {
@@ -371,7 +385,8 @@ static int object_from_json(struct run *r, const json_t *j, int depth, struct va
 int value_from_json(struct run *r, const json_t *j, int depth, struct value *out)
 {
     if (depth > VALUE_MAX_DEPTH)
-        return run_fail(r, HP_ELIMIT, "the template's variables are nested deeper than %d", VALUE_MAX_DEPTH);
+        return run_fail(r, HP_ELIMIT, "the template's variables are nested deeper than %d",
+                        VALUE_MAX_DEPTH);
     int rc = run_tick(r, 1);
     if (rc < 0)
         return rc;
@@ -381,7 +396,9 @@ int value_from_json(struct run *r, const json_t *j, int depth, struct value *out
     case JSON_FALSE: *out = value_bool(json_is_true(j)); return 0;
     case JSON_INTEGER: *out = value_integer(json_integer_value(j)); return 0;
     case JSON_REAL: *out = value_real(json_real_value(j)); return 0;
-    case JSON_STRING: *out = value_text((struct text){json_string_value(j), json_string_length(j)}); return 0;
+    case JSON_STRING:
+        *out = value_text((struct text){json_string_value(j), json_string_length(j)});
+        return 0;
     case JSON_OBJECT: return object_from_json(r, j, depth, out);
     default: break;
     }

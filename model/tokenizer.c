@@ -1,9 +1,8 @@
-#include "model/tokenizer_int.h"
-
-#include "common/utf8.h"
-
 #include <stdlib.h>
 #include <string.h>
+
+#include "common/utf8.h"
+#include "model/tokenizer_int.h"
 
 enum { TEXT_MAX_BYTES = 1 << 30 };
 
@@ -32,7 +31,8 @@ int tokenizer_vocabulary(const struct tokenizer *t)
     return (int)t->vocabulary.n;
 }
 
-/* A normaliser may turn any character into the first one of a token that is looked for behind it. */
+/* A normaliser may turn any character into the first one of a token that is looked for behind it.
+ */
 static bool specials_are_normalized(const struct tokenizer *t)
 {
     for (uint32_t i = 0; i < t->normalized.n_tokens; i++)
@@ -48,7 +48,8 @@ void tokenizer_special_starts(const struct tokenizer *t, bool starts[256])
     for (int k = 0; k < 2; k++)
         for (uint32_t i = 0; i < sets[k]->n_tokens; i++) {
             const struct added_token *added = &sets[k]->tokens[i];
-            const struct token *token = added->id < t->vocabulary.n ? &t->vocabulary.tokens[added->id] : NULL;
+            const struct token *token =
+                added->id < t->vocabulary.n ? &t->vocabulary.tokens[added->id] : NULL;
             if (added->special && token && token->text && token->size > 0)
                 starts[(uint8_t)token->text[0]] = true;
         }
@@ -96,7 +97,8 @@ const char *tokenizer_kind(const struct tokenizer *t)
 
 void tokenizer_add_end(struct tokenizer *t, int64_t id)
 {
-    if (id < 0 || id >= (int64_t)t->vocabulary.n || !t->vocabulary.tokens[id].text || t->n_end_ids == TOKENIZER_MAX_ENDS)
+    if (id < 0 || id >= (int64_t)t->vocabulary.n || !t->vocabulary.tokens[id].text ||
+        t->n_end_ids == TOKENIZER_MAX_ENDS)
         return;
     for (int i = 0; i < t->n_end_ids; i++)
         if (t->end_ids[i] == (uint32_t)id)
@@ -122,7 +124,8 @@ int tokenizer_set_byte_text(struct tokenizer *t, uint32_t id, struct err *e)
     struct buffer out = {0};
     for (uint32_t at = 0; at < token->size;) {
         uint32_t c;
-        int length = utf8_decode(token->text + at, token->size - at, &c), byte = length > 0 ? pretokenize_byte_of(c) : -1;
+        int length = utf8_decode(token->text + at, token->size - at, &c),
+            byte = length > 0 ? pretokenize_byte_of(c) : -1;
         if (byte < 0) {
             buffer_free(&out);
             return 0;
@@ -138,7 +141,8 @@ int tokenizer_set_byte_text(struct tokenizer *t, uint32_t id, struct err *e)
 
 int tokenizer_set_piece_text(struct tokenizer *t, uint32_t id, struct err *e)
 {
-    static const struct normalizer spaces = {.steps = {{NORMALIZE_REPLACE, "\xE2\x96\x81", " ", 3, 1}}, .n_steps = 1};
+    static const struct normalizer spaces = {
+        .steps = {{NORMALIZE_REPLACE, "\xE2\x96\x81", " ", 3, 1}}, .n_steps = 1};
     const struct token *token = &t->vocabulary.tokens[id];
     if (!memmem(token->text, token->size, "\xE2\x96\x81", 3))
         return 0;
@@ -175,7 +179,8 @@ int tokenizer_set_byte_token(struct tokenizer *t, uint32_t id, uint8_t byte, str
     return set_out(t, id, &out, e);
 }
 
-/* ---- text to ids -------------------------------------------------------------------------------------------- */
+/* ---- text to ids
+ * -------------------------------------------------------------------------------------------- */
 
 struct encoding {
     const struct tokenizer *t;
@@ -210,28 +215,34 @@ static int encode_plain(struct encoding *c, const char *text, size_t size, bool 
     const struct word *words = (const struct word *)(const void *)c->words.ranges.data;
     size_t n = rc < 0 ? 0 : c->words.ranges.size / sizeof *words;
     for (size_t i = 0; i < n && rc == 0; i++)
-        rc = bpe_word(&c->t->bpe, &c->bpe, (const char *)c->words.text.data + words[i].start, words[i].end - words[i].start,
-                      c->out, c->e);
+        rc = bpe_word(&c->t->bpe, &c->bpe, (const char *)c->words.text.data + words[i].start,
+                      words[i].end - words[i].start, c->out, c->e);
     return rc;
 }
 
-/* Normalises text up to each border of a literal span, to learn where the spans lie in the normalised text. */
-static int normalize_span(struct encoding *c, const char *text, size_t from, size_t to, bool section_start, size_t *end)
+/* Normalises text up to each border of a literal span, to learn where the spans lie in the
+ * normalised text. */
+static int normalize_span(struct encoding *c, const char *text, size_t from, size_t to,
+                          bool section_start, size_t *end)
 {
-    int rc = normalize(&c->t->normalizer, text + from, to - from, section_start && from == 0, &c->normal, &c->scratch, c->e);
+    int rc = normalize(&c->t->normalizer, text + from, to - from, section_start && from == 0,
+                       &c->normal, &c->scratch, c->e);
     *end += rc < 0 ? 0 : c->normal.size;
     return rc;
 }
 
-/* Literal spans of a stretch of text as they lie in its normalised form; all of it where pieces do not add up to the whole. */
-static int normalize_literal(struct encoding *c, const char *text, size_t size, bool section_start, size_t normal_size)
+/* Literal spans of a stretch of text as they lie in its normalised form; all of it where pieces do
+ * not add up to the whole. */
+static int normalize_literal(struct encoding *c, const char *text, size_t size, bool section_start,
+                             size_t normal_size)
 {
     size_t offset = (size_t)(text - c->text), at = 0, normal_at = 0;
     int rc = 0;
     c->normal_literal.size = 0;
     while (c->at_literal < c->n_literal && c->literal[c->at_literal].end <= offset)
         c->at_literal++;
-    for (size_t i = c->at_literal; rc == 0 && i < c->n_literal && c->literal[i].start < offset + size; i++) {
+    for (size_t i = c->at_literal;
+         rc == 0 && i < c->n_literal && c->literal[i].start < offset + size; i++) {
         size_t start = c->literal[i].start > offset ? c->literal[i].start - offset : 0;
         size_t end = c->literal[i].end < offset + size ? c->literal[i].end - offset : size;
         struct text_span s = {0};
@@ -250,7 +261,9 @@ static int normalize_literal(struct encoding *c, const char *text, size_t size, 
         c->normal_literal.size = 0;
         buffer_append(&c->normal_literal, &all, sizeof all);
     }
-    return rc < 0 || !c->normal_literal.failed ? rc : err_set(c->e, HP_ENOMEM, "out of memory to tokenize %zu bytes", size);
+    return rc < 0 || !c->normal_literal.failed
+               ? rc
+               : err_set(c->e, HP_ENOMEM, "out of memory to tokenize %zu bytes", size);
 }
 
 /* Normalises into c->normal and looks for the tokens that are added to normalised text. */
@@ -265,9 +278,10 @@ static int scan_normalized(struct encoding *c, const char *text, size_t size, bo
         rc = rc < 0 ? rc : normalize(n, text, size, section_start, &c->normal, &c->scratch, c->e);
     }
     const struct text_span *spans = (const struct text_span *)(const void *)c->normal_literal.data;
-    return rc < 0 ? rc
-                  : added_scan_start(&c->normalized, &c->t->normalized, buffer_cstr(&c->normal), normal_size, spans,
-                                     c->normal_literal.size / sizeof *spans, c->e);
+    return rc < 0
+               ? rc
+               : added_scan_start(&c->normalized, &c->t->normalized, buffer_cstr(&c->normal),
+                                  normal_size, spans, c->normal_literal.size / sizeof *spans, c->e);
 }
 
 /* Valid UTF-8 without tokens that are looked for in raw text. */
@@ -295,14 +309,16 @@ static int encode_bytes(struct encoding *c, const char *bytes, size_t size)
         c->scratch.size = 0;
         for (size_t i = 0; i < size; i++)
             pretokenize_byte_append(&c->scratch, (uint8_t)bytes[i]);
-        return bpe_word(&c->t->bpe, &c->bpe, buffer_cstr(&c->scratch), c->scratch.size, c->out, c->e);
+        return bpe_word(&c->t->bpe, &c->bpe, buffer_cstr(&c->scratch), c->scratch.size, c->out,
+                        c->e);
     }
     for (size_t i = 0; i < size; i++) {
         int64_t id = c->t->bpe.byte_ids[(uint8_t)bytes[i]];
         id = id < 0 ? c->t->bpe.unknown : id;
         if (id < 0)
             return err_set(c->e, HP_EINVAL,
-                           "byte %zu of the text is 0x%02x, which is not UTF-8, and the tokenizer has no byte tokens",
+                           "byte %zu of the text is 0x%02x, which is not UTF-8, and the tokenizer "
+                           "has no byte tokens",
                            (size_t)(bytes + i - c->text), (uint8_t)bytes[i]);
         uint32_t token = (uint32_t)id;
         buffer_append(c->out, &token, sizeof token);
@@ -351,16 +367,26 @@ static int encode_all(struct encoding *c, size_t size)
     return rc < 0 || at >= size ? rc : encode_section(c, c->text + at, size - at);
 }
 
-int tokenizer_encode_literal(const struct tokenizer *t, const char *text, size_t size, const struct text_span *literal,
-                             size_t n_literal, bool add_special, struct buffer *out, struct err *e)
+int tokenizer_encode_literal(const struct tokenizer *t, const char *text, size_t size,
+                             const struct text_span *literal, size_t n_literal, bool add_special,
+                             struct buffer *out, struct err *e)
 {
     if (size > TEXT_MAX_BYTES)
-        return err_set(e, HP_ELIMIT, "a text of %zu bytes; at most %d are tokenized", size, TEXT_MAX_BYTES);
+        return err_set(e, HP_ELIMIT, "a text of %zu bytes; at most %d are tokenized", size,
+                       TEXT_MAX_BYTES);
     if (t->none && size > 0)
         return err_set(e, HP_EUNSUPPORTED, "the model's file has no tokenizer; give it token ids");
     if (t->no_scores && size > 0)
-        return err_set(e, HP_EUNSUPPORTED, "the file has no tokenizer.ggml.scores, without which text cannot be cut into tokens");
-    struct encoding c = {.t = t, .text = text, .literal = literal, .n_literal = n_literal, .bpe.plain = n_literal > 0, .out = out, .e = e};
+        return err_set(
+            e, HP_EUNSUPPORTED,
+            "the file has no tokenizer.ggml.scores, without which text cannot be cut into tokens");
+    struct encoding c = {.t = t,
+                         .text = text,
+                         .literal = literal,
+                         .n_literal = n_literal,
+                         .bpe.plain = n_literal > 0,
+                         .out = out,
+                         .e = e};
     size_t before = out->size;
     if (add_special)
         buffer_append(out, t->first, (size_t)t->n_first * sizeof *t->first);
@@ -375,20 +401,22 @@ int tokenizer_encode_literal(const struct tokenizer *t, const char *text, size_t
     return rc;
 }
 
-int tokenizer_encode(const struct tokenizer *t, const char *text, size_t size, bool add_special, struct buffer *out,
-                     struct err *e)
+int tokenizer_encode(const struct tokenizer *t, const char *text, size_t size, bool add_special,
+                     struct buffer *out, struct err *e)
 {
     return tokenizer_encode_literal(t, text, size, NULL, 0, add_special, out, e);
 }
 
-/* ---- ids to text -------------------------------------------------------------------------------------------- */
+/* ---- ids to text
+ * -------------------------------------------------------------------------------------------- */
 
 void token_stream_init(struct token_stream *s, const struct tokenizer *t, bool skip_special)
 {
     *s = (struct token_stream){.tokenizer = t, .skip_special = skip_special};
 }
 
-/* Writes what can be told from the bytes held; they are at most a part of one character and one byte more. */
+/* Writes what can be told from the bytes held; they are at most a part of one character and one
+ * byte more. */
 static void flush_held(struct token_stream *s, struct buffer *out)
 {
     while (s->n_held > 0) {
@@ -431,7 +459,8 @@ void token_stream_finish(struct token_stream *s, struct buffer *out)
     s->n_held = 0;
 }
 
-int tokenizer_decode(const struct tokenizer *t, const uint32_t *ids, size_t n, struct buffer *out, struct err *e)
+int tokenizer_decode(const struct tokenizer *t, const uint32_t *ids, size_t n, struct buffer *out,
+                     struct err *e)
 {
     struct token_stream s;
     token_stream_init(&s, t, false);

@@ -1,10 +1,10 @@
 /* A tokenizer from the tokenizer.ggml.* keys of a GGUF file. */
-#include "model/gguf.h"
-#include "model/tokenizer_int.h"
-#include "common/utf8.h"
-
 #include <stdlib.h>
 #include <string.h>
+
+#include "common/utf8.h"
+#include "model/gguf.h"
+#include "model/tokenizer_int.h"
 
 #define KEY "tokenizer.ggml."
 
@@ -25,19 +25,21 @@ static enum token_type type_of(const struct source *s, uint32_t id)
     return s->types ? (enum token_type)gguf_element_i64(s->types, id) : TYPE_NORMAL;
 }
 
-static int find_array(const struct source *s, const char *name, bool strings, uint64_t count, const struct gguf_key **out,
-                      struct err *e)
+static int find_array(const struct source *s, const char *name, bool strings, uint64_t count,
+                      const struct gguf_key **out, struct err *e)
 {
     const struct gguf_key *k = gguf_find(s->g, name);
     *out = NULL;
     if (!k)
         return 0;
     if (k->type != GGUF_ARRAY ||
-        (strings ? k->element_type != GGUF_STRING : k->element_type == GGUF_STRING || k->element_type == GGUF_ARRAY))
-        return err_set(e, HP_EPARSE, "%s: %s is not an array of %s", s->file, name, strings ? "strings" : "numbers");
+        (strings ? k->element_type != GGUF_STRING
+                 : k->element_type == GGUF_STRING || k->element_type == GGUF_ARRAY))
+        return err_set(e, HP_EPARSE, "%s: %s is not an array of %s", s->file, name,
+                       strings ? "strings" : "numbers");
     if (count && k->count != count)
-        return err_set(e, HP_EPARSE, "%s: %s has %llu entries for %llu tokens", s->file, name, (unsigned long long)k->count,
-                       (unsigned long long)count);
+        return err_set(e, HP_EPARSE, "%s: %s has %llu entries for %llu tokens", s->file, name,
+                       (unsigned long long)k->count, (unsigned long long)count);
     *out = k;
     return 0;
 }
@@ -48,10 +50,11 @@ static int find_arrays(struct source *s, struct err *e)
     if (rc < 0)
         return rc;
     if (!s->tokens || s->tokens->count == 0)
-        return err_set(e, HP_EPARSE, "%s: has no " KEY "tokens: the file carries no tokenizer", s->file);
+        return err_set(e, HP_EPARSE, "%s: has no " KEY "tokens: the file carries no tokenizer",
+                       s->file);
     if (s->tokens->count > VOCABULARY_MAX_IDS)
-        return err_set(e, HP_ELIMIT, "%s: " KEY "tokens has %llu entries; at most %d are read", s->file,
-                       (unsigned long long)s->tokens->count, VOCABULARY_MAX_IDS);
+        return err_set(e, HP_ELIMIT, "%s: " KEY "tokens has %llu entries; at most %d are read",
+                       s->file, (unsigned long long)s->tokens->count, VOCABULARY_MAX_IDS);
     s->n = (uint32_t)s->tokens->count;
     rc = find_array(s, KEY "token_type", false, s->n, &s->types, e);
     if (rc == 0 && s->pieces)
@@ -69,10 +72,12 @@ static bool is_padding(const struct source *s, uint32_t id)
 static int add_spelled(struct tokenizer *t, uint32_t id, struct err *e)
 {
     const struct token *token = &t->vocabulary.tokens[id];
-    return added_tokens_add(&t->raw, token->text, token->size, &(struct added_token){.id = id, .special = token->special}, e);
+    return added_tokens_add(&t->raw, token->text, token->size,
+                            &(struct added_token){.id = id, .special = token->special}, e);
 }
 
-static int read_token(struct tokenizer *t, const struct source *s, uint32_t id, bool *takes_part, struct err *e)
+static int read_token(struct tokenizer *t, const struct source *s, uint32_t id, bool *takes_part,
+                      struct err *e)
 {
     const struct gguf_string *text = &s->tokens->strings[id];
     enum token_type type = type_of(s, id);
@@ -103,7 +108,8 @@ static int read_merges(struct tokenizer *t, const struct source *s, struct err *
         const char *space = m->size > 2 ? memchr(m->data + 1, ' ', m->size - 1) : NULL;
         size_t cut = space ? (size_t)(space - m->data) : 0;
         if (!space || cut + 1 == m->size)
-            return err_set(e, HP_EPARSE, "%s: " KEY "merges[%llu] is not two tokens", s->file, (unsigned long long)i);
+            return err_set(e, HP_EPARSE, "%s: " KEY "merges[%llu] is not two tokens", s->file,
+                           (unsigned long long)i);
         char *joined = malloc(m->size);
         if (!joined)
             return err_set(e, HP_ENOMEM, "%s: out of memory for the merges", s->file);
@@ -114,14 +120,16 @@ static int read_merges(struct tokenizer *t, const struct source *s, struct err *
                 merged = vocabulary_find(&t->vocabulary, joined, m->size - 1);
         free(joined);
         if (left < 0 || right < 0 || merged < 0)
-            return err_set(e, HP_EPARSE, "%s: " KEY "merges[%llu] (\"%.*s\") names a token that is not there", s->file,
-                           (unsigned long long)i, (int)(m->size < 80 ? m->size : 80), m->data);
+            return err_set(
+                e, HP_EPARSE, "%s: " KEY "merges[%llu] (\"%.*s\") names a token that is not there",
+                s->file, (unsigned long long)i, (int)(m->size < 80 ? m->size : 80), m->data);
         bpe_add_merge(&t->bpe, (uint32_t)left, (uint32_t)right, (uint32_t)i, (uint32_t)merged);
     }
     return 0;
 }
 
-static int read_scored(struct tokenizer *t, const struct source *s, const bool *takes_part, struct err *e)
+static int read_scored(struct tokenizer *t, const struct source *s, const bool *takes_part,
+                       struct err *e)
 {
     /* Ids become text without scores; text does not become ids. */
     t->no_scores = !s->scores;
@@ -147,7 +155,8 @@ static int read_vocabulary(struct tokenizer *t, const struct source *s, struct e
         n--;
     int rc = vocabulary_init(&t->vocabulary, &t->arena, n, e);
     if (rc == 0)
-        rc = bpe_init(&t->bpe, &t->arena, &t->vocabulary, s->pieces || !s->merges ? 0 : s->merges->count, e);
+        rc = bpe_init(&t->bpe, &t->arena, &t->vocabulary,
+                      s->pieces || !s->merges ? 0 : s->merges->count, e);
     bool *takes_part = rc < 0 ? NULL : calloc(n ? n : 1, sizeof *takes_part);
     if (rc == 0 && !takes_part)
         rc = err_set(e, HP_ENOMEM, "%s: out of memory for %u tokens", s->file, n);
@@ -160,7 +169,8 @@ static int read_vocabulary(struct tokenizer *t, const struct source *s, struct e
 }
 
 /* -1 where the key says that there is none (-1, 2^32 - 1); `missing` where there is no key. */
-static int read_id(const struct source *s, const char *name, int64_t missing, int64_t *id, struct err *e)
+static int read_id(const struct source *s, const char *name, int64_t missing, int64_t *id,
+                   struct err *e)
 {
     const struct gguf_key *k = gguf_find(s->g, name);
     uint64_t value = 0;
@@ -168,19 +178,22 @@ static int read_id(const struct source *s, const char *name, int64_t missing, in
     if (!k)
         return 0;
     *id = -1;
-    bool sign = k->type == GGUF_I8 || k->type == GGUF_I16 || k->type == GGUF_I32 || k->type == GGUF_I64;
+    bool sign =
+        k->type == GGUF_I8 || k->type == GGUF_I16 || k->type == GGUF_I32 || k->type == GGUF_I64;
     if (sign && gguf_element_i64(k, 0) < 0)
         return 0;
     int rc = gguf_get_u64(s->g, s->file, name, NULL, &value, e);
     if (rc < 0 || value == UINT32_MAX)
         return rc;
     if (value >= s->n)
-        return err_set(e, HP_EPARSE, "%s: %s is %llu, beyond %u tokens", s->file, name, (unsigned long long)value, s->n);
+        return err_set(e, HP_EPARSE, "%s: %s is %llu, beyond %u tokens", s->file, name,
+                       (unsigned long long)value, s->n);
     *id = (int64_t)value;
     return 0;
 }
 
-/* Ids of files that do not name all of theirs: these spellings end a text, a turn or a message in every family that has them. */
+/* Ids of files that do not name all of theirs: these spellings end a text, a turn or a message in
+ * every family that has them. */
 static int add_usual_ends(struct tokenizer *t, struct err *e)
 {
     static const char *const usual[] = {"<|end_of_text|>", "<|eot_id|>", "<|im_end|>",
@@ -200,7 +213,8 @@ static int add_usual_ends(struct tokenizer *t, struct err *e)
     return 0;
 }
 
-static int read_ends(struct tokenizer *t, const struct source *s, int64_t *bos, int64_t *eos, struct err *e)
+static int read_ends(struct tokenizer *t, const struct source *s, int64_t *bos, int64_t *eos,
+                     struct err *e)
 {
     static const char *const keys[] = {KEY "eot_token_id", KEY "eom_token_id"};
     /* SentencePiece's usual ids. */
@@ -222,7 +236,9 @@ static int read_ends(struct tokenizer *t, const struct source *s, int64_t *bos, 
 
 static const char *text_of(const struct tokenizer *t, int64_t id)
 {
-    return id >= 0 && id < (int64_t)t->vocabulary.n && t->vocabulary.tokens[id].text ? t->vocabulary.tokens[id].text : "";
+    return id >= 0 && id < (int64_t)t->vocabulary.n && t->vocabulary.tokens[id].text
+               ? t->vocabulary.tokens[id].text
+               : "";
 }
 
 static int read_specials(struct tokenizer *t, const struct source *s, struct err *e)
@@ -235,7 +251,8 @@ static int read_specials(struct tokenizer *t, const struct source *s, struct err
     if (rc == 0)
         rc = read_id(s, KEY "padding_token_id", -1, &pad, e);
     if (rc == 0)
-        rc = gguf_get_bool(s->g, s->file, KEY "add_bos_token", s->pieces || s->traits.first_token, &first, e);
+        rc = gguf_get_bool(s->g, s->file, KEY "add_bos_token", s->pieces || s->traits.first_token,
+                           &first, e);
     if (rc == 0)
         rc = gguf_get_bool(s->g, s->file, KEY "add_eos_token", false, &last, e);
     if (rc < 0)
@@ -256,9 +273,11 @@ static int read_specials(struct tokenizer *t, const struct source *s, struct err
     return 0;
 }
 
-static void add_step(struct tokenizer *t, enum normalize_kind kind, const char *what, const char *with)
+static void add_step(struct tokenizer *t, enum normalize_kind kind, const char *what,
+                     const char *with)
 {
-    t->normalizer.steps[t->normalizer.n_steps++] = (struct normalize_step){kind, what, with, strlen(what), strlen(with)};
+    t->normalizer.steps[t->normalizer.n_steps++] =
+        (struct normalize_step){kind, what, with, strlen(what), strlen(with)};
 }
 
 static int read_steps(struct tokenizer *t, struct source *s, struct err *e)
@@ -290,7 +309,8 @@ static bool has_none(const struct source *s, const struct gguf_string *kind)
 {
     static const char *const names[] = {"none", "no_vocab"};
     for (size_t i = 0; i < 2; i++)
-        if (kind->data && kind->size == strlen(names[i]) && memcmp(kind->data, names[i], kind->size) == 0)
+        if (kind->data && kind->size == strlen(names[i]) &&
+            memcmp(kind->data, names[i], kind->size) == 0)
             return true;
     return !kind->data && !gguf_find(s->g, KEY "tokens");
 }
@@ -298,7 +318,8 @@ static bool has_none(const struct source *s, const struct gguf_string *kind)
 static int make_none(struct tokenizer **out, struct err *e)
 {
     struct tokenizer *t = tokenizer_create();
-    int rc = t ? vocabulary_init(&t->vocabulary, &t->arena, 0, e) : err_set(e, HP_ENOMEM, "out of memory for the tokenizer");
+    int rc = t ? vocabulary_init(&t->vocabulary, &t->arena, 0, e)
+               : err_set(e, HP_ENOMEM, "out of memory for the tokenizer");
     rc = rc < 0 ? rc : bpe_init(&t->bpe, &t->arena, &t->vocabulary, 0, e);
     if (rc < 0) {
         tokenizer_destroy(&t);
@@ -309,7 +330,8 @@ static int make_none(struct tokenizer **out, struct err *e)
     return 0;
 }
 
-int tokenizer_from_gguf(const struct gguf *g, const char *file, struct tokenizer **out, struct err *e)
+int tokenizer_from_gguf(const struct gguf *g, const char *file, struct tokenizer **out,
+                        struct err *e)
 {
     struct source s = {.g = g, .file = file};
     struct gguf_string kind = {0};
@@ -322,7 +344,8 @@ int tokenizer_from_gguf(const struct gguf *g, const char *file, struct tokenizer
     size_t shown = utf8_valid_prefix(kind.data ? kind.data : "", kind.size < 64 ? kind.size : 64);
     if (!s.pieces && (!kind.data || kind.size != 4 || memcmp(kind.data, "gpt2", 4) != 0))
         return err_set(e, kind.data ? HP_EUNSUPPORTED : HP_EPARSE,
-                       "%s: " KEY "model is \"%.*s\"; known are \"gpt2\" (byte-level BPE) and \"llama\" (SentencePiece BPE)",
+                       "%s: " KEY "model is \"%.*s\"; known are \"gpt2\" (byte-level BPE) and "
+                                  "\"llama\" (SentencePiece BPE)",
                        file, (int)shown, kind.data ? kind.data : "");
     rc = find_arrays(&s, e);
     if (rc < 0)

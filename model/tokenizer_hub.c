@@ -1,15 +1,16 @@
-/* A tokenizer from tokenizer.json (the format of Hugging Face's `tokenizers`), with what tokenizer_config.json, config.json and
- * generation_config.json say about special tokens. */
-#include "common/json.h"
-#include "model/tokenizer_int.h"
-#include "common/utf8.h"
-
+/* A tokenizer from tokenizer.json (the format of Hugging Face's `tokenizers`), with what
+ * tokenizer_config.json, config.json and generation_config.json say about special tokens. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* One allocation of ids may be this much larger than the number of tokens: files with holes exist, files that lie do too. */
+#include "common/json.h"
+#include "common/utf8.h"
+#include "model/tokenizer_int.h"
+
+/* One allocation of ids may be this much larger than the number of tokens: files with holes exist,
+ * files that lie do too. */
 static uint64_t max_ids(size_t n_tokens)
 {
     return (uint64_t)n_tokens * 8 + 65536;
@@ -22,13 +23,15 @@ static int read_id(const struct json_at *at, uint64_t limit, uint32_t *id, struc
     if (rc < 0)
         return rc;
     if (value >= limit || value >= VOCABULARY_MAX_IDS)
-        return json_fail(at, e, "the id %llu is out of all proportion to the number of tokens", (unsigned long long)value);
+        return json_fail(at, e, "the id %llu is out of all proportion to the number of tokens",
+                         (unsigned long long)value);
     *id = (uint32_t)value;
     return 0;
 }
 
 /* Number of ids: one more than the largest of vocabulary and added tokens. */
-static int count_ids(const struct json_at *vocab, const struct json_at *added, uint32_t *n, struct err *e)
+static int count_ids(const struct json_at *vocab, const struct json_at *added, uint32_t *n,
+                     struct err *e)
 {
     size_t n_added = added ? json_array_size(added->value) : 0;
     uint64_t limit = max_ids(json_object_size(vocab->value) + n_added);
@@ -55,7 +58,8 @@ static int count_ids(const struct json_at *vocab, const struct json_at *added, u
     return 0;
 }
 
-static int read_vocabulary(struct tokenizer *t, const struct json_at *vocab, const struct decoder_traits *traits, struct err *e)
+static int read_vocabulary(struct tokenizer *t, const struct json_at *vocab,
+                           const struct decoder_traits *traits, struct err *e)
 {
     const char *key;
     json_t *value;
@@ -71,7 +75,9 @@ static int read_vocabulary(struct tokenizer *t, const struct json_at *vocab, con
         if (rc < 0)
             return rc;
         vocabulary_index(&t->vocabulary, id);
-        rc = traits->bytes ? tokenizer_set_byte_text(t, id, e) : traits->pieces ? tokenizer_set_piece_text(t, id, e) : 0;
+        rc = traits->bytes    ? tokenizer_set_byte_text(t, id, e)
+             : traits->pieces ? tokenizer_set_piece_text(t, id, e)
+                              : 0;
         if (rc < 0)
             return rc;
     }
@@ -79,7 +85,8 @@ static int read_vocabulary(struct tokenizer *t, const struct json_at *vocab, con
 }
 
 /* A merge is "a b" or ["a", "b"]. */
-static int read_merge(const struct tokenizer *t, const struct json_at *at, int64_t parts[3], struct err *e)
+static int read_merge(const struct tokenizer *t, const struct json_at *at, int64_t parts[3],
+                      struct err *e)
 {
     const char *left = NULL, *right = NULL;
     size_t left_size = 0, right_size = 0;
@@ -108,7 +115,10 @@ static int read_merge(const struct tokenizer *t, const struct json_at *at, int64
     parts[2] = vocabulary_find(&t->vocabulary, joined, left_size + right_size);
     free(joined);
     if (parts[0] < 0 || parts[1] < 0 || parts[2] < 0)
-        return json_fail(at, e, "the merge of \"%.40s\" and \"%.40s\" names a token that is not in the vocabulary", left, right);
+        return json_fail(
+            at, e,
+            "the merge of \"%.40s\" and \"%.40s\" names a token that is not in the vocabulary",
+            left, right);
     return 0;
 }
 
@@ -121,7 +131,8 @@ static int read_merges(struct tokenizer *t, const struct json_at *merges, struct
         int64_t parts[3] = {0};
         rc = read_merge(t, &at, parts, e);
         if (rc == 0)
-            bpe_add_merge(&t->bpe, (uint32_t)parts[0], (uint32_t)parts[1], (uint32_t)i, (uint32_t)parts[2]);
+            bpe_add_merge(&t->bpe, (uint32_t)parts[0], (uint32_t)parts[1], (uint32_t)i,
+                          (uint32_t)parts[2]);
     }
     return rc;
 }
@@ -135,7 +146,8 @@ static int refuse_affixes(const struct json_at *model, struct err *e)
         if (rc < 0)
             return rc;
         if (*affix)
-            return err_set(e, HP_EUNSUPPORTED, "%s: $.model.%s: \"%s\" is not supported", model->file, names[i], affix);
+            return err_set(e, HP_EUNSUPPORTED, "%s: $.model.%s: \"%s\" is not supported",
+                           model->file, names[i], affix);
     }
     return 0;
 }
@@ -178,8 +190,9 @@ static int read_model(struct tokenizer *t, const struct json_at *model, const st
     size_t n_merges;
     int rc = json_opt_string(model, "type", "BPE", &type, e);
     if (rc == 0 && strcmp(type, "BPE") != 0)
-        return err_set(e, HP_EUNSUPPORTED, "%s: $.model.type: \"%s\" tokenizers are not supported; BPE ones are", model->file,
-                       type);
+        return err_set(e, HP_EUNSUPPORTED,
+                       "%s: $.model.type: \"%s\" tokenizers are not supported; BPE ones are",
+                       model->file, type);
     if (rc == 0)
         rc = refuse_affixes(model, e);
     if (rc == 0 && (rc = json_get(model, "vocab", &vocab, e)) == 0)
@@ -197,8 +210,8 @@ static int read_model(struct tokenizer *t, const struct json_at *model, const st
     return rc < 0 ? rc : read_switches(t, model, e);
 }
 
-static int read_added(struct tokenizer *t, const struct json_at *at, uint32_t id, const struct decoder_traits *traits,
-                      struct err *e)
+static int read_added(struct tokenizer *t, const struct json_at *at, uint32_t id,
+                      const struct decoder_traits *traits, struct err *e)
 {
     const char *text;
     bool special, normalized;
@@ -227,7 +240,8 @@ static int read_added(struct tokenizer *t, const struct json_at *at, uint32_t id
     return rc;
 }
 
-static int read_all_added(struct tokenizer *t, const struct json_at *added, const struct decoder_traits *traits, struct err *e)
+static int read_all_added(struct tokenizer *t, const struct json_at *added,
+                          const struct decoder_traits *traits, struct err *e)
 {
     size_t n = added ? json_array_size(added->value) : 0;
     for (size_t i = 0; i < n; i++) {
@@ -244,13 +258,16 @@ static int read_all_added(struct tokenizer *t, const struct json_at *added, cons
     return 0;
 }
 
-/* The text of a special token of tokenizer_config.json, which is a string or an object with `content`; "" where there is none. */
-static const char *special_text(struct tokenizer *t, const struct json_at *settings, const char *name)
+/* The text of a special token of tokenizer_config.json, which is a string or an object with
+ * `content`; "" where there is none. */
+static const char *special_text(struct tokenizer *t, const struct json_at *settings,
+                                const char *name)
 {
     json_t *value = settings ? json_object_get(settings->value, name) : NULL;
     if (json_is_object(value))
         value = json_object_get(value, "content");
-    const char *copy = json_is_string(value) ? arena_strdup(&t->arena, json_string_value(value)) : NULL;
+    const char *copy =
+        json_is_string(value) ? arena_strdup(&t->arena, json_string_value(value)) : NULL;
     return copy ? copy : "";
 }
 
@@ -281,7 +298,8 @@ static void add_ends(struct tokenizer *t, const struct json_at *config)
         add_end(t, json_array_get(ends, i));
 }
 
-/* Tokenizers of these classes build their post-processor from two switches, whatever the file has. */
+/* Tokenizers of these classes build their post-processor from two switches, whatever the file has.
+ */
 static bool class_has_switches(const struct json_at *settings)
 {
     static const char *const classes[] = {"LlamaTokenizer", "CodeLlamaTokenizer", "GemmaTokenizer"};
@@ -293,7 +311,8 @@ static bool class_has_switches(const struct json_at *settings)
     return false;
 }
 
-static void apply_switch(const struct json_at *settings, const char *name, int64_t id, bool by_class, uint32_t *ids, int *n)
+static void apply_switch(const struct json_at *settings, const char *name, int64_t id,
+                         bool by_class, uint32_t *ids, int *n)
 {
     json_t *value = json_object_get(settings->value, name);
     if (!json_is_boolean(value) || (!by_class && (*n > 0 || !json_is_true(value))))
@@ -320,7 +339,8 @@ static void read_settings(struct tokenizer *t, const struct json_at *settings, b
     apply_switch(settings, "add_eos_token", eos, by_class, t->last, &t->n_last);
 }
 
-static int read_parts(struct tokenizer *t, const struct json_at *root, const struct json_at *settings, struct err *e)
+static int read_parts(struct tokenizer *t, const struct json_at *root,
+                      const struct json_at *settings, struct err *e)
 {
     struct json_at at, model, added;
     struct decoder_traits traits = {0};
@@ -333,7 +353,8 @@ static int read_parts(struct tokenizer *t, const struct json_at *root, const str
     traits.bytes = t->bytes;
     if (rc == 0 && json_find(root, "decoder", &at))
         rc = tokenizer_read_decoder(t, &at, &traits, e);
-    if (rc == 0 && (rc = json_get(root, "model", &model, e)) == 0 && (rc = json_as_object(&model, e)) == 0)
+    if (rc == 0 && (rc = json_get(root, "model", &model, e)) == 0 &&
+        (rc = json_as_object(&model, e)) == 0)
         rc = read_model(t, &model, has_added ? &added : NULL, &traits, e);
     if (rc == 0)
         rc = read_all_added(t, has_added ? &added : NULL, &traits, e);
@@ -346,8 +367,9 @@ static int read_parts(struct tokenizer *t, const struct json_at *root, const str
     return rc < 0 ? rc : added_tokens_finish(&t->normalized, e);
 }
 
-int tokenizer_from_json(const struct json_at *root, const struct json_at *settings, const struct json_at *config,
-                        const struct json_at *generation, struct tokenizer **out, struct err *e)
+int tokenizer_from_json(const struct json_at *root, const struct json_at *settings,
+                        const struct json_at *config, const struct json_at *generation,
+                        struct tokenizer **out, struct err *e)
 {
     int rc = json_as_object(root, e);
     if (rc < 0)
@@ -375,7 +397,8 @@ struct document {
 };
 
 /* A file that need not be there. */
-static int load(struct document *d, const char *folder, const char *name, bool needed, struct err *e)
+static int load(struct document *d, const char *folder, const char *name, bool needed,
+                struct err *e)
 {
     int n = snprintf(d->path, sizeof d->path, "%s/%s", folder, name);
     if (n < 0 || (size_t)n >= sizeof d->path)
@@ -386,7 +409,8 @@ static int load(struct document *d, const char *folder, const char *name, bool n
     return rc;
 }
 
-/* Older folders name their special tokens in a file of its own; tokenizer_config.json goes before it. */
+/* Older folders name their special tokens in a file of its own; tokenizer_config.json goes before
+ * it. */
 static void add_special_map(struct document *settings, struct document *map)
 {
     const char *name;
@@ -410,8 +434,8 @@ static void add_special_map(struct document *settings, struct document *map)
 
 int tokenizer_from_hub(const char *folder, struct tokenizer **out, struct err *e)
 {
-    static const char *const names[] = {"tokenizer.json", "tokenizer_config.json", "config.json", "generation_config.json",
-                                        "special_tokens_map.json"};
+    static const char *const names[] = {"tokenizer.json", "tokenizer_config.json", "config.json",
+                                        "generation_config.json", "special_tokens_map.json"};
     enum { N = sizeof names / sizeof *names };
     struct document *d = calloc(N, sizeof *d);
     if (!d)
@@ -424,7 +448,8 @@ int tokenizer_from_hub(const char *folder, struct tokenizer **out, struct err *e
     for (int i = 0; i < N; i++)
         at[i] = d[i].root && json_is_object(d[i].root) ? &d[i].at : NULL;
     if (rc == HP_ENOENT)
-        err_hint(e, "a Hugging Face folder needs its tokenizer.json; tokenizer.model alone is not read");
+        err_hint(
+            e, "a Hugging Face folder needs its tokenizer.json; tokenizer.model alone is not read");
     if (rc == 0)
         rc = tokenizer_from_json(&d[0].at, at[1], at[2], at[3], out, e);
     for (int i = 0; i < N; i++)

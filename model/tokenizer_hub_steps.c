@@ -1,16 +1,18 @@
-/* The parts of tokenizer.json that are lists of steps: normalizer, pre_tokenizer, decoder and post_processor. */
+/* The parts of tokenizer.json that are lists of steps: normalizer, pre_tokenizer, decoder and
+ * post_processor. */
+#include <string.h>
+
 #include "common/json.h"
 #include "model/tokenizer_int.h"
 
-#include <string.h>
-
 enum { NESTING_MAX = 4 };
 
-typedef int (*step_fn)(struct tokenizer *t, const struct json_at *at, const char *type, void *ctx, struct err *e);
+typedef int (*step_fn)(struct tokenizer *t, const struct json_at *at, const char *type, void *ctx,
+                       struct err *e);
 
 /* Calls `each` for a step, or for every step of a Sequence whose list is called `list`. */
-static int for_steps(struct tokenizer *t, const struct json_at *at, const char *list, int depth, step_fn each, void *ctx,
-                     struct err *e)
+static int for_steps(struct tokenizer *t, const struct json_at *at, const char *list, int depth,
+                     step_fn each, void *ctx, struct err *e)
 {
     const char *type;
     int rc = json_get_string(at, "type", &type, e);
@@ -36,13 +38,15 @@ static int unsupported(const struct json_at *at, const char *what, const char *t
 {
     char path[256];
     json_path(at, path, sizeof path);
-    return err_set(e, HP_EUNSUPPORTED, "%s: %s: the %s \"%s\" is not supported", at->file, path, what, type);
+    return err_set(e, HP_EUNSUPPORTED, "%s: %s: the %s \"%s\" is not supported", at->file, path,
+                   what, type);
 }
 
-/* ---- normalizer --------------------------------------------------------------------------------------------- */
+/* ---- normalizer
+ * --------------------------------------------------------------------------------------------- */
 
-static int copy_text(struct tokenizer *t, const struct json_at *at, const char *key, const char **out, size_t *size,
-                     struct err *e)
+static int copy_text(struct tokenizer *t, const struct json_at *at, const char *key,
+                     const char **out, size_t *size, struct err *e)
 {
     const char *text;
     int rc = json_get_string(at, key, &text, e);
@@ -53,7 +57,8 @@ static int copy_text(struct tokenizer *t, const struct json_at *at, const char *
     return *out ? 0 : err_set(e, HP_ENOMEM, "%s: out of memory", at->file);
 }
 
-static int read_normalizer_step(struct tokenizer *t, const struct json_at *at, const char *type, void *ctx, struct err *e)
+static int read_normalizer_step(struct tokenizer *t, const struct json_at *at, const char *type,
+                                void *ctx, struct err *e)
 {
     static const struct {
         const char *type;
@@ -96,9 +101,11 @@ int tokenizer_read_normalizer(struct tokenizer *t, const struct json_at *at, str
     return for_steps(t, at, "normalizers", 0, read_normalizer_step, NULL, e);
 }
 
-/* ---- pre-tokenizer ------------------------------------------------------------------------------------------ */
+/* ---- pre-tokenizer
+ * ------------------------------------------------------------------------------------------ */
 
-static int read_behavior(const struct json_at *at, const char *fallback, enum split_behavior *out, struct err *e)
+static int read_behavior(const struct json_at *at, const char *fallback, enum split_behavior *out,
+                         struct err *e)
 {
     static const struct {
         const char *name;
@@ -149,11 +156,13 @@ static int read_byte_level(struct tokenizer *t, const struct json_at *at, struct
     if (rc == 0)
         rc = json_opt_bool(at, "use_regex", true, &cut, e);
     if (rc == 0 && prefix)
-        rc = pretokenizer_add(&t->pretokenizer, &(struct pretokenize_step){.kind = PRETOKENIZE_PREFIX_SPACE}, e);
+        rc = pretokenizer_add(&t->pretokenizer,
+                              &(struct pretokenize_step){.kind = PRETOKENIZE_PREFIX_SPACE}, e);
     if (rc == 0 && cut)
         rc = pretokenizer_add_gpt2(&t->pretokenizer, e);
     if (rc == 0)
-        rc = pretokenizer_add(&t->pretokenizer, &(struct pretokenize_step){.kind = PRETOKENIZE_BYTES}, e);
+        rc = pretokenizer_add(&t->pretokenizer,
+                              &(struct pretokenize_step){.kind = PRETOKENIZE_BYTES}, e);
     t->bytes = true;
     return rc;
 }
@@ -171,8 +180,12 @@ static int read_scheme(const struct json_at *at, enum metaspace_prepend *out, st
         rc = json_opt_string(at, "prepend_scheme", prefix ? "always" : "never", &scheme, e);
     if (rc < 0)
         return rc;
-    *out = strcmp(scheme, "always") == 0 ? METASPACE_ALWAYS : strcmp(scheme, "first") == 0 ? METASPACE_FIRST : METASPACE_NEVER;
-    return *out != METASPACE_NEVER || strcmp(scheme, "never") == 0 ? 0 : unsupported(at, "prepend_scheme", scheme, e);
+    *out = strcmp(scheme, "always") == 0  ? METASPACE_ALWAYS
+           : strcmp(scheme, "first") == 0 ? METASPACE_FIRST
+                                          : METASPACE_NEVER;
+    return *out != METASPACE_NEVER || strcmp(scheme, "never") == 0
+               ? 0
+               : unsupported(at, "prepend_scheme", scheme, e);
 }
 
 static int read_metaspace(struct tokenizer *t, const struct json_at *at, struct err *e)
@@ -184,10 +197,13 @@ static int read_metaspace(struct tokenizer *t, const struct json_at *at, struct 
         rc = json_opt_bool(at, "split", true, &split, e);
     if (rc == 0)
         rc = pretokenizer_add(&t->pretokenizer, &step, e);
-    return rc < 0 || !split ? rc : pretokenizer_add_split(&t->pretokenizer, "\xE2\x96\x81", SPLIT_WITH_NEXT, false, e);
+    return rc < 0 || !split ? rc
+                            : pretokenizer_add_split(&t->pretokenizer, "\xE2\x96\x81",
+                                                     SPLIT_WITH_NEXT, false, e);
 }
 
-static int read_pretokenizer_step(struct tokenizer *t, const struct json_at *at, const char *type, void *ctx, struct err *e)
+static int read_pretokenizer_step(struct tokenizer *t, const struct json_at *at, const char *type,
+                                  void *ctx, struct err *e)
 {
     (void)ctx;
     enum split_behavior behavior;
@@ -200,12 +216,16 @@ static int read_pretokenizer_step(struct tokenizer *t, const struct json_at *at,
     if (strcmp(type, "Digits") == 0) {
         bool single;
         int rc = json_opt_bool(at, "individual_digits", false, &single, e);
-        return rc < 0 ? rc
-                      : pretokenizer_add_split(&t->pretokenizer, "\\p{N}", single ? SPLIT_ISOLATED : SPLIT_CONTIGUOUS, false, e);
+        return rc < 0
+                   ? rc
+                   : pretokenizer_add_split(&t->pretokenizer, "\\p{N}",
+                                            single ? SPLIT_ISOLATED : SPLIT_CONTIGUOUS, false, e);
     }
     if (strcmp(type, "Punctuation") == 0) {
         int rc = read_behavior(at, "Isolated", &behavior, e);
-        return rc < 0 ? rc : pretokenizer_add_split(&t->pretokenizer, "[!-/:-@\\[-`{-~\\p{P}]", behavior, false, e);
+        return rc < 0 ? rc
+                      : pretokenizer_add_split(&t->pretokenizer, "[!-/:-@\\[-`{-~\\p{P}]", behavior,
+                                               false, e);
     }
     if (strcmp(type, "WhitespaceSplit") == 0)
         return pretokenizer_add_split(&t->pretokenizer, "\\s", SPLIT_REMOVED, false, e);
@@ -219,9 +239,12 @@ int tokenizer_read_pretokenizer(struct tokenizer *t, const struct json_at *at, s
     return for_steps(t, at, "pretokenizers", 0, read_pretokenizer_step, NULL, e);
 }
 
-/* ---- decoder ------------------------------------------------------------------------------------------------ */
+/* ---- decoder
+ * ------------------------------------------------------------------------------------------------
+ */
 
-static int read_decoder_step(struct tokenizer *t, const struct json_at *at, const char *type, void *ctx, struct err *e)
+static int read_decoder_step(struct tokenizer *t, const struct json_at *at, const char *type,
+                             void *ctx, struct err *e)
 {
     struct decoder_traits *traits = ctx;
     const char *content;
@@ -266,14 +289,17 @@ static int read_decoder_step(struct tokenizer *t, const struct json_at *at, cons
     return 0;
 }
 
-int tokenizer_read_decoder(struct tokenizer *t, const struct json_at *at, struct decoder_traits *traits, struct err *e)
+int tokenizer_read_decoder(struct tokenizer *t, const struct json_at *at,
+                           struct decoder_traits *traits, struct err *e)
 {
     return for_steps(t, at, "decoders", 0, read_decoder_step, traits, e);
 }
 
-/* ---- post-processor ----------------------------------------------------------------------------------------- */
+/* ---- post-processor
+ * ----------------------------------------------------------------------------------------- */
 
-static int add_extra(struct tokenizer *t, const struct json_at *at, uint64_t id, bool last, struct err *e)
+static int add_extra(struct tokenizer *t, const struct json_at *at, uint64_t id, bool last,
+                     struct err *e)
 {
     int *n = last ? &t->n_last : &t->n_first;
     if (*n == TOKENIZER_MAX_EXTRA)
@@ -284,7 +310,8 @@ static int add_extra(struct tokenizer *t, const struct json_at *at, uint64_t id,
     return 0;
 }
 
-/* "single": [{"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}}], "special_tokens": {"<s>": {"ids": [1]}} */
+/* "single": [{"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}}], "special_tokens": {"<s>":
+ * {"ids": [1]}} */
 static int read_template(struct tokenizer *t, const struct json_at *at, struct err *e)
 {
     struct json_at single, specials, special, entry, ids;
@@ -321,7 +348,8 @@ static int read_template(struct tokenizer *t, const struct json_at *at, struct e
 }
 
 /* "cls": ["<s>", 0], "sep": ["</s>", 2] */
-static int read_pair(struct tokenizer *t, const struct json_at *at, const char *key, bool last, struct err *e)
+static int read_pair(struct tokenizer *t, const struct json_at *at, const char *key, bool last,
+                     struct err *e)
 {
     struct json_at pair;
     uint64_t id;
@@ -338,7 +366,8 @@ static int read_pair(struct tokenizer *t, const struct json_at *at, const char *
     return rc < 0 ? rc : add_extra(t, &second, id, last, e);
 }
 
-static int read_post_step(struct tokenizer *t, const struct json_at *at, const char *type, void *ctx, struct err *e)
+static int read_post_step(struct tokenizer *t, const struct json_at *at, const char *type,
+                          void *ctx, struct err *e)
 {
     (void)ctx;
     if (strcmp(type, "ByteLevel") == 0)

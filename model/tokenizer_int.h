@@ -1,4 +1,5 @@
-/* What the makers of tokenizers (tokenizer_gguf.c, tokenizer_hub.c) fill in and tokenizer.c runs. */
+/* What the makers of tokenizers (tokenizer_gguf.c, tokenizer_hub.c) fill in and tokenizer.c runs.
+ */
 #ifndef HP_MODEL_TOKENIZER_INT_H
 #define HP_MODEL_TOKENIZER_INT_H
 
@@ -20,10 +21,10 @@ struct tokenizer {
     struct added_tokens raw;        /* looked for in the text as it comes */
     struct added_tokens normalized; /* looked for after normalising */
     struct pretokenizer pretokenizer;
-    bool bytes;                                                     /* words are spelled in GPT-2's byte characters */
-    bool none;                                                      /* the file has no tokenizer: ids alone are known */
-    bool no_scores;                                                 /* the file lacks what text is cut by */
-    bool strip_leading_space;                                       /* decoding drops the first space */
+    bool bytes;               /* words are spelled in GPT-2's byte characters */
+    bool none;                /* the file has no tokenizer: ids alone are known */
+    bool no_scores;           /* the file lacks what text is cut by */
+    bool strip_leading_space; /* decoding drops the first space */
     uint32_t first[TOKENIZER_MAX_EXTRA], last[TOKENIZER_MAX_EXTRA]; /* added around a text */
     int n_first, n_last;
     uint32_t end_ids[TOKENIZER_MAX_ENDS];
@@ -31,10 +32,12 @@ struct tokenizer {
     const char *bos_text, *eos_text, *pad_text, *unknown_text;
 };
 
-/* Empty; the caller fills it in and gives it to tokenizer_destroy when that fails. NULL when out of memory. */
+/* Empty; the caller fills it in and gives it to tokenizer_destroy when that fails. NULL when out of
+ * memory. */
 struct tokenizer *tokenizer_create(void);
 
-/* Sets what decoding writes for a token that is spelled in byte characters; one with other characters is left as it is. */
+/* Sets what decoding writes for a token that is spelled in byte characters; one with other
+ * characters is left as it is. */
 int tokenizer_set_byte_text(struct tokenizer *t, uint32_t id, struct err *e);
 /* The same for SentencePiece's spelling: U+2581 is a space. */
 int tokenizer_set_piece_text(struct tokenizer *t, uint32_t id, struct err *e);
@@ -45,10 +48,12 @@ int tokenizer_set_byte_token(struct tokenizer *t, uint32_t id, uint8_t byte, str
 /* Adds to the end ids, once. An id that has no token is ignored. */
 void tokenizer_add_end(struct tokenizer *t, int64_t id);
 
-/* As tokenizer_from_hub, for the files' texts; `config`, `generation` and `settings` (tokenizer_config.json) may be NULL. */
+/* As tokenizer_from_hub, for the files' texts; `config`, `generation` and `settings`
+ * (tokenizer_config.json) may be NULL. */
 struct json_at;
-int tokenizer_from_json(const struct json_at *root, const struct json_at *settings, const struct json_at *config,
-                        const struct json_at *generation, struct tokenizer **out, struct err *e);
+int tokenizer_from_json(const struct json_at *root, const struct json_at *settings,
+                        const struct json_at *config, const struct json_at *generation,
+                        struct tokenizer **out, struct err *e);
 
 /* tokenizer_hub_steps.c: the parts of tokenizer.json that are lists of steps. */
 int tokenizer_read_normalizer(struct tokenizer *t, const struct json_at *at, struct err *e);
@@ -57,7 +62,8 @@ int tokenizer_read_pretokenizer(struct tokenizer *t, const struct json_at *at, s
 struct decoder_traits {
     bool bytes, pieces, byte_fallback;
 };
-int tokenizer_read_decoder(struct tokenizer *t, const struct json_at *at, struct decoder_traits *traits, struct err *e);
+int tokenizer_read_decoder(struct tokenizer *t, const struct json_at *at,
+                           struct decoder_traits *traits, struct err *e);
 int tokenizer_read_post_processor(struct tokenizer *t, const struct json_at *at, struct err *e);
 
 #endif

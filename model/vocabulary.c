@@ -6,7 +6,8 @@
 int vocabulary_init(struct vocabulary *v, struct arena *arena, uint32_t n, struct err *e)
 {
     if (n > VOCABULARY_MAX_IDS)
-        return err_set(e, HP_ELIMIT, "the tokenizer has %u ids; at most %d are read", n, VOCABULARY_MAX_IDS);
+        return err_set(e, HP_ELIMIT, "the tokenizer has %u ids; at most %d are read", n,
+                       VOCABULARY_MAX_IDS);
     size_t slots = 64;
     while (slots < (size_t)n * 2)
         slots *= 2;
@@ -14,10 +15,13 @@ int vocabulary_init(struct vocabulary *v, struct arena *arena, uint32_t n, struc
                              .n = n,
                              .slots = arena_alloc(arena, slots, sizeof *v->slots),
                              .n_slots = slots};
-    return v->tokens && v->slots ? 0 : err_set(e, HP_ENOMEM, "out of memory for a vocabulary of %u tokens", n);
+    return v->tokens && v->slots
+               ? 0
+               : err_set(e, HP_ENOMEM, "out of memory for a vocabulary of %u tokens", n);
 }
 
-int vocabulary_set(struct vocabulary *v, struct arena *arena, uint32_t id, const char *text, size_t size, struct err *e)
+int vocabulary_set(struct vocabulary *v, struct arena *arena, uint32_t id, const char *text,
+                   size_t size, struct err *e)
 {
     char *copy = size < UINT32_MAX ? arena_strndup(arena, text, size) : NULL;
     if (!copy)
@@ -28,7 +32,8 @@ int vocabulary_set(struct vocabulary *v, struct arena *arena, uint32_t id, const
     return 0;
 }
 
-/* The slot that holds `text`, or the free one where it belongs. Half of the slots stay free, so the search ends. */
+/* The slot that holds `text`, or the free one where it belongs. Half of the slots stay free, so the
+ * search ends. */
 static size_t slot_of(const struct vocabulary *v, const char *text, size_t size)
 {
     size_t i = XXH3_64bits(text, size) & (v->n_slots - 1);

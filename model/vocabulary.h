@@ -2,12 +2,12 @@
 #ifndef HP_MODEL_VOCABULARY_H
 #define HP_MODEL_VOCABULARY_H
 
-#include "common/arena.h"
-#include "common/status.h"
-
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "common/arena.h"
+#include "common/status.h"
 
 struct token {
     const char *text; /* as the file spells it; NULL where an id has no token */
@@ -28,7 +28,8 @@ enum { VOCABULARY_MAX_IDS = 1 << 24 };
 /* Room for ids below `n`; memory comes from `arena` and is zero. */
 int vocabulary_init(struct vocabulary *v, struct arena *arena, uint32_t n, struct err *e);
 /* Copies `text`, which becomes what decoding writes as well. */
-int vocabulary_set(struct vocabulary *v, struct arena *arena, uint32_t id, const char *text, size_t size, struct err *e);
+int vocabulary_set(struct vocabulary *v, struct arena *arena, uint32_t id, const char *text,
+                   size_t size, struct err *e);
 /* Lets vocabulary_find know the token; of two with one text the first stays. */
 void vocabulary_index(struct vocabulary *v, uint32_t id);
 /* The id, or -1. */

@@ -10,8 +10,8 @@ static int compare_names(const void *a, const void *b, void *weights)
     return strcmp(w[*(const uint32_t *)a].name, w[*(const uint32_t *)b].name);
 }
 
-int weight_table_make(const char *file, struct weight *weights, size_t n_weights, struct arena *arena, struct weight_table *out,
-                      struct err *e)
+int weight_table_make(const char *file, struct weight *weights, size_t n_weights,
+                      struct arena *arena, struct weight_table *out, struct err *e)
 {
     if (n_weights > UINT32_MAX)
         return err_set(e, HP_EPARSE, "%s: %zu tensors are too many", file, n_weights);
@@ -24,7 +24,8 @@ int weight_table_make(const char *file, struct weight *weights, size_t n_weights
     qsort_r(by_name, n_weights, sizeof *by_name, compare_names, weights);
     for (size_t i = 1; i < n_weights; i++)
         if (strcmp(weights[by_name[i - 1]].name, weights[by_name[i]].name) == 0)
-            return err_set(e, HP_EPARSE, "%s: tensor %s is there twice", file, weights[by_name[i]].name);
+            return err_set(e, HP_EPARSE, "%s: tensor %s is there twice", file,
+                           weights[by_name[i]].name);
     *out = (struct weight_table){file, weights, n_weights, by_name, used};
     return 0;
 }
@@ -62,8 +63,8 @@ static const char *shape_text(int n_dims, const uint64_t *shape, char *out, size
     return out;
 }
 
-int weight_table_take(struct weight_table *t, const char *name, uint64_t rows, uint64_t columns, const struct weight **out,
-                      struct err *e)
+int weight_table_take(struct weight_table *t, const char *name, uint64_t rows, uint64_t columns,
+                      const struct weight **out, struct err *e)
 {
     const struct weight *w = weight_table_find(t, name);
     if (!w)
@@ -74,7 +75,8 @@ int weight_table_take(struct weight_table *t, const char *name, uint64_t rows, u
     if (w->n_dims != n_dims || memcmp(w->shape, wanted, (size_t)n_dims * sizeof *wanted) != 0) {
         char has[96], needs[48];
         return err_set(e, HP_EPARSE, "%s: tensor %s has shape [%s], expected [%s]", t->file, name,
-                       shape_text(w->n_dims, w->shape, has, sizeof has), shape_text(n_dims, wanted, needs, sizeof needs));
+                       shape_text(w->n_dims, w->shape, has, sizeof has),
+                       shape_text(n_dims, wanted, needs, sizeof needs));
     }
     weight_table_ignore(t, w);
     *out = w;
@@ -85,7 +87,8 @@ int weight_table_refuse_unused(const struct weight_table *t, const char *family,
 {
     for (size_t i = 0; i < t->n_weights; i++)
         if (!t->used[i])
-            return err_set(e, HP_EUNSUPPORTED, "%s: tensor %s is not one that a model of family %s has", t->file,
+            return err_set(e, HP_EUNSUPPORTED,
+                           "%s: tensor %s is not one that a model of family %s has", t->file,
                            t->weights[i].name, family);
     return 0;
 }

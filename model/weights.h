@@ -2,20 +2,23 @@
 #ifndef HP_MODEL_WEIGHTS_H
 #define HP_MODEL_WEIGHTS_H
 
-#include "model/dtype.h"
-
 #include <stdint.h>
 
+#include "model/dtype.h"
+
 struct weight {
-    const char *name;     /* as the file has it */
-    enum dtype dtype;     /* DTYPE_COUNT for one that nothing here computes with; only model_open_sizes gives such */
-    const char *format;   /* its name, whether we compute with it or not */
-    int n_dims;           /* 1 or 2 for what we run */
-    uint64_t shape[4];    /* row-major, outermost first: a matrix is [rows = outputs, columns = inputs] */
+    const char *name; /* as the file has it */
+    enum dtype dtype; /* DTYPE_COUNT for one that nothing here computes with; only model_open_sizes
+                         gives such */
+    const char *format; /* its name, whether we compute with it or not */
+    int n_dims;         /* 1 or 2 for what we run */
+    uint64_t
+        shape[4]; /* row-major, outermost first: a matrix is [rows = outputs, columns = inputs] */
     uint64_t bytes;
-    int file;             /* index into model_files() */
-    uint64_t offset;      /* of its first byte in that file */
-    const uint8_t *data;  /* mapped in place, read-only; no alignment beyond 1 is promised (safetensors) */
+    int file;        /* index into model_files() */
+    uint64_t offset; /* of its first byte in that file */
+    const uint8_t
+        *data; /* mapped in place, read-only; no alignment beyond 1 is promised (safetensors) */
 };
 
 #endif

@@ -88,18 +88,20 @@ static bool grow(void **array, int count, int *room, size_t size)
     return true;
 }
 
-int lp_column_add(struct lp_program *p, const char *name, double objective, double lower, double upper, bool integer,
-                  struct err *e)
+int lp_column_add(struct lp_program *p, const char *name, double objective, double lower,
+                  double upper, bool integer, struct err *e)
 {
     if (!grow((void **)&p->columns, p->n_columns, &p->room_columns, sizeof *p->columns))
         return no_memory(e);
     struct column *c = &p->columns[p->n_columns];
-    *c = (struct column){.objective = objective, .lower = lower, .upper = upper, .integer = integer};
+    *c =
+        (struct column){.objective = objective, .lower = lower, .upper = upper, .integer = integer};
     name_copy(c->name, name);
     return p->n_columns++;
 }
 
-int lp_row_add(struct lp_program *p, const char *name, enum lp_sense sense, double right, struct err *e)
+int lp_row_add(struct lp_program *p, const char *name, enum lp_sense sense, double right,
+               struct err *e)
 {
     if (!grow((void **)&p->rows, p->n_rows, &p->room_rows, sizeof *p->rows))
         return no_memory(e);
@@ -127,7 +129,8 @@ int lp_program_rows(const struct lp_program *p)
     return p->n_rows;
 }
 
-/* ---- handing the programme to lp_solve ------------------------------------------------------------------------ */
+/* ---- handing the programme to lp_solve
+ * ------------------------------------------------------------------------ */
 
 static int term_order(const void *a, const void *b)
 {
@@ -143,7 +146,8 @@ static void terms_tidy(struct lp_program *p)
     qsort(p->terms, (size_t)p->n_terms, sizeof *p->terms, term_order);
     int n = 0;
     for (int i = 0; i < p->n_terms; i++) {
-        if (n > 0 && p->terms[n - 1].row == p->terms[i].row && p->terms[n - 1].column == p->terms[i].column)
+        if (n > 0 && p->terms[n - 1].row == p->terms[i].row &&
+            p->terms[n - 1].column == p->terms[i].column)
             p->terms[n - 1].coefficient += p->terms[i].coefficient;
         else
             p->terms[n++] = p->terms[i];
@@ -153,9 +157,11 @@ static void terms_tidy(struct lp_program *p)
 
 static bool fill_rows(const struct lp_program *p, lprec *lp)
 {
-    static const int senses[] = {[LP_AT_MOST] = ROWTYPE_LE, [LP_AT_LEAST] = ROWTYPE_GE, [LP_EQUAL] = ROWTYPE_EQ};
+    static const int senses[] = {
+        [LP_AT_MOST] = ROWTYPE_LE, [LP_AT_LEAST] = ROWTYPE_GE, [LP_EQUAL] = ROWTYPE_EQ};
     for (int i = 0; i < p->n_rows; i++) {
-        if (!set_constr_type(lp, i + 1, senses[p->rows[i].sense]) || !set_rh(lp, i + 1, p->rows[i].right))
+        if (!set_constr_type(lp, i + 1, senses[p->rows[i].sense]) ||
+            !set_rh(lp, i + 1, p->rows[i].right))
             return false;
         if (p->rows[i].name[0] && !set_row_name(lp, i + 1, (char *)(uintptr_t)p->rows[i].name))
             return false;
@@ -163,7 +169,8 @@ static bool fill_rows(const struct lp_program *p, lprec *lp)
     return true;
 }
 
-static bool fill_column(const struct lp_program *p, lprec *lp, int c, int *first_term, double *values, int *rows)
+static bool fill_column(const struct lp_program *p, lprec *lp, int c, int *first_term,
+                        double *values, int *rows)
 {
     const struct column *column = &p->columns[c];
     int n = 0, t = *first_term;
@@ -238,7 +245,9 @@ int lp_program_write(const struct lp_program *p, lp_put_fn put, void *ctx, struc
     return good && !w.failed ? 0 : err_set(e, HP_EIO, "the .lp file could not be written");
 }
 
-/* ---- solving ---------------------------------------------------------------------------------------------------- */
+/* ---- solving
+ * ----------------------------------------------------------------------------------------------------
+ */
 
 struct watch {
     const struct env *env;
@@ -260,7 +269,8 @@ static bool has_integers(const struct lp_program *p)
     return false;
 }
 
-static void record_configure(const struct lp_program *p, lprec *lp, const struct lp_limits *limits, struct watch *watch)
+static void record_configure(const struct lp_program *p, lprec *lp, const struct lp_limits *limits,
+                             struct watch *watch)
 {
     put_abortfunc(lp, time_is_up, watch);
     set_scaling(lp, SCALE_GEOMETRIC | SCALE_EQUILIBRATE | SCALE_INTEGERS | SCALE_DYNUPDATE);
@@ -270,7 +280,8 @@ static void record_configure(const struct lp_program *p, lprec *lp, const struct
     set_bb_rule(lp, NODE_PSEUDOCOSTSELECT | NODE_GREEDYMODE | NODE_DYNAMICMODE);
     if (limits->has_known) {
         double slack = 1e-9 * (1 + fabs(limits->known_objective));
-        set_obj_bound(lp, p->maximise ? limits->known_objective - slack : limits->known_objective + slack);
+        set_obj_bound(lp, p->maximise ? limits->known_objective - slack
+                                      : limits->known_objective + slack);
     }
 }
 
@@ -303,7 +314,8 @@ static double relaxation(struct lp_program *p, const struct lp_limits *limits, s
     return bound;
 }
 
-static int take_solution(struct lp_program *p, lprec *lp, bool integers, struct lp_result *out, struct err *e)
+static int take_solution(struct lp_program *p, lprec *lp, bool integers, struct lp_result *out,
+                         struct err *e)
 {
     free(p->values);
     free(p->duals);
@@ -330,11 +342,12 @@ static int take_solution(struct lp_program *p, lprec *lp, bool integers, struct 
     return 0;
 }
 
-int lp_program_solve(struct lp_program *p, const struct lp_limits *limits, const struct env *env, struct lp_result *out,
-                     struct err *e)
+int lp_program_solve(struct lp_program *p, const struct lp_limits *limits, const struct env *env,
+                     struct lp_result *out, struct err *e)
 {
     uint64_t started = env_now_ns(env);
-    struct watch watch = {env, limits->seconds > 0 ? started + (uint64_t)(limits->seconds * 1e9) : UINT64_MAX};
+    struct watch watch = {env, limits->seconds > 0 ? started + (uint64_t)(limits->seconds * 1e9)
+                                                   : UINT64_MAX};
     bool integers = has_integers(p);
     *out = (struct lp_result){.objective = NAN, .bound = NAN};
     double bound = integers ? relaxation(p, limits, &watch) : NAN;
@@ -344,13 +357,16 @@ int lp_program_solve(struct lp_program *p, const struct lp_limits *limits, const
     record_configure(p, lp, limits, &watch);
     int code = solve(lp);
     out->outcome = outcome_of(code);
-    /* An aborted search may still hold a plan: lp_solve says so by the number of solutions it improved to. */
-    if (out->outcome == LP_NOTHING && integers && (code == USERABORT || code == TIMEOUT) && get_solutioncount(lp) > 0)
+    /* An aborted search may still hold a plan: lp_solve says so by the number of solutions it
+     * improved to. */
+    if (out->outcome == LP_NOTHING && integers && (code == USERABORT || code == TIMEOUT) &&
+        get_solutioncount(lp) > 0)
         out->outcome = LP_FEASIBLE;
     int rc = 0;
     if (out->outcome == LP_OPTIMAL || out->outcome == LP_FEASIBLE) {
         rc = take_solution(p, lp, integers, out, e);
-        out->bound = out->outcome == LP_OPTIMAL && limits->relative_gap <= 0 ? out->objective : bound;
+        out->bound =
+            out->outcome == LP_OPTIMAL && limits->relative_gap <= 0 ? out->objective : bound;
     } else {
         out->bound = bound;
     }

@@ -31,7 +31,8 @@ static bool grow(void **items, int *capacity, int n, size_t size)
 int timeline_add_lane(struct timeline *t, const char *group, const char *name)
 {
     void *items = t->lanes;
-    if (t->n_lanes >= TIMELINE_MAX_LANES || !grow(&items, &t->lane_capacity, t->n_lanes, sizeof *t->lanes)) {
+    if (t->n_lanes >= TIMELINE_MAX_LANES ||
+        !grow(&items, &t->lane_capacity, t->n_lanes, sizeof *t->lanes)) {
         t->failed = true;
         return 0;
     }
@@ -43,7 +44,8 @@ int timeline_add_lane(struct timeline *t, const char *group, const char *name)
     return t->n_lanes++;
 }
 
-void timeline_add(struct timeline *t, int lane, double start_s, double end_s, int colour, const char *label_fmt, ...)
+void timeline_add(struct timeline *t, int lane, double start_s, double end_s, int colour,
+                  const char *label_fmt, ...)
 {
     assert(end_s >= start_s && lane >= 0);
     void *items = t->intervals;
@@ -63,7 +65,8 @@ void timeline_add(struct timeline *t, int lane, double start_s, double end_s, in
         label = arena_strdup(&t->arena, text);
     }
     t->failed = !label;
-    t->intervals[t->n_intervals++] = (struct timeline_interval){lane, start_s, end_s, colour, label};
+    t->intervals[t->n_intervals++] =
+        (struct timeline_interval){lane, start_s, end_s, colour, label};
     t->end_s = fmax(t->end_s, end_s);
 }
 
@@ -96,7 +99,9 @@ static double axis_step(double end)
     return end / step < 5 ? step / 2 : step;
 }
 
-/* ---- text ------------------------------------------------------------------------------------------------- */
+/* ---- text
+ * -------------------------------------------------------------------------------------------------
+ */
 
 struct row {
     double *busy; /* seconds of each column */
@@ -148,7 +153,8 @@ int timeline_write_text(const struct timeline *t, int columns, bool ansi, struct
 {
     int name_width = 4;
     for (int i = 0; i < t->n_lanes; i++)
-        name_width = (int)strlen(t->lanes[i].name) > name_width ? (int)strlen(t->lanes[i].name) : name_width;
+        name_width =
+            (int)strlen(t->lanes[i].name) > name_width ? (int)strlen(t->lanes[i].name) : name_width;
     name_width = name_width > 24 ? 24 : name_width;
     int cells = columns - name_width - 10;
     cells = cells < 10 ? 10 : cells > 1000 ? 1000 : cells;
@@ -172,7 +178,9 @@ int timeline_write_text(const struct timeline *t, int columns, bool ansi, struct
     return ok && !out->failed ? 0 : HP_ENOMEM;
 }
 
-/* ---- SVG -------------------------------------------------------------------------------------------------- */
+/* ---- SVG
+ * --------------------------------------------------------------------------------------------------
+ */
 
 static void write_escaped(struct buffer *out, const char *text)
 {
@@ -189,9 +197,17 @@ static void write_escaped(struct buffer *out, const char *text)
     }
 }
 
-enum { SVG_LEFT = 150, SVG_WIDTH = 1200, SVG_TOP = 44, SVG_ROW = 24, SVG_BAR = 18, SVG_CHARACTER = 6 };
+enum {
+    SVG_LEFT = 150,
+    SVG_WIDTH = 1200,
+    SVG_TOP = 44,
+    SVG_ROW = 24,
+    SVG_BAR = 18,
+    SVG_CHARACTER = 6
+};
 
-static void write_svg_interval(const struct timeline *t, const struct timeline_interval *v, struct buffer *out)
+static void write_svg_interval(const struct timeline *t, const struct timeline_interval *v,
+                               struct buffer *out)
 {
     char from[32], to[32];
     double scale = (SVG_WIDTH - SVG_LEFT - 20) / t->end_s;
@@ -199,11 +215,13 @@ static void write_svg_interval(const struct timeline *t, const struct timeline_i
     int y = SVG_TOP + v->lane * SVG_ROW;
     buffer_printf(out, "<g><title>");
     write_escaped(out, v->label);
-    buffer_printf(out, " (%s to %s)</title>", seconds_text(v->start_s, from, sizeof from), seconds_text(v->end_s, to, sizeof to));
-    buffer_printf(out, "<rect x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\" fill=\"%s\"/>", x, y, width, SVG_BAR,
-                  v->colour < 0 ? "#bbbbbb" : colours[v->colour % N_COLOURS]);
+    buffer_printf(out, " (%s to %s)</title>", seconds_text(v->start_s, from, sizeof from),
+                  seconds_text(v->end_s, to, sizeof to));
+    buffer_printf(out, "<rect x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\" fill=\"%s\"/>", x, y,
+                  width, SVG_BAR, v->colour < 0 ? "#bbbbbb" : colours[v->colour % N_COLOURS]);
     if (v->label[0] && width > SVG_CHARACTER * (double)strlen(v->label) + 4) {
-        buffer_printf(out, "<text x=\"%.2f\" y=\"%d\" fill=\"#fff\" font-size=\"10\">", x + 3, y + 13);
+        buffer_printf(out, "<text x=\"%.2f\" y=\"%d\" fill=\"#fff\" font-size=\"10\">", x + 3,
+                      y + 13);
         write_escaped(out, v->label);
         buffer_printf(out, "</text>");
     }
@@ -216,9 +234,12 @@ static void write_svg_axis(const struct timeline *t, int bottom, struct buffer *
     double scale = (SVG_WIDTH - SVG_LEFT - 20) / t->end_s, step = axis_step(t->end_s);
     for (int i = 0; i * step <= t->end_s * 1.0001; i++) {
         double x = SVG_LEFT + i * step * scale;
-        buffer_printf(out, "<line x1=\"%.2f\" x2=\"%.2f\" y1=\"%d\" y2=\"%d\" stroke=\"#ddd\"/>", x, x, SVG_TOP - 4, bottom);
-        buffer_printf(out, "<text x=\"%.2f\" y=\"%d\" fill=\"#555\" font-size=\"11\" text-anchor=\"middle\">%s</text>\n", x,
-                      bottom + 14, seconds_text(i * step, text, sizeof text));
+        buffer_printf(out, "<line x1=\"%.2f\" x2=\"%.2f\" y1=\"%d\" y2=\"%d\" stroke=\"#ddd\"/>", x,
+                      x, SVG_TOP - 4, bottom);
+        buffer_printf(out,
+                      "<text x=\"%.2f\" y=\"%d\" fill=\"#555\" font-size=\"11\" "
+                      "text-anchor=\"middle\">%s</text>\n",
+                      x, bottom + 14, seconds_text(i * step, text, sizeof text));
     }
 }
 
@@ -227,18 +248,21 @@ int timeline_write_svg(const struct timeline *t, struct buffer *out)
     int bottom = SVG_TOP + t->n_lanes * SVG_ROW;
     if (t->failed)
         return HP_ENOMEM;
-    buffer_printf(out,
-                  "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" "
-                  "font-family=\"sans-serif\">\n<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n",
-                  SVG_WIDTH, bottom + 30, SVG_WIDTH, bottom + 30);
+    buffer_printf(
+        out,
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d "
+        "%d\" "
+        "font-family=\"sans-serif\">\n<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n",
+        SVG_WIDTH, bottom + 30, SVG_WIDTH, bottom + 30);
     buffer_printf(out, "<text x=\"12\" y=\"24\" font-size=\"15\" fill=\"#222\">");
     write_escaped(out, t->title ? t->title : "");
     buffer_printf(out, "</text>\n");
     if (t->end_s > 0)
         write_svg_axis(t, bottom, out);
     for (int i = 0; i < t->n_lanes; i++) {
-        buffer_printf(out, "<text x=\"%d\" y=\"%d\" font-size=\"12\" fill=\"#222\" text-anchor=\"end\">", SVG_LEFT - 8,
-                      SVG_TOP + i * SVG_ROW + 13);
+        buffer_printf(out,
+                      "<text x=\"%d\" y=\"%d\" font-size=\"12\" fill=\"#222\" text-anchor=\"end\">",
+                      SVG_LEFT - 8, SVG_TOP + i * SVG_ROW + 13);
         write_escaped(out, t->lanes[i].name);
         buffer_printf(out, "</text>\n");
     }
@@ -248,7 +272,8 @@ int timeline_write_svg(const struct timeline *t, struct buffer *out)
     return out->failed ? HP_ENOMEM : 0;
 }
 
-/* ---- Chrome trace ------------------------------------------------------------------------------------------- */
+/* ---- Chrome trace
+ * ------------------------------------------------------------------------------------------- */
 
 static void write_json_string(struct buffer *out, const char *text)
 {
@@ -281,12 +306,15 @@ int timeline_write_trace(const struct timeline *t, struct buffer *out)
     buffer_printf(out, "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [");
     for (int i = 0; i < t->n_lanes; i++) {
         int process = group_of(t, i);
-        buffer_printf(out, "%s\n{\"ph\": \"M\", \"name\": \"process_name\", \"pid\": %d, \"args\": {\"name\": ", i ? "," : "",
-                      process);
+        buffer_printf(
+            out,
+            "%s\n{\"ph\": \"M\", \"name\": \"process_name\", \"pid\": %d, \"args\": {\"name\": ",
+            i ? "," : "", process);
         write_json_string(out, t->lanes[i].group);
         buffer_printf(out,
-                      "}},\n{\"ph\": \"M\", \"name\": \"thread_name\", \"pid\": %d, \"tid\": %d, \"args\": {\"name\": ", process,
-                      i + 1);
+                      "}},\n{\"ph\": \"M\", \"name\": \"thread_name\", \"pid\": %d, \"tid\": %d, "
+                      "\"args\": {\"name\": ",
+                      process, i + 1);
         write_json_string(out, t->lanes[i].name);
         buffer_printf(out, "}}");
     }
@@ -294,8 +322,9 @@ int timeline_write_trace(const struct timeline *t, struct buffer *out)
         const struct timeline_interval *v = &t->intervals[i];
         buffer_printf(out, "%s\n{\"ph\": \"X\", \"name\": ", i || t->n_lanes ? "," : "");
         write_json_string(out, v->label);
-        buffer_printf(out, ", \"pid\": %d, \"tid\": %d, \"ts\": %.3f, \"dur\": %.3f}", group_of(t, v->lane), v->lane + 1,
-                      v->start_s * 1e6, (v->end_s - v->start_s) * 1e6);
+        buffer_printf(out, ", \"pid\": %d, \"tid\": %d, \"ts\": %.3f, \"dur\": %.3f}",
+                      group_of(t, v->lane), v->lane + 1, v->start_s * 1e6,
+                      (v->end_s - v->start_s) * 1e6);
     }
     buffer_printf(out, "\n]}\n");
     return out->failed ? HP_ENOMEM : 0;

@@ -1,7 +1,13 @@
 #include "transport/control_int.h"
 
-int control_port(const struct control *c) { return c->ops->port(c); }
-void control_read(struct control *c) { c->ops->read(c); }
+int control_port(const struct control *c)
+{
+    return c->ops->port(c);
+}
+void control_read(struct control *c)
+{
+    c->ops->read(c);
+}
 
 int control_send(struct control *c, uint64_t peer, const uint8_t *bytes, size_t size, struct err *e)
 {

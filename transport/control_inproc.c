@@ -1,10 +1,11 @@
-/* The in-process twin of the control channel: a hub of named servers; messages are copied and delivered on each receiver's loop. */
-#include "transport/control_int.h"
-
+/* The in-process twin of the control channel: a hub of named servers; messages are copied and
+ * delivered on each receiver's loop. */
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "transport/control_int.h"
 
 struct inproc_message {
     struct inproc_message *next;
@@ -64,7 +65,8 @@ static void on_wake(uv_async_t *handle)
     }
 }
 
-static int inproc_send(struct control *base, uint64_t peer, const uint8_t *bytes, size_t size, struct err *e)
+static int inproc_send(struct control *base, uint64_t peer, const uint8_t *bytes, size_t size,
+                       struct err *e)
 {
     struct inproc_control *c = (struct inproc_control *)base, *to = NULL;
     struct inproc_message *m = malloc(sizeof *m + size);
@@ -121,11 +123,15 @@ static void inproc_close(struct control *base)
     uv_close((uv_handle_t *)&c->wake, on_closed);
 }
 
-static void inproc_read(struct control *base) { on_wake(&((struct inproc_control *)base)->wake); }
+static void inproc_read(struct control *base)
+{
+    on_wake(&((struct inproc_control *)base)->wake);
+}
 
 static const struct control_ops inproc_ops = {inproc_send, inproc_port, inproc_read, inproc_close};
 
-static int open_endpoint(struct control_hub *hub, uv_loop_t *loop, const char *name, const struct key_pair *own, const struct control_callbacks *cb,
+static int open_endpoint(struct control_hub *hub, uv_loop_t *loop, const char *name,
+                         const struct key_pair *own, const struct control_callbacks *cb,
                          const char *server_key, struct control **out, struct err *e)
 {
     struct inproc_control *c = calloc(1, sizeof *c), *server = NULL;
@@ -152,20 +158,23 @@ static int open_endpoint(struct control_hub *hub, uv_loop_t *loop, const char *n
     pthread_mutex_unlock(&hub->lock);
     if (refused) {
         free(c);
-        return server_key ? err_set(e, HP_ELINK, "no server \"%s\" with that key is in this process", name)
-                          : err_set(e, HP_EIO, "a server \"%s\" is in this process already", name);
+        return server_key
+                   ? err_set(e, HP_ELINK, "no server \"%s\" with that key is in this process", name)
+                   : err_set(e, HP_EIO, "a server \"%s\" is in this process already", name);
     }
     *out = &c->base;
     return 0;
 }
 
-int control_serve_inproc(struct control_hub *hub, uv_loop_t *loop, const char *name, const struct key_pair *own,
-                         const struct control_callbacks *cb, struct control **out, struct err *e)
+int control_serve_inproc(struct control_hub *hub, uv_loop_t *loop, const char *name,
+                         const struct key_pair *own, const struct control_callbacks *cb,
+                         struct control **out, struct err *e)
 {
     return open_endpoint(hub, loop, name, own, cb, NULL, out, e);
 }
 
-int control_connect_inproc(struct control_hub *hub, uv_loop_t *loop, const char *name, const char *server_key, const struct key_pair *own,
+int control_connect_inproc(struct control_hub *hub, uv_loop_t *loop, const char *name,
+                           const char *server_key, const struct key_pair *own,
                            const struct control_callbacks *cb, struct control **out, struct err *e)
 {
     return open_endpoint(hub, loop, name, own, cb, server_key, out, e);

@@ -1,14 +1,16 @@
-/* The control channel over ZeroMQ: ROUTER at the coordinator, DEALER at everybody else, CURVE on both, on a libuv loop.
+/* The control channel over ZeroMQ: ROUTER at the coordinator, DEALER at everybody else, CURVE on
+ * both, on a libuv loop.
  *
- * ZeroMQ's descriptor only says "something changed", once: after it fires the socket is read until it is empty, and after a send, which may have swallowed
- * such a change, the socket is asked once before the loop sleeps. */
-#include "transport/control_int.h"
-
+ * ZeroMQ's descriptor only says "something changed", once: after it fires the socket is read until
+ * it is empty, and after a send, which may have swallowed such a change, the socket is asked once
+ * before the loop sleeps. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <zmq.h>
+
+#include "transport/control_int.h"
 
 enum {
     QUEUE_MESSAGES = 4096,
@@ -16,29 +18,34 @@ enum {
     ROUTING_ID_BYTES = 5,
     LINGER_MS = 300,
     HANDSHAKE_MS = 5000, /* a connection that has not proven a key by then is closed */
-    STRANGERS_AT_ONCE = 64, STRANGERS_PER_S = 16, /* handshakes of keys that nobody here knows; those beyond are put off */
-    SILENCE_MS = 15000, /* a connection without a sign of life for so long is made anew; a peer that was stopped for some seconds keeps its own */
+    STRANGERS_AT_ONCE = 64,
+    STRANGERS_PER_S = 16, /* handshakes of keys that nobody here knows; those beyond are put off */
+    SILENCE_MS = 15000, /* a connection without a sign of life for so long is made anew; a peer that
+                           was stopped for some seconds keeps its own */
 };
 
 struct zmq_control {
     struct control base;
     void *context, *socket, *zap;
     uv_poll_t poll, zap_poll;
-    uv_check_t check;   /* before the loop sleeps again: is there something that a send has swallowed the edge of? */
-    uv_idle_t idle;     /* active while there may be, so that the loop does not sleep */
-    bool sent;          /* since the check looked last */
-    double strangers;   /* how many more may come now */
+    uv_check_t check; /* before the loop sleeps again: is there something that a send has swallowed
+                         the edge of? */
+    uv_idle_t idle;   /* active while there may be, so that the loop does not sleep */
+    bool sent;        /* since the check looked last */
+    double strangers; /* how many more may come now */
     uint64_t strangers_ns;
-    int handles;        /* still to be closed */
+    int handles; /* still to be closed */
     int port;
     bool server, closing;
 };
 
-/* ---- ZAP: tells the server each client's key ----------------------------------------------------------------------------- */
+/* ---- ZAP: tells the server each client's key
+ * ----------------------------------------------------------------------------- */
 
 enum { ZAP_PARTS = 8 };
 
-/* Keys that nobody knows come now and then, to join. A flood of them waits outside, and costs no more than its handshakes. */
+/* Keys that nobody knows come now and then, to join. A flood of them waits outside, and costs no
+ * more than its handshakes. */
 static bool stranger_may_enter(struct zmq_control *c)
 {
     uint64_t now = uv_hrtime();
@@ -58,7 +65,8 @@ static bool key_may_enter(struct zmq_control *c, const char *key)
     return (cb->knows && cb->knows(cb->ctx, key)) || stranger_may_enter(c);
 }
 
-/* Answers one handshake: a CURVE key may connect, and its Z85 text becomes the User-Id of its messages. "300" is ZAP's word for "try again". */
+/* Answers one handshake: a CURVE key may connect, and its Z85 text becomes the User-Id of its
+ * messages. "300" is ZAP's word for "try again". */
 static bool answer_handshake(struct zmq_control *c)
 {
     void *zap = c->zap;
@@ -88,7 +96,9 @@ static bool answer_handshake(struct zmq_control *c)
     return true;
 }
 
-/* ---- receiving --------------------------------------------------------------------------------------------------------------- */
+/* ---- receiving
+ * ---------------------------------------------------------------------------------------------------------------
+ */
 
 static bool is_readable(void *socket)
 {
@@ -97,7 +107,8 @@ static bool is_readable(void *socket)
     return zmq_getsockopt(socket, ZMQ_EVENTS, &events, &size) == 0 && (events & ZMQ_POLLIN);
 }
 
-/* ROUTER numbers its peers itself: a zero byte, then 32 bits. A peer that chose an identity of its own is none of ours. */
+/* ROUTER numbers its peers itself: a zero byte, then 32 bits. A peer that chose an identity of its
+ * own is none of ours. */
 static bool peer_of_routing_id(const uint8_t *id, size_t size, uint64_t *peer)
 {
     if (size != ROUTING_ID_BYTES || id[0] != 0)
@@ -127,7 +138,8 @@ static bool receive_one(struct zmq_control *c)
     bool whole = !zmq_msg_more(&m);
     const char *key = c->server ? zmq_msg_gets(&m, "User-Id") : "";
     if (whole && known && key)
-        c->base.callbacks.message(c->base.callbacks.ctx, peer, key, zmq_msg_data(&m), zmq_msg_size(&m));
+        c->base.callbacks.message(c->base.callbacks.ctx, peer, key, zmq_msg_data(&m),
+                                  zmq_msg_size(&m));
     while (zmq_msg_more(&m) && zmq_msg_recv(&m, c->socket, ZMQ_DONTWAIT) >= 0)
         ; /* parts that nobody asked for */
     zmq_msg_close(&m);
@@ -136,7 +148,8 @@ static bool receive_one(struct zmq_control *c)
 
 static void on_idle(uv_idle_t *handle);
 
-/* Bounded, so that a talkative peer cannot starve the loop: what is left is read when the loop comes round. */
+/* Bounded, so that a talkative peer cannot starve the loop: what is left is read when the loop
+ * comes round. */
 static void read_all(struct zmq_control *c)
 {
     int left = READ_AT_ONCE;
@@ -158,7 +171,10 @@ static void on_poll(uv_poll_t *handle, int status, int events)
     read_all(handle->data);
 }
 
-static void on_idle(uv_idle_t *handle) { read_all(handle->data); }
+static void on_idle(uv_idle_t *handle)
+{
+    read_all(handle->data);
+}
 
 static void on_check(uv_check_t *handle)
 {
@@ -170,32 +186,43 @@ static void on_check(uv_check_t *handle)
         uv_idle_start(&c->idle, on_idle);
 }
 
-/* ---- sending -------------------------------------------------------------------------------------------------------------------- */
+/* ---- sending
+ * --------------------------------------------------------------------------------------------------------------------
+ */
 
 static int send_failed(uint64_t peer, struct err *e)
 {
     if (zmq_errno() == EAGAIN)
         return err_set(e, HP_EBUSY, "the queue to the peer is full (%d messages)", QUEUE_MESSAGES);
-    return err_set(e, HP_ELINK, "peer %llu is not connected: %s", (unsigned long long)peer, zmq_strerror(zmq_errno()));
+    return err_set(e, HP_ELINK, "peer %llu is not connected: %s", (unsigned long long)peer,
+                   zmq_strerror(zmq_errno()));
 }
 
-static int zmq_control_send(struct control *base, uint64_t peer, const uint8_t *bytes, size_t size, struct err *e)
+static int zmq_control_send(struct control *base, uint64_t peer, const uint8_t *bytes, size_t size,
+                            struct err *e)
 {
     struct zmq_control *c = (struct zmq_control *)base;
     if (size > CONTROL_MAX_MESSAGE_BYTES)
-        return err_set(e, HP_ELIMIT, "a control message of %zu bytes is larger than %d", size, CONTROL_MAX_MESSAGE_BYTES);
+        return err_set(e, HP_ELIMIT, "a control message of %zu bytes is larger than %d", size,
+                       CONTROL_MAX_MESSAGE_BYTES);
     c->sent = true;
     if (c->server) {
-        const uint8_t id[ROUTING_ID_BYTES] = {0, (uint8_t)(peer >> 24), (uint8_t)(peer >> 16), (uint8_t)(peer >> 8), (uint8_t)peer};
+        const uint8_t id[ROUTING_ID_BYTES] = {0, (uint8_t)(peer >> 24), (uint8_t)(peer >> 16),
+                                              (uint8_t)(peer >> 8), (uint8_t)peer};
         if (zmq_send(c->socket, id, sizeof id, ZMQ_DONTWAIT | ZMQ_SNDMORE) < 0)
             return send_failed(peer, e);
     }
     return zmq_send(c->socket, bytes, size, ZMQ_DONTWAIT) < 0 ? send_failed(peer, e) : 0;
 }
 
-/* ---- opening and closing ------------------------------------------------------------------------------------------------------------ */
+/* ---- opening and closing
+ * ------------------------------------------------------------------------------------------------------------
+ */
 
-static int zmq_control_port(const struct control *base) { return ((const struct zmq_control *)base)->port; }
+static int zmq_control_port(const struct control *base)
+{
+    return ((const struct zmq_control *)base)->port;
+}
 
 static void destroy_sockets(struct zmq_control *c)
 {
@@ -226,11 +253,18 @@ static void zmq_control_close(struct control *base)
         uv_close((uv_handle_t *)&c->zap_poll, on_handle_closed);
 }
 
-static void zmq_control_read(struct control *base) { read_all((struct zmq_control *)base); }
+static void zmq_control_read(struct control *base)
+{
+    read_all((struct zmq_control *)base);
+}
 
-static const struct control_ops zmq_ops = {zmq_control_send, zmq_control_port, zmq_control_read, zmq_control_close};
+static const struct control_ops zmq_ops = {zmq_control_send, zmq_control_port, zmq_control_read,
+                                           zmq_control_close};
 
-static void set_int(void *socket, int option, int value) { zmq_setsockopt(socket, option, &value, sizeof value); }
+static void set_int(void *socket, int option, int value)
+{
+    zmq_setsockopt(socket, option, &value, sizeof value);
+}
 
 static void set_common_options(struct zmq_control *c, const struct key_pair *own)
 {
@@ -248,7 +282,8 @@ static void set_common_options(struct zmq_control *c, const struct key_pair *own
     set_int(c->socket, ZMQ_RECONNECT_IVL_MAX, 1000);
 }
 
-static struct zmq_control *create(int type, const struct key_pair *own, const struct control_callbacks *cb, struct err *e)
+static struct zmq_control *create(int type, const struct key_pair *own,
+                                  const struct control_callbacks *cb, struct err *e)
 {
     struct zmq_control *c = calloc(1, sizeof *c);
     if (c) {
@@ -307,14 +342,16 @@ static int address_check(const char *address, struct err *e)
 {
     const char *port = strrchr(address, ':');
     char *end = NULL;
-    unsigned long number = port && port[1] >= '0' && port[1] <= '9' ? strtoul(port + 1, &end, 10) : 0;
+    unsigned long number =
+        port && port[1] >= '0' && port[1] <= '9' ? strtoul(port + 1, &end, 10) : 0;
     if (!port || port == address || !end || *end || number > UINT16_MAX)
-        return err_set(e, HP_EINVAL, "\"%.100s\" is not HOST:PORT with a port of 0 to 65535", address);
+        return err_set(e, HP_EINVAL, "\"%.100s\" is not HOST:PORT with a port of 0 to 65535",
+                       address);
     return 0;
 }
 
-int control_serve_zmq(uv_loop_t *loop, const char *address, const struct key_pair *own, const struct control_callbacks *cb, struct control **out,
-                      struct err *e)
+int control_serve_zmq(uv_loop_t *loop, const char *address, const struct key_pair *own,
+                      const struct control_callbacks *cb, struct control **out, struct err *e)
 {
     struct zmq_control *c = address_check(address, e) < 0 ? NULL : create(ZMQ_ROUTER, own, cb, e);
     if (!c)
@@ -337,7 +374,9 @@ int control_serve_zmq(uv_loop_t *loop, const char *address, const struct key_pai
     } else if (zmq_bind(c->socket, endpoint) != 0) {
         rc = err_set(e, HP_EIO, "cannot listen on %s: %s", address, zmq_strerror(zmq_errno()));
         if (zmq_errno() == EADDRINUSE)
-            err_hint(e, "another program has this port: choose one with --listen, or 0 for any free one");
+            err_hint(
+                e,
+                "another program has this port: choose one with --listen, or 0 for any free one");
     }
     if (rc < 0) {
         destroy_sockets(c);
@@ -349,8 +388,9 @@ int control_serve_zmq(uv_loop_t *loop, const char *address, const struct key_pai
     return 0;
 }
 
-int control_connect_zmq(uv_loop_t *loop, const char *address, const char *server_key, const struct key_pair *own,
-                        const struct control_callbacks *cb, struct control **out, struct err *e)
+int control_connect_zmq(uv_loop_t *loop, const char *address, const char *server_key,
+                        const struct key_pair *own, const struct control_callbacks *cb,
+                        struct control **out, struct err *e)
 {
     struct zmq_control *c = address_check(address, e) < 0 ? NULL : create(ZMQ_DEALER, own, cb, e);
     if (!c)
@@ -361,7 +401,8 @@ int control_connect_zmq(uv_loop_t *loop, const char *address, const char *server
     if (zmq_setsockopt(c->socket, ZMQ_CURVE_SERVERKEY, server_key, KEY_TEXT - 1) != 0)
         rc = err_set(e, HP_EINVAL, "not a public key: \"%.60s\"", server_key);
     else if (zmq_connect(c->socket, endpoint) != 0)
-        rc = err_set(e, HP_EINVAL, "\"%s\" is not an address HOST:PORT: %s", address, zmq_strerror(zmq_errno()));
+        rc = err_set(e, HP_EINVAL, "\"%s\" is not an address HOST:PORT: %s", address,
+                     zmq_strerror(zmq_errno()));
     if (rc < 0) {
         destroy_sockets(c);
         return rc;

@@ -1,10 +1,11 @@
-#include "transport/data_int.h"
-
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
-void data_base_init(struct data_endpoint *d, const struct data_ops *ops, const struct data_config *c)
+#include "transport/data_int.h"
+
+void data_base_init(struct data_endpoint *d, const struct data_ops *ops,
+                    const struct data_config *c)
 {
     d->ops = ops;
     d->callbacks = c->callbacks;
@@ -33,7 +34,8 @@ const uint8_t *data_address(const struct data_endpoint *d, size_t *size)
     return d->address;
 }
 
-/* ---- sessions: an array in order of their numbers --------------------------------------------------------------------------- */
+/* ---- sessions: an array in order of their numbers
+ * --------------------------------------------------------------------------- */
 
 static int session_place(const struct data_endpoint *d, uint64_t session)
 {
@@ -59,7 +61,8 @@ static struct data_session *session_insert(struct data_endpoint *d, uint64_t ses
     if (d->n_sessions == DATA_MAX_SESSIONS)
         return NULL;
     int i = session_place(d, session);
-    memmove(d->sessions + i + 1, d->sessions + i, (size_t)(d->n_sessions - i) * sizeof *d->sessions);
+    memmove(d->sessions + i + 1, d->sessions + i,
+            (size_t)(d->n_sessions - i) * sizeof *d->sessions);
     d->sessions[i] = (struct data_session){.session = session};
     d->n_sessions++;
     return &d->sessions[i];
@@ -74,7 +77,9 @@ int data_allow(struct data_endpoint *d, uint64_t session, const uint8_t *from, s
     if (s && (s->bound = from != NULL))
         memcpy(s->from, from, KEY_BYTES);
     pthread_mutex_unlock(&d->lock);
-    return s ? 0 : err_set(e, HP_ELIMIT, "more than %d sessions share this data endpoint", DATA_MAX_SESSIONS);
+    return s ? 0
+             : err_set(e, HP_ELIMIT, "more than %d sessions share this data endpoint",
+                       DATA_MAX_SESSIONS);
 }
 
 void data_revoke(struct data_endpoint *d, uint64_t session)
@@ -98,7 +103,8 @@ int data_session_admit(struct data_endpoint *d, uint64_t session, const uint8_t 
     return allowed ? 0 : HP_EDENIED;
 }
 
-int data_admit(struct data_endpoint *d, const uint8_t *bytes, size_t size, uint64_t payload_bytes, const uint8_t *from, struct frame_header *out)
+int data_admit(struct data_endpoint *d, const uint8_t *bytes, size_t size, uint64_t payload_bytes,
+               const uint8_t *from, struct frame_header *out)
 {
     if (frame_header_decode(bytes, size, out, NULL) < 0 || out->payload_bytes != payload_bytes) {
         data_count_malformed(d);
@@ -107,15 +113,21 @@ int data_admit(struct data_endpoint *d, const uint8_t *bytes, size_t size, uint6
     return data_session_admit(d, out->session, from);
 }
 
-/* ---- who may connect: keys in order ----------------------------------------------------------------------------------------- */
+/* ---- who may connect: keys in order
+ * ----------------------------------------------------------------------------------------- */
 
-static int key_order(const void *a, const void *b) { return memcmp(a, b, KEY_BYTES); }
+static int key_order(const void *a, const void *b)
+{
+    return memcmp(a, b, KEY_BYTES);
+}
 
-int data_peers_allow(struct data_endpoint *d, const uint8_t (*keys)[KEY_BYTES], size_t n, struct err *e)
+int data_peers_allow(struct data_endpoint *d, const uint8_t (*keys)[KEY_BYTES], size_t n,
+                     struct err *e)
 {
     if (n > DATA_MAX_PEERS)
-        return err_set(e, HP_ELIMIT, "%zu peers are more than the %d that a data endpoint admits", n, DATA_MAX_PEERS);
-    uint8_t (*own)[KEY_BYTES] = malloc(n ? n * KEY_BYTES : 1);
+        return err_set(e, HP_ELIMIT, "%zu peers are more than the %d that a data endpoint admits",
+                       n, DATA_MAX_PEERS);
+    uint8_t(*own)[KEY_BYTES] = malloc(n ? n * KEY_BYTES : 1);
     if (!own)
         return err_set(e, HP_ENOMEM, "out of memory for the keys of %zu peers", n);
     if (n) {
@@ -123,7 +135,7 @@ int data_peers_allow(struct data_endpoint *d, const uint8_t (*keys)[KEY_BYTES], 
         qsort(own, n, KEY_BYTES, key_order);
     }
     pthread_mutex_lock(&d->lock);
-    uint8_t (*old)[KEY_BYTES] = d->peers;
+    uint8_t(*old)[KEY_BYTES] = d->peers;
     d->peers = own;
     d->n_peers = n;
     pthread_mutex_unlock(&d->lock);
@@ -141,7 +153,9 @@ bool data_peer_is_allowed(struct data_endpoint *d, const uint8_t key[KEY_BYTES])
     return allowed;
 }
 
-/* ---- buffers ------------------------------------------------------------------------------------------------------------------ */
+/* ---- buffers
+ * ------------------------------------------------------------------------------------------------------------------
+ */
 
 void data_pool_limit(struct data_endpoint *d, uint64_t bytes)
 {
@@ -151,7 +165,8 @@ void data_pool_limit(struct data_endpoint *d, uint64_t bytes)
 
 struct data_buffer *data_buffer_get(struct data_endpoint *d, size_t bytes)
 {
-    return data_pool_get(&d->pool, bytes <= DATA_CONTROL_BYTES ? POOL_CONTROL_SENT : POOL_SENT, bytes);
+    return data_pool_get(&d->pool, bytes <= DATA_CONTROL_BYTES ? POOL_CONTROL_SENT : POOL_SENT,
+                         bytes);
 }
 
 struct data_buffer *data_receive_buffer(struct data_endpoint *d, const struct frame_header *h)
@@ -165,14 +180,18 @@ void data_buffer_release(struct data_endpoint *d, struct data_buffer *b)
         d->ops->room(d);
 }
 
-int data_reserve_open(struct data_endpoint *d, size_t n, size_t bytes, struct data_reserve **out, struct err *e)
+int data_reserve_open(struct data_endpoint *d, size_t n, size_t bytes, struct data_reserve **out,
+                      struct err *e)
 {
     return data_pool_reserve(&d->pool, n, bytes, out, e);
 }
 
-/* ---- the rest of the face ------------------------------------------------------------------------------------------------------ */
+/* ---- the rest of the face
+ * ------------------------------------------------------------------------------------------------------
+ */
 
-int data_connect(struct data_endpoint *d, const uint8_t *address, size_t size, struct data_link **out, struct err *e)
+int data_connect(struct data_endpoint *d, const uint8_t *address, size_t size,
+                 struct data_link **out, struct err *e)
 {
     static atomic_ullong numbers;
     int rc = d->ops->connect(d, address, size, out, e);
@@ -181,7 +200,10 @@ int data_connect(struct data_endpoint *d, const uint8_t *address, size_t size, s
     return rc;
 }
 
-uint64_t data_link_number(const struct data_link *link) { return link->number; }
+uint64_t data_link_number(const struct data_link *link)
+{
+    return link->number;
+}
 
 void data_disconnect(struct data_link **link)
 {
@@ -190,7 +212,8 @@ void data_disconnect(struct data_link **link)
     *link = NULL;
 }
 
-void data_post(struct data_link *link, const struct frame_header *h, struct data_buffer *payload, data_done_fn done, void *done_ctx)
+void data_post(struct data_link *link, const struct frame_header *h, struct data_buffer *payload,
+               data_done_fn done, void *done_ctx)
 {
     struct frame_header own = *h;
     own.payload_bytes = payload ? payload->size : 0;

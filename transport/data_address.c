@@ -11,7 +11,8 @@ static const char *const kind_names[] = {"tcp", "ucx"};
 
 static int bad_address(struct err *e, const char *what)
 {
-    return err_set(e, HP_EINVAL, "a data address has %s; one looks like tcp:10.0.0.5:7071:<64 hex digits>", what);
+    return err_set(e, HP_EINVAL,
+                   "a data address has %s; one looks like tcp:10.0.0.5:7071:<64 hex digits>", what);
 }
 
 static bool host_is_numeric(const char *host, bool bracketed)
@@ -20,7 +21,8 @@ static bool host_is_numeric(const char *host, bool bracketed)
     return inet_pton(bracketed ? AF_INET6 : AF_INET, host, raw) == 1;
 }
 
-/* Reads HOST or [HOST] up to its colon; NULL when it is none. Returns what comes after the colon. */
+/* Reads HOST or [HOST] up to its colon; NULL when it is none. Returns what comes after the colon.
+ */
 static char *host_take(char *text, char out[DATA_HOST_TEXT])
 {
     bool bracketed = text[0] == '[';
@@ -51,7 +53,10 @@ int data_address_parse(const uint8_t *bytes, size_t size, struct data_address *o
     struct data_address a = {0};
     size_t n = 0;
     if (size < 5 || size >= sizeof text || memchr(bytes, '\0', size))
-        return err_set(e, HP_EINVAL, "%zu bytes are no address of a data endpoint; one looks like tcp:10.0.0.5:7071:<64 hex digits>", size);
+        return err_set(e, HP_EINVAL,
+                       "%zu bytes are no address of a data endpoint; one looks like "
+                       "tcp:10.0.0.5:7071:<64 hex digits>",
+                       size);
     memcpy(text, bytes, size);
     text[size] = '\0';
     if (text[3] != ':' || (strncmp(text, "tcp", 3) != 0 && strncmp(text, "ucx", 3) != 0))
@@ -61,7 +66,9 @@ int data_address_parse(const uint8_t *bytes, size_t size, struct data_address *o
         return bad_address(e, "no numeric host");
     if (!(at = port_take(at, &a.port)))
         return bad_address(e, "no port of 1 to 65535");
-    if (strlen(at) != 2 * KEY_BYTES || sodium_hex2bin(a.key, sizeof a.key, at, 2 * KEY_BYTES, NULL, &n, NULL) != 0 || n != KEY_BYTES)
+    if (strlen(at) != 2 * KEY_BYTES ||
+        sodium_hex2bin(a.key, sizeof a.key, at, 2 * KEY_BYTES, NULL, &n, NULL) != 0 ||
+        n != KEY_BYTES)
         return bad_address(e, "no key");
     *out = a;
     return 0;
@@ -72,5 +79,6 @@ size_t data_address_print(const struct data_address *a, char out[DATA_ADDRESS_TE
     char key[2 * KEY_BYTES + 1];
     bool bracketed = strchr(a->host, ':') != NULL;
     sodium_bin2hex(key, sizeof key, a->key, sizeof a->key);
-    return (size_t)snprintf(out, DATA_ADDRESS_TEXT, "%s:%s%s%s:%u:%s", kind_names[a->kind], bracketed ? "[" : "", a->host, bracketed ? "]" : "", a->port, key);
+    return (size_t)snprintf(out, DATA_ADDRESS_TEXT, "%s:%s%s%s:%u:%s", kind_names[a->kind],
+                            bracketed ? "[" : "", a->host, bracketed ? "]" : "", a->port, key);
 }

@@ -1,17 +1,21 @@
-/* The address of a data endpoint on a network: text without NUL, "tcp:10.0.0.5:7071:<64 hex digits>" or "ucx:[fd00::5]:7071:<64 hex digits>": the kind, where it
- * listens, and the public key that it must prove to have. Layers above hand it around as opaque bytes. */
+/* The address of a data endpoint on a network: text without NUL, "tcp:10.0.0.5:7071:<64 hex
+ * digits>" or "ucx:[fd00::5]:7071:<64 hex digits>": the kind, where it listens, and the public key
+ * that it must prove to have. Layers above hand it around as opaque bytes. */
 #ifndef HP_TRANSPORT_DATA_ADDRESS_H
 #define HP_TRANSPORT_DATA_ADDRESS_H
-
-#include "common/status.h"
-#include "transport/keys.h"
 
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/status.h"
+#include "transport/keys.h"
+
 enum data_kind { DATA_KIND_TCP, DATA_KIND_UCX };
 
-enum { DATA_HOST_TEXT = 46, DATA_ADDRESS_TEXT = 4 + DATA_HOST_TEXT + 2 + 6 + 1 + 2 * KEY_BYTES + 1 };
+enum {
+    DATA_HOST_TEXT = 46,
+    DATA_ADDRESS_TEXT = 4 + DATA_HOST_TEXT + 2 + 6 + 1 + 2 * KEY_BYTES + 1
+};
 
 struct data_address {
     enum data_kind kind;

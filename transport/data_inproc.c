@@ -1,8 +1,9 @@
-/* The in-process twin of the data channel: endpoints find each other in a registry, frames are copied and delivered on the receiver's thread. */
-#include "transport/data_int.h"
-
+/* The in-process twin of the data channel: endpoints find each other in a registry, frames are
+ * copied and delivered on the receiver's thread. */
 #include <stdlib.h>
 #include <string.h>
+
+#include "transport/data_int.h"
 
 struct delivery {
     struct delivery *next;
@@ -46,10 +47,14 @@ static void deliver(struct inproc_endpoint *d, struct delivery *item)
     struct frame_header h;
     if (item->down) {
         if (d->base.callbacks.link_down)
-            d->base.callbacks.link_down(d->base.callbacks.ctx, item->down, &(struct err){HP_ELINK, "the peer's endpoint is closed, or its buffers are full", ""});
+            d->base.callbacks.link_down(
+                d->base.callbacks.ctx, item->down,
+                &(struct err){HP_ELINK, "the peer's endpoint is closed, or its buffers are full",
+                              ""});
         return;
     }
-    if (data_admit(&d->base, item->header, sizeof item->header, item->payload ? item->payload->size : 0, NULL, &h) < 0) {
+    if (data_admit(&d->base, item->header, sizeof item->header,
+                   item->payload ? item->payload->size : 0, NULL, &h) < 0) {
         data_buffer_release(&d->base, item->payload);
         return;
     }
@@ -102,7 +107,8 @@ static void inproc_close(struct data_endpoint *base)
     free(d);
 }
 
-static int inproc_connect(struct data_endpoint *base, const uint8_t *address, size_t size, struct data_link **out, struct err *e)
+static int inproc_connect(struct data_endpoint *base, const uint8_t *address, size_t size,
+                          struct data_link **out, struct err *e)
 {
     struct inproc_link *link;
     if (size != sizeof link->peer)
@@ -115,11 +121,16 @@ static int inproc_connect(struct data_endpoint *base, const uint8_t *address, si
     return 0;
 }
 
-static void inproc_disconnect(struct data_link *link) { free(link); }
+static void inproc_disconnect(struct data_link *link)
+{
+    free(link);
+}
 
-/* Hands the frame to the peer while the registry is locked, so that it cannot go away. False when there is no such peer, or no room there: a frame that
- * cannot be taken breaks its link, it is never lost in silence. */
-static bool hand_over(struct inproc_link *link, const struct frame_header *h, const struct data_buffer *payload)
+/* Hands the frame to the peer while the registry is locked, so that it cannot go away. False when
+ * there is no such peer, or no room there: a frame that cannot be taken breaks its link, it is
+ * never lost in silence. */
+static bool hand_over(struct inproc_link *link, const struct frame_header *h,
+                      const struct data_buffer *payload)
 {
     bool found = false;
     pthread_mutex_lock(&registry_lock);
@@ -144,7 +155,8 @@ static bool hand_over(struct inproc_link *link, const struct frame_header *h, co
     return found;
 }
 
-static void inproc_post(struct data_link *base, const struct frame_header *h, struct data_buffer *payload, data_done_fn done, void *done_ctx)
+static void inproc_post(struct data_link *base, const struct frame_header *h,
+                        struct data_buffer *payload, data_done_fn done, void *done_ctx)
 {
     struct inproc_link *link = (struct inproc_link *)base;
     struct inproc_endpoint *own = (struct inproc_endpoint *)base->endpoint;
@@ -164,9 +176,13 @@ static void inproc_post(struct data_link *base, const struct frame_header *h, st
         done(done_ctx, sent ? 0 : HP_ELINK);
 }
 
-static void inproc_room(struct data_endpoint *base) { (void)base; }
+static void inproc_room(struct data_endpoint *base)
+{
+    (void)base;
+}
 
-static const struct data_ops inproc_ops = {inproc_close, inproc_connect, inproc_disconnect, inproc_post, inproc_room, NULL};
+static const struct data_ops inproc_ops = {inproc_close, inproc_connect, inproc_disconnect,
+                                           inproc_post,  inproc_room,    NULL};
 
 int data_open_inproc(const struct data_config *c, struct data_endpoint **out, struct err *e)
 {

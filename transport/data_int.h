@@ -1,11 +1,12 @@
-/* What the kinds of data endpoint share: who may connect, sessions, buffers, counters. Only data*.c includes this. */
+/* What the kinds of data endpoint share: who may connect, sessions, buffers, counters. Only data*.c
+ * includes this. */
 #ifndef HP_TRANSPORT_DATA_INT_H
 #define HP_TRANSPORT_DATA_INT_H
 
+#include <pthread.h>
+
 #include "transport/data.h"
 #include "transport/data_pool.h"
-
-#include <pthread.h>
 
 /* A session that frames may carry. */
 struct data_session {
@@ -16,9 +17,11 @@ struct data_session {
 
 struct data_ops {
     void (*close)(struct data_endpoint *d);
-    int (*connect)(struct data_endpoint *d, const uint8_t *address, size_t size, struct data_link **out, struct err *e);
+    int (*connect)(struct data_endpoint *d, const uint8_t *address, size_t size,
+                   struct data_link **out, struct err *e);
     void (*disconnect)(struct data_link *link);
-    void (*post)(struct data_link *link, const struct frame_header *h, struct data_buffer *payload, data_done_fn done, void *done_ctx);
+    void (*post)(struct data_link *link, const struct frame_header *h, struct data_buffer *payload,
+                 data_done_fn done, void *done_ctx);
     /* Buffers came back while somebody waited for room. */
     void (*room)(struct data_endpoint *d);
     /* The set of allowed keys changed (may be NULL). */
@@ -32,7 +35,7 @@ struct data_endpoint {
     size_t address_size;
     struct data_pool pool;
 
-    pthread_mutex_t lock; /* guards all below */
+    pthread_mutex_t lock;                            /* guards all below */
     struct data_session sessions[DATA_MAX_SESSIONS]; /* by number */
     int n_sessions;
     uint8_t (*peers)[KEY_BYTES]; /* in order */
@@ -46,15 +49,19 @@ struct data_link {
 };
 
 /* Base of an endpoint; the kinds embed it as their first member. */
-void data_base_init(struct data_endpoint *d, const struct data_ops *ops, const struct data_config *c);
+void data_base_init(struct data_endpoint *d, const struct data_ops *ops,
+                    const struct data_config *c);
 void data_base_fini(struct data_endpoint *d);
 /* True when the holder of this key may connect now. */
 bool data_peer_is_allowed(struct data_endpoint *d, const uint8_t key[KEY_BYTES]);
-/* Judges a decoded header of a frame that `from` sent (NULL: nobody knows who): 0 when its session may pass, else HP_EDENIED, and counts it. */
+/* Judges a decoded header of a frame that `from` sent (NULL: nobody knows who): 0 when its session
+ * may pass, else HP_EDENIED, and counts it. */
 int data_session_admit(struct data_endpoint *d, uint64_t session, const uint8_t *from);
 /* Decodes and judges a received header: 0 when its frame may pass; counts it otherwise. */
-int data_admit(struct data_endpoint *d, const uint8_t *bytes, size_t size, uint64_t payload_bytes, const uint8_t *from, struct frame_header *out);
-/* A buffer for the payload of a received frame; NULL when its budget is spent (ops->room is called when that has changed) or memory ran out. */
+int data_admit(struct data_endpoint *d, const uint8_t *bytes, size_t size, uint64_t payload_bytes,
+               const uint8_t *from, struct frame_header *out);
+/* A buffer for the payload of a received frame; NULL when its budget is spent (ops->room is called
+ * when that has changed) or memory ran out. */
 struct data_buffer *data_receive_buffer(struct data_endpoint *d, const struct frame_header *h);
 void data_count_received(struct data_endpoint *d, uint64_t bytes);
 void data_count_sent(struct data_endpoint *d, uint64_t bytes);

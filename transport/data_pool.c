@@ -22,7 +22,8 @@ struct data_reserve {
     bool closed;
 };
 
-/* ---- size classes: eight steps for each doubling -------------------------------------------------------------------------------- */
+/* ---- size classes: eight steps for each doubling
+ * -------------------------------------------------------------------------------- */
 
 static size_t class_capacity(int size_class)
 {
@@ -44,7 +45,9 @@ static int class_of(size_t bytes)
     return lo;
 }
 
-/* ---- memory ------------------------------------------------------------------------------------------------------------------ */
+/* ---- memory
+ * ------------------------------------------------------------------------------------------------------------------
+ */
 
 static void buffers_free(struct pool_buffer *list)
 {
@@ -68,9 +71,13 @@ static struct pool_buffer *buffer_create(size_t capacity)
     return b;
 }
 
-/* ---- the cache of freed buffers (under the lock) -------------------------------------------------------------------------------- */
+/* ---- the cache of freed buffers (under the lock)
+ * -------------------------------------------------------------------------------- */
 
-static uint64_t pool_limit(const struct data_pool *p) { return p->budgets[POOL_RECEIVED].limit_bytes + p->budgets[POOL_SENT].limit_bytes; }
+static uint64_t pool_limit(const struct data_pool *p)
+{
+    return p->budgets[POOL_RECEIVED].limit_bytes + p->budgets[POOL_SENT].limit_bytes;
+}
 
 static uint64_t pool_out(const struct data_pool *p)
 {
@@ -80,7 +87,8 @@ static uint64_t pool_out(const struct data_pool *p)
     return bytes;
 }
 
-/* Takes buffers out of the cache, large ones first, until `room` more bytes keep it and all that is out within the limit. */
+/* Takes buffers out of the cache, large ones first, until `room` more bytes keep it and all that is
+ * out within the limit. */
 static struct pool_buffer *cache_trim(struct data_pool *p, uint64_t room)
 {
     struct pool_buffer *evicted = NULL;
@@ -105,19 +113,23 @@ static bool cache_keeps(struct data_pool *p, struct pool_buffer *b)
     return true;
 }
 
-/* ---- budgets (under the lock) ---------------------------------------------------------------------------------------------------- */
+/* ---- budgets (under the lock)
+ * ----------------------------------------------------------------------------------------------------
+ */
 
 static bool budget_has_room(const struct data_pool *p, enum pool_use use, size_t bytes)
 {
     uint64_t out = p->budgets[use].out_bytes;
-    if (p->budgets[use].limit_buffers && p->budgets[use].out_buffers == p->budgets[use].limit_buffers)
+    if (p->budgets[use].limit_buffers &&
+        p->budgets[use].out_buffers == p->budgets[use].limit_buffers)
         return false;
     return out == 0 || out + bytes <= p->budgets[use].limit_bytes;
 }
 
 static bool pool_has_room(const struct data_pool *p, enum pool_use use, size_t bytes)
 {
-    return budget_has_room(p, use, bytes) && (use != POOL_CHUNKS_RECEIVED || budget_has_room(p, POOL_RECEIVED, bytes));
+    return budget_has_room(p, use, bytes) &&
+           (use != POOL_CHUNKS_RECEIVED || budget_has_room(p, POOL_RECEIVED, bytes));
 }
 
 static void budget_add(struct data_pool *p, enum pool_use use, size_t bytes)
@@ -143,7 +155,9 @@ static void budgets_set(struct data_pool *p, uint64_t limit_bytes)
     p->budgets[POOL_SENT].limit_bytes = limit_bytes / 4;
 }
 
-/* ---- the pool -------------------------------------------------------------------------------------------------------------------- */
+/* ---- the pool
+ * --------------------------------------------------------------------------------------------------------------------
+ */
 
 void data_pool_init(struct data_pool *p, uint64_t limit_bytes)
 {
@@ -172,8 +186,10 @@ void data_pool_resize(struct data_pool *p, uint64_t limit_bytes)
     buffers_free(evicted);
 }
 
-/* Pays for a buffer and takes it from the cache, if one is there. False when the budget is spent. */
-static bool pool_pay(struct data_pool *p, enum pool_use use, int size_class, struct pool_buffer **cached, struct pool_buffer **evicted)
+/* Pays for a buffer and takes it from the cache, if one is there. False when the budget is spent.
+ */
+static bool pool_pay(struct data_pool *p, enum pool_use use, int size_class,
+                     struct pool_buffer **cached, struct pool_buffer **evicted)
 {
     size_t capacity = class_capacity(size_class);
     if (!pool_has_room(p, use, capacity)) {
@@ -215,7 +231,8 @@ struct data_buffer *data_pool_get(struct data_pool *p, enum pool_use use, size_t
     return &b->public;
 }
 
-/* Back to its owner; true when it is to be freed, `*ended` being the reserve that goes with its last buffer. */
+/* Back to its owner; true when it is to be freed, `*ended` being the reserve that goes with its
+ * last buffer. */
 static bool reserve_take_back(struct pool_buffer *b, struct data_reserve **ended)
 {
     struct data_reserve *r = b->reserve;
@@ -272,7 +289,9 @@ enum pool_use data_pool_use_of(uint16_t frame_kind, uint64_t bytes)
     return frame_kind == FRAME_CHUNK ? POOL_CHUNKS_RECEIVED : POOL_RECEIVED;
 }
 
-/* ---- reserves -------------------------------------------------------------------------------------------------------------------- */
+/* ---- reserves
+ * --------------------------------------------------------------------------------------------------------------------
+ */
 
 static struct pool_buffer *reserve_fill(struct data_reserve *r, size_t n, size_t capacity)
 {
@@ -290,10 +309,12 @@ static struct pool_buffer *reserve_fill(struct data_reserve *r, size_t n, size_t
     return list;
 }
 
-int data_pool_reserve(struct data_pool *p, size_t n, size_t bytes, struct data_reserve **out, struct err *e)
+int data_pool_reserve(struct data_pool *p, size_t n, size_t bytes, struct data_reserve **out,
+                      struct err *e)
 {
     if (n == 0 || n > RESERVE_MAX_BUFFERS || bytes == 0 || bytes > class_capacity(POOL_CLASSES - 1))
-        return err_set(e, HP_EINVAL, "a reserve of %zu buffers of %zu bytes makes no sense", n, bytes);
+        return err_set(e, HP_EINVAL, "a reserve of %zu buffers of %zu bytes makes no sense", n,
+                       bytes);
     struct data_reserve *r = calloc(1, sizeof *r);
     size_t capacity = (bytes + 63) / 64 * 64;
     if (!r || !(r->free_buffers = reserve_fill(r, n, capacity))) {

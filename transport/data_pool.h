@@ -1,24 +1,34 @@
-/* The buffers of one data endpoint. What a buffer is for decides which budget pays, so that no purpose waits for another: received frames, chunks of
- * weights among them (at most a quarter), frames to send, and control-sized ones (tokens, wants, empty batches), which never wait for large ones.
- * A reserve sets buffers aside for one owner. Capacities are at most an eighth more than what was asked for; freed buffers are kept for the next.
+/* The buffers of one data endpoint. What a buffer is for decides which budget pays, so that no
+ * purpose waits for another: received frames, chunks of weights among them (at most a quarter),
+ * frames to send, and control-sized ones (tokens, wants, empty batches), which never wait for large
+ * ones. A reserve sets buffers aside for one owner. Capacities are at most an eighth more than what
+ * was asked for; freed buffers are kept for the next.
  *
  * Threads: any. Only data*.c includes this. */
 #ifndef HP_TRANSPORT_DATA_POOL_H
 #define HP_TRANSPORT_DATA_POOL_H
 
-#include "transport/data.h"
-
 #include <pthread.h>
 
+#include "transport/data.h"
+
 enum {
-    POOL_STEPS = 8,                         /* classes for each doubling */
-    POOL_MIN_SHIFT = 10,                    /* the smallest buffer: 1 KiB */
-    POOL_CLASSES = POOL_STEPS * (30 - POOL_MIN_SHIFT) + 1, /* the largest: 1 GiB, the largest payload of a frame, and its tables */
-    POOL_MAX_CONTROL_BUFFERS = 16384,       /* of each direction */
-    POOL_CONTROL_LIMIT_BYTES = 64 << 20     /* of each direction */
+    POOL_STEPS = 8,      /* classes for each doubling */
+    POOL_MIN_SHIFT = 10, /* the smallest buffer: 1 KiB */
+    POOL_CLASSES = POOL_STEPS * (30 - POOL_MIN_SHIFT) +
+                   1, /* the largest: 1 GiB, the largest payload of a frame, and its tables */
+    POOL_MAX_CONTROL_BUFFERS = 16384,   /* of each direction */
+    POOL_CONTROL_LIMIT_BYTES = 64 << 20 /* of each direction */
 };
 
-enum pool_use { POOL_RECEIVED, POOL_CHUNKS_RECEIVED, POOL_SENT, POOL_CONTROL_RECEIVED, POOL_CONTROL_SENT, POOL_USES };
+enum pool_use {
+    POOL_RECEIVED,
+    POOL_CHUNKS_RECEIVED,
+    POOL_SENT,
+    POOL_CONTROL_RECEIVED,
+    POOL_CONTROL_SENT,
+    POOL_USES
+};
 
 struct pool_buffer;
 
@@ -34,17 +44,20 @@ struct data_pool {
     bool wants_room; /* somebody was refused room for a received frame since one was released */
 };
 
-/* `limit_bytes` bounds what received frames hold; frames to send may hold a quarter as much beside it. */
+/* `limit_bytes` bounds what received frames hold; frames to send may hold a quarter as much beside
+ * it. */
 void data_pool_init(struct data_pool *p, uint64_t limit_bytes);
 /* Buffers that are out, and reserves that are open, must have come back. */
 void data_pool_fini(struct data_pool *p);
 void data_pool_resize(struct data_pool *p, uint64_t limit_bytes);
-/* NULL: this budget is spent (a buffer that is larger than its whole budget is granted when nothing of it is out), or memory ran out. */
+/* NULL: this budget is spent (a buffer that is larger than its whole budget is granted when nothing
+ * of it is out), or memory ran out. */
 struct data_buffer *data_pool_get(struct data_pool *p, enum pool_use use, size_t bytes);
 /* True when somebody waits for the room that this made. `b` may be NULL. */
 bool data_pool_release(struct data_pool *p, struct data_buffer *b);
 /* See data_reserve_open. HP_EINVAL, HP_ENOMEM. */
-int data_pool_reserve(struct data_pool *p, size_t n, size_t bytes, struct data_reserve **out, struct err *e);
+int data_pool_reserve(struct data_pool *p, size_t n, size_t bytes, struct data_reserve **out,
+                      struct err *e);
 /* Bytes of all buffers that are out, and of all reserves. */
 uint64_t data_pool_out_bytes(struct data_pool *p);
 /* What a payload of this kind and size is paid from when it arrives. */

@@ -1,8 +1,5 @@
-/* The data channel over TCP: the endpoint, its thread, and the face that data.h shows of it. data_tcp_int.h tells how the parts fit. */
-#include "transport/data_tcp_int.h"
-
-#include "common/env.h"
-
+/* The data channel over TCP: the endpoint, its thread, and the face that data.h shows of it.
+ * data_tcp_int.h tells how the parts fit. */
 #include <errno.h>
 #include <sodium.h>
 #include <stdlib.h>
@@ -11,13 +8,24 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "common/env.h"
+#include "transport/data_tcp_int.h"
+
 enum { EVENTS_PER_TURN = 64, MAX_SPARE = 256, LONGEST_TURN_MS = 500 };
 
-uint64_t tcp_ms(const struct tcp_endpoint *d, uint64_t ms) { return (uint64_t)((double)ms * d->time_scale); }
+uint64_t tcp_ms(const struct tcp_endpoint *d, uint64_t ms)
+{
+    return (uint64_t)((double)ms * d->time_scale);
+}
 
-/* ---- frames and their queues ---------------------------------------------------------------------------------------------------- */
+/* ---- frames and their queues
+ * ----------------------------------------------------------------------------------------------------
+ */
 
-void tcp_queue_init(struct tcp_queue *q) { *q = (struct tcp_queue){NULL, &q->head, 0}; }
+void tcp_queue_init(struct tcp_queue *q)
+{
+    *q = (struct tcp_queue){NULL, &q->head, 0};
+}
 
 void tcp_queue_put(struct tcp_queue *q, struct tcp_frame *f)
 {
@@ -91,13 +99,16 @@ void tcp_frame_end(struct tcp_endpoint *d, struct tcp_frame *f, int status)
         done(ctx, status);
 }
 
-void tcp_frame_deliver(struct tcp_endpoint *d, const struct frame_header *h, struct data_buffer *payload)
+void tcp_frame_deliver(struct tcp_endpoint *d, const struct frame_header *h,
+                       struct data_buffer *payload)
 {
     data_count_received(&d->base, h->payload_bytes);
     d->base.callbacks.frame(d->base.callbacks.ctx, h, payload);
 }
 
-/* ---- what epoll watches ------------------------------------------------------------------------------------------------------------ */
+/* ---- what epoll watches
+ * ------------------------------------------------------------------------------------------------------------
+ */
 
 bool tcp_watch_add(struct tcp_endpoint *d, int fd, struct tcp_watch *w, uint32_t events)
 {
@@ -105,9 +116,13 @@ bool tcp_watch_add(struct tcp_endpoint *d, int fd, struct tcp_watch *w, uint32_t
     return epoll_ctl(d->epoll, EPOLL_CTL_ADD, fd, &ev) == 0;
 }
 
-static void on_nothing(struct tcp_watch *w, uint32_t events) { (void)w, (void)events; }
+static void on_nothing(struct tcp_watch *w, uint32_t events)
+{
+    (void)w, (void)events;
+}
 
-void tcp_watch_bury(struct tcp_endpoint *d, struct tcp_watch *w, void (*free_watch)(struct tcp_watch *w))
+void tcp_watch_bury(struct tcp_endpoint *d, struct tcp_watch *w,
+                    void (*free_watch)(struct tcp_watch *w))
 {
     w->ready = on_nothing;
     w->free = free_watch;
@@ -124,7 +139,9 @@ static void dead_free(struct tcp_endpoint *d)
     }
 }
 
-/* ---- the thread ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- the thread
+ * ------------------------------------------------------------------------------------------------------------------------
+ */
 
 static void wake(struct tcp_endpoint *d)
 {
@@ -151,7 +168,8 @@ static void orders_carry_out(struct tcp_endpoint *d)
     }
 }
 
-/* Time counts only while this thread listens: after a pause (suspend, a debugger) nobody is judged before what came meanwhile was read. */
+/* Time counts only while this thread listens: after a pause (suspend, a debugger) nobody is judged
+ * before what came meanwhile was read. */
 static bool clock_turn(struct tcp_endpoint *d)
 {
     uint64_t now = env_now_ns(&env_real), passed_ms = (now - d->turned_ns) / 1000000;
@@ -218,8 +236,8 @@ static void turn(struct tcp_endpoint *d)
     dead_free(d);
 }
 
-/* Says goodbye on every connection, and waits a moment for the other's, so that what was sent last arrives: closing a socket with unread bytes would
- * take back what is on its way. */
+/* Says goodbye on every connection, and waits a moment for the other's, so that what was sent last
+ * arrives: closing a socket with unread bytes would take back what is on its way. */
 static void leave(struct tcp_endpoint *d)
 {
     d->closing = true;
@@ -254,7 +272,9 @@ static void *run(void *ctx)
     return NULL;
 }
 
-/* ---- the face ------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- the face
+ * ------------------------------------------------------------------------------------------------------------------------------
+ */
 
 static bool order_give(struct tcp_endpoint *d, struct tcp_order *o)
 {
@@ -272,15 +292,18 @@ static bool order_give(struct tcp_endpoint *d, struct tcp_order *o)
     return room;
 }
 
-static int tcp_connect(struct data_endpoint *base, const uint8_t *address, size_t size, struct data_link **out, struct err *e)
+static int tcp_connect(struct data_endpoint *base, const uint8_t *address, size_t size,
+                       struct data_link **out, struct err *e)
 {
     struct data_address where;
     int rc = data_address_parse(address, size, &where, e);
     if (rc < 0)
         return rc;
     if (where.kind != DATA_KIND_TCP) {
-        err_set(e, HP_EINVAL, "the peer %s speaks UCX on its data channel, this process TCP", where.host);
-        return err_hint(e, "all agents of a cluster use the transport that `hpctl cluster init --data` chose; start this one again");
+        err_set(e, HP_EINVAL, "the peer %s speaks UCX on its data channel, this process TCP",
+                where.host);
+        return err_hint(e, "all agents of a cluster use the transport that `hpctl cluster init "
+                           "--data` chose; start this one again");
     }
     struct tcp_link *link = calloc(1, sizeof *link);
     if (!link)
@@ -298,7 +321,8 @@ static void tcp_disconnect(struct data_link *base)
     order_give((struct tcp_endpoint *)base->endpoint, &link->gone);
 }
 
-static void tcp_post(struct data_link *base, const struct frame_header *h, struct data_buffer *payload, data_done_fn done, void *done_ctx)
+static void tcp_post(struct data_link *base, const struct frame_header *h,
+                     struct data_buffer *payload, data_done_fn done, void *done_ctx)
 {
     struct tcp_endpoint *d = (struct tcp_endpoint *)base->endpoint;
     struct tcp_frame *f = frame_get(d);
@@ -365,14 +389,17 @@ static void tcp_close(struct data_endpoint *base)
     free(d);
 }
 
-static const struct data_ops tcp_ops = {tcp_close, tcp_connect, tcp_disconnect, tcp_post, tcp_room, tcp_peers_changed};
+static const struct data_ops tcp_ops = {tcp_close, tcp_connect, tcp_disconnect,
+                                        tcp_post,  tcp_room,    tcp_peers_changed};
 
 static int loop_open(struct tcp_endpoint *d, struct err *e)
 {
     d->epoll = epoll_create1(EPOLL_CLOEXEC);
     d->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     d->wake_watch.ready = on_nothing;
-    if (d->epoll >= 0 && d->wake_fd >= 0 && tcp_watch_add(d, d->wake_fd, &d->wake_watch, EPOLLIN | EPOLLET)) /* each write is an edge; nobody needs to read */
+    if (d->epoll >= 0 && d->wake_fd >= 0 &&
+        tcp_watch_add(d, d->wake_fd, &d->wake_watch,
+                      EPOLLIN | EPOLLET)) /* each write is an edge; nobody needs to read */
         return 0;
     return err_set(e, HP_EDEVICE, "cannot open the data channel: %s", strerror(errno));
 }
@@ -397,7 +424,9 @@ int data_open_tcp(const struct data_config *c, struct data_endpoint **out, struc
     d->epoll = d->wake_fd = d->listener = -1;
     d->time_scale = env_time_scale();
     d->turned_ns = env_now_ns(&env_real);
-    int rc = sodium_init() < 0 ? err_set(e, HP_EUNSUPPORTED, "libsodium cannot start on this machine") : keys_take(d, &c->keys, e);
+    int rc = sodium_init() < 0
+                 ? err_set(e, HP_EUNSUPPORTED, "libsodium cannot start on this machine")
+                 : keys_take(d, &c->keys, e);
     do
         randombytes_buf(&d->instance, sizeof d->instance);
     while (d->instance == 0);

@@ -1,8 +1,4 @@
 /* A proven connection: its greeting, heartbeats and end. */
-#include "transport/data_tcp_int.h"
-
-#include "common/log.h"
-
 #include <netinet/tcp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -10,6 +6,9 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <unistd.h>
+
+#include "common/log.h"
+#include "transport/data_tcp_int.h"
 
 static void on_ready(struct tcp_watch *w, uint32_t events)
 {
@@ -62,7 +61,8 @@ static void socket_tune(int fd)
     setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof unsent);
 }
 
-struct tcp_conn *tcp_conn_open(struct tcp_endpoint *d, struct tcp_peer *peer, int fd, bool initiated, const struct handshake_result *r)
+struct tcp_conn *tcp_conn_open(struct tcp_endpoint *d, struct tcp_peer *peer, int fd,
+                               bool initiated, const struct handshake_result *r)
 {
     struct tcp_conn *c = conn_create(r);
     if (!c || !tcp_watch_add(d, fd, &c->watch, EPOLLIN)) {
@@ -89,9 +89,12 @@ struct tcp_conn *tcp_conn_open(struct tcp_endpoint *d, struct tcp_peer *peer, in
     return c;
 }
 
-/* ---- two connections to one peer ----------------------------------------------------------------------------------------------------- */
+/* ---- two connections to one peer
+ * -----------------------------------------------------------------------------------------------------
+ */
 
-/* Of two that were opened at the same time both ends keep the same one: that of the smaller key. Of two of one direction, the newer. */
+/* Of two that were opened at the same time both ends keep the same one: that of the smaller key. Of
+ * two of one direction, the newer. */
 static bool is_kept(const struct tcp_conn *c, const struct tcp_conn *other)
 {
     if (c->initiated == other->initiated)
@@ -100,11 +103,16 @@ static bool is_kept(const struct tcp_conn *c, const struct tcp_conn *other)
     return c->initiated == smaller;
 }
 
-/* Another process with the same key opened `other`: it was this one's predecessor, or both live and only send here (two admins at two terminals). The latter
- * keep their connections; whose first process is gone is noticed by its silence. */
-static bool is_foreign(const struct tcp_conn *c, const struct tcp_conn *other) { return other->greeted && other->instance != c->instance; }
+/* Another process with the same key opened `other`: it was this one's predecessor, or both live and
+ * only send here (two admins at two terminals). The latter keep their connections; whose first
+ * process is gone is noticed by its silence. */
+static bool is_foreign(const struct tcp_conn *c, const struct tcp_conn *other)
+{
+    return other->greeted && other->instance != c->instance;
+}
 
-/* `c` has greeted, and `other` stands. Does the peer still have `other`? Then one of them retires. */
+/* `c` has greeted, and `other` stands. Does the peer still have `other`? Then one of them retires.
+ */
 static void settle(struct tcp_conn *c, struct tcp_conn *other, bool alone)
 {
     if (is_foreign(c, other)) {
@@ -141,10 +149,13 @@ void tcp_conn_hello(struct tcp_conn *c, const uint8_t *text)
     c->dirty = true;
     tcp_peer_serve(peer);
     char name[96];
-    log_debug("data", "connected", "peer=\"%s\" opened_by=%s", tcp_peer_name(peer, name), c->initiated ? "us" : "peer");
+    log_debug("data", "connected", "peer=\"%s\" opened_by=%s", tcp_peer_name(peer, name),
+              c->initiated ? "us" : "peer");
 }
 
-/* ---- the end ----------------------------------------------------------------------------------------------------------------------- */
+/* ---- the end
+ * -----------------------------------------------------------------------------------------------------------------------
+ */
 
 static void conn_unlist(struct tcp_conn *c)
 {
@@ -209,10 +220,14 @@ void tcp_conn_bye(struct tcp_conn *c, uint8_t why)
     if (why == BYE_RETIRING)
         tcp_conn_retire(c, BYE_RETIRING);
     else
-        tcp_conn_broken(c, HP_ELINK, why == BYE_REFUSED ? "it does not admit this process any more" : "it closed its data channel");
+        tcp_conn_broken(c, HP_ELINK,
+                        why == BYE_REFUSED ? "it does not admit this process any more"
+                                           : "it closed its data channel");
 }
 
-/* ---- time ----------------------------------------------------------------------------------------------------------------------------- */
+/* ---- time
+ * -----------------------------------------------------------------------------------------------------------------------------
+ */
 
 static bool has_granted(const struct tcp_conn *c)
 {
@@ -227,7 +242,8 @@ static void conn_tick(struct tcp_conn *c)
     struct tcp_endpoint *d = c->endpoint;
     uint64_t now = d->clock_ms;
     if (c->parked && now - c->parked_ms > tcp_ms(d, TCP_STALL_MS)) {
-        tcp_conn_broken(c, HP_ELIMIT, "its control-sized frames found no room for %d s", TCP_STALL_MS / 1000);
+        tcp_conn_broken(c, HP_ELIMIT, "its control-sized frames found no room for %d s",
+                        TCP_STALL_MS / 1000);
     } else if (!c->parked && !c->retiring && now - c->heard_ms > tcp_ms(d, TCP_SILENCE_MS)) {
         tcp_conn_broken(c, HP_ETIMEOUT, "nothing was heard of it for %.1f s", TCP_SILENCE_MS / 1e3);
     } else if (!c->greeted && now - c->opened_ms > tcp_ms(d, TCP_PROOF_MS)) {
@@ -240,7 +256,8 @@ static void conn_tick(struct tcp_conn *c)
         tcp_conn_broken(c, HP_ETIMEOUT, "it did not end its second connection");
     } else {
         if (now - c->heard_ms > TCP_BEAT_MS)
-            tcp_conn_low_water(c, 0); /* on a slow link the parts of a record are signs of life too */
+            tcp_conn_low_water(c,
+                               0); /* on a slow link the parts of a record are signs of life too */
         if (c->arrivals || c->parked)
             tcp_conn_room(c);
         if (!c->dead && !c->bye_sent && now - c->sent_ms >= TCP_BEAT_MS)

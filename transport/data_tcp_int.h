@@ -1,51 +1,59 @@
 /* What the files of data_tcp share. Only data_tcp*.c (and its tests) include this.
  *
- * One thread owns everything here but what stands under base.lock. Between two endpoints there is one connection, whoever opened it; both directions
- * share it. When both open one at the same time, the one stays that was opened by the smaller key, and the other ends when what is on its way has come.
+ * One thread owns everything here but what stands under base.lock. Between two endpoints there is
+ * one connection, whoever opened it; both directions share it. When both open one at the same time,
+ * the one stays that was opened by the smaller key, and the other ends when what is on its way has
+ * come.
  *
  *   data_tcp.c             the endpoint, its thread and its face
- *   data_tcp_proof.c       listening, admission of strangers, dialling: everything until both ends are proven
- *   data_tcp_peer.c        the peer behind a key: its links, its queue, its connections
+ *   data_tcp_proof.c       listening, admission of strangers, dialling: everything until both ends
+ * are proven data_tcp_peer.c        the peer behind a key: its links, its queue, its connections
  *   data_tcp_connection.c  a proven connection: greeting, heartbeats, its end
  *   data_tcp_send.c        which record goes next
  *   data_tcp_receive.c     records that come
  *   data_tcp_seal.c        their encryption
  *
- * Records: a clear head of 8 bytes (u32: length of the text in the lower 24 bits, kind in the upper 8; u32: number of a frame, else 0), the sealed text, a
- * seal of 16 bytes; little-endian. A frame with a payload of at most 64 KiB is one record. A larger one is announced by its header; its receiver grants
- * it once there is a buffer for it, and then its payload follows in records of 64 KiB. So a connection is always read, nothing large holds up
- * what is small, and a full pool is felt by the sender alone, frame by frame. */
+ * Records: a clear head of 8 bytes (u32: length of the text in the lower 24 bits, kind in the upper
+ * 8; u32: number of a frame, else 0), the sealed text, a seal of 16 bytes; little-endian. A frame
+ * with a payload of at most 64 KiB is one record. A larger one is announced by its header; its
+ * receiver grants it once there is a buffer for it, and then its payload follows in records of 64
+ * KiB. So a connection is always read, nothing large holds up what is small, and a full pool is
+ * felt by the sender alone, frame by frame. */
 #ifndef HP_TRANSPORT_DATA_TCP_INT_H
 #define HP_TRANSPORT_DATA_TCP_INT_H
-
-#include "transport/data_address.h"
-#include "transport/data_int.h"
-#include "transport/data_tcp_seal.h"
 
 #include <netinet/in.h>
 #include <stdatomic.h>
 #include <sys/socket.h>
 
+#include "transport/data_address.h"
+#include "transport/data_int.h"
+#include "transport/data_tcp_seal.h"
+
 enum {
     TCP_HEAD_BYTES = 8,
-    TCP_CHUNK_BYTES = 64 << 10,                         /* of a large payload in one record */
+    TCP_CHUNK_BYTES = 64 << 10,                               /* of a large payload in one record */
     TCP_TEXT_BYTES = FRAME_HEADER_BYTES + DATA_CONTROL_BYTES, /* the longest record's text */
     TCP_RECORD_BYTES = TCP_HEAD_BYTES + TCP_TEXT_BYTES + SEAL_BYTES,
     TCP_READ_BYTES = 4 * TCP_RECORD_BYTES,
     TCP_WRITE_BYTES = 2 * TCP_RECORD_BYTES,
-    TCP_UNSENT_BYTES = 256 << 10, /* in the kernel, not sent yet: what a small frame may have to wait for (2 ms at 1 Gbit/s), and how long the thread may wait for a core */
-    TCP_MAX_ANNOUNCED = 64,       /* large frames of one direction that are announced and not through */
-    TCP_MAX_QUEUED = 4096,        /* frames that wait for one peer */
-    TCP_MAX_ORDERS = 65536,       /* that wait for the thread */
+    TCP_UNSENT_BYTES =
+        256 << 10, /* in the kernel, not sent yet: what a small frame may have to wait for (2 ms at
+                      1 Gbit/s), and how long the thread may wait for a core */
+    TCP_MAX_ANNOUNCED = 64, /* large frames of one direction that are announced and not through */
+    TCP_MAX_QUEUED = 4096,  /* frames that wait for one peer */
+    TCP_MAX_ORDERS = 65536, /* that wait for the thread */
     TCP_MAX_STRANGERS = 256,
     TCP_MAX_STRANGERS_OF_SOURCE = 32,
-    TCP_MAX_OF_KEY = 16,  /* connections that one key has opened here */
-    TCP_PROOF_MS = 2000,  /* from the first byte of a connection to its proof */
-    TCP_HELD_MS = 1000,   /* for a key that is not in the set yet */
-    TCP_BEAT_MS = 500,    /* something is sent at least this often */
+    TCP_MAX_OF_KEY = 16,   /* connections that one key has opened here */
+    TCP_PROOF_MS = 2000,   /* from the first byte of a connection to its proof */
+    TCP_HELD_MS = 1000,    /* for a key that is not in the set yet */
+    TCP_BEAT_MS = 500,     /* something is sent at least this often */
     TCP_SILENCE_MS = 2500, /* nothing was heard for this long: the peer is gone */
-    TCP_STALL_MS = 10000, /* a granted frame, or one that found no room, does not move for this long */
-    TCP_UNREAD_MS = 15000, /* the kernel takes nothing for this long: longer than a peer whose pool is full stays (TCP_STALL_MS) */
+    TCP_STALL_MS =
+        10000, /* a granted frame, or one that found no room, does not move for this long */
+    TCP_UNREAD_MS = 15000, /* the kernel takes nothing for this long: longer than a peer whose pool
+                              is full stays (TCP_STALL_MS) */
     TCP_RETIRE_MS = 5000,
     TCP_CLOSE_MS = 1000,
     TCP_TICK_MS = 100
@@ -74,7 +82,8 @@ struct tcp_conn;
 struct tcp_watch {
     void (*ready)(struct tcp_watch *w, uint32_t events);
     void (*free)(struct tcp_watch *w);
-    struct tcp_watch *next_dead; /* freed at the end of the turn, since later events of it may name it */
+    struct tcp_watch
+        *next_dead; /* freed at the end of the turn, since later events of it may name it */
 };
 
 struct tcp_order {
@@ -156,8 +165,8 @@ struct tcp_conn {
     struct tcp_seal opener;
     uint8_t *in;
     size_t in_start, in_end;
-    int low_water;     /* SO_RCVLOWAT */
-    bool parked;       /* the record at in_start is open, and its frame waits for room */
+    int low_water; /* SO_RCVLOWAT */
+    bool parked;   /* the record at in_start is open, and its frame waits for room */
     uint64_t parked_ms;
     struct tcp_arrival *arrivals;
     int n_arrivals;
@@ -179,10 +188,10 @@ struct tcp_peer {
     struct tcp_peer *next;
     struct tcp_endpoint *endpoint;
     uint8_t key[KEY_BYTES];
-    bool self;     /* this endpoint's own key */
-    bool admitted; /* its key was in the set when last looked at */
+    bool self;                 /* this endpoint's own key */
+    bool admitted;             /* its key was in the set when last looked at */
     struct data_address where; /* port 0: nobody said yet */
-    struct tcp_conn *current; /* carries what is posted */
+    struct tcp_conn *current;  /* carries what is posted */
     struct tcp_proof *dialling;
     int n_conns;
     struct tcp_link *links;
@@ -204,7 +213,8 @@ struct tcp_endpoint {
     size_t n_spare;
     atomic_bool stopping, room, peers_changed;
     /* the thread's own */
-    uint64_t clock_ms, ticked_ms, turned_ns; /* time in which it listened; of it when it last looked around; when it last looked at the clock */
+    uint64_t clock_ms, ticked_ms, turned_ns; /* time in which it listened; of it when it last looked
+                                                around; when it last looked at the clock */
     double time_scale;
     bool closing;
     struct tcp_peer *peers;
@@ -221,7 +231,8 @@ struct tcp_endpoint {
 /* ---- data_tcp.c ---- */
 uint64_t tcp_ms(const struct tcp_endpoint *d, uint64_t ms); /* stretched by HP_TIME_SCALE */
 bool tcp_watch_add(struct tcp_endpoint *d, int fd, struct tcp_watch *w, uint32_t events);
-void tcp_watch_bury(struct tcp_endpoint *d, struct tcp_watch *w, void (*free_watch)(struct tcp_watch *w));
+void tcp_watch_bury(struct tcp_endpoint *d, struct tcp_watch *w,
+                    void (*free_watch)(struct tcp_watch *w));
 /* Ends a frame: gives its buffer back, tells whoever posted it. */
 void tcp_frame_end(struct tcp_endpoint *d, struct tcp_frame *f, int status);
 void tcp_queue_init(struct tcp_queue *q);
@@ -229,7 +240,8 @@ void tcp_queue_put(struct tcp_queue *q, struct tcp_frame *f);
 struct tcp_frame *tcp_queue_take(struct tcp_queue *q);
 void tcp_queue_remove(struct tcp_queue *q, struct tcp_frame *f);
 void tcp_queue_fail(struct tcp_endpoint *d, struct tcp_queue *q, int status);
-void tcp_frame_deliver(struct tcp_endpoint *d, const struct frame_header *h, struct data_buffer *payload);
+void tcp_frame_deliver(struct tcp_endpoint *d, const struct frame_header *h,
+                       struct data_buffer *payload);
 
 /* ---- data_tcp_proof.c ---- */
 int tcp_listen(struct tcp_endpoint *d, const char *host, uint16_t port, struct err *e);
@@ -242,7 +254,8 @@ void tcp_proofs_drop(struct tcp_endpoint *d);
 socklen_t tcp_sockaddr(const char *host, uint16_t port, struct sockaddr_storage *out);
 
 /* ---- data_tcp_peer.c ---- */
-struct tcp_peer *tcp_peer_get(struct tcp_endpoint *d, const uint8_t key[KEY_BYTES]); /* finds or makes; NULL: no memory */
+struct tcp_peer *tcp_peer_get(struct tcp_endpoint *d,
+                              const uint8_t key[KEY_BYTES]); /* finds or makes; NULL: no memory */
 void tcp_peer_post(struct tcp_endpoint *d, struct tcp_frame *f);
 void tcp_peer_link_gone(struct tcp_link *link);
 /* Everything that is posted to it fails, its links are told why. */
@@ -258,12 +271,14 @@ const char *tcp_peer_name(const struct tcp_peer *peer, char out[96]);
 
 /* ---- data_tcp_connection.c ---- */
 /* Takes the descriptor. NULL: no memory (the descriptor is closed). */
-struct tcp_conn *tcp_conn_open(struct tcp_endpoint *d, struct tcp_peer *peer, int fd, bool initiated, const struct handshake_result *r);
+struct tcp_conn *tcp_conn_open(struct tcp_endpoint *d, struct tcp_peer *peer, int fd,
+                               bool initiated, const struct handshake_result *r);
 void tcp_conn_hello(struct tcp_conn *c, const uint8_t *text);
 void tcp_conn_bye(struct tcp_conn *c, uint8_t why);
 /* Ends it at once; `e` says why in words for whoever used it. */
 void tcp_conn_break(struct tcp_conn *c, const struct err *e);
-int tcp_conn_broken(struct tcp_conn *c, int status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+int tcp_conn_broken(struct tcp_conn *c, int status, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 /* Starts no frame any more; ends when what is on its way is through. */
 void tcp_conn_retire(struct tcp_conn *c, enum tcp_bye bye);
 void tcp_conn_ask(struct tcp_conn *c, uint32_t events);

@@ -1,14 +1,16 @@
-/* The peer behind a key: the links that lead to it, what waits to be sent to it, and the connections that may carry it. */
-#include "transport/data_tcp_int.h"
-
+/* The peer behind a key: the links that lead to it, what waits to be sent to it, and the
+ * connections that may carry it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "transport/data_tcp_int.h"
+
 const char *tcp_peer_name(const struct tcp_peer *peer, char out[96])
 {
     char key[9];
-    snprintf(key, sizeof key, "%02x%02x%02x%02x", peer->key[0], peer->key[1], peer->key[2], peer->key[3]);
+    snprintf(key, sizeof key, "%02x%02x%02x%02x", peer->key[0], peer->key[1], peer->key[2],
+             peer->key[3]);
     if (peer->where.port)
         snprintf(out, 96, "%s port %u (key %s...)", peer->where.host, peer->where.port, key);
     else
@@ -41,7 +43,9 @@ struct tcp_peer *tcp_peer_get(struct tcp_endpoint *d, const uint8_t key[KEY_BYTE
     return peer_create(d, key);
 }
 
-/* ---- links ------------------------------------------------------------------------------------------------------------------- */
+/* ---- links
+ * -------------------------------------------------------------------------------------------------------------------
+ */
 
 static void link_attach(struct tcp_link *link, struct tcp_peer *peer)
 {
@@ -87,9 +91,14 @@ void tcp_peer_fail(struct tcp_peer *peer, const struct err *why)
         link_fail(d, peer->links, why);
 }
 
-/* ---- what is posted ---------------------------------------------------------------------------------------------------------------- */
+/* ---- what is posted
+ * ----------------------------------------------------------------------------------------------------------------
+ */
 
-bool tcp_peer_has_queue(const struct tcp_peer *peer) { return peer->small.head || peer->large.head || peer->background.head; }
+bool tcp_peer_has_queue(const struct tcp_peer *peer)
+{
+    return peer->small.head || peer->large.head || peer->background.head;
+}
 
 /* What is posted to this endpoint's own key comes back without a socket. */
 static int self_deliver(struct tcp_endpoint *d, struct tcp_frame *f)
@@ -159,7 +168,9 @@ void tcp_peer_post(struct tcp_endpoint *d, struct tcp_frame *f)
     }
 }
 
-/* ---- time, and the set of keys ------------------------------------------------------------------------------------------------------ */
+/* ---- time, and the set of keys
+ * ------------------------------------------------------------------------------------------------------
+ */
 
 static void peer_free_if_unused(struct tcp_peer **at)
 {
@@ -170,10 +181,12 @@ static void peer_free_if_unused(struct tcp_peer **at)
     free(peer);
 }
 
-/* Connections of keys that left the set end. A peer that this endpoint dialled without ever having admitted it stays. */
+/* Connections of keys that left the set end. A peer that this endpoint dialled without ever having
+ * admitted it stays. */
 static void peer_look(struct tcp_peer *peer)
 {
-    bool allowed = data_peer_is_allowed(&peer->endpoint->base, peer->key), left = peer->admitted && !allowed;
+    bool allowed = data_peer_is_allowed(&peer->endpoint->base, peer->key),
+         left = peer->admitted && !allowed;
     peer->admitted = allowed;
     for (struct tcp_conn *c = peer->endpoint->conns, *next; c && left; c = next) {
         next = c->next;

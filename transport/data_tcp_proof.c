@@ -1,10 +1,7 @@
-/* Connections that are not proven yet: strangers that came, and peers that are dialled. Each has two seconds, no byte beyond the handshake's is read, and
- * there are at most 256 strangers, 32 of one source (of one /64 with IPv6). Who comes when the table is full takes the place of the oldest that has not
- * shown that it knows this endpoint's key; so silent crowds cost a member nothing. */
-#include "transport/data_tcp_int.h"
-
-#include "common/log.h"
-
+/* Connections that are not proven yet: strangers that came, and peers that are dialled. Each has
+ * two seconds, no byte beyond the handshake's is read, and there are at most 256 strangers, 32 of
+ * one source (of one /64 with IPv6). Who comes when the table is full takes the place of the oldest
+ * that has not shown that it knows this endpoint's key; so silent crowds cost a member nothing. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -16,13 +13,19 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include "common/log.h"
+#include "transport/data_tcp_int.h"
+
 enum { ACCEPTS_PER_TURN = 64, SAY_MS = 1000 };
 
-/* ---- strangers that are refused: counted, and told once a second -------------------------------------------------------------------- */
+/* ---- strangers that are refused: counted, and told once a second
+ * -------------------------------------------------------------------- */
 
 static void source_text(const struct sockaddr_storage *from, char out[INET6_ADDRSTRLEN])
 {
-    const void *raw = from->ss_family == AF_INET6 ? (const void *)&((const struct sockaddr_in6 *)from)->sin6_addr : &((const struct sockaddr_in *)from)->sin_addr;
+    const void *raw = from->ss_family == AF_INET6
+                          ? (const void *)&((const struct sockaddr_in6 *)from)->sin6_addr
+                          : &((const struct sockaddr_in *)from)->sin_addr;
     if (!inet_ntop(from->ss_family, raw, out, INET6_ADDRSTRLEN))
         snprintf(out, INET6_ADDRSTRLEN, "?");
 }
@@ -31,12 +34,14 @@ static void refused_say(struct tcp_endpoint *d)
 {
     if (d->refused_unsaid == 0 || (d->refused_said_ms && d->clock_ms - d->refused_said_ms < SAY_MS))
         return;
-    log_warn("data", "strangers_refused", "n=%llu last=\"%s\"", (unsigned long long)d->refused_unsaid, d->refused_text);
+    log_warn("data", "strangers_refused", "n=%llu last=\"%s\"",
+             (unsigned long long)d->refused_unsaid, d->refused_text);
     d->refused_unsaid = 0;
     d->refused_said_ms = d->clock_ms ? d->clock_ms : 1;
 }
 
-static void refused_count(struct tcp_endpoint *d, const struct sockaddr_storage *from, const char *why)
+static void refused_count(struct tcp_endpoint *d, const struct sockaddr_storage *from,
+                          const char *why)
 {
     char source[INET6_ADDRSTRLEN];
     source_text(from, source);
@@ -46,9 +51,14 @@ static void refused_count(struct tcp_endpoint *d, const struct sockaddr_storage 
     refused_say(d);
 }
 
-/* ---- one proof ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- one proof
+ * ------------------------------------------------------------------------------------------------------------------------
+ */
 
-static void watch_free(struct tcp_watch *w) { free(w); }
+static void watch_free(struct tcp_watch *w)
+{
+    free(w);
+}
 
 static void proof_free(struct tcp_proof *p)
 {
@@ -138,7 +148,8 @@ static bool proof_write(struct tcp_proof *p)
     return true;
 }
 
-/* A stranger named its key. Is it welcome? If the set does not have it yet, it waits: the news may be on its way. */
+/* A stranger named its key. Is it welcome? If the set does not have it yet, it waits: the news may
+ * be on its way. */
 static bool proof_admit(struct tcp_proof *p)
 {
     struct tcp_endpoint *d = p->endpoint;
@@ -146,7 +157,8 @@ static bool proof_admit(struct tcp_proof *p)
     if (!data_peer_is_allowed(&d->base, handshake_peer(&p->handshake))) {
         if (!p->held_until_ms)
             proof_ask(p, 0); /* what it sends meanwhile wakes nobody */
-        p->held_until_ms = p->held_until_ms ? p->held_until_ms : d->clock_ms + tcp_ms(d, TCP_HELD_MS);
+        p->held_until_ms =
+            p->held_until_ms ? p->held_until_ms : d->clock_ms + tcp_ms(d, TCP_HELD_MS);
         return false;
     }
     if (p->held_until_ms)
@@ -167,7 +179,10 @@ static void proof_read(struct tcp_proof *p)
     if (wants == 0 || (n < 0 && (errno == EAGAIN || errno == EINTR)))
         return;
     if (n <= 0) {
-        proof_fail(p, HP_ELINK, p->peer ? "it closed the connection during the handshake; perhaps it does not admit this process's key" : "it went away");
+        proof_fail(p, HP_ELINK,
+                   p->peer ? "it closed the connection during the handshake; perhaps it does not "
+                             "admit this process's key"
+                           : "it went away");
         return;
     }
     p->n_input += (size_t)n;
@@ -211,14 +226,21 @@ static void on_ready(struct tcp_watch *w, uint32_t events)
         proof_read(p);
 }
 
-static struct tcp_proof *proof_create(struct tcp_endpoint *d, int fd, struct tcp_peer *peer, uint32_t events)
+static struct tcp_proof *proof_create(struct tcp_endpoint *d, int fd, struct tcp_peer *peer,
+                                      uint32_t events)
 {
     struct tcp_proof *p = calloc(1, sizeof *p);
     if (!p)
         return NULL;
-    *p = (struct tcp_proof){.watch = {.ready = on_ready}, .endpoint = d, .fd = fd, .peer = peer, .deadline_ms = d->clock_ms + tcp_ms(d, TCP_PROOF_MS)};
-    int rc = peer ? handshake_initiate(&p->handshake, &d->keys, peer->key, HANDSHAKE_TCP, handshake_ciphers(), NULL)
-                  : handshake_respond(&p->handshake, &d->keys, HANDSHAKE_TCP, handshake_ciphers(), NULL);
+    *p = (struct tcp_proof){.watch = {.ready = on_ready},
+                            .endpoint = d,
+                            .fd = fd,
+                            .peer = peer,
+                            .deadline_ms = d->clock_ms + tcp_ms(d, TCP_PROOF_MS)};
+    int rc =
+        peer ? handshake_initiate(&p->handshake, &d->keys, peer->key, HANDSHAKE_TCP,
+                                  handshake_ciphers(), NULL)
+             : handshake_respond(&p->handshake, &d->keys, HANDSHAKE_TCP, handshake_ciphers(), NULL);
     if (rc < 0 || !tcp_watch_add(d, fd, &p->watch, events)) {
         handshake_wipe(&p->handshake);
         free(p);
@@ -235,18 +257,23 @@ static struct tcp_proof *proof_create(struct tcp_endpoint *d, int fd, struct tcp
     return p;
 }
 
-/* ---- strangers -------------------------------------------------------------------------------------------------------------------------- */
+/* ---- strangers
+ * --------------------------------------------------------------------------------------------------------------------------
+ */
 
 static bool is_same_source(const struct sockaddr_storage *a, const struct sockaddr_storage *b)
 {
     if (a->ss_family != b->ss_family)
         return false;
     if (a->ss_family == AF_INET6)
-        return memcmp(&((const struct sockaddr_in6 *)a)->sin6_addr, &((const struct sockaddr_in6 *)b)->sin6_addr, 8) == 0;
-    return ((const struct sockaddr_in *)a)->sin_addr.s_addr == ((const struct sockaddr_in *)b)->sin_addr.s_addr;
+        return memcmp(&((const struct sockaddr_in6 *)a)->sin6_addr,
+                      &((const struct sockaddr_in6 *)b)->sin6_addr, 8) == 0;
+    return ((const struct sockaddr_in *)a)->sin_addr.s_addr ==
+           ((const struct sockaddr_in *)b)->sin_addr.s_addr;
 }
 
-/* Whom a newcomer may push out: who has said nothing of worth; failing that, who is held. `from` NULL: of any source. */
+/* Whom a newcomer may push out: who has said nothing of worth; failing that, who is held. `from`
+ * NULL: of any source. */
 static struct tcp_proof *proof_oldest(struct tcp_endpoint *d, const struct sockaddr_storage *from)
 {
     struct tcp_proof *held = NULL;
@@ -293,7 +320,8 @@ static void stranger_take(struct tcp_endpoint *d, int fd, const struct sockaddr_
     refused_count(d, from, "too many unproven connections");
 }
 
-/* Descriptors or memory ran out: the listener rests until the next tick, lest it wake the thread for nothing. */
+/* Descriptors or memory ran out: the listener rests until the next tick, lest it wake the thread
+ * for nothing. */
 static void listener_rest(struct tcp_endpoint *d)
 {
     struct tcp_proof *p = proof_oldest(d, NULL);
@@ -305,12 +333,14 @@ static void listener_rest(struct tcp_endpoint *d)
 
 static void on_stranger(struct tcp_watch *w, uint32_t events)
 {
-    struct tcp_endpoint *d = (struct tcp_endpoint *)((uint8_t *)w - offsetof(struct tcp_endpoint, listen_watch));
+    struct tcp_endpoint *d =
+        (struct tcp_endpoint *)((uint8_t *)w - offsetof(struct tcp_endpoint, listen_watch));
     (void)events;
     for (int i = 0; i < ACCEPTS_PER_TURN; i++) {
         struct sockaddr_storage from = {0};
         socklen_t size = sizeof from;
-        int fd = accept4(d->listener, (struct sockaddr *)&from, &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        int fd =
+            accept4(d->listener, (struct sockaddr *)&from, &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd >= 0) {
             stranger_take(d, fd, &from);
             continue;
@@ -322,7 +352,9 @@ static void on_stranger(struct tcp_watch *w, uint32_t events)
     }
 }
 
-/* ---- listening and dialling ------------------------------------------------------------------------------------------------------------------ */
+/* ---- listening and dialling
+ * ------------------------------------------------------------------------------------------------------------------
+ */
 
 socklen_t tcp_sockaddr(const char *host, uint16_t port, struct sockaddr_storage *out)
 {
@@ -350,8 +382,11 @@ void tcp_listen_again(struct tcp_endpoint *d)
 static int listen_failed(const char *host, uint16_t port, struct err *e)
 {
     int why = errno;
-    err_set(e, why == EADDRINUSE ? HP_EBUSY : HP_EDEVICE, "cannot listen on %s port %u for data: %s", host, port, strerror(why));
-    return err_hint(e, why == EADDRINUSE ? "another program has this port; choose one with --data-port" : "`ip addr` lists this machine's addresses");
+    err_set(e, why == EADDRINUSE ? HP_EBUSY : HP_EDEVICE,
+            "cannot listen on %s port %u for data: %s", host, port, strerror(why));
+    return err_hint(e, why == EADDRINUSE
+                           ? "another program has this port; choose one with --data-port"
+                           : "`ip addr` lists this machine's addresses");
 }
 
 int tcp_listen(struct tcp_endpoint *d, const char *host, uint16_t port, struct err *e)
@@ -365,12 +400,14 @@ int tcp_listen(struct tcp_endpoint *d, const char *host, uint16_t port, struct e
     if (d->listener < 0)
         return listen_failed(host, port, e);
     setsockopt(d->listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (bind(d->listener, (struct sockaddr *)&at, size) != 0 || listen(d->listener, SOMAXCONN) != 0 ||
+    if (bind(d->listener, (struct sockaddr *)&at, size) != 0 ||
+        listen(d->listener, SOMAXCONN) != 0 ||
         getsockname(d->listener, (struct sockaddr *)&at, &size) != 0)
         return listen_failed(host, port, e);
     d->listen_watch.ready = on_stranger;
     tcp_listen_again(d);
-    uint16_t bound = at.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&at)->sin6_port : ((struct sockaddr_in *)&at)->sin_port;
+    uint16_t bound = at.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&at)->sin6_port
+                                              : ((struct sockaddr_in *)&at)->sin_port;
     struct data_address a = {.kind = DATA_KIND_TCP, .port = ntohs(bound)};
     snprintf(a.host, sizeof a.host, "%s", host);
     memcpy(a.key, d->key, KEY_BYTES);
@@ -389,24 +426,29 @@ void tcp_dial(struct tcp_peer *peer)
     struct err e = {0};
     char name[96];
     if (fd < 0) {
-        err_set(&e, HP_ELINK, "no connection to the peer %s: %s", tcp_peer_name(peer, name), size ? strerror(errno) : "nobody said where it listens");
+        err_set(&e, HP_ELINK, "no connection to the peer %s: %s", tcp_peer_name(peer, name),
+                size ? strerror(errno) : "nobody said where it listens");
         tcp_peer_fail(peer, &e);
         return;
     }
     int on = 1, rc;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     rc = connect(fd, (struct sockaddr *)&at, size);
-    struct tcp_proof *p = rc == 0 || errno == EINPROGRESS ? proof_create(d, fd, peer, EPOLLOUT) : NULL;
+    struct tcp_proof *p =
+        rc == 0 || errno == EINPROGRESS ? proof_create(d, fd, peer, EPOLLOUT) : NULL;
     if (p) {
         p->connecting = true;
         return;
     }
-    err_set(&e, HP_ELINK, "no connection to the peer %s: %s", tcp_peer_name(peer, name), strerror(errno));
+    err_set(&e, HP_ELINK, "no connection to the peer %s: %s", tcp_peer_name(peer, name),
+            strerror(errno));
     close(fd);
     tcp_peer_fail(peer, &e);
 }
 
-/* ---- time, and the set of keys -------------------------------------------------------------------------------------------------------------- */
+/* ---- time, and the set of keys
+ * --------------------------------------------------------------------------------------------------------------
+ */
 
 void tcp_proofs_tick(struct tcp_endpoint *d)
 {
@@ -415,7 +457,8 @@ void tcp_proofs_tick(struct tcp_endpoint *d)
         if (p->held_until_ms && d->clock_ms >= p->held_until_ms)
             proof_fail(p, HP_EDENIED, "it is no member of the cluster");
         else if (d->clock_ms >= p->deadline_ms)
-            proof_fail(p, HP_ETIMEOUT, p->connecting ? "no answer" : "it did not prove itself in time");
+            proof_fail(p, HP_ETIMEOUT,
+                       p->connecting ? "no answer" : "it did not prove itself in time");
     }
     refused_say(d);
 }

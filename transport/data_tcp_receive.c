@@ -1,11 +1,12 @@
-/* Records that come. The head is measured before its text is awaited, the seal is checked before a frame's header is looked at, the header before a buffer is
- * taken; payload is opened from the read buffer straight into the frame's own. What a proven peer may not say ends its connection. */
-#include "transport/data_tcp_int.h"
-
+/* Records that come. The head is measured before its text is awaited, the seal is checked before a
+ * frame's header is looked at, the header before a buffer is taken; payload is opened from the read
+ * buffer straight into the frame's own. What a proven peer may not say ends its connection. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+
+#include "transport/data_tcp_int.h"
 
 enum { LOW_WATER_BYTES = 16 << 10 };
 
@@ -35,11 +36,15 @@ static int head_read(const uint8_t *bytes, struct head *out)
     memcpy(&out->number, bytes + 4, 4);
     out->kind = (enum tcp_record)(length >> 24);
     out->bytes = length & 0xffffff;
-    bool good = out->kind >= RECORD_HELLO && out->kind < RECORD_END && out->bytes >= text_bytes[out->kind].least && out->bytes <= text_bytes[out->kind].most;
+    bool good = out->kind >= RECORD_HELLO && out->kind < RECORD_END &&
+                out->bytes >= text_bytes[out->kind].least &&
+                out->bytes <= text_bytes[out->kind].most;
     return good ? 0 : HP_EPROTO;
 }
 
-/* ---- large frames ------------------------------------------------------------------------------------------------------------- */
+/* ---- large frames
+ * -------------------------------------------------------------------------------------------------------------
+ */
 
 static struct tcp_arrival *arrival_find(const struct tcp_conn *c, uint32_t number)
 {
@@ -70,7 +75,8 @@ static bool memory_is_out(struct data_pool *p, enum pool_use use)
     return out;
 }
 
-/* Those that wait get their buffers, in order; one that is refused goes before the later ones of its budget, and holds up no other budget's. */
+/* Those that wait get their buffers, in order; one that is refused goes before the later ones of
+ * its budget, and holds up no other budget's. */
 static void grant_waiting(struct tcp_conn *c)
 {
     bool spent[POOL_USES] = {false};
@@ -83,7 +89,8 @@ static void grant_waiting(struct tcp_conn *c)
             c->moved_ms = c->endpoint->clock_ms;
             c->dirty = true;
         } else if (memory_is_out(&c->endpoint->base.pool, use)) {
-            tcp_conn_broken(c, HP_ENOMEM, "out of memory for a frame of %llu bytes", (unsigned long long)a->header.payload_bytes);
+            tcp_conn_broken(c, HP_ENOMEM, "out of memory for a frame of %llu bytes",
+                            (unsigned long long)a->header.payload_bytes);
             return;
         } else {
             spent[use] = true;
@@ -94,12 +101,14 @@ static void grant_waiting(struct tcp_conn *c)
 static int announcement_take(struct tcp_conn *c, const struct head *head, const uint8_t *text)
 {
     struct frame_header h;
-    if (frame_header_decode(text, FRAME_HEADER_BYTES, &h, NULL) < 0 || h.payload_bytes <= DATA_CONTROL_BYTES) {
+    if (frame_header_decode(text, FRAME_HEADER_BYTES, &h, NULL) < 0 ||
+        h.payload_bytes <= DATA_CONTROL_BYTES) {
         data_count_malformed(&c->endpoint->base);
         return tcp_conn_broken(c, HP_EPROTO, "it announces a frame with a malformed header");
     }
     if (c->n_arrivals >= TCP_MAX_ANNOUNCED || arrival_find(c, head->number))
-        return tcp_conn_broken(c, HP_EPROTO, "it announces more than %d frames at once", TCP_MAX_ANNOUNCED);
+        return tcp_conn_broken(c, HP_EPROTO, "it announces more than %d frames at once",
+                               TCP_MAX_ANNOUNCED);
     struct tcp_arrival *a = calloc(1, sizeof *a), **at = &c->arrivals;
     if (!a)
         return tcp_conn_broken(c, HP_ENOMEM, "out of memory for a frame");
@@ -123,7 +132,8 @@ static int payload_take(struct tcp_conn *c, const struct head *head, const uint8
     struct tcp_arrival *a = arrival_find(c, head->number);
     if (!a || a->state != ARRIVAL_COMES || a->header.payload_bytes - a->got_bytes < head->bytes)
         return tcp_conn_broken(c, HP_EPROTO, "it sends payload that was not granted");
-    if (!tcp_seal_open(&c->opener, record, TCP_HEAD_BYTES, record + TCP_HEAD_BYTES, head->bytes, a->payload->bytes + a->got_bytes))
+    if (!tcp_seal_open(&c->opener, record, TCP_HEAD_BYTES, record + TCP_HEAD_BYTES, head->bytes,
+                       a->payload->bytes + a->got_bytes))
         return tcp_conn_broken(c, HP_ECORRUPT, "a record's seal is broken");
     a->got_bytes += head->bytes;
     c->moved_ms = c->endpoint->clock_ms;
@@ -137,7 +147,9 @@ static int payload_take(struct tcp_conn *c, const struct head *head, const uint8
     return 0;
 }
 
-/* ---- small frames --------------------------------------------------------------------------------------------------------------- */
+/* ---- small frames
+ * ---------------------------------------------------------------------------------------------------------------
+ */
 
 /* HP_PENDING: there is no room for its payload now; the record stays where it is. */
 static int small_take(struct tcp_conn *c, const struct head *head, const uint8_t *text)
@@ -165,7 +177,9 @@ static int small_take(struct tcp_conn *c, const struct head *head, const uint8_t
     return 0;
 }
 
-/* ---- records ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- records
+ * ------------------------------------------------------------------------------------------------------------------------
+ */
 
 static int text_take(struct tcp_conn *c, const struct head *head, const uint8_t *text)
 {
@@ -181,15 +195,18 @@ static int text_take(struct tcp_conn *c, const struct head *head, const uint8_t 
     }
 }
 
-/* Fewer wake-ups while most of a record is still on its way; the record is needed whole in any case. */
+/* Fewer wake-ups while most of a record is still on its way; the record is needed whole in any
+ * case. */
 void tcp_conn_low_water(struct tcp_conn *c, size_t missing)
 {
     int bytes = missing > LOW_WATER_BYTES ? (int)missing : 1;
-    if (bytes != c->low_water && setsockopt(c->fd, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof bytes) == 0)
+    if (bytes != c->low_water &&
+        setsockopt(c->fd, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof bytes) == 0)
         c->low_water = bytes;
 }
 
-/* One record of the read buffer. 0: taken; HP_PENDING: not all of it is there, or it waits for room; negative: the connection is gone. */
+/* One record of the read buffer. 0: taken; HP_PENDING: not all of it is there, or it waits for
+ * room; negative: the connection is gone. */
 static int record_take(struct tcp_conn *c)
 {
     struct head head;
@@ -209,7 +226,8 @@ static int record_take(struct tcp_conn *c)
         rc = payload_take(c, &head, record);
     } else {
         uint8_t *text = record + TCP_HEAD_BYTES;
-        if (!c->parked && !tcp_seal_open(&c->opener, record, TCP_HEAD_BYTES, text, head.bytes, text))
+        if (!c->parked &&
+            !tcp_seal_open(&c->opener, record, TCP_HEAD_BYTES, text, head.bytes, text))
             return tcp_conn_broken(c, HP_ECORRUPT, "a record's seal is broken");
         rc = text_take(c, &head, text);
         if (rc == HP_PENDING && !c->parked)

@@ -5,9 +5,11 @@
 
 enum { NONCE_BYTES = 12 };
 
-int tcp_seal_init(struct tcp_seal *s, enum handshake_cipher cipher, const uint8_t key[32], bool sealing, struct err *e)
+int tcp_seal_init(struct tcp_seal *s, enum handshake_cipher cipher, const uint8_t key[32],
+                  bool sealing, struct err *e)
 {
-    const EVP_CIPHER *kind = cipher == HANDSHAKE_AES256_GCM ? EVP_aes_256_gcm() : EVP_chacha20_poly1305();
+    const EVP_CIPHER *kind =
+        cipher == HANDSHAKE_AES256_GCM ? EVP_aes_256_gcm() : EVP_chacha20_poly1305();
     *s = (struct tcp_seal){.evp = EVP_CIPHER_CTX_new(), .sealing = sealing};
     if (!s->evp)
         return err_set(e, HP_ENOMEM, "out of memory for a connection's cipher");
@@ -15,7 +17,8 @@ int tcp_seal_init(struct tcp_seal *s, enum handshake_cipher cipher, const uint8_
     if (EVP_CipherInit_ex(s->evp, kind, NULL, key, NULL, sealing) == 1)
         return 0;
     tcp_seal_fini(s);
-    return err_set(e, HP_EUNSUPPORTED, "libcrypto cannot start %s", cipher == HANDSHAKE_AES256_GCM ? "AES-256-GCM" : "ChaCha20-Poly1305");
+    return err_set(e, HP_EUNSUPPORTED, "libcrypto cannot start %s",
+                   cipher == HANDSHAKE_AES256_GCM ? "AES-256-GCM" : "ChaCha20-Poly1305");
 }
 
 void tcp_seal_fini(struct tcp_seal *s)
@@ -44,24 +47,32 @@ static bool record_begin(struct tcp_seal *s, const uint8_t *head, size_t head_by
         return false;
     memcpy(nonce + 4, &s->number, sizeof s->number);
     s->number++;
-    return EVP_CipherInit_ex(s->evp, NULL, NULL, NULL, nonce, s->sealing) == 1 && EVP_CipherUpdate(s->evp, NULL, &n, head, (int)head_bytes) == 1;
+    return EVP_CipherInit_ex(s->evp, NULL, NULL, NULL, nonce, s->sealing) == 1 &&
+           EVP_CipherUpdate(s->evp, NULL, &n, head, (int)head_bytes) == 1;
 }
 
-bool tcp_seal_close(struct tcp_seal *s, const uint8_t *head, size_t head_bytes, const uint8_t *first, size_t first_bytes, const uint8_t *second,
+bool tcp_seal_close(struct tcp_seal *s, const uint8_t *head, size_t head_bytes,
+                    const uint8_t *first, size_t first_bytes, const uint8_t *second,
                     size_t second_bytes, uint8_t *out)
 {
     int n;
-    return record_begin(s, head, head_bytes) && (!first_bytes || EVP_CipherUpdate(s->evp, out, &n, first, (int)first_bytes) == 1) &&
-           (!second_bytes || EVP_CipherUpdate(s->evp, out + first_bytes, &n, second, (int)second_bytes) == 1) &&
+    return record_begin(s, head, head_bytes) &&
+           (!first_bytes || EVP_CipherUpdate(s->evp, out, &n, first, (int)first_bytes) == 1) &&
+           (!second_bytes ||
+            EVP_CipherUpdate(s->evp, out + first_bytes, &n, second, (int)second_bytes) == 1) &&
            EVP_CipherFinal_ex(s->evp, out + first_bytes + second_bytes, &n) == 1 &&
-           EVP_CIPHER_CTX_ctrl(s->evp, EVP_CTRL_AEAD_GET_TAG, SEAL_BYTES, out + first_bytes + second_bytes) == 1;
+           EVP_CIPHER_CTX_ctrl(s->evp, EVP_CTRL_AEAD_GET_TAG, SEAL_BYTES,
+                               out + first_bytes + second_bytes) == 1;
 }
 
-bool tcp_seal_open(struct tcp_seal *s, const uint8_t *head, size_t head_bytes, const uint8_t *sealed, size_t size, uint8_t *out)
+bool tcp_seal_open(struct tcp_seal *s, const uint8_t *head, size_t head_bytes,
+                   const uint8_t *sealed, size_t size, uint8_t *out)
 {
     uint8_t tag[SEAL_BYTES], none[SEAL_BYTES];
     int n;
     memcpy(tag, sealed + size, sizeof tag);
-    return record_begin(s, head, head_bytes) && (!size || EVP_CipherUpdate(s->evp, out, &n, sealed, (int)size) == 1) &&
-           EVP_CIPHER_CTX_ctrl(s->evp, EVP_CTRL_AEAD_SET_TAG, SEAL_BYTES, tag) == 1 && EVP_CipherFinal_ex(s->evp, none, &n) == 1;
+    return record_begin(s, head, head_bytes) &&
+           (!size || EVP_CipherUpdate(s->evp, out, &n, sealed, (int)size) == 1) &&
+           EVP_CIPHER_CTX_ctrl(s->evp, EVP_CTRL_AEAD_SET_TAG, SEAL_BYTES, tag) == 1 &&
+           EVP_CipherFinal_ex(s->evp, none, &n) == 1;
 }

@@ -1,21 +1,24 @@
-/* Which record goes next: greeting, grants, small frames, announcements, payload, heartbeat, farewell. A small frame waits for one record and for what
- * the kernel holds unsent (TCP_UNSENT_BYTES), however much is queued. */
-#include "transport/data_tcp_int.h"
-
+/* Which record goes next: greeting, grants, small frames, announcements, payload, heartbeat,
+ * farewell. A small frame waits for one record and for what the kernel holds unsent
+ * (TCP_UNSENT_BYTES), however much is queued. */
 #include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>
 
+#include "transport/data_tcp_int.h"
+
 enum { WRITES_PER_TURN = 8 };
 
-static void put_record(struct tcp_conn *c, enum tcp_record kind, uint32_t number, const uint8_t *first, size_t first_bytes, const uint8_t *second,
+static void put_record(struct tcp_conn *c, enum tcp_record kind, uint32_t number,
+                       const uint8_t *first, size_t first_bytes, const uint8_t *second,
                        size_t second_bytes)
 {
     uint8_t *head = c->out + c->out_end;
     uint32_t length = (uint32_t)(first_bytes + second_bytes) | (uint32_t)kind << 24;
     memcpy(head, &length, 4);
     memcpy(head + 4, &number, 4);
-    if (!tcp_seal_close(&c->sealer, head, TCP_HEAD_BYTES, first, first_bytes, second, second_bytes, head + TCP_HEAD_BYTES)) {
+    if (!tcp_seal_close(&c->sealer, head, TCP_HEAD_BYTES, first, first_bytes, second, second_bytes,
+                        head + TCP_HEAD_BYTES)) {
         tcp_conn_broken(c, HP_EDEVICE, "libcrypto cannot seal a record");
         return;
     }
@@ -54,7 +57,8 @@ static bool put_grant(struct tcp_conn *c)
     return false;
 }
 
-/* Goes into the record that is sealed now, its last: it has left when the kernel has taken all of it. */
+/* Goes into the record that is sealed now, its last: it has left when the kernel has taken all of
+ * it. */
 static void frame_leaves(struct tcp_conn *c, struct tcp_frame *f, size_t text_bytes)
 {
     f->leaves_at = c->sealed_bytes + TCP_HEAD_BYTES + text_bytes + SEAL_BYTES;
@@ -63,12 +67,14 @@ static void frame_leaves(struct tcp_conn *c, struct tcp_frame *f, size_t text_by
 
 static bool put_small(struct tcp_conn *c)
 {
-    struct tcp_frame *f = c->peer->current == c && !c->retiring ? tcp_queue_take(&c->peer->small) : NULL;
+    struct tcp_frame *f =
+        c->peer->current == c && !c->retiring ? tcp_queue_take(&c->peer->small) : NULL;
     if (!f)
         return false;
     size_t size = f->payload ? f->payload->size : 0;
     frame_leaves(c, f, sizeof f->header + size);
-    put_record(c, RECORD_FRAME, 0, f->header, sizeof f->header, size ? f->payload->bytes : NULL, size);
+    put_record(c, RECORD_FRAME, 0, f->header, sizeof f->header, size ? f->payload->bytes : NULL,
+               size);
     return true;
 }
 
@@ -77,7 +83,9 @@ static bool put_announcement(struct tcp_conn *c)
     if (c->peer->current != c || c->retiring || c->announced.count >= TCP_MAX_ANNOUNCED)
         return false;
     struct tcp_frame *f = tcp_queue_take(&c->peer->large);
-    if (!f && c->announced.count < TCP_MAX_ANNOUNCED / 2) /* chunks that wait for room never keep others from being announced */
+    if (!f && c->announced.count <
+                  TCP_MAX_ANNOUNCED /
+                      2) /* chunks that wait for room never keep others from being announced */
         f = tcp_queue_take(&c->peer->background);
     if (!f)
         return false;
@@ -105,7 +113,8 @@ static bool put_payload(struct tcp_conn *c)
     struct tcp_frame *f = next_granted(c);
     if (!f)
         return false;
-    size_t left = f->payload->size - f->sealed_bytes, n = left < TCP_CHUNK_BYTES ? left : TCP_CHUNK_BYTES;
+    size_t left = f->payload->size - f->sealed_bytes,
+           n = left < TCP_CHUNK_BYTES ? left : TCP_CHUNK_BYTES;
     const uint8_t *bytes = f->payload->bytes + f->sealed_bytes;
     f->sealed_bytes += n;
     if (f->sealed_bytes == f->payload->size) {
@@ -131,7 +140,8 @@ static bool put_next(struct tcp_conn *c)
         return put_hello(c), true;
     if (c->bye_sent) /* starts nothing more, but lets the peer finish */
         return c->bye == BYE_RETIRING && put_grant(c);
-    if (c->greeted && (put_grant(c) || (!c->dead && (put_small(c) || put_announcement(c) || put_payload(c)))))
+    if (c->greeted &&
+        (put_grant(c) || (!c->dead && (put_small(c) || put_announcement(c) || put_payload(c)))))
         return true;
     if (c->dead)
         return false;
@@ -152,7 +162,8 @@ static void frames_left(struct tcp_conn *c)
 /* Gives the kernel what is sealed. False when it takes no more. */
 static bool push(struct tcp_conn *c)
 {
-    ssize_t n = send(c->fd, c->out + c->out_start, c->out_end - c->out_start, MSG_NOSIGNAL | MSG_DONTWAIT);
+    ssize_t n =
+        send(c->fd, c->out + c->out_start, c->out_end - c->out_start, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n < 0) {
         if (errno != EAGAIN && errno != EINTR)
             tcp_conn_broken(c, HP_ELINK, "%s", strerror(errno));
@@ -214,7 +225,8 @@ void tcp_conn_granted(struct tcp_conn *c, uint32_t number, bool granted)
         c->dirty = true;
         return;
     }
-    tcp_queue_remove(&c->announced, f); /* its session is none of the receiver's: gone, as a small one would be */
+    tcp_queue_remove(&c->announced,
+                     f); /* its session is none of the receiver's: gone, as a small one would be */
     tcp_frame_end(c->endpoint, f, 0);
     c->dirty = true;
 }

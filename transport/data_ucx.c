@@ -1,14 +1,12 @@
-/* The data channel over UCX active messages. One worker, on a thread of its own: everything that touches UCX happens there; other threads leave orders in
- * a queue and signal. The thread goes round: a few orders, a few steps of UCX, then what UCX finished, so that neither direction starves the other; when
- * nothing moves it spins for microseconds while something is in flight, then arms the worker and sleeps.
+/* The data channel over UCX active messages. One worker, on a thread of its own: everything that
+ * touches UCX happens there; other threads leave orders in a queue and signal. The thread goes
+ * round: a few orders, a few steps of UCX, then what UCX finished, so that neither direction
+ * starves the other; when nothing moves it spins for microseconds while something is in flight,
+ * then arms the worker and sleeps.
  *
- * UCX does not authenticate: the guard (ucx_guard.h) lets only members reach it. Which of them sent a frame UCX does not tell: a frame counts with an allowed
- * session, which is checked in its header before a large payload is fetched. UCX's packed worker addresses are neither sent nor read. */
-#include "transport/data_ucx_int.h"
-
-#include "common/env.h"
-#include "common/log.h"
-
+ * UCX does not authenticate: the guard (ucx_guard.h) lets only members reach it. Which of them sent
+ * a frame UCX does not tell: a frame counts with an allowed session, which is checked in its header
+ * before a large payload is fetched. UCX's packed worker addresses are neither sent nor read. */
 #include <errno.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -16,9 +14,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/env.h"
+#include "common/log.h"
+#include "transport/data_ucx_int.h"
+
 enum { ORDERS_A_TURN = 64, STEPS_A_TURN = 8, SPIN_NS = 20000, SLEEP_MS = 1000 };
 
-/* ---- orders ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- orders
+ * ------------------------------------------------------------------------------------------------------------------------
+ */
 
 void ucx_order_append(struct order_list *list, struct order *o)
 {
@@ -90,7 +94,9 @@ void ucx_order_give(struct ucx_endpoint *d, struct order *o)
         ucp_worker_signal(d->worker);
 }
 
-/* ---- the thread -------------------------------------------------------------------------------------------------------------------- */
+/* ---- the thread
+ * --------------------------------------------------------------------------------------------------------------------
+ */
 
 /* Sleeps until UCX or an order has something. */
 static void worker_sleep(struct ucx_endpoint *d)
@@ -99,7 +105,8 @@ static void worker_sleep(struct ucx_endpoint *d)
         return; /* something came in between */
     struct pollfd p = {d->wake_fd, POLLIN, 0};
     if (poll(&p, 1, SLEEP_MS) == 0)
-        atomic_store(&d->room, true); /* memory may have come back to the system, which tells nobody */
+        atomic_store(&d->room,
+                     true); /* memory may have come back to the system, which tells nobody */
 }
 
 static bool orders_wait(struct ucx_endpoint *d)
@@ -150,7 +157,9 @@ static void *worker_run(void *ctx)
     return NULL;
 }
 
-/* ---- opening, closing, posting ----------------------------------------------------------------------------------------------------- */
+/* ---- opening, closing, posting
+ * -----------------------------------------------------------------------------------------------------
+ */
 
 static void orders_drop(struct ucx_endpoint *d)
 {
@@ -205,7 +214,8 @@ static void ucx_close(struct data_endpoint *base)
     free(d);
 }
 
-static int ucx_connect(struct data_endpoint *base, const uint8_t *address, size_t size, struct data_link **out, struct err *e)
+static int ucx_connect(struct data_endpoint *base, const uint8_t *address, size_t size,
+                       struct data_link **out, struct err *e)
 {
     struct ucx_link *link;
     int rc = ucx_link_create((struct ucx_endpoint *)base, address, size, &link, e);
@@ -222,7 +232,8 @@ static void ucx_disconnect(struct data_link *base)
     ucx_order_give((struct ucx_endpoint *)base->endpoint, &link->disconnect);
 }
 
-static void ucx_post(struct data_link *base, const struct frame_header *h, struct data_buffer *payload, data_done_fn done, void *done_ctx)
+static void ucx_post(struct data_link *base, const struct frame_header *h,
+                     struct data_buffer *payload, data_done_fn done, void *done_ctx)
 {
     struct ucx_endpoint *d = (struct ucx_endpoint *)base->endpoint;
     struct ucx_link *link = (struct ucx_link *)base;
@@ -235,7 +246,8 @@ static void ucx_post(struct data_link *base, const struct frame_header *h, struc
             done(done_ctx, HP_EBUSY);
         return;
     }
-    *o = (struct order){.kind = ORDER_POST, .link = link, .payload = payload, .done = done, .done_ctx = done_ctx};
+    *o = (struct order){
+        .kind = ORDER_POST, .link = link, .payload = payload, .done = done, .done_ctx = done_ctx};
     frame_header_encode(h, o->header);
     ucx_order_give(d, o);
 }
@@ -247,11 +259,16 @@ static void ucx_room(struct data_endpoint *base)
         ucp_worker_signal(d->worker);
 }
 
-static void ucx_peers_changed(struct data_endpoint *base) { ucx_guard_peers_changed(((struct ucx_endpoint *)base)->guard); }
+static void ucx_peers_changed(struct data_endpoint *base)
+{
+    ucx_guard_peers_changed(((struct ucx_endpoint *)base)->guard);
+}
 
-static const struct data_ops ucx_ops = {ucx_close, ucx_connect, ucx_disconnect, ucx_post, ucx_room, ucx_peers_changed};
+static const struct data_ops ucx_ops = {ucx_close, ucx_connect, ucx_disconnect,
+                                        ucx_post,  ucx_room,    ucx_peers_changed};
 
-/* ---- opening: the guard, then UCX behind it ------------------------------------------------------------------------------------------- */
+/* ---- opening: the guard, then UCX behind it
+ * ------------------------------------------------------------------------------------------- */
 
 /* Told at most once a second. */
 static void on_refused(void *ctx, const char *from, const char *why)
@@ -262,7 +279,8 @@ static void on_refused(void *ctx, const char *from, const char *why)
     d->refused_unsaid++;
     if (d->refused_said_ns && now - d->refused_said_ns < 1000000000)
         return;
-    log_warn("data", "strangers_refused", "n=%llu last=\"%s: %s\"", (unsigned long long)d->refused_unsaid, from, why);
+    log_warn("data", "strangers_refused", "n=%llu last=\"%s: %s\"",
+             (unsigned long long)d->refused_unsaid, from, why);
     d->refused_said_ns = now;
     d->refused_unsaid = 0;
 }
@@ -272,7 +290,8 @@ static bool key_is_allowed(void *ctx, const uint8_t key[KEY_BYTES])
     return data_peer_is_allowed(ctx, key);
 }
 
-/* Settings of ours, which the user's environment overrules (UCX_TLS=... names transports that no guard stands before). */
+/* Settings of ours, which the user's environment overrules (UCX_TLS=... names transports that no
+ * guard stands before). */
 static void setting_set(ucp_config_t *config, const char *name, const char *value)
 {
     char variable[64];
@@ -289,8 +308,11 @@ static ucs_status_t context_open(struct ucx_endpoint *d, const char *network)
         return s;
     setting_set(config, "TLS", "tcp");
     setting_set(config, "SOCKADDR_TLS_PRIORITY", "tcp");
-    setting_set(config, "RNDV_SCHEME", "get_zcopy"); /* on TCP: active messages. What it puts ends UCX 1.13 now and then (tcp_ep.c, PUT_TX_WAITING_ACK) */
-    setting_set(config, "RNDV_THRESH", "65536"); /* what is larger waits at its sender for room: see DATA_CONTROL_BYTES */
+    setting_set(config, "RNDV_SCHEME",
+                "get_zcopy"); /* on TCP: active messages. What it puts ends UCX 1.13 now and then
+                                 (tcp_ep.c, PUT_TX_WAITING_ACK) */
+    setting_set(config, "RNDV_THRESH",
+                "65536"); /* what is larger waits at its sender for room: see DATA_CONTROL_BYTES */
     s = ucp_config_modify(config, "NET_DEVICES", network);
     ucp_params_t p = {
         .field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME,
@@ -305,10 +327,11 @@ static ucs_status_t context_open(struct ucx_endpoint *d, const char *network)
 
 static ucs_status_t worker_open(struct ucx_endpoint *d)
 {
-    ucp_worker_params_t p = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE, .thread_mode = UCS_THREAD_MODE_SERIALIZED};
+    ucp_worker_params_t p = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
+                             .thread_mode = UCS_THREAD_MODE_SERIALIZED};
     ucp_am_handler_param_t handler = {
-        .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS | UCP_AM_HANDLER_PARAM_FIELD_CB |
-                      UCP_AM_HANDLER_PARAM_FIELD_ARG,
+        .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
+                      UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG,
         .id = UCX_AM_ID,
         .flags = UCP_AM_FLAG_WHOLE_MSG,
         .cb = ucx_on_message,
@@ -333,24 +356,34 @@ static ucs_status_t listener_open(struct ucx_endpoint *d, struct data_address *o
     ucs_status_t s = ucp_listener_create(d->worker, &p, &d->listener);
     s = s == UCS_OK ? ucp_listener_query(d->listener, &attributes) : s;
     if (s == UCS_OK)
-        own->port = ntohs(((const struct sockaddr_in *)(const void *)&attributes.sockaddr)->sin_port); /* in the same place for IPv6 */
+        own->port = ntohs(((const struct sockaddr_in *)(const void *)&attributes.sockaddr)
+                              ->sin_port); /* in the same place for IPv6 */
     return s;
 }
 
-static int ucx_open_failed(const struct ucx_endpoint *d, struct err *e, ucs_status_t s, const char *network, const struct data_address *own)
+static int ucx_open_failed(const struct ucx_endpoint *d, struct err *e, ucs_status_t s,
+                           const char *network, const struct data_address *own)
 {
     int listen_error = ucx_guard_listen_error(d->guard);
     if (s == UCS_ERR_NO_MEMORY || listen_error == ENOMEM)
         return err_set(e, HP_ENOMEM, "out of memory for a data endpoint");
     if (s == UCS_ERR_BUSY || listen_error == EADDRINUSE)
-        return err_set(e, HP_EBUSY, "port %u or %u of %s is taken: the data channel cannot listen there", own->port, own->port + 1u, own->host);
-    err_set(e, HP_EDEVICE, "cannot open the data channel at %s on network %s: %s", own->host, network, ucs_status_string(s));
+        return err_set(e, HP_EBUSY,
+                       "port %u or %u of %s is taken: the data channel cannot listen there",
+                       own->port, own->port + 1u, own->host);
+    err_set(e, HP_EDEVICE, "cannot open the data channel at %s on network %s: %s", own->host,
+            network, ucs_status_string(s));
     return err_hint(e, "`ip link` lists the interfaces; name one with --network");
 }
 
-static int ucx_open(struct ucx_endpoint *d, const struct data_config *c, const char *network, struct data_address *own, struct err *e)
+static int ucx_open(struct ucx_endpoint *d, const struct data_config *c, const char *network,
+                    struct data_address *own, struct err *e)
 {
-    struct ucx_guard_config guard = {.keys = c->keys, .port = c->port ? c->port + 1u : 0, .ctx = &d->base, .allowed = key_is_allowed, .refused = on_refused};
+    struct ucx_guard_config guard = {.keys = c->keys,
+                                     .port = c->port ? c->port + 1u : 0,
+                                     .ctx = &d->base,
+                                     .allowed = key_is_allowed,
+                                     .refused = on_refused};
     int rc = ucx_guard_open(&guard, &d->guard, e);
     if (rc < 0)
         return rc;

@@ -1,9 +1,11 @@
-#include "transport/data_ucx_int.h"
-
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- sending ---------------------------------------------------------------------------------------------------------------------- */
+#include "transport/data_ucx_int.h"
+
+/* ---- sending
+ * ----------------------------------------------------------------------------------------------------------------------
+ */
 
 static void order_finish(struct ucx_endpoint *d, struct order *o, ucs_status_t status)
 {
@@ -37,12 +39,14 @@ static void frame_submit(struct ucx_endpoint *d, struct order *o)
         return;
     }
     ucp_request_param_t param = {
-        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS,
+        .op_attr_mask =
+            UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS,
         .cb.send = on_sent,
         .user_data = o,
         .flags = UCP_AM_SEND_FLAG_REPLY, /* tells the receiver which connection it came over */
     };
-    ucs_status_ptr_t request = ucp_am_send_nbx(peer->ep, UCX_AM_ID, o->header, sizeof o->header, o->payload ? o->payload->bytes : NULL,
+    ucs_status_ptr_t request = ucp_am_send_nbx(peer->ep, UCX_AM_ID, o->header, sizeof o->header,
+                                               o->payload ? o->payload->bytes : NULL,
                                                o->payload ? o->payload->size : 0, &param);
     if (UCS_PTR_IS_PTR(request))
         return;
@@ -76,7 +80,9 @@ void ucx_frames_send_early(struct ucx_endpoint *d, struct ucx_peer *peer)
     }
 }
 
-/* ---- receiving -------------------------------------------------------------------------------------------------------------------- */
+/* ---- receiving
+ * --------------------------------------------------------------------------------------------------------------------
+ */
 
 static void arrival_append(struct arrival_list *list, struct arrival *a)
 {
@@ -119,12 +125,14 @@ static bool arrival_fetch(struct ucx_endpoint *d, struct arrival *a)
     if (!a->payload)
         return false;
     ucp_request_param_t param = {
-        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FLAG_NO_IMM_CMPL,
+        .op_attr_mask =
+            UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FLAG_NO_IMM_CMPL,
         .cb.recv_am = on_fetched,
         .user_data = a,
     };
     d->in_flight++;
-    ucs_status_ptr_t request = ucp_am_recv_data_nbx(d->worker, a->descriptor, a->payload->bytes, a->payload->size, &param);
+    ucs_status_ptr_t request =
+        ucp_am_recv_data_nbx(d->worker, a->descriptor, a->payload->bytes, a->payload->size, &param);
     if (!UCS_PTR_IS_PTR(request)) {
         d->in_flight--;
         a->ok = UCS_PTR_STATUS(request) == UCS_OK;
@@ -136,7 +144,8 @@ static bool arrival_fetch(struct ucx_endpoint *d, struct arrival *a)
 void ucx_frames_fetch(struct ucx_endpoint *d)
 {
     atomic_store(&d->room, false);
-    bool spent[POOL_USES] = {false}; /* one that is refused goes before the later ones of its budget, and holds up no other budget's */
+    bool spent[POOL_USES] = {false}; /* one that is refused goes before the later ones of its
+                                        budget, and holds up no other budget's */
     for (struct arrival **at = &d->waiting.first, *a; (a = *at);) {
         enum pool_use use = data_pool_use_of(a->header.kind, a->header.payload_bytes);
         struct arrival *next = a->next;
@@ -151,7 +160,8 @@ void ucx_frames_fetch(struct ucx_endpoint *d)
 }
 
 /* A small frame is copied out of UCX's memory. */
-static ucs_status_t eager_take(struct ucx_endpoint *d, struct arrival *a, const void *data, size_t size, const ucp_am_recv_param_t *param)
+static ucs_status_t eager_take(struct ucx_endpoint *d, struct arrival *a, const void *data,
+                               size_t size, const ucp_am_recv_param_t *param)
 {
     if (size && !(a->payload = data_receive_buffer(&d->base, &a->header))) {
         ucx_peer_fail_sender(d, param);
@@ -165,7 +175,8 @@ static ucs_status_t eager_take(struct ucx_endpoint *d, struct arrival *a, const 
     return UCS_OK;
 }
 
-ucs_status_t ucx_on_message(void *ctx, const void *header, size_t header_size, void *data, size_t size, const ucp_am_recv_param_t *param)
+ucs_status_t ucx_on_message(void *ctx, const void *header, size_t header_size, void *data,
+                            size_t size, const ucp_am_recv_param_t *param)
 {
     struct ucx_endpoint *d = ctx;
     struct frame_header h;
@@ -184,7 +195,8 @@ ucs_status_t ucx_on_message(void *ctx, const void *header, size_t header_size, v
     return UCS_INPROGRESS;
 }
 
-/* ---- what the thread does when UCX has returned --------------------------------------------------------------------------------------- */
+/* ---- what the thread does when UCX has returned
+ * --------------------------------------------------------------------------------------- */
 
 static void arrival_deliver(struct ucx_endpoint *d, struct arrival *a)
 {

@@ -1,19 +1,28 @@
-/* The parts of the data channel over UCX, from bottom to top: connections and links (data_ucx_peers.c), frames (data_ucx_frames.c), the endpoint with its
- * thread and its queue of orders (data_ucx.c). Everything that touches UCX happens on the endpoint's thread; UCX's callbacks only note what happened, and
- * the thread acts on it when UCX has returned. Only data_ucx*.c includes this. */
+/* The parts of the data channel over UCX, from bottom to top: connections and links
+ * (data_ucx_peers.c), frames (data_ucx_frames.c), the endpoint with its thread and its queue of
+ * orders (data_ucx.c). Everything that touches UCX happens on the endpoint's thread; UCX's
+ * callbacks only note what happened, and the thread acts on it when UCX has returned. Only
+ * data_ucx*.c includes this. */
 #ifndef HP_TRANSPORT_DATA_UCX_INT_H
 #define HP_TRANSPORT_DATA_UCX_INT_H
-
-#include "transport/data_address.h"
-#include "transport/data_int.h"
-#include "transport/ucx_guard.h"
 
 #include <net/if.h>
 #include <netinet/in.h>
 #include <stdatomic.h>
 #include <ucp/api/ucp.h>
 
-enum { UCX_AM_ID = 7, UCX_MAX_ORDERS = 16384, UCX_MAX_LINK_ORDERS = 4096, UCX_MAX_ARRIVALS = 16384, UCX_MAX_PEERS = 8192, UCX_MAX_REQUESTS = 64 };
+#include "transport/data_address.h"
+#include "transport/data_int.h"
+#include "transport/ucx_guard.h"
+
+enum {
+    UCX_AM_ID = 7,
+    UCX_MAX_ORDERS = 16384,
+    UCX_MAX_LINK_ORDERS = 4096,
+    UCX_MAX_ARRIVALS = 16384,
+    UCX_MAX_PEERS = 8192,
+    UCX_MAX_REQUESTS = 64
+};
 enum { UCX_CLOSE_TURNS = 100000 }; /* of the worker, at most, until what is ended has ended */
 
 struct ucx_link;
@@ -21,7 +30,8 @@ struct ucx_peer;
 
 enum order_kind { ORDER_POST, ORDER_DISCONNECT, ORDER_INTRODUCED };
 
-/* One posted frame, from the queue until UCX is done with it; or the end of a link; or the answer to an introduction. */
+/* One posted frame, from the queue until UCX is done with it; or the end of a link; or the answer
+ * to an introduction. */
 struct order {
     struct order *next;
     enum order_kind kind;
@@ -38,7 +48,8 @@ struct order_list {
     struct order *first, **tail;
 };
 
-/* A frame that arrives: by rendezvous it waits for room and is fetched, a small one is there at once. */
+/* A frame that arrives: by rendezvous it waits for room and is fetched, a small one is there at
+ * once. */
 struct arrival {
     struct arrival *next;
     struct ucx_endpoint *owner;
@@ -76,28 +87,29 @@ struct ucx_endpoint {
     struct ucx_link *links;
     ucp_conn_request_h requests[UCX_MAX_REQUESTS]; /* proven ones who connect to us */
     int n_requests;
-    bool changed;                  /* a link or a connection wants to be looked after */
-    struct order_list finished;    /* `done` is due */
-    struct arrival_list waiting;   /* for room in the pool */
-    struct arrival_list arrived;   /* the callback is due */
+    bool changed;                /* a link or a connection wants to be looked after */
+    struct order_list finished;  /* `done` is due */
+    struct arrival_list waiting; /* for room in the pool */
+    struct arrival_list arrived; /* the callback is due */
     struct arrival *spare_arrivals;
     int n_arrivals; /* allocated */
     int in_flight;
 };
 
-/* Another endpoint, and one connection with it: ours to it, which all links to it share and which stays when they are gone; or one that it made to us, over
- * which we only receive. */
+/* Another endpoint, and one connection with it: ours to it, which all links to it share and which
+ * stays when they are gone; or one that it made to us, over which we only receive. */
 struct ucx_peer {
     struct ucx_peer *next;
     struct ucx_endpoint *endpoint;
     bool accepted;               /* it made the connection */
     struct data_address address; /* unless it did */
     struct ucx_introduction introduction;
-    struct err verdict;      /* of the introduction; code 0: it worked */
-    struct order introduced; /* brings the verdict to the thread */
-    struct order_list early; /* frames that wait for the introduction */
+    struct err verdict;       /* of the introduction; code 0: it worked */
+    struct order introduced;  /* brings the verdict to the thread */
+    struct order_list early;  /* frames that wait for the introduction */
     bool introducing, opened; /* until the connection stands; frames that waited are due */
-    uint64_t deadline_ns;     /* of what UCX does until it stands; 0: the guard is still at it, which has a deadline of its own */
+    uint64_t deadline_ns; /* of what UCX does until it stands; 0: the guard is still at it, which
+                             has a deadline of its own */
     ucp_ep_h ep;
     bool down; /* gone for good: links that come later get a new peer */
     struct err why;
@@ -120,12 +132,15 @@ struct ucx_link {
 /* ---- where it listens (data_ucx_place.c) ---- */
 
 socklen_t ucx_socket_address(const struct data_address *a, struct sockaddr_storage *out);
-/* The host (numeric) and its interface, as the config says, or as follows from what it says. HP_EINVAL, HP_EDEVICE. */
-int ucx_place_find(const struct data_config *c, struct data_address *own, char network[IF_NAMESIZE], struct err *e);
+/* The host (numeric) and its interface, as the config says, or as follows from what it says.
+ * HP_EINVAL, HP_EDEVICE. */
+int ucx_place_find(const struct data_config *c, struct data_address *own, char network[IF_NAMESIZE],
+                   struct err *e);
 
 /* ---- connections and links (data_ucx_peers.c) ---- */
 
-int ucx_link_create(struct ucx_endpoint *d, const uint8_t *address, size_t size, struct ucx_link **out, struct err *e);
+int ucx_link_create(struct ucx_endpoint *d, const uint8_t *address, size_t size,
+                    struct ucx_link **out, struct err *e);
 /* Finds or makes the connection of a link at its first post. On failure the link is down. */
 int ucx_link_open(struct ucx_endpoint *d, struct ucx_link *link);
 /* Nobody uses the link any more; it goes when nothing of it is in flight. */
@@ -138,7 +153,8 @@ void ucx_peers_expire(struct ucx_endpoint *d, uint64_t now_ns);
 /* Somebody who has proven itself wants to connect (a callback of UCX). */
 void ucx_on_request(ucp_conn_request_h request, void *ctx);
 void ucx_requests_accept(struct ucx_endpoint *d);
-/* A frame that came over this connection is lost: so is the connection, since its sender thinks that it arrived. */
+/* A frame that came over this connection is lost: so is the connection, since its sender thinks
+ * that it arrived. */
 void ucx_peer_fail_sender(struct ucx_endpoint *d, const ucp_am_recv_param_t *param);
 /* Tells links of broken connections, frees what ended. */
 void ucx_peers_look_after(struct ucx_endpoint *d);
@@ -150,10 +166,13 @@ void ucx_peers_free(struct ucx_endpoint *d);  /* after */
 void ucx_frame_send(struct ucx_endpoint *d, struct order *o);
 /* Frames that waited for an introduction: sent, or failed when the peer is down. */
 void ucx_frames_send_early(struct ucx_endpoint *d, struct ucx_peer *peer);
-ucs_status_t ucx_on_message(void *ctx, const void *header, size_t header_size, void *data, size_t size, const ucp_am_recv_param_t *param);
-/* Fetches frames that wait at their senders, as far as there is room: waiting there is the back-pressure. */
+ucs_status_t ucx_on_message(void *ctx, const void *header, size_t header_size, void *data,
+                            size_t size, const ucp_am_recv_param_t *param);
+/* Fetches frames that wait at their senders, as far as there is room: waiting there is the
+ * back-pressure. */
 void ucx_frames_fetch(struct ucx_endpoint *d);
-/* Calls back what UCX finished since: `done` of sent frames, frames that arrived. True when there was any. */
+/* Calls back what UCX finished since: `done` of sent frames, frames that arrived. True when there
+ * was any. */
 bool ucx_frames_finish(struct ucx_endpoint *d);
 void ucx_frames_drop(struct ucx_endpoint *d);
 

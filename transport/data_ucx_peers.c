@@ -1,19 +1,22 @@
-#include "transport/data_ucx_int.h"
-
-#include "common/env.h"
-
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/env.h"
+#include "transport/data_ucx_int.h"
+
 enum { OPEN_SECONDS = 4 };
 
-/* ---- connections ---------------------------------------------------------------------------------------------------------------- */
+/* ---- connections
+ * ----------------------------------------------------------------------------------------------------------------
+ */
 
 void ucx_peer_fail(struct ucx_peer *peer, const char *why)
 {
     if (!peer->down)
-        err_set(&peer->why, HP_ELINK, "the data connection to %s port %u broke: %s", peer->address.host, peer->address.port, why);
-    peer->down = true; /* its links are told, and it is closed, from the thread, not from inside UCX */
+        err_set(&peer->why, HP_ELINK, "the data connection to %s port %u broke: %s",
+                peer->address.host, peer->address.port, why);
+    peer->down =
+        true; /* its links are told, and it is closed, from the thread, not from inside UCX */
     peer->endpoint->changed = true;
 }
 
@@ -27,7 +30,8 @@ static void peer_close(struct ucx_endpoint *d, struct ucx_peer *peer)
 {
     if (!peer->ep)
         return;
-    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
+    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
+                                 .flags = UCP_EP_CLOSE_FLAG_FORCE};
     ucs_status_ptr_t request = ucp_ep_close_nbx(peer->ep, &param);
     peer->ep = NULL;
     if (!UCS_PTR_IS_PTR(request))
@@ -39,7 +43,8 @@ static void peer_close(struct ucx_endpoint *d, struct ucx_peer *peer)
 
 static bool address_equal(const struct data_address *a, const struct data_address *b)
 {
-    return a->port == b->port && strcmp(a->host, b->host) == 0 && memcmp(a->key, b->key, KEY_BYTES) == 0;
+    return a->port == b->port && strcmp(a->host, b->host) == 0 &&
+           memcmp(a->key, b->key, KEY_BYTES) == 0;
 }
 
 static struct ucx_peer *peer_find(struct ucx_endpoint *d, const struct data_address *to)
@@ -63,7 +68,8 @@ static struct ucx_peer *peer_create(struct ucx_endpoint *d)
     return peer;
 }
 
-/* ---- connections that we make: introduced by the guard, then made by UCX ------------------------------------------------------------ */
+/* ---- connections that we make: introduced by the guard, then made by UCX
+ * ------------------------------------------------------------ */
 
 /* On the guard's thread. */
 static void on_introduced(struct ucx_introduction *i, const struct err *why)
@@ -73,7 +79,8 @@ static void on_introduced(struct ucx_introduction *i, const struct err *why)
     ucx_order_give(peer->endpoint, &peer->introduced);
 }
 
-static void peer_introduce(struct ucx_endpoint *d, struct ucx_peer *peer, const struct data_address *to)
+static void peer_introduce(struct ucx_endpoint *d, struct ucx_peer *peer,
+                           const struct data_address *to)
 {
     peer->address = *to;
     peer->introducing = true;
@@ -100,7 +107,8 @@ static void on_flushed(void *request, ucs_status_t status, void *ctx)
     ucp_request_free(request);
 }
 
-/* Frames that are posted on a connection that does not stand yet can be lost in UCX 1.13 (large ones, whose sender the receiver does not know yet). */
+/* Frames that are posted on a connection that does not stand yet can be lost in UCX 1.13 (large
+ * ones, whose sender the receiver does not know yet). */
 static void peer_flush(struct ucx_peer *peer)
 {
     ucp_request_param_t p = {
@@ -121,7 +129,8 @@ static void peer_connect(struct ucx_endpoint *d, struct ucx_peer *peer)
     struct sockaddr_storage sa;
     socklen_t size = ucx_socket_address(&peer->address, &sa);
     ucp_ep_params_t p = {
-        .field_mask = UCP_EP_PARAM_FIELD_FLAGS | UCP_EP_PARAM_FIELD_SOCK_ADDR | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER,
+        .field_mask = UCP_EP_PARAM_FIELD_FLAGS | UCP_EP_PARAM_FIELD_SOCK_ADDR |
+                      UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER,
         .flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER,
         .sockaddr = {(struct sockaddr *)&sa, size},
         .err_mode = UCP_ERR_HANDLING_MODE_PEER,
@@ -157,7 +166,9 @@ void ucx_peers_expire(struct ucx_endpoint *d, uint64_t now_ns)
             ucx_peer_fail(peer, "its UCX has not answered within 4 s");
 }
 
-/* ---- connections that others make ------------------------------------------------------------------------------------------------------ */
+/* ---- connections that others make
+ * ------------------------------------------------------------------------------------------------------
+ */
 
 void ucx_on_request(ucp_conn_request_h request, void *ctx)
 {
@@ -177,7 +188,8 @@ static void request_accept(struct ucx_endpoint *d, ucp_conn_request_h request)
     }
     peer->accepted = true;
     ucp_ep_params_t p = {
-        .field_mask = UCP_EP_PARAM_FIELD_CONN_REQUEST | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER,
+        .field_mask = UCP_EP_PARAM_FIELD_CONN_REQUEST | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                      UCP_EP_PARAM_FIELD_ERR_HANDLER,
         .conn_request = request,
         .err_mode = UCP_ERR_HANDLING_MODE_PEER,
         .err_handler = {on_ep_error, peer},
@@ -206,16 +218,22 @@ void ucx_peer_fail_sender(struct ucx_endpoint *d, const ucp_am_recv_param_t *par
             ucx_peer_fail(peer, "a frame could not be taken");
 }
 
-/* ---- links ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- links
+ * ------------------------------------------------------------------------------------------------------------------------
+ */
 
-int ucx_link_create(struct ucx_endpoint *d, const uint8_t *address, size_t size, struct ucx_link **out, struct err *e)
+int ucx_link_create(struct ucx_endpoint *d, const uint8_t *address, size_t size,
+                    struct ucx_link **out, struct err *e)
 {
     struct data_address to;
     int rc = data_address_parse(address, size, &to, e);
     if (rc < 0)
         return rc;
     if (to.kind != DATA_KIND_UCX)
-        return err_set(e, HP_EINVAL, "%s port %u speaks tcp on its data channel, and this agent ucx; --data must be the same on both", to.host, to.port);
+        return err_set(e, HP_EINVAL,
+                       "%s port %u speaks tcp on its data channel, and this agent ucx; --data must "
+                       "be the same on both",
+                       to.host, to.port);
     struct ucx_link *link = calloc(1, sizeof *link);
     if (!link)
         return err_set(e, HP_ENOMEM, "out of memory for a link");
@@ -246,8 +264,10 @@ int ucx_link_open(struct ucx_endpoint *d, struct ucx_link *link)
         peer_introduce(d, peer, &link->to);
     if (!peer) {
         link->down = d->changed = true;
-        return err_set(&link->why, HP_ELINK, "no data connection to %s port %u: no memory for it, or there are %d already", link->to.host, link->to.port,
-                       UCX_MAX_PEERS);
+        return err_set(
+            &link->why, HP_ELINK,
+            "no data connection to %s port %u: no memory for it, or there are %d already",
+            link->to.host, link->to.port, UCX_MAX_PEERS);
     }
     link->peer = peer;
     peer->n_links++;

@@ -5,8 +5,9 @@
 
 static const uint8_t magic[2] = {'H', 'p'};
 
-/* The layout, byte by byte: magic 0, version 2, kind 4, stage 6, dtype 8, n_runs 10, batch 12, session 16, deployment 24, generation 32,
- * first_position 36, sequence 40, n_tokens 48, reserved 52 (0), payload_bytes 56, sent_ns 64, xxh64 of the first 72 bytes at 72. */
+/* The layout, byte by byte: magic 0, version 2, kind 4, stage 6, dtype 8, n_runs 10, batch 12,
+ * session 16, deployment 24, generation 32, first_position 36, sequence 40, n_tokens 48, reserved
+ * 52 (0), payload_bytes 56, sent_ns 64, xxh64 of the first 72 bytes at 72. */
 
 #define PUT(at, value) memcpy(out + (at), &(value), sizeof(value))
 #define GET(at, value) memcpy(&(value), bytes + (at), sizeof(value))
@@ -43,7 +44,8 @@ int frame_header_decode(const uint8_t *bytes, size_t size, struct frame_header *
         return err_set(e, HP_EPROTO, "a frame's header of %zu bytes is not ours", size);
     GET(2, version);
     if (version != FRAME_VERSION)
-        return err_set(e, HP_EPROTO, "the peer sends frames of version %u, this program version %d", version, FRAME_VERSION);
+        return err_set(e, HP_EPROTO, "the peer sends frames of version %u, this program version %d",
+                       version, FRAME_VERSION);
     GET(72, hash);
     if (hash != XXH64(bytes, 72, 0))
         return err_set(e, HP_EPROTO, "a frame's header does not match its hash");
@@ -61,9 +63,12 @@ int frame_header_decode(const uint8_t *bytes, size_t size, struct frame_header *
     GET(48, h.n_tokens);
     GET(56, h.payload_bytes);
     GET(64, h.sent_ns);
-    if (h.kind == 0 || h.kind >= FRAME_KIND_END || h.dtype > FRAME_BYTES || h.n_runs > FRAME_MAX_RUNS || h.payload_bytes > FRAME_MAX_PAYLOAD_BYTES)
-        return err_set(e, HP_EPROTO, "a frame's header holds kind %u, dtype %u, %u runs, %llu bytes: out of range", h.kind, h.dtype, h.n_runs,
-                       (unsigned long long)h.payload_bytes);
+    if (h.kind == 0 || h.kind >= FRAME_KIND_END || h.dtype > FRAME_BYTES ||
+        h.n_runs > FRAME_MAX_RUNS || h.payload_bytes > FRAME_MAX_PAYLOAD_BYTES)
+        return err_set(
+            e, HP_EPROTO,
+            "a frame's header holds kind %u, dtype %u, %u runs, %llu bytes: out of range", h.kind,
+            h.dtype, h.n_runs, (unsigned long long)h.payload_bytes);
     *out = h;
     return 0;
 }
@@ -79,11 +84,13 @@ void frame_runs_encode(const struct frame_run *runs, int n, uint8_t *out)
     }
 }
 
-int frame_runs_decode(const struct frame_header *h, const uint8_t *payload, struct frame_run *out, struct err *e)
+int frame_runs_decode(const struct frame_header *h, const uint8_t *payload, struct frame_run *out,
+                      struct err *e)
 {
     uint64_t total = 0;
     if (h->payload_bytes < (uint64_t)h->n_runs * FRAME_RUN_BYTES)
-        return err_set(e, HP_EPROTO, "a frame of %llu bytes cannot hold %u runs", (unsigned long long)h->payload_bytes, h->n_runs);
+        return err_set(e, HP_EPROTO, "a frame of %llu bytes cannot hold %u runs",
+                       (unsigned long long)h->payload_bytes, h->n_runs);
     for (int i = 0; i < h->n_runs; i++) {
         const uint8_t *bytes = payload + (size_t)i * FRAME_RUN_BYTES;
         GET(0, out[i].sequence);
@@ -92,11 +99,13 @@ int frame_runs_decode(const struct frame_header *h, const uint8_t *payload, stru
         GET(16, out[i].n_logits);
         GET(20, out[i].reserved);
         if (out[i].n_tokens == 0 || out[i].n_logits > out[i].n_tokens)
-            return err_set(e, HP_EPROTO, "run %d of a frame has %u tokens and %u logits", i, out[i].n_tokens, out[i].n_logits);
+            return err_set(e, HP_EPROTO, "run %d of a frame has %u tokens and %u logits", i,
+                           out[i].n_tokens, out[i].n_logits);
         total += out[i].n_tokens;
     }
     if (total != h->n_tokens)
-        return err_set(e, HP_EPROTO, "a frame's runs have %llu tokens, its header says %u", (unsigned long long)total, h->n_tokens);
+        return err_set(e, HP_EPROTO, "a frame's runs have %llu tokens, its header says %u",
+                       (unsigned long long)total, h->n_tokens);
     return 0;
 }
 
@@ -109,10 +118,12 @@ void frame_tokens_encode(const struct frame_token *tokens, int n, uint8_t *out)
     }
 }
 
-int frame_tokens_decode(const struct frame_header *h, const uint8_t *payload, struct frame_token *out, struct err *e)
+int frame_tokens_decode(const struct frame_header *h, const uint8_t *payload,
+                        struct frame_token *out, struct err *e)
 {
     if (h->payload_bytes != (uint64_t)h->n_runs * FRAME_TOKEN_BYTES)
-        return err_set(e, HP_EPROTO, "a token frame of %llu bytes does not hold %u tokens", (unsigned long long)h->payload_bytes, h->n_runs);
+        return err_set(e, HP_EPROTO, "a token frame of %llu bytes does not hold %u tokens",
+                       (unsigned long long)h->payload_bytes, h->n_runs);
     for (int i = 0; i < h->n_runs; i++) {
         const uint8_t *bytes = payload + (size_t)i * FRAME_TOKEN_BYTES;
         GET(0, out[i].sequence);

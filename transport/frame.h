@@ -1,21 +1,29 @@
-/* Frames of the data channel. One fixed header of FRAME_HEADER_BYTES, little-endian, versioned, closed by the xxh64 of what precedes it; then the
- * payload. The header says whose the frame is; a receiver counts and drops what is stale or foreign without reading the payload. */
+/* Frames of the data channel. One fixed header of FRAME_HEADER_BYTES, little-endian, versioned,
+ * closed by the xxh64 of what precedes it; then the payload. The header says whose the frame is; a
+ * receiver counts and drops what is stale or foreign without reading the payload. */
 #ifndef HP_TRANSPORT_FRAME_H
 #define HP_TRANSPORT_FRAME_H
-
-#include "common/bytes.h"
-#include "common/status.h"
 
 #include <stddef.h>
 #include <stdint.h>
 
-enum { FRAME_VERSION = 1, FRAME_HEADER_BYTES = 80, FRAME_MAX_PAYLOAD_BYTES = 1 << 30, FRAME_MAX_RUNS = 4096 };
+#include "common/bytes.h"
+#include "common/status.h"
+
+enum {
+    FRAME_VERSION = 1,
+    FRAME_HEADER_BYTES = 80,
+    FRAME_MAX_PAYLOAD_BYTES = 1 << 30,
+    FRAME_MAX_RUNS = 4096
+};
 
 enum frame_kind {
-    FRAME_ACTIVATION = 1, /* a batch for the next stage: run table, then rows [tokens, width] of `dtype` */
-    FRAME_TOKEN = 2,      /* from the last stage to the first: a batch has been through; token table of the sequences that got one (may be empty) */
-    FRAME_KV = 3,         /* a KV block of a sequence's token range */
-    FRAME_CHUNK = 4,      /* a chunk of a model: its digest (32 bytes), then its bytes */
+    FRAME_ACTIVATION =
+        1, /* a batch for the next stage: run table, then rows [tokens, width] of `dtype` */
+    FRAME_TOKEN = 2, /* from the last stage to the first: a batch has been through; token table of
+                        the sequences that got one (may be empty) */
+    FRAME_KV = 3,    /* a KV block of a sequence's token range */
+    FRAME_CHUNK = 4, /* a chunk of a model: its digest (32 bytes), then its bytes */
     FRAME_CHUNK_WANT = 5, /* asks for chunks: u32 count, digests, then the asker's data address */
     FRAME_PROBE = 6,      /* measures a link; echoed with FRAME_PROBE_ECHO, payload dropped */
     FRAME_PROBE_ECHO = 7,
@@ -27,18 +35,19 @@ enum frame_dtype { FRAME_F32 = 0, FRAME_F16 = 1, FRAME_BF16 = 2, FRAME_BYTES = 3
 
 struct frame_header {
     uint16_t kind;
-    uint16_t stage;           /* of the receiver */
-    uint16_t dtype;           /* enum frame_dtype */
-    uint16_t n_runs;          /* FRAME_ACTIVATION, FRAME_TOKEN: rows of the table */
-    uint64_t session;         /* session token that the coordinator issued */
+    uint16_t stage;   /* of the receiver */
+    uint16_t dtype;   /* enum frame_dtype */
+    uint16_t n_runs;  /* FRAME_ACTIVATION, FRAME_TOKEN: rows of the table */
+    uint64_t session; /* session token that the coordinator issued */
     uint64_t deployment;
     uint32_t generation;
-    uint32_t batch;           /* number that the first stage gave to the batch */
-    uint64_t sequence;        /* of the first run; 0 where there is none */
-    uint32_t first_position;  /* of the first run */
-    uint32_t n_tokens;        /* of all runs */
+    uint32_t batch;          /* number that the first stage gave to the batch */
+    uint64_t sequence;       /* of the first run; 0 where there is none */
+    uint32_t first_position; /* of the first run */
+    uint32_t n_tokens;       /* of all runs */
     uint64_t payload_bytes;
-    uint64_t sent_ns;         /* sender's clock when posted (of a paced agent: when it is due to arrive); means something only where clocks are one */
+    uint64_t sent_ns; /* sender's clock when posted (of a paced agent: when it is due to arrive);
+                         means something only where clocks are one */
 };
 
 /* One run of a batch (FRAME_ACTIVATION): 24 bytes on the wire. */
@@ -63,9 +72,12 @@ void frame_header_encode(const struct frame_header *h, uint8_t out[FRAME_HEADER_
 int frame_header_decode(const uint8_t *bytes, size_t size, struct frame_header *out, struct err *e);
 
 void frame_runs_encode(const struct frame_run *runs, int n, uint8_t *out);
-/* Reads header->n_runs runs from the payload's start; checks that their tokens add up to header->n_tokens. */
-int frame_runs_decode(const struct frame_header *h, const uint8_t *payload, struct frame_run *out, struct err *e);
+/* Reads header->n_runs runs from the payload's start; checks that their tokens add up to
+ * header->n_tokens. */
+int frame_runs_decode(const struct frame_header *h, const uint8_t *payload, struct frame_run *out,
+                      struct err *e);
 void frame_tokens_encode(const struct frame_token *tokens, int n, uint8_t *out);
-int frame_tokens_decode(const struct frame_header *h, const uint8_t *payload, struct frame_token *out, struct err *e);
+int frame_tokens_decode(const struct frame_header *h, const uint8_t *payload,
+                        struct frame_token *out, struct err *e);
 
 #endif

@@ -5,12 +5,15 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* FIRST: version 0, purpose 1, ciphers 2, zero 3, e 4, [s] 36, proof 84, mark 100. SECOND: version 0, cipher 1, zero 2, e 4, proof 36. THIRD: proof. */
+/* FIRST: version 0, purpose 1, ciphers 2, zero 3, e 4, [s] 36, proof 84, mark 100. SECOND: version
+ * 0, cipher 1, zero 2, e 4, proof 36. THIRD: proof. */
 enum { TAG = 16, AT_E = 4, AT_S = 36, AT_PROOF = 84, AT_MARK = 100, AT_PROOF_2 = 36 };
 
-static const char protocol_name[] = "hodgepodge data handshake 1: IK, X25519, BLAKE2b, ChaCha20-Poly1305";
+static const char protocol_name[] =
+    "hodgepodge data handshake 1: IK, X25519, BLAKE2b, ChaCha20-Poly1305";
 
-/* ---- the symmetric part: Noise's MixHash, MixKey, EncryptAndHash ------------------------------------------------------------ */
+/* ---- the symmetric part: Noise's MixHash, MixKey, EncryptAndHash
+ * ------------------------------------------------------------ */
 
 static void hash_two(uint8_t out[32], const void *a, size_t a_bytes, const void *b, size_t b_bytes)
 {
@@ -21,9 +24,13 @@ static void hash_two(uint8_t out[32], const void *a, size_t a_bytes, const void 
     crypto_generichash_final(&s, out, 32);
 }
 
-static void mix_hash(struct handshake *h, const void *bytes, size_t size) { hash_two(h->transcript, h->transcript, 32, bytes, size); }
+static void mix_hash(struct handshake *h, const void *bytes, size_t size)
+{
+    hash_two(h->transcript, h->transcript, 32, bytes, size);
+}
 
-/* The chain goes on, and a key for the next proof falls off; BLAKE2b keyed with the chain is the pseudorandom function. */
+/* The chain goes on, and a key for the next proof falls off; BLAKE2b keyed with the chain is the
+ * pseudorandom function. */
 static void mix_key(struct handshake *h, const uint8_t secret[32])
 {
     uint8_t both[64];
@@ -34,7 +41,8 @@ static void mix_key(struct handshake *h, const uint8_t secret[32])
 }
 
 /* False for a peer's key that yields the same secret with every key (a point of low order). */
-static bool mix_secret(struct handshake *h, const uint8_t secret[KEY_BYTES], const uint8_t public[KEY_BYTES])
+static bool mix_secret(struct handshake *h, const uint8_t secret[KEY_BYTES],
+                       const uint8_t public[KEY_BYTES])
 {
     uint8_t shared[32];
     bool good = crypto_scalarmult(shared, secret, public) == 0;
@@ -50,14 +58,16 @@ static const uint8_t no_nonce[crypto_aead_chacha20poly1305_ietf_NPUBBYTES];
 static void seal(struct handshake *h, const uint8_t *plain, size_t size, uint8_t *out)
 {
     unsigned long long n;
-    crypto_aead_chacha20poly1305_ietf_encrypt(out, &n, plain, size, h->transcript, 32, NULL, no_nonce, h->key);
+    crypto_aead_chacha20poly1305_ietf_encrypt(out, &n, plain, size, h->transcript, 32, NULL,
+                                              no_nonce, h->key);
     mix_hash(h, out, size + TAG);
 }
 
 static bool unseal(struct handshake *h, const uint8_t *sealed, size_t size, uint8_t *out)
 {
     unsigned long long n;
-    bool good = crypto_aead_chacha20poly1305_ietf_decrypt(out, &n, NULL, sealed, size + TAG, h->transcript, 32, no_nonce, h->key) == 0;
+    bool good = crypto_aead_chacha20poly1305_ietf_decrypt(out, &n, NULL, sealed, size + TAG,
+                                                          h->transcript, 32, no_nonce, h->key) == 0;
     if (good)
         mix_hash(h, sealed, size + TAG);
     return good;
@@ -82,12 +92,19 @@ static void mark(const uint8_t responder[KEY_BYTES], const uint8_t *message, uin
     crypto_generichash(out, TAG, message, AT_MARK, key, sizeof key);
 }
 
-/* ---- beginning --------------------------------------------------------------------------------------------------------------- */
+/* ---- beginning
+ * ---------------------------------------------------------------------------------------------------------------
+ */
 
-uint8_t handshake_ciphers(void) { return crypto_aead_aes256gcm_is_available() ? HANDSHAKE_AES256_GCM | HANDSHAKE_CHACHA20_POLY1305 : HANDSHAKE_CHACHA20_POLY1305; }
+uint8_t handshake_ciphers(void)
+{
+    return crypto_aead_aes256gcm_is_available() ? HANDSHAKE_AES256_GCM | HANDSHAKE_CHACHA20_POLY1305
+                                                : HANDSHAKE_CHACHA20_POLY1305;
+}
 
-static int begin(struct handshake *h, const struct key_pair *own, const uint8_t responder[KEY_BYTES], enum handshake_purpose purpose, uint8_t ciphers,
-                 struct err *e)
+static int begin(struct handshake *h, const struct key_pair *own,
+                 const uint8_t responder[KEY_BYTES], enum handshake_purpose purpose,
+                 uint8_t ciphers, struct err *e)
 {
     uint8_t about = (uint8_t)purpose;
     memset(h, 0, sizeof *h);
@@ -132,8 +149,9 @@ static int first_write(struct handshake *h, struct err *e)
     return 0;
 }
 
-int handshake_initiate(struct handshake *h, const struct key_pair *own, const uint8_t responder[KEY_BYTES], enum handshake_purpose purpose, uint8_t ciphers,
-                       struct err *e)
+int handshake_initiate(struct handshake *h, const struct key_pair *own,
+                       const uint8_t responder[KEY_BYTES], enum handshake_purpose purpose,
+                       uint8_t ciphers, struct err *e)
 {
     int rc = begin(h, own, responder, purpose, ciphers, e);
     if (rc < 0)
@@ -143,7 +161,8 @@ int handshake_initiate(struct handshake *h, const struct key_pair *own, const ui
     return first_write(h, e);
 }
 
-int handshake_respond(struct handshake *h, const struct key_pair *own, enum handshake_purpose purpose, uint8_t ciphers, struct err *e)
+int handshake_respond(struct handshake *h, const struct key_pair *own,
+                      enum handshake_purpose purpose, uint8_t ciphers, struct err *e)
 {
     int rc = begin(h, own, NULL, purpose, ciphers, e);
     if (rc == 0)
@@ -151,14 +170,17 @@ int handshake_respond(struct handshake *h, const struct key_pair *own, enum hand
     return rc;
 }
 
-/* ---- the three messages, as they are read --------------------------------------------------------------------------------------- */
+/* ---- the three messages, as they are read
+ * --------------------------------------------------------------------------------------- */
 
 static int version_check(struct handshake *h, const uint8_t *m, struct err *e)
 {
     if (m[0] == HANDSHAKE_VERSION)
         return 0;
     handshake_wipe(h);
-    err_set(e, HP_EPROTO, "the peer speaks version %u of the data channel's handshake, this program version %d", m[0], HANDSHAKE_VERSION);
+    err_set(e, HP_EPROTO,
+            "the peer speaks version %u of the data channel's handshake, this program version %d",
+            m[0], HANDSHAKE_VERSION);
     err_hint(e, "run the same version of Hodgepodge on both");
     return HP_EPROTO;
 }
@@ -169,18 +191,23 @@ static int first_read(struct handshake *h, const uint8_t *m, struct err *e)
     uint8_t expected[TAG];
     mark(h->own_public, m, expected);
     if (sodium_memcmp(expected, m + AT_MARK, TAG) != 0)
-        return m[0] == HANDSHAKE_VERSION ? fail(h, e, HP_EDENIED, "the peer does not know this endpoint's key") : version_check(h, m, e);
+        return m[0] == HANDSHAKE_VERSION
+                   ? fail(h, e, HP_EDENIED, "the peer does not know this endpoint's key")
+                   : version_check(h, m, e);
     if (version_check(h, m, e) < 0)
         return HP_EPROTO;
     if (m[1] != h->purpose || m[3] != 0)
         return fail(h, e, HP_EPROTO, "the peer speaks another transport of the data channel");
-    h->cipher = m[2] & h->ciphers & HANDSHAKE_AES256_GCM ? HANDSHAKE_AES256_GCM : HANDSHAKE_CHACHA20_POLY1305;
+    h->cipher = m[2] & h->ciphers & HANDSHAKE_AES256_GCM ? HANDSHAKE_AES256_GCM
+                                                         : HANDSHAKE_CHACHA20_POLY1305;
     if (!(m[2] & h->ciphers & h->cipher))
         return fail(h, e, HP_EPROTO, "the peer and this program have no cipher in common");
     mix_hash(h, m, AT_S);
     memcpy(h->peer_ephemeral, m + AT_E, KEY_BYTES);
-    if (!mix_secret(h, h->own_secret, h->peer_ephemeral) || !unseal(h, m + AT_S, KEY_BYTES, h->peer))
-        return fail(h, e, HP_EDENIED, "the peer's first message was not made for this endpoint, or was changed");
+    if (!mix_secret(h, h->own_secret, h->peer_ephemeral) ||
+        !unseal(h, m + AT_S, KEY_BYTES, h->peer))
+        return fail(h, e, HP_EDENIED,
+                    "the peer's first message was not made for this endpoint, or was changed");
     memcpy(h->proof, m + AT_PROOF, TAG);
     h->state = HANDSHAKE_ASK;
     return 0;
@@ -219,9 +246,11 @@ static int second_read(struct handshake *h, const uint8_t *m, struct err *e)
         return HP_EPROTO;
     memcpy(h->peer_ephemeral, m + AT_E, KEY_BYTES);
     mix_hash(h, m, AT_PROOF_2);
-    if (!mix_secret(h, h->ephemeral, h->peer_ephemeral) || !mix_secret(h, h->own_secret, h->peer_ephemeral) || !unseal(h, m + AT_PROOF_2, 0, nothing))
+    if (!mix_secret(h, h->ephemeral, h->peer_ephemeral) ||
+        !mix_secret(h, h->own_secret, h->peer_ephemeral) || !unseal(h, m + AT_PROOF_2, 0, nothing))
         return fail(h, e, HP_EDENIED, "the peer does not hold the key that its address names");
-    if (!(m[1] & h->ciphers) || (m[1] != HANDSHAKE_AES256_GCM && m[1] != HANDSHAKE_CHACHA20_POLY1305))
+    if (!(m[1] & h->ciphers) ||
+        (m[1] != HANDSHAKE_AES256_GCM && m[1] != HANDSHAKE_CHACHA20_POLY1305))
         return fail(h, e, HP_EPROTO, "the peer chose a cipher that was not offered");
     h->cipher = m[1];
     derive(h, "initiator has seen all", h->message);
@@ -240,13 +269,17 @@ static int third_read(struct handshake *h, const uint8_t *m, struct err *e)
     return 0;
 }
 
-/* ---- the face ----------------------------------------------------------------------------------------------------------------------- */
+/* ---- the face
+ * -----------------------------------------------------------------------------------------------------------------------
+ */
 
 size_t handshake_wants(const struct handshake *h)
 {
     if (h->state != HANDSHAKE_READ)
         return 0;
-    return h->initiator ? HANDSHAKE_SECOND_BYTES : h->step == 0 ? HANDSHAKE_FIRST_BYTES : HANDSHAKE_THIRD_BYTES;
+    return h->initiator   ? HANDSHAKE_SECOND_BYTES
+           : h->step == 0 ? HANDSHAKE_FIRST_BYTES
+                          : HANDSHAKE_THIRD_BYTES;
 }
 
 int handshake_read(struct handshake *h, const uint8_t *message, size_t size, struct err *e)
@@ -254,7 +287,8 @@ int handshake_read(struct handshake *h, const uint8_t *message, size_t size, str
     size_t wanted = handshake_wants(h);
     if (wanted == 0 || size != wanted) {
         handshake_wipe(h);
-        return err_set(e, HP_EPROTO, "a handshake's message of %zu bytes where %zu were due", size, wanted);
+        return err_set(e, HP_EPROTO, "a handshake's message of %zu bytes where %zu were due", size,
+                       wanted);
     }
     if (h->initiator)
         return second_read(h, message, e);
@@ -274,7 +308,10 @@ void handshake_sent(struct handshake *h)
     h->state = last ? HANDSHAKE_DONE : HANDSHAKE_READ;
 }
 
-const uint8_t *handshake_peer(const struct handshake *h) { return h->peer; }
+const uint8_t *handshake_peer(const struct handshake *h)
+{
+    return h->peer;
+}
 
 void handshake_result(const struct handshake *h, struct handshake_result *out)
 {

@@ -16,7 +16,8 @@ enum { SECRET_BYTES = 16 };
 int key_pair_create(struct key_pair *out, struct err *e)
 {
     if (zmq_curve_keypair(out->public_key, out->secret_key) != 0)
-        return err_set(e, HP_EUNSUPPORTED, "this libzmq cannot make CURVE keys: %s", zmq_strerror(zmq_errno()));
+        return err_set(e, HP_EUNSUPPORTED, "this libzmq cannot make CURVE keys: %s",
+                       zmq_strerror(zmq_errno()));
     return 0;
 }
 
@@ -33,7 +34,10 @@ int key_decode(const char *text, uint8_t out[KEY_BYTES], struct err *e)
     return 0;
 }
 
-void key_encode(const uint8_t key[KEY_BYTES], char out[KEY_TEXT]) { zmq_z85_encode(out, key, KEY_BYTES); }
+void key_encode(const uint8_t key[KEY_BYTES], char out[KEY_TEXT])
+{
+    zmq_z85_encode(out, key, KEY_BYTES);
+}
 
 int key_pair_load(const char *file, struct key_pair *out, struct err *e)
 {
@@ -43,10 +47,11 @@ int key_pair_load(const char *file, struct key_pair *out, struct err *e)
         return err_set(e, errno == ENOENT ? HP_ENOENT : HP_EIO, "%s: %s", file, strerror(errno));
     int rc = 0;
     if (fstat(fileno(f), &st) == 0 && (st.st_mode & 077)) {
-        err_set(e, HP_EDENIED, "%s: other users may read this key (mode %03o)", file, (unsigned)st.st_mode & 0777);
+        err_set(e, HP_EDENIED, "%s: other users may read this key (mode %03o)", file,
+                (unsigned)st.st_mode & 0777);
         rc = err_hint(e, "chmod 600 %s", file);
-    } else if (fscanf(f, "public %40s secret %40s", out->public_key, out->secret_key) != 2 || !key_is_sound(out->public_key) ||
-               !key_is_sound(out->secret_key)) {
+    } else if (fscanf(f, "public %40s secret %40s", out->public_key, out->secret_key) != 2 ||
+               !key_is_sound(out->public_key) || !key_is_sound(out->secret_key)) {
         rc = err_set(e, HP_EPARSE, "%s: not a key file", file);
     }
     fclose(f);
@@ -104,9 +109,10 @@ int join_token_parse(const char *text, struct join_token *out, struct err *e)
     uint8_t raw[KEY_BYTES];
     size_t n = 0;
     const char *secret = text + 4 + 2 * KEY_BYTES + 1;
-    if (strncmp(text, "hp1-", 4) != 0 || strlen(text) != 4 + 2 * KEY_BYTES + 1 + 2 * SECRET_BYTES || secret[-1] != '-' ||
-        sodium_hex2bin(raw, sizeof raw, text + 4, 2 * KEY_BYTES, NULL, &n, NULL) != 0 || n != KEY_BYTES ||
-        strspn(secret, "0123456789abcdef") != 2 * SECRET_BYTES) {
+    if (strncmp(text, "hp1-", 4) != 0 || strlen(text) != 4 + 2 * KEY_BYTES + 1 + 2 * SECRET_BYTES ||
+        secret[-1] != '-' ||
+        sodium_hex2bin(raw, sizeof raw, text + 4, 2 * KEY_BYTES, NULL, &n, NULL) != 0 ||
+        n != KEY_BYTES || strspn(secret, "0123456789abcdef") != 2 * SECRET_BYTES) {
         err_set(e, HP_EINVAL, "this is not a join token");
         return err_hint(e, "make one with `hpctl node token create`; it starts with hp1-");
     }

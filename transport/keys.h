@@ -1,12 +1,12 @@
-/* Keys of the control channel (CURVE, Z85 text) and join tokens; their files are readable by the owner alone. */
+/* Keys of the control channel (CURVE, Z85 text) and join tokens; their files are readable by the
+ * owner alone. */
 #ifndef HP_TRANSPORT_KEYS_H
 #define HP_TRANSPORT_KEYS_H
 
-#include "common/status.h"
-
 #include <stdbool.h>
-
 #include <stdint.h>
+
+#include "common/status.h"
 
 enum { KEY_BYTES = 32, KEY_TEXT = 41, TOKEN_SECRET_TEXT = 33, TOKEN_TEXT = 128 };
 
@@ -19,12 +19,14 @@ int key_decode(const char *text, uint8_t out[KEY_BYTES], struct err *e);
 void key_encode(const uint8_t key[KEY_BYTES], char out[KEY_TEXT]);
 
 int key_pair_create(struct key_pair *out, struct err *e);
-/* Reads a key file, or makes one (mode 0600) where there is none. HP_EDENIED when others may read it. */
+/* Reads a key file, or makes one (mode 0600) where there is none. HP_EDENIED when others may read
+ * it. */
 int key_pair_load_or_create(const char *file, struct key_pair *out, struct err *e);
 int key_pair_load(const char *file, struct key_pair *out, struct err *e);
 int key_pair_save(const char *file, const struct key_pair *k, struct err *e);
 
-/* A join token is "hp1-" + coordinator's public key in hex + "-" + a secret of 32 hex digits: it says whom to trust and proves that one was invited. */
+/* A join token is "hp1-" + coordinator's public key in hex + "-" + a secret of 32 hex digits: it
+ * says whom to trust and proves that one was invited. */
 struct join_token {
     char server_key[KEY_TEXT];
     char secret[TOKEN_SECRET_TEXT];

@@ -1,110 +1,235 @@
 #include "transport/message.h"
 
-#include "transport/control.h"
-
 #include <stddef.h>
 #include <string.h>
 
-/* ---- the tables of fields: key and member have one name -------------------------------------------------------------- */
+#include "transport/control.h"
 
-#define U64(s, m) {#m, PACK_U64, offsetof(struct s, m), NULL, 0, false, 0}
-#define F64(s, m) {#m, PACK_F64, offsetof(struct s, m), NULL, 0, false, 0}
-#define BOOL(s, m) {#m, PACK_BOOL, offsetof(struct s, m), NULL, 0, false, 0}
-#define TEXT(s, m) {#m, PACK_TEXT, offsetof(struct s, m), NULL, 0, false, 0}
-#define BYTES(s, m) {#m, PACK_BYTES, offsetof(struct s, m), NULL, 0, false, 0}
-#define U32S(s, m) {#m, PACK_U32S, offsetof(struct s, m), NULL, 0, false, 0}
-#define LIST(s, m, row, most) {#m, PACK_LIST, offsetof(struct s, m), row##_fields, sizeof(struct row), false, most}
+/* ---- the tables of fields: key and member have one name
+ * -------------------------------------------------------------- */
+
+#define U64(s, m)                                                                                  \
+    {                                                                                              \
+#m, PACK_U64, offsetof(struct s, m), NULL, 0, false, 0                                     \
+    }
+#define F64(s, m)                                                                                  \
+    {                                                                                              \
+#m, PACK_F64, offsetof(struct s, m), NULL, 0, false, 0                                     \
+    }
+#define BOOL(s, m)                                                                                 \
+    {                                                                                              \
+#m, PACK_BOOL, offsetof(struct s, m), NULL, 0, false, 0                                    \
+    }
+#define TEXT(s, m)                                                                                 \
+    {                                                                                              \
+#m, PACK_TEXT, offsetof(struct s, m), NULL, 0, false, 0                                    \
+    }
+#define BYTES(s, m)                                                                                \
+    {                                                                                              \
+#m, PACK_BYTES, offsetof(struct s, m), NULL, 0, false, 0                                   \
+    }
+#define U32S(s, m)                                                                                 \
+    {                                                                                              \
+#m, PACK_U32S, offsetof(struct s, m), NULL, 0, false, 0                                    \
+    }
+#define LIST(s, m, row, most)                                                                      \
+    {                                                                                              \
+#m, PACK_LIST, offsetof(struct s, m), row##_fields, sizeof(struct row), false, most        \
+    }
 #define GENERATION(s) U64(s, deployment), U64(s, generation)
 
 static const struct pack_field message_held_stage_fields[] = {
-    GENERATION(message_held_stage), U64(message_held_stage, stage), TEXT(message_held_stage, state), U64(message_held_stage, sequences),
-    U64(message_held_stage, queued_batches), U64(message_held_stage, kv_used_tokens), U64(message_held_stage, kv_tokens),
-    U64(message_held_stage, batches_done), F64(message_held_stage, busy_s), F64(message_held_stage, planned_s),
-    BOOL(message_held_stage, hop_heard), BOOL(message_held_stage, running), {0}};
-static const struct pack_field message_model_fields[] = {BYTES(message_model, model), U64(message_model, bytes), TEXT(message_model, name), {0}};
-static const struct pack_field message_peer_fields[] = {TEXT(message_peer, name), BYTES(message_peer, data_address), {0}};
-static const struct pack_field message_bias_fields[] = {U64(message_bias, token), F64(message_bias, bias), {0}};
+    GENERATION(message_held_stage),
+    U64(message_held_stage, stage),
+    TEXT(message_held_stage, state),
+    U64(message_held_stage, sequences),
+    U64(message_held_stage, queued_batches),
+    U64(message_held_stage, kv_used_tokens),
+    U64(message_held_stage, kv_tokens),
+    U64(message_held_stage, batches_done),
+    F64(message_held_stage, busy_s),
+    F64(message_held_stage, planned_s),
+    BOOL(message_held_stage, hop_heard),
+    BOOL(message_held_stage, running),
+    {0}};
+static const struct pack_field message_model_fields[] = {
+    BYTES(message_model, model), U64(message_model, bytes), TEXT(message_model, name), {0}};
+static const struct pack_field message_peer_fields[] = {
+    TEXT(message_peer, name), BYTES(message_peer, data_address), {0}};
+static const struct pack_field message_bias_fields[] = {
+    U64(message_bias, token), F64(message_bias, bias), {0}};
 
 static const struct pack_field join_fields[] = {
-    TEXT(message_join, name), TEXT(message_join, token), TEXT(message_join, program), TEXT(message_join, machine), TEXT(message_join, hostname),
-    TEXT(message_join, node), BYTES(message_join, data_address), LIST(message_join, held, message_held_stage, MESSAGE_MAX_HELD), LIST(message_join, models, message_model, MESSAGE_MAX_MODELS),
-    U64(message_join, process), {0}};
+    TEXT(message_join, name),
+    TEXT(message_join, token),
+    TEXT(message_join, program),
+    TEXT(message_join, machine),
+    TEXT(message_join, hostname),
+    TEXT(message_join, node),
+    BYTES(message_join, data_address),
+    LIST(message_join, held, message_held_stage, MESSAGE_MAX_HELD),
+    LIST(message_join, models, message_model, MESSAGE_MAX_MODELS),
+    U64(message_join, process),
+    {0}};
 static const struct pack_field heartbeat_fields[] = {
-    U64(message_heartbeat, number), U64(message_heartbeat, memory_free_bytes), U64(message_heartbeat, dropped_stale),
-    U64(message_heartbeat, dropped_foreign), LIST(message_heartbeat, held, message_held_stage, MESSAGE_MAX_HELD), {0}};
-static const struct pack_field stage_state_fields[] = {
-    GENERATION(message_stage_state), U64(message_stage_state, stage), TEXT(message_stage_state, state), U64(message_stage_state, done_bytes),
-    U64(message_stage_state, total_bytes), U64(message_stage_state, moved_bytes), U32S(message_stage_state, wanted), TEXT(message_stage_state, code),
-    TEXT(message_stage_state, text), TEXT(message_stage_state, hint), {0}};
+    U64(message_heartbeat, number),
+    U64(message_heartbeat, memory_free_bytes),
+    U64(message_heartbeat, dropped_stale),
+    U64(message_heartbeat, dropped_foreign),
+    LIST(message_heartbeat, held, message_held_stage, MESSAGE_MAX_HELD),
+    {0}};
+static const struct pack_field stage_state_fields[] = {GENERATION(message_stage_state),
+                                                       U64(message_stage_state, stage),
+                                                       TEXT(message_stage_state, state),
+                                                       U64(message_stage_state, done_bytes),
+                                                       U64(message_stage_state, total_bytes),
+                                                       U64(message_stage_state, moved_bytes),
+                                                       U32S(message_stage_state, wanted),
+                                                       TEXT(message_stage_state, code),
+                                                       TEXT(message_stage_state, text),
+                                                       TEXT(message_stage_state, hint),
+                                                       {0}};
 static const struct pack_field tokens_fields[] = {
-    GENERATION(message_tokens), U64(message_tokens, sequence), U64(message_tokens, first), U32S(message_tokens, ids), TEXT(message_tokens, finish),
-    F64(message_tokens, prefill_s), F64(message_tokens, decode_s), {0}};
-static const struct pack_field sequence_failed_fields[] = {
-    GENERATION(message_sequence_failed), U64(message_sequence_failed, sequence), TEXT(message_sequence_failed, code), TEXT(message_sequence_failed, text), {0}};
+    GENERATION(message_tokens),    U64(message_tokens, sequence),
+    U64(message_tokens, first),    U32S(message_tokens, ids),
+    TEXT(message_tokens, finish),  F64(message_tokens, prefill_s),
+    F64(message_tokens, decode_s), {0}};
+static const struct pack_field sequence_failed_fields[] = {GENERATION(message_sequence_failed),
+                                                           U64(message_sequence_failed, sequence),
+                                                           TEXT(message_sequence_failed, code),
+                                                           TEXT(message_sequence_failed, text),
+                                                           {0}};
 static const struct pack_field logits_fields[] = {
-    GENERATION(message_logits), U64(message_logits, sequence), U64(message_logits, first_position), U64(message_logits, count), BYTES(message_logits, values), {0}};
+    GENERATION(message_logits), U64(message_logits, sequence), U64(message_logits, first_position),
+    U64(message_logits, count), BYTES(message_logits, values), {0}};
 static const struct pack_field profile_result_fields[] = {
-    BYTES(message_profile_result, model), TEXT(message_profile_result, kind), TEXT(message_profile_result, tables), TEXT(message_profile_result, code),
-    TEXT(message_profile_result, text), {0}};
+    BYTES(message_profile_result, model), TEXT(message_profile_result, kind),
+    TEXT(message_profile_result, tables), TEXT(message_profile_result, code),
+    TEXT(message_profile_result, text),   {0}};
 static const struct pack_field store_state_fields[] = {
-    LIST(message_store_state, models, message_model, MESSAGE_MAX_MODELS), TEXT(message_store_state, code), TEXT(message_store_state, text), {0}};
+    LIST(message_store_state, models, message_model, MESSAGE_MAX_MODELS),
+    TEXT(message_store_state, code),
+    TEXT(message_store_state, text),
+    {0}};
 static const struct pack_field message_prefill_slice_fields[] = {
-    U64(message_prefill_slice, first_position), U64(message_prefill_slice, tokens), U64(message_prefill_slice, arrived_ns),
-    U64(message_prefill_slice, start_ns), U64(message_prefill_slice, end_ns), U64(message_prefill_slice, runs), {0}};
+    U64(message_prefill_slice, first_position),
+    U64(message_prefill_slice, tokens),
+    U64(message_prefill_slice, arrived_ns),
+    U64(message_prefill_slice, start_ns),
+    U64(message_prefill_slice, end_ns),
+    U64(message_prefill_slice, runs),
+    {0}};
 static const struct pack_field prefill_fields[] = {
-    GENERATION(message_prefill), U64(message_prefill, sequence), U64(message_prefill, stage), U64(message_prefill, clock_ns),
-    LIST(message_prefill, slices, message_prefill_slice, MESSAGE_MAX_SLICES), {0}};
+    GENERATION(message_prefill),
+    U64(message_prefill, sequence),
+    U64(message_prefill, stage),
+    U64(message_prefill, clock_ns),
+    LIST(message_prefill, slices, message_prefill_slice, MESSAGE_MAX_SLICES),
+    {0}};
 static const struct pack_field profile_progress_fields[] = {
-    TEXT(message_profile_progress, what), U64(message_profile_progress, points), F64(message_profile_progress, elapsed_s),
-    F64(message_profile_progress, budget_s), F64(message_profile_progress, error), {0}};
-static const struct pack_field hop_state_fields[] = {
-    GENERATION(message_hop_state), U64(message_hop_state, stage), BOOL(message_hop_state, heard), F64(message_hop_state, silent_s), {0}};
+    TEXT(message_profile_progress, what),     U64(message_profile_progress, points),
+    F64(message_profile_progress, elapsed_s), F64(message_profile_progress, budget_s),
+    F64(message_profile_progress, error),     {0}};
+static const struct pack_field hop_state_fields[] = {GENERATION(message_hop_state),
+                                                     U64(message_hop_state, stage),
+                                                     BOOL(message_hop_state, heard),
+                                                     F64(message_hop_state, silent_s),
+                                                     {0}};
 static const struct pack_field link_result_fields[] = {
-    F64(message_link_result, latency_s), F64(message_link_result, bandwidth_bytes_per_s), TEXT(message_link_result, code),
-    TEXT(message_link_result, text), {0}};
-static const struct pack_field link_probe_fields[] = {
-    U64(message_link_probe, session), TEXT(message_link_probe, role), TEXT(message_link_probe, peer), BYTES(message_link_probe, data_address), {0}};
+    F64(message_link_result, latency_s),
+    F64(message_link_result, bandwidth_bytes_per_s),
+    TEXT(message_link_result, code),
+    TEXT(message_link_result, text),
+    {0}};
+static const struct pack_field link_probe_fields[] = {U64(message_link_probe, session),
+                                                      TEXT(message_link_probe, role),
+                                                      TEXT(message_link_probe, peer),
+                                                      BYTES(message_link_probe, data_address),
+                                                      {0}};
 static const struct pack_field log_text_fields[] = {TEXT(message_log_text, text), {0}};
 
-static const struct pack_field welcome_fields[] = {
-    TEXT(message_welcome, name), U64(message_welcome, heartbeat_ms), U64(message_welcome, coordinator_boot),
-    TEXT(message_welcome, data), TEXT(message_welcome, trust), {0}};
+static const struct pack_field welcome_fields[] = {TEXT(message_welcome, name),
+                                                   U64(message_welcome, heartbeat_ms),
+                                                   U64(message_welcome, coordinator_boot),
+                                                   TEXT(message_welcome, data),
+                                                   TEXT(message_welcome, trust),
+                                                   {0}};
 static const struct pack_field members_fields[] = {BYTES(message_members, keys), {0}};
 static const struct pack_field heartbeat_ack_fields[] = {U64(message_heartbeat_ack, number), {0}};
 static const struct pack_field profile_run_fields[] = {
-    BYTES(message_profile_run, model), BYTES(message_profile_run, manifest), TEXT(message_profile_run, compute), U64(message_profile_run, budget_ms),
-    BOOL(message_profile_run, fine), {0}};
+    BYTES(message_profile_run, model),  BYTES(message_profile_run, manifest),
+    TEXT(message_profile_run, compute), U64(message_profile_run, budget_ms),
+    BOOL(message_profile_run, fine),    {0}};
 static const struct pack_field stage_prepare_fields[] = {
-    GENERATION(message_stage_prepare), U64(message_stage_prepare, stage), U64(message_stage_prepare, n_stages), U64(message_stage_prepare, session),
-    TEXT(message_stage_prepare, deployment_name), BYTES(message_stage_prepare, model), BYTES(message_stage_prepare, manifest),
-    U64(message_stage_prepare, first_layer), U64(message_stage_prepare, end_layer), TEXT(message_stage_prepare, compute),
-    U64(message_stage_prepare, context), U64(message_stage_prepare, kv_tokens), U64(message_stage_prepare, max_sequences),
-    U64(message_stage_prepare, max_batch_tokens), TEXT(message_stage_prepare, source_machine), TEXT(message_stage_prepare, source_path),
-    BOOL(message_stage_prepare, upload_only), LIST(message_stage_prepare, peers, message_peer, MESSAGE_MAX_PEERS), F64(message_stage_prepare, planned_s_per_token),
-    F64(message_stage_prepare, planned_trip_s_per_token), F64(message_stage_prepare, stands_for),
-    U64(message_stage_prepare, input_session), BYTES(message_stage_prepare, input_from), {0}};
+    GENERATION(message_stage_prepare),
+    U64(message_stage_prepare, stage),
+    U64(message_stage_prepare, n_stages),
+    U64(message_stage_prepare, session),
+    TEXT(message_stage_prepare, deployment_name),
+    BYTES(message_stage_prepare, model),
+    BYTES(message_stage_prepare, manifest),
+    U64(message_stage_prepare, first_layer),
+    U64(message_stage_prepare, end_layer),
+    TEXT(message_stage_prepare, compute),
+    U64(message_stage_prepare, context),
+    U64(message_stage_prepare, kv_tokens),
+    U64(message_stage_prepare, max_sequences),
+    U64(message_stage_prepare, max_batch_tokens),
+    TEXT(message_stage_prepare, source_machine),
+    TEXT(message_stage_prepare, source_path),
+    BOOL(message_stage_prepare, upload_only),
+    LIST(message_stage_prepare, peers, message_peer, MESSAGE_MAX_PEERS),
+    F64(message_stage_prepare, planned_s_per_token),
+    F64(message_stage_prepare, planned_trip_s_per_token),
+    F64(message_stage_prepare, stands_for),
+    U64(message_stage_prepare, input_session),
+    BYTES(message_stage_prepare, input_from),
+    {0}};
 static const struct pack_field stage_connect_fields[] = {
-    GENERATION(message_stage_connect), U64(message_stage_connect, stage), U64(message_stage_connect, n_stages), BYTES(message_stage_connect, next_address),
-    BYTES(message_stage_connect, first_address), TEXT(message_stage_connect, next_device), TEXT(message_stage_connect, first_device),
-    U64(message_stage_connect, next_session), U64(message_stage_connect, first_session), {0}};
+    GENERATION(message_stage_connect),           U64(message_stage_connect, stage),
+    U64(message_stage_connect, n_stages),        BYTES(message_stage_connect, next_address),
+    BYTES(message_stage_connect, first_address), TEXT(message_stage_connect, next_device),
+    TEXT(message_stage_connect, first_device),   U64(message_stage_connect, next_session),
+    U64(message_stage_connect, first_session),   {0}};
 static const struct pack_field stage_unload_fields[] = {GENERATION(message_stage_unload), {0}};
-static const struct pack_field chunk_grant_fields[] = {
-    U64(message_chunk_grant, session), BYTES(message_chunk_grant, model), BOOL(message_chunk_grant, revoke), {0}};
+static const struct pack_field chunk_grant_fields[] = {U64(message_chunk_grant, session),
+                                                       BYTES(message_chunk_grant, model),
+                                                       BOOL(message_chunk_grant, revoke),
+                                                       {0}};
 static const struct pack_field sequence_open_fields[] = {
-    GENERATION(message_sequence_open), U64(message_sequence_open, sequence), U32S(message_sequence_open, prompt), U32S(message_sequence_open, slices),
-    U64(message_sequence_open, max_tokens), U64(message_sequence_open, kv_tokens), U32S(message_sequence_open, end_ids),
-    BOOL(message_sequence_open, all_logits), F64(message_sequence_open, temperature), F64(message_sequence_open, top_p),
-    F64(message_sequence_open, min_p), F64(message_sequence_open, repetition_penalty), F64(message_sequence_open, presence_penalty),
-    F64(message_sequence_open, frequency_penalty), U64(message_sequence_open, top_k), U64(message_sequence_open, seed),
-    LIST(message_sequence_open, bias, message_bias, MESSAGE_MAX_BIAS), U64(message_sequence_open, prompt_tokens), {0}};
-static const struct pack_field sequence_close_fields[] = {GENERATION(message_sequence_close), U64(message_sequence_close, sequence), {0}};
+    GENERATION(message_sequence_open),
+    U64(message_sequence_open, sequence),
+    U32S(message_sequence_open, prompt),
+    U32S(message_sequence_open, slices),
+    U64(message_sequence_open, max_tokens),
+    U64(message_sequence_open, kv_tokens),
+    U32S(message_sequence_open, end_ids),
+    BOOL(message_sequence_open, all_logits),
+    F64(message_sequence_open, temperature),
+    F64(message_sequence_open, top_p),
+    F64(message_sequence_open, min_p),
+    F64(message_sequence_open, repetition_penalty),
+    F64(message_sequence_open, presence_penalty),
+    F64(message_sequence_open, frequency_penalty),
+    U64(message_sequence_open, top_k),
+    U64(message_sequence_open, seed),
+    LIST(message_sequence_open, bias, message_bias, MESSAGE_MAX_BIAS),
+    U64(message_sequence_open, prompt_tokens),
+    {0}};
+static const struct pack_field sequence_close_fields[] = {
+    GENERATION(message_sequence_close), U64(message_sequence_close, sequence), {0}};
 static const struct pack_field store_remove_fields[] = {BYTES(message_store_remove, model), {0}};
 static const struct pack_field log_fetch_fields[] = {U64(message_log_fetch, lines), {0}};
 
-static const struct pack_field ask_fields[] = {TEXT(message_ask, verb), TEXT(message_ask, arguments), BYTES(message_ask, blob), {0}};
-static const struct pack_field answer_fields[] = {
-    BOOL(message_answer, more), TEXT(message_answer, code), TEXT(message_answer, text), TEXT(message_answer, hint), TEXT(message_answer, result),
-    BYTES(message_answer, blob), {0}};
+static const struct pack_field ask_fields[] = {
+    TEXT(message_ask, verb), TEXT(message_ask, arguments), BYTES(message_ask, blob), {0}};
+static const struct pack_field answer_fields[] = {BOOL(message_answer, more),
+                                                  TEXT(message_answer, code),
+                                                  TEXT(message_answer, text),
+                                                  TEXT(message_answer, hint),
+                                                  TEXT(message_answer, result),
+                                                  BYTES(message_answer, blob),
+                                                  {0}};
 static const struct pack_field refused_fields[] = {
     TEXT(message_refused, code), TEXT(message_refused, text), TEXT(message_refused, hint), {0}};
 
@@ -147,7 +272,9 @@ static const struct {
     [MESSAGE_REFUSED] = {"refused", refused_fields, SMALL},
 };
 
-/* ---- the envelope -------------------------------------------------------------------------------------------------------- */
+/* ---- the envelope
+ * --------------------------------------------------------------------------------------------------------
+ */
 
 struct envelope {
     uint64_t v, id;
@@ -162,7 +289,10 @@ static const struct pack_field envelope_fields[] = {
     {0},
 };
 
-const char *message_type_word(enum message_type t) { return types[t].word; }
+const char *message_type_word(enum message_type t)
+{
+    return types[t].word;
+}
 
 void message_encode(const struct message *m, struct buffer *out)
 {
@@ -174,7 +304,8 @@ void message_encode(const struct message *m, struct buffer *out)
     buffer_free(&body);
 }
 
-int message_decode(const uint8_t *bytes, size_t size, struct arena *arena, struct message *out, struct err *e)
+int message_decode(const uint8_t *bytes, size_t size, struct arena *arena, struct message *out,
+                   struct err *e)
 {
     struct envelope v = {0};
     *out = (struct message){0};
@@ -183,14 +314,17 @@ int message_decode(const uint8_t *bytes, size_t size, struct arena *arena, struc
         return rc;
     out->id = v.id;
     if (v.v != MESSAGE_VERSION) {
-        err_set(e, HP_EPROTO, "the peer speaks version %llu of the control protocol, this program version %d", (unsigned long long)v.v, MESSAGE_VERSION);
+        err_set(e, HP_EPROTO,
+                "the peer speaks version %llu of the control protocol, this program version %d",
+                (unsigned long long)v.v, MESSAGE_VERSION);
         return err_hint(e, "run the same release of Hodgepodge everywhere");
     }
     for (int t = MESSAGE_NONE + 1; t < MESSAGE_TYPE_COUNT; t++)
         if (strcmp(types[t].word, v.t) == 0) {
             out->type = (enum message_type)t;
             if (v.body.size > types[t].max_bytes)
-                return err_set(e, HP_ELIMIT, "a \"%s\" of %zu bytes; %zu are the limit", types[t].word, v.body.size, types[t].max_bytes);
+                return err_set(e, HP_ELIMIT, "a \"%s\" of %zu bytes; %zu are the limit",
+                               types[t].word, v.body.size, types[t].max_bytes);
             rc = pack_decode(types[t].fields, v.body.data, v.body.size, arena, &out->u, e);
             return rc < 0 ? (err_at(e, "%s", v.t), rc) : 0;
         }

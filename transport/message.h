@@ -1,15 +1,17 @@
-/* Control messages: types, fields, versions. A message is a msgpack map {"v": version, "t": type, "id": number, ...fields}; unknown keys are ignored,
- * an unknown type is answered with `refused`. One row of the table in message.c a type; a struct here is what a row describes.
+/* Control messages: types, fields, versions. A message is a msgpack map {"v": version, "t": type,
+ * "id": number, ...fields}; unknown keys are ignored, an unknown type is answered with `refused`.
+ * One row of the table in message.c a type; a struct here is what a row describes.
  *
- * Who says what to whom is drawn in docs/protocol.md. Strings and lists of a decoded message live in the arena that was handed in. */
+ * Who says what to whom is drawn in docs/protocol.md. Strings and lists of a decoded message live
+ * in the arena that was handed in. */
 #ifndef HP_TRANSPORT_MESSAGE_H
 #define HP_TRANSPORT_MESSAGE_H
 
-#include "common/pack.h"
-#include "common/status.h"
-
 #include <stdbool.h>
 #include <stdint.h>
+
+#include "common/pack.h"
+#include "common/status.h"
 
 enum { MESSAGE_VERSION = 1 };
 
@@ -17,7 +19,13 @@ enum { MESSAGE_VERSION = 1 };
 enum { MESSAGE_AGENT_MAX_BYTES = 20 << 20, MESSAGE_STRANGER_MAX_BYTES = 64 << 10 };
 
 /* How many rows the lists of a message may have. */
-enum { MESSAGE_MAX_HELD = 1024, MESSAGE_MAX_MODELS = 8192, MESSAGE_MAX_SLICES = 1 << 16, MESSAGE_MAX_PEERS = 4096, MESSAGE_MAX_BIAS = 4096 };
+enum {
+    MESSAGE_MAX_HELD = 1024,
+    MESSAGE_MAX_MODELS = 8192,
+    MESSAGE_MAX_SLICES = 1 << 16,
+    MESSAGE_MAX_PEERS = 4096,
+    MESSAGE_MAX_BIAS = 4096
+};
 
 enum message_type {
     MESSAGE_NONE,
@@ -57,9 +65,11 @@ enum message_type {
     MESSAGE_TYPE_COUNT
 };
 
-/* ---- agent -> coordinator ------------------------------------------------------------------------------------ */
+/* ---- agent -> coordinator
+ * ------------------------------------------------------------------------------------ */
 
-struct message_held_stage { /* a stage that the agent has, told when it joins and with every heartbeat */
+struct message_held_stage { /* a stage that the agent has, told when it joins and with every
+                               heartbeat */
     uint64_t deployment, generation, stage;
     const char *state; /* "fetching", "loading", "warming", "ready", "failed" */
     uint64_t sequences, queued_batches, kv_used_tokens, kv_tokens;
@@ -70,13 +80,14 @@ struct message_held_stage { /* a stage that the agent has, told when it joins an
 };
 
 struct message_join {
-    const char *name;        /* as asked for; the coordinator may give another */
-    const char *token;       /* secret of a join token; "" when the key is known already */
-    const char *program;     /* version of the program */
-    uint64_t process;        /* chosen by chance when the program started: tells two programs with one key apart; 0: not said */
-    const char *machine;     /* id of the box: two agents of one box share it */
+    const char *name;    /* as asked for; the coordinator may give another */
+    const char *token;   /* secret of a join token; "" when the key is known already */
+    const char *program; /* version of the program */
+    uint64_t process; /* chosen by chance when the program started: tells two programs with one key
+                         apart; 0: not said */
+    const char *machine; /* id of the box: two agents of one box share it */
     const char *hostname;
-    const char *node;        /* its node as a JSON object of hp-cluster/1 */
+    const char *node; /* its node as a JSON object of hp-cluster/1 */
     struct pack_span data_address;
     struct pack_list held;   /* struct message_held_stage */
     struct pack_list models; /* struct message_model: what its store holds some of */
@@ -97,18 +108,19 @@ struct message_heartbeat {
 
 struct message_stage_state {
     uint64_t deployment, generation, stage;
-    const char *state;                 /* as above, and "unloaded" */
-    uint64_t done_bytes, total_bytes;  /* of what this state does */
-    uint64_t moved_bytes;              /* over the network so far, for this stage */
-    struct pack_u32s wanted;           /* chunks (indices of the manifest) that nobody else can give: please upload */
-    const char *code, *text, *hint;    /* "failed": why, and what to do */
+    const char *state;                /* as above, and "unloaded" */
+    uint64_t done_bytes, total_bytes; /* of what this state does */
+    uint64_t moved_bytes;             /* over the network so far, for this stage */
+    struct pack_u32s
+        wanted; /* chunks (indices of the manifest) that nobody else can give: please upload */
+    const char *code, *text, *hint; /* "failed": why, and what to do */
 };
 
 struct message_tokens { /* what the last stage sampled */
     uint64_t deployment, generation, sequence;
-    uint64_t first;          /* index of the first of them in the output */
+    uint64_t first; /* index of the first of them in the output */
     struct pack_u32s ids;
-    const char *finish;      /* "": goes on; "stop": an end token (which is among ids); "length" */
+    const char *finish; /* "": goes on; "stop": an end token (which is among ids); "length" */
     double prefill_s, decode_s; /* so far, measured by the first token's arrival */
 };
 
@@ -125,8 +137,9 @@ struct message_logits { /* of a sequence opened with all_logits */
 
 struct message_profile_result {
     struct pack_span model;
-    const char *kind;   /* of the device */
-    const char *tables; /* JSON: {"class": {"slice": [], "prefix": [], "seconds": [[]]}} as in hp-profile/1, and "layers": [{...}] */
+    const char *kind;        /* of the device */
+    const char *tables;      /* JSON: {"class": {"slice": [], "prefix": [], "seconds": [[]]}} as in
+                                hp-profile/1, and "layers": [{...}] */
     const char *code, *text; /* when it failed */
 };
 
@@ -134,31 +147,35 @@ struct message_prefill_slice { /* one run of a prompt through a stage, by the ag
     uint64_t first_position, tokens;
     uint64_t arrived_ns; /* its input was there; 0: not known */
     uint64_t start_ns, end_ns;
-    uint64_t runs;       /* of the batch that it was part of */
+    uint64_t runs; /* of the batch that it was part of */
 };
 
-struct message_prefill { /* a prompt has been through this stage: what that took, for comparing with the plan */
+struct message_prefill { /* a prompt has been through this stage: what that took, for comparing with
+                            the plan */
     uint64_t deployment, generation, sequence, stage;
-    uint64_t clock_ns;     /* the agent's clock as it says this */
+    uint64_t clock_ns;       /* the agent's clock as it says this */
     struct pack_list slices; /* struct message_prefill_slice */
 };
 
 struct message_profile_progress { /* how a measurement goes that may take a while */
-    const char *what;          /* the class of layers that is looked at */
-    uint64_t points;           /* measured so far, of all classes */
+    const char *what;             /* the class of layers that is looked at */
+    uint64_t points;              /* measured so far, of all classes */
     double elapsed_s, budget_s;
-    double error;              /* the largest that is left of interpolating between points of this class, as a share of the time */
+    double error; /* the largest that is left of interpolating between points of this class, as a
+                     share of the time */
 };
 
-struct message_hop_state { /* a stage hears the stage before it (stage 0: the last) over the data channel for the first time, or has heard nothing for a while */
+struct message_hop_state { /* a stage hears the stage before it (stage 0: the last) over the data
+                              channel for the first time, or has heard nothing for a while */
     uint64_t deployment, generation, stage;
     bool heard;
     double silent_s; /* !heard: for how long */
 };
 
 struct message_link_result { /* answer to link_probe, with its id */
-    double latency_s, bandwidth_bytes_per_s; /* one way; 0 for "echo", which only says that it is ready */
-    const char *code, *text; /* when it failed */
+    double latency_s,
+        bandwidth_bytes_per_s; /* one way; 0 for "echo", which only says that it is ready */
+    const char *code, *text;   /* when it failed */
 };
 
 struct message_store_state {
@@ -170,16 +187,19 @@ struct message_log_text {
     const char *text;
 };
 
-/* ---- coordinator -> agent -------------------------------------------------------------------------------------- */
+/* ---- coordinator -> agent
+ * -------------------------------------------------------------------------------------- */
 
 struct message_welcome {
-    const char *name;     /* what the agent is called from now on */
+    const char *name; /* what the agent is called from now on */
     uint64_t heartbeat_ms;
     uint64_t coordinator_boot; /* differs after a restart of the coordinator */
-    const char *data, *trust;  /* what the cluster wants of data endpoints (data_choice.h); "": auto, no network */
+    const char *data,
+        *trust; /* what the cluster wants of data endpoints (data_choice.h); "": auto, no network */
 };
 
-/* Whose connections an agent's data endpoint may take: the public keys (X25519) of all agents and of the admin, after `welcome` and whenever the set changes. */
+/* Whose connections an agent's data endpoint may take: the public keys (X25519) of all agents and
+ * of the admin, after `welcome` and whenever the set changes. */
 struct message_members {
     struct pack_span keys; /* 32 bytes each */
 };
@@ -193,11 +213,13 @@ struct message_profile_run {
     struct pack_span manifest; /* encoded; heads only matter */
     const char *compute;
     uint64_t budget_ms;
-    bool fine; /* more points where interpolation errs, until the budget ends; else a few that tell enough to place layers */
+    bool fine; /* more points where interpolation errs, until the budget ends; else a few that tell
+                  enough to place layers */
 };
 
-/* Measures the data path from one agent to another: the coordinator tells the far one to "echo", then the near one to "measure", then both that it is
- * the "end". Frames of the probe carry the session of its own. */
+/* Measures the data path from one agent to another: the coordinator tells the far one to "echo",
+ * then the near one to "measure", then both that it is the "end". Frames of the probe carry the
+ * session of its own. */
 struct message_link_probe {
     uint64_t session;
     const char *role; /* "echo", "measure", "end" */
@@ -212,30 +234,34 @@ struct message_peer {
 
 struct message_stage_prepare {
     uint64_t deployment, generation, stage, n_stages;
-    uint64_t session;          /* token of this generation's chunks */
-    uint64_t input_session;    /* token of the frames that come to this stage: each hop has its own; 0: `session` */
+    uint64_t session;       /* token of this generation's chunks */
+    uint64_t input_session; /* token of the frames that come to this stage: each hop has its own; 0:
+                               `session` */
     struct pack_span input_from; /* public key of whoever sends them; empty: not said */
     const char *deployment_name;
     struct pack_span model;    /* id */
     struct pack_span manifest; /* encoded */
     uint64_t first_layer, end_layer;
-    const char *compute;       /* "auto", "f32" */
-    uint64_t context;          /* longest sequence */
+    const char *compute; /* "auto", "f32" */
+    uint64_t context;    /* longest sequence */
     uint64_t kv_tokens, max_sequences, max_batch_tokens;
-    const char *source_machine, *source_path; /* where hpctl read the model: usable by agents of that box */
-    bool upload_only;          /* do not use the path even where it could be read */
-    struct pack_list peers;    /* struct message_peer: agents whose stores hold some of the model */
+    const char *source_machine,
+        *source_path;       /* where hpctl read the model: usable by agents of that box */
+    bool upload_only;       /* do not use the path even where it could be read */
+    struct pack_list peers; /* struct message_peer: agents whose stores hold some of the model */
     double planned_s_per_token;      /* on this stage; 0: not planned */
     double planned_trip_s_per_token; /* on all stages together */
-    double stands_for; /* to a paced agent: how many of the profile's sequences one of this deployment stands for; 0: its batch */
+    double stands_for; /* to a paced agent: how many of the profile's sequences one of this
+                          deployment stands for; 0: its batch */
 };
 
 struct message_stage_connect {
     uint64_t deployment, generation, stage, n_stages;
-    struct pack_span next_address;  /* of stage + 1; empty at the last */
-    struct pack_span first_address; /* at the last stage: of stage 0 */
+    struct pack_span next_address;          /* of stage + 1; empty at the last */
+    struct pack_span first_address;         /* at the last stage: of stage 0 */
     const char *next_device, *first_device; /* what paced neighbours stand for, "node/device" */
-    uint64_t next_session, first_session; /* tokens of the frames on these hops; 0: the generation's */
+    uint64_t next_session,
+        first_session; /* tokens of the frames on these hops; 0: the generation's */
 };
 
 struct message_stage_unload {
@@ -255,16 +281,19 @@ struct message_bias {
 
 struct message_sequence_open { /* to every stage of the deployment; ids rise within a deployment */
     uint64_t deployment, generation, sequence;
-    struct pack_u32s prompt;   /* to the first stage, and to the last for penalties */
-    struct pack_u32s slices;   /* tokens of each prefill slice, to the first stage; sum is the prompt's length */
-    uint64_t max_tokens;       /* to sample at most */
-    uint64_t kv_tokens;        /* to reserve: prompt + max_tokens */
-    struct pack_u32s end_ids;  /* "stop" after one of these; empty: never */
-    uint64_t prompt_tokens;    /* to every stage; 0: not said, and then nothing is told of its prefill */
-    bool all_logits;           /* the last stage reports logits of every prompt position instead of sampling */
+    struct pack_u32s prompt; /* to the first stage, and to the last for penalties */
+    struct pack_u32s
+        slices; /* tokens of each prefill slice, to the first stage; sum is the prompt's length */
+    uint64_t max_tokens;      /* to sample at most */
+    uint64_t kv_tokens;       /* to reserve: prompt + max_tokens */
+    struct pack_u32s end_ids; /* "stop" after one of these; empty: never */
+    uint64_t
+        prompt_tokens; /* to every stage; 0: not said, and then nothing is told of its prefill */
+    bool
+        all_logits; /* the last stage reports logits of every prompt position instead of sampling */
     double temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
     uint64_t top_k, seed;
-    struct pack_list bias;     /* struct message_bias */
+    struct pack_list bias; /* struct message_bias */
 };
 
 struct message_sequence_close {
@@ -279,7 +308,8 @@ struct message_log_fetch {
     uint64_t lines;
 };
 
-/* ---- hpctl <-> coordinator -------------------------------------------------------------------------------------- */
+/* ---- hpctl <-> coordinator
+ * -------------------------------------------------------------------------------------- */
 
 struct message_ask {
     const char *verb;      /* "node.ls": docs/protocol.md lists them */
@@ -288,10 +318,10 @@ struct message_ask {
 };
 
 struct message_answer {
-    bool more;             /* progress: further answers to this id follow */
-    const char *code;      /* status word; "ok" or "" when all is well */
+    bool more;        /* progress: further answers to this id follow */
+    const char *code; /* status word; "ok" or "" when all is well */
     const char *text, *hint;
-    const char *result;    /* a JSON value */
+    const char *result; /* a JSON value */
     struct pack_span blob;
 };
 
@@ -337,9 +367,11 @@ struct message {
 
 const char *message_type_word(enum message_type t);
 void message_encode(const struct message *m, struct buffer *out);
-/* HP_EPROTO with both versions in the text when the versions differ, HP_EUNSUPPORTED for an unknown type (id is set so that it can be answered),
- * HP_ELIMIT for a message that is larger than its type may be (1 MiB, but for those that carry manifests, chunk lists, profiles, logs or logits),
+/* HP_EPROTO with both versions in the text when the versions differ, HP_EUNSUPPORTED for an unknown
+ * type (id is set so that it can be answered), HP_ELIMIT for a message that is larger than its type
+ * may be (1 MiB, but for those that carry manifests, chunk lists, profiles, logs or logits),
  * HP_EPARSE otherwise. `bytes` must outlive *out. */
-int message_decode(const uint8_t *bytes, size_t size, struct arena *arena, struct message *out, struct err *e);
+int message_decode(const uint8_t *bytes, size_t size, struct arena *arena, struct message *out,
+                   struct err *e);
 
 #endif

@@ -1,10 +1,11 @@
-/* The face of the guard, and its test at the start. Below it: the door (ucx_guard_door.c), and UCX's calls (ucx_guard_calls.c). */
-#include "transport/ucx_guard_int.h"
-
+/* The face of the guard, and its test at the start. Below it: the door (ucx_guard_door.c), and
+ * UCX's calls (ucx_guard_calls.c). */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "transport/ucx_guard_int.h"
 
 static void guard_wake(struct ucx_guard *g)
 {
@@ -35,7 +36,8 @@ int ucx_guard_open(const struct ucx_guard_config *c, struct ucx_guard **out, str
     if (guard_door_open(g) != 0 || pthread_create(&g->thread, NULL, guard_door_run, g) != 0) {
         int error = errno;
         ucx_guard_close(&g);
-        return err_set(e, HP_ENOMEM, "cannot start the guard of the data channel: %s", strerror(error));
+        return err_set(e, HP_ENOMEM, "cannot start the guard of the data channel: %s",
+                       strerror(error));
     }
     g->thread_started = true;
     *out = g;
@@ -87,9 +89,12 @@ void ucx_guard_introduce(struct ucx_guard *g, struct ucx_introduction *i)
     guard_wake(g);
 }
 
-/* ---- the test at the start ---------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- the test at the start
+ * ----------------------------------------------------------------------------------------------------------------------------------
+ */
 
-/* Connects as a stranger and says something that is no proof; true when that was refused before `deadline_ms`. */
+/* Connects as a stranger and says something that is no proof; true when that was refused before
+ * `deadline_ms`. */
 static bool stranger_is_refused(struct ucx_guard *g, const struct guard_address *at)
 {
     static const uint8_t nonsense[HANDSHAKE_FIRST_BYTES];
@@ -101,9 +106,11 @@ static bool stranger_is_refused(struct ucx_guard *g, const struct guard_address 
     struct timeval patience = {GUARD_DEADLINE_MS / 1000 + 1, 0};
     unsigned before = atomic_load(&g->tested);
     atomic_store(&g->testing, true);
-    if (fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) == 0 && guard_real_connect(fd, (struct sockaddr *)&sa, size) == 0 &&
+    if (fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) == 0 &&
+        guard_real_connect(fd, (struct sockaddr *)&sa, size) == 0 &&
         send(fd, nonsense, sizeof nonsense, MSG_NOSIGNAL) == (ssize_t)sizeof nonsense)
-        refused = recv(fd, &byte, 1, 0) <= 0 && errno != EAGAIN && atomic_load(&g->tested) == before + 1;
+        refused =
+            recv(fd, &byte, 1, 0) <= 0 && errno != EAGAIN && atomic_load(&g->tested) == before + 1;
     atomic_store(&g->testing, false);
     if (fd >= 0)
         close(fd);
@@ -118,6 +125,8 @@ int ucx_guard_test(struct ucx_guard *g, const struct data_address *own, struct e
     for (size_t i = 0; i < n; i++)
         if (list[i].port == own->port && stranger_is_refused(g, &list[i]))
             return 0;
-    err_set(e, HP_EUNSUPPORTED, "this UCX goes around the guard of the data channel (it does not call this program's listen and accept)");
+    err_set(e, HP_EUNSUPPORTED,
+            "this UCX goes around the guard of the data channel (it does not call this program's "
+            "listen and accept)");
     return err_hint(e, "use --data tcp, or a UCX whose libraries are linked dynamically");
 }

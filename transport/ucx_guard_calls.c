@@ -1,9 +1,6 @@
-/* The calls of UCX that the guard answers. They are this program's definitions of the system's functions: the dynamic linker finds them before the C
- * library's. Whoever else calls them is passed through untouched. */
-#include "transport/ucx_guard_int.h"
-
-#include "common/env.h"
-
+/* The calls of UCX that the guard answers. They are this program's definitions of the system's
+ * functions: the dynamic linker finds them before the C library's. Whoever else calls them is
+ * passed through untouched. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -14,6 +11,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/env.h"
+#include "transport/ucx_guard_int.h"
+
 enum { MAX_RANGES = 32, CONNECT_DEADLINE_MS = 1500 };
 
 int bind(int fd, const struct sockaddr *address, socklen_t size);
@@ -23,7 +23,9 @@ int accept4(int fd, struct sockaddr *restrict address, socklen_t *restrict size,
 int getsockname(int fd, struct sockaddr *restrict address, socklen_t *restrict size);
 int connect(int fd, const struct sockaddr *address, socklen_t size);
 
-/* ---- who calls --------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- who calls
+ * ---------------------------------------------------------------------------------------------------------------------------------
+ */
 
 static struct range {
     uintptr_t from, to;
@@ -35,10 +37,12 @@ static bool name_is_ucx(const char *path)
 {
     const char *name = strrchr(path, '/');
     name = name ? name + 1 : path;
-    return strncmp(name, "libucs", 6) == 0 || strncmp(name, "libuct", 6) == 0 || strncmp(name, "libucp", 6) == 0 || strncmp(name, "libucm", 6) == 0;
+    return strncmp(name, "libucs", 6) == 0 || strncmp(name, "libuct", 6) == 0 ||
+           strncmp(name, "libucp", 6) == 0 || strncmp(name, "libucm", 6) == 0;
 }
 
-/* Under the lock. Other threads read what stands before n_ranges, which never changes: UCX's libraries do not leave. */
+/* Under the lock. Other threads read what stands before n_ranges, which never changes: UCX's
+ * libraries do not leave. */
 static void range_add(struct range r)
 {
     int n = atomic_load(&n_ranges);
@@ -57,7 +61,8 @@ static int range_note(struct dl_phdr_info *info, size_t size, void *ctx)
     for (int i = 0; name_is_ucx(info->dlpi_name) && i < info->dlpi_phnum; i++) {
         const ElfW(Phdr) *p = &info->dlpi_phdr[i];
         if (p->p_type == PT_LOAD && (p->p_flags & PF_X))
-            range_add((struct range){info->dlpi_addr + p->p_vaddr, info->dlpi_addr + p->p_vaddr + p->p_memsz});
+            range_add((struct range){info->dlpi_addr + p->p_vaddr,
+                                     info->dlpi_addr + p->p_vaddr + p->p_memsz});
     }
     return 0;
 }
@@ -82,22 +87,27 @@ static bool caller_is_ucx(const void *return_address)
 /* The guard of what UCX does on this thread. */
 static _Thread_local struct ucx_guard *current;
 
-void ucx_guard_enter(struct ucx_guard *g) { current = g; }
+void ucx_guard_enter(struct ucx_guard *g)
+{
+    current = g;
+}
 
-/* ---- the system's own ----------------------------------------------------------------------------------------------------------------------------- */
+/* ---- the system's own
+ * -----------------------------------------------------------------------------------------------------------------------------
+ */
 
 /* ISO C has no cast from an object pointer to a function's. */
-#define REAL(name, type)                                                                                                                                    \
-    static type real_##name(void)                                                                                                                          \
-    {                                                                                                                                                      \
-        static _Atomic(type) found;                                                                                                                        \
-        type f = atomic_load(&found);                                                                                                                      \
-        if (!f) {                                                                                                                                          \
-            void *symbol = dlsym(RTLD_NEXT, #name);                                                                                                        \
-            memcpy(&f, &symbol, sizeof f);                                                                                                                 \
-            atomic_store(&found, f);                                                                                                                       \
-        }                                                                                                                                                  \
-        return f;                                                                                                                                          \
+#define REAL(name, type)                                                                           \
+    static type real_##name(void)                                                                  \
+    {                                                                                              \
+        static _Atomic(type) found;                                                                \
+        type f = atomic_load(&found);                                                              \
+        if (!f) {                                                                                  \
+            void *symbol = dlsym(RTLD_NEXT, #name);                                                \
+            memcpy(&f, &symbol, sizeof f);                                                         \
+            atomic_store(&found, f);                                                               \
+        }                                                                                          \
+        return f;                                                                                  \
     }
 
 typedef int (*listen_fn)(int, int);
@@ -111,9 +121,14 @@ REAL(getsockname, accept_fn)
 REAL(connect, connect_fn)
 REAL(bind, connect_fn)
 
-int guard_real_connect(int fd, const struct sockaddr *address, socklen_t size) { return real_connect()(fd, address, size); }
+int guard_real_connect(int fd, const struct sockaddr *address, socklen_t size)
+{
+    return real_connect()(fd, address, size);
+}
 
-/* ---- listeners ------------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- listeners
+ * -------------------------------------------------------------------------------------------------------------------------------------
+ */
 
 static pthread_mutex_t listeners_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct guard_listener *listeners;
@@ -183,7 +198,8 @@ static struct guard_listener *listener_create(struct ucx_guard *g, int fd)
         errno = ENOMEM;
         return NULL;
     }
-    if (real_getsockname()(fd, (struct sockaddr *)&sa, &size) != 0 || !guard_address_of((struct sockaddr *)&sa, size, &l->at) ||
+    if (real_getsockname()(fd, (struct sockaddr *)&sa, &size) != 0 ||
+        !guard_address_of((struct sockaddr *)&sa, size, &l->at) ||
         socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) != 0) {
         free(l);
         return NULL;
@@ -192,7 +208,8 @@ static struct guard_listener *listener_create(struct ucx_guard *g, int fd)
     l->stand_in = fd;
     l->pair = pair[1];
     l->real = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-    bool replaced = l->real >= 0 && fcntl(l->real, F_SETFL, O_NONBLOCK) == 0 && dup3(pair[0], fd, O_CLOEXEC) == fd;
+    bool replaced = l->real >= 0 && fcntl(l->real, F_SETFL, O_NONBLOCK) == 0 &&
+                    dup3(pair[0], fd, O_CLOEXEC) == fd;
     close(pair[0]);
     if (!replaced) {
         close(pair[1]);
@@ -205,8 +222,8 @@ static struct guard_listener *listener_create(struct ucx_guard *g, int fd)
     return l;
 }
 
-/* A port is free again as soon as its process is gone. Where any port would do, it is the one that the config names. UCX would try for ever if that
- * were said to be in use. */
+/* A port is free again as soon as its process is gone. Where any port would do, it is the one that
+ * the config names. UCX would try for ever if that were said to be in use. */
 static int guarded_bind(struct ucx_guard *g, int fd, const struct sockaddr *address, socklen_t size)
 {
     int yes = 1;
@@ -226,7 +243,10 @@ static int guarded_bind(struct ucx_guard *g, int fd, const struct sockaddr *addr
     return rc;
 }
 
-int ucx_guard_listen_error(const struct ucx_guard *g) { return g->listen_error; }
+int ucx_guard_listen_error(const struct ucx_guard *g)
+{
+    return g->listen_error;
+}
 
 static int guarded_listen(struct ucx_guard *g, int fd, int backlog)
 {
@@ -249,7 +269,9 @@ static int guarded_listen(struct ucx_guard *g, int fd, int backlog)
     return -1;
 }
 
-/* ---- from the guard to UCX --------------------------------------------------------------------------------------------------------------------------- */
+/* ---- from the guard to UCX
+ * ---------------------------------------------------------------------------------------------------------------------------
+ */
 
 union fd_message {
     char bytes[CMSG_SPACE(sizeof(int))];
@@ -262,9 +284,13 @@ bool guard_listener_give(struct guard_listener *l, int fd, const uint8_t key[KEY
     uint8_t own[KEY_BYTES];
     memcpy(own, key, KEY_BYTES);
     struct iovec part = {own, sizeof own};
-    struct msghdr m = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
+    struct msghdr m = {.msg_iov = &part,
+                       .msg_iovlen = 1,
+                       .msg_control = control.bytes,
+                       .msg_controllen = sizeof control.bytes};
     struct cmsghdr *c = CMSG_FIRSTHDR(&m);
-    *c = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+    *c = (struct cmsghdr){
+        .cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
     memcpy(CMSG_DATA(c), &fd, sizeof fd);
     return sendmsg(l->pair, &m, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof own;
 }
@@ -274,7 +300,10 @@ static int stand_in_receive(int stand_in, uint8_t key[KEY_BYTES])
 {
     union fd_message control;
     struct iovec part = {key, KEY_BYTES};
-    struct msghdr m = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
+    struct msghdr m = {.msg_iov = &part,
+                       .msg_iovlen = 1,
+                       .msg_control = control.bytes,
+                       .msg_controllen = sizeof control.bytes};
     if (recvmsg(stand_in, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) != KEY_BYTES)
         return -1;
     const struct cmsghdr *c = CMSG_FIRSTHDR(&m);
@@ -291,7 +320,8 @@ static int stand_in_accept(struct guard_listener *l, struct sockaddr *address, s
     int fd;
     while ((fd = stand_in_receive(l->stand_in, key)) >= 0) {
         struct ucx_guard *g = l->guard;
-        bool good = guard_allows(g, key) && guard_admitted_add(&g->tables, fd, key, g->config.allowed(g->config.ctx, key));
+        bool good = guard_allows(g, key) &&
+                    guard_admitted_add(&g->tables, fd, key, g->config.allowed(g->config.ctx, key));
         if (good && (!address || getpeername(fd, address, size) == 0))
             return fd;
         close(fd);
@@ -310,7 +340,9 @@ static int guarded_accept(int fd, struct sockaddr *address, socklen_t *size)
     return taken;
 }
 
-/* ---- UCX connects ----------------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- UCX connects
+ * -----------------------------------------------------------------------------------------------------------------------------------------
+ */
 
 static int64_t now_ms(void)
 {
@@ -332,7 +364,8 @@ static bool socket_wait(int fd, short events, int64_t deadline_ms)
     }
 }
 
-static bool socket_connect(int fd, const struct sockaddr *address, socklen_t size, int64_t deadline_ms)
+static bool socket_connect(int fd, const struct sockaddr *address, socklen_t size,
+                           int64_t deadline_ms)
 {
     if (real_connect()(fd, address, size) == 0)
         return true;
@@ -345,15 +378,20 @@ static bool socket_connect(int fd, const struct sockaddr *address, socklen_t siz
     return error == 0;
 }
 
-static bool socket_prove(struct ucx_guard *g, int fd, const uint8_t key[KEY_BYTES], int64_t deadline_ms)
+static bool socket_prove(struct ucx_guard *g, int fd, const uint8_t key[KEY_BYTES],
+                         int64_t deadline_ms)
 {
     struct guard_talk talk;
     int yes = 1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
-    enum guard_turn turn = guard_talk_initiate(&talk, fd, &g->config.keys, key, GUARD_WISH_GIVE, NULL) == 0 ? GUARD_WANTS_WRITE : GUARD_REFUSED;
+    enum guard_turn turn =
+        guard_talk_initiate(&talk, fd, &g->config.keys, key, GUARD_WISH_GIVE, NULL) == 0
+            ? GUARD_WANTS_WRITE
+            : GUARD_REFUSED;
     while (turn == GUARD_WANTS_WRITE || turn == GUARD_WANTS_READ) {
         turn = guard_talk_go(&talk, NULL, NULL);
-        if (turn != GUARD_GIVE && turn != GUARD_REFUSED && !socket_wait(fd, turn == GUARD_WANTS_READ ? POLLIN : POLLOUT, deadline_ms))
+        if (turn != GUARD_GIVE && turn != GUARD_REFUSED &&
+            !socket_wait(fd, turn == GUARD_WANTS_READ ? POLLIN : POLLOUT, deadline_ms))
             turn = GUARD_REFUSED;
     }
     guard_talk_wipe(&talk);
@@ -362,20 +400,24 @@ static bool socket_prove(struct ucx_guard *g, int fd, const uint8_t key[KEY_BYTE
     return turn == GUARD_GIVE;
 }
 
-/* The introduction has just gone the same way, so that this seldom waits longer than two round trips. */
-static int guarded_connect(struct ucx_guard *g, int fd, const struct sockaddr *address, socklen_t size)
+/* The introduction has just gone the same way, so that this seldom waits longer than two round
+ * trips. */
+static int guarded_connect(struct ucx_guard *g, int fd, const struct sockaddr *address,
+                           socklen_t size)
 {
     struct guard_address at;
     uint8_t key[KEY_BYTES];
     int flags = fcntl(fd, F_GETFL);
-    if (!g || flags < 0 || !guard_address_of(address, size, &at) || !guard_known_find(&g->tables, &at, key)) {
+    if (!g || flags < 0 || !guard_address_of(address, size, &at) ||
+        !guard_known_find(&g->tables, &at, key)) {
         errno = EACCES;
         return -1;
     }
     int64_t deadline_ms = now_ms() + CONNECT_DEADLINE_MS;
     fcntl(fd, F_SETFD, FD_CLOEXEC);
     fcntl(fd, F_SETFL, flags | O_NONBLOCK);
-    bool proven = socket_connect(fd, address, size, deadline_ms) && socket_prove(g, fd, key, deadline_ms) &&
+    bool proven = socket_connect(fd, address, size, deadline_ms) &&
+                  socket_prove(g, fd, key, deadline_ms) &&
                   guard_admitted_add(&g->tables, fd, key, g->config.allowed(g->config.ctx, key));
     int error = errno;
     fcntl(fd, F_SETFL, flags);
@@ -383,31 +425,38 @@ static int guarded_connect(struct ucx_guard *g, int fd, const struct sockaddr *a
     return proven && !(flags & O_NONBLOCK) ? 0 : -1; /* as the system answers for such a socket */
 }
 
-/* ---- the calls -------------------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- the calls
+ * --------------------------------------------------------------------------------------------------------------------------------------------
+ */
 
 int bind(int fd, const struct sockaddr *address, socklen_t size)
 {
-    return caller_is_ucx(__builtin_return_address(0)) ? guarded_bind(current, fd, address, size) : real_bind()(fd, address, size);
+    return caller_is_ucx(__builtin_return_address(0)) ? guarded_bind(current, fd, address, size)
+                                                      : real_bind()(fd, address, size);
 }
 
 int listen(int fd, int backlog)
 {
-    return caller_is_ucx(__builtin_return_address(0)) ? guarded_listen(current, fd, backlog) : real_listen()(fd, backlog);
+    return caller_is_ucx(__builtin_return_address(0)) ? guarded_listen(current, fd, backlog)
+                                                      : real_listen()(fd, backlog);
 }
 
 int accept(int fd, struct sockaddr *restrict address, socklen_t *restrict size)
 {
-    return caller_is_ucx(__builtin_return_address(0)) ? guarded_accept(fd, address, size) : real_accept()(fd, address, size);
+    return caller_is_ucx(__builtin_return_address(0)) ? guarded_accept(fd, address, size)
+                                                      : real_accept()(fd, address, size);
 }
 
 int accept4(int fd, struct sockaddr *restrict address, socklen_t *restrict size, int flags)
 {
-    return caller_is_ucx(__builtin_return_address(0)) ? guarded_accept(fd, address, size) : real_accept4()(fd, address, size, flags);
+    return caller_is_ucx(__builtin_return_address(0)) ? guarded_accept(fd, address, size)
+                                                      : real_accept4()(fd, address, size, flags);
 }
 
 int connect(int fd, const struct sockaddr *address, socklen_t size)
 {
-    return caller_is_ucx(__builtin_return_address(0)) ? guarded_connect(current, fd, address, size) : real_connect()(fd, address, size);
+    return caller_is_ucx(__builtin_return_address(0)) ? guarded_connect(current, fd, address, size)
+                                                      : real_connect()(fd, address, size);
 }
 
 int getsockname(int fd, struct sockaddr *restrict address, socklen_t *restrict size)

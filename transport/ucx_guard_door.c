@@ -1,7 +1,6 @@
-/* What the guard's thread does: takes connections from the real listening sockets, leads the talk with each, hands the proven ones to UCX, and introduces this process
- * to others. One epoll, fixed tables, no waiting for anybody. */
-#include "transport/ucx_guard_int.h"
-
+/* What the guard's thread does: takes connections from the real listening sockets, leads the talk
+ * with each, hands the proven ones to UCX, and introduces this process to others. One epoll, fixed
+ * tables, no waiting for anybody. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -13,11 +12,20 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_INTRODUCING = 64, VISITORS = GUARD_MAX_UNPROVEN + MAX_INTRODUCING, ACCEPTS_A_TURN = 64, EVENTS_A_TURN = 64, TICK_MS = 250, PAUSE_MS = 100 };
+#include "transport/ucx_guard_int.h"
+
+enum {
+    MAX_INTRODUCING = 64,
+    VISITORS = GUARD_MAX_UNPROVEN + MAX_INTRODUCING,
+    ACCEPTS_A_TURN = 64,
+    EVENTS_A_TURN = 64,
+    TICK_MS = 250,
+    PAUSE_MS = 100
+};
 
 /* One connection that the thread talks on: a visitor at a listener, or an introduction of ours. */
 struct visitor {
-    int fd; /* -1: free */
+    int fd;                          /* -1: free */
     struct guard_listener *listener; /* NULL: an introduction */
     struct ucx_introduction *introduction;
     struct guard_address from; /* or to, of an introduction */
@@ -55,12 +63,15 @@ bool guard_allows(void *guard, const uint8_t key[KEY_BYTES])
     return g->config.allowed(g->config.ctx, key) || guard_known_is_chosen(&g->tables, key);
 }
 
-/* ---- the watch: what an epoll event is about ------------------------------------------------------------------------------------------------ */
+/* ---- the watch: what an epoll event is about
+ * ------------------------------------------------------------------------------------------------
+ */
 
 enum watched { WATCH_WAKE, WATCH_REAL, WATCH_PAIR, WATCH_VISITOR };
 
 /* The kind in the low bits of a pointer; all of them are aligned to 8. */
-static int watch_set(struct ucx_guard *g, int op, int fd, uint32_t events, const void *what, enum watched kind)
+static int watch_set(struct ucx_guard *g, int op, int fd, uint32_t events, const void *what,
+                     enum watched kind)
 {
     struct epoll_event ev = {.events = events, .data.u64 = (uint64_t)(uintptr_t)what | kind};
     return epoll_ctl(g->epoll, op, fd, &ev);
@@ -68,10 +79,13 @@ static int watch_set(struct ucx_guard *g, int op, int fd, uint32_t events, const
 
 int guard_listener_watch(struct ucx_guard *g, struct guard_listener *l)
 {
-    return watch_set(g, EPOLL_CTL_ADD, l->pair, EPOLLRDHUP, l, WATCH_PAIR) | watch_set(g, EPOLL_CTL_ADD, l->real, EPOLLIN, l, WATCH_REAL);
+    return watch_set(g, EPOLL_CTL_ADD, l->pair, EPOLLRDHUP, l, WATCH_PAIR) |
+           watch_set(g, EPOLL_CTL_ADD, l->real, EPOLLIN, l, WATCH_REAL);
 }
 
-/* ---- visitors ---------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- visitors
+ * ----------------------------------------------------------------------------------------------------------------------------------
+ */
 
 /* A whole network of IPv6 costs a stranger as little as one address of IPv4. */
 static bool source_equal(const struct guard_address *a, const struct guard_address *b)
@@ -106,7 +120,8 @@ static void visitor_refuse(struct ucx_guard *g, struct visitor *v, const char *w
     visitor_end(v);
 }
 
-/* The oldest visitor of an address (NULL: of all), of those who have proven nothing if there is one. */
+/* The oldest visitor of an address (NULL: of all), of those who have proven nothing if there is
+ * one. */
 static struct visitor *visitor_oldest(struct guard_door *door, const struct guard_address *from)
 {
     struct visitor *oldest = NULL;
@@ -114,7 +129,8 @@ static struct visitor *visitor_oldest(struct guard_door *door, const struct guar
         struct visitor *v = &door->visitors[i];
         if (v->fd < 0 || (from && !source_equal(&v->from, from)))
             continue;
-        bool better = oldest && guard_talk_has_begun(&v->talk) < guard_talk_has_begun(&oldest->talk);
+        bool better =
+            oldest && guard_talk_has_begun(&v->talk) < guard_talk_has_begun(&oldest->talk);
         bool same = oldest && guard_talk_has_begun(&v->talk) == guard_talk_has_begun(&oldest->talk);
         if (!oldest || better || (same && v->since_ms < oldest->since_ms))
             oldest = v;
@@ -135,7 +151,8 @@ static struct visitor *visitor_place(struct ucx_guard *g, const struct guard_add
     }
     if (free_one && of_address < GUARD_MAX_OF_ONE_ADDRESS)
         return free_one;
-    struct visitor *out = visitor_oldest(g->door, of_address >= GUARD_MAX_OF_ONE_ADDRESS ? from : NULL);
+    struct visitor *out =
+        visitor_oldest(g->door, of_address >= GUARD_MAX_OF_ONE_ADDRESS ? from : NULL);
     visitor_refuse(g, out, "its place was taken by a newcomer");
     return out;
 }
@@ -150,7 +167,8 @@ static void visitor_give(struct ucx_guard *g, struct visitor *v)
 }
 
 /* Where the other listens, as it says. */
-static bool list_remember(struct ucx_guard *g, const struct guard_talk *t, const uint8_t key[KEY_BYTES], bool chosen)
+static bool list_remember(struct ucx_guard *g, const struct guard_talk *t,
+                          const uint8_t key[KEY_BYTES], bool chosen)
 {
     struct guard_address list[GUARD_LIST_ADDRESSES];
     size_t n = guard_talk_list(t, list);
@@ -192,21 +210,30 @@ static void visitor_go(struct ucx_guard *g, struct visitor *v)
     }
 }
 
-static void visitor_welcome(struct ucx_guard *g, struct guard_listener *l, int fd, const struct guard_address *from)
+static void visitor_welcome(struct ucx_guard *g, struct guard_listener *l, int fd,
+                            const struct guard_address *from)
 {
     struct visitor *v = visitor_place(g, from);
     int yes = 1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
     uint64_t now = now_ms();
-    *v = (struct visitor){.fd = fd, .listener = l, .from = *from, .since_ms = now, .deadline_ms = now + GUARD_DEADLINE_MS, .turn = g->door->turn};
-    if (guard_talk_respond(&v->talk, fd, &g->config.keys, NULL) < 0 || watch_set(g, EPOLL_CTL_ADD, fd, 0, v, WATCH_VISITOR) != 0) {
+    *v = (struct visitor){.fd = fd,
+                          .listener = l,
+                          .from = *from,
+                          .since_ms = now,
+                          .deadline_ms = now + GUARD_DEADLINE_MS,
+                          .turn = g->door->turn};
+    if (guard_talk_respond(&v->talk, fd, &g->config.keys, NULL) < 0 ||
+        watch_set(g, EPOLL_CTL_ADD, fd, 0, v, WATCH_VISITOR) != 0) {
         visitor_refuse(g, v, "no room to hear it");
         return;
     }
     visitor_go(g, v);
 }
 
-/* ---- listeners ---------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- listeners
+ * ----------------------------------------------------------------------------------------------------------------------------------
+ */
 
 static void listener_pause(struct ucx_guard *g, struct guard_listener *l)
 {
@@ -257,7 +284,9 @@ static void listeners_resume(struct ucx_guard *g, uint64_t now)
     }
 }
 
-/* ---- introductions -------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- introductions
+ * --------------------------------------------------------------------------------------------------------------------------------
+ */
 
 static void introduction_end(struct visitor *v, const struct err *why)
 {
@@ -289,7 +318,8 @@ static void introduction_connect(struct ucx_guard *g, struct visitor *v)
         return;
     }
     v->connecting = true;
-    if (guard_talk_initiate(&v->talk, v->fd, &g->config.keys, v->introduction->to.key, GUARD_WISH_INTRODUCE, &e) < 0)
+    if (guard_talk_initiate(&v->talk, v->fd, &g->config.keys, v->introduction->to.key,
+                            GUARD_WISH_INTRODUCE, &e) < 0)
         introduction_fail(v, e.text);
     else
         list_tell(g, &v->talk);
@@ -298,7 +328,9 @@ static void introduction_connect(struct ucx_guard *g, struct visitor *v)
 /* UCX may connect there now, and be connected from there. */
 static void introduction_succeed(struct ucx_guard *g, struct visitor *v)
 {
-    struct guard_known k = {.at = v->from, .chosen = true, .watched = g->config.allowed(g->config.ctx, v->introduction->to.key)};
+    struct guard_known k = {.at = v->from,
+                            .chosen = true,
+                            .watched = g->config.allowed(g->config.ctx, v->introduction->to.key)};
     memcpy(k.key, v->introduction->to.key, KEY_BYTES);
     if (list_remember(g, &v->talk, k.key, true) && guard_known_set(&g->tables, &k))
         introduction_end(v, NULL);
@@ -340,7 +372,8 @@ static void introduction_start(struct ucx_guard *g, struct visitor *v, struct uc
     *v = (struct visitor){.fd = -1, .introduction = i, .deadline_ms = now_ms() + GUARD_DEADLINE_MS};
     bool good = inet_pton(AF_INET, i->to.host, &in.sin_addr) == 1
                     ? guard_address_of((struct sockaddr *)&in, sizeof in, &v->from)
-                    : inet_pton(AF_INET6, i->to.host, &in6.sin6_addr) == 1 && guard_address_of((struct sockaddr *)&in6, sizeof in6, &v->from);
+                    : inet_pton(AF_INET6, i->to.host, &in6.sin6_addr) == 1 &&
+                          guard_address_of((struct sockaddr *)&in6, sizeof in6, &v->from);
     if (good)
         introduction_connect(g, v);
     else
@@ -363,16 +396,23 @@ static void introductions_start(struct ucx_guard *g)
     }
 }
 
-/* ---- the thread -------------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- the thread
+ * --------------------------------------------------------------------------------------------------------------------------------------
+ */
 
 static void visitors_expire(struct ucx_guard *g, uint64_t now)
 {
     for (int i = 0; i < VISITORS; i++) {
         struct visitor *v = &g->door->visitors[i];
         if (v->introduction && now >= v->deadline_ms)
-            introduction_fail(v, v->connecting ? "no answer within 2 s" : "no proof within 2 s (is this agent still a member there?)");
+            introduction_fail(v, v->connecting
+                                     ? "no answer within 2 s"
+                                     : "no proof within 2 s (is this agent still a member there?)");
         else if (v->fd >= 0 && !v->introduction && now >= v->deadline_ms)
-            visitor_refuse(g, v, handshake_state(&v->talk.handshake) == HANDSHAKE_ASK ? "its key is no member's" : "no proof within 2 s");
+            visitor_refuse(g, v,
+                           handshake_state(&v->talk.handshake) == HANDSHAKE_ASK
+                               ? "its key is no member's"
+                               : "no proof within 2 s");
     }
 }
 
@@ -396,7 +436,8 @@ static void event_handle(struct ucx_guard *g, const struct epoll_event *ev)
     case WATCH_REAL: listener_accept(g, what); break;
     case WATCH_PAIR: break; /* last, see below: nothing may refer to it then */
     case WATCH_VISITOR:
-        if (v->turn == g->door->turn) /* it came in this turn: the event is of the one whose place it took */
+        if (v->turn ==
+            g->door->turn) /* it came in this turn: the event is of the one whose place it took */
             break;
         if (v->introduction)
             introduction_go(g, v);
@@ -422,12 +463,14 @@ void *guard_door_run(void *ctx)
     struct epoll_event events[EVENTS_A_TURN];
     while (!atomic_load(&g->stopping)) {
         g->door->turn++;
-        int n = epoll_wait(g->epoll, events, EVENTS_A_TURN, door_has_deadlines(g->door) ? TICK_MS : -1);
+        int n =
+            epoll_wait(g->epoll, events, EVENTS_A_TURN, door_has_deadlines(g->door) ? TICK_MS : -1);
         for (int i = 0; i < n; i++)
             event_handle(g, &events[i]);
         for (int i = 0; i < n; i++)
             if ((events[i].data.u64 & 7) == WATCH_PAIR)
-                listener_end(g, (struct guard_listener *)(uintptr_t)(events[i].data.u64 & ~(uint64_t)7));
+                listener_end(
+                    g, (struct guard_listener *)(uintptr_t)(events[i].data.u64 & ~(uint64_t)7));
         uint64_t now = now_ms();
         peers_look_again(g);
         introductions_start(g);
@@ -449,5 +492,7 @@ int guard_door_open(struct ucx_guard *g)
 {
     g->epoll = epoll_create1(EPOLL_CLOEXEC);
     g->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    return g->epoll < 0 || g->wake < 0 ? -1 : watch_set(g, EPOLL_CTL_ADD, g->wake, EPOLLIN, NULL, WATCH_WAKE);
+    return g->epoll < 0 || g->wake < 0
+               ? -1
+               : watch_set(g, EPOLL_CTL_ADD, g->wake, EPOLLIN, NULL, WATCH_WAKE);
 }

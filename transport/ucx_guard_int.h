@@ -1,14 +1,16 @@
-/* The parts of the guard, from bottom to top: the talk on one connection (ucx_guard_talk.c), who is known and who was let in (ucx_guard_table.c), the thread
- * that admits and introduces (ucx_guard_door.c), UCX's calls (ucx_guard_calls.c), the face (ucx_guard.c). Only ucx_guard*.c and its tests include this. */
+/* The parts of the guard, from bottom to top: the talk on one connection (ucx_guard_talk.c), who is
+ * known and who was let in (ucx_guard_table.c), the thread that admits and introduces
+ * (ucx_guard_door.c), UCX's calls (ucx_guard_calls.c), the face (ucx_guard.c). Only ucx_guard*.c
+ * and its tests include this. */
 #ifndef HP_TRANSPORT_UCX_GUARD_INT_H
 #define HP_TRANSPORT_UCX_GUARD_INT_H
-
-#include "transport/handshake.h"
-#include "transport/ucx_guard.h"
 
 #include <netinet/in.h>
 #include <pthread.h>
 #include <stdatomic.h>
+
+#include "transport/handshake.h"
+#include "transport/ucx_guard.h"
 
 /* ---- socket addresses: IPv4 as mapped IPv6 ---- */
 
@@ -21,7 +23,8 @@ bool guard_address_of(const struct sockaddr *sa, socklen_t size, struct guard_ad
 socklen_t guard_address_to(const struct guard_address *a, struct sockaddr_storage *out);
 bool guard_address_equal(const struct guard_address *a, const struct guard_address *b);
 
-/* ---- the talk on one connection: the handshake, then one byte, then perhaps a list of addresses from each side ---- */
+/* ---- the talk on one connection: the handshake, then one byte, then perhaps a list of addresses
+ * from each side ---- */
 
 enum { GUARD_LIST_ADDRESSES = 8, GUARD_LIST_BYTES = 1 + GUARD_LIST_ADDRESSES * 18 };
 
@@ -30,8 +33,8 @@ enum guard_wish { GUARD_WISH_GIVE = 1, GUARD_WISH_INTRODUCE = 2 };
 enum guard_turn {
     GUARD_WANTS_READ,
     GUARD_WANTS_WRITE,
-    GUARD_HELD, /* responder: the key is not allowed (yet) */
-    GUARD_GIVE, /* done: what follows is UCX's */
+    GUARD_HELD,   /* responder: the key is not allowed (yet) */
+    GUARD_GIVE,   /* done: what follows is UCX's */
     GUARD_ANSWER, /* responder: the initiator's list is there; call guard_talk_tell, and go on */
     GUARD_DONE,   /* done: close */
     GUARD_REFUSED /* close; `why` says the reason */
@@ -48,10 +51,12 @@ struct guard_talk {
     struct err why; /* refused */
 };
 
-int guard_talk_initiate(struct guard_talk *t, int fd, const struct key_pair *own, const uint8_t responder[KEY_BYTES], enum guard_wish wish, struct err *e);
+int guard_talk_initiate(struct guard_talk *t, int fd, const struct key_pair *own,
+                        const uint8_t responder[KEY_BYTES], enum guard_wish wish, struct err *e);
 int guard_talk_respond(struct guard_talk *t, int fd, const struct key_pair *own, struct err *e);
 /* Goes on as far as it can without blocking. `allowed` as in ucx_guard_config; NULL: nobody. */
-enum guard_turn guard_talk_go(struct guard_talk *t, bool (*allowed)(void *, const uint8_t *), void *ctx);
+enum guard_turn guard_talk_go(struct guard_talk *t, bool (*allowed)(void *, const uint8_t *),
+                              void *ctx);
 /* The list to send. */
 void guard_talk_tell(struct guard_talk *t, const struct guard_address *list, size_t n);
 /* GUARD_ANSWER, and the initiator's GUARD_DONE: the list that came. */
@@ -75,7 +80,8 @@ struct guard_known {
 struct guard_admitted {
     int fd;
     uint64_t inode; /* tells whether the descriptor is still that socket */
-    bool watched;   /* goes when its key leaves the set (we may connect to keys that never were in it) */
+    bool watched; /* goes when its key leaves the set (we may connect to keys that never were in it)
+                   */
     uint8_t key[KEY_BYTES];
 };
 
@@ -91,12 +97,15 @@ void guard_tables_init(struct guard_tables *t);
 void guard_tables_fini(struct guard_tables *t);
 /* False when memory ran out. */
 bool guard_known_set(struct guard_tables *t, const struct guard_known *k);
-bool guard_known_find(struct guard_tables *t, const struct guard_address *at, uint8_t key[KEY_BYTES]);
+bool guard_known_find(struct guard_tables *t, const struct guard_address *at,
+                      uint8_t key[KEY_BYTES]);
 bool guard_known_is_chosen(struct guard_tables *t, const uint8_t key[KEY_BYTES]);
-/* Remembers whose connection a descriptor is, so that it can be shut down. False when memory ran out. */
+/* Remembers whose connection a descriptor is, so that it can be shut down. False when memory ran
+ * out. */
 bool guard_admitted_add(struct guard_tables *t, int fd, const uint8_t key[KEY_BYTES], bool watched);
 /* Forgets addresses of keys that are not allowed any more, and shuts down their connections. */
-void guard_tables_check(struct guard_tables *t, bool (*allowed)(void *, const uint8_t *), void *ctx);
+void guard_tables_check(struct guard_tables *t, bool (*allowed)(void *, const uint8_t *),
+                        void *ctx);
 /* A number that no other open socket has; 0 when `fd` is none. */
 uint64_t guard_inode_of(int fd);
 
@@ -105,7 +114,7 @@ uint64_t guard_inode_of(int fd);
 struct guard_listener {
     struct guard_listener *next; /* under the lock of ucx_guard_calls.c */
     struct ucx_guard *guard;
-    int stand_in; /* UCX's descriptor */
+    int stand_in;   /* UCX's descriptor */
     uint64_t inode; /* of the stand-in */
     int real, pair; /* the guard's: the listening socket, and its end of the pair */
     struct guard_listener *next_paused; /* the thread's own */
@@ -142,7 +151,8 @@ void guard_listener_remove(struct guard_listener *l);
 size_t guard_listeners_list(struct ucx_guard *g, struct guard_address out[GUARD_LIST_ADDRESSES]);
 /* Forgets all of a guard. */
 void guard_listeners_free(struct ucx_guard *g);
-/* Hands a proven connection to UCX; false when its queue is full. The caller still closes its own descriptor. */
+/* Hands a proven connection to UCX; false when its queue is full. The caller still closes its own
+ * descriptor. */
 bool guard_listener_give(struct guard_listener *l, int fd, const uint8_t key[KEY_BYTES]);
 /* Where UCX's code lies, its modules included once they are loaded. */
 void guard_ranges_find(void);

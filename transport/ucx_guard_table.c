@@ -1,10 +1,10 @@
-#include "transport/ucx_guard_int.h"
-
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "transport/ucx_guard_int.h"
 
 void guard_tables_init(struct guard_tables *t)
 {
@@ -33,7 +33,9 @@ static bool table_grow(void **items, size_t *capacity, size_t n, size_t limit, s
     return true;
 }
 
-/* ---- addresses that are known ------------------------------------------------------------------------------------------------------------ */
+/* ---- addresses that are known
+ * ------------------------------------------------------------------------------------------------------------
+ */
 
 static struct guard_known *known_slot(struct guard_tables *t, const struct guard_address *at)
 {
@@ -42,7 +44,8 @@ static struct guard_known *known_slot(struct guard_tables *t, const struct guard
             return &t->known[i];
     if (t->n_known == GUARD_MAX_KNOWN)
         return &t->known[t->known_next++ % GUARD_MAX_KNOWN];
-    if (!table_grow((void **)&t->known, &t->known_capacity, t->n_known, GUARD_MAX_KNOWN, sizeof *t->known))
+    if (!table_grow((void **)&t->known, &t->known_capacity, t->n_known, GUARD_MAX_KNOWN,
+                    sizeof *t->known))
         return NULL;
     memset(&t->known[t->n_known], 0, sizeof t->known[0]);
     return &t->known[t->n_known++];
@@ -72,7 +75,8 @@ bool guard_known_is_chosen(struct guard_tables *t, const uint8_t key[KEY_BYTES])
     return chosen;
 }
 
-bool guard_known_find(struct guard_tables *t, const struct guard_address *at, uint8_t key[KEY_BYTES])
+bool guard_known_find(struct guard_tables *t, const struct guard_address *at,
+                      uint8_t key[KEY_BYTES])
 {
     bool found = false;
     pthread_mutex_lock(&t->lock);
@@ -83,7 +87,9 @@ bool guard_known_find(struct guard_tables *t, const struct guard_address *at, ui
     return found;
 }
 
-/* ---- connections that were let in ---------------------------------------------------------------------------------------------------------- */
+/* ---- connections that were let in
+ * ----------------------------------------------------------------------------------------------------------
+ */
 
 uint64_t guard_inode_of(int fd)
 {
@@ -106,7 +112,8 @@ bool guard_admitted_add(struct guard_tables *t, int fd, const uint8_t key[KEY_BY
     pthread_mutex_lock(&t->lock);
     if (t->n_admitted == t->admitted_capacity)
         admitted_sweep(t);
-    bool room = table_grow((void **)&t->admitted, &t->admitted_capacity, t->n_admitted, GUARD_MAX_ADMITTED, sizeof *t->admitted);
+    bool room = table_grow((void **)&t->admitted, &t->admitted_capacity, t->n_admitted,
+                           GUARD_MAX_ADMITTED, sizeof *t->admitted);
     if (room) {
         struct guard_admitted *a = &t->admitted[t->n_admitted++];
         *a = (struct guard_admitted){.fd = fd, .inode = guard_inode_of(fd), .watched = watched};
@@ -116,7 +123,8 @@ bool guard_admitted_add(struct guard_tables *t, int fd, const uint8_t key[KEY_BY
     return room;
 }
 
-/* UCX may close the descriptor meanwhile, and its number may be another's: a duplicate holds the socket that is looked at. */
+/* UCX may close the descriptor meanwhile, and its number may be another's: a duplicate holds the
+ * socket that is looked at. */
 static void admitted_shut(const struct guard_admitted *a)
 {
     int fd = fcntl(a->fd, F_DUPFD_CLOEXEC, 0);

@@ -1,9 +1,11 @@
-#include "transport/ucx_guard_int.h"
-
 #include <errno.h>
 #include <string.h>
 
-/* ---- socket addresses --------------------------------------------------------------------------------------------------------------- */
+#include "transport/ucx_guard_int.h"
+
+/* ---- socket addresses
+ * ---------------------------------------------------------------------------------------------------------------
+ */
 
 static const uint8_t mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
 
@@ -48,7 +50,9 @@ bool guard_address_equal(const struct guard_address *a, const struct guard_addre
     return a->port == b->port && memcmp(a->ip, b->ip, sizeof a->ip) == 0;
 }
 
-/* ---- bytes in and out ------------------------------------------------------------------------------------------------------------------ */
+/* ---- bytes in and out
+ * ------------------------------------------------------------------------------------------------------------------
+ */
 
 static enum guard_turn talk_refuse(struct guard_talk *t, int code, const char *why)
 {
@@ -57,10 +61,12 @@ static enum guard_turn talk_refuse(struct guard_talk *t, int code, const char *w
 }
 
 /* Sends the rest of `size` bytes. True when all have left; else *turn says why not. */
-static bool talk_send(struct guard_talk *t, const uint8_t *bytes, size_t size, enum guard_turn *turn)
+static bool talk_send(struct guard_talk *t, const uint8_t *bytes, size_t size,
+                      enum guard_turn *turn)
 {
     while (t->n_written < size) {
-        ssize_t n = send(t->fd, bytes + t->n_written, size - t->n_written, MSG_NOSIGNAL | MSG_DONTWAIT);
+        ssize_t n =
+            send(t->fd, bytes + t->n_written, size - t->n_written, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0) {
@@ -83,7 +89,11 @@ static bool talk_receive(struct guard_talk *t, size_t size, enum guard_turn *tur
             continue;
         if (n <= 0) {
             bool later = n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
-            *turn = later ? GUARD_WANTS_READ : talk_refuse(t, HP_ELINK, n == 0 ? "the peer closed the connection during the handshake" : strerror(errno));
+            *turn = later
+                        ? GUARD_WANTS_READ
+                        : talk_refuse(t, HP_ELINK,
+                                      n == 0 ? "the peer closed the connection during the handshake"
+                                             : strerror(errno));
             return false;
         }
         t->n_read += (size_t)n;
@@ -92,7 +102,9 @@ static bool talk_receive(struct guard_talk *t, size_t size, enum guard_turn *tur
     return true;
 }
 
-/* ---- the handshake ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- the handshake
+ * ----------------------------------------------------------------------------------------------------------------------
+ */
 
 static int talk_begin(struct guard_talk *t, int fd, bool initiator)
 {
@@ -103,7 +115,8 @@ static int talk_begin(struct guard_talk *t, int fd, bool initiator)
     return 0;
 }
 
-int guard_talk_initiate(struct guard_talk *t, int fd, const struct key_pair *own, const uint8_t responder[KEY_BYTES], enum guard_wish wish, struct err *e)
+int guard_talk_initiate(struct guard_talk *t, int fd, const struct key_pair *own,
+                        const uint8_t responder[KEY_BYTES], enum guard_wish wish, struct err *e)
 {
     talk_begin(t, fd, true);
     t->wish = wish;
@@ -138,7 +151,8 @@ static bool talk_handshake_read(struct guard_talk *t, enum guard_turn *turn)
     return true;
 }
 
-static bool talk_handshake_ask(struct guard_talk *t, bool (*allowed)(void *, const uint8_t *), void *ctx, enum guard_turn *turn)
+static bool talk_handshake_ask(struct guard_talk *t, bool (*allowed)(void *, const uint8_t *),
+                               void *ctx, enum guard_turn *turn)
 {
     *turn = GUARD_HELD;
     if (!allowed || !allowed(ctx, handshake_peer(&t->handshake)))
@@ -147,7 +161,8 @@ static bool talk_handshake_ask(struct guard_talk *t, bool (*allowed)(void *, con
     return handshake_admit(&t->handshake, &t->why) == 0;
 }
 
-static bool talk_handshake_go(struct guard_talk *t, bool (*allowed)(void *, const uint8_t *), void *ctx, enum guard_turn *turn)
+static bool talk_handshake_go(struct guard_talk *t, bool (*allowed)(void *, const uint8_t *),
+                              void *ctx, enum guard_turn *turn)
 {
     for (;;) {
         bool on = false;
@@ -163,7 +178,9 @@ static bool talk_handshake_go(struct guard_talk *t, bool (*allowed)(void *, cons
     }
 }
 
-/* ---- what comes after it ------------------------------------------------------------------------------------------------------------------ */
+/* ---- what comes after it
+ * ------------------------------------------------------------------------------------------------------------------
+ */
 
 static void list_write(const struct guard_address *list, size_t n, uint8_t out[GUARD_LIST_BYTES])
 {
@@ -177,7 +194,10 @@ static void list_write(const struct guard_address *list, size_t n, uint8_t out[G
     }
 }
 
-void guard_talk_tell(struct guard_talk *t, const struct guard_address *list, size_t n) { list_write(list, n, t->own_list); }
+void guard_talk_tell(struct guard_talk *t, const struct guard_address *list, size_t n)
+{
+    list_write(list, n, t->own_list);
+}
 
 size_t guard_talk_list(const struct guard_talk *t, struct guard_address out[GUARD_LIST_ADDRESSES])
 {
@@ -211,18 +231,21 @@ static enum guard_turn talk_lists(struct guard_talk *t)
 {
     enum guard_turn turn = GUARD_REFUSED;
     if (t->phase == TALK_FIRST_LIST) {
-        bool done = t->initiator ? talk_send(t, t->own_list, GUARD_LIST_BYTES, &turn) : talk_receive(t, GUARD_LIST_BYTES, &turn);
+        bool done = t->initiator ? talk_send(t, t->own_list, GUARD_LIST_BYTES, &turn)
+                                 : talk_receive(t, GUARD_LIST_BYTES, &turn);
         if (!done)
             return turn;
         t->phase = TALK_SECOND_LIST;
         if (!t->initiator)
             return GUARD_ANSWER;
     }
-    bool done = t->initiator ? talk_receive(t, GUARD_LIST_BYTES, &turn) : talk_send(t, t->own_list, GUARD_LIST_BYTES, &turn);
+    bool done = t->initiator ? talk_receive(t, GUARD_LIST_BYTES, &turn)
+                             : talk_send(t, t->own_list, GUARD_LIST_BYTES, &turn);
     return done ? GUARD_DONE : turn;
 }
 
-enum guard_turn guard_talk_go(struct guard_talk *t, bool (*allowed)(void *, const uint8_t *), void *ctx)
+enum guard_turn guard_talk_go(struct guard_talk *t, bool (*allowed)(void *, const uint8_t *),
+                              void *ctx)
 {
     enum guard_turn turn = GUARD_REFUSED;
     if (t->phase == TALK_HANDSHAKE) {
@@ -240,6 +263,13 @@ enum guard_turn guard_talk_go(struct guard_talk *t, bool (*allowed)(void *, cons
     return talk_lists(t);
 }
 
-bool guard_talk_has_begun(const struct guard_talk *t) { return t->phase != TALK_HANDSHAKE || handshake_state(&t->handshake) != HANDSHAKE_READ || t->handshake.step > 0; }
+bool guard_talk_has_begun(const struct guard_talk *t)
+{
+    return t->phase != TALK_HANDSHAKE || handshake_state(&t->handshake) != HANDSHAKE_READ ||
+           t->handshake.step > 0;
+}
 
-void guard_talk_wipe(struct guard_talk *t) { handshake_wipe(&t->handshake); }
+void guard_talk_wipe(struct guard_talk *t)
+{
+    handshake_wipe(&t->handshake);
+}

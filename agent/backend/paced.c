@@ -1,15 +1,16 @@
-/* Owns what a paced agent knows of the device that it stands for. Refuses to sleep or to compute: it says when. */
+/* Owns what a paced agent knows of the device that it stands for. Refuses to sleep or to compute:
+ * it says when. */
 #include "agent/backend/paced.h"
-
-#include "common/digest.h"
-#include "common/profile.h"
-#include "planners/pipeline/predict.h"
 
 #include <assert.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "common/digest.h"
+#include "common/profile.h"
+#include "planners/pipeline/predict.h"
 
 /* What a sampled token takes on its way back to the first stage. */
 enum { TOKEN_BYTES = 4 };
@@ -22,22 +23,31 @@ struct paced {
     int device, kind;
 };
 
-/* ---- opening --------------------------------------------------------------------------------------------------- */
+/* ---- opening
+ * ---------------------------------------------------------------------------------------------------
+ */
 
-static int files_read(struct paced *p, const char *cluster_file, const char *profile_file, struct err *e)
+static int files_read(struct paced *p, const char *cluster_file, const char *profile_file,
+                      struct err *e)
 {
     struct json_at cluster, profile;
     int rc;
-    if ((rc = json_load_at(cluster_file, &p->cluster_json, &cluster, e)) < 0 || (rc = cluster_from_json(&cluster, &p->cluster, e)) < 0 ||
-        (rc = json_load_at(profile_file, &p->profile_json, &profile, e)) < 0 || (rc = profile_from_json(&profile, &p->profile, e)) < 0 ||
+    if ((rc = json_load_at(cluster_file, &p->cluster_json, &cluster, e)) < 0 ||
+        (rc = cluster_from_json(&cluster, &p->cluster, e)) < 0 ||
+        (rc = json_load_at(profile_file, &p->profile_json, &profile, e)) < 0 ||
+        (rc = profile_from_json(&profile, &p->profile, e)) < 0 ||
         (rc = digest_file_sha256(profile_file, p->profile_digest, e)) < 0)
         return rc;
     if (p->profile.shape != PROFILE_SEQUENCE)
-        return err_set(e, HP_EINVAL, "%s: is of a fixed-shape model; a paced agent needs times by slice and prefix", profile_file);
+        return err_set(
+            e, HP_EINVAL,
+            "%s: is of a fixed-shape model; a paced agent needs times by slice and prefix",
+            profile_file);
     return 0;
 }
 
-int paced_open(const char *cluster_file, const char *profile_file, const char *as, struct paced **out, struct err *e)
+int paced_open(const char *cluster_file, const char *profile_file, const char *as,
+               struct paced **out, struct err *e)
 {
     struct paced *p = calloc(1, sizeof *p);
     if (!p)
@@ -51,7 +61,8 @@ int paced_open(const char *cluster_file, const char *profile_file, const char *a
     if (rc == 0) {
         p->kind = profile_find_kind(&p->profile, p->cluster.devices[p->device].kind);
         if (p->kind < 0)
-            rc = err_set(e, HP_ENOENT, "%s: has no times for %s, which is of kind %s", profile_file, as, p->cluster.devices[p->device].kind);
+            rc = err_set(e, HP_ENOENT, "%s: has no times for %s, which is of kind %s", profile_file,
+                         as, p->cluster.devices[p->device].kind);
     }
     if (rc < 0)
         paced_close(&p);
@@ -73,12 +84,25 @@ void paced_close(struct paced **pp)
     free(p);
 }
 
-const char *paced_as(const struct paced *p) { return p->cluster.devices[p->device].id; }
-const char *paced_kind(const struct paced *p) { return p->cluster.devices[p->device].kind; }
-double paced_memory_bytes(const struct paced *p) { return p->cluster.devices[p->device].memory_bytes; }
-int paced_layers(const struct paced *p) { return p->profile.n_layers; }
+const char *paced_as(const struct paced *p)
+{
+    return p->cluster.devices[p->device].id;
+}
+const char *paced_kind(const struct paced *p)
+{
+    return p->cluster.devices[p->device].kind;
+}
+double paced_memory_bytes(const struct paced *p)
+{
+    return p->cluster.devices[p->device].memory_bytes;
+}
+int paced_layers(const struct paced *p)
+{
+    return p->profile.n_layers;
+}
 
-/* ---- what it tells the cluster ------------------------------------------------------------------------------------ */
+/* ---- what it tells the cluster
+ * ------------------------------------------------------------------------------------ */
 
 static json_t *links_of(const struct paced *p)
 {
@@ -86,8 +110,10 @@ static json_t *links_of(const struct paced *p)
     for (int i = 0; i < p->cluster.n_devices; i++) {
         struct cluster_wire w = cluster_hop(&p->cluster, p->device, i);
         if (i != p->device && w.bandwidth_bytes_per_s > 0)
-            json_array_append_new(links, json_pack("{s:s, s:f, s:f}", "to", p->cluster.devices[i].id, "bandwidth_bytes_per_s", w.bandwidth_bytes_per_s,
-                                                   "latency_s", w.latency_s));
+            json_array_append_new(links,
+                                  json_pack("{s:s, s:f, s:f}", "to", p->cluster.devices[i].id,
+                                            "bandwidth_bytes_per_s", w.bandwidth_bytes_per_s,
+                                            "latency_s", w.latency_s));
     }
     return links;
 }
@@ -110,17 +136,22 @@ int paced_node(const struct paced *p, const char *name, struct buffer *json, str
     const struct cluster_node *n = &p->cluster.nodes[d->node];
     json_t *nics = json_array();
     for (int i = 0; i < n->n_nics; i++)
-        json_array_append_new(nics, json_pack("{s:s, s:f, s:f}", "name", n->nics[i].name, "bandwidth_bytes_per_s", n->nics[i].wire.bandwidth_bytes_per_s,
-                                              "latency_s", n->nics[i].wire.latency_s));
-    json_t *node = json_pack("{s:s, s:[{s:s, s:s, s:f, s:f, s:f}], s:o, s:{s:s, s:s, s:o}}", "name", name, "devices", "name", d->name, "kind", d->kind,
-                             "memory_bytes", d->memory_bytes, "idle_w", d->idle_w, "busy_w", d->busy_w, "nics", nics, "paced", "as", d->id, "profile",
-                             p->profile_digest, "links", links_of(p));
+        json_array_append_new(nics, json_pack("{s:s, s:f, s:f}", "name", n->nics[i].name,
+                                              "bandwidth_bytes_per_s",
+                                              n->nics[i].wire.bandwidth_bytes_per_s, "latency_s",
+                                              n->nics[i].wire.latency_s));
+    json_t *node =
+        json_pack("{s:s, s:[{s:s, s:s, s:f, s:f, s:f}], s:o, s:{s:s, s:s, s:o}}", "name", name,
+                  "devices", "name", d->name, "kind", d->kind, "memory_bytes", d->memory_bytes,
+                  "idle_w", d->idle_w, "busy_w", d->busy_w, "nics", nics, "paced", "as", d->id,
+                  "profile", p->profile_digest, "links", links_of(p));
     return text_append(node, json, e);
 }
 
 int paced_tables(const struct paced *p, struct buffer *json, struct err *e)
 {
-    json_t *tables = json_deep_copy(json_object_get(json_object_get(p->profile_json, "latency"), paced_kind(p)));
+    json_t *tables =
+        json_deep_copy(json_object_get(json_object_get(p->profile_json, "latency"), paced_kind(p)));
     json_t *layers = json_deep_copy(json_object_get(p->profile_json, "layers")), *layer;
     size_t i;
     json_array_foreach(layers, i, layer)
@@ -131,17 +162,21 @@ int paced_tables(const struct paced *p, struct buffer *json, struct err *e)
     return text_append(tables, json, e);
 }
 
-/* ---- bytes and seconds ------------------------------------------------------------------------------------------------ */
+/* ---- bytes and seconds
+ * ------------------------------------------------------------------------------------------------
+ */
 
 double paced_stage_bytes(const struct paced *p, int first, int end, double kv_tokens, double batch)
 {
     double b = batch > 0 ? batch : p->profile.batch, sum = 0;
     for (int l = first; l < end && l < p->profile.n_layers; l++)
-        sum += p->profile.layers[l].param_bytes + p->profile.layers[l].state_bytes_per_token * kv_tokens * b;
+        sum += p->profile.layers[l].param_bytes +
+               p->profile.layers[l].state_bytes_per_token * kv_tokens * b;
     return sum;
 }
 
-double paced_batch_seconds(const struct paced *p, int first, int end, double batch, const struct paced_run *runs, uint32_t n)
+double paced_batch_seconds(const struct paced *p, int first, int end, double batch,
+                           const struct paced_run *runs, uint32_t n)
 {
     double b = batch > 0 ? batch : p->profile.batch, sum = 0, prefixes = 0;
     uint32_t decoding = 0;
@@ -151,11 +186,13 @@ double paced_batch_seconds(const struct paced *p, int first, int end, double bat
             prefixes += runs[i].first_position;
             decoding++;
         } else {
-            sum += predict_layers_seconds(&p->profile, p->kind, first, end, runs[i].n_tokens, runs[i].first_position, b);
+            sum += predict_layers_seconds(&p->profile, p->kind, first, end, runs[i].n_tokens,
+                                          runs[i].first_position, b);
         }
     }
     if (decoding)
-        sum += predict_layers_seconds(&p->profile, p->kind, first, end, 1, prefixes / decoding, b * decoding);
+        sum += predict_layers_seconds(&p->profile, p->kind, first, end, 1, prefixes / decoding,
+                                      b * decoding);
     return isfinite(sum) && sum > 0 ? sum : 0;
 }
 
@@ -170,23 +207,32 @@ int paced_hop(const struct paced *p, const char *to, struct cluster_wire *out, s
     return 0;
 }
 
-double paced_hop_seconds(const struct paced *p, const struct cluster_wire *wire, int end, uint32_t tokens, double batch)
+double paced_hop_seconds(const struct paced *p, const struct cluster_wire *wire, int end,
+                         uint32_t tokens, double batch)
 {
     return predict_hop_bytes(&p->profile, end, tokens, batch) / wire->bandwidth_bytes_per_s;
 }
 
-double paced_token_seconds(const struct paced *p, const struct cluster_wire *wire, uint32_t tokens, double batch)
+double paced_token_seconds(const struct paced *p, const struct cluster_wire *wire, uint32_t tokens,
+                           double batch)
 {
-    return (batch > 0 ? batch : p->profile.batch) * tokens * TOKEN_BYTES / wire->bandwidth_bytes_per_s;
+    return (batch > 0 ? batch : p->profile.batch) * tokens * TOKEN_BYTES /
+           wire->bandwidth_bytes_per_s;
 }
 
-/* ---- queues -------------------------------------------------------------------------------------------------------------- */
+/* ---- queues
+ * --------------------------------------------------------------------------------------------------------------
+ */
 
-static uint64_t later(uint64_t a, uint64_t b) { return a > b ? a : b; }
+static uint64_t later(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
 
 uint64_t paced_queue_begin(const struct paced_queue *q, uint64_t ready_ns, uint64_t now_ns)
 {
-    uint64_t begin = later(q->free_ns, ready_ns), least = now_ns > PACED_CREDIT_NS ? now_ns - PACED_CREDIT_NS : 0;
+    uint64_t begin = later(q->free_ns, ready_ns),
+             least = now_ns > PACED_CREDIT_NS ? now_ns - PACED_CREDIT_NS : 0;
     return later(begin, least);
 }
 
@@ -197,5 +243,6 @@ uint64_t paced_queue_take(struct paced_queue *q, uint64_t ready_ns, uint64_t now
 
 uint64_t paced_stamp(uint64_t stamp_ns, uint64_t now_ns)
 {
-    return stamp_ns && stamp_ns <= now_ns && now_ns - stamp_ns <= PACED_CREDIT_NS ? stamp_ns : now_ns;
+    return stamp_ns && stamp_ns <= now_ns && now_ns - stamp_ns <= PACED_CREDIT_NS ? stamp_ns
+                                                                                  : now_ns;
 }

@@ -1,28 +1,34 @@
-/* A device that this agent stands for: what a profile says of its speed, a cluster file of its links and memory. The cpu backend computes; this says
- * how long that should have taken, and when what it made would have arrived, so that a cluster on one box behaves like another one.
+/* A device that this agent stands for: what a profile says of its speed, a cluster file of its
+ * links and memory. The cpu backend computes; this says how long that should have taken, and when
+ * what it made would have arrived, so that a cluster on one box behaves like another one.
  *
- * Layers are matched by index: a toy model with as many layers stands in for the profile's, and one of its sequences for `batch` of them.
+ * Layers are matched by index: a toy model with as many layers stands in for the profile's, and one
+ * of its sequences for `batch` of them.
  *
- * Time here is arithmetic on nanoseconds of a monotonic clock that the caller reads (virtual in tests): nothing sleeps. A host that is busy gets round to
- * things late; a device's queue would not have. So a batch is reckoned to start when its input was there and the device was free, and a hop when the batch was
- * due, as long as the host is no later than PACED_CREDIT_NS: what exceeds that is passed on. Nothing is ever done before its time.
+ * Time here is arithmetic on nanoseconds of a monotonic clock that the caller reads (virtual in
+ * tests): nothing sleeps. A host that is busy gets round to things late; a device's queue would not
+ * have. So a batch is reckoned to start when its input was there and the device was free, and a hop
+ * when the batch was due, as long as the host is no later than PACED_CREDIT_NS: what exceeds that
+ * is passed on. Nothing is ever done before its time.
  *
  * Immutable once open (clocks and links are the caller's): any thread. */
 #ifndef HP_AGENT_BACKEND_PACED_H
 #define HP_AGENT_BACKEND_PACED_H
 
+#include <stdint.h>
+
 #include "common/bytes.h"
 #include "common/cluster.h"
 #include "common/status.h"
-
-#include <stdint.h>
 
 #define PACED_CREDIT_NS UINT64_C(50000000)
 
 struct paced;
 
-/* Stands for device `as` ("node/device") of a cluster file with the times of a profile. HP_ENOENT: no such device, or the profile has no times for its kind. */
-int paced_open(const char *cluster_file, const char *profile_file, const char *as, struct paced **out, struct err *e);
+/* Stands for device `as` ("node/device") of a cluster file with the times of a profile. HP_ENOENT:
+ * no such device, or the profile has no times for its kind. */
+int paced_open(const char *cluster_file, const char *profile_file, const char *as,
+               struct paced **out, struct err *e);
 void paced_close(struct paced **p);
 
 const char *paced_as(const struct paced *p);
@@ -30,15 +36,17 @@ const char *paced_kind(const struct paced *p);
 double paced_memory_bytes(const struct paced *p);
 int paced_layers(const struct paced *p);
 
-/* Appends a node of hp-cluster/1 called `name` with that one device, and beside it "paced": {"as", "profile" (digest), "links": [{"to", ...}]}: its hops to
- * all other devices of the file. */
+/* Appends a node of hp-cluster/1 called `name` with that one device, and beside it "paced": {"as",
+ * "profile" (digest), "links": [{"to", ...}]}: its hops to all other devices of the file. */
 int paced_node(const struct paced *p, const char *name, struct buffer *json, struct err *e);
-/* Appends what a profiler would answer: the tables of the kind, and of the profile "layers", "batch" and "pace" (digest). */
+/* Appends what a profiler would answer: the tables of the kind, and of the profile "layers",
+ * "batch" and "pace" (digest). */
 int paced_tables(const struct paced *p, struct buffer *json, struct err *e);
 
 /* ---- bytes: a limit by the profile's, not the toy's ---- */
 
-/* What layers [first, end) hold with room for `kv_tokens` tokens of sequences that each stand for `batch` of the profile's (0: its own). */
+/* What layers [first, end) hold with room for `kv_tokens` tokens of sequences that each stand for
+ * `batch` of the profile's (0: its own). */
 double paced_stage_bytes(const struct paced *p, int first, int end, double kv_tokens, double batch);
 
 /* ---- seconds ---- */
@@ -46,24 +54,32 @@ double paced_stage_bytes(const struct paced *p, int first, int end, double kv_to
 struct paced_run {
     uint32_t first_position, n_tokens;
 };
-/* A batch through layers [first, end): slices one after the other, decode tokens of several sequences together. */
-double paced_batch_seconds(const struct paced *p, int first, int end, double batch, const struct paced_run *runs, uint32_t n);
+/* A batch through layers [first, end): slices one after the other, decode tokens of several
+ * sequences together. */
+double paced_batch_seconds(const struct paced *p, int first, int end, double batch,
+                           const struct paced_run *runs, uint32_t n);
 
 /* The hop to another device of the file. HP_ENOENT, HP_ELINK (no path). */
 int paced_hop(const struct paced *p, const char *to, struct cluster_wire *out, struct err *e);
-/* Seconds on the wire of what layer `end` - 1 gives for so many tokens; of that many sampled ones on their way back. */
-double paced_hop_seconds(const struct paced *p, const struct cluster_wire *wire, int end, uint32_t tokens, double batch);
-double paced_token_seconds(const struct paced *p, const struct cluster_wire *wire, uint32_t tokens, double batch);
+/* Seconds on the wire of what layer `end` - 1 gives for so many tokens; of that many sampled ones
+ * on their way back. */
+double paced_hop_seconds(const struct paced *p, const struct cluster_wire *wire, int end,
+                         uint32_t tokens, double batch);
+double paced_token_seconds(const struct paced *p, const struct cluster_wire *wire, uint32_t tokens,
+                           double batch);
 
 /* ---- queues: a device, a link ---- */
 
 struct paced_queue {
     uint64_t free_ns;
 };
-/* When work that was there at `ready_ns` and came to be done at `now_ns` is reckoned to begin; when it is due, `seconds` later, until which the queue is taken. */
+/* When work that was there at `ready_ns` and came to be done at `now_ns` is reckoned to begin; when
+ * it is due, `seconds` later, until which the queue is taken. */
 uint64_t paced_queue_begin(const struct paced_queue *q, uint64_t ready_ns, uint64_t now_ns);
-uint64_t paced_queue_take(struct paced_queue *q, uint64_t ready_ns, uint64_t now_ns, double seconds);
-/* The moment that a stamp from another process means: the stamp, unless the host was later than the credit or the clocks are not the same. */
+uint64_t paced_queue_take(struct paced_queue *q, uint64_t ready_ns, uint64_t now_ns,
+                          double seconds);
+/* The moment that a stamp from another process means: the stamp, unless the host was later than the
+ * credit or the clocks are not the same. */
 uint64_t paced_stamp(uint64_t stamp_ns, uint64_t now_ns);
 
 #endif

@@ -23,19 +23,23 @@ struct forward {
     const struct backend *backend;
     struct stream *stream;
     struct tensor values[V_COUNT];
-    struct tensor head_x;     /* residual rows that meet the head: [FORWARD_LOGIT_ROWS, width] */
-    struct tensor angles;     /* of this batch's positions */
-    uint32_t *positions;      /* [max_rows] */
+    struct tensor head_x; /* residual rows that meet the head: [FORWARD_LOGIT_ROWS, width] */
+    struct tensor angles; /* of this batch's positions */
+    uint32_t *positions;  /* [max_rows] */
     struct loaded *loaded;
     int n_loaded;
     struct step *steps;
     int n_steps, first_step_of_head; /* n_steps where there is no head */
-    int rope_pairs;           /* 0: no operator rotates */
+    int rope_pairs;                  /* 0: no operator rotates */
 };
 
-/* ---- what the layers need ----------------------------------------------------------------------------------- */
+/* ---- what the layers need
+ * ----------------------------------------------------------------------------------- */
 
-static int first_op(const struct forward_config *c) { return c->graph->layers[c->first_layer].first_op; }
+static int first_op(const struct forward_config *c)
+{
+    return c->graph->layers[c->first_layer].first_op;
+}
 static int end_op(const struct forward_config *c)
 {
     const struct graph_layer *last = &c->graph->layers[c->end_layer - 1];
@@ -44,7 +48,9 @@ static int end_op(const struct forward_config *c)
 
 static enum weight_use use_of(const struct graph_op *op)
 {
-    return op->kind == OP_MATMUL ? WEIGHT_MATMUL : op->kind == OP_EMBED ? WEIGHT_ROWS : WEIGHT_VECTOR;
+    return op->kind == OP_MATMUL  ? WEIGHT_MATMUL
+           : op->kind == OP_EMBED ? WEIGHT_ROWS
+                                  : WEIGHT_VECTOR;
 }
 
 /* Every distinct (weight, use) of the layers once; `out` has room for two an operator. */
@@ -53,10 +59,12 @@ static int list_weights(const struct forward_config *c, struct loaded *out)
     int n = 0;
     for (int i = first_op(c); i < end_op(c); i++) {
         const struct graph_op *op = &c->graph->ops[i];
-        const struct loaded wanted[] = {{op->weight, use_of(op), NULL}, {op->bias, WEIGHT_VECTOR, NULL}};
+        const struct loaded wanted[] = {{op->weight, use_of(op), NULL},
+                                        {op->bias, WEIGHT_VECTOR, NULL}};
         for (int j = 0; j < 2; j++) {
             int known = 0;
-            while (known < n && (out[known].source != wanted[j].source || out[known].use != wanted[j].use))
+            while (known < n &&
+                   (out[known].source != wanted[j].source || out[known].use != wanted[j].use))
                 known++;
             if (wanted[j].source && known == n)
                 out[n++] = wanted[j];
@@ -112,10 +120,13 @@ static uint64_t head_x_bytes(const struct forward_config *c)
 
 static uint64_t angles_bytes(const struct forward_config *c)
 {
-    return has_op(c, OP_ROPE) ? (uint64_t)c->max_rows * (uint64_t)c->model->rope.dims * sizeof(float) : 0;
+    return has_op(c, OP_ROPE)
+               ? (uint64_t)c->max_rows * (uint64_t)c->model->rope.dims * sizeof(float)
+               : 0;
 }
 
-int forward_footprint(const struct forward_config *c, uint64_t *weight_bytes, uint64_t *activation_bytes, struct err *e)
+int forward_footprint(const struct forward_config *c, uint64_t *weight_bytes,
+                      uint64_t *activation_bytes, struct err *e)
 {
     const struct backend *b = c->device->backend;
     uint64_t scratch = 0, weights = 0, values = head_x_bytes(c) + angles_bytes(c);
@@ -129,7 +140,9 @@ int forward_footprint(const struct forward_config *c, uint64_t *weight_bytes, ui
     int n = list_weights(c, list);
     for (int i = 0; i < n; i++) {
         weights += b->weight_resident_bytes(c->device, list[i].source, list[i].use, c->f32);
-        uint64_t s = list[i].use == WEIGHT_MATMUL ? b->matmul_scratch_bytes(c->device, list[i].source, c->f32, c->max_rows) : 0;
+        uint64_t s = list[i].use == WEIGHT_MATMUL
+                         ? b->matmul_scratch_bytes(c->device, list[i].source, c->f32, c->max_rows)
+                         : 0;
         scratch = s > scratch ? s : scratch;
     }
     free(list);
@@ -138,7 +151,8 @@ int forward_footprint(const struct forward_config *c, uint64_t *weight_bytes, ui
     return 0;
 }
 
-/* ---- making it ready ------------------------------------------------------------------------------------------ */
+/* ---- making it ready
+ * ------------------------------------------------------------------------------------------ */
 
 static int alloc_values(struct forward *f, struct err *e)
 {
@@ -148,7 +162,8 @@ static int alloc_values(struct forward *f, struct err *e)
     int rc = 0;
     for (int v = 0; v < V_COUNT && rc == 0; v++)
         if (used[v])
-            rc = f->backend->tensor_alloc(c->device, value_bytes(c, (enum graph_value)v), &f->values[v], e);
+            rc = f->backend->tensor_alloc(c->device, value_bytes(c, (enum graph_value)v),
+                                          &f->values[v], e);
     if (rc == 0)
         rc = f->backend->tensor_alloc(c->device, head_x_bytes(c), &f->head_x, e);
     if (rc == 0 && angles_bytes(c) > 0)
@@ -165,7 +180,8 @@ static int load_weights(struct forward *f, struct err *e)
         return err_set(e, HP_ENOMEM, "no memory for the list of weights");
     f->n_loaded = list_weights(c, f->loaded);
     for (int i = 0; i < f->n_loaded; i++)
-        total += f->backend->weight_resident_bytes(c->device, f->loaded[i].source, f->loaded[i].use, c->f32);
+        total += f->backend->weight_resident_bytes(c->device, f->loaded[i].source, f->loaded[i].use,
+                                                   c->f32);
     for (int i = 0; i < f->n_loaded; i++) {
         struct loaded *l = &f->loaded[i];
         if (c->stop && atomic_load(c->stop))
@@ -180,7 +196,8 @@ static int load_weights(struct forward *f, struct err *e)
     return 0;
 }
 
-static const struct device_weight *find_weight(const struct forward *f, const struct weight *source, enum weight_use use)
+static const struct device_weight *find_weight(const struct forward *f, const struct weight *source,
+                                               enum weight_use use)
 {
     for (int i = 0; i < f->n_loaded; i++)
         if (f->loaded[i].source == source && f->loaded[i].use == use)
@@ -201,7 +218,9 @@ static int make_steps(struct forward *f, struct err *e)
         return err_set(e, HP_ENOMEM, "no memory for the list of operators");
     for (int i = 0; i < f->n_steps; i++) {
         const struct graph_op *op = &c->graph->ops[first_op(c) + i];
-        f->steps[i] = (struct step){.op = op, .weight = find_weight(f, op->weight, use_of(op)), .bias = find_weight(f, op->bias, WEIGHT_VECTOR)};
+        f->steps[i] = (struct step){.op = op,
+                                    .weight = find_weight(f, op->weight, use_of(op)),
+                                    .bias = find_weight(f, op->bias, WEIGHT_VECTOR)};
         if (op->kind == OP_ATTENTION)
             f->steps[i].kv_block = kv_blocks++;
         if (op->kind == OP_ROPE)
@@ -255,14 +274,17 @@ void forward_destroy(struct forward **self)
     free(f);
 }
 
-/* ---- running ---------------------------------------------------------------------------------------------------- */
+/* ---- running
+ * ----------------------------------------------------------------------------------------------------
+ */
 
 static struct tensor value(const struct forward *f, enum graph_value v, bool in_head)
 {
     return in_head && v == V_X ? f->head_x : f->values[v];
 }
 
-static void run_step(struct forward *f, const struct step *s, const struct forward_batch *b, uint32_t rows, bool in_head)
+static void run_step(struct forward *f, const struct step *s, const struct forward_batch *b,
+                     uint32_t rows, bool in_head)
 {
     const struct backend *k = f->backend;
     const struct model_config *m = f->config.model;
@@ -273,13 +295,19 @@ static void run_step(struct forward *f, const struct step *s, const struct forwa
     case OP_EMBED: k->embed(f->stream, s->weight, in, rows, out); break;
     case OP_RMS_NORM: k->rms_norm(f->stream, in, s->weight, m->norm_epsilon, rows, out); break;
     case OP_MATMUL: k->matmul(f->stream, in, s->weight, s->bias, rows, op->accumulate, out); break;
-    case OP_ROPE: k->rope(f->stream, &m->rope, f->angles, rows, width[op->out] / m->head_dim, m->head_dim, out); break;
+    case OP_ROPE:
+        k->rope(f->stream, &m->rope, f->angles, rows, width[op->out] / m->head_dim, m->head_dim,
+                out);
+        break;
     case OP_ATTENTION:
-        k->kv_append(f->stream, b->kv, b->kv_pool, s->kv_block, b->runs, b->n_runs, f->values[V_K], f->values[V_V]);
-        k->attention(f->stream, b->kv, b->kv_pool, s->kv_block, b->runs, b->n_runs, width[op->out] / m->head_dim, in, out);
+        k->kv_append(f->stream, b->kv, b->kv_pool, s->kv_block, b->runs, b->n_runs, f->values[V_K],
+                     f->values[V_V]);
+        k->attention(f->stream, b->kv, b->kv_pool, s->kv_block, b->runs, b->n_runs,
+                     width[op->out] / m->head_dim, in, out);
         break;
     case OP_SILU_MUL:
-        k->silu_mul(f->stream, in, value(f, op->in2, in_head), (uint64_t)rows * (uint64_t)width[op->out], out);
+        k->silu_mul(f->stream, in, value(f, op->in2, in_head),
+                    (uint64_t)rows * (uint64_t)width[op->out], out);
         break;
     case OP_KIND_COUNT: break; /* not an operator */
     }
@@ -291,14 +319,16 @@ static void prepare(struct forward *f, const struct forward_batch *b)
         for (uint32_t t = 0; t < b->runs[i].n_tokens; t++)
             f->positions[b->runs[i].first_row + t] = b->runs[i].first_position + t;
     if (f->rope_pairs > 0)
-        f->backend->rope_angles(f->stream, &f->config.model->rope, f->positions, b->rows, f->angles);
+        f->backend->rope_angles(f->stream, &f->config.model->rope, f->positions, b->rows,
+                                f->angles);
 }
 
 static void write_input(struct forward *f, const struct forward_batch *b)
 {
     enum graph_value first = f->steps[0].op->kind == OP_EMBED ? V_IDS : V_X;
     f->backend->tensor_write(f->stream, f->values[first], 0, b->input,
-                             (uint64_t)b->rows * (uint64_t)f->config.graph->value_width[first] * sizeof(float));
+                             (uint64_t)b->rows * (uint64_t)f->config.graph->value_width[first] *
+                                 sizeof(float));
 }
 
 /* The head, on the rows that are asked for, a few at a time. */
@@ -308,10 +338,12 @@ static void run_head(struct forward *f, const struct forward_batch *b)
     uint32_t step = value_rows(&f->config, V_LOGITS);
     for (uint32_t r = 0; r < b->n_logit_rows; r += step) {
         uint32_t rows = b->n_logit_rows - r < step ? b->n_logit_rows - r : step;
-        f->backend->gather_rows(f->stream, f->values[V_X], b->logit_rows + r, rows, (uint32_t)width[V_X], f->head_x);
+        f->backend->gather_rows(f->stream, f->values[V_X], b->logit_rows + r, rows,
+                                (uint32_t)width[V_X], f->head_x);
         for (int i = f->first_step_of_head; i < f->n_steps; i++)
             run_step(f, &f->steps[i], b, rows, true);
-        f->backend->tensor_read(f->stream, f->values[V_LOGITS], 0, b->output + (size_t)r * (size_t)width[V_LOGITS],
+        f->backend->tensor_read(f->stream, f->values[V_LOGITS], 0,
+                                b->output + (size_t)r * (size_t)width[V_LOGITS],
                                 (uint64_t)rows * (uint64_t)width[V_LOGITS] * sizeof(float));
     }
 }
@@ -327,6 +359,7 @@ int forward_run(struct forward *f, const struct forward_batch *b, struct err *e)
         run_head(f, b);
     else
         f->backend->tensor_read(f->stream, f->values[V_X], 0, b->output,
-                                (uint64_t)b->rows * (uint64_t)f->config.graph->value_width[V_X] * sizeof(float));
+                                (uint64_t)b->rows * (uint64_t)f->config.graph->value_width[V_X] *
+                                    sizeof(float));
     return f->backend->stream_wait(f->stream, e);
 }

@@ -1,27 +1,32 @@
-/* One batch through layers [first, end) of a graph: the weights, the values between operators, and the loop that runs them. */
+/* One batch through layers [first, end) of a graph: the weights, the values between operators, and
+ * the loop that runs them. */
 #ifndef HP_AGENT_ENGINE_FORWARD_H
 #define HP_AGENT_ENGINE_FORWARD_H
 
-#include "agent/backend/backend.h"
-
 #include <stdatomic.h>
 
-enum { FORWARD_LOGIT_ROWS = 64 }; /* rows that meet the head together: bounds the memory of logits */
+#include "agent/backend/backend.h"
+
+enum {
+    FORWARD_LOGIT_ROWS = 64
+}; /* rows that meet the head together: bounds the memory of logits */
 
 struct forward_config {
-    const struct graph *graph;         /* outlives the forward */
-    const struct model_config *model;  /* outlives the forward */
+    const struct graph *graph;        /* outlives the forward */
+    const struct model_config *model; /* outlives the forward */
     int first_layer, end_layer;
     struct device *device;
     bool f32;
     uint32_t max_rows, max_runs;
-    void (*progress)(void *ctx, uint64_t done_bytes, uint64_t total_bytes); /* device bytes of weights; may be NULL */
+    void (*progress)(void *ctx, uint64_t done_bytes,
+                     uint64_t total_bytes); /* device bytes of weights; may be NULL */
     void *progress_ctx;
     const atomic_bool *stop; /* loading ends with HP_ECANCELED when it becomes true; may be NULL */
 };
 
 /* Bytes on the device: of weights, and of values and scratch. HP_ENOMEM. */
-int forward_footprint(const struct forward_config *c, uint64_t *weight_bytes, uint64_t *activation_bytes, struct err *e);
+int forward_footprint(const struct forward_config *c, uint64_t *weight_bytes,
+                      uint64_t *activation_bytes, struct err *e);
 /* Blocks with attention among these layers. */
 int forward_attention_blocks(const struct forward_config *c);
 
@@ -33,10 +38,12 @@ struct forward_batch {
     const struct attention_run *runs; /* [n_runs] */
     int n_runs;
     uint32_t rows;
-    const void *input;          /* u32 ids [rows] where the layers begin with the embedding, else f32 [rows, width] */
-    const uint32_t *logit_rows; /* rows whose logits are wanted; used where the layers end with the head */
+    const void *input; /* u32 ids [rows] where the layers begin with the embedding, else f32 [rows,
+                          width] */
+    const uint32_t
+        *logit_rows; /* rows whose logits are wanted; used where the layers end with the head */
     uint32_t n_logit_rows;
-    float *output;              /* f32 [n_logit_rows, vocabulary] where they do, else [rows, width] */
+    float *output; /* f32 [n_logit_rows, vocabulary] where they do, else [rows, width] */
     const struct kv_layout *kv;
     struct tensor kv_pool;
 };

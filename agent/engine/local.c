@@ -10,8 +10,8 @@ struct local_chain {
     struct local_config config;
     uint32_t slice, length; /* tokens so far */
     int width, vocabulary;
-    struct stage **stages;  /* [n_stages] */
-    float *between[2];      /* activations, taken in turns: [slice, width] */
+    struct stage **stages; /* [n_stages] */
+    float *between[2];     /* activations, taken in turns: [slice, width] */
 };
 
 static int open_stage(struct local_chain *c, int i, struct err *e)
@@ -33,20 +33,24 @@ int local_chain_open(const struct local_config *config, struct local_chain **out
 {
     int layers = model_graph(config->model)->n_layers;
     if (config->n_stages < 1 || config->n_stages > layers)
-        return err_set(e, HP_EINVAL, "%d stages: a model of %d layers can be cut into 1 to %d", config->n_stages, layers, layers);
+        return err_set(e, HP_EINVAL, "%d stages: a model of %d layers can be cut into 1 to %d",
+                       config->n_stages, layers, layers);
     if (config->max_tokens == 0)
         return err_set(e, HP_EINVAL, "there are no tokens to run");
     struct local_chain *c = calloc(1, sizeof *c);
     if (!c)
         return err_set(e, HP_ENOMEM, "no memory for a chain of stages");
     c->config = *config;
-    c->slice = config->slice == 0 || config->slice > config->max_tokens ? config->max_tokens : config->slice;
+    c->slice = config->slice == 0 || config->slice > config->max_tokens ? config->max_tokens
+                                                                        : config->slice;
     c->width = model_config(config->model)->width;
     c->vocabulary = model_config(config->model)->vocabulary;
     c->stages = calloc((size_t)config->n_stages, sizeof *c->stages);
     for (int i = 0; i < 2; i++)
         c->between[i] = calloc((size_t)c->slice * (size_t)c->width, sizeof(float));
-    int rc = c->stages && c->between[0] && c->between[1] ? 0 : err_set(e, HP_ENOMEM, "no memory for a chain of stages");
+    int rc = c->stages && c->between[0] && c->between[1]
+                 ? 0
+                 : err_set(e, HP_ENOMEM, "no memory for a chain of stages");
     for (int i = 0; i < config->n_stages && rc == 0; i++)
         rc = open_stage(c, i, e);
     if (rc < 0)
@@ -70,12 +74,16 @@ void local_chain_close(struct local_chain **self)
     free(c);
 }
 
-static int run_slice(struct local_chain *c, const uint32_t *ids, uint32_t n, uint32_t n_logits, float *logits, struct err *e)
+static int run_slice(struct local_chain *c, const uint32_t *ids, uint32_t n, uint32_t n_logits,
+                     float *logits, struct err *e)
 {
     const void *input = ids;
     for (int i = 0; i < c->config.n_stages; i++) {
         bool last = i == c->config.n_stages - 1;
-        struct stage_run run = {.sequence = THE_SEQUENCE, .first_position = c->length, .n_tokens = n, .n_logits = last ? n_logits : 0};
+        struct stage_run run = {.sequence = THE_SEQUENCE,
+                                .first_position = c->length,
+                                .n_tokens = n,
+                                .n_logits = last ? n_logits : 0};
         float *output = last ? logits : c->between[i % 2];
         int rc = stage_run(c->stages[i], &run, 1, input, output, e);
         if (rc < 0)
@@ -86,7 +94,8 @@ static int run_slice(struct local_chain *c, const uint32_t *ids, uint32_t n, uin
     return 0;
 }
 
-int local_chain_run(struct local_chain *c, const uint32_t *ids, uint32_t n, uint32_t n_logits, float *logits, struct err *e)
+int local_chain_run(struct local_chain *c, const uint32_t *ids, uint32_t n, uint32_t n_logits,
+                    float *logits, struct err *e)
 {
     for (uint32_t at = 0; at < n; at += c->slice) {
         uint32_t tokens = n - at < c->slice ? n - at : c->slice, after = n - at - tokens;
@@ -101,12 +110,14 @@ int local_chain_run(struct local_chain *c, const uint32_t *ids, uint32_t n, uint
     return 0;
 }
 
-int local_chain_greedy(struct local_chain *c, const uint32_t *prompt, uint32_t n_prompt, uint32_t *out, uint32_t n_new, struct err *e)
+int local_chain_greedy(struct local_chain *c, const uint32_t *prompt, uint32_t n_prompt,
+                       uint32_t *out, uint32_t n_new, struct err *e)
 {
     float *logits = calloc((size_t)c->vocabulary, sizeof *logits);
     struct sampler *sampler = NULL;
-    int rc = logits ? sampler_create(&sampler_defaults, c->vocabulary, prompt, n_prompt, &sampler, e)
-                    : err_set(e, HP_ENOMEM, "no memory for the logits of %d tokens", c->vocabulary);
+    int rc = logits
+                 ? sampler_create(&sampler_defaults, c->vocabulary, prompt, n_prompt, &sampler, e)
+                 : err_set(e, HP_ENOMEM, "no memory for the logits of %d tokens", c->vocabulary);
     if (rc == 0)
         rc = local_chain_run(c, prompt, n_prompt, 1, logits, e);
     for (uint32_t i = 0; i < n_new && rc == 0; i++) {

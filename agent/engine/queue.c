@@ -1,8 +1,8 @@
 /* Owns the order of batches on one stage. Refuses to know of threads, messages and models. */
-#include "agent/engine/queue_int.h"
-
 #include <stdlib.h>
 #include <string.h>
+
+#include "agent/engine/queue_int.h"
 
 void queue_batch_free(struct queue_batch *b)
 {
@@ -14,8 +14,11 @@ void queue_batch_free(struct queue_batch *b)
 
 int queue_create(const struct queue_config *c, struct queue **out, struct err *e)
 {
-    if (c->n_stages < 1 || c->n_stages > QUEUE_MAX_STAGES || !c->max_batch_tokens || !c->max_sequences)
-        return err_set(e, HP_EINVAL, "a pipeline has 1 to %d stages, and batches and sequences of at least one", QUEUE_MAX_STAGES);
+    if (c->n_stages < 1 || c->n_stages > QUEUE_MAX_STAGES || !c->max_batch_tokens ||
+        !c->max_sequences)
+        return err_set(e, HP_EINVAL,
+                       "a pipeline has 1 to %d stages, and batches and sequences of at least one",
+                       QUEUE_MAX_STAGES);
     struct queue *q = calloc(1, sizeof *q);
     if (!q)
         return err_set(e, HP_ENOMEM, "no memory for a queue");
@@ -55,7 +58,9 @@ void queue_destroy(struct queue **pq, void (*release)(void *ctx, void *buffer), 
     *pq = NULL;
 }
 
-/* ---- sequences ------------------------------------------------------------------------------------------------- */
+/* ---- sequences
+ * -------------------------------------------------------------------------------------------------
+ */
 
 /* Where the id is, or where it would go. */
 static size_t sequence_place(const struct queue *q, uint64_t id)
@@ -99,7 +104,8 @@ static int prompt_check(const struct queue *q, const struct queue_sequence *s, s
         sum += s->slices[i];
     }
     if (q->config.first && (!s->n_prompt || (s->n_slices && sum != s->n_prompt)))
-        return err_set(e, HP_EINVAL, "a prompt of %u tokens in slices of %llu", s->n_prompt, (unsigned long long)sum);
+        return err_set(e, HP_EINVAL, "a prompt of %u tokens in slices of %llu", s->n_prompt,
+                       (unsigned long long)sum);
     return 0;
 }
 
@@ -116,7 +122,8 @@ int queue_sequence_open(struct queue *q, const struct queue_sequence *s, struct 
     if (rc < 0)
         return rc;
     if (q->n_sequences == q->config.max_sequences)
-        return err_set(e, HP_EBUSY, "%u sequences are open, the most that this stage was made for", q->config.max_sequences);
+        return err_set(e, HP_EBUSY, "%u sequences are open, the most that this stage was made for",
+                       q->config.max_sequences);
     struct queue_sequence *own = malloc(sizeof *own);
     if (!own)
         return err_set(e, HP_ENOMEM, "no memory for a sequence");
@@ -153,7 +160,9 @@ void *queue_sequence_close(struct queue *q, uint64_t id, uint64_t now_ns)
     return owner;
 }
 
-/* ---- batches --------------------------------------------------------------------------------------------------- */
+/* ---- batches
+ * ---------------------------------------------------------------------------------------------------
+ */
 
 bool queue_batch_reserve(struct queue_batch *b, uint32_t runs, uint32_t ids)
 {
@@ -183,11 +192,13 @@ static void batch_clear(struct queue_batch *b)
     b->slice = b->again = false;
 }
 
-void queue_batch_append(struct queue *q, struct queue_batch *b, const struct frame_run *run, uint32_t row)
+void queue_batch_append(struct queue *q, struct queue_batch *b, const struct frame_run *run,
+                        uint32_t row)
 {
     const struct queue_sequence *s = queue_sequence_find(q, run->sequence);
     b->table[b->n_runs] = *run;
-    b->runs[b->n_runs++] = (struct agent_run){*run, row, q->config.last && run->n_logits && !s->all_logits};
+    b->runs[b->n_runs++] =
+        (struct agent_run){*run, row, q->config.last && run->n_logits && !s->all_logits};
     b->n_tokens += run->n_tokens;
     b->n_logits += run->n_logits;
 }
@@ -214,7 +225,10 @@ bool queue_next(struct queue *q, struct queue_batch *out, uint64_t *dropped)
     return true;
 }
 
-void queue_narrow(struct queue *q, uint32_t most_tokens) { q->most_tokens = most_tokens; }
+void queue_narrow(struct queue *q, uint32_t most_tokens)
+{
+    q->most_tokens = most_tokens;
+}
 
 bool queue_dead_take(struct queue *q, struct queue_batch *out, uint64_t *dropped)
 {

@@ -1,8 +1,8 @@
 /* Owns how the first stage makes batches of prompts and tokens, and how many are on their way. */
-#include "agent/engine/queue_int.h"
-
 #include <stdlib.h>
 #include <string.h>
+
+#include "agent/engine/queue_int.h"
 
 static struct flight *flight_free(struct queue *q, uint32_t *slices)
 {
@@ -63,7 +63,9 @@ static bool slice_make(struct queue *q, struct queue_batch *b)
     struct queue_sequence *s = prompt_next(q);
     if (!s)
         return false;
-    uint32_t n = s->slice_left ? s->slice_left : s->n_slices ? s->slices[s->next_slice] : s->n_prompt - s->length;
+    uint32_t n = s->slice_left ? s->slice_left
+                 : s->n_slices ? s->slices[s->next_slice]
+                               : s->n_prompt - s->length;
     uint32_t taken = n < q->config.max_batch_tokens ? n : q->config.max_batch_tokens;
     if (taken > q->most_tokens || !queue_batch_reserve(b, 1, taken))
         return false;
@@ -82,7 +84,8 @@ static struct queue_sequence *token_oldest(struct queue *q, uint64_t after)
     struct queue_sequence *oldest = NULL;
     for (size_t i = 0; i < q->n_sequences; i++) {
         struct queue_sequence *s = q->sequences[i];
-        if (s->has_token && s->token_order > after && (!oldest || s->token_order < oldest->token_order))
+        if (s->has_token && s->token_order > after &&
+            (!oldest || s->token_order < oldest->token_order))
             oldest = s;
     }
     return oldest;
@@ -107,7 +110,8 @@ static bool decode_make(struct queue *q, struct queue_batch *b, uint32_t decodin
     return b->n_runs > 0;
 }
 
-/* A slice that runs is taken from what is left of its prompt; a token that runs is no longer waiting. */
+/* A slice that runs is taken from what is left of its prompt; a token that runs is no longer
+ * waiting. */
 static void batch_take(struct queue *q, const struct queue_batch *b)
 {
     for (uint32_t i = 0; i < b->n_runs; i++) {
@@ -133,7 +137,8 @@ bool queue_first_next(struct queue *q, struct queue_batch *b)
         decoding += q->sequences[i]->has_token || q->sequences[i]->awaiting;
     bool room = slices < (decoding ? q->config.n_stages : 2 * q->config.n_stages);
     bool decodes_first = q->slice_was_last || !room;
-    bool made = (decodes_first && decode_make(q, b, decoding)) || (room && slice_make(q, b)) || decode_make(q, b, decoding);
+    bool made = (decodes_first && decode_make(q, b, decoding)) || (room && slice_make(q, b)) ||
+                decode_make(q, b, decoding);
     b->number = q->next_number;
     if (!made || !flight_start(f, b))
         return false;
@@ -144,7 +149,8 @@ bool queue_first_next(struct queue *q, struct queue_batch *b)
     return true;
 }
 
-/* ---- flights: what left, until it has been through -------------------------------------------------------------- */
+/* ---- flights: what left, until it has been through
+ * -------------------------------------------------------------- */
 
 static struct flight *flight_find(struct queue *q, uint32_t number)
 {
@@ -154,14 +160,16 @@ static struct flight *flight_find(struct queue *q, uint32_t number)
     return NULL;
 }
 
-void queue_flight_leave(struct queue *q, const struct queue_batch *b, uint64_t now_ns, double expected_s)
+void queue_flight_leave(struct queue *q, const struct queue_batch *b, uint64_t now_ns,
+                        double expected_s)
 {
     struct flight *f = flight_find(q, b->number);
     if (!f)
         return;
     f->left = true;
     f->left_ns = now_ns;
-    f->deadline_ns = now_ns + (f->n_live ? q->config.flight_limit_ns + (uint64_t)(10e9 * expected_s) : q->config.flight_linger_ns);
+    f->deadline_ns = now_ns + (f->n_live ? q->config.flight_limit_ns + (uint64_t)(10e9 * expected_s)
+                                         : q->config.flight_linger_ns);
 }
 
 void queue_returned(struct queue *q, uint32_t number, uint64_t now_ns)
@@ -210,9 +218,14 @@ bool queue_flight_expire(struct queue *q, uint64_t now_ns, struct queue_overdue 
         if (!f->used || f->deadline_ns > now_ns)
             continue;
         f->used = false;
-        *out = (struct queue_overdue){.number = f->number, .n_tokens = f->n_tokens, .away_s = (double)(now_ns - f->left_ns) * 1e-9,
-                                      .heard = q->heard_ns > 0, .heard_number = q->heard_number,
-                                      .heard_s = (double)(now_ns - q->heard_ns) * 1e-9, .live = f->live, .n_live = f->n_live};
+        *out = (struct queue_overdue){.number = f->number,
+                                      .n_tokens = f->n_tokens,
+                                      .away_s = (double)(now_ns - f->left_ns) * 1e-9,
+                                      .heard = q->heard_ns > 0,
+                                      .heard_number = q->heard_number,
+                                      .heard_s = (double)(now_ns - q->heard_ns) * 1e-9,
+                                      .live = f->live,
+                                      .n_live = f->n_live};
         return true;
     }
     return false;

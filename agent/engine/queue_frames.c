@@ -1,8 +1,8 @@
 /* Owns how the stages after the first choose among the frames that have come. */
-#include "agent/engine/queue_int.h"
-
 #include <stdlib.h>
 #include <string.h>
+
+#include "agent/engine/queue_int.h"
 
 enum run_fate { RUN_DUE, RUN_WAITS, RUN_DROPPED, RUN_SEEN };
 
@@ -18,7 +18,8 @@ static enum run_fate run_fate(const struct queue *q, const struct frame_run *r, 
     return s && s->ready && r->first_position == s->length ? RUN_DUE : RUN_WAITS;
 }
 
-int queue_frame_add(struct queue *q, uint32_t number, const struct frame_run *runs, uint32_t n_runs, uint32_t n_tokens, void *buffer, uint64_t now_ns)
+int queue_frame_add(struct queue *q, uint32_t number, const struct frame_run *runs, uint32_t n_runs,
+                    uint32_t n_tokens, void *buffer, uint64_t now_ns)
 {
     if (n_tokens > q->config.max_batch_tokens)
         return HP_EINVAL;
@@ -144,7 +145,8 @@ bool queue_frames_next(struct queue *q, struct queue_batch *b, uint64_t *dropped
     return true;
 }
 
-/* ---- what waits too long --------------------------------------------------------------------------------------- */
+/* ---- what waits too long
+ * --------------------------------------------------------------------------------------- */
 
 static uint64_t frame_deadline(const struct queue *q, const struct frame_entry *f)
 {

@@ -1,4 +1,5 @@
-/* What the files of the queue share: queue.c (sequences, batches), queue_first.c (the first stage makes batches), queue_frames.c (the others take frames). */
+/* What the files of the queue share: queue.c (sequences, batches), queue_first.c (the first stage
+ * makes batches), queue_frames.c (the others take frames). */
 #ifndef HP_AGENT_ENGINE_QUEUE_INT_H
 #define HP_AGENT_ENGINE_QUEUE_INT_H
 
@@ -16,7 +17,7 @@ struct flight {
     bool used, slice, left;
     uint32_t number, n_tokens;
     uint64_t left_ns, deadline_ns; /* deadline: UINT64_MAX while it runs here */
-    uint64_t *live; /* sequences of the batch that are still open */
+    uint64_t *live;                /* sequences of the batch that are still open */
     uint32_t n_live, capacity;
 };
 
@@ -27,7 +28,8 @@ struct queue {
     uint64_t highest;
     uint64_t early[QUEUE_EARLY_CLOSES]; /* closed before they were opened */
     size_t early_at;
-    struct frame_entry *frames; /* the first n_frames wait, in order of arrival; the rest keeps its memory */
+    struct frame_entry
+        *frames; /* the first n_frames wait, in order of arrival; the rest keeps its memory */
     uint32_t n_frames, max_frames;
     struct flight *flights; /* first stage: [2 * n_stages] */
     uint32_t n_flights, next_number;
@@ -38,7 +40,7 @@ struct queue {
     uint32_t heard_number;
     uint32_t most_tokens; /* of a batch that may be handed out now */
     bool slice_was_last;
-    bool some_dead;       /* a frame may be waiting of which nothing is left */
+    bool some_dead; /* a frame may be waiting of which nothing is left */
 };
 
 /* ---- queue.c */
@@ -46,7 +48,8 @@ struct queue {
 /* Room for so many runs and ids; false when memory ran out. */
 bool queue_batch_reserve(struct queue_batch *b, uint32_t runs, uint32_t ids);
 /* A run whose rows begin at `row` of the input. */
-void queue_batch_append(struct queue *q, struct queue_batch *b, const struct frame_run *run, uint32_t row);
+void queue_batch_append(struct queue *q, struct queue_batch *b, const struct frame_run *run,
+                        uint32_t row);
 /* Closed before it was opened. */
 bool queue_closed_early(const struct queue *q, uint64_t id);
 
@@ -56,7 +59,8 @@ bool queue_first_next(struct queue *q, struct queue_batch *b);
 /* A sequence is closed: batches that have nobody else any more are not waited for as long. */
 void queue_flights_forget(struct queue *q, uint64_t id, uint64_t now_ns);
 /* It leaves for the next stage. */
-void queue_flight_leave(struct queue *q, const struct queue_batch *b, uint64_t now_ns, double expected_s);
+void queue_flight_leave(struct queue *q, const struct queue_batch *b, uint64_t now_ns,
+                        double expected_s);
 uint64_t queue_flights_deadline_ns(const struct queue *q);
 
 /* ---- queue_frames.c */

@@ -1,8 +1,10 @@
-/* The order of things: penalties and bias on the logits; then temperature; then top-k, top-p and min-p each cut what is left of the tail; then one draw.
+/* The order of things: penalties and bias on the logits; then temperature; then top-k, top-p and
+ * min-p each cut what is left of the tail; then one draw.
  *
- * There are two ways to one result. The exact one copies, sorts and adds weight by weight; what it picks is what a seed means. The fast one has the same weights to the bit,
- * finds where the cuts and the draw fall by adding them in another order, and leaves a pick to the exact one where that could have turned it: where a fall is closer to the
- * edge of a token than such sums can differ. */
+ * There are two ways to one result. The exact one copies, sorts and adds weight by weight; what it
+ * picks is what a seed means. The fast one has the same weights to the bit, finds where the cuts
+ * and the draw fall by adding them in another order, and leaves a pick to the exact one where that
+ * could have turned it: where a fall is closer to the edge of a token than such sums can differ. */
 #include "agent/engine/sampler.h"
 
 #include <assert.h>
@@ -14,20 +16,22 @@
 #include "agent/engine/sampler_order.h"
 #include "common/env.h"
 
-enum { BLOCK = 1024 }; /* weights that are added together before it is known whether the draw falls among them */
+enum {
+    BLOCK = 1024
+}; /* weights that are added together before it is known whether the draw falls among them */
 static const double DOUBT = 1e-10; /* of all mass: more than two orders of adding it can differ */
 
 struct sampler {
     struct sampler_params params;
     int vocabulary;
     uint64_t n_picks;
-    bool adjusts;               /* some penalty or bias is on */
-    uint8_t *in_prompt;         /* [vocabulary] */
-    uint32_t *in_output;        /* [vocabulary]: times */
-    uint32_t *seen;             /* [vocabulary]: those of either, each once */
+    bool adjusts;        /* some penalty or bias is on */
+    uint8_t *in_prompt;  /* [vocabulary] */
+    uint32_t *in_output; /* [vocabulary]: times */
+    uint32_t *seen;      /* [vocabulary]: those of either, each once */
     size_t n_seen;
-    float *adjusted;            /* [vocabulary]: logits with penalties and bias; NULL where nothing adjusts */
-    float *weights;             /* [vocabulary] */
+    float *adjusted; /* [vocabulary]: logits with penalties and bias; NULL where nothing adjusts */
+    float *weights;  /* [vocabulary] */
     struct sampler_candidate *candidates; /* [vocabulary] */
     const struct sampler_kernels *kernels;
     struct sampler_order order;
@@ -35,7 +39,9 @@ struct sampler {
 
 const struct sampler_params sampler_defaults = {.top_p = 1, .repetition_penalty = 1};
 
-/* ---- making one ------------------------------------------------------------------------------------------------- */
+/* ---- making one
+ * -------------------------------------------------------------------------------------------------
+ */
 
 int sampler_params_check(const struct sampler_params *p, int vocabulary, struct err *e)
 {
@@ -44,28 +50,39 @@ int sampler_params_check(const struct sampler_params *p, int vocabulary, struct 
         double value, low, high;
         bool above_low;
     } ranges[] = {
-        {"temperature", p->temperature, 0, 100, false},          {"top_p", p->top_p, 0, 1, true},
-        {"min_p", p->min_p, 0, 1, false},                        {"repetition_penalty", p->repetition_penalty, 0, 100, true},
-        {"presence_penalty", p->presence_penalty, -2, 2, false}, {"frequency_penalty", p->frequency_penalty, -2, 2, false},
+        {"temperature", p->temperature, 0, 100, false},
+        {"top_p", p->top_p, 0, 1, true},
+        {"min_p", p->min_p, 0, 1, false},
+        {"repetition_penalty", p->repetition_penalty, 0, 100, true},
+        {"presence_penalty", p->presence_penalty, -2, 2, false},
+        {"frequency_penalty", p->frequency_penalty, -2, 2, false},
     };
     for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) {
-        bool low_ok = ranges[i].above_low ? ranges[i].value > ranges[i].low : ranges[i].value >= ranges[i].low;
+        bool low_ok = ranges[i].above_low ? ranges[i].value > ranges[i].low
+                                          : ranges[i].value >= ranges[i].low;
         if (!low_ok || !(ranges[i].value <= ranges[i].high))
-            return err_set(e, HP_EINVAL, "%s is %g; it must be %s %g and at most %g", ranges[i].name, ranges[i].value,
-                           ranges[i].above_low ? "above" : "at least", ranges[i].low, ranges[i].high);
+            return err_set(e, HP_EINVAL, "%s is %g; it must be %s %g and at most %g",
+                           ranges[i].name, ranges[i].value,
+                           ranges[i].above_low ? "above" : "at least", ranges[i].low,
+                           ranges[i].high);
     }
     if (p->n_bias > SAMPLER_MAX_BIAS)
-        return err_set(e, HP_EINVAL, "logit_bias names %u tokens; at most %d are allowed", p->n_bias, SAMPLER_MAX_BIAS);
+        return err_set(e, HP_EINVAL, "logit_bias names %u tokens; at most %d are allowed",
+                       p->n_bias, SAMPLER_MAX_BIAS);
     for (uint32_t i = 0; i < p->n_bias; i++) {
         if (p->bias[i].token >= (uint32_t)vocabulary)
-            return err_set(e, HP_EINVAL, "logit_bias names token %u, beyond the vocabulary of %d", p->bias[i].token, vocabulary);
+            return err_set(e, HP_EINVAL, "logit_bias names token %u, beyond the vocabulary of %d",
+                           p->bias[i].token, vocabulary);
         if (!(p->bias[i].bias >= -100 && p->bias[i].bias <= 100))
-            return err_set(e, HP_EINVAL, "logit_bias of token %u is %g; it must be between -100 and 100", p->bias[i].token, (double)p->bias[i].bias);
+            return err_set(e, HP_EINVAL,
+                           "logit_bias of token %u is %g; it must be between -100 and 100",
+                           p->bias[i].token, (double)p->bias[i].bias);
     }
     return 0;
 }
 
-int sampler_create(const struct sampler_params *p, int vocabulary, const uint32_t *prompt, size_t n_prompt, struct sampler **out, struct err *e)
+int sampler_create(const struct sampler_params *p, int vocabulary, const uint32_t *prompt,
+                   size_t n_prompt, struct sampler **out, struct err *e)
 {
     assert(vocabulary > 0);
     int rc = sampler_params_check(p, vocabulary, e);
@@ -78,10 +95,12 @@ int sampler_create(const struct sampler_params *p, int vocabulary, const uint32_
         s->candidates = calloc((size_t)vocabulary, sizeof *s->candidates);
         s->seen = calloc((size_t)vocabulary, sizeof *s->seen);
         s->weights = calloc((size_t)vocabulary, sizeof *s->weights);
-        s->adjusts = p->repetition_penalty != 1 || p->presence_penalty != 0 || p->frequency_penalty != 0 || p->n_bias > 0;
+        s->adjusts = p->repetition_penalty != 1 || p->presence_penalty != 0 ||
+                     p->frequency_penalty != 0 || p->n_bias > 0;
         s->adjusted = s->adjusts ? calloc((size_t)vocabulary, sizeof *s->adjusted) : NULL;
     }
-    if (!s || !s->in_prompt || !s->in_output || !s->candidates || !s->seen || !s->weights || (s->adjusts && !s->adjusted)) {
+    if (!s || !s->in_prompt || !s->in_output || !s->candidates || !s->seen || !s->weights ||
+        (s->adjusts && !s->adjusted)) {
         sampler_destroy(&s);
         return err_set(e, HP_ENOMEM, "no memory for a sampler over %d tokens", vocabulary);
     }
@@ -119,7 +138,9 @@ void sampler_accept(struct sampler *s, uint32_t token)
     s->n_picks++;
 }
 
-/* ---- drawing ---------------------------------------------------------------------------------------------------- */
+/* ---- drawing
+ * ----------------------------------------------------------------------------------------------------
+ */
 
 /* Only what was seen before, or is named, differs from the row. */
 static void adjust(struct sampler *s, const float *logits)
@@ -130,7 +151,8 @@ static void adjust(struct sampler *s, const float *logits)
         uint32_t t = s->seen[i];
         float *logit = &s->adjusted[t];
         if (p->repetition_penalty != 1)
-            *logit = *logit > 0 ? *logit / (float)p->repetition_penalty : *logit * (float)p->repetition_penalty;
+            *logit = *logit > 0 ? *logit / (float)p->repetition_penalty
+                                : *logit * (float)p->repetition_penalty;
         if (s->in_output[t])
             *logit -= (float)(p->presence_penalty + p->frequency_penalty * s->in_output[t]);
     }
@@ -144,7 +166,10 @@ static bool before(const struct sampler_candidate *a, const struct sampler_candi
     return a->weight > b->weight || (!(a->weight < b->weight) && a->token < b->token);
 }
 
-static int compare(const void *a, const void *b) { return before(a, b) ? -1 : 1; }
+static int compare(const void *a, const void *b)
+{
+    return before(a, b) ? -1 : 1;
+}
 
 /* The likeliest token; what is no number is not. */
 static uint32_t heaviest(const struct sampler *s, const float *row, float greatest)
@@ -209,7 +234,8 @@ static size_t keep_at_least(struct sampler_candidate *c, size_t n, float least)
     return kept;
 }
 
-/* The heaviest whose weights together reach top_p of all. Only those are sorted that can be among them. */
+/* The heaviest whose weights together reach top_p of all. Only those are sorted that can be among
+ * them. */
 static size_t cut_top_p(struct sampler_candidate *c, size_t n, double top_p)
 {
     double wanted = top_p * total_weight(c, n), sum = 0;
@@ -263,7 +289,9 @@ static uint32_t sample_exactly(struct sampler *s, const float *row, float greate
     return draw(s, c, n);
 }
 
-/* ---- the fast way ------------------------------------------------------------------------------------------------ */
+/* ---- the fast way
+ * ------------------------------------------------------------------------------------------------
+ */
 
 /* No other order of adding could have come to another token. */
 static bool fall_certain(double target, double before, double after, double doubt)
@@ -297,7 +325,8 @@ static bool draw_in_order_of_tokens(const struct sampler *s, uint32_t *token)
 
 static double mass_at_least(const struct sampler *s, float least)
 {
-    size_t n = s->kernels->gather(s->weights, (size_t)s->vocabulary, least, INFINITY, s->candidates);
+    size_t n =
+        s->kernels->gather(s->weights, (size_t)s->vocabulary, least, INFINITY, s->candidates);
     return total_weight(s->candidates, n);
 }
 
@@ -315,7 +344,8 @@ static bool draw_in_order_of_weights(struct sampler *s, uint32_t *token)
     if (p->top_k > 0 && sampler_order_find_rank(o, p->top_k, &cut))
         left = cut.after;
     double wanted = p->top_p * left;
-    if (!sampler_order_find_mass(o, wanted, &cut) || !fall_certain(wanted, cut.before, cut.after, doubt))
+    if (!sampler_order_find_mass(o, wanted, &cut) ||
+        !fall_certain(wanted, cut.before, cut.after, doubt))
         return false;
     double kept = cut.after;
     if (p->min_p > 0 && cut.at.weight < (float)p->min_p)
@@ -327,7 +357,8 @@ static bool draw_in_order_of_weights(struct sampler *s, uint32_t *token)
     return fall_certain(at, cut.before, cut.after, doubt);
 }
 
-/* After the cuts, in which order are tokens drawn from? Top-k alone leaves one that only the exact way knows. */
+/* After the cuts, in which order are tokens drawn from? Top-k alone leaves one that only the exact
+ * way knows. */
 static bool sample_fast(struct sampler *s, uint32_t *token)
 {
     const struct sampler_params *p = &s->params;
@@ -341,7 +372,8 @@ static uint32_t sample(struct sampler *s, const float *row, float greatest)
     uint32_t token = 0;
     if (!isfinite(greatest))
         return heaviest(s, row, greatest);
-    s->kernels->weigh(row, (size_t)s->vocabulary, (double)greatest, s->params.temperature, s->weights);
+    s->kernels->weigh(row, (size_t)s->vocabulary, (double)greatest, s->params.temperature,
+                      s->weights);
     return sample_fast(s, &token) ? token : sample_exactly(s, row, greatest);
 }
 
@@ -353,9 +385,13 @@ uint32_t sampler_pick(struct sampler *s, const float *logits)
         row = s->adjusted;
     }
     float greatest = s->kernels->greatest(row, (size_t)s->vocabulary);
-    uint32_t token = s->params.temperature > 0 ? sample(s, row, greatest) : heaviest(s, row, greatest);
+    uint32_t token =
+        s->params.temperature > 0 ? sample(s, row, greatest) : heaviest(s, row, greatest);
     sampler_accept(s, token);
     return token;
 }
 
-void sampler_kernels_use(struct sampler *s, const struct sampler_kernels *k) { s->kernels = k; }
+void sampler_kernels_use(struct sampler *s, const struct sampler_kernels *k)
+{
+    s->kernels = k;
+}

@@ -6,7 +6,9 @@
 #define VF_STORE _mm256_storeu_ps
 #define VF_MAX _mm256_max_ps
 #define VF_EQUAL(a, b) ((unsigned)_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_EQ_OQ)))
-#define VF_BETWEEN(v, low, high) ((unsigned)_mm256_movemask_ps(_mm256_and_ps(_mm256_cmp_ps(v, low, _CMP_GE_OQ), _mm256_cmp_ps(v, high, _CMP_LE_OQ))))
+#define VF_BETWEEN(v, low, high)                                                                   \
+    ((unsigned)_mm256_movemask_ps(                                                                 \
+        _mm256_and_ps(_mm256_cmp_ps(v, low, _CMP_GE_OQ), _mm256_cmp_ps(v, high, _CMP_LE_OQ))))
 #define VH __m128
 #define VH_LOAD _mm_loadu_ps
 #define VH_STORE _mm_storeu_ps
@@ -26,10 +28,15 @@
 #define VD_AT_LEAST(v, least) ((unsigned)_mm256_movemask_pd(_mm256_cmp_pd(v, least, _CMP_GE_OQ)))
 #define VD_KEEP(e, v, least) _mm256_and_pd(e, _mm256_cmp_pd(v, least, _CMP_GE_OQ))
 /* Times 2^k, where the low bits of `shifted` are k. */
-#define VD_SCALE(p, shifted) \
-    _mm256_mul_pd(p, _mm256_castsi256_pd(_mm256_slli_epi64(_mm256_add_epi64(_mm256_castpd_si256(shifted), _mm256_set1_epi64x(1023)), 52)))
+#define VD_SCALE(p, shifted)                                                                       \
+    _mm256_mul_pd(                                                                                 \
+        p, _mm256_castsi256_pd(_mm256_slli_epi64(                                                  \
+               _mm256_add_epi64(_mm256_castpd_si256(shifted), _mm256_set1_epi64x(1023)), 52)))
 #include "agent/engine/sampler_simd.inc"
 
-static bool supported(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+static bool supported(void)
+{
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
 
 const struct sampler_kernels sampler_avx2 = {"avx2", supported, greatest, find, weigh, gather, sum};

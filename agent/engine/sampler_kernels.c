@@ -2,7 +2,10 @@
 
 #include <math.h>
 
-static bool always(void) { return true; }
+static bool always(void)
+{
+    return true;
+}
 
 static float greatest(const float *x, size_t n)
 {
@@ -47,7 +50,8 @@ static double sum(const float *w, size_t n)
 
 const struct sampler_kernels sampler_plain = {"plain", always, greatest, find, weigh, gather, sum};
 
-const struct sampler_kernels *const sampler_kernels_all[] = {&sampler_avx512, &sampler_avx2, &sampler_plain, NULL};
+const struct sampler_kernels *const sampler_kernels_all[] = {&sampler_avx512, &sampler_avx2,
+                                                             &sampler_plain, NULL};
 
 const struct sampler_kernels *sampler_kernels_best(void)
 {

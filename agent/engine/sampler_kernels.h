@@ -1,5 +1,5 @@
-/* The loops of the sampler over a whole vocabulary: one table for each set of instructions, chosen at run time. "plain" says what each means; the others give the
- * same bits. */
+/* The loops of the sampler over a whole vocabulary: one table for each set of instructions, chosen
+ * at run time. "plain" says what each means; the others give the same bits. */
 #ifndef HP_AGENT_ENGINE_SAMPLER_KERNELS_H
 #define HP_AGENT_ENGINE_SAMPLER_KERNELS_H
 
@@ -19,10 +19,12 @@ struct sampler_kernels {
     float (*greatest)(const float *x, size_t n);
     /* The first place of a value; n when it is nowhere. */
     size_t (*find)(const float *x, size_t n, float value);
-    /* w = (float)exp((x - greatest) / temperature), all but the last rounding in double; 0 for what is no number. */
+    /* w = (float)exp((x - greatest) / temperature), all but the last rounding in double; 0 for what
+     * is no number. */
     void (*weigh)(const float *x, size_t n, double greatest, double temperature, float *w);
     /* Those with low <= w <= high, in their order; returns how many. */
-    size_t (*gather)(const float *w, size_t n, float low, float high, struct sampler_candidate *out);
+    size_t (*gather)(const float *w, size_t n, float low, float high,
+                     struct sampler_candidate *out);
     /* In any order of addition. */
     double (*sum)(const float *w, size_t n);
 };

@@ -2,7 +2,8 @@
 
 #include <string.h>
 
-/* The bits of a weight, from the highest: 12, 11 and 9. None is above 1, whose highest 12 bits are 1016. */
+/* The bits of a weight, from the highest: 12, 11 and 9. None is above 1, whose highest 12 bits are
+ * 1016. */
 enum { TOP_SHIFT = 20, PART_SHIFT = 9, PART_MASK = 0x7ff, REST_MASK = 0x1ff };
 
 /* What is looked for: a mass, or a rank. */
@@ -58,11 +59,14 @@ double sampler_order_begin(struct sampler_order *o, bool ranked)
     return all;
 }
 
-/* The bucket in which the aim lies, from the highest down; *before and *rank grow by what lies above it. */
-static int bucket_find(const struct sampler_order_histogram *h, const struct aim *aim, double *before, uint32_t *rank)
+/* The bucket in which the aim lies, from the highest down; *before and *rank grow by what lies
+ * above it. */
+static int bucket_find(const struct sampler_order_histogram *h, const struct aim *aim,
+                       double *before, uint32_t *rank)
 {
     for (int b = ORDER_BUCKETS - 1; b >= 0; b--) {
-        bool here = aim->rank ? h->count[b] && *rank + h->count[b] >= aim->rank : h->sum[b] > 0 && *before + h->sum[b] > aim->mass;
+        bool here = aim->rank ? h->count[b] && *rank + h->count[b] >= aim->rank
+                              : h->sum[b] > 0 && *before + h->sum[b] > aim->mass;
         if (here)
             return b;
         *before += h->sum[b];
@@ -81,7 +85,8 @@ static void part_count(struct sampler_order *o, size_t n, int shift, uint32_t ma
     }
 }
 
-static size_t part_keep(struct sampler_order *o, size_t n, int shift, uint32_t mask, uint32_t bucket)
+static size_t part_keep(struct sampler_order *o, size_t n, int shift, uint32_t mask,
+                        uint32_t bucket)
 {
     size_t kept = 0;
     for (size_t i = 0; i < n; i++)
@@ -91,7 +96,8 @@ static size_t part_keep(struct sampler_order *o, size_t n, int shift, uint32_t m
 }
 
 /* Among equal weights, which are in order of their tokens. */
-static bool equal_find(const struct sampler_order *o, size_t n, const struct aim *aim, double before, uint32_t rank, struct sampler_order_cut *out)
+static bool equal_find(const struct sampler_order *o, size_t n, const struct aim *aim,
+                       double before, uint32_t rank, struct sampler_order_cut *out)
 {
     for (size_t i = 0; i < n; i++) {
         double after = before + (double)o->scratch[i].weight;
@@ -116,7 +122,8 @@ static bool cut_find(struct sampler_order *o, const struct aim *aim, struct samp
     if (b < 0)
         return false;
     uint32_t low = (uint32_t)b << TOP_SHIFT;
-    size_t n = o->kernels->gather(o->weights, o->n, weight_of(low ? low : 1), weight_of(low | ((1u << TOP_SHIFT) - 1)), o->scratch);
+    size_t n = o->kernels->gather(o->weights, o->n, weight_of(low ? low : 1),
+                                  weight_of(low | ((1u << TOP_SHIFT) - 1)), o->scratch);
     for (int l = 0; l < 2; l++) {
         part_count(o, n, levels[l].shift, levels[l].mask);
         b = bucket_find(&o->part, aim, &before, &rank);
@@ -127,5 +134,11 @@ static bool cut_find(struct sampler_order *o, const struct aim *aim, struct samp
     return equal_find(o, n, aim, before, rank, out);
 }
 
-bool sampler_order_find_mass(struct sampler_order *o, double target, struct sampler_order_cut *out) { return cut_find(o, &(struct aim){.mass = target}, out); }
-bool sampler_order_find_rank(struct sampler_order *o, uint32_t k, struct sampler_order_cut *out) { return cut_find(o, &(struct aim){.rank = k}, out); }
+bool sampler_order_find_mass(struct sampler_order *o, double target, struct sampler_order_cut *out)
+{
+    return cut_find(o, &(struct aim){.mass = target}, out);
+}
+bool sampler_order_find_rank(struct sampler_order *o, uint32_t k, struct sampler_order_cut *out)
+{
+    return cut_find(o, &(struct aim){.rank = k}, out);
+}

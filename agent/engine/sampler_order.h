@@ -1,5 +1,6 @@
-/* Where a mass of weights is reached in their order (heavier first; among equals the lower token), without sorting them: the weights' bits are counted from the
- * highest down, and only what shares them is looked at again. */
+/* Where a mass of weights is reached in their order (heavier first; among equals the lower token),
+ * without sorting them: the weights' bits are counted from the highest down, and only what shares
+ * them is looked at again. */
 #ifndef HP_AGENT_ENGINE_SAMPLER_ORDER_H
 #define HP_AGENT_ENGINE_SAMPLER_ORDER_H
 
@@ -27,7 +28,8 @@ struct sampler_order_cut {
     double before, after;
 };
 
-/* Counts what `sampler_order_find_...` will look at; returns the mass of all. Ranks are found only when `ranked`. */
+/* Counts what `sampler_order_find_...` will look at; returns the mass of all. Ranks are found only
+ * when `ranked`. */
 double sampler_order_begin(struct sampler_order *o, bool ranked);
 /* The first with which the mass exceeds `target`. False when none does. */
 bool sampler_order_find_mass(struct sampler_order *o, double target, struct sampler_order_cut *out);

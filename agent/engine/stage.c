@@ -14,23 +14,29 @@ struct stage {
     struct forward *forward;
     struct stream *stream; /* of KV blocks that come and go */
     struct kv_cache kv;
-    struct attention_run *runs;      /* [max_sequences] */
-    struct kv_sequence **sequences;  /* [max_sequences]: of the batch that runs */
-    uint32_t *logit_rows;            /* [max_batch_tokens] */
+    struct attention_run *runs;     /* [max_sequences] */
+    struct kv_sequence **sequences; /* [max_sequences]: of the batch that runs */
+    uint32_t *logit_rows;           /* [max_batch_tokens] */
 };
 
-/* ---- loading ---------------------------------------------------------------------------------------------------- */
+/* ---- loading
+ * ----------------------------------------------------------------------------------------------------
+ */
 
 static int config_check(const struct graph *g, const struct stage_config *c, struct err *e)
 {
     if (c->first_layer < 0 || c->end_layer > g->n_layers || c->first_layer >= c->end_layer)
-        return err_set(e, HP_EINVAL, "layers %d to %d are no part of a model with layers 0 to %d", c->first_layer, c->end_layer - 1, g->n_layers - 1);
+        return err_set(e, HP_EINVAL, "layers %d to %d are no part of a model with layers 0 to %d",
+                       c->first_layer, c->end_layer - 1, g->n_layers - 1);
     if (c->max_batch_tokens == 0 || c->max_sequences == 0 || c->kv_tokens == 0)
-        return err_set(e, HP_EINVAL, "a stage needs room for at least one sequence, one token of KV cache and one token a batch");
+        return err_set(e, HP_EINVAL,
+                       "a stage needs room for at least one sequence, one token of KV cache and "
+                       "one token a batch");
     return 0;
 }
 
-static struct forward_config forward_config_of(const struct graph *g, const struct model_config *m, const struct stage_config *c)
+static struct forward_config forward_config_of(const struct graph *g, const struct model_config *m,
+                                               const struct stage_config *c)
 {
     return (struct forward_config){.graph = g,
                                    .model = m,
@@ -53,7 +59,8 @@ static struct kv_layout layout_of(const struct forward_config *f, const struct s
                               .f32 = c->kv_f32 || c->compute == COMPUTE_F32};
 }
 
-int stage_footprint_of_graph(const struct graph *g, const struct model_config *m, const struct stage_config *c, struct stage_footprint *out,
+int stage_footprint_of_graph(const struct graph *g, const struct model_config *m,
+                             const struct stage_config *c, struct stage_footprint *out,
                              struct err *e)
 {
     int rc = config_check(g, c, e);
@@ -61,7 +68,8 @@ int stage_footprint_of_graph(const struct graph *g, const struct model_config *m
         return rc;
     struct forward_config f = forward_config_of(g, m, c);
     struct kv_layout l = layout_of(&f, c);
-    struct stage_footprint made = {.kv_bytes = l.n_blocks ? kv_cache_bytes(c->device, &l, c->kv_tokens, c->max_sequences) : 0};
+    struct stage_footprint made = {
+        .kv_bytes = l.n_blocks ? kv_cache_bytes(c->device, &l, c->kv_tokens, c->max_sequences) : 0};
     rc = forward_footprint(&f, &made.weight_bytes, &made.activation_bytes, e);
     if (rc == 0)
         *out = made;
@@ -74,7 +82,8 @@ int stage_footprint(const struct stage_config *c, struct stage_footprint *out, s
 }
 
 /* Says before anything is loaded that it will not fit. */
-static int memory_check(const struct graph *g, const struct model_config *m, const struct stage_config *c, struct err *e)
+static int memory_check(const struct graph *g, const struct model_config *m,
+                        const struct stage_config *c, struct err *e)
 {
     struct stage_footprint need;
     int rc = stage_footprint_of_graph(g, m, c, &need, e);
@@ -87,10 +96,15 @@ static int memory_check(const struct graph *g, const struct model_config *m, con
         total = UINT64_MAX;
     if (total <= left)
         return 0;
-    err_set(e, HP_ENOMEM, "layers %d to %d need %llu bytes (weights %llu, KV cache %llu, activations %llu) and %llu are free: %llu bytes are missing",
-            c->first_layer, c->end_layer - 1, (unsigned long long)total, (unsigned long long)need.weight_bytes, (unsigned long long)need.kv_bytes,
-            (unsigned long long)need.activation_bytes, (unsigned long long)left, (unsigned long long)(total - left));
-    return err_hint(e, "spread the model over more agents, shorten the context, or raise the memory limit");
+    err_set(e, HP_ENOMEM,
+            "layers %d to %d need %llu bytes (weights %llu, KV cache %llu, activations %llu) and "
+            "%llu are free: %llu bytes are missing",
+            c->first_layer, c->end_layer - 1, (unsigned long long)total,
+            (unsigned long long)need.weight_bytes, (unsigned long long)need.kv_bytes,
+            (unsigned long long)need.activation_bytes, (unsigned long long)left,
+            (unsigned long long)(total - left));
+    return err_hint(
+        e, "spread the model over more agents, shorten the context, or raise the memory limit");
 }
 
 static int alloc_tables(struct stage *s, struct err *e)
@@ -104,9 +118,13 @@ static int alloc_tables(struct stage *s, struct err *e)
 }
 
 /* Whether the bytes of the files that the weights lie in could all be read. */
-static int weights_check(const struct stage *s, struct err *e) { return s->config.model ? model_check(s->config.model, e) : 0; }
+static int weights_check(const struct stage *s, struct err *e)
+{
+    return s->config.model ? model_check(s->config.model, e) : 0;
+}
 
-int stage_load_graph(const struct graph *g, const struct model_config *m, const struct stage_config *c, struct stage **out, struct err *e)
+int stage_load_graph(const struct graph *g, const struct model_config *m,
+                     const struct stage_config *c, struct stage **out, struct err *e)
 {
     int rc = memory_check(g, m, c, e);
     if (rc < 0)
@@ -157,17 +175,28 @@ void stage_unload(struct stage **self)
     free(s);
 }
 
-bool stage_is_first(const struct stage *s) { return s->config.first_layer == 0; }
-bool stage_is_last(const struct stage *s) { return s->config.end_layer == s->graph->n_layers; }
+bool stage_is_first(const struct stage *s)
+{
+    return s->config.first_layer == 0;
+}
+bool stage_is_last(const struct stage *s)
+{
+    return s->config.end_layer == s->graph->n_layers;
+}
 
-/* ---- sequences -------------------------------------------------------------------------------------------------- */
+/* ---- sequences
+ * --------------------------------------------------------------------------------------------------
+ */
 
 int stage_sequence_open(struct stage *s, uint64_t sequence, uint32_t max_tokens, struct err *e)
 {
     return kv_cache_open(&s->kv, sequence, max_tokens, e);
 }
 
-void stage_sequence_close(struct stage *s, uint64_t sequence) { kv_cache_close(&s->kv, sequence); }
+void stage_sequence_close(struct stage *s, uint64_t sequence)
+{
+    kv_cache_close(&s->kv, sequence);
+}
 
 int64_t stage_sequence_length(const struct stage *s, uint64_t sequence)
 {
@@ -175,10 +204,13 @@ int64_t stage_sequence_length(const struct stage *s, uint64_t sequence)
     return q ? (int64_t)q->length : -1;
 }
 
-/* ---- running ---------------------------------------------------------------------------------------------------- */
+/* ---- running
+ * ----------------------------------------------------------------------------------------------------
+ */
 
 /* Checks run i of a batch and puts it into the stage's tables; `row` is its first row. */
-static int take_run(struct stage *s, const struct stage_run *run, int i, uint32_t row, struct err *e)
+static int take_run(struct stage *s, const struct stage_run *run, int i, uint32_t row,
+                    struct err *e)
 {
     unsigned long long id = run->sequence;
     struct kv_sequence *q = kv_cache_find(&s->kv, run->sequence);
@@ -190,15 +222,21 @@ static int take_run(struct stage *s, const struct stage_run *run, int i, uint32_
     if (run->n_tokens == 0)
         return err_set(e, HP_EINVAL, "sequence %llu has no tokens in its run", id);
     if (run->first_position != q->length)
-        return err_set(e, HP_EINVAL, "sequence %llu has %u tokens; position %u does not follow", id, q->length, run->first_position);
+        return err_set(e, HP_EINVAL, "sequence %llu has %u tokens; position %u does not follow", id,
+                       q->length, run->first_position);
     if (run->n_tokens > q->max_tokens - q->length)
-        return err_set(e, HP_EINVAL, "sequence %llu has room for %u tokens, not for %u after %u", id, q->max_tokens, run->n_tokens, q->length);
+        return err_set(e, HP_EINVAL, "sequence %llu has room for %u tokens, not for %u after %u",
+                       id, q->max_tokens, run->n_tokens, q->length);
     if (run->n_logits > run->n_tokens)
-        return err_set(e, HP_EINVAL, "sequence %llu asks for logits of %u of %u tokens", id, run->n_logits, run->n_tokens);
+        return err_set(e, HP_EINVAL, "sequence %llu asks for logits of %u of %u tokens", id,
+                       run->n_logits, run->n_tokens);
     if (run->n_tokens > s->config.max_batch_tokens - row)
         return err_set(e, HP_EINVAL, "a batch has at most %u tokens", s->config.max_batch_tokens);
     s->sequences[i] = q;
-    s->runs[i] = (struct attention_run){.first_row = row, .n_tokens = run->n_tokens, .first_position = run->first_position, .pages = q->pages};
+    s->runs[i] = (struct attention_run){.first_row = row,
+                                        .n_tokens = run->n_tokens,
+                                        .first_position = run->first_position,
+                                        .pages = q->pages};
     return 0;
 }
 
@@ -206,15 +244,18 @@ static int check_ids(const struct stage *s, const uint32_t *ids, uint32_t n, str
 {
     for (uint32_t i = 0; i < n; i++)
         if (ids[i] >= (uint32_t)s->model->vocabulary)
-            return err_set(e, HP_EINVAL, "token %u is beyond the vocabulary of %d", ids[i], s->model->vocabulary);
+            return err_set(e, HP_EINVAL, "token %u is beyond the vocabulary of %d", ids[i],
+                           s->model->vocabulary);
     return 0;
 }
 
-int stage_run(struct stage *s, const struct stage_run *runs, int n_runs, const void *input, float *output, struct err *e)
+int stage_run(struct stage *s, const struct stage_run *runs, int n_runs, const void *input,
+              float *output, struct err *e)
 {
     uint32_t rows = 0, n_logits = 0;
     if (n_runs < 1 || (uint32_t)n_runs > s->config.max_sequences)
-        return err_set(e, HP_EINVAL, "a batch has 1 to %u runs, not %d", s->config.max_sequences, n_runs);
+        return err_set(e, HP_EINVAL, "a batch has 1 to %u runs, not %d", s->config.max_sequences,
+                       n_runs);
     for (int i = 0; i < n_runs; i++) {
         int rc = take_run(s, &runs[i], i, rows, e);
         if (rc < 0)
@@ -242,36 +283,46 @@ int stage_run(struct stage *s, const struct stage_run *runs, int n_runs, const v
     return rc;
 }
 
-/* ---- KV blocks -------------------------------------------------------------------------------------------------- */
+/* ---- KV blocks
+ * --------------------------------------------------------------------------------------------------
+ */
 
 size_t stage_kv_bytes(const struct stage *s, uint32_t count)
 {
     const struct kv_layout *l = &s->kv.layout;
-    return (size_t)count * 2 * (size_t)l->n_blocks * (size_t)l->n_kv_heads * (size_t)l->head_dim * (l->f32 ? sizeof(float) : sizeof(uint16_t));
+    return (size_t)count * 2 * (size_t)l->n_blocks * (size_t)l->n_kv_heads * (size_t)l->head_dim *
+           (l->f32 ? sizeof(float) : sizeof(uint16_t));
 }
 
-int stage_kv_export(const struct stage *s, uint64_t sequence, uint32_t first, uint32_t count, void *out, struct err *e)
+int stage_kv_export(const struct stage *s, uint64_t sequence, uint32_t first, uint32_t count,
+                    void *out, struct err *e)
 {
     const struct kv_sequence *q = kv_cache_find(&s->kv, sequence);
     if (!q)
         return err_set(e, HP_EINVAL, "sequence %llu is not open", (unsigned long long)sequence);
     if (first > q->length || count > q->length - first)
-        return err_set(e, HP_EINVAL, "sequence %llu has %u tokens, not %u after %u", (unsigned long long)sequence, q->length, count, first);
+        return err_set(e, HP_EINVAL, "sequence %llu has %u tokens, not %u after %u",
+                       (unsigned long long)sequence, q->length, count, first);
     if (s->kv.layout.n_blocks > 0)
-        s->config.device->backend->kv_export(s->stream, &s->kv.layout, s->kv.pool, q->pages, first, count, out);
+        s->config.device->backend->kv_export(s->stream, &s->kv.layout, s->kv.pool, q->pages, first,
+                                             count, out);
     return s->config.device->backend->stream_wait(s->stream, e);
 }
 
-int stage_kv_import(struct stage *s, uint64_t sequence, uint32_t first, uint32_t count, const void *block, struct err *e)
+int stage_kv_import(struct stage *s, uint64_t sequence, uint32_t first, uint32_t count,
+                    const void *block, struct err *e)
 {
     struct kv_sequence *q = kv_cache_find(&s->kv, sequence);
     if (!q)
         return err_set(e, HP_EINVAL, "sequence %llu is not open", (unsigned long long)sequence);
     if (first > q->length || count > q->max_tokens - first)
-        return err_set(e, HP_EINVAL, "sequence %llu has %u tokens and room for %u; tokens %u to %u do not follow", (unsigned long long)sequence,
-                       q->length, q->max_tokens, first, first + count - 1);
+        return err_set(e, HP_EINVAL,
+                       "sequence %llu has %u tokens and room for %u; tokens %u to %u do not follow",
+                       (unsigned long long)sequence, q->length, q->max_tokens, first,
+                       first + count - 1);
     if (s->kv.layout.n_blocks > 0)
-        s->config.device->backend->kv_import(s->stream, &s->kv.layout, s->kv.pool, q->pages, first, count, block);
+        s->config.device->backend->kv_import(s->stream, &s->kv.layout, s->kv.pool, q->pages, first,
+                                             count, block);
     int rc = s->config.device->backend->stream_wait(s->stream, e);
     if (rc == 0 && q->length < first + count)
         q->length = first + count;

@@ -1,47 +1,54 @@
-/* One stage: layers [first, end) of a model on one device, with the KV cache of the sequences that run through it. The only thing that the
- * runtime's pipeline sees of a model.
+/* One stage: layers [first, end) of a model on one device, with the KV cache of the sequences that
+ * run through it. The only thing that the runtime's pipeline sees of a model.
  *
- * A batch is a list of runs: each run is consecutive new tokens of one sequence (a prefill slice, or one token of decode). Runs of different
- * sequences share a batch. A stage is used by one thread at a time. */
+ * A batch is a list of runs: each run is consecutive new tokens of one sequence (a prefill slice,
+ * or one token of decode). Runs of different sequences share a batch. A stage is used by one thread
+ * at a time. */
 #ifndef HP_AGENT_ENGINE_STAGE_H
 #define HP_AGENT_ENGINE_STAGE_H
-
-#include "common/status.h"
-#include "model/model.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/status.h"
+#include "model/model.h"
+
 struct stage;
 struct device; /* agent/backend/backend.h */
 
-enum stage_compute { COMPUTE_AUTO, COMPUTE_F32 }; /* f32: float32 arithmetic, KV and activations on dequantised weights */
+enum stage_compute {
+    COMPUTE_AUTO,
+    COMPUTE_F32
+}; /* f32: float32 arithmetic, KV and activations on dequantised weights */
 
 struct stage_config {
     struct model *model; /* outlives the stage */
     int first_layer, end_layer;
     struct device *device; /* outlives the stage */
     enum stage_compute compute;
-    bool kv_f32;               /* KV in f32; implied by COMPUTE_F32; f16 otherwise */
-    uint64_t kv_tokens;        /* capacity of the KV cache, summed over sequences */
+    bool kv_f32;        /* KV in f32; implied by COMPUTE_F32; f16 otherwise */
+    uint64_t kv_tokens; /* capacity of the KV cache, summed over sequences */
     uint32_t max_sequences;
     uint32_t max_batch_tokens; /* of one stage_run */
-    uint64_t beside_bytes;     /* of the device's memory that is spoken for, though nothing has allocated it there */
-    void (*progress)(void *ctx, uint64_t done_bytes, uint64_t total_bytes); /* while loading; may be NULL */
+    uint64_t beside_bytes;     /* of the device's memory that is spoken for, though nothing has
+                                  allocated it there */
+    void (*progress)(void *ctx, uint64_t done_bytes,
+                     uint64_t total_bytes); /* while loading; may be NULL */
     void *progress_ctx;
-    const atomic_bool *stop;   /* loading ends with HP_ECANCELED when it becomes true; may be NULL */
+    const atomic_bool *stop; /* loading ends with HP_ECANCELED when it becomes true; may be NULL */
 };
 
-/* Device memory that the stage will hold once loaded: weights as packed, KV cache, activations. Known before loading. */
+/* Device memory that the stage will hold once loaded: weights as packed, KV cache, activations.
+ * Known before loading. */
 struct stage_footprint {
     uint64_t weight_bytes, kv_bytes, activation_bytes;
 };
 int stage_footprint(const struct stage_config *c, struct stage_footprint *out, struct err *e);
 
-/* Loads and packs the weights; mapped pages are released as they are packed. HP_ENOMEM says how many bytes are missing, HP_EIO which file could
- * not be read. */
+/* Loads and packs the weights; mapped pages are released as they are packed. HP_ENOMEM says how
+ * many bytes are missing, HP_EIO which file could not be read. */
 int stage_load(const struct stage_config *c, struct stage **out, struct err *e);
 void stage_unload(struct stage **s);
 
@@ -55,19 +62,25 @@ struct stage_run {
     uint64_t sequence;
     uint32_t first_position; /* must equal the sequence's length */
     uint32_t n_tokens;
-    uint32_t n_logits;       /* last stage: logits of the run's last n positions (0: none; 1: the next token) */
+    uint32_t n_logits; /* last stage: logits of the run's last n positions (0: none; 1: the next
+                          token) */
 };
 
-/* Runs a batch. `input` is u32 ids [tokens] on the first stage, else f32 activations [tokens, width]; rows of all runs follow each other. Writes
- * f32 activations [tokens, width] to `output`, or on the last stage f32 logits [sum of n_logits, vocabulary]. HP_EINVAL for positions that do not
- * follow and ids beyond the vocabulary (nothing changed), HP_EDEVICE, HP_EIO (a weight's file could not be read: the stage is of no use any more). On
- * failure KV lengths are as before. */
-int stage_run(struct stage *s, const struct stage_run *runs, int n_runs, const void *input, float *output, struct err *e);
+/* Runs a batch. `input` is u32 ids [tokens] on the first stage, else f32 activations [tokens,
+ * width]; rows of all runs follow each other. Writes f32 activations [tokens, width] to `output`,
+ * or on the last stage f32 logits [sum of n_logits, vocabulary]. HP_EINVAL for positions that do
+ * not follow and ids beyond the vocabulary (nothing changed), HP_EDEVICE, HP_EIO (a weight's file
+ * could not be read: the stage is of no use any more). On failure KV lengths are as before. */
+int stage_run(struct stage *s, const struct stage_run *runs, int n_runs, const void *input,
+              float *output, struct err *e);
 
-/* The KV block of a sequence's tokens [first, first + count): [block][k or v][token][kv head][head dim] in the cache's dtype. */
+/* The KV block of a sequence's tokens [first, first + count): [block][k or v][token][kv head][head
+ * dim] in the cache's dtype. */
 size_t stage_kv_bytes(const struct stage *s, uint32_t count);
-int stage_kv_export(const struct stage *s, uint64_t sequence, uint32_t first, uint32_t count, void *out, struct err *e);
-int stage_kv_import(struct stage *s, uint64_t sequence, uint32_t first, uint32_t count, const void *block, struct err *e);
+int stage_kv_export(const struct stage *s, uint64_t sequence, uint32_t first, uint32_t count,
+                    void *out, struct err *e);
+int stage_kv_import(struct stage *s, uint64_t sequence, uint32_t first, uint32_t count,
+                    const void *block, struct err *e);
 
 /* What it is. */
 bool stage_is_first(const struct stage *s);

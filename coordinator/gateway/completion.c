@@ -33,7 +33,9 @@ static void find_stop(struct completion_text *c, size_t from)
     for (int i = 0; i < c->n_stops; i++) {
         size_t n = strlen(c->stops[i]), start = from > n - 1 ? from - (n - 1) : 0;
         const uint8_t *hit =
-            c->text.data && c->text.size > start ? memmem(c->text.data + start, c->text.size - start, c->stops[i], n) : NULL;
+            c->text.data && c->text.size > start
+                ? memmem(c->text.data + start, c->text.size - start, c->stops[i], n)
+                : NULL;
         if (hit && (size_t)(hit - c->text.data) < cut) {
             cut = (size_t)(hit - c->text.data);
             c->stopped = true;
@@ -74,7 +76,8 @@ static size_t held_back(const struct completion_text *c)
     size_t most = 0;
     for (int i = 0; i < c->n_stops && !c->stopped; i++)
         for (size_t n = strlen(c->stops[i]) - 1; n > most; n--)
-            if (n <= c->text.size - c->given && memcmp(c->text.data + c->text.size - n, c->stops[i], n) == 0)
+            if (n <= c->text.size - c->given &&
+                memcmp(c->text.data + c->text.size - n, c->stops[i], n) == 0)
                 most = n;
     return most;
 }
@@ -83,7 +86,8 @@ const char *completion_take(struct completion_text *c, size_t *n)
 {
     const char *from = (const char *)c->text.data + c->given;
     *n = c->text.size - c->given - held_back(c);
-    /* A stop string may begin inside a character only if it is no text: keep to whole characters all the same. */
+    /* A stop string may begin inside a character only if it is no text: keep to whole characters
+     * all the same. */
     while (*n > 0 && c->given + *n < c->text.size && (from[*n] & 0xC0) == 0x80)
         (*n)--;
     c->given += *n;

@@ -1,20 +1,21 @@
-/* The text of one completion as it grows: ids become whole characters, stop strings are found even across tokens, and what might
- * be the start of one is held back until it is clear. No I/O. */
+/* The text of one completion as it grows: ids become whole characters, stop strings are found even
+ * across tokens, and what might be the start of one is held back until it is clear. No I/O. */
 #ifndef HP_COORDINATOR_GATEWAY_COMPLETION_H
 #define HP_COORDINATOR_GATEWAY_COMPLETION_H
-
-#include "common/bytes.h"
-#include "model/tokenizer.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/bytes.h"
+#include "model/tokenizer.h"
+
 enum { COMPLETION_MAX_STOPS = 16, COMPLETION_MAX_STOP_BYTES = 1024 };
 
 struct completion_text {
     struct token_stream stream;
-    struct buffer text; /* so far, without what was forgotten, the stop string and what follows; `failed`: some of it is missing */
+    struct buffer text; /* so far, without what was forgotten, the stop string and what follows;
+                           `failed`: some of it is missing */
     size_t given;       /* bytes of it that were handed out */
     char *stops[COMPLETION_MAX_STOPS];
     int n_stops;
@@ -35,8 +36,8 @@ void completion_push_text(struct completion_text *c, const char *text, size_t n)
 void completion_finish(struct completion_text *c);
 /* The bytes that may be handed out now; counted as given. Whole characters only. */
 const char *completion_take(struct completion_text *c, size_t *n);
-/* Drops what was handed out, so that a stream does not keep its whole text; cheap enough for every token. What was taken is
- * invalid then. */
+/* Drops what was handed out, so that a stream does not keep its whole text; cheap enough for every
+ * token. What was taken is invalid then. */
 void completion_forget_given(struct completion_text *c);
 
 #endif

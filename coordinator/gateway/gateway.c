@@ -14,7 +14,12 @@
 #include "coordinator/gateway/origin.h"
 #include "coordinator/gateway/ready.h"
 
-enum { DRAIN_LOOK_MS = 20, DRAIN_FLUSH_MS = 1000, BODIES_AT_ONCE = 16, CONNECTIONS_PER_ADDRESS = 1024 };
+enum {
+    DRAIN_LOOK_MS = 20,
+    DRAIN_FLUSH_MS = 1000,
+    BODIES_AT_ONCE = 16,
+    CONNECTIONS_PER_ADDRESS = 1024
+};
 
 struct gateway {
     struct http_server *http;
@@ -30,7 +35,9 @@ struct gateway {
     void *drained_ctx;
 };
 
-/* ---- who asks ------------------------------------------------------------------------------------------------------- */
+/* ---- who asks
+ * -------------------------------------------------------------------------------------------------------
+ */
 
 static bool key_is_needed(const struct gateway *g)
 {
@@ -39,10 +46,12 @@ static bool key_is_needed(const struct gateway *g)
 
 static bool is_allowed(const struct gateway *g, const struct http_request *r)
 {
-    return !key_is_needed(g) || (r->bearer && g->requests->api_key_allowed(g->requests->ctx, r->bearer, NULL));
+    return !key_is_needed(g) ||
+           (r->bearer && g->requests->api_key_allowed(g->requests->ctx, r->bearer, NULL));
 }
 
-static void client_of(const struct gateway *g, const struct http_request *r, char client[REQUEST_CLIENT_BYTES])
+static void client_of(const struct gateway *g, const struct http_request *r,
+                      char client[REQUEST_CLIENT_BYTES])
 {
     char name[REQUEST_KEY_NAME_BYTES];
     if (r->bearer && g->requests->api_key_allowed(g->requests->ctx, r->bearer, name))
@@ -51,7 +60,8 @@ static void client_of(const struct gateway *g, const struct http_request *r, cha
         snprintf(client, REQUEST_CLIENT_BYTES, "address %s", r->client);
 }
 
-/* ---- routes: one row each ------------------------------------------------------------------------------------------- */
+/* ---- routes: one row each
+ * ------------------------------------------------------------------------------------------- */
 
 static void get_health(struct gateway *g, struct http_exchange *x, const char *rest)
 {
@@ -123,7 +133,8 @@ static const char *match(const struct route *route, const char *path)
 
 static bool method_is(const struct route *route, const char *method)
 {
-    return strcmp(method, route->method) == 0 || (strcmp(method, "HEAD") == 0 && strcmp(route->method, "GET") == 0);
+    return strcmp(method, route->method) == 0 ||
+           (strcmp(method, "HEAD") == 0 && strcmp(route->method, "GET") == 0);
 }
 
 /* The route, or an answer that there is none. */
@@ -144,42 +155,55 @@ static const struct route *route_find(struct http_exchange *x, const struct http
         openai_error(x, 405, text, NULL, "method_not_allowed");
         return NULL;
     }
-    bool short_of_v1 =
-        strcmp(r->path, "/chat/completions") == 0 || strcmp(r->path, "/completions") == 0 || strcmp(r->path, "/models") == 0;
-    snprintf(text, sizeof text, "there is nothing at %.160s%s", r->path, short_of_v1 ? ": the API lies below /v1" : "");
+    bool short_of_v1 = strcmp(r->path, "/chat/completions") == 0 ||
+                       strcmp(r->path, "/completions") == 0 || strcmp(r->path, "/models") == 0;
+    snprintf(text, sizeof text, "there is nothing at %.160s%s", r->path,
+             short_of_v1 ? ": the API lies below /v1" : "");
     openai_error(x, 404, text, NULL, "not_found");
     return NULL;
 }
 
-/* ---- at the headers ------------------------------------------------------------------------------------------------- */
+/* ---- at the headers
+ * -------------------------------------------------------------------------------------------------
+ */
 
-static bool refuse_strangers(const struct gateway *g, struct http_exchange *x, const struct http_request *r)
+static bool refuse_strangers(const struct gateway *g, struct http_exchange *x,
+                             const struct http_request *r)
 {
     char text[400];
     if (g->beyond_loopback)
         return false;
     if (r->host && !host_is_own(r->host, &g->names)) {
-        snprintf(text, sizeof text, "this API is not at \"%.200s\"; start the coordinator with --http-host NAME if it is",
-                 r->host);
+        snprintf(
+            text, sizeof text,
+            "this API is not at \"%.200s\"; start the coordinator with --http-host NAME if it is",
+            r->host);
         openai_error(x, 403, text, NULL, "host_not_allowed");
         return true;
     }
     if (r->origin && !origin_is_own(r->origin, &g->names)) {
-        snprintf(text, sizeof text, "pages of \"%.200s\" may not use this API; --http-host NAME allows those of a host",
-                 r->origin);
+        snprintf(
+            text, sizeof text,
+            "pages of \"%.200s\" may not use this API; --http-host NAME allows those of a host",
+            r->origin);
         openai_error(x, 403, text, NULL, "origin_not_allowed");
         return true;
     }
     return false;
 }
 
-static bool refuse_without_key(const struct gateway *g, struct http_exchange *x, const struct http_request *r)
+static bool refuse_without_key(const struct gateway *g, struct http_exchange *x,
+                               const struct http_request *r)
 {
     if (is_allowed(g, r))
         return false;
     http_header(x, "WWW-Authenticate", "Bearer");
-    openai_error(x, 401, r->bearer ? "this API key is not known here" : "an API key is needed: Authorization: Bearer KEY (`hpctl key create NAME` makes one)", NULL,
-                 "invalid_api_key");
+    openai_error(
+        x, 401,
+        r->bearer
+            ? "this API key is not known here"
+            : "an API key is needed: Authorization: Bearer KEY (`hpctl key create NAME` makes one)",
+        NULL, "invalid_api_key");
     return true;
 }
 
@@ -193,7 +217,8 @@ static bool refuse_type(struct http_exchange *x, const struct http_request *r)
     size_t n = strcspn(type, "; \t");
     if (n == sizeof json - 1 && strncasecmp(type, json, n) == 0)
         return false;
-    openai_error(x, 415, "the body must be JSON: Content-Type: application/json", NULL, "unsupported_media_type");
+    openai_error(x, 415, "the body must be JSON: Content-Type: application/json", NULL,
+                 "unsupported_media_type");
     return true;
 }
 
@@ -205,7 +230,8 @@ static uint64_t body_limit(const struct gateway *g, const struct http_request *r
         return most;
     int n = g->requests->models(g->requests->ctx, models, REQUEST_MAX_MODELS);
     for (int i = 0; i < n && i < REQUEST_MAX_MODELS; i++)
-        if (models[i].context < UINT32_MAX && models[i].context * GATEWAY_BODY_BYTES_PER_TOKEN > most)
+        if (models[i].context < UINT32_MAX &&
+            models[i].context * GATEWAY_BODY_BYTES_PER_TOKEN > most)
             most = models[i].context * GATEWAY_BODY_BYTES_PER_TOKEN;
     return most;
 }
@@ -246,10 +272,15 @@ static void on_refused(void *ctx, struct http_exchange *x, int http_status, cons
                  (unsigned long long)body_limit(g, http_request_of(x)));
     else
         snprintf(text, sizeof text, "%s", why);
-    openai_error(x, http_status, text, NULL, http_status == 413 ? "limit" : http_status == 503 ? "busy" : "invalid");
+    openai_error(x, http_status, text, NULL,
+                 http_status == 413   ? "limit"
+                 : http_status == 503 ? "busy"
+                                      : "invalid");
 }
 
-/* ---- starting ------------------------------------------------------------------------------------------------------- */
+/* ---- starting
+ * -------------------------------------------------------------------------------------------------------
+ */
 
 /* "HOST:PORT" or "[v6]:PORT" */
 static int split_address(const char *listen, char host[256], int *port, struct err *e)
@@ -268,7 +299,8 @@ static int split_address(const char *listen, char host[256], int *port, struct e
     return 0;
 }
 
-static struct gateway *gateway_create(uv_loop_t *loop, const struct gateway_config *config, const struct requests *requests)
+static struct gateway *gateway_create(uv_loop_t *loop, const struct gateway_config *config,
+                                      const struct requests *requests)
 {
     struct gateway *g = calloc(1, sizeof *g);
     struct lanes *lanes = g ? lanes_create(requests) : NULL;
@@ -286,14 +318,16 @@ static struct gateway *gateway_create(uv_loop_t *loop, const struct gateway_conf
 
 static struct http_limits limits_of(const struct gateway *g)
 {
-    uint64_t body = g->config.max_body_bytes > GATEWAY_BODY_BYTES ? g->config.max_body_bytes : GATEWAY_BODY_BYTES;
+    uint64_t body = g->config.max_body_bytes > GATEWAY_BODY_BYTES ? g->config.max_body_bytes
+                                                                  : GATEWAY_BODY_BYTES;
     /* On loopback all have one address. */
     return (struct http_limits){.bodies_bytes = BODIES_AT_ONCE * body,
-                                .connections_per_address = g->beyond_loopback ? CONNECTIONS_PER_ADDRESS : 0};
+                                .connections_per_address =
+                                    g->beyond_loopback ? CONNECTIONS_PER_ADDRESS : 0};
 }
 
-int gateway_start(uv_loop_t *loop, const struct gateway_config *config, const struct requests *requests, struct gateway **out,
-                  struct err *e)
+int gateway_start(uv_loop_t *loop, const struct gateway_config *config,
+                  const struct requests *requests, struct gateway **out, struct err *e)
 {
     char host[256];
     int port = 0;
@@ -301,8 +335,10 @@ int gateway_start(uv_loop_t *loop, const struct gateway_config *config, const st
     if (rc < 0)
         return rc;
     if (!host_is_loopback(host) && requests->api_keys(requests->ctx) == 0) {
-        err_set(e, HP_EDENIED, "the HTTP API does not listen beyond loopback (%s) without API keys", host);
-        return err_hint(e, "`hpctl key create NAME` makes one, and the API starts; or listen on 127.0.0.1");
+        err_set(e, HP_EDENIED, "the HTTP API does not listen beyond loopback (%s) without API keys",
+                host);
+        return err_hint(
+            e, "`hpctl key create NAME` makes one, and the API starts; or listen on 127.0.0.1");
     }
     struct gateway *g = gateway_create(loop, config, requests);
     if (!g)
@@ -317,7 +353,8 @@ int gateway_start(uv_loop_t *loop, const struct gateway_config *config, const st
     }
     uv_timer_init(loop, &g->drain);
     g->drain.data = g;
-    log_info("gateway", "listening", "http=%s:%d keys_needed=%s", host, http_port(g->http), key_is_needed(g) ? "yes" : "no");
+    log_info("gateway", "listening", "http=%s:%d keys_needed=%s", host, http_port(g->http),
+             key_is_needed(g) ? "yes" : "no");
     *out = g;
     return 0;
 }
@@ -327,7 +364,9 @@ int gateway_port(const struct gateway *g)
     return http_port(g->http);
 }
 
-/* ---- stopping ------------------------------------------------------------------------------------------------------- */
+/* ---- stopping
+ * -------------------------------------------------------------------------------------------------------
+ */
 
 static void on_drain(uv_timer_t *timer)
 {
@@ -338,7 +377,8 @@ static void on_drain(uv_timer_t *timer)
         err_set(&why, HP_ECANCELED, "the coordinator is stopping: try again later");
         openai_fail_all(&g->openai, &why);
     }
-    if (http_figures(g->http).exchanges > 0 && now < g->drain_until_ns + DRAIN_FLUSH_MS * 1000000ull)
+    if (http_figures(g->http).exchanges > 0 &&
+        now < g->drain_until_ns + DRAIN_FLUSH_MS * 1000000ull)
         return;
     uv_timer_stop(timer);
     g->drained(g->drained_ctx);

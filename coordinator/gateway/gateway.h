@@ -1,34 +1,35 @@
-/* The HTTP gateway of the coordinator: the OpenAI dialect, health and metrics. Who may ask what is decided at a request's
- * headers, before its body is read. */
+/* The HTTP gateway of the coordinator: the OpenAI dialect, health and metrics. Who may ask what is
+ * decided at a request's headers, before its body is read. */
 #ifndef HP_COORDINATOR_GATEWAY_GATEWAY_H
 #define HP_COORDINATOR_GATEWAY_GATEWAY_H
 
+#include <uv.h>
+
 #include "common/status.h"
 #include "coordinator/requests.h"
-
-#include <uv.h>
 
 struct gateway;
 
 enum { GATEWAY_MAX_HOSTS = 64, GATEWAY_BODY_BYTES = 8 << 20, GATEWAY_BODY_BYTES_PER_TOKEN = 16 };
 
 struct gateway_config {
-    const char *listen; /* "127.0.0.1:8080"; port 0: any free one */
-    const char *const
-        *hosts; /* names beside those of loopback under which a loopback gateway is spoken to; borrowed while it runs */
+    const char *listen;       /* "127.0.0.1:8080"; port 0: any free one */
+    const char *const *hosts; /* names beside those of loopback under which a loopback gateway is
+                                 spoken to; borrowed while it runs */
     int n_hosts;
     bool open;               /* on loopback no key is needed, although there are some */
-    uint64_t max_body_bytes; /* 0: GATEWAY_BODY_BYTES, or GATEWAY_BODY_BYTES_PER_TOKEN for each token of the longest context that
-                                is served, if that is more */
+    uint64_t max_body_bytes; /* 0: GATEWAY_BODY_BYTES, or GATEWAY_BODY_BYTES_PER_TOKEN for each
+                                token of the longest context that is served, if that is more */
 };
 
-/* `requests` outlives the gateway. HP_EIO when the port is in use; HP_EDENIED beyond loopback while there are no API keys. All on
- * the loop's thread. */
-int gateway_start(uv_loop_t *loop, const struct gateway_config *config, const struct requests *requests, struct gateway **out,
-                  struct err *e);
+/* `requests` outlives the gateway. HP_EIO when the port is in use; HP_EDENIED beyond loopback while
+ * there are no API keys. All on the loop's thread. */
+int gateway_start(uv_loop_t *loop, const struct gateway_config *config,
+                  const struct requests *requests, struct gateway **out, struct err *e);
 int gateway_port(const struct gateway *g);
-/* From now on new requests are refused (503, and their connections close), while those that are open go on. After `patience_ms`
- * these end with an error. Calls `drained` once, when none is open or none could be ended. */
+/* From now on new requests are refused (503, and their connections close), while those that are
+ * open go on. After `patience_ms` these end with an error. Calls `drained` once, when none is open
+ * or none could be ended. */
 void gateway_drain(struct gateway *g, uint64_t patience_ms, void (*drained)(void *ctx), void *ctx);
 /* Ends open streams and closes its handles; the loop then runs until they are closed. */
 void gateway_stop(struct gateway **g);

@@ -1,7 +1,3 @@
-#include "coordinator/gateway/http_int.h"
-
-#include "common/env.h"
-
 #include <errno.h>
 #include <netdb.h>
 #include <stdio.h>
@@ -11,9 +7,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "common/env.h"
+#include "coordinator/gateway/http_int.h"
+
 enum { DEADLINE_CHECK_MS = 500, CONNECTION_MEMORY_BYTES = 32768, RUNS_IN_A_ROW = 8 };
 
-/* ---- the daemon on the loop ----------------------------------------------------------------------------------------- */
+/* ---- the daemon on the loop
+ * ----------------------------------------------------------------------------------------- */
 
 static void on_timer(uv_timer_t *timer);
 
@@ -41,7 +41,8 @@ static void on_poll(uv_poll_t *poll, int status, int events)
     run_daemon(poll->data);
 }
 
-/* After descriptors ran out MHD listens again only when it is run, and then nothing may ever wake it. */
+/* After descriptors ran out MHD listens again only when it is run, and then nothing may ever wake
+ * it. */
 static void on_deadlines(uv_timer_t *timer)
 {
     deadline_check(timer);
@@ -57,24 +58,31 @@ static void on_prepare(uv_prepare_t *prepare)
         uv_timer_start(&s->timer, on_timer, 0, 0);
 }
 
-/* ---- starting ------------------------------------------------------------------------------------------------------- */
+/* ---- starting
+ * -------------------------------------------------------------------------------------------------------
+ */
 
 static int open_socket(const char *host, int port, int *port_out, struct err *e)
 {
-    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV}, *found;
+    struct addrinfo hints = {.ai_family = AF_UNSPEC,
+                             .ai_socktype = SOCK_STREAM,
+                             .ai_flags = AI_PASSIVE | AI_NUMERICSERV},
+                    *found;
     char service[8];
     snprintf(service, sizeof service, "%d", port);
     if (getaddrinfo(host, service, &hints, &found) != 0)
         return err_set(e, HP_EINVAL, "\"%s\" is not an address to listen on", host);
     int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), one = 1;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-    int rc = fd < 0 || bind(fd, found->ai_addr, found->ai_addrlen) != 0 || listen(fd, 1024) != 0 ? -errno : 0;
+    int rc = fd < 0 || bind(fd, found->ai_addr, found->ai_addrlen) != 0 || listen(fd, 1024) != 0
+                 ? -errno
+                 : 0;
     freeaddrinfo(found);
     struct sockaddr_storage own;
     socklen_t size = sizeof own;
     if (rc == 0 && getsockname(fd, (struct sockaddr *)&own, &size) == 0)
-        *port_out =
-            ntohs(own.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&own)->sin6_port : ((struct sockaddr_in *)&own)->sin_port);
+        *port_out = ntohs(own.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&own)->sin6_port
+                                                    : ((struct sockaddr_in *)&own)->sin_port);
     if (rc == 0)
         return fd;
     if (fd >= 0)
@@ -85,24 +93,29 @@ static int open_socket(const char *host, int port, int *port_out, struct err *e)
     return HP_EIO;
 }
 
-/* Each connection takes two descriptors, its own and the watch's; the rest of the process keeps some. */
+/* Each connection takes two descriptors, its own and the watch's; the rest of the process keeps
+ * some. */
 static unsigned connections_allowed(unsigned asked)
 {
     struct rlimit files;
     rlim_t have = getrlimit(RLIMIT_NOFILE, &files) == 0 ? files.rlim_cur : 1024;
     rlim_t spare = have / 4 < HTTP_SPARE_DESCRIPTORS ? have / 4 : HTTP_SPARE_DESCRIPTORS;
-    rlim_t most = have == RLIM_INFINITY || have / 2 - spare > HTTP_MAX_CONNECTIONS ? HTTP_MAX_CONNECTIONS : have / 2 - spare;
+    rlim_t most = have == RLIM_INFINITY || have / 2 - spare > HTTP_MAX_CONNECTIONS
+                      ? HTTP_MAX_CONNECTIONS
+                      : have / 2 - spare;
     return asked && asked < most ? asked : (unsigned)most;
 }
 
 static struct MHD_Daemon *daemon_start(struct http_server *s)
 {
     return MHD_start_daemon(
-        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, exchange_on_request, s, MHD_OPTION_LISTEN_SOCKET, s->socket,
-        MHD_OPTION_NOTIFY_COMPLETED, exchange_on_completed, s, MHD_OPTION_NOTIFY_CONNECTION, deadline_on_connection, s,
-        MHD_OPTION_URI_LOG_CALLBACK, deadline_on_first_line, s, MHD_OPTION_CONNECTION_LIMIT, s->limits.connections,
-        MHD_OPTION_PER_IP_CONNECTION_LIMIT, s->limits.connections_per_address, MHD_OPTION_CONNECTION_TIMEOUT,
-        (unsigned)HTTP_IDLE_MS / 1000, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY_BYTES, MHD_OPTION_END);
+        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, exchange_on_request, s,
+        MHD_OPTION_LISTEN_SOCKET, s->socket, MHD_OPTION_NOTIFY_COMPLETED, exchange_on_completed, s,
+        MHD_OPTION_NOTIFY_CONNECTION, deadline_on_connection, s, MHD_OPTION_URI_LOG_CALLBACK,
+        deadline_on_first_line, s, MHD_OPTION_CONNECTION_LIMIT, s->limits.connections,
+        MHD_OPTION_PER_IP_CONNECTION_LIMIT, s->limits.connections_per_address,
+        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)HTTP_IDLE_MS / 1000,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY_BYTES, MHD_OPTION_END);
 }
 
 static void handles_start(struct http_server *s, int epoll_fd)
@@ -118,8 +131,8 @@ static void handles_start(struct http_server *s, int epoll_fd)
     s->handles = 4;
 }
 
-int http_start(uv_loop_t *loop, const char *host, int port, const struct http_limits *limits, const struct http_handler *h,
-               struct http_server **out, struct err *e)
+int http_start(uv_loop_t *loop, const char *host, int port, const struct http_limits *limits,
+               const struct http_handler *h, struct http_server **out, struct err *e)
 {
     struct http_server *s = calloc(1, sizeof *s);
     if (!s)
@@ -138,7 +151,8 @@ int http_start(uv_loop_t *loop, const char *host, int port, const struct http_li
         return rc;
     }
     s->daemon = daemon_start(s);
-    const union MHD_DaemonInfo *info = s->daemon ? MHD_get_daemon_info(s->daemon, MHD_DAEMON_INFO_EPOLL_FD) : NULL;
+    const union MHD_DaemonInfo *info =
+        s->daemon ? MHD_get_daemon_info(s->daemon, MHD_DAEMON_INFO_EPOLL_FD) : NULL;
     if (!info) {
         if (s->daemon)
             MHD_stop_daemon(s->daemon);
@@ -164,7 +178,9 @@ struct http_figures http_figures(const struct http_server *s)
     return f;
 }
 
-/* ---- stopping ------------------------------------------------------------------------------------------------------- */
+/* ---- stopping
+ * -------------------------------------------------------------------------------------------------------
+ */
 
 static void on_handle_closed(uv_handle_t *handle)
 {

@@ -1,38 +1,47 @@
-/* HTTP connections on a libuv loop: requests in, replies and streams out, limits, and notice when a client is gone. Knows nothing
- * of what is served.
+/* HTTP connections on a libuv loop: requests in, replies and streams out, limits, and notice when a
+ * client is gone. Knows nothing of what is served.
  *
- * libmicrohttpd in external epoll mode. An exchange is one request and its reply. Its owner is asked twice: at the headers
- * (`begin`), before a byte of the body is read, and when the body is whole (`request`). It answers at once or later; until then
- * the connection sleeps, and its socket is watched, because libmicrohttpd does not look at sleeping connections. A client that
- * only closed its sending half is still there and gets its answer.
+ * libmicrohttpd in external epoll mode. An exchange is one request and its reply. Its owner is
+ * asked twice: at the headers
+ * (`begin`), before a byte of the body is read, and when the body is whole (`request`). It answers
+ * at once or later; until then the connection sleeps, and its socket is watched, because
+ * libmicrohttpd does not look at sleeping connections. A client that only closed its sending half
+ * is still there and gets its answer.
  *
- * Everything has a limit: connections (in all and from one address), the time until the headers are whole, the speed of a body,
- * the bytes of all bodies together, and what waits for a slow reader. All on the loop's thread. */
+ * Everything has a limit: connections (in all and from one address), the time until the headers are
+ * whole, the speed of a body, the bytes of all bodies together, and what waits for a slow reader.
+ * All on the loop's thread. */
 #ifndef HP_COORDINATOR_GATEWAY_HTTP_H
 #define HP_COORDINATOR_GATEWAY_HTTP_H
-
-#include "common/bytes.h"
-#include "common/status.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <uv.h>
 
+#include "common/bytes.h"
+#include "common/status.h"
+
 enum {
-    HTTP_HEADERS_MS = 10000, /* from the connection, or from a request's first line, until its headers are whole */
-    HTTP_IDLE_MS = 75000,    /* between two requests of a connection, and until a reader takes something */
-    HTTP_BODY_MS = 10000,    /* a body may take this, and a second more for every HTTP_BODY_BYTES_PER_S bytes of it that came */
+    HTTP_HEADERS_MS = 10000, /* from the connection, or from a request's first line, until its
+                                headers are whole */
+    HTTP_IDLE_MS =
+        75000, /* between two requests of a connection, and until a reader takes something */
+    HTTP_BODY_MS = 10000, /* a body may take this, and a second more for every HTTP_BODY_BYTES_PER_S
+                             bytes of it that came */
     HTTP_BODY_BYTES_PER_S = 16384,
     HTTP_MAX_UNSENT_BYTES = 16 << 20,
-    HTTP_MAX_CONNECTIONS = 20000, /* or fewer: half of the descriptors less HTTP_SPARE_DESCRIPTORS, for each takes two */
-    HTTP_SPARE_DESCRIPTORS = 256, /* for the control channel, files and whatever else the process has */
+    HTTP_MAX_CONNECTIONS = 20000, /* or fewer: half of the descriptors less HTTP_SPARE_DESCRIPTORS,
+                                     for each takes two */
+    HTTP_SPARE_DESCRIPTORS =
+        256, /* for the control channel, files and whatever else the process has */
 };
 
 struct http_server;
 struct http_exchange;
 
-/* A request's first line and headers. Valid as long as its exchange is the owner's. NULL: it was not sent. */
+/* A request's first line and headers. Valid as long as its exchange is the owner's. NULL: it was
+ * not sent. */
 struct http_request {
     const char *method, *path; /* the path is decoded: any bytes but NUL */
     const char *host, *origin, *content_type;
@@ -44,13 +53,13 @@ struct http_request {
 
 struct http_handler {
     void *ctx;
-    /* The headers are in. Either answers now, and no byte of the body is read; or returns how many bytes the body may have at
-     * most. A body that says to be longer, or is, comes to `refused`. */
+    /* The headers are in. Either answers now, and no byte of the body is read; or returns how many
+     * bytes the body may have at most. A body that says to be longer, or is, comes to `refused`. */
     uint64_t (*begin)(void *ctx, struct http_exchange *x, const struct http_request *r);
     /* The whole request. Answer with http_reply or http_stream_begin, now or later. */
     void (*request)(void *ctx, struct http_exchange *x, const struct http_request *r);
-    /* The body was not taken (413: too large, 503: too many at once) or the request is malformed (400): reply something of the
-     * right shape, now. */
+    /* The body was not taken (413: too large, 503: too many at once) or the request is malformed
+     * (400): reply something of the right shape, now. */
     void (*refused)(void *ctx, struct http_exchange *x, int http_status, const char *why);
 };
 
@@ -60,15 +69,16 @@ struct http_limits {
     uint64_t bodies_bytes;            /* of all exchanges, while they are being received */
 };
 
-int http_start(uv_loop_t *loop, const char *host, int port, const struct http_limits *limits, const struct http_handler *h,
-               struct http_server **out, struct err *e);
+int http_start(uv_loop_t *loop, const char *host, int port, const struct http_limits *limits,
+               const struct http_handler *h, struct http_server **out, struct err *e);
 int http_port(const struct http_server *s);
 
 struct http_figures {
-    uint64_t connections, connections_limit, exchanges; /* open now; exchanges: requests whose answers are not out */
-    uint64_t bodies_bytes;                               /* of requests that are being received */
-    uint64_t timed_out;                                  /* connections ended because they took longer than they may */
-    uint64_t refused_bodies;                             /* too large, or too many at once */
+    uint64_t connections, connections_limit,
+        exchanges;           /* open now; exchanges: requests whose answers are not out */
+    uint64_t bodies_bytes;   /* of requests that are being received */
+    uint64_t timed_out;      /* connections ended because they took longer than they may */
+    uint64_t refused_bodies; /* too large, or too many at once */
 };
 struct http_figures http_figures(const struct http_server *s);
 void http_stop(struct http_server **s);
@@ -82,19 +92,22 @@ struct buffer http_take_body(struct http_exchange *x);
 void http_set_data(struct http_exchange *x, void *data);
 void *http_data(const struct http_exchange *x);
 
-/* One more header of the reply to come (at most 4; values are cut at 127 bytes). `name` is not copied. */
+/* One more header of the reply to come (at most 4; values are cut at 127 bytes). `name` is not
+ * copied. */
 void http_header(struct http_exchange *x, const char *name, const char *value);
 /* One whole reply. The body is copied. */
-void http_reply(struct http_exchange *x, int status, const char *content_type, const void *body, size_t n);
+void http_reply(struct http_exchange *x, int status, const char *content_type, const void *body,
+                size_t n);
 /* A reply whose body comes in pieces (server-sent events). */
 void http_stream_begin(struct http_exchange *x, const char *content_type);
-/* Where the next bytes of a stream are appended; then http_stream_flush, which is false when the client reads so slowly that
- * HTTP_MAX_UNSENT_BYTES wait (or memory ran out): give up on it. */
+/* Where the next bytes of a stream are appended; then http_stream_flush, which is false when the
+ * client reads so slowly that HTTP_MAX_UNSENT_BYTES wait (or memory ran out): give up on it. */
 struct buffer *http_stream_buffer(struct http_exchange *x);
 bool http_stream_flush(struct http_exchange *x);
 void http_stream_end(struct http_exchange *x);
-/* Called once if the client goes away before the reply was complete; the exchange is invalid after it returns, and no function
- * may be called on it. After a whole reply or http_stream_end, the exchange is no longer the owner's either. */
+/* Called once if the client goes away before the reply was complete; the exchange is invalid after
+ * it returns, and no function may be called on it. After a whole reply or http_stream_end, the
+ * exchange is no longer the owner's either. */
 void http_on_gone(struct http_exchange *x, void (*gone)(void *ctx), void *ctx);
 
 #endif

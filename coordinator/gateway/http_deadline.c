@@ -1,12 +1,12 @@
-/* How long a connection may take: until its headers are whole, over a body, between two requests. libmicrohttpd's own timeout
- * starts again with every byte, so a client that sends one byte now and then would stay for ever. A connection whose time is over
- * is shut down; libmicrohttpd then ends it. */
-#include "coordinator/gateway/http_int.h"
-
-#include "common/env.h"
-
+/* How long a connection may take: until its headers are whole, over a body, between two requests.
+ * libmicrohttpd's own timeout starts again with every byte, so a client that sends one byte now and
+ * then would stay for ever. A connection whose time is over is shut down; libmicrohttpd then ends
+ * it. */
 #include <stdlib.h>
 #include <sys/socket.h>
+
+#include "common/env.h"
+#include "coordinator/gateway/http_int.h"
 
 static uint64_t after_ms(uint64_t ms)
 {
@@ -15,13 +15,15 @@ static uint64_t after_ms(uint64_t ms)
 
 static void deadline_set(struct MHD_Connection *connection, uint64_t at_ns)
 {
-    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     struct http_connection *c = info ? info->socket_context : NULL;
     if (c)
         c->deadline_ns = at_ns;
 }
 
-void deadline_on_connection(void *ctx, struct MHD_Connection *connection, void **own, enum MHD_ConnectionNotificationCode what)
+void deadline_on_connection(void *ctx, struct MHD_Connection *connection, void **own,
+                            enum MHD_ConnectionNotificationCode what)
 {
     struct http_server *s = ctx;
     struct http_connection *c = *own;
@@ -31,7 +33,8 @@ void deadline_on_connection(void *ctx, struct MHD_Connection *connection, void *
             shutdown(connection_fd(connection), SHUT_RDWR);
             return;
         }
-        *c = (struct http_connection){connection, after_ms(HTTP_HEADERS_MS), s->connections, &s->connections};
+        *c = (struct http_connection){connection, after_ms(HTTP_HEADERS_MS), s->connections,
+                                      &s->connections};
         if (c->next)
             c->next->link = &c->next;
         s->connections = c;
@@ -55,7 +58,9 @@ void *deadline_on_first_line(void *ctx, const char *line, struct MHD_Connection 
 
 void deadline_body(struct http_exchange *x)
 {
-    deadline_set(x->connection, x->body_since_ns + (HTTP_BODY_MS + x->body_got * 1000 / HTTP_BODY_BYTES_PER_S) * 1000000u);
+    deadline_set(x->connection,
+                 x->body_since_ns +
+                     (HTTP_BODY_MS + x->body_got * 1000 / HTTP_BODY_BYTES_PER_S) * 1000000u);
 }
 
 void deadline_none(struct http_exchange *x)

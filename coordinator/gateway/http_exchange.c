@@ -1,9 +1,5 @@
-/* One request and its reply, as libmicrohttpd calls for it: once at the headers, for every piece of the body, and once when the
- * request is whole. */
-#include "coordinator/gateway/http_int.h"
-
-#include "common/env.h"
-
+/* One request and its reply, as libmicrohttpd calls for it: once at the headers, for every piece of
+ * the body, and once when the request is whole. */
 #include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,9 +7,14 @@
 #include <strings.h>
 #include <sys/socket.h>
 
+#include "common/env.h"
+#include "coordinator/gateway/http_int.h"
+
 enum { STREAM_BLOCK_BYTES = 16384 };
 
-/* ---- replies -------------------------------------------------------------------------------------------------------- */
+/* ---- replies
+ * --------------------------------------------------------------------------------------------------------
+ */
 
 void exchange_wake(struct http_exchange *x)
 {
@@ -42,12 +43,14 @@ static void response_headers(struct http_exchange *x, const char *content_type)
         MHD_add_response_header(x->response, x->headers[i].name, x->headers[i].value);
 }
 
-/* In the middle of a body libmicrohttpd takes no reply. Nothing of one was sent yet, so it is written by hand, and the connection
- * ends. */
-static void reply_by_hand(struct http_exchange *x, int status, const char *content_type, const void *body, size_t n)
+/* In the middle of a body libmicrohttpd takes no reply. Nothing of one was sent yet, so it is
+ * written by hand, and the connection ends. */
+static void reply_by_hand(struct http_exchange *x, int status, const char *content_type,
+                          const void *body, size_t n)
 {
     struct buffer all = {0};
-    buffer_printf(&all, "HTTP/1.1 %d Refused\r\nContent-Type: %s\r\nContent-Length: %zu\r\n", status, content_type, n);
+    buffer_printf(&all, "HTTP/1.1 %d Refused\r\nContent-Type: %s\r\nContent-Length: %zu\r\n",
+                  status, content_type, n);
     for (int i = 0; i < x->n_headers; i++)
         buffer_printf(&all, "%s: %s\r\n", x->headers[i].name, x->headers[i].value);
     buffer_printf(&all, "\r\n");
@@ -57,13 +60,15 @@ static void reply_by_hand(struct http_exchange *x, int status, const char *conte
     buffer_free(&all);
 }
 
-void http_reply(struct http_exchange *x, int status, const char *content_type, const void *body, size_t n)
+void http_reply(struct http_exchange *x, int status, const char *content_type, const void *body,
+                size_t n)
 {
     if (x->state == EXCHANGE_CUT)
         reply_by_hand(x, status, content_type, body, n);
     if (x->state == EXCHANGE_GONE || x->state == EXCHANGE_CUT)
         return;
-    x->response = MHD_create_response_from_buffer(n, (void *)(uintptr_t)body, MHD_RESPMEM_MUST_COPY);
+    x->response =
+        MHD_create_response_from_buffer(n, (void *)(uintptr_t)body, MHD_RESPMEM_MUST_COPY);
     if (x->response)
         response_headers(x, content_type);
     x->status = status;
@@ -99,7 +104,8 @@ void http_stream_begin(struct http_exchange *x, const char *content_type)
 {
     if (x->state == EXCHANGE_GONE)
         return;
-    x->response = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK_BYTES, read_stream, x, NULL);
+    x->response = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK_BYTES,
+                                                    read_stream, x, NULL);
     http_header(x, "Cache-Control", "no-cache");
     if (x->response)
         response_headers(x, content_type);
@@ -151,10 +157,12 @@ void *http_data(const struct http_exchange *x)
     return x->data;
 }
 
-/* ---- the headers ---------------------------------------------------------------------------------------------------- */
+/* ---- the headers
+ * ----------------------------------------------------------------------------------------------------
+ */
 
-/* How the headers say where the body ends. Two parties that read this differently see two different requests, so what is
- * ambiguous is refused. */
+/* How the headers say where the body ends. Two parties that read this differently see two different
+ * requests, so what is ambiguous is refused. */
 struct framing {
     int lengths, encodings, hosts;
     bool chunked, digits, bad_name;
@@ -173,8 +181,8 @@ static bool name_is(const char *name, size_t n, const char *known)
     return n == strlen(known) && strncasecmp(name, known, n) == 0;
 }
 
-static enum MHD_Result framing_header(void *ctx, enum MHD_ValueKind kind, const char *name, size_t n, const char *value,
-                                      size_t size)
+static enum MHD_Result framing_header(void *ctx, enum MHD_ValueKind kind, const char *name,
+                                      size_t n, const char *value, size_t size)
 {
     struct framing *f = ctx;
     (void)kind;
@@ -196,7 +204,8 @@ static const char *framing_problem(const struct framing *f, bool old)
     if (f->bad_name)
         return "a header's name is malformed";
     if (f->lengths + f->encodings > 1)
-        return "Content-Length and Transfer-Encoding together, or one of them twice: where the body ends is not clear";
+        return "Content-Length and Transfer-Encoding together, or one of them twice: where the "
+               "body ends is not clear";
     if (f->lengths && !f->digits)
         return "Content-Length is not a number";
     if (f->encodings && (!f->chunked || old))
@@ -214,20 +223,25 @@ static const char *header_value(struct MHD_Connection *c, const char *name)
 static const char *bearer_of(struct MHD_Connection *c)
 {
     const char *value = header_value(c, "Authorization");
-    return value && strncasecmp(value, "Bearer ", 7) == 0 ? value + 7 + strspn(value + 7, " ") : NULL;
+    return value && strncasecmp(value, "Bearer ", 7) == 0 ? value + 7 + strspn(value + 7, " ")
+                                                          : NULL;
 }
 
 static void client_text(struct MHD_Connection *connection, char out[INET6_ADDRSTRLEN])
 {
-    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
     const struct sockaddr *a = info ? info->client_addr : NULL;
     if (a && a->sa_family == AF_INET)
-        inet_ntop(AF_INET, &((const struct sockaddr_in *)(const void *)a)->sin_addr, out, INET6_ADDRSTRLEN);
+        inet_ntop(AF_INET, &((const struct sockaddr_in *)(const void *)a)->sin_addr, out,
+                  INET6_ADDRSTRLEN);
     else if (a && a->sa_family == AF_INET6)
-        inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)(const void *)a)->sin6_addr, out, INET6_ADDRSTRLEN);
+        inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)(const void *)a)->sin6_addr, out,
+                  INET6_ADDRSTRLEN);
 }
 
-static void request_fill(struct http_exchange *x, const char *url, const char *method, const struct framing *f)
+static void request_fill(struct http_exchange *x, const char *url, const char *method,
+                         const struct framing *f)
 {
     struct MHD_Connection *c = x->connection;
     client_text(c, x->client);
@@ -259,7 +273,8 @@ static void refuse(struct http_exchange *x, int status, const char *why)
     x->server->handler.refused(x->server->handler.ctx, x, status, why);
 }
 
-static enum MHD_Result request_begin(struct http_exchange *x, const char *url, const char *method, const char *version)
+static enum MHD_Result request_begin(struct http_exchange *x, const char *url, const char *method,
+                                     const char *version)
 {
     struct framing f = {0};
     const struct http_handler *h = &x->server->handler;
@@ -269,12 +284,14 @@ static enum MHD_Result request_begin(struct http_exchange *x, const char *url, c
     x->interim = !old;
     x->body_since_ns = env_now_ns(&env_real);
     if (problem) {
-        x->request = (struct http_request){.method = method, .path = url, .client = "", .has_body = true};
+        x->request =
+            (struct http_request){.method = method, .path = url, .client = "", .has_body = true};
         refuse(x, 400, problem);
     } else {
         request_fill(x, url, method, &f);
         x->body_max = h->begin(h->ctx, x, &x->request);
-        if (x->state == EXCHANGE_RECEIVING && x->request.length_known && x->request.body_bytes > x->body_max)
+        if (x->state == EXCHANGE_RECEIVING && x->request.length_known &&
+            x->request.body_bytes > x->body_max)
             refuse(x, 413, "the request body is too large");
     }
     deadline_body(x);
@@ -288,7 +305,9 @@ static enum MHD_Result request_begin(struct http_exchange *x, const char *url, c
     return MHD_YES;
 }
 
-/* ---- the body ------------------------------------------------------------------------------------------------------- */
+/* ---- the body
+ * -------------------------------------------------------------------------------------------------------
+ */
 
 static void body_drop(struct http_exchange *x)
 {
@@ -320,7 +339,8 @@ static enum MHD_Result body_take(struct http_exchange *x, const char *data, size
     if (x->body.size + *n > x->body_max)
         return body_cut(x, 413, "the request body is too large");
     if (s->figures.bodies_bytes + *n > s->limits.bodies_bytes)
-        return body_cut(x, 503, "too many large requests are being received at once: try again later");
+        return body_cut(x, 503,
+                        "too many large requests are being received at once: try again later");
     size_t before = x->body.size;
     buffer_append(&x->body, data, *n);
     s->figures.bodies_bytes += x->body.size - before;
@@ -331,14 +351,17 @@ static enum MHD_Result body_take(struct http_exchange *x, const char *data, size
     return MHD_YES;
 }
 
-/* ---- libmicrohttpd's callbacks -------------------------------------------------------------------------------------- */
+/* ---- libmicrohttpd's callbacks
+ * -------------------------------------------------------------------------------------- */
 
-static struct http_exchange *exchange_create(struct http_server *s, struct MHD_Connection *connection)
+static struct http_exchange *exchange_create(struct http_server *s,
+                                             struct MHD_Connection *connection)
 {
     struct http_exchange *x = calloc(1, sizeof *x);
     if (!x)
         return NULL;
-    *x = (struct http_exchange){.server = s, .connection = connection, .next = s->exchanges, .link = &s->exchanges};
+    *x = (struct http_exchange){
+        .server = s, .connection = connection, .next = s->exchanges, .link = &s->exchanges};
     if (x->next)
         x->next->link = &x->next;
     s->exchanges = x;
@@ -366,8 +389,9 @@ static enum MHD_Result request_end(struct http_exchange *x)
     return MHD_YES;
 }
 
-enum MHD_Result exchange_on_request(void *ctx, struct MHD_Connection *connection, const char *url, const char *method,
-                                    const char *version, const char *upload, size_t *upload_size, void **own)
+enum MHD_Result exchange_on_request(void *ctx, struct MHD_Connection *connection, const char *url,
+                                    const char *method, const char *version, const char *upload,
+                                    size_t *upload_size, void **own)
 {
     struct http_exchange *x = *own;
     if (!x) {
@@ -377,7 +401,8 @@ enum MHD_Result exchange_on_request(void *ctx, struct MHD_Connection *connection
     return *upload_size > 0 ? body_take(x, upload, upload_size) : request_end(x);
 }
 
-void exchange_on_completed(void *ctx, struct MHD_Connection *connection, void **own, enum MHD_RequestTerminationCode why)
+void exchange_on_completed(void *ctx, struct MHD_Connection *connection, void **own,
+                           enum MHD_RequestTerminationCode why)
 {
     struct http_exchange *x = *own;
     (void)why;

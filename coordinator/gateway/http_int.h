@@ -2,15 +2,15 @@
  *
  *     http.c             the daemon on the loop: start, run, stop
  *     http_exchange.c    one request and its reply
- *     http_watch.c       is the client still there; the end of connections whose request was not read
- *     http_deadline.c    what slow connections are given */
+ *     http_watch.c       is the client still there; the end of connections whose request was not
+ * read http_deadline.c    what slow connections are given */
 #ifndef HP_COORDINATOR_GATEWAY_HTTP_INT_H
 #define HP_COORDINATOR_GATEWAY_HTTP_INT_H
 
-#include "coordinator/gateway/http.h"
-
 #include <microhttpd.h>
 #include <netinet/in.h>
+
+#include "coordinator/gateway/http.h"
 
 enum { HTTP_MAX_HEADERS = 4, HTTP_HEADER_BYTES = 128, HTTP_MAX_LINGERING = 64 };
 
@@ -38,9 +38,9 @@ struct http_exchange {
     char client[INET6_ADDRSTRLEN];
     struct buffer body;
     uint64_t body_max, body_since_ns, body_got;
-    bool suspended, interim,
-        unread; /* interim: HTTP/1.1, takes "100 Continue"; unread: the reply went out before the body was read */
-    struct MHD_Response *response; /* until it is queued */
+    bool suspended, interim, unread; /* interim: HTTP/1.1, takes "100 Continue"; unread: the reply
+                                        went out before the body was read */
+    struct MHD_Response *response;   /* until it is queued */
     int status;
     struct {
         const char *name;
@@ -74,9 +74,11 @@ struct http_server {
 };
 
 /* http_exchange.c: libmicrohttpd's callbacks. */
-enum MHD_Result exchange_on_request(void *ctx, struct MHD_Connection *connection, const char *url, const char *method,
-                                    const char *version, const char *upload, size_t *upload_size, void **own);
-void exchange_on_completed(void *ctx, struct MHD_Connection *connection, void **own, enum MHD_RequestTerminationCode why);
+enum MHD_Result exchange_on_request(void *ctx, struct MHD_Connection *connection, const char *url,
+                                    const char *method, const char *version, const char *upload,
+                                    size_t *upload_size, void **own);
+void exchange_on_completed(void *ctx, struct MHD_Connection *connection, void **own,
+                           enum MHD_RequestTerminationCode why);
 void exchange_wake(struct http_exchange *x);
 
 /* http_watch.c */
@@ -85,14 +87,15 @@ void watch_start(struct http_exchange *x);
 void watch_stop(struct http_exchange *x);
 /* Tells the owner, once. */
 void client_is_gone(struct http_exchange *x);
-/* Closing a socket with unread bytes resets the connection, and the client may lose the reply. This keeps a duplicate of it open
- * and throws away what still comes, for a while. */
+/* Closing a socket with unread bytes resets the connection, and the client may lose the reply. This
+ * keeps a duplicate of it open and throws away what still comes, for a while. */
 void linger(struct http_server *s, struct MHD_Connection *connection);
 void linger_stop(struct http_server *s);
 
 /* http_deadline.c: libmicrohttpd's callbacks, and when a request goes on. */
 void *deadline_on_first_line(void *ctx, const char *line, struct MHD_Connection *connection);
-void deadline_on_connection(void *ctx, struct MHD_Connection *connection, void **own, enum MHD_ConnectionNotificationCode what);
+void deadline_on_connection(void *ctx, struct MHD_Connection *connection, void **own,
+                            enum MHD_ConnectionNotificationCode what);
 void deadline_body(struct http_exchange *x);
 void deadline_none(struct http_exchange *x);
 void deadline_idle(struct http_exchange *x);

@@ -1,22 +1,30 @@
-/* Is the client of a sleeping connection still there? And what happens to connections whose request was answered before it was
- * read. */
-#include "coordinator/gateway/http_int.h"
-
+/* Is the client of a sleeping connection still there? And what happens to connections whose request
+ * was answered before it was read. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { LINGER_MS = 5000, LINGER_MAX_BYTES = 64 << 20, LINGER_READS = 16, LINGER_READ_BYTES = 65536 };
+#include "coordinator/gateway/http_int.h"
+
+enum {
+    LINGER_MS = 5000,
+    LINGER_MAX_BYTES = 64 << 20,
+    LINGER_READS = 16,
+    LINGER_READ_BYTES = 65536
+};
 
 int connection_fd(struct MHD_Connection *connection)
 {
-    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
     return info ? info->connect_fd : -1;
 }
 
-/* ---- watching ------------------------------------------------------------------------------------------------------- */
+/* ---- watching
+ * -------------------------------------------------------------------------------------------------------
+ */
 
 static void on_watch_closed(uv_handle_t *handle)
 {
@@ -51,9 +59,9 @@ static void watched_is_gone(struct http_exchange *x)
     exchange_wake(x);
 }
 
-/* Its sending half is closed: either the client waits for the answer (`nc -N`), or it closed everything. Only bytes tell: the
- * host of a client that is gone answers them with a reset. They are such as any client skips: a comment of an event stream, an
- * interim reply of HTTP/1.1. */
+/* Its sending half is closed: either the client waits for the answer (`nc -N`), or it closed
+ * everything. Only bytes tell: the host of a client that is gone answers them with a reset. They
+ * are such as any client skips: a comment of an event stream, an interim reply of HTTP/1.1. */
 static void probe(struct http_exchange *x)
 {
     static const char interim[] = "HTTP/1.1 100 Continue\r\n\r\n", comment[] = ": still here\n\n";
@@ -77,7 +85,8 @@ static void on_disconnect(uv_poll_t *handle, int status, int events)
     if (status < 0) {
         watched_is_gone(x);
     } else if (events & UV_DISCONNECT) {
-        /* From here on only errors and a full hang-up wake this watch; both come whatever is asked for. */
+        /* From here on only errors and a full hang-up wake this watch; both come whatever is asked
+         * for. */
         uv_poll_start(handle, UV_PRIORITIZED, on_reset);
         probe(x);
     }
@@ -98,7 +107,9 @@ void watch_start(struct http_exchange *x)
     uv_poll_start(x->watch, UV_DISCONNECT, on_disconnect);
 }
 
-/* ---- lingering ------------------------------------------------------------------------------------------------------ */
+/* ---- lingering
+ * ------------------------------------------------------------------------------------------------------
+ */
 
 struct lingering {
     uv_poll_t poll;
@@ -154,10 +165,12 @@ static void on_linger_readable(uv_poll_t *poll, int status, int events)
 
 void linger(struct http_server *s, struct MHD_Connection *connection)
 {
-    struct lingering *l = s->stopping || s->n_lingering >= HTTP_MAX_LINGERING ? NULL : calloc(1, sizeof *l);
+    struct lingering *l =
+        s->stopping || s->n_lingering >= HTTP_MAX_LINGERING ? NULL : calloc(1, sizeof *l);
     if (!l)
         return;
-    *l = (struct lingering){.server = s, .fd = fcntl(connection_fd(connection), F_DUPFD_CLOEXEC, 0), .handles = 2};
+    *l = (struct lingering){
+        .server = s, .fd = fcntl(connection_fd(connection), F_DUPFD_CLOEXEC, 0), .handles = 2};
     if (l->fd < 0 || uv_poll_init(s->loop, &l->poll, l->fd) < 0) {
         if (l->fd >= 0)
             close(l->fd);

@@ -26,8 +26,9 @@ static size_t plain_run(const char *text, size_t at, size_t n)
         unsigned char byte = (unsigned char)text[i];
         if (byte < 0x20 || byte == '"' || byte == '\\')
             break;
-        utf8proc_ssize_t took =
-            byte < 0x80 ? 1 : utf8proc_iterate((const utf8proc_uint8_t *)text + i, (utf8proc_ssize_t)(n - i), &c);
+        utf8proc_ssize_t took = byte < 0x80 ? 1
+                                            : utf8proc_iterate((const utf8proc_uint8_t *)text + i,
+                                                               (utf8proc_ssize_t)(n - i), &c);
         if (took <= 0)
             break;
         i += (size_t)took;
@@ -45,7 +46,9 @@ void json_write_string(struct buffer *out, const char *text, size_t n)
         i += run;
         if (i == n)
             break;
-        const char *instead = (unsigned char)text[i] < 0x80 ? escape_of((unsigned char)text[i], room) : "\xEF\xBF\xBD";
+        const char *instead = (unsigned char)text[i] < 0x80
+                                  ? escape_of((unsigned char)text[i], room)
+                                  : "\xEF\xBF\xBD";
         buffer_append(out, instead, strlen(instead));
         i++;
     }

@@ -78,7 +78,8 @@ static void lane_go_on(struct lanes *l, struct lane *lane)
 
 static void piece_worked(struct work *w, bool dropped)
 {
-    static const struct err ending = {.code = HP_ECANCELED, .text = "the coordinator is stopping: try again later"};
+    static const struct err ending = {.code = HP_ECANCELED,
+                                      .text = "the coordinator is stopping: try again later"};
     struct piece *p = (struct piece *)w;
     struct lanes *l = p->lanes;
     struct lane *lane = lane_of(l, p);
@@ -107,7 +108,8 @@ int lanes_add(struct lanes *l, struct piece *p, size_t bytes, struct err *e)
 
 void lanes_close(struct lanes **out)
 {
-    static const struct err ending = {.code = HP_ECANCELED, .text = "the gateway is stopping: try again later"};
+    static const struct err ending = {.code = HP_ECANCELED,
+                                      .text = "the gateway is stopping: try again later"};
     struct lanes *l = *out;
     *out = NULL;
     if (!l)

@@ -1,14 +1,15 @@
-/* The gateway's share of the worker threads (requests.h's `work`). What takes long (templates, tokenizers, the JSON of large
- * bodies) waits here for its turn, bounded, in two lanes: one large piece at a time, and beside it small ones, which do not wait
- * for large ones. All on the loop's thread but `run`. */
+/* The gateway's share of the worker threads (requests.h's `work`). What takes long (templates,
+ * tokenizers, the JSON of large bodies) waits here for its turn, bounded, in two lanes: one large
+ * piece at a time, and beside it small ones, which do not wait for large ones. All on the loop's
+ * thread but `run`. */
 #ifndef HP_COORDINATOR_GATEWAY_LANES_H
 #define HP_COORDINATOR_GATEWAY_LANES_H
+
+#include <stddef.h>
 
 #include "common/status.h"
 #include "coordinator/requests.h"
 #include "coordinator/work.h"
-
-#include <stddef.h>
 
 enum {
     LANES_LARGE_BYTES = 65536, /* from here on a piece is large */
@@ -23,7 +24,8 @@ struct lanes;
 struct piece {
     struct work work;
     void (*run)(struct piece *p); /* on a worker thread */
-    /* On the loop, once. `why` is NULL when it ran, else it did not: no thread took it, or the coordinator ends. */
+    /* On the loop, once. `why` is NULL when it ran, else it did not: no thread took it, or the
+     * coordinator ends. */
     void (*done)(struct piece *p, const struct err *why);
     /* The lanes' own. */
     struct lanes *lanes;
@@ -34,8 +36,8 @@ struct piece {
 struct lanes *lanes_create(const struct requests *requests);
 /* Pieces that wait are done before it returns; those that run are done when they have run. */
 void lanes_close(struct lanes **lanes);
-/* Puts a piece (run and done are set) in its lane. HP_EBUSY: too many wait, and `done` is not called. `bytes` is the size of what
- * is worked on. */
+/* Puts a piece (run and done are set) in its lane. HP_EBUSY: too many wait, and `done` is not
+ * called. `bytes` is the size of what is worked on. */
 int lanes_add(struct lanes *lanes, struct piece *p, size_t bytes, struct err *e);
 
 #endif

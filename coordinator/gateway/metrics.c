@@ -9,7 +9,8 @@ struct page {
     char last[128]; /* name of the row before: HELP and TYPE stand once */
 };
 
-static void add_row(void *out, const char *name, const char *type, const char *help, const char *labels, double value)
+static void add_row(void *out, const char *name, const char *type, const char *help,
+                    const char *labels, double value)
 {
     struct page *page = out;
     if (strcmp(page->last, name) != 0) {
@@ -17,25 +18,34 @@ static void add_row(void *out, const char *name, const char *type, const char *h
         strncpy(page->last, name, sizeof page->last - 1);
     }
     bool labelled = labels && *labels;
-    buffer_printf(&page->text, "%s%s%s%s %.17g\n", name, labelled ? "{" : "", labelled ? labels : "", labelled ? "}" : "", value);
+    buffer_printf(&page->text, "%s%s%s%s %.17g\n", name, labelled ? "{" : "",
+                  labelled ? labels : "", labelled ? "}" : "", value);
 }
 
 static void add_http_rows(struct page *page, const struct http_figures *f)
 {
-    add_row(page, "hp_http_connections", "gauge", "Connections to the API", "", (double)f->connections);
-    add_row(page, "hp_http_connections_limit", "gauge", "How many there may be", "", (double)f->connections_limit);
-    add_row(page, "hp_http_requests_open", "gauge", "Requests whose answer is not out", "", (double)f->exchanges);
-    add_row(page, "hp_http_bodies_bytes", "gauge", "Bytes of requests that are being received", "", (double)f->bodies_bytes);
-    add_row(page, "hp_http_connections_timed_out_total", "counter", "Connections ended because their request took too long to come", "",
+    add_row(page, "hp_http_connections", "gauge", "Connections to the API", "",
+            (double)f->connections);
+    add_row(page, "hp_http_connections_limit", "gauge", "How many there may be", "",
+            (double)f->connections_limit);
+    add_row(page, "hp_http_requests_open", "gauge", "Requests whose answer is not out", "",
+            (double)f->exchanges);
+    add_row(page, "hp_http_bodies_bytes", "gauge", "Bytes of requests that are being received", "",
+            (double)f->bodies_bytes);
+    add_row(page, "hp_http_connections_timed_out_total", "counter",
+            "Connections ended because their request took too long to come", "",
             (double)f->timed_out);
-    add_row(page, "hp_http_bodies_refused_total", "counter", "Requests whose body was too large, or one too many", "", (double)f->refused_bodies);
+    add_row(page, "hp_http_bodies_refused_total", "counter",
+            "Requests whose body was too large, or one too many", "", (double)f->refused_bodies);
 }
 
-void metrics_reply(const struct requests *r, const struct http_figures *http, struct http_exchange *x)
+void metrics_reply(const struct requests *r, const struct http_figures *http,
+                   struct http_exchange *x)
 {
     struct page page = {0};
     r->metrics(r->ctx, add_row, &page);
     add_http_rows(&page, http);
-    http_reply(x, 200, "text/plain; version=0.0.4; charset=utf-8", buffer_cstr(&page.text), page.text.size);
+    http_reply(x, 200, "text/plain; version=0.0.4; charset=utf-8", buffer_cstr(&page.text),
+               page.text.size);
     buffer_free(&page.text);
 }

@@ -1,10 +1,12 @@
-/* GET /metrics: every figure that the coordinator and its gateway keep, in Prometheus' text form. */
+/* GET /metrics: every figure that the coordinator and its gateway keep, in Prometheus' text form.
+ */
 #ifndef HP_COORDINATOR_GATEWAY_METRICS_H
 #define HP_COORDINATOR_GATEWAY_METRICS_H
 
 #include "coordinator/gateway/http.h"
 #include "coordinator/requests.h"
 
-void metrics_reply(const struct requests *r, const struct http_figures *http, struct http_exchange *x);
+void metrics_reply(const struct requests *r, const struct http_figures *http,
+                   struct http_exchange *x);
 
 #endif

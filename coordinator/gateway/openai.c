@@ -7,7 +7,9 @@
 
 enum { RETRY_AFTER_S = 1 };
 
-/* ---- errors --------------------------------------------------------------------------------------------------------- */
+/* ---- errors
+ * ---------------------------------------------------------------------------------------------------------
+ */
 
 int openai_status_of(int rc)
 {
@@ -22,12 +24,13 @@ int openai_status_of(int rc)
     case HP_EUSAGE: return 400;
     case HP_EBUG: return 500;
     case HP_ETIMEOUT: return 504;
-    default: return 503; /* links, devices, disks, memory, and deployments that end: all of it passes */
+    default:
+        return 503; /* links, devices, disks, memory, and deployments that end: all of it passes */
     }
 }
 
-void openai_error_for(struct http_exchange *x, int http_status, uint32_t retry_after_s, const char *message, const char *param,
-                      const char *code)
+void openai_error_for(struct http_exchange *x, int http_status, uint32_t retry_after_s,
+                      const char *message, const char *param, const char *code)
 {
     struct buffer text = {0};
     char seconds[16];
@@ -39,18 +42,23 @@ void openai_error_for(struct http_exchange *x, int http_status, uint32_t retry_a
     buffer_free(&text);
 }
 
-void openai_error(struct http_exchange *x, int http_status, const char *message, const char *param, const char *code)
+void openai_error(struct http_exchange *x, int http_status, const char *message, const char *param,
+                  const char *code)
 {
     openai_error_for(x, http_status, RETRY_AFTER_S, message, param, code);
 }
 
-/* ---- models --------------------------------------------------------------------------------------------------------- */
+/* ---- models
+ * ---------------------------------------------------------------------------------------------------------
+ */
 
 static void model_row(struct buffer *out, const struct request_model *m)
 {
     buffer_printf(out, "{\"id\":");
     json_write_text(out, m->name);
-    buffer_printf(out, ",\"object\":\"model\",\"created\":%llu,\"owned_by\":\"hodgepodge\",\"max_model_len\":%llu,\"state\":",
+    buffer_printf(out,
+                  ",\"object\":\"model\",\"created\":%llu,\"owned_by\":\"hodgepodge\",\"max_model_"
+                  "len\":%llu,\"state\":",
                   (unsigned long long)m->created_s, (unsigned long long)m->context);
     json_write_text(out, m->state);
     buffer_printf(out, "}");

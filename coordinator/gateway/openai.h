@@ -1,13 +1,13 @@
-/* The OpenAI dialect: bodies to requests, tokens to replies and streams, errors in its shape. All on the loop's thread; what
- * takes long is done on others. */
+/* The OpenAI dialect: bodies to requests, tokens to replies and streams, errors in its shape. All
+ * on the loop's thread; what takes long is done on others. */
 #ifndef HP_COORDINATOR_GATEWAY_OPENAI_H
 #define HP_COORDINATOR_GATEWAY_OPENAI_H
+
+#include <stdbool.h>
 
 #include "coordinator/gateway/http.h"
 #include "coordinator/gateway/lanes.h"
 #include "coordinator/requests.h"
-
-#include <stdbool.h>
 
 struct completion;
 
@@ -18,21 +18,25 @@ struct openai {
     struct completion *open; /* those that have not been answered */
 };
 
-/* POST /v1/chat/completions (`chat`) and /v1/completions: takes the exchange's body. `client` (copied) is who asks, for fair
- * shares. */
+/* POST /v1/chat/completions (`chat`) and /v1/completions: takes the exchange's body. `client`
+ * (copied) is who asks, for fair shares. */
 void openai_complete(struct openai *o, struct http_exchange *x, bool chat, const char *client);
 /* GET /v1/models, and /v1/models/NAME when `name` is not NULL. */
 void openai_models(const struct requests *r, struct http_exchange *x, const char *name);
-/* Ends every open completion with this error: streams with an event and [DONE], the others with a reply. */
+/* Ends every open completion with this error: streams with an event and [DONE], the others with a
+ * reply. */
 void openai_fail_all(struct openai *o, const struct err *why);
 
-/* {"error": {"message", "type", "param", "code"}} with an HTTP status; `param` and `code` may be NULL. Any bytes may stand in the
- * texts. */
-void openai_error(struct http_exchange *x, int http_status, const char *message, const char *param, const char *code);
-/* The same, where it is known when a refusal that passes (429, 503) has passed. openai_error says 1 s. */
-void openai_error_for(struct http_exchange *x, int http_status, uint32_t retry_after_s, const char *message, const char *param,
-                      const char *code);
-/* The HTTP status of a failure: 4xx for what the client can mend, 503 for what passes, 500 for our own bugs alone. */
+/* {"error": {"message", "type", "param", "code"}} with an HTTP status; `param` and `code` may be
+ * NULL. Any bytes may stand in the texts. */
+void openai_error(struct http_exchange *x, int http_status, const char *message, const char *param,
+                  const char *code);
+/* The same, where it is known when a refusal that passes (429, 503) has passed. openai_error says 1
+ * s. */
+void openai_error_for(struct http_exchange *x, int http_status, uint32_t retry_after_s,
+                      const char *message, const char *param, const char *code);
+/* The HTTP status of a failure: 4xx for what the client can mend, 503 for what passes, 500 for our
+ * own bugs alone. */
 int openai_status_of(int rc);
 
 #endif

@@ -1,5 +1,5 @@
-/* Bodies of completion requests, checked field by field. Unknown fields are ignored; known ones that are not built get a refusal
- * that names them. */
+/* Bodies of completion requests, checked field by field. Unknown fields are ignored; known ones
+ * that are not built get a refusal that names them. */
 #include "coordinator/gateway/openai_body.h"
 
 #include <math.h>
@@ -19,7 +19,8 @@ static int refuse(const char **param, const char *name, struct err *e, const cha
     return err_set(e, HP_EINVAL, "%s: %s", name, text);
 }
 
-/* ---- fields that are not built: given with another value than their default, they would be silently disobeyed ------- */
+/* ---- fields that are not built: given with another value than their default, they would be
+ * silently disobeyed ------- */
 
 static bool is_default(const char *name, const json_t *v)
 {
@@ -31,14 +32,17 @@ static bool is_default(const char *name, const json_t *v)
         return json_is_integer(v) && json_integer_value(v) == 0;
     if (strcmp(name, "logprobs") == 0 || strcmp(name, "prompt_logprobs") == 0)
         return false;
-    if (strcmp(name, "tool_choice") == 0 || strcmp(name, "function_call") == 0) /* without tools nobody can choose one */
-        return json_is_string(v) && (strcmp(json_string_value(v), "none") == 0 || strcmp(json_string_value(v), "auto") == 0);
+    if (strcmp(name, "tool_choice") == 0 ||
+        strcmp(name, "function_call") == 0) /* without tools nobody can choose one */
+        return json_is_string(v) && (strcmp(json_string_value(v), "none") == 0 ||
+                                     strcmp(json_string_value(v), "auto") == 0);
     if (strcmp(name, "response_format") == 0) {
         const json_t *type = json_object_get(v, "type");
         return json_is_string(type) && strcmp(json_string_value(type), "text") == 0;
     }
     if (strcmp(name, "modalities") == 0 && json_array_size(v) == 1)
-        return json_is_string(json_array_get(v, 0)) && strcmp(json_string_value(json_array_get(v, 0)), "text") == 0;
+        return json_is_string(json_array_get(v, 0)) &&
+               strcmp(json_string_value(json_array_get(v, 0)), "text") == 0;
     if (json_is_array(v))
         return json_array_size(v) == 0;
     return json_is_string(v) && !*json_string_value(v);
@@ -80,10 +84,12 @@ static int check_unbuilt(const struct openai_body *b, const char **param, struct
     return 0;
 }
 
-/* ---- numbers -------------------------------------------------------------------------------------------------------- */
+/* ---- numbers
+ * --------------------------------------------------------------------------------------------------------
+ */
 
-static int number(const struct openai_body *b, const char *name, double min, double max, double fallback, double *out,
-                  const char **param, struct err *e)
+static int number(const struct openai_body *b, const char *name, double min, double max,
+                  double fallback, double *out, const char **param, struct err *e)
 {
     const json_t *v = json_object_get(b->root, name);
     *out = fallback;
@@ -100,8 +106,8 @@ static int number(const struct openai_body *b, const char *name, double min, dou
     return 0;
 }
 
-static int whole(const struct openai_body *b, const char *name, int64_t min, int64_t max, int64_t fallback, int64_t *out,
-                 const char **param, struct err *e)
+static int whole(const struct openai_body *b, const char *name, int64_t min, int64_t max,
+                 int64_t fallback, int64_t *out, const char **param, struct err *e)
 {
     double v;
     int rc = number(b, name, (double)min, (double)max, (double)fallback, &v, param, e);
@@ -112,7 +118,8 @@ static int whole(const struct openai_body *b, const char *name, int64_t min, int
     return rc;
 }
 
-static int flag(const json_t *object, const char *name, bool *out, const char **param, struct err *e)
+static int flag(const json_t *object, const char *name, bool *out, const char **param,
+                struct err *e)
 {
     const json_t *v = json_object_get(object, name);
     if (v && !json_is_null(v) && !json_is_boolean(v))
@@ -165,7 +172,9 @@ static int read_sampling(struct openai_body *b, const char **param, struct err *
     return read_bias(b, param, e);
 }
 
-/* ---- text ----------------------------------------------------------------------------------------------------------- */
+/* ---- text
+ * -----------------------------------------------------------------------------------------------------------
+ */
 
 static int read_stops(struct openai_body *b, const char **param, struct err *e)
 {
@@ -194,7 +203,9 @@ static int flatten_content(json_t *message, const char **param, struct err *e)
     if (json_is_string(content))
         return 0;
     if (!content || json_is_null(content))
-        return json_object_set_new(message, "content", json_string("")) == 0 ? 0 : err_set(e, HP_ENOMEM, "out of memory for a request");
+        return json_object_set_new(message, "content", json_string("")) == 0
+                   ? 0
+                   : err_set(e, HP_ENOMEM, "out of memory for a request");
     if (!json_is_array(content))
         return refuse(param, "messages", e, "a content must be a string or a list of text parts");
     struct buffer all = {0};
@@ -204,12 +215,15 @@ static int flatten_content(json_t *message, const char **param, struct err *e)
         const char *type = json_string_value(json_object_get(part, "type"));
         const char *text = json_string_value(json_object_get(part, "text"));
         if (!type || strcmp(type, "text") != 0 || !text) {
-            rc = refuse(param, "messages", e, "a content part is not of type \"text\"; images and sound are not supported");
+            rc = refuse(
+                param, "messages", e,
+                "a content part is not of type \"text\"; images and sound are not supported");
             break;
         }
         buffer_append(&all, text, strlen(text));
     }
-    if (rc == 0 && (all.failed || json_object_set_new(message, "content", json_string(buffer_cstr(&all))) != 0))
+    if (rc == 0 && (all.failed ||
+                    json_object_set_new(message, "content", json_string(buffer_cstr(&all))) != 0))
         rc = err_set(e, HP_ENOMEM, "out of memory for a request");
     buffer_free(&all);
     return rc;
@@ -220,7 +234,8 @@ static int read_messages(struct openai_body *b, const char **param, struct err *
     json_t *message;
     size_t i;
     b->messages = json_object_get(b->root, "messages");
-    if (!json_is_array(b->messages) || json_array_size(b->messages) == 0 || json_array_size(b->messages) > MAX_MESSAGES)
+    if (!json_is_array(b->messages) || json_array_size(b->messages) == 0 ||
+        json_array_size(b->messages) > MAX_MESSAGES)
         return refuse(param, "messages", e, "must be a list of 1 to 4096 messages");
     json_array_foreach(b->messages, i, message)
     {
@@ -234,7 +249,8 @@ static int read_messages(struct openai_body *b, const char **param, struct err *
     return 0;
 }
 
-static int read_prompt_ids(struct openai_body *b, const json_t *list, const char **param, struct err *e)
+static int read_prompt_ids(struct openai_body *b, const json_t *list, const char **param,
+                           struct err *e)
 {
     size_t n = json_array_size(list);
     if (n > MAX_PROMPT_IDS)
@@ -254,9 +270,11 @@ static int read_prompt_ids(struct openai_body *b, const json_t *list, const char
 static int read_prompt(struct openai_body *b, const char **param, struct err *e)
 {
     const json_t *prompt = json_object_get(b->root, "prompt");
-    if (json_is_array(prompt) && json_array_size(prompt) > 0 && !json_is_integer(json_array_get(prompt, 0))) {
+    if (json_is_array(prompt) && json_array_size(prompt) > 0 &&
+        !json_is_integer(json_array_get(prompt, 0))) {
         if (json_array_size(prompt) > 1)
-            return refuse(param, "prompt", e, "several prompts in one request are not supported yet; send one each");
+            return refuse(param, "prompt", e,
+                          "several prompts in one request are not supported yet; send one each");
         prompt = json_array_get(prompt, 0);
     }
     if (json_is_string(prompt) && *json_string_value(prompt)) {
@@ -266,7 +284,10 @@ static int read_prompt(struct openai_body *b, const char **param, struct err *e)
     if (json_is_array(prompt) && json_array_size(prompt) > 0)
         return read_prompt_ids(b, prompt, param, e);
     bool empty = json_is_array(prompt) || json_is_string(prompt);
-    return refuse(param, "prompt", e, !prompt ? "is missing" : empty ? "is empty" : "must be a text or a list of token ids");
+    return refuse(param, "prompt", e,
+                  !prompt ? "is missing"
+                  : empty ? "is empty"
+                          : "must be a text or a list of token ids");
 }
 
 static int read_options(struct openai_body *b, const char **param, struct err *e)
@@ -275,14 +296,16 @@ static int read_options(struct openai_body *b, const char **param, struct err *e
     int64_t max_tokens, max_completion_tokens;
     int rc;
     if ((rc = whole(b, "max_tokens", 0, INT32_MAX, 0, &max_tokens, param, e)) < 0 ||
-        (rc = whole(b, "max_completion_tokens", 0, INT32_MAX, 0, &max_completion_tokens, param, e)) < 0 ||
+        (rc = whole(b, "max_completion_tokens", 0, INT32_MAX, 0, &max_completion_tokens, param,
+                    e)) < 0 ||
         (rc = flag(b->root, "stream", &b->stream, param, e)) < 0 ||
         (rc = flag(b->root, "ignore_eos", &b->ignore_end, param, e)) < 0 ||
         (rc = flag(b->root, "literal_specials", &b->literal_specials, param, e)) < 0)
         return rc;
     static const char *const names[] = {"max_tokens", "max_completion_tokens"};
     for (int i = 0; i < 2; i++)
-        if (json_is_number(json_object_get(b->root, names[i])) && (i ? max_completion_tokens : max_tokens) == 0)
+        if (json_is_number(json_object_get(b->root, names[i])) &&
+            (i ? max_completion_tokens : max_tokens) == 0)
             return refuse(param, names[i], e, "must be at least 1");
     b->max_tokens = (uint64_t)(max_completion_tokens ? max_completion_tokens : max_tokens);
     if (options && !json_is_null(options)) {
@@ -303,15 +326,18 @@ static int read_fields(struct openai_body *b, const char **param, struct err *e)
         return refuse(param, "model", e, "is missing or not a text");
     if (!(b->model = strdup(model)))
         return err_set(e, HP_ENOMEM, "out of memory for a request");
-    if ((rc = check_unbuilt(b, param, e)) < 0 || (rc = read_options(b, param, e)) < 0 || (rc = read_sampling(b, param, e)) < 0 ||
-        (rc = read_stops(b, param, e)) < 0)
+    if ((rc = check_unbuilt(b, param, e)) < 0 || (rc = read_options(b, param, e)) < 0 ||
+        (rc = read_sampling(b, param, e)) < 0 || (rc = read_stops(b, param, e)) < 0)
         return rc;
     return b->chat ? read_messages(b, param, e) : read_prompt(b, param, e);
 }
 
-/* ---- the bytes ------------------------------------------------------------------------------------------------------ */
+/* ---- the bytes
+ * ------------------------------------------------------------------------------------------------------
+ */
 
-/* What a text holds, counted before a tree is built: the parser takes 60 bytes and more for a value of two. */
+/* What a text holds, counted before a tree is built: the parser takes 60 bytes and more for a value
+ * of two. */
 struct measure {
     size_t values, depth, deepest, bad; /* bad: where it stops being UTF-8 */
     bool in_string, escaped, valid, nul;
@@ -342,7 +368,8 @@ static struct measure measure_text(const char *text, size_t n)
     while (m.bad < n && m.values <= OPENAI_MAX_VALUES && m.deepest <= OPENAI_MAX_DEPTH) {
         utf8proc_ssize_t took = (unsigned char)text[m.bad] < 0x80
                                     ? 1
-                                    : utf8proc_iterate((const utf8proc_uint8_t *)text + m.bad, (utf8proc_ssize_t)(n - m.bad), &c);
+                                    : utf8proc_iterate((const utf8proc_uint8_t *)text + m.bad,
+                                                       (utf8proc_ssize_t)(n - m.bad), &c);
         if (took <= 0) {
             m.valid = false;
             break;
@@ -365,14 +392,16 @@ static int text_load(const char *text, size_t n, json_t **root, struct err *e)
         return err_set(e, HP_EINVAL, "the body is nested deeper than %d levels", OPENAI_MAX_DEPTH);
     if (m.nul)
         return err_set(e, HP_EINVAL, "the body holds \\u0000, which cannot stand in a text");
-    /* An integer beyond 64 bits is a number all the same: its field, if it is one that counts, says what it may be. */
+    /* An integer beyond 64 bits is a number all the same: its field, if it is one that counts, says
+     * what it may be. */
     int rc = json_parse_wide_at("the body", text, n, root, &at, e);
     if (rc == HP_EPARSE && e)
         e->code = HP_EINVAL;
     return rc == HP_EPARSE ? HP_EINVAL : rc;
 }
 
-int openai_body_parse(const char *body, size_t n, bool chat, struct openai_body **out, const char **error_param, struct err *e)
+int openai_body_parse(const char *body, size_t n, bool chat, struct openai_body **out,
+                      const char **error_param, struct err *e)
 {
     struct openai_body *b = calloc(1, sizeof *b);
     *error_param = NULL;

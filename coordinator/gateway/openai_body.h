@@ -1,11 +1,12 @@
-/* A checked body of a completion request. Only openai*.c includes this. No I/O and nothing shared: any thread may parse. */
+/* A checked body of a completion request. Only openai*.c includes this. No I/O and nothing shared:
+ * any thread may parse. */
 #ifndef HP_COORDINATOR_GATEWAY_OPENAI_BODY_H
 #define HP_COORDINATOR_GATEWAY_OPENAI_BODY_H
 
+#include <jansson.h>
+
 #include "coordinator/gateway/completion.h"
 #include "coordinator/requests.h"
-
-#include <jansson.h>
 
 enum { OPENAI_MAX_VALUES = 1000000, OPENAI_MAX_DEPTH = 64 };
 
@@ -23,9 +24,11 @@ struct openai_body {
     struct request_sampling sampling;
 };
 
-/* HP_EINVAL: the text says what is wrong, and *error_param (may become NULL) names the field. The bytes are measured before a
- * tree is made of them: not UTF-8, more than OPENAI_MAX_VALUES values or nesting beyond OPENAI_MAX_DEPTH are refused. */
-int openai_body_parse(const char *body, size_t n, bool chat, struct openai_body **out, const char **error_param, struct err *e);
+/* HP_EINVAL: the text says what is wrong, and *error_param (may become NULL) names the field. The
+ * bytes are measured before a tree is made of them: not UTF-8, more than OPENAI_MAX_VALUES values
+ * or nesting beyond OPENAI_MAX_DEPTH are refused. */
+int openai_body_parse(const char *body, size_t n, bool chat, struct openai_body **out,
+                      const char **error_param, struct err *e);
 /* Frees what the prompt was made of; the rest stays. */
 void openai_body_drop_prompt(struct openai_body *b);
 void openai_body_destroy(struct openai_body **b);

@@ -4,9 +4,8 @@
  *     encoding   the prompt becomes tokens (on a worker thread)
  *     open       the core has it: tokens come, until it is finished or failed
  *
- * A client that goes away during the first two leaves an orphan, which its worker finishes and nobody hears of. */
-#include "coordinator/gateway/openai.h"
-
+ * A client that goes away during the first two leaves an orphan, which its worker finishes and
+ * nobody hears of. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +13,7 @@
 
 #include "common/env.h"
 #include "common/log.h"
+#include "coordinator/gateway/openai.h"
 #include "coordinator/gateway/openai_json.h"
 #include "coordinator/gateway/prompt.h"
 
@@ -39,16 +39,20 @@ struct completion {
     struct completion_text text;
 };
 
-/* ---- its life ------------------------------------------------------------------------------------------------------- */
+/* ---- its life
+ * -------------------------------------------------------------------------------------------------------
+ */
 
 static void on_client_gone(void *ctx);
 
-static struct completion *completion_create(struct openai *o, struct http_exchange *x, bool chat, const char *client)
+static struct completion *completion_create(struct openai *o, struct http_exchange *x, bool chat,
+                                            const char *client)
 {
     struct completion *c = calloc(1, sizeof *c);
     if (!c)
         return NULL;
-    *c = (struct completion){.openai = o, .x = x, .chat = chat, .retry_after_s = 1, .next = o->open, .link = &o->open};
+    *c = (struct completion){
+        .openai = o, .x = x, .chat = chat, .retry_after_s = 1, .next = o->open, .link = &o->open};
     snprintf(c->client, sizeof c->client, "%s", client);
     c->head = (struct openai_head){.chat = chat, .created_s = (int64_t)time(NULL)};
     snprintf(c->head.id, sizeof c->head.id, "%s-%016llx", chat ? "chatcmpl" : "cmpl",
@@ -101,13 +105,17 @@ static void on_client_gone(void *ctx)
     completion_leave(c);
 }
 
-static void completion_refuse(struct completion *c, int rc, const char *text, const char *param, const char *code)
+static void completion_refuse(struct completion *c, int rc, const char *text, const char *param,
+                              const char *code)
 {
-    openai_error_for(c->x, openai_status_of(rc), c->retry_after_s, text, param, code ? code : status_word(rc));
+    openai_error_for(c->x, openai_status_of(rc), c->retry_after_s, text, param,
+                     code ? code : status_word(rc));
     completion_leave(c);
 }
 
-/* ---- the answer ----------------------------------------------------------------------------------------------------- */
+/* ---- the answer
+ * -----------------------------------------------------------------------------------------------------
+ */
 
 /* The text that may be handed out goes out; false when the client does not take it. */
 static bool stream_text(struct completion *c)
@@ -141,7 +149,8 @@ static void whole_reply(struct completion *c, const char *finish, const struct r
     buffer_free(&out);
 }
 
-static void completion_end(struct completion *c, const char *finish, const struct request_usage *usage)
+static void completion_end(struct completion *c, const char *finish,
+                           const struct request_usage *usage)
 {
     completion_finish(&c->text);
     if (c->stream) {
@@ -180,7 +189,8 @@ void openai_fail_all(struct openai *o, const struct err *why)
     }
 }
 
-/* ---- what the core tells -------------------------------------------------------------------------------------------- */
+/* ---- what the core tells
+ * -------------------------------------------------------------------------------------------- */
 
 static void on_tokens(void *ctx, uint64_t request, const uint32_t *ids, size_t n)
 {
@@ -205,24 +215,29 @@ static void on_tokens(void *ctx, uint64_t request, const uint32_t *ids, size_t n
     }
 }
 
-static void on_finished(void *ctx, uint64_t request, enum request_finish finish, const struct request_usage *usage)
+static void on_finished(void *ctx, uint64_t request, enum request_finish finish,
+                        const struct request_usage *usage)
 {
     (void)request;
     completion_end(ctx, finish == REQUEST_STOP ? "stop" : "length", usage);
 }
 
-static void on_failed(void *ctx, uint64_t request, const struct err *why, const struct request_usage *usage)
+static void on_failed(void *ctx, uint64_t request, const struct err *why,
+                      const struct request_usage *usage)
 {
     (void)request, (void)usage;
     completion_fail(ctx, why);
 }
 
-/* ---- open ----------------------------------------------------------------------------------------------------------- */
+/* ---- open
+ * -----------------------------------------------------------------------------------------------------------
+ */
 
 static int not_serving(const struct request_model *m, struct err *e)
 {
     bool told = m->state_text && *m->state_text;
-    return err_set(e, HP_ESTALE, "model \"%s\" does not serve now (%s)%s%s", m->name, m->state, told ? ": " : "", told ? m->state_text : "");
+    return err_set(e, HP_ESTALE, "model \"%s\" does not serve now (%s)%s%s", m->name, m->state,
+                   told ? ": " : "", told ? m->state_text : "");
 }
 
 static void completion_open(struct completion *c)
@@ -245,7 +260,8 @@ static void completion_open(struct completion *c)
     if (rc == 0 && !m.serving)
         rc = not_serving(&m, &e);
     else if (rc == 0 && m.model != c->model)
-        rc = err_set(&e, HP_ESTALE, "\"%s\" was deployed anew in this moment: try again", c->body->model);
+        rc = err_set(&e, HP_ESTALE, "\"%s\" was deployed anew in this moment: try again",
+                     c->body->model);
     if (rc == 0)
         rc = r->open(r->ctx, &request, &c->id, &e);
     buffer_free(&c->prompt.ids);
@@ -261,7 +277,9 @@ static void completion_open(struct completion *c)
     }
 }
 
-/* ---- encoding ------------------------------------------------------------------------------------------------------- */
+/* ---- encoding
+ * -------------------------------------------------------------------------------------------------------
+ */
 
 static struct completion *completion_of(struct piece *p)
 {
@@ -298,8 +316,8 @@ static void encode_done(struct piece *p, const struct err *why)
         completion_open(c);
 }
 
-static void completion_submit(struct completion *c, void (*run)(struct piece *), void (*done)(struct piece *, const struct err *),
-                              size_t bytes)
+static void completion_submit(struct completion *c, void (*run)(struct piece *),
+                              void (*done)(struct piece *, const struct err *), size_t bytes)
 {
     struct err e = {0};
     c->piece = (struct piece){.run = run, .done = done};
@@ -315,8 +333,8 @@ static int bias_check(const struct openai_body *b, const struct request_model *m
 {
     for (uint32_t i = 0; i < b->sampling.n_bias; i++)
         if (b->sampling.bias[i].token >= m->vocabulary)
-            return err_set(e, HP_EINVAL, "logit_bias: token %u is beyond the vocabulary of %u", b->sampling.bias[i].token,
-                           m->vocabulary);
+            return err_set(e, HP_EINVAL, "logit_bias: token %u is beyond the vocabulary of %u",
+                           b->sampling.bias[i].token, m->vocabulary);
     return 0;
 }
 
@@ -362,12 +380,15 @@ static void completion_parsed(struct completion *c, size_t bytes)
     }
 }
 
-/* ---- parsing -------------------------------------------------------------------------------------------------------- */
+/* ---- parsing
+ * --------------------------------------------------------------------------------------------------------
+ */
 
 static void parse_run(struct piece *p)
 {
     struct completion *c = completion_of(p);
-    c->parsed = openai_body_parse(buffer_cstr(&c->raw), c->raw.size, c->chat, &c->body, &c->param, &c->failure);
+    c->parsed = openai_body_parse(buffer_cstr(&c->raw), c->raw.size, c->chat, &c->body, &c->param,
+                                  &c->failure);
     buffer_free(&c->raw);
 }
 

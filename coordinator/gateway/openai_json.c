@@ -1,9 +1,9 @@
 #include "coordinator/gateway/openai_json.h"
 
-#include "coordinator/gateway/json_write.h"
-
 #include <inttypes.h>
 #include <stdio.h>
+
+#include "coordinator/gateway/json_write.h"
 
 /* A literal, or any text that needs no escapes. */
 static void raw(struct buffer *out, const char *text)
@@ -11,7 +11,9 @@ static void raw(struct buffer *out, const char *text)
     buffer_append(out, text, strlen(text));
 }
 
-/* ---- errors --------------------------------------------------------------------------------------------------------- */
+/* ---- errors
+ * ---------------------------------------------------------------------------------------------------------
+ */
 
 static const char *type_of_status(int status)
 {
@@ -24,7 +26,8 @@ static const char *type_of_status(int status)
     }
 }
 
-void openai_json_error(struct buffer *out, int http_status, const char *message, const char *param, const char *code)
+void openai_json_error(struct buffer *out, int http_status, const char *message, const char *param,
+                       const char *code)
 {
     raw(out, "{\"error\":{\"message\":");
     json_write_text(out, message ? message : "");
@@ -44,7 +47,9 @@ void openai_event_error(struct buffer *out, int http_status, const char *message
     raw(out, "\n\n");
 }
 
-/* ---- chunks --------------------------------------------------------------------------------------------------------- */
+/* ---- chunks
+ * ---------------------------------------------------------------------------------------------------------
+ */
 
 static void envelope(struct buffer *out, const struct openai_head *h, const char *object)
 {
@@ -105,13 +110,16 @@ void openai_event_finish(struct buffer *out, const struct openai_head *h, const 
 
 static void usage_and_timings(struct buffer *out, const struct request_usage *u)
 {
-    buffer_printf(out, "\"usage\":{\"prompt_tokens\":%" PRIu64 ",\"completion_tokens\":%" PRIu64 ",\"total_tokens\":%" PRIu64 "}",
+    buffer_printf(out,
+                  "\"usage\":{\"prompt_tokens\":%" PRIu64 ",\"completion_tokens\":%" PRIu64
+                  ",\"total_tokens\":%" PRIu64 "}",
                   u->prompt_tokens, u->output_tokens, u->prompt_tokens + u->output_tokens);
-    buffer_printf(out, ",\"timings\":{\"waited_s\":%.9g,\"prefill_s\":%.9g,\"decode_s\":%.9g}}", u->waited_s, u->prefill_s,
-                  u->decode_s);
+    buffer_printf(out, ",\"timings\":{\"waited_s\":%.9g,\"prefill_s\":%.9g,\"decode_s\":%.9g}}",
+                  u->waited_s, u->prefill_s, u->decode_s);
 }
 
-void openai_event_usage(struct buffer *out, const struct openai_head *h, const struct request_usage *u)
+void openai_event_usage(struct buffer *out, const struct openai_head *h,
+                        const struct request_usage *u)
 {
     chunk_begin(out, h);
     raw(out, "],");
@@ -124,11 +132,12 @@ void openai_event_done(struct buffer *out)
     raw(out, "data: [DONE]\n\n");
 }
 
-void openai_json_reply(struct buffer *out, const struct openai_head *h, const char *text, size_t n, const char *finish,
-                       const struct request_usage *u)
+void openai_json_reply(struct buffer *out, const struct openai_head *h, const char *text, size_t n,
+                       const char *finish, const struct request_usage *u)
 {
     envelope(out, h, h->chat ? "chat.completion" : "text_completion");
-    raw(out, h->chat ? "{\"index\":0,\"message\":{\"role\":\"assistant\",\"content\":" : "{\"index\":0,\"text\":");
+    raw(out, h->chat ? "{\"index\":0,\"message\":{\"role\":\"assistant\",\"content\":"
+                     : "{\"index\":0,\"text\":");
     json_write_string(out, text, n);
     raw(out, h->chat ? "}" : "");
     choice_end(out, finish);

@@ -1,5 +1,5 @@
-/* Replies in OpenAI's shapes, appended to a buffer. No tree, no I/O; with room in the buffer nothing is allocated, so a stream's
- * tokens cost none. */
+/* Replies in OpenAI's shapes, appended to a buffer. No tree, no I/O; with room in the buffer
+ * nothing is allocated, so a stream's tokens cost none. */
 #ifndef HP_COORDINATOR_GATEWAY_OPENAI_JSON_H
 #define HP_COORDINATOR_GATEWAY_OPENAI_JSON_H
 
@@ -15,18 +15,20 @@ struct openai_head {
 };
 
 /* `{"error": ...}`; param and code may be NULL. */
-void openai_json_error(struct buffer *out, int http_status, const char *message, const char *param, const char *code);
+void openai_json_error(struct buffer *out, int http_status, const char *message, const char *param,
+                       const char *code);
 
 /* Events of a stream, with "data: " and the empty line. */
 void openai_event_role(struct buffer *out, const struct openai_head *h);
 void openai_event_text(struct buffer *out, const struct openai_head *h, const char *text, size_t n);
 void openai_event_finish(struct buffer *out, const struct openai_head *h, const char *finish);
-void openai_event_usage(struct buffer *out, const struct openai_head *h, const struct request_usage *u);
+void openai_event_usage(struct buffer *out, const struct openai_head *h,
+                        const struct request_usage *u);
 void openai_event_error(struct buffer *out, int http_status, const char *message, const char *code);
 void openai_event_done(struct buffer *out);
 
 /* The whole reply. */
-void openai_json_reply(struct buffer *out, const struct openai_head *h, const char *text, size_t n, const char *finish,
-                       const struct request_usage *u);
+void openai_json_reply(struct buffer *out, const struct openai_head *h, const char *text, size_t n,
+                       const char *finish, const struct request_usage *u);
 
 #endif

@@ -1,8 +1,8 @@
 #include "coordinator/gateway/origin.h"
 
-#include "common/host_address.h"
-
 #include <strings.h>
+
+#include "common/host_address.h"
 
 bool host_is_own(const char *value, const struct origin_names *names)
 {

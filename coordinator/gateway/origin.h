@@ -1,6 +1,7 @@
-/* Whose page is asking? On loopback every program of the box reaches the API, browsers among them, and a browser runs what
- * strangers wrote. A page of another site says so in its Origin; one whose name was made to point here (DNS rebinding) has that
- * name in its Host. Pure functions over text. */
+/* Whose page is asking? On loopback every program of the box reaches the API, browsers among them,
+ * and a browser runs what strangers wrote. A page of another site says so in its Origin; one whose
+ * name was made to point here (DNS rebinding) has that name in its Host. Pure functions over text.
+ */
 #ifndef HP_COORDINATOR_GATEWAY_ORIGIN_H
 #define HP_COORDINATOR_GATEWAY_ORIGIN_H
 
@@ -12,7 +13,8 @@ struct origin_names {
     int n;
 };
 
-/* A Host header ("localhost:8080", "[::1]:8080", "api.example"): a name of loopback, or one of those given. Ports do not matter.
+/* A Host header ("localhost:8080", "[::1]:8080", "api.example"): a name of loopback, or one of
+ * those given. Ports do not matter.
  */
 bool host_is_own(const char *value, const struct origin_names *names);
 /* An Origin header ("http://localhost:3000"): the same by its host; "null" is nobody's. */

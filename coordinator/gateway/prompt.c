@@ -5,19 +5,22 @@
 #include "coordinator/gateway/literal.h"
 
 /* OpenAI's own sentence: frameworks look for it, to shorten the conversation. */
-static int refuse_length(struct prompt *p, const struct openai_body *b, uint64_t context, size_t n, const char *unit)
+static int refuse_length(struct prompt *p, const struct openai_body *b, uint64_t context, size_t n,
+                         const char *unit)
 {
     p->code = "context_length_exceeded";
     p->param = b->chat ? "messages" : "prompt";
     return err_set(&p->failure, HP_EINVAL,
-                   "This model's maximum context length is %llu tokens, of which at least one is for the answer. However, your "
+                   "This model's maximum context length is %llu tokens, of which at least one is "
+                   "for the answer. However, your "
                    "%s resulted in %zu %s. "
                    "Please reduce the length of the %s.",
                    (unsigned long long)context, p->param, n, unit, p->param);
 }
 
-static int encode_text(struct prompt *p, const struct openai_body *b, const struct tokenizer *t, uint64_t context,
-                       const char *text, size_t n, const struct text_span *literal, size_t n_literal)
+static int encode_text(struct prompt *p, const struct openai_body *b, const struct tokenizer *t,
+                       uint64_t context, const char *text, size_t n,
+                       const struct text_span *literal, size_t n_literal)
 {
     size_t longest = tokenizer_bytes_per_token(t);
     if (n / (longest ? longest : 1) > context)
@@ -25,15 +28,16 @@ static int encode_text(struct prompt *p, const struct openai_body *b, const stru
     return tokenizer_encode_literal(t, text, n, literal, n_literal, !b->chat, &p->ids, &p->failure);
 }
 
-static int encode_plain(struct prompt *p, const struct openai_body *b, const struct tokenizer *t, uint64_t context)
+static int encode_plain(struct prompt *p, const struct openai_body *b, const struct tokenizer *t,
+                        uint64_t context)
 {
     size_t n = strlen(b->text);
     struct text_span all = {0, n};
     return encode_text(p, b, t, context, b->text, n, &all, b->literal_specials ? 1 : 0);
 }
 
-static int encode_chat(struct prompt *p, const struct openai_body *b, struct model *model, const struct tokenizer *t,
-                       uint64_t context)
+static int encode_chat(struct prompt *p, const struct openai_body *b, struct model *model,
+                       const struct tokenizer *t, uint64_t context)
 {
     struct buffer text = {0}, spans = {0};
     struct literal_mark mark;
@@ -44,14 +48,16 @@ static int encode_chat(struct prompt *p, const struct openai_body *b, struct mod
     if (rc == 0 && b->literal_specials)
         rc = literal_unmark(&text, &mark, &spans, &p->failure);
     if (rc == 0)
-        rc = encode_text(p, b, t, context, buffer_cstr(&text), text.size, (const struct text_span *)(const void *)spans.data,
+        rc = encode_text(p, b, t, context, buffer_cstr(&text), text.size,
+                         (const struct text_span *)(const void *)spans.data,
                          spans.size / sizeof(struct text_span));
     buffer_free(&text);
     buffer_free(&spans);
     return rc;
 }
 
-static int make(struct prompt *p, const struct openai_body *b, struct model *model, uint64_t context)
+static int make(struct prompt *p, const struct openai_body *b, struct model *model,
+                uint64_t context)
 {
     const struct tokenizer *t;
     int rc = model_tokenizer(model, &t, &p->failure);

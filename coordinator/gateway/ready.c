@@ -15,7 +15,8 @@ static void write_row(struct buffer *out, const struct request_model *m, bool fi
     buffer_printf(out, "}");
 }
 
-void ready_reply(const struct requests *r, struct http_exchange *x, const char *name, bool draining, bool with_models)
+void ready_reply(const struct requests *r, struct http_exchange *x, const char *name, bool draining,
+                 bool with_models)
 {
     struct request_model models[REQUEST_MAX_MODELS];
     struct buffer rows = {0}, out = {0};
@@ -38,7 +39,11 @@ void ready_reply(const struct requests *r, struct http_exchange *x, const char *
     if (with_models)
         buffer_printf(&out, ",\"models\":[%s]", buffer_cstr(&rows));
     buffer_printf(&out, "}");
-    http_reply(x, ready ? 200 : name && !found ? 404 : 503, "application/json", buffer_cstr(&out), out.failed ? 0 : out.size);
+    http_reply(x,
+               ready            ? 200
+               : name && !found ? 404
+                                : 503,
+               "application/json", buffer_cstr(&out), out.failed ? 0 : out.size);
     buffer_free(&rows);
     buffer_free(&out);
 }

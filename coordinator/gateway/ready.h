@@ -1,16 +1,17 @@
-/* GET /ready, /ready/NAME and /ready?model=NAME: does it serve? For load balancers and scripts; /health says only that the
- * process lives. */
+/* GET /ready, /ready/NAME and /ready?model=NAME: does it serve? For load balancers and scripts;
+ * /health says only that the process lives. */
 #ifndef HP_COORDINATOR_GATEWAY_READY_H
 #define HP_COORDINATOR_GATEWAY_READY_H
+
+#include <stdbool.h>
 
 #include "coordinator/gateway/http.h"
 #include "coordinator/requests.h"
 
-#include <stdbool.h>
-
-/* 200 when the deployment `name` serves (NULL: at least one does), else 503; 404 when there is none of that name. While
- * `draining`, always 503. `with_models` lists every deployment with its state and why it does not serve; names are for those who
- * have a key. */
-void ready_reply(const struct requests *r, struct http_exchange *x, const char *name, bool draining, bool with_models);
+/* 200 when the deployment `name` serves (NULL: at least one does), else 503; 404 when there is none
+ * of that name. While `draining`, always 503. `with_models` lists every deployment with its state
+ * and why it does not serve; names are for those who have a key. */
+void ready_reply(const struct requests *r, struct http_exchange *x, const char *name, bool draining,
+                 bool with_models);
 
 #endif

@@ -17,7 +17,8 @@ int store_apply(struct store *s, const struct store_change *changes, int n, stru
     for (int i = 0; i < n; i++) {
         size_t length = strlen(changes[i].key);
         if (length == 0 || length > STORE_MAX_KEY_BYTES)
-            return err_set(e, HP_EINVAL, "a key of %zu bytes cannot be stored (1 to %d)", length, STORE_MAX_KEY_BYTES);
+            return err_set(e, HP_EINVAL, "a key of %zu bytes cannot be stored (1 to %d)", length,
+                           STORE_MAX_KEY_BYTES);
     }
     return s->api->apply(s, changes, n, e);
 }
@@ -27,7 +28,9 @@ int store_each(struct store *s, const char *kind, store_each_fn each, void *ctx,
     return s->api->each(s, kind, each, ctx, e);
 }
 
-/* ---- in memory ------------------------------------------------------------------------------------------------ */
+/* ---- in memory
+ * ------------------------------------------------------------------------------------------------
+ */
 
 struct memory_record {
     char *kind, *key;
@@ -58,7 +61,8 @@ static void memory_close(struct store *s)
 }
 
 /* Where the record is, or where it would be inserted. */
-static size_t memory_find(const struct memory_store *m, const char *kind, const char *key, int *found)
+static size_t memory_find(const struct memory_store *m, const char *kind, const char *key,
+                          int *found)
 {
     size_t i = 0;
     *found = 0;
@@ -119,7 +123,8 @@ static int memory_apply(struct store *s, const struct store_change *changes, int
     return 0;
 }
 
-static int memory_each(struct store *s, const char *kind, store_each_fn each, void *ctx, struct err *e)
+static int memory_each(struct store *s, const char *kind, store_each_fn each, void *ctx,
+                       struct err *e)
 {
     struct memory_store *m = (struct memory_store *)s;
     for (size_t i = 0; i < m->count; i++) {

@@ -1,5 +1,5 @@
-/* What must survive: records of a few kinds, each a key and bytes. One interface, several stores behind it; tests/unit/coordinator/store_test.c is what
- * each of them must satisfy.
+/* What must survive: records of a few kinds, each a key and bytes. One interface, several stores
+ * behind it; tests/unit/coordinator/store_test.c is what each of them must satisfy.
  *
  *   agent       name       JSON: key, machine, hostname, node, draining
  *   token       digest     JSON: when it expires, which agent used it
@@ -11,14 +11,15 @@
  *   meta        word       "boot", "next_deployment"
  *   bad         kind/key   what stood there and could not be read
  *
- * A store is used by one thread at a time. All calls may block on the disk: store_queue.h keeps that from the loop. */
+ * A store is used by one thread at a time. All calls may block on the disk: store_queue.h keeps
+ * that from the loop. */
 #ifndef HP_COORDINATOR_STORE_STORE_H
 #define HP_COORDINATOR_STORE_STORE_H
 
-#include "common/status.h"
-
 #include <stddef.h>
 #include <stdint.h>
+
+#include "common/status.h"
 
 struct store;
 
@@ -30,16 +31,20 @@ struct store_change {
 
 enum { STORE_MAX_KEY_BYTES = 512 };
 
-/* Called once per record in the order of keys; a negative return ends the walk and is passed on. Bytes are valid during the call. */
-typedef int (*store_each_fn)(void *ctx, const char *key, const void *bytes, size_t size, struct err *e);
+/* Called once per record in the order of keys; a negative return ends the walk and is passed on.
+ * Bytes are valid during the call. */
+typedef int (*store_each_fn)(void *ctx, const char *key, const void *bytes, size_t size,
+                             struct err *e);
 
-/* In a file, made where there is none. HP_EBUSY: another process has it open; HP_ECORRUPT, HP_EIO, HP_EUNSUPPORTED (a newer version's). */
+/* In a file, made where there is none. HP_EBUSY: another process has it open; HP_ECORRUPT, HP_EIO,
+ * HP_EUNSUPPORTED (a newer version's). */
 int store_open_sqlite(const char *file, struct store **out, struct err *e);
 /* In memory, for tests: what outlives a core in the simulated cluster. */
 int store_open_memory(struct store **out, struct err *e);
 void store_close(struct store **s);
 
-/* All changes or none, on the disk when it returns 0. HP_EIO, HP_ENOSPACE, HP_EINVAL (a key too long or empty). */
+/* All changes or none, on the disk when it returns 0. HP_EIO, HP_ENOSPACE, HP_EINVAL (a key too
+ * long or empty). */
 int store_apply(struct store *s, const struct store_change *changes, int n, struct err *e);
 int store_each(struct store *s, const char *kind, store_each_fn each, void *ctx, struct err *e);
 

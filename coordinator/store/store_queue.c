@@ -1,11 +1,11 @@
 #include "coordinator/store/store_queue.h"
 
-#include "common/log.h"
-
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+
+#include "common/log.h"
 
 enum { RETRY_MS = 1000 };
 
@@ -26,11 +26,12 @@ struct store_queue {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t change;
-    struct pending_list waiting; /* one for each key: the last; with room for what is being written, too */
-    size_t writing;              /* records that the thread has taken, and may put back */
-    uint64_t asked, written;     /* numbers */
-    uint64_t told;               /* of `written`, by store_queue_next */
-    struct err failure;          /* of the last attempt; code 0: none */
+    struct pending_list
+        waiting;    /* one for each key: the last; with room for what is being written, too */
+    size_t writing; /* records that the thread has taken, and may put back */
+    uint64_t asked, written; /* numbers */
+    uint64_t told;           /* of `written`, by store_queue_next */
+    struct err failure;      /* of the last attempt; code 0: none */
     bool failure_told, stopping;
 };
 
@@ -39,7 +40,8 @@ bool store_kind_is_cache(const char *kind)
     return strcmp(kind, "profile") == 0 || strcmp(kind, "link") == 0 || strcmp(kind, "layout") == 0;
 }
 
-/* ---- what waits ------------------------------------------------------------------------------------------ */
+/* ---- what waits
+ * ------------------------------------------------------------------------------------------ */
 
 static void pending_free(struct pending *p)
 {
@@ -79,7 +81,8 @@ static bool list_reserve(struct pending_list *l, size_t more)
 
 static bool pending_copy(const struct store_change *c, struct pending *out)
 {
-    *out = (struct pending){strdup(c->kind), strdup(c->key), c->bytes ? malloc(c->size + 1) : NULL, c->size};
+    *out = (struct pending){strdup(c->kind), strdup(c->key), c->bytes ? malloc(c->size + 1) : NULL,
+                            c->size};
     if (out->kind && out->key && (out->bytes || !c->bytes)) {
         if (c->size && c->bytes)
             memcpy(out->bytes, c->bytes, c->size);
@@ -98,7 +101,8 @@ static void list_put(struct pending_list *l, struct pending *p)
     *(old ? old : &l->items[l->count++]) = *p;
 }
 
-/* ---- the thread ------------------------------------------------------------------------------------------ */
+/* ---- the thread
+ * ------------------------------------------------------------------------------------------ */
 
 static int apply(struct store *store, const struct pending_list *l, struct err *e)
 {
@@ -106,13 +110,15 @@ static int apply(struct store *store, const struct pending_list *l, struct err *
     if (!changes)
         return err_set(e, HP_ENOMEM, "no memory for a change of the store");
     for (size_t i = 0; i < l->count; i++)
-        changes[i] = (struct store_change){l->items[i].kind, l->items[i].key, l->items[i].bytes, l->items[i].size};
+        changes[i] = (struct store_change){l->items[i].kind, l->items[i].key, l->items[i].bytes,
+                                           l->items[i].size};
     int rc = store_apply(store, changes, (int)l->count, e);
     if (rc == HP_EINVAL) /* one of them can never be stored; the others can */
         for (size_t i = 0; i < l->count; i++) {
             rc = store_apply(store, &changes[i], 1, e);
             if (rc == HP_EINVAL)
-                log_error("coordinator", "record_refused", "kind=%s why=\"%s\"", changes[i].kind, e->text);
+                log_error("coordinator", "record_refused", "kind=%s why=\"%s\"", changes[i].kind,
+                          e->text);
             else if (rc < 0)
                 break;
             rc = 0;
@@ -121,7 +127,8 @@ static int apply(struct store *store, const struct pending_list *l, struct err *
     return rc;
 }
 
-/* What could not be written waits again, unless newer news of its key does, or it is a cache. Needs no memory: those who put records kept the room. */
+/* What could not be written waits again, unless newer news of its key does, or it is a cache. Needs
+ * no memory: those who put records kept the room. */
 static void put_back(struct store_queue *q, struct pending_list *failed)
 {
     if (!q->waiting.items) /* nothing came meanwhile: each goes to its own place, or before it */
@@ -145,7 +152,8 @@ static void wait_for_change(struct store_queue *q)
     }
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
-    uint64_t ns = (uint64_t)until.tv_nsec + (q->config.retry_ms ? q->config.retry_ms : RETRY_MS) * 1000000u;
+    uint64_t ns =
+        (uint64_t)until.tv_nsec + (q->config.retry_ms ? q->config.retry_ms : RETRY_MS) * 1000000u;
     until.tv_sec += (time_t)(ns / 1000000000u);
     until.tv_nsec = (long)(ns % 1000000000u);
     pthread_cond_timedwait(&q->change, &q->lock, &until);
@@ -199,7 +207,8 @@ static void *run(void *ctx)
     return NULL;
 }
 
-/* ---- the face -------------------------------------------------------------------------------------------- */
+/* ---- the face
+ * -------------------------------------------------------------------------------------------- */
 
 static void queue_free(struct store_queue *q)
 {
@@ -209,7 +218,8 @@ static void queue_free(struct store_queue *q)
     free(q);
 }
 
-int store_queue_start(struct store *store, const struct store_queue_config *config, struct store_queue **out, struct err *e)
+int store_queue_start(struct store *store, const struct store_queue_config *config,
+                      struct store_queue **out, struct err *e)
 {
     struct store_queue *q = calloc(1, sizeof *q);
     if (!q)
@@ -230,7 +240,8 @@ int store_queue_start(struct store *store, const struct store_queue_config *conf
     return 0;
 }
 
-int store_queue_put(struct store_queue *q, uint64_t number, const struct store_change *changes, int n, struct err *e)
+int store_queue_put(struct store_queue *q, uint64_t number, const struct store_change *changes,
+                    int n, struct err *e)
 {
     struct pending_list copies = {0};
     bool good = list_reserve(&copies, (size_t)n);
@@ -281,7 +292,8 @@ void store_queue_stop(struct store_queue **out)
     pthread_mutex_unlock(&q->lock);
     pthread_join(q->thread, NULL);
     if (q->waiting.count)
-        log_error("coordinator", "changes_lost", "records=%zu why=\"%s\"", q->waiting.count, q->failure.text);
+        log_error("coordinator", "changes_lost", "records=%zu why=\"%s\"", q->waiting.count,
+                  q->failure.text);
     store_close(&q->store);
     queue_free(q);
 }

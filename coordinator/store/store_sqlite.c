@@ -1,6 +1,5 @@
-/* One coordinator's store: SQLite with a write-ahead log, synced at every commit. The file is locked for as long as it is open. */
-#include "coordinator/store/store.h"
-
+/* One coordinator's store: SQLite with a write-ahead log, synced at every commit. The file is
+ * locked for as long as it is open. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sqlite3.h>
@@ -10,6 +9,8 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "coordinator/store/store.h"
 
 enum { SCHEMA_VERSION = 1 };
 
@@ -25,13 +26,16 @@ static int sqlite_fail(sqlite3 *db, const char *doing, struct err *e)
     int rc = db ? sqlite3_errcode(db) & 0xff : SQLITE_NOMEM;
     const char *words = db ? sqlite3_errmsg(db) : "no memory";
     switch (rc) {
-    case SQLITE_FULL: return err_set(e, HP_ENOSPACE, "the store cannot be written while %s: the disk is full", doing);
+    case SQLITE_FULL:
+        return err_set(e, HP_ENOSPACE, "the store cannot be written while %s: the disk is full",
+                       doing);
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
         err_set(e, HP_EBUSY, "the store is in use by another process");
         return err_hint(e, "is a coordinator with the same --dir running already?");
     case SQLITE_CORRUPT:
-    case SQLITE_NOTADB: return err_set(e, HP_ECORRUPT, "the store is damaged (%s while %s)", words, doing);
+    case SQLITE_NOTADB:
+        return err_set(e, HP_ECORRUPT, "the store is damaged (%s while %s)", words, doing);
     case SQLITE_NOMEM: return err_set(e, HP_ENOMEM, "no memory while %s", doing);
     default: return err_set(e, HP_EIO, "the store failed while %s: %s", doing, words);
     }
@@ -66,7 +70,8 @@ static int sqlite_apply_one(struct sqlite_store *s, const struct store_change *c
     return rc;
 }
 
-static int sqlite_apply(struct store *base, const struct store_change *changes, int n, struct err *e)
+static int sqlite_apply(struct store *base, const struct store_change *changes, int n,
+                        struct err *e)
 {
     struct sqlite_store *s = (struct sqlite_store *)base;
     if (n == 0)
@@ -76,13 +81,15 @@ static int sqlite_apply(struct store *base, const struct store_change *changes, 
         rc = sqlite_apply_one(s, &changes[i], e);
     if (rc == 0)
         rc = sqlite_run(s->db, "COMMIT", "committing a change", e);
-    /* After some failures SQLite has rolled back by itself, and then says that there is nothing to roll back. */
+    /* After some failures SQLite has rolled back by itself, and then says that there is nothing to
+     * roll back. */
     if (rc < 0)
         sqlite3_exec(s->db, "ROLLBACK", NULL, NULL, NULL);
     return rc;
 }
 
-static int sqlite_each(struct store *base, const char *kind, store_each_fn each, void *ctx, struct err *e)
+static int sqlite_each(struct store *base, const char *kind, store_each_fn each, void *ctx,
+                       struct err *e)
 {
     struct sqlite_store *s = (struct sqlite_store *)base;
     sqlite3_reset(s->each);
@@ -102,48 +109,65 @@ static int sqlite_each(struct store *base, const char *kind, store_each_fn each,
 static int sqlite_version_check(struct sqlite_store *s, int *found, struct err *e)
 {
     sqlite3_stmt *stmt = NULL;
-    if (sqlite3_prepare_v2(s->db, "PRAGMA user_version", -1, &stmt, NULL) != SQLITE_OK || sqlite3_step(stmt) != SQLITE_ROW) {
+    if (sqlite3_prepare_v2(s->db, "PRAGMA user_version", -1, &stmt, NULL) != SQLITE_OK ||
+        sqlite3_step(stmt) != SQLITE_ROW) {
         sqlite3_finalize(stmt);
         return sqlite_fail(s->db, "opening it", e);
     }
     int version = *found = sqlite3_column_int(stmt, 0);
     sqlite3_finalize(stmt);
     if (version > SCHEMA_VERSION)
-        return err_set(e, HP_EUNSUPPORTED, "the store is of version %d, this program knows %d: use the newer program", version, SCHEMA_VERSION);
+        return err_set(e, HP_EUNSUPPORTED,
+                       "the store is of version %d, this program knows %d: use the newer program",
+                       version, SCHEMA_VERSION);
     return 0;
 }
 
 static int sqlite_prepare(struct sqlite_store *s, struct err *e)
 {
     /* An exclusive lock keeps a second coordinator out, and spares WAL its shared memory file. */
-    int rc = sqlite_run(s->db, "PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;", "opening it", e);
+    int rc = sqlite_run(
+        s->db, "PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;",
+        "opening it", e);
     int version = 0;
     if (rc == 0)
         rc = sqlite_version_check(s, &version, e);
-    /* One that is made already is read without a byte written: a full disk does not keep its coordinator from starting. */
+    /* One that is made already is read without a byte written: a full disk does not keep its
+     * coordinator from starting. */
     if (rc == 0 && version < SCHEMA_VERSION)
         rc = sqlite_run(s->db,
-                        "BEGIN IMMEDIATE; CREATE TABLE IF NOT EXISTS records (kind TEXT NOT NULL, key TEXT NOT NULL, value BLOB NOT NULL, "
+                        "BEGIN IMMEDIATE; CREATE TABLE IF NOT EXISTS records (kind TEXT NOT NULL, "
+                        "key TEXT NOT NULL, value BLOB NOT NULL, "
                         "PRIMARY KEY (kind, key)) WITHOUT ROWID; PRAGMA user_version=1; COMMIT;",
                         "opening it", e);
     if (rc < 0)
         return rc;
-    bool good = sqlite3_prepare_v2(s->db, "INSERT OR REPLACE INTO records (kind, key, value) VALUES (?1, ?2, ?3)", -1, &s->put, NULL) == SQLITE_OK &&
-                sqlite3_prepare_v2(s->db, "DELETE FROM records WHERE kind = ?1 AND key = ?2", -1, &s->remove, NULL) == SQLITE_OK &&
-                sqlite3_prepare_v2(s->db, "SELECT key, value FROM records WHERE kind = ?1 ORDER BY key", -1, &s->each, NULL) == SQLITE_OK;
+    bool good =
+        sqlite3_prepare_v2(s->db,
+                           "INSERT OR REPLACE INTO records (kind, key, value) VALUES (?1, ?2, ?3)",
+                           -1, &s->put, NULL) == SQLITE_OK &&
+        sqlite3_prepare_v2(s->db, "DELETE FROM records WHERE kind = ?1 AND key = ?2", -1,
+                           &s->remove, NULL) == SQLITE_OK &&
+        sqlite3_prepare_v2(s->db, "SELECT key, value FROM records WHERE kind = ?1 ORDER BY key", -1,
+                           &s->each, NULL) == SQLITE_OK;
     return good ? 0 : sqlite_fail(s->db, "opening it", e);
 }
 
-/* Sessions and digests of keys are in it: nobody but its owner reads it, nor its log, which takes over its mode. */
+/* Sessions and digests of keys are in it: nobody but its owner reads it, nor its log, which takes
+ * over its mode. */
 static int files_guard(const char *file, struct err *e)
 {
     char log[4096];
     int fd = open(file, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (fd < 0)
-        return err_set(e, errno == ENOSPC ? HP_ENOSPACE : HP_EIO, "cannot open it: %s", strerror(errno));
-    int rc = fchmod(fd, 0600) == 0 ? 0 : err_set(e, HP_EIO, "cannot keep others from reading it: %s", strerror(errno));
+        return err_set(e, errno == ENOSPC ? HP_ENOSPACE : HP_EIO, "cannot open it: %s",
+                       strerror(errno));
+    int rc = fchmod(fd, 0600) == 0
+                 ? 0
+                 : err_set(e, HP_EIO, "cannot keep others from reading it: %s", strerror(errno));
     close(fd);
-    if (rc == 0 && snprintf(log, sizeof log, "%s-wal", file) < (int)sizeof log && chmod(log, 0600) != 0 && errno != ENOENT)
+    if (rc == 0 && snprintf(log, sizeof log, "%s-wal", file) < (int)sizeof log &&
+        chmod(log, 0600) != 0 && errno != ENOENT)
         rc = err_set(e, HP_EIO, "cannot keep others from reading %s: %s", log, strerror(errno));
     return rc;
 }
@@ -156,7 +180,9 @@ int store_open_sqlite(const char *file, struct store **out, struct err *e)
         return err_set(e, HP_ENOMEM, "no memory for the store");
     s->base.api = &api;
     int rc = files_guard(file, e);
-    if (rc == 0 && sqlite3_open_v2(file, &s->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL) != SQLITE_OK)
+    if (rc == 0 && sqlite3_open_v2(file, &s->db,
+                                   SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX,
+                                   NULL) != SQLITE_OK)
         rc = sqlite_fail(s->db, "opening it", e);
     if (rc == 0)
         rc = sqlite_prepare(s, e);

@@ -8,11 +8,12 @@ struct bounding {
     const struct coldstart_problem *p;
     double *exec_s, *host_s; /* [node] the least over devices */
     double *load_s, *read_s; /* [node] the least over buses */
-    double *share_s;         /* [node] bus time over the sum of all buses' speeds: of a parameter's copy, of an operator's read */
-    double *head_s;          /* [node] earliest end of an operator */
-    double *ready_s;         /* [node] earliest start, by its operator inputs */
-    double *tail_s;          /* [node] least time after an operator's end */
-    bool *must_load;         /* [node] an operator that cannot read in place */
+    double *share_s; /* [node] bus time over the sum of all buses' speeds: of a parameter's copy, of
+                        an operator's read */
+    double *head_s;  /* [node] earliest end of an operator */
+    double *ready_s; /* [node] earliest start, by its operator inputs */
+    double *tail_s;  /* [node] least time after an operator's end */
+    bool *must_load; /* [node] an operator that cannot read in place */
 };
 
 static double least(const double *values, int n)
@@ -23,7 +24,8 @@ static double least(const double *values, int n)
     return best;
 }
 
-/* Weighs buses by their speed: a copy that takes t_b seconds on bus b uses at least min(w_b t_b) of all buses' joint time. */
+/* Weighs buses by their speed: a copy that takes t_b seconds on bus b uses at least min(w_b t_b) of
+ * all buses' joint time. */
 static double joint_share(const struct coldstart_problem *p, const double *times)
 {
     double total = 0, best = INFINITY;
@@ -81,7 +83,8 @@ static void fill_paths(struct bounding *b)
     }
 }
 
-/* What must cross the buses for a parameter, by all its operators' reads or by a copy, and what still runs after that. */
+/* What must cross the buses for a parameter, by all its operators' reads or by a copy, and what
+ * still runs after that. */
 struct item {
     double share_s, after_s;
     double load_s; /* of a parameter that must be copied: the least time of that, else 0 */
@@ -110,8 +113,8 @@ static int compare_items(const void *a, const void *b)
     return (x->after_s < y->after_s) - (x->after_s > y->after_s);
 }
 
-/* Copies cannot be cut in two: of any B k + 1 of them, some of the B buses carries k + 1. `sorted` holds their times, the longest
- * first; the best of these bounds. */
+/* Copies cannot be cut in two: of any B k + 1 of them, some of the B buses carries k + 1. `sorted`
+ * holds their times, the longest first; the best of these bounds. */
 static double pigeonhole(const double *sorted, int n, int n_buses)
 {
     double best = 0;
@@ -134,8 +137,8 @@ static void insert_sorted(double *sorted, int *n, double value)
 
 enum { PIGEONHOLE_MAX_PARAMS = 300 };
 
-/* Of all that must cross the buses and has at least `after` to run afterwards, the last crosses no earlier than their joint
- * time: the best such threshold. */
+/* Of all that must cross the buses and has at least `after` to run afterwards, the last crosses no
+ * earlier than their joint time: the best such threshold. */
 static int load_bound(const struct bounding *b, double *out)
 {
     const struct coldstart_problem *p = b->p;
@@ -165,7 +168,8 @@ static int load_bound(const struct bounding *b, double *out)
     return 0;
 }
 
-/* An operator that reads several parameters would count its read once for each: share it among them. */
+/* An operator that reads several parameters would count its read once for each: share it among
+ * them. */
 static void split_reads(struct bounding *b)
 {
     const struct coldstart_problem *p = b->p;
@@ -176,8 +180,8 @@ static void split_reads(struct bounding *b)
     }
 }
 
-/* The bus time that must pass before an operator can start: of all parameters above it. One that several operators read
- * counts with the read of one of them, since the others may come later. */
+/* The bus time that must pass before an operator can start: of all parameters above it. One that
+ * several operators read counts with the read of one of them, since the others may come later. */
 static double share_above(const struct bounding *b, int v, int *mark, int *stack)
 {
     const struct coldstart_problem *p = b->p;
@@ -207,7 +211,8 @@ enum { PROBE_MAX_OPS = 3000 };
 static int probe_host(struct bounding *b, double known_s)
 {
     const struct coldstart_problem *p = b->p;
-    int *mark = malloc((size_t)p->n_nodes * sizeof *mark), *stack = malloc(((size_t)p->n_nodes + 1) * sizeof *stack);
+    int *mark = malloc((size_t)p->n_nodes * sizeof *mark),
+        *stack = malloc(((size_t)p->n_nodes + 1) * sizeof *stack);
     if (!mark || !stack) {
         free(mark);
         free(stack);
@@ -222,19 +227,22 @@ static int probe_host(struct bounding *b, double known_s)
         double start = b->ready_s[v];
         if (p->n_ops <= PROBE_MAX_OPS)
             start = fmax(start, share_above(b, v, mark, stack));
-        b->must_load[v] = start + b->host_s[v] + b->tail_s[v] > known_s * (1 + 1e-9); /* sums of one plan differ by rounding */
+        b->must_load[v] = start + b->host_s[v] + b->tail_s[v] >
+                          known_s * (1 + 1e-9); /* sums of one plan differ by rounding */
     }
     free(mark);
     free(stack);
     return 0;
 }
 
-int coldstart_bounds_find(const struct coldstart_problem *p, double known_s, struct coldstart_bounds *out)
+int coldstart_bounds_find(const struct coldstart_problem *p, double known_s,
+                          struct coldstart_bounds *out)
 {
     struct arena arena = {0};
     size_t n = (size_t)p->n_nodes;
     struct bounding b = {.p = p};
-    double **const tables[] = {&b.exec_s, &b.host_s, &b.load_s, &b.read_s, &b.share_s, &b.head_s, &b.ready_s, &b.tail_s};
+    double **const tables[] = {&b.exec_s,  &b.host_s, &b.load_s,  &b.read_s,
+                               &b.share_s, &b.head_s, &b.ready_s, &b.tail_s};
     bool ok = (b.must_load = arena_alloc(&arena, n, sizeof(bool))) != NULL;
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
         ok = (*tables[i] = arena_alloc(&arena, n, sizeof(double))) && ok;
@@ -244,7 +252,8 @@ int coldstart_bounds_find(const struct coldstart_problem *p, double known_s, str
         fill_times(&b);
         split_reads(&b);
         for (int v = 0; v < p->n_nodes; v++)
-            b.must_load[v] = p->is_op[v] && !coldstart_has_params(p, v) && b.exec_s[v] <= b.host_s[v];
+            b.must_load[v] =
+                p->is_op[v] && !coldstart_has_params(p, v) && b.exec_s[v] <= b.host_s[v];
         fill_paths(&b);
         rc = probe_host(&b, known_s);
     }

@@ -1,13 +1,12 @@
-#include "planners/coldstart/coldstart.h"
-
 #include <math.h>
 
 #include "planners/coldstart/bounds.h"
+#include "planners/coldstart/coldstart.h"
 #include "planners/coldstart/picture.h"
 #include "planners/coldstart/plan_file.h"
 
-static int judge(const struct json_at *plan, const struct coldstart_problem *p, struct coldstart_verdict *out,
-                 struct timeline *timeline, struct err *e)
+static int judge(const struct json_at *plan, const struct coldstart_problem *p,
+                 struct coldstart_verdict *out, struct timeline *timeline, struct err *e)
 {
     struct arena arena = {0};
     struct coldstart_plan read;
@@ -28,11 +27,14 @@ static int judge(const struct json_at *plan, const struct coldstart_problem *p, 
         rc = coldstart_picture(&t, &read, timeline);
     timing_fini(&t);
     arena_free(&arena);
-    return rc == HP_ENOMEM ? err_set(e, HP_ENOMEM, "out of memory: the graph has %d nodes", p->n_nodes) : rc;
+    return rc == HP_ENOMEM
+               ? err_set(e, HP_ENOMEM, "out of memory: the graph has %d nodes", p->n_nodes)
+               : rc;
 }
 
-int coldstart_plan_check(const struct json_at *plan, const struct opgraph *g, bool force, bool contention,
-                         struct coldstart_verdict *out, struct timeline *timeline, struct err *e)
+int coldstart_plan_check(const struct json_at *plan, const struct opgraph *g, bool force,
+                         bool contention, struct coldstart_verdict *out, struct timeline *timeline,
+                         struct err *e)
 {
     struct coldstart_verdict v = {.contention = contention};
     struct coldstart_problem p;

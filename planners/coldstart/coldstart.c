@@ -18,8 +18,8 @@
 
 const char *coldstart_method_word(enum coldstart_method m)
 {
-    static const char *const words[COLDSTART_METHODS] = {"best",   "serial", "pipeline",    "dha", "pt",
-                                                         "pt-dha", "milp",   "interleaved", "list"};
+    static const char *const words[COLDSTART_METHODS] = {
+        "best", "serial", "pipeline", "dha", "pt", "pt-dha", "milp", "interleaved", "list"};
     return words[m];
 }
 
@@ -30,7 +30,12 @@ struct candidate {
     char reason[200]; /* why it cannot be carried out; else where its time goes */
 };
 
-enum { MAX_CANDIDATES = 24, MAX_PRIMARIES = 8, DEFAULT_SECONDS = 10, DEFAULT_EVALUATIONS = 2000000 };
+enum {
+    MAX_CANDIDATES = 24,
+    MAX_PRIMARIES = 8,
+    DEFAULT_SECONDS = 10,
+    DEFAULT_EVALUATIONS = 2000000
+};
 
 struct making {
     const struct coldstart_options *options;
@@ -47,7 +52,9 @@ struct making {
     char winner[32];
 };
 
-/* ---- weighing ------------------------------------------------------------------------------------------------- */
+/* ---- weighing
+ * -------------------------------------------------------------------------------------------------
+ */
 
 /* Says where a plan's time goes: whether its buses or its devices end it. */
 static void describe(const struct making *m, struct candidate *c)
@@ -62,10 +69,12 @@ static void describe(const struct making *m, struct candidate *c)
     double loaded = 0;
     for (int i = 0; i < m->plan.n_copies; i++)
         loaded = fmax(loaded, t->copy_end_s[i]);
-    snprintf(c->reason, sizeof c->reason, "its buses are busy until %.6g s, its operators until %.6g s", loaded, c->latency_s);
+    snprintf(c->reason, sizeof c->reason,
+             "its buses are busy until %.6g s, its operators until %.6g s", loaded, c->latency_s);
 }
 
-/* Weighs m->plan under a name; of several plans of one name (one for each primary device) the best counts. */
+/* Weighs m->plan under a name; of several plans of one name (one for each primary device) the best
+ * counts. */
 static void weigh(struct making *m, const char *name)
 {
     double before = m->search.best_s, latency = search_offer(&m->search, &m->plan);
@@ -86,10 +95,13 @@ static void weigh(struct making *m, const char *name)
         snprintf(m->winner, sizeof m->winner, "%s", name);
 }
 
-/* ---- candidates ------------------------------------------------------------------------------------------------ */
+/* ---- candidates
+ * ------------------------------------------------------------------------------------------------
+ */
 
 /* What DeepPlan's choice and the exact one say for every operator, on one primary device. */
-static int choose_host(struct making *m, int primary, bool exact, bool contention, bool *host, bool *proven)
+static int choose_host(struct making *m, int primary, bool exact, bool contention, bool *host,
+                       bool *proven)
 {
     const struct coldstart_problem *p = &m->problem;
     struct arena scratch = {0};
@@ -111,7 +123,8 @@ static int choose_host(struct making *m, int primary, bool exact, bool contentio
     return rc;
 }
 
-/* The exact choice in the paper's model and with contention, in order of use and interleaved, and the greedy's interleaved. */
+/* The exact choice in the paper's model and with contention, in order of use and interleaved, and
+ * the greedy's interleaved. */
 static int weigh_chosen(struct making *m, int primary, bool with_exact)
 {
     const struct coldstart_problem *p = &m->problem;
@@ -128,7 +141,8 @@ static int weigh_chosen(struct making *m, int primary, bool with_exact)
         if ((rc = published_in_order(p, primary, host, &m->plan)) == 0) {
             double before = m->search.best_s;
             weigh(m, contention ? "exact with contention" : "exact");
-            /* One device takes a chain in one order, so nothing beats the exact choice that was carried out. */
+            /* One device takes a chain in one order, so nothing beats the exact choice that was
+             * carried out. */
             if (proven && p->n_devices == 1 && m->search.timing.fault == TIMING_OK)
                 m->bound_s = fmin(before, m->search.timing.latency_s);
         }
@@ -183,18 +197,20 @@ static int weigh_method(struct making *m, enum coldstart_method method, int prim
     return rc;
 }
 
-/* Whether two devices cannot be told apart by their times, bus and memory: then one of them will do as the primary. */
+/* Whether two devices cannot be told apart by their times, bus and memory: then one of them will do
+ * as the primary. */
 static bool same_primary(const struct coldstart_problem *p, int a, int b)
 {
     const struct opgraph *g = p->graph;
-    if (p->memory_bytes[a] != p->memory_bytes[b] || g->bus_bytes_per_s[p->bus_of[a]] != g->bus_bytes_per_s[p->bus_of[b]])
+    if (p->memory_bytes[a] != p->memory_bytes[b] ||
+        g->bus_bytes_per_s[p->bus_of[a]] != g->bus_bytes_per_s[p->bus_of[b]])
         return false;
     for (int d = 0; d < p->n_devices; d++)
         if (p->n_devices > 2 && d != a && d != b && opgraph_peer(g, d, a) != opgraph_peer(g, d, b))
             return false;
     for (int v = 0; v < p->n_nodes; v++)
-        if (p->is_op[v] &&
-            (g->nodes[v].exec_s[a] != g->nodes[v].exec_s[b] || g->nodes[v].host_exec_s[a] != g->nodes[v].host_exec_s[b]))
+        if (p->is_op[v] && (g->nodes[v].exec_s[a] != g->nodes[v].exec_s[b] ||
+                            g->nodes[v].host_exec_s[a] != g->nodes[v].host_exec_s[b]))
             return false;
     return true;
 }
@@ -214,11 +230,13 @@ static int list_primaries(const struct coldstart_problem *p, int *primaries)
 
 static int weigh_all(struct making *m)
 {
-    static const enum coldstart_method methods[] = {COLDSTART_SERIAL, COLDSTART_PIPELINE, COLDSTART_DHA, COLDSTART_PT,
-                                                    COLDSTART_PT_DHA};
+    static const enum coldstart_method methods[] = {COLDSTART_SERIAL, COLDSTART_PIPELINE,
+                                                    COLDSTART_DHA, COLDSTART_PT, COLDSTART_PT_DHA};
     int primaries[MAX_PRIMARIES], n = list_primaries(&m->problem, primaries), rc = 0;
     /* Large graphs on devices that all differ would spend the search's time here. */
-    for (int i = 0; i < n && rc == 0 && (i == 0 || m->budget.seconds <= 0 || search_budget_look(&m->budget) < 0.3); i++) {
+    for (int i = 0; i < n && rc == 0 &&
+                    (i == 0 || m->budget.seconds <= 0 || search_budget_look(&m->budget) < 0.3);
+         i++) {
         for (size_t k = 0; k < sizeof methods / sizeof *methods && rc == 0; k++)
             rc = weigh_method(m, methods[k], primaries[i]);
         if (rc == 0)
@@ -229,10 +247,13 @@ static int weigh_all(struct making *m)
     return rc < 0 ? rc : weigh_list(m);
 }
 
-/* ---- the search ------------------------------------------------------------------------------------------------ */
+/* ---- the search
+ * ------------------------------------------------------------------------------------------------
+ */
 
-/* How a search is laid out. Small graphs are searched many times from the start, large ones once: there the first descent is
- * not over before the time is. Chosen by trying on random graphs and on the models of the SortingHat paper. */
+/* How a search is laid out. Small graphs are searched many times from the start, large ones once:
+ * there the first descent is not over before the time is. Chosen by trying on random graphs and on
+ * the models of the SortingHat paper. */
 struct search_shape {
     int most_ops, restarts;
     double coarse, rolling; /* shares of each restart; the rest is fine */
@@ -247,11 +268,12 @@ static const struct search_shape search_shapes[] = {
 };
 
 /* The last restart ends with the best of all. */
-static void run_restart(struct making *m, const struct search_shape *shape, const struct coldstart_plan *start, double begin,
-                        double end, bool last)
+static void run_restart(struct making *m, const struct search_shape *shape,
+                        const struct coldstart_plan *start, double begin, double end, bool last)
 {
     struct search *s = &m->search;
-    double coarse_end = begin + shape->coarse * (end - begin), rolling_end = coarse_end + shape->rolling * (end - begin);
+    double coarse_end = begin + shape->coarse * (end - begin),
+           rolling_end = coarse_end + shape->rolling * (end - begin);
     search_coarse(s, start, coarse_end, shape->coarse_heat);
     if (shape->rolling > 0)
         search_rolling(s, rolling_end, shape->fine_heat);
@@ -270,10 +292,12 @@ static void run_search(struct making *m)
     coldstart_plan_copy(&m->problem, &m->start, &s->best);
     for (int r = 0; r < shape->restarts && s->best_s > s->bound_s; r++) {
         const struct coldstart_plan *start = &m->start;
-        if (r == 1 && list_schedule(&m->problem, &m->plan) == 0 && search_offer(s, &m->plan) < (double)INFINITY)
+        if (r == 1 && list_schedule(&m->problem, &m->plan) == 0 &&
+            search_offer(s, &m->plan) < (double)INFINITY)
             start = &m->plan;
         double span = (1 - from) * (1 - shape->polish) / shape->restarts;
-        run_restart(m, shape, start, from + span * r, from + span * (r + 1), r == shape->restarts - 1);
+        run_restart(m, shape, start, from + span * r, from + span * (r + 1),
+                    r == shape->restarts - 1);
     }
     search_polish(s, 1);
     if (s->best_s < before)
@@ -282,7 +306,8 @@ static void run_search(struct making *m)
         struct candidate *c = &m->candidates[m->n_candidates++];
         snprintf(c->name, sizeof c->name, "search");
         c->latency_s = s->best_s;
-        snprintf(c->reason, sizeof c->reason, "%llu plans timed", (unsigned long long)m->budget.used);
+        snprintf(c->reason, sizeof c->reason, "%llu plans timed",
+                 (unsigned long long)m->budget.used);
     }
 }
 
@@ -316,7 +341,8 @@ static int make_published(struct making *m)
 
 static int make_milp(struct making *m, struct err *e)
 {
-    struct milp_options o = {.time_limit_s = m->options->time_limit_s > 0 ? m->options->time_limit_s : 30,
+    struct milp_options o = {.time_limit_s =
+                                 m->options->time_limit_s > 0 ? m->options->time_limit_s : 30,
                              .dominators = m->options->dominators > 0 ? m->options->dominators : 1,
                              .slots = m->options->slots > 0 ? m->options->slots : 2,
                              .env = m->options->env,
@@ -332,21 +358,27 @@ static int make_milp(struct making *m, struct err *e)
     struct candidate *c = &m->candidates[m->n_candidates - 1];
     if (m->search.timing.fault == TIMING_OK)
         snprintf(c->reason, sizeof c->reason,
-                 "%d sub-models, %d solved to the end, %d without a solution in time; %.6g s by the programme itself",
+                 "%d sub-models, %d solved to the end, %d without a solution in time; %.6g s by "
+                 "the programme itself",
                  outcome.sub_models, outcome.proven, outcome.without, outcome.latency_s);
     return m->search.best_s == (double)INFINITY ? 0 : find_bound(m);
 }
 
-/* ---- the result ------------------------------------------------------------------------------------------------ */
+/* ---- the result
+ * ------------------------------------------------------------------------------------------------
+ */
 
 static int nothing_fits(const struct making *m, struct err *e)
 {
-    err_set(e, HP_EINFEASIBLE, "no plan of method %s can be carried out", coldstart_method_word(m->options->method));
+    err_set(e, HP_EINFEASIBLE, "no plan of method %s can be carried out",
+            coldstart_method_word(m->options->method));
     if (m->n_candidates > 0)
-        err_set(e, HP_EINFEASIBLE, "method %s: %s", coldstart_method_word(m->options->method), m->candidates[0].reason);
+        err_set(e, HP_EINFEASIBLE, "method %s: %s", coldstart_method_word(m->options->method),
+                m->candidates[0].reason);
     if (m->options->method == COLDSTART_BEST)
         return err_hint(e, "give the devices more memory_bytes"), HP_EINFEASIBLE;
-    return err_hint(e, "--method best looks for one over all devices and from host memory"), HP_EINFEASIBLE;
+    return err_hint(e, "--method best looks for one over all devices and from host memory"),
+           HP_EINFEASIBLE;
 }
 
 static void write_why(const struct making *m, json_t *plan)
@@ -382,7 +414,8 @@ static void drop_needless_copies(struct making *m)
             continue;
         coldstart_plan_copy(&m->problem, plan, &m->search.best);
         plan->n_copies--;
-        memmove(plan->copies + c, plan->copies + c + 1, (size_t)(plan->n_copies - c) * sizeof *plan->copies);
+        memmove(plan->copies + c, plan->copies + c + 1,
+                (size_t)(plan->n_copies - c) * sizeof *plan->copies);
         double latency = timing_run(&m->search.timing, plan);
         if (latency <= m->search.best_s) {
             m->search.best_s = latency;
@@ -395,11 +428,13 @@ static void drop_needless_copies(struct making *m)
 static int finish(struct making *m, double seconds, struct coldstart_result *out, struct err *e)
 {
     drop_needless_copies(m);
-    struct coldstart_result r = {.latency_s = m->search.best_s, .bound_s = fmin(m->bound_s, m->search.best_s)};
+    struct coldstart_result r = {.latency_s = m->search.best_s,
+                                 .bound_s = fmin(m->bound_s, m->search.best_s)};
     snprintf(r.winner, sizeof r.winner, "%s", m->winner);
     r.plan = plan_envelope("coldstart", coldstart_method_word(m->options->method), seconds);
     timing_run(&m->search.timing, &m->search.best);
-    if (!r.plan || coldstart_plan_to_json(&m->search.best, &m->search.timing, r.bound_s, r.plan) < 0 ||
+    if (!r.plan ||
+        coldstart_plan_to_json(&m->search.best, &m->search.timing, r.bound_s, r.plan) < 0 ||
         coldstart_picture(&m->search.timing, &m->search.best, &r.timeline) < 0) {
         coldstart_result_free(&r);
         return err_set(e, HP_ENOMEM, "out of memory while writing the plan");
@@ -420,8 +455,11 @@ static int prepare(struct making *m, const struct opgraph *g, struct err *e)
     int rc = coldstart_problem_init(&m->problem, g, o->contention, e);
     if (rc < 0)
         return rc;
-    m->budget = (struct search_budget){
-        .env = o->env, .seconds = o->time_limit_s, .evaluations = o->evaluations, .tell = o->tell, .tell_ctx = o->tell_ctx};
+    m->budget = (struct search_budget){.env = o->env,
+                                       .seconds = o->time_limit_s,
+                                       .evaluations = o->evaluations,
+                                       .tell = o->tell,
+                                       .tell_ctx = o->tell_ctx};
     if (o->time_limit_s <= 0 && o->evaluations == 0) {
         m->budget.seconds = DEFAULT_SECONDS;
         m->budget.evaluations = DEFAULT_EVALUATIONS; /* small graphs need no more */
@@ -434,8 +472,8 @@ static int prepare(struct making *m, const struct opgraph *g, struct err *e)
     return rc;
 }
 
-int coldstart_plan_make(const struct opgraph *g, const struct coldstart_options *options, struct coldstart_result *out,
-                        struct err *e)
+int coldstart_plan_make(const struct opgraph *g, const struct coldstart_options *options,
+                        struct coldstart_result *out, struct err *e)
 {
     struct making *m = calloc(1, sizeof *m);
     if (!m)
@@ -453,7 +491,8 @@ int coldstart_plan_make(const struct opgraph *g, const struct coldstart_options 
             rc = nothing_fits(m, e);
     }
     if (rc == 0)
-        rc = finish(m, options->env ? (double)(env_now_ns(options->env) - started) * 1e-9 : 0, out, e);
+        rc = finish(m, options->env ? (double)(env_now_ns(options->env) - started) * 1e-9 : 0, out,
+                    e);
     search_fini(&m->search);
     coldstart_problem_fini(&m->problem);
     arena_free(&m->arena);

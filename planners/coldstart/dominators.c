@@ -15,8 +15,8 @@ int dominators_find(const struct coldstart_problem *p, int *positions)
         if (p->op_inputs_at[v] == p->op_inputs_at[v + 1])
             last_source = i;
     }
-    /* An operator dominates when no edge leads past it: neither from an earlier operator nor from the graph's input, and when
-     * no output lies before it. */
+    /* An operator dominates when no edge leads past it: neither from an earlier operator nor from
+     * the graph's input, and when no output lies before it. */
     int reach = last_source;
     bool output_before = false;
     for (int i = 0; i < p->n_ops; i++) {
@@ -57,7 +57,8 @@ static uint64_t own_hash(const struct coldstart_problem *p, int v)
     return h;
 }
 
-/* A node's hash takes in those of its neighbours; after `HASH_ROUNDS` rounds, of all nodes within that many edges. */
+/* A node's hash takes in those of its neighbours; after `HASH_ROUNDS` rounds, of all nodes within
+ * that many edges. */
 enum { HASH_ROUNDS = 6 };
 
 static void hash_neighbours(const struct coldstart_problem *p, const uint64_t *from, uint64_t *to)
@@ -97,7 +98,8 @@ static int compare_keys(const void *a, const void *b)
     return (x->node > y->node) - (x->node < y->node);
 }
 
-/* The stretch between dominators that an operator is in; a parameter is where its first reader is. */
+/* The stretch between dominators that an operator is in; a parameter is where its first reader is.
+ */
 static int find_segments(const struct coldstart_problem *p, int *segment)
 {
     int *positions = calloc((size_t)p->n_ops, sizeof *positions);
@@ -115,8 +117,8 @@ static int find_segments(const struct coldstart_problem *p, int *segment)
     return n < 0 ? n : 0;
 }
 
-static int list_classes(const struct coldstart_problem *p, const struct keyed *sorted, struct arena *arena,
-                        struct node_classes *c)
+static int list_classes(const struct coldstart_problem *p, const struct keyed *sorted,
+                        struct arena *arena, struct node_classes *c)
 {
     size_t n = (size_t)p->n_nodes;
     c->class_of = arena_alloc(arena, n, sizeof(int));
@@ -142,12 +144,14 @@ static int list_classes(const struct coldstart_problem *p, const struct keyed *s
     return 0;
 }
 
-int node_classes_find(const struct coldstart_problem *p, struct arena *arena, struct node_classes *out)
+int node_classes_find(const struct coldstart_problem *p, struct arena *arena,
+                      struct node_classes *out)
 {
     size_t n = (size_t)p->n_nodes;
     uint64_t *hash = calloc(2 * n, sizeof *hash), *next = hash + n;
     struct keyed *keyed = calloc(n, sizeof *keyed);
-    int *segment = calloc(n, sizeof *segment), rc = hash && keyed && segment ? find_segments(p, segment) : HP_ENOMEM;
+    int *segment = calloc(n, sizeof *segment),
+        rc = hash && keyed && segment ? find_segments(p, segment) : HP_ENOMEM;
     struct node_classes c = {0};
     if (rc == 0) {
         for (int v = 0; v < p->n_nodes; v++)
@@ -160,7 +164,10 @@ int node_classes_find(const struct coldstart_problem *p, struct arena *arena, st
             keyed[v] = (struct keyed){hash[v], segment[v], v, 0};
         qsort(keyed, n, sizeof *keyed, compare_in_segment);
         for (uint64_t i = 0, nth = 0; i < n; i++) {
-            nth = i > 0 && keyed[i].hash == keyed[i - 1].hash && keyed[i].segment == keyed[i - 1].segment ? nth + 1 : 0;
+            nth = i > 0 && keyed[i].hash == keyed[i - 1].hash &&
+                          keyed[i].segment == keyed[i - 1].segment
+                      ? nth + 1
+                      : 0;
             keyed[i].key = mix(keyed[i].hash, nth);
         }
         qsort(keyed, n, sizeof *keyed, compare_keys);

@@ -12,9 +12,12 @@ static bool reads_output(const struct coldstart_problem *p, int reader, int of)
     return false;
 }
 
-int layers_init(const struct coldstart_problem *p, int device, struct arena *arena, struct layers *out)
+int layers_init(const struct coldstart_problem *p, int device, struct arena *arena,
+                struct layers *out)
 {
-    struct layers l = {.layer = arena_alloc(arena, (size_t)p->n_ops, sizeof *l.layer), .n = p->n_ops, .chain = true};
+    struct layers l = {.layer = arena_alloc(arena, (size_t)p->n_ops, sizeof *l.layer),
+                       .n = p->n_ops,
+                       .chain = true};
     bool *taken = calloc((size_t)p->n_nodes, sizeof *taken);
     if (!l.layer || !taken) {
         free(taken);
@@ -47,16 +50,19 @@ int layers_init(const struct coldstart_problem *p, int device, struct arena *are
     return 0;
 }
 
-/* ---- DeepPlan's greedy -------------------------------------------------------------------------------------- */
+/* ---- DeepPlan's greedy
+ * -------------------------------------------------------------------------------------- */
 
-/* The greedy compares sums of times for equality, so it counts in whole picoseconds: what is equal in milliseconds stays equal.
+/* The greedy compares sums of times for equality, so it counts in whole picoseconds: what is equal
+ * in milliseconds stays equal.
  */
 struct greedy_layer {
     double load_ps, exec_ps, host_ps;
     double end_ps, loaded_ps; /* as of the last trace */
 };
 
-/* Layers 0..i that may still go to host memory, as a heap: least extra time first, then the longest load, then the first. */
+/* Layers 0..i that may still go to host memory, as a heap: least extra time first, then the longest
+ * load, then the first. */
 struct greedy {
     struct greedy_layer *layer;
     int n;
@@ -117,7 +123,8 @@ static double trace(struct greedy *g, int i)
     return stall;
 }
 
-/* Moves layers 0..i to host memory until the stall of layer i is gone; only then the trace is made anew. */
+/* Moves layers 0..i to host memory until the stall of layer i is gone; only then the trace is made
+ * anew. */
 static void remove_stall(struct greedy *g, int i, double stall_ps)
 {
     while (g->n_heap > 0) {
@@ -147,8 +154,9 @@ int layers_greedy(const struct layers *l, struct arena *scratch, bool *host)
         return HP_ENOMEM;
     for (int i = 0; i < l->n; i++) {
         const struct layer *a = &l->layer[i];
-        g.layer[i] = (struct greedy_layer){
-            .load_ps = round(a->load_s * 1e12), .exec_ps = round(a->exec_s * 1e12), .host_ps = round(a->host_s * 1e12)};
+        g.layer[i] = (struct greedy_layer){.load_ps = round(a->load_s * 1e12),
+                                           .exec_ps = round(a->exec_s * 1e12),
+                                           .host_ps = round(a->host_s * 1e12)};
         host[i] = !a->has_params;
         if (!host[i])
             push(&g, i);
@@ -159,7 +167,8 @@ int layers_greedy(const struct layers *l, struct arena *scratch, bool *host)
     return 0;
 }
 
-/* ---- the exact choice --------------------------------------------------------------------------------------- */
+/* ---- the exact choice
+ * --------------------------------------------------------------------------------------- */
 
 /* One way to have run the first layers: none other of its layer has both times earlier. */
 struct state {
@@ -175,7 +184,8 @@ struct frontier {
     int n;
 };
 
-static struct state step(const struct layer *a, const struct state *s, int index, bool host, bool contention)
+static struct state step(const struct layer *a, const struct state *s, int index, bool host,
+                         bool contention)
 {
     struct state t = {.loaded_s = s->loaded_s, .parent = index, .host = host};
     if (!host) {
@@ -191,9 +201,10 @@ static struct state step(const struct layer *a, const struct state *s, int index
     return t;
 }
 
-/* The next way of one kind that none after it dominates. Ends first fall and then rise along the frontier, while loads only
- * fall: a way whose successor ends no later is dominated. */
-static bool next_of(const struct layer *a, const struct frontier *f, int *at, bool host, bool contention, struct state *out)
+/* The next way of one kind that none after it dominates. Ends first fall and then rise along the
+ * frontier, while loads only fall: a way whose successor ends no later is dominated. */
+static bool next_of(const struct layer *a, const struct frontier *f, int *at, bool host,
+                    bool contention, struct state *out)
 {
     if (*at >= f->n)
         return false;
@@ -207,8 +218,9 @@ static bool next_of(const struct layer *a, const struct frontier *f, int *at, bo
     return true;
 }
 
-/* What is still to come costs at least so much. Execution ends after w x (end of loading) + (1 - w) x (end of execution) for
- * every weight w of 0 to 1, and each layer adds to that whichever of its two ways adds less. */
+/* What is still to come costs at least so much. Execution ends after w x (end of loading) + (1 - w)
+ * x (end of execution) for every weight w of 0 to 1, and each layer adds to that whichever of its
+ * two ways adds less. */
 enum { WEIGHTS = 9 };
 
 struct rest {
@@ -228,7 +240,8 @@ static void fill_rests(const struct layers *l, bool contention, struct rest *res
         for (int k = 0; k < WEIGHTS; k++) {
             double w = weight_of(k), loaded = w * a->load_s + (1 - w) * a->exec_s;
             double host = w * (contention ? a->read_s : 0) + (1 - w) * a->host_s;
-            rests[i].at_least_s[k] = rests[i + 1].at_least_s[k] + (a->has_params && host < loaded ? host : loaded);
+            rests[i].at_least_s[k] =
+                rests[i + 1].at_least_s[k] + (a->has_params && host < loaded ? host : loaded);
         }
     }
 }
@@ -236,7 +249,8 @@ static void fill_rests(const struct layers *l, bool contention, struct rest *res
 static bool can_beat(const struct state *s, const struct rest *rest, double best_s)
 {
     for (int k = 0; k < WEIGHTS; k++)
-        if (weight_of(k) * s->loaded_s + (1 - weight_of(k)) * s->end_s + rest->at_least_s[k] > best_s)
+        if (weight_of(k) * s->loaded_s + (1 - weight_of(k)) * s->end_s + rest->at_least_s[k] >
+            best_s)
             return false;
     return true;
 }
@@ -249,8 +263,8 @@ static void keep(struct frontier *f, const struct state *s, const struct rest *r
         f->states[f->n++] = *s;
 }
 
-static void expand(const struct layer *a, const struct frontier *from, bool contention, const struct rest *rest, double best_s,
-                   struct frontier *to)
+static void expand(const struct layer *a, const struct frontier *from, bool contention,
+                   const struct rest *rest, double best_s, struct frontier *to)
 {
     struct state loaded, host;
     int at_loaded = 0, at_host = 0;
@@ -258,8 +272,9 @@ static void expand(const struct layer *a, const struct frontier *from, bool cont
     bool has_host = a->has_params && next_of(a, from, &at_host, true, contention, &host);
     to->n = 0;
     while (has_loaded || has_host) {
-        bool take_host = has_host && (!has_loaded || host.end_s < loaded.end_s ||
-                                      (host.end_s == loaded.end_s && host.loaded_s < loaded.loaded_s));
+        bool take_host =
+            has_host && (!has_loaded || host.end_s < loaded.end_s ||
+                         (host.end_s == loaded.end_s && host.loaded_s < loaded.loaded_s));
         if (take_host) {
             keep(to, &host, rest, best_s);
             has_host = next_of(a, from, &at_host, true, contention, &host);
@@ -328,10 +343,10 @@ static void trace_back(const struct layers *l, const struct frontier *frontiers,
     }
 }
 
-/* One pass over the layers with frontiers of at most `limit` states: improves host and finish, and says whether nothing was left
- * out. */
-static int sweep(const struct layers *l, bool contention, const struct rest *rests, int limit, bool *host, double *finish_s,
-                 bool *exact)
+/* One pass over the layers with frontiers of at most `limit` states: improves host and finish, and
+ * says whether nothing was left out. */
+static int sweep(const struct layers *l, bool contention, const struct rest *rests, int limit,
+                 bool *host, double *finish_s, bool *exact)
 {
     struct frontier *frontiers = calloc((size_t)l->n + 1, sizeof *frontiers),
                     next = {malloc(FRONTIER_LIMIT * sizeof *next.states), 0};
@@ -349,7 +364,8 @@ static int sweep(const struct layers *l, bool contention, const struct rest *res
         total += next.n;
         if (reached == l->n || next.n == 0 || total > STATES_LIMIT || rc < 0)
             break;
-        expand(&l->layer[reached], &frontiers[reached], contention, &rests[reached + 1], to_beat_s, &next);
+        expand(&l->layer[reached], &frontiers[reached], contention, &rests[reached + 1], to_beat_s,
+               &next);
         reached++;
     }
     *exact = *exact && total <= STATES_LIMIT;
@@ -364,8 +380,10 @@ static int sweep(const struct layers *l, bool contention, const struct rest *res
     return rc;
 }
 
-/* A first pass with thin frontiers finds a plan so good that the exact pass may leave out most of its states. */
-int layers_optimal(const struct layers *l, bool contention, bool *host, double *finish_s, bool *exact)
+/* A first pass with thin frontiers finds a plan so good that the exact pass may leave out most of
+ * its states. */
+int layers_optimal(const struct layers *l, bool contention, bool *host, double *finish_s,
+                   bool *exact)
 {
     struct rest *rests = calloc((size_t)l->n + 1, sizeof *rests);
     int rc = rests ? first_guess(l, contention, host, finish_s) : HP_ENOMEM;

@@ -11,14 +11,17 @@ struct listing {
     struct moves moves; /* for its gates */
     double *rank_s;     /* [node] of an operator: the longest way from its start to the end */
     double *end_s;      /* [node] */
-    double *there_s;    /* [node * n_devices + device] when a tensor is on a device; infinity: not on its way */
-    int *source;        /* [node] the device where a parameter appears first; COLDSTART_NOWHERE: not copied */
+    double *there_s; /* [node * n_devices + device] when a tensor is on a device; infinity: not on
+                        its way */
+    int *source; /* [node] the device where a parameter appears first; COLDSTART_NOWHERE: not copied
+                  */
     double *bus_s, *link_s, *device_s, *used_bytes;
     double *try_bus_s, *try_link_s; /* the same, while one operator is tried on one device */
     int *missing, *heap, n_heap;
 };
 
-static int listing_init(struct listing *s, const struct coldstart_problem *p, struct arena *a, struct coldstart_plan *out)
+static int listing_init(struct listing *s, const struct coldstart_problem *p, struct arena *a,
+                        struct coldstart_plan *out)
 {
     size_t n = (size_t)p->n_nodes, d = (size_t)p->n_devices, b = (size_t)p->n_buses;
     *s = (struct listing){.p = p, .plan = out};
@@ -34,8 +37,9 @@ static int listing_init(struct listing *s, const struct coldstart_problem *p, st
     s->try_link_s = arena_alloc(a, d, sizeof(double));
     s->missing = arena_alloc(a, n, sizeof(int));
     s->heap = arena_alloc(a, n + 1, sizeof(int));
-    if (!s->rank_s || !s->end_s || !s->there_s || !s->source || !s->bus_s || !s->link_s || !s->device_s || !s->used_bytes ||
-        !s->try_bus_s || !s->try_link_s || !s->missing || !s->heap)
+    if (!s->rank_s || !s->end_s || !s->there_s || !s->source || !s->bus_s || !s->link_s ||
+        !s->device_s || !s->used_bytes || !s->try_bus_s || !s->try_link_s || !s->missing ||
+        !s->heap)
         return HP_ENOMEM;
     for (size_t i = 0; i < n * d; i++)
         s->there_s[i] = INFINITY;
@@ -58,7 +62,8 @@ static void fill_ranks(struct listing *s)
     }
 }
 
-/* ---- operators that are ready, the highest rank first, the lower index where ranks are equal ----------------------- */
+/* ---- operators that are ready, the highest rank first, the lower index where ranks are equal
+ * ----------------------- */
 
 static bool goes_before(const struct listing *s, int u, int v)
 {
@@ -88,7 +93,8 @@ static int pop(struct listing *s)
     return top;
 }
 
-/* ---- one operator on one device --------------------------------------------------------------------------------- */
+/* ---- one operator on one device
+ * --------------------------------------------------------------------------------- */
 
 /* When a tensor that is on `from` at `ready` reaches `to`; the link is taken in `try_link_s`. */
 static double crossing(struct listing *s, int node, int from, int to, double ready)
@@ -116,7 +122,8 @@ static double inputs_there(struct listing *s, int v, int device)
     return latest;
 }
 
-/* A parameter not copied yet, over the bus that brings it soonest: its gate on that bus through `gate`. */
+/* A parameter not copied yet, over the bus that brings it soonest: its gate on that bus through
+ * `gate`. */
 static double load_soonest(struct listing *s, int w, int device, int *gate)
 {
     const struct coldstart_problem *p = s->p;
@@ -124,11 +131,13 @@ static double load_soonest(struct listing *s, int w, int device, int *gate)
     int best_bus = -1;
     for (int b = 0; b < p->n_buses; b++) {
         int g = moves_gate(&s->moves, b, device);
-        if (g == COLDSTART_NOWHERE || (g != device && s->used_bytes[g] + p->bytes[w] > p->memory_bytes[g]))
+        if (g == COLDSTART_NOWHERE ||
+            (g != device && s->used_bytes[g] + p->bytes[w] > p->memory_bytes[g]))
             continue;
         double at = s->try_bus_s[b] + p->load_s[w * p->n_buses + b];
         if (g != device)
-            at = fmax(at, s->try_link_s[g]) + p->bytes[w] / p->peer_bytes_per_s[g * p->n_devices + device];
+            at = fmax(at, s->try_link_s[g]) +
+                 p->bytes[w] / p->peer_bytes_per_s[g * p->n_devices + device];
         if (at < best || (at == best && b == p->bus_of[device])) {
             best = at;
             best_bus = b;
@@ -150,7 +159,8 @@ static void load_try_state(struct listing *s, int device)
         s->try_link_s[d] = s->link_s[d * s->p->n_devices + device];
 }
 
-/* Where a parameter is when a resident operator on `device` needs it; with `commit`, makes it so. */
+/* Where a parameter is when a resident operator on `device` needs it; with `commit`, makes it so.
+ */
 static double param_there(struct listing *s, int w, int device, double *bytes, bool commit)
 {
     const struct coldstart_problem *p = s->p;
@@ -162,7 +172,8 @@ static double param_there(struct listing *s, int w, int device, double *bytes, b
     if (gate != COLDSTART_NOWHERE) {
         at = crossing(s, w, gate, device, s->there_s[w * p->n_devices + gate]);
         if (at == (double)INFINITY && commit)
-            coldstart_plan_add(s->plan, w, device, false); /* no path from there: over its own bus */
+            coldstart_plan_add(s->plan, w, device,
+                               false); /* no path from there: over its own bus */
         if (at == (double)INFINITY) {
             int bus = p->bus_of[device];
             at = s->try_bus_s[bus] += p->load_s[w * p->n_buses + bus];
@@ -218,7 +229,8 @@ static void commit_op(struct listing *s, int v, int device, bool host)
     memcpy(s->bus_s, s->try_bus_s, (size_t)p->n_buses * sizeof *s->bus_s);
     for (int d = 0; d < p->n_devices; d++)
         s->link_s[d * p->n_devices + device] = s->try_link_s[d];
-    /* What inputs_there sent is on this device from now on; that it is there by the start is enough to know. */
+    /* What inputs_there sent is on this device from now on; that it is there by the start is enough
+     * to know. */
     for (int k = p->op_inputs_at[v]; k < p->op_inputs_at[v + 1]; k++) {
         double *there = &s->there_s[p->op_inputs[k] * p->n_devices + device];
         *there = fmin(*there, end);

@@ -25,7 +25,9 @@ struct rolling {
     uint64_t started_ns;
 };
 
-/* ---- cutting -------------------------------------------------------------------------------------------------------- */
+/* ---- cutting
+ * --------------------------------------------------------------------------------------------------------
+ */
 
 static int find_cuts(struct rolling *r)
 {
@@ -42,7 +44,9 @@ static int find_cuts(struct rolling *r)
     return 0;
 }
 
-/* ---- one sub-model ----------------------------------------------------------------------------------------------------- */
+/* ---- one sub-model
+ * -----------------------------------------------------------------------------------------------------
+ */
 
 static int add_node(struct rolling *r, struct milp_sub_model *m, int node, int fixed_device)
 {
@@ -62,7 +66,8 @@ static int copied_to(const struct coldstart_plan *plan, int node)
     return COLDSTART_NOWHERE;
 }
 
-/* Inputs first, then the operator, then its edges; what earlier sub-models planned becomes one node that stands for it. */
+/* Inputs first, then the operator, then its edges; what earlier sub-models planned becomes one node
+ * that stands for it. */
 static void add_operator(struct rolling *r, struct milp_sub_model *m, int v)
 {
     const struct opgraph *g = r->p->graph;
@@ -77,12 +82,14 @@ static void add_operator(struct rolling *r, struct milp_sub_model *m, int v)
     }
 }
 
-static int take_sub_model(struct rolling *r, int first, int end, struct arena *scratch, struct milp_sub_model *m, struct err *e)
+static int take_sub_model(struct rolling *r, int first, int end, struct arena *scratch,
+                          struct milp_sub_model *m, struct err *e)
 {
     const struct opgraph *g = r->p->graph;
     size_t edges = 0;
     for (int i = first; i < end; i++)
-        edges += (size_t)(g->inputs_at[r->p->topological[i] + 1] - g->inputs_at[r->p->topological[i]]);
+        edges +=
+            (size_t)(g->inputs_at[r->p->topological[i] + 1] - g->inputs_at[r->p->topological[i]]);
     *m = (struct milp_sub_model){.p = r->p, .slots = r->options->slots};
     m->nodes = arena_alloc(scratch, edges + (size_t)(end - first), sizeof *m->nodes);
     m->edges = arena_alloc(scratch, edges + 1, sizeof *m->edges);
@@ -93,9 +100,14 @@ static int take_sub_model(struct rolling *r, int first, int end, struct arena *s
     for (int i = first; i < end; i++)
         add_operator(r, m, r->p->topological[i]);
     if (m->n_nodes > SUB_MODEL_MAX_NODES) {
-        err_set(e, HP_ELIMIT, "a sub-model between dominators has %d nodes; the published programme is written for at most %d",
+        err_set(e, HP_ELIMIT,
+                "a sub-model between dominators has %d nodes; the published programme is written "
+                "for at most %d",
                 m->n_nodes, SUB_MODEL_MAX_NODES);
-        return err_hint(e, "fewer --dominators make smaller sub-models; --method best has no such limit"), HP_ELIMIT;
+        return err_hint(
+                   e,
+                   "fewer --dominators make smaller sub-models; --method best has no such limit"),
+               HP_ELIMIT;
     }
     return 0;
 }
@@ -106,13 +118,15 @@ static bool put_text(void *ctx, const char *text, size_t size)
     return !((struct buffer *)ctx)->failed;
 }
 
-static int give_program(const struct rolling *r, const struct lp_program *lp, int sub_model, struct err *e)
+static int give_program(const struct rolling *r, const struct lp_program *lp, int sub_model,
+                        struct err *e)
 {
     struct buffer text = {0};
     if (!r->options->program)
         return 0;
     int rc = lp_program_write(lp, put_text, &text, e);
-    if (rc == 0 && !r->options->program(r->options->program_ctx, sub_model, (const char *)text.data, text.size))
+    if (rc == 0 && !r->options->program(r->options->program_ctx, sub_model, (const char *)text.data,
+                                        text.size))
         rc = err_set(e, HP_EIO, "the programme of sub-model %d could not be written", sub_model);
     buffer_free(&text);
     return rc;
@@ -125,8 +139,10 @@ static double time_share(const struct rolling *r, int sub_models_left)
     return fmax(0.02, (r->options->time_limit_s - used) / sub_models_left);
 }
 
-/* When lp_solve found nothing in its time: all on the device where the sub-model's input is, resident. */
-static void keep_together(const struct rolling *r, struct milp_sub_model *m, struct milp_solution *s)
+/* When lp_solve found nothing in its time: all on the device where the sub-model's input is,
+ * resident. */
+static void keep_together(const struct rolling *r, struct milp_sub_model *m,
+                          struct milp_solution *s)
 {
     const struct coldstart_problem *p = r->p;
     int device = 0, resident;
@@ -155,7 +171,8 @@ static void keep_together(const struct rolling *r, struct milp_sub_model *m, str
         s->rank[j] = j;
 }
 
-static int solve(struct rolling *r, struct milp_sub_model *m, int sub_model, struct milp_solution *s, struct err *e)
+static int solve(struct rolling *r, struct milp_sub_model *m, int sub_model,
+                 struct milp_solution *s, struct err *e)
 {
     struct lp_program *lp;
     struct lp_result result = {0};
@@ -171,7 +188,8 @@ static int solve(struct rolling *r, struct milp_sub_model *m, int sub_model, str
         if (result.values)
             milp_program_read(m, &r->state, result.values, s);
         else if (result.outcome == LP_INFEASIBLE)
-            rc = err_set(e, HP_EINFEASIBLE, "sub-model %d of %d has no plan that fits the devices' memory and paths",
+            rc = err_set(e, HP_EINFEASIBLE,
+                         "sub-model %d of %d has no plan that fits the devices' memory and paths",
                          sub_model + 1, r->n_cuts);
         else
             keep_together(r, m, s);
@@ -180,7 +198,9 @@ static int solve(struct rolling *r, struct milp_sub_model *m, int sub_model, str
     return rc;
 }
 
-/* ---- adding it to the plan ------------------------------------------------------------------------------------------------ */
+/* ---- adding it to the plan
+ * ------------------------------------------------------------------------------------------------
+ */
 
 struct placed {
     int rank, slot, local;
@@ -197,7 +217,8 @@ static int compare_placed(const void *a, const void *b)
 }
 
 /* Operators slot by slot; within a slot in the order of the graph. */
-static int add_operators(struct rolling *r, const struct milp_sub_model *m, const struct milp_solution *s, const int *position)
+static int add_operators(struct rolling *r, const struct milp_sub_model *m,
+                         const struct milp_solution *s, const int *position)
 {
     struct placed *ops = calloc((size_t)m->n_nodes, sizeof *ops);
     int n = 0;
@@ -205,7 +226,8 @@ static int add_operators(struct rolling *r, const struct milp_sub_model *m, cons
         return HP_ENOMEM;
     for (int v = 0; v < m->n_nodes; v++)
         if (m->nodes[v].is_op && m->nodes[v].fixed_device == COLDSTART_NOWHERE)
-            ops[n++] = (struct placed){s->rank[m->nodes[v].slot], m->nodes[v].slot, position[m->nodes[v].node]};
+            ops[n++] = (struct placed){s->rank[m->nodes[v].slot], m->nodes[v].slot,
+                                       position[m->nodes[v].node]};
     qsort(ops, (size_t)n, sizeof *ops, compare_placed);
     for (int i = 0; i < n; i++) {
         int v = r->p->topological[ops[i].local];
@@ -219,7 +241,8 @@ static int add_operators(struct rolling *r, const struct milp_sub_model *m, cons
     return 0;
 }
 
-/* What each bus carries, slot by slot in the round of its devices: the parameters of the slot, then its reads. */
+/* What each bus carries, slot by slot in the round of its devices: the parameters of the slot, then
+ * its reads. */
 static void add_copies(struct rolling *r, const struct milp_sub_model *m)
 {
     const struct coldstart_problem *p = r->p;
@@ -245,12 +268,16 @@ static void count(struct milp_outcome *o, const struct milp_solution *s)
     o->without += s->outcome != LP_OPTIMAL && s->outcome != LP_FEASIBLE;
 }
 
-static int plan_sub_model(struct rolling *r, int sub_model, int first, int end, const int *position, struct err *e)
+static int plan_sub_model(struct rolling *r, int sub_model, int first, int end, const int *position,
+                          struct err *e)
 {
     struct arena scratch = {0};
     struct milp_sub_model m;
-    struct milp_solution s = {.rank = arena_alloc(&scratch, (size_t)(r->p->n_devices * r->options->slots + 1), sizeof *s.rank)};
-    int rc = s.rank ? take_sub_model(r, first, end, &scratch, &m, e) : err_set(e, HP_ENOMEM, "out of memory");
+    struct milp_solution s = {.rank = arena_alloc(&scratch,
+                                                  (size_t)(r->p->n_devices * r->options->slots + 1),
+                                                  sizeof *s.rank)};
+    int rc = s.rank ? take_sub_model(r, first, end, &scratch, &m, e)
+                    : err_set(e, HP_ENOMEM, "out of memory");
     if (rc == 0 && (rc = solve(r, &m, sub_model, &s, e)) == 0) {
         count(r->outcome, &s);
         r->state = s.state;
@@ -265,15 +292,21 @@ static int plan_sub_model(struct rolling *r, int sub_model, int first, int end, 
     return rc;
 }
 
-int milp_schedule(const struct coldstart_problem *p, const struct milp_options *options, struct coldstart_plan *out,
-                  struct milp_outcome *outcome, struct err *e)
+int milp_schedule(const struct coldstart_problem *p, const struct milp_options *options,
+                  struct coldstart_plan *out, struct milp_outcome *outcome, struct err *e)
 {
-    struct rolling r = {.p = p, .options = options, .plan = out, .outcome = outcome, .started_ns = env_now_ns(options->env)};
+    struct rolling r = {.p = p,
+                        .options = options,
+                        .plan = out,
+                        .outcome = outcome,
+                        .started_ns = env_now_ns(options->env)};
     *outcome = (struct milp_outcome){0};
     r.local = arena_alloc(&r.arena, (size_t)p->n_nodes, sizeof *r.local);
     r.planned = arena_alloc(&r.arena, (size_t)p->n_nodes, sizeof *r.planned);
     int *position = arena_alloc(&r.arena, (size_t)p->n_nodes, sizeof *position);
-    int rc = r.local && r.planned && position && find_cuts(&r) == 0 ? 0 : err_set(e, HP_ENOMEM, "out of memory");
+    int rc = r.local && r.planned && position && find_cuts(&r) == 0
+                 ? 0
+                 : err_set(e, HP_ENOMEM, "out of memory");
     for (int i = 0; rc == 0 && i < p->n_ops; i++)
         position[p->topological[i]] = i;
     out->n_copies = 0;

@@ -7,10 +7,11 @@
 /* Times in the programme are milliseconds, so that coefficients lie near 1. */
 static const double MS = 1e3;
 
-/* Columns stand in one fixed order, so that building and reading agree without a table. J: slots in all; K: devices. */
+/* Columns stand in one fixed order, so that building and reading agree without a table. J: slots in
+ * all; K: devices. */
 struct columns {
-    int n, slots, devices, first_x, first_z, first_edge_in, first_copy_in, first_node_fin, first_place, first_dt_fin,
-        first_sg_start, first_sg_fin, first_rank, total;
+    int n, slots, devices, first_x, first_z, first_edge_in, first_copy_in, first_node_fin,
+        first_place, first_dt_fin, first_sg_start, first_sg_fin, first_rank, total;
 };
 
 static struct columns number_columns(const struct milp_sub_model *m)
@@ -64,23 +65,27 @@ struct builder {
     struct err *e;
 };
 
-/* ---- columns ---------------------------------------------------------------------------------------------------- */
+/* ---- columns
+ * ----------------------------------------------------------------------------------------------------
+ */
 
-static void column(struct builder *b, double objective, double lower, double upper, bool integer, const char *fmt, int i, int j,
-                   int k)
+static void column(struct builder *b, double objective, double lower, double upper, bool integer,
+                   const char *fmt, int i, int j, int k)
 {
     char name[32];
     snprintf(name, sizeof name, fmt, i, j, k);
     b->failed = lp_column_add(b->lp, name, objective, lower, upper, integer, b->e) < 0 || b->failed;
 }
 
-/* Equations 3 and 4 are bounds of x: placeholders stay in the first slot of their device, operators never lie in host memory. */
+/* Equations 3 and 4 are bounds of x: placeholders stay in the first slot of their device, operators
+ * never lie in host memory. */
 static void add_places(struct builder *b)
 {
     const struct milp_sub_model *m = b->m;
     for (int v = 0; v < m->n_nodes; v++) {
         const struct milp_node *node = &m->nodes[v];
-        int fixed = node->fixed_device == COLDSTART_NOWHERE ? -1 : node->fixed_device * m->slots + 1;
+        int fixed =
+            node->fixed_device == COLDSTART_NOWHERE ? -1 : node->fixed_device * m->slots + 1;
         for (int j = 0; j <= b->c.slots; j++) {
             double upper = (fixed >= 0 && j != fixed) || (j == 0 && node->is_op) ? 0 : 1;
             column(b, 0, j == fixed ? 1 : 0, upper, true, "x_%d_%d", v, j, 0);
@@ -121,7 +126,9 @@ static void add_columns(struct builder *b)
     column(b, 1, 0, INFINITY, false, "TotalLatency", 0, 0, 0);
 }
 
-/* ---- rows --------------------------------------------------------------------------------------------------------- */
+/* ---- rows
+ * ---------------------------------------------------------------------------------------------------------
+ */
 
 static int row(struct builder *b, enum lp_sense sense, double right)
 {
@@ -136,7 +143,8 @@ static void term(struct builder *b, int r, int col, double coefficient)
         b->failed = lp_term_add(b->lp, r, col, coefficient, b->e) < 0;
 }
 
-/* 2: every node in one slot. 5: parameters lie in host memory when their operator runs from there. */
+/* 2: every node in one slot. 5: parameters lie in host memory when their operator runs from there.
+ */
 static void add_assignment(struct builder *b)
 {
     const struct columns *c = &b->c;
@@ -184,7 +192,8 @@ static void add_contiguity(struct builder *b)
     }
 }
 
-/* Not published: an order of the slots in which every edge between two of them leads onwards, so that none waits for itself. */
+/* Not published: an order of the slots in which every edge between two of them leads onwards, so
+ * that none waits for itself. */
 static void add_order(struct builder *b)
 {
     const struct columns *c = &b->c;
@@ -210,7 +219,8 @@ static void add_order(struct builder *b)
     for (int k = 0; k < b->m->n_edges; k++) {
         int u = b->m->edges[k][0], v = b->m->edges[k][1];
         for (int j = 1; j <= c->slots && b->m->nodes[u].is_op; j++) {
-            int r = row(b, LP_AT_LEAST, 1 - all); /* in another slot than u: at least one place later */
+            int r =
+                row(b, LP_AT_LEAST, 1 - all); /* in another slot than u: at least one place later */
             term(b, r, c->first_place + v, 1);
             term(b, r, c->first_place + u, -1);
             term(b, r, x_of(c, v, j), -all);
@@ -234,7 +244,8 @@ static void add_crossings(struct builder *b)
             }
 }
 
-/* 11: parameters copied or forwarded to a device; outputs are not counted. In units of the device's memory. */
+/* 11: parameters copied or forwarded to a device; outputs are not counted. In units of the device's
+ * memory. */
 static void add_memory(struct builder *b)
 {
     const struct columns *c = &b->c;
@@ -244,7 +255,8 @@ static void add_memory(struct builder *b)
         int r = row(b, LP_AT_MOST, (memory - b->before->used_bytes[i]) / memory);
         for (int v = 0; v < c->n; v++) {
             double share = p->bytes[b->m->nodes[v].node] / memory;
-            for (int j = i * b->m->slots + 1; j <= (i + 1) * b->m->slots && !b->m->nodes[v].is_op; j++) {
+            for (int j = i * b->m->slots + 1; j <= (i + 1) * b->m->slots && !b->m->nodes[v].is_op;
+                 j++) {
                 if (b->m->nodes[v].fixed_device == COLDSTART_NOWHERE)
                     term(b, r, x_of(c, v, j), share);
                 for (int from = 0; from < c->devices; from++)
@@ -269,12 +281,14 @@ static void add_loads(struct builder *b)
                 term(b, r, slot_column(c->first_dt_fin, last), -1);
             for (int w = 0; w < c->n; w++)
                 if (!b->m->nodes[w].is_op && b->m->nodes[w].fixed_device == COLDSTART_NOWHERE)
-                    term(b, r, x_of(c, w, j), -p->load_s[b->m->nodes[w].node * p->n_buses + bus] * MS);
+                    term(b, r, x_of(c, w, j),
+                         -p->load_s[b->m->nodes[w].node * p->n_buses + bus] * MS);
         }
     }
 }
 
-/* 15 and 16: a node is there when its slot has run, or is loaded. 19 and 20: a slot starts when what enters it is there. */
+/* 15 and 16: a node is there when its slot has run, or is loaded. 19 and 20: a slot starts when
+ * what enters it is there. */
 static void add_waits(struct builder *b)
 {
     const struct columns *c = &b->c;
@@ -282,7 +296,8 @@ static void add_waits(struct builder *b)
         for (int j = 1; j <= c->slots; j++) {
             int r = row(b, LP_AT_LEAST, -b->big);
             term(b, r, c->first_node_fin + v, 1);
-            term(b, r, slot_column(b->m->nodes[v].is_op ? c->first_sg_fin : c->first_dt_fin, j), -1);
+            term(b, r, slot_column(b->m->nodes[v].is_op ? c->first_sg_fin : c->first_dt_fin, j),
+                 -1);
             term(b, r, x_of(c, v, j), -b->big);
             if (!b->has_reader[v])
                 continue;
@@ -303,7 +318,8 @@ static void add_waits(struct builder *b)
     }
 }
 
-/* 17, 18 and 21 to 23: slots of a device run one after the other; each first takes in what crosses, then runs its operators. */
+/* 17, 18 and 21 to 23: slots of a device run one after the other; each first takes in what crosses,
+ * then runs its operators. */
 static void add_runs(struct builder *b)
 {
     const struct columns *c = &b->c;
@@ -350,7 +366,8 @@ static double longest(const struct builder *b)
         int v = b->m->nodes[k].node;
         double most = 0, slowest = 0;
         for (int i = 0; i < p->n_devices; i++)
-            most = fmax(most, fmax(p->exec_s[v * p->n_devices + i], p->host_exec_s[v * p->n_devices + i]));
+            most = fmax(
+                most, fmax(p->exec_s[v * p->n_devices + i], p->host_exec_s[v * p->n_devices + i]));
         for (int i = 0; i < p->n_buses && !p->is_op[v]; i++)
             most = fmax(most, p->load_s[v * p->n_buses + i]);
         for (int i = 0; i < p->n_devices * p->n_devices; i++)
@@ -372,7 +389,8 @@ int milp_bus_slot(const struct coldstart_problem *p, int slots, int bus, int k)
     return devices[k % n] * slots + k / n + 1;
 }
 
-int milp_program_build(const struct milp_sub_model *m, const struct milp_state *before, struct lp_program **out, struct err *e)
+int milp_program_build(const struct milp_sub_model *m, const struct milp_state *before,
+                       struct lp_program **out, struct err *e)
 {
     struct arena scratch = {0};
     struct builder b = {.m = m, .before = before, .c = number_columns(m), .e = e};
@@ -398,15 +416,19 @@ int milp_program_build(const struct milp_sub_model *m, const struct milp_state *
     arena_free(&scratch);
     if (b.failed) {
         lp_program_destroy(&b.lp);
-        return err_set(e, HP_ENOMEM, "out of memory while writing the programme of a sub-model of %d nodes", m->n_nodes);
+        return err_set(e, HP_ENOMEM,
+                       "out of memory while writing the programme of a sub-model of %d nodes",
+                       m->n_nodes);
     }
     *out = b.lp;
     return 0;
 }
 
-/* ---- reading a solution ------------------------------------------------------------------------------------------- */
+/* ---- reading a solution
+ * ------------------------------------------------------------------------------------------- */
 
-void milp_program_read(struct milp_sub_model *m, const struct milp_state *before, const double *values, struct milp_solution *out)
+void milp_program_read(struct milp_sub_model *m, const struct milp_state *before,
+                       const double *values, struct milp_solution *out)
 {
     struct columns c = number_columns(m);
     const struct coldstart_problem *p = m->p;

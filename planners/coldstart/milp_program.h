@@ -1,11 +1,13 @@
-/* One sub-model of SortingHat as a programme: what planners/coldstart/milp.c rolls along the graph. */
+/* One sub-model of SortingHat as a programme: what planners/coldstart/milp.c rolls along the graph.
+ */
 #ifndef HP_PLANNERS_COLDSTART_MILP_PROGRAM_H
 #define HP_PLANNERS_COLDSTART_MILP_PROGRAM_H
 
 #include "planners/coldstart/problem.h"
 #include "planners/lp.h"
 
-/* A node of a sub-model. Placeholders stand for what earlier sub-models left: they cost nothing here and stay where they are. */
+/* A node of a sub-model. Placeholders stand for what earlier sub-models left: they cost nothing
+ * here and stay where they are. */
 struct milp_node {
     int node;
     bool is_op;
@@ -37,12 +39,14 @@ struct milp_solution {
 };
 
 /* Writes the programme of a sub-model. HP_ENOMEM. */
-int milp_program_build(const struct milp_sub_model *m, const struct milp_state *before, struct lp_program **out, struct err *e);
+int milp_program_build(const struct milp_sub_model *m, const struct milp_state *before,
+                       struct lp_program **out, struct err *e);
 /* Reads slots (into m->nodes) and the state after it from the values of a solution. */
-void milp_program_read(struct milp_sub_model *m, const struct milp_state *before, const double *values,
-                       struct milp_solution *out);
+void milp_program_read(struct milp_sub_model *m, const struct milp_state *before,
+                       const double *values, struct milp_solution *out);
 
-/* The k-th slot of a bus, 0, 1, ...: devices of the bus take turns, slot by slot. -1 past the last. */
+/* The k-th slot of a bus, 0, 1, ...: devices of the bus take turns, slot by slot. -1 past the last.
+ */
 int milp_bus_slot(const struct coldstart_problem *p, int slots, int bus, int k);
 static inline int milp_slot_device(int slots, int slot)
 {

@@ -38,7 +38,8 @@ void moves_fini(struct moves *m)
     *m = (struct moves){0};
 }
 
-/* ---- laying out all copies ------------------------------------------------------------------------------------ */
+/* ---- laying out all copies
+ * ------------------------------------------------------------------------------------ */
 
 static double load_on(const struct coldstart_problem *p, int w, int bus)
 {
@@ -99,7 +100,8 @@ static void list_copies(struct moves *m, struct coldstart_plan *plan)
     }
 }
 
-/* Copies in their present order, each once, with its first resident reader's device for a landing place. */
+/* Copies in their present order, each once, with its first resident reader's device for a landing
+ * place. */
 static void aim_copies(struct moves *m, struct coldstart_plan *plan)
 {
     const struct coldstart_problem *p = m->p;
@@ -120,7 +122,8 @@ static void aim_copies(struct moves *m, struct coldstart_plan *plan)
     plan->n_copies = n;
 }
 
-void moves_lay_copies(struct moves *m, struct coldstart_plan *plan, enum moves_rule rule, bool in_order_of_use)
+void moves_lay_copies(struct moves *m, struct coldstart_plan *plan, enum moves_rule rule,
+                      bool in_order_of_use)
 {
     const struct coldstart_problem *p = m->p;
     memset(m->bus_s, 0, (size_t)p->n_buses * sizeof *m->bus_s);
@@ -130,7 +133,8 @@ void moves_lay_copies(struct moves *m, struct coldstart_plan *plan, enum moves_r
     else
         aim_copies(m, plan);
     for (int i = 0; i < plan->n_copies; i++) {
-        struct coldstart_copy *c = &plan->copies[rule == MOVES_FROM_THE_END ? plan->n_copies - 1 - i : i];
+        struct coldstart_copy *c =
+            &plan->copies[rule == MOVES_FROM_THE_END ? plan->n_copies - 1 - i : i];
         int bus = p->bus_of[c->device];
         if (c->read)
             m->bus_s[bus] += p->read_s[c->node * p->n_buses + bus];
@@ -139,9 +143,12 @@ void moves_lay_copies(struct moves *m, struct coldstart_plan *plan, enum moves_r
     }
 }
 
-/* ---- devices -------------------------------------------------------------------------------------------------- */
+/* ---- devices
+ * --------------------------------------------------------------------------------------------------
+ */
 
-/* Stamps operators and, through `reader_device`, says for which device each parameter that they read is meant. */
+/* Stamps operators and, through `reader_device`, says for which device each parameter that they
+ * read is meant. */
 static void stamp_ops(struct moves *m, const struct coldstart_plan *plan, const int *ops, int n)
 {
     const struct coldstart_problem *p = m->p;
@@ -156,7 +163,8 @@ static void stamp_ops(struct moves *m, const struct coldstart_plan *plan, const 
     }
 }
 
-void moves_set_device(struct moves *m, struct coldstart_plan *plan, const int *ops, int n, int device, bool keep_bus)
+void moves_set_device(struct moves *m, struct coldstart_plan *plan, const int *ops, int n,
+                      int device, bool keep_bus)
 {
     const struct coldstart_problem *p = m->p;
     for (int i = 0; i < n; i++)
@@ -170,14 +178,17 @@ void moves_set_device(struct moves *m, struct coldstart_plan *plan, const int *o
             copy->device = (int8_t)device;
             continue;
         }
-        int bus = keep_bus ? p->bus_of[copy->device] : p->bus_of[device], gate = moves_gate(m, bus, device);
+        int bus = keep_bus ? p->bus_of[copy->device] : p->bus_of[device],
+            gate = moves_gate(m, bus, device);
         copy->device = (int8_t)(gate == COLDSTART_NOWHERE ? device : gate);
     }
 }
 
-/* ---- host memory ---------------------------------------------------------------------------------------------- */
+/* ---- host memory
+ * ---------------------------------------------------------------------------------------------- */
 
-static bool has_resident_reader(const struct coldstart_problem *p, const struct coldstart_plan *plan, int w)
+static bool has_resident_reader(const struct coldstart_problem *p,
+                                const struct coldstart_plan *plan, int w)
 {
     for (int k = p->readers_at[w]; k < p->readers_at[w + 1]; k++)
         if (!plan->host[p->readers[k]])
@@ -185,7 +196,8 @@ static bool has_resident_reader(const struct coldstart_problem *p, const struct 
     return false;
 }
 
-/* Copies of parameters that nobody reads any more become the read of the operator that read them last. */
+/* Copies of parameters that nobody reads any more become the read of the operator that read them
+ * last. */
 static int replace_by_reads(struct moves *m, const struct coldstart_plan *plan)
 {
     const struct coldstart_problem *p = m->p;
@@ -204,13 +216,15 @@ static int replace_by_reads(struct moves *m, const struct coldstart_plan *plan)
                 continue;
             m->stamp[v] = 0; /* its read is placed, or it needs none */
             if (p->contention && p->reads[v])
-                m->scratch[n++] = (struct coldstart_copy){v, plan->device[v], COLDSTART_NOWHERE, true};
+                m->scratch[n++] =
+                    (struct coldstart_copy){v, plan->device[v], COLDSTART_NOWHERE, true};
         }
     }
     return n;
 }
 
-static void copy_missing_params(struct moves *m, const struct coldstart_plan *plan, int v, int bus, int *n)
+static void copy_missing_params(struct moves *m, const struct coldstart_plan *plan, int v, int bus,
+                                int *n)
 {
     const struct coldstart_problem *p = m->p;
     int device = plan->device[v], gate = moves_gate(m, bus < 0 ? p->bus_of[device] : bus, device);
@@ -219,14 +233,15 @@ static void copy_missing_params(struct moves *m, const struct coldstart_plan *pl
         if (m->stamp[w] != m->now)
             continue; /* copied already */
         m->stamp[w] = 0;
-        m->scratch[(*n)++] =
-            (struct coldstart_copy){w, (int8_t)(gate == COLDSTART_NOWHERE ? device : gate), COLDSTART_NOWHERE, false};
+        m->scratch[(*n)++] = (struct coldstart_copy){
+            w, (int8_t)(gate == COLDSTART_NOWHERE ? device : gate), COLDSTART_NOWHERE, false};
     }
 }
 
-/* Reads become copies of what is not copied yet. Where reads take no time and so are in no list, copies go first; what is
- * still missing afterwards goes last. */
-static int replace_by_copies(struct moves *m, struct coldstart_plan *plan, const int *ops, int n_ops, int bus)
+/* Reads become copies of what is not copied yet. Where reads take no time and so are in no list,
+ * copies go first; what is still missing afterwards goes last. */
+static int replace_by_copies(struct moves *m, struct coldstart_plan *plan, const int *ops,
+                             int n_ops, int bus)
 {
     const struct coldstart_problem *p = m->p;
     int n = 0;
@@ -248,7 +263,8 @@ static int replace_by_copies(struct moves *m, struct coldstart_plan *plan, const
     return n;
 }
 
-void moves_set_host(struct moves *m, struct coldstart_plan *plan, const int *ops, int n, bool host, int bus)
+void moves_set_host(struct moves *m, struct coldstart_plan *plan, const int *ops, int n, bool host,
+                    int bus)
 {
     for (int i = 0; i < n; i++)
         plan->host[ops[i]] = host;
@@ -258,7 +274,8 @@ void moves_set_host(struct moves *m, struct coldstart_plan *plan, const int *ops
     plan->n_copies = copies;
 }
 
-/* ---- buses and places ------------------------------------------------------------------------------------------ */
+/* ---- buses and places
+ * ------------------------------------------------------------------------------------------ */
 
 void moves_set_bus(struct moves *m, struct coldstart_plan *plan, const int *params, int n, int bus)
 {
@@ -290,8 +307,10 @@ static bool reads_output(const struct coldstart_problem *p, int reader, int of)
     return false;
 }
 
-/* How far operator `index` may move before it meets an input or a reader, and at most past `places` of its device. */
-static int shift_target(const struct coldstart_problem *p, const struct coldstart_plan *plan, int index, int places, bool earlier)
+/* How far operator `index` may move before it meets an input or a reader, and at most past `places`
+ * of its device. */
+static int shift_target(const struct coldstart_problem *p, const struct coldstart_plan *plan,
+                        int index, int places, bool earlier)
 {
     int v = plan->order[index], step = earlier ? -1 : 1, target = index;
     for (int i = index + step; i >= 0 && i < p->n_ops && places > 0; i += step) {
@@ -306,15 +325,18 @@ static int shift_target(const struct coldstart_problem *p, const struct coldstar
     return target;
 }
 
-bool moves_shift_op(const struct moves *m, struct coldstart_plan *plan, int index, int places, bool earlier)
+bool moves_shift_op(const struct moves *m, struct coldstart_plan *plan, int index, int places,
+                    bool earlier)
 {
     int target = shift_target(m->p, plan, index, places, earlier), v = plan->order[index];
     if (target == index)
         return false;
     if (target < index)
-        memmove(plan->order + target + 1, plan->order + target, (size_t)(index - target) * sizeof *plan->order);
+        memmove(plan->order + target + 1, plan->order + target,
+                (size_t)(index - target) * sizeof *plan->order);
     else
-        memmove(plan->order + index, plan->order + index + 1, (size_t)(target - index) * sizeof *plan->order);
+        memmove(plan->order + index, plan->order + index + 1,
+                (size_t)(target - index) * sizeof *plan->order);
     plan->order[target] = v;
     return true;
 }

@@ -12,14 +12,16 @@ static void name_lane(char *out, size_t size, const char *what, const struct opg
         snprintf(out, size, "%sdevice %d", what, device);
 }
 
-static void draw_buses(const struct timing *t, const struct coldstart_plan *plan, const int *lanes, struct timeline *out)
+static void draw_buses(const struct timing *t, const struct coldstart_plan *plan, const int *lanes,
+                       struct timeline *out)
 {
     const struct coldstart_problem *p = t->problem;
     double last[OPGRAPH_MAX_BUSES] = {0};
     for (int c = 0; c < plan->n_copies; c++) {
         const struct coldstart_copy *copy = &plan->copies[c];
         int device = copy->read ? plan->device[copy->node] : copy->device, bus = p->bus_of[device];
-        timeline_add(out, lanes[bus], last[bus], t->copy_end_s[c], copy->read ? COLOUR_READ : COLOUR_DEVICES + device, "%s%s",
+        timeline_add(out, lanes[bus], last[bus], t->copy_end_s[c],
+                     copy->read ? COLOUR_READ : COLOUR_DEVICES + device, "%s%s",
                      copy->read ? "read for " : "", p->graph->nodes[copy->node].name);
         last[bus] = t->copy_end_s[c];
     }
@@ -41,7 +43,8 @@ static void draw_transfers(const struct timing *t, struct timeline *out)
             snprintf(name, sizeof name, "%s>%s", from, to);
             *lane = timeline_add_lane(out, "links", name);
         }
-        timeline_add(out, *lane, x->start_s, x->end_s, COLOUR_DEVICES + x->from, "%s", p->graph->nodes[x->node].name);
+        timeline_add(out, *lane, x->start_s, x->end_s, COLOUR_DEVICES + x->from, "%s",
+                     p->graph->nodes[x->node].name);
     }
 }
 
@@ -64,8 +67,8 @@ int coldstart_picture(struct timing *t, const struct coldstart_plan *plan, struc
     draw_buses(t, plan, buses, out);
     for (int i = 0; i < p->n_ops; i++) {
         int v = plan->order[i];
-        timeline_add(out, devices[plan->device[v]], t->start_s[v], t->end_s[v], plan->host[v] ? COLOUR_HOST : COLOUR_RESIDENT,
-                     "%s", p->graph->nodes[v].name);
+        timeline_add(out, devices[plan->device[v]], t->start_s[v], t->end_s[v],
+                     plan->host[v] ? COLOUR_HOST : COLOUR_RESIDENT, "%s", p->graph->nodes[v].name);
     }
     draw_transfers(t, out);
     return out->failed ? HP_ENOMEM : 0;

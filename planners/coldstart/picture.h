@@ -5,8 +5,9 @@
 #include "planners/coldstart/timing.h"
 #include "planners/timeline.h"
 
-/* Runs the plan once more with transfers recorded and fills an empty timeline. Equal colours are equal kinds of work: the
- * device that a bus loads for, and the mode in which an operator runs. HP_ENOMEM. */
+/* Runs the plan once more with transfers recorded and fills an empty timeline. Equal colours are
+ * equal kinds of work: the device that a bus loads for, and the mode in which an operator runs.
+ * HP_ENOMEM. */
 int coldstart_picture(struct timing *t, const struct coldstart_plan *plan, struct timeline *out);
 
 #endif

@@ -3,7 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- writing ------------------------------------------------------------------------------------------------ */
+/* ---- writing
+ * ------------------------------------------------------------------------------------------------
+ */
 
 struct started {
     double start_s;
@@ -19,7 +21,8 @@ static int compare_started(const void *a, const void *b)
     return (x->position > y->position) - (x->position < y->position);
 }
 
-/* A subgraph is a run of operators of one device in one mode; they are listed in the order in which they start. */
+/* A subgraph is a run of operators of one device in one mode; they are listed in the order in which
+ * they start. */
 static json_t *write_subgraphs(const struct coldstart_plan *plan, const struct timing *t)
 {
     const struct coldstart_problem *p = t->problem;
@@ -39,8 +42,8 @@ static json_t *write_subgraphs(const struct coldstart_plan *plan, const struct t
         if (!open[d] || mode[d] != plan->host[v]) {
             open[d] = json_array();
             mode[d] = plan->host[v];
-            json_array_append_new(
-                list, json_pack("{s:i, s:s, s:o}", "device", d, "mode", mode[d] ? "host" : "resident", "nodes", open[d]));
+            json_array_append_new(list, json_pack("{s:i, s:s, s:o}", "device", d, "mode",
+                                                  mode[d] ? "host" : "resident", "nodes", open[d]));
         }
         json_array_append_new(open[d], json_integer(v));
     }
@@ -55,9 +58,11 @@ static json_t *write_copies(const struct coldstart_plan *plan, const struct cold
         const struct coldstart_copy *copy = &plan->copies[c];
         json_t *row;
         if (copy->read) {
-            row = json_pack("{s:i, s:i, s:b}", "bus", p->bus_of[plan->device[copy->node]], "node", copy->node, "read", 1);
+            row = json_pack("{s:i, s:i, s:b}", "bus", p->bus_of[plan->device[copy->node]], "node",
+                            copy->node, "read", 1);
         } else {
-            row = json_pack("{s:i, s:i, s:i}", "bus", p->bus_of[copy->device], "device", copy->device, "node", copy->node);
+            row = json_pack("{s:i, s:i, s:i}", "bus", p->bus_of[copy->device], "device",
+                            copy->device, "node", copy->node);
             if (copy->to >= 0)
                 json_object_set_new(row, "to", json_integer(copy->to));
         }
@@ -66,9 +71,11 @@ static json_t *write_copies(const struct coldstart_plan *plan, const struct cold
     return list;
 }
 
-int coldstart_plan_to_json(const struct coldstart_plan *plan, const struct timing *timing, double bound_s, json_t *out)
+int coldstart_plan_to_json(const struct coldstart_plan *plan, const struct timing *timing,
+                           double bound_s, json_t *out)
 {
-    json_t *subgraphs = write_subgraphs(plan, timing), *copies = write_copies(plan, timing->problem);
+    json_t *subgraphs = write_subgraphs(plan, timing),
+           *copies = write_copies(plan, timing->problem);
     if (!subgraphs || !copies) {
         json_decref(subgraphs);
         json_decref(copies);
@@ -81,9 +88,12 @@ int coldstart_plan_to_json(const struct coldstart_plan *plan, const struct timin
     return json_object_set_new(out, "predicted", predicted) == 0 ? 0 : HP_ENOMEM;
 }
 
-/* ---- reading ------------------------------------------------------------------------------------------------ */
+/* ---- reading
+ * ------------------------------------------------------------------------------------------------
+ */
 
-static int get_index(const struct json_at *at, const char *key, int limit, const char *what, int *out, struct err *e)
+static int get_index(const struct json_at *at, const char *key, int limit, const char *what,
+                     int *out, struct err *e)
 {
     struct json_at place;
     uint64_t v;
@@ -91,13 +101,14 @@ static int get_index(const struct json_at *at, const char *key, int limit, const
     if ((rc = json_get(at, key, &place, e)) < 0 || (rc = json_as_u64(&place, &v, e)) < 0)
         return rc;
     if (v >= (uint64_t)limit)
-        return json_fail(&place, e, "%llu is no %s: the graph has %d", (unsigned long long)v, what, limit);
+        return json_fail(&place, e, "%llu is no %s: the graph has %d", (unsigned long long)v, what,
+                         limit);
     *out = (int)v;
     return 0;
 }
 
-static int read_subgraph(const struct json_at *at, const struct coldstart_problem *p, struct coldstart_plan *plan, bool *seen,
-                         int *n, struct err *e)
+static int read_subgraph(const struct json_at *at, const struct coldstart_problem *p,
+                         struct coldstart_plan *plan, bool *seen, int *n, struct err *e)
 {
     struct json_at nodes;
     const char *mode;
@@ -117,7 +128,8 @@ static int read_subgraph(const struct json_at *at, const struct coldstart_proble
         if ((rc = json_as_u64(&item, &v, e)) < 0)
             return rc;
         if (v >= (uint64_t)p->n_nodes || !p->is_op[v])
-            return json_fail(&item, e, "node %llu is no operator of the graph", (unsigned long long)v);
+            return json_fail(&item, e, "node %llu is no operator of the graph",
+                             (unsigned long long)v);
         if (seen[v])
             return json_fail(&item, e, "operator %llu runs twice", (unsigned long long)v);
         seen[v] = true;
@@ -128,12 +140,14 @@ static int read_subgraph(const struct json_at *at, const struct coldstart_proble
     return 0;
 }
 
-static int read_subgraphs(const struct json_at *at, const struct coldstart_problem *p, struct coldstart_plan *plan, struct err *e)
+static int read_subgraphs(const struct json_at *at, const struct coldstart_problem *p,
+                          struct coldstart_plan *plan, struct err *e)
 {
     struct json_at list;
     size_t count;
     int rc, n = 0;
-    if ((rc = json_get(at, "subgraphs", &list, e)) < 0 || (rc = json_as_array(&list, &count, e)) < 0)
+    if ((rc = json_get(at, "subgraphs", &list, e)) < 0 ||
+        (rc = json_as_array(&list, &count, e)) < 0)
         return rc;
     bool *seen = calloc((size_t)p->n_nodes, sizeof *seen);
     if (!seen)
@@ -144,33 +158,41 @@ static int read_subgraphs(const struct json_at *at, const struct coldstart_probl
     }
     for (int v = 0; rc == 0 && n < p->n_ops && v < p->n_nodes; v++)
         if (p->is_op[v] && !seen[v])
-            rc = json_fail(&list, e, "operator %d (\"%s\") runs nowhere", v, p->graph->nodes[v].name);
+            rc = json_fail(&list, e, "operator %d (\"%s\") runs nowhere", v,
+                           p->graph->nodes[v].name);
     free(seen);
     return rc;
 }
 
-static int read_copy(const struct json_at *at, const struct coldstart_problem *p, struct coldstart_plan *plan, struct err *e)
+static int read_copy(const struct json_at *at, const struct coldstart_problem *p,
+                     struct coldstart_plan *plan, struct err *e)
 {
     int bus, node, device, to = COLDSTART_NOWHERE, rc;
     bool read;
     struct json_at place;
     if ((rc = get_index(at, "bus", p->n_buses, "bus", &bus, e)) < 0 ||
-        (rc = get_index(at, "node", p->n_nodes, "node", &node, e)) < 0 || (rc = json_opt_bool(at, "read", false, &read, e)) < 0)
+        (rc = get_index(at, "node", p->n_nodes, "node", &node, e)) < 0 ||
+        (rc = json_opt_bool(at, "read", false, &read, e)) < 0)
         return rc;
     if (read) {
         if (!p->is_op[node])
-            return json_fail(at, e, "is a read of node %d, which is a parameter; a read names the operator that reads", node);
+            return json_fail(
+                at, e,
+                "is a read of node %d, which is a parameter; a read names the operator that reads",
+                node);
         device = plan->device[node];
     } else {
         if (p->is_op[node])
             return json_fail(at, e, "copies node %d, which is an operator", node);
         if ((rc = get_index(at, "device", p->n_devices, "device", &device, e)) < 0)
             return rc;
-        if (json_find(at, "to", &place) && (rc = get_index(at, "to", p->n_devices, "device", &to, e)) < 0)
+        if (json_find(at, "to", &place) &&
+            (rc = get_index(at, "to", p->n_devices, "device", &to, e)) < 0)
             return rc;
     }
     if (p->bus_of[device] != bus)
-        return json_fail(at, e, "device %d is on bus %d, not on bus %d", device, p->bus_of[device], bus);
+        return json_fail(at, e, "device %d is on bus %d, not on bus %d", device, p->bus_of[device],
+                         bus);
     coldstart_plan_add(plan, node, device, read);
     plan->copies[plan->n_copies - 1].to = (int8_t)(to == device ? COLDSTART_NOWHERE : to);
     return 0;
@@ -181,14 +203,15 @@ int coldstart_plan_contention(const struct json_at *at, bool *on, struct err *e)
     return json_opt_bool(at, "contention", true, on, e);
 }
 
-int coldstart_plan_from_json(const struct json_at *at, const struct coldstart_problem *p, struct arena *arena,
-                             struct coldstart_plan *out, struct err *e)
+int coldstart_plan_from_json(const struct json_at *at, const struct coldstart_problem *p,
+                             struct arena *arena, struct coldstart_plan *out, struct err *e)
 {
     struct json_at list;
     const char *kind;
     size_t count;
     int rc;
-    if ((rc = json_expect_format(at, "hp-plan/1", e)) < 0 || (rc = json_get_string(at, "kind", &kind, e)) < 0)
+    if ((rc = json_expect_format(at, "hp-plan/1", e)) < 0 ||
+        (rc = json_get_string(at, "kind", &kind, e)) < 0)
         return rc;
     if (strcmp(kind, "coldstart") != 0)
         return json_fail(at, e, "is a plan of kind \"%s\", expected \"coldstart\"", kind);
@@ -196,7 +219,9 @@ int coldstart_plan_from_json(const struct json_at *at, const struct coldstart_pr
         return rc;
     if (count > (size_t)(p->n_params * p->n_devices + p->n_ops))
         return json_fail(&list, e,
-                         "has %zu copies, more than one of every parameter to every device and a read of every operator", count);
+                         "has %zu copies, more than one of every parameter to every device and a "
+                         "read of every operator",
+                         count);
     if (coldstart_plan_init(p, (int)count, arena, out) < 0)
         return err_set(e, HP_ENOMEM, "%s: out of memory while reading", at->file);
     if ((rc = read_subgraphs(at, p, out, e)) < 0)

@@ -35,7 +35,8 @@ static int fill_host(struct coldstart_problem *p)
     size_t devices = (size_t)p->n_devices;
     p->memory_bytes = arena_alloc(&p->arena, devices, sizeof(double));
     p->bus_of = arena_alloc(&p->arena, devices, sizeof(int));
-    p->peer_bytes_per_s = arena_memdup(&p->arena, g->peer_bytes_per_s, devices * devices * sizeof(double));
+    p->peer_bytes_per_s =
+        arena_memdup(&p->arena, g->peer_bytes_per_s, devices * devices * sizeof(double));
     if (!p->memory_bytes || !p->bus_of || !p->peer_bytes_per_s)
         return HP_ENOMEM;
     for (int d = 0; d < p->n_devices; d++) {
@@ -55,7 +56,9 @@ static void fill_node(struct coldstart_problem *p, int v)
     for (int b = 0; b < p->n_buses; b++) {
         size_t at = (size_t)v * (size_t)p->n_buses + (size_t)b;
         if (!node->is_op)
-            p->load_s[at] = (node->load_s >= 0 ? node->load_s : node->bytes / g->bus_bytes_per_s[b]) + g->load_overhead_s;
+            p->load_s[at] =
+                (node->load_s >= 0 ? node->load_s : node->bytes / g->bus_bytes_per_s[b]) +
+                g->load_overhead_s;
         else if (p->contention && p->reads[v])
             p->read_s[at] = node->host_read_bytes / g->bus_bytes_per_s[b];
     }
@@ -76,14 +79,16 @@ static int fill_nodes(struct coldstart_problem *p)
     p->host_exec_s = arena_alloc(&p->arena, n * devices, sizeof(double));
     p->load_s = arena_alloc(&p->arena, n * buses, sizeof(double));
     p->read_s = arena_alloc(&p->arena, n * buses, sizeof(double));
-    if (!p->is_op || !p->reads || !p->bytes || !p->exec_s || !p->host_exec_s || !p->load_s || !p->read_s)
+    if (!p->is_op || !p->reads || !p->bytes || !p->exec_s || !p->host_exec_s || !p->load_s ||
+        !p->read_s)
         return HP_ENOMEM;
     for (int v = 0; v < p->n_nodes; v++)
         fill_node(p, v);
     return 0;
 }
 
-/* Reading in place starts a model sooner; it is no way to run what fits nowhere, since later runs want parameters resident. */
+/* Reading in place starts a model sooner; it is no way to run what fits nowhere, since later runs
+ * want parameters resident. */
 static int check_memory(const struct coldstart_problem *p, struct err *e)
 {
     double most = 0;
@@ -95,15 +100,19 @@ static int check_memory(const struct coldstart_problem *p, struct err *e)
         for (int k = p->param_inputs_at[v]; k < p->param_inputs_at[v + 1]; k++)
             bytes += p->bytes[p->param_inputs[k]];
         if (bytes > most) {
-            err_set(e, HP_EINFEASIBLE, "operator %d (\"%s\") has %.0f bytes of parameters; the largest device holds %.0f", v,
-                    p->graph->nodes[v].name, bytes, most);
-            return err_hint(e, "give a device more memory_bytes, or split the operator"), HP_EINFEASIBLE;
+            err_set(
+                e, HP_EINFEASIBLE,
+                "operator %d (\"%s\") has %.0f bytes of parameters; the largest device holds %.0f",
+                v, p->graph->nodes[v].name, bytes, most);
+            return err_hint(e, "give a device more memory_bytes, or split the operator"),
+                   HP_EINFEASIBLE;
         }
     }
     return 0;
 }
 
-int coldstart_problem_init(struct coldstart_problem *p, const struct opgraph *g, bool contention, struct err *e)
+int coldstart_problem_init(struct coldstart_problem *p, const struct opgraph *g, bool contention,
+                           struct err *e)
 {
     *p = (struct coldstart_problem){.graph = g,
                                     .contention = contention,
@@ -131,19 +140,22 @@ void coldstart_problem_fini(struct coldstart_problem *p)
     *p = (struct coldstart_problem){0};
 }
 
-int coldstart_plan_init(const struct coldstart_problem *p, int capacity, struct arena *arena, struct coldstart_plan *out)
+int coldstart_plan_init(const struct coldstart_problem *p, int capacity, struct arena *arena,
+                        struct coldstart_plan *out)
 {
     int enough = 2 * p->n_params + p->n_ops + 1;
     capacity = capacity > enough ? capacity : enough;
-    *out = (struct coldstart_plan){.order = arena_memdup(arena, p->topological, (size_t)p->n_ops * sizeof(int32_t)),
-                                   .device = arena_alloc(arena, (size_t)p->n_nodes, sizeof(int8_t)),
-                                   .host = arena_alloc(arena, (size_t)p->n_nodes, sizeof(bool)),
-                                   .copies = arena_alloc(arena, (size_t)capacity, sizeof(struct coldstart_copy)),
-                                   .capacity = capacity};
+    *out = (struct coldstart_plan){
+        .order = arena_memdup(arena, p->topological, (size_t)p->n_ops * sizeof(int32_t)),
+        .device = arena_alloc(arena, (size_t)p->n_nodes, sizeof(int8_t)),
+        .host = arena_alloc(arena, (size_t)p->n_nodes, sizeof(bool)),
+        .copies = arena_alloc(arena, (size_t)capacity, sizeof(struct coldstart_copy)),
+        .capacity = capacity};
     return out->order && out->device && out->host && out->copies ? 0 : HP_ENOMEM;
 }
 
-void coldstart_plan_copy(const struct coldstart_problem *p, struct coldstart_plan *to, const struct coldstart_plan *from)
+void coldstart_plan_copy(const struct coldstart_problem *p, struct coldstart_plan *to,
+                         const struct coldstart_plan *from)
 {
     assert(to->capacity >= from->n_copies);
     memcpy(to->order, from->order, (size_t)p->n_ops * sizeof *to->order);

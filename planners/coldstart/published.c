@@ -22,7 +22,8 @@ void published_gates(const struct coldstart_problem *p, int primary, int *gates)
 }
 
 /* All operators on one device in topological order, no copies yet. */
-static void run_all_on(const struct coldstart_problem *p, int primary, const bool *host, struct coldstart_plan *out)
+static void run_all_on(const struct coldstart_problem *p, int primary, const bool *host,
+                       struct coldstart_plan *out)
 {
     memcpy(out->order, p->topological, (size_t)p->n_ops * sizeof *out->order);
     memset(out->device, primary, (size_t)p->n_nodes * sizeof *out->device);
@@ -33,10 +34,12 @@ static void run_all_on(const struct coldstart_problem *p, int primary, const boo
     out->n_copies = 0;
 }
 
-/* What the buses carry, in the order of use: a parameter, or the read of an operator in host mode. `visit` places it. */
+/* What the buses carry, in the order of use: a parameter, or the read of an operator in host mode.
+ * `visit` places it. */
 typedef void (*visit_fn)(void *ctx, int node, bool read);
 
-static int visit_in_order(const struct coldstart_problem *p, const struct coldstart_plan *plan, visit_fn visit, void *ctx)
+static int visit_in_order(const struct coldstart_problem *p, const struct coldstart_plan *plan,
+                          visit_fn visit, void *ctx)
 {
     bool *seen = calloc((size_t)p->n_nodes, sizeof *seen);
     if (!seen)
@@ -77,7 +80,8 @@ static void place_on_primary(void *ctx, int node, bool read)
     coldstart_plan_add(s->plan, node, s->primary, read);
 }
 
-int published_in_order(const struct coldstart_problem *p, int primary, const bool *host, struct coldstart_plan *out)
+int published_in_order(const struct coldstart_problem *p, int primary, const bool *host,
+                       struct coldstart_plan *out)
 {
     struct placing s = {.p = p, .plan = out, .primary = primary};
     run_all_on(p, primary, host, out);
@@ -110,9 +114,11 @@ static int greedy_choice(const struct coldstart_problem *p, int primary, bool *h
     rc = by_layer ? layers_greedy(&l, &scratch, by_layer) : HP_ENOMEM;
     for (int i = 0; rc == 0 && i < l.n; i++) {
         int v = l.layer[i].node;
-        /* An operator without parameters counts as run from host memory, unless that would cost something. */
+        /* An operator without parameters counts as run from host memory, unless that would cost
+         * something. */
         int at = v * p->n_devices + primary;
-        host[v] = by_layer[i] && (l.layer[i].has_params || (!p->reads[v] && p->host_exec_s[at] <= p->exec_s[at]));
+        host[v] = by_layer[i] &&
+                  (l.layer[i].has_params || (!p->reads[v] && p->host_exec_s[at] <= p->exec_s[at]));
     }
     arena_free(&scratch);
     return rc;
@@ -128,7 +134,8 @@ int published_dha(const struct coldstart_problem *p, int primary, struct coldsta
     return rc;
 }
 
-/* ---- over several buses --------------------------------------------------------------------------------------- */
+/* ---- over several buses
+ * --------------------------------------------------------------------------------------- */
 
 static void weigh(void *ctx, int node, bool read)
 {
@@ -137,7 +144,8 @@ static void weigh(void *ctx, int node, bool read)
         s->part_bytes += s->p->bytes[node];
 }
 
-/* Goes along the order and gives each parameter the part in which it ends, by the bytes that are loaded. */
+/* Goes along the order and gives each parameter the part in which it ends, by the bytes that are
+ * loaded. */
 static int assign_parts(struct placing *s)
 {
     const struct coldstart_problem *p = s->p;
@@ -178,7 +186,8 @@ static void keep_first_part(const struct coldstart_problem *p, const int *part_o
                 host[v] = false;
 }
 
-int published_parallel(const struct coldstart_problem *p, int primary, bool dha, struct coldstart_plan *out)
+int published_parallel(const struct coldstart_problem *p, int primary, bool dha,
+                       struct coldstart_plan *out)
 {
     struct placing s = {.p = p, .plan = out, .primary = primary};
     bool *host = calloc((size_t)p->n_nodes, sizeof *host);
@@ -222,7 +231,8 @@ static void place_on_first_free(void *ctx, int node, bool read)
         s->plan->copies[s->plan->n_copies - 1].to = (int8_t)s->primary;
 }
 
-int published_interleaved(const struct coldstart_problem *p, int primary, const bool *host, struct coldstart_plan *out)
+int published_interleaved(const struct coldstart_problem *p, int primary, const bool *host,
+                          struct coldstart_plan *out)
 {
     struct placing s = {.p = p, .plan = out, .primary = primary};
     published_gates(p, primary, s.gates);

@@ -1,8 +1,9 @@
-/* The methods of others, as published: load then run, PipeSwitch's pipeline, DeepPlan's direct host access and parallel
- * transmission (EuroSys 2023, sections 3.2, 3.3, 4.3), and our interleaved transmission beside them.
+/* The methods of others, as published: load then run, PipeSwitch's pipeline, DeepPlan's direct host
+ * access and parallel transmission (EuroSys 2023, sections 3.2, 3.3, 4.3), and our interleaved
+ * transmission beside them.
  *
- * Every one runs all operators in topological order on one device, the primary. Each fills a plan made with
- * coldstart_plan_init; HP_ENOMEM, or 0. Whether the plan fits is for the judge to say. */
+ * Every one runs all operators in topological order on one device, the primary. Each fills a plan
+ * made with coldstart_plan_init; HP_ENOMEM, or 0. Whether the plan fits is for the judge to say. */
 #ifndef HP_PLANNERS_COLDSTART_PUBLISHED_H
 #define HP_PLANNERS_COLDSTART_PUBLISHED_H
 
@@ -14,19 +15,23 @@ int published_serial(const struct coldstart_problem *p, int primary, struct cold
 int published_pipeline(const struct coldstart_problem *p, int primary, struct coldstart_plan *out);
 /* The same with the operators that DeepPlan's greedy leaves in host memory. */
 int published_dha(const struct coldstart_problem *p, int primary, struct coldstart_plan *out);
-/* Equal parts by bytes over the buses that reach the primary; the parts after the first are forwarded to it. With `dha`, what the
- * greedy leaves in host memory counts for no part, and operators of later parts are loaded after all. With one bus there is one
- * part. */
-int published_parallel(const struct coldstart_problem *p, int primary, bool dha, struct coldstart_plan *out);
-/* Each parameter goes, in the order of use, over the bus that frees first. `host[node]`: operators that read in place; NULL:
- * none. */
-int published_interleaved(const struct coldstart_problem *p, int primary, const bool *host, struct coldstart_plan *out);
+/* Equal parts by bytes over the buses that reach the primary; the parts after the first are
+ * forwarded to it. With `dha`, what the greedy leaves in host memory counts for no part, and
+ * operators of later parts are loaded after all. With one bus there is one part. */
+int published_parallel(const struct coldstart_problem *p, int primary, bool dha,
+                       struct coldstart_plan *out);
+/* Each parameter goes, in the order of use, over the bus that frees first. `host[node]`: operators
+ * that read in place; NULL: none. */
+int published_interleaved(const struct coldstart_problem *p, int primary, const bool *host,
+                          struct coldstart_plan *out);
 
-/* In order of use over the primary's own bus, with `host[node]` operators reading in place (NULL: none). */
-int published_in_order(const struct coldstart_problem *p, int primary, const bool *host, struct coldstart_plan *out);
+/* In order of use over the primary's own bus, with `host[node]` operators reading in place (NULL:
+ * none). */
+int published_in_order(const struct coldstart_problem *p, int primary, const bool *host,
+                       struct coldstart_plan *out);
 
-/* The device of another bus from which the primary is reached fastest, per bus; the primary itself for its own bus,
- * COLDSTART_NOWHERE where no device of that bus reaches it. gates[n_buses]. */
+/* The device of another bus from which the primary is reached fastest, per bus; the primary itself
+ * for its own bus, COLDSTART_NOWHERE where no device of that bus reaches it. gates[n_buses]. */
 void published_gates(const struct coldstart_problem *p, int primary, int *gates);
 
 #endif

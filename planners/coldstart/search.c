@@ -20,9 +20,15 @@ double search_budget_look(struct search_budget *b)
     return b->progress;
 }
 
-int search_init(struct search *s, const struct coldstart_problem *p, struct search_budget *budget, uint64_t seed, struct err *e)
+int search_init(struct search *s, const struct coldstart_problem *p, struct search_budget *budget,
+                uint64_t seed, struct err *e)
 {
-    *s = (struct search){.p = p, .budget = budget, .random = seed, .current_s = INFINITY, .best_s = INFINITY, .window_to = 1};
+    *s = (struct search){.p = p,
+                         .budget = budget,
+                         .random = seed,
+                         .current_s = INFINITY,
+                         .best_s = INFINITY,
+                         .window_to = 1};
     int capacity = 2 * p->n_params + p->n_ops + 1, rc = timing_init(&s->timing, p, capacity, e);
     if (rc < 0)
         return rc;
@@ -30,10 +36,13 @@ int search_init(struct search *s, const struct coldstart_problem *p, struct sear
     s->class_picked = arena_alloc(&s->arena, (size_t)p->n_nodes, sizeof *s->class_picked);
     s->segments = arena_alloc(&s->arena, (size_t)p->n_ops, sizeof *s->segments);
     s->n_segments = s->segments ? dominators_find(p, s->segments) : HP_ENOMEM;
-    if (s->n_segments < 0 || !s->picked || !s->class_picked || moves_init(&s->moves, p, capacity) < 0 ||
-        node_classes_find(p, &s->arena, &s->classes) < 0 || coldstart_plan_init(p, capacity, &s->arena, &s->current) < 0 ||
+    if (s->n_segments < 0 || !s->picked || !s->class_picked ||
+        moves_init(&s->moves, p, capacity) < 0 ||
+        node_classes_find(p, &s->arena, &s->classes) < 0 ||
+        coldstart_plan_init(p, capacity, &s->arena, &s->current) < 0 ||
         coldstart_plan_init(p, capacity, &s->arena, &s->candidate) < 0 ||
-        coldstart_plan_init(p, capacity, &s->arena, &s->best) < 0 || coldstart_plan_init(p, capacity, &s->arena, &s->round) < 0) {
+        coldstart_plan_init(p, capacity, &s->arena, &s->best) < 0 ||
+        coldstart_plan_init(p, capacity, &s->arena, &s->round) < 0) {
         search_fini(s);
         return err_set(e, HP_ENOMEM, "out of memory: the graph has %d nodes", p->n_nodes);
     }
@@ -58,7 +67,9 @@ double search_offer(struct search *s, const struct coldstart_plan *plan)
     return latency;
 }
 
-/* ---- chance --------------------------------------------------------------------------------------------------- */
+/* ---- chance
+ * ---------------------------------------------------------------------------------------------------
+ */
 
 static int below(struct search *s, int n)
 {
@@ -87,7 +98,8 @@ static int few(struct search *s, int most)
     return n;
 }
 
-/* ---- which operators a move takes ----------------------------------------------------------------------------- */
+/* ---- which operators a move takes
+ * ----------------------------------------------------------------------------- */
 
 /* One operator, a run of the order, or a path along readers. */
 static int pick_stretch(struct search *s)
@@ -139,7 +151,9 @@ static int pick_ops(struct search *s, double equals)
     return repeats(s) && chance(s, equals) ? add_equals(s, n) : n;
 }
 
-/* ---- moves ---------------------------------------------------------------------------------------------------- */
+/* ---- moves
+ * ----------------------------------------------------------------------------------------------------
+ */
 
 static bool change_device(struct search *s, double equals)
 {
@@ -172,7 +186,8 @@ static bool change_host(struct search *s, double equals)
     }
     if (kept == 0)
         return false;
-    moves_set_host(&s->moves, &s->candidate, s->picked, kept, host, chance(s, 0.5) ? -1 : below(s, p->n_buses));
+    moves_set_host(&s->moves, &s->candidate, s->picked, kept, host,
+                   chance(s, 0.5) ? -1 : below(s, p->n_buses));
     return true;
 }
 
@@ -255,7 +270,8 @@ static bool change_bus(struct search *s, double equals)
     return true;
 }
 
-/* Two copies that stand near each other trade places, and so their buses, each landing where its reader is served. */
+/* Two copies that stand near each other trade places, and so their buses, each landing where its
+ * reader is served. */
 static bool trade_copies(struct search *s)
 {
     const struct coldstart_problem *p = s->p;
@@ -286,8 +302,8 @@ static bool exchange_buses(struct search *s)
     int n = s->candidate.n_copies;
     if (p->n_buses == 1 || n < 2)
         return false;
-    int first = place_below(s, n), end = chance(s, 0.5) ? n : first + 1 + below(s, n - first), a = below(s, p->n_buses),
-        b = below(s, p->n_buses);
+    int first = place_below(s, n), end = chance(s, 0.5) ? n : first + 1 + below(s, n - first),
+        a = below(s, p->n_buses), b = below(s, p->n_buses);
     if (a == b)
         return false;
     int to_a = 0, to_b = 0, *others = s->picked + p->n_nodes;
@@ -314,7 +330,8 @@ static bool change_copies(struct search *s)
     if (at < 0 || plan->copies[at].read)
         return false;
     int w = plan->copies[at].node, same = 0,
-        device = plan->device[p->readers[p->readers_at[w] + below(s, p->readers_at[w + 1] - p->readers_at[w])]];
+        device = plan->device[p->readers[p->readers_at[w] +
+                                         below(s, p->readers_at[w + 1] - p->readers_at[w])]];
     bool there = false;
     for (int i = 0; i < n; i++) {
         if (plan->copies[i].read || plan->copies[i].node != w)
@@ -323,7 +340,8 @@ static bool change_copies(struct search *s)
         there = there || plan->copies[i].device == device;
     }
     if (same > 1 && (there || chance(s, 0.5))) {
-        memmove(plan->copies + at, plan->copies + at + 1, (size_t)(n - at - 1) * sizeof *plan->copies);
+        memmove(plan->copies + at, plan->copies + at + 1,
+                (size_t)(n - at - 1) * sizeof *plan->copies);
         plan->n_copies--;
         return true;
     }
@@ -381,7 +399,9 @@ static bool move_fine(struct search *s)
     return change_copies(s);
 }
 
-/* ---- annealing ------------------------------------------------------------------------------------------------ */
+/* ---- annealing
+ * ------------------------------------------------------------------------------------------------
+ */
 
 enum { LOOK_EVERY = 8 };
 
@@ -397,7 +417,8 @@ static void tell(struct search *s)
     }
 }
 
-static void anneal(struct search *s, const struct coldstart_plan *start, double until, double heat, bool coarse)
+static void anneal(struct search *s, const struct coldstart_plan *start, double until, double heat,
+                   bool coarse)
 {
     double from = search_budget_look(s->budget);
     if (from >= until)
@@ -422,7 +443,8 @@ static void anneal(struct search *s, const struct coldstart_plan *start, double 
             continue;
         }
         double latency = search_offer(s, &s->candidate);
-        if (latency <= s->current_s || random_unit(&s->random) < exp((s->current_s - latency) / temperature)) {
+        if (latency <= s->current_s ||
+            random_unit(&s->random) < exp((s->current_s - latency) / temperature)) {
             struct coldstart_plan t = s->current;
             s->current = s->candidate;
             s->candidate = t;

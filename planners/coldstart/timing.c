@@ -4,18 +4,26 @@
 #include <math.h>
 #include <string.h>
 
-int timing_init(struct timing *t, const struct coldstart_problem *p, int copy_capacity, struct err *e)
+int timing_init(struct timing *t, const struct coldstart_problem *p, int copy_capacity,
+                struct err *e)
 {
-    size_t n = (size_t)p->n_nodes, d = (size_t)p->n_devices, b = (size_t)p->n_buses, c = (size_t)copy_capacity + 1;
+    size_t n = (size_t)p->n_nodes, d = (size_t)p->n_devices, b = (size_t)p->n_buses,
+           c = (size_t)copy_capacity + 1;
     *t = (struct timing){.problem = p, .copy_capacity = copy_capacity};
     struct arena *a = &t->arena;
-    bool ok = (t->start_s = arena_alloc(a, n, sizeof(double))) && (t->end_s = arena_alloc(a, n, sizeof(double))) &&
-              (t->copy_end_s = arena_alloc(a, c, sizeof(double))) && (t->nodes = arena_alloc(a, n, sizeof *t->nodes)) &&
-              (t->fresh = arena_alloc(a, n, sizeof *t->fresh)) && (t->next_on_bus = arena_alloc(a, c, sizeof(int))) &&
+    bool ok = (t->start_s = arena_alloc(a, n, sizeof(double))) &&
+              (t->end_s = arena_alloc(a, n, sizeof(double))) &&
+              (t->copy_end_s = arena_alloc(a, c, sizeof(double))) &&
+              (t->nodes = arena_alloc(a, n, sizeof *t->nodes)) &&
+              (t->fresh = arena_alloc(a, n, sizeof *t->fresh)) &&
+              (t->next_on_bus = arena_alloc(a, c, sizeof(int))) &&
               (t->arrival_s = arena_alloc(a, n * d, sizeof(double))) &&
-              (t->link_free_s = arena_alloc(a, d * d, sizeof(double))) && (t->used_bytes = arena_alloc(a, d, sizeof(double))) &&
-              (t->bus_free_s = arena_alloc(a, b, sizeof(double))) && (t->bus_head = arena_alloc(a, b, sizeof(int))) &&
-              (t->head = arena_alloc(a, d, sizeof(int))) && (t->pending_s = arena_alloc(a, d, sizeof(double))) &&
+              (t->link_free_s = arena_alloc(a, d * d, sizeof(double))) &&
+              (t->used_bytes = arena_alloc(a, d, sizeof(double))) &&
+              (t->bus_free_s = arena_alloc(a, b, sizeof(double))) &&
+              (t->bus_head = arena_alloc(a, b, sizeof(int))) &&
+              (t->head = arena_alloc(a, d, sizeof(int))) &&
+              (t->pending_s = arena_alloc(a, d, sizeof(double))) &&
               (t->free_s = arena_alloc(a, d, sizeof(double)));
     if (!ok) {
         timing_fini(t);
@@ -61,7 +69,8 @@ static void reset(struct timing *t)
     t->n_transfers = 0;
 }
 
-/* ---- buses: copies and reads follow each other without gaps ---------------------------------------------------- */
+/* ---- buses: copies and reads follow each other without gaps
+ * ---------------------------------------------------- */
 
 static bool run_copy(struct timing *t, const struct coldstart_plan *plan, int c)
 {
@@ -117,14 +126,16 @@ static bool run_buses(struct timing *t, const struct coldstart_plan *plan)
     }
     for (int c = 0; wished && c < plan->n_copies; c++) {
         const struct coldstart_copy *copy = &plan->copies[c];
-        if (copy->to >= 0 && !copy->read && !(t->nodes[copy->node].param.copied_to & 1ull << copy->to) &&
+        if (copy->to >= 0 && !copy->read &&
+            !(t->nodes[copy->node].param.copied_to & 1ull << copy->to) &&
             !forward(t, plan, copy->node, copy->to))
             return false;
     }
     return true;
 }
 
-/* ---- what each operator waits for ---------------------------------------------------------------------------- */
+/* ---- what each operator waits for
+ * ---------------------------------------------------------------------------- */
 
 static bool await_params(struct timing *t, const struct coldstart_plan *plan, int v)
 {
@@ -169,7 +180,8 @@ static bool line_up(struct timing *t, const struct coldstart_plan *plan)
         t->bus_head[b] = -1;
     for (int c = plan->n_copies - 1; c >= 0; c--) {
         const struct coldstart_copy *copy = &plan->copies[c];
-        if (copy->read || !t->nodes[copy->node].param.forwarded_to || t->nodes[copy->node].param.first_copy != c)
+        if (copy->read || !t->nodes[copy->node].param.forwarded_to ||
+            t->nodes[copy->node].param.first_copy != c)
             continue;
         int bus = p->bus_of[copy->device];
         t->next_on_bus[c] = t->bus_head[bus];
@@ -178,9 +190,12 @@ static bool line_up(struct timing *t, const struct coldstart_plan *plan)
     return true;
 }
 
-/* ---- events -------------------------------------------------------------------------------------------------- */
+/* ---- events
+ * --------------------------------------------------------------------------------------------------
+ */
 
-/* Starts the device's next operator if it is known when all it waits for is there; else the device stands idle. */
+/* Starts the device's next operator if it is known when all it waits for is there; else the device
+ * stands idle. */
 static void try_start(struct timing *t, int device)
 {
     const struct coldstart_problem *p = t->problem;
@@ -210,14 +225,16 @@ static double send(struct timing *t, int v, int from, int to, double now)
     return end;
 }
 
-/* An input of operator v is known to be there at `at`. `busy`: a device that is about to start its next operator anyway. */
+/* An input of operator v is known to be there at `at`. `busy`: a device that is about to start its
+ * next operator anyway. */
 static void arrive(struct timing *t, int v, double at, int busy)
 {
     union timing_node *node = &t->nodes[v];
     int device = node->op.device;
     if (at > node->op.ready_s)
         node->op.ready_s = at;
-    if (--node->op.missing == 0 && device != busy && t->head[device] == v && t->pending_s[device] == (double)INFINITY)
+    if (--node->op.missing == 0 && device != busy && t->head[device] == v &&
+        t->pending_s[device] == (double)INFINITY)
         try_start(t, device);
 }
 
@@ -264,7 +281,8 @@ static bool operator_ends(struct timing *t, int device)
     return true;
 }
 
-/* Events in order of time; of those at one time, copies before operators, as the order on a link asks. */
+/* Events in order of time; of those at one time, copies before operators, as the order on a link
+ * asks. */
 static bool run_events(struct timing *t, const struct coldstart_plan *plan)
 {
     const struct coldstart_problem *p = t->problem;
@@ -304,7 +322,8 @@ double timing_run(struct timing *t, const struct coldstart_plan *plan)
     reset(t);
     t->latency_s = INFINITY;
     if (t->record && !t->transfers) {
-        t->transfer_capacity = t->problem->readers_at[t->problem->n_nodes] + t->copy_capacity; /* one for a reader or a wish */
+        t->transfer_capacity = t->problem->readers_at[t->problem->n_nodes] +
+                               t->copy_capacity; /* one for a reader or a wish */
         t->transfers = arena_alloc(&t->arena, (size_t)t->transfer_capacity, sizeof *t->transfers);
         t->transfer_capacity = t->transfers ? t->transfer_capacity : 0;
     }
@@ -322,24 +341,38 @@ int timing_explain(const struct timing *t, struct err *e)
     case TIMING_OK: break;
     case TIMING_DEADLOCK:
         return err_set(e, HP_EINFEASIBLE,
-                       "the plan deadlocks: operator %d (\"%s\"), next on device %d, waits for one that never runs", v, name, d);
+                       "the plan deadlocks: operator %d (\"%s\"), next on device %d, waits for one "
+                       "that never runs",
+                       v, name, d);
     case TIMING_MEMORY:
-        return err_set(e, HP_EINFEASIBLE, "the plan puts %.0f bytes of parameters on device %d (\"%s\"), which holds %.0f",
-                       t->used_bytes[d], d, g->devices[d].name, g->devices[d].memory_bytes);
+        return err_set(
+            e, HP_EINFEASIBLE,
+            "the plan puts %.0f bytes of parameters on device %d (\"%s\"), which holds %.0f",
+            t->used_bytes[d], d, g->devices[d].name, g->devices[d].memory_bytes);
     case TIMING_NO_PATH:
         return err_set(e, HP_EINFEASIBLE,
-                       "the plan moves node %d (\"%s\") from device %d to device %d, between which there is no path", v, name,
-                       t->fault_from, d);
+                       "the plan moves node %d (\"%s\") from device %d to device %d, between which "
+                       "there is no path",
+                       v, name, t->fault_from, d);
     case TIMING_NOT_COPIED:
-        return err_set(e, HP_EINFEASIBLE, "the plan copies parameter %d (\"%s\") nowhere, but device %d needs it", v, name, d);
+        return err_set(e, HP_EINFEASIBLE,
+                       "the plan copies parameter %d (\"%s\") nowhere, but device %d needs it", v,
+                       name, d);
     case TIMING_COPIED_TWICE:
-        return err_set(e, HP_EINFEASIBLE, "the plan copies parameter %d (\"%s\") twice to device %d", v, name, d);
+        return err_set(e, HP_EINFEASIBLE,
+                       "the plan copies parameter %d (\"%s\") twice to device %d", v, name, d);
     case TIMING_READ_MISSING:
-        return err_set(e, HP_EINFEASIBLE, "operator %d (\"%s\") reads its parameters in place, but no bus has its read", v, name);
-    case TIMING_READ_TWICE: return err_set(e, HP_EINFEASIBLE, "the plan has the read of operator %d (\"%s\") twice", v, name);
-    case TIMING_READ_RESIDENT:
-        return err_set(e, HP_EINFEASIBLE, "the plan has a read of operator %d (\"%s\"), which does not run from host memory", v,
+        return err_set(
+            e, HP_EINFEASIBLE,
+            "operator %d (\"%s\") reads its parameters in place, but no bus has its read", v, name);
+    case TIMING_READ_TWICE:
+        return err_set(e, HP_EINFEASIBLE, "the plan has the read of operator %d (\"%s\") twice", v,
                        name);
+    case TIMING_READ_RESIDENT:
+        return err_set(
+            e, HP_EINFEASIBLE,
+            "the plan has a read of operator %d (\"%s\"), which does not run from host memory", v,
+            name);
     }
     return 0;
 }

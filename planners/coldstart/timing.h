@@ -1,9 +1,10 @@
-/* The exact timing of a cold-start plan: the judge of every method. Its rules are those of the plan format (hp-plan/1,
- * "A cold-start plan is timed so").
+/* The exact timing of a cold-start plan: the judge of every method. Its rules are those of the plan
+ * format (hp-plan/1, "A cold-start plan is timed so").
  *
- * An event-driven run over operator ends and copies that are forwarded, in order of time: what a link carries next is known
- * when it becomes ready, so that each event costs its own inputs and outputs only. Nothing is allocated per run: the
- * workspace is made once, belongs to one thread, and keeps the times of the last run. */
+ * An event-driven run over operator ends and copies that are forwarded, in order of time: what a
+ * link carries next is known when it becomes ready, so that each event costs its own inputs and
+ * outputs only. Nothing is allocated per run: the workspace is made once, belongs to one thread,
+ * and keeps the times of the last run. */
 #ifndef HP_PLANNERS_COLDSTART_TIMING_H
 #define HP_PLANNERS_COLDSTART_TIMING_H
 
@@ -28,7 +29,8 @@ struct timing_transfer {
     double start_s, end_s;
 };
 
-/* The state of one node during a run, kept small: a run touches all of them in no order that a cache would guess. */
+/* The state of one node during a run, kept small: a run touches all of them in no order that a
+ * cache would guess. */
 union timing_node {
     struct {
         double ready_s;    /* when the inputs known so far are all there */
@@ -66,12 +68,13 @@ struct timing {
     double *bus_free_s;               /* [bus] */
     int *bus_head;                    /* [bus] next forwarded copy */
     int *head;                        /* [device] next operator */
-    double *pending_s;                /* [device] end of the operator that runs; infinity when none does */
-    double *free_s;                   /* [device] */
+    double *pending_s; /* [device] end of the operator that runs; infinity when none does */
+    double *free_s;    /* [device] */
 };
 
 /* `copy_capacity`: the most copies that a plan will have. HP_ENOMEM. */
-int timing_init(struct timing *t, const struct coldstart_problem *p, int copy_capacity, struct err *e);
+int timing_init(struct timing *t, const struct coldstart_problem *p, int copy_capacity,
+                struct err *e);
 void timing_fini(struct timing *t);
 
 /* Times a plan: t->latency_s, or infinity and t->fault. Gives the latency. */

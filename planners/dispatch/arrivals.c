@@ -16,12 +16,14 @@ static int64_t exponential_ns(uint64_t *random, double rate)
     return ns < 9e17 ? (int64_t)ns : INT64_MAX / 8;
 }
 
-/* Time to the next arrival; a phase that ends before starts the next one (the process has no memory). */
+/* Time to the next arrival; a phase that ends before starts the next one (the process has no
+ * memory). */
 static void step_bursty(struct arrivals_model *m)
 {
     double calm_rate = m->rate * (CALM_S + BURST_S) / (CALM_S + BURST_S * BURST_FACTOR);
     for (;;) {
-        int64_t next = m->next_ns + exponential_ns(&m->random, m->burst ? calm_rate * BURST_FACTOR : calm_rate);
+        int64_t next = m->next_ns +
+                       exponential_ns(&m->random, m->burst ? calm_rate * BURST_FACTOR : calm_rate);
         if (next < m->phase_end_ns) {
             m->next_ns = next;
             return;
@@ -44,13 +46,15 @@ static void step(struct arrivals *a, struct arrivals_model *m)
     }
 }
 
-void arrivals_init(struct arrivals *a, enum arrivals_kind kind, const double *rates, int n_models, double seconds, uint64_t seed)
+void arrivals_init(struct arrivals *a, enum arrivals_kind kind, const double *rates, int n_models,
+                   double seconds, uint64_t seed)
 {
     *a = (struct arrivals){.kind = kind, .n_models = n_models, .end_ns = (int64_t)(seconds * 1e9)};
     for (int i = 0; i < n_models; i++) {
         struct arrivals_model *m = &a->models[i];
         m->rate = rates[i];
-        m->random = seed * UINT64_C(0x9E3779B97F4A7C15) + (uint64_t)i * UINT64_C(0xD1B54A32D192ED03);
+        m->random =
+            seed * UINT64_C(0x9E3779B97F4A7C15) + (uint64_t)i * UINT64_C(0xD1B54A32D192ED03);
         random_next(&m->random);
         if (m->rate <= 0) {
             m->next_ns = INT64_MAX;
@@ -58,7 +62,8 @@ void arrivals_init(struct arrivals *a, enum arrivals_kind kind, const double *ra
         }
         m->phase_end_ns = exponential_ns(&m->random, 1 / CALM_S);
         if (kind == ARRIVALS_UNIFORM)
-            m->next_ns = (int64_t)(random_unit(&m->random) * 1e9 / m->rate); /* models do not arrive in step */
+            m->next_ns = (int64_t)(random_unit(&m->random) * 1e9 /
+                                   m->rate); /* models do not arrive in step */
         else
             step(a, m);
     }

@@ -14,10 +14,12 @@ struct gap {
     int64_t from_ns, to_ns;
 };
 
-/* The shares that run one stage. free_ns stands apart from the lines because every probe looks through it. */
+/* The shares that run one stage. free_ns stands apart from the lines because every probe looks
+ * through it. */
 struct pool {
     int n, first_share;
-    int cursor;          /* where the search for a free share begins: behind the one taken last, so that they are taken in turn */
+    int cursor; /* where the search for a free share begins: behind the one taken last, so that they
+                   are taken in turn */
     int64_t *free_ns;    /* [n]: end of the last reservation */
     struct line *lines;  /* [n] */
     int *nodes;          /* [n] */
@@ -51,7 +53,9 @@ static struct pool *pool_of(const struct dispatch *d, int pipeline, int stage)
     return &d->pools[pipeline * PLAN_POOLS_MAX_STAGES + stage];
 }
 
-/* ---- life ------------------------------------------------------------------------------------------------------------- */
+/* ---- life
+ * -------------------------------------------------------------------------------------------------------------
+ */
 
 static int pool_init(const struct dispatch *d, int pipeline, int stage)
 {
@@ -72,11 +76,13 @@ static int pool_init(const struct dispatch *d, int pipeline, int stage)
     }
     p->shortest_ns = s->compute_ns[1];
     for (int i = 0; i < stage; i++)
-        p->lead_ns += pl->stages[i].compute_ns[1] + pl->stages[i].transfer_ns[1] + pl->stages[i].hop_latency_ns;
+        p->lead_ns += pl->stages[i].compute_ns[1] + pl->stages[i].transfer_ns[1] +
+                      pl->stages[i].hop_latency_ns;
     return 0;
 }
 
-int dispatch_create(const struct dispatch_topology *t, int queue_limit, struct dispatch **out, struct err *e)
+int dispatch_create(const struct dispatch_topology *t, int queue_limit, struct dispatch **out,
+                    struct err *e)
 {
     struct dispatch *d = calloc(1, sizeof *d);
     bool good = d != NULL;
@@ -133,10 +139,12 @@ void dispatch_destroy(struct dispatch **dp)
     *dp = NULL;
 }
 
-/* ---- probing ---------------------------------------------------------------------------------------------------------- */
+/* ---- probing
+ * ----------------------------------------------------------------------------------------------------------
+ */
 
-/* The share of the first stage that can begin first. Nothing that is dispatched now may begin in the past, so only the end of
- * each line counts. */
+/* The share of the first stage that can begin first. Nothing that is dispatched now may begin in
+ * the past, so only the end of each line counts. */
 static void probe_first(const struct pool *p, int64_t now_ns, struct dispatch_leg *leg)
 {
     int best = p->cursor;
@@ -164,14 +172,17 @@ struct hop {
 };
 
 /* Fills a hole, if one is free earlier than what was found. */
-static void probe_gaps(const struct dispatch *d, const struct pool *p, const struct hop *h, struct dispatch_leg *leg)
+static void probe_gaps(const struct dispatch *d, const struct pool *p, const struct hop *h,
+                       struct dispatch_leg *leg)
 {
     for (int g = 0; g < p->n_gaps; g++) {
         const struct gap *gap = &p->gaps[g];
         if (gap->to_ns - h->compute_ns < h->first_ns + h->transfer_ns + h->latency_ns)
             continue;
-        int64_t move = line_earliest_both(h->uplink, &d->downlinks[p->nodes[gap->at]], h->first_ns, h->transfer_ns);
-        int64_t there = move + h->transfer_ns + h->latency_ns, start = there > gap->from_ns ? there : gap->from_ns;
+        int64_t move = line_earliest_both(h->uplink, &d->downlinks[p->nodes[gap->at]], h->first_ns,
+                                          h->transfer_ns);
+        int64_t there = move + h->transfer_ns + h->latency_ns,
+                start = there > gap->from_ns ? there : gap->from_ns;
         if (start + h->compute_ns > gap->to_ns || start >= leg->start_ns)
             continue;
         leg->share = gap->at;
@@ -181,7 +192,8 @@ static void probe_gaps(const struct dispatch *d, const struct pool *p, const str
 }
 
 /* The share of a later stage that can begin first, with the transfer to its node. */
-static void probe_next(const struct dispatch *d, const struct pool *p, const struct hop *h, struct dispatch_leg *leg)
+static void probe_next(const struct dispatch *d, const struct pool *p, const struct hop *h,
+                       struct dispatch_leg *leg)
 {
     int64_t soonest = h->first_ns + h->transfer_ns + h->latency_ns, move = h->first_ns;
     int node = -1;
@@ -191,9 +203,11 @@ static void probe_next(const struct dispatch *d, const struct pool *p, const str
         if (free_ns < leg->start_ns) {
             if (p->nodes[i] != node) {
                 node = p->nodes[i];
-                move = line_earliest_both(h->uplink, &d->downlinks[node], h->first_ns, h->transfer_ns);
+                move =
+                    line_earliest_both(h->uplink, &d->downlinks[node], h->first_ns, h->transfer_ns);
             }
-            int64_t there = move + h->transfer_ns + h->latency_ns, start = there > free_ns ? there : free_ns;
+            int64_t there = move + h->transfer_ns + h->latency_ns,
+                    start = there > free_ns ? there : free_ns;
             if (start < leg->start_ns) {
                 leg->share = i;
                 leg->transfer_start_ns = move;
@@ -210,7 +224,8 @@ static void probe_next(const struct dispatch *d, const struct pool *p, const str
     leg->transfer_end_ns = leg->transfer_start_ns + h->transfer_ns;
 }
 
-void dispatch_probe(const struct dispatch *d, int pipeline, int n, int64_t now_ns, struct dispatch_path *out)
+void dispatch_probe(const struct dispatch *d, int pipeline, int n, int64_t now_ns,
+                    struct dispatch_path *out)
 {
     const struct dispatch_pipeline *pl = &d->t->pipelines[pipeline];
     int64_t ready_ns = now_ns, work_ns = 0;
@@ -239,7 +254,9 @@ void dispatch_probe(const struct dispatch *d, int pipeline, int n, int64_t now_n
     out->wait_ns = ready_ns - now_ns - work_ns;
 }
 
-/* ---- reserving -------------------------------------------------------------------------------------------------------- */
+/* ---- reserving
+ * --------------------------------------------------------------------------------------------------------
+ */
 
 static void gap_add(struct pool *p, int at, int64_t from_ns, int64_t to_ns, int64_t now_ns)
 {
@@ -259,7 +276,8 @@ static void gap_add(struct pool *p, int at, int64_t from_ns, int64_t to_ns, int6
     p->gaps[p->n_gaps++] = (struct gap){at, from_ns, to_ns};
 }
 
-/* Cuts what was reserved out of the pool's holes, and forgets those that nothing can reach any more. */
+/* Cuts what was reserved out of the pool's holes, and forgets those that nothing can reach any
+ * more. */
 static void gaps_take(struct pool *p, int at, int64_t start_ns, int64_t end_ns, int64_t now_ns)
 {
     for (int g = p->n_gaps - 1; g >= 0; g--) {
@@ -275,7 +293,8 @@ static void gaps_take(struct pool *p, int at, int64_t start_ns, int64_t end_ns, 
     }
 }
 
-static void reserve_share(struct pool *p, int at, const struct dispatch_leg *leg, int64_t now_ns, uint32_t batch)
+static void reserve_share(struct pool *p, int at, const struct dispatch_leg *leg, int64_t now_ns,
+                          uint32_t batch)
 {
     if (leg->start_ns >= p->free_ns[at]) {
         if (p->n_gaps > 0)
@@ -290,7 +309,8 @@ static void reserve_share(struct pool *p, int at, const struct dispatch_leg *leg
     p->cursor = at + 1 == p->n ? 0 : at + 1;
 }
 
-void dispatch_reserve(struct dispatch *d, const struct dispatch_path *path, int64_t now_ns, uint32_t batch)
+void dispatch_reserve(struct dispatch *d, const struct dispatch_path *path, int64_t now_ns,
+                      uint32_t batch)
 {
     const struct dispatch_pipeline *pl = &d->t->pipelines[path->pipeline];
     for (int s = 0; s < pl->n_stages; s++) {
@@ -300,12 +320,16 @@ void dispatch_reserve(struct dispatch *d, const struct dispatch_path *path, int6
         if (s == 0 || leg->transfer_end_ns == leg->transfer_start_ns)
             continue;
         int from = d->t->shares[path->legs[s - 1].share].node, to = d->t->shares[leg->share].node;
-        line_reserve(&d->uplinks[from], now_ns, leg->transfer_start_ns, leg->transfer_end_ns, batch);
-        line_reserve(&d->downlinks[to], now_ns, leg->transfer_start_ns, leg->transfer_end_ns, batch);
+        line_reserve(&d->uplinks[from], now_ns, leg->transfer_start_ns, leg->transfer_end_ns,
+                     batch);
+        line_reserve(&d->downlinks[to], now_ns, leg->transfer_start_ns, leg->transfer_end_ns,
+                     batch);
     }
 }
 
-/* ---- deciding --------------------------------------------------------------------------------------------------------- */
+/* ---- deciding
+ * ---------------------------------------------------------------------------------------------------------
+ */
 
 int dispatch_arrive(struct dispatch *d, int model, uint64_t tag, int64_t arrival_ns)
 {
@@ -325,12 +349,15 @@ int dispatch_arrive(struct dispatch *d, int model, uint64_t tag, int64_t arrival
             q->room = more;
         }
     }
-    q->items[q->first + q->n++] = (struct dispatch_request){tag, arrival_ns, arrival_ns + d->t->models[model].slo_ns};
+    q->items[q->first + q->n++] =
+        (struct dispatch_request){tag, arrival_ns, arrival_ns + d->t->models[model].slo_ns};
     return 0;
 }
 
-/* Step 1 of algorithm 1: the pipeline that can take a batch of its own size with the least waiting. Its path stays in `path`. */
-static void choose_pipeline(struct dispatch *d, const struct dispatch_model *m, int64_t now_ns, struct dispatch_path *path)
+/* Step 1 of algorithm 1: the pipeline that can take a batch of its own size with the least waiting.
+ * Its path stays in `path`. */
+static void choose_pipeline(struct dispatch *d, const struct dispatch_model *m, int64_t now_ns,
+                            struct dispatch_path *path)
 {
     struct dispatch_path other;
     int end = m->first_pipeline + m->n_pipelines;
@@ -344,8 +371,10 @@ static void choose_pipeline(struct dispatch *d, const struct dispatch_model *m, 
     }
 }
 
-/* Step 2: the largest batch on that pipeline that meets the deadline. False when not even one request does. */
-static bool shrink_to_deadline(struct dispatch *d, int64_t now_ns, int64_t deadline_ns, struct dispatch_path *path)
+/* Step 2: the largest batch on that pipeline that meets the deadline. False when not even one
+ * request does. */
+static bool shrink_to_deadline(struct dispatch *d, int64_t now_ns, int64_t deadline_ns,
+                               struct dispatch_path *path)
 {
     while (path->finish_ns > deadline_ns) {
         if (path->n == 1)
@@ -357,8 +386,8 @@ static bool shrink_to_deadline(struct dispatch *d, int64_t now_ns, int64_t deadl
 }
 
 /* Before a request is dropped: any other pipeline on which it would still be in time, alone. */
-static bool rescue(struct dispatch *d, const struct dispatch_model *m, int64_t now_ns, int64_t deadline_ns,
-                   struct dispatch_path *path)
+static bool rescue(struct dispatch *d, const struct dispatch_model *m, int64_t now_ns,
+                   int64_t deadline_ns, struct dispatch_path *path)
 {
     int tried = path->pipeline;
     for (int i = m->first_pipeline; i < m->first_pipeline + m->n_pipelines; i++) {
@@ -392,8 +421,8 @@ int64_t dispatch_run(struct dispatch *d, int model, int64_t now_ns, dispatch_act
         bool possible = m->n_pipelines > 0 && now_ns < oldest->deadline_ns;
         if (possible) {
             choose_pipeline(d, m, now_ns, &path);
-            possible =
-                shrink_to_deadline(d, now_ns, oldest->deadline_ns, &path) || rescue(d, m, now_ns, oldest->deadline_ns, &path);
+            possible = shrink_to_deadline(d, now_ns, oldest->deadline_ns, &path) ||
+                       rescue(d, m, now_ns, oldest->deadline_ns, &path);
         }
         if (!possible) {
             a.drop = true;
@@ -417,12 +446,15 @@ int64_t dispatch_run(struct dispatch *d, int model, int64_t now_ns, dispatch_act
     return INT64_MAX;
 }
 
-/* ---- feedback --------------------------------------------------------------------------------------------------------- */
+/* ---- feedback
+ * ---------------------------------------------------------------------------------------------------------
+ */
 
 int dispatch_correct(struct dispatch *d, const struct dispatch_report *r)
 {
     if (r->from_share >= 0) {
-        struct line *up = &d->uplinks[d->t->shares[r->from_share].node], *down = &d->downlinks[d->t->shares[r->share].node];
+        struct line *up = &d->uplinks[d->t->shares[r->from_share].node],
+                    *down = &d->downlinks[d->t->shares[r->share].node];
         bool known = line_correct(up, r->batch, r->planned_start_ns, r->start_ns, r->end_ns);
         known = line_correct(down, r->batch, r->planned_start_ns, r->start_ns, r->end_ns) || known;
         return known ? 0 : HP_ENOENT;
@@ -432,7 +464,8 @@ int dispatch_correct(struct dispatch *d, const struct dispatch_report *r)
     if (!line_correct(&p->lines[at], r->batch, r->planned_start_ns, r->start_ns, r->end_ns))
         return HP_ENOENT;
     p->free_ns[at] = line_end(&p->lines[at]);
-    /* The holes of this share were measured before; they are found again as new work is reserved. */
+    /* The holes of this share were measured before; they are found again as new work is reserved.
+     */
     for (int g = p->n_gaps - 1; g >= 0; g--)
         if (p->gaps[g].at == at)
             p->gaps[g] = p->gaps[--p->n_gaps];

@@ -17,8 +17,9 @@ struct flight {
     int next_free;    /* while unused */
 };
 
-/* What happens to a batch at a stage. Work is begun by an event of its own, at its reserved start or when its input is there, so
- * that work that was reserved later but comes earlier finds the device free. */
+/* What happens to a batch at a stage. Work is begun by an event of its own, at its reserved start
+ * or when its input is there, so that work that was reserved later but comes earlier finds the
+ * device free. */
 enum what { MOVE, MOVED, START, COMPUTED };
 
 struct imagine {
@@ -35,8 +36,9 @@ struct imagine {
     bool out_of_memory;
 };
 
-int imagine_create(const struct dispatch_topology *t, struct dispatch *d, const struct simulate_options *o,
-                   struct simulate_result *result, struct imagine **out, struct err *e)
+int imagine_create(const struct dispatch_topology *t, struct dispatch *d,
+                   const struct simulate_options *o, struct simulate_result *result,
+                   struct imagine **out, struct err *e)
 {
     struct imagine *im = calloc(1, sizeof *im);
     if (im) {
@@ -113,7 +115,8 @@ static void move(struct imagine *im, int flight, int stage, int64_t now_ns)
 {
     struct flight *f = &im->flights[flight];
     const struct dispatch_leg *leg = &f->path.legs[stage];
-    int from = im->t->shares[f->path.legs[stage - 1].share].node, to = im->t->shares[leg->share].node;
+    int from = im->t->shares[f->path.legs[stage - 1].share].node,
+        to = im->t->shares[leg->share].node;
     int64_t start = later(now_ns, later(im->up_free_ns[from], im->down_free_ns[to]));
     int64_t end = start + vary(im, leg->transfer_end_ns - leg->transfer_start_ns, im->jitter);
     im->up_free_ns[from] = im->down_free_ns[to] = end;
@@ -159,7 +162,8 @@ static void finish(struct imagine *im, int flight, int64_t now_ns)
 {
     struct flight *f = &im->flights[flight];
     for (int i = 0; i < f->n; i++)
-        simulate_count(&im->result->models[f->model], now_ns - f->requests[i].arrival_ns, now_ns <= f->requests[i].deadline_ns);
+        simulate_count(&im->result->models[f->model], now_ns - f->requests[i].arrival_ns,
+                       now_ns <= f->requests[i].deadline_ns);
     im->last_ns = later(im->last_ns, now_ns);
     f->next_free = im->first_free;
     im->first_free = flight;
@@ -185,14 +189,16 @@ void imagine_step(struct imagine *im)
         if (stage + 1 == pl->n_stages)
             finish(im, flight, ev.at_ns);
         else
-            add(im, later(ev.at_ns, f->path.legs[stage + 1].transfer_start_ns), MOVE, flight, stage + 1);
+            add(im, later(ev.at_ns, f->path.legs[stage + 1].transfer_start_ns), MOVE, flight,
+                stage + 1);
         break;
     case MOVE: move(im, flight, stage, ev.at_ns); break;
     case MOVED:
         r.from_share = f->path.legs[stage - 1].share;
         r.planned_start_ns = leg->transfer_start_ns;
         dispatch_correct(im->d, &r);
-        add(im, later(ev.at_ns + pl->stages[stage - 1].hop_latency_ns, leg->start_ns), START, flight, stage);
+        add(im, later(ev.at_ns + pl->stages[stage - 1].hop_latency_ns, leg->start_ns), START,
+            flight, stage);
         break;
     }
 }

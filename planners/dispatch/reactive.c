@@ -68,7 +68,8 @@ static int pool_init(struct reactive *w, int pipeline, int stage)
     struct pool *p = &w->pools[pipeline * PLAN_POOLS_MAX_STAGES + stage];
     double total = 0, mine = 0;
     for (int s = 0; s < pl->n_stages; s++) {
-        double cost = (double)(pl->stages[s].compute_ns[pl->batch] + (s > 0 ? pl->stages[s - 1].transfer_ns[pl->batch] : 0));
+        double cost = (double)(pl->stages[s].compute_ns[pl->batch] +
+                               (s > 0 ? pl->stages[s - 1].transfer_ns[pl->batch] : 0));
         total += cost;
         if (s == stage)
             mine = cost;
@@ -138,7 +139,8 @@ static void begin(struct reactive *w, int pool, int share, int n, int64_t now_ns
         int from = batch[i].node, run = 1;
         while (i + run < n && batch[i + run].node == from)
             run++;
-        /* Each direction serves in turn; what has left one NIC waits in the network for the other, and holds up nobody behind it.
+        /* Each direction serves in turn; what has left one NIC waits in the network for the other,
+         * and holds up nobody behind it.
          */
         int64_t took = pl->stages[stage - 1].transfer_ns[run];
         int64_t start = now_ns > w->up_free_ns[from] ? now_ns : w->up_free_ns[from];
@@ -181,7 +183,9 @@ static void check(struct reactive *w, int pool, int64_t now_ns)
         int64_t due_ns = oldest->due_ns, move_ns = 0;
         int n = pl->batch;
         for (; n > 0; n--) {
-            move_ns = stage > 0 ? pl->stages[stage - 1].transfer_ns[n] + pl->stages[stage - 1].hop_latency_ns : 0;
+            move_ns = stage > 0 ? pl->stages[stage - 1].transfer_ns[n] +
+                                      pl->stages[stage - 1].hop_latency_ns
+                                : 0;
             if (now_ns + move_ns + s->compute_ns[n] <= due_ns)
                 break;
         }
@@ -203,7 +207,8 @@ static void done(struct reactive *w, int pool, int flight, int64_t now_ns)
     for (int i = 0; i < f->n; i++) {
         struct request *r = &f->requests[i];
         if (last) {
-            simulate_count(&w->result->models[pl->model], now_ns - r->arrival_ns, now_ns <= r->deadline_ns);
+            simulate_count(&w->result->models[pl->model], now_ns - r->arrival_ns,
+                           now_ns <= r->deadline_ns);
             continue;
         }
         r->due_ns += w->pools[pool + 1].part_ns;
@@ -234,8 +239,8 @@ static void pass_time(struct reactive *w, int64_t until_ns)
     }
 }
 
-/* The pipeline that has had least of its part of the model's requests, among those whose first pool has a free share if there are
- * any. */
+/* The pipeline that has had least of its part of the model's requests, among those whose first pool
+ * has a free share if there are any. */
 static int turn_of(struct reactive *w, const struct dispatch_model *m, int64_t now_ns)
 {
     int best = -1;
@@ -244,7 +249,8 @@ static int turn_of(struct reactive *w, const struct dispatch_model *m, int64_t n
         int64_t soonest_ns;
         bool is_free = free_share(&w->pools[i * PLAN_POOLS_MAX_STAGES], now_ns, &soonest_ns) >= 0;
         w->credit[i] += w->t->pipelines[i].rate / m->rate;
-        if (best < 0 || (is_free && !best_free) || (is_free == best_free && w->credit[i] > w->credit[best])) {
+        if (best < 0 || (is_free && !best_free) ||
+            (is_free == best_free && w->credit[i] > w->credit[best])) {
             best = i;
             best_free = is_free;
         }
@@ -281,12 +287,14 @@ static int run_stream(struct reactive *w, arrival_next_fn next, void *next_ctx, 
     if (rc < 0)
         return rc;
     pass_time(w, INT64_MAX - 1);
-    w->result->span_s = first_ns >= 0 && w->last_ns > first_ns ? (double)(w->last_ns - first_ns) * 1e-9 : 0;
+    w->result->span_s =
+        first_ns >= 0 && w->last_ns > first_ns ? (double)(w->last_ns - first_ns) * 1e-9 : 0;
     return 0;
 }
 
-int simulate_reactive(const struct dispatch_topology *t, const struct simulate_options *o, arrival_next_fn next, void *next_ctx,
-                      struct simulate_result *out, struct err *e)
+int simulate_reactive(const struct dispatch_topology *t, const struct simulate_options *o,
+                      arrival_next_fn next, void *next_ctx, struct simulate_result *out,
+                      struct err *e)
 {
     struct reactive w = {.t = t, .result = out, .first_free = -1};
     (void)o; /* noise is for the scheduler that is corrected by reports */
@@ -298,7 +306,8 @@ int simulate_reactive(const struct dispatch_topology *t, const struct simulate_o
     for (int i = 0; good && i < t->n_pipelines; i++)
         for (int s = 0; good && s < t->pipelines[i].n_stages; s++)
             good = pool_init(&w, i, s) == 0;
-    int rc = good ? run_stream(&w, next, next_ctx, e) : err_set(e, HP_ENOMEM, "out of memory while simulating");
+    int rc = good ? run_stream(&w, next, next_ctx, e)
+                  : err_set(e, HP_ENOMEM, "out of memory while simulating");
     for (int i = 0; w.pools && i < t->n_pipelines * PLAN_POOLS_MAX_STAGES; i++) {
         free(w.pools[i].items);
         free(w.pools[i].free_ns);

@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Number of leading intervals that end at or before `t`: searched from the back, where new work mostly lies. */
+/* Number of leading intervals that end at or before `t`: searched from the back, where new work
+ * mostly lies. */
 static int passed_by(const struct line *l, int64_t t)
 {
     int i = l->n;
@@ -24,7 +25,8 @@ int64_t line_earliest(const struct line *l, int64_t from_ns, int64_t length_ns)
     return from_ns;
 }
 
-int64_t line_earliest_both(const struct line *a, const struct line *b, int64_t from_ns, int64_t length_ns)
+int64_t line_earliest_both(const struct line *a, const struct line *b, int64_t from_ns,
+                           int64_t length_ns)
 {
     for (;;) {
         int64_t t = line_earliest(a, from_ns, length_ns);
@@ -76,13 +78,14 @@ bool line_reserve(struct line *l, int64_t now_ns, int64_t start_ns, int64_t end_
     return true;
 }
 
-bool line_correct(struct line *l, uint32_t tag, int64_t planned_start_ns, int64_t start_ns, int64_t end_ns)
+bool line_correct(struct line *l, uint32_t tag, int64_t planned_start_ns, int64_t start_ns,
+                  int64_t end_ns)
 {
     int at = -1;
     for (int i = 0; i < l->n; i++) {
         const struct line_interval *v = &l->v[l->first + i];
-        if (v->tag == tag &&
-            (at < 0 || llabs(v->start_ns - planned_start_ns) < llabs(l->v[l->first + at].start_ns - planned_start_ns)))
+        if (v->tag == tag && (at < 0 || llabs(v->start_ns - planned_start_ns) <
+                                            llabs(l->v[l->first + at].start_ns - planned_start_ns)))
             at = i;
     }
     if (at < 0)

@@ -1,8 +1,10 @@
-/* Reserved intervals of one resource (a share of a device, one direction of a NIC), with holes that later work may fill
- * (PPipe, USENIX ATC 2025, section 5.4 and appendix A.3: earliestSlot, markReserved).
+/* Reserved intervals of one resource (a share of a device, one direction of a NIC), with holes that
+ * later work may fill (PPipe, USENIX ATC 2025, section 5.4 and appendix A.3: earliestSlot,
+ * markReserved).
  *
- * Intervals are half-open, in nanoseconds, sorted and disjoint. The past is forgotten as new reservations come. At most LINE_MAX
- * are kept: beyond that the two oldest become one, and the hole between them is lost, never double-booked. Not thread-safe. */
+ * Intervals are half-open, in nanoseconds, sorted and disjoint. The past is forgotten as new
+ * reservations come. At most LINE_MAX are kept: beyond that the two oldest become one, and the hole
+ * between them is lost, never double-booked. Not thread-safe. */
 #ifndef HP_PLANNERS_DISPATCH_RESERVATIONS_H
 #define HP_PLANNERS_DISPATCH_RESERVATIONS_H
 
@@ -24,13 +26,16 @@ struct line {
 /* The earliest time from `from_ns` on at which the line is free for `length_ns`. */
 int64_t line_earliest(const struct line *l, int64_t from_ns, int64_t length_ns);
 /* The same for two lines at once. */
-int64_t line_earliest_both(const struct line *a, const struct line *b, int64_t from_ns, int64_t length_ns);
-/* Reserves an interval that line_earliest found free. What ended by `now_ns` is forgotten. False when memory ran out (nothing
- * changed). */
+int64_t line_earliest_both(const struct line *a, const struct line *b, int64_t from_ns,
+                           int64_t length_ns);
+/* Reserves an interval that line_earliest found free. What ended by `now_ns` is forgotten. False
+ * when memory ran out (nothing changed). */
 bool line_reserve(struct line *l, int64_t now_ns, int64_t start_ns, int64_t end_ns, uint32_t tag);
-/* Replaces the interval of `tag` that starts nearest to `planned_start_ns` by what really happened. Later intervals that it now
- * overlaps move back, keeping their lengths. False when it is forgotten already. */
-bool line_correct(struct line *l, uint32_t tag, int64_t planned_start_ns, int64_t start_ns, int64_t end_ns);
+/* Replaces the interval of `tag` that starts nearest to `planned_start_ns` by what really happened.
+ * Later intervals that it now overlaps move back, keeping their lengths. False when it is forgotten
+ * already. */
+bool line_correct(struct line *l, uint32_t tag, int64_t planned_start_ns, int64_t start_ns,
+                  int64_t end_ns);
 /* End of the last reservation; INT64_MIN when there is none. */
 static inline int64_t line_end(const struct line *l)
 {

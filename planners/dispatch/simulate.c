@@ -9,9 +9,12 @@
 
 const char *const simulate_scheduler_words[] = {"reserving", "reactive", NULL};
 
-/* ---- counting --------------------------------------------------------------------------------------------------------- */
+/* ---- counting
+ * ---------------------------------------------------------------------------------------------------------
+ */
 
-/* 45 buckets an octave of nanoseconds, by the bits of the number: exponent and the top of the mantissa. */
+/* 45 buckets an octave of nanoseconds, by the bits of the number: exponent and the top of the
+ * mantissa. */
 static int bucket_of(int64_t ns)
 {
     if (ns < 64)
@@ -58,7 +61,8 @@ double simulate_percentile_s(const struct simulate_model *m, double q)
     return 0;
 }
 
-/* ---- the reserving scheduler -------------------------------------------------------------------------------------------- */
+/* ---- the reserving scheduler
+ * -------------------------------------------------------------------------------------------- */
 
 struct run {
     const struct dispatch_topology *t;
@@ -75,16 +79,19 @@ static void watch_path(const struct run *r, const struct dispatch_action *a)
 {
     for (int s = 0; s < r->t->pipelines[a->path->pipeline].n_stages; s++) {
         const struct dispatch_leg *leg = &a->path->legs[s];
-        r->o->watch(r->o->watch_ctx, a->model, a->path->pipeline - r->t->models[a->model].first_pipeline, s, leg->share, a->batch,
-                    a->n, leg->start_ns, leg->end_ns);
+        r->o->watch(r->o->watch_ctx, a->model,
+                    a->path->pipeline - r->t->models[a->model].first_pipeline, s, leg->share,
+                    a->batch, a->n, leg->start_ns, leg->end_ns);
     }
 }
 
-static void count_busy(struct simulate_result *result, const struct dispatch_topology *t, const struct dispatch_path *path)
+static void count_busy(struct simulate_result *result, const struct dispatch_topology *t,
+                       const struct dispatch_path *path)
 {
     for (int s = 0; s < t->pipelines[path->pipeline].n_stages; s++) {
         const struct dispatch_share *share = &t->shares[path->legs[s].share];
-        result->busy_s[share->kind] += (double)(path->legs[s].end_ns - path->legs[s].start_ns) * 1e-9 * share->part;
+        result->busy_s[share->kind] +=
+            (double)(path->legs[s].end_ns - path->legs[s].start_ns) * 1e-9 * share->part;
     }
 }
 
@@ -106,7 +113,8 @@ static void act(void *ctx, const struct dispatch_action *a)
     }
     count_busy(r->result, r->t, a->path);
     for (int i = 0; i < a->n; i++)
-        simulate_count(m, a->path->finish_ns - a->requests[i].arrival_ns, a->path->finish_ns <= a->requests[i].deadline_ns);
+        simulate_count(m, a->path->finish_ns - a->requests[i].arrival_ns,
+                       a->path->finish_ns <= a->requests[i].deadline_ns);
     if (a->path->finish_ns > r->last_ns)
         r->last_ns = a->path->finish_ns;
 }
@@ -167,13 +175,15 @@ static int run_stream(struct run *r, arrival_next_fn next, void *next_ctx, struc
     pass_time(r, INT64_MAX);
     if (r->devices && imagine_last(r->devices) > r->last_ns)
         r->last_ns = imagine_last(r->devices);
-    r->result->span_s = first_ns >= 0 && r->last_ns > first_ns ? (double)(r->last_ns - first_ns) * 1e-9 : 0;
+    r->result->span_s =
+        first_ns >= 0 && r->last_ns > first_ns ? (double)(r->last_ns - first_ns) * 1e-9 : 0;
     r->result->probes = dispatch_probes(r->d);
     return r->rc < 0 ? err_set(e, r->rc, "out of memory while simulating") : 0;
 }
 
-static int simulate_reserving(const struct dispatch_topology *t, const struct simulate_options *o, arrival_next_fn next,
-                              void *next_ctx, struct simulate_result *out, struct err *e)
+static int simulate_reserving(const struct dispatch_topology *t, const struct simulate_options *o,
+                              arrival_next_fn next, void *next_ctx, struct simulate_result *out,
+                              struct err *e)
 {
     struct run r = {.t = t, .o = o, .result = out};
     int rc = dispatch_create(t, 0, &r.d, e);
@@ -192,8 +202,8 @@ static int simulate_reserving(const struct dispatch_topology *t, const struct si
     return rc;
 }
 
-int simulate(const struct dispatch_topology *t, const struct simulate_options *o, arrival_next_fn next, void *next_ctx,
-             struct simulate_result *out, struct err *e)
+int simulate(const struct dispatch_topology *t, const struct simulate_options *o,
+             arrival_next_fn next, void *next_ctx, struct simulate_result *out, struct err *e)
 {
     out->n_models = t->n_models;
     out->models = calloc((size_t)t->n_models, sizeof *out->models);

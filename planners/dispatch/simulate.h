@@ -1,30 +1,34 @@
-/* Serves a stream of arrivals under virtual time and counts what met its deadline. The scheduler is the one that serves real
- * requests (planners/dispatch/dispatch.h); only the devices and NICs are imagined.
+/* Serves a stream of arrivals under virtual time and counts what met its deadline. The scheduler is
+ * the one that serves real requests (planners/dispatch/dispatch.h); only the devices and NICs are
+ * imagined.
  *
- * Without noise every reservation is used as planned, so a batch's finish is known when it is sent. With noise a batch's
- * computing and transfers take a random factor of their planned time, wait for devices and NICs that are late, and are reported
- * back to the scheduler when they end. Memory does not grow with the number of requests. */
+ * Without noise every reservation is used as planned, so a batch's finish is known when it is sent.
+ * With noise a batch's computing and transfers take a random factor of their planned time, wait for
+ * devices and NICs that are late, and are reported back to the scheduler when they end. Memory does
+ * not grow with the number of requests. */
 #ifndef HP_PLANNERS_DISPATCH_SIMULATE_H
 #define HP_PLANNERS_DISPATCH_SIMULATE_H
 
+#include <stdbool.h>
+
 #include "planners/dispatch/arrivals.h"
 #include "planners/dispatch/topology.h"
-
-#include <stdbool.h>
 
 enum simulate_scheduler { SIMULATE_RESERVING, SIMULATE_REACTIVE };
 extern const char *const simulate_scheduler_words[]; /* "reserving", "reactive", NULL */
 
 struct simulate_options {
     enum simulate_scheduler scheduler;
-    double latency_noise;       /* standard deviation of computing times, as a part of them; 0: exact */
-    double network_jitter;      /* the same of transfers */
-    bool always_events;         /* imagine devices and NICs even without noise (for tests: nothing may change) */
-    uint64_t seed;              /* of the noise */
-    const uint64_t *miss_limit; /* [model]: stop as soon as a model has missed more requests than this; NULL: go on to the end */
+    double latency_noise;  /* standard deviation of computing times, as a part of them; 0: exact */
+    double network_jitter; /* the same of transfers */
+    bool always_events;    /* imagine devices and NICs even without noise (for tests: nothing may
+                              change) */
+    uint64_t seed;         /* of the noise */
+    const uint64_t *miss_limit; /* [model]: stop as soon as a model has missed more requests than
+                                   this; NULL: go on to the end */
     /* For pictures: told of every stage that was planned, in the order of sending. May be NULL. */
-    void (*watch)(void *ctx, int model, int pipeline, int stage, int share, uint32_t batch, int n, int64_t start_ns,
-                  int64_t end_ns);
+    void (*watch)(void *ctx, int model, int pipeline, int stage, int share, uint32_t batch, int n,
+                  int64_t start_ns, int64_t end_ns);
     void *watch_ctx;
 };
 
@@ -48,9 +52,10 @@ struct simulate_result {
     bool stopped; /* by a miss limit: the counts are those so far */
 };
 
-/* HP_ENOMEM, and what the stream says. Zero-initialise `out`; simulate_result_free after, also on failure. */
-int simulate(const struct dispatch_topology *t, const struct simulate_options *o, arrival_next_fn next, void *next_ctx,
-             struct simulate_result *out, struct err *e);
+/* HP_ENOMEM, and what the stream says. Zero-initialise `out`; simulate_result_free after, also on
+ * failure. */
+int simulate(const struct dispatch_topology *t, const struct simulate_options *o,
+             arrival_next_fn next, void *next_ctx, struct simulate_result *out, struct err *e);
 void simulate_result_free(struct simulate_result *r);
 
 /* Part of a model's requests that were served in time; 1 when none arrived. */

@@ -9,7 +9,8 @@
 /* Devices of one kind, handed out from the front. */
 struct stock {
     int used, count;
-    double *left; /* of devices [0, used): part that no pool has; whole devices are entered with 0 */
+    double
+        *left; /* of devices [0, used): part that no pool has; whole devices are entered with 0 */
 };
 
 struct layout {
@@ -17,7 +18,7 @@ struct layout {
     const struct pools_problem *p;
     const struct cluster *c;
     int *device_nodes[POOLS_MAX_KINDS]; /* node of each device of a kind */
-    int *device_ids[POOLS_MAX_KINDS];   /* its index in the cluster; -1 where that is hypothetical */
+    int *device_ids[POOLS_MAX_KINDS]; /* its index in the cluster; -1 where that is hypothetical */
     struct stock stock[POOLS_MAX_KINDS];
     bool share;
 };
@@ -33,7 +34,9 @@ static int64_t to_ns(double seconds)
     return seconds < 1e9 ? (int64_t)ceil(seconds * 1e9 - 1e-3) : INT64_C(1000000000000000000);
 }
 
-/* ---- nodes ------------------------------------------------------------------------------------------------------------ */
+/* ---- nodes
+ * ------------------------------------------------------------------------------------------------------------
+ */
 
 static int prepare_nodes(struct layout *l, struct err *e)
 {
@@ -64,8 +67,9 @@ static int prepare_nodes(struct layout *l, struct err *e)
     return 0;
 }
 
-/* The device that takes 1/v: one from `from` on that has so much left, else a fresh one. Where devices are shared, a plan counts
- * fractions by their sum, which unequal parts may not fill: the last few then go where most is left. -1: none. */
+/* The device that takes 1/v: one from `from` on that has so much left, else a fresh one. Where
+ * devices are shared, a plan counts fractions by their sum, which unequal parts may not fill: the
+ * last few then go where most is left. -1: none. */
 static int take_part(struct stock *s, int from, double part, bool share)
 {
     int most = -1;
@@ -86,8 +90,8 @@ static int take_part(struct stock *s, int from, double part, bool share)
     return most;
 }
 
-static int place_shares(struct layout *l, struct dispatch_stage *st, const struct plan_pools_stage *from, int first_device,
-                        struct err *e)
+static int place_shares(struct layout *l, struct dispatch_stage *st,
+                        const struct plan_pools_stage *from, int first_device, struct err *e)
 {
     struct dispatch_topology *t = l->t;
     st->first_share = t->n_shares;
@@ -95,21 +99,26 @@ static int place_shares(struct layout *l, struct dispatch_stage *st, const struc
     for (int i = 0; i < from->count; i++) {
         int device = take_part(&l->stock[st->kind], first_device, 1.0 / from->share, l->share);
         if (device < 0)
-            return err_set(e, HP_EINFEASIBLE, "the plan takes more than the cluster's %d devices of kind %s",
+            return err_set(e, HP_EINFEASIBLE,
+                           "the plan takes more than the cluster's %d devices of kind %s",
                            l->stock[st->kind].count, from->kind);
-        t->shares[t->n_shares++] = (struct dispatch_share){.node = l->device_nodes[st->kind][device],
-                                                           .kind = st->kind,
-                                                           .device = device,
-                                                           .cluster_device = l->device_ids[st->kind][device],
-                                                           .part = 1.0 / from->share};
+        t->shares[t->n_shares++] =
+            (struct dispatch_share){.node = l->device_nodes[st->kind][device],
+                                    .kind = st->kind,
+                                    .device = device,
+                                    .cluster_device = l->device_ids[st->kind][device],
+                                    .part = 1.0 / from->share};
     }
     return 0;
 }
 
-/* ---- costs ------------------------------------------------------------------------------------------------------------ */
+/* ---- costs
+ * ------------------------------------------------------------------------------------------------------------
+ */
 
 /* Seconds of a batch of n: that of the smallest profiled batch of at least n. NaN: none. */
-static double batch_seconds(const struct pools_model *m, const struct pools_placed *at, const struct plan_pools_stage *s, int n)
+static double batch_seconds(const struct pools_model *m, const struct pools_placed *at,
+                            const struct plan_pools_stage *s, int n)
 {
     double best = NAN;
     for (int b = at->batch; b >= 0 && m->batches[b] >= n; b--) {
@@ -120,8 +129,9 @@ static double batch_seconds(const struct pools_model *m, const struct pools_plac
     return best;
 }
 
-static int fill_costs(struct layout *l, int model, const struct plan_pools_pipeline *from, int d, const struct pools_placed *at,
-                      const struct pools_placed *next, struct dispatch_stage *st, struct err *e)
+static int fill_costs(struct layout *l, int model, const struct plan_pools_pipeline *from, int d,
+                      const struct pools_placed *at, const struct pools_placed *next,
+                      struct dispatch_stage *st, struct err *e)
 {
     const struct pools_model *m = &l->p->models[model];
     const struct plan_pools_stage *s = &from->stages[d];
@@ -135,16 +145,18 @@ static int fill_costs(struct layout *l, int model, const struct plan_pools_pipel
         st->transfer_ns[n] = to_ns(n * sample_s);
     }
     if (next)
-        st->hop_latency_ns = to_ns(l->p->kinds[at->kind].latency_s + l->p->kinds[next->kind].latency_s);
+        st->hop_latency_ns =
+            to_ns(l->p->kinds[at->kind].latency_s + l->p->kinds[next->kind].latency_s);
     return 0;
 }
 
-static int lay_pipeline(struct layout *l, int model, const struct plan_pools_pipeline *from, const int *first_device,
-                        struct err *e)
+static int lay_pipeline(struct layout *l, int model, const struct plan_pools_pipeline *from,
+                        const int *first_device, struct err *e)
 {
     struct dispatch_pipeline *pl = &l->t->pipelines[l->t->n_pipelines];
     struct pools_placed at[PLAN_POOLS_MAX_STAGES];
-    *pl = (struct dispatch_pipeline){.model = model, .batch = from->batch, .n_stages = from->n_stages, .rate = INFINITY};
+    *pl = (struct dispatch_pipeline){
+        .model = model, .batch = from->batch, .n_stages = from->n_stages, .rate = INFINITY};
     for (int d = 0; d < from->n_stages; d++) {
         int rc = pools_place(l->p, model, from, d, &at[d], e);
         if (rc < 0)
@@ -154,9 +166,10 @@ static int lay_pipeline(struct layout *l, int model, const struct plan_pools_pip
         pl->rate = fmin(pl->rate, from->stages[d].count * at[d].share_rate);
     }
     if (from->stages[from->n_stages - 1].end_layer != l->p->models[model].n_layers)
-        return err_set(e, HP_EINVAL, "%s, pipeline %d: ends at layer %d; the model has %d", l->p->models[model].name,
-                       l->t->n_pipelines - l->t->models[model].first_pipeline, from->stages[from->n_stages - 1].end_layer,
-                       l->p->models[model].n_layers);
+        return err_set(e, HP_EINVAL, "%s, pipeline %d: ends at layer %d; the model has %d",
+                       l->p->models[model].name,
+                       l->t->n_pipelines - l->t->models[model].first_pipeline,
+                       from->stages[from->n_stages - 1].end_layer, l->p->models[model].n_layers);
     for (int d = 0; d < from->n_stages; d++) {
         const struct pools_placed *next = d + 1 < from->n_stages ? &at[d + 1] : NULL;
         int from_device = first_device[at[d].kind * PLAN_POOLS_MAX_STAGES + d], rc;
@@ -172,10 +185,11 @@ static int lay_pipeline(struct layout *l, int model, const struct plan_pools_pip
     return 0;
 }
 
-/* Where devices are shared, a stage may also use what earlier pipelines of the model left over at its position: those from
- * first_device on. Shares of a kind and position are then laid out pipeline by pipeline, so that position by position the devices
- * follow each other. */
-static int lay_model(struct layout *l, int model, const struct plan_pools_model *from, struct err *e)
+/* Where devices are shared, a stage may also use what earlier pipelines of the model left over at
+ * its position: those from first_device on. Shares of a kind and position are then laid out
+ * pipeline by pipeline, so that position by position the devices follow each other. */
+static int lay_model(struct layout *l, int model, const struct plan_pools_model *from,
+                     struct err *e)
 {
     int first_device[POOLS_MAX_KINDS * PLAN_POOLS_MAX_STAGES];
     struct dispatch_model *m = &l->t->models[model];
@@ -209,20 +223,23 @@ static const struct plan_pools_model *model_of(const struct plan_pools *plan, co
     return NULL;
 }
 
-static int allocate(struct dispatch_topology *t, const struct plan_pools *plan, int n_models, struct err *e)
+static int allocate(struct dispatch_topology *t, const struct plan_pools *plan, int n_models,
+                    struct err *e)
 {
     size_t pipelines = 1, shares = 1;
     for (int m = 0; m < plan->n_models; m++)
         for (int i = 0; i < plan->models[m].n_pipelines; i++, pipelines++) {
             const struct plan_pools_pipeline *p = &plan->models[m].pipelines[i];
             if (p->batch > 65536)
-                return err_set(e, HP_EINVAL, "%s, pipeline %d: a batch of %d was not profiled", plan->models[m].name, i,
-                               p->batch);
+                return err_set(e, HP_EINVAL, "%s, pipeline %d: a batch of %d was not profiled",
+                               plan->models[m].name, i, p->batch);
             for (int d = 0; d < p->n_stages; d++)
                 shares += (size_t)p->stages[d].count;
         }
     if (shares > 10000000)
-        return err_set(e, HP_ELIMIT, "the plan has %zu shares of devices; at most 10000000 can be scheduled", shares);
+        return err_set(e, HP_ELIMIT,
+                       "the plan has %zu shares of devices; at most 10000000 can be scheduled",
+                       shares);
     t->models = arena_alloc(&t->arena, (size_t)n_models, sizeof *t->models);
     t->pipelines = arena_alloc(&t->arena, pipelines, sizeof *t->pipelines);
     t->shares = arena_alloc(&t->arena, shares, sizeof *t->shares);
@@ -240,12 +257,14 @@ static int lay_out(struct layout *l, const struct plan_pools *plan, struct err *
         for (int m = 0; m < l->p->n_models && !known; m++)
             known = strcmp(l->p->models[m].name, plan->models[i].name) == 0;
         if (!known)
-            return err_set(e, HP_EINVAL, "the plan serves %s, which the workload does not have", plan->models[i].name);
+            return err_set(e, HP_EINVAL, "the plan serves %s, which the workload does not have",
+                           plan->models[i].name);
     }
     for (t->n_models = 0; t->n_models < l->p->n_models; t->n_models++) {
         const struct pools_model *m = &l->p->models[t->n_models];
-        t->models[t->n_models] =
-            (struct dispatch_model){.name = arena_strdup(&t->arena, m->name), .weight = m->weight, .slo_ns = to_ns(m->slo_s)};
+        t->models[t->n_models] = (struct dispatch_model){.name = arena_strdup(&t->arena, m->name),
+                                                         .weight = m->weight,
+                                                         .slo_ns = to_ns(m->slo_s)};
         if ((rc = lay_model(l, t->n_models, model_of(plan, m->name), e)) < 0)
             return rc;
     }
@@ -257,8 +276,9 @@ static int lay_out(struct layout *l, const struct plan_pools *plan, struct err *
     return 0;
 }
 
-static int lay_out_once(const struct pools_problem *p, const struct plan_pools *plan, const struct cluster *c, bool share,
-                        struct dispatch_topology *out, struct err *e)
+static int lay_out_once(const struct pools_problem *p, const struct plan_pools *plan,
+                        const struct cluster *c, bool share, struct dispatch_topology *out,
+                        struct err *e)
 {
     struct dispatch_topology t = {0};
     struct layout l = {.t = &t, .p = p, .c = c, .share = share};
@@ -275,7 +295,8 @@ static int lay_out_once(const struct pools_problem *p, const struct plan_pools *
     return rc;
 }
 
-int dispatch_topology_make(const struct plan_pools *plan, const struct cluster *c, const struct workload *w, int share_devices,
+int dispatch_topology_make(const struct plan_pools *plan, const struct cluster *c,
+                           const struct workload *w, int share_devices,
                            struct dispatch_topology *out, struct err *e)
 {
     struct pools_problem p = {0};

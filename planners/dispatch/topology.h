@@ -1,10 +1,13 @@
-/* A plan of pools laid out on a cluster: which share of a device stands on which node, and what every batch size costs there.
- * What the scheduler and the simulator work on; made once, then only read.
+/* A plan of pools laid out on a cluster: which share of a device stands on which node, and what
+ * every batch size costs there. What the scheduler and the simulator work on; made once, then only
+ * read.
  *
- * Devices of a kind are handed out in order, pipeline by pipeline and stage by stage; shares of one device stand next to each
- * other. */
+ * Devices of a kind are handed out in order, pipeline by pipeline and stage by stage; shares of one
+ * device stand next to each other. */
 #ifndef HP_PLANNERS_DISPATCH_TOPOLOGY_H
 #define HP_PLANNERS_DISPATCH_TOPOLOGY_H
+
+#include <stdint.h>
 
 #include "common/arena.h"
 #include "common/cluster.h"
@@ -12,8 +15,6 @@
 #include "common/status.h"
 #include "common/workload.h"
 #include "planners/pools/problem.h"
-
-#include <stdint.h>
 
 struct dispatch_share {
     int node, kind;
@@ -58,11 +59,12 @@ struct dispatch_topology {
     int n_kinds;
 };
 
-/* Models of the workload that the plan does not serve get no pipelines. `share_devices` below 0: as the workload says, and
- * shared when the plan fits only so. Zero-initialise `out`; on failure
- * nothing is left to free. HP_EINVAL: the plan names what cluster, workload or profile do not have, a batch that was not
- * profiled; HP_EINFEASIBLE: more devices than there are; HP_ENOMEM. */
-int dispatch_topology_make(const struct plan_pools *plan, const struct cluster *c, const struct workload *w, int share_devices,
+/* Models of the workload that the plan does not serve get no pipelines. `share_devices` below 0: as
+ * the workload says, and shared when the plan fits only so. Zero-initialise `out`; on failure
+ * nothing is left to free. HP_EINVAL: the plan names what cluster, workload or profile do not have,
+ * a batch that was not profiled; HP_EINFEASIBLE: more devices than there are; HP_ENOMEM. */
+int dispatch_topology_make(const struct plan_pools *plan, const struct cluster *c,
+                           const struct workload *w, int share_devices,
                            struct dispatch_topology *out, struct err *e);
 void dispatch_topology_free(struct dispatch_topology *t);
 

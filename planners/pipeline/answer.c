@@ -13,33 +13,37 @@ static inline double more(double a, double b)
     return a > b ? a : b;
 }
 
-/* One decode step, a token of each sequence through every stage and hop; and what a request takes of the busiest one, when
- * prompts take compute_s[stage] and wire_s[hop]. */
-static void measure_decode(const struct cost *c, const struct layout *l, const double *compute_s, const double *wire_s,
-                           struct answer_figures *f)
+/* One decode step, a token of each sequence through every stage and hop; and what a request takes
+ * of the busiest one, when prompts take compute_s[stage] and wire_s[hop]. */
+static void measure_decode(const struct cost *c, const struct layout *l, const double *compute_s,
+                           const double *wire_s, struct answer_figures *f)
 {
     for (int j = 0; j < l->n_stages; j++) {
-        double t = layout_stage_seconds(c, l, j, 1, (double)c->cached_tokens + c->tokens + c->decode_tokens / 2, c->batch);
+        double t = layout_stage_seconds(
+            c, l, j, 1, (double)c->cached_tokens + c->tokens + c->decode_tokens / 2, c->batch);
         f->decode_step_s += t;
         f->decode_period_s = more(f->decode_period_s, t);
         f->request_period_s = more(f->request_period_s, compute_s[j] + c->decode_tokens * t);
         if (j + 1 == l->n_stages)
             continue;
-        double wire = cost_wire_seconds(c, l->devices[j], l->devices[j + 1], l->ends[j], 1, c->batch);
-        f->decode_step_s += wire + c->hops[l->devices[j] * c->n_devices + l->devices[j + 1]].latency_s;
+        double wire =
+            cost_wire_seconds(c, l->devices[j], l->devices[j + 1], l->ends[j], 1, c->batch);
+        f->decode_step_s +=
+            wire + c->hops[l->devices[j] * c->n_devices + l->devices[j + 1]].latency_s;
         f->decode_period_s = more(f->decode_period_s, wire);
         f->request_period_s = more(f->request_period_s, wire_s[j] + c->decode_tokens * wire);
     }
 }
 
-int answer_measure(const struct cost *c, const struct layout *l, struct answer_figures *out, struct pipeline_schedule *schedule,
-                   struct err *e)
+int answer_measure(const struct cost *c, const struct layout *l, struct answer_figures *out,
+                   struct pipeline_schedule *schedule, struct err *e)
 {
     struct layout_times t;
     struct pipeline_schedule own;
     struct answer_figures f = {0};
     int rc = layout_time(c, l, &t, e);
-    if (rc < 0 || (rc = flow_schedule(l->n_stages, t.n_pieces, t.compute_s, t.wire_s, t.latency_s, c->arena, &own, e)) < 0)
+    if (rc < 0 || (rc = flow_schedule(l->n_stages, t.n_pieces, t.compute_s, t.wire_s, t.latency_s,
+                                      c->arena, &own, e)) < 0)
         return rc;
     size_t cells = (size_t)l->n_stages * (size_t)t.n_pieces;
     f.makespan_s = own.end_s[cells - 1];
@@ -69,7 +73,9 @@ int answer_measure(const struct cost *c, const struct layout *l, struct answer_f
 
 double answer_value(enum pipeline_objective objective, const struct answer_figures *f)
 {
-    return objective == PIPELINE_ENERGY ? f->energy_j : objective == PIPELINE_THROUGHPUT ? f->request_period_s : f->makespan_s;
+    return objective == PIPELINE_ENERGY       ? f->energy_j
+           : objective == PIPELINE_THROUGHPUT ? f->request_period_s
+                                              : f->makespan_s;
 }
 
 static const char *own_copy(struct arena *arena, const struct cost *c, int device)
@@ -77,11 +83,12 @@ static const char *own_copy(struct arena *arena, const struct cost *c, int devic
     return arena_strdup(arena, c->cluster->devices[c->devices[device].cluster_index].id);
 }
 
-static int fill_stage(const struct cost *c, const struct layout *l, int j, const struct pipeline_schedule *s,
-                      struct plan_stage *out)
+static int fill_stage(const struct cost *c, const struct layout *l, int j,
+                      const struct pipeline_schedule *s, struct plan_stage *out)
 {
-    *out = (struct plan_stage){
-        .device = own_copy(c->arena, c, l->devices[j]), .first_layer = layout_first(l, j), .end_layer = l->ends[j]};
+    *out = (struct plan_stage){.device = own_copy(c->arena, c, l->devices[j]),
+                               .first_layer = layout_first(l, j),
+                               .end_layer = l->ends[j]};
     for (int k = 0; k < s->n_slices; k++)
         out->compute_s += s->end_s[j * s->n_slices + k] - s->start_s[j * s->n_slices + k];
     out->memory_bytes = layout_memory_bytes(c, l, j);
@@ -95,8 +102,8 @@ static int fill_stage(const struct cost *c, const struct layout *l, int j, const
     return out->devices ? 0 : HP_ENOMEM;
 }
 
-static void fill_figures(const struct cost *c, const struct layout *l, const struct plan_pipeline *p,
-                         struct pipeline_stage_figures *out)
+static void fill_figures(const struct cost *c, const struct layout *l,
+                         const struct plan_pipeline *p, struct pipeline_stage_figures *out)
 {
     double busiest = 0;
     for (int j = 0; j < l->n_stages; j++)
@@ -106,14 +113,16 @@ static void fill_figures(const struct cost *c, const struct layout *l, const str
         out[j] = (struct pipeline_stage_figures){
             .weight_bytes = (c->param_sum[end] - c->param_sum[first]) / g,
             .kv_bytes = (c->state_sum[end] - c->state_sum[first]) * c->kv_tokens / g,
-            .activation_bytes = (c->activation_sum[end] - c->activation_sum[first]) * c->tokens * c->batch,
+            .activation_bytes =
+                (c->activation_sum[end] - c->activation_sum[first]) * c->tokens * c->batch,
             .free_bytes = c->devices[l->devices[j]].memory_bytes - p->stages[j].memory_bytes,
             .share = busiest > 0 ? p->stages[j].compute_s / busiest : 0,
         };
     }
 }
 
-int answer_fill(const struct cost *c, const struct layout *l, struct pipeline_answer *out, struct err *e)
+int answer_fill(const struct cost *c, const struct layout *l, struct pipeline_answer *out,
+                struct err *e)
 {
     struct answer_figures f;
     int rc = answer_measure(c, l, &f, &out->schedule, e);
@@ -155,34 +164,40 @@ void answer_warn(struct arena *arena, struct pipeline_answer *a, const char *fmt
         a->warnings[a->n_warnings++] = copy;
 }
 
-void answer_warn_extrapolated(const struct cost *c, const struct layout *l, struct pipeline_answer *a)
+void answer_warn_extrapolated(const struct cost *c, const struct layout *l,
+                              struct pipeline_answer *a)
 {
-    double longest = 0, deepest = 0, batch = l->micro_batches > 0 ? c->batch / l->micro_batches : c->batch,
+    double longest = 0, deepest = 0,
+           batch = l->micro_batches > 0 ? c->batch / l->micro_batches : c->batch,
            scale = batch / c->profile->batch;
     for (int k = 0; k < (l->micro_batches > 0 ? 1 : l->n_slices); k++) {
         double slice = c->starts[l->cuts[k + 1]] - c->starts[l->cuts[k]];
         longest = more(longest, slice * scale);
-        deepest = more(deepest, c->cached_tokens + c->starts[l->cuts[k]] + (slice - slice * scale) / 2);
+        deepest =
+            more(deepest, c->cached_tokens + c->starts[l->cuts[k]] + (slice - slice * scale) / 2);
     }
     for (int j = 0; j < l->n_stages; j++)
         for (int k = 0; k < c->n_classes; k++) {
-            const struct profile_table *t = profile_table_of(c->profile, c->devices[l->devices[j]].kind, k);
+            const struct profile_table *t =
+                profile_table_of(c->profile, c->devices[l->devices[j]].kind, k);
             bool slice_beyond = t->n_x > 1 && longest > t->x[t->n_x - 1],
                  prefix_beyond = t->n_y > 1 && deepest > t->y[t->n_y - 1];
             if (slice_beyond || prefix_beyond) {
                 answer_warn(c->arena, a,
-                            "times are extrapolated: the plan has slices of %.0f tokens and prefixes of %.0f, the profile's "
+                            "times are extrapolated: the plan has slices of %.0f tokens and "
+                            "prefixes of %.0f, the profile's "
                             "table for %s on %s "
                             "ends at slice %.0f, prefix %.0f",
-                            longest, deepest, c->profile->classes[k], c->profile->kinds[c->devices[l->devices[j]].kind],
-                            t->x[t->n_x - 1], t->y[t->n_y - 1]);
+                            longest, deepest, c->profile->classes[k],
+                            c->profile->kinds[c->devices[l->devices[j]].kind], t->x[t->n_x - 1],
+                            t->y[t->n_y - 1]);
                 return;
             }
         }
 }
 
-json_t *answer_document(const struct cost *c, const struct pipeline_request *rq, const struct pipeline_answer *a,
-                        double solver_seconds)
+json_t *answer_document(const struct cost *c, const struct pipeline_request *rq,
+                        const struct pipeline_answer *a, double solver_seconds)
 {
     json_t *plan = plan_envelope("pipeline", pipeline_method_names[rq->method], solver_seconds);
     if (!plan)

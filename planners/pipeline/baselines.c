@@ -45,7 +45,8 @@ static int micro_batches_of(const struct cost *c, int asked)
     return asked > 0 ? asked : rounded > 1 ? rounded : 1;
 }
 
-int baseline_gpipe(struct cost *c, enum pipeline_partition partition, int micro_batches, struct layout *out, struct err *e)
+int baseline_gpipe(struct cost *c, enum pipeline_partition partition, int micro_batches,
+                   struct layout *out, struct err *e)
 {
     int rc = start_layout(c, out, e);
     if (rc == 0 && partition == PIPELINE_PARTITION_BALANCED)
@@ -54,15 +55,17 @@ int baseline_gpipe(struct cost *c, enum pipeline_partition partition, int micro_
     return rc < 0 ? rc : layout_check(c, out, e);
 }
 
-/* Algorithm 2 of HPipe and TeraPipe's programme are the same one (Li et al. 2021, section 3.3); they differ in the times they
- * see. */
+/* Algorithm 2 of HPipe and TeraPipe's programme are the same one (Li et al. 2021, section 3.3);
+ * they differ in the times they see. */
 static int cut_slices(struct cost *c, struct layout *l, bool hops, struct err *e)
 {
     int rc = prepare_kinds(c, e);
     if (rc < 0)
         return rc;
     double *seconds = hpipe_slice_seconds(c, l->devices, l->ends, l->n_stages, hops, e);
-    return seconds ? hpipe_slices(c->n_units, c->row, seconds, l->n_stages, c->arena, l->cuts, &l->n_slices, e) : HP_ENOMEM;
+    return seconds ? hpipe_slices(c->n_units, c->row, seconds, l->n_stages, c->arena, l->cuts,
+                                  &l->n_slices, e)
+                   : HP_ENOMEM;
 }
 
 int baseline_terapipe(struct cost *c, struct layout *out, struct err *e)
@@ -76,12 +79,14 @@ int baseline_terapipe(struct cost *c, struct layout *out, struct err *e)
 int baseline_hpipe(struct cost *c, struct layout *out, struct err *e)
 {
     int rc = start_layout(c, out, e);
-    if (rc < 0 || (rc = hpipe_partition(c, out->devices, c->n_devices, out->ends, e)) < 0 || (rc = layout_check(c, out, e)) < 0)
+    if (rc < 0 || (rc = hpipe_partition(c, out->devices, c->n_devices, out->ends, e)) < 0 ||
+        (rc = layout_check(c, out, e)) < 0)
         return rc;
     return cut_slices(c, out, true, e);
 }
 
-/* Groups of connected devices of one node and kind, in the order of their first device. Returns how many. */
+/* Groups of connected devices of one node and kind, in the order of their first device. Returns how
+ * many. */
 static int find_groups(const struct cost *c, int **groups, int *sizes)
 {
     int n = 0;
@@ -91,7 +96,8 @@ static int find_groups(const struct cost *c, int **groups, int *sizes)
             int leader = groups[g][0];
             if (c->cluster->devices[c->devices[leader].cluster_index].node ==
                     c->cluster->devices[c->devices[d].cluster_index].node &&
-                c->devices[leader].kind == c->devices[d].kind && c->hops[leader * c->n_devices + d].bandwidth_bytes_per_s > 0)
+                c->devices[leader].kind == c->devices[d].kind &&
+                c->hops[leader * c->n_devices + d].bandwidth_bytes_per_s > 0)
                 break;
         }
         if (g == n)

@@ -1,12 +1,12 @@
-/* Judges a pipeline plan, whoever made it: reads it, lays it over the cluster, counts memory and runs the exact flow. */
-#include "planners/pipeline/pipeline.h"
-
+/* Judges a pipeline plan, whoever made it: reads it, lays it over the cluster, counts memory and
+ * runs the exact flow. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "planners/pipeline/answer.h"
+#include "planners/pipeline/pipeline.h"
 
 /* Predictions that differ by more than this part of the recomputed time are a violation. */
 #define PREDICTION_TOLERANCE 1e-6
@@ -30,7 +30,8 @@ static void violation(struct judge *g, const char *fmt, ...)
     json_array_append_new(g->violations, json_string(text));
 }
 
-/* The cost's index of a device, with a violation where it cannot be used; -1. `used` marks those seen. */
+/* The cost's index of a device, with a violation where it cannot be used; -1. `used` marks those
+ * seen. */
 static int find_device(struct judge *g, int stage, const char *id, bool *used)
 {
     const struct cost *c = &g->cost;
@@ -46,7 +47,8 @@ static int find_device(struct judge *g, int stage, const char *id, bool *used)
             used[d] = true;
             return d;
         }
-    violation(g, "stage %d: the profile has no times for %s, which is of kind %s", stage, id, c->cluster->devices[index].kind);
+    violation(g, "stage %d: the profile has no times for %s, which is of kind %s", stage, id,
+              c->cluster->devices[index].kind);
     return -1;
 }
 
@@ -74,7 +76,8 @@ static int read_stages(struct judge *g, struct err *e)
     for (int j = 0; j < p->n_stages; j++)
         grouped |= p->stages[j].n_devices > 1;
     g->layout.groups = grouped ? arena_alloc(c->arena, n, sizeof *g->layout.groups) : NULL;
-    g->layout.group_sizes = grouped ? arena_alloc(c->arena, n, sizeof *g->layout.group_sizes) : NULL;
+    g->layout.group_sizes =
+        grouped ? arena_alloc(c->arena, n, sizeof *g->layout.group_sizes) : NULL;
     if (!used || (grouped && (!g->layout.groups || !g->layout.group_sizes)))
         return err_set(e, HP_ENOMEM, "out of memory while checking a plan");
     for (int j = 0; j < p->n_stages; j++) {
@@ -95,7 +98,8 @@ static int read_stages(struct judge *g, struct err *e)
         }
     }
     if (g->layout.ends[p->n_stages - 1] < c->n_layers)
-        violation(g, "the last stage ends at layer %d of %d", g->layout.ends[p->n_stages - 1], c->n_layers);
+        violation(g, "the last stage ends at layer %d of %d", g->layout.ends[p->n_stages - 1],
+                  c->n_layers);
     return 0;
 }
 
@@ -129,7 +133,8 @@ static void check_unit(struct judge *g, int unit)
 {
     for (int k = 0; k + 1 < g->plan.n_slices; k++)
         if (g->plan.slices[k] % unit != 0)
-            violation(g, "slice %d has %d tokens, which is no multiple of the unit %d", k, g->plan.slices[k], unit);
+            violation(g, "slice %d has %d tokens, which is no multiple of the unit %d", k,
+                      g->plan.slices[k], unit);
 }
 
 static void check_room(struct judge *g)
@@ -141,12 +146,13 @@ static void check_room(struct judge *g)
         for (int k = 0; k < (l->groups ? l->group_sizes[j] : 1); k++) {
             const struct cost_device *d = &c->devices[l->groups ? l->groups[j][k] : l->devices[j]];
             if (need > d->memory_bytes)
-                violation(g, "stage %d needs %.0f bytes, %s has %.0f", j, need, c->cluster->devices[d->cluster_index].id,
-                          d->memory_bytes);
+                violation(g, "stage %d needs %.0f bytes, %s has %.0f", j, need,
+                          c->cluster->devices[d->cluster_index].id, d->memory_bytes);
         }
-        if (j + 1 < l->n_stages && c->hops[l->devices[j] * c->n_devices + l->devices[j + 1]].bandwidth_bytes_per_s <= 0)
-            violation(g, "stages %d and %d, %s and %s, are not connected", j, j + 1, g->plan.stages[j].device,
-                      g->plan.stages[j + 1].device);
+        if (j + 1 < l->n_stages &&
+            c->hops[l->devices[j] * c->n_devices + l->devices[j + 1]].bandwidth_bytes_per_s <= 0)
+            violation(g, "stages %d and %d, %s and %s, are not connected", j, j + 1,
+                      g->plan.stages[j].device, g->plan.stages[j + 1].device);
     }
 }
 
@@ -157,10 +163,11 @@ static json_t *stage_rows(const struct judge *g, const struct pipeline_schedule 
         double compute = 0, need = layout_memory_bytes(&g->cost, &g->layout, j);
         for (int k = 0; k < s->n_slices; k++)
             compute += s->end_s[j * s->n_slices + k] - s->start_s[j * s->n_slices + k];
-        json_array_append_new(rows,
-                              json_pack("{s:s, s:[i,i], s:f, s:f, s:f}", "device", g->plan.stages[j].device, "layers",
-                                        layout_first(&g->layout, j), g->layout.ends[j], "compute_s", compute, "memory_bytes",
-                                        need, "free_bytes", g->cost.devices[g->layout.devices[j]].memory_bytes - need));
+        json_array_append_new(
+            rows, json_pack("{s:s, s:[i,i], s:f, s:f, s:f}", "device", g->plan.stages[j].device,
+                            "layers", layout_first(&g->layout, j), g->layout.ends[j], "compute_s",
+                            compute, "memory_bytes", need, "free_bytes",
+                            g->cost.devices[g->layout.devices[j]].memory_bytes - need));
     }
     return rows;
 }
@@ -177,7 +184,8 @@ static int judge_time(struct judge *g, json_t *report, struct err *e)
     if (g->plan.makespan_s > 0) {
         json_object_set_new(report, "predicted_makespan_s", json_real(g->plan.makespan_s));
         if (fabs(g->plan.makespan_s - f.makespan_s) > PREDICTION_TOLERANCE * f.makespan_s)
-            violation(g, "predicted makespan_s %.9g, but the exact flow takes %.9g", g->plan.makespan_s, f.makespan_s);
+            violation(g, "predicted makespan_s %.9g, but the exact flow takes %.9g",
+                      g->plan.makespan_s, f.makespan_s);
     }
     json_object_set_new(report, "energy_j", json_real(f.energy_j));
     json_object_set_new(report, "prompts_per_s", json_real(f.period_s > 0 ? 1 / f.period_s : 0));
@@ -191,9 +199,11 @@ static int judge_plan(struct judge *g, const struct json_at *at, json_t *report,
     int rc = json_opt_u64(at, "unit", 1, &unit, e);
     if (rc < 0)
         return rc;
-    if (g->plan.micro_batches > MAX_MICRO_BATCHES || g->plan.micro_batches != floor(g->plan.micro_batches))
+    if (g->plan.micro_batches > MAX_MICRO_BATCHES ||
+        g->plan.micro_batches != floor(g->plan.micro_batches))
         return json_fail(at, e, "%g is no number of micro-batches", g->plan.micro_batches);
-    g->layout = (struct layout){.n_stages = g->plan.n_stages, .micro_batches = (int)g->plan.micro_batches};
+    g->layout =
+        (struct layout){.n_stages = g->plan.n_stages, .micro_batches = (int)g->plan.micro_batches};
     g->layout.devices = arena_alloc(g->cost.arena, (size_t)g->plan.n_stages, sizeof(int));
     g->layout.ends = arena_alloc(g->cost.arena, (size_t)g->plan.n_stages, sizeof(int));
     if (!g->layout.devices || !g->layout.ends)
@@ -202,7 +212,8 @@ static int judge_plan(struct judge *g, const struct json_at *at, json_t *report,
         return rc;
     if (unit > 1 && unit <= 1 << 30)
         check_unit(g, (int)unit);
-    /* Devices or layers that do not exist leave nothing to count; what is left is judged as far as it goes. */
+    /* Devices or layers that do not exist leave nothing to count; what is left is judged as far as
+     * it goes. */
     if (json_array_size(g->violations) == 0) {
         check_room(g);
         rc = judge_time(g, report, e);
@@ -210,7 +221,8 @@ static int judge_plan(struct judge *g, const struct json_at *at, json_t *report,
     return rc;
 }
 
-int pipeline_plan_check(const struct pipeline_request *rq, const struct json_at *plan, json_t **report, struct err *e)
+int pipeline_plan_check(const struct pipeline_request *rq, const struct json_at *plan,
+                        json_t **report, struct err *e)
 {
     struct arena arena = {0};
     struct judge g = {.violations = json_array()};
@@ -226,9 +238,11 @@ int pipeline_plan_check(const struct pipeline_request *rq, const struct json_at 
         (rc = json_opt_u64(plan, "cached_tokens", 0, &cached, e)) == 0 &&
         (rc = json_opt_number_min(plan, "batch", 1e-9, 0, &batch, e)) == 0) {
         plain.batch = rq->batch > 0 ? rq->batch : batch;
-        plain.cached_tokens = rq->cached_tokens > 0 || cached > MAX_CACHED ? rq->cached_tokens : (int)cached;
+        plain.cached_tokens =
+            rq->cached_tokens > 0 || cached > MAX_CACHED ? rq->cached_tokens : (int)cached;
     }
-    if (rc == 0 && (rc = cost_init(&g.cost, &plain, NULL, 0, &arena, e)) == 0 && (rc = judge_plan(&g, plan, out, e)) == 0) {
+    if (rc == 0 && (rc = cost_init(&g.cost, &plain, NULL, 0, &arena, e)) == 0 &&
+        (rc = judge_plan(&g, plan, out, e)) == 0) {
         json_object_set_new(out, "valid", json_boolean(json_array_size(g.violations) == 0));
         json_object_set(out, "violations", g.violations);
         *report = json_incref(out);

@@ -12,18 +12,23 @@ static int check_request(const struct pipeline_request *rq, struct err *e)
 {
     if (rq->cluster->hypothetical)
         return err_set(e, HP_EINVAL,
-                       "a pipeline needs a cluster with nodes and links; this file describes pools of devices only");
+                       "a pipeline needs a cluster with nodes and links; this file describes pools "
+                       "of devices only");
     if (rq->profile->shape != PROFILE_SEQUENCE)
-        return err_set(
-            e, HP_EINVAL,
-            "the profile is of a fixed-shape model (axes share and batch); a pipeline over tokens needs slice and prefix");
+        return err_set(e, HP_EINVAL,
+                       "the profile is of a fixed-shape model (axes share and batch); a pipeline "
+                       "over tokens needs slice and prefix");
     if (rq->tokens < 1)
-        return err_set(e, HP_EINVAL, "%d is no number of tokens: a prompt has at least 1", rq->tokens);
+        return err_set(e, HP_EINVAL, "%d is no number of tokens: a prompt has at least 1",
+                       rq->tokens);
     if (rq->unit < 0 || rq->cached_tokens < 0 || rq->decode_tokens < 0)
-        return err_set(e, HP_EINVAL, "unit %d, cached tokens %d and decode tokens %d must not be negative", rq->unit,
-                       rq->cached_tokens, rq->decode_tokens);
+        return err_set(e, HP_EINVAL,
+                       "unit %d, cached tokens %d and decode tokens %d must not be negative",
+                       rq->unit, rq->cached_tokens, rq->decode_tokens);
     if (rq->max_slice < 0)
-        return err_set(e, HP_EINVAL, "%d is no length of a slice: it has at least 1 token, or 0 for any", rq->max_slice);
+        return err_set(e, HP_EINVAL,
+                       "%d is no length of a slice: it has at least 1 token, or 0 for any",
+                       rq->max_slice);
     if (rq->batch < 0 || rq->context_tokens < 0 || rq->sequences < 0 || rq->effort < 0)
         return err_set(e, HP_EINVAL, "batch, context, sequences and effort must not be negative");
     if (rq->cluster->n_devices == 0)
@@ -35,10 +40,13 @@ int pipeline_unit(const struct pipeline_request *rq)
 {
     double useful = rq->profile->useful_slice_tokens, most = rq->tokens / 8.0;
     useful = useful < most ? useful : most;
-    return rq->unit > 0 ? rq->unit : useful > PIPELINE_DEFAULT_UNIT ? (int)useful : PIPELINE_DEFAULT_UNIT;
+    return rq->unit > 0                     ? rq->unit
+           : useful > PIPELINE_DEFAULT_UNIT ? (int)useful
+                                            : PIPELINE_DEFAULT_UNIT;
 }
 
-/* Cut positions: multiples of the unit, coarser (a multiple of it) where there would be more than PIPELINE_MAX_UNITS. */
+/* Cut positions: multiples of the unit, coarser (a multiple of it) where there would be more than
+ * PIPELINE_MAX_UNITS. */
 static int set_units(struct cost *c, int unit, struct err *e)
 {
     long units = ((long)c->tokens + unit - 1) / unit;
@@ -91,7 +99,8 @@ static int set_devices(struct cost *c, const int *order, int n, struct err *e)
     if (!order)
         n = cl->n_devices;
     if (n > PIPELINE_MAX_DEVICES) {
-        err_set(e, HP_ELIMIT, "the cluster has %d devices; a pipeline is planned over at most %d", n, PIPELINE_MAX_DEVICES);
+        err_set(e, HP_ELIMIT, "the cluster has %d devices; a pipeline is planned over at most %d",
+                n, PIPELINE_MAX_DEVICES);
         return err_hint(e, "name the devices to use");
     }
     c->devices = arena_alloc(c->arena, (size_t)n, sizeof *c->devices);
@@ -105,11 +114,14 @@ static int set_devices(struct cost *c, const int *order, int n, struct err *e)
         if (kind < 0)
             continue;
         from_cluster[c->n_devices] = index;
-        c->devices[c->n_devices++] = (struct cost_device){index, kind, d->memory_bytes, d->idle_w, d->busy_w};
+        c->devices[c->n_devices++] =
+            (struct cost_device){index, kind, d->memory_bytes, d->idle_w, d->busy_w};
     }
     if (c->n_devices == 0)
-        return err_set(e, HP_EINFEASIBLE, "the profile has times for none of the cluster's devices (the first is %s, of kind %s)",
-                       cl->devices[order ? order[0] : 0].id, cl->devices[order ? order[0] : 0].kind);
+        return err_set(
+            e, HP_EINFEASIBLE,
+            "the profile has times for none of the cluster's devices (the first is %s, of kind %s)",
+            cl->devices[order ? order[0] : 0].id, cl->devices[order ? order[0] : 0].kind);
     c->hops = arena_alloc(c->arena, (size_t)c->n_devices * (size_t)c->n_devices, sizeof *c->hops);
     if (!c->hops)
         return no_memory(e);
@@ -117,30 +129,38 @@ static int set_devices(struct cost *c, const int *order, int n, struct err *e)
     return 0;
 }
 
-int cost_init(struct cost *c, const struct pipeline_request *rq, const int *order, int n, struct arena *arena, struct err *e)
+int cost_init(struct cost *c, const struct pipeline_request *rq, const int *order, int n,
+              struct arena *arena, struct err *e)
 {
     int rc = check_request(rq, e);
     if (rc < 0)
         return rc;
-    *c = (struct cost){.cluster = rq->cluster, .profile = rq->profile, .arena = arena, .tokens = rq->tokens};
+    *c = (struct cost){
+        .cluster = rq->cluster, .profile = rq->profile, .arena = arena, .tokens = rq->tokens};
     c->cached_tokens = rq->cached_tokens;
     c->max_slice = rq->max_slice;
     c->batch = rq->batch > 0 ? rq->batch : rq->profile->batch;
     c->decode_tokens = rq->decode_tokens;
-    c->kv_tokens = (rq->context_tokens > 0 ? rq->context_tokens : (double)rq->tokens + rq->cached_tokens + rq->decode_tokens) *
-                   (rq->sequences > 0 ? rq->sequences : c->batch);
-    if ((rc = set_units(c, pipeline_unit(rq), e)) < 0 || (rc = set_layers(c, e)) < 0 || (rc = set_devices(c, order, n, e)) < 0)
+    c->kv_tokens =
+        (rq->context_tokens > 0 ? rq->context_tokens
+                                : (double)rq->tokens + rq->cached_tokens + rq->decode_tokens) *
+        (rq->sequences > 0 ? rq->sequences : c->batch);
+    if ((rc = set_units(c, pipeline_unit(rq), e)) < 0 || (rc = set_layers(c, e)) < 0 ||
+        (rc = set_devices(c, order, n, e)) < 0)
         return rc;
     return 0;
 }
 
-static double piece_seconds(const struct cost *c, int kind, int class_index, double slice, double prefix, double batch)
+static double piece_seconds(const struct cost *c, int kind, int class_index, double slice,
+                            double prefix, double batch)
 {
     double scaled = slice * batch / c->profile->batch;
-    return profile_table_at(profile_table_of(c->profile, kind, class_index), scaled, prefix + (slice - scaled) / 2);
+    return profile_table_at(profile_table_of(c->profile, kind, class_index), scaled,
+                            prefix + (slice - scaled) / 2);
 }
 
-double cost_class_seconds(const struct cost *c, int kind, int class_index, double slice, double prefix, double batch)
+double cost_class_seconds(const struct cost *c, int kind, int class_index, double slice,
+                          double prefix, double batch)
 {
     double sum = 0;
     for (; c->max_slice > 0 && slice > c->max_slice; slice -= c->max_slice, prefix += c->max_slice)
@@ -150,10 +170,12 @@ double cost_class_seconds(const struct cost *c, int kind, int class_index, doubl
 
 static inline int layers_of_class(const struct cost *c, int first, int end, int class_index)
 {
-    return c->class_count[end * c->n_classes + class_index] - c->class_count[first * c->n_classes + class_index];
+    return c->class_count[end * c->n_classes + class_index] -
+           c->class_count[first * c->n_classes + class_index];
 }
 
-double cost_layers_seconds(const struct cost *c, int kind, int first, int end, double slice, double prefix, double batch)
+double cost_layers_seconds(const struct cost *c, int kind, int first, int end, double slice,
+                           double prefix, double batch)
 {
     double sum = 0;
     for (int k = 0; k < c->n_classes; k++) {
@@ -189,12 +211,16 @@ int cost_kind_prepare(struct cost *c, int kind, struct err *e)
         double *t = arena_alloc(c->arena, c->table_size, sizeof *t);
         if (!t)
             return no_memory(e);
-        /* Backwards, so that what follows a slice's first piece is there already, where pieces end on units. */
-        int piece = c->max_slice > 0 && c->max_slice % c->unit == 0 ? c->max_slice / c->unit : c->n_units;
+        /* Backwards, so that what follows a slice's first piece is there already, where pieces end
+         * on units. */
+        int piece =
+            c->max_slice > 0 && c->max_slice % c->unit == 0 ? c->max_slice / c->unit : c->n_units;
         for (int i = c->n_units - 1; i >= 0; i--)
             for (int j = i + 1; j <= c->n_units; j++)
-                t[c->row[i] + j] = j - i > piece ? t[c->row[i] + i + piece] + t[c->row[i + piece] + j]
-                                                 : cost_class_seconds(c, kind, k, c->starts[j] - c->starts[i], c->cached_tokens + c->starts[i], c->batch);
+                t[c->row[i] + j] =
+                    j - i > piece ? t[c->row[i] + i + piece] + t[c->row[i + piece] + j]
+                                  : cost_class_seconds(c, kind, k, c->starts[j] - c->starts[i],
+                                                       c->cached_tokens + c->starts[i], c->batch);
         *table = t;
     }
     return 0;
@@ -211,7 +237,8 @@ double cost_units_seconds(const struct cost *c, int kind, int first, int end, in
     return sum;
 }
 
-double cost_wire_seconds(const struct cost *c, int from, int to, int end, double tokens, double batch)
+double cost_wire_seconds(const struct cost *c, int from, int to, int end, double tokens,
+                         double batch)
 {
     double speed = c->hops[from * c->n_devices + to].bandwidth_bytes_per_s;
     double bytes = c->profile->layers[end - 1].output_bytes_per_token * tokens * batch;
@@ -220,7 +247,8 @@ double cost_wire_seconds(const struct cost *c, int from, int to, int end, double
 
 double cost_memory_bytes(const struct cost *c, int first, int end)
 {
-    return c->param_sum[end] - c->param_sum[first] + (c->state_sum[end] - c->state_sum[first]) * c->kv_tokens +
+    return c->param_sum[end] - c->param_sum[first] +
+           (c->state_sum[end] - c->state_sum[first]) * c->kv_tokens +
            (c->activation_sum[end] - c->activation_sum[first]) * (double)c->tokens * c->batch;
 }
 

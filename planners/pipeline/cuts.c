@@ -1,9 +1,12 @@
-/* Layers over a given order of devices, for one slicing: a balanced start, then moves of single boundaries. */
-#include "planners/pipeline/exact_int.h"
-
+/* Layers over a given order of devices, for one slicing: a balanced start, then moves of single
+ * boundaries. */
 #include <math.h>
 
-/* ---- balanced ---------------------------------------------------------------------------------------------------------- */
+#include "planners/pipeline/exact_int.h"
+
+/* ---- balanced
+ * ----------------------------------------------------------------------------------------------------------
+ */
 
 /* Seconds of layers [a, b) over all slices of the prompt. */
 static inline double total_of(const struct exact *x, int device, int a, int b)
@@ -12,7 +15,8 @@ static inline double total_of(const struct exact *x, int device, int a, int b)
     return total[b] - total[a];
 }
 
-/* The last end in [least, most] with no more than `limit` seconds; `least` when even that has more. */
+/* The last end in [least, most] with no more than `limit` seconds; `least` when even that has more.
+ */
 static int fill(const struct exact *x, int device, int first, int least, int most, double limit)
 {
     int lo = least, hi = most;
@@ -26,8 +30,10 @@ static int fill(const struct exact *x, int device, int first, int least, int mos
     return lo;
 }
 
-/* Gives each device in turn as many layers as take `limit` seconds. True when that covers the model. */
-static bool fill_all(const struct exact *x, const int *order, int n, int must_count, double limit, struct trial *t)
+/* Gives each device in turn as many layers as take `limit` seconds. True when that covers the
+ * model. */
+static bool fill_all(const struct exact *x, const int *order, int n, int must_count, double limit,
+                     struct trial *t)
 {
     int first = 0, n_layers = x->c->n_layers;
     t->n_stages = 0;
@@ -71,7 +77,9 @@ bool cuts_balance(struct exact *x, const int *order, int n, struct trial *t)
     return fill_all(x, order, n, must_count, high, t);
 }
 
-/* ---- moves ----------------------------------------------------------------------------------------------------------------- */
+/* ---- moves
+ * -----------------------------------------------------------------------------------------------------------------
+ */
 
 /* Moves the ends of stages [j, j + width) by `delta` layers. */
 static bool try_move(struct exact *x, struct trial *t, int j, int width, int delta)

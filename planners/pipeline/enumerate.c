@@ -1,15 +1,18 @@
-/* Every plan there is, where there are few: all slicings, for each of them a depth-first walk over stages (device and last
- * layer), cut off where the rest cannot become better than the best found. Devices that are alike are tried in one order only. */
-#include "planners/pipeline/exact_int.h"
-
+/* Every plan there is, where there are few: all slicings, for each of them a depth-first walk over
+ * stages (device and last layer), cut off where the rest cannot become better than the best found.
+ * Devices that are alike are tried in one order only. */
 #include <math.h>
 #include <string.h>
 
-/* Plans (before any is cut off) up to which all are weighed, and units up to which slicings are counted out. */
+#include "planners/pipeline/exact_int.h"
+
+/* Plans (before any is cut off) up to which all are weighed, and units up to which slicings are
+ * counted out. */
 #define MAX_PLANS 4e6
 enum { MAX_UNITS = 20 };
 
-/* Number of sequences of k devices, twins not told apart, for k = 0 .. limit, added up with the ways to cut layers between them.
+/* Number of sequences of k devices, twins not told apart, for k = 0 .. limit, added up with the
+ * ways to cut layers between them.
  */
 static double count_partitions(const struct exact *x)
 {
@@ -74,7 +77,8 @@ static void try_next(struct walk *w, int depth, int next)
     int m = x->pieces.m, end = w->now.end[depth];
     const double *arrivals = x->arrivals + (size_t)(depth + 1) * (size_t)x->c->n_units;
     double earliest = arrivals[m - 1] + x->pieces.rest[end];
-    /* Sums in another order differ in the last bits: cut off only what is worse by more than that. */
+    /* Sums in another order differ in the last bits: cut off only what is worse by more than that.
+     */
     if (exact_value(x, &w->now, depth + 1, earliest) > w->best->value * (1 + 1e-12))
         return;
     walk(w, depth + 1, next);

@@ -7,7 +7,8 @@
 #include "planners/pipeline/exact_int.h"
 #include "planners/pipeline/flow.h"
 
-/* ---- devices that are alike ------------------------------------------------------------------------------------------ */
+/* ---- devices that are alike
+ * ------------------------------------------------------------------------------------------ */
 
 static bool same_wire(const struct cluster_wire *a, const struct cluster_wire *b)
 {
@@ -19,11 +20,13 @@ static bool are_twins(const struct cost *c, int a, int b)
 {
     const struct cost_device *x = &c->devices[a], *y = &c->devices[b];
     int n = c->n_devices;
-    if (x->kind != y->kind || x->memory_bytes != y->memory_bytes || x->idle_w != y->idle_w || x->busy_w != y->busy_w)
+    if (x->kind != y->kind || x->memory_bytes != y->memory_bytes || x->idle_w != y->idle_w ||
+        x->busy_w != y->busy_w)
         return false;
     for (int d = 0; d < n; d++)
         if (d != a && d != b &&
-            (!same_wire(&c->hops[a * n + d], &c->hops[b * n + d]) || !same_wire(&c->hops[d * n + a], &c->hops[d * n + b])))
+            (!same_wire(&c->hops[a * n + d], &c->hops[b * n + d]) ||
+             !same_wire(&c->hops[d * n + a], &c->hops[d * n + b])))
             return false;
     return same_wire(&c->hops[a * n + b], &c->hops[b * n + a]);
 }
@@ -41,7 +44,9 @@ static void find_twins(struct exact *x)
     }
 }
 
-/* ---- setting up -------------------------------------------------------------------------------------------------------- */
+/* ---- setting up
+ * --------------------------------------------------------------------------------------------------------
+ */
 
 static int pieces_init(struct exact *x, struct err *e)
 {
@@ -52,7 +57,8 @@ static int pieces_init(struct exact *x, struct err *e)
     p->sum = arena_alloc(c->arena, (size_t)c->profile->n_kinds, sizeof *p->sum);
     p->tokens = arena_alloc(c->arena, (size_t)c->n_units, sizeof *p->tokens);
     p->rest = arena_alloc(c->arena, (size_t)c->n_layers + 1, sizeof *p->rest);
-    p->total = arena_alloc(c->arena, (size_t)c->profile->n_kinds * ((size_t)c->n_layers + 1), sizeof *p->total);
+    p->total = arena_alloc(c->arena, (size_t)c->profile->n_kinds * ((size_t)c->n_layers + 1),
+                           sizeof *p->total);
     if (!p->sum || !p->tokens || !p->rest || !p->total)
         return err_set(e, HP_ENOMEM, "out of memory while planning a pipeline");
     for (int d = 0; d < c->n_devices; d++) {
@@ -65,7 +71,8 @@ static int pieces_init(struct exact *x, struct err *e)
     return 0;
 }
 
-/* Seconds of the decode steps of one request, for layers before l, by kind: only throughput asks. */
+/* Seconds of the decode steps of one request, for layers before l, by kind: only throughput asks.
+ */
 static int decode_init(struct exact *x, struct err *e)
 {
     const struct cost *c = x->c;
@@ -78,19 +85,23 @@ static int decode_init(struct exact *x, struct err *e)
     for (int d = 0; d < c->n_devices; d++) {
         double *sum = x->decode_sum + (size_t)c->devices[d].kind * row;
         for (int l = 0; l < c->n_layers; l++)
-            sum[l + 1] = sum[l] + c->decode_tokens * cost_decode_seconds(c, c->devices[d].kind, l, l + 1);
+            sum[l + 1] =
+                sum[l] + c->decode_tokens * cost_decode_seconds(c, c->devices[d].kind, l, l + 1);
     }
     return 0;
 }
 
 /* What decoding adds to stage j's time for a request, and to its outgoing hop's. */
-static void decode_seconds(const struct exact *x, const struct trial *t, int j, double *compute, double *wire)
+static void decode_seconds(const struct exact *x, const struct trial *t, int j, double *compute,
+                           double *wire)
 {
     const struct cost *c = x->c;
     int device = t->device[j], first = trial_first(t, j), end = t->end[j];
     const double *sum = x->decode_sum + (size_t)c->devices[device].kind * ((size_t)c->n_layers + 1);
     *compute = sum[end] - sum[first];
-    *wire = end < c->n_layers ? c->decode_tokens * cost_wire_seconds(c, device, t->device[j + 1], end, 1, c->batch) : 0;
+    *wire = end < c->n_layers ? c->decode_tokens *
+                                    cost_wire_seconds(c, device, t->device[j + 1], end, 1, c->batch)
+                              : 0;
 }
 
 int exact_init(struct exact *x, struct cost *c, const struct exact_options *options, struct err *e)
@@ -107,8 +118,8 @@ int exact_init(struct exact *x, struct cost *c, const struct exact_options *opti
     x->wires = arena_alloc(c->arena, (size_t)c->n_units, sizeof *x->wires);
     x->stage_compute_s = arena_alloc(c->arena, n, sizeof *x->stage_compute_s);
     x->stage_wire_s = arena_alloc(c->arena, n, sizeof *x->stage_wire_s);
-    if (!x->twin_of || !x->must || !x->furthest || !x->flow || !x->bytes || !x->arrivals || !x->computes || !x->wires ||
-        !x->stage_compute_s || !x->stage_wire_s)
+    if (!x->twin_of || !x->must || !x->furthest || !x->flow || !x->bytes || !x->arrivals ||
+        !x->computes || !x->wires || !x->stage_compute_s || !x->stage_wire_s)
         return err_set(e, HP_ENOMEM, "out of memory while planning a pipeline");
     for (int l = 0; l < c->n_layers; l++)
         x->bytes[l] = c->profile->layers[l].output_bytes_per_token;
@@ -116,7 +127,9 @@ int exact_init(struct exact *x, struct cost *c, const struct exact_options *opti
     return decode_init(x, e) < 0 ? HP_ENOMEM : pieces_init(x, e);
 }
 
-/* ---- evaluating ---------------------------------------------------------------------------------------------------------- */
+/* ---- evaluating
+ * ----------------------------------------------------------------------------------------------------------
+ */
 
 static void set_rest(struct exact *x)
 {
@@ -231,16 +244,20 @@ double exact_evaluate(struct exact *x, const struct trial *t, int changed, doubl
         x->work += m;
         if (!exact_stage(x, t, j, &end_s))
             return INFINITY;
-        if (latency && x->arrivals[(size_t)(j + 1) * (size_t)x->c->n_units + (size_t)m - 1] + least_rest(x, t->end[j]) >= give_up)
+        if (latency && x->arrivals[(size_t)(j + 1) * (size_t)x->c->n_units + (size_t)m - 1] +
+                               least_rest(x, t->end[j]) >=
+                           give_up)
             return INFINITY;
     }
     return exact_value(x, t, t->n_stages, end_s);
 }
 
-/* ---- the face ---------------------------------------------------------------------------------------------------------------
+/* ---- the face
+ * ---------------------------------------------------------------------------------------------------------------
  */
 
-int exact_search(struct cost *c, const struct exact_options *options, struct exact_result *out, struct err *e)
+int exact_search(struct cost *c, const struct exact_options *options, struct exact_result *out,
+                 struct err *e)
 {
     struct exact x;
     struct trial best = {.value = INFINITY};
@@ -251,11 +268,12 @@ int exact_search(struct cost *c, const struct exact_options *options, struct exa
     if (!out->proven && (rc = search_best(&x, &best, e)) < 0)
         return rc;
     if (!isfinite(best.value))
-        return err_set(
-            e, HP_EINFEASIBLE,
-            "no pipeline fits: %s memory for weights and KV cache (%.3g GB in all), or devices without a link between them",
-            options->order_fixed ? "these devices in this order have too little" : "the devices have too little",
-            cost_memory_bytes(c, 0, c->n_layers) / 1e9);
+        return err_set(e, HP_EINFEASIBLE,
+                       "no pipeline fits: %s memory for weights and KV cache (%.3g GB in all), or "
+                       "devices without a link between them",
+                       options->order_fixed ? "these devices in this order have too little"
+                                            : "the devices have too little",
+                       cost_memory_bytes(c, 0, c->n_layers) / 1e9);
     if ((rc = layout_alloc(c->arena, best.n_stages, best.n_slices, &out->layout, e)) < 0)
         return rc;
     memcpy(out->layout.devices, best.device, (size_t)best.n_stages * sizeof(int));

@@ -1,4 +1,5 @@
-/* The joint search: which devices, in which order, where the layers are cut and how the prompt is sliced, under the exact flow.
+/* The joint search: which devices, in which order, where the layers are cut and how the prompt is
+ * sliced, under the exact flow.
  */
 #ifndef HP_PLANNERS_PIPELINE_EXACT_H
 #define HP_PLANNERS_PIPELINE_EXACT_H
@@ -21,6 +22,7 @@ struct exact_result {
 };
 
 /* HP_EINFEASIBLE when no plan exists, or the search found none; HP_ENOMEM. */
-int exact_search(struct cost *c, const struct exact_options *options, struct exact_result *out, struct err *e);
+int exact_search(struct cost *c, const struct exact_options *options, struct exact_result *out,
+                 struct err *e);
 
 #endif

@@ -18,30 +18,34 @@ static inline int trial_first(const struct trial *t, int j)
     return j ? t->end[j - 1] : 0;
 }
 
-/* Times of every layer for one slicing, as sums over the layers before: stage [a, b) of slice k on kind q takes
- * sum[q][b * m + k] - sum[q][a * m + k]. Kinds without a device have NULL. */
+/* Times of every layer for one slicing, as sums over the layers before: stage [a, b) of slice k on
+ * kind q takes sum[q][b * m + k] - sum[q][a * m + k]. Kinds without a device have NULL. */
 struct pieces {
     int m;
     double **sum;   /* [kind] -> [(n_layers + 1) * n_units] */
     double *tokens; /* [m] of each slice, times the batch */
-    double *rest;   /* [n_layers + 1] the last slice through layers [l, end) at the best kind for each: no plan is faster */
+    double *rest;   /* [n_layers + 1] the last slice through layers [l, end) at the best kind for
+                       each: no plan is faster */
     double *total;  /* [kind * (n_layers + 1) + l] over all slices: sum of sum[kind][l * m ..] */
 };
 
 struct exact {
     struct cost *c;
     const struct exact_options *options;
-    int *twin_of;  /* [n_devices] the first device that this one could change places with, itself if none */
+    int *twin_of;  /* [n_devices] the first device that this one could change places with, itself if
+                      none */
     bool *must;    /* [n_devices] has to hold a stage */
-    int *furthest; /* [n_devices * (n_layers + 1)] the last end that fits, by device and first layer */
+    int *furthest; /* [n_devices * (n_layers + 1)] the last end that fits, by device and first layer
+                    */
     double *bytes; /* [n_layers] bytes per token after the layer */
     struct pieces pieces;
-    double *arrivals;                       /* [(n_devices + 1) * n_units] before each stage of the current plan */
-    double *computes;                       /* [n_units] of one stage */
-    double *wires;                          /* [n_units] */
+    double *arrivals; /* [(n_devices + 1) * n_units] before each stage of the current plan */
+    double *computes; /* [n_units] of one stage */
+    double *wires;    /* [n_units] */
     double *stage_compute_s, *stage_wire_s; /* [n_devices] totals */
     double *decode_sum; /* [kind][layer]; NULL unless requests decode and throughput counts */
-    int valid;             /* leading stages whose arrivals and totals are those of the plan that a move starts from */
+    int valid; /* leading stages whose arrivals and totals are those of the plan that a move starts
+                  from */
     double *flow;          /* [3 * (n_units + 1) * 3 * n_devices] states of slices_polish */
     long work, work_limit; /* pairs of stage and slice that were timed */
     uint64_t random;
@@ -52,24 +56,27 @@ int exact_init(struct exact *x, struct cost *c, const struct exact_options *opti
 
 /* Fills the times for a slicing. */
 void pieces_set(struct exact *x, const int *cut, int n_slices);
-/* Runs stage j of a trial on the arrivals of stage j, into those of j + 1, and notes its totals. False: does not fit, or no link.
- * The end of its last compute in *end_s. */
+/* Runs stage j of a trial on the arrivals of stage j, into those of j + 1, and notes its totals.
+ * False: does not fit, or no link. The end of its last compute in *end_s. */
 bool exact_stage(struct exact *x, const struct trial *t, int j, double *end_s);
 /* Value of a trial from its stage totals and makespan. */
 double exact_value(const struct exact *x, const struct trial *t, int n_stages, double makespan_s);
-/* Evaluates a whole trial whose slicing the pieces hold. It differs from the plan that the arrivals are of in stages >= `changed`
- * only. INFINITY: infeasible, or (latency) certainly not below `give_up`. */
+/* Evaluates a whole trial whose slicing the pieces hold. It differs from the plan that the arrivals
+ * are of in stages >= `changed` only. INFINITY: infeasible, or (latency) certainly not below
+ * `give_up`. */
 double exact_evaluate(struct exact *x, const struct trial *t, int changed, double give_up);
 
-/* All plans, where they are few enough: true, and the best in *best (value INFINITY: there is none). False: too many, nothing was
- * done. */
+/* All plans, where they are few enough: true, and the best in *best (value INFINITY: there is
+ * none). False: too many, nothing was done. */
 bool enumerate_all(struct exact *x, struct trial *best);
 
-/* ---- cuts.c: layers over a given order of devices, for the slicing that the pieces hold --------------------------------------
+/* ---- cuts.c: layers over a given order of devices, for the slicing that the pieces hold
+ * --------------------------------------
  */
 
-/* Shares out layers so that the busiest of the devices is as little busy as can be. Devices that get none are left out of *t,
- * unless they must be used. False: it does not fit. The value is not set. */
+/* Shares out layers so that the busiest of the devices is as little busy as can be. Devices that
+ * get none are left out of *t, unless they must be used. False: it does not fit. The value is not
+ * set. */
 bool cuts_balance(struct exact *x, const int *order, int n, struct trial *t);
 /* Moves the ends of stages while that helps. t->value must be right and becomes better or stays. */
 void cuts_polish(struct exact *x, struct trial *t);
@@ -77,19 +84,22 @@ void cuts_polish(struct exact *x, struct trial *t);
 /* ---- slices.c: slicings for given stages
  * --------------------------------------------------------------------------------------- */
 
-/* About m slices, each `growth` times as long (in time) as the one before, on the stage that has the most to do (t has stages) or
- * on the first kind (it has none). A pipeline whose first stages have little to do fills faster with slices that grow. */
+/* About m slices, each `growth` times as long (in time) as the one before, on the stage that has
+ * the most to do (t has stages) or on the first kind (it has none). A pipeline whose first stages
+ * have little to do fills faster with slices that grow. */
 void slices_shaped(const struct exact *x, struct trial *t, int m, double growth);
 /* The slicing that HPipe's Algorithm 2 gives for the stages. HP_ENOMEM. */
 int slices_published(struct exact *x, struct trial *t, struct err *e);
-/* Moves cuts by `least` units and more, merges and splits slices while that helps; sets t->value. */
+/* Moves cuts by `least` units and more, merges and splits slices while that helps; sets t->value.
+ */
 void slices_polish(struct exact *x, struct trial *t, int least);
 
 /* ---- search.c
- * ------------------------------------------------------------------------------------------------------------------ */
+ * ------------------------------------------------------------------------------------------------------------------
+ */
 
-/* Good starts, local search from each, then random steps. The best plan found in *best; its value is INFINITY where none was.
- * HP_ENOMEM. */
+/* Good starts, local search from each, then random steps. The best plan found in *best; its value
+ * is INFINITY where none was. HP_ENOMEM. */
 int search_best(struct exact *x, struct trial *best, struct err *e);
 
 #endif

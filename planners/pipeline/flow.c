@@ -7,7 +7,8 @@ static inline double later(double a, double b)
     return a > b ? a : b;
 }
 
-double flow_stage(int n_slices, const double *compute_s, const double *wire_s, double latency_s, double *arrivals)
+double flow_stage(int n_slices, const double *compute_s, const double *wire_s, double latency_s,
+                  double *arrivals)
 {
     double free_s = 0, wire_free_s = 0;
     for (int k = 0; k < n_slices; k++) {
@@ -22,20 +23,22 @@ double flow_stage(int n_slices, const double *compute_s, const double *wire_s, d
     return free_s;
 }
 
-double flow_makespan(int n_stages, int n_slices, const double *compute_s, const double *wire_s, const double *latency_s,
-                     double *scratch)
+double flow_makespan(int n_stages, int n_slices, const double *compute_s, const double *wire_s,
+                     const double *latency_s, double *scratch)
 {
     double end = 0;
     memset(scratch, 0, (size_t)n_slices * sizeof *scratch);
     for (int j = 0; j < n_stages; j++) {
         const double *wire = j + 1 < n_stages ? wire_s + (size_t)j * (size_t)n_slices : NULL;
-        end = flow_stage(n_slices, compute_s + (size_t)j * (size_t)n_slices, wire, latency_s[j], scratch);
+        end = flow_stage(n_slices, compute_s + (size_t)j * (size_t)n_slices, wire, latency_s[j],
+                         scratch);
     }
     return end;
 }
 
-int flow_schedule(int n_stages, int n_slices, const double *compute_s, const double *wire_s, const double *latency_s,
-                  struct arena *arena, struct pipeline_schedule *out, struct err *e)
+int flow_schedule(int n_stages, int n_slices, const double *compute_s, const double *wire_s,
+                  const double *latency_s, struct arena *arena, struct pipeline_schedule *out,
+                  struct err *e)
 {
     size_t cells = (size_t)n_stages * (size_t)n_slices;
     struct pipeline_schedule s = {n_stages, n_slices, NULL, NULL, NULL, NULL, NULL};
@@ -46,7 +49,8 @@ int flow_schedule(int n_stages, int n_slices, const double *compute_s, const dou
     s.hop_end_s = arena_alloc(arena, cells, sizeof(double));
     s.latency_s = arena_memdup(arena, latency_s, (size_t)n_stages * sizeof(double));
     if (!arrivals || !s.start_s || !s.end_s || !s.hop_start_s || !s.hop_end_s || !s.latency_s)
-        return err_set(e, HP_ENOMEM, "out of memory while timing a plan of %d stages and %d slices", n_stages, n_slices);
+        return err_set(e, HP_ENOMEM, "out of memory while timing a plan of %d stages and %d slices",
+                       n_stages, n_slices);
     for (int j = 0; j < n_stages; j++) {
         double free_s = 0, wire_free_s = 0;
         for (int k = 0; k < n_slices; k++) {

@@ -8,14 +8,17 @@ static int no_memory(struct err *e)
     return err_set(e, HP_ENOMEM, "out of memory while planning a pipeline");
 }
 
-/* ---- Algorithm 1 ------------------------------------------------------------------------------------------------- */
+/* ---- Algorithm 1
+ * -------------------------------------------------------------------------------------------------
+ */
 
 /* Seconds of layers [0, l) for the whole prompt as one slice, on a kind. */
 static double *whole_prompt_sums(struct cost *c, int kind)
 {
     double *sum = arena_alloc(c->arena, (size_t)c->n_layers + 1, sizeof *sum);
     for (int l = 0; sum && l < c->n_layers; l++)
-        sum[l + 1] = sum[l] + cost_layers_seconds(c, kind, l, l + 1, c->tokens, c->cached_tokens, c->batch);
+        sum[l + 1] =
+            sum[l] + cost_layers_seconds(c, kind, l, l + 1, c->tokens, c->cached_tokens, c->batch);
     return sum;
 }
 
@@ -23,7 +26,9 @@ int hpipe_partition(struct cost *c, const int *devices, int n, int *ends, struct
 {
     size_t width = (size_t)c->n_layers + 1;
     if (n > c->n_layers)
-        return err_set(e, HP_EINFEASIBLE, "%d devices for %d layers: HPipe gives each device at least one layer", n, c->n_layers);
+        return err_set(e, HP_EINFEASIBLE,
+                       "%d devices for %d layers: HPipe gives each device at least one layer", n,
+                       c->n_layers);
     double *slowest = arena_alloc(c->arena, (size_t)n * width, sizeof *slowest); /* [stage][end] */
     int *begin = arena_alloc(c->arena, (size_t)n * width, sizeof *begin);
     if (!slowest || !begin)
@@ -35,9 +40,12 @@ int hpipe_partition(struct cost *c, const int *devices, int n, int *ends, struct
         for (int end = 0; end <= c->n_layers; end++) {
             double *best = &slowest[(size_t)j * width + (size_t)end];
             *best = INFINITY;
-            double hop = j + 1 < n && end > 0 ? cost_wire_seconds(c, devices[j], devices[j + 1], end, c->tokens, c->batch) : 0;
+            double hop = j + 1 < n && end > 0 ? cost_wire_seconds(c, devices[j], devices[j + 1],
+                                                                  end, c->tokens, c->batch)
+                                              : 0;
             for (int first = j; first < end; first++) {
-                double before = j > 0 ? slowest[(size_t)(j - 1) * width + (size_t)first] : (first == 0 ? 0 : INFINITY);
+                double before = j > 0 ? slowest[(size_t)(j - 1) * width + (size_t)first]
+                                      : (first == 0 ? 0 : INFINITY);
                 double stage = sum[end] - sum[first] + hop, worst = before > stage ? before : stage;
                 if (worst < *best && cost_fits(c, devices[j], first, end)) {
                     *best = worst;
@@ -49,7 +57,8 @@ int hpipe_partition(struct cost *c, const int *devices, int n, int *ends, struct
     int end = c->n_layers;
     if (!isfinite(slowest[(size_t)(n - 1) * width + (size_t)end]))
         return err_set(e, HP_EINFEASIBLE,
-                       "the model does not fit over these %d devices in the given order: memory is too small or two neighbours "
+                       "the model does not fit over these %d devices in the given order: memory is "
+                       "too small or two neighbours "
                        "are not connected",
                        n);
     for (int j = n - 1; j >= 0; j--) {
@@ -59,7 +68,9 @@ int hpipe_partition(struct cost *c, const int *devices, int n, int *ends, struct
     return 0;
 }
 
-/* ---- Algorithm 2 ------------------------------------------------------------------------------------------------- */
+/* ---- Algorithm 2
+ * -------------------------------------------------------------------------------------------------
+ */
 
 struct slicer {
     int n_units;
@@ -101,8 +112,9 @@ static double weigh(struct slicer *s, double t_max)
     return sum;
 }
 
-/* The sweep over t[lo + 1 .. hi - 1]. A larger t_max never makes the sum larger, so what lies between two that are known is at
- * least sum_hi + bubble * t[lo + 1]; whole ranges fall away without being tried, and the minimum stays that of trying every one.
+/* The sweep over t[lo + 1 .. hi - 1]. A larger t_max never makes the sum larger, so what lies
+ * between two that are known is at least sum_hi + bubble * t[lo + 1]; whole ranges fall away
+ * without being tried, and the minimum stays that of trying every one.
  */
 static void sweep(struct slicer *s, const double *t, int lo, int hi, double sum_lo, double sum_hi)
 {
@@ -120,8 +132,8 @@ static int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-int hpipe_slices(int n_units, const ptrdiff_t *row, const double *seconds, int n_stages, struct arena *arena, int *cuts,
-                 int *n_slices, struct err *e)
+int hpipe_slices(int n_units, const ptrdiff_t *row, const double *seconds, int n_stages,
+                 struct arena *arena, int *cuts, int *n_slices, struct err *e)
 {
     size_t cells = (size_t)n_units * ((size_t)n_units + 1) / 2;
     struct slicer s = {n_units, row, seconds, n_stages - 1, NULL, NULL, INFINITY, INFINITY};
@@ -147,7 +159,8 @@ int hpipe_slices(int n_units, const ptrdiff_t *row, const double *seconds, int n
     return 0;
 }
 
-double *hpipe_slice_seconds(struct cost *c, const int *devices, const int *ends, int n, bool hops, struct err *e)
+double *hpipe_slice_seconds(struct cost *c, const int *devices, const int *ends, int n, bool hops,
+                            struct err *e)
 {
     double *out = arena_alloc(c->arena, c->table_size, sizeof *out);
     if (!out) {
@@ -156,10 +169,13 @@ double *hpipe_slice_seconds(struct cost *c, const int *devices, const int *ends,
     }
     for (int s = 0; s < n; s++) {
         int first = s ? ends[s - 1] : 0, kind = c->devices[devices[s]].kind;
-        double wire = hops && s + 1 < n ? cost_wire_seconds(c, devices[s], devices[s + 1], ends[s], 1, c->batch) : 0;
+        double wire = hops && s + 1 < n
+                          ? cost_wire_seconds(c, devices[s], devices[s + 1], ends[s], 1, c->batch)
+                          : 0;
         for (int i = 0; i < c->n_units; i++)
             for (int j = i + 1; j <= c->n_units; j++) {
-                double t = cost_units_seconds(c, kind, first, ends[s], i, j) + wire * (c->starts[j] - c->starts[i]);
+                double t = cost_units_seconds(c, kind, first, ends[s], i, j) +
+                           wire * (c->starts[j] - c->starts[i]);
                 double *cell = &out[c->row[i] + j];
                 *cell = t > *cell ? t : *cell;
             }

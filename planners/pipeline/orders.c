@@ -31,7 +31,9 @@ static void add(struct maker *m, int n)
     o->length[o->n++] = n;
 }
 
-/* ---- all of them ----------------------------------------------------------------------------------------------------------- */
+/* ---- all of them
+ * -----------------------------------------------------------------------------------------------------------
+ */
 
 static bool stands_for_twin(const struct maker *m, int d)
 {
@@ -59,7 +61,8 @@ static void all_from(struct maker *m, int depth, int *seen)
     }
 }
 
-/* ---- chains of nodes ---------------------------------------------------------------------------------------------------------
+/* ---- chains of nodes
+ * ---------------------------------------------------------------------------------------------------------
  */
 
 static int node_of(const struct cost *c, int d)
@@ -90,7 +93,8 @@ static int append_node(struct maker *m, int n, int node, const bool *allowed)
     return n;
 }
 
-/* The best link from the last device to any allowed one of another node that was not visited; -1: there is none. */
+/* The best link from the last device to any allowed one of another node that was not visited; -1:
+ * there is none. */
 static int next_node(const struct maker *m, int last, const bool *visited, const bool *allowed)
 {
     const struct cost *c = m->x->c;
@@ -98,7 +102,8 @@ static int next_node(const struct maker *m, int last, const bool *visited, const
     int node = -1;
     for (int d = 0; d < c->n_devices; d++) {
         double speed = c->hops[last * c->n_devices + d].bandwidth_bytes_per_s;
-        if (!visited[node_of(c, d)] && (allowed[c->devices[d].kind] || m->x->must[d]) && speed > best) {
+        if (!visited[node_of(c, d)] && (allowed[c->devices[d].kind] || m->x->must[d]) &&
+            speed > best) {
             best = speed;
             node = node_of(c, d);
         }
@@ -124,8 +129,8 @@ static void add_both_ways(struct maker *m, int n)
     reverse(m->now, n);
 }
 
-/* From node to node along the best links. What there was before each link that is slower than all before it is an order of its
- * own: a slow link may cost more than the devices beyond it bring. */
+/* From node to node along the best links. What there was before each link that is slower than all
+ * before it is an order of its own: a slow link may cost more than the devices beyond it bring. */
 static void chain_from(struct maker *m, int start, const bool *allowed, bool *visited)
 {
     const struct cost *c = m->x->c;
@@ -145,13 +150,15 @@ static void chain_from(struct maker *m, int start, const bool *allowed, bool *vi
     add_both_ways(m, n);
 }
 
-/* Chains from every node that has an allowed device; from some of them, spread over all, where they are many. */
+/* Chains from every node that has an allowed device; from some of them, spread over all, where they
+ * are many. */
 static void chains_over(struct maker *m, const bool *allowed, bool *visited, int *starts)
 {
     const struct cost *c = m->x->c;
     int n = 0;
     for (int d = 0; d < c->n_devices; d++)
-        if ((allowed[c->devices[d].kind] || m->x->must[d]) && (n == 0 || node_of(c, d) != starts[n - 1]))
+        if ((allowed[c->devices[d].kind] || m->x->must[d]) &&
+            (n == 0 || node_of(c, d) != starts[n - 1]))
             starts[n++] = node_of(c, d);
     int used = n < MAX_STARTS ? n : MAX_STARTS;
     for (int i = 0; i < used; i++)
@@ -173,7 +180,8 @@ static int make_chains(struct maker *m, struct err *e)
     for (int round = 0; round < n_kinds; round++) {
         int fastest = -1; /* of those not allowed yet */
         for (int q = 0; q < n_kinds; q++)
-            if (present[q] && !allowed[q] && (fastest < 0 || model_seconds(c, q) < model_seconds(c, fastest)))
+            if (present[q] && !allowed[q] &&
+                (fastest < 0 || model_seconds(c, q) < model_seconds(c, fastest)))
                 fastest = q;
         if (fastest < 0)
             break;

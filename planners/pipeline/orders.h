@@ -10,9 +10,9 @@ struct orders {
     int *devices; /* [n * stride] */
 };
 
-/* All sequences of devices, twins not told apart, where they are few. Otherwise nodes in chains of good links, from every node,
- * with the fastest kinds of device, the two fastest, and so on; and each node alone. Every one holds the devices that must be
- * used. HP_ENOMEM. */
+/* All sequences of devices, twins not told apart, where they are few. Otherwise nodes in chains of
+ * good links, from every node, with the fastest kinds of device, the two fastest, and so on; and
+ * each node alone. Every one holds the devices that must be used. HP_ENOMEM. */
 int orders_make(struct exact *x, struct orders *out, struct err *e);
 
 #endif

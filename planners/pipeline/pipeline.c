@@ -11,10 +11,12 @@
 #include "planners/pipeline/why.h"
 
 const char *const pipeline_objective_names[] = {"latency", "throughput", "energy", NULL};
-const char *const pipeline_method_names[] = {"exact", "hpipe", "even", "gpipe", "terapipe", "tp", NULL};
+const char *const pipeline_method_names[] = {"exact",    "hpipe", "even", "gpipe",
+                                             "terapipe", "tp",    NULL};
 const char *const pipeline_partition_names[] = {"even", "balanced", NULL};
 
-/* ---- the devices to consider --------------------------------------------------------------------------------------- */
+/* ---- the devices to consider
+ * --------------------------------------------------------------------------------------- */
 
 static int check_fixed(const struct pipeline_request *rq, struct err *e)
 {
@@ -27,31 +29,37 @@ static int check_fixed(const struct pipeline_request *rq, struct err *e)
         const struct cluster_device *d = &cl->devices[rq->devices[i]];
         for (int k = 0; k < i; k++)
             if (rq->devices[k] == rq->devices[i])
-                return err_set(e, HP_EINVAL, "%s is named twice: a device holds at most one stage", d->id);
+                return err_set(e, HP_EINVAL, "%s is named twice: a device holds at most one stage",
+                               d->id);
         if (profile_find_kind(rq->profile, d->kind) < 0)
-            return err_set(e, HP_EINFEASIBLE, "the profile has no times for %s, which is of kind %s", d->id, d->kind);
+            return err_set(e, HP_EINFEASIBLE,
+                           "the profile has no times for %s, which is of kind %s", d->id, d->kind);
     }
     for (int i = 0, before = 0; rq->layer_ends && i < rq->n_devices; before = rq->layer_ends[i++]) {
         bool last = i + 1 == rq->n_devices;
-        if (rq->layer_ends[i] <= before ||
-            (last ? rq->layer_ends[i] != rq->profile->n_layers : rq->layer_ends[i] >= rq->profile->n_layers))
-            return err_set(e, HP_EINVAL, "stage %d ends at layer %d: stages have at least one layer each and cover all %d", i,
-                           rq->layer_ends[i], rq->profile->n_layers);
+        if (rq->layer_ends[i] <= before || (last ? rq->layer_ends[i] != rq->profile->n_layers
+                                                 : rq->layer_ends[i] >= rq->profile->n_layers))
+            return err_set(
+                e, HP_EINVAL,
+                "stage %d ends at layer %d: stages have at least one layer each and cover all %d",
+                i, rq->layer_ends[i], rq->profile->n_layers);
     }
     if (rq->devices && rq->n_devices > rq->profile->n_layers)
-        return err_set(e, HP_EINFEASIBLE, "%d stages for %d layers: a stage has at least one", rq->n_devices,
-                       rq->profile->n_layers);
+        return err_set(e, HP_EINFEASIBLE, "%d stages for %d layers: a stage has at least one",
+                       rq->n_devices, rq->profile->n_layers);
     return 0;
 }
 
-/* Devices by id, so that the exact search does not depend on the order in which a file lists them. */
+/* Devices by id, so that the exact search does not depend on the order in which a file lists them.
+ */
 static int by_id(const void *a, const void *b, void *cluster)
 {
     const struct cluster *cl = cluster;
     return strcmp(cl->devices[*(const int *)a].id, cl->devices[*(const int *)b].id);
 }
 
-static int set_up(const struct pipeline_request *rq, struct arena *arena, struct cost *c, struct err *e)
+static int set_up(const struct pipeline_request *rq, struct arena *arena, struct cost *c,
+                  struct err *e)
 {
     int rc = check_fixed(rq, e), n = rq->cluster->n_devices;
     if (rc < 0 || rq->devices || rq->method != PIPELINE_EXACT || n == 0)
@@ -65,13 +73,14 @@ static int set_up(const struct pipeline_request *rq, struct arena *arena, struct
     return cost_init(c, rq, order, n, arena, e);
 }
 
-static void warn_of_unknown(const struct pipeline_request *rq, struct arena *arena, struct pipeline_answer *a)
+static void warn_of_unknown(const struct pipeline_request *rq, struct arena *arena,
+                            struct pipeline_answer *a)
 {
     const struct cluster *cl = rq->cluster;
     for (int k = 0; k < cl->n_pools && !rq->devices; k++)
         if (profile_find_kind(rq->profile, cl->pools[k].kind) < 0)
-            answer_warn(arena, a, "%d × %s left out: the profile has no times for that kind", cl->pools[k].count,
-                        cl->pools[k].kind);
+            answer_warn(arena, a, "%d × %s left out: the profile has no times for that kind",
+                        cl->pools[k].count, cl->pools[k].kind);
 }
 
 /* Whether no link, in either direction, joins a device to any of the plan's. */
@@ -86,7 +95,8 @@ static bool is_unreachable(const struct cost *c, const struct layout *l, int d)
     return true;
 }
 
-static void warn_of_unreachable(const struct cost *c, const struct layout *l, struct pipeline_answer *a)
+static void warn_of_unreachable(const struct cost *c, const struct layout *l,
+                                struct pipeline_answer *a)
 {
     int n = 0, first = 0;
     for (int d = c->n_devices - 1; d >= 0; d--)
@@ -98,11 +108,14 @@ static void warn_of_unreachable(const struct cost *c, const struct layout *l, st
     if (n == 1)
         answer_warn(c->arena, a, "%s is left out: it has no link to the devices of the plan", id);
     else if (n > 1)
-        answer_warn(c->arena, a, "%d devices are left out, %s the first of them: they have no link to the devices of the plan", n,
-                    id);
+        answer_warn(c->arena, a,
+                    "%d devices are left out, %s the first of them: they have no link to the "
+                    "devices of the plan",
+                    n, id);
 }
 
-/* No plan can exist when even the smallest layer is too large: say which, rather than that nothing was found. */
+/* No plan can exist when even the smallest layer is too large: say which, rather than that nothing
+ * was found. */
 static int check_smallest(const struct cost *c, struct err *e)
 {
     double need = INFINITY, room = 0;
@@ -116,16 +129,19 @@ static int check_smallest(const struct cost *c, struct err *e)
     if (need <= room)
         return 0;
     return err_set(e, HP_EINFEASIBLE,
-                   "no device fits even the smallest layer: layer %d (%s) needs %.3g GB with its KV cache, the largest device, "
+                   "no device fits even the smallest layer: layer %d (%s) needs %.3g GB with its "
+                   "KV cache, the largest device, "
                    "%s, has %.3g GB",
-                   layer, c->profile->layers[layer].name, need / 1e9, c->cluster->devices[c->devices[device].cluster_index].id,
-                   room / 1e9);
+                   layer, c->profile->layers[layer].name, need / 1e9,
+                   c->cluster->devices[c->devices[device].cluster_index].id, room / 1e9);
 }
 
-/* ---- methods ----------------------------------------------------------------------------------------------------------- */
+/* ---- methods
+ * -----------------------------------------------------------------------------------------------------------
+ */
 
-static int search(struct cost *c, const struct pipeline_request *rq, struct layout *out, struct why_kinds *kinds,
-                  struct pipeline_answer *a, struct err *e)
+static int search(struct cost *c, const struct pipeline_request *rq, struct layout *out,
+                  struct why_kinds *kinds, struct pipeline_answer *a, struct err *e)
 {
     struct exact_options options = {
         .objective = rq->objective,
@@ -141,22 +157,25 @@ static int search(struct cost *c, const struct pipeline_request *rq, struct layo
     *out = found.layout;
     if ((rc = layout_split(c, out, e)) < 0)
         return rc;
-    if (!rq->brief && !rq->devices && (rc = why_weigh_kinds(c, rq, out, &found.value, kinds, e)) < 0)
+    if (!rq->brief && !rq->devices &&
+        (rc = why_weigh_kinds(c, rq, out, &found.value, kinds, e)) < 0)
         return rc;
     struct answer_figures f;
     if ((rc = answer_measure(c, out, &f, NULL, e)) < 0)
         return rc;
-    double value = answer_value(rq->objective, &f), bound = found.proven ? value : bound_of(c, &options);
+    double value = answer_value(rq->objective, &f),
+           bound = found.proven ? value : bound_of(c, &options);
     a->bound = bound < value ? bound : value;
     a->gap = a->bound > 0 ? (value - a->bound) / a->bound : 0;
     return 0;
 }
 
-static int run_method(struct cost *c, const struct pipeline_request *rq, struct layout *out, struct why_kinds *kinds,
-                      struct pipeline_answer *a, struct err *e)
+static int run_method(struct cost *c, const struct pipeline_request *rq, struct layout *out,
+                      struct why_kinds *kinds, struct pipeline_answer *a, struct err *e)
 {
     if (rq->layer_ends && rq->method != PIPELINE_EXACT)
-        return err_set(e, HP_EINVAL, "given layers need --method exact; %s chooses its own", pipeline_method_names[rq->method]);
+        return err_set(e, HP_EINVAL, "given layers need --method exact; %s chooses its own",
+                       pipeline_method_names[rq->method]);
     switch (rq->method) {
     case PIPELINE_EXACT: return search(c, rq, out, kinds, a, e);
     case PIPELINE_HPIPE: return baseline_hpipe(c, out, e);
@@ -168,7 +187,8 @@ static int run_method(struct cost *c, const struct pipeline_request *rq, struct 
     return err_set(e, HP_EINVAL, "there is no planning method number %d", (int)rq->method);
 }
 
-int pipeline_plan_make(const struct pipeline_request *rq, struct arena *arena, struct pipeline_answer *out, struct err *e)
+int pipeline_plan_make(const struct pipeline_request *rq, struct arena *arena,
+                       struct pipeline_answer *out, struct err *e)
 {
     struct pipeline_answer a = {.bound = NAN, .gap = NAN};
     struct cost c;
@@ -176,7 +196,8 @@ int pipeline_plan_make(const struct pipeline_request *rq, struct arena *arena, s
     struct why_kinds kinds = {0};
     uint64_t started = rq->env ? env_now_ns(rq->env) : 0;
     int rc = set_up(rq, arena, &c, e);
-    if (rc < 0 || (rc = check_smallest(&c, e)) < 0 || (rc = run_method(&c, rq, &layout, &kinds, &a, e)) < 0 ||
+    if (rc < 0 || (rc = check_smallest(&c, e)) < 0 ||
+        (rc = run_method(&c, rq, &layout, &kinds, &a, e)) < 0 ||
         (rc = layout_split(&c, &layout, e)) < 0 || (rc = answer_fill(&c, &layout, &a, e)) < 0)
         return rc;
     double seconds = rq->env ? (double)(env_now_ns(rq->env) - started) * 1e-9 : 0;
@@ -185,9 +206,12 @@ int pipeline_plan_make(const struct pipeline_request *rq, struct arena *arena, s
         warn_of_unreachable(&c, &layout, &a);
     answer_warn_extrapolated(&c, &layout, &a);
     int unit = pipeline_unit(rq);
-    if (c.unit != unit && rq->method != PIPELINE_EVEN && rq->method != PIPELINE_GPIPE && rq->method != PIPELINE_TP)
-        answer_warn(arena, &a, "slices are planned in steps of %d tokens: %d tokens have more than %d units of %d", c.unit,
-                    c.tokens, PIPELINE_MAX_UNITS, unit);
+    if (c.unit != unit && rq->method != PIPELINE_EVEN && rq->method != PIPELINE_GPIPE &&
+        rq->method != PIPELINE_TP)
+        answer_warn(
+            arena, &a,
+            "slices are planned in steps of %d tokens: %d tokens have more than %d units of %d",
+            c.unit, c.tokens, PIPELINE_MAX_UNITS, unit);
     json_memory_reset(); /* a plan that lacks members would be taken for a whole one */
     a.document = answer_document(&c, rq, &a, seconds);
     if (a.document && !rq->brief)

@@ -1,27 +1,31 @@
-/* The search where plans are too many to weigh them all: good starts, local search from each, then random steps from the best.
+/* The search where plans are too many to weigh them all: good starts, local search from each, then
+ * random steps from the best.
  *
- * A start is an order of devices (orders.h) with slices of a simple shape and balanced layers. Local search alternates between
- * the ends of stages for the slicing and the slicing for the stages, both under the exact flow. A random step changes the order
- * of devices, a stage or the slicing and is followed by local search where it looks promising. All is counted in work, never in
- * time. */
-#include "planners/pipeline/search_int.h"
-
+ * A start is an order of devices (orders.h) with slices of a simple shape and balanced layers.
+ * Local search alternates between the ends of stages for the slicing and the slicing for the
+ * stages, both under the exact flow. A random step changes the order of devices, a stage or the
+ * slicing and is followed by local search where it looks promising. All is counted in work, never
+ * in time. */
 #include <math.h>
 
+#include "planners/pipeline/search_int.h"
+
 enum { PUBLISHED_STARTS = 6, POLISH_ROUNDS = 8, START_ROUNDS = 2 };
-/* Plans of different orders of devices that are followed further, and steps in a row that may fail for each, and for the best. */
+/* Plans of different orders of devices that are followed further, and steps in a row that may fail
+ * for each, and for the best. */
 enum { ISLANDS = 20, ISLAND_PATIENCE = 40, PATIENCE = 400 };
 /* A start is only followed when it is not worse than the best by more than this factor. */
 #define HOPELESS 1.08
-/* Pairs of stage and slice that may be timed: in all, and the parts of it after which looking for starts, local search from
- * them and islands have had their share. */
+/* Pairs of stage and slice that may be timed: in all, and the parts of it after which looking for
+ * starts, local search from them and islands have had their share. */
 #define WORK 3.5e8
 #define FINDING_SHARE 0.1
 #define STARTS_SHARE 0.4
 #define ISLANDS_SHARE 0.6
 
 /* ---- local search
- * ----------------------------------------------------------------------------------------------------------------- */
+ * -----------------------------------------------------------------------------------------------------------------
+ */
 
 static void note(struct search *s, const struct trial *t)
 {
@@ -53,7 +57,8 @@ static void polish(struct search *s, struct trial *t, int rounds, int least)
     }
 }
 
-/* Local search from every start; afterwards s->top has the results, best first, one of each order of devices. */
+/* Local search from every start; afterwards s->top has the results, best first, one of each order
+ * of devices. */
 static int polish_starts(struct search *s, struct err *e)
 {
     struct exact *x = s->x;
@@ -87,9 +92,11 @@ static int polish_starts(struct search *s, struct err *e)
 }
 
 /* ---- random steps
- * ------------------------------------------------------------------------------------------------------------------- */
+ * -------------------------------------------------------------------------------------------------------------------
+ */
 
-/* Random steps from s->now until many in a row did not help. With `order_stays` only slices and ends change. */
+/* Random steps from s->now until many in a row did not help. With `order_stays` only slices and
+ * ends change. */
 static void wander(struct search *s, int patience, bool order_stays)
 {
     struct exact *x = s->x;
@@ -123,8 +130,8 @@ static void wander(struct search *s, int patience, bool order_stays)
     }
 }
 
-/* The best plan the other way round: devices, layers and slices. What fills fast drains fast in the mirror, so that a good plan
- * often has a better twin there that single steps do not reach. */
+/* The best plan the other way round: devices, layers and slices. What fills fast drains fast in the
+ * mirror, so that a good plan often has a better twin there that single steps do not reach. */
 static void try_mirror(struct search *s)
 {
     struct exact *x = s->x;
@@ -156,7 +163,8 @@ static void search_slices(struct search *s)
     for (int j = 0; j < t->n_stages; j++) {
         t->device[j] = j;
         t->end[j] = x->options->ends[j];
-        bool connected = j + 1 == t->n_stages || x->c->hops[j * x->c->n_devices + j + 1].bandwidth_bytes_per_s > 0;
+        bool connected = j + 1 == t->n_stages ||
+                         x->c->hops[j * x->c->n_devices + j + 1].bandwidth_bytes_per_s > 0;
         if (!connected || !cost_fits(x->c, j, trial_first(t, j), t->end[j]))
             return;
     }

@@ -8,7 +8,8 @@ enum { STARTS_KEPT = 128 };
 
 struct search {
     struct exact *x;
-    struct trial top[STARTS_KEPT]; /* the best starts, best first; after local search one of each order of devices */
+    struct trial top[STARTS_KEPT]; /* the best starts, best first; after local search one of each
+                                      order of devices */
     int top_order[STARTS_KEPT];    /* which of the orders they are of */
     int n_top;
     struct trial now, step, home, *best;
@@ -16,9 +17,11 @@ struct search {
 };
 
 /* ---- starts.c
- * ------------------------------------------------------------------------------------------------------------------ */
+ * ------------------------------------------------------------------------------------------------------------------
+ */
 
-/* Fills s->top with the best of all orders of devices, numbers of slices and shapes of slicing. HP_ENOMEM. */
+/* Fills s->top with the best of all orders of devices, numbers of slices and shapes of slicing.
+ * HP_ENOMEM. */
 int starts_find(struct search *s, const struct orders *orders, struct err *e);
 /* Numbers of slices worth trying, and by how much each slice may be longer than the one before. */
 enum { SLICE_COUNTS = 13, GROWTHS = 4 };
@@ -33,11 +36,12 @@ static inline int step_pick(struct exact *x, int n)
 {
     return (int)(random_next(&x->random) % (uint64_t)n);
 }
-/* Another order of devices with balanced layers; one stage more, less or elsewhere. Both set the value. False: nothing changed,
- * impossible, or far worse. */
+/* Another order of devices with balanced layers; one stage more, less or elsewhere. Both set the
+ * value. False: nothing changed, impossible, or far worse. */
 bool step_order(struct search *s);
 bool step_stage(struct search *s);
-/* Another slicing for the same stages; some ends and cuts a little elsewhere. They do not set the value. */
+/* Another slicing for the same stages; some ends and cuts a little elsewhere. They do not set the
+ * value. */
 void step_slices(struct search *s);
 void step_nearby(struct search *s);
 

@@ -1,17 +1,21 @@
-/* Slicings for given stages: equal times as a start, Algorithm 2 as another, then moves of single cuts under the exact flow.
+/* Slicings for given stages: equal times as a start, Algorithm 2 as another, then moves of single
+ * cuts under the exact flow.
  *
- * The flow runs slice by slice here: what a later cut changes leaves the state before it as it was. */
-#include "planners/pipeline/exact_int.h"
-
+ * The flow runs slice by slice here: what a later cut changes leaves the state before it as it was.
+ */
 #include <math.h>
 #include <string.h>
 
+#include "planners/pipeline/exact_int.h"
 #include "planners/pipeline/hpipe.h"
 
-/* ---- equal times --------------------------------------------------------------------------------------------------------- */
+/* ---- equal times
+ * ---------------------------------------------------------------------------------------------------------
+ */
 
 /* The stage with the most to do for the whole prompt; layers and kind of it. */
-static void busiest_stage(const struct exact *x, const struct trial *t, int *kind, int *first, int *end)
+static void busiest_stage(const struct exact *x, const struct trial *t, int *kind, int *first,
+                          int *end)
 {
     const struct cost *c = x->c;
     double most = -1;
@@ -30,7 +34,8 @@ static void busiest_stage(const struct exact *x, const struct trial *t, int *kin
     }
 }
 
-/* The last cut in (at, n_units] whose slice takes no more than `limit`; at + 1 when even that takes more. */
+/* The last cut in (at, n_units] whose slice takes no more than `limit`; at + 1 when even that takes
+ * more. */
 static int longest_slice(const struct cost *c, int kind, int first, int end, int at, double limit)
 {
     int lo = at + 1, hi = c->n_units;
@@ -50,8 +55,10 @@ void slices_shaped(const struct exact *x, struct trial *t, int m, double growth)
     const struct cost *c = x->c;
     int kind, first, end, n_units = c->n_units;
     busiest_stage(x, t, &kind, &first, &end);
-    /* The limit is that of the longest slice: the last one where they grow, the first one where they shrink. */
-    double low = 0, high = cost_units_seconds(c, kind, first, end, 0, n_units), start = growth > 1 ? pow(growth, 1 - m) : 1;
+    /* The limit is that of the longest slice: the last one where they grow, the first one where
+     * they shrink. */
+    double low = 0, high = cost_units_seconds(c, kind, first, end, 0, n_units),
+           start = growth > 1 ? pow(growth, 1 - m) : 1;
     for (int step = 0; step <= STEPS; step++) {
         bool final = step == STEPS;
         double limit = final ? high : (low + high) / 2, shape = start;
@@ -73,15 +80,19 @@ int slices_published(struct exact *x, struct trial *t, struct err *e)
     struct arena arena = {0};
     scratch.arena = &arena;
     double *seconds = hpipe_slice_seconds(&scratch, t->device, t->end, t->n_stages, true, e);
-    int rc = seconds ? hpipe_slices(x->c->n_units, x->c->row, seconds, t->n_stages, &arena, t->cut, &t->n_slices, e) : HP_ENOMEM;
+    int rc = seconds ? hpipe_slices(x->c->n_units, x->c->row, seconds, t->n_stages, &arena, t->cut,
+                                    &t->n_slices, e)
+                     : HP_ENOMEM;
     arena_free(&arena);
     return rc;
 }
 
-/* ---- the flow, slice by slice -----------------------------------------------------------------------------------------------
+/* ---- the flow, slice by slice
+ * -----------------------------------------------------------------------------------------------
  */
 
-/* How many neighbouring cuts move together at most, where slices are few and where they are many. */
+/* How many neighbouring cuts move together at most, where slices are few and where they are many.
+ */
 enum { STAGE_CLASSES = 8, FEW_SLICES = 32, WINDOW_OF_FEW = 32, WINDOW_OF_MANY = 6 };
 
 /* What a stage costs: classes of layers with their counts, and its hop. */
@@ -97,18 +108,22 @@ struct stream {
     struct exact *x;
     struct trial *t;
     struct lane lane[PIPELINE_MAX_DEVICES];
-    size_t stride;   /* of one state: when each stage is free, when each hop is, how long each stage computed */
+    size_t stride;   /* of one state: when each stage is free, when each hop is, how long each stage
+                        computed */
     double *base;    /* states before each slice of the slicing that is kept */
     double *changed; /* the same of the one that is tried, from the first slice that differs */
-    double *tails;   /* [slice * stride] of the kept slicing: from each entry of a state, the longest way to the end */
+    double *tails; /* [slice * stride] of the kept slicing: from each entry of a state, the longest
+                      way to the end */
 };
 
 static void set_lane(const struct exact *x, const struct trial *t, int j, struct lane *lane)
 {
     const struct cost *c = x->c;
-    *lane = (struct lane){.kind = c->devices[t->device[j]].kind, .first = trial_first(t, j), .end = t->end[j]};
+    *lane = (struct lane){
+        .kind = c->devices[t->device[j]].kind, .first = trial_first(t, j), .end = t->end[j]};
     for (int q = 0; q < c->n_classes; q++) {
-        int count = c->class_count[lane->end * c->n_classes + q] - c->class_count[lane->first * c->n_classes + q];
+        int count = c->class_count[lane->end * c->n_classes + q] -
+                    c->class_count[lane->first * c->n_classes + q];
         if (count == 0 || lane->n < 0)
             continue;
         if (lane->n == STAGE_CLASSES) {
@@ -144,7 +159,8 @@ static void run_slice(struct stream *s, int k, const double *in, double *out)
     double arrival = 0, tokens = x->c->starts[to] - x->c->starts[from];
     for (int j = 0; j < n; j++) {
         const struct lane *lane = &s->lane[j];
-        double compute = lane_seconds(x, lane, from, to), free_s = in[3 * j], wire_s = in[3 * j + 1];
+        double compute = lane_seconds(x, lane, from, to), free_s = in[3 * j],
+               wire_s = in[3 * j + 1];
         free_s = (free_s > arrival ? free_s : arrival) + compute;
         wire_s = (wire_s > free_s ? wire_s : free_s) + lane->wire_per_unit_token * tokens;
         arrival = wire_s + lane->latency_s;
@@ -155,8 +171,9 @@ static void run_slice(struct stream *s, int k, const double *in, double *out)
     s->x->work += n;
 }
 
-/* The flow is linear in maximum and sum, so that the end is the maximum over a state's entries of entry + tail. Computes the
- * tails backwards; where a slice comes after the last one, only the last stage's own end counts. */
+/* The flow is linear in maximum and sum, so that the end is the maximum over a state's entries of
+ * entry + tail. Computes the tails backwards; where a slice comes after the last one, only the last
+ * stage's own end counts. */
 static void set_tails(struct stream *s)
 {
     const struct exact *x = s->x;
@@ -205,8 +222,8 @@ static double final_value(struct stream *s, const double *state)
     return exact_value(x, s->t, n, state[3 * (n - 1)]);
 }
 
-/* What an edit changed: slices before `first` are as they were, those from `same` on too but for their number, which grew by
- * `shift`. */
+/* What an edit changed: slices before `first` are as they were, those from `same` on too but for
+ * their number, which grew by `shift`. */
 struct edit {
     int first, same, shift;
 };
@@ -250,7 +267,8 @@ static void stream_start(struct stream *s, struct exact *x, struct trial *t)
     t->value = run_kept(s, 0);
 }
 
-/* ---- moves -------------------------------------------------------------------------------------------------------------------
+/* ---- moves
+ * -------------------------------------------------------------------------------------------------------------------
  */
 
 /* Keeps the edited slicing if it is better. Otherwise the caller undoes the edit. */
@@ -308,8 +326,9 @@ static bool try_split(struct stream *s, int k, int at)
     return false;
 }
 
-/* Moves cuts [k, end) by delta for the best `end` up to `last`, if any of them helps. The slices from k on run once for all ends;
- * for each end only the slice that closes the gap runs on its own. */
+/* Moves cuts [k, end) by delta for the best `end` up to `last`, if any of them helps. The slices
+ * from k on run once for all ends; for each end only the slice that closes the gap runs on its own.
+ */
 static bool shift_best(struct stream *s, int k, int last, int delta)
 {
     int *cut = s->t->cut, best_end = 0;
@@ -320,7 +339,8 @@ static bool shift_best(struct stream *s, int k, int last, int delta)
         return false;
     int end = k + 1;
     for (; end <= last && cut[end - 1] + delta < cut[s->t->n_slices]; end++) {
-        /* Slice end - 2 has both of its ends moved (the first one only its right end); slice end - 1 its left one. */
+        /* Slice end - 2 has both of its ends moved (the first one only its right end); slice end -
+         * 1 its left one. */
         double *out = s->changed + (size_t)(end - 1) * s->stride;
         cut[end - 1] += delta;
         run_slice(s, end - 2, in, out);
@@ -369,8 +389,8 @@ static bool change_count(struct stream *s)
     for (int k = t->n_slices - 1; k > 0; k--)
         better |= try_merge(s, k);
     for (int k = t->n_slices - 1; k >= 0; k--)
-        better |= try_split(s, k, (t->cut[k] + t->cut[k + 1]) / 2) || try_split(s, k, t->cut[k] + 1) ||
-                  try_split(s, k, t->cut[k + 1] - 1);
+        better |= try_split(s, k, (t->cut[k] + t->cut[k + 1]) / 2) ||
+                  try_split(s, k, t->cut[k] + 1) || try_split(s, k, t->cut[k + 1] - 1);
     return better;
 }
 
@@ -380,7 +400,8 @@ void slices_polish(struct exact *x, struct trial *t, int least)
     stream_start(&s, x, t);
     for (bool better = true; better && x->work < x->work_limit;) {
         better = false;
-        for (int delta = x->c->n_units / 64 > least ? x->c->n_units / 64 : least; delta >= least; delta /= 2)
+        for (int delta = x->c->n_units / 64 > least ? x->c->n_units / 64 : least; delta >= least;
+             delta /= 2)
             better |= shift_cuts(&s, delta);
         better |= change_count(&s);
     }

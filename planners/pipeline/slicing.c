@@ -36,7 +36,9 @@ struct slicing {
     size_t memory_bytes;
 };
 
-/* ---- setting up ------------------------------------------------------------------------------------------------------------ */
+/* ---- setting up
+ * ------------------------------------------------------------------------------------------------------------
+ */
 
 static int no_memory(struct err *e)
 {
@@ -49,7 +51,8 @@ static void *keep(struct slicing *s, size_t count, size_t size)
     return arena_alloc(&s->arena, count, size);
 }
 
-static int set_stages(struct slicing *s, const struct pipeline_request *rq, const struct plan_pipeline *plan, struct err *e)
+static int set_stages(struct slicing *s, const struct pipeline_request *rq,
+                      const struct plan_pipeline *plan, struct err *e)
 {
     struct pipeline_request own = *rq;
     int *order = arena_alloc(&s->arena, (size_t)plan->n_stages, sizeof *order), rc;
@@ -63,12 +66,15 @@ static int set_stages(struct slicing *s, const struct pipeline_request *rq, cons
         order[j] = cluster_find_device(rq->cluster, plan->stages[j].device);
         s->ends[j] = plan->stages[j].end_layer;
         if (order[j] < 0)
-            return err_set(e, HP_ENOENT, "the cluster has no device %s, which the plan uses", plan->stages[j].device);
+            return err_set(e, HP_ENOENT, "the cluster has no device %s, which the plan uses",
+                           plan->stages[j].device);
         if (profile_find_kind(rq->profile, rq->cluster->devices[order[j]].kind) < 0)
-            return err_set(e, HP_EINFEASIBLE, "the profile has no times for %s", plan->stages[j].device);
+            return err_set(e, HP_EINFEASIBLE, "the profile has no times for %s",
+                           plan->stages[j].device);
     }
     if (plan->n_stages == 0 || s->ends[plan->n_stages - 1] != rq->profile->n_layers)
-        return err_set(e, HP_EINVAL, "the plan's stages do not cover the profile's %d layers", rq->profile->n_layers);
+        return err_set(e, HP_EINVAL, "the plan's stages do not cover the profile's %d layers",
+                       rq->profile->n_layers);
     own.tokens = s->context;
     own.cached_tokens = 0;
     if ((rc = cost_init(&s->cost, &own, order, plan->n_stages, &s->arena, e)) < 0)
@@ -77,12 +83,14 @@ static int set_stages(struct slicing *s, const struct pipeline_request *rq, cons
         s->wire_per_token[j] = cost_wire_seconds(&s->cost, j, j + 1, s->ends[j], 1, s->cost.batch);
         s->latency_s[j] = s->cost.hops[j * s->n_stages + j + 1].latency_s;
         if (!isfinite(s->wire_per_token[j]))
-            return err_set(e, HP_EINFEASIBLE, "%s and %s are not connected", plan->stages[j].device, plan->stages[j + 1].device);
+            return err_set(e, HP_EINFEASIBLE, "%s and %s are not connected", plan->stages[j].device,
+                           plan->stages[j + 1].device);
     }
     return 0;
 }
 
-/* Times of all slices on all stages. They live in an arena of their own, and go when the tables are made. */
+/* Times of all slices on all stages. They live in an arena of their own, and go when the tables are
+ * made. */
 static int set_times(struct slicing *s, struct arena *scratch, struct err *e)
 {
     struct cost *c = &s->cost;
@@ -98,7 +106,8 @@ static int set_times(struct slicing *s, struct arena *scratch, struct err *e)
         for (int i = 0; i < c->n_units; i++)
             for (int j = i + 1; j <= c->n_units; j++) {
                 double t = cost_units_seconds(c, kind, k ? s->ends[k - 1] : 0, s->ends[k], i, j);
-                double wire = s->wire_per_token[k] * (c->starts[j] - c->starts[i]), *slowest = &s->slowest[c->row[i] + j];
+                double wire = s->wire_per_token[k] * (c->starts[j] - c->starts[i]),
+                       *slowest = &s->slowest[c->row[i] + j];
                 s->stage_seconds[(size_t)k * c->table_size + (size_t)(c->row[i] + j)] = t;
                 t = t > wire ? t : wire;
                 *slowest = t > *slowest ? t : *slowest;
@@ -145,11 +154,13 @@ static void set_rules(struct slicing *s)
     }
 }
 
-/* ---- rules for every prefix and length ------------------------------------------------------------------------------------- */
+/* ---- rules for every prefix and length
+ * ------------------------------------------------------------------------------------- */
 
 struct race {
     struct slicing *s;
-    double *state, *last; /* [2 * n_stages] when stages and hops are free: after the whole slices, and with the last one */
+    double *state, *last; /* [2 * n_stages] when stages and hops are free: after the whole slices,
+                             and with the last one */
     double *best;         /* [n_units] by length - 1, of the current prefix */
 };
 
@@ -161,7 +172,8 @@ static double flow_slice(const struct slicing *s, int i, int j, const double *in
     double arrival = 0, tokens = c->starts[j] - c->starts[i];
     for (int k = 0; k < s->n_stages; k++, seconds += c->table_size) {
         double free_s = (in[2 * k] > arrival ? in[2 * k] : arrival) + *seconds;
-        double wire_s = (in[2 * k + 1] > free_s ? in[2 * k + 1] : free_s) + s->wire_per_token[k] * tokens;
+        double wire_s =
+            (in[2 * k + 1] > free_s ? in[2 * k + 1] : free_s) + s->wire_per_token[k] * tokens;
         arrival = wire_s + s->latency_s[k];
         out[2 * k] = free_s;
         out[2 * k + 1] = wire_s;
@@ -176,7 +188,8 @@ static inline int next_level(const struct rule *r, int level)
     return level + r->step > r->top ? level + r->step : r->top;
 }
 
-/* Walks a rule from a prefix to the end of the context; every length on the way ends with one slice that takes the rest. */
+/* Walks a rule from a prefix to the end of the context; every length on the way ends with one slice
+ * that takes the rest. */
 static void race_rule(struct race *r, int rule, int prefix)
 {
     struct slicing *s = r->s;
@@ -221,7 +234,8 @@ static int set_best_rules(struct slicing *s, struct arena *scratch, struct err *
     return 0;
 }
 
-/* ---- lists for prompts without a prefix ------------------------------------------------------------------------------------ */
+/* ---- lists for prompts without a prefix
+ * ------------------------------------------------------------------------------------ */
 
 /* The cuts of the best rule for the first `length` units. */
 static void cuts_of_rule(const struct slicing *s, int length, struct trial *t)
@@ -236,7 +250,8 @@ static void cuts_of_rule(const struct slicing *s, int length, struct trial *t)
 }
 
 /* The plan's own slices, where they end at this length and lie on the steps. */
-static bool cuts_of_plan(const struct slicing *s, const struct plan_pipeline *plan, int length, struct trial *t)
+static bool cuts_of_plan(const struct slicing *s, const struct plan_pipeline *plan, int length,
+                         struct trial *t)
 {
     int at = 0, unit = s->cost.unit;
     if (plan->n_slices == 0 || plan->n_slices > length)
@@ -250,10 +265,13 @@ static bool cuts_of_plan(const struct slicing *s, const struct plan_pipeline *pl
     return at == length;
 }
 
-/* Local search under the exact flow, from the best rule, for each length; from the plan's own slices for theirs. */
-static int set_lists(struct slicing *s, const struct pipeline_request *rq, const struct plan_pipeline *plan, struct err *e)
+/* Local search under the exact flow, from the best rule, for each length; from the plan's own
+ * slices for theirs. */
+static int set_lists(struct slicing *s, const struct pipeline_request *rq,
+                     const struct plan_pipeline *plan, struct err *e)
 {
-    const struct exact_options options = {.objective = PIPELINE_LATENCY, .order_fixed = true, .effort = 1, .seed = rq->seed};
+    const struct exact_options options = {
+        .objective = PIPELINE_LATENCY, .order_fixed = true, .effort = 1, .seed = rq->seed};
     struct exact x;
     int rc = exact_init(&x, &s->cost, &options, e), n_units = s->cost.n_units;
     struct trial *t = arena_alloc(s->cost.arena, 1, sizeof *t);
@@ -275,7 +293,8 @@ static int set_lists(struct slicing *s, const struct pipeline_request *rq, const
             cuts_of_rule(s, length, t);
         slices_polish(&x, t, 1);
         if (used + (size_t)t->n_slices + 1 > capacity) {
-            uint16_t *more = realloc(lists, (capacity = 2 * capacity + (size_t)t->n_slices) * sizeof *lists);
+            uint16_t *more =
+                realloc(lists, (capacity = 2 * capacity + (size_t)t->n_slices) * sizeof *lists);
             if (!more) {
                 free(lists);
                 return no_memory(e);
@@ -293,11 +312,12 @@ static int set_lists(struct slicing *s, const struct pipeline_request *rq, const
     return s->lists ? 0 : no_memory(e);
 }
 
-/* ---- the face ----------------------------------------------------------------------------------------------------------------
+/* ---- the face
+ * ----------------------------------------------------------------------------------------------------------------
  */
 
-int slicing_create(const struct pipeline_request *rq, const struct plan_pipeline *plan, int context, struct slicing **out,
-                   struct err *e)
+int slicing_create(const struct pipeline_request *rq, const struct plan_pipeline *plan, int context,
+                   struct slicing **out, struct err *e)
 {
     struct arena scratch = {0};
     struct slicing *s = calloc(1, sizeof *s);
@@ -305,7 +325,8 @@ int slicing_create(const struct pipeline_request *rq, const struct plan_pipeline
         return no_memory(e);
     s->context = context;
     s->memory_bytes = sizeof *s;
-    int rc = context < 1 ? err_set(e, HP_EINVAL, "a context of %d tokens holds no prompt", context) : set_stages(s, rq, plan, e);
+    int rc = context < 1 ? err_set(e, HP_EINVAL, "a context of %d tokens holds no prompt", context)
+                         : set_stages(s, rq, plan, e);
     if (rc == 0 && (rc = set_times(s, &scratch, e)) == 0 && (rc = set_levels(s, e)) == 0) {
         set_rules(s);
         if ((rc = set_best_rules(s, &scratch, e)) == 0)
@@ -350,7 +371,8 @@ int slicing_begin(const struct slicing *s, int length, int cached, struct slicin
         return 0;
     }
     const struct rule *r =
-        &s->rules[s->best_rule[(size_t)(position / s->prefix_step) * (size_t)s->cost.n_units + (size_t)units - 1]];
+        &s->rules[s->best_rule[(size_t)(position / s->prefix_step) * (size_t)s->cost.n_units +
+                               (size_t)units - 1]];
     c->level = r->start;
     c->top = r->top;
     c->step = r->step;
@@ -367,7 +389,9 @@ int slicing_next(struct slicing_cursor *c)
         end = *c->cuts++;
     } else {
         const struct rule r = {0, (uint8_t)c->top, (int8_t)c->step};
-        end = c->position < n_units ? s->longest[(size_t)c->level * (size_t)n_units + (size_t)c->position] : c->position + 1;
+        end = c->position < n_units
+                  ? s->longest[(size_t)c->level * (size_t)n_units + (size_t)c->position]
+                  : c->position + 1;
         c->level = next_level(&r, c->level);
     }
     int tokens = (end - c->position) * s->cost.unit;
@@ -377,15 +401,16 @@ int slicing_next(struct slicing_cursor *c)
     return tokens;
 }
 
-double slicing_predict(const struct slicing *s, int cached, const int *slices, int n, double *compute_s, double *wire_s,
-                       double *scratch)
+double slicing_predict(const struct slicing *s, int cached, const int *slices, int n,
+                       double *compute_s, double *wire_s, double *scratch)
 {
     double *compute = scratch, *wire = compute + (size_t)s->n_stages * (size_t)n,
            *arrivals = wire + (size_t)s->n_stages * (size_t)n;
     for (int j = 0; j < s->n_stages; j++)
         for (int k = 0, prefix = cached; k < n; prefix += slices[k++]) {
-            compute[j * n + k] = cost_layers_seconds(&s->cost, s->cost.devices[j].kind, j ? s->ends[j - 1] : 0, s->ends[j],
-                                                     slices[k], prefix, s->cost.batch);
+            compute[j * n + k] =
+                cost_layers_seconds(&s->cost, s->cost.devices[j].kind, j ? s->ends[j - 1] : 0,
+                                    s->ends[j], slices[k], prefix, s->cost.batch);
             wire[j * n + k] = s->wire_per_token[j] * slices[k];
         }
     if (compute_s)

@@ -1,10 +1,11 @@
-/* Where the search starts from: orders of devices with balanced layers and slices of a simple shape. */
-#include "planners/pipeline/search_int.h"
-
+/* Where the search starts from: orders of devices with balanced layers and slices of a simple
+ * shape. */
 #include <math.h>
 
-/* With the first few slicings all orders of devices are tried, with the others the best of these. Balancing layers counts as so
- * much work for each device. */
+#include "planners/pipeline/search_int.h"
+
+/* With the first few slicings all orders of devices are tried, with the others the best of these.
+ * Balancing layers counts as so much work for each device. */
 enum { FIRST_COUNTS = 4, ORDERS_KEPT = 96, SLICINGS_PER_ORDER = 3, BALANCE_WORK = 40 };
 
 const int starts_slice_counts[SLICE_COUNTS] = {8, 64, 24, 1, 16, 4, 32, 12, 48, 2, 6, 96, 3};
@@ -31,15 +32,18 @@ static void offer(struct search *s, const struct trial *t, int order)
     s->top_order[at] = order;
 }
 
-/* Tries the orders listed, with one slicing; best_of[order] becomes the least value that each had. */
-static void try_orders(struct search *s, const struct orders *orders, const int *list, int n, double *best_of)
+/* Tries the orders listed, with one slicing; best_of[order] becomes the least value that each had.
+ */
+static void try_orders(struct search *s, const struct orders *orders, const int *list, int n,
+                       double *best_of)
 {
     struct exact *x = s->x;
     struct trial *t = &s->now;
     for (int i = 0; i < n && x->work < x->work_limit; i++) {
         int o = list[i];
         x->work += BALANCE_WORK * orders->length[o];
-        if (!cuts_balance(x, orders->devices + (size_t)o * (size_t)orders->stride, orders->length[o], t))
+        if (!cuts_balance(x, orders->devices + (size_t)o * (size_t)orders->stride,
+                          orders->length[o], t))
             continue;
         t->value = exact_evaluate(x, t, 0, INFINITY);
         best_of[o] = t->value < best_of[o] ? t->value : best_of[o];
@@ -85,8 +89,9 @@ int starts_find(struct search *s, const struct orders *orders, struct err *e)
     sort_orders(list, n, best_of);
     n = n < ORDERS_KEPT ? n : ORDERS_KEPT;
     for (int i = 0; i < SLICE_COUNTS; i++)
-        for (int g = i < FIRST_COUNTS;
-             g < GROWTHS && starts_slice_counts[i] <= c->n_units && (g == 0 || starts_slice_counts[i] > 3); g++) {
+        for (int g = i < FIRST_COUNTS; g < GROWTHS && starts_slice_counts[i] <= c->n_units &&
+                                       (g == 0 || starts_slice_counts[i] > 3);
+             g++) {
             set_slicing(s, starts_slice_counts[i], starts_growths[g]);
             try_orders(s, orders, list, n, best_of);
         }

@@ -1,10 +1,11 @@
 /* Random changes of a plan: its order of devices, its stages, its slices. */
-#include "planners/pipeline/search_int.h"
-
 #include <math.h>
 #include <string.h>
 
-/* A changed order or stage is only looked at further when it is not worse by more than this factor before local search. */
+#include "planners/pipeline/search_int.h"
+
+/* A changed order or stage is only looked at further when it is not worse by more than this factor
+ * before local search. */
 #define FAR_WORSE 1.15
 
 static int unused_device(struct search *s, int n)
@@ -42,7 +43,8 @@ static int run_of_node(const struct exact *x, const int *order, int n, int a)
 {
     const struct cost *c = x->c;
     int run = 1, node = c->cluster->devices[c->devices[order[a]].cluster_index].node;
-    while (a + run < n && c->cluster->devices[c->devices[order[a + run]].cluster_index].node == node)
+    while (a + run < n &&
+           c->cluster->devices[c->devices[order[a + run]].cluster_index].node == node)
         run++;
     return run;
 }
@@ -82,7 +84,8 @@ static int change_order(struct search *s, int n)
     return n;
 }
 
-/* Another order of devices with balanced layers, in s->step. False: impossible, or nothing changed. */
+/* Another order of devices with balanced layers, in s->step. False: impossible, or nothing changed.
+ */
 bool step_order(struct search *s)
 {
     struct exact *x = s->x;
@@ -101,12 +104,14 @@ bool step_order(struct search *s)
     return isfinite(s->step.value);
 }
 
-/* One stage more, less or on another device, the ends of the others where they are. False: nothing changed. */
+/* One stage more, less or on another device, the ends of the others where they are. False: nothing
+ * changed. */
 static bool edit_stage(struct search *s)
 {
     struct exact *x = s->x;
     struct trial *t = &s->step;
-    int n = t->n_stages, j = step_pick(x, n), first = trial_first(t, j), other = step_pick(x, n), unused;
+    int n = t->n_stages, j = step_pick(x, n), first = trial_first(t, j), other = step_pick(x, n),
+        unused;
     memcpy(s->order, t->device, (size_t)n * sizeof(int));
     unused = unused_device(s, n);
     switch (step_pick(x, 4)) {
@@ -153,8 +158,10 @@ void step_slices(struct search *s)
 {
     struct exact *x = s->x;
     s->step = s->now;
-    int least = s->now.n_slices / 2 > 1 ? s->now.n_slices / 2 : 1, count = least + step_pick(x, 2 * s->now.n_slices - least + 2);
-    slices_shaped(x, &s->step, count < x->c->n_units ? count : x->c->n_units, starts_growths[step_pick(x, GROWTHS)]);
+    int least = s->now.n_slices / 2 > 1 ? s->now.n_slices / 2 : 1,
+        count = least + step_pick(x, 2 * s->now.n_slices - least + 2);
+    slices_shaped(x, &s->step, count < x->c->n_units ? count : x->c->n_units,
+                  starts_growths[step_pick(x, GROWTHS)]);
 }
 
 /* Some ends and cuts of the same plan a little elsewhere. */

@@ -18,7 +18,9 @@ static void describe_value(enum pipeline_objective objective, double v, char *ou
                                                 : "s");
 }
 
-/* ---- the other methods -------------------------------------------------------------------------------------------------- */
+/* ---- the other methods
+ * --------------------------------------------------------------------------------------------------
+ */
 
 /* A baseline on the devices of the cost in their given order. */
 static int run_baseline(struct cost *c, int i, struct layout *l, struct err *e)
@@ -33,18 +35,20 @@ static int run_baseline(struct cost *c, int i, struct layout *l, struct err *e)
     }
 }
 
-static void compare_methods(const struct pipeline_request *rq, double chosen, struct arena *arena, json_t *plan)
+static void compare_methods(const struct pipeline_request *rq, double chosen, struct arena *arena,
+                            json_t *plan)
 {
-    static const char *const names[] = {"even (Base)", "gpipe", "gpipe on the balanced partition", "tensor parallel within nodes",
-                                        "terapipe",    "hpipe"};
+    static const char *const names[] = {
+        "even (Base)", "gpipe", "gpipe on the balanced partition", "tensor parallel within nodes",
+        "terapipe",    "hpipe"};
     for (int i = 0; i < (int)(sizeof names / sizeof *names); i++) {
         struct cost c;
         struct layout l;
         struct answer_figures f;
         struct err e = {0};
         char reason[900], value[64];
-        if (cost_init(&c, rq, rq->devices, rq->n_devices, arena, &e) < 0 || run_baseline(&c, i, &l, &e) < 0 ||
-            answer_measure(&c, &l, &f, NULL, &e) < 0) {
+        if (cost_init(&c, rq, rq->devices, rq->n_devices, arena, &e) < 0 ||
+            run_baseline(&c, i, &l, &e) < 0 || answer_measure(&c, &l, &f, NULL, &e) < 0) {
             snprintf(reason, sizeof reason, "not possible: %s", e.text);
             plan_add_why(plan, names[i], NAN, reason);
             continue;
@@ -59,10 +63,12 @@ static void compare_methods(const struct pipeline_request *rq, double chosen, st
     }
 }
 
-/* ---- devices left out ---------------------------------------------------------------------------------------------------- */
+/* ---- devices left out
+ * ----------------------------------------------------------------------------------------------------
+ */
 
-static int search_with_kind(struct cost *c, const struct pipeline_request *rq, int kind, struct exact_result *found,
-                            struct err *e)
+static int search_with_kind(struct cost *c, const struct pipeline_request *rq, int kind,
+                            struct exact_result *found, struct err *e)
 {
     bool *must = arena_alloc(c->arena, (size_t)c->n_devices, sizeof *must);
     if (!must)
@@ -72,7 +78,8 @@ static int search_with_kind(struct cost *c, const struct pipeline_request *rq, i
     struct exact_options options = {.objective = rq->objective,
                                     .must_use = must,
                                     .seed = rq->seed,
-                                    .effort = COMPARISON_EFFORT * (rq->effort > 0 ? rq->effort : 1)};
+                                    .effort =
+                                        COMPARISON_EFFORT * (rq->effort > 0 ? rq->effort : 1)};
     return exact_search(c, &options, found, e);
 }
 
@@ -88,8 +95,8 @@ static int count_unused(const struct cost *c, const struct layout *chosen, int k
     return unused;
 }
 
-int why_weigh_kinds(struct cost *c, const struct pipeline_request *rq, struct layout *chosen, double *value,
-                    struct why_kinds *out, struct err *e)
+int why_weigh_kinds(struct cost *c, const struct pipeline_request *rq, struct layout *chosen,
+                    double *value, struct why_kinds *out, struct err *e)
 {
     int n_kinds = c->profile->n_kinds;
     *out = (struct why_kinds){.rows = arena_alloc(c->arena, (size_t)n_kinds, sizeof *out->rows)};
@@ -115,8 +122,9 @@ int why_weigh_kinds(struct cost *c, const struct pipeline_request *rq, struct la
     return 0;
 }
 
-static void explain_unused(const struct cost *c, const struct pipeline_request *rq, const struct layout *chosen, double value,
-                           const struct why_kinds *kinds, json_t *plan)
+static void explain_unused(const struct cost *c, const struct pipeline_request *rq,
+                           const struct layout *chosen, double value, const struct why_kinds *kinds,
+                           json_t *plan)
 {
     for (int i = 0; i < kinds->n; i++) {
         const struct why_kind *row = &kinds->rows[i];
@@ -129,15 +137,17 @@ static void explain_unused(const struct cost *c, const struct pipeline_request *
         describe_value(rq->objective, value, b, sizeof b);
         snprintf(candidate, sizeof candidate, "with all %s", name);
         if (isfinite(row->with))
-            snprintf(reason, sizeof reason, "%d × %s unused: with them %s, without %s", unused, name, a, b);
+            snprintf(reason, sizeof reason, "%d × %s unused: with them %s, without %s", unused,
+                     name, a, b);
         else
-            snprintf(reason, sizeof reason, "%d × %s unused: no plan was found that uses them all", unused, name);
+            snprintf(reason, sizeof reason, "%d × %s unused: no plan was found that uses them all",
+                     unused, name);
         plan_add_why(plan, candidate, row->with, reason);
     }
 }
 
-int why_add(struct cost *c, const struct pipeline_request *rq, const struct layout *chosen, const struct why_kinds *kinds,
-            struct pipeline_answer *a, struct err *e)
+int why_add(struct cost *c, const struct pipeline_request *rq, const struct layout *chosen,
+            const struct why_kinds *kinds, struct pipeline_answer *a, struct err *e)
 {
     struct answer_figures f;
     int rc = answer_measure(c, chosen, &f, NULL, e);

@@ -13,7 +13,8 @@ struct grid {
     int cells;
 };
 
-/* What serves best at one point of the grid: one pipeline, or two that share devices (b is -1, or the second one's structure). */
+/* What serves best at one point of the grid: one pipeline, or two that share devices (b is -1, or
+ * the second one's structure). */
 struct origin {
     int a, b;
     double rate_a, rate_b;
@@ -27,7 +28,8 @@ struct item {
 };
 
 struct table {
-    double *single;     /* [cells]: best rate of one pipeline or pair that takes exactly these devices */
+    double
+        *single; /* [cells]: best rate of one pipeline or pair that takes exactly these devices */
     struct origin *who; /* [cells]: which; a is -1 where there is none */
     struct item *items;
     int n_items;
@@ -77,8 +79,8 @@ static void coordinates(const struct grid *g, int cell, int *at)
         at[k] = cell / g->stride[k] % g->size[k];
 }
 
-/* Steps through the grid's points in all dimensions but the last, between `from` and the end of the grid; at[last] stays. False
- * after the last. */
+/* Steps through the grid's points in all dimensions but the last, between `from` and the end of the
+ * grid; at[last] stays. False after the last. */
 static bool next_row(const struct grid *g, const int *from, const int *end, int *at)
 {
     for (int k = g->n - 2; k >= 0; k--) {
@@ -97,9 +99,12 @@ static int cell_of(const struct grid *g, const int *at)
     return c;
 }
 
-/* ---- one pipeline ------------------------------------------------------------------------------------------------ */
+/* ---- one pipeline
+ * ------------------------------------------------------------------------------------------------
+ */
 
-/* rate[n]: the most that n devices of a kind give to the stages on it. Devices go one by one to the slowest stage. */
+/* rate[n]: the most that n devices of a kind give to the stages on it. Devices go one by one to the
+ * slowest stage. */
 static void kind_rates(const struct pools_structure *s, int kind, int most, double *rate)
 {
     int have[POOLS_MAX_STAGES] = {0};
@@ -116,13 +121,15 @@ static void kind_rates(const struct pools_structure *s, int kind, int most, doub
     }
 }
 
-static void offer(struct table *t, const struct pools_structure *all, int cell, double rate, int structure)
+static void offer(struct table *t, const struct pools_structure *all, int cell, double rate,
+                  int structure)
 {
     double more = rate - t->single[cell];
     if (t->who[cell].a >= 0 && fabs(more) <= 1e-12 * rate) {
         /* Equals: the one with fewer stages, then the one that leaves more time. */
         const struct pools_structure *a = &all[structure], *b = &all[t->who[cell].a];
-        if (a->n_stages > b->n_stages || (a->n_stages == b->n_stages && a->latency_s >= b->latency_s))
+        if (a->n_stages > b->n_stages ||
+            (a->n_stages == b->n_stages && a->latency_s >= b->latency_s))
             return;
     } else if (more <= 0) {
         return;
@@ -131,8 +138,10 @@ static void offer(struct table *t, const struct pools_structure *all, int cell, 
     t->who[cell] = (struct origin){structure, -1, rate, 0};
 }
 
-/* Offers the structure at every point where it needs all the devices: kinds[0..n) are those it uses. */
-static void offer_structure(const struct work *w, struct table *t, const struct pools_structure *all, int index, double *rates)
+/* Offers the structure at every point where it needs all the devices: kinds[0..n) are those it
+ * uses. */
+static void offer_structure(const struct work *w, struct table *t,
+                            const struct pools_structure *all, int index, double *rates)
 {
     const struct grid *g = &w->g;
     const struct pools_structure *s = &all[index];
@@ -160,7 +169,8 @@ static void offer_structure(const struct work *w, struct table *t, const struct 
         for (int i = 0; i < n - 1; i++)
             before = fmin(before, rates[i * widest + at[i]]);
         const double *last = rates + (n - 1) * widest;
-        int stride = g->stride[kinds[n - 1]], most = w->rule == POOLS_ANY ? g->size[kinds[n - 1]] - 1 : 1;
+        int stride = g->stride[kinds[n - 1]],
+            most = w->rule == POOLS_ANY ? g->size[kinds[n - 1]] - 1 : 1;
         for (int j = 1; j <= most; j++) {
             double rate = fmin(before, last[j]);
             if (rate > 0)
@@ -179,7 +189,8 @@ static void offer_structure(const struct work *w, struct table *t, const struct 
     }
 }
 
-/* Lists the points where one more device of every kind in use pays, for structures of one sequence of kinds (key) or all (-1). */
+/* Lists the points where one more device of every kind in use pays, for structures of one sequence
+ * of kinds (key) or all (-1). */
 static int list_items(const struct work *w, struct table *t, double *upto, struct err *e)
 {
     const struct grid *g = &w->g;
@@ -205,11 +216,13 @@ static int list_items(const struct work *w, struct table *t, double *upto, struc
     return 0;
 }
 
-/* ---- sets of pipelines ------------------------------------------------------------------------------------------- */
+/* ---- sets of pipelines
+ * ------------------------------------------------------------------------------------------- */
 
-/* best[c] = max(best[c], from[c - item] + rate) for every c that has room. With from == best the item may be taken again and
- * again: points come in rising order. */
-static void take_item(const struct grid *g, const struct item *item, int index, const double *from, double *best, int *last)
+/* best[c] = max(best[c], from[c - item] + rate) for every c that has room. With from == best the
+ * item may be taken again and again: points come in rising order. */
+static void take_item(const struct grid *g, const struct item *item, int index, const double *from,
+                      double *best, int *last)
 {
     int at[POOLS_MAX_KINDS], width = g->size[g->n - 1] - item->at[g->n - 1];
     memcpy(at, item->at, sizeof at);
@@ -268,7 +281,8 @@ static double *rate_room(const struct grid *g)
     return malloc((size_t)widest * POOLS_MAX_STAGES * sizeof(double));
 }
 
-/* ---- pairs that share devices -------------------------------------------------------------------------------------- */
+/* ---- pairs that share devices
+ * -------------------------------------------------------------------------------------- */
 
 struct pairing {
     const struct grid *g;
@@ -326,8 +340,8 @@ static int table_unlimited(const struct work *w, int m, struct err *e)
     return rc;
 }
 
-/* At most `limit` pipelines of one sequence of kinds: the sequences join one after the other. Items of all sequences stand in
- * t->items, those of one next to each other. */
+/* At most `limit` pipelines of one sequence of kinds: the sequences join one after the other. Items
+ * of all sequences stand in t->items, those of one next to each other. */
 static int table_limited(const struct work *w, int m, int limit, struct err *e)
 {
     struct table *t = &w->tables[m];
@@ -389,19 +403,21 @@ static int table_limited(const struct work *w, int m, int limit, struct err *e)
     return rc;
 }
 
-/* ---- the models share the cluster --------------------------------------------------------------------------------- */
+/* ---- the models share the cluster
+ * --------------------------------------------------------------------------------- */
 
 static double value(const struct work *w, int m, int cell)
 {
     return (w->base->models[m].rate + w->tables[m].best[cell]) / w->p->models[m].weight;
 }
 
-/* The best max-min at point c when model m takes some of it and the models before it the rest. Along a row one side rises and the
- * other falls, so the best lies where they cross. */
+/* The best max-min at point c when model m takes some of it and the models before it the rest.
+ * Along a row one side rises and the other falls, so the best lies where they cross. */
 static double best_split(const struct work *w, int m, int c)
 {
     const struct grid *g = &w->g;
-    int at[POOLS_MAX_KINDS], d[POOLS_MAX_KINDS] = {0}, end[POOLS_MAX_KINDS], zero[POOLS_MAX_KINDS] = {0};
+    int at[POOLS_MAX_KINDS], d[POOLS_MAX_KINDS] = {0}, end[POOLS_MAX_KINDS],
+                             zero[POOLS_MAX_KINDS] = {0};
     coordinates(g, c, at);
     for (int k = 0; k < g->n; k++)
         end[k] = at[k] + 1;
@@ -437,7 +453,8 @@ static int share_out(struct work *w, struct err *e)
     return 0;
 }
 
-/* The fewest devices, as parts of their kinds' numbers, with which model m still lets everyone reach `target`. */
+/* The fewest devices, as parts of their kinds' numbers, with which model m still lets everyone
+ * reach `target`. */
 static int cheapest_share(const struct work *w, int m, int c, double target)
 {
     const struct grid *g = &w->g;
@@ -446,7 +463,8 @@ static int cheapest_share(const struct work *w, int m, int c, double target)
     coordinates(g, c, at);
     for (int cell = 0; cell <= c; cell++) {
         double cost = 0;
-        bool inside = value(w, m, cell) >= target && (m == 0 || w->least[m - 1][c - cell] >= target);
+        bool inside =
+            value(w, m, cell) >= target && (m == 0 || w->least[m - 1][c - cell] >= target);
         if (!inside)
             continue;
         coordinates(g, cell, d);
@@ -463,8 +481,8 @@ static int cheapest_share(const struct work *w, int m, int c, double target)
 }
 
 /* Adds as many shares as the rate needs; whole devices where the pipeline has them to itself. */
-static int add_part(const struct work *w, int m, int structure, double rate, bool whole, struct pools_allocation *a,
-                    struct err *e)
+static int add_part(const struct work *w, int m, int structure, double rate, bool whole,
+                    struct pools_allocation *a, struct err *e)
 {
     const struct pools_structure *s = &w->by_model[m].items[structure];
     int count[POOLS_MAX_STAGES];
@@ -475,14 +493,16 @@ static int add_part(const struct work *w, int m, int structure, double rate, boo
     return pools_allocation_add_shares(w->p, a, m, s, count, e);
 }
 
-static int add_item(const struct work *w, int m, const struct item *item, struct pools_allocation *a, struct err *e)
+static int add_item(const struct work *w, int m, const struct item *item,
+                    struct pools_allocation *a, struct err *e)
 {
     const struct origin *o = &item->from;
     int rc = add_part(w, m, o->a, o->rate_a, o->b < 0, a, e);
     return rc < 0 || o->b < 0 ? rc : add_part(w, m, o->b, o->rate_b, false, a, e);
 }
 
-static int add_model(const struct work *w, int m, int cell, struct pools_allocation *a, struct err *e)
+static int add_model(const struct work *w, int m, int cell, struct pools_allocation *a,
+                     struct err *e)
 {
     const struct table *t = &w->tables[m];
     int rc = 0;
@@ -531,17 +551,25 @@ static void work_free(struct work *w)
     free(w->least);
 }
 
-int pools_allocate(const struct pools_problem *p, const struct pools_structures *by_model, enum pools_rule rule,
-                   const struct pools_chosen *pairs, const int *available, struct pools_allocation *a, struct err *e)
+int pools_allocate(const struct pools_problem *p, const struct pools_structures *by_model,
+                   enum pools_rule rule, const struct pools_chosen *pairs, const int *available,
+                   struct pools_allocation *a, struct err *e)
 {
-    struct work w = {.p = p, .by_model = by_model, .rule = rule, .g = grid_over(p, available), .base = a, .pairs = pairs};
+    struct work w = {.p = p,
+                     .by_model = by_model,
+                     .rule = rule,
+                     .g = grid_over(p, available),
+                     .base = a,
+                     .pairs = pairs};
     if (w.g.cells == 0)
-        return err_set(e, HP_ELIMIT, "the cluster has too many devices to try every number of each kind");
+        return err_set(e, HP_ELIMIT,
+                       "the cluster has too many devices to try every number of each kind");
     w.tables = calloc((size_t)p->n_models, sizeof *w.tables);
     w.least = calloc((size_t)p->n_models, sizeof *w.least);
     int rc = w.tables && w.least ? 0 : no_memory(e);
     for (int m = 0; rc == 0 && m < p->n_models; m++)
-        rc = p->pipelines_per_assignment > 0 ? table_limited(&w, m, p->pipelines_per_assignment, e) : table_unlimited(&w, m, e);
+        rc = p->pipelines_per_assignment > 0 ? table_limited(&w, m, p->pipelines_per_assignment, e)
+                                             : table_unlimited(&w, m, e);
     if (rc == 0)
         rc = share_out(&w, e);
     if (rc == 0)

@@ -1,9 +1,9 @@
 /* The plan under construction: pipelines with their devices (declared in allocate.h). */
-#include "planners/pools/allocate.h"
-
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "planners/pools/allocate.h"
 
 static int no_memory(struct err *e)
 {
@@ -25,7 +25,8 @@ void pools_allocation_free(struct pools_allocation *a)
     *a = (struct pools_allocation){0};
 }
 
-int pools_allocation_copy(const struct pools_allocation *from, struct pools_allocation *to, struct err *e)
+int pools_allocation_copy(const struct pools_allocation *from, struct pools_allocation *to,
+                          struct err *e)
 {
     int rc = pools_allocation_init(to, from->n_models, e);
     for (int m = 0; rc == 0 && m < from->n_models; m++) {
@@ -73,8 +74,9 @@ static void use_refresh(const struct pools_problem *p, struct pools_use *u)
     }
 }
 
-int pools_allocation_add_shares(const struct pools_problem *p, struct pools_allocation *a, int model,
-                                const struct pools_structure *s, const int *count, struct err *e)
+int pools_allocation_add_shares(const struct pools_problem *p, struct pools_allocation *a,
+                                int model, const struct pools_structure *s, const int *count,
+                                struct err *e)
 {
     struct pools_model_plan *m = &a->models[model];
     struct pools_use *u = NULL;
@@ -99,8 +101,8 @@ int pools_allocation_add_shares(const struct pools_problem *p, struct pools_allo
     return 0;
 }
 
-int pools_allocation_add(const struct pools_problem *p, struct pools_allocation *a, int model, const struct pools_structure *s,
-                         const int *devices, struct err *e)
+int pools_allocation_add(const struct pools_problem *p, struct pools_allocation *a, int model,
+                         const struct pools_structure *s, const int *devices, struct err *e)
 {
     int count[POOLS_MAX_STAGES];
     for (int i = 0; i < s->n_stages; i++)
@@ -121,7 +123,8 @@ void pools_allocation_refresh(const struct pools_problem *p, struct pools_alloca
     }
 }
 
-void pools_allocation_devices(const struct pools_problem *p, const struct pools_allocation *a, int *by_kind)
+void pools_allocation_devices(const struct pools_problem *p, const struct pools_allocation *a,
+                              int *by_kind)
 {
     memset(by_kind, 0, (size_t)p->n_kinds * sizeof *by_kind);
     for (int m = 0; m < a->n_models; m++) {
@@ -142,10 +145,12 @@ void pools_allocation_devices(const struct pools_problem *p, const struct pools_
     }
 }
 
-/* ---- what is left over ------------------------------------------------------------------------------------------- */
+/* ---- what is left over
+ * ------------------------------------------------------------------------------------------- */
 
 /* How many times the compute of a stage covers what the objective asks of it. */
-static double headroom(const struct pools_problem *p, const struct pools_allocation *a, int m, const struct pools_use *u, int d)
+static double headroom(const struct pools_problem *p, const struct pools_allocation *a, int m,
+                       const struct pools_use *u, int d)
 {
     const struct pools_model *model = &p->models[m];
     double needed = u->rate * (a->objective * model->weight / a->models[m].rate);

@@ -6,8 +6,9 @@
 
 enum { REST_CELLS = 12000, LOOK_BACK = 24 };
 
-/* The largest rate up to x at which the structure wastes least: looks at the last rates where some stage just fills a device, and
- * takes the one whose devices, at the relaxation's prices, cost least per request. 0 when not even one device a stage fits. */
+/* The largest rate up to x at which the structure wastes least: looks at the last rates where some
+ * stage just fills a device, and takes the one whose devices, at the relaxation's prices, cost
+ * least per request. 0 when not even one device a stage fits. */
 static double thrifty_rate(const struct pools_structure *s, const double *price, double x)
 {
     double best = 0, best_cost = INFINITY;
@@ -16,7 +17,8 @@ static double thrifty_rate(const struct pools_structure *s, const double *price,
         for (int back = 0; back < LOOK_BACK && devices - back > 0; back++) {
             double rate = (devices - back) * s->stages[d].device_rate, cost = 0;
             for (int i = 0; i < s->n_stages; i++)
-                cost += (price[s->stages[i].kind] + 1e-12) * ceil(rate / s->stages[i].device_rate - 1e-9);
+                cost += (price[s->stages[i].kind] + 1e-12) *
+                        ceil(rate / s->stages[i].device_rate - 1e-9);
             /* A little waste is better than leaving much to the second half. */
             cost = cost / rate * (1 + 0.02 * (1 - rate / x));
             if (cost < best_cost) {
@@ -28,8 +30,9 @@ static double thrifty_rate(const struct pools_structure *s, const double *price,
     return best;
 }
 
-static int take_base(const struct pools_problem *p, const struct pools_structures *by_model, const struct pools_relaxation *r,
-                     double part, struct pools_allocation *a, struct err *e)
+static int take_base(const struct pools_problem *p, const struct pools_structures *by_model,
+                     const struct pools_relaxation *r, double part, struct pools_allocation *a,
+                     struct err *e)
 {
     for (int i = 0; i < r->n_columns; i++) {
         const struct pools_column *c = &r->columns[i];
@@ -67,7 +70,8 @@ static void rest_of(const struct pools_problem *p, const struct pools_allocation
     }
 }
 
-/* The part of the relaxation's rates that leaves about `left` devices of the kind that it uses up. */
+/* The part of the relaxation's rates that leaves about `left` devices of the kind that it uses up.
+ */
 static double part_leaving(const struct pools_problem *p, double left)
 {
     int most = 0;
@@ -77,8 +81,8 @@ static double part_leaving(const struct pools_problem *p, double left)
 }
 
 /* Shares out what `b` leaves and keeps the result in `a` if it is as good. `b` is freed. */
-static int finish(const struct pools_problem *p, const struct pools_structures *by_model, struct pools_allocation *b,
-                  struct pools_allocation *a, struct err *e)
+static int finish(const struct pools_problem *p, const struct pools_structures *by_model,
+                  struct pools_allocation *b, struct pools_allocation *a, struct err *e)
 {
     int rest[POOLS_MAX_KINDS];
     rest_of(p, b, rest);
@@ -93,8 +97,9 @@ static int finish(const struct pools_problem *p, const struct pools_structures *
     return rc;
 }
 
-static int divide(const struct pools_problem *p, const struct pools_structures *by_model, const struct pools_relaxation *r,
-                  double part, struct pools_allocation *a, struct err *e)
+static int divide(const struct pools_problem *p, const struct pools_structures *by_model,
+                  const struct pools_relaxation *r, double part, struct pools_allocation *a,
+                  struct err *e)
 {
     struct pools_allocation b;
     int rc = pools_allocation_init(&b, p->n_models, e);
@@ -118,7 +123,8 @@ static double rest_cells(const struct pools_problem *p, const struct pools_alloc
     return cells;
 }
 
-/* Takes a few devices of one stage from a pipeline, and from its other stages what they then have too much of. */
+/* Takes a few devices of one stage from a pipeline, and from its other stages what they then have
+ * too much of. */
 static void shrink(const struct pools_problem *p, struct pools_use *u, uint64_t *seed)
 {
     const struct pools_stage *stage = &u->s.stages[(int)(random_unit(seed) * u->s.n_stages)];
@@ -145,7 +151,8 @@ static void drop_empty(struct pools_model_plan *plan)
 }
 
 /* Takes pipelines apart, by chance, as far as the exact programme can hold what becomes free. */
-static void take_apart(const struct pools_problem *p, struct pools_allocation *b, double most_cells, uint64_t *seed)
+static void take_apart(const struct pools_problem *p, struct pools_allocation *b, double most_cells,
+                       uint64_t *seed)
 {
     for (int tries = 0; tries < 60 && rest_cells(p, b) < most_cells / 2; tries++) {
         struct pools_model_plan *plan = &b->models[(int)(random_unit(seed) * b->n_models)];
@@ -161,8 +168,9 @@ static void take_apart(const struct pools_problem *p, struct pools_allocation *b
     }
 }
 
-static int search(const struct pools_problem *p, const struct pools_structures *by_model, double enough, double seconds,
-                  uint64_t seed, const struct env *env, struct pools_allocation *a, struct err *e)
+static int search(const struct pools_problem *p, const struct pools_structures *by_model,
+                  double enough, double seconds, uint64_t seed, const struct env *env,
+                  struct pools_allocation *a, struct err *e)
 {
     uint64_t end_ns = env_now_ns(env) + (uint64_t)(seconds * 1e9);
     while (a->objective < enough && env_now_ns(env) < end_ns) {
@@ -170,7 +178,8 @@ static int search(const struct pools_problem *p, const struct pools_structures *
         int rc = pools_allocation_copy(a, &b, e);
         if (rc < 0)
             return rc;
-        /* Many small neighbourhoods and a few large ones: a large one takes as long as dozens of small ones. */
+        /* Many small neighbourhoods and a few large ones: a large one takes as long as dozens of
+         * small ones. */
         take_apart(p, &b, REST_CELLS * pow(random_unit(&seed), 3) + 200, &seed);
         if ((rc = finish(p, by_model, &b, a, e)) < 0)
             return rc;
@@ -178,8 +187,9 @@ static int search(const struct pools_problem *p, const struct pools_structures *
     return 0;
 }
 
-int pools_allocate_large(const struct pools_problem *p, const struct pools_structures *by_model, const struct pools_relaxation *r,
-                         double gap, double seconds, uint64_t seed, const struct env *env, struct pools_allocation *a,
+int pools_allocate_large(const struct pools_problem *p, const struct pools_structures *by_model,
+                         const struct pools_relaxation *r, double gap, double seconds,
+                         uint64_t seed, const struct env *env, struct pools_allocation *a,
                          struct err *e)
 {
     static const double lefts[] = {0, 2, 5, 10, 20, 40};
@@ -194,7 +204,8 @@ int pools_allocate_large(const struct pools_problem *p, const struct pools_struc
     return rc < 0 ? rc : search(p, by_model, enough, seconds, seed, env, a, e);
 }
 
-/* ---- limited assignments -------------------------------------------------------------------------------------------- */
+/* ---- limited assignments
+ * -------------------------------------------------------------------------------------------- */
 
 static bool same_kinds(const struct pools_structure *a, const struct pools_structure *b)
 {
@@ -215,8 +226,8 @@ static int by_cost(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static int limit_model(const struct pools_problem *p, const struct pools_relaxation *r, int m, struct pools_structures *all,
-                       struct err *e)
+static int limit_model(const struct pools_problem *p, const struct pools_relaxation *r, int m,
+                       struct pools_structures *all, struct err *e)
 {
     int n = 0;
     struct ranked *list = malloc((size_t)(all->count + 1) * sizeof *list);
@@ -237,8 +248,8 @@ static int limit_model(const struct pools_problem *p, const struct pools_relaxat
     return 0;
 }
 
-int pools_limit_structures(const struct pools_problem *p, const struct pools_relaxation *r, struct pools_structures *by_model,
-                           struct err *e)
+int pools_limit_structures(const struct pools_problem *p, const struct pools_relaxation *r,
+                           struct pools_structures *by_model, struct err *e)
 {
     int rc = 0;
     for (int m = 0; rc == 0 && m < p->n_models; m++)

@@ -18,18 +18,21 @@
 
 enum { FINALISTS = 6, TRAIN_SEEDS = 2, JUDGE_SEEDS = 3, REPORT_SEEDS = 3 };
 
-/* ---- how much a plan serves ------------------------------------------------------------------------------------------- */
+/* ---- how much a plan serves
+ * ------------------------------------------------------------------------------------------- */
 
 /* Whether every model meets the target when the load is `level` per unit of weight. */
-static int meets(const struct dispatch_topology *t, double level, double target, double seconds, uint64_t seed, int n_seeds,
-                 bool *yes, struct err *e)
+static int meets(const struct dispatch_topology *t, double level, double target, double seconds,
+                 uint64_t seed, int n_seeds, bool *yes, struct err *e)
 {
     double rates[ARRIVALS_MAX_MODELS];
-    uint64_t limits[ARRIVALS_MAX_MODELS], arrived[ARRIVALS_MAX_MODELS] = {0}, missed[ARRIVALS_MAX_MODELS] = {0};
+    uint64_t limits[ARRIVALS_MAX_MODELS], arrived[ARRIVALS_MAX_MODELS] = {0},
+                                          missed[ARRIVALS_MAX_MODELS] = {0};
     *yes = false;
     for (int m = 0; m < t->n_models; m++) {
         rates[m] = level * t->models[m].weight;
-        /* Arrivals scatter by their square root: a run that missed more than this has failed for certain. */
+        /* Arrivals scatter by their square root: a run that missed more than this has failed for
+         * certain. */
         double expected = rates[m] * seconds * n_seeds;
         limits[m] = (uint64_t)((1 - target) * (expected + 4 * sqrt(expected)));
     }
@@ -57,8 +60,8 @@ static int meets(const struct dispatch_topology *t, double level, double target,
 }
 
 /* Bisects between a level that is met (or 0) and one that is not. */
-static int bisect(const struct dispatch_topology *t, double low, double high, double target, double seconds, uint64_t seed,
-                  int n_seeds, double *served, struct err *e)
+static int bisect(const struct dispatch_topology *t, double low, double high, double target,
+                  double seconds, uint64_t seed, int n_seeds, double *served, struct err *e)
 {
     while (high - low > PRECISION * high) {
         double middle = (low + high) / 2;
@@ -75,8 +78,8 @@ static int bisect(const struct dispatch_topology *t, double low, double high, do
     return 0;
 }
 
-int pools_served(const struct dispatch_topology *t, double guess, double target, double seconds, uint64_t seed, int n_seeds,
-                 double *served, struct err *e)
+int pools_served(const struct dispatch_topology *t, double guess, double target, double seconds,
+                 uint64_t seed, int n_seeds, double *served, struct err *e)
 {
     double low = 0, high = guess;
     for (int i = 0; i < 40; i++) {
@@ -92,7 +95,9 @@ int pools_served(const struct dispatch_topology *t, double guess, double target,
     return bisect(t, low, high, target, seconds, seed, n_seeds, served, e);
 }
 
-/* ---- the search ------------------------------------------------------------------------------------------------------- */
+/* ---- the search
+ * -------------------------------------------------------------------------------------------------------
+ */
 
 /* What a plan is made from: a margin per model, and a factor on its weight. */
 struct setting {
@@ -137,8 +142,10 @@ static void setting_copy(const struct tuner *w, const struct setting *from, stru
     memcpy(to->factor, from->factor, (size_t)w->p.n_models * sizeof *to->factor);
 }
 
-/* Plans with a setting. The objective counts the workload's own weights. Positive: no plan with it. */
-static int plan_with(struct tuner *w, const struct setting *s, struct pools_solution *solution, struct err *e)
+/* Plans with a setting. The objective counts the workload's own weights. Positive: no plan with it.
+ */
+static int plan_with(struct tuner *w, const struct setting *s, struct pools_solution *solution,
+                     struct err *e)
 {
     struct pools_request rq = *w->rq;
     rq.method = POOLS_METHOD_EXACT;
@@ -155,13 +162,15 @@ static int plan_with(struct tuner *w, const struct setting *s, struct pools_solu
     return rc == HP_EINFEASIBLE ? HP_PENDING : rc;
 }
 
-static int topology_of(struct tuner *w, const struct pools_allocation *a, struct dispatch_topology *t, struct err *e)
+static int topology_of(struct tuner *w, const struct pools_allocation *a,
+                       struct dispatch_topology *t, struct err *e)
 {
     struct arena arena = {0};
     struct plan_pools plan;
     int rc = pools_allocation_plan(&w->p, a, &arena, &plan, e);
     if (rc == 0)
-        rc = dispatch_topology_make(&plan, w->rq->cluster, w->rq->workload, w->p.share_devices, t, e);
+        rc = dispatch_topology_make(&plan, w->rq->cluster, w->rq->workload, w->p.share_devices, t,
+                                    e);
     arena_free(&arena);
     return rc;
 }
@@ -213,23 +222,27 @@ static int remember(struct tuner *w, const struct setting *s, double served, str
     return 0;
 }
 
-/* Plans and simulates one setting, no further than needed to see that it does not come near the best. */
+/* Plans and simulates one setting, no further than needed to see that it does not come near the
+ * best. */
 static int try_setting(struct tuner *w, const struct setting *s, double *served, struct err *e)
 {
     struct pools_solution solution = {0};
     struct dispatch_topology t = {0};
     bool yes = true;
     int rc = plan_with(w, s, &solution, e);
-    double floor =
-        w->n_best > 0 ? w->best[w->n_best == FINALISTS ? FINALISTS - 1 : 0].served * (w->n_best == FINALISTS ? 1 : 0.9) : 0;
+    double floor = w->n_best > 0 ? w->best[w->n_best == FINALISTS ? FINALISTS - 1 : 0].served *
+                                       (w->n_best == FINALISTS ? 1 : 0.9)
+                                 : 0;
     *served = 0;
-    if (rc == 0 && solution.allocation.objective > floor && !seen_before(w, digest_of_plan(&solution.allocation)) &&
+    if (rc == 0 && solution.allocation.objective > floor &&
+        !seen_before(w, digest_of_plan(&solution.allocation)) &&
         (rc = topology_of(w, &solution.allocation, &t, e)) == 0) {
         w->simulated++;
         if (floor > 0)
             rc = meets(&t, floor, w->target, TRAIN_S, w->o->seed, TRAIN_SEEDS, &yes, e);
         if (rc == 0 && yes)
-            rc = bisect(&t, floor, solution.allocation.objective * 1.02, w->target, TRAIN_S, w->o->seed, TRAIN_SEEDS, served, e);
+            rc = bisect(&t, floor, solution.allocation.objective * 1.02, w->target, TRAIN_S,
+                        w->o->seed, TRAIN_SEEDS, served, e);
         if (rc == 0 && *served > 0)
             rc = remember(w, s, *served, e);
         dispatch_topology_free(&t);
@@ -243,10 +256,11 @@ static void tell(struct tuner *w)
     char text[128];
     if (!w->o->progress)
         return;
-    double part = (double)(env_now_ns(w->rq->env) - w->began_ns) / (double)(w->end_ns - w->began_ns);
+    double part =
+        (double)(env_now_ns(w->rq->env) - w->began_ns) / (double)(w->end_ns - w->began_ns);
     part = fmax(part, (double)w->simulated / (w->o->plans > 0 ? w->o->plans : 60));
-    snprintf(text, sizeof text, "%d plans simulated, best serves %.1f per unit of weight", w->simulated,
-             w->n_best ? w->best[0].served : 0);
+    snprintf(text, sizeof text, "%d plans simulated, best serves %.1f per unit of weight",
+             w->simulated, w->n_best ? w->best[0].served : 0);
     w->o->progress(w->o->progress_ctx, text, fmin(0.99, part));
 }
 
@@ -268,7 +282,8 @@ static int try_uniform(struct tuner *w, struct err *e)
             return rc;
         if (served > 0) {
             char *name = arena_printf(&w->out->arena, "margin %.0f %% for all", margin * 100);
-            pools_answer_add_candidate(w->out, name ? name : "", served, "served in simulation while searching");
+            pools_answer_add_candidate(w->out, name ? name : "", served,
+                                       "served in simulation while searching");
         }
         tell(w);
     }
@@ -284,7 +299,8 @@ static void vary(struct tuner *w, struct setting *s)
     setting_copy(w, &w->best[(int)(u * u * w->n_best)].s, s);
     int changes = 1 + (random_unit(&w->random) < 0.4);
     for (int i = 0; i < changes; i++) {
-        int m = (int)(random_unit(&w->random) * w->p.n_models), k = (int)(random_unit(&w->random) * 8);
+        int m = (int)(random_unit(&w->random) * w->p.n_models),
+            k = (int)(random_unit(&w->random) * 8);
         if (random_unit(&w->random) < 0.5)
             s->margin[m] = fmin(0.9, fmax(0, s->margin[m] + steps[k]));
         else
@@ -326,7 +342,8 @@ static int choose(struct tuner *w, struct err *e)
         double served = 0;
         rc = plan_with(w, &w->best[i].s, &solution, e);
         if (rc == 0 && (rc = topology_of(w, &solution.allocation, &t, e)) == 0)
-            rc = pools_served(&t, w->best[i].served, w->target, JUDGE_S, w->o->seed + 1000, JUDGE_SEEDS, &served, e);
+            rc = pools_served(&t, w->best[i].served, w->target, JUDGE_S, w->o->seed + 1000,
+                              JUDGE_SEEDS, &served, e);
         if (rc == 0 && served > most) {
             most = served;
             winner = i;
@@ -339,7 +356,8 @@ static int choose(struct tuner *w, struct err *e)
     if (rc == 0)
         rc = plan_with(w, &w->best[winner].s, &solution, e);
     if (rc == 0 && (rc = topology_of(w, &solution.allocation, &t, e)) == 0 &&
-        (rc = pools_served(&t, most, w->target, REPORT_S, w->o->seed + 2000, REPORT_SEEDS, &w->out->served, e)) == 0)
+        (rc = pools_served(&t, most, w->target, REPORT_S, w->o->seed + 2000, REPORT_SEEDS,
+                           &w->out->served, e)) == 0)
         rc = pools_allocation_plan(&w->p, &solution.allocation, &w->out->arena, &w->out->plan, e);
     w->out->bound = NAN;
     w->out->lp_seconds = solution.lp_seconds;
@@ -352,23 +370,25 @@ static int tune(struct tuner *w, struct err *e)
 {
     int rc = search(w, e);
     if (rc == HP_PENDING) {
-        /* Nothing serves the target at any margin: the plain planner says what is infeasible, or gives its plan. */
+        /* Nothing serves the target at any margin: the plain planner says what is infeasible, or
+         * gives its plan. */
         return pools_plan(w->rq, w->out, e);
     }
     if (rc == 0)
         rc = choose(w, e);
     if (rc == 0) {
-        char *reason =
-            arena_printf(&w->out->arena, "chosen: serves %.2f at %.3g %% attainment on fresh seeds; %d plans simulated",
-                         w->out->served, w->target * 100, w->simulated);
-        pools_answer_add_candidate(w->out, "the plan (exact, margins by simulation)", w->out->plan.normalized_throughput_per_s,
-                                   reason ? reason : "");
+        char *reason = arena_printf(
+            &w->out->arena,
+            "chosen: serves %.2f at %.3g %% attainment on fresh seeds; %d plans simulated",
+            w->out->served, w->target * 100, w->simulated);
+        pools_answer_add_candidate(w->out, "the plan (exact, margins by simulation)",
+                                   w->out->plan.normalized_throughput_per_s, reason ? reason : "");
     }
     return rc;
 }
 
-int pools_plan_auto(const struct pools_request *rq, const struct pools_margin_options *options, struct pools_answer *out,
-                    struct err *e)
+int pools_plan_auto(const struct pools_request *rq, const struct pools_margin_options *options,
+                    struct pools_answer *out, struct err *e)
 {
     struct tuner w = {.rq = rq, .o = options, .out = out, .random = options->seed + 12345};
     w.target = options->target > 0 ? options->target : 0.99;

@@ -27,8 +27,9 @@ struct builder {
     struct pipeline *pipelines;
     int n_pipelines, room_pipelines;
     int kind_row[POOLS_MAX_KINDS];                     /* devices of a kind (23) */
-    int shared_row[POOLS_MAX_KINDS][POOLS_MAX_STAGES]; /* of the model at hand, where its pipelines share devices; -1: none yet */
-    double unit;                                       /* rates are counted in this, so that coefficients are near 1 */
+    int shared_row[POOLS_MAX_KINDS][POOLS_MAX_STAGES]; /* of the model at hand, where its pipelines
+                                                          share devices; -1: none yet */
+    double unit; /* rates are counted in this, so that coefficients are near 1 */
 };
 
 enum { MAX_PIPELINES = 4096, MAX_CHOICES = 1 << 20 };
@@ -42,9 +43,12 @@ static struct choice *choice_add(struct builder *b, struct err *e)
 {
     if (b->n_choices == b->room_choices) {
         int more = b->room_choices ? 2 * b->room_choices : 1024;
-        struct choice *bigger = more <= MAX_CHOICES ? realloc(b->choices, (size_t)more * sizeof *bigger) : NULL;
+        struct choice *bigger =
+            more <= MAX_CHOICES ? realloc(b->choices, (size_t)more * sizeof *bigger) : NULL;
         if (!bigger) {
-            err_set(e, HP_ELIMIT, "the published programme has more than %d binary choices; use --method exact", MAX_CHOICES);
+            err_set(e, HP_ELIMIT,
+                    "the published programme has more than %d binary choices; use --method exact",
+                    MAX_CHOICES);
             return NULL;
         }
         b->choices = bigger;
@@ -53,18 +57,21 @@ static struct choice *choice_add(struct builder *b, struct err *e)
     return &b->choices[b->n_choices++];
 }
 
-/* The binaries of one stage of pipeline l: all layers, shares and batches that its place in the pipeline allows. */
+/* The binaries of one stage of pipeline l: all layers, shares and batches that its place in the
+ * pipeline allows. */
 static int stage_choices(struct builder *b, int l, int d, struct err *e)
 {
     const struct pipeline *pl = &b->pipelines[l];
     const struct pools_model *m = &b->p->models[pl->model];
-    int kind = pl->kinds[d], first_from = d == 0 ? 0 : d, first_to = d == 0 ? 0 : m->n_layers - (pl->n_stages - d);
+    int kind = pl->kinds[d], first_from = d == 0 ? 0 : d,
+        first_to = d == 0 ? 0 : m->n_layers - (pl->n_stages - d);
     for (int share = 0; share < b->p->kinds[kind].n_shares; share++)
         for (int batch = 0; batch < m->n_batches; batch++)
             for (int i = first_from; i <= first_to; i++)
                 for (int j = i + 1; j <= m->n_layers; j++) {
                     double compute_s = pools_compute_s(m, kind, share, batch, i, j);
-                    if ((j == m->n_layers) != (d == pl->n_stages - 1) || !(compute_s + pools_batching_s(m, batch) <= m->budget_s))
+                    if ((j == m->n_layers) != (d == pl->n_stages - 1) ||
+                        !(compute_s + pools_batching_s(m, batch) <= m->budget_s))
                         continue;
                     struct choice *c = choice_add(b, e);
                     if (!c)
@@ -72,11 +79,15 @@ static int stage_choices(struct builder *b, int l, int d, struct err *e)
                     double rate = pools_share_rate(b->p, m, kind, share, batch, i, j);
                     int v = b->p->kinds[kind].shares[share];
                     char name[64];
-                    *c = (struct choice){pl->model, l, d, {kind, share, i, j, compute_s, rate, rate * v}, batch, 0, 0};
-                    snprintf(name, sizeof name, "p_%d_%d_%d_%d_%d_%d", l, d, v, m->batches[batch], i, j);
+                    *c = (struct choice){
+                        pl->model, l, d, {kind, share, i, j, compute_s, rate, rate * v},
+                        batch,     0, 0};
+                    snprintf(name, sizeof name, "p_%d_%d_%d_%d_%d_%d", l, d, v, m->batches[batch],
+                             i, j);
                     c->p_column = lp_column_add(b->lp, name, 0, 0, 1, true, e);
                     name[0] = 'g';
-                    c->g_column = lp_column_add(b->lp, name, 0, 0, (double)b->p->kinds[kind].count * v, true, e);
+                    c->g_column = lp_column_add(b->lp, name, 0, 0,
+                                                (double)b->p->kinds[kind].count * v, true, e);
                     if (c->p_column < 0 || c->g_column < 0)
                         return no_memory(e);
                 }
@@ -86,16 +97,21 @@ static int stage_choices(struct builder *b, int l, int d, struct err *e)
 static int linked_rows(struct builder *b, const struct choice *c, struct err *e)
 {
     int v = b->p->kinds[c->s.kind].shares[c->s.share];
-    int on = lp_row_add(b->lp, NULL, LP_AT_MOST, 0, e), least = lp_row_add(b->lp, NULL, LP_AT_LEAST, 0, e);
+    int on = lp_row_add(b->lp, NULL, LP_AT_MOST, 0, e),
+        least = lp_row_add(b->lp, NULL, LP_AT_LEAST, 0, e);
     if (on < 0 || least < 0 || lp_term_add(b->lp, on, c->g_column, 1, e) < 0 ||
-        lp_term_add(b->lp, on, c->p_column, -(double)b->p->kinds[c->s.kind].count * v, e) < 0 ||                 /* (21) */
-        lp_term_add(b->lp, least, c->g_column, 1, e) < 0 || lp_term_add(b->lp, least, c->p_column, -1, e) < 0 || /* (22) */
-        lp_term_add(b->lp, b->pipelines[c->pipeline].fraction_row[c->stage], c->g_column, 1.0 / v, e) < 0)
+        lp_term_add(b->lp, on, c->p_column, -(double)b->p->kinds[c->s.kind].count * v, e) <
+            0 || /* (21) */
+        lp_term_add(b->lp, least, c->g_column, 1, e) < 0 ||
+        lp_term_add(b->lp, least, c->p_column, -1, e) < 0 || /* (22) */
+        lp_term_add(b->lp, b->pipelines[c->pipeline].fraction_row[c->stage], c->g_column, 1.0 / v,
+                    e) < 0)
         return no_memory(e);
     return 0;
 }
 
-/* (23), with whole devices: those of one stage, or of one kind and position where the model's pipelines share. */
+/* (23), with whole devices: those of one stage, or of one kind and position where the model's
+ * pipelines share. */
 static int device_rows(struct builder *b, int l, struct err *e)
 {
     struct pipeline *pl = &b->pipelines[l];
@@ -119,7 +135,8 @@ static int pipeline_rows(struct builder *b, int l, int first, struct err *e)
 {
     const struct pipeline *pl = &b->pipelines[l];
     const struct pools_model *m = &b->p->models[pl->model];
-    int time = lp_row_add(b->lp, NULL, LP_AT_MOST, 1, e), one[POOLS_MAX_STAGES], rate[POOLS_MAX_STAGES];
+    int time = lp_row_add(b->lp, NULL, LP_AT_MOST, 1, e), one[POOLS_MAX_STAGES],
+        rate[POOLS_MAX_STAGES];
     for (int d = 0; d < pl->n_stages; d++) {
         one[d] = lp_row_add(b->lp, NULL, LP_AT_MOST, 1, e);
         rate[d] = lp_row_add(b->lp, NULL, LP_AT_MOST, 0, e);
@@ -131,17 +148,21 @@ static int pipeline_rows(struct builder *b, int l, int first, struct err *e)
         bool last = c->stage == pl->n_stages - 1;
         double seconds = c->s.compute_s + (c->stage == 0 ? pools_batching_s(m, c->batch) : 0);
         if (!last)
-            seconds += m->batches[c->batch] * pools_transfer_s(b->p, m, c->s.end, c->s.kind, pl->kinds[c->stage + 1]) +
-                       b->p->kinds[c->s.kind].latency_s + b->p->kinds[pl->kinds[c->stage + 1]].latency_s;
+            seconds += m->batches[c->batch] *
+                           pools_transfer_s(b->p, m, c->s.end, c->s.kind, pl->kinds[c->stage + 1]) +
+                       b->p->kinds[c->s.kind].latency_s +
+                       b->p->kinds[pl->kinds[c->stage + 1]].latency_s;
         if (time < 0 || lp_term_add(b->lp, one[c->stage], c->p_column, 1, e) < 0 ||
             lp_term_add(b->lp, time, c->p_column, seconds / (m->budget_s * (1 + 1e-9)), e) < 0 ||
-            lp_term_add(b->lp, rate[c->stage], c->g_column, -c->s.share_rate / b->unit, e) < 0 || linked_rows(b, c, e) < 0)
+            lp_term_add(b->lp, rate[c->stage], c->g_column, -c->s.share_rate / b->unit, e) < 0 ||
+            linked_rows(b, c, e) < 0)
             return no_memory(e);
     }
     return 0;
 }
 
-/* (18): a stage that ends at layer j with batch b is followed by one that begins there with the same batch. */
+/* (18): a stage that ends at layer j with batch b is followed by one that begins there with the
+ * same batch. */
 static int chain_rows(struct builder *b, int l, int first, struct err *e)
 {
     const struct pipeline *pl = &b->pipelines[l];
@@ -152,7 +173,8 @@ static int chain_rows(struct builder *b, int l, int first, struct err *e)
                 int row = -1;
                 for (int i = first; i < b->n_choices; i++) {
                     const struct choice *c = &b->choices[i];
-                    bool ends = c->stage == d && c->s.end == j, begins = c->stage == d + 1 && c->s.first == j;
+                    bool ends = c->stage == d && c->s.end == j,
+                         begins = c->stage == d + 1 && c->s.first == j;
                     if (c->batch != batch || !(ends || begins))
                         continue;
                     if (row < 0 && (row = lp_row_add(b->lp, NULL, LP_EQUAL, 0, e)) < 0)
@@ -164,10 +186,13 @@ static int chain_rows(struct builder *b, int l, int first, struct err *e)
     return 0;
 }
 
-static int pipeline_add(struct builder *b, int model, int model_row, const int *kinds, int n_stages, struct err *e)
+static int pipeline_add(struct builder *b, int model, int model_row, const int *kinds, int n_stages,
+                        struct err *e)
 {
     if (b->n_pipelines == MAX_PIPELINES)
-        return err_set(e, HP_ELIMIT, "the published programme has more than %d pipelines; use --method exact", MAX_PIPELINES);
+        return err_set(e, HP_ELIMIT,
+                       "the published programme has more than %d pipelines; use --method exact",
+                       MAX_PIPELINES);
     if (b->n_pipelines == b->room_pipelines) {
         int more = b->room_pipelines ? 2 * b->room_pipelines : 64;
         struct pipeline *bigger = realloc(b->pipelines, (size_t)more * sizeof *bigger);
@@ -182,7 +207,8 @@ static int pipeline_add(struct builder *b, int model, int model_row, const int *
     memcpy(b->pipelines[l].kinds, kinds, (size_t)n_stages * sizeof *kinds);
     snprintf(name, sizeof name, "x_%d", l);
     b->pipelines[l].x_column = lp_column_add(b->lp, name, 0, 0, INFINITY, false, e);
-    if (b->pipelines[l].x_column < 0 || lp_term_add(b->lp, model_row, b->pipelines[l].x_column, -1, e) < 0)
+    if (b->pipelines[l].x_column < 0 ||
+        lp_term_add(b->lp, model_row, b->pipelines[l].x_column, -1, e) < 0)
         return no_memory(e);
     rc = device_rows(b, l, e);
     for (int d = 0; d < n_stages && rc == 0; d++)
@@ -194,7 +220,8 @@ static int pipeline_add(struct builder *b, int model, int model_row, const int *
 
 static int model_add(struct builder *b, int model, struct err *e)
 {
-    int rc = 0, row = lp_row_add(b->lp, NULL, LP_AT_MOST, 0, e), copies = b->p->pipelines_per_assignment;
+    int rc = 0, row = lp_row_add(b->lp, NULL, LP_AT_MOST, 0, e),
+        copies = b->p->pipelines_per_assignment;
     if (row < 0 || lp_term_add(b->lp, row, 0, b->p->models[model].weight, e) < 0)
         return no_memory(e);
     memset(b->shared_row, -1, sizeof b->shared_row);
@@ -226,7 +253,8 @@ static int build(struct builder *b, struct err *e)
 }
 
 /* The pipelines that have shares in every stage. */
-static int take(const struct builder *b, const double *values, struct pools_allocation *a, struct err *e)
+static int take(const struct builder *b, const double *values, struct pools_allocation *a,
+                struct err *e)
 {
     for (int l = 0; l < b->n_pipelines; l++) {
         struct pools_structure s = {.n_stages = b->pipelines[l].n_stages};
@@ -244,8 +272,11 @@ static int take(const struct builder *b, const double *values, struct pools_allo
         const struct pools_model *m = &b->p->models[b->pipelines[l].model];
         for (int d = 0; d + 1 < stages; d++)
             s.latency_s +=
-                m->batches[s.batch] * pools_transfer_s(b->p, m, s.stages[d].end, s.stages[d].kind, s.stages[d + 1].kind);
-        int rc = stages == s.n_stages ? pools_allocation_add_shares(b->p, a, b->pipelines[l].model, &s, count, e) : 0;
+                m->batches[s.batch] *
+                pools_transfer_s(b->p, m, s.stages[d].end, s.stages[d].kind, s.stages[d + 1].kind);
+        int rc = stages == s.n_stages
+                     ? pools_allocation_add_shares(b->p, a, b->pipelines[l].model, &s, count, e)
+                     : 0;
         if (rc < 0)
             return rc;
     }
@@ -253,7 +284,8 @@ static int take(const struct builder *b, const double *values, struct pools_allo
     return 0;
 }
 
-int pools_milp(const struct pools_problem *p, const struct pools_request *rq, struct pools_solution *s, struct err *e)
+int pools_milp(const struct pools_problem *p, const struct pools_request *rq,
+               struct pools_solution *s, struct err *e)
 {
     struct builder b = {.p = p};
     struct lp_result r = {0};
@@ -272,9 +304,10 @@ int pools_milp(const struct pools_problem *p, const struct pools_request *rq, st
         else if (r.outcome == LP_INFEASIBLE)
             rc = err_set(e, HP_EINFEASIBLE, "lp_solve says that no plan exists");
         else {
-            err_set(e, HP_ETIMEOUT, "lp_solve found no plan within %.3g s (%d columns, %d rows)", limit_s,
-                    lp_program_columns(b.lp), lp_program_rows(b.lp));
-            rc = err_hint(e, "--method exact gives the optimum in milliseconds; --time-limit gives lp_solve longer");
+            err_set(e, HP_ETIMEOUT, "lp_solve found no plan within %.3g s (%d columns, %d rows)",
+                    limit_s, lp_program_columns(b.lp), lp_program_rows(b.lp));
+            rc = err_hint(e, "--method exact gives the optimum in milliseconds; --time-limit gives "
+                             "lp_solve longer");
         }
     }
     lp_program_destroy(&b.lp);

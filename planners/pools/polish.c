@@ -5,8 +5,8 @@
 
 #include "planners/lp.h"
 
-/* Columns of the programme: one x for every chosen structure, a count for each of its stages, a D for every model, kind and
- * position. */
+/* Columns of the programme: one x for every chosen structure, a count for each of its stages, a D
+ * for every model, kind and position. */
 struct layout {
     const struct pools_problem *p;
     const struct pools_structures *by_model;
@@ -18,8 +18,8 @@ struct layout {
 
 enum { MAX_STRUCTURES = POOLS_MAX_CHOSEN * 4 };
 
-static int add_structure(struct layout *l, const struct pools_structure *s, int model_row, int *fraction_rows, int number,
-                         struct err *e)
+static int add_structure(struct layout *l, const struct pools_structure *s, int model_row,
+                         int *fraction_rows, int number, struct err *e)
 {
     int x = lp_column_add(l->lp, NULL, 0, 0, INFINITY, false, e);
     if (x < 0 || lp_term_add(l->lp, model_row, x, -1, e) < 0)
@@ -27,11 +27,13 @@ static int add_structure(struct layout *l, const struct pools_structure *s, int 
     for (int d = 0; d < s->n_stages; d++) {
         const struct pools_stage *st = &s->stages[d];
         int v = l->p->kinds[st->kind].shares[st->share];
-        int count = lp_column_add(l->lp, NULL, 0, 0, (double)l->p->kinds[st->kind].count * v, true, e);
+        int count =
+            lp_column_add(l->lp, NULL, 0, 0, (double)l->p->kinds[st->kind].count * v, true, e);
         int row = lp_row_add(l->lp, NULL, LP_AT_MOST, 0, e);
         if (count < 0 || row < 0 || lp_term_add(l->lp, row, x, 1, e) < 0 ||
             lp_term_add(l->lp, row, count, -st->share_rate / l->unit, e) < 0 ||
-            lp_term_add(l->lp, fraction_rows[st->kind * POOLS_MAX_STAGES + d], count, 1.0 / v, e) < 0)
+            lp_term_add(l->lp, fraction_rows[st->kind * POOLS_MAX_STAGES + d], count, 1.0 / v, e) <
+                0)
             return e->code;
         l->counts[number][d] = count;
     }
@@ -63,14 +65,15 @@ static int build(struct layout *l, struct err *e)
                 fraction_rows[k * POOLS_MAX_STAGES + d] = row;
             }
         for (int i = 0; i < l->chosen[m].n; i++, number++)
-            if ((rc = add_structure(l, &l->by_model[m].items[l->chosen[m].structures[i]], model_row, fraction_rows, number, e)) <
-                0)
+            if ((rc = add_structure(l, &l->by_model[m].items[l->chosen[m].structures[i]], model_row,
+                                    fraction_rows, number, e)) < 0)
                 return rc;
     }
     return 0;
 }
 
-static int take(const struct layout *l, const double *values, struct pools_allocation *to, struct err *e)
+static int take(const struct layout *l, const double *values, struct pools_allocation *to,
+                struct err *e)
 {
     int number = 0, rc = 0;
     for (int m = 0; m < l->p->n_models && rc == 0; m++)
@@ -99,8 +102,9 @@ static bool fits(const struct pools_problem *p, const struct pools_allocation *a
     return true;
 }
 
-int pools_polish(const struct pools_problem *p, const struct pools_structures *by_model, const struct pools_chosen *chosen,
-                 double bound, double seconds, const struct env *env, struct pools_allocation *a, struct pools_polish *out,
+int pools_polish(const struct pools_problem *p, const struct pools_structures *by_model,
+                 const struct pools_chosen *chosen, double bound, double seconds,
+                 const struct env *env, struct pools_allocation *a, struct pools_polish *out,
                  struct err *e)
 {
     struct layout l = {.p = p, .by_model = by_model, .chosen = chosen, .unit = bound};
@@ -111,8 +115,9 @@ int pools_polish(const struct pools_problem *p, const struct pools_structures *b
         total += chosen[m].n;
     if (total > MAX_STRUCTURES || !(bound > 0))
         return 0;
-    struct lp_limits limits = {
-        .seconds = seconds, .has_known = a->objective > 0, .known_objective = a->objective / bound * (1 + 1e-7)};
+    struct lp_limits limits = {.seconds = seconds,
+                               .has_known = a->objective > 0,
+                               .known_objective = a->objective / bound * (1 + 1e-7)};
     int rc = build(&l, e);
     if (rc >= 0)
         rc = lp_program_solve(l.lp, &limits, env, &r, e);
@@ -122,8 +127,9 @@ int pools_polish(const struct pools_problem *p, const struct pools_structures *b
     }
     if (rc == 0 && r.values && r.objective * bound > a->objective) {
         struct pools_allocation better;
-        if ((rc = pools_allocation_init(&better, p->n_models, e)) == 0 && (rc = take(&l, r.values, &better, e)) == 0 &&
-            fits(p, &better) && better.objective > a->objective) {
+        if ((rc = pools_allocation_init(&better, p->n_models, e)) == 0 &&
+            (rc = take(&l, r.values, &better, e)) == 0 && fits(p, &better) &&
+            better.objective > a->objective) {
             struct pools_allocation old = *a;
             *a = better;
             better = old;

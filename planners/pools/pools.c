@@ -25,7 +25,8 @@ static int no_memory(struct err *e)
     return err_set(e, HP_ENOMEM, "out of memory while planning pools");
 }
 
-/* ---- structures of all models ----------------------------------------------------------------------------------- */
+/* ---- structures of all models
+ * ----------------------------------------------------------------------------------- */
 
 static void structures_free(const struct pools_problem *p, struct pools_structures *by_model)
 {
@@ -40,17 +41,19 @@ static int cannot_meet(const struct pools_problem *p, int model, struct err *e)
     double fastest = pools_fastest_s(p, model);
     if (!isfinite(fastest))
         return err_set(e, HP_EINFEASIBLE,
-                       "%s: nothing can run it: no kind of device has times for all of its layers at one share and batch",
+                       "%s: nothing can run it: no kind of device has times for all of its layers "
+                       "at one share and batch",
                        m->name);
     err_set(e, HP_EINFEASIBLE,
-            "%s: no pipeline meets its deadline: %.4g ms less a margin of %.3g %% leaves %.4g ms, and one request on the fastest "
+            "%s: no pipeline meets its deadline: %.4g ms less a margin of %.3g %% leaves %.4g ms, "
+            "and one request on the fastest "
             "device takes %.4g ms",
             m->name, m->slo_s * 1e3, m->margin * 100, m->budget_s * 1e3, fastest * 1e3);
     return err_hint(e, "raise its slo_s, lower slo_margin, or add a faster kind of device");
 }
 
-static int structures_all(const struct pools_problem *p, enum pools_rule rule, bool keep_fine, struct pools_structures **out,
-                          struct err *e)
+static int structures_all(const struct pools_problem *p, enum pools_rule rule, bool keep_fine,
+                          struct pools_structures **out, struct err *e)
 {
     struct pools_structures *s = calloc((size_t)p->n_models, sizeof *s);
     int rc = s ? 0 : no_memory(e);
@@ -73,11 +76,15 @@ static void devices_of(const struct pools_problem *p, int *available)
         available[k] = p->kinds[k].count;
 }
 
-/* ---- methods -------------------------------------------------------------------------------------------------------- */
+/* ---- methods
+ * --------------------------------------------------------------------------------------------------------
+ */
 
-/* A cluster that the tables hold: exact over whole devices, or with pairs and then lp_solve where devices are shared. */
-static int solve_small(const struct pools_problem *p, const struct pools_request *rq, const struct pools_structures *by_model,
-                       const struct pools_relaxation *r, struct pools_solution *s, struct err *e)
+/* A cluster that the tables hold: exact over whole devices, or with pairs and then lp_solve where
+ * devices are shared. */
+static int solve_small(const struct pools_problem *p, const struct pools_request *rq,
+                       const struct pools_structures *by_model, const struct pools_relaxation *r,
+                       struct pools_solution *s, struct err *e)
 {
     int available[POOLS_MAX_KINDS];
     devices_of(p, available);
@@ -88,19 +95,23 @@ static int solve_small(const struct pools_problem *p, const struct pools_request
     if (!chosen)
         return no_memory(e);
     for (int m = 0; m < p->n_models; m++)
-        chosen[m].n = pools_promising(p, m, &by_model[m], r, PAIR_SLACK, chosen[m].structures, POOLS_MAX_CHOSEN);
+        chosen[m].n = pools_promising(p, m, &by_model[m], r, PAIR_SLACK, chosen[m].structures,
+                                      POOLS_MAX_CHOSEN);
     int rc = pools_allocate(p, by_model, POOLS_ANY, chosen, available, &s->allocation, e);
     for (int m = 0; m < p->n_models; m++)
-        chosen[m].n = pools_promising(p, m, &by_model[m], r, POLISH_SLACK, chosen[m].structures, POLISH_STRUCTURES);
+        chosen[m].n = pools_promising(p, m, &by_model[m], r, POLISH_SLACK, chosen[m].structures,
+                                      POLISH_STRUCTURES);
     double limit_s = rq->time_limit_s > 0 ? rq->time_limit_s : 0.25;
     if (rc == 0 && p->pipelines_per_assignment == 0)
-        if ((rc = pools_polish(p, by_model, chosen, r->bound, limit_s, rq->env, &s->allocation, &polish, e)) == 0)
+        if ((rc = pools_polish(p, by_model, chosen, r->bound, limit_s, rq->env, &s->allocation,
+                               &polish, e)) == 0)
             s->lp_seconds += polish.seconds;
     free(chosen);
     return rc;
 }
 
-static int solve_exact(const struct pools_problem *p, const struct pools_request *rq, struct pools_solution *s, struct err *e)
+static int solve_exact(const struct pools_problem *p, const struct pools_request *rq,
+                       struct pools_solution *s, struct err *e)
 {
     struct pools_structures *by_model = NULL;
     struct pools_relaxation r = {0};
@@ -113,15 +124,17 @@ static int solve_exact(const struct pools_problem *p, const struct pools_request
     rc = pools_relax(p, by_model, available, rq->env, &r, e);
     s->lp_seconds += r.seconds;
     s->bound = r.bound;
-    if (rc == 0 && !small && p->pipelines_per_assignment > 0 && (rc = pools_limit_structures(p, &r, by_model, e)) == 0) {
+    if (rc == 0 && !small && p->pipelines_per_assignment > 0 &&
+        (rc = pools_limit_structures(p, &r, by_model, e)) == 0) {
         pools_relaxation_free(&r); /* of the structures that are left, by their new numbers */
         rc = pools_relax(p, by_model, available, rq->env, &r, e);
         s->lp_seconds += r.seconds;
     }
     if (rc == 0)
         rc = small ? solve_small(p, rq, by_model, &r, s, e)
-                   : pools_allocate_large(p, by_model, &r, LARGE_GAP, rq->time_limit_s > 0 ? rq->time_limit_s : 1.2, rq->seed + 1,
-                                          rq->env, &s->allocation, e);
+                   : pools_allocate_large(p, by_model, &r, LARGE_GAP,
+                                          rq->time_limit_s > 0 ? rq->time_limit_s : 1.2,
+                                          rq->seed + 1, rq->env, &s->allocation, e);
     pools_relaxation_free(&r);
     structures_free(p, by_model);
     if (rc == 0)
@@ -129,8 +142,8 @@ static int solve_exact(const struct pools_problem *p, const struct pools_request
     return rc;
 }
 
-static int solve_baseline(const struct pools_problem *p, const struct pools_request *rq, enum pools_rule rule,
-                          struct pools_solution *s, struct err *e)
+static int solve_baseline(const struct pools_problem *p, const struct pools_request *rq,
+                          enum pools_rule rule, struct pools_solution *s, struct err *e)
 {
     struct pools_structures *by_model = NULL;
     struct pools_relaxation r = {0};
@@ -144,17 +157,21 @@ static int solve_baseline(const struct pools_problem *p, const struct pools_requ
     } else if (rule == POOLS_WHOLE) {
         rc = pools_relax(p, by_model, available, rq->env, &r, e);
         if (rc == 0)
-            rc = pools_allocate_large(p, by_model, &r, LARGE_GAP, 0, rq->seed, rq->env, &s->allocation, e);
+            rc = pools_allocate_large(p, by_model, &r, LARGE_GAP, 0, rq->seed, rq->env,
+                                      &s->allocation, e);
         pools_relaxation_free(&r);
     } else {
-        err_set(e, HP_ELIMIT, "dart is planned for clusters of up to %d combinations of devices by kind", POOLS_MAX_CELLS);
+        err_set(e, HP_ELIMIT,
+                "dart is planned for clusters of up to %d combinations of devices by kind",
+                POOLS_MAX_CELLS);
         rc = err_hint(e, "--method exact and np plan clusters of any size");
     }
     structures_free(p, by_model);
     return rc;
 }
 
-int pools_solve(const struct pools_problem *p, const struct pools_request *rq, struct pools_solution *s, struct err *e)
+int pools_solve(const struct pools_problem *p, const struct pools_request *rq,
+                struct pools_solution *s, struct err *e)
 {
     s->bound = NAN;
     s->complete = true;
@@ -168,16 +185,20 @@ int pools_solve(const struct pools_problem *p, const struct pools_request *rq, s
     case POOLS_METHOD_MILP: rc = pools_milp(p, rq, s, e); break;
     }
     if (rc == 0 && !(s->allocation.objective > 0)) {
-        err_set(e, HP_EINFEASIBLE, "the cluster has too few devices to give every model a pipeline that meets its deadline");
+        err_set(e, HP_EINFEASIBLE,
+                "the cluster has too few devices to give every model a pipeline that meets its "
+                "deadline");
         rc = err_hint(e, "add devices, or leave a model out of the workload");
     }
     return rc;
 }
 
-/* ---- the plan ------------------------------------------------------------------------------------------------------- */
+/* ---- the plan
+ * -------------------------------------------------------------------------------------------------------
+ */
 
-static void fill_pipeline(const struct pools_problem *p, const struct pools_model *m, const struct pools_use *u,
-                          struct plan_pools_pipeline *to)
+static void fill_pipeline(const struct pools_problem *p, const struct pools_model *m,
+                          const struct pools_use *u, struct plan_pools_pipeline *to)
 {
     to->batch = m->batches[u->s.batch];
     to->throughput_per_s = u->rate;
@@ -187,20 +208,21 @@ static void fill_pipeline(const struct pools_problem *p, const struct pools_mode
         const struct pools_stage *s = &u->s.stages[d];
         const struct pools_kind *k = &p->kinds[s->kind];
         bool last = d == u->s.n_stages - 1;
-        to->stages[d] =
-            (struct plan_pools_stage){.kind = k->name,
-                                      .first_layer = s->first,
-                                      .end_layer = s->end,
-                                      .share = k->shares[s->share],
-                                      .count = u->count[d],
-                                      .devices = u->devices[d],
-                                      .compute_s = s->compute_s,
-                                      .transfer_s = last ? 0 : pools_transfer_s(p, m, s->end, s->kind, u->s.stages[d + 1].kind)};
+        to->stages[d] = (struct plan_pools_stage){
+            .kind = k->name,
+            .first_layer = s->first,
+            .end_layer = s->end,
+            .share = k->shares[s->share],
+            .count = u->count[d],
+            .devices = u->devices[d],
+            .compute_s = s->compute_s,
+            .transfer_s =
+                last ? 0 : pools_transfer_s(p, m, s->end, s->kind, u->s.stages[d + 1].kind)};
     }
 }
 
-int pools_allocation_plan(const struct pools_problem *p, const struct pools_allocation *a, struct arena *arena,
-                          struct plan_pools *out, struct err *e)
+int pools_allocation_plan(const struct pools_problem *p, const struct pools_allocation *a,
+                          struct arena *arena, struct plan_pools *out, struct err *e)
 {
     struct plan_pools plan = {.n_models = p->n_models, .normalized_throughput_per_s = a->objective};
     plan.models = arena_alloc(arena, (size_t)p->n_models, sizeof *plan.models);
@@ -211,18 +233,21 @@ int pools_allocation_plan(const struct pools_problem *p, const struct pools_allo
         struct plan_pools_model *to = &plan.models[m];
         to->name = arena_strdup(arena, p->models[m].name);
         to->throughput_per_s = from->rate;
-        to->slo_margin = p->models[m].margin == p->models[m].workload_margin ? -1 : p->models[m].margin;
+        to->slo_margin =
+            p->models[m].margin == p->models[m].workload_margin ? -1 : p->models[m].margin;
         to->n_pipelines = from->n_uses;
         to->pipelines = arena_alloc(arena, (size_t)from->n_uses + 1, sizeof *to->pipelines);
         if (!to->name || !to->pipelines)
             return no_memory(e);
         for (int i = 0; i < from->n_uses; i++) {
-            to->pipelines[i].stages = arena_alloc(arena, (size_t)from->uses[i].s.n_stages, sizeof *to->pipelines[i].stages);
+            to->pipelines[i].stages = arena_alloc(arena, (size_t)from->uses[i].s.n_stages,
+                                                  sizeof *to->pipelines[i].stages);
             if (!to->pipelines[i].stages)
                 return no_memory(e);
             fill_pipeline(p, &p->models[m], &from->uses[i], &to->pipelines[i]);
             for (int d = 0; d < to->pipelines[i].n_stages; d++)
-                if (!(to->pipelines[i].stages[d].kind = arena_strdup(arena, to->pipelines[i].stages[d].kind)))
+                if (!(to->pipelines[i].stages[d].kind =
+                          arena_strdup(arena, to->pipelines[i].stages[d].kind)))
                     return no_memory(e);
         }
     }
@@ -230,9 +255,12 @@ int pools_allocation_plan(const struct pools_problem *p, const struct pools_allo
     return 0;
 }
 
-/* ---- why ------------------------------------------------------------------------------------------------------------- */
+/* ---- why
+ * -------------------------------------------------------------------------------------------------------------
+ */
 
-void pools_answer_add_candidate(struct pools_answer *a, const char *name, double predicted, const char *reason)
+void pools_answer_add_candidate(struct pools_answer *a, const char *name, double predicted,
+                                const char *reason)
 {
     if (a->n_candidates == POOLS_MAX_CANDIDATES)
         return;
@@ -243,9 +271,11 @@ void pools_answer_add_candidate(struct pools_answer *a, const char *name, double
     a->n_candidates += c->name && c->reason;
 }
 
-/* Weighs another method, or whole devices, against the plan: what it would serve, and why it lost. */
-static void weigh(const struct pools_problem *p, const struct pools_request *rq, enum pools_method method, const char *name,
-                  const char *why, double chosen, struct pools_answer *out)
+/* Weighs another method, or whole devices, against the plan: what it would serve, and why it lost.
+ */
+static void weigh(const struct pools_problem *p, const struct pools_request *rq,
+                  enum pools_method method, const char *name, const char *why, double chosen,
+                  struct pools_answer *out)
 {
     struct pools_request other = *rq;
     struct pools_solution s = {0};
@@ -257,35 +287,42 @@ static void weigh(const struct pools_problem *p, const struct pools_request *rq,
     if (rc < 0)
         pools_answer_add_candidate(out, name, NAN, ignored.text);
     else if (served > chosen * (1 + 1e-9))
-        pools_answer_add_candidate(out, name, served,
-                                   arena_printf(&out->arena, "serves %.2f %% more", 100 * (served / chosen - 1)));
+        pools_answer_add_candidate(
+            out, name, served,
+            arena_printf(&out->arena, "serves %.2f %% more", 100 * (served / chosen - 1)));
     else if (served > chosen * (1 - 1e-6))
-        pools_answer_add_candidate(out, name, served, "serves as much; the plan has no less headroom");
-    else
         pools_answer_add_candidate(out, name, served,
-                                   arena_printf(&out->arena, "serves %.2f %% less: %s", 100 * (1 - served / chosen), why));
+                                   "serves as much; the plan has no less headroom");
+    else
+        pools_answer_add_candidate(
+            out, name, served,
+            arena_printf(&out->arena, "serves %.2f %% less: %s", 100 * (1 - served / chosen), why));
     pools_allocation_free(&s.allocation);
 }
 
-static void explain(struct pools_problem *p, const struct pools_request *rq, struct pools_answer *out)
+static void explain(struct pools_problem *p, const struct pools_request *rq,
+                    struct pools_answer *out)
 {
     double chosen = out->plan.normalized_throughput_per_s;
     int available[POOLS_MAX_KINDS];
     devices_of(p, available);
-    pools_answer_add_candidate(out, arena_printf(&out->arena, "the plan (%s)", out->method), chosen, "chosen");
+    pools_answer_add_candidate(out, arena_printf(&out->arena, "the plan (%s)", out->method), chosen,
+                               "chosen");
     bool small = pools_grid_cells(p, available) > 0;
     if (rq->method != POOLS_METHOD_EXACT)
         weigh(p, rq, POOLS_METHOD_EXACT, "the dynamic programme (exact)", "", chosen, out);
     if (p->share_devices && small && rq->method == POOLS_METHOD_EXACT) {
         p->share_devices = false;
-        weigh(p, rq, POOLS_METHOD_EXACT, "whole devices only", "fractions of devices stay unused", chosen, out);
+        weigh(p, rq, POOLS_METHOD_EXACT, "whole devices only", "fractions of devices stay unused",
+              chosen, out);
         p->share_devices = true;
     }
     if (rq->method != POOLS_METHOD_NP)
-        weigh(p, rq, POOLS_METHOD_NP, "whole models on single kinds (np)", "slow kinds miss the deadline alone", chosen, out);
+        weigh(p, rq, POOLS_METHOD_NP, "whole models on single kinds (np)",
+              "slow kinds miss the deadline alone", chosen, out);
     if (rq->method != POOLS_METHOD_DART && p->max_stages > 1 && small)
-        weigh(p, rq, POOLS_METHOD_DART, "chains of two devices (dart)", "one device of each kind a chain leaves the rest idle",
-              chosen, out);
+        weigh(p, rq, POOLS_METHOD_DART, "chains of two devices (dart)",
+              "one device of each kind a chain leaves the rest idle", chosen, out);
 }
 
 int pools_plan(const struct pools_request *rq, struct pools_answer *out, struct err *e)
@@ -338,7 +375,8 @@ json_t *pools_answer_json(const struct pools_answer *a)
         json_object_set_new(solver, "complete", json_false());
     json_object_set_new(plan, "share_devices_across_pipelines", json_boolean(a->share_devices));
     for (int i = 0; i < a->n_candidates; i++)
-        plan_add_why(plan, a->candidates[i].name, a->candidates[i].predicted, a->candidates[i].reason);
+        plan_add_why(plan, a->candidates[i].name, a->candidates[i].predicted,
+                     a->candidates[i].reason);
     if (plan_pools_to_json(&a->plan, plan) < 0) {
         json_decref(plan);
         return NULL;

@@ -8,7 +8,8 @@ static int no_memory(struct err *e)
     return err_set(e, HP_ENOMEM, "out of memory while preparing the plan of pools");
 }
 
-/* The slowest first NIC among the nodes that have devices of this kind, and the most devices of it on one node. */
+/* The slowest first NIC among the nodes that have devices of this kind, and the most devices of it
+ * on one node. */
 static void kind_nic(const struct cluster *c, struct pools_kind *k)
 {
     if (c->hypothetical) {
@@ -29,13 +30,16 @@ static void kind_nic(const struct cluster *c, struct pools_kind *k)
     }
 }
 
-static int make_kinds(const struct cluster *c, const struct workload *w, struct pools_problem *p, struct err *e)
+static int make_kinds(const struct cluster *c, const struct workload *w, struct pools_problem *p,
+                      struct err *e)
 {
     for (int i = 0; i < c->n_pools; i++) {
         if (c->pools[i].count == 0)
             continue;
         if (p->n_kinds == POOLS_MAX_KINDS)
-            return err_set(e, HP_ELIMIT, "the cluster has more than %d kinds of devices; pools are planned for up to that many",
+            return err_set(e, HP_ELIMIT,
+                           "the cluster has more than %d kinds of devices; pools are planned for "
+                           "up to that many",
                            POOLS_MAX_KINDS);
         struct pools_kind *k = &p->kinds[p->n_kinds++];
         k->name = c->pools[i].kind;
@@ -53,7 +57,9 @@ static int make_kinds(const struct cluster *c, const struct workload *w, struct 
         for (int k = 0; k < w->n_models && !known; k++)
             known = profile_find_kind(&w->models[k].profile, w->shares[i].kind) >= 0;
         if (!known)
-            return err_set(e, HP_EINVAL, "the workload gives shares of \"%s\", a kind that no profile knows", w->shares[i].kind);
+            return err_set(e, HP_EINVAL,
+                           "the workload gives shares of \"%s\", a kind that no profile knows",
+                           w->shares[i].kind);
     }
     return 0;
 }
@@ -69,9 +75,11 @@ static void find_batches(const struct profile *f, struct pools_model *m)
             int at = 0;
             while (at < m->n_batches && m->batches[at] < (int)b)
                 at++;
-            if ((at < m->n_batches && m->batches[at] == (int)b) || m->n_batches == POOLS_MAX_BATCHES)
+            if ((at < m->n_batches && m->batches[at] == (int)b) ||
+                m->n_batches == POOLS_MAX_BATCHES)
                 continue;
-            memmove(&m->batches[at + 1], &m->batches[at], (size_t)(m->n_batches - at) * sizeof *m->batches);
+            memmove(&m->batches[at + 1], &m->batches[at],
+                    (size_t)(m->n_batches - at) * sizeof *m->batches);
             m->batches[at] = (int)b;
             m->n_batches++;
         }
@@ -95,20 +103,24 @@ static int check_times(const struct workload_model *w, struct err *e)
         const struct profile_table *table = &w->profile.tables[t];
         for (int i = 0; i < table->n_x * table->n_y; i++)
             if (table->seconds[i] < 1e-9 || table->seconds[i] > 1e6)
-                return err_set(e, HP_EINVAL, "%s: a layer takes %g s; expected 1e-9 to 1e6", w->profile_file, table->seconds[i]);
+                return err_set(e, HP_EINVAL, "%s: a layer takes %g s; expected 1e-9 to 1e6",
+                               w->profile_file, table->seconds[i]);
     }
     for (int l = 0; l < w->profile.n_layers; l++)
         if (w->profile.layers[l].output_bytes > 1e15)
-            return err_set(e, HP_EINVAL, "%s: layer %d has an output of %g bytes; expected at most 1e15", w->profile_file, l,
-                           w->profile.layers[l].output_bytes);
+            return err_set(e, HP_EINVAL,
+                           "%s: layer %d has an output of %g bytes; expected at most 1e15",
+                           w->profile_file, l, w->profile.layers[l].output_bytes);
     return 0;
 }
 
-static void fill_ranges(const struct profile *f, int kind_in_profile, int share, int batch, int n, double *to)
+static void fill_ranges(const struct profile *f, int kind_in_profile, int share, int batch, int n,
+                        double *to)
 {
     double layer[POOLS_MAX_LAYERS];
     for (int l = 0; l < n; l++)
-        layer[l] = table_exact(profile_table_of(f, kind_in_profile, f->layers[l].class_index), share, batch);
+        layer[l] = table_exact(profile_table_of(f, kind_in_profile, f->layers[l].class_index),
+                               share, batch);
     for (int i = 0; i < n; i++) {
         double sum = 0;
         for (int j = i; j < n; j++) {
@@ -118,7 +130,8 @@ static void fill_ranges(const struct profile *f, int kind_in_profile, int share,
     }
 }
 
-static int fill_compute(struct pools_problem *p, const struct workload_model *w, struct pools_model *m, struct err *e)
+static int fill_compute(struct pools_problem *p, const struct workload_model *w,
+                        struct pools_model *m, struct err *e)
 {
     size_t ranges = (size_t)(m->n_layers + 1) * (size_t)(m->n_layers + 1);
     size_t total = (size_t)p->n_kinds * WORKLOAD_MAX_SHARES * (size_t)m->n_batches * ranges;
@@ -130,21 +143,26 @@ static int fill_compute(struct pools_problem *p, const struct workload_model *w,
     for (int k = 0; k < p->n_kinds; k++) {
         int in_profile = profile_find_kind(&w->profile, p->kinds[k].name);
         if (in_profile < 0) {
-            err_set(e, HP_EINVAL, "the cluster has %s, a kind that the profile of %s (%s) does not know", p->kinds[k].name,
-                    w->name, w->profile_file);
-            return err_hint(e, "profile the model on %s, or leave %s out of the cluster file", p->kinds[k].name,
-                            p->kinds[k].name);
+            err_set(e, HP_EINVAL,
+                    "the cluster has %s, a kind that the profile of %s (%s) does not know",
+                    p->kinds[k].name, w->name, w->profile_file);
+            return err_hint(e, "profile the model on %s, or leave %s out of the cluster file",
+                            p->kinds[k].name, p->kinds[k].name);
         }
         for (int s = 0; s < p->kinds[k].n_shares; s++)
             for (int b = 0; b < m->n_batches; b++)
-                fill_ranges(&w->profile, in_profile, p->kinds[k].shares[s], m->batches[b], m->n_layers,
-                            m->compute_s +
-                                (((size_t)k * WORKLOAD_MAX_SHARES + (size_t)s) * (size_t)m->n_batches + (size_t)b) * ranges);
+                fill_ranges(&w->profile, in_profile, p->kinds[k].shares[s], m->batches[b],
+                            m->n_layers,
+                            m->compute_s + (((size_t)k * WORKLOAD_MAX_SHARES + (size_t)s) *
+                                                (size_t)m->n_batches +
+                                            (size_t)b) *
+                                               ranges);
     }
     return 0;
 }
 
-static int make_model(struct pools_problem *p, const struct workload_model *w, struct pools_model *m, struct err *e)
+static int make_model(struct pools_problem *p, const struct workload_model *w,
+                      struct pools_model *m, struct err *e)
 {
     m->name = w->name;
     m->weight = w->weight;
@@ -152,7 +170,8 @@ static int make_model(struct pools_problem *p, const struct workload_model *w, s
     m->batching_s = w->has_batching ? w->batching_factor / w->batching_throughput_per_s : 0;
     m->n_layers = w->profile.n_layers;
     if (m->n_layers > POOLS_MAX_LAYERS) {
-        err_set(e, HP_ELIMIT, "%s: %d layers; pools are planned over at most %d", w->profile_file, m->n_layers, POOLS_MAX_LAYERS);
+        err_set(e, HP_ELIMIT, "%s: %d layers; pools are planned over at most %d", w->profile_file,
+                m->n_layers, POOLS_MAX_LAYERS);
         return err_hint(e, "group them first: hpctl profile split %s --blocks 10", w->profile_file);
     }
     int rc = check_times(w, e);
@@ -169,7 +188,8 @@ static int make_model(struct pools_problem *p, const struct workload_model *w, s
     return fill_compute(p, w, m, e);
 }
 
-int pools_problem_make(const struct cluster *c, const struct workload *w, struct pools_problem *out, struct err *e)
+int pools_problem_make(const struct cluster *c, const struct workload *w, struct pools_problem *out,
+                       struct err *e)
 {
     struct pools_problem p = {0};
     int rc = make_kinds(c, w, &p, e);
@@ -204,7 +224,8 @@ void pools_problem_set_margin(struct pools_problem *p, int model, double margin)
     p->models[model].budget_s = p->models[model].slo_s * (1 - margin);
 }
 
-double pools_transfer_s(const struct pools_problem *p, const struct pools_model *m, int end, int from_kind, int to_kind)
+double pools_transfer_s(const struct pools_problem *p, const struct pools_model *m, int end,
+                        int from_kind, int to_kind)
 {
     if (end >= m->n_layers)
         return 0;
@@ -212,15 +233,16 @@ double pools_transfer_s(const struct pools_problem *p, const struct pools_model 
     return m->output_bytes[end - 1] / slower;
 }
 
-double pools_share_rate(const struct pools_problem *p, const struct pools_model *m, int kind, int share, int batch, int first,
-                        int end)
+double pools_share_rate(const struct pools_problem *p, const struct pools_model *m, int kind,
+                        int share, int batch, int first, int end)
 {
     const struct pools_kind *k = &p->kinds[kind];
     double compute_s = pools_compute_s(m, kind, share, batch, first, end);
     double in_s = first > 0 ? m->output_bytes[first - 1] / k->bytes_per_s : POOLS_END_S;
     double out_s = end < m->n_layers ? m->output_bytes[end - 1] / k->bytes_per_s : POOLS_END_S;
     double parts = (double)k->shares[share] * k->per_node;
-    double nic = fmin(in_s > 0 ? 1 / (in_s * parts) : INFINITY, out_s > 0 ? 1 / (out_s * parts) : INFINITY);
+    double nic =
+        fmin(in_s > 0 ? 1 / (in_s * parts) : INFINITY, out_s > 0 ? 1 / (out_s * parts) : INFINITY);
     double rate = m->batches[batch] / compute_s;
     return isnan(rate) ? rate : fmin(rate, nic);
 }

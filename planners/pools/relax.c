@@ -13,7 +13,8 @@ static int no_memory(struct err *e)
     return err_set(e, HP_ENOMEM, "out of memory in the relaxation of the plan of pools");
 }
 
-void pools_structure_cost(const struct pools_problem *p, const struct pools_structure *s, double *by_kind)
+void pools_structure_cost(const struct pools_problem *p, const struct pools_structure *s,
+                          double *by_kind)
 {
     for (int k = 0; k < p->n_kinds; k++)
         by_kind[k] = 0;
@@ -21,7 +22,8 @@ void pools_structure_cost(const struct pools_problem *p, const struct pools_stru
         by_kind[s->stages[d].kind] += 1 / s->stages[d].device_rate;
 }
 
-static double priced(const struct pools_problem *p, const double *price, const struct pools_structure *s)
+static double priced(const struct pools_problem *p, const double *price,
+                     const struct pools_structure *s)
 {
     double cost[POOLS_MAX_KINDS], sum = 0;
     pools_structure_cost(p, s, cost);
@@ -30,8 +32,8 @@ static double priced(const struct pools_problem *p, const double *price, const s
     return sum;
 }
 
-double pools_reduced_cost(const struct pools_problem *p, const struct pools_relaxation *r, int model,
-                          const struct pools_structure *s)
+double pools_reduced_cost(const struct pools_problem *p, const struct pools_relaxation *r,
+                          int model, const struct pools_structure *s)
 {
     return r->value[model] > 0 ? priced(p, r->price, s) / r->value[model] - 1 : 0;
 }
@@ -54,7 +56,8 @@ static int master_start(struct master *w, const int *available, struct err *e)
         return rc;
     for (int m = 0; m < p->n_models; m++) {
         w->model_row[m] = lp_row_add(w->lp, NULL, LP_AT_MOST, 0, e);
-        if (w->model_row[m] < 0 || lp_term_add(w->lp, w->model_row[m], 0, p->models[m].weight, e) < 0)
+        if (w->model_row[m] < 0 ||
+            lp_term_add(w->lp, w->model_row[m], 0, p->models[m].weight, e) < 0)
             return e->code;
     }
     for (int k = 0; k < p->n_kinds; k++) {
@@ -102,8 +105,8 @@ static int cheapest(const struct master *w, int model, const double *price, doub
     return best;
 }
 
-/* First columns: for every model the cheapest structure when kinds cost the inverse of their number, and when only one of them is
- * dear. */
+/* First columns: for every model the cheapest structure when kinds cost the inverse of their
+ * number, and when only one of them is dear. */
 static int master_seed(struct master *w, const int *available, struct err *e)
 {
     const struct pools_problem *p = w->p;
@@ -126,8 +129,10 @@ static int master_seed(struct master *w, const int *available, struct err *e)
     return 0;
 }
 
-/* Adds the structures that the duals show to be worth more than they cost. Gives how many; negative on failure. */
-static int master_price(struct master *w, const struct lp_result *r, struct pools_relaxation *out, struct err *e)
+/* Adds the structures that the duals show to be worth more than they cost. Gives how many; negative
+ * on failure. */
+static int master_price(struct master *w, const struct lp_result *r, struct pools_relaxation *out,
+                        struct err *e)
 {
     const struct pools_problem *p = w->p;
     int added = 0;
@@ -147,7 +152,8 @@ static int master_price(struct master *w, const struct lp_result *r, struct pool
     return added;
 }
 
-static int take_columns(const struct master *w, const struct lp_result *r, struct pools_relaxation *out, struct err *e)
+static int take_columns(const struct master *w, const struct lp_result *r,
+                        struct pools_relaxation *out, struct err *e)
 {
     out->columns = malloc((size_t)(w->n + 1) * sizeof *out->columns);
     if (!out->columns)
@@ -160,7 +166,8 @@ static int take_columns(const struct master *w, const struct lp_result *r, struc
     return 0;
 }
 
-static int master_run(struct master *w, const int *available, const struct env *env, struct pools_relaxation *out, struct err *e)
+static int master_run(struct master *w, const int *available, const struct env *env,
+                      struct pools_relaxation *out, struct err *e)
 {
     struct lp_result r;
     for (out->rounds = 1;; out->rounds++) {
@@ -169,14 +176,18 @@ static int master_run(struct master *w, const int *available, const struct env *
             return rc;
         out->seconds += r.seconds;
         if (r.outcome != LP_OPTIMAL || !r.duals)
-            return err_set(e, HP_EBUG, "lp_solve did not solve the relaxation of the plan of pools (outcome %d)", (int)r.outcome);
+            return err_set(
+                e, HP_EBUG,
+                "lp_solve did not solve the relaxation of the plan of pools (outcome %d)",
+                (int)r.outcome);
         int added = master_price(w, &r, out, e);
         if (added < 0)
             return added;
         if (added == 0 || out->rounds >= MAX_ROUNDS)
             break;
     }
-    /* The duals prove a bound even if pricing was cut short: at these prices nothing is served cheaper than by `least`. */
+    /* The duals prove a bound even if pricing was cut short: at these prices nothing is served
+     * cheaper than by `least`. */
     double worth = 0, stock = 0, least;
     for (int m = 0; m < w->p->n_models; m++) {
         cheapest(w, m, out->price, &least);
@@ -189,8 +200,9 @@ static int master_run(struct master *w, const int *available, const struct env *
     return take_columns(w, &r, out, e);
 }
 
-int pools_relax(const struct pools_problem *p, const struct pools_structures *by_model, const int *available,
-                const struct env *env, struct pools_relaxation *out, struct err *e)
+int pools_relax(const struct pools_problem *p, const struct pools_structures *by_model,
+                const int *available, const struct env *env, struct pools_relaxation *out,
+                struct err *e)
 {
     struct master w = {.p = p, .by_model = by_model};
     w.model_row = malloc((size_t)p->n_models * sizeof *w.model_row);

@@ -5,7 +5,8 @@
 
 #include "planners/pools/relax.h"
 
-/* A rate at which some stage just fills a share, and the devices that every stage then takes: whole ones, and a part of one more.
+/* A rate at which some stage just fills a share, and the devices that every stage then takes: whole
+ * ones, and a part of one more.
  */
 struct level {
     double rate;
@@ -30,7 +31,8 @@ static int alone(const struct level *l, int d)
     return l->whole[d] + (l->part[d] > 0);
 }
 
-static bool fits(const struct pools_problem *p, const struct pools_structure *s, const struct level *l, const int *available)
+static bool fits(const struct pools_problem *p, const struct pools_structure *s,
+                 const struct level *l, const int *available)
 {
     int need[POOLS_MAX_KINDS] = {0};
     for (int d = 0; d < s->n_stages; d++)
@@ -50,7 +52,8 @@ static bool leaves_part(const struct level *l, unsigned meeting)
     return false;
 }
 
-static void level_fill(const struct pools_problem *p, const struct pools_structure *s, struct level *l)
+static void level_fill(const struct pools_problem *p, const struct pools_structure *s,
+                       struct level *l)
 {
     for (int d = 0; d < s->n_stages; d++) {
         int count = (int)ceil(l->rate / s->stages[d].share_rate - 1e-9),
@@ -61,18 +64,20 @@ static void level_fill(const struct pools_problem *p, const struct pools_structu
 }
 
 /* Levels that fit, rising; only those that leave parts over where the two meet. */
-static int levels_make(const struct pools_problem *p, const struct pools_structure *s, const int *available, unsigned meeting,
-                       struct levels *out, struct err *e)
+static int levels_make(const struct pools_problem *p, const struct pools_structure *s,
+                       const int *available, unsigned meeting, struct levels *out, struct err *e)
 {
     int room = 0, n = 0;
     for (int d = 0; d < s->n_stages; d++)
-        room += available[s->stages[d].kind] * p->kinds[s->stages[d].kind].shares[s->stages[d].share];
+        room +=
+            available[s->stages[d].kind] * p->kinds[s->stages[d].kind].shares[s->stages[d].share];
     out->items = calloc((size_t)room + 1, sizeof *out->items);
     out->n = 0;
     if (!out->items)
         return err_set(e, HP_ENOMEM, "out of memory while pairing pipelines");
     for (int d = 0; d < s->n_stages; d++) {
-        int most = available[s->stages[d].kind] * p->kinds[s->stages[d].kind].shares[s->stages[d].share];
+        int most =
+            available[s->stages[d].kind] * p->kinds[s->stages[d].kind].shares[s->stages[d].share];
         for (int i = 1; i <= most; i++)
             out->items[n++].rate = i * s->stages[d].share_rate;
     }
@@ -92,33 +97,38 @@ static int levels_make(const struct pools_problem *p, const struct pools_structu
     return 0;
 }
 
-/* Positions at which both have a stage on the same kind, as bits; 0 when no device would be cut anyway. */
-static unsigned meeting_of(const struct pools_problem *p, const struct pools_structure *a, const struct pools_structure *b)
+/* Positions at which both have a stage on the same kind, as bits; 0 when no device would be cut
+ * anyway. */
+static unsigned meeting_of(const struct pools_problem *p, const struct pools_structure *a,
+                           const struct pools_structure *b)
 {
     unsigned meeting = 0;
     for (int d = 0; d < a->n_stages && d < b->n_stages; d++) {
         const struct pools_stage *x = &a->stages[d], *y = &b->stages[d];
-        if (x->kind == y->kind && p->kinds[x->kind].shares[x->share] > 1 && p->kinds[y->kind].shares[y->share] > 1)
+        if (x->kind == y->kind && p->kinds[x->kind].shares[x->share] > 1 &&
+            p->kinds[y->kind].shares[y->share] > 1)
             meeting |= 1u << d;
     }
     return meeting;
 }
 
 /* Takes from `devices`, which counts both alone, what they share. */
-static bool save_shared(const struct pools_structure *a, const struct level *la, const struct level *lb, unsigned meeting,
-                        int *devices)
+static bool save_shared(const struct pools_structure *a, const struct level *la,
+                        const struct level *lb, unsigned meeting, int *devices)
 {
     bool saves = false;
     for (int d = 0; d < a->n_stages; d++)
-        if ((meeting >> d & 1) && la->part[d] > 0 && lb->part[d] > 0 && la->part[d] + lb->part[d] <= 1 + 1e-9) {
+        if ((meeting >> d & 1) && la->part[d] > 0 && lb->part[d] > 0 &&
+            la->part[d] + lb->part[d] <= 1 + 1e-9) {
             devices[a->stages[d].kind]--;
             saves = true;
         }
     return saves;
 }
 
-static void pair_levels(const struct pools_problem *p, const struct pools_structure *a, const struct level *la,
-                        const struct pools_structure *b, const struct levels *lb, unsigned meeting, const int *available,
+static void pair_levels(const struct pools_problem *p, const struct pools_structure *a,
+                        const struct level *la, const struct pools_structure *b,
+                        const struct levels *lb, unsigned meeting, const int *available,
                         pools_pair_fn found, void *ctx)
 {
     int mine[POOLS_MAX_KINDS] = {0}, devices[POOLS_MAX_KINDS];
@@ -143,8 +153,9 @@ static void pair_levels(const struct pools_problem *p, const struct pools_struct
     }
 }
 
-int pools_pair_each(const struct pools_problem *p, const struct pools_structure *a, const struct pools_structure *b,
-                    const int *available, pools_pair_fn found, void *ctx, struct err *e)
+int pools_pair_each(const struct pools_problem *p, const struct pools_structure *a,
+                    const struct pools_structure *b, const int *available, pools_pair_fn found,
+                    void *ctx, struct err *e)
 {
     struct levels la = {0}, lb = {0};
     unsigned meeting = meeting_of(p, a, b);

@@ -20,7 +20,8 @@ static double exact_at(const struct profile_table *t, double share, double batch
     return NAN;
 }
 
-/* Seconds of every layer on a kind: whole device, smallest batch. False when one was not profiled. */
+/* Seconds of every layer on a kind: whole device, smallest batch. False when one was not profiled.
+ */
 static bool layer_seconds(const struct profile *p, int kind, double *seconds)
 {
     for (int l = 0; l < p->n_layers; l++) {
@@ -32,7 +33,8 @@ static bool layer_seconds(const struct profile *p, int kind, double *seconds)
     return true;
 }
 
-static int choose_kind(const struct profile *p, const char *name, double *seconds, int *kind, struct err *e)
+static int choose_kind(const struct profile *p, const char *name, double *seconds, int *kind,
+                       struct err *e)
 {
     double best = INFINITY;
     *kind = -1;
@@ -53,12 +55,14 @@ static int choose_kind(const struct profile *p, const char *name, double *second
         }
     }
     if (*kind < 0 || !layer_seconds(p, *kind, seconds))
-        return err_set(e, HP_EINVAL, "%s has no time of every layer on a whole device", name ? name : "no kind of device");
+        return err_set(e, HP_EINVAL, "%s has no time of every layer on a whole device",
+                       name ? name : "no kind of device");
     return 0;
 }
 
 /* The paper's way: layers join a block while that brings it nearer to its part of the time. */
-static double greedy_cut_bytes(const struct profile *p, const double *seconds, double total, int n_blocks)
+static double greedy_cut_bytes(const struct profile *p, const double *seconds, double total,
+                               int n_blocks)
 {
     double bytes = 0, so_far = 0;
     int block = 1;
@@ -75,7 +79,8 @@ static double greedy_cut_bytes(const struct profile *p, const double *seconds, d
 }
 
 struct state {
-    double bytes, uneven; /* uneven: sum of squared differences from the mean; decides between equals */
+    double bytes,
+        uneven; /* uneven: sum of squared differences from the mean; decides between equals */
     int from;
 };
 
@@ -85,10 +90,12 @@ static bool better(const struct state *a, const struct state *b)
 }
 
 /* best[b * (n + 1) + l]: layers [0, l) in b blocks. True when all layers fit. */
-static bool fill(const struct profile *p, const double *before, int n_blocks, double window, struct state *best)
+static bool fill(const struct profile *p, const double *before, int n_blocks, double window,
+                 struct state *best)
 {
     int n = p->n_layers;
-    double mean = before[n] / n_blocks, low = mean * (1 - window) - 1e-12, high = mean * (1 + window) + 1e-12;
+    double mean = before[n] / n_blocks, low = mean * (1 - window) - 1e-12,
+           high = mean * (1 + window) + 1e-12;
     for (int i = 0; i < (n_blocks + 1) * (n + 1); i++)
         best[i] = (struct state){INFINITY, INFINITY, -1};
     best[0] = (struct state){0, 0, -1};
@@ -109,7 +116,8 @@ static bool fill(const struct profile *p, const double *before, int n_blocks, do
     return !isinf(best[n_blocks * (n + 1) + n].bytes);
 }
 
-static void read_back(const struct profile *p, const double *before, const struct state *best, struct split *out)
+static void read_back(const struct profile *p, const double *before, const struct state *best,
+                      struct split *out)
 {
     int n = p->n_layers, l = n;
     out->cut_bytes = best[out->n_blocks * (n + 1) + n].bytes;
@@ -124,12 +132,14 @@ static void read_back(const struct profile *p, const double *before, const struc
     }
 }
 
-int pools_split(const struct profile *p, int n_blocks, double window, const char *kind, struct split *out, struct err *e)
+int pools_split(const struct profile *p, int n_blocks, double window, const char *kind,
+                struct split *out, struct err *e)
 {
     int n = p->n_layers;
     if (p->shape != PROFILE_FIXED)
         return err_set(e, HP_EINVAL,
-                       "is a profile by slice and prefix: there is nothing to split; its layers are the pipeline planner's");
+                       "is a profile by slice and prefix: there is nothing to split; its layers "
+                       "are the pipeline planner's");
     if (n_blocks < 1 || n_blocks > SPLIT_MAX_BLOCKS)
         return err_set(e, HP_EINVAL, "%d blocks: expected 1 to %d", n_blocks, SPLIT_MAX_BLOCKS);
     if (!(window >= 0))
@@ -137,14 +147,17 @@ int pools_split(const struct profile *p, int n_blocks, double window, const char
     if (n > SPLIT_MAX_LAYERS)
         return err_set(e, HP_ELIMIT, "has %d layers; at most %d can be split", n, SPLIT_MAX_LAYERS);
     *out = (struct split){.n_blocks = n_blocks < n ? n_blocks : n, .window = window};
-    double *seconds = malloc((size_t)n * sizeof *seconds), *before = calloc((size_t)n + 1, sizeof *before);
+    double *seconds = malloc((size_t)n * sizeof *seconds),
+           *before = calloc((size_t)n + 1, sizeof *before);
     struct state *best = malloc((size_t)(out->n_blocks + 1) * (size_t)(n + 1) * sizeof *best);
-    int rc = seconds && before && best ? choose_kind(p, kind, seconds, &out->kind, e) : no_memory(e);
+    int rc =
+        seconds && before && best ? choose_kind(p, kind, seconds, &out->kind, e) : no_memory(e);
     for (int l = 0; rc == 0 && l < n; l++)
         before[l + 1] = before[l] + seconds[l];
     if (rc == 0) {
         out->greedy_cut_bytes = greedy_cut_bytes(p, seconds, before[n], out->n_blocks);
-        /* Layers that are longer than the window allows make it wider. With a window of n_blocks everything fits. */
+        /* Layers that are longer than the window allows make it wider. With a window of n_blocks
+         * everything fits. */
         while (!fill(p, before, out->n_blocks, out->window, best))
             out->window = out->window * 1.25 + 0.05;
         read_back(p, before, best, out);
@@ -155,7 +168,8 @@ int pools_split(const struct profile *p, int n_blocks, double window, const char
     return rc;
 }
 
-/* ---- the profile of the blocks ------------------------------------------------------------------------------------------ */
+/* ---- the profile of the blocks
+ * ------------------------------------------------------------------------------------------ */
 
 static json_t *block_table(const struct profile *p, int kind, int first, int end)
 {
@@ -169,7 +183,8 @@ static json_t *block_table(const struct profile *p, int kind, int first, int end
         for (int j = 0; j < axes->n_y; j++) {
             double sum = 0;
             for (int l = first; l < end; l++)
-                sum += exact_at(profile_table_of(p, kind, p->layers[l].class_index), axes->x[i], axes->y[j]);
+                sum += exact_at(profile_table_of(p, kind, p->layers[l].class_index), axes->x[i],
+                                axes->y[j]);
             json_array_append_new(row, isnan(sum) ? json_null() : json_real(sum));
         }
         json_array_append_new(rows, row);
@@ -201,11 +216,13 @@ json_t *pools_split_profile(const struct profile *p, const struct split *s)
         for (int b = 0; b < s->n_blocks; b++) {
             char name[32];
             snprintf(name, sizeof name, "block%d", b);
-            json_object_set_new(by_class, name, block_table(p, k, b ? s->end[b - 1] : 0, s->end[b]));
+            json_object_set_new(by_class, name,
+                                block_table(p, k, b ? s->end[b - 1] : 0, s->end[b]));
         }
         json_object_set_new(latency, p->kinds[k], by_class);
     }
-    return json_pack("{s:s, s:s, s:o, s:o, s:{s:s, s:f, s:f, s:f}}", "format", "hp-profile/1", "model", p->model, "layers",
-                     layers, "latency", latency, "split", "balanced_by", p->kinds[s->kind], "window", s->window, "cut_bytes",
+    return json_pack("{s:s, s:s, s:o, s:o, s:{s:s, s:f, s:f, s:f}}", "format", "hp-profile/1",
+                     "model", p->model, "layers", layers, "latency", latency, "split",
+                     "balanced_by", p->kinds[s->kind], "window", s->window, "cut_bytes",
                      s->cut_bytes, "greedy_cut_bytes", s->greedy_cut_bytes);
 }

@@ -4,12 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How much better than another, stage by stage, a structure must be to make one with finer shares superfluous. */
+/* How much better than another, stage by stage, a structure must be to make one with finer shares
+ * superfluous. */
 #define FINE_FACTOR 1.2
 /* Of the budget: sums of the same numbers in another order must not decide. */
 #define BUDGET_SLACK 1e-9
 
-/* One way to run layers [first, end) on a kind: no other share of it is both faster and of a higher rate. */
+/* One way to run layers [first, end) on a kind: no other share of it is both faster and of a higher
+ * rate. */
 struct option {
     int share;
     double compute_s, share_rate, device_rate;
@@ -22,12 +24,13 @@ struct search {
     bool keep_fine;
     int batch;
     double budget_s;
-    double *least_s;        /* [layers + 1]: least seconds of layers [i, end of model) at this batch */
+    double *least_s; /* [layers + 1]: least seconds of layers [i, end of model) at this batch */
     struct option *options; /* [kind][first][end][WORKLOAD_MAX_SHARES] */
     unsigned char *n_options;
     struct pools_structure partial;
     double rates[POOLS_MAX_STAGES];
-    /* Structures are compared within one sequence of kinds (one bag of kinds when devices are whole). */
+    /* Structures are compared within one sequence of kinds (one bag of kinds when devices are
+     * whole). */
     struct pools_structures *found;
     int *next_of; /* list of a key: the next structure of the same key, -1 at the end */
     int *head_of; /* by key */
@@ -58,7 +61,8 @@ static void find_options(struct search *s, int kind, int first, int end)
         struct option o = {share, compute_s, rate, rate * k->shares[share]};
         bool worse = false;
         for (int i = 0; i < n && !worse; i++)
-            worse = !s->keep_fine && list[i].compute_s <= o.compute_s && list[i].device_rate >= o.device_rate;
+            worse = !s->keep_fine && list[i].compute_s <= o.compute_s &&
+                    list[i].device_rate >= o.device_rate;
         if (!worse)
             list[n++] = o;
     }
@@ -74,21 +78,24 @@ static void prepare_batch(struct search *s)
         for (int j = layers; j > i; j--)
             for (int k = 0; k < s->problem->n_kinds; k++) {
                 find_options(s, k, i, j);
-                const struct option *list = s->options + (size_t)cell(s, k, i, j) * WORKLOAD_MAX_SHARES;
+                const struct option *list =
+                    s->options + (size_t)cell(s, k, i, j) * WORKLOAD_MAX_SHARES;
                 for (int o = 0; o < s->n_options[cell(s, k, i, j)]; o++)
                     s->least_s[i] = fmin(s->least_s[i], list[o].compute_s + s->least_s[j]);
             }
 }
 
-/* ---- pruning -------------------------------------------------------------------------------------------------- */
+/* ---- pruning
+ * --------------------------------------------------------------------------------------------------
+ */
 
 static int key_of(const struct search *s, const struct pools_structure *c)
 {
     int key = 0, kinds[POOLS_MAX_STAGES] = {0};
     for (int i = 0; i < c->n_stages; i++)
         kinds[i] = c->stages[i].kind + 1;
-    /* With whole devices the order of the stages does not matter: compare within the bag of kinds, unless pipelines are limited
-     * per sequence. */
+    /* With whole devices the order of the stages does not matter: compare within the bag of kinds,
+     * unless pipelines are limited per sequence. */
     if (!s->keep_fine && s->problem->pipelines_per_assignment == 0)
         for (int i = 1; i < c->n_stages; i++)
             for (int j = i; j > 0 && kinds[j] < kinds[j - 1]; j--) {
@@ -121,8 +128,8 @@ static void sorted_rates(const struct search *s, const struct pools_structure *c
         to[i] = c->stages[at[i]].device_rate;
 }
 
-static bool dominates(const struct search *s, const struct pools_structure *a, const double *ra, const struct pools_structure *b,
-                      const double *rb)
+static bool dominates(const struct search *s, const struct pools_structure *a, const double *ra,
+                      const struct pools_structure *b, const double *rb)
 {
     bool finer = true, strictly = false;
     double least = INFINITY;
@@ -159,8 +166,8 @@ static bool make_room(struct search *s)
     return true;
 }
 
-/* Keeps the partial structure, which is whole now, unless one that was kept dominates it; drops those that it dominates. Dropped
- * ones stay in the array with n_stages 0 until the end. */
+/* Keeps the partial structure, which is whole now, unless one that was kept dominates it; drops
+ * those that it dominates. Dropped ones stay in the array with n_stages 0 until the end. */
 static void consider(struct search *s)
 {
     struct pools_structure *c = &s->partial;
@@ -193,19 +200,21 @@ static void consider(struct search *s)
     s->head_of[key] = s->found->count++;
 }
 
-/* ---- enumeration ---------------------------------------------------------------------------------------------- */
+/* ---- enumeration
+ * ---------------------------------------------------------------------------------------------- */
 
 static bool stage_allowed(const struct search *s, int depth, int kind, bool last)
 {
     if (s->rule == POOLS_WHOLE)
         return last && depth == 0;
     if (s->rule == POOLS_CHAINS)
-        return (depth == 0 && (last || s->problem->max_stages > 1)) || (last && depth == 1 && kind != s->partial.stages[0].kind);
+        return (depth == 0 && (last || s->problem->max_stages > 1)) ||
+               (last && depth == 1 && kind != s->partial.stages[0].kind);
     return last || depth + 1 < s->problem->max_stages;
 }
 
-/* Adds the stage [first, end) in every allowed way and goes on from `end`. `used_s` is what the stages before took, transfers
- * included. */
+/* Adds the stage [first, end) in every allowed way and goes on from `end`. `used_s` is what the
+ * stages before took, transfers included. */
 static void extend(struct search *s, int depth, int first, double used_s)
 {
     int layers = s->model->n_layers;
@@ -213,19 +222,27 @@ static void extend(struct search *s, int depth, int first, double used_s)
         double hop_s = 0;
         if (depth > 0) {
             int from = s->partial.stages[depth - 1].kind;
-            hop_s = pools_transfer_s(s->problem, s->model, first, from, k) * s->model->batches[s->batch] +
+            hop_s = pools_transfer_s(s->problem, s->model, first, from, k) *
+                        s->model->batches[s->batch] +
                     s->problem->kinds[from].latency_s + s->problem->kinds[k].latency_s;
         }
         for (int end = layers; end > first; end--) {
-            if (!stage_allowed(s, depth, k, end == layers) || used_s + hop_s + s->least_s[end] > s->budget_s)
+            if (!stage_allowed(s, depth, k, end == layers) ||
+                used_s + hop_s + s->least_s[end] > s->budget_s)
                 continue;
-            const struct option *list = s->options + (size_t)cell(s, k, first, end) * WORKLOAD_MAX_SHARES;
+            const struct option *list =
+                s->options + (size_t)cell(s, k, first, end) * WORKLOAD_MAX_SHARES;
             for (int o = 0; o < s->n_options[cell(s, k, first, end)]; o++) {
                 double now_s = used_s + hop_s + list[o].compute_s;
                 if (now_s + s->least_s[end] > s->budget_s)
                     continue;
-                s->partial.stages[depth] = (struct pools_stage){
-                    k, list[o].share, first, end, list[o].compute_s, list[o].share_rate, list[o].device_rate};
+                s->partial.stages[depth] = (struct pools_stage){k,
+                                                                list[o].share,
+                                                                first,
+                                                                end,
+                                                                list[o].compute_s,
+                                                                list[o].share_rate,
+                                                                list[o].device_rate};
                 if (end < layers) {
                     extend(s, depth + 1, end, now_s);
                     continue;
@@ -256,12 +273,13 @@ static void drop_superfluous(struct pools_structures *f)
     f->count = n;
 }
 
-int pools_structures_make(const struct pools_problem *p, int model, enum pools_rule rule, bool keep_fine,
-                          struct pools_structures *out, struct err *e)
+int pools_structures_make(const struct pools_problem *p, int model, enum pools_rule rule,
+                          bool keep_fine, struct pools_structures *out, struct err *e)
 {
     const struct pools_model *m = &p->models[model];
     size_t cells = (size_t)p->n_kinds * (size_t)(m->n_layers + 1) * (size_t)(m->n_layers + 1);
-    struct search s = {.problem = p, .model = m, .rule = rule, .keep_fine = keep_fine, .found = out};
+    struct search s = {
+        .problem = p, .model = m, .rule = rule, .keep_fine = keep_fine, .found = out};
     s.least_s = malloc((size_t)(m->n_layers + 1) * sizeof *s.least_s);
     s.options = malloc(cells * WORKLOAD_MAX_SHARES * sizeof *s.options);
     s.n_options = calloc(cells, 1);
@@ -282,7 +300,9 @@ int pools_structures_make(const struct pools_problem *p, int model, enum pools_r
     free(s.head_of);
     free(s.next_of);
     drop_superfluous(out);
-    return s.out_of_memory ? err_set(e, HP_ENOMEM, "out of memory while listing the pipelines of %s", m->name) : 0;
+    return s.out_of_memory
+               ? err_set(e, HP_ENOMEM, "out of memory while listing the pipelines of %s", m->name)
+               : 0;
 }
 
 void pools_structures_free(struct pools_structures *s)

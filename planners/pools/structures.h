@@ -1,8 +1,10 @@
-/* Candidate pipelines of one model: a batch size and, for each stage, its layers, kind and share, all within the model's budget.
+/* Candidate pipelines of one model: a batch size and, for each stage, its layers, kind and share,
+ * all within the model's budget.
  *
- * With whole devices a structure is, for planning, no more than the rate of one device of each stage: throughput x takes
- * ceil(x / device_rate) devices of every stage. So one whose rates are nowhere higher than another's on the same kinds is
- * left out; what remains is a few dozen of many thousands. */
+ * With whole devices a structure is, for planning, no more than the rate of one device of each
+ * stage: throughput x takes ceil(x / device_rate) devices of every stage. So one whose rates are
+ * nowhere higher than another's on the same kinds is left out; what remains is a few dozen of many
+ * thousands. */
 #ifndef HP_PLANNERS_POOLS_STRUCTURES_H
 #define HP_PLANNERS_POOLS_STRUCTURES_H
 
@@ -35,14 +37,15 @@ enum pools_rule {
     POOLS_CHAINS, /* whole models, and two stages of different kinds, share 1 */
 };
 
-/* `keep_fine`: keep structures that are worse only by a little or whose shares are finer, which matter where fractions of a
- * device are shared across pipelines. Zero-initialise before; pools_structures_free after. An empty result is not an error.
- * HP_ENOMEM. */
-int pools_structures_make(const struct pools_problem *p, int model, enum pools_rule rule, bool keep_fine,
-                          struct pools_structures *out, struct err *e);
+/* `keep_fine`: keep structures that are worse only by a little or whose shares are finer, which
+ * matter where fractions of a device are shared across pipelines. Zero-initialise before;
+ * pools_structures_free after. An empty result is not an error. HP_ENOMEM. */
+int pools_structures_make(const struct pools_problem *p, int model, enum pools_rule rule,
+                          bool keep_fine, struct pools_structures *out, struct err *e);
 void pools_structures_free(struct pools_structures *s);
 
-/* Least seconds that model m needs for one request with nothing in its way; the kinds' NICs included. INFINITY: not profiled. */
+/* Least seconds that model m needs for one request with nothing in its way; the kinds' NICs
+ * included. INFINITY: not profiled. */
 double pools_fastest_s(const struct pools_problem *p, int model);
 
 #endif

@@ -1,11 +1,12 @@
-/* A bad member of the data channel (TCP): it has an agent's key, and says what a member must not say. data_test.py sets it on real agents.
- *   data_member KEY_FILE HOST PORT PEER_KEY_FILE lies       each lie on a connection of its own; prints "N refused" when all were
- *   data_member KEY_FILE HOST PORT PEER_KEY_FILE sessions   100000 frames of sessions that it was not told
- *   data_member KEY_FILE HOST PORT PEER_KEY_FILE hoard      announces as much as it may, and sends nothing of it
- *   data_member KEY_FILE HOST PORT PEER_KEY_FILE knock      proves itself; prints "in" or "refused" */
-#include "tests/attack/raw.h"
-
+/* A bad member of the data channel (TCP): it has an agent's key, and says what a member must not
+ * say. data_test.py sets it on real agents. data_member KEY_FILE HOST PORT PEER_KEY_FILE lies each
+ * lie on a connection of its own; prints "N refused" when all were data_member KEY_FILE HOST PORT
+ * PEER_KEY_FILE sessions   100000 frames of sessions that it was not told data_member KEY_FILE HOST
+ * PORT PEER_KEY_FILE hoard      announces as much as it may, and sends nothing of it data_member
+ * KEY_FILE HOST PORT PEER_KEY_FILE knock      proves itself; prints "in" or "refused" */
 #include <stdio.h>
+
+#include "tests/attack/raw.h"
 
 static int fail(const char *what)
 {
@@ -75,7 +76,8 @@ int main(int argc, char **argv)
     struct err e = {0};
     if (argc != 6)
         return fail("see the head of data_member.c");
-    if (key_pair_load(argv[1], &own, &e) < 0 || key_pair_load(argv[4], &peer, &e) < 0 || key_decode(peer.public_key, to.key, &e) < 0 || !raw_init(&r, &own))
+    if (key_pair_load(argv[1], &own, &e) < 0 || key_pair_load(argv[4], &peer, &e) < 0 ||
+        key_decode(peer.public_key, to.key, &e) < 0 || !raw_init(&r, &own))
         return fail(e.text);
     snprintf(to.host, sizeof to.host, "%s", argv[2]);
     to.port = (uint16_t)atoi(argv[3]);

@@ -1,17 +1,18 @@
-/* A member of a cluster, or a stranger, with a socket of its own: it dials a data_tcp endpoint, proves itself if it can, and then says what it likes.
- * For hostile tests alone: it checks nothing that it is told. */
+/* A member of a cluster, or a stranger, with a socket of its own: it dials a data_tcp endpoint,
+ * proves itself if it can, and then says what it likes. For hostile tests alone: it checks nothing
+ * that it is told. */
 #ifndef HP_TESTS_RAW_H
 #define HP_TESTS_RAW_H
-
-#include "common/env.h"
-#include "transport/data_address.h"
-#include "transport/data_tcp_int.h"
 
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include "common/env.h"
+#include "transport/data_address.h"
+#include "transport/data_tcp_int.h"
 
 struct raw {
     int fd;
@@ -32,7 +33,8 @@ static inline int raw_dial(const struct data_address *to)
     return fd;
 }
 
-/* True when the other end closes the connection within `ms`; what it says before is read and forgotten. */
+/* True when the other end closes the connection within `ms`; what it says before is read and
+ * forgotten. */
 static inline bool raw_is_closed_within(int fd, double ms)
 {
     double until = (double)env_now_ns(&env_real) * 1e-6 + ms * env_time_scale();
@@ -52,7 +54,10 @@ static inline void raw_send(int fd, const void *bytes, size_t size)
     (void)n;
 }
 
-static inline bool raw_receive(int fd, void *bytes, size_t size) { return recv(fd, bytes, size, MSG_WAITALL) == (ssize_t)size; }
+static inline bool raw_receive(int fd, void *bytes, size_t size)
+{
+    return recv(fd, bytes, size, MSG_WAITALL) == (ssize_t)size;
+}
 
 static inline bool raw_init(struct raw *r, const struct key_pair *keys)
 {
@@ -72,7 +77,8 @@ static inline bool raw_prove(struct raw *r, const struct data_address *to)
         return false;
     raw_send(r->fd, handshake_output(&h, &n), HANDSHAKE_FIRST_BYTES);
     handshake_sent(&h);
-    if (!raw_receive(r->fd, second, sizeof second) || handshake_read(&h, second, sizeof second, NULL) < 0)
+    if (!raw_receive(r->fd, second, sizeof second) ||
+        handshake_read(&h, second, sizeof second, NULL) < 0)
         return false;
     raw_send(r->fd, handshake_output(&h, &n), HANDSHAKE_THIRD_BYTES);
     handshake_sent(&h);
@@ -82,7 +88,8 @@ static inline bool raw_prove(struct raw *r, const struct data_address *to)
 }
 
 /* Writes a sealed record; returns its size. */
-static inline size_t raw_seal(struct raw *r, int kind, uint32_t number, const void *text, size_t size, uint8_t *out)
+static inline size_t raw_seal(struct raw *r, int kind, uint32_t number, const void *text,
+                              size_t size, uint8_t *out)
 {
     uint32_t length = (uint32_t)size | (uint32_t)kind << 24;
     memcpy(out, &length, 4);
@@ -141,13 +148,16 @@ static inline void raw_close(struct raw *r)
     r->fd = -1;
 }
 
-static inline void raw_header(uint8_t out[FRAME_HEADER_BYTES], uint64_t session, uint64_t payload_bytes)
+static inline void raw_header(uint8_t out[FRAME_HEADER_BYTES], uint64_t session,
+                              uint64_t payload_bytes)
 {
-    struct frame_header h = {.kind = FRAME_KV, .session = session, .dtype = FRAME_BYTES, .payload_bytes = payload_bytes};
+    struct frame_header h = {
+        .kind = FRAME_KV, .session = session, .dtype = FRAME_BYTES, .payload_bytes = payload_bytes};
     frame_header_encode(&h, out);
 }
 
-/* ---- what a member must not say: each of these costs it its connection --------------------------------------------------- */
+/* ---- what a member must not say: each of these costs it its connection
+ * --------------------------------------------------- */
 
 enum { RAW_SESSION = 77 };
 

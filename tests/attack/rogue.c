@@ -1,15 +1,13 @@
-/* A hostile client of the control channel: what a stranger who knows the server's public key (it is in every join token), or who stole an agent's key,
- * can send. Raw ZeroMQ, so that none of our own limits stand in its way.
+/* A hostile client of the control channel: what a stranger who knows the server's public key (it is
+ * in every join token), or who stole an agent's key, can send. Raw ZeroMQ, so that none of our own
+ * limits stand in its way.
  *
  *   rogue HOST:PORT SERVER_KEY_HEX MODE [KEY_FILE]
  *
  * MODE bomb BYTES NAME   one message of that many bytes, of type NAME, full of empty maps
- *      flood N           so many connections, each with a key of its own, each proven; holds them until its standard input ends
- * It prints "sent", and then the answer's bytes, or "nothing" after 3 s. */
-#include "common/bytes.h"
-#include "transport/keys.h"
-#include "transport/message.h"
-
+ *      flood N           so many connections, each with a key of its own, each proven; holds them
+ * until its standard input ends It prints "sent", and then the answer's bytes, or "nothing" after 3
+ * s. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +15,12 @@
 #include <unistd.h>
 #include <zmq.h>
 
-static void *connect_as(void *context, const char *address, const char *server_key, const struct key_pair *own)
+#include "common/bytes.h"
+#include "transport/keys.h"
+#include "transport/message.h"
+
+static void *connect_as(void *context, const char *address, const char *server_key,
+                        const struct key_pair *own)
 {
     void *s = zmq_socket(context, ZMQ_DEALER);
     char endpoint[300];
@@ -42,8 +45,19 @@ static struct buffer bomb_make(size_t size, const char *name)
     struct buffer out = {0};
     size_t n = size > 64 ? size - 64 : 1, body = 8 + n;
     const uint8_t word = (uint8_t)(0xa0 | strlen(name));
-    const uint8_t bin[] = {0xa4, 'b', 'o', 'd', 'y', 0xc6, (uint8_t)(body >> 24), (uint8_t)(body >> 16), (uint8_t)(body >> 8), (uint8_t)body};
-    const uint8_t map[] = {0x81, 0xa1, 'x', 0xdd, (uint8_t)(n >> 24), (uint8_t)(n >> 16), (uint8_t)(n >> 8), (uint8_t)n};
+    const uint8_t bin[] = {0xa4,
+                           'b',
+                           'o',
+                           'd',
+                           'y',
+                           0xc6,
+                           (uint8_t)(body >> 24),
+                           (uint8_t)(body >> 16),
+                           (uint8_t)(body >> 8),
+                           (uint8_t)body};
+    const uint8_t map[] = {
+        0x81,      0xa1, 'x', 0xdd, (uint8_t)(n >> 24), (uint8_t)(n >> 16), (uint8_t)(n >> 8),
+        (uint8_t)n};
     buffer_append(&out, "\x83\xa1v\x01\xa1t", 6);
     buffer_append(&out, &word, 1);
     buffer_append(&out, name, strlen(name));
@@ -108,7 +122,8 @@ int main(int argc, char **argv)
     char server_key[KEY_TEXT];
     uint8_t key[KEY_BYTES];
     if (argc < 5 || strlen(argv[2]) != 2 * KEY_BYTES) {
-        fprintf(stderr, "usage: rogue HOST:PORT SERVER_KEY_HEX bomb BYTES NAME [KEY_FILE] | flood N\n");
+        fprintf(stderr,
+                "usage: rogue HOST:PORT SERVER_KEY_HEX bomb BYTES NAME [KEY_FILE] | flood N\n");
         return 2;
     }
     for (int i = 0; i < KEY_BYTES; i++)
@@ -121,7 +136,8 @@ int main(int argc, char **argv)
     }
     void *context = zmq_ctx_new();
     zmq_ctx_set(context, ZMQ_MAX_SOCKETS, 20000);
-    int rc = bomb ? run_bomb(context, argv, server_key, &own) : run_flood(context, argv, server_key);
+    int rc =
+        bomb ? run_bomb(context, argv, server_key, &own) : run_flood(context, argv, server_key);
     zmq_ctx_term(context);
     return rc;
 }

@@ -1,25 +1,29 @@
-/* A chat template up to the first NUL; what follows is the JSON of its variables, a short chat where it is none. */
-#include "model/template.h"
-#include "common/utf8.h"
-
+/* A chat template up to the first NUL; what follows is the JSON of its variables, a short chat
+ * where it is none. */
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/utf8.h"
+#include "model/template.h"
+
 static json_t *variables_of(const uint8_t *data, size_t size)
 {
-    json_t *given = size ? json_loadb((const char *)data, size, JSON_REJECT_DUPLICATES, NULL) : NULL;
+    json_t *given =
+        size ? json_loadb((const char *)data, size, JSON_REJECT_DUPLICATES, NULL) : NULL;
     if (json_is_object(given))
         return given;
     json_decref(given);
-    return json_pack("{s:[{s:s, s:s}, {s:s, s:s}], s:b, s:s, s:{s:i, s:[i, f, n]}}", "messages", "role", "user", "content",
-                     " Hi \xC3\xA9 ", "role", "assistant", "content", "a\nb", "add_generation_prompt", 1, "bos_token", "<s>", "d",
-                     "x", 1, "y", 3, 1.5);
+    return json_pack("{s:[{s:s, s:s}, {s:s, s:s}], s:b, s:s, s:{s:i, s:[i, f, n]}}", "messages",
+                     "role", "user", "content", " Hi \xC3\xA9 ", "role", "assistant", "content",
+                     "a\nb", "add_generation_prompt", 1, "bos_token", "<s>", "d", "x", 1, "y", 3,
+                     1.5);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const struct template_limits limits = {.max_steps = 100000, .max_output_bytes = 100000, .now_s = 1700000000};
+    static const struct template_limits limits = {
+        .max_steps = 100000, .max_output_bytes = 100000, .now_s = 1700000000};
     const uint8_t *end = size ? memchr(data, 0, size) : NULL;
     size_t source_size = end ? (size_t)(end - data) : size;
     struct chat_template *t = NULL;

@@ -1,16 +1,17 @@
-/* What a proven peer may say over data_tcp: any records in any order, sealed as they should be, so that the input reaches what lies behind the seals; or any
- * bytes at all. The first byte of the input: 1 raw bytes, 2 no greeting, 4 a pool that holds next to nothing, 8 frames are kept until the end.
- * Then records: kind (0x80: with a good header, made from the next 16 bytes), number, u16 length, text. */
-#include "transport/data_tcp_int.h"
-
-#include "common/log.h"
-
+/* What a proven peer may say over data_tcp: any records in any order, sealed as they should be, so
+ * that the input reaches what lies behind the seals; or any bytes at all. The first byte of the
+ * input: 1 raw bytes, 2 no greeting, 4 a pool that holds next to nothing, 8 frames are kept until
+ * the end. Then records: kind (0x80: with a good header, made from the next 16 bytes), number, u16
+ * length, text. */
 #include <fcntl.h>
 #include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <unistd.h>
+
+#include "common/log.h"
+#include "transport/data_tcp_int.h"
 
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -46,7 +47,10 @@ static void on_done(void *ctx, int status)
     side.done++;
 }
 
-static void no_room(struct data_endpoint *d) { (void)d; }
+static void no_room(struct data_endpoint *d)
+{
+    (void)d;
+}
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
@@ -58,7 +62,8 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 static void post(struct tcp_peer *peer, size_t size)
 {
     struct tcp_frame *f = calloc(1, sizeof *f);
-    struct frame_header h = {.kind = FRAME_KV, .session = 1, .dtype = FRAME_BYTES, .payload_bytes = size};
+    struct frame_header h = {
+        .kind = FRAME_KV, .session = 1, .dtype = FRAME_BYTES, .payload_bytes = size};
     f->payload = data_buffer_get(&side.d.base, size);
     if (!f->payload) { /* the narrow pool's budget of frames to send is spent */
         free(f);
@@ -73,7 +78,8 @@ static void post(struct tcp_peer *peer, size_t size)
 static void side_open(uint8_t how)
 {
     static const struct data_ops ops = {.room = no_room};
-    struct data_config c = {.pool_limit_bytes = how & NARROW ? 4096 : 64 << 20, .callbacks = {.frame = on_frame}};
+    struct data_config c = {.pool_limit_bytes = how & NARROW ? 4096 : 64 << 20,
+                            .callbacks = {.frame = on_frame}};
     struct handshake_result r = {.cipher = HANDSHAKE_CHACHA20_POLY1305, .peer = {9}};
     int fds[2];
     memset(&side, 0, sizeof side);
@@ -85,7 +91,8 @@ static void side_open(uint8_t how)
     side.d.epoll = epoll_create1(0);
     data_allow(&side.d.base, SESSION, NULL, NULL);
     struct tcp_peer *peer = tcp_peer_get(&side.d, r.peer);
-    if (socketpair(AF_UNIX, SOCK_STREAM, 0, fds) != 0 || !(side.conn = tcp_conn_open(&side.d, peer, fds[0], true, &r)))
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, fds) != 0 ||
+        !(side.conn = tcp_conn_open(&side.d, peer, fds[0], true, &r)))
         abort();
     side.fd = fds[1];
     fcntl(side.fd, F_SETFL, O_NONBLOCK);
@@ -116,7 +123,8 @@ static void record_say(int kind, uint32_t number, const uint8_t *text, size_t si
     uint32_t length = (uint32_t)size | (uint32_t)kind << 24;
     memcpy(record, &length, 4);
     memcpy(record + 4, &number, 4);
-    tcp_seal_close(&side.sealer, record, TCP_HEAD_BYTES, text, size, NULL, 0, record + TCP_HEAD_BYTES);
+    tcp_seal_close(&side.sealer, record, TCP_HEAD_BYTES, text, size, NULL, 0,
+                   record + TCP_HEAD_BYTES);
     ssize_t n = write(side.fd, record, TCP_HEAD_BYTES + size + SEAL_BYTES);
     (void)n;
     side_turn();
@@ -125,7 +133,10 @@ static void record_say(int kind, uint32_t number, const uint8_t *text, size_t si
 /* A header that passes its own hash, from 16 bytes of input. */
 static void header_make(const uint8_t *from, size_t text_bytes, uint8_t out[FRAME_HEADER_BYTES])
 {
-    struct frame_header h = {.kind = from[0] % (FRAME_KIND_END + 1), .session = from[1] % 4 ? SESSION : from[1], .n_runs = from[2], .dtype = from[3] % 5};
+    struct frame_header h = {.kind = from[0] % (FRAME_KIND_END + 1),
+                             .session = from[1] % 4 ? SESSION : from[1],
+                             .n_runs = from[2],
+                             .dtype = from[3] % 5};
     uint32_t bytes;
     memcpy(&bytes, from + 4, 4);
     h.payload_bytes = from[8] & 1 ? text_bytes : bytes;

@@ -1,12 +1,13 @@
-/* What reaches us around UCX: any bytes to the guard, as a stranger's, as a proven peer's wish and lists, as the answer to our introduction; and any frame header
- * that UCX hands over. The first byte chooses. */
-#include "transport/data_int.h"
-#include "transport/ucx_guard_int.h"
-
+/* What reaches us around UCX: any bytes to the guard, as a stranger's, as a proven peer's wish and
+ * lists, as the answer to our introduction; and any frame header that UCX hands over. The first
+ * byte chooses. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "transport/data_int.h"
+#include "transport/ucx_guard_int.h"
 
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -19,7 +20,8 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
     (void)argc, (void)argv;
     struct data_config c = {0};
-    if (key_pair_create(&keys, NULL) < 0 || key_decode(keys.public_key, own_key, NULL) < 0 || data_open_inproc(&c, &endpoint, NULL) < 0)
+    if (key_pair_create(&keys, NULL) < 0 || key_decode(keys.public_key, own_key, NULL) < 0 ||
+        data_open_inproc(&c, &endpoint, NULL) < 0)
         abort();
     return data_allow(endpoint, 0, NULL, NULL);
 }
@@ -50,7 +52,8 @@ static void talk_drive(struct guard_talk *t)
             uint8_t found[KEY_BYTES];
             socklen_t size = guard_address_to(&list[i], &sa);
             if (!guard_known_set(&tables, &k) || !guard_known_find(&tables, &list[i], found) ||
-                !guard_address_of((struct sockaddr *)&sa, size, &back) || !guard_address_equal(&back, &list[i]))
+                !guard_address_of((struct sockaddr *)&sa, size, &back) ||
+                !guard_address_equal(&back, &list[i]))
                 abort();
         }
         guard_tables_fini(&tables);
@@ -63,7 +66,8 @@ static void talk_try(uint8_t mode, const uint8_t *data, size_t size)
     struct guard_talk t;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair) != 0)
         abort();
-    if (mode == 2 ? guard_talk_initiate(&t, pair[0], &keys, own_key, GUARD_WISH_INTRODUCE, NULL) : guard_talk_respond(&t, pair[0], &keys, NULL))
+    if (mode == 2 ? guard_talk_initiate(&t, pair[0], &keys, own_key, GUARD_WISH_INTRODUCE, NULL)
+                  : guard_talk_respond(&t, pair[0], &keys, NULL))
         abort();
     if (mode == 1)
         t.phase = TALK_WISH;

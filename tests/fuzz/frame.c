@@ -10,7 +10,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct err e;
     if (size < FRAME_HEADER_BYTES || frame_header_decode(data, FRAME_HEADER_BYTES, &h, &e) < 0) {
         /* The hash keeps most inputs out: fuzz what lies behind it as well. */
-        h = (struct frame_header){.kind = FRAME_ACTIVATION, .n_runs = size ? data[0] : 0, .n_tokens = size > 1 ? data[1] : 0};
+        h = (struct frame_header){.kind = FRAME_ACTIVATION,
+                                  .n_runs = size ? data[0] : 0,
+                                  .n_tokens = size > 1 ? data[1] : 0};
     }
     const uint8_t *payload = size > 2 ? data + 2 : data;
     h.payload_bytes = size > 2 ? size - 2 : 0;

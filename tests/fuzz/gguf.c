@@ -1,4 +1,5 @@
-/* GGUF files: any bytes, through header, family, graph and tokenizer; every weight that is accepted is touched at both ends. */
+/* GGUF files: any bytes, through header, family, graph and tokenizer; every weight that is accepted
+ * is touched at both ends. */
 #include "model/architecture.h"
 #include "model/layers_int.h"
 #include "model/tokenizer.h"
@@ -26,7 +27,8 @@ static void read_tokenizer(const struct gguf *g, struct err *e)
         return;
     struct buffer ids = {0}, text = {0};
     if (tokenizer_encode(t, "ab <s>a\xff", 8, true, &ids, e) == 0 && ids.data)
-        (void)tokenizer_decode(t, (const uint32_t *)(const void *)ids.data, ids.size / sizeof(uint32_t), &text, e);
+        (void)tokenizer_decode(t, (const uint32_t *)(const void *)ids.data,
+                               ids.size / sizeof(uint32_t), &text, e);
     buffer_free(&ids);
     buffer_free(&text);
     tokenizer_destroy(&t);

@@ -1,5 +1,6 @@
-/* The handshake of the data channel: any bytes as any of its messages, behind the marks and proofs too. The first byte chooses what stands before.
- * Keys and chance are the same in every run, so that seeds (make_seeds.py) pass the proofs. */
+/* The handshake of the data channel: any bytes as any of its messages, behind the marks and proofs
+ * too. The first byte chooses what stands before. Keys and chance are the same in every run, so
+ * that seeds (make_seeds.py) pass the proofs. */
 #include "transport/handshake.h"
 
 #include <sodium.h>
@@ -13,8 +14,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 /* Chance that is none: a counter, hashed. */
 static uint64_t drawn;
 
-static const char *chance_name(void) { return "counter"; }
-static uint32_t chance_word(void) { return (uint32_t)(++drawn * 2654435761u); }
+static const char *chance_name(void)
+{
+    return "counter";
+}
+static uint32_t chance_word(void)
+{
+    return (uint32_t)(++drawn * 2654435761u);
+}
 static void chance_fill(void *out, const size_t size)
 {
     uint8_t *bytes = out;
@@ -22,7 +29,8 @@ static void chance_fill(void *out, const size_t size)
         bytes[i] = (uint8_t)(chance_word() >> 13);
 }
 
-static struct randombytes_implementation chance = {chance_name, chance_word, NULL, NULL, chance_fill, NULL};
+static struct randombytes_implementation chance = {chance_name, chance_word, NULL,
+                                                   NULL,        chance_fill, NULL};
 static struct key_pair keys[2];
 static uint8_t server_key[KEY_BYTES];
 
@@ -46,7 +54,8 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     return key_decode(keys[1].public_key, server_key, NULL);
 }
 
-/* The part of the input that comes next: laid over the message that was due (exclusive or, so that zeros are a good message), or alone. */
+/* The part of the input that comes next: laid over the message that was due (exclusive or, so that
+ * zeros are a good message), or alone. */
 struct input {
     const uint8_t *data;
     size_t size;

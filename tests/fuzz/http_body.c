@@ -1,8 +1,9 @@
-/* Bodies of completion requests: any bytes from a client. What is refused must be told in valid JSON, whatever it quotes. */
+/* Bodies of completion requests: any bytes from a client. What is refused must be told in valid
+ * JSON, whatever it quotes. */
+#include <stdlib.h>
+
 #include "coordinator/gateway/openai_body.h"
 #include "coordinator/gateway/openai_json.h"
-
-#include <stdlib.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -1,6 +1,7 @@
 /* Control messages and manifests: any bytes from the network. */
-#include "common/manifest.h"
 #include "transport/message.h"
+
+#include "common/manifest.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -1,16 +1,18 @@
-/* Graphs and cold-start plans from files: {"graph": hp-graph/1, "plan": hp-plan/1}. A graph that is read is planned with a few
- * evaluations, and its plan must be one that the judge accepts. */
-#include "planners/coldstart/coldstart.h"
-
+/* Graphs and cold-start plans from files: {"graph": hp-graph/1, "plan": hp-plan/1}. A graph that is
+ * read is planned with a few evaluations, and its plan must be one that the judge accepts. */
 #include <stdlib.h>
+
+#include "planners/coldstart/coldstart.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void plan_and_judge(const struct opgraph *g)
 {
-    static const enum coldstart_method methods[] = {COLDSTART_BEST, COLDSTART_PT_DHA, COLDSTART_LIST};
+    static const enum coldstart_method methods[] = {COLDSTART_BEST, COLDSTART_PT_DHA,
+                                                    COLDSTART_LIST};
     for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
-        struct coldstart_options o = {.method = methods[i], .contention = true, .evaluations = 60, .env = &env_real};
+        struct coldstart_options o = {
+            .method = methods[i], .contention = true, .evaluations = 60, .env = &env_real};
         struct coldstart_result r;
         struct coldstart_verdict v;
         struct err e = {0};

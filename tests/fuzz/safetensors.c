@@ -1,5 +1,6 @@
 /* Safetensors files: any bytes; every weight that is accepted is touched at both ends. */
 #include "model/safetensors.h"
+
 #include "model/weight_table.h"
 
 static volatile uint8_t touched;

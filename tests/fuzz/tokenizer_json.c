@@ -1,10 +1,11 @@
-/* tokenizer.json up to the first NUL; what follows is text that it encodes and decodes, after some of its own. */
-#include "common/json.h"
-#include "model/tokenizer_int.h"
-#include "common/utf8.h"
-
+/* tokenizer.json up to the first NUL; what follows is text that it encodes and decodes, after some
+ * of its own. */
 #include <stdlib.h>
 #include <string.h>
+
+#include "common/json.h"
+#include "common/utf8.h"
+#include "model/tokenizer_int.h"
 
 static void run(const struct tokenizer *t, const char *text, size_t size)
 {
@@ -17,7 +18,8 @@ static void run(const struct tokenizer *t, const char *text, size_t size)
             if (id[i] >= (uint32_t)tokenizer_vocabulary(t))
                 abort();
         (void)tokenizer_decode(t, id, n, &out, &e);
-        if (utf8_valid_prefix((const char *)(out.data ? out.data : (const uint8_t *)""), out.size) != out.size)
+        if (utf8_valid_prefix((const char *)(out.data ? out.data : (const uint8_t *)""),
+                              out.size) != out.size)
             abort();
     }
     buffer_free(&ids);

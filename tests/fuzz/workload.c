@@ -1,6 +1,6 @@
-/* Clusters, profiles, workloads and plans of pools from files: {"cluster", "workload", "profile", "plan"}; every model of the
- * workload gets the one profile. What is read and small is planned, and the plan must be one that the judge accepts; a plan that
- * came with it is judged and served. */
+/* Clusters, profiles, workloads and plans of pools from files: {"cluster", "workload", "profile",
+ * "plan"}; every model of the workload gets the one profile. What is read and small is planned, and
+ * the plan must be one that the judge accepts; a plan that came with it is judged and served. */
 #include <stdlib.h>
 
 #include "planners/dispatch/simulate.h"
@@ -34,9 +34,11 @@ static void serve(const struct plan_pools *plan, const struct cluster *c, const 
         for (int m = 0; m < t.n_models; m++)
             rates[m] = 300;
         arrivals_init(a, ARRIVALS_BURSTY, rates, t.n_models, 0.2, 1);
-        if (simulate(&t, &(struct simulate_options){.latency_noise = 0.1, .network_jitter = 0.1}, arrivals_next, a, &r, &e) == 0)
+        if (simulate(&t, &(struct simulate_options){.latency_noise = 0.1, .network_jitter = 0.1},
+                     arrivals_next, a, &r, &e) == 0)
             for (int m = 0; m < r.n_models; m++)
-                if (r.models[m].arrived != r.models[m].in_time + r.models[m].late + r.models[m].dropped)
+                if (r.models[m].arrived !=
+                    r.models[m].in_time + r.models[m].late + r.models[m].dropped)
                     abort();
         simulate_result_free(&r);
         dispatch_topology_free(&t);
@@ -46,7 +48,8 @@ static void serve(const struct plan_pools *plan, const struct cluster *c, const 
 
 static void plan_and_judge(const struct cluster *c, const struct workload *w)
 {
-    static const enum pools_method methods[] = {POOLS_METHOD_EXACT, POOLS_METHOD_NP, POOLS_METHOD_DART};
+    static const enum pools_method methods[] = {POOLS_METHOD_EXACT, POOLS_METHOD_NP,
+                                                POOLS_METHOD_DART};
     for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
         struct pools_request rq = {.cluster = c,
                                    .workload = w,
@@ -75,7 +78,8 @@ static void with_workload(const struct json_at *at, const struct cluster *c, str
     struct json_at place;
     struct err e = {0};
     for (int m = 0; m < w->n_models; m++)
-        if (!json_find(at, "profile", &place) || profile_from_json(&place, &w->models[m].profile, &e) < 0 ||
+        if (!json_find(at, "profile", &place) ||
+            profile_from_json(&place, &w->models[m].profile, &e) < 0 ||
             w->models[m].profile.shape != PROFILE_FIXED)
             return;
     if (!small(c, w))

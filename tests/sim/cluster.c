@@ -1,23 +1,31 @@
 /* The simulated cluster: time, network, coordinator, clients. */
 #include "tests/sim/cluster.h"
 
-#include "common/log.h"
-#include "coordinator/store/store.h"
-#include "tests/sim/cluster_int.h"
-
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/log.h"
+#include "coordinator/store/store.h"
+#include "tests/sim/cluster_int.h"
+
 static const uint64_t msec = 1000000;
 static const char admin_key[] = "admin-key-of-forty-characters-0123456789";
 
-uint64_t sim_random(struct sim *s, uint64_t n) { return n ? random_next(&s->chance) % n : 0; }
+uint64_t sim_random(struct sim *s, uint64_t n)
+{
+    return n ? random_next(&s->chance) % n : 0;
+}
 
-uint64_t sim_delay_ns(struct sim *s, uint64_t least_ns, uint64_t most_ns) { return least_ns + sim_random(s, most_ns - least_ns + 1); }
+uint64_t sim_delay_ns(struct sim *s, uint64_t least_ns, uint64_t most_ns)
+{
+    return least_ns + sim_random(s, most_ns - least_ns + 1);
+}
 
-/* ---- time ------------------------------------------------------------------------------------------------------- */
+/* ---- time
+ * -------------------------------------------------------------------------------------------------------
+ */
 
 static bool before(const struct sim_event *a, const struct sim_event *b)
 {
@@ -77,7 +85,8 @@ void sim_event_free(struct sim_event *ev)
     free(ev);
 }
 
-/* ---- the control channel ------------------------------------------------------------------------------------------ */
+/* ---- the control channel
+ * ------------------------------------------------------------------------------------------ */
 
 struct sim_agent *sim_agent_at(struct sim *s, const char *address)
 {
@@ -138,7 +147,9 @@ void sim_connection_break(struct sim *s, int agent)
     sim_event_add(s, EVENT_CONNECT, sim_delay_ns(s, 10 * msec, 300 * msec))->agent = agent;
 }
 
-/* ---- the coordinator ------------------------------------------------------------------------------------------------ */
+/* ---- the coordinator
+ * ------------------------------------------------------------------------------------------------
+ */
 
 static void admin_answer(struct sim *s, const struct core_action *a);
 
@@ -186,7 +197,8 @@ static void act(struct sim *s, const struct core_action *a)
     }
 }
 
-/* The batch of a step goes to the disk, behind those before it; a coordinator that dies first has never written it. */
+/* The batch of a step goes to the disk, behind those before it; a coordinator that dies first has
+ * never written it. */
 static void keep(struct sim *s, const struct core_action *actions, size_t n)
 {
     struct sim_event *ev = NULL;
@@ -195,7 +207,8 @@ static void keep(struct sim *s, const struct core_action *actions, size_t n)
         if (a->kind != CORE_STORE)
             continue;
         if (!ev) {
-            uint64_t at = s->clock.now_ns + sim_delay_ns(s, s->disk_ns / 2 + 100000, s->disk_ns + 30 * msec);
+            uint64_t at =
+                s->clock.now_ns + sim_delay_ns(s, s->disk_ns / 2 + 100000, s->disk_ns + 30 * msec);
             s->stored_ns = at > s->stored_ns ? at : s->stored_ns;
             ev = sim_event_add(s, EVENT_STORED, s->stored_ns - s->clock.now_ns);
             ev->incarnation = s->core_incarnation;
@@ -278,9 +291,13 @@ void sim_coordinator_start(struct sim *s)
         sim_event_add(s, EVENT_CONNECT, sim_delay_ns(s, 10 * msec, 500 * msec))->agent = i;
 }
 
-void sim_coordinator_stop(struct sim *s) { s->core_stopped = s->core != NULL; }
+void sim_coordinator_stop(struct sim *s)
+{
+    s->core_stopped = s->core != NULL;
+}
 
-/* Its timer first, as a loop does after a pause; then what lies in its sockets, in the order in which it came. */
+/* Its timer first, as a loop does after a pause; then what lies in its sockets, in the order in
+ * which it came. */
 void sim_coordinator_continue(struct sim *s)
 {
     s->core_stopped = false;
@@ -300,7 +317,8 @@ static bool core_event_defer(struct sim *s, struct sim_event *ev)
 {
     if (!s->core_stopped)
         return false;
-    s->core_deferred = realloc(s->core_deferred, (s->n_core_deferred + 1) * sizeof(struct sim_event *));
+    s->core_deferred =
+        realloc(s->core_deferred, (s->n_core_deferred + 1) * sizeof(struct sim_event *));
     assert(s->core_deferred);
     s->core_deferred[s->n_core_deferred++] = ev;
     return true;
@@ -322,7 +340,8 @@ void sim_coordinator_kill(struct sim *s)
         }
 }
 
-/* ---- what hpctl would do ---------------------------------------------------------------------------------------------- */
+/* ---- what hpctl would do
+ * ---------------------------------------------------------------------------------------------- */
 
 static void upload(struct sim *s, const json_t *part)
 {
@@ -383,7 +402,10 @@ void sim_ask(struct sim *s, const char *verb, json_t *arguments, const struct bu
 }
 
 static uint64_t awaited;
-static bool is_answered(struct sim *s) { return s->answered > awaited; }
+static bool is_answered(struct sim *s)
+{
+    return s->answered > awaited;
+}
 
 int sim_ask_wait(struct sim *s, const char *verb, json_t *arguments, const struct buffer *blob)
 {
@@ -398,8 +420,10 @@ int sim_deploy(struct sim *s, const char *agents, const char *layers, uint64_t s
 {
     struct buffer manifest = {0};
     toy_manifest("toy", &manifest);
-    json_t *options = json_pack("{s:s*, s:s*, s:I}", "agents", agents, "layers", layers, "slice", (json_int_t)slice);
-    int rc = sim_ask_wait(s, "deploy", json_pack("{s:s, s:o}", "name", "toy", "options", options), &manifest);
+    json_t *options = json_pack("{s:s*, s:s*, s:I}", "agents", agents, "layers", layers, "slice",
+                                (json_int_t)slice);
+    int rc = sim_ask_wait(s, "deploy", json_pack("{s:s, s:o}", "name", "toy", "options", options),
+                          &manifest);
     buffer_free(&manifest);
     return rc;
 }
@@ -408,7 +432,8 @@ void sim_deploy_as(struct sim *s, const char *name, const char *agents)
 {
     struct buffer manifest = {0};
     toy_manifest("toy", &manifest);
-    sim_ask(s, "deploy", json_pack("{s:s, s:{s:s*}}", "name", name, "options", "agents", agents), &manifest);
+    sim_ask(s, "deploy", json_pack("{s:s, s:{s:s*}}", "name", name, "options", "agents", agents),
+            &manifest);
     buffer_free(&manifest);
 }
 
@@ -418,9 +443,14 @@ bool sim_serves_name(struct sim *s, const char *name)
     return s->core && s->requests.find(s->requests.ctx, name, &m, NULL) == 0 && m.serving;
 }
 
-bool sim_serves(struct sim *s) { return sim_serves_name(s, "toy"); }
+bool sim_serves(struct sim *s)
+{
+    return sim_serves_name(s, "toy");
+}
 
-/* ---- clients -------------------------------------------------------------------------------------------------------------- */
+/* ---- clients
+ * --------------------------------------------------------------------------------------------------------------
+ */
 
 static struct sim_client *client_of(void *ctx, uint64_t request)
 {
@@ -444,7 +474,8 @@ static void on_tokens(void *ctx, uint64_t request, const uint32_t *ids, size_t n
     }
 }
 
-static void on_finished(void *ctx, uint64_t request, enum request_finish finish, const struct request_usage *usage)
+static void on_finished(void *ctx, uint64_t request, enum request_finish finish,
+                        const struct request_usage *usage)
 {
     struct sim_client *c = client_of(ctx, request);
     if (!c)
@@ -452,10 +483,12 @@ static void on_finished(void *ctx, uint64_t request, enum request_finish finish,
     c->open = false;
     c->finished = true;
     size_t shown = c->n_expected - (c->ends_early ? 1 : 0);
-    c->sim->wrong += c->n_got != shown || (finish == REQUEST_STOP) != c->ends_early || usage->output_tokens != c->n_expected;
+    c->sim->wrong += c->n_got != shown || (finish == REQUEST_STOP) != c->ends_early ||
+                     usage->output_tokens != c->n_expected;
 }
 
-static void on_failed(void *ctx, uint64_t request, const struct err *why, const struct request_usage *usage)
+static void on_failed(void *ctx, uint64_t request, const struct err *why,
+                      const struct request_usage *usage)
 {
     struct sim_client *c = client_of(ctx, request);
     (void)usage;
@@ -467,9 +500,13 @@ static void on_failed(void *ctx, uint64_t request, const struct err *why, const 
     c->sim->wrong += why->code == 0 || why->text[0] == 0;
 }
 
-struct sim_client *sim_request(struct sim *s, size_t n, size_t max_tokens, struct err *e) { return sim_request_of(s, "toy", n, max_tokens, e); }
+struct sim_client *sim_request(struct sim *s, size_t n, size_t max_tokens, struct err *e)
+{
+    return sim_request_of(s, "toy", n, max_tokens, e);
+}
 
-struct sim_client *sim_request_of(struct sim *s, const char *name, size_t n, size_t max_tokens, struct err *e)
+struct sim_client *sim_request_of(struct sim *s, const char *name, size_t n, size_t max_tokens,
+                                  struct err *e)
 {
     if (!s->core || s->n_clients == SIM_CLIENTS) {
         err_set(e, HP_ENOCLUSTER, "no coordinator");
@@ -479,7 +516,8 @@ struct sim_client *sim_request_of(struct sim *s, const char *name, size_t n, siz
     *c = (struct sim_client){.sim = s, .n_prompt = n};
     for (size_t i = 0; i < n; i++)
         c->prompt[i] = (uint32_t)sim_random(s, TOY_VOCABULARY);
-    c->n_expected = toy_run(c->prompt, n, false, c->expected, max_tokens < SIM_MAX_OUTPUT ? max_tokens : SIM_MAX_OUTPUT);
+    c->n_expected = toy_run(c->prompt, n, false, c->expected,
+                            max_tokens < SIM_MAX_OUTPUT ? max_tokens : SIM_MAX_OUTPUT);
     c->ends_early = c->n_expected && c->expected[c->n_expected - 1] == TOY_END;
     struct request r = {.model = name,
                         .prompt = c->prompt,
@@ -529,7 +567,9 @@ uint64_t sim_leftovers(const struct sim *s)
     return n;
 }
 
-/* ---- running --------------------------------------------------------------------------------------------------------------- */
+/* ---- running
+ * ---------------------------------------------------------------------------------------------------------------
+ */
 
 static void core_event(struct sim *s, struct sim_event *ev)
 {
@@ -570,7 +610,8 @@ static void step(struct sim *s)
 {
     struct sim_event *ev = event_pop(s);
     s->clock.now_ns = ev->at_ns;
-    if (ev->kind == EVENT_TICK || ev->kind == EVENT_MODEL || ev->kind == EVENT_WORKED || ev->kind == EVENT_STORED || ev->kind == EVENT_TO_CORE) {
+    if (ev->kind == EVENT_TICK || ev->kind == EVENT_MODEL || ev->kind == EVENT_WORKED ||
+        ev->kind == EVENT_STORED || ev->kind == EVENT_TO_CORE) {
         if (core_event_defer(s, ev))
             return;
         core_event(s, ev);
@@ -578,7 +619,8 @@ static void step(struct sim *s)
         connected(s, s->agents[ev->agent]);
     } else {
         struct sim_agent *a = s->agents[ev->agent];
-        bool lost = !a->alive || ev->incarnation != a->incarnation || (ev->kind == EVENT_TO_AGENT && ev->peer != a->peer);
+        bool lost = !a->alive || ev->incarnation != a->incarnation ||
+                    (ev->kind == EVENT_TO_AGENT && ev->peer != a->peer);
         s->frames_lost += lost && ev->kind == EVENT_FRAME;
         if (!lost && agent_event_defer(a, ev))
             return;
@@ -607,11 +649,19 @@ bool sim_run_until(struct sim *s, bool (*done)(struct sim *s), uint64_t limit_ms
     return true;
 }
 
-static bool all_ready(struct sim *s) { return core_view(s->core).members_ready == (uint32_t)s->n_agents; }
+static bool all_ready(struct sim *s)
+{
+    return core_view(s->core).members_ready == (uint32_t)s->n_agents;
+}
 
 void sim_open(struct sim *s, uint64_t seed, int agents)
 {
-    *s = (struct sim){.seed = seed, .chance = seed ^ 0x5eed, .n_agents = agents, .next_peer = 100, .uploader = true, .profile_ms = UINT64_MAX};
+    *s = (struct sim){.seed = seed,
+                      .chance = seed ^ 0x5eed,
+                      .n_agents = agents,
+                      .next_peer = 100,
+                      .uploader = true,
+                      .profile_ms = UINT64_MAX};
     s->network.slow_ns = 3 * msec;
     s->env = env_virtual_init(&s->clock, seed);
     s->clock.now_ns = 1000 * msec;

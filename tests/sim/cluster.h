@@ -1,17 +1,19 @@
-/* A whole cluster of cores in one process under virtual time: one coordinator core, agent cores, a network between them that delays, and breaks when something
- * dies. Everything that happens follows from the seed.
+/* A whole cluster of cores in one process under virtual time: one coordinator core, agent cores, a
+ * network between them that delays, and breaks when something dies. Everything that happens follows
+ * from the seed.
  *
- * What is real: both cores, every message through its encoding, the store's records. What stands in: the control channel (ordered, a connection
- * dies with its ends, what an agent says meanwhile waits for the next one, as with ZeroMQ), the data channel (frames overtake each other), the executor (toy.h),
- * and weights (a set of layers an agent). */
+ * What is real: both cores, every message through its encoding, the store's records. What stands
+ * in: the control channel (ordered, a connection dies with its ends, what an agent says meanwhile
+ * waits for the next one, as with ZeroMQ), the data channel (frames overtake each other), the
+ * executor (toy.h), and weights (a set of layers an agent). */
 #ifndef HP_TESTS_SIM_CLUSTER_H
 #define HP_TESTS_SIM_CLUSTER_H
+
+#include <jansson.h>
 
 #include "agent/agent_core.h"
 #include "coordinator/core.h"
 #include "tests/sim/toy.h"
-
-#include <jansson.h>
 
 enum { SIM_AGENTS = 4, SIM_CLIENTS = 64, SIM_ADMIN_PEER = 1, SIM_MAX_OUTPUT = 64 };
 
@@ -37,21 +39,21 @@ struct sim {
     struct store *store;
     uint64_t stored_ns; /* when the last batch will be on it */
     uint64_t disk_ns;   /* the longest that a batch takes; 0: 30 ms */
-    struct core *core; /* NULL while the coordinator is dead */
+    struct core *core;  /* NULL while the coordinator is dead */
     bool core_stopped;
     struct sim_event **core_deferred; /* what arrived while it was stopped */
     size_t n_core_deferred;
     struct requests requests;
     uint64_t next_peer, event_order, core_incarnation;
-    uint64_t profile_ms; /* of core_config */
+    uint64_t profile_ms;       /* of core_config */
     struct sim_event **events; /* heap */
     size_t n_events, capacity;
     struct sim_agent *agents[SIM_AGENTS];
     int n_agents;
     struct sim_client clients[SIM_CLIENTS];
     int n_clients;
-    json_t *answer;      /* the last whole answer to the admin; its error in `answer_error` */
-    uint64_t answered;   /* how many */
+    json_t *answer;    /* the last whole answer to the admin; its error in `answer_error` */
+    uint64_t answered; /* how many */
     struct err answer_error;
     struct buffer logits; /* blobs of `logits` answers */
     bool uploader;        /* the admin uploads what is asked for */
@@ -62,9 +64,11 @@ struct sim {
     struct {
         uint64_t slow_ns; /* the longest delay of a frame */
         double repeat;    /* chance that a control message to the coordinator is delivered twice */
-        double lose, twice, late, refuse; /* chances that a frame is lost, comes twice, comes `late_ns` later, or that its post fails */
+        double lose, twice, late, refuse; /* chances that a frame is lost, comes twice, comes
+                                             `late_ns` later, or that its post fails */
         uint64_t late_ns;
-        int lose_from;    /* 1 + agent: its next frame never arrives, and nobody is told; 0: all arrive */
+        int lose_from; /* 1 + agent: its next frame never arrives, and nobody is told; 0: all arrive
+                        */
     } network;
 };
 
@@ -94,7 +98,8 @@ bool sim_agent_alive(const struct sim *s, int agent);
 void sim_ask(struct sim *s, const char *verb, json_t *arguments, const struct buffer *blob);
 /* The same, and waits for it: 0 or the error's code. */
 int sim_ask_wait(struct sim *s, const char *verb, json_t *arguments, const struct buffer *blob);
-/* Deploys the toy as "toy" and waits until it serves. `agents`: as --agents, NULL leaves it to the planner. */
+/* Deploys the toy as "toy" and waits until it serves. `agents`: as --agents, NULL leaves it to the
+ * planner. */
 int sim_deploy(struct sim *s, const char *agents, const char *layers, uint64_t slice);
 /* The same under another name, without waiting. */
 void sim_deploy_as(struct sim *s, const char *name, const char *agents);
@@ -103,7 +108,8 @@ bool sim_serves_name(struct sim *s, const char *name);
 
 /* A request with a prompt of n random ids. NULL when it was refused. */
 struct sim_client *sim_request(struct sim *s, size_t n, size_t max_tokens, struct err *e);
-struct sim_client *sim_request_of(struct sim *s, const char *name, size_t n, size_t max_tokens, struct err *e);
+struct sim_client *sim_request_of(struct sim *s, const char *name, size_t n, size_t max_tokens,
+                                  struct err *e);
 void sim_cancel(struct sim *s, struct sim_client *c);
 bool sim_quiet(struct sim *s); /* no client is open */
 

@@ -1,12 +1,12 @@
 /* An agent of the simulated cluster: its core, and what the shell and the executor would do. */
-#include "common/digest.h"
-#include "common/manifest.h"
-#include "tests/sim/cluster_int.h"
-
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "common/digest.h"
+#include "common/manifest.h"
+#include "tests/sim/cluster_int.h"
 
 static const uint64_t us = 1000, msec = 1000000;
 
@@ -27,7 +27,9 @@ static void buffer_release(struct sim_agent *a, void *buffer)
     free(buffer);
 }
 
-/* ---- life ----------------------------------------------------------------------------------------------------- */
+/* ---- life
+ * -----------------------------------------------------------------------------------------------------
+ */
 
 void sim_agent_create(struct sim *s, int index)
 {
@@ -37,9 +39,11 @@ void sim_agent_create(struct sim *s, int index)
     snprintf(a->name, sizeof a->name, "a%d", index);
     snprintf(a->key, sizeof a->key, "agent-%d-key-of-forty-characters-0123456789", index);
     snprintf(a->machine, sizeof a->machine, "box%d", index / 2);
-    snprintf(a->node, sizeof a->node,
-             "{\"name\": \"n\", \"devices\": [{\"name\": \"cpu\", \"kind\": \"toy\", \"memory_bytes\": 1000000000}], "
-             "\"nics\": [{\"name\": \"lo\", \"bandwidth_bytes_per_s\": 1e9, \"latency_s\": 1e-4}]}");
+    snprintf(
+        a->node, sizeof a->node,
+        "{\"name\": \"n\", \"devices\": [{\"name\": \"cpu\", \"kind\": \"toy\", \"memory_bytes\": "
+        "1000000000}], "
+        "\"nics\": [{\"name\": \"lo\", \"bandwidth_bytes_per_s\": 1e9, \"latency_s\": 1e-4}]}");
     s->agents[index] = a;
 }
 
@@ -53,7 +57,10 @@ static void stage_remove(struct sim_agent *a, uint64_t slot)
         }
 }
 
-static void release_for_core(void *ctx, void *buffer) { buffer_release(ctx, buffer); }
+static void release_for_core(void *ctx, void *buffer)
+{
+    buffer_release(ctx, buffer);
+}
 
 static void process_end(struct sim_agent *a)
 {
@@ -92,7 +99,10 @@ void sim_agent_destroy(struct sim *s, struct sim_agent *a)
     free(a);
 }
 
-bool sim_agent_alive(const struct sim *s, int agent) { return s->agents[agent]->alive; }
+bool sim_agent_alive(const struct sim *s, int agent)
+{
+    return s->agents[agent]->alive;
+}
 
 static void store_tell(struct sim *s, struct sim_agent *a, uint64_t id)
 {
@@ -116,15 +126,17 @@ void sim_agent_start(struct sim *s, int agent)
         return;
     a->alive = true;
     a->incarnation++;
-    snprintf(a->address, sizeof a->address, "%d#%llu", a->index, (unsigned long long)a->incarnation);
-    a->config = (struct agent_core_config){.name = a->name,
-                                           .secret = s->token,
-                                           .program = "sim",
-                                           .machine = a->machine,
-                                           .hostname = a->machine,
-                                           .node_json = a->node,
-                                           .runs_ahead = 2,
-                                           .data_address = {(const uint8_t *)a->address, strlen(a->address)}};
+    snprintf(a->address, sizeof a->address, "%d#%llu", a->index,
+             (unsigned long long)a->incarnation);
+    a->config = (struct agent_core_config){
+        .name = a->name,
+        .secret = s->token,
+        .program = "sim",
+        .machine = a->machine,
+        .hostname = a->machine,
+        .node_json = a->node,
+        .runs_ahead = 2,
+        .data_address = {(const uint8_t *)a->address, strlen(a->address)}};
     struct err e = {0};
     int rc = agent_core_create(&s->env, &a->config, &a->core, &e);
     assert(rc == 0);
@@ -185,7 +197,10 @@ void sim_links_break(struct sim *s, int agent)
     }
 }
 
-void sim_agent_stop(struct sim *s, int agent) { s->agents[agent]->stopped = s->agents[agent]->alive; }
+void sim_agent_stop(struct sim *s, int agent)
+{
+    s->agents[agent]->stopped = s->agents[agent]->alive;
+}
 
 void sim_agent_continue(struct sim *s, int agent)
 {
@@ -206,14 +221,20 @@ void sim_agent_continue(struct sim *s, int agent)
     free(deferred);
 }
 
-void sim_agent_forget_weights(struct sim *s, int agent) { memset(s->agents[agent]->has_layer, 0, sizeof s->agents[agent]->has_layer); }
+void sim_agent_forget_weights(struct sim *s, int agent)
+{
+    memset(s->agents[agent]->has_layer, 0, sizeof s->agents[agent]->has_layer);
+}
 
-/* ---- weights ----------------------------------------------------------------------------------------------------- */
+/* ---- weights
+ * -----------------------------------------------------------------------------------------------------
+ */
 
 static bool peer_has(const struct sim *s, const struct sim_agent *self, int layer)
 {
     for (int i = 0; i < s->n_agents; i++)
-        if (s->agents[i] != self && s->agents[i]->alive && !s->agents[i]->stopped && s->agents[i]->has_layer[layer])
+        if (s->agents[i] != self && s->agents[i]->alive && !s->agents[i]->stopped &&
+            s->agents[i]->has_layer[layer])
             return true;
     return false;
 }
@@ -232,12 +253,13 @@ static void fetch_go(struct sim *s, struct sim_agent *a, int f)
             wanted[n++] = (uint32_t)l;
     }
     struct agent_event ev = {.kind = AGENT_EVENT_FETCHED};
-    ev.u.progress = (struct agent_progress){.slot = a->fetch[f].slot,
-                                            .ticket = a->fetch[f].ticket,
-                                            .status = n ? HP_PENDING : 0,
-                                            .total_bytes = 100 * (uint64_t)(a->fetch[f].end - a->fetch[f].first),
-                                            .moved_bytes = moved,
-                                            .wanted = {wanted, n}};
+    ev.u.progress = (struct agent_progress){
+        .slot = a->fetch[f].slot,
+        .ticket = a->fetch[f].ticket,
+        .status = n ? HP_PENDING : 0,
+        .total_bytes = 100 * (uint64_t)(a->fetch[f].end - a->fetch[f].first),
+        .moved_bytes = moved,
+        .wanted = {wanted, n}};
     ev.u.progress.done_bytes = ev.u.progress.total_bytes - 100 * n;
     a->fetch[f].waiting = n > 0;
     if (n == 0)
@@ -289,7 +311,9 @@ void sim_agent_uploaded(struct sim *s, struct sim_agent *a, const json_t *chunks
         }
 }
 
-/* ---- the executor --------------------------------------------------------------------------------------------------- */
+/* ---- the executor
+ * ---------------------------------------------------------------------------------------------------
+ */
 
 static uint64_t order_ns(struct sim *s, const struct sim_order *o)
 {
@@ -353,8 +377,10 @@ static void sequence_remove(struct sim_stage *st, uint64_t id)
         *m = st->sequences[--st->n_sequences];
 }
 
-/* One run of a batch through the toy's layers; false where it does not continue what the stage remembers. */
-static bool run_one(struct sim_stage *st, const struct agent_action *act, uint32_t i, const struct sim_buffer *in, struct sim_buffer *out, uint32_t *at,
+/* One run of a batch through the toy's layers; false where it does not continue what the stage
+ * remembers. */
+static bool run_one(struct sim_stage *st, const struct agent_action *act, uint32_t i,
+                    const struct sim_buffer *in, struct sim_buffer *out, uint32_t *at,
                     uint32_t *picked, float **logits)
 {
     const struct agent_run *r = &act->u.run.runs[i];
@@ -363,7 +389,8 @@ static bool run_one(struct sim_stage *st, const struct agent_action *act, uint32
         return false;
     uint64_t x = 0;
     for (uint32_t k = 0; k < r->run.n_tokens; k++) {
-        x = toy_position(m, st->first, st->end, in ? in->x[r->row + k] : act->u.run.ids[r->row + k]);
+        x = toy_position(m, st->first, st->end,
+                         in ? in->x[r->row + k] : act->u.run.ids[r->row + k]);
         if (out)
             out->x[(*at)++] = x;
         if (*logits && k + r->run.n_logits >= r->run.n_tokens) {
@@ -378,7 +405,8 @@ static bool run_one(struct sim_stage *st, const struct agent_action *act, uint32
 static void post(struct sim *s, struct sim_agent *a, const struct agent_action *act);
 
 /* The executor hands its output on itself. */
-static void output_post(struct sim *s, struct sim_agent *a, const struct agent_action *run, struct sim_buffer *out)
+static void output_post(struct sim *s, struct sim_agent *a, const struct agent_action *run,
+                        struct sim_buffer *out)
 {
     struct agent_action act = {.kind = AGENT_DO_POST};
     act.u.post.slot = run->u.run.slot;
@@ -395,8 +423,12 @@ static void executor_run(struct sim *s, struct sim_agent *a, const struct sim_or
     struct sim_stage *st = stage_of(a, o->slot);
     struct agent_event ev = {.kind = AGENT_EVENT_BATCH_DONE};
     uint32_t *picked = calloc(act->u.run.n_runs + 1, sizeof *picked), at = 0;
-    float *logits = act->u.run.n_logits ? calloc((size_t)act->u.run.n_logits * TOY_VOCABULARY, sizeof *logits) : NULL, *row = logits;
-    struct sim_buffer *in = act->u.run.input, *out = st && !st->is_last ? buffer_create(a, act->u.run.n_tokens) : NULL;
+    float *logits = act->u.run.n_logits
+                        ? calloc((size_t)act->u.run.n_logits * TOY_VOCABULARY, sizeof *logits)
+                        : NULL,
+          *row = logits;
+    struct sim_buffer *in = act->u.run.input,
+                      *out = st && !st->is_last ? buffer_create(a, act->u.run.n_tokens) : NULL;
     bool good = st != NULL;
     for (uint32_t i = 0; good && i < act->u.run.n_runs; i++)
         good = run_one(st, act, i, in, out, &at, picked, &row);
@@ -421,7 +453,8 @@ static void executor_run(struct sim *s, struct sim_agent *a, const struct sim_or
 static void executor_load(struct sim *s, struct sim_agent *a, const struct sim_order *o)
 {
     struct agent_event ev = {.kind = AGENT_EVENT_LOADED};
-    ev.u.progress = (struct agent_progress){.slot = o->slot, .ticket = o->ticket, .width = TOY_WIDTH, .vocabulary = TOY_VOCABULARY};
+    ev.u.progress = (struct agent_progress){
+        .slot = o->slot, .ticket = o->ticket, .width = TOY_WIDTH, .vocabulary = TOY_VOCABULARY};
     agent_event(s, a, &ev);
 }
 
@@ -467,10 +500,14 @@ static void load_begin(struct sim *s, struct sim_agent *a, const struct agent_ac
                                                   .is_last = p->end_layer == TOY_LAYERS};
     for (int l = (int)p->first_layer; l < (int)p->end_layer; l++)
         s->wrong += !a->has_layer[l]; /* loaded without its weights */
-    order_add(s, a, (struct sim_order){.kind = AGENT_DO_LOAD, .slot = act->u.work.slot, .ticket = act->u.work.ticket});
+    order_add(s, a,
+              (struct sim_order){
+                  .kind = AGENT_DO_LOAD, .slot = act->u.work.slot, .ticket = act->u.work.ticket});
 }
 
-/* ---- links ------------------------------------------------------------------------------------------------------------- */
+/* ---- links
+ * -------------------------------------------------------------------------------------------------------------
+ */
 
 static struct sim_slot *slot_of(struct sim_agent *a, uint64_t slot)
 {
@@ -486,11 +523,16 @@ static struct sim_slot *slot_of(struct sim_agent *a, uint64_t slot)
 static void connect(struct sim_agent *a, const struct agent_action *act)
 {
     struct sim_slot *slot = slot_of(a, act->u.connect.slot);
-    snprintf(slot->next, sizeof slot->next, "%.*s", (int)act->u.connect.next.size, (const char *)act->u.connect.next.data);
-    snprintf(slot->first, sizeof slot->first, "%.*s", (int)act->u.connect.first.size, (const char *)act->u.connect.first.data);
+    snprintf(slot->next, sizeof slot->next, "%.*s", (int)act->u.connect.next.size,
+             (const char *)act->u.connect.next.data);
+    snprintf(slot->first, sizeof slot->first, "%.*s", (int)act->u.connect.first.size,
+             (const char *)act->u.connect.first.data);
 }
 
-static bool chance_is(struct sim *s, double chance) { return chance > 0 && (double)sim_random(s, 100000) < 100000 * chance; }
+static bool chance_is(struct sim *s, double chance)
+{
+    return chance > 0 && (double)sim_random(s, 100000) < 100000 * chance;
+}
 
 static struct sim_buffer *copy_of(const struct sim_buffer *b)
 {
@@ -501,15 +543,17 @@ static struct sim_buffer *copy_of(const struct sim_buffer *b)
     return copy;
 }
 
-static void frame_send(struct sim *s, const struct sim_agent *a, const struct agent_action *act, const struct sim_agent *to, struct sim_buffer *buffer,
-                       uint64_t late_ns)
+static void frame_send(struct sim *s, const struct sim_agent *a, const struct agent_action *act,
+                       const struct sim_agent *to, struct sim_buffer *buffer, uint64_t late_ns)
 {
-    struct sim_event *ev = sim_event_add(s, EVENT_FRAME, late_ns + sim_delay_ns(s, 50 * us, s->network.slow_ns));
+    struct sim_event *ev =
+        sim_event_add(s, EVENT_FRAME, late_ns + sim_delay_ns(s, 50 * us, s->network.slow_ns));
     ev->agent = to->index;
     ev->incarnation = to->incarnation;
     ev->header = act->u.post.header;
     ev->from = a->index + 1;
-    bool carries = ev->header.n_runs && (ev->header.kind == FRAME_TOKEN || ev->header.kind == FRAME_ACTIVATION);
+    bool carries = ev->header.n_runs &&
+                   (ev->header.kind == FRAME_TOKEN || ev->header.kind == FRAME_ACTIVATION);
     if (carries && s->network.lose_from == a->index + 1) {
         ev->incarnation = 0; /* nobody's */
         s->network.lose_from = 0;
@@ -524,7 +568,8 @@ static void frame_send(struct sim *s, const struct sim_agent *a, const struct ag
         ev->runs = malloc(n * sizeof *ev->runs);
         assert(ev->runs);
         memcpy(ev->runs, act->u.post.runs, n * sizeof *ev->runs);
-        ev->header.payload_bytes = n * FRAME_RUN_BYTES + (uint64_t)ev->header.n_tokens * TOY_WIDTH * sizeof(float);
+        ev->header.payload_bytes =
+            n * FRAME_RUN_BYTES + (uint64_t)ev->header.n_tokens * TOY_WIDTH * sizeof(float);
     }
     ev->buffer = buffer;
 }
@@ -532,7 +577,8 @@ static void frame_send(struct sim *s, const struct sim_agent *a, const struct ag
 static void post(struct sim *s, struct sim_agent *a, const struct agent_action *act)
 {
     const struct sim_slot *slot = slot_of(a, act->u.post.slot);
-    struct sim_agent *to = sim_agent_at(s, act->u.post.link == AGENT_LINK_FIRST ? slot->first : slot->next);
+    struct sim_agent *to =
+        sim_agent_at(s, act->u.post.link == AGENT_LINK_FIRST ? slot->first : slot->next);
     s->frames_sent++;
     if (!to || chance_is(s, s->network.refuse)) {
         buffer_release(a, act->u.post.buffer);
@@ -546,7 +592,8 @@ static void post(struct sim *s, struct sim_agent *a, const struct agent_action *
     }
     if (chance_is(s, s->network.twice))
         frame_send(s, a, act, to, copy_of(act->u.post.buffer), 0);
-    frame_send(s, a, act, to, act->u.post.buffer, chance_is(s, s->network.late) ? s->network.late_ns : 0);
+    frame_send(s, a, act, to, act->u.post.buffer,
+               chance_is(s, s->network.late) ? s->network.late_ns : 0);
     a->buffers -= act->u.post.buffer != NULL; /* on its way it is nobody's */
 }
 
@@ -562,7 +609,9 @@ static void frame_in(struct sim *s, struct sim_agent *a, struct sim_event *ev)
     agent_event(s, a, &in);
 }
 
-/* ---- actions ---------------------------------------------------------------------------------------------------------------- */
+/* ---- actions
+ * ----------------------------------------------------------------------------------------------------------------
+ */
 
 static void unload(struct sim *s, struct sim_agent *a, uint64_t slot)
 {
@@ -580,7 +629,11 @@ static void run_begin(struct sim *s, struct sim_agent *a, const struct agent_act
     struct agent_action *copy = malloc(sizeof *copy);
     assert(copy);
     *copy = *act;
-    order_add(s, a, (struct sim_order){.kind = AGENT_DO_RUN, .slot = act->u.run.slot, .ticket = act->u.run.ticket, .run = copy});
+    order_add(s, a,
+              (struct sim_order){.kind = AGENT_DO_RUN,
+                                 .slot = act->u.run.slot,
+                                 .ticket = act->u.run.ticket,
+                                 .run = copy});
 }
 
 static void profile_later(struct sim *s, struct sim_agent *a, const struct agent_action *act)
@@ -598,9 +651,12 @@ static void profile_later(struct sim *s, struct sim_agent *a, const struct agent
 
 static void profile_done(struct sim *s, struct sim_agent *a, const struct sim_event *ev)
 {
-    static const char tables[] = "{\"embed\": {\"slice\": [1], \"prefix\": [0], \"seconds\": [[1e-5]]}, \"attn\": {\"slice\": [1, 64], \"prefix\": [0], "
-                                 "\"seconds\": [[1e-4], [3e-3]]}, \"mlp\": {\"slice\": [1, 64], \"prefix\": [0], \"seconds\": [[1e-4], [4e-3]]}, "
-                                 "\"head\": {\"slice\": [1], \"prefix\": [0], \"seconds\": [[1e-4]]}}";
+    static const char tables[] =
+        "{\"embed\": {\"slice\": [1], \"prefix\": [0], \"seconds\": [[1e-5]]}, \"attn\": "
+        "{\"slice\": [1, 64], \"prefix\": [0], "
+        "\"seconds\": [[1e-4], [3e-3]]}, \"mlp\": {\"slice\": [1, 64], \"prefix\": [0], "
+        "\"seconds\": [[1e-4], [4e-3]]}, "
+        "\"head\": {\"slice\": [1], \"prefix\": [0], \"seconds\": [[1e-4]]}}";
     struct agent_event in = {.kind = AGENT_EVENT_PROFILED};
     in.u.profiled.id = ev->ticket;
     in.u.profiled.model = (struct pack_span){ev->bytes, ev->size};
@@ -640,10 +696,17 @@ static void action_do(struct sim *s, struct sim_agent *a, const struct agent_act
     case AGENT_DO_UNLOAD: unload(s, a, act->u.unload.slot); break;
     case AGENT_DO_CONNECT: connect(a, act); break;
     case AGENT_DO_SEQUENCE_OPEN:
-        order_add(s, a, (struct sim_order){.kind = act->kind, .slot = act->u.sequence_open.slot, .ticket = act->u.sequence_open.ticket, .sequence = act->u.sequence_open.open->sequence});
+        order_add(s, a,
+                  (struct sim_order){.kind = act->kind,
+                                     .slot = act->u.sequence_open.slot,
+                                     .ticket = act->u.sequence_open.ticket,
+                                     .sequence = act->u.sequence_open.open->sequence});
         break;
     case AGENT_DO_SEQUENCE_CLOSE:
-        order_add(s, a, (struct sim_order){.kind = act->kind, .slot = act->u.sequence_close.slot, .sequence = act->u.sequence_close.sequence});
+        order_add(s, a,
+                  (struct sim_order){.kind = act->kind,
+                                     .slot = act->u.sequence_close.slot,
+                                     .sequence = act->u.sequence_close.sequence});
         break;
     case AGENT_DO_RUN: run_begin(s, a, act); break;
     case AGENT_DO_PROFILE: profile_later(s, a, act); break;

@@ -1,4 +1,5 @@
-/* What the two halves of the simulated cluster share: cluster.c (time, network, coordinator, clients) and cluster_agent.c (agents and their executors). */
+/* What the two halves of the simulated cluster share: cluster.c (time, network, coordinator,
+ * clients) and cluster_agent.c (agents and their executors). */
 #ifndef HP_TESTS_SIM_CLUSTER_INT_H
 #define HP_TESTS_SIM_CLUSTER_INT_H
 
@@ -6,18 +7,18 @@
 #include "transport/message.h"
 
 enum sim_event_kind {
-    EVENT_TICK,       /* the coordinator's timer */
-    EVENT_TO_CORE,    /* bytes of `peer` */
-    EVENT_TO_AGENT,   /* bytes over the connection `peer` */
-    EVENT_CONNECT,    /* an agent's control connection is up again */
-    EVENT_MODEL,      /* the coordinator has opened a model */
-    EVENT_WORKED,     /* a thread of the coordinator has done its work */
-    EVENT_STORED,     /* its disk has taken a batch */
-    EVENT_TIMER,      /* an agent's */
+    EVENT_TICK,     /* the coordinator's timer */
+    EVENT_TO_CORE,  /* bytes of `peer` */
+    EVENT_TO_AGENT, /* bytes over the connection `peer` */
+    EVENT_CONNECT,  /* an agent's control connection is up again */
+    EVENT_MODEL,    /* the coordinator has opened a model */
+    EVENT_WORKED,   /* a thread of the coordinator has done its work */
+    EVENT_STORED,   /* its disk has taken a batch */
+    EVENT_TIMER,    /* an agent's */
     EVENT_FRAME,
     EVENT_LINK_DOWN,
-    EVENT_WORK,       /* fetch or load goes on */
-    EVENT_EXECUTOR,   /* the executor has done its first order */
+    EVENT_WORK,     /* fetch or load goes on */
+    EVENT_EXECUTOR, /* the executor has done its first order */
 };
 
 struct sim_event {
@@ -36,7 +37,7 @@ struct sim_event {
     struct frame_run *runs;
     struct frame_token *tokens;
     struct sim_buffer *buffer;
-    struct work *work; /* the core's */
+    struct work *work;          /* the core's */
     struct sim_change *changes; /* of a batch, and its number */
     size_t n_changes;
     uint64_t number;
@@ -80,9 +81,10 @@ struct sim_agent {
     struct agent_core_config config;
     struct agent_actions actions;
     char name[16], key[41], address[32], node[256], machine[16];
-    uint64_t peer;          /* of its control connection; 0: none */
+    uint64_t peer;                    /* of its control connection; 0: none */
     uint64_t to_core_ns, to_agent_ns; /* arrival of the last message, each way: order is kept */
-    struct sim_event **deferred; /* what arrived while it was stopped, or what it said while there was no connection */
+    struct sim_event **deferred; /* what arrived while it was stopped, or what it said while there
+                                    was no connection */
     size_t n_deferred;
     struct sim_event **unsent;
     size_t n_unsent;
@@ -96,8 +98,8 @@ struct sim_agent {
     size_t n_slots;
     struct sim_order *orders;
     size_t n_orders;
-    bool busy; /* an EVENT_EXECUTOR is on its way, or being handled */
-    bool hung; /* it never comes back from what it does */
+    bool busy;        /* an EVENT_EXECUTOR is on its way, or being handled */
+    bool hung;        /* it never comes back from what it does */
     uint64_t buffers; /* out */
     /* fetches that wait for an upload */
     struct {
@@ -116,7 +118,8 @@ struct sim_agent *sim_agent_at(struct sim *s, const char *address);
 
 void sim_agent_create(struct sim *s, int index);
 void sim_agent_destroy(struct sim *s, struct sim_agent *a);
-void sim_agent_handle(struct sim *s, struct sim_agent *a, struct sim_event *ev); /* does not free ev */
+void sim_agent_handle(struct sim *s, struct sim_agent *a,
+                      struct sim_event *ev); /* does not free ev */
 void sim_agent_uploaded(struct sim *s, struct sim_agent *a, const json_t *chunks);
 
 #endif

@@ -1,14 +1,14 @@
-/* What the cluster does when something breaks. Whatever it is: no client ever sees a token that an undisturbed run would not have given, streams end cleanly, the
- * deployment serves again, and nobody keeps anything of a sequence that has ended. */
-#include "tests/sim/cluster.h"
-
+/* What the cluster does when something breaks. Whatever it is: no client ever sees a token that an
+ * undisturbed run would not have given, streams end cleanly, the deployment serves again, and
+ * nobody keeps anything of a sequence that has ended. */
+#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "tests/sim/cluster.h"
 
 static void deploy(struct sim *s, const char *agents)
 {
@@ -26,7 +26,8 @@ static struct sim_client *request(struct sim *s, size_t n, size_t max)
     return c;
 }
 
-/* A stream that is still going on after so long; prompts whose answer ends earlier by their own are not meant. */
+/* A stream that is still going on after so long; prompts whose answer ends earlier by their own are
+ * not meant. */
 static struct sim_client *stream(struct sim *s, uint64_t after_ms)
 {
     for (int i = 0; i < 50; i++) {
@@ -39,28 +40,40 @@ static struct sim_client *stream(struct sim *s, uint64_t after_ms)
     return NULL;
 }
 
-static bool second_serves(struct sim *s) { return sim_serves_name(s, "second"); }
+static bool second_serves(struct sim *s)
+{
+    return sim_serves_name(s, "second");
+}
 
-static void serves_and_is_clean_of(struct sim *s, const char *name, bool (*serves)(struct sim *s), uint64_t limit_ms)
+static void serves_and_is_clean_of(struct sim *s, const char *name, bool (*serves)(struct sim *s),
+                                   uint64_t limit_ms)
 {
     struct err e = {0};
     if (!sim_run_until(s, serves, limit_ms))
-        fail_msg("seed %llu: %s does not serve again after %llu s", (unsigned long long)s->seed, name, (unsigned long long)limit_ms / 1000);
+        fail_msg("seed %llu: %s does not serve again after %llu s", (unsigned long long)s->seed,
+                 name, (unsigned long long)limit_ms / 1000);
     struct sim_client *c = sim_request_of(s, name, 60, 20, &e);
     if (!c)
         fail_msg("seed %llu: %s", (unsigned long long)s->seed, e.text);
     if (!sim_run_until(s, sim_quiet, 30000) || !c->finished)
-        fail_msg("seed %llu: a request after the faults did not finish: %s", (unsigned long long)s->seed, c->why.text);
+        fail_msg("seed %llu: a request after the faults did not finish: %s",
+                 (unsigned long long)s->seed, c->why.text);
     sim_run_ms(s, 1000);
     if (sim_leftovers(s))
-        fail_msg("seed %llu: %llu things are left over", (unsigned long long)s->seed, (unsigned long long)sim_leftovers(s));
+        fail_msg("seed %llu: %llu things are left over", (unsigned long long)s->seed,
+                 (unsigned long long)sim_leftovers(s));
     if (s->wrong)
-        fail_msg("seed %llu: %llu things went wrong", (unsigned long long)s->seed, (unsigned long long)s->wrong);
+        fail_msg("seed %llu: %llu things went wrong", (unsigned long long)s->seed,
+                 (unsigned long long)s->wrong);
 }
 
-static void serves_and_is_clean(struct sim *s, uint64_t limit_ms) { serves_and_is_clean_of(s, "toy", sim_serves, limit_ms); }
+static void serves_and_is_clean(struct sim *s, uint64_t limit_ms)
+{
+    serves_and_is_clean_of(s, "toy", sim_serves, limit_ms);
+}
 
-/* ---- one fault at a time ------------------------------------------------------------------------------------------- */
+/* ---- one fault at a time
+ * ------------------------------------------------------------------------------------------- */
 
 static void a_killed_agent_ends_its_streams_cleanly_and_serves_after_its_return(void **state)
 {
@@ -87,8 +100,10 @@ static void the_remaining_agents_take_over_where_the_plan_is_free(void **state)
     struct sim s;
     sim_open(&s, 20, 3);
     deploy(&s, NULL);
-    assert_int_equal(sim_ask_wait(&s, "deployment.describe", json_pack("{s:s}", "name", "toy"), NULL), 0);
-    const char *used = json_string_value(json_object_get(json_array_get(json_object_get(s.answer, "stages"), 0), "agent"));
+    assert_int_equal(
+        sim_ask_wait(&s, "deployment.describe", json_pack("{s:s}", "name", "toy"), NULL), 0);
+    const char *used = json_string_value(
+        json_object_get(json_array_get(json_object_get(s.answer, "stages"), 0), "agent"));
     int victim = used[1] - '0';
     /* The weights are with somebody else too, so that nobody has to upload them again. */
     struct buffer manifest = {0};
@@ -96,7 +111,9 @@ static void the_remaining_agents_take_over_where_the_plan_is_free(void **state)
     int other = (victim + 1) % 3, rc;
     char agents[8];
     snprintf(agents, sizeof agents, "a%d", other);
-    rc = sim_ask_wait(&s, "deploy", json_pack("{s:s, s:{s:s}}", "name", "second", "options", "agents", agents), &manifest);
+    rc = sim_ask_wait(&s, "deploy",
+                      json_pack("{s:s, s:{s:s}}", "name", "second", "options", "agents", agents),
+                      &manifest);
     buffer_free(&manifest);
     assert_int_equal(rc, 0);
     sim_agent_kill(&s, victim);
@@ -125,7 +142,8 @@ static void a_stopped_agent_is_noticed_within_three_seconds(void **state)
 
 static json_int_t generation_now(struct sim *s)
 {
-    assert_int_equal(sim_ask_wait(s, "deployment.describe", json_pack("{s:s}", "name", "toy"), NULL), 0);
+    assert_int_equal(
+        sim_ask_wait(s, "deployment.describe", json_pack("{s:s}", "name", "toy"), NULL), 0);
     return json_integer_value(json_object_get(s->answer, "generation"));
 }
 
@@ -156,7 +174,8 @@ static void a_stopped_coordinator_takes_nobody_for_dead_and_the_stream_goes_on(v
     }
 }
 
-/* Stopped and continued again and again: an agent that dies meanwhile is still found, by what the coordinator has seen of it while it ran. */
+/* Stopped and continued again and again: an agent that dies meanwhile is still found, by what the
+ * coordinator has seen of it while it ran. */
 static void an_agent_that_dies_in_a_pause_is_lost_after_it(void **state)
 {
     (void)state;
@@ -232,8 +251,14 @@ static void a_coordinator_that_is_killed_while_it_prepares_goes_on_after_its_res
         toy_manifest("toy", &manifest);
         deploy(&s, "a0,a1,a2"); /* the weights are on their agents */
         assert_int_equal(sim_ask_wait(&s, "undeploy", json_pack("{s:s}", "name", "toy"), NULL), 0);
-        sim_ask(&s, "deploy", json_pack("{s:s, s:{s:s}}", "name", "toy", "options", "agents", "a0,a1,a2"), &manifest);
-        sim_run_ms(&s, 30 + 12 * k); /* what is not on the disk by then is forgotten, and was not acknowledged */
+        sim_ask(&s, "deploy",
+                json_pack("{s:s, s:{s:s}}", "name", "toy", "options", "agents", "a0,a1,a2"),
+                &manifest);
+        sim_run_ms(
+            &s,
+            30 +
+                12 *
+                    k); /* what is not on the disk by then is forgotten, and was not acknowledged */
         sim_coordinator_kill(&s);
         sim_run_ms(&s, 500);
         sim_coordinator_start(&s);
@@ -330,8 +355,10 @@ static void weights_that_nobody_has_are_asked_of_whoever_deploys_again(void **st
     sim_agent_start(&s, 1);
     sim_run_ms(&s, 3000);
     assert_false(sim_serves(&s));
-    assert_int_equal(sim_ask_wait(&s, "deployment.describe", json_pack("{s:s}", "name", "toy"), NULL), 0);
-    assert_non_null(strstr(json_string_value(json_object_get(s.answer, "text")), "no agent has all weights"));
+    assert_int_equal(
+        sim_ask_wait(&s, "deployment.describe", json_pack("{s:s}", "name", "toy"), NULL), 0);
+    assert_non_null(
+        strstr(json_string_value(json_object_get(s.answer, "text")), "no agent has all weights"));
     deploy(&s, "a0,a1,a2");
     serves_and_is_clean(&s, 1000);
     sim_close(&s);
@@ -345,12 +372,14 @@ static void an_hpctl_that_is_interrupted_while_it_uploads_can_be_run_again(void 
     struct buffer manifest = {0};
     toy_manifest("toy", &manifest);
     s.uploader = false;
-    sim_ask(&s, "deploy", json_pack("{s:s, s:{s:s}}", "name", "toy", "options", "agents", "a0,a1,a2"), &manifest);
+    sim_ask(&s, "deploy",
+            json_pack("{s:s, s:{s:s}}", "name", "toy", "options", "agents", "a0,a1,a2"), &manifest);
     sim_run_ms(&s, 500);
     s.admin_gone = true;
     sim_run_ms(&s, 20000); /* until something was to be said to it */
     s.admin_gone = false;
-    assert_int_equal(sim_ask_wait(&s, "deployment.describe", json_pack("{s:s}", "name", "toy"), NULL), 0);
+    assert_int_equal(
+        sim_ask_wait(&s, "deployment.describe", json_pack("{s:s}", "name", "toy"), NULL), 0);
     assert_string_equal(json_string_value(json_object_get(s.answer, "state")), "broken");
     s.uploader = true;
     deploy(&s, "a0,a1,a2");
@@ -367,7 +396,8 @@ static void old_keys_and_replayed_tokens_open_nothing(void **state)
     struct message join = {.type = MESSAGE_JOIN, .id = 9};
     join.u.join.name = "thief";
     join.u.join.token = s.token; /* used already, by a1 */
-    join.u.join.node = "{\"name\": \"n\", \"devices\": [{\"name\": \"cpu\", \"kind\": \"toy\", \"memory_bytes\": 1}]}";
+    join.u.join.node = "{\"name\": \"n\", \"devices\": [{\"name\": \"cpu\", \"kind\": \"toy\", "
+                       "\"memory_bytes\": 1}]}";
     join.u.join.program = join.u.join.machine = join.u.join.hostname = "";
     struct buffer bytes = {0};
     message_encode(&join, &bytes);
@@ -386,10 +416,13 @@ static void old_keys_and_replayed_tokens_open_nothing(void **state)
     sim_close(&s);
 }
 
-/* ---- many at random ---------------------------------------------------------------------------------------------------- */
+/* ---- many at random
+ * ----------------------------------------------------------------------------------------------------
+ */
 
 struct plague {
-    uint64_t start_ns[SIM_AGENTS], continue_ns[SIM_AGENTS], coordinator_ns; /* when what is down comes back; 0: it is up */
+    uint64_t start_ns[SIM_AGENTS], continue_ns[SIM_AGENTS],
+        coordinator_ns; /* when what is down comes back; 0: it is up */
 };
 
 static void strike(struct sim *s, struct plague *p)
@@ -426,7 +459,8 @@ static void strike(struct sim *s, struct plague *p)
             sim_deploy_as(s, "second", NULL);
         break;
     default: /* refused where nothing serves */
-        sim_request_of(s, sim_random(s, 3) ? "toy" : "second", 1 + sim_random(s, TOY_CONTEXT - 70), 1 + sim_random(s, 60), &e);
+        sim_request_of(s, sim_random(s, 3) ? "toy" : "second", 1 + sim_random(s, TOY_CONTEXT - 70),
+                       1 + sim_random(s, 60), &e);
         break;
     }
 }
@@ -496,14 +530,22 @@ static void tokens_are_those_of_an_undisturbed_run_whatever_breaks(void **state)
 {
     (void)state;
     const char *one = getenv("HP_SEED"), *runs = getenv("HP_RUNS"), *from = getenv("HP_FIRST_SEED");
-    uint64_t first = one ? strtoull(one, NULL, 10) : from ? strtoull(from, NULL, 10) : 1000, n = one ? 1 : runs ? strtoull(runs, NULL, 10) : 200;
+    uint64_t first = one    ? strtoull(one, NULL, 10)
+                     : from ? strtoull(from, NULL, 10)
+                            : 1000,
+             n = one    ? 1
+                 : runs ? strtoull(runs, NULL, 10)
+                        : 200;
     struct toll t = {0};
     for (uint64_t seed = first; seed < first + n; seed++)
         one_run(seed, &t);
-    printf("# seeds %llu to %llu (HP_SEED=N replays one, HP_RUNS=N makes more): %u streams finished, %u failed cleanly, %u were cancelled, %u died with their "
+    printf("# seeds %llu to %llu (HP_SEED=N replays one, HP_RUNS=N makes more): %u streams "
+           "finished, %u failed cleanly, %u were cancelled, %u died with their "
            "coordinator; %u generations\n",
-           (unsigned long long)first, (unsigned long long)(first + n - 1), t.finished, t.failed, t.cancelled, t.lost, t.generations);
-    assert_true(n < 100 || (t.finished > 5 * n && t.failed > n && t.cancelled > n / 4 && t.lost > n / 4));
+           (unsigned long long)first, (unsigned long long)(first + n - 1), t.finished, t.failed,
+           t.cancelled, t.lost, t.generations);
+    assert_true(n < 100 ||
+                (t.finished > 5 * n && t.failed > n && t.cancelled > n / 4 && t.lost > n / 4));
 }
 
 int main(void)

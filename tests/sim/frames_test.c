@@ -1,14 +1,14 @@
-/* What becomes of sequences when frames are lost, come twice, late and out of order, and when posting them fails: each has an end, in its tokens or with a reason, within
- * its time, and nobody who is not concerned waits. */
-#include "tests/sim/cluster.h"
-
+/* What becomes of sequences when frames are lost, come twice, late and out of order, and when
+ * posting them fails: each has an end, in its tokens or with a reason, within its time, and nobody
+ * who is not concerned waits. */
+#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "tests/sim/cluster.h"
 
 /* Thirty seconds, ten times what a batch should take, and what the executor had before it. */
 enum { SEQUENCE_LIMIT_MS = 45000 };
@@ -29,15 +29,19 @@ static void is_clean(struct sim *s)
     if (!c)
         fail_msg("seed %llu: %s", (unsigned long long)s->seed, e.text);
     if (!sim_run_until(s, sim_quiet, 30000) || !c->finished)
-        fail_msg("seed %llu: a request after the faults did not finish: %s", (unsigned long long)s->seed, c->why.text);
+        fail_msg("seed %llu: a request after the faults did not finish: %s",
+                 (unsigned long long)s->seed, c->why.text);
     sim_run_ms(s, 12000);
     if (sim_leftovers(s))
-        fail_msg("seed %llu: %llu things are left over", (unsigned long long)s->seed, (unsigned long long)sim_leftovers(s));
+        fail_msg("seed %llu: %llu things are left over", (unsigned long long)s->seed,
+                 (unsigned long long)sim_leftovers(s));
     if (s->wrong)
-        fail_msg("seed %llu: %llu things went wrong", (unsigned long long)s->seed, (unsigned long long)s->wrong);
+        fail_msg("seed %llu: %llu things went wrong", (unsigned long long)s->seed,
+                 (unsigned long long)s->wrong);
 }
 
-static void a_frame_that_is_lost_fails_its_sequence_in_its_time_and_names_who_was_heard(void **state)
+static void
+a_frame_that_is_lost_fails_its_sequence_in_its_time_and_names_who_was_heard(void **state)
 {
     (void)state;
     struct sim s;
@@ -104,7 +108,8 @@ struct toll {
     uint64_t frames, lost;
 };
 
-/* Requests come and go while the network misbehaves; each ends in its time from when it began, however many others there are. */
+/* Requests come and go while the network misbehaves; each ends in its time from when it began,
+ * however many others there are. */
 static void one_run(uint64_t seed, struct toll *t)
 {
     static const char *const agents[] = {"a0,a1,a2", "a2,a0", "a1,a2,a0", "a0,a2,a1"};
@@ -142,20 +147,27 @@ static void every_sequence_has_an_end_whatever_becomes_of_its_frames(void **stat
 {
     (void)state;
     const char *one = getenv("HP_SEED"), *runs = getenv("HP_RUNS"), *from = getenv("HP_FIRST_SEED");
-    uint64_t first = one ? strtoull(one, NULL, 10) : from ? strtoull(from, NULL, 10) : 5000, n = one ? 1 : runs ? strtoull(runs, NULL, 10) : 200;
+    uint64_t first = one    ? strtoull(one, NULL, 10)
+                     : from ? strtoull(from, NULL, 10)
+                            : 5000,
+             n = one    ? 1
+                 : runs ? strtoull(runs, NULL, 10)
+                        : 200;
     struct toll t = {0};
     for (uint64_t seed = first; seed < first + n; seed++)
         one_run(seed, &t);
-    printf("# seeds %llu to %llu (HP_SEED=N replays one, HP_RUNS=N makes more): %u sequences finished, %u failed with a reason, %u were cancelled; %llu of %llu frames lost\n",
-           (unsigned long long)first, (unsigned long long)(first + n - 1), t.finished, t.failed, t.cancelled, (unsigned long long)t.lost,
-           (unsigned long long)t.frames);
+    printf("# seeds %llu to %llu (HP_SEED=N replays one, HP_RUNS=N makes more): %u sequences "
+           "finished, %u failed with a reason, %u were cancelled; %llu of %llu frames lost\n",
+           (unsigned long long)first, (unsigned long long)(first + n - 1), t.finished, t.failed,
+           t.cancelled, (unsigned long long)t.lost, (unsigned long long)t.frames);
     assert_true(n < 100 || (t.finished > 5 * n && t.failed > n / 2 && t.cancelled > n));
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_frame_that_is_lost_fails_its_sequence_in_its_time_and_names_who_was_heard),
+        cmocka_unit_test(
+            a_frame_that_is_lost_fails_its_sequence_in_its_time_and_names_who_was_heard),
         cmocka_unit_test(frames_that_come_twice_and_late_change_no_token),
         cmocka_unit_test(a_post_that_fails_ends_what_was_on_the_link_at_once),
         cmocka_unit_test(every_sequence_has_an_end_whatever_becomes_of_its_frames),

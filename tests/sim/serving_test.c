@@ -1,14 +1,13 @@
-/* What the cluster does when nothing breaks: membership, deployment, tokens, slices, back-pressure, drain. */
-#include "tests/sim/cluster.h"
-
-#include "common/log.h"
-
+/* What the cluster does when nothing breaks: membership, deployment, tokens, slices, back-pressure,
+ * drain. */
+#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "common/log.h"
+#include "tests/sim/cluster.h"
 
 static void deploy(struct sim *s, const char *agents, const char *layers, uint64_t slice)
 {
@@ -55,9 +54,12 @@ static void layers_lie_where_they_were_asked_for(void **state)
     deploy(&s, NULL, "0-2:a1,3-3:a0,4-9:a2", 0);
     const json_t *stages = json_object_get(s.answer, "stages");
     assert_int_equal(json_array_size(stages), 3);
-    assert_string_equal(json_string_value(json_object_get(json_array_get(stages, 0), "agent")), "a1");
-    assert_int_equal(json_integer_value(json_object_get(json_array_get(stages, 1), "first_layer")), 3);
-    assert_int_equal(json_integer_value(json_object_get(json_array_get(stages, 1), "last_layer")), 3);
+    assert_string_equal(json_string_value(json_object_get(json_array_get(stages, 0), "agent")),
+                        "a1");
+    assert_int_equal(json_integer_value(json_object_get(json_array_get(stages, 1), "first_layer")),
+                     3);
+    assert_int_equal(json_integer_value(json_object_get(json_array_get(stages, 1), "last_layer")),
+                     3);
     request(&s, 50, 10);
     assert_true(sim_run_until(&s, sim_quiet, 10000));
     assert_int_equal(s.wrong, 0);
@@ -90,7 +92,10 @@ static void as_many_are_answered_at_once_as_asked_for(void **state)
     sim_open(&s, 12, 3);
     toy_manifest("toy", &manifest);
     json_t *options = json_pack("{s:s, s:i}", "agents", "a0,a1,a2", "max_sequences", 12);
-    assert_int_equal(sim_ask_wait(&s, "deploy", json_pack("{s:s, s:o}", "name", "toy", "options", options), &manifest), 0);
+    assert_int_equal(sim_ask_wait(&s, "deploy",
+                                  json_pack("{s:s, s:o}", "name", "toy", "options", options),
+                                  &manifest),
+                     0);
     buffer_free(&manifest);
     for (int i = 0; i < 20; i++)
         request(&s, 1 + (size_t)sim_random(&s, 60), 1 + (size_t)sim_random(&s, 40));
@@ -171,12 +176,20 @@ static void greedy_and_logits_run_on_live_agents(void **state)
     json_t *list = json_array();
     for (int i = 0; i < 8; i++)
         json_array_append_new(list, json_integer(ids[i]));
-    assert_int_equal(sim_ask_wait(&s, "greedy", json_pack("{s:s, s:O, s:i, s:i}", "deployment", "toy", "ids", list, "tokens", 12, "slice", 3), NULL), 0);
+    assert_int_equal(sim_ask_wait(&s, "greedy",
+                                  json_pack("{s:s, s:O, s:i, s:i}", "deployment", "toy", "ids",
+                                            list, "tokens", 12, "slice", 3),
+                                  NULL),
+                     0);
     const json_t *got = json_object_get(s.answer, "ids");
     assert_int_equal(json_array_size(got), 12);
     for (size_t i = 0; i < 12; i++)
         assert_int_equal(json_integer_value(json_array_get(got, i)), expected[i]);
-    assert_int_equal(sim_ask_wait(&s, "logits", json_pack("{s:s, s:O, s:i}", "deployment", "toy", "ids", list, "slice", 3), NULL), 0);
+    assert_int_equal(
+        sim_ask_wait(&s, "logits",
+                     json_pack("{s:s, s:O, s:i}", "deployment", "toy", "ids", list, "slice", 3),
+                     NULL),
+        0);
     assert_int_equal(s.logits.size, 8 * TOY_VOCABULARY * sizeof(float));
     const float *last = (const float *)(const void *)s.logits.data + 7 * TOY_VOCABULARY;
     assert_true(last[expected[0]] > 0.5f);
@@ -227,9 +240,12 @@ static void a_drained_agent_is_left_without_a_broken_stream(void **state)
     struct sim s;
     sim_open(&s, 9, 3);
     deploy(&s, NULL, NULL, 0);
-    assert_int_equal(sim_ask_wait(&s, "deployment.describe", json_pack("{s:s}", "name", "toy"), NULL), 0);
+    assert_int_equal(
+        sim_ask_wait(&s, "deployment.describe", json_pack("{s:s}", "name", "toy"), NULL), 0);
     char used[32];
-    snprintf(used, sizeof used, "%s", json_string_value(json_object_get(json_array_get(json_object_get(s.answer, "stages"), 0), "agent")));
+    snprintf(used, sizeof used, "%s",
+             json_string_value(
+                 json_object_get(json_array_get(json_object_get(s.answer, "stages"), 0), "agent")));
     struct sim_client *c = request(&s, 40, 40);
     sim_run_ms(&s, 5);
     assert_int_equal(sim_ask_wait(&s, "node.drain", json_pack("{s:s}", "name", used), NULL), 0);

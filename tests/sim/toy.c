@@ -1,10 +1,10 @@
 #include "tests/sim/toy.h"
 
-#include "common/env.h"
-#include "common/manifest.h"
-
 #include <stdio.h>
 #include <string.h>
+
+#include "common/env.h"
+#include "common/manifest.h"
 
 static uint64_t mix(uint64_t a, uint64_t b)
 {
@@ -46,17 +46,20 @@ void toy_manifest(const char *name, struct buffer *out)
     struct digest digests[TOY_LAYERS];
     for (int i = 0; i < TOY_LAYERS; i++) {
         digests[i] = digest_of(&i, sizeof i);
-        chunks[i] = (struct manifest_chunk){0, 64 + 100 * (uint64_t)i, 100, {digests[i].bytes, DIGEST_BYTES}};
+        chunks[i] = (struct manifest_chunk){
+            0, 64 + 100 * (uint64_t)i, 100, {digests[i].bytes, DIGEST_BYTES}};
     }
-    struct manifest m = {.name = name, .files = {&file, 1}, .heads = {&first, 1}, .chunks = {chunks, TOY_LAYERS}};
+    struct manifest m = {
+        .name = name, .files = {&file, 1}, .heads = {&first, 1}, .chunks = {chunks, TOY_LAYERS}};
     manifest_encode(&m, out);
 }
 
 static const struct core_layer layers[TOY_LAYERS] = {
-    {"embed", "embed", 1000, 500, 0, 8, 0},         {"blk.0.attn", "attn", 4000, 2000, 64, 8, 4000}, {"blk.0.mlp", "mlp", 8000, 4000, 0, 8, 8000},
-    {"blk.1.attn", "attn", 4000, 2000, 64, 8, 4000}, {"blk.1.mlp", "mlp", 8000, 4000, 0, 8, 8000},   {"blk.2.attn", "attn", 4000, 2000, 64, 8, 4000},
-    {"blk.2.mlp", "mlp", 8000, 4000, 0, 8, 8000},   {"blk.3.attn", "attn", 4000, 2000, 64, 8, 4000}, {"blk.3.mlp", "mlp", 8000, 4000, 0, 8, 8000},
-    {"head", "head", 1000, 500, 0, 4, 1000},
+    {"embed", "embed", 1000, 500, 0, 8, 0},       {"blk.0.attn", "attn", 4000, 2000, 64, 8, 4000},
+    {"blk.0.mlp", "mlp", 8000, 4000, 0, 8, 8000}, {"blk.1.attn", "attn", 4000, 2000, 64, 8, 4000},
+    {"blk.1.mlp", "mlp", 8000, 4000, 0, 8, 8000}, {"blk.2.attn", "attn", 4000, 2000, 64, 8, 4000},
+    {"blk.2.mlp", "mlp", 8000, 4000, 0, 8, 8000}, {"blk.3.attn", "attn", 4000, 2000, 64, 8, 4000},
+    {"blk.3.mlp", "mlp", 8000, 4000, 0, 8, 8000}, {"head", "head", 1000, 500, 0, 4, 1000},
 };
 static const uint32_t end_ids[] = {TOY_END};
 

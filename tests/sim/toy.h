@@ -1,14 +1,15 @@
-/* A toy model whose every layer mixes a position with all positions before it, so that a lost, doubled or reordered slice changes every token that follows.
- * It stands for the stage compute in the simulated cluster; its tokens can be computed without a cluster. */
+/* A toy model whose every layer mixes a position with all positions before it, so that a lost,
+ * doubled or reordered slice changes every token that follows. It stands for the stage compute in
+ * the simulated cluster; its tokens can be computed without a cluster. */
 #ifndef HP_TESTS_SIM_TOY_H
 #define HP_TESTS_SIM_TOY_H
-
-#include "common/bytes.h"
-#include "coordinator/core.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "common/bytes.h"
+#include "coordinator/core.h"
 
 enum { TOY_LAYERS = 10, TOY_VOCABULARY = 997, TOY_CONTEXT = 160, TOY_END = 5, TOY_WIDTH = 2 };
 
@@ -21,9 +22,13 @@ struct toy_memory {
 
 /* One position through layers [first, end); `x` is the token id before layer 0. */
 uint64_t toy_position(struct toy_memory *m, int first, int end, uint64_t x);
-static inline uint32_t toy_token(uint64_t x) { return (uint32_t)(x % TOY_VOCABULARY); }
+static inline uint32_t toy_token(uint64_t x)
+{
+    return (uint32_t)(x % TOY_VOCABULARY);
+}
 
-/* The undisturbed run: up to `max` tokens after the prompt, the end token included. Returns how many. */
+/* The undisturbed run: up to `max` tokens after the prompt, the end token included. Returns how
+ * many. */
 size_t toy_run(const uint32_t *prompt, size_t n, bool ignore_end, uint32_t *out, size_t max);
 
 /* What the coordinator knows of it: a manifest with one chunk a layer, and the facts. */

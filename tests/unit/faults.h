@@ -1,18 +1,21 @@
-/* Failing allocations, counted down: a test hands in a function that makes, uses and frees something, and the harness runs it with its first allocation
- * failing, then with its second, and so on, until it gets through with none that failed. Each time from then on once alone, and once with all that follow.
+/* Failing allocations, counted down: a test hands in a function that makes, uses and frees
+ * something, and the harness runs it with its first allocation failing, then with its second, and
+ * so on, until it gets through with none that failed. Each time from then on once alone, and once
+ * with all that follow.
  *
- * What must hold every time: no crash and no failed assertion, 0 or HP_ENOMEM as the answer, every allocation freed and every descriptor closed.
- * A failure names the allocation by its number and the lines of code that asked for it.
+ * What must hold every time: no crash and no failed assertion, 0 or HP_ENOMEM as the answer, every
+ * allocation freed and every descriptor closed. A failure names the allocation by its number and
+ * the lines of code that asked for it.
  *
- * A program is a harness by its name: NAME_faults_test.c or faults_test.c (the Makefile links it with --wrap). It includes this header in one file.
- * Counted are the allocations of our own code, each piece of an arena (common/arena.h), and those of jansson (through common/json.c), on the thread that calls;
- * other libraries and other threads get their memory. HP_FAULTS_VERBOSE=1 tells how many each test went through. */
+ * A program is a harness by its name: NAME_faults_test.c or faults_test.c (the Makefile links it
+ * with --wrap). It includes this header in one file. Counted are the allocations of our own code,
+ * each piece of an arena (common/arena.h), and those of jansson (through common/json.c), on the
+ * thread that calls; other libraries and other threads get their memory. HP_FAULTS_VERBOSE=1 tells
+ * how many each test went through. */
 #ifndef HP_TESTS_UNIT_FAULTS_H
 #define HP_TESTS_UNIT_FAULTS_H
 
-#include "common/arena.h"
-#include "common/status.h"
-
+#include <cmocka.h>
 #include <dlfcn.h>
 #include <execinfo.h>
 #include <fcntl.h>
@@ -27,18 +30,21 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "common/arena.h"
+#include "common/status.h"
 
 enum { FAULTS_TABLE = 1 << 16, FAULTS_FRAMES = 40, FAULTS_MOST = 20000, FAULTS_DESCRIPTORS = 512 };
 
-/* ---- what fails ------------------------------------------------------------------------------------------------------ */
+/* ---- what fails
+ * ------------------------------------------------------------------------------------------------------
+ */
 
 static _Thread_local struct {
-    bool armed;          /* this thread's allocations count */
-    size_t count;        /* so far in this run */
-    size_t fail_at;      /* this one fails; 0: none */
-    bool then_on;        /* and all after it */
-    size_t watch;        /* whose lines of code are kept */
+    bool armed;     /* this thread's allocations count */
+    size_t count;   /* so far in this run */
+    size_t fail_at; /* this one fails; 0: none */
+    bool then_on;   /* and all after it */
+    size_t watch;   /* whose lines of code are kept */
     int n_frames;
     void *frames[FAULTS_FRAMES];
     const char *what;
@@ -48,11 +54,15 @@ struct faults_block {
     const void *p;
     size_t number, bytes;
 };
-static struct faults_block faults_blocks[FAULTS_TABLE]; /* open addressing; a grave has p == faults_blocks */
+static struct faults_block
+    faults_blocks[FAULTS_TABLE]; /* open addressing; a grave has p == faults_blocks */
 static size_t faults_n_blocks;
 static pthread_mutex_t faults_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static inline size_t faults_place(const void *p) { return (size_t)(((uintptr_t)p >> 4) * UINT64_C(0x9E3779B97F4A7C15) >> 48) & (FAULTS_TABLE - 1); }
+static inline size_t faults_place(const void *p)
+{
+    return (size_t)(((uintptr_t)p >> 4) * UINT64_C(0x9E3779B97F4A7C15) >> 48) & (FAULTS_TABLE - 1);
+}
 
 static inline void faults_note(const void *p, size_t bytes)
 {
@@ -73,7 +83,8 @@ static inline void faults_forget(const void *p)
     if (!p)
         return;
     pthread_mutex_lock(&faults_lock);
-    for (size_t i = faults_place(p); faults_n_blocks && faults_blocks[i].p; i = (i + 1) & (FAULTS_TABLE - 1))
+    for (size_t i = faults_place(p); faults_n_blocks && faults_blocks[i].p;
+         i = (i + 1) & (FAULTS_TABLE - 1))
         if (faults_blocks[i].p == p) {
             faults_blocks[i].p = faults_blocks;
             faults_n_blocks--;
@@ -90,7 +101,8 @@ static inline bool faults_strike(void)
     faults.count++;
     if (faults.count == faults.watch)
         faults.n_frames = backtrace(faults.frames, FAULTS_FRAMES);
-    return faults.fail_at && (faults.then_on ? faults.count >= faults.fail_at : faults.count == faults.fail_at);
+    return faults.fail_at &&
+           (faults.then_on ? faults.count >= faults.fail_at : faults.count == faults.fail_at);
 }
 
 void *__real_malloc(size_t n);
@@ -154,7 +166,10 @@ char *__wrap_strndup(const char *s, size_t n)
     return copy;
 }
 
-char *__wrap_strdup(const char *s) { return __wrap_strndup(s, SIZE_MAX); }
+char *__wrap_strdup(const char *s)
+{
+    return __wrap_strndup(s, SIZE_MAX);
+}
 
 /* Arenas take their memory in large blocks: what is taken out of them counts by itself. */
 void *__real_arena_alloc(struct arena *a, size_t count, size_t size);
@@ -164,7 +179,8 @@ void *__wrap_arena_alloc(struct arena *a, size_t count, size_t size);
 void *__wrap_arena_memdup(struct arena *a, const void *p, size_t n);
 char *__wrap_arena_strndup(struct arena *a, const char *s, size_t n);
 char *__wrap_arena_strdup(struct arena *a, const char *s);
-char *__wrap_arena_printf(struct arena *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+char *__wrap_arena_printf(struct arena *a, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
 
 static inline bool faults_strike_arena(struct arena *a)
 {
@@ -173,10 +189,22 @@ static inline bool faults_strike_arena(struct arena *a)
     return fails;
 }
 
-void *__wrap_arena_alloc(struct arena *a, size_t count, size_t size) { return faults_strike_arena(a) ? NULL : __real_arena_alloc(a, count, size); }
-void *__wrap_arena_memdup(struct arena *a, const void *p, size_t n) { return faults_strike_arena(a) ? NULL : __real_arena_memdup(a, p, n); }
-char *__wrap_arena_strndup(struct arena *a, const char *s, size_t n) { return faults_strike_arena(a) ? NULL : __real_arena_strndup(a, s, n); }
-char *__wrap_arena_strdup(struct arena *a, const char *s) { return __wrap_arena_strndup(a, s, strlen(s)); }
+void *__wrap_arena_alloc(struct arena *a, size_t count, size_t size)
+{
+    return faults_strike_arena(a) ? NULL : __real_arena_alloc(a, count, size);
+}
+void *__wrap_arena_memdup(struct arena *a, const void *p, size_t n)
+{
+    return faults_strike_arena(a) ? NULL : __real_arena_memdup(a, p, n);
+}
+char *__wrap_arena_strndup(struct arena *a, const char *s, size_t n)
+{
+    return faults_strike_arena(a) ? NULL : __real_arena_strndup(a, s, n);
+}
+char *__wrap_arena_strdup(struct arena *a, const char *s)
+{
+    return __wrap_arena_strndup(a, s, strlen(s));
+}
 
 char *__wrap_arena_printf(struct arena *a, const char *fmt, ...)
 {
@@ -188,9 +216,12 @@ char *__wrap_arena_printf(struct arena *a, const char *fmt, ...)
     return n < 0 || (size_t)n >= sizeof text ? NULL : __wrap_arena_strndup(a, text, (size_t)n);
 }
 
-/* ---- what is said of it ----------------------------------------------------------------------------------------------- */
+/* ---- what is said of it
+ * -----------------------------------------------------------------------------------------------
+ */
 
-/* The lines of code of the allocation that was watched; ours alone, found by addr2line where there is one. */
+/* The lines of code of the allocation that was watched; ours alone, found by addr2line where there
+ * is one. */
 static inline void faults_lines_print(void)
 {
     char command[4096];
@@ -201,7 +232,8 @@ static inline void faults_lines_print(void)
     at += (size_t)snprintf(command, sizeof command, "addr2line -fpse '%s'", self.dli_fname);
     for (int i = 1; i < faults.n_frames && at < sizeof command - 32; i++)
         if (dladdr(faults.frames[i], &info) && info.dli_fbase == self.dli_fbase)
-            at += (size_t)snprintf(command + at, sizeof command - at, " %#zx", (size_t)((char *)faults.frames[i] - (char *)info.dli_fbase) - 1);
+            at += (size_t)snprintf(command + at, sizeof command - at, " %#zx",
+                                   (size_t)((char *)faults.frames[i] - (char *)info.dli_fbase) - 1);
     snprintf(command + at, sizeof command - at, " >&2");
     if (system(command) != 0)
         fprintf(stderr, "%s\n", command);
@@ -211,7 +243,8 @@ static inline void faults_on_crash(int number)
 {
     signal(number, SIG_DFL);
     faults.armed = false;
-    fprintf(stderr, "%s: %s when allocation %zu%s fails:\n", faults.what, strsignal(number), faults.fail_at, faults.then_on ? " and all after it" : "");
+    fprintf(stderr, "%s: %s when allocation %zu%s fails:\n", faults.what, strsignal(number),
+            faults.fail_at, faults.then_on ? " and all after it" : "");
     faults_lines_print();
     raise(number);
 }
@@ -224,7 +257,8 @@ static inline int faults_descriptors(void)
     return n;
 }
 
-static inline int faults_run(int (*run)(void *ctx), void *ctx, size_t fail_at, bool then_on, size_t watch)
+static inline int faults_run(int (*run)(void *ctx), void *ctx, size_t fail_at, bool then_on,
+                             size_t watch)
 {
     faults.count = 0;
     faults.fail_at = fail_at;
@@ -241,7 +275,8 @@ static inline void faults_leaks_print(int (*run)(void *ctx), void *ctx)
 {
     size_t fail_at = faults.fail_at, leaked = 0;
     for (size_t i = 0; i < FAULTS_TABLE; i++)
-        if (faults_blocks[i].p && faults_blocks[i].p != faults_blocks && (!leaked || faults_blocks[i].number < leaked))
+        if (faults_blocks[i].p && faults_blocks[i].p != faults_blocks &&
+            (!leaked || faults_blocks[i].number < leaked))
             leaked = faults_blocks[i].number;
     fprintf(stderr, "left behind by allocation %zu:\n", leaked);
     faults_run(run, ctx, fail_at, faults.then_on, leaked);
@@ -259,8 +294,10 @@ static inline bool faults_try(int (*run)(void *ctx), void *ctx, size_t fail_at, 
     int open = faults_descriptors() - descriptors;
     if (good && !faults_n_blocks && !open)
         return true;
-    fprintf(stderr, "%s answers %s (%d), leaves %zu blocks and %d descriptors when allocation %zu%s %s\n", faults.what, status_word(rc), rc,
-            faults_n_blocks, open, fail_at, then_on ? " and all after it" : "", failed ? "fails:" : "is never reached");
+    fprintf(stderr,
+            "%s answers %s (%d), leaves %zu blocks and %d descriptors when allocation %zu%s %s\n",
+            faults.what, status_word(rc), rc, faults_n_blocks, open, fail_at,
+            then_on ? " and all after it" : "", failed ? "fails:" : "is never reached");
     faults_lines_print();
     if (faults_n_blocks)
         faults_leaks_print(run, ctx);
@@ -286,7 +323,8 @@ static inline bool faults_hold(const char *what, int (*run)(void *ctx), void *ct
     return good;
 }
 
-/* See the head. `run` is called many times and must leave nothing behind; it returns 0, or HP_ENOMEM when an allocation failed. */
+/* See the head. `run` is called many times and must leave nothing behind; it returns 0, or
+ * HP_ENOMEM when an allocation failed. */
 static inline void faults_each(const char *what, int (*run)(void *ctx), void *ctx)
 {
     if (!faults_hold(what, run, ctx))

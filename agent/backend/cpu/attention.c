@@ -1,5 +1,6 @@
-/* Attention over a paged KV cache. A page holds, for each block and kv head, its keys [head_dim][KV_PAGE_TOKENS] and then its values
- * [KV_PAGE_TOKENS][head_dim]: so both products of attention run along contiguous rows. */
+/* Attention over a paged KV cache. A page holds, for each block and kv head, its keys
+ * [head_dim][KV_PAGE_TOKENS] and then its values [KV_PAGE_TOKENS][head_dim]: so both products of
+ * attention run along contiguous rows. */
 #include <assert.h>
 #include <math.h>
 #include <stdatomic.h>
@@ -7,8 +8,14 @@
 
 #include "agent/backend/cpu/cpu_int.h"
 
-static size_t element_bytes(const struct kv_layout *l) { return l->f32 ? sizeof(float) : sizeof(uint16_t); }
-static size_t head_bytes(const struct kv_layout *l) { return 2 * (size_t)l->head_dim * KV_PAGE_TOKENS * element_bytes(l); }
+static size_t element_bytes(const struct kv_layout *l)
+{
+    return l->f32 ? sizeof(float) : sizeof(uint16_t);
+}
+static size_t head_bytes(const struct kv_layout *l)
+{
+    return 2 * (size_t)l->head_dim * KV_PAGE_TOKENS * element_bytes(l);
+}
 
 uint64_t cpu_kv_page_bytes(const struct device *d, const struct kv_layout *l)
 {
@@ -17,7 +24,8 @@ uint64_t cpu_kv_page_bytes(const struct device *d, const struct kv_layout *l)
 }
 
 /* Keys and values of one block and head in a page. */
-static uint8_t *page_head(const struct kv_layout *l, struct tensor pool, uint32_t page, int block, int head)
+static uint8_t *page_head(const struct kv_layout *l, struct tensor pool, uint32_t page, int block,
+                          int head)
 {
     size_t bytes = head_bytes(l);
     return (uint8_t *)pool.data + page * (bytes * (size_t)l->n_blocks * (size_t)l->n_kv_heads) +
@@ -28,13 +36,15 @@ static uint8_t *page_head(const struct kv_layout *l, struct tensor pool, uint32_
 static void put_key(const struct kv_layout *l, uint8_t *head, size_t token, const void *key)
 {
     for (size_t i = 0; i < (size_t)l->head_dim; i++)
-        memcpy(head + (i * KV_PAGE_TOKENS + token) * element_bytes(l), (const uint8_t *)key + i * element_bytes(l), element_bytes(l));
+        memcpy(head + (i * KV_PAGE_TOKENS + token) * element_bytes(l),
+               (const uint8_t *)key + i * element_bytes(l), element_bytes(l));
 }
 
 static void get_key(const struct kv_layout *l, const uint8_t *head, size_t token, void *key)
 {
     for (size_t i = 0; i < (size_t)l->head_dim; i++)
-        memcpy((uint8_t *)key + i * element_bytes(l), head + (i * KV_PAGE_TOKENS + token) * element_bytes(l), element_bytes(l));
+        memcpy((uint8_t *)key + i * element_bytes(l),
+               head + (i * KV_PAGE_TOKENS + token) * element_bytes(l), element_bytes(l));
 }
 
 static size_t value_at(const struct kv_layout *l, size_t token)
@@ -42,7 +52,8 @@ static size_t value_at(const struct kv_layout *l, size_t token)
     return ((size_t)l->head_dim * KV_PAGE_TOKENS + token * (size_t)l->head_dim) * element_bytes(l);
 }
 
-static void append_token(struct cpu_device *d, const struct kv_layout *l, uint8_t *head, size_t token, const float *key, const float *value)
+static void append_token(struct cpu_device *d, const struct kv_layout *l, uint8_t *head,
+                         size_t token, const float *key, const float *value)
 {
     size_t hd = (size_t)l->head_dim;
     if (l->f32) {
@@ -55,14 +66,15 @@ static void append_token(struct cpu_device *d, const struct kv_layout *l, uint8_
         size_t n = hd - i < 1024 ? hd - i : 1024;
         d->kernels->f32_to_f16(key + i, n, half);
         for (size_t j = 0; j < n; j++)
-            memcpy(head + ((i + j) * KV_PAGE_TOKENS + token) * sizeof *half, half + j, sizeof *half);
+            memcpy(head + ((i + j) * KV_PAGE_TOKENS + token) * sizeof *half, half + j,
+                   sizeof *half);
         d->kernels->f32_to_f16(value + i, n, half);
         memcpy(head + value_at(l, token) + i * sizeof *half, half, n * sizeof *half);
     }
 }
 
-void cpu_kv_append(struct stream *s, const struct kv_layout *l, struct tensor pool, int block, const struct attention_run *runs, int n_runs,
-                   struct tensor k, struct tensor v)
+void cpu_kv_append(struct stream *s, const struct kv_layout *l, struct tensor pool, int block,
+                   const struct attention_run *runs, int n_runs, struct tensor k, struct tensor v)
 {
     size_t hd = (size_t)l->head_dim, width = hd * (size_t)l->n_kv_heads;
     for (int i = 0; i < n_runs; i++)
@@ -70,8 +82,11 @@ void cpu_kv_append(struct stream *s, const struct kv_layout *l, struct tensor po
             uint32_t position = runs[i].first_position + t;
             size_t row = (size_t)(runs[i].first_row + t) * width;
             for (int h = 0; h < l->n_kv_heads; h++)
-                append_token(s->device, l, page_head(l, pool, runs[i].pages[position / KV_PAGE_TOKENS], block, h), position % KV_PAGE_TOKENS,
-                             (const float *)k.data + row + (size_t)h * hd, (const float *)v.data + row + (size_t)h * hd);
+                append_token(s->device, l,
+                             page_head(l, pool, runs[i].pages[position / KV_PAGE_TOKENS], block, h),
+                             position % KV_PAGE_TOKENS,
+                             (const float *)k.data + row + (size_t)h * hd,
+                             (const float *)v.data + row + (size_t)h * hd);
         }
 }
 
@@ -86,12 +101,17 @@ struct attention_job {
     atomic_bool failed;
 };
 
-static uint32_t run_tiles(const struct attention_run *run, uint32_t group) { return (run->n_tokens * group + ATTEND_MAX_ROWS - 1) / ATTEND_MAX_ROWS; }
+static uint32_t run_tiles(const struct attention_run *run, uint32_t group)
+{
+    return (run->n_tokens * group + ATTEND_MAX_ROWS - 1) / ATTEND_MAX_ROWS;
+}
 
-static void attend_tile(const struct attention_job *job, const struct attention_run *run, int head, uint32_t tile, float *scratch)
+static void attend_tile(const struct attention_job *job, const struct attention_run *run, int head,
+                        uint32_t tile, float *scratch)
 {
     const struct kv_layout *l = job->layout;
-    uint32_t group = (uint32_t)(job->heads / l->n_kv_heads), rows = run->n_tokens * group, begin = tile * ATTEND_MAX_ROWS;
+    uint32_t group = (uint32_t)(job->heads / l->n_kv_heads), rows = run->n_tokens * group,
+             begin = tile * ATTEND_MAX_ROWS;
     size_t stride = (size_t)job->heads * (size_t)l->head_dim;
     size_t at = run->first_row * stride + (size_t)head * group * (size_t)l->head_dim;
     struct attend_task task = {
@@ -113,13 +133,15 @@ static void attend_tile(const struct attention_job *job, const struct attention_
     job->device->kernels->attend(&task);
 }
 
-/* Part of the work: one tile of one run and kv head. A run's last tiles, which see the longest prefix, come first. */
+/* Part of the work: one tile of one run and kv head. A run's last tiles, which see the longest
+ * prefix, come first. */
 static void attention_part(void *ctx, int thread, uint32_t part)
 {
     struct attention_job *job = ctx;
     const struct kv_layout *l = job->layout;
     uint32_t group = (uint32_t)(job->heads / l->n_kv_heads), heads = (uint32_t)l->n_kv_heads;
-    float *scratch = scratch_get(job->device, &job->device->private[thread], attend_scratch_floats(l->head_dim) * sizeof *scratch);
+    float *scratch = scratch_get(job->device, &job->device->private[thread],
+                                 attend_scratch_floats(l->head_dim) * sizeof *scratch);
     if (!scratch) {
         atomic_store(&job->failed, true);
         return;
@@ -134,8 +156,9 @@ static void attention_part(void *ctx, int thread, uint32_t part)
     }
 }
 
-void cpu_attention(struct stream *s, const struct kv_layout *l, struct tensor pool, int block, const struct attention_run *runs, int n_runs,
-                   int heads, struct tensor q, struct tensor out)
+void cpu_attention(struct stream *s, const struct kv_layout *l, struct tensor pool, int block,
+                   const struct attention_run *runs, int n_runs, int heads, struct tensor q,
+                   struct tensor out)
 {
     assert(heads % l->n_kv_heads == 0);
     struct attention_job job = {.device = s->device,
@@ -155,37 +178,45 @@ void cpu_attention(struct stream *s, const struct kv_layout *l, struct tensor po
         cpu_stream_fail(s, HP_EDEVICE, "no memory for attention");
 }
 
-/* ---- wire order: [block][k or v][token][kv head][head dim] ------------------------------------------------------ */
+/* ---- wire order: [block][k or v][token][kv head][head dim]
+ * ------------------------------------------------------ */
 
-static size_t wire_at(const struct kv_layout *l, int block, int part, uint32_t count, uint32_t token, int head)
+static size_t wire_at(const struct kv_layout *l, int block, int part, uint32_t count,
+                      uint32_t token, int head)
 {
-    return ((((size_t)block * 2 + (size_t)part) * count + token) * (size_t)l->n_kv_heads + (size_t)head) * (size_t)l->head_dim * element_bytes(l);
+    return ((((size_t)block * 2 + (size_t)part) * count + token) * (size_t)l->n_kv_heads +
+            (size_t)head) *
+           (size_t)l->head_dim * element_bytes(l);
 }
 
-void cpu_kv_export(struct stream *s, const struct kv_layout *l, struct tensor pool, const uint32_t *pages, uint32_t first, uint32_t count,
-                   void *out)
+void cpu_kv_export(struct stream *s, const struct kv_layout *l, struct tensor pool,
+                   const uint32_t *pages, uint32_t first, uint32_t count, void *out)
 {
     (void)s;
     for (int b = 0; b < l->n_blocks; b++)
         for (uint32_t t = 0; t < count; t++)
             for (int h = 0; h < l->n_kv_heads; h++) {
                 const uint8_t *head = page_head(l, pool, pages[(first + t) / KV_PAGE_TOKENS], b, h);
-                get_key(l, head, (first + t) % KV_PAGE_TOKENS, (uint8_t *)out + wire_at(l, b, 0, count, t, h));
-                memcpy((uint8_t *)out + wire_at(l, b, 1, count, t, h), head + value_at(l, (first + t) % KV_PAGE_TOKENS),
+                get_key(l, head, (first + t) % KV_PAGE_TOKENS,
+                        (uint8_t *)out + wire_at(l, b, 0, count, t, h));
+                memcpy((uint8_t *)out + wire_at(l, b, 1, count, t, h),
+                       head + value_at(l, (first + t) % KV_PAGE_TOKENS),
                        (size_t)l->head_dim * element_bytes(l));
             }
 }
 
-void cpu_kv_import(struct stream *s, const struct kv_layout *l, struct tensor pool, const uint32_t *pages, uint32_t first, uint32_t count,
-                   const void *wire)
+void cpu_kv_import(struct stream *s, const struct kv_layout *l, struct tensor pool,
+                   const uint32_t *pages, uint32_t first, uint32_t count, const void *wire)
 {
     (void)s;
     for (int b = 0; b < l->n_blocks; b++)
         for (uint32_t t = 0; t < count; t++)
             for (int h = 0; h < l->n_kv_heads; h++) {
                 uint8_t *head = page_head(l, pool, pages[(first + t) / KV_PAGE_TOKENS], b, h);
-                put_key(l, head, (first + t) % KV_PAGE_TOKENS, (const uint8_t *)wire + wire_at(l, b, 0, count, t, h));
-                memcpy(head + value_at(l, (first + t) % KV_PAGE_TOKENS), (const uint8_t *)wire + wire_at(l, b, 1, count, t, h),
+                put_key(l, head, (first + t) % KV_PAGE_TOKENS,
+                        (const uint8_t *)wire + wire_at(l, b, 0, count, t, h));
+                memcpy(head + value_at(l, (first + t) % KV_PAGE_TOKENS),
+                       (const uint8_t *)wire + wire_at(l, b, 1, count, t, h),
                        (size_t)l->head_dim * element_bytes(l));
             }
 }

@@ -17,14 +17,17 @@ struct event {
     uint64_t at_ns;
 };
 
-/* ---- memory ------------------------------------------------------------------------------------------------- */
+/* ---- memory
+ * -------------------------------------------------------------------------------------------------
+ */
 
 static uint64_t memory_free(const struct device *device)
 {
     const struct cpu_device *d = (const struct cpu_device *)device;
     if (!d->limit_bytes)
         return UINT64_MAX;
-    uint64_t scratch = atomic_load(&d->inputs_bytes) + atomic_load(&d->private_bytes) * (unsigned)threads_count(d->threads);
+    uint64_t scratch = atomic_load(&d->inputs_bytes) +
+                       atomic_load(&d->private_bytes) * (unsigned)threads_count(d->threads);
     uint64_t used = atomic_load(&d->used_bytes) + scratch;
     return d->limit_bytes > used ? d->limit_bytes - used : 0;
 }
@@ -33,21 +36,27 @@ int cpu_memory_reserve(struct cpu_device *d, uint64_t bytes, const char *what, s
 {
     uint64_t left = memory_free(&d->base);
     if (bytes > left)
-        return err_set(e, HP_ENOMEM, "%s needs %llu bytes, and %llu of the limit of %llu are left: %llu bytes are missing", what,
-                       (unsigned long long)bytes, (unsigned long long)left, (unsigned long long)d->limit_bytes, (unsigned long long)(bytes - left));
+        return err_set(
+            e, HP_ENOMEM,
+            "%s needs %llu bytes, and %llu of the limit of %llu are left: %llu bytes are missing",
+            what, (unsigned long long)bytes, (unsigned long long)left,
+            (unsigned long long)d->limit_bytes, (unsigned long long)(bytes - left));
     atomic_fetch_add(&d->used_bytes, bytes);
     return 0;
 }
 
-int cpu_memory_alloc(struct cpu_device *d, uint64_t bytes, const char *what, void **out, struct err *e)
+int cpu_memory_alloc(struct cpu_device *d, uint64_t bytes, const char *what, void **out,
+                     struct err *e)
 {
     int rc = cpu_memory_reserve(d, bytes, what, e);
     if (rc < 0)
         return rc;
-    void *p = mmap(NULL, bytes ? bytes : 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *p =
+        mmap(NULL, bytes ? bytes : 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED) {
         atomic_fetch_sub(&d->used_bytes, bytes);
-        return err_set(e, HP_ENOMEM, "%s: the system has no %llu bytes of memory left", what, (unsigned long long)bytes);
+        return err_set(e, HP_ENOMEM, "%s: the system has no %llu bytes of memory left", what,
+                       (unsigned long long)bytes);
     }
     if (bytes >= HUGE_PAGE_BYTES)
         madvise(p, bytes, MADV_HUGEPAGE);
@@ -100,7 +109,8 @@ static void tensor_free(struct device *device, struct tensor *t)
     *t = (struct tensor){0};
 }
 
-/* ---- the device --------------------------------------------------------------------------------------------- */
+/* ---- the device
+ * --------------------------------------------------------------------------------------------- */
 
 static void close_device(struct device **device)
 {
@@ -148,14 +158,19 @@ static int open_device(const struct device_config *c, struct device **out, struc
         close_device(&device);
         return rc;
     }
-    snprintf(d->description, sizeof d->description, "cpu %s, %d thread%s", d->kernels->name, n, n == 1 ? "" : "s");
+    snprintf(d->description, sizeof d->description, "cpu %s, %d thread%s", d->kernels->name, n,
+             n == 1 ? "" : "s");
     *out = device;
     return 0;
 }
 
-static const char *describe(const struct device *d) { return ((const struct cpu_device *)d)->description; }
+static const char *describe(const struct device *d)
+{
+    return ((const struct cpu_device *)d)->description;
+}
 
-/* ---- streams: operators run when they are called ---------------------------------------------------------------- */
+/* ---- streams: operators run when they are called
+ * ---------------------------------------------------------------- */
 
 static int stream_create(struct device *d, struct stream **out, struct err *e)
 {
@@ -207,25 +222,34 @@ static void event_record(struct event *v, struct stream *s)
     v->at_ns = env_now_ns(&env_real);
 }
 
-static void event_wait(struct event *v) { (void)v; }
+static void event_wait(struct event *v)
+{
+    (void)v;
+}
 
-static double event_seconds(const struct event *from, const struct event *to) { return (double)(to->at_ns - from->at_ns) * 1e-9; }
+static double event_seconds(const struct event *from, const struct event *to)
+{
+    return (double)(to->at_ns - from->at_ns) * 1e-9;
+}
 
-static void tensor_write(struct stream *s, struct tensor t, uint64_t offset, const void *src, uint64_t bytes)
+static void tensor_write(struct stream *s, struct tensor t, uint64_t offset, const void *src,
+                         uint64_t bytes)
 {
     (void)s;
     assert(offset + bytes <= t.bytes);
     memcpy((uint8_t *)t.data + offset, src, bytes);
 }
 
-static void tensor_read(struct stream *s, struct tensor t, uint64_t offset, void *dst, uint64_t bytes)
+static void tensor_read(struct stream *s, struct tensor t, uint64_t offset, void *dst,
+                        uint64_t bytes)
 {
     (void)s;
     assert(offset + bytes <= t.bytes);
     memcpy(dst, (const uint8_t *)t.data + offset, bytes);
 }
 
-/* ---- operators that go row by row ------------------------------------------------------------------------------- */
+/* ---- operators that go row by row
+ * ------------------------------------------------------------------------------- */
 
 struct rows_job {
     struct cpu_device *device;
@@ -260,23 +284,29 @@ static void rows_run(struct rows_job *job)
     threads_run(job->device->threads, job->parts.count, rows_part, job);
 }
 
-static void embed(struct stream *s, const struct device_weight *table, struct tensor ids, uint32_t rows, struct tensor out)
+static void embed(struct stream *s, const struct device_weight *table, struct tensor ids,
+                  uint32_t rows, struct tensor out)
 {
-    assert(table->form == FORM_IN_PLACE && (uint64_t)rows * table->columns * sizeof(float) <= out.bytes);
+    assert(table->form == FORM_IN_PLACE &&
+           (uint64_t)rows * table->columns * sizeof(float) <= out.bytes);
     const uint32_t *id = ids.data;
     for (uint32_t r = 0; r < rows; r++) {
         assert(id[r] < table->rows);
-        s->device->kernels->unpack[table->dtype](table->data + id[r] * table->row_bytes, table->columns, (float *)out.data + r * table->columns);
+        s->device->kernels->unpack[table->dtype](table->data + id[r] * table->row_bytes,
+                                                 table->columns,
+                                                 (float *)out.data + r * table->columns);
     }
 }
 
 static void rms_norm_rows(const struct rows_job *job, size_t begin, size_t end)
 {
     for (size_t r = begin; r < end; r++)
-        job->device->kernels->rms_norm(job->in + r * job->width, job->in2, job->epsilon, job->width, job->out + r * job->width);
+        job->device->kernels->rms_norm(job->in + r * job->width, job->in2, job->epsilon, job->width,
+                                       job->out + r * job->width);
 }
 
-static void rms_norm(struct stream *s, struct tensor in, const struct device_weight *weight, float epsilon, uint32_t rows, struct tensor out)
+static void rms_norm(struct stream *s, struct tensor in, const struct device_weight *weight,
+                     float epsilon, uint32_t rows, struct tensor out)
 {
     assert(weight->form == FORM_F32);
     rows_run(&(struct rows_job){.device = s->device,
@@ -290,7 +320,8 @@ static void rms_norm(struct stream *s, struct tensor in, const struct device_wei
                                 .epsilon = epsilon});
 }
 
-static void rope_angles(struct stream *s, const struct rope_config *rope, const uint32_t *positions, uint32_t rows, struct tensor angles)
+static void rope_angles(struct stream *s, const struct rope_config *rope, const uint32_t *positions,
+                        uint32_t rows, struct tensor angles)
 {
     (void)s;
     assert((uint64_t)rows * (uint64_t)rope->dims * sizeof(float) <= angles.bytes);
@@ -299,11 +330,12 @@ static void rope_angles(struct stream *s, const struct rope_config *rope, const 
 
 static void rope_rows(const struct rows_job *job, size_t begin, size_t end)
 {
-    reference_rope(job->rope, job->in + begin * (size_t)job->rope->dims, end - begin, (int)job->heads, (int)(job->width / job->heads),
-                   job->out + begin * job->width);
+    reference_rope(job->rope, job->in + begin * (size_t)job->rope->dims, end - begin,
+                   (int)job->heads, (int)(job->width / job->heads), job->out + begin * job->width);
 }
 
-static void rope(struct stream *s, const struct rope_config *config, struct tensor angles, uint32_t rows, int heads, int head_dim, struct tensor x)
+static void rope(struct stream *s, const struct rope_config *config, struct tensor angles,
+                 uint32_t rows, int heads, int head_dim, struct tensor x)
 {
     rows_run(&(struct rows_job){.device = s->device,
                                 .run = rope_rows,
@@ -318,21 +350,32 @@ static void rope(struct stream *s, const struct rope_config *config, struct tens
 
 static void silu_rows(const struct rows_job *job, size_t begin, size_t end)
 {
-    job->device->kernels->silu_mul(job->in + begin, job->in2 + begin, end - begin, job->out + begin);
+    job->device->kernels->silu_mul(job->in + begin, job->in2 + begin, end - begin,
+                                   job->out + begin);
 }
 
-static void silu_mul(struct stream *s, struct tensor gate, struct tensor up, uint64_t n, struct tensor out)
+static void silu_mul(struct stream *s, struct tensor gate, struct tensor up, uint64_t n,
+                     struct tensor out)
 {
-    /* A grain of whole vectors, so that an element's vector lane does not depend on the number of threads. */
-    rows_run(&(struct rows_job){
-        .device = s->device, .run = silu_rows, .n = n, .grain = 64, .in = gate.data, .in2 = up.data, .out = out.data, .width = 1});
+    /* A grain of whole vectors, so that an element's vector lane does not depend on the number of
+     * threads. */
+    rows_run(&(struct rows_job){.device = s->device,
+                                .run = silu_rows,
+                                .n = n,
+                                .grain = 64,
+                                .in = gate.data,
+                                .in2 = up.data,
+                                .out = out.data,
+                                .width = 1});
 }
 
-static void gather_rows(struct stream *s, struct tensor in, const uint32_t *rows, uint32_t n_rows, uint32_t width, struct tensor out)
+static void gather_rows(struct stream *s, struct tensor in, const uint32_t *rows, uint32_t n_rows,
+                        uint32_t width, struct tensor out)
 {
     (void)s;
     for (uint32_t i = 0; i < n_rows; i++)
-        memcpy((float *)out.data + (size_t)i * width, (const float *)in.data + (size_t)rows[i] * width, width * sizeof(float));
+        memcpy((float *)out.data + (size_t)i * width,
+               (const float *)in.data + (size_t)rows[i] * width, width * sizeof(float));
 }
 
 struct spread {
@@ -347,13 +390,17 @@ static void spread_part(void *ctx, int thread, uint32_t part)
     s->work(s->ctx, part);
 }
 
-static void host_spread(struct device *device, uint32_t n, void (*work)(void *ctx, uint32_t part), void *ctx)
+static void host_spread(struct device *device, uint32_t n, void (*work)(void *ctx, uint32_t part),
+                        void *ctx)
 {
     struct spread s = {work, ctx};
     threads_run(((struct cpu_device *)device)->threads, n, spread_part, &s);
 }
 
-static void loader_enter(struct device *device) { threads_guest_enter(((struct cpu_device *)device)->threads); }
+static void loader_enter(struct device *device)
+{
+    threads_guest_enter(((struct cpu_device *)device)->threads);
+}
 
 const struct backend cpu_backend = {
     .name = "cpu",

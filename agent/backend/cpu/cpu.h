@@ -1,4 +1,5 @@
-/* The CPU as a device: float32 and bfloat16 on the cores that it was given. Operators run at once, on the calling thread and the pool. */
+/* The CPU as a device: float32 and bfloat16 on the cores that it was given. Operators run at once,
+ * on the calling thread and the pool. */
 #ifndef HP_AGENT_BACKEND_CPU_CPU_H
 #define HP_AGENT_BACKEND_CPU_CPU_H
 

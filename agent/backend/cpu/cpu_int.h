@@ -2,11 +2,11 @@
 #ifndef HP_AGENT_BACKEND_CPU_CPU_INT_H
 #define HP_AGENT_BACKEND_CPU_CPU_INT_H
 
+#include <stdatomic.h>
+
 #include "agent/backend/cpu/cpu.h"
 #include "agent/backend/cpu/kernels.h"
 #include "agent/backend/cpu/threads.h"
-
-#include <stdatomic.h>
 
 struct onednn;
 
@@ -23,10 +23,12 @@ struct cpu_device {
     struct onednn *onednn; /* NULL without bf16 */
     uint64_t limit_bytes;
     atomic_ullong used_bytes;
-    /* Scratch counts against the limit, and stays: that of inputs, and the most that any thread ever wanted, for each of them, since any may come to it. */
+    /* Scratch counts against the limit, and stays: that of inputs, and the most that any thread
+     * ever wanted, for each of them, since any may come to it. */
     atomic_ullong inputs_bytes, private_bytes;
-    struct scratch inputs;   /* a matmul's inputs as bf16 */
-    struct scratch *private; /* [threads + 1]: of one thread inside an operator; the last is the loader's */
+    struct scratch inputs; /* a matmul's inputs as bf16 */
+    struct scratch
+        *private; /* [threads + 1]: of one thread inside an operator; the last is the loader's */
     char description[96];
 };
 
@@ -39,43 +41,51 @@ enum weight_form { FORM_IN_PLACE, FORM_PANELS_BF16, FORM_F32 };
 
 struct device_weight {
     enum weight_form form;
-    enum dtype dtype;        /* of data in place */
-    const uint8_t *data;     /* in place: rows of the file; else owned */
-    size_t rows, columns;    /* [outputs, inputs]; a vector has one row */
-    size_t row_bytes;        /* in place */
-    size_t padded_columns;   /* of a panel */
-    uint64_t owned_bytes;    /* of `data`, when it is ours */
+    enum dtype dtype;      /* of data in place */
+    const uint8_t *data;   /* in place: rows of the file; else owned */
+    size_t rows, columns;  /* [outputs, inputs]; a vector has one row */
+    size_t row_bytes;      /* in place */
+    size_t padded_columns; /* of a panel */
+    uint64_t owned_bytes;  /* of `data`, when it is ours */
 };
 
-/* Zeroed, page-aligned memory that counts against the device's limit; HP_ENOMEM says what is missing. */
-int cpu_memory_alloc(struct cpu_device *d, uint64_t bytes, const char *what, void **out, struct err *e);
+/* Zeroed, page-aligned memory that counts against the device's limit; HP_ENOMEM says what is
+ * missing. */
+int cpu_memory_alloc(struct cpu_device *d, uint64_t bytes, const char *what, void **out,
+                     struct err *e);
 /* The same for memory that is there already: counts it. */
 int cpu_memory_reserve(struct cpu_device *d, uint64_t bytes, const char *what, struct err *e);
 void cpu_memory_free(struct cpu_device *d, void *p, uint64_t bytes);
 
-/* At least `bytes`, aligned for vectors; NULL when memory ran out. From any thread, each for its own scratch. */
+/* At least `bytes`, aligned for vectors; NULL when memory ran out. From any thread, each for its
+ * own scratch. */
 void *scratch_get(struct cpu_device *d, struct scratch *s, size_t bytes);
 
 /* Records the stream's first failure. */
 void cpu_stream_fail(struct stream *s, int code, const char *text);
 
 /* matmul.c */
-uint64_t cpu_weight_resident_bytes(const struct device *d, const struct weight *w, enum weight_use use, bool f32);
-uint64_t cpu_matmul_scratch_bytes(const struct device *d, const struct weight *w, bool f32, uint32_t rows);
-int cpu_weight_load(struct device *d, const struct weight *w, enum weight_use use, bool f32, struct device_weight **out, struct err *e);
+uint64_t cpu_weight_resident_bytes(const struct device *d, const struct weight *w,
+                                   enum weight_use use, bool f32);
+uint64_t cpu_matmul_scratch_bytes(const struct device *d, const struct weight *w, bool f32,
+                                  uint32_t rows);
+int cpu_weight_load(struct device *d, const struct weight *w, enum weight_use use, bool f32,
+                    struct device_weight **out, struct err *e);
 void cpu_weight_free(struct device *d, struct device_weight **w);
-void cpu_matmul(struct stream *s, struct tensor in, const struct device_weight *weight, const struct device_weight *bias, uint32_t rows,
-                bool accumulate, struct tensor out);
+void cpu_matmul(struct stream *s, struct tensor in, const struct device_weight *weight,
+                const struct device_weight *bias, uint32_t rows, bool accumulate,
+                struct tensor out);
 
 /* attention.c */
 uint64_t cpu_kv_page_bytes(const struct device *d, const struct kv_layout *l);
-void cpu_kv_append(struct stream *s, const struct kv_layout *l, struct tensor pool, int block, const struct attention_run *runs, int n_runs,
-                   struct tensor k, struct tensor v);
-void cpu_attention(struct stream *s, const struct kv_layout *l, struct tensor pool, int block, const struct attention_run *runs, int n_runs,
-                   int heads, struct tensor q, struct tensor out);
-void cpu_kv_export(struct stream *s, const struct kv_layout *l, struct tensor pool, const uint32_t *pages, uint32_t first, uint32_t count,
-                   void *out);
-void cpu_kv_import(struct stream *s, const struct kv_layout *l, struct tensor pool, const uint32_t *pages, uint32_t first, uint32_t count,
-                   const void *block);
+void cpu_kv_append(struct stream *s, const struct kv_layout *l, struct tensor pool, int block,
+                   const struct attention_run *runs, int n_runs, struct tensor k, struct tensor v);
+void cpu_attention(struct stream *s, const struct kv_layout *l, struct tensor pool, int block,
+                   const struct attention_run *runs, int n_runs, int heads, struct tensor q,
+                   struct tensor out);
+void cpu_kv_export(struct stream *s, const struct kv_layout *l, struct tensor pool,
+                   const uint32_t *pages, uint32_t first, uint32_t count, void *out);
+void cpu_kv_import(struct stream *s, const struct kv_layout *l, struct tensor pool,
+                   const uint32_t *pages, uint32_t first, uint32_t count, const void *block);
 
 #endif

@@ -3,23 +3,36 @@
 
 #include <string.h>
 
-static bool has_avx2(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+static bool has_avx2(void)
+{
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
 
 static bool has_avx512(void)
 {
-    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni");
+    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vnni");
 }
 
-static bool has_bf16(void) { return has_avx512() && __builtin_cpu_supports("avx512bf16"); }
-static bool always(void) { return true; }
+static bool has_bf16(void)
+{
+    return has_avx512() && __builtin_cpu_supports("avx512bf16");
+}
+static bool always(void)
+{
+    return true;
+}
 
 int kernels_choose(const char *name, const struct cpu_kernels **out, struct err *e)
 {
     const struct {
         const struct cpu_kernels *kernels;
         bool (*usable)(void);
-    } levels[] = {{&kernels_avx512_bf16, has_bf16}, {&kernels_avx512, has_avx512}, {&kernels_avx2, has_avx2}, {&kernels_plain, always}};
+    } levels[] = {{&kernels_avx512_bf16, has_bf16},
+                  {&kernels_avx512, has_avx512},
+                  {&kernels_avx2, has_avx2},
+                  {&kernels_plain, always}};
     __builtin_cpu_init();
     for (size_t i = 0; i < sizeof levels / sizeof *levels; i++) {
         if (name && strcmp(name, levels[i].kernels->name) != 0)

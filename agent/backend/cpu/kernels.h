@@ -1,35 +1,38 @@
-/* The single-threaded pieces that the CPU backend is made of: one table for each set of instructions, chosen at run time.
+/* The single-threaded pieces that the CPU backend is made of: one table for each set of
+ * instructions, chosen at run time.
  *
- * reference.c is the table "plain": loops that say what each piece means, and the fallback on any CPU. The others compute the same with
- * vectors, within rounding. In float32 the order in which one output element is summed depends on its own inputs alone, never on how many rows
- * are computed together: that is what makes `--compute f32` independent of batches and slices. */
+ * reference.c is the table "plain": loops that say what each piece means, and the fallback on any
+ * CPU. The others compute the same with vectors, within rounding. In float32 the order in which one
+ * output element is summed depends on its own inputs alone, never on how many rows are computed
+ * together: that is what makes `--compute f32` independent of batches and slices. */
 #ifndef HP_AGENT_BACKEND_CPU_KERNELS_H
 #define HP_AGENT_BACKEND_CPU_KERNELS_H
 
 #include "agent/backend/backend.h"
 
 enum {
-    DOT_MAX_ROWS = 4,    /* rows of x that one call of `dot` takes */
-    DOT_CHUNK = 512,     /* inputs whose products are summed before they are added to the output */
-    PANEL_OUTPUTS = 64,  /* outputs side by side in a packed bf16 panel */
-    PANEL_INPUTS = 32,   /* a panel's inputs are padded to a multiple of this */
+    DOT_MAX_ROWS = 4,     /* rows of x that one call of `dot` takes */
+    DOT_CHUNK = 512,      /* inputs whose products are summed before they are added to the output */
+    PANEL_OUTPUTS = 64,   /* outputs side by side in a packed bf16 panel */
+    PANEL_INPUTS = 32,    /* a panel's inputs are padded to a multiple of this */
     ATTEND_MAX_ROWS = 192 /* query rows of one attention task */
 };
 
-/* A tile of attention: rows [row_begin, row_end) of one run and one kv head, where row r is query head `r % group` of the run's token
- * `r / group`, at position first_position + r / group. */
+/* A tile of attention: rows [row_begin, row_end) of one run and one kv head, where row r is query
+ * head `r % group` of the run's token `r / group`, at position first_position + r / group. */
 struct attend_task {
-    const float *q;      /* first query head of the kv head's group in the run's first row */
-    float *out;          /* the same place in the output */
-    size_t row_stride;   /* floats from one token to the next in q and out */
+    const float *q;    /* first query head of the kv head's group in the run's first row */
+    float *out;        /* the same place in the output */
+    size_t row_stride; /* floats from one token to the next in q and out */
     int group, head_dim;
     uint32_t first_position, row_begin, row_end;
-    const uint8_t *head; /* in page 0: keys [head_dim][KV_PAGE_TOKENS], then values [KV_PAGE_TOKENS][head_dim] */
+    const uint8_t *head; /* in page 0: keys [head_dim][KV_PAGE_TOKENS], then values
+                            [KV_PAGE_TOKENS][head_dim] */
     size_t page_stride;  /* bytes from one page to the next */
     const uint32_t *pages;
-    bool f32;            /* of keys and values; else f16 */
+    bool f32; /* of keys and values; else f16 */
     float scale;
-    float *scratch;      /* attend_scratch_floats(head_dim) */
+    float *scratch; /* attend_scratch_floats(head_dim) */
 };
 
 struct cpu_kernels {
@@ -39,38 +42,46 @@ struct cpu_kernels {
     void (*unpack[DTYPE_COUNT])(const uint8_t *src, size_t n, float *out);
     void (*f32_to_f16)(const float *src, size_t n, uint16_t *out);
 
-    /* out[r * out_stride + c] += sum over k of x[r * x_stride + k] * w[c][k], for up to DOT_MAX_ROWS rows and `cols` rows of weights, w_stride bytes
-     * apart; k <= DOT_CHUNK, a whole number of blocks of the dtype. */
-    void (*dot[DTYPE_COUNT])(const float *x, size_t x_stride, int rows, const uint8_t *w, size_t w_stride, size_t cols, size_t k, float *out,
-                             size_t out_stride);
+    /* out[r * out_stride + c] += sum over k of x[r * x_stride + k] * w[c][k], for up to
+     * DOT_MAX_ROWS rows and `cols` rows of weights, w_stride bytes apart; k <= DOT_CHUNK, a whole
+     * number of blocks of the dtype. */
+    void (*dot[DTYPE_COUNT])(const float *x, size_t x_stride, int rows, const uint8_t *w,
+                             size_t w_stride, size_t cols, size_t k, float *out, size_t out_stride);
 
     /* out[width] = in / sqrt(mean(in²) + epsilon) * weight */
     void (*rms_norm)(const float *in, const float *weight, float epsilon, size_t width, float *out);
     void (*silu_mul)(const float *gate, const float *up, size_t n, float *out);
-    /* Attention of a tile. Where there is bf16 arithmetic, large tiles over long prefixes in f16 are multiplied in bf16. */
+    /* Attention of a tile. Where there is bf16 arithmetic, large tiles over long prefixes in f16
+     * are multiplied in bf16. */
     void (*attend)(const struct attend_task *t);
 
-    /* bfloat16 arithmetic: NULL in tables without it. A panel is [inputs / 2][PANEL_OUTPUTS][2]; see matmul.h. */
+    /* bfloat16 arithmetic: NULL in tables without it. A panel is [inputs / 2][PANEL_OUTPUTS][2];
+     * see matmul.h. */
     void (*f32_to_bf16)(const float *src, size_t n, uint16_t *out);
-    /* out[r * out_stride + c] (+)= sum over k of x[r * x_stride + k] * panel's, c < cols <= PANEL_OUTPUTS, k a multiple of PANEL_INPUTS. */
-    void (*panel_dot)(const uint16_t *x, size_t x_stride, int rows, const uint16_t *panel, size_t k, size_t cols, bool accumulate, float *out,
-                      size_t out_stride);
+    /* out[r * out_stride + c] (+)= sum over k of x[r * x_stride + k] * panel's, c < cols <=
+     * PANEL_OUTPUTS, k a multiple of PANEL_INPUTS. */
+    void (*panel_dot)(const uint16_t *x, size_t x_stride, int rows, const uint16_t *panel, size_t k,
+                      size_t cols, bool accumulate, float *out, size_t out_stride);
 };
 
 extern const struct cpu_kernels kernels_plain, kernels_avx2, kernels_avx512, kernels_avx512_bf16;
 
-/* The best table that this CPU has, or that of `name` where one is given: HP_EDEVICE when the CPU lacks it, HP_EINVAL for an unknown name. */
+/* The best table that this CPU has, or that of `name` where one is given: HP_EDEVICE when the CPU
+ * lacks it, HP_EINVAL for an unknown name. */
 int kernels_choose(const char *name, const struct cpu_kernels **out, struct err *e);
 
 /* Floats of scratch that `attend` needs: keys and values of a page, scores, queries and sums. */
 static inline size_t attend_scratch_floats(int head_dim)
 {
     size_t padded = ((size_t)head_dim + 63) / 64 * 64;
-    return 2 * padded * KV_PAGE_TOKENS + (size_t)ATTEND_MAX_ROWS * (2 * padded + KV_PAGE_TOKENS + 2);
+    return 2 * padded * KV_PAGE_TOKENS +
+           (size_t)ATTEND_MAX_ROWS * (2 * padded + KV_PAGE_TOKENS + 2);
 }
 
 /* For every set of instructions alike: cheap beside the matrix products. */
-void reference_rope(const struct rope_config *rope, const float *angles, size_t rows, int heads, int head_dim, float *x);
-void reference_rope_angles(const struct rope_config *rope, const uint32_t *positions, size_t rows, float *angles);
+void reference_rope(const struct rope_config *rope, const float *angles, size_t rows, int heads,
+                    int head_dim, float *x);
+void reference_rope_angles(const struct rope_config *rope, const uint32_t *positions, size_t rows,
+                           float *angles);
 
 #endif

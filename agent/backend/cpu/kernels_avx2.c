@@ -23,7 +23,8 @@
 
 static inline __m256 v_exp2n(__m256 n)
 {
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23));
+    return _mm256_castsi256_ps(
+        _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23));
 }
 
 /* Sums of four vectors at once; each adds its own lanes in the same order as v_sum. */
@@ -33,7 +34,10 @@ static inline __m128 v_sum4(__m256 a, __m256 b, __m256 c, __m256 d)
     return _mm_add_ps(_mm256_castps256_ps128(s), _mm256_extractf128_ps(s, 1));
 }
 
-static inline float v_sum(__m256 v) { return _mm_cvtss_f32(v_sum4(v, v, v, v)); }
+static inline float v_sum(__m256 v)
+{
+    return _mm_cvtss_f32(v_sum4(v, v, v, v));
+}
 
 static inline float v_greatest(__m256 v)
 {
@@ -42,7 +46,10 @@ static inline float v_greatest(__m256 v)
     return _mm_cvtss_f32(_mm_max_ss(s, _mm_shuffle_ps(s, s, 1)));
 }
 
-static inline __m256 v_load_f16(const uint8_t *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p)); }
+static inline __m256 v_load_f16(const uint8_t *p)
+{
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
 
 static inline __m256 v_load_bf16(const uint8_t *p)
 {
@@ -52,12 +59,14 @@ static inline __m256 v_load_bf16(const uint8_t *p)
 
 static inline __m256 v_load_i8(const uint8_t *p)
 {
-    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p)));
+    return _mm256_cvtepi32_ps(
+        _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p)));
 }
 
 static inline void v_store_f16(uint16_t *p, __m256 v)
 {
-    _mm_storeu_si128((__m128i *)(void *)p, _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    _mm_storeu_si128((__m128i *)(void *)p,
+                     _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
 #include "agent/backend/cpu/kernels_simd.inc"

@@ -1,4 +1,5 @@
-/* The kernels for AVX-512: 16 floats to a vector, 32 vector registers; and where the CPU has it, bfloat16 arithmetic. */
+/* The kernels for AVX-512: 16 floats to a vector, 32 vector registers; and where the CPU has it,
+ * bfloat16 arithmetic. */
 #include <immintrin.h>
 
 #include "agent/backend/cpu/kernels.h"
@@ -22,23 +23,34 @@
 #define v_round(x) _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
 #define v_greatest _mm512_reduce_max_ps
 
-static inline __m256 v_fold(__m512 v) { return _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1)); }
+static inline __m256 v_fold(__m512 v)
+{
+    return _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+}
 
 /* Sums of four vectors at once; each adds its own lanes in the same order as v_sum. */
 static inline __m128 v_sum4(__m512 a, __m512 b, __m512 c, __m512 d)
 {
-    __m256 s = _mm256_hadd_ps(_mm256_hadd_ps(v_fold(a), v_fold(b)), _mm256_hadd_ps(v_fold(c), v_fold(d)));
+    __m256 s =
+        _mm256_hadd_ps(_mm256_hadd_ps(v_fold(a), v_fold(b)), _mm256_hadd_ps(v_fold(c), v_fold(d)));
     return _mm_add_ps(_mm256_castps256_ps128(s), _mm256_extractf128_ps(s, 1));
 }
 
-static inline float v_sum(__m512 v) { return _mm_cvtss_f32(v_sum4(v, v, v, v)); }
+static inline float v_sum(__m512 v)
+{
+    return _mm_cvtss_f32(v_sum4(v, v, v, v));
+}
 
 static inline __m512 v_exp2n(__m512 n)
 {
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127)), 23));
+    return _mm512_castsi512_ps(
+        _mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127)), 23));
 }
 
-static inline __m512 v_load_f16(const uint8_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p)); }
+static inline __m512 v_load_f16(const uint8_t *p)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p));
+}
 
 static inline __m512 v_load_bf16(const uint8_t *p)
 {
@@ -48,17 +60,21 @@ static inline __m512 v_load_bf16(const uint8_t *p)
 
 static inline __m512 v_load_i8(const uint8_t *p)
 {
-    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p)));
+    return _mm512_cvtepi32_ps(
+        _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p)));
 }
 
 static inline void v_store_f16(uint16_t *p, __m512 v)
 {
-    _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    _mm256_storeu_si256((__m256i *)(void *)p,
+                        _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
 #include "agent/backend/cpu/kernels_simd.inc"
 
-/* ---- bfloat16 --------------------------------------------------------------------------------------------------- */
+/* ---- bfloat16
+ * ---------------------------------------------------------------------------------------------------
+ */
 
 static void f32_to_bf16(const float *src, size_t n, uint16_t *out)
 {
@@ -71,31 +87,33 @@ static void f32_to_bf16(const float *src, size_t n, uint16_t *out)
 
 enum { PANEL_VECTORS = PANEL_OUTPUTS / LANES };
 
-/* out[R][PANEL_OUTPUTS] (+)= x[R][k] * one panel: each load of weights serves all rows, and the panel is read once from end to end. */
-INLINE void panel_rows(const uint16_t *x, size_t x_stride, int R, const uint16_t *panel, size_t k, bool add, float *out, size_t out_stride)
+/* out[R][PANEL_OUTPUTS] (+)= x[R][k] * one panel: each load of weights serves all rows, and the
+ * panel is read once from end to end. */
+INLINE void panel_rows(const uint16_t *x, size_t x_stride, int R, const uint16_t *panel, size_t k,
+                       bool add, float *out, size_t out_stride)
 {
     __m512 sums[TILE_ROWS][PANEL_VECTORS];
-    UNROLLED for (int r = 0; r < R; r++)
-        UNROLLED for (size_t v = 0; v < PANEL_VECTORS; v++)
-            sums[r][v] = add ? v_load(out + (size_t)r * out_stride + v * LANES) : v_zero();
+    UNROLLED for (int r = 0; r < R; r++) UNROLLED for (size_t v = 0; v < PANEL_VECTORS; v++)
+        sums[r][v] = add ? v_load(out + (size_t)r * out_stride + v * LANES) : v_zero();
     for (size_t i = 0; i < k; i += 2) {
         __m512bh weights[PANEL_VECTORS];
-        UNROLLED for (size_t v = 0; v < PANEL_VECTORS; v++)
-            weights[v] = (__m512bh)_mm512_loadu_si512(panel + i * PANEL_OUTPUTS + v * 2 * LANES);
-        UNROLLED for (int r = 0; r < R; r++) {
+        UNROLLED for (size_t v = 0; v < PANEL_VECTORS; v++) weights[v] =
+            (__m512bh)_mm512_loadu_si512(panel + i * PANEL_OUTPUTS + v * 2 * LANES);
+        UNROLLED for (int r = 0; r < R; r++)
+        {
             int pair;
             memcpy(&pair, x + (size_t)r * x_stride + i, sizeof pair);
             __m512bh xs = (__m512bh)_mm512_set1_epi32(pair);
-            UNROLLED for (size_t v = 0; v < PANEL_VECTORS; v++)
-                sums[r][v] = _mm512_dpbf16_ps(sums[r][v], weights[v], xs);
+            UNROLLED for (size_t v = 0; v < PANEL_VECTORS; v++) sums[r][v] =
+                _mm512_dpbf16_ps(sums[r][v], weights[v], xs);
         }
     }
-    UNROLLED for (int r = 0; r < R; r++)
-        UNROLLED for (size_t v = 0; v < PANEL_VECTORS; v++)
-            v_store(out + (size_t)r * out_stride + v * LANES, sums[r][v]);
+    UNROLLED for (int r = 0; r < R; r++) UNROLLED for (size_t v = 0; v < PANEL_VECTORS; v++)
+        v_store(out + (size_t)r * out_stride + v * LANES, sums[r][v]);
 }
 
-static void panel_tile(const uint16_t *x, size_t x_stride, int rows, const uint16_t *panel, size_t k, bool add, float *out, size_t out_stride)
+static void panel_tile(const uint16_t *x, size_t x_stride, int rows, const uint16_t *panel,
+                       size_t k, bool add, float *out, size_t out_stride)
 {
     switch (rows) {
     case 1: panel_rows(x, x_stride, 1, panel, k, add, out, out_stride); break;
@@ -107,8 +125,8 @@ static void panel_tile(const uint16_t *x, size_t x_stride, int rows, const uint1
     }
 }
 
-static void panel_dot(const uint16_t *x, size_t x_stride, int rows, const uint16_t *panel, size_t k, size_t cols, bool accumulate, float *out,
-                      size_t out_stride)
+static void panel_dot(const uint16_t *x, size_t x_stride, int rows, const uint16_t *panel, size_t k,
+                      size_t cols, bool accumulate, float *out, size_t out_stride)
 {
     float sums[TILE_ROWS * PANEL_OUTPUTS];
     for (int first = 0; first < rows; first += TILE_ROWS) {
@@ -122,50 +140,62 @@ static void panel_dot(const uint16_t *x, size_t x_stride, int rows, const uint16
     }
 }
 
-/* ---- attention with bf16 products ------------------------------------------------------------------------------------ */
+/* ---- attention with bf16 products
+ * ------------------------------------------------------------------------------------ */
 
-/* Two rows of n halves (the second may be NULL: zeros) side by side as pairs of bf16: a row of a panel. */
+/* Two rows of n halves (the second may be NULL: zeros) side by side as pairs of bf16: a row of a
+ * panel. */
 static void interleave_rows(const uint8_t *first, const uint8_t *second, size_t n, uint16_t *out)
 {
     for (size_t i = 0; i < n; i += LANES) {
         __mmask16 some = (__mmask16)(n - i < LANES ? (1u << (n - i)) - 1 : 0xffffu);
         __m512 a = _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(some, first + i * 2));
-        __m512 b = second ? _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(some, second + i * 2)) : v_zero();
-        __m512i low = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(a)), high = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(b));
+        __m512 b =
+            second ? _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(some, second + i * 2)) : v_zero();
+        __m512i low = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(a)),
+                high = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(b));
         _mm512_storeu_si512(out + i * 2, _mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
     }
 }
 
-/* Keys of a page as a panel over head_dim; values of its first `valid` tokens as panels over tokens, one for every 64 of head_dim. */
-static void attend_load_panels(const struct attend_task *t, uint32_t page, size_t valid, uint16_t *keys, uint16_t *values)
+/* Keys of a page as a panel over head_dim; values of its first `valid` tokens as panels over
+ * tokens, one for every 64 of head_dim. */
+static void attend_load_panels(const struct attend_task *t, uint32_t page, size_t valid,
+                               uint16_t *keys, uint16_t *values)
 {
     size_t hd = (size_t)t->head_dim, row = KV_PAGE_TOKENS * sizeof(uint16_t);
     const uint8_t *from = t->head + t->pages[page] * t->page_stride;
     for (size_t d = 0; d < hd; d += 2)
-        interleave_rows(from + d * row, d + 1 < hd ? from + (d + 1) * row : NULL, KV_PAGE_TOKENS, keys + d * PANEL_OUTPUTS);
+        interleave_rows(from + d * row, d + 1 < hd ? from + (d + 1) * row : NULL, KV_PAGE_TOKENS,
+                        keys + d * PANEL_OUTPUTS);
     from += hd * row;
     for (size_t c = 0; c < hd; c += PANEL_OUTPUTS)
         for (size_t j = 0; j < valid; j += 2)
-            interleave_rows(from + (j * hd + c) * 2, j + 1 < valid ? from + ((j + 1) * hd + c) * 2 : NULL,
-                            hd - c < PANEL_OUTPUTS ? hd - c : PANEL_OUTPUTS, values + (c * KV_PAGE_TOKENS + j * PANEL_OUTPUTS));
+            interleave_rows(from + (j * hd + c) * 2,
+                            j + 1 < valid ? from + ((j + 1) * hd + c) * 2 : NULL,
+                            hd - c < PANEL_OUTPUTS ? hd - c : PANEL_OUTPUTS,
+                            values + (c * KV_PAGE_TOKENS + j * PANEL_OUTPUTS));
 }
 
-static void attend_panel_rows(const struct attend_task *t, const struct attend_state *s, const uint16_t *q, uint32_t page, size_t valid, size_t row,
-                              int n)
+static void attend_panel_rows(const struct attend_task *t, const struct attend_state *s,
+                              const uint16_t *q, uint32_t page, size_t valid, size_t row, int n)
 {
     size_t hd = ((size_t)t->head_dim + 1) / 2 * 2;
     uint16_t weights[TILE_ROWS * KV_PAGE_TOKENS];
     float *scores = s->scores + row * KV_PAGE_TOKENS;
-    panel_tile(q + row * hd, hd, n, (const uint16_t *)(const void *)s->keys, hd, false, scores, KV_PAGE_TOKENS);
+    panel_tile(q + row * hd, hd, n, (const uint16_t *)(const void *)s->keys, hd, false, scores,
+               KV_PAGE_TOKENS);
     attend_weigh(t, s, page, row, n);
     f32_to_bf16(scores, (size_t)n * KV_PAGE_TOKENS, weights);
     for (size_t c = 0; c < s->padded; c += PANEL_OUTPUTS)
-        panel_tile(weights, KV_PAGE_TOKENS, n, (const uint16_t *)(const void *)s->values + c * KV_PAGE_TOKENS, (valid + 1) / 2 * 2, true,
-                   s->sums + row * s->padded + c, s->padded);
+        panel_tile(weights, KV_PAGE_TOKENS, n,
+                   (const uint16_t *)(const void *)s->values + c * KV_PAGE_TOKENS,
+                   (valid + 1) / 2 * 2, true, s->sums + row * s->padded + c, s->padded);
 }
 
-/* As `attend`, with queries, keys, weights and values rounded to bf16; scores and sums stay float32. Not for a cache in f32, which asks for float32
- * throughout; nor for few rows or a short prefix, where there is little to save and few weights to even out the rounding. */
+/* As `attend`, with queries, keys, weights and values rounded to bf16; scores and sums stay
+ * float32. Not for a cache in f32, which asks for float32 throughout; nor for few rows or a short
+ * prefix, where there is little to save and few weights to even out the rounding. */
 static void attend_bf16(const struct attend_task *t)
 {
     enum { LEAST_ROWS = 2 * TILE_ROWS, LEAST_POSITION = 512 };
@@ -176,20 +206,27 @@ static void attend_bf16(const struct attend_task *t)
     }
     struct attend_state s = attend_begin(t);
     size_t hd = (size_t)t->head_dim, even = (hd + 1) / 2 * 2, rows = t->row_end - t->row_begin;
-    uint16_t *q = (uint16_t *)(void *)s.q; /* in place: a row's halves end before the next row's floats begin */
+    uint16_t *q = (uint16_t *)(void *)
+                      s.q; /* in place: a row's halves end before the next row's floats begin */
     for (size_t r = 0; r < rows; r++) {
         f32_to_bf16(s.q + r * hd, hd, q + r * even);
         memset(q + r * even + hd, 0, (even - hd) * sizeof *q);
     }
     for (uint32_t page = 0; page <= last / KV_PAGE_TOKENS; page++) {
-        uint32_t seen = last - page * KV_PAGE_TOKENS + 1, valid = seen < KV_PAGE_TOKENS ? seen : KV_PAGE_TOKENS;
-        attend_load_panels(t, page, valid, (uint16_t *)(void *)s.keys, (uint16_t *)(void *)s.values);
+        uint32_t seen = last - page * KV_PAGE_TOKENS + 1,
+                 valid = seen < KV_PAGE_TOKENS ? seen : KV_PAGE_TOKENS;
+        attend_load_panels(t, page, valid, (uint16_t *)(void *)s.keys,
+                           (uint16_t *)(void *)s.values);
         for (size_t r = 0; r < rows; r += TILE_ROWS)
-            attend_panel_rows(t, &s, q, page, valid, r, rows - r < TILE_ROWS ? (int)(rows - r) : TILE_ROWS);
+            attend_panel_rows(t, &s, q, page, valid, r,
+                              rows - r < TILE_ROWS ? (int)(rows - r) : TILE_ROWS);
     }
     attend_end(t, &s);
 }
 
 const struct cpu_kernels kernels_avx512 = {.name = "avx512", COMMON_KERNELS, .attend = attend};
-const struct cpu_kernels kernels_avx512_bf16 = {
-    .name = "avx512_bf16", COMMON_KERNELS, .attend = attend_bf16, .f32_to_bf16 = f32_to_bf16, .panel_dot = panel_dot};
+const struct cpu_kernels kernels_avx512_bf16 = {.name = "avx512_bf16",
+                                                COMMON_KERNELS,
+                                                .attend = attend_bf16,
+                                                .f32_to_bf16 = f32_to_bf16,
+                                                .panel_dot = panel_dot};

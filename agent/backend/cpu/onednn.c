@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Shapes that a thread keeps ready. Slices have few sizes, and a shape that was pushed out is made again in about 0.3 ms. */
+/* Shapes that a thread keeps ready. Slices have few sizes, and a shape that was pushed out is made
+ * again in about 0.3 ms. */
 enum { SHAPES = 256 };
 
 struct shape {
@@ -36,7 +37,11 @@ struct onednn {
 
 #define WORD_OF(x) #x
 #define WORD(x) WORD_OF(x)
-const char *onednn_version(void) { return "oneDNN " WORD(DNNL_VERSION_MAJOR) "." WORD(DNNL_VERSION_MINOR) "." WORD(DNNL_VERSION_PATCH); }
+const char *onednn_version(void)
+{
+    return "oneDNN " WORD(DNNL_VERSION_MAJOR) "." WORD(DNNL_VERSION_MINOR) "." WORD(
+        DNNL_VERSION_PATCH);
+}
 
 int onednn_create(int n_threads, struct onednn **out, struct err *e)
 {
@@ -88,7 +93,8 @@ void onednn_destroy(struct onednn **self)
     free(o);
 }
 
-static dnnl_status_t describe(const struct shape *s, dnnl_engine_t engine, dnnl_primitive_desc_t *out)
+static dnnl_status_t describe(const struct shape *s, dnnl_engine_t engine,
+                              dnnl_primitive_desc_t *out)
 {
     dnnl_dims_t x_dims = {(dnnl_dim_t)s->rows, (dnnl_dim_t)s->inputs};
     dnnl_dims_t w_dims = {(dnnl_dim_t)s->inputs, (dnnl_dim_t)s->outputs};
@@ -108,9 +114,11 @@ static dnnl_status_t describe(const struct shape *s, dnnl_engine_t engine, dnnl_
     if (s->accumulate)
         rc = dnnl_post_ops_append_sum(post, 1.0f);
     if (rc == dnnl_success && (rc = dnnl_primitive_attr_set_post_ops(attr, post)) == dnnl_success &&
-        (rc = dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user)) == dnnl_success &&
+        (rc = dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user)) ==
+            dnnl_success &&
         (rc = dnnl_memory_desc_init_by_tag(&x, 2, x_dims, dnnl_bf16, dnnl_ab)) == dnnl_success &&
-        (rc = dnnl_memory_desc_init_by_tag(&w, 2, w_dims, dnnl_bf16, dnnl_BA16a64b2a)) == dnnl_success &&
+        (rc = dnnl_memory_desc_init_by_tag(&w, 2, w_dims, dnnl_bf16, dnnl_BA16a64b2a)) ==
+            dnnl_success &&
         (rc = dnnl_memory_desc_init_by_tag(&y, 2, out_dims, dnnl_f32, dnnl_ab)) == dnnl_success &&
         (rc = dnnl_matmul_desc_init(&product, &x, &w, NULL, &y)) == dnnl_success)
         rc = dnnl_primitive_desc_create(out, &product, attr, engine, NULL);
@@ -119,9 +127,11 @@ static dnnl_status_t describe(const struct shape *s, dnnl_engine_t engine, dnnl_
     return rc;
 }
 
-static dnnl_status_t memory_for(const_dnnl_primitive_desc_t pd, dnnl_query_t what, dnnl_engine_t engine, dnnl_memory_t *out)
+static dnnl_status_t memory_for(const_dnnl_primitive_desc_t pd, dnnl_query_t what,
+                                dnnl_engine_t engine, dnnl_memory_t *out)
 {
-    return dnnl_memory_create(out, dnnl_primitive_desc_query_md(pd, what, 0), engine, DNNL_MEMORY_NONE);
+    return dnnl_memory_create(out, dnnl_primitive_desc_query_md(pd, what, 0), engine,
+                              DNNL_MEMORY_NONE);
 }
 
 static dnnl_status_t product_make(struct product *p, const struct shape *s, dnnl_engine_t engine)
@@ -132,11 +142,13 @@ static dnnl_status_t product_make(struct product *p, const struct shape *s, dnnl
         return rc;
     struct product made = {.shape = *s};
     rc = dnnl_primitive_create(&made.primitive, pd);
-    if (rc == dnnl_success && (rc = memory_for(pd, dnnl_query_src_md, engine, &made.x)) == dnnl_success &&
+    if (rc == dnnl_success &&
+        (rc = memory_for(pd, dnnl_query_src_md, engine, &made.x)) == dnnl_success &&
         (rc = memory_for(pd, dnnl_query_weights_md, engine, &made.panels)) == dnnl_success &&
         (rc = memory_for(pd, dnnl_query_dst_md, engine, &made.out)) == dnnl_success)
         rc = memory_for(pd, dnnl_query_scratchpad_md, engine, &made.scratch);
-    made.scratch_bytes = dnnl_memory_desc_get_size(dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0));
+    made.scratch_bytes =
+        dnnl_memory_desc_get_size(dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0));
     dnnl_primitive_desc_destroy(pd);
     if (rc == dnnl_success)
         *p = made;
@@ -146,13 +158,15 @@ static dnnl_status_t product_make(struct product *p, const struct shape *s, dnnl
 }
 
 /* The product of a shape, made when it is not there. */
-static dnnl_status_t product_get(struct onednn *o, struct onednn_thread *t, const struct shape *s, struct product **out)
+static dnnl_status_t product_get(struct onednn *o, struct onednn_thread *t, const struct shape *s,
+                                 struct product **out)
 {
-    uint64_t mix = s->rows * 0x9e3779b97f4a7c15u ^ s->inputs * 0xc2b2ae3d27d4eb4fu ^ s->outputs * 0x165667b19e3779f9u ^ s->accumulate;
+    uint64_t mix = s->rows * 0x9e3779b97f4a7c15u ^ s->inputs * 0xc2b2ae3d27d4eb4fu ^
+                   s->outputs * 0x165667b19e3779f9u ^ s->accumulate;
     struct product *p = &t->products[(mix ^ mix >> 29 ^ mix >> 47) % SHAPES];
     *out = p;
-    if (p->primitive && p->shape.rows == s->rows && p->shape.inputs == s->inputs && p->shape.outputs == s->outputs &&
-        p->shape.accumulate == s->accumulate)
+    if (p->primitive && p->shape.rows == s->rows && p->shape.inputs == s->inputs &&
+        p->shape.outputs == s->outputs && p->shape.accumulate == s->accumulate)
         return dnnl_success;
     product_clear(p);
     dnnl_status_t rc = product_make(p, s, o->engine);
@@ -167,8 +181,9 @@ static dnnl_status_t product_get(struct onednn *o, struct onednn_thread *t, cons
     return dnnl_out_of_memory;
 }
 
-int onednn_matmul(struct onednn *o, int thread, const uint16_t *x, size_t rows, const uint16_t *panels, size_t inputs, size_t outputs,
-                  bool accumulate, float *out)
+int onednn_matmul(struct onednn *o, int thread, const uint16_t *x, size_t rows,
+                  const uint16_t *panels, size_t inputs, size_t outputs, bool accumulate,
+                  float *out)
 {
     struct onednn_thread *t = &o->threads[thread];
     struct shape shape = {rows, inputs, outputs, accumulate};
@@ -183,10 +198,15 @@ int onednn_matmul(struct onednn *o, int thread, const uint16_t *x, size_t rows, 
     } x_data = {x}, panel_data = {panels};
     if (dnnl_memory_set_data_handle(p->x, x_data.data) != dnnl_success ||
         dnnl_memory_set_data_handle(p->panels, panel_data.data) != dnnl_success ||
-        dnnl_memory_set_data_handle(p->out, out) != dnnl_success || dnnl_memory_set_data_handle(p->scratch, t->scratch) != dnnl_success)
+        dnnl_memory_set_data_handle(p->out, out) != dnnl_success ||
+        dnnl_memory_set_data_handle(p->scratch, t->scratch) != dnnl_success)
         return -1;
-    const dnnl_exec_arg_t args[] = {{DNNL_ARG_SRC, p->x}, {DNNL_ARG_WEIGHTS, p->panels}, {DNNL_ARG_DST, p->out}, {DNNL_ARG_SCRATCHPAD, p->scratch}};
-    if (dnnl_primitive_execute(p->primitive, t->stream, sizeof args / sizeof *args, args) != dnnl_success)
+    const dnnl_exec_arg_t args[] = {{DNNL_ARG_SRC, p->x},
+                                    {DNNL_ARG_WEIGHTS, p->panels},
+                                    {DNNL_ARG_DST, p->out},
+                                    {DNNL_ARG_SCRATCHPAD, p->scratch}};
+    if (dnnl_primitive_execute(p->primitive, t->stream, sizeof args / sizeof *args, args) !=
+        dnnl_success)
         return -1;
     return dnnl_stream_wait(t->stream) == dnnl_success ? 0 : -1;
 }

@@ -1,20 +1,24 @@
-/* What every operator means, in plain loops: the specification, and what runs on a CPU that has nothing better. */
+/* What every operator means, in plain loops: the specification, and what runs on a CPU that has
+ * nothing better. */
 #include <assert.h>
 #include <math.h>
 #include <string.h>
 
 #include "agent/backend/cpu/kernels.h"
 
-#define PLAIN_DTYPE(name, type)                                                                                                            \
-    static void unpack_##name(const uint8_t *src, size_t n, float *out) { dtype_info(type)->to_f32(src, n, out); }                         \
-    static void dot_##name(const float *x, size_t x_stride, int rows, const uint8_t *w, size_t w_stride, size_t cols, size_t k, float *out, \
-                           size_t out_stride)                                                                                              \
-    {                                                                                                                                      \
-        dot_plain(type, x, x_stride, rows, w, w_stride, cols, k, out, out_stride);                                                         \
+#define PLAIN_DTYPE(name, type)                                                                    \
+    static void unpack_##name(const uint8_t *src, size_t n, float *out)                            \
+    {                                                                                              \
+        dtype_info(type)->to_f32(src, n, out);                                                     \
+    }                                                                                              \
+    static void dot_##name(const float *x, size_t x_stride, int rows, const uint8_t *w,            \
+                           size_t w_stride, size_t cols, size_t k, float *out, size_t out_stride)  \
+    {                                                                                              \
+        dot_plain(type, x, x_stride, rows, w, w_stride, cols, k, out, out_stride);                 \
     }
 
-static void dot_plain(enum dtype t, const float *x, size_t x_stride, int rows, const uint8_t *w, size_t w_stride, size_t cols, size_t k,
-                      float *out, size_t out_stride)
+static void dot_plain(enum dtype t, const float *x, size_t x_stride, int rows, const uint8_t *w,
+                      size_t w_stride, size_t cols, size_t k, float *out, size_t out_stride)
 {
     assert(rows <= DOT_MAX_ROWS && k <= DOT_CHUNK);
     for (size_t c = 0; c < cols; c++) {
@@ -68,10 +72,12 @@ static float page_value(const struct attend_task *t, const uint8_t *base, size_t
     return dtype_f16_to_f32(h);
 }
 
-/* One query row: softmax(q · K) · V, a page at a time, carrying the greatest score and the sum of weights (online softmax). */
+/* One query row: softmax(q · K) · V, a page at a time, carrying the greatest score and the sum of
+ * weights (online softmax). */
 static void attend_row(const struct attend_task *t, uint32_t row)
 {
-    size_t hd = (size_t)t->head_dim, at = (size_t)(row / (uint32_t)t->group) * t->row_stride + (size_t)(row % (uint32_t)t->group) * hd;
+    size_t hd = (size_t)t->head_dim, at = (size_t)(row / (uint32_t)t->group) * t->row_stride +
+                                          (size_t)(row % (uint32_t)t->group) * hd;
     const float *q = t->q + at;
     float *out = t->out + at;
     uint32_t position = t->first_position + row / (uint32_t)t->group;
@@ -79,7 +85,8 @@ static void attend_row(const struct attend_task *t, uint32_t row)
     memset(out, 0, hd * sizeof *out);
     for (uint32_t p = 0; p <= position; p++) {
         const uint8_t *keys = t->head + t->pages[p / KV_PAGE_TOKENS] * t->page_stride;
-        const uint8_t *values = keys + hd * KV_PAGE_TOKENS * (t->f32 ? sizeof(float) : sizeof(uint16_t));
+        const uint8_t *values =
+            keys + hd * KV_PAGE_TOKENS * (t->f32 ? sizeof(float) : sizeof(uint16_t));
         size_t j = p % KV_PAGE_TOKENS;
         float score = 0;
         for (size_t i = 0; i < hd; i++)
@@ -102,7 +109,8 @@ static void attend(const struct attend_task *t)
         attend_row(t, r);
 }
 
-void reference_rope_angles(const struct rope_config *rope, const uint32_t *positions, size_t rows, float *angles)
+void reference_rope_angles(const struct rope_config *rope, const uint32_t *positions, size_t rows,
+                           float *angles)
 {
     size_t pairs = (size_t)rope->dims / 2;
     for (size_t i = 0; i < pairs; i++) {
@@ -116,9 +124,11 @@ void reference_rope_angles(const struct rope_config *rope, const uint32_t *posit
     }
 }
 
-void reference_rope(const struct rope_config *rope, const float *angles, size_t rows, int heads, int head_dim, float *x)
+void reference_rope(const struct rope_config *rope, const float *angles, size_t rows, int heads,
+                    int head_dim, float *x)
 {
-    size_t pairs = (size_t)rope->dims / 2, step = rope->style == ROPE_PAIRS ? 2 : 1, partner = rope->style == ROPE_PAIRS ? 1 : pairs;
+    size_t pairs = (size_t)rope->dims / 2, step = rope->style == ROPE_PAIRS ? 2 : 1,
+           partner = rope->style == ROPE_PAIRS ? 1 : pairs;
     for (size_t r = 0; r < rows; r++)
         for (int h = 0; h < heads; h++) {
             float *v = x + (r * (size_t)heads + (size_t)h) * (size_t)head_dim;
@@ -133,9 +143,15 @@ void reference_rope(const struct rope_config *rope, const float *angles, size_t 
 
 const struct cpu_kernels kernels_plain = {
     .name = "plain",
-    .unpack = {[DTYPE_F32] = unpack_f32, [DTYPE_F16] = unpack_f16, [DTYPE_BF16] = unpack_bf16, [DTYPE_Q8_0] = unpack_q8_0},
+    .unpack = {[DTYPE_F32] = unpack_f32,
+               [DTYPE_F16] = unpack_f16,
+               [DTYPE_BF16] = unpack_bf16,
+               [DTYPE_Q8_0] = unpack_q8_0},
     .f32_to_f16 = f32_to_f16,
-    .dot = {[DTYPE_F32] = dot_f32, [DTYPE_F16] = dot_f16, [DTYPE_BF16] = dot_bf16, [DTYPE_Q8_0] = dot_q8_0},
+    .dot = {[DTYPE_F32] = dot_f32,
+            [DTYPE_F16] = dot_f16,
+            [DTYPE_BF16] = dot_bf16,
+            [DTYPE_Q8_0] = dot_q8_0},
     .rms_norm = rms_norm,
     .silu_mul = silu_mul,
     .attend = attend,

@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* About 20 microseconds of pauses: longer than the gap between two operators, shorter than anyone else notices. */
+/* About 20 microseconds of pauses: longer than the gap between two operators, shorter than anyone
+ * else notices. */
 enum { SPINS = 600 };
 
 struct worker {
@@ -25,7 +26,7 @@ struct threads {
     void (*fn)(void *ctx, int thread, uint32_t part);
     void *ctx;
     uint32_t n_parts;
-    atomic_uint_fast64_t left;  /* round << 32 | parts that nobody has taken */
+    atomic_uint_fast64_t left;   /* round << 32 | parts that nobody has taken */
     atomic_uint_fast32_t undone; /* parts that are not done */
     atomic_bool stopping;
     pthread_mutex_t caller; /* who has the pool: the caller, or the guest for a few parts */
@@ -53,7 +54,8 @@ static bool take_part(struct threads *t, uint32_t *part)
     return true;
 }
 
-/* Parts are taken until none is left. Whoever ends the last one tells the caller, who may be parked. */
+/* Parts are taken until none is left. Whoever ends the last one tells the caller, who may be
+ * parked. */
 static void work(struct threads *t, int thread)
 {
     uint32_t part;
@@ -67,7 +69,10 @@ static void work(struct threads *t, int thread)
     }
 }
 
-static bool something_to_do(struct threads *t) { return (uint32_t)atomic_load(&t->left) > 0 || atomic_load(&t->stopping); }
+static bool something_to_do(struct threads *t)
+{
+    return (uint32_t)atomic_load(&t->left) > 0 || atomic_load(&t->stopping);
+}
 
 static void wait_for_work(struct threads *t)
 {
@@ -106,7 +111,8 @@ static void wait_until_done(struct threads *t)
     pthread_mutex_unlock(&t->sleep);
 }
 
-static void run_on_pool(struct threads *t, uint32_t n_parts, void (*fn)(void *ctx, int thread, uint32_t part), void *ctx)
+static void run_on_pool(struct threads *t, uint32_t n_parts,
+                        void (*fn)(void *ctx, int thread, uint32_t part), void *ctx)
 {
     t->fn = fn;
     t->ctx = ctx;
@@ -134,7 +140,8 @@ static void some_part(void *ctx, int thread, uint32_t part)
 }
 
 /* Looks again before every few parts whether somebody wants the pool. */
-static void run_as_guest(struct threads *t, uint32_t n_parts, void (*fn)(void *ctx, int thread, uint32_t part), void *ctx)
+static void run_as_guest(struct threads *t, uint32_t n_parts,
+                         void (*fn)(void *ctx, int thread, uint32_t part), void *ctx)
 {
     for (uint32_t part = 0; part < n_parts;) {
         uint32_t n = n_parts - part < (uint32_t)t->n ? n_parts - part : (uint32_t)t->n;
@@ -155,7 +162,8 @@ void threads_guest_enter(struct threads *t)
     atomic_store(&t->has_guest, true);
 }
 
-void threads_run(struct threads *t, uint32_t n_parts, void (*fn)(void *ctx, int thread, uint32_t part), void *ctx)
+void threads_run(struct threads *t, uint32_t n_parts,
+                 void (*fn)(void *ctx, int thread, uint32_t part), void *ctx)
 {
     if (atomic_load(&t->has_guest) && pthread_equal(pthread_self(), t->guest)) {
         run_as_guest(t, n_parts, fn, ctx);
@@ -173,7 +181,10 @@ void threads_run(struct threads *t, uint32_t n_parts, void (*fn)(void *ctx, int 
     atomic_fetch_sub(&t->wanted, 1);
 }
 
-int threads_count(const struct threads *t) { return t->n; }
+int threads_count(const struct threads *t)
+{
+    return t->n;
+}
 
 struct parts threads_parts(const struct threads *t, size_t n, size_t grain, size_t most)
 {
@@ -225,7 +236,8 @@ int threads_create(int n, const int *cores, int n_cores, struct threads **out, s
     for (int i = 1; i < n; i++)
         if (start_worker(t, i, cores && n_cores > 0 ? &allowed : NULL) != 0) {
             threads_destroy(&t);
-            return err_set(e, HP_EDEVICE, "cannot start thread %d of %d on the cores given", i + 1, n);
+            return err_set(e, HP_EDEVICE, "cannot start thread %d of %d on the cores given", i + 1,
+                           n);
         }
     *out = t;
     return 0;

@@ -1,12 +1,12 @@
-/* One core, stepped by hand under virtual time: what it answers to each event. A pipeline of cores: pipeline_test.c. */
-#include "agent/agent_core.h"
-
+/* One core, stepped by hand under virtual time: what it answers to each event. A pipeline of cores:
+ * pipeline_test.c. */
+#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "agent/agent_core.h"
 
 static const uint64_t ms = 1000000;
 static uint8_t model_id[32] = {1, 2, 3}, other_model[32] = {9};
@@ -23,7 +23,10 @@ struct fixture {
     int released;
 };
 
-static void feed(struct fixture *f, const struct agent_event *ev) { agent_core_event(f->core, ev, &f->actions); }
+static void feed(struct fixture *f, const struct agent_event *ev)
+{
+    agent_core_event(f->core, ev, &f->actions);
+}
 
 static void tell(struct fixture *f, const struct message *m)
 {
@@ -59,7 +62,12 @@ static int setup(void **state)
     deployment = DEPLOYMENT;
     f->env = env_virtual_init(&f->clock, 1);
     f->clock.now_ns = 1000 * ms;
-    f->config = (struct agent_core_config){.name = "a", .secret = "s", .program = "1", .machine = "m", .hostname = "h", .node_json = "{}"};
+    f->config = (struct agent_core_config){.name = "a",
+                                           .secret = "s",
+                                           .program = "1",
+                                           .machine = "m",
+                                           .hostname = "h",
+                                           .node_json = "{}"};
     assert_int_equal(agent_core_create(&f->env, &f->config, &f->core, NULL), 0);
     *state = f;
     return 0;
@@ -100,14 +108,20 @@ static void stop_until(struct fixture *f, uint64_t now_ms)
 static void join(struct fixture *f)
 {
     struct message m = {.type = MESSAGE_WELCOME};
-    m.u.welcome = (struct message_welcome){.name = "node-1", .heartbeat_ms = 500, .coordinator_boot = 3};
+    m.u.welcome =
+        (struct message_welcome){.name = "node-1", .heartbeat_ms = 500, .coordinator_boot = 3};
     feed(f, &(struct agent_event){.kind = AGENT_EVENT_START});
     tell(f, &m);
 }
 
-static void ack(struct fixture *f) { tell(f, &(struct message){.type = MESSAGE_HEARTBEAT_ACK}); }
+static void ack(struct fixture *f)
+{
+    tell(f, &(struct message){.type = MESSAGE_HEARTBEAT_ACK});
+}
 
-/* ---- membership ------------------------------------------------------------------------------------------------------ */
+/* ---- membership
+ * ------------------------------------------------------------------------------------------------------
+ */
 
 static void joins_and_beats_until_nobody_answers_then_joins_again(void **state)
 {
@@ -119,7 +133,8 @@ static void joins_and_beats_until_nobody_answers_then_joins_again(void **state)
     tick_to(f, 2000);
     assert_non_null(said(f, MESSAGE_JOIN));
     struct message m = {.type = MESSAGE_WELCOME};
-    m.u.welcome = (struct message_welcome){.name = "node-1", .heartbeat_ms = 500, .coordinator_boot = 3};
+    m.u.welcome =
+        (struct message_welcome){.name = "node-1", .heartbeat_ms = 500, .coordinator_boot = 3};
     tell(f, &m);
     assert_int_equal(said(f, MESSAGE_HEARTBEAT)->u.heartbeat.number, 1);
     assert_int_equal(did(f, AGENT_DO_TIMER, 0)->u.timer.at_ns, 2500 * ms);
@@ -156,7 +171,9 @@ static void refusal_ends_a_newcomer_and_makes_a_member_join_again(void **state)
         const char *code;
         bool member, quits, joins;
     } cases[] = {
-        {"denied", false, true, false}, {"protocol", false, true, false}, {"busy", false, false, false}, {"denied", true, false, true}, {"link", true, false, true},
+        {"denied", false, true, false}, {"protocol", false, true, false},
+        {"busy", false, false, false},  {"denied", true, false, true},
+        {"link", true, false, true},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct fixture *f = *state;
@@ -188,7 +205,9 @@ static void unknown_request_is_refused_and_a_refusal_is_not_answered(void **stat
     assert_null(said(f, MESSAGE_REFUSED));
 }
 
-/* ---- stages ---------------------------------------------------------------------------------------------------------- */
+/* ---- stages
+ * ----------------------------------------------------------------------------------------------------------
+ */
 
 static struct message prepare_of(uint64_t generation, uint64_t stage, uint64_t n_stages)
 {
@@ -213,11 +232,13 @@ static struct message prepare_of(uint64_t generation, uint64_t stage, uint64_t n
     return m;
 }
 
-static void progress(struct fixture *f, enum agent_event_kind kind, uint64_t slot, uint64_t ticket, int status)
+static void progress(struct fixture *f, enum agent_event_kind kind, uint64_t slot, uint64_t ticket,
+                     int status)
 {
     struct err e = {0};
     struct agent_event ev = {.kind = kind};
-    ev.u.progress = (struct agent_progress){.slot = slot, .ticket = ticket, .status = status, .width = WIDTH, .vocabulary = VOCABULARY};
+    ev.u.progress = (struct agent_progress){
+        .slot = slot, .ticket = ticket, .status = status, .width = WIDTH, .vocabulary = VOCABULARY};
     if (status < 0) {
         err_set(&e, status, "went wrong");
         ev.u.progress.error = &e;
@@ -226,7 +247,8 @@ static void progress(struct fixture *f, enum agent_event_kind kind, uint64_t slo
 }
 
 /* Prepares a stage until it is ready; returns its slot. */
-static uint64_t make_ready(struct fixture *f, uint64_t generation, uint64_t stage, uint64_t n_stages)
+static uint64_t make_ready(struct fixture *f, uint64_t generation, uint64_t stage,
+                           uint64_t n_stages)
 {
     struct message m = prepare_of(generation, stage, n_stages);
     tell(f, &m);
@@ -245,7 +267,16 @@ static uint64_t make_ready(struct fixture *f, uint64_t generation, uint64_t stag
 static void connect_stage(struct fixture *f, uint64_t generation, uint64_t stage, uint64_t n_stages)
 {
     struct message m = {.type = MESSAGE_STAGE_CONNECT};
-    m.u.stage_connect = (struct message_stage_connect){DEPLOYMENT, generation, stage, n_stages, {(const uint8_t *)"n", 1}, {(const uint8_t *)"f", 1}, "", "", 0, 0};
+    m.u.stage_connect = (struct message_stage_connect){DEPLOYMENT,
+                                                       generation,
+                                                       stage,
+                                                       n_stages,
+                                                       {(const uint8_t *)"n", 1},
+                                                       {(const uint8_t *)"f", 1},
+                                                       "",
+                                                       "",
+                                                       0,
+                                                       0};
     tell(f, &m);
 }
 
@@ -257,13 +288,19 @@ static void stage_is_fetched_loaded_and_told_at_every_step(void **state)
     tell(f, &m);
     assert_int_equal(did(f, AGENT_DO_SESSION_ALLOW, 0)->u.session.session, SESSION + 1);
     assert_string_equal(said(f, MESSAGE_STAGE_STATE)->u.stage_state.state, "fetching");
-    uint64_t slot = did(f, AGENT_DO_FETCH, 0)->u.work.slot, ticket = did(f, AGENT_DO_FETCH, 0)->u.work.ticket;
+    uint64_t slot = did(f, AGENT_DO_FETCH, 0)->u.work.slot,
+             ticket = did(f, AGENT_DO_FETCH, 0)->u.work.ticket;
     assert_string_equal(did(f, AGENT_DO_FETCH, 0)->u.work.prepare->compute, "f32");
 
     static const uint32_t wanted[] = {3, 5};
     struct agent_event ev = {.kind = AGENT_EVENT_FETCHED};
-    ev.u.progress = (struct agent_progress){.slot = slot, .ticket = ticket, .status = HP_PENDING, .done_bytes = 10, .total_bytes = 40,
-                                            .moved_bytes = 8, .wanted = {wanted, 2}};
+    ev.u.progress = (struct agent_progress){.slot = slot,
+                                            .ticket = ticket,
+                                            .status = HP_PENDING,
+                                            .done_bytes = 10,
+                                            .total_bytes = 40,
+                                            .moved_bytes = 8,
+                                            .wanted = {wanted, 2}};
     feed(f, &ev);
     const struct message_stage_state *s = &said(f, MESSAGE_STAGE_STATE)->u.stage_state;
     assert_int_equal(s->done_bytes, 10);
@@ -293,9 +330,12 @@ static void next_generation_keeps_weights_that_are_the_same(void **state)
         const char *compute;
         uint8_t *model;
     } cases[] = {
-        {"same", true, 0, 2, 4, 1000, "f32", model_id},      {"another place", true, 1, 3, 4, 1000, "f32", model_id},
-        {"smaller cache", true, 0, 2, 4, 500, "f32", model_id}, {"larger cache", false, 0, 2, 4, 1001, "f32", model_id},
-        {"layers", false, 0, 2, 5, 1000, "f32", model_id},   {"compute", false, 0, 2, 4, 1000, "auto", model_id},
+        {"same", true, 0, 2, 4, 1000, "f32", model_id},
+        {"another place", true, 1, 3, 4, 1000, "f32", model_id},
+        {"smaller cache", true, 0, 2, 4, 500, "f32", model_id},
+        {"larger cache", false, 0, 2, 4, 1001, "f32", model_id},
+        {"layers", false, 0, 2, 5, 1000, "f32", model_id},
+        {"compute", false, 0, 2, 4, 1000, "auto", model_id},
         {"model", false, 0, 2, 4, 1000, "f32", other_model},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -333,7 +373,11 @@ static void bad_prepare_fails_without_a_stage(void **state)
     for (int i = 0; i < 6; i++) {
         struct message m = prepare_of(1, 0, 2);
         struct message_stage_prepare *p = &m.u.stage_prepare;
-        *(i == 0 ? &p->n_stages : i == 1 ? &p->end_layer : i == 2 ? &p->max_batch_tokens : i == 3 ? &p->kv_tokens : &p->stage) = i == 4 ? 2 : 0;
+        *(i == 0   ? &p->n_stages
+          : i == 1 ? &p->end_layer
+          : i == 2 ? &p->max_batch_tokens
+          : i == 3 ? &p->kv_tokens
+                   : &p->stage) = i == 4 ? 2 : 0;
         if (i == 5)
             p->compute = "f12";
         tell(f, &m);
@@ -359,13 +403,16 @@ static void unload_of_a_generation_takes_it_and_older_ones(void **state)
     assert_int_equal(f->actions.count, 0);
 }
 
-/* ---- sequences ------------------------------------------------------------------------------------------------------- */
+/* ---- sequences
+ * -------------------------------------------------------------------------------------------------------
+ */
 
 static const uint32_t prompt[] = {1, 2, 3, 4, 5, 6};
 static const uint32_t slices[] = {4, 2};
 static const uint32_t end_ids[] = {49};
 
-static void open_sequence(struct fixture *f, uint64_t generation, uint64_t id, uint64_t max_tokens, bool first)
+static void open_sequence(struct fixture *f, uint64_t generation, uint64_t id, uint64_t max_tokens,
+                          bool first)
 {
     struct message m = {.type = MESSAGE_SEQUENCE_OPEN};
     m.u.sequence_open = (struct message_sequence_open){.deployment = DEPLOYMENT,
@@ -391,7 +438,8 @@ static void opened(struct fixture *f, const struct agent_action *open, int statu
 }
 
 /* Opens a sequence and says that the executor has room. */
-static void begin(struct fixture *f, uint64_t generation, uint64_t id, uint64_t max_tokens, bool first)
+static void begin(struct fixture *f, uint64_t generation, uint64_t id, uint64_t max_tokens,
+                  bool first)
 {
     open_sequence(f, generation, id, max_tokens, first);
     assert_non_null(did(f, AGENT_DO_SEQUENCE_OPEN, 0));
@@ -420,11 +468,17 @@ static void done(struct fixture *f, int status, void *output, const uint32_t *pi
     feed(f, &ev);
 }
 
-static void frame(struct fixture *f, uint64_t generation, uint64_t session, uint16_t stage, uint32_t batch, const struct frame_run *runs, uint16_t n,
-                  void *buffer)
+static void frame(struct fixture *f, uint64_t generation, uint64_t session, uint16_t stage,
+                  uint32_t batch, const struct frame_run *runs, uint16_t n, void *buffer)
 {
-    struct frame_header h = {.kind = FRAME_ACTIVATION, .stage = stage, .dtype = FRAME_F32, .n_runs = n, .session = session, .deployment = DEPLOYMENT,
-                             .generation = (uint32_t)generation, .batch = batch};
+    struct frame_header h = {.kind = FRAME_ACTIVATION,
+                             .stage = stage,
+                             .dtype = FRAME_F32,
+                             .n_runs = n,
+                             .session = session,
+                             .deployment = DEPLOYMENT,
+                             .generation = (uint32_t)generation,
+                             .batch = batch};
     for (uint16_t i = 0; i < n; i++)
         h.n_tokens += runs[i].n_tokens;
     h.payload_bytes = n * FRAME_RUN_BYTES + h.n_tokens * WIDTH * sizeof(float);
@@ -453,7 +507,8 @@ static void frames_are_believed_only_over_the_session_of_their_hop(void **state)
     progress(f, AGENT_EVENT_FETCHED, slot, did(f, AGENT_DO_FETCH, 0)->u.work.ticket, 0);
     progress(f, AGENT_EVENT_LOADED, slot, did(f, AGENT_DO_LOAD, 0)->u.work.ticket, 0);
     m = (struct message){.type = MESSAGE_STAGE_CONNECT};
-    m.u.stage_connect = (struct message_stage_connect){DEPLOYMENT, 1, 1, 3, {(const uint8_t *)"n", 1}, {NULL, 0}, "", "", 502, 0};
+    m.u.stage_connect = (struct message_stage_connect){
+        DEPLOYMENT, 1, 1, 3, {(const uint8_t *)"n", 1}, {NULL, 0}, "", "", 502, 0};
     tell(f, &m);
     begin(f, 1, 5, 10, true);
     struct frame_run run = {.sequence = 5, .n_tokens = 4};
@@ -513,7 +568,12 @@ static void prompt_flows_through_the_first_stage_slice_after_slice(void **state)
     done(f, 0, &output, NULL);
     assert_null(did(f, AGENT_DO_RUN, 0));
     /* The token comes back and runs next. */
-    struct frame_header h = {.kind = FRAME_TOKEN, .n_runs = 1, .session = SESSION + 1, .deployment = DEPLOYMENT, .generation = 1, .batch = 1};
+    struct frame_header h = {.kind = FRAME_TOKEN,
+                             .n_runs = 1,
+                             .session = SESSION + 1,
+                             .deployment = DEPLOYMENT,
+                             .generation = 1,
+                             .batch = 1};
     struct frame_token token = {5, 33, 0};
     struct agent_event ev = {.kind = AGENT_EVENT_FRAME};
     ev.u.frame.header = &h;
@@ -613,7 +673,8 @@ static void closing_frees_a_sequence_before_the_next_batch(void **state)
     assert_int_equal(f->runs[0].run.sequence, 6);
     assert_int_equal(f->runs[0].row, 2);
     done(f, 0, &output, NULL);
-    /* A batch of closed sequences alone goes on without runs, so that the first stage hears of it. */
+    /* A batch of closed sequences alone goes on without runs, so that the first stage hears of it.
+     */
     frame(f, 1, SESSION + 1, 1, 2, runs, 1, &input);
     assert_null(did(f, AGENT_DO_RUN, 0));
     assert_ptr_equal(did(f, AGENT_DO_RELEASE, 0)->u.release.buffer, &input);
@@ -716,7 +777,11 @@ static void sequences_that_cannot_live_here_are_refused_with_the_reason(void **s
     assert_string_equal(said(f, MESSAGE_SEQUENCE_FAILED)->u.sequence_failed.code, "busy");
     static const uint32_t beyond[] = {1, VOCABULARY};
     struct message m = {.type = MESSAGE_SEQUENCE_OPEN};
-    m.u.sequence_open = (struct message_sequence_open){.deployment = DEPLOYMENT, .generation = 1, .sequence = 6, .prompt = {beyond, 2}, .kv_tokens = 9};
+    m.u.sequence_open = (struct message_sequence_open){.deployment = DEPLOYMENT,
+                                                       .generation = 1,
+                                                       .sequence = 6,
+                                                       .prompt = {beyond, 2},
+                                                       .kv_tokens = 9};
     tell(f, &m);
     assert_string_equal(said(f, MESSAGE_SEQUENCE_FAILED)->u.sequence_failed.code, "invalid");
     assert_int_equal(agent_core_view(f->core).n_sequences, 0);
@@ -777,7 +842,8 @@ static void stage_whose_weights_cannot_be_read_fails_with_what_to_do(void **stat
     assert_string_equal(s->code, "io");
     assert_string_equal(s->text, "m.gguf: byte 7 could not be read");
     assert_string_equal(s->hint, "restore the file");
-    struct message again = prepare_of(2, 0, 2); /* the next generation takes the weights from the store anew */
+    struct message again =
+        prepare_of(2, 0, 2); /* the next generation takes the weights from the store anew */
     tell(f, &again);
     assert_non_null(did(f, AGENT_DO_FETCH, 0));
 }
@@ -795,7 +861,8 @@ static void an_agent_that_was_removed_ends_when_its_join_is_denied(void **state)
     tell(f, &m);
     const struct agent_action *quit = did(f, AGENT_DO_QUIT, 0);
     assert_non_null(quit);
-    assert_string_equal(quit->u.quit.error.text, "the coordinator refuses this agent: agent \"x\" was removed");
+    assert_string_equal(quit->u.quit.error.text,
+                        "the coordinator refuses this agent: agent \"x\" was removed");
     assert_string_equal(quit->u.quit.error.hint, "bring a token");
 }
 
@@ -816,7 +883,8 @@ static void restarted_coordinator_finds_the_stage_and_old_sequences_are_freed(vo
     assert_string_equal(held->state, "ready");
     assert_int_equal(held->sequences, 1);
     struct message w = {.type = MESSAGE_WELCOME};
-    w.u.welcome = (struct message_welcome){.name = "node-1", .heartbeat_ms = 500, .coordinator_boot = 4};
+    w.u.welcome =
+        (struct message_welcome){.name = "node-1", .heartbeat_ms = 500, .coordinator_boot = 4};
     tell(f, &w);
     connect_stage(f, 1, 0, 2);
     assert_int_equal(did(f, AGENT_DO_SEQUENCE_CLOSE, 0)->u.sequence_close.sequence, 5);
@@ -839,14 +907,16 @@ static void orphan_frees_its_sequences_after_a_minute_and_keeps_its_stage(void *
     assert_int_equal(agent_core_view(f->core).n_stages, 1);
 }
 
-/* ---- nothing waits for ever ---------------------------------------------------------------------------------------------- */
+/* ---- nothing waits for ever
+ * ---------------------------------------------------------------------------------------------- */
 
 static int failures(const struct fixture *f, uint64_t id, const char *code, const char *text)
 {
     int n = 0;
     for (size_t i = 0; i < f->actions.count; i++) {
         const struct agent_action *a = &f->actions.items[i];
-        if (a->kind != AGENT_DO_SEND || a->u.message.type != MESSAGE_SEQUENCE_FAILED || a->u.message.u.sequence_failed.sequence != id)
+        if (a->kind != AGENT_DO_SEND || a->u.message.type != MESSAGE_SEQUENCE_FAILED ||
+            a->u.message.u.sequence_failed.sequence != id)
             continue;
         assert_string_equal(a->u.message.u.sequence_failed.code, code);
         assert_non_null(strstr(a->u.message.u.sequence_failed.text, text));
@@ -872,7 +942,8 @@ static void frame_that_finds_no_room_fails_its_sequence_and_its_batch_goes_on(vo
     assert_int_equal(n, 4 * 3 + 16 + 1);
     assert_int_equal(failures(f, 5, "busy", "more batches waiting"), 1);
     assert_int_equal(did(f, AGENT_DO_POST, 0)->u.post.header.batch, n - 1);
-    assert_int_equal(agent_core_view(f->core).n_held_frames, 0); /* those of the sequence went with it */
+    assert_int_equal(agent_core_view(f->core).n_held_frames,
+                     0); /* those of the sequence went with it */
 }
 
 static void frame_of_a_sequence_that_is_not_open_yet_and_cannot_be_taken_fails_it_too(void **state)
@@ -941,7 +1012,10 @@ static void stage_whose_outputs_are_all_out_runs_no_large_batch_until_one_is_bac
     uint64_t slot = did(f, AGENT_DO_FETCH, 0)->u.work.slot;
     progress(f, AGENT_EVENT_FETCHED, slot, did(f, AGENT_DO_FETCH, 0)->u.work.ticket, 0);
     struct agent_event ev = {.kind = AGENT_EVENT_LOADED};
-    ev.u.progress = (struct agent_progress){.slot = slot, .ticket = did(f, AGENT_DO_LOAD, 0)->u.work.ticket, .width = 1 << 15, .vocabulary = VOCABULARY,
+    ev.u.progress = (struct agent_progress){.slot = slot,
+                                            .ticket = did(f, AGENT_DO_LOAD, 0)->u.work.ticket,
+                                            .width = 1 << 15,
+                                            .vocabulary = VOCABULARY,
                                             .outputs = 1};
     feed(f, &ev);
     connect_stage(f, 1, 0, 2);
@@ -977,7 +1051,10 @@ static void next_stage_that_takes_nothing_fails_what_waits_for_it(void **state)
     uint64_t slot = did(f, AGENT_DO_FETCH, 0)->u.work.slot;
     progress(f, AGENT_EVENT_FETCHED, slot, did(f, AGENT_DO_FETCH, 0)->u.work.ticket, 0);
     struct agent_event ev = {.kind = AGENT_EVENT_LOADED};
-    ev.u.progress = (struct agent_progress){.slot = slot, .ticket = did(f, AGENT_DO_LOAD, 0)->u.work.ticket, .width = 1 << 15, .vocabulary = VOCABULARY,
+    ev.u.progress = (struct agent_progress){.slot = slot,
+                                            .ticket = did(f, AGENT_DO_LOAD, 0)->u.work.ticket,
+                                            .width = 1 << 15,
+                                            .vocabulary = VOCABULARY,
                                             .outputs = 1};
     feed(f, &ev);
     connect_stage(f, 1, 0, 2);
@@ -1049,22 +1126,41 @@ static uint64_t stage_of_deployment(struct fixture *f, uint64_t of)
     deployment = of;
     uint64_t slot = make_ready(f, 1, 1, 2);
     struct message m = {.type = MESSAGE_STAGE_CONNECT};
-    m.u.stage_connect = (struct message_stage_connect){.deployment = of, .generation = 1, .stage = 1, .n_stages = 2,
-                                                           .first_address = {(const uint8_t *)"f", 1}, .next_device = "", .first_device = ""};
+    m.u.stage_connect = (struct message_stage_connect){.deployment = of,
+                                                       .generation = 1,
+                                                       .stage = 1,
+                                                       .n_stages = 2,
+                                                       .first_address = {(const uint8_t *)"f", 1},
+                                                       .next_device = "",
+                                                       .first_device = ""};
     tell(f, &m);
     struct message open = {.type = MESSAGE_SEQUENCE_OPEN};
-    open.u.sequence_open = (struct message_sequence_open){.deployment = of, .generation = 1, .sequence = 5, .max_tokens = 400, .kv_tokens = 400,
-                                                          .all_logits = true, .end_ids = {end_ids, 1}};
+    open.u.sequence_open = (struct message_sequence_open){.deployment = of,
+                                                          .generation = 1,
+                                                          .sequence = 5,
+                                                          .max_tokens = 400,
+                                                          .kv_tokens = 400,
+                                                          .all_logits = true,
+                                                          .end_ids = {end_ids, 1}};
     tell(f, &open);
     opened(f, did(f, AGENT_DO_SEQUENCE_OPEN, 0), 0);
     deployment = DEPLOYMENT;
     return slot;
 }
 
-static void arrive(struct fixture *f, uint64_t of, uint32_t batch, uint32_t position, uint32_t tokens, void *buffer)
+static void arrive(struct fixture *f, uint64_t of, uint32_t batch, uint32_t position,
+                   uint32_t tokens, void *buffer)
 {
-    struct frame_header h = {.kind = FRAME_ACTIVATION, .stage = 1, .dtype = FRAME_F32, .n_runs = 1, .session = SESSION + 1, .deployment = of,
-                             .generation = 1, .batch = batch, .n_tokens = tokens, .payload_bytes = FRAME_RUN_BYTES + tokens * WIDTH * sizeof(float)};
+    struct frame_header h = {.kind = FRAME_ACTIVATION,
+                             .stage = 1,
+                             .dtype = FRAME_F32,
+                             .n_runs = 1,
+                             .session = SESSION + 1,
+                             .deployment = of,
+                             .generation = 1,
+                             .batch = batch,
+                             .n_tokens = tokens,
+                             .payload_bytes = FRAME_RUN_BYTES + tokens * WIDTH * sizeof(float)};
     struct frame_run run = {5, position, tokens, 0, 0};
     struct agent_event ev = {.kind = AGENT_EVENT_FRAME};
     ev.u.frame.header = &h;
@@ -1073,7 +1169,8 @@ static void arrive(struct fixture *f, uint64_t of, uint32_t batch, uint32_t posi
     feed(f, &ev);
 }
 
-/* One deployment has a queue full of long batches, the other one of short ones: by batches they would get the same number, by time they get the same time. */
+/* One deployment has a queue full of long batches, the other one of short ones: by batches they
+ * would get the same number, by time they get the same time. */
 static void two_deployments_share_the_device_by_time(void **state)
 {
     struct fixture *f = *state;
@@ -1144,8 +1241,12 @@ static void all_logits_are_told_and_nothing_is_sampled(void **state)
     int input;
     float logits[6 * VOCABULARY] = {0};
     struct message m = {.type = MESSAGE_SEQUENCE_OPEN};
-    m.u.sequence_open = (struct message_sequence_open){.deployment = DEPLOYMENT, .generation = 1, .sequence = 5, .prompt = {prompt, 6},
-                                                       .kv_tokens = 6, .all_logits = true};
+    m.u.sequence_open = (struct message_sequence_open){.deployment = DEPLOYMENT,
+                                                       .generation = 1,
+                                                       .sequence = 5,
+                                                       .prompt = {prompt, 6},
+                                                       .kv_tokens = 6,
+                                                       .all_logits = true};
     join(f);
     make_ready(f, 1, 1, 2);
     connect_stage(f, 1, 1, 2);
@@ -1176,7 +1277,10 @@ static void probes_are_ordered_and_their_results_told(void **state)
     struct fixture *f = *state;
     static const uint8_t address[] = "there";
     struct message m = {.type = MESSAGE_LINK_PROBE, .id = 12};
-    m.u.link_probe = (struct message_link_probe){.session = SESSION, .role = "measure", .peer = "b", .data_address = {address, sizeof address}};
+    m.u.link_probe = (struct message_link_probe){.session = SESSION,
+                                                 .role = "measure",
+                                                 .peer = "b",
+                                                 .data_address = {address, sizeof address}};
     tell(f, &m);
     const struct agent_action *a = did(f, AGENT_DO_PROBE, 0);
     assert_non_null(a);

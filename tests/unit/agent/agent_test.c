@@ -1,5 +1,10 @@
-/* Whole agents in this process, with a coordinator that the test plays: they join, fetch the demo model, load stages and generate what the same model
- * generates without them. Once over the in-process twins, once over ZeroMQ and UCX on loopback. */
+/* Whole agents in this process, with a coordinator that the test plays: they join, fetch the demo
+ * model, load stages and generate what the same model generates without them. Once over the
+ * in-process twins, once over ZeroMQ and UCX on loopback. */
+#include <cmocka.h>
+#include <setjmp.h>
+#include <stdarg.h>
+
 #include "agent/agent.h"
 #include "agent/backend/backend.h"
 #include "agent/engine/local.h"
@@ -10,11 +15,6 @@
 #include "model/manifest_build.h"
 #include "tests/unit/agent/store_fixture.h"
 #include "transport/message.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
 
 enum { N_AGENTS = 3, N_TOKENS = 8, DEPLOYMENT = 4 };
 static const char demo_model[] = "examples/demo-model/demo-q8_0.gguf";
@@ -78,7 +78,8 @@ static void on_join(struct scene *s, uint64_t peer, const char *key, const struc
     assert_true(a->address_size <= sizeof a->address);
     memcpy(a->address, j->data_address.data, a->address_size);
     struct message m = {.type = MESSAGE_WELCOME};
-    m.u.welcome = (struct message_welcome){.name = a->name, .heartbeat_ms = 100, .coordinator_boot = 1};
+    m.u.welcome =
+        (struct message_welcome){.name = a->name, .heartbeat_ms = 100, .coordinator_boot = 1};
     send_to(s, peer, &m);
     tell_members(s);
 }
@@ -123,7 +124,10 @@ static void on_message(void *ctx, uint64_t peer, const char *key, const uint8_t 
 }
 
 /* So that the loop turns though nothing happens. */
-static void on_nudge(uv_timer_t *t) { (void)t; }
+static void on_nudge(uv_timer_t *t)
+{
+    (void)t;
+}
 
 /* Turns the loop until something is so; fails after half a minute. */
 static void run_until(struct scene *s, bool (*so)(const struct scene *s), const char *what)
@@ -135,22 +139,35 @@ static void run_until(struct scene *s, bool (*so)(const struct scene *s), const 
     while (!so(s)) {
         uv_run(&s->loop, UV_RUN_ONCE);
         if (s->failed || env_now_ns(&env_real) > until)
-            fail_msg("%s: %s; states %s, %s, %s; wanted %zu, %zu, %zu; moved %llu", what, s->failed ? s->failure : "not in time", s->agents[0].state,
-                     s->agents[1].state, s->agents[2].state, s->agents[0].n_wanted, s->agents[1].n_wanted, s->agents[2].n_wanted,
-                     (unsigned long long)(s->agents[0].moved_bytes + s->agents[1].moved_bytes + s->agents[2].moved_bytes));
+            fail_msg("%s: %s; states %s, %s, %s; wanted %zu, %zu, %zu; moved %llu", what,
+                     s->failed ? s->failure : "not in time", s->agents[0].state, s->agents[1].state,
+                     s->agents[2].state, s->agents[0].n_wanted, s->agents[1].n_wanted,
+                     s->agents[2].n_wanted,
+                     (unsigned long long)(s->agents[0].moved_bytes + s->agents[1].moved_bytes +
+                                          s->agents[2].moved_bytes));
     }
     uv_close((uv_handle_t *)&nudge, NULL);
     uv_run(&s->loop, UV_RUN_NOWAIT);
 }
 
-static bool all_joined(const struct scene *s) { return s->agents[0].joined && s->agents[1].joined && s->agents[2].joined; }
+static bool all_joined(const struct scene *s)
+{
+    return s->agents[0].joined && s->agents[1].joined && s->agents[2].joined;
+}
 
 static bool all_in(const struct scene *s, const char *state)
 {
-    return strcmp(s->agents[0].state, state) == 0 && strcmp(s->agents[1].state, state) == 0 && strcmp(s->agents[2].state, state) == 0;
+    return strcmp(s->agents[0].state, state) == 0 && strcmp(s->agents[1].state, state) == 0 &&
+           strcmp(s->agents[2].state, state) == 0;
 }
-static bool all_ready(const struct scene *s) { return all_in(s, "ready"); }
-static bool all_unloaded(const struct scene *s) { return all_in(s, "unloaded"); }
+static bool all_ready(const struct scene *s)
+{
+    return all_in(s, "ready");
+}
+static bool all_unloaded(const struct scene *s)
+{
+    return all_in(s, "unloaded");
+}
 
 static bool all_told(const struct scene *s)
 {
@@ -160,7 +177,8 @@ static bool all_told(const struct scene *s)
     return true;
 }
 
-/* ---- what must come out --------------------------------------------------------------------------------------------- */
+/* ---- what must come out
+ * --------------------------------------------------------------------------------------------- */
 
 static void expected_make(struct scene *s)
 {
@@ -171,11 +189,13 @@ static void expected_make(struct scene *s)
     struct local_chain *chain;
     if (model_open(demo_model, &model, &e) < 0 || device_open(&d, &device, &e) < 0)
         fail_msg("%s", e.text);
-    struct local_config c = {.model = model, .device = device, .n_stages = 1, .compute = COMPUTE_F32, .max_tokens = 64};
+    struct local_config c = {
+        .model = model, .device = device, .n_stages = 1, .compute = COMPUTE_F32, .max_tokens = 64};
     s->n_prompt = 13;
     for (uint32_t i = 0; i < s->n_prompt; i++)
         s->prompt[i] = 100 + 37 * i;
-    if (local_chain_open(&c, &chain, &e) < 0 || local_chain_greedy(chain, s->prompt, s->n_prompt, s->expected, N_TOKENS, &e) < 0)
+    if (local_chain_open(&c, &chain, &e) < 0 ||
+        local_chain_greedy(chain, s->prompt, s->n_prompt, s->expected, N_TOKENS, &e) < 0)
         fail_msg("%s", e.text);
     local_chain_close(&chain);
     device_close(&device);
@@ -184,7 +204,9 @@ static void expected_make(struct scene *s)
     model_close(&model);
 }
 
-/* ---- the play -------------------------------------------------------------------------------------------------------- */
+/* ---- the play
+ * --------------------------------------------------------------------------------------------------------
+ */
 
 static void scene_open(struct scene *s, bool inproc)
 {
@@ -203,11 +225,17 @@ static void scene_open(struct scene *s, bool inproc)
                     : control_serve_zmq(&s->loop, "127.0.0.1:0", &s->keys, &cb, &s->control, &e);
     if (rc < 0)
         fail_msg("%s", e.text);
-    snprintf(s->address, sizeof s->address, inproc ? "c" : "127.0.0.1:%d", control_port(s->control));
+    snprintf(s->address, sizeof s->address, inproc ? "c" : "127.0.0.1:%d",
+             control_port(s->control));
     for (int i = 0; i < N_AGENTS; i++) {
         struct played *a = &s->agents[i];
-        struct agent_config c = {.coordinator = s->address, .hub = s->hub, .server_key = s->keys.public_key, .secret = "", .name = a->name,
-                                 .dir = a->dir, .network = "lo"};
+        struct agent_config c = {.coordinator = s->address,
+                                 .hub = s->hub,
+                                 .server_key = s->keys.public_key,
+                                 .secret = "",
+                                 .name = a->name,
+                                 .dir = a->dir,
+                                 .network = "lo"};
         snprintf(a->dir, sizeof a->dir, "%s/%d", s->folder, i);
         snprintf(a->name, sizeof a->name, "a%d", i);
         assert_int_equal(discover_share(NULL, 1, 1 << 30, &c.share, &e), 0);
@@ -243,43 +271,51 @@ static void prepare(struct scene *s, uint64_t deployment, uint64_t generation, i
         size_t n_peers = 0;
         for (int k = 0; k < N_AGENTS; k++)
             if (&s->agents[k] != a)
-                peers[n_peers++] = (struct message_peer){s->agents[k].name, {s->agents[k].address, s->agents[k].address_size}};
+                peers[n_peers++] = (struct message_peer){
+                    s->agents[k].name, {s->agents[k].address, s->agents[k].address_size}};
         struct message m = {.type = MESSAGE_STAGE_PREPARE};
-        m.u.stage_prepare = (struct message_stage_prepare){.deployment = deployment,
-                                                           .generation = generation,
-                                                           .stage = (uint64_t)i,
-                                                           .n_stages = N_AGENTS,
-                                                           .session = 1000 * deployment + generation,
-                                                           .deployment_name = "d",
-                                                           .model = {s->id.bytes, DIGEST_BYTES},
-                                                           .manifest = {s->manifest.data, s->manifest.size},
-                                                           .first_layer = cuts[i],
-                                                           .end_layer = cuts[i + 1],
-                                                           .compute = "f32",
-                                                           .context = 128,
-                                                           .kv_tokens = 1024,
-                                                           .max_sequences = 8,
-                                                           .max_batch_tokens = 64,
-                                                           .source_machine = s->machine,
-                                                           .source_path = path ? s->source : "",
-                                                           .peers = {peers, n_peers}};
+        m.u.stage_prepare =
+            (struct message_stage_prepare){.deployment = deployment,
+                                           .generation = generation,
+                                           .stage = (uint64_t)i,
+                                           .n_stages = N_AGENTS,
+                                           .session = 1000 * deployment + generation,
+                                           .deployment_name = "d",
+                                           .model = {s->id.bytes, DIGEST_BYTES},
+                                           .manifest = {s->manifest.data, s->manifest.size},
+                                           .first_layer = cuts[i],
+                                           .end_layer = cuts[i + 1],
+                                           .compute = "f32",
+                                           .context = 128,
+                                           .kv_tokens = 1024,
+                                           .max_sequences = 8,
+                                           .max_batch_tokens = 64,
+                                           .source_machine = s->machine,
+                                           .source_path = path ? s->source : "",
+                                           .peers = {peers, n_peers}};
         send_to(s, a->peer, &m);
     }
     run_until(s, all_ready, "preparing");
     for (int i = 0; i < N_AGENTS; i++) {
-        struct played *next = &s->agents[(i + 1 + turn) % N_AGENTS], *first = &s->agents[turn % N_AGENTS];
+        struct played *next = &s->agents[(i + 1 + turn) % N_AGENTS],
+                      *first = &s->agents[turn % N_AGENTS];
         struct message m = {.type = MESSAGE_STAGE_CONNECT};
-        m.u.stage_connect = (struct message_stage_connect){.deployment = deployment, .generation = generation, .stage = (uint64_t)i, .n_stages = N_AGENTS};
+        m.u.stage_connect = (struct message_stage_connect){.deployment = deployment,
+                                                           .generation = generation,
+                                                           .stage = (uint64_t)i,
+                                                           .n_stages = N_AGENTS};
         if (i < N_AGENTS - 1)
             m.u.stage_connect.next_address = (struct pack_span){next->address, next->address_size};
         else
-            m.u.stage_connect.first_address = (struct pack_span){first->address, first->address_size};
+            m.u.stage_connect.first_address =
+                (struct pack_span){first->address, first->address_size};
         send_to(s, s->agents[(i + turn) % N_AGENTS].peer, &m);
     }
 }
 
 /* The same prompt five times at once, in slices of different lengths. */
-static void generate(struct scene *s, uint64_t deployment, uint64_t generation, uint64_t base, int turn)
+static void generate(struct scene *s, uint64_t deployment, uint64_t generation, uint64_t base,
+                     int turn)
 {
     memset(s->n_got, 0, sizeof s->n_got);
     memset(s->finished, 0, sizeof s->finished);
@@ -288,8 +324,12 @@ static void generate(struct scene *s, uint64_t deployment, uint64_t generation, 
         for (uint32_t left = s->n_prompt; left; left -= slices[n++])
             slices[n] = left < 3 * q ? left : 3 * q;
         struct message m = {.type = MESSAGE_SEQUENCE_OPEN};
-        m.u.sequence_open = (struct message_sequence_open){.deployment = deployment, .generation = generation, .sequence = base + q,
-                                                           .prompt = {s->prompt, s->n_prompt}, .slices = {slices, n}, .max_tokens = N_TOKENS,
+        m.u.sequence_open = (struct message_sequence_open){.deployment = deployment,
+                                                           .generation = generation,
+                                                           .sequence = base + q,
+                                                           .prompt = {s->prompt, s->n_prompt},
+                                                           .slices = {slices, n},
+                                                           .max_tokens = N_TOKENS,
                                                            .kv_tokens = s->n_prompt + N_TOKENS};
         for (int i = N_AGENTS - 1; i >= 0; i--)
             send_to(s, s->agents[(i + turn) % N_AGENTS].peer, &m);
@@ -333,7 +373,8 @@ static void play(bool inproc)
     prepare(&s, DEPLOYMENT, 2, 0, true); /* the next generation: the weights are there */
     generate(&s, DEPLOYMENT, 2, 8, 0);
     unload(&s, DEPLOYMENT, 2);
-    prepare(&s, DEPLOYMENT + 1, 1, 1, false); /* every agent has another stage now, and no path: from its peers */
+    prepare(&s, DEPLOYMENT + 1, 1, 1,
+            false); /* every agent has another stage now, and no path: from its peers */
     assert_true(moved(&s) > 1000000);
     generate(&s, DEPLOYMENT + 1, 1, 8, 1);
     unload(&s, DEPLOYMENT + 1, 1);

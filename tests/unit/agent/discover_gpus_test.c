@@ -1,29 +1,37 @@
-#include "agent/discover.h"
-#include "agent/nvml.h"
-#include "common/cluster.h"
-#include "tests/unit/agent/store_fixture.h"
-
+#include <cmocka.h>
 #include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
-#include <cmocka.h>
+#include "agent/discover.h"
+#include "agent/nvml.h"
+#include "common/cluster.h"
+#include "tests/unit/agent/store_fixture.h"
 
-/* Two sockets. Under the first, behind one switch: GPUs at 19:00 and 1b:00, and eth1. Under the second: a GPU at b1:00 and eth0 at root ports of their own, and
- * a GPU at b3:00 that shares a root port with eth2. */
+/* Two sockets. Under the first, behind one switch: GPUs at 19:00 and 1b:00, and eth1. Under the
+ * second: a GPU at b1:00 and eth0 at root ports of their own, and a GPU at b3:00 that shares a root
+ * port with eth2. */
 static const char tree[] = "tests/unit/agent/trees/two_sockets.xml";
 
-/* ---- a driver's library of our own --------------------------------------------------------------------------------------- */
+/* ---- a driver's library of our own
+ * --------------------------------------------------------------------------------------- */
 
 static const struct {
     unsigned bus, generation_now;
-} fake_gpus[] = {{0x19, 1}, {0x1b, 5}, {0xb1, 5}, {0xb3, 5}, {0xee, 5}}; /* the last is not in the tree */
+} fake_gpus[] = {
+    {0x19, 1}, {0x1b, 5}, {0xb1, 5}, {0xb3, 5}, {0xee, 5}}; /* the last is not in the tree */
 enum { FAKE_GPUS = sizeof fake_gpus / sizeof *fake_gpus };
 
-static size_t index_of(void *gpu) { return (size_t)((const char *)gpu - (const char *)fake_gpus) / sizeof *fake_gpus; }
-static int fake_driver(char *text, unsigned size) { return snprintf(text, size, "550.54.15") > 0 ? 0 : 1; }
+static size_t index_of(void *gpu)
+{
+    return (size_t)((const char *)gpu - (const char *)fake_gpus) / sizeof *fake_gpus;
+}
+static int fake_driver(char *text, unsigned size)
+{
+    return snprintf(text, size, "550.54.15") > 0 ? 0 : 1;
+}
 static int fake_count(unsigned *n)
 {
     *n = FAKE_GPUS;
@@ -34,7 +42,12 @@ static int fake_by_index(unsigned i, void **gpu)
     *gpu = (void *)(uintptr_t)&fake_gpus[i];
     return i < FAKE_GPUS ? 0 : 2;
 }
-static int fake_name(void *gpu, char *text, unsigned size) { return snprintf(text, size, "NVIDIA H100 80GB HBM3%s", index_of(gpu) == 4 ? " <\"x\">" : "") > 0 ? 0 : 1; }
+static int fake_name(void *gpu, char *text, unsigned size)
+{
+    return snprintf(text, size, "NVIDIA H100 80GB HBM3%s", index_of(gpu) == 4 ? " <\"x\">" : "") > 0
+               ? 0
+               : 1;
+}
 static int fake_memory(void *gpu, struct nvml_memory *out)
 {
     (void)gpu;
@@ -81,11 +94,22 @@ static int fake_link(void *gpu, unsigned link, int *active)
     return link < 12 ? 0 : 2;
 }
 
-static const struct nvml fake = {.driver_version = fake_driver, .count = fake_count, .by_index = fake_by_index, .name = fake_name, .memory = fake_memory, .pci = fake_pci,
-                                 .generation_now = fake_now, .generation_best = fake_best, .width_now = fake_width, .width_best = fake_width, .peer_status = fake_peers,
+static const struct nvml fake = {.driver_version = fake_driver,
+                                 .count = fake_count,
+                                 .by_index = fake_by_index,
+                                 .name = fake_name,
+                                 .memory = fake_memory,
+                                 .pci = fake_pci,
+                                 .generation_now = fake_now,
+                                 .generation_best = fake_best,
+                                 .width_now = fake_width,
+                                 .width_best = fake_width,
+                                 .peer_status = fake_peers,
                                  .link_state = fake_link};
 
-/* ---- the node ----------------------------------------------------------------------------------------------------------------- */
+/* ---- the node
+ * -----------------------------------------------------------------------------------------------------------------
+ */
 
 static void net_folder_make(char folder[256])
 {
@@ -105,11 +129,13 @@ static void net_folder_make(char folder[256])
 static json_t *node_of(const struct discover_box *given, const char *file, const char *synthetic)
 {
     char folder[256], kind[DISCOVER_KIND];
-    struct discover_share share = {.cores = {0, 1}, .n_cores = 2, .n_threads = 2, .memory_bytes = 1 << 30};
+    struct discover_share share = {
+        .cores = {0, 1}, .n_cores = 2, .n_threads = 2, .memory_bytes = 1 << 30};
     struct buffer text = {0};
     struct err e = {0};
     net_folder_make(folder);
-    struct discover_box box = {.tree_file = file, .tree_synthetic = synthetic, .net_folder = folder, .nvml = given->nvml};
+    struct discover_box box = {
+        .tree_file = file, .tree_synthetic = synthetic, .net_folder = folder, .nvml = given->nvml};
     if (discover_node_of(&box, "n", &share, NULL, &text, kind, &e) < 0)
         fail_msg("%s", e.text);
     json_t *node = json_loads(buffer_cstr(&text), 0, NULL);
@@ -119,17 +145,26 @@ static json_t *node_of(const struct discover_box *given, const char *file, const
     return node;
 }
 
-static const char *text_of(const json_t *node, const char *list, size_t i, const char *key) { return json_string_value(json_object_get(json_array_get(json_object_get(node, list), i), key)); }
-static json_int_t number_of(const json_t *node, const char *list, size_t i, const char *key) { return json_integer_value(json_object_get(json_array_get(json_object_get(node, list), i), key)); }
+static const char *text_of(const json_t *node, const char *list, size_t i, const char *key)
+{
+    return json_string_value(json_object_get(json_array_get(json_object_get(node, list), i), key));
+}
+static json_int_t number_of(const json_t *node, const char *list, size_t i, const char *key)
+{
+    return json_integer_value(json_object_get(json_array_get(json_object_get(node, list), i), key));
+}
 
 /* What the two share, by `near`; NULL: nothing. */
-static const char *shared(const json_t *node, const char *key, const char *other, const char *device)
+static const char *shared(const json_t *node, const char *key, const char *other,
+                          const char *device)
 {
     const json_t *o;
     size_t i;
-    json_array_foreach(json_object_get(node, "near"), i, o)
-        if (json_object_get(o, key) && strcmp(json_string_value(json_object_get(o, key)), other) == 0 && strcmp(json_string_value(json_object_get(o, "device")), device) == 0)
-            return json_string_value(json_object_get(o, "share"));
+    json_array_foreach(json_object_get(node, "near"), i,
+                       o) if (json_object_get(o, key) &&
+                              strcmp(json_string_value(json_object_get(o, key)), other) == 0 &&
+                              strcmp(json_string_value(json_object_get(o, "device")), device) ==
+                                  0) return json_string_value(json_object_get(o, "share"));
     return NULL;
 }
 
@@ -148,11 +183,14 @@ static void gpus_are_listed_with_what_their_driver_says(void **state)
     assert_int_equal(number_of(node, "devices", 1, "pcie_best_generation"), 5);
     assert_int_equal(number_of(node, "devices", 1, "pcie_best_width"), 16);
     assert_int_equal(number_of(node, "devices", 1, "nvlinks"), 12);
-    const json_t *peers = json_object_get(json_array_get(json_object_get(node, "devices"), 1), "nvlink_peers");
+    const json_t *peers =
+        json_object_get(json_array_get(json_object_get(node, "devices"), 1), "nvlink_peers");
     assert_int_equal(json_array_size(peers), 1);
     assert_string_equal(json_string_value(json_array_get(peers, 0)), "gpu1");
-    assert_null(json_object_get(json_array_get(json_object_get(node, "devices"), 3), "nvlink_peers"));
-    assert_true(json_is_false(json_object_get(json_array_get(json_object_get(node, "devices"), 1), "usable")));
+    assert_null(
+        json_object_get(json_array_get(json_object_get(node, "devices"), 3), "nvlink_peers"));
+    assert_true(json_is_false(
+        json_object_get(json_array_get(json_object_get(node, "devices"), 1), "usable")));
     assert_non_null(text_of(node, "devices", 1, "why"));
     json_decref(node);
 }
@@ -162,24 +200,34 @@ static void who_shares_a_switch_a_port_or_a_bridge_is_told(void **state)
     (void)state;
     static const struct {
         const char *key, *other, *device, *share;
-    } cases[] = {{"nic", "eth1", "gpu0", "switch"},   {"nic", "eth1", "gpu1", "switch"}, {"nic", "eth0", "gpu2", "host bridge"}, {"nic", "eth2", "gpu3", "root port"},
-                 {"nic", "eth0", "gpu0", NULL},       {"nic", "eth1", "gpu2", NULL},     {"nic", "eth0", "gpu3", "host bridge"}, {"other_device", "gpu0", "gpu1", "switch"},
-                 {"other_device", "gpu2", "gpu3", "host bridge"}, {"other_device", "gpu0", "gpu2", NULL}};
+    } cases[] = {{"nic", "eth1", "gpu0", "switch"},
+                 {"nic", "eth1", "gpu1", "switch"},
+                 {"nic", "eth0", "gpu2", "host bridge"},
+                 {"nic", "eth2", "gpu3", "root port"},
+                 {"nic", "eth0", "gpu0", NULL},
+                 {"nic", "eth1", "gpu2", NULL},
+                 {"nic", "eth0", "gpu3", "host bridge"},
+                 {"other_device", "gpu0", "gpu1", "switch"},
+                 {"other_device", "gpu2", "gpu3", "host bridge"},
+                 {"other_device", "gpu0", "gpu2", NULL}};
     json_t *node = node_of(&(struct discover_box){.nvml = &fake}, tree, NULL);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const char *share = shared(node, cases[i].key, cases[i].other, cases[i].device);
         if (!share != !cases[i].share || (share && strcmp(share, cases[i].share) != 0))
-            fail_msg("%s and %s share %s, not %s", cases[i].other, cases[i].device, share ? share : "nothing", cases[i].share ? cases[i].share : "nothing");
+            fail_msg("%s and %s share %s, not %s", cases[i].other, cases[i].device,
+                     share ? share : "nothing", cases[i].share ? cases[i].share : "nothing");
     }
     /* Those behind one root port share a bus; each is as fast as the best of its link. */
     assert_int_equal(json_array_size(json_object_get(node, "buses")), 3);
     assert_string_equal(text_of(node, "devices", 1, "bus"), text_of(node, "devices", 2, "bus"));
     assert_string_not_equal(text_of(node, "devices", 1, "bus"), text_of(node, "devices", 3, "bus"));
-    assert_true(json_number_value(json_object_get(json_array_get(json_object_get(node, "buses"), 0), "bandwidth_bytes_per_s")) > 6e10);
+    assert_true(json_number_value(json_object_get(json_array_get(json_object_get(node, "buses"), 0),
+                                                  "bandwidth_bytes_per_s")) > 6e10);
     assert_int_equal(number_of(node, "devices", 1, "numa_node"), 0);
     assert_int_equal(number_of(node, "devices", 4, "numa_node"), 1);
     assert_int_equal(number_of(node, "nics", 0, "numa_node"), 1);
-    const json_t *far = json_array_get(json_object_get(json_object_get(node, "numa"), "distances"), 0);
+    const json_t *far =
+        json_array_get(json_object_get(json_object_get(node, "numa"), "distances"), 0);
     assert_int_equal(json_integer_value(json_array_get(far, 0)), 10);
     assert_int_equal(json_integer_value(json_array_get(far, 1)), 21);
     json_decref(node);
@@ -215,7 +263,8 @@ static void planners_skip_what_nothing_computes_on(void **state)
 static void boxes_without_gpus_have_none(void **state)
 {
     (void)state;
-    static const char *const trees[] = {"node:1 core:2 pu:1", "node:2 core:4 pu:2", "package:2 l3:2 core:4 pu:1"};
+    static const char *const trees[] = {"node:1 core:2 pu:1", "node:2 core:4 pu:2",
+                                        "package:2 l3:2 core:4 pu:1"};
     for (size_t i = 0; i < sizeof trees / sizeof *trees; i++) {
         json_t *node = node_of(&(struct discover_box){.nvml = NULL}, NULL, trees[i]);
         assert_int_equal(json_array_size(json_object_get(node, "devices")), 1);
@@ -235,10 +284,13 @@ static void functions_that_fail_leave_out_what_they_would_have_said(void **state
     poor.link_state = NULL;
     json_t *node = node_of(&(struct discover_box){.nvml = &poor}, tree, NULL);
     assert_int_equal(json_array_size(json_object_get(node, "devices")), 1 + FAKE_GPUS);
-    assert_null(json_object_get(json_array_get(json_object_get(node, "devices"), 1), "pcie_generation"));
-    assert_null(json_object_get(json_array_get(json_object_get(node, "devices"), 1), "nvlink_peers"));
+    assert_null(
+        json_object_get(json_array_get(json_object_get(node, "devices"), 1), "pcie_generation"));
+    assert_null(
+        json_object_get(json_array_get(json_object_get(node, "devices"), 1), "nvlink_peers"));
     /* hwloc's link speed stands in. */
-    assert_true(json_number_value(json_object_get(json_array_get(json_object_get(node, "buses"), 0), "bandwidth_bytes_per_s")) > 6e10);
+    assert_true(json_number_value(json_object_get(json_array_get(json_object_get(node, "buses"), 0),
+                                                  "bandwidth_bytes_per_s")) > 6e10);
     json_decref(node);
 }
 

@@ -1,13 +1,12 @@
 /* Control groups of made-up systems, and a real one where the test may make it. */
-#include "agent/discover.h"
-#include "agent/discover_limits.h"
-#include "tests/unit/agent/store_fixture.h"
-
+#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <sys/wait.h>
 
-#include <cmocka.h>
+#include "agent/discover.h"
+#include "agent/discover_limits.h"
+#include "tests/unit/agent/store_fixture.h"
 
 struct tree_file {
     const char *path, *text;
@@ -46,28 +45,71 @@ static void the_tightest_group_from_its_own_to_the_root_counts(void **state)
         {"no groups at all", {{"/proc/self/cgroup", ""}}, UINT64_MAX, 0, ""},
         {"no /proc", {{"/etc/nothing", ""}}, UINT64_MAX, 0, ""},
         {"a service of systemd",
-         {{"/proc/self/cgroup", "0::/system.slice/hp-agent.service\n"}, {V2 "/system.slice/hp-agent.service/memory.max", "2000000000\n"},
-          {V2 "/system.slice/hp-agent.service/cpu.max", "150000 100000\n"}, {V2 "/system.slice/memory.max", "max\n"}},
-         2000000000, 1.5, V2 "/system.slice/hp-agent.service/memory.max"},
+         {{"/proc/self/cgroup", "0::/system.slice/hp-agent.service\n"},
+          {V2 "/system.slice/hp-agent.service/memory.max", "2000000000\n"},
+          {V2 "/system.slice/hp-agent.service/cpu.max", "150000 100000\n"},
+          {V2 "/system.slice/memory.max", "max\n"}},
+         2000000000,
+         1.5,
+         V2 "/system.slice/hp-agent.service/memory.max"},
         {"a group above is tighter, and throttles",
-         {{"/proc/self/cgroup", "0::/a/b\n"}, {V2 "/a/b/memory.max", "9000\n"}, {V2 "/a/memory.max", "max\n"}, {V2 "/a/memory.high", "5000\n"},
-          {V2 "/a/cpu.max", "max 100000\n"}, {V2 "/a/b/cpu.max", "400000 100000\n"}},
-         5000, 4, V2 "/a/memory.high"},
-        {"a container that sees its group as the root", {{"/proc/self/cgroup", "0::/\n"}, {V2 "/memory.max", "4096\n"}, {V2 "/cpu.max", "50000 100000\n"}}, 4096, 0.5, V2 "/memory.max"},
-        {"a place outside of what is seen", {{"/proc/self/cgroup", "0::/../../x\n"}, {V2 "/memory.max", "77\n"}}, 77, 0, V2 "/memory.max"},
+         {{"/proc/self/cgroup", "0::/a/b\n"},
+          {V2 "/a/b/memory.max", "9000\n"},
+          {V2 "/a/memory.max", "max\n"},
+          {V2 "/a/memory.high", "5000\n"},
+          {V2 "/a/cpu.max", "max 100000\n"},
+          {V2 "/a/b/cpu.max", "400000 100000\n"}},
+         5000,
+         4,
+         V2 "/a/memory.high"},
+        {"a container that sees its group as the root",
+         {{"/proc/self/cgroup", "0::/\n"},
+          {V2 "/memory.max", "4096\n"},
+          {V2 "/cpu.max", "50000 100000\n"}},
+         4096,
+         0.5,
+         V2 "/memory.max"},
+        {"a place outside of what is seen",
+         {{"/proc/self/cgroup", "0::/../../x\n"}, {V2 "/memory.max", "77\n"}},
+         77,
+         0,
+         V2 "/memory.max"},
         {"version 1",
-         {{"/proc/self/cgroup", "4:memory:/u/v\n3:cpu,cpuacct:/q\n0::/\n"}, {V1 "/u/v/memory.limit_in_bytes", "9223372036854771712\n"},
-          {V1 "/u/memory.limit_in_bytes", "1000000000\n"}, {V1 "/memory.limit_in_bytes", "9223372036854771712\n"},
-          {V2 "/cpu,cpuacct/q/cpu.cfs_quota_us", "250000\n"}, {V2 "/cpu,cpuacct/q/cpu.cfs_period_us", "100000\n"}},
-         1000000000, 2.5, V1 "/u/memory.limit_in_bytes"},
+         {{"/proc/self/cgroup", "4:memory:/u/v\n3:cpu,cpuacct:/q\n0::/\n"},
+          {V1 "/u/v/memory.limit_in_bytes", "9223372036854771712\n"},
+          {V1 "/u/memory.limit_in_bytes", "1000000000\n"},
+          {V1 "/memory.limit_in_bytes", "9223372036854771712\n"},
+          {V2 "/cpu,cpuacct/q/cpu.cfs_quota_us", "250000\n"},
+          {V2 "/cpu,cpuacct/q/cpu.cfs_period_us", "100000\n"}},
+         1000000000,
+         2.5,
+         V1 "/u/memory.limit_in_bytes"},
         {"version 1 without limits",
-         {{"/proc/self/cgroup", "4:memory:/\n3:cpu:/\n"}, {V1 "/memory.limit_in_bytes", "9223372036854771712\n"}, {V2 "/cpu/cpu.cfs_quota_us", "-1\n"},
+         {{"/proc/self/cgroup", "4:memory:/\n3:cpu:/\n"},
+          {V1 "/memory.limit_in_bytes", "9223372036854771712\n"},
+          {V2 "/cpu/cpu.cfs_quota_us", "-1\n"},
           {V2 "/cpu/cpu.cfs_period_us", "100000\n"}},
-         UINT64_MAX, 0, ""},
+         UINT64_MAX,
+         0,
+         ""},
         {"a container of version 1, whose place is not mounted",
-         {{"/proc/self/cgroup", "4:memory:/docker/abc\n"}, {V1 "/memory.limit_in_bytes", "123456\n"}}, 123456, 0, V1 "/memory.limit_in_bytes"},
-        {"another controller of a like name", {{"/proc/self/cgroup", "4:memory2,notmemory:/x\n"}, {V1 "/memory.limit_in_bytes", "5\n"}}, UINT64_MAX, 0, ""},
-        {"both at once", {{"/proc/self/cgroup", "4:memory:/m\n0::/n\n"}, {V1 "/m/memory.limit_in_bytes", "300\n"}, {V2 "/unified/n/memory.max", "200\n"}}, 200, 0, V2 "/unified/n/memory.max"},
+         {{"/proc/self/cgroup", "4:memory:/docker/abc\n"},
+          {V1 "/memory.limit_in_bytes", "123456\n"}},
+         123456,
+         0,
+         V1 "/memory.limit_in_bytes"},
+        {"another controller of a like name",
+         {{"/proc/self/cgroup", "4:memory2,notmemory:/x\n"}, {V1 "/memory.limit_in_bytes", "5\n"}},
+         UINT64_MAX,
+         0,
+         ""},
+        {"both at once",
+         {{"/proc/self/cgroup", "4:memory:/m\n0::/n\n"},
+          {V1 "/m/memory.limit_in_bytes", "300\n"},
+          {V2 "/unified/n/memory.max", "200\n"}},
+         200,
+         0,
+         V2 "/unified/n/memory.max"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char root[256];
@@ -76,8 +118,10 @@ static void the_tightest_group_from_its_own_to_the_root_counts(void **state)
         tree_make(root, cases[i].files);
         discover_limits(root, &l);
         test_folder_remove(root);
-        if (l.memory_bytes != cases[i].bytes || l.cpus < cases[i].cpus - 1e-9 || l.cpus > cases[i].cpus + 1e-9 || strcmp(l.memory_group, cases[i].group) != 0)
-            fail_msg("%s: %llu bytes, %g cpus, \"%s\"", cases[i].name, (unsigned long long)l.memory_bytes, l.cpus, l.memory_group);
+        if (l.memory_bytes != cases[i].bytes || l.cpus < cases[i].cpus - 1e-9 ||
+            l.cpus > cases[i].cpus + 1e-9 || strcmp(l.memory_group, cases[i].group) != 0)
+            fail_msg("%s: %llu bytes, %g cpus, \"%s\"", cases[i].name,
+                     (unsigned long long)l.memory_bytes, l.cpus, l.memory_group);
     }
 }
 
@@ -91,16 +135,26 @@ static void what_is_free_is_the_least_of_box_and_groups_and_is_never_made_up(voi
         uint64_t bytes;
     } cases[] = {
         {"nothing can be read", {{"/etc/nothing", ""}}, false, 42},
-        {"the box alone", {{"/proc/meminfo", "MemTotal: 100 kB\nMemAvailable:   50 kB\n"}}, true, 51200},
+        {"the box alone",
+         {{"/proc/meminfo", "MemTotal: 100 kB\nMemAvailable:   50 kB\n"}},
+         true,
+         51200},
         {"a kernel that does not say", {{"/proc/meminfo", "MemTotal: 100 kB\n"}}, false, 42},
         {"a group leaves less; its cache can be had",
-         {{"/proc/meminfo", "MemAvailable: 1000000 kB\n"}, {"/proc/self/cgroup", "0::/g\n"}, {V2 "/g/memory.max", "1000000\n"}, {V2 "/g/memory.current", "900000\n"},
+         {{"/proc/meminfo", "MemAvailable: 1000000 kB\n"},
+          {"/proc/self/cgroup", "0::/g\n"},
+          {V2 "/g/memory.max", "1000000\n"},
+          {V2 "/g/memory.current", "900000\n"},
           {V2 "/g/memory.stat", "anon 500000\nactive_file 100000\ninactive_file 200000\n"}},
-         true, 400000},
+         true,
+         400000},
         {"a group that is full",
-         {{"/proc/meminfo", "MemAvailable: 1000000 kB\n"}, {"/proc/self/cgroup", "7:memory:/g\n"}, {V1 "/g/memory.limit_in_bytes", "1000\n"},
+         {{"/proc/meminfo", "MemAvailable: 1000000 kB\n"},
+          {"/proc/self/cgroup", "7:memory:/g\n"},
+          {V1 "/g/memory.limit_in_bytes", "1000\n"},
           {V1 "/g/memory.usage_in_bytes", "2000\n"}},
-         true, 0},
+         true,
+         0},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char root[256];
@@ -119,7 +173,8 @@ static bool group_say(const char *group, const char *file, const char *text)
 {
     char path[400];
     snprintf(path, sizeof path, "%s/%s", group, file);
-    FILE *f = fopen(path, "r+"); /* only the system makes them: a folder that is no group has none */
+    FILE *f =
+        fopen(path, "r+"); /* only the system makes them: a folder that is no group has none */
     bool good = f && fputs(text, f) >= 0;
     if (f)
         good = fclose(f) == 0 && good;
@@ -134,15 +189,18 @@ static void child_look(const char *group, uint64_t limit)
     snprintf(pid, sizeof pid, "%ld", (long)getpid());
     if (!group_say(group, "cgroup.procs", pid))
         _exit(77);
-    bool good = discover_share(NULL, 0, 0, &share, NULL) == 0 && share.memory_bytes == limit / 10 * 9;
-    good = good && discover_share(NULL, 0, 4 * limit, &share, NULL) == 0 && share.memory_bytes == limit; /* --memory says more than there is */
+    bool good =
+        discover_share(NULL, 0, 0, &share, NULL) == 0 && share.memory_bytes == limit / 10 * 9;
+    good = good && discover_share(NULL, 0, 4 * limit, &share, NULL) == 0 &&
+           share.memory_bytes == limit; /* --memory says more than there is */
     _exit(good ? 0 : 1);
 }
 
 static void a_real_memory_group_is_kept_to(void **state)
 {
     (void)state;
-    static const char *const mounts[][2] = {{"/sys/fs/cgroup", "memory.max"}, {"/sys/fs/cgroup/memory", "memory.limit_in_bytes"}};
+    static const char *const mounts[][2] = {{"/sys/fs/cgroup", "memory.max"},
+                                            {"/sys/fs/cgroup/memory", "memory.limit_in_bytes"}};
     for (size_t i = 0; i < 2; i++) {
         char group[256];
         int status = 0;
@@ -169,7 +227,8 @@ static void a_real_memory_group_is_kept_to(void **state)
 static void memory_is_divided_without_a_rest(void **state)
 {
     (void)state;
-    static const uint64_t sizes[] = {1, 1000, 3000000, 1 << 30, (uint64_t)16 << 30, (uint64_t)512 << 30};
+    static const uint64_t sizes[] = {
+        1, 1000, 3000000, 1 << 30, (uint64_t)16 << 30, (uint64_t)512 << 30};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         struct discover_share s = {.memory_bytes = sizes[i]};
         uint64_t pool = discover_pool_bytes(&s), stages = discover_stage_bytes(&s);

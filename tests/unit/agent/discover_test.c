@@ -1,11 +1,10 @@
-#include "agent/discover.h"
-#include "common/cluster.h"
-#include "tests/unit/agent/store_fixture.h"
-
+#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 
-#include <cmocka.h>
+#include "agent/discover.h"
+#include "common/cluster.h"
+#include "tests/unit/agent/store_fixture.h"
 
 static void box_is_a_node_that_the_planner_can_read(void **state)
 {
@@ -22,7 +21,8 @@ static void box_is_a_node_that_the_planner_can_read(void **state)
     json_t *root;
     struct json_at at;
     struct cluster c = {0};
-    if (json_parse_at("node", document.data, document.size, &root, &at, &e) < 0 || cluster_from_json(&at, &c, &e) < 0)
+    if (json_parse_at("node", document.data, document.size, &root, &at, &e) < 0 ||
+        cluster_from_json(&at, &c, &e) < 0)
         fail_msg("%s", e.text);
     assert_int_equal(c.n_devices, 1);
     assert_string_equal(c.devices[0].id, "here/cpu");
@@ -75,7 +75,8 @@ static void share_is_what_was_given(void **state)
 static void cores_that_there_are_not_are_refused_by_name(void **state)
 {
     (void)state;
-    static const char *const bad[] = {"", "x", "0,", ",0", "0-", "1-0", "100000", "0,0", "any:0", "any:99999", "any:x", "-1", "0x"};
+    static const char *const bad[] = {"",    "x",     "0,",        ",0",    "0-", "1-0", "100000",
+                                      "0,0", "any:0", "any:99999", "any:x", "-1", "0x"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct discover_share share;
         struct err e = {0};
@@ -101,8 +102,10 @@ static void fastest_nic_that_is_up_comes_first(void **state)
     static const struct {
         const char *name, *speed, *operstate, *type;
     } nics[] = {
-        {"lo", "", "unknown", "772"},     {"eth0", "1000\n", "up\n", "1\n"},   {"eth1", "100000\n", "down\n", "1\n"}, {"eth2", "10000\n", "up\n", "1\n"},
-        {"virt0", "-1\n", "up\n", "1\n"}, {"veth9", "10000\n", "up\n", "1\n"}, {"tun0", "10\n", "up\n", "65534\n"},
+        {"lo", "", "unknown", "772"},          {"eth0", "1000\n", "up\n", "1\n"},
+        {"eth1", "100000\n", "down\n", "1\n"}, {"eth2", "10000\n", "up\n", "1\n"},
+        {"virt0", "-1\n", "up\n", "1\n"},      {"veth9", "10000\n", "up\n", "1\n"},
+        {"tun0", "10\n", "up\n", "65534\n"},
     };
     char folder[256];
     struct buffer text = {0};
@@ -117,8 +120,10 @@ static void fastest_nic_that_is_up_comes_first(void **state)
     static const char *const order[] = {"eth2", "eth0", "virt0", "eth1"};
     assert_int_equal(json_array_size(list), 4);
     for (size_t i = 0; i < 4; i++)
-        assert_string_equal(json_string_value(json_object_get(json_array_get(list, i), "name")), order[i]);
-    assert_true(json_real_value(json_object_get(json_array_get(list, 0), "bandwidth_bytes_per_s")) == 1.25e9);
+        assert_string_equal(json_string_value(json_object_get(json_array_get(list, i), "name")),
+                            order[i]);
+    assert_true(json_real_value(
+                    json_object_get(json_array_get(list, 0), "bandwidth_bytes_per_s")) == 1.25e9);
     assert_true(json_is_true(json_object_get(json_array_get(list, 2), "assumed")));
     json_decref(list);
     text.size = 0;

@@ -1,9 +1,6 @@
-/* The executor beside a real data endpoint and the demo model: what goes on while it loads and measures. What is asserted is the order of events, not time. */
-#include "agent/executor.h"
-
-#include "common/env.h"
-#include "common/log.h"
-
+/* The executor beside a real data endpoint and the demo model: what goes on while it loads and
+ * measures. What is asserted is the order of events, not time. */
+#include <cmocka.h>
 #include <errno.h>
 #include <semaphore.h>
 #include <setjmp.h>
@@ -13,7 +10,9 @@
 #include <string.h>
 #include <time.h>
 
-#include <cmocka.h>
+#include "agent/executor.h"
+#include "common/env.h"
+#include "common/log.h"
 
 static const char demo_model[] = "examples/demo-model/demo-q8_0.gguf";
 enum { LAYERS = 18, SERVING = 1, LOADING = 2, LIMIT_S = 60 };
@@ -51,7 +50,8 @@ static void wait_for(sem_t *s)
 
 static void load_told(struct fixture *f, const struct executor_report *r)
 {
-    if (r->status == HP_PENDING && !r->warming && r->slot == LOADING && atomic_exchange(&f->holds, false)) {
+    if (r->status == HP_PENDING && !r->warming && r->slot == LOADING &&
+        atomic_exchange(&f->holds, false)) {
         sem_post(&f->load_began);
         sem_wait(&f->go_on); /* the loader's thread stays here */
     }
@@ -93,11 +93,16 @@ static int setup(void **state)
     struct fixture *f = calloc(1, sizeof *f);
     struct data_config d = {.callbacks = {f, frame_ignore, NULL}};
     log_set_level(LOG_ERROR);
-    sem_t *all[] = {&f->loaded[0], &f->loaded[1], &f->loaded[2], &f->load_began, &f->go_on, &f->opened, &f->ran, &f->profiled, &f->measuring};
+    sem_t *all[] = {&f->loaded[0], &f->loaded[1], &f->loaded[2], &f->load_began, &f->go_on,
+                    &f->opened,    &f->ran,       &f->profiled,  &f->measuring};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         sem_init(all[i], 0, 0);
     assert_int_equal(data_open_inproc(&d, &f->data, NULL), 0);
-    struct executor_config c = {.device = {.backend = "cpu", .n_threads = 2, .memory_bytes = 1 << 30}, .data = f->data, .report = told, .ctx = f};
+    struct executor_config c = {
+        .device = {.backend = "cpu", .n_threads = 2, .memory_bytes = 1 << 30},
+        .data = f->data,
+        .report = told,
+        .ctx = f};
     assert_int_equal(executor_create(&c, &f->x, NULL), 0);
     *state = f;
     return 0;
@@ -114,8 +119,15 @@ static int teardown(void **state)
 
 static void load(struct fixture *f, uint64_t slot)
 {
-    struct executor_load l = {.slot = slot, .ticket = slot, .path = demo_model, .first_layer = 0, .end_layer = LAYERS, .kv_tokens = 256,
-                              .max_sequences = 2, .max_batch_tokens = 64, .n_stages = 1};
+    struct executor_load l = {.slot = slot,
+                              .ticket = slot,
+                              .path = demo_model,
+                              .first_layer = 0,
+                              .end_layer = LAYERS,
+                              .kv_tokens = 256,
+                              .max_sequences = 2,
+                              .max_batch_tokens = 64,
+                              .n_stages = 1};
     executor_load(f->x, &l);
 }
 
@@ -132,7 +144,12 @@ static void run_one(struct fixture *f, uint32_t position)
 {
     f->run = (struct agent_run){.run = {5, position, 1, 0, 0}};
     f->ids[0] = 7;
-    executor_run(f->x, &(struct executor_run){.slot = SERVING, .ticket = 100 + position, .runs = &f->run, .n_runs = 1, .n_tokens = 1, .ids = f->ids});
+    executor_run(f->x, &(struct executor_run){.slot = SERVING,
+                                              .ticket = 100 + position,
+                                              .runs = &f->run,
+                                              .n_runs = 1,
+                                              .n_tokens = 1,
+                                              .ids = f->ids});
     wait_for(&f->ran);
 }
 
@@ -166,7 +183,8 @@ static void a_load_that_nobody_wants_any_more_ends_and_leaves_nothing(void **sta
     load(f, LOADING); /* its place in the queue is behind */
     wait_for(&f->loaded[LOADING]);
     assert_int_equal(f->load_status[LOADING], 0);
-    assert_int_equal(atomic_load(&f->load_reports), 2); /* of the one that serves, and of the second try */
+    assert_int_equal(atomic_load(&f->load_reports),
+                     2); /* of the one that serves, and of the second try */
     executor_unload(f->x, LOADING);
     run_one(f, 1);
     assert_int_equal(executor_memory_free(f->x), free_bytes);
@@ -191,7 +209,13 @@ static void run_all_logits(struct fixture *f)
 {
     static const uint32_t ids[MANY_ROWS] = {7};
     f->run = (struct agent_run){.run = {5, 0, MANY_ROWS, MANY_ROWS, 0}};
-    executor_run(f->x, &(struct executor_run){.slot = SERVING, .ticket = 50, .runs = &f->run, .n_runs = 1, .n_tokens = MANY_ROWS, .n_logits = MANY_ROWS, .ids = ids});
+    executor_run(f->x, &(struct executor_run){.slot = SERVING,
+                                              .ticket = 50,
+                                              .runs = &f->run,
+                                              .n_runs = 1,
+                                              .n_tokens = MANY_ROWS,
+                                              .n_logits = MANY_ROWS,
+                                              .ids = ids});
     wait_for(&f->ran);
 }
 
@@ -199,13 +223,18 @@ static void rows_of_logits_count_against_the_limit(void **state)
 {
     struct fixture *f = *state;
     serve(f);
-    uint64_t loaded = executor_memory_free(f->x), rows = (uint64_t)MANY_ROWS * f->vocabulary * sizeof(float);
+    uint64_t loaded = executor_memory_free(f->x),
+             rows = (uint64_t)MANY_ROWS * f->vocabulary * sizeof(float);
     run_all_logits(f);
     assert_int_equal(f->run_status, 0);
     assert_true(executor_memory_free(f->x) + rows <= loaded);
     /* The same on a device that has room for the stage, and for half of these rows. */
     executor_destroy(&f->x);
-    struct executor_config c = {.device = {.backend = "cpu", .n_threads = 2, .memory_bytes = (1 << 30) - loaded + rows / 2}, .data = f->data, .report = told, .ctx = f};
+    struct executor_config c = {
+        .device = {.backend = "cpu", .n_threads = 2, .memory_bytes = (1 << 30) - loaded + rows / 2},
+        .data = f->data,
+        .report = told,
+        .ctx = f};
     assert_int_equal(executor_create(&c, &f->x, NULL), 0);
     serve(f);
     f->run_may_fail = true;
@@ -219,7 +248,9 @@ static void batches_run_between_the_points_of_a_measurement(void **state)
 {
     struct fixture *f = *state;
     serve(f);
-    executor_profile(f->x, &(struct executor_profile){.ticket = 3, .budget_ms = 3000, .path = demo_model, .cache = "", .fine = true});
+    executor_profile(
+        f->x, &(struct executor_profile){
+                  .ticket = 3, .budget_ms = 3000, .path = demo_model, .cache = "", .fine = true});
     wait_for(&f->measuring);
     for (uint32_t i = 0; i < 3; i++)
         run_one(f, i);
@@ -230,11 +261,15 @@ static void batches_run_between_the_points_of_a_measurement(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(batches_of_one_deployment_run_while_another_is_loaded, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_load_that_nobody_wants_any_more_ends_and_leaves_nothing, setup, teardown),
-        cmocka_unit_test_setup_teardown(an_executor_ends_while_loads_go_on_and_wait, setup, teardown),
+        cmocka_unit_test_setup_teardown(batches_of_one_deployment_run_while_another_is_loaded,
+                                        setup, teardown),
+        cmocka_unit_test_setup_teardown(a_load_that_nobody_wants_any_more_ends_and_leaves_nothing,
+                                        setup, teardown),
+        cmocka_unit_test_setup_teardown(an_executor_ends_while_loads_go_on_and_wait, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(rows_of_logits_count_against_the_limit, setup, teardown),
-        cmocka_unit_test_setup_teardown(batches_run_between_the_points_of_a_measurement, setup, teardown),
+        cmocka_unit_test_setup_teardown(batches_run_between_the_points_of_a_measurement, setup,
+                                        teardown),
     };
     return cmocka_run_group_tests_name("executor", tests, NULL, NULL);
 }

@@ -13,7 +13,9 @@
 #include "tests/unit/agent/store_fixture.h"
 #include "tests/unit/faults.h"
 
-/* ---- the store ---------------------------------------------------------------------------------------------------------- */
+/* ---- the store
+ * ----------------------------------------------------------------------------------------------------------
+ */
 
 static int store_used(void *ctx)
 {
@@ -65,14 +67,21 @@ static void store_bears_failing_allocations(void **state)
     buffer_free(&manifest);
 }
 
-/* ---- the engine ----------------------------------------------------------------------------------------------------------- */
+/* ---- the engine
+ * -----------------------------------------------------------------------------------------------------------
+ */
 
 static struct device *device;
 static struct tiny_model *tiny;
 
 static int stage_used(void *ctx)
 {
-    struct stage_config c = {.first_layer = 0, .end_layer = TINY_LAYERS, .device = device, .compute = COMPUTE_F32, .kv_tokens = 64, .max_sequences = 2,
+    struct stage_config c = {.first_layer = 0,
+                             .end_layer = TINY_LAYERS,
+                             .device = device,
+                             .compute = COMPUTE_F32,
+                             .kv_tokens = 64,
+                             .max_sequences = 2,
                              .max_batch_tokens = 16};
     static const uint32_t ids[] = {1, 2, 3, 4, 5};
     struct stage *s = NULL;
@@ -135,7 +144,12 @@ static void queue_release(void *ctx, void *buffer)
 /* A middle stage's queue: sequences, frames, batches. Buffers are counted. */
 static int queue_used(void *ctx)
 {
-    struct queue_config c = {.n_stages = 3, .max_batch_tokens = 16, .max_sequences = 4, .hold_limit_ns = 1000, .flight_limit_ns = 1000, .flight_linger_ns = 10};
+    struct queue_config c = {.n_stages = 3,
+                             .max_batch_tokens = 16,
+                             .max_sequences = 4,
+                             .hold_limit_ns = 1000,
+                             .flight_limit_ns = 1000,
+                             .flight_linger_ns = 10};
     struct queue *q = NULL;
     struct queue_batch b = {0};
     struct frame_run run = {1, 0, 2, 0, 0};
@@ -181,18 +195,22 @@ static void engine_bears_failing_allocations(void **state)
     faults_each("device", device_used, NULL);
 }
 
-/* ---- what the box has ------------------------------------------------------------------------------------------------------- */
+/* ---- what the box has
+ * -------------------------------------------------------------------------------------------------------
+ */
 
 static int node_described(void *ctx)
 {
-    struct discover_share share = {.cores = {0}, .n_cores = 1, .n_threads = 1, .memory_bytes = 1 << 30};
+    struct discover_share share = {
+        .cores = {0}, .n_cores = 1, .n_threads = 1, .memory_bytes = 1 << 30};
     struct discover_box box = {.tree_synthetic = "package:1 core:2 pu:1"};
     struct buffer json = {0};
     struct err e = {0};
     char kind[DISCOVER_KIND];
     (void)ctx;
     int rc = discover_node_of(&box, "n", &share, "lo", &json, kind, &e);
-    static const char *const parts[] = {"\"devices\":[{\"name\":\"cpu\"", "\"nics\":[{", "\"cores\":[0]", "\"caches\":[]"};
+    static const char *const parts[] = {"\"devices\":[{\"name\":\"cpu\"", "\"nics\":[{",
+                                        "\"cores\":[0]", "\"caches\":[]"};
     for (size_t i = 0; rc == 0 && i < sizeof parts / sizeof *parts; i++)
         if (!strstr(buffer_cstr(&json), parts[i]))
             rc = HP_EBUG; /* half a node */
@@ -206,7 +224,9 @@ static void description_bears_failing_allocations(void **state)
     faults_each("node", node_described, NULL);
 }
 
-/* ---- the core's handlers -------------------------------------------------------------------------------------------------------- */
+/* ---- the core's handlers
+ * --------------------------------------------------------------------------------------------------------
+ */
 
 enum { DEPLOYMENT = 7, SESSION = 77, WIDTH = 2, VOCABULARY = 50 };
 
@@ -235,7 +255,10 @@ static void scene_answer(struct scene *s, const struct agent_action *a)
     case AGENT_DO_FETCH:
     case AGENT_DO_LOAD:
         ev.kind = a->kind == AGENT_DO_FETCH ? AGENT_EVENT_FETCHED : AGENT_EVENT_LOADED;
-        ev.u.progress = (struct agent_progress){.slot = a->u.work.slot, .ticket = a->u.work.ticket, .width = WIDTH, .vocabulary = VOCABULARY};
+        ev.u.progress = (struct agent_progress){.slot = a->u.work.slot,
+                                                .ticket = a->u.work.ticket,
+                                                .width = WIDTH,
+                                                .vocabulary = VOCABULARY};
         break;
     case AGENT_DO_SEQUENCE_OPEN:
         ev.kind = AGENT_EVENT_SEQUENCE_OPENED;
@@ -285,15 +308,33 @@ static void scene_prepare(struct scene *s, uint64_t generation, uint64_t stage, 
 {
     static const uint8_t model_id[32] = {1, 2, 3};
     struct message m = {.type = MESSAGE_STAGE_PREPARE};
-    m.u.stage_prepare = (struct message_stage_prepare){.deployment = DEPLOYMENT, .generation = generation, .stage = stage, .n_stages = n_stages,
-                                                       .session = SESSION, .deployment_name = "d", .model = {model_id, 32}, .end_layer = 4, .compute = "f32",
-                                                       .context = 100, .kv_tokens = 1000, .max_sequences = 8, .max_batch_tokens = 16, .source_machine = "",
-                                                       .source_path = "", .planned_s_per_token = 0.5};
+    m.u.stage_prepare = (struct message_stage_prepare){.deployment = DEPLOYMENT,
+                                                       .generation = generation,
+                                                       .stage = stage,
+                                                       .n_stages = n_stages,
+                                                       .session = SESSION,
+                                                       .deployment_name = "d",
+                                                       .model = {model_id, 32},
+                                                       .end_layer = 4,
+                                                       .compute = "f32",
+                                                       .context = 100,
+                                                       .kv_tokens = 1000,
+                                                       .max_sequences = 8,
+                                                       .max_batch_tokens = 16,
+                                                       .source_machine = "",
+                                                       .source_path = "",
+                                                       .planned_s_per_token = 0.5};
     scene_tell(s, &m);
     m = (struct message){.type = MESSAGE_STAGE_CONNECT};
-    m.u.stage_connect = (struct message_stage_connect){.deployment = DEPLOYMENT, .generation = generation, .stage = stage, .n_stages = n_stages,
-                                                       .next_address = {(const uint8_t *)"n", n_stages > 1}, .first_address = {(const uint8_t *)"f", n_stages > 1},
-                                                       .next_device = "", .first_device = ""};
+    m.u.stage_connect =
+        (struct message_stage_connect){.deployment = DEPLOYMENT,
+                                       .generation = generation,
+                                       .stage = stage,
+                                       .n_stages = n_stages,
+                                       .next_address = {(const uint8_t *)"n", n_stages > 1},
+                                       .first_address = {(const uint8_t *)"f", n_stages > 1},
+                                       .next_device = "",
+                                       .first_device = ""};
     scene_tell(s, &m);
 }
 
@@ -301,16 +342,31 @@ static void scene_sequence(struct scene *s, uint64_t id)
 {
     static const uint32_t prompt[] = {1, 2, 3, 4}, slices[] = {2, 2}, end_ids[] = {9};
     struct message m = {.type = MESSAGE_SEQUENCE_OPEN};
-    m.u.sequence_open = (struct message_sequence_open){.deployment = DEPLOYMENT, .generation = 1, .sequence = id, .prompt = {prompt, 4}, .max_tokens = 3,
-                                                       .kv_tokens = 7, .end_ids = {end_ids, 1}, .slices = {slices, 2}};
+    m.u.sequence_open = (struct message_sequence_open){.deployment = DEPLOYMENT,
+                                                       .generation = 1,
+                                                       .sequence = id,
+                                                       .prompt = {prompt, 4},
+                                                       .max_tokens = 3,
+                                                       .kv_tokens = 7,
+                                                       .end_ids = {end_ids, 1},
+                                                       .slices = {slices, 2}};
     scene_tell(s, &m);
 }
 
 static void scene_frame(struct scene *s, uint64_t sequence, uint32_t position, uint8_t *buffer)
 {
     struct frame_run run = {sequence, position, 2, position == 2, 0};
-    struct frame_header h = {.kind = FRAME_ACTIVATION, .stage = 1, .dtype = FRAME_F32, .n_runs = 1, .session = SESSION, .deployment = DEPLOYMENT, .generation = 1,
-                             .batch = position + 1, .sequence = sequence, .first_position = position, .n_tokens = 2,
+    struct frame_header h = {.kind = FRAME_ACTIVATION,
+                             .stage = 1,
+                             .dtype = FRAME_F32,
+                             .n_runs = 1,
+                             .session = SESSION,
+                             .deployment = DEPLOYMENT,
+                             .generation = 1,
+                             .batch = position + 1,
+                             .sequence = sequence,
+                             .first_position = position,
+                             .n_tokens = 2,
                              .payload_bytes = FRAME_RUN_BYTES + 2 * WIDTH * sizeof(float)};
     struct agent_event ev = {.kind = AGENT_EVENT_FRAME};
     ev.u.frame.header = &h;
@@ -324,7 +380,9 @@ static void scene_misc(struct scene *s)
 {
     static const uint8_t id[32] = {5};
     struct message_model models[] = {{{id, 32}, 10, "m"}};
-    struct agent_event store = {.kind = AGENT_EVENT_STORE}, profiled = {.kind = AGENT_EVENT_PROFILED}, probed = {.kind = AGENT_EVENT_PROBED};
+    struct agent_event store = {.kind = AGENT_EVENT_STORE},
+                       profiled = {.kind = AGENT_EVENT_PROFILED},
+                       probed = {.kind = AGENT_EVENT_PROBED};
     struct agent_event meter = {.kind = AGENT_EVENT_METER};
     store.u.store.models = (struct pack_list){models, 1};
     scene_event(s, &store);
@@ -343,7 +401,12 @@ static int core_lives(void *ctx)
 {
     struct scene s = {.last = *(const bool *)ctx};
     struct env env = env_virtual_init(&s.clock, 1);
-    struct agent_core_config config = {.name = "a", .secret = "s", .program = "1", .machine = "m", .hostname = "h", .node_json = "{}"};
+    struct agent_core_config config = {.name = "a",
+                                       .secret = "s",
+                                       .program = "1",
+                                       .machine = "m",
+                                       .hostname = "h",
+                                       .node_json = "{}"};
     struct err e = {0};
     s.clock.now_ns = 1000000000;
     int rc = agent_core_create(&env, &config, &s.core, &e);
@@ -351,10 +414,12 @@ static int core_lives(void *ctx)
         return rc;
     scene_event(&s, &(struct agent_event){.kind = AGENT_EVENT_START});
     struct message welcome = {.type = MESSAGE_WELCOME};
-    welcome.u.welcome = (struct message_welcome){.name = "node-1", .heartbeat_ms = 500, .coordinator_boot = 3};
+    welcome.u.welcome =
+        (struct message_welcome){.name = "node-1", .heartbeat_ms = 500, .coordinator_boot = 3};
     scene_tell(&s, &welcome);
     static const uint8_t keys[KEY_BYTES] = {7};
-    scene_tell(&s, &(struct message){.type = MESSAGE_MEMBERS, .u.members.keys = {keys, sizeof keys}});
+    scene_tell(&s,
+               &(struct message){.type = MESSAGE_MEMBERS, .u.members.keys = {keys, sizeof keys}});
     scene_prepare(&s, 1, s.last ? 0 : 1, s.last ? 1 : 3);
     for (uint64_t id = 4; id < 6; id++) {
         scene_sequence(&s, id);
@@ -363,14 +428,16 @@ static int core_lives(void *ctx)
     }
     scene_misc(&s);
     struct message close = {.type = MESSAGE_SEQUENCE_CLOSE};
-    close.u.sequence_close = (struct message_sequence_close){.deployment = DEPLOYMENT, .generation = 1, .sequence = 5};
+    close.u.sequence_close =
+        (struct message_sequence_close){.deployment = DEPLOYMENT, .generation = 1, .sequence = 5};
     scene_tell(&s, &close);
     struct message unload = {.type = MESSAGE_STAGE_UNLOAD};
     unload.u.stage_unload = (struct message_stage_unload){DEPLOYMENT, 1};
     scene_tell(&s, &unload);
     agent_core_destroy(&s.core, scene_release, &s);
     agent_actions_free(&s.actions);
-    return s.out == 0 && !s.deaf ? 0 : HP_EBUG; /* a buffer that nobody gives back, or all doors shut */
+    return s.out == 0 && !s.deaf ? 0
+                                 : HP_EBUG; /* a buffer that nobody gives back, or all doors shut */
 }
 
 static void core_bears_failing_allocations(void **state)

@@ -1,10 +1,9 @@
-#include "agent/fetch.h"
-
+#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "agent/fetch.h"
 
 static const uint64_t ms = 1000000;
 

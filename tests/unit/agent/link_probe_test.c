@@ -1,13 +1,13 @@
-#include "agent/link_probe.h"
-
+#include <cmocka.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
 
-#include <cmocka.h>
+#include "agent/link_probe.h"
 
-/* A link that takes `latency_ns` each way and carries frames one after the other at `bytes_per_s`. */
+/* A link that takes `latency_ns` each way and carries frames one after the other at `bytes_per_s`.
+ */
 struct wire {
     double latency_ns, bytes_per_s;
     double free_ns;
@@ -45,14 +45,20 @@ static void links_are_measured_whatever_their_speed(void **state)
     (void)state;
     static const struct {
         double latency_s, bytes_per_s, most_s;
-    } cases[] = {{1e-5, 5e9, 0.25}, {1e-4, 1.25e8, 0.25}, {3e-2, 1.25e6, 2.5}, {2e-3, 1.25e9, 0.3}, {1e-6, 2e10, 0.25}};
+    } cases[] = {{1e-5, 5e9, 0.25},
+                 {1e-4, 1.25e8, 0.25},
+                 {3e-2, 1.25e6, 2.5},
+                 {2e-3, 1.25e9, 0.3},
+                 {1e-6, 2e10, 0.25}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct link_probe p;
         uint64_t bytes;
-        double seconds = run(&p, (struct wire){cases[i].latency_s * 1e9, cases[i].bytes_per_s, 0}, &bytes);
+        double seconds =
+            run(&p, (struct wire){cases[i].latency_s * 1e9, cases[i].bytes_per_s, 0}, &bytes);
         assert_true(link_probe_done(&p));
         assert_true(fabs(link_probe_latency_s(&p) / cases[i].latency_s - 1) < 0.01);
-        assert_true(fabs(link_probe_bandwidth(&p) / cases[i].bytes_per_s - 1) < 0.05 || cases[i].latency_s > 1e-3);
+        assert_true(fabs(link_probe_bandwidth(&p) / cases[i].bytes_per_s - 1) < 0.05 ||
+                    cases[i].latency_s > 1e-3);
         assert_true(link_probe_bandwidth(&p) <= 1.05 * cases[i].bytes_per_s);
         assert_true(seconds < cases[i].most_s);
         assert_true(bytes <= (uint64_t)(LINK_PROBE_FLOOD_FRAMES + 1) * LINK_PROBE_MOST_BYTES);

@@ -1,12 +1,11 @@
-#include "agent/link_prober.h"
-
+#include <cmocka.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "agent/link_prober.h"
 
 enum { SESSION = 77 };
 
@@ -44,7 +43,8 @@ static void on_link_down(void *ctx, struct data_link *link, const struct err *wh
     pthread_mutex_unlock(&s->gate);
 }
 
-static void on_done(void *ctx, uint64_t id, int status, const struct err *why, double latency_s, double bandwidth)
+static void on_done(void *ctx, uint64_t id, int status, const struct err *why, double latency_s,
+                    double bandwidth)
 {
     struct side *s = ctx;
     assert_true(status == 0 || why->text[0]);
@@ -61,7 +61,9 @@ static void on_done(void *ctx, uint64_t id, int status, const struct err *why, d
 static void side_open(struct side *s)
 {
     struct err e = {0};
-    *s = (struct side){.gate = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER, .told = PTHREAD_COND_INITIALIZER};
+    *s = (struct side){.gate = PTHREAD_MUTEX_INITIALIZER,
+                       .lock = PTHREAD_MUTEX_INITIALIZER,
+                       .told = PTHREAD_COND_INITIALIZER};
     struct data_config c = {.callbacks = {s, on_frame, on_link_down}};
     assert_int_equal(data_open_inproc(&c, &s->data, &e), 0);
     assert_int_equal(link_prober_create(s->data, on_done, s, &s->prober, &e), 0);
@@ -94,9 +96,11 @@ static void two_endpoints_measure_each_other_both_ways(void **state)
     for (uint64_t round = 0; round < 2; round++) {
         struct side *near = &sides[round], *far = &sides[1 - round];
         size_t near_size, far_size;
-        const uint8_t *near_at = data_address(near->data, &near_size), *far_at = data_address(far->data, &far_size);
+        const uint8_t *near_at = data_address(near->data, &near_size),
+                      *far_at = data_address(far->data, &far_size);
         assert_int_equal(link_prober_echo(far->prober, SESSION + round, near_at, near_size, &e), 0);
-        assert_int_equal(link_prober_measure(near->prober, 5 + round, SESSION + round, far_at, far_size, &e), 0);
+        assert_int_equal(
+            link_prober_measure(near->prober, 5 + round, SESSION + round, far_at, far_size, &e), 0);
         wait_done(near);
         assert_int_equal(near->status, 0);
         assert_int_equal(near->id, 5 + round);

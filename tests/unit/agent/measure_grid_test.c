@@ -1,23 +1,36 @@
-#include "agent/measure_grid.h"
-
+#include <cmocka.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include <cmocka.h>
+#include "agent/measure_grid.h"
 
-/* Devices as they are: launch cost, then products by tiles of 64 rows, then attention; one without any bend; one that jumps. */
-static double tiled(double s, double p) { return 2e-4 + 1e-5 * 64 * ceil(s / 64) + 1e-8 * s * (p + s / 2); }
-static double straight(double s, double p) { return 1e-4 + 1e-5 * s + 1e-7 * p; }
-static double knee(double s, double p) { return fmax(1e-3, 1e-5 * s) * (1 + p / 4096); }
-static double curved(double s, double p) { return 1e-5 + 4e-9 * (2 * p * s + s * s); }
+/* Devices as they are: launch cost, then products by tiles of 64 rows, then attention; one without
+ * any bend; one that jumps. */
+static double tiled(double s, double p)
+{
+    return 2e-4 + 1e-5 * 64 * ceil(s / 64) + 1e-8 * s * (p + s / 2);
+}
+static double straight(double s, double p)
+{
+    return 1e-4 + 1e-5 * s + 1e-7 * p;
+}
+static double knee(double s, double p)
+{
+    return fmax(1e-3, 1e-5 * s) * (1 + p / 4096);
+}
+static double curved(double s, double p)
+{
+    return 1e-5 + 4e-9 * (2 * p * s + s * s);
+}
 
 static const uint32_t slices[] = {1, 16, 64, 512}, prefixes[] = {0, 1024, 4096};
 
 /* Measures until nothing is worth it or `most` points are there. */
-static void measure(struct measure_grid *g, double (*cost)(double, double), int most, double tolerance)
+static void measure(struct measure_grid *g, double (*cost)(double, double), int most,
+                    double tolerance)
 {
     struct grid_point p;
     grid_begin(g, slices, 4, prefixes, 3, tolerance);

@@ -1,17 +1,25 @@
-/* Several cores as one pipeline under virtual time: frames, messages and finished work are delivered in an order that a seed draws, some of them twice or very
- * late, and every sequence must still get exactly its tokens. The "model" is a running hash, so that a token is right only if every stage has seen
- * every position of its sequence once and in order. */
-#include "agent/agent_core.h"
-
+/* Several cores as one pipeline under virtual time: frames, messages and finished work are
+ * delivered in an order that a seed draws, some of them twice or very late, and every sequence must
+ * still get exactly its tokens. The "model" is a running hash, so that a token is right only if
+ * every stage has seen every position of its sequence once and in order. */
+#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "agent/agent_core.h"
 
-enum { MAX_STAGES = 5, MAX_SEQUENCES = 24, MAX_TOKENS = 40, MAX_PARCELS = 4096, VOCABULARY = 97, DEPLOYMENT = 3, SESSION = 55 };
+enum {
+    MAX_STAGES = 5,
+    MAX_SEQUENCES = 24,
+    MAX_TOKENS = 40,
+    MAX_PARCELS = 4096,
+    VOCABULARY = 97,
+    DEPLOYMENT = 3,
+    SESSION = 55
+};
 
 /* What a stage hands on: one number a token. */
 struct rows {
@@ -39,7 +47,8 @@ struct node {
     struct kv kv[MAX_SEQUENCES];
     struct executor_order orders[256];
     size_t first_order, n_orders;
-    struct message_sequence_open inbox[MAX_SEQUENCES * 2]; /* in order; closes have prompt.count 0 and max_tokens UINT64_MAX */
+    struct message_sequence_open inbox[MAX_SEQUENCES * 2]; /* in order; closes have prompt.count 0
+                                                              and max_tokens UINT64_MAX */
     size_t first_in, n_in;
     uint32_t picked[64];
 };
@@ -72,9 +81,15 @@ struct pipeline {
     int rows_out, most_batch;
 };
 
-static uint64_t mix(uint64_t a, uint64_t b) { return (a ^ b) * UINT64_C(0x9e3779b97f4a7c15) + (a >> 29); }
+static uint64_t mix(uint64_t a, uint64_t b)
+{
+    return (a ^ b) * UINT64_C(0x9e3779b97f4a7c15) + (a >> 29);
+}
 
-static uint32_t draw(struct pipeline *p, uint32_t n) { return (uint32_t)(random_next(&p->random) % n); }
+static uint32_t draw(struct pipeline *p, uint32_t n)
+{
+    return (uint32_t)(random_next(&p->random) % n);
+}
 
 /* What a sequence's tokens must be: the model on one stage, and on each that follows. */
 static uint32_t token_after(const struct pipeline *p, const uint32_t *ids, uint32_t n)
@@ -101,7 +116,10 @@ static void rows_free(struct pipeline *p, struct rows *r)
     free(r);
 }
 
-static void release_rows(void *ctx, void *buffer) { rows_free(ctx, buffer); }
+static void release_rows(void *ctx, void *buffer)
+{
+    rows_free(ctx, buffer);
+}
 
 static void perform(struct pipeline *p, int n);
 
@@ -130,7 +148,8 @@ static void frame_send(struct pipeline *p, int n, const struct agent_action *a)
             f->tokens[i] = a->u.post.tokens[i];
     } else if (f->header.n_runs) {
         memcpy(f->runs, a->u.post.runs, f->header.n_runs * sizeof *f->runs);
-        f->header.payload_bytes = f->header.n_runs * FRAME_RUN_BYTES + f->header.n_tokens * sizeof(float); /* width 1 */
+        f->header.payload_bytes =
+            f->header.n_runs * FRAME_RUN_BYTES + f->header.n_tokens * sizeof(float); /* width 1 */
     }
     p->parcels[p->n_parcels++] = f;
 }
@@ -167,17 +186,21 @@ static void perform(struct pipeline *p, int n)
             frame_send(p, n, a);
         else if (a->kind == AGENT_DO_RELEASE)
             rows_free(p, a->u.release.buffer);
-        else if (a->kind == AGENT_DO_SEQUENCE_OPEN || a->kind == AGENT_DO_SEQUENCE_CLOSE || a->kind == AGENT_DO_RUN)
+        else if (a->kind == AGENT_DO_SEQUENCE_OPEN || a->kind == AGENT_DO_SEQUENCE_CLOSE ||
+                 a->kind == AGENT_DO_RUN)
             order_keep(nd, a);
         else if (a->kind == AGENT_DO_SEND && a->u.message.type == MESSAGE_TOKENS)
             tokens_told(p, &a->u.message.u.tokens);
         else if (a->kind == AGENT_DO_SEND && a->u.message.type == MESSAGE_SEQUENCE_FAILED)
-            fail_msg("seed %llu: sequence %llu failed: %s", (unsigned long long)p->seed, (unsigned long long)a->u.message.u.sequence_failed.sequence,
+            fail_msg("seed %llu: sequence %llu failed: %s", (unsigned long long)p->seed,
+                     (unsigned long long)a->u.message.u.sequence_failed.sequence,
                      a->u.message.u.sequence_failed.text);
     }
 }
 
-/* ---- the executor ---------------------------------------------------------------------------------------------------- */
+/* ---- the executor
+ * ----------------------------------------------------------------------------------------------------
+ */
 
 static struct kv *kv_of(struct node *nd, uint64_t sequence)
 {
@@ -192,14 +215,16 @@ static void run_batch(struct pipeline *p, int n, const struct executor_order *o)
     struct node *nd = &p->nodes[n];
     struct rows *in = o->action.u.run.input, *out = rows_new(p);
     uint32_t at = 0;
-    p->most_batch = (int)o->action.u.run.n_runs > p->most_batch ? (int)o->action.u.run.n_runs : p->most_batch;
+    p->most_batch =
+        (int)o->action.u.run.n_runs > p->most_batch ? (int)o->action.u.run.n_runs : p->most_batch;
     for (uint32_t i = 0; i < o->action.u.run.n_runs; i++) {
         const struct agent_run *r = &o->runs[i];
         struct kv *kv = kv_of(nd, r->run.sequence);
         assert_non_null(kv);
         assert_int_equal(kv->length, r->run.first_position);
         for (uint32_t k = 0; k < r->run.n_tokens; k++, at++)
-            out->values[at] = kv->hash = mix(kv->hash, (in ? in->values[r->row + k] : o->ids[r->row + k]) + (uint64_t)n);
+            out->values[at] = kv->hash =
+                mix(kv->hash, (in ? in->values[r->row + k] : o->ids[r->row + k]) + (uint64_t)n);
         kv->length += r->run.n_tokens;
         nd->picked[i] = (uint32_t)(kv->hash % VOCABULARY);
     }
@@ -240,7 +265,9 @@ static void executor_step(struct pipeline *p, int n)
     }
 }
 
-/* ---- the coordinator ------------------------------------------------------------------------------------------------- */
+/* ---- the coordinator
+ * -------------------------------------------------------------------------------------------------
+ */
 
 static void pipeline_make(struct pipeline *p, uint64_t seed, int n_stages)
 {
@@ -248,24 +275,49 @@ static void pipeline_make(struct pipeline *p, uint64_t seed, int n_stages)
     p->env = env_virtual_init(&p->clock, seed);
     for (int i = 0; i < n_stages; i++) {
         struct node *nd = &p->nodes[i];
-        nd->config = (struct agent_core_config){.name = "", .secret = "", .program = "", .machine = "", .hostname = "", .node_json = ""};
+        nd->config = (struct agent_core_config){.name = "",
+                                                .secret = "",
+                                                .program = "",
+                                                .machine = "",
+                                                .hostname = "",
+                                                .node_json = ""};
         assert_int_equal(agent_core_create(&p->env, &nd->config, &nd->core, NULL), 0);
         struct message m = {.type = MESSAGE_STAGE_PREPARE};
         static const uint8_t id[32] = {1};
-        m.u.stage_prepare = (struct message_stage_prepare){.deployment = DEPLOYMENT, .generation = 1, .stage = (uint64_t)i, .n_stages = (uint64_t)n_stages,
-                                                           .session = SESSION, .deployment_name = "", .model = {id, 32}, .end_layer = 1, .compute = "f32",
-                                                           .kv_tokens = 9999, .max_sequences = MAX_SEQUENCES, .max_batch_tokens = 64,
-                                                           .source_machine = "", .source_path = ""};
+        m.u.stage_prepare = (struct message_stage_prepare){.deployment = DEPLOYMENT,
+                                                           .generation = 1,
+                                                           .stage = (uint64_t)i,
+                                                           .n_stages = (uint64_t)n_stages,
+                                                           .session = SESSION,
+                                                           .deployment_name = "",
+                                                           .model = {id, 32},
+                                                           .end_layer = 1,
+                                                           .compute = "f32",
+                                                           .kv_tokens = 9999,
+                                                           .max_sequences = MAX_SEQUENCES,
+                                                           .max_batch_tokens = 64,
+                                                           .source_machine = "",
+                                                           .source_path = ""};
         tell(p, i, &m);
         for (int step = 0; step < 2; step++) {
             struct agent_event ev = {.kind = step ? AGENT_EVENT_LOADED : AGENT_EVENT_FETCHED};
-            ev.u.progress = (struct agent_progress){.slot = 1, .ticket = (uint64_t)step + 1, .width = 1, .vocabulary = VOCABULARY};
+            ev.u.progress = (struct agent_progress){
+                .slot = 1, .ticket = (uint64_t)step + 1, .width = 1, .vocabulary = VOCABULARY};
             feed(p, i, &ev);
         }
     }
     for (int i = 0; i < n_stages; i++) {
         struct message m = {.type = MESSAGE_STAGE_CONNECT};
-        m.u.stage_connect = (struct message_stage_connect){DEPLOYMENT, 1, (uint64_t)i, (uint64_t)n_stages, {(const uint8_t *)"n", 1}, {(const uint8_t *)"f", 1}, "", "", 0, 0};
+        m.u.stage_connect = (struct message_stage_connect){DEPLOYMENT,
+                                                           1,
+                                                           (uint64_t)i,
+                                                           (uint64_t)n_stages,
+                                                           {(const uint8_t *)"n", 1},
+                                                           {(const uint8_t *)"f", 1},
+                                                           "",
+                                                           "",
+                                                           0,
+                                                           0};
         tell(p, i, &m);
     }
 }
@@ -302,8 +354,12 @@ static void ask(struct pipeline *p, uint32_t n_prompt, uint32_t max_tokens)
     }
     for (int i = 0; i < p->n_stages; i++) {
         struct message_sequence_open *o = &p->nodes[i].inbox[p->nodes[i].n_in++];
-        *o = (struct message_sequence_open){.deployment = DEPLOYMENT, .generation = 1, .sequence = id, .prompt = {w->prompt, n_prompt},
-                                            .max_tokens = max_tokens, .kv_tokens = n_prompt + max_tokens};
+        *o = (struct message_sequence_open){.deployment = DEPLOYMENT,
+                                            .generation = 1,
+                                            .sequence = id,
+                                            .prompt = {w->prompt, n_prompt},
+                                            .max_tokens = max_tokens,
+                                            .kv_tokens = n_prompt + max_tokens};
         if (i == 0)
             o->slices = (struct pack_u32s){w->slices, w->n_slices};
     }
@@ -313,14 +369,16 @@ static void cancel(struct pipeline *p, uint64_t id)
 {
     p->wanted[id].cancelled = true;
     for (int i = 0; i < p->n_stages; i++)
-        p->nodes[i].inbox[p->nodes[i].n_in++] = (struct message_sequence_open){.sequence = id, .max_tokens = UINT64_MAX};
+        p->nodes[i].inbox[p->nodes[i].n_in++] =
+            (struct message_sequence_open){.sequence = id, .max_tokens = UINT64_MAX};
 }
 
 static void inbox_step(struct pipeline *p, int n)
 {
     struct node *nd = &p->nodes[n];
     const struct message_sequence_open *o = &nd->inbox[nd->first_in++];
-    struct message m = {.type = o->max_tokens == UINT64_MAX ? MESSAGE_SEQUENCE_CLOSE : MESSAGE_SEQUENCE_OPEN};
+    struct message m = {.type = o->max_tokens == UINT64_MAX ? MESSAGE_SEQUENCE_CLOSE
+                                                            : MESSAGE_SEQUENCE_OPEN};
     if (m.type == MESSAGE_SEQUENCE_CLOSE)
         m.u.sequence_close = (struct message_sequence_close){DEPLOYMENT, 1, o->sequence};
     else
@@ -330,7 +388,8 @@ static void inbox_step(struct pipeline *p, int n)
         tell(p, n, &m); /* said twice */
 }
 
-/* ---- whatever happens next -------------------------------------------------------------------------------------------- */
+/* ---- whatever happens next
+ * -------------------------------------------------------------------------------------------- */
 
 static void parcel_step(struct pipeline *p, size_t i)
 {
@@ -363,7 +422,8 @@ static bool step(struct pipeline *p)
             executor_step(p, n);
             return true;
         }
-        if (what >= (uint32_t)p->n_stages && what < 2 * (uint32_t)p->n_stages && p->nodes[n].first_in < p->nodes[n].n_in) {
+        if (what >= (uint32_t)p->n_stages && what < 2 * (uint32_t)p->n_stages &&
+            p->nodes[n].first_in < p->nodes[n].n_in) {
             inbox_step(p, n);
             return true;
         }
@@ -382,11 +442,13 @@ static void check(const struct pipeline *p)
         uint32_t ids[64 + MAX_TOKENS], n = w->n_prompt;
         memcpy(ids, w->prompt, n * sizeof *ids);
         if (!w->cancelled && (w->n_got != w->max_tokens || !w->finished))
-            fail_msg("seed %llu: sequence %u got %llu of %u tokens", (unsigned long long)p->seed, id, (unsigned long long)w->n_got, w->max_tokens);
+            fail_msg("seed %llu: sequence %u got %llu of %u tokens", (unsigned long long)p->seed,
+                     id, (unsigned long long)w->n_got, w->max_tokens);
         for (uint64_t k = 0; k < w->n_got; k++, n++) {
             ids[n] = token_after(p, ids, n);
             if (ids[n] != w->got[k])
-                fail_msg("seed %llu: sequence %u token %llu is %u, expected %u", (unsigned long long)p->seed, id, (unsigned long long)k, w->got[k], ids[n]);
+                fail_msg("seed %llu: sequence %u token %llu is %u, expected %u",
+                         (unsigned long long)p->seed, id, (unsigned long long)k, w->got[k], ids[n]);
         }
     }
 }

@@ -1,10 +1,9 @@
-#include "agent/post_box.h"
-
+#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
 
-#include <cmocka.h>
+#include "agent/post_box.h"
 
 static void kind_that_floods_takes_no_place_from_another(void **state)
 {

@@ -1,14 +1,13 @@
-#include "agent/profiler.h"
-#include "agent/backend/backend.h"
-#include "common/log.h"
-#include "common/profile.h"
-#include "tests/unit/agent/store_fixture.h"
-
+#include <cmocka.h>
 #include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>
 
-#include <cmocka.h>
+#include "agent/backend/backend.h"
+#include "agent/profiler.h"
+#include "common/log.h"
+#include "common/profile.h"
+#include "tests/unit/agent/store_fixture.h"
 
 static const char demo_model[] = "examples/demo-model/demo-q8_0.gguf";
 
@@ -49,14 +48,15 @@ static void results_are_tables_that_the_planner_reads_and_are_kept(void **state)
     struct err e = {0};
     test_folder_make(folder);
     snprintf(cache, sizeof cache, "%s/profiles", folder);
-    struct profiler_config c = {.path = demo_model, .cache = cache, .device = device_of(0), .budget_ms = 100};
+    struct profiler_config c = {
+        .path = demo_model, .cache = cache, .device = device_of(0), .budget_ms = 100};
     if (profiler_measure(&c, &first, &e) < 0)
         fail_msg("%s", e.text);
     json_t *tables = json_loads(buffer_cstr(&first), 0, NULL);
     json_t *layers = json_incref(json_object_get(tables, "layers"));
     json_object_del(tables, "layers");
-    json_t *root = json_pack("{s:s, s:s, s:i, s:o, s:{s:o}}", "format", "hp-profile/1", "model", "demo", "batch", 1, "layers", layers, "latency", "here",
-                             tables);
+    json_t *root = json_pack("{s:s, s:s, s:i, s:o, s:{s:o}}", "format", "hp-profile/1", "model",
+                             "demo", "batch", 1, "layers", layers, "latency", "here", tables);
     struct json_at at = {.file = "profile", .value = root};
     struct profile p = {0};
     if (profile_from_json(&at, &p, &e) < 0)
@@ -64,12 +64,14 @@ static void results_are_tables_that_the_planner_reads_and_are_kept(void **state)
     assert_int_equal(p.n_layers, 18);
     assert_int_equal(p.n_classes, 4);
     for (int k = 0; k < p.n_classes; k++) {
-        double few = profile_table_at(profile_table_of(&p, 0, k), 1, 0), many = profile_table_at(profile_table_of(&p, 0, k), 256, 1000);
+        double few = profile_table_at(profile_table_of(&p, 0, k), 1, 0),
+               many = profile_table_at(profile_table_of(&p, 0, k), 256, 1000);
         assert_true(few > 0 && many > 0);
         if (strcmp(p.classes[k], "mlp") == 0)
             assert_true(many > few);
     }
-    assert_true(json_integer_value(json_object_get(json_array_get(json_object_get(root, "layers"), 1), "resident_bytes")) > 0);
+    assert_true(json_integer_value(json_object_get(
+                    json_array_get(json_object_get(root, "layers"), 1), "resident_bytes")) > 0);
     profile_free(&p);
     json_decref(root);
     /* The second time nothing is measured: no two measurements agree to nine digits. */
@@ -112,15 +114,23 @@ static void fine_measurement_adds_points_batches_and_what_they_are_from(void **s
     struct buffer text = {0};
     struct err e = {0};
     int points = 0;
-    struct profiler_config c = {.path = demo_model, .device = device_of(0), .budget_ms = 600, .fine = true, .progress = progress_count, .progress_ctx = &points};
+    struct profiler_config c = {.path = demo_model,
+                                .device = device_of(0),
+                                .budget_ms = 600,
+                                .fine = true,
+                                .progress = progress_count,
+                                .progress_ctx = &points};
     if (profiler_measure(&c, &text, &e) < 0)
         fail_msg("%s", e.text);
     json_t *tables = json_loads(buffer_cstr(&text), 0, NULL);
-    const json_t *attn = json_object_get(tables, "attn"), *decode = json_object_get(attn, "decode"), *source = json_object_get(tables, "source");
-    assert_true(json_array_size(json_object_get(attn, "slice")) >= 4 && json_array_size(json_object_get(attn, "prefix")) >= 3);
+    const json_t *attn = json_object_get(tables, "attn"), *decode = json_object_get(attn, "decode"),
+                 *source = json_object_get(tables, "source");
+    assert_true(json_array_size(json_object_get(attn, "slice")) >= 4 &&
+                json_array_size(json_object_get(attn, "prefix")) >= 3);
     assert_int_equal(json_array_size(json_object_get(decode, "batch")), 4);
     assert_int_equal(json_array_size(json_object_get(decode, "seconds")), 4);
-    json_int_t useful = json_integer_value(json_object_get(json_object_get(tables, "useful_slice"), "tokens"));
+    json_int_t useful =
+        json_integer_value(json_object_get(json_object_get(tables, "useful_slice"), "tokens"));
     assert_true(useful >= 1 && useful <= 512);
     assert_int_equal(json_integer_value(json_object_get(source, "points")), points);
     assert_non_null(strstr(json_string_value(json_object_get(source, "libraries")), "oneDNN"));

@@ -2,15 +2,15 @@
 #ifndef HP_TESTS_AGENT_STORE_FIXTURE_H
 #define HP_TESTS_AGENT_STORE_FIXTURE_H
 
-#include "common/arena.h"
-#include "common/manifest.h"
-
 #include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "common/arena.h"
+#include "common/manifest.h"
 
 enum { TEST_CHUNK = 1000 };
 
@@ -24,7 +24,8 @@ static inline void test_chunk_bytes(uint32_t seed, uint8_t out[TEST_CHUNK])
     }
 }
 
-/* A model of one file: a head of 100 bytes (all `seeds[0]`), then n chunks with the contents of `seeds`. */
+/* A model of one file: a head of 100 bytes (all `seeds[0]`), then n chunks with the contents of
+ * `seeds`. */
 static inline struct buffer test_manifest(const char *name, const uint32_t *seeds, uint32_t n)
 {
     struct arena arena = {0};
@@ -37,9 +38,14 @@ static inline struct buffer test_manifest(const char *name, const uint32_t *seed
     for (uint32_t i = 0; i < n; i++) {
         test_chunk_bytes(seeds[i], bytes);
         struct digest d = digest_of(bytes, sizeof bytes);
-        chunks[i] = (struct manifest_chunk){0, 100 + (uint64_t)i * TEST_CHUNK, TEST_CHUNK, {arena_memdup(&arena, d.bytes, sizeof d.bytes), DIGEST_BYTES}};
+        chunks[i] =
+            (struct manifest_chunk){0,
+                                    100 + (uint64_t)i * TEST_CHUNK,
+                                    TEST_CHUNK,
+                                    {arena_memdup(&arena, d.bytes, sizeof d.bytes), DIGEST_BYTES}};
     }
-    struct manifest m = {.name = name, .files = {&file, 1}, .heads = {&head, 1}, .chunks = {chunks, n}};
+    struct manifest m = {
+        .name = name, .files = {&file, 1}, .heads = {&head, 1}, .chunks = {chunks, n}};
     manifest_encode(&m, &out);
     free(chunks);
     arena_free(&arena);
@@ -54,7 +60,8 @@ static inline void test_folder_make(char out[256])
         abort();
 }
 
-static inline int test_remove_entry(const char *path, const struct stat *st, int type, struct FTW *at)
+static inline int test_remove_entry(const char *path, const struct stat *st, int type,
+                                    struct FTW *at)
 {
     (void)st;
     (void)type;
@@ -62,6 +69,9 @@ static inline int test_remove_entry(const char *path, const struct stat *st, int
     return remove(path);
 }
 
-static inline void test_folder_remove(const char *path) { nftw(path, test_remove_entry, 16, FTW_DEPTH | FTW_PHYS); }
+static inline void test_folder_remove(const char *path)
+{
+    nftw(path, test_remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+}
 
 #endif

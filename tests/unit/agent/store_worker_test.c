@@ -1,16 +1,15 @@
 /* The store's thread against a peer that the test plays, over data endpoints of this process. */
-#include "agent/store_worker.h"
-#include "common/env.h"
-#include "model/manifest_build.h"
-#include "tests/unit/agent/store_fixture.h"
-
+#include <cmocka.h>
 #include <limits.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <time.h>
 
-#include <cmocka.h>
+#include "agent/store_worker.h"
+#include "common/env.h"
+#include "model/manifest_build.h"
+#include "tests/unit/agent/store_fixture.h"
 
 enum { SESSION = 41, OTHER_SESSION = 42, SLOT = 7, MAX_WANTS = 64 };
 static const char demo_model[] = "examples/demo-model/demo-q8_0.gguf";
@@ -71,7 +70,8 @@ static void on_peer_frame(void *ctx, const struct frame_header *h, struct data_b
     if (h->kind == FRAME_CHUNK_WANT && payload)
         memcpy(&n, payload->bytes, sizeof n);
     for (uint32_t i = 0; i < n && t->n_asked < MAX_WANTS; i++)
-        memcpy(t->asked[t->n_asked++], payload->bytes + sizeof n + (size_t)i * DIGEST_BYTES, DIGEST_BYTES);
+        memcpy(t->asked[t->n_asked++], payload->bytes + sizeof n + (size_t)i * DIGEST_BYTES,
+               DIGEST_BYTES);
     if (n && t->n_asks < MAX_WANTS)
         t->asks[t->n_asks++] = *h;
     t->n_answers += h->kind == FRAME_CHUNK;
@@ -110,11 +110,26 @@ static bool wait_for(struct bench *b, bool (*is_so)(const struct told *t))
     return so;
 }
 
-static bool is_fetched(const struct told *t) { return t->fetched; }
-static bool is_asked(const struct told *t) { return t->n_asked > 0; }
-static bool is_wanted(const struct told *t) { return t->wanted > 0; }
-static bool is_opened(const struct told *t) { return t->opened > 0; }
-static bool is_answered(const struct told *t) { return t->n_answers > 0; }
+static bool is_fetched(const struct told *t)
+{
+    return t->fetched;
+}
+static bool is_asked(const struct told *t)
+{
+    return t->n_asked > 0;
+}
+static bool is_wanted(const struct told *t)
+{
+    return t->wanted > 0;
+}
+static bool is_opened(const struct told *t)
+{
+    return t->opened > 0;
+}
+static bool is_answered(const struct told *t)
+{
+    return t->n_answers > 0;
+}
 
 static int setup(void **state)
 {
@@ -125,13 +140,16 @@ static int setup(void **state)
     pthread_cond_init(&b->told.changed, NULL);
     test_folder_make(b->folder);
     assert_non_null(realpath(demo_model, b->source));
-    if (model_open(demo_model, &model, &e) < 0 || manifest_build(model, NULL, NULL, NULL, &b->manifest, &e) < 0 ||
+    if (model_open(demo_model, &model, &e) < 0 ||
+        manifest_build(model, NULL, NULL, NULL, &b->manifest, &e) < 0 ||
         manifest_decode(b->manifest.data, b->manifest.size, &b->arena, &b->decoded, &e) < 0)
         fail_msg("%s", e.text);
     model_close(&model);
     b->id = manifest_id(b->manifest.data, b->manifest.size);
-    struct data_config mine = {.callbacks = {b, on_frame, on_link_down}}, peer = {.callbacks = {b, on_peer_frame, on_peer_link_down}};
-    struct store_worker_config c = {.folder = b->folder, .machine = "here", .report = on_report, .ctx = b};
+    struct data_config mine = {.callbacks = {b, on_frame, on_link_down}},
+                       peer = {.callbacks = {b, on_peer_frame, on_peer_link_down}};
+    struct store_worker_config c = {
+        .folder = b->folder, .machine = "here", .report = on_report, .ctx = b};
     assert_int_equal(data_open_inproc(&mine, &b->mine, &e), 0);
     assert_int_equal(data_open_inproc(&peer, &b->peer, &e), 0);
     c.data = b->mine;
@@ -169,9 +187,18 @@ static void fetch(struct bench *b, bool from_file)
     size_t size;
     const uint8_t *address = data_address(b->peer, &size);
     struct message_peer peer = {"peer", {address, size}};
-    struct message_stage_prepare p = {.deployment = 1, .generation = 1, .session = SESSION, .deployment_name = "d", .model = {b->id.bytes, DIGEST_BYTES},
-                                      .manifest = {b->manifest.data, b->manifest.size}, .first_layer = 1, .end_layer = 2, .compute = "auto",
-                                      .source_machine = "here", .source_path = from_file ? b->source : "", .peers = {&peer, from_file ? 0 : 1}};
+    struct message_stage_prepare p = {.deployment = 1,
+                                      .generation = 1,
+                                      .session = SESSION,
+                                      .deployment_name = "d",
+                                      .model = {b->id.bytes, DIGEST_BYTES},
+                                      .manifest = {b->manifest.data, b->manifest.size},
+                                      .first_layer = 1,
+                                      .end_layer = 2,
+                                      .compute = "auto",
+                                      .source_machine = "here",
+                                      .source_path = from_file ? b->source : "",
+                                      .peers = {&peer, from_file ? 0 : 1}};
     pthread_mutex_lock(&b->told.lock);
     b->told.fetched = false;
     pthread_mutex_unlock(&b->told.lock);
@@ -188,8 +215,13 @@ static void say_not_here(struct bench *b, uint64_t session, uint32_t batch)
     for (size_t i = 0; i < b->decoded.chunks.count; i++) {
         struct data_buffer *out = data_buffer_get(b->peer, DIGEST_BYTES);
         assert_non_null(out);
-        memcpy(out->bytes, ((const struct manifest_chunk *)b->decoded.chunks.items)[i].digest.data, DIGEST_BYTES);
-        data_post(link, &(struct frame_header){.kind = FRAME_CHUNK, .dtype = FRAME_BYTES, .session = session, .batch = batch}, out, NULL, NULL);
+        memcpy(out->bytes, ((const struct manifest_chunk *)b->decoded.chunks.items)[i].digest.data,
+               DIGEST_BYTES);
+        data_post(
+            link,
+            &(struct frame_header){
+                .kind = FRAME_CHUNK, .dtype = FRAME_BYTES, .session = session, .batch = batch},
+            out, NULL, NULL);
     }
     data_disconnect(&link);
 }
@@ -200,7 +232,8 @@ static void settle(struct bench *b)
     pthread_mutex_lock(&b->told.lock);
     b->told.opened = 0;
     pthread_mutex_unlock(&b->told.lock);
-    store_worker_open(b->worker, SLOT + 1, 2, (struct pack_span){b->manifest.data, b->manifest.size});
+    store_worker_open(b->worker, SLOT + 1, 2,
+                      (struct pack_span){b->manifest.data, b->manifest.size});
     assert_true(wait_for(b, is_opened));
     store_worker_drop(b->worker, SLOT + 1);
 }
@@ -211,7 +244,8 @@ static void only_who_was_asked_can_say_that_it_does_not_have_a_chunk(void **stat
     fetch(b, false);
     assert_true(wait_for(b, is_asked));
     uint32_t mark = b->told.asks[0].batch;
-    /* Another deployment's session with the right number, and the right session with numbers that can be guessed. */
+    /* Another deployment's session with the right number, and the right session with numbers that
+     * can be guessed. */
     say_not_here(b, OTHER_SESSION, mark);
     say_not_here(b, SESSION, 0);
     say_not_here(b, SESSION, UINT32_MAX);
@@ -224,7 +258,10 @@ static void only_who_was_asked_can_say_that_it_does_not_have_a_chunk(void **stat
     store_worker_drop(b->worker, SLOT);
 }
 
-static struct data_buffer *large_buffer(struct bench *b) { return data_buffer_get(b->mine, MANIFEST_CHUNK_BYTES + DIGEST_BYTES); }
+static struct data_buffer *large_buffer(struct bench *b)
+{
+    return data_buffer_get(b->mine, MANIFEST_CHUNK_BYTES + DIGEST_BYTES);
+}
 
 static void chunks_are_served_when_there_is_room_and_orders_do_not_wait_for_it(void **state)
 {
@@ -239,17 +276,24 @@ static void chunks_are_served_when_there_is_room_and_orders_do_not_wait_for_it(v
         n++;
     /* The peer asks for all chunks while no buffer is free. */
     const uint8_t *mine = data_address(b->mine, &size);
-    size_t address_size, chunks = b->decoded.chunks.count < MAX_WANTS ? b->decoded.chunks.count : MAX_WANTS;
+    size_t address_size,
+        chunks = b->decoded.chunks.count < MAX_WANTS ? b->decoded.chunks.count : MAX_WANTS;
     const uint8_t *address = data_address(b->peer, &address_size);
     uint32_t count = (uint32_t)chunks;
     struct data_link *link = NULL;
     assert_int_equal(data_connect(b->peer, mine, size, &link, NULL), 0);
-    struct data_buffer *want = data_buffer_get(b->peer, sizeof count + chunks * DIGEST_BYTES + address_size);
+    struct data_buffer *want =
+        data_buffer_get(b->peer, sizeof count + chunks * DIGEST_BYTES + address_size);
     memcpy(want->bytes, &count, sizeof count);
     for (size_t i = 0; i < chunks; i++)
-        memcpy(want->bytes + sizeof count + i * DIGEST_BYTES, ((const struct manifest_chunk *)b->decoded.chunks.items)[i].digest.data, DIGEST_BYTES);
+        memcpy(want->bytes + sizeof count + i * DIGEST_BYTES,
+               ((const struct manifest_chunk *)b->decoded.chunks.items)[i].digest.data,
+               DIGEST_BYTES);
     memcpy(want->bytes + sizeof count + chunks * DIGEST_BYTES, address, address_size);
-    data_post(link, &(struct frame_header){.kind = FRAME_CHUNK_WANT, .dtype = FRAME_BYTES, .session = SESSION}, want, NULL, NULL);
+    data_post(
+        link,
+        &(struct frame_header){.kind = FRAME_CHUNK_WANT, .dtype = FRAME_BYTES, .session = SESSION},
+        want, NULL, NULL);
     uint64_t from = env_now_ns(&env_real);
     for (int i = 0; i < 5; i++)
         settle(b);
@@ -302,9 +346,18 @@ static void peer_that_cannot_be_reached_is_given_up(void **state)
 {
     struct bench *b = *state;
     struct message_peer peer = {"peer", {(const uint8_t *)"no address", 10}};
-    struct message_stage_prepare p = {.deployment = 1, .generation = 1, .session = SESSION, .deployment_name = "d", .model = {b->id.bytes, DIGEST_BYTES},
-                                      .manifest = {b->manifest.data, b->manifest.size}, .first_layer = 1, .end_layer = 2, .compute = "auto",
-                                      .source_machine = "", .source_path = "", .peers = {&peer, 1}};
+    struct message_stage_prepare p = {.deployment = 1,
+                                      .generation = 1,
+                                      .session = SESSION,
+                                      .deployment_name = "d",
+                                      .model = {b->id.bytes, DIGEST_BYTES},
+                                      .manifest = {b->manifest.data, b->manifest.size},
+                                      .first_layer = 1,
+                                      .end_layer = 2,
+                                      .compute = "auto",
+                                      .source_machine = "",
+                                      .source_path = "",
+                                      .peers = {&peer, 1}};
     store_worker_fetch(b->worker, SLOT, 1, &p);
     assert_true(wait_for(b, is_wanted));
     store_worker_drop(b->worker, SLOT);

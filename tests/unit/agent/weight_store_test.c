@@ -1,6 +1,4 @@
-#include "agent/weight_store.h"
-#include "tests/unit/agent/store_fixture.h"
-
+#include <cmocka.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -8,9 +6,11 @@
 #include <stdarg.h>
 #include <sys/resource.h>
 
-#include <cmocka.h>
+#include "agent/weight_store.h"
+#include "tests/unit/agent/store_fixture.h"
 
-/* A disk that fails: what is asked of it while `sync_fails` is lost, and only the first asker is told. */
+/* A disk that fails: what is asked of it while `sync_fails` is lost, and only the first asker is
+ * told. */
 static int sync_fails;
 
 int fdatasync(int fd)
@@ -51,7 +51,8 @@ static void store_open(struct fixture *f, uint64_t limit)
         fail_msg("%s", e.text);
 }
 
-static struct store_model *hold(struct fixture *f, const char *name, const uint32_t *seeds, uint32_t n)
+static struct store_model *hold(struct fixture *f, const char *name, const uint32_t *seeds,
+                                uint32_t n)
 {
     struct buffer m = test_manifest(name, seeds, n);
     struct store_model *model;
@@ -62,7 +63,8 @@ static struct store_model *hold(struct fixture *f, const char *name, const uint3
     return model;
 }
 
-static int put(struct fixture *f, struct store_model *m, uint32_t chunk, uint32_t seed, struct err *e)
+static int put(struct fixture *f, struct store_model *m, uint32_t chunk, uint32_t seed,
+               struct err *e)
 {
     uint8_t bytes[TEST_CHUNK];
     test_chunk_bytes(seed, bytes);
@@ -158,7 +160,8 @@ static void chunk_that_is_not_what_its_digest_says_is_refused(void **state)
     struct store_model *m = hold(f, "m.gguf", seeds, 4);
     assert_int_equal(put(f, m, 2, 12, &e), HP_ECORRUPT);
     assert_false(store_model_has(m, 2));
-    assert_int_equal(weight_store_put(f->store, m, 2, (const uint8_t *)"short", 5, &e), HP_ECORRUPT);
+    assert_int_equal(weight_store_put(f->store, m, 2, (const uint8_t *)"short", 5, &e),
+                     HP_ECORRUPT);
     assert_int_equal(put(f, m, 4, 12, &e), HP_EINVAL);
     weight_store_release(f->store, m);
 }
@@ -197,7 +200,8 @@ static void shared_path_gives_chunks_whose_bytes_agree(void **state)
     FILE *file = fopen(f->source, "wb");
     memset(bytes, 0, sizeof bytes);
     fwrite(bytes, 1, 100, file);
-    for (uint32_t i = 0; i < 3; i++) { /* the third chunk has changed since, the fourth is missing */
+    for (uint32_t i = 0; i < 3;
+         i++) { /* the third chunk has changed since, the fourth is missing */
         test_chunk_bytes(i == 2 ? 5 : seeds[i], bytes);
         fwrite(bytes, 1, sizeof bytes, file);
     }
@@ -215,7 +219,8 @@ static void shared_path_gives_chunks_whose_bytes_agree(void **state)
 static void limit_removes_the_model_least_recently_used_and_never_one_in_use(void **state)
 {
     struct fixture *f = *state;
-    static const uint32_t a_seeds[] = {21, 22, 23}, b_seeds[] = {31, 32, 33}, c_seeds[] = {41, 42, 43, 44, 45};
+    static const uint32_t a_seeds[] = {21, 22, 23}, b_seeds[] = {31, 32, 33},
+                          c_seeds[] = {41, 42, 43, 44, 45};
     struct store_entry entry;
     struct err e = {0};
     store_open(f, 7500);
@@ -376,7 +381,8 @@ static void file_that_was_cut_gets_its_size_and_head_back(void **state)
     assert_int_equal(fread(head, 1, sizeof head, file), sizeof head);
     fclose(file);
     assert_int_equal(head[99], 11);
-    assert_int_equal(weight_store_check(f->store, m, 0, NULL), HP_ECORRUPT); /* its bytes are gone */
+    assert_int_equal(weight_store_check(f->store, m, 0, NULL),
+                     HP_ECORRUPT); /* its bytes are gone */
     assert_int_equal(weight_store_check(f->store, m, 3, NULL), HP_ECORRUPT);
     weight_store_release(f->store, m);
     weight_store_release(f->store, m);
@@ -412,7 +418,8 @@ static void nonsense_is_no_manifest(void **state)
     struct fixture *f = *state;
     struct store_model *m;
     store_open(f, 0);
-    assert_int_equal(weight_store_hold(f->store, (const uint8_t *)"nonsense", 8, &m, NULL), HP_EPARSE);
+    assert_int_equal(weight_store_hold(f->store, (const uint8_t *)"nonsense", 8, &m, NULL),
+                     HP_EPARSE);
     static const uint32_t one[] = {1};
     struct buffer b = test_manifest("../out.gguf", one, 1); /* leaves its folder */
     assert_int_equal(weight_store_hold(f->store, b.data, b.size, &m, NULL), HP_EPARSE);

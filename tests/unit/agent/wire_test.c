@@ -1,14 +1,13 @@
 /* Frames leave when they are due, and not at all when their link is gone. */
-#include "agent/wire.h"
-#include "common/env.h"
-
+#include <cmocka.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
 #include <time.h>
 
-#include <cmocka.h>
+#include "agent/wire.h"
+#include "common/env.h"
 
 enum { SESSION = 7, FRAMES = 6 };
 
@@ -76,7 +75,8 @@ static struct data_link *link_to(struct end *from, struct end *to)
     return link;
 }
 
-static void post(struct wire *w, struct end *from, struct data_link *link, uint32_t batch, uint64_t due_ns)
+static void post(struct wire *w, struct end *from, struct data_link *link, uint32_t batch,
+                 uint64_t due_ns)
 {
     struct frame_header h = {.kind = FRAME_ACTIVATION, .session = SESSION, .batch = batch};
     struct data_buffer *b = data_buffer_get(from->d, 64);
@@ -127,7 +127,8 @@ static void frames_of_a_link_that_goes_are_dropped_and_those_of_others_are_not(v
     for (uint32_t i = 0; i < 3; i++)
         post(w, &a, gone, i, now + 10000000);
     post(w, &a, stays, 9, now + 20000000);
-    post(w, &a, stays, 10, now + 3600000000000u); /* still on its way when the wire goes: its buffer is given back */
+    post(w, &a, stays, 10,
+         now + 3600000000000u); /* still on its way when the wire goes: its buffer is given back */
     wire_forget(w, gone);
     data_disconnect(&gone);
     wait_frames(&b, 1);

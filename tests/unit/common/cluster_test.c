@@ -1,10 +1,9 @@
-#include "common/cluster.h"
-
+#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "common/cluster.h"
 
 static int read_text(const char *text, struct cluster *c, struct err *e)
 {
@@ -22,11 +21,15 @@ static void hop_prefers_measured_then_peer_then_device_link_then_nics(void **sta
 {
     (void)state;
     static const char text[] =
-        "{\"format\": \"hp-cluster/1\", \"nodes\": [{\"name\": \"a\", \"devices\": [{\"name\": \"g0\", \"kind\": \"X\", \"memory_bytes\": 8},"
-        "{\"name\": \"g1\", \"kind\": \"X\", \"memory_bytes\": 8}, {\"name\": \"g2\", \"kind\": \"Y\", \"memory_bytes\": 8}],"
-        "\"device_link\": {\"bandwidth_bytes_per_s\": 5}, \"peer_links\": [{\"between\": [\"g0\", \"g1\"], \"bandwidth_bytes_per_s\": 50}],"
+        "{\"format\": \"hp-cluster/1\", \"nodes\": [{\"name\": \"a\", \"devices\": [{\"name\": "
+        "\"g0\", \"kind\": \"X\", \"memory_bytes\": 8},"
+        "{\"name\": \"g1\", \"kind\": \"X\", \"memory_bytes\": 8}, {\"name\": \"g2\", \"kind\": "
+        "\"Y\", \"memory_bytes\": 8}],"
+        "\"device_link\": {\"bandwidth_bytes_per_s\": 5}, \"peer_links\": [{\"between\": [\"g0\", "
+        "\"g1\"], \"bandwidth_bytes_per_s\": 50}],"
         "\"nics\": [{\"bandwidth_bytes_per_s\": 3, \"latency_s\": 1}]},"
-        "{\"name\": \"b\", \"count\": 2, \"devices\": [{\"name\": \"g0\", \"kind\": \"Y\", \"memory_bytes\": 8}], \"nics\": [{\"bandwidth_bytes_per_s\": 2, \"latency_s\": 2}]}],"
+        "{\"name\": \"b\", \"count\": 2, \"devices\": [{\"name\": \"g0\", \"kind\": \"Y\", "
+        "\"memory_bytes\": 8}], \"nics\": [{\"bandwidth_bytes_per_s\": 2, \"latency_s\": 2}]}],"
         "\"links\": [{\"from\": \"a/g0\", \"to\": \"b-1/g0\", \"bandwidth_bytes_per_s\": 7}]}";
     struct cluster c = {0};
     struct err e = {0};
@@ -35,7 +38,8 @@ static void hop_prefers_measured_then_peer_then_device_link_then_nics(void **sta
     assert_int_equal(c.n_devices, 5);
     assert_int_equal(c.n_pools, 2);
     assert_int_equal(c.pools[0].devices_per_node, 2);
-    int g0 = cluster_find_device(&c, "a/g0"), g1 = cluster_find_device(&c, "a/g1"), g2 = cluster_find_device(&c, "a/g2");
+    int g0 = cluster_find_device(&c, "a/g0"), g1 = cluster_find_device(&c, "a/g1"),
+        g2 = cluster_find_device(&c, "a/g2");
     int b0 = cluster_find_device(&c, "b-0/g0"), b1 = cluster_find_device(&c, "b-1/g0");
     assert_true(cluster_hop(&c, g1, g0).bandwidth_bytes_per_s == 50);
     assert_true(cluster_hop(&c, g0, g2).bandwidth_bytes_per_s == 5);
@@ -52,10 +56,13 @@ static void errors_name_file_path_and_value(void **state)
     static const struct {
         const char *text, *says;
     } cases[] = {
-        {"{\"format\": \"hp-cluster/2\"}", "c.json: $.format: is \"hp-cluster/2\", expected \"hp-cluster/1\""},
-        {"{\"format\": \"hp-cluster/1\", \"nodes\": [{\"name\": \"a\", \"devices\": [{\"name\": \"g\", \"kind\": \"X\", \"memory_bytes\": -4}]}]}",
+        {"{\"format\": \"hp-cluster/2\"}",
+         "c.json: $.format: is \"hp-cluster/2\", expected \"hp-cluster/1\""},
+        {"{\"format\": \"hp-cluster/1\", \"nodes\": [{\"name\": \"a\", \"devices\": [{\"name\": "
+         "\"g\", \"kind\": \"X\", \"memory_bytes\": -4}]}]}",
          "c.json: $.nodes[0].devices[0].memory_bytes: -4 is negative"},
-        {"{\"format\": \"hp-cluster/1\", \"nodes\": [{\"name\": \"a\"}]}", "c.json: $.nodes[0]: has no \"devices\""},
+        {"{\"format\": \"hp-cluster/1\", \"nodes\": [{\"name\": \"a\"}]}",
+         "c.json: $.nodes[0]: has no \"devices\""},
         {"{\"format\": \"hp-cluster/1\"", "not valid JSON"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

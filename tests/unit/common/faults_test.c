@@ -1,4 +1,6 @@
 /* The harness of failing allocations itself, and what common/ makes. */
+#include <sys/wait.h>
+
 #include "common/cluster.h"
 #include "common/manifest.h"
 #include "common/opgraph.h"
@@ -6,9 +8,9 @@
 #include "common/workload.h"
 #include "tests/unit/faults.h"
 
-#include <sys/wait.h>
-
-/* ---- the harness ------------------------------------------------------------------------------------------------------ */
+/* ---- the harness
+ * ------------------------------------------------------------------------------------------------------
+ */
 
 static int forgets_the_first_when_the_second_fails(void *ctx)
 {
@@ -93,7 +95,9 @@ static void what_holds_is_run_twice_for_each_allocation_and_twice_without_any(vo
     assert_int_equal(runs, 2 * 3 + 2);
 }
 
-/* ---- common/ ---------------------------------------------------------------------------------------------------------- */
+/* ---- common/
+ * ----------------------------------------------------------------------------------------------------------
+ */
 
 static int arena_and_buffer(void *ctx)
 {
@@ -104,7 +108,10 @@ static int arena_and_buffer(void *ctx)
     void *large = arena_alloc(&arena, 1000, 100);
     for (int i = 0; i < 200; i++)
         buffer_printf(&b, "%d,", i);
-    int rc = !text || !large || b.failed ? HP_ENOMEM : strcmp(text, "3 of a kind") == 0 && strncmp(buffer_cstr(&b), "0,1,", 4) == 0 ? 0 : HP_EBUG;
+    int rc = !text || !large || b.failed ? HP_ENOMEM
+             : strcmp(text, "3 of a kind") == 0 && strncmp(buffer_cstr(&b), "0,1,", 4) == 0
+                 ? 0
+                 : HP_EBUG;
     buffer_free(&b);
     arena_free(&arena);
     return rc;
@@ -121,7 +128,10 @@ static int manifest_there_and_back(void *ctx)
     struct manifest_head head = {0, 0, {(const uint8_t *)"head", 4}};
     struct manifest_chunk chunk = {0, 200, 5, {d.bytes, DIGEST_BYTES}};
     (void)ctx;
-    manifest_encode(&(struct manifest){.name = "m", .files = {&file, 1}, .heads = {&head, 1}, .chunks = {&chunk, 1}}, &bytes);
+    manifest_encode(
+        &(struct manifest){
+            .name = "m", .files = {&file, 1}, .heads = {&head, 1}, .chunks = {&chunk, 1}},
+        &bytes);
     int rc = bytes.failed ? HP_ENOMEM : manifest_decode(bytes.data, bytes.size, &arena, &back, &e);
     buffer_free(&bytes);
     arena_free(&arena);
@@ -129,9 +139,11 @@ static int manifest_there_and_back(void *ctx)
 }
 
 static const char cluster_text[] =
-    "{\"format\": \"hp-cluster/1\", \"nodes\": [{\"name\": \"a\", \"devices\": [{\"name\": \"cpu\", \"kind\": \"k\", \"memory_bytes\": 1000}],"
+    "{\"format\": \"hp-cluster/1\", \"nodes\": [{\"name\": \"a\", \"devices\": [{\"name\": "
+    "\"cpu\", \"kind\": \"k\", \"memory_bytes\": 1000}],"
     " \"nics\": [{\"name\": \"lo\", \"bandwidth_bytes_per_s\": 1e9, \"latency_s\": 1e-4}]},"
-    " {\"name\": \"b\", \"devices\": [{\"name\": \"cpu\", \"kind\": \"k\", \"memory_bytes\": 1000}],"
+    " {\"name\": \"b\", \"devices\": [{\"name\": \"cpu\", \"kind\": \"k\", \"memory_bytes\": "
+    "1000}],"
     " \"nics\": [{\"name\": \"lo\", \"bandwidth_bytes_per_s\": 1e9, \"latency_s\": 1e-4}]}]}";
 
 static int cluster_parsed(void *ctx)
@@ -150,10 +162,13 @@ static int cluster_parsed(void *ctx)
 }
 
 static const char profile_text[] =
-    "{\"format\": \"hp-profile/1\", \"model\": \"m\", \"batch\": 1, \"layers\": [{\"name\": \"embed\", \"class\": \"embed\", \"param_bytes\": 10,"
-    " \"state_bytes_per_token\": 0, \"output_bytes_per_token\": 4}, {\"name\": \"head\", \"class\": \"head\", \"param_bytes\": 10,"
+    "{\"format\": \"hp-profile/1\", \"model\": \"m\", \"batch\": 1, \"layers\": [{\"name\": "
+    "\"embed\", \"class\": \"embed\", \"param_bytes\": 10,"
+    " \"state_bytes_per_token\": 0, \"output_bytes_per_token\": 4}, {\"name\": \"head\", "
+    "\"class\": \"head\", \"param_bytes\": 10,"
     " \"state_bytes_per_token\": 0, \"output_bytes_per_token\": 4}], \"latency\": {\"k\": {"
-    "\"embed\": {\"slice\": [1, 2], \"prefix\": [0, 8], \"seconds\": [[1, 2], [3, 4]]}, \"head\": {\"slice\": [1], \"prefix\": [0], \"seconds\": [[1]]}}}}";
+    "\"embed\": {\"slice\": [1, 2], \"prefix\": [0, 8], \"seconds\": [[1, 2], [3, 4]]}, \"head\": "
+    "{\"slice\": [1], \"prefix\": [0], \"seconds\": [[1]]}}}}";
 
 static int profile_parsed(void *ctx)
 {
@@ -171,8 +186,10 @@ static int profile_parsed(void *ctx)
 }
 
 static const char graph_text[] =
-    "{\"format\": \"hp-graph/1\", \"host\": {\"buses\": [{\"bandwidth_bytes_per_s\": 10}], \"devices\": [{\"name\": \"g\", \"memory_bytes\": 9,"
-    " \"bus\": 0}]}, \"nodes\": [{\"name\": \"o\", \"kind\": \"op\", \"bytes\": 2, \"exec_s\": [1], \"host_exec_s\": [2], \"host_read_bytes\": 4},"
+    "{\"format\": \"hp-graph/1\", \"host\": {\"buses\": [{\"bandwidth_bytes_per_s\": 10}], "
+    "\"devices\": [{\"name\": \"g\", \"memory_bytes\": 9,"
+    " \"bus\": 0}]}, \"nodes\": [{\"name\": \"o\", \"kind\": \"op\", \"bytes\": 2, \"exec_s\": "
+    "[1], \"host_exec_s\": [2], \"host_read_bytes\": 4},"
     " {\"name\": \"w\", \"kind\": \"param\", \"bytes\": 4}], \"edges\": [[1, 0]]}";
 
 static int graph_parsed(void *ctx)
@@ -191,7 +208,8 @@ static int graph_parsed(void *ctx)
 }
 
 static const char workload_text[] =
-    "{\"format\":\"hp-workload/1\",\"models\":[{\"name\":\"a\",\"profile\":\"p/a.json\",\"weight\":0.5,\"slo_s\":0.1}],\"shares\":{\"L4\":[1,2,4]}}";
+    "{\"format\":\"hp-workload/1\",\"models\":[{\"name\":\"a\",\"profile\":\"p/"
+    "a.json\",\"weight\":0.5,\"slo_s\":0.1}],\"shares\":{\"L4\":[1,2,4]}}";
 
 static int workload_parsed(void *ctx)
 {

@@ -1,11 +1,10 @@
-#include "common/host_address.h"
-
+#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "common/host_address.h"
 
 static void only_hosts_of_loopback_are_loopback(void **state)
 {

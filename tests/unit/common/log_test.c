@@ -1,11 +1,10 @@
-#include "common/log.h"
-
+#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "common/log.h"
 
 struct heard {
     char last[2048];
@@ -46,9 +45,11 @@ static const char *said(void)
 static void a_line_is_level_room_event_and_values(void **state)
 {
     (void)state;
-    log_warn("agent", "seen", "n=%d u=%u l=%llu z=%zu f=%.2f g=%g s=%s cut=%.3s percent=%% t=\"%s\"", -3, 4u, 5000000000ull, (size_t)6, 0.125, 1e9, "word",
-             "abcdef", "two words");
-    assert_string_equal(said(), "warn agent seen n=-3 u=4 l=5000000000 z=6 f=0.12 g=1e+09 s=word cut=abc percent=% t=\"two words\"");
+    log_warn("agent", "seen",
+             "n=%d u=%u l=%llu z=%zu f=%.2f g=%g s=%s cut=%.3s percent=%% t=\"%s\"", -3, 4u,
+             5000000000ull, (size_t)6, 0.125, 1e9, "word", "abcdef", "two words");
+    assert_string_equal(said(), "warn agent seen n=-3 u=4 l=5000000000 z=6 f=0.12 g=1e+09 s=word "
+                                "cut=abc percent=% t=\"two words\"");
     log_info("agent", "plain", "%s", "");
     assert_string_equal(said(), "info agent plain ");
 }
@@ -62,8 +63,13 @@ static void text_of_others_moves_no_terminal_and_ends_no_value(void **state)
         {"a\x1b[2Jb\rc\nd", "a?[2Jb c d"},
         {"a\" evil=\"1", "a\\\" evil=\\\"1"},
         {"back\\slash", "back\\\\slash"},
-        {"gr\xc3\xbc\xc3\x9f""e", "gr\xc3\xbc\xc3\x9f""e"},
-        {"latin \xfc, csi \xc2\x9b" "2J, raw \x9b", "latin ?, csi ?2J, raw ?"},
+        {"gr\xc3\xbc\xc3\x9f"
+         "e",
+         "gr\xc3\xbc\xc3\x9f"
+         "e"},
+        {"latin \xfc, csi \xc2\x9b"
+         "2J, raw \x9b",
+         "latin ?, csi ?2J, raw ?"},
         {"cut \xe2\x82", "cut ??"},
         {"\x7f\x01", "??"},
     };
@@ -100,10 +106,13 @@ static void what_a_stranger_causes_is_said_a_few_times_and_then_counted(void **s
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_line_is_level_room_event_and_values, listen_begin, listen_end),
-        cmocka_unit_test_setup_teardown(text_of_others_moves_no_terminal_and_ends_no_value, listen_begin, listen_end),
+        cmocka_unit_test_setup_teardown(a_line_is_level_room_event_and_values, listen_begin,
+                                        listen_end),
+        cmocka_unit_test_setup_teardown(text_of_others_moves_no_terminal_and_ends_no_value,
+                                        listen_begin, listen_end),
         cmocka_unit_test_setup_teardown(a_long_line_is_cut_and_ended, listen_begin, listen_end),
-        cmocka_unit_test_setup_teardown(what_a_stranger_causes_is_said_a_few_times_and_then_counted, listen_begin, listen_end),
+        cmocka_unit_test_setup_teardown(what_a_stranger_causes_is_said_a_few_times_and_then_counted,
+                                        listen_begin, listen_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

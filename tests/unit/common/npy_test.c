@@ -1,5 +1,4 @@
-#include "common/npy.h"
-
+#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -9,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "common/npy.h"
 
 static char folder[] = "/tmp/hp-npy-XXXXXX", path[64];
 
@@ -47,7 +46,8 @@ static void a_file_is_what_numpy_reads(void **state)
     assert_int_equal(fread(bytes, 1, sizeof bytes, f), 128 + sizeof rows);
     fclose(f);
     assert_memory_equal(bytes, "\x93NUMPY\x01\x00\x76\x00", 10);
-    assert_non_null(strstr((char *)bytes + 10, "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 2), }"));
+    assert_non_null(
+        strstr((char *)bytes + 10, "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 2), }"));
     assert_int_equal(bytes[127], '\n');
     assert_memory_equal(bytes + 128, rows, sizeof rows);
     unlink(path);
@@ -73,6 +73,7 @@ static void an_unfinished_file_leaves_nothing_behind(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_file_is_what_numpy_reads), cmocka_unit_test(an_unfinished_file_leaves_nothing_behind)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_file_is_what_numpy_reads),
+                                       cmocka_unit_test(an_unfinished_file_leaves_nothing_behind)};
     return cmocka_run_group_tests_name("npy", tests, set_up, tear_down);
 }

@@ -1,19 +1,21 @@
-#include "common/opgraph.h"
-
+#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "common/bytes.h"
+#include "common/opgraph.h"
 
-#define HOST                                                                                                                     \
-    "\"host\": {\"buses\": [{\"bandwidth_bytes_per_s\": 10}], \"devices\": [{\"name\": \"g\", \"memory_bytes\": 9, \"bus\": "    \
+#define HOST                                                                                       \
+    "\"host\": {\"buses\": [{\"bandwidth_bytes_per_s\": 10}], \"devices\": [{\"name\": \"g\", "    \
+    "\"memory_bytes\": 9, \"bus\": "                                                               \
     "0}]}"
 #define PARAM "{\"name\": \"w\", \"kind\": \"param\", \"bytes\": 4}"
-#define OP "{\"name\": \"o\", \"kind\": \"op\", \"bytes\": 2, \"exec_s\": [1], \"host_exec_s\": [2], \"host_read_bytes\": 4}"
-#define GRAPH(host, nodes, edges) "{\"format\": \"hp-graph/1\", " host ", \"nodes\": [" nodes "], \"edges\": [" edges "]}"
+#define OP                                                                                         \
+    "{\"name\": \"o\", \"kind\": \"op\", \"bytes\": 2, \"exec_s\": [1], \"host_exec_s\": [2], "    \
+    "\"host_read_bytes\": 4}"
+#define GRAPH(host, nodes, edges)                                                                  \
+    "{\"format\": \"hp-graph/1\", " host ", \"nodes\": [" nodes "], \"edges\": [" edges "]}"
 
 static int read_text(const char *text, struct opgraph *g, struct err *e)
 {
@@ -32,9 +34,11 @@ static void graph_is_read_with_inputs_readers_and_order(void **state)
     (void)state;
     struct opgraph g = {0};
     struct err e = {0};
-    /* Nodes need not stand in topological order, edges may repeat, and what costs nothing in place may leave that out. */
+    /* Nodes need not stand in topological order, edges may repeat, and what costs nothing in place
+     * may leave that out. */
     static const char text[] =
-        GRAPH(HOST, OP ", " PARAM ", {\"kind\": \"op\", \"bytes\": 1, \"exec_s\": [3]}", "[2, 0], [1, 0], [2, 0]");
+        GRAPH(HOST, OP ", " PARAM ", {\"kind\": \"op\", \"bytes\": 1, \"exec_s\": [3]}",
+              "[2, 0], [1, 0], [2, 0]");
     if (read_text(text, &g, &e) < 0)
         fail_msg("%s", e.text);
     assert_int_equal(g.n_nodes, 3);
@@ -64,20 +68,29 @@ static void errors_name_file_path_and_value(void **state)
         {GRAPH(HOST, PARAM ", " OP, "[0, 1], [1, 0]"), "$.edges[1]: leads to the parameter \"w\""},
         {GRAPH(HOST, PARAM ", " OP, "[0, 2]"), "$.edges[0][1]: 2 is no node: there are 2"},
         {GRAPH(HOST, PARAM ", " OP, "[0]"), "$.edges[0]: has 1 values"},
-        {GRAPH(HOST, "{\"kind\": \"op\", \"bytes\": 2}", ""), "$.nodes[0]: is an operator without \"exec_s\""},
+        {GRAPH(HOST, "{\"kind\": \"op\", \"bytes\": 2}", ""),
+         "$.nodes[0]: is an operator without \"exec_s\""},
         {GRAPH(HOST, "{\"kind\": \"op\", \"bytes\": 2, \"exec_s\": [1, 2]}", ""),
          "$.nodes[0].exec_s: has 2 values for 1 devices"},
-        {GRAPH(HOST, "{\"kind\": \"op\", \"bytes\": 2, \"exec_s\": [-1]}", ""), "$.nodes[0].exec_s[0]: -1"},
-        {GRAPH(HOST, PARAM ", {\"name\": \"p\", \"kind\": \"op\", \"bytes\": 2, \"exec_s\": [1]}", "[0, 1]"),
+        {GRAPH(HOST, "{\"kind\": \"op\", \"bytes\": 2, \"exec_s\": [-1]}", ""),
+         "$.nodes[0].exec_s[0]: -1"},
+        {GRAPH(HOST, PARAM ", {\"name\": \"p\", \"kind\": \"op\", \"bytes\": 2, \"exec_s\": [1]}",
+               "[0, 1]"),
          "$.nodes[1]: operator \"p\" reads a parameter but has no \"host_exec_s\""},
         {GRAPH(HOST, "{\"kind\": \"layer\", \"bytes\": 2}", ""), "kind is \"layer\""},
-        {GRAPH(HOST, "{\"kind\": \"param\", \"bytes\": -2}", ""), "$.nodes[0].bytes: -2 is negative"},
-        {GRAPH("\"host\": {\"devices\": [{\"name\": \"g\", \"memory_bytes\": 9}]}", OP, ""), "device \"g\" has no \"bus\""},
-        {GRAPH("\"host\": {\"buses\": [], \"devices\": [{\"name\": \"g\", \"memory_bytes\": 9, \"bus\": 0}]}", OP, ""),
+        {GRAPH(HOST, "{\"kind\": \"param\", \"bytes\": -2}", ""),
+         "$.nodes[0].bytes: -2 is negative"},
+        {GRAPH("\"host\": {\"devices\": [{\"name\": \"g\", \"memory_bytes\": 9}]}", OP, ""),
+         "device \"g\" has no \"bus\""},
+        {GRAPH("\"host\": {\"buses\": [], \"devices\": [{\"name\": \"g\", \"memory_bytes\": 9, "
+               "\"bus\": 0}]}",
+               OP, ""),
          "0 is no bus"},
-        {GRAPH("\"host\": {\"buses\": [{\"bandwidth_bytes_per_s\": 0}], \"devices\": []}", OP, ""), "has a bandwidth of 0"},
+        {GRAPH("\"host\": {\"buses\": [{\"bandwidth_bytes_per_s\": 0}], \"devices\": []}", OP, ""),
+         "has a bandwidth of 0"},
         {GRAPH("\"host\": {\"buses\": [], \"devices\": []}", OP, ""), "$.host.devices: is empty"},
-        {GRAPH("\"host\": {\"buses\": [{\"bandwidth_bytes_per_s\": 1}], \"peer_bytes_per_s\": [[0, 1]], \"devices\": "
+        {GRAPH("\"host\": {\"buses\": [{\"bandwidth_bytes_per_s\": 1}], \"peer_bytes_per_s\": [[0, "
+               "1]], \"devices\": "
                "[{\"memory_bytes\": 9, \"bus\": 0}]}",
                OP, ""),
          "$.host.peer_bytes_per_s[0]: has 2 values for 1 devices"},

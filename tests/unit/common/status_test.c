@@ -1,10 +1,9 @@
-#include "common/status.h"
-
+#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 
-#include <cmocka.h>
+#include "common/status.h"
 
 static void failure_stays_one_when_nobody_wants_its_text(void **state)
 {
@@ -22,6 +21,7 @@ static void failure_stays_one_when_nobody_wants_its_text(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(failure_stays_one_when_nobody_wants_its_text)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(failure_stays_one_when_nobody_wants_its_text)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

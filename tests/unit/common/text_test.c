@@ -1,14 +1,13 @@
 /* Texts that go on to people and into JSON: UTF-8, and cut between characters. */
-#include "common/json.h"
-#include "common/status.h"
-#include "common/utf8.h"
-
+#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "common/json.h"
+#include "common/status.h"
+#include "common/utf8.h"
 
 static void a_copy_is_cut_between_characters(void **state)
 {

@@ -1,10 +1,9 @@
-#include "common/units.h"
-
+#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 
-#include <cmocka.h>
+#include "common/units.h"
 
 static void sizes_are_read_as_people_write_them(void **state)
 {
@@ -39,7 +38,8 @@ static void sizes_are_read_as_people_write_them(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         uint64_t bytes = 0;
-        if (units_bytes_parse(cases[i].text, &bytes) != (cases[i].bytes > 0) || bytes != cases[i].bytes)
+        if (units_bytes_parse(cases[i].text, &bytes) != (cases[i].bytes > 0) ||
+            bytes != cases[i].bytes)
             fail_msg("\"%s\": %llu", cases[i].text, (unsigned long long)bytes);
     }
 }

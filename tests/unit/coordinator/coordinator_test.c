@@ -1,14 +1,5 @@
 /* The shell on a real loop and real sockets of 127.0.0.1. */
-#include "coordinator/coordinator.h"
-
-#include "common/json.h"
-#include "common/log.h"
-#include "common/manifest.h"
-#include "coordinator/model_heads.h"
-#include "model/manifest_build.h"
-#include "transport/control.h"
-#include "transport/message.h"
-
+#include <cmocka.h>
 #include <ftw.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,7 +9,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "common/json.h"
+#include "common/log.h"
+#include "common/manifest.h"
+#include "coordinator/coordinator.h"
+#include "coordinator/model_heads.h"
+#include "model/manifest_build.h"
+#include "transport/control.h"
+#include "transport/message.h"
 
 static char folder[64];
 
@@ -42,7 +40,8 @@ static int remove_folder(void **state)
     return nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-/* ---- somebody who asks ------------------------------------------------------------------------------------------- */
+/* ---- somebody who asks
+ * ------------------------------------------------------------------------------------------- */
 
 struct asker {
     uv_loop_t *loop;
@@ -60,22 +59,29 @@ static void on_answer(void *ctx, uint64_t peer, const char *key, const uint8_t *
     struct err e = {0};
     assert_int_equal(message_decode(bytes, size, &arena, &m, &e), 0);
     a->type = m.type;
-    snprintf(a->text, sizeof a->text, "%s", m.type == MESSAGE_ANSWER ? m.u.answer.result : m.u.refused.text);
+    snprintf(a->text, sizeof a->text, "%s",
+             m.type == MESSAGE_ANSWER ? m.u.answer.result : m.u.refused.text);
     arena_free(&arena);
     uv_stop(a->loop);
 }
 
-static void on_late(uv_timer_t *t) { uv_stop(t->loop); }
+static void on_late(uv_timer_t *t)
+{
+    uv_stop(t->loop);
+}
 
 /* Runs the loop until there is an answer; fails after ten seconds. */
-static void ask(uv_loop_t *loop, const struct coordinator *c, const char *key_file, const char *verb, struct asker *a)
+static void ask(uv_loop_t *loop, const struct coordinator *c, const char *key_file,
+                const char *verb, struct asker *a)
 {
     struct err e = {0};
     struct key_pair own;
     *a = (struct asker){.loop = loop};
     struct control_callbacks cb = {.ctx = a, .message = on_answer};
     assert_int_equal(key_file ? key_pair_load(key_file, &own, &e) : key_pair_create(&own, &e), 0);
-    assert_int_equal(control_connect_zmq(loop, coordinator_control_address(c), coordinator_public_key(c), &own, &cb, &a->control, &e), 0);
+    assert_int_equal(control_connect_zmq(loop, coordinator_control_address(c),
+                                         coordinator_public_key(c), &own, &cb, &a->control, &e),
+                     0);
     struct message m = {.type = MESSAGE_ASK, .id = 1};
     m.u.ask.verb = verb;
     m.u.ask.arguments = "{}";
@@ -95,7 +101,8 @@ static void ask(uv_loop_t *loop, const struct coordinator *c, const char *key_fi
 
 static struct coordinator *start(uv_loop_t *loop)
 {
-    struct coordinator_config config = {.dir = folder, .listen = "127.0.0.1:0", .http = "127.0.0.1:0", .name = "test"};
+    struct coordinator_config config = {
+        .dir = folder, .listen = "127.0.0.1:0", .http = "127.0.0.1:0", .name = "test"};
     struct coordinator *c = NULL;
     struct err e = {0};
     uv_loop_init(loop);
@@ -111,7 +118,9 @@ static void stop(uv_loop_t *loop, struct coordinator **c)
     assert_int_equal(uv_loop_close(loop), 0);
 }
 
-/* ---- claims ---------------------------------------------------------------------------------------------------------- */
+/* ---- claims
+ * ----------------------------------------------------------------------------------------------------------
+ */
 
 static void the_admin_key_opens_and_another_does_not(void **state)
 {
@@ -145,8 +154,10 @@ static void it_says_where_it_listens_and_counts_its_starts(void **state)
         json_t *root;
         struct json_at at;
         assert_int_equal(json_load_at(file, &root, &at, &e), 0);
-        assert_string_equal(json_string_value(json_object_get(root, "control")), coordinator_control_address(c));
-        assert_string_equal(json_string_value(json_object_get(root, "http")), coordinator_http_address(c));
+        assert_string_equal(json_string_value(json_object_get(root, "control")),
+                            coordinator_control_address(c));
+        assert_string_equal(json_string_value(json_object_get(root, "http")),
+                            coordinator_http_address(c));
         assert_int_equal(json_integer_value(json_object_get(root, "pid")), getpid());
         json_decref(root);
         ask(&loop, c, key, "version", &a);
@@ -163,14 +174,17 @@ static void what_is_in_its_way_is_said_plainly(void **state)
     char other[96];
     struct coordinator *c = start(&loop), *second = NULL;
     uv_loop_init(&second_loop);
-    struct coordinator_config config = {.dir = folder, .listen = "127.0.0.1:0", .http = "none", .name = "test"};
+    struct coordinator_config config = {
+        .dir = folder, .listen = "127.0.0.1:0", .http = "none", .name = "test"};
     assert_int_equal(coordinator_open(&second_loop, &config, &second, &e), HP_EBUSY);
     assert_non_null(strstr(e.text, "in use"));
     snprintf(other, sizeof other, "%s/other", folder);
-    config = (struct coordinator_config){.dir = other, .listen = coordinator_control_address(c), .http = "none", .name = "test"};
+    config = (struct coordinator_config){
+        .dir = other, .listen = coordinator_control_address(c), .http = "none", .name = "test"};
     assert_int_equal(coordinator_open(&second_loop, &config, &second, &e), HP_EIO);
     assert_non_null(strstr(e.text, coordinator_control_address(c)));
-    config = (struct coordinator_config){.dir = other, .listen = "127.0.0.1:0", .http = coordinator_http_address(c), .name = "test"};
+    config = (struct coordinator_config){
+        .dir = other, .listen = "127.0.0.1:0", .http = coordinator_http_address(c), .name = "test"};
     assert_true(coordinator_open(&second_loop, &config, &second, &e) < 0);
     assert_non_null(strstr(e.text, strrchr(coordinator_http_address(c), ':') + 1));
     assert_null(second);
@@ -185,7 +199,8 @@ static void the_api_stays_closed_beyond_loopback_without_keys(void **state)
     uv_loop_t loop;
     struct err e = {0};
     struct coordinator *c = NULL;
-    struct coordinator_config config = {.dir = folder, .listen = "127.0.0.1:0", .http = "0.0.0.0:0", .name = "test"};
+    struct coordinator_config config = {
+        .dir = folder, .listen = "127.0.0.1:0", .http = "0.0.0.0:0", .name = "test"};
     uv_loop_init(&loop);
     assert_int_equal(coordinator_open(&loop, &config, &c, &e), 0);
     assert_string_equal(coordinator_http_address(c), "");
@@ -203,7 +218,8 @@ static void heads_open_like_the_model_itself(void **state)
     struct err e = {0};
     char made[160];
     struct stat st;
-    if (model_open(path, &model, &e) < 0 || manifest_build(model, NULL, NULL, NULL, &manifest, &e) < 0 ||
+    if (model_open(path, &model, &e) < 0 ||
+        manifest_build(model, NULL, NULL, NULL, &manifest, &e) < 0 ||
         model_heads_open(folder, "id", manifest.data, manifest.size, &arena, &copy, &facts, &e) < 0)
         fail_msg("%s", e.text);
     assert_int_equal(facts.n_layers, model_graph(model)->n_layers);
@@ -221,7 +237,8 @@ static void heads_open_like_the_model_itself(void **state)
     /* Opened again, nothing is written: a full disk does not keep a model from opening. */
     struct timespec written = st.st_mtim;
     model_close(&copy);
-    assert_int_equal(model_heads_open(folder, "id", manifest.data, manifest.size, &arena, &copy, &facts, &e), 0);
+    assert_int_equal(
+        model_heads_open(folder, "id", manifest.data, manifest.size, &arena, &copy, &facts, &e), 0);
     assert_int_equal(stat(made, &st), 0);
     assert_memory_equal(&st.st_mtim, &written, sizeof written);
     model_close(&copy);
@@ -236,11 +253,16 @@ static void heads_open_like_the_model_itself(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(the_admin_key_opens_and_another_does_not, make_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(it_says_where_it_listens_and_counts_its_starts, make_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(what_is_in_its_way_is_said_plainly, make_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(the_api_stays_closed_beyond_loopback_without_keys, make_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(heads_open_like_the_model_itself, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(the_admin_key_opens_and_another_does_not, make_folder,
+                                        remove_folder),
+        cmocka_unit_test_setup_teardown(it_says_where_it_listens_and_counts_its_starts, make_folder,
+                                        remove_folder),
+        cmocka_unit_test_setup_teardown(what_is_in_its_way_is_said_plainly, make_folder,
+                                        remove_folder),
+        cmocka_unit_test_setup_teardown(the_api_stays_closed_beyond_loopback_without_keys,
+                                        make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(heads_open_like_the_model_itself, make_folder,
+                                        remove_folder),
     };
     return cmocka_run_group_tests_name("coordinator", tests, NULL, NULL);
 }

@@ -2,17 +2,16 @@
 #ifndef HP_TESTS_UNIT_COORDINATOR_CORE_FIXTURE_H
 #define HP_TESTS_UNIT_COORDINATOR_CORE_FIXTURE_H
 
-#include "common/log.h"
-#include "common/manifest.h"
-#include "coordinator/core_int.h"
-#include "coordinator/store/store.h"
-
+#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "common/log.h"
+#include "common/manifest.h"
+#include "coordinator/core_int.h"
+#include "coordinator/store/store.h"
 
 enum { ADMIN = 1 };
 
@@ -33,12 +32,12 @@ struct fixture {
     size_t n_sent;
     const struct core_model *facts; /* given to CORE_MODEL_OPEN */
     char token[TOKEN_SECRET_TEXT];
-    size_t n_looked; /* of the messages sent, for stages that were connected */
-    bool deaf;       /* agents do not hear each other: a stage that is connected says nothing */
-    struct err disk;       /* code 0: it takes everything */
-    bool disk_is_slow;     /* core_stored is the test's */
+    size_t n_looked;   /* of the messages sent, for stages that were connected */
+    bool deaf;         /* agents do not hear each other: a stage that is connected says nothing */
+    struct err disk;   /* code 0: it takes everything */
+    bool disk_is_slow; /* core_stored is the test's */
     uint64_t asked_number; /* the last batch */
-    bool holds_work; /* work waits for fixture_work */
+    bool holds_work;       /* work waits for fixture_work */
     struct work **held_work;
     size_t n_held_work;
 };
@@ -55,7 +54,10 @@ static void fixture_hear(struct fixture *f)
         const struct sent *s = &f->sent[f->n_looked++];
         const struct message_stage_connect *c = &s->m.u.stage_connect;
         struct message m = {.type = MESSAGE_HOP_STATE};
-        m.u.hop_state = (struct message_hop_state){.deployment = c->deployment, .generation = c->generation, .stage = c->stage, .heard = true};
+        m.u.hop_state = (struct message_hop_state){.deployment = c->deployment,
+                                                   .generation = c->generation,
+                                                   .stage = c->stage,
+                                                   .heard = true};
         if (s->type == MESSAGE_STAGE_CONNECT && c->n_stages > 1 && !f->deaf && s->peer >= 10)
             fixture_say(f, s->peer, fixture_key((int)s->peer - 10), &m);
     }
@@ -78,7 +80,8 @@ static void fixture_settle(struct fixture *f)
                 struct sent *s = core_array_add(&f->sent, &f->n_sent, sizeof *s);
                 s->peer = a[i].peer;
                 buffer_append(&s->bytes, a[i].bytes, a[i].size);
-                assert_int_equal(message_decode(s->bytes.data, s->bytes.size, &s->arena, &s->m, &e), 0);
+                assert_int_equal(message_decode(s->bytes.data, s->bytes.size, &s->arena, &s->m, &e),
+                                 0);
                 s->type = s->m.type;
             } else if (a[i].kind == CORE_MODEL_OPEN && f->facts) {
                 core_model_opened(f->core, a[i].key, f->facts, NULL);
@@ -96,7 +99,8 @@ static void fixture_settle(struct fixture *f)
     fixture_hear(f);
 }
 
-static int fixture_restore(void *ctx, const char *key, const void *bytes, size_t size, struct err *e)
+static int fixture_restore(void *ctx, const char *key, const void *bytes, size_t size,
+                           struct err *e)
 {
     const char **kind = ((void **)ctx)[1];
     return core_restore(((void **)ctx)[0], *kind, key, bytes, size, e);
@@ -121,8 +125,13 @@ static inline void fixture_work(struct fixture *f)
 static void fixture_start(struct fixture *f)
 {
     struct err e = {0};
-    struct core_config config = {.env = &f->env, .cluster = "test", .version = "test", .public_key = "server-key-of-forty-characters-012345678",
-                                 .admin_key = fixture_admin_key, .unix_s = 1000, .profile_ms = UINT64_MAX};
+    struct core_config config = {.env = &f->env,
+                                 .cluster = "test",
+                                 .version = "test",
+                                 .public_key = "server-key-of-forty-characters-012345678",
+                                 .admin_key = fixture_admin_key,
+                                 .unix_s = 1000,
+                                 .profile_ms = UINT64_MAX};
     assert_int_equal(core_create(&config, &f->core, &e), 0);
     for (int i = 0; core_kinds[i]; i++) {
         void *ctx[2] = {f->core, (void *)(uintptr_t)&core_kinds[i]};
@@ -162,7 +171,8 @@ static inline void fixture_restart(struct fixture *f)
 }
 
 /* The last message of a type to a peer; NULL when there was none. */
-static inline const struct message *fixture_last(const struct fixture *f, uint64_t peer, enum message_type type)
+static inline const struct message *fixture_last(const struct fixture *f, uint64_t peer,
+                                                 enum message_type type)
 {
     for (size_t i = f->n_sent; i-- > 0;)
         if (f->sent[i].peer == peer && f->sent[i].type == type)
@@ -180,7 +190,8 @@ static void fixture_say(struct fixture *f, uint64_t peer, const char *key, const
 }
 
 /* The same, each `from` byte in it made `to` on the way: what our own encoder does not send. */
-static inline void fixture_say_changed(struct fixture *f, uint64_t peer, const char *key, const struct message *m, char from, char to)
+static inline void fixture_say_changed(struct fixture *f, uint64_t peer, const char *key,
+                                       const struct message *m, char from, char to)
 {
     struct buffer bytes = {0};
     message_encode(m, &bytes);
@@ -210,7 +221,8 @@ static inline void fixture_jump_ms(struct fixture *f, uint64_t ms)
 }
 
 /* Asks as hpctl; the answer. */
-static inline const struct message_answer *fixture_ask(struct fixture *f, const char *verb, const char *arguments, const struct buffer *blob)
+static inline const struct message_answer *
+fixture_ask(struct fixture *f, const char *verb, const char *arguments, const struct buffer *blob)
 {
     struct message m = {.type = MESSAGE_ASK, .id = 5};
     m.u.ask.verb = verb;
@@ -233,7 +245,8 @@ static void fixture_invite(struct fixture *f, int ttl_s)
     json_t *result = json_loads(a->result, 0, NULL);
     struct join_token t;
     struct err e = {0};
-    assert_int_equal(join_token_parse(json_string_value(json_object_get(result, "token")), &t, &e), 0);
+    assert_int_equal(join_token_parse(json_string_value(json_object_get(result, "token")), &t, &e),
+                     0);
     memcpy(f->token, t.secret, sizeof f->token);
     json_decref(result);
 }
@@ -249,16 +262,24 @@ static const char *fixture_node(const char *kind, double memory)
 {
     static char node[400];
     snprintf(node, sizeof node,
-             "{\"name\": \"x\", \"devices\": [{\"name\": \"cpu\", \"kind\": \"%s\", \"memory_bytes\": %.0f}], \"nics\": [{\"name\": \"lo\", "
+             "{\"name\": \"x\", \"devices\": [{\"name\": \"cpu\", \"kind\": \"%s\", "
+             "\"memory_bytes\": %.0f}], \"nics\": [{\"name\": \"lo\", "
              "\"bandwidth_bytes_per_s\": 1e9, \"latency_s\": 1e-4}]}",
              kind, memory);
     return node;
 }
 
-static void fixture_join(struct fixture *f, uint64_t peer, const char *key, const char *name, const char *token, const char *node)
+static void fixture_join(struct fixture *f, uint64_t peer, const char *key, const char *name,
+                         const char *token, const char *node)
 {
     struct message m = {.type = MESSAGE_JOIN, .id = 3};
-    m.u.join = (struct message_join){.name = name, .token = token, .program = "test", .machine = name, .hostname = name, .node = node, .data_address = {(const uint8_t *)name, strlen(name)}};
+    m.u.join = (struct message_join){.name = name,
+                                     .token = token,
+                                     .program = "test",
+                                     .machine = name,
+                                     .hostname = name,
+                                     .node = node,
+                                     .data_address = {(const uint8_t *)name, strlen(name)}};
     fixture_say(f, peer, key, &m);
 }
 

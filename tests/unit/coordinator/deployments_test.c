@@ -1,15 +1,23 @@
 /* A deployment and its sequences, message by message. */
-#include "tests/unit/coordinator/core_fixture.h"
 #include "coordinator/deployments.h"
-#include "coordinator/shares.h"
 #include "coordinator/sequences.h"
+#include "coordinator/shares.h"
+#include "tests/unit/coordinator/core_fixture.h"
 
 static const struct core_layer layers[6] = {
-    {"embed", "embed", 1000, 500, 0, 64, 0}, {"l1", "attn", 1000, 500, 64, 64, 1e5}, {"l2", "mlp", 1000, 500, 0, 64, 1e5},
-    {"l3", "attn", 1000, 500, 64, 64, 1e5},  {"l4", "mlp", 1000, 500, 0, 64, 1e5},   {"head", "head", 1000, 500, 0, 4, 1e5},
+    {"embed", "embed", 1000, 500, 0, 64, 0}, {"l1", "attn", 1000, 500, 64, 64, 1e5},
+    {"l2", "mlp", 1000, 500, 0, 64, 1e5},    {"l3", "attn", 1000, 500, 64, 64, 1e5},
+    {"l4", "mlp", 1000, 500, 0, 64, 1e5},    {"head", "head", 1000, 500, 0, 4, 1e5},
 };
 static const uint32_t end_ids[] = {2};
-static const struct core_model facts = {.architecture = "test", .layers = layers, .n_layers = 6, .vocabulary = 100, .width = 16, .context = 256, .end_ids = end_ids, .n_end_ids = 1};
+static const struct core_model facts = {.architecture = "test",
+                                        .layers = layers,
+                                        .n_layers = 6,
+                                        .vocabulary = 100,
+                                        .width = 16,
+                                        .context = 256,
+                                        .end_ids = end_ids,
+                                        .n_end_ids = 1};
 
 static void ask_deploy(struct fixture *f, const char *options)
 {
@@ -26,24 +34,28 @@ static void ask_deploy(struct fixture *f, const char *options)
     buffer_free(&blob);
 }
 
-static void stage_says(struct fixture *f, int agent, uint64_t generation, uint64_t stage, const char *state, const uint32_t *wanted, size_t n)
+static void stage_says(struct fixture *f, int agent, uint64_t generation, uint64_t stage,
+                       const char *state, const uint32_t *wanted, size_t n)
 {
     struct message m = {.type = MESSAGE_STAGE_STATE};
-    m.u.stage_state = (struct message_stage_state){.deployment = deployment_find(f->core, "d") ? deployment_find(f->core, "d")->id : 1,
-                                                   .generation = generation,
-                                                   .stage = stage,
-                                                   .state = state,
-                                                   .wanted = {wanted, n},
-                                                   .code = strcmp(state, "failed") == 0 ? "no_space" : "",
-                                                   .text = strcmp(state, "failed") == 0 ? "the disk is full" : "",
-                                                   .hint = strcmp(state, "failed") == 0 ? "free some space" : ""};
+    m.u.stage_state = (struct message_stage_state){
+        .deployment = deployment_find(f->core, "d") ? deployment_find(f->core, "d")->id : 1,
+        .generation = generation,
+        .stage = stage,
+        .state = state,
+        .wanted = {wanted, n},
+        .code = strcmp(state, "failed") == 0 ? "no_space" : "",
+        .text = strcmp(state, "failed") == 0 ? "the disk is full" : "",
+        .hint = strcmp(state, "failed") == 0 ? "free some space" : ""};
     fixture_say(f, 10 + (uint64_t)agent, fixture_key(agent), &m);
 }
 
 /* A heartbeat that shows a stage. */
-static void beat_with(struct fixture *f, int agent, uint64_t deployment, uint64_t generation, uint64_t stage, const char *state)
+static void beat_with(struct fixture *f, int agent, uint64_t deployment, uint64_t generation,
+                      uint64_t stage, const char *state)
 {
-    struct message_held_stage held = {.deployment = deployment, .generation = generation, .stage = stage, .state = state};
+    struct message_held_stage held = {
+        .deployment = deployment, .generation = generation, .stage = stage, .state = state};
     struct message m = {.type = MESSAGE_HEARTBEAT};
     m.u.heartbeat.held = (struct pack_list){&held, 1};
     fixture_say(f, 10 + (uint64_t)agent, fixture_key(agent), &m);
@@ -71,8 +83,12 @@ static struct deployment *serving(struct fixture *f)
 static void hop_says(struct fixture *f, int agent, uint64_t generation, uint64_t stage, bool heard)
 {
     struct message m = {.type = MESSAGE_HOP_STATE};
-    m.u.hop_state = (struct message_hop_state){.deployment = deployment_find(f->core, "d") ? deployment_find(f->core, "d")->id : 1, .generation = generation, .stage = stage,
-                                               .heard = heard, .silent_s = heard ? 0 : 2.5};
+    m.u.hop_state = (struct message_hop_state){
+        .deployment = deployment_find(f->core, "d") ? deployment_find(f->core, "d")->id : 1,
+        .generation = generation,
+        .stage = stage,
+        .heard = heard,
+        .silent_s = heard ? 0 : 2.5};
     fixture_say(f, 10 + (uint64_t)agent, fixture_key(agent), &m);
 }
 
@@ -113,13 +129,16 @@ static void agents_that_cannot_reach_each_other_are_named(void **state)
     size_t before = f.n_sent;
     for (int i = 0; i < HOPS_TRY_MS / 500; i++) {
         for (int a = 0; a < 3; a++)
-            a < 2 ? beat_with(&f, a, 1, 1, (uint64_t)(1 - a), "ready") : fixture_beat(&f, 12, fixture_key(2));
+            a < 2 ? beat_with(&f, a, 1, 1, (uint64_t)(1 - a), "ready")
+                  : fixture_beat(&f, 12, fixture_key(2));
         fixture_pass_ms(&f, 500);
     }
-    assert_string_equal(state_of(&f), "gone"); /* a first deployment that does not come to serve is removed */
+    assert_string_equal(state_of(&f),
+                        "gone"); /* a first deployment that does not come to serve is removed */
     const char *text = NULL;
     for (size_t i = before; i < f.n_sent; i++)
-        if (f.sent[i].peer == ADMIN && f.sent[i].type == MESSAGE_ANSWER && f.sent[i].m.u.answer.code[0])
+        if (f.sent[i].peer == ADMIN && f.sent[i].type == MESSAGE_ANSWER &&
+            f.sent[i].m.u.answer.code[0])
             text = f.sent[i].m.u.answer.text;
     assert_non_null(text);
     assert_non_null(strstr(text, "\"a0\" cannot reach \"a1\""));
@@ -150,7 +169,8 @@ static void hops_that_are_heard_again_end_the_wait_for_the_next_try(void **state
     assert_string_equal(state_of(&f), "ready");
     for (int i = 0; i < HOPS_TRY_MS / 500 && strcmp(state_of(&f), "ready") == 0; i++) {
         for (int a = 0; a < 3; a++)
-            a < 2 ? beat_with(&f, a, 1, 2, (uint64_t)(1 - a), "ready") : fixture_beat(&f, 12, fixture_key(2));
+            a < 2 ? beat_with(&f, a, 1, 2, (uint64_t)(1 - a), "ready")
+                  : fixture_beat(&f, 12, fixture_key(2));
         fixture_pass_ms(&f, 500);
     }
     assert_string_equal(state_of(&f), "broken");
@@ -187,12 +207,15 @@ static int count_of(const struct fixture *f, uint64_t peer, enum message_type ty
     return n;
 }
 
-/* ---- deployments ------------------------------------------------------------------------------------------------- */
+/* ---- deployments
+ * -------------------------------------------------------------------------------------------------
+ */
 
 static void progress_is_told_until_it_serves(void **state)
 {
     (void)state;
-    static const char *const phases[] = {"\"phase\":\"plan\"", "\"phase\":\"prepare\"", "\"phase\":\"serving\""};
+    static const char *const phases[] = {"\"phase\":\"plan\"", "\"phase\":\"prepare\"",
+                                         "\"phase\":\"serving\""};
     struct fixture f;
     serving(&f);
     int at = 0;
@@ -210,8 +233,10 @@ static void neighbours_learn_each_others_addresses(void **state)
     (void)state;
     struct fixture f;
     serving(&f);
-    const struct message_stage_connect *first = &fixture_last(&f, 11, MESSAGE_STAGE_CONNECT)->u.stage_connect;
-    const struct message_stage_connect *last = &fixture_last(&f, 10, MESSAGE_STAGE_CONNECT)->u.stage_connect;
+    const struct message_stage_connect *first =
+        &fixture_last(&f, 11, MESSAGE_STAGE_CONNECT)->u.stage_connect;
+    const struct message_stage_connect *last =
+        &fixture_last(&f, 10, MESSAGE_STAGE_CONNECT)->u.stage_connect;
     assert_int_equal(first->next_address.size, 2);
     assert_memory_equal(first->next_address.data, "a0", 2);
     assert_int_equal(first->first_address.size, 0);
@@ -227,18 +252,23 @@ static void every_hop_has_a_session_of_its_own_which_outlives_a_restart(void **s
     struct fixture f;
     serving(&f); /* on a1, then a0 */
     uint8_t keys[2][KEY_BYTES];
-    const struct message_stage_prepare *p[2] = {&fixture_last(&f, 11, MESSAGE_STAGE_PREPARE)->u.stage_prepare,
-                                                &fixture_last(&f, 10, MESSAGE_STAGE_PREPARE)->u.stage_prepare};
+    const struct message_stage_prepare *p[2] = {
+        &fixture_last(&f, 11, MESSAGE_STAGE_PREPARE)->u.stage_prepare,
+        &fixture_last(&f, 10, MESSAGE_STAGE_PREPARE)->u.stage_prepare};
     uint64_t sessions[] = {p[0]->input_session, p[1]->input_session};
-    assert_true(sessions[0] && sessions[1] && sessions[0] != sessions[1] && sessions[0] != p[0]->session && sessions[1] != p[1]->session);
+    assert_true(sessions[0] && sessions[1] && sessions[0] != sessions[1] &&
+                sessions[0] != p[0]->session && sessions[1] != p[1]->session);
     for (int i = 0; i < 2; i++)
         assert_int_equal(key_decode(fixture_key(i), keys[i], NULL), 0);
     assert_int_equal(p[0]->input_from.size, KEY_BYTES);
-    assert_memory_equal(p[0]->input_from.data, keys[0], KEY_BYTES); /* the tokens come from the last, which is a0 */
+    assert_memory_equal(p[0]->input_from.data, keys[0],
+                        KEY_BYTES); /* the tokens come from the last, which is a0 */
     assert_memory_equal(p[1]->input_from.data, keys[1], KEY_BYTES);
     for (int run = 0; run < 2; run++) {
-        const struct message_stage_connect *first = &fixture_last(&f, 11, MESSAGE_STAGE_CONNECT)->u.stage_connect;
-        const struct message_stage_connect *last = &fixture_last(&f, 10, MESSAGE_STAGE_CONNECT)->u.stage_connect;
+        const struct message_stage_connect *first =
+            &fixture_last(&f, 11, MESSAGE_STAGE_CONNECT)->u.stage_connect;
+        const struct message_stage_connect *last =
+            &fixture_last(&f, 10, MESSAGE_STAGE_CONNECT)->u.stage_connect;
         assert_true(first->next_session == sessions[1] && first->first_session == 0);
         assert_true(last->next_session == 0 && last->first_session == sessions[0]);
         fixture_restart(&f);
@@ -276,7 +306,11 @@ static void a_failure_is_one_whatever_its_agent_calls_it(void **state)
         fixture_agent(&f, 0, "k", 1e9);
         ask_deploy(&f, "{}");
         struct message m = {.type = MESSAGE_STAGE_STATE};
-        m.u.stage_state = (struct message_stage_state){.deployment = 1, .generation = 1, .state = "failed", .code = codes[i], .text = "all is well"};
+        m.u.stage_state = (struct message_stage_state){.deployment = 1,
+                                                       .generation = 1,
+                                                       .state = "failed",
+                                                       .code = codes[i],
+                                                       .text = "all is well"};
         fixture_say(&f, 10, fixture_key(0), &m);
         assert_string_equal(fixture_last(&f, ADMIN, MESSAGE_ANSWER)->u.answer.code, "protocol");
         assert_string_equal(state_of(&f), "gone");
@@ -293,7 +327,7 @@ static void what_older_generations_and_strangers_say_changes_nothing(void **stat
         fixture_agent(&f, i, "k", 1e9);
     ask_deploy(&f, "{\"agents\": \"a1,a0\"}");
     stage_says(&f, 1, 1, 0, "ready", NULL, 0);
-    stage_says(&f, 0, 0, 1, "ready", NULL, 0);  /* generation */
+    stage_says(&f, 0, 0, 1, "ready", NULL, 0); /* generation */
     stage_says(&f, 0, 2, 1, "ready", NULL, 0);
     stage_says(&f, 2, 1, 1, "ready", NULL, 0);  /* agent */
     stage_says(&f, 0, 1, 0, "failed", NULL, 0); /* stage */
@@ -307,7 +341,8 @@ static int uploads_asked(const struct fixture *f)
 {
     int n = 0;
     for (size_t i = 0; i < f->n_sent; i++)
-        n += f->sent[i].peer == ADMIN && strstr(f->sent[i].m.u.answer.result, "\"phase\":\"upload\"") != NULL;
+        n += f->sent[i].peer == ADMIN &&
+             strstr(f->sent[i].m.u.answer.result, "\"phase\":\"upload\"") != NULL;
     return n;
 }
 
@@ -372,7 +407,8 @@ static void a_stage_that_is_gone_makes_the_next_generation(void **state)
     }
     assert_int_equal(d->generation, 2);
     assert_string_equal(state_of(&f), "preparing");
-    const struct message_stage_prepare *p = &fixture_last(&f, 10, MESSAGE_STAGE_PREPARE)->u.stage_prepare;
+    const struct message_stage_prepare *p =
+        &fixture_last(&f, 10, MESSAGE_STAGE_PREPARE)->u.stage_prepare;
     assert_int_equal(p->generation, 2);
     assert_int_equal(p->stage, 1);
     fixture_close(&f);
@@ -384,7 +420,8 @@ static void stages_that_nobody_needs_are_unloaded(void **state)
     struct fixture f;
     serving(&f);
     beat_with(&f, 2, 77, 3, 0, "ready");
-    const struct message_stage_unload *u = &fixture_last(&f, 12, MESSAGE_STAGE_UNLOAD)->u.stage_unload;
+    const struct message_stage_unload *u =
+        &fixture_last(&f, 12, MESSAGE_STAGE_UNLOAD)->u.stage_unload;
     assert_int_equal(u->deployment, 77);
     assert_int_equal(u->generation, 3);
     fixture_close(&f);
@@ -396,14 +433,17 @@ static void deploying_again_is_told_that_it_serves_or_why_not(void **state)
     struct fixture f;
     serving(&f);
     ask_deploy(&f, "{\"agents\": \"a1,a0\", \"max_context\": 128}");
-    assert_non_null(strstr(fixture_last(&f, ADMIN, MESSAGE_ANSWER)->u.answer.result, "\"phase\":\"serving\""));
+    assert_non_null(
+        strstr(fixture_last(&f, ADMIN, MESSAGE_ANSWER)->u.answer.result, "\"phase\":\"serving\""));
     ask_deploy(&f, "{\"agents\": \"a2\"}");
     assert_string_equal(fixture_last(&f, ADMIN, MESSAGE_ANSWER)->u.answer.code, "exists");
     assert_string_equal(state_of(&f), "serving");
     fixture_close(&f);
 }
 
-/* ---- sequences ------------------------------------------------------------------------------------------------------- */
+/* ---- sequences
+ * -------------------------------------------------------------------------------------------------------
+ */
 
 struct stream {
     uint64_t id;
@@ -422,7 +462,8 @@ static void on_tokens(void *ctx, uint64_t id, const uint32_t *ids, size_t n)
     memcpy(s->ids + s->n, ids, n * sizeof *ids);
     s->n += n;
 }
-static void on_finished(void *ctx, uint64_t id, enum request_finish finish, const struct request_usage *usage)
+static void on_finished(void *ctx, uint64_t id, enum request_finish finish,
+                        const struct request_usage *usage)
 {
     struct stream *s = ctx;
     assert_int_equal(id, s->id);
@@ -430,7 +471,8 @@ static void on_finished(void *ctx, uint64_t id, enum request_finish finish, cons
     s->finish = finish;
     s->usage = *usage;
 }
-static void on_failed(void *ctx, uint64_t id, const struct err *why, const struct request_usage *usage)
+static void on_failed(void *ctx, uint64_t id, const struct err *why,
+                      const struct request_usage *usage)
 {
     struct stream *s = ctx;
     assert_int_equal(id, s->id);
@@ -454,13 +496,15 @@ static void settle(struct fixture *f)
                 struct sent *s = core_array_add(&f->sent, &f->n_sent, sizeof *s);
                 s->peer = a[i].peer;
                 buffer_append(&s->bytes, a[i].bytes, a[i].size);
-                assert_int_equal(message_decode(s->bytes.data, s->bytes.size, &s->arena, &s->m, &e), 0);
+                assert_int_equal(message_decode(s->bytes.data, s->bytes.size, &s->arena, &s->m, &e),
+                                 0);
                 s->type = s->m.type;
             }
         }
 }
 
-static int ask_stream(struct fixture *f, struct stream *s, const char *client, size_t n, uint64_t max_tokens)
+static int ask_stream(struct fixture *f, struct stream *s, const char *client, size_t n,
+                      uint64_t max_tokens)
 {
     struct requests r;
     struct err e = {0};
@@ -469,19 +513,32 @@ static int ask_stream(struct fixture *f, struct stream *s, const char *client, s
         prompt[i] = (uint32_t)i % 90 + 5;
     *s = (struct stream){0};
     core_requests(f->core, &r);
-    struct request rq = {.model = "d", .prompt = prompt, .n_prompt = n, .max_tokens = max_tokens, .client = client,
+    struct request rq = {.model = "d",
+                         .prompt = prompt,
+                         .n_prompt = n,
+                         .max_tokens = max_tokens,
+                         .client = client,
                          .callbacks = {s, on_tokens, on_finished, on_failed}};
     int rc = r.open(r.ctx, &rq, &s->id, &e);
     settle(f);
     return rc;
 }
 
-static void open_stream(struct fixture *f, struct stream *s, size_t n, uint64_t max_tokens) { assert_int_equal(ask_stream(f, s, NULL, n, max_tokens), 0); }
+static void open_stream(struct fixture *f, struct stream *s, size_t n, uint64_t max_tokens)
+{
+    assert_int_equal(ask_stream(f, s, NULL, n, max_tokens), 0);
+}
 
-static void tokens(struct fixture *f, int agent, uint64_t generation, uint64_t sequence, uint64_t first, const uint32_t *ids, size_t n, const char *finish)
+static void tokens(struct fixture *f, int agent, uint64_t generation, uint64_t sequence,
+                   uint64_t first, const uint32_t *ids, size_t n, const char *finish)
 {
     struct message m = {.type = MESSAGE_TOKENS};
-    m.u.tokens = (struct message_tokens){.deployment = 1, .generation = generation, .sequence = sequence, .first = first, .ids = {ids, n}, .finish = finish};
+    m.u.tokens = (struct message_tokens){.deployment = 1,
+                                         .generation = generation,
+                                         .sequence = sequence,
+                                         .first = first,
+                                         .ids = {ids, n},
+                                         .finish = finish};
     struct buffer bytes = {0};
     message_encode(&m, &bytes);
     core_message(f->core, 10 + (uint64_t)agent, fixture_key(agent), bytes.data, bytes.size);
@@ -502,14 +559,16 @@ static void every_stage_hears_what_it_needs_of_a_sequence(void **state)
         stage_says(&f, 2 - i, 1, (uint64_t)i, "ready", NULL, 0);
     open_stream(&f, &s, 100, 20);
     for (int i = 0; i < 3; i++) {
-        const struct message_sequence_open *o = &fixture_last(&f, 10 + (uint64_t)i, MESSAGE_SEQUENCE_OPEN)->u.sequence_open;
+        const struct message_sequence_open *o =
+            &fixture_last(&f, 10 + (uint64_t)i, MESSAGE_SEQUENCE_OPEN)->u.sequence_open;
         assert_int_equal(o->kv_tokens, 120);
         assert_int_equal(o->sequence >> 32, 1); /* the boot number */
         assert_int_equal(o->prompt.count, i == 1 ? 0 : 100);
         assert_int_equal(o->slices.count, i == 2 ? 3 : 0);
         assert_int_equal(o->end_ids.count, 1);
     }
-    assert_int_equal(fixture_last(&f, 12, MESSAGE_SEQUENCE_OPEN)->u.sequence_open.slices.items[2], 20);
+    assert_int_equal(fixture_last(&f, 12, MESSAGE_SEQUENCE_OPEN)->u.sequence_open.slices.items[2],
+                     20);
     fixture_close(&f);
 }
 
@@ -525,11 +584,11 @@ static void repeated_tokens_are_ignored_and_the_end_token_is_not_text(void **sta
     tokens(&f, 0, 1, id, 0, ids, 2, "");
     tokens(&f, 0, 1, id, 0, ids, 2, "");
     tokens(&f, 0, 1, id, 1, ids + 1, 2, "");
-    tokens(&f, 1, 0, id, 3, ids, 1, "");      /* an older generation */
-    tokens(&f, 2, 1, id, 3, ids, 1, "");      /* an agent that has no stage */
-    tokens(&f, 1, 1, id, 3, ids, 1, "");      /* a stage that is not the last */
+    tokens(&f, 1, 0, id, 3, ids, 1, ""); /* an older generation */
+    tokens(&f, 2, 1, id, 3, ids, 1, ""); /* an agent that has no stage */
+    tokens(&f, 1, 1, id, 3, ids, 1, ""); /* a stage that is not the last */
     tokens(&f, 1, 1, id, 3, ids, 0, "length");
-    tokens(&f, 0, 1, id + 9, 3, ids, 1, "");  /* a sequence that there is not */
+    tokens(&f, 0, 1, id + 9, 3, ids, 1, ""); /* a sequence that there is not */
     assert_int_equal(s.n, 3);
     f.clock.now_ns += 1000000000;
     tokens(&f, 0, 1, id, 3, ids + 3, 1, "stop");
@@ -541,7 +600,8 @@ static void repeated_tokens_are_ignored_and_the_end_token_is_not_text(void **sta
     assert_int_equal(s.usage.prompt_tokens, 10);
     assert_true(s.usage.decode_s > 0.99 && s.usage.decode_s < 1.01);
     for (uint64_t peer = 10; peer < 12; peer++)
-        assert_int_equal(fixture_last(&f, peer, MESSAGE_SEQUENCE_CLOSE)->u.sequence_close.sequence, id);
+        assert_int_equal(fixture_last(&f, peer, MESSAGE_SEQUENCE_CLOSE)->u.sequence_close.sequence,
+                         id);
     tokens(&f, 0, 1, id, 3, ids + 3, 1, "stop");
     assert_int_equal(s.finished, 1);
     assert_int_equal(core_view(f.core).sequences_active, 0);
@@ -652,7 +712,8 @@ static void nothing_for_ms(struct fixture *f, uint64_t ms)
     settle(f);
 }
 
-/* Reading a prompt of ten tokens should take two seconds, so that a wait is 45 s and ten times that. */
+/* Reading a prompt of ten tokens should take two seconds, so that a wait is 45 s and ten times
+ * that. */
 static struct deployment *serving_slowly(struct fixture *f)
 {
     struct deployment *d = serving(f);
@@ -676,7 +737,8 @@ static void a_request_without_a_sign_of_life_ends_by_the_plan(void **state)
         assert_int_equal(s.failed, 0);
         nothing_for_ms(&f, (uint64_t)scale * 200);
         assert_int_equal(s.failed, 1);
-        assert_non_null(strstr(s.why, scale == 1 ? "no sign of this request for 65 s" : "for 195 s"));
+        assert_non_null(
+            strstr(s.why, scale == 1 ? "no sign of this request for 65 s" : "for 195 s"));
     }
     f.core->config.time_scale = 0;
     open_stream(&f, &s, 10, 20);
@@ -737,7 +799,8 @@ static void a_request_that_others_pass_for_ever_ends_too(void **state)
 struct seen {
     double opened, finished, serving;
 };
-static void see(void *out, const char *name, const char *type, const char *help, const char *labels, double value)
+static void see(void *out, const char *name, const char *type, const char *help, const char *labels,
+                double value)
 {
     struct seen *s = out;
     assert_true(*help && (strcmp(type, "counter") == 0 || strcmp(type, "gauge") == 0));

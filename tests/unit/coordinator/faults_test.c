@@ -1,17 +1,26 @@
-/* A coordinator's core without memory: every allocation of an agent's way in, a deployment, a request and hpctl's questions fails once. The core goes on, and
- * every request that it took has its end. */
-#include "tests/unit/faults.h"
-
+/* A coordinator's core without memory: every allocation of an agent's way in, a deployment, a
+ * request and hpctl's questions fails once. The core goes on, and every request that it took has
+ * its end. */
 #include "common/log.h"
 #include "common/manifest.h"
 #include "coordinator/core_int.h"
+#include "tests/unit/faults.h"
 
 enum { SAID = 32, AGENT = 10, ADMIN = 1 };
 
-static const char admin_key[] = "admin-key-of-forty-characters-0123456789", agent_key[] = "agent-00-key-of-forty-characters-0123456";
-static const struct core_layer layers[] = {{"embed", "embed", 1000, 500, 0, 8, 0}, {"blk.0.mlp", "mlp", 8000, 4000, 64, 8, 8000}};
+static const char admin_key[] = "admin-key-of-forty-characters-0123456789",
+                  agent_key[] = "agent-00-key-of-forty-characters-0123456";
+static const struct core_layer layers[] = {{"embed", "embed", 1000, 500, 0, 8, 0},
+                                           {"blk.0.mlp", "mlp", 8000, 4000, 64, 8, 8000}};
 static const uint32_t ends[] = {2};
-static const struct core_model facts = {.architecture = "toy", .layers = layers, .n_layers = 2, .vocabulary = 100, .width = 4, .context = 256, .end_ids = ends, .n_end_ids = 1};
+static const struct core_model facts = {.architecture = "toy",
+                                        .layers = layers,
+                                        .n_layers = 2,
+                                        .vocabulary = 100,
+                                        .width = 4,
+                                        .context = 256,
+                                        .end_ids = ends,
+                                        .n_end_ids = 1};
 
 /* What is said to the core, made while memory is there. */
 static struct {
@@ -40,25 +49,44 @@ static int script(void **state)
 {
     (void)state;
     static const uint8_t head[4] = "head";
-    static const char node[] = "{\"name\": \"x\", \"devices\": [{\"name\": \"cpu\", \"kind\": \"k\", \"memory_bytes\": 1e9}], \"nics\": []}";
+    static const char node[] = "{\"name\": \"x\", \"devices\": [{\"name\": \"cpu\", \"kind\": "
+                               "\"k\", \"memory_bytes\": 1e9}], \"nics\": []}";
     static const uint32_t ids[] = {7, 2};
     struct manifest_file file = {"m.gguf", 4096};
     struct manifest_head first = {0, 0, {head, sizeof head}};
     struct manifest manifest = {.name = "toy", .files = {&file, 1}, .heads = {&first, 1}};
     struct buffer blob = {0};
     struct message m = {.type = MESSAGE_JOIN, .id = 3};
-    m.u.join = (struct message_join){.name = "a0", .node = node, .hostname = "h", .machine = "m", .data_address = {(const uint8_t *)"a0", 2}};
+    m.u.join = (struct message_join){.name = "a0",
+                                     .node = node,
+                                     .hostname = "h",
+                                     .machine = "m",
+                                     .data_address = {(const uint8_t *)"a0", 2}};
     say(AGENT, false, &m);
     struct message beat = {.type = MESSAGE_HEARTBEAT};
     say(AGENT, false, &beat);
     manifest_encode(&manifest, &blob);
     ask("deploy", "{\"name\": \"d\", \"options\": {}}", (struct pack_span){blob.data, blob.size});
     static const uint32_t wanted[] = {0};
-    struct message fetching = {.type = MESSAGE_STAGE_STATE, .u.stage_state = {.deployment = 1, .generation = 1, .state = "fetching", .wanted = {wanted, 1}, .code = "", .text = ""}};
+    struct message fetching = {.type = MESSAGE_STAGE_STATE,
+                               .u.stage_state = {.deployment = 1,
+                                                 .generation = 1,
+                                                 .state = "fetching",
+                                                 .wanted = {wanted, 1},
+                                                 .code = "",
+                                                 .text = ""}};
     say(AGENT, false, &fetching);
-    struct message ready = {.type = MESSAGE_STAGE_STATE, .u.stage_state = {.deployment = 1, .generation = 1, .state = "ready", .code = "", .text = ""}};
+    struct message ready = {
+        .type = MESSAGE_STAGE_STATE,
+        .u.stage_state = {
+            .deployment = 1, .generation = 1, .state = "ready", .code = "", .text = ""}};
     say(AGENT, false, &ready);
-    struct message tokens = {.type = MESSAGE_TOKENS, .u.tokens = {.deployment = 1, .generation = 1, .sequence = (uint64_t)1 << 32 | 1, .ids = {ids, 2}, .finish = "stop"}};
+    struct message tokens = {.type = MESSAGE_TOKENS,
+                             .u.tokens = {.deployment = 1,
+                                          .generation = 1,
+                                          .sequence = (uint64_t)1 << 32 | 1,
+                                          .ids = {ids, 2},
+                                          .finish = "stop"}};
     say(AGENT, true, &tokens);
     ask("key.create", "{\"name\": \"me\"}", (struct pack_span){0});
     ask("node.describe", "{\"name\": \"a0\"}", (struct pack_span){0});
@@ -91,15 +119,20 @@ struct run {
     int opened, ended;
 };
 
-static void on_tokens(void *ctx, uint64_t request, const uint32_t *ids, size_t n) { (void)ctx, (void)request, (void)ids, (void)n; }
+static void on_tokens(void *ctx, uint64_t request, const uint32_t *ids, size_t n)
+{
+    (void)ctx, (void)request, (void)ids, (void)n;
+}
 
-static void on_finished(void *ctx, uint64_t request, enum request_finish finish, const struct request_usage *usage)
+static void on_finished(void *ctx, uint64_t request, enum request_finish finish,
+                        const struct request_usage *usage)
 {
     (void)request, (void)finish, (void)usage;
     ((struct run *)ctx)->ended++;
 }
 
-static void on_failed(void *ctx, uint64_t request, const struct err *why, const struct request_usage *usage)
+static void on_failed(void *ctx, uint64_t request, const struct err *why,
+                      const struct request_usage *usage)
 {
     (void)request, (void)usage;
     ((struct run *)ctx)->ended += why->code < 0;
@@ -130,7 +163,11 @@ static void request_open(struct run *r)
     static const uint32_t prompt[] = {1, 3, 4};
     struct requests requests;
     uint64_t id;
-    struct request q = {.model = "d", .prompt = prompt, .n_prompt = 3, .max_tokens = 4, .callbacks = {r, on_tokens, on_finished, on_failed}};
+    struct request q = {.model = "d",
+                        .prompt = prompt,
+                        .n_prompt = 3,
+                        .max_tokens = 4,
+                        .callbacks = {r, on_tokens, on_finished, on_failed}};
     core_requests(r->core, &requests);
     r->opened += requests.open(requests.ctx, &q, &id, NULL) == 0;
     settle(r);
@@ -148,12 +185,19 @@ static int opened_at_best;
 static int lives(void *ctx)
 {
     (void)ctx;
-    static const char record[] = "{\"key\": \"agent-00-key-of-forty-characters-0123456\", \"machine\": \"m\", \"hostname\": \"h\"}";
+    static const char record[] = "{\"key\": \"agent-00-key-of-forty-characters-0123456\", "
+                                 "\"machine\": \"m\", \"hostname\": \"h\"}";
     struct run r = {0};
     struct err e = {0};
     r.env = env_virtual_init(&r.clock, 7);
     r.clock.now_ns = 1000000000;
-    struct core_config config = {.env = &r.env, .cluster = "c", .version = "v", .public_key = admin_key, .admin_key = admin_key, .unix_s = 1000, .profile_ms = UINT64_MAX};
+    struct core_config config = {.env = &r.env,
+                                 .cluster = "c",
+                                 .version = "v",
+                                 .public_key = admin_key,
+                                 .admin_key = admin_key,
+                                 .unix_s = 1000,
+                                 .profile_ms = UINT64_MAX};
     int rc = core_create(&config, &r.core, &e);
     if (rc == 0)
         rc = core_restore(r.core, "agent", "a0", record, strlen(record), &e);
@@ -188,6 +232,7 @@ static void the_core_goes_on_without_memory(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(the_core_goes_on_without_memory, script, script_end)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(the_core_goes_on_without_memory, script, script_end)};
     return cmocka_run_group_tests_name("faults", tests, NULL, NULL);
 }

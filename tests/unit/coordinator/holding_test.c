@@ -23,7 +23,8 @@ static void an_answer_waits_until_what_it_says_is_stored(void **state)
     fixture_open(&f);
     f.disk_is_slow = true;
     assert_null(fixture_ask(&f, "token.create", "{\"ttl_s\": 60}", NULL));
-    const struct message_answer *a = fixture_ask(&f, "token.ls", "{}", NULL); /* behind it: answers keep their order */
+    const struct message_answer *a =
+        fixture_ask(&f, "token.ls", "{}", NULL); /* behind it: answers keep their order */
     assert_null(a);
     stored(&f);
     assert_int_equal(sent_to(&f, ADMIN, MESSAGE_ANSWER), 2);
@@ -69,7 +70,8 @@ static void heartbeats_are_acknowledged_while_the_disk_is_slow(void **state)
 
 static void full(struct fixture *f)
 {
-    err_set(&f->disk, HP_ENOSPACE, "the store cannot be written while committing a change: the disk is full");
+    err_set(&f->disk, HP_ENOSPACE,
+            "the store cannot be written while committing a change: the disk is full");
 }
 
 static void a_full_disk_refuses_changes_by_name_and_the_rest_goes_on(void **state)
@@ -79,10 +81,12 @@ static void a_full_disk_refuses_changes_by_name_and_the_rest_goes_on(void **stat
     fixture_open(&f);
     fixture_agent(&f, 0, "k", 1e9);
     full(&f);
-    const struct message_answer *a = fixture_ask(&f, "token.create", "{\"ttl_s\": 60}", NULL); /* the first finds out */
+    const struct message_answer *a =
+        fixture_ask(&f, "token.create", "{\"ttl_s\": 60}", NULL); /* the first finds out */
     assert_string_equal(a->code, "no_space");
     assert_non_null(strstr(a->text, "not stored"));
-    static const char *const changes[] = {"token.create", "key.create", "node.drain", "node.rm", "undeploy"};
+    static const char *const changes[] = {"token.create", "key.create", "node.drain", "node.rm",
+                                          "undeploy"};
     for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
         a = fixture_ask(&f, changes[i], "{\"name\": \"a0\", \"ttl_s\": 60}", NULL);
         assert_string_equal(a->code, "no_space");
@@ -104,7 +108,8 @@ struct seen {
     double read_only, pauses;
 };
 
-static void see(void *out, const char *name, const char *type, const char *help, const char *labels, double value)
+static void see(void *out, const char *name, const char *type, const char *help, const char *labels,
+                double value)
 {
     struct seen *s = out;
     (void)type, (void)help, (void)labels;

@@ -1,6 +1,6 @@
-#include "tests/unit/coordinator/core_fixture.h"
-
 #include <stdio.h>
+
+#include "tests/unit/coordinator/core_fixture.h"
 
 enum { AGENTS = 3 };
 
@@ -21,11 +21,13 @@ static int teardown(void **state)
 }
 
 /* The last probe that any agent was told, and who that is (-1: nobody since message `since`). */
-static const struct message *told(const struct fixture *f, size_t since, const char *role, int *agent)
+static const struct message *told(const struct fixture *f, size_t since, const char *role,
+                                  int *agent)
 {
     *agent = -1;
     for (size_t i = f->n_sent; i-- > since;)
-        if (f->sent[i].type == MESSAGE_LINK_PROBE && strcmp(f->sent[i].m.u.link_probe.role, role) == 0) {
+        if (f->sent[i].type == MESSAGE_LINK_PROBE &&
+            strcmp(f->sent[i].m.u.link_probe.role, role) == 0) {
             *agent = (int)f->sent[i].peer - 10;
             return &f->sent[i].m;
         }
@@ -35,7 +37,10 @@ static const struct message *told(const struct fixture *f, size_t since, const c
 static void result(struct fixture *f, int agent, uint64_t id, double bandwidth, const char *code)
 {
     struct message m = {.type = MESSAGE_LINK_RESULT, .id = id};
-    m.u.link_result = (struct message_link_result){.latency_s = bandwidth > 0 ? 1e-4 : 0, .bandwidth_bytes_per_s = bandwidth, .code = code, .text = code[0] ? "no" : ""};
+    m.u.link_result = (struct message_link_result){.latency_s = bandwidth > 0 ? 1e-4 : 0,
+                                                   .bandwidth_bytes_per_s = bandwidth,
+                                                   .code = code,
+                                                   .text = code[0] ? "no" : ""};
     fixture_say(f, 10 + (uint64_t)agent, fixture_key(agent), &m);
 }
 
@@ -73,7 +78,10 @@ static int measure_for(struct fixture *f, int ticks, double bandwidth)
     return n;
 }
 
-static int measure_all(struct fixture *f, double bandwidth) { return measure_for(f, 60, bandwidth); }
+static int measure_all(struct fixture *f, double bandwidth)
+{
+    return measure_for(f, 60, bandwidth);
+}
 
 static json_t *links_now(struct fixture *f)
 {
@@ -90,9 +98,11 @@ static void every_pair_is_measured_once_and_again_after_minutes(void **state)
     assert_int_equal(measure_all(f, 5e8), 0);
     json_t *links = links_now(f);
     assert_int_equal(json_array_size(links), AGENTS * (AGENTS - 1));
-    assert_true(json_number_value(json_object_get(json_array_get(links, 0), "bandwidth_bytes_per_s")) == 5e8);
+    assert_true(json_number_value(
+                    json_object_get(json_array_get(links, 0), "bandwidth_bytes_per_s")) == 5e8);
     assert_true(json_number_value(json_object_get(json_array_get(links, 0), "latency_s")) == 1e-4);
-    assert_true(json_integer_value(json_object_get(json_array_get(links, 0), "measured_s")) >= 1000);
+    assert_true(json_integer_value(json_object_get(json_array_get(links, 0), "measured_s")) >=
+                1000);
     json_decref(links);
     fixture_jump_ms(f, LINKS_REFRESH_MS - 2000);
     beat_all(f);
@@ -153,7 +163,8 @@ static void paced_agents_keep_their_given_links(void **state)
     struct fixture *f = *state;
     for (int i = 0; i < AGENTS; i++) {
         char node[500];
-        snprintf(node, sizeof node, "%.*s, \"paced\": {\"as\": \"p/gpu%d\", \"links\": []}}", (int)strlen(fixture_node("toy", 1e9)) - 1, fixture_node("toy", 1e9), i);
+        snprintf(node, sizeof node, "%.*s, \"paced\": {\"as\": \"p/gpu%d\", \"links\": []}}",
+                 (int)strlen(fixture_node("toy", 1e9)) - 1, fixture_node("toy", 1e9), i);
         fixture_join(f, 10 + (uint64_t)i, fixture_key(i), "", "", node);
     }
     assert_int_equal(measure_all(f, 4e8), 0);
@@ -162,7 +173,8 @@ static void paced_agents_keep_their_given_links(void **state)
 static double speed_of_first(struct fixture *f)
 {
     json_t *links = links_now(f);
-    double speed = json_number_value(json_object_get(json_array_get(links, 0), "bandwidth_bytes_per_s"));
+    double speed =
+        json_number_value(json_object_get(json_array_get(links, 0), "bandwidth_bytes_per_s"));
     json_decref(links);
     return speed;
 }
@@ -210,12 +222,16 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(no_link_is_faster_than_its_cards, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_result_that_differs_much_is_believed_when_it_comes_twice, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_result_that_differs_much_is_believed_when_it_comes_twice,
+                                        setup, teardown),
         cmocka_unit_test_setup_teardown(links_are_measured_when_asked_for, setup, teardown),
-        cmocka_unit_test_setup_teardown(every_pair_is_measured_once_and_again_after_minutes, setup, teardown),
-        cmocka_unit_test_setup_teardown(agents_that_do_not_answer_are_left_alone_for_a_while, setup, teardown),
+        cmocka_unit_test_setup_teardown(every_pair_is_measured_once_and_again_after_minutes, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(agents_that_do_not_answer_are_left_alone_for_a_while, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(what_was_measured_outlives_a_restart, setup, teardown),
-        cmocka_unit_test_setup_teardown(agents_that_come_back_are_measured_again_and_removed_ones_forgotten, setup, teardown),
+        cmocka_unit_test_setup_teardown(
+            agents_that_come_back_are_measured_again_and_removed_ones_forgotten, setup, teardown),
         cmocka_unit_test_setup_teardown(paced_agents_keep_their_given_links, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

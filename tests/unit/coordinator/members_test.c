@@ -1,5 +1,4 @@
 #include "tests/unit/coordinator/core_fixture.h"
-
 #include "transport/data_address.h"
 
 static const char *state_of(struct fixture *f, const char *name)
@@ -53,17 +52,22 @@ static void what_opens_nothing(void **state)
     static const struct {
         const char *token, *node, *says;
     } cases[] = {
-        {"", "{\"devices\": [{\"name\": \"c\", \"kind\": \"k\", \"memory_bytes\": 1}]}", "brought no join token"},
-        {"00112233445566778899aabbccddeeff", "{\"devices\": [{\"name\": \"c\", \"kind\": \"k\", \"memory_bytes\": 1}]}", "not one of this cluster"},
+        {"", "{\"devices\": [{\"name\": \"c\", \"kind\": \"k\", \"memory_bytes\": 1}]}",
+         "brought no join token"},
+        {"00112233445566778899aabbccddeeff",
+         "{\"devices\": [{\"name\": \"c\", \"kind\": \"k\", \"memory_bytes\": 1}]}",
+         "not one of this cluster"},
         {NULL, "nonsense", "not a JSON object"},
         {NULL, "{\"devices\": []}", "has no device"},
-        {NULL, "{\"devices\": [{\"name\": \"c\", \"kind\": \"k\", \"memory_bytes\": -1}]}", "is negative"},
+        {NULL, "{\"devices\": [{\"name\": \"c\", \"kind\": \"k\", \"memory_bytes\": -1}]}",
+         "is negative"},
     };
     struct fixture f;
     fixture_open(&f);
     fixture_invite(&f, 60);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        fixture_join(&f, 10 + i, fixture_key(0), "x", cases[i].token ? cases[i].token : f.token, cases[i].node);
+        fixture_join(&f, 10 + i, fixture_key(0), "x", cases[i].token ? cases[i].token : f.token,
+                     cases[i].node);
         if (!strstr(refusal(&f, 10 + i), cases[i].says))
             fail_msg("expected \"%s\" in \"%s\"", cases[i].says, refusal(&f, 10 + i));
         assert_int_equal(core_view(f.core).members, 0);
@@ -172,13 +176,19 @@ static void names_are_made_safe_and_unique_and_stay(void **state)
     (void)state;
     static const struct {
         const char *asked, *got;
-    } cases[] = {{"box", "box"}, {"box", "box-2"}, {"box", "box-3"}, {"my box/1", "my-box-1"}, {"", "agent"}};
+    } cases[] = {{"box", "box"},
+                 {"box", "box-2"},
+                 {"box", "box-3"},
+                 {"my box/1", "my-box-1"},
+                 {"", "agent"}};
     struct fixture f;
     fixture_open(&f);
     for (int i = 0; i < 5; i++) {
         fixture_invite(&f, 60);
-        fixture_join(&f, 10 + (uint64_t)i, fixture_key(i), cases[i].asked, f.token, fixture_node("k", 1e9));
-        assert_string_equal(fixture_last(&f, 10 + (uint64_t)i, MESSAGE_WELCOME)->u.welcome.name, cases[i].got);
+        fixture_join(&f, 10 + (uint64_t)i, fixture_key(i), cases[i].asked, f.token,
+                     fixture_node("k", 1e9));
+        assert_string_equal(fixture_last(&f, 10 + (uint64_t)i, MESSAGE_WELCOME)->u.welcome.name,
+                            cases[i].got);
     }
     fixture_restart(&f);
     fixture_join(&f, 20, fixture_key(1), "another name", "", fixture_node("k", 1e9));
@@ -245,7 +255,8 @@ static void api_keys_are_kept_as_digests(void **state)
     struct fixture f;
     struct requests r;
     fixture_open(&f);
-    json_t *made = json_loads(fixture_ask(&f, "key.create", "{\"name\": \"me\"}", NULL)->result, 0, NULL);
+    json_t *made =
+        json_loads(fixture_ask(&f, "key.create", "{\"name\": \"me\"}", NULL)->result, 0, NULL);
     const char *key = json_string_value(json_object_get(made, "key"));
     assert_string_equal(fixture_ask(&f, "key.create", "{\"name\": \"me\"}", NULL)->code, "exists");
     fixture_restart(&f);
@@ -294,13 +305,18 @@ static void what_is_not_text_is_refused_and_cuts_are_between_characters(void **s
     fixture_open(&f);
     fixture_invite(&f, 60);
     struct message m = {.type = MESSAGE_JOIN, .id = 3};
-    m.u.join = (struct message_join){.name = "box", .token = f.token, .hostname = "caf~", .node = fixture_node("k", 1e9), .data_address = {(const uint8_t *)"box", 3}};
+    m.u.join = (struct message_join){.name = "box",
+                                     .token = f.token,
+                                     .hostname = "caf~",
+                                     .node = fixture_node("k", 1e9),
+                                     .data_address = {(const uint8_t *)"box", 3}};
     fixture_say_changed(&f, 10, fixture_key(0), &m, '~', '\xe9');
     assert_non_null(strstr(refusal(&f, 10), "\"hostname\" is not text in UTF-8"));
     assert_string_equal(state_of(&f, "box"), "nobody");
     char host[100];
     memset(host, 'x', 78);
-    strcpy(host + 78, "\xc3\xa9" "cole");
+    strcpy(host + 78, "\xc3\xa9"
+                      "cole");
     m.u.join.hostname = host;
     m.u.join.program = "\xff";
     fixture_say(&f, 10, fixture_key(0), &m);
@@ -310,7 +326,8 @@ static void what_is_not_text_is_refused_and_cuts_are_between_characters(void **s
     assert_string_equal(member_find(f.core, "box")->hostname, host);
     fixture_join(&f, 10, fixture_key(0), "box", "", fixture_node("k", 1e9));
     fixture_beat(&f, 10, fixture_key(0));
-    m = (struct message){.type = MESSAGE_STAGE_STATE, .u.stage_state = {.state = "failed", .text = "~"}};
+    m = (struct message){.type = MESSAGE_STAGE_STATE,
+                         .u.stage_state = {.state = "failed", .text = "~"}};
     fixture_say_changed(&f, 10, fixture_key(0), &m, '~', '\xe9');
     assert_non_null(strstr(refusal(&f, 10), "\"text\" is not text in UTF-8"));
     fixture_close(&f);
@@ -323,7 +340,8 @@ static void names_of_keys_are_whole_and_printable(void **state)
         const char *name, *says;
     } cases[] = {
         {"", "1 to 63 bytes"},
-        {"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\xc3\xa9", "1 to 63 bytes, this one 64"},
+        {"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\xc3\xa9",
+         "1 to 63 bytes, this one 64"},
         {"a\\u001b[31m", "no control characters"},
         {"a\\nb", "no control characters"},
         {"a\\u0085", "no control characters"},
@@ -368,8 +386,14 @@ struct counted_work {
     int ran, done, dropped;
 };
 
-static void counted_run(struct work *w) { ((struct counted_work *)w)->ran++; }
-static void counted_done(struct work *w, bool dropped) { *(dropped ? &((struct counted_work *)w)->dropped : &((struct counted_work *)w)->done) += 1; }
+static void counted_run(struct work *w)
+{
+    ((struct counted_work *)w)->ran++;
+}
+static void counted_done(struct work *w, bool dropped)
+{
+    *(dropped ? &((struct counted_work *)w)->dropped : &((struct counted_work *)w)->done) += 1;
+}
 
 static void work_comes_back_once_and_what_is_out_at_the_end_is_dropped(void **state)
 {
@@ -384,7 +408,8 @@ static void work_comes_back_once_and_what_is_out_at_the_end_is_dropped(void **st
     for (int i = 0; i <= CORE_MAX_WORK; i++)
         w[i] = (struct counted_work){.work = {.run = counted_run, .done = counted_done}};
     assert_int_equal(r.work(r.ctx, NULL, &w[0].work, &e), 0);
-    assert_int_equal(r.work(r.ctx, (const struct model *)&w[1], &w[1].work, &e), HP_ENOENT); /* a model that nobody has */
+    assert_int_equal(r.work(r.ctx, (const struct model *)&w[1], &w[1].work, &e),
+                     HP_ENOENT); /* a model that nobody has */
     fixture_settle(&f);
     assert_int_equal(w[0].ran, 0);
     fixture_work(&f);
@@ -400,10 +425,15 @@ static void work_comes_back_once_and_what_is_out_at_the_end_is_dropped(void **st
     assert_int_equal(w[0].dropped, 0);
 }
 
-static void join_as(struct fixture *f, uint64_t peer, const char *key, const char *host, uint64_t process, const char *address)
+static void join_as(struct fixture *f, uint64_t peer, const char *key, const char *host,
+                    uint64_t process, const char *address)
 {
     struct message m = {.type = MESSAGE_JOIN, .id = 3};
-    m.u.join = (struct message_join){.name = "box", .token = f->token, .hostname = host, .process = process, .node = fixture_node("k", 1e9),
+    m.u.join = (struct message_join){.name = "box",
+                                     .token = f->token,
+                                     .hostname = host,
+                                     .process = process,
+                                     .node = fixture_node("k", 1e9),
                                      .data_address = {(const uint8_t *)address, strlen(address)}};
     fixture_say(f, peer, key, &m);
 }
@@ -423,7 +453,8 @@ static void two_processes_with_one_key_are_told_apart(void **state)
     assert_string_equal(state_of(&f, "box"), "ready");
     fixture_pass_ms(&f, 500);
     join_as(&f, 11, fixture_key(0), "new", 2, "box");
-    assert_non_null(strstr(refusal(&f, 11), "in use by another process, on host \"old\"; this one is on \"new\""));
+    assert_non_null(strstr(refusal(&f, 11),
+                           "in use by another process, on host \"old\"; this one is on \"new\""));
     assert_int_equal(member_find(f.core, "box")->joins, 1);
     const struct message_answer *a = fixture_ask(&f, "node.ls", "", NULL);
     assert_non_null(strstr(a->result, "\"key_also_on\":\"new\""));
@@ -446,7 +477,8 @@ static void a_restarted_process_is_let_in_after_a_missed_heartbeat(void **state)
     join_as(&f, 11, fixture_key(0), "box", 2, "box");
     assert_int_equal(member_find(f.core, "box")->joins, 2);
     assert_int_equal(member_find(f.core, "box")->peer, 11);
-    join_as(&f, 12, fixture_key(0), "box", 2, "box"); /* the same process over another connection is itself */
+    join_as(&f, 12, fixture_key(0), "box", 2,
+            "box"); /* the same process over another connection is itself */
     assert_int_equal(member_find(f.core, "box")->peer, 12);
     fixture_close(&f);
 }
@@ -485,7 +517,8 @@ static void agents_hear_whose_connections_to_take(void **state)
     uint8_t key[KEY_BYTES];
     fixture_open(&f);
     fixture_agent(&f, 0, "k", 1e9);
-    assert_int_equal(fixture_last(&f, 10, MESSAGE_MEMBERS)->u.members.keys.size, 2 * KEY_BYTES); /* the admin's, and its own */
+    assert_int_equal(fixture_last(&f, 10, MESSAGE_MEMBERS)->u.members.keys.size,
+                     2 * KEY_BYTES); /* the admin's, and its own */
     fixture_agent(&f, 1, "k", 1e9);
     for (uint64_t peer = 10; peer < 12; peer++) {
         const struct message_members *m = &fixture_last(&f, peer, MESSAGE_MEMBERS)->u.members;
@@ -515,9 +548,13 @@ static void a_record_that_cannot_be_read_keeps_nobody_from_starting(void **state
     static const struct {
         const char *kind, *key, *bytes, *aside;
     } cases[] = {
-        {"agent", "a7", "{\"key\": \"short\"}", "agent/a7"}, {"agent", "a8", "not json", "agent/a8"},  {"link", "a0", "{}", ""},
-        {"link", "a0", "[{\"to\": \"a0\", \"bandwidth_bytes_per_s\": -1}]", ""}, {"model", "00ff", "garbage", "model/00ff"},
-        {"deployment", "d", "{\"model\": \"00ff\"}", "deployment/d"}, {"meta", "boot", "\"x\"", "meta/boot"},
+        {"agent", "a7", "{\"key\": \"short\"}", "agent/a7"},
+        {"agent", "a8", "not json", "agent/a8"},
+        {"link", "a0", "{}", ""},
+        {"link", "a0", "[{\"to\": \"a0\", \"bandwidth_bytes_per_s\": -1}]", ""},
+        {"model", "00ff", "garbage", "model/00ff"},
+        {"deployment", "d", "{\"model\": \"00ff\"}", "deployment/d"},
+        {"meta", "boot", "\"x\"", "meta/boot"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct fixture f;
@@ -526,7 +563,8 @@ static void a_record_that_cannot_be_read_keeps_nobody_from_starting(void **state
         fixture_open(&f);
         fixture_agent(&f, 0, "k", 1e9);
         uint64_t boot = core_view(f.core).boot;
-        struct store_change change = {cases[i].kind, cases[i].key, cases[i].bytes, strlen(cases[i].bytes)};
+        struct store_change change = {cases[i].kind, cases[i].key, cases[i].bytes,
+                                      strlen(cases[i].bytes)};
         assert_int_equal(store_apply(f.store, &change, 1, &e), 0);
         fixture_restart(&f);
         assert_int_equal(core_view(f.core).members, 1);

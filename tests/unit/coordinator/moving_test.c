@@ -1,10 +1,16 @@
-/* Agents that are taken out of service, or lost and back, and what comes of the deployments on them. */
+/* Agents that are taken out of service, or lost and back, and what comes of the deployments on
+ * them. */
 #include "tests/unit/coordinator/core_fixture.h"
 
 /* Ten layers of 200 MB each once packed, 1000 bytes of KV a token. */
 enum { LAYERS = 10 };
 static struct core_layer layers[LAYERS];
-static struct core_model facts = {.architecture = "test", .layers = layers, .n_layers = LAYERS, .vocabulary = 1000, .width = 1024, .context = 4096};
+static struct core_model facts = {.architecture = "test",
+                                  .layers = layers,
+                                  .n_layers = LAYERS,
+                                  .vocabulary = 1000,
+                                  .width = 1024,
+                                  .context = 4096};
 
 static const double roomy = 4e9, half = 1.2e9;
 
@@ -17,7 +23,8 @@ static void deploy(struct fixture *f, const char *options)
     struct buffer blob = {0};
     char arguments[400];
     for (int i = 0; i < LAYERS; i++)
-        layers[i] = (struct core_layer){"layer", i % 2 ? "attn" : "mlp", 100000000, 100000000, 1000, 4096, 2e8};
+        layers[i] = (struct core_layer){
+            "layer", i % 2 ? "attn" : "mlp", 100000000, 100000000, 1000, 4096, 2e8};
     manifest_encode(&m, &blob);
     f->facts = &facts;
     snprintf(arguments, sizeof arguments, "{\"name\": \"d\", \"options\": %s}", options);
@@ -32,9 +39,15 @@ static struct deployment *deployed(struct fixture *f)
     return d;
 }
 
-static const char *state_of(struct fixture *f) { return deployment_states[deployed(f)->state].word; }
+static const char *state_of(struct fixture *f)
+{
+    return deployment_states[deployed(f)->state].word;
+}
 
-static bool is_on(struct fixture *f, const char *name) { return stages_of_member(deployed(f), member_find(f->core, name)) != NULL; }
+static bool is_on(struct fixture *f, const char *name)
+{
+    return stages_of_member(deployed(f), member_find(f->core, name)) != NULL;
+}
 
 /* All agents of the plan have their stages. */
 static void stages_ready(struct fixture *f)
@@ -43,7 +56,12 @@ static void stages_ready(struct fixture *f)
     for (int i = 0; i < deployed(f)->n_stages; i++) {
         int agent = deployed(f)->stages[i].agent->name[1] - '0';
         struct message m = {.type = MESSAGE_STAGE_STATE};
-        m.u.stage_state = (struct message_stage_state){.deployment = deployed(f)->id, .generation = generation, .stage = (uint64_t)i, .state = "ready", .code = "", .text = ""};
+        m.u.stage_state = (struct message_stage_state){.deployment = deployed(f)->id,
+                                                       .generation = generation,
+                                                       .stage = (uint64_t)i,
+                                                       .state = "ready",
+                                                       .code = "",
+                                                       .text = ""};
         fixture_say(f, 10 + (uint64_t)agent, fixture_key(agent), &m);
     }
     assert_string_equal(state_of(f), "serving");
@@ -58,13 +76,18 @@ static void serving(struct fixture *f, int agents, double memory, const char *op
     stages_ready(f);
 }
 
-static const char *member_state_of(struct fixture *f, const char *name) { return member_states[member_find(f->core, name)->state].word; }
+static const char *member_state_of(struct fixture *f, const char *name)
+{
+    return member_states[member_find(f->core, name)->state].word;
+}
 
 /* `verb` of the agent under the first stage; its last answer. */
-static const struct message_answer *ask(struct fixture *f, const char *verb, const char *name, bool force)
+static const struct message_answer *ask(struct fixture *f, const char *verb, const char *name,
+                                        bool force)
 {
     char arguments[100];
-    snprintf(arguments, sizeof arguments, "{\"name\": \"%s\", \"force\": %s}", name, force ? "true" : "false");
+    snprintf(arguments, sizeof arguments, "{\"name\": \"%s\", \"force\": %s}", name,
+             force ? "true" : "false");
     return fixture_ask(f, verb, arguments, NULL);
 }
 
@@ -127,7 +150,9 @@ static void a_smaller_context_is_no_way_to_move(void **state)
     serving(&f, 2, roomy, "{}");
     const char *from = deployed(&f)->stages[0].agent->name, *to = from[1] == '0' ? "a1" : "a0";
     member_find(f.core, to)->memory_bytes = 2.6e9; /* the weights, and KV of a smaller context */
-    json_object_set_new(json_array_get(json_object_get(member_find(f.core, to)->node, "devices"), 0), "memory_bytes", json_real(2.03e9 + 0.6e9));
+    json_object_set_new(
+        json_array_get(json_object_get(member_find(f.core, to)->node, "devices"), 0),
+        "memory_bytes", json_real(2.03e9 + 0.6e9));
     deployed(&f)->context = 1 << 20;
     const struct message_answer *a = ask(&f, "node.drain", from, false);
     assert_string_equal(a->code, "infeasible");
@@ -215,9 +240,17 @@ static void a_restart_forgets_no_drain(void **state)
         struct message m = {.type = MESSAGE_JOIN, .id = 3};
         char name[8];
         snprintf(name, sizeof name, "a%d", i);
-        const struct deployment_stage *stage = stages_of_member(deployed(&f), member_find(f.core, name));
-        struct message_held_stage held = {.deployment = deployed(&f)->id, .generation = deployed(&f)->generation, .stage = stage ? (uint64_t)(stage - deployed(&f)->stages) : 0, .state = "ready"};
-        m.u.join = (struct message_join){.name = name, .node = fixture_node("k", roomy), .data_address = {(const uint8_t *)name, 2}, .held = {&held, stage != NULL}};
+        const struct deployment_stage *stage =
+            stages_of_member(deployed(&f), member_find(f.core, name));
+        struct message_held_stage held = {.deployment = deployed(&f)->id,
+                                          .generation = deployed(&f)->generation,
+                                          .stage =
+                                              stage ? (uint64_t)(stage - deployed(&f)->stages) : 0,
+                                          .state = "ready"};
+        m.u.join = (struct message_join){.name = name,
+                                         .node = fixture_node("k", roomy),
+                                         .data_address = {(const uint8_t *)name, 2},
+                                         .held = {&held, stage != NULL}};
         fixture_say(&f, 10 + (uint64_t)i, fixture_key(i), &m);
         fixture_beat(&f, 10 + (uint64_t)i, fixture_key(i));
     }
@@ -248,9 +281,16 @@ static void pass_serving_ms(struct fixture *f, int ms, unsigned agents)
             char name[8];
             snprintf(name, sizeof name, "a%d", i);
             const struct member *m = agents >> i & 1 ? member_find(f->core, name) : NULL;
-            const struct deployment_stage *stage = m && deployed(f)->state == DEPLOYMENT_SERVING ? stages_of_member(deployed(f), m) : NULL;
-            struct message_held_stage held = {.deployment = deployed(f)->id, .generation = deployed(f)->generation, .stage = stage ? (uint64_t)(stage - deployed(f)->stages) : 0, .state = "ready"};
-            struct message h = {.type = MESSAGE_HEARTBEAT, .u.heartbeat.held = {&held, stage != NULL}};
+            const struct deployment_stage *stage = m && deployed(f)->state == DEPLOYMENT_SERVING
+                                                       ? stages_of_member(deployed(f), m)
+                                                       : NULL;
+            struct message_held_stage held = {
+                .deployment = deployed(f)->id,
+                .generation = deployed(f)->generation,
+                .stage = stage ? (uint64_t)(stage - deployed(f)->stages) : 0,
+                .state = "ready"};
+            struct message h = {.type = MESSAGE_HEARTBEAT,
+                                .u.heartbeat.held = {&held, stage != NULL}};
             if (m)
                 fixture_say(f, 10 + (uint64_t)i, fixture_key(i), &h);
         }
@@ -302,9 +342,16 @@ static void growing_back_that_fails_leaves_it_as_it_was(void **state)
     fixture_beat(&f, 11, fixture_key(1));
     pass_serving_ms(&f, 7000, 3);
     assert_string_equal(state_of(&f), "preparing");
-    const struct deployment_stage *stage = stages_of_member(deployed(&f), member_find(f.core, "a1"));
+    const struct deployment_stage *stage =
+        stages_of_member(deployed(&f), member_find(f.core, "a1"));
     struct message m = {.type = MESSAGE_STAGE_STATE};
-    m.u.stage_state = (struct message_stage_state){.deployment = deployed(&f)->id, .generation = deployed(&f)->generation, .stage = (uint64_t)(stage - deployed(&f)->stages), .state = "failed", .code = "io", .text = "a bad disk"};
+    m.u.stage_state =
+        (struct message_stage_state){.deployment = deployed(&f)->id,
+                                     .generation = deployed(&f)->generation,
+                                     .stage = (uint64_t)(stage - deployed(&f)->stages),
+                                     .state = "failed",
+                                     .code = "io",
+                                     .text = "a bad disk"};
     fixture_say(&f, 11, fixture_key(1), &m);
     assert_int_equal(deployed(&f)->n_stages, 1);
     stages_ready(&f);

@@ -6,7 +6,12 @@
 /* Ten layers: 100 MB of weights each (200 MB once packed as bf16), 1000 bytes of KV a token. */
 enum { LAYERS = 10 };
 static struct core_layer layers[LAYERS];
-static struct core_model facts = {.architecture = "test", .layers = layers, .n_layers = LAYERS, .vocabulary = 1000, .width = 1024, .context = 4096};
+static struct core_model facts = {.architecture = "test",
+                                  .layers = layers,
+                                  .n_layers = LAYERS,
+                                  .vocabulary = 1000,
+                                  .width = 1024,
+                                  .context = 4096};
 
 static int prepare_facts(void **state)
 {
@@ -31,8 +36,10 @@ static void manifest(struct buffer *out)
     manifest_encode(&m, out);
 }
 
-/* Deploys with these options; the deployment while it is there, else NULL and the answer's error. */
-static struct deployment *deploy(struct fixture *f, const char *name, const char *options, const struct message_answer **answer)
+/* Deploys with these options; the deployment while it is there, else NULL and the answer's error.
+ */
+static struct deployment *deploy(struct fixture *f, const char *name, const char *options,
+                                 const struct message_answer **answer)
 {
     char arguments[400];
     struct buffer blob = {0};
@@ -46,12 +53,14 @@ static struct deployment *deploy(struct fixture *f, const char *name, const char
     return deployment_find(f->core, name);
 }
 
-static void expect_failure(struct fixture *f, const char *options, const char *code, const char *says, const char *hint)
+static void expect_failure(struct fixture *f, const char *options, const char *code,
+                           const char *says, const char *hint)
 {
     const struct message_answer *a;
     struct deployment *d = deploy(f, "x", options, &a);
     if (d || !a || strcmp(a->code, code) != 0 || !strstr(a->text, says) || !strstr(a->hint, hint))
-        fail_msg("%s: %s, \"%s\", \"%s\"", options, a ? a->code : "no answer", a ? a->text : "", a ? a->hint : "");
+        fail_msg("%s: %s, \"%s\", \"%s\"", options, a ? a->code : "no answer", a ? a->text : "",
+                 a ? a->hint : "");
 }
 
 static void layers_are_where_they_were_asked_for(void **state)
@@ -86,7 +95,8 @@ static void what_cannot_be_placed_says_why(void **state)
         {"{\"layers\": \"0-3:a0,5-9:a1\"}", "invalid", "leaves out layer 4", ""},
         {"{\"layers\": \"0-3:a0,3-9:a1\"}", "invalid", "gives layer 3 to two agents", ""},
         {"{\"layers\": \"1-9:a1\"}", "invalid", "leaves out layer 0", ""},
-        {"{\"layers\": \"0-3:a0,4-8:a1\"}", "invalid", "ends at layer 8; the last layer of this model is 9", ""},
+        {"{\"layers\": \"0-3:a0,4-8:a1\"}", "invalid",
+         "ends at layer 8; the last layer of this model is 9", ""},
         {"{\"layers\": \"0-3:a0,4-12:a1\"}", "invalid", "names layer 12", ""},
         {"{\"layers\": \"0-3:a0,4-9:a0\"}", "invalid", "named twice", ""},
         {"{\"layers\": \"0-3\"}", "invalid", "is not FIRST-LAST:AGENT", ""},
@@ -98,10 +108,12 @@ static void what_cannot_be_placed_says_why(void **state)
         {"{\"slice\": -1}", "invalid", "\"slice\" is not a number", ""},
         {"{\"agents\": 3}", "invalid", "\"agents\" is not text", ""},
         {"{\"max_context\": 5000}", "invalid", "more than the model's 4096", ""},
-        /* 10 layers of 200 MB and 4096 tokens of 10 kB: 2.04 GB; a0 has 1 GB, a1 0.5 GB, a2 0.1 GB */
+        /* 10 layers of 200 MB and 4096 tokens of 10 kB: 2.04 GB; a0 has 1 GB, a1 0.5 GB, a2 0.1 GB
+         */
         {"{\"max_context\": 4096}", "infeasible", "bytes are missing", "no context fits"},
         {"{}", "infeasible", "weights 2.00 GB", "up to 2002560000 bytes in all"},
-        {"{\"layers\": \"0-3:a0,4-9:a1\", \"max_context\": 1024}", "infeasible", "layers 4-9 need 1.21 GB on agent \"a1\", which has 500.0 MB free: 706144000 bytes", ""},
+        {"{\"layers\": \"0-3:a0,4-9:a1\", \"max_context\": 1024}", "infeasible",
+         "layers 4-9 need 1.21 GB on agent \"a1\", which has 500.0 MB free: 706144000 bytes", ""},
     };
     struct fixture f;
     fixture_open(&f);
@@ -129,7 +141,8 @@ static void the_error_names_a_context_that_would_fit(void **state)
     struct fixture f;
     fixture_open(&f);
     fixture_agent(&f, 0, "k", 2.03e9); /* weights 2 GB; 10 kB a token: room for some 3000 */
-    expect_failure(&f, "{\"max_context\": 4096}", "infeasible", "bytes are missing", "--max-context 2048");
+    expect_failure(&f, "{\"max_context\": 4096}", "infeasible", "bytes are missing",
+                   "--max-context 2048");
     fixture_close(&f);
 }
 
@@ -168,14 +181,16 @@ static void as_many_sequences_are_open_as_asked_for_or_as_memory_is_good_for(voi
         assert_non_null(d);
         assert_int_equal(d->kv_tokens, cases[i].kv_tokens);
         assert_int_equal(d->max_sequences, cases[i].max_sequences);
-        double kv = (double)(cases[i].kv_tokens + 64 * cases[i].max_sequences) * LAYERS * 1000; /* a step more for each */
+        double kv = (double)(cases[i].kv_tokens + 64 * cases[i].max_sequences) * LAYERS *
+                    1000; /* a step more for each */
         assert_true(d->stages[0].memory_bytes >= LAYERS * 2e8 + kv);
         char gone[40];
         snprintf(gone, sizeof gone, "{\"name\": \"%s\"}", name);
         fixture_ask(&f, "undeploy", gone, NULL);
         fixture_beat(&f, 10, fixture_key(0));
     }
-    expect_failure(&f, "{\"max_sequences\": 257}", "invalid", "--max-sequences 257 is more than 256", "");
+    expect_failure(&f, "{\"max_sequences\": 257}", "invalid",
+                   "--max-sequences 257 is more than 256", "");
     fixture_close(&f);
 }
 
@@ -189,7 +204,8 @@ static void f32_needs_twice_the_room_of_bf16(void **state)
     fixture_ask(&f, "undeploy", "{\"name\": \"x\"}", NULL);
     fixture_pass_ms(&f, DEPLOYMENT_STOP_MS / 2);
     fixture_beat(&f, 10, fixture_key(0)); /* it holds no stage any more */
-    expect_failure(&f, "{\"compute\": \"f32\", \"max_context\": 512}", "infeasible", "weights 4.00 GB", "");
+    expect_failure(&f, "{\"compute\": \"f32\", \"max_context\": 512}", "infeasible",
+                   "weights 4.00 GB", "");
     fixture_close(&f);
 }
 
@@ -223,7 +239,9 @@ static void a_faster_device_gets_more_layers(void **state)
     char hex[DIGEST_HEX];
     digest_hex(&id, hex);
     buffer_free(&blob);
-    static const char table[] = "{\"attn\": {\"slice\": [1, 512], \"prefix\": [0], \"seconds\": [[%g], [%g]]}, \"mlp\": {\"slice\": [1, 512], \"prefix\": [0], \"seconds\": [[%g], [%g]]}}";
+    static const char table[] =
+        "{\"attn\": {\"slice\": [1, 512], \"prefix\": [0], \"seconds\": [[%g], [%g]]}, \"mlp\": "
+        "{\"slice\": [1, 512], \"prefix\": [0], \"seconds\": [[%g], [%g]]}}";
     char slow[300], fast[300];
     snprintf(slow, sizeof slow, table, 4e-3, 0.4, 4e-3, 0.4);
     snprintf(fast, sizeof fast, table, 1e-3, 0.1, 1e-3, 0.1);
@@ -231,7 +249,8 @@ static void a_faster_device_gets_more_layers(void **state)
     core_profile_set(f.core, hex, "fast", "auto", json_loads(fast, 0, NULL), NULL);
     struct deployment *d = deploy(&f, "x", "{\"agents\": \"a0,a1\", \"max_context\": 1024}", NULL);
     assert_non_null(d);
-    assert_true(d->stages[0].end_layer >= 1 && d->stages[0].end_layer <= 3); /* the balance is at 2 of 10 */
+    assert_true(d->stages[0].end_layer >= 1 &&
+                d->stages[0].end_layer <= 3); /* the balance is at 2 of 10 */
     fixture_close(&f);
 }
 
@@ -241,7 +260,12 @@ static void serve(struct fixture *f, struct deployment *d)
     for (int i = 0; i < d->n_stages; i++) {
         int agent = d->stages[i].agent->name[1] - '0';
         struct message ready = {.type = MESSAGE_STAGE_STATE};
-        ready.u.stage_state = (struct message_stage_state){.deployment = d->id, .generation = d->generation, .stage = (uint64_t)i, .state = "ready", .code = "", .text = ""};
+        ready.u.stage_state = (struct message_stage_state){.deployment = d->id,
+                                                           .generation = d->generation,
+                                                           .stage = (uint64_t)i,
+                                                           .state = "ready",
+                                                           .code = "",
+                                                           .text = ""};
         fixture_say(f, 10 + (uint64_t)agent, fixture_key(agent), &ready);
     }
     assert_int_equal(d->state, DEPLOYMENT_SERVING);
@@ -256,7 +280,12 @@ static void undeploy(struct fixture *f, struct deployment *d)
     fixture_ask(f, "undeploy", "{\"name\": \"x\"}", NULL);
     for (int i = 0; i < n; i++) {
         struct message gone = {.type = MESSAGE_STAGE_STATE};
-        gone.u.stage_state = (struct message_stage_state){.deployment = id, .generation = generation, .stage = (uint64_t)i, .state = "unloaded", .code = "", .text = ""};
+        gone.u.stage_state = (struct message_stage_state){.deployment = id,
+                                                          .generation = generation,
+                                                          .stage = (uint64_t)i,
+                                                          .state = "unloaded",
+                                                          .code = "",
+                                                          .text = ""};
         fixture_say(f, 10 + (uint64_t)agents[i], fixture_key(agents[i]), &gone);
     }
     fixture_pass_ms(f, 200);
@@ -278,7 +307,8 @@ static void a_model_goes_back_to_where_its_weights_lie(void **state)
     serve(&f, d);
     undeploy(&f, d);
     /* The other way round, as fast: once it has served so, it stays so, also over a restart. */
-    snprintf(options, sizeof options, "{\"max_context\": 256, \"agents\": \"%s,%s\"}", second, first);
+    snprintf(options, sizeof options, "{\"max_context\": 256, \"agents\": \"%s,%s\"}", second,
+             first);
     d = deploy(&f, "x", options, NULL);
     serve(&f, d);
     undeploy(&f, d);
@@ -301,7 +331,8 @@ static void slices_add_up_for_every_length(void **state)
     fixture_open(&f);
     fixture_agent(&f, 0, "k", 8e9);
     fixture_agent(&f, 1, "k", 8e9);
-    static const char *const options[] = {"{\"agents\": \"a0,a1\"}", "{\"agents\": \"a0,a1\", \"slice\": 7}", "{\"agents\": \"a0\"}"};
+    static const char *const options[] = {
+        "{\"agents\": \"a0,a1\"}", "{\"agents\": \"a0,a1\", \"slice\": 7}", "{\"agents\": \"a0\"}"};
     for (int k = 0; k < 3; k++) {
         char name[4] = {'d', (char)('0' + k), 0};
         struct deployment *d = deploy(&f, name, options[k], NULL);
@@ -335,8 +366,11 @@ static void neighbours_are_those_with_the_fast_measured_link(void **state)
             snprintf(from, sizeof from, "a%d", i);
             snprintf(one, sizeof one, "a%d", (i + 1) % 3);
             snprintf(other, sizeof other, "a%d", (i + 2) % 3);
-            json_t *row = json_pack("[{s:s, s:f, s:f}, {s:s, s:f, s:f}]", "to", one, "bandwidth_bytes_per_s", i == slow || (i + 1) % 3 == slow ? 1e4 : 1e9, "latency_s", 1e-4,
-                                    "to", other, "bandwidth_bytes_per_s", i == slow || (i + 2) % 3 == slow ? 1e4 : 1e9, "latency_s", 1e-4);
+            json_t *row =
+                json_pack("[{s:s, s:f, s:f}, {s:s, s:f, s:f}]", "to", one, "bandwidth_bytes_per_s",
+                          i == slow || (i + 1) % 3 == slow ? 1e4 : 1e9, "latency_s", 1e-4, "to",
+                          other, "bandwidth_bytes_per_s",
+                          i == slow || (i + 2) % 3 == slow ? 1e4 : 1e9, "latency_s", 1e-4);
             assert_int_equal(links_restore(f.core, from, row, &e), 0);
             json_decref(row);
         }
@@ -356,9 +390,9 @@ static const char *state_of(struct fixture *f, const char *name)
     json_t *result = a ? json_loads(a->result, 0, NULL) : NULL, *row;
     size_t i;
     snprintf(word, sizeof word, "nothing");
-    json_array_foreach(json_is_array(result) ? result : json_object_get(result, "deployments"), i, row)
-        if (strcmp(json_string_value(json_object_get(row, "name")), name) == 0)
-            snprintf(word, sizeof word, "%s", json_string_value(json_object_get(row, "state")));
+    json_array_foreach(json_is_array(result) ? result : json_object_get(result, "deployments"), i,
+                       row) if (strcmp(json_string_value(json_object_get(row, "name")), name) == 0)
+        snprintf(word, sizeof word, "%s", json_string_value(json_object_get(row, "state")));
     json_decref(result);
     return word;
 }
@@ -422,7 +456,8 @@ static void two_plans_at_once_do_not_share_the_same_memory(void **state)
         fixture_work(&f);
     struct deployment *x = deployment_find(f.core, "x"), *y = deployment_find(f.core, "y");
     assert_true((x != NULL) != (y != NULL));
-    assert_non_null(strstr(fixture_last(&f, ADMIN, MESSAGE_ANSWER)->u.answer.text, "bytes are missing"));
+    assert_non_null(
+        strstr(fixture_last(&f, ADMIN, MESSAGE_ANSWER)->u.answer.text, "bytes are missing"));
     fixture_close(&f);
 }
 
@@ -439,7 +474,8 @@ static void what_is_undeployed_while_it_is_planned_is_gone(void **state)
     fixture_work(&f);
     assert_string_equal(state_of(&f, "x"), "nothing");
     assert_int_equal(f.core->n_planning, 0);
-    assert_non_null(deploy(&f, "x", "{\"max_context\": 512}", NULL)); /* and again, left open at the end */
+    assert_non_null(
+        deploy(&f, "x", "{\"max_context\": 512}", NULL)); /* and again, left open at the end */
     fixture_close(&f);
 }
 

@@ -1,8 +1,14 @@
 /* What agents say they measured: believed when it can be. */
 #include "tests/unit/coordinator/core_fixture.h"
 
-static const struct core_layer layers[] = {{"embed", "embed", 4 << 20, 2 << 20, 0, 8, 0}, {"blk.0.mlp", "mlp", 40 << 20, 20 << 20, 0, 8, 8000}};
-static const struct core_model facts = {.architecture = "toy", .layers = layers, .n_layers = 2, .vocabulary = 100, .width = 4, .context = 1024};
+static const struct core_layer layers[] = {{"embed", "embed", 4 << 20, 2 << 20, 0, 8, 0},
+                                           {"blk.0.mlp", "mlp", 40 << 20, 20 << 20, 0, 8, 8000}};
+static const struct core_model facts = {.architecture = "toy",
+                                        .layers = layers,
+                                        .n_layers = 2,
+                                        .vocabulary = 100,
+                                        .width = 4,
+                                        .context = 1024};
 
 static void what_can_be_believed(void **state)
 {
@@ -11,22 +17,30 @@ static void what_can_be_believed(void **state)
         const char *tables, *says; /* says NULL: is believed */
     } cases[] = {
         {"{}", NULL},
-        {"{\"mlp\": {\"slice\": [1, 64], \"prefix\": [0], \"seconds\": [[1e-4], [3e-3]], \"decode\": {}}, \"source\": {}}", NULL},
+        {"{\"mlp\": {\"slice\": [1, 64], \"prefix\": [0], \"seconds\": [[1e-4], [3e-3]], "
+         "\"decode\": {}}, \"source\": {}}",
+         NULL},
         {"[]", "an object"},
         {"{\"mlp\": {}}", "no \"slice\""},
         {"{\"mlp\": 7}", "an object"},
         {"{\"mlp\": {\"slice\": [1, 64], \"prefix\": [0], \"seconds\": [[1e-4]]}}", "rows"},
-        {"{\"mlp\": {\"slice\": [64, 1], \"prefix\": [0], \"seconds\": [[1e-4], [1e-4]]}}", "does not rise"},
+        {"{\"mlp\": {\"slice\": [64, 1], \"prefix\": [0], \"seconds\": [[1e-4], [1e-4]]}}",
+         "does not rise"},
         {"{\"mlp\": {\"slice\": [1], \"prefix\": [0], \"seconds\": [[-1]]}}", "not a time"},
         {"{\"mlp\": {\"slice\": [1], \"prefix\": [0], \"seconds\": [[1e9]]}}", "more than an hour"},
-        {"{\"mlp\": {\"slice\": [1, 64], \"prefix\": [0], \"seconds\": [[1], [1e-3]]}}", "a shorter slice takes 1"},
+        {"{\"mlp\": {\"slice\": [1, 64], \"prefix\": [0], \"seconds\": [[1], [1e-3]]}}",
+         "a shorter slice takes 1"},
         {"{\"layers\": 5}", "not a list"},
-        {"{\"layers\": [{\"class\": \"embed\", \"output_bytes_per_token\": 8}]}", "1 layers, the model 2"},
-        {"{\"layers\": [{\"class\": \"embed\", \"output_bytes_per_token\": 8}, {\"class\": \"mlp\", \"output_bytes_per_token\": 8, \"resident_bytes\": 1e18}]}",
+        {"{\"layers\": [{\"class\": \"embed\", \"output_bytes_per_token\": 8}]}",
+         "1 layers, the model 2"},
+        {"{\"layers\": [{\"class\": \"embed\", \"output_bytes_per_token\": 8}, {\"class\": "
+         "\"mlp\", \"output_bytes_per_token\": 8, \"resident_bytes\": 1e18}]}",
          "weights of this layer take about"},
-        {"{\"layers\": [{\"class\": \"embed\", \"output_bytes_per_token\": 8}, {\"class\": \"mlp\", \"output_bytes_per_token\": 8, \"resident_bytes\": 1}]}",
+        {"{\"layers\": [{\"class\": \"embed\", \"output_bytes_per_token\": 8}, {\"class\": "
+         "\"mlp\", \"output_bytes_per_token\": 8, \"resident_bytes\": 1}]}",
          "weights of this layer take about"},
-        {"{\"layers\": [{\"class\": \"embed\", \"output_bytes_per_token\": 8}, {\"class\": \"mlp\", \"output_bytes_per_token\": 8, \"resident_bytes\": 60000000}]}",
+        {"{\"layers\": [{\"class\": \"embed\", \"output_bytes_per_token\": 8}, {\"class\": "
+         "\"mlp\", \"output_bytes_per_token\": 8, \"resident_bytes\": 60000000}]}",
          NULL},
         {"{\"layers\": [{}, {}]}", "no \"class\""},
         {"{\"useful_slice\": 5}", "not an object"},
@@ -38,7 +52,8 @@ static void what_can_be_believed(void **state)
         json_t *tables = json_loads(cases[i].tables, 0, NULL);
         assert_non_null(tables);
         int rc = profile_check(&facts, false, tables, &e);
-        if ((rc < 0) != (cases[i].says != NULL) || (cases[i].says && !strstr(e.text, cases[i].says)))
+        if ((rc < 0) != (cases[i].says != NULL) ||
+            (cases[i].says && !strstr(e.text, cases[i].says)))
             fail_msg("%s: \"%s\"", cases[i].tables, e.text);
         json_decref(tables);
     }
@@ -66,7 +81,8 @@ static void measure(struct fixture *f, const char *tables)
     const struct message *order = fixture_last(f, 10, MESSAGE_PROFILE_RUN);
     assert_non_null(order);
     struct message m = {.type = MESSAGE_PROFILE_RESULT, .id = order->id};
-    m.u.profile_result = (struct message_profile_result){.model = order->u.profile_run.model, .kind = "", .tables = tables, .code = "", .text = ""};
+    m.u.profile_result = (struct message_profile_result){
+        .model = order->u.profile_run.model, .kind = "", .tables = tables, .code = "", .text = ""};
     fixture_say(f, 10, fixture_key(0), &m);
 }
 
@@ -75,7 +91,8 @@ static void a_lie_does_not_make_a_model_undeployable(void **state)
     (void)state;
     struct fixture f;
     fixture_open(&f);
-    measure(&f, "{\"layers\": [{\"class\": \"embed\", \"output_bytes_per_token\": 8, \"resident_bytes\": 1e18}, {\"class\": \"mlp\", \"output_bytes_per_token\": 8}]}");
+    measure(&f, "{\"layers\": [{\"class\": \"embed\", \"output_bytes_per_token\": 8, "
+                "\"resident_bytes\": 1e18}, {\"class\": \"mlp\", \"output_bytes_per_token\": 8}]}");
     assert_int_equal(f.core->n_profiles, 0);
     assert_non_null(fixture_last(&f, 10, MESSAGE_STAGE_PREPARE)); /* planned by an estimate */
     fixture_close(&f);
@@ -91,7 +108,9 @@ static void what_was_measured_is_listed_and_dropped(void **state)
     assert_non_null(strstr(a->result, "\"kind\":\"k\",\"compute\":\"auto\",\"classes\":1"));
     fixture_restart(&f);
     assert_int_equal(f.core->n_profiles, 1);
-    assert_string_equal(fixture_ask(&f, "profile.rm", "{\"model\": \"toy\", \"kind\": \"other\"}", NULL)->code, "not_found");
+    assert_string_equal(
+        fixture_ask(&f, "profile.rm", "{\"model\": \"toy\", \"kind\": \"other\"}", NULL)->code,
+        "not_found");
     a = fixture_ask(&f, "profile.rm", "{\"model\": \"toy\"}", NULL);
     assert_string_equal(a->result, "{\"removed\":1}");
     fixture_restart(&f);

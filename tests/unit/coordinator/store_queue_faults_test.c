@@ -1,10 +1,10 @@
 /* A disk that fails while there is no memory either: nothing is called written that is not. */
-#include "tests/unit/faults.h"
-
 #include "common/log.h"
 #include "coordinator/store/store_queue.h"
+#include "tests/unit/faults.h"
 
-/* A store whose first write fails, and takes the thread's memory away until the queue has told of it. */
+/* A store whose first write fails, and takes the thread's memory away until the queue has told of
+ * it. */
 struct poor {
     struct store base;
     struct store *inner;
@@ -21,7 +21,10 @@ static void record_put(struct poor *p, uint64_t number, const char *key)
     assert_int_equal(store_queue_put(p->queue, number, &c, 1, &e), 0);
 }
 
-static void poor_close(struct store *s) { (void)s; }
+static void poor_close(struct store *s)
+{
+    (void)s;
+}
 
 static int poor_apply(struct store *s, const struct store_change *changes, int n, struct err *e)
 {
@@ -36,7 +39,8 @@ static int poor_apply(struct store *s, const struct store_change *changes, int n
     return err_set(e, HP_ENOSPACE, "the disk is full");
 }
 
-static int poor_each(struct store *s, const char *kind, store_each_fn each, void *ctx, struct err *e)
+static int poor_each(struct store *s, const char *kind, store_each_fn each, void *ctx,
+                     struct err *e)
 {
     return store_each(((struct poor *)s)->inner, kind, each, ctx, e);
 }
@@ -101,6 +105,7 @@ static void what_a_full_disk_gives_back_waits_without_memory(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(what_a_full_disk_gives_back_waits_without_memory)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_a_full_disk_gives_back_waits_without_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

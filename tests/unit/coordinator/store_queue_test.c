@@ -1,9 +1,6 @@
-/* The way to the disk: in order, together, never in the loop's way, and not lost where the disk fails. */
-#include "coordinator/store/store_queue.h"
-
-#include "common/env.h"
-#include "common/log.h"
-
+/* The way to the disk: in order, together, never in the loop's way, and not lost where the disk
+ * fails. */
+#include <cmocka.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,9 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "common/env.h"
+#include "common/log.h"
+#include "coordinator/store/store_queue.h"
 
-/* A store that does what the test wants: fails with a code, or does not come back before it is let go. */
+/* A store that does what the test wants: fails with a code, or does not come back before it is let
+ * go. */
 struct faulty {
     struct store base;
     struct store *inner;
@@ -44,7 +44,8 @@ static int faulty_apply(struct store *s, const struct store_change *changes, int
     return code ? err_set(e, code, "the disk is full") : store_apply(f->inner, changes, n, e);
 }
 
-static int faulty_each(struct store *s, const char *kind, store_each_fn each, void *ctx, struct err *e)
+static int faulty_each(struct store *s, const char *kind, store_each_fn each, void *ctx,
+                       struct err *e)
 {
     return store_each(((struct faulty *)s)->inner, kind, each, ctx, e);
 }
@@ -219,7 +220,8 @@ static void a_record_that_can_never_be_stored_keeps_no_other_back(void **state)
     struct bed b;
     struct err e = {0};
     bed_open(&b);
-    struct store_change c[] = {{"agent", "a", "1", 1}, {"agent", "", "x", 1}, {"agent", "b", "2", 1}};
+    struct store_change c[] = {
+        {"agent", "a", "1", 1}, {"agent", "", "x", 1}, {"agent", "b", "2", 1}};
     assert_int_equal(store_queue_put(b.queue, 1, c, 3, &e), 0);
     written(&b, 1);
     expect(&b, "agent", "a=1;b=2;");

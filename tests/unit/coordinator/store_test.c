@@ -1,6 +1,5 @@
 /* What every store must satisfy: the same claims run against each of them. */
-#include "coordinator/store/store.h"
-
+#include <cmocka.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -13,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "coordinator/store/store.h"
 
 struct kind_of_store {
     const char *name;
@@ -92,7 +91,10 @@ static void changes_of_one_step_are_applied_in_order(const struct kind_of_store 
 {
     struct store *s = open_store(k);
     struct err e = {0};
-    struct store_change c[] = {{"agent", "a", "1", 1}, {"agent", "a", NULL, 0}, {"agent", "b", "2", 1}, {"agent", "b", "3", 1}};
+    struct store_change c[] = {{"agent", "a", "1", 1},
+                               {"agent", "a", NULL, 0},
+                               {"agent", "b", "2", 1},
+                               {"agent", "b", "3", 1}};
     assert_int_equal(store_apply(s, c, 4, &e), 0);
     assert_int_equal(store_apply(s, c, 0, &e), 0);
     expect(s, "agent", "b=3;");
@@ -155,12 +157,12 @@ static int clean(void **state)
     return rmdir(folder);
 }
 
-#define CLAIM(claim)                                                                                                                                 \
-    static void every_store_##claim(void **state)                                                                                                    \
-    {                                                                                                                                                \
-        (void)state;                                                                                                                                 \
-        for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)                                                                                    \
-            claim(&kinds[i]);                                                                                                                        \
+#define CLAIM(claim)                                                                               \
+    static void every_store_##claim(void **state)                                                  \
+    {                                                                                              \
+        (void)state;                                                                               \
+        for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)                                  \
+            claim(&kinds[i]);                                                                      \
     }
 CLAIM(records_are_kept_by_kind_in_the_order_of_keys)
 CLAIM(a_put_replaces_and_a_removal_of_nothing_is_nothing)
@@ -168,7 +170,8 @@ CLAIM(changes_of_one_step_are_applied_in_order)
 CLAIM(a_key_that_cannot_be_kept_changes_nothing)
 CLAIM(bytes_come_back_as_they_were)
 
-/* ---- what only a store on a disk can show ---------------------------------------------------------------------------- */
+/* ---- what only a store on a disk can show
+ * ---------------------------------------------------------------------------- */
 
 /* A child that says what it has acknowledged, until it is killed. */
 static void write_until_killed(int out)
@@ -180,7 +183,8 @@ static void write_until_killed(int out)
     for (uint32_t i = 1;; i++) {
         char number[16];
         snprintf(number, sizeof number, "%u", i);
-        struct store_change c[] = {{"meta", "last", number, strlen(number)}, {"agent", number, "x", 1}};
+        struct store_change c[] = {{"meta", "last", number, strlen(number)},
+                                   {"agent", number, "x", 1}};
         if (store_apply(s, c, 2, &e) < 0 || write(out, &i, sizeof i) != sizeof i)
             _exit(1);
     }
@@ -315,16 +319,22 @@ static void a_full_disk_fails_a_change_and_neither_the_opening_nor_the_store(voi
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(every_store_records_are_kept_by_kind_in_the_order_of_keys, fresh, clean),
-        cmocka_unit_test_setup_teardown(every_store_a_put_replaces_and_a_removal_of_nothing_is_nothing, fresh, clean),
-        cmocka_unit_test_setup_teardown(every_store_changes_of_one_step_are_applied_in_order, fresh, clean),
-        cmocka_unit_test_setup_teardown(every_store_a_key_that_cannot_be_kept_changes_nothing, fresh, clean),
+        cmocka_unit_test_setup_teardown(every_store_records_are_kept_by_kind_in_the_order_of_keys,
+                                        fresh, clean),
+        cmocka_unit_test_setup_teardown(
+            every_store_a_put_replaces_and_a_removal_of_nothing_is_nothing, fresh, clean),
+        cmocka_unit_test_setup_teardown(every_store_changes_of_one_step_are_applied_in_order, fresh,
+                                        clean),
+        cmocka_unit_test_setup_teardown(every_store_a_key_that_cannot_be_kept_changes_nothing,
+                                        fresh, clean),
         cmocka_unit_test_setup_teardown(every_store_bytes_come_back_as_they_were, fresh, clean),
         cmocka_unit_test_setup_teardown(what_was_acknowledged_survives_a_kill, fresh, clean),
-        cmocka_unit_test_setup_teardown(a_full_disk_fails_a_change_and_neither_the_opening_nor_the_store, fresh, clean),
+        cmocka_unit_test_setup_teardown(
+            a_full_disk_fails_a_change_and_neither_the_opening_nor_the_store, fresh, clean),
         cmocka_unit_test_setup_teardown(a_second_process_is_kept_out, fresh, clean),
         cmocka_unit_test_setup_teardown(nobody_else_may_read_it, fresh, clean),
-        cmocka_unit_test_setup_teardown(a_damaged_file_and_a_missing_folder_are_named, fresh, clean),
+        cmocka_unit_test_setup_teardown(a_damaged_file_and_a_missing_folder_are_named, fresh,
+                                        clean),
     };
     return cmocka_run_group_tests_name("store", tests, NULL, NULL);
 }

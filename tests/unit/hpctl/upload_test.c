@@ -1,8 +1,5 @@
 /* Uploads to an agent that the test plays. */
-#include "common/env.h"
-#include "hpctl/upload.h"
-#include "transport/data.h"
-
+#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -10,7 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "common/env.h"
+#include "hpctl/upload.h"
+#include "transport/data.h"
 
 enum { SESSION = 5, CHUNKS = 4, CHUNK_BYTES = 1 << 20 };
 
@@ -40,7 +39,8 @@ static json_t *request_of(const struct taker *t)
     assert_true(size < 512);
     for (size_t i = 0; i < size; i++)
         snprintf(hex + 2 * i, 3, "%02x", address[i]);
-    return json_pack("{s:i, s:[{s:s, s:[i, i, i, i]}]}", "session", SESSION, "targets", "address", hex, "chunks", 0, 1, 2, 3);
+    return json_pack("{s:i, s:[{s:s, s:[i, i, i, i]}]}", "session", SESSION, "targets", "address",
+                     hex, "chunks", 0, 1, 2, 3);
 }
 
 /* Uploads to an agent that keeps so many chunks for ever; what comes of it. */
@@ -59,13 +59,22 @@ static int upload_try(int keeps, struct err *e)
     assert_true(fd >= 0);
     for (int i = 0; i < CHUNKS; i++) {
         assert_int_equal(write(fd, zeros, sizeof zeros), sizeof zeros);
-        chunks[i] = (struct manifest_chunk){.digest = {zeros, 32}, .file = 0, .offset = (uint64_t)i * CHUNK_BYTES, .bytes = CHUNK_BYTES};
+        chunks[i] = (struct manifest_chunk){.digest = {zeros, 32},
+                                            .file = 0,
+                                            .offset = (uint64_t)i * CHUNK_BYTES,
+                                            .bytes = CHUNK_BYTES};
     }
     struct manifest m = {.files = {&file, 1}, .chunks = {chunks, CHUNKS}};
-    assert_true(key_pair_create(&agent, NULL) == 0 && key_pair_create(&admin, NULL) == 0 && key_decode(admin.public_key, key, NULL) == 0);
-    struct data_config c = {.network = "lo", .host = "127.0.0.1", .keys = agent, .pool_limit_bytes = CHUNK_BYTES, .callbacks = {&t, on_frame, NULL}};
+    assert_true(key_pair_create(&agent, NULL) == 0 && key_pair_create(&admin, NULL) == 0 &&
+                key_decode(admin.public_key, key, NULL) == 0);
+    struct data_config c = {.network = "lo",
+                            .host = "127.0.0.1",
+                            .keys = agent,
+                            .pool_limit_bytes = CHUNK_BYTES,
+                            .callbacks = {&t, on_frame, NULL}};
     assert_int_equal(data_open_ucx(&c, &t.d, e), 0);
-    assert_true(data_allow(t.d, SESSION, NULL, e) == 0 && data_peers_allow(t.d, (const uint8_t(*)[KEY_BYTES])key, 1, e) == 0);
+    assert_true(data_allow(t.d, SESSION, NULL, e) == 0 &&
+                data_peers_allow(t.d, (const uint8_t(*)[KEY_BYTES])key, 1, e) == 0);
     json_t *request = request_of(&t);
     assert_int_equal(upload_open(path, &m, &admin, &u, e), 0);
     int rc = upload_send(u, request, &bytes, e);

@@ -1,7 +1,6 @@
-/* Tokens spelled out in text: which one counts, against a plain search, and that the search is linear. */
-#include "common/env.h"
-#include "model/added_tokens.h"
-
+/* Tokens spelled out in text: which one counts, against a plain search, and that the search is
+ * linear. */
+#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -9,7 +8,8 @@
 #include <string.h>
 #include <time.h>
 
-#include <cmocka.h>
+#include "common/env.h"
+#include "model/added_tokens.h"
 
 struct fixture {
     struct arena arena;
@@ -28,7 +28,8 @@ static void make(struct fixture *f, const char *const *texts, int n, unsigned sp
     assert_int_equal(added_tokens_finish(&f->tokens, &e), 0);
 }
 
-static char *found(struct fixture *f, const char *text, const struct text_span *literal, size_t n, char *out, size_t size)
+static char *found(struct fixture *f, const char *text, const struct text_span *literal, size_t n,
+                   char *out, size_t size)
 {
     struct added_scan s = {0};
     struct err e = {0};
@@ -53,10 +54,12 @@ static void plainly(const char *const *texts, int n, const char *text, char *out
     for (size_t at = 0; at < length;) {
         int best = -1;
         for (int i = 0; i < n; i++)
-            if (strncmp(text + at, texts[i], strlen(texts[i])) == 0 && (best < 0 || strlen(texts[i]) >= strlen(texts[best])))
+            if (strncmp(text + at, texts[i], strlen(texts[i])) == 0 &&
+                (best < 0 || strlen(texts[i]) >= strlen(texts[best])))
                 best = i;
         if (best >= 0)
-            used += (size_t)snprintf(out + used, size - used, "%s%d@%zu", used ? " " : "", best, at);
+            used +=
+                (size_t)snprintf(out + used, size - used, "%s%d@%zu", used ? " " : "", best, at);
         at += best < 0 ? 1 : strlen(texts[best]);
     }
 }
@@ -112,7 +115,8 @@ static void special_tokens_that_touch_literal_text_are_not_found(void **state)
     char got[256];
     make(&f, texts, 4, 3); /* the first two are special */
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        if (strcmp(found(&f, cases[i].text, cases[i].literal, cases[i].n, got, sizeof got), cases[i].found) != 0)
+        if (strcmp(found(&f, cases[i].text, cases[i].literal, cases[i].n, got, sizeof got),
+                   cases[i].found) != 0)
             fail_msg("case %zu: %s, expected %s", i, got, cases[i].found);
     arena_free(&f.arena);
 }
@@ -129,7 +133,8 @@ static void a_megabyte_beside_3000_nested_tokens_takes_less_than_a_second(void *
     memset(text, 'a', SIZE);
     for (uint32_t i = 1; i <= TOKENS; i++) {
         text[i] = 'b';
-        assert_int_equal(added_tokens_add(&f.tokens, text, i + 1, &(struct added_token){.id = i}, &e), 0);
+        assert_int_equal(
+            added_tokens_add(&f.tokens, text, i + 1, &(struct added_token){.id = i}, &e), 0);
         text[i] = 'a';
     }
     assert_int_equal(added_tokens_finish(&f.tokens, &e), 0);

@@ -1,11 +1,10 @@
-#include "model/bpe.h"
-
+#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "model/bpe.h"
 
 struct fixture {
     struct arena arena;
@@ -29,7 +28,8 @@ static void make(struct fixture *f, const char *tokens, const char *merges)
     }
     assert_int_equal(bpe_init(&f->bpe, &f->arena, &f->vocabulary, 64, &e), 0);
     uint32_t rank = 0;
-    for (const char *at = merges; sscanf(at, " %63[^+]+%63s%n", left, right, &used) == 2; at += used) {
+    for (const char *at = merges; sscanf(at, " %63[^+]+%63s%n", left, right, &used) == 2;
+         at += used) {
         snprintf(token, sizeof token, "%.30s%.30s", left, right);
         bpe_add_merge(&f->bpe, (uint32_t)vocabulary_find(&f->vocabulary, left, strlen(left)),
                       (uint32_t)vocabulary_find(&f->vocabulary, right, strlen(right)), rank++,
@@ -68,8 +68,9 @@ static void the_best_rank_merges_first_and_the_leftmost_of_equals(void **state)
     make(&f, "a b c ab bc aa abc aaa", "b+c a+b a+a aa+a ab+c a+bc");
     static const struct {
         const char *word, *tokens;
-    } cases[] = {{"abc", "abc"},  {"ab", "ab"},      {"aaaa", "aa aa"}, {"aaa", "aaa"}, {"aaaaa", "aa aaa"},
-                 {"cab", "c ab"}, {"bcbc", "bc bc"}, {"", ""},          {"c", "c"}};
+    } cases[] = {{"abc", "abc"},      {"ab", "ab"},    {"aaaa", "aa aa"}, {"aaa", "aaa"},
+                 {"aaaaa", "aa aaa"}, {"cab", "c ab"}, {"bcbc", "bc bc"}, {"", ""},
+                 {"c", "c"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         expect(&f, cases[i].word, cases[i].tokens);
     arena_free(&f.arena);

@@ -1,11 +1,10 @@
-#include "model/dtype.h"
-
+#include <cmocka.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "model/dtype.h"
 
 static float float_of_bits(uint32_t bits)
 {
@@ -45,7 +44,8 @@ static void halves_have_their_known_values(void **state)
                  {0x3555, 0.333251953125f}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         assert_true(dtype_f16_to_f32(cases[i].bits) == cases[i].value);
-    assert_true(isinf(dtype_f16_to_f32(0x7c00)) && isnan(dtype_f16_to_f32(0x7e00)) && signbit(dtype_f16_to_f32(0x8000)));
+    assert_true(isinf(dtype_f16_to_f32(0x7c00)) && isnan(dtype_f16_to_f32(0x7e00)) &&
+                signbit(dtype_f16_to_f32(0x8000)));
 }
 
 static void rounding_goes_to_nearest_even(void **state)
@@ -55,9 +55,10 @@ static void rounding_goes_to_nearest_even(void **state)
         float value;
         uint16_t bits;
     } halves[] = {
-        {1 + 0x1p-11f, 0x3c00}, {1 + 0x3p-11f, 0x3c02}, {1 + 0x1.002p-11f, 0x3c01}, {65519.996f, 0x7bff},
-        {65520, 0x7c00},        {1e30f, 0x7c00},        {-1e30f, 0xfc00},           {0x1p-25f, 0x0000},
-        {0x1.8p-25f, 0x0001},   {0x1.ffcp-15f, 0x0400}, {0x1p-30f, 0x0000},         {-0.0f, 0x8000},
+        {1 + 0x1p-11f, 0x3c00}, {1 + 0x3p-11f, 0x3c02}, {1 + 0x1.002p-11f, 0x3c01},
+        {65519.996f, 0x7bff},   {65520, 0x7c00},        {1e30f, 0x7c00},
+        {-1e30f, 0xfc00},       {0x1p-25f, 0x0000},     {0x1.8p-25f, 0x0001},
+        {0x1.ffcp-15f, 0x0400}, {0x1p-30f, 0x0000},     {-0.0f, 0x8000},
     };
     for (size_t i = 0; i < sizeof halves / sizeof *halves; i++)
         assert_int_equal(dtype_f32_to_f16(halves[i].value), halves[i].bits);
@@ -104,8 +105,10 @@ static void every_format_is_found_by_its_names(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_half_survives_the_round_trip), cmocka_unit_test(halves_have_their_known_values),
-        cmocka_unit_test(rounding_goes_to_nearest_even),      cmocka_unit_test(q8_0_blocks_are_scale_times_byte_at_any_alignment),
+        cmocka_unit_test(every_half_survives_the_round_trip),
+        cmocka_unit_test(halves_have_their_known_values),
+        cmocka_unit_test(rounding_goes_to_nearest_even),
+        cmocka_unit_test(q8_0_blocks_are_scale_times_byte_at_any_alignment),
         cmocka_unit_test(every_format_is_found_by_its_names),
     };
     return cmocka_run_group_tests_name("dtype", tests, NULL, NULL);

@@ -16,14 +16,16 @@ static int model_opened(void *ctx)
     return rc;
 }
 
-/* Tokenizes, renders a conversation, and names the chunks of a model: all that is made of it later. */
+/* Tokenizes, renders a conversation, and names the chunks of a model: all that is made of it later.
+ */
 static int model_used(void *ctx)
 {
     struct model *m = NULL;
     const struct tokenizer *t;
     struct err e = {0};
     struct buffer text = {0}, manifest = {0};
-    json_t *messages = json_pack("[{s:s, s:s}]", "role", "user", "content", "Hello, world! 1234 \xc3\xa9");
+    json_t *messages =
+        json_pack("[{s:s, s:s}]", "role", "user", "content", "Hello, world! 1234 \xc3\xa9");
     int rc = messages ? model_open(ctx, &m, &e) : HP_ENOMEM;
     rc = rc < 0 ? rc : model_tokenizer(m, &t, &e);
     rc = rc < 0 ? rc : model_chat_render(m, messages, true, NULL, &text, &e);
@@ -39,14 +41,18 @@ static int model_used(void *ctx)
 static int template_used(void *ctx)
 {
     static const char source[] =
-        "{% for m in messages %}{% if m.role == 'user' %}[{{ m['content'] | trim | upper }}]{% elif loop.first %}{{ raise_exception('no') }}{% endif %}"
-        "{% set x = namespace(n=0) %}{% set x.n = x.n + loop.index %}{{ x.n ~ '-' ~ (messages | length) }}{% endfor %}{{ ['a', 'b'] | join(', ') }}"
-        "{% macro f(a, b='c') %}{{ a ~ b }}{% endmacro %}{{ f('z') }}{{ {'k': [1, 2.5, none, true]} | tojson }}{{ 'a b c'.split(' ')[1:] }}";
+        "{% for m in messages %}{% if m.role == 'user' %}[{{ m['content'] | trim | upper }}]{% "
+        "elif loop.first %}{{ raise_exception('no') }}{% endif %}"
+        "{% set x = namespace(n=0) %}{% set x.n = x.n + loop.index %}{{ x.n ~ '-' ~ (messages | "
+        "length) }}{% endfor %}{{ ['a', 'b'] | join(', ') }}"
+        "{% macro f(a, b='c') %}{{ a ~ b }}{% endmacro %}{{ f('z') }}{{ {'k': [1, 2.5, none, "
+        "true]} | tojson }}{{ 'a b c'.split(' ')[1:] }}";
     struct chat_template *t = NULL;
     struct buffer out = {0};
     struct err e = {0};
     (void)ctx;
-    json_t *variables = json_pack("{s:[{s:s, s:s}]}", "messages", "role", "user", "content", " hi ");
+    json_t *variables =
+        json_pack("{s:[{s:s, s:s}]}", "messages", "role", "user", "content", " hi ");
     int rc = variables ? template_compile(source, sizeof source - 1, &t, &e) : HP_ENOMEM;
     rc = rc < 0 ? rc : template_render(t, variables, NULL, &out, &e);
     template_destroy(&t);
@@ -60,7 +66,8 @@ static void models_bear_failing_allocations(void **state)
     (void)state;
     faults_each("template", template_used, NULL);
     faults_each("model", model_opened, (void *)(uintptr_t)demo_model);
-    faults_each("model with tokenizer, template and manifest", model_used, (void *)(uintptr_t)demo_model);
+    faults_each("model with tokenizer, template and manifest", model_used,
+                (void *)(uintptr_t)demo_model);
 }
 
 int main(void)

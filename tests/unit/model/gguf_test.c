@@ -1,16 +1,15 @@
-#include "model/gguf.h"
-
-#include "common/env.h"
-#include "tests/unit/model/tiny_gguf.h"
-
+#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 
-#include <cmocka.h>
+#include "common/env.h"
+#include "model/gguf.h"
+#include "tests/unit/model/tiny_gguf.h"
 
 static volatile uint8_t touched;
 
-/* Parses a copy of exactly that size, so that sanitizers see every byte beyond it; touches what was accepted. */
+/* Parses a copy of exactly that size, so that sanitizers see every byte beyond it; touches what was
+ * accepted. */
 static int parse_copy(const uint8_t *data, size_t size, struct err *e)
 {
     uint8_t *copy = malloc(size ? size : 1);
@@ -90,18 +89,38 @@ static void lying_tensors_are_refused_by_name(void **state)
         int code;
     } cases[] = {
         {"tensor t: 400 bytes at offset 0 reach beyond", {100}, 0, 1, 0, HP_EPARSE},
-        {"tensor t: 4 bytes at offset 18446744073709551584 reach beyond", {1}, (uint64_t)-32, 1, 0, HP_EPARSE},
+        {"tensor t: 4 bytes at offset 18446744073709551584 reach beyond",
+         {1},
+         (uint64_t)-32,
+         1,
+         0,
+         HP_EPARSE},
         {"tensor t: 128 bytes at offset 64 reach beyond", {32}, 64, 1, 0, HP_EPARSE},
         {"tensor t: offset 4 is not a multiple of 32", {1}, 4, 1, 0, HP_EPARSE},
         {"tensor t: dimension 0 is 0", {0}, 0, 1, 0, HP_EPARSE},
         {"tensor t: dimension 1 is 18446744073709551615", {2, (uint64_t)-1}, 0, 2, 0, HP_EPARSE},
-        {"tensor t: dimension 1 is 4294967296", {(uint64_t)1 << 32, (uint64_t)1 << 32}, 0, 2, 0, HP_EPARSE},
+        {"tensor t: dimension 1 is 4294967296",
+         {(uint64_t)1 << 32, (uint64_t)1 << 32},
+         0,
+         2,
+         0,
+         HP_EPARSE},
         {"tensor t is too large", {(uint64_t)1 << 62}, 0, 1, 0, HP_EPARSE},
         {"tensor t has 0 dimensions", {0}, 0, 0, 0, HP_EPARSE},
         {"tensor t has 5 dimensions", {1, 1, 1, 1, 1}, 0, 5, 0, HP_EPARSE},
         {"tensor t has rows of 33 elements, not whole blocks of Q8_0", {33}, 0, 1, 8, HP_EPARSE},
-        {"tensor t has number format Q6_K (GGUF type 14); known are F32, F16, BF16, Q8_0", {1}, 0, 1, 14, HP_EUNSUPPORTED},
-        {"tensor t has number format unknown (GGUF type 4294967295)", {1}, 0, 1, (uint32_t)-1, HP_EUNSUPPORTED},
+        {"tensor t has number format Q6_K (GGUF type 14); known are F32, F16, BF16, Q8_0",
+         {1},
+         0,
+         1,
+         14,
+         HP_EUNSUPPORTED},
+        {"tensor t has number format unknown (GGUF type 4294967295)",
+         {1},
+         0,
+         1,
+         (uint32_t)-1,
+         HP_EUNSUPPORTED},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct gguf_file f = {0};
@@ -111,7 +130,8 @@ static void lying_tensors_are_refused_by_name(void **state)
     }
 }
 
-static int parse_for(struct gguf_file *f, enum gguf_need need, struct buffer *file, struct gguf *out, struct err *e)
+static int parse_for(struct gguf_file *f, enum gguf_need need, struct buffer *file,
+                     struct gguf *out, struct err *e)
 {
     gguf_file_finish(f, file);
     return gguf_parse_for("f.gguf", file->data, file->size, need, out, e);
@@ -124,11 +144,13 @@ static void sizes_of_formats_that_are_not_computed_are_known(void **state)
     struct gguf g;
     struct err e = {0};
     struct buffer file = {0};
-    put_tensor_entry(&f, "k", 2, (const uint64_t[]){512, 2}, 12, 0);         /* Q4_K: 4 blocks of 144 bytes */
-    put_tensor_entry(&f, "new", 1, (const uint64_t[]){7}, 4000, 576);        /* reaches to the next */
-    put_tensor_entry(&f, "odd", 1, (const uint64_t[]){100}, 12, 640);        /* no whole block: to the next */
+    put_tensor_entry(&f, "k", 2, (const uint64_t[]){512, 2}, 12,
+                     0); /* Q4_K: 4 blocks of 144 bytes */
+    put_tensor_entry(&f, "new", 1, (const uint64_t[]){7}, 4000, 576); /* reaches to the next */
+    put_tensor_entry(&f, "odd", 1, (const uint64_t[]){100}, 12,
+                     640); /* no whole block: to the next */
     put_tensor_entry(&f, "plain", 1, (const uint64_t[]){8}, 0, 672);
-    put_tensor_entry(&f, "last", 1, (const uint64_t[]){8}, 4001, 704);       /* to the end */
+    put_tensor_entry(&f, "last", 1, (const uint64_t[]){8}, 4001, 704); /* to the end */
     memset(buffer_extend(&f.data, 720), 0, 720);
     if (parse_for(&f, GGUF_SIZES, &file, &g, &e) < 0)
         fail_msg("%s", e.text);
@@ -136,7 +158,11 @@ static void sizes_of_formats_that_are_not_computed_are_known(void **state)
         const char *name, *format;
         uint64_t bytes;
         bool computed;
-    } expected[] = {{"k", "Q4_K", 576, false}, {"new", "unknown", 64, false}, {"odd", "Q4_K", 32, false}, {"plain", "F32", 32, true}, {"last", "unknown", 16, false}};
+    } expected[] = {{"k", "Q4_K", 576, false},
+                    {"new", "unknown", 64, false},
+                    {"odd", "Q4_K", 32, false},
+                    {"plain", "F32", 32, true},
+                    {"last", "unknown", 16, false}};
     assert_int_equal(g.n_weights, 5);
     for (int i = 0; i < 5; i++) {
         assert_string_equal(g.weights[i].name, expected[i].name);
@@ -146,7 +172,8 @@ static void sizes_of_formats_that_are_not_computed_are_known(void **state)
     }
     gguf_free(&g);
     assert_int_equal(gguf_parse("f.gguf", file.data, file.size, &g, &e), HP_EUNSUPPORTED);
-    assert_int_equal(gguf_parse_for("f.gguf", file.data, file.size - 200, GGUF_SIZES, &g, &e), HP_EPARSE);
+    assert_int_equal(gguf_parse_for("f.gguf", file.data, file.size - 200, GGUF_SIZES, &g, &e),
+                     HP_EPARSE);
     /* Keys alone need no tensor at all. */
     assert_int_equal(gguf_parse_for("f.gguf", file.data, 30, GGUF_KEYS, &g, &e), 0);
     assert_int_equal(g.n_weights, 0);
@@ -179,7 +206,8 @@ static void keys_of_any_length_and_lists_of_equal_values_are_read(void **state)
     assert_int_equal(gguf_get_same_u64(&g, "f", "heads", NULL, &v, &e), 0);
     assert_int_equal(v, 8);
     assert_int_equal(gguf_get_same_u64(&g, "f", "heads2", NULL, &v, &e), HP_EUNSUPPORTED);
-    assert_non_null(strstr(e.text, "key heads2 differs from block to block (8, then 9 in block 1)"));
+    assert_non_null(
+        strstr(e.text, "key heads2 differs from block to block (8, then 9 in block 1)"));
     gguf_free(&g);
     buffer_free(&file);
 }
@@ -197,14 +225,16 @@ static void tensors_that_share_bytes_are_refused(void **state)
 static void lying_counts_are_refused_before_memory_is_taken(void **state)
 {
     (void)state;
-    struct gguf_file many_keys = {.n_keys = (uint64_t)1 << 60}, many_tensors = {.n_tensors = (uint64_t)-1};
+    struct gguf_file many_keys = {.n_keys = (uint64_t)1 << 60},
+                     many_tensors = {.n_tensors = (uint64_t)-1};
     refuses(&many_keys, HP_EPARSE, "header says 1152921504606846976 keys");
     refuses(&many_tensors, HP_EPARSE, "header says 18446744073709551615 tensors");
     struct gguf_file strings = {0}, numbers = {0}, text = {0};
     put_key(&strings, "k", GGUF_ARRAY);
     put_u32(&strings.keys, GGUF_STRING);
     put_u64(&strings.keys, (uint64_t)1 << 61);
-    refuses(&strings, HP_EPARSE, "key k: an array of 2305843009213693952 strings is longer than the file");
+    refuses(&strings, HP_EPARSE,
+            "key k: an array of 2305843009213693952 strings is longer than the file");
     put_key(&numbers, "k", GGUF_ARRAY);
     put_u32(&numbers.keys, GGUF_F64);
     put_u64(&numbers.keys, (uint64_t)1 << 61);
@@ -217,8 +247,8 @@ static void lying_counts_are_refused_before_memory_is_taken(void **state)
 static void malformed_headers_are_refused(void **state)
 {
     (void)state;
-    struct gguf_file old = {.version = 1}, big = {.version = 0x03000000}, type = {0}, nested = {0}, twice = {0}, nameless = {0},
-                     control = {0}, alignment = {0};
+    struct gguf_file old = {.version = 1}, big = {.version = 0x03000000}, type = {0}, nested = {0},
+                     twice = {0}, nameless = {0}, control = {0}, alignment = {0};
     refuses(&old, HP_EUNSUPPORTED, "GGUF version 1; known are 2 and 3");
     refuses(&big, HP_EUNSUPPORTED, "big-endian");
     put_key(&type, "k", 13);
@@ -273,7 +303,8 @@ static void flipped_bits_never_reach_beyond_the_file(void **state)
             copy[random_next(&seed) % header] ^= (uint8_t)(1u << random_next(&seed) % 8);
         e = (struct err){0};
         int rc = parse_copy(copy, file.size, &e);
-        assert_true(rc == 0 || ((rc == HP_EPARSE || rc == HP_EUNSUPPORTED) && strstr(e.text, "f.gguf")));
+        assert_true(rc == 0 ||
+                    ((rc == HP_EPARSE || rc == HP_EUNSUPPORTED) && strstr(e.text, "f.gguf")));
         free(copy);
     }
     buffer_free(&file);

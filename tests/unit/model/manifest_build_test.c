@@ -1,8 +1,4 @@
-#include "model/manifest_build.h"
-
-#include "common/arena.h"
-#include "common/manifest.h"
-
+#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -10,7 +6,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "common/arena.h"
+#include "common/manifest.h"
+#include "model/manifest_build.h"
 
 static const char demo_model[] = "examples/demo-model/demo-q8_0.gguf";
 
@@ -50,7 +48,8 @@ static void heads_and_chunks_are_the_bytes_of_the_file(void **state)
     struct arena arena = {0};
     struct manifest m;
     struct err e = {0};
-    if (manifest_build(model, NULL, NULL, NULL, &out, &e) < 0 || manifest_decode(out.data, out.size, &arena, &m, &e) < 0)
+    if (manifest_build(model, NULL, NULL, NULL, &out, &e) < 0 ||
+        manifest_decode(out.data, out.size, &arena, &m, &e) < 0)
         fail_msg("%s", e.text);
     assert_string_equal(m.name, "demo-q8_0.gguf");
     assert_false(m.folder);

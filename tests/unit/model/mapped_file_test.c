@@ -1,5 +1,4 @@
-#include "model/mapped_file.h"
-
+#include <cmocka.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -13,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "model/mapped_file.h"
 
 enum { PAGES = 64, N_THREADS = 4 };
 
@@ -48,7 +47,10 @@ static int teardown(void **state)
 /* cmocka takes SIGBUS for itself in every test. */
 static struct sigaction handler;
 
-static void handler_put_back(void) { assert_int_equal(sigaction(SIGBUS, &handler, NULL), 0); }
+static void handler_put_back(void)
+{
+    assert_int_equal(sigaction(SIGBUS, &handler, NULL), 0);
+}
 
 static uint64_t sum(const uint8_t *bytes, size_t n)
 {
@@ -137,7 +139,8 @@ static void bus_errors_of_others_end_the_process_as_before(void **state)
         _exit(ftruncate(fd, 0) == 0 && own[0] ? 2 : 3);
     }
     assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFSIGNALED(status) || (WEXITSTATUS(status) != 2 && WEXITSTATUS(status) != 3)); /* a sanitizer exits */
+    assert_true(WIFSIGNALED(status) ||
+                (WEXITSTATUS(status) != 2 && WEXITSTATUS(status) != 3)); /* a sanitizer exits */
     mapped_file_close(&m);
 }
 

@@ -1,14 +1,12 @@
-#include "model/model.h"
-
-#include "tests/unit/model/tiny_gguf.h"
-
+#include <cmocka.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "model/model.h"
+#include "tests/unit/model/tiny_gguf.h"
 
 static char folder[64];
 
@@ -92,8 +90,10 @@ static void gguf_becomes_layers_finer_than_a_block(void **state)
     assert_string_equal(c->architecture, "llama");
     assert_int_equal(c->head_dim, TINY_HEAD_DIM);
     assert_int_equal(c->rope.style, ROPE_PAIRS);
-    assert_true(c->rope.base == 10000 && c->rope.scale == 1 && !c->rope.factors && !c->tied_embeddings);
-    static const char *const names[] = {"embed", "blk.0.attn", "blk.0.mlp", "blk.1.attn", "blk.1.mlp", "head"};
+    assert_true(c->rope.base == 10000 && c->rope.scale == 1 && !c->rope.factors &&
+                !c->tied_embeddings);
+    static const char *const names[] = {"embed",      "blk.0.attn", "blk.0.mlp",
+                                        "blk.1.attn", "blk.1.mlp",  "head"};
     assert_int_equal(g->n_layers, 6);
     for (int i = 0; i < 6; i++)
         assert_string_equal(g->layers[i].name, names[i]);
@@ -128,7 +128,8 @@ static void bias_is_used_where_the_file_has_it(void **state)
     struct buffer file = {0};
     struct tiny_llama t = {.extra_tensor = "blk.1.attn_k.bias"};
     tiny_llama_make(&t, &file); /* half a head long: refused by its shape, so it was looked at */
-    refuses(write_bytes("tiny.gguf", file.data, file.size), HP_EPARSE, "tensor blk.1.attn_k.bias has shape [4], expected [16]");
+    refuses(write_bytes("tiny.gguf", file.data, file.size), HP_EPARSE,
+            "tensor blk.1.attn_k.bias has shape [4], expected [16]");
     buffer_free(&file);
 }
 
@@ -146,32 +147,64 @@ static void spoiled_models_are_refused_with_file_tensor_and_problem(void **state
         {{.wrong_shape = "blk.0.ffn_down.weight"},
          HP_EPARSE,
          "tensor blk.0.ffn_down.weight has shape [32, 96], expected [32, 64]"},
-        {{.wrong_shape = "blk.0.attn_norm.weight"}, HP_EPARSE, "tensor blk.0.attn_norm.weight has shape [64], expected [32]"},
-        {{.repeated = "blk.1.ffn_up.weight"}, HP_EPARSE, "tensor blk.1.ffn_up.weight is there twice"},
-        {{.extra_tensor = "blk.0.attn_q_norm.weight"}, HP_EUNSUPPORTED, "tensor blk.0.attn_q_norm.weight is not one"},
-        {{.extra_tensor = "blk.2.attn_norm.weight"}, HP_EUNSUPPORTED, "tensor blk.2.attn_norm.weight is not one"},
-        {{.extra_tensor = "rope_freqs.weight"}, HP_EPARSE, "tensor rope_freqs.weight: factor 0 is 0"},
-        {{.architecture = "gpt5"}, HP_EUNSUPPORTED, "architecture \"gpt5\" is not one that is known: llama"},
+        {{.wrong_shape = "blk.0.attn_norm.weight"},
+         HP_EPARSE,
+         "tensor blk.0.attn_norm.weight has shape [64], expected [32]"},
+        {{.repeated = "blk.1.ffn_up.weight"},
+         HP_EPARSE,
+         "tensor blk.1.ffn_up.weight is there twice"},
+        {{.extra_tensor = "blk.0.attn_q_norm.weight"},
+         HP_EUNSUPPORTED,
+         "tensor blk.0.attn_q_norm.weight is not one"},
+        {{.extra_tensor = "blk.2.attn_norm.weight"},
+         HP_EUNSUPPORTED,
+         "tensor blk.2.attn_norm.weight is not one"},
+        {{.extra_tensor = "rope_freqs.weight"},
+         HP_EPARSE,
+         "tensor rope_freqs.weight: factor 0 is 0"},
+        {{.architecture = "gpt5"},
+         HP_EUNSUPPORTED,
+         "architecture \"gpt5\" is not one that is known: llama"},
         {{.architecture = "\x1b[2J"}, HP_EUNSUPPORTED, "architecture \"?[2J\""},
         {{.without = "general.architecture"}, HP_EPARSE, "key general.architecture is missing"},
         {{.without = "llama.block_count"}, HP_EPARSE, "key llama.block_count is missing"},
-        {{.key = "llama.block_count", .value = 60000}, HP_EPARSE, "60000 blocks, but only 21 tensors"},
-        {{.key = "llama.block_count", .value = 3}, HP_EPARSE, "tensor blk.2.attn_norm.weight is missing"},
+        {{.key = "llama.block_count", .value = 60000},
+         HP_EPARSE,
+         "60000 blocks, but only 21 tensors"},
+        {{.key = "llama.block_count", .value = 3},
+         HP_EPARSE,
+         "tensor blk.2.attn_norm.weight is missing"},
         {{.key = "llama.block_count", .value = 0}, HP_EPARSE, "number of blocks of 0"},
         {{.key = "llama.embedding_length", .value = 0}, HP_EPARSE, "width of 0"},
         {{.key = "llama.embedding_length", .value = 1 << 25}, HP_EPARSE, "width of 33554432"},
-        {{.key = "llama.embedding_length", .value = 0xffffffff}, HP_EPARSE, "key llama.embedding_length is 4294967295"},
+        {{.key = "llama.embedding_length", .value = 0xffffffff},
+         HP_EPARSE,
+         "key llama.embedding_length is 4294967295"},
         {{.key = "llama.attention.head_count", .value = 0}, HP_EPARSE, "number of heads of 0"},
-        {{.key = "llama.attention.head_count_kv", .value = 3}, HP_EPARSE, "4 heads do not share 3 KV heads"},
-        {{.key = "llama.attention.head_count_kv", .value = 8}, HP_EPARSE, "number of KV heads of 8"},
+        {{.key = "llama.attention.head_count_kv", .value = 3},
+         HP_EPARSE,
+         "4 heads do not share 3 KV heads"},
+        {{.key = "llama.attention.head_count_kv", .value = 8},
+         HP_EPARSE,
+         "number of KV heads of 8"},
         {{.key = "llama.rope.dimension_count", .value = 9}, HP_EPARSE, "rotated dimensions of 9"},
-        {{.key = "llama.rope.dimension_count", .value = 7}, HP_EPARSE, "7 rotated dimensions do not make pairs"},
-        {{.key = "llama.vocab_size", .value = 9}, HP_EPARSE, "tensor token_embd.weight has 8 rows; key llama.vocab_size says 9"},
-        {{.extra_key = "llama.rope.scaling.type", .extra_text = "yarn"}, HP_EUNSUPPORTED, "rope scaling \"yarn\""},
-        {{.extra_key = "llama.attention.sliding_window", .value = 24}, HP_EUNSUPPORTED, "sliding window of 24"},
+        {{.key = "llama.rope.dimension_count", .value = 7},
+         HP_EPARSE,
+         "7 rotated dimensions do not make pairs"},
+        {{.key = "llama.vocab_size", .value = 9},
+         HP_EPARSE,
+         "tensor token_embd.weight has 8 rows; key llama.vocab_size says 9"},
+        {{.extra_key = "llama.rope.scaling.type", .extra_text = "yarn"},
+         HP_EUNSUPPORTED,
+         "rope scaling \"yarn\""},
+        {{.extra_key = "llama.attention.sliding_window", .value = 24},
+         HP_EUNSUPPORTED,
+         "sliding window of 24"},
         {{.extra_key = "llama.expert_count", .value = 8}, HP_EUNSUPPORTED, "mixture of 8 experts"},
         {{.extra_key = "split.count", .value = 3}, HP_EUNSUPPORTED, "one of 3 parts"},
-        {{.extra_key = "llama.attention.value_length", .value = 16}, HP_EUNSUPPORTED, "keys of size 8 with values of size 16"},
+        {{.extra_key = "llama.attention.value_length", .value = 16},
+         HP_EUNSUPPORTED,
+         "keys of size 8 with values of size 16"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         refuses(write_tiny(&cases[i].model), cases[i].code, cases[i].says);
@@ -180,7 +213,9 @@ static void spoiled_models_are_refused_with_file_tensor_and_problem(void **state
 static void text_of_an_unknown_family_is_still_read(void **state)
 {
     (void)state;
-    struct tiny_llama t = {.architecture = "gpt5", .extra_key = "tokenizer.chat_template", .extra_text = "{{ messages }}"};
+    struct tiny_llama t = {.architecture = "gpt5",
+                           .extra_key = "tokenizer.chat_template",
+                           .extra_text = "{{ messages }}"};
     struct model *m;
     struct err e = {0};
     if (model_open_text(write_tiny(&t), &m, &e) < 0)
@@ -219,7 +254,9 @@ static void sparse_copy_of_its_heads_opens_like_the_model(void **state)
     const struct model_range *heads = model_heads(whole, &n);
     assert_int_equal(n, 2);
     for (int i = 0; i < n; i++)
-        assert_int_equal(pwrite(fd, file.data + heads[i].offset, heads[i].bytes, (off_t)heads[i].offset), heads[i].bytes);
+        assert_int_equal(
+            pwrite(fd, file.data + heads[i].offset, heads[i].bytes, (off_t)heads[i].offset),
+            heads[i].bytes);
     close(fd);
     struct model *sparse = open_or_fail(path);
     assert_int_equal(model_graph(sparse)->n_ops, model_graph(whole)->n_ops);
@@ -234,12 +271,15 @@ static void sparse_copy_of_its_heads_opens_like_the_model(void **state)
     buffer_free(&file);
 }
 
-/* ---- folders --------------------------------------------------------------------------------------------------- */
+/* ---- folders
+ * ---------------------------------------------------------------------------------------------------
+ */
 
-static const char config[] =
-    "{\"model_type\": \"%s\", \"hidden_size\": 32, \"intermediate_size\": 64, \"num_hidden_layers\": 1,"
-    " \"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"max_position_embeddings\": 128, \"vocab_size\": 8,"
-    " \"tie_word_embeddings\": true%s}";
+static const char config[] = "{\"model_type\": \"%s\", \"hidden_size\": 32, \"intermediate_size\": "
+                             "64, \"num_hidden_layers\": 1,"
+                             " \"num_attention_heads\": 4, \"num_key_value_heads\": 2, "
+                             "\"max_position_embeddings\": 128, \"vocab_size\": 8,"
+                             " \"tie_word_embeddings\": true%s}";
 
 static void write_config(const char *type, const char *more)
 {
@@ -259,11 +299,13 @@ static void write_shard(const char *name, const char *const *shapes)
         unsigned rows, columns;
         assert_int_equal(sscanf(shapes[i], "%95s %u %u", tensor, &rows, &columns), 3);
         uint64_t bytes = 4ull * columns * (rows ? rows : 1);
-        buffer_printf(&header, "%s\"%s\": {\"dtype\": \"F32\", \"shape\": [", i ? ", " : "", tensor);
+        buffer_printf(&header, "%s\"%s\": {\"dtype\": \"F32\", \"shape\": [", i ? ", " : "",
+                      tensor);
         if (rows)
             buffer_printf(&header, "%u, ", rows);
         buffer_printf(&header, "%u]", columns);
-        buffer_printf(&header, ", \"data_offsets\": [%llu, %llu]}", (unsigned long long)at, (unsigned long long)(at + bytes));
+        buffer_printf(&header, ", \"data_offsets\": [%llu, %llu]}", (unsigned long long)at,
+                      (unsigned long long)(at + bytes));
         at += bytes;
     }
     buffer_printf(&header, "}");
@@ -275,7 +317,8 @@ static void write_shard(const char *name, const char *const *shapes)
     buffer_free(&file);
 }
 
-static const char *const outer[] = {"model.embed_tokens.weight 8 32", "model.norm.weight 0 32", NULL};
+static const char *const outer[] = {"model.embed_tokens.weight 8 32", "model.norm.weight 0 32",
+                                    NULL};
 static const char *const block[] = {
     "model.layers.0.input_layernorm.weight 0 32",
     "model.layers.0.self_attn.q_proj.weight 32 32",
@@ -311,12 +354,15 @@ static void folder_opens_with_and_without_an_index(void **state)
     write_folder();
     for (int with = 0; with < 2; with++) {
         if (with)
-            write_text("model.safetensors.index.json",
-                       "{\"weight_map\": {\"model.embed_tokens.weight\": \"model-00001-of-00002.safetensors\","
-                       " \"model.layers.0.mlp.up_proj.weight\": \"model-00002-of-00002.safetensors\"}}");
+            write_text(
+                "model.safetensors.index.json",
+                "{\"weight_map\": {\"model.embed_tokens.weight\": "
+                "\"model-00001-of-00002.safetensors\","
+                " \"model.layers.0.mlp.up_proj.weight\": \"model-00002-of-00002.safetensors\"}}");
         struct model *m = open_or_fail(folder);
         int files, heads;
-        assert_string_equal(model_files(m, &files)[files - 1].name, "model-00002-of-00002.safetensors");
+        assert_string_equal(model_files(m, &files)[files - 1].name,
+                            "model-00002-of-00002.safetensors");
         assert_int_equal(files, with ? 4 : 3);
         model_heads(m, &heads);
         assert_int_equal(heads, files);
@@ -325,13 +371,17 @@ static void folder_opens_with_and_without_an_index(void **state)
         model_close(&m);
     }
     write_text("model.safetensors.index.json",
-               "{\"weight_map\": {\"model.layers.0.mlp.up_proj.weight\": \"model-00002-of-00002.safetensors\"}}");
+               "{\"weight_map\": {\"model.layers.0.mlp.up_proj.weight\": "
+               "\"model-00002-of-00002.safetensors\"}}");
     refuses(folder, HP_EPARSE, "tensor model.embed_tokens.weight is missing");
+    write_text(
+        "model.safetensors.index.json",
+        "{\"weight_map\": {\"model.embed_tokens.weight\": \"model-00001-of-00002.safetensors\","
+        " \"x\": \"model-00002-of-00002.safetensors\"}}");
+    refuses(folder, HP_EPARSE,
+            "$.weight_map.x: tensor x is not in model-00002-of-00002.safetensors");
     write_text("model.safetensors.index.json",
-               "{\"weight_map\": {\"model.embed_tokens.weight\": \"model-00001-of-00002.safetensors\","
-               " \"x\": \"model-00002-of-00002.safetensors\"}}");
-    refuses(folder, HP_EPARSE, "$.weight_map.x: tensor x is not in model-00002-of-00002.safetensors");
-    write_text("model.safetensors.index.json", "{\"weight_map\": {\"x\": \"../../etc/passwd.safetensors\"}}");
+               "{\"weight_map\": {\"x\": \"../../etc/passwd.safetensors\"}}");
     refuses(folder, HP_EPARSE, "is not the name of a safetensors file in this folder");
     remove_file("model.safetensors.index.json");
     write_shard("model-00003-of-00002.safetensors", outer);
@@ -348,12 +398,16 @@ static void configs_of_both_styles_are_read(void **state)
     } cases[] = {
         {"llama", "", 10000, 1, 0},
         {"llama", ", \"rope_theta\": 5e5, \"rope_scaling\": null", 5e5, 1, 0},
-        {"llama", ", \"rope_theta\": 5e5, \"rope_scaling\": {\"type\": \"linear\", \"factor\": 4}", 5e5, 4, 0},
-        {"mistral", ", \"sliding_window\": null, \"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 1e6}", 1e6, 1,
-         0},
+        {"llama", ", \"rope_theta\": 5e5, \"rope_scaling\": {\"type\": \"linear\", \"factor\": 4}",
+         5e5, 4, 0},
+        {"mistral",
+         ", \"sliding_window\": null, \"rope_parameters\": {\"rope_type\": \"default\", "
+         "\"rope_theta\": 1e6}",
+         1e6, 1, 0},
         {"mistral", ", \"sliding_window\": 4096", 10000, 1, 0},
         {"llama",
-         ", \"rope_theta\": 5e5, \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 1,"
+         ", \"rope_theta\": 5e5, \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8, "
+         "\"low_freq_factor\": 1,"
          " \"high_freq_factor\": 4, \"original_max_position_embeddings\": 64}",
          5e5, 1, 8},
     };
@@ -365,7 +419,8 @@ static void configs_of_both_styles_are_read(void **state)
         assert_true(r->base == cases[i].base && r->scale == cases[i].scale);
         assert_true(cases[i].last_factor == 0
                         ? !r->factors
-                        : r->factors && r->factors[0] == 1 && (double)r->factors[r->dims / 2 - 1] == cases[i].last_factor);
+                        : r->factors && r->factors[0] == 1 &&
+                              (double)r->factors[r->dims / 2 - 1] == cases[i].last_factor);
         model_close(&m);
     }
 }
@@ -378,8 +433,10 @@ static void configs_that_mean_something_else_are_refused(void **state)
         int code;
         const char *says;
     } cases[] = {
-        {"bert", "", HP_EUNSUPPORTED, "config.json: architecture \"bert\" is not one that is known: llama, mistral"},
-        {"mistral", ", \"sliding_window\": 24", HP_EUNSUPPORTED, "$.sliding_window: attention within a sliding window"},
+        {"bert", "", HP_EUNSUPPORTED,
+         "config.json: architecture \"bert\" is not one that is known: llama, mistral"},
+        {"mistral", ", \"sliding_window\": 24", HP_EUNSUPPORTED,
+         "$.sliding_window: attention within a sliding window"},
         {"llama", ", \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4}", HP_EUNSUPPORTED,
          "$.rope_scaling: rope scaling \"yarn\""},
         {"llama", ", \"rope_parameters\": {\"rope_type\": \"dynamic\"}", HP_EUNSUPPORTED,
@@ -388,13 +445,16 @@ static void configs_that_mean_something_else_are_refused(void **state)
          "$.rope_scaling: has no \"low_freq_factor\""},
         {"llama", ", \"hidden_act\": \"gelu\"", HP_EUNSUPPORTED, "$.hidden_act"},
         {"llama", ", \"quantization_config\": {}", HP_EUNSUPPORTED, "$.quantization_config"},
-        {"llama", ", \"layer_types\": [\"sliding_attention\"]", HP_EUNSUPPORTED, "$.layer_types[0]"},
+        {"llama", ", \"layer_types\": [\"sliding_attention\"]", HP_EUNSUPPORTED,
+         "$.layer_types[0]"},
         {"llama", ", \"head_dim\": -4", HP_EPARSE, "$.head_dim: -4 is negative"},
         {"llama", ", \"head_dim\": 0", HP_EPARSE, "head size of 0"},
         {"llama", ", \"head_dim\": 16", HP_EPARSE,
          "tensor model.layers.0.self_attn.q_proj.weight has shape [32, 32], expected [64, 32]"},
-        {"llama", ", \"attention_bias\": true", HP_EPARSE, "tensor model.layers.0.self_attn.q_proj.bias is missing"},
-        {"llama", ", \"rope_theta\": \"big\"", HP_EPARSE, "$.rope_theta: is a string, not a number"},
+        {"llama", ", \"attention_bias\": true", HP_EPARSE,
+         "tensor model.layers.0.self_attn.q_proj.bias is missing"},
+        {"llama", ", \"rope_theta\": \"big\"", HP_EPARSE,
+         "$.rope_theta: is a string, not a number"},
         {"llama", ", \"rms_norm_eps\": 7", HP_EPARSE, "norm epsilon of 7"},
     };
     write_folder();
@@ -415,12 +475,16 @@ static void whole_numbers_beyond_64_bits_are_read_in_a_folder(void **state)
     static const char limit[] = "1000000000000000019884624838656";
     char text[512];
     write_folder();
-    snprintf(text, sizeof text, ", \"eos_token_id\": 2, \"rope_theta\": 500000, \"no_limit\": %s", limit);
+    snprintf(text, sizeof text, ", \"eos_token_id\": 2, \"rope_theta\": 500000, \"no_limit\": %s",
+             limit);
     write_config("llama", text);
-    snprintf(text, sizeof text, "{\"model_max_length\": %s, \"chat_template\": \"{{ 1 }}\", \"eos_token\": \"a\"}", limit);
+    snprintf(text, sizeof text,
+             "{\"model_max_length\": %s, \"chat_template\": \"{{ 1 }}\", \"eos_token\": \"a\"}",
+             limit);
     write_text("tokenizer_config.json", text);
     write_text("generation_config.json", "{\"eos_token_id\": [1, 2.0, -1, 1e30]}");
-    write_text("tokenizer.json", "{\"model\": {\"vocab\": {\"a\": 0, \"b\": 1, \"c\": 2}, \"merges\": []}}");
+    write_text("tokenizer.json",
+               "{\"model\": {\"vocab\": {\"a\": 0, \"b\": 1, \"c\": 2}, \"merges\": []}}");
     struct model *m = open_or_fail(folder);
     const struct tokenizer *t;
     struct err e = {0};
@@ -458,14 +522,21 @@ static void renders(struct model *m, const char *extra, const char *expected)
 static void templates_for_tools_and_tokens_of_the_map_are_used(void **state)
 {
     (void)state;
-    static const char tokens[] = "{{ bos_token }}{{ eos_token }}{{ pad_token }}{{ unk_token }}", tools[] = "{\"tools\": [1]}";
+    static const char tokens[] = "{{ bos_token }}{{ eos_token }}{{ pad_token }}{{ unk_token }}",
+                      tools[] = "{\"tools\": [1]}";
     char text[512], path[128];
     write_folder();
     write_text("tokenizer.json", "{\"model\": {\"vocab\": {\"a\": 0, \"b\": 1}, \"merges\": []}}");
-    write_text("special_tokens_map.json", "{\"bos_token\": {\"content\": \"<b>\"}, \"eos_token\": \"b\", \"pad_token\": \"<p>\", "
-                                          "\"unk_token\": \"<u>\"}");
-    snprintf(text, sizeof text, "{\"eos_token\": \"a\", \"pad_token\": null, \"chat_template\": [{\"name\": \"tool_use\", \"template\": \"T%s\"}, "
-                                "{\"name\": \"rag\", \"template\": \"R\"}, {\"name\": \"default\", \"template\": \"D%s\"}]}", tokens, tokens);
+    write_text(
+        "special_tokens_map.json",
+        "{\"bos_token\": {\"content\": \"<b>\"}, \"eos_token\": \"b\", \"pad_token\": \"<p>\", "
+        "\"unk_token\": \"<u>\"}");
+    snprintf(text, sizeof text,
+             "{\"eos_token\": \"a\", \"pad_token\": null, \"chat_template\": [{\"name\": "
+             "\"tool_use\", \"template\": \"T%s\"}, "
+             "{\"name\": \"rag\", \"template\": \"R\"}, {\"name\": \"default\", \"template\": "
+             "\"D%s\"}]}",
+             tokens, tokens);
     write_text("tokenizer_config.json", text);
     struct model *m = open_or_fail(folder);
     renders(m, NULL, "D<b>a<p><u>");

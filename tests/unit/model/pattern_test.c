@@ -1,33 +1,38 @@
-/* Patterns against the library whose dialect they are in: tests/unit/model/cases/patterns.json, made by make_patterns.py beside it. */
-#include "common/json.h"
-#include "model/pattern_rewrite.h"
-#include "model/pretokenize.h"
-
+/* Patterns against the library whose dialect they are in: tests/unit/model/cases/patterns.json,
+ * made by make_patterns.py beside it. */
+#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "common/json.h"
+#include "model/pattern_rewrite.h"
+#include "model/pretokenize.h"
 
 static int check(json_t *c)
 {
-    const char *text = json_string_value(json_object_get(c, "text")), *regex = json_string_value(json_object_get(c, "pattern"));
+    const char *text = json_string_value(json_object_get(c, "text")),
+               *regex = json_string_value(json_object_get(c, "pattern"));
     struct pretokenizer p = {.n_steps = 0};
     struct words w = {0};
     struct buffer got = {0}, wanted = {0};
     struct err e = {0};
-    if (pretokenizer_add_split(&p, regex, SPLIT_ISOLATED, false, &e) < 0 || pretokenize(&p, text, strlen(text), true, &w, &e) < 0)
+    if (pretokenizer_add_split(&p, regex, SPLIT_ISOLATED, false, &e) < 0 ||
+        pretokenize(&p, text, strlen(text), true, &w, &e) < 0)
         fail_msg("%s: %s", regex, e.text);
     const struct word *words = (const struct word *)(const void *)w.ranges.data;
     for (size_t i = 0; i < w.ranges.size / sizeof *words; i++)
-        buffer_printf(&got, "%.*s|", (int)(words[i].end - words[i].start), (const char *)w.text.data + words[i].start);
+        buffer_printf(&got, "%.*s|", (int)(words[i].end - words[i].start),
+                      (const char *)w.text.data + words[i].start);
     size_t i;
     json_t *word;
-    json_array_foreach(json_object_get(c, "words"), i, word) buffer_printf(&wanted, "%s|", json_string_value(word));
+    json_array_foreach(json_object_get(c, "words"), i, word)
+        buffer_printf(&wanted, "%s|", json_string_value(word));
     int bad = strcmp(buffer_cstr(&got), buffer_cstr(&wanted)) != 0;
     if (bad)
-        print_error("%s on \"%s\": %s, expected %s\n", regex, text, buffer_cstr(&got), buffer_cstr(&wanted));
+        print_error("%s on \"%s\": %s, expected %s\n", regex, text, buffer_cstr(&got),
+                    buffer_cstr(&wanted));
     buffer_free(&got);
     buffer_free(&wanted);
     words_free(&w);
@@ -54,7 +59,9 @@ static void words_are_those_of_the_library(void **state)
 static void ordinary_classes_are_left_as_they_are(void **state)
 {
     (void)state;
-    static const char *const same[] = {"[^\\r\\n\\p{L}\\p{N}]?\\p{L}+", "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+", "[[:space:]a]", "a[", "\\"};
+    static const char *const same[] = {"[^\\r\\n\\p{L}\\p{N}]?\\p{L}+",
+                                       "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+",
+                                       "[[:space:]a]", "a[", "\\"};
     for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
         struct buffer out = {0};
         pattern_rewrite(same[i], strlen(same[i]), &out);

@@ -1,15 +1,14 @@
 /* Text to words by the patterns that files name or spell out, and what is done to text before. */
-#include "common/env.h"
-#include "model/normalize.h"
-#include "model/pretokenize.h"
-
+#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include <cmocka.h>
+#include "common/env.h"
+#include "model/normalize.h"
+#include "model/pretokenize.h"
 
 /* Words with | between them. */
 static void expect_words(const struct pretokenizer *p, const char *text, const char *expected)
@@ -37,9 +36,12 @@ static void named_patterns_cut_as_their_models_do(void **state)
     static const struct {
         const char *name, *text, *words;
     } cases[] = {
-        {"llama-bpe", "Hello  world, I'LL pay 12345$!\n\n x", "Hello|Ġ|Ġworld|,|ĠI|'LL|Ġpay|Ġ|123|45|$!ĊĊ|Ġx"},
-        {"qwen2", "Hello  world, I'LL pay 123$!\n x", "Hello|Ġ|Ġworld|,|ĠI|'LL|Ġpay|Ġ|1|2|3|$!Ċ|Ġx"},
-        {"gpt-2", "Hello  world, I'LL I'll 123$!\n x", "Hello|Ġ|Ġworld|,|ĠI|'|LL|ĠI|'ll|Ġ123|$!|Ċ|Ġx"},
+        {"llama-bpe", "Hello  world, I'LL pay 12345$!\n\n x",
+         "Hello|Ġ|Ġworld|,|ĠI|'LL|Ġpay|Ġ|123|45|$!ĊĊ|Ġx"},
+        {"qwen2", "Hello  world, I'LL pay 123$!\n x",
+         "Hello|Ġ|Ġworld|,|ĠI|'LL|Ġpay|Ġ|1|2|3|$!Ċ|Ġx"},
+        {"gpt-2", "Hello  world, I'LL I'll 123$!\n x",
+         "Hello|Ġ|Ġworld|,|ĠI|'|LL|ĠI|'ll|Ġ123|$!|Ċ|Ġx"},
         {"starcoder", "a12 b", "a|1|2|Ġb"},
         {"gpt-4o", "camelCase ABCdef don't", "camel|Case|ĠABCdef|Ġdon't"},
         {"tekken", "camelCase 12", "camel|Case|Ġ|1|2"},
@@ -80,14 +82,16 @@ static void matches_are_kept_dropped_or_joined(void **state)
         bool invert;
         const char *words;
     } cases[] = {
-        {SPLIT_ISOLATED, false, "-|-|a|-|b|-"}, {SPLIT_REMOVED, false, "a|b"},           {SPLIT_WITH_BEFORE, false, "-|-|a-|b-"},
-        {SPLIT_WITH_NEXT, false, "-|-a|-b|-"},  {SPLIT_CONTIGUOUS, false, "--|a|-|b|-"}, {SPLIT_REMOVED, true, "-|-|-|-"},
+        {SPLIT_ISOLATED, false, "-|-|a|-|b|-"},  {SPLIT_REMOVED, false, "a|b"},
+        {SPLIT_WITH_BEFORE, false, "-|-|a-|b-"}, {SPLIT_WITH_NEXT, false, "-|-a|-b|-"},
+        {SPLIT_CONTIGUOUS, false, "--|a|-|b|-"}, {SPLIT_REMOVED, true, "-|-|-|-"},
         {SPLIT_WITH_BEFORE, true, "-|-a|-b|-"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct pretokenizer p = {.n_steps = 0};
         struct err e = {0};
-        assert_int_equal(pretokenizer_add_split(&p, "-", cases[i].behavior, cases[i].invert, &e), 0);
+        assert_int_equal(pretokenizer_add_split(&p, "-", cases[i].behavior, cases[i].invert, &e),
+                         0);
         expect_words(&p, "--a-b-", cases[i].words);
         pretokenizer_fini(&p);
     }
@@ -99,7 +103,8 @@ static void byte_characters_go_there_and_back(void **state)
     for (int i = 0; i < 256; i++) {
         struct buffer b = {0};
         pretokenize_byte_append(&b, (uint8_t)i);
-        uint32_t c = b.size == 1 ? b.data[0] : (uint32_t)(b.data[0] & 0x1F) << 6 | (b.data[1] & 0x3F);
+        uint32_t c =
+            b.size == 1 ? b.data[0] : (uint32_t)(b.data[0] & 0x1F) << 6 | (b.data[1] & 0x3F);
         assert_int_equal(pretokenize_byte_of(c), i);
         buffer_free(&b);
     }
@@ -108,7 +113,8 @@ static void byte_characters_go_there_and_back(void **state)
         assert_int_equal(pretokenize_byte_of(strangers[i]), -1);
 }
 
-/* What backtracks without end, in one match or a little in each of very many, and what looks ahead to the end from every place. */
+/* What backtracks without end, in one match or a little in each of very many, and what looks ahead
+ * to the end from every place. */
 static void hostile_patterns_are_stopped_by_name_in_time(void **state)
 {
     (void)state;
@@ -116,8 +122,13 @@ static void hostile_patterns_are_stopped_by_name_in_time(void **state)
         const char *regex;
         size_t size;
     } cases[] = {
-        {"(a+)+$", 64},  {"(?:a|a){20}c|a", 300},    {"(?:a|a){20}[cd]", 300},         {"(?:a|a){12}c|a", 100000},
-        {"(?=.*x)a|a", 200000}, {"(?=[a-w]*x)a|a", 1000000}, {"(?:(?=[a-w]*x)b|a)*c", 100000},
+        {"(a+)+$", 64},
+        {"(?:a|a){20}c|a", 300},
+        {"(?:a|a){20}[cd]", 300},
+        {"(?:a|a){12}c|a", 100000},
+        {"(?=.*x)a|a", 200000},
+        {"(?=[a-w]*x)a|a", 1000000},
+        {"(?:(?=[a-w]*x)b|a)*c", 100000},
     };
     enum { LONGEST = 1000000 };
     char *text = malloc(LONGEST);
@@ -130,8 +141,10 @@ static void hostile_patterns_are_stopped_by_name_in_time(void **state)
         assert_int_equal(pretokenizer_add_split(&p, cases[i].regex, SPLIT_ISOLATED, false, &e), 0);
         clock_t before = clock();
         int rc = pretokenize(&p, text, cases[i].size, true, &w, &e);
-        double seconds = (double)(clock() - before) / CLOCKS_PER_SEC, allowed = 1 + (double)cases[i].size * 4e-6;
-        if (rc != HP_ELIMIT || !strstr(e.text, "the tokenizer's pattern \"") || !strstr(e.text, cases[i].regex))
+        double seconds = (double)(clock() - before) / CLOCKS_PER_SEC,
+               allowed = 1 + (double)cases[i].size * 4e-6;
+        if (rc != HP_ELIMIT || !strstr(e.text, "the tokenizer's pattern \"") ||
+            !strstr(e.text, cases[i].regex))
             fail_msg("%s: %d %s", cases[i].regex, rc, e.text);
         if (seconds > allowed * env_time_scale())
             fail_msg("%s: %.2f s", cases[i].regex, seconds);
@@ -147,7 +160,8 @@ static void text_is_normalised_step_by_step(void **state)
     static const struct normalizer nfc = {.steps = {{.kind = NORMALIZE_NFC}}, .n_steps = 1},
                                    nfd = {.steps = {{.kind = NORMALIZE_NFD}}, .n_steps = 1},
                                    nfkc = {.steps = {{.kind = NORMALIZE_NFKC}}, .n_steps = 1},
-                                   pieces = {.steps = {{NORMALIZE_PREPEND, "", "_", 0, 1}, {NORMALIZE_REPLACE, "ab", "x", 2, 1}},
+                                   pieces = {.steps = {{NORMALIZE_PREPEND, "", "_", 0, 1},
+                                                       {NORMALIZE_REPLACE, "ab", "x", 2, 1}},
                                              .n_steps = 2};
     static const struct {
         const struct normalizer *n;
@@ -164,7 +178,9 @@ static void text_is_normalised_step_by_step(void **state)
     };
     struct buffer out = {0}, scratch = {0};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        assert_int_equal(normalize(cases[i].n, cases[i].text, strlen(cases[i].text), true, &out, &scratch, NULL), 0);
+        assert_int_equal(
+            normalize(cases[i].n, cases[i].text, strlen(cases[i].text), true, &out, &scratch, NULL),
+            0);
         assert_string_equal(buffer_cstr(&out), cases[i].expected);
     }
     buffer_free(&out);

@@ -1,14 +1,12 @@
-#include "model/safetensors.h"
-
-#include "common/bytes.h"
-#include "common/env.h"
-
+#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "common/bytes.h"
+#include "common/env.h"
+#include "model/safetensors.h"
 
 static void make_file(struct buffer *out, const char *header, size_t data_bytes)
 {
@@ -21,7 +19,8 @@ static void make_file(struct buffer *out, const char *header, size_t data_bytes)
 
 static volatile uint8_t touched;
 
-/* Parses a copy of exactly that size, so that sanitizers see every byte beyond it; touches what was accepted. */
+/* Parses a copy of exactly that size, so that sanitizers see every byte beyond it; touches what was
+ * accepted. */
 static int parse_copy(const uint8_t *data, size_t size, struct err *e)
 {
     uint8_t *copy = malloc(size ? size : 1);
@@ -39,7 +38,8 @@ static int parse_copy(const uint8_t *data, size_t size, struct err *e)
 }
 
 static const char valid[] =
-    "{\"__metadata__\": {\"format\": \"pt\"}, \"b\": {\"dtype\": \"BF16\", \"shape\": [2, 3], \"data_offsets\": [4, 16]},"
+    "{\"__metadata__\": {\"format\": \"pt\"}, \"b\": {\"dtype\": \"BF16\", \"shape\": [2, 3], "
+    "\"data_offsets\": [4, 16]},"
     " \"a\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": [0, 4]}}";
 
 static void header_gives_weights_in_the_order_of_their_bytes(void **state)
@@ -77,32 +77,43 @@ static void lying_headers_are_refused_by_name(void **state)
     } cases[] = {
         {"{\"t\": {\"dtype\": \"F32\", \"shape\": [4], \"data_offsets\": [8, 24]}}",
          "tensor t: bytes 8 to 24 do not lie in the file's 16 bytes", HP_EPARSE},
-        {"{\"t\": {\"dtype\": \"F32\", \"shape\": [2], \"data_offsets\": [12, 4]}}", "tensor t: bytes 12 to 4", HP_EPARSE},
-        {"{\"t\": {\"dtype\": \"F32\", \"shape\": [2], \"data_offsets\": [-8, 0]}}", "$.t.data_offsets[0]: -8 is negative",
-         HP_EPARSE},
+        {"{\"t\": {\"dtype\": \"F32\", \"shape\": [2], \"data_offsets\": [12, 4]}}",
+         "tensor t: bytes 12 to 4", HP_EPARSE},
+        {"{\"t\": {\"dtype\": \"F32\", \"shape\": [2], \"data_offsets\": [-8, 0]}}",
+         "$.t.data_offsets[0]: -8 is negative", HP_EPARSE},
         {"{\"t\": {\"dtype\": \"F32\", \"shape\": [2], \"data_offsets\": [0, 4]}}",
          "tensor t: 4 bytes where shape and number format need 8", HP_EPARSE},
-        {"{\"t\": {\"dtype\": \"F32\", \"shape\": [2], \"data_offsets\": [0]}}", "tensor t: 1 offsets", HP_EPARSE},
-        {"{\"t\": {\"dtype\": \"F32\", \"shape\": [-2], \"data_offsets\": [0, 8]}}", "$.t.shape[0]: -2 is negative", HP_EPARSE},
-        {"{\"t\": {\"dtype\": \"F32\", \"shape\": [0], \"data_offsets\": [0, 0]}}", "tensor t: a dimension of 0", HP_EPARSE},
-        {"{\"t\": {\"dtype\": \"F32\", \"shape\": [], \"data_offsets\": [0, 4]}}", "tensor t has 0 dimensions", HP_EPARSE},
-        {"{\"t\": {\"dtype\": \"F32\", \"shape\": [4294967296, 4294967296], \"data_offsets\": [0, 0]}}",
+        {"{\"t\": {\"dtype\": \"F32\", \"shape\": [2], \"data_offsets\": [0]}}",
+         "tensor t: 1 offsets", HP_EPARSE},
+        {"{\"t\": {\"dtype\": \"F32\", \"shape\": [-2], \"data_offsets\": [0, 8]}}",
+         "$.t.shape[0]: -2 is negative", HP_EPARSE},
+        {"{\"t\": {\"dtype\": \"F32\", \"shape\": [0], \"data_offsets\": [0, 0]}}",
+         "tensor t: a dimension of 0", HP_EPARSE},
+        {"{\"t\": {\"dtype\": \"F32\", \"shape\": [], \"data_offsets\": [0, 4]}}",
+         "tensor t has 0 dimensions", HP_EPARSE},
+        {"{\"t\": {\"dtype\": \"F32\", \"shape\": [4294967296, 4294967296], \"data_offsets\": [0, "
+         "0]}}",
          "tensor t: a dimension of 4294967296", HP_EPARSE},
-        {"{\"t\": {\"dtype\": \"F32\", \"shape\": [4611686018427387904], \"data_offsets\": [0, 0]}}", "tensor t is too large",
+        {"{\"t\": {\"dtype\": \"F32\", \"shape\": [4611686018427387904], \"data_offsets\": [0, "
+         "0]}}",
+         "tensor t is too large", HP_EPARSE},
+        {"{\"t\": {\"dtype\": \"F32\", \"shape\": [1e30], \"data_offsets\": [0, 8]}}",
+         "$.t.shape[0]", HP_EPARSE},
+        {"{\"t\": {\"dtype\": \"F32\", \"shape\": 4, \"data_offsets\": [0, 16]}}",
+         "$.t.shape: is a number, not an array", HP_EPARSE},
+        {"{\"t\": {\"dtype\": \"F32\", \"data_offsets\": [0, 16]}}", "$.t: has no \"shape\"",
          HP_EPARSE},
-        {"{\"t\": {\"dtype\": \"F32\", \"shape\": [1e30], \"data_offsets\": [0, 8]}}", "$.t.shape[0]", HP_EPARSE},
-        {"{\"t\": {\"dtype\": \"F32\", \"shape\": 4, \"data_offsets\": [0, 16]}}", "$.t.shape: is a number, not an array",
-         HP_EPARSE},
-        {"{\"t\": {\"dtype\": \"F32\", \"data_offsets\": [0, 16]}}", "$.t: has no \"shape\"", HP_EPARSE},
         {"{\"t\": 1}", "$.t: is a number, not an object", HP_EPARSE},
         {"{\"t\": {\"dtype\": \"I64\", \"shape\": [2], \"data_offsets\": [0, 16]}}",
          "tensor t has number format I64; known are F32", HP_EUNSUPPORTED},
-        {"{\"t\": {\"dtype\": \"F32\", \"shape\": [2], \"data_offsets\": [0, 8]}, \"u\": {\"dtype\": \"F32\", \"shape\": [2], "
+        {"{\"t\": {\"dtype\": \"F32\", \"shape\": [2], \"data_offsets\": [0, 8]}, \"u\": "
+         "{\"dtype\": \"F32\", \"shape\": [2], "
          "\"data_offsets\": [4, 12]}}",
          "tensor u overlaps tensor t", HP_EPARSE},
         {"{\"t\": {\"dtype\": \"F32\", \"shape\": [2], \"data_offsets\": [0, 8]}, \"t\": 1}",
          "not valid JSON: duplicate object key", HP_EPARSE},
-        {"{\"a\\nb\": {\"dtype\": \"F32\", \"shape\": [2], \"data_offsets\": [0, 8]}}", "name", HP_EPARSE},
+        {"{\"a\\nb\": {\"dtype\": \"F32\", \"shape\": [2], \"data_offsets\": [0, 8]}}", "name",
+         HP_EPARSE},
         {"[]", "$: is an array, not an object", HP_EPARSE},
         {"{\"t\": ", "not valid JSON", HP_EPARSE},
     };
@@ -111,8 +122,10 @@ static void lying_headers_are_refused_by_name(void **state)
         struct err e = {0};
         make_file(&file, cases[i].header, 16);
         int rc = parse_copy(file.data, file.size, &e);
-        if (rc != cases[i].code || !strstr(e.text, cases[i].says) || !strstr(e.text, "f.safetensors"))
-            fail_msg("%s\nexpected %d and \"%s\", got %d and \"%s\"", cases[i].header, cases[i].code, cases[i].says, rc, e.text);
+        if (rc != cases[i].code || !strstr(e.text, cases[i].says) ||
+            !strstr(e.text, "f.safetensors"))
+            fail_msg("%s\nexpected %d and \"%s\", got %d and \"%s\"", cases[i].header,
+                     cases[i].code, cases[i].says, rc, e.text);
         buffer_free(&file);
     }
 }
@@ -157,7 +170,8 @@ static void flipped_bits_never_reach_beyond_the_file(void **state)
             copy[random_next(&seed) % header] ^= (uint8_t)(1u << random_next(&seed) % 8);
         struct err e = {0};
         int rc = parse_copy(copy, file.size, &e);
-        assert_true(rc == 0 || ((rc == HP_EPARSE || rc == HP_EUNSUPPORTED) && strstr(e.text, "f.safetensors")));
+        assert_true(rc == 0 || ((rc == HP_EPARSE || rc == HP_EUNSUPPORTED) &&
+                                strstr(e.text, "f.safetensors")));
         free(copy);
     }
     buffer_free(&file);
@@ -166,8 +180,10 @@ static void flipped_bits_never_reach_beyond_the_file(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(header_gives_weights_in_the_order_of_their_bytes), cmocka_unit_test(lying_headers_are_refused_by_name),
-        cmocka_unit_test(header_longer_than_the_file_is_refused),           cmocka_unit_test(every_truncation_is_refused),
+        cmocka_unit_test(header_gives_weights_in_the_order_of_their_bytes),
+        cmocka_unit_test(lying_headers_are_refused_by_name),
+        cmocka_unit_test(header_longer_than_the_file_is_refused),
+        cmocka_unit_test(every_truncation_is_refused),
         cmocka_unit_test(flipped_bits_never_reach_beyond_the_file),
     };
     return cmocka_run_group_tests_name("safetensors", tests, NULL, NULL);

@@ -1,14 +1,14 @@
-/* Templates against Jinja itself, in the environment that transformers renders chats in: tests/unit/model/cases/templates.json, made by
- * make_templates.py beside it. What Jinja refuses is refused here; nothing is silently different. */
-#include "common/json.h"
-#include "model/template.h"
-
+/* Templates against Jinja itself, in the environment that transformers renders chats in:
+ * tests/unit/model/cases/templates.json, made by make_templates.py beside it. What Jinja refuses is
+ * refused here; nothing is silently different. */
+#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "common/json.h"
+#include "model/template.h"
 
 /* Cases that are refused here by name, where Jinja gives something. */
 static bool may_be_refused(const char *source)
@@ -31,7 +31,8 @@ static int check(const char *source, const char *expected, const json_t *variabl
     bool same = expected ? rc == 0 && strcmp(buffer_cstr(&out), expected) == 0 : rc < 0;
     same |= rc == HP_EUNSUPPORTED && may_be_refused(source);
     if (!same)
-        print_error("%s\n  gives    %s\n  expected %s\n", source, rc < 0 ? e.text : buffer_cstr(&out), expected ? expected : "(refused)");
+        print_error("%s\n  gives    %s\n  expected %s\n", source,
+                    rc < 0 ? e.text : buffer_cstr(&out), expected ? expected : "(refused)");
     template_destroy(&t);
     buffer_free(&out);
     return !same;
@@ -48,8 +49,9 @@ static void small_templates_give_what_jinja_gives(void **state)
     if (json_load_at("tests/unit/model/cases/templates.json", &root, &at, &e) < 0)
         fail_msg("%s", e.text);
     json_t *cases = json_object_get(root, "cases"), *variables = json_object_get(root, "variables");
-    json_array_foreach(cases, i, row)
-        bad += check(json_string_value(json_array_get(row, 0)), json_string_value(json_array_get(row, 1)), variables);
+    json_array_foreach(cases, i, row) bad +=
+        check(json_string_value(json_array_get(row, 0)), json_string_value(json_array_get(row, 1)),
+              variables);
     assert_true(json_array_size(cases) > 400);
     json_decref(root);
     assert_int_equal(bad, 0);

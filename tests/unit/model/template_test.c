@@ -1,16 +1,15 @@
-/* The language of templates, piece by piece. The expected text is what jinja2 3.1 writes (sandboxed, trim_blocks and
- * lstrip_blocks). */
-#include "model/template.h"
-
+/* The language of templates, piece by piece. The expected text is what jinja2 3.1 writes
+ * (sandboxed, trim_blocks and lstrip_blocks). */
+#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "model/template.h"
 
-static int render(const char *source, const char *variables, const struct template_limits *limits, struct buffer *out,
-                  struct err *e)
+static int render(const char *source, const char *variables, const struct template_limits *limits,
+                  struct buffer *out, struct err *e)
 {
     struct chat_template *t = NULL;
     json_t *v = json_loads(variables, 0, NULL);
@@ -23,129 +22,183 @@ static int render(const char *source, const char *variables, const struct templa
     return rc;
 }
 
-static const char values[] =
-    "{\"a\":1,\"b\":2.5,\"s\":\"Hello "
-    "World\",\"e\":\"\",\"n\":null,\"t\":true,\"l\":[3,1,2],\"ls\":[\"b\",\"A\",\"c\"],\"d\":{\"x\":1,\"y\":[1,2],\"k\":{\"k\""
-    ":\"v\"}},\"u\":\"žluťoučký 日本 "
-    "it's\",\"dd\":[{\"n\":\"x\",\"v\":2,\"g\":\"q\"},{\"n\":\"Y\",\"v\":1},{\"n\":\"a\",\"v\":null}]}";
+static const char values[] = "{\"a\":1,\"b\":2.5,\"s\":\"Hello "
+                             "World\",\"e\":\"\",\"n\":null,\"t\":true,\"l\":[3,1,2],\"ls\":[\"b\","
+                             "\"A\",\"c\"],\"d\":{\"x\":1,\"y\":[1,2],\"k\":{\"k\""
+                             ":\"v\"}},\"u\":\"žluťoučký 日本 "
+                             "it's\",\"dd\":[{\"n\":\"x\",\"v\":2,\"g\":\"q\"},{\"n\":\"Y\",\"v\":"
+                             "1},{\"n\":\"a\",\"v\":null}]}";
 
 static const struct {
     const char *source, *expected;
 } cases[] = {
     {"{{ a }}|{{ b }}|{{ f }}|{{ g }}|{{ h }}|{{ z }}|{{ n }}|{{ t }}|{{ l }}|{{ d }}|{{ dd }}",
-     "1|2.5|||||None|True|[3, 1, 2]|{'x': 1, 'y': [1, 2], 'k': {'k': 'v'}}|[{'n': 'x', 'v': 2, 'g': 'q'}, {'n': 'Y', 'v': 1}"
+     "1|2.5|||||None|True|[3, 1, 2]|{'x': 1, 'y': [1, 2], 'k': {'k': 'v'}}|[{'n': 'x', 'v': 2, "
+     "'g': 'q'}, {'n': 'Y', 'v': 1}"
      ", {'n': 'a', 'v': None}]"},
-    {"{{ d.nope }}|{{ d['nope'] }}|{{ d.x }}|{{ d['y'][1] }}|{{ d.y.1 }}|{{ d.y[-1] }}|{{ d.y[5] }}", "||1|2|2|2|"},
+    {"{{ d.nope }}|{{ d['nope'] }}|{{ d.x }}|{{ d['y'][1] }}|{{ d.y.1 }}|{{ d.y[-1] }}|{{ d.y[5] "
+     "}}",
+     "||1|2|2|2|"},
     {"{{ q }} {{ [q, qq, nl, u] }} {{ (1,) }} {{ (1,2) }} {{ () }} {{ [] }} {{ {} }}",
      " [Undefined, Undefined, Undefined, \"žluťoučký 日本 it's\"] (1,) (1, 2) () [] {}"},
-    {"{{ 1 + 2 * 3 - 4 / 2 }} {{ 7 // 2 }} {{ -7 // 2 }} {{ -7 % 3 }} {{ 7 % -3 }} {{ 2 ** 10 }} {{ 2 ** -1 }} {{ 7.5 // 2 }"
+    {"{{ 1 + 2 * 3 - 4 / 2 }} {{ 7 // 2 }} {{ -7 // 2 }} {{ -7 % 3 }} {{ 7 % -3 }} {{ 2 ** 10 }} "
+     "{{ 2 ** -1 }} {{ 7.5 // 2 }"
      "} {{ -7.5 % 2 }} {{ 1/3 }}",
      "5.0 3 -4 2 -2 1024 0.5 3.0 0.5 0.3333333333333333"},
-    {"{{ -2 ** 2 }} {{ -a|abs }} {{ 10 - 3 - 2 }} {{ 2 * 3 % 4 }} {{ 1 + True }} {{ not 1 == 2 }} {{ not a in l }}",
+    {"{{ -2 ** 2 }} {{ -a|abs }} {{ 10 - 3 - 2 }} {{ 2 * 3 % 4 }} {{ 1 + True }} {{ not 1 == 2 }} "
+     "{{ not a in l }}",
      "4 1 5 2 2 True False"},
-    {"{{ 1 < 2 < 3 }} {{ 1 < 2 > 3 }} {{ 'a' < 'b' }} {{ [1,2] < [1,3] }} {{ 1 == 1.0 }} {{ True == 1 }} {{ '1' == 1 }} {{ n"
+    {"{{ 1 < 2 < 3 }} {{ 1 < 2 > 3 }} {{ 'a' < 'b' }} {{ [1,2] < [1,3] }} {{ 1 == 1.0 }} {{ True "
+     "== 1 }} {{ '1' == 1 }} {{ n"
      " == none }} {{ nope == nope2 }}",
      "True False True True True True False True True"},
-    {"{{ 'a' ~ 1 ~ none ~ 2.0 ~ [1] }} {{ 'ab' * 3 }} {{ 2 * 'x' }} {{ [1] * 2 + [3] }}", "a1None2.0[1] ababab xx [1, 1, 3]"},
+    {"{{ 'a' ~ 1 ~ none ~ 2.0 ~ [1] }} {{ 'ab' * 3 }} {{ 2 * 'x' }} {{ [1] * 2 + [3] }}",
+     "a1None2.0[1] ababab xx [1, 1, 3]"},
     {"{{ 'x' if a else 'y' }} {{ 'x' if e }}|{{ 'x' if e else 'y' if n else 'z' }}", "x |z"},
     {"{{ a and b }} {{ e or 'dflt' }} {{ n or e or 0 }} {{ a and e }}", "2.5 dflt 0 "},
-    {"{{ 'lo' in s }} {{ 'x' in d }} {{ 3 in l }} {{ 'q' not in d }} {{ a not in l }} {{ 1 in nope }}",
+    {"{{ 'lo' in s }} {{ 'x' in d }} {{ 3 in l }} {{ 'q' not in d }} {{ a not in l }} {{ 1 in nope "
+     "}}",
      "True True True True False False"},
-    {"{{ s[0] }}{{ s[-1] }} {{ s[1:3] }} {{ s[::-1] }} {{ s[:-2] }} {{ s[-3:] }} {{ s[::2] }} {{ l[::-1] }} {{ l[1:] }} {{ l"
+    {"{{ s[0] }}{{ s[-1] }} {{ s[1:3] }} {{ s[::-1] }} {{ s[:-2] }} {{ s[-3:] }} {{ s[::2] }} {{ "
+     "l[::-1] }} {{ l[1:] }} {{ l"
      "[-1:] }} {{ l[5:] }} {{ u[8:10] }} {{ u[::-1] }} {{ l[2:0:-1] }} {{ l[:1] }}",
-     "Hd el dlroW olleH Hello Wor rld HloWrd [2, 1, 3] [1, 2] [2] [] ý  s'ti 本日 ýkčuoťulž [2, 1] [3]"},
-    {"{{ s.split() }} {{ s.split('o') }} {{ s.split('l', 1) }} {{ 'a,b,,c'.split(',') }} {{ ''.split() }} {{ ''.split(',') }"
+     "Hd el dlroW olleH Hello Wor rld HloWrd [2, 1, 3] [1, 2] [2] [] ý  s'ti 本日 ýkčuoťulž [2, 1] "
+     "[3]"},
+    {"{{ s.split() }} {{ s.split('o') }} {{ s.split('l', 1) }} {{ 'a,b,,c'.split(',') }} {{ "
+     "''.split() }} {{ ''.split(',') }"
      "} {{ 'a b  c d'.split(none, 2) }} {{ 'a.b.c'.rsplit('.', 1) }} {{ ' a b '.split(' ') }}",
-     "['Hello', 'World'] ['Hell', ' W', 'rld'] ['He', 'lo World'] ['a', 'b', '', 'c'] [] [''] ['a', 'b', 'c d'] ['a.b', 'c']"
+     "['Hello', 'World'] ['Hell', ' W', 'rld'] ['He', 'lo World'] ['a', 'b', '', 'c'] [] [''] "
+     "['a', 'b', 'c d'] ['a.b', 'c']"
      " ['', 'a', 'b', '']"},
-    {"{{ s.replace('l', 'L') }} {{ s.replace('l', 'L', 1) }} {{ s|replace('o', '0') }} {{ 'abc'.replace('', '-') }} {{ s|rep"
+    {"{{ s.replace('l', 'L') }} {{ s.replace('l', 'L', 1) }} {{ s|replace('o', '0') }} {{ "
+     "'abc'.replace('', '-') }} {{ s|rep"
      "lace('l','',2) }}",
      "HeLLo WorLd HeLlo World Hell0 W0rld -a-b-c- Heo World"},
-    {"{{ s.startswith('He') }} {{ s.endswith('x') }} {{ s.startswith(('x','H')) }} {{ s.find('o') }} {{ s.rfind('o') }} {{ s"
+    {"{{ s.startswith('He') }} {{ s.endswith('x') }} {{ s.startswith(('x','H')) }} {{ s.find('o') "
+     "}} {{ s.rfind('o') }} {{ s"
      ".find('zz') }} {{ s.count('l') }} {{ u.find('日') }}",
      "True False True 4 7 -1 3 10"},
-    {"{{ ', '.join(ls) }} {{ ls|join(', ') }} {{ l|join }} {{ l|join('-') }} {{ dd|join(',', attribute='n') }} {{ d|join(' '"
+    {"{{ ', '.join(ls) }} {{ ls|join(', ') }} {{ l|join }} {{ l|join('-') }} {{ dd|join(',', "
+     "attribute='n') }} {{ d|join(' '"
      ") }} {{ 'abc'|join('.') }}",
      "b, A, c b, A, c 312 3-1-2 x,Y,a x y k a.b.c"},
-    {"{{ l|length }} {{ s|length }} {{ u|length }} {{ d|length }} {{ l|count }} {{ nope|length }}", "3 11 17 3 3 0"},
-    {"{{ l|first }} {{ l|last }} {{ s|first }} {{ []|first }}| {{ l|sort }} {{ ls|sort }} {{ ls|sort(reverse=true) }} {{ ls|"
-     "sort(case_sensitive=true) }} {{ l|reverse|list }} {{ s|reverse }} {{ dd|sort(attribute='n')|map(attribute='n')|list }}",
-     "3 2 H | [1, 2, 3] ['A', 'b', 'c'] ['c', 'b', 'A'] ['A', 'b', 'c'] [2, 1, 3] dlroW olleH ['a', 'x', 'Y']"},
-    {"{{ dd|map(attribute='v')|list }} {{ dd|map(attribute='g', default='none')|list }} {{ ls|map('upper')|list }} {{ ls|map"
+    {"{{ l|length }} {{ s|length }} {{ u|length }} {{ d|length }} {{ l|count }} {{ nope|length }}",
+     "3 11 17 3 3 0"},
+    {"{{ l|first }} {{ l|last }} {{ s|first }} {{ []|first }}| {{ l|sort }} {{ ls|sort }} {{ "
+     "ls|sort(reverse=true) }} {{ ls|"
+     "sort(case_sensitive=true) }} {{ l|reverse|list }} {{ s|reverse }} {{ "
+     "dd|sort(attribute='n')|map(attribute='n')|list }}",
+     "3 2 H | [1, 2, 3] ['A', 'b', 'c'] ['c', 'b', 'A'] ['A', 'b', 'c'] [2, 1, 3] dlroW olleH "
+     "['a', 'x', 'Y']"},
+    {"{{ dd|map(attribute='v')|list }} {{ dd|map(attribute='g', default='none')|list }} {{ "
+     "ls|map('upper')|list }} {{ ls|map"
      "('replace','b','B')|join }} {{ dd|map(attribute='g')|list }}",
      "[2, 1, None] ['q', 'none', 'none'] ['B', 'A', 'C'] BAc ['q', Undefined, Undefined]"},
-    {"{{ dd|selectattr('v')|map(attribute='n')|list }} {{ dd|selectattr('g','defined')|list|length }} {{ dd|rejectattr('v','"
-     "equalto',2)|map(attribute='n')|list }} {{ dd|selectattr('v','none')|list|length }} {{ l|select('odd')|list }} {{ l|rej"
-     "ect('odd')|list }} {{ l|select('gt', 1)|list }} {{ [0,1,'',2]|select|list }} {{ dd|selectattr('n','in',['x','a'])|list"
+    {"{{ dd|selectattr('v')|map(attribute='n')|list }} {{ dd|selectattr('g','defined')|list|length "
+     "}} {{ dd|rejectattr('v','"
+     "equalto',2)|map(attribute='n')|list }} {{ dd|selectattr('v','none')|list|length }} {{ "
+     "l|select('odd')|list }} {{ l|rej"
+     "ect('odd')|list }} {{ l|select('gt', 1)|list }} {{ [0,1,'',2]|select|list }} {{ "
+     "dd|selectattr('n','in',['x','a'])|list"
      "|length }}",
      "['x', 'Y'] 1 ['Y', 'a'] 1 [3, 1] [2] [3, 2] [1, 2] 2"},
     {"{% if dd|selectattr('n','eq','zzz') %}gen true{% else %}gen false{% endif %}", "gen true"},
-    {"{{ nope|default('D') }} {{ e|default('D') }} {{ e|default('D', true) }} {{ n|default('D') }} {{ nope|d('x') }} {{ n|de"
+    {"{{ nope|default('D') }} {{ e|default('D') }} {{ e|default('D', true) }} {{ n|default('D') }} "
+     "{{ nope|d('x') }} {{ n|de"
      "fault('D', boolean=true) }}",
      "D  D None x D"},
-    {"{{ '3.7'|int }} {{ '12'|int }} {{ 'x'|int }} {{ 'x'|int(5) }} {{ 3.9|int }} {{ -3.9|int }} {{ n|int }} {{ '1.5'|float "
-     "}} {{ 'x'|float }} {{ 3|float }} {{ ' 42 '|int }} {{ t|int }} {{ '1e3'|float }} {{ '1e3'|int }}",
+    {"{{ '3.7'|int }} {{ '12'|int }} {{ 'x'|int }} {{ 'x'|int(5) }} {{ 3.9|int }} {{ -3.9|int }} "
+     "{{ n|int }} {{ '1.5'|float "
+     "}} {{ 'x'|float }} {{ 3|float }} {{ ' 42 '|int }} {{ t|int }} {{ '1e3'|float }} {{ '1e3'|int "
+     "}}",
      "3 12 0 5 3 -3 0 1.5 0.0 3.0 42 1 1000.0 1000"},
-    {"{{ 2.5|round }} {{ 3.5|round }} {{ 2.567|round(2) }} {{ 2.1|round(0,'ceil') }} {{ 2.9|round(method='floor') }} {{ 3|ro"
+    {"{{ 2.5|round }} {{ 3.5|round }} {{ 2.567|round(2) }} {{ 2.1|round(0,'ceil') }} {{ "
+     "2.9|round(method='floor') }} {{ 3|ro"
      "und }} {{ -5|abs }} {{ -2.5|abs }} {{ 1.005|round(2) }}",
      "2.0 4.0 2.57 3.0 2.0 3 5 2.5 1.0"},
-    {"{{ \"a\\nb\\n\\nc\"|indent }} {{ \"a\\nb\"|indent(2, true) }} {{ \"a\\n\\nb\"|indent(2, blank=true) }} {{ "
+    {"{{ \"a\\nb\\n\\nc\"|indent }} {{ \"a\\nb\"|indent(2, true) }} {{ \"a\\n\\nb\"|indent(2, "
+     "blank=true) }} {{ "
      "\"a\\nb\\n\"|indent(2) }}| {"
      "{ \"a\\nb\"|indent('> ') }} {{ \"\"|indent }}| {{ \"\"|indent(2,true) }}|",
      "a\n    b\n\n    c   a\n  b a\n  \n  b a\n  b\n| a\n> b |   |"},
-    {"{{ d|dictsort }} {{ {'b':1,'A':2}|dictsort }} {{ {'b':1,'a':2}|dictsort(by='value') }} {{ {'b':1,'a':2}|dictsort(rever"
-     "se=true) }} {{ d|items|list }} {{ d.keys()|list }} {{ d.values()|list }} {{ d|list }} {{ s|list }}",
-     "[('k', {'k': 'v'}), ('x', 1), ('y', [1, 2])] [('A', 2), ('b', 1)] [('b', 1), ('a', 2)] [('b', 1), ('a', 2)] [('x', 1),"
-     " ('y', [1, 2]), ('k', {'k': 'v'})] ['x', 'y', 'k'] [1, [1, 2], {'k': 'v'}] ['x', 'y', 'k'] ['H', 'e', 'l', 'l', 'o', '"
+    {"{{ d|dictsort }} {{ {'b':1,'A':2}|dictsort }} {{ {'b':1,'a':2}|dictsort(by='value') }} {{ "
+     "{'b':1,'a':2}|dictsort(rever"
+     "se=true) }} {{ d|items|list }} {{ d.keys()|list }} {{ d.values()|list }} {{ d|list }} {{ "
+     "s|list }}",
+     "[('k', {'k': 'v'}), ('x', 1), ('y', [1, 2])] [('A', 2), ('b', 1)] [('b', 1), ('a', 2)] "
+     "[('b', 1), ('a', 2)] [('x', 1),"
+     " ('y', [1, 2]), ('k', {'k': 'v'})] ['x', 'y', 'k'] [1, [1, 2], {'k': 'v'}] ['x', 'y', 'k'] "
+     "['H', 'e', 'l', 'l', 'o', '"
      " ', 'W', 'o', 'r', 'l', 'd']"},
-    {"{{ [1,1,2,'a','A']|unique|list }} {{ l|sum }} {{ dd|selectattr('v')|sum(attribute='v') }} {{ l|min }} {{ l|max }} {{ l"
+    {"{{ [1,1,2,'a','A']|unique|list }} {{ l|sum }} {{ dd|selectattr('v')|sum(attribute='v') }} {{ "
+     "l|min }} {{ l|max }} {{ l"
      "s|max }} {{ [1.5,2]|sum }}",
      "[1, 2, 'a'] 6 3 1 3 c 3.5"},
-    {"{{ s|upper }} {{ s|lower }} {{ s|capitalize }} {{ 'hello-world foo (bar) it\\'s'|title }} {{ \"it's\"|title }} {{ \"it's\"."
+    {"{{ s|upper }} {{ s|lower }} {{ s|capitalize }} {{ 'hello-world foo (bar) it\\'s'|title }} {{ "
+     "\"it's\"|title }} {{ \"it's\"."
      "title() }} {{ 'hELLO'.capitalize() }}",
      "HELLO WORLD hello world Hello world Hello-World Foo (Bar) It's It's It'S Hello"},
-    {"{{ '<a href=\"x\">&\\'</a>'|e }} {{ '<b>'|safe }} {{ 'a b  c'|wordcount }} {{ '%s-%d-%.2f-%5d|%-5s|'|format('a', 3, 2.345"
+    {"{{ '<a href=\"x\">&\\'</a>'|e }} {{ '<b>'|safe }} {{ 'a b  c'|wordcount }} {{ "
+     "'%s-%d-%.2f-%5d|%-5s|'|format('a', 3, 2.345"
      ", 42, 'x') }} {{ '%s' % 'a' }} {{ '%s %s' % (1, [2]) }} {{ '%%' % () }} {{ '%r' % 'a' }}",
      "&lt;a href=&#34;x&#34;&gt;&amp;&#39;&lt;/a&gt; <b> 3 a-3-2.35-   42|x    | a 1 [2] % 'a'"},
-    {"{{ 1 is defined }} {{ nope is defined }} {{ nope is undefined }} {{ n is none }} {{ s is string }} {{ d is mapping }} "
-     "{{ l is iterable }} {{ s is iterable }} {{ a is iterable }} {{ l is sequence }} {{ d is sequence }} {{ a is number }} "
-     "{{ t is number }} {{ t is boolean }} {{ t is true }} {{ a is true }} {{ t is false }} {{ 4 is even }} {{ 4 is odd }} {"
-     "{ 6 is divisibleby 3 }} {{ 6 is divisibleby(4) }} {{ a is integer }} {{ b is float }} {{ t is integer }} {{ 'x' is in "
-     "['x'] }} {{ a is not none }} {{ a is eq 1 }} {{ a is equalto(1) }} {{ a is sameas 1 }} {{ 'A' is upper }} {{ 'a' is lo"
-     "wer }} {{ range is callable }} {{ nope is iterable }} {{ n is iterable }} {{ a is gt 0 }} {{ nope is none }} {{ nope i"
+    {"{{ 1 is defined }} {{ nope is defined }} {{ nope is undefined }} {{ n is none }} {{ s is "
+     "string }} {{ d is mapping }} "
+     "{{ l is iterable }} {{ s is iterable }} {{ a is iterable }} {{ l is sequence }} {{ d is "
+     "sequence }} {{ a is number }} "
+     "{{ t is number }} {{ t is boolean }} {{ t is true }} {{ a is true }} {{ t is false }} {{ 4 "
+     "is even }} {{ 4 is odd }} {"
+     "{ 6 is divisibleby 3 }} {{ 6 is divisibleby(4) }} {{ a is integer }} {{ b is float }} {{ t "
+     "is integer }} {{ 'x' is in "
+     "['x'] }} {{ a is not none }} {{ a is eq 1 }} {{ a is equalto(1) }} {{ a is sameas 1 }} {{ "
+     "'A' is upper }} {{ 'a' is lo"
+     "wer }} {{ range is callable }} {{ nope is iterable }} {{ n is iterable }} {{ a is gt 0 }} {{ "
+     "nope is none }} {{ nope i"
      "s string }} {{ s is not mapping and a is defined }}",
-     "True False True True True True True True False True True True True True True False False True False True False True Tr"
+     "True False True True True True True True False True True True True True True False False "
+     "True False True False True Tr"
      "ue False True True True True True True True True True False True False False True"},
-    {"{% for x in l %}{{ loop.index }}/{{ loop.index0 }}/{{ loop.revindex }}/{{ loop.revindex0 }}/{{ loop.first }}/{{ loop.l"
-     "ast }}/{{ loop.length }}:{{ x }} {{ loop.previtem }} {{ loop.nextitem }} {{ loop.cycle('o','e') }} {{ loop.depth }}{% "
+    {"{% for x in l %}{{ loop.index }}/{{ loop.index0 }}/{{ loop.revindex }}/{{ loop.revindex0 "
+     "}}/{{ loop.first }}/{{ loop.l"
+     "ast }}/{{ loop.length }}:{{ x }} {{ loop.previtem }} {{ loop.nextitem }} {{ "
+     "loop.cycle('o','e') }} {{ loop.depth }}{% "
      "endfor %}",
      "1/0/3/2/True/False/3:3  1 o 12/1/2/1/False/False/3:1 3 2 e 13/2/1/0/False/True/3:2 1  o 1"},
-    {"{% for x in [] %}no{% else %}empty{% endfor %} {% for x in l if x > 1 %}{{ x }}:{{ loop.length }}{% else %}none{% endf"
+    {"{% for x in [] %}no{% else %}empty{% endfor %} {% for x in l if x > 1 %}{{ x }}:{{ "
+     "loop.length }}{% else %}none{% endf"
      "or %} {% for x in l if x > 9 %}{{ x }}{% else %}none{% endfor %}",
      "empty 3:22:2 none"},
-    {"{% for k, v in d.items() %}{{ k }}={{ v }};{% endfor %} {% for k in d %}{{ k }}{% endfor %} {% for c in 'añ' %}{{ c }}"
+    {"{% for k, v in d.items() %}{{ k }}={{ v }};{% endfor %} {% for k in d %}{{ k }}{% endfor %} "
+     "{% for c in 'añ' %}{{ c }}"
      ".{% endfor %} {% for a, (b, c) in [[1,[2,3]]] %}{{ a }}{{ b }}{{ c }}{% endfor %}",
      "x=1;y=[1, 2];k={'k': 'v'}; xyk a.ñ. 123"},
-    {"{% for x in range(5) %}{% if x == 1 %}{% continue %}{% endif %}{% if x == 4 %}{% break %}{% endif %}{{ x }}{% endfor %"
+    {"{% for x in range(5) %}{% if x == 1 %}{% continue %}{% endif %}{% if x == 4 %}{% break %}{% "
+     "endif %}{{ x }}{% endfor %"
      "} {{ range(3)|list }} {{ range(1,7,2)|list }} {{ range(3,0,-1)|list }}",
      "023 [0, 1, 2] [1, 3, 5] [3, 2, 1]"},
     {"{% for x in nope %}{{ x }}{% else %}ok{% endfor %}", "ok"},
-    {"{% set x = 1 %}{% for i in l %}{% set x = i %}{{ x }}{% endfor %}{{ x }} {% set x = 1 %}{% if true %}{% set x = 2 %}{%"
+    {"{% set x = 1 %}{% for i in l %}{% set x = i %}{{ x }}{% endfor %}{{ x }} {% set x = 1 %}{% "
+     "if true %}{% set x = 2 %}{%"
      " endif %}{{ x }} {% for i in [1,2] %}{{ zz }}{% set zz = i %}{% endfor %}{{ zz }}",
      "3121 2 "},
-    {"{% set ns = namespace(c=0, l=[]) %}{% for i in l %}{% set ns.c = ns.c + i %}{% set ns.l = ns.l + [i] %}{% endfor %}{{ "
+    {"{% set ns = namespace(c=0, l=[]) %}{% for i in l %}{% set ns.c = ns.c + i %}{% set ns.l = "
+     "ns.l + [i] %}{% endfor %}{{ "
      "ns.c }} {{ ns.l }} {{ ns.zip }} {{ ns['c'] }}",
      "6 [3, 1, 2]  6"},
-    {"{% set x, y = 1, 2 %}{{ x }}{{ y }} {% set p = (1, 2) %}{{ p }} {% set (q1, q2) = [3, 4] %}{{ q1 + q2 }} {% set x = 1,"
+    {"{% set x, y = 1, 2 %}{{ x }}{{ y }} {% set p = (1, 2) %}{{ p }} {% set (q1, q2) = [3, 4] "
+     "%}{{ q1 + q2 }} {% set x = 1,"
      " %}{{ x }}",
      "12 (1, 2) 7 (1,)"},
-    {"{% macro f(n) %}{{ n }}{% if n > 0 %}{{ f(n-1) }}{% endif %}{% endmacro %}{{ f(5) }} {% set gl = 1 %}{% macro g() %}{{"
+    {"{% macro f(n) %}{{ n }}{% if n > 0 %}{{ f(n-1) }}{% endif %}{% endmacro %}{{ f(5) }} {% set "
+     "gl = 1 %}{% macro g() %}{{"
      " gl }}{% set gl2 = 4 %}{{ gl2 }}{% endmacro %}{% set gl = 2 %}{{ g() }}{{ gl2 }}",
      "543210 24"},
-    {"{% with x = 1, y = 2 %}{{ x + y }}{% endwith %}{{ x }}{% filter upper %}abc {{ s }}{% endfilter %} {% filter replace('"
+    {"{% with x = 1, y = 2 %}{{ x + y }}{% endwith %}{{ x }}{% filter upper %}abc {{ s }}{% "
+     "endfilter %} {% filter replace('"
      "a','b')|upper %}aa{% endfilter %}",
      "3ABC HELLO WORLD BB"},
-    {"{% raw %}{{ raw }} {% if %}{% endraw %} {%- raw -%}  x  {%- endraw -%} y", "{{ raw }} {% if %}xy"},
+    {"{% raw %}{{ raw }} {% if %}{% endraw %} {%- raw -%}  x  {%- endraw -%} y",
+     "{{ raw }} {% if %}xy"},
     {"multi #} z", "multi #} z"},
     {"    indented", "    indented"},
     {"after {% if true %} same {% endif %} line", "after  same  line"},
@@ -155,40 +208,60 @@ static const struct {
     {"a  {{- ' b ' -}}  c", "a b c"},
     {"{%- if true -%}   stripped   {%- endif -%}   end", "strippedend"},
     {"line' }}", "line' }}"},
-    {"{{ {'a': {'b': 1}}['a']['b'] }} {{ {'a': {'b': {'c': 2}}}.a.b.c }} {{ {'a':1}.get('a') }} {{ {'a':1}.get('b', 'def') }"
+    {"{{ {'a': {'b': 1}}['a']['b'] }} {{ {'a': {'b': {'c': 2}}}.a.b.c }} {{ {'a':1}.get('a') }} {{ "
+     "{'a':1}.get('b', 'def') }"
      "} {{ {'a':1}.get('b') }} {{ dict(a=1, b=2) }} {{ {'a':1, 'a':2} }} {{ {} | length }}",
      "1 2 1 def None {'a': 1, 'b': 2} {'a': 2} 0"},
-    {"{% if a == 1 and b == 2.5 %}A{% elif a %}B{% else %}C{% endif %}{% if not a %}A{% elif e %}B{% else %}C{% endif %}", "AC"},
+    {"{% if a == 1 and b == 2.5 %}A{% elif a %}B{% else %}C{% endif %}{% if not a %}A{% elif e "
+     "%}B{% else %}C{% endif %}",
+     "AC"},
     {"{% if n is none %}{% if e %}x{% else %}y{% endif %}{% endif %}", "y"},
     {"{{ loop }}", ""},
     {"{{ (a, b) }} {{ a, b }} {{ (1) }} {{ ((1,2),3) }}", "(1, 2.5) (1, 2.5) 1 ((1, 2), 3)"},
-    {"{{ s | upper | lower | trim | length + 1 }} {{ 5 | string + 'x' }} {{ 'a' ~ 'b' | upper }} {{ -1 | string }} {{ not e "
+    {"{{ s | upper | lower | trim | length + 1 }} {{ 5 | string + 'x' }} {{ 'a' ~ 'b' | upper }} "
+     "{{ -1 | string }} {{ not e "
      "| length }}",
      "12 5x aB -1 True"},
-    {"{{ 'yes' if 'a' in 'abc' and not 'z' in 'abc' else 'no' }} {{ (1 if true else 2) + 3 }} {{ 1 if false }}", "yes 4 "},
-    {"{% for i in range(3) -%} {{ i }} {%- if not loop.last -%} , {%- endif -%} {% endfor %}", "0,1,2"},
-    {"{% for m2 in m %}{% for c in m2.content[:2] %}{{ loop.index }}{{ c }}{% endfor %}{{ loop.index }}{% endfor %}", ""},
-    {"{{ 'abc'.isdigit() }} {{ '12'.isdigit() }} {{ 'ab'.isalpha() }} {{ 'A1'.isalnum() }} {{ ' '.isspace() }} {{ 'AB1'.isup"
-     "per() }} {{ 'ab'.islower() }} {{ 'abc'.removeprefix('a') }} {{ 'abc'.removesuffix('c') }} {{ \"a\\nb\\r\\nc\".splitlines() "
+    {"{{ 'yes' if 'a' in 'abc' and not 'z' in 'abc' else 'no' }} {{ (1 if true else 2) + 3 }} {{ 1 "
+     "if false }}",
+     "yes 4 "},
+    {"{% for i in range(3) -%} {{ i }} {%- if not loop.last -%} , {%- endif -%} {% endfor %}",
+     "0,1,2"},
+    {"{% for m2 in m %}{% for c in m2.content[:2] %}{{ loop.index }}{{ c }}{% endfor %}{{ "
+     "loop.index }}{% endfor %}",
+     ""},
+    {"{{ 'abc'.isdigit() }} {{ '12'.isdigit() }} {{ 'ab'.isalpha() }} {{ 'A1'.isalnum() }} {{ ' "
+     "'.isspace() }} {{ 'AB1'.isup"
+     "per() }} {{ 'ab'.islower() }} {{ 'abc'.removeprefix('a') }} {{ 'abc'.removesuffix('c') }} {{ "
+     "\"a\\nb\\r\\nc\".splitlines() "
      "}}",
      "False True True True True True True bc ab ['a', 'b', 'c']"},
-    {"{{ 'x' * 0 }}|{{ 'x' * -1 }}|{{ [1,2,3][1:2] }}|{{ 'abc'[5:] }}|{{ 'abc'[10] }}|{{ ''[0] is defined }}", "||[2]|||False"},
-    {"{{ true }} {{ True }} {{ none }} {{ None }} {{ false and x }} {{ True and 'a' }}", "True True None None False a"},
+    {"{{ 'x' * 0 }}|{{ 'x' * -1 }}|{{ [1,2,3][1:2] }}|{{ 'abc'[5:] }}|{{ 'abc'[10] }}|{{ ''[0] is "
+     "defined }}",
+     "||[2]|||False"},
+    {"{{ true }} {{ True }} {{ none }} {{ None }} {{ false and x }} {{ True and 'a' }}",
+     "True True None None False a"},
     {"{{ {'a b': 1}['a b'] }} {{ d['x'] + d.x }} {{ d.y | last }} {{ d.get('y')[0] }}", "1 2 2 1"},
-    {"{{ [1, 'a', none, true, 1.5, {'k': (1,)}] | string }} {{ {'a': none} | string }} {{ l | string | length }}",
+    {"{{ [1, 'a', none, true, 1.5, {'k': (1,)}] | string }} {{ {'a': none} | string }} {{ l | "
+     "string | length }}",
      "[1, 'a', None, True, 1.5, {'k': (1,)}] {'a': None} 9"},
     {"{%set a=1%}{{a}}{%-set a=2-%}{{a}}", "12"},
     {"{{ u | upper }} {{ 'ŽÁ' | lower }} {{ 'ǆ' | title }}", "ŽLUŤOUČKÝ 日本 IT'S žá Ǆ"},
-    {"{{ [[1,2],[3,4]] | map('first') | list }} {{ [[1,2],[3,4]] | map('join', '-') | list }} {{ [{'a':{'b':1}}] | map(attri"
+    {"{{ [[1,2],[3,4]] | map('first') | list }} {{ [[1,2],[3,4]] | map('join', '-') | list }} {{ "
+     "[{'a':{'b':1}}] | map(attri"
      "bute='a.b') | list }} {{ [[5,6]] | map(attribute=1) | list }}",
      "[1, 3] ['1-2', '3-4'] [1] [6]"},
-    {"{{ 'a' is in 'abc' }} {{ 2 is in [1,2] }} {{ 1 in (1,2) }} {{ 'x' in {'x':1}.keys() }}", "True True True True"},
-    {"{{ ['a','b'] | tojson }} {{ 'é\"\\\\/' | tojson }} {{ {'é': 'ü', 'n': 1.50, 'l': [1, 2, {'x': none}]} | tojson(indent=2) "
+    {"{{ 'a' is in 'abc' }} {{ 2 is in [1,2] }} {{ 1 in (1,2) }} {{ 'x' in {'x':1}.keys() }}",
+     "True True True True"},
+    {"{{ ['a','b'] | tojson }} {{ 'é\"\\\\/' | tojson }} {{ {'é': 'ü', 'n': 1.50, 'l': [1, 2, "
+     "{'x': none}]} | tojson(indent=2) "
      "}}",
-     "[\"a\", \"b\"] \"é\\\"\\\\/\" {\n  \"é\": \"ü\",\n  \"n\": 1.5,\n  \"l\": [\n    1,\n    2,\n    {\n      \"x\": null\n    "
+     "[\"a\", \"b\"] \"é\\\"\\\\/\" {\n  \"é\": \"ü\",\n  \"n\": 1.5,\n  \"l\": [\n    1,\n    "
+     "2,\n    {\n      \"x\": null\n    "
      "}\n"
      "  ]\n}"},
-    {"{% generation %}gen{{ a }}{% endgeneration %} {% for i in [1] %}{% generation %}{{ i }}{% endgeneration %}{% endfor %}",
+    {"{% generation %}gen{{ a }}{% endgeneration %} {% for i in [1] %}{% generation %}{{ i }}{% "
+     "endgeneration %}{% endfor %}",
      "gen1 1"},
     {"  {% if true %}\n  x\n  {% endif %}\n\n  y{{ a }}  \n", "  x\n\n  y1  "},
     {"{% if true %}\r\nx\r\n{% endif %}\r\ny\r\n", "x\ny"},
@@ -211,7 +284,8 @@ static void expressions_and_tags_give_what_jinja_gives(void **state)
         if (render(cases[i].source, values, NULL, &out, &e) < 0)
             fail_msg("%s: %s", cases[i].source, e.text);
         if (strcmp(buffer_cstr(&out), cases[i].expected) != 0)
-            fail_msg("%s: \"%s\", expected \"%s\"", cases[i].source, buffer_cstr(&out), cases[i].expected);
+            fail_msg("%s: \"%s\", expected \"%s\"", cases[i].source, buffer_cstr(&out),
+                     cases[i].expected);
         buffer_free(&out);
     }
 }
@@ -233,15 +307,19 @@ static void errors_name_line_and_reason(void **state)
         {"{% set d.q = 1 %}", HP_EINVAL, "line 1: cannot assign attribute on non-namespace object"},
         {"{{ l.append(4) }}", HP_EINVAL, "line 1: 'append' is undefined"},
         {"{{ [1, {}] | sort }}", HP_EINVAL, "line 1: int and dict have no order"},
-        {"{% macro m(x) %}{% endmacro %}{{ m(1, 2) }}", HP_EINVAL, "line 1: the macro m takes no such argument"},
-        {"{{ range | tojson }}", HP_EINVAL, "line 1: Object of type function is not JSON serializable"},
+        {"{% macro m(x) %}{% endmacro %}{{ m(1, 2) }}", HP_EINVAL,
+         "line 1: the macro m takes no such argument"},
+        {"{{ range | tojson }}", HP_EINVAL,
+         "line 1: Object of type function is not JSON serializable"},
         {"{{ 9223372036854775807 + 1 }}", HP_EUNSUPPORTED, "line 1: a whole number beyond 64 bits"},
         {"{{ a | no_such }}", HP_EUNSUPPORTED, "line 1: the filter \"no_such\" is not known"},
         {"\n{{ a is no_such }}", HP_EUNSUPPORTED, "line 2: the test \"no_such\" is not known"},
         {"{% include 'x' %}", HP_EUNSUPPORTED, "line 1: the tag \"include\" is not known here"},
-        {"{% for x in l recursive %}{% endfor %}", HP_EUNSUPPORTED, "line 1: recursive loops are not supported"},
+        {"{% for x in l recursive %}{% endfor %}", HP_EUNSUPPORTED,
+         "line 1: recursive loops are not supported"},
         {"{{ m(*l) }}", HP_EUNSUPPORTED, "line 1: arguments unpacked by * or ** are not supported"},
-        {"{% if a %}\n\n{% endfor %}", HP_EUNSUPPORTED, "line 3: the tag \"endfor\" is not known here"},
+        {"{% if a %}\n\n{% endfor %}", HP_EUNSUPPORTED,
+         "line 3: the tag \"endfor\" is not known here"},
         {"{% if a %}\nx", HP_EPARSE, "line 2: the template ends where {% elif %} is expected"},
         {"{{ a b }}", HP_EPARSE, "line 1: \"}}\" is expected where \"b\" stands"},
         {"{{ a", HP_EPARSE, "line 1: an expression is not closed by }}"},
@@ -262,8 +340,8 @@ static void errors_name_line_and_reason(void **state)
         buffer_append(&out, "kept", 4);
         int rc = render(wrong[i].source, values, NULL, &out, &e);
         if (rc != wrong[i].rc || e.code != rc || strcmp(e.text, wrong[i].says) != 0)
-            fail_msg("%s: %d \"%s\", expected %d \"%s\"", wrong[i].source, rc, rc < 0 ? e.text : buffer_cstr(&out), wrong[i].rc,
-                     wrong[i].says);
+            fail_msg("%s: %d \"%s\", expected %d \"%s\"", wrong[i].source, rc,
+                     rc < 0 ? e.text : buffer_cstr(&out), wrong[i].rc, wrong[i].says);
         assert_string_equal(buffer_cstr(&out), "kept");
         buffer_free(&out);
     }
@@ -277,15 +355,19 @@ static void what_does_not_end_is_stopped(void **state)
     } endless[] = {
         {"{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
          "line 1: the template takes more than 200000 steps"},
-        {"{% for a in range(9999) %}0123456789{% endfor %}", "line 1: the template writes more than 20000 bytes"},
-        {"{% set ns = namespace(x='ab') %}{% for i in range(99) %}{% set ns.x = ns.x + ns.x %}{% endfor %}",
+        {"{% for a in range(9999) %}0123456789{% endfor %}",
+         "line 1: the template writes more than 20000 bytes"},
+        {"{% set ns = namespace(x='ab') %}{% for i in range(99) %}{% set ns.x = ns.x + ns.x %}{% "
+         "endfor %}",
          "line 1: a text is longer than 20000 bytes"},
-        {"{% set ns = namespace(x='ab') %}{% for i in range(99) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}",
+        {"{% set ns = namespace(x='ab') %}{% for i in range(99) %}{% set ns.x = ns.x ~ ns.x %}{% "
+         "endfor %}",
          "line 1: a text is longer than 20000 bytes"},
         {"{{ 'ab' * 999999999 }}", "line 1: a repeated str is longer than 20000"},
         {"{{ [1] * 999999999 }}", "line 1: a repeated list is longer than 20000"},
         {"{{ range(100001) }}", "line 1: a range of more than 100000 numbers"},
-        {"{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "line 1: expressions and calls are nested deeper than 600"},
+        {"{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
+         "line 1: expressions and calls are nested deeper than 600"},
         {"{{ 'a'.replace('', 'x' * 20000) }}", "line 1: a text is longer than 20000 bytes"},
     };
     struct template_limits limits = {.max_steps = 200000, .max_output_bytes = 20000};
@@ -294,7 +376,8 @@ static void what_does_not_end_is_stopped(void **state)
         struct err e = {0};
         int rc = render(endless[i].source, values, &limits, &out, &e);
         if (rc >= 0 || !strstr(e.text, endless[i].says))
-            fail_msg("%s: %d \"%s\", expected \"%s\"", endless[i].source, rc, e.text, endless[i].says);
+            fail_msg("%s: %d \"%s\", expected \"%s\"", endless[i].source, rc, e.text,
+                     endless[i].says);
         buffer_free(&out);
     }
 }
@@ -302,14 +385,16 @@ static void what_does_not_end_is_stopped(void **state)
 static void deep_nesting_is_refused(void **state)
 {
     (void)state;
-    static const char *const open[] = {"{{ ((", "{{ [[", "{{ --", "{{ not f([", "{% if a %}{% if a %}", "{{ a if a else "};
+    static const char *const open[] = {
+        "{{ ((", "{{ [[", "{{ --", "{{ not f([", "{% if a %}{% if a %}", "{{ a if a else "};
     for (size_t i = 0; i < sizeof open / sizeof *open; i++) {
         struct buffer source = {0};
         struct err e = {0};
         struct chat_template *t = NULL;
         buffer_append(&source, open[i], strlen(open[i]));
         for (int k = 0; k < 5000; k++)
-            buffer_append(&source, open[i] + 2 * (open[i][1] == '{'), strlen(open[i]) - 2 * (size_t)(open[i][1] == '{'));
+            buffer_append(&source, open[i] + 2 * (open[i][1] == '{'),
+                          strlen(open[i]) - 2 * (size_t)(open[i][1] == '{'));
         if (open[i][1] == '{')
             buffer_printf(&source, " }}");
         int rc = template_compile(buffer_cstr(&source), source.size, &t, &e);
@@ -322,7 +407,8 @@ static void deep_nesting_is_refused(void **state)
 static void long_chains_run_or_are_refused(void **state)
 {
     (void)state;
-    static const char *const links[] = {" + 'x'", " ~ 'x'", "|trim", "[0:]", ".strip()", " == 'x'", " or 'x'", " and 'x'"};
+    static const char *const links[] = {" + 'x'",   " ~ 'x'",  "|trim",   "[0:]",
+                                        ".strip()", " == 'x'", " or 'x'", " and 'x'"};
     for (size_t i = 0; i < sizeof links / sizeof *links; i++) {
         for (int length = 50; length < 50000; length *= 30) {
             struct buffer source = {0}, out = {0};

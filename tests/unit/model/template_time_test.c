@@ -1,7 +1,6 @@
-/* Templates that would run for minutes or hours by one method each: all end by name within about a second. */
-#include "common/env.h"
-#include "model/template.h"
-
+/* Templates that would run for minutes or hours by one method each: all end by name within about a
+ * second. */
+#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -9,9 +8,12 @@
 #include <string.h>
 #include <time.h>
 
-#include <cmocka.h>
+#include "common/env.h"
+#include "model/template.h"
 
-#define LOOP(body) "{% for i in range(99999) %}{% for j in range(99999) %}{% if " body " %}{% endif %}{% endfor %}{% endfor %}"
+#define LOOP(body)                                                                                 \
+    "{% for i in range(99999) %}{% for j in range(99999) %}{% if " body                            \
+    " %}{% endif %}{% endfor %}{% endfor %}"
 
 static void a_hostile_template_ends_within_its_time(void **state)
 {
@@ -25,7 +27,8 @@ static void a_hostile_template_ends_within_its_time(void **state)
         LOOP("a.isalpha()"),
         LOOP("a.strip('b')"),
         LOOP("a.strip(a)"),
-#ifndef __SANITIZE_ADDRESS__ /* which checks all of a haystack at every call of memmem: quadratic by its own making */
+#ifndef __SANITIZE_ADDRESS__ /* which checks all of a haystack at every call of memmem: quadratic  \
+                                by its own making */
         LOOP("a.replace('aa', 'b')"),
         LOOP("a.count('a')"),
 #endif
@@ -65,8 +68,10 @@ static void a_hostile_template_ends_within_its_time(void **state)
 static void a_large_message_is_rendered(void **state)
 {
     (void)state;
-    static const char source[] = "{% for m in messages %}<|{{ m.role }}|>{% set c = m.content | trim %}{% if '</think>' in c %}"
-                                 "{% set c = c.split('</think>')[-1].lstrip('\\n') %}{% endif %}{{ c.strip() + '\\n' }}{% endfor %}";
+    static const char source[] = "{% for m in messages %}<|{{ m.role }}|>{% set c = m.content | "
+                                 "trim %}{% if '</think>' in c %}"
+                                 "{% set c = c.split('</think>')[-1].lstrip('\\n') %}{% endif %}{{ "
+                                 "c.strip() + '\\n' }}{% endfor %}";
     enum { SIZE = 8 << 20 };
     char *text = malloc(SIZE);
     for (size_t i = 0; i < SIZE; i++)
@@ -74,7 +79,8 @@ static void a_large_message_is_rendered(void **state)
     struct chat_template *t = NULL;
     struct buffer out = {0};
     struct err e = {0};
-    json_t *variables = json_pack("{s:[{s:s, s:s%}]}", "messages", "role", "user", "content", text, (size_t)SIZE);
+    json_t *variables =
+        json_pack("{s:[{s:s, s:s%}]}", "messages", "role", "user", "content", text, (size_t)SIZE);
     assert_non_null(variables);
     assert_int_equal(template_compile(source, sizeof source - 1, &t, &e), 0);
     if (template_render(t, variables, NULL, &out, &e) < 0)
@@ -90,8 +96,10 @@ static void a_large_message_is_rendered(void **state)
 static void two_thousand_messages_with_slices_are_rendered(void **state)
 {
     (void)state;
-    static const char source[] = "{% for m in messages %}{% for n in messages[loop.index0:] %}{% if loop.index > 3 %}{% break %}{% endif %}"
-                                 "{% endfor %}{% set rest = messages[loop.index:] %}{{ m.role }}{% endfor %}";
+    static const char source[] =
+        "{% for m in messages %}{% for n in messages[loop.index0:] %}{% if loop.index > 3 %}{% "
+        "break %}{% endif %}"
+        "{% endfor %}{% set rest = messages[loop.index:] %}{{ m.role }}{% endfor %}";
     struct chat_template *t = NULL;
     struct buffer out = {0};
     struct err e = {0};
@@ -112,8 +120,10 @@ static void two_thousand_messages_with_slices_are_rendered(void **state)
 static void two_thousand_messages_with_loops_over_all_before_are_rendered(void **state)
 {
     (void)state;
-    static const char source[] = "{% for m in messages %}{% set ns = namespace(last=-1) %}{% for i in range(loop.index0 - 1, -1, -1) %}"
-                                 "{% if loop.first %}{% set ns.last = i %}{% endif %}{% endfor %}{{ ns.last }} {% endfor %}";
+    static const char source[] =
+        "{% for m in messages %}{% set ns = namespace(last=-1) %}{% for i in range(loop.index0 - "
+        "1, -1, -1) %}"
+        "{% if loop.first %}{% set ns.last = i %}{% endif %}{% endfor %}{{ ns.last }} {% endfor %}";
     struct chat_template *t = NULL;
     struct buffer out = {0};
     struct err e = {0};

@@ -1,14 +1,14 @@
-/* Small GGUF files for tests, byte by byte: `gguf_file` writes whatever it is told, true or not; `tiny_llama` is a whole valid
- * model that a test may spoil in one place. */
+/* Small GGUF files for tests, byte by byte: `gguf_file` writes whatever it is told, true or not;
+ * `tiny_llama` is a whole valid model that a test may spoil in one place. */
 #ifndef HP_TESTS_TINY_GGUF_H
 #define HP_TESTS_TINY_GGUF_H
-
-#include "common/bytes.h"
-#include "model/gguf.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "common/bytes.h"
+#include "model/gguf.h"
 
 struct gguf_file {
     struct buffer keys, tensors, data;
@@ -57,8 +57,8 @@ static inline void put_key_string(struct gguf_file *f, const char *name, const c
 }
 
 /* The entry of a tensor alone; dims innermost first, as the file has them. */
-static inline void put_tensor_entry(struct gguf_file *f, const char *name, uint32_t n_dims, const uint64_t *dims, uint32_t type,
-                                    uint64_t offset)
+static inline void put_tensor_entry(struct gguf_file *f, const char *name, uint32_t n_dims,
+                                    const uint64_t *dims, uint32_t type, uint64_t offset)
 {
     f->n_tensors++;
     put_string(&f->tensors, name);
@@ -76,11 +76,13 @@ static inline void pad(struct buffer *b, size_t alignment)
 }
 
 /* A tensor with data: rows 0 for a vector; zeros, and every format's block of zeros is zeros. */
-static inline void put_tensor(struct gguf_file *f, const char *name, uint64_t rows, uint64_t columns, enum dtype t)
+static inline void put_tensor(struct gguf_file *f, const char *name, uint64_t rows,
+                              uint64_t columns, enum dtype t)
 {
     const struct dtype_info *info = dtype_info(t);
     pad(&f->data, 32);
-    put_tensor_entry(f, name, rows ? 2 : 1, (const uint64_t[]){columns, rows}, info->gguf_type, f->data.size);
+    put_tensor_entry(f, name, rows ? 2 : 1, (const uint64_t[]){columns, rows}, info->gguf_type,
+                     f->data.size);
     size_t bytes = (size_t)(columns * (rows ? rows : 1)) / info->block_elements * info->block_bytes;
     memset(buffer_extend(&f->data, bytes), 0, bytes);
 }
@@ -129,7 +131,8 @@ static inline int tiny_is(const char *a, const char *b)
     return a && strcmp(a, b) == 0;
 }
 
-static inline void tiny_tensor(struct gguf_file *f, const struct tiny_llama *t, const char *name, uint64_t rows, uint64_t columns)
+static inline void tiny_tensor(struct gguf_file *f, const struct tiny_llama *t, const char *name,
+                               uint64_t rows, uint64_t columns)
 {
     if (tiny_is(t->without, name))
         return;
@@ -148,10 +151,14 @@ static inline void tiny_keys(struct gguf_file *f, const struct tiny_llama *t)
         const char *name;
         uint32_t value;
     } keys[] = {
-        {"llama.block_count", TINY_BLOCKS},         {"llama.context_length", 128},
-        {"llama.embedding_length", TINY_WIDTH},     {"llama.feed_forward_length", TINY_MLP},
-        {"llama.attention.head_count", TINY_HEADS}, {"llama.attention.head_count_kv", TINY_KV_HEADS},
-        {"llama.vocab_size", TINY_VOCABULARY},      {"llama.rope.dimension_count", TINY_HEAD_DIM},
+        {"llama.block_count", TINY_BLOCKS},
+        {"llama.context_length", 128},
+        {"llama.embedding_length", TINY_WIDTH},
+        {"llama.feed_forward_length", TINY_MLP},
+        {"llama.attention.head_count", TINY_HEADS},
+        {"llama.attention.head_count_kv", TINY_KV_HEADS},
+        {"llama.vocab_size", TINY_VOCABULARY},
+        {"llama.rope.dimension_count", TINY_HEAD_DIM},
     };
     if (!tiny_is(t->without, "general.architecture"))
         put_key_string(f, "general.architecture", t->architecture ? t->architecture : "llama");

@@ -1,11 +1,6 @@
-/* Tokenizers and chat templates against what the reference implementation says of the models in shared/golden (HP_GOLDEN points
- * elsewhere). */
-#include "common/json.h"
-#include "model/gguf.h"
-#include "model/mapped_file.h"
-#include "model/template.h"
-#include "model/tokenizer.h"
-
+/* Tokenizers and chat templates against what the reference implementation says of the models in
+ * shared/golden (HP_GOLDEN points elsewhere). */
+#include <cmocka.h>
 #include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,7 +9,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "common/json.h"
+#include "model/gguf.h"
+#include "model/mapped_file.h"
+#include "model/template.h"
+#include "model/tokenizer.h"
 
 struct subject {
     char name[1200];
@@ -29,7 +28,11 @@ static const char *golden_folder(void)
 {
     static char folder[1024];
     const char *given = getenv("HP_GOLDEN"), *shared = getenv("HP_SHARED");
-    snprintf(folder, sizeof folder, "%s%s", given ? given : shared ? shared : "../shared", given ? "" : "/golden");
+    snprintf(folder, sizeof folder, "%s%s",
+             given    ? given
+             : shared ? shared
+                      : "../shared",
+             given ? "" : "/golden");
     return access(folder, R_OK) == 0 ? folder : NULL;
 }
 
@@ -42,14 +45,16 @@ static void check_ids(struct subject *s, const char *text, bool add_special, jso
     const uint32_t *id = (const uint32_t *)(const void *)ids.data;
     size_t n = ids.size / sizeof *id, wanted = json_array_size(expected);
     for (size_t i = 0; i < n || i < wanted; i++) {
-        long long want = i < wanted ? json_integer_value(json_array_get(expected, i)) : -1, got = i < n ? (long long)id[i] : -1;
+        long long want = i < wanted ? json_integer_value(json_array_get(expected, i)) : -1,
+                  got = i < n ? (long long)id[i] : -1;
         if (want != got)
             fail_msg("%s: \"%s\": token %zu is %lld, expected %lld", s->name, text, i, got, want);
     }
     buffer_free(&ids);
 }
 
-static void check_text(struct subject *s, const char *what, struct buffer *got, const char *expected)
+static void check_text(struct subject *s, const char *what, struct buffer *got,
+                       const char *expected)
 {
     if (strcmp(buffer_cstr(got), expected) != 0)
         fail_msg("%s: %s: \"%s\", expected \"%s\"", s->name, what, buffer_cstr(got), expected);
@@ -84,7 +89,8 @@ static void check_tokenize(struct subject *s)
         const char *text = json_string_value(json_object_get(entry, "text"));
         check_ids(s, text, true, json_object_get(entry, "ids"));
         check_ids(s, text, false, json_object_get(entry, "ids_without_special"));
-        check_decode(s, json_object_get(entry, "ids_without_special"), json_string_value(json_object_get(entry, "decoded")));
+        check_decode(s, json_object_get(entry, "ids_without_special"),
+                     json_string_value(json_object_get(entry, "decoded")));
     }
 }
 
@@ -92,15 +98,17 @@ static void check_chat_entry(struct subject *s, const struct chat_template *t, j
 {
     struct buffer text = {0};
     struct err e = {0};
-    json_t *variables = json_pack("{s:O, s:O, s:s, s:s}", "messages", json_object_get(entry, "messages"), "add_generation_prompt",
-                                  json_object_get(entry, "add_generation_prompt"), "bos_token", tokenizer_bos_text(s->tokenizer),
-                                  "eos_token", tokenizer_eos_text(s->tokenizer));
+    json_t *variables = json_pack(
+        "{s:O, s:O, s:s, s:s}", "messages", json_object_get(entry, "messages"),
+        "add_generation_prompt", json_object_get(entry, "add_generation_prompt"), "bos_token",
+        tokenizer_bos_text(s->tokenizer), "eos_token", tokenizer_eos_text(s->tokenizer));
     assert_non_null(variables);
     int rc = template_render(t, variables, NULL, &text, &e);
     const char *refusal = json_string_value(json_object_get(entry, "error"));
     if (refusal) {
         if (rc != HP_EINVAL || !strstr(e.text, refusal))
-            fail_msg("%s: expected a refusal (%s), got %d: %s", s->name, refusal, rc, rc < 0 ? e.text : buffer_cstr(&text));
+            fail_msg("%s: expected a refusal (%s), got %d: %s", s->name, refusal, rc,
+                     rc < 0 ? e.text : buffer_cstr(&text));
     } else {
         if (rc < 0)
             fail_msg("%s: %s", s->name, e.text);

@@ -1,34 +1,38 @@
 /* Tokenizers with small vocabularies of their own, from tokenizer.json and from GGUF keys. */
-#include "common/json.h"
-#include "model/gguf.h"
-#include "model/tokenizer_int.h"
-
+#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "common/json.h"
+#include "model/gguf.h"
+#include "model/tokenizer_int.h"
 
-/* ---- makers ------------------------------------------------------------------------------------------------- */
+/* ---- makers
+ * -------------------------------------------------------------------------------------------------
+ */
 
-static int from_json(const char *text, const char *settings, const char *config, const char *generation, struct tokenizer **out,
-                     struct err *e)
+static int from_json(const char *text, const char *settings, const char *config,
+                     const char *generation, struct tokenizer **out, struct err *e)
 {
     const char *texts[] = {text, settings, config, generation};
     json_t *roots[4] = {NULL};
     struct json_at at[4];
     for (int i = 0; i < 4; i++)
-        if (texts[i] && json_parse_at("tokenizer.json", texts[i], strlen(texts[i]), &roots[i], &at[i], e) < 0)
+        if (texts[i] &&
+            json_parse_at("tokenizer.json", texts[i], strlen(texts[i]), &roots[i], &at[i], e) < 0)
             fail_msg("%s", e->text);
-    int rc = tokenizer_from_json(&at[0], roots[1] ? &at[1] : NULL, roots[2] ? &at[2] : NULL, roots[3] ? &at[3] : NULL, out, e);
+    int rc = tokenizer_from_json(&at[0], roots[1] ? &at[1] : NULL, roots[2] ? &at[2] : NULL,
+                                 roots[3] ? &at[3] : NULL, out, e);
     for (int i = 0; i < 4; i++)
         json_decref(roots[i]);
     return rc;
 }
 
-static struct tokenizer *made(const char *text, const char *settings, const char *config, const char *generation)
+static struct tokenizer *made(const char *text, const char *settings, const char *config,
+                              const char *generation)
 {
     struct tokenizer *t = NULL;
     struct err e = {0};
@@ -37,7 +41,8 @@ static struct tokenizer *made(const char *text, const char *settings, const char
     return t;
 }
 
-/* A byte-level vocabulary: the 256 byte characters as ids 0 to 255, then `more` ("\"he\": 256, ..."). */
+/* A byte-level vocabulary: the 256 byte characters as ids 0 to 255, then `more` ("\"he\": 256,
+ * ..."). */
 static char *byte_level(const char *more, const char *merges, const char *added, const char *rest)
 {
     static char text[1 << 16];
@@ -50,31 +55,39 @@ static char *byte_level(const char *more, const char *merges, const char *added,
         buffer_free(&c);
     }
     snprintf(text, sizeof text,
-             "{\"model\": {\"type\": \"BPE\", \"vocab\": {%s%s}, \"merges\": [%s]}, \"added_tokens\": [%s], %s"
-             "\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"use_regex\": true}, \"decoder\": "
+             "{\"model\": {\"type\": \"BPE\", \"vocab\": {%s%s}, \"merges\": [%s]}, "
+             "\"added_tokens\": [%s], %s"
+             "\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false, "
+             "\"use_regex\": true}, \"decoder\": "
              "{\"type\": \"ByteLevel\"}}",
              buffer_cstr(&b), more, merges, added, rest);
     buffer_free(&b);
     return text;
 }
 
-static const char pieces[] =
-    "{\"model\": {\"type\": \"BPE\", \"unk_token\": \"<unk>\", \"byte_fallback\": %s, \"fuse_unk\": true, \"vocab\": {\"<unk>\": "
-    "0, \"<s>\": 1, \"</s>\": 2, "
-    "\"<0xC3>\": 3, \"<0xA9>\": 4, \"<0xFF>\": 5, \"▁\": 6, \"h\": 7, \"i\": 8, \"hi\": 9, \"▁hi\": 10, \"e\": 11}, \"merges\": "
-    "[\"h i\", \"▁ hi\"]}, "
-    "\"added_tokens\": [{\"id\": 0, \"content\": \"<unk>\", \"special\": true}, {\"id\": 1, \"content\": \"<s>\", \"special\": "
-    "true}, "
-    "{\"id\": 2, \"content\": \"</s>\", \"special\": true}], "
-    "\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"Prepend\", \"prepend\": \"▁\"}, {\"type\": "
-    "\"Replace\", \"pattern\": "
-    "{\"String\": \" \"}, \"content\": \"▁\"}]}, "
-    "\"post_processor\": {\"type\": \"TemplateProcessing\", \"single\": [{\"SpecialToken\": {\"id\": \"<s>\"}}, {\"Sequence\": "
-    "{\"id\": \"A\"}}], "
-    "\"special_tokens\": {\"<s>\": {\"ids\": [1]}}}, "
-    "\"decoder\": {\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Replace\", \"pattern\": {\"String\": \"▁\"}, \"content\": "
-    "\" \"}, "
-    "{\"type\": \"ByteFallback\"}, {\"type\": \"Fuse\"}, {\"type\": \"Strip\", \"content\": \" \", \"start\": 1, \"stop\": 0}]}}";
+static const char pieces[] = "{\"model\": {\"type\": \"BPE\", \"unk_token\": \"<unk>\", "
+                             "\"byte_fallback\": %s, \"fuse_unk\": true, \"vocab\": {\"<unk>\": "
+                             "0, \"<s>\": 1, \"</s>\": 2, "
+                             "\"<0xC3>\": 3, \"<0xA9>\": 4, \"<0xFF>\": 5, \"▁\": 6, \"h\": 7, "
+                             "\"i\": 8, \"hi\": 9, \"▁hi\": 10, \"e\": 11}, \"merges\": "
+                             "[\"h i\", \"▁ hi\"]}, "
+                             "\"added_tokens\": [{\"id\": 0, \"content\": \"<unk>\", \"special\": "
+                             "true}, {\"id\": 1, \"content\": \"<s>\", \"special\": "
+                             "true}, "
+                             "{\"id\": 2, \"content\": \"</s>\", \"special\": true}], "
+                             "\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": "
+                             "[{\"type\": \"Prepend\", \"prepend\": \"▁\"}, {\"type\": "
+                             "\"Replace\", \"pattern\": "
+                             "{\"String\": \" \"}, \"content\": \"▁\"}]}, "
+                             "\"post_processor\": {\"type\": \"TemplateProcessing\", \"single\": "
+                             "[{\"SpecialToken\": {\"id\": \"<s>\"}}, {\"Sequence\": "
+                             "{\"id\": \"A\"}}], "
+                             "\"special_tokens\": {\"<s>\": {\"ids\": [1]}}}, "
+                             "\"decoder\": {\"type\": \"Sequence\", \"decoders\": [{\"type\": "
+                             "\"Replace\", \"pattern\": {\"String\": \"▁\"}, \"content\": "
+                             "\" \"}, "
+                             "{\"type\": \"ByteFallback\"}, {\"type\": \"Fuse\"}, {\"type\": "
+                             "\"Strip\", \"content\": \" \", \"start\": 1, \"stop\": 0}]}}";
 
 static char *piece_text(const char *byte_fallback)
 {
@@ -83,9 +96,12 @@ static char *piece_text(const char *byte_fallback)
     return text;
 }
 
-/* ---- checks ------------------------------------------------------------------------------------------------- */
+/* ---- checks
+ * -------------------------------------------------------------------------------------------------
+ */
 
-static void expect_ids(const struct tokenizer *t, const char *text, size_t size, bool add_special, const char *expected)
+static void expect_ids(const struct tokenizer *t, const char *text, size_t size, bool add_special,
+                       const char *expected)
 {
     struct buffer ids = {0}, words = {0};
     struct err e = {0};
@@ -100,7 +116,8 @@ static void expect_ids(const struct tokenizer *t, const char *text, size_t size,
     buffer_free(&words);
 }
 
-static void expect_text(const struct tokenizer *t, const uint32_t *ids, size_t n, const char *expected)
+static void expect_text(const struct tokenizer *t, const uint32_t *ids, size_t n,
+                        const char *expected)
 {
     struct buffer out = {0};
     assert_int_equal(tokenizer_decode(t, ids, n, &out, NULL), 0);
@@ -111,9 +128,10 @@ static void expect_text(const struct tokenizer *t, const uint32_t *ids, size_t n
 static void words_merge_and_never_across_their_ends(void **state)
 {
     (void)state;
-    struct tokenizer *t = made(byte_level("\"he\": 256, \"llo\": 257, \"ll\": 258, \"oĠ\": 259, \"Ġh\": 260",
-                                          "\"h e\", \"l l\", [\"ll\", \"o\"], \"o Ġ\", \"Ġ h\"", "", ""),
-                               NULL, NULL, NULL);
+    struct tokenizer *t =
+        made(byte_level("\"he\": 256, \"llo\": 257, \"ll\": 258, \"oĠ\": 259, \"Ġh\": 260",
+                        "\"h e\", \"l l\", [\"ll\", \"o\"], \"o Ġ\", \"Ġ h\"", "", ""),
+             NULL, NULL, NULL);
     expect_ids(t, "hello hello", 11, true, "256 257 32 256 257");
     expect_ids(t, "", 0, true, "");
     assert_string_equal(tokenizer_kind(t), "bpe");
@@ -146,15 +164,17 @@ static void any_bytes_go_in_and_come_out(void **state)
 static void added_tokens_are_found_in_the_text_the_longest_first(void **state)
 {
     (void)state;
-    struct tokenizer *t = made(
-        byte_level(
-            "\"ab\": 256", "\"a b\"",
-            "{\"id\": 300, \"content\": \"<|a|>\", \"special\": true}, {\"id\": 301, \"content\": \"<|a|>b\", \"normalized\": "
-            "false}, "
-            "{\"id\": 302, \"content\": \"<L>\", \"lstrip\": true}, {\"id\": 303, \"content\": \"<R>\", \"rstrip\": true}, "
-            "{\"id\": 304, \"content\": \"one\", \"single_word\": true}, {\"id\": 305, \"content\": \"É\", \"normalized\": true}",
-            "\"normalizer\": {\"type\": \"NFC\"}, "),
-        NULL, NULL, NULL);
+    struct tokenizer *t =
+        made(byte_level("\"ab\": 256", "\"a b\"",
+                        "{\"id\": 300, \"content\": \"<|a|>\", \"special\": true}, {\"id\": 301, "
+                        "\"content\": \"<|a|>b\", \"normalized\": "
+                        "false}, "
+                        "{\"id\": 302, \"content\": \"<L>\", \"lstrip\": true}, {\"id\": 303, "
+                        "\"content\": \"<R>\", \"rstrip\": true}, "
+                        "{\"id\": 304, \"content\": \"one\", \"single_word\": true}, {\"id\": 305, "
+                        "\"content\": \"É\", \"normalized\": true}",
+                        "\"normalizer\": {\"type\": \"NFC\"}, "),
+             NULL, NULL, NULL);
     static const struct {
         const char *text, *ids;
     } cases[] = {
@@ -192,7 +212,8 @@ static void a_stream_gives_whole_characters_only(void **state)
     struct tokenizer *t = made(byte_level("\"x\\u0100\": 256", "", "", ""), NULL, NULL, NULL);
     static const char text[] = "é日🙂\xe2\x82"
                                "a\xf0\x9f\x99";
-    static const char *const steps[] = {"", "é", "", "", "日", "", "", "", "🙂", "", "", "\uFFFDa", "", "", ""};
+    static const char *const steps[] = {"",     "é", "", "",        "日", "", "", "",
+                                        "🙂", "",  "", "\uFFFDa", "",   "", ""};
     struct token_stream s;
     token_stream_init(&s, t, false);
     for (size_t i = 0; i < sizeof text - 1; i++) {
@@ -230,19 +251,24 @@ static void sentencepiece_puts_a_space_first_and_takes_one_away(void **state)
     tokenizer_destroy(&t);
 }
 
-/* A user's words are no orders: a template's tokens stay special, those in the words that it was given do not. */
+/* A user's words are no orders: a template's tokens stay special, those in the words that it was
+ * given do not. */
 static void special_tokens_in_literal_text_are_plain_text(void **state)
 {
     (void)state;
     /* Merges that make a special token are not stopped by a pattern here. */
     struct tokenizer *t = made(
-        byte_level("\"<s\": 256, \"<s>\": 257", "\"< s\", \"<s >\"",
-                   "{\"id\": 257, \"content\": \"<s>\", \"special\": true}, {\"id\": 258, \"content\": \"É\", \"special\": true, "
-                   "\"normalized\": true}, {\"id\": 259, \"content\": \"<w>\", \"normalized\": false}",
-                   "\"normalizer\": {\"type\": \"NFC\"}, "),
+        byte_level(
+            "\"<s\": 256, \"<s>\": 257", "\"< s\", \"<s >\"",
+            "{\"id\": 257, \"content\": \"<s>\", \"special\": true}, {\"id\": 258, \"content\": "
+            "\"É\", \"special\": true, "
+            "\"normalized\": true}, {\"id\": 259, \"content\": \"<w>\", \"normalized\": false}",
+            "\"normalizer\": {\"type\": \"NFC\"}, "),
         NULL, NULL, NULL);
     pretokenizer_fini(&t->pretokenizer);
-    assert_int_equal(pretokenizer_add(&t->pretokenizer, &(struct pretokenize_step){.kind = PRETOKENIZE_BYTES}, NULL), 0);
+    assert_int_equal(pretokenizer_add(&t->pretokenizer,
+                                      &(struct pretokenize_step){.kind = PRETOKENIZE_BYTES}, NULL),
+                     0);
     static const struct {
         const char *text;
         struct text_span literal[2];
@@ -264,10 +290,12 @@ static void special_tokens_in_literal_text_are_plain_text(void **state)
         struct buffer ids = {0}, words = {0};
         struct err e = {0};
         const struct text_span *literal = cases[i].n ? cases[i].literal : NULL;
-        if (tokenizer_encode_literal(t, cases[i].text, strlen(cases[i].text), literal, cases[i].n, true, &ids, &e) < 0)
+        if (tokenizer_encode_literal(t, cases[i].text, strlen(cases[i].text), literal, cases[i].n,
+                                     true, &ids, &e) < 0)
             fail_msg("case %zu: %s", i, e.text);
         for (size_t k = 0; k < ids.size / sizeof(uint32_t); k++)
-            buffer_printf(&words, "%s%u", k ? " " : "", ((const uint32_t *)(const void *)ids.data)[k]);
+            buffer_printf(&words, "%s%u", k ? " " : "",
+                          ((const uint32_t *)(const void *)ids.data)[k]);
         if (strcmp(buffer_cstr(&words), cases[i].ids) != 0)
             fail_msg("case %zu: %s, expected %s", i, buffer_cstr(&words), cases[i].ids);
         buffer_free(&ids);
@@ -279,21 +307,26 @@ static void special_tokens_in_literal_text_are_plain_text(void **state)
 static void bytes_that_have_no_token_are_refused_with_their_place(void **state)
 {
     (void)state;
-    struct tokenizer *t = made("{\"model\": {\"vocab\": {\"a\": 0, \"b\": 1}, \"merges\": []}, \"added_tokens\": [{\"id\": 2, "
+    struct tokenizer *t = made("{\"model\": {\"vocab\": {\"a\": 0, \"b\": 1}, \"merges\": []}, "
+                               "\"added_tokens\": [{\"id\": 2, "
                                "\"content\": \"<x>\", \"special\": true}]}",
                                NULL, NULL, NULL);
     static const struct {
         const char *text, *says;
-    } cases[] = {{"ab\xff", "byte 2 of the text is 0xff, which is not UTF-8, and the tokenizer has no byte tokens"}};
+    } cases[] = {
+        {"ab\xff",
+         "byte 2 of the text is 0xff, which is not UTF-8, and the tokenizer has no byte tokens"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct buffer ids = {0};
         struct err e = {0};
-        assert_int_equal(tokenizer_encode(t, cases[i].text, strlen(cases[i].text), true, &ids, &e), HP_EINVAL);
+        assert_int_equal(tokenizer_encode(t, cases[i].text, strlen(cases[i].text), true, &ids, &e),
+                         HP_EINVAL);
         assert_string_equal(e.text, cases[i].says);
         assert_int_equal(ids.size, 0);
         buffer_free(&ids);
     }
-    expect_ids(t, "acb<x>bcca", 10, true, "0 1 2 1 0"); /* what has no token is dropped, as the libraries do */
+    expect_ids(t, "acb<x>bcca", 10, true,
+               "0 1 2 1 0"); /* what has no token is dropped, as the libraries do */
     tokenizer_destroy(&t);
 }
 
@@ -306,8 +339,16 @@ static void settings_say_what_is_added_and_where_it_ends(void **state)
         uint32_t ends[4];
     } cases[] = {
         {NULL, NULL, NULL, "1 10", "", "", 0, {0}},
-        {"{\"bos_token\": \"<s>\", \"eos_token\": {\"content\": \"</s>\"}}", NULL, NULL, "1 10", "<s>", "</s>", 1, {2}},
-        {"{\"tokenizer_class\": \"LlamaTokenizerFast\", \"add_bos_token\": false, \"bos_token\": \"<s>\"}",
+        {"{\"bos_token\": \"<s>\", \"eos_token\": {\"content\": \"</s>\"}}",
+         NULL,
+         NULL,
+         "1 10",
+         "<s>",
+         "</s>",
+         1,
+         {2}},
+        {"{\"tokenizer_class\": \"LlamaTokenizerFast\", \"add_bos_token\": false, \"bos_token\": "
+         "\"<s>\"}",
          NULL,
          NULL,
          "10",
@@ -315,7 +356,8 @@ static void settings_say_what_is_added_and_where_it_ends(void **state)
          "",
          0,
          {0}},
-        {"{\"tokenizer_class\": \"LlamaTokenizer\", \"add_eos_token\": true, \"eos_token\": \"</s>\"}",
+        {"{\"tokenizer_class\": \"LlamaTokenizer\", \"add_eos_token\": true, \"eos_token\": "
+         "\"</s>\"}",
          NULL,
          NULL,
          "1 10 2",
@@ -323,7 +365,8 @@ static void settings_say_what_is_added_and_where_it_ends(void **state)
          "</s>",
          1,
          {2}},
-        {"{\"tokenizer_class\": \"PreTrainedTokenizerFast\", \"add_bos_token\": false, \"bos_token\": \"<s>\"}",
+        {"{\"tokenizer_class\": \"PreTrainedTokenizerFast\", \"add_bos_token\": false, "
+         "\"bos_token\": \"<s>\"}",
          NULL,
          NULL,
          "1 10",
@@ -342,7 +385,8 @@ static void settings_say_what_is_added_and_where_it_ends(void **state)
         {NULL, "{\"eos_token_id\": 2}", "{\"eos_token_id\": null}", "1 10", "", "", 1, {2}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct tokenizer *t = made(piece_text("true"), cases[i].settings, cases[i].config, cases[i].generation);
+        struct tokenizer *t =
+            made(piece_text("true"), cases[i].settings, cases[i].config, cases[i].generation);
         int n;
         const uint32_t *ends = tokenizer_end_ids(t, &n);
         expect_ids(t, "hi", 2, true, cases[i].ids);
@@ -368,7 +412,8 @@ static void broken_files_are_refused_with_path_and_reason(void **state)
         {"{}", HP_EPARSE, "tokenizer.json: $: has no \"model\""},
         {"{\"model\": {\"type\": \"Unigram\"}}", HP_EUNSUPPORTED,
          "tokenizer.json: $.model.type: \"Unigram\" tokenizers are not supported; BPE ones are"},
-        {"{\"model\": {\"vocab\": {\"a\": -1}, \"merges\": []}}", HP_EPARSE, "tokenizer.json: $.model.vocab.a: -1 is negative"},
+        {"{\"model\": {\"vocab\": {\"a\": -1}, \"merges\": []}}", HP_EPARSE,
+         "tokenizer.json: $.model.vocab.a: -1 is negative"},
         {"{\"model\": {\"vocab\": {\"a\": 4000000000}, \"merges\": []}}", HP_EPARSE,
          "tokenizer.json: $.model.vocab.a: the id 4000000000 is out of all proportion"},
         {"{\"model\": {\"vocab\": {\"a\": 0, \"b\": 0}, \"merges\": []}}", HP_EPARSE,
@@ -378,22 +423,28 @@ static void broken_files_are_refused_with_path_and_reason(void **state)
         {"{\"model\": {\"vocab\": {\"a\": 0}, \"merges\": [\"a\"]}}", HP_EPARSE,
          "tokenizer.json: $.model.merges[0]: is not two tokens"},
         {"{\"model\": {\"vocab\": {\"a\": 0}, \"merges\": [[\"a\", \"a\"]]}}", HP_EPARSE,
-         "$.model.merges[0]: the merge of \"a\" and \"a\" names a token that is not in the vocabulary"},
-        {"{\"model\": {\"vocab\": {}, \"merges\": [], \"end_of_word_suffix\": \"</w>\"}}", HP_EUNSUPPORTED,
-         "$.model.end_of_word_suffix: \"</w>\" is not supported"},
-        {"{\"model\": {\"vocab\": {}, \"merges\": []}, \"normalizer\": {\"type\": \"Precompiled\"}}", HP_EUNSUPPORTED,
-         "$.normalizer: the normalizer \"Precompiled\" is not supported"},
-        {"{\"model\": {\"vocab\": {}, \"merges\": []}, \"pre_tokenizer\": {\"type\": \"Split\", \"pattern\": {\"Regex\": "
+         "$.model.merges[0]: the merge of \"a\" and \"a\" names a token that is not in the "
+         "vocabulary"},
+        {"{\"model\": {\"vocab\": {}, \"merges\": [], \"end_of_word_suffix\": \"</w>\"}}",
+         HP_EUNSUPPORTED, "$.model.end_of_word_suffix: \"</w>\" is not supported"},
+        {"{\"model\": {\"vocab\": {}, \"merges\": []}, \"normalizer\": {\"type\": "
+         "\"Precompiled\"}}",
+         HP_EUNSUPPORTED, "$.normalizer: the normalizer \"Precompiled\" is not supported"},
+        {"{\"model\": {\"vocab\": {}, \"merges\": []}, \"pre_tokenizer\": {\"type\": \"Split\", "
+         "\"pattern\": {\"Regex\": "
          "\"(\"}}}",
          HP_EUNSUPPORTED, "the regular expression \"(\" cannot be used"},
-        {"{\"model\": {\"vocab\": {}, \"merges\": []}, \"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": "
+        {"{\"model\": {\"vocab\": {}, \"merges\": []}, \"pre_tokenizer\": {\"type\": \"Sequence\", "
+         "\"pretokenizers\": "
          "[{\"type\": \"X\"}]}}",
-         HP_EUNSUPPORTED, "$.pre_tokenizer.pretokenizers[0]: the pre-tokenizer \"X\" is not supported"},
-        {"{\"model\": {\"vocab\": {}, \"merges\": []}, \"added_tokens\": [{\"content\": \"x\"}]}", HP_EPARSE,
-         "$.added_tokens[0]: has no \"id\""},
-        {"{\"model\": {\"vocab\": {}, \"merges\": []}, \"decoder\": {\"type\": \"WordPiece\"}}", HP_EUNSUPPORTED,
-         "$.decoder: the decoder \"WordPiece\" is not supported"},
-        {"{\"model\": {\"vocab\": {}, \"merges\": []}, \"post_processor\": {\"type\": \"BertProcessing\", \"cls\": [\"x\", 7], "
+         HP_EUNSUPPORTED,
+         "$.pre_tokenizer.pretokenizers[0]: the pre-tokenizer \"X\" is not supported"},
+        {"{\"model\": {\"vocab\": {}, \"merges\": []}, \"added_tokens\": [{\"content\": \"x\"}]}",
+         HP_EPARSE, "$.added_tokens[0]: has no \"id\""},
+        {"{\"model\": {\"vocab\": {}, \"merges\": []}, \"decoder\": {\"type\": \"WordPiece\"}}",
+         HP_EUNSUPPORTED, "$.decoder: the decoder \"WordPiece\" is not supported"},
+        {"{\"model\": {\"vocab\": {}, \"merges\": []}, \"post_processor\": {\"type\": "
+         "\"BertProcessing\", \"cls\": [\"x\", 7], "
          "\"sep\": [\"y\", 8]}}",
          HP_EPARSE, "$.post_processor.cls[1]: adds the token 7, which is not there"},
     };
@@ -402,12 +453,15 @@ static void broken_files_are_refused_with_path_and_reason(void **state)
         struct err e = {0};
         int rc = from_json(cases[i].text, NULL, NULL, NULL, &t, &e);
         if (rc != cases[i].rc || !strstr(e.text, cases[i].says))
-            fail_msg("%s: %d \"%s\", expected %d \"%s\"", cases[i].text, rc, e.text, cases[i].rc, cases[i].says);
+            fail_msg("%s: %d \"%s\", expected %d \"%s\"", cases[i].text, rc, e.text, cases[i].rc,
+                     cases[i].says);
         assert_null(t);
     }
 }
 
-/* ---- GGUF --------------------------------------------------------------------------------------------------- */
+/* ---- GGUF
+ * ---------------------------------------------------------------------------------------------------
+ */
 
 static struct gguf_string text_key(const char *s)
 {
@@ -427,8 +481,9 @@ struct gguf_fixture {
     uint8_t yes;
 };
 
-static void add_key(struct gguf_fixture *f, const char *name, enum gguf_type type, enum gguf_type element, uint64_t count,
-                    const void *data, struct gguf_string *strings)
+static void add_key(struct gguf_fixture *f, const char *name, enum gguf_type type,
+                    enum gguf_type element, uint64_t count, const void *data,
+                    struct gguf_string *strings)
 {
     f->keys[f->g.n_keys++] = (struct gguf_key){text_key(name), type, element, count, data, strings};
     f->g.keys = f->keys;
@@ -490,7 +545,8 @@ static void gguf_keys_make_a_sentencepiece_tokenizer(void **state)
     struct gguf_fixture f = {.bos = 1, .eos = 2};
     struct tokenizer *t = NULL;
     struct err e = {0};
-    static const char *const words[] = {"<unk>", "<s>", "</s>", "<0xC3>", "<0xA9>", "<0xFF>", "▁", "h", "i", "hi", "▁hi", "e"};
+    static const char *const words[] = {"<unk>", "<s>", "</s>", "<0xC3>", "<0xA9>", "<0xFF>",
+                                        "▁",     "h",   "i",    "hi",     "▁hi",    "e"};
     static const int32_t types[] = {2, 3, 3, 6, 6, 6, 1, 1, 1, 1, 1, 1};
     static const float scores[] = {0, 0, 0, 0, 0, 0, -9, -9, -9, -1, -2, -9};
     for (int i = 0; i < 12; i++)
@@ -528,13 +584,17 @@ static void gguf_keys_of_other_writers_are_read(void **state)
         f.model = text_key("llama");
         add_key(&f, "tokenizer.ggml.model", GGUF_STRING, 0, 1, NULL, &f.model);
         add_key(&f, "tokenizer.ggml.tokens", GGUF_ARRAY, GGUF_STRING, 7, NULL, f.words);
-        add_key(&f, "tokenizer.ggml.token_type", GGUF_ARRAY, GGUF_I32, 7, (const void *)types, NULL);
+        add_key(&f, "tokenizer.ggml.token_type", GGUF_ARRAY, GGUF_I32, 7, (const void *)types,
+                NULL);
         if (without != 3)
-            add_key(&f, "tokenizer.ggml.scores", GGUF_ARRAY, GGUF_F32, 7, (const void *)scores, NULL);
+            add_key(&f, "tokenizer.ggml.scores", GGUF_ARRAY, GGUF_F32, 7, (const void *)scores,
+                    NULL);
         if (without == 1)
-            add_key(&f, "tokenizer.ggml.eos_token_id", GGUF_I32, 0, 1, (const void *)&nothing, NULL);
+            add_key(&f, "tokenizer.ggml.eos_token_id", GGUF_I32, 0, 1, (const void *)&nothing,
+                    NULL);
         if (without >= 1)
-            add_key(&f, "tokenizer.ggml.add_bos_token", GGUF_U8, 0, 1, without == 2 ? &no : &yes, NULL);
+            add_key(&f, "tokenizer.ggml.add_bos_token", GGUF_U8, 0, 1, without == 2 ? &no : &yes,
+                    NULL);
         if (tokenizer_from_gguf(&f.g, "m.gguf", &t, &e) < 0)
             fail_msg("%s", e.text);
         int n;
@@ -614,7 +674,8 @@ static void broken_gguf_keys_are_refused_by_name(void **state)
     struct err e = {0};
     make_bytes_gguf(&f, "klingon");
     assert_int_equal(tokenizer_from_gguf(&f.g, "m.gguf", &t, &e), HP_EUNSUPPORTED);
-    assert_non_null(strstr(e.text, "m.gguf: the pre-tokenizer \"klingon\" is not known; known are llama-bpe"));
+    assert_non_null(
+        strstr(e.text, "m.gguf: the pre-tokenizer \"klingon\" is not known; known are llama-bpe"));
 }
 
 int main(void)

@@ -1,14 +1,12 @@
-#include "planners/lp.h"
-
+#include <cmocka.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "common/bytes.h"
+#include "planners/lp.h"
 
 /* maximise 3x + 2y, x + y <= 4, x + 3y <= 6, x <= upper */
 static struct lp_program *small_program(double upper, bool integer)
@@ -16,8 +14,10 @@ static struct lp_program *small_program(double upper, bool integer)
     struct err e = {0};
     struct lp_program *p;
     assert_int_equal(lp_program_create("small", true, &p, &e), 0);
-    int x = lp_column_add(p, "x", 3, 0, upper, integer, &e), y = lp_column_add(p, "y", 2, 0, INFINITY, integer, &e);
-    int sum = lp_row_add(p, "sum", LP_AT_MOST, 4, &e), other = lp_row_add(p, NULL, LP_AT_MOST, 6, &e);
+    int x = lp_column_add(p, "x", 3, 0, upper, integer, &e),
+        y = lp_column_add(p, "y", 2, 0, INFINITY, integer, &e);
+    int sum = lp_row_add(p, "sum", LP_AT_MOST, 4, &e),
+        other = lp_row_add(p, NULL, LP_AT_MOST, 6, &e);
     assert_int_equal(lp_term_add(p, sum, x, 1, &e), 0);
     assert_int_equal(lp_term_add(p, sum, y, 1, &e), 0);
     assert_int_equal(lp_term_add(p, other, x, 1, &e), 0);
@@ -106,7 +106,8 @@ static void a_hard_programme_stops_in_time(void **state)
             assert_int_equal(lp_term_add(p, rows[r], column, 50 + 100 * random_unit(&seed), &e), 0);
     }
     struct lp_result r;
-    assert_int_equal(lp_program_solve(p, &(struct lp_limits){.seconds = 0.2}, &env_real, &r, &e), 0);
+    assert_int_equal(lp_program_solve(p, &(struct lp_limits){.seconds = 0.2}, &env_real, &r, &e),
+                     0);
     assert_true(r.outcome == LP_FEASIBLE || r.outcome == LP_NOTHING || r.outcome == LP_OPTIMAL);
     assert_true(r.seconds < 0.5 * env_time_scale());
     if (r.values)

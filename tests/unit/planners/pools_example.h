@@ -1,4 +1,5 @@
-/* Small clusters, profiles and workloads for the tests of pools and dispatch, made from numbers by the readers of the files. */
+/* Small clusters, profiles and workloads for the tests of pools and dispatch, made from numbers by
+ * the readers of the files. */
 #ifndef HP_TESTS_POOLS_EXAMPLE_H
 #define HP_TESTS_POOLS_EXAMPLE_H
 
@@ -33,8 +34,8 @@ static void example_profile(const struct example_options *o, uint64_t *seed, str
 {
     buffer_printf(b, "{\"format\":\"hp-profile/1\",\"model\":\"m\",\"layers\":[");
     for (int l = 0; l < EXAMPLE_LAYERS; l++)
-        buffer_printf(b, "%s{\"name\":\"l%d\",\"class\":\"l%d\",\"output_bytes\":%.0f}", l ? "," : "", l, l,
-                      1e5 + 2e6 * random_unit(seed));
+        buffer_printf(b, "%s{\"name\":\"l%d\",\"class\":\"l%d\",\"output_bytes\":%.0f}",
+                      l ? "," : "", l, l, 1e5 + 2e6 * random_unit(seed));
     buffer_printf(b, "],\"latency\":{");
     for (int k = 0; k < o->n_kinds; k++) {
         buffer_printf(b, "%s\"K%d\":{", k ? "," : "", k);
@@ -50,7 +51,8 @@ static void example_profile(const struct example_options *o, uint64_t *seed, str
             for (int s = 1; s <= o->shares; s++) {
                 buffer_printf(b, "%s[", s > 1 ? "," : "");
                 for (int n = 1; n <= o->max_batch; n++)
-                    buffer_printf(b, "%s%.9f", n > 1 ? "," : "", one * (0.4 + 0.6 * n) * (s == 1 ? 1 : s * 0.93));
+                    buffer_printf(b, "%s%.9f", n > 1 ? "," : "",
+                                  one * (0.4 + 0.6 * n) * (s == 1 ? 1 : s * 0.93));
                 buffer_printf(b, "]");
             }
             buffer_printf(b, "]}");
@@ -77,11 +79,13 @@ static void example_make(const struct example_options *o, struct example *x)
     struct err e = {0};
     uint64_t seed = o->seed;
     *x = (struct example){0};
-    buffer_printf(&b, "{\"format\":\"hp-cluster/1\",\"nic\":{\"bandwidth_bytes_per_s\":%.0f,\"latency_s\":0},\"pools\":[",
+    buffer_printf(&b,
+                  "{\"format\":\"hp-cluster/"
+                  "1\",\"nic\":{\"bandwidth_bytes_per_s\":%.0f,\"latency_s\":0},\"pools\":[",
                   o->nic_bytes_per_s);
     for (int k = 0; k < o->n_kinds; k++)
-        buffer_printf(&b, "%s{\"kind\":\"K%d\",\"count\":%d,\"devices_per_node\":%d}", k ? "," : "", k, o->counts[k],
-                      o->per_node);
+        buffer_printf(&b, "%s{\"kind\":\"K%d\",\"count\":%d,\"devices_per_node\":%d}", k ? "," : "",
+                      k, o->counts[k], o->per_node);
     buffer_printf(&b, "]}");
     json_t *root = example_parse(&b, &at);
     if (cluster_from_json(&at, &x->c, &e) < 0)
@@ -89,9 +93,11 @@ static void example_make(const struct example_options *o, struct example *x)
     json_decref(root);
     b.size = 0;
     buffer_printf(&b,
-                  "{\"format\":\"hp-workload/1\",\"slo_margin\":%g,\"max_stages\":%d,\"pipelines_per_assignment\":%d,"
+                  "{\"format\":\"hp-workload/"
+                  "1\",\"slo_margin\":%g,\"max_stages\":%d,\"pipelines_per_assignment\":%d,"
                   "\"share_devices_across_pipelines\":%s,\"shares\":{",
-                  o->margin, o->max_stages, o->pipelines_per_assignment, o->share_devices ? "true" : "false");
+                  o->margin, o->max_stages, o->pipelines_per_assignment,
+                  o->share_devices ? "true" : "false");
     for (int k = 0; k < o->n_kinds; k++) {
         buffer_printf(&b, "%s\"K%d\":[", k ? "," : "", k);
         for (int s = 1; s <= o->shares; s++)
@@ -100,8 +106,9 @@ static void example_make(const struct example_options *o, struct example *x)
     }
     buffer_printf(&b, "},\"models\":[");
     for (int m = 0; m < o->n_models; m++)
-        buffer_printf(&b, "%s{\"name\":\"m%d\",\"profile\":\"m%d.json\",\"weight\":%g,\"slo_s\":%g}", m ? "," : "", m, m,
-                      0.5 + random_unit(&seed), o->slo_s);
+        buffer_printf(&b,
+                      "%s{\"name\":\"m%d\",\"profile\":\"m%d.json\",\"weight\":%g,\"slo_s\":%g}",
+                      m ? "," : "", m, m, 0.5 + random_unit(&seed), o->slo_s);
     buffer_printf(&b, "]}");
     root = example_parse(&b, &at);
     if (workload_from_json(&at, "", &x->w, &e) < 0)

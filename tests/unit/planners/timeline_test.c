@@ -1,12 +1,10 @@
-#include "planners/timeline.h"
-
+#include <cmocka.h>
+#include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
 
-#include <cmocka.h>
-
-#include <jansson.h>
+#include "planners/timeline.h"
 
 static void draw(struct timeline *t)
 {

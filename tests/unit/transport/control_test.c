@@ -1,14 +1,13 @@
 /* Both kinds of control endpoint, by the same claims. */
-#include "common/env.h"
-#include "transport/control.h"
-
+#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "common/env.h"
+#include "transport/control.h"
 
 struct side {
     struct control *control;
@@ -32,7 +31,10 @@ static void on_message(void *ctx, uint64_t peer, const char *key, const uint8_t 
         assert_int_equal(control_send(s->control, peer, bytes, size, NULL), 0);
 }
 
-static void on_timer(uv_timer_t *t) { *(bool *)t->data = true; }
+static void on_timer(uv_timer_t *t)
+{
+    *(bool *)t->data = true;
+}
 
 /* Runs the loop until *value reaches `at_least` or patience ends. */
 static bool run_until(uv_loop_t *loop, const int *value, int at_least, uint64_t patience_ms)
@@ -67,7 +69,8 @@ static void messages_arrive_with_the_senders_proven_key(void **state)
     struct err e = {0};
     key_pair_create(&sk, &e);
     key_pair_create(&ck, &e);
-    struct control_callbacks scb = {.ctx = &server, .message = on_message}, ccb = {.ctx = &client, .message = on_message};
+    struct control_callbacks scb = {.ctx = &server, .message = on_message},
+                             ccb = {.ctx = &client, .message = on_message};
     struct control_hub *hub = control_hub_create();
     char address[64];
     int rc = zmq ? control_serve_zmq(&loop, "127.0.0.1:0", &sk, &scb, &server.control, &e)
@@ -76,7 +79,8 @@ static void messages_arrive_with_the_senders_proven_key(void **state)
         fail_msg("%s", e.text);
     snprintf(address, sizeof address, "127.0.0.1:%d", control_port(server.control));
     rc = zmq ? control_connect_zmq(&loop, address, sk.public_key, &ck, &ccb, &client.control, &e)
-             : control_connect_inproc(hub, &loop, "c", sk.public_key, &ck, &ccb, &client.control, &e);
+             : control_connect_inproc(hub, &loop, "c", sk.public_key, &ck, &ccb, &client.control,
+                                      &e);
     if (rc < 0)
         fail_msg("%s", e.text);
     enum { N = 500 };
@@ -105,11 +109,13 @@ static void a_wrong_server_key_gets_nowhere(void **state)
     key_pair_create(&sk, &e);
     key_pair_create(&ck, &e);
     key_pair_create(&other, &e);
-    struct control_callbacks scb = {.ctx = &server, .message = on_message}, ccb = {.ctx = &client, .message = on_message};
+    struct control_callbacks scb = {.ctx = &server, .message = on_message},
+                             ccb = {.ctx = &client, .message = on_message};
     char address[64];
     assert_int_equal(control_serve_zmq(&loop, "127.0.0.1:0", &sk, &scb, &server.control, &e), 0);
     snprintf(address, sizeof address, "127.0.0.1:%d", control_port(server.control));
-    assert_int_equal(control_connect_zmq(&loop, address, other.public_key, &ck, &ccb, &client.control, &e), 0);
+    assert_int_equal(
+        control_connect_zmq(&loop, address, other.public_key, &ck, &ccb, &client.control, &e), 0);
     control_send(client.control, 0, (const uint8_t *)"x", 1, &e);
     assert_false(run_until(&loop, &server.got, 1, 700));
     finish(&loop, &client, &server);
@@ -137,7 +143,9 @@ static void a_port_in_use_is_said_plainly(void **state)
 static void an_address_that_is_none_is_refused(void **state)
 {
     (void)state;
-    static const char *const cases[] = {"127.0.0.1:99999", "127.0.0.1:65536", "127.0.0.1", "127.0.0.1:", ":7070", "127.0.0.1:x", "127.0.0.1:70x", "127.0.0.1:-1"};
+    static const char *const cases[] = {"127.0.0.1:99999", "127.0.0.1:65536", "127.0.0.1",
+                                        "127.0.0.1:",      ":7070",           "127.0.0.1:x",
+                                        "127.0.0.1:70x",   "127.0.0.1:-1"};
     uv_loop_t loop;
     uv_loop_init(&loop);
     struct side a = {0};
@@ -148,7 +156,8 @@ static void an_address_that_is_none_is_refused(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         assert_int_equal(control_serve_zmq(&loop, cases[i], &k, &cb, &a.control, &e), HP_EINVAL);
         assert_non_null(strstr(e.text, "a port of 0 to 65535"));
-        assert_int_equal(control_connect_zmq(&loop, cases[i], k.public_key, &k, &cb, &a.control, &e), HP_EINVAL);
+        assert_int_equal(
+            control_connect_zmq(&loop, cases[i], k.public_key, &k, &cb, &a.control, &e), HP_EINVAL);
     }
     uv_loop_close(&loop);
 }
@@ -157,8 +166,10 @@ int main(void)
 {
     static bool kinds[] = {false, true};
     const struct CMUnitTest tests[] = {
-        {"messages_arrive_with_the_senders_proven_key (in process)", messages_arrive_with_the_senders_proven_key, NULL, NULL, &kinds[0]},
-        {"messages_arrive_with_the_senders_proven_key (zmq)", messages_arrive_with_the_senders_proven_key, NULL, NULL, &kinds[1]},
+        {"messages_arrive_with_the_senders_proven_key (in process)",
+         messages_arrive_with_the_senders_proven_key, NULL, NULL, &kinds[0]},
+        {"messages_arrive_with_the_senders_proven_key (zmq)",
+         messages_arrive_with_the_senders_proven_key, NULL, NULL, &kinds[1]},
         cmocka_unit_test(a_wrong_server_key_gets_nowhere),
         cmocka_unit_test(a_port_in_use_is_said_plainly),
         cmocka_unit_test(an_address_that_is_none_is_refused),

@@ -1,20 +1,23 @@
-#include "transport/data_address.h"
-
+#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "transport/data_address.h"
 
 #define KEY "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
 
-static int parse(const char *text, struct data_address *out, struct err *e) { return data_address_parse((const uint8_t *)text, strlen(text), out, e); }
+static int parse(const char *text, struct data_address *out, struct err *e)
+{
+    return data_address_parse((const uint8_t *)text, strlen(text), out, e);
+}
 
 static void an_address_is_printed_as_it_was_read(void **state)
 {
     (void)state;
-    static const char *const texts[] = {"tcp:10.0.0.5:7071:" KEY, "ucx:127.0.0.1:1:" KEY, "tcp:[fd00::5]:65535:" KEY,
-                                        "ucx:[ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255]:65535:" KEY};
+    static const char *const texts[] = {
+        "tcp:10.0.0.5:7071:" KEY, "ucx:127.0.0.1:1:" KEY, "tcp:[fd00::5]:65535:" KEY,
+        "ucx:[ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255]:65535:" KEY};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         struct data_address a;
         char text[DATA_ADDRESS_TEXT];
@@ -48,7 +51,8 @@ static void what_is_no_address_is_refused_with_what_is_wrong(void **state)
         {"tcp:10.0.0.5:7071", "port"},
         {"tcp:10.0.0.5:7071:", "key"},
         {"tcp:10.0.0.5:7071:" KEY "0", "key"},
-        {"tcp:10.0.0.5:7071:0x112233445566778899aabbccddeeff00112233445566778899aabbccddeeff", "key"},
+        {"tcp:10.0.0.5:7071:0x112233445566778899aabbccddeeff00112233445566778899aabbccddeeff",
+         "key"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct data_address a;
@@ -58,7 +62,8 @@ static void what_is_no_address_is_refused_with_what_is_wrong(void **state)
             fail_msg("%s: %s", cases[i].text, e.text);
     }
     uint8_t zero[20] = "tcp:1";
-    assert_int_equal(data_address_parse(zero, sizeof zero, &(struct data_address){0}, NULL), HP_EINVAL);
+    assert_int_equal(data_address_parse(zero, sizeof zero, &(struct data_address){0}, NULL),
+                     HP_EINVAL);
 }
 
 int main(void)

@@ -1,10 +1,9 @@
 /* Claims about which kind of data endpoint a box opens. */
+#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#include <cmocka.h>
 #include <string.h>
 
 #include "transport/data_choice.h"
@@ -47,8 +46,12 @@ static void what_is_no_mode_or_network_is_refused_by_name(void **state)
     static const struct {
         const char *mode, *trust, *word;
     } cases[] = {
-        {"udp", "", "udp"},       {"auto", "10.0.0.0/33", "10.0.0.0/33"}, {"auto", "10.0.0.0/8,home", "home"},
-        {"auto", "10.0.0/8", ""}, {"auto", "10.0.0.0/", ""},              {"auto", "fd00::/129", "fd00::/129"},
+        {"udp", "", "udp"},
+        {"auto", "10.0.0.0/33", "10.0.0.0/33"},
+        {"auto", "10.0.0.0/8,home", "home"},
+        {"auto", "10.0.0/8", ""},
+        {"auto", "10.0.0.0/", ""},
+        {"auto", "fd00::/129", "fd00::/129"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

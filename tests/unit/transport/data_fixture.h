@@ -2,9 +2,7 @@
 #ifndef HP_TESTS_DATA_FIXTURE_H
 #define HP_TESTS_DATA_FIXTURE_H
 
-#include "common/env.h"
-#include "transport/data.h"
-
+#include <cmocka.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,7 +11,8 @@
 #include <string.h>
 #include <time.h>
 
-#include <cmocka.h>
+#include "common/env.h"
+#include "transport/data.h"
 
 typedef int (*open_fn)(const struct data_config *, struct data_endpoint **, struct err *);
 
@@ -77,7 +76,10 @@ static inline void open_end(struct end *end, open_fn open, uint64_t limit)
     pthread_mutex_init(&end->lock, NULL);
     pthread_cond_init(&end->changed, NULL);
     assert_int_equal(key_pair_create(&end->keys, &e), 0);
-    struct data_config c = {.network = "lo", .keys = end->keys, .pool_limit_bytes = limit, .callbacks = {end, on_frame, on_down}};
+    struct data_config c = {.network = "lo",
+                            .keys = end->keys,
+                            .pool_limit_bytes = limit,
+                            .callbacks = {end, on_frame, on_down}};
     if (open(&c, &end->d, &e) < 0)
         fail_msg("%s", e.text);
 }
@@ -115,7 +117,9 @@ static inline void admit(struct end *a, const struct end *b)
         if (memcmp(a->friends[i], a->friends[a->n_friends], KEY_BYTES) == 0)
             return;
     a->n_friends++;
-    assert_int_equal(data_peers_allow(a->d, (const uint8_t (*)[KEY_BYTES])a->friends, (size_t)a->n_friends, NULL), 0);
+    assert_int_equal(
+        data_peers_allow(a->d, (const uint8_t(*)[KEY_BYTES])a->friends, (size_t)a->n_friends, NULL),
+        0);
 }
 
 static inline struct data_link *link_to(struct end *from, struct end *to)
@@ -142,7 +146,12 @@ static inline struct data_buffer *filled(struct end *end, size_t size)
 
 static inline void post(struct end *from, struct data_link *link, uint64_t session, size_t size)
 {
-    struct frame_header h = {.kind = FRAME_KV, .session = session, .deployment = 9, .generation = 3, .sequence = size, .dtype = FRAME_BYTES};
+    struct frame_header h = {.kind = FRAME_KV,
+                             .session = session,
+                             .deployment = 9,
+                             .generation = 3,
+                             .sequence = size,
+                             .dtype = FRAME_BYTES};
     data_post(link, &h, size ? filled(from, size) : NULL, on_done, from);
 }
 

@@ -1,13 +1,12 @@
 /* Buffers: what they cost, which budget pays, and that no purpose waits for another. */
-#include "transport/data_pool.h"
-
+#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "transport/data_pool.h"
 
 enum { KB = 1 << 10, MB = 1 << 20 };
 
@@ -16,7 +15,8 @@ static void a_buffer_is_at_most_an_eighth_larger_than_asked(void **state)
     (void)state;
     struct data_pool p;
     data_pool_init(&p, (uint64_t)4 << 30);
-    static const size_t sizes[] = {1024, 1025, 65537, 1 << 20, (1 << 20) + 24, (4 << 20) + 32, (128 << 20) + 24, 1 << 30};
+    static const size_t sizes[] = {
+        1024, 1025, 65537, 1 << 20, (1 << 20) + 24, (4 << 20) + 32, (128 << 20) + 24, 1 << 30};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         struct data_buffer *b = data_pool_get(&p, POOL_RECEIVED, sizes[i]);
         assert_non_null(b);
@@ -54,7 +54,8 @@ static void chunks_take_a_quarter_of_the_room_for_received_frames(void **state)
     (void)state;
     struct data_pool p;
     data_pool_init(&p, 4 * MB);
-    enum pool_use chunk = data_pool_use_of(FRAME_CHUNK, MB), batch = data_pool_use_of(FRAME_ACTIVATION, MB);
+    enum pool_use chunk = data_pool_use_of(FRAME_CHUNK, MB),
+                  batch = data_pool_use_of(FRAME_ACTIVATION, MB);
     struct data_buffer *c = data_pool_get(&p, chunk, MB), *b[3];
     assert_non_null(c);
     assert_null(data_pool_get(&p, chunk, MB));
@@ -74,11 +75,14 @@ static void small_payloads_never_wait_for_large_ones(void **state)
     (void)state;
     struct data_pool p;
     data_pool_init(&p, MB);
-    struct data_buffer *in = data_pool_get(&p, POOL_RECEIVED, MB), *out = data_pool_get(&p, POOL_SENT, MB), *small[64];
+    struct data_buffer *in = data_pool_get(&p, POOL_RECEIVED, MB),
+                       *out = data_pool_get(&p, POOL_SENT, MB), *small[64];
     assert_non_null(in);
     assert_non_null(out);
     for (int i = 0; i < 64; i++)
-        assert_non_null(small[i] = data_pool_get(&p, i % 2 ? POOL_CONTROL_SENT : data_pool_use_of(FRAME_TOKEN, 64 * KB), 64 * KB));
+        assert_non_null(
+            small[i] = data_pool_get(
+                &p, i % 2 ? POOL_CONTROL_SENT : data_pool_use_of(FRAME_TOKEN, 64 * KB), 64 * KB));
     for (int i = 0; i < 64; i++)
         data_pool_release(&p, small[i]);
     data_pool_release(&p, in);
@@ -95,7 +99,8 @@ static void small_payloads_are_bounded_in_number(void **state)
     for (int i = 0; i < POOL_MAX_CONTROL_BUFFERS; i++)
         assert_non_null(held[i] = data_pool_get(&p, POOL_CONTROL_RECEIVED, 24));
     assert_null(data_pool_get(&p, POOL_CONTROL_RECEIVED, 24));
-    struct data_buffer *own = data_pool_get(&p, POOL_CONTROL_SENT, 24); /* what others send takes nothing from what is ours to send */
+    struct data_buffer *own = data_pool_get(
+        &p, POOL_CONTROL_SENT, 24); /* what others send takes nothing from what is ours to send */
     assert_non_null(own);
     data_pool_release(&p, own);
     for (int i = 0; i < POOL_MAX_CONTROL_BUFFERS; i++)
@@ -122,7 +127,8 @@ static void the_limit_changes_while_buffers_are_out(void **state)
     (void)state;
     struct data_pool p;
     data_pool_init(&p, 2 * MB);
-    struct data_buffer *a = data_pool_get(&p, POOL_RECEIVED, MB), *b = data_pool_get(&p, POOL_RECEIVED, MB), *c;
+    struct data_buffer *a = data_pool_get(&p, POOL_RECEIVED, MB),
+                       *b = data_pool_get(&p, POOL_RECEIVED, MB), *c;
     assert_null(data_pool_get(&p, POOL_RECEIVED, MB));
     data_pool_resize(&p, 3 * MB);
     assert_non_null(c = data_pool_get(&p, POOL_RECEIVED, MB));
@@ -164,7 +170,8 @@ static void a_reserve_is_there_when_everything_else_is_spent(void **state)
     struct data_reserve *r;
     struct err e = {0};
     assert_int_equal(data_pool_reserve(&p, 2, 300000, &r, &e), 0);
-    struct data_buffer *in = data_pool_get(&p, POOL_RECEIVED, MB), *sent = data_pool_get(&p, POOL_SENT, MB);
+    struct data_buffer *in = data_pool_get(&p, POOL_RECEIVED, MB),
+                       *sent = data_pool_get(&p, POOL_SENT, MB);
     struct data_buffer *one = data_reserve_get(r, 300000), *two = data_reserve_get(r, 100);
     assert_non_null(one);
     assert_non_null(two);

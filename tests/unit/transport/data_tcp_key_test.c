@@ -1,6 +1,5 @@
 /* What the holder of one key may do to data_tcp: run twice, knock without end, and read nothing. */
 #include "data_fixture.h"
-
 #include "tests/attack/raw.h"
 
 enum { SESSION = RAW_SESSION };
@@ -36,7 +35,8 @@ static void open_twin(struct end *twin, const struct end *of)
     pthread_mutex_init(&twin->lock, NULL);
     pthread_cond_init(&twin->changed, NULL);
     twin->keys = of->keys;
-    struct data_config c = {.network = "lo", .keys = twin->keys, .callbacks = {twin, on_frame, on_down}};
+    struct data_config c = {
+        .network = "lo", .keys = twin->keys, .callbacks = {twin, on_frame, on_down}};
     if (data_open_tcp(&c, &twin->d, &e) < 0)
         fail_msg("%s", e.text);
 }
@@ -57,7 +57,9 @@ static void two_processes_with_one_key_send_side_by_side(void **state)
         assert_true(wait_for(&b, &b.frames, 2 * i + 2));
     }
     assert_true(wait_for(&a, &a.done, FRAMES) && wait_for(&twin, &twin.done, FRAMES));
-    assert_int_equal(look_at(&a, &a.failed) + look_at(&a, &a.downs) + look_at(&twin, &twin.failed) + look_at(&twin, &twin.downs), 0);
+    assert_int_equal(look_at(&a, &a.failed) + look_at(&a, &a.downs) + look_at(&twin, &twin.failed) +
+                         look_at(&twin, &twin.downs),
+                     0);
     data_disconnect(&one);
     data_disconnect(&two);
     data_close(&a.d);
@@ -79,7 +81,8 @@ static void one_key_holds_a_few_connections_and_no_more(void **state)
     for (int i = TCP_MAX_OF_KEY; i < TCP_MAX_OF_KEY + 4; i++)
         assert_true(raw_is_closed_within(knocks[i].fd, 1000));
     struct data_stats stats = {0};
-    for (int i = 0; i < 500 && stats.refused_strangers < 4; i++) { /* counted a moment after the close */
+    for (int i = 0; i < 500 && stats.refused_strangers < 4;
+         i++) { /* counted a moment after the close */
         nanosleep(&(struct timespec){0, 10000000}, NULL);
         data_stats(b.d, &stats);
     }
@@ -109,7 +112,8 @@ static void a_member_whose_heart_beats_but_reads_nothing_is_given_up(void **stat
     memcpy(where.key, r.key, KEY_BYTES);
     size_t n = data_address_print(&where, text);
     assert_true(raw_hear_kind(&r, RECORD_HELLO));
-    nanosleep(&(struct timespec){0, 50000000}, NULL); /* the greeting is there; what is posted goes over this connection */
+    nanosleep(&(struct timespec){0, 50000000},
+              NULL); /* the greeting is there; what is posted goes over this connection */
     assert_int_equal(data_connect(a.d, (const uint8_t *)text, n, &link, NULL), 0);
     for (int i = 0; i < FRAMES; i++)
         post(&a, link, SESSION, 60000); /* more than the sockets take */

@@ -1,11 +1,11 @@
-/* What data_tcp refuses, and what it keeps: strangers and lying members with sockets of their own against endpoints of this process. */
-#include "data_fixture.h"
-
-#include "tests/attack/raw.h"
-
+/* What data_tcp refuses, and what it keeps: strangers and lying members with sockets of their own
+ * against endpoints of this process. */
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <sys/resource.h>
+
+#include "data_fixture.h"
+#include "tests/attack/raw.h"
 
 enum { SESSION = RAW_SESSION };
 
@@ -43,7 +43,9 @@ static void admit_key(struct end *end, const uint8_t key[KEY_BYTES])
 {
     assert_in_range(end->n_friends, 0, 7);
     memcpy(end->friends[end->n_friends++], key, KEY_BYTES);
-    assert_int_equal(data_peers_allow(end->d, (const uint8_t (*)[KEY_BYTES])end->friends, (size_t)end->n_friends, NULL), 0);
+    assert_int_equal(data_peers_allow(end->d, (const uint8_t(*)[KEY_BYTES])end->friends,
+                                      (size_t)end->n_friends, NULL),
+                     0);
 }
 
 static uint64_t refused(const struct end *end)
@@ -83,7 +85,9 @@ static void couple_talks(struct couple *c)
     c->posted += 2;
     assert_true(wait_for(&c->b, &c->b.frames, c->posted));
     assert_true(wait_for(&c->a, &c->a.done, c->posted));
-    assert_int_equal(look_at(&c->a, &c->a.failed) + look_at(&c->a, &c->a.downs) + look_at(&c->b, &c->b.downs), 0);
+    assert_int_equal(look_at(&c->a, &c->a.failed) + look_at(&c->a, &c->a.downs) +
+                         look_at(&c->b, &c->b.downs),
+                     0);
 }
 
 static void couple_close(struct couple *c)
@@ -93,7 +97,9 @@ static void couple_close(struct couple *c)
     data_close(&c->b.d);
 }
 
-/* ---- strangers -------------------------------------------------------------------------------------------------------------------- */
+/* ---- strangers
+ * --------------------------------------------------------------------------------------------------------------------
+ */
 
 static void garbage_is_refused_and_counted(void **state)
 {
@@ -196,7 +202,8 @@ static double cpu_seconds(void)
 {
     struct rusage u;
     getrusage(RUSAGE_SELF, &u);
-    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1e-6;
+    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+           (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1e-6;
 }
 
 static void who_is_held_and_goes_on_talking_costs_nothing(void **state)
@@ -258,7 +265,9 @@ static void a_key_that_leaves_the_set_loses_its_connection(void **state)
     couple_close(&c);
 }
 
-/* ---- what a listener on the wire can do ----------------------------------------------------------------------------------------------- */
+/* ---- what a listener on the wire can do
+ * -----------------------------------------------------------------------------------------------
+ */
 
 struct tap {
     int listener;
@@ -312,7 +321,9 @@ static struct data_link *tap_open(struct tap *t, struct end *a, struct end *b, s
     t->to = address_of(b);
     t->listener = socket(AF_INET, SOCK_STREAM, 0);
     inet_pton(AF_INET, "127.0.0.1", &at.sin_addr);
-    assert_int_equal(bind(t->listener, (struct sockaddr *)&at, size) | listen(t->listener, 1) | getsockname(t->listener, (struct sockaddr *)&at, &size), 0);
+    assert_int_equal(bind(t->listener, (struct sockaddr *)&at, size) | listen(t->listener, 1) |
+                         getsockname(t->listener, (struct sockaddr *)&at, &size),
+                     0);
     assert_int_equal(pthread_create(&t->thread, NULL, tap_run, t), 0);
     struct data_address by = t->to;
     by.port = ntohs(at.sin_port);
@@ -333,7 +344,8 @@ static void what_was_recorded_opens_nothing_and_says_nothing(void **state)
     struct data_link *link = tap_open(&t, &a, &b, SIZE_MAX);
     struct data_buffer *secret = data_buffer_get(a.d, 64);
     memset(secret->bytes, 'S', 64);
-    data_post(link, &(struct frame_header){.kind = FRAME_KV, .session = SESSION}, secret, on_done, &a);
+    data_post(link, &(struct frame_header){.kind = FRAME_KV, .session = SESSION}, secret, on_done,
+              &a);
     assert_true(wait_for(&b, &b.frames, 1));
     data_disconnect(&link);
     data_close(&a.d);
@@ -353,7 +365,8 @@ static void a_byte_that_is_changed_on_its_way_ends_the_connection(void **state)
 {
     (void)state;
     /* within: FIRST, THIRD, the greeting, the head of the frame's record, its text, its seal */
-    static const size_t at[] = {20, 120, 160, 148 + 41 + 2, 148 + 41 + 20, 148 + 41 + 8 + 80 + 64 + 3};
+    static const size_t at[] = {20,           120,           160,
+                                148 + 41 + 2, 148 + 41 + 20, 148 + 41 + 8 + 80 + 64 + 3};
     for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
         static struct tap t;
         struct end a, b;
@@ -372,7 +385,9 @@ static void a_byte_that_is_changed_on_its_way_ends_the_connection(void **state)
     }
 }
 
-/* ---- members that lie -------------------------------------------------------------------------------------------------------------------- */
+/* ---- members that lie
+ * --------------------------------------------------------------------------------------------------------------------
+ */
 
 static void a_member_that_lies_loses_its_connection_and_nobody_else_does(void **state)
 {
@@ -465,7 +480,8 @@ static void a_peer_that_falls_silent_is_noticed_within_three_seconds(void **stat
     memcpy(where.key, r.key, KEY_BYTES);
     size_t n = data_address_print(&where, text);
     assert_true(raw_hear_kind(&r, RECORD_HELLO));
-    nanosleep(&(struct timespec){0, 50000000}, NULL); /* the greeting is there; what is posted goes over this connection */
+    nanosleep(&(struct timespec){0, 50000000},
+              NULL); /* the greeting is there; what is posted goes over this connection */
     assert_int_equal(data_connect(a.d, (const uint8_t *)text, n, &link, NULL), 0);
     uint64_t started = env_now_ns(&env_real);
     post(&a, link, SESSION, 100);
@@ -479,7 +495,9 @@ static void a_peer_that_falls_silent_is_noticed_within_three_seconds(void **stat
     data_close(&a.d);
 }
 
-/* ---- what must go on working ---------------------------------------------------------------------------------------------------------------- */
+/* ---- what must go on working
+ * ----------------------------------------------------------------------------------------------------------------
+ */
 
 static int sockets_of_this_process(void)
 {
@@ -513,10 +531,13 @@ static void two_that_dial_each_other_lose_nothing_and_keep_one_connection(void *
         }
         assert_true(wait_for(&a, &a.frames, 3) && wait_for(&b, &b.frames, 3));
         assert_true(wait_for(&a, &a.done, 3) && wait_for(&b, &b.done, 3));
-        assert_int_equal(look_at(&a, &a.failed) + look_at(&b, &b.failed) + look_at(&a, &a.downs) + look_at(&b, &b.downs), 0);
+        assert_int_equal(look_at(&a, &a.failed) + look_at(&b, &b.failed) + look_at(&a, &a.downs) +
+                             look_at(&b, &b.downs),
+                         0);
         for (int k = 0; k < 500 && sockets_of_this_process() > before + 4; k++)
             nanosleep(&(struct timespec){0, 10000000}, NULL);
-        assert_int_equal(sockets_of_this_process(), before + 4); /* two listeners, both ends of one connection */
+        assert_int_equal(sockets_of_this_process(),
+                         before + 4); /* two listeners, both ends of one connection */
         data_disconnect(&there);
         data_disconnect(&back);
         data_close(&a.d);
@@ -538,7 +559,8 @@ static void a_peer_that_was_started_anew_is_found_again(void **state)
     data_close(&b.d);
     assert_true(wait_for(&a, &a.downs, 1));
     data_disconnect(&link);
-    struct data_config c = {.port = where.port, .keys = b.keys, .callbacks = {&b, on_frame, on_down}};
+    struct data_config c = {
+        .port = where.port, .keys = b.keys, .callbacks = {&b, on_frame, on_down}};
     struct err e = {0};
     if (data_open_tcp(&c, &b.d, &e) < 0)
         fail_msg("%s", e.text);
@@ -595,8 +617,10 @@ static void keys_are_replaced_every_so_many_records(void **state)
 {
     (void)state;
     struct tcp_seal out, in;
-    uint8_t key[32] = {1}, head[TCP_HEAD_BYTES] = {0}, text[32] = "a record", sealed[32 + SEAL_BYTES], opened[32];
-    static const enum handshake_cipher ciphers[] = {HANDSHAKE_AES256_GCM, HANDSHAKE_CHACHA20_POLY1305};
+    uint8_t key[32] = {1}, head[TCP_HEAD_BYTES] = {0}, text[32] = "a record",
+            sealed[32 + SEAL_BYTES], opened[32];
+    static const enum handshake_cipher ciphers[] = {HANDSHAKE_AES256_GCM,
+                                                    HANDSHAKE_CHACHA20_POLY1305};
     for (int i = 0; i < 2; i++) {
         tcp_seal_init(&out, ciphers[i], key, true, NULL);
         tcp_seal_init(&in, ciphers[i], key, false, NULL);
@@ -624,7 +648,8 @@ static void what_cannot_be_opened_says_why(void **state)
     struct data_link *link;
     struct err e = {0};
     open_end(&a, data_open_tcp, 0);
-    struct data_config taken = {.port = address_of(&a).port, .keys = a.keys}, name = {.host = "localhost", .keys = a.keys}, keyless = {.port = 0};
+    struct data_config taken = {.port = address_of(&a).port, .keys = a.keys},
+                       name = {.host = "localhost", .keys = a.keys}, keyless = {.port = 0};
     assert_int_equal(data_open_tcp(&taken, &d, &e), HP_EBUSY);
     assert_non_null(strstr(e.hint, "--data-port"));
     assert_int_equal(data_open_tcp(&name, &d, &e), HP_EINVAL);

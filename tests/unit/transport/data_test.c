@@ -117,7 +117,8 @@ static void a_spent_budget_gives_no_buffer_until_one_comes_back(void **state)
     open_fn open = *(open_fn *)*state;
     struct end a;
     open_end(&a, open, 4 << 20);
-    struct data_buffer *whole = data_buffer_get(a.d, 1 << 20); /* frames to send may hold a quarter of the limit */
+    struct data_buffer *whole =
+        data_buffer_get(a.d, 1 << 20); /* frames to send may hold a quarter of the limit */
     assert_non_null(whole);
     assert_null(data_buffer_get(a.d, 100000));
     struct data_buffer *small = data_buffer_get(a.d, 10); /* never waits */
@@ -228,7 +229,8 @@ static void posts_beyond_the_queue_of_a_link_fail_at_once(void **state)
         struct frame_header h = {.kind = FRAME_KV, .session = 5, .dtype = FRAME_BYTES};
         data_post(link, &h, data_buffer_get(a.d, SIZE), on_done, &a);
     }
-    assert_true(wait_for(&a, &a.failed, POSTS - 4096 - 65)); /* what is announced waits beside the queue */
+    assert_true(
+        wait_for(&a, &a.failed, POSTS - 4096 - 65)); /* what is announced waits beside the queue */
     assert_true(wait_for(&b, &b.frames, 1));
     data_disconnect(&link);
     pthread_mutex_lock(&b.lock);
@@ -310,7 +312,8 @@ static void frames_leave_while_two_others_flood(void **state)
         pthread_mutex_unlock(&floods[i].end.lock);
         pthread_join(floods[i].thread, NULL);
     }
-    if (mean_ms > 40 * env_time_scale()) /* 60 ms and more when what comes in is never interrupted; below 1 ms when it is */
+    if (mean_ms > 40 * env_time_scale()) /* 60 ms and more when what comes in is never interrupted;
+                                            below 1 ms when it is */
         fail_msg("a small frame took %.1f ms on the mean", mean_ms);
     data_disconnect(&link);
     for (int i = 0; i < 2; i++) {
@@ -331,17 +334,27 @@ int main(void)
         CMUnitTestFunction run;
     } claims[] = {
         {"frames_of_every_size_arrive_whole", frames_of_every_size_arrive_whole},
-        {"foreign_session_tokens_are_counted_and_dropped", foreign_session_tokens_are_counted_and_dropped},
-        {"a_peer_that_is_gone_breaks_the_link_and_nothing_else", a_peer_that_is_gone_breaks_the_link_and_nothing_else},
-        {"closing_a_link_breaks_no_other_to_the_same_peer", closing_a_link_breaks_no_other_to_the_same_peer},
-        {"a_spent_budget_gives_no_buffer_until_one_comes_back", a_spent_budget_gives_no_buffer_until_one_comes_back},
-        {"a_buffer_of_a_reserve_is_back_when_its_frame_is_done", a_buffer_of_a_reserve_is_back_when_its_frame_is_done},
-        {"large_frames_wait_at_the_sender_while_the_receiver_is_full", large_frames_wait_at_the_sender_while_the_receiver_is_full},
+        {"foreign_session_tokens_are_counted_and_dropped",
+         foreign_session_tokens_are_counted_and_dropped},
+        {"a_peer_that_is_gone_breaks_the_link_and_nothing_else",
+         a_peer_that_is_gone_breaks_the_link_and_nothing_else},
+        {"closing_a_link_breaks_no_other_to_the_same_peer",
+         closing_a_link_breaks_no_other_to_the_same_peer},
+        {"a_spent_budget_gives_no_buffer_until_one_comes_back",
+         a_spent_budget_gives_no_buffer_until_one_comes_back},
+        {"a_buffer_of_a_reserve_is_back_when_its_frame_is_done",
+         a_buffer_of_a_reserve_is_back_when_its_frame_is_done},
+        {"large_frames_wait_at_the_sender_while_the_receiver_is_full",
+         large_frames_wait_at_the_sender_while_the_receiver_is_full},
         {"chunks_that_wait_for_room_hold_up_no_batch", chunks_that_wait_for_room_hold_up_no_batch},
-        {"posts_beyond_the_queue_of_a_link_fail_at_once", posts_beyond_the_queue_of_a_link_fail_at_once},
+        {"posts_beyond_the_queue_of_a_link_fail_at_once",
+         posts_beyond_the_queue_of_a_link_fail_at_once},
         {"frames_leave_while_two_others_flood", frames_leave_while_two_others_flood},
     };
-    enum { CLAIMS = sizeof claims / sizeof *claims, OF_NETWORKS = 4 }; /* the twin has no sender to wait at */
+    enum {
+        CLAIMS = sizeof claims / sizeof *claims,
+        OF_NETWORKS = 4
+    }; /* the twin has no sender to wait at */
     static char names[32][96];
     int n = 0;
     for (size_t k = 0; k < 3; k++)

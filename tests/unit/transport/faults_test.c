@@ -1,12 +1,14 @@
 /* Messages, keys and data endpoints, with every allocation failing once. */
+#include <sys/stat.h>
+
 #include "tests/unit/faults.h"
 #include "transport/data.h"
 #include "transport/keys.h"
 #include "transport/message.h"
 
-#include <sys/stat.h>
-
-/* ---- messages ----------------------------------------------------------------------------------------------------- */
+/* ---- messages
+ * -----------------------------------------------------------------------------------------------------
+ */
 
 static const uint32_t numbers[] = {1, 2, 3};
 static const uint8_t some_bytes[] = {1, 2, 3, 4};
@@ -32,10 +34,25 @@ static int message_there_and_back(void *ctx)
 static void messages_bear_failing_allocations(void **state)
 {
     (void)state;
-    struct message all[] = {{.type = MESSAGE_SEQUENCE_OPEN, .id = 4}, {.type = MESSAGE_STAGE_PREPARE, .id = 5}, {.type = MESSAGE_STORE_STATE}, {.type = MESSAGE_ANSWER}};
-    all[0].u.sequence_open = (struct message_sequence_open){.deployment = 1, .generation = 2, .sequence = 3, .prompt = {numbers, 3}, .bias = {biases, 2}};
-    all[1].u.stage_prepare = (struct message_stage_prepare){.deployment = 1, .generation = 1, .n_stages = 1, .deployment_name = "d", .model = {some_bytes, 4},
-                                                            .manifest = {some_bytes, 4}, .compute = "auto", .source_machine = "x", .source_path = "y", .peers = {peers, 2}};
+    struct message all[] = {{.type = MESSAGE_SEQUENCE_OPEN, .id = 4},
+                            {.type = MESSAGE_STAGE_PREPARE, .id = 5},
+                            {.type = MESSAGE_STORE_STATE},
+                            {.type = MESSAGE_ANSWER}};
+    all[0].u.sequence_open = (struct message_sequence_open){.deployment = 1,
+                                                            .generation = 2,
+                                                            .sequence = 3,
+                                                            .prompt = {numbers, 3},
+                                                            .bias = {biases, 2}};
+    all[1].u.stage_prepare = (struct message_stage_prepare){.deployment = 1,
+                                                            .generation = 1,
+                                                            .n_stages = 1,
+                                                            .deployment_name = "d",
+                                                            .model = {some_bytes, 4},
+                                                            .manifest = {some_bytes, 4},
+                                                            .compute = "auto",
+                                                            .source_machine = "x",
+                                                            .source_path = "y",
+                                                            .peers = {peers, 2}};
     all[2].u.store_state = (struct message_store_state){.models = {models, 1}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         faults_each(message_type_word(all[i].type), message_there_and_back, &all[i]);
@@ -45,7 +62,9 @@ static void messages_bear_failing_allocations(void **state)
     }
 }
 
-/* ---- keys ----------------------------------------------------------------------------------------------------------- */
+/* ---- keys
+ * -----------------------------------------------------------------------------------------------------------
+ */
 
 static int keys_kept(void *ctx)
 {
@@ -68,7 +87,9 @@ static void keys_bear_failing_allocations(void **state)
     rmdir(folder);
 }
 
-/* ---- data endpoints ------------------------------------------------------------------------------------------------------ */
+/* ---- data endpoints
+ * ------------------------------------------------------------------------------------------------------
+ */
 
 static void on_frame(void *ctx, const struct frame_header *h, struct data_buffer *payload)
 {
@@ -100,8 +121,10 @@ static void on_done(void *ctx, int status)
     pthread_mutex_unlock(&d->lock);
 }
 
-/* Opens an endpoint that talks to itself, and sends a frame: `done` must come whatever fails, and once. */
-static int frame_to_itself(int (*open_kind)(const struct data_config *, struct data_endpoint **, struct err *))
+/* Opens an endpoint that talks to itself, and sends a frame: `done` must come whatever fails, and
+ * once. */
+static int frame_to_itself(int (*open_kind)(const struct data_config *, struct data_endpoint **,
+                                            struct err *))
 {
     static const uint8_t from_anybody[1][KEY_BYTES];
     struct data_endpoint *d = NULL;
@@ -122,11 +145,15 @@ static int frame_to_itself(int (*open_kind)(const struct data_config *, struct d
     if (rc == 0 && !b)
         rc = HP_ENOMEM;
     if (b) {
-        data_post(link, &(struct frame_header){.kind = FRAME_PROBE, .dtype = FRAME_BYTES, .session = 7}, b, on_done, &done);
+        data_post(link,
+                  &(struct frame_header){.kind = FRAME_PROBE, .dtype = FRAME_BYTES, .session = 7},
+                  b, on_done, &done);
         pthread_mutex_lock(&done.lock);
         while (!done.count)
             pthread_cond_wait(&done.changed, &done.lock);
-        rc = done.status == 0 || done.status == HP_ENOMEM ? done.status : done.status == HP_ELINK ? HP_ENOMEM : done.status; /* no memory breaks a link */
+        rc = done.status == 0 || done.status == HP_ENOMEM ? done.status
+             : done.status == HP_ELINK                    ? HP_ENOMEM
+                                       : done.status; /* no memory breaks a link */
         pthread_mutex_unlock(&done.lock);
     }
     if (link)
@@ -142,7 +169,8 @@ static int inproc_used(void *ctx)
 }
 
 /* What happens on the caller's thread: its own is another's business. */
-static int endpoint_opened(int (*open_kind)(const struct data_config *, struct data_endpoint **, struct err *))
+static int endpoint_opened(int (*open_kind)(const struct data_config *, struct data_endpoint **,
+                                            struct err *))
 {
     static const uint8_t some_key[1][KEY_BYTES];
     struct data_endpoint *d = NULL;

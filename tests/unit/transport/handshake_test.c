@@ -1,12 +1,11 @@
-#include "transport/handshake.h"
-
+#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "transport/handshake.h"
 
 enum { BOTH = HANDSHAKE_AES256_GCM | HANDSHAKE_CHACHA20_POLY1305 };
 
@@ -23,7 +22,9 @@ static void begin(struct pair *p)
     assert_int_equal(key_pair_create(&p->server_keys, NULL), 0);
     assert_int_equal(key_decode(p->client_keys.public_key, p->client_key, NULL), 0);
     assert_int_equal(key_decode(p->server_keys.public_key, p->server_key, NULL), 0);
-    assert_int_equal(handshake_initiate(&p->client, &p->client_keys, p->server_key, HANDSHAKE_TCP, BOTH, NULL), 0);
+    assert_int_equal(
+        handshake_initiate(&p->client, &p->client_keys, p->server_key, HANDSHAKE_TCP, BOTH, NULL),
+        0);
     assert_int_equal(handshake_respond(&p->server, &p->server_keys, HANDSHAKE_TCP, BOTH, NULL), 0);
 }
 
@@ -107,7 +108,8 @@ static void the_cipher_is_one_that_both_have(void **state)
         struct handshake_result r;
         struct err e = {0};
         begin(&p);
-        handshake_initiate(&p.client, &p.client_keys, p.server_key, HANDSHAKE_TCP, cases[i].client, NULL);
+        handshake_initiate(&p.client, &p.client_keys, p.server_key, HANDSHAKE_TCP, cases[i].client,
+                           NULL);
         handshake_respond(&p.server, &p.server_keys, HANDSHAKE_TCP, cases[i].server, NULL);
         if (cases[i].cipher == 0) {
             assert_int_equal(pass(&p.client, &p.server, &e), HP_EPROTO);
@@ -157,7 +159,8 @@ static void a_responder_without_the_secret_of_its_key_is_refused(void **state)
     (void)state;
     struct pair p;
     struct err e = {0};
-    uint8_t first[HANDSHAKE_MAX_BYTES], made_up[HANDSHAKE_SECOND_BYTES] = {HANDSHAKE_VERSION, HANDSHAKE_AES256_GCM, 0, 0, 9};
+    uint8_t first[HANDSHAKE_MAX_BYTES],
+        made_up[HANDSHAKE_SECOND_BYTES] = {HANDSHAKE_VERSION, HANDSHAKE_AES256_GCM, 0, 0, 9};
     begin(&p);
     output(&p.client, first);
     assert_int_equal(handshake_read(&p.client, made_up, sizeof made_up, &e), HP_EDENIED);
@@ -200,13 +203,15 @@ static void a_message_sent_back_or_out_of_turn_is_refused(void **state)
     uint8_t first[HANDSHAKE_MAX_BYTES], second[HANDSHAKE_MAX_BYTES];
     begin(&p);
     size_t n1 = output(&p.client, first);
-    assert_int_equal(handshake_read(&p.client, first, HANDSHAKE_SECOND_BYTES, &e), HP_EDENIED); /* reflected to the initiator */
+    assert_int_equal(handshake_read(&p.client, first, HANDSHAKE_SECOND_BYTES, &e),
+                     HP_EDENIED); /* reflected to the initiator */
     begin(&p);
     n1 = output(&p.client, first);
     handshake_read(&p.server, first, n1, NULL);
     handshake_admit(&p.server, NULL);
     output(&p.server, second);
-    assert_int_equal(handshake_read(&p.server, second, HANDSHAKE_THIRD_BYTES, &e), HP_EDENIED); /* reflected to the responder */
+    assert_int_equal(handshake_read(&p.server, second, HANDSHAKE_THIRD_BYTES, &e),
+                     HP_EDENIED); /* reflected to the responder */
     /* swapped between two handshakes of the same two */
     begin(&p);
     q = p;
@@ -246,7 +251,8 @@ static void another_purpose_version_or_size_is_named(void **state)
     first[0] = HANDSHAKE_VERSION + 1;
     assert_int_equal(handshake_read(&p.server, first, n, &e), HP_EPROTO);
     assert_non_null(strstr(e.text, "version 2"));
-    static const size_t sizes[] = {0, 1, HANDSHAKE_FIRST_BYTES - 1, HANDSHAKE_FIRST_BYTES + 1, HANDSHAKE_SECOND_BYTES};
+    static const size_t sizes[] = {0, 1, HANDSHAKE_FIRST_BYTES - 1, HANDSHAKE_FIRST_BYTES + 1,
+                                   HANDSHAKE_SECOND_BYTES};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         uint8_t bytes[HANDSHAKE_FIRST_BYTES + 1] = {HANDSHAKE_VERSION};
         begin(&p);
@@ -255,7 +261,8 @@ static void another_purpose_version_or_size_is_named(void **state)
     }
 }
 
-/* Runs a handshake in which bit `bit` of message `which` is turned over; true when either end refuses. */
+/* Runs a handshake in which bit `bit` of message `which` is turned over; true when either end
+ * refuses. */
 static bool refused_with_bit(struct pair *p, int which, size_t bit)
 {
     struct handshake client = p->client, server = p->server;
@@ -265,7 +272,8 @@ static bool refused_with_bit(struct pair *p, int which, size_t bit)
         size_t n = output(from, bytes);
         if (message == which)
             bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
-        if (handshake_read(to, bytes, n, NULL) < 0 || (handshake_state(to) == HANDSHAKE_ASK && handshake_admit(to, NULL) < 0))
+        if (handshake_read(to, bytes, n, NULL) < 0 ||
+            (handshake_state(to) == HANDSHAKE_ASK && handshake_admit(to, NULL) < 0))
             return true;
         struct handshake *swap = from;
         from = to;
@@ -277,7 +285,8 @@ static bool refused_with_bit(struct pair *p, int which, size_t bit)
 static void every_bit_of_every_message_counts(void **state)
 {
     (void)state;
-    static const size_t sizes[] = {HANDSHAKE_FIRST_BYTES, HANDSHAKE_SECOND_BYTES, HANDSHAKE_THIRD_BYTES};
+    static const size_t sizes[] = {HANDSHAKE_FIRST_BYTES, HANDSHAKE_SECOND_BYTES,
+                                   HANDSHAKE_THIRD_BYTES};
     struct pair p;
     begin(&p);
     for (int which = 0; which < 3; which++)
@@ -289,12 +298,16 @@ static void every_bit_of_every_message_counts(void **state)
 static void points_of_low_order_are_no_keys(void **state)
 {
     (void)state;
-    static const uint8_t low[][KEY_BYTES] = {{0}, {1}, {0xe0, 0xeb, 0x7a, 0x7c, 0x3b, 0x41, 0xb8, 0xae, 0x16, 0x56, 0xe3, 0xfa, 0xf1, 0x9f, 0xc4, 0x6a,
-                                                       0xda, 0x09, 0x8d, 0xeb, 0x9c, 0x32, 0xb1, 0xfd, 0x86, 0x62, 0x05, 0x16, 0x5f, 0x49, 0xb8, 0x00}};
+    static const uint8_t low[][KEY_BYTES] = {
+        {0}, {1}, {0xe0, 0xeb, 0x7a, 0x7c, 0x3b, 0x41, 0xb8, 0xae, 0x16, 0x56, 0xe3,
+                   0xfa, 0xf1, 0x9f, 0xc4, 0x6a, 0xda, 0x09, 0x8d, 0xeb, 0x9c, 0x32,
+                   0xb1, 0xfd, 0x86, 0x62, 0x05, 0x16, 0x5f, 0x49, 0xb8, 0x00}};
     struct pair p;
     for (size_t i = 0; i < sizeof low / sizeof *low; i++) {
         begin(&p);
-        assert_int_equal(handshake_initiate(&p.client, &p.client_keys, low[i], HANDSHAKE_TCP, BOTH, NULL), HP_EINVAL);
+        assert_int_equal(
+            handshake_initiate(&p.client, &p.client_keys, low[i], HANDSHAKE_TCP, BOTH, NULL),
+            HP_EINVAL);
     }
 }
 
@@ -304,7 +317,9 @@ static void what_is_no_key_pair_cannot_begin(void **state)
     struct handshake h;
     struct key_pair none = {{0}, {0}};
     assert_int_equal(handshake_respond(&h, &none, HANDSHAKE_TCP, BOTH, NULL), HP_EINVAL);
-    assert_int_equal(handshake_initiate(&h, &none, (const uint8_t[KEY_BYTES]){9}, HANDSHAKE_TCP, BOTH, NULL), HP_EINVAL);
+    assert_int_equal(
+        handshake_initiate(&h, &none, (const uint8_t[KEY_BYTES]){9}, HANDSHAKE_TCP, BOTH, NULL),
+        HP_EINVAL);
     assert_int_equal(handshake_wants(&h), 0);
 }
 

@@ -1,8 +1,4 @@
-#include "common/manifest.h"
-#include "transport/frame.h"
-#include "transport/keys.h"
-#include "transport/message.h"
-
+#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -11,7 +7,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "common/manifest.h"
+#include "transport/frame.h"
+#include "transport/keys.h"
+#include "transport/message.h"
 
 static void a_message_survives_the_wire(void **state)
 {
@@ -19,8 +18,13 @@ static void a_message_survives_the_wire(void **state)
     static const uint32_t ids[] = {5, 6, 4000000000u};
     struct message_bias bias[] = {{7, -1.5}, {9, 100}};
     struct message m = {.type = MESSAGE_SEQUENCE_OPEN, .id = 42};
-    m.u.sequence_open = (struct message_sequence_open){
-        .deployment = 1, .generation = 2, .sequence = 1u << 31, .prompt = {ids, 3}, .temperature = 0.7, .all_logits = true, .bias = {bias, 2}};
+    m.u.sequence_open = (struct message_sequence_open){.deployment = 1,
+                                                       .generation = 2,
+                                                       .sequence = 1u << 31,
+                                                       .prompt = {ids, 3},
+                                                       .temperature = 0.7,
+                                                       .all_logits = true,
+                                                       .bias = {bias, 2}};
     struct buffer wire = {0};
     struct arena arena = {0};
     struct err e = {0};
@@ -55,7 +59,8 @@ static void another_version_is_refused_with_both_named(void **state)
 static void an_unknown_type_keeps_its_id_so_that_it_can_be_answered(void **state)
 {
     (void)state;
-    static const uint8_t other[] = {0x83, 0xa1, 'v', 1, 0xa1, 't', 0xa3, 'n', 'e', 'w', 0xa2, 'i', 'd', 17};
+    static const uint8_t other[] = {0x83, 0xa1, 'v', 1,    0xa1, 't', 0xa3,
+                                    'n',  'e',  'w', 0xa2, 'i',  'd', 17};
     struct arena arena = {0};
     struct err e = {0};
     struct message m;
@@ -71,13 +76,13 @@ static void lying_lengths_cost_no_memory(void **state)
         uint8_t bytes[16];
         size_t size;
     } cases[] = {
-        {{0xdd, 0xff, 0xff, 0xff, 0xff}, 5},             /* an array of 4 billion */
-        {{0xdf, 0x7f, 0xff, 0xff, 0xff, 1}, 6},          /* a map of 2 billion */
-        {{0xc6, 0xff, 0xff, 0xff, 0xff, 0}, 6},          /* bytes past the end */
-        {{0x81, 0xa1, 'v'}, 3},                          /* cut short */
+        {{0xdd, 0xff, 0xff, 0xff, 0xff}, 5},    /* an array of 4 billion */
+        {{0xdf, 0x7f, 0xff, 0xff, 0xff, 1}, 6}, /* a map of 2 billion */
+        {{0xc6, 0xff, 0xff, 0xff, 0xff, 0}, 6}, /* bytes past the end */
+        {{0x81, 0xa1, 'v'}, 3},                 /* cut short */
         {{0x91, 0x91, 0x91, 0x91, 0x91, 0x91, 0x91, 0x91, 0x91, 0x91, 0x91}, 11}, /* no end */
-        {{0xc7, 1, 1, 1}, 4},                            /* an extension type */
-        {{0x80, 0x80}, 2},                               /* two values */
+        {{0xc7, 1, 1, 1}, 4}, /* an extension type */
+        {{0x80, 0x80}, 2},    /* two values */
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct arena arena = {.limit_bytes = 4096};
@@ -89,7 +94,8 @@ static void lying_lengths_cost_no_memory(void **state)
 }
 
 /* Decodes what `m` becomes after every `from` byte in it is `to`. */
-static int decode_changed(const struct message *m, char from, char to, struct message *out, struct arena *arena, struct err *e)
+static int decode_changed(const struct message *m, char from, char to, struct message *out,
+                          struct arena *arena, struct err *e)
 {
     static uint8_t bytes[4096];
     struct buffer wire = {0};
@@ -118,7 +124,9 @@ static void text_that_is_not_utf8_is_refused_by_name(void **state)
 static void what_is_sent_is_utf8_whatever_it_was(void **state)
 {
     (void)state;
-    struct message m = {.type = MESSAGE_JOIN, .u.join = {.hostname = "caf\xe9", .name = "caf\xc3\xa9"}}, back;
+    struct message m = {.type = MESSAGE_JOIN,
+                        .u.join = {.hostname = "caf\xe9", .name = "caf\xc3\xa9"}},
+                   back;
     struct arena arena = {0};
     struct err e = {0};
     assert_int_equal(decode_changed(&m, '~', '~', &back, &arena, &e), 0);
@@ -128,15 +136,21 @@ static void what_is_sent_is_utf8_whatever_it_was(void **state)
 }
 
 /* An envelope of type `word` around `n` times `filling` after `head`. */
-static struct buffer bomb(const char *word, const uint8_t *head, size_t head_size, uint8_t filling, size_t n)
+static struct buffer bomb(const char *word, const uint8_t *head, size_t head_size, uint8_t filling,
+                          size_t n)
 {
     struct buffer out = {0};
     size_t body = head_size + n;
-    uint8_t length[] = {0xc6, (uint8_t)(body >> 24), (uint8_t)(body >> 16), (uint8_t)(body >> 8), (uint8_t)body}, text = (uint8_t)(0xa0 | strlen(word));
+    uint8_t length[] = {0xc6, (uint8_t)(body >> 24), (uint8_t)(body >> 16), (uint8_t)(body >> 8),
+                        (uint8_t)body},
+            text = (uint8_t)(0xa0 | strlen(word));
     buffer_append(&out, "\x83\xa1v\x01\xa1t", 6);
     buffer_append(&out, &text, 1);
     buffer_append(&out, word, strlen(word));
-    buffer_append(&out, "\xa4" "body", 5);
+    buffer_append(&out,
+                  "\xa4"
+                  "body",
+                  5);
     buffer_append(&out, length, sizeof length);
     buffer_append(&out, head, head_size);
     memset(buffer_extend(&out, n), filling, n);
@@ -148,7 +162,8 @@ static void a_message_of_many_small_values_costs_no_memory(void **state)
     (void)state;
     enum { N = 1 << 19 };
     static const uint8_t unknown[] = {0x81, 0xa1, 'z', 0xdd, 0, N >> 16, N >> 8 & 255, N & 255},
-                         held[] = {0x81, 0xa4, 'h', 'e', 'l', 'd', 0xdd, 0, N >> 16, N >> 8 & 255, N & 255};
+                         held[] = {0x81, 0xa4, 'h',     'e',          'l',    'd',
+                                   0xdd, 0,    N >> 16, N >> 8 & 255, N & 255};
     struct arena arena = {.limit_bytes = 4096};
     struct message m;
     struct err e = {0};
@@ -157,7 +172,8 @@ static void a_message_of_many_small_values_costs_no_memory(void **state)
     buffer_free(&wire);
     wire = bomb("heartbeat", held, sizeof held, 0x80, N);
     assert_int_equal(message_decode(wire.data, wire.size, &arena, &m, &e), HP_EPARSE);
-    assert_string_equal(e.text, "heartbeat: message field \"held\" has 524288 rows; 1024 are the limit");
+    assert_string_equal(e.text,
+                        "heartbeat: message field \"held\" has 524288 rows; 1024 are the limit");
     buffer_free(&wire);
     arena_free(&arena);
 }
@@ -170,7 +186,11 @@ static void a_message_has_the_size_of_its_kind(void **state)
         const char *word;
         size_t bytes;
         int expected;
-    } cases[] = {{"heartbeat", 2 << 20, HP_ELIMIT}, {"join", 2 << 20, HP_ELIMIT}, {"logits", 21 << 20, HP_ELIMIT}, {"logits", 5 << 20, HP_EPARSE}, {"ask", 21 << 20, HP_EPARSE}};
+    } cases[] = {{"heartbeat", 2 << 20, HP_ELIMIT},
+                 {"join", 2 << 20, HP_ELIMIT},
+                 {"logits", 21 << 20, HP_ELIMIT},
+                 {"logits", 5 << 20, HP_EPARSE},
+                 {"ask", 21 << 20, HP_EPARSE}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct message m;
         struct err e = {0};
@@ -195,8 +215,15 @@ static void a_field_comes_once_and_unknown_ones_are_skipped(void **state)
         {{0x81, 0xa6, 'n', 'u', 'm', 'b', 'e', 'r', 0xd1, 1, 2}, 11, 0, 258},
         {{0x81, 0xa6, 'n', 'u', 'm', 'b', 'e', 'r', 0xff}, 9, HP_EPARSE, 0},
         {{0x81, 0xa6, 'n', 'u', 'm', 'b', 'e', 'r', 0xa1, '7'}, 10, HP_EPARSE, 0},
-        {{0x82, 0xa6, 'n', 'u', 'm', 'b', 'e', 'r', 7, 0xa6, 'n', 'u', 'm', 'b', 'e', 'r', 8}, 17, HP_EPARSE, 0},
-        {{0x82, 0xa1, 'z', 0x82, 1, 0x92, 0xc0, 0xcb, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0xc4, 1, 9, 0xa6, 'n', 'u', 'm', 'b', 'e', 'r', 9}, 28, 0, 9},
+        {{0x82, 0xa6, 'n', 'u', 'm', 'b', 'e', 'r', 7, 0xa6, 'n', 'u', 'm', 'b', 'e', 'r', 8},
+         17,
+         HP_EPARSE,
+         0},
+        {{0x82, 0xa1, 'z', 0x82, 1, 0x92, 0xc0, 0xcb, 0,   0,   0,   0,   0,   0,
+          0,    0,    2,   0xc4, 1, 9,    0xa6, 'n',  'u', 'm', 'b', 'e', 'r', 9},
+         28,
+         0,
+         9},
         {{0x82, 0x91, 1, 2, 0xa6, 'n', 'u', 'm', 'b', 'e', 'r', 9}, 12, 0, 9},
         {{0x91, 1}, 2, HP_EPARSE, 0},
     };
@@ -217,8 +244,20 @@ static void a_field_comes_once_and_unknown_ones_are_skipped(void **state)
 static void a_frame_header_survives_and_every_flipped_bit_is_found(void **state)
 {
     (void)state;
-    struct frame_header h = {.kind = FRAME_ACTIVATION, .stage = 3, .dtype = FRAME_F16, .n_runs = 2, .session = 1, .deployment = 2, .generation = 3, .batch = 4,
-                             .sequence = 5, .first_position = 6, .n_tokens = 7, .payload_bytes = 48, .sent_ns = 8}, back;
+    struct frame_header h = {.kind = FRAME_ACTIVATION,
+                             .stage = 3,
+                             .dtype = FRAME_F16,
+                             .n_runs = 2,
+                             .session = 1,
+                             .deployment = 2,
+                             .generation = 3,
+                             .batch = 4,
+                             .sequence = 5,
+                             .first_position = 6,
+                             .n_tokens = 7,
+                             .payload_bytes = 48,
+                             .sent_ns = 8},
+                        back;
     uint8_t wire[FRAME_HEADER_BYTES];
     frame_header_encode(&h, wire);
     assert_int_equal(frame_header_decode(wire, sizeof wire, &back, NULL), 0);
@@ -235,8 +274,11 @@ static void a_frame_header_survives_and_every_flipped_bit_is_found(void **state)
 static void runs_must_add_up_to_the_header(void **state)
 {
     (void)state;
-    struct frame_run runs[] = {{.sequence = 1, .n_tokens = 4}, {.sequence = 2, .n_tokens = 1, .n_logits = 1}}, back[2];
-    struct frame_header h = {.kind = FRAME_ACTIVATION, .n_runs = 2, .n_tokens = 5, .payload_bytes = 2 * FRAME_RUN_BYTES};
+    struct frame_run runs[] = {{.sequence = 1, .n_tokens = 4},
+                               {.sequence = 2, .n_tokens = 1, .n_logits = 1}},
+                     back[2];
+    struct frame_header h = {
+        .kind = FRAME_ACTIVATION, .n_runs = 2, .n_tokens = 5, .payload_bytes = 2 * FRAME_RUN_BYTES};
     uint8_t payload[2 * FRAME_RUN_BYTES];
     frame_runs_encode(runs, 2, payload);
     assert_int_equal(frame_runs_decode(&h, payload, back, NULL), 0);
@@ -303,7 +345,8 @@ static void a_manifest_keeps_to_its_files(void **state)
     (void)state;
     uint8_t digest[DIGEST_BYTES] = {1};
     struct manifest_file file = {"model.gguf", 1000};
-    struct manifest_chunk chunks[] = {{0, 100, 100, {digest, DIGEST_BYTES}}, {0, 200, 800, {digest, DIGEST_BYTES}}};
+    struct manifest_chunk chunks[] = {{0, 100, 100, {digest, DIGEST_BYTES}},
+                                      {0, 200, 800, {digest, DIGEST_BYTES}}};
     struct manifest m = {.name = "m", .files = {&file, 1}, .chunks = {chunks, 2}};
     check_manifest(&m, 0);
     chunks[1].bytes = 801;
@@ -317,7 +360,8 @@ static void a_manifest_keeps_to_its_files(void **state)
     chunks[0].digest.size = 31;
     check_manifest(&m, HP_EPARSE);
     chunks[0].digest.size = DIGEST_BYTES;
-    static const char *const names[] = {"", "/etc/passwd", "../x", "a/../b", "a//b", "a/", ".", "a\nb"};
+    static const char *const names[] = {"",     "/etc/passwd", "../x", "a/../b",
+                                        "a//b", "a/",          ".",    "a\nb"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         file.name = names[i];
         check_manifest(&m, HP_EPARSE);

@@ -1,9 +1,10 @@
-/* What the thread of data_tcp does, without that thread: two endpoints of this process that are turned by hand, with every allocation failing once. */
-#include "tests/unit/faults.h"
-#include "transport/data_tcp_int.h"
-
+/* What the thread of data_tcp does, without that thread: two endpoints of this process that are
+ * turned by hand, with every allocation failing once. */
 #include <sodium.h>
 #include <sys/epoll.h>
+
+#include "tests/unit/faults.h"
+#include "transport/data_tcp_int.h"
 
 enum { SESSION = 7, TURNS = 600 };
 
@@ -34,7 +35,10 @@ static void on_done(void *ctx, int status)
     hand->failed += status != 0;
 }
 
-static void no_room(struct data_endpoint *d) { (void)d; }
+static void no_room(struct data_endpoint *d)
+{
+    (void)d;
+}
 
 static int hand_open(struct hand *hand, struct err *e)
 {
@@ -115,13 +119,20 @@ static bool post(struct hand *from, struct tcp_link *link, size_t size)
         free(f);
         return false;
     }
-    *f = (struct tcp_frame){.order = {.is_frame = true, .link = link}, .payload = payload, .done = on_done, .done_ctx = from};
-    frame_header_encode(&(struct frame_header){.kind = FRAME_KV, .session = SESSION, .dtype = FRAME_BYTES, .payload_bytes = size}, f->header);
+    *f = (struct tcp_frame){.order = {.is_frame = true, .link = link},
+                            .payload = payload,
+                            .done = on_done,
+                            .done_ctx = from};
+    frame_header_encode(
+        &(struct frame_header){
+            .kind = FRAME_KV, .session = SESSION, .dtype = FRAME_BYTES, .payload_bytes = size},
+        f->header);
     tcp_peer_post(&from->d, f);
     return true;
 }
 
-/* Dials, proves, greets, sends a small frame and two large ones. All arrive, or whoever posted them is told. */
+/* Dials, proves, greets, sends a small frame and two large ones. All arrive, or whoever posted them
+ * is told. */
 static int frames_carried(void *ctx)
 {
     static struct hand a, b;
@@ -134,9 +145,9 @@ static int frames_carried(void *ctx)
     if (link) {
         link->base.endpoint = &a.d.base;
         rc = data_address_parse(b.d.base.address, b.d.base.address_size, &link->where, &e);
-        uint8_t (*keys)[KEY_BYTES] = &a.d.key;
+        uint8_t(*keys)[KEY_BYTES] = &a.d.key;
         b.d.base.ops = &(struct data_ops){.room = no_room};
-        rc = rc < 0 ? rc : data_peers_allow(&b.d.base, (const uint8_t (*)[KEY_BYTES])keys, 1, &e);
+        rc = rc < 0 ? rc : data_peers_allow(&b.d.base, (const uint8_t(*)[KEY_BYTES])keys, 1, &e);
         for (size_t i = 0; rc == 0 && i < 3; i++)
             posted += post(&a, link, i * 100000);
         for (int i = 0; i < TURNS && a.done < posted && rc == 0; i++) {
@@ -146,7 +157,8 @@ static int frames_carried(void *ctx)
         for (int i = 0; i < 50 && rc == 0 && b.frames < 3; i++)
             hand_turn(&b);
     }
-    bool whole = rc == 0 && link && posted == 3 && b.frames == 3 && a.failed == 0, told = a.done == posted;
+    bool whole = rc == 0 && link && posted == 3 && b.frames == 3 && a.failed == 0,
+         told = a.done == posted;
     if (link)
         tcp_peer_link_gone(link);
     hand_close(&a);

@@ -1,12 +1,7 @@
-/* The guard before UCX: strangers with raw sockets, members who come, go, and lie about who they are. */
-#include "common/env.h"
-#include "transport/data.h"
-#include "transport/data_address.h"
-#include "transport/data_int.h"
-#include "transport/handshake.h"
-#include "transport/ucx_guard_int.h"
-
+/* The guard before UCX: strangers with raw sockets, members who come, go, and lie about who they
+ * are. */
 #include <arpa/inet.h>
+#include <cmocka.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +18,12 @@
 #include <ucp/api/ucp.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "common/env.h"
+#include "transport/data.h"
+#include "transport/data_address.h"
+#include "transport/data_int.h"
+#include "transport/handshake.h"
+#include "transport/ucx_guard_int.h"
 
 enum { SESSION = 7 };
 
@@ -84,7 +84,10 @@ static void end_open(struct end *end)
 {
     struct err e = {0};
     end_prepare(end);
-    struct data_config c = {.network = "lo", .host = "127.0.0.1", .keys = end->keys, .callbacks = {end, on_frame, on_down}};
+    struct data_config c = {.network = "lo",
+                            .host = "127.0.0.1",
+                            .keys = end->keys,
+                            .callbacks = {end, on_frame, on_down}};
     if (data_open_ucx(&c, &end->d, &e) < 0)
         fail_msg("%s", e.text);
     assert_int_equal(data_allow(end->d, SESSION, NULL, &e), 0);
@@ -112,7 +115,10 @@ static int look_at(struct end *end, const int *value)
     return v;
 }
 
-static void admit(struct end *end, const struct end *other) { assert_int_equal(data_peers_allow(end->d, &other->key, 1, NULL), 0); }
+static void admit(struct end *end, const struct end *other)
+{
+    assert_int_equal(data_peers_allow(end->d, &other->key, 1, NULL), 0);
+}
 
 static struct data_address address_of(const struct end *end)
 {
@@ -168,14 +174,18 @@ static bool wait_refused(const struct end *end, uint64_t at_least)
     return false;
 }
 
-/* ---- strangers ------------------------------------------------------------------------------------------------------------------ */
+/* ---- strangers
+ * ------------------------------------------------------------------------------------------------------------------
+ */
 
-/* UCX's magic for TCP, one active-message header, zeros: enough to end a process whose UCX reads it. */
+/* UCX's magic for TCP, one active-message header, zeros: enough to end a process whose UCX reads
+ * it. */
 static const uint8_t deadly[77] = {0x78, 0x56, 0x34, 0x12, 0xbe, 0xba, 0xfe, 0xca, 0x0a, 0x40};
 
 static int stranger_connect(uint16_t port)
 {
-    struct sockaddr_in sa = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in sa = {
+        .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     struct timeval patience = {20, 0};
     assert_true(fd >= 0);
@@ -221,7 +231,9 @@ static int own_ports(uint16_t *ports, int max)
     FILE *f = fopen("/proc/self/net/tcp", "r");
     assert_non_null(f);
     while (fgets(line, sizeof line, f)) {
-        if (sscanf(line, " %*d: %*8x:%x %*8x:%*x %x %*s %*s %*s %*s %*s %lu", &port, &state, &inode) != 3 || state != 10)
+        if (sscanf(line, " %*d: %*8x:%x %*8x:%*x %x %*s %*s %*s %*s %*s %lu", &port, &state,
+                   &inode) != 3 ||
+            state != 10)
             continue;
         for (size_t i = 0; i < n_inodes; i++)
             if (inodes[i] == inode && n < max)
@@ -315,12 +327,14 @@ static void ten_thousand_connections_disturb_no_member(void **state)
 }
 
 /* Leads a handshake as initiator as far as it goes; the number of messages that were sent. */
-static int handshake_try(int fd, const struct key_pair *own, const uint8_t responder[KEY_BYTES], int messages)
+static int handshake_try(int fd, const struct key_pair *own, const uint8_t responder[KEY_BYTES],
+                         int messages)
 {
     struct handshake h;
     uint8_t in[HANDSHAKE_MAX_BYTES];
     int sent = 0;
-    assert_int_equal(handshake_initiate(&h, own, responder, HANDSHAKE_UCX, handshake_ciphers(), NULL), 0);
+    assert_int_equal(
+        handshake_initiate(&h, own, responder, HANDSHAKE_UCX, handshake_ciphers(), NULL), 0);
     while (sent < messages && handshake_state(&h) == HANDSHAKE_WRITE) {
         size_t size;
         const uint8_t *out = handshake_output(&h, &size);
@@ -329,7 +343,8 @@ static int handshake_try(int fd, const struct key_pair *own, const uint8_t respo
         handshake_sent(&h);
         sent++;
         if (handshake_state(&h) == HANDSHAKE_READ &&
-            (recv(fd, in, handshake_wants(&h), MSG_WAITALL) != (ssize_t)handshake_wants(&h) || handshake_read(&h, in, handshake_wants(&h), NULL) < 0))
+            (recv(fd, in, handshake_wants(&h), MSG_WAITALL) != (ssize_t)handshake_wants(&h) ||
+             handshake_read(&h, in, handshake_wants(&h), NULL) < 0))
             break;
     }
     handshake_wipe(&h);
@@ -359,12 +374,16 @@ static void who_takes_the_place_of_one_that_hangs_up_is_not_taken_for_it(void **
     for (int i = 0; i < SILENT; i++)
         assert_true((silent[i] = stranger_connect(to.port)) >= 0);
     nanosleep(&(struct timespec){0, 200000000}, NULL); /* all have been taken */
-    pthread_mutex_lock(&a.d->lock);                    /* the guard stands still where it asks whether a key is allowed */
+    pthread_mutex_lock(
+        &a.d->lock); /* the guard stands still where it asks whether a key is allowed */
     int member = stranger_connect(to.port);
-    assert_int_equal(handshake_initiate(&h, &b.keys, a.key, HANDSHAKE_UCX, handshake_ciphers(), NULL), 0);
-    assert_int_equal(send(member, handshake_output(&h, &size), HANDSHAKE_FIRST_BYTES, MSG_NOSIGNAL), HANDSHAKE_FIRST_BYTES);
+    assert_int_equal(
+        handshake_initiate(&h, &b.keys, a.key, HANDSHAKE_UCX, handshake_ciphers(), NULL), 0);
+    assert_int_equal(send(member, handshake_output(&h, &size), HANDSHAKE_FIRST_BYTES, MSG_NOSIGNAL),
+                     HANDSHAKE_FIRST_BYTES);
     nanosleep(&(struct timespec){0, 200000000}, NULL);
-    int newcomer = stranger_connect(to.port); /* one too many: it gets the place of the first, who hangs up meanwhile */
+    int newcomer = stranger_connect(
+        to.port); /* one too many: it gets the place of the first, who hangs up meanwhile */
     for (int i = 0; i < SILENT; i++)
         slam(silent[i]);
     pthread_mutex_unlock(&a.d->lock);
@@ -393,7 +412,9 @@ static void no_port_stays_deaf_after_descriptors_ran_out(void **state)
     few.rlim_cur = (rlim_t)fds[n - 1] + 1; /* so that accept finds none */
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
     for (int i = 0; i < n; i++) {
-        struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(ports[i]), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+        struct sockaddr_in to = {.sin_family = AF_INET,
+                                 .sin_port = htons(ports[i]),
+                                 .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
         assert_int_equal(connect(fds[i], (struct sockaddr *)&to, sizeof to), 0);
     }
     nanosleep(&(struct timespec){0, 300000000}, NULL);
@@ -418,7 +439,8 @@ static void half_handshakes_end_at_their_deadline(void **state)
     struct data_address to = address_of(&a);
     int half = stranger_connect(to.port), silent_after = stranger_connect(to.port);
     assert_int_equal(send(half, deadly, 5, MSG_NOSIGNAL), 5);
-    assert_int_equal(handshake_try(silent_after, &b.keys, a.key, 1), 1); /* a member that stops in the middle */
+    assert_int_equal(handshake_try(silent_after, &b.keys, a.key, 1),
+                     1); /* a member that stops in the middle */
     assert_true(is_turned_away(half));
     assert_true(is_turned_away(silent_after));
     assert_true(wait_refused(&a, 2));
@@ -450,7 +472,9 @@ static void keys_that_are_no_members_are_held_and_refused(void **state)
     data_close(&b.d);
 }
 
-/* ---- members -------------------------------------------------------------------------------------------------------------------- */
+/* ---- members
+ * --------------------------------------------------------------------------------------------------------------------
+ */
 
 static void news_of_a_member_may_come_after_the_member(void **state)
 {
@@ -460,7 +484,8 @@ static void news_of_a_member_may_come_after_the_member(void **state)
     end_open(&b);
     struct data_link *link = link_to(&b, &a);
     post(&b, link, 100);
-    nanosleep(&(struct timespec){0, 200000000}, NULL); /* less than the second that an unknown key is held */
+    nanosleep(&(struct timespec){0, 200000000},
+              NULL); /* less than the second that an unknown key is held */
     assert_int_equal(look_at(&a, &a.frames), 0);
     admit(&a, &b);
     assert_true(wait_for(&a, &a.frames, 1));
@@ -563,7 +588,11 @@ static void a_fixed_port_is_used_and_the_next_one_and_both_again_after_a_restart
     for (int turn = 0; turn < 2; turn++) {
         struct err e = {0};
         end_prepare(&b);
-        struct data_config c = {.network = "lo", .host = "127.0.0.1", .port = port, .keys = b.keys, .callbacks = {&b, on_frame, on_down}};
+        struct data_config c = {.network = "lo",
+                                .host = "127.0.0.1",
+                                .port = port,
+                                .keys = b.keys,
+                                .callbacks = {&b, on_frame, on_down}};
         if (data_open_ucx(&c, &b.d, &e) < 0)
             fail_msg("%s", e.text);
         assert_int_equal(data_allow(b.d, SESSION, NULL, NULL), 0);
@@ -578,7 +607,8 @@ static void a_fixed_port_is_used_and_the_next_one_and_both_again_after_a_restart
         struct data_link *link = link_to(&a, &b);
         post(&a, link, 100);
         assert_true(wait_for(&b, &b.frames, 1));
-        data_close(&b.d); /* the side that closes first keeps its ports for a while, if nobody asked for them again */
+        data_close(&b.d); /* the side that closes first keeps its ports for a while, if nobody asked
+                             for them again */
         data_disconnect(&link);
     }
     data_close(&a.d);
@@ -590,7 +620,9 @@ static int silent_listener(struct data_address *at)
     struct sockaddr_in sa = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t size = sizeof sa;
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_int_equal(bind(fd, (struct sockaddr *)&sa, sizeof sa) | listen(fd, 5) | getsockname(fd, (struct sockaddr *)&sa, &size), 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&sa, sizeof sa) | listen(fd, 5) |
+                         getsockname(fd, (struct sockaddr *)&sa, &size),
+                     0);
     at->port = ntohs(sa.sin_port);
     return fd;
 }
@@ -644,7 +676,8 @@ static int play_guard(int listener, const struct end *member, const struct guard
     int fd = accept(listener, NULL, NULL);
     assert_int_equal(guard_talk_respond(&talk, fd, &member->keys, NULL), 0);
     enum guard_turn turn = GUARD_WANTS_READ;
-    for (int i = 0; i < 2000 && turn != GUARD_DONE && turn != GUARD_GIVE && turn != GUARD_REFUSED; i++) {
+    for (int i = 0; i < 2000 && turn != GUARD_DONE && turn != GUARD_GIVE && turn != GUARD_REFUSED;
+         i++) {
         turn = guard_talk_go(&talk, all_are_allowed, NULL);
         if (turn == GUARD_ANSWER)
             guard_talk_tell(&talk, at, 1);
@@ -665,7 +698,9 @@ static void a_member_whose_ucx_says_nothing_is_given_up(void **state)
     struct data_address at = address_of(&a);
     memcpy(at.key, dumb.key, KEY_BYTES);
     int listener = silent_listener(&at);
-    struct sockaddr_in sa = {.sin_family = AF_INET, .sin_port = htons(at.port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in sa = {.sin_family = AF_INET,
+                             .sin_port = htons(at.port),
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     struct guard_address own;
     assert_true(guard_address_of((struct sockaddr *)&sa, sizeof sa, &own));
     struct data_link *link = link_at(&a, &at);
@@ -720,7 +755,9 @@ static void members_that_come_and_go_leave_nothing_behind(void **state)
     data_close(&a.d);
 }
 
-/* ---- UCX itself ------------------------------------------------------------------------------------------------------------------ */
+/* ---- UCX itself
+ * ------------------------------------------------------------------------------------------------------------------
+ */
 
 static void ucx_without_a_guard_can_not_listen(void **state)
 {
@@ -736,7 +773,8 @@ static void ucx_without_a_guard_can_not_listen(void **state)
     ucp_params_t p = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_AM};
     assert_int_equal(ucp_init(&p, config, &context), UCS_OK);
     ucp_config_release(config);
-    ucp_worker_params_t w = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE, .thread_mode = UCS_THREAD_MODE_SERIALIZED};
+    ucp_worker_params_t w = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
+                             .thread_mode = UCS_THREAD_MODE_SERIALIZED};
     assert_int_not_equal(ucp_worker_create(context, &w, &worker), UCS_OK);
     ucp_cleanup(context);
     data_close(&a.d);
@@ -748,7 +786,10 @@ static bool nobody_is_allowed(void *ctx, const uint8_t key[KEY_BYTES])
     return false;
 }
 
-static void nobody_counts(void *ctx, const char *from, const char *why) { (void)ctx, (void)from, (void)why; }
+static void nobody_counts(void *ctx, const char *from, const char *why)
+{
+    (void)ctx, (void)from, (void)why;
+}
 
 static void a_ucx_that_goes_around_the_guard_is_noticed(void **state)
 {
@@ -758,11 +799,15 @@ static void a_ucx_that_goes_around_the_guard_is_noticed(void **state)
     struct err e = {0};
     assert_int_equal(key_pair_create(&c.keys, NULL), 0);
     assert_int_equal(ucx_guard_open(&c, &g, &e), 0);
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0); /* a listener that the guard has not seen */
+    int fd =
+        socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0); /* a listener that the guard has not seen */
     struct sockaddr_in sa = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t size = sizeof sa;
-    assert_int_equal(bind(fd, (struct sockaddr *)&sa, sizeof sa) | listen(fd, 5) | getsockname(fd, (struct sockaddr *)&sa, &size), 0);
-    struct data_address own = {.kind = DATA_KIND_UCX, .host = "127.0.0.1", .port = ntohs(sa.sin_port)};
+    assert_int_equal(bind(fd, (struct sockaddr *)&sa, sizeof sa) | listen(fd, 5) |
+                         getsockname(fd, (struct sockaddr *)&sa, &size),
+                     0);
+    struct data_address own = {
+        .kind = DATA_KIND_UCX, .host = "127.0.0.1", .port = ntohs(sa.sin_port)};
     assert_int_equal(ucx_guard_test(g, &own, &e), HP_EUNSUPPORTED);
     close(fd);
     ucx_guard_close(&g);

@@ -1,5 +1,4 @@
-#include "agent/backend/paced.h"
-
+#include <cmocka.h>
 #include <jansson.h>
 #include <math.h>
 #include <setjmp.h>
@@ -9,25 +8,35 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "agent/backend/paced.h"
 
 #define assert_near(a, b, within) assert_true(fabs((a) - (b)) <= (within))
 
-/* Two kinds: `fast` takes 1 ms a token, `slow` 4 ms and 1 ms more per 100 cached ones; the head takes next to nothing. */
+/* Two kinds: `fast` takes 1 ms a token, `slow` 4 ms and 1 ms more per 100 cached ones; the head
+ * takes next to nothing. */
 static const char cluster_text[] =
-    "{\"format\": \"hp-cluster/1\", \"nodes\": [{\"name\": \"n\", \"nics\": [{\"name\": \"e\", \"bandwidth_bytes_per_s\": 1e6, \"latency_s\": 0.001}],"
+    "{\"format\": \"hp-cluster/1\", \"nodes\": [{\"name\": \"n\", \"nics\": [{\"name\": \"e\", "
+    "\"bandwidth_bytes_per_s\": 1e6, \"latency_s\": 0.001}],"
     " \"devices\": [{\"name\": \"g0\", \"kind\": \"fast\", \"memory_bytes\": 5000}]},"
-    " {\"name\": \"m\", \"nics\": [{\"name\": \"e\", \"bandwidth_bytes_per_s\": 2e6, \"latency_s\": 0.002}],"
-    " \"devices\": [{\"name\": \"g0\", \"kind\": \"slow\", \"memory_bytes\": 9000}, {\"name\": \"odd\", \"kind\": \"other\", \"memory_bytes\": 1}]}]}";
+    " {\"name\": \"m\", \"nics\": [{\"name\": \"e\", \"bandwidth_bytes_per_s\": 2e6, "
+    "\"latency_s\": 0.002}],"
+    " \"devices\": [{\"name\": \"g0\", \"kind\": \"slow\", \"memory_bytes\": 9000}, {\"name\": "
+    "\"odd\", \"kind\": \"other\", \"memory_bytes\": 1}]}]}";
 static const char profile_text[] =
     "{\"format\": \"hp-profile/1\", \"model\": \"p\", \"batch\": 2, \"layers\": ["
-    "{\"name\": \"a\", \"class\": \"attn\", \"param_bytes\": 1000, \"state_bytes_per_token\": 5, \"output_bytes_per_token\": 100},"
-    "{\"name\": \"b\", \"class\": \"attn\", \"param_bytes\": 1000, \"state_bytes_per_token\": 5, \"output_bytes_per_token\": 100},"
-    "{\"name\": \"h\", \"class\": \"head\", \"param_bytes\": 500, \"state_bytes_per_token\": 0, \"output_bytes_per_token\": 4}],"
-    " \"latency\": {\"fast\": {\"attn\": {\"slice\": [100, 200], \"prefix\": [0], \"seconds\": [[0.1], [0.2]]}, \"head\": {\"slice\": [1], \"prefix\": [0], \"seconds\": [[1e-12]]}},"
-    " \"slow\": {\"attn\": {\"slice\": [100, 200], \"prefix\": [0, 100], \"seconds\": [[0.4, 0.5], [0.8, 1]]}, \"head\": {\"slice\": [1], \"prefix\": [0], \"seconds\": [[1e-12]]}}}}";
+    "{\"name\": \"a\", \"class\": \"attn\", \"param_bytes\": 1000, \"state_bytes_per_token\": 5, "
+    "\"output_bytes_per_token\": 100},"
+    "{\"name\": \"b\", \"class\": \"attn\", \"param_bytes\": 1000, \"state_bytes_per_token\": 5, "
+    "\"output_bytes_per_token\": 100},"
+    "{\"name\": \"h\", \"class\": \"head\", \"param_bytes\": 500, \"state_bytes_per_token\": 0, "
+    "\"output_bytes_per_token\": 4}],"
+    " \"latency\": {\"fast\": {\"attn\": {\"slice\": [100, 200], \"prefix\": [0], \"seconds\": "
+    "[[0.1], [0.2]]}, \"head\": {\"slice\": [1], \"prefix\": [0], \"seconds\": [[1e-12]]}},"
+    " \"slow\": {\"attn\": {\"slice\": [100, 200], \"prefix\": [0, 100], \"seconds\": [[0.4, 0.5], "
+    "[0.8, 1]]}, \"head\": {\"slice\": [1], \"prefix\": [0], \"seconds\": [[1e-12]]}}}}";
 
-static char cluster_file[] = "/tmp/hp-paced-cluster-XXXXXX", profile_file[] = "/tmp/hp-paced-profile-XXXXXX";
+static char cluster_file[] = "/tmp/hp-paced-cluster-XXXXXX",
+            profile_file[] = "/tmp/hp-paced-profile-XXXXXX";
 
 static void write_file(char *name, const char *text)
 {
@@ -67,7 +76,9 @@ static void a_device_without_times_is_refused(void **state)
     (void)state;
     static const struct {
         const char *as, *says;
-    } cases[] = {{"n/g1", "no device \"n/g1\""}, {"", "no device"}, {"m/odd", "no times for m/odd, which is of kind other"}};
+    } cases[] = {{"n/g1", "no device \"n/g1\""},
+                 {"", "no device"},
+                 {"m/odd", "no times for m/odd, which is of kind other"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct paced *p = NULL;
         struct err e = {0};
@@ -102,7 +113,8 @@ static void a_batch_takes_what_the_profile_says(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct paced *p = stand_for(cases[i].as);
-        double got = paced_batch_seconds(p, cases[i].first, cases[i].end, cases[i].batch, cases[i].runs, cases[i].n);
+        double got = paced_batch_seconds(p, cases[i].first, cases[i].end, cases[i].batch,
+                                         cases[i].runs, cases[i].n);
         if (fabs(got - cases[i].seconds) > 1e-9)
             fail_msg("case %zu: %g s, expected %g", i, got, cases[i].seconds);
         paced_close(&p);
@@ -144,15 +156,22 @@ static void a_node_tells_its_links_and_its_tables_the_whole_profile(void **state
     struct err e = {0};
     assert_int_equal(paced_node(p, "agent", &node, &e), 0);
     assert_int_equal(paced_tables(p, &tables, &e), 0);
-    json_t *n = json_loads(buffer_cstr(&node), 0, NULL), *t = json_loads(buffer_cstr(&tables), 0, NULL);
+    json_t *n = json_loads(buffer_cstr(&node), 0, NULL),
+           *t = json_loads(buffer_cstr(&tables), 0, NULL);
     assert_string_equal(json_string_value(json_object_get(n, "name")), "agent");
-    assert_string_equal(json_string_value(json_object_get(json_array_get(json_object_get(n, "devices"), 0), "kind")), "slow");
+    assert_string_equal(json_string_value(json_object_get(
+                            json_array_get(json_object_get(n, "devices"), 0), "kind")),
+                        "slow");
     const json_t *paced = json_object_get(n, "paced");
     assert_string_equal(json_string_value(json_object_get(paced, "as")), "m/g0");
-    assert_string_equal(json_string_value(json_object_get(json_array_get(json_object_get(paced, "links"), 0), "to")), "n/g0");
+    assert_string_equal(json_string_value(json_object_get(
+                            json_array_get(json_object_get(paced, "links"), 0), "to")),
+                        "n/g0");
     assert_int_equal(json_array_size(json_object_get(t, "layers")), 3);
     assert_near(json_number_value(json_object_get(t, "batch")), 2, 0);
-    assert_near(json_number_value(json_object_get(json_array_get(json_object_get(t, "layers"), 2), "resident_bytes")), 500, 0);
+    assert_near(json_number_value(json_object_get(json_array_get(json_object_get(t, "layers"), 2),
+                                                  "resident_bytes")),
+                500, 0);
     assert_true(json_equal(json_object_get(t, "pace"), json_object_get(paced, "profile")));
     json_decref(n);
     json_decref(t);
@@ -169,15 +188,16 @@ static void work_begins_when_it_was_there_and_the_queue_was_free(void **state)
     static const struct {
         uint64_t free_ms, ready_ms, now_ms, begin_ms;
     } cases[] = {
-        {0, 1000, 1000, 1000},   /* idle, on time */
-        {0, 1000, 1003, 1000},   /* the host is late: the device was not */
+        {0, 1000, 1000, 1000},    /* idle, on time */
+        {0, 1000, 1003, 1000},    /* the host is late: the device was not */
         {1500, 1000, 1504, 1500}, /* it waited for the one before */
-        {1000, 0, 1002, 1000},   /* it was there before that ended */
-        {1000, 900, 1200, 1150}, /* so late that the credit does not cover it */
+        {1000, 0, 1002, 1000},    /* it was there before that ended */
+        {1000, 900, 1200, 1150},  /* so late that the credit does not cover it */
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct paced_queue q = {cases[i].free_ms * ms};
-        assert_int_equal(paced_queue_begin(&q, cases[i].ready_ms * ms, cases[i].now_ms * ms) / ms, cases[i].begin_ms);
+        assert_int_equal(paced_queue_begin(&q, cases[i].ready_ms * ms, cases[i].now_ms * ms) / ms,
+                         cases[i].begin_ms);
     }
 }
 

@@ -1,19 +1,24 @@
-#include "agent/engine/queue.h"
-
+#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "agent/engine/queue.h"
 
 static const uint64_t second = 1000000000;
 
 static struct queue *queue_of(bool first, bool last, uint32_t n_stages, uint32_t max_batch_tokens)
 {
-    struct queue_config c = {.first = first, .last = last, .n_stages = n_stages, .max_batch_tokens = max_batch_tokens, .max_sequences = 16,
-                             .hold_limit_ns = 10 * second, .flight_limit_ns = 30 * second, .flight_linger_ns = 2 * second};
+    struct queue_config c = {.first = first,
+                             .last = last,
+                             .n_stages = n_stages,
+                             .max_batch_tokens = max_batch_tokens,
+                             .max_sequences = 16,
+                             .hold_limit_ns = 10 * second,
+                             .flight_limit_ns = 30 * second,
+                             .flight_linger_ns = 2 * second};
     struct queue *q;
     assert_int_equal(queue_create(&c, &q, NULL), 0);
     return q;
@@ -21,9 +26,15 @@ static struct queue *queue_of(bool first, bool last, uint32_t n_stages, uint32_t
 
 static const uint32_t prompt[64] = {10, 11, 12, 13, 14, 15, 16, 17, 18, 19};
 
-static int open_prompt(struct queue *q, uint64_t id, uint32_t n, const uint32_t *slices, uint32_t n_slices)
+static int open_prompt(struct queue *q, uint64_t id, uint32_t n, const uint32_t *slices,
+                       uint32_t n_slices)
 {
-    struct queue_sequence s = {.id = id, .owner = q, .prompt = prompt, .n_prompt = n, .slices = slices, .n_slices = n_slices};
+    struct queue_sequence s = {.id = id,
+                               .owner = q,
+                               .prompt = prompt,
+                               .n_prompt = n,
+                               .slices = slices,
+                               .n_slices = n_slices};
     int rc = queue_sequence_open(q, &s, NULL);
     if (rc == 0)
         queue_sequence_ready(q, id);
@@ -37,8 +48,10 @@ static const char *text_of(const struct queue_batch *b)
     size_t n = 0;
     text[0] = '\0';
     for (uint32_t i = 0; i < b->n_runs; i++)
-        n += (size_t)snprintf(text + n, sizeof text - n, "%s%llu:%u+%u%s", i ? " " : "", (unsigned long long)b->runs[i].run.sequence,
-                              b->runs[i].run.first_position, b->runs[i].run.n_tokens, b->runs[i].run.n_logits ? "!" : "");
+        n += (size_t)snprintf(text + n, sizeof text - n, "%s%llu:%u+%u%s", i ? " " : "",
+                              (unsigned long long)b->runs[i].run.sequence,
+                              b->runs[i].run.first_position, b->runs[i].run.n_tokens,
+                              b->runs[i].run.n_logits ? "!" : "");
     return text;
 }
 
@@ -62,7 +75,8 @@ static void prompt_runs_slice_by_slice_and_only_its_end_asks_for_logits(void **s
     } cases[] = {
         {10, {4, 4, 2}, 3, 64, {"1:0+4", "1:4+4", "1:8+2!", "-"}},
         {10, {0}, 0, 64, {"1:0+10!", "-"}},
-        {10, {7, 3}, 2, 4, {"1:0+4", "1:4+3", "1:7+3!", "-"}}, /* a slice that is too large is cut */
+        {10, {7, 3}, 2, 4, {"1:0+4", "1:4+3", "1:7+3!", "-"}}, /* a slice that is too large is cut
+                                                                */
         {10, {0}, 0, 4, {"1:0+4", "1:4+4", "1:8+2!", "-"}},
         {1, {1}, 1, 4, {"1:0+1!", "-"}},
     };
@@ -73,7 +87,8 @@ static void prompt_runs_slice_by_slice_and_only_its_end_asks_for_logits(void **s
         for (size_t k = 0; cases[i].runs[k]; k++) {
             assert_string_equal(step(q, &b), cases[i].runs[k]);
             if (strcmp(cases[i].runs[k], "-") != 0)
-                assert_memory_equal(b.ids, prompt + b.runs[0].run.first_position, b.n_tokens * sizeof *prompt);
+                assert_memory_equal(b.ids, prompt + b.runs[0].run.first_position,
+                                    b.n_tokens * sizeof *prompt);
         }
         queue_batch_free(&b);
         queue_destroy(&q, NULL, NULL);
@@ -126,7 +141,8 @@ static void batch_counts_as_in_flight_until_it_has_been_through_whoever_is_close
     queue_destroy(&q, NULL, NULL);
 }
 
-static void batch_that_does_not_come_back_is_overdue_after_its_time_and_names_who_waits(void **state)
+static void
+batch_that_does_not_come_back_is_overdue_after_its_time_and_names_who_waits(void **state)
 {
     (void)state;
     struct queue *q = queue_of(true, false, 2, 64);
@@ -201,7 +217,8 @@ static void decode_steps_of_several_sequences_share_batches_that_fill_all_stages
             assert_string_equal(step(q, &b), cases[i].runs[k]);
         assert_false(queue_token(q, cases[i].sequences + 1, 0, 7, false)); /* not open */
         uint32_t number = (uint32_t)cases[i].sequences; /* of the first decode batch */
-        assert_false(queue_token(q, 1, 0, 7, false));   /* of the batch before, which was told already */
+        assert_false(
+            queue_token(q, 1, 0, 7, false)); /* of the batch before, which was told already */
         assert_true(queue_token(q, 1, number, 7, false));
         assert_false(queue_token(q, 1, number, 7, false)); /* said twice */
         queue_batch_free(&b);
@@ -230,7 +247,8 @@ static void slices_and_decode_steps_take_turns(void **state)
     queue_destroy(&q, NULL, NULL);
 }
 
-static int add(struct queue *q, uint32_t number, const struct frame_run *runs, uint32_t n, void *buffer, uint64_t now)
+static int add(struct queue *q, uint32_t number, const struct frame_run *runs, uint32_t n,
+               void *buffer, uint64_t now)
 {
     uint32_t tokens = 0;
     for (uint32_t i = 0; i < n; i++)
@@ -318,7 +336,8 @@ static void frames_of_closed_sequences_make_room_at_once_and_their_batches_go_on
     struct queue_batch b = {0};
     uint64_t dropped = 0;
     char buffers[3];
-    struct frame_run runs[3] = {{1, 4, 1, 0, 0}, {2, 4, 1, 0, 0}, {2, 5, 1, 0, 0}}; /* none is due */
+    struct frame_run runs[3] = {
+        {1, 4, 1, 0, 0}, {2, 4, 1, 0, 0}, {2, 5, 1, 0, 0}}; /* none is due */
     open_prompt(q, 1, 0, NULL, 0);
     open_prompt(q, 2, 0, NULL, 0);
     for (uint32_t i = 0; i < 3; i++)
@@ -434,7 +453,8 @@ static void short_slice_overtakes_the_long_ones_that_wait_at_a_later_stage(void 
     (void)state;
     struct queue *q = queue_of(false, false, 2, 64);
     struct queue_batch b = {0};
-    struct frame_run runs[4] = {{1, 0, 40, 0, 0}, {1, 40, 40, 0, 0}, {1, 80, 40, 0, 0}, {2, 0, 7, 1, 0}};
+    struct frame_run runs[4] = {
+        {1, 0, 40, 0, 0}, {1, 40, 40, 0, 0}, {1, 80, 40, 0, 0}, {2, 0, 7, 1, 0}};
     open_prompt(q, 1, 0, NULL, 0);
     open_prompt(q, 2, 0, NULL, 0);
     for (uint32_t i = 0; i < 3; i++)
@@ -454,7 +474,8 @@ int main(void)
         cmocka_unit_test(prompt_runs_slice_by_slice_and_only_its_end_asks_for_logits),
         cmocka_unit_test(first_stage_has_at_most_two_batches_a_stage_in_flight),
         cmocka_unit_test(batch_counts_as_in_flight_until_it_has_been_through_whoever_is_closed),
-        cmocka_unit_test(batch_that_does_not_come_back_is_overdue_after_its_time_and_names_who_waits),
+        cmocka_unit_test(
+            batch_that_does_not_come_back_is_overdue_after_its_time_and_names_who_waits),
         cmocka_unit_test(prompts_take_turns_slice_by_slice),
         cmocka_unit_test(short_slice_overtakes_the_long_ones_that_wait_at_a_later_stage),
         cmocka_unit_test(narrow_queue_hands_out_only_what_is_small),

@@ -1,14 +1,15 @@
-/* The sampler as it was before it became fast: what each pick must be, to the bit. It sorts, copies and takes exp of everything. */
+/* The sampler as it was before it became fast: what each pick must be, to the bit. It sorts, copies
+ * and takes exp of everything. */
 #ifndef HP_TESTS_SAMPLER_REFERENCE_H
 #define HP_TESTS_SAMPLER_REFERENCE_H
-
-#include "agent/engine/sampler.h"
-#include "common/env.h"
 
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "agent/engine/sampler.h"
+#include "common/env.h"
 
 struct old_candidate {
     float weight;
@@ -25,7 +26,8 @@ struct old_sampler {
     struct old_candidate *candidates;
 };
 
-static struct old_sampler *old_create(const struct sampler_params *p, int vocabulary, const uint32_t *prompt, size_t n_prompt)
+static struct old_sampler *old_create(const struct sampler_params *p, int vocabulary,
+                                      const uint32_t *prompt, size_t n_prompt)
 {
     struct old_sampler *s = calloc(1, sizeof *s);
     s->in_prompt = calloc((size_t)vocabulary, sizeof *s->in_prompt);
@@ -33,7 +35,8 @@ static struct old_sampler *old_create(const struct sampler_params *p, int vocabu
     s->candidates = calloc((size_t)vocabulary, sizeof *s->candidates);
     s->params = *p;
     s->vocabulary = vocabulary;
-    s->adjusts = p->repetition_penalty != 1 || p->presence_penalty != 0 || p->frequency_penalty != 0 || p->n_bias > 0;
+    s->adjusts = p->repetition_penalty != 1 || p->presence_penalty != 0 ||
+                 p->frequency_penalty != 0 || p->n_bias > 0;
     for (size_t i = 0; i < n_prompt; i++)
         s->in_prompt[prompt[i]] = 1;
     return s;
@@ -47,7 +50,9 @@ static void old_destroy(struct old_sampler *s)
     free(s);
 }
 
-/* ---- drawing ---------------------------------------------------------------------------------------------------- */
+/* ---- drawing
+ * ----------------------------------------------------------------------------------------------------
+ */
 
 static void old_adjust(struct old_sampler *s)
 {
@@ -55,7 +60,8 @@ static void old_adjust(struct old_sampler *s)
     for (int i = 0; i < s->vocabulary; i++) {
         float *logit = &s->candidates[i].weight;
         if ((s->in_prompt[i] || s->in_output[i]) && p->repetition_penalty != 1)
-            *logit = *logit > 0 ? *logit / (float)p->repetition_penalty : *logit * (float)p->repetition_penalty;
+            *logit = *logit > 0 ? *logit / (float)p->repetition_penalty
+                                : *logit * (float)p->repetition_penalty;
         if (s->in_output[i])
             *logit -= (float)(p->presence_penalty + p->frequency_penalty * s->in_output[i]);
     }
@@ -69,7 +75,10 @@ static bool old_before(const struct old_candidate *a, const struct old_candidate
     return a->weight > b->weight || (!(a->weight < b->weight) && a->token < b->token);
 }
 
-static int old_compare(const void *a, const void *b) { return old_before(a, b) ? -1 : 1; }
+static int old_compare(const void *a, const void *b)
+{
+    return old_before(a, b) ? -1 : 1;
+}
 
 static const struct old_candidate *old_heaviest(const struct old_sampler *s)
 {
@@ -107,12 +116,14 @@ static void old_select_first(struct old_candidate *c, size_t n, size_t k)
     }
 }
 
-/* Logits to weights relative to the heaviest; what weighs nothing is left out. Gives how many are left. */
+/* Logits to weights relative to the heaviest; what weighs nothing is left out. Gives how many are
+ * left. */
 static size_t old_heat(struct old_sampler *s, float greatest)
 {
     size_t n = 0;
     for (int i = 0; i < s->vocabulary; i++) {
-        double w = exp(((double)s->candidates[i].weight - (double)greatest) / s->params.temperature);
+        double w =
+            exp(((double)s->candidates[i].weight - (double)greatest) / s->params.temperature);
         if (w > 0)
             s->candidates[n++] = (struct old_candidate){(float)w, s->candidates[i].token};
     }
@@ -136,7 +147,8 @@ static size_t old_keep_at_least(struct old_candidate *c, size_t n, float least)
     return kept;
 }
 
-/* The heaviest whose weights together reach top_p of all. Only those are sorted that can be among them. */
+/* The heaviest whose weights together reach top_p of all. Only those are sorted that can be among
+ * them. */
 static size_t old_cut_top_p(struct old_candidate *c, size_t n, double top_p)
 {
     double wanted = top_p * old_total_weight(c, n), sum = 0;

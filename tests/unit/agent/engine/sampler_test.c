@@ -1,18 +1,18 @@
-#include "agent/engine/sampler.h"
-#include "agent/engine/sampler_kernels.h"
-#include "tests/unit/agent/engine/sampler_reference.h"
-
+#include <cmocka.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "agent/engine/sampler.h"
+#include "agent/engine/sampler_kernels.h"
+#include "tests/unit/agent/engine/sampler_reference.h"
 
 enum { VOCABULARY = 8, DRAWS = 20000 };
 
-static struct sampler *make(const struct sampler_params *p, int vocabulary, const uint32_t *prompt, size_t n_prompt)
+static struct sampler *make(const struct sampler_params *p, int vocabulary, const uint32_t *prompt,
+                            size_t n_prompt)
 {
     struct sampler *s = NULL;
     struct err e = {0};
@@ -21,7 +21,8 @@ static struct sampler *make(const struct sampler_params *p, int vocabulary, cons
     return s;
 }
 
-/* Picks DRAWS times with as many seeds, so that penalties do not build up, and gives how often each token came. */
+/* Picks DRAWS times with as many seeds, so that penalties do not build up, and gives how often each
+ * token came. */
 static void frequencies(struct sampler_params p, const float *logits, double out[VOCABULARY])
 {
     memset(out, 0, VOCABULARY * sizeof *out);
@@ -47,17 +48,24 @@ static void draws_follow_the_distribution_that_the_cuts_leave(void **state)
         {"temperature 1", {.temperature = 1, .top_p = 1, .repetition_penalty = 1}, 0xff},
         {"temperature 2", {.temperature = 2, .top_p = 1, .repetition_penalty = 1}, 0xff},
         {"temperature 0.3", {.temperature = 0.3, .top_p = 1, .repetition_penalty = 1}, 0xff},
-        {"top-k 3", {.temperature = 1, .top_p = 1, .repetition_penalty = 1, .top_k = 3}, 1 << 1 | 1 << 4 | 1 << 3},
+        {"top-k 3",
+         {.temperature = 1, .top_p = 1, .repetition_penalty = 1, .top_k = 3},
+         1 << 1 | 1 << 4 | 1 << 3},
         {"top-k 1", {.temperature = 1, .top_p = 1, .repetition_penalty = 1, .top_k = 1}, 1 << 1},
         {"top-p 0.6", {.temperature = 1, .top_p = 0.6, .repetition_penalty = 1}, 1 << 1 | 1 << 4},
         {"top-p 0.01", {.temperature = 1, .top_p = 0.01, .repetition_penalty = 1}, 1 << 1},
-        {"min-p 0.3", {.temperature = 1, .top_p = 1, .repetition_penalty = 1, .min_p = 0.3}, 1 << 1 | 1 << 4 | 1 << 3},
-        {"top-k 3, top-p 0.6", {.temperature = 1, .top_p = 0.6, .repetition_penalty = 1, .top_k = 3}, 1 << 1 | 1 << 4},
+        {"min-p 0.3",
+         {.temperature = 1, .top_p = 1, .repetition_penalty = 1, .min_p = 0.3},
+         1 << 1 | 1 << 4 | 1 << 3},
+        {"top-k 3, top-p 0.6",
+         {.temperature = 1, .top_p = 0.6, .repetition_penalty = 1, .top_k = 3},
+         1 << 1 | 1 << 4},
     };
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         double got[VOCABULARY], want[VOCABULARY], total = 0;
         for (int i = 0; i < VOCABULARY; i++)
-            total += want[i] = cases[c].left >> i & 1 ? exp((double)logits[i] / cases[c].p.temperature) : 0;
+            total += want[i] =
+                cases[c].left >> i & 1 ? exp((double)logits[i] / cases[c].p.temperature) : 0;
         frequencies(cases[c].p, logits, got);
         for (int i = 0; i < VOCABULARY; i++) {
             double p = want[i] / total, five_sigma = 5 * sqrt(p * (1 - p) / DRAWS) + 1e-9;
@@ -157,7 +165,8 @@ static void bias_forces_and_forbids(void **state)
     sampler_destroy(&s);
 }
 
-/* The cuts look at the front of a large vocabulary only, and must find the same as a whole sort would. */
+/* The cuts look at the front of a large vocabulary only, and must find the same as a whole sort
+ * would. */
 static void top_p_of_a_flat_distribution_keeps_its_share(void **state)
 {
     (void)state;
@@ -210,7 +219,8 @@ static void values_out_of_range_are_named(void **state)
         {{.top_p = 1, .repetition_penalty = 1, .presence_penalty = 2.5}, "presence_penalty is 2.5"},
         {{.top_p = 1, .repetition_penalty = 1, .frequency_penalty = -3}, "frequency_penalty is -3"},
         {{.top_p = 1, .repetition_penalty = 1, .n_bias = 1, .bias = {{9, 1}}}, "token 9"},
-        {{.top_p = 1, .repetition_penalty = 1, .n_bias = 1, .bias = {{1, 101}}}, "logit_bias of token 1 is 101"},
+        {{.top_p = 1, .repetition_penalty = 1, .n_bias = 1, .bias = {{1, 101}}},
+         "logit_bias of token 1 is 101"},
         {{.top_p = 1, .repetition_penalty = 1, .n_bias = 301}, "301"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -223,7 +233,8 @@ static void values_out_of_range_are_named(void **state)
     }
 }
 
-/* ---- as before, to the bit --------------------------------------------------------------------------------------- */
+/* ---- as before, to the bit
+ * --------------------------------------------------------------------------------------- */
 
 static float normal(uint64_t *state)
 {
@@ -233,7 +244,16 @@ static float normal(uint64_t *state)
     return (float)(sum - 6);
 }
 
-enum shape { SHAPE_FLAT, SHAPE_NORMAL, SHAPE_PEAKED, SHAPE_TIES, SHAPE_SAME, SHAPE_STEEP, SHAPE_HOLES, SHAPES };
+enum shape {
+    SHAPE_FLAT,
+    SHAPE_NORMAL,
+    SHAPE_PEAKED,
+    SHAPE_TIES,
+    SHAPE_SAME,
+    SHAPE_STEEP,
+    SHAPE_HOLES,
+    SHAPES
+};
 
 static void row_make(float *row, int n, enum shape shape, uint64_t *state)
 {
@@ -262,14 +282,22 @@ static const struct sampler_params variants[] = {
     {.temperature = 0.8, .top_p = 0.9, .top_k = 1000000, .repetition_penalty = 1},
     {.temperature = 1, .top_p = 0.95, .min_p = 0.05, .repetition_penalty = 1},
     {.temperature = 1, .top_p = 1, .min_p = 0.1, .repetition_penalty = 1},
-    {.temperature = 0.9, .top_p = 0.9, .top_k = 50, .min_p = 0.02, .repetition_penalty = 1.1, .presence_penalty = 0.5, .frequency_penalty = 0.3,
-     .n_bias = 2, .bias = {{1, 3}, {1, -1}}},
+    {.temperature = 0.9,
+     .top_p = 0.9,
+     .top_k = 50,
+     .min_p = 0.02,
+     .repetition_penalty = 1.1,
+     .presence_penalty = 0.5,
+     .frequency_penalty = 0.3,
+     .n_bias = 2,
+     .bias = {{1, 3}, {1, -1}}},
     {.top_p = 1, .repetition_penalty = 1.3, .presence_penalty = 1},
     {.temperature = 0.01, .top_p = 0.9, .repetition_penalty = 1},
     {.temperature = 100, .top_p = 0.9, .repetition_penalty = 1},
 };
 
-static void compare_picks(const struct sampler_kernels *k, const struct sampler_params *p, float *row, int vocabulary, enum shape shape, int picks, uint64_t *state)
+static void compare_picks(const struct sampler_kernels *k, const struct sampler_params *p,
+                          float *row, int vocabulary, enum shape shape, int picks, uint64_t *state)
 {
     static const uint32_t prompt[] = {0, 1, 1, 3};
     uint32_t known = vocabulary < 4 ? 1 : 4;
@@ -281,8 +309,10 @@ static void compare_picks(const struct sampler_kernels *k, const struct sampler_
             row_make(row, vocabulary, shape, state);
         uint32_t want = old_pick(old, row), got = sampler_pick(s, row);
         if (got != want)
-            fail_msg("%s: vocabulary %d, shape %d, temperature %g, top_p %g, top_k %u, min_p %g, pick %d: %u, not %u", k->name, vocabulary, (int)shape,
-                     p->temperature, p->top_p, p->top_k, p->min_p, i, got, want);
+            fail_msg("%s: vocabulary %d, shape %d, temperature %g, top_p %g, top_k %u, min_p %g, "
+                     "pick %d: %u, not %u",
+                     k->name, vocabulary, (int)shape, p->temperature, p->top_p, p->top_k, p->min_p,
+                     i, got, want);
     }
     sampler_destroy(&s);
     old_destroy(old);
@@ -297,12 +327,14 @@ static void every_pick_is_the_one_that_sorting_everything_gives(void **state)
     uint64_t random = 7;
     float *row = malloc(40000 * sizeof *row);
     for (int k = 0; sampler_kernels_all[k]; k++)
-        for (size_t z = 0; sampler_kernels_all[k]->supported() && z < sizeof sizes / sizeof *sizes; z++)
+        for (size_t z = 0; sampler_kernels_all[k]->supported() && z < sizeof sizes / sizeof *sizes;
+             z++)
             for (size_t v = 0; v < sizeof variants / sizeof *variants; v++)
                 for (int shape = 0; shape < SHAPES; shape++) {
                     struct sampler_params p = variants[v];
                     p.seed = random_next(&random);
-                    compare_picks(sampler_kernels_all[k], &p, row, sizes[z].vocabulary, (enum shape)shape, sizes[z].picks, &random);
+                    compare_picks(sampler_kernels_all[k], &p, row, sizes[z].vocabulary,
+                                  (enum shape)shape, sizes[z].picks, &random);
                 }
     free(row);
 }
@@ -311,7 +343,8 @@ static void weights_have_the_same_bits_with_all_instructions(void **state)
 {
     (void)state;
     enum { N = 1 << 16 };
-    float *row = malloc(N * sizeof *row), *want = malloc(N * sizeof *want), *got = malloc(N * sizeof *got);
+    float *row = malloc(N * sizeof *row), *want = malloc(N * sizeof *want),
+          *got = malloc(N * sizeof *got);
     uint64_t random = 3;
     for (int round = 0; round < 24; round++) {
         double temperature = 0.05 + 2 * random_unit(&random);

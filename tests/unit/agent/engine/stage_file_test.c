@@ -1,7 +1,5 @@
 /* A stage whose weights' file goes bad while it is in use. */
-#include "agent/backend/backend.h"
-#include "agent/engine/stage.h"
-
+#include <cmocka.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,7 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "agent/backend/backend.h"
+#include "agent/engine/stage.h"
 
 static const char demo_model[] = "examples/demo-model/demo-q8_0.gguf";
 
@@ -42,7 +41,13 @@ static void result_of_weights_that_could_not_be_read_is_never_given(void **state
     if (device_open(&dc, &device, &e) < 0 || model_open(path, &model, &e) < 0)
         fail_msg("%s", e.text);
     /* Layer 0 is the table of embeddings, which is read where it lies. */
-    struct stage_config c = {.model = model, .first_layer = 0, .end_layer = 1, .device = device, .kv_tokens = 64, .max_sequences = 1, .max_batch_tokens = 8};
+    struct stage_config c = {.model = model,
+                             .first_layer = 0,
+                             .end_layer = 1,
+                             .device = device,
+                             .kv_tokens = 64,
+                             .max_sequences = 1,
+                             .max_batch_tokens = 8};
     if (stage_load(&c, &stage, &e) < 0 || stage_sequence_open(stage, 1, 32, &e) < 0)
         fail_msg("%s", e.text);
     const uint32_t ids[] = {1, 2, 3};
@@ -65,6 +70,7 @@ static void result_of_weights_that_could_not_be_read_is_never_given(void **state
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(result_of_weights_that_could_not_be_read_is_never_given)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(result_of_weights_that_could_not_be_read_is_never_given)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,12 @@
-#include "agent/engine/stage_int.h"
-
+#include <cmocka.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "agent/backend/backend.h"
+#include "agent/engine/stage_int.h"
 #include "tests/unit/agent/engine/tiny_model.h"
 
 enum { TOKENS = 150, V = TINY_VOCABULARY };
@@ -57,21 +55,25 @@ static struct stage *load(struct stage_config c)
     return s;
 }
 
-static void run(struct stage *s, const struct stage_run *runs, int n, const void *input, float *output)
+static void run(struct stage *s, const struct stage_run *runs, int n, const void *input,
+                float *output)
 {
     struct err e = {0};
     if (stage_run(s, runs, n, input, output, &e) < 0)
         fail_msg("%s", e.text);
 }
 
-/* Logits of all positions of the prompt over `n_stages` stages in slices, as sequence `id` of fresh stages. */
-static void logits_of(int n_stages, uint32_t slice, enum stage_compute compute, float out[TOKENS * V])
+/* Logits of all positions of the prompt over `n_stages` stages in slices, as sequence `id` of fresh
+ * stages. */
+static void logits_of(int n_stages, uint32_t slice, enum stage_compute compute,
+                      float out[TOKENS * V])
 {
     struct stage *stages[TINY_LAYERS];
     float between[2][TOKENS * TINY_WIDTH];
     struct err e = {0};
     for (int i = 0; i < n_stages; i++) {
-        struct stage_config c = config_of(TINY_LAYERS * i / n_stages, TINY_LAYERS * (i + 1) / n_stages);
+        struct stage_config c =
+            config_of(TINY_LAYERS * i / n_stages, TINY_LAYERS * (i + 1) / n_stages);
         c.compute = compute;
         stages[i] = load(c);
         assert_int_equal(stage_sequence_open(stages[i], 9, TOKENS, &e), 0);
@@ -82,7 +84,8 @@ static void logits_of(int n_stages, uint32_t slice, enum stage_compute compute, 
         uint32_t n = TOKENS - at < slice ? TOKENS - at : slice;
         const void *input = ids + at;
         for (int i = 0; i < n_stages; i++) {
-            struct stage_run r = {.sequence = 9, .first_position = at, .n_tokens = n, .n_logits = n};
+            struct stage_run r = {
+                .sequence = 9, .first_position = at, .n_tokens = n, .n_logits = n};
             float *output = i == n_stages - 1 ? out + at * V : between[i % 2];
             run(stages[i], &r, 1, input, output);
             input = output;
@@ -98,7 +101,8 @@ static void float32_logits_are_the_same_over_any_stages_and_slices(void **state)
     static const struct {
         int stages;
         uint32_t slice;
-    } cases[] = {{1, 1}, {1, 7}, {1, 64}, {2, TOKENS}, {3, 7}, {5, 64}, {TINY_LAYERS, 1}, {TINY_LAYERS, TOKENS}};
+    } cases[] = {{1, 1}, {1, 7},  {1, 64},          {2, TOKENS},
+                 {3, 7}, {5, 64}, {TINY_LAYERS, 1}, {TINY_LAYERS, TOKENS}};
     static float want[TOKENS * V], got[TOKENS * V];
     logits_of(1, TOKENS, COMPUTE_F32, want);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -121,7 +125,8 @@ static void auto_is_near_float32(void **state)
         assert_true(fabsf(got[i] - want[i]) < 0.01f * greatest);
 }
 
-/* Three sequences, prefill and decode mixed in one batch, give what each gives alone; only the logits that were asked for come back. */
+/* Three sequences, prefill and decode mixed in one batch, give what each gives alone; only the
+ * logits that were asked for come back. */
 static void sequences_in_one_batch_do_not_touch_each_other(void **state)
 {
     (void)state;
@@ -232,14 +237,21 @@ static void batches_that_make_no_sense_change_nothing(void **state)
         bool bad_id;
         const char *says;
     } cases[] = {
-        {{{3, 0, 1, 1}}, 1, false, "sequence 3 is not open"},        {{{1, 0, 1, 1}}, 1, false, "position 0 does not follow"},
-        {{{1, 5, 1, 1}}, 1, false, "position 5 does not follow"},    {{{1, 4, 7, 1}}, 1, false, "room for 10 tokens"},
-        {{{1, 4, 0, 0}}, 1, false, "no tokens"},                     {{{1, 4, 1, 2}}, 1, false, "asks for logits of 2"},
-        {{{1, 4, 2, 1}}, 1, true, "token 50 is beyond"},             {{{1, 4, 1, 1}, {1, 5, 1, 1}}, 2, false, "twice"},
-        {{{1, 4, 4, 1}, {2, 0, 5, 0}}, 2, false, "at most 8 tokens"}, {{{0}}, 0, false, "1 to 4 runs"},
+        {{{3, 0, 1, 1}}, 1, false, "sequence 3 is not open"},
+        {{{1, 0, 1, 1}}, 1, false, "position 0 does not follow"},
+        {{{1, 5, 1, 1}}, 1, false, "position 5 does not follow"},
+        {{{1, 4, 7, 1}}, 1, false, "room for 10 tokens"},
+        {{{1, 4, 0, 0}}, 1, false, "no tokens"},
+        {{{1, 4, 1, 2}}, 1, false, "asks for logits of 2"},
+        {{{1, 4, 2, 1}}, 1, true, "token 50 is beyond"},
+        {{{1, 4, 1, 1}, {1, 5, 1, 1}}, 2, false, "twice"},
+        {{{1, 4, 4, 1}, {2, 0, 5, 0}}, 2, false, "at most 8 tokens"},
+        {{{0}}, 0, false, "1 to 4 runs"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        assert_int_equal(stage_run(s, cases[i].runs, cases[i].n, cases[i].bad_id ? bad_id : ids, out, &e), HP_EINVAL);
+        assert_int_equal(
+            stage_run(s, cases[i].runs, cases[i].n, cases[i].bad_id ? bad_id : ids, out, &e),
+            HP_EINVAL);
         if (!strstr(e.text, cases[i].says))
             fail_msg("expected \"%s\" in \"%s\"", cases[i].says, e.text);
         assert_int_equal(stage_sequence_length(s, 1), 4);
@@ -262,10 +274,12 @@ static void the_footprint_is_what_loading_takes(void **state)
             struct stage *s;
             c.device = d;
             c.compute = f32 ? COMPUTE_F32 : COMPUTE_AUTO;
-            assert_int_equal(stage_footprint_of_graph(&tiny->graph, &tiny->config, &c, &need, &e), 0);
+            assert_int_equal(stage_footprint_of_graph(&tiny->graph, &tiny->config, &c, &need, &e),
+                             0);
             uint64_t before = d->backend->memory_free(d);
             assert_int_equal(stage_load_graph(&tiny->graph, &tiny->config, &c, &s, &e), 0);
-            assert_int_equal(before - d->backend->memory_free(d), need.weight_bytes + need.kv_bytes + need.activation_bytes);
+            assert_int_equal(before - d->backend->memory_free(d),
+                             need.weight_bytes + need.kv_bytes + need.activation_bytes);
             stage_unload(&s);
             assert_int_equal(d->backend->memory_free(d), before);
         }

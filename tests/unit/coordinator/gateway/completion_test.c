@@ -1,15 +1,15 @@
 /* Stop strings over a stream. The tokenizer is a byte a token, so that every split is tried. */
-#include "coordinator/gateway/completion.h"
-#include "coordinator/gateway/openai_body.h"
-
+#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "coordinator/gateway/completion.h"
+#include "coordinator/gateway/openai_body.h"
 
-/* Feeds text as if tokens had become it, `step` bytes at a time, and collects what is handed out. */
+/* Feeds text as if tokens had become it, `step` bytes at a time, and collects what is handed out.
+ */
 static void feed(struct completion_text *c, const char *text, size_t step, struct buffer *out)
 {
     size_t n = strlen(text), given;
@@ -65,7 +65,10 @@ static void bodies_are_refused_by_the_field_that_is_wrong(void **state)
         {true, "{\"model\": \"m\", \"messages\": []}", "messages"},
         {true, "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}]}", "model"},
         {true, "{\"model\": \"m\", \"messages\": [{\"content\": \"x\"}]}", "messages"},
-        {true, "{\"model\": \"m\", \"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"image_url\"}]}]}", "messages"},
+        {true,
+         "{\"model\": \"m\", \"messages\": [{\"role\": \"user\", \"content\": [{\"type\": "
+         "\"image_url\"}]}]}",
+         "messages"},
         {false, "{\"model\": \"m\", \"prompt\": \"\"}", "prompt"},
         {false, "{\"model\": \"m\", \"prompt\": []}", "prompt"},
         {false, "{\"model\": \"m\", \"prompt\": [1, -2]}", "prompt"},
@@ -82,7 +85,8 @@ static void bodies_are_refused_by_the_field_that_is_wrong(void **state)
         {false, "{\"model\": \"m\", \"prompt\": {\"a\": 1}}", "prompt"},
         {false, "{\"model\": \"m\", \"prompt\": \"x\", \"grammar\": \"root ::= x\"}", "grammar"},
         {false, "{\"model\": \"m\", \"prompt\": \"x\", \"stop_token_ids\": [1]}", "stop_token_ids"},
-        {false, "{\"model\": \"m\", \"prompt\": \"x\", \"tool_choice\": \"required\"}", "tool_choice"},
+        {false, "{\"model\": \"m\", \"prompt\": \"x\", \"tool_choice\": \"required\"}",
+         "tool_choice"},
         {false, "{\"model\": \"m\", \"prompt\": \"\\u0000\"}", NULL},
         {false, "nonsense", NULL},
         {false, "{\"model\": \"m\", \"prompt\": \"\xff\"}", NULL},
@@ -91,14 +95,18 @@ static void bodies_are_refused_by_the_field_that_is_wrong(void **state)
         struct openai_body *b = NULL;
         const char *param;
         struct err e = {0};
-        assert_int_equal(openai_body_parse(cases[i].body, strlen(cases[i].body), cases[i].chat, &b, &param, &e), HP_EINVAL);
-        if ((param == NULL) != (cases[i].param == NULL) || (param && strcmp(param, cases[i].param) != 0))
+        assert_int_equal(
+            openai_body_parse(cases[i].body, strlen(cases[i].body), cases[i].chat, &b, &param, &e),
+            HP_EINVAL);
+        if ((param == NULL) != (cases[i].param == NULL) ||
+            (param && strcmp(param, cases[i].param) != 0))
             fail_msg("%s: refused by \"%s\": %s", cases[i].body, param ? param : "(none)", e.text);
     }
 }
 
 /* `n` times `part` between `head` and `tail`. */
-static void refused_before_a_tree_is_built(const char *head, const char *part, size_t n, const char *tail, const char *word)
+static void refused_before_a_tree_is_built(const char *head, const char *part, size_t n,
+                                           const char *tail, const char *word)
 {
     struct buffer text = {0};
     struct openai_body *b = NULL;
@@ -108,7 +116,8 @@ static void refused_before_a_tree_is_built(const char *head, const char *part, s
     for (size_t i = 0; i < n; i++)
         buffer_append(&text, part, strlen(part));
     buffer_append(&text, tail, strlen(tail));
-    assert_int_equal(openai_body_parse(buffer_cstr(&text), text.size, true, &b, &param, &e), HP_EINVAL);
+    assert_int_equal(openai_body_parse(buffer_cstr(&text), text.size, true, &b, &param, &e),
+                     HP_EINVAL);
     if (!strstr(e.text, word))
         fail_msg("\"%s\" does not say \"%s\"", e.text, word);
     buffer_free(&text);
@@ -151,11 +160,13 @@ static void what_was_handed_out_is_forgotten_and_stops_are_still_found(void **st
 static void a_body_is_read_with_its_defaults(void **state)
 {
     (void)state;
-    static const char text[] = "{\"model\": \"m\", \"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\", "
-                               "\"text\": \"a\"}, {\"type\": \"text\", "
-                               "\"text\": \"b\"}]}], \"stream\": true, \"stream_options\": {\"include_usage\": true}, "
-                               "\"max_completion_tokens\": 7, \"seed\": 5, "
-                               "\"stop\": \"x\", \"unknown\": 1, \"n\": 1, \"tools\": null, \"logit_bias\": {\"3\": -100}}";
+    static const char text[] =
+        "{\"model\": \"m\", \"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\", "
+        "\"text\": \"a\"}, {\"type\": \"text\", "
+        "\"text\": \"b\"}]}], \"stream\": true, \"stream_options\": {\"include_usage\": true}, "
+        "\"max_completion_tokens\": 7, \"seed\": 5, "
+        "\"stop\": \"x\", \"unknown\": 1, \"n\": 1, \"tools\": null, \"logit_bias\": {\"3\": "
+        "-100}}";
     struct openai_body *b = NULL;
     const char *param;
     struct err e = {0};
@@ -163,7 +174,8 @@ static void a_body_is_read_with_its_defaults(void **state)
         fail_msg("%s", e.text);
     assert_true(b->stream && b->include_usage && b->max_tokens == 7 && b->n_stops == 1);
     assert_true(b->sampling.seed == 5 && b->sampling.temperature == 1 && b->sampling.n_bias == 1);
-    assert_string_equal(json_string_value(json_object_get(json_array_get(b->messages, 0), "content")), "ab");
+    assert_string_equal(
+        json_string_value(json_object_get(json_array_get(b->messages, 0), "content")), "ab");
     openai_body_destroy(&b);
 }
 

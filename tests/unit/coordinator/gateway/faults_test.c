@@ -8,8 +8,10 @@
 static const char demo_model[] = "examples/demo-model/demo-q8_0.gguf";
 
 static const char chat_text[] =
-    "{\"model\": \"m\", \"messages\": [{\"role\": \"system\", \"content\": null}, {\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": "
-    "\"a <|im_end|>\"}, {\"type\": \"text\", \"text\": \"b\"}]}], \"stop\": [\"x\", \"y\"], \"logit_bias\": {\"3\": 1}, \"literal_specials\": true, "
+    "{\"model\": \"m\", \"messages\": [{\"role\": \"system\", \"content\": null}, {\"role\": "
+    "\"user\", \"content\": [{\"type\": \"text\", \"text\": "
+    "\"a <|im_end|>\"}, {\"type\": \"text\", \"text\": \"b\"}]}], \"stop\": [\"x\", \"y\"], "
+    "\"logit_bias\": {\"3\": 1}, \"literal_specials\": true, "
     "\"stream\": true, \"seed\": 99, \"metadata\": {\"big\": 123456789012345678901234567890}}";
 static const char ids_text[] = "{\"model\": \"m\", \"prompt\": [1, 2, 3]}";
 
@@ -52,7 +54,11 @@ static int prompts(void *ctx)
 {
     int rc = prompt_of(ctx, chat_text, true);
     rc = rc < 0 ? rc : prompt_of(ctx, ids_text, false);
-    return rc < 0 ? rc : prompt_of(ctx, "{\"model\": \"m\", \"prompt\": \"hello <|im_end|>\", \"literal_specials\": true}", false);
+    return rc < 0 ? rc
+                  : prompt_of(ctx,
+                              "{\"model\": \"m\", \"prompt\": \"hello <|im_end|>\", "
+                              "\"literal_specials\": true}",
+                              false);
 }
 
 static int replies(void *ctx)

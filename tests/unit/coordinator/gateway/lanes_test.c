@@ -1,12 +1,12 @@
-/* The lanes over threads of the test's own: what is out, in which order it ran, and what closing gives back. */
-#include "coordinator/gateway/lanes.h"
-
+/* The lanes over threads of the test's own: what is out, in which order it ran, and what closing
+ * gives back. */
+#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "coordinator/gateway/lanes.h"
 
 enum { PIECES = 16 };
 
@@ -138,7 +138,8 @@ int main(void)
         cmocka_unit_test_setup(one_large_piece_is_out_at_a_time_and_small_ones_pass_it, reset),
         cmocka_unit_test_setup(too_many_bytes_are_refused, reset),
         cmocka_unit_test_setup(what_no_thread_takes_fails_at_once, reset),
-        cmocka_unit_test_setup(closing_gives_back_what_waits_and_what_is_out_comes_back_later, reset),
+        cmocka_unit_test_setup(closing_gives_back_what_waits_and_what_is_out_comes_back_later,
+                               reset),
     };
     return cmocka_run_group_tests_name("lanes", tests, NULL, NULL);
 }

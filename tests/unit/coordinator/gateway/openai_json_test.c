@@ -1,20 +1,22 @@
 /* What is written by hand must read as what a JSON library would have written. */
-#include "coordinator/gateway/json_write.h"
-#include "coordinator/gateway/openai.h"
-#include "coordinator/gateway/openai_json.h"
-
+#include <cmocka.h>
 #include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
 
-#include <cmocka.h>
-
 #include "common/env.h"
+#include "coordinator/gateway/json_write.h"
+#include "coordinator/gateway/openai.h"
+#include "coordinator/gateway/openai_json.h"
 
-static const struct openai_head chat = {
-    .id = "chatcmpl-1", .created_s = 1700000000, .model = "m\"\\\n\xC3\xA9", .chat = true, .include_usage = true};
-static const struct openai_head plain = {.id = "cmpl-2", .created_s = 5, .model = "m", .chat = false};
+static const struct openai_head chat = {.id = "chatcmpl-1",
+                                        .created_s = 1700000000,
+                                        .model = "m\"\\\n\xC3\xA9",
+                                        .chat = true,
+                                        .include_usage = true};
+static const struct openai_head plain = {
+    .id = "cmpl-2", .created_s = 5, .model = "m", .chat = false};
 
 static void assert_event(struct buffer *out, json_t *expected)
 {
@@ -26,7 +28,8 @@ static void assert_event(struct buffer *out, json_t *expected)
     assert_non_null(text);
     if (strlen(text) != out->size - 8 || memcmp(text, out->data + 6, out->size - 8) != 0)
         fail_msg("%.*s\nis not\n%s", (int)out->size, (const char *)out->data, text);
-    json_t *got = json_loadb((const char *)out->data + 6, out->size - 8, JSON_REJECT_DUPLICATES, &problem);
+    json_t *got =
+        json_loadb((const char *)out->data + 6, out->size - 8, JSON_REJECT_DUPLICATES, &problem);
     assert_true(got && json_equal(got, expected));
     json_decref(got);
     json_decref(expected);
@@ -36,33 +39,36 @@ static void assert_event(struct buffer *out, json_t *expected)
 
 static json_t *envelope(const struct openai_head *h, const char *object, json_t *choice)
 {
-    return json_pack("{s:s, s:s, s:I, s:s, s:[o]}", "id", h->id, "object", object, "created", (json_int_t)h->created_s, "model",
-                     h->model, "choices", choice);
+    return json_pack("{s:s, s:s, s:I, s:s, s:[o]}", "id", h->id, "object", object, "created",
+                     (json_int_t)h->created_s, "model", h->model, "choices", choice);
 }
 
 static void chunks_are_byte_for_byte_what_jansson_writes(void **state)
 {
     (void)state;
-    static const char nasty[] = "a\"b\\c/d\b\f\n\r\t\x01\x1f\x7f \xC3\xA9 \xE2\x82\xAC \xF0\x9F\x98\x80</script>";
+    static const char nasty[] =
+        "a\"b\\c/d\b\f\n\r\t\x01\x1f\x7f \xC3\xA9 \xE2\x82\xAC \xF0\x9F\x98\x80</script>";
     struct buffer out = {0};
     openai_event_text(&out, &chat, nasty, sizeof nasty - 1);
-    json_t *value =
-        envelope(&chat, "chat.completion.chunk",
-                 json_pack("{s:i, s:{s:s}, s:n, s:n}", "index", 0, "delta", "content", nasty, "logprobs", "finish_reason"));
+    json_t *value = envelope(&chat, "chat.completion.chunk",
+                             json_pack("{s:i, s:{s:s}, s:n, s:n}", "index", 0, "delta", "content",
+                                       nasty, "logprobs", "finish_reason"));
     json_object_set_new(value, "usage", json_null());
     assert_event(&out, value);
     openai_event_role(&out, &chat);
     value = envelope(&chat, "chat.completion.chunk",
-                     json_pack("{s:i, s:{s:s, s:s}, s:n, s:n}", "index", 0, "delta", "role", "assistant", "content", "",
-                               "logprobs", "finish_reason"));
+                     json_pack("{s:i, s:{s:s, s:s}, s:n, s:n}", "index", 0, "delta", "role",
+                               "assistant", "content", "", "logprobs", "finish_reason"));
     json_object_set_new(value, "usage", json_null());
     assert_event(&out, value);
     openai_event_text(&out, &plain, nasty, sizeof nasty - 1);
     assert_event(&out, envelope(&plain, "text_completion",
-                                json_pack("{s:i, s:s, s:n, s:n}", "index", 0, "text", nasty, "logprobs", "finish_reason")));
+                                json_pack("{s:i, s:s, s:n, s:n}", "index", 0, "text", nasty,
+                                          "logprobs", "finish_reason")));
     openai_event_finish(&out, &plain, "stop");
     assert_event(&out, envelope(&plain, "text_completion",
-                                json_pack("{s:i, s:s, s:n, s:s}", "index", 0, "text", "", "logprobs", "finish_reason", "stop")));
+                                json_pack("{s:i, s:s, s:n, s:s}", "index", 0, "text", "",
+                                          "logprobs", "finish_reason", "stop")));
 }
 
 static void every_control_character_and_every_length_reads_back(void **state)
@@ -77,7 +83,8 @@ static void every_control_character_and_every_length_reads_back(void **state)
         struct buffer out = {0};
         json_write_string(&out, text, n);
         json_t *got = json_loadb((const char *)out.data, out.size, JSON_DECODE_ANY, NULL);
-        assert_true(got && json_string_length(got) == n && memcmp(json_string_value(got), text, n) == 0);
+        assert_true(got && json_string_length(got) == n &&
+                    memcmp(json_string_value(got), text, n) == 0);
         json_decref(got);
         buffer_free(&out);
     }
@@ -86,13 +93,21 @@ static void every_control_character_and_every_length_reads_back(void **state)
 static void errors_are_valid_json_whatever_bytes_they_quote(void **state)
 {
     (void)state;
-    static const char *const texts[] = {
-        "\xff", "caf\xE9", "cut \xE2\x82", "\xC0\x80", "\xED\xA0\x80", "\xF4\x90\x80\x80", "fine \xC3\xA9", "", NULL};
+    static const char *const texts[] = {"\xff",
+                                        "caf\xE9",
+                                        "cut \xE2\x82",
+                                        "\xC0\x80",
+                                        "\xED\xA0\x80",
+                                        "\xF4\x90\x80\x80",
+                                        "fine \xC3\xA9",
+                                        "",
+                                        NULL};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         struct buffer out = {0};
         json_error_t problem;
         openai_json_error(&out, 404, texts[i], texts[i], texts[i]);
-        json_t *got = json_loadb((const char *)out.data, out.size, JSON_REJECT_DUPLICATES, &problem);
+        json_t *got =
+            json_loadb((const char *)out.data, out.size, JSON_REJECT_DUPLICATES, &problem);
         if (!got)
             fail_msg("%s: %.*s", problem.text, (int)out.size, (const char *)out.data);
         json_t *error = json_object_get(got, "error");
@@ -122,9 +137,10 @@ static void no_fault_of_a_client_is_an_error_of_the_server(void **state)
     (void)state;
     static const struct {
         int rc, status;
-    } cases[] = {{HP_EINVAL, 400},   {HP_ELIMIT, 400},    {HP_EPARSE, 400}, {HP_EUNSUPPORTED, 400}, {HP_ENOENT, 404},
-                 {HP_EBUSY, 429},    {HP_ECANCELED, 503}, {HP_ESTALE, 503}, {HP_ELINK, 503},        {HP_ENOMEM, 503},
-                 {HP_ENOSPACE, 503}, {HP_ETIMEOUT, 504},  {HP_EBUG, 500}};
+    } cases[] = {{HP_EINVAL, 400}, {HP_ELIMIT, 400}, {HP_EPARSE, 400},    {HP_EUNSUPPORTED, 400},
+                 {HP_ENOENT, 404}, {HP_EBUSY, 429},  {HP_ECANCELED, 503}, {HP_ESTALE, 503},
+                 {HP_ELINK, 503},  {HP_ENOMEM, 503}, {HP_ENOSPACE, 503},  {HP_ETIMEOUT, 504},
+                 {HP_EBUG, 500}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         assert_int_equal(openai_status_of(cases[i].rc), cases[i].status);
 }

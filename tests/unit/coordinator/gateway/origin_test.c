@@ -1,12 +1,11 @@
 /* Which Hosts and Origins are this box's own. */
-#include "coordinator/gateway/origin.h"
-
+#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include <cmocka.h>
+#include "coordinator/gateway/origin.h"
 
 static const char *const given[] = {"api.example", "gpu-box"};
 static const struct origin_names names = {given, 2};

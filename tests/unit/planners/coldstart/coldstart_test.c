@@ -1,11 +1,11 @@
-#include "planners/coldstart/coldstart.h"
-
 #include <math.h>
 
 #include "graphs.h"
+#include "planners/coldstart/coldstart.h"
 
-static const enum coldstart_method others[] = {COLDSTART_SERIAL, COLDSTART_PIPELINE, COLDSTART_DHA,         COLDSTART_PT,
-                                               COLDSTART_PT_DHA, COLDSTART_MILP,     COLDSTART_INTERLEAVED, COLDSTART_LIST};
+static const enum coldstart_method others[] = {
+    COLDSTART_SERIAL, COLDSTART_PIPELINE, COLDSTART_DHA,         COLDSTART_PT,
+    COLDSTART_PT_DHA, COLDSTART_MILP,     COLDSTART_INTERLEAVED, COLDSTART_LIST};
 
 static struct coldstart_options options_of(enum coldstart_method method, uint64_t evaluations)
 {
@@ -16,7 +16,8 @@ static struct coldstart_options options_of(enum coldstart_method method, uint64_
                                       .time_limit_s = method == COLDSTART_MILP ? 0.3 : 0};
 }
 
-static void make(const struct opgraph *g, const struct coldstart_options *o, struct coldstart_result *r)
+static void make(const struct opgraph *g, const struct coldstart_options *o,
+                 struct coldstart_result *r)
 {
     struct err e = {0};
     if (coldstart_plan_make(g, o, r, &e) < 0)
@@ -87,7 +88,8 @@ static void same_seed_and_evaluations_give_the_same_plan(void **state)
     opgraph_free(&g);
 }
 
-/* With evaluations given and no time limit the clock decides nothing: one that stands still gives the same plan. */
+/* With evaluations given and no time limit the clock decides nothing: one that stands still gives
+ * the same plan. */
 static void plan_does_not_depend_on_the_clock(void **state)
 {
     (void)state;
@@ -101,7 +103,8 @@ static void plan_does_not_depend_on_the_clock(void **state)
     o.env = &env;
     make(&g, &o, &virtual);
     assert_true(real.latency_s == virtual.latency_s);
-    assert_true(json_equal(json_object_get(real.plan, "copies"), json_object_get(virtual.plan, "copies")));
+    assert_true(
+        json_equal(json_object_get(real.plan, "copies"), json_object_get(virtual.plan, "copies")));
     coldstart_result_free(&real);
     coldstart_result_free(&virtual);
     opgraph_free(&g);
@@ -128,8 +131,8 @@ static void more_bandwidth_or_memory_is_never_worse(void **state)
                 g.devices[d].memory_bytes *= 2;
             make(&g, &o, &after);
             if (after.latency_s > before.latency_s * 1.02)
-                fail_msg("seed %llu, change %d: %.9g, before %.9g", (unsigned long long)seed, change, after.latency_s,
-                         before.latency_s);
+                fail_msg("seed %llu, change %d: %.9g, before %.9g", (unsigned long long)seed,
+                         change, after.latency_s, before.latency_s);
             coldstart_result_free(&before);
             before = after;
         }

@@ -1,26 +1,29 @@
+#include "graphs.h"
 #include "planners/coldstart/dominators.h"
 
-#include "graphs.h"
-
-/* Three equal blocks in -> (left | right) -> out, each side with a parameter; only what lies between two blocks is on every path. */
+/* Three equal blocks in -> (left | right) -> out, each side with a parameter; only what lies
+ * between two blocks is on every path. */
 static void three_blocks(struct opgraph *g)
 {
     struct buffer nodes = {0}, edges = {0}, text = {0};
     int n = 1, last = 0;
     buffer_printf(&nodes, "{\"name\": \"in\", \"kind\": \"op\", \"bytes\": 7, \"exec_s\": [9]}");
     for (int block = 0; block < 3; block++) {
-        buffer_printf(&nodes, ",{\"kind\": \"param\", \"bytes\": 10},{\"kind\": \"param\", \"bytes\": 10}");
+        buffer_printf(&nodes,
+                      ",{\"kind\": \"param\", \"bytes\": 10},{\"kind\": \"param\", \"bytes\": 10}");
         for (int side = 0; side < 2; side++)
-            buffer_printf(&nodes, ",{\"kind\": \"op\", \"bytes\": 3, \"exec_s\": [1], \"host_exec_s\": [2], \"host_read_bytes\": 10}");
+            buffer_printf(&nodes, ",{\"kind\": \"op\", \"bytes\": 3, \"exec_s\": [1], "
+                                  "\"host_exec_s\": [2], \"host_read_bytes\": 10}");
         buffer_printf(&nodes, ",{\"kind\": \"op\", \"bytes\": 5, \"exec_s\": [2]}");
         for (int side = 0; side < 2; side++)
-            buffer_printf(&edges, "%s[%d, %d], [%d, %d], [%d, %d]", edges.size ? "," : "", n + side, n + 2 + side, last, n + 2 + side,
-                          n + 2 + side, n + 4);
+            buffer_printf(&edges, "%s[%d, %d], [%d, %d], [%d, %d]", edges.size ? "," : "", n + side,
+                          n + 2 + side, last, n + 2 + side, n + 2 + side, n + 4);
         last = n + 4;
         n += 5;
     }
     buffer_printf(&text,
-                  "{\"format\": \"hp-graph/1\", \"host\": {\"buses\": [{\"bandwidth_bytes_per_s\": 1}], \"devices\": "
+                  "{\"format\": \"hp-graph/1\", \"host\": {\"buses\": [{\"bandwidth_bytes_per_s\": "
+                  "1}], \"devices\": "
                   "[{\"memory_bytes\": 99, \"bus\": 0}]}, \"nodes\": [%s], \"edges\": [%s]}",
                   buffer_cstr(&nodes), buffer_cstr(&edges));
     graph_from_text(buffer_cstr(&text), g);
@@ -52,11 +55,15 @@ static void second_source_keeps_what_it_goes_around_from_dominating(void **state
     struct coldstart_problem p;
     struct err e = {0};
     int positions[4];
-    graph_from_text("{\"format\": \"hp-graph/1\", \"host\": {\"buses\": [{\"bandwidth_bytes_per_s\": 1}], \"devices\": "
-                    "[{\"memory_bytes\": 9, \"bus\": 0}]}, \"edges\": [[0, 1], [1, 3], [2, 3]], \"nodes\": ["
-                    "{\"kind\": \"op\", \"bytes\": 1, \"exec_s\": [1]}, {\"kind\": \"op\", \"bytes\": 1, \"exec_s\": [1]},"
-                    "{\"kind\": \"op\", \"bytes\": 1, \"exec_s\": [1]}, {\"kind\": \"op\", \"bytes\": 1, \"exec_s\": [1]}]}",
-                    &g);
+    graph_from_text(
+        "{\"format\": \"hp-graph/1\", \"host\": {\"buses\": [{\"bandwidth_bytes_per_s\": 1}], "
+        "\"devices\": "
+        "[{\"memory_bytes\": 9, \"bus\": 0}]}, \"edges\": [[0, 1], [1, 3], [2, 3]], \"nodes\": ["
+        "{\"kind\": \"op\", \"bytes\": 1, \"exec_s\": [1]}, {\"kind\": \"op\", \"bytes\": 1, "
+        "\"exec_s\": [1]},"
+        "{\"kind\": \"op\", \"bytes\": 1, \"exec_s\": [1]}, {\"kind\": \"op\", \"bytes\": 1, "
+        "\"exec_s\": [1]}]}",
+        &g);
     assert_int_equal(coldstart_problem_init(&p, &g, true, &e), 0);
     assert_int_equal(dominators_find(&p, positions), 1);
     assert_int_equal(positions[0], 3);

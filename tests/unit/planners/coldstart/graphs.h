@@ -2,13 +2,12 @@
 #ifndef HP_TESTS_COLDSTART_GRAPHS_H
 #define HP_TESTS_COLDSTART_GRAPHS_H
 
+#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "common/bytes.h"
 #include "common/env.h"
@@ -56,8 +55,8 @@ static inline int random_below(struct random_graph *r, int n)
 
 static inline int random_add_param(struct random_graph *r)
 {
-    buffer_printf(&r->nodes, "%s{\"name\": \"w\", \"kind\": \"param\", \"bytes\": %d}", r->n_nodes ? "," : "",
-                  1000 * (1 + random_below(r, 30000)));
+    buffer_printf(&r->nodes, "%s{\"name\": \"w\", \"kind\": \"param\", \"bytes\": %d}",
+                  r->n_nodes ? "," : "", 1000 * (1 + random_below(r, 30000)));
     return r->n_nodes++;
 }
 
@@ -76,8 +75,10 @@ static inline int random_add_op(struct random_graph *r, const int *inputs, int n
         params[i] = random_add_param(r);
     double exec = random_below(r, 5) == 0 ? 0 : 1e-4 * random_below(r, 30);
     int self = r->n_nodes++;
-    buffer_printf(&r->nodes, "%s{\"name\": \"o%d\", \"kind\": \"op\", \"bytes\": %d, \"host_read_bytes\": %d", self ? "," : "",
-                  self, 1000 * random_below(r, 5000), n_params ? 1000 * random_below(r, 20000) : 0);
+    buffer_printf(&r->nodes,
+                  "%s{\"name\": \"o%d\", \"kind\": \"op\", \"bytes\": %d, \"host_read_bytes\": %d",
+                  self ? "," : "", self, 1000 * random_below(r, 5000),
+                  n_params ? 1000 * random_below(r, 20000) : 0);
     random_add_times(r, "exec_s", exec);
     random_add_times(r, "host_exec_s", exec + (n_params ? 1e-4 * random_below(r, 40) : 0));
     buffer_printf(&r->nodes, "}");
@@ -88,7 +89,8 @@ static inline int random_add_op(struct random_graph *r, const int *inputs, int n
     return self;
 }
 
-/* A series of stretches, each one operator or a few side by side between two; on devices that share buses in turn. */
+/* A series of stretches, each one operator or a few side by side between two; on devices that share
+ * buses in turn. */
 static inline void graph_random(uint64_t seed, int n_devices, int n_buses, struct opgraph *g)
 {
     struct random_graph r = {.state = seed, .n_devices = n_devices};
@@ -100,12 +102,15 @@ static inline void graph_random(uint64_t seed, int n_devices, int n_buses, struc
             side[i] = random_add_op(&r, &r.stem, 1);
         r.stem = random_add_op(&r, side, n);
     }
-    buffer_printf(&text, "{\"format\": \"hp-graph/1\", \"host\": {\"load_overhead_s\": 1e-5, \"buses\": [");
+    buffer_printf(
+        &text, "{\"format\": \"hp-graph/1\", \"host\": {\"load_overhead_s\": 1e-5, \"buses\": [");
     for (int b = 0; b < n_buses; b++)
-        buffer_printf(&text, "%s{\"bandwidth_bytes_per_s\": %d}", b ? "," : "", b % 2 ? 1000000000 : 2000000000);
+        buffer_printf(&text, "%s{\"bandwidth_bytes_per_s\": %d}", b ? "," : "",
+                      b % 2 ? 1000000000 : 2000000000);
     buffer_printf(&text, "], \"devices\": [");
     for (int d = 0; d < n_devices; d++)
-        buffer_printf(&text, "%s{\"name\": \"g%d\", \"memory_bytes\": 1e12, \"bus\": %d}", d ? "," : "", d, d % n_buses);
+        buffer_printf(&text, "%s{\"name\": \"g%d\", \"memory_bytes\": 1e12, \"bus\": %d}",
+                      d ? "," : "", d, d % n_buses);
     buffer_printf(&text, "], \"peer_bytes_per_s\": [");
     for (int a = 0; a < n_devices; a++)
         for (int b = 0; b < n_devices; b++)
@@ -117,7 +122,8 @@ static inline void graph_random(uint64_t seed, int n_devices, int n_buses, struc
                           : 3000000000u % (unsigned)(a + b + 7) > 3 ? 1500000000
                                                                     : 900000000,
                           b == n_devices - 1 ? "]" : "");
-    buffer_printf(&text, "]}, \"nodes\": [%s], \"edges\": [%s]}", buffer_cstr(&r.nodes), buffer_cstr(&r.edges));
+    buffer_printf(&text, "]}, \"nodes\": [%s], \"edges\": [%s]}", buffer_cstr(&r.nodes),
+                  buffer_cstr(&r.edges));
     graph_from_text(buffer_cstr(&text), g);
     buffer_free(&text);
     buffer_free(&r.nodes);

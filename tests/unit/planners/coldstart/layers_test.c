@@ -1,9 +1,8 @@
-#include "planners/coldstart/layers.h"
-
 #include <math.h>
 #include <time.h>
 
 #include "graphs.h"
+#include "planners/coldstart/layers.h"
 
 static double finish_of(const struct layers *l, const bool *host, bool contention)
 {
@@ -26,8 +25,10 @@ static void random_layers(uint64_t seed, int n, struct layer *out)
     uint64_t state = seed;
     for (int i = 0; i < n; i++) {
         bool params = random_unit(&state) < 0.7;
-        double exec = round(64 * random_unit(&state)), host = exec + round(128 * random_unit(&state));
-        out[i] = (struct layer){.node = i, .exec_s = exec, .host_s = params ? host : exec, .has_params = params};
+        double exec = round(64 * random_unit(&state)),
+               host = exec + round(128 * random_unit(&state));
+        out[i] = (struct layer){
+            .node = i, .exec_s = exec, .host_s = params ? host : exec, .has_params = params};
         out[i].load_s = params ? round(100 * random_unit(&state)) + 1 : 0;
         out[i].read_s = params ? round(80 * random_unit(&state)) : 0;
     }
@@ -52,7 +53,8 @@ static void optimal_choice_equals_trying_all(void **state)
             assert_int_equal(layers_optimal(&l, contention, host, &finish, &exact), 0);
             assert_true(exact);
             if (fabs(finish - best) > 1e-9 || fabs(finish_of(&l, host, contention) - best) > 1e-9)
-                fail_msg("seed %llu, contention %d: %.9g, best is %.9g", (unsigned long long)seed, contention, finish, best);
+                fail_msg("seed %llu, contention %d: %.9g, best is %.9g", (unsigned long long)seed,
+                         contention, finish, best);
         }
     }
 }
@@ -71,7 +73,8 @@ static void chain_of_311_layers_is_exact_within_50_ms(void **state)
         clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &a);
         assert_int_equal(layers_optimal(&l, seed % 2, host, &finish, &exact), 0);
         clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &b);
-        slowest_s = fmax(slowest_s, (double)(b.tv_sec - a.tv_sec) + 1e-9 * (double)(b.tv_nsec - a.tv_nsec));
+        slowest_s =
+            fmax(slowest_s, (double)(b.tv_sec - a.tv_sec) + 1e-9 * (double)(b.tv_nsec - a.tv_nsec));
         assert_true(exact);
     }
     print_message("slowest %.1f ms\n", slowest_s * 1e3);
@@ -110,12 +113,15 @@ static void greedy_and_optimum_equal_the_golden_cases(void **state)
         read_golden_layers(c, layer, l.n);
         assert_int_equal(layers_greedy(&l, &scratch, host), 0);
         for (int i = 0; i < l.n; i++)
-            if (host[i] != (json_integer_value(json_array_get(json_object_get(c, "code_greedy"), (size_t)i)) == 1))
+            if (host[i] != (json_integer_value(
+                                json_array_get(json_object_get(c, "code_greedy"), (size_t)i)) == 1))
                 fail_msg("case %zu: layer %d of the greedy differs", k, i);
-        assert_true(fabs(finish_of(&l, host, false) * 1e3 - json_number_value(json_object_get(c, "finish_greedy"))) < 1e-9);
+        assert_true(fabs(finish_of(&l, host, false) * 1e3 -
+                         json_number_value(json_object_get(c, "finish_greedy"))) < 1e-9);
         assert_int_equal(layers_optimal(&l, false, host, &finish, &exact), 0);
         assert_true(exact);
-        assert_true(fabs(finish * 1e3 - json_number_value(json_object_get(c, "finish_optimal"))) < 1e-9);
+        assert_true(fabs(finish * 1e3 - json_number_value(json_object_get(c, "finish_optimal"))) <
+                    1e-9);
         arena_free(&scratch);
     }
     assert_int_equal(k, 200);

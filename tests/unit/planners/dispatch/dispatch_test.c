@@ -1,15 +1,14 @@
-/* The scheduler's promises: nothing that was sent is late, nothing is booked twice, a probe finds what trying every share finds.
+/* The scheduler's promises: nothing that was sent is late, nothing is booked twice, a probe finds
+ * what trying every share finds.
  */
-#include "planners/dispatch/dispatch.h"
-
+#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
 
-#include <cmocka.h>
-
 #include "planners/dispatch/arrivals.h"
+#include "planners/dispatch/dispatch.h"
 #include "planners/dispatch/reservations.h"
 #include "planners/dispatch/simulate.h"
 #include "planners/pools/pools.h"
@@ -55,7 +54,8 @@ static void served_free(struct served *s)
     example_free(&s->x);
 }
 
-/* ---- books of our own: every interval of every resource, which must not overlap -------------------------------------------- */
+/* ---- books of our own: every interval of every resource, which must not overlap
+ * -------------------------------------------- */
 
 struct book {
     int resource;
@@ -75,8 +75,9 @@ static void book(struct auditor *a, int resource, int64_t start, int64_t end)
     assert_true(start >= a->now && end > start);
     for (int i = 0; i < a->n; i++)
         if (a->books[i].resource == resource && a->books[i].start < end && start < a->books[i].end)
-            fail_msg("resource %d is booked twice: [%lld, %lld) and [%lld, %lld)", resource, (long long)start, (long long)end,
-                     (long long)a->books[i].start, (long long)a->books[i].end);
+            fail_msg("resource %d is booked twice: [%lld, %lld) and [%lld, %lld)", resource,
+                     (long long)start, (long long)end, (long long)a->books[i].start,
+                     (long long)a->books[i].end);
     assert_true(a->n < 200000);
     a->books[a->n++] = (struct book){resource, start, end};
 }
@@ -102,9 +103,11 @@ static void audit(void *ctx, const struct dispatch_action *action)
         int in_pool = leg->share - pl->stages[s].first_share;
         assert_true(in_pool >= 0 && in_pool < pl->stages[s].n_shares);
         if (s > 0) {
-            int from = a->t->shares[path->legs[s - 1].share].node, to = a->t->shares[leg->share].node;
+            int from = a->t->shares[path->legs[s - 1].share].node,
+                to = a->t->shares[leg->share].node;
             assert_true(leg->transfer_start_ns >= ready);
-            assert_int_equal(leg->transfer_end_ns - leg->transfer_start_ns, pl->stages[s - 1].transfer_ns[action->n]);
+            assert_int_equal(leg->transfer_end_ns - leg->transfer_start_ns,
+                             pl->stages[s - 1].transfer_ns[action->n]);
             book(a, a->t->n_shares + 2 * from, leg->transfer_start_ns, leg->transfer_end_ns);
             book(a, a->t->n_shares + 2 * to + 1, leg->transfer_start_ns, leg->transfer_end_ns);
             ready = leg->transfer_end_ns + pl->stages[s - 1].hop_latency_ns;
@@ -160,7 +163,9 @@ static void nothing_that_was_sent_is_late_or_booked_twice(void **state)
             arrived++;
         }
         assert_true(auditor.requests > arrived / 4);
-        assert_int_equal(auditor.requests + auditor.dropped + dispatch_waiting(d, 0) + dispatch_waiting(d, 1), arrived);
+        assert_int_equal(auditor.requests + auditor.dropped + dispatch_waiting(d, 0) +
+                             dispatch_waiting(d, 1),
+                         arrived);
         dispatch_destroy(&d);
         free(stream);
         free(auditor.books);
@@ -168,17 +173,18 @@ static void nothing_that_was_sent_is_late_or_booked_twice(void **state)
     }
 }
 
-/* ---- a probe, done slowly ----------------------------------------------------------------------------------------------------
+/* ---- a probe, done slowly
+ * ----------------------------------------------------------------------------------------------------
  */
 
 struct tables {
     struct line *shares, *up, *down;
 };
 
-/* The earliest end of one stage over all shares of its pool, for a batch that is ready on `from` (a node; -1: the first stage)
- * (algorithm 2). */
-static int64_t slow_stage(const struct dispatch_topology *t, const struct tables *w, const struct dispatch_pipeline *pl, int s,
-                          int n, int from, int64_t ready)
+/* The earliest end of one stage over all shares of its pool, for a batch that is ready on `from` (a
+ * node; -1: the first stage) (algorithm 2). */
+static int64_t slow_stage(const struct dispatch_topology *t, const struct tables *w,
+                          const struct dispatch_pipeline *pl, int s, int n, int from, int64_t ready)
 {
     int64_t best = INT64_MAX;
     for (int i = 0; i < pl->stages[s].n_shares; i++) {
@@ -186,26 +192,28 @@ static int64_t slow_stage(const struct dispatch_topology *t, const struct tables
         int64_t at = ready;
         if (s > 0) {
             int64_t moved = pl->stages[s - 1].transfer_ns[n];
-            at = line_earliest_both(&w->up[from], &w->down[t->shares[share].node], ready, moved) + moved +
-                 pl->stages[s - 1].hop_latency_ns;
+            at = line_earliest_both(&w->up[from], &w->down[t->shares[share].node], ready, moved) +
+                 moved + pl->stages[s - 1].hop_latency_ns;
         }
-        at = line_earliest(&w->shares[share], at, pl->stages[s].compute_ns[n]) + pl->stages[s].compute_ns[n];
+        at = line_earliest(&w->shares[share], at, pl->stages[s].compute_ns[n]) +
+             pl->stages[s].compute_ns[n];
         best = at < best ? at : best;
     }
     return best;
 }
 
-static void enter(const struct dispatch_topology *t, struct tables *w, const struct dispatch_path *path)
+static void enter(const struct dispatch_topology *t, struct tables *w,
+                  const struct dispatch_path *path)
 {
     for (int s = 0; s < t->pipelines[path->pipeline].n_stages; s++) {
         const struct dispatch_leg *leg = &path->legs[s];
         assert_true(line_reserve(&w->shares[leg->share], INT64_MIN, leg->start_ns, leg->end_ns, 0));
         if (s == 0)
             continue;
-        assert_true(line_reserve(&w->up[t->shares[path->legs[s - 1].share].node], INT64_MIN, leg->transfer_start_ns,
-                                 leg->transfer_end_ns, 0));
-        assert_true(
-            line_reserve(&w->down[t->shares[leg->share].node], INT64_MIN, leg->transfer_start_ns, leg->transfer_end_ns, 0));
+        assert_true(line_reserve(&w->up[t->shares[path->legs[s - 1].share].node], INT64_MIN,
+                                 leg->transfer_start_ns, leg->transfer_end_ns, 0));
+        assert_true(line_reserve(&w->down[t->shares[leg->share].node], INT64_MIN,
+                                 leg->transfer_start_ns, leg->transfer_end_ns, 0));
     }
 }
 
@@ -219,7 +227,8 @@ static void a_probe_finds_what_trying_every_share_finds(void **state)
         struct err e = {0};
         uint64_t random = seed;
         serve_example(&s, seed, 3, 2);
-        struct tables w = {calloc((size_t)s.t.n_shares, sizeof(struct line)), calloc((size_t)s.t.n_nodes, sizeof(struct line)),
+        struct tables w = {calloc((size_t)s.t.n_shares, sizeof(struct line)),
+                           calloc((size_t)s.t.n_nodes, sizeof(struct line)),
                            calloc((size_t)s.t.n_nodes, sizeof(struct line))};
         assert_true(w.shares && w.up && w.down);
         assert_int_equal(dispatch_create(&s.t, 0, &d, &e), 0);
@@ -233,7 +242,8 @@ static void a_probe_finds_what_trying_every_share_finds(void **state)
             const struct dispatch_pipeline *pl = &s.t.pipelines[pipeline];
             int64_t ready = now;
             for (int st = 0, from = -1; st < pl->n_stages; st++) {
-                assert_int_equal(path.legs[st].end_ns, slow_stage(&s.t, &w, pl, st, n, from, ready));
+                assert_int_equal(path.legs[st].end_ns,
+                                 slow_stage(&s.t, &w, pl, st, n, from, ready));
                 ready = path.legs[st].end_ns;
                 from = s.t.shares[path.legs[st].share].node;
                 compared++;
@@ -256,7 +266,8 @@ static void a_probe_finds_what_trying_every_share_finds(void **state)
     assert_true(compared > 2000);
 }
 
-/* ---- waiting, dropping, being corrected --------------------------------------------------------------------------------------
+/* ---- waiting, dropping, being corrected
+ * --------------------------------------------------------------------------------------
  */
 
 struct seen {
@@ -280,15 +291,21 @@ static void see(void *ctx, const struct dispatch_action *a)
     s->batch = a->batch;
 }
 
-/* One model, one pipeline of one stage on one device: 10 ms a batch of up to 4, whatever its size; deadline 30 ms. */
-static void tiny_topology(struct dispatch_topology *t, struct dispatch_model *m, struct dispatch_pipeline *p,
-                          struct dispatch_share *share)
+/* One model, one pipeline of one stage on one device: 10 ms a batch of up to 4, whatever its size;
+ * deadline 30 ms. */
+static void tiny_topology(struct dispatch_topology *t, struct dispatch_model *m,
+                          struct dispatch_pipeline *p, struct dispatch_share *share)
 {
     static int64_t compute[5] = {0, 10000000, 10000000, 10000000, 10000000}, none[5];
-    *m = (struct dispatch_model){
-        .name = "tiny", .weight = 1, .rate = 400, .planned_rate = 400, .slo_ns = 30000000, .n_pipelines = 1};
+    *m = (struct dispatch_model){.name = "tiny",
+                                 .weight = 1,
+                                 .rate = 400,
+                                 .planned_rate = 400,
+                                 .slo_ns = 30000000,
+                                 .n_pipelines = 1};
     *p = (struct dispatch_pipeline){.batch = 4, .n_stages = 1, .rate = 400};
-    p->stages[0] = (struct dispatch_stage){.n_shares = 1, .compute_ns = compute, .transfer_ns = none};
+    p->stages[0] =
+        (struct dispatch_stage){.n_shares = 1, .compute_ns = compute, .transfer_ns = none};
     *share = (struct dispatch_share){.part = 1};
     *t = (struct dispatch_topology){.models = m,
                                     .n_models = 1,
@@ -314,7 +331,8 @@ static void a_batch_waits_until_it_is_full_or_the_last_moment(void **state)
     tiny_topology(&t, &m, &p, &share);
     assert_int_equal(dispatch_create(&t, 0, &d, NULL), 0);
     dispatch_arrive(d, 0, 1, 0);
-    assert_int_equal(dispatch_run(d, 0, 0, see, &s), 20000001); /* 30 ms less the 10 ms that it takes */
+    assert_int_equal(dispatch_run(d, 0, 0, see, &s),
+                     20000001); /* 30 ms less the 10 ms that it takes */
     dispatch_arrive(d, 0, 2, 5000000);
     dispatch_run(d, 0, 5000000, see, &s);
     assert_int_equal(s.sent, 0);
@@ -364,8 +382,12 @@ static void a_report_of_a_late_end_moves_later_work(void **state)
     assert_int_equal(dispatch_create(&t, 0, &d, NULL), 0);
     dispatch_arrive(d, 0, 1, 0);
     dispatch_run(d, 0, 0, see, &s);
-    struct dispatch_report r = {
-        .batch = s.batch, .share = 0, .from_share = -1, .planned_start_ns = 0, .start_ns = 0, .end_ns = 17000000};
+    struct dispatch_report r = {.batch = s.batch,
+                                .share = 0,
+                                .from_share = -1,
+                                .planned_start_ns = 0,
+                                .start_ns = 0,
+                                .end_ns = 17000000};
     assert_int_equal(dispatch_correct(d, &r), 0);
     dispatch_arrive(d, 0, 2, 5000000);
     dispatch_run(d, 0, 5000000, see, &s);

@@ -1,14 +1,12 @@
 /* Lines of reservations against an array with one cell a nanosecond. */
-#include "planners/dispatch/reservations.h"
-
+#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "common/env.h"
+#include "planners/dispatch/reservations.h"
 
 enum { SPAN = 4000 };
 
@@ -33,14 +31,16 @@ static void the_earliest_slot_is_that_of_exhaustive_search(void **state)
         memset(busy_a, 0, sizeof busy_a);
         memset(busy_b, 0, sizeof busy_b);
         for (int i = 0; i < 60; i++) {
-            int64_t from = (int64_t)(random_unit(&random) * SPAN), length = 1 + (int64_t)(random_unit(&random) * 60);
+            int64_t from = (int64_t)(random_unit(&random) * SPAN),
+                    length = 1 + (int64_t)(random_unit(&random) * 60);
             struct line *l = i % 2 ? &a : &b;
             char *busy = i % 2 ? busy_a : busy_b;
             int64_t t = line_earliest(l, from, length);
             assert_int_equal(t, brute_earliest(busy, NULL, from, length));
             assert_true(line_reserve(l, 0, t, t + length, (uint32_t)i));
             memset(busy + t, 1, (size_t)length);
-            assert_int_equal(line_earliest_both(&a, &b, from, length), brute_earliest(busy_a, busy_b, from, length));
+            assert_int_equal(line_earliest_both(&a, &b, from, length),
+                             brute_earliest(busy_a, busy_b, from, length));
         }
         line_free(&a);
         line_free(&b);
@@ -75,7 +75,8 @@ static void a_late_end_moves_what_follows(void **state)
     assert_true(line_correct(&l, 1, 10, 10, 27));
     assert_int_equal(line_earliest(&l, 0, 10), 0);
     assert_int_equal(line_earliest(&l, 0, 14), 60);
-    assert_int_equal(line_earliest(&l, 27, 10), 37); /* the second went on at 27, and the third stayed */
+    assert_int_equal(line_earliest(&l, 27, 10),
+                     37); /* the second went on at 27, and the third stayed */
     assert_true(line_correct(&l, 3, 50, 50, 52));
     assert_int_equal(line_end(&l), 52);
     assert_false(line_correct(&l, 9, 0, 0, 1));

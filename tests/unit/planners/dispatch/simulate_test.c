@@ -1,19 +1,19 @@
-/* The simulator: arrivals of the rates asked for, the same outcome by imagined devices as without them, and noise that shows. */
-#include "planners/dispatch/simulate.h"
-
+/* The simulator: arrivals of the rates asked for, the same outcome by imagined devices as without
+ * them, and noise that shows. */
+#include <cmocka.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
 
-#include <cmocka.h>
-
+#include "planners/dispatch/simulate.h"
 #include "planners/pools/margin.h"
 #include "planners/pools/pools.h"
 #include "tests/unit/planners/pools_example.h"
 
-static void make_topology(uint64_t seed, struct example *x, struct pools_answer *answer, struct dispatch_topology *t)
+static void make_topology(uint64_t seed, struct example *x, struct pools_answer *answer,
+                          struct dispatch_topology *t)
 {
     struct err e = {0};
     *answer = (struct pools_answer){0};
@@ -30,13 +30,18 @@ static void make_topology(uint64_t seed, struct example *x, struct pools_answer 
                                            .shares = 2,
                                            .seed = seed},
                  x);
-    struct pools_request rq = {.cluster = &x->c, .workload = &x->w, .slo_margin = -1, .time_limit_s = 0.05, .env = &env_real};
-    if (pools_plan(&rq, answer, &e) < 0 || dispatch_topology_make(&answer->plan, &x->c, &x->w, 0, t, &e) < 0)
+    struct pools_request rq = {.cluster = &x->c,
+                               .workload = &x->w,
+                               .slo_margin = -1,
+                               .time_limit_s = 0.05,
+                               .env = &env_real};
+    if (pools_plan(&rq, answer, &e) < 0 ||
+        dispatch_topology_make(&answer->plan, &x->c, &x->w, 0, t, &e) < 0)
         fail_msg("seed %llu: %s", (unsigned long long)seed, e.text);
 }
 
-static void run(const struct dispatch_topology *t, const struct simulate_options *o, double load, uint64_t seed,
-                struct simulate_result *r)
+static void run(const struct dispatch_topology *t, const struct simulate_options *o, double load,
+                uint64_t seed, struct simulate_result *r)
 {
     struct arrivals *a = malloc(sizeof *a);
     double rates[ARRIVALS_MAX_MODELS];
@@ -69,8 +74,10 @@ static void arrivals_come_in_order_at_the_rate_asked_for(void **state)
             count[x.model]++;
         }
         for (int m = 0; m < 2; m++)
-            if (fabs((double)count[m] / (300 * rates[m]) - 1) > (kind == ARRIVALS_BURSTY ? 0.08 : 0.02))
-                fail_msg("kind %d, model %d: %ld requests in 300 s, asked for %g a second", kind, m, count[m], rates[m]);
+            if (fabs((double)count[m] / (300 * rates[m]) - 1) >
+                (kind == ARRIVALS_BURSTY ? 0.08 : 0.02))
+                fail_msg("kind %d, model %d: %ld requests in 300 s, asked for %g a second", kind, m,
+                         count[m], rates[m]);
         free(a);
     }
 }
@@ -119,8 +126,10 @@ static void imagined_devices_without_noise_change_nothing(void **state)
             assert_int_equal(plain.models[m].in_time, events.models[m].in_time);
             assert_int_equal(events.models[m].late, 0);
             assert_int_equal(plain.models[m].dropped, events.models[m].dropped);
-            assert_memory_equal(plain.models[m].latency, events.models[m].latency, sizeof plain.models[m].latency);
-            assert_int_equal(plain.models[m].arrived, plain.models[m].in_time + plain.models[m].dropped);
+            assert_memory_equal(plain.models[m].latency, events.models[m].latency,
+                                sizeof plain.models[m].latency);
+            assert_int_equal(plain.models[m].arrived,
+                             plain.models[m].in_time + plain.models[m].dropped);
         }
         simulate_result_free(&plain);
         simulate_result_free(&events);
@@ -138,10 +147,12 @@ static void noise_makes_some_late_and_every_request_is_counted_once(void **state
     struct dispatch_topology t;
     struct simulate_result r;
     make_topology(2, &x, &answer, &t);
-    run(&t, &(struct simulate_options){.latency_noise = 0.1, .network_jitter = 0.2, .seed = 5}, 0.8, 3, &r);
+    run(&t, &(struct simulate_options){.latency_noise = 0.1, .network_jitter = 0.2, .seed = 5}, 0.8,
+        3, &r);
     uint64_t late = 0;
     for (int m = 0; m < t.n_models; m++) {
-        assert_int_equal(r.models[m].arrived, r.models[m].in_time + r.models[m].late + r.models[m].dropped);
+        assert_int_equal(r.models[m].arrived,
+                         r.models[m].in_time + r.models[m].late + r.models[m].dropped);
         assert_true(simulate_attainment(&r.models[m]) > 0.8);
         late += r.models[m].late;
     }
@@ -162,7 +173,8 @@ static void the_reactive_scheduler_counts_every_request_too(void **state)
     make_topology(3, &x, &answer, &t);
     run(&t, &(struct simulate_options){.scheduler = SIMULATE_REACTIVE}, 0.9, 3, &r);
     for (int m = 0; m < t.n_models; m++)
-        assert_int_equal(r.models[m].arrived, r.models[m].in_time + r.models[m].late + r.models[m].dropped);
+        assert_int_equal(r.models[m].arrived,
+                         r.models[m].in_time + r.models[m].late + r.models[m].dropped);
     simulate_result_free(&r);
     dispatch_topology_free(&t);
     pools_answer_free(&answer);
@@ -217,15 +229,20 @@ static void auto_margins_serve_no_less_than_the_workloads_own(void **state)
                                            .shares = 2,
                                            .seed = 21},
                  &x);
-    struct pools_request rq = {.cluster = &x.c, .workload = &x.w, .slo_margin = -1, .env = &env_real};
+    struct pools_request rq = {
+        .cluster = &x.c, .workload = &x.w, .slo_margin = -1, .env = &env_real};
     for (int i = 0; i < 2; i++) {
         struct pools_answer a = {0};
         struct dispatch_topology t = {0};
-        int rc = i ? pools_plan_auto(&rq, &(struct pools_margin_options){.seed = 3, .seconds = 20, .plans = 12}, &a, &e)
+        int rc = i ? pools_plan_auto(
+                         &rq, &(struct pools_margin_options){.seed = 3, .seconds = 20, .plans = 12},
+                         &a, &e)
                    : pools_plan(&rq, &a, &e);
         if (rc < 0 || dispatch_topology_make(&a.plan, &x.c, &x.w, 0, &t, &e) < 0)
             fail_msg("%s", e.text);
-        assert_int_equal(pools_served(&t, a.plan.normalized_throughput_per_s, 0.99, 10, 777, 2, &served[i], &e), 0);
+        assert_int_equal(
+            pools_served(&t, a.plan.normalized_throughput_per_s, 0.99, 10, 777, 2, &served[i], &e),
+            0);
         dispatch_topology_free(&t);
         pools_answer_free(&a);
     }

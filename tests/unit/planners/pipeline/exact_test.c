@@ -1,10 +1,9 @@
 /* The joint search against a brute force over small random cases. */
+#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#include <cmocka.h>
 
 #include "planners/pipeline/bound.h"
 #include "planners/pipeline/exact_int.h"
@@ -12,7 +11,8 @@
 
 enum { CASES = 600, SEED = 20240607 };
 
-static void compare_with_brute_force(enum pipeline_objective objective, int cases, int *several_devices, int *infeasible)
+static void compare_with_brute_force(enum pipeline_objective objective, int cases,
+                                     int *several_devices, int *infeasible)
 {
     for (int i = 0; i < cases; i++) {
         uint64_t r = SEED + (uint64_t)i;
@@ -41,7 +41,8 @@ static void compare_with_brute_force(enum pipeline_objective objective, int case
                            : objective == PIPELINE_ENERGY ? a.energy_j
                                                           : 1 / a.prompts_per_s;
             if (fabs(value - best) > 1e-6 * best || a.gap > 1e-6)
-                fail_msg("seed %d: planned %.12g (gap %g), brute force %.12g", SEED + i, value, a.gap, best);
+                fail_msg("seed %d: planned %.12g (gap %g), brute force %.12g", SEED + i, value,
+                         a.gap, best);
             *several_devices += stages > 1;
         }
         json_decref(a.document);
@@ -55,7 +56,8 @@ static void exact_equals_brute_force_for_latency(void **state)
     (void)state;
     int several = 0, infeasible = 0;
     compare_with_brute_force(PIPELINE_LATENCY, CASES, &several, &infeasible);
-    print_message("# %d cases, %d optima use several devices, %d have no plan\n", CASES, several, infeasible);
+    print_message("# %d cases, %d optima use several devices, %d have no plan\n", CASES, several,
+                  infeasible);
     assert_true(several > (CASES - infeasible) / 2);
     assert_true(infeasible < CASES / 4);
 }
@@ -84,8 +86,11 @@ static void search_is_close_to_brute_force_and_above_the_bound(void **state)
         int stages = 0;
         case_make(&r, &k);
         double least = brute_force(&k, PIPELINE_LATENCY, &stages);
-        struct pipeline_request rq = {
-            .cluster = &k.cluster, .profile = &k.profile, .tokens = k.tokens, .batch = k.batch, .unit = k.unit};
+        struct pipeline_request rq = {.cluster = &k.cluster,
+                                      .profile = &k.profile,
+                                      .tokens = k.tokens,
+                                      .batch = k.batch,
+                                      .unit = k.unit};
         struct exact_options options = {.effort = 1};
         assert_int_equal(cost_init(&c, &rq, NULL, 0, &arena, &e), 0);
         assert_int_equal(exact_init(&x, &c, &options, &e), 0);
@@ -94,12 +99,15 @@ static void search_is_close_to_brute_force_and_above_the_bound(void **state)
             feasible++;
             optimal += best.value <= least * (1 + 1e-6);
             if (best.value < least * (1 - 1e-9))
-                fail_msg("seed %d: the search claims %.12g, below the least %.12g", SEED + i, best.value, least);
+                fail_msg("seed %d: the search claims %.12g, below the least %.12g", SEED + i,
+                         best.value, least);
             double bound = bound_of(&c, &options);
             if (!(bound > 0 && bound <= least * (1 + 1e-9)))
-                fail_msg("seed %d: the bound %.12g is not below the least %.12g", SEED + i, bound, least);
+                fail_msg("seed %d: the bound %.12g is not below the least %.12g", SEED + i, bound,
+                         least);
             if (!(best.value <= least * 1.2))
-                fail_msg("seed %d: the search found %.12g, the least is %.12g", SEED + i, best.value, least);
+                fail_msg("seed %d: the search found %.12g, the least is %.12g", SEED + i,
+                         best.value, least);
         }
         arena_free(&arena);
         case_free(&k);

@@ -1,12 +1,11 @@
-#include "planners/pipeline/flow.h"
-
+#include <cmocka.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include <cmocka.h>
+#include "planners/pipeline/flow.h"
 
 static const struct {
     const char *what;
@@ -17,8 +16,20 @@ static const struct {
     {"a slice arrives after its hop and the latency", 2, 1, {1, 2}, {0.5, 0}, {0.25, 0}, 3.75},
     {"hops overlap with compute", 2, 3, {2, 2, 2, 1, 1, 1}, {1, 1, 1, 0, 0, 0}, {0, 0}, 8},
     {"a slow hop is a queue of its own", 2, 3, {1, 1, 1, 1, 1, 1}, {3, 3, 3, 0, 0, 0}, {0, 0}, 11},
-    {"latency delays every slice but queues none", 2, 3, {1, 1, 1, 1, 1, 1}, {0, 0, 0, 0, 0, 0}, {10, 0}, 14},
-    {"a slow stage holds up those before the next", 3, 2, {1, 1, 4, 4, 1, 1}, {0, 0, 0, 0, 0, 0}, {0, 0, 0}, 10},
+    {"latency delays every slice but queues none",
+     2,
+     3,
+     {1, 1, 1, 1, 1, 1},
+     {0, 0, 0, 0, 0, 0},
+     {10, 0},
+     14},
+    {"a slow stage holds up those before the next",
+     3,
+     2,
+     {1, 1, 4, 4, 1, 1},
+     {0, 0, 0, 0, 0, 0},
+     {0, 0, 0},
+     10},
 };
 
 static void makespan_is_that_of_queues_in_a_row(void **state)
@@ -26,8 +37,8 @@ static void makespan_is_that_of_queues_in_a_row(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         double scratch[3];
-        double got =
-            flow_makespan(cases[i].n_stages, cases[i].n_slices, cases[i].compute, cases[i].wire, cases[i].latency, scratch);
+        double got = flow_makespan(cases[i].n_stages, cases[i].n_slices, cases[i].compute,
+                                   cases[i].wire, cases[i].latency, scratch);
         if (fabs(got - cases[i].makespan) > 1e-12)
             fail_msg("%s: %g, expected %g", cases[i].what, got, cases[i].makespan);
     }
@@ -41,7 +52,9 @@ static void schedule_ends_when_the_makespan_says_and_keeps_every_queue(void **st
         struct err e = {0};
         struct pipeline_schedule s;
         int n = cases[i].n_slices, stages = cases[i].n_stages;
-        assert_int_equal(flow_schedule(stages, n, cases[i].compute, cases[i].wire, cases[i].latency, &arena, &s, &e), 0);
+        assert_int_equal(flow_schedule(stages, n, cases[i].compute, cases[i].wire, cases[i].latency,
+                                       &arena, &s, &e),
+                         0);
         assert_true(fabs(s.end_s[stages * n - 1] - cases[i].makespan) < 1e-12);
         for (int j = 0; j < stages; j++)
             for (int k = 0; k < n; k++) {

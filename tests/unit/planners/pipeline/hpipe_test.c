@@ -1,16 +1,17 @@
-/* The published methods on the published testbed: figures that an independent implementation of the paper gets. */
+/* The published methods on the published testbed: figures that an independent implementation of the
+ * paper gets. */
+#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include <cmocka.h>
-
 #include "planners/pipeline/hpipe.h"
 #include "tests/unit/planners/pipeline/cases.h"
 #include "tests/unit/planners/pipeline/shared.h"
 
-/* ---- Algorithm 2 against trying every t_max ----------------------------------------------------------------------------------
+/* ---- Algorithm 2 against trying every t_max
+ * ----------------------------------------------------------------------------------
  */
 
 enum { MAX_UNITS = 9 };
@@ -38,7 +39,8 @@ static void slicing_programme_equals_trying_every_slicing(void **state)
     (void)state;
     uint64_t r = 7;
     for (int round = 0; round < 400; round++) {
-        int n = case_pick(&r, 1, MAX_UNITS), n_stages = case_pick(&r, 1, 6), cuts[MAX_UNITS + 1], n_slices;
+        int n = case_pick(&r, 1, MAX_UNITS), n_stages = case_pick(&r, 1, 6), cuts[MAX_UNITS + 1],
+            n_slices;
         double seconds[MAX_UNITS * (MAX_UNITS + 1) / 2];
         ptrdiff_t row[MAX_UNITS], offset = 0;
         struct arena arena = {0};
@@ -47,7 +49,8 @@ static void slicing_programme_equals_trying_every_slicing(void **state)
             row[i] = offset - i - 1;
             for (int j = i + 1; j <= n; j++)
                 seconds[offset++] =
-                    round % 2 ? case_pick(&r, 1, 9) : case_range(&r, 0.1, 0.3) + (j - i) * case_range(&r, 0.1, 0.3);
+                    round % 2 ? case_pick(&r, 1, 9)
+                              : case_range(&r, 0.1, 0.3) + (j - i) * case_range(&r, 0.1, 0.3);
         }
         assert_int_equal(hpipe_slices(n, row, seconds, n_stages, &arena, cuts, &n_slices, &e), 0);
         double sum = 0, most = 0;
@@ -66,7 +69,8 @@ static void slicing_programme_equals_trying_every_slicing(void **state)
 }
 
 /* ---- figures
- * ---------------------------------------------------------------------------------------------------------------------- */
+ * ----------------------------------------------------------------------------------------------------------------------
+ */
 
 static void published_methods_take_their_known_times(void **state)
 {
@@ -100,7 +104,8 @@ static void published_methods_take_their_known_times(void **state)
         if (pipeline_plan_make(&rq, &arena, &a, &e) < 0)
             fail_msg("%s", e.text);
         if (fabs(a.makespan_s - cases[i].makespan_s) > cases[i].tolerance * cases[i].makespan_s)
-            fail_msg("%s: %.4f s, known %.4f s", pipeline_method_names[cases[i].method], a.makespan_s, cases[i].makespan_s);
+            fail_msg("%s: %.4f s, known %.4f s", pipeline_method_names[cases[i].method],
+                     a.makespan_s, cases[i].makespan_s);
         json_decref(a.document);
         arena_free(&arena);
         cluster_free(&cluster);
@@ -123,11 +128,14 @@ static void exact_plans_reach_the_best_known_times(void **state)
         struct pipeline_answer a;
         if (!shared_load("hpipe/testbed.cluster.json", cases[i].model, &cluster, &profile))
             skip();
-        struct pipeline_request rq = {.cluster = &cluster, .profile = &profile, .tokens = 2048, .env = &env_real};
+        struct pipeline_request rq = {
+            .cluster = &cluster, .profile = &profile, .tokens = 2048, .env = &env_real};
         if (pipeline_plan_make(&rq, &arena, &a, &e) < 0)
             fail_msg("%s", e.text);
-        print_message("# %s: %.4f s, bound %.4f s, planned in %.2f s\n", cases[i].model, a.makespan_s, a.bound,
-                      json_real_value(json_object_get(json_object_get(a.document, "solver"), "seconds")));
+        print_message(
+            "# %s: %.4f s, bound %.4f s, planned in %.2f s\n", cases[i].model, a.makespan_s,
+            a.bound,
+            json_real_value(json_object_get(json_object_get(a.document, "solver"), "seconds")));
         assert_true(a.makespan_s <= cases[i].makespan_s);
         assert_true(a.bound > 0 && a.bound <= a.makespan_s);
         json_decref(a.document);

@@ -1,11 +1,11 @@
-/* The face of the planner: given devices and layers, memory for a context, and the judge of foreign plans. */
+/* The face of the planner: given devices and layers, memory for a context, and the judge of foreign
+ * plans. */
+#include <cmocka.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#include <cmocka.h>
 
 #include "planners/pipeline/pipeline.h"
 #include "tests/unit/planners/pipeline/cases.h"
@@ -25,28 +25,40 @@ struct bed {
     struct pipeline_request rq;
 };
 
-/* Three devices on two nodes, six equal layers that take 0.1 s a token each, twice that on the slow kind. */
+/* Three devices on two nodes, six equal layers that take 0.1 s a token each, twice that on the slow
+ * kind. */
 static void bed_make(struct bed *b)
 {
     *b = (struct bed){0};
+    read_text("{\"format\": \"hp-cluster/1\", \"nodes\": [{\"name\": \"a\", \"devices\": "
+              "[{\"name\": \"g0\", \"kind\": \"fast\", "
+              "\"memory_bytes\": 1000},"
+              "{\"name\": \"g1\", \"kind\": \"slow\", \"memory_bytes\": 1000}], \"device_link\": "
+              "{\"bandwidth_bytes_per_s\": 1000},"
+              "\"nics\": [{\"bandwidth_bytes_per_s\": 100}]}, {\"name\": \"b\", \"devices\": "
+              "[{\"name\": \"g0\", \"kind\": \"fast\","
+              "\"memory_bytes\": 1000}], \"nics\": [{\"bandwidth_bytes_per_s\": 100}]}]}",
+              &b->cluster, NULL);
     read_text(
-        "{\"format\": \"hp-cluster/1\", \"nodes\": [{\"name\": \"a\", \"devices\": [{\"name\": \"g0\", \"kind\": \"fast\", "
-        "\"memory_bytes\": 1000},"
-        "{\"name\": \"g1\", \"kind\": \"slow\", \"memory_bytes\": 1000}], \"device_link\": {\"bandwidth_bytes_per_s\": 1000},"
-        "\"nics\": [{\"bandwidth_bytes_per_s\": 100}]}, {\"name\": \"b\", \"devices\": [{\"name\": \"g0\", \"kind\": \"fast\","
-        "\"memory_bytes\": 1000}], \"nics\": [{\"bandwidth_bytes_per_s\": 100}]}]}",
-        &b->cluster, NULL);
-    read_text("{\"format\": \"hp-profile/1\", \"batch\": 1, \"layers\": ["
-              "{\"class\": \"c\", \"param_bytes\": 100, \"state_bytes_per_token\": 1, \"output_bytes_per_token\": 1},"
-              "{\"class\": \"c\", \"param_bytes\": 100, \"state_bytes_per_token\": 1, \"output_bytes_per_token\": 1},"
-              "{\"class\": \"c\", \"param_bytes\": 100, \"state_bytes_per_token\": 1, \"output_bytes_per_token\": 1},"
-              "{\"class\": \"c\", \"param_bytes\": 100, \"state_bytes_per_token\": 1, \"output_bytes_per_token\": 1},"
-              "{\"class\": \"c\", \"param_bytes\": 100, \"state_bytes_per_token\": 1, \"output_bytes_per_token\": 1},"
-              "{\"class\": \"c\", \"param_bytes\": 100, \"state_bytes_per_token\": 1, \"output_bytes_per_token\": 1}],"
-              "\"latency\": {\"fast\": {\"c\": {\"slice\": [1, 100], \"prefix\": [0], \"seconds\": [[0.1], [10]]}},"
-              "\"slow\": {\"c\": {\"slice\": [1, 100], \"prefix\": [0], \"seconds\": [[0.2], [20]]}}}}",
-              NULL, &b->profile);
-    b->rq = (struct pipeline_request){.cluster = &b->cluster, .profile = &b->profile, .tokens = 32, .unit = 8};
+        "{\"format\": \"hp-profile/1\", \"batch\": 1, \"layers\": ["
+        "{\"class\": \"c\", \"param_bytes\": 100, \"state_bytes_per_token\": 1, "
+        "\"output_bytes_per_token\": 1},"
+        "{\"class\": \"c\", \"param_bytes\": 100, \"state_bytes_per_token\": 1, "
+        "\"output_bytes_per_token\": 1},"
+        "{\"class\": \"c\", \"param_bytes\": 100, \"state_bytes_per_token\": 1, "
+        "\"output_bytes_per_token\": 1},"
+        "{\"class\": \"c\", \"param_bytes\": 100, \"state_bytes_per_token\": 1, "
+        "\"output_bytes_per_token\": 1},"
+        "{\"class\": \"c\", \"param_bytes\": 100, \"state_bytes_per_token\": 1, "
+        "\"output_bytes_per_token\": 1},"
+        "{\"class\": \"c\", \"param_bytes\": 100, \"state_bytes_per_token\": 1, "
+        "\"output_bytes_per_token\": 1}],"
+        "\"latency\": {\"fast\": {\"c\": {\"slice\": [1, 100], \"prefix\": [0], \"seconds\": "
+        "[[0.1], [10]]}},"
+        "\"slow\": {\"c\": {\"slice\": [1, 100], \"prefix\": [0], \"seconds\": [[0.2], [20]]}}}}",
+        NULL, &b->profile);
+    b->rq = (struct pipeline_request){
+        .cluster = &b->cluster, .profile = &b->profile, .tokens = 32, .unit = 8};
 }
 
 static void bed_free(struct bed *b)
@@ -65,7 +77,9 @@ static int make(struct bed *b, struct err *e)
     return pipeline_plan_make(&b->rq, &b->arena, &b->answer, e);
 }
 
-/* ---- what a stage runs at once ----------------------------------------------------------------------------------------------- */
+/* ---- what a stage runs at once
+ * -----------------------------------------------------------------------------------------------
+ */
 
 static void no_slice_is_longer_than_a_stage_runs_at_once(void **state)
 {
@@ -93,14 +107,17 @@ static void no_slice_is_longer_than_a_stage_runs_at_once(void **state)
             }
             assert_int_equal(sum, 60);
             assert_true(b.answer.plan.n_slices >= 60 / limit);
-            assert_true(b.answer.makespan_s >= whole * (1 - 1e-9)); /* time per token is the same here at any length */
+            assert_true(b.answer.makespan_s >=
+                        whole * (1 - 1e-9)); /* time per token is the same here at any length */
         }
     b.rq.max_slice = -1;
     assert_int_equal(make(&b, &e), HP_EINVAL);
     bed_free(&b);
 }
 
-/* ---- what the caller fixes ------------------------------------------------------------------------------------------------- */
+/* ---- what the caller fixes
+ * -------------------------------------------------------------------------------------------------
+ */
 
 static void given_devices_are_all_used_in_their_order(void **state)
 {
@@ -144,7 +161,8 @@ static void given_layers_stay_and_only_slices_are_chosen(void **state)
 static void nonsense_in_a_request_is_named(void **state)
 {
     (void)state;
-    static const int twice[] = {0, 0}, unknown[] = {7}, two[] = {0, 1}, short_ends[] = {2, 5}, empty_stage[] = {6, 6};
+    static const int twice[] = {0, 0}, unknown[] = {7}, two[] = {0, 1}, short_ends[] = {2, 5},
+                     empty_stage[] = {6, 6};
     const struct {
         struct pipeline_request change;
         int code;
@@ -153,9 +171,13 @@ static void nonsense_in_a_request_is_named(void **state)
         {{.devices = twice, .n_devices = 2}, HP_EINVAL, "a/g0 is named twice"},
         {{.devices = unknown, .n_devices = 1}, HP_ENOENT, "no device number 7"},
         {{.devices = two, .n_devices = 2, .layer_ends = short_ends}, HP_EINVAL, "cover all 6"},
-        {{.devices = two, .n_devices = 2, .layer_ends = empty_stage}, HP_EINVAL, "at least one layer"},
+        {{.devices = two, .n_devices = 2, .layer_ends = empty_stage},
+         HP_EINVAL,
+         "at least one layer"},
         {{.layer_ends = short_ends}, HP_EINVAL, "without the devices"},
-        {{.devices = two, .n_devices = 2, .layer_ends = short_ends, .method = PIPELINE_HPIPE}, HP_EINVAL, ""},
+        {{.devices = two, .n_devices = 2, .layer_ends = short_ends, .method = PIPELINE_HPIPE},
+         HP_EINVAL,
+         ""},
         {{.tokens = -1}, HP_EINVAL, "at least 1"},
         {{.context_tokens = 1e6}, HP_EINFEASIBLE, "no device fits even the smallest layer"},
         {{.context_tokens = 450}, HP_EINFEASIBLE, "too little memory"},
@@ -188,7 +210,8 @@ static void memory_is_counted_for_the_context_and_its_sequences(void **state)
     for (int j = 0; j < b.answer.plan.n_stages; j++) {
         const struct plan_stage *s = &b.answer.plan.stages[j];
         assert_true(fabs(s->memory_bytes - (s->end_layer - s->first_layer) * 200.0) < 1e-9);
-        assert_true(fabs(b.answer.stages[j].kv_bytes + b.answer.stages[j].weight_bytes - s->memory_bytes) < 1e-9);
+        assert_true(fabs(b.answer.stages[j].kv_bytes + b.answer.stages[j].weight_bytes -
+                         s->memory_bytes) < 1e-9);
     }
     bed_free(&b);
 }
@@ -203,8 +226,11 @@ static void a_cached_prefix_is_where_slices_start(void **state)
         struct pipeline_answer cold, warm;
         struct err e = {0};
         case_make(&r, &k);
-        struct pipeline_request rq = {
-            .cluster = &k.cluster, .profile = &k.profile, .tokens = k.tokens, .unit = k.unit, .brief = true};
+        struct pipeline_request rq = {.cluster = &k.cluster,
+                                      .profile = &k.profile,
+                                      .tokens = k.tokens,
+                                      .unit = k.unit,
+                                      .brief = true};
         if (pipeline_plan_make(&rq, &arena, &cold, &e) == 0) {
             rq.cached_tokens = 64;
             rq.context_tokens = k.tokens;
@@ -219,7 +245,8 @@ static void a_cached_prefix_is_where_slices_start(void **state)
 }
 
 /* ---- the judge
- * ------------------------------------------------------------------------------------------------------------------- */
+ * -------------------------------------------------------------------------------------------------------------------
+ */
 
 static json_t *judge(struct bed *b, json_t *plan)
 {
@@ -261,9 +288,14 @@ static void the_judge_names_what_is_wrong(void **state)
 {
     (void)state;
     const int devices[] = {0, 2};
-    static const char *const says[] = {
-        "no device x/y",        "more than one stage",     "the slices have 40 tokens", "needs ",
-        "predicted makespan_s", "no multiple of the unit", "ends at layer 9 of 6",      "the last stage ends at layer 5 of 6"};
+    static const char *const says[] = {"no device x/y",
+                                       "more than one stage",
+                                       "the slices have 40 tokens",
+                                       "needs ",
+                                       "predicted makespan_s",
+                                       "no multiple of the unit",
+                                       "ends at layer 9 of 6",
+                                       "the last stage ends at layer 5 of 6"};
     for (int edit = 0; edit < (int)(sizeof says / sizeof *says); edit++) {
         struct bed b;
         struct err e;
@@ -278,7 +310,9 @@ static void the_judge_names_what_is_wrong(void **state)
         case 1: json_object_set_new(last, "device", json_string("a/g0")); break;
         case 2: json_object_set_new(plan, "slices", json_pack("[i, i]", 16, 24)); break;
         case 3: b.rq.context_tokens = 5000; break;
-        case 4: json_object_set_new(json_object_get(plan, "predicted"), "makespan_s", json_real(1)); break;
+        case 4:
+            json_object_set_new(json_object_get(plan, "predicted"), "makespan_s", json_real(1));
+            break;
         case 5: json_object_set_new(plan, "slices", json_pack("[i, i]", 15, 17)); break;
         case 6: json_array_set_new(json_object_get(last, "layers"), 1, json_integer(9)); break;
         default: json_array_set_new(json_object_get(last, "layers"), 1, json_integer(5));
@@ -311,17 +345,22 @@ static void throughput_counts_the_tokens_that_requests_make(void **state)
         bed_make(&b);
         cluster_free(&b.cluster);
         profile_free(&b.profile);
-        read_text(
-            "{\"format\": \"hp-cluster/1\", \"nodes\": [{\"name\": \"n\", \"devices\": [{\"name\": \"g0\", \"kind\": \"a\", "
-            "\"memory_bytes\": 1e9},"
-            "{\"name\": \"g1\", \"kind\": \"b\", \"memory_bytes\": 1e9}], \"device_link\": {\"bandwidth_bytes_per_s\": 1e9}}]}",
-            &b.cluster, NULL);
+        read_text("{\"format\": \"hp-cluster/1\", \"nodes\": [{\"name\": \"n\", \"devices\": "
+                  "[{\"name\": \"g0\", \"kind\": \"a\", "
+                  "\"memory_bytes\": 1e9},"
+                  "{\"name\": \"g1\", \"kind\": \"b\", \"memory_bytes\": 1e9}], \"device_link\": "
+                  "{\"bandwidth_bytes_per_s\": 1e9}}]}",
+                  &b.cluster, NULL);
         struct buffer text = {0};
         buffer_printf(&text, "{\"format\": \"hp-profile/1\", \"layers\": [");
         for (int l = 0; l < 6; l++)
-            buffer_printf(&text, "%s{\"class\": \"c\", \"output_bytes_per_token\": 1}", l ? "," : "");
-        buffer_printf(&text, "], \"latency\": {\"a\": {\"c\": {\"slice\": [1, 32], \"prefix\": [0], \"seconds\": [[0.5], [1]]}},"
-                             "\"b\": {\"c\": {\"slice\": [1, 32], \"prefix\": [0], \"seconds\": [[0.1], [3]]}}}}");
+            buffer_printf(&text, "%s{\"class\": \"c\", \"output_bytes_per_token\": 1}",
+                          l ? "," : "");
+        buffer_printf(
+            &text,
+            "], \"latency\": {\"a\": {\"c\": {\"slice\": [1, 32], \"prefix\": [0], \"seconds\": "
+            "[[0.5], [1]]}},"
+            "\"b\": {\"c\": {\"slice\": [1, 32], \"prefix\": [0], \"seconds\": [[0.1], [3]]}}}}");
         read_text(buffer_cstr(&text), NULL, &b.profile);
         buffer_free(&text);
         b.rq = (struct pipeline_request){.cluster = &b.cluster,

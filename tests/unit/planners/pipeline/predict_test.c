@@ -1,10 +1,9 @@
 /* What is predicted for a prompt is what its plan says: the two come from one flow. */
+#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#include <cmocka.h>
 
 #include "planners/pipeline/predict.h"
 #include "tests/unit/planners/pipeline/cases.h"
@@ -21,16 +20,25 @@ static void the_plans_own_slices_take_its_makespan(void **state)
         struct small_case k = {0};
         case_make(&seed, &k);
         for (size_t m = 0; m < sizeof methods / sizeof *methods; m++) {
-            struct pipeline_request rq = {.cluster = &k.cluster, .profile = &k.profile, .tokens = k.tokens, .batch = k.batch, .unit = k.unit, .method = methods[m], .brief = true};
+            struct pipeline_request rq = {.cluster = &k.cluster,
+                                          .profile = &k.profile,
+                                          .tokens = k.tokens,
+                                          .batch = k.batch,
+                                          .unit = k.unit,
+                                          .method = methods[m],
+                                          .brief = true};
             struct arena arena = {0};
             struct pipeline_answer a;
             struct pipeline_schedule s;
             struct err e = {0};
             if (pipeline_plan_make(&rq, &arena, &a, &e) == 0) {
-                assert_int_equal(predict_schedule(&k.cluster, &k.profile, &a.plan, a.plan.slices, a.plan.n_slices, 0, k.batch, &arena, &s, &e), 0);
+                assert_int_equal(predict_schedule(&k.cluster, &k.profile, &a.plan, a.plan.slices,
+                                                  a.plan.n_slices, 0, k.batch, &arena, &s, &e),
+                                 0);
                 double end = s.end_s[s.n_stages * s.n_slices - 1];
                 if (fabs(end - a.makespan_s) > 1e-9 * a.makespan_s)
-                    fail_msg("seed 11, case %d, method %s: predicted %.12g s, planned %.12g s", i, pipeline_method_names[methods[m]], end, a.makespan_s);
+                    fail_msg("seed 11, case %d, method %s: predicted %.12g s, planned %.12g s", i,
+                             pipeline_method_names[methods[m]], end, a.makespan_s);
                 compared++;
                 json_decref(a.document);
             }
@@ -60,8 +68,12 @@ static void what_cannot_be_predicted_says_why(void **state)
         struct arena arena = {0};
         struct pipeline_schedule s;
         struct err e = {0};
-        assert_int_equal(predict_schedule(&k.cluster, &k.profile, &plan, slices, 1, 0, 0, &arena, &s, &e), codes[i]);
-        assert_int_equal(predict_schedule(&k.cluster, &k.profile, &plan, slices, 0, 0, 0, &arena, &s, &e), HP_EINVAL);
+        assert_int_equal(
+            predict_schedule(&k.cluster, &k.profile, &plan, slices, 1, 0, 0, &arena, &s, &e),
+            codes[i]);
+        assert_int_equal(
+            predict_schedule(&k.cluster, &k.profile, &plan, slices, 0, 0, 0, &arena, &s, &e),
+            HP_EINVAL);
         arena_free(&arena);
     }
     case_free(&k);

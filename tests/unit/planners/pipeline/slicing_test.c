@@ -1,9 +1,8 @@
+#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#include <cmocka.h>
 
 #include "planners/pipeline/pipeline.h"
 #include "planners/pipeline/slicing.h"
@@ -26,10 +25,14 @@ static bool bed_make(struct bed *b)
 {
     struct err e = {0};
     *b = (struct bed){0};
-    if (!shared_load("hpipe/testbed.cluster.json", "hpipe/gpt3-2b.profile.json", &b->cluster, &b->profile))
+    if (!shared_load("hpipe/testbed.cluster.json", "hpipe/gpt3-2b.profile.json", &b->cluster,
+                     &b->profile))
         return false;
-    b->rq = (struct pipeline_request){
-        .cluster = &b->cluster, .profile = &b->profile, .tokens = 2048, .method = PIPELINE_HPIPE, .brief = true};
+    b->rq = (struct pipeline_request){.cluster = &b->cluster,
+                                      .profile = &b->profile,
+                                      .tokens = 2048,
+                                      .method = PIPELINE_HPIPE,
+                                      .brief = true};
     if (pipeline_plan_make(&b->rq, &b->arena, &b->plan, &e) < 0 ||
         slicing_create(&b->rq, &b->plan.plan, CONTEXT, &b->slicing, &e) < 0)
         fail_msg("%s", e.text);
@@ -85,7 +88,13 @@ static void lookups_reject_what_is_beyond_the_context(void **state)
     struct slicing_cursor c;
     static const struct {
         int length, cached;
-    } cases[] = {{0, 0}, {-1, 0}, {1, -1}, {CONTEXT + 1, 0}, {1, CONTEXT}, {CONTEXT, 1}, {INT32_MAX, INT32_MAX}};
+    } cases[] = {{0, 0},
+                 {-1, 0},
+                 {1, -1},
+                 {CONTEXT + 1, 0},
+                 {1, CONTEXT},
+                 {CONTEXT, 1},
+                 {INT32_MAX, INT32_MAX}};
     if (!bed_make(&b))
         skip();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
@@ -95,7 +104,8 @@ static void lookups_reject_what_is_beyond_the_context(void **state)
     bed_free(&b);
 }
 
-/* How much longer the prepared slices take than the best that a search finds for this length and prefix. */
+/* How much longer the prepared slices take than the best that a search finds for this length and
+ * prefix. */
 static double slower_than_search(struct bed *b, int length, int cached)
 {
     int slices[MOST], devices[8], ends[8], n = list_slices(b->slicing, length, cached, slices);
@@ -116,7 +126,8 @@ static double slower_than_search(struct bed *b, int length, int cached)
     rq.layer_ends = ends;
     if (pipeline_plan_make(&rq, &arena, &a, &e) < 0)
         fail_msg("%s", e.text);
-    double ratio = slicing_predict(b->slicing, cached, slices, n, NULL, NULL, scratch) / a.makespan_s;
+    double ratio =
+        slicing_predict(b->slicing, cached, slices, n, NULL, NULL, scratch) / a.makespan_s;
     json_decref(a.document);
     arena_free(&arena);
     return ratio;
@@ -134,8 +145,10 @@ static void prepared_slices_are_close_to_the_best_for_each_length_and_prefix(voi
     for (int cached = 160; cached < CONTEXT; cached = cached * 2 + 48)
         for (int length = 16; length <= CONTEXT - cached; length = length * 2 + 16)
             worst_cached = fmax(worst_cached, slower_than_search(&b, length / 16 * 16, cached));
-    print_message("# at most %.2f %% slower than a search without a prefix, %.2f %% with one; %zu bytes for a context of %d\n",
-                  (worst - 1) * 100, (worst_cached - 1) * 100, slicing_memory_bytes(b.slicing), CONTEXT);
+    print_message("# at most %.2f %% slower than a search without a prefix, %.2f %% with one; %zu "
+                  "bytes for a context of %d\n",
+                  (worst - 1) * 100, (worst_cached - 1) * 100, slicing_memory_bytes(b.slicing),
+                  CONTEXT);
     assert_true(worst < 1.01);
     assert_true(worst_cached < 1.03);
     assert_true(slicing_memory_bytes(b.slicing) < 400000);

@@ -1,12 +1,11 @@
-#include "common/profile.h"
-#include "planners/pipeline/pipeline.h"
-
+#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include <cmocka.h>
+#include "common/profile.h"
+#include "planners/pipeline/pipeline.h"
 
 static void slices_are_as_long_as_is_useful_where_nobody_says(void **state)
 {
@@ -14,16 +13,19 @@ static void slices_are_as_long_as_is_useful_where_nobody_says(void **state)
     static const struct {
         double useful;
         int asked, tokens, unit;
-    } cases[] = {{0, 0, 2048, 16}, {64, 0, 2048, 64}, {64, 0, 256, 32}, {64, 8, 2048, 8}, {4, 0, 2048, 16}, {500, 0, 64, 16}, {0, 32, 10, 32}};
+    } cases[] = {{0, 0, 2048, 16}, {64, 0, 2048, 64}, {64, 0, 256, 32}, {64, 8, 2048, 8},
+                 {4, 0, 2048, 16}, {500, 0, 64, 16},  {0, 32, 10, 32}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct profile p = {.useful_slice_tokens = cases[i].useful};
-        struct pipeline_request rq = {.profile = &p, .tokens = cases[i].tokens, .unit = cases[i].asked};
+        struct pipeline_request rq = {
+            .profile = &p, .tokens = cases[i].tokens, .unit = cases[i].asked};
         assert_int_equal(pipeline_unit(&rq), cases[i].unit);
     }
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(slices_are_as_long_as_is_useful_where_nobody_says)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(slices_are_as_long_as_is_useful_where_nobody_says)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,18 +1,18 @@
 /* The planner of pools against exhaustive search on small clusters, and against its own bounds. */
+#include <cmocka.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdlib.h>
 
-#include <cmocka.h>
-
 #include "planners/pools/check.h"
 #include "planners/pools/pools.h"
 #include "planners/pools/relax.h"
 #include "tests/unit/planners/pools_example.h"
 
-/* ---- exhaustive search: every set of pipelines, every number of devices, one model --------------------------------------- */
+/* ---- exhaustive search: every set of pipelines, every number of devices, one model
+ * --------------------------------------- */
 
 struct brute {
     const struct pools_problem *p;
@@ -29,11 +29,15 @@ static void brute_list(struct brute *b, struct pools_structure *s, int first, do
             for (int end = first + 1; end <= m->n_layers; end++) {
                 double seconds = used + pools_compute_s(m, k, share, s->batch, first, end);
                 if (s->n_stages > 0)
-                    seconds += pools_transfer_s(b->p, m, first, s->stages[s->n_stages - 1].kind, k) * m->batches[s->batch];
-                if (seconds > m->budget_s || (end < m->n_layers && s->n_stages + 1 == b->p->max_stages))
+                    seconds +=
+                        pools_transfer_s(b->p, m, first, s->stages[s->n_stages - 1].kind, k) *
+                        m->batches[s->batch];
+                if (seconds > m->budget_s ||
+                    (end < m->n_layers && s->n_stages + 1 == b->p->max_stages))
                     continue;
                 double x = pools_share_rate(b->p, m, k, share, s->batch, first, end);
-                s->stages[s->n_stages++] = (struct pools_stage){k, share, first, end, 0, x, x * b->p->kinds[k].shares[share]};
+                s->stages[s->n_stages++] = (struct pools_stage){
+                    k, share, first, end, 0, x, x * b->p->kinds[k].shares[share]};
                 if (end == m->n_layers && b->n < 4096)
                     b->all[b->n++] = *s;
                 else if (end < m->n_layers)
@@ -93,7 +97,11 @@ static double brute_objective(const struct pools_problem *p)
 
 static double plan_objective(const struct example *x, int share, double *bound)
 {
-    struct pools_request rq = {.cluster = &x->c, .workload = &x->w, .share_devices = share, .slo_margin = -1, .env = &env_real};
+    struct pools_request rq = {.cluster = &x->c,
+                               .workload = &x->w,
+                               .share_devices = share,
+                               .slo_margin = -1,
+                               .env = &env_real};
     struct pools_answer a = {0};
     struct pools_check_result checked;
     struct err e = {0};
@@ -101,7 +109,8 @@ static double plan_objective(const struct example *x, int share, double *bound)
     double value = 0;
     if (rc == 0) {
         value = a.plan.normalized_throughput_per_s;
-        if (pools_check(&a.plan, &x->c, &x->w, &(struct pools_check_options){share, -1}, &checked, &e) < 0)
+        if (pools_check(&a.plan, &x->c, &x->w, &(struct pools_check_options){share, -1}, &checked,
+                        &e) < 0)
             fail_msg("seed gave a plan that is not valid: %s", e.text);
         assert_true(fabs(checked.normalized_throughput_per_s - value) < 1e-6 * value);
         if (bound)
@@ -134,7 +143,8 @@ static void whole_devices_are_planned_as_well_as_by_exhaustive_search(void **sta
         assert_int_equal(pools_problem_make(&x.c, &x.w, &p, &e), 0);
         double best = brute_objective(&p), found = plan_objective(&x, 0, NULL);
         if (fabs(best - found) > 1e-9 * best)
-            fail_msg("seed %llu: planned %.9g, exhaustive search %.9g", (unsigned long long)seed, found, best);
+            fail_msg("seed %llu: planned %.9g, exhaustive search %.9g", (unsigned long long)seed,
+                     found, best);
         pools_problem_free(&p);
         example_free(&x);
     }
@@ -252,7 +262,8 @@ static void a_deadline_that_nothing_meets_is_infeasible_and_says_why(void **stat
                                            .shares = 1,
                                            .seed = 3},
                  &x);
-    struct pools_request rq = {.cluster = &x.c, .workload = &x.w, .share_devices = -1, .slo_margin = -1, .env = &env_real};
+    struct pools_request rq = {
+        .cluster = &x.c, .workload = &x.w, .share_devices = -1, .slo_margin = -1, .env = &env_real};
     assert_int_equal(pools_plan(&rq, &a, &e), HP_EINFEASIBLE);
     assert_non_null(strstr(e.text, "m0: no pipeline meets its deadline: 1 ms"));
     pools_answer_free(&a);
@@ -286,7 +297,8 @@ static void the_published_programme_agrees_on_a_small_cluster(void **state)
                                .env = &env_real};
     assert_int_equal(pools_plan(&rq, &a, &e), 0);
     if (a.complete)
-        assert_true(fabs(a.plan.normalized_throughput_per_s / plan_objective(&x, 0, NULL) - 1) < 1e-6);
+        assert_true(fabs(a.plan.normalized_throughput_per_s / plan_objective(&x, 0, NULL) - 1) <
+                    1e-6);
     pools_answer_free(&a);
     example_free(&x);
 }

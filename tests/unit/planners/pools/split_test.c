@@ -1,16 +1,14 @@
 /* Splitting a fine profile, against exhaustive search over the cuts. */
-#include "planners/pools/split.h"
-
+#include <cmocka.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "common/bytes.h"
 #include "common/env.h"
+#include "planners/pools/split.h"
 
 enum { LAYERS = 12 };
 
@@ -22,16 +20,18 @@ static void make_profile(uint64_t seed, struct profile *p)
     struct err e = {0};
     buffer_printf(&b, "{\"format\":\"hp-profile/1\",\"model\":\"m\",\"layers\":[");
     for (int l = 0; l < LAYERS; l++)
-        buffer_printf(&b, "%s{\"class\":\"l%d\",\"output_bytes\":%d,\"param_bytes\":%d}", l ? "," : "", l,
-                      (int)(1 + 9 * random_unit(&seed)), l);
+        buffer_printf(&b, "%s{\"class\":\"l%d\",\"output_bytes\":%d,\"param_bytes\":%d}",
+                      l ? "," : "", l, (int)(1 + 9 * random_unit(&seed)), l);
     buffer_printf(&b, "],\"latency\":{\"A\":{");
     for (int l = 0; l < LAYERS; l++)
-        buffer_printf(&b, "%s\"l%d\":{\"share\":[1,2],\"batch\":[1,2],\"seconds\":[[%.6f,%.6f],[0.5,%s]]}", l ? "," : "", l,
-                      0.5 + random_unit(&seed), 2.0, l == 3 ? "null" : "0.9");
+        buffer_printf(
+            &b, "%s\"l%d\":{\"share\":[1,2],\"batch\":[1,2],\"seconds\":[[%.6f,%.6f],[0.5,%s]]}",
+            l ? "," : "", l, 0.5 + random_unit(&seed), 2.0, l == 3 ? "null" : "0.9");
     buffer_printf(&b, "}}}");
     const char *text = buffer_cstr(&b);
     *p = (struct profile){0};
-    if (json_parse_at("p.json", text, strlen(text), &root, &at, &e) < 0 || profile_from_json(&at, p, &e) < 0)
+    if (json_parse_at("p.json", text, strlen(text), &root, &at, &e) < 0 ||
+        profile_from_json(&at, p, &e) < 0)
         fail_msg("%s", e.text);
     json_decref(root);
     buffer_free(&b);
@@ -103,7 +103,8 @@ static void blocks_add_up_and_holes_stay_holes(void **state)
     assert_true(fabs(whole - blocks) < 1e-9);
     for (int b = 0; b < 3; b++) {
         bool has_hole = s.end[b] > 3 && (b == 0 || s.end[b - 1] <= 3);
-        assert_int_equal(isnan(profile_table_of(&q, 0, q.layers[b].class_index)->seconds[3]), has_hole);
+        assert_int_equal(isnan(profile_table_of(&q, 0, q.layers[b].class_index)->seconds[3]),
+                         has_hole);
     }
     assert_true(q.layers[2].output_bytes == p.layers[LAYERS - 1].output_bytes);
     profile_free(&q);

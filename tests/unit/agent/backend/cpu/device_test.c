@@ -1,14 +1,13 @@
-/* The CPU as a device, through its table alone: products in every form and on any number of threads, memory limits, KV blocks. */
-#include "agent/backend/backend.h"
-
+/* The CPU as a device, through its table alone: products in every form and on any number of
+ * threads, memory limits, KV blocks. */
+#include <cmocka.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "agent/backend/backend.h"
 #include "common/env.h"
 
 static struct device *open_cpu(const char *kernels, int threads, uint64_t memory)
@@ -55,7 +54,8 @@ struct product_case {
     bool accumulate, bias;
 };
 
-/* A case with its numbers, and its result in double precision; `magnitude` is what the products sum to without signs. */
+/* A case with its numbers, and its result in double precision; `magnitude` is what the products sum
+ * to without signs. */
 struct product {
     const struct product_case *c;
     float *x, *w, *bias, *before, *out;
@@ -65,7 +65,10 @@ struct product {
 static struct product product_by_hand(const struct product_case *c)
 {
     size_t n = c->rows * c->outputs;
-    struct product p = {.c = c, .want = calloc(n, sizeof(double)), .magnitude = calloc(n, sizeof(double)), .out = calloc(n, sizeof(float))};
+    struct product p = {.c = c,
+                        .want = calloc(n, sizeof(double)),
+                        .magnitude = calloc(n, sizeof(double)),
+                        .out = calloc(n, sizeof(float))};
     p.x = random_floats(c->rows * c->inputs, 1);
     p.w = random_floats(c->outputs * c->inputs, 2);
     p.bias = random_floats(c->outputs, 3);
@@ -85,7 +88,8 @@ static struct product product_by_hand(const struct product_case *c)
 
 static void product_free(struct product *p)
 {
-    free(p->x), free(p->w), free(p->bias), free(p->before), free(p->out), free(p->want), free(p->magnitude);
+    free(p->x), free(p->w), free(p->bias), free(p->before), free(p->out), free(p->want),
+        free(p->magnitude);
 }
 
 static void check_product(struct device *d, struct product *p, bool f32)
@@ -96,18 +100,20 @@ static void check_product(struct device *d, struct product *p, bool f32)
     struct stream *s;
     struct err e = {0};
     assert_int_equal(b->stream_create(d, &s, &e), 0);
-    struct weight matrix = matrix_of(p->w, c->outputs, c->inputs), vector = matrix_of(p->bias, 1, c->outputs);
+    struct weight matrix = matrix_of(p->w, c->outputs, c->inputs),
+                  vector = matrix_of(p->bias, 1, c->outputs);
     struct device_weight *dw, *db;
     assert_int_equal(b->weight_load(d, &matrix, WEIGHT_MATMUL, f32, &dw, &e), 0);
     assert_int_equal(b->weight_load(d, &vector, WEIGHT_VECTOR, f32, &db, &e), 0);
-    struct tensor x = tensor_of(d, s, p->x, c->rows * c->inputs), out = tensor_of(d, s, p->before, n);
+    struct tensor x = tensor_of(d, s, p->x, c->rows * c->inputs),
+                  out = tensor_of(d, s, p->before, n);
     b->matmul(s, x, dw, c->bias ? db : NULL, (uint32_t)c->rows, c->accumulate, out);
     assert_int_equal(b->stream_wait(s, &e), 0);
     b->tensor_read(s, out, 0, p->out, n * sizeof *p->out);
     for (size_t i = 0; i < n; i++)
         if (!(fabs((double)p->out[i] - p->want[i]) <= (f32 ? 1e-6 : 4e-3) * p->magnitude[i]))
-            fail_msg("%s: %zu x %zu x %zu, element %zu: %g, expected %g", b->device_describe(d), c->rows, c->outputs, c->inputs, i,
-                     (double)p->out[i], p->want[i]);
+            fail_msg("%s: %zu x %zu x %zu, element %zu: %g, expected %g", b->device_describe(d),
+                     c->rows, c->outputs, c->inputs, i, (double)p->out[i], p->want[i]);
     b->weight_free(d, &dw);
     b->weight_free(d, &db);
     b->tensor_free(d, &x);
@@ -121,8 +127,10 @@ static void products_are_right_in_every_form_and_on_any_number_of_threads(void *
     static const char *const kernels[] = {"plain", "avx2", "avx512", "avx512_bf16"};
     /* The larger ones are packed for bf16; the odd ones leave panels and chunks half full. */
     static const struct product_case cases[] = {
-        {1, 3, 5, false, false},    {1, 130, 33, true, true},  {9, 65, 600, false, true},    {70, 64, 64, true, false},   {1, 520, 520, false, true},
-        {3, 513, 515, true, false}, {7, 513, 515, true, true}, {15, 1000, 300, false, true}, {33, 515, 514, true, false}, {12, 600, 513, false, false},
+        {1, 3, 5, false, false},      {1, 130, 33, true, true},     {9, 65, 600, false, true},
+        {70, 64, 64, true, false},    {1, 520, 520, false, true},   {3, 513, 515, true, false},
+        {7, 513, 515, true, true},    {15, 1000, 300, false, true}, {33, 515, 514, true, false},
+        {12, 600, 513, false, false},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct product p = product_by_hand(&cases[i]);
@@ -143,7 +151,8 @@ static void float32_products_do_not_depend_on_rows_or_threads(void **state)
 {
     (void)state;
     enum { ROWS = 13, OUTPUTS = 70, INPUTS = 1100 };
-    float *x = random_floats(ROWS * INPUTS, 1), *w = random_floats(OUTPUTS * INPUTS, 2), together[ROWS * OUTPUTS], alone[ROWS * OUTPUTS];
+    float *x = random_floats(ROWS * INPUTS, 1), *w = random_floats(OUTPUTS * INPUTS, 2),
+          together[ROWS * OUTPUTS], alone[ROWS * OUTPUTS];
     struct weight matrix = matrix_of(w, OUTPUTS, INPUTS);
     for (int threads = 1; threads <= 2; threads++) {
         struct device *d = open_cpu(NULL, threads, 0);
@@ -153,7 +162,8 @@ static void float32_products_do_not_depend_on_rows_or_threads(void **state)
         struct err e = {0};
         assert_int_equal(b->stream_create(d, &s, &e), 0);
         assert_int_equal(b->weight_load(d, &matrix, WEIGHT_MATMUL, true, &dw, &e), 0);
-        struct tensor tx = tensor_of(d, s, x, ROWS * INPUTS), to = tensor_of(d, s, x, ROWS * OUTPUTS);
+        struct tensor tx = tensor_of(d, s, x, ROWS * INPUTS),
+                      to = tensor_of(d, s, x, ROWS * OUTPUTS);
         b->matmul(s, tx, dw, NULL, ROWS, false, to);
         b->tensor_read(s, to, 0, together, sizeof together);
         for (size_t r = 0; r < ROWS; r++) {
@@ -179,7 +189,10 @@ static void what_a_weight_holds_is_known_before_it_is_loaded(void **state)
         size_t rows, columns;
         enum weight_use use;
         bool f32;
-    } cases[] = {{600, 515, WEIGHT_MATMUL, false}, {600, 515, WEIGHT_MATMUL, true}, {600, 515, WEIGHT_ROWS, false}, {1, 515, WEIGHT_VECTOR, false}};
+    } cases[] = {{600, 515, WEIGHT_MATMUL, false},
+                 {600, 515, WEIGHT_MATMUL, true},
+                 {600, 515, WEIGHT_ROWS, false},
+                 {1, 515, WEIGHT_VECTOR, false}};
     float *w = random_floats(600 * 515, 1);
     struct device *d = open_cpu(NULL, 1, 1 << 30);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -187,8 +200,10 @@ static void what_a_weight_holds_is_known_before_it_is_loaded(void **state)
         struct device_weight *dw;
         struct err e = {0};
         uint64_t before = d->backend->memory_free(d);
-        assert_int_equal(d->backend->weight_load(d, &source, cases[i].use, cases[i].f32, &dw, &e), 0);
-        assert_int_equal(before - d->backend->memory_free(d), d->backend->weight_resident_bytes(d, &source, cases[i].use, cases[i].f32));
+        assert_int_equal(d->backend->weight_load(d, &source, cases[i].use, cases[i].f32, &dw, &e),
+                         0);
+        assert_int_equal(before - d->backend->memory_free(d),
+                         d->backend->weight_resident_bytes(d, &source, cases[i].use, cases[i].f32));
         d->backend->weight_free(d, &dw);
         assert_int_equal(d->backend->memory_free(d), before);
     }
@@ -232,7 +247,8 @@ static void kv_blocks_leave_and_come_back_as_they_were(void **state)
         assert_int_equal(b->stream_create(d, &s, &e), 0);
         assert_int_equal(b->tensor_alloc(d, 4 * b->kv_page_bytes(d, &l), &pool, &e), 0);
         float *k = random_floats(TOKENS * WIDTH, 5), *v = random_floats(TOKENS * WIDTH, 6);
-        struct tensor tk = tensor_of(d, s, k, TOKENS * WIDTH), tv = tensor_of(d, s, v, TOKENS * WIDTH);
+        struct tensor tk = tensor_of(d, s, k, TOKENS * WIDTH),
+                      tv = tensor_of(d, s, v, TOKENS * WIDTH);
         struct attention_run run = {.n_tokens = TOKENS, .pages = there};
         for (int block = 0; block < 2; block++)
             b->kv_append(s, &l, pool, block, &run, 1, tk, tv);
@@ -242,7 +258,8 @@ static void kv_blocks_leave_and_come_back_as_they_were(void **state)
         b->kv_import(s, &l, pool, here, 20, 70, out);
         b->kv_export(s, &l, pool, here, 20, 70, back);
         assert_memory_equal(out, back, bytes);
-        /* [block][k or v][token][kv head][head dim]: the values of block 1 begin at three quarters. */
+        /* [block][k or v][token][kv head][head dim]: the values of block 1 begin at three quarters.
+         */
         for (size_t i = 0; i < 70 * WIDTH; i++) {
             float want = v[20 * WIDTH + i], got;
             uint16_t half;
@@ -265,9 +282,11 @@ static void attention_is_the_same_on_any_number_of_threads(void **state)
     (void)state;
     enum { HEADS = 6, KV = 3, DIM = 32, FIRST = 90, SECOND = 1, ROWS = FIRST + SECOND };
     static const uint32_t pages[] = {3, 1}, others[] = {2};
-    const struct attention_run runs[] = {{.n_tokens = FIRST, .pages = pages}, {.first_row = FIRST, .n_tokens = SECOND, .pages = others}};
+    const struct attention_run runs[] = {{.n_tokens = FIRST, .pages = pages},
+                                         {.first_row = FIRST, .n_tokens = SECOND, .pages = others}};
     struct kv_layout l = {.n_blocks = 1, .n_kv_heads = KV, .head_dim = DIM};
-    float *q = random_floats(ROWS * HEADS * DIM, 1), *k = random_floats(ROWS * KV * DIM, 2), *first = calloc(ROWS * HEADS * DIM, sizeof *first);
+    float *q = random_floats(ROWS * HEADS * DIM, 1), *k = random_floats(ROWS * KV * DIM, 2),
+          *first = calloc(ROWS * HEADS * DIM, sizeof *first);
     float *out = calloc(ROWS * HEADS * DIM, sizeof *out);
     for (int threads = 1; threads <= 4; threads++) {
         struct device *d = open_cpu(NULL, threads, 0);
@@ -277,7 +296,9 @@ static void attention_is_the_same_on_any_number_of_threads(void **state)
         struct tensor pool;
         assert_int_equal(b->stream_create(d, &s, &e), 0);
         assert_int_equal(b->tensor_alloc(d, 4 * b->kv_page_bytes(d, &l), &pool, &e), 0);
-        struct tensor tq = tensor_of(d, s, q, ROWS * HEADS * DIM), tk = tensor_of(d, s, k, ROWS * KV * DIM), to = tensor_of(d, s, q, ROWS * HEADS * DIM);
+        struct tensor tq = tensor_of(d, s, q, ROWS * HEADS * DIM),
+                      tk = tensor_of(d, s, k, ROWS * KV * DIM),
+                      to = tensor_of(d, s, q, ROWS * HEADS * DIM);
         b->kv_append(s, &l, pool, 0, runs, 2, tk, tk);
         b->attention(s, &l, pool, 0, runs, 2, HEADS, tq, to);
         assert_int_equal(b->stream_wait(s, &e), 0);
@@ -288,7 +309,8 @@ static void attention_is_the_same_on_any_number_of_threads(void **state)
         /* A sequence of one token attends to itself: its value, as f16. */
         for (size_t i = 0; i < DIM; i++)
             assert_true(fabsf(out[FIRST * HEADS * DIM + i] - k[FIRST * KV * DIM + i]) < 1e-3f);
-        b->tensor_free(d, &tq), b->tensor_free(d, &tk), b->tensor_free(d, &to), b->tensor_free(d, &pool);
+        b->tensor_free(d, &tq), b->tensor_free(d, &tk), b->tensor_free(d, &to),
+            b->tensor_free(d, &pool);
         b->stream_destroy(&s);
         device_close(&d);
     }
@@ -301,8 +323,10 @@ static void devices_that_cannot_be_are_refused(void **state)
     static const struct {
         struct device_config c;
         int code;
-    } cases[] = {
-        {{.backend = "abacus"}, HP_ENOENT}, {{.n_threads = -1}, HP_EINVAL}, {{.n_threads = 100000}, HP_EINVAL}, {{.kernels = "sse9"}, HP_EINVAL}};
+    } cases[] = {{{.backend = "abacus"}, HP_ENOENT},
+                 {{.n_threads = -1}, HP_EINVAL},
+                 {{.n_threads = 100000}, HP_EINVAL},
+                 {{.kernels = "sse9"}, HP_EINVAL}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct device *d = NULL;
         struct err e = {0};

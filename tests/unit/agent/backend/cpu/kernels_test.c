@@ -1,6 +1,6 @@
-/* Every kernel of every set of instructions that this CPU has against the plain loops, over odd sizes. */
-#include "agent/backend/cpu/kernels.h"
-
+/* Every kernel of every set of instructions that this CPU has against the plain loops, over odd
+ * sizes. */
+#include <cmocka.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,14 +8,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "agent/backend/cpu/kernels.h"
 #include "common/env.h"
 
 static const char *const levels[] = {"plain", "avx2", "avx512", "avx512_bf16"};
 enum { LEVELS = sizeof levels / sizeof *levels };
 
-static float random_float(uint64_t *state) { return (float)(random_unit(state) * 2 - 1); }
+static float random_float(uint64_t *state)
+{
+    return (float)(random_unit(state) * 2 - 1);
+}
 
 static float *random_floats(size_t n, uint64_t seed)
 {
@@ -62,14 +64,16 @@ static const struct cpu_kernels *level(const char *name)
     return NULL;
 }
 
-static void close_to(const float *got, const float *want, size_t n, float tolerance, const char *what)
+static void close_to(const float *got, const float *want, size_t n, float tolerance,
+                     const char *what)
 {
     float greatest = 1e-6f;
     for (size_t i = 0; i < n; i++)
         greatest = fabsf(want[i]) > greatest ? fabsf(want[i]) : greatest;
     for (size_t i = 0; i < n; i++)
         if (!(fabsf(got[i] - want[i]) <= tolerance * greatest))
-            fail_msg("%s: element %zu of %zu is %g, expected %g", what, i, n, (double)got[i], (double)want[i]);
+            fail_msg("%s: element %zu of %zu is %g, expected %g", what, i, n, (double)got[i],
+                     (double)want[i]);
 }
 
 static void unpacking_is_exact_in_every_format(void **state)
@@ -117,14 +121,16 @@ static void check_dot(const struct cpu_kernels *k, enum dtype t, int rows, size_
 {
     size_t row_bytes = n / dtype_info(t)->block_elements * dtype_info(t)->block_bytes;
     uint8_t *memory, *w = random_weights(t, n * cols, n + cols, &memory);
-    float *x = random_floats(n * (size_t)rows, 3), *got = random_floats((size_t)rows * cols, 4), *want = random_floats((size_t)rows * cols, 4);
+    float *x = random_floats(n * (size_t)rows, 3), *got = random_floats((size_t)rows * cols, 4),
+          *want = random_floats((size_t)rows * cols, 4);
     float *alone = random_floats((size_t)rows * cols, 4);
     k->dot[t](x, n, rows, w, row_bytes, cols, n, got, cols);
     kernels_plain.dot[t](x, n, rows, w, row_bytes, cols, n, want, cols);
     close_to(got, want, (size_t)rows * cols, 1e-5f, k->name);
     for (int r = 0; r < rows; r++)
         for (size_t c = 0; c < cols; c++)
-            k->dot[t](x + (size_t)r * n, n, 1, w + c * row_bytes, row_bytes, 1, n, alone + (size_t)r * cols + c, cols);
+            k->dot[t](x + (size_t)r * n, n, 1, w + c * row_bytes, row_bytes, 1, n,
+                      alone + (size_t)r * cols + c, cols);
     assert_memory_equal(got, alone, (size_t)rows * cols * sizeof *got);
     free(memory);
     free(x);
@@ -197,14 +203,20 @@ struct attend_case {
     bool f32;
 };
 
-static void attend_in_tiles(const struct cpu_kernels *k, const struct attend_case *c, const float *q, const uint8_t *pool, const uint32_t *pages,
+static void attend_in_tiles(const struct cpu_kernels *k, const struct attend_case *c,
+                            const float *q, const uint8_t *pool, const uint32_t *pages,
                             uint32_t tile, float *out)
 {
     size_t stride = (size_t)c->group * (size_t)c->head_dim;
     float *scratch = calloc(attend_scratch_floats(c->head_dim), sizeof *scratch);
     uint32_t rows = c->tokens * (uint32_t)c->group;
     for (uint32_t r = 0; r < rows; r += tile) {
-        struct attend_task t = {.q = q, .out = out, .row_stride = stride, .group = c->group, .head_dim = c->head_dim, .first_position = c->prefix};
+        struct attend_task t = {.q = q,
+                                .out = out,
+                                .row_stride = stride,
+                                .group = c->group,
+                                .head_dim = c->head_dim,
+                                .first_position = c->prefix};
         t.row_begin = r;
         t.row_end = r + tile < rows ? r + tile : rows;
         t.head = pool;
@@ -222,10 +234,12 @@ static void check_attend(const struct cpu_kernels *k, const struct attend_case *
 {
     enum { PAGES = 10 };
     static const uint32_t pages[PAGES] = {2, 0, 3, 1, 9, 5, 8, 6, 7, 4};
-    size_t values = 2 * (size_t)c->head_dim * KV_PAGE_TOKENS * PAGES, n = (size_t)c->group * (size_t)c->head_dim * c->tokens;
+    size_t values = 2 * (size_t)c->head_dim * KV_PAGE_TOKENS * PAGES,
+           n = (size_t)c->group * (size_t)c->head_dim * c->tokens;
     assert_true(c->prefix + c->tokens <= PAGES * KV_PAGE_TOKENS);
     uint8_t *memory, *pool = random_weights(c->f32 ? DTYPE_F32 : DTYPE_F16, values, 9, &memory);
-    float *q = random_floats(n, 8), *got = random_floats(n, 0), *want = random_floats(n, 0), *alone = random_floats(n, 0);
+    float *q = random_floats(n, 8), *got = random_floats(n, 0), *want = random_floats(n, 0),
+          *alone = random_floats(n, 0);
     attend_in_tiles(k, c, q, pool, pages, ATTEND_MAX_ROWS, got);
     attend_in_tiles(&kernels_plain, c, q, pool, pages, ATTEND_MAX_ROWS, want);
     bool bf16 = k->panel_dot && !c->f32 && c->prefix + c->tokens > 512;
@@ -244,9 +258,12 @@ static void attention_matches_and_does_not_depend_on_the_tile(void **state)
 {
     (void)state;
     static const struct attend_case cases[] = {
-        {1, 64, 0, 1, false},  {8, 64, 0, 1, true},    {8, 64, 63, 1, false}, {8, 64, 64, 1, false}, {4, 64, 127, 5, true},
-        {1, 128, 0, 70, true}, {2, 128, 30, 70, true}, {3, 80, 100, 33, false}, {1, 6, 5, 60, true}, {7, 10, 190, 66, false}, {2, 7, 60, 9, false},
-        {1, 64, 500, 30, false}, {7, 10, 560, 63, false}, {2, 7, 530, 9, false},   {2, 128, 570, 70, true}, {3, 80, 512, 65, false},
+        {1, 64, 0, 1, false},    {8, 64, 0, 1, true},     {8, 64, 63, 1, false},
+        {8, 64, 64, 1, false},   {4, 64, 127, 5, true},   {1, 128, 0, 70, true},
+        {2, 128, 30, 70, true},  {3, 80, 100, 33, false}, {1, 6, 5, 60, true},
+        {7, 10, 190, 66, false}, {2, 7, 60, 9, false},    {1, 64, 500, 30, false},
+        {7, 10, 560, 63, false}, {2, 7, 530, 9, false},   {2, 128, 570, 70, true},
+        {3, 80, 512, 65, false},
     };
     for (int l = 0; l < LEVELS; l++) {
         const struct cpu_kernels *k = level(levels[l]);
@@ -261,8 +278,10 @@ static void stale_entries_of_a_page_do_not_matter(void **state)
     (void)state;
     struct attend_case c = {.group = 2, .head_dim = 16, .prefix = 0, .tokens = 3, .f32 = true};
     static const uint32_t pages[1] = {0};
-    size_t n = (size_t)c.group * (size_t)c.head_dim * c.tokens, half = (size_t)c.head_dim * KV_PAGE_TOKENS;
-    float *pool = random_floats(2 * half, 3), *q = random_floats(n, 8), *got = random_floats(n, 0), *want = random_floats(n, 0);
+    size_t n = (size_t)c.group * (size_t)c.head_dim * c.tokens,
+           half = (size_t)c.head_dim * KV_PAGE_TOKENS;
+    float *pool = random_floats(2 * half, 3), *q = random_floats(n, 8), *got = random_floats(n, 0),
+          *want = random_floats(n, 0);
     for (int l = 0; l < LEVELS; l++) {
         const struct cpu_kernels *k = level(levels[l]);
         if (!k)
@@ -289,7 +308,11 @@ static void rotation_follows_both_styles(void **state)
     const float factors[] = {1, 2};
     const uint32_t positions[] = {0, 3};
     for (int style = 0; style < 2; style++) {
-        struct rope_config c = {.style = (enum rope_style)style, .dims = 4, .base = 100, .scale = 2, .factors = factors};
+        struct rope_config c = {.style = (enum rope_style)style,
+                                .dims = 4,
+                                .base = 100,
+                                .scale = 2,
+                                .factors = factors};
         float angles[2 * 4], x[2 * 6] = {1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6};
         reference_rope_angles(&c, positions, 2, angles);
         reference_rope(&c, angles, 2, 1, 6, x);
@@ -297,7 +320,8 @@ static void rotation_follows_both_styles(void **state)
             assert_true(x[i] == (float)(i + 1)); /* position 0 stays */
         for (int pair = 0; pair < 2; pair++) {
             double angle = 3 / 2.0 * pow(100, -pair / 2.0) / (double)factors[pair];
-            int a = style == ROPE_PAIRS ? 2 * pair : pair, b = style == ROPE_PAIRS ? a + 1 : pair + 2;
+            int a = style == ROPE_PAIRS ? 2 * pair : pair,
+                b = style == ROPE_PAIRS ? a + 1 : pair + 2;
             assert_true(fabs(x[6 + a] - ((a + 1) * cos(angle) - (b + 1) * sin(angle))) < 1e-6);
             assert_true(fabs(x[6 + b] - ((a + 1) * sin(angle) + (b + 1) * cos(angle))) < 1e-6);
         }

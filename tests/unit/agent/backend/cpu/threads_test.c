@@ -1,13 +1,12 @@
-#include "agent/backend/cpu/threads.h"
-
-#include <sched.h>
+#include <cmocka.h>
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <time.h>
 
-#include <cmocka.h>
+#include "agent/backend/cpu/threads.h"
 
 enum { MOST = 6, ROUNDS = 2000 };
 
@@ -46,7 +45,8 @@ static void every_part_is_done_once_a_round(void **state)
     }
 }
 
-/* A part that waits for another one proves that two threads are at work, after the others were parked. */
+/* A part that waits for another one proves that two threads are at work, after the others were
+ * parked. */
 struct meeting {
     atomic_int here;
 };
