@@ -50,7 +50,7 @@ SYSTEM_LIBS := -luv -lzmq -lmsgpackc -ljansson -lxxhash -lsodium -lcrypto -lpcre
 LINK = $(CC) $(CFLAGS_ALL) $(LDFLAGS) -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -Wl,--as-needed $(SYSTEM_LIBS)
 
 # ---- targets ------------------------------------------------------------------------------------------------
-.PHONY: all help deps demo check check-unit check-proc check-attack check-long bench asan ubsan tsan valgrind fuzz fmt install clean
+.PHONY: all help deps demo docs check check-unit check-proc check-attack check-long bench asan ubsan tsan valgrind fuzz fmt fmt-check lint install clean
 .DEFAULT_GOAL := all
 
 all: $(PROGRAMS) ## build hpctl, hp-agent and hp-coordinator into build/
@@ -129,18 +129,25 @@ $(foreach room,$(ROOMS) hpctl,$(eval $(call room_test,$(room))))
 # Tests with failing allocations (tests/unit/faults.h) come between our code and its allocator.
 comma := ,
 $(BUILD)/tests/unit/%faults_test: LDFLAGS += $(foreach f,malloc calloc realloc aligned_alloc free strdup strndup arena_alloc arena_memdup arena_strndup arena_strdup arena_printf,-Wl$(comma)--wrap=$(f))
+# So do those that count what is allocated (tests/unit/allocations.h).
+$(BUILD)/tests/unit/%allocations_test: LDFLAGS += $(foreach f,malloc calloc realloc aligned_alloc strdup strndup,-Wl$(comma)--wrap=$(f))
 SIM_FIXTURE := $(patsubst %.c,$(BUILD)/obj/%.o,$(filter-out $(TESTS_sim),$(wildcard tests/sim/*.c)))
 $(BUILD)/tests/sim/%: $(BUILD)/obj/tests/sim/%.o $(SIM_FIXTURE) $(LIBS_hpctl)
 	@mkdir -p $(@D)
 	@$(LINK) -lcmocka
 
 # A hostile client is tests/attack/NAME.c; tests/attack/*_test.py set them on real processes.
-ATTACKERS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/attack/*.c))
+# What they put between a program and its C library is tests/attack/shims/NAME.c.
+ATTACKERS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/attack/*.c)) $(patsubst %.c,$(BUILD)/%.so,$(wildcard tests/attack/shims/*.c))
 .PHONY: attackers
 attackers: $(ATTACKERS)
 $(BUILD)/tests/attack/%: $(BUILD)/obj/tests/attack/%.o $(LIBS_hpctl)
 	@mkdir -p $(@D)
 	@$(LINK)
+
+$(BUILD)/tests/attack/shims/%.so: $(BUILD)/obj/tests/attack/shims/%.o
+	@mkdir -p $(@D)
+	@$(CC) -shared -o $@ $< -ldl
 
 # A benchmark is bench/NAME.c and links everything; bench/NAME.sh drives real processes.
 BENCHES := $(patsubst %.c,$(BUILD)/%,$(wildcard bench/*.c))
@@ -166,9 +173,14 @@ valgrind: unit-tests ## unit tests under valgrind: no leak, no bad access
 # A fuzz target is tests/fuzz/NAME.c with its seeds in tests/fuzz/corpus/NAME/.
 FUZZERS := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz/*.c))
 FUZZ_SECONDS ?= 600
-.PHONY: fuzzers
+# clang takes away allocations that nobody would miss, but those that count them.
+CLANG_KEEPS := $(foreach f,malloc calloc realloc free strdup,-fno-builtin-$(f))
+SANITIZED = $(MAKE) --no-print-directory -j$$(nproc) BUILD=$(BUILD)/fuzz-obj CC=clang OPTIMISE="-O1 -g" SANITIZE="-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all $(CLANG_KEEPS)" FUZZ_BUILD=$(BUILD)/fuzz
+.PHONY: fuzzers sanitized
 fuzzers:
-	@$(MAKE) --no-print-directory -j$$(nproc) BUILD=$(BUILD)/fuzz-obj CC=clang OPTIMISE="-O1 -g" SANITIZE="-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all" FUZZ_BUILD=$(BUILD)/fuzz fuzz-link
+	@$(SANITIZED) fuzz-link
+sanitized: ## build all, the unit tests and the fuzz targets with clang, AddressSanitizer and UndefinedBehaviorSanitizer
+	@$(SANITIZED) all unit-tests fuzz-link
 .PHONY: fuzz-link
 fuzz-link: $(patsubst tests/fuzz/%.c,$(FUZZ_BUILD)/%,$(wildcard tests/fuzz/*.c))
 ifdef FUZZ_BUILD
@@ -179,14 +191,27 @@ endif
 fuzz: fuzzers ## run every fuzz target for FUZZ_SECONDS (600) under ASan and UBSan
 	@BUILD=$(BUILD) FUZZ_SECONDS=$(FUZZ_SECONDS) tests/fuzz/run
 
-fmt: ## format the sources
-	@git ls-files '*.c' '*.h' '*.cu' '*.cuh' | xargs clang-format -i
+SOURCES_OF_C = git ls-files '*.c' '*.h' '*.inc' '*.cu' '*.cuh'
+fmt: docs ## format the sources (clang-format 14), and write what is made of them
+	@$(SOURCES_OF_C) | xargs clang-format -i
+fmt-check: ## say which sources `make fmt` would change, and fail if any
+	@$(SOURCES_OF_C) | xargs clang-format -n -Werror
+
+lint: ## static analysis: clang-tidy and cppcheck (LINT="--seconds 150" bounds clang's analyzer, which takes 40 minutes)
+	@tools/lint $(LINT)
 
 PREFIX ?= /usr/local
-install: all ## install programs and completion under PREFIX (/usr/local)
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/bash-completion/completions
+SHARE = $(DESTDIR)$(PREFIX)/share
+install: all ## install programs, manual pages and completion under PREFIX (/usr/local)
+	install -d $(DESTDIR)$(PREFIX)/bin $(SHARE)/bash-completion/completions $(SHARE)/man/man1 $(SHARE)/man/man8
 	install -m 755 $(PROGRAMS) $(DESTDIR)$(PREFIX)/bin
-	$(BUILD)/hpctl completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/hpctl
+	$(BUILD)/hpctl completion bash > $(SHARE)/bash-completion/completions/hpctl
+	$(BUILD)/hpctl man $(SHARE)/man/man1
+	tools/man_page $(BUILD)/hp-agent "a node of a Hodgepodge cluster" > $(SHARE)/man/man8/hp-agent.8
+	tools/man_page $(BUILD)/hp-coordinator "the coordinator of a Hodgepodge cluster" > $(SHARE)/man/man8/hp-coordinator.8
+
+docs: ## write the tables of docs/protocol.md anew from transport/
+	@tools/protocol_tables --write
 
 clean: ## remove build/
 	rm -rf $(BUILD)

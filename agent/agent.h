@@ -26,6 +26,7 @@ struct agent_config {
     uint16_t data_port;      /* of the data channel; 0: any that is free */
     struct data_policy data; /* what the cluster wanted of the data channel when it last said so */
     struct discover_share share;
+    const char *kernels; /* as in device_config; NULL: the best that the CPU has */
     const char *pace_cluster, *pace_profile,
         *pace_as; /* stands for a device of a cluster file (backend/paced.h); NULL: for itself */
     uint64_t store_limit_bytes; /* 0: none */

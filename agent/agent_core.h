@@ -25,12 +25,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "agent/engine/queue.h" /* struct agent_run */
+#include "agent/engine/queue.h" /* struct batch_run */
 #include "common/env.h"
 #include "common/status.h"
 #include "transport/frame.h"
 #include "transport/keys.h"
-#include "transport/message.h"
+#include "transport/message_ref.h"
 
 enum {
     AGENT_MAX_STAGES = 64,    /* held at once, of different deployments */
@@ -68,9 +68,7 @@ struct agent_core_config {
     double time_scale; /* stretches the limits of what is overdue (tests under sanitizers); 0: 1 */
 };
 
-/* ---- events
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- events ---- */
 
 enum agent_event_kind {
     AGENT_EVENT_START,     /* the control channel is connecting: join */
@@ -93,6 +91,7 @@ enum agent_event_kind {
     AGENT_EVENT_METER, /* figures for the next heartbeat */
     AGENT_EVENT_LOST, /* something else happened, and there was no room to say what: no sequence may
                          go on waiting for it */
+    AGENT_EVENT_KINDS
 };
 
 enum agent_link { AGENT_LINK_NEXT, AGENT_LINK_FIRST };
@@ -113,10 +112,10 @@ struct agent_progress {
 struct agent_event {
     enum agent_event_kind kind;
     union {
-        const struct message *message;
+        struct message_ref *message; /* held by whoever keeps what it says */
         struct {
             const struct frame_header *header;
-            const struct frame_run
+            const struct batch_run
                 *runs; /* FRAME_ACTIVATION: header->n_runs of them, decoded and checked */
             const struct frame_token *tokens; /* FRAME_TOKEN: header->n_runs of them */
             void *buffer; /* the payload, run table included; NULL when empty and for FRAME_TOKEN */
@@ -180,14 +179,12 @@ struct agent_event {
             const char *text;
         } log;
         struct {
-            uint64_t memory_free_bytes, dropped_foreign;
+            uint64_t memory_free_bytes, dropped_foreign, data_sent_bytes, data_received_bytes;
         } meter;
     } u;
 };
 
-/* ---- actions
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- actions ---- */
 
 enum agent_action_kind {
     AGENT_DO_SEND,          /* a message to the coordinator */
@@ -220,7 +217,7 @@ struct agent_action {
             uint64_t slot;
             enum agent_link link;
             struct frame_header header;
-            const struct frame_run *runs;     /* FRAME_ACTIVATION: for whoever has no use for bytes;
+            const struct batch_run *runs;     /* FRAME_ACTIVATION: for whoever has no use for bytes;
                                                  `buffer` begins with them */
             const struct frame_token *tokens; /* FRAME_TOKEN: header.n_runs of them */
             void *buffer; /* FRAME_ACTIVATION: the output of the batch; NULL for a batch without
@@ -239,8 +236,8 @@ struct agent_action {
         } peers;
         struct {
             uint64_t slot, ticket;
-            const struct message_stage_prepare *prepare; /* all that there is to know */
-        } work;                                          /* FETCH, LOAD */
+            struct message_ref *prepare; /* all that there is to know */
+        } work;                          /* FETCH, LOAD */
         struct {
             uint64_t slot;
         } unload;
@@ -259,17 +256,11 @@ struct agent_action {
         } sequence_close;
         struct {
             uint64_t slot, ticket;
-            const struct agent_run *runs;
-            uint32_t n_runs, n_tokens, n_logits;
-            const uint32_t *ids; /* first stage: [n_tokens] */
-            void *input; /* other stages: the frame's payload; its run table has `input_runs` rows,
-                            of which `runs` may be a part */
-            uint32_t input_runs, input_tokens;
+            const struct batch *batch; /* its `input` is taken: a frame's payload */
             uint64_t ready_ns; /* when its input was there; 0: before the last batch ended */
             /* not the last stage: the frame that its output becomes, but for payload_bytes and
              * sent_ns */
             struct frame_header header;
-            const struct frame_run *table; /* [n_runs], as `runs` */
             bool reserved; /* the output is one of the stage's own: AGENT_EVENT_OUTPUT_BACK follows,
                               unless the run fails before it is posted */
         } run;
@@ -304,9 +295,7 @@ struct agent_actions {
 };
 void agent_actions_free(struct agent_actions *a);
 
-/* ---- the core
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- the core ---- */
 
 /* `env` and what `config` points at outlive the core. HP_ENOMEM. */
 int agent_core_create(const struct env *env, const struct agent_core_config *config,

@@ -1,6 +1,15 @@
-/* What the files of the core share: agent_core.c (membership, time, the way of every event),
- * core_stages.c (a stage from prepare to unload), core_sequences.c (sequences), core_batches.c
- * (frames and batches), core_watch.c (deadlines), core_prefill.c. */
+/* What the files of the core share, each row above the one before:
+ *
+ *     core_out.c          actions
+ *     core_state.c        stages and what the coordinator hears of them
+ *     core_sessions.c, core_links.c, core_prefill.c, core_posts.c
+ *     core_sequences.c    opening, closing, failing
+ *     core_alive.c, core_watch.c      signs of life, deadlines
+ *     core_stages.c       a stage from prepare to unload
+ *     core_tokens.c, core_frames.c, core_batches.c, core_turns.c
+ *     core_answers.c, core_membership.c
+ *     agent_core.c        the face: two tables
+ */
 #ifndef HP_AGENT_CORE_INT_H
 #define HP_AGENT_CORE_INT_H
 
@@ -27,16 +36,16 @@ struct core_hop {
 };
 
 struct core_stage {
-    uint64_t slot, ticket; /* ticket of the fetch or load that goes on */
-    int state;             /* enum stage_state; set by stage_move alone */
-    struct buffer bytes;   /* `prepare`, encoded: its strings and lists lie here and in `arena` */
-    struct arena arena;
+    uint64_t slot, ticket;       /* ticket of the fetch or load that goes on */
+    int state;                   /* enum stage_state; set by stage_move alone */
+    struct message_ref *message; /* what `prepare` points into */
     struct message_stage_prepare prepare;
     uint64_t loaded_kv_tokens, loaded_sequences,
         loaded_batch_tokens; /* what the slot was loaded with */
     bool loaded;             /* the executor has a stage in this slot */
     uint32_t width, vocabulary;
-    struct queue *queue; /* of this generation; NULL until ready */
+    enum frame_dtype wire; /* as what rows cross */
+    struct queue *queue;   /* of this generation; NULL until ready */
     bool connected, link_broken;
     uint64_t link_told_ns; /* when the log last heard that it broke */
     uint8_t *next_address, *first_address;
@@ -67,8 +76,7 @@ struct core_slice {
 
 /* One sequence as the core knows it; the queue holds it as `owner`. */
 struct core_sequence {
-    struct buffer bytes; /* `open`, encoded */
-    struct arena arena;
+    struct message_ref *message; /* what `open` points into */
     struct message_sequence_open open;
     uint64_t ticket, opened_ns, first_token_ns;
     uint64_t sampled; /* tokens told so far */
@@ -83,7 +91,7 @@ struct core_sequence {
 struct core_run {
     uint64_t slot, ticket;
     struct queue *queue; /* NULL when the generation that it was of is gone */
-    struct queue_batch batch;
+    struct batch batch;
     uint64_t handed_ns;
     double expected_s;
     double charged_s; /* to the stage's turns, until it is known what it took */
@@ -104,6 +112,7 @@ struct agent_core {
     struct agent_actions *out;         /* during an event */
     struct agent_action *actions_made; /* until the first event has them */
     struct arena scratch;              /* what this event's actions point at */
+    uint64_t now_ns;                   /* when this event came */
     uint64_t ready_ns; /* when what this event brings was there; 0: before the batch that it ends */
     uint64_t due_ns;   /* when the batch that this event ends was due; 0: it ends none */
 
@@ -118,7 +127,7 @@ struct agent_core {
     struct message_model *models; /* of the store; spans and names in `models_arena` */
     size_t n_models;
     struct arena models_arena;
-    uint64_t memory_free_bytes, endpoint_foreign;
+    uint64_t memory_free_bytes, endpoint_foreign, data_sent_bytes, data_received_bytes;
     struct message_held_stage held[AGENT_MAX_STAGES];
 
     struct core_stage *stages[AGENT_MAX_STAGES];
@@ -131,7 +140,7 @@ struct agent_core {
     /* the batches that the executor has, in their order, beginning at first_run */
     struct core_run runs[CORE_RUN_PLACES];
     size_t first_run, n_running;
-    struct queue_batch passed; /* goes on without having run */
+    struct batch passed; /* goes on without having run */
     /* What was closed during this event, which its actions may still point at. */
     struct core_sequence *dead_sequences;
     struct core_stage *dead_stages;
@@ -143,7 +152,9 @@ struct agent_core {
     uint64_t dropped_stale, dropped_foreign, dropped_malformed, dropped_runs, dropped_full;
 };
 
-/* ---- agent_core.c */
+enum { CORE_ACTIONS_MADE = 384 }; /* so many are allocated with the core */
+
+/* ---- core_out.c */
 
 /* The next free action, zeroed but for its kind; NULL when memory ran out (the action is lost, and
  * said in the log). */
@@ -151,46 +162,27 @@ struct agent_action *core_act(struct agent_core *c, enum agent_action_kind kind)
 /* A message to the coordinator: fill in what comes back (NULL as above). */
 struct message *core_send(struct agent_core *c, enum message_type type);
 void core_release(struct agent_core *c, void *buffer);
-/* A copy that holds until the next event. "" for NULL. */
+/* Copies that hold until the next event. "" for NULL; empty where there is no memory. */
 const char *core_text(struct agent_core *c, const char *text);
+struct pack_span core_span(struct agent_core *c, struct pack_span from);
 /* A limit of AGENT_..._MS as the tests' clock has it. */
 static inline uint64_t core_scaled_ns(const struct agent_core *c, uint64_t ms)
 {
     return (uint64_t)((double)ms * 1e6 * (c->config->time_scale > 0 ? c->config->time_scale : 1));
 }
-/* Copies a message through its encoding: `bytes` and `arena` own what `out` points at. */
-int core_message_copy(const struct message *m, struct buffer *bytes, struct arena *arena,
-                      struct message *out);
-
-/* ---- core_stages.c */
+/* ---- core_state.c */
 
 struct core_stage *core_stage_of(struct agent_core *c, uint64_t deployment);
 struct core_stage *core_stage_of_slot(struct agent_core *c, uint64_t slot);
-void core_stage_prepare(struct agent_core *c, const struct message *m);
-void core_stage_connect(struct agent_core *c, const struct message_stage_connect *m);
-void core_stage_unload(struct agent_core *c, const struct message_stage_unload *m);
-void core_stage_fetched(struct agent_core *c, const struct agent_progress *p);
-void core_stage_loaded(struct agent_core *c, const struct agent_progress *p);
-void core_stage_link_down(struct agent_core *c, uint64_t slot, enum agent_link link);
-/* Makes broken links anew. */
-void core_stage_links_mend(struct agent_core *c, struct core_stage *s);
-/* A stage that was ready is of no use any more: the coordinator is told, and has it made again. */
-void core_stage_break(struct agent_core *c, struct core_stage *s, const struct err *e);
+void core_stage_free(struct core_stage *s);
 void core_stage_report(struct agent_core *c, const struct core_stage *s);
 /* Fills c->held; returns how many. */
 size_t core_stages_held(struct agent_core *c);
-void core_grant(struct agent_core *c, const struct message_chunk_grant *m);
-void core_stage_free(struct core_stage *s);
-
-/* ---- core_alive.c: signs of life between stages */
-
-void core_hop_heard(struct agent_core *c, struct core_stage *s);
-/* A new generation: nothing was heard yet. */
-void core_hop_reset(struct core_stage *s);
-void core_hops_tick(struct agent_core *c, uint64_t now);
-/* This process stood still for so long: it is nobody's silence. */
-void core_hops_forgive(struct agent_core *c, uint64_t gap_ns);
-uint64_t core_hops_deadline(const struct agent_core *c);
+/* The one setter of a stage's state; the coordinator hears of it. */
+void core_stage_move(struct agent_core *c, struct core_stage *s, enum stage_state to);
+void core_stage_fail(struct agent_core *c, struct core_stage *s, const struct err *e);
+/* A stage that was ready is of no use any more: the coordinator is told, and has it made again. */
+void core_stage_break(struct agent_core *c, struct core_stage *s, const struct err *e);
 
 /* The token of the frames that come to this stage. */
 static inline uint64_t core_stage_input_session(const struct core_stage *s)
@@ -206,12 +198,46 @@ static inline bool core_stage_is_last(const struct core_stage *s)
     return s->prepare.stage + 1 == s->prepare.n_stages;
 }
 
+/* Bytes of a frame with so many runs and tokens. */
+static inline uint64_t core_rows_bytes(const struct core_stage *s, uint32_t runs, uint32_t tokens)
+{
+    return (uint64_t)runs * FRAME_RUN_BYTES +
+           (uint64_t)tokens * s->width * frame_dtype_bytes(s->wire);
+}
+
+/* ---- core_sessions.c */
+
+void core_stage_sessions_allow(struct agent_core *c, const struct core_stage *s);
+/* Once nothing uses them any more. */
+void core_stage_sessions_revoke(struct agent_core *c, uint64_t session, uint64_t input_session);
+void core_grant(struct agent_core *c, struct message_ref *m);
+
+/* ---- core_links.c */
+
+void core_stage_links_set(struct agent_core *c, struct core_stage *s,
+                          const struct message_stage_connect *m);
+void core_stage_link_broke(struct agent_core *c, struct core_stage *s, enum agent_link link);
+/* Makes broken links anew. */
+void core_stage_links_mend(struct agent_core *c, struct core_stage *s);
+
+/* ---- core_prefill.c: what a prompt took on this stage */
+
+enum { CORE_PREFILL_SLICES = 1024 }; /* of prompts with more nothing is said */
+/* A run of a sequence has come in; a batch has run. */
+void core_prefill_arrived(struct core_sequence *own, const struct batch_run *run, uint64_t ready_ns,
+                          uint64_t now_ns);
+void core_prefill_ran(struct agent_core *c, struct core_stage *s, const struct batch *b,
+                      uint64_t start_ns, uint64_t end_ns);
+/* When the input of a batch was there; 0: not known. */
+uint64_t core_prefill_ready_ns(const struct core_stage *s, const struct batch *b);
+
 /* ---- core_sequences.c */
 
 int core_queue_create(struct agent_core *c, struct core_stage *s, struct err *e);
 /* Closes all sequences and gives the queue's buffers back. */
 void core_queue_destroy(struct agent_core *c, struct core_stage *s);
-void core_sequence_open(struct agent_core *c, const struct message *m);
+void core_sequence_open(struct agent_core *c, struct message_ref *m);
+void core_sequence_closed(struct agent_core *c, struct message_ref *m);
 void core_sequence_opened(struct agent_core *c, const struct agent_event *ev);
 void core_sequence_close(struct agent_core *c, struct core_stage *s, uint64_t id);
 void core_sequences_close_all(struct agent_core *c, struct core_stage *s);
@@ -222,13 +248,34 @@ void core_sequence_free(struct core_sequence *s);
 /* Says so of all that are open on the stage. */
 void core_sequences_fail_all(struct agent_core *c, struct core_stage *s, int code,
                              const char *text);
+void core_events_lost(struct agent_core *c, const struct agent_event *ev);
 
-/* ---- core_batches.c */
+/* ---- core_posts.c */
 
-void core_frame(struct agent_core *c, const struct agent_event *ev);
-void core_batch_done(struct agent_core *c, const struct agent_event *ev);
-/* Hands the executor its next batches, if it has room for them and there are any. */
-void core_dispatch(struct agent_core *c);
+struct frame_header core_activation_header(const struct agent_core *c, const struct core_stage *s,
+                                           const struct batch *b);
+/* The sequences of a batch end here. */
+void core_batch_fail(struct agent_core *c, struct core_stage *s, const struct batch *b, int code,
+                     const char *text);
+/* To the first stage: the batch has been through, and the first `n` of c->tokens are its tokens. */
+void core_tokens_post(struct agent_core *c, struct core_stage *s, uint32_t batch, uint32_t n);
+/* To the next stage: what this one made of a batch (taken), or that nothing is left of it. */
+void core_batch_post(struct agent_core *c, struct core_stage *s, const struct batch *b,
+                     void *output);
+/* A batch without runs goes on; so does one of which nothing is left, unless its frame came twice.
+ */
+void core_batch_pass_empty(struct agent_core *c, struct core_stage *s, const struct batch *b);
+void core_batch_drop(struct agent_core *c, struct core_stage *s, const struct batch *b);
+
+/* ---- core_alive.c: signs of life between stages */
+
+void core_hop_heard(struct agent_core *c, struct core_stage *s);
+/* A new generation: nothing was heard yet. */
+void core_hop_reset(struct core_stage *s);
+void core_hops_tick(struct agent_core *c, uint64_t now);
+/* This process stood still for so long: it is nobody's silence. */
+void core_hops_forgive(struct agent_core *c, uint64_t gap_ns);
+uint64_t core_hops_deadline(const struct agent_core *c);
 
 /* ---- core_watch.c */
 
@@ -237,16 +284,58 @@ void core_expire(struct agent_core *c, uint64_t now_ns);
 uint64_t core_expire_deadline(const struct agent_core *c);
 /* One of the stage's outputs is back. */
 void core_output_back(struct agent_core *c, struct core_stage *s);
+void core_output_freed(struct agent_core *c, const struct agent_event *ev);
 
-/* ---- core_prefill.c: what a prompt took on this stage */
+/* ---- core_stages.c */
 
-enum { CORE_PREFILL_SLICES = 1024 }; /* of prompts with more nothing is said */
-/* A run of a sequence has come in; a batch has run. */
-void core_prefill_arrived(struct core_sequence *own, const struct frame_run *run, uint64_t ready_ns,
-                          uint64_t now_ns);
-void core_prefill_ran(struct agent_core *c, struct core_stage *s, const struct queue_batch *b,
-                      uint64_t start_ns, uint64_t end_ns);
-/* When the input of a batch was there; 0: not known. */
-uint64_t core_prefill_ready_ns(const struct core_stage *s, const struct queue_batch *b);
+void core_stage_prepare(struct agent_core *c, struct message_ref *m);
+void core_stage_connect(struct agent_core *c, struct message_ref *m);
+void core_stage_unload(struct agent_core *c, struct message_ref *m);
+void core_stage_fetched(struct agent_core *c, const struct agent_event *ev);
+void core_stage_loaded(struct agent_core *c, const struct agent_event *ev);
+void core_stage_link_down(struct agent_core *c, const struct agent_event *ev);
+
+/* ---- core_tokens.c, core_frames.c, core_batches.c */
+
+/* The last stage has run a batch: tokens and logits are told. */
+void core_tokens_picked(struct agent_core *c, struct core_stage *s, const struct batch *b,
+                        const struct agent_event *ev);
+void core_frame(struct agent_core *c, const struct agent_event *ev);
+void core_batch_done(struct agent_core *c, const struct agent_event *ev);
+void core_batch_failed(struct agent_core *c, struct core_stage *s, const struct batch *b,
+                       const struct agent_event *ev);
+
+/* ---- core_turns.c */
+
+/* Hands the executor its next batches, if it has room for them and there are any. */
+void core_dispatch(struct agent_core *c);
+
+/* ---- core_answers.c */
+
+void core_profile_run(struct agent_core *c, struct message_ref *m);
+void core_link_probe(struct agent_core *c, struct message_ref *m);
+void core_store_remove(struct agent_core *c, struct message_ref *m);
+void core_log_fetch(struct agent_core *c, struct message_ref *m);
+/* A message that no agent knows. */
+void core_unknown(struct agent_core *c, struct message_ref *m);
+void core_profiled(struct agent_core *c, const struct agent_event *ev);
+void core_profiling(struct agent_core *c, const struct agent_event *ev);
+void core_probed(struct agent_core *c, const struct agent_event *ev);
+void core_log_answer(struct agent_core *c, const struct agent_event *ev);
+
+/* ---- core_membership.c */
+
+void core_start(struct agent_core *c, const struct agent_event *ev);
+void core_welcome(struct agent_core *c, struct message_ref *m);
+void core_refused(struct agent_core *c, struct message_ref *m);
+void core_heartbeat_ack(struct agent_core *c, struct message_ref *m);
+void core_members_told(struct agent_core *c, struct message_ref *m);
+void core_store_changed(struct agent_core *c, const struct agent_event *ev);
+void core_meter(struct agent_core *c, const struct agent_event *ev);
+/* While this process itself stood still it read no ack: what it missed then is not the
+ * coordinator's silence. */
+void core_pause_forgive(struct agent_core *c, uint64_t now);
+void core_member_tick(struct agent_core *c, uint64_t now);
+uint64_t core_member_deadline(const struct agent_core *c);
 
 #endif

@@ -14,7 +14,7 @@ static struct core_slice *slice_find(const struct core_sequence *own, uint32_t f
 }
 
 /* NULL when there is no need for it, or no room. */
-static struct core_slice *slice_add(struct core_sequence *own, const struct frame_run *run)
+static struct core_slice *slice_add(struct core_sequence *own, const struct batch_run *run)
 {
     if (run->first_position >= own->open.prompt_tokens)
         return NULL;
@@ -33,7 +33,7 @@ static struct core_slice *slice_add(struct core_sequence *own, const struct fram
     return s;
 }
 
-void core_prefill_arrived(struct core_sequence *own, const struct frame_run *run, uint64_t ready_ns,
+void core_prefill_arrived(struct core_sequence *own, const struct batch_run *run, uint64_t ready_ns,
                           uint64_t now_ns)
 {
     struct core_slice *s = slice_find(own, run->first_position) ? NULL : slice_add(own, run);
@@ -43,13 +43,12 @@ void core_prefill_arrived(struct core_sequence *own, const struct frame_run *run
     s->ready_ns = ready_ns;
 }
 
-uint64_t core_prefill_ready_ns(const struct core_stage *s, const struct queue_batch *b)
+uint64_t core_prefill_ready_ns(const struct core_stage *s, const struct batch *b)
 {
     uint64_t ready = 0;
     for (uint32_t i = 0; i < b->n_runs; i++) {
-        const struct queue_sequence *q = queue_sequence_find(s->queue, b->runs[i].run.sequence);
-        const struct core_slice *slice =
-            q ? slice_find(q->owner, b->runs[i].run.first_position) : NULL;
+        const struct queue_sequence *q = queue_sequence_find(s->queue, b->runs[i].sequence);
+        const struct core_slice *slice = q ? slice_find(q->owner, b->runs[i].first_position) : NULL;
         if (slice && slice->ready_ns > ready)
             ready = slice->ready_ns;
     }
@@ -73,11 +72,11 @@ static void prefill_send(struct agent_core *c, const struct core_stage *s,
     own->n_slices = own->slice_capacity = 0;
 }
 
-void core_prefill_ran(struct agent_core *c, struct core_stage *s, const struct queue_batch *b,
+void core_prefill_ran(struct agent_core *c, struct core_stage *s, const struct batch *b,
                       uint64_t start_ns, uint64_t end_ns)
 {
     for (uint32_t i = 0; i < b->n_runs; i++) {
-        const struct frame_run *run = &b->runs[i].run;
+        const struct batch_run *run = &b->runs[i];
         struct queue_sequence *q = queue_sequence_find(s->queue, run->sequence);
         struct core_sequence *own = q ? q->owner : NULL;
         if (!own || run->first_position >= own->open.prompt_tokens)

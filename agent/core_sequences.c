@@ -1,13 +1,12 @@
-/* Owns the life of sequences on this agent: opening, closing, failing. Batches are
- * core_batches.c's. */
+/* Owns the life of sequences on this agent: opening, closing, failing. Batches have
+ * files of their own. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "agent/core_int.h"
 
-/* ---- opening and closing
- * ------------------------------------------------------------------------------------------ */
+/* ---- opening and closing ---- */
 
 int core_queue_create(struct agent_core *c, struct core_stage *s, struct err *e)
 {
@@ -40,8 +39,7 @@ void core_queue_destroy(struct agent_core *c, struct core_stage *s)
 
 void core_sequence_free(struct core_sequence *s)
 {
-    arena_free(&s->arena);
-    buffer_free(&s->bytes);
+    message_ref_release(s->message);
     free(s->slices);
     free(s);
 }
@@ -108,20 +106,17 @@ static int open_check(const struct core_stage *s, const struct message_sequence_
     return 0;
 }
 
-static int sequence_begin(struct agent_core *c, struct core_stage *s, const struct message *m,
+static int sequence_begin(struct agent_core *c, struct core_stage *s, struct message_ref *m,
                           struct err *e)
 {
-    int rc = open_check(s, &m->u.sequence_open, e);
+    int rc = open_check(s, &m->message.u.sequence_open, e);
     if (rc < 0)
         return rc;
     struct core_sequence *own = calloc(1, sizeof *own);
-    struct message copy;
-    if (!own || core_message_copy(m, &own->bytes, &own->arena, &copy) < 0) {
-        if (own)
-            core_sequence_free(own);
+    if (!own)
         return err_set(e, HP_ENOMEM, "no memory for a sequence");
-    }
-    own->open = copy.u.sequence_open;
+    own->message = message_ref_hold(m);
+    own->open = m->message.u.sequence_open;
     own->opened_ns = env_now_ns(c->env);
     own->ticket = ++c->last_ticket;
     const struct message_sequence_open *o = &own->open;
@@ -148,9 +143,9 @@ static int sequence_begin(struct agent_core *c, struct core_stage *s, const stru
     return 0;
 }
 
-void core_sequence_open(struct agent_core *c, const struct message *m)
+void core_sequence_open(struct agent_core *c, struct message_ref *m)
 {
-    const struct message_sequence_open *o = &m->u.sequence_open;
+    const struct message_sequence_open *o = &m->message.u.sequence_open;
     struct core_stage *s = core_stage_of(c, o->deployment);
     struct err e = {0};
     if (s && o->generation < s->prepare.generation) {
@@ -168,6 +163,14 @@ void core_sequence_open(struct agent_core *c, const struct message *m)
         failure_send(c, o->deployment, o->generation, o->sequence, rc, e.text);
 }
 
+void core_sequence_closed(struct agent_core *c, struct message_ref *m)
+{
+    const struct message_sequence_close *close = &m->message.u.sequence_close;
+    struct core_stage *s = core_stage_of(c, close->deployment);
+    if (s && s->prepare.generation == close->generation && s->queue)
+        core_sequence_close(c, s, close->sequence);
+}
+
 void core_sequence_opened(struct agent_core *c, const struct agent_event *ev)
 {
     struct core_stage *s = core_stage_of_slot(c, ev->u.sequence_opened.slot);
@@ -181,4 +184,12 @@ void core_sequence_opened(struct agent_core *c, const struct agent_event *ev)
                            e ? e->text : "the stage has no room for the sequence");
     else
         queue_sequence_ready(s->queue, id);
+}
+
+void core_events_lost(struct agent_core *c, const struct agent_event *ev)
+{
+    (void)ev;
+    for (size_t i = 0; i < c->n_stages; i++)
+        core_sequences_fail_all(c, c->stages[i], HP_EBUSY,
+                                "more came to this agent at once than it could keep");
 }

@@ -5,13 +5,19 @@
 
 #include "agent/core_int.h"
 
-/* ---- outputs that wait for the next stage
- * ------------------------------------------------------------------------- */
+/* ---- outputs that wait for the next stage ---- */
 
 void core_output_back(struct agent_core *c, struct core_stage *s)
 {
     s->outputs_out -= s->outputs_out > 0;
     s->outputs_since_ns = env_now_ns(c->env);
+}
+
+void core_output_freed(struct agent_core *c, const struct agent_event *ev)
+{
+    struct core_stage *s = core_stage_of_slot(c, ev->u.output_back.slot);
+    if (s)
+        core_output_back(c, s);
 }
 
 static uint64_t outputs_deadline_ns(const struct agent_core *c, const struct core_stage *s)
@@ -37,9 +43,7 @@ static void outputs_check(struct agent_core *c, struct core_stage *s, uint64_t n
     core_sequences_fail_all(c, s, HP_ETIMEOUT, text);
 }
 
-/* ---- the executor
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- the executor ---- */
 
 /* Runs follow each other: the second is not late before the first is. */
 static uint64_t run_deadline_ns(const struct agent_core *c, const struct core_run *r)
@@ -67,8 +71,7 @@ static void run_check(struct agent_core *c, uint64_t now_ns)
     core_sequences_fail_all(c, s, HP_ETIMEOUT, text);
 }
 
-/* ---- batches that are away
- * ------------------------------------------------------------------------------------------- */
+/* ---- batches that are away ---- */
 
 static void overdue_text(const struct core_stage *s, const struct queue_overdue *o, char *text,
                          size_t size)
@@ -101,8 +104,7 @@ static void flights_check(struct agent_core *c, struct core_stage *s, uint64_t n
     }
 }
 
-/* ---- frames that wait for what precedes them
- * -------------------------------------------------------------------------- */
+/* ---- frames that wait for what precedes them ---- */
 
 static void frames_check(struct agent_core *c, struct core_stage *s, uint64_t now_ns)
 {
@@ -113,9 +115,7 @@ static void frames_check(struct agent_core *c, struct core_stage *s, uint64_t no
                            "a batch of the sequence waited too long for what precedes it");
 }
 
-/* ---- all of them
- * --------------------------------------------------------------------------------------------------------
- */
+/* ---- all of them ---- */
 
 void core_expire(struct agent_core *c, uint64_t now_ns)
 {

@@ -24,9 +24,7 @@
 
 static const struct discover_box this_box;
 
-/* ---- cores and memory
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- cores and memory ---- */
 
 static int topology_open(const struct discover_box *box, hwloc_topology_t *out, struct err *e)
 {
@@ -168,9 +166,7 @@ int discover_share(const char *cores, int threads, uint64_t memory_bytes,
     return 0;
 }
 
-/* ---- network
- * ---------------------------------------------------------------------------------------------------------
- */
+/* ---- network ---- */
 
 static void line_of_file(const char *folder, const char *name, const char *file, char *out,
                          size_t size)
@@ -266,9 +262,7 @@ int discover_nics(const char *folder, const char *network, struct buffer *json, 
     return node_text(nics_read(folder, network), json, e);
 }
 
-/* ---- the node
- * --------------------------------------------------------------------------------------------------------
- */
+/* ---- the node ---- */
 
 /* Letters and digits of the CPU's model name, words joined by "-", without what every CPU says of
  * itself. */

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/json.h"
+
 #define NO_LIBRARY "the driver's library libnvidia-ml.so.1 is not here"
 #define NO_BACKEND "no backend for GPUs is loaded"
 
@@ -21,9 +23,7 @@ struct gpus {
     int n;
 };
 
-/* ---- places in the tree
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- places in the tree ---- */
 
 static hwloc_obj_t place_of(hwloc_topology_t t, unsigned domain, unsigned bus, unsigned device)
 {
@@ -88,9 +88,7 @@ static void pci_set(json_t *o, hwloc_topology_t t, hwloc_obj_t place)
         json_object_set_new(o, "numa_node", json_integer(node));
 }
 
-/* ---- what is known of each
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- what is known of each ---- */
 
 /* Letters and digits, words joined by "-". */
 static void kind_of(const char *name, char *kind, size_t size)
@@ -113,7 +111,7 @@ static json_t *device_add(json_t *node, struct gpus *g, const char *name, double
     kind_of(name, kind, sizeof kind);
     json_t *d = json_pack("{s:o, s:s, s:f, s:b, s:s}", "name", json_sprintf("gpu%d", g->n), "kind",
                           kind[0] ? kind : "gpu", "memory_bytes", memory, "usable", 0, "why", why);
-    json_array_append_new(json_object_get(node, "devices"), d);
+    d = json_item_add(json_object_get(node, "devices"), d);
     g->list[g->n++].device = d;
     return d;
 }
@@ -209,9 +207,7 @@ static void nvlinks_set(const struct nvml *nvml, const struct gpus *g)
     }
 }
 
-/* ---- buses
- * ------------------------------------------------------------------------------------------------------------------
- */
+/* ---- buses ---- */
 
 /* Bytes a second of a PCIe link, after its line code; an idle GPU's link sleeps, so the best that
  * it can do counts. */
@@ -251,9 +247,7 @@ static void buses_add(json_t *node, const struct gpus *g)
     json_decref(buses);
 }
 
-/* ---- who is near whom
- * --------------------------------------------------------------------------------------------------------
- */
+/* ---- who is near whom ---- */
 
 static hwloc_obj_t nic_place(hwloc_topology_t t, const char *name)
 {

@@ -108,9 +108,7 @@ static const char *const mounts_memory[] = {"/sys/fs/cgroup/memory", NULL};
 static const char *const mounts_cpu[] = {"/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct",
                                          "/sys/fs/cgroup/cpuacct,cpu", NULL};
 
-/* ---- limits
- * ---------------------------------------------------------------------------------------------------------
- */
+/* ---- limits ---- */
 
 static void memory_see(const char *root, const struct group *g, void *ctx)
 {
@@ -159,9 +157,7 @@ void discover_limits(const char *root, struct discover_limits *out)
     }
 }
 
-/* ---- what is free
- * -----------------------------------------------------------------------------------------------------
- */
+/* ---- what is free ---- */
 
 /* A group's page cache, of memory.stat; version 1 tells that of the groups below with "total_". */
 static uint64_t group_cache(const char *root, const struct group *g)

@@ -5,9 +5,10 @@
 
 #include "agent/backend/backend.h"
 #include "agent/backend/paced.h"
-#include "agent/engine/queue.h"
 #include "agent/engine/sampler.h"
 #include "agent/outlet.h"
+#include "common/batch.h"
+#include "common/pack.h"
 #include "transport/data.h"
 
 struct executor;
@@ -28,6 +29,8 @@ struct executor_report {
     enum executor_report_kind kind;
     uint64_t slot, ticket, sequence;
     int status; /* LOADED: HP_PENDING while it goes on */
+    bool
+        refused; /* the order could not be taken: this comes before the call that gave it returns */
     const struct err *error;
     uint64_t done_bytes, total_bytes;
     bool warming;
@@ -71,6 +74,8 @@ struct executor_load {
     uint32_t max_sequences, max_batch_tokens, n_stages;
     double stands_for; /* paced: of the profile's sequences, each of the stage's; 0: the profile's
                           batch */
+    enum frame_dtype wire;            /* as what rows come and go */
+    struct pack_list enters, crosses; /* struct message_value, copied: checked against the model */
 };
 /* Orders, from any one thread, done in their order. What cannot be ordered is reported as failed at
  * once. */
@@ -83,12 +88,9 @@ void executor_sequence_close(struct executor *x, uint64_t slot, uint64_t sequenc
 
 struct executor_run {
     uint64_t slot, ticket;
-    const struct agent_run *runs; /* hold, as `ids`, until the run is reported */
-    uint32_t n_runs, n_tokens, n_logits;
-    const uint32_t *ids;
-    struct data_buffer *input; /* taken */
-    uint32_t input_runs, input_tokens;
-    uint64_t ready_ns; /* when the input was there; 0: before the last run ended */
+    const struct batch *batch; /* holds until the run is reported; its input, a data_buffer, is
+                                  taken */
+    uint64_t ready_ns;         /* when the input was there; 0: before the last run ended */
     /* Not the last stage: where the output goes (held until then; NULL: nowhere, and the run
      * fails), and as what. */
     struct outlet *outlet;

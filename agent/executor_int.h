@@ -1,8 +1,10 @@
-/* What the files of the executor share, and nobody else includes:
+/* What the files of the executor share, and nobody else includes, from bottom to top:
  *
- *     executor_stages.c   the stages that the device holds, and the loader's thread, which makes
- * them executor.c          orders, sequences, batches, profiles: what the executor's own thread
- * does */
+ *     executor_stages.c      the stages that the device holds, and the loader's thread
+ *     executor_sequences.c   sequences and samplers
+ *     executor_batches.c     a batch through a stage
+ *     executor.c             orders, profiles, the thread and the face
+ */
 #ifndef HP_AGENT_EXECUTOR_INT_H
 #define HP_AGENT_EXECUTOR_INT_H
 
@@ -10,8 +12,8 @@
 #include <stdatomic.h>
 
 #include "agent/engine/stage.h"
+#include "agent/event_queue.h"
 #include "agent/executor.h"
-#include "agent/post_box.h"
 
 enum order_kind {
     ORDER_LOAD,
@@ -52,6 +54,11 @@ struct held_stage {
     int first_layer, end_layer;
     double stands_for, paced_bytes; /* paced alone */
     uint32_t width, vocabulary, outputs;
+    enum frame_dtype wire;
+    /* Where rows cross in less than float32, a batch's before they go and after they came: of
+     * max_batch_tokens rows; NULL where none go, or come. */
+    float *wide_out, *wide_in;
+    uint64_t wide_bytes;          /* of both */
     struct data_reserve *reserve; /* of outputs; NULL on the last stage */
     uint64_t reserve_bytes;
     struct own_sampler *samplers; /* by sequence */
@@ -63,17 +70,13 @@ struct executor {
     int *cores;
     pthread_t thread;
     bool started;
-    struct post_box orders;
+    struct event_queue orders;
     struct device *device;
     atomic_ullong memory_free;
     atomic_bool quitting;
     struct held_stage *stages;
     size_t n_stages;
     /* of the batch that runs */
-    struct stage_run *runs;
-    size_t run_capacity;
-    struct paced_run *paced_runs;
-    size_t paced_run_capacity;
     struct paced_queue queue; /* of the device that this one stands for */
     struct results { /* of the last run and of the one before, which the loop may still read */
         uint32_t *picked;
@@ -89,11 +92,11 @@ struct executor {
     struct load_job *jobs;
     pthread_t loader;
     bool loader_started;
-    struct post_box loader_box;  /* of struct load_job *; NULL: end */
-    atomic_ullong outputs_bytes; /* of all reserves */
-    atomic_ullong logits_bytes;  /* of rows that are kept for the next batch */
-    bool quit_came;              /* while a profile was being made */
-    uint64_t ran_ns;             /* when a batch last ran */
+    struct event_queue loader_box; /* of struct load_job *; NULL: end */
+    atomic_ullong outputs_bytes;   /* of all reserves */
+    atomic_ullong logits_bytes;    /* of rows that are kept for the next batch */
+    bool quit_came;                /* while a profile was being made */
+    uint64_t ran_ns;               /* when a batch last ran */
 };
 
 /* A stage that is being loaded. The loader's thread has it from the moment when it is handed over
@@ -131,5 +134,18 @@ void executor_job_free(struct load_job *j);
 
 /* The loader's thread: `ctx` is the executor. */
 void *executor_loader_thread(void *ctx);
+
+/* ---- executor_sequences.c; on the executor's thread */
+
+/* Reports how it went. */
+void executor_sequence_begin(struct executor *x, const struct order *o);
+void executor_sequence_end(struct executor *x, uint64_t slot, uint64_t sequence);
+/* NULL when the sequence has none. */
+struct own_sampler *executor_sampler_find(struct held_stage *h, uint64_t sequence);
+
+/* ---- executor_batches.c; on the executor's thread */
+
+/* Runs it, posts its frame, and reports. */
+void executor_batch_run(struct executor *x, const struct executor_run *r);
 
 #endif

@@ -3,15 +3,19 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "agent/borders.h"
 #include "agent/executor_int.h"
 #include "common/env.h"
 #include "common/log.h"
 
-enum { EXECUTOR_OUTPUTS = 3 }; /* large outputs of a stage that may be out at once */
-
 void executor_tell(struct executor *x, const struct executor_report *r)
 {
     x->config.report(x->config.ctx, r);
+}
+
+uint64_t executor_memory_free(const struct executor *x)
+{
+    return atomic_load(&((struct executor *)x)->memory_free);
 }
 
 void executor_memory_note(struct executor *x)
@@ -30,9 +34,7 @@ void executor_memory_note(struct executor *x)
     atomic_store(&x->memory_free, left > 0 ? (unsigned long long)left : 0);
 }
 
-/* ---- stages
- * --------------------------------------------------------------------------------------------------------
- */
+/* ---- stages ---- */
 
 struct held_stage *executor_stage_find(struct executor *x, uint64_t slot)
 {
@@ -48,6 +50,10 @@ void executor_stage_free(struct executor *x, struct held_stage *h)
         sampler_destroy(&h->samplers[i].sampler);
     free(h->samplers);
     stage_unload(&h->stage);
+    if (h->wide_in || h->wide_out)
+        atomic_fetch_sub(&x->outputs_bytes, h->wide_bytes);
+    free(h->wide_in);
+    free(h->wide_out);
     if (h->reserve) {
         data_reserve_close(&h->reserve);
         atomic_fetch_sub(&x->outputs_bytes, h->reserve_bytes);
@@ -86,7 +92,7 @@ static int warm_up(struct executor *x, struct held_stage *h, const struct execut
     bool first = stage_is_first(h->stage), last = stage_is_last(h->stage);
     void *input = calloc((size_t)n * (first ? 1 : h->width), sizeof(float));
     float *output = calloc(last ? h->vocabulary : (size_t)n * h->width, sizeof(float));
-    struct stage_run run = {1, 0, n, last};
+    struct batch_run run = {1, 0, n, last, 0, false};
     int rc = !input || !output ? err_set(e, HP_ENOMEM, "no memory for a warm-up run")
                                : stage_sequence_open(h->stage, 1, n, e);
     if (rc == 0) {
@@ -120,18 +126,21 @@ static int paced_check(const struct executor *x, const struct executor_load *l,
     return 0;
 }
 
-/* Two in turns and one on its way; a paced link keeps frames for as long as the one that it stands
+/* A paced link keeps frames for as long as the one that it stands
  * for, so that all flights may be out. */
 static void outputs_plan(const struct executor *x, const struct executor_load *l,
                          struct held_stage *h)
 {
     uint64_t runs = l->max_sequences < l->max_batch_tokens ? l->max_sequences : l->max_batch_tokens;
-    uint64_t bytes =
-        runs * FRAME_RUN_BYTES + (uint64_t)l->max_batch_tokens * h->width * sizeof(float);
+    uint64_t bytes = runs * FRAME_RUN_BYTES +
+                     (uint64_t)l->max_batch_tokens * h->width * frame_dtype_bytes(h->wire);
     bool last = l->end_layer == model_graph(h->model)->n_layers;
+    uint64_t rows = (uint64_t)l->max_batch_tokens * h->width * sizeof(float);
+    h->wide_bytes =
+        h->wire == FRAME_F32 ? 0 : rows * ((l->first_layer > 0 ? 1u : 0u) + (last ? 0u : 1u));
     if (last || bytes <= DATA_CONTROL_BYTES)
         return;
-    h->outputs = x->config.paced ? 2 * l->n_stages + 1 : EXECUTOR_OUTPUTS;
+    h->outputs = x->config.paced ? 2 * l->n_stages + 1 : DATA_STAGE_OUTPUTS;
     h->reserve_bytes = h->outputs * bytes;
 }
 
@@ -143,6 +152,34 @@ static int outputs_open(struct executor *x, struct held_stage *h, struct err *e)
     if (h->reserve)
         atomic_fetch_add(&x->outputs_bytes, h->reserve_bytes);
     return rc;
+}
+
+/* Room for a batch's rows as float32, where they cross as less. */
+static int wide_open(struct executor *x, struct held_stage *h, struct err *e)
+{
+    bool comes = !stage_is_first(h->stage), goes = !stage_is_last(h->stage);
+    size_t each = comes && goes ? h->wide_bytes / 2 : h->wide_bytes;
+    if (!h->wide_bytes)
+        return 0;
+    h->wide_in = comes ? malloc(each) : NULL;
+    h->wide_out = goes ? malloc(each) : NULL;
+    if ((!comes || h->wide_in) && (!goes || h->wide_out)) {
+        atomic_fetch_add(&x->outputs_bytes, h->wide_bytes);
+        return 0;
+    }
+    free(h->wide_in);
+    free(h->wide_out);
+    h->wide_in = h->wide_out = NULL;
+    return err_set(e, HP_ENOMEM, "no memory for the %zu bytes of a batch's rows in float32", each);
+}
+
+/* Does what the coordinator says of the borders hold of this model? */
+static int border_check(const struct executor_load *l, const struct model *m, struct err *e)
+{
+    const struct graph *g = model_graph(m);
+    int rc = l->first_layer > 0 ? border_fits(&l->enters, g, l->first_layer - 1, e) : 0;
+    return rc < 0 || l->end_layer >= g->n_layers ? rc
+                                                 : border_fits(&l->crosses, g, l->end_layer - 1, e);
 }
 
 /* On the loader's thread: all but the warm-up. */
@@ -158,6 +195,10 @@ static int stage_open(struct load_job *j, struct err *e)
     const struct model_config *m = model_config(h->model);
     h->width = (uint32_t)m->width;
     h->vocabulary = (uint32_t)m->vocabulary;
+    h->wire = l->wire;
+    rc = border_check(l, h->model, e);
+    if (rc < 0)
+        return rc;
     outputs_plan(x, l, h);
     struct stage_config c = {.model = h->model,
                              .first_layer = l->first_layer,
@@ -168,13 +209,14 @@ static int stage_open(struct load_job *j, struct err *e)
                              .max_sequences = l->max_sequences,
                              .max_batch_tokens = l->max_batch_tokens,
                              .beside_bytes = x->config.paced ? 0
-                                                             : h->reserve_bytes +
+                                                             : h->reserve_bytes + h->wide_bytes +
                                                                    atomic_load(&x->outputs_bytes) +
                                                                    atomic_load(&x->logits_bytes),
                              .progress = load_progress,
                              .progress_ctx = j,
                              .stop = &j->stop};
     rc = stage_load(&c, &h->stage, e);
+    rc = rc < 0 ? rc : wide_open(x, h, e);
     return rc < 0 ? rc : outputs_open(x, h, e);
 }
 
@@ -184,12 +226,12 @@ void *executor_loader_thread(void *ctx)
     struct load_job *j;
     pthread_setname_np(pthread_self(), "hp-loader");
     x->device->backend->loader_enter(x->device);
-    while (post_box_wait(&x->loader_box, &j, -1) && j) {
+    while (event_queue_wait(&x->loader_box, &j, -1) && j) {
         j->begun_ns = env_now_ns(&env_real);
         j->status = stage_open(j, &j->error);
         struct order adopt = {.kind = ORDER_ADOPT, .u.job = j};
-        bool put = post_box_put_as(&x->orders, ORDER_ADOPT,
-                                   &adopt); /* one load at a time: there is a place */
+        bool put = event_queue_put_as(&x->orders, ORDER_ADOPT,
+                                      &adopt); /* one load at a time: there is a place */
         assert(put);
         (void)put;
     }
@@ -199,6 +241,8 @@ void *executor_loader_thread(void *ctx)
 void executor_job_free(struct load_job *j)
 {
     executor_stage_free(j->x, &j->stage);
+    border_free(&j->order.enters);
+    border_free(&j->order.crosses);
     free((char *)j->order.path);
     free(j);
 }
@@ -206,7 +250,7 @@ void executor_job_free(struct load_job *j)
 static void loader_feed(struct executor *x)
 {
     if (x->jobs)
-        post_box_put(&x->loader_box, &x->jobs);
+        event_queue_put(&x->loader_box, &x->jobs);
 }
 
 void executor_job_add(struct executor *x, struct load_job *j)

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "agent/agent.h"
+#include "common/fs.h"
 #include "common/host_address.h"
 #include "common/log.h"
 #include "common/units.h"
@@ -37,10 +38,13 @@ static const char help_text[] =
     "  --threads N           threads that compute (default: one for each physical core among them, "
     "within the control\n"
     "                        groups' quota)\n"
-    "  --memory BYTES        for all that it does: weights, KV cache, activations, buffers; 8G is "
-    "8GiB, 8GB is 8000000000\n"
+    "  --memory BYTES        for all that it does: weights, KV cache, activations, "
+    "buffers; " UNITS_BYTES_HELP "\n"
     "                        (default: 90 % of the box, or of the tightest of its control groups)\n"
     "  --store-limit BYTES   disk for weights (default: none); models not in use go first\n"
+    "  --kernels NAME        avx512_bf16, avx512, avx2, or plain: the reference in plain loops "
+    "(default: the best that\n"
+    "                        the CPU has)\n"
     "  --network IFACE       interface of the data channel (default: the one on the way to the "
     "coordinator)\n"
     "  --data-port P         TCP port of the data channel, which other agents must reach (default: "
@@ -53,25 +57,25 @@ static const char help_text[] =
     "  --as NODE/DEVICE      which device\n"
     "  --help, --version\n"
     "\n"
+    "HP_TEST_POOL=BYTES, for tests, bounds the buffers of the data channel, which otherwise follow "
+    "from what a deployment needs.\n"
     "HP_LOG=error|warn|info|debug sets how much it says on standard error. SIGTERM and SIGINT end "
     "it cleanly.\n"
     "\n"
     "  hp-agent --join 192.168.1.10:7070 --token-file token --cores 0-7 --memory 24G\n";
 
 struct options {
-    const char *join, *token, *token_file, *name, *dir, *cores, *network, *pace, *profile, *as;
+    const char *join, *token, *token_file, *name, *dir, *cores, *network, *kernels, *pace, *profile,
+        *as;
     int threads, data_port;
-    uint64_t memory_bytes, store_limit_bytes;
+    uint64_t memory_bytes, store_limit_bytes, pool_bytes;
 };
 
 static int bytes_parse(const char *option, const char *text, uint64_t *out, struct err *e)
 {
     if (units_bytes_parse(text, out))
         return 0;
-    return err_set(
-        e, HP_EUSAGE,
-        "%s %s: is not a number of bytes such as 8000000000, 8G (8GiB) or 8GB (a bit less)", option,
-        text);
+    return err_set(e, HP_EUSAGE, "%s %s: is not a size such as " UNITS_BYTES_HELP, option, text);
 }
 
 static int count_parse(const char *option, const char *text, int *out, struct err *e)
@@ -123,23 +127,13 @@ static int network_check(const char *network, struct err *e)
 
 static int options_parse(int argc, char **argv, struct options *o, struct err *e)
 {
-    static const struct option table[] = {{"join", 1, NULL, 'j'},
-                                          {"token", 1, NULL, 't'},
-                                          {"token-file", 1, NULL, 'T'},
-                                          {"name", 1, NULL, 'n'},
-                                          {"dir", 1, NULL, 'd'},
-                                          {"cores", 1, NULL, 'c'},
-                                          {"threads", 1, NULL, 'p'},
-                                          {"memory", 1, NULL, 'm'},
-                                          {"store-limit", 1, NULL, 's'},
-                                          {"network", 1, NULL, 'i'},
-                                          {"data-port", 1, NULL, 'D'},
-                                          {"pace", 1, NULL, 'P'},
-                                          {"profile", 1, NULL, 'F'},
-                                          {"as", 1, NULL, 'A'},
-                                          {"help", 0, NULL, 'h'},
-                                          {"version", 0, NULL, 'v'},
-                                          {0}};
+    static const struct option table[] = {
+        {"join", 1, NULL, 'j'},    {"token", 1, NULL, 't'},   {"token-file", 1, NULL, 'T'},
+        {"name", 1, NULL, 'n'},    {"dir", 1, NULL, 'd'},     {"cores", 1, NULL, 'c'},
+        {"threads", 1, NULL, 'p'}, {"memory", 1, NULL, 'm'},  {"store-limit", 1, NULL, 's'},
+        {"kernels", 1, NULL, 'k'}, {"network", 1, NULL, 'i'}, {"data-port", 1, NULL, 'D'},
+        {"pace", 1, NULL, 'P'},    {"profile", 1, NULL, 'F'}, {"as", 1, NULL, 'A'},
+        {"help", 0, NULL, 'h'},    {"version", 0, NULL, 'v'}, {0}};
     int which, rc = 0;
     opterr = 0;
     while (rc == 0 && (which = getopt_long(argc, argv, ":", table, NULL)) != -1)
@@ -150,6 +144,7 @@ static int options_parse(int argc, char **argv, struct options *o, struct err *e
         case 'n': o->name = optarg; break;
         case 'd': o->dir = optarg; break;
         case 'c': o->cores = optarg; break;
+        case 'k': o->kernels = optarg; break;
         case 'i': o->network = optarg; break;
         case 'P': o->pace = optarg; break;
         case 'F': o->profile = optarg; break;
@@ -165,6 +160,9 @@ static int options_parse(int argc, char **argv, struct options *o, struct err *e
             return err_set(e, HP_EUSAGE, "%s is not an option of hp-agent; --help lists them",
                            argv[optind - 1]);
         }
+    const char *pool = getenv("HP_TEST_POOL");
+    if (rc == 0 && pool)
+        rc = bytes_parse("HP_TEST_POOL", pool, &o->pool_bytes, e);
     if (rc == 0 && optind < argc)
         return err_set(e, HP_EUSAGE, "%s: hp-agent takes options alone; --help lists them",
                        argv[optind]);
@@ -177,8 +175,7 @@ static int options_parse(int argc, char **argv, struct options *o, struct err *e
     return rc < 0 ? rc : address_check(o->join, e);
 }
 
-/* ---- the token, and the coordinator's key
- * ----------------------------------------------------------------------------- */
+/* ---- the token, and the coordinator's key ---- */
 
 static int line_read(const char *file, char *out, size_t size, struct err *e)
 {
@@ -195,14 +192,11 @@ static int line_read(const char *file, char *out, size_t size, struct err *e)
 
 static void key_keep(const char *file, const char *key)
 {
-    char beside[PATH_MAX];
-    snprintf(beside, sizeof beside, "%s.new", file);
-    FILE *f = fopen(beside, "we");
-    bool good = f && fprintf(f, "%s\n", key) > 0;
-    if (f)
-        good = fclose(f) == 0 && good;
-    if (!good || rename(beside, file) != 0)
-        log_warn("agent", "key_not_kept", "file=%s reason=\"%s\"", file, strerror(errno));
+    struct err e = {0};
+    char line[KEY_TEXT + 2];
+    int n = snprintf(line, sizeof line, "%s\n", key);
+    if (fs_file_write(file, line, (size_t)n, 0600, &e) < 0)
+        log_warn("agent", "key_not_kept", "text=\"%s\"", e.text);
 }
 
 /* Whom to trust, and what proves that this agent was invited. Without a token it is the coordinator
@@ -229,7 +223,14 @@ static int trust_find(const struct options *o, const char *dir, struct join_toke
         return rc;
     }
     memset(out, 0, sizeof *out);
-    if (line_read(file, text, sizeof text, e) < 0 || strlen(text) != KEY_TEXT - 1) {
+    uint8_t key[KEY_BYTES];
+    rc = line_read(file, text, sizeof text, e);
+    if (rc == HP_EPARSE || (rc == 0 && key_decode(text, key, e) < 0)) {
+        err_set(e, HP_EPARSE, "%s: damaged: it does not hold the coordinator's key", file);
+        return err_hint(e, "start the agent with a new join token of its cluster (--token-file); "
+                           "`hpctl node token create` makes one");
+    }
+    if (rc < 0) {
         err_set(e, HP_EUSAGE, "this agent has never joined a cluster, and there is no join token");
         return err_hint(
             e,
@@ -248,22 +249,10 @@ static int folder_find(const struct options *o, char *out, size_t size, struct e
                               : 0;
     if (n <= 0 || n > 1000)
         return err_set(e, HP_EUSAGE, "where to keep keys and weights? --dir D");
-    for (char *p = out + 1;; p++) {
-        if (*p && *p != '/')
-            continue;
-        char end = *p;
-        *p = '\0';
-        if (mkdir(out, 0700) != 0 && errno != EEXIST)
-            return err_set(e, HP_EIO, "%s: %s", out, strerror(errno));
-        *p = end;
-        if (!end)
-            return 0;
-    }
+    return fs_folder_make(out, 0700, e);
 }
 
-/* ---- running
- * ----------------------------------------------------------------------------------------------------------
- */
+/* ---- running ---- */
 
 struct program {
     uv_loop_t loop;
@@ -292,12 +281,11 @@ static void data_policy_load(const char *file, struct data_policy *out)
 
 static void data_policy_save(const char *file, const struct data_policy *p)
 {
-    FILE *f = fopen(file, "we");
-    bool good = f && fprintf(f, "%s\n%s\n", p->mode, p->trust) > 0;
-    if (f)
-        good = fclose(f) == 0 && good;
-    if (!good)
-        log_warn("agent", "data_policy_not_kept", "file=%s reason=\"%s\"", file, strerror(errno));
+    struct err e = {0};
+    struct buffer text = {0};
+    buffer_printf(&text, "%s\n%s\n", p->mode, p->trust);
+    if (fs_buffer_save(file, &text, &e) < 0)
+        log_warn("agent", "data_policy_not_kept", "text=\"%s\"", e.text);
 }
 
 static void on_data_wanted(void *ctx, const struct data_policy *wanted, bool reopen)
@@ -403,7 +391,8 @@ static int start(int argc, char **argv, struct err *e)
     c.dir = dir;
     c.network = o.network ? o.network : address_is_loopback(o.join) ? "lo" : NULL;
     c.store_limit_bytes = o.store_limit_bytes;
-    c.pool_limit_bytes = getenv("HP_TEST_POOL") ? strtoull(getenv("HP_TEST_POOL"), NULL, 10) : 0;
+    c.pool_limit_bytes = o.pool_bytes;
+    c.kernels = o.kernels;
     c.pace_cluster = o.pace;
     c.pace_profile = o.profile;
     c.pace_as = o.as;

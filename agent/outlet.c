@@ -81,8 +81,8 @@ void outlet_release(struct outlet *o)
 
 void outlet_forget(struct outlet *o)
 {
-    if (o->config.wire)
-        wire_forget(o->config.wire, o->link);
+    if (o->config.line)
+        delay_line_forget(o->config.line, o->link);
 }
 
 uint64_t outlet_number(const struct outlet *o)
@@ -112,7 +112,8 @@ static uint64_t due_ns(struct outlet *o, const struct frame_header *h)
         o->config.tokens
             ? paced_token_seconds(o->config.paced, &o->wire, h->n_runs, o->config.stands_for)
             : paced_hop_seconds(o->config.paced, &o->wire, o->config.end_layer, h->n_tokens,
-                                o->config.stands_for);
+                                o->config.stands_for) *
+                  frame_dtype_bytes(h->dtype) / sizeof(float); /* the profile counts float32 */
     pthread_mutex_lock(&o->lock);
     uint64_t left = paced_queue_take(&o->queue, h->sent_ns, env_now_ns(&env_real), seconds);
     pthread_mutex_unlock(&o->lock);
@@ -130,5 +131,5 @@ void outlet_post(struct outlet *o, const struct frame_header *h, struct data_buf
         return;
     }
     own.sent_ns = due_ns(o, h);
-    wire_post(o->config.wire, o->link, &own, payload, own.sent_ns, done, o);
+    delay_line_post(o->config.line, o->link, &own, payload, own.sent_ns, done, o);
 }

@@ -5,7 +5,7 @@
 #define HP_AGENT_OUTLET_H
 
 #include "agent/backend/paced.h"
-#include "agent/wire.h"
+#include "agent/delay_line.h"
 #include "transport/data.h"
 
 struct outlet;
@@ -14,7 +14,7 @@ struct outlet_config {
     struct data_endpoint *data; /* outlives the outlet */
     uint64_t slot;
     /* A paced agent's; else NULL. */
-    struct wire *wire;
+    struct delay_line *line;
     const struct paced *paced;
     const char *device; /* what stands at the other end, "" where nothing does */
     bool tokens; /* it carries tokens to the first stage; else what layer `end_layer` - 1 gives */

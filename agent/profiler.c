@@ -13,13 +13,13 @@
 #include "agent/profiler_int.h"
 #include "common/digest.h"
 #include "common/env.h"
+#include "common/fs.h"
 #include "common/json.h"
 #include "common/log.h"
 
 enum { PROFILE_VERSION = 3 };
 
-/* ---- beside the tables
- * ---------------------------------------------------------------------------------------------- */
+/* ---- beside the tables ---- */
 
 /* The whole model's time for one slice without a prefix. */
 static double model_seconds(const struct measure *m, double slice)
@@ -66,8 +66,7 @@ static json_t *source_note(const struct measure *m)
 
 static int layers_list(struct measure *m, struct err *e)
 {
-    json_t *list = json_array();
-    json_object_set_new(m->tables, "layers", list);
+    json_t *list = json_member_add(m->tables, "layers", json_array());
     for (int i = 0; i < m->graph->n_layers; i++) {
         const struct graph_layer *l = &m->graph->layers[i];
         struct stage_config c = profiler_stage_config(m, i, 1, 1, 1);
@@ -85,8 +84,7 @@ static int layers_list(struct measure *m, struct err *e)
     return 0;
 }
 
-/* ---- what was measured before
- * -------------------------------------------------------------------------------------- */
+/* ---- what was measured before ---- */
 
 /* The name of results: the shape of the model, number formats included, the device, the compute. */
 static void cache_file(const struct measure *m, char *out, size_t size)
@@ -99,9 +97,9 @@ static void cache_file(const struct measure *m, char *out, size_t size)
                   c->vocabulary, c->width, c->n_blocks, c->n_heads, c->n_kv_heads, c->head_dim,
                   c->mlp_width, c->context);
     for (int i = 0; i < m->graph->n_ops; i++)
-        if (m->graph->ops[i].weight)
-            buffer_printf(&key, "%d:%d ", (int)m->graph->ops[i].kind,
-                          (int)m->graph->ops[i].weight->dtype);
+        if (m->graph->ops[i].n_weights > 0)
+            buffer_printf(&key, "%s:%s ", op_kind_info(m->graph->ops[i].kind)->name,
+                          m->graph->ops[i].weights[0]->format);
     struct digest d = digest_of(key.data, key.size);
     char hex[DIGEST_HEX];
     digest_hex(&d, hex);
@@ -141,7 +139,7 @@ static int measure_all(struct measure *m, const char *file, struct err *e)
                             json_pack("{s:I, s:f}", "tokens", (json_int_t)useful_slice(m), "within",
                                       PROFILER_USEFUL_WITHIN));
     json_object_set_new(m->tables, "source", source_note(m));
-    if (file[0] && ((mkdir(m->config->cache, 0755) != 0 && errno != EEXIST) ||
+    if (file[0] && (fs_folder_make(m->config->cache, 0755, &kept_error) < 0 ||
                     json_save(m->tables, file, &kept_error) < 0))
         log_warn("agent", "profile_not_kept", "file=%s text=\"%s\"", file, kept_error.text);
     return 0;

@@ -24,9 +24,7 @@ static double seconds_since(uint64_t from_ns)
     return (double)(env_now_ns(&env_real) - from_ns) * 1e-9;
 }
 
-/* ---- which points
- * -------------------------------------------------------------------------------------------------------
- */
+/* ---- which points ---- */
 
 static bool layer_has(const struct graph *g, int layer, enum op_kind kind)
 {
@@ -101,9 +99,7 @@ static void classes_find(struct measure *m)
     }
 }
 
-/* ---- one point
- * ----------------------------------------------------------------------------------------------------------
- */
+/* ---- one point ---- */
 
 static int compare_doubles(const void *a, const void *b)
 {
@@ -136,11 +132,12 @@ static int cold_create(struct measure *m, struct err *e)
 static int run_once(struct measure *m, uint32_t batch, struct grid_point p, double *seconds,
                     struct err *e)
 {
-    struct stage_run runs[PROFILER_MAX_BATCH];
+    struct batch_run runs[PROFILER_MAX_BATCH];
     int rc = 0;
     uint32_t open = 0;
     for (; rc == 0 && open < batch; open++) {
-        runs[open] = (struct stage_run){open + 1, p.prefix, p.slice, stage_is_last(m->stage)};
+        runs[open] =
+            (struct batch_run){open + 1, p.prefix, p.slice, stage_is_last(m->stage), 0, false};
         rc = stage_sequence_open(m->stage, open + 1, p.prefix + p.slice, e);
         if (rc == 0 && p.prefix)
             rc = stage_kv_import(m->stage, open + 1, 0, p.prefix, m->prefix, e);
@@ -178,9 +175,7 @@ static int point_measure(struct measure *m, uint32_t batch, struct grid_point p,
     return 0;
 }
 
-/* ---- one class
- * ----------------------------------------------------------------------------------------------------------
- */
+/* ---- one class ---- */
 
 static void progress_tell(const struct measure *m, const struct measure_class *c)
 {

@@ -1,5 +1,19 @@
-/* What the files of the shell share: agent.c (its life, threads and mail), shell_actions.c (doing
- * what the core says). */
+/* What the files of the shell share, from bottom to top:
+ *
+ *     shell_queue.c     what other threads leave for the loop
+ *     shell_stages.c    what the shell keeps of the core's stages
+ *     shell_actions.c   doing what the core says
+ *     shell_monitor.c   one thread at a time in the core; what only the loop may do
+ *     shell_profiles.c, shell_events.c      what an event means here before the core hears of it
+ *     shell_reports.c   what other threads tell: data channel, executor, store, probes of links
+ *     agent.c           the agent's life
+ *
+ * The core is behind one lock. Whoever has an event takes it, feeds the event, and does what the
+ * core says: a frame goes from the data channel's thread into the executor's queue, and what came
+ * of it from the executor's thread to the next stage, without another thread's waking up between.
+ * The loop alone sends messages, sets its timer and asks to quit; the others leave these for it and
+ * wake it. Order of locks: the data channel's own (when a link breaks), `gate`, the monitor, then
+ * all others; what is posted under the monitor never waits for the data channel's thread. */
 #ifndef HP_AGENT_SHELL_INT_H
 #define HP_AGENT_SHELL_INT_H
 
@@ -8,34 +22,39 @@
 
 #include "agent/agent.h"
 #include "agent/agent_core.h"
+#include "agent/delay_line.h"
+#include "agent/event_queue.h"
 #include "agent/executor.h"
-#include "agent/link_prober.h"
-#include "agent/post_box.h"
+#include "agent/link_probe_io.h"
 #include "agent/store_worker.h"
-#include "agent/wire.h"
 #include "common/log.h"
+#include "common/log_ring.h"
 
-enum { LOG_LINES = 512, LOG_LINE_BYTES = 512, MAIL_A_TURN = 256 };
+enum { QUEUED_A_TURN = 256 };
 #define ABSENCE_FIRST_NS UINT64_C(5000000000)
 #define ABSENCE_AGAIN_NS UINT64_C(30000000000)
 
-/* Each kind of mail has places of its own, so that a flood of one takes none from another. */
-enum mail_class {
-    MAIL_FRAME,
-    MAIL_LINK,
-    MAIL_OUTPUT,
-    MAIL_RAN,
-    MAIL_OPENED,
-    MAIL_LOADED,
-    MAIL_OTHER,
-    MAIL_CLASSES
+/* Each kind of event has places of its own, so that a flood of one takes none from another. */
+enum queued_class {
+    QUEUED_LINK,
+    QUEUED_OUTPUT,
+    QUEUED_RAN,
+    QUEUED_OPENED,
+    QUEUED_LOADED,
+    QUEUED_OTHER,
+    QUEUED_CLASSES
 };
 
+/* Messages, each behind its type and its length (u32 each). */
+struct outbox {
+    struct buffer bytes;
+    size_t n;
+};
+enum { OUTBOX_MESSAGES = 4096, OUTBOX_BYTES = 256 << 20, OUTBOX_KEPT_BYTES = 8 << 20 };
+
 /* What other threads tell the loop: an event for the core, and what it points at. */
-struct mail {
+struct queued_event {
     struct agent_event event;
-    struct frame_header header; /* FRAME */
-    struct data_buffer *buffer; /* FRAME */
     uint64_t link;     /* LINK_DOWN: data_link_number of what broke; 0: the slot has no such link */
     struct err *error; /* owned */
     void *memory;      /* owned: what lists of the event point into */
@@ -50,6 +69,7 @@ struct shell_stage {
     char *path; /* of the model in the store */
     uint32_t vocabulary;
     bool is_first;
+    enum frame_dtype wire; /* as what rows cross */
     uint64_t n_stages, max_batch_tokens,
         inputs_bytes; /* inputs: of all frames that may be on their way to the stage */
     struct outlet *next, *first;
@@ -72,13 +92,24 @@ struct agent {
     uv_async_t wake;
     uv_timer_t timer, meter;
     int open_handles;
-    pthread_mutex_t gate; /* guards `stopping` against the data channel's thread */
-    bool stopping;
-    struct post_box mail;
-    atomic_bool lost; /* mail that had no place: sequences may be waiting for it */
-    struct agent_core *core;
+    pthread_mutex_t gate; /* held by the data channel's thread while it is in here */
+    bool stopping;        /* set under the gate and in the monitor */
+    struct event_queue events;
+    atomic_bool lost; /* an event had no place: sequences may be waiting for it */
     struct agent_core_config core_config;
+
+    pthread_mutex_t turnstile, monitor; /* shell_enter; what follows is the monitor's, and so are
+                                           `stages` and `profiles` */
+    struct agent_core *core;
     struct agent_actions actions;
+    struct batch_run *runs;     /* [FRAME_MAX_RUNS], of the frame that is being read */
+    struct frame_token *tokens; /* [FRAME_MAX_RUNS] */
+    struct outbox outbox;       /* messages that the loop is to send */
+    uint64_t timer_ns;          /* when the core wants to be woken; UINT64_MAX: not at all */
+    uint64_t armed_ns;          /* when the loop's timer fires; UINT64_MAX: never */
+    struct err quit;            /* why the cluster does not want this agent; code 0: it does */
+    bool loop_due;              /* the loop has something to do */
+
     struct control *control;
     struct data_endpoint *data;
     char data_host[DATA_HOST_TEXT]; /* where `data` listens */
@@ -87,44 +118,92 @@ struct agent {
     struct store_worker *store;
     uint64_t box_free_bytes; /* when last read; UINT64_MAX: never */
     struct paced *paced;     /* the device that this agent stands for; NULL: itself */
-    struct link_prober *prober;
-    struct wire *wire; /* paced: frames on their way */
+    struct link_probe_io *probes;
+    struct delay_line *line; /* paced: frames on their way */
     struct key_pair keys;
     char machine[80], hostname[256], kind[DISCOVER_KIND], store_folder[1100], profile_folder[1100],
         key_file[1100];
-    struct buffer node_json, encoded;
+    struct buffer node_json;
+    struct outbox leaving; /* the loop's: messages that it is sending */
     struct shell_stage *stages;
     size_t n_stages, stage_capacity;
     struct shell_profile *profiles;
     size_t n_profiles;
     uint64_t last_profile;
-    struct frame_run *runs;     /* [FRAME_MAX_RUNS], of the frame that is being read */
-    struct frame_token *tokens; /* [FRAME_MAX_RUNS] */
     bool quit_said;
     uint64_t absent_ns, absence_told_ns; /* since when the coordinator has not answered, and when
                                             that was last said; 0: it answers */
 
-    pthread_mutex_t log_lock;
-    char (*log_lines)[LOG_LINE_BYTES];
-    size_t log_at, log_count;
+    struct log_ring *log; /* what it said last */
 };
 
-/* ---- agent.c */
+/* ---- shell_queue.c */
 
-/* From any thread: takes what the mail owns. */
-void shell_mail(struct agent *a, const struct mail *m);
-/* On the loop: an event to the core, and its actions done. */
-void shell_event(struct agent *a, const struct agent_event *ev);
+void shell_events_init(struct agent *a);
+/* Drops what was not taken. */
+void shell_events_fini(struct agent *a);
+/* Any thread: takes what the event owns. */
+void shell_event_put(struct agent *a, const struct queued_event *m);
+void queued_event_free(struct queued_event *m);
+
+/* ---- shell_stages.c; all in the monitor */
+
 struct shell_stage *shell_stage_of(struct agent *a, uint64_t slot);
-
-/* ---- shell_actions.c */
-
-void shell_actions_do(struct agent *a);
 /* Frees what the shell keeps of a stage. */
 void shell_stage_drop(struct agent *a, uint64_t slot);
-/* The store has opened a model for the profiler, or could not. */
-void shell_profile_opened(struct agent *a, const struct mail *m);
+void shell_stage_fetch(struct agent *a, const struct agent_action *act);
+void shell_stage_load(struct agent *a, const struct agent_action *act);
+void shell_stage_unload(struct agent *a, uint64_t slot);
+void shell_stage_connect(struct agent *a, const struct agent_action *act);
+void shell_frame_post(struct agent *a, const struct agent_action *act);
+
+/* ---- shell_actions.c; all in the monitor */
+
+/* What only the loop may do is noted for it. */
+void shell_actions_do(struct agent *a);
 void shell_profile_drop(struct agent *a, uint64_t slot);
+
+/* ---- shell_monitor.c */
+
+void shell_monitor_init(struct agent *a);
+void shell_monitor_fini(struct agent *a);
+/* Any thread. It gets its turn before anyone comes a second time. */
+void shell_enter(struct agent *a);
+/* Wakes the loop when there is something for it. */
+void shell_leave(struct agent *a);
+/* As shell_enter, unless the agent stops: then false, and nothing is entered. */
+bool shell_enter_alive(struct agent *a);
+/* In the monitor: an event to the core, and its actions done. */
+void shell_event(struct agent *a, const struct agent_event *ev);
+/* On the loop, outside of the monitor: does what is left for it. */
+void shell_loop_turn(struct agent *a);
+/* The same: an event to the core, its actions done, and what is left for the loop. */
+void shell_loop_event(struct agent *a, const struct agent_event *ev);
+
+/* ---- shell_profiles.c; in the monitor */
+
+/* The store has opened a model for the profiler, or could not. */
+void shell_profile_opened(struct agent *a, const struct queued_event *m);
+void shell_profiled(struct agent *a, struct queued_event *m);
+void shell_profiling(struct agent *a, struct queued_event *m);
+
+/* ---- shell_events.c */
+
+/* The loop's wake-up: events, and what is left for it. */
+void shell_woken(uv_async_t *wake);
+/* In the monitor: a frame of a stage. Takes the payload. */
+void shell_frame(struct agent *a, const struct frame_header *h, struct data_buffer *payload);
+/* What the pool of received frames has room for at least. */
+uint64_t shell_pool_least_bytes(const struct agent *a);
+
+/* ---- shell_reports.c: callbacks, `ctx` is the agent; any thread */
+
+void shell_on_frame(void *ctx, const struct frame_header *h, struct data_buffer *payload);
+void shell_on_link_down(void *ctx, struct data_link *link, const struct err *why);
+void shell_on_probed(void *ctx, uint64_t id, int status, const struct err *why, double latency_s,
+                     double bandwidth_bytes_per_s);
+void shell_on_executor(void *ctx, const struct executor_report *r);
+void shell_on_store(void *ctx, const struct store_report *r);
 
 /* Slots of profiles are told from those of stages by this bit. */
 #define SHELL_PROFILE_SLOT (UINT64_C(1) << 63)

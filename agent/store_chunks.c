@@ -9,11 +9,11 @@
 #include <unistd.h>
 
 #include "agent/store_int.h"
+#include "common/fs.h"
 #include "common/log.h"
+#include "common/vector.h"
 
-/* ---- bytes of files
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- bytes of files ---- */
 
 static int bytes_write(int fd, bool append, uint64_t offset, const uint8_t *bytes, size_t size)
 {
@@ -33,14 +33,13 @@ int store_file_write(const char *path, int flags, uint64_t offset, const uint8_t
 {
     int fd = open(path, O_WRONLY | O_CLOEXEC | flags, 0644);
     if (fd < 0)
-        return store_io_error(path, "open", e);
-    int rc = bytes_write(fd, flags & O_APPEND, offset, bytes, size) < 0
-                 ? store_io_error(path, "write", e)
-                 : 0;
+        return fs_error(path, "open", e);
+    int rc =
+        bytes_write(fd, flags & O_APPEND, offset, bytes, size) < 0 ? fs_error(path, "write", e) : 0;
     if (rc == 0 && sync && fdatasync(fd) != 0)
-        rc = store_io_error(path, "write", e);
+        rc = fs_error(path, "write", e);
     if (close(fd) != 0 && rc == 0)
-        rc = store_io_error(path, "write", e);
+        rc = fs_error(path, "write", e);
     return rc;
 }
 
@@ -84,8 +83,7 @@ int store_file_path(const struct store_model *m, uint64_t file, char out[STORE_F
     return snprintf(out, STORE_FILE_PATH, "%s/files/%s", m->folder, store_file(m, file)->name);
 }
 
-/* ---- what was seen to be good
- * ---------------------------------------------------------------------------------------- */
+/* ---- what was seen to be good ---- */
 
 static bool bit_get(const uint8_t *bits, uint32_t i)
 {
@@ -128,14 +126,8 @@ int store_chunk_write(struct store_model *m, uint32_t chunk, const uint8_t *byte
     const struct manifest_chunk *c = store_chunk(m, chunk);
     char path[STORE_FILE_PATH];
     store_file_path(m, c->file, path);
-    if (m->n_unsaid == m->unsaid_capacity) {
-        size_t capacity = m->unsaid_capacity ? 2 * m->unsaid_capacity : 64;
-        uint32_t *p = realloc(m->unsaid, capacity * sizeof *p);
-        if (!p)
-            return err_set(e, HP_ENOMEM, "no memory for the names of chunks");
-        m->unsaid = p;
-        m->unsaid_capacity = capacity;
-    }
+    if (!vector_reserve(m->unsaid, m->unsaid_capacity, m->n_unsaid + 1))
+        return err_no_memory(e, "the names of chunks");
     stamp_compare(m, c->file, path);
     int rc = store_file_write(path, 0, c->offset, bytes, c->bytes, false, e);
     m->stamps[c->file] = stamp_of(path);
@@ -177,8 +169,7 @@ int store_chunk_check(struct store_model *m, uint32_t chunk, uint8_t *scratch, s
     return 0;
 }
 
-/* ---- which chunks are there
- * --------------------------------------------------------------------------------------- */
+/* ---- which chunks are there ---- */
 
 /* A record is the chunk's number and a number made of it, so that a torn or foreign one is seen. */
 static uint32_t record_check(uint32_t chunk)
@@ -202,7 +193,7 @@ static int files_sync(const struct store_model *m, struct err *e)
         char path[STORE_FILE_PATH];
         store_file_path(m, file, path);
         int fd = open(path, O_RDONLY | O_CLOEXEC);
-        int rc = fd < 0 || fdatasync(fd) != 0 ? store_io_error(path, "write", e) : 0;
+        int rc = fd < 0 || fdatasync(fd) != 0 ? fs_error(path, "write", e) : 0;
         if (fd >= 0)
             close(fd);
         if (rc < 0)
@@ -222,7 +213,7 @@ static int have_write(struct store_model *m, const struct buffer *records, struc
     bool good = fd >= 0 && ftruncate(fd, (off_t)m->said_bytes) == 0 &&
                 bytes_write(fd, false, m->said_bytes, records->data, records->size) == 0 &&
                 fdatasync(fd) == 0;
-    int rc = good ? 0 : store_io_error(path, "write", e);
+    int rc = good ? 0 : fs_error(path, "write", e);
     if (fd >= 0)
         close(fd);
     if (rc == 0)

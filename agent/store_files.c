@@ -10,35 +10,10 @@
 #include <unistd.h>
 
 #include "agent/store_int.h"
+#include "common/fs.h"
 #include "common/log.h"
 
 enum { MAX_MANIFEST_BYTES = 1 << 30 };
-
-int store_io_error(const char *path, const char *doing, struct err *e)
-{
-    int code = errno == ENOSPC || errno == EDQUOT ? HP_ENOSPACE
-               : errno == ENOENT                  ? HP_ENOENT
-                                                  : HP_EIO;
-    return err_set(e, code, "%s: cannot %s: %s", path, doing, strerror(errno));
-}
-
-int store_folder_make(const char *folder, struct err *e)
-{
-    char path[STORE_FILE_PATH];
-    if ((size_t)snprintf(path, sizeof path, "%s", folder) >= sizeof path)
-        return err_set(e, HP_EINVAL, "%s: the path is too long", folder);
-    for (char *p = path + 1;; p++) {
-        if (*p != '/' && *p)
-            continue;
-        char end = *p;
-        *p = '\0';
-        if (mkdir(path, 0755) != 0 && errno != EEXIST)
-            return store_io_error(path, "make this folder", e);
-        *p = end;
-        if (!end)
-            return 0;
-    }
-}
 
 static void tree_remove(const char *path)
 {
@@ -92,8 +67,7 @@ static void used_read(struct store_model *m)
         stat(path, &st) == 0 ? (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec : 0;
 }
 
-/* ---- a model's folder
- * --------------------------------------------------------------------------------------------- */
+/* ---- a model's folder ---- */
 
 void store_model_free(struct store_model **pm)
 {
@@ -221,7 +195,7 @@ int store_model_mend(const struct store_model *m, struct err *e)
         log_warn("store", "file_cut", "action=made_again file=%s", path);
         int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
         int rc = fd < 0 || ftruncate(fd, (off_t)store_file(m, i)->bytes) != 0
-                     ? store_io_error(path, "make", e)
+                     ? fs_error(path, "make", e)
                      : 0;
         if (fd >= 0)
             close(fd);
@@ -238,13 +212,13 @@ static int files_make(const struct store_model *m, struct err *e)
         store_file_path(m, i, path);
         char *slash = strrchr(path, '/');
         *slash = '\0';
-        int rc = store_folder_make(path, e);
+        int rc = fs_folder_make(path, 0755, e);
         *slash = '/';
         if (rc < 0)
             return rc;
         int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
         rc = fd < 0 || ftruncate(fd, (off_t)store_file(m, i)->bytes) != 0
-                 ? store_io_error(path, "make", e)
+                 ? fs_error(path, "make", e)
                  : 0;
         if (fd >= 0)
             close(fd);
@@ -261,14 +235,12 @@ int store_model_make(const char *models, const uint8_t *manifest, size_t size,
     int rc = model_new(models, manifest, size, &m, e);
     if (rc < 0)
         return rc;
-    char beside[STORE_FILE_PATH], path[STORE_FILE_PATH];
-    snprintf(beside, sizeof beside, "%s/manifest.new", m->folder);
+    char path[STORE_FILE_PATH];
     snprintf(path, sizeof path, "%s/manifest", m->folder);
     tree_remove(m->folder); /* what a crash may have left */
     rc = files_make(m, e);
-    rc = rc < 0 ? rc : store_file_write(beside, O_CREAT | O_TRUNC, 0, manifest, size, true, e);
-    if (rc == 0 && rename(beside, path) != 0)
-        rc = store_io_error(path, "write", e);
+    if (rc == 0)
+        rc = fs_file_write(path, manifest, size, 0644, e);
     if (rc < 0) {
         store_folder_remove(m->folder);
         store_model_free(&m);

@@ -46,8 +46,6 @@ static inline const struct manifest_file *store_file(const struct store_model *m
     return (const struct manifest_file *)m->manifest.files.items + i;
 }
 
-/* Makes a folder and those above it. */
-int store_folder_make(const char *path, struct err *e);
 /* Removes a model's folder; nothing of it counts any more once its manifest is gone, which is
  * removed first. */
 void store_folder_remove(const char *path);
@@ -61,8 +59,6 @@ void store_model_free(struct store_model **m);
 /* Gives files their sizes and heads back where something else changed them. */
 int store_model_mend(const struct store_model *m, struct err *e);
 
-/* HP_ENOSPACE, HP_ENOENT or HP_EIO by errno. */
-int store_io_error(const char *path, const char *doing, struct err *e);
 int store_file_path(const struct store_model *m, uint64_t file, char out[STORE_FILE_PATH]);
 /* open(2) flags beside O_WRONLY; O_APPEND ignores the offset. */
 int store_file_write(const char *path, int flags, uint64_t offset, const uint8_t *bytes,

@@ -1,493 +1,61 @@
-/* Owns the thread and its jobs (one a slot). What peers ask for is in store_answers.c, the links to
- * them in store_links.c. */
-#include "agent/store_worker.h"
-
+/* Owns the thread and its orders. */
 #include <assert.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "agent/fetch.h"
-#include "agent/post_box.h"
-#include "agent/store_answers.h"
+#include "agent/store_worker_int.h"
 #include "common/env.h"
 #include "common/log.h"
-#include "model/model.h"
 
-enum order_kind {
-    ORDER_FETCH,
-    ORDER_DROP,
-    ORDER_OPEN,
-    ORDER_FRAME,
-    ORDER_LINK_DOWN,
-    ORDER_REMOVE,
-    ORDER_QUIT
+enum store_order_kind {
+    STORE_ORDER_FETCH,
+    STORE_ORDER_DROP,
+    STORE_ORDER_OPEN,
+    STORE_ORDER_FRAME,
+    STORE_ORDER_LINK_DOWN,
+    STORE_ORDER_REMOVE,
+    STORE_ORDER_QUIT
 };
 enum { TRY_AGAIN_MS = 5 };
-static const uint64_t report_gap_ns = 200000000;
 
-struct order {
-    enum order_kind kind;
+struct store_order {
+    enum store_order_kind kind;
     uint64_t slot, ticket;
-    struct buffer bytes; /* FETCH: the message, encoded; OPEN: the manifest */
+    struct message_ref *prepare; /* FETCH: held */
+    struct buffer bytes;         /* OPEN: the manifest */
     struct frame_header header;
     struct data_buffer *payload;
     uint64_t link; /* LINK_DOWN: its number */
     struct digest model;
 };
 
-struct job {
-    uint64_t slot, ticket;
-    struct buffer bytes;
-    struct arena arena;
-    struct message message; /* its stage_prepare */
-    struct store_model *model;
-    struct fetch *fetch; /* NULL: done, failed, or only held */
-    bool use_path;
-    uint64_t moved_bytes, told_ns;
-    size_t told_wanted;
-    uint32_t secret; /* in `batch` of what it asks: a "not here" of whoever was not asked does not
-                        count */
-    struct job *next;
-};
-
-struct store_worker {
-    struct store_worker_config config;
-    struct weight_store *store;
-    struct post_box orders;
-    pthread_t thread;
-    bool started, quitting;
-    struct job *jobs;
-    struct store_links links;
-    struct store_answers answers;
-};
-
-/* ---- reports
- * -------------------------------------------------------------------------------------------------------
- */
-
-static void store_report(struct store_worker *w, uint64_t ticket, int status,
-                         const struct err *error)
-{
-    struct store_entry entry;
-    struct message_model *models = NULL;
-    uint8_t(*ids)[DIGEST_BYTES] = NULL;
-    size_t n = 0;
-    while (weight_store_entry(w->store, n, &entry))
-        n++;
-    models = calloc(n + 1, sizeof *models);
-    ids = calloc(n + 1, sizeof *ids);
-    bool known = models && ids;
-    for (size_t i = 0; known && weight_store_entry(w->store, i, &entry); i++) {
-        memcpy(ids[i], entry.id.bytes, DIGEST_BYTES);
-        models[i] = (struct message_model){{ids[i], DIGEST_BYTES}, entry.bytes, entry.name};
-    }
-    w->config.report(w->config.ctx, &(struct store_report){.kind = STORE_CHANGED,
-                                                           .ticket = ticket,
-                                                           .status = status,
-                                                           .error = error,
-                                                           .models = {models, known ? n : 0},
-                                                           .models_unknown = !known});
-    free(models);
-    free(ids);
-}
-
-static void job_report(struct store_worker *w, struct job *j, int status, const struct err *error)
-{
-    struct store_report r = {.kind = STORE_FETCHED,
-                             .slot = j->slot,
-                             .ticket = j->ticket,
-                             .status = status,
-                             .error = error,
-                             .moved_bytes = j->moved_bytes};
-    if (j->fetch) {
-        r.done_bytes = fetch_done_bytes(j->fetch);
-        r.total_bytes = fetch_total_bytes(j->fetch);
-        r.wanted.items = fetch_wanted(j->fetch, &r.wanted.count);
-        j->told_wanted = r.wanted.count;
-    }
-    if (status == 0)
-        r.path = store_model_path(j->model);
-    j->told_ns = env_now_ns(&env_real);
-    w->config.report(w->config.ctx, &r);
-}
-
-/* ---- jobs
- * ----------------------------------------------------------------------------------------------------------
- */
-
-static void job_end(struct store_worker *w, struct job *j, int status, const struct err *error)
-{
-    struct err e = {0};
-    if (status == 0 && (status = weight_store_sync(w->store, &e)) < 0)
-        error = &e;
-    job_report(w, j, status, error);
-    fetch_destroy(&j->fetch);
-    store_report(w, 0, 0, NULL);
-}
-
-static void job_free(struct store_worker *w, struct job *j)
-{
-    fetch_destroy(&j->fetch);
-    if (j->model)
-        weight_store_release(w->store, j->model);
-    arena_free(&j->arena);
-    buffer_free(&j->bytes);
-    free(j);
-}
-
-static void job_drop(struct store_worker *w, uint64_t slot)
-{
-    for (struct job **at = &w->jobs; *at; at = &(*at)->next)
-        if ((*at)->slot == slot) {
-            struct job *gone = *at;
-            *at = gone->next;
-            job_free(w, gone);
-            return;
-        }
-}
-
-struct range_marks {
-    const struct manifest *manifest;
-    uint8_t *needed; /* bit of every chunk */
-};
-
-static size_t chunk_from(const struct manifest *m, uint64_t file, uint64_t offset)
-{
-    const struct manifest_chunk *chunks = m->chunks.items;
-    size_t low = 0, high = m->chunks.count;
-    while (low < high) {
-        size_t mid = low + (high - low) / 2;
-        if (chunks[mid].file < file ||
-            (chunks[mid].file == file && chunks[mid].offset + chunks[mid].bytes <= offset))
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return low;
-}
-
-static void weight_mark(void *ctx, const struct weight *w)
-{
-    struct range_marks *r = ctx;
-    const struct manifest_chunk *chunks = r->manifest->chunks.items;
-    uint64_t file = (uint64_t)w->file, end = w->offset + w->bytes;
-    for (size_t i = chunk_from(r->manifest, file, w->offset);
-         i < r->manifest->chunks.count && chunks[i].file == file && chunks[i].offset < end; i++)
-        r->needed[i / 8] |= (uint8_t)(1u << i % 8);
-}
-
-/* Which chunks the stage's layers lie in, by opening the sparse copy. */
-static int chunks_needed(struct job *j, uint8_t **needed, struct err *e)
-{
-    const struct message_stage_prepare *p = &j->message.u.stage_prepare;
-    const struct manifest *manifest = store_model_manifest(j->model);
-    struct model *model;
-    int rc = model_open(store_model_path(j->model), &model, e);
-    if (rc < 0)
-        return rc;
-    int n_layers = model_graph(model)->n_layers;
-    *needed = calloc(manifest->chunks.count / 8 + 1, 1);
-    if (p->end_layer > (uint64_t)n_layers)
-        rc = err_set(e, HP_EINVAL, "layers %llu to %llu of a model with %d",
-                     (unsigned long long)p->first_layer, (unsigned long long)p->end_layer - 1,
-                     n_layers);
-    else if (!*needed)
-        rc = err_set(e, HP_ENOMEM, "no memory to fetch a stage");
-    struct range_marks marks = {manifest, *needed};
-    if (rc == 0)
-        model_layers_weights(model, (int)p->first_layer, (int)p->end_layer, weight_mark, &marks);
-    model_close(&model);
-    return rc;
-}
-
-static int fetch_begin(struct job *j, struct err *e)
-{
-    const struct manifest *manifest = store_model_manifest(j->model);
-    const struct manifest_chunk *chunks = manifest->chunks.items;
-    uint8_t *needed = NULL;
-    int rc = chunks_needed(j, &needed, e);
-    uint32_t *list = calloc(manifest->chunks.count + 1, sizeof *list),
-             *bytes = calloc(manifest->chunks.count + 1, sizeof *bytes);
-    if (rc == 0 && (!list || !bytes))
-        rc = err_set(e, HP_ENOMEM, "no memory to fetch a stage");
-    size_t n = 0;
-    for (uint32_t i = 0; rc == 0 && i < manifest->chunks.count; i++)
-        if (needed[i / 8] >> i % 8 & 1) {
-            list[n] = i;
-            bytes[n++] = (uint32_t)chunks[i].bytes;
-        }
-    if (rc == 0)
-        rc =
-            fetch_create(list, bytes, n, (int)j->message.u.stage_prepare.peers.count, &j->fetch, e);
-    free(list);
-    free(bytes);
-    free(needed);
-    return rc;
-}
-
 /* What an order asked for will not be done: its answer, which needs no memory here. */
-static void order_fail(struct store_worker *w, const struct order *o, const char *why)
+static void order_fail(struct store_worker *w, const struct store_order *o, const char *why)
 {
     struct err e = {0};
     struct store_report r = {.slot = o->slot,
                              .ticket = o->ticket,
                              .status = err_set(&e, HP_ENOMEM, "%s", why),
                              .error = &e,
-                             .path = o->kind == ORDER_OPEN ? "" : NULL};
+                             .path = o->kind == STORE_ORDER_OPEN ? "" : NULL};
     log_error("store", "order_lost", "reason=no_memory kind=%d", (int)o->kind);
-    if (o->kind != ORDER_FETCH && o->kind != ORDER_OPEN && o->kind != ORDER_REMOVE)
+    if (o->kind != STORE_ORDER_FETCH && o->kind != STORE_ORDER_OPEN &&
+        o->kind != STORE_ORDER_REMOVE)
         return; /* frames are asked for again, links fall silent */
-    r.kind = o->kind == ORDER_FETCH  ? STORE_FETCHED
-             : o->kind == ORDER_OPEN ? STORE_OPENED
-                                     : STORE_CHANGED;
+    r.kind = o->kind == STORE_ORDER_FETCH  ? STORE_FETCHED
+             : o->kind == STORE_ORDER_OPEN ? STORE_OPENED
+                                           : STORE_CHANGED;
     r.models_unknown = r.kind == STORE_CHANGED;
     w->config.report(w->config.ctx, &r);
 }
 
-/* Takes the order's bytes. */
-static void fetch_start(struct store_worker *w, struct order *o)
+/* ---- the thread ---- */
+
+static void model_hold(struct store_worker *w, struct store_order *o)
 {
     struct err e = {0};
-    struct job *j = calloc(1, sizeof *j);
-    if (!j || o->bytes.failed) {
-        free(j);
-        order_fail(w, o, "no memory to fetch a stage");
-        return;
-    }
-    j->slot = o->slot;
-    j->ticket = o->ticket;
-    j->secret = (uint32_t)(env_random_u64(&env_real) % (UINT32_MAX / FETCH_MAX_PEERS - 1)) +
-                1; /* never 0, nor near UINT32_MAX: an upload's marks */
-    j->bytes = o->bytes;
-    memset(&o->bytes, 0, sizeof o->bytes);
-    j->next = w->jobs;
-    w->jobs = j;
-    int rc = message_decode(j->bytes.data, j->bytes.size, &j->arena, &j->message, &e);
-    const struct message_stage_prepare *p = &j->message.u.stage_prepare;
-    if (rc == 0) {
-        struct digest id = manifest_id(p->manifest.data, p->manifest.size);
-        if (p->model.size != DIGEST_BYTES || memcmp(id.bytes, p->model.data, DIGEST_BYTES) != 0)
-            rc = err_set(&e, HP_ECORRUPT, "the manifest is not that of the model that was named");
-    }
-    rc = rc < 0 ? rc
-                : weight_store_hold(w->store, p->manifest.data, p->manifest.size, &j->model, &e);
-    rc = rc < 0 ? rc : fetch_begin(j, &e);
-    if (rc < 0) {
-        job_end(w, j, rc, &e);
-        return;
-    }
-    j->use_path =
-        p->source_path[0] && !p->upload_only && strcmp(p->source_machine, w->config.machine) == 0;
-    if (fetch_is_done(j->fetch))
-        job_end(w, j, 0, NULL);
-    else
-        job_report(w, j, HP_PENDING, NULL);
-}
-
-/* One chunk from this box, if that has not been tried for all: true when there may be more to do at
- * once. */
-static bool job_step_local(struct store_worker *w, struct job *j)
-{
-    uint32_t chunk;
-    struct err e = {0};
-    if (!fetch_local_next(j->fetch, &chunk))
-        return false;
-    int rc = weight_store_check(w->store, j->model, chunk, &e);
-    if (rc == HP_ECORRUPT)
-        log_warn("store", "chunk_rotten", "action=fetched_again text=\"%s\"", e.text);
-    if (rc == HP_ENOENT || rc == HP_ECORRUPT)
-        rc = weight_store_copy(w->store, j->model, chunk, &e);
-    if (rc == HP_ENOENT && j->use_path)
-        rc = weight_store_import(w->store, j->model, chunk, j->message.u.stage_prepare.source_path,
-                                 &e);
-    if (rc == 0)
-        fetch_arrived(j->fetch, chunk, -1, env_now_ns(&env_real));
-    else if (rc == HP_ENOENT || rc == HP_ECORRUPT)
-        fetch_not_here(j->fetch, chunk);
-    else
-        job_end(w, j, rc, &e);
-    return true;
-}
-
-/* ---- asking peers: `batch` of a WANT is the peer's number below the job's secret, and comes back
- * in the answers -------------------------------- */
-
-static uint32_t ask_mark(const struct job *j, int peer)
-{
-    return j->secret * FETCH_MAX_PEERS + (uint32_t)peer;
-}
-
-/* Which peer of the job a chunk answers for; -1: none (an upload, another job's, a stranger's). */
-static int answer_peer(const struct job *j, const struct frame_header *h)
-{
-    int peer = (int)(h->batch % FETCH_MAX_PEERS);
-    const struct message_stage_prepare *p = &j->message.u.stage_prepare;
-    return h->session == p->session && h->batch == ask_mark(j, peer) &&
-                   (size_t)peer < p->peers.count
-               ? peer
-               : -1;
-}
-
-static int want_post(struct store_worker *w, struct job *j, int peer, const uint32_t *chunks,
-                     size_t n, struct err *e)
-{
-    const struct message_stage_prepare *p = &j->message.u.stage_prepare;
-    const struct message_peer *to = (const struct message_peer *)p->peers.items + peer;
-    struct store_link *link;
-    int rc = store_links_get(&w->links, to->data_address.data, to->data_address.size, &link, e);
-    if (rc < 0)
-        return rc;
-    size_t address_size;
-    const uint8_t *address = data_address(w->config.data, &address_size);
-    size_t size = sizeof(uint32_t) + n * DIGEST_BYTES + address_size;
-    struct data_buffer *b = data_buffer_get(w->config.data, size);
-    if (!b)
-        return err_set(e, HP_EBUSY, "no buffer to ask a peer for chunks");
-    uint32_t count = (uint32_t)n;
-    memcpy(b->bytes, &count, sizeof count);
-    for (size_t i = 0; i < n; i++) {
-        const struct manifest_chunk *c =
-            (const struct manifest_chunk *)store_model_manifest(j->model)->chunks.items + chunks[i];
-        memcpy(b->bytes + sizeof count + i * DIGEST_BYTES, c->digest.data, DIGEST_BYTES);
-    }
-    memcpy(b->bytes + sizeof count + n * DIGEST_BYTES, address, address_size);
-    b->size = size;
-    struct frame_header h = {.kind = FRAME_CHUNK_WANT,
-                             .dtype = FRAME_BYTES,
-                             .session = p->session,
-                             .deployment = p->deployment,
-                             .generation = (uint32_t)p->generation,
-                             .batch = ask_mark(j, peer)};
-    data_post(link->link, &h, b, NULL, NULL);
-    return 0;
-}
-
-/* Asks one peer for some chunks: true when there may be more to ask at once. */
-static bool job_step_ask(struct store_worker *w, struct job *j)
-{
-    uint32_t chunks[FETCH_ASK_CHUNKS];
-    struct err e = {0};
-    int peer;
-    size_t n = fetch_ask(j->fetch, env_now_ns(&env_real), &peer, chunks);
-    if (!n)
-        return false;
-    int rc = want_post(w, j, peer, chunks, n, &e);
-    if (rc == 0)
-        return true;
-    if (rc == HP_EBUSY || rc == HP_ENOMEM) {
-        fetch_unask(j->fetch, peer, chunks, n); /* the peer is as good as before: later */
-        return false;
-    }
-    log_warn_limited("store", "peer_unreachable", "text=\"%s\"", e.text);
-    fetch_peer_lost(j->fetch, peer);
-    return true;
-}
-
-static bool chunk_is_here(const void *ctx, uint32_t chunk)
-{
-    return store_model_has(ctx, chunk);
-}
-
-/* Something for one job; true when it is worth coming back at once. */
-static bool job_step(struct store_worker *w, struct job *j)
-{
-    bool more = job_step_local(w, j);
-    if (j->fetch)
-        more = job_step_ask(w, j) || more;
-    if (!j->fetch)
-        return false;
-    fetch_tick(j->fetch, env_now_ns(&env_real));
-    size_t wanted;
-    fetch_wanted(j->fetch, &wanted);
-    if (fetch_is_done(j->fetch) && fetch_recheck(j->fetch, chunk_is_here, j->model) > 0)
-        return true;
-    if (fetch_is_done(j->fetch))
-        job_end(w, j, 0, NULL);
-    else if (env_now_ns(&env_real) - j->told_ns >= report_gap_ns &&
-             (more || wanted != j->told_wanted ||
-              env_now_ns(&env_real) - j->told_ns >= 10 * report_gap_ns))
-        job_report(w, j, HP_PENDING, NULL);
-    else if (wanted && !j->told_wanted)
-        job_report(w, j, HP_PENDING, NULL);
-    return more;
-}
-
-/* ---- frames
- * --------------------------------------------------------------------------------------------------------
- */
-
-/* The next chunk of the model with this digest after `after`; -1: none. */
-static int64_t job_chunk(const struct job *j, const uint8_t *digest, int64_t after)
-{
-    const struct manifest *m = store_model_manifest(j->model);
-    const struct manifest_chunk *chunks = m->chunks.items;
-    for (int64_t i = after + 1; i < (int64_t)m->chunks.count; i++)
-        if (memcmp(chunks[i].digest.data, digest, DIGEST_BYTES) == 0)
-            return i;
-    return -1;
-}
-
-static void job_chunk_in(struct store_worker *w, struct job *j, const struct frame_header *h,
-                         const uint8_t *digest, const uint8_t *bytes, size_t size)
-{
-    int peer = answer_peer(j, h);
-    bool took = false;
-    for (int64_t i = job_chunk(j, digest, -1); i >= 0 && j->fetch; i = job_chunk(j, digest, i)) {
-        struct err e = {0};
-        int rc =
-            size ? weight_store_put(w->store, j->model, (uint32_t)i, bytes, size, &e) : HP_ENOENT;
-        if (rc == 0) {
-            fetch_arrived(j->fetch, (uint32_t)i, peer, env_now_ns(&env_real));
-            took = true;
-        } else if (rc == HP_ENOENT || rc == HP_ECORRUPT) {
-            if (rc == HP_ECORRUPT)
-                log_warn_limited("store", "chunk_corrupt", "text=\"%s\"", e.text);
-            fetch_refused(j->fetch, (uint32_t)i, peer, env_now_ns(&env_real));
-        } else {
-            job_end(w, j, rc, &e);
-        }
-    }
-    j->moved_bytes += took ? size : 0;
-}
-
-static void chunk_in(struct store_worker *w, const struct frame_header *h,
-                     const struct data_buffer *b)
-{
-    if (!b || b->size < DIGEST_BYTES || b->size > DIGEST_BYTES + (size_t)MANIFEST_CHUNK_BYTES)
-        return;
-    /* Its digest says what it is: other deployments of the model may wait for it as well, whoever
-     * asked. */
-    for (struct job *j = w->jobs; j; j = j->next)
-        if (j->fetch)
-            job_chunk_in(w, j, h, b->bytes, b->bytes + DIGEST_BYTES, b->size - DIGEST_BYTES);
-}
-
-/* A link of ours broke: whoever is asked over it will not answer. */
-static void link_down(struct store_worker *w, uint64_t number)
-{
-    struct store_link *l = store_links_find(&w->links, number);
-    if (!l)
-        return;
-    l->down = true;
-    for (struct job *j = w->jobs; j; j = j->next) {
-        const struct message_peer *peers = j->message.u.stage_prepare.peers.items;
-        for (size_t k = 0; j->fetch && k < j->message.u.stage_prepare.peers.count; k++)
-            if (peers[k].data_address.size == l->size &&
-                memcmp(peers[k].data_address.data, l->address, l->size) == 0)
-                fetch_peer_lost(j->fetch, (int)k);
-    }
-}
-
-/* ---- the thread
- * ----------------------------------------------------------------------------------------------------
- */
-
-static void model_hold(struct store_worker *w, struct order *o)
-{
-    struct err e = {0};
-    struct job *j = calloc(1, sizeof *j);
+    struct store_job *j = calloc(1, sizeof *j);
     int rc = j ? weight_store_hold(w->store, o->bytes.data, o->bytes.size, &j->model, &e)
                : err_set(&e, HP_ENOMEM, "no memory for a model");
     if (rc == 0) {
@@ -506,34 +74,38 @@ static void model_hold(struct store_worker *w, struct order *o)
                                             .path = rc == 0 ? store_model_path(j->model) : ""});
 }
 
-static void model_remove(struct store_worker *w, const struct order *o)
+static void model_remove(struct store_worker *w, const struct store_order *o)
 {
     struct err e = {0};
     int rc = weight_store_remove(w->store, &o->model, &e);
-    store_report(w, o->ticket, rc, &e);
+    store_models_tell(w, o->ticket, rc, &e);
 }
 
-static void order_do(struct store_worker *w, struct order *o)
+static void order_do(struct store_worker *w, struct store_order *o)
 {
     switch (o->kind) {
-    case ORDER_FETCH: fetch_start(w, o); break;
-    case ORDER_DROP: job_drop(w, o->slot); break;
-    case ORDER_OPEN: model_hold(w, o); break;
-    case ORDER_FRAME:
+    case STORE_ORDER_FETCH:
+        if (!store_job_start(w, o->slot, o->ticket, o->prepare))
+            order_fail(w, o, "no memory to fetch a stage");
+        break;
+    case STORE_ORDER_DROP: store_job_drop(w, o->slot); break;
+    case STORE_ORDER_OPEN: model_hold(w, o); break;
+    case STORE_ORDER_FRAME:
         if (o->header.kind == FRAME_CHUNK)
-            chunk_in(w, &o->header, o->payload);
+            store_chunk_in(w, &o->header, o->payload);
         else if (o->payload)
             store_answers_want(&w->answers, &w->links, &o->header, o->payload->bytes,
                                o->payload->size);
         break;
-    case ORDER_LINK_DOWN: link_down(w, o->link); break;
-    case ORDER_REMOVE: model_remove(w, o); break;
-    case ORDER_QUIT: w->quitting = true; break;
+    case STORE_ORDER_LINK_DOWN: store_job_link_down(w, o->link); break;
+    case STORE_ORDER_REMOVE: model_remove(w, o); break;
+    case STORE_ORDER_QUIT: w->quitting = true; break;
     }
 }
 
-static void order_free(struct store_worker *w, struct order *o)
+static void order_free(struct store_worker *w, struct store_order *o)
 {
+    message_ref_release(o->prepare);
     buffer_free(&o->bytes);
     if (o->payload)
         data_buffer_release(w->config.data, o->payload);
@@ -543,26 +115,26 @@ static void *worker_thread(void *ctx)
 {
     struct store_worker *w = ctx;
     pthread_setname_np(pthread_self(), "hp-store");
-    store_report(w, 0, 0, NULL);
+    store_models_tell(w, 0, 0, NULL);
     while (!w->quitting) {
         bool more = false, waits = false;
-        for (struct job *j = w->jobs; j; j = j->next) {
-            more = (j->fetch && job_step(w, j)) || more;
+        for (struct store_job *j = w->jobs; j; j = j->next) {
+            more = (j->fetch && store_job_step(w, j)) || more;
             waits = waits || j->fetch;
         }
         more = store_answers_step(&w->answers, &w->links, w->store) || more;
         /* While there is work the orders are only looked at; while room or an answer is waited for,
          * time must pass; else only orders count. */
-        struct order o;
-        bool came = post_box_wait(&w->orders, &o,
-                                  more               ? 0
-                                  : w->answers.count ? TRY_AGAIN_MS
-                                  : waits            ? 100
-                                                     : -1);
+        struct store_order o;
+        bool came = event_queue_wait(&w->orders, &o,
+                                     more               ? 0
+                                     : w->answers.count ? TRY_AGAIN_MS
+                                     : waits            ? 100
+                                                        : -1);
         while (came && !w->quitting) {
             order_do(w, &o);
             order_free(w, &o);
-            came = post_box_take(&w->orders, &o);
+            came = event_queue_take(&w->orders, &o);
         }
         if (came)
             order_free(w, &o);
@@ -577,7 +149,7 @@ int store_worker_create(const struct store_worker_config *c, struct store_worker
     if (!w)
         return err_set(e, HP_ENOMEM, "no memory for the store's thread");
     w->config = *c;
-    post_box_init(&w->orders, sizeof(struct order));
+    event_queue_init(&w->orders, sizeof(struct store_order));
     w->links.data = c->data;
     int rc = store_answers_init(&w->answers, e);
     rc = rc < 0 ? rc : weight_store_open(c->folder, c->limit_bytes, &w->store, e);
@@ -591,9 +163,9 @@ int store_worker_create(const struct store_worker_config *c, struct store_worker
     return rc;
 }
 
-static void order_put(struct store_worker *w, struct order *o)
+static void order_put(struct store_worker *w, struct store_order *o)
 {
-    if (!post_box_put(&w->orders, o)) {
+    if (!event_queue_put(&w->orders, o)) {
         order_fail(w, o, "no memory for an order to the store");
         order_free(w, o);
     }
@@ -602,44 +174,43 @@ static void order_put(struct store_worker *w, struct order *o)
 void store_worker_destroy(struct store_worker **pw)
 {
     struct store_worker *w = *pw;
-    struct order o = {.kind = ORDER_QUIT};
+    struct store_order o = {.kind = STORE_ORDER_QUIT};
     if (!w)
         return;
     if (w->started) {
         order_put(w, &o);
         pthread_join(w->thread, NULL);
     }
-    while (post_box_take(&w->orders, &o))
+    while (event_queue_take(&w->orders, &o))
         order_free(w, &o);
     while (w->jobs)
-        job_drop(w, w->jobs->slot);
+        store_job_drop(w, w->jobs->slot);
     store_links_close(&w->links);
     store_answers_fini(&w->answers);
     weight_store_close(&w->store);
-    post_box_fini(&w->orders);
+    event_queue_fini(&w->orders);
     free(w);
     *pw = NULL;
 }
 
 void store_worker_fetch(struct store_worker *w, uint64_t slot, uint64_t ticket,
-                        const struct message_stage_prepare *p)
+                        struct message_ref *prepare)
 {
-    struct order o = {.kind = ORDER_FETCH, .slot = slot, .ticket = ticket};
-    struct message m = {.type = MESSAGE_STAGE_PREPARE};
-    m.u.stage_prepare = *p;
-    message_encode(&m, &o.bytes);
-    order_put(w, &o);
+    order_put(w, &(struct store_order){.kind = STORE_ORDER_FETCH,
+                                       .slot = slot,
+                                       .ticket = ticket,
+                                       .prepare = message_ref_hold(prepare)});
 }
 
 void store_worker_drop(struct store_worker *w, uint64_t slot)
 {
-    order_put(w, &(struct order){.kind = ORDER_DROP, .slot = slot});
+    order_put(w, &(struct store_order){.kind = STORE_ORDER_DROP, .slot = slot});
 }
 
 void store_worker_open(struct store_worker *w, uint64_t slot, uint64_t ticket,
                        struct pack_span manifest)
 {
-    struct order o = {.kind = ORDER_OPEN, .slot = slot, .ticket = ticket};
+    struct store_order o = {.kind = STORE_ORDER_OPEN, .slot = slot, .ticket = ticket};
     buffer_append(&o.bytes, manifest.data, manifest.size);
     order_put(w, &o);
 }
@@ -647,15 +218,17 @@ void store_worker_open(struct store_worker *w, uint64_t slot, uint64_t ticket,
 void store_worker_frame(struct store_worker *w, const struct frame_header *h,
                         struct data_buffer *payload)
 {
-    order_put(w, &(struct order){.kind = ORDER_FRAME, .header = *h, .payload = payload});
+    order_put(w,
+              &(struct store_order){.kind = STORE_ORDER_FRAME, .header = *h, .payload = payload});
 }
 
 void store_worker_link_down(struct store_worker *w, uint64_t link)
 {
-    order_put(w, &(struct order){.kind = ORDER_LINK_DOWN, .link = link});
+    order_put(w, &(struct store_order){.kind = STORE_ORDER_LINK_DOWN, .link = link});
 }
 
 void store_worker_remove(struct store_worker *w, uint64_t ticket, const struct digest *model)
 {
-    order_put(w, &(struct order){.kind = ORDER_REMOVE, .ticket = ticket, .model = *model});
+    order_put(w,
+              &(struct store_order){.kind = STORE_ORDER_REMOVE, .ticket = ticket, .model = *model});
 }

@@ -5,7 +5,7 @@
 
 #include "agent/weight_store.h"
 #include "transport/data.h"
-#include "transport/message.h"
+#include "transport/message_ref.h"
 
 struct store_worker;
 
@@ -40,9 +40,9 @@ void store_worker_destroy(struct store_worker **w);
 
 /* Orders, from any thread. */
 /* Brings the chunks of a stage into the store, and holds its model until store_worker_drop(slot).
- * What `p` points at is copied. */
+ * `prepare` is held as long. */
 void store_worker_fetch(struct store_worker *w, uint64_t slot, uint64_t ticket,
-                        const struct message_stage_prepare *p);
+                        struct message_ref *prepare);
 void store_worker_drop(struct store_worker *w, uint64_t slot);
 /* Opens a model without any weights and holds it until store_worker_drop(slot): OPENED. */
 void store_worker_open(struct store_worker *w, uint64_t slot, uint64_t ticket,

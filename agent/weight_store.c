@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "agent/store_int.h"
+#include "common/fs.h"
 #include "common/log.h"
 
 enum { SYNC_BYTES = 64 << 20 };
@@ -30,9 +31,7 @@ struct weight_store {
     uint8_t *scratch;              /* one chunk */
 };
 
-/* ---- the index
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- the index ---- */
 
 static size_t place_first(const struct weight_store *s, const uint8_t *digest)
 {
@@ -97,9 +96,7 @@ static void index_renew(struct weight_store *s)
     s->index_size = s->index_used = 0;
 }
 
-/* ---- models
- * ---------------------------------------------------------------------------------------------------------
- */
+/* ---- models ---- */
 
 static void model_link(struct weight_store *s, struct store_model *m)
 {
@@ -201,7 +198,7 @@ int weight_store_open(const char *folder, uint64_t limit_bytes, struct weight_st
     if (rc == 0 && !s->scratch)
         rc = err_set(e, HP_ENOMEM, "no memory for the weight store");
     if (rc == 0)
-        rc = store_folder_make(s->models_folder, e);
+        rc = fs_folder_make(s->models_folder, 0755, e);
     if (rc == 0) {
         snprintf(s->folder, sizeof s->folder, "%s", folder);
         snprintf(lock, sizeof lock, "%s/lock", folder);
@@ -291,9 +288,7 @@ bool store_model_has(const struct store_model *m, uint32_t chunk)
     return chunk < m->manifest.chunks.count && (m->have[chunk / 8] >> chunk % 8 & 1);
 }
 
-/* ---- chunks
- * ---------------------------------------------------------------------------------------------------------
- */
+/* ---- chunks ---- */
 
 int weight_store_put(struct weight_store *s, struct store_model *m, uint32_t chunk,
                      const uint8_t *bytes, size_t size, struct err *e)
@@ -404,9 +399,7 @@ int weight_store_sync(struct weight_store *s, struct err *e)
     return rc;
 }
 
-/* ---- what there is
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- what there is ---- */
 
 int weight_store_remove(struct weight_store *s, const struct digest *id, struct err *e)
 {

@@ -1,10 +1,14 @@
-/* One end of a data channel under load; bench/data.py puts several together.
- *   data sink  KIND HOST NETWORK                    receives; says `address TEXT`; answers each
- * line of input with `BYTES SECONDS CPU_SECONDS` so far data flood KIND HOST NETWORK ADDRESS KEY S
- * keeps eight frames of 4 MiB under way for S seconds; says `BYTES CPU_SECONDS` in the end data
- * ping  KIND HOST NETWORK ADDRESS KEY N      sends N small frames one by one, each answered; says
- * `MEAN_MS WORST_MS` of the round trip KIND is tcp, ucx or plain (a socket and a loop over send or
- * recv: what the others are measured against; no ping). KEY 1 to 7 is who this end is. */
+/* One end of a data channel under load; bench/data.py and tests/long/endings.py put several
+ * together. data sink KIND HOST NETWORK receives; says `address TEXT`; answers each line of input
+ * with `BYTES SECONDS CPU_SECONDS BUFFERS_BYTES` so far data flood KIND HOST NETWORK ADDRESS KEY S
+ *     keeps eight frames of 4 MiB under way for S seconds; says `BYTES CPU_SECONDS` in the end
+ *   data cut KIND HOST NETWORK ADDRESS KEY S
+ *     keeps 64 frames of 96 KiB under way; after S seconds it shuts its connection as if the
+ *     receiver were no member any more; ends well when every frame has come to an end
+ *   data ping KIND HOST NETWORK ADDRESS KEY N
+ *     sends N small frames one by one, each answered; says `MEAN_MS WORST_MS` of the round trip
+ * KIND is tcp, ucx or plain (a socket and a loop over send or recv: what the others are measured
+ * against; no ping, no cut). KEY 1 to 7 is who this end is. */
 #include "transport/data.h"
 
 #include <arpa/inet.h>
@@ -23,12 +27,14 @@
 enum {
     FRAME_BYTES_EACH = 4 << 20,
     IN_FLIGHT = 8,
+    CUT_FRAME_BYTES = 96 << 10,
+    CUT_IN_FLIGHT = 64,
     KEYS = 8,
     SESSION = 1,
     PLAIN_READ_BYTES = 256 << 10
 };
 
-struct end {
+struct bench_end {
     struct data_endpoint *d;
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -37,7 +43,8 @@ struct end {
     struct data_link *back; /* to whoever pings */
 };
 
-static struct end end = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+static struct bench_end end = {.lock = PTHREAD_MUTEX_INITIALIZER,
+                               .changed = PTHREAD_COND_INITIALIZER};
 
 static void fail(const char *what)
 {
@@ -58,9 +65,7 @@ static double cpu_s(void)
            (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1e-6;
 }
 
-/* ---- ends of the data channel
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- ends of the data channel ---- */
 
 static void keys_of(int number, struct key_pair *k, uint8_t public[KEY_BYTES])
 {
@@ -137,28 +142,50 @@ static struct data_link *link_open(const char *address)
     return link;
 }
 
-static void flood(const char *address, double seconds)
+/* Keeps frames under way until `until_s`, or until one failed; then waits for all to end. Returns
+ * how many there were. */
+static int frames_send(struct data_link *link, double until_s, size_t bytes, int in_flight)
 {
-    struct data_link *link = link_open(address);
     struct frame_header h = {.kind = FRAME_KV, .session = SESSION, .dtype = FRAME_BYTES};
-    double until = now_s() + seconds;
     int posted = 0;
-    while (now_s() < until && end.failed == 0) {
-        pthread_mutex_lock(&end.lock);
-        while (posted - end.done >= IN_FLIGHT)
+    pthread_mutex_lock(&end.lock);
+    while (now_s() < until_s && end.failed == 0) {
+        while (posted - end.done >= in_flight)
             pthread_cond_wait(&end.changed, &end.lock);
         pthread_mutex_unlock(&end.lock);
-        struct data_buffer *b = data_buffer_get(end.d, FRAME_BYTES_EACH);
+        struct data_buffer *b = data_buffer_get(end.d, bytes);
         if (!b)
             fail("no buffer");
         data_post(link, &h, b, on_done, NULL);
         posted++;
+        pthread_mutex_lock(&end.lock);
     }
-    pthread_mutex_lock(&end.lock);
     while (end.done < posted)
         pthread_cond_wait(&end.changed, &end.lock);
     pthread_mutex_unlock(&end.lock);
+    return posted;
+}
+
+static void flood(const char *address, double seconds)
+{
+    int posted = frames_send(link_open(address), now_s() + seconds, FRAME_BYTES_EACH, IN_FLIGHT);
     printf("%llu %.6f\n", (unsigned long long)posted * FRAME_BYTES_EACH, cpu_s());
+}
+
+static void *cut_wait(void *seconds)
+{
+    usleep((useconds_t)(*(const double *)seconds * 1e6));
+    data_peers_allow(end.d, NULL, 0, NULL);
+    return NULL;
+}
+
+static void cut(const char *address, double seconds)
+{
+    pthread_t t;
+    if (pthread_create(&t, NULL, cut_wait, &seconds) != 0)
+        fail("no thread");
+    frames_send(link_open(address), now_s() + seconds + 10, CUT_FRAME_BYTES, CUT_IN_FLIGHT);
+    pthread_join(t, NULL);
 }
 
 static void ping(const char *address, int n)
@@ -185,9 +212,7 @@ static void ping(const char *address, int n)
     printf("%.3f %.3f\n", sum / n * 1e3, worst * 1e3);
 }
 
-/* ---- the plain loop
- * ----------------------------------------------------------------------------------------------------------------
- */
+/* ---- the plain loop ---- */
 
 static void *plain_receive(void *ctx)
 {
@@ -247,9 +272,7 @@ static void plain_flood(const char *address, double seconds)
     close(fd);
 }
 
-/* ---- roles
- * -----------------------------------------------------------------------------------------------------------------------------
- */
+/* ---- roles ---- */
 
 static uint64_t bytes_so_far(void)
 {
@@ -257,6 +280,14 @@ static uint64_t bytes_so_far(void)
     uint64_t bytes = __atomic_load_n(&end.bytes, __ATOMIC_RELAXED);
     pthread_mutex_unlock(&end.lock);
     return bytes;
+}
+
+static uint64_t buffers_bytes(void)
+{
+    struct data_stats s = {0};
+    if (end.d)
+        data_stats(end.d, &s);
+    return s.buffers_bytes;
 }
 
 static void sink(const char *kind, const char *host, const char *network)
@@ -272,7 +303,8 @@ static void sink(const char *kind, const char *host, const char *network)
     }
     fflush(stdout);
     while (fgets(line, sizeof line, stdin)) {
-        printf("%llu %.6f %.6f\n", (unsigned long long)bytes_so_far(), now_s(), cpu_s());
+        printf("%llu %.6f %.6f %llu\n", (unsigned long long)bytes_so_far(), now_s(), cpu_s(),
+               (unsigned long long)buffers_bytes());
         fflush(stdout);
     }
 }
@@ -290,6 +322,8 @@ int main(int argc, char **argv)
         end_open(argv[2], argv[3], argv[4], atoi(argv[6]));
         if (strcmp(argv[1], "flood") == 0)
             flood(argv[5], atof(argv[7]));
+        else if (strcmp(argv[1], "cut") == 0)
+            cut(argv[5], atof(argv[7]));
         else
             ping(argv[5], atoi(argv[7]));
     }

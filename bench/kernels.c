@@ -19,8 +19,7 @@ static double seconds(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* ---- the machine's own limits
- * ----------------------------------------------------------------------------------- */
+/* ---- the machine's own limits ---- */
 
 enum { CHAINS = 12, TURNS = 1000000 };
 
@@ -107,17 +106,15 @@ static double memory_bytes_per_s(void)
     return best;
 }
 
-/* ---- the kernels
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- the kernels ---- */
 
-struct product {
+struct bench_product {
     double flops_per_s, bytes_per_s;
 };
 
 /* Best of a few rounds of one product; 0 where there is no memory for it. */
-static struct product measure(struct device *d, enum dtype t, size_t outputs, uint32_t rows,
-                              bool f32)
+static struct bench_product measure(struct device *d, enum dtype t, size_t outputs, uint32_t rows,
+                                    bool f32)
 {
     const struct backend *b = d->backend;
     const struct dtype_info *info = dtype_info(t);
@@ -132,26 +129,33 @@ static struct product measure(struct device *d, enum dtype t, size_t outputs, ui
                        .data = data};
     struct device_weight *loaded = NULL;
     struct stream *s = NULL;
-    struct tensor x = {0}, y = {0};
-    struct product best = {0};
+    struct memory x = {0}, y = {0};
+    struct device_op *op = NULL;
+    static const struct graph_op row = {.kind = OP_MATMUL, .n_inputs = 1, .n_outputs = 1};
+    struct bench_product best = {0};
     struct err e = {0};
     for (uint64_t i = 0; data && i < bytes; i += 7)
         data[i] = (uint8_t)(i % 60);
     if (data && b->stream_create(d, &s, &e) == 0 &&
         b->weight_load(d, &w, WEIGHT_MATMUL, f32, &loaded, &e) == 0 &&
-        b->tensor_alloc(d, (uint64_t)rows * INPUTS * sizeof(float), &x, &e) == 0 &&
-        b->tensor_alloc(d, (uint64_t)rows * outputs * sizeof(float), &y, &e) == 0) {
+        b->memory_alloc(d, (uint64_t)rows * INPUTS * sizeof(float), &x, &e) == 0 &&
+        b->memory_alloc(d, (uint64_t)rows * outputs * sizeof(float), &y, &e) == 0 &&
+        b->op_prepare(d, &(struct op_request){.op = &row, .weights = {loaded}}, &op, &e) == 0) {
+        struct tensor in = tensor_rows(x, DTYPE_F32, rows, INPUTS),
+                      out = tensor_rows(y, DTYPE_F32, rows, outputs);
         for (int i = 0; i < ROUNDS; i++) {
             double start = seconds();
-            b->matmul(s, x, loaded, NULL, rows, false, y);
+            b->op_run(s, op, &in, &out, NULL);
             double took = seconds() - start, flops = 2.0 * rows * (double)outputs * INPUTS / took;
             if (flops > best.flops_per_s)
-                best = (struct product){
+                best = (struct bench_product){
                     flops, (double)b->weight_resident_bytes(d, &w, WEIGHT_MATMUL, f32) / took};
         }
     }
-    b->tensor_free(d, &y);
-    b->tensor_free(d, &x);
+    if (op)
+        b->op_release(&op);
+    b->memory_release(d, &y);
+    b->memory_release(d, &x);
     b->weight_free(d, &loaded);
     if (s)
         b->stream_destroy(&s);
@@ -161,7 +165,7 @@ static struct product measure(struct device *d, enum dtype t, size_t outputs, ui
 
 static void bench_level(const char *kernels, double peak, double memory, bool f32)
 {
-    static const enum dtype types[] = {DTYPE_BF16, DTYPE_Q8_0, DTYPE_F16, DTYPE_F32};
+    static const enum dtype types[] = {DTYPE_BF16, DTYPE_Q8_0, DTYPE_Q4_0, DTYPE_F16, DTYPE_F32};
     struct device_config c = {.n_threads = 1, .kernels = kernels};
     struct device *d;
     struct err e = {0};
@@ -170,8 +174,8 @@ static void bench_level(const char *kernels, double peak, double memory, bool f3
         return;
     }
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
-        struct product prefill = measure(d, types[i], INPUTS, ROWS, f32),
-                       decode = measure(d, types[i], LARGE_OUTPUTS, 1, f32);
+        struct bench_product prefill = measure(d, types[i], INPUTS, ROWS, f32),
+                             decode = measure(d, types[i], LARGE_OUTPUTS, 1, f32);
         printf("%-12s %-5s %-5s prefill %6.1f GFLOP/s = %3.0f %% of the peak; decode %5.1f GB/s of "
                "weights = %.2f of memcpy\n",
                kernels, f32 ? "f32" : "auto", dtype_info(types[i])->name,

@@ -1,6 +1,6 @@
 """Pipeline plans on the HPipe testbed, method by method: predicted time to the first token, and how long planning took.
 
-Needs the published testbed (HP_SHARED, default ../shared). What the plans take for real is another matter: this is the planner alone."""
+The testbed is examples/hpipe-testbed. What the plans take for real is another matter: this is the planner alone."""
 import json
 import os
 import subprocess
@@ -8,15 +8,12 @@ import time
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), ".."))
 HPCTL = os.path.join(os.environ.get("HP_BUILD", os.path.join(ROOT, "build")), "hpctl")
-DATA = os.path.join(os.environ.get("HP_SHARED", os.path.join(ROOT, "..", "shared")), "data", "hpipe")
+DATA = os.path.join(ROOT, "examples", "hpipe-testbed")
 METHODS = [("Base", ["--method", "even"]), ("GPipe", ["--method", "gpipe"]), ("GPipe, balanced", ["--method", "gpipe", "--partition", "balanced"]),
            ("TeraPipe", ["--method", "terapipe"]), ("tensor parallel", ["--method", "tp"]), ("HPipe", ["--method", "hpipe"]), ("exact", [])]
 
 
 def main():
-    if not os.path.isdir(DATA):
-        print(f"{DATA} is not there")
-        return
     for model in ("llama-7b", "gpt3-2b"):
         print(f"{model}, 2048 tokens, 4 x P100 and 2 x RTX 3090")
         print(f"  {'method':<18}{'predicted':>11}{'vs Base':>9}{'vs GPipe':>10}{'planned in':>12}")

@@ -25,7 +25,7 @@ static int compare(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static double median_ms(const struct sampler_kernels *k, const struct sampler_params *p,
+static double median_ms(const struct sampler_kernels *k, const struct sampling_params *p,
                         const float *rows)
 {
     struct sampler *s = NULL;
@@ -47,7 +47,7 @@ int main(void)
 {
     static const struct {
         const char *name;
-        struct sampler_params p;
+        struct sampling_params p;
     } kinds[] = {
         {"greedy", {.top_p = 1, .repetition_penalty = 1}},
         {"greedy, penalties", {.top_p = 1, .repetition_penalty = 1.1, .presence_penalty = 0.2}},

@@ -1,5 +1,6 @@
-"""What strangers cost: the latency of a good client while 10 000 connections are aimed at every port of a cluster, beside the same load aimed at an idle listener
-on the same cores. Each connection sends garbage (77 bytes that look like UCX, or as many of noise), is held a while, and never proves anything.
+"""What strangers cost: the latency of a good client while 10 000 connections are aimed at every port of a cluster, beside the same load aimed at idle listeners on the
+same cores: as many processes with as many ports, which accept, hold at most 32 a port and close the oldest, and do nothing else. Rounds of both in turn. Each connection
+sends garbage (77 bytes that look like UCX, or as many of noise), is held a while, and never proves anything. What a stranger costs the processes is said beside it.
 
     python3 bench/strangers.py [--connections 10000] [--rounds 5] [--data ucx|tcp]"""
 import argparse
@@ -7,6 +8,7 @@ import multiprocessing
 import os
 import random
 import re
+import select
 import socket
 import statistics
 import sys
@@ -23,16 +25,46 @@ options.add_argument("--data", default="tcp")
 options = options.parse_args()
 
 
-def listener(port, ready):
-    """Accepts, and forgets: what a listener costs that does nothing."""
-    held = []
-    s = socket.create_server(("127.0.0.1", 0), backlog=1024)
-    port.value = s.getsockname()[1]
+def listener(ports, ready):
+    """One process of ours, idle: accepts at its ports, and forgets."""
+    doors, poll = {}, select.epoll()
+    for i in range(len(ports)):
+        door = socket.create_server(("127.0.0.1", 0), backlog=1024)
+        door.setblocking(False)
+        ports[i] = door.getsockname()[1]
+        doors[door.fileno()] = (door, [])
+        poll.register(door, select.EPOLLIN)
     ready.set()
     while True:
-        held.append((s.accept()[0], time.monotonic()))
-        while held and time.monotonic() - held[0][1] > 1:
-            held.pop(0)[0].close()
+        for fd, _ in poll.poll():
+            door, held = doors[fd]
+            try:
+                held.append(door.accept()[0])
+            except OSError:
+                continue
+            if len(held) > 32:
+                held.pop(0).close()
+
+
+def idle_listeners(counts):
+    """One for each process of ours; their processes, and the ports of all."""
+    processes, ports = [], []
+    for n in counts:
+        own, ready = multiprocessing.Array("i", n), multiprocessing.Event()
+        processes.append(multiprocessing.Process(target=listener, args=(own, ready), daemon=True))
+        processes[-1].start()
+        ready.wait()
+        ports += list(own)
+    return processes, ports
+
+
+def cpu_s(pids):
+    """Seconds of a core that all threads of these processes have had."""
+    spent_ns = 0
+    for pid in pids:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            spent_ns += int(open(f"/proc/{pid}/task/{thread}/schedstat").read().split()[0])
+    return spent_ns * 1e-9
 
 
 def crowd(ports, n, done):
@@ -82,20 +114,16 @@ def quantile(values, q):
     return sorted(values)[min(len(values) - 1, int(q * len(values)))]
 
 
-def ports_of(c):
-    """Every port of ours that listens."""
-    state = c.local()
-    pids = [state["coordinator"]["pid"]] + [a["pid"] for a in state["agents"]]
-    inodes = set()
-    for pid in pids:
-        for fd in os.listdir(f"/proc/{pid}/fd"):
-            try:
-                found = re.match(r"socket:\[(\d+)\]", os.readlink(f"/proc/{pid}/fd/{fd}"))
-            except OSError:
-                continue
-            if found:
-                inodes.add(found.group(1))
-    ports = set()
+def ports_of(pid):
+    """The ports at which a process listens."""
+    inodes, ports = set(), set()
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        try:
+            found = re.match(r"socket:\[(\d+)\]", os.readlink(f"/proc/{pid}/fd/{fd}"))
+        except OSError:
+            continue
+        if found:
+            inodes.add(found.group(1))
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         for line in open(table).readlines()[1:]:
             field = line.split()
@@ -104,22 +132,35 @@ def ports_of(c):
     return sorted(ports)
 
 
+def cost_us(pids, ports):
+    """Microseconds of a core that one stranger costs, while nobody asks anything."""
+    time.sleep(2)
+    before, started = cpu_s(pids), time.monotonic()
+    time.sleep(2)
+    idle = (cpu_s(pids) - before) / (time.monotonic() - started)
+    done, n = multiprocessing.Event(), options.connections // 2
+    before, started = cpu_s(pids), time.monotonic()
+    crowd(ports, n, done)
+    return (cpu_s(pids) - before - idle * (time.monotonic() - started)) / n * 1e6
+
+
 with Cluster(agents=2, cores=1, data=options.data) as c:
     c.deploy("demo", DEMO, "--agents", "a0,a1")
-    port, ready = multiprocessing.Value("i", 0), multiprocessing.Event()
-    idle = multiprocessing.Process(target=listener, args=(port, ready), daemon=True)
-    idle.start()
-    ready.wait()
-    ours = ports_of(c)
+    state = c.local()
+    pids = [state["coordinator"]["pid"]] + [a["pid"] for a in state["agents"]]
+    ours = [ports_of(pid) for pid in pids]
+    idle, theirs = idle_listeners([len(ports) for ports in ours])
+    ours = sorted(sum(ours, []))
     alone = latencies(c, iter([True] * 300 + [False]).__next__)
     ratios = {0.5: [], 0.99: []}
     for round in range(options.rounds):
-        there, there_s = under_load(c, [port.value])
+        there, there_s = under_load(c, theirs)
         here, here_s = under_load(c, ours)
         for q in ratios:
             ratios[q].append(quantile(here, q) / quantile(there, q))
-        print(f"  round {round + 1}: at an idle listener p50 {quantile(there, .5) * 1e3:.1f} p99 {quantile(there, .99) * 1e3:.1f} ms ({len(there)} answers, {there_s:.1f} s); "
+        print(f"  round {round + 1}: at idle listeners p50 {quantile(there, .5) * 1e3:.1f} p99 {quantile(there, .99) * 1e3:.1f} ms ({len(there)} answers, {there_s:.1f} s); "
               f"at {len(ours)} ports of ours p50 {quantile(here, .5) * 1e3:.1f} p99 {quantile(here, .99) * 1e3:.1f} ms ({len(here)} answers, {here_s:.1f} s)", flush=True)
-    idle.kill()
+    costs = cost_us([p.pid for p in idle], theirs), cost_us(pids, ours)
     print(f"strangers, {options.data}: {options.connections} connections; alone p50 {quantile(alone, .5) * 1e3:.1f} p99 {quantile(alone, .99) * 1e3:.1f} ms; "
-          f"at our ports over at an idle listener, medians of {options.rounds}: p50 {statistics.median(ratios[.5]):.2f}, p99 {statistics.median(ratios[.99]):.2f}")
+          f"at our ports over at idle listeners, medians of {options.rounds}: p50 {statistics.median(ratios[.5]):.2f}, p99 {statistics.median(ratios[.99]):.2f}; "
+          f"a stranger costs {costs[1]:.0f} us of a core, idle listeners {costs[0]:.0f}; load {os.getloadavg()[0]:.1f}")

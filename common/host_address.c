@@ -16,6 +16,16 @@ bool host_is_loopback(const char *host)
     return strcasecmp(host, "localhost") == 0;
 }
 
+bool host_is_name(const char *host)
+{
+    struct in6_addr v6;
+    size_t n = strlen(host);
+    return n > 0 && n < HOST_BYTES &&
+           (strspn(host, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") ==
+                n ||
+            inet_pton(AF_INET6, host, &v6) == 1);
+}
+
 static bool port_is_fine(const char *text)
 {
     return *text == '\0' || (*text == ':' && text[1] && strlen(text) <= 6 &&

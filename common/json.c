@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "common/bytes.h"
+#include "common/fs.h"
 #include "common/utf8.h"
 
 /* jansson's own depth cap is 2048 levels (JSON_PARSER_MAX_DEPTH): enough, and it does not recurse
@@ -74,32 +75,11 @@ int json_parse_wide_at(const char *name, const void *text, size_t size, json_t *
     return parse_text(name, text, size, true, root, at, e);
 }
 
-static int read_all(FILE *f, const char *name, struct buffer *out, struct err *e)
-{
-    for (;;) {
-        uint8_t *p = buffer_extend(out, 1 << 16);
-        if (!p)
-            return err_set(e, HP_ENOMEM, "%s: out of memory while reading", name);
-        size_t got = fread(p, 1, 1 << 16, f);
-        out->size -= (1 << 16) - got;
-        if (out->size > JSON_FILE_MAX_BYTES)
-            return err_set(e, HP_ELIMIT, "%s: larger than %d MiB", name, JSON_FILE_MAX_BYTES >> 20);
-        if (got < 1 << 16)
-            return ferror(f) ? err_set(e, HP_EIO, "%s: %s", name, strerror(errno)) : 0;
-    }
-}
-
 static int load_file(const char *file, bool wide, json_t **root, struct json_at *at, struct err *e)
 {
-    bool standard = strcmp(file, "-") == 0;
-    FILE *f = standard ? stdin : fopen(file, "rb");
-    if (!f)
-        return err_set(e, errno == ENOENT ? HP_ENOENT : HP_EIO, "%s: %s", file, strerror(errno));
     struct buffer text = {0};
-    const char *name = standard ? "standard input" : file;
-    int rc = read_all(f, name, &text, e);
-    if (!standard)
-        fclose(f);
+    const char *name = strcmp(file, "-") == 0 ? "standard input" : file;
+    int rc = fs_input_read(file, JSON_FILE_MAX_BYTES, &text, e);
     if (rc == 0)
         rc = parse_text(name, text.data ? (const char *)text.data : "", text.size, wide, root, at,
                         e);
@@ -140,6 +120,11 @@ int json_fail(const struct json_at *at, struct err *e, const char *fmt, ...)
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
     return err_set(e, HP_EPARSE, "%s: %s: %s", at->file, path, text);
+}
+
+int json_no_memory(const struct json_at *at, struct err *e)
+{
+    return err_no_memory(e, "what %s holds", at->file);
 }
 
 static const char *type_word(const json_t *v)
@@ -215,7 +200,7 @@ int json_as_number(const struct json_at *at, double *out, struct err *e)
     return 0;
 }
 
-int json_as_bool(const struct json_at *at, bool *out, struct err *e)
+static int value_as_bool(const struct json_at *at, bool *out, struct err *e)
 {
     if (!json_is_boolean(at->value))
         return json_fail(at, e, "is %s, not true or false", type_word(at->value));
@@ -255,7 +240,7 @@ int json_get_string(const struct json_at *at, const char *key, const char **out,
 {
     struct json_at m;
     int rc = json_get(at, key, &m, e);
-    return rc < 0 ? rc : json_as_string(&m, out, e);
+    return rc == 0 ? json_as_string(&m, out, e) : rc;
 }
 
 int json_get_number_min(const struct json_at *at, const char *key, double min, double *out,
@@ -263,14 +248,14 @@ int json_get_number_min(const struct json_at *at, const char *key, double min, d
 {
     struct json_at m;
     int rc = json_get(at, key, &m, e);
-    return rc < 0 ? rc : json_as_number_min(&m, min, out, e);
+    return rc == 0 ? json_as_number_min(&m, min, out, e) : rc;
 }
 
 int json_get_u64(const struct json_at *at, const char *key, uint64_t *out, struct err *e)
 {
     struct json_at m;
     int rc = json_get(at, key, &m, e);
-    return rc < 0 ? rc : json_as_u64(&m, out, e);
+    return rc == 0 ? json_as_u64(&m, out, e) : rc;
 }
 
 int json_opt_number_min(const struct json_at *at, const char *key, double min, double fallback,
@@ -294,7 +279,7 @@ int json_opt_bool(const struct json_at *at, const char *key, bool fallback, bool
 {
     struct json_at m;
     *out = fallback;
-    return json_find(at, key, &m) ? json_as_bool(&m, out, e) : 0;
+    return json_find(at, key, &m) ? value_as_bool(&m, out, e) : 0;
 }
 
 int json_opt_string(const struct json_at *at, const char *key, const char *fallback,
@@ -338,23 +323,50 @@ json_t *json_text(const char *text)
     return json_textn(text ? text : "", text ? strlen(text) : 0);
 }
 
+json_t *json_member_add(json_t *object, const char *key, json_t *value)
+{
+    return json_object_set_new(object, key, value) == 0 ? value : NULL;
+}
+
+json_t *json_item_add(json_t *array, json_t *value)
+{
+    return json_array_append_new(array, value) == 0 ? value : NULL;
+}
+
+static int dump_piece(const char *text, size_t size, void *buffer)
+{
+    buffer_append(buffer, text, size);
+    return ((struct buffer *)buffer)->failed ? -1 : 0;
+}
+
+static int standard_output_write(const struct buffer *text, struct err *e)
+{
+    bool bad = fwrite(text->data, 1, text->size, stdout) != text->size || fflush(stdout) != 0;
+    return bad ? err_set(e, HP_EIO, "standard output: %s", strerror(errno)) : 0;
+}
+
+static int save_as(const json_t *root, const char *file, unsigned mode, struct err *e)
+{
+    struct buffer text = {0};
+    int rc = json_dump_callback(root, dump_piece, &text,
+                                JSON_ENCODE_ANY | JSON_INDENT(1) | JSON_REAL_PRECISION(12));
+    buffer_append(&text, "\n", 1);
+    if (rc != 0 || text.failed)
+        rc = err_no_memory(e, "%s", file);
+    else if (strcmp(file, "-") == 0)
+        rc = standard_output_write(&text, e);
+    else
+        rc = fs_file_write(file, text.data, text.size, mode, e);
+    buffer_free(&text);
+    return rc;
+}
+
 int json_save(const json_t *root, const char *file, struct err *e)
 {
-    bool standard = strcmp(file, "-") == 0;
-    char tmp[4096];
-    int n = snprintf(tmp, sizeof tmp, "%s.%ld.tmp", file, (long)getpid());
-    if (n < 0 || (size_t)n >= sizeof tmp)
-        return err_set(e, HP_EINVAL, "%s: path too long", file);
-    FILE *f = standard ? stdout : fopen(tmp, "wb");
-    if (!f)
-        return err_set(e, HP_EIO, "%s: cannot write: %s", file, strerror(errno));
-    bool bad =
-        json_dumpf(root, f, JSON_ENCODE_ANY | JSON_INDENT(1) | JSON_REAL_PRECISION(12)) != 0 ||
-        fputc('\n', f) == EOF;
-    bad |= (standard ? fflush(f) : fclose(f)) != 0;
-    if (!standard && !bad)
-        bad = rename(tmp, file) != 0;
-    if (bad && !standard)
-        unlink(tmp);
-    return bad ? err_set(e, HP_EIO, "%s: cannot write: %s", file, strerror(errno)) : 0;
+    return save_as(root, file, 0666, e);
+}
+
+int json_save_private(const json_t *root, const char *file, struct err *e)
+{
+    return save_as(root, file, 0600, e);
 }

@@ -49,7 +49,6 @@ int json_as_array(const struct json_at *at, size_t *count, struct err *e);
 int json_as_object(const struct json_at *at, struct err *e);
 int json_as_string(const struct json_at *at, const char **out, struct err *e);
 int json_as_number(const struct json_at *at, double *out, struct err *e);
-int json_as_bool(const struct json_at *at, bool *out, struct err *e);
 /* A number of at least `min`; 2.1e9 is an integer too. */
 int json_as_number_min(const struct json_at *at, double min, double *out, struct err *e);
 int json_as_u64(const struct json_at *at, uint64_t *out, struct err *e);
@@ -74,6 +73,8 @@ int json_expect_format(const struct json_at *at, const char *format, struct err 
 /* An error at this place: HP_EPARSE, "FILE: $.path: MESSAGE". */
 int json_fail(const struct json_at *at, struct err *e, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
+/* HP_ENOMEM: what this place holds could not be kept. */
+int json_no_memory(const struct json_at *at, struct err *e);
 /* "$.nodes[0].name" */
 void json_path(const struct json_at *at, char *out, size_t size);
 
@@ -82,9 +83,16 @@ void json_path(const struct json_at *at, char *out, size_t size);
 json_t *json_text(const char *text);
 json_t *json_textn(const char *text, size_t size);
 
+/* Gives `value` to an object or an array, and returns it for what comes into it; NULL when it could
+ * not be taken (no memory, or one of them is NULL): jansson has freed it then. */
+json_t *json_member_add(json_t *object, const char *key, json_t *value);
+json_t *json_item_add(json_t *array, json_t *value);
+
 /* Writes to a file, replaced in one step, or to standard output for "-". Indented, keys in the
  * order they were set. */
 int json_save(const json_t *root, const char *file, struct err *e);
+/* The same for secrets: a file that its owner alone may read. */
+int json_save_private(const json_t *root, const char *file, struct err *e);
 
 /* Whether jansson was refused memory on this thread since the reset: then what it made meanwhile
  * may lack members without a word, and is thrown away. */

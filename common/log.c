@@ -41,9 +41,7 @@ void log_set_sink(void (*sink)(void *ctx, const char *line), void *ctx)
     pthread_mutex_unlock(&sink_lock);
 }
 
-/* ---- one line
- * --------------------------------------------------------------------------------------------------------
- */
+/* ---- one line ---- */
 
 struct line {
     char text[1792];
@@ -182,8 +180,7 @@ void log_line(enum log_level level, const char *room, const char *event, const c
     va_end(args);
 }
 
-/* ---- lines that anybody can cause
- * ---------------------------------------------------------------------------------------- */
+/* ---- lines that anybody can cause ---- */
 
 /* Gives a place of the code its next line; how many were kept back since the last in *unsaid. */
 static bool log_limit_pass(struct log_limit *limit, unsigned *unsaid)

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/fs.h"
+
 struct npy_writer {
     FILE *file;
     char *path, *part;
@@ -45,7 +47,7 @@ int npy_writer_open(const char *path, uint64_t rows, uint64_t columns, struct np
     }
     if (!w || !w->path || !w->part) {
         npy_writer_abandon(&w);
-        return err_set(e, HP_ENOMEM, "no memory to write %s", path);
+        return err_no_memory(e, "%s", path);
     }
     snprintf(w->part, n + sizeof ".part", "%s.part", path);
     w->rows = rows;
@@ -79,8 +81,8 @@ int npy_writer_close(struct npy_writer **self, struct err *e)
                      (unsigned long long)w->rows, (unsigned long long)w->written);
     if (rc == 0 && fflush(w->file) != 0)
         rc = io_error(w->part, e);
-    if (rc == 0 && rename(w->part, w->path) != 0)
-        rc = io_error(w->path, e);
+    if (rc == 0)
+        rc = fs_file_replace(w->part, w->path, e);
     if (rc < 0) {
         npy_writer_abandon(self);
         return rc;

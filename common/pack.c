@@ -9,9 +9,7 @@
 
 enum { MAX_DEPTH = 16 };
 
-/* ---- writing
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- writing ---- */
 
 static int write_to_buffer(void *ctx, const char *data, size_t n)
 {
@@ -101,8 +99,7 @@ void pack_encode(const struct pack_field *fields, const void *object, struct buf
     write_object(&p, fields, object);
 }
 
-/* ---- reading: one pass over the bytes
- * -------------------------------------------------------------------------------------- */
+/* ---- reading: one pass over the bytes ---- */
 
 enum token_kind {
     TOKEN_OTHER,
@@ -240,18 +237,11 @@ static void members_skip(struct reader *r, const struct token *t, int depth)
     }
 }
 
-/* ---- a struct by its table
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- a struct by its table ---- */
 
 static int wrong_type(const struct pack_field *f, const char *expected, struct err *e)
 {
     return err_set(e, HP_EPARSE, "message field \"%s\" is not %s", f->key, expected);
-}
-
-static int no_memory(struct err *e)
-{
-    return err_set(e, HP_ENOMEM, "out of memory while reading a message");
 }
 
 static int read_f64(const struct pack_field *f, const struct token *t, double *out, struct err *e)
@@ -271,7 +261,7 @@ static int read_text(const struct pack_field *f, const struct token *t, struct a
     if (t->size && utf8_valid_prefix(text, t->size) != t->size)
         return wrong_type(f, "text in UTF-8", e);
     *out = arena_strndup(arena, text, t->size);
-    return *out ? 0 : no_memory(e);
+    return *out ? 0 : err_no_memory(e, "reading a message");
 }
 
 static int read_u32s(const struct pack_field *f, const struct token *t, struct arena *arena,
@@ -281,7 +271,7 @@ static int read_u32s(const struct pack_field *f, const struct token *t, struct a
         return wrong_type(f, "a list of 32-bit numbers", e);
     out->count = t->size / sizeof(uint32_t);
     out->items = arena_memdup(arena, t->data, t->size); /* aligned, unlike the wire */
-    return out->items ? 0 : no_memory(e);
+    return out->items ? 0 : err_no_memory(e, "reading a message");
 }
 
 static int read_object(const struct pack_field *fields, struct reader *r, int depth,
@@ -298,7 +288,7 @@ static int read_list(const struct pack_field *f, const struct token *t, struct r
                        n, most);
     char *rows = arena_alloc(arena, n + 1, f->row_size);
     if (!rows)
-        return no_memory(e);
+        return err_no_memory(e, "reading a message");
     for (size_t i = 0; i < n; i++) {
         int rc = read_object(f->rows, r, depth + 1, arena, rows + i * f->row_size, e);
         if (rc < 0)

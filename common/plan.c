@@ -44,7 +44,7 @@ void plan_add_why(json_t *plan, const char *candidate, double predicted, const c
 int plan_kind(const struct json_at *at, const char **kind, struct err *e)
 {
     int rc = json_expect_format(at, "hp-plan/1", e);
-    return rc < 0 ? rc : json_get_string(at, "kind", kind, e);
+    return rc == 0 ? json_get_string(at, "kind", kind, e) : rc;
 }
 
 int plan_layers_from_json(const struct json_at *at, int expected_first, int *first, int *end,
@@ -103,7 +103,7 @@ static int read_stage(const struct json_at *at, struct arena *arena, int expecte
     if (!device)
         return json_fail(at, e, "has no \"device\"");
     s->device = arena_strdup(arena, device);
-    return s->device ? 0 : err_set(e, HP_ENOMEM, "%s: out of memory while reading", at->file);
+    return s->device ? 0 : json_no_memory(at, e);
 }
 
 static int read_slices(const struct json_at *at, struct arena *arena, struct plan_pipeline *p,
@@ -118,7 +118,7 @@ static int read_slices(const struct json_at *at, struct arena *arena, struct pla
         return rc;
     p->slices = arena_alloc(arena, n + 1, sizeof *p->slices);
     if (!p->slices)
-        return err_set(e, HP_ENOMEM, "%s: out of memory while reading", at->file);
+        return json_no_memory(at, e);
     for (size_t i = 0; i < n; i++) {
         struct json_at item = json_item(&list, i);
         uint64_t tokens;
@@ -149,7 +149,7 @@ int plan_pipeline_from_json(const struct json_at *at, struct arena *arena,
         return json_fail(&list, e, "is empty: a pipeline has at least one stage");
     p.stages = arena_alloc(arena, n, sizeof *p.stages);
     if (!p.stages)
-        return err_set(e, HP_ENOMEM, "%s: out of memory while reading", at->file);
+        return json_no_memory(at, e);
     for (size_t i = 0; i < n; i++) {
         struct json_at item = json_item(&list, i);
         if ((rc = read_stage(&item, arena, i ? p.stages[i - 1].end_layer : 0, &p.stages[i], e)) < 0)
@@ -189,10 +189,8 @@ int plan_pipeline_to_json(const struct plan_pipeline *p, json_t *plan)
     if (p->micro_batches > 0)
         json_object_set_new(plan, "micro_batches", json_real(p->micro_batches));
     json_t *predicted = json_object_get(plan, "predicted");
-    if (!predicted) {
-        predicted = json_object();
-        json_object_set_new(plan, "predicted", predicted);
-    }
+    if (!predicted)
+        predicted = json_member_add(plan, "predicted", json_object());
     return json_object_set_new(predicted, "makespan_s", json_real(p->makespan_s)) == 0 ? 0
                                                                                        : HP_ENOMEM;
 }

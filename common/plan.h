@@ -9,8 +9,7 @@
 #include "common/json.h"
 #include "common/status.h"
 
-/* ---- writing
- * ---------------------------------------------------------------------------------------------- */
+/* ---- writing ---- */
 
 /* A new plan object {"format", "kind", "inputs": [], "solver": {"method", "seconds"}, "why": []}.
  * The caller adds its own part with jansson and releases it with json_decref. NULL when memory runs
@@ -25,8 +24,7 @@ void plan_set_bound(json_t *plan, double bound, double value, double gap);
 /* One candidate that was weighed: {"candidate", "predicted", "reason"}. */
 void plan_add_why(json_t *plan, const char *candidate, double predicted, const char *reason);
 
-/* ---- the pipeline part
- * ------------------------------------------------------------------------------------- */
+/* ---- the pipeline part ---- */
 
 struct plan_stage {
     const char *device;   /* "node/device" */

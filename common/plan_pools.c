@@ -4,11 +4,6 @@
 
 #include "common/plan.h"
 
-static int no_memory(const struct json_at *at, struct err *e)
-{
-    return err_set(e, HP_ENOMEM, "%s: out of memory while reading", at->file);
-}
-
 static int read_count(const struct json_at *at, const char *key, int *out, struct err *e)
 {
     uint64_t v;
@@ -40,7 +35,7 @@ static int read_stage(const struct json_at *at, struct arena *arena, int expecte
                          (unsigned long long)devices);
     s->devices = (int)devices;
     s->kind = arena_strdup(arena, kind);
-    return s->kind ? 0 : no_memory(at, e);
+    return s->kind ? 0 : json_no_memory(at, e);
 }
 
 static int read_pipeline(const struct json_at *at, struct arena *arena,
@@ -58,7 +53,7 @@ static int read_pipeline(const struct json_at *at, struct arena *arena,
         return json_fail(&list, e, "has %zu stages, expected 1 to %d", n, PLAN_POOLS_MAX_STAGES);
     p->stages = arena_alloc(arena, n, sizeof *p->stages);
     if (!p->stages)
-        return no_memory(at, e);
+        return json_no_memory(at, e);
     for (size_t i = 0; i < n; i++) {
         struct json_at item = json_item(&list, i);
         int first = i ? p->stages[i - 1].end_layer : 0;
@@ -84,7 +79,7 @@ static int read_model(const struct json_at *at, struct arena *arena, struct plan
     m->name = arena_strdup(arena, name);
     m->pipelines = arena_alloc(arena, n + 1, sizeof *m->pipelines);
     if (!m->name || !m->pipelines)
-        return no_memory(at, e);
+        return json_no_memory(at, e);
     for (size_t i = 0; i < n; i++) {
         struct json_at item = json_item(&list, i);
         if ((rc = read_pipeline(&item, arena, &m->pipelines[i], e)) < 0)
@@ -112,7 +107,7 @@ int plan_pools_from_json(const struct json_at *at, struct arena *arena, struct p
         return json_fail(&list, e, "is empty: a plan serves at least one model");
     p.models = arena_alloc(arena, n, sizeof *p.models);
     if (!p.models)
-        return no_memory(at, e);
+        return json_no_memory(at, e);
     for (size_t i = 0; i < n; i++) {
         struct json_at item = json_item(&list, i);
         if ((rc = read_model(&item, arena, &p.models[i], e)) < 0)
@@ -131,9 +126,7 @@ int plan_pools_from_json(const struct json_at *at, struct arena *arena, struct p
     return 0;
 }
 
-/* ---- writing
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- writing ---- */
 
 static json_t *stage_json(const struct plan_pools_stage *s)
 {

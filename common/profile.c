@@ -3,11 +3,6 @@
 #include <math.h>
 #include <string.h>
 
-static int no_memory(const struct json_at *at, struct err *e)
-{
-    return err_set(e, HP_ENOMEM, "%s: out of memory while reading", at->file);
-}
-
 static int find_word(const char *const *words, int n, const char *word)
 {
     for (int i = 0; i < n; i++)
@@ -47,7 +42,7 @@ static int read_layer(struct profile *p, const struct json_at *at, struct profil
     }
     l->name = arena_strdup(&p->arena, name);
     l->class_index = class_of(p, class_name);
-    return rc < 0 ? rc : p->arena.out_of_memory ? no_memory(at, e) : 0;
+    return rc == 0 && p->arena.out_of_memory ? json_no_memory(at, e) : rc;
 }
 
 static int read_layers(struct profile *p, const struct json_at *at, struct err *e)
@@ -62,7 +57,7 @@ static int read_layers(struct profile *p, const struct json_at *at, struct err *
     p->layers = arena_alloc(&p->arena, n, sizeof *p->layers);
     p->classes = arena_alloc(&p->arena, n, sizeof *p->classes);
     if (!p->layers || !p->classes)
-        return no_memory(at, e);
+        return json_no_memory(at, e);
     for (size_t i = 0; i < n; i++) {
         struct json_at item = json_item(&list, i);
         if ((rc = read_layer(p, &item, &p->layers[i], e)) < 0)
@@ -84,7 +79,7 @@ static int read_axis(struct profile *p, const struct json_at *at, const char *ke
         return json_fail(&list, e, "has %zu points, expected 1 to 65536", n);
     double *axis = arena_alloc(&p->arena, n, sizeof *axis);
     if (!axis)
-        return no_memory(at, e);
+        return json_no_memory(at, e);
     for (size_t i = 0; i < n; i++) {
         struct json_at item = json_item(&list, i);
         if ((rc = json_as_number_min(&item, 0, &axis[i], e)) < 0)
@@ -111,7 +106,7 @@ static int read_seconds(struct profile *p, const struct json_at *at, struct prof
         return json_fail(&list, e, "has %zu rows, its axis has %d points", rows, t->n_x);
     t->seconds = arena_alloc(&p->arena, (size_t)t->n_x * (size_t)t->n_y, sizeof *t->seconds);
     if (!t->seconds)
-        return no_memory(at, e);
+        return json_no_memory(at, e);
     for (size_t i = 0; i < rows; i++) {
         struct json_at row = json_item(&list, i);
         if ((rc = json_as_array(&row, &columns, e)) < 0)
@@ -159,7 +154,7 @@ static int read_latency(struct profile *p, const struct json_at *at, struct err 
     p->kinds = arena_alloc(&p->arena, n + 1, sizeof *p->kinds);
     p->tables = arena_alloc(&p->arena, (n + 1) * (size_t)p->n_classes, sizeof *p->tables);
     if (!p->kinds || !p->tables)
-        return no_memory(at, e);
+        return json_no_memory(at, e);
     const char *kind;
     json_t *value;
     json_object_foreach(latency.value, kind, value)
@@ -168,7 +163,7 @@ static int read_latency(struct profile *p, const struct json_at *at, struct err 
         if ((rc = json_as_object(&by_class, e)) < 0)
             return rc;
         if (!(p->kinds[p->n_kinds] = arena_strdup(&p->arena, kind)))
-            return no_memory(at, e);
+            return json_no_memory(at, e);
         for (int c = 0; c < p->n_classes; c++) {
             struct json_at table;
             if (!json_find(&by_class, p->classes[c], &table))

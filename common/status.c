@@ -59,6 +59,16 @@ int err_set(struct err *e, int code, const char *fmt, ...)
     return code;
 }
 
+int err_no_memory(struct err *e, const char *what_fmt, ...)
+{
+    char what[sizeof e->text];
+    va_list args;
+    va_start(args, what_fmt);
+    text_write(what, sizeof what, what_fmt, args);
+    va_end(args);
+    return err_set(e, HP_ENOMEM, "no memory for %.700s", what);
+}
+
 int err_hint(struct err *e, const char *fmt, ...)
 {
     if (!e)

@@ -54,6 +54,9 @@ struct err {
  * hint. */
 int err_set(struct err *e, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
+/* "no memory for WHAT": the text of want of memory. Returns HP_ENOMEM. */
+int err_no_memory(struct err *e, const char *what_fmt, ...) __attribute__((format(printf, 2, 3)));
+
 /* Adds what to do next. Returns e->code, so that it can close a chain; HP_EBUG when `e` is NULL: a
  * failure whose code is wanted even then is returned by itself. */
 int err_hint(struct err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

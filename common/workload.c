@@ -2,12 +2,7 @@
 
 #include <string.h>
 
-static int no_memory(const struct json_at *at, struct err *e)
-{
-    return err_set(e, HP_ENOMEM, "%s: out of memory while reading", at->file);
-}
-
-static int positive(const struct json_at *at, const char *key, double *out, struct err *e)
+static int number_positive(const struct json_at *at, const char *key, double *out, struct err *e)
 {
     struct json_at m;
     int rc;
@@ -44,7 +39,7 @@ static int read_batching(const struct json_at *at, struct workload_model *m, str
         return rc;
     if (m->batching_factor > 1e9)
         return json_fail(&b, e, "factor is %g, expected at most 1e9", m->batching_factor);
-    return positive(&b, "throughput_per_s", &m->batching_throughput_per_s, e);
+    return number_positive(&b, "throughput_per_s", &m->batching_throughput_per_s, e);
 }
 
 static int read_model(struct workload *w, const struct json_at *at, const char *folder,
@@ -54,8 +49,8 @@ static int read_model(struct workload *w, const struct json_at *at, const char *
     int rc;
     if ((rc = json_get_string(at, "name", &name, e)) < 0 ||
         (rc = json_get_string(at, "profile", &file, e)) < 0 ||
-        (rc = positive(at, "weight", &m->weight, e)) < 0 ||
-        (rc = positive(at, "slo_s", &m->slo_s, e)) < 0 ||
+        (rc = number_positive(at, "weight", &m->weight, e)) < 0 ||
+        (rc = number_positive(at, "slo_s", &m->slo_s, e)) < 0 ||
         (rc = read_margin(at, w->slo_margin, &m->slo_margin, e)) < 0 ||
         (rc = read_batching(at, m, e)) < 0)
         return rc;
@@ -64,7 +59,7 @@ static int read_model(struct workload *w, const struct json_at *at, const char *
     m->name = arena_strdup(&w->arena, name);
     m->profile_file = file[0] == '/' || !folder[0] ? arena_strdup(&w->arena, file)
                                                    : arena_printf(&w->arena, "%s/%s", folder, file);
-    return m->name && m->profile_file ? 0 : no_memory(at, e);
+    return m->name && m->profile_file ? 0 : json_no_memory(at, e);
 }
 
 static int read_models(struct workload *w, const struct json_at *at, const char *folder,
@@ -79,7 +74,7 @@ static int read_models(struct workload *w, const struct json_at *at, const char 
         return json_fail(&list, e, "has %zu models, expected 1 to %d", n, WORKLOAD_MAX_MODELS);
     w->models = arena_alloc(&w->arena, n, sizeof *w->models);
     if (!w->models)
-        return no_memory(at, e);
+        return json_no_memory(at, e);
     for (size_t i = 0; i < n; i++) {
         struct json_at item = json_item(&list, i);
         if ((rc = read_model(w, &item, folder, &w->models[i], e)) < 0)
@@ -120,7 +115,7 @@ static int read_shares(struct workload *w, const struct json_at *at, struct err 
         return rc;
     w->shares = arena_alloc(&w->arena, json_object_size(object.value) + 1, sizeof *w->shares);
     if (!w->shares)
-        return no_memory(at, e);
+        return json_no_memory(at, e);
     const char *kind;
     json_t *value;
     json_object_foreach(object.value, kind, value)
@@ -129,7 +124,7 @@ static int read_shares(struct workload *w, const struct json_at *at, struct err 
         struct workload_shares *s = &w->shares[w->n_shares];
         s->kind = arena_strdup(&w->arena, kind);
         if (!s->kind)
-            return no_memory(at, e);
+            return json_no_memory(at, e);
         if ((rc = read_share_list(&item, s, e)) < 0)
             return rc;
         w->n_shares++;
@@ -173,7 +168,8 @@ int workload_from_json(const struct json_at *at, const char *folder, struct work
     return rc;
 }
 
-int workload_load_profiles(struct workload *w, struct err *e)
+/* Opens the profile of every model. */
+static int profiles_load(struct workload *w, struct err *e)
 {
     for (int i = 0; i < w->n_models; i++) {
         struct workload_model *m = &w->models[i];
@@ -201,10 +197,10 @@ int workload_load(const char *file, struct workload *out, struct err *e)
     const char *slash = strrchr(file, '/');
     const char *folder =
         slash ? arena_strndup(&scratch, file, (size_t)(slash - file) + (slash == file)) : "";
-    rc = folder ? workload_from_json(&at, folder, &w, e) : no_memory(&at, e);
+    rc = folder ? workload_from_json(&at, folder, &w, e) : json_no_memory(&at, e);
     arena_free(&scratch);
     json_decref(root);
-    if (rc == 0 && (rc = workload_load_profiles(&w, e)) < 0)
+    if (rc == 0 && (rc = profiles_load(&w, e)) < 0)
         workload_free(&w);
     if (rc == 0)
         *out = w;

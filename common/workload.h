@@ -19,7 +19,7 @@ enum {
 struct workload_model {
     const char *name;
     const char *profile_file; /* as a path that can be opened from where the process stands */
-    struct profile profile;   /* fixed shape; empty (n_layers 0) until workload_load_profiles */
+    struct profile profile;   /* fixed shape; empty (n_layers 0) unless they were read */
     double weight;            /* > 0; its part of the load is weight / sum of weights */
     double slo_s;             /* a request that takes longer is worthless */
     double slo_margin;        /* part of the SLO that planning leaves to queueing */
@@ -51,10 +51,8 @@ struct workload {
  * names the path and the value. */
 int workload_from_json(const struct json_at *at, const char *folder, struct workload *out,
                        struct err *e);
-/* Opens the profile of every model. HP_EINVAL when one is not of fixed shape; HP_EPARSE, HP_ENOENT.
- */
-int workload_load_profiles(struct workload *w, struct err *e);
-/* Both for a file. */
+/* Reads a file and opens the profile of every model. HP_EINVAL when one is not of fixed shape;
+ * HP_EPARSE, HP_ENOENT. */
 int workload_load(const char *file, struct workload *out, struct err *e);
 void workload_free(struct workload *w);
 

@@ -1,15 +1,13 @@
-/* What waits for the disk: messages that say or order something whose record is not written yet.
- * Each peer gets its messages in their order; what depends on nothing stored (tokens, acks of
- * heartbeats) passes. Where the store cannot be written nothing waits: changes are refused by name,
- * and serving goes on. */
+#include "coordinator/holding.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/log.h"
-#include "coordinator/core_int.h"
+#include "coordinator/effects.h"
 #include "coordinator/store/store_queue.h"
 
-struct core_held {
+struct held_message {
     uint64_t number; /* of the batch that it waits for */
     uint64_t peer, ask;
     uint8_t *bytes;
@@ -17,7 +15,7 @@ struct core_held {
 };
 
 /* The batch that messages to a peer wait for; 0: none waits. */
-static uint64_t peer_waits_for(const struct core *c, uint64_t peer)
+static uint64_t peer_waits_for(const struct coord *c, uint64_t peer)
 {
     for (size_t i = c->n_held; i-- > 0;)
         if (c->held[i].peer == peer)
@@ -25,25 +23,26 @@ static uint64_t peer_waits_for(const struct core *c, uint64_t peer)
     return 0;
 }
 
-static bool hold(struct core *c, const struct core_action *a, const uint8_t *bytes, uint64_t number)
+static bool message_hold(struct coord *c, const struct coord_action *a, const uint8_t *bytes,
+                         uint64_t number)
 {
-    struct core_held *h = core_array_add(&c->held, &c->n_held, sizeof *h);
+    struct held_message *h = coord_array_add(&c->held, &c->n_held, sizeof *h);
     uint8_t *copy = h ? malloc(a->size + 1) : NULL;
     if (!copy) { /* too early is better than never */
         c->n_held -= h != NULL;
         return false;
     }
     memcpy(copy, bytes, a->size);
-    *h = (struct core_held){number, a->peer, a->ask, copy, a->size};
+    *h = (struct held_message){number, a->peer, a->ask, copy, a->size};
     return true;
 }
 
-void core_actions_hold(struct core *c, struct core_batch *b)
+void holding_take(struct coord *c, struct effects_batch *b)
 {
     uint64_t number = 0, depends = 0;
     for (size_t i = 0; i < b->count; i++) {
-        struct core_action *a = &b->actions[i];
-        if (a->kind != CORE_STORE)
+        struct coord_action *a = &b->actions[i];
+        if (a->kind != COORD_STORE)
             continue;
         number = number ? number : ++c->batches_asked;
         a->number = number;
@@ -53,11 +52,11 @@ void core_actions_hold(struct core *c, struct core_batch *b)
         return;
     size_t kept = 0;
     for (size_t i = 0; i < b->count; i++) {
-        struct core_action *a = &b->actions[i];
-        uint64_t waits = a->kind != CORE_SEND || a->passes ? 0
-                         : depends                         ? depends
-                                                           : peer_waits_for(c, a->peer);
-        if (waits && hold(c, a, b->bytes.data + b->at[i], waits))
+        struct coord_action *a = &b->actions[i];
+        uint64_t waits = a->kind != COORD_SEND || a->passes ? 0
+                         : depends                          ? depends
+                                                            : peer_waits_for(c, a->peer);
+        if (waits && message_hold(c, a, b->bytes.data + b->at[i], waits))
             continue;
         b->at[kept] = b->at[i];
         b->actions[kept++] = *a;
@@ -66,19 +65,19 @@ void core_actions_hold(struct core *c, struct core_batch *b)
 }
 
 /* The state of a change that was made and is not on the disk. */
-static void answer_not_stored(struct core *c, const struct core_held *h)
+static void answer_not_stored(struct coord *c, const struct held_message *h)
 {
     struct err e;
     err_set(&e, c->read_only.code, "done, but not stored: %s", c->read_only.text);
     err_hint(&e, "a restart of the coordinator forgets this change, unless there is room before: "
                  "it is tried again every second");
-    core_answer_error(c, h->peer, h->ask, &e);
+    effects_answer_error(c, h->peer, h->ask, &e);
 }
 
-static void release(struct core *c, uint64_t up_to, bool stored)
+static void messages_release(struct coord *c, uint64_t up_to, bool stored)
 {
     size_t n = c->n_held, kept = 0;
-    struct core_held *held = c->held;
+    struct held_message *held = c->held;
     c->held = NULL;
     c->n_held = 0;
     for (size_t i = 0; i < n; i++) {
@@ -89,7 +88,7 @@ static void release(struct core *c, uint64_t up_to, bool stored)
         if (!stored && held[i].ask) {
             answer_not_stored(c, &held[i]);
         } else {
-            struct core_action *a = core_action_add(c, CORE_SEND, held[i].bytes, held[i].size);
+            struct coord_action *a = effects_add(c, COORD_SEND, held[i].bytes, held[i].size);
             if (a) {
                 a->peer = held[i].peer;
                 a->passes = true;
@@ -101,25 +100,24 @@ static void release(struct core *c, uint64_t up_to, bool stored)
     c->n_held = kept;
 }
 
-void core_stored(struct core *c, uint64_t number, const struct err *why)
+bool holding_stored(struct coord *c, uint64_t number, const struct err *why)
 {
-    core_woke(c);
     if (why && why->code) {
         if (!c->read_only.code)
             log_error("coordinator", "read_only", "why=\"%s\"", why->text);
         err_set(&c->read_only, why->code, "read only: %s",
                 why->code == HP_ENOSPACE ? "no space left on the coordinator's disk" : why->text);
-        release(c, UINT64_MAX, false);
-        return;
+        messages_release(c, UINT64_MAX, false);
+        return false;
     }
     if (c->read_only.code)
         log_info("coordinator", "writable_again", "batch=%llu", (unsigned long long)number);
     c->read_only.code = 0;
-    release(c, number, true);
-    deployments_advance(c);
+    messages_release(c, number, true);
+    return true;
 }
 
-int core_may_change(const struct core *c, struct err *e)
+int holding_may_change(const struct coord *c, struct err *e)
 {
     if (!c->read_only.code)
         return 0;
@@ -128,7 +126,7 @@ int core_may_change(const struct core *c, struct err *e)
                        "changes are taken again within a second");
 }
 
-void core_holding_free(struct core *c)
+void holding_free(struct coord *c)
 {
     for (size_t i = 0; i < c->n_held; i++)
         free(c->held[i].bytes);

@@ -4,16 +4,17 @@
 #include <string.h>
 
 #include "common/log.h"
-#include "coordinator/core_int.h"
+#include "coordinator/links.h"
+#include "coordinator/member.h"
 
-void hops_begin(struct core *c, struct deployment *d)
+void hops_begin(struct coord *c, struct deployment *d)
 {
     for (int i = 0; i < d->n_stages; i++)
         d->stages[i].hop_heard = d->n_stages == 1;
-    d->until_ns = core_now(c) + core_ms(HOPS_TRY_MS);
+    d->until_ns = coord_now(c) + coord_ms(HOPS_TRY_MS);
 }
 
-static const struct member *before(const struct deployment *d, int stage)
+static const struct member *member_before(const struct deployment *d, int stage)
 {
     return d->stages[stage ? stage - 1 : d->n_stages - 1].agent;
 }
@@ -36,29 +37,30 @@ int hops_why(const struct deployment *d, struct err *e)
             continue;
         links_address_text(d->stages[i].agent, address, sizeof address);
         snprintf(pairs + n, sizeof pairs - n, "%s\"%s\" cannot reach \"%s\" (%s)", n ? ", " : "",
-                 before(d, i)->name, d->stages[i].agent->name, address);
+                 member_before(d, i)->name, d->stages[i].agent->name, address);
     }
     err_set(e, HP_ELINK, "agent %s over the data channel", pairs);
     return err_hint(e, "is that port open between the two boxes? `hp-agent --data-port` fixes it; "
                        "`hpctl topo --measure` tries all pairs");
 }
 
-void hops_told(struct core *c, struct member *m, const struct message_hop_state *h)
+struct verdict hops_told(struct coord *c, struct member *m, const struct message_hop_state *h)
 {
     struct deployment *d = deployment_of_id(c, h->deployment);
-    struct err e = {0};
+    struct verdict v = {VERDICT_OK, d, {0}};
     if (!d || h->generation != d->generation || h->stage >= (uint64_t)d->n_stages ||
         d->stages[h->stage].agent != m)
-        return;
+        return v;
     d->stages[h->stage].hop_heard = h->heard;
     /* The stages go on calling each other: once all are heard there is no reason to wait for the
      * next try. */
     if (h->heard && d->state == DEPLOYMENT_BROKEN && hops_all_heard(d))
         d->retry = true;
     if (h->heard || d->state != DEPLOYMENT_SERVING)
-        return;
+        return v;
     log_warn("coordinator", "hop_silent", "deployment=%s stage=%llu agent=%s seconds=%.1f", d->name,
              (unsigned long long)h->stage, m->name, h->silent_s);
-    hops_why(d, &e);
-    deployment_break(c, d, &e);
+    v.kind = VERDICT_BREAK;
+    hops_why(d, &v.why);
+    return v;
 }

@@ -5,23 +5,18 @@
 #ifndef HP_COORDINATOR_HOPS_H
 #define HP_COORDINATOR_HOPS_H
 
-#include <stdbool.h>
-
-#include "common/status.h"
+#include "coordinator/deployment.h"
+#include "coordinator/verdict.h"
 #include "transport/message.h"
-
-struct core;
-struct deployment;
-struct member;
 
 enum {
     HOPS_TRY_MS = 6000
 }; /* a stage that has not heard the one before it by then, after both were connected, cannot */
 
 /* The stages are connected: nothing was heard yet. */
-void hops_begin(struct core *c, struct deployment *d);
-/* What an agent says of one hop; its heartbeats repeat what it hears (stages_held). */
-void hops_told(struct core *c, struct member *m, const struct message_hop_state *h);
+void hops_begin(struct coord *c, struct deployment *d);
+/* What an agent says of one hop; its heartbeats repeat what it hears (stage_reports.h). */
+struct verdict hops_told(struct coord *c, struct member *m, const struct message_hop_state *h);
 bool hops_all_heard(const struct deployment *d);
 /* Names the pairs that do not hear each other, and where they should: HP_ELINK. */
 int hops_why(const struct deployment *d, struct err *e);

@@ -1,43 +1,92 @@
 #include "coordinator/layouts.h"
 
+#include <stdlib.h>
 #include <string.h>
 
-#include "coordinator/core_int.h"
+#include "common/utf8.h"
+#include "coordinator/deployment.h"
+#include "coordinator/effects.h"
+#include "coordinator/member.h"
+#include "coordinator/model_slots.h"
 
-const json_t *layouts_find(const struct core *c, const char *model)
+const struct model_layout *layouts_find(const struct coord *c, const char *model)
 {
-    return json_object_get(c->layouts, model);
+    for (size_t i = 0; i < c->n_layouts; i++)
+        if (strcmp(c->layouts[i].model, model) == 0)
+            return &c->layouts[i];
+    return NULL;
 }
 
-void layouts_keep(struct core *c, const struct deployment *d)
+/* Takes the stages. False: no memory, or no room. */
+static bool layout_put(struct coord *c, const char *model, struct model_layout_stage *stages, int n)
 {
-    json_t *stages = json_array();
-    for (int i = 0; i < d->n_stages; i++)
-        json_array_append_new(stages, json_pack("{s:s, s:i}", "agent", d->stages[i].agent->name,
-                                                "end_layer", d->stages[i].end_layer));
-    if (!c->layouts)
-        c->layouts = json_object();
-    bool news = json_array_size(stages) == (size_t)d->n_stages &&
-                !json_equal(stages, layouts_find(c, d->model->id));
-    if (news && (layouts_find(c, d->model->id) || json_object_size(c->layouts) < LAYOUTS_MAX)) {
-        json_object_set(c->layouts, d->model->id, stages);
-        core_keep_json(c, "layout", d->model->id, json_incref(stages));
+    struct model_layout *l = (struct model_layout *)(uintptr_t)layouts_find(c, model);
+    if (!l && c->n_layouts < LAYOUTS_MAX)
+        l = coord_array_add(&c->layouts, &c->n_layouts, sizeof *l);
+    if (!l) {
+        free(stages);
+        return false;
     }
-    json_decref(stages);
+    utf8_copy(l->model, sizeof l->model, model);
+    free(l->stages);
+    l->stages = stages;
+    l->n_stages = n;
+    return true;
 }
 
-int layouts_restore(struct core *c, const char *model, json_t *value, struct err *e)
+static bool layout_is(const struct model_layout *l, const struct deployment *d)
 {
-    if (!json_is_array(value) || json_array_size(value) > CORE_MAX_STAGES)
-        return err_set(e, HP_EPARSE, "a layout is a list of at most %d stages", CORE_MAX_STAGES);
-    if (!c->layouts)
-        c->layouts = json_object();
-    return json_object_set(c->layouts, model, value) == 0
+    for (int i = 0; l && l->n_stages == d->n_stages && i < l->n_stages; i++)
+        if (l->stages[i].end_layer != d->stages[i].end_layer ||
+            strcmp(l->stages[i].agent, d->stages[i].agent->name) != 0)
+            return false;
+    return l && l->n_stages == d->n_stages;
+}
+
+static void layout_store(struct coord *c, const struct model_layout *l)
+{
+    json_t *rows = json_array();
+    for (int i = 0; i < l->n_stages; i++)
+        json_array_append_new(rows, json_pack("{s:s, s:i}", "agent", l->stages[i].agent,
+                                              "end_layer", l->stages[i].end_layer));
+    effects_store_json(c, "layout", l->model, rows);
+}
+
+void layouts_keep(struct coord *c, const struct deployment *d)
+{
+    if (layout_is(layouts_find(c, d->model->id), d))
+        return;
+    struct model_layout_stage *stages = calloc((size_t)d->n_stages + 1, sizeof *stages);
+    for (int i = 0; stages && i < d->n_stages; i++) {
+        stages[i].end_layer = d->stages[i].end_layer;
+        utf8_copy(stages[i].agent, sizeof stages[i].agent, d->stages[i].agent->name);
+    }
+    if (stages && layout_put(c, d->model->id, stages, d->n_stages))
+        layout_store(c, layouts_find(c, d->model->id));
+}
+
+int layouts_restore(struct coord *c, const char *model, json_t *value, struct err *e)
+{
+    size_t n = json_array_size(value);
+    if (!json_is_array(value) || n > COORD_MAX_STAGES)
+        return err_set(e, HP_EPARSE, "a layout is a list of at most %d stages", COORD_MAX_STAGES);
+    if (c->n_layouts >= LAYOUTS_MAX)
+        return 0;
+    struct model_layout_stage *stages = calloc(n + 1, sizeof *stages);
+    for (size_t i = 0; stages && i < n; i++) {
+        const json_t *row = json_array_get(value, i);
+        stages[i].end_layer = (int)json_integer_value(json_object_get(row, "end_layer"));
+        utf8_copy(stages[i].agent, sizeof stages[i].agent,
+                  json_string_value(json_object_get(row, "agent")));
+    }
+    return stages && layout_put(c, model, stages, (int)n)
                ? 0
                : err_set(e, HP_ENOMEM, "no memory for a layout");
 }
 
-void layouts_free(struct core *c)
+void layouts_free(struct coord *c)
 {
-    json_decref(c->layouts);
+    for (size_t i = 0; i < c->n_layouts; i++)
+        free(c->layouts[i].stages);
+    free(c->layouts);
 }

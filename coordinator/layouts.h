@@ -4,21 +4,26 @@
 #ifndef HP_COORDINATOR_LAYOUTS_H
 #define HP_COORDINATOR_LAYOUTS_H
 
-#include <jansson.h>
-#include <stddef.h>
-
-#include "common/status.h"
-
-struct core;
-struct deployment;
+#include "common/digest.h"
+#include "coordinator/state.h"
 
 enum { LAYOUTS_MAX = 256 };
 
+struct model_layout {
+    char model[DIGEST_HEX];
+    struct model_layout_stage {
+        char agent[MEMBER_NAME];
+        int end_layer;
+    } * stages;
+    int n_stages;
+};
+
 /* A deployment serves. */
-void layouts_keep(struct core *c, const struct deployment *d);
-/* Of a model: [{"agent", "end_layer"}] by stage, borrowed; NULL: it has not served. */
-const json_t *layouts_find(const struct core *c, const char *model);
-int layouts_restore(struct core *c, const char *model, json_t *value, struct err *e);
-void layouts_free(struct core *c);
+void layouts_keep(struct coord *c, const struct deployment *d);
+/* NULL: this model has not served. */
+const struct model_layout *layouts_find(const struct coord *c, const char *model);
+/* [{"agent", "end_layer"}] by stage. */
+int layouts_restore(struct coord *c, const char *model, json_t *value, struct err *e);
+void layouts_free(struct coord *c);
 
 #endif

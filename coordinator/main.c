@@ -8,7 +8,9 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include "common/host_address.h"
 #include "common/log.h"
+#include "common/units.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/gateway/gateway.h"
 
@@ -32,8 +34,8 @@ static const char help[] =
     "localhost and 127.0.0.1;\n"
     "                      pages of that host may use it as well. May be given several times\n"
     "  --http-open         on loopback: no key is needed, although there are some\n"
-    "  --http-max-body B   largest request body in bytes (default: 8 MiB, or 16 bytes a token of "
-    "the longest context)\n"
+    "  --http-max-body B   largest request body: " UNITS_BYTES_HELP "\n"
+    "                      (default: 8 MiB, or 16 bytes a token of the longest context)\n"
     "  --drain-seconds S   after SIGTERM, running requests may go on for so long (default: 5); a "
     "second signal ends at once\n"
     "  --name N            name of the cluster (default: hodgepodge)\n"
@@ -52,7 +54,7 @@ static const char help[] =
     "  hp-coordinator --listen 0.0.0.0:7070\n"
     "  hp-coordinator --dir /tmp/try --listen 127.0.0.1:0 --http 127.0.0.1:0\n";
 
-struct options {
+struct program_options {
     struct coordinator_config config;
     char dir[1024];
     const char *hosts[GATEWAY_MAX_HOSTS];
@@ -83,16 +85,34 @@ static int number_read(const char *name, const char *text, uint64_t max, uint64_
     return 0;
 }
 
-static int host_add(struct options *o, const char *name, struct err *e)
+static int size_read(const char *name, const char *text, uint64_t max, uint64_t *out, struct err *e)
+{
+    if (strcmp(text, "0") == 0) {
+        *out = 0;
+        return 0;
+    }
+    if (!units_bytes_parse(text, out) || *out > max)
+        return err_set(e, HP_EUSAGE,
+                       "--%s: \"%s\" is not a size such as " UNITS_BYTES_HELP ", up to %llu", name,
+                       text, (unsigned long long)max);
+    return 0;
+}
+
+static int host_add(struct program_options *o, const char *name, struct err *e)
 {
     if (o->config.n_http_hosts == GATEWAY_MAX_HOSTS)
         return err_set(e, HP_EUSAGE, "--http-host may be given %d times", GATEWAY_MAX_HOSTS);
+    if (!host_is_name(name))
+        return err_set(e, HP_EUSAGE,
+                       "--http-host \"%.100s\" is not the name of a host such as api.example, "
+                       "without http:// and without a port",
+                       name);
     o->hosts[o->config.n_http_hosts++] = name;
     o->config.http_hosts = o->hosts;
     return 0;
 }
 
-static int options_read(int argc, char **argv, struct options *o, struct err *e)
+static int options_read(int argc, char **argv, struct program_options *o, struct err *e)
 {
     static const struct option table[] = {{"dir", required_argument, NULL, 'd'},
                                           {"listen", required_argument, NULL, 'l'},
@@ -127,8 +147,8 @@ static int options_read(int argc, char **argv, struct options *o, struct err *e)
         case 'O': o->config.http_open = true; break;
         case 'o': rc = host_add(o, optarg, e); break;
         case 'b':
-            rc = number_read("http-max-body", optarg, MAX_BODY_BYTES,
-                             &o->config.http_max_body_bytes, e);
+            rc = size_read("http-max-body", optarg, MAX_BODY_BYTES, &o->config.http_max_body_bytes,
+                           e);
             break;
         case 'D': rc = number_read("drain-seconds", optarg, 86400, &o->drain_s, e); break;
         case 'H':
@@ -199,7 +219,7 @@ static void descriptors_raise(void)
         log_warn("coordinator", "few_descriptors", "why=\"%s\"", strerror(errno));
 }
 
-static int serve(const struct options *o, struct err *e)
+static int coordinator_serve(const struct program_options *o, struct err *e)
 {
     struct service s = {.drain_s = o->drain_s};
     uv_signal_t signals[2];
@@ -220,13 +240,13 @@ static int serve(const struct options *o, struct err *e)
 
 int main(int argc, char **argv)
 {
-    struct options o = {0};
+    struct program_options o = {0};
     struct err e = {0};
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is a failed write, not the end */
     int rc = options_read(argc, argv, &o, &e);
     if (rc == 0 && !o.done)
-        rc = o.init ? coordinator_init(o.config.dir, &e) : serve(&o, &e);
+        rc = o.init ? coordinator_init(o.config.dir, &e) : coordinator_serve(&o, &e);
     if (rc < 0) {
         fprintf(stderr, "hp-coordinator: %s\n", e.text);
         if (e.hint[0])

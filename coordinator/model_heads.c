@@ -9,31 +9,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/fs.h"
 #include "common/manifest.h"
+#include "model/graph/kinds.h"
+#include "model/graph/section.h"
+#include "transport/message.h"
 
-enum { PATH_BYTES = 4096 };
-
-static int io_failed(const char *path, const char *doing, struct err *e)
-{
-    return err_set(e, errno == ENOSPC ? HP_ENOSPACE : HP_EIO, "%s: cannot %s: %s", path, doing,
-                   strerror(errno));
-}
-
-/* Every folder above the last component. */
-static int folders_make(char *path, struct err *e)
-{
-    for (char *p = path + 1; *p; p++) {
-        if (*p != '/')
-            continue;
-        *p = 0;
-        int rc =
-            mkdir(path, 0755) != 0 && errno != EEXIST ? io_failed(path, "make this folder", e) : 0;
-        *p = '/';
-        if (rc < 0)
-            return rc;
-    }
-    return 0;
-}
+enum { PATH_BYTES = FS_PATH_BYTES };
 
 static int file_path(const char *folder, const char *id, const struct manifest *m, uint64_t file,
                      char out[PATH_BYTES], struct err *e)
@@ -45,12 +27,12 @@ static int file_path(const char *folder, const char *id, const struct manifest *
 
 static int file_make(char path[PATH_BYTES], uint64_t bytes, struct err *e)
 {
-    int rc = folders_make(path, e);
+    int rc = fs_folder_above_make(path, 0755, e);
     if (rc < 0)
         return rc;
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (fd < 0 || ftruncate(fd, (off_t)bytes) != 0)
-        rc = io_failed(path, "make this file", e);
+        rc = fs_error(path, "make this file", e);
     if (fd >= 0)
         close(fd);
     return rc;
@@ -60,16 +42,16 @@ static int head_write(const char *path, const struct manifest_head *h, struct er
 {
     int fd = open(path, O_WRONLY | O_CLOEXEC), rc = 0;
     if (fd < 0)
-        return io_failed(path, "open", e);
+        return fs_error(path, "open", e);
     for (size_t done = 0; rc == 0 && done < h->data.size;) {
         ssize_t n = pwrite(fd, h->data.data + done, h->data.size - done, (off_t)(h->offset + done));
         if (n > 0)
             done += (size_t)n;
         else if (n == 0 || errno != EINTR)
-            rc = io_failed(path, "write", e);
+            rc = fs_error(path, "write", e);
     }
     if (close(fd) != 0 && rc == 0)
-        rc = io_failed(path, "write", e);
+        rc = fs_error(path, "write", e);
     return rc;
 }
 
@@ -128,9 +110,7 @@ static int heads_make(const char *folder, const char *id, const struct manifest 
     return rc;
 }
 
-/* ---- facts
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- facts ---- */
 
 static void count_elements(void *ctx, const struct weight *w)
 {
@@ -146,7 +126,63 @@ static int tokens_text(void *ctx, const uint32_t *ids, size_t n, struct buffer *
     return tokenizer_decode(ctx, ids, n, out, &ignored);
 }
 
-static int facts_fill(struct model *m, struct arena *arena, struct core_model *facts, struct err *e)
+/* Bytes that an agent with all layers holds for each token of a batch; one with some of them holds
+ * no more. */
+static int workspace_count(const struct graph *g, double *out, struct err *e)
+{
+    static const uint64_t one_token[GRAPH_SEQUENCE_SYMBOLS] = {[GRAPH_TOKENS] = 1};
+    struct graph_section s;
+    int rc = graph_section_make(g, 0, g->n_layers, one_token, &s, e);
+    if (rc < 0)
+        return rc;
+    *out = (double)graph_section_bytes(&s);
+    graph_section_free(&s);
+    return 0;
+}
+
+/* What crosses after each layer; NULL: no memory. The last one's goes nowhere. */
+static struct pack_list *borders_list(const struct graph *g, struct arena *arena)
+{
+    struct pack_list *borders = arena_alloc(arena, (size_t)g->n_layers, sizeof *borders);
+    for (int i = 0; borders && i < g->n_layers; i++) {
+        const struct graph_layer *l = &g->layers[i];
+        struct message_value *values = arena_alloc(arena, (size_t)l->n_outputs + 1, sizeof *values);
+        if (!values)
+            return NULL;
+        for (int k = 0; k < l->n_outputs; k++) {
+            const struct graph_value *v = &g->values[l->outputs[k]];
+            values[k] = (struct message_value){v->name, graph_value_width(v)};
+        }
+        borders[i] = (struct pack_list){values, i + 1 < g->n_layers ? (size_t)l->n_outputs : 0};
+    }
+    return borders;
+}
+
+/* Names of the kinds of operators and of the number formats that the model's graph has. */
+static const char *const *needs_list(const struct graph *g, struct arena *arena)
+{
+    bool kinds[OP_KIND_COUNT] = {0}, formats[DTYPE_WEIGHT_COUNT] = {0};
+    const char **names = arena_alloc(arena, OP_KIND_COUNT + DTYPE_WEIGHT_COUNT + 1, sizeof *names);
+    int n = 0;
+    for (int i = 0; i < g->n_ops; i++) {
+        kinds[g->ops[i].kind] = !op_kind_info(g->ops[i].kind)->is_view;
+        for (int k = 0; k < g->ops[i].n_weights; k++)
+            if (g->ops[i].weights[k] && g->ops[i].weights[k]->dtype < DTYPE_WEIGHT_COUNT)
+                formats[g->ops[i].weights[k]->dtype] = true;
+    }
+    for (int i = 0; names && i < OP_KIND_COUNT; i++)
+        if (kinds[i])
+            names[n++] = op_kind_info((enum op_kind)i)->name;
+    for (int i = 0; names && i < DTYPE_WEIGHT_COUNT; i++)
+        if (formats[i])
+            names[n++] = dtype_info((enum dtype)i)->name;
+    if (names)
+        names[n] = NULL;
+    return names;
+}
+
+static int facts_fill(struct model *m, struct arena *arena, struct model_facts *facts,
+                      struct err *e)
 {
     const struct graph *g = model_graph(m);
     const struct model_config *config = model_config(m);
@@ -155,40 +191,45 @@ static int facts_fill(struct model *m, struct arena *arena, struct core_model *f
     rc = rc < 0 ? rc : model_tokenizer(m, &t, e);
     if (rc < 0)
         return rc;
-    struct core_layer *layers = arena_alloc(arena, (size_t)g->n_layers, sizeof *layers);
-    if (!layers)
+    struct layer_facts *layers = arena_alloc(arena, (size_t)g->n_layers, sizeof *layers);
+    struct pack_list *borders = borders_list(g, arena);
+    const char *const *needs = needs_list(g, arena);
+    if (!layers || !borders || !needs)
         return err_set(e, HP_ENOMEM, "no memory for %d layers", g->n_layers);
     for (int i = 0; i < g->n_layers; i++) {
         const struct graph_layer *l = &g->layers[i];
-        layers[i] = (struct core_layer){.name = l->name,
-                                        .class_name = l->class_name,
-                                        .param_bytes = l->param_bytes,
-                                        .state_bytes_per_token = l->state_bytes_per_token,
-                                        .output_bytes_per_token = l->output_bytes_per_token,
-                                        .flops_per_token = l->flops_per_token};
+        layers[i] = (struct layer_facts){.name = l->name,
+                                         .class_name = l->class_name,
+                                         .param_bytes = l->param_bytes,
+                                         .state_bytes_per_token = l->state_bytes_per_token,
+                                         .output_bytes_per_token = l->output_bytes_per_token,
+                                         .flops_per_token = l->flops_per_token};
         model_layers_weights(m, i, i + 1, count_elements, &layers[i].elements);
     }
     const uint32_t *end_ids = tokenizer_end_ids(t, &n_end);
-    double workspace = 0;
-    for (int v = V_X; v < V_LOGITS; v++)
-        workspace += (double)g->value_width[v] * sizeof(float);
-    *facts = (struct core_model){.workspace_bytes_per_token = workspace,
-                                 .architecture = config->architecture,
-                                 .layers = layers,
-                                 .n_layers = g->n_layers,
-                                 .vocabulary = (uint32_t)config->vocabulary,
-                                 .width = (uint32_t)config->width,
-                                 .context = (uint32_t)config->context,
-                                 .end_ids = end_ids,
-                                 .n_end_ids = (size_t)n_end,
-                                 .handle = m,
-                                 .text = tokens_text,
-                                 .text_ctx = (void *)(uintptr_t)t};
+    double workspace;
+    rc = workspace_count(g, &workspace, e);
+    if (rc < 0)
+        return rc;
+    *facts = (struct model_facts){.workspace_bytes_per_token = workspace,
+                                  .architecture = config->architecture,
+                                  .layers = layers,
+                                  .needs = needs,
+                                  .borders = borders,
+                                  .n_layers = g->n_layers,
+                                  .vocabulary = (uint32_t)config->vocabulary,
+                                  .width = (uint32_t)config->width,
+                                  .context = (uint32_t)config->context,
+                                  .end_ids = end_ids,
+                                  .n_end_ids = (size_t)n_end,
+                                  .handle = m,
+                                  .text = tokens_text,
+                                  .text_ctx = (void *)(uintptr_t)t};
     return 0;
 }
 
 int model_heads_open(const char *folder, const char *id, const uint8_t *manifest, size_t size,
-                     struct arena *arena, struct model **out, struct core_model *facts,
+                     struct arena *arena, struct model **out, struct model_facts *facts,
                      struct err *e)
 {
     struct arena decoded = {0};
@@ -213,9 +254,7 @@ int model_heads_open(const char *folder, const char *id, const uint8_t *manifest
     return rc;
 }
 
-/* ---- removing
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- removing ---- */
 
 static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *at)
 {

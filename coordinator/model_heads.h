@@ -16,7 +16,7 @@
  * points to is in `arena` or the model's). Blocks; may run on any thread. HP_EPARSE,
  * HP_EUNSUPPORTED, HP_EIO, HP_ENOSPACE. */
 int model_heads_open(const char *folder, const char *id, const uint8_t *manifest, size_t size,
-                     struct arena *arena, struct model **out, struct core_model *facts,
+                     struct arena *arena, struct model **out, struct model_facts *facts,
                      struct err *e);
 /* Removes FOLDER/ID. */
 void model_heads_remove(const char *folder, const char *id);

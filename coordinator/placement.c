@@ -7,9 +7,14 @@
 #include <string.h>
 
 #include "common/log.h"
-#include "coordinator/core_int.h"
-#include "coordinator/costs.h"
+#include "coordinator/deployment.h"
+#include "coordinator/layouts.h"
+#include "coordinator/member.h"
+#include "coordinator/model_slots.h"
 #include "coordinator/placement_int.h"
+#include "coordinator/planner_cluster.h"
+#include "coordinator/profiles.h"
+#include "coordinator/works.h"
 #include "planners/pipeline/predict.h"
 
 /* So often a plan is made anew because something has changed; after that it is taken if its agents
@@ -19,11 +24,11 @@ enum { OUTDATED_LIMIT = 3 };
 void placement_free(struct placement *p)
 {
     free(p->stages);
-    json_decref(p->document);
+    deployment_plan_release(&p->plan);
     *p = (struct placement){0};
 }
 
-static void placing_free(struct placing *p)
+static void placing_free(struct placement_job *p)
 {
     json_decref(p->answer.document);
     arena_free(&p->arena);
@@ -31,7 +36,7 @@ static void placing_free(struct placing *p)
     free(p);
 }
 
-static struct member *member_of_device(struct core *c, const char *id)
+static struct member *member_of_device(struct coord *c, const char *id)
 {
     char name[MEMBER_NAME];
     snprintf(name, sizeof name, "%.*s", (int)strcspn(id, "/"), id);
@@ -39,19 +44,18 @@ static struct member *member_of_device(struct core *c, const char *id)
 }
 
 /* By name, or by the id of its device. */
-static struct member *member_named(const struct placing *p, const char *text)
+static struct member *member_named(const struct placement_job *p, const char *text)
 {
     struct member *m = member_find(p->core, text);
     for (size_t i = 0; !m && i < p->core->n_members; i++)
-        if (p->core->members[i]->node && strcmp(costs_paced_as(p->core->members[i]), text) == 0)
+        if (p->core->members[i]->node && strcmp(member_paced_as(p->core->members[i]), text) == 0)
             m = p->core->members[i];
     return m                                                     ? m
            : cluster_find_device(&p->inputs->cluster, text) >= 0 ? member_of_device(p->core, text)
                                                                  : NULL;
 }
 
-/* ---- what the spec asks for
- * ------------------------------------------------------------------------------ */
+/* ---- what the spec asks for ---- */
 
 static int range_check(const struct deployment *d, const struct member *m, int i, struct err *e)
 {
@@ -62,6 +66,10 @@ static int range_check(const struct deployment *d, const struct member *m, int i
                        s->planned ? "device" : "agent", r->agent);
     if (!member_available(m))
         return err_set(e, HP_ELINK, "agent \"%s\" is %s", r->agent, member_states[m->state].word);
+    const char *lacks = member_lacks(m, d->model->facts.needs);
+    if (lacks)
+        return err_set(e, HP_EUNSUPPORTED, "agent \"%s\" cannot run \"%s\", which this model needs",
+                       r->agent, lacks);
     if (!s->with_layers)
         return 0;
     int n = d->model->facts.n_layers, before = i ? s->ranges[i - 1].end : 0;
@@ -81,7 +89,7 @@ static int range_check(const struct deployment *d, const struct member *m, int i
     return 0;
 }
 
-static int ranges_read(struct placing *p, const struct deployment *d, struct err *e)
+static int ranges_read(struct placement_job *p, const struct deployment *d, struct err *e)
 {
     const struct deployment_spec *s = &d->spec;
     if (s->n_ranges == 0)
@@ -109,17 +117,16 @@ static int ranges_read(struct placing *p, const struct deployment *d, struct err
     return 0;
 }
 
-/* ---- the work, there and back
- * ---------------------------------------------------------------------------- */
+/* ---- the work, there and back ---- */
 
-static void placing_run(struct work *w)
+static void placing_run(struct coord_work *w)
 {
-    placing_search((struct placing *)w);
+    placing_search((struct placement_job *)w);
 }
 
-static void placing_done(struct work *w, bool dropped)
+static void placing_done(struct coord_work *w, bool dropped)
 {
-    struct placing *p = (struct placing *)w;
+    struct placement_job *p = (struct placement_job *)w;
     struct deployment *d = dropped ? NULL : deployment_of_id(p->core, p->deployment);
     if (!dropped)
         p->core->n_planning--;
@@ -131,7 +138,7 @@ static void placing_done(struct work *w, bool dropped)
 
 void placement_cancel(struct deployment *d)
 {
-    struct placing *p = d->placing;
+    struct placement_job *p = d->placing;
     d->placing = NULL;
     d->outdated = 0;
     if (p && d->placed)
@@ -142,27 +149,25 @@ void placement_cancel(struct deployment *d)
 }
 
 /* The layout of this model that served last, where all its agents may be given stages now. */
-static void last_read(const struct core *c, struct placing *p, const struct deployment *d)
+static void last_read(const struct coord *c, struct placement_job *p, const struct deployment *d)
 {
-    const json_t *rows = layouts_find(c, d->model->id);
-    int n = (int)json_array_size(rows);
+    const struct model_layout *last = layouts_find(c, d->model->id);
+    int n = last ? last->n_stages : 0;
     p->last_devices = n ? arena_alloc(&p->arena, (size_t)n, sizeof *p->last_devices) : NULL;
     p->last_ends = n ? arena_alloc(&p->arena, (size_t)n, sizeof *p->last_ends) : NULL;
     for (int i = 0; p->last_devices && p->last_ends && i < n; i++) {
-        const char *agent =
-            json_string_value(json_object_get(json_array_get(rows, (size_t)i), "agent"));
-        p->last_devices[i] = agent ? planner_inputs_device(p->inputs, agent) : -1;
-        p->last_ends[i] =
-            (int)json_integer_value(json_object_get(json_array_get(rows, (size_t)i), "end_layer"));
+        p->last_devices[i] = planner_inputs_device(p->inputs, last->stages[i].agent);
+        p->last_ends[i] = last->stages[i].end_layer;
         if (p->last_devices[i] < 0)
             return;
         p->n_last = i + 1 == n ? n : 0;
     }
 }
 
-static int placing_create(struct core *c, struct deployment *d, struct placing **out, struct err *e)
+static int placing_create(struct coord *c, struct deployment *d, struct placement_job **out,
+                          struct err *e)
 {
-    struct placing *p = calloc(1, sizeof *p);
+    struct placement_job *p = calloc(1, sizeof *p);
     if (!p)
         return err_set(e, HP_ENOMEM, "no memory for planning");
     p->work.run = placing_run;
@@ -172,7 +177,7 @@ static int placing_create(struct core *c, struct deployment *d, struct placing *
     p->env = c->env;
     p->planned = d->spec.planned;
     p->plan_tokens = d->spec.plan_tokens;
-    p->max_slice = (int)deployment_batch_tokens(&d->spec);
+    p->max_slice = (int)deployment_spec_batch_tokens(&d->spec);
     p->max_context = d->spec.max_context;
     p->trained_context = d->model->facts.context;
     /* A plan is for prompts of its length, and for its micro-batches at once. */
@@ -180,8 +185,12 @@ static int placing_create(struct core *c, struct deployment *d, struct placing *
     p->max_sequences = d->spec.max_sequences;
     p->most_sequences = p->max_sequences ? p->max_sequences : c->config.max_sequences;
     int rc = planner_inputs_get(c, d, &p->inputs, e);
-    if (rc == 0)
+    if (rc == 0) {
+        p->profile = p->inputs->profile;
+        p->wire = p->inputs->wire;
+        p->wire_auto = d->spec.wire_auto;
         rc = ranges_read(p, d, e);
+    }
     if (rc == 0 && !p->devices)
         last_read(c, p, d);
     if (rc < 0) {
@@ -193,15 +202,15 @@ static int placing_create(struct core *c, struct deployment *d, struct placing *
 }
 
 /* 1: it is on its way, or waits for its turn. */
-static int placing_start(struct core *c, struct deployment *d, struct err *e)
+static int placing_start(struct coord *c, struct deployment *d, struct err *e)
 {
-    struct placing *p = NULL;
-    if (c->n_planning >= CORE_MAX_PLANNING)
+    struct placement_job *p = NULL;
+    if (c->n_planning >= COORD_MAX_PLANNING)
         return 1;
     int rc = placing_create(c, d, &p, e);
     if (rc < 0)
         return rc;
-    if (core_work_add(c, &p->work, NULL, e) < 0) {
+    if (works_add(c, &p->work, NULL, e) < 0) {
         placing_free(p);
         return 1; /* the next tick asks again */
     }
@@ -211,27 +220,41 @@ static int placing_start(struct core *c, struct deployment *d, struct err *e)
     return 1;
 }
 
-/* ---- a plan that has come
- * -------------------------------------------------------------------------------- */
+/* ---- a plan that has come ---- */
 
 /* Its agents may be given stages and have the room. */
-static bool placement_usable(struct core *c, const struct deployment *d, const struct placement *p)
+static bool placement_usable(struct coord *c, const struct deployment *d, const struct placement *p)
 {
     for (int i = 0; i < p->n_stages; i++)
         if (!p->stages[i].agent || !member_available(p->stages[i].agent) ||
-            p->stages[i].memory_bytes > costs_free_bytes(c, d, p->stages[i].agent))
+            p->stages[i].memory_bytes > planner_free_bytes(c, d, p->stages[i].agent))
             return false;
     return true;
 }
 
-static int placement_fill(struct core *c, const struct deployment *d, const struct placing *p,
-                          struct placement *out, struct err *e)
+/* The document as people see it; of a plan that was given, with what was given. */
+static int placement_plan_set(const struct deployment *d, const struct placement_job *p,
+                              struct placement *out, struct err *e)
+{
+    static const char *const given[] = {"solver", "slices", "micro_batches", "predicted"};
+    json_t *document = p->answer.document;
+    json_object_set_new(document, "inputs", json_array());
+    json_object_set_new(document, "wire", json_string(frame_dtype_word(p->wire)));
+    for (size_t i = 0; d->spec.planned && i < sizeof given / sizeof *given; i++)
+        json_object_set(document, given[i],
+                        json_object_get(json_object_get(d->spec.options, "plan"), given[i]));
+    out->plan = deployment_plan_create(document, (uint64_t)p->tokens);
+    return out->plan ? 0 : err_set(e, HP_ENOMEM, "no memory for a plan");
+}
+
+static int placement_fill(struct coord *c, const struct deployment *d,
+                          const struct placement_job *p, struct placement *out, struct err *e)
 {
     const struct pipeline_answer *a = &p->answer;
     const struct planner_inputs *in = p->inputs;
     *out = (struct placement){.context = p->context,
                               .sequences = p->sequences,
-                              .tokens = p->tokens,
+                              .wire = p->wire,
                               .n_stages = a->plan.n_stages};
     out->stages = calloc((size_t)a->plan.n_stages, sizeof *out->stages);
     if (!out->stages)
@@ -251,19 +274,13 @@ static int placement_fill(struct core *c, const struct deployment *d, const stru
             out->stages[i].memory_bytes +=
                 in->resident_bytes[l] + in->state_bytes_per_token[l] * (double)kv;
     }
-    out->document = json_incref(a->document);
-    json_object_set_new(out->document, "inputs", json_array());
-    static const char *const given[] = {"solver", "slices", "micro_batches", "predicted"};
-    for (size_t i = 0; d->spec.planned && i < sizeof given / sizeof *given; i++)
-        json_object_set(out->document, given[i],
-                        json_object_get(json_object_get(d->spec.options, "plan"), given[i]));
-    return 0;
+    return placement_plan_set(d, p, out, e);
 }
 
 /* 1: it was outdated, and another is on its way. */
-static int placing_take(struct core *c, struct deployment *d, struct placement *out, struct err *e)
+static int placing_take(struct coord *c, struct deployment *d, struct placement *out, struct err *e)
 {
-    struct placing *p = d->placing;
+    struct placement_job *p = d->placing;
     bool changed = planner_inputs_version(c, d) != p->inputs->version;
     int rc = p->status;
     d->placing = NULL;
@@ -287,10 +304,9 @@ static int placing_take(struct core *c, struct deployment *d, struct placement *
     return placing_start(c, d, e);
 }
 
-/* ---- the face
- * -------------------------------------------------------------------------------------------- */
+/* ---- the face ---- */
 
-int placement_make(struct core *c, struct deployment *d, struct placement *out, struct err *e)
+int placement_make(struct coord *c, struct deployment *d, struct placement *out, struct err *e)
 {
     uint64_t trained = d->model->facts.context;
     *out = (struct placement){0};
@@ -302,16 +318,17 @@ int placement_make(struct core *c, struct deployment *d, struct placement *out, 
     return placing_start(c, d, e);
 }
 
-int placement_unmeasured(struct core *c, const struct deployment *d, struct member **out, int max)
+int placement_unmeasured(struct coord *c, const struct deployment *d, struct member **out, int max)
 {
     int n = 0;
     for (size_t i = 0; i < c->n_members && n < max; i++) {
         struct member *m = c->members[i];
-        const json_t *tables =
-            core_profile_find(c, d->model->id, m->kind, d->spec.f32 ? "f32" : "auto");
-        const json_t *pace = json_object_get(json_object_get(m->node, "paced"), "profile");
-        bool known = !member_available(m) ||
-                     (tables && (!pace || json_equal(pace, json_object_get(tables, "pace"))));
+        const struct kept_profile *kept =
+            profiles_find(c, d->model->id, m->kind, deployment_spec_compute(&d->spec));
+        const char *pace = m->node ? m->node->paced_profile : NULL,
+                   *measured = kept ? kept->measured.pace : NULL;
+        bool known =
+            !member_available(m) || (kept && (!pace || (measured && strcmp(pace, measured) == 0)));
         for (int k = 0; k < n; k++)
             known = known || strcmp(out[k]->kind, m->kind) == 0;
         if (!known)
@@ -320,7 +337,7 @@ int placement_unmeasured(struct core *c, const struct deployment *d, struct memb
     return n;
 }
 
-int placement_predict(struct core *c, struct deployment *d, const int *slices, int n,
+int placement_predict(struct coord *c, struct deployment *d, const int *slices, int n,
                       struct arena *arena, struct pipeline_schedule *out, struct err *e)
 {
     struct planner_inputs *in = NULL;

@@ -8,13 +8,14 @@
 #include <stdint.h>
 
 #include "common/status.h"
+#include "transport/frame.h"
 
 struct arena;
-struct core;
+struct coord;
 struct deployment;
 struct member;
 struct pipeline_schedule; /* planners/pipeline/pipeline.h */
-struct placing;
+struct placement_job;
 
 struct placement_stage {
     struct member *agent;
@@ -23,10 +24,11 @@ struct placement_stage {
 };
 struct placement {
     struct placement_stage *stages; /* [n_stages] */
-    int n_stages, tokens;           /* of the prompt that it was made for */
-    uint64_t context, sequences;    /* sequences of whole contexts: KV memory */
-    uint64_t max_sequences;         /* open at once: shorter ones share it */
-    json_t *document;               /* hp-plan/1 */
+    int n_stages;
+    uint64_t context, sequences; /* sequences of whole contexts: KV memory */
+    uint64_t max_sequences;      /* open at once: shorter ones share it */
+    enum frame_dtype wire;       /* as what activations cross */
+    struct deployment_plan *plan;
 };
 void placement_free(struct placement *p);
 
@@ -34,20 +36,20 @@ enum { PLACEMENT_TOKENS = 512, PLACEMENT_LEAST_CONTEXT = 256 };
 
 /* Plans of a deployment from its spec, the members and their profiles. Without a context in the
  * spec it takes the model's, and halves it, after the number of sequences, until it fits. The first
- * call begins to plan and returns 1, as every call until the plan is there (deployments_advance is
+ * call begins to plan and returns 1, as every call until the plan is there (lifecycle_advance is
  * called then); what turns up outdated is made again. 0: *out is the plan, the caller's to free.
  * HP_EINFEASIBLE says how many bytes are missing where, and what would fit; HP_ENOENT names an
  * agent that does not exist, HP_ELINK one that is not here now; HP_EINVAL a range that makes no
  * sense. */
-int placement_make(struct core *c, struct deployment *d, struct placement *out, struct err *e);
+int placement_make(struct coord *c, struct deployment *d, struct placement *out, struct err *e);
 /* Nobody waits for the plan any more. */
 void placement_cancel(struct deployment *d);
 /* One available agent of each kind whose costs for this model nobody has measured; returns how
  * many. */
-int placement_unmeasured(struct core *c, const struct deployment *d, struct member **out, int max);
+int placement_unmeasured(struct coord *c, const struct deployment *d, struct member **out, int max);
 /* When each piece of a prompt in these slices should run on the deployment's stages, by the profile
  * as it is now. In the arena. HP_ELINK: an agent is not here. */
-int placement_predict(struct core *c, struct deployment *d, const int *slices, int n,
+int placement_predict(struct coord *c, struct deployment *d, const int *slices, int n,
                       struct arena *arena, struct pipeline_schedule *out, struct err *e);
 
 #endif

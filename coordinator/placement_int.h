@@ -16,12 +16,15 @@ struct placing_range {
     int first, end;
 };
 
-struct placing {
-    struct work work;
-    struct core *core; /* the loop's: the worker does not look at it */
+struct placement_job {
+    struct coord_work work;
+    struct coord *core; /* the loop's: the worker does not look at it */
     uint64_t deployment;
     const struct env *env;
     struct planner_inputs *inputs;
+    struct profile profile; /* the inputs', with the bytes of `wire` */
+    enum frame_dtype wire;
+    bool wire_auto; /* the search chooses it */
     struct arena arena;
     /* of the spec */
     struct placing_range *ranges;
@@ -48,11 +51,10 @@ static inline uint64_t placing_round_up(uint64_t v, uint64_t to)
 
 /* How many sequences may be open in KV memory for so many whole contexts, and the tokens of KV that
  * a stage keeps for them. */
-uint64_t placing_open_sequences(const struct placing *p, uint64_t context, uint64_t sequences);
-uint64_t placing_kv_tokens(const struct placing *p, uint64_t context, uint64_t sequences);
-/* What a planner's request of this deployment begins with. */
-struct pipeline_request placing_request(const struct placing *p, int tokens);
+uint64_t placing_open_sequences(const struct placement_job *p, uint64_t context,
+                                uint64_t sequences);
+uint64_t placing_kv_tokens(const struct placement_job *p, uint64_t context, uint64_t sequences);
 /* Plans, or says what is missing: sets the result. Any thread. */
-void placing_search(struct placing *p);
+void placing_search(struct placement_job *p);
 
 #endif

@@ -1,7 +1,8 @@
 /* The search for the largest context and number of sequences that a plan exists for, and the words
- * for what is missing where none does. Pure functions of a `struct placing`: any thread, no core.
+ * for what is missing where none does. Pure functions of a `struct placement_job`: any thread, no
+ * core.
  */
-#include "coordinator/deployments.h"
+#include "coordinator/deployment.h"
 #include "coordinator/placement_int.h"
 
 /* Another layout is worth moving weights when it is faster by more than this. */
@@ -10,14 +11,14 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- asking the planner
- * ---------------------------------------------------------------------------------- */
+/* ---- asking the planner ---- */
 
-struct pipeline_request placing_request(const struct placing *p, int tokens)
+/* What a planner's request of this deployment begins with. */
+static struct pipeline_request planner_request(const struct placement_job *p, int tokens)
 {
     return (struct pipeline_request){
         .cluster = &p->inputs->cluster,
-        .profile = &p->inputs->profile,
+        .profile = &p->profile,
         .tokens = tokens,
         .objective = PIPELINE_LATENCY,
         .method = PIPELINE_EXACT,
@@ -31,7 +32,7 @@ struct pipeline_request placing_request(const struct placing *p, int tokens)
     };
 }
 
-uint64_t placing_open_sequences(const struct placing *p, uint64_t context, uint64_t sequences)
+uint64_t placing_open_sequences(const struct placement_job *p, uint64_t context, uint64_t sequences)
 {
     if (p->planned || p->max_sequences)
         return p->planned ? sequences : p->max_sequences;
@@ -41,19 +42,19 @@ uint64_t placing_open_sequences(const struct placing *p, uint64_t context, uint6
     return many > sequences ? many : sequences;
 }
 
-uint64_t placing_kv_tokens(const struct placing *p, uint64_t context, uint64_t sequences)
+uint64_t placing_kv_tokens(const struct placement_job *p, uint64_t context, uint64_t sequences)
 {
     /* Agents that stand for a plan's devices keep what the plan says. */
     uint64_t steps = p->planned ? 0 : placing_open_sequences(p, context, sequences);
     return placing_round_up(context, DEPLOYMENT_KV_ROUND) * sequences + steps * DEPLOYMENT_KV_ROUND;
 }
 
-static int ask_planner(struct placing *p, uint64_t context, uint64_t sequences, int tokens,
+static int ask_planner(struct placement_job *p, uint64_t context, uint64_t sequences, int tokens,
                        struct pipeline_answer *out, struct err *e)
 {
     if (atomic_load(&p->work.canceled))
         return err_set(e, HP_ECANCELED, "nobody waits for this plan any more");
-    struct pipeline_request rq = placing_request(p, tokens);
+    struct pipeline_request rq = planner_request(p, tokens);
     rq.context_tokens = (double)placing_kv_tokens(p, context, sequences) / (double)sequences;
     rq.sequences = (double)sequences * p->inputs->stands_for;
     int n = p->devices ? p->n_devices : p->inputs->cluster.n_devices;
@@ -72,13 +73,13 @@ static int placing_tokens(uint64_t context)
 }
 
 /* The next smaller number of sequences to try: half, and `least` before anything below it. */
-static uint64_t fewer(uint64_t sequences, uint64_t least)
+static uint64_t fewer_sequences(uint64_t sequences, uint64_t least)
 {
     return sequences > least && sequences / 2 < least ? least : sequences / 2;
 }
 
 /* The largest context (halving) and number of sequences that a plan exists for. */
-static int fit(struct placing *p, struct err *e)
+static int context_fit(struct placement_job *p, struct err *e)
 {
     uint64_t most = p->trained_context ? p->trained_context : PLACEMENT_LEAST_CONTEXT,
              least = p->least_sequences;
@@ -87,7 +88,7 @@ static int fit(struct placing *p, struct err *e)
         context = p->plan_tokens + DEPLOYMENT_KV_ROUND;
     for (;; context /= 2) {
         for (uint64_t sequences = p->most_sequences > least ? p->most_sequences : least;
-             sequences >= least; sequences = fewer(sequences, least)) {
+             sequences >= least; sequences = fewer_sequences(sequences, least)) {
             p->context = context;
             p->sequences = sequences;
             p->tokens = p->plan_tokens ? (int)p->plan_tokens : placing_tokens(context);
@@ -100,8 +101,7 @@ static int fit(struct placing *p, struct err *e)
     }
 }
 
-/* ---- what does not fit
- * ----------------------------------------------------------------------------------- */
+/* ---- what does not fit ---- */
 
 static void bytes_text(double bytes, char out[32])
 {
@@ -112,7 +112,7 @@ static void bytes_text(double bytes, char out[32])
 }
 
 /* Bytes of layers [first, end) with the KV of one sequence of `context` tokens. */
-static double need_bytes(const struct placing *p, int first, int end, uint64_t context,
+static double need_bytes(const struct placement_job *p, int first, int end, uint64_t context,
                          double *weights)
 {
     double sum = 0, w = 0;
@@ -127,7 +127,7 @@ static double need_bytes(const struct placing *p, int first, int end, uint64_t c
 }
 
 /* The stages as given: where how much is missing. */
-static int explain_ranges(const struct placing *p, uint64_t context, struct err *e)
+static int explain_ranges(const struct placement_job *p, uint64_t context, struct err *e)
 {
     char text[600] = "";
     size_t used = 0;
@@ -150,7 +150,7 @@ static int explain_ranges(const struct placing *p, uint64_t context, struct err 
     return err_set(e, HP_EINFEASIBLE, "%s", text);
 }
 
-static int explain_free(const struct placing *p, uint64_t context, struct err *e)
+static int explain_free(const struct placement_job *p, uint64_t context, struct err *e)
 {
     const struct cluster *cluster = &p->inputs->cluster;
     double weights, need = need_bytes(p, 0, p->inputs->n_layers, context, &weights), room = 0;
@@ -189,7 +189,7 @@ static int explain_free(const struct placing *p, uint64_t context, struct err *e
 }
 
 /* Says how many bytes are missing where, and which context would fit. */
-static int explain(struct placing *p, uint64_t context, struct err *e)
+static int missing_explain(struct placement_job *p, uint64_t context, struct err *e)
 {
     if (p->ends)
         explain_ranges(p, context, e);
@@ -213,7 +213,7 @@ static int explain(struct placing *p, uint64_t context, struct err *e)
 
 /* Weights that lie where they are wanted need not be moved: the layout that served last is taken
  * when it is hardly slower. */
-static void prefer_last(struct placing *p)
+static void prefer_last(struct placement_job *p)
 {
     struct pipeline_answer last = {0};
     struct err ignored;
@@ -233,15 +233,66 @@ static void prefer_last(struct placing *p)
         p->answer = last;
 }
 
-void placing_search(struct placing *p)
+/* ---- as what activations cross ---- */
+
+static int wire_set(struct placement_job *p, enum frame_dtype wire, struct err *e)
 {
-    p->status = p->inputs->cluster.n_devices ? fit(p, &p->error) : HP_EINFEASIBLE;
+    const struct profile *own = &p->inputs->profile;
+    double factor = (double)frame_dtype_bytes(wire) / frame_dtype_bytes(p->inputs->wire);
+    struct profile_layer *layers =
+        arena_memdup(&p->arena, own->layers, (size_t)own->n_layers * sizeof *layers);
+    if (!layers)
+        return err_set(e, HP_ENOMEM, "no memory for planning");
+    for (int i = 0; i < own->n_layers; i++)
+        layers[i].output_bytes_per_token *= factor;
+    p->profile.layers = layers;
+    p->wire = wire;
+    return 0;
+}
+
+/* A prompt's slices take longer over the link than the slower of the two stages computes them. */
+static bool hop_is_bound(const struct pipeline_schedule *s, int hop)
+{
+    double link = 0, before = 0, after = 0;
+    for (int k = 0; k < s->n_slices; k++) {
+        int here = hop * s->n_slices + k, next = here + s->n_slices;
+        link += s->hop_end_s[here] - s->hop_start_s[here];
+        before += s->end_s[here] - s->start_s[here];
+        after += s->end_s[next] - s->start_s[next];
+    }
+    return link > before && link > after;
+}
+
+static bool plan_is_bound(const struct pipeline_answer *a)
+{
+    for (int hop = 0; hop + 1 < a->schedule.n_stages; hop++)
+        if (hop_is_bound(&a->schedule, hop))
+            return true;
+    return false;
+}
+
+/* By float32 first; where a link holds the plan up, by f16. */
+static int fit_wire(struct placement_job *p, struct err *e)
+{
+    int rc = p->wire_auto ? wire_set(p, FRAME_F32, e) : 0;
+    rc = rc < 0 ? rc : context_fit(p, e);
+    if (rc < 0 || !p->wire_auto || !plan_is_bound(&p->answer))
+        return rc;
+    json_decref(p->answer.document);
+    p->answer.document = NULL;
+    rc = wire_set(p, FRAME_F16, e);
+    return rc < 0 ? rc : context_fit(p, e);
+}
+
+void placing_search(struct placement_job *p)
+{
+    p->status = p->inputs->cluster.n_devices ? fit_wire(p, &p->error) : HP_EINFEASIBLE;
     if (p->status == 0 && p->n_last && !p->devices)
         prefer_last(p);
     if (p->status == HP_EINFEASIBLE)
-        p->status = explain(p,
-                            p->context       ? p->context
-                            : p->max_context ? p->max_context
-                                             : p->trained_context,
-                            &p->error);
+        p->status = missing_explain(p,
+                                    p->context       ? p->context
+                                    : p->max_context ? p->max_context
+                                                     : p->trained_context,
+                                    &p->error);
 }

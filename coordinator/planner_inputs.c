@@ -3,28 +3,33 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "coordinator/core_int.h"
-#include "coordinator/costs.h"
+#include "coordinator/deployment.h"
+#include "coordinator/member.h"
+#include "coordinator/model_slots.h"
+#include "coordinator/planner_cluster.h"
+#include "coordinator/planner_profile.h"
 
-static uint64_t mix(uint64_t hash, uint64_t value)
+static uint64_t hash_mix(uint64_t hash, uint64_t value)
 {
     hash ^= value + UINT64_C(0x9e3779b97f4a7c15) + (hash << 6) + (hash >> 2);
     return hash;
 }
 
-uint64_t planner_inputs_version(const struct core *c, const struct deployment *d)
+uint64_t planner_inputs_version(const struct coord *c, const struct deployment *d)
 {
-    uint64_t v = mix(mix(c->profiles_version, c->n_profiles), c->links_version);
+    uint64_t v = hash_mix(hash_mix(c->profiles_version, c->n_profiles), c->links_version);
     for (size_t i = 0; i < c->n_members; i++) {
         const struct member *m = c->members[i];
-        v = mix(mix(mix(v, member_available(m)), m->joins), (uint64_t)(uintptr_t)m->node);
+        v = hash_mix(hash_mix(hash_mix(v, member_available(m)), m->joins),
+                     (uint64_t)(uintptr_t)m->node);
     }
     for (size_t i = 0; i < c->n_deployments; i++) {
         const struct deployment *o = c->deployments[i];
         bool holds = o != d && o->state != DEPLOYMENT_PLANNED && o->state != DEPLOYMENT_STOPPED;
-        v = holds ? mix(mix(mix(v, o->id), o->generation), (uint64_t)o->n_stages) : v;
+        v = holds ? hash_mix(hash_mix(hash_mix(v, o->id), o->generation), (uint64_t)o->n_stages)
+                  : v;
     }
-    return mix(v, (uint64_t)(uintptr_t)d->spec.options);
+    return hash_mix(hash_mix(v, (uint64_t)(uintptr_t)d->spec.options), deployment_wire(d));
 }
 
 int planner_inputs_device(const struct planner_inputs *p, const char *agent)
@@ -33,22 +38,7 @@ int planner_inputs_device(const struct planner_inputs *p, const char *agent)
     return node < 0 ? -1 : p->cluster.nodes[node].first_device;
 }
 
-static int documents_read(struct core *c, struct deployment *d, struct planner_inputs *p,
-                          struct err *e)
-{
-    json_t *cluster = costs_cluster_for(c, d), *profile = costs_profile(c, d);
-    struct json_at at = {.file = "members", .value = cluster},
-                   costs = {.file = "profile", .value = profile};
-    int rc = cluster && profile ? cluster_from_json(&at, &p->cluster, e)
-                                : err_set(e, HP_ENOMEM, "no memory for planning");
-    if (rc == 0)
-        rc = profile_from_json(&costs, &p->profile, e);
-    json_decref(cluster);
-    json_decref(profile);
-    return rc;
-}
-
-static int bytes_set(struct core *c, struct deployment *d, struct planner_inputs *p, struct err *e)
+static int bytes_set(struct coord *c, struct deployment *d, struct planner_inputs *p, struct err *e)
 {
     size_t layers = (size_t)d->model->facts.n_layers, devices = (size_t)p->cluster.n_devices;
     p->n_layers = (int)layers;
@@ -59,21 +49,21 @@ static int bytes_set(struct core *c, struct deployment *d, struct planner_inputs
     if (!p->resident_bytes || !p->state_bytes_per_token || !p->free_bytes || !p->workspace_bytes)
         return err_set(e, HP_ENOMEM, "no memory for planning");
     for (size_t l = 0; l < layers; l++) {
-        p->resident_bytes[l] = costs_resident_bytes(c, d, (int)l);
-        p->state_bytes_per_token[l] = costs_state_bytes_per_token(c, d, (int)l);
+        p->resident_bytes[l] = planner_resident_bytes(c, d, (int)l);
+        p->state_bytes_per_token[l] = planner_state_bytes_per_token(c, d, (int)l);
     }
     for (size_t i = 0; i < c->n_members; i++) {
         int device = planner_inputs_device(p, c->members[i]->name);
         if (device < 0)
             continue;
-        p->free_bytes[device] = costs_free_bytes(c, d, c->members[i]);
-        p->workspace_bytes[device] = costs_workspace_bytes(d, c->members[i]);
+        p->free_bytes[device] = planner_free_bytes(c, d, c->members[i]);
+        p->workspace_bytes[device] = planner_workspace_bytes(d, c->members[i]);
     }
-    p->stands_for = costs_stands_for(c, d);
+    p->stands_for = planner_stands_for(c, d);
     return 0;
 }
 
-int planner_inputs_get(struct core *c, struct deployment *d, struct planner_inputs **out,
+int planner_inputs_get(struct coord *c, struct deployment *d, struct planner_inputs **out,
                        struct err *e)
 {
     uint64_t version = planner_inputs_version(c, d);
@@ -83,7 +73,12 @@ int planner_inputs_get(struct core *c, struct deployment *d, struct planner_inpu
             return err_set(e, HP_ENOMEM, "no memory for planning");
         p->refs = 1;
         p->version = version;
-        int rc = documents_read(c, d, p, e);
+        int rc = planner_cluster_make(c, d, &p->cluster, e);
+        if (rc == 0)
+            rc = planner_profile_make(c, d, &p->profile, e);
+        p->wire = deployment_wire(d);
+        for (int i = 0; rc == 0 && i < p->profile.n_layers; i++) /* profiles count float32 */
+            p->profile.layers[i].output_bytes_per_token *= frame_dtype_bytes(p->wire) / 4.0;
         if (rc == 0)
             rc = bytes_set(c, d, p, e);
         if (rc < 0) {

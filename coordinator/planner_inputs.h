@@ -8,8 +8,9 @@
 
 #include "common/cluster.h"
 #include "common/profile.h"
+#include "transport/frame.h"
 
-struct core;
+struct coord;
 struct deployment;
 
 struct planner_inputs {
@@ -17,18 +18,19 @@ struct planner_inputs {
     uint64_t version;       /* planner_inputs_version when it was made */
     struct cluster cluster; /* one device a node: that on which a stage runs, with what is free
                                there beside its work space */
-    struct profile profile;
+    struct profile profile; /* with bytes as `wire` has them */
+    enum frame_dtype wire;
     struct arena arena;
     int n_layers;
     double *resident_bytes, *state_bytes_per_token; /* [n_layers] */
     double *free_bytes, *workspace_bytes;           /* [cluster.n_devices] */
-    double stands_for;                              /* costs_stands_for */
+    double stands_for;                              /* planner_stands_for */
 };
 
 /* Changes with everything that planner_inputs of this deployment depend on. */
-uint64_t planner_inputs_version(const struct core *c, const struct deployment *d);
+uint64_t planner_inputs_version(const struct coord *c, const struct deployment *d);
 /* The inputs as of now, counted once more. HP_ENOMEM, HP_EPARSE. */
-int planner_inputs_get(struct core *c, struct deployment *d, struct planner_inputs **out,
+int planner_inputs_get(struct coord *c, struct deployment *d, struct planner_inputs **out,
                        struct err *e);
 void planner_inputs_release(struct planner_inputs **p);
 /* The device of an agent; -1: it may not be given stages now. */

@@ -6,16 +6,22 @@
 
 #include "common/log.h"
 #include "common/manifest.h"
-#include "coordinator/core_int.h"
+#include "common/utf8.h"
+#include "coordinator/asks.h"
+#include "coordinator/effects.h"
+#include "coordinator/model_slots.h"
+#include "coordinator/placement.h"
+#include "coordinator/profile_check.h"
+#include "coordinator/profiles.h"
 
-void profiling_free(struct profiling *p)
+static void ask_free(struct profiling_ask *p)
 {
     for (size_t i = 0; i < p->n_runs; i++)
         json_decref(p->runs[i].tables);
     free(p->runs);
 }
 
-static struct profiling_run *run_find(struct core *c, uint64_t id, struct profiling **out)
+static struct profiling_run *run_find(struct coord *c, uint64_t id, struct profiling_ask **out)
 {
     for (size_t i = 0; id && i < c->n_profilings; i++)
         for (size_t k = 0; k < c->profilings[i].n_runs; k++)
@@ -26,26 +32,24 @@ static struct profiling_run *run_find(struct core *c, uint64_t id, struct profil
     return NULL;
 }
 
-/* ---- the end
- * --------------------------------------------------------------------------------------------------------------
- */
+/* ---- the end ---- */
 
 /* Answers that come later find no relay and are ignored. */
-static void profiling_remove(struct core *c, struct profiling *p)
+static void profiling_remove(struct coord *c, struct profiling_ask *p)
 {
     for (size_t i = 0; i < p->n_runs; i++) {
-        struct core_relay *r =
-            p->runs[i].id ? core_relay_find(c, p->runs[i].id, MESSAGE_PROFILE_RESULT) : NULL;
+        struct agent_ask *r =
+            p->runs[i].id ? asks_find(c, p->runs[i].id, MESSAGE_PROFILE_RESULT) : NULL;
         if (r)
-            core_relay_end(c, r);
+            asks_end(c, r);
     }
-    profiling_free(p);
-    core_array_remove(c->profilings, &c->n_profilings, sizeof *p, (size_t)(p - c->profilings));
+    ask_free(p);
+    coord_array_remove(c->profilings, &c->n_profilings, sizeof *p, (size_t)(p - c->profilings));
 }
 
-static void fail(struct core *c, struct profiling *p, const struct err *why)
+static void ask_fail(struct coord *c, struct profiling_ask *p, const struct err *why)
 {
-    core_answer_error(c, p->peer, p->ask, why);
+    effects_answer_error(c, p->peer, p->ask, why);
     profiling_remove(c, p);
 }
 
@@ -61,7 +65,7 @@ static json_t *layer_of(const json_t *measured)
 
 /* The figures of every kind in one hp-profile/1. A kind's own notes (source, useful slice, batch)
  * stand beside the tables, by kind. */
-static json_t *document(const struct profiling *p)
+static json_t *profile_document(const struct profiling_ask *p)
 {
     json_t *latency = json_object(), *source = json_object(), *useful = json_object(),
            *layers = json_array(), *l;
@@ -90,63 +94,64 @@ static json_t *document(const struct profiling *p)
     return doc;
 }
 
-bool profiling_result(struct core *c, struct member *m, uint64_t id,
-                      const struct message_profile_result *r)
+/* True when the result was one that hpctl waits for. */
+static bool ask_result(struct coord *c, struct member *m, uint64_t id,
+                       const struct message_profile_result *r)
 {
-    struct profiling *p;
+    struct profiling_ask *p;
     struct profiling_run *run = run_find(c, id, &p);
-    struct core_relay *relay = run ? core_relay_find(c, id, MESSAGE_PROFILE_RESULT) : NULL;
+    struct agent_ask *relay = run ? asks_find(c, id, MESSAGE_PROFILE_RESULT) : NULL;
     struct err e = {0};
     json_error_t why = {0};
     if (!run || strcmp(run->agent, m->name) != 0)
         return run != NULL;
     if (relay)
-        core_relay_end(c, relay);
+        asks_end(c, relay);
     run->id = 0;
     bool failed = r->code[0] && strcmp(r->code, "ok") != 0;
     run->tables = failed ? NULL : json_loads(r->tables, JSON_REJECT_DUPLICATES, &why);
-    struct core_model_slot *model = core_model_find(c, p->model);
+    struct model_slot *model = model_slot_find(c, p->model);
     struct err why_not = {0};
     bool array = json_is_array(json_object_get(run->tables, "layers"));
     bool good = array && profile_check(model && model->open ? &model->facts : NULL, p->f32,
                                        run->tables, &why_not) == 0;
     if (!good) {
-        err_set(&e, failed ? core_failure_code(r->code) : HP_EPROTO,
+        err_set(&e, failed ? coord_failure_code(r->code) : HP_EPROTO,
                 "agent \"%s\" could not measure the model: %s%s", m->name,
                 failed ? r->text : "its answer is no profile: ",
                 failed  ? ""
                 : array ? why_not.text
                         : "it has no layers");
-        fail(c, p, &e);
+        ask_fail(c, p, &e);
         return true;
     }
-    if (core_profile_set(c, p->model, run->kind, p->f32 ? "f32" : "auto", json_incref(run->tables),
-                         &e) < 0) {
-        fail(c, p, &e);
+    if (profiles_set(c, p->model, run->kind, p->f32 ? "f32" : "auto", json_incref(run->tables),
+                     &e) < 0) {
+        ask_fail(c, p, &e);
         return true;
     }
     for (size_t i = 0; i < p->n_runs; i++)
         if (p->runs[i].id)
             return true;
-    core_answer(c, p->peer, p->ask, false, document(p));
+    effects_answer(c, p->peer, p->ask, false, profile_document(p));
     profiling_remove(c, p);
     return true;
 }
 
-void profiling_progress(struct core *c, struct member *m, uint64_t id,
+void profiling_progress(struct coord *c, struct member *m, uint64_t id,
                         const struct message_profile_progress *g)
 {
-    struct profiling *p;
+    struct profiling_ask *p;
     const struct profiling_run *run = run_find(c, id, &p);
     if (run && strcmp(run->agent, m->name) == 0)
-        core_answer(c, p->peer, p->ask, true,
-                    json_pack("{s:s, s:s, s:s, s:s, s:I, s:f, s:f, s:f}", "phase", "profile",
-                              "agent", m->name, "kind", m->kind, "what", g->what, "points",
-                              (json_int_t)g->points, "elapsed_s", g->elapsed_s, "budget_s",
-                              g->budget_s, "error", g->error));
+        effects_answer(c, p->peer, p->ask, true,
+                       json_pack("{s:s, s:s, s:s, s:s, s:I, s:f, s:f, s:f}", "phase", "profile",
+                                 "agent", m->name, "kind", m->kind, "what", g->what, "points",
+                                 (json_int_t)g->points, "elapsed_s", g->elapsed_s, "budget_s",
+                                 g->budget_s, "error", g->error));
 }
 
-void profiling_peer_gone(struct core *c, uint64_t peer)
+void profiling_peer_gone(struct coord *c, uint64_t peer)
 {
     for (size_t i = c->n_profilings; i-- > 0;)
         if (c->profilings[i].peer == peer)
@@ -154,36 +159,33 @@ void profiling_peer_gone(struct core *c, uint64_t peer)
 }
 
 /* Why a measurement cannot go on; false while it can. */
-static bool hopeless(struct core *c, const struct profiling *p, struct err *e)
+static bool ask_is_hopeless(struct coord *c, const struct profiling_ask *p, struct err *e)
 {
     for (size_t i = 0; i < p->n_runs; i++) {
         const struct profiling_run *run = &p->runs[i];
         const struct member *m = member_find(c, run->agent);
-        const struct core_relay *r =
-            run->id ? core_relay_find(c, run->id, MESSAGE_PROFILE_RESULT) : NULL;
+        const struct agent_ask *r = run->id ? asks_find(c, run->id, MESSAGE_PROFILE_RESULT) : NULL;
         if (run->id && (!m || !member_present(m)))
             return err_set(e, HP_ELINK, "agent \"%s\" was lost while it measured", run->agent) < 0;
-        if (run->id && (!r || core_now(c) >= r->until_ns))
+        if (run->id && (!r || coord_now(c) >= r->until_ns))
             return err_set(e, HP_ETIMEOUT, "agent \"%s\" has not said what it measured",
                            run->agent) < 0;
     }
     return false;
 }
 
-void profiling_tick(struct core *c)
+void profiling_tick(struct coord *c)
 {
     for (size_t i = c->n_profilings; i-- > 0;) {
         struct err e = {0};
-        if (hopeless(c, &c->profilings[i], &e))
-            fail(c, &c->profilings[i], &e);
+        if (ask_is_hopeless(c, &c->profilings[i], &e))
+            ask_fail(c, &c->profilings[i], &e);
     }
 }
 
-/* ---- the beginning
- * ----------------------------------------------------------------------------------------------------------
- */
+/* ---- the beginning ---- */
 
-static int run_add(struct profiling *p, const struct member *m, struct err *e)
+static int run_add(struct profiling_ask *p, const struct member *m, struct err *e)
 {
     for (size_t i = 0; i < p->n_runs; i++)
         if (strcmp(p->runs[i].kind, m->kind) == 0)
@@ -191,15 +193,15 @@ static int run_add(struct profiling *p, const struct member *m, struct err *e)
     if (p->n_runs == PROFILING_MAX_AGENTS)
         return err_set(e, HP_ELIMIT, "more than %d kinds of devices: name the nodes to measure on",
                        PROFILING_MAX_AGENTS);
-    struct profiling_run *run = core_array_add(&p->runs, &p->n_runs, sizeof *run);
+    struct profiling_run *run = coord_array_add(&p->runs, &p->n_runs, sizeof *run);
     if (!run)
         return err_set(e, HP_ENOMEM, "no memory for a measurement");
-    core_text_set(run->agent, sizeof run->agent, m->name);
-    core_text_set(run->kind, sizeof run->kind, m->kind);
+    utf8_copy(run->agent, sizeof run->agent, m->name);
+    utf8_copy(run->kind, sizeof run->kind, m->kind);
     return 0;
 }
 
-static int runs_choose(struct core *c, struct profiling *p, const json_t *nodes, struct err *e)
+static int runs_choose(struct coord *c, struct profiling_ask *p, const json_t *nodes, struct err *e)
 {
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < json_array_size(nodes); i++) {
@@ -211,7 +213,7 @@ static int runs_choose(struct core *c, struct profiling *p, const json_t *nodes,
         if (!member_available(m))
             return err_set(e, HP_ELINK, "agent \"%s\" is %s", m->name,
                            member_states[m->state].word);
-        if (deployments_use_member(c, m)) {
+        if (deployments_use(c, m)) {
             err_set(e, HP_EBUSY,
                     "agent \"%s\" holds stages of a deployment, which measuring would stop",
                     m->name);
@@ -220,7 +222,7 @@ static int runs_choose(struct core *c, struct profiling *p, const json_t *nodes,
         rc = run_add(p, m, e);
     }
     for (size_t i = 0; rc == 0 && !nodes && i < c->n_members; i++)
-        if (member_available(c->members[i]) && !deployments_use_member(c, c->members[i]))
+        if (member_available(c->members[i]) && !deployments_use(c, c->members[i]))
             rc = run_add(p, c->members[i], e);
     if (rc < 0 || p->n_runs)
         return rc;
@@ -230,15 +232,16 @@ static int runs_choose(struct core *c, struct profiling *p, const json_t *nodes,
                        "join and name it with --nodes");
 }
 
-static int runs_order(struct core *c, struct profiling *p, const struct digest *id,
+static int runs_order(struct coord *c, struct profiling_ask *p, const struct digest *id,
                       struct pack_span manifest, double budget_s, struct err *e)
 {
     for (size_t i = 0; i < p->n_runs; i++) {
-        uint64_t limit = core_now(c) + core_ms((uint64_t)(budget_s * 2000) + PROFILING_GRACE_MS);
-        struct core_relay *r = core_relay_add(c, MESSAGE_PROFILE_RESULT,
-                                              member_find(c, p->runs[i].agent), 0, p->f32, limit);
+        uint64_t limit = coord_now(c) + coord_ms((uint64_t)(budget_s * 2000) + PROFILING_GRACE_MS);
+        struct agent_ask *r =
+            asks_add(c, MESSAGE_PROFILE_RESULT, member_find(c, p->runs[i].agent), 0, 0, limit);
         if (!r)
             return err_set(e, HP_EBUSY, "too many questions wait for agents");
+        r->f32 = p->f32;
         p->runs[i].id = r->id;
         struct message m = {.type = MESSAGE_PROFILE_RUN, .id = r->id};
         m.u.profile_run = (struct message_profile_run){.model = {id->bytes, sizeof id->bytes},
@@ -246,12 +249,12 @@ static int runs_order(struct core *c, struct profiling *p, const struct digest *
                                                        .compute = p->f32 ? "f32" : "auto",
                                                        .budget_ms = (uint64_t)(budget_s * 1000),
                                                        .fine = true};
-        core_say(c, member_find(c, p->runs[i].agent)->peer, &m);
+        effects_send(c, member_find(c, p->runs[i].agent)->peer, &m);
     }
     return 0;
 }
 
-int profiling_start(struct core *c, uint64_t peer, uint64_t ask, const json_t *arguments,
+int profiling_start(struct coord *c, uint64_t peer, uint64_t ask, const json_t *arguments,
                     struct pack_span manifest, struct err *e)
 {
     struct arena arena = {0};
@@ -262,14 +265,14 @@ int profiling_start(struct core *c, uint64_t peer, uint64_t ask, const json_t *a
     if (rc == 0 && (!isfinite(budget_s) || budget_s <= 0 || budget_s > PROFILING_MAX_BUDGET_S))
         rc = err_set(e, HP_EINVAL, "\"budget_s\" is not above 0 and at most %d",
                      PROFILING_MAX_BUDGET_S);
-    struct profiling *p =
-        rc < 0 ? NULL : core_array_add(&c->profilings, &c->n_profilings, sizeof *p);
+    struct profiling_ask *p =
+        rc < 0 ? NULL : coord_array_add(&c->profilings, &c->n_profilings, sizeof *p);
     if (rc == 0 && !p)
         rc = err_set(e, HP_ENOMEM, "no memory for a measurement");
     if (rc == 0) {
         struct digest id = manifest_id(manifest.data, manifest.size);
         digest_hex(&id, p->model);
-        core_text_set(p->name, sizeof p->name, decoded.name);
+        utf8_copy(p->name, sizeof p->name, decoded.name);
         p->peer = peer;
         p->ask = ask;
         p->f32 = compute && strcmp(compute, "f32") == 0;
@@ -280,4 +283,100 @@ int profiling_start(struct core *c, uint64_t peer, uint64_t ask, const json_t *a
     }
     arena_free(&arena);
     return rc;
+}
+
+/* ---- for a deployment ---- */
+
+/* Asks for measurements once; true while they are awaited. */
+bool profiling_awaited(struct coord *c, struct deployment *d)
+{
+    struct member *agents[32];
+    uint64_t now = coord_now(c);
+    if (c->config.profile_ms == UINT64_MAX || d->served ||
+        (d->profile_until_ns && now >= d->profile_until_ns))
+        return false;
+    int n = placement_unmeasured(c, d, agents, 32);
+    if (n == 0 || d->profile_until_ns)
+        return n > 0;
+    d->profile_until_ns = now + coord_ms(2 * c->config.profile_ms + 2000);
+    struct digest id;
+    if (digest_from_hex(d->model->id, &id, NULL) < 0)
+        return false;
+    for (int i = 0; i < n; i++) {
+        struct agent_ask *r = asks_add(c, MESSAGE_PROFILE_RESULT, agents[i], 0, 0,
+                                       d->profile_until_ns + coord_ms(60000));
+        if (!r)
+            return false;
+        utf8_copy(r->what, sizeof r->what, d->model->id);
+        r->f32 = d->spec.f32;
+        struct message m = {.type = MESSAGE_PROFILE_RUN, .id = r->id};
+        m.u.profile_run =
+            (struct message_profile_run){.model = {id.bytes, sizeof id.bytes},
+                                         .manifest = {d->model->manifest, d->model->manifest_size},
+                                         .compute = deployment_spec_compute(&d->spec),
+                                         .budget_ms = c->config.profile_ms};
+        effects_send(c, agents[i]->peer, &m);
+        if (d->listener_ask)
+            effects_answer(c, d->listener_peer, d->listener_ask, true,
+                           json_pack("{s:s, s:s, s:s}", "phase", "profile", "agent",
+                                     agents[i]->name, "kind", agents[i]->kind));
+    }
+    return true;
+}
+
+/* Whoever waits for a measurement goes on with an estimate. */
+static void profiles_expect_none(struct coord *c)
+{
+    for (size_t i = 0; i < c->n_deployments; i++)
+        if (c->deployments[i]->profile_until_ns)
+            c->deployments[i]->profile_until_ns = coord_now(c);
+}
+
+/* Of what was asked, whatever the answer says that it is of. */
+static void plan_result(struct coord *c, struct member *m, const struct agent_ask *asked,
+                        const struct message_profile_result *r)
+{
+    const char *id = asked->what;
+    struct model_slot *model = model_slot_find(c, id);
+    if (!model)
+        return;
+    if (r->code[0] && strcmp(r->code, "ok") != 0) {
+        log_warn("coordinator", "profile_failed", "agent=%s model=%.12s why=\"%s\"", m->name, id,
+                 r->text);
+        profiles_expect_none(c);
+        return;
+    }
+    json_error_t why = {0};
+    struct err e = {0};
+    json_t *tables = json_loads(r->tables, JSON_REJECT_DUPLICATES, &why);
+    int rc = tables ? profile_check(model->open ? &model->facts : NULL, asked->f32, tables, &e)
+                    : err_set(&e, HP_EPARSE, "%s", why.text);
+    if (rc < 0) {
+        log_warn("coordinator", "profile_refused", "agent=%s model=%.12s why=\"%s\"", m->name, id,
+                 e.text);
+        json_decref(tables);
+        profiles_expect_none(c);
+    } else if (profiles_set(c, id, asked->kind, asked->f32 ? "f32" : "auto", tables, &e) < 0) {
+        log_warn("coordinator", "profile_lost", "agent=%s why=\"%s\"", m->name, e.text);
+    }
+}
+
+void profiling_result(struct coord *c, struct member *m, uint64_t id,
+                      const struct message_profile_result *r)
+{
+    if (ask_result(c, m, id, r))
+        return;
+    struct agent_ask *waiting = asks_answered(c, m, id, MESSAGE_PROFILE_RESULT);
+    if (!waiting)
+        return;
+    struct agent_ask asked = *waiting;
+    asks_end(c, waiting);
+    plan_result(c, m, &asked, r);
+}
+
+void profiling_free(struct coord *c)
+{
+    for (size_t i = 0; i < c->n_profilings; i++)
+        ask_free(&c->profilings[i]);
+    free(c->profilings);
 }

@@ -11,17 +11,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/status.h"
+#include "common/sampling.h"
 
-struct model; /* model/model.h */
-struct work;  /* coordinator/work.h */
+struct model;      /* model/model.h */
+struct coord_work; /* coordinator/work.h */
 
-enum {
-    REQUEST_MAX_BIAS = 300,
-    REQUEST_MAX_MODELS = 256,
-    REQUEST_KEY_NAME_BYTES = 64,
-    REQUEST_CLIENT_BYTES = 80
-};
+enum { REQUEST_MAX_MODELS = 256, REQUEST_KEY_NAME_BYTES = 64, REQUEST_CLIENT_BYTES = 80 };
 
 /* One deployment. Valid until control returns to the loop; `model` as long as the deployment is
  * listed, so ask again when a request begins. */
@@ -37,24 +32,6 @@ struct request_model {
                                not serve) had better come again */
     struct model *model;    /* tokenizer, chat template, vocabulary; there when it serves */
 };
-
-struct request_bias {
-    uint32_t token;
-    float bias;
-};
-
-/* As in agent/engine/sampler.h, where the ranges are checked again. */
-struct request_sampling {
-    double temperature; /* 0: greedy */
-    uint32_t top_k;     /* 0: off */
-    double top_p, min_p;
-    double repetition_penalty, presence_penalty, frequency_penalty;
-    uint64_t seed;
-    uint32_t n_bias;
-    struct request_bias bias[REQUEST_MAX_BIAS];
-};
-/* Greedy, all else off. */
-extern const struct request_sampling request_sampling_greedy;
 
 enum request_finish {
     REQUEST_STOP,   /* an end token: it was sampled, counted, and not handed out */
@@ -79,13 +56,13 @@ struct request_callbacks {
                    const struct request_usage *usage);
 };
 
-struct request {
+struct request_spec {
     const char *model;      /* name of the deployment */
     const uint32_t *prompt; /* copied */
     size_t n_prompt;
     uint64_t max_tokens; /* 0: to the end of the context; more than fits is cut to what fits */
-    const struct request_sampling *sampling;
-    bool ignore_end;    /* samples on after end tokens */
+    const struct sampling_params *sampling; /* copied */
+    bool ignore_end;                        /* samples on after end tokens */
     const char *client; /* who asks, for fair shares of the queue: "key NAME" or "address A";
                            copied; NULL: nobody in particular */
     struct request_callbacks callbacks;
@@ -101,7 +78,7 @@ struct requests {
      * HP_EINVAL: empty prompt, an id beyond the vocabulary, a prompt that leaves no room for a
      * token (the text names both lengths); HP_EBUSY: the queue is full or the deployment does not
      * serve now (retry later). */
-    int (*open)(void *ctx, const struct request *r, uint64_t *id, struct err *e);
+    int (*open)(void *ctx, const struct request_spec *r, uint64_t *id, struct err *e);
     /* No callback of it comes any more; every stage frees the sequence before its next batch.
      * `satisfied`: a stop string ended it; else the client is gone. Of an unknown or closed
      * request: nothing. May be called from a callback. *usage (may be NULL) is what was used so
@@ -123,7 +100,7 @@ struct requests {
      * open until then, also when its deployment goes meanwhile. HP_EBUSY: too much is out;
      * HP_ENOENT: that model is closed; the work stays the caller's in both cases. `done` may come
      * after gateway_stop. */
-    int (*work)(void *ctx, const struct model *model, struct work *w, struct err *e);
+    int (*work)(void *ctx, const struct model *model, struct coord_work *w, struct err *e);
 };
 
 #endif

@@ -2,9 +2,12 @@
 
 #include <math.h>
 
-#include "coordinator/core_int.h"
+#include "coordinator/deployment.h"
+#include "coordinator/lost_hop.h"
+#include "coordinator/member.h"
+#include "coordinator/sequence.h"
 
-static uint64_t scaled_ns(const struct core *c, double seconds)
+static uint64_t scaled_ns(const struct coord *c, double seconds)
 {
     double scale = c->config.time_scale > 0 ? c->config.time_scale : 1;
     return (uint64_t)(seconds * scale * 1e9);
@@ -14,14 +17,15 @@ static uint64_t scaled_ns(const struct core *c, double seconds)
  * one, whose attention grows. */
 static double predicted_s(const struct deployment *d, size_t n)
 {
-    double sum = 0, ratio = d->plan_tokens ? (double)n / (double)d->plan_tokens : 1;
+    uint64_t tokens = deployment_plan_tokens(d);
+    double sum = 0, ratio = tokens ? (double)n / (double)tokens : 1;
     for (int i = 0; i < d->n_stages; i++)
         sum += d->stages[i].compute_s;
     return sum * (ratio > 1 ? pow(ratio, 1.5) : ratio);
 }
 
 /* One wait: other deployments' prompts count too, they may have the same agents. */
-static uint64_t wait_ns(const struct core *c)
+static uint64_t wait_ns(const struct coord *c)
 {
     double reading = 0;
     for (size_t i = 0; i < c->n_deployments; i++)
@@ -30,62 +34,63 @@ static uint64_t wait_ns(const struct core *c)
     return scaled_ns(c, SEQUENCE_STALL_MS * 1e-3 + SEQUENCE_SLOWER * reading);
 }
 
-void sequence_deadline_start(const struct core *c, struct deployment *d, struct sequence *s)
+void sequence_deadline_start(const struct coord *c, struct deployment *d, struct sequence *s)
 {
     s->predicted_s = predicted_s(d, s->n_prompt);
-    s->sign_ns = s->wait_ns = core_now(c);
+    s->sign_ns = s->wait_ns = coord_now(c);
     uint64_t up = s->wait_ns + scaled_ns(c, SEQUENCE_STALL_MS * 1e-3);
     d->overdue_ns = d->overdue_ns && d->overdue_ns < up ? d->overdue_ns : up;
 }
 
-void sequence_deadline_sign(const struct core *c, struct deployment *d, struct sequence *s,
+void sequence_deadline_sign(const struct coord *c, struct deployment *d, struct sequence *s,
                             bool read)
 {
-    s->sign_ns = s->wait_ns = core_now(c);
+    s->sign_ns = s->wait_ns = coord_now(c);
     for (struct sequence *o = d->active; read && o; o = o->next)
-        o->wait_ns = core_now(c);
+        o->wait_ns = coord_now(c);
 }
 
-void sequence_deadline_stage(const struct core *c, struct deployment_stage *s,
+void sequence_deadline_stage(const struct coord *c, struct deployment_stage *s,
                              const struct member_held *h)
 {
     if (s->batches_done != h->batches_done || s->batches_ns == 0)
-        s->batches_ns = core_now(c);
+        s->batches_ns = coord_now(c);
     s->batches_done = h->batches_done;
     s->running = h->running;
 }
 
 /* The stage that has been at one batch for most of the wait; NULL: none has. */
-static const struct deployment_stage *stage_stuck(const struct core *c, const struct deployment *d,
+static const struct deployment_stage *stage_stuck(const struct coord *c, const struct deployment *d,
                                                   uint64_t wait)
 {
     for (int i = 0; i < d->n_stages; i++)
-        if (d->stages[i].running && core_now(c) - d->stages[i].batches_ns > wait / 2)
+        if (d->stages[i].running && coord_now(c) - d->stages[i].batches_ns > wait / 2)
             return &d->stages[i];
     return NULL;
 }
 
-static void explain(const struct core *c, const struct deployment *d, const struct sequence *s,
-                    uint64_t wait, struct err *why)
+static void overdue_explain(const struct coord *c, const struct deployment *d,
+                            const struct sequence *s, uint64_t wait, struct err *why)
 {
-    double silent_s = (double)(core_now(c) - s->sign_ns) * 1e-9;
+    double silent_s = (double)(coord_now(c) - s->sign_ns) * 1e-9;
     const struct deployment_stage *g = stage_stuck(c, d, wait);
+    char lost[LOST_HOP_TEXT] = "something of it was lost between them";
+    lost_hop_tell(c, d, lost);
     if (g)
         err_set(why, HP_ETIMEOUT,
                 "no sign of this request for %.0f s: stage %d of %d (layers %d-%d on agent \"%s\") "
                 "has been at one batch for %.0f s",
                 silent_s, (int)(g - d->stages) + 1, d->n_stages, g->first_layer, g->end_layer - 1,
-                g->agent->name, (double)(core_now(c) - g->batches_ns) * 1e-9);
+                g->agent->name, (double)(coord_now(c) - g->batches_ns) * 1e-9);
     else
         err_set(why, HP_ETIMEOUT,
-                "no sign of this request for %.0f s and no stage of \"%s\" is stuck: something of "
-                "it was lost between them",
-                silent_s, d->name);
+                "no sign of this request for %.0f s and no stage of \"%s\" is stuck: %s", silent_s,
+                d->name, lost);
 }
 
-struct sequence *sequence_overdue(const struct core *c, struct deployment *d, struct err *why)
+struct sequence *sequence_overdue(const struct coord *c, struct deployment *d, struct err *why)
 {
-    uint64_t now = core_now(c);
+    uint64_t now = coord_now(c);
     if (!d->active || now < d->overdue_ns)
         return NULL;
     uint64_t wait = wait_ns(c), next = UINT64_MAX;
@@ -93,7 +98,7 @@ struct sequence *sequence_overdue(const struct core *c, struct deployment *d, st
         uint64_t up = s->wait_ns + wait, end = s->sign_ns + SEQUENCE_WAITS * wait;
         up = up < end ? up : end;
         if (now >= up) {
-            explain(c, d, s, wait, why);
+            overdue_explain(c, d, s, wait, why);
             return s;
         }
         next = up < next ? up : next;

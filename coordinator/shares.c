@@ -3,8 +3,8 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "coordinator/deployments.h"
-#include "coordinator/sequences.h"
+#include "coordinator/deployment.h"
+#include "coordinator/sequence.h"
 
 static uint32_t count_of(const struct sequence *list, const char *client)
 {

@@ -4,8 +4,11 @@
 #include <string.h>
 
 #include "common/log.h"
-#include "coordinator/core_int.h"
+#include "coordinator/deployment.h"
+#include "coordinator/member.h"
+#include "coordinator/model_slots.h"
 #include "coordinator/planner_inputs.h"
+#include "coordinator/works.h"
 #include "planners/pipeline/slicing.h"
 
 /* Up to how many tokens each step prepares; the last one up to the context. Cut positions are
@@ -37,8 +40,8 @@ struct slices {
 };
 
 struct slices_job {
-    struct work work;
-    struct core *core;
+    struct coord_work work;
+    struct coord *core;
     uint64_t deployment, build, seconds_ns;
     int step, context;
     struct planner_inputs *inputs;
@@ -49,9 +52,7 @@ struct slices_job {
     struct err error;
 };
 
-/* ---- life
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- life ---- */
 
 static void step_free(struct slices_step *s)
 {
@@ -106,10 +107,9 @@ static uint64_t stages_hash(const struct deployment *d)
     return hash;
 }
 
-/* ---- the work
- * -------------------------------------------------------------------------------------------- */
+/* ---- the work ---- */
 
-static void job_run(struct work *w)
+static void job_run(struct coord_work *w)
 {
     struct slices_job *j = (struct slices_job *)w;
     if (atomic_load(&w->canceled))
@@ -127,7 +127,7 @@ static void job_take(struct deployment *d, struct slices_job *j)
     if (!j->table) {
         log_warn("coordinator", "slices_not_prepared", "deployment=%s tokens=%d why=\"%s\"",
                  d->name, j->context, j->error.text);
-        s->retry_ns = core_now(j->core) + core_ms(RETRY_MS);
+        s->retry_ns = coord_now(j->core) + coord_ms(RETRY_MS);
         return;
     }
     log_info("coordinator", "slices_prepared",
@@ -139,7 +139,7 @@ static void job_take(struct deployment *d, struct slices_job *j)
     j->inputs = NULL;
 }
 
-static void job_done(struct work *w, bool dropped)
+static void job_done(struct coord_work *w, bool dropped)
 {
     struct slices_job *j = (struct slices_job *)w;
     struct deployment *d = dropped ? NULL : deployment_of_id(j->core, j->deployment);
@@ -164,16 +164,13 @@ static bool job_plan(struct slices_job *j, const struct deployment *d)
                                                 .end_layer = d->stages[i].end_layer};
     }
     /* Prompts as long as the plan's begin with the plan's own slices. */
-    const json_t *slices = json_object_get(d->plan, "slices");
-    size_t n = json_array_size(slices);
-    j->plan.slices = n ? arena_alloc(&j->arena, n, sizeof *j->plan.slices) : NULL;
-    j->plan.n_slices = j->plan.slices ? (int)n : 0;
-    for (int k = 0; k < j->plan.n_slices; k++)
-        j->plan.slices[k] = (int)json_integer_value(json_array_get(slices, (size_t)k));
+    int n = d->plan ? d->plan->n_slices : 0;
+    j->plan.slices = n ? arena_memdup(&j->arena, d->plan->slices, (size_t)n * sizeof(int)) : NULL;
+    j->plan.n_slices = j->plan.slices ? n : 0;
     return j->plan.stages != NULL;
 }
 
-static bool job_start(struct core *c, struct deployment *d, int step, int context)
+static bool job_start(struct coord *c, struct deployment *d, int step, int context)
 {
     struct slices_job *j = calloc(1, sizeof *j);
     struct err e = {0};
@@ -187,7 +184,7 @@ static bool job_start(struct core *c, struct deployment *d, int step, int contex
     j->step = step;
     j->context = context;
     if (planner_inputs_get(c, d, &j->inputs, &e) < 0 || !job_plan(j, d) ||
-        core_work_add(c, &j->work, NULL, &e) < 0) {
+        works_add(c, &j->work, NULL, &e) < 0) {
         job_free(j);
         return false;
     }
@@ -203,8 +200,7 @@ static bool job_start(struct core *c, struct deployment *d, int step, int contex
     return true;
 }
 
-/* ---- what is wanted
- * -------------------------------------------------------------------------------------- */
+/* ---- what is wanted ---- */
 
 /* Tokens that a step prepares; 0: there is no such step. */
 static int step_tokens(const struct deployment *d, int step)
@@ -222,13 +218,13 @@ static bool is_wanted(const struct deployment *d)
            (d->state == DEPLOYMENT_PREPARING || d->state == DEPLOYMENT_SERVING) && d->model->open;
 }
 
-void slices_advance(struct core *c, struct deployment *d)
+void slices_advance(struct coord *c, struct deployment *d)
 {
     const struct slices *ready = d->slices;
     if (ready && ready->generation == d->generation && ready->complete == ready->build &&
         ready->build)
         return;
-    if (!is_wanted(d) || (d->slices && d->slices->job) || c->n_planning >= CORE_MAX_PLANNING)
+    if (!is_wanted(d) || (d->slices && d->slices->job) || c->n_planning >= COORD_MAX_PLANNING)
         return;
     uint64_t stages = stages_hash(d);
     if (d->slices && d->slices->stages != stages)
@@ -239,14 +235,14 @@ void slices_advance(struct core *c, struct deployment *d)
     s->stages = stages;
     s->generation = d->generation;
     s->build += s->build == 0;
-    if (core_now(c) < s->retry_ns)
+    if (coord_now(c) < s->retry_ns)
         return;
     for (int i = 0; i < STEPS; i++) {
         int tokens = step_tokens(d, i);
         if (tokens == 0 || s->steps[i].build == s->build)
             continue;
         if (!job_start(c, d, i, tokens))
-            s->retry_ns = core_now(c) + core_ms(RETRY_MS);
+            s->retry_ns = coord_now(c) + coord_ms(RETRY_MS);
         return;
     }
     s->complete = s->build;
@@ -260,8 +256,7 @@ bool slices_ready(const struct deployment *d, uint32_t n)
     return false;
 }
 
-/* ---- cutting
- * --------------------------------------------------------------------------------------------- */
+/* ---- cutting ---- */
 
 /* The finest table that reaches n; else the one that reaches furthest; NULL: none is prepared. */
 static const struct slices_step *step_for(const struct deployment *d, uint32_t n)
@@ -278,7 +273,7 @@ static const struct slices_step *step_for(const struct deployment *d, uint32_t n
 }
 
 /* Appends a slice, in pieces that a stage can run at once. */
-static int cut(const struct deployment *d, uint32_t tokens, uint32_t *out, int count)
+static int slice_append(const struct deployment *d, uint32_t tokens, uint32_t *out, int count)
 {
     uint32_t most = d->max_batch_tokens ? (uint32_t)d->max_batch_tokens : tokens;
     for (uint32_t piece; tokens; tokens -= piece) {
@@ -293,7 +288,7 @@ static int cut_equally(const struct deployment *d, uint32_t tokens, uint32_t siz
 {
     for (uint32_t part; tokens; tokens -= part) {
         part = size && size < tokens ? size : tokens;
-        count = cut(d, part, out, count);
+        count = slice_append(d, part, out, count);
     }
     return count;
 }
@@ -314,7 +309,7 @@ int slices_cut(const struct deployment *d, uint32_t n, uint32_t *out)
     if (d->spec.slice)
         return cut_equally(d, n, (uint32_t)d->spec.slice, out, 0);
     if (n <= LEAST_TOKENS || d->n_stages < 2)
-        return cut(d, n, out, 0);
+        return slice_append(d, n, out, 0);
     const struct slices_step *s = step_for(d, n);
     if (!s)
         return cut_equally(d, n, equal_size(d, n), out, 0);
@@ -323,7 +318,7 @@ int slices_cut(const struct deployment *d, uint32_t n, uint32_t *out)
     int count = 0;
     slicing_begin(s->table, (int)covered, 0, &cursor);
     for (int tokens; (tokens = slicing_next(&cursor)) > 0;) {
-        count = cut(d, (uint32_t)tokens, out, count);
+        count = slice_append(d, (uint32_t)tokens, out, count);
         last = (uint32_t)tokens;
     }
     uint32_t rest = n - covered, size = equal_size(d, rest);

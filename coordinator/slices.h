@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct core;
+struct coord;
 struct deployment;
 struct slices; /* of one deployment */
 
@@ -17,7 +17,7 @@ struct slices; /* of one deployment */
  * than a stage runs at once. `out` has room for n; returns how many. */
 int slices_cut(const struct deployment *d, uint32_t n, uint32_t *out);
 /* Prepares what is not prepared, one step at a time, while its agents are here. */
-void slices_advance(struct core *c, struct deployment *d);
+void slices_advance(struct coord *c, struct deployment *d);
 /* Costs have changed: prepares anew, and goes on with what there is meanwhile. */
 void slices_forget(struct deployment *d);
 /* Whether prompts of up to n tokens are prepared by the costs of now. */

@@ -75,6 +75,13 @@ static int read_next(struct arrival_trace *a, double *at_s, int *model, struct e
     return ferror(a->stream) ? err_set(e, HP_EIO, "%s: cannot be read", a->file) : 0;
 }
 
+static void arrival_trace_rewind(struct arrival_trace *a)
+{
+    rewind(a->stream);
+    a->line = 0;
+    a->last_s = 0;
+}
+
 int arrival_trace_open(struct arrival_trace *a, const char *file, const struct dispatch_topology *t,
                        int only_model, double end_s, struct err *e)
 {
@@ -98,13 +105,6 @@ int arrival_trace_open(struct arrival_trace *a, const char *file, const struct d
     else
         arrival_trace_rewind(a);
     return rc;
-}
-
-void arrival_trace_rewind(struct arrival_trace *a)
-{
-    rewind(a->stream);
-    a->line = 0;
-    a->last_s = 0;
 }
 
 void arrival_trace_close(struct arrival_trace *a)

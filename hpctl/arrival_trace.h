@@ -29,8 +29,6 @@ struct arrival_trace {
  * Then it stands at its start again. */
 int arrival_trace_open(struct arrival_trace *a, const char *file, const struct dispatch_topology *t,
                        int only_model, double end_s, struct err *e);
-/* Back to the start. */
-void arrival_trace_rewind(struct arrival_trace *a);
 void arrival_trace_close(struct arrival_trace *a);
 /* An arrival_next_fn; ctx is the struct arrival_trace. */
 int arrival_trace_next(void *ctx, struct arrival *out, struct err *e);

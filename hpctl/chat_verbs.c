@@ -5,14 +5,27 @@
 #include <unistd.h>
 
 #include "common/bytes.h"
+#include "common/fs.h"
 #include "hpctl/client.h"
 #include "hpctl/http_client.h"
-#include "hpctl/table.h"
+#include "hpctl/shown.h"
 #include "hpctl/verbs.h"
 
-/* ---- which deployment
- * ------------------------------------------------------------------------------------------------------------------
- */
+enum { PROMPT_MAX_BYTES = 64 << 20 };
+
+/* ---- which deployment ---- */
+
+static bool is_listed(const json_t *deployments, const char *name)
+{
+    size_t i;
+    json_t *d;
+    json_array_foreach(deployments, i, d)
+    {
+        if (strcmp(string_member(d, "name"), name) == 0)
+            return true;
+    }
+    return false;
+}
 
 /* The one that was named, or the only one there is. */
 static int choose_deployment(const char *context, const char *asked, char *name, size_t size,
@@ -31,7 +44,10 @@ static int choose_deployment(const char *context, const char *asked, char *name,
     size_t n = json_array_size(list);
     const char *only =
         n == 1 ? json_string_value(json_object_get(json_array_get(list, 0), "name")) : NULL;
-    if (asked)
+    if (asked && !is_listed(list, asked)) {
+        rc = err_set(e, HP_ENOENT, "there is no deployment \"%.60s\"", asked);
+        err_hint(e, "`hpctl ps` lists them");
+    } else if (asked)
         snprintf(name, size, "%s", asked);
     else if (only)
         snprintf(name, size, "%s", only);
@@ -46,9 +62,7 @@ static int choose_deployment(const char *context, const char *asked, char *name,
     return rc;
 }
 
-/* ---- one answer
- * --------------------------------------------------------------------------------------------------------------------------
- */
+/* ---- one answer ---- */
 
 struct answer {
     struct buffer text;
@@ -112,8 +126,8 @@ static int add_sampling(const struct invocation *in, json_t *body, struct err *e
     return 0;
 }
 
-static int ask(const struct invocation *in, struct context *where, const char *model,
-               json_t *messages, const char *raw, struct answer *a, struct err *e)
+static int answer_ask(const struct invocation *in, struct context *where, const char *model,
+                      json_t *messages, const char *raw, struct answer *a, struct err *e)
 {
     json_t *body = json_pack("{s:s, s:b, s:{s:b}}", "model", model, "stream", 1, "stream_options",
                              "include_usage", 1);
@@ -137,15 +151,13 @@ static void print_timings(const struct answer *a)
     double prompt = number_member(a->usage, "prompt_tokens"),
            made = number_member(a->usage, "completion_tokens");
     fprintf(stderr, "%.0f prompt tokens, first token after %s; %.0f tokens", prompt,
-            text_seconds(prefill), made);
+            shown_seconds(prefill).s, made);
     if (made > 1 && decode > 0)
         fprintf(stderr, " at %.1f per second", (made - 1) / decode);
     fprintf(stderr, "%s\n", strcmp(a->finish, "length") == 0 ? " (cut at the limit)" : "");
 }
 
-/* ---- run
- * ------------------------------------------------------------------------------------------------------------------------------------
- */
+/* ---- run ---- */
 
 static int run_run(struct invocation *in, struct err *e)
 {
@@ -161,19 +173,18 @@ static int run_run(struct invocation *in, struct err *e)
     if (rc < 0)
         return rc;
     if (strcmp(prompt, "-") == 0) {
-        char block[4096];
-        for (size_t n; (n = fread(block, 1, sizeof block, stdin)) > 0;)
-            buffer_append(&from_stdin, block, n);
+        if ((rc = fs_input_read(prompt, PROMPT_MAX_BYTES, &from_stdin, e)) < 0)
+            return rc;
         prompt = buffer_cstr(&from_stdin);
     }
     json_t *messages = json_array();
     if (system)
         json_array_append_new(messages,
                               json_pack("{s:s, s:s}", "role", "system", "content", system));
-    json_t *user = json_pack("{s:s, s:s}", "role", "user", "content", prompt);
-    if (user)
-        json_array_append_new(messages, user);
-    rc = user ? ask(in, &where, name, messages, invocation_flag(in, "raw") ? prompt : NULL, &a, e)
+    const json_t *user =
+        json_item_add(messages, json_pack("{s:s, s:s}", "role", "user", "content", prompt));
+    rc = user ? answer_ask(in, &where, name, messages, invocation_flag(in, "raw") ? prompt : NULL,
+                           &a, e)
               : err_set(e, HP_EINVAL, "the prompt is not valid UTF-8");
     if (!in->json && a.text.size > 0) {
         printf("\n");
@@ -193,9 +204,7 @@ static int run_run(struct invocation *in, struct err *e)
     return rc;
 }
 
-/* ---- chat
- * -----------------------------------------------------------------------------------------------------------------------------------
- */
+/* ---- chat ---- */
 
 static int chat_turn(const struct invocation *in, struct context *where, const char *model,
                      json_t *messages, const char *line)
@@ -208,7 +217,7 @@ static int chat_turn(const struct invocation *in, struct context *where, const c
         return 0;
     }
     json_array_append_new(messages, said);
-    int rc = ask(in, where, model, messages, NULL, &a, &e);
+    int rc = answer_ask(in, where, model, messages, NULL, &a, &e);
     printf("\n");
     if (rc < 0) {
         fprintf(stderr, "%s\n%s%s", e.text, e.hint, e.hint[0] ? "\n" : "");

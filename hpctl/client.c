@@ -40,12 +40,25 @@ struct client {
     bool silence_told, asked_again;
 };
 
+/* Something listens there that is not the coordinator of this context. */
+static int other_key(struct client *c)
+{
+    err_set(c->e, HP_EDENIED,
+            "what listens at %s does not prove itself with the key that the context \"%s\" has of "
+            "its coordinator",
+            c->context.control, c->context.name);
+    return err_hint(c->e, "another cluster may have that port now, or the key in the context's "
+                          "file or in the coordinator's server.key was changed; nothing was asked");
+}
+
 static void on_late(uv_timer_t *timer)
 {
     struct client *c = timer->data;
     if (c->rc != HP_PENDING)
         return;
-    if (!c->answered) {
+    if (!c->answered && control_contact(c->control) == CONTROL_UNPROVEN) {
+        c->rc = other_key(c);
+    } else if (!c->answered) {
         c->rc = err_set(c->e, HP_ENOCLUSTER, "no answer from the coordinator at %s",
                         c->context.control);
         err_hint(c->e, c->context.local_dir[0]
@@ -63,24 +76,31 @@ static void wait_on(struct client *c)
     uv_timer_start(&c->timer, on_late, c->patience_ms, 0);
 }
 
+/* While nothing was answered yet: a key that is not proven now will not be later. */
+static void on_look(uv_timer_t *timer)
+{
+    struct client *c = timer->data;
+    if (c->rc == HP_PENDING && !c->answered && control_contact(c->control) == CONTROL_UNPROVEN)
+        c->rc = other_key(c);
+}
+
 static int send_ask(struct client *c, const struct client_ask *ask, uint64_t id)
 {
     char *arguments = ask->arguments ? json_dumps(ask->arguments, JSON_COMPACT) : NULL;
     if (ask->arguments && !arguments)
-        return err_set(c->e, HP_ENOMEM, "out of memory for a question");
+        return err_no_memory(c->e, "a question");
     struct message m = {.type = MESSAGE_ASK, .id = id};
     m.u.ask = (struct message_ask){ask->verb, arguments ? arguments : "{}", ask->blob};
     struct buffer wire = {0};
     message_encode(&m, &wire);
-    int rc = wire.failed ? err_set(c->e, HP_ENOMEM, "out of memory for a question")
+    int rc = wire.failed ? err_no_memory(c->e, "a question")
                          : control_send(c->control, 0, wire.data, wire.size, c->e);
     buffer_free(&wire);
     free(arguments);
     return rc;
 }
 
-/* ---- is the coordinator still the one that was asked?
- * -------------------------------------------------------------------------------- */
+/* ---- is the coordinator still the one that was asked? ---- */
 
 static double silent_ms(const struct client *c)
 {
@@ -175,7 +195,7 @@ static int take_answer(struct client *c, const struct message_answer *a)
         if (rc == 0 && c->blob)
             buffer_append(c->blob, a->blob.data, a->blob.size);
         json_decref(value);
-        return rc < 0 ? rc : HP_PENDING;
+        return rc == 0 ? HP_PENDING : rc;
     }
     if (c->blob)
         buffer_append(c->blob, a->blob.data, a->blob.size);
@@ -241,8 +261,7 @@ int client_ask(struct client *c, const struct client_ask *ask, json_t **result, 
         return rc;
     }
     wait_on(c);
-    if (c->boot)
-        uv_timer_start(&c->pulse, on_pulse, PULSE_MS, PULSE_MS);
+    uv_timer_start(&c->pulse, c->boot ? on_pulse : on_look, PULSE_MS, PULSE_MS);
     while (c->rc == HP_PENDING)
         uv_run(&c->loop, UV_RUN_ONCE);
     uv_timer_stop(&c->timer);
@@ -287,7 +306,7 @@ int client_open_at(const struct context *context, uint64_t patience_ms, struct c
 {
     struct client *c = calloc(1, sizeof *c);
     if (!c)
-        return err_set(e, HP_ENOMEM, "out of memory");
+        return err_no_memory(e, "a client");
     c->context = *context;
     c->rc = 0;
     uv_loop_init(&c->loop);
@@ -312,7 +331,7 @@ int client_open(const char *context, struct client **out, struct err *e)
 {
     struct context where;
     int rc = context_load(context, &where, e);
-    return rc < 0 ? rc : client_open_at(&where, FIRST_PATIENCE_MS, out, e);
+    return rc == 0 ? client_open_at(&where, FIRST_PATIENCE_MS, out, e) : rc;
 }
 
 void client_close(struct client **out)

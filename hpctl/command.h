@@ -1,7 +1,7 @@
 /* The command line of hpctl as one table: every verb is a row, and parsing, --help, completion and
  * the manual come from the rows.
  *
- * A file of verbs (`plan_pools_verbs.c`) exports one NULL-terminated table; main.c lists the
+ * A file of verbs (`plan_pools_verbs.c`) exports one NULL-terminated table; verbs.c lists the
  * tables. */
 #ifndef HP_HPCTL_COMMAND_H
 #define HP_HPCTL_COMMAND_H
@@ -38,6 +38,7 @@ enum { COMMAND_MAX_ARGUMENTS = 64, COMMAND_MAX_OPTIONS = 40 };
 /* One command line, parsed. Strings are argv's. */
 struct invocation {
     const struct command *command;
+    const struct command *const *tables; /* that it was found in */
     const char *arguments[COMMAND_MAX_ARGUMENTS];
     int n_arguments;
     const char *values[COMMAND_MAX_OPTIONS]; /* by row of command->options; flags hold "" */
@@ -63,7 +64,7 @@ bool invocation_flag(const struct invocation *in, const char *name);
 int invocation_required(const struct invocation *in, const char *name, const char **out,
                         struct err *e);
 /* Numbers, checked; `fallback` where the option is missing. HP_EUSAGE names the option and what it
- * got. Sizes take suffixes: 4GiB, 500MB, 12e9. */
+ * got. Sizes are above 0 and written as common/units.h says: 4GiB, 500MB, 12e9. */
 int invocation_u64(const struct invocation *in, const char *name, uint64_t fallback, uint64_t *out,
                    struct err *e);
 int invocation_number(const struct invocation *in, const char *name, double fallback, double *out,

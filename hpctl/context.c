@@ -9,22 +9,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/fs.h"
 #include "common/json.h"
-
-int make_folders(const char *path, struct err *e)
-{
-    char part[4096];
-    size_t n = strlen(path);
-    if (n == 0 || n >= sizeof part)
-        return err_set(e, HP_EINVAL, "\"%s\" is no path", path);
-    for (size_t i = 1; i <= n; i++)
-        if (path[i] == '/' || path[i] == '\0') {
-            snprintf(part, sizeof part, "%.*s", (int)i, path);
-            if (mkdir(part, 0700) != 0 && errno != EEXIST)
-                return err_set(e, HP_EIO, "cannot make folder %s: %s", part, strerror(errno));
-        }
-    return 0;
-}
+#include "common/names.h"
 
 int context_folder(const char *below, char *out, size_t size, struct err *e)
 {
@@ -41,18 +28,14 @@ int context_folder(const char *below, char *out, size_t size, struct err *e)
     int n = snprintf(out, size, "%s%s%s", base, *below ? "/" : "", below);
     if (n < 0 || (size_t)n >= size)
         return err_set(e, HP_EINVAL, "the path of the configuration folder is too long: %s", base);
-    return make_folders(out, e);
+    return fs_folder_make(out, 0700, e);
 }
 
 int context_check_name(const char *name, struct err *e)
 {
-    size_t n = strlen(name);
-    if (n == 0 || n >= sizeof((struct context *)0)->name || name[0] == '.' ||
-        strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") != n)
-        return err_set(e, HP_EINVAL,
-                       "\"%.80s\" is no name: use up to 63 letters, digits, '-', '_' and '.'",
-                       name);
-    return 0;
+    if (name_is_valid(name, sizeof((struct context *)0)->name - 1) && name[0] != '.')
+        return 0;
+    return err_set(e, HP_EINVAL, "\"%.80s\" is no name: use up to 63 " NAME_ALPHABET, name);
 }
 
 static int context_file(const char *name, char *out, size_t size, struct err *e)
@@ -71,11 +54,10 @@ static int write_current(const char *name, struct err *e)
     int rc = context_folder("", folder, sizeof folder, e);
     if (rc < 0)
         return rc;
+    char line[80];
     snprintf(file, sizeof file, "%s/current", folder);
-    FILE *f = fopen(file, "w");
-    bool bad = !f || fprintf(f, "%s\n", name) < 0;
-    bad |= f && fclose(f) != 0;
-    return bad ? err_set(e, HP_EIO, "cannot write %s: %s", file, strerror(errno)) : 0;
+    int n = snprintf(line, sizeof line, "%s\n", name);
+    return fs_file_write(file, line, (size_t)n, 0600, e);
 }
 
 /* The members of a context's file, in their order. */
@@ -116,7 +98,7 @@ int context_to_json(const struct context *c, json_t **out, struct err *e)
     if (whole)
         return 0;
     json_decref(o);
-    return err_set(e, HP_ENOMEM, "out of memory for a context");
+    return err_no_memory(e, "a context");
 }
 
 int context_from_json(const struct json_at *at, struct context *out, struct err *e)
@@ -132,6 +114,13 @@ int context_from_json(const struct json_at *at, struct context *out, struct err 
             return json_fail(at, e, "\"%s\" is too long", members[i].key);
         snprintf((char *)out + members[i].offset, members[i].size, "%s", text);
     }
+    struct err bad = {0};
+    uint8_t server_key[KEY_BYTES];
+    if (key_decode(out->server_key, server_key, &bad) < 0)
+        return json_fail(at, e, "damaged: \"server_key\": %s", bad.text);
+    if (key_pair_check(&out->admin, &bad) < 0)
+        return json_fail(at, e, "damaged: \"admin_public_key\" and \"admin_secret_key\": %s",
+                         bad.text);
     return context_check_name(out->name, e);
 }
 
@@ -142,9 +131,7 @@ int context_save(const struct context *c, bool make_current, struct err *e)
     int rc = context_file(c->name, file, sizeof file, e);
     if (rc < 0 || (rc = context_to_json(c, &o, e)) < 0)
         return rc;
-    mode_t before = umask(077);
-    rc = json_save(o, file, e);
-    umask(before);
+    rc = json_save_private(o, file, e);
     json_decref(o);
     return rc == 0 && make_current ? write_current(c->name, e) : rc;
 }
@@ -240,7 +227,7 @@ json_t *context_list(void)
     for (const struct dirent *entry; d && (entry = readdir(d));) {
         size_t length = strlen(entry->d_name);
         if (length > 5 && strcmp(entry->d_name + length - 5, ".json") == 0 && n < 1024)
-            names[n++] = strndup(entry->d_name, length - 5);
+            n += (names[n] = strndup(entry->d_name, length - 5)) != NULL;
     }
     if (d)
         closedir(d);

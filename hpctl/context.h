@@ -25,7 +25,7 @@ struct context {
     char api_key[128]; /* sent to the HTTP API; "": none */
 };
 
-/* Names are letters, digits, '-', '_' and '.'. HP_EINVAL otherwise. */
+/* Names are of common/names.h and do not begin with '.'. HP_EINVAL otherwise. */
 int context_check_name(const char *name, struct err *e);
 int context_save(const struct context *c, bool make_current, struct err *e);
 /* `name` NULL: the current one. HP_ENOCLUSTER when there is none, with what to do. */
@@ -38,7 +38,5 @@ int context_from_json(const struct json_at *at, struct context *out, struct err 
 json_t *context_list(void);
 /* The folder of hpctl's own files, made where missing. */
 int context_folder(const char *below, char *out, size_t size, struct err *e);
-/* mkdir -p with mode 0700. */
-int make_folders(const char *path, struct err *e);
 
 #endif

@@ -15,15 +15,24 @@
 
 enum { LEARN_PATIENCE_MS = 2000 }; /* for a coordinator that need not run */
 
+static void cell_mark(struct buffer *cell, const json_t *current)
+{
+    if (json_is_true(current))
+        buffer_append(cell, "*", 1);
+}
+
 static int run_context_ls(struct invocation *in, struct err *e)
 {
-    static const char *const columns[] = {"", "CONTEXT", "COORDINATOR", "API", NULL};
+    static const struct table_column columns[] = {{"", "current", cell_mark},
+                                                  {"CONTEXT", "name", NULL},
+                                                  {"COORDINATOR", "control", NULL},
+                                                  {"API", "http", NULL},
+                                                  {0}};
     json_t *names = context_list(), *name, *list = json_array();
     struct context current = {0}, c;
     struct err ignored;
     size_t i;
     bool any = context_load(NULL, &current, &ignored) == 0;
-    struct table *t = table_create(columns);
     json_array_foreach(names, i, name)
     {
         if (context_load(json_string_value(name), &c, &ignored) < 0)
@@ -31,17 +40,14 @@ static int run_context_ls(struct invocation *in, struct err *e)
         bool is_current = any && strcmp(c.name, current.name) == 0;
         json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:b}", "name", c.name, "control",
                                               c.control, "http", c.http, "current", is_current));
-        const char *row[] = {is_current ? "*" : "", c.name, c.control, c.http};
-        table_row(t, row);
     }
     json_decref(names);
-    if (in->json) {
-        table_discard(&t);
+    if (in->json)
         return invocation_print_json(in, list, e);
-    }
+    int rc = table_print_list(columns, list,
+                              "no context; `hpctl local up` or `hpctl cluster init` makes one", e);
     json_decref(list);
-    table_print(&t, "no context; `hpctl local up` or `hpctl cluster init` makes one");
-    return 0;
+    return rc;
 }
 
 static int run_context_use(struct invocation *in, struct err *e)
@@ -57,9 +63,7 @@ static int run_context_use(struct invocation *in, struct err *e)
     return rc;
 }
 
-/* ---- export, import, rm
- * -----------------------------------------------------------------------------------------------------------------
- */
+/* ---- export, import, rm ---- */
 
 /* Where the cluster is for another box: `host` if one was named, else what this box's own addresses
  * say. */
@@ -134,9 +138,7 @@ static int run_context_export(struct invocation *in, struct err *e)
     c.local_dir[0] = c.listen[0] = c.http_listen[0] = '\0'; /* of this box alone */
     if ((rc = context_to_json(&c, &o, e)) < 0)
         return rc;
-    mode_t before = umask(077);
-    rc = json_save(o, in->output ? in->output : "-", e);
-    umask(before);
+    rc = json_save_private(o, in->output ? in->output : "-", e);
     json_decref(o);
     if (rc == 0)
         warn_of_loopback(&c);
@@ -159,7 +161,8 @@ static int run_context_import(struct invocation *in, struct err *e)
     if (rc < 0)
         return rc;
     rc = json_expect_format(&at, "hp-context/1", e);
-    rc = rc < 0 ? rc : context_from_json(&at, &c, e);
+    if (rc == 0)
+        rc = context_from_json(&at, &c, e);
     json_decref(root);
     if (rc < 0 || (name && (rc = context_check_name(name, e)) < 0))
         return rc;

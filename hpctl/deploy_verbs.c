@@ -1,4 +1,4 @@
-/* `hpctl deploy|ps|describe|undeploy`: bring a model to life on the cluster, and end it. */
+/* `hpctl deploy`: bring a model to life on the cluster. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,17 +10,16 @@
 #include "common/manifest.h"
 #include "common/plan.h"
 #include "hpctl/client.h"
+#include "hpctl/deployment_view.h"
 #include "hpctl/model_manifest.h"
-#include "hpctl/prefill_view.h"
-#include "hpctl/table.h"
+#include "hpctl/progress.h"
+#include "hpctl/shown.h"
 #include "hpctl/upload.h"
 #include "hpctl/verbs.h"
 
 enum { DEPLOY_PATIENCE_MS = 600000, MAX_SLICE_TOKENS = 1 << 20 };
 
-/* ---- Ctrl-C
- * ----------------------------------------------------------------------------------------------------------------------------
- */
+/* ---- Ctrl-C ---- */
 
 /* What is said when hpctl is interrupted; made beforehand, since a signal's handler may only write.
  */
@@ -32,9 +31,9 @@ static struct {
 static void on_interrupt(int which)
 {
     (void)which;
-    ssize_t ignored = write(STDERR_FILENO, farewell.text, farewell.text_bytes);
-    ignored = write(STDOUT_FILENO, farewell.json, farewell.json_bytes);
-    _exit(ignored < 0 ? 130 : 130);
+    if (write(STDERR_FILENO, farewell.text, farewell.text_bytes) >= 0 && farewell.json_bytes)
+        (void)!write(STDOUT_FILENO, farewell.json, farewell.json_bytes);
+    _exit(130);
 }
 
 /* From here on Ctrl-C ends hpctl and says what the cluster does without it. */
@@ -60,45 +59,10 @@ static void farewell_prepare(const char *name, bool json)
     sigaction(SIGINT, &action, NULL);
 }
 
-/* ---- what a person sees
- * ------------------------------------------------------------------------------------------------------------------
- */
-
-static const char *layers_text(const json_t *stage)
-{
-    return text_format("%.0f-%.0f", number_member(stage, "first_layer"),
-                       number_member(stage, "last_layer"));
-}
-
-static void print_stages(const json_t *deployment)
-{
-    static const char *const columns[] = {">STAGE", "AGENT",      "LAYERS", "STATE", ">MEMORY",
-                                          ">MOVED", ">SEQUENCES", ">KV",    ">BUSY", NULL};
-    struct table *t = table_create(columns);
-    size_t i;
-    json_t *s;
-    json_array_foreach(json_object_get(deployment, "stages"), i, s)
-    {
-        const char *row[] = {text_format("%zu", i),
-                             text_member(s, "agent"),
-                             layers_text(s),
-                             text_member(s, "state"),
-                             text_bytes(number_member(s, "memory_bytes")),
-                             text_bytes(number_member(s, "moved_bytes")),
-                             text_member(s, "sequences"),
-                             text_member(s, "kv_used_tokens"),
-                             text_seconds(number_member(s, "busy_s"))};
-        table_row(t, row);
-    }
-    table_print(&t, NULL);
-}
-
-/* ---- deploy
- * --------------------------------------------------------------------------------------------------------------------------------
- */
+/* ---- deploy ---- */
 
 struct deploying {
-    struct progress bar;
+    struct progress_bar bar;
     const char *path;
     const struct key_pair *keys;
     struct manifest manifest;
@@ -117,36 +81,38 @@ static void show_stages(struct deploying *d, const json_t *stages)
     json_t *s;
     json_array_foreach(stages, i, s)
     {
-        const char *state = text_member(s, "state");
+        const char *state = string_member(s, "state");
         for (size_t k = 0; k < 5; k++)
-            if (strcmp(order[k], state) == 0 && k < least)
+            if (k < least && strcmp(order[k], state) == 0)
                 least = k;
     }
     json_array_foreach(stages, i, s)
     {
         double of = number_member(s, "total_bytes"), got = number_member(s, "done_bytes");
-        bool here = strcmp(text_member(s, "state"), order[least]) == 0;
+        bool here = strcmp(string_member(s, "state"), order[least]) == 0;
         size_t n = strlen(each);
         if (here && of > 0)
-            snprintf(each + n, sizeof each - n, " %s %s/%s", text_member(s, "agent"),
-                     text_bytes(got), text_bytes(of));
+            snprintf(each + n, sizeof each - n, " %s %s/%s", string_member(s, "agent"),
+                     shown_bytes(got).s, shown_bytes(of).s);
         else
-            snprintf(each + n, sizeof each - n, " %s %s", text_member(s, "agent"),
-                     text_member(s, "state"));
+            snprintf(each + n, sizeof each - n, " %s %s", string_member(s, "agent"),
+                     string_member(s, "state"));
         done += here ? got : 0;
         total += here ? of : 0;
     }
-    progress_show(&d->bar, text_format("%s:%s", order[least], each), done, total);
+    char what[240];
+    snprintf(what, sizeof what, "%s:%s", order[least], each);
+    progress_show(&d->bar, what, done, total);
 }
 
 static int on_progress(void *ctx, const json_t *part, struct err *e)
 {
     struct deploying *d = ctx;
-    const char *phase = text_member(part, "phase");
+    const char *phase = string_member(part, "phase");
     if (strcmp(phase, "upload") == 0) {
         progress_show(&d->bar, "uploading", 0, 0);
         int rc = d->upload ? 0 : upload_open(d->path, &d->manifest, d->keys, &d->upload, e);
-        return rc < 0 ? rc : upload_send(d->upload, part, &d->uploaded_bytes, e);
+        return rc == 0 ? upload_send(d->upload, part, &d->uploaded_bytes, e) : rc;
     }
     if (json_object_get(part, "stages"))
         show_stages(d, json_object_get(part, "stages"));
@@ -177,8 +143,8 @@ static json_t *options_of(const struct invocation *in, const char *real_path, ui
     char host[HOST_ID];
     host_id(host);
     json_t *o = json_pack("{s:s, s:s}", "source_machine", host, "source_path", real_path);
-    static const char *const texts[] = {"agents", "layers", "compute"};
-    for (size_t i = 0; i < 3; i++)
+    static const char *const texts[] = {"agents", "layers", "compute", "wire"};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if (invocation_option(in, texts[i]))
             json_object_set_new(o, texts[i], json_string(invocation_option(in, texts[i])));
     if (context)
@@ -212,9 +178,9 @@ static int add_plan(const char *file, json_t *options, struct err *e)
     return rc;
 }
 
-static int deploy(const struct invocation *in, struct client *client, struct deploying *d,
-                  const struct buffer *manifest, const char *real_path, json_t **result,
-                  struct err *e)
+static int deploy_ask(const struct invocation *in, struct client *client, struct deploying *d,
+                      const struct buffer *manifest, const char *real_path, json_t **result,
+                      struct err *e)
 {
     char name[256];
     uint64_t context, slice, sequences;
@@ -271,21 +237,21 @@ static int run_deploy(struct invocation *in, struct err *e)
         (rc = model_manifest_make(d.path, &d.bar, &manifest, e)) == 0 &&
         (rc = manifest_decode(manifest.data, manifest.size, &arena, &d.manifest, e)) == 0) {
         d.keys = &client_context(client)->admin;
-        rc = deploy(in, client, &d, &manifest, real_path, &result, e);
+        rc = deploy_ask(in, client, &d, &manifest, real_path, &result, e);
     }
     progress_end(&d.bar);
     upload_close(&d.upload);
     if (rc == 0 && in->json) {
         rc = invocation_print_json(in, json_incref(result), e);
     } else if (rc == 0) {
-        print_stages(result);
+        rc = deployment_print_stages(result, e);
         printf("\n%s serves; context %s tokens%s, %s uploaded\n  hpctl run %s \"Hello\"\n  curl "
                "%s%s/v1/models\n",
-               text_member(result, "name"), text_member(result, "context"),
+               string_member(result, "name"), shown_member(result, "context").s,
                invocation_option(in, "plan") && !invocation_option(in, "max-context")
                    ? " (the plan's prompt; --max-context N for more)"
                    : "",
-               text_bytes((double)d.uploaded_bytes), text_member(result, "name"),
+               shown_bytes((double)d.uploaded_bytes).s, string_member(result, "name"),
                client_context(client)->api_key[0] ? "-H \"Authorization: Bearer $HP_API_KEY\" "
                                                   : "",
                client_context(client)->http);
@@ -295,94 +261,6 @@ static int run_deploy(struct invocation *in, struct err *e)
     arena_free(&arena);
     buffer_free(&manifest);
     free(real_path);
-    return rc;
-}
-
-/* ---- ps, describe, undeploy
- * ------------------------------------------------------------------------------------------------------------------
- */
-
-static int ask_once(const struct invocation *in, const char *verb, json_t *arguments,
-                    json_t **result, struct err *e)
-{
-    return client_get_once(invocation_option(in, "context"), verb, arguments, result, e);
-}
-
-static int run_ps(struct invocation *in, struct err *e)
-{
-    static const char *const columns[] = {"NAME",        "STATE",    "MODEL",   ">STAGES",
-                                          "AGENTS",      ">CONTEXT", ">ACTIVE", ">WAITING",
-                                          ">GENERATION", "WHY",      NULL};
-    json_t *list = NULL, *d, *s;
-    size_t i, k;
-    int rc = ask_once(in, "deployment.ls", NULL, &list, e);
-    if (rc < 0)
-        return rc;
-    if (in->json)
-        return invocation_print_json(in, list, e);
-    struct table *t = table_create(columns);
-    json_array_foreach(list, i, d)
-    {
-        char agents[256] = "";
-        const json_t *stages = json_object_get(d, "stages");
-        json_array_foreach(stages, k, s)
-        {
-            size_t n = strlen(agents);
-            snprintf(agents + n, sizeof agents - n, "%s%s", k ? "," : "", text_member(s, "agent"));
-        }
-        const char *row[] = {text_member(d, "name"),
-                             text_member(d, "state"),
-                             text_member(d, "model"),
-                             text_format("%zu", json_array_size(stages)),
-                             agents,
-                             text_member(d, "context"),
-                             text_member(d, "sequences_active"),
-                             text_member(d, "sequences_waiting"),
-                             text_member(d, "generation"),
-                             text_member(d, "text")};
-        table_row(t, row);
-    }
-    table_print(&t, "nothing is deployed; `hpctl deploy MODEL.gguf` does it");
-    json_decref(list);
-    return 0;
-}
-
-static int run_describe(struct invocation *in, struct err *e)
-{
-    json_t *d = NULL;
-    int rc =
-        ask_once(in, "deployment.describe", json_pack("{s:s}", "name", in->arguments[0]), &d, e);
-    if (rc < 0)
-        return rc;
-    rc = prefill_view_draw(d, invocation_option(in, "svg"), invocation_option(in, "trace"), e);
-    if (rc < 0) {
-        json_decref(d);
-        return rc;
-    }
-    if (in->json)
-        return invocation_print_json(in, d, e);
-    static const char *const keys[] = {"name",          "state",     "text",    "model",
-                                       "model_id",      "compute",   "context", "kv_tokens",
-                                       "max_sequences", "generation"};
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        printf("%-14s %s\n", keys[i], text_member(d, keys[i]));
-    printf("\n");
-    print_stages(d);
-    prefill_view_print(d);
-    json_decref(d);
-    return 0;
-}
-
-static int run_undeploy(struct invocation *in, struct err *e)
-{
-    json_t *result = NULL;
-    int rc = ask_once(in, "undeploy", json_pack("{s:s}", "name", in->arguments[0]), &result, e);
-    if (rc == 0 && in->json)
-        return invocation_print_json(in, result, e);
-    if (rc == 0)
-        printf("%s is gone; its weights stay in the agents' stores (`hpctl weights ls`)\n",
-               in->arguments[0]);
-    json_decref(result);
     return rc;
 }
 
@@ -399,6 +277,10 @@ static const struct command_option deploy_options[] = {
      "answered at once; more wait (default: what the KV cache is good for, at most 32)", 0},
     {"compute", "f32|auto",
      "f32: float32 throughout; auto: the fastest path of the device (default)", 0},
+    {"wire", "f32|f16|bf16|auto",
+     "as what activations cross between stages: f32 (default); f16 or bf16, half the bytes; auto: "
+     "f16 where a link holds the plan up",
+     0},
     {"slice", "S", "tokens of a prompt slice (default: planned)", 0},
     {"upload", NULL, "send the bytes even where agents could read the file themselves", 0},
     {"wait", NULL, "return when it serves (this is what happens anyway)", 0},
@@ -406,16 +288,6 @@ static const struct command_option deploy_options[] = {
     {"cluster-context", "NAME", "the old name of --context", 0},
     {0},
 };
-static const struct command_option context_options[] = {
-    {"context", "NAME", "of the cluster (default: the current one)", 0}, {0}};
-
-static const struct command_option describe_options[] = {
-    {"svg", "FILE", "draw the last prompt, planned above measured", 0},
-    {"trace", "FILE", "the same as a Chrome trace (chrome://tracing, Perfetto)", 0},
-    {"context", "NAME", "of the cluster (default: the current one)", 0},
-    {0},
-};
-
 const struct command deploy_verbs[] = {
     {"deploy", "MODEL", 1, 1, "bring a model file or folder to life on the cluster",
      "Reads the model's header, plans where its layers go, moves the bytes that each agent lacks, "
@@ -424,14 +296,5 @@ const struct command deploy_verbs[] = {
      "a0,a1,a2\n  hpctl deploy model.gguf --layers 0-8:a0,9-17:a1 --max-context 4096 -o json\n  "
      "hpctl deploy model.gguf --plan plan.json",
      deploy_options, run_deploy, false},
-    {"ps", "", 0, 0, "list deployments", NULL, "  hpctl ps\n  hpctl ps -o json", context_options,
-     run_ps, false},
-    {"describe", "NAME", 1, 1,
-     "show one deployment: stages, memory, what its last prompt took and should have taken", NULL,
-     "  hpctl describe llama\n  hpctl describe llama -o json\n  hpctl describe llama --trace "
-     "prompt.json",
-     describe_options, run_describe, false},
-    {"undeploy", "NAME", 1, 1, "end a deployment", NULL, "  hpctl undeploy llama", context_options,
-     run_undeploy, false},
     {0},
 };

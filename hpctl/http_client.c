@@ -10,9 +10,11 @@
 #include "common/env.h"
 #include "hpctl/client.h"
 #include "hpctl/reach.h"
+#include "hpctl/sse.h"
 
 struct exchange {
-    struct buffer pending; /* of an event, or the whole answer */
+    struct buffer whole; /* an answer that is no stream */
+    struct sse stream;
     http_event_fn on_event;
     void *ctx;
     struct err *e;
@@ -44,37 +46,17 @@ static int error_of_json(const json_t *value, long status, struct err *e)
     return err_set(e, rc, "%s", message ? message : "the gateway refused without saying why");
 }
 
-static int take_event(struct exchange *x, const char *data, size_t n)
+static int on_data(void *ctx, const char *data, size_t n, struct err *e)
 {
-    if (n == 6 && memcmp(data, "[DONE]", 6) == 0)
+    struct exchange *x = ctx;
+    if (strcmp(data, "[DONE]") == 0)
         return 0;
     json_t *event = json_loadb(data, n, 0, NULL);
     if (!event)
-        return err_set(x->e, HP_EPROTO, "the gateway sent an event that is not JSON");
-    int rc = json_object_get(event, "error") ? error_of_json(event, 200, x->e)
-                                             : x->on_event(x->ctx, event, x->e);
+        return err_set(e, HP_EPROTO, "the gateway sent an event that is not JSON");
+    int rc = json_object_get(event, "error") ? error_of_json(event, 200, e)
+                                             : x->on_event(x->ctx, event, e);
     json_decref(event);
-    return rc;
-}
-
-/* Hands out every whole event that has come so far. */
-static int take_events(struct exchange *x)
-{
-    int rc = 0;
-    size_t from = 0;
-    for (const uint8_t *end;
-         rc == 0 && from < x->pending.size &&
-         (end = memmem(x->pending.data + from, x->pending.size - from, "\n\n", 2));) {
-        const char *line = (const char *)x->pending.data + from;
-        size_t n = (size_t)(end - (x->pending.data + from));
-        if (n > 6 && memcmp(line, "data: ", 6) == 0)
-            rc = take_event(x, line + 6, n - 6);
-        from += n + 2;
-    }
-    if (from) {
-        memmove(x->pending.data, x->pending.data + from, x->pending.size - from);
-        x->pending.size -= from;
-    }
     return rc;
 }
 
@@ -82,10 +64,11 @@ static size_t on_bytes(char *bytes, size_t size, size_t count, void *ctx)
 {
     struct exchange *x = ctx;
     long status = 0;
-    buffer_append(&x->pending, bytes, size * count);
     curl_easy_getinfo(x->curl, CURLINFO_RESPONSE_CODE, &status);
     if (x->on_event && status == 200)
-        x->rc = take_events(x);
+        x->rc = sse_take(&x->stream, bytes, size * count, on_data, x, x->e);
+    else
+        buffer_append(&x->whole, bytes, size * count);
     return x->rc < 0 ? 0 : size * count;
 }
 
@@ -112,7 +95,7 @@ static void hint_where_to_look(const struct context *where, struct err *e)
                     "its API starts with the first key: `hpctl key create NAME`");
 }
 
-static int refused(const struct exchange *x, const json_t *answer)
+static int answer_refused(const struct exchange *x, const json_t *answer)
 {
     const char *own = getenv("HP_API_KEY");
     int rc = error_of_json(answer, x->status, x->e);
@@ -124,8 +107,8 @@ static int refused(const struct exchange *x, const json_t *answer)
     return rc;
 }
 
-static int finish(struct exchange *x, CURLcode code, const struct context *where, const char *url,
-                  json_t **result)
+static int exchange_finish(struct exchange *x, CURLcode code, const struct context *where,
+                           const char *url, json_t **result)
 {
     long status = 0;
     curl_easy_getinfo(x->curl, CURLINFO_RESPONSE_CODE, &status);
@@ -141,9 +124,9 @@ static int finish(struct exchange *x, CURLcode code, const struct context *where
         return x->e->code;
     }
     json_t *value = status != 200 || !x->on_event
-                        ? json_loadb((const char *)x->pending.data, x->pending.size, 0, NULL)
+                        ? json_loadb(buffer_cstr(&x->whole), x->whole.size, 0, NULL)
                         : NULL;
-    int rc = status == 200 ? 0 : refused(x, value);
+    int rc = status == 200 ? 0 : answer_refused(x, value);
     if (rc == 0 && result && !x->on_event)
         *result = json_incref(value);
     json_decref(value);
@@ -182,7 +165,7 @@ static int exchange_run(struct exchange *x, const struct context *where, const c
     curl_easy_setopt(x->curl, CURLOPT_NOPROGRESS, 0L);
     curl_easy_setopt(x->curl, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(x->curl, CURLOPT_NOPROXY, "*");
-    int rc = finish(x, curl_easy_perform(x->curl), where, url, result);
+    int rc = exchange_finish(x, curl_easy_perform(x->curl), where, url, result);
     sigaction(SIGINT, &before, NULL);
     curl_slist_free_all(headers);
     return rc;
@@ -193,7 +176,7 @@ int http_answers(const struct context *where, struct err *e)
     char url[400];
     struct exchange x = {.e = e, .curl = curl_easy_init()};
     if (!x.curl)
-        return err_set(e, HP_ENOMEM, "out of memory for a request");
+        return err_no_memory(e, "a request");
     snprintf(url, sizeof url, "%s/health", where->http);
     curl_easy_setopt(x.curl, CURLOPT_URL, url);
     curl_easy_setopt(x.curl, CURLOPT_WRITEFUNCTION, on_bytes);
@@ -202,9 +185,10 @@ int http_answers(const struct context *where, struct err *e)
     curl_easy_setopt(x.curl, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(x.curl, CURLOPT_NOPROXY, "*");
     interrupted = 0;
-    int rc = finish(&x, curl_easy_perform(x.curl), where, url, NULL);
+    int rc = exchange_finish(&x, curl_easy_perform(x.curl), where, url, NULL);
     curl_easy_cleanup(x.curl);
-    buffer_free(&x.pending);
+    buffer_free(&x.whole);
+    sse_free(&x.stream);
     return rc;
 }
 
@@ -239,17 +223,19 @@ int http_post(struct context *where, const char *path, json_t *body, http_event_
     char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
     json_decref(body);
     int rc = x.curl && text ? exchange_run(&x, where, path, text, result)
-                            : err_set(e, HP_ENOMEM, "out of memory for a request");
+                            : err_no_memory(e, "a request");
     const char *own = getenv("HP_API_KEY");
     if (rc == HP_EDENIED && x.status == 401 && !(own && *own) && !interrupted &&
         (rc = api_key_make(where, e)) == 0) {
-        x.pending.size = 0;
+        x.whole.size = 0;
+        sse_free(&x.stream);
         *e = (struct err){0};
         rc = exchange_run(&x, where, path, text, result);
     }
     if (x.curl)
         curl_easy_cleanup(x.curl);
-    buffer_free(&x.pending);
+    buffer_free(&x.whole);
+    sse_free(&x.stream);
     free(text);
     return rc;
 }

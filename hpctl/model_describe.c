@@ -58,9 +58,7 @@ static uint64_t file_bytes(const struct model *m)
     return sum;
 }
 
-/* ---- JSON
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- JSON ---- */
 
 /* Text of a file that may not be UTF-8. */
 static json_t *text_json(const char *s)
@@ -77,7 +75,10 @@ static void set_u64(json_t *o, const char *key, uint64_t v)
 static json_t *rope_json(const struct rope_config *r)
 {
     json_t *o = json_object(), *factors = r->factors ? json_array() : json_null();
-    json_object_set_new(o, "style", json_string(r->style == ROPE_PAIRS ? "pairs" : "halves"));
+    json_object_set_new(o, "style",
+                        json_string(r->style == ROPE_PAIRS  ? "pairs"
+                                    : r->style == ROPE_NONE ? "none"
+                                                            : "halves"));
     set_u64(o, "dims", (uint64_t)r->dims);
     json_object_set_new(o, "base", json_real(r->base));
     json_object_set_new(o, "scale", json_real(r->scale));
@@ -142,6 +143,23 @@ static json_t *tokenizer_json(struct model *m)
     return o;
 }
 
+/* The values that cross the border after a layer: [{"name", "type", "shape": ["tokens", 64]}]. */
+static json_t *outputs_json(const struct graph *g, const struct graph_layer *l)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < l->n_outputs; i++) {
+        const struct graph_value *v = &g->values[l->outputs[i]];
+        json_t *shape = json_array();
+        for (int d = 0; d < v->n_dims; d++)
+            json_array_append_new(shape, v->dims[d].size
+                                             ? json_integer((json_int_t)v->dims[d].size)
+                                             : json_string(g->symbols[v->dims[d].symbol]));
+        json_array_append_new(list, json_pack("{s:s, s:s, s:o}", "name", v->name, "type",
+                                              dtype_info(v->dtype)->name, "shape", shape));
+    }
+    return list;
+}
+
 static json_t *layers_json(const struct graph *g)
 {
     json_t *list = json_array();
@@ -154,6 +172,7 @@ static json_t *layers_json(const struct graph *g)
         set_u64(o, "state_bytes_per_token", l->state_bytes_per_token);
         set_u64(o, "output_bytes_per_token", l->output_bytes_per_token);
         json_object_set_new(o, "flops_per_token", json_real(l->flops_per_token));
+        json_object_set_new(o, "outputs", outputs_json(g, l));
         json_array_append_new(list, o);
     }
     return list;
@@ -192,13 +211,12 @@ static json_t *describe_json(struct model *m)
     return o;
 }
 
-/* ---- for a person
- * ---------------------------------------------------------------------------------------------- */
+/* ---- for a person ---- */
 
 /* Text of a file, on one line, without what could move a terminal's cursor. */
 static void print_plain(const char *s, size_t max)
 {
-    for (size_t i = 0; s[i] && i < max; i++) {
+    for (size_t i = 0; i < max && s[i]; i++) {
         unsigned char c = (unsigned char)s[i];
         if (c == '\n')
             fputs("\\n", stdout);
@@ -223,6 +241,10 @@ static void print_config(const struct model_config *c)
            "sizes", c->width, c->n_blocks, c->n_heads, c->n_kv_heads, c->head_dim, c->mlp_width);
     printf("%-14s %d tokens%s, context %d\n", "vocabulary", c->vocabulary,
            c->tied_embeddings ? " (head tied to embedding)" : "", c->context);
+    if (c->rope.style == ROPE_NONE) {
+        print_row("positions", "learned");
+        return;
+    }
     printf("%-14s base %g over %d dimensions", "rope", c->rope.base, c->rope.dims);
     if (c->rope.scale != 1)
         printf(", positions divided by %g", c->rope.scale);

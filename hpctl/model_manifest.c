@@ -1,7 +1,7 @@
 #include "hpctl/model_manifest.h"
 
 #include "hpctl/context.h"
-#include "hpctl/table.h"
+#include "hpctl/progress.h"
 #include "model/manifest_build.h"
 
 static int on_hashing(void *ctx, uint64_t done, uint64_t total)
@@ -10,7 +10,8 @@ static int on_hashing(void *ctx, uint64_t done, uint64_t total)
     return 0;
 }
 
-int model_manifest_make(const char *path, struct progress *bar, struct buffer *out, struct err *e)
+int model_manifest_make(const char *path, struct progress_bar *bar, struct buffer *out,
+                        struct err *e)
 {
     struct model *model;
     char cache[2100];

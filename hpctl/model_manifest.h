@@ -5,10 +5,11 @@
 #include "common/bytes.h"
 #include "common/status.h"
 
-struct progress;
+struct progress_bar;
 
 /* Reads the whole model once; the chunks' names are kept in the user's state folder, so that the
  * next time is quick. Errors of model_open and manifest_build. */
-int model_manifest_make(const char *path, struct progress *bar, struct buffer *out, struct err *e);
+int model_manifest_make(const char *path, struct progress_bar *bar, struct buffer *out,
+                        struct err *e);
 
 #endif

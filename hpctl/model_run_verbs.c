@@ -5,27 +5,29 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/backend/backend.h"
+#include "agent/engine/local.h"
 #include "common/npy.h"
-#include "hpctl/embedded.h"
 #include "hpctl/model_live.h"
 #include "hpctl/verbs.h"
 #include "model/model.h"
 
 /* A model, and ids to run through it. */
-struct run {
+struct model_run {
     struct model *model;
-    struct embedded_chain *chain;
-    struct buffer ids; /* u32 each */
+    struct device *device;
+    struct local_chain *chain; /* stages that are joined as agents would be */
+    struct buffer ids;         /* u32 each */
     uint32_t n_ids, slice, vocabulary;
 };
 
-static const uint32_t *run_ids(const struct run *r)
+static const uint32_t *run_ids(const struct model_run *r)
 {
     return (const uint32_t *)(const void *)r->ids.data;
 }
 
 /* "1,2,3" as `model tokenize` prints them. */
-static int parse_ids(const char *text, uint32_t vocabulary, struct run *r, struct err *e)
+static int parse_ids(const char *text, uint32_t vocabulary, struct model_run *r, struct err *e)
 {
     for (const char *at = text;;) {
         char *end;
@@ -44,12 +46,13 @@ static int parse_ids(const char *text, uint32_t vocabulary, struct run *r, struc
             break;
         at = end + 1;
     }
-    return r->ids.failed ? err_set(e, HP_ENOMEM, "no memory for the ids") : 0;
+    return r->ids.failed ? err_no_memory(e, "the ids") : 0;
 }
 
-static void run_close(struct run *r)
+static void run_close(struct model_run *r)
 {
-    embedded_chain_close(&r->chain);
+    local_chain_close(&r->chain);
+    device_close(&r->device);
     model_close(&r->model);
     buffer_free(&r->ids);
 }
@@ -65,7 +68,7 @@ static int option_range(const struct invocation *in, const char *name, uint64_t 
 }
 
 /* Opens model and chain as the options say; `more` tokens follow the ids. */
-static int run_open(const struct invocation *in, uint64_t more, struct run *r, struct err *e)
+static int run_open(const struct invocation *in, uint64_t more, struct model_run *r, struct err *e)
 {
     static const char *const computes[] = {"auto", "f32", NULL};
     const char *ids;
@@ -86,30 +89,32 @@ static int run_open(const struct invocation *in, uint64_t more, struct run *r, s
         return err_set(e, HP_EINVAL, "%u ids and %llu new tokens are more than the context of %d",
                        r->n_ids, (unsigned long long)more, config->context);
     r->slice = slice ? (uint32_t)slice : r->n_ids;
-    struct embedded_chain_config chain = {.model = r->model,
-                                          .n_stages = (int)stages,
-                                          .slice = r->slice,
-                                          .f32 = compute == 1,
-                                          .n_threads = (int)threads,
-                                          .max_tokens = r->n_ids + (uint32_t)more};
-    return embedded_chain_open(&chain, &r->chain, e);
+    struct device_config device = {
+        .backend = "cpu", .n_threads = (int)threads, .kernels = invocation_option(in, "kernels")};
+    if ((rc = device_open(&device, &r->device, e)) < 0)
+        return rc;
+    struct local_config chain = {.model = r->model,
+                                 .device = r->device,
+                                 .n_stages = (int)stages,
+                                 .slice = r->slice,
+                                 .compute = compute == 1 ? COMPUTE_F32 : COMPUTE_AUTO,
+                                 .max_tokens = r->n_ids + (uint32_t)more};
+    return local_chain_open(&chain, &r->chain, e);
 }
 
-/* ---- logits
- * -----------------------------------------------------------------------------------------------------
- */
+/* ---- logits ---- */
 
 /* Each slice's logits go to `each` as they come. */
-static int each_slice(struct run *r,
+static int each_slice(struct model_run *r,
                       int (*each)(void *ctx, const float *logits, uint32_t rows, struct err *e),
                       void *ctx, struct err *e)
 {
     float *logits =
         calloc((size_t)(r->slice < r->n_ids ? r->slice : r->n_ids) * r->vocabulary, sizeof *logits);
-    int rc = logits ? 0 : err_set(e, HP_ENOMEM, "no memory for the logits of %u tokens", r->slice);
+    int rc = logits ? 0 : err_no_memory(e, "the logits of %u tokens", r->slice);
     for (uint32_t at = 0; at < r->n_ids && rc == 0; at += r->slice) {
         uint32_t n = r->n_ids - at < r->slice ? r->n_ids - at : r->slice;
-        rc = embedded_chain_logits(r->chain, run_ids(r) + at, n, logits, e);
+        rc = local_chain_run(r->chain, run_ids(r) + at, n, n, logits, e);
         if (rc == 0)
             rc = each(ctx, logits, n, e);
     }
@@ -140,7 +145,7 @@ static int rows_to_json(void *ctx, const float *logits, uint32_t rows, struct er
     return 0;
 }
 
-static int logits_to_file(struct run *r, const char *path, struct err *e)
+static int logits_to_file(struct model_run *r, const char *path, struct err *e)
 {
     struct npy_writer *w;
     int rc = npy_writer_open(path, r->n_ids, r->vocabulary, &w, e);
@@ -164,7 +169,7 @@ static int check_source(const struct invocation *in, struct err *e)
 
 static int logits_verb(struct invocation *in, struct err *e)
 {
-    struct run r = {0};
+    struct model_run r = {0};
     int source = check_source(in, e);
     if (source < 0 || invocation_flag(in, "deployment"))
         return source < 0 ? source : model_live_logits(in, e);
@@ -187,12 +192,10 @@ static int logits_verb(struct invocation *in, struct err *e)
     return rc;
 }
 
-/* ---- greedy
- * -----------------------------------------------------------------------------------------------------
- */
+/* ---- greedy ---- */
 
-static int print_tokens(const struct invocation *in, struct run *r, const uint32_t *ids, uint32_t n,
-                        struct err *e)
+static int print_tokens(const struct invocation *in, struct model_run *r, const uint32_t *ids,
+                        uint32_t n, struct err *e)
 {
     const struct tokenizer *t;
     struct buffer text = {0};
@@ -216,21 +219,21 @@ static int print_tokens(const struct invocation *in, struct run *r, const uint32
 
 static int greedy_verb(struct invocation *in, struct err *e)
 {
-    struct run r = {0};
+    struct model_run r = {0};
     uint64_t tokens;
     const char *unused;
     int rc = check_source(in, e);
     if (rc < 0 || invocation_flag(in, "deployment"))
-        return rc < 0 ? rc : model_live_greedy(in, e);
+        return rc == 0 ? model_live_greedy(in, e) : rc;
     rc = invocation_required(in, "tokens", &unused, e);
     if (rc < 0 || (rc = option_range(in, "tokens", 1, 1, 1 << 24, &tokens, e)) < 0)
         return rc;
     rc = run_open(in, tokens, &r, e);
     uint32_t *ids = calloc(tokens, sizeof *ids);
     if (rc == 0 && !ids)
-        rc = err_set(e, HP_ENOMEM, "no memory for %llu tokens", (unsigned long long)tokens);
+        rc = err_no_memory(e, "%llu tokens", (unsigned long long)tokens);
     if (rc == 0)
-        rc = embedded_chain_greedy(r.chain, run_ids(&r), r.n_ids, ids, (uint32_t)tokens, e);
+        rc = local_chain_greedy(r.chain, run_ids(&r), r.n_ids, ids, (uint32_t)tokens, e);
     if (rc == 0)
         rc = print_tokens(in, &r, ids, (uint32_t)tokens, e);
     free(ids);
@@ -244,6 +247,8 @@ static int greedy_verb(struct invocation *in, struct err *e)
         {"slice", "S", "tokens of a slice (all at once)", 0},                                      \
         {"compute", "f32|auto", "float32 throughout, or the fastest path of this CPU (auto)", 0},  \
         {"threads", "N", "threads to compute with (as many as cores)", 0},                         \
+        {"kernels", "NAME",                                                                        \
+         "avx512_bf16, avx512, avx2, or plain: the reference in plain loops (the CPU's best)", 0}, \
     {                                                                                              \
         "deployment", "NAME", "on the live agents of this deployment instead of a file", 0         \
     }
@@ -259,10 +264,10 @@ const struct command model_run_verbs[] = {
      .max_arguments = 1,
      .summary = "compute the logits of every position of a prompt",
      .details = "Writes float32 [tokens, vocabulary] as NumPy's .npy, or as JSON with -o json.",
-     .examples = "hpctl model logits model.gguf --ids 1,15043,3186 -o logits.npy\n"
-                 "hpctl model logits model.gguf --ids 1,15043,3186 --compute f32 --stages 3 "
+     .examples = "  hpctl model logits model.gguf --ids 1,15043,3186 -o logits.npy\n"
+                 "  hpctl model logits model.gguf --ids 1,15043,3186 --compute f32 --stages 3 "
                  "--slice 2 -o logits.npy\n"
-                 "hpctl model logits --deployment demo --ids 1,15043,3186 -o logits.npy",
+                 "  hpctl model logits --deployment demo --ids 1,15043,3186 -o logits.npy",
      .options = logits_options,
      .run = logits_verb,
      .makes_file = true},
@@ -271,8 +276,8 @@ const struct command model_run_verbs[] = {
      .min_arguments = 0,
      .max_arguments = 1,
      .summary = "continue a prompt with the likeliest token, exactly --tokens times",
-     .examples = "hpctl model greedy model.gguf --ids 1,15043 --tokens 16\n"
-                 "hpctl model greedy model.gguf --ids 1,15043 --tokens 16 --compute f32 -o json",
+     .examples = "  hpctl model greedy model.gguf --ids 1,15043 --tokens 16\n"
+                 "  hpctl model greedy model.gguf --ids 1,15043 --tokens 16 --compute f32 -o json",
      .options = greedy_options,
      .run = greedy_verb},
     {0},

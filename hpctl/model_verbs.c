@@ -5,182 +5,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/fs.h"
 #include "common/json.h"
+#include "hpctl/model_convert.h"
 #include "hpctl/model_describe.h"
 #include "hpctl/verbs.h"
 #include "model/model.h"
 
-/* ---- pieces of JSON
- * -------------------------------------------------------------------------------------------- */
+/* ---- one value a line ---- */
 
-static json_t *ids_json(const struct buffer *ids)
-{
-    json_t *list = json_array();
-    for (size_t i = 0; i + sizeof(uint32_t) <= ids->size; i += sizeof(uint32_t)) {
-        uint32_t id;
-        memcpy(&id, ids->data + i, sizeof id);
-        json_array_append_new(list, json_integer(id));
-    }
-    return list;
-}
-
-/* {"text": …}, or an error where the text is not UTF-8. */
-static int text_json(const struct buffer *text, json_t **out, struct err *e)
-{
-    if (text->failed)
-        return err_set(e, HP_ENOMEM, "out of memory for the text");
-    json_t *s = json_stringn(text->data ? (const char *)text->data : "", text->size);
-    if (!s)
-        return err_set(e, HP_EINVAL, "the text is not UTF-8");
-    *out = json_object();
-    json_object_set_new(*out, "text", s);
-    return 0;
-}
-
-static int ids_from_json(const json_t *list, struct buffer *out, struct err *e)
-{
-    if (!json_is_array(list))
-        return err_set(e, HP_EINVAL, "expected a list of token ids");
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        const json_t *v = json_array_get(list, i);
-        json_int_t id = json_is_integer(v) ? json_integer_value(v) : -1;
-        if (id < 0 || id > UINT32_MAX)
-            return err_set(e, HP_EINVAL, "item %zu of the list is not a token id", i);
-        uint32_t narrow = (uint32_t)id;
-        buffer_append(out, &narrow, sizeof narrow);
-    }
-    return out->failed ? err_set(e, HP_ENOMEM, "out of memory for %zu ids", json_array_size(list))
-                       : 0;
-}
-
-/* "1,2,3", as `model tokenize` prints them. */
-static int ids_from_text(const char *text, struct buffer *out, struct err *e)
-{
-    while (*text) {
-        char *end;
-        errno = 0;
-        unsigned long long id = strtoull(text, &end, 10);
-        if (end == text || *text == '-' || errno || id > UINT32_MAX || (*end && *end != ',') ||
-            (*end == ',' && !end[1]))
-            return err_set(e, HP_EUSAGE, "--ids: \"%.40s\" does not begin with a token id", text);
-        uint32_t narrow = (uint32_t)id;
-        buffer_append(out, &narrow, sizeof narrow);
-        text = *end ? end + 1 : end;
-    }
-    return out->failed ? err_set(e, HP_ENOMEM, "out of memory for the ids") : 0;
-}
-
-/* ---- the three conversions: an input value to an object
- * -------------------------------------------------------- */
-
-struct conversion {
-    struct model *model;
-    const struct tokenizer *tokenizer;
-    bool add_special;           /* of tokenize */
-    bool add_generation_prompt; /* of render, where the input does not say */
-};
-typedef int (*convert_fn)(const struct conversion *c, const json_t *input, json_t **out,
-                          struct err *e);
-
-static int tokenize_bytes(const struct conversion *c, const char *text, size_t size, json_t **out,
-                          struct err *e)
-{
-    struct buffer ids = {0};
-    int rc = tokenizer_encode(c->tokenizer, text, size, c->add_special, &ids, e);
-    if (rc == 0 && ids.failed)
-        rc = err_set(e, HP_ENOMEM, "out of memory for the ids");
-    if (rc == 0) {
-        *out = json_object();
-        json_object_set_new(*out, "ids", ids_json(&ids));
-    }
-    buffer_free(&ids);
-    return rc;
-}
-
-static int tokenize(const struct conversion *c, const json_t *input, json_t **out, struct err *e)
-{
-    if (!json_is_string(input))
-        return err_set(e, HP_EINVAL, "expected a string");
-    return tokenize_bytes(c, json_string_value(input), json_string_length(input), out, e);
-}
-
-static int detokenize_ids(const struct conversion *c, const struct buffer *ids, json_t **out,
-                          struct err *e)
-{
-    struct buffer text = {0};
-    static const uint32_t none[1];
-    const uint32_t *first = ids->data ? (const uint32_t *)(const void *)ids->data : none;
-    int rc = tokenizer_decode(c->tokenizer, first, ids->size / sizeof(uint32_t), &text, e);
-    rc = rc < 0 ? rc : text_json(&text, out, e);
-    buffer_free(&text);
-    return rc;
-}
-
-static int detokenize(const struct conversion *c, const json_t *input, json_t **out, struct err *e)
-{
-    struct buffer ids = {0};
-    int rc = ids_from_json(input, &ids, e);
-    rc = rc < 0 ? rc : detokenize_ids(c, &ids, out, e);
-    buffer_free(&ids);
-    return rc;
-}
-
-/* An object's members beside its messages are variables of the template, such as tools. */
-static json_t *extra_variables(const json_t *input)
-{
-    if (!json_is_object(input))
-        return NULL;
-    json_t *extra = json_copy((json_t *)input);
-    json_object_del(extra, "messages");
-    json_object_del(extra, "add_generation_prompt");
-    return extra;
-}
-
-static int render_text(const struct conversion *c, const json_t *input, struct buffer *text,
-                       struct err *e)
-{
-    const json_t *messages = json_is_object(input) ? json_object_get(input, "messages") : input;
-    if (!json_is_array(messages))
-        return err_set(e, HP_EINVAL, "expected a list of messages, or an object with \"messages\"");
-    const json_t *prompt =
-        json_is_object(input) ? json_object_get(input, "add_generation_prompt") : NULL;
-    if (prompt && !json_is_boolean(prompt))
-        return err_set(e, HP_EINVAL, "\"add_generation_prompt\" is not true or false");
-    json_t *extra = extra_variables(input);
-    int rc =
-        model_chat_render(c->model, messages,
-                          prompt ? json_is_true(prompt) : c->add_generation_prompt, extra, text, e);
-    json_decref(extra);
-    return rc;
-}
-
-static int render(const struct conversion *c, const json_t *input, json_t **out, struct err *e)
-{
-    struct buffer text = {0}, ids = {0};
-    json_t *o = NULL;
-    int rc = render_text(c, input, &text, e);
-    rc = rc < 0 ? rc : text_json(&text, &o, e);
-    rc = rc < 0 ? rc
-                : tokenizer_encode(c->tokenizer, text.data ? (const char *)text.data : "",
-                                   text.size, false, &ids, e);
-    if (rc == 0 && ids.failed)
-        rc = err_set(e, HP_ENOMEM, "out of memory for the ids");
-    if (rc == 0)
-        json_object_set_new(o, "ids", ids_json(&ids));
-    else
-        json_decref(o);
-    buffer_free(&text);
-    buffer_free(&ids);
-    if (rc == 0)
-        *out = o;
-    return rc;
-}
-
-/* ---- one value a line
- * ------------------------------------------------------------------------------------------ */
-
-static int convert_line(const struct conversion *c, convert_fn convert, const char *line,
-                        size_t size, json_t **out, struct err *e)
+static int convert_line(const struct model_conversion *c, model_convert_fn convert,
+                        const char *line, size_t size, json_t **out, struct err *e)
 {
     json_error_t problem;
     json_t *input =
@@ -199,7 +34,7 @@ static json_t *error_json(const struct err *e)
     return o;
 }
 
-static int convert_lines(const struct conversion *c, convert_fn convert, struct err *e)
+static int convert_lines(const struct model_conversion *c, model_convert_fn convert, struct err *e)
 {
     char *line = NULL;
     size_t capacity = 0;
@@ -220,8 +55,7 @@ static int convert_lines(const struct conversion *c, convert_fn convert, struct 
                : 0;
 }
 
-/* ---- output of one value
- * --------------------------------------------------------------------------------------- */
+/* ---- output of one value ---- */
 
 /* JSON where it was asked for; otherwise the text as it is, or the ids in the form that --ids
  * takes. */
@@ -242,30 +76,9 @@ static int print_result(const struct invocation *in, json_t *result, struct err 
     return ferror(stdout) ? err_set(e, HP_EIO, "standard output: %s", strerror(errno)) : 0;
 }
 
-static int read_file(const char *path, struct buffer *out, struct err *e)
-{
-    bool standard = strcmp(path, "-") == 0;
-    FILE *f = standard ? stdin : fopen(path, "rb");
-    if (!f)
-        return err_set(e, errno == ENOENT ? HP_ENOENT : HP_EIO, "%s: %s", path, strerror(errno));
-    enum { STEP_BYTES = 1 << 16 };
-    size_t got = STEP_BYTES;
-    while (got == STEP_BYTES && !out->failed) {
-        uint8_t *p = buffer_extend(out, STEP_BYTES);
-        got = p ? fread(p, 1, STEP_BYTES, f) : 0;
-        out->size -= p ? STEP_BYTES - got : 0;
-    }
-    int rc = ferror(f) ? err_set(e, HP_EIO, "%s: %s", path, strerror(errno)) : 0;
-    if (rc == 0 && out->failed)
-        rc = err_set(e, HP_ENOMEM, "%s: out of memory", path);
-    if (!standard)
-        fclose(f);
-    return rc;
-}
+enum { INPUT_MAX_BYTES = 1 << 30 };
 
-/* ---- the verbs
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- the verbs ---- */
 
 /* Exactly one of the options that give the input. */
 static int one_input(const struct invocation *in, const char *const *names, struct err *e)
@@ -283,7 +96,7 @@ static int one_input(const struct invocation *in, const char *const *names, stru
     return err_hint(e, "see `hpctl %s --help`", in->command->path);
 }
 
-static int open_text(const struct invocation *in, struct conversion *c, struct err *e)
+static int open_text(const struct invocation *in, struct model_conversion *c, struct err *e)
 {
     int rc = model_open_text(in->arguments[0], &c->model, e);
     if (rc < 0)
@@ -297,25 +110,27 @@ static int open_text(const struct invocation *in, struct conversion *c, struct e
 static int run_tokenize(struct invocation *in, struct err *e)
 {
     static const char *const inputs[] = {"text", "file", "jsonl", NULL};
-    struct conversion c = {.add_special = !invocation_flag(in, "no-special")};
+    struct model_conversion c = {.add_special = !invocation_flag(in, "no-special")};
     const char *text = invocation_option(in, "text"), *file = invocation_option(in, "file");
     int rc = one_input(in, inputs, e);
-    rc = rc < 0 ? rc : open_text(in, &c, e);
+    if (rc == 0)
+        rc = open_text(in, &c, e);
     if (rc < 0)
         return rc;
     struct buffer bytes = {0};
     json_t *result = NULL;
     if (invocation_flag(in, "jsonl")) {
-        rc = convert_lines(&c, tokenize, e);
+        rc = convert_lines(&c, model_tokenize, e);
     } else {
-        rc = file ? read_file(file, &bytes, e) : 0;
+        rc = file ? fs_input_read(file, INPUT_MAX_BYTES, &bytes, e) : 0;
         if (rc == 0)
-            rc = tokenize_bytes(&c,
-                                !file        ? text
-                                : bytes.data ? (const char *)bytes.data
-                                             : "",
-                                file ? bytes.size : strlen(text), &result, e);
-        rc = rc < 0 ? rc : print_result(in, result, e);
+            rc = model_tokenize_bytes(&c,
+                                      !file        ? text
+                                      : bytes.data ? (const char *)bytes.data
+                                                   : "",
+                                      file ? bytes.size : strlen(text), &result, e);
+        if (rc == 0)
+            rc = print_result(in, result, e);
     }
     buffer_free(&bytes);
     model_close(&c.model);
@@ -325,19 +140,22 @@ static int run_tokenize(struct invocation *in, struct err *e)
 static int run_detokenize(struct invocation *in, struct err *e)
 {
     static const char *const inputs[] = {"ids", "jsonl", NULL};
-    struct conversion c = {0};
+    struct model_conversion c = {0};
     int rc = one_input(in, inputs, e);
-    rc = rc < 0 ? rc : open_text(in, &c, e);
+    if (rc == 0)
+        rc = open_text(in, &c, e);
     if (rc < 0)
         return rc;
     struct buffer ids = {0};
     json_t *result = NULL;
     if (invocation_flag(in, "jsonl")) {
-        rc = convert_lines(&c, detokenize, e);
+        rc = convert_lines(&c, model_detokenize, e);
     } else {
-        rc = ids_from_text(invocation_option(in, "ids"), &ids, e);
-        rc = rc < 0 ? rc : detokenize_ids(&c, &ids, &result, e);
-        rc = rc < 0 ? rc : print_result(in, result, e);
+        rc = model_ids_from_text(invocation_option(in, "ids"), &ids, e);
+        if (rc == 0)
+            rc = model_detokenize_ids(&c, &ids, &result, e);
+        if (rc == 0)
+            rc = print_result(in, result, e);
     }
     buffer_free(&ids);
     model_close(&c.model);
@@ -347,19 +165,23 @@ static int run_detokenize(struct invocation *in, struct err *e)
 static int run_render(struct invocation *in, struct err *e)
 {
     static const char *const inputs[] = {"messages", "jsonl", NULL};
-    struct conversion c = {.add_generation_prompt = invocation_flag(in, "add-generation-prompt")};
+    struct model_conversion c = {.add_generation_prompt =
+                                     invocation_flag(in, "add-generation-prompt")};
     int rc = one_input(in, inputs, e);
-    rc = rc < 0 ? rc : open_text(in, &c, e);
+    if (rc == 0)
+        rc = open_text(in, &c, e);
     if (rc < 0)
         return rc;
     json_t *messages = NULL, *result = NULL;
     struct json_at at;
     if (invocation_flag(in, "jsonl")) {
-        rc = convert_lines(&c, render, e);
+        rc = convert_lines(&c, model_render, e);
     } else {
         rc = json_load_at(invocation_option(in, "messages"), &messages, &at, e);
-        rc = rc < 0 ? rc : render(&c, messages, &result, e);
-        rc = rc < 0 ? rc : print_result(in, result, e);
+        if (rc == 0)
+            rc = model_render(&c, messages, &result, e);
+        if (rc == 0)
+            rc = print_result(in, result, e);
     }
     json_decref(messages);
     model_close(&c.model);

@@ -4,8 +4,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/fs.h"
 #include "common/plan.h"
-#include "hpctl/table.h"
+#include "hpctl/progress.h"
+#include "hpctl/timeline_files.h"
 #include "hpctl/verbs.h"
 #include "planners/coldstart/coldstart.h"
 
@@ -25,8 +27,7 @@ static const struct command_option plan_coldstart_options[] = {
     {0},
 };
 
-/* ---- the command line
- * -------------------------------------------------------------------------------------------- */
+/* ---- the command line ---- */
 
 static int read_count(const struct invocation *in, const char *name, int *out, struct err *e)
 {
@@ -68,58 +69,37 @@ static int read_options(const struct invocation *in, struct coldstart_options *o
     return 0;
 }
 
-/* ---- files
- * ---------------------------------------------------------------------------------------------------------
- */
-
-static int save(const char *file, const void *data, size_t size, struct err *e)
-{
-    FILE *f = fopen(file, "w");
-    if (!f)
-        return err_set(e, HP_EIO, "%s: cannot be written", file);
-    size_t written = fwrite(data, 1, size, f);
-    return fclose(f) == 0 && written == size
-               ? 0
-               : err_set(e, HP_EIO, "%s: writing failed: is the disk full?", file);
-}
+/* ---- files ---- */
 
 static bool keep_program(void *ctx, int sub_model, const char *text, size_t size)
 {
     char file[4096];
     struct err e = {0};
     snprintf(file, sizeof file, "%.4000s/sub-%03d.lp", (const char *)ctx, sub_model);
-    return save(file, text, size, &e) == 0;
+    return fs_file_write(file, text, size, 0666, &e) == 0;
 }
 
 static int save_pictures(const struct invocation *in, struct coldstart_result *r, const char *model,
                          struct err *e)
 {
     const char *svg = invocation_option(in, "svg"), *trace = invocation_option(in, "trace");
-    struct buffer b = {0};
     char title[200];
-    int rc = 0;
     snprintf(title, sizeof title, "%.100s, cold start by %s: %.4g ms", model, r->winner,
              r->latency_s * 1e3);
     r->timeline.title = title;
-    if (svg && (rc = timeline_write_svg(&r->timeline, &b)) == 0)
-        rc = save(svg, b.data, b.size, e);
-    b.size = 0;
-    if (rc == 0 && trace && (rc = timeline_write_trace(&r->timeline, &b)) == 0)
-        rc = save(trace, b.data, b.size, e);
+    int rc = timeline_save(&r->timeline, svg, trace, e);
     r->timeline.title = NULL;
-    buffer_free(&b);
-    return rc == HP_ENOMEM ? err_set(e, rc, "out of memory while drawing") : rc;
+    return rc;
 }
 
-/* ---- what a person sees
- * ---------------------------------------------------------------------------------------------- */
+/* ---- what a person sees ---- */
 
 struct telling {
-    struct progress bar;
+    struct progress_bar bar;
     bool milp;
 };
 
-static void tell(void *ctx, double progress, double best_s)
+static void progress_tell(void *ctx, double progress, double best_s)
 {
     struct telling *t = ctx;
     char what[64];
@@ -187,7 +167,7 @@ static int plan_coldstart_run(struct invocation *in, struct err *e)
     struct opgraph g = {0};
     struct coldstart_result result = {0};
     struct telling telling = {0};
-    struct coldstart_options o = {.env = &env_real, .tell = tell, .tell_ctx = &telling};
+    struct coldstart_options o = {.env = &env_real, .tell = progress_tell, .tell_ctx = &telling};
     const char *file;
     int rc;
     if ((rc = invocation_required(in, "graph", &file, e)) < 0 ||

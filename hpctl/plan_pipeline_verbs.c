@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "hpctl/timeline_files.h"
 #include "hpctl/verbs.h"
 #include "planners/pipeline/picture.h"
 #include "planners/pipeline/pipeline.h"
@@ -33,8 +34,7 @@ static const struct command_option pipeline_options[] = {
     {0},
 };
 
-/* ---- reading the command line
- * ------------------------------------------------------------------------------------------- */
+/* ---- reading the command line ---- */
 
 static int int_option(const struct invocation *in, const char *name, int fallback, int *out,
                       struct err *e)
@@ -55,7 +55,7 @@ static int read_devices(const char *text, const struct cluster *c, struct arena 
     char *list = arena_strdup(arena, text), *save = NULL;
     int *devices = arena_alloc(arena, strlen(text) + 1, sizeof *devices);
     if (!list || !devices)
-        return err_set(e, HP_ENOMEM, "out of memory while reading --devices");
+        return err_no_memory(e, "reading --devices");
     for (char *id = strtok_r(list, ",", &save); id; id = strtok_r(NULL, ",", &save)) {
         int d = cluster_find_device(c, id), node = cluster_find_node(c, id);
         if (d < 0 && node >= 0 && c->nodes[node].n_devices > 0)
@@ -111,9 +111,7 @@ static int read_words(const struct invocation *in, struct pipeline_request *rq, 
     return 0;
 }
 
-/* ---- what a person sees
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- what a person sees ---- */
 
 static void print_slices(const struct plan_pipeline *p)
 {
@@ -222,41 +220,20 @@ static int print_answer(const struct pipeline_request *rq, const struct pipeline
     return rc;
 }
 
-/* ---- files
- * ------------------------------------------------------------------------------------------------------------------
+/* ---- files ----
  */
-
-static int save(const char *file, struct buffer *b, struct err *e)
-{
-    FILE *f = b->failed ? NULL : fopen(file, "w");
-    if (!f)
-        return err_set(e, HP_EIO, "%s: cannot be written", file);
-    size_t written = fwrite(b->data, 1, b->size, f);
-    return fclose(f) == 0 && written == b->size
-               ? 0
-               : err_set(e, HP_EIO, "%s: writing failed: is the disk full?", file);
-}
 
 static int save_pictures(const struct invocation *in, const struct pipeline_request *rq,
                          const struct pipeline_answer *a, struct err *e)
 {
     const char *svg = invocation_option(in, "svg"), *trace = invocation_option(in, "trace");
     struct timeline t = {0};
-    struct buffer b = {0};
     char title[200];
-    int rc = 0;
     snprintf(title, sizeof title, "%s, %d tokens, %s: %.4g s", rq->profile->model, rq->tokens,
              pipeline_method_names[rq->method], a->makespan_s);
     t.title = title;
     pipeline_picture_add(&t, &a->plan, &a->schedule, "planned", true);
-    if (svg && (rc = timeline_write_svg(&t, &b)) == 0)
-        rc = save(svg, &b, e);
-    b.size = 0;
-    if (rc == 0 && trace && (rc = timeline_write_trace(&t, &b)) == 0)
-        rc = save(trace, &b, e);
-    if (rc == HP_ENOMEM)
-        err_set(e, rc, "out of memory while drawing");
-    buffer_free(&b);
+    int rc = timeline_save(&t, svg, trace, e);
     timeline_free(&t);
     return rc;
 }

@@ -132,8 +132,7 @@ static int give_answer(const struct invocation *in, const struct pools_request *
                        const struct pools_answer *answer, struct err *e)
 {
     json_t *plan = pools_answer_json(answer);
-    int rc = plan ? add_inputs(in, rq->workload, plan, e)
-                  : err_set(e, HP_ENOMEM, "out of memory while writing the plan");
+    int rc = plan ? add_inputs(in, rq->workload, plan, e) : err_no_memory(e, "writing the plan");
     if (rc < 0) {
         json_decref(plan);
         return rc;

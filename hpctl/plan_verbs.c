@@ -26,9 +26,7 @@ static const struct command_option check_options[] = {
     {0},
 };
 
-/* ---- pools
- * ----------------------------------------------------------------------------------------------------------
- */
+/* ---- pools ---- */
 
 static int judge_pools(const struct plan_pools *plan, const struct cluster *c,
                        const struct workload *w, const struct invocation *in, json_t **report,
@@ -79,9 +77,7 @@ static int check_pools(const struct invocation *in, const struct json_at *at, js
     return rc;
 }
 
-/* ---- pipeline
- * -------------------------------------------------------------------------------------------------------
- */
+/* ---- pipeline ---- */
 
 /* The rules that a plan breaks, as one sentence. */
 static int violations_as_error(const json_t *report, struct err *e)
@@ -127,9 +123,7 @@ static int check_pipeline(const struct invocation *in, const struct json_at *at,
     return rc;
 }
 
-/* ---- coldstart
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- coldstart ---- */
 
 static int check_coldstart(const struct invocation *in, const struct json_at *at, json_t **report,
                            struct err *e)
@@ -154,9 +148,7 @@ static int check_coldstart(const struct invocation *in, const struct json_at *at
     return 0;
 }
 
-/* ---- the verb
- * -------------------------------------------------------------------------------------------------------
- */
+/* ---- the verb ---- */
 
 static void print_report(const json_t *report)
 {

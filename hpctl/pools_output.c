@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include "common/bytes.h"
+#include "common/escape.h"
+#include "common/fs.h"
 #include "planners/timeline.h"
 
 static void print_stage(const struct plan_pools_stage *s)
@@ -122,57 +124,39 @@ void pools_answer_print(const struct pools_answer *a, const struct cluster *c,
     }
 }
 
-/* ---- picture
- * --------------------------------------------------------------------------------------------------------
- */
-
-/* A name as it may stand in SVG. */
-static const char *escaped(const char *name, char *to, size_t size)
-{
-    size_t n = 0;
-    for (; *name && n + 7 < size; name++) {
-        const char *entity = *name == '<'   ? "&lt;"
-                             : *name == '>' ? "&gt;"
-                             : *name == '&' ? "&amp;"
-                             : *name == '"' ? "&quot;"
-                                            : NULL;
-        if (entity)
-            n += (size_t)snprintf(to + n, size - n, "%s", entity);
-        else
-            to[n++] = *name;
-    }
-    to[n] = '\0';
-    return to;
-}
+/* ---- picture ---- */
 
 static void draw_pool(struct buffer *b, double x, double y, double width, int colour,
                       const char *model, int pipeline, int stage, const struct plan_pools_stage *s)
 {
-    char safe[256];
-    model = escaped(model, safe, sizeof safe);
     buffer_printf(b,
                   "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"34\" "
                   "fill=\"hsl(%d,55%%,%d%%)\" stroke=\"white\">",
                   x, y, width, colour * 67 % 360, 72 - 10 * stage);
+    buffer_printf(b, "<title>");
+    escape_xml(b, model);
     buffer_printf(b,
-                  "<title>%s, pipeline %d, stage %d: layers %d-%d, %d shares of 1/%d, %.3g ms a "
+                  ", pipeline %d, stage %d: layers %d-%d, %d shares of 1/%d, %.3g ms a "
                   "batch</title></rect>\n",
-                  model, pipeline, stage, s->first_layer, s->end_layer - 1, s->count, s->share,
+                  pipeline, stage, s->first_layer, s->end_layer - 1, s->count, s->share,
                   s->compute_s * 1e3);
-    if (width > 60)
-        buffer_printf(b, "<text x=\"%.1f\" y=\"%.1f\">%s %d.%d</text>\n", x + 4, y + 21, model,
-                      pipeline, stage);
+    if (width > 60) {
+        buffer_printf(b, "<text x=\"%.1f\" y=\"%.1f\">", x + 4, y + 21);
+        escape_xml(b, model);
+        buffer_printf(b, " %d.%d</text>\n", pipeline, stage);
+    }
 }
 
 static void draw_kind(struct buffer *b, const struct plan_pools *plan,
                       const struct cluster_pool *pool, double y)
 {
-    char safe[256];
     double x = 90, unit = 800.0 / (pool->count > 0 ? pool->count : 1);
+    buffer_printf(b, "<text x=\"8\" y=\"%.1f\">", y + 21);
+    escape_xml(b, pool->kind);
     buffer_printf(b,
-                  "<text x=\"8\" y=\"%.1f\">%s (%d)</text>\n<rect x=\"90\" y=\"%.1f\" "
-                  "width=\"800\" height=\"34\" fill=\"#eee\"/>\n",
-                  y + 21, escaped(pool->kind, safe, sizeof safe), pool->count, y);
+                  " (%d)</text>\n<rect x=\"90\" y=\"%.1f\" width=\"800\" height=\"34\" "
+                  "fill=\"#eee\"/>\n",
+                  pool->count, y);
     for (int m = 0; m < plan->n_models; m++)
         for (int i = 0; i < plan->models[m].n_pipelines; i++)
             for (int d = 0; d < plan->models[m].pipelines[i].n_stages; d++) {
@@ -201,14 +185,5 @@ int pools_picture_save(const struct plan_pools *plan, const struct cluster *c, c
     for (int k = 0; k < c->n_pools; k++)
         draw_kind(&b, plan, &c->pools[k], 34 + 50 * k);
     buffer_printf(&b, "</svg>\n");
-    int rc = 0;
-    FILE *f = b.failed ? NULL : fopen(file, "w");
-    if (b.failed)
-        rc = err_set(e, HP_ENOMEM, "out of memory while drawing");
-    else if (!f || fwrite(b.data, 1, b.size, f) != b.size)
-        rc = err_set(e, HP_EIO, "%s: cannot be written", file);
-    if (f && fclose(f) != 0 && rc == 0)
-        rc = err_set(e, HP_EIO, "%s: cannot be written", file);
-    buffer_free(&b);
-    return rc;
+    return fs_buffer_save(file, &b, e);
 }

@@ -3,15 +3,17 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "hpctl/shown.h"
 #include "hpctl/table.h"
+#include "hpctl/timeline_files.h"
 #include "planners/pipeline/picture.h"
 
-static const json_t *latest(const json_t *deployment)
+static const json_t *record_latest(const json_t *deployment)
 {
     return json_array_get(json_object_get(json_object_get(deployment, "prefill"), "records"), 0);
 }
 
-static double cell(const json_t *stage, const char *side, const char *what, size_t k)
+static double stage_cell(const json_t *stage, const char *side, const char *what, size_t k)
 {
     return json_number_value(
         json_array_get(json_object_get(json_object_get(stage, side), what), k));
@@ -23,7 +25,7 @@ static double compute_s(const json_t *stage, const char *side, size_t n)
 {
     double sum = 0;
     for (size_t k = 0; k < n; k++)
-        sum += cell(stage, side, "end_s", k) - cell(stage, side, "start_s", k);
+        sum += stage_cell(stage, side, "end_s", k) - stage_cell(stage, side, "start_s", k);
     return sum;
 }
 
@@ -31,65 +33,72 @@ static double hop_s(const json_t *stage, const json_t *next, const char *side, s
 {
     double sum = 0;
     for (size_t k = 0; next && k < n; k++)
-        sum += cell(next, side, "arrive_s", k) - cell(stage, side, "end_s", k);
+        sum += stage_cell(next, side, "arrive_s", k) - stage_cell(stage, side, "end_s", k);
     return sum;
 }
 
-/* More digits than text_seconds has: small differences are the point. */
-static const char *fine_seconds(double s)
+/* More digits than shown_seconds has: small differences are the point. */
+static struct shown fine_seconds(double s)
 {
-    return fabs(s) < 1 ? text_format("%.1f ms", s * 1e3) : text_format("%.3f s", s);
+    return fabs(s) < 1 ? shown_of("%.1f ms", s * 1e3) : shown_of("%.3f s", s);
 }
 
-static const char *error_text(double measured, double planned)
+static struct shown error_text(double measured, double planned)
 {
-    return planned > 0 ? text_format("%+.1f %%", (measured / planned - 1) * 100) : "-";
+    return planned > 0 ? shown_of("%+.1f %%", (measured / planned - 1) * 100) : shown_of("-");
 }
 
-void prefill_view_print(const json_t *deployment)
+static int print_stages(const json_t *stages, size_t n, bool planned, struct err *e)
 {
-    static const char *const columns[] = {">STAGE", "AGENT",        ">PLANNED",      ">MEASURED",
-                                          ">ERROR", ">HOP PLANNED", ">HOP MEASURED", NULL};
-    const json_t *r = latest(deployment), *all = json_object_get(deployment, "prefill");
-    const json_t *stages = json_object_get(r, "stages");
-    size_t n = json_array_size(json_object_get(r, "slices"));
-    if (!r)
-        return;
-    bool planned = json_object_get(r, "planned_s") != NULL;
-    printf("\nlast prompt: %s tokens in %zu slice%s, measured %s", text_member(r, "tokens"), n,
-           n == 1 ? "" : "s", fine_seconds(number_member(r, "measured_s")));
-    if (planned)
-        printf(", planned %s (%s)", fine_seconds(number_member(r, "planned_s")),
-               error_text(number_member(r, "measured_s"), number_member(r, "planned_s")));
-    printf("%s\n", bool_member(r, "shared") ? ", beside other prompts" : "");
+    static const struct table_column columns[] = {
+        {">STAGE", NULL, NULL},        {"AGENT", NULL, NULL},
+        {">PLANNED", NULL, NULL},      {">MEASURED", NULL, NULL},
+        {">ERROR", NULL, NULL},        {">HOP PLANNED", NULL, NULL},
+        {">HOP MEASURED", NULL, NULL}, {0}};
     struct table *t = table_create(columns);
     for (size_t j = 0; j < json_array_size(stages); j++) {
         const json_t *s = json_array_get(stages, j), *next = json_array_get(stages, j + 1);
         double measured = compute_s(s, "measured", n),
                expected = planned ? compute_s(s, "planned", n) : 0;
-        const char *row[] = {text_format("%zu", j),
-                             text_member(s, "agent"),
-                             planned ? fine_seconds(expected) : "-",
-                             fine_seconds(measured),
-                             error_text(measured, expected),
-                             next && planned ? fine_seconds(hop_s(s, next, "planned", n)) : "-",
-                             next ? fine_seconds(hop_s(s, next, "measured", n)) : "-"};
-        table_row(t, row);
+        table_cell(t, "%zu", j);
+        table_cell(t, "%s", string_member(s, "agent"));
+        table_cell(t, "%s", planned ? fine_seconds(expected).s : "-");
+        table_cell(t, "%s", fine_seconds(measured).s);
+        table_cell(t, "%s", error_text(measured, expected).s);
+        table_cell(t, "%s", next && planned ? fine_seconds(hop_s(s, next, "planned", n)).s : "-");
+        table_cell(t, "%s", next ? fine_seconds(hop_s(s, next, "measured", n)).s : "-");
     }
-    table_print(&t, NULL);
-    if (number_member(all, "count") > 0)
-        printf("%s prompt%s compared so far: measured %s, planned %s (%s); profile corrected %s "
-               "time%s\n",
-               text_member(all, "count"), number_member(all, "count") == 1 ? "" : "s",
-               fine_seconds(number_member(all, "measured_s")),
-               fine_seconds(number_member(all, "planned_s")),
-               error_text(number_member(all, "measured_s"), number_member(all, "planned_s")),
-               text_member(all, "corrections"), number_member(all, "corrections") == 1 ? "" : "s");
+    return table_print(&t, NULL, e);
 }
 
-/* ---- pictures
- * -----------------------------------------------------------------------------------------------------------
- */
+int prefill_view_print(const json_t *deployment, struct err *e)
+{
+    const json_t *r = record_latest(deployment), *all = json_object_get(deployment, "prefill");
+    const json_t *stages = json_object_get(r, "stages");
+    size_t n = json_array_size(json_object_get(r, "slices"));
+    if (!r)
+        return 0;
+    bool planned = json_object_get(r, "planned_s") != NULL;
+    printf("\nlast prompt: %s tokens in %zu slice%s, measured %s", shown_member(r, "tokens").s, n,
+           n == 1 ? "" : "s", fine_seconds(number_member(r, "measured_s")).s);
+    if (planned)
+        printf(", planned %s (%s)", fine_seconds(number_member(r, "planned_s")).s,
+               error_text(number_member(r, "measured_s"), number_member(r, "planned_s")).s);
+    printf("%s\n", bool_member(r, "shared") ? ", beside other prompts" : "");
+    int rc = print_stages(stages, n, planned, e);
+    if (rc == 0 && number_member(all, "count") > 0)
+        printf("%s prompt%s compared so far: measured %s, planned %s (%s); profile corrected %s "
+               "time%s\n",
+               shown_member(all, "count").s, number_member(all, "count") == 1 ? "" : "s",
+               fine_seconds(number_member(all, "measured_s")).s,
+               fine_seconds(number_member(all, "planned_s")).s,
+               error_text(number_member(all, "measured_s"), number_member(all, "planned_s")).s,
+               shown_member(all, "corrections").s,
+               number_member(all, "corrections") == 1 ? "" : "s");
+    return rc;
+}
+
+/* ---- pictures ---- */
 
 static int plan_read(const json_t *r, struct arena *arena, struct plan_pipeline *p)
 {
@@ -103,7 +112,7 @@ static int plan_read(const json_t *r, struct arena *arena, struct plan_pipeline 
     for (size_t j = 0; j < n_stages; j++) {
         const json_t *s = json_array_get(stages, j), *layers = json_object_get(s, "layers");
         p->stages[j] =
-            (struct plan_stage){.device = arena_strdup(arena, text_member(s, "agent")),
+            (struct plan_stage){.device = arena_strdup(arena, string_member(s, "agent")),
                                 .first_layer = (int)json_integer_value(json_array_get(layers, 0)),
                                 .end_layer = (int)json_integer_value(json_array_get(layers, 1))};
         if (!p->stages[j].device)
@@ -130,35 +139,19 @@ static int schedule_read(const json_t *r, const char *side, const struct plan_pi
         for (size_t k = 0; k < n; k++) {
             const json_t *stage = json_array_get(rows, j), *next = json_array_get(rows, j + 1);
             size_t at = j * n + k;
-            s.start_s[at] = cell(stage, side, "start_s", k);
-            s.end_s[at] = fmax(s.start_s[at], cell(stage, side, "end_s", k));
+            s.start_s[at] = stage_cell(stage, side, "start_s", k);
+            s.end_s[at] = fmax(s.start_s[at], stage_cell(stage, side, "end_s", k));
             s.hop_start_s[at] = fmax(s.end_s[at], k ? s.hop_end_s[at - 1] : 0);
-            s.hop_end_s[at] =
-                next ? fmax(s.hop_start_s[at], cell(next, side, "arrive_s", k)) : s.hop_start_s[at];
+            s.hop_end_s[at] = next ? fmax(s.hop_start_s[at], stage_cell(next, side, "arrive_s", k))
+                                   : s.hop_start_s[at];
         }
     *out = s;
     return 0;
 }
 
-static int save(const char *file, int (*write)(const struct timeline *, struct buffer *),
-                const struct timeline *t, struct err *e)
-{
-    struct buffer b = {0};
-    int rc = write(t, &b);
-    FILE *f = rc == 0 ? fopen(file, "w") : NULL;
-    if (rc < 0)
-        err_set(e, rc, "out of memory while drawing");
-    else if (!f || fwrite(b.data, 1, b.size, f) != b.size)
-        rc = err_set(e, HP_EIO, "%s: cannot be written", file);
-    if (f && fclose(f) != 0 && rc == 0)
-        rc = err_set(e, HP_EIO, "%s: writing failed: is the disk full?", file);
-    buffer_free(&b);
-    return rc;
-}
-
 int prefill_view_draw(const json_t *deployment, const char *svg, const char *trace, struct err *e)
 {
-    const json_t *r = latest(deployment);
+    const json_t *r = record_latest(deployment);
     struct arena arena = {0};
     struct plan_pipeline plan;
     struct pipeline_schedule s;
@@ -168,10 +161,10 @@ int prefill_view_draw(const json_t *deployment, const char *svg, const char *tra
         return 0;
     if (!r)
         return err_set(e, HP_ENOENT, "nothing to draw: no prompt has run on \"%s\" yet",
-                       text_member(deployment, "name"));
+                       string_member(deployment, "name"));
     bool planned = json_object_get(r, "planned_s") != NULL;
     snprintf(title, sizeof title, "%s, %s tokens: planned %.4g s, measured %.4g s",
-             text_member(deployment, "name"), text_member(r, "tokens"),
+             string_member(deployment, "name"), shown_member(r, "tokens").s,
              number_member(r, "planned_s"), number_member(r, "measured_s"));
     t.title = title;
     int rc = plan_read(r, &arena, &plan);
@@ -181,10 +174,8 @@ int prefill_view_draw(const json_t *deployment, const char *svg, const char *tra
         pipeline_picture_add(&t, &plan, &s, "measured", true);
     if (rc < 0)
         err_set(e, rc, "out of memory while drawing");
-    if (rc == 0 && svg)
-        rc = save(svg, timeline_write_svg, &t, e);
-    if (rc == 0 && trace)
-        rc = save(trace, timeline_write_trace, &t, e);
+    if (rc == 0)
+        rc = timeline_save(&t, svg, trace, e);
     timeline_free(&t);
     arena_free(&arena);
     return rc;

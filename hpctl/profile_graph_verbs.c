@@ -3,15 +3,19 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "hpctl/embedded.h"
-#include "hpctl/table.h"
+#include "agent/backend/backend.h"
+#include "agent/graph_profiler.h"
+#include "common/units.h"
+#include "hpctl/progress.h"
+#include "hpctl/shown.h"
 #include "hpctl/verbs.h"
 
 static const struct command_option profile_graph_options[] = {
     {"device", "cpu", "the kind of device of this machine that is measured (default cpu)", 0},
     {"threads", "N", "of the cpu device (default: as many as it may use)", 0},
     {"tokens", "N", "of the prompt that starts (default 128)", 0},
-    {"memory", "BYTES", "what the device may hold (default: nine tenths of this machine's)", 0},
+    {"memory", "BYTES",
+     "what the device may hold: " UNITS_BYTES_HELP " (default: nine tenths of this machine's)", 0},
     {"compute", "f32|auto", "float32 arithmetic, or the device's fastest (default auto)", 0},
     {"seconds", "S", "for all measurements together (default 3)", 0},
     {0},
@@ -23,14 +27,15 @@ static uint64_t machine_memory(void)
     return pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page / 10 * 9 : (uint64_t)8 << 30;
 }
 
-static int read_options(const struct invocation *in, struct embedded_graph_config *c, struct err *e)
+static int read_options(const struct invocation *in, struct device_config *device,
+                        struct graph_profiler_config *c, struct err *e)
 {
     static const char *const computes[] = {"auto", "f32", NULL};
     uint64_t threads, tokens;
     double seconds;
     int compute, rc;
     c->path = in->arguments[0];
-    c->backend = invocation_option_or(in, "device", "cpu");
+    device->backend = c->device_name = invocation_option_or(in, "device", "cpu");
     if ((rc = invocation_u64(in, "threads", 0, &threads, e)) < 0 ||
         (rc = invocation_u64(in, "tokens", 128, &tokens, e)) < 0 ||
         (rc = invocation_bytes(in, "memory", machine_memory(), &c->memory_bytes, e)) < 0 ||
@@ -45,7 +50,7 @@ static int read_options(const struct invocation *in, struct embedded_graph_confi
                        (unsigned long long)tokens, 1 << 20);
     if (seconds <= 0 || seconds > 3600)
         return err_set(e, HP_EUSAGE, "--seconds: %g is not between 0 and 3600", seconds);
-    c->n_threads = (int)threads;
+    device->n_threads = (int)threads;
     c->tokens = (uint32_t)tokens;
     c->f32 = compute == 1;
     c->budget_ms = (uint64_t)(seconds * 1e3) + 1;
@@ -79,23 +84,25 @@ static void print_graph(const json_t *graph)
            json_string_value(json_object_get(graph, "model")),
            json_string_value(json_object_get(json_object_get(graph, "source"), "device")), ops,
            params);
-    printf("  loading %s takes %s, running %s\n", text_bytes(bytes), text_seconds(load_s),
-           text_seconds(run_s));
+    printf("  loading %s takes %s, running %s\n", shown_bytes(bytes).s, shown_seconds(load_s).s,
+           shown_seconds(run_s).s);
 }
 
 static int profile_graph_run(struct invocation *in, struct err *e)
 {
-    struct embedded_graph_config c = {0};
-    struct progress bar;
+    struct device_config device = {0};
+    struct graph_profiler_config c = {0};
+    struct progress_bar bar;
     json_t *graph = NULL;
-    int rc = read_options(in, &c, e);
-    if (rc < 0)
+    int rc = read_options(in, &device, &c, e);
+    if (rc < 0 || (rc = device_open(&device, &c.device, e)) < 0)
         return rc;
     progress_init(&bar, in->json || !isatty(2));
     c.progress = show_progress;
     c.progress_ctx = &bar;
-    rc = embedded_graph_profile(&c, &graph, e);
+    rc = graph_profiler_measure(&c, &graph, e);
     progress_end(&bar);
+    device_close(&c.device);
     if (rc < 0)
         return rc;
     if (!in->json)

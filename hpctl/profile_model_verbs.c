@@ -5,6 +5,8 @@
 
 #include "hpctl/client.h"
 #include "hpctl/model_manifest.h"
+#include "hpctl/progress.h"
+#include "hpctl/shown.h"
 #include "hpctl/table.h"
 #include "hpctl/verbs.h"
 
@@ -13,10 +15,11 @@ enum { DEFAULT_BUDGET_S = 20, MOST_BUDGET_S = 3600 };
 static int on_progress(void *ctx, const json_t *part, struct err *e)
 {
     (void)e;
-    const char *what = text_format("%s measures %s: %s points, off by at most %.0f %%",
-                                   text_member(part, "agent"), text_member(part, "what"),
-                                   text_member(part, "points"), 100 * number_member(part, "error"));
-    progress_show(ctx, what, number_member(part, "elapsed_s"), number_member(part, "budget_s"));
+    struct shown what =
+        shown_of("%s measures %s: %s points, off by at most %.0f %%", string_member(part, "agent"),
+                 string_member(part, "what"), shown_member(part, "points").s,
+                 100 * number_member(part, "error"));
+    progress_show(ctx, what.s, number_member(part, "elapsed_s"), number_member(part, "budget_s"));
     return 0;
 }
 
@@ -33,7 +36,8 @@ static json_t *names_list(const char *text)
     return list;
 }
 
-static int question(const struct invocation *in, json_t **arguments, double *budget, struct err *e)
+static int question_make(const struct invocation *in, json_t **arguments, double *budget,
+                         struct err *e)
 {
     static const char *const computes[] = {"auto", "f32", NULL};
     const char *nodes = invocation_option(in, "nodes");
@@ -50,15 +54,18 @@ static int question(const struct invocation *in, json_t **arguments, double *bud
     return 0;
 }
 
-static int ask(const struct invocation *in, struct progress *bar, json_t **profile, struct err *e)
+static int profile_ask(const struct invocation *in, struct progress_bar *bar, json_t **profile,
+                       struct err *e)
 {
     struct buffer manifest = {0};
     struct client *client = NULL;
     json_t *arguments = NULL;
     double budget;
-    int rc = question(in, &arguments, &budget, e);
-    rc = rc < 0 ? rc : client_open(invocation_option(in, "context"), &client, e);
-    rc = rc < 0 ? rc : model_manifest_make(in->arguments[0], bar, &manifest, e);
+    int rc = question_make(in, &arguments, &budget, e);
+    if (rc == 0)
+        rc = client_open(invocation_option(in, "context"), &client, e);
+    if (rc == 0)
+        rc = model_manifest_make(in->arguments[0], bar, &manifest, e);
     if (rc == 0) {
         struct client_ask a = {.verb = "profile",
                                .arguments = arguments,
@@ -75,11 +82,9 @@ static int ask(const struct invocation *in, struct progress *bar, json_t **profi
     return rc;
 }
 
-/* ---- what a person sees
- * ------------------------------------------------------------------------------------------------------------------
- */
+/* ---- what a person sees ---- */
 
-static double corner(const json_t *table, bool long_slice, bool long_prefix)
+static double table_corner(const json_t *table, bool long_slice, bool long_prefix)
 {
     const json_t *rows = json_object_get(table, "seconds");
     const json_t *row =
@@ -94,11 +99,13 @@ static double last_of(const json_t *axis)
         json_array_get(axis, json_array_size(axis) ? json_array_size(axis) - 1 : 0));
 }
 
-static void print_profile(const json_t *profile)
+static int print_profile(const json_t *profile, struct err *e)
 {
-    static const char *const columns[] = {
-        "DEVICE KIND",           "CLASS",   ">POINTS", ">SHORTEST SLICE", ">LONGEST SLICE",
-        ">AFTER LONGEST PREFIX", ">OFF BY", NULL};
+    static const struct table_column columns[] = {
+        {"DEVICE KIND", NULL, NULL},    {"CLASS", NULL, NULL},
+        {">POINTS", NULL, NULL},        {">SHORTEST SLICE", NULL, NULL},
+        {">LONGEST SLICE", NULL, NULL}, {">AFTER LONGEST PREFIX", NULL, NULL},
+        {">OFF BY", NULL, NULL},        {0}};
     struct table *t = table_create(columns);
     const char *kind, *name;
     json_t *classes, *table, *note;
@@ -109,45 +116,48 @@ static void print_profile(const json_t *profile)
                      *prefixes = json_object_get(table, "prefix");
         if (!slices)
             continue;
-        const char *row[] = {
-            kind,
-            name,
-            text_format("%zu x %zu", json_array_size(slices), json_array_size(prefixes)),
-            text_format("%.0f: %s", json_number_value(json_array_get(slices, 0)),
-                        text_seconds(corner(table, false, false))),
-            text_format("%.0f: %s", last_of(slices), text_seconds(corner(table, true, false))),
-            json_array_size(prefixes) > 1 ? text_format("%.0f: %s", last_of(prefixes),
-                                                        text_seconds(corner(table, true, true)))
-                                          : "-",
-            json_object_get(table, "interpolation_error")
-                ? text_format("%.0f %%", 100 * number_member(table, "interpolation_error"))
-                : "-"};
-        table_row(t, row);
+        table_cell(t, "%s", kind);
+        table_cell(t, "%s", name);
+        table_cell(t, "%zu x %zu", json_array_size(slices), json_array_size(prefixes));
+        table_cell(t, "%.0f: %s", json_number_value(json_array_get(slices, 0)),
+                   shown_seconds(table_corner(table, false, false)).s);
+        table_cell(t, "%.0f: %s", last_of(slices),
+                   shown_seconds(table_corner(table, true, false)).s);
+        if (json_array_size(prefixes) > 1)
+            table_cell(t, "%.0f: %s", last_of(prefixes),
+                       shown_seconds(table_corner(table, true, true)).s);
+        else
+            table_cell(t, "-");
+        if (json_object_get(table, "interpolation_error"))
+            table_cell(t, "%.0f %%", 100 * number_member(table, "interpolation_error"));
+        else
+            table_cell(t, "-");
     }
-    table_print(&t, "nothing was measured");
+    int rc = table_print(&t, "nothing was measured", e);
     json_object_foreach(json_object_get(profile, "useful_slice"), kind, note)
         printf("%s: slices of %s tokens and more take at most %.2f times the best time per token\n",
-               kind, text_member(note, "tokens"), number_member(note, "within"));
+               kind, shown_member(note, "tokens").s, number_member(note, "within"));
     json_object_foreach(json_object_get(profile, "source"), kind, note)
-        printf("%s: measured on %s (%s, driver %s)\n", kind, text_member(note, "device"),
-               text_member(note, "libraries"), text_member(note, "driver"));
+        printf("%s: measured on %s (%s, driver %s)\n", kind, string_member(note, "device"),
+               string_member(note, "libraries"), string_member(note, "driver"));
+    return rc;
 }
 
 static int run_profile(struct invocation *in, struct err *e)
 {
-    struct progress bar;
+    struct progress_bar bar;
     json_t *profile = NULL;
     progress_init(&bar, in->json);
-    int rc = ask(in, &bar, &profile, e);
+    int rc = profile_ask(in, &bar, &profile, e);
     progress_end(&bar);
     if (rc < 0)
         return rc;
     if (!in->json)
-        print_profile(profile);
-    if (in->json || in->output)
+        rc = print_profile(profile, e);
+    if (rc == 0 && (in->json || in->output))
         return invocation_print_json(in, profile, e);
     json_decref(profile);
-    return 0;
+    return rc;
 }
 
 static const struct command_option profile_options[] = {

@@ -5,22 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/fs.h"
+#include "common/vector.h"
+
 /* Of virtual time, in the picture. */
 #define PICTURE_S 0.4
-
-static int save_text(const char *file, struct buffer *b, struct err *e)
-{
-    int rc = 0;
-    FILE *f = b->failed ? NULL : fopen(file, "w");
-    if (b->failed)
-        rc = err_set(e, HP_ENOMEM, "%s: out of memory while writing", file);
-    else if (!f || fwrite(b->data, 1, b->size, f) != b->size)
-        rc = err_set(e, HP_EIO, "%s: cannot be written", file);
-    if (f && fclose(f) != 0 && rc == 0)
-        rc = err_set(e, HP_EIO, "%s: cannot be written", file);
-    buffer_free(b);
-    return rc;
-}
 
 /* Least requests per second in time / weight, over the models that had requests. */
 static double served_normalized(const struct simulate_report *r)
@@ -33,7 +22,7 @@ static double served_normalized(const struct simulate_report *r)
     return isfinite(least) ? least : 0;
 }
 
-static double utilization(const struct simulate_report *r, int kind)
+static double kind_utilization(const struct simulate_report *r, int kind)
 {
     double stock = r->t->devices[kind] * r->result->span_s;
     return stock > 0 ? r->result->busy_s[kind] / stock : 0;
@@ -88,7 +77,7 @@ void simulate_report_print(const struct simulate_report *r)
     for (int k = 0; k < r->t->n_kinds; k++)
         if (r->t->devices[k] > 0)
             printf("  %-6s %4d devices, busy %.1f %%\n", r->t->kinds[k], r->t->devices[k],
-                   100 * utilization(r, k));
+                   100 * kind_utilization(r, k));
     printf("\n%.3g million requests per second of wall time\n",
            (double)requests_of(r->result) / r->wall_s / 1e6);
 }
@@ -110,7 +99,7 @@ json_t *simulate_report_json(const struct simulate_report *r)
                       simulate_percentile_s(s, 0.999)));
     }
     for (int k = 0; k < r->t->n_kinds; k++)
-        json_object_set_new(busy, r->t->kinds[k], json_real(utilization(r, k)));
+        json_object_set_new(busy, r->t->kinds[k], json_real(kind_utilization(r, k)));
     return json_pack("{s:s, s:s, s:f, s:f, s:I, s:I, s:f, s:f, s:o, s:o, s:f, s:f, s:I}",
                      "scheduler", simulate_scheduler_words[r->options->scheduler], "arrivals",
                      r->arrivals, "load", r->load, "seconds", r->seconds, "seed",
@@ -135,11 +124,10 @@ int simulate_report_csv(const struct simulate_report *r, const char *file, struc
                       simulate_percentile_s(s, 0.5), simulate_percentile_s(s, 0.9),
                       simulate_percentile_s(s, 0.99));
     }
-    return save_text(file, &b, e);
+    return fs_buffer_save(file, &b, e);
 }
 
-/* ---- picture of one load
- * ---------------------------------------------------------------------------------------------- */
+/* ---- picture of one load ---- */
 
 static void lanes_make(struct simulate_picture *p)
 {
@@ -186,7 +174,7 @@ int simulate_picture_save(struct simulate_picture *p, const char *file, bool tra
         buffer_free(&b);
         return err_set(e, rc, "out of memory while drawing");
     }
-    return save_text(file, &b, e);
+    return fs_buffer_save(file, &b, e);
 }
 
 void simulate_picture_free(struct simulate_picture *p)
@@ -195,23 +183,13 @@ void simulate_picture_free(struct simulate_picture *p)
     free(p->lanes);
 }
 
-/* ---- sweep
- * ------------------------------------------------------------------------------------------------------------
- */
+/* ---- sweep ---- */
 
 int simulate_sweep_add(struct simulate_sweep *s, int row, double load, double attainment,
                        struct err *e)
 {
-    if (s->n_points == s->room) {
-        int more = s->room ? 2 * s->room : 64;
-        struct simulate_sweep_point *bigger = realloc(s->points, (size_t)more * sizeof *bigger);
-        if (!bigger)
-            return err_set(e, HP_ENOMEM, "out of memory while sweeping");
-        s->points = bigger;
-        s->room = more;
-    }
-    s->points[s->n_points++] = (struct simulate_sweep_point){row, load, attainment};
-    return 0;
+    struct simulate_sweep_point point = {row, load, attainment};
+    return vector_push(s->points, s->n_points, s->room, point) ? 0 : err_no_memory(e, "the sweep");
 }
 
 static const char *row_name(const struct simulate_sweep *s, int row)
@@ -282,7 +260,7 @@ int simulate_sweep_csv(const struct simulate_sweep *s, const char *file, struct 
     for (int i = 0; i < s->n_points; i++)
         buffer_printf(&b, "%s,%g,%.6f\n", row_name(s, s->points[i].row), s->points[i].load,
                       s->points[i].attainment);
-    return save_text(file, &b, e);
+    return fs_buffer_save(file, &b, e);
 }
 
 int simulate_sweep_svg(const struct simulate_sweep *s, const char *file, struct err *e)
@@ -331,7 +309,7 @@ int simulate_sweep_svg(const struct simulate_sweep *s, const char *file, struct 
         buffer_printf(&b, "</g>\n");
     }
     buffer_printf(&b, "</svg>\n");
-    return save_text(file, &b, e);
+    return fs_buffer_save(file, &b, e);
 }
 
 void simulate_sweep_free(struct simulate_sweep *s)

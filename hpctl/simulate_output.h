@@ -7,9 +7,7 @@
 #include "planners/dispatch/simulate.h"
 #include "planners/timeline.h"
 
-/* ---- one load
- * -------------------------------------------------------------------------------------------------------
- */
+/* ---- one load ---- */
 
 struct simulate_report {
     const struct dispatch_topology *t;
@@ -38,9 +36,7 @@ void simulate_picture_add(void *ctx, int model, int pipeline, int stage, int sha
 int simulate_picture_save(struct simulate_picture *p, const char *file, bool trace, struct err *e);
 void simulate_picture_free(struct simulate_picture *p);
 
-/* ---- many loads
- * -----------------------------------------------------------------------------------------------------
- */
+/* ---- many loads ---- */
 
 struct simulate_sweep_point {
     int row; /* a model; n_models: all together */

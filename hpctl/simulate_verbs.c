@@ -42,7 +42,7 @@ static const struct command_option simulate_verb_options[] = {
     {0},
 };
 
-struct job {
+struct simulate_job {
     struct cluster cluster;
     struct workload workload;
     struct arena arena;
@@ -57,10 +57,9 @@ struct job {
     uint64_t seed;
 };
 
-/* ---- reading the command line
- * --------------------------------------------------------------------------------------- */
+/* ---- reading the command line ---- */
 
-static int read_arrivals(const struct invocation *in, struct job *j)
+static int read_arrivals(const struct invocation *in, struct simulate_job *j)
 {
     const char *text = invocation_option_or(in, "arrivals", "poisson");
     for (int k = 0; arrivals_words[k]; k++)
@@ -93,7 +92,7 @@ static int read_noise(const struct invocation *in, const char *name, double *out
     return rc;
 }
 
-static int read_options(const struct invocation *in, struct job *j, struct err *e)
+static int read_options(const struct invocation *in, struct simulate_job *j, struct err *e)
 {
     static const char *const rates[] = {"plan", "weights", NULL};
     int scheduler, by, rc;
@@ -134,7 +133,7 @@ static int read_options(const struct invocation *in, struct job *j, struct err *
     return 0;
 }
 
-static int load_plan(const char *file, struct job *j, struct err *e)
+static int load_plan(const char *file, struct simulate_job *j, struct err *e)
 {
     json_t *root;
     struct json_at at;
@@ -148,7 +147,7 @@ static int load_plan(const char *file, struct job *j, struct err *e)
     return rc;
 }
 
-static int find_model(const struct invocation *in, struct job *j, struct err *e)
+static int find_model(const struct invocation *in, struct simulate_job *j, struct err *e)
 {
     const char *name = invocation_option(in, "model");
     j->only_model = -1;
@@ -158,12 +157,10 @@ static int find_model(const struct invocation *in, struct job *j, struct err *e)
     return j->only_model >= 0 ? 0 : err_set(e, HP_ENOENT, "the workload has no model \"%s\"", name);
 }
 
-/* ---- one simulation
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- one simulation ---- */
 
 /* Requests per second of every model at a load: of `only` alone, or of all (-1). */
-static void rates_at(const struct job *j, double load, int only, double *rates)
+static void rates_at(const struct simulate_job *j, double load, int only, double *rates)
 {
     double unit = INFINITY;
     for (int m = 0; m < j->t.n_models; m++)
@@ -194,13 +191,13 @@ static int count_next(void *ctx, struct arrival *out, struct err *e)
     return c->next(c->ctx, out, e);
 }
 
-static int run_drawn(const struct job *j, double load, int only, uint64_t seed,
+static int run_drawn(const struct simulate_job *j, double load, int only, uint64_t seed,
                      struct simulate_result *r, struct err *e)
 {
     struct arrivals *a = malloc(sizeof *a);
     double rates[ARRIVALS_MAX_MODELS], total = 0;
     if (!a)
-        return err_set(e, HP_ENOMEM, "out of memory while simulating");
+        return err_no_memory(e, "simulating");
     rates_at(j, load, only, rates);
     for (int m = 0; m < j->t.n_models; m++)
         total += rates[m] * j->seconds;
@@ -213,7 +210,8 @@ static int run_drawn(const struct job *j, double load, int only, uint64_t seed,
     return rc;
 }
 
-static int run_trace(const struct job *j, double *load, struct simulate_result *r, struct err *e)
+static int run_trace(const struct simulate_job *j, double *load, struct simulate_result *r,
+                     struct err *e)
 {
     struct arrival_trace trace;
     double rates[ARRIVALS_MAX_MODELS], whole = 0;
@@ -241,7 +239,7 @@ static int run_trace(const struct job *j, double *load, struct simulate_result *
     return rc;
 }
 
-static int one_load(const struct invocation *in, struct job *j, struct err *e)
+static int one_load(const struct invocation *in, struct simulate_job *j, struct err *e)
 {
     struct simulate_result r = {0};
     struct simulate_picture picture = {.t = &j->t};
@@ -278,14 +276,12 @@ static int one_load(const struct invocation *in, struct job *j, struct err *e)
     return rc;
 }
 
-/* ---- sweep
- * ----------------------------------------------------------------------------------------------------------
- */
+/* ---- sweep ---- */
 
 /* Attainment at every load from the highest down, until one meets the target; `row` is a model, or
  * the last one for all together.
  */
-static int sweep_row(const struct job *j, struct simulate_sweep *s, int row, struct err *e)
+static int sweep_row(const struct simulate_job *j, struct simulate_sweep *s, int row, struct err *e)
 {
     int only = row == s->n_models ? -1 : row, steps = (int)(j->max_load / j->step + 1e-9);
     for (int i = steps; i >= 1; i--) {
@@ -307,7 +303,7 @@ static int sweep_row(const struct job *j, struct simulate_sweep *s, int row, str
     return 0;
 }
 
-static int sweep(const struct invocation *in, struct job *j, struct err *e)
+static int loads_sweep(const struct invocation *in, struct simulate_job *j, struct err *e)
 {
     struct simulate_sweep s = {.t = &j->t,
                                .n_models = j->t.n_models,
@@ -342,7 +338,7 @@ static int sweep(const struct invocation *in, struct job *j, struct err *e)
 
 static int simulate_run(struct invocation *in, struct err *e)
 {
-    struct job j = {0};
+    struct simulate_job j = {0};
     const char *cluster_file, *workload_file;
     int rc;
     if ((rc = invocation_required(in, "cluster", &cluster_file, e)) < 0 ||
@@ -351,7 +347,7 @@ static int simulate_run(struct invocation *in, struct err *e)
         return rc;
     if ((rc = workload_load(workload_file, &j.workload, e)) == 0 &&
         (rc = load_plan(in->arguments[0], &j, e)) == 0 && (rc = find_model(in, &j, e)) == 0)
-        rc = invocation_flag(in, "sweep") ? sweep(in, &j, e) : one_load(in, &j, e);
+        rc = invocation_flag(in, "sweep") ? loads_sweep(in, &j, e) : one_load(in, &j, e);
     dispatch_topology_free(&j.t);
     arena_free(&j.arena);
     workload_free(&j.workload);

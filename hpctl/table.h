@@ -1,48 +1,48 @@
-/* What a person reads: tables with aligned columns, progress bars, sizes and times in words. */
+/* Lists as people read them: columns that know their header, where a row has its value, and how
+ * that is written. A table owns the texts of its cells. */
 #ifndef HP_HPCTL_TABLE_H
 #define HP_HPCTL_TABLE_H
 
 #include <jansson.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
-enum { TABLE_MAX_COLUMNS = 16 };
+#include "common/bytes.h"
+#include "common/status.h"
 
+/* Writes what a value says as one cell. */
+typedef void (*cell_fn)(struct buffer *cell, const json_t *value);
+
+struct table_column {
+    const char *header; /* ">HELD": its cells stand right, as numbers do */
+    const char *key;    /* the row's member; NULL: `write` gets the whole row */
+    cell_fn write;      /* NULL: strings as they are, else as shown_value (shown.h) */
+};
+
+void cell_bytes(struct buffer *cell, const json_t *value);
+void cell_rate(struct buffer *cell, const json_t *value);
+/* Seconds that passed; "-" where there is no number. */
+void cell_seconds(struct buffer *cell, const json_t *value);
+void cell_date(struct buffer *cell, const json_t *value);
+/* How many items an array has. */
+void cell_count(struct buffer *cell, const json_t *value);
+/* The first 16 digits of a content name. */
+void cell_id(struct buffer *cell, const json_t *value);
+
+/* Columns end with a NULL header. When memory runs out, here or later, table_print says so. */
 struct table;
-/* Columns: "NAME", or ">NAME" for numbers that stand right. Ends with NULL. */
-struct table *table_create(const char *const *columns);
-/* One row of as many texts as there are columns; copied. */
-void table_row(struct table *t, const char *const *cells);
-/* Prints to standard output and frees. With no rows, `when_empty` alone. */
-void table_print(struct table **t, const char *when_empty);
+struct table *table_create(const struct table_column *columns);
+/* A row by the columns' keys. */
+void table_row(struct table *t, const json_t *row);
+/* One cell of a row that has no JSON: cells come column by column, row by row. */
+void table_cell(struct table *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Frees without printing. */
+/* Appends the lines; with no rows `when_empty` (NULL: nothing) alone. */
+int table_write(const struct table *t, const char *when_empty, struct buffer *out, struct err *e);
+/* The same to standard output, and frees. */
+int table_print(struct table **t, const char *when_empty, struct err *e);
 void table_discard(struct table **t);
 
-/* "1.5 GB", "12 kB" into one of a few buffers of its own, good until eight calls later.
- * Single-threaded. */
-const char *text_bytes(double bytes);
-/* "12 ms", "3.4 s", "5 min". */
-const char *text_seconds(double seconds);
-/* "2026-01-31 12:00", local time, of Unix seconds. */
-const char *text_date(double unix_s);
-const char *text_format(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-/* A member of an object as text: strings as they are, numbers short, "-" where it is missing. */
-const char *text_member(const json_t *o, const char *key);
-double number_member(const json_t *o, const char *key);
-bool bool_member(const json_t *o, const char *key);
-
-/* A bar on standard error, redrawn in place on a terminal, a line now and then elsewhere. Nothing
- * at all with `quiet`. */
-struct progress {
-    bool quiet, terminal, open;
-    char last[160];
-    int last_percent;
-};
-void progress_init(struct progress *p, bool quiet);
-/* `done` of `total` (0: unknown). */
-void progress_show(struct progress *p, const char *what, double done, double total);
-void progress_end(struct progress *p);
+/* A whole list. */
+int table_print_list(const struct table_column *columns, const json_t *rows, const char *when_empty,
+                     struct err *e);
 
 #endif

@@ -4,8 +4,9 @@
 #include <string.h>
 
 #include "common/arena.h"
+#include "common/escape.h"
 #include "common/status.h"
-#include "hpctl/table.h"
+#include "hpctl/shown.h"
 
 enum { BOX_WIDTH = 236, TITLE = 26, ROW = 34, CARD = 22, MARGIN = 30, TOP = 48, MOST_LINES = 12 };
 
@@ -14,27 +15,13 @@ struct box {
     double x, y, height;
 };
 
-static void escaped(struct buffer *out, const char *text)
-{
-    for (; *text; text++)
-        switch (*text) {
-        case '<': buffer_printf(out, "&lt;"); break;
-        case '>': buffer_printf(out, "&gt;"); break;
-        case '&': buffer_printf(out, "&amp;"); break;
-        case '"': buffer_printf(out, "&quot;"); break;
-        default:
-            if ((unsigned char)*text >= ' ')
-                buffer_append(out, text, 1);
-        }
-}
-
 static void text_at(struct buffer *out, double x, double y, int size, const char *colour,
                     const char *anchor, const char *text)
 {
     buffer_printf(out,
                   "<text x=\"%.1f\" y=\"%.1f\" font-size=\"%d\" fill=\"%s\" text-anchor=\"%s\">", x,
                   y, size, colour, anchor);
-    escaped(out, text);
+    escape_xml(out, text);
     buffer_printf(out, "</text>\n");
 }
 
@@ -44,14 +31,12 @@ static const char *or_nothing(const json_t *o, const char *key)
     return v ? v : "";
 }
 
-static const char *speed(const json_t *o)
+static struct shown speed_text(const json_t *o)
 {
-    return text_format("%s/s", text_bytes(number_member(o, "bandwidth_bytes_per_s")));
+    return shown_rate(number_member(o, "bandwidth_bytes_per_s"));
 }
 
-/* ---- boxes
- * -----------------------------------------------------------------------------------------------------------------------------
- */
+/* ---- boxes ---- */
 
 static double box_height(const json_t *node)
 {
@@ -66,18 +51,19 @@ static void device_write(struct buffer *out, const struct box *b, double y, cons
     const json_t *usable = json_object_get(d, "usable");
     bool idle = usable && !json_is_true(usable);
     buffer_printf(out, "<g><title>");
-    escaped(out, text_format("%s: %s, %s%s%s", or_nothing(d, "name"), or_nothing(d, "kind"),
-                             text_bytes(number_member(d, "memory_bytes")),
-                             idle ? ", not used: " : "", idle ? or_nothing(d, "why") : ""));
+    struct shown what = shown_of("%s: %s, %s%s%s", or_nothing(d, "name"), or_nothing(d, "kind"),
+                                 shown_bytes(number_member(d, "memory_bytes")).s,
+                                 idle ? ", not used: " : "", idle ? or_nothing(d, "why") : "");
+    escape_xml(out, what.s);
     buffer_printf(out,
                   "</title><rect x=\"%.1f\" y=\"%.1f\" width=\"%d\" height=\"%d\" rx=\"3\" "
                   "fill=\"%s\"/></g>\n",
                   b->x + 10, y, BOX_WIDTH - 20, ROW - 5, idle ? "#dddddd" : "#cfe3f5");
     text_at(
         out, b->x + 16, y + 12, 11, "#222", "start",
-        text_format("%s  %s", or_nothing(d, "name"), text_bytes(number_member(d, "memory_bytes"))));
-    text_at(out, b->x + 16, y + 24, 9, "#555", "start",
-            text_format("%.42s", or_nothing(d, "kind")));
+        shown_of("%s  %s", or_nothing(d, "name"), shown_bytes(number_member(d, "memory_bytes")).s)
+            .s);
+    text_at(out, b->x + 16, y + 24, 9, "#555", "start", shown_of("%.42s", or_nothing(d, "kind")).s);
     if (*or_nothing(d, "bus"))
         text_at(out, b->x + BOX_WIDTH - 16, y + 12, 9, "#555", "end", or_nothing(d, "bus"));
 }
@@ -89,9 +75,9 @@ static void card_write(struct buffer *out, const struct box *b, double y, const 
                   "<rect x=\"%.1f\" y=\"%.1f\" width=\"%d\" height=\"%d\" rx=\"3\" fill=\"%s\"/>\n",
                   b->x + 10, y, BOX_WIDTH - 20, CARD - 5, colour);
     text_at(out, b->x + 16, y + 12, 10, "#222", "start", or_nothing(card, "name"));
-    text_at(out, b->x + BOX_WIDTH - 16, y + 12, 10, "#222", "end",
-            text_format("%s%s", speed(card),
-                        json_is_true(json_object_get(card, "assumed")) ? " (assumed)" : ""));
+    text_at(
+        out, b->x + BOX_WIDTH - 16, y + 12, 10, "#222", "end",
+        shown_of("%s%s", speed_text(card).s, bool_member(card, "assumed") ? " (assumed)" : "").s);
 }
 
 static void box_write(struct buffer *out, const struct box *b)
@@ -121,9 +107,7 @@ static void box_write(struct buffer *out, const struct box *b)
     }
 }
 
-/* ---- links
- * -------------------------------------------------------------------------------------------------------------------------------
- */
+/* ---- links ---- */
 
 static bool of_node(const json_t *link, const char *end, const char *node)
 {
@@ -132,7 +116,9 @@ static bool of_node(const json_t *link, const char *end, const char *node)
     return strncmp(id, node, n) == 0 && id[n] == '/';
 }
 
-const json_t *topo_link_between(const json_t *cluster, const char *from, const char *to)
+/* The measured link between two nodes, by the first device of each that has one; NULL where there
+ * is none. */
+static const json_t *topo_link_between(const json_t *cluster, const char *from, const char *to)
 {
     const json_t *l;
     size_t i;
@@ -147,9 +133,10 @@ const json_t *topo_link_between(const json_t *cluster, const char *from, const c
 static void link_label(struct buffer *out, double x, double y, const char *arrow, const json_t *l)
 {
     if (l)
-        text_at(
-            out, x, y, 10, "#333", "middle",
-            text_format("%s %s, %s", arrow, speed(l), text_seconds(number_member(l, "latency_s"))));
+        text_at(out, x, y, 10, "#333", "middle",
+                shown_of("%s %s, %s", arrow, speed_text(l).s,
+                         shown_seconds(number_member(l, "latency_s")).s)
+                    .s);
 }
 
 /* A line below the boxes; its label, written later, stands a third of the way, so that labels of
@@ -200,9 +187,7 @@ static void links_write(const json_t *cluster, const struct box *boxes, size_t n
         }
 }
 
-/* ---- the page
- * -----------------------------------------------------------------------------------------------------------------------------
- */
+/* ---- the page ---- */
 
 /* Few nodes stand on a ring, so that no line runs behind a third one; many stand in rows, without
  * lines. */
@@ -218,10 +203,11 @@ static void boxes_place(struct box *boxes, size_t n, double *width, double *heig
     for (size_t i = 0; i < n; i++) {
         double angle = 3.14159265358979 * (1 + 2 * (double)i / (double)(n ? n : 1));
         bool ring = n <= MOST_LINES;
+        size_t row = i / columns, column = i % columns;
         boxes[i].x = ring ? MARGIN + ring_x * (1 + cos(angle))
-                          : MARGIN + (double)(i % columns) * (BOX_WIDTH + MARGIN);
-        boxes[i].y = ring ? TOP + ring_y * (1 + sin(angle))
-                          : TOP + (double)(i / columns) * (tallest + MARGIN);
+                          : MARGIN + (double)column * (BOX_WIDTH + MARGIN);
+        boxes[i].y =
+            ring ? TOP + ring_y * (1 + sin(angle)) : TOP + (double)row * (tallest + MARGIN);
         *width = fmax(*width, boxes[i].x + BOX_WIDTH + MARGIN);
         *height = fmax(*height, boxes[i].y + boxes[i].height + MARGIN);
     }
@@ -246,8 +232,9 @@ int topo_svg_write(const json_t *cluster, struct buffer *out)
                   width, height, width, height);
     buffer_printf(out, "<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n");
     text_at(out, 12, 24, 15, "#222", "start",
-            text_format("%zu nodes, %zu measured or given links", n,
-                        json_array_size(json_object_get(cluster, "links"))));
+            shown_of("%zu nodes, %zu measured or given links", n,
+                     json_array_size(json_object_get(cluster, "links")))
+                .s);
     if (n <= MOST_LINES)
         links_write(cluster, boxes, n, out, false);
     for (size_t i = 0; i < n; i++)

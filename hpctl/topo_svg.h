@@ -10,8 +10,4 @@
 /* Appends a page of SVG, readable without scripts. 0 or HP_ENOMEM. */
 int topo_svg_write(const json_t *cluster, struct buffer *out);
 
-/* The measured link between two nodes, by the first device of each that has one; NULL where there
- * is none. */
-const json_t *topo_link_between(const json_t *cluster, const char *from, const char *to);
-
 #endif

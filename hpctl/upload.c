@@ -45,7 +45,7 @@ int upload_open(const char *path, const struct manifest *manifest, const struct 
     struct upload *u = calloc(1, sizeof *u);
     if (!u || !(u->files = malloc(manifest->files.count * sizeof *u->files))) {
         free(u);
-        return err_set(e, HP_ENOMEM, "out of memory for an upload");
+        return err_no_memory(e, "an upload");
     }
     u->manifest = manifest;
     snprintf(u->path, sizeof u->path, "%s", path);
@@ -160,7 +160,7 @@ static int send_chunk(struct upload *u, struct data_link *link, uint64_t session
         return rc;
     struct data_buffer *b = data_buffer_get(u->endpoint, DIGEST_BYTES + c->bytes);
     if (!b)
-        return err_set(e, HP_ENOMEM, "out of memory for a chunk");
+        return err_no_memory(e, "a chunk");
     memcpy(b->bytes, c->digest.data, DIGEST_BYTES);
     for (uint64_t got = 0; got < c->bytes;) {
         ssize_t n = pread(u->files[c->file], b->bytes + DIGEST_BYTES + got, c->bytes - got,
@@ -195,7 +195,7 @@ static int connect_target(struct upload *u, const char *hex, struct data_link **
     if (n == 0 || n > sizeof address || data_address_parse(address, n, &to, e) < 0)
         return err_set(e, HP_EPROTO, "the coordinator named an agent without a data address");
     int rc = endpoint_open(u, &to, e);
-    return rc < 0 ? rc : data_connect(u->endpoint, address, n, out, e);
+    return rc == 0 ? data_connect(u->endpoint, address, n, out, e) : rc;
 }
 
 int upload_send(struct upload *u, const json_t *request, uint64_t *bytes, struct err *e)
@@ -224,7 +224,8 @@ int upload_send(struct upload *u, const json_t *request, uint64_t *bytes, struct
             *bytes += chunks[c].bytes;
         }
         int waited = wait_for_room(u, 0, rc < 0 ? NULL : e);
-        rc = rc < 0 ? rc : waited;
+        if (rc == 0)
+            rc = waited;
         data_disconnect(&link);
         if (rc < 0)
             return rc;

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "common/arena.h"
+#include "common/fs.h"
 #include "common/manifest.h"
 
 enum { CACHE_VERSION = 1, MAX_MANIFEST_BYTES = 1 << 30 };
@@ -26,9 +27,7 @@ static int file_path(const struct model *m, const char *name, bool folder, char 
                : err_set(e, HP_EINVAL, "%s: the path is too long", model_path(m));
 }
 
-/* ---- the cache
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- the cache ---- */
 
 /* A name that changes when a file's path, size or time does: BLAKE2b of all of them. */
 static int cache_file(const struct model *m, const char *folder, bool is_folder, char *out,
@@ -65,62 +64,27 @@ static int cache_file(const struct model *m, const char *folder, bool is_folder,
 /* True when the file holds a manifest; the bytes are appended. */
 static bool cache_read(const char *file, struct buffer *out)
 {
-    int fd = open(file, O_RDONLY | O_CLOEXEC);
-    struct stat st;
-    if (fd < 0)
-        return false;
     size_t before = out->size;
-    bool good = fstat(fd, &st) == 0 && st.st_size > 0 && st.st_size < MAX_MANIFEST_BYTES;
-    uint8_t *p = good ? buffer_extend(out, (size_t)st.st_size) : NULL;
-    good = p && pread(fd, p, (size_t)st.st_size, 0) == st.st_size;
-    close(fd);
-    if (good) {
-        struct arena arena = {0};
-        struct manifest m;
-        good = manifest_decode(p, (size_t)st.st_size, &arena, &m, NULL) == 0;
-        arena_free(&arena);
-    }
+    struct arena arena = {0};
+    struct manifest m;
+    bool good = fs_file_read(file, MAX_MANIFEST_BYTES, out, NULL) == 0 &&
+                manifest_decode(out->data + before, out->size - before, &arena, &m, NULL) == 0;
+    arena_free(&arena);
     if (!good)
         out->size = before;
     return good;
 }
 
-static int folder_make(const char *folder)
-{
-    char path[PATH_MAX];
-    if ((size_t)snprintf(path, sizeof path, "%s", folder) >= sizeof path)
-        return -1;
-    for (char *p = path + 1; *p; p++)
-        if (*p == '/') {
-            *p = '\0';
-            if (mkdir(path, 0755) != 0 && errno != EEXIST)
-                return -1;
-            *p = '/';
-        }
-    return mkdir(path, 0755) != 0 && errno != EEXIST ? -1 : 0;
-}
-
-/* Written beside and renamed, so that a reader sees all of it or nothing. */
+/* A manifest that cannot be kept is computed again. */
 static void cache_write(const char *folder, const char *file, const uint8_t *bytes, size_t size)
 {
-    char beside[PATH_MAX + 32];
-    snprintf(beside, sizeof beside, "%s.%ld", file, (long)getpid());
-    if (folder_make(folder) != 0)
-        return;
-    int fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    if (fd < 0)
-        return;
-    bool good = write(fd, bytes, size) == (ssize_t)size;
-    good = close(fd) == 0 && good;
-    if (!good || rename(beside, file) != 0)
-        unlink(beside);
+    if (fs_folder_make(folder, 0755, NULL) == 0)
+        fs_file_write(file, bytes, size, 0644, NULL);
 }
 
-/* ---- reading
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- reading ---- */
 
-struct build {
+struct manifest_build {
     const struct model *model;
     struct arena arena;
     bool folder;
@@ -132,8 +96,8 @@ struct build {
     void *progress_ctx;
 };
 
-static int range_read(struct build *b, int file, uint64_t offset, uint8_t *out, uint64_t bytes,
-                      struct err *e)
+static int range_read(struct manifest_build *b, int file, uint64_t offset, uint8_t *out,
+                      uint64_t bytes, struct err *e)
 {
     uint64_t at = 0;
     while (at < bytes) {
@@ -150,7 +114,7 @@ static int range_read(struct build *b, int file, uint64_t offset, uint8_t *out, 
     return 0;
 }
 
-static int files_open(struct build *b, struct err *e)
+static int files_open(struct manifest_build *b, struct err *e)
 {
     b->fds = arena_alloc(&b->arena, (size_t)b->n_files, sizeof *b->fds);
     if (!b->fds)
@@ -169,7 +133,7 @@ static int files_open(struct build *b, struct err *e)
     return 0;
 }
 
-static int heads_read(struct build *b, struct manifest *out, struct err *e)
+static int heads_read(struct manifest_build *b, struct manifest *out, struct err *e)
 {
     int n;
     const struct model_range *ranges = model_heads(b->model, &n);
@@ -201,7 +165,7 @@ static int weight_before(const void *a, const void *b)
 }
 
 /* Weights in file order, those that share their bytes once, those of no bytes not at all. */
-static const struct weight **weights_sorted(struct build *b, int *count)
+static const struct weight **weights_sorted(struct manifest_build *b, int *count)
 {
     int n, kept = 0;
     const struct weight *all = model_weights(b->model, &n);
@@ -220,8 +184,8 @@ static const struct weight **weights_sorted(struct build *b, int *count)
     return list;
 }
 
-static int chunk_add(struct build *b, const struct weight *w, uint64_t at, uint8_t *scratch,
-                     struct manifest_chunk *out, struct err *e)
+static int chunk_add(struct manifest_build *b, const struct weight *w, uint64_t at,
+                     uint8_t *scratch, struct manifest_chunk *out, struct err *e)
 {
     uint64_t bytes = w->bytes - at < MANIFEST_CHUNK_BYTES ? w->bytes - at : MANIFEST_CHUNK_BYTES;
     int rc = range_read(b, w->file, w->offset + at, scratch, bytes, e);
@@ -239,7 +203,7 @@ static int chunk_add(struct build *b, const struct weight *w, uint64_t at, uint8
     return 0;
 }
 
-static int chunks_read(struct build *b, struct manifest *out, struct err *e)
+static int chunks_read(struct manifest_build *b, struct manifest *out, struct err *e)
 {
     int n_weights = 0;
     const struct weight **weights = weights_sorted(b, &n_weights);
@@ -267,7 +231,7 @@ static int chunks_read(struct build *b, struct manifest *out, struct err *e)
     return 0;
 }
 
-static int files_name(struct build *b, struct manifest *out, struct err *e)
+static int files_name(struct manifest_build *b, struct manifest *out, struct err *e)
 {
     struct manifest_file *files = arena_alloc(&b->arena, (size_t)b->n_files + 1, sizeof *files);
     if (!files)
@@ -286,7 +250,7 @@ static int files_name(struct build *b, struct manifest *out, struct err *e)
     return out->name ? 0 : err_set(e, HP_ENOMEM, "no memory for a name");
 }
 
-static int build_all(struct build *b, struct buffer *out, struct err *e)
+static int build_all(struct manifest_build *b, struct buffer *out, struct err *e)
 {
     struct manifest m = {0};
     int rc = files_open(b, e);
@@ -305,7 +269,7 @@ int manifest_build(const struct model *m, const char *cache_folder, manifest_pro
                    void *progress_ctx, struct buffer *out, struct err *e)
 {
     struct stat st;
-    struct build b = {.model = m, .progress = progress, .progress_ctx = progress_ctx};
+    struct manifest_build b = {.model = m, .progress = progress, .progress_ctx = progress_ctx};
     char cached[PATH_MAX] = "";
     if (stat(model_path(m), &st) != 0)
         return err_set(e, HP_EIO, "%s: %s", model_path(m), strerror(errno));

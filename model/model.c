@@ -6,44 +6,15 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "common/utf8.h"
-#include "model/architecture.h"
-#include "model/gguf.h"
-#include "model/hub.h"
-#include "model/layers_int.h"
-#include "model/mapped_file.h"
-#include "model/safetensors.h"
-#include "model/template.h"
+#include "model/files/gguf.h"
+#include "model/files/hub.h"
+#include "model/files/mapped_file.h"
+#include "model/files/safetensors.h"
+#include "model/graph/builder.h"
+#include "model/graph/facts.h"
+#include "model/model_int.h"
+#include "model/template/template.h"
 #include "model/weight_table.h"
-
-struct model_template {
-    const char *source; /* NULL: none */
-    struct chat_template *compiled;
-    bool failed; /* and why */
-    struct err failure;
-};
-
-struct model {
-    struct arena arena; /* all of what follows that is not named as something else's */
-    const char *path;
-    enum model_form form;
-    enum gguf_need need; /* GGUF_KEYS: model_open_text */
-    struct gguf gguf;
-    struct hub hub;
-    struct model_file *files;
-    struct mapped_file *maps; /* [n_files]; empty for small files */
-    int n_files;
-    struct model_range *heads;
-    int n_heads;
-    struct weight_table weights;
-    struct model_facts facts;
-    struct graph graph;
-    int *previous_use; /* [n_ops]: the operator before that has the same weight, or -1 */
-    struct model_template chat,
-        tool_chat; /* the second where the file has one of its own for requests with tools */
-    struct tokenizer *tokenizer;
-    atomic_uint shares; /* owners beside the first */
-};
 
 static int out_of_memory(const struct model *m, struct err *e)
 {
@@ -66,9 +37,7 @@ static void add_head(struct model *m, int file, uint64_t offset, uint64_t bytes)
     m->heads[m->n_heads++] = (struct model_range){file, offset, bytes};
 }
 
-/* ---- GGUF
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- GGUF ---- */
 
 static int read_gguf_template(struct model *m, const char *key, const char **out, struct err *e)
 {
@@ -108,7 +77,7 @@ static int open_gguf(struct model *m, struct err *e)
         return rc;
     const char *slash = strrchr(m->path, '/');
     m->files[0] = (struct model_file){slash ? slash + 1 : m->path, m->maps[0].bytes};
-    rc = gguf_parse_for(m->path, m->maps[0].data, m->maps[0].bytes, m->need, &m->gguf, e);
+    rc = gguf_parse(m->path, m->maps[0].data, m->maps[0].bytes, m->need, &m->gguf, e);
     if (rc < 0 || m->need == GGUF_KEYS)
         return rc < 0 ? rc : gguf_template(m, e);
     rc = weight_table_make(m->path, m->gguf.weights, m->gguf.n_weights, &m->arena, &m->weights, e);
@@ -119,9 +88,7 @@ static int open_gguf(struct model *m, struct err *e)
     return gguf_template(m, e);
 }
 
-/* ---- a folder
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- a folder ---- */
 
 static int open_small_file(struct model *m, int i, const char *path, struct err *e)
 {
@@ -189,30 +156,18 @@ static int open_hub(struct model *m, struct err *e)
     return rc < 0 ? rc : hub_index_check(&m->hub, &m->weights, e);
 }
 
-/* ---- opening and closing
- * --------------------------------------------------------------------------------------- */
+/* ---- opening and closing ---- */
 
-static int find_previous_uses(struct model *m, struct err *e)
+static int index_weights(struct model *m, struct err *e)
 {
     const struct graph *g = &m->graph;
-    int *last = malloc((m->weights.n_weights + 1) * sizeof *last);
-    m->previous_use = arena_alloc(&m->arena, (size_t)g->n_ops, sizeof *m->previous_use);
-    if (!last || !m->previous_use) {
-        free(last);
-        return out_of_memory(m, e);
-    }
-    for (size_t i = 0; i < m->weights.n_weights; i++)
-        last[i] = -1;
-    for (int i = 0; i < g->n_ops; i++) {
-        m->previous_use[i] = -1;
-        if (!g->ops[i].weight)
-            continue;
-        int *at = &last[g->ops[i].weight - m->weights.weights];
-        m->previous_use[i] = *at;
-        *at = i;
-    }
-    free(last);
-    return 0;
+    int *scratch = malloc((m->weights.n_weights + 1) * sizeof *scratch);
+    m->previous_use = arena_alloc(&m->arena, (size_t)g->n_weight_uses + 1, sizeof *m->previous_use);
+    bool good = scratch && m->previous_use;
+    if (good)
+        graph_weights_index(g, m->weights.weights, m->weights.n_weights, scratch, m->previous_use);
+    free(scratch);
+    return good ? 0 : out_of_memory(m, e);
 }
 
 static int open_all(struct model *m, const char *path, struct err *e)
@@ -232,7 +187,7 @@ static int open_all(struct model *m, const char *path, struct err *e)
     if (rc < 0 || m->need == GGUF_KEYS)
         return rc;
     rc = graph_build(&m->facts, &m->weights, &m->arena, &m->graph, e);
-    return rc < 0 ? rc : find_previous_uses(m, e);
+    return rc < 0 ? rc : index_weights(m, e);
 }
 
 static int open_as(const char *path, enum gguf_need need, struct model **out, struct err *e)
@@ -256,10 +211,12 @@ int model_open(const char *path, struct model **out, struct err *e)
 {
     return open_as(path, GGUF_WEIGHTS, out, e);
 }
+
 int model_open_sizes(const char *path, struct model **out, struct err *e)
 {
     return open_as(path, GGUF_SIZES, out, e);
 }
+
 int model_open_text(const char *path, struct model **out, struct err *e)
 {
     return open_as(path, GGUF_KEYS, out, e);
@@ -296,21 +253,23 @@ int model_check(const struct model *m, struct err *e)
     return rc;
 }
 
-/* ---- what it holds
- * --------------------------------------------------------------------------------------------- */
+/* ---- what it holds ---- */
 
 const char *model_path(const struct model *m)
 {
     return m->path;
 }
+
 const struct model_config *model_config(const struct model *m)
 {
     return &m->facts.config;
 }
+
 const struct graph *model_graph(const struct model *m)
 {
     return &m->graph;
 }
+
 const char *model_chat_template(const struct model *m)
 {
     return m->chat.source;
@@ -337,110 +296,5 @@ const struct weight *model_weights(const struct model *m, int *count)
 void model_layers_weights(const struct model *m, int first, int end,
                           void (*each)(void *ctx, const struct weight *w), void *ctx)
 {
-    const struct graph *g = &m->graph;
-    if (first < 0 || end > g->n_layers || first >= end)
-        return;
-    int first_op = g->layers[first].first_op,
-        end_op = g->layers[end - 1].first_op + g->layers[end - 1].n_ops;
-    for (int i = first_op; i < end_op; i++) {
-        if (g->ops[i].weight && m->previous_use[i] < first_op)
-            each(ctx, g->ops[i].weight);
-        if (g->ops[i].bias) /* a bias has one matrix */
-            each(ctx, g->ops[i].bias);
-    }
-}
-
-/* ---- tokenizer and template
- * ------------------------------------------------------------------------------------ */
-
-int model_tokenizer(struct model *m, const struct tokenizer **out, struct err *e)
-{
-    int rc = 0;
-    if (!m->tokenizer)
-        rc = m->form == FORM_HUB ? tokenizer_from_hub(m->path, &m->tokenizer, e)
-                                 : tokenizer_from_gguf(&m->gguf, m->path, &m->tokenizer, e);
-    *out = rc < 0 ? NULL : m->tokenizer;
-    return rc;
-}
-
-static int compile_template(const struct model *m, struct model_template *t, struct err *e)
-{
-    if (t->compiled)
-        return 0;
-    if (!t->source)
-        return err_set(e, HP_EUNSUPPORTED, "%s: the model has no chat template", m->path);
-    if (!t->failed) {
-        int rc = template_compile(t->source, strlen(t->source), &t->compiled, &t->failure);
-        if (rc == 0)
-            return 0;
-        err_at(&t->failure, "%s: chat template", m->path);
-        t->failed = rc != HP_ENOMEM; /* which may be had next time */
-    }
-    if (e)
-        *e = t->failure;
-    return t->failure.code;
-}
-
-int model_text_prepare(struct model *m, struct err *e)
-{
-    const struct tokenizer *t;
-    compile_template(m, &m->chat, NULL);
-    compile_template(m, &m->tool_chat, NULL);
-    return model_tokenizer(m, &t, e);
-}
-
-/* A new object with everything that the template sees; NULL when memory ran out or a token's text
- * is not UTF-8. */
-static json_t *template_variables(const json_t *messages, bool add_generation_prompt,
-                                  const struct tokenizer *t, const json_t *extra)
-{
-    json_t *v = json_object();
-    bool bad = json_object_set(v, "messages", (json_t *)messages) < 0;
-    bad |= json_object_set_new(v, "add_generation_prompt", json_boolean(add_generation_prompt)) < 0;
-    /* Templates are written for a caller that always hands these in: "tools is not none" must be
-     * false without them. */
-    bad |= json_object_set_new(v, "tools", json_null()) < 0;
-    bad |= json_object_set_new(v, "documents", json_null()) < 0;
-    bad |= json_object_set_new(v, "bos_token", json_string(tokenizer_bos_text(t))) < 0;
-    bad |= json_object_set_new(v, "eos_token", json_string(tokenizer_eos_text(t))) < 0;
-    if (*tokenizer_pad_text(t))
-        bad |= json_object_set_new(v, "pad_token", json_string(tokenizer_pad_text(t))) < 0;
-    if (*tokenizer_unknown_text(t))
-        bad |= json_object_set_new(v, "unk_token", json_string(tokenizer_unknown_text(t))) < 0;
-    bad |= extra && json_object_update(v, (json_t *)extra) < 0;
-    if (!bad)
-        return v;
-    json_decref(v);
-    return NULL;
-}
-
-/* What is not UTF-8 cannot be a variable; everything else that fails is want of memory. */
-static int variables_failed(const struct model *m, const struct tokenizer *t, struct err *e)
-{
-    const char *texts[] = {tokenizer_bos_text(t), tokenizer_eos_text(t), tokenizer_pad_text(t),
-                           tokenizer_unknown_text(t)};
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-        if (utf8_valid_prefix(texts[i], strlen(texts[i])) < strlen(texts[i]))
-            return err_set(e, HP_EINVAL, "%s: a token that templates are given is not UTF-8",
-                           m->path);
-    return err_set(e, HP_ENOMEM, "%s: no memory for the template's variables", m->path);
-}
-
-int model_chat_render(struct model *m, const json_t *messages, bool add_generation_prompt,
-                      const json_t *extra, struct buffer *out, struct err *e)
-{
-    const struct tokenizer *t;
-    const json_t *tools = extra ? json_object_get(extra, "tools") : NULL;
-    bool with_tools = m->tool_chat.source && ((tools && !json_is_null(tools)) || !m->chat.source);
-    struct model_template *chosen = with_tools ? &m->tool_chat : &m->chat;
-    int rc = compile_template(m, chosen, e);
-    rc = rc < 0 ? rc : model_tokenizer(m, &t, e);
-    if (rc < 0)
-        return rc;
-    json_t *variables = template_variables(messages, add_generation_prompt, t, extra);
-    if (!variables)
-        return variables_failed(m, t, e);
-    rc = template_render(chosen->compiled, variables, NULL, out, e);
-    json_decref(variables);
-    return rc;
+    graph_layers_weights(&m->graph, m->previous_use, first, end, each, ctx);
 }

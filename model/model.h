@@ -16,8 +16,8 @@
 
 #include "common/bytes.h"
 #include "common/status.h"
-#include "model/layers.h"
-#include "model/tokenizer.h"
+#include "model/graph/graph.h"
+#include "model/tokenizer/tokenizer.h"
 
 struct model;
 

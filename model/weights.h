@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "model/dtype.h"
+#include "model/dtype/dtype.h"
 
 struct weight {
     const char *name; /* as the file has it */

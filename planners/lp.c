@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/vector.h"
+
 enum { NAME_BYTES = 25 };
 
 struct term {
@@ -20,7 +22,7 @@ struct column {
     bool integer;
 };
 
-struct row {
+struct lp_row {
     char name[NAME_BYTES];
     enum lp_sense sense;
     double right;
@@ -30,17 +32,12 @@ struct lp_program {
     char name[NAME_BYTES];
     bool maximise;
     struct column *columns;
-    struct row *rows;
+    struct lp_row *rows;
     struct term *terms;
     int n_columns, n_rows, n_terms;
     int room_columns, room_rows, room_terms;
     double *values, *duals; /* of the last solve */
 };
-
-static int no_memory(struct err *e)
-{
-    return err_set(e, HP_ENOMEM, "out of memory in a linear programme");
-}
 
 static void name_copy(char *to, const char *from)
 {
@@ -54,7 +51,7 @@ int lp_program_create(const char *name, bool maximise, struct lp_program **out, 
 {
     struct lp_program *p = calloc(1, sizeof *p);
     if (!p)
-        return no_memory(e);
+        return err_no_memory(e, "a linear programme");
     name_copy(p->name, name);
     p->maximise = maximise;
     *out = p;
@@ -74,25 +71,11 @@ void lp_program_destroy(struct lp_program **p)
     *p = NULL;
 }
 
-/* Room for one more item; the array grows by half. */
-static bool grow(void **array, int count, int *room, size_t size)
-{
-    if (count < *room)
-        return true;
-    int more = *room < 16 ? 32 : *room + *room / 2;
-    void *bigger = realloc(*array, (size_t)more * size);
-    if (!bigger)
-        return false;
-    *array = bigger;
-    *room = more;
-    return true;
-}
-
 int lp_column_add(struct lp_program *p, const char *name, double objective, double lower,
                   double upper, bool integer, struct err *e)
 {
-    if (!grow((void **)&p->columns, p->n_columns, &p->room_columns, sizeof *p->columns))
-        return no_memory(e);
+    if (!vector_reserve(p->columns, p->room_columns, p->n_columns + 1))
+        return err_no_memory(e, "a linear programme");
     struct column *c = &p->columns[p->n_columns];
     *c =
         (struct column){.objective = objective, .lower = lower, .upper = upper, .integer = integer};
@@ -103,10 +86,10 @@ int lp_column_add(struct lp_program *p, const char *name, double objective, doub
 int lp_row_add(struct lp_program *p, const char *name, enum lp_sense sense, double right,
                struct err *e)
 {
-    if (!grow((void **)&p->rows, p->n_rows, &p->room_rows, sizeof *p->rows))
-        return no_memory(e);
-    struct row *r = &p->rows[p->n_rows];
-    *r = (struct row){.sense = sense, .right = right};
+    if (!vector_reserve(p->rows, p->room_rows, p->n_rows + 1))
+        return err_no_memory(e, "a linear programme");
+    struct lp_row *r = &p->rows[p->n_rows];
+    *r = (struct lp_row){.sense = sense, .right = right};
     name_copy(r->name, name);
     return p->n_rows++;
 }
@@ -114,8 +97,8 @@ int lp_row_add(struct lp_program *p, const char *name, enum lp_sense sense, doub
 int lp_term_add(struct lp_program *p, int row, int column, double coefficient, struct err *e)
 {
     assert(row >= 0 && row < p->n_rows && column >= 0 && column < p->n_columns);
-    if (!grow((void **)&p->terms, p->n_terms, &p->room_terms, sizeof *p->terms))
-        return no_memory(e);
+    if (!vector_reserve(p->terms, p->room_terms, p->n_terms + 1))
+        return err_no_memory(e, "a linear programme");
     p->terms[p->n_terms++] = (struct term){row, column, coefficient};
     return 0;
 }
@@ -129,8 +112,7 @@ int lp_program_rows(const struct lp_program *p)
     return p->n_rows;
 }
 
-/* ---- handing the programme to lp_solve
- * ------------------------------------------------------------------------ */
+/* ---- handing the programme to lp_solve ---- */
 
 static int term_order(const void *a, const void *b)
 {
@@ -238,16 +220,14 @@ int lp_program_write(const struct lp_program *p, lp_put_fn put, void *ctx, struc
     /* Tidying reorders the terms, which changes nothing that the caller can see. */
     lprec *lp = record_make((struct lp_program *)(uintptr_t)p);
     if (!lp)
-        return no_memory(e);
+        return err_no_memory(e, "a linear programme");
     struct putter w = {put, ctx, false};
     bool good = write_lpex(lp, &w, put_piece);
     delete_lp(lp);
     return good && !w.failed ? 0 : err_set(e, HP_EIO, "the .lp file could not be written");
 }
 
-/* ---- solving
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- solving ---- */
 
 struct watch {
     const struct env *env;
@@ -300,7 +280,8 @@ static enum lp_outcome outcome_of(int code)
 }
 
 /* The objective without the demand for integers; NaN when it could not be had in time. */
-static double relaxation(struct lp_program *p, const struct lp_limits *limits, struct watch *watch)
+static double program_relaxation(struct lp_program *p, const struct lp_limits *limits,
+                                 struct watch *watch)
 {
     lprec *lp = record_make(p);
     if (!lp)
@@ -322,7 +303,7 @@ static int take_solution(struct lp_program *p, lprec *lp, bool integers, struct 
     p->duals = NULL;
     p->values = malloc((size_t)(p->n_columns + 1) * sizeof *p->values);
     if (!p->values)
-        return no_memory(e);
+        return err_no_memory(e, "a linear programme");
     get_variables(lp, p->values);
     out->values = p->values;
     out->objective = get_objective(lp);
@@ -332,7 +313,7 @@ static int take_solution(struct lp_program *p, lprec *lp, bool integers, struct 
     p->duals = malloc((size_t)(p->n_rows + 1) * sizeof *p->duals);
     if (!all || !p->duals) {
         free(all);
-        return no_memory(e);
+        return err_no_memory(e, "a linear programme");
     }
     if (get_dual_solution(lp, all)) {
         memcpy(p->duals, all + 1, (size_t)p->n_rows * sizeof *all);
@@ -350,10 +331,10 @@ int lp_program_solve(struct lp_program *p, const struct lp_limits *limits, const
                                                    : UINT64_MAX};
     bool integers = has_integers(p);
     *out = (struct lp_result){.objective = NAN, .bound = NAN};
-    double bound = integers ? relaxation(p, limits, &watch) : NAN;
+    double bound = integers ? program_relaxation(p, limits, &watch) : NAN;
     lprec *lp = record_make(p);
     if (!lp)
-        return no_memory(e);
+        return err_no_memory(e, "a linear programme");
     record_configure(p, lp, limits, &watch);
     int code = solve(lp);
     out->outcome = outcome_of(code);

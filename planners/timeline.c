@@ -7,7 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/escape.h"
 #include "common/status.h"
+#include "common/vector.h"
 
 /* Ten hues that differ in lightness too; the stall's grey stands apart. */
 static const char *const colours[] = {"#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#76b7b2",
@@ -15,28 +17,13 @@ static const char *const colours[] = {"#4e79a7", "#f28e2b", "#59a14f", "#e15759"
 static const int ansi_colours[] = {33, 208, 71, 203, 80, 221, 140, 217, 137, 109};
 enum { N_COLOURS = sizeof colours / sizeof *colours };
 
-static bool grow(void **items, int *capacity, int n, size_t size)
-{
-    if (n < *capacity)
-        return true;
-    int wanted = *capacity ? *capacity * 2 : 64;
-    void *p = realloc(*items, (size_t)wanted * size);
-    if (!p)
-        return false;
-    *items = p;
-    *capacity = wanted;
-    return true;
-}
-
 int timeline_add_lane(struct timeline *t, const char *group, const char *name)
 {
-    void *items = t->lanes;
     if (t->n_lanes >= TIMELINE_MAX_LANES ||
-        !grow(&items, &t->lane_capacity, t->n_lanes, sizeof *t->lanes)) {
+        !vector_reserve(t->lanes, t->lane_capacity, t->n_lanes + 1)) {
         t->failed = true;
         return 0;
     }
-    t->lanes = items;
     struct timeline_lane *lane = &t->lanes[t->n_lanes];
     lane->group = arena_strdup(&t->arena, group);
     lane->name = arena_strdup(&t->arena, name);
@@ -48,13 +35,11 @@ void timeline_add(struct timeline *t, int lane, double start_s, double end_s, in
                   const char *label_fmt, ...)
 {
     assert(end_s >= start_s && lane >= 0);
-    void *items = t->intervals;
     if (t->failed || lane >= t->n_lanes || t->n_intervals >= TIMELINE_MAX_INTERVALS ||
-        !grow(&items, &t->interval_capacity, t->n_intervals, sizeof *t->intervals)) {
+        !vector_reserve(t->intervals, t->interval_capacity, t->n_intervals + 1)) {
         t->failed = true;
         return;
     }
-    t->intervals = items;
     const char *label = "";
     if (label_fmt) {
         char text[160];
@@ -99,17 +84,15 @@ static double axis_step(double end)
     return end / step < 5 ? step / 2 : step;
 }
 
-/* ---- text
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- text ---- */
 
-struct row {
+struct timeline_row {
     double *busy; /* seconds of each column */
     double *most; /* the longest single interval of each column, whose colour it takes */
     int *colour;
 };
 
-static void fill_row(const struct timeline *t, int lane, int cells, struct row *row)
+static void fill_row(const struct timeline *t, int lane, int cells, struct timeline_row *row)
 {
     double width = t->end_s / cells;
     memset(row->busy, 0, (size_t)cells * sizeof *row->busy);
@@ -132,7 +115,8 @@ static void fill_row(const struct timeline *t, int lane, int cells, struct row *
     }
 }
 
-static void write_row(const struct row *row, int cells, double width, bool ansi, struct buffer *out)
+static void write_row(const struct timeline_row *row, int cells, double width, bool ansi,
+                      struct buffer *out)
 {
     static const char *const shades[] = {" ", "░", "▒", "▓", "█"};
     double total = 0;
@@ -158,8 +142,9 @@ int timeline_write_text(const struct timeline *t, int columns, bool ansi, struct
     name_width = name_width > 24 ? 24 : name_width;
     int cells = columns - name_width - 10;
     cells = cells < 10 ? 10 : cells > 1000 ? 1000 : cells;
-    struct row row = {calloc((size_t)cells, sizeof(double)), calloc((size_t)cells, sizeof(double)),
-                      calloc((size_t)cells, sizeof(int))};
+    struct timeline_row row = {calloc((size_t)cells, sizeof(double)),
+                               calloc((size_t)cells, sizeof(double)),
+                               calloc((size_t)cells, sizeof(int))};
     bool ok = row.busy && row.most && row.colour && !t->failed;
     if (ok && t->end_s > 0) {
         char left[32], right[32];
@@ -178,24 +163,7 @@ int timeline_write_text(const struct timeline *t, int columns, bool ansi, struct
     return ok && !out->failed ? 0 : HP_ENOMEM;
 }
 
-/* ---- SVG
- * --------------------------------------------------------------------------------------------------
- */
-
-static void write_escaped(struct buffer *out, const char *text)
-{
-    for (; *text; text++) {
-        switch (*text) {
-        case '<': buffer_printf(out, "&lt;"); break;
-        case '>': buffer_printf(out, "&gt;"); break;
-        case '&': buffer_printf(out, "&amp;"); break;
-        case '"': buffer_printf(out, "&quot;"); break;
-        default:
-            if ((unsigned char)*text >= ' ')
-                buffer_append(out, text, 1);
-        }
-    }
-}
+/* ---- SVG ---- */
 
 enum {
     SVG_LEFT = 150,
@@ -214,7 +182,7 @@ static void write_svg_interval(const struct timeline *t, const struct timeline_i
     double x = SVG_LEFT + v->start_s * scale, width = fmax((v->end_s - v->start_s) * scale, 0.3);
     int y = SVG_TOP + v->lane * SVG_ROW;
     buffer_printf(out, "<g><title>");
-    write_escaped(out, v->label);
+    escape_xml(out, v->label);
     buffer_printf(out, " (%s to %s)</title>", seconds_text(v->start_s, from, sizeof from),
                   seconds_text(v->end_s, to, sizeof to));
     buffer_printf(out, "<rect x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\" fill=\"%s\"/>", x, y,
@@ -222,7 +190,7 @@ static void write_svg_interval(const struct timeline *t, const struct timeline_i
     if (v->label[0] && width > SVG_CHARACTER * (double)strlen(v->label) + 4) {
         buffer_printf(out, "<text x=\"%.2f\" y=\"%d\" fill=\"#fff\" font-size=\"10\">", x + 3,
                       y + 13);
-        write_escaped(out, v->label);
+        escape_xml(out, v->label);
         buffer_printf(out, "</text>");
     }
     buffer_printf(out, "</g>\n");
@@ -255,7 +223,7 @@ int timeline_write_svg(const struct timeline *t, struct buffer *out)
         "font-family=\"sans-serif\">\n<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n",
         SVG_WIDTH, bottom + 30, SVG_WIDTH, bottom + 30);
     buffer_printf(out, "<text x=\"12\" y=\"24\" font-size=\"15\" fill=\"#222\">");
-    write_escaped(out, t->title ? t->title : "");
+    escape_xml(out, t->title ? t->title : "");
     buffer_printf(out, "</text>\n");
     if (t->end_s > 0)
         write_svg_axis(t, bottom, out);
@@ -263,7 +231,7 @@ int timeline_write_svg(const struct timeline *t, struct buffer *out)
         buffer_printf(out,
                       "<text x=\"%d\" y=\"%d\" font-size=\"12\" fill=\"#222\" text-anchor=\"end\">",
                       SVG_LEFT - 8, SVG_TOP + i * SVG_ROW + 13);
-        write_escaped(out, t->lanes[i].name);
+        escape_xml(out, t->lanes[i].name);
         buffer_printf(out, "</text>\n");
     }
     for (int i = 0; i < t->n_intervals && t->end_s > 0; i++)
@@ -272,23 +240,7 @@ int timeline_write_svg(const struct timeline *t, struct buffer *out)
     return out->failed ? HP_ENOMEM : 0;
 }
 
-/* ---- Chrome trace
- * ------------------------------------------------------------------------------------------- */
-
-static void write_json_string(struct buffer *out, const char *text)
-{
-    buffer_append(out, "\"", 1);
-    for (; *text; text++) {
-        unsigned char c = (unsigned char)*text;
-        if (c == '"' || c == '\\')
-            buffer_printf(out, "\\%c", c);
-        else if (c < ' ')
-            buffer_printf(out, "\\u%04x", c);
-        else
-            buffer_append(out, text, 1);
-    }
-    buffer_append(out, "\"", 1);
-}
+/* ---- Chrome trace ---- */
 
 /* Lanes of one group are one process: the number of the first lane of that group. */
 static int group_of(const struct timeline *t, int lane)
@@ -310,18 +262,18 @@ int timeline_write_trace(const struct timeline *t, struct buffer *out)
             out,
             "%s\n{\"ph\": \"M\", \"name\": \"process_name\", \"pid\": %d, \"args\": {\"name\": ",
             i ? "," : "", process);
-        write_json_string(out, t->lanes[i].group);
+        escape_json(out, t->lanes[i].group);
         buffer_printf(out,
                       "}},\n{\"ph\": \"M\", \"name\": \"thread_name\", \"pid\": %d, \"tid\": %d, "
                       "\"args\": {\"name\": ",
                       process, i + 1);
-        write_json_string(out, t->lanes[i].name);
+        escape_json(out, t->lanes[i].name);
         buffer_printf(out, "}}");
     }
     for (int i = 0; i < t->n_intervals; i++) {
         const struct timeline_interval *v = &t->intervals[i];
         buffer_printf(out, "%s\n{\"ph\": \"X\", \"name\": ", i || t->n_lanes ? "," : "");
-        write_json_string(out, v->label);
+        escape_json(out, v->label);
         buffer_printf(out, ", \"pid\": %d, \"tid\": %d, \"ts\": %.3f, \"dur\": %.3f}",
                       group_of(t, v->lane), v->lane + 1, v->start_s * 1e6,
                       (v->end_s - v->start_s) * 1e6);

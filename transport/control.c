@@ -9,6 +9,11 @@ void control_read(struct control *c)
     c->ops->read(c);
 }
 
+enum control_contact control_contact(const struct control *c)
+{
+    return c->ops->contact(c);
+}
+
 int control_send(struct control *c, uint64_t peer, const uint8_t *bytes, size_t size, struct err *e)
 {
     return c->ops->send(c, peer, bytes, size, e);

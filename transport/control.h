@@ -59,6 +59,14 @@ int control_send(struct control *c, uint64_t peer, const uint8_t *bytes, size_t 
 /* Hands over what has arrived, now and not when the loop comes to it: for whoever is about to judge
  * who is silent. Bounded. */
 void control_read(struct control *c);
+/* What a client knows of the other end. */
+enum control_contact {
+    CONTROL_ABSENT,   /* nothing answers at the address, so far or any more */
+    CONTROL_UNPROVEN, /* something answers there, again and again, that does not prove itself with
+                         the server's key */
+    CONTROL_PROVEN,   /* it has, and is connected */
+};
+enum control_contact control_contact(const struct control *c);
 void control_close(struct control **c);
 
 #endif

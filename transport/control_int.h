@@ -8,6 +8,7 @@ struct control_ops {
     int (*send)(struct control *c, uint64_t peer, const uint8_t *bytes, size_t size, struct err *e);
     int (*port)(const struct control *c);
     void (*read)(struct control *c);
+    enum control_contact (*contact)(const struct control *c);
     void (*close)(struct control *c);
 };
 

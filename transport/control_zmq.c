@@ -11,6 +11,8 @@
 #include <zmq.h>
 
 #include "transport/control_int.h"
+#include "transport/control_monitor.h"
+#include "transport/control_zap.h"
 
 enum {
     QUEUE_MESSAGES = 4096,
@@ -18,87 +20,26 @@ enum {
     ROUTING_ID_BYTES = 5,
     LINGER_MS = 300,
     HANDSHAKE_MS = 5000, /* a connection that has not proven a key by then is closed */
-    STRANGERS_AT_ONCE = 64,
-    STRANGERS_PER_S = 16, /* handshakes of keys that nobody here knows; those beyond are put off */
     SILENCE_MS = 15000, /* a connection without a sign of life for so long is made anew; a peer that
                            was stopped for some seconds keeps its own */
 };
 
 struct zmq_control {
     struct control base;
-    void *context, *socket, *zap;
+    void *context, *socket;
+    struct control_zap zap;
+    struct control_monitor monitor;
     uv_poll_t poll, zap_poll;
     uv_check_t check; /* before the loop sleeps again: is there something that a send has swallowed
                          the edge of? */
     uv_idle_t idle;   /* active while there may be, so that the loop does not sleep */
     bool sent;        /* since the check looked last */
-    double strangers; /* how many more may come now */
-    uint64_t strangers_ns;
-    int handles; /* still to be closed */
+    int handles;      /* still to be closed */
     int port;
     bool server, closing;
 };
 
-/* ---- ZAP: tells the server each client's key
- * ----------------------------------------------------------------------------- */
-
-enum { ZAP_PARTS = 8 };
-
-/* Keys that nobody knows come now and then, to join. A flood of them waits outside, and costs no
- * more than its handshakes. */
-static bool stranger_may_enter(struct zmq_control *c)
-{
-    uint64_t now = uv_hrtime();
-    c->strangers += (double)(now - c->strangers_ns) * 1e-9 * STRANGERS_PER_S;
-    c->strangers_ns = now;
-    if (c->strangers > STRANGERS_AT_ONCE)
-        c->strangers = STRANGERS_AT_ONCE;
-    if (c->strangers < 1)
-        return false;
-    c->strangers -= 1;
-    return true;
-}
-
-static bool key_may_enter(struct zmq_control *c, const char *key)
-{
-    const struct control_callbacks *cb = &c->base.callbacks;
-    return (cb->knows && cb->knows(cb->ctx, key)) || stranger_may_enter(c);
-}
-
-/* Answers one handshake: a CURVE key may connect, and its Z85 text becomes the User-Id of its
- * messages. "300" is ZAP's word for "try again". */
-static bool answer_handshake(struct zmq_control *c)
-{
-    void *zap = c->zap;
-    char part[ZAP_PARTS][256];
-    int size[ZAP_PARTS], n = 0, more = 1;
-    size_t more_size = sizeof more;
-    while (more) {
-        char spare[256];
-        char *into = n < ZAP_PARTS ? part[n] : spare;
-        int got = zmq_recv(zap, into, sizeof spare, ZMQ_DONTWAIT);
-        if (got < 0)
-            return false;
-        if (n < ZAP_PARTS)
-            size[n++] = got > 255 ? 255 : got;
-        zmq_getsockopt(zap, ZMQ_RCVMORE, &more, &more_size);
-    }
-    char key[KEY_TEXT] = "";
-    bool curve = n >= 7 && size[5] == 5 && memcmp(part[5], "CURVE", 5) == 0 && size[6] == 32;
-    if (curve)
-        zmq_z85_encode(key, (const uint8_t *)part[6], 32);
-    zmq_send(zap, "1.0", 3, ZMQ_SNDMORE);
-    zmq_send(zap, part[1], n > 1 ? (size_t)size[1] : 0, ZMQ_SNDMORE);
-    zmq_send(zap, !curve ? "400" : key_may_enter(c, key) ? "200" : "300", 3, ZMQ_SNDMORE);
-    zmq_send(zap, curve ? "OK" : "NO", 2, ZMQ_SNDMORE);
-    zmq_send(zap, key, strlen(key), ZMQ_SNDMORE);
-    zmq_send(zap, "", 0, 0);
-    return true;
-}
-
-/* ---- receiving
- * ---------------------------------------------------------------------------------------------------------------
- */
+/* ---- receiving ---- */
 
 static bool is_readable(void *socket)
 {
@@ -155,7 +96,8 @@ static void read_all(struct zmq_control *c)
     int left = READ_AT_ONCE;
     while (!c->closing && left > 0 && receive_one(c))
         left--;
-    while (!c->closing && left > 0 && c->zap && answer_handshake(c))
+    while (!c->closing && left > 0 && c->zap.socket &&
+           control_zap_answer(&c->zap, &c->base.callbacks))
         left--;
     if (c->closing)
         return;
@@ -186,9 +128,7 @@ static void on_check(uv_check_t *handle)
         uv_idle_start(&c->idle, on_idle);
 }
 
-/* ---- sending
- * --------------------------------------------------------------------------------------------------------------------
- */
+/* ---- sending ---- */
 
 static int send_failed(uint64_t peer, struct err *e)
 {
@@ -215,9 +155,7 @@ static int zmq_control_send(struct control *base, uint64_t peer, const uint8_t *
     return zmq_send(c->socket, bytes, size, ZMQ_DONTWAIT) < 0 ? send_failed(peer, e) : 0;
 }
 
-/* ---- opening and closing
- * ------------------------------------------------------------------------------------------------------------
- */
+/* ---- opening and closing ---- */
 
 static int zmq_control_port(const struct control *base)
 {
@@ -226,10 +164,10 @@ static int zmq_control_port(const struct control *base)
 
 static void destroy_sockets(struct zmq_control *c)
 {
+    control_monitor_free(&c->monitor);
     if (c->socket)
         zmq_close(c->socket);
-    if (c->zap)
-        zmq_close(c->zap);
+    control_zap_close(&c->zap);
     if (c->context)
         zmq_ctx_term(c->context);
     free(c);
@@ -249,8 +187,14 @@ static void zmq_control_close(struct control *base)
     uv_close((uv_handle_t *)&c->poll, on_handle_closed);
     uv_close((uv_handle_t *)&c->check, on_handle_closed);
     uv_close((uv_handle_t *)&c->idle, on_handle_closed);
-    if (c->zap)
+    if (c->zap.socket)
         uv_close((uv_handle_t *)&c->zap_poll, on_handle_closed);
+    control_monitor_close(&c->monitor, c, on_handle_closed);
+}
+
+static enum control_contact zmq_control_contact(const struct control *base)
+{
+    return ((const struct zmq_control *)base)->monitor.contact;
 }
 
 static void zmq_control_read(struct control *base)
@@ -259,7 +203,7 @@ static void zmq_control_read(struct control *base)
 }
 
 static const struct control_ops zmq_ops = {zmq_control_send, zmq_control_port, zmq_control_read,
-                                           zmq_control_close};
+                                           zmq_control_contact, zmq_control_close};
 
 static void set_int(void *socket, int option, int value)
 {
@@ -320,11 +264,12 @@ static void start_handles(struct zmq_control *c, uv_loop_t *loop)
     uv_check_start(&c->check, on_check);
     uv_idle_init(loop, &c->idle);
     c->handles = 3;
-    if (c->zap) {
-        uv_poll_init(loop, &c->zap_poll, socket_fd(c->zap));
+    if (c->zap.socket) {
+        uv_poll_init(loop, &c->zap_poll, socket_fd(c->zap.socket));
         uv_poll_start(&c->zap_poll, UV_READABLE, on_poll);
         c->handles++;
     }
+    c->handles += control_monitor_start(&c->monitor, loop);
     uv_idle_start(&c->idle, on_idle); /* whatever came before the first poll */
 }
 
@@ -363,15 +308,11 @@ int control_serve_zmq(uv_loop_t *loop, const char *address, const struct key_pai
         snprintf(endpoint + n - 1, sizeof endpoint - n + 1, "*");
     set_int(c->socket, ZMQ_CURVE_SERVER, 1);
     set_int(c->socket, ZMQ_HANDSHAKE_IVL, HANDSHAKE_MS);
-    c->strangers = STRANGERS_AT_ONCE;
-    c->strangers_ns = uv_hrtime();
     set_int(c->socket, ZMQ_ROUTER_MANDATORY, 1);
     zmq_setsockopt(c->socket, ZMQ_ZAP_DOMAIN, "hodgepodge", 10);
-    c->zap = zmq_socket(c->context, ZMQ_REP);
-    int rc = 0;
-    if (!c->zap || zmq_bind(c->zap, "inproc://zeromq.zap.01") != 0) {
-        rc = err_set(e, HP_EIO, "cannot start authentication: %s", zmq_strerror(zmq_errno()));
-    } else if (zmq_bind(c->socket, endpoint) != 0) {
+    int rc = control_zap_open(&c->zap, c->context, e);
+    control_monitor_open(&c->monitor, c->context, c->socket, true);
+    if (rc == 0 && zmq_bind(c->socket, endpoint) != 0) {
         rc = err_set(e, HP_EIO, "cannot listen on %s: %s", address, zmq_strerror(zmq_errno()));
         if (zmq_errno() == EADDRINUSE)
             err_hint(
@@ -398,6 +339,7 @@ int control_connect_zmq(uv_loop_t *loop, const char *address, const char *server
     char endpoint[300];
     snprintf(endpoint, sizeof endpoint, "tcp://%s", address);
     int rc = 0;
+    control_monitor_open(&c->monitor, c->context, c->socket, false);
     if (zmq_setsockopt(c->socket, ZMQ_CURVE_SERVERKEY, server_key, KEY_TEXT - 1) != 0)
         rc = err_set(e, HP_EINVAL, "not a public key: \"%.60s\"", server_key);
     else if (zmq_connect(c->socket, endpoint) != 0)

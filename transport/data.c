@@ -1,8 +1,12 @@
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/log.h"
 #include "transport/data_int.h"
+
+#define STRANGERS_SAY_NS UINT64_C(1000000000)
 
 void data_base_init(struct data_endpoint *d, const struct data_ops *ops,
                     const struct data_config *c)
@@ -34,8 +38,7 @@ const uint8_t *data_address(const struct data_endpoint *d, size_t *size)
     return d->address;
 }
 
-/* ---- sessions: an array in order of their numbers
- * --------------------------------------------------------------------------- */
+/* ---- sessions: an array in order of their numbers ---- */
 
 static int session_place(const struct data_endpoint *d, uint64_t session)
 {
@@ -113,8 +116,7 @@ int data_admit(struct data_endpoint *d, const uint8_t *bytes, size_t size, uint6
     return data_session_admit(d, out->session, from);
 }
 
-/* ---- who may connect: keys in order
- * ----------------------------------------------------------------------------------------- */
+/* ---- who may connect: keys in order ---- */
 
 static int key_order(const void *a, const void *b)
 {
@@ -153,9 +155,7 @@ bool data_peer_is_allowed(struct data_endpoint *d, const uint8_t key[KEY_BYTES])
     return allowed;
 }
 
-/* ---- buffers
- * ------------------------------------------------------------------------------------------------------------------
- */
+/* ---- buffers ---- */
 
 void data_pool_limit(struct data_endpoint *d, uint64_t bytes)
 {
@@ -186,9 +186,7 @@ int data_reserve_open(struct data_endpoint *d, size_t n, size_t bytes, struct da
     return data_pool_reserve(&d->pool, n, bytes, out, e);
 }
 
-/* ---- the rest of the face
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- the rest of the face ---- */
 
 int data_connect(struct data_endpoint *d, const uint8_t *address, size_t size,
                  struct data_link **out, struct err *e)
@@ -259,9 +257,24 @@ void data_count_malformed(struct data_endpoint *d)
     pthread_mutex_unlock(&d->lock);
 }
 
-void data_count_stranger(struct data_endpoint *d)
+void data_strangers_tell(struct data_endpoint *d, uint64_t now_ns)
+{
+    struct data_strangers *s = &d->strangers;
+    if (s->unsaid == 0 || (s->said_ns && now_ns - s->said_ns < STRANGERS_SAY_NS))
+        return;
+    log_warn("data", "strangers_refused", "n=%llu last=\"%s\"", (unsigned long long)s->unsaid,
+             s->last);
+    s->unsaid = 0;
+    s->said_ns = now_ns ? now_ns : 1;
+}
+
+void data_stranger_refused(struct data_endpoint *d, uint64_t now_ns, const char *from,
+                           const char *why)
 {
     pthread_mutex_lock(&d->lock);
     d->stats.refused_strangers++;
     pthread_mutex_unlock(&d->lock);
+    snprintf(d->strangers.last, sizeof d->strangers.last, "%s: %s", from, why);
+    d->strangers.unsaid++;
+    data_strangers_tell(d, now_ns);
 }

@@ -87,6 +87,9 @@ uint64_t data_link_number(const struct data_link *link);
  * batches) have room of their own and never wait for large ones; a payload that is larger than its
  * whole budget passes alone. Capacities are at most an eighth larger than what was asked for. */
 enum { DATA_CONTROL_BYTES = 64 << 10 };
+/* Large outputs that a stage has buffers of its own for (data_reserve_open): two in turns and one
+ * on its way. Agents allocate, and the planner counts them. */
+enum { DATA_STAGE_OUTPUTS = 3 };
 
 /* Sets the limit while the endpoint works; what is out beyond it comes back in its time. */
 void data_pool_limit(struct data_endpoint *d, uint64_t bytes);
@@ -108,7 +111,7 @@ struct data_buffer *data_reserve_get(struct data_reserve *r, size_t bytes);
 void data_reserve_close(struct data_reserve **r);
 
 /* status 0, HP_ELINK, or HP_EBUSY (too many frames are queued); on the endpoint's thread, or before
- * data_post returns when the frame was not queued. */
+ * data_post returns when the frame was not queued, or has left already. */
 typedef void (*data_done_fn)(void *ctx, int status);
 
 /* Sends a frame. Takes `payload` (may be NULL) whatever happens; payload_bytes of the header is set

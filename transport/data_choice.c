@@ -11,9 +11,7 @@
 
 #include "transport/data.h"
 
-/* ---- networks
- * ----------------------------------------------------------------------------------------------------------
- */
+/* ---- networks ---- */
 
 struct network {
     int family;
@@ -87,9 +85,7 @@ static bool host_parse(const char *host, struct host_bytes *out)
     return inet_pton(out->family, host, out->address) == 1;
 }
 
-/* ---- the policy
- * ----------------------------------------------------------------------------------------------------------
- */
+/* ---- the policy ---- */
 
 int data_policy_set(struct data_policy *p, const char *mode, const char *trust, struct err *e)
 {
@@ -139,9 +135,7 @@ int data_open_kind(enum data_kind kind, const struct data_config *c, struct data
     return kind == DATA_KIND_UCX ? data_open_ucx(c, out, e) : data_open_tcp(c, out, e);
 }
 
-/* ---- this box's addresses
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- this box's addresses ---- */
 
 static int address_print(const struct sockaddr *a, char out[DATA_HOST_TEXT])
 {

@@ -28,12 +28,19 @@ struct data_ops {
     void (*peers_changed)(struct data_endpoint *d);
 };
 
+/* Strangers that were refused since the log last told of them; the endpoint's own thread's. */
+struct data_strangers {
+    uint64_t unsaid, said_ns;
+    char last[160];
+};
+
 struct data_endpoint {
     const struct data_ops *ops;
     struct data_callbacks callbacks;
     uint8_t *address;
     size_t address_size;
     struct data_pool pool;
+    struct data_strangers strangers;
 
     pthread_mutex_t lock;                            /* guards all below */
     struct data_session sessions[DATA_MAX_SESSIONS]; /* by number */
@@ -67,6 +74,11 @@ void data_count_received(struct data_endpoint *d, uint64_t bytes);
 void data_count_sent(struct data_endpoint *d, uint64_t bytes);
 void data_count_full(struct data_endpoint *d);
 void data_count_malformed(struct data_endpoint *d);
-void data_count_stranger(struct data_endpoint *d);
+/* A stranger was refused: counted at once, told at most once a second. `now_ns` is of any monotonic
+ * clock, always the same one. */
+void data_stranger_refused(struct data_endpoint *d, uint64_t now_ns, const char *from,
+                           const char *why);
+/* Tells of those that were counted since, when a second has passed. */
+void data_strangers_tell(struct data_endpoint *d, uint64_t now_ns);
 
 #endif

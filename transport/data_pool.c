@@ -22,8 +22,7 @@ struct data_reserve {
     bool closed;
 };
 
-/* ---- size classes: eight steps for each doubling
- * -------------------------------------------------------------------------------- */
+/* ---- size classes: eight steps for each doubling ---- */
 
 static size_t class_capacity(int size_class)
 {
@@ -45,9 +44,7 @@ static int class_of(size_t bytes)
     return lo;
 }
 
-/* ---- memory
- * ------------------------------------------------------------------------------------------------------------------
- */
+/* ---- memory ---- */
 
 static void buffers_free(struct pool_buffer *list)
 {
@@ -71,8 +68,7 @@ static struct pool_buffer *buffer_create(size_t capacity)
     return b;
 }
 
-/* ---- the cache of freed buffers (under the lock)
- * -------------------------------------------------------------------------------- */
+/* ---- the cache of freed buffers (under the lock) ---- */
 
 static uint64_t pool_limit(const struct data_pool *p)
 {
@@ -113,9 +109,7 @@ static bool cache_keeps(struct data_pool *p, struct pool_buffer *b)
     return true;
 }
 
-/* ---- budgets (under the lock)
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- budgets (under the lock) ---- */
 
 static bool budget_has_room(const struct data_pool *p, enum pool_use use, size_t bytes)
 {
@@ -155,9 +149,7 @@ static void budgets_set(struct data_pool *p, uint64_t limit_bytes)
     p->budgets[POOL_SENT].limit_bytes = limit_bytes / 4;
 }
 
-/* ---- the pool
- * --------------------------------------------------------------------------------------------------------------------
- */
+/* ---- the pool ---- */
 
 void data_pool_init(struct data_pool *p, uint64_t limit_bytes)
 {
@@ -289,9 +281,7 @@ enum pool_use data_pool_use_of(uint16_t frame_kind, uint64_t bytes)
     return frame_kind == FRAME_CHUNK ? POOL_CHUNKS_RECEIVED : POOL_RECEIVED;
 }
 
-/* ---- reserves
- * --------------------------------------------------------------------------------------------------------------------
- */
+/* ---- reserves ---- */
 
 static struct pool_buffer *reserve_fill(struct data_reserve *r, size_t n, size_t capacity)
 {

@@ -11,104 +11,14 @@
 #include "common/env.h"
 #include "transport/data_tcp_int.h"
 
-enum { EVENTS_PER_TURN = 64, MAX_SPARE = 256, LONGEST_TURN_MS = 500 };
+enum { EVENTS_PER_TURN = 64, LONGEST_TURN_MS = 500 };
 
 uint64_t tcp_ms(const struct tcp_endpoint *d, uint64_t ms)
 {
     return (uint64_t)((double)ms * d->time_scale);
 }
 
-/* ---- frames and their queues
- * ----------------------------------------------------------------------------------------------------
- */
-
-void tcp_queue_init(struct tcp_queue *q)
-{
-    *q = (struct tcp_queue){NULL, &q->head, 0};
-}
-
-void tcp_queue_put(struct tcp_queue *q, struct tcp_frame *f)
-{
-    f->next = NULL;
-    *q->tail = f;
-    q->tail = &f->next;
-    q->count++;
-}
-
-void tcp_queue_remove(struct tcp_queue *q, struct tcp_frame *f)
-{
-    struct tcp_frame **at = &q->head;
-    while (*at != f)
-        at = &(*at)->next;
-    *at = f->next;
-    if (q->tail == &f->next)
-        q->tail = at;
-    q->count--;
-}
-
-struct tcp_frame *tcp_queue_take(struct tcp_queue *q)
-{
-    struct tcp_frame *f = q->head;
-    if (f)
-        tcp_queue_remove(q, f);
-    return f;
-}
-
-void tcp_queue_fail(struct tcp_endpoint *d, struct tcp_queue *q, int status)
-{
-    for (struct tcp_frame *f; (f = tcp_queue_take(q));)
-        tcp_frame_end(d, f, status);
-}
-
-/* Frames are used again: in steady state a post allocates nothing. */
-static struct tcp_frame *frame_get(struct tcp_endpoint *d)
-{
-    pthread_mutex_lock(&d->base.lock);
-    struct tcp_frame *f = d->spare;
-    if (f) {
-        d->spare = f->next;
-        d->n_spare--;
-    }
-    pthread_mutex_unlock(&d->base.lock);
-    return f ? f : malloc(sizeof *f);
-}
-
-static void frame_put_back(struct tcp_endpoint *d, struct tcp_frame *f)
-{
-    pthread_mutex_lock(&d->base.lock);
-    bool keep = d->n_spare < MAX_SPARE;
-    if (keep) {
-        f->next = d->spare;
-        d->spare = f;
-        d->n_spare++;
-    }
-    pthread_mutex_unlock(&d->base.lock);
-    if (!keep)
-        free(f);
-}
-
-void tcp_frame_end(struct tcp_endpoint *d, struct tcp_frame *f, int status)
-{
-    data_done_fn done = f->done;
-    void *ctx = f->done_ctx;
-    if (status == 0)
-        data_count_sent(&d->base, f->payload ? f->payload->size : 0);
-    data_buffer_release(&d->base, f->payload);
-    frame_put_back(d, f);
-    if (done)
-        done(ctx, status);
-}
-
-void tcp_frame_deliver(struct tcp_endpoint *d, const struct frame_header *h,
-                       struct data_buffer *payload)
-{
-    data_count_received(&d->base, h->payload_bytes);
-    d->base.callbacks.frame(d->base.callbacks.ctx, h, payload);
-}
-
-/* ---- what epoll watches
- * ------------------------------------------------------------------------------------------------------------
- */
+/* ---- what epoll watches ---- */
 
 bool tcp_watch_add(struct tcp_endpoint *d, int fd, struct tcp_watch *w, uint32_t events)
 {
@@ -139,9 +49,7 @@ static void dead_free(struct tcp_endpoint *d)
     }
 }
 
-/* ---- the thread
- * ------------------------------------------------------------------------------------------------------------------------
- */
+/* ---- the thread ---- */
 
 static void wake(struct tcp_endpoint *d)
 {
@@ -157,6 +65,7 @@ static void orders_carry_out(struct tcp_endpoint *d)
     d->orders = NULL;
     d->orders_tail = &d->orders;
     d->n_orders = 0;
+    d->asleep = false;
     pthread_mutex_unlock(&d->base.lock);
     while (o) {
         struct tcp_order *next = o->next;
@@ -217,12 +126,31 @@ static void dirty_write(struct tcp_endpoint *d)
     }
 }
 
+/* Orders that came since the last look are not slept over, and wake nobody. */
+static bool may_sleep(struct tcp_endpoint *d)
+{
+    pthread_mutex_lock(&d->base.lock);
+    d->asleep = !d->orders;
+    bool may = d->asleep;
+    pthread_mutex_unlock(&d->base.lock);
+    return may;
+}
+
+static int events_wait(struct tcp_endpoint *d, struct epoll_event *events)
+{
+    bool idle = !d->conns && !d->proofs && d->listening && d->base.strangers.unsaid == 0;
+    int limit_ms = !may_sleep(d) ? 0 : idle ? -1 : TCP_TICK_MS;
+    pthread_mutex_unlock(&d->awake);
+    int n = epoll_wait(d->epoll, events, EVENTS_PER_TURN, limit_ms);
+    pthread_mutex_lock(&d->awake);
+    return n;
+}
+
 /* One turn: what came, what is ordered, what may go. */
 static void turn(struct tcp_endpoint *d)
 {
     struct epoll_event events[EVENTS_PER_TURN];
-    bool idle = !d->conns && !d->proofs && d->listening && d->refused_unsaid == 0;
-    int n = epoll_wait(d->epoll, events, EVENTS_PER_TURN, idle ? -1 : TCP_TICK_MS);
+    int n = events_wait(d, events);
     bool due = clock_turn(d);
     for (int i = 0; i < n; i++) {
         struct tcp_watch *w = events[i].data.ptr;
@@ -266,30 +194,45 @@ static void *run(void *ctx)
 {
     struct tcp_endpoint *d = ctx;
     pthread_setname_np(pthread_self(), "hp-data");
+    pthread_mutex_lock(&d->awake);
     while (!atomic_load(&d->stopping))
         turn(d);
     leave(d);
+    pthread_mutex_unlock(&d->awake);
     return NULL;
 }
 
-/* ---- the face
- * ------------------------------------------------------------------------------------------------------------------------------
- */
+/* ---- the face ---- */
 
 static bool order_give(struct tcp_endpoint *d, struct tcp_order *o)
 {
     o->next = NULL;
     pthread_mutex_lock(&d->base.lock);
-    bool room = !o->is_frame || d->n_orders < TCP_MAX_ORDERS, first = !d->orders;
+    bool room = !o->is_frame || d->n_orders < TCP_MAX_ORDERS, sleeps = room && d->asleep;
     if (room) {
         *d->orders_tail = o;
         d->orders_tail = &o->next;
         d->n_orders++;
+        d->asleep = false;
     }
     pthread_mutex_unlock(&d->base.lock);
-    if (room && first)
+    if (sleeps)
         wake(d);
     return room;
+}
+
+/* While the thread sleeps or is in a frame's callback, a small frame need not wait for it. */
+static bool frame_send_now(struct tcp_endpoint *d, struct tcp_link *link, struct tcp_frame *f)
+{
+    bool small = !f->payload || f->payload->size <= DATA_CONTROL_BYTES;
+    if (!small || f->background || pthread_mutex_trylock(&d->awake) != 0)
+        return false;
+    struct tcp_conn *c = link->peer && !link->down ? link->peer->current : NULL;
+    bool taken = c && !d->closing && tcp_conn_send_now(c, f), rest = taken && c->dirty;
+    pthread_mutex_unlock(&d->awake);
+    if (rest)
+        wake(d);
+    return taken;
 }
 
 static int tcp_connect(struct data_endpoint *base, const uint8_t *address, size_t size,
@@ -325,7 +268,7 @@ static void tcp_post(struct data_link *base, const struct frame_header *h,
                      struct data_buffer *payload, data_done_fn done, void *done_ctx)
 {
     struct tcp_endpoint *d = (struct tcp_endpoint *)base->endpoint;
-    struct tcp_frame *f = frame_get(d);
+    struct tcp_frame *f = tcp_frame_get(d);
     if (!f) {
         data_buffer_release(base->endpoint, payload);
         if (done)
@@ -338,7 +281,7 @@ static void tcp_post(struct data_link *base, const struct frame_header *h,
                             .done = done,
                             .done_ctx = done_ctx};
     frame_header_encode(h, f->header);
-    if (!order_give(d, &f->order))
+    if (!frame_send_now(d, (struct tcp_link *)base, f) && !order_give(d, &f->order))
         tcp_frame_end(d, f, HP_EBUSY);
 }
 
@@ -375,16 +318,13 @@ static void tcp_close(struct data_endpoint *base)
     }
     orders_carry_out(d);
     peers_free(d);
-    while (d->spare) {
-        struct tcp_frame *f = d->spare;
-        d->spare = f->next;
-        free(f);
-    }
+    tcp_frames_free(d);
     int fds[] = {d->listener, d->wake_fd, d->epoll};
     for (int i = 0; i < 3; i++)
         if (fds[i] >= 0)
             close(fds[i]);
     sodium_memzero(&d->keys, sizeof d->keys);
+    pthread_mutex_destroy(&d->awake);
     data_base_fini(base);
     free(d);
 }
@@ -420,6 +360,7 @@ int data_open_tcp(const struct data_config *c, struct data_endpoint **out, struc
     if (!d)
         return err_set(e, HP_ENOMEM, "out of memory for a data endpoint");
     data_base_init(&d->base, &tcp_ops, c);
+    pthread_mutex_init(&d->awake, NULL);
     d->orders_tail = &d->orders;
     d->epoll = d->wake_fd = d->listener = -1;
     d->time_scale = env_time_scale();

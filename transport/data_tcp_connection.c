@@ -89,9 +89,7 @@ struct tcp_conn *tcp_conn_open(struct tcp_endpoint *d, struct tcp_peer *peer, in
     return c;
 }
 
-/* ---- two connections to one peer
- * -----------------------------------------------------------------------------------------------------
- */
+/* ---- two connections to one peer ---- */
 
 /* Of two that were opened at the same time both ends keep the same one: that of the smaller key. Of
  * two of one direction, the newer. */
@@ -153,9 +151,7 @@ void tcp_conn_hello(struct tcp_conn *c, const uint8_t *text)
               c->initiated ? "us" : "peer");
 }
 
-/* ---- the end
- * -----------------------------------------------------------------------------------------------------------------------
- */
+/* ---- the end ---- */
 
 static void conn_unlist(struct tcp_conn *c)
 {
@@ -225,9 +221,7 @@ void tcp_conn_bye(struct tcp_conn *c, uint8_t why)
                                            : "it closed its data channel");
 }
 
-/* ---- time
- * -----------------------------------------------------------------------------------------------------------------------------
- */
+/* ---- time ---- */
 
 static bool has_granted(const struct tcp_conn *c)
 {

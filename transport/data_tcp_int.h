@@ -1,16 +1,20 @@
 /* What the files of data_tcp share. Only data_tcp*.c (and its tests) include this.
  *
- * One thread owns everything here but what stands under base.lock. Between two endpoints there is
- * one connection, whoever opened it; both directions share it. When both open one at the same time,
- * the one stays that was opened by the smaller key, and the other ends when what is on its way has
- * come.
+ * One thread owns everything here but what stands under base.lock; it holds `awake` but for its
+ * sleep and the callbacks of frames. Whoever posts a small frame and finds `awake` free sends the
+ * frame itself (it never waits for it: the thread calls back with it held, when links break).
+ * Between two endpoints there is one connection, whoever opened it; both directions share it. When
+ * both open one at the same time, the one stays that was opened by the smaller key, and the other
+ * ends when what is on its way has come.
  *
  *   data_tcp.c             the endpoint, its thread and its face
- *   data_tcp_proof.c       listening, admission of strangers, dialling: everything until both ends
- * are proven data_tcp_peer.c        the peer behind a key: its links, its queue, its connections
+ *   data_tcp_listen.c      the listening socket, admission of strangers
+ *   data_tcp_proof.c       dialling, and everything until both ends are proven
+ *   data_tcp_peer.c        the peer behind a key: its links, its queue, its connections
  *   data_tcp_connection.c  a proven connection: greeting, heartbeats, its end
  *   data_tcp_send.c        which record goes next
  *   data_tcp_receive.c     records that come
+ *   data_tcp_frame.c       frames, arrivals and their queues
  *   data_tcp_seal.c        their encryption
  *
  * Records: a clear head of 8 bytes (u32: length of the text in the lower 24 bits, kind in the upper
@@ -207,8 +211,10 @@ struct tcp_endpoint {
     bool thread_started;
     int epoll, wake_fd, listener;
     struct tcp_watch wake_watch, listen_watch;
-    struct tcp_order *orders, **orders_tail; /* under base.lock, with n_orders and spare */
+    pthread_mutex_t awake;                   /* see above; before base.lock */
+    struct tcp_order *orders, **orders_tail; /* under base.lock, as all up to n_spare */
     size_t n_orders;
+    bool asleep; /* and not woken yet: an order has to */
     struct tcp_frame *spare;
     size_t n_spare;
     atomic_bool stopping, room, peers_changed;
@@ -223,9 +229,9 @@ struct tcp_endpoint {
     int n_strangers;
     bool listening;
     struct tcp_watch *dead;
+    struct tcp_arrival *spare_arrivals;
+    size_t n_spare_arrivals;
     uint64_t hello_sequence;
-    uint64_t refused_unsaid, refused_said_ms;
-    char refused_text[160];
 };
 
 /* ---- data_tcp.c ---- */
@@ -233,20 +239,37 @@ uint64_t tcp_ms(const struct tcp_endpoint *d, uint64_t ms); /* stretched by HP_T
 bool tcp_watch_add(struct tcp_endpoint *d, int fd, struct tcp_watch *w, uint32_t events);
 void tcp_watch_bury(struct tcp_endpoint *d, struct tcp_watch *w,
                     void (*free_watch)(struct tcp_watch *w));
+
+/* ---- data_tcp_frame.c ---- */
+struct tcp_frame *tcp_frame_get(struct tcp_endpoint *d); /* any thread; NULL: no memory */
 /* Ends a frame: gives its buffer back, tells whoever posted it. */
 void tcp_frame_end(struct tcp_endpoint *d, struct tcp_frame *f, int status);
+void tcp_frames_free(struct tcp_endpoint *d);                /* what was kept */
+struct tcp_arrival *tcp_arrival_get(struct tcp_endpoint *d); /* NULL: no memory */
+void tcp_arrival_put_back(struct tcp_endpoint *d, struct tcp_arrival *a);
 void tcp_queue_init(struct tcp_queue *q);
 void tcp_queue_put(struct tcp_queue *q, struct tcp_frame *f);
 struct tcp_frame *tcp_queue_take(struct tcp_queue *q);
 void tcp_queue_remove(struct tcp_queue *q, struct tcp_frame *f);
 void tcp_queue_fail(struct tcp_endpoint *d, struct tcp_queue *q, int status);
+/* The callback may post on any connection, but frees none. */
 void tcp_frame_deliver(struct tcp_endpoint *d, const struct frame_header *h,
                        struct data_buffer *payload);
 
-/* ---- data_tcp_proof.c ---- */
+/* ---- data_tcp_listen.c ---- */
 int tcp_listen(struct tcp_endpoint *d, const char *host, uint16_t port, struct err *e);
 void tcp_listen_again(struct tcp_endpoint *d);
+
+/* ---- data_tcp_proof.c ---- */
 void tcp_dial(struct tcp_peer *peer);
+/* `peer` NULL: a stranger. NULL: no memory. */
+struct tcp_proof *tcp_proof_create(struct tcp_endpoint *d, int fd, struct tcp_peer *peer,
+                                   uint32_t events);
+/* It failed: a stranger is counted, a peer that was dialled fails. */
+void tcp_proof_fail(struct tcp_proof *p, int status, const char *why);
+/* A stranger was refused: counted, and told in the log once a second. */
+void tcp_refused_count(struct tcp_endpoint *d, const struct sockaddr_storage *from,
+                       const char *why);
 void tcp_proofs_tick(struct tcp_endpoint *d);
 /* The set of keys changed: those that were held may come in. */
 void tcp_proofs_look(struct tcp_endpoint *d);
@@ -287,6 +310,10 @@ void tcp_conn_free(struct tcp_watch *w);
 
 /* ---- data_tcp_send.c ---- */
 void tcp_conn_write(struct tcp_conn *c);
+/* On the thread of whoever posts, which has `awake`: a small frame goes straight to the kernel when
+ * nothing is ahead of it; else false, and it is the caller's still. What is left of it makes the
+ * connection dirty. */
+bool tcp_conn_send_now(struct tcp_conn *c, struct tcp_frame *f);
 void tcp_conn_granted(struct tcp_conn *c, uint32_t number, bool granted);
 
 /* ---- data_tcp_receive.c ---- */

@@ -43,9 +43,7 @@ struct tcp_peer *tcp_peer_get(struct tcp_endpoint *d, const uint8_t key[KEY_BYTE
     return peer_create(d, key);
 }
 
-/* ---- links
- * -------------------------------------------------------------------------------------------------------------------
- */
+/* ---- links ---- */
 
 static void link_attach(struct tcp_link *link, struct tcp_peer *peer)
 {
@@ -91,9 +89,7 @@ void tcp_peer_fail(struct tcp_peer *peer, const struct err *why)
         link_fail(d, peer->links, why);
 }
 
-/* ---- what is posted
- * ----------------------------------------------------------------------------------------------------------------
- */
+/* ---- what is posted ---- */
 
 bool tcp_peer_has_queue(const struct tcp_peer *peer)
 {
@@ -168,9 +164,7 @@ void tcp_peer_post(struct tcp_endpoint *d, struct tcp_frame *f)
     }
 }
 
-/* ---- time, and the set of keys
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- time, and the set of keys ---- */
 
 static void peer_free_if_unused(struct tcp_peer **at)
 {

@@ -1,7 +1,5 @@
-/* Connections that are not proven yet: strangers that came, and peers that are dialled. Each has
- * two seconds, no byte beyond the handshake's is read, and there are at most 256 strangers, 32 of
- * one source (of one /64 with IPv6). Who comes when the table is full takes the place of the oldest
- * that has not shown that it knows this endpoint's key; so silent crowds cost a member nothing. */
+/* Connections that are not proven yet: strangers that came (data_tcp_listen.c), and peers that are
+ * dialled. Each has two seconds, and no byte beyond the handshake's is read. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -16,10 +14,9 @@
 #include "common/log.h"
 #include "transport/data_tcp_int.h"
 
-enum { ACCEPTS_PER_TURN = 64, SAY_MS = 1000 };
+enum { MS_NS = 1000000 };
 
-/* ---- strangers that are refused: counted, and told once a second
- * -------------------------------------------------------------------- */
+/* ---- strangers that are refused: counted, and told once a second ---- */
 
 static void source_text(const struct sockaddr_storage *from, char out[INET6_ADDRSTRLEN])
 {
@@ -30,30 +27,14 @@ static void source_text(const struct sockaddr_storage *from, char out[INET6_ADDR
         snprintf(out, INET6_ADDRSTRLEN, "?");
 }
 
-static void refused_say(struct tcp_endpoint *d)
-{
-    if (d->refused_unsaid == 0 || (d->refused_said_ms && d->clock_ms - d->refused_said_ms < SAY_MS))
-        return;
-    log_warn("data", "strangers_refused", "n=%llu last=\"%s\"",
-             (unsigned long long)d->refused_unsaid, d->refused_text);
-    d->refused_unsaid = 0;
-    d->refused_said_ms = d->clock_ms ? d->clock_ms : 1;
-}
-
-static void refused_count(struct tcp_endpoint *d, const struct sockaddr_storage *from,
-                          const char *why)
+void tcp_refused_count(struct tcp_endpoint *d, const struct sockaddr_storage *from, const char *why)
 {
     char source[INET6_ADDRSTRLEN];
     source_text(from, source);
-    snprintf(d->refused_text, sizeof d->refused_text, "%s: %s", source, why);
-    data_count_stranger(&d->base);
-    d->refused_unsaid++;
-    refused_say(d);
+    data_stranger_refused(&d->base, d->clock_ms * MS_NS, source, why);
 }
 
-/* ---- one proof
- * ------------------------------------------------------------------------------------------------------------------------
- */
+/* ---- one proof ---- */
 
 static void watch_free(struct tcp_watch *w)
 {
@@ -76,14 +57,14 @@ static void proof_free(struct tcp_proof *p)
 }
 
 /* It failed: a stranger is counted, a peer that was dialled fails. */
-static void proof_fail(struct tcp_proof *p, int status, const char *why)
+void tcp_proof_fail(struct tcp_proof *p, int status, const char *why)
 {
     struct tcp_endpoint *d = p->endpoint;
     struct tcp_peer *peer = p->peer;
     epoll_ctl(d->epoll, EPOLL_CTL_DEL, p->fd, NULL);
     close(p->fd);
     if (!peer)
-        refused_count(d, &p->from, why);
+        tcp_refused_count(d, &p->from, why);
     proof_free(p);
     if (peer && !peer->current) {
         struct err e = {0};
@@ -100,11 +81,11 @@ static struct tcp_peer *proof_peer(struct tcp_proof *p)
     const uint8_t *key = handshake_peer(&p->handshake);
     struct tcp_peer *peer = p->peer ? p->peer : tcp_peer_get(d, key);
     if (!peer)
-        proof_fail(p, HP_ENOMEM, "out of memory");
+        tcp_proof_fail(p, HP_ENOMEM, "out of memory");
     else if (!p->peer && !data_peer_is_allowed(&d->base, key))
-        proof_fail(p, HP_EDENIED, "its key has left the set of those that may connect");
+        tcp_proof_fail(p, HP_EDENIED, "its key has left the set of those that may connect");
     else if (!p->peer && peer->n_conns >= TCP_MAX_OF_KEY)
-        proof_fail(p, HP_EBUSY, "its key has too many connections already");
+        tcp_proof_fail(p, HP_EBUSY, "its key has too many connections already");
     else
         return peer;
     return NULL;
@@ -141,7 +122,7 @@ static bool proof_write(struct tcp_proof *p)
     if (n == 0)
         return true;
     if (send(p->fd, bytes, n, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)n) {
-        proof_fail(p, HP_ELINK, "the connection broke during the handshake");
+        tcp_proof_fail(p, HP_ELINK, "the connection broke during the handshake");
         return false;
     }
     handshake_sent(&p->handshake);
@@ -166,7 +147,7 @@ static bool proof_admit(struct tcp_proof *p)
     p->held_until_ms = 0;
     if (handshake_admit(&p->handshake, &e) == 0)
         return proof_write(p);
-    proof_fail(p, e.code, e.text);
+    tcp_proof_fail(p, e.code, e.text);
     return false;
 }
 
@@ -179,8 +160,9 @@ static void proof_read(struct tcp_proof *p)
     if (wants == 0 || (n < 0 && (errno == EAGAIN || errno == EINTR)))
         return;
     if (n <= 0) {
-        proof_fail(p, HP_ELINK,
-                   p->peer ? "it closed the connection during the handshake; perhaps it does not "
+        tcp_proof_fail(p, HP_ELINK,
+                       p->peer
+                           ? "it closed the connection during the handshake; perhaps it does not "
                              "admit this process's key"
                            : "it went away");
         return;
@@ -190,7 +172,7 @@ static void proof_read(struct tcp_proof *p)
         return;
     p->n_input = 0;
     if (handshake_read(&p->handshake, p->input, wants, &e) < 0) {
-        proof_fail(p, e.code, e.text);
+        tcp_proof_fail(p, e.code, e.text);
         return;
     }
     if (handshake_state(&p->handshake) == HANDSHAKE_ASK && !proof_admit(p))
@@ -207,7 +189,7 @@ static bool proof_connected(struct tcp_proof *p)
     socklen_t size = sizeof status;
     getsockopt(p->fd, SOL_SOCKET, SO_ERROR, &status, &size);
     if (status != 0) {
-        proof_fail(p, HP_ELINK, strerror(status));
+        tcp_proof_fail(p, HP_ELINK, strerror(status));
         return false;
     }
     p->connecting = false;
@@ -221,13 +203,13 @@ static void on_ready(struct tcp_watch *w, uint32_t events)
     if (p->connecting && !proof_connected(p))
         return;
     if (p->held_until_ms && events & (EPOLLHUP | EPOLLERR))
-        proof_fail(p, HP_ELINK, "it went away");
+        tcp_proof_fail(p, HP_ELINK, "it went away");
     else
         proof_read(p);
 }
 
-static struct tcp_proof *proof_create(struct tcp_endpoint *d, int fd, struct tcp_peer *peer,
-                                      uint32_t events)
+struct tcp_proof *tcp_proof_create(struct tcp_endpoint *d, int fd, struct tcp_peer *peer,
+                                   uint32_t events)
 {
     struct tcp_proof *p = calloc(1, sizeof *p);
     if (!p)
@@ -257,104 +239,7 @@ static struct tcp_proof *proof_create(struct tcp_endpoint *d, int fd, struct tcp
     return p;
 }
 
-/* ---- strangers
- * --------------------------------------------------------------------------------------------------------------------------
- */
-
-static bool is_same_source(const struct sockaddr_storage *a, const struct sockaddr_storage *b)
-{
-    if (a->ss_family != b->ss_family)
-        return false;
-    if (a->ss_family == AF_INET6)
-        return memcmp(&((const struct sockaddr_in6 *)a)->sin6_addr,
-                      &((const struct sockaddr_in6 *)b)->sin6_addr, 8) == 0;
-    return ((const struct sockaddr_in *)a)->sin_addr.s_addr ==
-           ((const struct sockaddr_in *)b)->sin_addr.s_addr;
-}
-
-/* Whom a newcomer may push out: who has said nothing of worth; failing that, who is held. `from`
- * NULL: of any source. */
-static struct tcp_proof *proof_oldest(struct tcp_endpoint *d, const struct sockaddr_storage *from)
-{
-    struct tcp_proof *held = NULL;
-    for (struct tcp_proof *p = d->proofs; p; p = p->next) {
-        if (p->peer || (from && !is_same_source(from, &p->from)))
-            continue;
-        if (handshake_wants(&p->handshake) == HANDSHAKE_FIRST_BYTES)
-            return p;
-        if (!held && p->held_until_ms)
-            held = p;
-    }
-    return held;
-}
-
-static int strangers_of(const struct tcp_endpoint *d, const struct sockaddr_storage *from)
-{
-    int n = 0;
-    for (const struct tcp_proof *p = d->proofs; p; p = p->next)
-        n += !p->peer && is_same_source(from, &p->from);
-    return n;
-}
-
-static bool room_make(struct tcp_endpoint *d, const struct sockaddr_storage *from)
-{
-    bool crowd = strangers_of(d, from) >= TCP_MAX_STRANGERS_OF_SOURCE;
-    if (!crowd && d->n_strangers < TCP_MAX_STRANGERS)
-        return true;
-    struct tcp_proof *p = proof_oldest(d, crowd ? from : NULL);
-    if (p)
-        proof_fail(p, HP_EBUSY, "too many unproven connections");
-    return p != NULL;
-}
-
-static void stranger_take(struct tcp_endpoint *d, int fd, const struct sockaddr_storage *from)
-{
-    int on = 1;
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    struct tcp_proof *p = room_make(d, from) ? proof_create(d, fd, NULL, EPOLLIN) : NULL;
-    if (p) {
-        p->from = *from;
-        return;
-    }
-    close(fd);
-    refused_count(d, from, "too many unproven connections");
-}
-
-/* Descriptors or memory ran out: the listener rests until the next tick, lest it wake the thread
- * for nothing. */
-static void listener_rest(struct tcp_endpoint *d)
-{
-    struct tcp_proof *p = proof_oldest(d, NULL);
-    if (p)
-        proof_fail(p, HP_EBUSY, "this process has no descriptor left");
-    epoll_ctl(d->epoll, EPOLL_CTL_DEL, d->listener, NULL);
-    d->listening = false;
-}
-
-static void on_stranger(struct tcp_watch *w, uint32_t events)
-{
-    struct tcp_endpoint *d =
-        (struct tcp_endpoint *)((uint8_t *)w - offsetof(struct tcp_endpoint, listen_watch));
-    (void)events;
-    for (int i = 0; i < ACCEPTS_PER_TURN; i++) {
-        struct sockaddr_storage from = {0};
-        socklen_t size = sizeof from;
-        int fd =
-            accept4(d->listener, (struct sockaddr *)&from, &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (fd >= 0) {
-            stranger_take(d, fd, &from);
-            continue;
-        }
-        if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
-            listener_rest(d);
-        if (errno != ECONNABORTED && errno != EINTR)
-            return;
-    }
-}
-
-/* ---- listening and dialling
- * ------------------------------------------------------------------------------------------------------------------
- */
+/* ---- dialling ---- */
 
 socklen_t tcp_sockaddr(const char *host, uint16_t port, struct sockaddr_storage *out)
 {
@@ -371,50 +256,6 @@ socklen_t tcp_sockaddr(const char *host, uint16_t port, struct sockaddr_storage 
     v6->sin6_family = AF_INET6;
     v6->sin6_port = htons(port);
     return sizeof *v6;
-}
-
-void tcp_listen_again(struct tcp_endpoint *d)
-{
-    if (!d->listening && !d->closing)
-        d->listening = tcp_watch_add(d, d->listener, &d->listen_watch, EPOLLIN);
-}
-
-static int listen_failed(const char *host, uint16_t port, struct err *e)
-{
-    int why = errno;
-    err_set(e, why == EADDRINUSE ? HP_EBUSY : HP_EDEVICE,
-            "cannot listen on %s port %u for data: %s", host, port, strerror(why));
-    return err_hint(e, why == EADDRINUSE
-                           ? "another program has this port; choose one with --data-port"
-                           : "`ip addr` lists this machine's addresses");
-}
-
-int tcp_listen(struct tcp_endpoint *d, const char *host, uint16_t port, struct err *e)
-{
-    struct sockaddr_storage at;
-    socklen_t size = tcp_sockaddr(host, port, &at);
-    int on = 1;
-    if (size == 0)
-        return err_set(e, HP_EINVAL, "\"%.60s\" is no numeric address to listen on", host);
-    d->listener = socket(at.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (d->listener < 0)
-        return listen_failed(host, port, e);
-    setsockopt(d->listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (bind(d->listener, (struct sockaddr *)&at, size) != 0 ||
-        listen(d->listener, SOMAXCONN) != 0 ||
-        getsockname(d->listener, (struct sockaddr *)&at, &size) != 0)
-        return listen_failed(host, port, e);
-    d->listen_watch.ready = on_stranger;
-    tcp_listen_again(d);
-    uint16_t bound = at.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&at)->sin6_port
-                                              : ((struct sockaddr_in *)&at)->sin_port;
-    struct data_address a = {.kind = DATA_KIND_TCP, .port = ntohs(bound)};
-    snprintf(a.host, sizeof a.host, "%s", host);
-    memcpy(a.key, d->key, KEY_BYTES);
-    if (!(d->base.address = malloc(DATA_ADDRESS_TEXT)))
-        return err_set(e, HP_ENOMEM, "out of memory for a data endpoint");
-    d->base.address_size = data_address_print(&a, (char *)d->base.address);
-    return 0;
 }
 
 void tcp_dial(struct tcp_peer *peer)
@@ -435,7 +276,7 @@ void tcp_dial(struct tcp_peer *peer)
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     rc = connect(fd, (struct sockaddr *)&at, size);
     struct tcp_proof *p =
-        rc == 0 || errno == EINPROGRESS ? proof_create(d, fd, peer, EPOLLOUT) : NULL;
+        rc == 0 || errno == EINPROGRESS ? tcp_proof_create(d, fd, peer, EPOLLOUT) : NULL;
     if (p) {
         p->connecting = true;
         return;
@@ -446,21 +287,19 @@ void tcp_dial(struct tcp_peer *peer)
     tcp_peer_fail(peer, &e);
 }
 
-/* ---- time, and the set of keys
- * --------------------------------------------------------------------------------------------------------------
- */
+/* ---- time, and the set of keys ---- */
 
 void tcp_proofs_tick(struct tcp_endpoint *d)
 {
     for (struct tcp_proof *p = d->proofs, *next; p; p = next) {
         next = p->next;
         if (p->held_until_ms && d->clock_ms >= p->held_until_ms)
-            proof_fail(p, HP_EDENIED, "it is no member of the cluster");
+            tcp_proof_fail(p, HP_EDENIED, "it is no member of the cluster");
         else if (d->clock_ms >= p->deadline_ms)
-            proof_fail(p, HP_ETIMEOUT,
-                       p->connecting ? "no answer" : "it did not prove itself in time");
+            tcp_proof_fail(p, HP_ETIMEOUT,
+                           p->connecting ? "no answer" : "it did not prove itself in time");
     }
-    refused_say(d);
+    data_strangers_tell(&d->base, d->clock_ms * MS_NS);
 }
 
 void tcp_proofs_look(struct tcp_endpoint *d)

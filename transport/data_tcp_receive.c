@@ -42,9 +42,7 @@ static int head_read(const uint8_t *bytes, struct head *out)
     return good ? 0 : HP_EPROTO;
 }
 
-/* ---- large frames
- * -------------------------------------------------------------------------------------------------------------
- */
+/* ---- large frames ---- */
 
 static struct tcp_arrival *arrival_find(const struct tcp_conn *c, uint32_t number)
 {
@@ -63,7 +61,7 @@ void tcp_arrival_free(struct tcp_conn *c, struct tcp_arrival *a)
     c->n_arrivals--;
     c->dirty = true; /* it may have been the last thing that a retiring connection waits for */
     data_buffer_release(&c->endpoint->base, a->payload);
-    free(a);
+    tcp_arrival_put_back(c->endpoint, a);
 }
 
 /* A buffer was refused though none of its budget is out, so that none will come back either. */
@@ -109,14 +107,14 @@ static int announcement_take(struct tcp_conn *c, const struct head *head, const 
     if (c->n_arrivals >= TCP_MAX_ANNOUNCED || arrival_find(c, head->number))
         return tcp_conn_broken(c, HP_EPROTO, "it announces more than %d frames at once",
                                TCP_MAX_ANNOUNCED);
-    struct tcp_arrival *a = calloc(1, sizeof *a), **at = &c->arrivals;
+    struct tcp_arrival *a = tcp_arrival_get(c->endpoint), **at = &c->arrivals;
     if (!a)
         return tcp_conn_broken(c, HP_ENOMEM, "out of memory for a frame");
+    *a = (struct tcp_arrival){.number = head->number, .header = h};
     while (*at)
         at = &(*at)->next;
     *at = a;
     c->n_arrivals++;
-    *a = (struct tcp_arrival){.number = head->number, .header = h};
     if (data_session_admit(&c->endpoint->base, h.session, c->peer->key) < 0) {
         a->state = ARRIVAL_DENY_DUE;
         c->dirty = true;
@@ -147,9 +145,7 @@ static int payload_take(struct tcp_conn *c, const struct head *head, const uint8
     return 0;
 }
 
-/* ---- small frames
- * ---------------------------------------------------------------------------------------------------------------
- */
+/* ---- small frames ---- */
 
 /* HP_PENDING: there is no room for its payload now; the record stays where it is. */
 static int small_take(struct tcp_conn *c, const struct head *head, const uint8_t *text)
@@ -177,9 +173,7 @@ static int small_take(struct tcp_conn *c, const struct head *head, const uint8_t
     return 0;
 }
 
-/* ---- records
- * ------------------------------------------------------------------------------------------------------------------------
- */
+/* ---- records ---- */
 
 static int text_take(struct tcp_conn *c, const struct head *head, const uint8_t *text)
 {

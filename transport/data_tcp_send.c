@@ -9,22 +9,29 @@
 
 enum { WRITES_PER_TURN = 8 };
 
-static void put_record(struct tcp_conn *c, enum tcp_record kind, uint32_t number,
-                       const uint8_t *first, size_t first_bytes, const uint8_t *second,
-                       size_t second_bytes)
+static bool record_seal(struct tcp_conn *c, enum tcp_record kind, uint32_t number,
+                        const uint8_t *first, size_t first_bytes, const uint8_t *second,
+                        size_t second_bytes)
 {
     uint8_t *head = c->out + c->out_end;
     uint32_t length = (uint32_t)(first_bytes + second_bytes) | (uint32_t)kind << 24;
     memcpy(head, &length, 4);
     memcpy(head + 4, &number, 4);
     if (!tcp_seal_close(&c->sealer, head, TCP_HEAD_BYTES, first, first_bytes, second, second_bytes,
-                        head + TCP_HEAD_BYTES)) {
-        tcp_conn_broken(c, HP_EDEVICE, "libcrypto cannot seal a record");
-        return;
-    }
+                        head + TCP_HEAD_BYTES))
+        return false;
     size_t size = TCP_HEAD_BYTES + first_bytes + second_bytes + SEAL_BYTES;
     c->out_end += size;
     c->sealed_bytes += size;
+    return true;
+}
+
+static void put_record(struct tcp_conn *c, enum tcp_record kind, uint32_t number,
+                       const uint8_t *first, size_t first_bytes, const uint8_t *second,
+                       size_t second_bytes)
+{
+    if (!record_seal(c, kind, number, first, first_bytes, second, second_bytes))
+        tcp_conn_broken(c, HP_EDEVICE, "libcrypto cannot seal a record");
 }
 
 static void put_hello(struct tcp_conn *c)
@@ -159,16 +166,15 @@ static void frames_left(struct tcp_conn *c)
         tcp_frame_end(c->endpoint, tcp_queue_take(&c->leaving), 0);
 }
 
-/* Gives the kernel what is sealed. False when it takes no more. */
-static bool push(struct tcp_conn *c)
+static ssize_t kernel_give(const struct tcp_conn *c)
 {
-    ssize_t n =
-        send(c->fd, c->out + c->out_start, c->out_end - c->out_start, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (n < 0) {
-        if (errno != EAGAIN && errno != EINTR)
-            tcp_conn_broken(c, HP_ELINK, "%s", strerror(errno));
-        return false;
-    }
+    return send(c->fd, c->out + c->out_start, c->out_end - c->out_start,
+                MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+/* True when the kernel has all of it now. */
+static bool given(struct tcp_conn *c, ssize_t n)
+{
     c->out_start += (size_t)n;
     c->left_bytes += (uint64_t)n;
     c->sent_ms = c->pushed_ms = c->endpoint->clock_ms;
@@ -176,6 +182,41 @@ static bool push(struct tcp_conn *c)
     if (c->out_start < c->out_end)
         return false;
     c->out_start = c->out_end = 0;
+    return true;
+}
+
+/* Gives the kernel what is sealed. False when it takes no more. */
+static bool push(struct tcp_conn *c)
+{
+    ssize_t n = kernel_give(c);
+    if (n >= 0)
+        return given(c, n);
+    if (errno != EAGAIN && errno != EINTR)
+        tcp_conn_broken(c, HP_ELINK, "%s", strerror(errno));
+    return false;
+}
+
+static bool nothing_is_ahead(const struct tcp_conn *c)
+{
+    return c->greeted && !c->dead && !c->dirty && !c->retiring && c->out_start == c->out_end &&
+           !tcp_peer_has_queue(c->peer);
+}
+
+/* What goes wrong here the endpoint's thread finds as well, and says: nobody is called back from
+ * here but whoever posted the frame. */
+bool tcp_conn_send_now(struct tcp_conn *c, struct tcp_frame *f)
+{
+    size_t size = f->payload ? f->payload->size : 0;
+    if (!nothing_is_ahead(c))
+        return false;
+    frame_leaves(c, f, sizeof f->header + size);
+    if (!record_seal(c, RECORD_FRAME, 0, f->header, sizeof f->header,
+                     size ? f->payload->bytes : NULL, size)) {
+        tcp_queue_remove(&c->leaving, f);
+        return false;
+    }
+    ssize_t n = kernel_give(c);
+    c->dirty = !given(c, n < 0 ? 0 : n);
     return true;
 }
 

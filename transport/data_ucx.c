@@ -1,5 +1,6 @@
 /* The data channel over UCX active messages. One worker, on a thread of its own: everything that
- * touches UCX happens there; other threads leave orders in a queue and signal. The thread goes
+ * touches UCX happens there; other threads leave orders in a queue and signal, or, while it sleeps
+ * or is in a frame's callback, give UCX a small frame themselves. The thread goes
  * round: a few orders, a few steps of UCX, then what UCX finished, so that neither direction
  * starves the other; when nothing moves it spins for microseconds while something is in flight,
  * then arms the worker and sleeps.
@@ -20,9 +21,7 @@
 
 enum { ORDERS_A_TURN = 64, STEPS_A_TURN = 8, SPIN_NS = 20000, SLEEP_MS = 1000 };
 
-/* ---- orders
- * ------------------------------------------------------------------------------------------------------------------------
- */
+/* ---- orders ---- */
 
 void ucx_order_append(struct order_list *list, struct order *o)
 {
@@ -62,13 +61,12 @@ void ucx_order_end(struct ucx_endpoint *d, struct order *o)
         done(ctx, status);
 }
 
-/* Carries out some orders. True when there were any. */
-static bool orders_carry_out(struct ucx_endpoint *d)
+static void orders_carry_out(struct ucx_endpoint *d)
 {
-    int n = 0;
-    for (; n < ORDERS_A_TURN; n++) {
+    for (int n = 0; n < ORDERS_A_TURN; n++) {
         pthread_mutex_lock(&d->order_lock);
         struct order *o = d->orders.first;
+        d->asleep = false;
         if (o && !(d->orders.first = o->next))
             d->orders.tail = &d->orders.first;
         pthread_mutex_unlock(&d->order_lock);
@@ -80,31 +78,42 @@ static bool orders_carry_out(struct ucx_endpoint *d)
         case ORDER_INTRODUCED: ucx_peer_introduced(d, o->peer); break;
         }
     }
-    return n > 0;
 }
 
-/* The thread sleeps only when it found the queue empty: one signal wakes it for all that follow. */
+/* The thread sleeps only when it found the queue empty: one signal wakes it for all that follow,
+ * and an awake one needs none. */
 void ucx_order_give(struct ucx_endpoint *d, struct order *o)
 {
     pthread_mutex_lock(&d->order_lock);
-    bool first = d->orders.first == NULL;
+    bool sleeps = d->asleep;
     ucx_order_append(&d->orders, o);
+    d->asleep = false;
     pthread_mutex_unlock(&d->order_lock);
-    if (first)
+    if (sleeps)
         ucp_worker_signal(d->worker);
 }
 
-/* ---- the thread
- * --------------------------------------------------------------------------------------------------------------------
- */
+/* ---- the thread ---- */
+
+static bool may_sleep(struct ucx_endpoint *d)
+{
+    pthread_mutex_lock(&d->order_lock);
+    d->asleep = d->orders.first == NULL;
+    bool may = d->asleep;
+    pthread_mutex_unlock(&d->order_lock);
+    return may;
+}
 
 /* Sleeps until UCX or an order has something. */
 static void worker_sleep(struct ucx_endpoint *d)
 {
-    if (ucp_worker_arm(d->worker) != UCS_OK)
+    if (ucp_worker_arm(d->worker) != UCS_OK || !may_sleep(d))
         return; /* something came in between */
     struct pollfd p = {d->wake_fd, POLLIN, 0};
-    if (poll(&p, 1, SLEEP_MS) == 0)
+    pthread_mutex_unlock(&d->awake);
+    int n = poll(&p, 1, SLEEP_MS);
+    pthread_mutex_lock(&d->awake);
+    if (n == 0)
         atomic_store(&d->room,
                      true); /* memory may have come back to the system, which tells nobody */
 }
@@ -117,19 +126,23 @@ static bool orders_wait(struct ucx_endpoint *d)
     return any;
 }
 
+/* True when UCX may have more to do at once. Whether there are more orders the thread sees before
+ * it sleeps. */
 static bool worker_turn(struct ucx_endpoint *d)
 {
-    bool moved = orders_carry_out(d);
+    bool moved = false;
+    orders_carry_out(d);
     for (int i = 0; i < STEPS_A_TURN && ucp_worker_progress(d->worker) > 0; i++) {
         moved = true;
-        if (orders_wait(d))
+        if (d->arrived.first || orders_wait(d))
             break; /* a step may receive megabytes */
     }
     if (atomic_load(&d->room))
         ucx_frames_fetch(d);
     if (d->n_requests > 0)
         ucx_requests_accept(d);
-    moved |= ucx_frames_finish(d);
+    ucx_frames_finish(d);
+    moved |= d->changed;
     if (d->changed)
         ucx_peers_look_after(d);
     return moved;
@@ -139,7 +152,9 @@ static void *worker_run(void *ctx)
 {
     struct ucx_endpoint *d = ctx;
     uint64_t idle_since = 0;
+    pthread_setname_np(pthread_self(), "hp-data");
     ucx_guard_enter(d->guard);
+    pthread_mutex_lock(&d->awake);
     while (!atomic_load(&d->stopping)) {
         if (worker_turn(d)) {
             idle_since = 0;
@@ -154,12 +169,11 @@ static void *worker_run(void *ctx)
             ucx_peers_expire(d, env_now_ns(&env_real));
         idle_since = 0;
     }
+    pthread_mutex_unlock(&d->awake);
     return NULL;
 }
 
-/* ---- opening, closing, posting
- * -----------------------------------------------------------------------------------------------------
- */
+/* ---- opening, closing, posting ---- */
 
 static void orders_drop(struct ucx_endpoint *d)
 {
@@ -195,10 +209,12 @@ static void ucx_close(struct data_endpoint *base)
         ucx_guard_stop(d->guard); /* no introduction comes back from now on */
     orders_drop(d);
     ucx_peers_close(d);
+    pthread_mutex_lock(&d->awake);
     for (int i = 0; d->worker && d->in_flight > 0 && i < UCX_CLOSE_TURNS; i++) {
         ucp_worker_progress(d->worker);
         ucx_frames_finish(d);
     }
+    pthread_mutex_unlock(&d->awake);
     ucx_frames_drop(d);
     if (d->listener)
         ucp_listener_destroy(d->listener);
@@ -210,6 +226,7 @@ static void ucx_close(struct data_endpoint *base)
     ucx_peers_free(d);
     orders_free(d);
     pthread_mutex_destroy(&d->order_lock);
+    pthread_mutex_destroy(&d->awake);
     data_base_fini(base);
     free(d);
 }
@@ -232,6 +249,22 @@ static void ucx_disconnect(struct data_link *base)
     ucx_order_give((struct ucx_endpoint *)base->endpoint, &link->disconnect);
 }
 
+/* While the thread sleeps or is in a frame's callback, a small frame need not wait for it; unless
+ * UCX has to go on with it. */
+static bool frame_send_now(struct ucx_endpoint *d, struct order *o)
+{
+    bool small = !o->payload || o->payload->size <= DATA_CONTROL_BYTES;
+    if (!small || pthread_mutex_trylock(&d->awake) != 0)
+        return false;
+    int before = d->in_flight;
+    bool taken = !atomic_load(&d->stopping) && !orders_wait(d) && ucx_frame_send_now(d, o),
+         rest = d->in_flight > before || d->changed;
+    pthread_mutex_unlock(&d->awake);
+    if (taken && rest)
+        ucp_worker_signal(d->worker);
+    return taken;
+}
+
 static void ucx_post(struct data_link *base, const struct frame_header *h,
                      struct data_buffer *payload, data_done_fn done, void *done_ctx)
 {
@@ -249,7 +282,8 @@ static void ucx_post(struct data_link *base, const struct frame_header *h,
     *o = (struct order){
         .kind = ORDER_POST, .link = link, .payload = payload, .done = done, .done_ctx = done_ctx};
     frame_header_encode(h, o->header);
-    ucx_order_give(d, o);
+    if (!frame_send_now(d, o))
+        ucx_order_give(d, o);
 }
 
 static void ucx_room(struct data_endpoint *base)
@@ -267,133 +301,7 @@ static void ucx_peers_changed(struct data_endpoint *base)
 static const struct data_ops ucx_ops = {ucx_close, ucx_connect, ucx_disconnect,
                                         ucx_post,  ucx_room,    ucx_peers_changed};
 
-/* ---- opening: the guard, then UCX behind it
- * ------------------------------------------------------------------------------------------- */
-
-/* Told at most once a second. */
-static void on_refused(void *ctx, const char *from, const char *why)
-{
-    struct ucx_endpoint *d = ctx;
-    uint64_t now = env_now_ns(&env_real);
-    data_count_stranger(&d->base);
-    d->refused_unsaid++;
-    if (d->refused_said_ns && now - d->refused_said_ns < 1000000000)
-        return;
-    log_warn("data", "strangers_refused", "n=%llu last=\"%s: %s\"",
-             (unsigned long long)d->refused_unsaid, from, why);
-    d->refused_said_ns = now;
-    d->refused_unsaid = 0;
-}
-
-static bool key_is_allowed(void *ctx, const uint8_t key[KEY_BYTES])
-{
-    return data_peer_is_allowed(ctx, key);
-}
-
-/* Settings of ours, which the user's environment overrules (UCX_TLS=... names transports that no
- * guard stands before). */
-static void setting_set(ucp_config_t *config, const char *name, const char *value)
-{
-    char variable[64];
-    snprintf(variable, sizeof variable, "UCX_%s", name);
-    if (!getenv(variable))
-        ucp_config_modify(config, name, value);
-}
-
-static ucs_status_t context_open(struct ucx_endpoint *d, const char *network)
-{
-    ucp_config_t *config;
-    ucs_status_t s = ucp_config_read(NULL, NULL, &config);
-    if (s != UCS_OK)
-        return s;
-    setting_set(config, "TLS", "tcp");
-    setting_set(config, "SOCKADDR_TLS_PRIORITY", "tcp");
-    setting_set(config, "RNDV_SCHEME",
-                "get_zcopy"); /* on TCP: active messages. What it puts ends UCX 1.13 now and then
-                                 (tcp_ep.c, PUT_TX_WAITING_ACK) */
-    setting_set(config, "RNDV_THRESH",
-                "65536"); /* what is larger waits at its sender for room: see DATA_CONTROL_BYTES */
-    s = ucp_config_modify(config, "NET_DEVICES", network);
-    ucp_params_t p = {
-        .field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME,
-        .features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP,
-        .name = "hodgepodge",
-    };
-    if (s == UCS_OK)
-        s = ucp_init(&p, config, &d->context);
-    ucp_config_release(config);
-    return s;
-}
-
-static ucs_status_t worker_open(struct ucx_endpoint *d)
-{
-    ucp_worker_params_t p = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
-                             .thread_mode = UCS_THREAD_MODE_SERIALIZED};
-    ucp_am_handler_param_t handler = {
-        .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
-                      UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG,
-        .id = UCX_AM_ID,
-        .flags = UCP_AM_FLAG_WHOLE_MSG,
-        .cb = ucx_on_message,
-        .arg = d,
-    };
-    ucs_status_t s = ucp_worker_create(d->context, &p, &d->worker);
-    s = s == UCS_OK ? ucp_worker_set_am_recv_handler(d->worker, &handler) : s;
-    return s == UCS_OK ? ucp_worker_get_efd(d->worker, &d->wake_fd) : s;
-}
-
-/* Listens at `own`, and fills in the port. */
-static ucs_status_t listener_open(struct ucx_endpoint *d, struct data_address *own)
-{
-    struct sockaddr_storage sa;
-    socklen_t size = ucx_socket_address(own, &sa);
-    ucp_listener_params_t p = {
-        .field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER,
-        .sockaddr = {(struct sockaddr *)&sa, size},
-        .conn_handler = {ucx_on_request, d},
-    };
-    ucp_listener_attr_t attributes = {.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR};
-    ucs_status_t s = ucp_listener_create(d->worker, &p, &d->listener);
-    s = s == UCS_OK ? ucp_listener_query(d->listener, &attributes) : s;
-    if (s == UCS_OK)
-        own->port = ntohs(((const struct sockaddr_in *)(const void *)&attributes.sockaddr)
-                              ->sin_port); /* in the same place for IPv6 */
-    return s;
-}
-
-static int ucx_open_failed(const struct ucx_endpoint *d, struct err *e, ucs_status_t s,
-                           const char *network, const struct data_address *own)
-{
-    int listen_error = ucx_guard_listen_error(d->guard);
-    if (s == UCS_ERR_NO_MEMORY || listen_error == ENOMEM)
-        return err_set(e, HP_ENOMEM, "out of memory for a data endpoint");
-    if (s == UCS_ERR_BUSY || listen_error == EADDRINUSE)
-        return err_set(e, HP_EBUSY,
-                       "port %u or %u of %s is taken: the data channel cannot listen there",
-                       own->port, own->port + 1u, own->host);
-    err_set(e, HP_EDEVICE, "cannot open the data channel at %s on network %s: %s", own->host,
-            network, ucs_status_string(s));
-    return err_hint(e, "`ip link` lists the interfaces; name one with --network");
-}
-
-static int ucx_open(struct ucx_endpoint *d, const struct data_config *c, const char *network,
-                    struct data_address *own, struct err *e)
-{
-    struct ucx_guard_config guard = {.keys = c->keys,
-                                     .port = c->port ? c->port + 1u : 0,
-                                     .ctx = &d->base,
-                                     .allowed = key_is_allowed,
-                                     .refused = on_refused};
-    int rc = ucx_guard_open(&guard, &d->guard, e);
-    if (rc < 0)
-        return rc;
-    ucx_guard_enter(d->guard);
-    ucs_status_t s = context_open(d, network);
-    s = s == UCS_OK ? worker_open(d) : s;
-    s = s == UCS_OK ? listener_open(d, own) : s;
-    ucx_guard_enter(NULL);
-    return s == UCS_OK ? ucx_guard_test(d->guard, own, e) : ucx_open_failed(d, e, s, network, own);
-}
+/* ---- opening and closing the whole ---- */
 
 static int address_make(struct ucx_endpoint *d, const struct data_address *own, struct err *e)
 {
@@ -410,6 +318,7 @@ static void lists_init(struct ucx_endpoint *d)
     d->waiting.tail = &d->waiting.first;
     d->arrived.tail = &d->arrived.first;
     pthread_mutex_init(&d->order_lock, NULL);
+    pthread_mutex_init(&d->awake, NULL);
 }
 
 int data_open_ucx(const struct data_config *c, struct data_endpoint **out, struct err *e)
@@ -425,7 +334,7 @@ int data_open_ucx(const struct data_config *c, struct data_endpoint **out, struc
         return err_set(e, HP_ENOMEM, "out of memory for a data endpoint");
     data_base_init(&d->base, &ucx_ops, c);
     lists_init(d);
-    rc = ucx_open(d, c, network, &own, e);
+    rc = ucx_stack_open(d, c, network, &own, e);
     rc = rc < 0 ? rc : address_make(d, &own, e);
     if (rc == 0 && pthread_create(&d->thread, NULL, worker_run, d) != 0)
         rc = err_set(e, HP_ENOMEM, "cannot start the thread of the data channel");

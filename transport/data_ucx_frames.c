@@ -3,9 +3,7 @@
 
 #include "transport/data_ucx_int.h"
 
-/* ---- sending
- * ----------------------------------------------------------------------------------------------------------------------
- */
+/* ---- sending ---- */
 
 static void order_finish(struct ucx_endpoint *d, struct order *o, ucs_status_t status)
 {
@@ -70,6 +68,37 @@ void ucx_frame_send(struct ucx_endpoint *d, struct order *o)
         frame_submit(d, o);
 }
 
+static void order_settle(struct ucx_endpoint *d, struct order *o)
+{
+    in_flight_add(d, o->link, -1);
+    if (o->status == 0)
+        data_count_sent(&d->base, o->payload ? o->payload->size : 0);
+    ucx_order_end(d, o);
+}
+
+static void orders_settle(struct ucx_endpoint *d)
+{
+    struct order *o = d->finished.first;
+    d->finished = (struct order_list){NULL, &d->finished.first};
+    for (struct order *next; o; o = next) {
+        next = o->next;
+        order_settle(d, o);
+    }
+}
+
+bool ucx_frame_send_now(struct ucx_endpoint *d, struct order *o)
+{
+    const struct ucx_link *link = o->link;
+    const struct ucx_peer *peer = link->peer;
+    if (d->changed || !peer || link->down || link->closed || peer->down || !peer->ep ||
+        peer->introducing)
+        return false;
+    in_flight_add(d, o->link, 1);
+    frame_submit(d, o);
+    orders_settle(d);
+    return true;
+}
+
 void ucx_frames_send_early(struct ucx_endpoint *d, struct ucx_peer *peer)
 {
     struct order *o = peer->early.first;
@@ -80,9 +109,7 @@ void ucx_frames_send_early(struct ucx_endpoint *d, struct ucx_peer *peer)
     }
 }
 
-/* ---- receiving
- * --------------------------------------------------------------------------------------------------------------------
- */
+/* ---- receiving ---- */
 
 static void arrival_append(struct arrival_list *list, struct arrival *a)
 {
@@ -195,8 +222,7 @@ ucs_status_t ucx_on_message(void *ctx, const void *header, size_t header_size, v
     return UCS_INPROGRESS;
 }
 
-/* ---- what the thread does when UCX has returned
- * --------------------------------------------------------------------------------------- */
+/* ---- what the thread does when UCX has returned ---- */
 
 static void arrival_deliver(struct ucx_endpoint *d, struct arrival *a)
 {
@@ -209,33 +235,20 @@ static void arrival_deliver(struct ucx_endpoint *d, struct arrival *a)
         return;
     }
     data_count_received(&d->base, h.payload_bytes);
+    pthread_mutex_unlock(&d->awake);
     d->base.callbacks.frame(d->base.callbacks.ctx, &h, payload);
+    pthread_mutex_lock(&d->awake);
 }
 
-static void order_settle(struct ucx_endpoint *d, struct order *o)
+void ucx_frames_finish(struct ucx_endpoint *d)
 {
-    in_flight_add(d, o->link, -1);
-    if (o->status == 0)
-        data_count_sent(&d->base, o->payload ? o->payload->size : 0);
-    ucx_order_end(d, o);
-}
-
-bool ucx_frames_finish(struct ucx_endpoint *d)
-{
-    struct order *o = d->finished.first;
     struct arrival *a = d->arrived.first;
-    bool any = o || a;
-    d->finished = (struct order_list){NULL, &d->finished.first};
     d->arrived = (struct arrival_list){NULL, &d->arrived.first};
-    for (struct order *next; o; o = next) {
-        next = o->next;
-        order_settle(d, o);
-    }
+    orders_settle(d);
     for (struct arrival *next; a; a = next) {
         next = a->next;
         arrival_deliver(d, a);
     }
-    return any;
 }
 
 static void arrivals_free(struct arrival *a)

@@ -1,7 +1,10 @@
-/* The parts of the data channel over UCX, from bottom to top: connections and links
- * (data_ucx_peers.c), frames (data_ucx_frames.c), the endpoint with its thread and its queue of
- * orders (data_ucx.c). Everything that touches UCX happens on the endpoint's thread; UCX's
- * callbacks only note what happened, and the thread acts on it when UCX has returned. Only
+/* The parts of the data channel over UCX, from bottom to top: where it listens (data_ucx_place.c),
+ * UCX behind its guard (data_ucx_stack.c), connections and links (data_ucx_peers.c), frames
+ * (data_ucx_frames.c), the endpoint with its thread and its queue of orders (data_ucx.c).
+ * Everything that touches UCX happens on the endpoint's thread, which holds `awake` but for its
+ * sleep and the callbacks of frames; whoever posts a small frame and finds it free hands the frame
+ * to UCX itself (it never waits for it: the thread calls back with it held, when links break).
+ * UCX's callbacks only note what happened, and the thread acts on it when UCX has returned. Only
  * data_ucx*.c includes this. */
 #ifndef HP_TRANSPORT_DATA_UCX_INT_H
 #define HP_TRANSPORT_DATA_UCX_INT_H
@@ -74,12 +77,12 @@ struct ucx_endpoint {
     bool thread_started;
     atomic_bool stopping, room;
 
+    pthread_mutex_t awake;      /* see above; before all other locks */
     pthread_mutex_t order_lock; /* guards what follows, and `queued` of links */
+    bool asleep;                /* and not signalled yet: an order has to */
     struct order_list orders;
     struct order *spare_orders;
     int n_orders; /* allocated */
-
-    uint64_t refused_unsaid, refused_said_ns; /* the guard's thread's */
 
     /* the thread's own */
     struct ucx_peer *peers;
@@ -137,6 +140,13 @@ socklen_t ucx_socket_address(const struct data_address *a, struct sockaddr_stora
 int ucx_place_find(const struct data_config *c, struct data_address *own, char network[IF_NAMESIZE],
                    struct err *e);
 
+/* ---- what stands below (data_ucx_stack.c) ---- */
+
+/* Opens the guard, and UCX behind it, listening at `own`, whose port is filled in; on failure what
+ * was opened is the caller's to close. HP_EBUSY, HP_EDEVICE, HP_EUNSUPPORTED, HP_ENOMEM. */
+int ucx_stack_open(struct ucx_endpoint *d, const struct data_config *c, const char *network,
+                   struct data_address *own, struct err *e);
+
 /* ---- connections and links (data_ucx_peers.c) ---- */
 
 int ucx_link_create(struct ucx_endpoint *d, const uint8_t *address, size_t size,
@@ -164,6 +174,9 @@ void ucx_peers_free(struct ucx_endpoint *d);  /* after */
 /* ---- frames (data_ucx_frames.c) ---- */
 
 void ucx_frame_send(struct ucx_endpoint *d, struct order *o);
+/* On the thread of whoever posts, with `awake`: true when UCX has taken the frame, over a
+ * connection that stands; else the order is the caller's still. */
+bool ucx_frame_send_now(struct ucx_endpoint *d, struct order *o);
 /* Frames that waited for an introduction: sent, or failed when the peer is down. */
 void ucx_frames_send_early(struct ucx_endpoint *d, struct ucx_peer *peer);
 ucs_status_t ucx_on_message(void *ctx, const void *header, size_t header_size, void *data,
@@ -171,9 +184,8 @@ ucs_status_t ucx_on_message(void *ctx, const void *header, size_t header_size, v
 /* Fetches frames that wait at their senders, as far as there is room: waiting there is the
  * back-pressure. */
 void ucx_frames_fetch(struct ucx_endpoint *d);
-/* Calls back what UCX finished since: `done` of sent frames, frames that arrived. True when there
- * was any. */
-bool ucx_frames_finish(struct ucx_endpoint *d);
+/* Calls back what UCX finished since: `done` of sent frames, frames that arrived. */
+void ucx_frames_finish(struct ucx_endpoint *d);
 void ucx_frames_drop(struct ucx_endpoint *d);
 
 /* ---- orders (data_ucx.c) ---- */

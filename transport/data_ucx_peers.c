@@ -6,9 +6,7 @@
 
 enum { OPEN_SECONDS = 4 };
 
-/* ---- connections
- * ----------------------------------------------------------------------------------------------------------------
- */
+/* ---- connections ---- */
 
 void ucx_peer_fail(struct ucx_peer *peer, const char *why)
 {
@@ -68,8 +66,7 @@ static struct ucx_peer *peer_create(struct ucx_endpoint *d)
     return peer;
 }
 
-/* ---- connections that we make: introduced by the guard, then made by UCX
- * ------------------------------------------------------------ */
+/* ---- connections that we make: introduced by the guard, then made by UCX ---- */
 
 /* On the guard's thread. */
 static void on_introduced(struct ucx_introduction *i, const struct err *why)
@@ -166,9 +163,7 @@ void ucx_peers_expire(struct ucx_endpoint *d, uint64_t now_ns)
             ucx_peer_fail(peer, "its UCX has not answered within 4 s");
 }
 
-/* ---- connections that others make
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- connections that others make ---- */
 
 void ucx_on_request(ucp_conn_request_h request, void *ctx)
 {
@@ -218,9 +213,7 @@ void ucx_peer_fail_sender(struct ucx_endpoint *d, const ucp_am_recv_param_t *par
             ucx_peer_fail(peer, "a frame could not be taken");
 }
 
-/* ---- links
- * ------------------------------------------------------------------------------------------------------------------------
- */
+/* ---- links ---- */
 
 int ucx_link_create(struct ucx_endpoint *d, const uint8_t *address, size_t size,
                     struct ucx_link **out, struct err *e)

@@ -5,6 +5,37 @@
 
 static const uint8_t magic[2] = {'H', 'p'};
 
+static const struct {
+    const char *word;
+    uint32_t bytes;
+} dtypes[] = {[FRAME_F32] = {"f32", 4},
+              [FRAME_F16] = {"f16", 2},
+              [FRAME_BF16] = {"bf16", 2},
+              [FRAME_BYTES] = {"bytes", 1}};
+
+const char *frame_dtype_word(enum frame_dtype dtype)
+{
+    return dtypes[dtype].word;
+}
+
+bool frame_dtype_of_word(const char *word, enum frame_dtype *out)
+{
+    *out = FRAME_F32;
+    if (!word || !word[0])
+        return true;
+    for (int i = FRAME_F32; i < FRAME_BYTES; i++)
+        if (strcmp(word, dtypes[i].word) == 0) {
+            *out = (enum frame_dtype)i;
+            return true;
+        }
+    return false;
+}
+
+uint32_t frame_dtype_bytes(enum frame_dtype dtype)
+{
+    return dtypes[dtype].bytes;
+}
+
 /* The layout, byte by byte: magic 0, version 2, kind 4, stage 6, dtype 8, n_runs 10, batch 12,
  * session 16, deployment 24, generation 32, first_position 36, sequence 40, n_tokens 48, reserved
  * 52 (0), payload_bytes 56, sent_ns 64, xxh64 of the first 72 bytes at 72. */
@@ -73,18 +104,18 @@ int frame_header_decode(const uint8_t *bytes, size_t size, struct frame_header *
     return 0;
 }
 
-void frame_runs_encode(const struct frame_run *runs, int n, uint8_t *out)
+void frame_runs_encode(const struct batch_run *runs, int n, uint8_t *out)
 {
     for (int i = 0; i < n; i++, out += FRAME_RUN_BYTES) {
         PUT(0, runs[i].sequence);
         PUT(8, runs[i].first_position);
         PUT(12, runs[i].n_tokens);
         PUT(16, runs[i].n_logits);
-        PUT(20, runs[i].reserved);
+        PUT(20, (uint32_t){0});
     }
 }
 
-int frame_runs_decode(const struct frame_header *h, const uint8_t *payload, struct frame_run *out,
+int frame_runs_decode(const struct frame_header *h, const uint8_t *payload, struct batch_run *out,
                       struct err *e)
 {
     uint64_t total = 0;
@@ -93,11 +124,11 @@ int frame_runs_decode(const struct frame_header *h, const uint8_t *payload, stru
                        (unsigned long long)h->payload_bytes, h->n_runs);
     for (int i = 0; i < h->n_runs; i++) {
         const uint8_t *bytes = payload + (size_t)i * FRAME_RUN_BYTES;
+        out[i] = (struct batch_run){.row = (uint32_t)total};
         GET(0, out[i].sequence);
         GET(8, out[i].first_position);
         GET(12, out[i].n_tokens);
         GET(16, out[i].n_logits);
-        GET(20, out[i].reserved);
         if (out[i].n_tokens == 0 || out[i].n_logits > out[i].n_tokens)
             return err_set(e, HP_EPROTO, "run %d of a frame has %u tokens and %u logits", i,
                            out[i].n_tokens, out[i].n_logits);

@@ -4,9 +4,11 @@
 #ifndef HP_TRANSPORT_FRAME_H
 #define HP_TRANSPORT_FRAME_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/batch.h"
 #include "common/bytes.h"
 #include "common/status.h"
 
@@ -32,6 +34,12 @@ enum frame_kind {
 };
 
 enum frame_dtype { FRAME_F32 = 0, FRAME_F16 = 1, FRAME_BF16 = 2, FRAME_BYTES = 3 };
+/* "f32", "f16", "bf16": how rows cross between stages, and back. False: the text is none of them
+ * (NULL and "" are f32: whoever says nothing means what there was before). */
+const char *frame_dtype_word(enum frame_dtype dtype);
+bool frame_dtype_of_word(const char *word, enum frame_dtype *out);
+/* Of one element; FRAME_BYTES: 1. */
+uint32_t frame_dtype_bytes(enum frame_dtype dtype);
 
 struct frame_header {
     uint16_t kind;
@@ -50,14 +58,6 @@ struct frame_header {
                          means something only where clocks are one */
 };
 
-/* One run of a batch (FRAME_ACTIVATION): 24 bytes on the wire. */
-struct frame_run {
-    uint64_t sequence;
-    uint32_t first_position, n_tokens;
-    uint32_t n_logits; /* the last stage computes logits of the run's last n positions */
-    uint32_t reserved; /* 0 */
-};
-
 /* One token (FRAME_TOKEN): 16 bytes on the wire. */
 struct frame_token {
     uint64_t sequence;
@@ -71,10 +71,12 @@ void frame_header_encode(const struct frame_header *h, uint8_t out[FRAME_HEADER_
 /* HP_EPROTO: wrong size, magic, version (the text names both), kind or hash. */
 int frame_header_decode(const uint8_t *bytes, size_t size, struct frame_header *out, struct err *e);
 
-void frame_runs_encode(const struct frame_run *runs, int n, uint8_t *out);
+/* A run (FRAME_ACTIVATION) is 24 bytes on the wire: sequence, first position, tokens, logits, and 4
+ * bytes of 0. */
+void frame_runs_encode(const struct batch_run *runs, int n, uint8_t *out);
 /* Reads header->n_runs runs from the payload's start; checks that their tokens add up to
- * header->n_tokens. */
-int frame_runs_decode(const struct frame_header *h, const uint8_t *payload, struct frame_run *out,
+ * header->n_tokens. Their rows follow each other; none is sampled. */
+int frame_runs_decode(const struct frame_header *h, const uint8_t *payload, struct batch_run *out,
                       struct err *e);
 void frame_tokens_encode(const struct frame_token *tokens, int n, uint8_t *out);
 int frame_tokens_decode(const struct frame_header *h, const uint8_t *payload,

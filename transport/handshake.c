@@ -12,8 +12,7 @@ enum { TAG = 16, AT_E = 4, AT_S = 36, AT_PROOF = 84, AT_MARK = 100, AT_PROOF_2 =
 static const char protocol_name[] =
     "hodgepodge data handshake 1: IK, X25519, BLAKE2b, ChaCha20-Poly1305";
 
-/* ---- the symmetric part: Noise's MixHash, MixKey, EncryptAndHash
- * ------------------------------------------------------------ */
+/* ---- the symmetric part: Noise's MixHash, MixKey, EncryptAndHash ---- */
 
 static void hash_two(uint8_t out[32], const void *a, size_t a_bytes, const void *b, size_t b_bytes)
 {
@@ -92,9 +91,7 @@ static void mark(const uint8_t responder[KEY_BYTES], const uint8_t *message, uin
     crypto_generichash(out, TAG, message, AT_MARK, key, sizeof key);
 }
 
-/* ---- beginning
- * ---------------------------------------------------------------------------------------------------------------
- */
+/* ---- beginning ---- */
 
 uint8_t handshake_ciphers(void)
 {
@@ -170,8 +167,7 @@ int handshake_respond(struct handshake *h, const struct key_pair *own,
     return rc;
 }
 
-/* ---- the three messages, as they are read
- * --------------------------------------------------------------------------------------- */
+/* ---- the three messages, as they are read ---- */
 
 static int version_check(struct handshake *h, const uint8_t *m, struct err *e)
 {
@@ -269,9 +265,7 @@ static int third_read(struct handshake *h, const uint8_t *m, struct err *e)
     return 0;
 }
 
-/* ---- the face
- * -----------------------------------------------------------------------------------------------------------------------
- */
+/* ---- the face ---- */
 
 size_t handshake_wants(const struct handshake *h)
 {

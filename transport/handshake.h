@@ -6,9 +6,9 @@
  * ChaCha20-Poly1305, and a third message by which the initiator confirms the keys, so that a
  * recorded first message opens nothing:
  *
- *   initiator -> responder   FIRST   version, purpose, ciphers, e, [s], proof of s, mark     116
- * bytes responder -> initiator   SECOND  version, cipher, e, proof of both keys 52 bytes initiator
- * -> responder   THIRD   proof that the initiator saw SECOND                      32 bytes
+ * FIRST, initiator to responder, 116 bytes: version, purpose, ciphers, e, [s], proof of s, mark.
+ * SECOND, responder to initiator, 52 bytes: version, cipher, e, proof of both keys.
+ * THIRD, initiator to responder, 32 bytes: proof that the initiator saw SECOND.
  *
  * The initiator knows the responder's key beforehand (data_address.h). `mark` shows that it does,
  * at the price of one hash: strangers cost no more. Every message has one size; a reader never

@@ -21,6 +21,14 @@ int key_pair_create(struct key_pair *out, struct err *e)
     return 0;
 }
 
+/* A damaged file may still hold two keys: they are no pair. */
+static bool keys_are_a_pair(const struct key_pair *k)
+{
+    char public_key[KEY_TEXT];
+    return zmq_curve_public(public_key, k->secret_key) == 0 &&
+           strcmp(public_key, k->public_key) == 0;
+}
+
 static bool key_is_sound(const char *key)
 {
     uint8_t raw[KEY_BYTES];
@@ -53,6 +61,9 @@ int key_pair_load(const char *file, struct key_pair *out, struct err *e)
     } else if (fscanf(f, "public %40s secret %40s", out->public_key, out->secret_key) != 2 ||
                !key_is_sound(out->public_key) || !key_is_sound(out->secret_key)) {
         rc = err_set(e, HP_EPARSE, "%s: not a key file", file);
+    } else if (!keys_are_a_pair(out)) {
+        rc = err_set(e, HP_EPARSE, "%s: damaged: the public key is not that of the secret one",
+                     file);
     }
     fclose(f);
     return rc;
@@ -125,6 +136,13 @@ void join_token_secret_digest(const char *secret, char out[65])
 {
     struct digest d = digest_of(secret, strlen(secret));
     digest_hex(&d, out);
+}
+
+int key_pair_check(const struct key_pair *k, struct err *e)
+{
+    return key_is_sound(k->public_key) && key_is_sound(k->secret_key) && keys_are_a_pair(k)
+               ? 0
+               : err_set(e, HP_EPARSE, "the public key is not that of the secret one");
 }
 
 int key_equal(const char *a, const char *b)

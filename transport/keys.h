@@ -23,6 +23,9 @@ int key_pair_create(struct key_pair *out, struct err *e);
  * it. */
 int key_pair_load_or_create(const char *file, struct key_pair *out, struct err *e);
 int key_pair_load(const char *file, struct key_pair *out, struct err *e);
+/* HP_EPARSE when these are not two keys that belong together; a file's are checked when it is read.
+ */
+int key_pair_check(const struct key_pair *k, struct err *e);
 int key_pair_save(const char *file, const struct key_pair *k, struct err *e);
 
 /* A join token is "hp1-" + coordinator's public key in hex + "-" + a secret of 32 hex digits: it

@@ -5,8 +5,7 @@
 
 #include "transport/control.h"
 
-/* ---- the tables of fields: key and member have one name
- * -------------------------------------------------------------- */
+/* ---- the tables of fields: key and member have one name ---- */
 
 #define U64(s, m)                                                                                  \
     {                                                                                              \
@@ -56,8 +55,14 @@ static const struct pack_field message_model_fields[] = {
     BYTES(message_model, model), U64(message_model, bytes), TEXT(message_model, name), {0}};
 static const struct pack_field message_peer_fields[] = {
     TEXT(message_peer, name), BYTES(message_peer, data_address), {0}};
-static const struct pack_field message_bias_fields[] = {
-    U64(message_bias, token), F64(message_bias, bias), {0}};
+static const struct pack_field message_value_fields[] = {
+    TEXT(message_value, name), U64(message_value, width), {0}};
+static const struct pack_field sampling_bias_fields[] = {
+    U64(sampling_bias, token), F64(sampling_bias, bias), {0}};
+#define SAMPLING(member, kind)                                                                     \
+    {                                                                                              \
+#member, kind, offsetof(struct message_sequence_open, sampling.member), NULL, 0, false, 0  \
+    }
 
 static const struct pack_field join_fields[] = {
     TEXT(message_join, name),
@@ -76,6 +81,8 @@ static const struct pack_field heartbeat_fields[] = {
     U64(message_heartbeat, memory_free_bytes),
     U64(message_heartbeat, dropped_stale),
     U64(message_heartbeat, dropped_foreign),
+    U64(message_heartbeat, data_sent_bytes),
+    U64(message_heartbeat, data_received_bytes),
     LIST(message_heartbeat, held, message_held_stage, MESSAGE_MAX_HELD),
     {0}};
 static const struct pack_field stage_state_fields[] = {GENERATION(message_stage_state),
@@ -182,15 +189,25 @@ static const struct pack_field stage_prepare_fields[] = {
     F64(message_stage_prepare, planned_s_per_token),
     F64(message_stage_prepare, planned_trip_s_per_token),
     F64(message_stage_prepare, stands_for),
+    TEXT(message_stage_prepare, wire),
+    LIST(message_stage_prepare, enters, message_value, MESSAGE_MAX_VALUES),
+    LIST(message_stage_prepare, crosses, message_value, MESSAGE_MAX_VALUES),
     U64(message_stage_prepare, input_session),
     BYTES(message_stage_prepare, input_from),
     {0}};
 static const struct pack_field stage_connect_fields[] = {
-    GENERATION(message_stage_connect),           U64(message_stage_connect, stage),
-    U64(message_stage_connect, n_stages),        BYTES(message_stage_connect, next_address),
-    BYTES(message_stage_connect, first_address), TEXT(message_stage_connect, next_device),
-    TEXT(message_stage_connect, first_device),   U64(message_stage_connect, next_session),
-    U64(message_stage_connect, first_session),   {0}};
+    GENERATION(message_stage_connect),
+    U64(message_stage_connect, stage),
+    U64(message_stage_connect, n_stages),
+    BYTES(message_stage_connect, next_address),
+    BYTES(message_stage_connect, first_address),
+    TEXT(message_stage_connect, next_device),
+    TEXT(message_stage_connect, first_device),
+    U64(message_stage_connect, next_session),
+    U64(message_stage_connect, first_session),
+    TEXT(message_stage_connect, wire),
+    LIST(message_stage_connect, crosses, message_value, MESSAGE_MAX_VALUES),
+    {0}};
 static const struct pack_field stage_unload_fields[] = {GENERATION(message_stage_unload), {0}};
 static const struct pack_field chunk_grant_fields[] = {U64(message_chunk_grant, session),
                                                        BYTES(message_chunk_grant, model),
@@ -205,15 +222,16 @@ static const struct pack_field sequence_open_fields[] = {
     U64(message_sequence_open, kv_tokens),
     U32S(message_sequence_open, end_ids),
     BOOL(message_sequence_open, all_logits),
-    F64(message_sequence_open, temperature),
-    F64(message_sequence_open, top_p),
-    F64(message_sequence_open, min_p),
-    F64(message_sequence_open, repetition_penalty),
-    F64(message_sequence_open, presence_penalty),
-    F64(message_sequence_open, frequency_penalty),
-    U64(message_sequence_open, top_k),
-    U64(message_sequence_open, seed),
-    LIST(message_sequence_open, bias, message_bias, MESSAGE_MAX_BIAS),
+    SAMPLING(temperature, PACK_F64),
+    SAMPLING(top_p, PACK_F64),
+    SAMPLING(min_p, PACK_F64),
+    SAMPLING(repetition_penalty, PACK_F64),
+    SAMPLING(presence_penalty, PACK_F64),
+    SAMPLING(frequency_penalty, PACK_F64),
+    SAMPLING(top_k, PACK_U64),
+    SAMPLING(seed, PACK_U64),
+    {"bias", PACK_LIST, offsetof(struct message_sequence_open, sampling.bias), sampling_bias_fields,
+     sizeof(struct sampling_bias), false, SAMPLING_MAX_BIAS},
     U64(message_sequence_open, prompt_tokens),
     {0}};
 static const struct pack_field sequence_close_fields[] = {
@@ -272,9 +290,7 @@ static const struct {
     [MESSAGE_REFUSED] = {"refused", refused_fields, SMALL},
 };
 
-/* ---- the envelope
- * --------------------------------------------------------------------------------------------------------
- */
+/* ---- the envelope ---- */
 
 struct envelope {
     uint64_t v, id;

@@ -1,6 +1,8 @@
 /* Control messages: types, fields, versions. A message is a msgpack map {"v": version, "t": type,
- * "id": number, ...fields}; unknown keys are ignored, an unknown type is answered with `refused`.
- * One row of the table in message.c a type; a struct here is what a row describes.
+ * "id": number, "body": bin}, whose body is a map of the type's fields; unknown keys are ignored,
+ * an unknown type is answered with `refused`. One row of the table in message.c a type; a struct
+ * here is what a row describes. What stands beside a member here stands in docs/protocol.md as well
+ * (`make docs`).
  *
  * Who says what to whom is drawn in docs/protocol.md. Strings and lists of a decoded message live
  * in the arena that was handed in. */
@@ -11,6 +13,7 @@
 #include <stdint.h>
 
 #include "common/pack.h"
+#include "common/sampling.h"
 #include "common/status.h"
 
 enum { MESSAGE_VERSION = 1 };
@@ -24,7 +27,7 @@ enum {
     MESSAGE_MAX_MODELS = 8192,
     MESSAGE_MAX_SLICES = 1 << 16,
     MESSAGE_MAX_PEERS = 4096,
-    MESSAGE_MAX_BIAS = 4096
+    MESSAGE_MAX_VALUES = 64
 };
 
 enum message_type {
@@ -65,8 +68,7 @@ enum message_type {
     MESSAGE_TYPE_COUNT
 };
 
-/* ---- agent -> coordinator
- * ------------------------------------------------------------------------------------ */
+/* ---- agent -> coordinator ---- */
 
 struct message_held_stage { /* a stage that the agent has, told when it joins and with every
                                heartbeat */
@@ -103,12 +105,14 @@ struct message_heartbeat {
     uint64_t number;
     uint64_t memory_free_bytes;
     uint64_t dropped_stale, dropped_foreign;
-    struct pack_list held; /* struct message_held_stage */
+    uint64_t data_sent_bytes,
+        data_received_bytes; /* payloads of the data channel, since it began */
+    struct pack_list held;   /* struct message_held_stage */
 };
 
 struct message_stage_state {
     uint64_t deployment, generation, stage;
-    const char *state;                /* as above, and "unloaded" */
+    const char *state; /* "fetching", "loading", "warming", "ready", "failed", "unloaded" */
     uint64_t done_bytes, total_bytes; /* of what this state does */
     uint64_t moved_bytes;             /* over the network so far, for this stage */
     struct pack_u32s
@@ -187,8 +191,7 @@ struct message_log_text {
     const char *text;
 };
 
-/* ---- coordinator -> agent
- * -------------------------------------------------------------------------------------- */
+/* ---- coordinator -> agent ---- */
 
 struct message_welcome {
     const char *name; /* what the agent is called from now on */
@@ -232,6 +235,12 @@ struct message_peer {
     struct pack_span data_address;
 };
 
+/* One value that crosses between two stages: as the graph names it, and the elements of a token. */
+struct message_value {
+    const char *name;
+    uint64_t width;
+};
+
 struct message_stage_prepare {
     uint64_t deployment, generation, stage, n_stages;
     uint64_t session;       /* token of this generation's chunks */
@@ -253,6 +262,10 @@ struct message_stage_prepare {
     double planned_trip_s_per_token; /* on all stages together */
     double stands_for; /* to a paced agent: how many of the profile's sequences one of this
                           deployment stands for; 0: its batch */
+    const char *wire;  /* as what values cross between stages: "f32" (also ""), "f16", "bf16" */
+    struct pack_list
+        enters,  /* struct message_value: what comes from the stage before; empty: not said */
+        crosses; /* what goes to the next */
 };
 
 struct message_stage_connect {
@@ -262,6 +275,9 @@ struct message_stage_connect {
     const char *next_device, *first_device; /* what paced neighbours stand for, "node/device" */
     uint64_t next_session,
         first_session; /* tokens of the frames on these hops; 0: the generation's */
+    const char *wire;  /* as what the next stage takes the values that cross, and which: the same as
+                          this stage was prepared for, or it refuses */
+    struct pack_list crosses; /* struct message_value */
 };
 
 struct message_stage_unload {
@@ -272,11 +288,6 @@ struct message_chunk_grant { /* frames with this token may bring or ask for chun
     uint64_t session;
     struct pack_span model;
     bool revoke;
-};
-
-struct message_bias {
-    uint64_t token;
-    double bias;
 };
 
 struct message_sequence_open { /* to every stage of the deployment; ids rise within a deployment */
@@ -291,9 +302,8 @@ struct message_sequence_open { /* to every stage of the deployment; ids rise wit
         prompt_tokens; /* to every stage; 0: not said, and then nothing is told of its prefill */
     bool
         all_logits; /* the last stage reports logits of every prompt position instead of sampling */
-    double temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
-    uint64_t top_k, seed;
-    struct pack_list bias; /* struct message_bias */
+    struct sampling_params sampling; /* borrowed, as all that the message points at; what is missing
+                                        on the wire is greedy's */
 };
 
 struct message_sequence_close {
@@ -308,8 +318,7 @@ struct message_log_fetch {
     uint64_t lines;
 };
 
-/* ---- hpctl <-> coordinator
- * -------------------------------------------------------------------------------------- */
+/* ---- hpctl <-> coordinator ---- */
 
 struct message_ask {
     const char *verb;      /* "node.ls": docs/protocol.md lists them */

@@ -89,9 +89,7 @@ void ucx_guard_introduce(struct ucx_guard *g, struct ucx_introduction *i)
     guard_wake(g);
 }
 
-/* ---- the test at the start
- * ----------------------------------------------------------------------------------------------------------------------------------
- */
+/* ---- the test at the start ---- */
 
 /* Connects as a stranger and says something that is no proof; true when that was refused before
  * `deadline_ms`. */

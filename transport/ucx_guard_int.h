@@ -1,7 +1,8 @@
 /* The parts of the guard, from bottom to top: the talk on one connection (ucx_guard_talk.c), who is
- * known and who was let in (ucx_guard_table.c), the thread that admits and introduces
- * (ucx_guard_door.c), UCX's calls (ucx_guard_calls.c), the face (ucx_guard.c). Only ucx_guard*.c
- * and its tests include this. */
+ * known and who was let in (ucx_guard_table.c), what UCX gets for an answer (ucx_guard_listen.c,
+ * ucx_guard_connect.c) when it calls (ucx_guard_calls.c), who comes (ucx_guard_visitors.c), whom we
+ * go to (ucx_guard_introduce.c), the thread that does both (ucx_guard_door.c), the face
+ * (ucx_guard.c). Only ucx_guard*.c and its tests include this. */
 #ifndef HP_TRANSPORT_UCX_GUARD_INT_H
 #define HP_TRANSPORT_UCX_GUARD_INT_H
 
@@ -135,7 +136,58 @@ struct ucx_guard {
     struct guard_door *door; /* the thread's own */
 };
 
-/* ---- the door ---- */
+/* ---- visitors (ucx_guard_visitors.c): whom the thread talks to ---- */
+
+enum { GUARD_MAX_INTRODUCING = 64, GUARD_VISITORS = GUARD_MAX_UNPROVEN + GUARD_MAX_INTRODUCING };
+
+/* One connection that the thread talks on: a visitor at a listener, or an introduction of ours. */
+struct guard_visitor {
+    int fd;                          /* -1: free */
+    struct guard_listener *listener; /* NULL: an introduction */
+    struct ucx_introduction *introduction;
+    struct guard_address from; /* or to, of an introduction */
+    bool connecting;
+    uint64_t since_ms, deadline_ms;
+    uint64_t turn; /* of the thread, in which it came */
+    struct guard_talk talk;
+};
+
+struct guard_door {
+    struct guard_visitor visitors[GUARD_VISITORS]; /* first GUARD_MAX_UNPROVEN for those who come */
+    struct guard_listener *paused;                 /* a list: no descriptors were left for them */
+    uint64_t paused_until_ms;
+    uint64_t turn;
+};
+
+uint64_t guard_now_ms(void);
+
+/* What an epoll event is about: the kind in the low bits of a pointer; all of them are aligned to
+ * 8. */
+enum guard_watched { WATCH_WAKE, WATCH_REAL, WATCH_PAIR, WATCH_VISITOR };
+int guard_watch_set(struct ucx_guard *g, int op, int fd, uint32_t events, const void *what,
+                    enum guard_watched kind);
+
+/* Somebody came. */
+void guard_visitor_welcome(struct ucx_guard *g, struct guard_listener *l, int fd,
+                           const struct guard_address *from);
+/* Goes on with the talk as far as it can; it may end. */
+void guard_visitor_go(struct ucx_guard *g, struct guard_visitor *v);
+void guard_visitor_refuse(struct ucx_guard *g, struct guard_visitor *v, const char *why);
+void guard_visitor_end(struct guard_visitor *v);
+/* Remembers where the other end of a talk listens, as it says. False when memory ran out. */
+bool guard_list_remember(struct ucx_guard *g, const struct guard_talk *t,
+                         const uint8_t key[KEY_BYTES], bool chosen);
+/* Says where we listen. */
+void guard_list_tell(struct ucx_guard *g, struct guard_talk *t);
+
+/* ---- introductions (ucx_guard_introduce.c) ---- */
+
+/* Those that wait begin, as far as there are places. */
+void guard_introductions_start(struct ucx_guard *g);
+void guard_introduction_go(struct ucx_guard *g, struct guard_visitor *v);
+void guard_introduction_expire(struct guard_visitor *v);
+
+/* ---- the door (ucx_guard_door.c) ---- */
 
 struct guard_door *guard_door_create(void);
 /* After the thread has ended. */
@@ -156,8 +208,28 @@ void guard_listeners_free(struct ucx_guard *g);
 bool guard_listener_give(struct guard_listener *l, int fd, const uint8_t key[KEY_BYTES]);
 /* Where UCX's code lies, its modules included once they are loaded. */
 void guard_ranges_find(void);
-/* The system's own connect. */
+/* The system's own. */
+int guard_real_bind(int fd, const struct sockaddr *address, socklen_t size);
+int guard_real_listen(int fd, int backlog);
+int guard_real_getsockname(int fd, struct sockaddr *address, socklen_t *size);
 int guard_real_connect(int fd, const struct sockaddr *address, socklen_t size);
+ssize_t guard_real_send(int fd, const void *bytes, size_t size, int flags);
+ssize_t guard_real_sendmsg(int fd, const struct msghdr *message, int flags);
+ssize_t guard_real_recv(int fd, void *bytes, size_t size, int flags);
+
+/* ---- what UCX gets for an answer; `g` is the guard of the calling thread, or NULL ---- */
+
+int guard_ucx_bind(struct ucx_guard *g, int fd, const struct sockaddr *address, socklen_t size);
+int guard_ucx_listen(struct ucx_guard *g, int fd, int backlog);
+int guard_ucx_accept(int fd, struct sockaddr *address, socklen_t *size);
+int guard_ucx_getsockname(int fd, struct sockaddr *address, socklen_t *size);
+int guard_ucx_connect(struct ucx_guard *g, int fd, const struct sockaddr *address, socklen_t size);
+ssize_t guard_ucx_send(int fd, const void *bytes, size_t size, int flags);
+ssize_t guard_ucx_sendmsg(int fd, const struct msghdr *message, int flags);
+/* At most GUARD_RECEIVE_BYTES at once: a peer that sends megabytes keeps no other waiting longer.
+ */
+enum { GUARD_RECEIVE_BYTES = 256 << 10 };
+ssize_t guard_ucx_recv(int fd, void *bytes, size_t size, int flags);
 /* Adds a listener to the thread's watch. */
 int guard_listener_watch(struct ucx_guard *g, struct guard_listener *l);
 /* May the holder of this key connect to us? A struct ucx_guard as context, for guard_talk_go. */

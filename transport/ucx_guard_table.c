@@ -33,9 +33,7 @@ static bool table_grow(void **items, size_t *capacity, size_t n, size_t limit, s
     return true;
 }
 
-/* ---- addresses that are known
- * ------------------------------------------------------------------------------------------------------------
- */
+/* ---- addresses that are known ---- */
 
 static struct guard_known *known_slot(struct guard_tables *t, const struct guard_address *at)
 {
@@ -87,9 +85,7 @@ bool guard_known_find(struct guard_tables *t, const struct guard_address *at,
     return found;
 }
 
-/* ---- connections that were let in
- * ----------------------------------------------------------------------------------------------------------
- */
+/* ---- connections that were let in ---- */
 
 uint64_t guard_inode_of(int fd)
 {

@@ -3,9 +3,7 @@
 
 #include "transport/ucx_guard_int.h"
 
-/* ---- socket addresses
- * ---------------------------------------------------------------------------------------------------------------
- */
+/* ---- socket addresses ---- */
 
 static const uint8_t mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
 
@@ -50,9 +48,7 @@ bool guard_address_equal(const struct guard_address *a, const struct guard_addre
     return a->port == b->port && memcmp(a->ip, b->ip, sizeof a->ip) == 0;
 }
 
-/* ---- bytes in and out
- * ------------------------------------------------------------------------------------------------------------------
- */
+/* ---- bytes in and out ---- */
 
 static enum guard_turn talk_refuse(struct guard_talk *t, int code, const char *why)
 {
@@ -102,9 +98,7 @@ static bool talk_receive(struct guard_talk *t, size_t size, enum guard_turn *tur
     return true;
 }
 
-/* ---- the handshake
- * ----------------------------------------------------------------------------------------------------------------------
- */
+/* ---- the handshake ---- */
 
 static int talk_begin(struct guard_talk *t, int fd, bool initiator)
 {
@@ -178,9 +172,7 @@ static bool talk_handshake_go(struct guard_talk *t, bool (*allowed)(void *, cons
     }
 }
 
-/* ---- what comes after it
- * ------------------------------------------------------------------------------------------------------------------
- */
+/* ---- what comes after it ---- */
 
 static void list_write(const struct guard_address *list, size_t n, uint8_t out[GUARD_LIST_BYTES])
 {

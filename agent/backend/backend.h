@@ -1,14 +1,16 @@
 /* A backend is a table of functions over device-resident tensors, streams and events. The engine
  * reaches a device through this table alone, so that a GPU's plugin fits beside the CPU.
  *
- * Values are float32, row-major, [rows, width]. Operators are put on a stream and run in its order;
- * they may return before they are done and report failure when the stream is waited for. Host
- * arrays given to an operator (positions, runs, pages) are read before it returns. A device and
- * what belongs to it is used by one thread at a time, but for event_wait and event_seconds, and
- * what a loader may do (loader_enter).
+ * Operators are rows of a graph (model/graph/kinds.h). A backend makes an operator ready once, for
+ * the weights that it has (op_prepare; "unsupported" is an answer, and op_supports gives it before
+ * anything is placed), and runs it on tensors (op_run). agent/backend/plain/ is the specification:
+ * a complete backend whose every operator is a plain loop.
  *
- * Operators do what `struct graph_op` (model/layers.h) says; agent/backend/cpu/reference.c is their
- * specification in plain loops. */
+ * Work is put on a stream and done in its order. Functions that take a stream may return before the
+ * work is done, and report failure when the stream is waited for; what they point to in host memory
+ * stays as it is until an event recorded after them is over, but for runs and pages of a batch,
+ * which are read before the function returns. A device and what belongs to it is used by one thread
+ * at a time, but for event_wait, and what a loader may do (loader_enter). */
 #ifndef HP_AGENT_BACKEND_BACKEND_H
 #define HP_AGENT_BACKEND_BACKEND_H
 
@@ -17,24 +19,28 @@
 #include <stdint.h>
 
 #include "common/status.h"
-#include "model/layers.h"
-#include "model/weights.h"
+#include "model/graph/kinds.h"
 
-struct stream;        /* an ordered queue of operators */
+struct stream;        /* an ordered queue of work */
 struct event;         /* a point in a stream */
 struct device_weight; /* a weight as the device keeps it */
+struct device_op;     /* an operator made ready */
 
-/* Memory of a device. Only the device looks behind `data`. */
-struct tensor {
+/* A piece of memory: of a device, which alone looks behind `data`, or of the host. */
+struct memory {
     void *data;
     uint64_t bytes;
 };
 
-/* How operators read a weight decides how it is kept. */
-enum weight_use {
-    WEIGHT_MATMUL, /* OP_MATMUL's matrix, [outputs, inputs] */
-    WEIGHT_ROWS,   /* OP_EMBED's table */
-    WEIGHT_VECTOR, /* norms and biases */
+/* A view of memory: elements of a number format in rows. Strides count elements; the last is 1. */
+enum { TENSOR_DIMS_MAX = 4 };
+struct tensor {
+    struct memory memory;
+    bool on_host;
+    uint64_t offset; /* bytes from the memory's beginning to the first element */
+    enum dtype dtype;
+    int n_dims;
+    uint64_t shape[TENSOR_DIMS_MAX], strides[TENSOR_DIMS_MAX];
 };
 
 /* What a stage's KV cache looks like: pages of KV_PAGE_TOKENS tokens, each with all blocks of the
@@ -54,15 +60,32 @@ struct attention_run {
     const uint32_t *pages;
 };
 
+/* What a batch is to the operators that know sequences. */
+struct op_batch {
+    const struct attention_run *runs; /* [n_runs] */
+    int n_runs;
+    const struct kv_layout *kv;
+    struct memory kv_pool;
+};
+
+/* An operator with its weights as the device keeps them (NULL where it has none), and the block of
+ * the stage's KV cache that is its own. */
+struct op_request {
+    const struct graph_op *op;
+    const struct device_weight *weights[OP_WEIGHTS_MAX];
+    int kv_block;
+};
+
 struct device_config {
-    const char *backend; /* "cpu" */
+    const char *backend; /* "cpu", "plain" */
     int n_threads; /* the caller counts as one; 0: as many as `cores`, or as the process may use */
     const int *cores; /* where the device's own threads run; NULL: wherever the process may. The
                          caller sees to its own place */
     int n_cores;
     uint64_t memory_bytes; /* limit on weights and tensors; 0: none */
-    const char *kernels; /* "plain", "avx2", "avx512", "avx512_bf16" (most that may be used); NULL:
-                            the best that the CPU has */
+    const char *kernels; /* of "cpu": "avx2", "avx512", "avx512_bf16" (most that may be used); NULL:
+                            the best that the CPU has. "plain" is the backend of that name, which
+                            also stands in on a CPU that has none of these */
 };
 
 /* Every device starts with this. */
@@ -84,8 +107,8 @@ struct backend {
     uint64_t (*memory_free)(const struct device *d);
 
     /* The calling thread will load: beside the device's owner it may call weight_load, weight_free,
-     * tensor_alloc, tensor_free and stream_create, and takes from the owner no more of the device
-     * than the owner leaves. One thread a device. */
+     * memory_alloc, memory_release, op_prepare and stream_create, and takes from the owner no more
+     * of the device than the owner leaves. One thread a device. */
     void (*loader_enter)(struct device *d);
 
     /* Calls work(ctx, part) once for each part below `n`, side by side on the threads that the
@@ -93,6 +116,11 @@ struct backend {
      * The caller is whoever owns the device. */
     void (*host_spread)(struct device *d, uint32_t n, void (*work)(void *ctx, uint32_t part),
                         void *ctx);
+    /* n values in the host's memory from float32 to DTYPE_F16 or DTYPE_BF16, to the nearest and
+     * ties to even (what is beyond the largest f16 becomes that), and back; spread as above. */
+    void (*host_narrow)(struct device *d, enum dtype to, const float *src, size_t n, uint16_t *out);
+    void (*host_widen)(struct device *d, enum dtype from, const uint16_t *src, size_t n,
+                       float *out);
 
     /* Bytes that a weight will hold on the device, known before it is loaded; `f32` asks for
      * float32 arithmetic on it. */
@@ -100,8 +128,8 @@ struct backend {
                                       enum weight_use use, bool f32);
     /* Bytes of scratch, shared by all products of a device, that a product of so many rows with
      * this matrix takes beyond what is there already. */
-    uint64_t (*matmul_scratch_bytes)(const struct device *d, const struct weight *w, bool f32,
-                                     uint32_t rows);
+    uint64_t (*matmul_scratch_bytes)(const struct device *d, const struct weight *w,
+                                     enum weight_use use, bool f32, uint32_t rows);
     /* Loads and packs. The file's mapping outlives the weight; pages that are no longer needed are
      * released. HP_ENOMEM, HP_EUNSUPPORTED. */
     int (*weight_load)(struct device *d, const struct weight *w, enum weight_use use, bool f32,
@@ -109,8 +137,8 @@ struct backend {
     void (*weight_free)(struct device *d, struct device_weight **w);
 
     /* Zeroed memory. HP_ENOMEM says how many bytes are missing. */
-    int (*tensor_alloc)(struct device *d, uint64_t bytes, struct tensor *out, struct err *e);
-    void (*tensor_free)(struct device *d, struct tensor *t);
+    int (*memory_alloc)(struct device *d, uint64_t bytes, struct memory *out, struct err *e);
+    void (*memory_release)(struct device *d, struct memory *m);
 
     int (*stream_create)(struct device *d, struct stream **out, struct err *e);
     void (*stream_destroy)(struct stream **s);
@@ -118,57 +146,70 @@ struct backend {
     int (*stream_wait)(struct stream *s, struct err *e);
     int (*event_create)(struct device *d, struct event **out, struct err *e);
     void (*event_destroy)(struct event **v);
+    /* The event stands for the work that is on the stream now. */
     void (*event_record)(struct event *v, struct stream *s);
-    void (*event_wait)(struct event *v);
-    double (*event_seconds)(const struct event *from, const struct event *to);
+    /* Until that work is done: HP_EDEVICE with the first failure of work between the event before
+     * on this stream (or the last wait) and this one. */
+    int (*event_wait)(struct event *v, struct err *e);
 
-    /* Host to device and back, in stream order; `tensor_read` returns when the bytes are there. */
-    void (*tensor_write)(struct stream *s, struct tensor t, uint64_t offset, const void *src,
-                         uint64_t bytes);
-    void (*tensor_read)(struct stream *s, struct tensor t, uint64_t offset, void *dst,
-                        uint64_t bytes);
+    /* Copies between device and host and within the device, from one number format (F32, F16, BF16,
+     * U32 to itself) to another; shapes are the same. */
+    void (*copy)(struct stream *s, const struct tensor *to, const struct tensor *from);
 
-    /* out[rows, width] = rows of the table by ids, u32 [rows]. */
-    void (*embed)(struct stream *s, const struct device_weight *table, struct tensor ids,
-                  uint32_t rows, struct tensor out);
-    /* out[rows, width] = in / sqrt(mean(in²) + epsilon) * weight */
-    void (*rms_norm)(struct stream *s, struct tensor in, const struct device_weight *weight,
-                     float epsilon, uint32_t rows, struct tensor out);
-    /* out[rows, outputs] (+)= in[rows, inputs] * weightᵀ (+ bias) */
-    void (*matmul)(struct stream *s, struct tensor in, const struct device_weight *weight,
-                   const struct device_weight *bias, uint32_t rows, bool accumulate,
-                   struct tensor out);
-    /* angles[rows, dims / 2, (cos, sin)] of positions; made once a batch, used by every block. */
-    void (*rope_angles)(struct stream *s, const struct rope_config *rope, const uint32_t *positions,
-                        uint32_t rows, struct tensor angles);
-    /* Rotates x[rows, heads, head_dim] in place. */
-    void (*rope)(struct stream *s, const struct rope_config *rope, struct tensor angles,
-                 uint32_t rows, int heads, int head_dim, struct tensor x);
-    /* out[n] = silu(gate) * up */
-    void (*silu_mul)(struct stream *s, struct tensor gate, struct tensor up, uint64_t n,
-                     struct tensor out);
-    /* out[n_rows, width] = in[rows[i]] */
-    void (*gather_rows)(struct stream *s, struct tensor in, const uint32_t *rows, uint32_t n_rows,
-                        uint32_t width, struct tensor out);
+    /* Whether this backend runs operators of a kind with a weight in that format. */
+    bool (*op_supports)(enum op_kind kind, enum dtype weight);
+    /* The graph's row outlives the operator. HP_EUNSUPPORTED names the kind, HP_ENOMEM. */
+    int (*op_prepare)(struct device *d, const struct op_request *r, struct device_op **out,
+                      struct err *e);
+    void (*op_release)(struct device_op **op);
+    /* inputs and outputs as the operator's row counts them; the result may lie in the memory of the
+     * input that its kind names. `batch` may be NULL for kinds that know no sequences. */
+    void (*op_run)(struct stream *s, const struct device_op *op, const struct tensor *inputs,
+                   const struct tensor *outputs, const struct op_batch *batch);
 
     uint64_t (*kv_page_bytes)(const struct device *d, const struct kv_layout *l);
-    /* Puts k, v [rows, kv_heads, head_dim] into block `block` of the runs' pages. */
-    void (*kv_append)(struct stream *s, const struct kv_layout *l, struct tensor pool, int block,
-                      const struct attention_run *runs, int n_runs, struct tensor k,
-                      struct tensor v);
-    /* out[rows, heads, head_dim]: every row attends to its sequence's positions up to its own,
-     * scores scaled by 1 / sqrt(head_dim). */
-    void (*attention)(struct stream *s, const struct kv_layout *l, struct tensor pool, int block,
-                      const struct attention_run *runs, int n_runs, int heads, struct tensor q,
-                      struct tensor out);
     /* Tokens [first, first + count) of a sequence, all blocks, to and from host memory in wire
      * order. */
-    void (*kv_export)(struct stream *s, const struct kv_layout *l, struct tensor pool,
+    void (*kv_export)(struct stream *s, const struct kv_layout *l, struct memory pool,
                       const uint32_t *pages, uint32_t first, uint32_t count, void *out);
-    void (*kv_import)(struct stream *s, const struct kv_layout *l, struct tensor pool,
+    void (*kv_import)(struct stream *s, const struct kv_layout *l, struct memory pool,
                       const uint32_t *pages, uint32_t first, uint32_t count, const void *block);
 };
 
+/* ---- tensors ---- */
+
+/* All of a memory as rows of `width` elements, one after the other. */
+struct tensor tensor_rows(struct memory m, enum dtype dtype, uint64_t rows, uint64_t width);
+/* The same of host memory. */
+struct tensor tensor_on_host(const void *data, enum dtype dtype, uint64_t rows, uint64_t width);
+/* First byte of row `r`. */
+static inline void *tensor_row(const struct tensor *t, uint64_t r)
+{
+    return (uint8_t *)t->memory.data + t->offset +
+           r * t->strides[0] * dtype_info(t->dtype)->block_bytes;
+}
+/* Elements of a row. */
+static inline uint64_t tensor_width(const struct tensor *t)
+{
+    uint64_t n = 1;
+    for (int i = 1; i < t->n_dims; i++)
+        n *= t->shape[i];
+    return n;
+}
+
+/* ---- what a backend can do ---- */
+
+/* HP_EUNSUPPORTED, naming operator and number format, where the backend cannot run it. */
+int backend_require(const struct backend *b, const struct graph_op *op, struct err *e);
+/* What holds for weights on any device: vectors and matrices whose rows are whole blocks; a turned
+ * matrix has elements of its own. HP_EUNSUPPORTED. */
+int backend_weight_check(const struct weight *w, enum weight_use use, struct err *e);
+
+/* ---- devices ---- */
+
+/* Names of what the backend of such a device runs: kinds of operators, then number formats of
+ * matrices. At most `room`; returns how many. */
+int backend_runs(const struct device_config *c, const char **names, int room);
 /* Opens a device of the backend that the config names. HP_ENOENT for an unknown one. Close with
  * device_close. */
 int device_open(const struct device_config *c, struct device **out, struct err *e);

@@ -23,9 +23,7 @@ struct paced {
     int device, kind;
 };
 
-/* ---- opening
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- opening ---- */
 
 static int files_read(struct paced *p, const char *cluster_file, const char *profile_file,
                       struct err *e)
@@ -101,8 +99,7 @@ int paced_layers(const struct paced *p)
     return p->profile.n_layers;
 }
 
-/* ---- what it tells the cluster
- * ------------------------------------------------------------------------------------ */
+/* ---- what it tells the cluster ---- */
 
 static json_t *links_of(const struct paced *p)
 {
@@ -162,9 +159,7 @@ int paced_tables(const struct paced *p, struct buffer *json, struct err *e)
     return text_append(tables, json, e);
 }
 
-/* ---- bytes and seconds
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- bytes and seconds ---- */
 
 double paced_stage_bytes(const struct paced *p, int first, int end, double kv_tokens, double batch)
 {
@@ -176,7 +171,7 @@ double paced_stage_bytes(const struct paced *p, int first, int end, double kv_to
 }
 
 double paced_batch_seconds(const struct paced *p, int first, int end, double batch,
-                           const struct paced_run *runs, uint32_t n)
+                           const struct batch_run *runs, uint32_t n)
 {
     double b = batch > 0 ? batch : p->profile.batch, sum = 0, prefixes = 0;
     uint32_t decoding = 0;
@@ -220,9 +215,7 @@ double paced_token_seconds(const struct paced *p, const struct cluster_wire *wir
            wire->bandwidth_bytes_per_s;
 }
 
-/* ---- queues
- * --------------------------------------------------------------------------------------------------------------
- */
+/* ---- queues ---- */
 
 static uint64_t later(uint64_t a, uint64_t b)
 {

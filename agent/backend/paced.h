@@ -17,6 +17,7 @@
 
 #include <stdint.h>
 
+#include "common/batch.h"
 #include "common/bytes.h"
 #include "common/cluster.h"
 #include "common/status.h"
@@ -51,13 +52,10 @@ double paced_stage_bytes(const struct paced *p, int first, int end, double kv_to
 
 /* ---- seconds ---- */
 
-struct paced_run {
-    uint32_t first_position, n_tokens;
-};
 /* A batch through layers [first, end): slices one after the other, decode tokens of several
  * sequences together. */
 double paced_batch_seconds(const struct paced *p, int first, int end, double batch,
-                           const struct paced_run *runs, uint32_t n);
+                           const struct batch_run *runs, uint32_t n);
 
 /* The hop to another device of the file. HP_ENOENT, HP_ELINK (no path). */
 int paced_hop(const struct paced *p, const char *to, struct cluster_wire *out, struct err *e);

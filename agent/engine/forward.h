@@ -11,6 +11,8 @@ enum {
     FORWARD_LOGIT_ROWS = 64
 }; /* rows that meet the head together: bounds the memory of logits */
 
+enum { FORWARD_DEPTH = 2 };
+
 struct forward_config {
     const struct graph *graph;        /* outlives the forward */
     const struct model_config *model; /* outlives the forward */
@@ -24,13 +26,15 @@ struct forward_config {
     const atomic_bool *stop; /* loading ends with HP_ECANCELED when it becomes true; may be NULL */
 };
 
-/* Bytes on the device: of weights, and of values and scratch. HP_ENOMEM. */
+/* Bytes on the device: of weights, and of values and scratch. HP_ENOMEM, HP_EUNSUPPORTED. */
 int forward_footprint(const struct forward_config *c, uint64_t *weight_bytes,
                       uint64_t *activation_bytes, struct err *e);
 /* Blocks with attention among these layers. */
 int forward_attention_blocks(const struct forward_config *c);
 
 struct forward;
+/* Positions that the layers know; UINT32_MAX where any will do. */
+uint32_t forward_positions(const struct forward *f);
 int forward_create(const struct forward_config *c, struct forward **out, struct err *e);
 void forward_destroy(struct forward **f);
 
@@ -45,10 +49,12 @@ struct forward_batch {
     uint32_t n_logit_rows;
     float *output; /* f32 [n_logit_rows, vocabulary] where they do, else [rows, width] */
     const struct kv_layout *kv;
-    struct tensor kv_pool;
+    struct memory kv_pool;
 };
 
-/* HP_EDEVICE on failure. */
-int forward_run(struct forward *f, const struct forward_batch *b, struct err *e);
+/* Puts the batch on the device's stream, and the event after it: waiting for that gives the batch's
+ * failure. Input, output and logit_rows stay as they are until then. At most FORWARD_DEPTH batches
+ * are under way. */
+void forward_submit(struct forward *f, const struct forward_batch *b, struct event *done);
 
 #endif

@@ -41,7 +41,7 @@ int kv_cache_init(struct kv_cache *c, struct device *d, const struct kv_layout *
     c->n_free = c->n_pages;
     if (l->n_blocks == 0)
         return 0;
-    int rc = d->backend->tensor_alloc(d, kv_cache_bytes(d, l, tokens, max_sequences), &c->pool, e);
+    int rc = d->backend->memory_alloc(d, kv_cache_bytes(d, l, tokens, max_sequences), &c->pool, e);
     if (rc < 0) {
         err_at(e, "KV cache of %llu tokens", (unsigned long long)tokens);
         kv_cache_fini(c);
@@ -56,7 +56,7 @@ void kv_cache_fini(struct kv_cache *c)
     free(c->sequences);
     free(c->free_pages);
     if (c->pool.data)
-        c->device->backend->tensor_free(c->device, &c->pool);
+        c->device->backend->memory_release(c->device, &c->pool);
     *c = (struct kv_cache){0};
 }
 

@@ -16,7 +16,7 @@ struct kv_sequence {
 struct kv_cache {
     struct device *device;
     struct kv_layout layout;
-    struct tensor pool; /* [n_pages] pages; none where the stage has no attention */
+    struct memory pool; /* [n_pages] pages; none where the stage has no attention */
     uint32_t n_pages, n_free;
     uint32_t *free_pages; /* [n_free] */
     uint64_t capacity_tokens, reserved_tokens;

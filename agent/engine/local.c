@@ -80,7 +80,7 @@ static int run_slice(struct local_chain *c, const uint32_t *ids, uint32_t n, uin
     const void *input = ids;
     for (int i = 0; i < c->config.n_stages; i++) {
         bool last = i == c->config.n_stages - 1;
-        struct stage_run run = {.sequence = THE_SEQUENCE,
+        struct batch_run run = {.sequence = THE_SEQUENCE,
                                 .first_position = c->length,
                                 .n_tokens = n,
                                 .n_logits = last ? n_logits : 0};
@@ -115,9 +115,8 @@ int local_chain_greedy(struct local_chain *c, const uint32_t *prompt, uint32_t n
 {
     float *logits = calloc((size_t)c->vocabulary, sizeof *logits);
     struct sampler *sampler = NULL;
-    int rc = logits
-                 ? sampler_create(&sampler_defaults, c->vocabulary, prompt, n_prompt, &sampler, e)
-                 : err_set(e, HP_ENOMEM, "no memory for the logits of %d tokens", c->vocabulary);
+    int rc = logits ? sampler_create(&sampling_greedy, c->vocabulary, prompt, n_prompt, &sampler, e)
+                    : err_set(e, HP_ENOMEM, "no memory for the logits of %d tokens", c->vocabulary);
     if (rc == 0)
         rc = local_chain_run(c, prompt, n_prompt, 1, logits, e);
     for (uint32_t i = 0; i < n_new && rc == 0; i++) {

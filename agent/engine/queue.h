@@ -21,21 +21,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/batch.h"
 #include "common/status.h"
-#include "transport/frame.h"
+#include "transport/frame.h" /* FRAME_MAX_RUNS */
 
 enum { QUEUE_MAX_STAGES = 4096, QUEUE_EARLY_CLOSES = 64 };
 /* Slices of at most so many tokens take little longer than a decode step, and beyond the first
  * stage take their turns with those. */
 enum { QUEUE_SHORT_TOKENS = 16 };
-
-/* One run of a batch, and where its rows are in the input. */
-struct agent_run {
-    struct frame_run run;
-    uint32_t row; /* of its first token in the input: ids, or the rows after the run table of the
-                     frame */
-    bool sample;  /* last stage: pick a token from its last position */
-};
 
 struct queue_config {
     bool first, last;
@@ -63,22 +56,6 @@ struct queue_sequence {
     uint64_t token_order;
 };
 
-/* A batch that runs or goes on. Its arrays grow as needed and are reused; zero-initialised is
- * empty. */
-struct queue_batch {
-    uint32_t number;
-    struct agent_run *runs;
-    struct frame_run *table; /* the runs once more, as frames have them */
-    uint32_t n_runs, n_tokens, n_logits, run_capacity;
-    uint32_t *ids; /* first stage: [n_tokens] */
-    uint32_t id_capacity;
-    void *buffer; /* the frame's payload on the other stages; the caller's from now on */
-    uint32_t input_runs, input_tokens;
-    bool slice; /* a slice of a prompt; else decode tokens, or a short slice (or nothing) */
-    bool again; /* without runs: the frame came twice, and its batch has gone on already */
-};
-void queue_batch_free(struct queue_batch *b);
-
 struct queue;
 
 /* HP_EINVAL, HP_ENOMEM. */
@@ -101,21 +78,21 @@ struct queue_sequence *queue_sequence_at(const struct queue *q, size_t i);
 
 /* A frame came (not on the first stage). 0: the queue has `buffer` now. HP_EBUSY: no room;
  * HP_EINVAL: more tokens than a batch may have; HP_ENOMEM. */
-int queue_frame_add(struct queue *q, uint32_t number, const struct frame_run *runs, uint32_t n_runs,
+int queue_frame_add(struct queue *q, uint32_t number, const struct batch_run *runs, uint32_t n_runs,
                     uint32_t n_tokens, void *buffer, uint64_t now_ns);
 
 /* What runs next, or goes on without runs (n_runs 0): false when there is nothing. *dropped counts
  * runs that were taken out. HP_ENOMEM never shows: what cannot be allocated waits. From now on KV
  * is taken to have grown, and tokens are awaited. */
-bool queue_next(struct queue *q, struct queue_batch *out, uint64_t *dropped);
+bool queue_next(struct queue *q, struct batch *out, uint64_t *dropped);
 /* From now on only batches of at most so many tokens are handed out (UINT32_MAX: any). */
 void queue_narrow(struct queue *q, uint32_t most_tokens);
 /* Takes out a batch of which nothing is left since its sequences were closed; it goes on without
  * runs (n_runs 0). False when there is none. */
-bool queue_dead_take(struct queue *q, struct queue_batch *out, uint64_t *dropped);
+bool queue_dead_take(struct queue *q, struct batch *out, uint64_t *dropped);
 /* The batch ran, or failed: then the caller closes its sequences. First stage: it leaves now, and
  * is expected back in `expected_s`. */
-void queue_done(struct queue *q, const struct queue_batch *b, uint64_t now_ns, double expected_s);
+void queue_done(struct queue *q, const struct batch *b, uint64_t now_ns, double expected_s);
 
 /* First stage: the batch has been through. Unknown numbers are fine. */
 void queue_returned(struct queue *q, uint32_t number, uint64_t now_ns);

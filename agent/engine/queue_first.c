@@ -17,7 +17,7 @@ static struct flight *flight_free(struct queue *q, uint32_t *slices)
     return found;
 }
 
-static bool flight_start(struct flight *f, const struct queue_batch *b)
+static bool flight_start(struct flight *f, const struct batch *b)
 {
     if (b->n_runs > f->capacity) {
         uint64_t *p = realloc(f->live, b->n_runs * sizeof *p);
@@ -27,7 +27,7 @@ static bool flight_start(struct flight *f, const struct queue_batch *b)
         f->capacity = b->n_runs;
     }
     for (uint32_t i = 0; i < b->n_runs; i++)
-        f->live[i] = b->runs[i].run.sequence;
+        f->live[i] = b->runs[i].sequence;
     f->n_live = b->n_runs;
     f->number = b->number;
     f->n_tokens = b->n_tokens;
@@ -58,7 +58,7 @@ static struct queue_sequence *prompt_next(const struct queue *q)
     return lowest;
 }
 
-static bool slice_make(struct queue *q, struct queue_batch *b)
+static bool slice_make(struct queue *q, struct batch *b)
 {
     struct queue_sequence *s = prompt_next(q);
     if (!s)
@@ -67,12 +67,15 @@ static bool slice_make(struct queue *q, struct queue_batch *b)
                  : s->n_slices ? s->slices[s->next_slice]
                                : s->n_prompt - s->length;
     uint32_t taken = n < q->config.max_batch_tokens ? n : q->config.max_batch_tokens;
-    if (taken > q->most_tokens || !queue_batch_reserve(b, 1, taken))
+    if (taken > q->most_tokens || !batch_reserve(b, 1, taken))
         return false;
     bool final = s->length + taken == s->n_prompt;
-    struct frame_run run = {s->id, s->length, taken, s->all_logits ? taken : final, 0};
+    struct batch_run run = {.sequence = s->id,
+                            .first_position = s->length,
+                            .n_tokens = taken,
+                            .n_logits = s->all_logits ? taken : final};
     memcpy(b->ids, s->prompt + s->length, taken * sizeof *b->ids);
-    queue_batch_append(q, b, &run, 0);
+    queue_run_append(q, b, &run, 0);
     b->slice = true;
     q->last_sliced = s->id;
     return true;
@@ -91,32 +94,33 @@ static struct queue_sequence *token_oldest(struct queue *q, uint64_t after)
     return oldest;
 }
 
-static bool decode_make(struct queue *q, struct queue_batch *b, uint32_t decoding)
+static bool decode_make(struct queue *q, struct batch *b, uint32_t decoding)
 {
     uint32_t limit = (decoding + q->config.n_stages - 1) / q->config.n_stages;
     limit = limit < q->config.max_batch_tokens ? limit : q->config.max_batch_tokens;
     limit = limit < FRAME_MAX_RUNS ? limit : FRAME_MAX_RUNS;
     limit = limit < q->most_tokens ? limit : q->most_tokens;
-    if (!limit || !queue_batch_reserve(b, limit, limit))
+    if (!limit || !batch_reserve(b, limit, limit))
         return false;
     uint64_t after = 0;
     struct queue_sequence *s;
     while (b->n_runs < limit && (s = token_oldest(q, after)) != NULL) {
         after = s->token_order;
-        struct frame_run run = {s->id, s->length, 1, 1, 0};
+        struct batch_run run = {
+            .sequence = s->id, .first_position = s->length, .n_tokens = 1, .n_logits = 1};
         b->ids[b->n_tokens] = s->token;
-        queue_batch_append(q, b, &run, b->n_tokens);
+        queue_run_append(q, b, &run, b->n_tokens);
     }
     return b->n_runs > 0;
 }
 
 /* A slice that runs is taken from what is left of its prompt; a token that runs is no longer
  * waiting. */
-static void batch_take(struct queue *q, const struct queue_batch *b)
+static void batch_take(struct queue *q, const struct batch *b)
 {
     for (uint32_t i = 0; i < b->n_runs; i++) {
-        struct queue_sequence *s = queue_sequence_find(q, b->runs[i].run.sequence);
-        uint32_t n = b->runs[i].run.n_tokens;
+        struct queue_sequence *s = queue_sequence_find(q, b->runs[i].sequence);
+        uint32_t n = b->runs[i].n_tokens;
         bool prefilling = s->length < s->n_prompt;
         s->has_token = false;
         if (!prefilling || !s->n_slices)
@@ -127,7 +131,7 @@ static void batch_take(struct queue *q, const struct queue_batch *b)
     }
 }
 
-bool queue_first_next(struct queue *q, struct queue_batch *b)
+bool queue_first_next(struct queue *q, struct batch *b)
 {
     uint32_t slices, decoding = 0;
     struct flight *f = flight_free(q, &slices);
@@ -149,8 +153,7 @@ bool queue_first_next(struct queue *q, struct queue_batch *b)
     return true;
 }
 
-/* ---- flights: what left, until it has been through
- * -------------------------------------------------------------- */
+/* ---- flights: what left, until it has been through ---- */
 
 static struct flight *flight_find(struct queue *q, uint32_t number)
 {
@@ -160,8 +163,7 @@ static struct flight *flight_find(struct queue *q, uint32_t number)
     return NULL;
 }
 
-void queue_flight_leave(struct queue *q, const struct queue_batch *b, uint64_t now_ns,
-                        double expected_s)
+void queue_flight_leave(struct queue *q, const struct batch *b, uint64_t now_ns, double expected_s)
 {
     struct flight *f = flight_find(q, b->number);
     if (!f)

@@ -6,7 +6,7 @@
 
 enum run_fate { RUN_DUE, RUN_WAITS, RUN_DROPPED, RUN_SEEN };
 
-static enum run_fate run_fate(const struct queue *q, const struct frame_run *r, bool *hopeless)
+static enum run_fate run_fate(const struct queue *q, const struct batch_run *r, bool *hopeless)
 {
     *hopeless = false;
     const struct queue_sequence *s = queue_sequence_find(q, r->sequence);
@@ -18,7 +18,7 @@ static enum run_fate run_fate(const struct queue *q, const struct frame_run *r, 
     return s && s->ready && r->first_position == s->length ? RUN_DUE : RUN_WAITS;
 }
 
-int queue_frame_add(struct queue *q, uint32_t number, const struct frame_run *runs, uint32_t n_runs,
+int queue_frame_add(struct queue *q, uint32_t number, const struct batch_run *runs, uint32_t n_runs,
                     uint32_t n_tokens, void *buffer, uint64_t now_ns)
 {
     if (n_tokens > q->config.max_batch_tokens)
@@ -27,7 +27,7 @@ int queue_frame_add(struct queue *q, uint32_t number, const struct frame_run *ru
         return HP_EBUSY;
     struct frame_entry *f = &q->frames[q->n_frames];
     if (n_runs > f->run_capacity) {
-        struct frame_run *p = realloc(f->runs, n_runs * sizeof *p);
+        struct batch_run *p = realloc(f->runs, n_runs * sizeof *p);
         if (!p)
             return HP_ENOMEM;
         f->runs = p;
@@ -105,7 +105,7 @@ static bool frame_dead(const struct queue *q, const struct frame_entry *f, bool 
     return true;
 }
 
-bool queue_frames_dead(struct queue *q, struct queue_batch *b, uint64_t *dropped)
+bool queue_frames_dead(struct queue *q, struct batch *b, uint64_t *dropped)
 {
     uint32_t i = 0;
     while (i < q->n_frames && !frame_dead(q, &q->frames[i], &b->again))
@@ -113,23 +113,23 @@ bool queue_frames_dead(struct queue *q, struct queue_batch *b, uint64_t *dropped
     if (i == q->n_frames)
         return false;
     b->number = q->frames[i].number;
-    b->buffer = q->frames[i].buffer;
+    b->input = q->frames[i].buffer;
     *dropped += q->frames[i].n_runs;
     frame_remove(q, i);
     return true;
 }
 
-bool queue_frames_next(struct queue *q, struct queue_batch *b, uint64_t *dropped)
+bool queue_frames_next(struct queue *q, struct batch *b, uint64_t *dropped)
 {
     int i = frame_choose(q);
-    if (i < 0 || !queue_batch_reserve(b, q->frames[i].n_runs, 0))
+    if (i < 0 || !batch_reserve(b, q->frames[i].n_runs, 0))
         return false;
     const struct frame_entry *f = &q->frames[i];
     uint32_t row = 0;
     bool hopeless;
     for (uint32_t k = 0; k < f->n_runs; k++) {
         if (run_fate(q, &f->runs[k], &hopeless) == RUN_DUE)
-            queue_batch_append(q, b, &f->runs[k], row);
+            queue_run_append(q, b, &f->runs[k], row);
         else
             ++*dropped;
         row += f->runs[k].n_tokens;
@@ -138,15 +138,14 @@ bool queue_frames_next(struct queue *q, struct queue_batch *b, uint64_t *dropped
         frame_dead(q, f, &b->again);
     b->number = f->number;
     b->slice = frame_is_slice(f);
-    b->buffer = f->buffer;
+    b->input = f->buffer;
     b->input_runs = f->n_runs;
     b->input_tokens = f->n_tokens;
     frame_remove(q, (uint32_t)i);
     return true;
 }
 
-/* ---- what waits too long
- * --------------------------------------------------------------------------------------- */
+/* ---- what waits too long ---- */
 
 static uint64_t frame_deadline(const struct queue *q, const struct frame_entry *f)
 {

@@ -1,5 +1,6 @@
-/* What the files of the queue share: queue.c (sequences, batches), queue_first.c (the first stage
- * makes batches), queue_frames.c (the others take frames). */
+/* What the files of the queue share, each row above the one before: queue_sequences.c (open
+ * sequences); queue_first.c (the first stage makes batches); queue_frames.c (the others take
+ * frames); queue.c (the face). */
 #ifndef HP_AGENT_ENGINE_QUEUE_INT_H
 #define HP_AGENT_ENGINE_QUEUE_INT_H
 
@@ -7,7 +8,7 @@
 
 struct frame_entry {
     uint32_t number;
-    struct frame_run *runs;
+    struct batch_run *runs;
     uint32_t n_runs, n_tokens, run_capacity;
     void *buffer;
     uint64_t arrived_ns;
@@ -43,29 +44,28 @@ struct queue {
     bool some_dead; /* a frame may be waiting of which nothing is left */
 };
 
-/* ---- queue.c */
+/* ---- queue_sequences.c */
 
-/* Room for so many runs and ids; false when memory ran out. */
-bool queue_batch_reserve(struct queue_batch *b, uint32_t runs, uint32_t ids);
-/* A run whose rows begin at `row` of the input. */
-void queue_batch_append(struct queue *q, struct queue_batch *b, const struct frame_run *run,
-                        uint32_t row);
-/* Closed before it was opened. */
+/* Where the id is among the sequences, or where it would go. */
+size_t queue_sequence_place(const struct queue *q, uint64_t id);
+/* Whether it was closed before it was opened. */
 bool queue_closed_early(const struct queue *q, uint64_t id);
+/* A run of an open sequence goes into a batch; its rows begin at `row` of the input. */
+void queue_run_append(const struct queue *q, struct batch *b, const struct batch_run *run,
+                      uint32_t row);
 
 /* ---- queue_first.c */
 
-bool queue_first_next(struct queue *q, struct queue_batch *b);
+bool queue_first_next(struct queue *q, struct batch *b);
 /* A sequence is closed: batches that have nobody else any more are not waited for as long. */
 void queue_flights_forget(struct queue *q, uint64_t id, uint64_t now_ns);
 /* It leaves for the next stage. */
-void queue_flight_leave(struct queue *q, const struct queue_batch *b, uint64_t now_ns,
-                        double expected_s);
+void queue_flight_leave(struct queue *q, const struct batch *b, uint64_t now_ns, double expected_s);
 uint64_t queue_flights_deadline_ns(const struct queue *q);
 
 /* ---- queue_frames.c */
 
-bool queue_frames_next(struct queue *q, struct queue_batch *b, uint64_t *dropped);
-bool queue_frames_dead(struct queue *q, struct queue_batch *b, uint64_t *dropped);
+bool queue_frames_next(struct queue *q, struct batch *b, uint64_t *dropped);
+bool queue_frames_dead(struct queue *q, struct batch *b, uint64_t *dropped);
 
 #endif

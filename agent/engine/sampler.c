@@ -14,15 +14,17 @@
 #include <string.h>
 
 #include "agent/engine/sampler_order.h"
+#include "agent/engine/sampler_select.h"
 #include "common/env.h"
 
 enum {
-    BLOCK = 1024
-}; /* weights that are added together before it is known whether the draw falls among them */
+    BLOCK = 1024, /* weights that are added together before it is known whether the draw falls
+                     among them */
+};
 static const double DOUBT = 1e-10; /* of all mass: more than two orders of adding it can differ */
 
 struct sampler {
-    struct sampler_params params;
+    struct sampling_params params;
     int vocabulary;
     uint64_t n_picks;
     bool adjusts;        /* some penalty or bias is on */
@@ -32,71 +34,29 @@ struct sampler {
     size_t n_seen;
     float *adjusted; /* [vocabulary]: logits with penalties and bias; NULL where nothing adjusts */
     float *weights;  /* [vocabulary] */
-    struct sampler_candidate *candidates; /* [vocabulary] */
+    uint64_t *candidates; /* [vocabulary + SAMPLER_SLACK] */
     const struct sampler_kernels *kernels;
     struct sampler_order order;
 };
 
-const struct sampler_params sampler_defaults = {.top_p = 1, .repetition_penalty = 1};
+/* ---- making one ---- */
 
-/* ---- making one
- * -------------------------------------------------------------------------------------------------
- */
-
-int sampler_params_check(const struct sampler_params *p, int vocabulary, struct err *e)
-{
-    const struct {
-        const char *name;
-        double value, low, high;
-        bool above_low;
-    } ranges[] = {
-        {"temperature", p->temperature, 0, 100, false},
-        {"top_p", p->top_p, 0, 1, true},
-        {"min_p", p->min_p, 0, 1, false},
-        {"repetition_penalty", p->repetition_penalty, 0, 100, true},
-        {"presence_penalty", p->presence_penalty, -2, 2, false},
-        {"frequency_penalty", p->frequency_penalty, -2, 2, false},
-    };
-    for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) {
-        bool low_ok = ranges[i].above_low ? ranges[i].value > ranges[i].low
-                                          : ranges[i].value >= ranges[i].low;
-        if (!low_ok || !(ranges[i].value <= ranges[i].high))
-            return err_set(e, HP_EINVAL, "%s is %g; it must be %s %g and at most %g",
-                           ranges[i].name, ranges[i].value,
-                           ranges[i].above_low ? "above" : "at least", ranges[i].low,
-                           ranges[i].high);
-    }
-    if (p->n_bias > SAMPLER_MAX_BIAS)
-        return err_set(e, HP_EINVAL, "logit_bias names %u tokens; at most %d are allowed",
-                       p->n_bias, SAMPLER_MAX_BIAS);
-    for (uint32_t i = 0; i < p->n_bias; i++) {
-        if (p->bias[i].token >= (uint32_t)vocabulary)
-            return err_set(e, HP_EINVAL, "logit_bias names token %u, beyond the vocabulary of %d",
-                           p->bias[i].token, vocabulary);
-        if (!(p->bias[i].bias >= -100 && p->bias[i].bias <= 100))
-            return err_set(e, HP_EINVAL,
-                           "logit_bias of token %u is %g; it must be between -100 and 100",
-                           p->bias[i].token, (double)p->bias[i].bias);
-    }
-    return 0;
-}
-
-int sampler_create(const struct sampler_params *p, int vocabulary, const uint32_t *prompt,
+int sampler_create(const struct sampling_params *p, int vocabulary, const uint32_t *prompt,
                    size_t n_prompt, struct sampler **out, struct err *e)
 {
     assert(vocabulary > 0);
-    int rc = sampler_params_check(p, vocabulary, e);
+    int rc = sampling_check(p, (uint64_t)vocabulary, e);
     if (rc < 0)
         return rc;
     struct sampler *s = calloc(1, sizeof *s);
     if (s) {
         s->in_prompt = calloc((size_t)vocabulary, sizeof *s->in_prompt);
         s->in_output = calloc((size_t)vocabulary, sizeof *s->in_output);
-        s->candidates = calloc((size_t)vocabulary, sizeof *s->candidates);
+        s->candidates = calloc((size_t)vocabulary + SAMPLER_SLACK, sizeof *s->candidates);
         s->seen = calloc((size_t)vocabulary, sizeof *s->seen);
         s->weights = calloc((size_t)vocabulary, sizeof *s->weights);
         s->adjusts = p->repetition_penalty != 1 || p->presence_penalty != 0 ||
-                     p->frequency_penalty != 0 || p->n_bias > 0;
+                     p->frequency_penalty != 0 || p->bias.count > 0;
         s->adjusted = s->adjusts ? calloc((size_t)vocabulary, sizeof *s->adjusted) : NULL;
     }
     if (!s || !s->in_prompt || !s->in_output || !s->candidates || !s->seen || !s->weights ||
@@ -104,7 +64,11 @@ int sampler_create(const struct sampler_params *p, int vocabulary, const uint32_
         sampler_destroy(&s);
         return err_set(e, HP_ENOMEM, "no memory for a sampler over %d tokens", vocabulary);
     }
-    s->params = *p;
+    rc = sampling_copy(&s->params, p, e);
+    if (rc < 0) {
+        sampler_destroy(&s);
+        return rc;
+    }
     s->vocabulary = vocabulary;
     s->kernels = sampler_kernels_best();
     for (size_t i = 0; i < n_prompt; i++)
@@ -128,6 +92,7 @@ void sampler_destroy(struct sampler **self)
     free(s->seen);
     free(s->adjusted);
     free(s->weights);
+    sampling_free(&s->params);
     free(s);
 }
 
@@ -138,14 +103,12 @@ void sampler_accept(struct sampler *s, uint32_t token)
     s->n_picks++;
 }
 
-/* ---- drawing
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- drawing ---- */
 
 /* Only what was seen before, or is named, differs from the row. */
 static void adjust(struct sampler *s, const float *logits)
 {
-    const struct sampler_params *p = &s->params;
+    const struct sampling_params *p = &s->params;
     memcpy(s->adjusted, logits, (size_t)s->vocabulary * sizeof *logits);
     for (size_t i = 0; i < s->n_seen; i++) {
         uint32_t t = s->seen[i];
@@ -156,19 +119,15 @@ static void adjust(struct sampler *s, const float *logits)
         if (s->in_output[t])
             *logit -= (float)(p->presence_penalty + p->frequency_penalty * s->in_output[t]);
     }
-    for (uint32_t i = 0; i < p->n_bias; i++)
-        s->adjusted[p->bias[i].token] += p->bias[i].bias;
-}
-
-/* Heavier first; among equals the lower token. */
-static bool before(const struct sampler_candidate *a, const struct sampler_candidate *b)
-{
-    return a->weight > b->weight || (!(a->weight < b->weight) && a->token < b->token);
+    const struct sampling_bias *bias = p->bias.items;
+    for (size_t i = 0; i < p->bias.count; i++)
+        s->adjusted[bias[i].token] += (float)bias[i].bias;
 }
 
 static int compare(const void *a, const void *b)
 {
-    return before(a, b) ? -1 : 1;
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x > y ? -1 : 1;
 }
 
 /* The likeliest token; what is no number is not. */
@@ -178,76 +137,78 @@ static uint32_t heaviest(const struct sampler *s, const float *row, float greate
     return (uint32_t)(at < n ? at : n - 1);
 }
 
-static void swap(struct sampler_candidate *a, struct sampler_candidate *b)
+/* The least value that weighs something in double, though its weight may be too small for a
+ * float. */
+static float lightest(float greatest, double temperature)
 {
-    struct sampler_candidate c = *a;
-    *a = *b;
-    *b = c;
-}
-
-/* Brings the k candidates that come first to the front, in any order (quickselect). */
-static void select_first(struct sampler_candidate *c, size_t n, size_t k)
-{
-    size_t low = 0, high = n;
-    while (high - low > 1) {
-        swap(&c[low + (high - low) / 2], &c[high - 1]);
-        size_t at = low;
-        for (size_t i = low; i + 1 < high; i++)
-            if (before(&c[i], &c[high - 1]))
-                swap(&c[i], &c[at++]);
-        swap(&c[at], &c[high - 1]);
-        if (at == k || at + 1 == k)
-            return;
-        if (at < k)
-            low = at + 1;
+    float nothing = (float)((double)greatest - 800 * temperature), something = greatest;
+    while (nextafterf(nothing, INFINITY) < something) {
+        float middle = (float)(((double)nothing + (double)something) / 2);
+        if (exp(((double)middle - (double)greatest) / temperature) > 0)
+            something = middle;
         else
-            high = at;
+            nothing = middle;
     }
+    return something;
 }
 
 /* Those that weigh something in double, in order of their tokens. Gives how many. */
 static size_t candidates_list(struct sampler *s, const float *row, float greatest)
 {
-    size_t n = 0;
-    for (int i = 0; i < s->vocabulary; i++) {
-        double x = ((double)row[i] - (double)greatest) / s->params.temperature;
-        if (s->weights[i] > 0 || (x > -746 && exp(x) > 0))
-            s->candidates[n++] = (struct sampler_candidate){s->weights[i], (uint32_t)i};
-    }
-    return n;
+    return s->kernels->gather(row, s->weights, (size_t)s->vocabulary,
+                              lightest(greatest, s->params.temperature), INFINITY, 0,
+                              s->candidates);
 }
 
-static double total_weight(const struct sampler_candidate *c, size_t n)
+/* What `candidates_list` and the first turn of `sampler_select_few` leave, without listing all:
+ * false when that cannot be said so. The last has changed places with the pivot, the middle one. */
+static bool candidates_select(struct sampler *s, size_t k, size_t *n)
+{
+    const struct sampler_kernels *kernels = s->kernels;
+    size_t all = (size_t)s->vocabulary, middle = all / 2, last = all - 1, m;
+    const float *w = s->weights;
+    uint64_t pivot = sampler_candidate(w[middle], (uint32_t)middle), *c = s->candidates;
+    if (all < 3 || kernels->find(w, all, 0) < all)
+        return false;
+    m = kernels->gather(w, w, middle, w[middle], INFINITY, 0, c);
+    c[m++] = sampler_candidate(w[last], (uint32_t)last);
+    m += kernels->gather(w + middle + 1, w + middle + 1, last - middle - 1, w[middle], INFINITY,
+                         (uint32_t)middle + 1, c + m);
+    *n = kernels->keep_before(c, m, pivot);
+    return *n >= k;
+}
+
+static double total_weight(const uint64_t *c, size_t n)
 {
     double sum = 0;
     for (size_t i = 0; i < n; i++)
-        sum += (double)c[i].weight;
+        sum += (double)sampler_candidate_weight(c[i]);
     return sum;
 }
 
-static size_t keep_at_least(struct sampler_candidate *c, size_t n, float least)
+static size_t keep_at_least(uint64_t *c, size_t n, float least)
 {
     size_t kept = 0;
     for (size_t i = 0; i < n; i++)
-        if (c[i].weight >= least)
-            swap(&c[i], &c[kept++]);
+        if (sampler_candidate_weight(c[i]) >= least)
+            c[kept++] = c[i];
     return kept;
 }
 
 /* The heaviest whose weights together reach top_p of all. Only those are sorted that can be among
  * them. */
-static size_t cut_top_p(struct sampler_candidate *c, size_t n, double top_p)
+static size_t cut_top_p(uint64_t *c, size_t n, double top_p)
 {
     double wanted = top_p * total_weight(c, n), sum = 0;
     size_t front = n < 64 ? n : 64;
     for (;; front = front * 8 < n ? front * 8 : n) {
-        select_first(c, n, front);
+        sampler_select_first(c, n, front);
         if (front == n || total_weight(c, front) >= wanted)
             break;
     }
     qsort(c, front, sizeof *c, compare);
     for (size_t i = 0; i < front; i++) {
-        sum += (double)c[i].weight;
+        sum += (double)sampler_candidate_weight(c[i]);
         if (sum >= wanted)
             return i + 1;
     }
@@ -262,24 +223,26 @@ static double chance(const struct sampler *s)
     return random_unit(&state);
 }
 
-static uint32_t draw(const struct sampler *s, const struct sampler_candidate *c, size_t n)
+static uint32_t draw(const struct sampler *s, const uint64_t *c, size_t n)
 {
     double at = chance(s) * total_weight(c, n);
     for (size_t i = 0; i < n; i++) {
-        at -= (double)c[i].weight;
+        at -= (double)sampler_candidate_weight(c[i]);
         if (at < 0)
-            return c[i].token;
+            return sampler_candidate_token(c[i]);
     }
-    return c[n - 1].token;
+    return sampler_candidate_token(c[n - 1]);
 }
 
 static uint32_t sample_exactly(struct sampler *s, const float *row, float greatest)
 {
-    const struct sampler_params *p = &s->params;
-    struct sampler_candidate *c = s->candidates;
-    size_t n = candidates_list(s, row, greatest);
+    const struct sampling_params *p = &s->params;
+    uint64_t *c = s->candidates;
+    size_t n = 0;
+    if (!p->top_k || !candidates_select(s, p->top_k, &n))
+        n = candidates_list(s, row, greatest);
     if (p->top_k > 0 && p->top_k < n) {
-        select_first(c, n, p->top_k);
+        sampler_select_few(s->kernels, c, n, p->top_k);
         n = p->top_k;
     }
     if (p->top_p < 1)
@@ -289,9 +252,7 @@ static uint32_t sample_exactly(struct sampler *s, const float *row, float greate
     return draw(s, c, n);
 }
 
-/* ---- the fast way
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- the fast way ---- */
 
 /* No other order of adding could have come to another token. */
 static bool fall_certain(double target, double before, double after, double doubt)
@@ -325,43 +286,66 @@ static bool draw_in_order_of_tokens(const struct sampler *s, uint32_t *token)
 
 static double mass_at_least(const struct sampler *s, float least)
 {
-    size_t n =
-        s->kernels->gather(s->weights, (size_t)s->vocabulary, least, INFINITY, s->candidates);
+    size_t n = s->kernels->gather(s->weights, s->weights, (size_t)s->vocabulary, least, INFINITY, 0,
+                                  s->candidates);
     return total_weight(s->candidates, n);
+}
+
+/* Where the draw falls among weights of which `kept` are left, or a bit more. */
+static bool draw_from_mass(struct sampler *s, double kept, double more, double doubt,
+                           uint32_t *token)
+{
+    struct sampler_order_cut cut;
+    double at = chance(s) * kept, at_most = chance(s) * (kept + more);
+    if (!sampler_order_find_mass(&s->order, at, &cut))
+        return false;
+    *token = cut.token;
+    return fall_certain(at, cut.before, cut.after, doubt) && cut.after - at_most > doubt;
+}
+
+/* The last weight that top-p keeps is let in whole. It need not be known: what it can be at most
+ * moves the draw by little. */
+static bool draw_without_cut(struct sampler *s, double wanted, double doubt, uint32_t *token)
+{
+    float low, high;
+    return sampler_order_bound_mass(&s->order, wanted, doubt, &low, &high) &&
+           (float)s->params.min_p <= low && draw_from_mass(s, wanted, (double)high, doubt, token);
+}
+
+static bool draw_after_cut(struct sampler *s, double wanted, double doubt, uint32_t *token)
+{
+    float min_p = (float)s->params.min_p;
+    struct sampler_order_cut cut;
+    if (!sampler_order_find_mass(&s->order, wanted, &cut) ||
+        !fall_certain(wanted, cut.before, cut.after, doubt))
+        return false;
+    double kept = min_p > 0 && cut.weight < min_p ? mass_at_least(s, min_p) : cut.after;
+    return draw_from_mass(s, kept, 0, doubt, token);
 }
 
 /* With top-p they are drawn from in the order of their weights. */
 static bool draw_in_order_of_weights(struct sampler *s, uint32_t *token)
 {
-    const struct sampler_params *p = &s->params;
+    const struct sampling_params *p = &s->params;
     struct sampler_order *o = &s->order;
     struct sampler_order_cut cut;
     o->kernels = s->kernels;
     o->weights = s->weights;
     o->n = (size_t)s->vocabulary;
     o->scratch = s->candidates;
-    double all = sampler_order_begin(o, p->top_k > 0), left = all, doubt = DOUBT * all;
-    if (p->top_k > 0 && sampler_order_find_rank(o, p->top_k, &cut))
+    double all = sampler_order_begin(o), left = all, doubt = DOUBT * all;
+    if (p->top_k > 0 && p->top_k < (uint64_t)s->vocabulary &&
+        sampler_order_find_rank(o, (uint32_t)p->top_k, &cut))
         left = cut.after;
     double wanted = p->top_p * left;
-    if (!sampler_order_find_mass(o, wanted, &cut) ||
-        !fall_certain(wanted, cut.before, cut.after, doubt))
-        return false;
-    double kept = cut.after;
-    if (p->min_p > 0 && cut.at.weight < (float)p->min_p)
-        kept = mass_at_least(s, (float)p->min_p);
-    double at = chance(s) * kept;
-    if (!sampler_order_find_mass(o, at, &cut))
-        return false;
-    *token = cut.at.token;
-    return fall_certain(at, cut.before, cut.after, doubt);
+    return draw_without_cut(s, wanted, doubt, token) || draw_after_cut(s, wanted, doubt, token);
 }
 
 /* After the cuts, in which order are tokens drawn from? Top-k alone leaves one that only the exact
  * way knows. */
 static bool sample_fast(struct sampler *s, uint32_t *token)
 {
-    const struct sampler_params *p = &s->params;
+    const struct sampling_params *p = &s->params;
     if (p->top_p < 1)
         return draw_in_order_of_weights(s, token);
     return p->top_k == 0 && p->min_p <= 0 && draw_in_order_of_tokens(s, token);

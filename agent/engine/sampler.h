@@ -6,32 +6,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/status.h"
-
-enum { SAMPLER_MAX_BIAS = 300 };
-
-struct sampler_params {
-    double temperature;        /* 0: greedy */
-    uint32_t top_k;            /* 0: off */
-    double top_p, min_p;       /* 1 and 0: off */
-    double repetition_penalty; /* 1: off; divides positive and multiplies negative logits of tokens
-                                  seen in prompt or output */
-    double presence_penalty, frequency_penalty; /* over tokens of the output */
-    uint64_t seed;
-    uint32_t n_bias;
-    struct {
-        uint32_t token;
-        float bias;
-    } bias[SAMPLER_MAX_BIAS];
-};
-
-extern const struct sampler_params sampler_defaults; /* greedy */
-
-/* Checks ranges; the text names the OpenAI field. */
-int sampler_params_check(const struct sampler_params *p, int vocabulary, struct err *e);
+#include "common/sampling.h"
 
 struct sampler;
-int sampler_create(const struct sampler_params *p, int vocabulary, const uint32_t *prompt,
+/* Copies the parameters. HP_EINVAL (sampling_check), HP_ENOMEM. */
+int sampler_create(const struct sampling_params *p, int vocabulary, const uint32_t *prompt,
                    size_t n_prompt, struct sampler **out, struct err *e);
 void sampler_destroy(struct sampler **s);
 /* Picks from logits [vocabulary] (left as they are) and counts the token as output. The n-th pick

@@ -31,12 +31,22 @@ static void weigh(const float *x, size_t n, double most, double temperature, flo
     }
 }
 
-static size_t gather(const float *w, size_t n, float low, float high, struct sampler_candidate *out)
+static size_t gather(const float *by, const float *w, size_t n, float low, float high,
+                     uint32_t first, uint64_t *out)
 {
     size_t m = 0;
     for (size_t i = 0; i < n; i++)
-        if (w[i] >= low && w[i] <= high)
-            out[m++] = (struct sampler_candidate){w[i], (uint32_t)i};
+        if (by[i] >= low && by[i] <= high)
+            out[m++] = sampler_candidate(w[i], first + (uint32_t)i);
+    return m;
+}
+
+static size_t keep_before(uint64_t *c, size_t n, uint64_t pivot)
+{
+    size_t m = 0;
+    for (size_t i = 0; i < n; i++)
+        if (c[i] > pivot)
+            c[m++] = c[i];
     return m;
 }
 
@@ -48,7 +58,8 @@ static double sum(const float *w, size_t n)
     return all;
 }
 
-const struct sampler_kernels sampler_plain = {"plain", always, greatest, find, weigh, gather, sum};
+const struct sampler_kernels sampler_plain = {"plain", always, greatest,    find,
+                                              weigh,   gather, keep_before, sum};
 
 const struct sampler_kernels *const sampler_kernels_all[] = {&sampler_avx512, &sampler_avx2,
                                                              &sampler_plain, NULL};

@@ -2,9 +2,15 @@
 
 #include <string.h>
 
-/* The bits of a weight, from the highest: 12, 11 and 9. None is above 1, whose highest 12 bits are
- * 1016. */
-enum { TOP_SHIFT = 20, PART_SHIFT = 9, PART_MASK = 0x7ff, REST_MASK = 0x1ff };
+/* The bits of a weight, from the highest: 12, then 8, 8 and 4. None is above 1, whose highest 12
+ * bits are 1016. */
+enum {
+    TOP_SHIFT = 20,
+    TABLES = 4, /* neighbours often fall into one bucket and must not wait for each other */
+    MANTISSA_BITS = 23,
+    TALLY_BITS = 41,
+    TALLY_MOST = 1 << (TALLY_BITS - MANTISSA_BITS) /* as many weights fit one bucket of a tally */
+};
 
 /* What is looked for: a mass, or a rank. */
 struct aim {
@@ -26,34 +32,69 @@ static float weight_of(uint32_t bits)
     return w;
 }
 
-/* Four tables, so that neighbours, which often fall into one bucket, do not wait for each other. */
-static void top_sums(struct sampler_order *o)
+/* All of a bucket have one exponent, so that their mass is a sum of integers, without rounding. A
+ * tally has that of the mantissas in its low bits and the number of weights above. */
+static uint64_t tally_of(uint32_t bits)
 {
-    enum { TABLES = 4, USED = 1024 };
-    double sums[TABLES][USED] = {{0}};
+    return (UINT64_C(1) << TALLY_BITS) + (bits & ((1u << MANTISSA_BITS) - 1));
+}
+
+/* Adds tallies to sums and counts and clears them. `bits` are those of a weight in the first
+ * bucket, `step` what lies between neighbours. */
+static void tallies_take(struct sampler_order_histogram *h, int n_buckets, uint32_t bits,
+                         uint32_t step)
+{
+    for (int b = 0; b < n_buckets; b++, bits += step) {
+        uint64_t tally = 0;
+        uint32_t exponent = bits >> MANTISSA_BITS;
+        for (int t = 0; t < TABLES; t++) {
+            tally += h->tally[t][b];
+            h->tally[t][b] = 0;
+        }
+        uint64_t count = tally >> TALLY_BITS, mantissas = tally - (count << TALLY_BITS);
+        if (exponent)
+            mantissas += count << MANTISSA_BITS;
+        double unit = (double)weight_of((exponent ? exponent : 1) << MANTISSA_BITS) * 0x1p-23;
+        h->sum[b] += (double)mantissas * unit;
+        h->count[b] += (uint32_t)count;
+    }
+}
+
+static inline void top_tally_one(struct sampler_order_histogram *h, int table, float w)
+{
+    uint32_t bits = bits_of(w);
+    h->tally[table][bits >> TOP_SHIFT] += tally_of(bits);
+}
+
+/* Zeros are counted too, in the first bucket. */
+static void top_tally(struct sampler_order_histogram *h, const float *w, size_t n)
+{
     size_t i = 0;
-    for (; i + TABLES <= o->n; i += TABLES)
-        for (size_t t = 0; t < TABLES; t++)
-            sums[t][bits_of(o->weights[i + t]) >> TOP_SHIFT] += (double)o->weights[i + t];
-    for (; i < o->n; i++)
-        sums[0][bits_of(o->weights[i]) >> TOP_SHIFT] += (double)o->weights[i];
-    for (int b = 0; b < USED; b++)
-        o->top.sum[b] = sums[0][b] + sums[1][b] + sums[2][b] + sums[3][b];
+    for (; i + TABLES <= n; i += TABLES) {
+        top_tally_one(h, 0, w[i]);
+        top_tally_one(h, 1, w[i + 1]);
+        top_tally_one(h, 2, w[i + 2]);
+        top_tally_one(h, 3, w[i + 3]);
+    }
+    for (; i < n; i++)
+        top_tally_one(h, 0, w[i]);
 }
 
-static void top_counts(struct sampler_order *o)
+/* Tallies are clear between counts. */
+static void histogram_clear(struct sampler_order_histogram *h, size_t n_buckets)
 {
-    for (size_t i = 0; i < o->n; i++)
-        o->top.count[bits_of(o->weights[i]) >> TOP_SHIFT] += o->weights[i] > 0;
+    memset(h->sum, 0, n_buckets * sizeof *h->sum);
+    memset(h->count, 0, n_buckets * sizeof *h->count);
 }
 
-double sampler_order_begin(struct sampler_order *o, bool ranked)
+double sampler_order_begin(struct sampler_order *o)
 {
     double all = 0;
-    memset(&o->top, 0, sizeof o->top);
-    top_sums(o);
-    if (ranked)
-        top_counts(o);
+    histogram_clear(&o->top, ORDER_BUCKETS);
+    for (size_t i = 0; i < o->n; i += TALLY_MOST) {
+        top_tally(&o->top, o->weights + i, o->n - i < TALLY_MOST ? o->n - i : TALLY_MOST);
+        tallies_take(&o->top, ORDER_BUCKETS, 0, 1u << TOP_SHIFT);
+    }
     for (int b = 0; b < ORDER_BUCKETS; b++)
         all += o->top.sum[b];
     return all;
@@ -61,11 +102,11 @@ double sampler_order_begin(struct sampler_order *o, bool ranked)
 
 /* The bucket in which the aim lies, from the highest down; *before and *rank grow by what lies
  * above it. */
-static int bucket_find(const struct sampler_order_histogram *h, const struct aim *aim,
-                       double *before, uint32_t *rank)
+static int bucket_find(const struct sampler_order_histogram *h, int n_buckets,
+                       const struct aim *aim, double *before, uint32_t *rank)
 {
-    for (int b = ORDER_BUCKETS - 1; b >= 0; b--) {
-        bool here = aim->rank ? h->count[b] && *rank + h->count[b] >= aim->rank
+    for (int b = n_buckets - 1; b >= 0; b--) {
+        bool here = aim->rank ? h->sum[b] > 0 && *rank + h->count[b] >= aim->rank
                               : h->sum[b] > 0 && *before + h->sum[b] > aim->mass;
         if (here)
             return b;
@@ -75,22 +116,31 @@ static int bucket_find(const struct sampler_order_histogram *h, const struct aim
     return -1;
 }
 
-static void part_count(struct sampler_order *o, size_t n, int shift, uint32_t mask)
+struct level {
+    int shift;
+    uint32_t mask;
+};
+
+/* The n candidates of scratch, which share the bits above those of the level. */
+static void part_count(struct sampler_order *o, size_t n, const struct level *l)
 {
-    memset(&o->part, 0, sizeof o->part);
-    for (size_t i = 0; i < n; i++) {
-        uint32_t b = bits_of(o->scratch[i].weight) >> shift & mask;
-        o->part.sum[b] += (double)o->scratch[i].weight;
-        o->part.count[b]++;
+    uint32_t shared =
+        (uint32_t)(o->scratch[0] >> 32) & ~((l->mask << l->shift) | ((1u << l->shift) - 1));
+    histogram_clear(&o->part, l->mask + 1);
+    for (size_t i = 0; i < n;) {
+        for (size_t end = n - i < TALLY_MOST ? n : i + TALLY_MOST; i < end; i++) {
+            uint32_t bits = (uint32_t)(o->scratch[i] >> 32);
+            o->part.tally[i % TABLES][bits >> l->shift & l->mask] += tally_of(bits);
+        }
+        tallies_take(&o->part, (int)l->mask + 1, shared, 1u << l->shift);
     }
 }
 
-static size_t part_keep(struct sampler_order *o, size_t n, int shift, uint32_t mask,
-                        uint32_t bucket)
+static size_t part_keep(struct sampler_order *o, size_t n, const struct level *l, uint32_t bucket)
 {
     size_t kept = 0;
     for (size_t i = 0; i < n; i++)
-        if ((bits_of(o->scratch[i].weight) >> shift & mask) == bucket)
+        if ((o->scratch[i] >> 32 >> l->shift & l->mask) == bucket)
             o->scratch[kept++] = o->scratch[i];
     return kept;
 }
@@ -100,9 +150,11 @@ static bool equal_find(const struct sampler_order *o, size_t n, const struct aim
                        double before, uint32_t rank, struct sampler_order_cut *out)
 {
     for (size_t i = 0; i < n; i++) {
-        double after = before + (double)o->scratch[i].weight;
+        float weight = sampler_candidate_weight(o->scratch[i]);
+        double after = before + (double)weight;
         if (aim->rank ? ++rank == aim->rank : after > aim->mass) {
-            *out = (struct sampler_order_cut){o->scratch[i], before, after};
+            *out = (struct sampler_order_cut){weight, sampler_candidate_token(o->scratch[i]),
+                                              before, after};
             return true;
         }
         before = after;
@@ -112,26 +164,38 @@ static bool equal_find(const struct sampler_order *o, size_t n, const struct aim
 
 static bool cut_find(struct sampler_order *o, const struct aim *aim, struct sampler_order_cut *out)
 {
-    static const struct {
-        int shift;
-        uint32_t mask;
-    } levels[] = {{PART_SHIFT, PART_MASK}, {0, REST_MASK}};
+    enum { LEVELS = 3 };
+    static const struct level levels[LEVELS] = {{12, 0xff}, {4, 0xff}, {0, 0xf}};
     double before = 0;
     uint32_t rank = 0;
-    int b = bucket_find(&o->top, aim, &before, &rank);
+    int b = bucket_find(&o->top, ORDER_BUCKETS, aim, &before, &rank);
     if (b < 0)
         return false;
     uint32_t low = (uint32_t)b << TOP_SHIFT;
-    size_t n = o->kernels->gather(o->weights, o->n, weight_of(low ? low : 1),
-                                  weight_of(low | ((1u << TOP_SHIFT) - 1)), o->scratch);
-    for (int l = 0; l < 2; l++) {
-        part_count(o, n, levels[l].shift, levels[l].mask);
-        b = bucket_find(&o->part, aim, &before, &rank);
+    size_t n = o->kernels->gather(o->weights, o->weights, o->n, weight_of(low ? low : 1),
+                                  weight_of(low | ((1u << TOP_SHIFT) - 1)), 0, o->scratch);
+    for (int l = 0; l < LEVELS; l++) {
+        part_count(o, n, &levels[l]);
+        b = bucket_find(&o->part, (int)levels[l].mask + 1, aim, &before, &rank);
         if (b < 0)
             return false;
-        n = part_keep(o, n, levels[l].shift, levels[l].mask, (uint32_t)b);
+        n = part_keep(o, n, &levels[l], (uint32_t)b);
     }
     return equal_find(o, n, aim, before, rank, out);
+}
+
+bool sampler_order_bound_mass(const struct sampler_order *o, double target, double doubt,
+                              float *low, float *high)
+{
+    double before = 0;
+    uint32_t rank = 0;
+    int b = bucket_find(&o->top, ORDER_BUCKETS, &(struct aim){.mass = target}, &before, &rank);
+    if (b < 0 || (before > 0 && target - before <= doubt) ||
+        before + o->top.sum[b] - target <= doubt)
+        return false;
+    *low = weight_of((uint32_t)b << TOP_SHIFT);
+    *high = weight_of(((uint32_t)b << TOP_SHIFT) | ((1u << TOP_SHIFT) - 1));
+    return true;
 }
 
 bool sampler_order_find_mass(struct sampler_order *o, double target, struct sampler_order_cut *out)

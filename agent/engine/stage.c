@@ -7,6 +7,15 @@
 #include "agent/engine/kv_cache.h"
 #include "agent/engine/stage_int.h"
 
+/* A batch under way. */
+struct stage_flight {
+    struct attention_run *runs; /* [max_sequences] */
+    uint64_t *sequences;        /* [max_sequences]: of the runs */
+    uint32_t *logit_rows;       /* [max_batch_tokens] */
+    int n_runs;
+    struct event *done;
+};
+
 struct stage {
     struct stage_config config;
     const struct graph *graph;
@@ -14,14 +23,13 @@ struct stage {
     struct forward *forward;
     struct stream *stream; /* of KV blocks that come and go */
     struct kv_cache kv;
-    struct attention_run *runs;     /* [max_sequences] */
-    struct kv_sequence **sequences; /* [max_sequences]: of the batch that runs */
-    uint32_t *logit_rows;           /* [max_batch_tokens] */
+    struct stage_flight flights[STAGE_DEPTH]; /* a ring: the oldest batch is at `oldest` */
+    int oldest, n_flying;
+    struct err failure; /* of a batch that others were submitted after */
+    uint32_t positions; /* that the layers know */
 };
 
-/* ---- loading
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- loading ---- */
 
 static int config_check(const struct graph *g, const struct stage_config *c, struct err *e)
 {
@@ -107,14 +115,23 @@ static int memory_check(const struct graph *g, const struct model_config *m,
         e, "spread the model over more agents, shorten the context, or raise the memory limit");
 }
 
-static int alloc_tables(struct stage *s, struct err *e)
+static int flight_make(const struct stage_config *c, struct stage_flight *f, struct err *e)
 {
-    s->runs = calloc(s->config.max_sequences, sizeof *s->runs);
-    s->sequences = calloc(s->config.max_sequences, sizeof *s->sequences);
-    s->logit_rows = calloc(s->config.max_batch_tokens, sizeof *s->logit_rows);
-    if (!s->runs || !s->sequences || !s->logit_rows)
+    f->runs = calloc(c->max_sequences, sizeof *f->runs);
+    f->sequences = calloc(c->max_sequences, sizeof *f->sequences);
+    f->logit_rows = calloc(c->max_batch_tokens, sizeof *f->logit_rows);
+    if (!f->runs || !f->sequences || !f->logit_rows)
         return err_set(e, HP_ENOMEM, "no memory for a stage's tables");
-    return 0;
+    return c->device->backend->event_create(c->device, &f->done, e);
+}
+
+static void flight_free(const struct stage_config *c, struct stage_flight *f)
+{
+    if (f->done)
+        c->device->backend->event_destroy(&f->done);
+    free(f->runs);
+    free(f->sequences);
+    free(f->logit_rows);
 }
 
 /* Whether the bytes of the files that the weights lie in could all be read. */
@@ -137,7 +154,8 @@ int stage_load_graph(const struct graph *g, const struct model_config *m,
     s->model = m;
     struct forward_config f = forward_config_of(g, m, c);
     struct kv_layout l = layout_of(&f, c);
-    rc = alloc_tables(s, e);
+    for (int i = 0; i < STAGE_DEPTH && rc == 0; i++)
+        rc = flight_make(c, &s->flights[i], e);
     if (rc == 0)
         rc = c->device->backend->stream_create(c->device, &s->stream, e);
     if (rc == 0)
@@ -146,11 +164,13 @@ int stage_load_graph(const struct graph *g, const struct model_config *m,
         rc = forward_create(&f, &s->forward, e);
     if (rc == 0)
         rc = weights_check(s, e);
-    if (rc < 0)
+    if (rc < 0) {
         stage_unload(&s);
-    else
-        *out = s;
-    return rc;
+        return rc;
+    }
+    s->positions = forward_positions(s->forward);
+    *out = s;
+    return 0;
 }
 
 int stage_load(const struct stage_config *c, struct stage **out, struct err *e)
@@ -169,9 +189,8 @@ void stage_unload(struct stage **self)
         kv_cache_fini(&s->kv);
     if (s->stream)
         s->config.device->backend->stream_destroy(&s->stream);
-    free(s->runs);
-    free(s->sequences);
-    free(s->logit_rows);
+    for (int i = 0; i < STAGE_DEPTH; i++)
+        flight_free(&s->config, &s->flights[i]);
     free(s);
 }
 
@@ -184,9 +203,7 @@ bool stage_is_last(const struct stage *s)
     return s->config.end_layer == s->graph->n_layers;
 }
 
-/* ---- sequences
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- sequences ---- */
 
 int stage_sequence_open(struct stage *s, uint64_t sequence, uint32_t max_tokens, struct err *e)
 {
@@ -204,20 +221,18 @@ int64_t stage_sequence_length(const struct stage *s, uint64_t sequence)
     return q ? (int64_t)q->length : -1;
 }
 
-/* ---- running
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- running ---- */
 
-/* Checks run i of a batch and puts it into the stage's tables; `row` is its first row. */
-static int take_run(struct stage *s, const struct stage_run *run, int i, uint32_t row,
-                    struct err *e)
+/* Checks run i of a batch and puts it into the flight's tables; `row` is its first row. */
+static int take_run(struct stage *s, struct stage_flight *f, const struct batch_run *run, int i,
+                    uint32_t row, struct err *e)
 {
     unsigned long long id = run->sequence;
     struct kv_sequence *q = kv_cache_find(&s->kv, run->sequence);
     if (!q)
         return err_set(e, HP_EINVAL, "sequence %llu is not open", id);
     for (int j = 0; j < i; j++)
-        if (s->sequences[j] == q)
+        if (f->sequences[j] == run->sequence)
             return err_set(e, HP_EINVAL, "sequence %llu stands twice in a batch", id);
     if (run->n_tokens == 0)
         return err_set(e, HP_EINVAL, "sequence %llu has no tokens in its run", id);
@@ -227,13 +242,16 @@ static int take_run(struct stage *s, const struct stage_run *run, int i, uint32_
     if (run->n_tokens > q->max_tokens - q->length)
         return err_set(e, HP_EINVAL, "sequence %llu has room for %u tokens, not for %u after %u",
                        id, q->max_tokens, run->n_tokens, q->length);
+    if (run->n_tokens > s->positions || run->first_position > s->positions - run->n_tokens)
+        return err_set(e, HP_EINVAL, "sequence %llu: positions %u to %u; the model knows %u", id,
+                       run->first_position, run->first_position + run->n_tokens - 1, s->positions);
     if (run->n_logits > run->n_tokens)
         return err_set(e, HP_EINVAL, "sequence %llu asks for logits of %u of %u tokens", id,
                        run->n_logits, run->n_tokens);
     if (run->n_tokens > s->config.max_batch_tokens - row)
         return err_set(e, HP_EINVAL, "a batch has at most %u tokens", s->config.max_batch_tokens);
-    s->sequences[i] = q;
-    s->runs[i] = (struct attention_run){.first_row = row,
+    f->sequences[i] = run->sequence;
+    f->runs[i] = (struct attention_run){.first_row = row,
                                         .n_tokens = run->n_tokens,
                                         .first_position = run->first_position,
                                         .pages = q->pages};
@@ -249,43 +267,87 @@ static int check_ids(const struct stage *s, const uint32_t *ids, uint32_t n, str
     return 0;
 }
 
-int stage_run(struct stage *s, const struct stage_run *runs, int n_runs, const void *input,
-              float *output, struct err *e)
+/* Checks a batch whole and puts it into the flight's tables. */
+static int take_batch(struct stage *s, struct stage_flight *f, const struct batch_run *runs,
+                      int n_runs, const void *input, struct forward_batch *out, struct err *e)
 {
-    uint32_t rows = 0, n_logits = 0;
     if (n_runs < 1 || (uint32_t)n_runs > s->config.max_sequences)
         return err_set(e, HP_EINVAL, "a batch has 1 to %u runs, not %d", s->config.max_sequences,
                        n_runs);
     for (int i = 0; i < n_runs; i++) {
-        int rc = take_run(s, &runs[i], i, rows, e);
+        int rc = take_run(s, f, &runs[i], i, out->rows, e);
         if (rc < 0)
             return rc;
-        rows += runs[i].n_tokens;
+        out->rows += runs[i].n_tokens;
         for (uint32_t j = 0; j < runs[i].n_logits; j++)
-            s->logit_rows[n_logits++] = rows - runs[i].n_logits + j;
+            f->logit_rows[out->n_logit_rows++] = out->rows - runs[i].n_logits + j;
     }
-    int rc = stage_is_first(s) ? check_ids(s, input, rows, e) : 0;
-    if (rc < 0)
-        return rc;
-    struct forward_batch batch = {.runs = s->runs,
+    f->n_runs = n_runs;
+    return stage_is_first(s) ? check_ids(s, input, out->rows, e) : 0;
+}
+
+int stage_submit(struct stage *s, const struct batch_run *runs, int n_runs, const void *input,
+                 float *output, struct err *e)
+{
+    struct stage_flight *f = &s->flights[(s->oldest + s->n_flying) % STAGE_DEPTH];
+    if (s->n_flying == STAGE_DEPTH)
+        return err_set(e, HP_EBUSY, "%d batches are under way already", s->n_flying);
+    struct forward_batch batch = {.runs = f->runs,
                                   .n_runs = n_runs,
-                                  .rows = rows,
                                   .input = input,
-                                  .logit_rows = s->logit_rows,
-                                  .n_logit_rows = n_logits,
+                                  .logit_rows = f->logit_rows,
                                   .output = output,
                                   .kv = &s->kv.layout,
                                   .kv_pool = s->kv.pool};
-    rc = forward_run(s->forward, &batch, e);
-    rc = rc < 0 ? rc : weights_check(s, e);
-    for (int i = 0; i < n_runs && rc == 0; i++)
-        s->sequences[i]->length += runs[i].n_tokens;
-    return rc;
+    int rc = take_batch(s, f, runs, n_runs, input, &batch, e);
+    if (rc < 0)
+        return rc;
+    forward_submit(s->forward, &batch, f->done);
+    for (int i = 0; i < n_runs; i++)
+        kv_cache_find(&s->kv, f->sequences[i])->length += runs[i].n_tokens;
+    s->n_flying++;
+    return 0;
 }
 
-/* ---- KV blocks
- * --------------------------------------------------------------------------------------------------
- */
+/* The sequences are as long as before the batch; one that was closed meanwhile is no more. */
+static void flight_undo(struct stage *s, const struct stage_flight *f)
+{
+    for (int i = 0; i < f->n_runs; i++) {
+        struct kv_sequence *q = kv_cache_find(&s->kv, f->sequences[i]);
+        if (q && q->length > f->runs[i].first_position)
+            q->length = f->runs[i].first_position;
+    }
+}
+
+int stage_complete(struct stage *s, struct err *e)
+{
+    struct stage_flight *f = &s->flights[s->oldest];
+    struct err failure = {0};
+    if (s->n_flying == 0)
+        return err_set(e, HP_EINVAL, "no batch is under way");
+    int rc = s->config.device->backend->event_wait(f->done, &failure);
+    if (rc == 0)
+        weights_check(s, &failure);
+    if (s->failure.code < 0)
+        failure = s->failure;
+    s->oldest = (s->oldest + 1) % STAGE_DEPTH;
+    s->n_flying--;
+    if (failure.code < 0)
+        flight_undo(s, f);
+    s->failure = s->n_flying > 0 ? failure : (struct err){0};
+    if (failure.code < 0 && e)
+        *e = failure;
+    return failure.code;
+}
+
+int stage_run(struct stage *s, const struct batch_run *runs, int n_runs, const void *input,
+              float *output, struct err *e)
+{
+    int rc = stage_submit(s, runs, n_runs, input, output, e);
+    return rc < 0 ? rc : stage_complete(s, e);
+}
+
+/* ---- KV blocks ---- */
 
 size_t stage_kv_bytes(const struct stage *s, uint32_t count)
 {

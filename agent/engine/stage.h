@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/batch.h"
 #include "common/status.h"
 #include "model/model.h"
 
@@ -58,20 +59,23 @@ void stage_sequence_close(struct stage *s, uint64_t sequence); /* of an unknown 
 /* Tokens in its KV cache; -1 when the sequence is not open. */
 int64_t stage_sequence_length(const struct stage *s, uint64_t sequence);
 
-struct stage_run {
-    uint64_t sequence;
-    uint32_t first_position; /* must equal the sequence's length */
-    uint32_t n_tokens;
-    uint32_t n_logits; /* last stage: logits of the run's last n positions (0: none; 1: the next
-                          token) */
-};
-
-/* Runs a batch. `input` is u32 ids [tokens] on the first stage, else f32 activations [tokens,
- * width]; rows of all runs follow each other. Writes f32 activations [tokens, width] to `output`,
- * or on the last stage f32 logits [sum of n_logits, vocabulary]. HP_EINVAL for positions that do
- * not follow and ids beyond the vocabulary (nothing changed), HP_EDEVICE, HP_EIO (a weight's file
- * could not be read: the stage is of no use any more). On failure KV lengths are as before. */
-int stage_run(struct stage *s, const struct stage_run *runs, int n_runs, const void *input,
+/* Puts a batch on the device and returns. At most STAGE_DEPTH batches are under way; they are done
+ * in the order of their submission. `input` is u32 ids [tokens] on the first stage, else f32
+ * activations [tokens, width]; rows of all runs follow each other. Writes f32 activations [tokens,
+ * width] to `output`, or on the last stage f32 logits [sum of n_logits, vocabulary]. HP_EINVAL for
+ * positions that do not follow and ids beyond the vocabulary, HP_EBUSY for a batch too many
+ * (nothing changed). Input and output stay as they are until the batch is complete; its tokens
+ * count for the sequences' lengths from now on. */
+enum { STAGE_DEPTH = 2 };
+int stage_submit(struct stage *s, const struct batch_run *runs, int n_runs, const void *input,
+                 float *output, struct err *e);
+/* Waits for the oldest batch that was submitted: its output is there. HP_EDEVICE, HP_EIO (a
+ * weight's file could not be read: the stage is of no use any more): then KV lengths are as before
+ * the batch, and the batches that were submitted after it fail alike. HP_EINVAL when none is under
+ * way. */
+int stage_complete(struct stage *s, struct err *e);
+/* One batch, submitted and complete; no other is under way. On failure KV lengths are as before. */
+int stage_run(struct stage *s, const struct batch_run *runs, int n_runs, const void *input,
               float *output, struct err *e);
 
 /* The KV block of a sequence's tokens [first, first + count): [block][k or v][token][kv head][head

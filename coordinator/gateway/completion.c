@@ -6,8 +6,7 @@
 void completion_init(struct completion_text *c, const struct tokenizer *t, bool skip_special)
 {
     *c = (struct completion_text){0};
-    if (t)
-        token_stream_init(&c->stream, t, skip_special);
+    token_stream_init(&c->stream, t, skip_special);
 }
 
 bool completion_add_stop(struct completion_text *c, const char *stop)
@@ -53,17 +52,10 @@ void completion_push(struct completion_text *c, uint32_t id)
     find_stop(c, before);
 }
 
-void completion_push_text(struct completion_text *c, const char *text, size_t n)
-{
-    size_t before = c->text.size;
-    buffer_append(&c->text, text, n);
-    find_stop(c, before);
-}
-
 void completion_finish(struct completion_text *c)
 {
     size_t before = c->text.size;
-    if (!c->stopped && c->stream.tokenizer) {
+    if (!c->stopped) {
         token_stream_finish(&c->stream, &c->text);
         find_stop(c, before);
     }
@@ -84,7 +76,7 @@ static size_t held_back(const struct completion_text *c)
 
 const char *completion_take(struct completion_text *c, size_t *n)
 {
-    const char *from = (const char *)c->text.data + c->given;
+    const char *from = c->text.data ? (const char *)c->text.data + c->given : "";
     *n = c->text.size - c->given - held_back(c);
     /* A stop string may begin inside a character only if it is no text: keep to whole characters
      * all the same. */

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #include "common/bytes.h"
-#include "model/tokenizer.h"
+#include "model/tokenizer/tokenizer.h"
 
 enum { COMPLETION_MAX_STOPS = 16, COMPLETION_MAX_STOP_BYTES = 1024 };
 
@@ -22,7 +22,7 @@ struct completion_text {
     bool stopped; /* a stop string was found */
 };
 
-/* Without a tokenizer (NULL) only completion_push_text feeds it. */
+/* The tokenizer is borrowed. */
 void completion_init(struct completion_text *c, const struct tokenizer *t, bool skip_special);
 /* Copies. False when there are too many, it is empty or too long, or memory ran out. */
 bool completion_add_stop(struct completion_text *c, const char *stop);
@@ -30,8 +30,6 @@ void completion_fini(struct completion_text *c);
 
 /* Takes one more token. */
 void completion_push(struct completion_text *c, uint32_t id);
-/* Takes text that is there already, whole characters. */
-void completion_push_text(struct completion_text *c, const char *text, size_t n);
 /* No more tokens come: whatever was held may be handed out. */
 void completion_finish(struct completion_text *c);
 /* The bytes that may be handed out now; counted as given. Whole characters only. */

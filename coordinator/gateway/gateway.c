@@ -9,6 +9,7 @@
 #include "common/host_address.h"
 #include "common/log.h"
 #include "coordinator/gateway/http.h"
+#include "coordinator/gateway/listen_address.h"
 #include "coordinator/gateway/metrics.h"
 #include "coordinator/gateway/openai.h"
 #include "coordinator/gateway/origin.h"
@@ -35,9 +36,7 @@ struct gateway {
     void *drained_ctx;
 };
 
-/* ---- who asks
- * -------------------------------------------------------------------------------------------------------
- */
+/* ---- who asks ---- */
 
 static bool key_is_needed(const struct gateway *g)
 {
@@ -60,8 +59,7 @@ static void client_of(const struct gateway *g, const struct http_request *r,
         snprintf(client, REQUEST_CLIENT_BYTES, "address %s", r->client);
 }
 
-/* ---- routes: one row each
- * ------------------------------------------------------------------------------------------- */
+/* ---- routes: one row each ---- */
 
 static void get_health(struct gateway *g, struct http_exchange *x, const char *rest)
 {
@@ -88,7 +86,7 @@ static void get_models(struct gateway *g, struct http_exchange *x, const char *r
     openai_models(g->requests, x, *rest ? rest : NULL);
 }
 
-static void post(struct gateway *g, struct http_exchange *x, bool chat)
+static void completion_post(struct gateway *g, struct http_exchange *x, bool chat)
 {
     char client[REQUEST_CLIENT_BYTES];
     client_of(g, http_request_of(x), client);
@@ -98,13 +96,13 @@ static void post(struct gateway *g, struct http_exchange *x, bool chat)
 static void post_chat(struct gateway *g, struct http_exchange *x, const char *rest)
 {
     (void)rest;
-    post(g, x, true);
+    completion_post(g, x, true);
 }
 
 static void post_completion(struct gateway *g, struct http_exchange *x, const char *rest)
 {
     (void)rest;
-    post(g, x, false);
+    completion_post(g, x, false);
 }
 
 static const struct route {
@@ -123,7 +121,7 @@ static const struct route {
 };
 
 /* What follows the route's path, or NULL when it is another. */
-static const char *match(const struct route *route, const char *path)
+static const char *route_rest(const struct route *route, const char *path)
 {
     size_t n = strlen(route->path);
     if (strncmp(route->path, path, n) != 0)
@@ -143,7 +141,7 @@ static const struct route *route_find(struct http_exchange *x, const struct http
     const char *allowed = NULL;
     char text[256];
     for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
-        if (!match(&routes[i], r->path))
+        if (!route_rest(&routes[i], r->path))
             continue;
         if (method_is(&routes[i], r->method))
             return &routes[i];
@@ -163,9 +161,7 @@ static const struct route *route_find(struct http_exchange *x, const struct http
     return NULL;
 }
 
-/* ---- at the headers
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- at the headers ---- */
 
 static bool refuse_strangers(const struct gateway *g, struct http_exchange *x,
                              const struct http_request *r)
@@ -260,7 +256,7 @@ static uint64_t on_begin(void *ctx, struct http_exchange *x, const struct http_r
 static void on_request(void *ctx, struct http_exchange *x, const struct http_request *r)
 {
     const struct route *route = http_data(x);
-    route->handle(ctx, x, match(route, r->path));
+    route->handle(ctx, x, route_rest(route, r->path));
 }
 
 static void on_refused(void *ctx, struct http_exchange *x, int http_status, const char *why)
@@ -278,26 +274,7 @@ static void on_refused(void *ctx, struct http_exchange *x, int http_status, cons
                                       : "invalid");
 }
 
-/* ---- starting
- * -------------------------------------------------------------------------------------------------------
- */
-
-/* "HOST:PORT" or "[v6]:PORT" */
-static int split_address(const char *listen, char host[256], int *port, struct err *e)
-{
-    const char *colon = strrchr(listen, ':');
-    char *end;
-    long p = colon ? strtol(colon + 1, &end, 10) : -1;
-    size_t n = colon ? (size_t)(colon - listen) : 0;
-    bool bracketed = n > 2 && listen[0] == '[' && listen[n - 1] == ']';
-    if (!colon || colon[1] == '\0' || *end || p < 0 || p > 65535 || n == 0 || n >= 256) {
-        err_set(e, HP_EUSAGE, "\"%s\" is not an address HOST:PORT", listen);
-        return err_hint(e, "for example 127.0.0.1:8080, or port 0 for any free one");
-    }
-    snprintf(host, 256, "%.*s", (int)(bracketed ? n - 2 : n), listen + bracketed);
-    *port = (int)p;
-    return 0;
-}
+/* ---- starting ---- */
 
 static struct gateway *gateway_create(uv_loop_t *loop, const struct gateway_config *config,
                                       const struct requests *requests)
@@ -331,7 +308,7 @@ int gateway_start(uv_loop_t *loop, const struct gateway_config *config,
 {
     char host[256];
     int port = 0;
-    int rc = split_address(config->listen, host, &port, e);
+    int rc = listen_address_read(config->listen, host, &port, e);
     if (rc < 0)
         return rc;
     if (!host_is_loopback(host) && requests->api_keys(requests->ctx) == 0) {
@@ -364,9 +341,7 @@ int gateway_port(const struct gateway *g)
     return http_port(g->http);
 }
 
-/* ---- stopping
- * -------------------------------------------------------------------------------------------------------
- */
+/* ---- stopping ---- */
 
 static void on_drain(uv_timer_t *timer)
 {

@@ -12,8 +12,7 @@
 
 enum { DEADLINE_CHECK_MS = 500, CONNECTION_MEMORY_BYTES = 32768, RUNS_IN_A_ROW = 8 };
 
-/* ---- the daemon on the loop
- * ----------------------------------------------------------------------------------------- */
+/* ---- the daemon on the loop ---- */
 
 static void on_timer(uv_timer_t *timer);
 
@@ -45,7 +44,7 @@ static void on_poll(uv_poll_t *poll, int status, int events)
  * it. */
 static void on_deadlines(uv_timer_t *timer)
 {
-    deadline_check(timer);
+    http_deadline_check(timer);
     run_daemon(timer->data);
 }
 
@@ -58,9 +57,7 @@ static void on_prepare(uv_prepare_t *prepare)
         uv_timer_start(&s->timer, on_timer, 0, 0);
 }
 
-/* ---- starting
- * -------------------------------------------------------------------------------------------------------
- */
+/* ---- starting ---- */
 
 static int open_socket(const char *host, int port, int *port_out, struct err *e)
 {
@@ -109,13 +106,14 @@ static unsigned connections_allowed(unsigned asked)
 static struct MHD_Daemon *daemon_start(struct http_server *s)
 {
     return MHD_start_daemon(
-        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, exchange_on_request, s,
-        MHD_OPTION_LISTEN_SOCKET, s->socket, MHD_OPTION_NOTIFY_COMPLETED, exchange_on_completed, s,
-        MHD_OPTION_NOTIFY_CONNECTION, deadline_on_connection, s, MHD_OPTION_URI_LOG_CALLBACK,
-        deadline_on_first_line, s, MHD_OPTION_CONNECTION_LIMIT, s->limits.connections,
-        MHD_OPTION_PER_IP_CONNECTION_LIMIT, s->limits.connections_per_address,
-        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)HTTP_IDLE_MS / 1000,
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY_BYTES, MHD_OPTION_END);
+        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, http_exchange_on_request, s,
+        MHD_OPTION_LISTEN_SOCKET, s->socket, MHD_OPTION_NOTIFY_COMPLETED,
+        http_exchange_on_completed, s, MHD_OPTION_NOTIFY_CONNECTION, http_deadline_on_connection, s,
+        MHD_OPTION_URI_LOG_CALLBACK, http_deadline_on_first_line, s, MHD_OPTION_CONNECTION_LIMIT,
+        s->limits.connections, MHD_OPTION_PER_IP_CONNECTION_LIMIT,
+        s->limits.connections_per_address, MHD_OPTION_CONNECTION_TIMEOUT,
+        (unsigned)HTTP_IDLE_MS / 1000, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        (size_t)CONNECTION_MEMORY_BYTES, MHD_OPTION_END);
 }
 
 static void handles_start(struct http_server *s, int epoll_fd)
@@ -178,9 +176,7 @@ struct http_figures http_figures(const struct http_server *s)
     return f;
 }
 
-/* ---- stopping
- * -------------------------------------------------------------------------------------------------------
- */
+/* ---- stopping ---- */
 
 static void on_handle_closed(uv_handle_t *handle)
 {
@@ -196,10 +192,10 @@ void http_stop(struct http_server **out)
     if (!s)
         return;
     s->stopping = true;
-    linger_stop(s);
+    http_linger_stop(s);
     for (struct http_exchange *x = s->exchanges; x; x = x->next) {
-        watch_stop(x);
-        client_is_gone(x);
+        http_watch_stop(x);
+        http_watch_gone(x);
         if (x->suspended) {
             x->suspended = false;
             MHD_resume_connection(x->connection);

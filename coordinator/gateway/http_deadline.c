@@ -22,15 +22,15 @@ static void deadline_set(struct MHD_Connection *connection, uint64_t at_ns)
         c->deadline_ns = at_ns;
 }
 
-void deadline_on_connection(void *ctx, struct MHD_Connection *connection, void **own,
-                            enum MHD_ConnectionNotificationCode what)
+void http_deadline_on_connection(void *ctx, struct MHD_Connection *connection, void **own,
+                                 enum MHD_ConnectionNotificationCode what)
 {
     struct http_server *s = ctx;
     struct http_connection *c = *own;
     if (what == MHD_CONNECTION_NOTIFY_STARTED) {
         *own = c = calloc(1, sizeof *c);
         if (!c) {
-            shutdown(connection_fd(connection), SHUT_RDWR);
+            shutdown(http_connection_fd(connection), SHUT_RDWR);
             return;
         }
         *c = (struct http_connection){connection, after_ms(HTTP_HEADERS_MS), s->connections,
@@ -49,31 +49,31 @@ void deadline_on_connection(void *ctx, struct MHD_Connection *connection, void *
     }
 }
 
-void *deadline_on_first_line(void *ctx, const char *line, struct MHD_Connection *connection)
+void *http_deadline_on_first_line(void *ctx, const char *line, struct MHD_Connection *connection)
 {
     (void)ctx, (void)line;
     deadline_set(connection, after_ms(HTTP_HEADERS_MS));
     return NULL;
 }
 
-void deadline_body(struct http_exchange *x)
+void http_deadline_body(struct http_exchange *x)
 {
     deadline_set(x->connection,
                  x->body_since_ns +
                      (HTTP_BODY_MS + x->body_got * 1000 / HTTP_BODY_BYTES_PER_S) * 1000000u);
 }
 
-void deadline_none(struct http_exchange *x)
+void http_deadline_none(struct http_exchange *x)
 {
     deadline_set(x->connection, 0);
 }
 
-void deadline_idle(struct http_exchange *x)
+void http_deadline_idle(struct http_exchange *x)
 {
     deadline_set(x->connection, after_ms(HTTP_IDLE_MS));
 }
 
-void deadline_check(uv_timer_t *timer)
+void http_deadline_check(uv_timer_t *timer)
 {
     struct http_server *s = timer->data;
     uint64_t now = env_now_ns(&env_real);
@@ -81,6 +81,6 @@ void deadline_check(uv_timer_t *timer)
         if (c->deadline_ns && now > c->deadline_ns) {
             c->deadline_ns = 0;
             s->figures.timed_out++;
-            shutdown(connection_fd(c->connection), SHUT_RDWR);
+            shutdown(http_connection_fd(c->connection), SHUT_RDWR);
         }
 }

@@ -8,22 +8,12 @@
 #include <sys/socket.h>
 
 #include "common/env.h"
+#include "coordinator/gateway/http_framing.h"
 #include "coordinator/gateway/http_int.h"
 
 enum { STREAM_BLOCK_BYTES = 16384 };
 
-/* ---- replies
- * --------------------------------------------------------------------------------------------------------
- */
-
-void exchange_wake(struct http_exchange *x)
-{
-    if (x->suspended) {
-        x->suspended = false;
-        MHD_resume_connection(x->connection);
-    }
-    x->server->work = true;
-}
+/* ---- replies ---- */
 
 void http_header(struct http_exchange *x, const char *name, const char *value)
 {
@@ -56,7 +46,8 @@ static void reply_by_hand(struct http_exchange *x, int status, const char *conte
     buffer_printf(&all, "\r\n");
     buffer_append(&all, body, n);
     if (!all.failed)
-        (void)!send(connection_fd(x->connection), all.data, all.size, MSG_NOSIGNAL | MSG_DONTWAIT);
+        (void)!send(http_connection_fd(x->connection), all.data, all.size,
+                    MSG_NOSIGNAL | MSG_DONTWAIT);
     buffer_free(&all);
 }
 
@@ -74,7 +65,7 @@ void http_reply(struct http_exchange *x, int status, const char *content_type, c
     x->status = status;
     x->state = EXCHANGE_REPLIED;
     x->gone = NULL;
-    exchange_wake(x);
+    http_exchange_wake(x);
 }
 
 static ssize_t read_stream(void *ctx, uint64_t position, char *out, size_t max)
@@ -111,7 +102,7 @@ void http_stream_begin(struct http_exchange *x, const char *content_type)
         response_headers(x, content_type);
     x->status = 200;
     x->state = EXCHANGE_STREAMING;
-    exchange_wake(x);
+    http_exchange_wake(x);
 }
 
 struct buffer *http_stream_buffer(struct http_exchange *x)
@@ -121,7 +112,7 @@ struct buffer *http_stream_buffer(struct http_exchange *x)
 
 bool http_stream_flush(struct http_exchange *x)
 {
-    exchange_wake(x);
+    http_exchange_wake(x);
     return !x->unsent.failed && x->unsent.size - x->sent <= HTTP_MAX_UNSENT_BYTES;
 }
 
@@ -131,7 +122,7 @@ void http_stream_end(struct http_exchange *x)
         return;
     x->state = EXCHANGE_ENDED;
     x->gone = NULL;
-    exchange_wake(x);
+    http_exchange_wake(x);
 }
 
 void http_on_gone(struct http_exchange *x, void (*gone)(void *ctx), void *ctx)
@@ -144,76 +135,23 @@ const struct http_request *http_request_of(const struct http_exchange *x)
 {
     return &x->request;
 }
+
 const char *http_query(const struct http_exchange *x, const char *name)
 {
     return MHD_lookup_connection_value(x->connection, MHD_GET_ARGUMENT_KIND, name);
 }
+
 void http_set_data(struct http_exchange *x, void *data)
 {
     x->data = data;
 }
+
 void *http_data(const struct http_exchange *x)
 {
     return x->data;
 }
 
-/* ---- the headers
- * ----------------------------------------------------------------------------------------------------
- */
-
-/* How the headers say where the body ends. Two parties that read this differently see two different
- * requests, so what is ambiguous is refused. */
-struct framing {
-    int lengths, encodings, hosts;
-    bool chunked, digits, bad_name;
-};
-
-static bool name_is_token(const char *name, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (name[i] <= ' ' || name[i] >= 127 || strchr("()<>@,;:\\\"/[]?={}", name[i]))
-            return false;
-    return n > 0;
-}
-
-static bool name_is(const char *name, size_t n, const char *known)
-{
-    return n == strlen(known) && strncasecmp(name, known, n) == 0;
-}
-
-static enum MHD_Result framing_header(void *ctx, enum MHD_ValueKind kind, const char *name,
-                                      size_t n, const char *value, size_t size)
-{
-    struct framing *f = ctx;
-    (void)kind;
-    f->bad_name = f->bad_name || !name_is_token(name, n);
-    if (name_is(name, n, "Content-Length")) {
-        f->lengths++;
-        f->digits = size > 0 && strspn(value, "0123456789") == size;
-    } else if (name_is(name, n, "Transfer-Encoding")) {
-        f->encodings++;
-        f->chunked = name_is(value, size, "chunked");
-    } else if (name_is(name, n, "Host")) {
-        f->hosts++;
-    }
-    return MHD_YES;
-}
-
-static const char *framing_problem(const struct framing *f, bool old)
-{
-    if (f->bad_name)
-        return "a header's name is malformed";
-    if (f->lengths + f->encodings > 1)
-        return "Content-Length and Transfer-Encoding together, or one of them twice: where the "
-               "body ends is not clear";
-    if (f->lengths && !f->digits)
-        return "Content-Length is not a number";
-    if (f->encodings && (!f->chunked || old))
-        return "the only Transfer-Encoding that is understood is chunked, in HTTP/1.1";
-    if (f->hosts > 1 || (f->hosts == 0 && !old))
-        return "a request has one Host";
-    return NULL;
-}
+/* ---- the headers ---- */
 
 static const char *header_value(struct MHD_Connection *c, const char *name)
 {
@@ -241,7 +179,7 @@ static void client_text(struct MHD_Connection *connection, char out[INET6_ADDRST
 }
 
 static void request_fill(struct http_exchange *x, const char *url, const char *method,
-                         const struct framing *f)
+                         const struct http_framing *f)
 {
     struct MHD_Connection *c = x->connection;
     client_text(c, x->client);
@@ -266,7 +204,7 @@ static void queue_response(struct http_exchange *x)
     x->response = NULL;
 }
 
-static void refuse(struct http_exchange *x, int status, const char *why)
+static void exchange_refuse(struct http_exchange *x, int status, const char *why)
 {
     http_header(x, "Connection", "close");
     x->server->figures.refused_bodies += status != 400;
@@ -276,25 +214,25 @@ static void refuse(struct http_exchange *x, int status, const char *why)
 static enum MHD_Result request_begin(struct http_exchange *x, const char *url, const char *method,
                                      const char *version)
 {
-    struct framing f = {0};
+    struct http_framing f = {0};
     const struct http_handler *h = &x->server->handler;
     bool old = strcmp(version, "HTTP/1.1") != 0;
-    MHD_get_connection_values_n(x->connection, MHD_HEADER_KIND, framing_header, &f);
-    const char *problem = framing_problem(&f, old);
+    MHD_get_connection_values_n(x->connection, MHD_HEADER_KIND, http_framing_header, &f);
+    const char *problem = http_framing_problem(&f, old);
     x->interim = !old;
     x->body_since_ns = env_now_ns(&env_real);
     if (problem) {
         x->request =
             (struct http_request){.method = method, .path = url, .client = "", .has_body = true};
-        refuse(x, 400, problem);
+        exchange_refuse(x, 400, problem);
     } else {
         request_fill(x, url, method, &f);
         x->body_max = h->begin(h->ctx, x, &x->request);
         if (x->state == EXCHANGE_RECEIVING && x->request.length_known &&
             x->request.body_bytes > x->body_max)
-            refuse(x, 413, "the request body is too large");
+            exchange_refuse(x, 413, "the request body is too large");
     }
-    deadline_body(x);
+    http_deadline_body(x);
     if (x->state != EXCHANGE_REPLIED || !x->request.has_body)
         return MHD_YES;
     x->unread = true;
@@ -305,9 +243,7 @@ static enum MHD_Result request_begin(struct http_exchange *x, const char *url, c
     return MHD_YES;
 }
 
-/* ---- the body
- * -------------------------------------------------------------------------------------------------------
- */
+/* ---- the body ---- */
 
 static void body_drop(struct http_exchange *x)
 {
@@ -328,7 +264,7 @@ static enum MHD_Result body_cut(struct http_exchange *x, int status, const char 
     body_drop(x);
     x->state = EXCHANGE_CUT;
     x->unread = true;
-    refuse(x, status, why);
+    exchange_refuse(x, status, why);
     return MHD_NO;
 }
 
@@ -347,12 +283,11 @@ static enum MHD_Result body_take(struct http_exchange *x, const char *data, size
     if (x->body.failed)
         return body_cut(x, 503, "no memory for the request body: try again later");
     *n = 0;
-    deadline_body(x);
+    http_deadline_body(x);
     return MHD_YES;
 }
 
-/* ---- libmicrohttpd's callbacks
- * -------------------------------------------------------------------------------------- */
+/* ---- libmicrohttpd's callbacks ---- */
 
 static struct http_exchange *exchange_create(struct http_server *s,
                                              struct MHD_Connection *connection)
@@ -373,11 +308,11 @@ static enum MHD_Result request_end(struct http_exchange *x)
 {
     if (x->state == EXCHANGE_RECEIVING) {
         x->state = EXCHANGE_WAITING;
-        watch_start(x);
+        http_watch_start(x);
         x->server->handler.request(x->server->handler.ctx, x, &x->request);
         body_drop(x);
     }
-    deadline_none(x);
+    http_deadline_none(x);
     if (x->response)
         queue_response(x);
     else if (x->state == EXCHANGE_WAITING) {
@@ -389,9 +324,9 @@ static enum MHD_Result request_end(struct http_exchange *x)
     return MHD_YES;
 }
 
-enum MHD_Result exchange_on_request(void *ctx, struct MHD_Connection *connection, const char *url,
-                                    const char *method, const char *version, const char *upload,
-                                    size_t *upload_size, void **own)
+enum MHD_Result http_exchange_on_request(void *ctx, struct MHD_Connection *connection,
+                                         const char *url, const char *method, const char *version,
+                                         const char *upload, size_t *upload_size, void **own)
 {
     struct http_exchange *x = *own;
     if (!x) {
@@ -401,18 +336,18 @@ enum MHD_Result exchange_on_request(void *ctx, struct MHD_Connection *connection
     return *upload_size > 0 ? body_take(x, upload, upload_size) : request_end(x);
 }
 
-void exchange_on_completed(void *ctx, struct MHD_Connection *connection, void **own,
-                           enum MHD_RequestTerminationCode why)
+void http_exchange_on_completed(void *ctx, struct MHD_Connection *connection, void **own,
+                                enum MHD_RequestTerminationCode why)
 {
     struct http_exchange *x = *own;
     (void)why;
     if (!x)
         return;
     if (x->unread)
-        linger(ctx, connection);
-    watch_stop(x);
-    client_is_gone(x);
-    deadline_idle(x);
+        http_linger(ctx, connection);
+    http_watch_stop(x);
+    http_watch_gone(x);
+    http_deadline_idle(x);
     if (x->response)
         MHD_destroy_response(x->response);
     body_drop(x);

@@ -74,31 +74,34 @@ struct http_server {
 };
 
 /* http_exchange.c: libmicrohttpd's callbacks. */
-enum MHD_Result exchange_on_request(void *ctx, struct MHD_Connection *connection, const char *url,
-                                    const char *method, const char *version, const char *upload,
-                                    size_t *upload_size, void **own);
-void exchange_on_completed(void *ctx, struct MHD_Connection *connection, void **own,
-                           enum MHD_RequestTerminationCode why);
-void exchange_wake(struct http_exchange *x);
+enum MHD_Result http_exchange_on_request(void *ctx, struct MHD_Connection *connection,
+                                         const char *url, const char *method, const char *version,
+                                         const char *upload, size_t *upload_size, void **own);
+void http_exchange_on_completed(void *ctx, struct MHD_Connection *connection, void **own,
+                                enum MHD_RequestTerminationCode why);
+
+/* http_connection.c: below the others. */
+int http_connection_fd(struct MHD_Connection *connection);
+/* There is something for the daemon to do with it. */
+void http_exchange_wake(struct http_exchange *x);
 
 /* http_watch.c */
-int connection_fd(struct MHD_Connection *connection);
-void watch_start(struct http_exchange *x);
-void watch_stop(struct http_exchange *x);
+void http_watch_start(struct http_exchange *x);
+void http_watch_stop(struct http_exchange *x);
 /* Tells the owner, once. */
-void client_is_gone(struct http_exchange *x);
+void http_watch_gone(struct http_exchange *x);
 /* Closing a socket with unread bytes resets the connection, and the client may lose the reply. This
  * keeps a duplicate of it open and throws away what still comes, for a while. */
-void linger(struct http_server *s, struct MHD_Connection *connection);
-void linger_stop(struct http_server *s);
+void http_linger(struct http_server *s, struct MHD_Connection *connection);
+void http_linger_stop(struct http_server *s);
 
 /* http_deadline.c: libmicrohttpd's callbacks, and when a request goes on. */
-void *deadline_on_first_line(void *ctx, const char *line, struct MHD_Connection *connection);
-void deadline_on_connection(void *ctx, struct MHD_Connection *connection, void **own,
-                            enum MHD_ConnectionNotificationCode what);
-void deadline_body(struct http_exchange *x);
-void deadline_none(struct http_exchange *x);
-void deadline_idle(struct http_exchange *x);
-void deadline_check(uv_timer_t *timer);
+void *http_deadline_on_first_line(void *ctx, const char *line, struct MHD_Connection *connection);
+void http_deadline_on_connection(void *ctx, struct MHD_Connection *connection, void **own,
+                                 enum MHD_ConnectionNotificationCode what);
+void http_deadline_body(struct http_exchange *x);
+void http_deadline_none(struct http_exchange *x);
+void http_deadline_idle(struct http_exchange *x);
+void http_deadline_check(uv_timer_t *timer);
 
 #endif

@@ -15,16 +15,7 @@ enum {
     LINGER_READ_BYTES = 65536
 };
 
-int connection_fd(struct MHD_Connection *connection)
-{
-    const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-    return info ? info->connect_fd : -1;
-}
-
-/* ---- watching
- * -------------------------------------------------------------------------------------------------------
- */
+/* ---- watching ---- */
 
 static void on_watch_closed(uv_handle_t *handle)
 {
@@ -32,7 +23,7 @@ static void on_watch_closed(uv_handle_t *handle)
     free(handle);
 }
 
-void watch_stop(struct http_exchange *x)
+void http_watch_stop(struct http_exchange *x)
 {
     if (!x->watch)
         return;
@@ -42,7 +33,7 @@ void watch_stop(struct http_exchange *x)
     x->watch = NULL;
 }
 
-void client_is_gone(struct http_exchange *x)
+void http_watch_gone(struct http_exchange *x)
 {
     if (x->state == EXCHANGE_GONE || x->state == EXCHANGE_REPLIED || x->state == EXCHANGE_ENDED)
         return;
@@ -54,20 +45,20 @@ void client_is_gone(struct http_exchange *x)
 
 static void watched_is_gone(struct http_exchange *x)
 {
-    watch_stop(x);
-    client_is_gone(x);
-    exchange_wake(x);
+    http_watch_stop(x);
+    http_watch_gone(x);
+    http_exchange_wake(x);
 }
 
 /* Its sending half is closed: either the client waits for the answer (`nc -N`), or it closed
  * everything. Only bytes tell: the host of a client that is gone answers them with a reset. They
  * are such as any client skips: a comment of an event stream, an interim reply of HTTP/1.1. */
-static void probe(struct http_exchange *x)
+static void client_probe(struct http_exchange *x)
 {
     static const char interim[] = "HTTP/1.1 100 Continue\r\n\r\n", comment[] = ": still here\n\n";
     if (x->state == EXCHANGE_STREAMING) {
         buffer_append(&x->unsent, comment, sizeof comment - 1);
-        exchange_wake(x);
+        http_exchange_wake(x);
     } else if (x->state == EXCHANGE_WAITING && x->interim) {
         (void)!send(x->watch_fd, interim, sizeof interim - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
     }
@@ -88,13 +79,13 @@ static void on_disconnect(uv_poll_t *handle, int status, int events)
         /* From here on only errors and a full hang-up wake this watch; both come whatever is asked
          * for. */
         uv_poll_start(handle, UV_PRIORITIZED, on_reset);
-        probe(x);
+        client_probe(x);
     }
 }
 
-void watch_start(struct http_exchange *x)
+void http_watch_start(struct http_exchange *x)
 {
-    x->watch_fd = fcntl(connection_fd(x->connection), F_DUPFD_CLOEXEC, 0);
+    x->watch_fd = fcntl(http_connection_fd(x->connection), F_DUPFD_CLOEXEC, 0);
     x->watch = x->watch_fd >= 0 ? malloc(sizeof *x->watch) : NULL;
     if (!x->watch || uv_poll_init(x->server->loop, x->watch, x->watch_fd) < 0) {
         free(x->watch);
@@ -107,9 +98,7 @@ void watch_start(struct http_exchange *x)
     uv_poll_start(x->watch, UV_DISCONNECT, on_disconnect);
 }
 
-/* ---- lingering
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- lingering ---- */
 
 struct lingering {
     uv_poll_t poll;
@@ -163,14 +152,14 @@ static void on_linger_readable(uv_poll_t *poll, int status, int events)
         linger_end(l);
 }
 
-void linger(struct http_server *s, struct MHD_Connection *connection)
+void http_linger(struct http_server *s, struct MHD_Connection *connection)
 {
     struct lingering *l =
         s->stopping || s->n_lingering >= HTTP_MAX_LINGERING ? NULL : calloc(1, sizeof *l);
     if (!l)
         return;
     *l = (struct lingering){
-        .server = s, .fd = fcntl(connection_fd(connection), F_DUPFD_CLOEXEC, 0), .handles = 2};
+        .server = s, .fd = fcntl(http_connection_fd(connection), F_DUPFD_CLOEXEC, 0), .handles = 2};
     if (l->fd < 0 || uv_poll_init(s->loop, &l->poll, l->fd) < 0) {
         if (l->fd >= 0)
             close(l->fd);
@@ -190,7 +179,7 @@ void linger(struct http_server *s, struct MHD_Connection *connection)
     uv_timer_start(&l->timer, on_linger_timer, LINGER_MS, 0);
 }
 
-void linger_stop(struct http_server *s)
+void http_linger_stop(struct http_server *s)
 {
     while (s->lingering)
         linger_end(s->lingering);

@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-struct lane {
+struct work_lane {
     struct piece *first, *last;
     int running, at_once;
 };
@@ -11,7 +11,7 @@ enum { LANE_SMALL, LANE_LARGE, LANE_COUNT };
 
 struct lanes {
     const struct requests *requests;
-    struct lane lanes[LANE_COUNT];
+    struct work_lane lanes[LANE_COUNT];
     size_t waiting, bytes;
     bool closed;
 };
@@ -27,7 +27,7 @@ struct lanes *lanes_create(const struct requests *requests)
     return l;
 }
 
-static struct lane *lane_of(struct lanes *l, const struct piece *p)
+static struct work_lane *lane_of(struct lanes *l, const struct piece *p)
 {
     return &l->lanes[p->bytes >= LANES_LARGE_BYTES ? LANE_LARGE : LANE_SMALL];
 }
@@ -38,7 +38,7 @@ static void lanes_free_when_idle(struct lanes *l)
         free(l);
 }
 
-static struct piece *lane_take(struct lanes *l, struct lane *lane)
+static struct piece *lane_take(struct lanes *l, struct work_lane *lane)
 {
     struct piece *p = lane->first;
     lane->first = p->next;
@@ -54,20 +54,20 @@ static void piece_end(struct piece *p, const struct err *why)
     p->done(p, why);
 }
 
-static void piece_run(struct work *w)
+static void piece_run(struct coord_work *w)
 {
     struct piece *p = (struct piece *)w;
     p->run(p);
 }
 
-static void piece_worked(struct work *w, bool dropped);
+static void piece_worked(struct coord_work *w, bool dropped);
 
-static void lane_go_on(struct lanes *l, struct lane *lane)
+static void lane_go_on(struct lanes *l, struct work_lane *lane)
 {
     while (lane->first && lane->running < lane->at_once) {
         struct piece *p = lane_take(l, lane);
         struct err e = {0};
-        p->work = (struct work){.run = piece_run, .done = piece_worked};
+        p->work = (struct coord_work){.run = piece_run, .done = piece_worked};
         lane->running++;
         if (l->requests->work(l->requests->ctx, NULL, &p->work, &e) < 0) {
             lane->running--;
@@ -76,13 +76,13 @@ static void lane_go_on(struct lanes *l, struct lane *lane)
     }
 }
 
-static void piece_worked(struct work *w, bool dropped)
+static void piece_worked(struct coord_work *w, bool dropped)
 {
     static const struct err ending = {.code = HP_ECANCELED,
                                       .text = "the coordinator is stopping: try again later"};
     struct piece *p = (struct piece *)w;
     struct lanes *l = p->lanes;
-    struct lane *lane = lane_of(l, p);
+    struct work_lane *lane = lane_of(l, p);
     lane->running--;
     piece_end(p, dropped ? &ending : NULL);
     if (!l->closed)
@@ -97,7 +97,7 @@ int lanes_add(struct lanes *l, struct piece *p, size_t bytes, struct err *e)
     p->lanes = l;
     p->bytes = bytes;
     p->next = NULL;
-    struct lane *lane = lane_of(l, p);
+    struct work_lane *lane = lane_of(l, p);
     *(lane->last ? &lane->last->next : &lane->first) = p;
     lane->last = p;
     l->waiting++;

@@ -22,7 +22,7 @@ struct lanes;
 
 /* One piece; embedded in what it works on, which must live until `done`. */
 struct piece {
-    struct work work;
+    struct coord_work work;
     void (*run)(struct piece *p); /* on a worker thread */
     /* On the loop, once. `why` is NULL when it ran, else it did not: no thread took it, or the
      * coordinator ends. */

@@ -12,7 +12,7 @@
 #include <jansson.h>
 
 #include "common/bytes.h"
-#include "model/tokenizer.h"
+#include "model/tokenizer/tokenizer.h"
 
 enum { LITERAL_MARK_BYTES = 3 };
 

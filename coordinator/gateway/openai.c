@@ -7,9 +7,7 @@
 
 enum { RETRY_AFTER_S = 1 };
 
-/* ---- errors
- * ---------------------------------------------------------------------------------------------------------
- */
+/* ---- errors ---- */
 
 int openai_status_of(int rc)
 {
@@ -48,9 +46,7 @@ void openai_error(struct http_exchange *x, int http_status, const char *message,
     openai_error_for(x, http_status, RETRY_AFTER_S, message, param, code);
 }
 
-/* ---- models
- * ---------------------------------------------------------------------------------------------------------
- */
+/* ---- models ---- */
 
 static void model_row(struct buffer *out, const struct request_model *m)
 {

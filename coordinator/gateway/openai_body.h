@@ -8,8 +8,6 @@
 #include "coordinator/gateway/completion.h"
 #include "coordinator/requests.h"
 
-enum { OPENAI_MAX_VALUES = 1000000, OPENAI_MAX_DEPTH = 64 };
-
 struct openai_body {
     json_t *root; /* owns `messages` and `text` */
     bool chat, stream, include_usage, ignore_end, literal_specials;
@@ -21,14 +19,16 @@ struct openai_body {
     uint64_t max_tokens; /* 0: to the end of the context */
     char *stops[COMPLETION_MAX_STOPS];
     int n_stops;
-    struct request_sampling sampling;
+    struct sampling_params sampling;
 };
 
 /* HP_EINVAL: the text says what is wrong, and *error_param (may become NULL) names the field. The
- * bytes are measured before a tree is made of them: not UTF-8, more than OPENAI_MAX_VALUES values
- * or nesting beyond OPENAI_MAX_DEPTH are refused. */
+ * bytes are measured before a tree is made of them: not UTF-8, more than BODY_MAX_VALUES values
+ * or nesting beyond BODY_MAX_DEPTH are refused. */
 int openai_body_parse(const char *body, size_t n, bool chat, struct openai_body **out,
                       const char **error_param, struct err *e);
+/* What a body says of tokens, against the model that is to run it. HP_EINVAL. */
+int openai_body_check(const struct openai_body *b, uint32_t vocabulary, struct err *e);
 /* Frees what the prompt was made of; the rest stays. */
 void openai_body_drop_prompt(struct openai_body *b);
 void openai_body_destroy(struct openai_body **b);

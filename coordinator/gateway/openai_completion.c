@@ -39,9 +39,7 @@ struct completion {
     struct completion_text text;
 };
 
-/* ---- its life
- * -------------------------------------------------------------------------------------------------------
- */
+/* ---- its life ---- */
 
 static void on_client_gone(void *ctx);
 
@@ -113,9 +111,7 @@ static void completion_refuse(struct completion *c, int rc, const char *text, co
     completion_leave(c);
 }
 
-/* ---- the answer
- * -----------------------------------------------------------------------------------------------------
- */
+/* ---- the answer ---- */
 
 /* The text that may be handed out goes out; false when the client does not take it. */
 static bool stream_text(struct completion *c)
@@ -189,8 +185,7 @@ void openai_fail_all(struct openai *o, const struct err *why)
     }
 }
 
-/* ---- what the core tells
- * -------------------------------------------------------------------------------------------- */
+/* ---- what the core tells ---- */
 
 static void on_tokens(void *ctx, uint64_t request, const uint32_t *ids, size_t n)
 {
@@ -229,9 +224,7 @@ static void on_failed(void *ctx, uint64_t request, const struct err *why,
     completion_fail(ctx, why);
 }
 
-/* ---- open
- * -----------------------------------------------------------------------------------------------------------
- */
+/* ---- open ---- */
 
 static int not_serving(const struct request_model *m, struct err *e)
 {
@@ -245,7 +238,7 @@ static void completion_open(struct completion *c)
     const struct requests *r = c->openai->requests;
     struct request_model m;
     struct err e = {0};
-    struct request request = {
+    struct request_spec request = {
         .model = c->body->model,
         .prompt = (const uint32_t *)(const void *)c->prompt.ids.data,
         .n_prompt = c->prompt.ids.size / sizeof(uint32_t),
@@ -277,9 +270,7 @@ static void completion_open(struct completion *c)
     }
 }
 
-/* ---- encoding
- * -------------------------------------------------------------------------------------------------------
- */
+/* ---- encoding ---- */
 
 static struct completion *completion_of(struct piece *p)
 {
@@ -329,15 +320,6 @@ static void completion_submit(struct completion *c, void (*run)(struct piece *),
     }
 }
 
-static int bias_check(const struct openai_body *b, const struct request_model *m, struct err *e)
-{
-    for (uint32_t i = 0; i < b->sampling.n_bias; i++)
-        if (b->sampling.bias[i].token >= m->vocabulary)
-            return err_set(e, HP_EINVAL, "logit_bias: token %u is beyond the vocabulary of %u",
-                           b->sampling.bias[i].token, m->vocabulary);
-    return 0;
-}
-
 /* What an answer needs of the model and the body, on the loop. */
 static int completion_prepare(struct completion *c, const struct request_model *m, struct err *e)
 {
@@ -371,7 +353,7 @@ static void completion_parsed(struct completion *c, size_t bytes)
     } else if (!m.serving) {
         c->retry_after_s = m.retry_after_s;
         completion_refuse(c, not_serving(&m, &e), e.text, "model", m.state);
-    } else if ((rc = bias_check(c->body, &m, &e)) < 0) {
+    } else if ((rc = openai_body_check(c->body, m.vocabulary, &e)) < 0) {
         completion_refuse(c, rc, e.text, "logit_bias", NULL);
     } else if ((rc = completion_prepare(c, &m, &e)) < 0) {
         completion_refuse(c, rc, e.text, NULL, NULL);
@@ -380,9 +362,7 @@ static void completion_parsed(struct completion *c, size_t bytes)
     }
 }
 
-/* ---- parsing
- * --------------------------------------------------------------------------------------------------------
- */
+/* ---- parsing ---- */
 
 static void parse_run(struct piece *p)
 {

@@ -6,14 +6,12 @@
 #include "coordinator/gateway/json_write.h"
 
 /* A literal, or any text that needs no escapes. */
-static void raw(struct buffer *out, const char *text)
+static void text_append(struct buffer *out, const char *text)
 {
     buffer_append(out, text, strlen(text));
 }
 
-/* ---- errors
- * ---------------------------------------------------------------------------------------------------------
- */
+/* ---- errors ---- */
 
 static const char *type_of_status(int status)
 {
@@ -29,82 +27,80 @@ static const char *type_of_status(int status)
 void openai_json_error(struct buffer *out, int http_status, const char *message, const char *param,
                        const char *code)
 {
-    raw(out, "{\"error\":{\"message\":");
+    text_append(out, "{\"error\":{\"message\":");
     json_write_text(out, message ? message : "");
-    raw(out, ",\"type\":");
+    text_append(out, ",\"type\":");
     json_write_text(out, type_of_status(http_status));
-    raw(out, ",\"param\":");
+    text_append(out, ",\"param\":");
     json_write_text(out, param);
-    raw(out, ",\"code\":");
+    text_append(out, ",\"code\":");
     json_write_text(out, code);
-    raw(out, "}}");
+    text_append(out, "}}");
 }
 
 void openai_event_error(struct buffer *out, int http_status, const char *message, const char *code)
 {
-    raw(out, "data: ");
+    text_append(out, "data: ");
     openai_json_error(out, http_status, message, NULL, code);
-    raw(out, "\n\n");
+    text_append(out, "\n\n");
 }
 
-/* ---- chunks
- * ---------------------------------------------------------------------------------------------------------
- */
+/* ---- chunks ---- */
 
-static void envelope(struct buffer *out, const struct openai_head *h, const char *object)
+static void envelope_begin(struct buffer *out, const struct openai_head *h, const char *object)
 {
     char number[32];
-    raw(out, "{\"id\":\"");
-    raw(out, h->id);
-    raw(out, "\",\"object\":\"");
-    raw(out, object);
-    raw(out, "\",\"created\":");
+    text_append(out, "{\"id\":\"");
+    text_append(out, h->id);
+    text_append(out, "\",\"object\":\"");
+    text_append(out, object);
+    text_append(out, "\",\"created\":");
     snprintf(number, sizeof number, "%" PRId64, h->created_s);
-    raw(out, number);
-    raw(out, ",\"model\":");
+    text_append(out, number);
+    text_append(out, ",\"model\":");
     json_write_text(out, h->model);
-    raw(out, ",\"choices\":[");
+    text_append(out, ",\"choices\":[");
 }
 
 static void chunk_begin(struct buffer *out, const struct openai_head *h)
 {
-    raw(out, "data: ");
-    envelope(out, h, h->chat ? "chat.completion.chunk" : "text_completion");
+    text_append(out, "data: ");
+    envelope_begin(out, h, h->chat ? "chat.completion.chunk" : "text_completion");
 }
 
 static void choice_end(struct buffer *out, const char *finish)
 {
-    raw(out, ",\"logprobs\":null,\"finish_reason\":");
+    text_append(out, ",\"logprobs\":null,\"finish_reason\":");
     json_write_text(out, finish);
-    raw(out, "}]");
+    text_append(out, "}]");
 }
 
 static void chunk_end(struct buffer *out, const struct openai_head *h, const char *finish)
 {
     choice_end(out, finish);
-    raw(out, h->include_usage ? ",\"usage\":null}\n\n" : "}\n\n");
+    text_append(out, h->include_usage ? ",\"usage\":null}\n\n" : "}\n\n");
 }
 
 void openai_event_role(struct buffer *out, const struct openai_head *h)
 {
     chunk_begin(out, h);
-    raw(out, "{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"}");
+    text_append(out, "{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"}");
     chunk_end(out, h, NULL);
 }
 
 void openai_event_text(struct buffer *out, const struct openai_head *h, const char *text, size_t n)
 {
     chunk_begin(out, h);
-    raw(out, h->chat ? "{\"index\":0,\"delta\":{\"content\":" : "{\"index\":0,\"text\":");
+    text_append(out, h->chat ? "{\"index\":0,\"delta\":{\"content\":" : "{\"index\":0,\"text\":");
     json_write_string(out, text, n);
-    raw(out, h->chat ? "}" : "");
+    text_append(out, h->chat ? "}" : "");
     chunk_end(out, h, NULL);
 }
 
 void openai_event_finish(struct buffer *out, const struct openai_head *h, const char *finish)
 {
     chunk_begin(out, h);
-    raw(out, h->chat ? "{\"index\":0,\"delta\":{}" : "{\"index\":0,\"text\":\"\"");
+    text_append(out, h->chat ? "{\"index\":0,\"delta\":{}" : "{\"index\":0,\"text\":\"\"");
     chunk_end(out, h, finish);
 }
 
@@ -122,25 +118,25 @@ void openai_event_usage(struct buffer *out, const struct openai_head *h,
                         const struct request_usage *u)
 {
     chunk_begin(out, h);
-    raw(out, "],");
+    text_append(out, "],");
     usage_and_timings(out, u);
-    raw(out, "\n\n");
+    text_append(out, "\n\n");
 }
 
 void openai_event_done(struct buffer *out)
 {
-    raw(out, "data: [DONE]\n\n");
+    text_append(out, "data: [DONE]\n\n");
 }
 
 void openai_json_reply(struct buffer *out, const struct openai_head *h, const char *text, size_t n,
                        const char *finish, const struct request_usage *u)
 {
-    envelope(out, h, h->chat ? "chat.completion" : "text_completion");
-    raw(out, h->chat ? "{\"index\":0,\"message\":{\"role\":\"assistant\",\"content\":"
-                     : "{\"index\":0,\"text\":");
+    envelope_begin(out, h, h->chat ? "chat.completion" : "text_completion");
+    text_append(out, h->chat ? "{\"index\":0,\"message\":{\"role\":\"assistant\",\"content\":"
+                             : "{\"index\":0,\"text\":");
     json_write_string(out, text, n);
-    raw(out, h->chat ? "}" : "");
+    text_append(out, h->chat ? "}" : "");
     choice_end(out, finish);
-    raw(out, ",");
+    text_append(out, ",");
     usage_and_timings(out, u);
 }

@@ -56,8 +56,8 @@ static int encode_chat(struct prompt *p, const struct openai_body *b, struct mod
     return rc;
 }
 
-static int make(struct prompt *p, const struct openai_body *b, struct model *model,
-                uint64_t context)
+static int prompt_fill(struct prompt *p, const struct openai_body *b, struct model *model,
+                       uint64_t context)
 {
     const struct tokenizer *t;
     int rc = model_tokenizer(model, &t, &p->failure);
@@ -76,7 +76,7 @@ static int make(struct prompt *p, const struct openai_body *b, struct model *mod
 void prompt_make(struct openai_body *b, struct model *model, uint64_t context, struct prompt *out)
 {
     *out = (struct prompt){0};
-    out->rc = make(out, b, model, context);
+    out->rc = prompt_fill(out, b, model, context);
     if (out->rc == HP_EINVAL && !out->param)
         out->param = b->chat ? "messages" : "prompt";
     openai_body_drop_prompt(b);

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/vector.h"
+
 void store_close(struct store **s)
 {
     if (!*s)
@@ -28,9 +30,7 @@ int store_each(struct store *s, const char *kind, store_each_fn each, void *ctx,
     return s->api->each(s, kind, each, ctx, e);
 }
 
-/* ---- in memory
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- in memory ---- */
 
 struct memory_record {
     char *kind, *key;
@@ -93,14 +93,8 @@ static int memory_apply_one(struct memory_store *m, const struct store_change *c
         memory_remove(m, at);
     if (!c->bytes)
         return 0;
-    if (m->count == m->capacity) {
-        size_t capacity = m->capacity ? 2 * m->capacity : 32;
-        struct memory_record *grown = realloc(m->records, capacity * sizeof *grown);
-        if (!grown)
-            return err_set(e, HP_ENOMEM, "no memory for the store");
-        m->records = grown;
-        m->capacity = capacity;
-    }
+    if (!vector_reserve(m->records, m->capacity, m->count + 1))
+        return err_no_memory(e, "the store");
     struct memory_record r = {strdup(c->kind), strdup(c->key), malloc(c->size + 1), c->size};
     if (!r.kind || !r.key || !r.bytes) {
         memory_record_free(&r);

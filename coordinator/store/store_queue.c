@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "common/log.h"
+#include "common/vector.h"
 
 enum { RETRY_MS = 1000 };
 
@@ -40,8 +41,7 @@ bool store_kind_is_cache(const char *kind)
     return strcmp(kind, "profile") == 0 || strcmp(kind, "link") == 0 || strcmp(kind, "layout") == 0;
 }
 
-/* ---- what waits
- * ------------------------------------------------------------------------------------------ */
+/* ---- what waits ---- */
 
 static void pending_free(struct pending *p)
 {
@@ -68,15 +68,7 @@ static struct pending *list_find(const struct pending_list *l, const char *kind,
 
 static bool list_reserve(struct pending_list *l, size_t more)
 {
-    if (l->count + more <= l->capacity)
-        return true;
-    size_t capacity = 2 * (l->count + more);
-    struct pending *grown = realloc(l->items, capacity * sizeof *grown);
-    if (!grown)
-        return false;
-    l->items = grown;
-    l->capacity = capacity;
-    return true;
+    return vector_reserve(l->items, l->capacity, l->count + more);
 }
 
 static bool pending_copy(const struct store_change *c, struct pending *out)
@@ -101,10 +93,9 @@ static void list_put(struct pending_list *l, struct pending *p)
     *(old ? old : &l->items[l->count++]) = *p;
 }
 
-/* ---- the thread
- * ------------------------------------------------------------------------------------------ */
+/* ---- the thread ---- */
 
-static int apply(struct store *store, const struct pending_list *l, struct err *e)
+static int batch_apply(struct store *store, const struct pending_list *l, struct err *e)
 {
     struct store_change *changes = calloc(l->count + 1, sizeof *changes);
     if (!changes)
@@ -128,13 +119,15 @@ static int apply(struct store *store, const struct pending_list *l, struct err *
 }
 
 /* What could not be written waits again, unless newer news of its key does, or it is a cache. Needs
- * no memory: those who put records kept the room. */
-static void put_back(struct store_queue *q, struct pending_list *failed)
+ * no memory: those who put records kept the room. False when all of it were caches. */
+static bool put_back(struct store_queue *q, struct pending_list *failed)
 {
+    bool records = false;
     if (!q->waiting.items) /* nothing came meanwhile: each goes to its own place, or before it */
         q->waiting = (struct pending_list){failed->items, 0, failed->capacity};
     for (size_t i = 0; i < failed->count; i++) {
         struct pending p = failed->items[i];
+        records = records || !store_kind_is_cache(p.kind);
         if (store_kind_is_cache(p.kind) || list_find(&q->waiting, p.kind, p.key))
             pending_free(&p);
         else
@@ -142,6 +135,7 @@ static void put_back(struct store_queue *q, struct pending_list *failed)
     }
     if (q->waiting.items != failed->items)
         free(failed->items);
+    return records;
 }
 
 static void wait_for_change(struct store_queue *q)
@@ -167,26 +161,23 @@ static void write_waiting(struct store_queue *q)
     q->waiting = (struct pending_list){0};
     q->writing = batch.count;
     pthread_mutex_unlock(&q->lock);
-    int rc = apply(q->store, &batch, &why);
+    int rc = batch_apply(q->store, &batch, &why);
     pthread_mutex_lock(&q->lock);
     q->writing = 0;
     if (rc == 0) {
         list_free(&batch);
         q->written = number;
         q->failure.code = 0;
+    } else if (put_back(q, &batch)) {
+        q->failure = why;
+        q->failure_told = false;
     } else {
-        put_back(q, &batch);
-        if (q->waiting.count == 0) { /* they were caches */
-            log_warn("coordinator", "cache_not_stored", "why=\"%s\"", why.text);
-            q->written = q->asked;
-        } else {
-            q->failure = why;
-            q->failure_told = false;
-        }
+        log_warn("coordinator", "cache_not_stored", "why=\"%s\"", why.text);
+        q->written = number;
     }
 }
 
-static void *run(void *ctx)
+static void *store_thread(void *ctx)
 {
     struct store_queue *q = ctx;
     pthread_mutex_lock(&q->lock);
@@ -207,8 +198,7 @@ static void *run(void *ctx)
     return NULL;
 }
 
-/* ---- the face
- * -------------------------------------------------------------------------------------------- */
+/* ---- the face ---- */
 
 static void queue_free(struct store_queue *q)
 {
@@ -232,7 +222,7 @@ int store_queue_start(struct store *store, const struct store_queue_config *conf
     pthread_mutex_init(&q->lock, NULL);
     q->store = store;
     q->config = *config;
-    if (pthread_create(&q->thread, NULL, run, q) != 0) {
+    if (pthread_create(&q->thread, NULL, store_thread, q) != 0) {
         queue_free(q);
         return err_set(e, HP_EIO, "cannot start the store's thread");
     }

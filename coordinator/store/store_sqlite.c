@@ -153,11 +153,33 @@ static int sqlite_prepare(struct sqlite_store *s, struct err *e)
     return good ? 0 : sqlite_fail(s->db, "opening it", e);
 }
 
+static off_t file_bytes(const char *file)
+{
+    struct stat st;
+    return stat(file, &st) == 0 ? st.st_size : -1;
+}
+
+/* A store has a head from its first moment on; without it and without a log all is lost, and a
+ * coordinator that began anew would send its agents away. */
+static bool is_emptied(const char *file)
+{
+    char log[4096];
+    snprintf(log, sizeof log, "%s-wal", file);
+    return file_bytes(file) == 0 && file_bytes(log) <= 0;
+}
+
 /* Sessions and digests of keys are in it: nobody but its owner reads it, nor its log, which takes
  * over its mode. */
 static int files_guard(const char *file, struct err *e)
 {
     char log[4096];
+    if (is_emptied(file)) {
+        err_set(e, HP_ECORRUPT, "the store is empty: what the coordinator knew was lost");
+        return err_hint(e,
+                        "put a copy of %s there, or remove the file to begin anew: then every "
+                        "agent needs a new join token",
+                        file);
+    }
     int fd = open(file, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (fd < 0)
         return err_set(e, errno == ENOSPC ? HP_ENOSPACE : HP_EIO, "cannot open it: %s",
@@ -179,6 +201,7 @@ int store_open_sqlite(const char *file, struct store **out, struct err *e)
     if (!s)
         return err_set(e, HP_ENOMEM, "no memory for the store");
     s->base.api = &api;
+    bool fresh = file_bytes(file) < 0;
     int rc = files_guard(file, e);
     if (rc == 0 && sqlite3_open_v2(file, &s->db,
                                    SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX,
@@ -189,6 +212,8 @@ int store_open_sqlite(const char *file, struct store **out, struct err *e)
     if (rc < 0) {
         err_at(e, "%s", file);
         sqlite_close(&s->base);
+        if (fresh && is_emptied(file))
+            unlink(file); /* the next start is the first again */
         return rc;
     }
     *out = &s->base;

@@ -16,7 +16,7 @@ struct bounding {
     bool *must_load; /* [node] an operator that cannot read in place */
 };
 
-static double least(const double *values, int n)
+static double bound_least(const double *values, int n)
 {
     double best = values[0];
     for (int i = 1; i < n; i++)
@@ -42,12 +42,12 @@ static void fill_times(struct bounding *b)
     for (int v = 0; v < p->n_nodes; v++) {
         if (p->is_op[v]) {
             const double *read = &p->read_s[v * p->n_buses];
-            b->exec_s[v] = least(&p->exec_s[v * p->n_devices], p->n_devices);
-            b->host_s[v] = least(&p->host_exec_s[v * p->n_devices], p->n_devices);
-            b->read_s[v] = least(read, p->n_buses);
+            b->exec_s[v] = bound_least(&p->exec_s[v * p->n_devices], p->n_devices);
+            b->host_s[v] = bound_least(&p->host_exec_s[v * p->n_devices], p->n_devices);
+            b->read_s[v] = bound_least(read, p->n_buses);
             b->share_s[v] = joint_share(p, read);
         } else {
-            b->load_s[v] = least(&p->load_s[v * p->n_buses], p->n_buses);
+            b->load_s[v] = bound_least(&p->load_s[v * p->n_buses], p->n_buses);
             b->share_s[v] = joint_share(p, &p->load_s[v * p->n_buses]);
         }
     }
@@ -85,12 +85,12 @@ static void fill_paths(struct bounding *b)
 
 /* What must cross the buses for a parameter, by all its operators' reads or by a copy, and what
  * still runs after that. */
-struct item {
+struct bound_item {
     double share_s, after_s;
     double load_s; /* of a parameter that must be copied: the least time of that, else 0 */
 };
 
-static void least_share(const struct bounding *b, int w, struct item *out)
+static void least_share(const struct bounding *b, int w, struct bound_item *out)
 {
     const struct coldstart_problem *p = b->p;
     double reads = 0, after_load = INFINITY, after_read = INFINITY;
@@ -109,13 +109,13 @@ static void least_share(const struct bounding *b, int w, struct item *out)
 
 static int compare_items(const void *a, const void *b)
 {
-    const struct item *x = a, *y = b;
+    const struct bound_item *x = a, *y = b;
     return (x->after_s < y->after_s) - (x->after_s > y->after_s);
 }
 
 /* Copies cannot be cut in two: of any B k + 1 of them, some of the B buses carries k + 1. `sorted`
  * holds their times, the longest first; the best of these bounds. */
-static double pigeonhole(const double *sorted, int n, int n_buses)
+static double bound_pigeonhole(const double *sorted, int n, int n_buses)
 {
     double best = 0;
     for (int k = 1; n_buses * k < n; k++) {
@@ -142,7 +142,7 @@ enum { PIGEONHOLE_MAX_PARAMS = 300 };
 static int load_bound(const struct bounding *b, double *out)
 {
     const struct coldstart_problem *p = b->p;
-    struct item *items = calloc((size_t)p->n_params + 1, sizeof *items);
+    struct bound_item *items = calloc((size_t)p->n_params + 1, sizeof *items);
     double *sorted = calloc((size_t)p->n_params + 1, sizeof *sorted), joint = 0;
     int n = 0, n_sorted = 0;
     if (!items || !sorted) {
@@ -161,7 +161,7 @@ static int load_bound(const struct bounding *b, double *out)
         if (items[i].load_s <= 0 || n > PIGEONHOLE_MAX_PARAMS)
             continue;
         insert_sorted(sorted, &n_sorted, items[i].load_s);
-        *out = fmax(*out, pigeonhole(sorted, n_sorted, p->n_buses) + items[i].after_s);
+        *out = fmax(*out, bound_pigeonhole(sorted, n_sorted, p->n_buses) + items[i].after_s);
     }
     free(items);
     free(sorted);

@@ -5,8 +5,8 @@
 #include "planners/coldstart/picture.h"
 #include "planners/coldstart/plan_file.h"
 
-static int judge(const struct json_at *plan, const struct coldstart_problem *p,
-                 struct coldstart_verdict *out, struct timeline *timeline, struct err *e)
+static int plan_judge(const struct json_at *plan, const struct coldstart_problem *p,
+                      struct coldstart_verdict *out, struct timeline *timeline, struct err *e)
 {
     struct arena arena = {0};
     struct coldstart_plan read;
@@ -41,7 +41,7 @@ int coldstart_plan_check(const struct json_at *plan, const struct opgraph *g, bo
     int rc = force ? 0 : coldstart_plan_contention(plan, &v.contention, e);
     if (rc < 0 || (rc = coldstart_problem_init(&p, g, v.contention, e)) < 0)
         return rc;
-    rc = judge(plan, &p, &v, timeline, e);
+    rc = plan_judge(plan, &p, &v, timeline, e);
     coldstart_problem_fini(&p);
     if (rc == 0)
         *out = v;

@@ -7,249 +7,17 @@
 
 #include "common/plan.h"
 #include "planners/coldstart/bounds.h"
-#include "planners/coldstart/layers.h"
+#include "planners/coldstart/candidates.h"
 #include "planners/coldstart/list.h"
 #include "planners/coldstart/milp.h"
 #include "planners/coldstart/picture.h"
 #include "planners/coldstart/plan_file.h"
 #include "planners/coldstart/polish.h"
-#include "planners/coldstart/published.h"
 #include "planners/coldstart/search.h"
 
-const char *coldstart_method_word(enum coldstart_method m)
-{
-    static const char *const words[COLDSTART_METHODS] = {
-        "best", "serial", "pipeline", "dha", "pt", "pt-dha", "milp", "interleaved", "list"};
-    return words[m];
-}
+enum { DEFAULT_SECONDS = 10, DEFAULT_EVALUATIONS = 2000000 };
 
-/* One plan that was weighed. */
-struct candidate {
-    char name[32];
-    double latency_s;
-    char reason[200]; /* why it cannot be carried out; else where its time goes */
-};
-
-enum {
-    MAX_CANDIDATES = 24,
-    MAX_PRIMARIES = 8,
-    DEFAULT_SECONDS = 10,
-    DEFAULT_EVALUATIONS = 2000000
-};
-
-struct making {
-    const struct coldstart_options *options;
-    struct coldstart_problem problem;
-    struct search_budget budget;
-    struct search search;
-    struct arena arena;
-    struct coldstart_plan plan; /* the candidate at hand */
-    struct coldstart_plan start;
-    struct candidate candidates[MAX_CANDIDATES];
-    int n_candidates;
-    struct coldstart_bounds bounds;
-    double bound_s;
-    char winner[32];
-};
-
-/* ---- weighing
- * -------------------------------------------------------------------------------------------------
- */
-
-/* Says where a plan's time goes: whether its buses or its devices end it. */
-static void describe(const struct making *m, struct candidate *c)
-{
-    const struct timing *t = &m->search.timing;
-    struct err e = {0};
-    if (t->fault != TIMING_OK) {
-        timing_explain(t, &e);
-        snprintf(c->reason, sizeof c->reason, "cannot be carried out: %.170s", e.text);
-        return;
-    }
-    double loaded = 0;
-    for (int i = 0; i < m->plan.n_copies; i++)
-        loaded = fmax(loaded, t->copy_end_s[i]);
-    snprintf(c->reason, sizeof c->reason,
-             "its buses are busy until %.6g s, its operators until %.6g s", loaded, c->latency_s);
-}
-
-/* Weighs m->plan under a name; of several plans of one name (one for each primary device) the best
- * counts. */
-static void weigh(struct making *m, const char *name)
-{
-    double before = m->search.best_s, latency = search_offer(&m->search, &m->plan);
-    struct candidate *c = NULL;
-    for (int i = 0; i < m->n_candidates; i++)
-        if (strcmp(m->candidates[i].name, name) == 0)
-            c = &m->candidates[i];
-    bool better = !c || latency < c->latency_s;
-    if (!c && m->n_candidates < MAX_CANDIDATES) {
-        c = &m->candidates[m->n_candidates++];
-        snprintf(c->name, sizeof c->name, "%s", name);
-    }
-    if (c && better) {
-        c->latency_s = latency;
-        describe(m, c);
-    }
-    if (latency < before)
-        snprintf(m->winner, sizeof m->winner, "%s", name);
-}
-
-/* ---- candidates
- * ------------------------------------------------------------------------------------------------
- */
-
-/* What DeepPlan's choice and the exact one say for every operator, on one primary device. */
-static int choose_host(struct making *m, int primary, bool exact, bool contention, bool *host,
-                       bool *proven)
-{
-    const struct coldstart_problem *p = &m->problem;
-    struct arena scratch = {0};
-    struct layers l = {0};
-    double finish;
-    int rc = layers_init(p, primary, &scratch, &l);
-    bool *by_layer = rc == 0 ? arena_alloc(&scratch, (size_t)l.n, sizeof *by_layer) : NULL;
-    *proven = false;
-    if (!by_layer)
-        rc = HP_ENOMEM;
-    else if (exact)
-        rc = layers_optimal(&l, contention, by_layer, &finish, proven);
-    else
-        rc = layers_greedy(&l, &scratch, by_layer);
-    for (int i = 0; rc == 0 && i < l.n; i++)
-        host[l.layer[i].node] = by_layer[i] && l.layer[i].has_params;
-    *proven = *proven && l.chain && contention == p->contention;
-    arena_free(&scratch);
-    return rc;
-}
-
-/* The exact choice in the paper's model and with contention, in order of use and interleaved, and
- * the greedy's interleaved. */
-static int weigh_chosen(struct making *m, int primary, bool with_exact)
-{
-    const struct coldstart_problem *p = &m->problem;
-    bool *host = arena_alloc(&m->arena, (size_t)p->n_nodes, sizeof *host), proven;
-    int rc = host ? 0 : HP_ENOMEM;
-    if (rc == 0 && (rc = published_interleaved(p, primary, NULL, &m->plan)) == 0)
-        weigh(m, "interleaved");
-    if (rc == 0 && (rc = choose_host(m, primary, false, false, host, &proven)) == 0 &&
-        (rc = published_interleaved(p, primary, host, &m->plan)) == 0)
-        weigh(m, "interleaved");
-    for (int contention = 0; with_exact && rc == 0 && contention <= p->contention; contention++) {
-        if ((rc = choose_host(m, primary, true, contention, host, &proven)) < 0)
-            break;
-        if ((rc = published_in_order(p, primary, host, &m->plan)) == 0) {
-            double before = m->search.best_s;
-            weigh(m, contention ? "exact with contention" : "exact");
-            /* One device takes a chain in one order, so nothing beats the exact choice that was
-             * carried out. */
-            if (proven && p->n_devices == 1 && m->search.timing.fault == TIMING_OK)
-                m->bound_s = fmin(before, m->search.timing.latency_s);
-        }
-        if (rc == 0 && (rc = published_interleaved(p, primary, host, &m->plan)) == 0)
-            weigh(m, "interleaved");
-    }
-    return rc;
-}
-
-/* Every operator from host memory: needs no memory at all. */
-static int weigh_all_host(struct making *m, int primary)
-{
-    const struct coldstart_problem *p = &m->problem;
-    bool *host = arena_alloc(&m->arena, (size_t)p->n_nodes, sizeof *host);
-    if (!host)
-        return HP_ENOMEM;
-    for (int v = 0; v < p->n_nodes; v++)
-        host[v] = p->is_op[v] && coldstart_has_params(p, v);
-    int rc = published_in_order(p, primary, host, &m->plan);
-    if (rc == 0)
-        weigh(m, "all from host memory");
-    return rc;
-}
-
-static int weigh_list(struct making *m)
-{
-    int rc = list_schedule(&m->problem, &m->plan);
-    if (rc == 0)
-        weigh(m, "list");
-    return rc == HP_EINFEASIBLE ? 0 : rc;
-}
-
-/* Builds and weighs one method with one device as the primary. */
-static int weigh_method(struct making *m, enum coldstart_method method, int primary)
-{
-    const struct coldstart_problem *p = &m->problem;
-    int rc = 0;
-    switch (method) {
-    case COLDSTART_SERIAL: rc = published_serial(p, primary, &m->plan); break;
-    case COLDSTART_PIPELINE: rc = published_pipeline(p, primary, &m->plan); break;
-    case COLDSTART_DHA: rc = published_dha(p, primary, &m->plan); break;
-    case COLDSTART_PT: rc = published_parallel(p, primary, false, &m->plan); break;
-    case COLDSTART_PT_DHA: rc = published_parallel(p, primary, true, &m->plan); break;
-    case COLDSTART_INTERLEAVED: return weigh_chosen(m, primary, false);
-    case COLDSTART_LIST: return primary == 0 ? weigh_list(m) : 0;
-    case COLDSTART_BEST:
-    case COLDSTART_MILP:
-    case COLDSTART_METHODS: return HP_EBUG;
-    }
-    if (rc == 0)
-        weigh(m, coldstart_method_word(method));
-    return rc;
-}
-
-/* Whether two devices cannot be told apart by their times, bus and memory: then one of them will do
- * as the primary. */
-static bool same_primary(const struct coldstart_problem *p, int a, int b)
-{
-    const struct opgraph *g = p->graph;
-    if (p->memory_bytes[a] != p->memory_bytes[b] ||
-        g->bus_bytes_per_s[p->bus_of[a]] != g->bus_bytes_per_s[p->bus_of[b]])
-        return false;
-    for (int d = 0; d < p->n_devices; d++)
-        if (p->n_devices > 2 && d != a && d != b && opgraph_peer(g, d, a) != opgraph_peer(g, d, b))
-            return false;
-    for (int v = 0; v < p->n_nodes; v++)
-        if (p->is_op[v] && (g->nodes[v].exec_s[a] != g->nodes[v].exec_s[b] ||
-                            g->nodes[v].host_exec_s[a] != g->nodes[v].host_exec_s[b]))
-            return false;
-    return true;
-}
-
-static int list_primaries(const struct coldstart_problem *p, int *primaries)
-{
-    int n = 0;
-    for (int d = 0; d < p->n_devices && n < MAX_PRIMARIES; d++) {
-        bool known = false;
-        for (int i = 0; i < n; i++)
-            known = known || same_primary(p, primaries[i], d);
-        if (!known)
-            primaries[n++] = d;
-    }
-    return n;
-}
-
-static int weigh_all(struct making *m)
-{
-    static const enum coldstart_method methods[] = {COLDSTART_SERIAL, COLDSTART_PIPELINE,
-                                                    COLDSTART_DHA, COLDSTART_PT, COLDSTART_PT_DHA};
-    int primaries[MAX_PRIMARIES], n = list_primaries(&m->problem, primaries), rc = 0;
-    /* Large graphs on devices that all differ would spend the search's time here. */
-    for (int i = 0; i < n && rc == 0 &&
-                    (i == 0 || m->budget.seconds <= 0 || search_budget_look(&m->budget) < 0.3);
-         i++) {
-        for (size_t k = 0; k < sizeof methods / sizeof *methods && rc == 0; k++)
-            rc = weigh_method(m, methods[k], primaries[i]);
-        if (rc == 0)
-            rc = weigh_chosen(m, primaries[i], true);
-        if (rc == 0)
-            rc = weigh_all_host(m, primaries[i]);
-    }
-    return rc < 0 ? rc : weigh_list(m);
-}
-
-/* ---- the search
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- the search ---- */
 
 /* How a search is laid out. Small graphs are searched many times from the start, large ones once:
  * there the first descent is not over before the time is. Chosen by trying on random graphs and on
@@ -268,10 +36,10 @@ static const struct search_shape search_shapes[] = {
 };
 
 /* The last restart ends with the best of all. */
-static void run_restart(struct making *m, const struct search_shape *shape,
+static void run_restart(struct coldstart_making *m, const struct search_shape *shape,
                         const struct coldstart_plan *start, double begin, double end, bool last)
 {
-    struct search *s = &m->search;
+    struct coldstart_search *s = &m->search;
     double coarse_end = begin + shape->coarse * (end - begin),
            rolling_end = coarse_end + shape->rolling * (end - begin);
     search_coarse(s, start, coarse_end, shape->coarse_heat);
@@ -281,9 +49,9 @@ static void run_restart(struct making *m, const struct search_shape *shape,
 }
 
 /* Restarts begin at the best candidate, one of them at the list schedule. */
-static void run_search(struct making *m)
+static void run_search(struct coldstart_making *m)
 {
-    struct search *s = &m->search;
+    struct coldstart_search *s = &m->search;
     const struct search_shape *shape = search_shapes;
     double from = search_budget_look(&m->budget), before = s->best_s;
     while (m->problem.n_ops > shape->most_ops)
@@ -303,7 +71,7 @@ static void run_search(struct making *m)
     if (s->best_s < before)
         snprintf(m->winner, sizeof m->winner, "search");
     if (m->n_candidates < MAX_CANDIDATES) {
-        struct candidate *c = &m->candidates[m->n_candidates++];
+        struct coldstart_candidate *c = &m->candidates[m->n_candidates++];
         snprintf(c->name, sizeof c->name, "search");
         c->latency_s = s->best_s;
         snprintf(c->reason, sizeof c->reason, "%llu plans timed",
@@ -311,7 +79,7 @@ static void run_search(struct making *m)
     }
 }
 
-static int find_bound(struct making *m)
+static int find_bound(struct coldstart_making *m)
 {
     int rc = coldstart_bounds_find(&m->problem, m->search.best_s, &m->bounds);
     if (rc == 0)
@@ -319,9 +87,9 @@ static int find_bound(struct making *m)
     return rc;
 }
 
-static int make_best(struct making *m)
+static int make_best(struct coldstart_making *m)
 {
-    int rc = weigh_all(m);
+    int rc = candidates_weigh_all(m);
     if (rc < 0 || m->search.best_s == (double)INFINITY || (rc = find_bound(m)) < 0)
         return rc;
     if (m->search.best_s > m->bound_s * (1 + 1e-9)) {
@@ -331,15 +99,15 @@ static int make_best(struct making *m)
     return rc;
 }
 
-static int make_published(struct making *m)
+static int make_published(struct coldstart_making *m)
 {
-    int primaries[MAX_PRIMARIES], n = list_primaries(&m->problem, primaries), rc = 0;
+    int primaries[MAX_PRIMARIES], n = candidates_list_primaries(&m->problem, primaries), rc = 0;
     for (int i = 0; i < n && rc == 0; i++)
-        rc = weigh_method(m, m->options->method, primaries[i]);
+        rc = candidate_weigh_method(m, m->options->method, primaries[i]);
     return rc < 0 || m->search.best_s == (double)INFINITY ? rc : find_bound(m);
 }
 
-static int make_milp(struct making *m, struct err *e)
+static int make_milp(struct coldstart_making *m, struct err *e)
 {
     struct milp_options o = {.time_limit_s =
                                  m->options->time_limit_s > 0 ? m->options->time_limit_s : 30,
@@ -354,8 +122,8 @@ static int make_milp(struct making *m, struct err *e)
     int rc = milp_schedule(&m->problem, &o, &m->plan, &outcome, e);
     if (rc < 0)
         return rc;
-    weigh(m, "milp");
-    struct candidate *c = &m->candidates[m->n_candidates - 1];
+    candidate_weigh(m, "milp");
+    struct coldstart_candidate *c = &m->candidates[m->n_candidates - 1];
     if (m->search.timing.fault == TIMING_OK)
         snprintf(c->reason, sizeof c->reason,
                  "%d sub-models, %d solved to the end, %d without a solution in time; %.6g s by "
@@ -364,11 +132,9 @@ static int make_milp(struct making *m, struct err *e)
     return m->search.best_s == (double)INFINITY ? 0 : find_bound(m);
 }
 
-/* ---- the result
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- the result ---- */
 
-static int nothing_fits(const struct making *m, struct err *e)
+static int nothing_fits(const struct coldstart_making *m, struct err *e)
 {
     err_set(e, HP_EINFEASIBLE, "no plan of method %s can be carried out",
             coldstart_method_word(m->options->method));
@@ -381,11 +147,11 @@ static int nothing_fits(const struct making *m, struct err *e)
            HP_EINFEASIBLE;
 }
 
-static void write_why(const struct making *m, json_t *plan)
+static void write_why(const struct coldstart_making *m, json_t *plan)
 {
     char reason[320];
     for (int i = 0; i < m->n_candidates; i++) {
-        const struct candidate *c = &m->candidates[i];
+        const struct coldstart_candidate *c = &m->candidates[i];
         double slower = 100 * (c->latency_s / m->search.best_s - 1);
         if (!isfinite(c->latency_s))
             snprintf(reason, sizeof reason, "%s", c->reason);
@@ -398,7 +164,7 @@ static void write_why(const struct making *m, json_t *plan)
 }
 
 /* Drops copies that a search left behind and that make no difference: one of two of a parameter. */
-static void drop_needless_copies(struct making *m)
+static void drop_needless_copies(struct coldstart_making *m)
 {
     struct coldstart_plan *plan = &m->plan;
     bool *several = arena_alloc(&m->arena, (size_t)m->problem.n_nodes, sizeof *several), *seen;
@@ -425,7 +191,8 @@ static void drop_needless_copies(struct making *m)
     }
 }
 
-static int finish(struct making *m, double seconds, struct coldstart_result *out, struct err *e)
+static int making_finish(struct coldstart_making *m, double seconds, struct coldstart_result *out,
+                         struct err *e)
 {
     drop_needless_copies(m);
     struct coldstart_result r = {.latency_s = m->search.best_s,
@@ -449,7 +216,7 @@ static int finish(struct making *m, double seconds, struct coldstart_result *out
     return 0;
 }
 
-static int prepare(struct making *m, const struct opgraph *g, struct err *e)
+static int making_prepare(struct coldstart_making *m, const struct opgraph *g, struct err *e)
 {
     const struct coldstart_options *o = m->options;
     int rc = coldstart_problem_init(&m->problem, g, o->contention, e);
@@ -475,12 +242,12 @@ static int prepare(struct making *m, const struct opgraph *g, struct err *e)
 int coldstart_plan_make(const struct opgraph *g, const struct coldstart_options *options,
                         struct coldstart_result *out, struct err *e)
 {
-    struct making *m = calloc(1, sizeof *m);
+    struct coldstart_making *m = calloc(1, sizeof *m);
     if (!m)
         return err_set(e, HP_ENOMEM, "out of memory");
     m->options = options;
     uint64_t started = options->env ? env_now_ns(options->env) : 0;
-    int rc = prepare(m, g, e);
+    int rc = making_prepare(m, g, e);
     if (rc == 0) {
         rc = options->method == COLDSTART_BEST   ? make_best(m)
              : options->method == COLDSTART_MILP ? make_milp(m, e)
@@ -491,8 +258,8 @@ int coldstart_plan_make(const struct opgraph *g, const struct coldstart_options 
             rc = nothing_fits(m, e);
     }
     if (rc == 0)
-        rc = finish(m, options->env ? (double)(env_now_ns(options->env) - started) * 1e-9 : 0, out,
-                    e);
+        rc = making_finish(
+            m, options->env ? (double)(env_now_ns(options->env) - started) * 1e-9 : 0, out, e);
     search_fini(&m->search);
     coldstart_problem_fini(&m->problem);
     arena_free(&m->arena);

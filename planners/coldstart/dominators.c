@@ -31,7 +31,7 @@ int dominators_find(const struct coldstart_problem *p, int *positions)
     return n;
 }
 
-static uint64_t mix(uint64_t h, uint64_t x)
+static uint64_t hash_mix(uint64_t h, uint64_t x)
 {
     h ^= x + 0x9E3779B97F4A7C15u + (h << 6) + (h >> 2);
     h *= 0xBF58476D1CE4E5B9u;
@@ -42,7 +42,7 @@ static uint64_t mix_number(uint64_t h, double x)
 {
     uint64_t bits;
     memcpy(&bits, &x, sizeof bits);
-    return mix(h, bits);
+    return hash_mix(h, bits);
 }
 
 static uint64_t own_hash(const struct coldstart_problem *p, int v)
@@ -67,10 +67,10 @@ static void hash_neighbours(const struct coldstart_problem *p, const uint64_t *f
     for (int v = 0; v < p->n_nodes; v++) {
         uint64_t in = 0, out = 0;
         for (int k = g->inputs_at[v]; k < g->inputs_at[v + 1]; k++)
-            in += mix(3, from[g->inputs[k]]);
+            in += hash_mix(3, from[g->inputs[k]]);
         for (int k = p->readers_at[v]; k < p->readers_at[v + 1]; k++)
-            out += mix(5, from[p->readers[k]]);
-        to[v] = mix(mix(from[v], in), out);
+            out += hash_mix(5, from[p->readers[k]]);
+        to[v] = hash_mix(hash_mix(from[v], in), out);
     }
 }
 
@@ -168,7 +168,7 @@ int node_classes_find(const struct coldstart_problem *p, struct arena *arena,
                           keyed[i].segment == keyed[i - 1].segment
                       ? nth + 1
                       : 0;
-            keyed[i].key = mix(keyed[i].hash, nth);
+            keyed[i].key = hash_mix(keyed[i].hash, nth);
         }
         qsort(keyed, n, sizeof *keyed, compare_keys);
         rc = list_classes(p, keyed, arena, &c);

@@ -50,8 +50,7 @@ int layers_init(const struct coldstart_problem *p, int device, struct arena *are
     return 0;
 }
 
-/* ---- DeepPlan's greedy
- * -------------------------------------------------------------------------------------- */
+/* ---- DeepPlan's greedy ---- */
 
 /* The greedy compares sums of times for equality, so it counts in whole picoseconds: what is equal
  * in milliseconds stays equal.
@@ -84,7 +83,7 @@ static bool goes_before(const struct greedy *g, int i, int j)
     return a->load_ps != b->load_ps ? a->load_ps > b->load_ps : i < j;
 }
 
-static void push(struct greedy *g, int layer)
+static void states_push(struct greedy *g, int layer)
 {
     int i = g->n_heap++;
     for (; i > 0 && goes_before(g, layer, g->heap[(i - 1) / 2]); i = (i - 1) / 2)
@@ -92,7 +91,7 @@ static void push(struct greedy *g, int layer)
     g->heap[i] = layer;
 }
 
-static void pop(struct greedy *g)
+static void states_pop(struct greedy *g)
 {
     int last = g->heap[--g->n_heap], i = 0;
     for (int child = 1; child < g->n_heap; child = 2 * i + 1) {
@@ -107,7 +106,7 @@ static void pop(struct greedy *g)
 }
 
 /* Brings the trace of layer i up to date from the layer before it; gives its stall. */
-static double trace(struct greedy *g, int i)
+static double choice_trace(struct greedy *g, int i)
 {
     struct greedy_layer *a = &g->layer[i];
     double end = i ? a[-1].end_ps : 0, loaded = i ? a[-1].loaded_ps : 0, stall = 0;
@@ -132,14 +131,14 @@ static void remove_stall(struct greedy *g, int i, double stall_ps)
         const struct greedy_layer *a = &g->layer[j];
         if (a->host_ps > a->exec_ps + 1.5 * a->load_ps || cost_of(a) > stall_ps)
             return;
-        pop(g);
+        states_pop(g);
         g->host[j] = true;
         g->changed_from = j < g->changed_from ? j : g->changed_from;
         stall_ps -= a->load_ps + cost_of(a);
         if (stall_ps > 0)
             continue;
         for (int k = g->changed_from; k <= i; k++)
-            trace(g, k);
+            choice_trace(g, k);
         g->changed_from = g->n;
         return;
     }
@@ -159,19 +158,18 @@ int layers_greedy(const struct layers *l, struct arena *scratch, bool *host)
                                            .host_ps = round(a->host_s * 1e12)};
         host[i] = !a->has_params;
         if (!host[i])
-            push(&g, i);
-        double stall_ps = trace(&g, i);
+            states_push(&g, i);
+        double stall_ps = choice_trace(&g, i);
         if (stall_ps > 0)
             remove_stall(&g, i, stall_ps);
     }
     return 0;
 }
 
-/* ---- the exact choice
- * --------------------------------------------------------------------------------------- */
+/* ---- the exact choice ---- */
 
 /* One way to have run the first layers: none other of its layer has both times earlier. */
-struct state {
+struct layers_state {
     double end_s, loaded_s;
     int parent;
     bool host;
@@ -180,14 +178,14 @@ struct state {
 enum { FIRST_LIMIT = 100, FRONTIER_LIMIT = 20000, STATES_LIMIT = 4000000 };
 
 struct frontier {
-    struct state *states; /* ends ascending, loads descending */
+    struct layers_state *states; /* ends ascending, loads descending */
     int n;
 };
 
-static struct state step(const struct layer *a, const struct state *s, int index, bool host,
-                         bool contention)
+static struct layers_state state_step(const struct layer *a, const struct layers_state *s,
+                                      int index, bool host, bool contention)
 {
-    struct state t = {.loaded_s = s->loaded_s, .parent = index, .host = host};
+    struct layers_state t = {.loaded_s = s->loaded_s, .parent = index, .host = host};
     if (!host) {
         t.loaded_s += a->load_s;
         t.end_s = (s->end_s > t.loaded_s ? s->end_s : t.loaded_s) + a->exec_s;
@@ -204,13 +202,13 @@ static struct state step(const struct layer *a, const struct state *s, int index
 /* The next way of one kind that none after it dominates. Ends first fall and then rise along the
  * frontier, while loads only fall: a way whose successor ends no later is dominated. */
 static bool next_of(const struct layer *a, const struct frontier *f, int *at, bool host,
-                    bool contention, struct state *out)
+                    bool contention, struct layers_state *out)
 {
     if (*at >= f->n)
         return false;
-    *out = step(a, &f->states[*at], *at, host, contention);
+    *out = state_step(a, &f->states[*at], *at, host, contention);
     for (++*at; *at < f->n; ++*at) {
-        struct state next = step(a, &f->states[*at], *at, host, contention);
+        struct layers_state next = state_step(a, &f->states[*at], *at, host, contention);
         if (next.end_s > out->end_s)
             break;
         *out = next;
@@ -246,7 +244,7 @@ static void fill_rests(const struct layers *l, bool contention, struct rest *res
     }
 }
 
-static bool can_beat(const struct state *s, const struct rest *rest, double best_s)
+static bool can_beat(const struct layers_state *s, const struct rest *rest, double best_s)
 {
     for (int k = 0; k < WEIGHTS; k++)
         if (weight_of(k) * s->loaded_s + (1 - weight_of(k)) * s->end_s + rest->at_least_s[k] >
@@ -255,7 +253,8 @@ static bool can_beat(const struct state *s, const struct rest *rest, double best
     return true;
 }
 
-static void keep(struct frontier *f, const struct state *s, const struct rest *rest, double best_s)
+static void state_keep(struct frontier *f, const struct layers_state *s, const struct rest *rest,
+                       double best_s)
 {
     if (f->n >= FRONTIER_LIMIT || (f->n > 0 && f->states[f->n - 1].loaded_s <= s->loaded_s))
         return; /* the one before ends no later and has loaded no later */
@@ -263,10 +262,10 @@ static void keep(struct frontier *f, const struct state *s, const struct rest *r
         f->states[f->n++] = *s;
 }
 
-static void expand(const struct layer *a, const struct frontier *from, bool contention,
-                   const struct rest *rest, double best_s, struct frontier *to)
+static void states_expand(const struct layer *a, const struct frontier *from, bool contention,
+                          const struct rest *rest, double best_s, struct frontier *to)
 {
-    struct state loaded, host;
+    struct layers_state loaded, host;
     int at_loaded = 0, at_host = 0;
     bool has_loaded = next_of(a, from, &at_loaded, false, contention, &loaded);
     bool has_host = a->has_params && next_of(a, from, &at_host, true, contention, &host);
@@ -276,10 +275,10 @@ static void expand(const struct layer *a, const struct frontier *from, bool cont
             has_host && (!has_loaded || host.end_s < loaded.end_s ||
                          (host.end_s == loaded.end_s && host.loaded_s < loaded.loaded_s));
         if (take_host) {
-            keep(to, &host, rest, best_s);
+            state_keep(to, &host, rest, best_s);
             has_host = next_of(a, from, &at_host, true, contention, &host);
         } else {
-            keep(to, &loaded, rest, best_s);
+            state_keep(to, &loaded, rest, best_s);
             has_loaded = next_of(a, from, &at_loaded, false, contention, &loaded);
         }
     }
@@ -288,9 +287,9 @@ static void expand(const struct layer *a, const struct frontier *from, bool cont
 /* When these layers end on a bus that takes copies and reads in their order. */
 static double finish_in_order(const struct layers *l, const bool *host, bool contention)
 {
-    struct state s = {0};
+    struct layers_state s = {0};
     for (int i = 0; i < l->n; i++)
-        s = step(&l->layer[i], &s, 0, host[i] && l->layer[i].has_params, contention);
+        s = state_step(&l->layer[i], &s, 0, host[i] && l->layer[i].has_params, contention);
     return s.end_s;
 }
 
@@ -315,16 +314,16 @@ static int first_guess(const struct layers *l, bool contention, bool *host, doub
 }
 
 /* Shrinks a frontier to what was used of it and moves it to its own memory. */
-static struct state *shrink(const struct frontier *f)
+static struct layers_state *states_shrink(const struct frontier *f)
 {
-    struct state *s = malloc((size_t)(f->n ? f->n : 1) * sizeof *s);
+    struct layers_state *s = malloc((size_t)(f->n ? f->n : 1) * sizeof *s);
     if (s)
         memcpy(s, f->states, (size_t)f->n * sizeof *s);
     return s;
 }
 
 /* Leaves `limit` states of a frontier, evenly spread, both ends among them. */
-static void thin(struct frontier *f, int limit)
+static void states_thin(struct frontier *f, int limit)
 {
     if (f->n <= limit)
         return;
@@ -337,7 +336,7 @@ static void thin(struct frontier *f, int limit)
 static void trace_back(const struct layers *l, const struct frontier *frontiers, bool *host)
 {
     for (int i = l->n, at = 0; i > 0; i--) {
-        const struct state *s = &frontiers[i].states[at];
+        const struct layers_state *s = &frontiers[i].states[at];
         host[i - 1] = s->host || !l->layer[i - 1].has_params;
         at = s->parent;
     }
@@ -345,8 +344,8 @@ static void trace_back(const struct layers *l, const struct frontier *frontiers,
 
 /* One pass over the layers with frontiers of at most `limit` states: improves host and finish, and
  * says whether nothing was left out. */
-static int sweep(const struct layers *l, bool contention, const struct rest *rests, int limit,
-                 bool *host, double *finish_s, bool *exact)
+static int layers_sweep(const struct layers *l, bool contention, const struct rest *rests,
+                        int limit, bool *host, double *finish_s, bool *exact)
 {
     struct frontier *frontiers = calloc((size_t)l->n + 1, sizeof *frontiers),
                     next = {malloc(FRONTIER_LIMIT * sizeof *next.states), 0};
@@ -355,17 +354,17 @@ static int sweep(const struct layers *l, bool contention, const struct rest *res
     long total = 0;
     *exact = true;
     if (rc == 0)
-        next.states[next.n++] = (struct state){0};
+        next.states[next.n++] = (struct layers_state){0};
     while (rc == 0) {
         *exact = *exact && next.n < limit;
-        thin(&next, limit);
-        frontiers[reached] = (struct frontier){shrink(&next), next.n};
+        states_thin(&next, limit);
+        frontiers[reached] = (struct frontier){states_shrink(&next), next.n};
         rc = frontiers[reached].states ? 0 : HP_ENOMEM;
         total += next.n;
         if (reached == l->n || next.n == 0 || total > STATES_LIMIT || rc < 0)
             break;
-        expand(&l->layer[reached], &frontiers[reached], contention, &rests[reached + 1], to_beat_s,
-               &next);
+        states_expand(&l->layer[reached], &frontiers[reached], contention, &rests[reached + 1],
+                      to_beat_s, &next);
         reached++;
     }
     *exact = *exact && total <= STATES_LIMIT;
@@ -389,10 +388,10 @@ int layers_optimal(const struct layers *l, bool contention, bool *host, double *
     int rc = rests ? first_guess(l, contention, host, finish_s) : HP_ENOMEM;
     if (rc == 0) {
         fill_rests(l, contention, rests);
-        rc = sweep(l, contention, rests, FIRST_LIMIT, host, finish_s, exact);
+        rc = layers_sweep(l, contention, rests, FIRST_LIMIT, host, finish_s, exact);
     }
     if (rc == 0 && !*exact)
-        rc = sweep(l, contention, rests, FRONTIER_LIMIT, host, finish_s, exact);
+        rc = layers_sweep(l, contention, rests, FRONTIER_LIMIT, host, finish_s, exact);
     free(rests);
     return rc;
 }

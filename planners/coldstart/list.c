@@ -5,7 +5,7 @@
 
 #include "planners/coldstart/moves.h"
 
-struct listing {
+struct list_state {
     const struct coldstart_problem *p;
     struct coldstart_plan *plan;
     struct moves moves; /* for its gates */
@@ -20,11 +20,11 @@ struct listing {
     int *missing, *heap, n_heap;
 };
 
-static int listing_init(struct listing *s, const struct coldstart_problem *p, struct arena *a,
+static int listing_init(struct list_state *s, const struct coldstart_problem *p, struct arena *a,
                         struct coldstart_plan *out)
 {
     size_t n = (size_t)p->n_nodes, d = (size_t)p->n_devices, b = (size_t)p->n_buses;
-    *s = (struct listing){.p = p, .plan = out};
+    *s = (struct list_state){.p = p, .plan = out};
     s->rank_s = arena_alloc(a, n, sizeof(double));
     s->end_s = arena_alloc(a, n, sizeof(double));
     s->there_s = arena_alloc(a, n * d, sizeof(double));
@@ -48,7 +48,7 @@ static int listing_init(struct listing *s, const struct coldstart_problem *p, st
     return moves_init(&s->moves, p, 0);
 }
 
-static void fill_ranks(struct listing *s)
+static void fill_ranks(struct list_state *s)
 {
     const struct coldstart_problem *p = s->p;
     for (int i = p->n_ops - 1; i >= 0; i--) {
@@ -62,15 +62,15 @@ static void fill_ranks(struct listing *s)
     }
 }
 
-/* ---- operators that are ready, the highest rank first, the lower index where ranks are equal
- * ----------------------- */
+/* ---- operators that are ready, the highest rank first, the lower index where ranks are equal ----
+ */
 
-static bool goes_before(const struct listing *s, int u, int v)
+static bool goes_before(const struct list_state *s, int u, int v)
 {
     return s->rank_s[u] != s->rank_s[v] ? s->rank_s[u] > s->rank_s[v] : u < v;
 }
 
-static void push(struct listing *s, int v)
+static void ready_push(struct list_state *s, int v)
 {
     int i = s->n_heap++;
     for (; i > 0 && goes_before(s, v, s->heap[(i - 1) / 2]); i = (i - 1) / 2)
@@ -78,7 +78,7 @@ static void push(struct listing *s, int v)
     s->heap[i] = v;
 }
 
-static int pop(struct listing *s)
+static int ready_pop(struct list_state *s)
 {
     int top = s->heap[0], last = s->heap[--s->n_heap], i = 0;
     for (int child = 1; child < s->n_heap; child = 2 * i + 1) {
@@ -93,11 +93,10 @@ static int pop(struct listing *s)
     return top;
 }
 
-/* ---- one operator on one device
- * --------------------------------------------------------------------------------- */
+/* ---- one operator on one device ---- */
 
 /* When a tensor that is on `from` at `ready` reaches `to`; the link is taken in `try_link_s`. */
-static double crossing(struct listing *s, int node, int from, int to, double ready)
+static double copy_crossing(struct list_state *s, int node, int from, int to, double ready)
 {
     const struct coldstart_problem *p = s->p;
     double speed = p->peer_bytes_per_s[from * p->n_devices + to];
@@ -108,7 +107,7 @@ static double crossing(struct listing *s, int node, int from, int to, double rea
     return s->try_link_s[from] = fmax(s->try_link_s[from], ready) + p->bytes[node] / speed;
 }
 
-static double inputs_there(struct listing *s, int v, int device)
+static double inputs_there(struct list_state *s, int v, int device)
 {
     const struct coldstart_problem *p = s->p;
     double latest = 0;
@@ -116,7 +115,7 @@ static double inputs_there(struct listing *s, int v, int device)
         int u = p->op_inputs[k];
         double at = s->there_s[u * p->n_devices + device];
         if (at == (double)INFINITY)
-            at = crossing(s, u, s->plan->device[u], device, s->end_s[u]);
+            at = copy_crossing(s, u, s->plan->device[u], device, s->end_s[u]);
         latest = fmax(latest, at);
     }
     return latest;
@@ -124,7 +123,7 @@ static double inputs_there(struct listing *s, int v, int device)
 
 /* A parameter not copied yet, over the bus that brings it soonest: its gate on that bus through
  * `gate`. */
-static double load_soonest(struct listing *s, int w, int device, int *gate)
+static double load_soonest(struct list_state *s, int w, int device, int *gate)
 {
     const struct coldstart_problem *p = s->p;
     double best = INFINITY;
@@ -152,7 +151,7 @@ static double load_soonest(struct listing *s, int w, int device, int *gate)
     return best;
 }
 
-static void load_try_state(struct listing *s, int device)
+static void load_try_state(struct list_state *s, int device)
 {
     memcpy(s->try_bus_s, s->bus_s, (size_t)s->p->n_buses * sizeof *s->bus_s);
     for (int d = 0; d < s->p->n_devices; d++)
@@ -161,7 +160,7 @@ static void load_try_state(struct listing *s, int device)
 
 /* Where a parameter is when a resident operator on `device` needs it; with `commit`, makes it so.
  */
-static double param_there(struct listing *s, int w, int device, double *bytes, bool commit)
+static double param_there(struct list_state *s, int w, int device, double *bytes, bool commit)
 {
     const struct coldstart_problem *p = s->p;
     double at = s->there_s[w * p->n_devices + device];
@@ -170,7 +169,7 @@ static double param_there(struct listing *s, int w, int device, double *bytes, b
         return at;
     *bytes += p->bytes[w];
     if (gate != COLDSTART_NOWHERE) {
-        at = crossing(s, w, gate, device, s->there_s[w * p->n_devices + gate]);
+        at = copy_crossing(s, w, gate, device, s->there_s[w * p->n_devices + gate]);
         if (at == (double)INFINITY && commit)
             coldstart_plan_add(s->plan, w, device,
                                false); /* no path from there: over its own bus */
@@ -192,7 +191,7 @@ static double param_there(struct listing *s, int w, int device, double *bytes, b
     return at;
 }
 
-static double end_resident(struct listing *s, int v, int device, bool commit)
+static double end_resident(struct list_state *s, int v, int device, bool commit)
 {
     const struct coldstart_problem *p = s->p;
     load_try_state(s, device);
@@ -206,7 +205,7 @@ static double end_resident(struct listing *s, int v, int device, bool commit)
     return start + p->exec_s[v * p->n_devices + device];
 }
 
-static double end_in_place(struct listing *s, int v, int device, bool commit)
+static double end_in_place(struct list_state *s, int v, int device, bool commit)
 {
     const struct coldstart_problem *p = s->p;
     int bus = p->bus_of[device];
@@ -222,7 +221,7 @@ static double end_in_place(struct listing *s, int v, int device, bool commit)
     return end;
 }
 
-static void commit_op(struct listing *s, int v, int device, bool host)
+static void commit_op(struct list_state *s, int v, int device, bool host)
 {
     const struct coldstart_problem *p = s->p;
     double end = host ? end_in_place(s, v, device, true) : end_resident(s, v, device, true);
@@ -241,7 +240,7 @@ static void commit_op(struct listing *s, int v, int device, bool host)
     s->there_s[v * p->n_devices + device] = end;
 }
 
-static int place_op(struct listing *s, int v)
+static int place_op(struct list_state *s, int v)
 {
     const struct coldstart_problem *p = s->p;
     double best = INFINITY;
@@ -265,7 +264,7 @@ static int place_op(struct listing *s, int v)
 int list_schedule(const struct coldstart_problem *p, struct coldstart_plan *out)
 {
     struct arena arena = {0};
-    struct listing s;
+    struct list_state s;
     int rc = listing_init(&s, p, &arena, out), n = 0;
     if (rc == 0) {
         fill_ranks(&s);
@@ -274,16 +273,16 @@ int list_schedule(const struct coldstart_problem *p, struct coldstart_plan *out)
             int v = p->topological[i];
             s.missing[v] = p->op_inputs_at[v + 1] - p->op_inputs_at[v];
             if (s.missing[v] == 0)
-                push(&s, v);
+                ready_push(&s, v);
         }
     }
     while (rc == 0 && s.n_heap > 0) {
-        int v = pop(&s);
+        int v = ready_pop(&s);
         out->order[n++] = v;
         rc = place_op(&s, v);
         for (int k = p->readers_at[v]; k < p->readers_at[v + 1]; k++)
             if (--s.missing[p->readers[k]] == 0)
-                push(&s, p->readers[k]);
+                ready_push(&s, p->readers[k]);
     }
     moves_fini(&s.moves);
     arena_free(&arena);

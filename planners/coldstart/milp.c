@@ -25,9 +25,7 @@ struct rolling {
     uint64_t started_ns;
 };
 
-/* ---- cutting
- * --------------------------------------------------------------------------------------------------------
- */
+/* ---- cutting ---- */
 
 static int find_cuts(struct rolling *r)
 {
@@ -44,9 +42,7 @@ static int find_cuts(struct rolling *r)
     return 0;
 }
 
-/* ---- one sub-model
- * -----------------------------------------------------------------------------------------------------
- */
+/* ---- one sub-model ---- */
 
 static int add_node(struct rolling *r, struct milp_sub_model *m, int node, int fixed_device)
 {
@@ -171,8 +167,8 @@ static void keep_together(const struct rolling *r, struct milp_sub_model *m,
         s->rank[j] = j;
 }
 
-static int solve(struct rolling *r, struct milp_sub_model *m, int sub_model,
-                 struct milp_solution *s, struct err *e)
+static int sub_model_solve(struct rolling *r, struct milp_sub_model *m, int sub_model,
+                           struct milp_solution *s, struct err *e)
 {
     struct lp_program *lp;
     struct lp_result result = {0};
@@ -198,17 +194,15 @@ static int solve(struct rolling *r, struct milp_sub_model *m, int sub_model,
     return rc;
 }
 
-/* ---- adding it to the plan
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- adding it to the plan ---- */
 
-struct placed {
+struct milp_placed {
     int rank, slot, local;
 };
 
 static int compare_placed(const void *a, const void *b)
 {
-    const struct placed *x = a, *y = b;
+    const struct milp_placed *x = a, *y = b;
     if (x->rank != y->rank)
         return x->rank < y->rank ? -1 : 1;
     if (x->slot != y->slot)
@@ -220,14 +214,14 @@ static int compare_placed(const void *a, const void *b)
 static int add_operators(struct rolling *r, const struct milp_sub_model *m,
                          const struct milp_solution *s, const int *position)
 {
-    struct placed *ops = calloc((size_t)m->n_nodes, sizeof *ops);
+    struct milp_placed *ops = calloc((size_t)m->n_nodes, sizeof *ops);
     int n = 0;
     if (!ops)
         return HP_ENOMEM;
     for (int v = 0; v < m->n_nodes; v++)
         if (m->nodes[v].is_op && m->nodes[v].fixed_device == COLDSTART_NOWHERE)
-            ops[n++] = (struct placed){s->rank[m->nodes[v].slot], m->nodes[v].slot,
-                                       position[m->nodes[v].node]};
+            ops[n++] = (struct milp_placed){s->rank[m->nodes[v].slot], m->nodes[v].slot,
+                                            position[m->nodes[v].node]};
     qsort(ops, (size_t)n, sizeof *ops, compare_placed);
     for (int i = 0; i < n; i++) {
         int v = r->p->topological[ops[i].local];
@@ -261,7 +255,7 @@ static void add_copies(struct rolling *r, const struct milp_sub_model *m)
             }
 }
 
-static void count(struct milp_outcome *o, const struct milp_solution *s)
+static void outcome_count(struct milp_outcome *o, const struct milp_solution *s)
 {
     o->sub_models++;
     o->proven += s->outcome == LP_OPTIMAL;
@@ -273,13 +267,13 @@ static int plan_sub_model(struct rolling *r, int sub_model, int first, int end, 
 {
     struct arena scratch = {0};
     struct milp_sub_model m;
-    struct milp_solution s = {.rank = arena_alloc(&scratch,
-                                                  (size_t)(r->p->n_devices * r->options->slots + 1),
-                                                  sizeof *s.rank)};
+    struct milp_solution s = {
+        .rank = arena_alloc(&scratch, (size_t)r->p->n_devices * (size_t)r->options->slots + 1,
+                            sizeof *s.rank)};
     int rc = s.rank ? take_sub_model(r, first, end, &scratch, &m, e)
                     : err_set(e, HP_ENOMEM, "out of memory");
-    if (rc == 0 && (rc = solve(r, &m, sub_model, &s, e)) == 0) {
-        count(r->outcome, &s);
+    if (rc == 0 && (rc = sub_model_solve(r, &m, sub_model, &s, e)) == 0) {
+        outcome_count(r->outcome, &s);
         r->state = s.state;
         for (int d = 0; d < r->p->n_devices; d++)
             r->outcome->latency_s = fmax(r->outcome->latency_s, r->state.device_free_s[d]);

@@ -38,8 +38,7 @@ void moves_fini(struct moves *m)
     *m = (struct moves){0};
 }
 
-/* ---- laying out all copies
- * ------------------------------------------------------------------------------------ */
+/* ---- laying out all copies ---- */
 
 static double load_on(const struct coldstart_problem *p, int w, int bus)
 {
@@ -47,7 +46,7 @@ static double load_on(const struct coldstart_problem *p, int w, int bus)
 }
 
 /* When a parameter would be on `device` over `bus`, by what buses and links carry so far. */
-static double arrival(const struct moves *m, int w, int bus, int device)
+static double copy_arrival(const struct moves *m, int w, int bus, int device)
 {
     const struct coldstart_problem *p = m->p;
     int gate = moves_gate(m, bus, device), link = gate * p->n_devices + device;
@@ -61,11 +60,12 @@ static int choose_bus(struct moves *m, int w, int device, enum moves_rule rule)
 {
     const struct coldstart_problem *p = m->p;
     int best = p->bus_of[device];
-    double best_key = rule == MOVES_FIRST_ARRIVAL ? arrival(m, w, best, device) : m->bus_s[best];
+    double best_key =
+        rule == MOVES_FIRST_ARRIVAL ? copy_arrival(m, w, best, device) : m->bus_s[best];
     for (int b = 0; b < p->n_buses && rule != MOVES_OWN_BUS; b++) {
         if (moves_gate(m, b, device) == COLDSTART_NOWHERE)
             continue;
-        double key = rule == MOVES_FIRST_ARRIVAL ? arrival(m, w, b, device) : m->bus_s[b];
+        double key = rule == MOVES_FIRST_ARRIVAL ? copy_arrival(m, w, b, device) : m->bus_s[b];
         if (key < best_key) {
             best = b;
             best_key = key;
@@ -73,7 +73,7 @@ static int choose_bus(struct moves *m, int w, int device, enum moves_rule rule)
     }
     int gate = moves_gate(m, best, device);
     if (gate != device)
-        m->link_s[gate * p->n_devices + device] = arrival(m, w, best, device);
+        m->link_s[gate * p->n_devices + device] = copy_arrival(m, w, best, device);
     m->bus_s[best] += load_on(p, w, best);
     return gate;
 }
@@ -143,9 +143,7 @@ void moves_lay_copies(struct moves *m, struct coldstart_plan *plan, enum moves_r
     }
 }
 
-/* ---- devices
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- devices ---- */
 
 /* Stamps operators and, through `reader_device`, says for which device each parameter that they
  * read is meant. */
@@ -184,8 +182,7 @@ void moves_set_device(struct moves *m, struct coldstart_plan *plan, const int *o
     }
 }
 
-/* ---- host memory
- * ---------------------------------------------------------------------------------------------- */
+/* ---- host memory ---- */
 
 static bool has_resident_reader(const struct coldstart_problem *p,
                                 const struct coldstart_plan *plan, int w)
@@ -274,8 +271,7 @@ void moves_set_host(struct moves *m, struct coldstart_plan *plan, const int *ops
     plan->n_copies = copies;
 }
 
-/* ---- buses and places
- * ------------------------------------------------------------------------------------------ */
+/* ---- buses and places ---- */
 
 void moves_set_bus(struct moves *m, struct coldstart_plan *plan, const int *params, int n, int bus)
 {

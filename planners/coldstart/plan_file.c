@@ -3,9 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- writing
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- writing ---- */
 
 struct started {
     double start_s;
@@ -88,9 +86,7 @@ int coldstart_plan_to_json(const struct coldstart_plan *plan, const struct timin
     return json_object_set_new(out, "predicted", predicted) == 0 ? 0 : HP_ENOMEM;
 }
 
-/* ---- reading
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- reading ---- */
 
 static int get_index(const struct json_at *at, const char *key, int limit, const char *what,
                      int *out, struct err *e)
@@ -217,7 +213,7 @@ int coldstart_plan_from_json(const struct json_at *at, const struct coldstart_pr
         return json_fail(at, e, "is a plan of kind \"%s\", expected \"coldstart\"", kind);
     if ((rc = json_get(at, "copies", &list, e)) < 0 || (rc = json_as_array(&list, &count, e)) < 0)
         return rc;
-    if (count > (size_t)(p->n_params * p->n_devices + p->n_ops))
+    if (count > (size_t)p->n_params * (size_t)p->n_devices + (size_t)p->n_ops)
         return json_fail(&list, e,
                          "has %zu copies, more than one of every parameter to every device and a "
                          "read of every operator",

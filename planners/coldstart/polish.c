@@ -1,21 +1,21 @@
 #include "planners/coldstart/polish.h"
 
 struct polishing {
-    struct search *s;
+    struct coldstart_search *s;
     double until;
     bool improved, over;
 };
 
 /* s->current is the plan at hand and s->candidate one change away from it. */
-static void begin(struct polishing *k)
+static void polish_begin(struct polishing *k)
 {
     coldstart_plan_copy(k->s->p, &k->s->candidate, &k->s->current);
 }
 
 /* Times the candidate and takes it if it is better. */
-static void judge(struct polishing *k)
+static void polish_judge(struct polishing *k)
 {
-    struct search *s = k->s;
+    struct coldstart_search *s = k->s;
     double latency = search_offer(s, &s->candidate);
     if (latency < s->current_s * (1 - 1e-12)) {
         coldstart_plan_copy(s->p, &s->current, &s->candidate);
@@ -28,26 +28,26 @@ static void judge(struct polishing *k)
 
 static void try_devices(struct polishing *k, int v)
 {
-    struct search *s = k->s;
+    struct coldstart_search *s = k->s;
     for (int d = 0; d < s->p->n_devices; d++)
         for (int keep_bus = 0; keep_bus <= 1 && !k->over; keep_bus++) {
             if (s->current.device[v] == d)
                 continue;
-            begin(k);
+            polish_begin(k);
             moves_set_device(&s->moves, &s->candidate, &v, 1, d, keep_bus);
-            judge(k);
+            polish_judge(k);
         }
 }
 
 static void try_modes(struct polishing *k, int v)
 {
-    struct search *s = k->s;
+    struct coldstart_search *s = k->s;
     for (int bus = -1; bus < s->p->n_buses && coldstart_has_params(s->p, v) && !k->over; bus++) {
         if (!s->current.host[v] && bus >= 0)
             return; /* a read has no choice of bus */
-        begin(k);
+        polish_begin(k);
         moves_set_host(&s->moves, &s->candidate, &v, 1, !s->current.host[v], bus);
-        judge(k);
+        polish_judge(k);
     }
 }
 
@@ -55,54 +55,54 @@ enum { POLISH_PLACES = 3, POLISH_COPIES = 16 };
 
 static void try_places(struct polishing *k, int v)
 {
-    struct search *s = k->s;
+    struct coldstart_search *s = k->s;
     for (int places = 1; places <= POLISH_PLACES; places++)
         for (int earlier = 0; earlier <= 1 && !k->over; earlier++) {
             int index = 0;
             while (s->current.order[index] != v)
                 index++;
-            begin(k);
+            polish_begin(k);
             if (moves_shift_op(&s->moves, &s->candidate, index, places, earlier))
-                judge(k);
+                polish_judge(k);
         }
 }
 
 static void try_landings(struct polishing *k, int c)
 {
-    struct search *s = k->s;
+    struct coldstart_search *s = k->s;
     for (int d = 0; d < s->p->n_devices && !s->current.copies[c].read && !k->over; d++) {
         if (s->current.copies[c].device == d)
             continue;
-        begin(k);
+        polish_begin(k);
         s->candidate.copies[c].device = (int8_t)d;
-        judge(k);
+        polish_judge(k);
     }
 }
 
 /* Moves copy c to each place near it, over its own bus and over every other. */
 static void try_turns(struct polishing *k, int c)
 {
-    struct search *s = k->s;
+    struct coldstart_search *s = k->s;
     int first = c > POLISH_COPIES ? c - POLISH_COPIES : 0;
     for (int to = first; to <= c + POLISH_COPIES && to < s->current.n_copies; to++)
         for (int bus = -1; bus < s->p->n_buses && !k->over; bus++) {
             int node = s->current.copies[c].node;
             if (to == c || (bus >= 0 && s->current.copies[c].read))
                 continue;
-            begin(k);
+            polish_begin(k);
             moves_shift_copy(&s->candidate, c, to);
             if (bus >= 0)
                 moves_set_bus(&s->moves, &s->candidate, &node, 1, bus);
-            judge(k);
+            polish_judge(k);
         }
 }
 
 /* Copies c and d trade places and landing devices. */
 static void try_trades(struct polishing *k, int c)
 {
-    struct search *s = k->s;
+    struct coldstart_search *s = k->s;
     for (int d = c + 1; d <= c + POLISH_COPIES && d < s->current.n_copies && !k->over; d++) {
-        begin(k);
+        polish_begin(k);
         struct coldstart_copy *a = &s->candidate.copies[c], *b = &s->candidate.copies[d], t = *a;
         if (a->read || b->read)
             continue;
@@ -111,11 +111,11 @@ static void try_trades(struct polishing *k, int c)
         int8_t device = a->device;
         a->device = b->device;
         b->device = device;
-        judge(k);
+        polish_judge(k);
     }
 }
 
-void search_polish(struct search *s, double until)
+void search_polish(struct coldstart_search *s, double until)
 {
     struct polishing k = {.s = s, .until = until, .improved = true};
     coldstart_plan_copy(s->p, &s->current, &s->best);

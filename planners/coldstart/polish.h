@@ -7,6 +7,6 @@
 
 /* From the best plan, until the budget's progress reaches `until` or no change of one operator's
  * device, mode or place, of one copy's bus or place, or of two copies' places helps any more. */
-void search_polish(struct search *s, double until);
+void search_polish(struct coldstart_search *s, double until);
 
 #endif

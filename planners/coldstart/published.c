@@ -5,7 +5,9 @@
 
 #include "planners/coldstart/layers.h"
 
-void published_gates(const struct coldstart_problem *p, int primary, int *gates)
+/* The device of another bus from which the primary is reached fastest, per bus; the primary itself
+ * for its own bus, COLDSTART_NOWHERE where no device of that bus reaches it. gates[n_buses]. */
+static void gates_find(const struct coldstart_problem *p, int primary, int *gates)
 {
     for (int b = 0; b < p->n_buses; b++) {
         double best = 0;
@@ -62,7 +64,7 @@ static int visit_in_order(const struct coldstart_problem *p, const struct coldst
     return 0;
 }
 
-struct placing {
+struct published_placing {
     const struct coldstart_problem *p;
     struct coldstart_plan *plan;
     int primary;
@@ -76,14 +78,14 @@ struct placing {
 
 static void place_on_primary(void *ctx, int node, bool read)
 {
-    struct placing *s = ctx;
+    struct published_placing *s = ctx;
     coldstart_plan_add(s->plan, node, s->primary, read);
 }
 
 int published_in_order(const struct coldstart_problem *p, int primary, const bool *host,
                        struct coldstart_plan *out)
 {
-    struct placing s = {.p = p, .plan = out, .primary = primary};
+    struct published_placing s = {.p = p, .plan = out, .primary = primary};
     run_all_on(p, primary, host, out);
     return visit_in_order(p, out, place_on_primary, &s);
 }
@@ -134,19 +136,18 @@ int published_dha(const struct coldstart_problem *p, int primary, struct coldsta
     return rc;
 }
 
-/* ---- over several buses
- * --------------------------------------------------------------------------------------- */
+/* ---- over several buses ---- */
 
-static void weigh(void *ctx, int node, bool read)
+static void placing_weigh(void *ctx, int node, bool read)
 {
-    struct placing *s = ctx;
+    struct published_placing *s = ctx;
     if (!read)
         s->part_bytes += s->p->bytes[node];
 }
 
 /* Goes along the order and gives each parameter the part in which it ends, by the bytes that are
  * loaded. */
-static int assign_parts(struct placing *s)
+static int assign_parts(struct published_placing *s)
 {
     const struct coldstart_problem *p = s->p;
     bool *counted = calloc((size_t)p->n_nodes, sizeof *counted);
@@ -170,7 +171,7 @@ static int assign_parts(struct placing *s)
 
 static void place_by_part(void *ctx, int node, bool read)
 {
-    struct placing *s = ctx;
+    struct published_placing *s = ctx;
     int device = read ? s->primary : s->gates[s->parts[s->part_of[node]]];
     coldstart_plan_add(s->plan, node, device, read);
     if (device != s->primary)
@@ -189,12 +190,12 @@ static void keep_first_part(const struct coldstart_problem *p, const int *part_o
 int published_parallel(const struct coldstart_problem *p, int primary, bool dha,
                        struct coldstart_plan *out)
 {
-    struct placing s = {.p = p, .plan = out, .primary = primary};
+    struct published_placing s = {.p = p, .plan = out, .primary = primary};
     bool *host = calloc((size_t)p->n_nodes, sizeof *host);
     s.part_of = calloc((size_t)p->n_nodes, sizeof *s.part_of);
     int rc = host && s.part_of ? 0 : HP_ENOMEM, own = p->bus_of[primary];
     if (rc == 0) {
-        published_gates(p, primary, s.gates);
+        gates_find(p, primary, s.gates);
         s.parts[s.n_parts++] = own;
         for (int b = 0; b < p->n_buses; b++)
             if (b != own && s.gates[b] != COLDSTART_NOWHERE)
@@ -203,7 +204,7 @@ int published_parallel(const struct coldstart_problem *p, int primary, bool dha,
     }
     if (rc == 0) {
         run_all_on(p, primary, host, out);
-        rc = visit_in_order(p, out, weigh, &s);
+        rc = visit_in_order(p, out, placing_weigh, &s);
         s.part_bytes = s.part_bytes > 0 ? s.part_bytes / s.n_parts : 1;
     }
     if (rc == 0 && (rc = assign_parts(&s)) == 0) {
@@ -219,7 +220,7 @@ int published_parallel(const struct coldstart_problem *p, int primary, bool dha,
 
 static void place_on_first_free(void *ctx, int node, bool read)
 {
-    struct placing *s = ctx;
+    struct published_placing *s = ctx;
     const struct coldstart_problem *p = s->p;
     int best = p->bus_of[s->primary];
     for (int b = 0; b < p->n_buses && !read; b++)
@@ -234,8 +235,8 @@ static void place_on_first_free(void *ctx, int node, bool read)
 int published_interleaved(const struct coldstart_problem *p, int primary, const bool *host,
                           struct coldstart_plan *out)
 {
-    struct placing s = {.p = p, .plan = out, .primary = primary};
-    published_gates(p, primary, s.gates);
+    struct published_placing s = {.p = p, .plan = out, .primary = primary};
+    gates_find(p, primary, s.gates);
     run_all_on(p, primary, host, out);
     return visit_in_order(p, out, place_on_first_free, &s);
 }

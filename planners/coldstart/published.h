@@ -30,8 +30,4 @@ int published_interleaved(const struct coldstart_problem *p, int primary, const 
 int published_in_order(const struct coldstart_problem *p, int primary, const bool *host,
                        struct coldstart_plan *out);
 
-/* The device of another bus from which the primary is reached fastest, per bus; the primary itself
- * for its own bus, COLDSTART_NOWHERE where no device of that bus reaches it. gates[n_buses]. */
-void published_gates(const struct coldstart_problem *p, int primary, int *gates);
-
 #endif

@@ -27,7 +27,7 @@ void search_budget_start(struct search_budget *b);
 /* The share that is used up; looks at the clock. */
 double search_budget_look(struct search_budget *b);
 
-struct search {
+struct coldstart_search {
     const struct coldstart_problem *p;
     struct arena arena;
     struct timing timing;
@@ -49,20 +49,22 @@ struct search {
 };
 
 /* HP_ENOMEM. `budget` is borrowed. */
-int search_init(struct search *s, const struct coldstart_problem *p, struct search_budget *budget,
-                uint64_t seed, struct err *e);
-void search_fini(struct search *s);
+int search_init(struct coldstart_search *s, const struct coldstart_problem *p,
+                struct search_budget *budget, uint64_t seed, struct err *e);
+void search_fini(struct coldstart_search *s);
 
 /* Times a plan and keeps it if it is the best so far; gives its latency. */
-double search_offer(struct search *s, const struct coldstart_plan *plan);
+double search_offer(struct coldstart_search *s, const struct coldstart_plan *plan);
 
 /* Anneals from `start` (may be s->best or s->round) until the budget's progress reaches `until`.
  * Coarse: operators' devices, modes and order change, and all copies are laid out anew by a rule.
  * Fine: copies change one by one too. `heat` scales the first temperature. */
-void search_coarse(struct search *s, const struct coldstart_plan *start, double until, double heat);
-void search_fine(struct search *s, const struct coldstart_plan *start, double until, double heat);
+void search_coarse(struct coldstart_search *s, const struct coldstart_plan *start, double until,
+                   double heat);
+void search_fine(struct coldstart_search *s, const struct coldstart_plan *start, double until,
+                 double heat);
 /* Fine search from s->round in a window that rolls from the first sub-model between dominators to
  * the last; the rest of the plan stays as it is but is timed along. */
-void search_rolling(struct search *s, double until, double heat);
+void search_rolling(struct coldstart_search *s, double until, double heat);
 
 #endif

@@ -43,7 +43,8 @@ void timing_fini(struct timing *t)
     *t = (struct timing){0};
 }
 
-static bool fault(struct timing *t, enum timing_fault what, int node, int device, int from)
+static bool timing_set_fault(struct timing *t, enum timing_fault what, int node, int device,
+                             int from)
 {
     if (t->fault == TIMING_OK) {
         t->fault = what;
@@ -54,7 +55,7 @@ static bool fault(struct timing *t, enum timing_fault what, int node, int device
     return false;
 }
 
-static void reset(struct timing *t)
+static void timing_reset(struct timing *t)
 {
     const struct coldstart_problem *p = t->problem;
     size_t n = (size_t)p->n_nodes, d = (size_t)p->n_devices;
@@ -69,8 +70,7 @@ static void reset(struct timing *t)
     t->n_transfers = 0;
 }
 
-/* ---- buses: copies and reads follow each other without gaps
- * ---------------------------------------------------- */
+/* ---- buses: copies and reads follow each other without gaps ---- */
 
 static bool run_copy(struct timing *t, const struct coldstart_plan *plan, int c)
 {
@@ -80,9 +80,9 @@ static bool run_copy(struct timing *t, const struct coldstart_plan *plan, int c)
     if (copy->read) {
         int bus = p->bus_of[plan->device[v]];
         if (!plan->host[v])
-            return fault(t, TIMING_READ_RESIDENT, v, plan->device[v], 0);
+            return timing_set_fault(t, TIMING_READ_RESIDENT, v, plan->device[v], 0);
         if (t->nodes[v].op.read_end_s >= 0)
-            return fault(t, TIMING_READ_TWICE, v, plan->device[v], 0);
+            return timing_set_fault(t, TIMING_READ_TWICE, v, plan->device[v], 0);
         t->bus_free_s[bus] += p->read_s[(size_t)v * (size_t)p->n_buses + (size_t)bus];
         t->nodes[v].op.read_end_s = t->copy_end_s[c] = t->bus_free_s[bus];
         return true;
@@ -90,7 +90,7 @@ static bool run_copy(struct timing *t, const struct coldstart_plan *plan, int c)
     int bus = p->bus_of[copy->device];
     uint64_t bit = 1ull << copy->device;
     if (t->nodes[v].param.copied_to & bit)
-        return fault(t, TIMING_COPIED_TWICE, v, copy->device, 0);
+        return timing_set_fault(t, TIMING_COPIED_TWICE, v, copy->device, 0);
     double end = t->bus_free_s[bus] += p->load_s[(size_t)v * (size_t)p->n_buses + (size_t)bus];
     if (!t->nodes[v].param.copied_to || end < t->copy_end_s[t->nodes[v].param.first_copy])
         t->nodes[v].param.first_copy = c;
@@ -102,7 +102,7 @@ static bool run_copy(struct timing *t, const struct coldstart_plan *plan, int c)
 }
 
 /* Notes that a parameter must be forwarded to a device, unless it is noted already. */
-static bool forward(struct timing *t, const struct coldstart_plan *plan, int v, int device)
+static bool copy_forward(struct timing *t, const struct coldstart_plan *plan, int v, int device)
 {
     const struct coldstart_problem *p = t->problem;
     uint64_t bit = 1ull << device;
@@ -110,7 +110,7 @@ static bool forward(struct timing *t, const struct coldstart_plan *plan, int v, 
         return true;
     int from = plan->copies[t->nodes[v].param.first_copy].device;
     if (p->peer_bytes_per_s[from * p->n_devices + device] <= 0)
-        return fault(t, TIMING_NO_PATH, v, device, from);
+        return timing_set_fault(t, TIMING_NO_PATH, v, device, from);
     t->nodes[v].param.forwarded_to |= bit;
     t->used_bytes[device] += p->bytes[v];
     return true;
@@ -128,14 +128,13 @@ static bool run_buses(struct timing *t, const struct coldstart_plan *plan)
         const struct coldstart_copy *copy = &plan->copies[c];
         if (copy->to >= 0 && !copy->read &&
             !(t->nodes[copy->node].param.copied_to & 1ull << copy->to) &&
-            !forward(t, plan, copy->node, copy->to))
+            !copy_forward(t, plan, copy->node, copy->to))
             return false;
     }
     return true;
 }
 
-/* ---- what each operator waits for
- * ---------------------------------------------------------------------------- */
+/* ---- what each operator waits for ---- */
 
 static bool await_params(struct timing *t, const struct coldstart_plan *plan, int v)
 {
@@ -147,9 +146,9 @@ static bool await_params(struct timing *t, const struct coldstart_plan *plan, in
             double at = t->arrival_s[(size_t)w * (size_t)p->n_devices + (size_t)device];
             t->nodes[v].op.ready_s = at > t->nodes[v].op.ready_s ? at : t->nodes[v].op.ready_s;
         } else if (!t->nodes[w].param.copied_to) {
-            return fault(t, TIMING_NOT_COPIED, w, device, 0);
+            return timing_set_fault(t, TIMING_NOT_COPIED, w, device, 0);
         } else {
-            if (!forward(t, plan, w, device))
+            if (!copy_forward(t, plan, w, device))
                 return false;
             t->nodes[v].op.missing++;
         }
@@ -170,12 +169,12 @@ static bool line_up(struct timing *t, const struct coldstart_plan *plan)
             if (!await_params(t, plan, v))
                 return false;
         } else if (p->contention && p->reads[v] && t->nodes[v].op.read_end_s < 0) {
-            return fault(t, TIMING_READ_MISSING, v, device, 0);
+            return timing_set_fault(t, TIMING_READ_MISSING, v, device, 0);
         }
     }
     for (int d = 0; d < p->n_devices; d++)
         if (t->used_bytes[d] > p->memory_bytes[d])
-            return fault(t, TIMING_MEMORY, 0, d, 0);
+            return timing_set_fault(t, TIMING_MEMORY, 0, d, 0);
     for (int b = 0; b < p->n_buses; b++)
         t->bus_head[b] = -1;
     for (int c = plan->n_copies - 1; c >= 0; c--) {
@@ -190,9 +189,7 @@ static bool line_up(struct timing *t, const struct coldstart_plan *plan)
     return true;
 }
 
-/* ---- events
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- events ---- */
 
 /* Starts the device's next operator if it is known when all it waits for is there; else the device
  * stands idle. */
@@ -213,7 +210,7 @@ static void try_start(struct timing *t, int device)
 }
 
 /* Sends a tensor over a link at `now`: when it arrives. */
-static double send(struct timing *t, int v, int from, int to, double now)
+static double copy_send(struct timing *t, int v, int from, int to, double now)
 {
     const struct coldstart_problem *p = t->problem;
     int link = from * p->n_devices + to;
@@ -227,7 +224,7 @@ static double send(struct timing *t, int v, int from, int to, double now)
 
 /* An input of operator v is known to be there at `at`. `busy`: a device that is about to start its
  * next operator anyway. */
-static void arrive(struct timing *t, int v, double at, int busy)
+static void copy_arrive(struct timing *t, int v, double at, int busy)
 {
     union timing_node *node = &t->nodes[v];
     int device = node->op.device;
@@ -246,12 +243,12 @@ static void copy_appears(struct timing *t, const struct coldstart_plan *plan, in
     uint64_t forwarded_to = t->nodes[w].param.forwarded_to;
     for (uint64_t left = forwarded_to; left; left &= left - 1) {
         int to = __builtin_ctzll(left);
-        arrival_s[to] = send(t, w, from, to, now);
+        arrival_s[to] = copy_send(t, w, from, to, now);
     }
     for (int i = p->readers_at[w]; i < p->readers_at[w + 1]; i++) {
         int v = p->readers[i], device = t->nodes[v].op.device;
         if (!t->nodes[v].op.host && forwarded_to & 1ull << device)
-            arrive(t, v, arrival_s[device], -1);
+            copy_arrive(t, v, arrival_s[device], -1);
     }
 }
 
@@ -269,13 +266,13 @@ static bool operator_ends(struct timing *t, int device)
         if (to != device) {
             if (!(sent & 1ull << to)) {
                 if (p->peer_bytes_per_s[device * p->n_devices + to] <= 0)
-                    return fault(t, TIMING_NO_PATH, u, to, device);
-                arrival_s[to] = send(t, u, device, to, now);
+                    return timing_set_fault(t, TIMING_NO_PATH, u, to, device);
+                arrival_s[to] = copy_send(t, u, device, to, now);
                 sent |= 1ull << to;
             }
             at = arrival_s[to];
         }
-        arrive(t, v, at, device);
+        copy_arrive(t, v, at, device);
     }
     try_start(t, device);
     return true;
@@ -305,7 +302,7 @@ static bool run_events(struct timing *t, const struct coldstart_plan *plan)
         } else if (device < 0) {
             for (int d = 0; d < p->n_devices; d++)
                 device = t->head[d] >= 0 ? d : device;
-            return fault(t, TIMING_DEADLOCK, t->head[device], device, 0);
+            return timing_set_fault(t, TIMING_DEADLOCK, t->head[device], device, 0);
         } else {
             t->latency_s = next_end;
             if (!operator_ends(t, device))
@@ -319,7 +316,7 @@ static bool run_events(struct timing *t, const struct coldstart_plan *plan)
 double timing_run(struct timing *t, const struct coldstart_plan *plan)
 {
     assert(plan->n_copies <= t->copy_capacity);
-    reset(t);
+    timing_reset(t);
     t->latency_s = INFINITY;
     if (t->record && !t->transfers) {
         t->transfer_capacity = t->problem->readers_at[t->problem->n_nodes] +

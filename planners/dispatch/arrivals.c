@@ -34,7 +34,7 @@ static void step_bursty(struct arrivals_model *m)
     }
 }
 
-static void step(struct arrivals *a, struct arrivals_model *m)
+static void stream_step(struct arrivals *a, struct arrivals_model *m)
 {
     switch (a->kind) {
     case ARRIVALS_UNIFORM: m->next_ns += (int64_t)(1e9 / m->rate); break;
@@ -65,7 +65,7 @@ void arrivals_init(struct arrivals *a, enum arrivals_kind kind, const double *ra
             m->next_ns = (int64_t)(random_unit(&m->random) * 1e9 /
                                    m->rate); /* models do not arrive in step */
         else
-            step(a, m);
+            stream_step(a, m);
     }
 }
 
@@ -80,6 +80,6 @@ int arrivals_next(void *ctx, struct arrival *out, struct err *e)
     if (a->models[first].next_ns >= a->end_ns)
         return 0;
     *out = (struct arrival){a->models[first].next_ns, first};
-    step(a, &a->models[first]);
+    stream_step(a, &a->models[first]);
     return 1;
 }

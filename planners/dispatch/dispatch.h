@@ -80,6 +80,8 @@ int dispatch_correct(struct dispatch *d, const struct dispatch_report *r);
 /* Requests of a model that wait. */
 int dispatch_waiting(const struct dispatch *d, int model);
 
+/* Requests of a model that wait. */
+
 /* The way through a pipeline's pools with the earliest finish, stage by stage, for a batch of n
  * that is ready at `now_ns`. Reserves nothing. */
 void dispatch_probe(const struct dispatch *d, int pipeline, int n, int64_t now_ns,

@@ -5,14 +5,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct event {
+struct dispatch_event {
     int64_t at_ns;
     uint64_t order;
     int kind, a, b; /* the owner's */
 };
 
 struct events {
-    struct event *heap;
+    struct dispatch_event *heap;
     int n, room;
     uint64_t added;
 };
@@ -20,7 +20,7 @@ struct events {
 /* False when memory ran out. */
 bool events_add(struct events *q, int64_t at_ns, int kind, int a, int b);
 /* The earliest, taken out. The queue must not be empty. */
-struct event events_take(struct events *q);
+struct dispatch_event events_take(struct events *q);
 static inline int64_t events_next_ns(const struct events *q)
 {
     return q->n ? q->heap[0].at_ns : INT64_MAX;

@@ -3,16 +3,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/vector.h"
 #include "planners/dispatch/events.h"
 
-struct request {
+struct reactive_request {
     int64_t arrival_ns, deadline_ns; /* of the whole way */
     int64_t due_ns;                  /* of this pool */
     int node;                        /* where its input lies; -1: at the front end */
 };
 
-struct pool {
-    struct request *items; /* waiting: items[first .. first + n) */
+struct reactive_pool {
+    struct reactive_request *items; /* waiting: items[first .. first + n) */
     int first, n, room;
     int64_t part_ns;  /* of the SLO */
     int64_t *free_ns; /* [share] */
@@ -20,34 +21,34 @@ struct pool {
     int64_t check_ns; /* an event is due then; INT64_MAX: none */
 };
 
-struct flight {
-    struct request *requests;
+struct reactive_flight {
+    struct reactive_request *requests;
     int n, next_free;
 };
 
-enum what { CHECK, DONE };
+enum reactive_event_kind { CHECK, DONE };
 
 struct reactive {
     const struct dispatch_topology *t;
     struct simulate_result *result;
-    struct pool *pools; /* [pipeline * PLAN_POOLS_MAX_STAGES + stage] */
-    double *credit;     /* [pipeline]: of the shares of the model's requests */
-    struct flight *flights;
-    int n_flights, first_free;
+    struct reactive_pool *pools; /* [pipeline * PLAN_POOLS_MAX_STAGES + stage] */
+    double *credit;              /* [pipeline]: of the shares of the model's requests */
+    struct reactive_flight *flights;
+    int n_flights, room_flights, first_free;
     struct events events;
     int64_t *up_free_ns, *down_free_ns;
     int64_t last_ns;
     bool out_of_memory;
 };
 
-static bool pool_push(struct pool *p, const struct request *r)
+static bool pool_push(struct reactive_pool *p, const struct reactive_request *r)
 {
     if (p->first + p->n == p->room) {
         if (p->room >= 2 * (p->n + 1)) {
             memmove(p->items, p->items + p->first, (size_t)p->n * sizeof *p->items);
         } else {
             int more = p->room ? 2 * p->room : 64;
-            struct request *bigger = malloc((size_t)more * sizeof *bigger);
+            struct reactive_request *bigger = malloc((size_t)more * sizeof *bigger);
             if (!bigger)
                 return false;
             if (p->n > 0)
@@ -65,7 +66,7 @@ static bool pool_push(struct pool *p, const struct request *r)
 static int pool_init(struct reactive *w, int pipeline, int stage)
 {
     const struct dispatch_pipeline *pl = &w->t->pipelines[pipeline];
-    struct pool *p = &w->pools[pipeline * PLAN_POOLS_MAX_STAGES + stage];
+    struct reactive_pool *p = &w->pools[pipeline * PLAN_POOLS_MAX_STAGES + stage];
     double total = 0, mine = 0;
     for (int s = 0; s < pl->n_stages; s++) {
         double cost = (double)(pl->stages[s].compute_ns[pl->batch] +
@@ -81,7 +82,7 @@ static int pool_init(struct reactive *w, int pipeline, int stage)
     return p->free_ns ? 0 : HP_ENOMEM;
 }
 
-static int free_share(const struct pool *p, int64_t now_ns, int64_t *soonest_ns)
+static int free_share(const struct reactive_pool *p, int64_t now_ns, int64_t *soonest_ns)
 {
     *soonest_ns = INT64_MAX;
     for (int i = 0; i < p->n_shares; i++) {
@@ -96,7 +97,7 @@ static int free_share(const struct pool *p, int64_t now_ns, int64_t *soonest_ns)
 
 static void check_at(struct reactive *w, int pool, int64_t at_ns)
 {
-    struct pool *p = &w->pools[pool];
+    struct reactive_pool *p = &w->pools[pool];
     if (at_ns >= p->check_ns)
         return;
     p->check_ns = at_ns;
@@ -104,19 +105,17 @@ static void check_at(struct reactive *w, int pool, int64_t at_ns)
         w->out_of_memory = true;
 }
 
-static int flight_take(struct reactive *w, const struct request *requests, int n)
+static int flight_take(struct reactive *w, const struct reactive_request *requests, int n)
 {
     int i = w->first_free;
     if (i >= 0) {
         w->first_free = w->flights[i].next_free;
     } else {
-        struct flight *bigger = realloc(w->flights, (size_t)(w->n_flights + 1) * sizeof *bigger);
-        if (!bigger)
+        if (!vector_reserve(w->flights, w->room_flights, w->n_flights + 1))
             return -1;
-        w->flights = bigger;
         i = w->n_flights++;
     }
-    struct flight *f = &w->flights[i];
+    struct reactive_flight *f = &w->flights[i];
     f->n = n;
     f->requests = malloc((size_t)n * sizeof *f->requests);
     if (!f->requests)
@@ -126,14 +125,14 @@ static int flight_take(struct reactive *w, const struct request *requests, int n
 }
 
 /* Moves a batch's inputs from wherever they lie, computes, and notes when that ends. */
-static void begin(struct reactive *w, int pool, int share, int n, int64_t now_ns)
+static void pool_begin(struct reactive *w, int pool, int share, int n, int64_t now_ns)
 {
     int pipeline = pool / PLAN_POOLS_MAX_STAGES, stage = pool % PLAN_POOLS_MAX_STAGES;
     const struct dispatch_pipeline *pl = &w->t->pipelines[pipeline];
     const struct dispatch_stage *s = &pl->stages[stage];
     const struct dispatch_share *device = &w->t->shares[s->first_share + share];
-    struct pool *p = &w->pools[pool];
-    struct request *batch = p->items + p->first;
+    struct reactive_pool *p = &w->pools[pool];
+    struct reactive_request *batch = p->items + p->first;
     int64_t ready_ns = now_ns;
     for (int i = 0; stage > 0 && i < n;) {
         int from = batch[i].node, run = 1;
@@ -166,12 +165,12 @@ static void begin(struct reactive *w, int pool, int share, int n, int64_t now_ns
 }
 
 /* Drops or begins until the pool can do nothing more now. */
-static void check(struct reactive *w, int pool, int64_t now_ns)
+static void pool_check(struct reactive *w, int pool, int64_t now_ns)
 {
     const struct dispatch_pipeline *pl = &w->t->pipelines[pool / PLAN_POOLS_MAX_STAGES];
     int stage = pool % PLAN_POOLS_MAX_STAGES;
     const struct dispatch_stage *s = &pl->stages[stage];
-    struct pool *p = &w->pools[pool];
+    struct reactive_pool *p = &w->pools[pool];
     while (p->n > 0) {
         int64_t soonest_ns;
         int share = free_share(p, now_ns, &soonest_ns);
@@ -179,7 +178,7 @@ static void check(struct reactive *w, int pool, int64_t now_ns)
             check_at(w, pool, soonest_ns);
             return;
         }
-        const struct request *oldest = &p->items[p->first];
+        const struct reactive_request *oldest = &p->items[p->first];
         int64_t due_ns = oldest->due_ns, move_ns = 0;
         int n = pl->batch;
         for (; n > 0; n--) {
@@ -195,17 +194,17 @@ static void check(struct reactive *w, int pool, int64_t now_ns)
             p->n--;
             continue;
         }
-        begin(w, pool, share, n < p->n ? n : p->n, now_ns);
+        pool_begin(w, pool, share, n < p->n ? n : p->n, now_ns);
     }
 }
 
-static void done(struct reactive *w, int pool, int flight, int64_t now_ns)
+static void flight_done(struct reactive *w, int pool, int flight, int64_t now_ns)
 {
     const struct dispatch_pipeline *pl = &w->t->pipelines[pool / PLAN_POOLS_MAX_STAGES];
-    struct flight *f = &w->flights[flight];
+    struct reactive_flight *f = &w->flights[flight];
     bool last = pool % PLAN_POOLS_MAX_STAGES == pl->n_stages - 1;
     for (int i = 0; i < f->n; i++) {
-        struct request *r = &f->requests[i];
+        struct reactive_request *r = &f->requests[i];
         if (last) {
             simulate_count(&w->result->models[pl->model], now_ns - r->arrival_ns,
                            now_ns <= r->deadline_ns);
@@ -220,21 +219,21 @@ static void done(struct reactive *w, int pool, int flight, int64_t now_ns)
     f->next_free = w->first_free;
     w->first_free = flight;
     if (!last)
-        check(w, pool + 1, now_ns);
-    check(w, pool, now_ns);
+        pool_check(w, pool + 1, now_ns);
+    pool_check(w, pool, now_ns);
     w->last_ns = now_ns;
 }
 
 static void pass_time(struct reactive *w, int64_t until_ns)
 {
     while (w->events.n > 0 && events_next_ns(&w->events) <= until_ns) {
-        struct event ev = events_take(&w->events);
+        struct dispatch_event ev = events_take(&w->events);
         if (ev.kind == DONE) {
-            done(w, ev.a, ev.b, ev.at_ns);
+            flight_done(w, ev.a, ev.b, ev.at_ns);
         } else {
             if (w->pools[ev.a].check_ns == ev.at_ns)
                 w->pools[ev.a].check_ns = INT64_MAX;
-            check(w, ev.a, ev.at_ns);
+            pool_check(w, ev.a, ev.at_ns);
         }
     }
 }
@@ -277,10 +276,11 @@ static int run_stream(struct reactive *w, arrival_next_fn next, void *next_ctx, 
             continue;
         }
         int pool = pipeline * PLAN_POOLS_MAX_STAGES;
-        struct request r = {a.at_ns, a.at_ns + m->slo_ns, a.at_ns + w->pools[pool].part_ns, -1};
+        struct reactive_request r = {a.at_ns, a.at_ns + m->slo_ns, a.at_ns + w->pools[pool].part_ns,
+                                     -1};
         if (!pool_push(&w->pools[pool], &r))
             w->out_of_memory = true;
-        check(w, pool, a.at_ns);
+        pool_check(w, pool, a.at_ns);
         if (w->out_of_memory)
             return err_set(e, HP_ENOMEM, "out of memory while simulating");
     }

@@ -4,7 +4,7 @@
 #ifndef HP_PLANNERS_DISPATCH_REACTIVE_H
 #define HP_PLANNERS_DISPATCH_REACTIVE_H
 
-#include "planners/dispatch/simulate.h"
+#include "planners/dispatch/simulation.h"
 
 /* Requests go to the pipelines in proportion to their rates. A pool with a free share takes the
  * largest batch whose oldest request still meets the pool's part of the deadline (parts in

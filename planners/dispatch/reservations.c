@@ -6,7 +6,7 @@
 
 /* Number of leading intervals that end at or before `t`: searched from the back, where new work
  * mostly lies. */
-static int passed_by(const struct line *l, int64_t t)
+static int passed_by(const struct reservation_line *l, int64_t t)
 {
     int i = l->n;
     while (i > 0 && l->v[l->first + i - 1].end_ns > t)
@@ -14,7 +14,7 @@ static int passed_by(const struct line *l, int64_t t)
     return i;
 }
 
-int64_t line_earliest(const struct line *l, int64_t from_ns, int64_t length_ns)
+int64_t line_earliest(const struct reservation_line *l, int64_t from_ns, int64_t length_ns)
 {
     for (int i = passed_by(l, from_ns); i < l->n; i++) {
         const struct line_interval *v = &l->v[l->first + i];
@@ -25,8 +25,8 @@ int64_t line_earliest(const struct line *l, int64_t from_ns, int64_t length_ns)
     return from_ns;
 }
 
-int64_t line_earliest_both(const struct line *a, const struct line *b, int64_t from_ns,
-                           int64_t length_ns)
+int64_t line_earliest_both(const struct reservation_line *a, const struct reservation_line *b,
+                           int64_t from_ns, int64_t length_ns)
 {
     for (;;) {
         int64_t t = line_earliest(a, from_ns, length_ns);
@@ -38,7 +38,7 @@ int64_t line_earliest_both(const struct line *a, const struct line *b, int64_t f
 }
 
 /* Drops what is past, and makes room for one more at the end of the array. */
-static bool make_room(struct line *l, int64_t now_ns)
+static bool make_room(struct reservation_line *l, int64_t now_ns)
 {
     while (l->n > 0 && l->v[l->first].end_ns <= now_ns) {
         l->first++;
@@ -65,7 +65,8 @@ static bool make_room(struct line *l, int64_t now_ns)
     return true;
 }
 
-bool line_reserve(struct line *l, int64_t now_ns, int64_t start_ns, int64_t end_ns, uint32_t tag)
+bool line_reserve(struct reservation_line *l, int64_t now_ns, int64_t start_ns, int64_t end_ns,
+                  uint32_t tag)
 {
     assert(end_ns >= start_ns);
     if (!make_room(l, now_ns))
@@ -78,8 +79,8 @@ bool line_reserve(struct line *l, int64_t now_ns, int64_t start_ns, int64_t end_
     return true;
 }
 
-bool line_correct(struct line *l, uint32_t tag, int64_t planned_start_ns, int64_t start_ns,
-                  int64_t end_ns)
+bool line_correct(struct reservation_line *l, uint32_t tag, int64_t planned_start_ns,
+                  int64_t start_ns, int64_t end_ns)
 {
     int at = -1;
     for (int i = 0; i < l->n; i++) {
@@ -100,8 +101,8 @@ bool line_correct(struct line *l, uint32_t tag, int64_t planned_start_ns, int64_
     return true;
 }
 
-void line_free(struct line *l)
+void line_free(struct reservation_line *l)
 {
     free(l->v);
-    *l = (struct line){0};
+    *l = (struct reservation_line){0};
 }

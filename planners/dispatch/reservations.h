@@ -18,29 +18,30 @@ struct line_interval {
     uint32_t tag; /* whose it is */
 };
 
-struct line {
+struct reservation_line {
     struct line_interval *v;
     int first, n, room; /* v[first .. first + n) */
 };
 
 /* The earliest time from `from_ns` on at which the line is free for `length_ns`. */
-int64_t line_earliest(const struct line *l, int64_t from_ns, int64_t length_ns);
+int64_t line_earliest(const struct reservation_line *l, int64_t from_ns, int64_t length_ns);
 /* The same for two lines at once. */
-int64_t line_earliest_both(const struct line *a, const struct line *b, int64_t from_ns,
-                           int64_t length_ns);
+int64_t line_earliest_both(const struct reservation_line *a, const struct reservation_line *b,
+                           int64_t from_ns, int64_t length_ns);
 /* Reserves an interval that line_earliest found free. What ended by `now_ns` is forgotten. False
  * when memory ran out (nothing changed). */
-bool line_reserve(struct line *l, int64_t now_ns, int64_t start_ns, int64_t end_ns, uint32_t tag);
+bool line_reserve(struct reservation_line *l, int64_t now_ns, int64_t start_ns, int64_t end_ns,
+                  uint32_t tag);
 /* Replaces the interval of `tag` that starts nearest to `planned_start_ns` by what really happened.
  * Later intervals that it now overlaps move back, keeping their lengths. False when it is forgotten
  * already. */
-bool line_correct(struct line *l, uint32_t tag, int64_t planned_start_ns, int64_t start_ns,
-                  int64_t end_ns);
+bool line_correct(struct reservation_line *l, uint32_t tag, int64_t planned_start_ns,
+                  int64_t start_ns, int64_t end_ns);
 /* End of the last reservation; INT64_MIN when there is none. */
-static inline int64_t line_end(const struct line *l)
+static inline int64_t line_end(const struct reservation_line *l)
 {
     return l->n ? l->v[l->first + l->n - 1].end_ns : INT64_MIN;
 }
-void line_free(struct line *l);
+void line_free(struct reservation_line *l);
 
 #endif

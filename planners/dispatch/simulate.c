@@ -1,81 +1,25 @@
 #include "planners/dispatch/simulate.h"
 
-#include <math.h>
 #include <stdlib.h>
 
 #include "planners/dispatch/dispatch.h"
-#include "planners/dispatch/imagine.h"
 #include "planners/dispatch/reactive.h"
+#include "planners/dispatch/sim_devices.h"
 
-const char *const simulate_scheduler_words[] = {"reserving", "reactive", NULL};
+/* ---- the reserving scheduler ---- */
 
-/* ---- counting
- * ---------------------------------------------------------------------------------------------------------
- */
-
-/* 45 buckets an octave of nanoseconds, by the bits of the number: exponent and the top of the
- * mantissa. */
-static int bucket_of(int64_t ns)
-{
-    if (ns < 64)
-        return 0;
-    int exponent = 63 - __builtin_clzll((uint64_t)ns);
-    int part = (int)((ns >> (exponent - 6)) & 63);
-    int b = (exponent - 6) * 64 + part + 1;
-    return b < SIMULATE_BUCKETS ? b : SIMULATE_BUCKETS - 1;
-}
-
-static double bucket_end_s(int b)
-{
-    if (b == 0)
-        return 64e-9;
-    int exponent = (b - 1) / 64 + 6, part = (b - 1) % 64;
-    return ldexp(64 + part + 1, exponent - 6) * 1e-9;
-}
-
-void simulate_count(struct simulate_model *m, int64_t latency_ns, bool in_time)
-{
-    if (in_time)
-        m->in_time++;
-    else
-        m->late++;
-    m->latency_sum_s += (double)latency_ns * 1e-9;
-    m->latency[bucket_of(latency_ns)]++;
-    if (latency_ns > m->latency_max_ns)
-        m->latency_max_ns = latency_ns;
-}
-
-double simulate_attainment(const struct simulate_model *m)
-{
-    return m->arrived ? (double)m->in_time / (double)m->arrived : 1;
-}
-
-double simulate_percentile_s(const struct simulate_model *m, double q)
-{
-    uint64_t served = m->in_time + m->late, so_far = 0;
-    for (int b = 0; b < SIMULATE_BUCKETS && served > 0; b++) {
-        so_far += m->latency[b];
-        if ((double)so_far >= q * (double)served)
-            return fmin(bucket_end_s(b), (double)m->latency_max_ns * 1e-9);
-    }
-    return 0;
-}
-
-/* ---- the reserving scheduler
- * -------------------------------------------------------------------------------------------- */
-
-struct run {
+struct simulation {
     const struct dispatch_topology *t;
     const struct simulate_options *o;
     struct simulate_result *result;
     struct dispatch *d;
-    struct imagine *devices; /* NULL: all goes as planned */
-    int64_t *wake_ns;        /* [model] */
+    struct sim_devices *devices; /* NULL: all goes as planned */
+    int64_t *wake_ns;            /* [model] */
     int64_t now_ns, last_ns;
     int rc;
 };
 
-static void watch_path(const struct run *r, const struct dispatch_action *a)
+static void watch_path(const struct simulation *r, const struct dispatch_action *a)
 {
     for (int s = 0; s < r->t->pipelines[a->path->pipeline].n_stages; s++) {
         const struct dispatch_leg *leg = &a->path->legs[s];
@@ -95,9 +39,9 @@ static void count_busy(struct simulate_result *result, const struct dispatch_top
     }
 }
 
-static void act(void *ctx, const struct dispatch_action *a)
+static void simulation_act(void *ctx, const struct dispatch_action *a)
 {
-    struct run *r = ctx;
+    struct simulation *r = ctx;
     struct simulate_model *m = &r->result->models[a->model];
     if (a->drop) {
         m->dropped++;
@@ -107,7 +51,7 @@ static void act(void *ctx, const struct dispatch_action *a)
     if (r->o->watch)
         watch_path(r, a);
     if (r->devices) {
-        if (imagine_send(r->devices, a) < 0)
+        if (sim_devices_send(r->devices, a) < 0)
             r->rc = HP_ENOMEM;
         return;
     }
@@ -120,7 +64,7 @@ static void act(void *ctx, const struct dispatch_action *a)
 }
 
 /* The model that wants to be asked first, and when. */
-static int next_wake(const struct run *r, int64_t *at_ns)
+static int next_wake(const struct simulation *r, int64_t *at_ns)
 {
     int first = 0;
     for (int m = 1; m < r->t->n_models; m++)
@@ -130,25 +74,25 @@ static int next_wake(const struct run *r, int64_t *at_ns)
     return first;
 }
 
-/* Lets time pass up to `until_ns`: wakes, and what the imagined devices do. */
-static void pass_time(struct run *r, int64_t until_ns)
+/* Lets time pass up to `until_ns`: wakes, and what the simulated devices do. */
+static void pass_time(struct simulation *r, int64_t until_ns)
 {
     for (;;) {
-        int64_t wake_ns, event_ns = r->devices ? imagine_next(r->devices) : INT64_MAX;
+        int64_t wake_ns, event_ns = r->devices ? sim_devices_next(r->devices) : INT64_MAX;
         int m = next_wake(r, &wake_ns);
         if (event_ns <= wake_ns && event_ns <= until_ns && event_ns != INT64_MAX) {
             r->now_ns = event_ns;
-            imagine_step(r->devices);
+            sim_devices_step(r->devices);
         } else if (wake_ns <= until_ns && wake_ns != INT64_MAX) {
             r->now_ns = wake_ns;
-            r->wake_ns[m] = dispatch_run(r->d, m, wake_ns, act, r);
+            r->wake_ns[m] = dispatch_run(r->d, m, wake_ns, simulation_act, r);
         } else {
             return;
         }
     }
 }
 
-static int run_stream(struct run *r, arrival_next_fn next, void *next_ctx, struct err *e)
+static int run_stream(struct simulation *r, arrival_next_fn next, void *next_ctx, struct err *e)
 {
     struct arrival a;
     int rc;
@@ -161,7 +105,7 @@ static int run_stream(struct run *r, arrival_next_fn next, void *next_ctx, struc
         r->result->models[a.model].arrived++;
         if (dispatch_arrive(r->d, a.model, 0, a.at_ns) < 0)
             r->result->models[a.model].dropped++; /* the queue is full: turned away at the door */
-        r->wake_ns[a.model] = dispatch_run(r->d, a.model, a.at_ns, act, r);
+        r->wake_ns[a.model] = dispatch_run(r->d, a.model, a.at_ns, simulation_act, r);
         if (r->rc < 0)
             return err_set(e, r->rc, "out of memory while simulating");
         const struct simulate_model *m = &r->result->models[a.model];
@@ -173,8 +117,8 @@ static int run_stream(struct run *r, arrival_next_fn next, void *next_ctx, struc
     if (rc < 0)
         return rc;
     pass_time(r, INT64_MAX);
-    if (r->devices && imagine_last(r->devices) > r->last_ns)
-        r->last_ns = imagine_last(r->devices);
+    if (r->devices && sim_devices_last(r->devices) > r->last_ns)
+        r->last_ns = sim_devices_last(r->devices);
     r->result->span_s =
         first_ns >= 0 && r->last_ns > first_ns ? (double)(r->last_ns - first_ns) * 1e-9 : 0;
     r->result->probes = dispatch_probes(r->d);
@@ -185,7 +129,7 @@ static int simulate_reserving(const struct dispatch_topology *t, const struct si
                               arrival_next_fn next, void *next_ctx, struct simulate_result *out,
                               struct err *e)
 {
-    struct run r = {.t = t, .o = o, .result = out};
+    struct simulation r = {.t = t, .o = o, .result = out};
     int rc = dispatch_create(t, 0, &r.d, e);
     r.wake_ns = malloc((size_t)t->n_models * sizeof *r.wake_ns);
     if (rc == 0 && !r.wake_ns)
@@ -193,10 +137,10 @@ static int simulate_reserving(const struct dispatch_topology *t, const struct si
     for (int m = 0; rc == 0 && m < t->n_models; m++)
         r.wake_ns[m] = INT64_MAX;
     if (rc == 0 && (o->latency_noise > 0 || o->network_jitter > 0 || o->always_events))
-        rc = imagine_create(t, r.d, o, out, &r.devices, e);
+        rc = sim_devices_create(t, r.d, o, out, &r.devices, e);
     if (rc == 0)
         rc = run_stream(&r, next, next_ctx, e);
-    imagine_destroy(&r.devices);
+    sim_devices_destroy(&r.devices);
     dispatch_destroy(&r.d);
     free(r.wake_ns);
     return rc;
@@ -211,10 +155,4 @@ int simulate(const struct dispatch_topology *t, const struct simulate_options *o
         return err_set(e, HP_ENOMEM, "out of memory while simulating");
     return o->scheduler == SIMULATE_REACTIVE ? simulate_reactive(t, o, next, next_ctx, out, e)
                                              : simulate_reserving(t, o, next, next_ctx, out, e);
-}
-
-void simulate_result_free(struct simulate_result *r)
-{
-    free(r->models);
-    *r = (struct simulate_result){0};
 }

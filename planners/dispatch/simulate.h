@@ -1,6 +1,5 @@
-/* Serves a stream of arrivals under virtual time and counts what met its deadline. The scheduler is
- * the one that serves real requests (planners/dispatch/dispatch.h); only the devices and NICs are
- * imagined.
+/* Serves a stream of arrivals under virtual time and counts what met its deadline. The
+ * scheduler is that of planners/dispatch/dispatch.h; only the devices and NICs are simulated.
  *
  * Without noise every reservation is used as planned, so a batch's finish is known when it is sent.
  * With noise a batch's computing and transfers take a random factor of their planned time, wait for
@@ -9,61 +8,11 @@
 #ifndef HP_PLANNERS_DISPATCH_SIMULATE_H
 #define HP_PLANNERS_DISPATCH_SIMULATE_H
 
-#include <stdbool.h>
-
-#include "planners/dispatch/arrivals.h"
-#include "planners/dispatch/topology.h"
-
-enum simulate_scheduler { SIMULATE_RESERVING, SIMULATE_REACTIVE };
-extern const char *const simulate_scheduler_words[]; /* "reserving", "reactive", NULL */
-
-struct simulate_options {
-    enum simulate_scheduler scheduler;
-    double latency_noise;  /* standard deviation of computing times, as a part of them; 0: exact */
-    double network_jitter; /* the same of transfers */
-    bool always_events;    /* imagine devices and NICs even without noise (for tests: nothing may
-                              change) */
-    uint64_t seed;         /* of the noise */
-    const uint64_t *miss_limit; /* [model]: stop as soon as a model has missed more requests than
-                                   this; NULL: go on to the end */
-    /* For pictures: told of every stage that was planned, in the order of sending. May be NULL. */
-    void (*watch)(void *ctx, int model, int pipeline, int stage, int share, uint32_t batch, int n,
-                  int64_t start_ns, int64_t end_ns);
-    void *watch_ctx;
-};
-
-/* Latencies in buckets that are 1.6 % wide. */
-enum { SIMULATE_BUCKETS = 2048 };
-
-struct simulate_model {
-    uint64_t arrived, in_time, late, dropped;
-    uint64_t batches;
-    double latency_sum_s;
-    int64_t latency_max_ns;
-    uint32_t latency[SIMULATE_BUCKETS];
-};
-
-struct simulate_result {
-    struct simulate_model *models; /* [topology.n_models] */
-    int n_models;
-    double busy_s[POOLS_MAX_KINDS]; /* device seconds of computing, by kind */
-    double span_s;                  /* first arrival to last finish */
-    uint64_t probes;
-    bool stopped; /* by a miss limit: the counts are those so far */
-};
+#include "planners/dispatch/simulation.h"
 
 /* HP_ENOMEM, and what the stream says. Zero-initialise `out`; simulate_result_free after, also on
  * failure. */
 int simulate(const struct dispatch_topology *t, const struct simulate_options *o,
              arrival_next_fn next, void *next_ctx, struct simulate_result *out, struct err *e);
-void simulate_result_free(struct simulate_result *r);
-
-/* Part of a model's requests that were served in time; 1 when none arrived. */
-double simulate_attainment(const struct simulate_model *m);
-/* Latency that a part q of the served requests did not exceed; 0 when none was served. */
-double simulate_percentile_s(const struct simulate_model *m, double q);
-
-/* Used by both schedulers' drivers. */
-void simulate_count(struct simulate_model *m, int64_t latency_ns, bool in_time);
 
 #endif

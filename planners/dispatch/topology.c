@@ -13,7 +13,7 @@ struct stock {
         *left; /* of devices [0, used): part that no pool has; whole devices are entered with 0 */
 };
 
-struct layout {
+struct topology_layout {
     struct dispatch_topology *t;
     const struct pools_problem *p;
     const struct cluster *c;
@@ -23,22 +23,15 @@ struct layout {
     bool share;
 };
 
-static int no_memory(struct err *e)
-{
-    return err_set(e, HP_ENOMEM, "out of memory while laying the plan out on the cluster");
-}
-
 /* Rounded up, and at most some thirty years. */
 static int64_t to_ns(double seconds)
 {
     return seconds < 1e9 ? (int64_t)ceil(seconds * 1e9 - 1e-3) : INT64_C(1000000000000000000);
 }
 
-/* ---- nodes
- * ------------------------------------------------------------------------------------------------------------
- */
+/* ---- nodes ---- */
 
-static int prepare_nodes(struct layout *l, struct err *e)
+static int prepare_nodes(struct topology_layout *l, struct err *e)
 {
     struct dispatch_topology *t = l->t;
     for (int k = 0; k < l->p->n_kinds; k++) {
@@ -48,7 +41,7 @@ static int prepare_nodes(struct layout *l, struct err *e)
         l->device_nodes[k] = malloc(((size_t)kind->count + 1) * sizeof *l->device_nodes[k]);
         l->device_ids[k] = malloc(((size_t)kind->count + 1) * sizeof *l->device_ids[k]);
         if (!l->stock[k].left || !l->device_nodes[k] || !l->device_ids[k])
-            return no_memory(e);
+            return err_no_memory(e, "laying the plan out on the cluster");
         if (l->c->hypothetical) {
             for (int i = 0; i < kind->count; i++)
                 l->device_nodes[k][i] = t->n_nodes + i / kind->per_node;
@@ -90,7 +83,7 @@ static int take_part(struct stock *s, int from, double part, bool share)
     return most;
 }
 
-static int place_shares(struct layout *l, struct dispatch_stage *st,
+static int place_shares(struct topology_layout *l, struct dispatch_stage *st,
                         const struct plan_pools_stage *from, int first_device, struct err *e)
 {
     struct dispatch_topology *t = l->t;
@@ -112,9 +105,7 @@ static int place_shares(struct layout *l, struct dispatch_stage *st,
     return 0;
 }
 
-/* ---- costs
- * ------------------------------------------------------------------------------------------------------------
- */
+/* ---- costs ---- */
 
 /* Seconds of a batch of n: that of the smallest profiled batch of at least n. NaN: none. */
 static double batch_seconds(const struct pools_model *m, const struct pools_placed *at,
@@ -129,8 +120,8 @@ static double batch_seconds(const struct pools_model *m, const struct pools_plac
     return best;
 }
 
-static int fill_costs(struct layout *l, int model, const struct plan_pools_pipeline *from, int d,
-                      const struct pools_placed *at, const struct pools_placed *next,
+static int fill_costs(struct topology_layout *l, int model, const struct plan_pools_pipeline *from,
+                      int d, const struct pools_placed *at, const struct pools_placed *next,
                       struct dispatch_stage *st, struct err *e)
 {
     const struct pools_model *m = &l->p->models[model];
@@ -138,7 +129,7 @@ static int fill_costs(struct layout *l, int model, const struct plan_pools_pipel
     st->compute_ns = arena_alloc(&l->t->arena, (size_t)from->batch + 1, sizeof *st->compute_ns);
     st->transfer_ns = arena_alloc(&l->t->arena, (size_t)from->batch + 1, sizeof *st->transfer_ns);
     if (!st->compute_ns || !st->transfer_ns)
-        return no_memory(e);
+        return err_no_memory(e, "laying the plan out on the cluster");
     double sample_s = next ? pools_transfer_s(l->p, m, s->end_layer, at->kind, next->kind) : 0;
     for (int n = 1; n <= from->batch; n++) {
         st->compute_ns[n] = to_ns(batch_seconds(m, at, s, n));
@@ -150,8 +141,9 @@ static int fill_costs(struct layout *l, int model, const struct plan_pools_pipel
     return 0;
 }
 
-static int lay_pipeline(struct layout *l, int model, const struct plan_pools_pipeline *from,
-                        const int *first_device, struct err *e)
+static int lay_pipeline(struct topology_layout *l, int model,
+                        const struct plan_pools_pipeline *from, const int *first_device,
+                        struct err *e)
 {
     struct dispatch_pipeline *pl = &l->t->pipelines[l->t->n_pipelines];
     struct pools_placed at[PLAN_POOLS_MAX_STAGES];
@@ -188,7 +180,7 @@ static int lay_pipeline(struct layout *l, int model, const struct plan_pools_pip
 /* Where devices are shared, a stage may also use what earlier pipelines of the model left over at
  * its position: those from first_device on. Shares of a kind and position are then laid out
  * pipeline by pipeline, so that position by position the devices follow each other. */
-static int lay_model(struct layout *l, int model, const struct plan_pools_model *from,
+static int lay_model(struct topology_layout *l, int model, const struct plan_pools_model *from,
                      struct err *e)
 {
     int first_device[POOLS_MAX_KINDS * PLAN_POOLS_MAX_STAGES];
@@ -223,8 +215,8 @@ static const struct plan_pools_model *model_of(const struct plan_pools *plan, co
     return NULL;
 }
 
-static int allocate(struct dispatch_topology *t, const struct plan_pools *plan, int n_models,
-                    struct err *e)
+static int topology_allocate(struct dispatch_topology *t, const struct plan_pools *plan,
+                             int n_models, struct err *e)
 {
     size_t pipelines = 1, shares = 1;
     for (int m = 0; m < plan->n_models; m++)
@@ -243,13 +235,15 @@ static int allocate(struct dispatch_topology *t, const struct plan_pools *plan, 
     t->models = arena_alloc(&t->arena, (size_t)n_models, sizeof *t->models);
     t->pipelines = arena_alloc(&t->arena, pipelines, sizeof *t->pipelines);
     t->shares = arena_alloc(&t->arena, shares, sizeof *t->shares);
-    return t->models && t->pipelines && t->shares ? 0 : no_memory(e);
+    return t->models && t->pipelines && t->shares
+               ? 0
+               : err_no_memory(e, "laying the plan out on the cluster");
 }
 
-static int lay_out(struct layout *l, const struct plan_pools *plan, struct err *e)
+static int lay_out(struct topology_layout *l, const struct plan_pools *plan, struct err *e)
 {
     struct dispatch_topology *t = l->t;
-    int rc = allocate(t, plan, l->p->n_models, e);
+    int rc = topology_allocate(t, plan, l->p->n_models, e);
     if (rc < 0 || (rc = prepare_nodes(l, e)) < 0)
         return rc;
     for (int i = 0; i < plan->n_models; i++) {
@@ -281,7 +275,7 @@ static int lay_out_once(const struct pools_problem *p, const struct plan_pools *
                         struct err *e)
 {
     struct dispatch_topology t = {0};
-    struct layout l = {.t = &t, .p = p, .c = c, .share = share};
+    struct topology_layout l = {.t = &t, .p = p, .c = c, .share = share};
     int rc = lay_out(&l, plan, e);
     for (int k = 0; k < POOLS_MAX_KINDS; k++) {
         free(l.stock[k].left);

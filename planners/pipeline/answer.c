@@ -8,35 +8,35 @@
 
 enum { MAX_WARNINGS = 16 };
 
-static inline double more(double a, double b)
+static inline double greater_of(double a, double b)
 {
     return a > b ? a : b;
 }
 
 /* One decode step, a token of each sequence through every stage and hop; and what a request takes
  * of the busiest one, when prompts take compute_s[stage] and wire_s[hop]. */
-static void measure_decode(const struct cost *c, const struct layout *l, const double *compute_s,
-                           const double *wire_s, struct answer_figures *f)
+static void measure_decode(const struct pipeline_cost *c, const struct layout *l,
+                           const double *compute_s, const double *wire_s, struct answer_figures *f)
 {
     for (int j = 0; j < l->n_stages; j++) {
         double t = layout_stage_seconds(
             c, l, j, 1, (double)c->cached_tokens + c->tokens + c->decode_tokens / 2, c->batch);
         f->decode_step_s += t;
-        f->decode_period_s = more(f->decode_period_s, t);
-        f->request_period_s = more(f->request_period_s, compute_s[j] + c->decode_tokens * t);
+        f->decode_period_s = greater_of(f->decode_period_s, t);
+        f->request_period_s = greater_of(f->request_period_s, compute_s[j] + c->decode_tokens * t);
         if (j + 1 == l->n_stages)
             continue;
         double wire =
             cost_wire_seconds(c, l->devices[j], l->devices[j + 1], l->ends[j], 1, c->batch);
         f->decode_step_s +=
             wire + c->hops[l->devices[j] * c->n_devices + l->devices[j + 1]].latency_s;
-        f->decode_period_s = more(f->decode_period_s, wire);
-        f->request_period_s = more(f->request_period_s, wire_s[j] + c->decode_tokens * wire);
+        f->decode_period_s = greater_of(f->decode_period_s, wire);
+        f->request_period_s = greater_of(f->request_period_s, wire_s[j] + c->decode_tokens * wire);
     }
 }
 
-int answer_measure(const struct cost *c, const struct layout *l, struct answer_figures *out,
-                   struct pipeline_schedule *schedule, struct err *e)
+int answer_measure(const struct pipeline_cost *c, const struct layout *l,
+                   struct answer_figures *out, struct pipeline_schedule *schedule, struct err *e)
 {
     struct layout_times t;
     struct pipeline_schedule own;
@@ -58,7 +58,7 @@ int answer_measure(const struct cost *c, const struct layout *l, struct answer_f
         }
         totals[j] = compute;
         totals[l->n_stages + j] = wire;
-        f.period_s = more(f.period_s, more(compute, wire));
+        f.period_s = greater_of(f.period_s, greater_of(compute, wire));
         for (int g = 0; g < (l->groups ? l->group_sizes[j] : 1); g++) {
             const struct cost_device *d = &c->devices[l->groups ? l->groups[j][g] : l->devices[j]];
             f.energy_j += d->busy_w * compute + d->idle_w * (f.makespan_s - compute);
@@ -78,12 +78,12 @@ double answer_value(enum pipeline_objective objective, const struct answer_figur
                                               : f->makespan_s;
 }
 
-static const char *own_copy(struct arena *arena, const struct cost *c, int device)
+static const char *own_copy(struct arena *arena, const struct pipeline_cost *c, int device)
 {
     return arena_strdup(arena, c->cluster->devices[c->devices[device].cluster_index].id);
 }
 
-static int fill_stage(const struct cost *c, const struct layout *l, int j,
+static int fill_stage(const struct pipeline_cost *c, const struct layout *l, int j,
                       const struct pipeline_schedule *s, struct plan_stage *out)
 {
     *out = (struct plan_stage){.device = own_copy(c->arena, c, l->devices[j]),
@@ -102,12 +102,12 @@ static int fill_stage(const struct cost *c, const struct layout *l, int j,
     return out->devices ? 0 : HP_ENOMEM;
 }
 
-static void fill_figures(const struct cost *c, const struct layout *l,
+static void fill_figures(const struct pipeline_cost *c, const struct layout *l,
                          const struct plan_pipeline *p, struct pipeline_stage_figures *out)
 {
     double busiest = 0;
     for (int j = 0; j < l->n_stages; j++)
-        busiest = more(busiest, p->stages[j].compute_s);
+        busiest = greater_of(busiest, p->stages[j].compute_s);
     for (int j = 0; j < l->n_stages; j++) {
         int first = layout_first(l, j), end = l->ends[j], g = l->groups ? l->group_sizes[j] : 1;
         out[j] = (struct pipeline_stage_figures){
@@ -121,7 +121,7 @@ static void fill_figures(const struct cost *c, const struct layout *l,
     }
 }
 
-int answer_fill(const struct cost *c, const struct layout *l, struct pipeline_answer *out,
+int answer_fill(const struct pipeline_cost *c, const struct layout *l, struct pipeline_answer *out,
                 struct err *e)
 {
     struct answer_figures f;
@@ -164,7 +164,7 @@ void answer_warn(struct arena *arena, struct pipeline_answer *a, const char *fmt
         a->warnings[a->n_warnings++] = copy;
 }
 
-void answer_warn_extrapolated(const struct cost *c, const struct layout *l,
+void answer_warn_extrapolated(const struct pipeline_cost *c, const struct layout *l,
                               struct pipeline_answer *a)
 {
     double longest = 0, deepest = 0,
@@ -172,9 +172,9 @@ void answer_warn_extrapolated(const struct cost *c, const struct layout *l,
            scale = batch / c->profile->batch;
     for (int k = 0; k < (l->micro_batches > 0 ? 1 : l->n_slices); k++) {
         double slice = c->starts[l->cuts[k + 1]] - c->starts[l->cuts[k]];
-        longest = more(longest, slice * scale);
-        deepest =
-            more(deepest, c->cached_tokens + c->starts[l->cuts[k]] + (slice - slice * scale) / 2);
+        longest = greater_of(longest, slice * scale);
+        deepest = greater_of(deepest, c->cached_tokens + c->starts[l->cuts[k]] +
+                                          (slice - slice * scale) / 2);
     }
     for (int j = 0; j < l->n_stages; j++)
         for (int k = 0; k < c->n_classes; k++) {
@@ -196,7 +196,7 @@ void answer_warn_extrapolated(const struct cost *c, const struct layout *l,
         }
 }
 
-json_t *answer_document(const struct cost *c, const struct pipeline_request *rq,
+json_t *answer_document(const struct pipeline_cost *c, const struct pipeline_request *rq,
                         const struct pipeline_answer *a, double solver_seconds)
 {
     json_t *plan = plan_envelope("pipeline", pipeline_method_names[rq->method], solver_seconds);

@@ -13,22 +13,22 @@ struct answer_figures {
 };
 
 /* Times a layout in every respect; the schedule may be NULL. HP_ENOMEM. */
-int answer_measure(const struct cost *c, const struct layout *l, struct answer_figures *out,
-                   struct pipeline_schedule *schedule, struct err *e);
+int answer_measure(const struct pipeline_cost *c, const struct layout *l,
+                   struct answer_figures *out, struct pipeline_schedule *schedule, struct err *e);
 /* What an objective makes of figures: seconds or joules, less is better. */
 double answer_value(enum pipeline_objective objective, const struct answer_figures *f);
 
 /* Fills plan, schedule and figures, in the arena. HP_ENOMEM. */
-int answer_fill(const struct cost *c, const struct layout *l, struct pipeline_answer *out,
+int answer_fill(const struct pipeline_cost *c, const struct layout *l, struct pipeline_answer *out,
                 struct err *e);
 /* Adds a warning. Lost when there is no memory for it. */
 void answer_warn(struct arena *arena, struct pipeline_answer *a, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 /* Warns of slices or prefixes beyond the last point of a table that the plan uses. */
-void answer_warn_extrapolated(const struct cost *c, const struct layout *l,
+void answer_warn_extrapolated(const struct pipeline_cost *c, const struct layout *l,
                               struct pipeline_answer *a);
 /* The document without `why`; NULL when memory runs out. */
-json_t *answer_document(const struct cost *c, const struct pipeline_request *rq,
+json_t *answer_document(const struct pipeline_cost *c, const struct pipeline_request *rq,
                         const struct pipeline_answer *a, double solver_seconds);
 
 #endif

@@ -4,14 +4,15 @@
 
 #include "planners/pipeline/hpipe.h"
 
-void baseline_even_ends(int n_layers, int n_stages, int *ends)
+/* Equal numbers of layers; the first stages take one more where they do not divide. */
+static void ends_even(int n_layers, int n_stages, int *ends)
 {
     for (int j = 0, end = 0; j < n_stages; j++)
         ends[j] = end += n_layers / n_stages + (j < n_layers % n_stages);
 }
 
 /* All devices in their order with one slice; more devices than layers leave the last ones out. */
-static int start_layout(struct cost *c, struct layout *out, struct err *e)
+static int start_layout(struct pipeline_cost *c, struct layout *out, struct err *e)
 {
     int n = c->n_devices < c->n_layers ? c->n_devices : c->n_layers;
     int rc = layout_alloc(c->arena, n, c->n_units, out, e);
@@ -19,13 +20,13 @@ static int start_layout(struct cost *c, struct layout *out, struct err *e)
         return rc;
     for (int j = 0; j < n; j++)
         out->devices[j] = j;
-    baseline_even_ends(c->n_layers, n, out->ends);
+    ends_even(c->n_layers, n, out->ends);
     out->n_slices = 1;
     out->cuts[1] = c->n_units;
     return 0;
 }
 
-static int prepare_kinds(struct cost *c, struct err *e)
+static int prepare_kinds(struct pipeline_cost *c, struct err *e)
 {
     int rc = 0;
     for (int d = 0; rc == 0 && d < c->n_devices; d++)
@@ -33,19 +34,19 @@ static int prepare_kinds(struct cost *c, struct err *e)
     return rc;
 }
 
-int baseline_even(struct cost *c, struct layout *out, struct err *e)
+int baseline_even(struct pipeline_cost *c, struct layout *out, struct err *e)
 {
     int rc = start_layout(c, out, e);
     return rc < 0 ? rc : layout_check(c, out, e);
 }
 
-static int micro_batches_of(const struct cost *c, int asked)
+static int micro_batches_of(const struct pipeline_cost *c, int asked)
 {
     int rounded = (int)lround(c->batch);
     return asked > 0 ? asked : rounded > 1 ? rounded : 1;
 }
 
-int baseline_gpipe(struct cost *c, enum pipeline_partition partition, int micro_batches,
+int baseline_gpipe(struct pipeline_cost *c, enum pipeline_partition partition, int micro_batches,
                    struct layout *out, struct err *e)
 {
     int rc = start_layout(c, out, e);
@@ -57,7 +58,7 @@ int baseline_gpipe(struct cost *c, enum pipeline_partition partition, int micro_
 
 /* Algorithm 2 of HPipe and TeraPipe's programme are the same one (Li et al. 2021, section 3.3);
  * they differ in the times they see. */
-static int cut_slices(struct cost *c, struct layout *l, bool hops, struct err *e)
+static int cut_slices(struct pipeline_cost *c, struct layout *l, bool hops, struct err *e)
 {
     int rc = prepare_kinds(c, e);
     if (rc < 0)
@@ -68,7 +69,7 @@ static int cut_slices(struct cost *c, struct layout *l, bool hops, struct err *e
                    : HP_ENOMEM;
 }
 
-int baseline_terapipe(struct cost *c, struct layout *out, struct err *e)
+int baseline_terapipe(struct pipeline_cost *c, struct layout *out, struct err *e)
 {
     int rc = start_layout(c, out, e);
     if (rc < 0 || (rc = layout_check(c, out, e)) < 0)
@@ -76,7 +77,7 @@ int baseline_terapipe(struct cost *c, struct layout *out, struct err *e)
     return cut_slices(c, out, false, e);
 }
 
-int baseline_hpipe(struct cost *c, struct layout *out, struct err *e)
+int baseline_hpipe(struct pipeline_cost *c, struct layout *out, struct err *e)
 {
     int rc = start_layout(c, out, e);
     if (rc < 0 || (rc = hpipe_partition(c, out->devices, c->n_devices, out->ends, e)) < 0 ||
@@ -87,7 +88,7 @@ int baseline_hpipe(struct cost *c, struct layout *out, struct err *e)
 
 /* Groups of connected devices of one node and kind, in the order of their first device. Returns how
  * many. */
-static int find_groups(const struct cost *c, int **groups, int *sizes)
+static int find_groups(const struct pipeline_cost *c, int **groups, int *sizes)
 {
     int n = 0;
     for (int d = 0; d < c->n_devices; d++) {
@@ -107,7 +108,7 @@ static int find_groups(const struct cost *c, int **groups, int *sizes)
     return n;
 }
 
-int baseline_tensor(struct cost *c, int micro_batches, struct layout *out, struct err *e)
+int baseline_tensor(struct pipeline_cost *c, int micro_batches, struct layout *out, struct err *e)
 {
     int rc = start_layout(c, out, e), n = c->n_devices;
     if (rc < 0)

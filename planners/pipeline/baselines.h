@@ -7,15 +7,12 @@
 
 #include "planners/pipeline/layout.h"
 
-int baseline_even(struct cost *c, struct layout *out, struct err *e);
-int baseline_gpipe(struct cost *c, enum pipeline_partition partition, int micro_batches,
+int baseline_even(struct pipeline_cost *c, struct layout *out, struct err *e);
+int baseline_gpipe(struct pipeline_cost *c, enum pipeline_partition partition, int micro_batches,
                    struct layout *out, struct err *e);
-int baseline_terapipe(struct cost *c, struct layout *out, struct err *e);
-int baseline_tensor(struct cost *c, int micro_batches, struct layout *out, struct err *e);
+int baseline_terapipe(struct pipeline_cost *c, struct layout *out, struct err *e);
+int baseline_tensor(struct pipeline_cost *c, int micro_batches, struct layout *out, struct err *e);
 /* HPipe: both of its programmes. */
-int baseline_hpipe(struct cost *c, struct layout *out, struct err *e);
-
-/* Equal numbers of layers; the first stages take one more where they do not divide. */
-void baseline_even_ends(int n_layers, int n_stages, int *ends);
+int baseline_hpipe(struct pipeline_cost *c, struct layout *out, struct err *e);
 
 #endif

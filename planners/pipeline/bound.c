@@ -16,7 +16,7 @@ enum { COUNTS = 16 };
 
 /* Least total seconds of one layer of a class over all slicings with 1, 2, ... COUNTS or more
  * slices: shortest paths over cut positions. reach has 2 * (n_units + 1). */
-static void least_totals(const struct cost *c, const double *table, double *reach,
+static void least_totals(const struct pipeline_cost *c, const double *table, double *reach,
                          double totals[COUNTS])
 {
     int n = c->n_units;
@@ -40,7 +40,7 @@ static void least_totals(const struct cost *c, const double *table, double *reac
     }
 }
 
-static double least_slice(const struct cost *c, const double *table)
+static double least_slice(const struct pipeline_cost *c, const double *table)
 {
     double least = INFINITY;
     for (size_t i = 0; i < c->table_size; i++)
@@ -53,7 +53,7 @@ struct bound_times {
     double totals[COUNTS], slice;
 };
 
-static int group_kinds(const struct cost *c, struct bound_kind *kinds)
+static int group_kinds(const struct pipeline_cost *c, struct bound_kind *kinds)
 {
     int n = 0;
     for (int d = 0; d < c->n_devices; d++) {
@@ -79,7 +79,7 @@ struct bound_rows {
     int work; /* all stages together, at most one for each slice at any time */
 };
 
-static int add_rows(const struct cost *c, const struct bound_kind *kinds, int n,
+static int add_rows(const struct pipeline_cost *c, const struct bound_kind *kinds, int n,
                     struct lp_program *p, enum pipeline_objective objective, int slices,
                     struct bound_rows *r, struct err *e)
 {
@@ -108,7 +108,7 @@ static int add_rows(const struct cost *c, const struct bound_kind *kinds, int n,
 
 /* The least memory of one layer of a class: profiles may give layers of one class different sizes.
  */
-static double least_memory(const struct cost *c, int class_index)
+static double least_memory(const struct pipeline_cost *c, int class_index)
 {
     double least = INFINITY;
     for (int l = 0; l < c->n_layers; l++)
@@ -118,7 +118,7 @@ static double least_memory(const struct cost *c, int class_index)
     return least;
 }
 
-static int add_layers(struct cost *c, const struct bound_kind *k, int index,
+static int add_layers(struct pipeline_cost *c, const struct bound_kind *k, int index,
                       const struct exact_options *options, const struct bound_times *times, int m,
                       struct lp_program *p, const struct bound_rows *r, struct err *e)
 {
@@ -151,7 +151,7 @@ static uint64_t no_time(void *ctx)
 
 /* The bound over slicings with m + 1 slices (the last m: or more); INFINITY where there is no such
  * plan, 0 where it could not be computed. */
-static double bound_of_count(struct cost *c, const struct bound_kind *kinds, int n,
+static double bound_of_count(struct pipeline_cost *c, const struct bound_kind *kinds, int n,
                              const struct exact_options *options, const struct bound_times *times,
                              int m, struct bound_rows *r)
 {
@@ -175,7 +175,7 @@ static double bound_of_count(struct cost *c, const struct bound_kind *kinds, int
     return bound;
 }
 
-double bound_of(struct cost *c, const struct exact_options *options)
+double bound_of(struct pipeline_cost *c, const struct exact_options *options)
 {
     struct bound_rows r;
     size_t n_devices = (size_t)c->n_devices, n_classes = (size_t)c->n_classes;

@@ -15,6 +15,6 @@
  * and a slice is in one place at a time, so m * makespan >= the sum of w over all stages. Sharing
  * layers out in fractions, with memory per kind, makes that a small linear programme; the bound is
  * the least over m. For throughput u is left out; energy is that of the busy time alone. */
-double bound_of(struct cost *c, const struct exact_options *options);
+double bound_of(struct pipeline_cost *c, const struct exact_options *options);
 
 #endif

@@ -13,14 +13,15 @@
 enum { MAX_MICRO_BATCHES = 1 << 16, MAX_CACHED = 1 << 29 };
 
 struct judge {
-    struct cost cost;
+    struct pipeline_cost cost;
     struct layout layout;
     struct plan_pipeline plan;
     json_t *violations;
 };
 
-static void violation(struct judge *g, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void violation(struct judge *g, const char *fmt, ...)
+static void check_violation(struct judge *g, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+static void check_violation(struct judge *g, const char *fmt, ...)
 {
     char text[512];
     va_list ap;
@@ -34,21 +35,21 @@ static void violation(struct judge *g, const char *fmt, ...)
  * seen. */
 static int find_device(struct judge *g, int stage, const char *id, bool *used)
 {
-    const struct cost *c = &g->cost;
+    const struct pipeline_cost *c = &g->cost;
     int index = cluster_find_device(c->cluster, id);
     if (index < 0) {
-        violation(g, "stage %d: the cluster has no device %s", stage, id);
+        check_violation(g, "stage %d: the cluster has no device %s", stage, id);
         return -1;
     }
     for (int d = 0; d < c->n_devices; d++)
         if (c->devices[d].cluster_index == index) {
             if (used[d])
-                violation(g, "stage %d: %s holds more than one stage", stage, id);
+                check_violation(g, "stage %d: %s holds more than one stage", stage, id);
             used[d] = true;
             return d;
         }
-    violation(g, "stage %d: the profile has no times for %s, which is of kind %s", stage, id,
-              c->cluster->devices[index].kind);
+    check_violation(g, "stage %d: the profile has no times for %s, which is of kind %s", stage, id,
+                    c->cluster->devices[index].kind);
     return -1;
 }
 
@@ -70,7 +71,7 @@ static int read_group(struct judge *g, int j, bool *used, struct err *e)
 static int read_stages(struct judge *g, struct err *e)
 {
     const struct plan_pipeline *p = &g->plan;
-    const struct cost *c = &g->cost;
+    const struct pipeline_cost *c = &g->cost;
     size_t n = (size_t)p->n_stages;
     bool *used = arena_alloc(c->arena, (size_t)c->n_devices, sizeof *used), grouped = false;
     for (int j = 0; j < p->n_stages; j++)
@@ -83,7 +84,8 @@ static int read_stages(struct judge *g, struct err *e)
     for (int j = 0; j < p->n_stages; j++) {
         g->layout.ends[j] = p->stages[j].end_layer;
         if (p->stages[j].end_layer > c->n_layers)
-            violation(g, "stage %d ends at layer %d of %d", j, p->stages[j].end_layer, c->n_layers);
+            check_violation(g, "stage %d ends at layer %d of %d", j, p->stages[j].end_layer,
+                            c->n_layers);
         if (grouped && p->stages[j].n_devices > 0) {
             int rc = read_group(g, j, used, e);
             if (rc < 0)
@@ -98,8 +100,8 @@ static int read_stages(struct judge *g, struct err *e)
         }
     }
     if (g->layout.ends[p->n_stages - 1] < c->n_layers)
-        violation(g, "the last stage ends at layer %d of %d", g->layout.ends[p->n_stages - 1],
-                  c->n_layers);
+        check_violation(g, "the last stage ends at layer %d of %d", g->layout.ends[p->n_stages - 1],
+                        c->n_layers);
     return 0;
 }
 
@@ -107,7 +109,7 @@ static int read_stages(struct judge *g, struct err *e)
 static int read_slices(struct judge *g, struct err *e)
 {
     const struct plan_pipeline *p = &g->plan;
-    struct cost *c = &g->cost;
+    struct pipeline_cost *c = &g->cost;
     int n = p->n_slices > 0 ? p->n_slices : 1;
     long sum = 0;
     c->starts = arena_alloc(c->arena, (size_t)n + 1, sizeof *c->starts);
@@ -123,7 +125,7 @@ static int read_slices(struct judge *g, struct err *e)
         g->layout.cuts[1] = 1;
         c->starts[1] = c->tokens;
     } else if (sum != c->tokens) {
-        violation(g, "the slices have %ld tokens in all, the prompt %d", sum, c->tokens);
+        check_violation(g, "the slices have %ld tokens in all, the prompt %d", sum, c->tokens);
     }
     c->n_units = g->layout.n_slices = n;
     return 0;
@@ -133,26 +135,26 @@ static void check_unit(struct judge *g, int unit)
 {
     for (int k = 0; k + 1 < g->plan.n_slices; k++)
         if (g->plan.slices[k] % unit != 0)
-            violation(g, "slice %d has %d tokens, which is no multiple of the unit %d", k,
-                      g->plan.slices[k], unit);
+            check_violation(g, "slice %d has %d tokens, which is no multiple of the unit %d", k,
+                            g->plan.slices[k], unit);
 }
 
 static void check_room(struct judge *g)
 {
-    const struct cost *c = &g->cost;
+    const struct pipeline_cost *c = &g->cost;
     const struct layout *l = &g->layout;
     for (int j = 0; j < l->n_stages; j++) {
         double need = layout_memory_bytes(c, l, j);
         for (int k = 0; k < (l->groups ? l->group_sizes[j] : 1); k++) {
             const struct cost_device *d = &c->devices[l->groups ? l->groups[j][k] : l->devices[j]];
             if (need > d->memory_bytes)
-                violation(g, "stage %d needs %.0f bytes, %s has %.0f", j, need,
-                          c->cluster->devices[d->cluster_index].id, d->memory_bytes);
+                check_violation(g, "stage %d needs %.0f bytes, %s has %.0f", j, need,
+                                c->cluster->devices[d->cluster_index].id, d->memory_bytes);
         }
         if (j + 1 < l->n_stages &&
             c->hops[l->devices[j] * c->n_devices + l->devices[j + 1]].bandwidth_bytes_per_s <= 0)
-            violation(g, "stages %d and %d, %s and %s, are not connected", j, j + 1,
-                      g->plan.stages[j].device, g->plan.stages[j + 1].device);
+            check_violation(g, "stages %d and %d, %s and %s, are not connected", j, j + 1,
+                            g->plan.stages[j].device, g->plan.stages[j + 1].device);
     }
 }
 
@@ -184,8 +186,8 @@ static int judge_time(struct judge *g, json_t *report, struct err *e)
     if (g->plan.makespan_s > 0) {
         json_object_set_new(report, "predicted_makespan_s", json_real(g->plan.makespan_s));
         if (fabs(g->plan.makespan_s - f.makespan_s) > PREDICTION_TOLERANCE * f.makespan_s)
-            violation(g, "predicted makespan_s %.9g, but the exact flow takes %.9g",
-                      g->plan.makespan_s, f.makespan_s);
+            check_violation(g, "predicted makespan_s %.9g, but the exact flow takes %.9g",
+                            g->plan.makespan_s, f.makespan_s);
     }
     json_object_set_new(report, "energy_j", json_real(f.energy_j));
     json_object_set_new(report, "prompts_per_s", json_real(f.period_s > 0 ? 1 / f.period_s : 0));

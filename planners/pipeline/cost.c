@@ -3,11 +3,6 @@
 #include <math.h>
 #include <string.h>
 
-static int no_memory(struct err *e)
-{
-    return err_set(e, HP_ENOMEM, "out of memory while planning a pipeline");
-}
-
 static int check_request(const struct pipeline_request *rq, struct err *e)
 {
     if (rq->cluster->hypothetical)
@@ -47,7 +42,7 @@ int pipeline_unit(const struct pipeline_request *rq)
 
 /* Cut positions: multiples of the unit, coarser (a multiple of it) where there would be more than
  * PIPELINE_MAX_UNITS. */
-static int set_units(struct cost *c, int unit, struct err *e)
+static int set_units(struct pipeline_cost *c, int unit, struct err *e)
 {
     long units = ((long)c->tokens + unit - 1) / unit;
     long factor = (units + PIPELINE_MAX_UNITS - 1) / PIPELINE_MAX_UNITS;
@@ -56,7 +51,7 @@ static int set_units(struct cost *c, int unit, struct err *e)
     c->starts = arena_alloc(c->arena, (size_t)c->n_units + 1, sizeof *c->starts);
     c->row = arena_alloc(c->arena, (size_t)c->n_units, sizeof *c->row);
     if (!c->starts || !c->row)
-        return no_memory(e);
+        return err_no_memory(e, "planning a pipeline");
     ptrdiff_t offset = 0;
     for (int i = 0; i < c->n_units; i++) {
         c->starts[i] = i * c->unit;
@@ -68,7 +63,7 @@ static int set_units(struct cost *c, int unit, struct err *e)
     return 0;
 }
 
-static int set_layers(struct cost *c, struct err *e)
+static int set_layers(struct pipeline_cost *c, struct err *e)
 {
     const struct profile *p = c->profile;
     size_t n = (size_t)p->n_layers + 1, classes = (size_t)p->n_classes;
@@ -80,7 +75,7 @@ static int set_layers(struct cost *c, struct err *e)
     c->activation_sum = arena_alloc(c->arena, n, sizeof(double));
     c->tables = arena_alloc(c->arena, (size_t)p->n_kinds * classes + 1, sizeof *c->tables);
     if (!c->class_count || !c->param_sum || !c->state_sum || !c->activation_sum || !c->tables)
-        return no_memory(e);
+        return err_no_memory(e, "planning a pipeline");
     for (int l = 0; l < p->n_layers; l++) {
         const struct profile_layer *layer = &p->layers[l];
         int *next = c->class_count + ((size_t)l + 1) * classes;
@@ -93,7 +88,7 @@ static int set_layers(struct cost *c, struct err *e)
     return 0;
 }
 
-static int set_devices(struct cost *c, const int *order, int n, struct err *e)
+static int set_devices(struct pipeline_cost *c, const int *order, int n, struct err *e)
 {
     const struct cluster *cl = c->cluster;
     if (!order)
@@ -106,7 +101,7 @@ static int set_devices(struct cost *c, const int *order, int n, struct err *e)
     c->devices = arena_alloc(c->arena, (size_t)n, sizeof *c->devices);
     int *from_cluster = arena_alloc(c->arena, (size_t)n, sizeof *from_cluster);
     if (!c->devices || !from_cluster)
-        return no_memory(e);
+        return err_no_memory(e, "planning a pipeline");
     for (int i = 0; i < n; i++) {
         int index = order ? order[i] : i;
         const struct cluster_device *d = &cl->devices[index];
@@ -124,18 +119,18 @@ static int set_devices(struct cost *c, const int *order, int n, struct err *e)
             cl->devices[order ? order[0] : 0].id, cl->devices[order ? order[0] : 0].kind);
     c->hops = arena_alloc(c->arena, (size_t)c->n_devices * (size_t)c->n_devices, sizeof *c->hops);
     if (!c->hops)
-        return no_memory(e);
+        return err_no_memory(e, "planning a pipeline");
     cluster_hops(cl, from_cluster, c->n_devices, c->hops);
     return 0;
 }
 
-int cost_init(struct cost *c, const struct pipeline_request *rq, const int *order, int n,
+int cost_init(struct pipeline_cost *c, const struct pipeline_request *rq, const int *order, int n,
               struct arena *arena, struct err *e)
 {
     int rc = check_request(rq, e);
     if (rc < 0)
         return rc;
-    *c = (struct cost){
+    *c = (struct pipeline_cost){
         .cluster = rq->cluster, .profile = rq->profile, .arena = arena, .tokens = rq->tokens};
     c->cached_tokens = rq->cached_tokens;
     c->max_slice = rq->max_slice;
@@ -151,7 +146,7 @@ int cost_init(struct cost *c, const struct pipeline_request *rq, const int *orde
     return 0;
 }
 
-static double piece_seconds(const struct cost *c, int kind, int class_index, double slice,
+static double piece_seconds(const struct pipeline_cost *c, int kind, int class_index, double slice,
                             double prefix, double batch)
 {
     double scaled = slice * batch / c->profile->batch;
@@ -159,7 +154,7 @@ static double piece_seconds(const struct cost *c, int kind, int class_index, dou
                             prefix + (slice - scaled) / 2);
 }
 
-double cost_class_seconds(const struct cost *c, int kind, int class_index, double slice,
+double cost_class_seconds(const struct pipeline_cost *c, int kind, int class_index, double slice,
                           double prefix, double batch)
 {
     double sum = 0;
@@ -168,14 +163,15 @@ double cost_class_seconds(const struct cost *c, int kind, int class_index, doubl
     return sum + piece_seconds(c, kind, class_index, slice, prefix, batch);
 }
 
-static inline int layers_of_class(const struct cost *c, int first, int end, int class_index)
+static inline int layers_of_class(const struct pipeline_cost *c, int first, int end,
+                                  int class_index)
 {
     return c->class_count[end * c->n_classes + class_index] -
            c->class_count[first * c->n_classes + class_index];
 }
 
-double cost_layers_seconds(const struct cost *c, int kind, int first, int end, double slice,
-                           double prefix, double batch)
+double cost_layers_seconds(const struct pipeline_cost *c, int kind, int first, int end,
+                           double slice, double prefix, double batch)
 {
     double sum = 0;
     for (int k = 0; k < c->n_classes; k++) {
@@ -187,22 +183,22 @@ double cost_layers_seconds(const struct cost *c, int kind, int first, int end, d
 }
 
 /* Half-way through the tokens that are made. */
-static double decode_prefix(const struct cost *c)
+static double decode_prefix(const struct pipeline_cost *c)
 {
     return (double)c->cached_tokens + c->tokens + c->decode_tokens / 2;
 }
 
-double cost_decode_seconds(const struct cost *c, int kind, int first, int end)
+double cost_decode_seconds(const struct pipeline_cost *c, int kind, int first, int end)
 {
     return cost_layers_seconds(c, kind, first, end, 1, decode_prefix(c), c->batch);
 }
 
-double cost_decode_class_seconds(const struct cost *c, int kind, int class_index)
+double cost_decode_class_seconds(const struct pipeline_cost *c, int kind, int class_index)
 {
     return cost_class_seconds(c, kind, class_index, 1, decode_prefix(c), c->batch);
 }
 
-int cost_kind_prepare(struct cost *c, int kind, struct err *e)
+int cost_kind_prepare(struct pipeline_cost *c, int kind, struct err *e)
 {
     for (int k = 0; k < c->n_classes; k++) {
         double **table = &c->tables[kind * c->n_classes + k];
@@ -210,7 +206,7 @@ int cost_kind_prepare(struct cost *c, int kind, struct err *e)
             continue;
         double *t = arena_alloc(c->arena, c->table_size, sizeof *t);
         if (!t)
-            return no_memory(e);
+            return err_no_memory(e, "planning a pipeline");
         /* Backwards, so that what follows a slice's first piece is there already, where pieces end
          * on units. */
         int piece =
@@ -226,7 +222,7 @@ int cost_kind_prepare(struct cost *c, int kind, struct err *e)
     return 0;
 }
 
-double cost_units_seconds(const struct cost *c, int kind, int first, int end, int i, int j)
+double cost_units_seconds(const struct pipeline_cost *c, int kind, int first, int end, int i, int j)
 {
     double sum = 0;
     for (int k = 0; k < c->n_classes; k++) {
@@ -237,7 +233,7 @@ double cost_units_seconds(const struct cost *c, int kind, int first, int end, in
     return sum;
 }
 
-double cost_wire_seconds(const struct cost *c, int from, int to, int end, double tokens,
+double cost_wire_seconds(const struct pipeline_cost *c, int from, int to, int end, double tokens,
                          double batch)
 {
     double speed = c->hops[from * c->n_devices + to].bandwidth_bytes_per_s;
@@ -245,14 +241,14 @@ double cost_wire_seconds(const struct cost *c, int from, int to, int end, double
     return speed > 0 ? bytes / speed : INFINITY;
 }
 
-double cost_memory_bytes(const struct cost *c, int first, int end)
+double cost_memory_bytes(const struct pipeline_cost *c, int first, int end)
 {
     return c->param_sum[end] - c->param_sum[first] +
            (c->state_sum[end] - c->state_sum[first]) * c->kv_tokens +
            (c->activation_sum[end] - c->activation_sum[first]) * (double)c->tokens * c->batch;
 }
 
-int cost_furthest_fit(const struct cost *c, int device, int first)
+int cost_furthest_fit(const struct pipeline_cost *c, int device, int first)
 {
     int lo = first, hi = c->n_layers;
     while (lo < hi) {

@@ -17,7 +17,7 @@ struct cost_device {
     double memory_bytes, idle_w, busy_w;
 };
 
-struct cost {
+struct pipeline_cost {
     const struct cluster *cluster;
     const struct profile *profile;
     struct arena *arena;
@@ -50,41 +50,42 @@ struct cost {
  * which they become devices 0, 1,
  * ...; NULL takes all. Devices whose kind the profile does not know are left out. HP_EINVAL,
  * HP_EINFEASIBLE, HP_ELIMIT, HP_ENOMEM. */
-int cost_init(struct cost *c, const struct pipeline_request *rq, const int *order, int n,
+int cost_init(struct pipeline_cost *c, const struct pipeline_request *rq, const int *order, int n,
               struct arena *arena, struct err *e);
 
 /* Seconds of one layer of a class on a kind, for any slice, prefix and batch (formats:
  * hp-profile/1); of a slice beyond max_slice the sum over its pieces. */
-double cost_class_seconds(const struct cost *c, int kind, int class_index, double slice,
+double cost_class_seconds(const struct pipeline_cost *c, int kind, int class_index, double slice,
                           double prefix, double batch);
 /* Seconds of layers [first, end) on a kind for any slice of tokens after `prefix`, with any batch.
  */
-double cost_layers_seconds(const struct cost *c, int kind, int first, int end, double slice,
-                           double prefix, double batch);
+double cost_layers_seconds(const struct pipeline_cost *c, int kind, int first, int end,
+                           double slice, double prefix, double batch);
 
 /* Seconds of layers [first, end) for one decode step: a token of each sequence, half-way through
  * the tokens to make. */
-double cost_decode_seconds(const struct cost *c, int kind, int first, int end);
+double cost_decode_seconds(const struct pipeline_cost *c, int kind, int first, int end);
 /* The same of one layer of a class. */
-double cost_decode_class_seconds(const struct cost *c, int kind, int class_index);
+double cost_decode_class_seconds(const struct pipeline_cost *c, int kind, int class_index);
 
 /* Makes the tables of a kind ready; HP_ENOMEM. cost_units_seconds needs it. */
-int cost_kind_prepare(struct cost *c, int kind, struct err *e);
+int cost_kind_prepare(struct pipeline_cost *c, int kind, struct err *e);
 /* The same for units [i, j) of the prompt and the request's batch, from the tables. */
-double cost_units_seconds(const struct cost *c, int kind, int first, int end, int i, int j);
+double cost_units_seconds(const struct pipeline_cost *c, int kind, int first, int end, int i,
+                          int j);
 
 /* Seconds that `tokens` (times the batch) after layer `end` - 1 take on the wire between two
  * devices, without latency; INFINITY where there is no path. */
-double cost_wire_seconds(const struct cost *c, int from, int to, int end, double tokens,
+double cost_wire_seconds(const struct pipeline_cost *c, int from, int to, int end, double tokens,
                          double batch);
 
 /* Bytes that a stage of layers [first, end) needs on its device. */
-double cost_memory_bytes(const struct cost *c, int first, int end);
-static inline bool cost_fits(const struct cost *c, int device, int first, int end)
+double cost_memory_bytes(const struct pipeline_cost *c, int first, int end);
+static inline bool cost_fits(const struct pipeline_cost *c, int device, int first, int end)
 {
     return cost_memory_bytes(c, first, end) <= c->devices[device].memory_bytes;
 }
 /* The furthest end with [first, end) fitting the device; `first` when not even one layer does. */
-int cost_furthest_fit(const struct cost *c, int device, int first);
+int cost_furthest_fit(const struct pipeline_cost *c, int device, int first);
 
 #endif

@@ -1,12 +1,10 @@
 /* Layers over a given order of devices, for one slicing: a balanced start, then moves of single
  * boundaries. */
+#include "planners/pipeline/cuts.h"
+
 #include <math.h>
 
-#include "planners/pipeline/exact_int.h"
-
-/* ---- balanced
- * ----------------------------------------------------------------------------------------------------------
- */
+/* ---- balanced ---- */
 
 /* Seconds of layers [a, b) over all slices of the prompt. */
 static inline double total_of(const struct exact *x, int device, int a, int b)
@@ -17,7 +15,8 @@ static inline double total_of(const struct exact *x, int device, int a, int b)
 
 /* The last end in [least, most] with no more than `limit` seconds; `least` when even that has more.
  */
-static int fill(const struct exact *x, int device, int first, int least, int most, double limit)
+static int device_fill(const struct exact *x, int device, int first, int least, int most,
+                       double limit)
 {
     int lo = least, hi = most;
     while (lo < hi) {
@@ -45,7 +44,7 @@ static bool fill_all(const struct exact *x, const int *order, int n, int must_co
         int least = must ? first + 1 : first;
         if (most < least)
             return false;
-        int end = fill(x, order[i], first, least, most, limit);
+        int end = device_fill(x, order[i], first, least, most, limit);
         if (end == first)
             continue;
         t->device[t->n_stages] = order[i];
@@ -77,9 +76,7 @@ bool cuts_balance(struct exact *x, const int *order, int n, struct trial *t)
     return fill_all(x, order, n, must_count, high, t);
 }
 
-/* ---- moves
- * -----------------------------------------------------------------------------------------------------------------
- */
+/* ---- moves ---- */
 
 /* Moves the ends of stages [j, j + width) by `delta` layers. */
 static bool try_move(struct exact *x, struct trial *t, int j, int width, int delta)

@@ -1,10 +1,10 @@
 /* Every plan there is, where there are few: all slicings, for each of them a depth-first walk over
  * stages (device and last layer), cut off where the rest cannot become better than the best found.
  * Devices that are alike are tried in one order only. */
+#include "planners/pipeline/enumerate.h"
+
 #include <math.h>
 #include <string.h>
-
-#include "planners/pipeline/exact_int.h"
 
 /* Plans (before any is cut off) up to which all are weighed, and units up to which slicings are
  * counted out. */
@@ -16,7 +16,7 @@ enum { MAX_UNITS = 20 };
  */
 static double count_partitions(const struct exact *x)
 {
-    const struct cost *c = x->c;
+    const struct pipeline_cost *c = x->c;
     int limit = c->n_devices < c->n_layers ? c->n_devices : c->n_layers;
     double ways[PIPELINE_MAX_DEVICES + 1] = {1}, plans = 0; /* ways[k] / k! during the loop */
     if (x->options->order_fixed)
@@ -44,14 +44,14 @@ static double count_partitions(const struct exact *x)
     return plans;
 }
 
-struct walk {
+struct enumeration {
     struct exact *x;
     struct trial now, *best;
     bool used[PIPELINE_MAX_DEVICES];
     int must_left; /* devices that have to be used and are not yet */
 };
 
-static bool device_allowed(const struct walk *w, int depth, int d)
+static bool device_allowed(const struct enumeration *w, int depth, int d)
 {
     const struct exact *x = w->x;
     if (x->options->order_fixed)
@@ -64,10 +64,10 @@ static bool device_allowed(const struct walk *w, int depth, int d)
     return true;
 }
 
-static void walk(struct walk *w, int depth, int device);
+static void enumeration_walk(struct enumeration *w, int depth, int device);
 
 /* Stage `depth` runs [first, end) on its device; the next one runs on `next`. */
-static void try_next(struct walk *w, int depth, int next)
+static void try_next(struct enumeration *w, int depth, int next)
 {
     double end_s;
     struct exact *x = w->x;
@@ -81,10 +81,10 @@ static void try_next(struct walk *w, int depth, int next)
      */
     if (exact_value(x, &w->now, depth + 1, earliest) > w->best->value * (1 + 1e-12))
         return;
-    walk(w, depth + 1, next);
+    enumeration_walk(w, depth + 1, next);
 }
 
-static void finish(struct walk *w, int depth)
+static void enumeration_finish(struct enumeration *w, int depth)
 {
     double end_s;
     struct exact *x = w->x;
@@ -98,7 +98,7 @@ static void finish(struct walk *w, int depth)
     }
 }
 
-static void walk(struct walk *w, int depth, int device)
+static void enumeration_walk(struct enumeration *w, int depth, int device)
 {
     struct exact *x = w->x;
     const int *ends = x->options->ends;
@@ -112,7 +112,7 @@ static void walk(struct walk *w, int depth, int device)
             break;
         w->now.end[depth] = end;
         if (end == n_layers) {
-            finish(w, depth);
+            enumeration_finish(w, depth);
             break;
         }
         for (int next = 0; next < x->c->n_devices; next++)
@@ -125,10 +125,10 @@ static void walk(struct walk *w, int depth, int device)
 
 bool enumerate_all(struct exact *x, struct trial *best)
 {
-    struct cost *c = x->c;
+    struct pipeline_cost *c = x->c;
     if (c->n_units > MAX_UNITS || count_partitions(x) * exp2(c->n_units - 1) > MAX_PLANS)
         return false;
-    struct walk w = {.x = x, .best = best};
+    struct enumeration w = {.x = x, .best = best};
     for (int d = 0; d < c->n_devices; d++)
         w.must_left += x->must[d];
     for (unsigned long bits = 0; bits < 1ul << (c->n_units - 1); bits++) {
@@ -141,7 +141,7 @@ bool enumerate_all(struct exact *x, struct trial *best)
         pieces_set(x, w.now.cut, n);
         for (int d = 0; d < c->n_devices; d++)
             if (device_allowed(&w, 0, d))
-                walk(&w, 0, d);
+                enumeration_walk(&w, 0, d);
     }
     return true;
 }

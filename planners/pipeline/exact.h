@@ -22,7 +22,7 @@ struct exact_result {
 };
 
 /* HP_EINFEASIBLE when no plan exists, or the search found none; HP_ENOMEM. */
-int exact_search(struct cost *c, const struct exact_options *options, struct exact_result *out,
-                 struct err *e);
+int exact_search(struct pipeline_cost *c, const struct exact_options *options,
+                 struct exact_result *out, struct err *e);
 
 #endif

@@ -1,8 +1,6 @@
 #include "planners/pipeline/flow.h"
 
-#include <string.h>
-
-static inline double later(double a, double b)
+static inline double time_later(double a, double b)
 {
     return a > b ? a : b;
 }
@@ -12,28 +10,15 @@ double flow_stage(int n_slices, const double *compute_s, const double *wire_s, d
 {
     double free_s = 0, wire_free_s = 0;
     for (int k = 0; k < n_slices; k++) {
-        free_s = later(free_s, arrivals[k]) + compute_s[k];
+        free_s = time_later(free_s, arrivals[k]) + compute_s[k];
         if (wire_s) {
-            wire_free_s = later(wire_free_s, free_s) + wire_s[k];
+            wire_free_s = time_later(wire_free_s, free_s) + wire_s[k];
             arrivals[k] = wire_free_s + latency_s;
         } else {
             arrivals[k] = free_s;
         }
     }
     return free_s;
-}
-
-double flow_makespan(int n_stages, int n_slices, const double *compute_s, const double *wire_s,
-                     const double *latency_s, double *scratch)
-{
-    double end = 0;
-    memset(scratch, 0, (size_t)n_slices * sizeof *scratch);
-    for (int j = 0; j < n_stages; j++) {
-        const double *wire = j + 1 < n_stages ? wire_s + (size_t)j * (size_t)n_slices : NULL;
-        end = flow_stage(n_slices, compute_s + (size_t)j * (size_t)n_slices, wire, latency_s[j],
-                         scratch);
-    }
-    return end;
 }
 
 int flow_schedule(int n_stages, int n_slices, const double *compute_s, const double *wire_s,
@@ -55,11 +40,11 @@ int flow_schedule(int n_stages, int n_slices, const double *compute_s, const dou
         double free_s = 0, wire_free_s = 0;
         for (int k = 0; k < n_slices; k++) {
             size_t cell = (size_t)j * (size_t)n_slices + (size_t)k;
-            s.start_s[cell] = later(free_s, arrivals[k]);
+            s.start_s[cell] = time_later(free_s, arrivals[k]);
             s.end_s[cell] = free_s = s.start_s[cell] + compute_s[cell];
             if (j + 1 == n_stages)
                 continue;
-            s.hop_start_s[cell] = later(wire_free_s, free_s);
+            s.hop_start_s[cell] = time_later(wire_free_s, free_s);
             s.hop_end_s[cell] = wire_free_s = s.hop_start_s[cell] + wire_s[cell];
             arrivals[k] = wire_free_s + latency_s[j];
         }

@@ -15,11 +15,8 @@ double flow_stage(int n_slices, const double *compute_s, const double *wire_s, d
                   double *arrivals);
 
 /* The whole pipeline: compute_s and wire_s are [stage * n_slices + slice], latency_s [stage]; the
- * last stage's wire is not looked at. Returns the makespan. `scratch` has n_slices. */
-double flow_makespan(int n_stages, int n_slices, const double *compute_s, const double *wire_s,
-                     const double *latency_s, double *scratch);
-
-/* The same with every start and end written down, in the arena. HP_ENOMEM. */
+ * last stage's wire is not looked at. Every start and end is written down, in the arena. HP_ENOMEM.
+ */
 int flow_schedule(int n_stages, int n_slices, const double *compute_s, const double *wire_s,
                   const double *latency_s, struct arena *arena, struct pipeline_schedule *out,
                   struct err *e);

@@ -3,17 +3,10 @@
 #include <math.h>
 #include <stdlib.h>
 
-static int no_memory(struct err *e)
-{
-    return err_set(e, HP_ENOMEM, "out of memory while planning a pipeline");
-}
-
-/* ---- Algorithm 1
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- Algorithm 1 ---- */
 
 /* Seconds of layers [0, l) for the whole prompt as one slice, on a kind. */
-static double *whole_prompt_sums(struct cost *c, int kind)
+static double *whole_prompt_sums(struct pipeline_cost *c, int kind)
 {
     double *sum = arena_alloc(c->arena, (size_t)c->n_layers + 1, sizeof *sum);
     for (int l = 0; sum && l < c->n_layers; l++)
@@ -22,7 +15,7 @@ static double *whole_prompt_sums(struct cost *c, int kind)
     return sum;
 }
 
-int hpipe_partition(struct cost *c, const int *devices, int n, int *ends, struct err *e)
+int hpipe_partition(struct pipeline_cost *c, const int *devices, int n, int *ends, struct err *e)
 {
     size_t width = (size_t)c->n_layers + 1;
     if (n > c->n_layers)
@@ -32,11 +25,11 @@ int hpipe_partition(struct cost *c, const int *devices, int n, int *ends, struct
     double *slowest = arena_alloc(c->arena, (size_t)n * width, sizeof *slowest); /* [stage][end] */
     int *begin = arena_alloc(c->arena, (size_t)n * width, sizeof *begin);
     if (!slowest || !begin)
-        return no_memory(e);
+        return err_no_memory(e, "planning a pipeline");
     for (int j = 0; j < n; j++) {
         const double *sum = whole_prompt_sums(c, c->devices[devices[j]].kind);
         if (!sum)
-            return no_memory(e);
+            return err_no_memory(e, "planning a pipeline");
         for (int end = 0; end <= c->n_layers; end++) {
             double *best = &slowest[(size_t)j * width + (size_t)end];
             *best = INFINITY;
@@ -68,9 +61,7 @@ int hpipe_partition(struct cost *c, const int *devices, int n, int *ends, struct
     return 0;
 }
 
-/* ---- Algorithm 2
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- Algorithm 2 ---- */
 
 struct slicer {
     int n_units;
@@ -102,7 +93,7 @@ static double least_sum(struct slicer *s, double t_max)
     return s->sum[s->n_units];
 }
 
-static double weigh(struct slicer *s, double t_max)
+static double slices_weigh(struct slicer *s, double t_max)
 {
     double sum = least_sum(s, t_max), total = sum + s->bubble * t_max;
     if (total < s->best_s) {
@@ -116,14 +107,15 @@ static double weigh(struct slicer *s, double t_max)
  * between two that are known is at least sum_hi + bubble * t[lo + 1]; whole ranges fall away
  * without being tried, and the minimum stays that of trying every one.
  */
-static void sweep(struct slicer *s, const double *t, int lo, int hi, double sum_lo, double sum_hi)
+static void slices_sweep(struct slicer *s, const double *t, int lo, int hi, double sum_lo,
+                         double sum_hi)
 {
     if (hi - lo < 2 || sum_lo <= sum_hi || sum_hi + s->bubble * t[lo + 1] >= s->best_s)
         return;
     int mid = lo + (hi - lo) / 2;
-    double sum_mid = weigh(s, t[mid]);
-    sweep(s, t, lo, mid, sum_lo, sum_mid);
-    sweep(s, t, mid, hi, sum_mid, sum_hi);
+    double sum_mid = slices_weigh(s, t[mid]);
+    slices_sweep(s, t, lo, mid, sum_lo, sum_mid);
+    slices_sweep(s, t, mid, hi, sum_mid, sum_hi);
 }
 
 static int by_value(const void *a, const void *b)
@@ -141,14 +133,15 @@ int hpipe_slices(int n_units, const ptrdiff_t *row, const double *seconds, int n
     s.from = arena_alloc(arena, (size_t)n_units + 1, sizeof *s.from);
     double *t = arena_memdup(arena, seconds, cells * sizeof *t);
     if (!s.sum || !s.from || !t)
-        return no_memory(e);
+        return err_no_memory(e, "planning a pipeline");
     qsort(t, cells, sizeof *t, by_value);
     int distinct = 0;
     for (size_t i = 0; i < cells; i++)
         if (distinct == 0 || t[i] > t[distinct - 1])
             t[distinct++] = t[i];
-    double sum_hi = weigh(&s, t[distinct - 1]), sum_lo = distinct > 1 ? weigh(&s, t[0]) : sum_hi;
-    sweep(&s, t, 0, distinct - 1, sum_lo, sum_hi);
+    double sum_hi = slices_weigh(&s, t[distinct - 1]),
+           sum_lo = distinct > 1 ? slices_weigh(&s, t[0]) : sum_hi;
+    slices_sweep(&s, t, 0, distinct - 1, sum_lo, sum_hi);
     least_sum(&s, s.best_t_max);
     int n = 0;
     for (int j = n_units; j > 0; j = s.from[j])
@@ -159,12 +152,12 @@ int hpipe_slices(int n_units, const ptrdiff_t *row, const double *seconds, int n
     return 0;
 }
 
-double *hpipe_slice_seconds(struct cost *c, const int *devices, const int *ends, int n, bool hops,
-                            struct err *e)
+double *hpipe_slice_seconds(struct pipeline_cost *c, const int *devices, const int *ends, int n,
+                            bool hops, struct err *e)
 {
     double *out = arena_alloc(c->arena, c->table_size, sizeof *out);
     if (!out) {
-        no_memory(e);
+        err_no_memory(e, "planning a pipeline");
         return NULL;
     }
     for (int s = 0; s < n; s++) {

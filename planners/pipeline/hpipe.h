@@ -11,7 +11,7 @@
  * layer so that the slowest stage is as fast as can be; a stage costs the compute of the whole
  * prompt as one slice plus its outgoing hop, and must fit its device's memory. ends[j] is where
  * stage j's layers end. HP_EINFEASIBLE, HP_ENOMEM. */
-int hpipe_partition(struct cost *c, const int *devices, int n, int *ends, struct err *e);
+int hpipe_partition(struct pipeline_cost *c, const int *devices, int n, int *ends, struct err *e);
 
 /* Algorithm 2 over any table of slice times: `seconds` at [row[i] + j] for units [i, j) of n_units.
  * Minimises the sum of the slices' times + (n_stages - 1) * t_max over all slicings and all t_max
@@ -23,7 +23,7 @@ int hpipe_slices(int n_units, const ptrdiff_t *row, const double *seconds, int n
 /* The table that HPipe gives to Algorithm 2: of every slice, the time on its slowest stage with the
  * outgoing hop (equation 1); with hops false, compute alone. In the cost's arena; NULL and
  * HP_ENOMEM in *e when there is no room. Tables of the kinds must be ready. */
-double *hpipe_slice_seconds(struct cost *c, const int *devices, const int *ends, int n, bool hops,
-                            struct err *e);
+double *hpipe_slice_seconds(struct pipeline_cost *c, const int *devices, const int *ends, int n,
+                            bool hops, struct err *e);
 
 #endif

@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-static const char *device_id(const struct cost *c, int device)
+static const char *device_id(const struct pipeline_cost *c, int device)
 {
     return c->cluster->devices[c->devices[device].cluster_index].id;
 }
@@ -18,7 +18,7 @@ int layout_alloc(struct arena *arena, int n_stages, int n_slices, struct layout 
                : err_set(e, HP_ENOMEM, "out of memory while planning a pipeline");
 }
 
-int layout_split(const struct cost *c, struct layout *l, struct err *e)
+int layout_split(const struct pipeline_cost *c, struct layout *l, struct err *e)
 {
     int most = c->max_slice / c->unit > 1 ? c->max_slice / c->unit : 1, n = 0;
     if (c->max_slice == 0 || l->micro_batches > 0)
@@ -36,7 +36,7 @@ int layout_split(const struct cost *c, struct layout *l, struct err *e)
     return 0;
 }
 
-double layout_memory_bytes(const struct cost *c, const struct layout *l, int j)
+double layout_memory_bytes(const struct pipeline_cost *c, const struct layout *l, int j)
 {
     int first = layout_first(l, j), end = l->ends[j], g = l->groups ? l->group_sizes[j] : 1;
     if (g == 1)
@@ -47,7 +47,7 @@ double layout_memory_bytes(const struct cost *c, const struct layout *l, int j)
     return (cost_memory_bytes(c, first, end) - whole) / g + whole;
 }
 
-int layout_check(const struct cost *c, const struct layout *l, struct err *e)
+int layout_check(const struct pipeline_cost *c, const struct layout *l, struct err *e)
 {
     for (int j = 0; j < l->n_stages; j++) {
         double need = layout_memory_bytes(c, l, j);
@@ -66,8 +66,8 @@ int layout_check(const struct cost *c, const struct layout *l, struct err *e)
 
 /* Seconds of the all-reduces of layers [first, end) within a group: each layer ends with one of its
  * output, as a ring (2 (g - 1) steps of 1/g of the bytes). */
-static double all_reduce_seconds(const struct cost *c, const int *group, int g, int first, int end,
-                                 double tokens)
+static double all_reduce_seconds(const struct pipeline_cost *c, const int *group, int g, int first,
+                                 int end, double tokens)
 {
     double speed = INFINITY, latency = 0, bytes = 0;
     for (int i = 0; i < g; i++) {
@@ -80,8 +80,8 @@ static double all_reduce_seconds(const struct cost *c, const int *group, int g, 
     return 2.0 * (g - 1) * (bytes / g / speed + (end - first) * latency);
 }
 
-double layout_stage_seconds(const struct cost *c, const struct layout *l, int j, double slice,
-                            double prefix, double batch)
+double layout_stage_seconds(const struct pipeline_cost *c, const struct layout *l, int j,
+                            double slice, double prefix, double batch)
 {
     int first = layout_first(l, j), g = l->groups ? l->group_sizes[j] : 1;
     double t = cost_layers_seconds(c, c->devices[l->devices[j]].kind, first, l->ends[j], slice,
@@ -91,7 +91,7 @@ double layout_stage_seconds(const struct cost *c, const struct layout *l, int j,
                : t / g + all_reduce_seconds(c, l->groups[j], g, first, l->ends[j], slice * batch);
 }
 
-int layout_time(const struct cost *c, const struct layout *l, struct layout_times *out,
+int layout_time(const struct pipeline_cost *c, const struct layout *l, struct layout_times *out,
                 struct err *e)
 {
     int pieces = l->micro_batches > 0 ? l->micro_batches : l->n_slices;

@@ -32,20 +32,20 @@ int layout_alloc(struct arena *arena, int n_stages, int n_slices, struct layout 
 
 /* Cuts slices that are longer than the cost's max_slice into equal pieces, as far as cut positions
  * go. HP_ENOMEM. */
-int layout_split(const struct cost *c, struct layout *l, struct err *e);
+int layout_split(const struct pipeline_cost *c, struct layout *l, struct err *e);
 
 /* Memory and connections. HP_EINFEASIBLE with the stage that breaks them in the text. */
-int layout_check(const struct cost *c, const struct layout *l, struct err *e);
+int layout_check(const struct pipeline_cost *c, const struct layout *l, struct err *e);
 /* Bytes that one device of stage j needs. */
-double layout_memory_bytes(const struct cost *c, const struct layout *l, int j);
+double layout_memory_bytes(const struct pipeline_cost *c, const struct layout *l, int j);
 /* Times in the cost's arena. HP_ENOMEM. */
-int layout_time(const struct cost *c, const struct layout *l, struct layout_times *out,
+int layout_time(const struct pipeline_cost *c, const struct layout *l, struct layout_times *out,
                 struct err *e);
 /* Seconds of stage j for `slice` tokens after `prefix` with any batch: compute, and for a group of
  * devices its all-reduces too.
  */
-double layout_stage_seconds(const struct cost *c, const struct layout *l, int j, double slice,
-                            double prefix, double batch);
+double layout_stage_seconds(const struct pipeline_cost *c, const struct layout *l, int j,
+                            double slice, double prefix, double batch);
 
 static inline int layout_first(const struct layout *l, int j)
 {

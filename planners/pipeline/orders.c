@@ -13,7 +13,7 @@ struct maker {
     bool full;
 };
 
-static void add(struct maker *m, int n)
+static void order_add(struct maker *m, int n)
 {
     struct orders *o = m->out;
     int must = 0, has = 0;
@@ -31,9 +31,7 @@ static void add(struct maker *m, int n)
     o->length[o->n++] = n;
 }
 
-/* ---- all of them
- * -----------------------------------------------------------------------------------------------------------
- */
+/* ---- all of them ---- */
 
 static bool stands_for_twin(const struct maker *m, int d)
 {
@@ -46,7 +44,7 @@ static bool stands_for_twin(const struct maker *m, int d)
 /* Counts the sequences as they are made; gives up beyond the limit. */
 static void all_from(struct maker *m, int depth, int *seen)
 {
-    const struct cost *c = m->x->c;
+    const struct pipeline_cost *c = m->x->c;
     for (int d = 0; d < c->n_devices && !m->full; d++) {
         if (m->used[d] || !stands_for_twin(m, d) || depth >= c->n_layers)
             continue;
@@ -55,23 +53,21 @@ static void all_from(struct maker *m, int depth, int *seen)
         m->full = ++*seen > MAX_SEQUENCES;
         m->used[d] = true;
         m->now[depth] = d;
-        add(m, depth + 1);
+        order_add(m, depth + 1);
         all_from(m, depth + 1, seen);
         m->used[d] = false;
     }
 }
 
-/* ---- chains of nodes
- * ---------------------------------------------------------------------------------------------------------
- */
+/* ---- chains of nodes ---- */
 
-static int node_of(const struct cost *c, int d)
+static int node_of(const struct pipeline_cost *c, int d)
 {
     return c->cluster->devices[c->devices[d].cluster_index].node;
 }
 
 /* Seconds of the whole model on a kind, as one slice. */
-static double model_seconds(const struct cost *c, int kind)
+static double model_seconds(const struct pipeline_cost *c, int kind)
 {
     return cost_units_seconds(c, kind, 0, c->n_layers, 0, c->n_units);
 }
@@ -79,7 +75,7 @@ static double model_seconds(const struct cost *c, int kind)
 /* Appends the allowed devices of a node, fastest first. */
 static int append_node(struct maker *m, int n, int node, const bool *allowed)
 {
-    const struct cost *c = m->x->c;
+    const struct pipeline_cost *c = m->x->c;
     int first = n;
     for (int d = 0; d < c->n_devices; d++) {
         if (node_of(c, d) != node || !(allowed[c->devices[d].kind] || m->x->must[d]))
@@ -97,7 +93,7 @@ static int append_node(struct maker *m, int n, int node, const bool *allowed)
  * there is none. */
 static int next_node(const struct maker *m, int last, const bool *visited, const bool *allowed)
 {
-    const struct cost *c = m->x->c;
+    const struct pipeline_cost *c = m->x->c;
     double best = 0;
     int node = -1;
     for (int d = 0; d < c->n_devices; d++) {
@@ -111,7 +107,7 @@ static int next_node(const struct maker *m, int last, const bool *visited, const
     return node;
 }
 
-static void reverse(int *v, int n)
+static void order_reverse(int *v, int n)
 {
     for (int i = 0; i < n / 2; i++) {
         int t = v[i];
@@ -123,17 +119,17 @@ static void reverse(int *v, int n)
 /* The order as it stands and the other way round. */
 static void add_both_ways(struct maker *m, int n)
 {
-    add(m, n);
-    reverse(m->now, n);
-    add(m, n);
-    reverse(m->now, n);
+    order_add(m, n);
+    order_reverse(m->now, n);
+    order_add(m, n);
+    order_reverse(m->now, n);
 }
 
 /* From node to node along the best links. What there was before each link that is slower than all
  * before it is an order of its own: a slow link may cost more than the devices beyond it bring. */
 static void chain_from(struct maker *m, int start, const bool *allowed, bool *visited)
 {
-    const struct cost *c = m->x->c;
+    const struct pipeline_cost *c = m->x->c;
     double slowest = INFINITY;
     memset(visited, 0, (size_t)c->cluster->n_nodes * sizeof *visited);
     visited[start] = true;
@@ -154,7 +150,7 @@ static void chain_from(struct maker *m, int start, const bool *allowed, bool *vi
  * are many. */
 static void chains_over(struct maker *m, const bool *allowed, bool *visited, int *starts)
 {
-    const struct cost *c = m->x->c;
+    const struct pipeline_cost *c = m->x->c;
     int n = 0;
     for (int d = 0; d < c->n_devices; d++)
         if ((allowed[c->devices[d].kind] || m->x->must[d]) &&
@@ -167,7 +163,7 @@ static void chains_over(struct maker *m, const bool *allowed, bool *visited, int
 
 static int make_chains(struct maker *m, struct err *e)
 {
-    const struct cost *c = m->x->c;
+    const struct pipeline_cost *c = m->x->c;
     int n_kinds = c->profile->n_kinds, n_nodes = c->cluster->n_nodes;
     bool *allowed = arena_alloc(c->arena, (size_t)n_kinds, sizeof *allowed);
     bool *visited = arena_alloc(c->arena, (size_t)n_nodes, sizeof *visited),
@@ -193,7 +189,7 @@ static int make_chains(struct maker *m, struct err *e)
 
 int orders_make(struct exact *x, struct orders *out, struct err *e)
 {
-    const struct cost *c = x->c;
+    const struct pipeline_cost *c = x->c;
     struct maker m = {.x = x, .out = out};
     *out = (struct orders){.stride = c->n_devices};
     out->length = arena_alloc(c->arena, MAX_ORDERS, sizeof(int));
@@ -203,7 +199,7 @@ int orders_make(struct exact *x, struct orders *out, struct err *e)
     if (x->options->order_fixed) {
         for (int d = 0; d < c->n_devices; d++)
             m.now[d] = d;
-        add(&m, c->n_devices);
+        order_add(&m, c->n_devices);
         return 0;
     }
     int seen = 0;

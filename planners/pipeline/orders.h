@@ -2,7 +2,7 @@
 #ifndef HP_PLANNERS_PIPELINE_ORDERS_H
 #define HP_PLANNERS_PIPELINE_ORDERS_H
 
-#include "planners/pipeline/exact_int.h"
+#include "planners/pipeline/evaluate.h"
 
 struct orders {
     int n, stride;

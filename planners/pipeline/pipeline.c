@@ -10,13 +10,7 @@
 #include "planners/pipeline/exact.h"
 #include "planners/pipeline/why.h"
 
-const char *const pipeline_objective_names[] = {"latency", "throughput", "energy", NULL};
-const char *const pipeline_method_names[] = {"exact",    "hpipe", "even", "gpipe",
-                                             "terapipe", "tp",    NULL};
-const char *const pipeline_partition_names[] = {"even", "balanced", NULL};
-
-/* ---- the devices to consider
- * --------------------------------------------------------------------------------------- */
+/* ---- the devices to consider ---- */
 
 static int check_fixed(const struct pipeline_request *rq, struct err *e)
 {
@@ -58,7 +52,7 @@ static int by_id(const void *a, const void *b, void *cluster)
     return strcmp(cl->devices[*(const int *)a].id, cl->devices[*(const int *)b].id);
 }
 
-static int set_up(const struct pipeline_request *rq, struct arena *arena, struct cost *c,
+static int set_up(const struct pipeline_request *rq, struct arena *arena, struct pipeline_cost *c,
                   struct err *e)
 {
     int rc = check_fixed(rq, e), n = rq->cluster->n_devices;
@@ -84,7 +78,7 @@ static void warn_of_unknown(const struct pipeline_request *rq, struct arena *are
 }
 
 /* Whether no link, in either direction, joins a device to any of the plan's. */
-static bool is_unreachable(const struct cost *c, const struct layout *l, int d)
+static bool is_unreachable(const struct pipeline_cost *c, const struct layout *l, int d)
 {
     for (int j = 0; j < l->n_stages; j++) {
         int used = l->devices[j];
@@ -95,7 +89,7 @@ static bool is_unreachable(const struct cost *c, const struct layout *l, int d)
     return true;
 }
 
-static void warn_of_unreachable(const struct cost *c, const struct layout *l,
+static void warn_of_unreachable(const struct pipeline_cost *c, const struct layout *l,
                                 struct pipeline_answer *a)
 {
     int n = 0, first = 0;
@@ -116,7 +110,7 @@ static void warn_of_unreachable(const struct cost *c, const struct layout *l,
 
 /* No plan can exist when even the smallest layer is too large: say which, rather than that nothing
  * was found. */
-static int check_smallest(const struct cost *c, struct err *e)
+static int check_smallest(const struct pipeline_cost *c, struct err *e)
 {
     double need = INFINITY, room = 0;
     int layer = 0, device = 0;
@@ -136,12 +130,11 @@ static int check_smallest(const struct cost *c, struct err *e)
                    c->cluster->devices[c->devices[device].cluster_index].id, room / 1e9);
 }
 
-/* ---- methods
- * -----------------------------------------------------------------------------------------------------------
- */
+/* ---- methods ---- */
 
-static int search(struct cost *c, const struct pipeline_request *rq, struct layout *out,
-                  struct why_kinds *kinds, struct pipeline_answer *a, struct err *e)
+static int plan_search(struct pipeline_cost *c, const struct pipeline_request *rq,
+                       struct layout *out, struct why_kinds *kinds, struct pipeline_answer *a,
+                       struct err *e)
 {
     struct exact_options options = {
         .objective = rq->objective,
@@ -170,14 +163,15 @@ static int search(struct cost *c, const struct pipeline_request *rq, struct layo
     return 0;
 }
 
-static int run_method(struct cost *c, const struct pipeline_request *rq, struct layout *out,
-                      struct why_kinds *kinds, struct pipeline_answer *a, struct err *e)
+static int run_method(struct pipeline_cost *c, const struct pipeline_request *rq,
+                      struct layout *out, struct why_kinds *kinds, struct pipeline_answer *a,
+                      struct err *e)
 {
     if (rq->layer_ends && rq->method != PIPELINE_EXACT)
         return err_set(e, HP_EINVAL, "given layers need --method exact; %s chooses its own",
                        pipeline_method_names[rq->method]);
     switch (rq->method) {
-    case PIPELINE_EXACT: return search(c, rq, out, kinds, a, e);
+    case PIPELINE_EXACT: return plan_search(c, rq, out, kinds, a, e);
     case PIPELINE_HPIPE: return baseline_hpipe(c, out, e);
     case PIPELINE_EVEN: return baseline_even(c, out, e);
     case PIPELINE_GPIPE: return baseline_gpipe(c, rq->partition, rq->micro_batches, out, e);
@@ -191,7 +185,7 @@ int pipeline_plan_make(const struct pipeline_request *rq, struct arena *arena,
                        struct pipeline_answer *out, struct err *e)
 {
     struct pipeline_answer a = {.bound = NAN, .gap = NAN};
-    struct cost c;
+    struct pipeline_cost c;
     struct layout layout;
     struct why_kinds kinds = {0};
     uint64_t started = rq->env ? env_now_ns(rq->env) : 0;

@@ -8,7 +8,7 @@
 double predict_layers_seconds(const struct profile *p, int kind, int first, int end, double tokens,
                               double prefix, double batch)
 {
-    const struct cost c = {.profile = p};
+    const struct pipeline_cost c = {.profile = p};
     double sum = 0, b = batch > 0 ? batch : p->batch;
     for (int l = first; l < end; l++)
         sum += cost_class_seconds(&c, kind, p->layers[l].class_index, tokens, prefix, b);

@@ -6,9 +6,14 @@
  * stages, both under the exact flow. A random step changes the order of devices, a stage or the
  * slicing and is followed by local search where it looks promising. All is counted in work, never
  * in time. */
+#include "planners/pipeline/search.h"
+
 #include <math.h>
 
-#include "planners/pipeline/search_int.h"
+#include "planners/pipeline/cuts.h"
+#include "planners/pipeline/slices.h"
+#include "planners/pipeline/starts.h"
+#include "planners/pipeline/steps.h"
 
 enum { PUBLISHED_STARTS = 6, POLISH_ROUNDS = 8, START_ROUNDS = 2 };
 /* Plans of different orders of devices that are followed further, and steps in a row that may fail
@@ -23,24 +28,22 @@ enum { ISLANDS = 20, ISLAND_PATIENCE = 40, PATIENCE = 400 };
 #define STARTS_SHARE 0.4
 #define ISLANDS_SHARE 0.6
 
-/* ---- local search
- * -----------------------------------------------------------------------------------------------------------------
- */
+/* ---- local search ---- */
 
-static void note(struct search *s, const struct trial *t)
+static void best_note(struct pipeline_search *s, const struct trial *t)
 {
     if (t->value < s->best->value)
         *s->best = *t;
 }
 
 /* Moves of cuts that are worth trying before the last ones. */
-static int coarse(const struct exact *x)
+static int coarse_units(const struct exact *x)
 {
     return x->c->n_units > 128 ? x->c->n_units / 128 : 1;
 }
 
 /* Until neither ends nor slices can be moved for the better. */
-static void polish(struct search *s, struct trial *t, int rounds, int least)
+static void trial_polish(struct pipeline_search *s, struct trial *t, int rounds, int least)
 {
     struct exact *x = s->x;
     for (int round = 0; round < rounds && x->work < x->work_limit; round++) {
@@ -51,7 +54,7 @@ static void polish(struct search *s, struct trial *t, int rounds, int least)
             cuts_polish(x, t);
         }
         slices_polish(x, t, least);
-        note(s, t);
+        best_note(s, t);
         if (round > 0 && t->value >= before * (1 - 1e-9))
             break;
     }
@@ -59,19 +62,19 @@ static void polish(struct search *s, struct trial *t, int rounds, int least)
 
 /* Local search from every start; afterwards s->top has the results, best first, one of each order
  * of devices. */
-static int polish_starts(struct search *s, struct err *e)
+static int polish_starts(struct pipeline_search *s, struct err *e)
 {
     struct exact *x = s->x;
     int rc = 0, n = s->n_top;
     for (int i = 0; i < n && rc == 0 && x->work < x->work_limit; i++) {
-        polish(s, &s->top[i], START_ROUNDS, coarse(x));
+        trial_polish(s, &s->top[i], START_ROUNDS, coarse_units(x));
         if (i >= PUBLISHED_STARTS || x->options->objective != PIPELINE_LATENCY)
             continue;
         s->step = s->top[i];
         rc = slices_published(x, &s->step, e);
         s->step.value = INFINITY;
         if (rc == 0)
-            polish(s, &s->step, POLISH_ROUNDS, 1);
+            trial_polish(s, &s->step, POLISH_ROUNDS, 1);
         if (s->step.value < s->top[i].value)
             s->top[i] = s->step;
     }
@@ -91,13 +94,11 @@ static int polish_starts(struct search *s, struct err *e)
     return rc;
 }
 
-/* ---- random steps
- * -------------------------------------------------------------------------------------------------------------------
- */
+/* ---- random steps ---- */
 
 /* Random steps from s->now until many in a row did not help. With `order_stays` only slices and
  * ends change. */
-static void wander(struct search *s, int patience, bool order_stays)
+static void trial_wander(struct pipeline_search *s, int patience, bool order_stays)
 {
     struct exact *x = s->x;
     struct trial *from = &s->home;
@@ -108,16 +109,16 @@ static void wander(struct search *s, int patience, bool order_stays)
                 step_slices(s);
             else
                 step_nearby(s);
-            slices_polish(x, &s->step, coarse(x));
+            slices_polish(x, &s->step, coarse_units(x));
         } else {
             if (!(step_pick(x, 2) ? step_order(s) : step_stage(s)))
                 continue;
             cuts_polish(x, &s->step);
         }
         if (s->step.value < s->now.value * 1.03)
-            polish(s, &s->step, POLISH_ROUNDS, coarse(x));
-        if (coarse(x) > 1 && s->step.value < from->value)
-            polish(s, &s->step, POLISH_ROUNDS, 1);
+            trial_polish(s, &s->step, POLISH_ROUNDS, coarse_units(x));
+        if (coarse_units(x) > 1 && s->step.value < from->value)
+            trial_polish(s, &s->step, POLISH_ROUNDS, 1);
         if (s->step.value < from->value * (1 - 1e-9)) {
             idle = 0;
             *from = s->step;
@@ -132,7 +133,7 @@ static void wander(struct search *s, int patience, bool order_stays)
 
 /* The best plan the other way round: devices, layers and slices. What fills fast drains fast in the
  * mirror, so that a good plan often has a better twin there that single steps do not reach. */
-static void try_mirror(struct search *s)
+static void try_mirror(struct pipeline_search *s)
 {
     struct exact *x = s->x;
     const struct trial *b = s->best;
@@ -150,12 +151,12 @@ static void try_mirror(struct search *s)
     t->value = exact_evaluate(x, t, 0, INFINITY);
     if (!isfinite(t->value))
         return;
-    polish(s, t, POLISH_ROUNDS, 1);
-    wander(s, ISLAND_PATIENCE, true);
+    trial_polish(s, t, POLISH_ROUNDS, 1);
+    trial_wander(s, ISLAND_PATIENCE, true);
 }
 
 /* With stages given, only slices are looked for. */
-static void search_slices(struct search *s)
+static void search_slices(struct pipeline_search *s)
 {
     struct exact *x = s->x;
     struct trial *t = &s->now;
@@ -173,14 +174,14 @@ static void search_slices(struct search *s)
             continue;
         slices_shaped(x, t, starts_slice_counts[i], 1);
         slices_polish(x, t, 1);
-        note(s, t);
+        best_note(s, t);
     }
 }
 
 int search_best(struct exact *x, struct trial *best, struct err *e)
 {
     struct orders orders;
-    struct search *s = arena_alloc(x->c->arena, 1, sizeof *s);
+    struct pipeline_search *s = arena_alloc(x->c->arena, 1, sizeof *s);
     if (!s)
         return err_set(e, HP_ENOMEM, "out of memory while planning a pipeline");
     s->x = x;
@@ -203,14 +204,14 @@ int search_best(struct exact *x, struct trial *best, struct err *e)
     x->work_limit = (long)(work * ISLANDS_SHARE);
     for (int i = 0; i < s->n_top && i < ISLANDS && s->top[i].value < best->value * HOPELESS; i++) {
         s->now = s->top[i];
-        polish(s, &s->now, POLISH_ROUNDS, 1);
-        wander(s, ISLAND_PATIENCE, true);
+        trial_polish(s, &s->now, POLISH_ROUNDS, 1);
+        trial_wander(s, ISLAND_PATIENCE, true);
     }
     x->work_limit = (long)work;
     if (isfinite(best->value) && !x->options->order_fixed)
         try_mirror(s);
     s->now = *best;
     if (isfinite(best->value) && !x->options->order_fixed)
-        wander(s, (int)(PATIENCE * (x->options->effort > 1 ? x->options->effort : 1)), false);
+        trial_wander(s, (int)(PATIENCE * (x->options->effort > 1 ? x->options->effort : 1)), false);
     return 0;
 }

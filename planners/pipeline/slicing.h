@@ -49,10 +49,4 @@ int slicing_begin(const struct slicing *s, int length, int cached, struct slicin
 /* Tokens of the next slice, 0 after the last one: constant time. */
 int slicing_next(struct slicing_cursor *c);
 
-/* What the plan expects of slices that follow `cached` tokens: compute_s and wire_s at [stage * n +
- * slice] (either may be NULL) and the makespan by the exact flow. `scratch` has 2 * stages * n + n
- * doubles. */
-double slicing_predict(const struct slicing *s, int cached, const int *slices, int n,
-                       double *compute_s, double *wire_s, double *scratch);
-
 #endif

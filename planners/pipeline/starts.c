@@ -1,8 +1,11 @@
 /* Where the search starts from: orders of devices with balanced layers and slices of a simple
  * shape. */
+#include "planners/pipeline/starts.h"
+
 #include <math.h>
 
-#include "planners/pipeline/search_int.h"
+#include "planners/pipeline/cuts.h"
+#include "planners/pipeline/slices.h"
 
 /* With the first few slicings all orders of devices are tried, with the others the best of these.
  * Balancing layers counts as so much work for each device. */
@@ -12,7 +15,7 @@ const int starts_slice_counts[SLICE_COUNTS] = {8, 64, 24, 1, 16, 4, 32, 12, 48, 
 const double starts_growths[GROWTHS] = {1, 1.1, 1.3, 0.9};
 
 /* Keeps a start if it is among the best, and among the best few of its order of devices. */
-static void offer(struct search *s, const struct trial *t, int order)
+static void start_offer(struct pipeline_search *s, const struct trial *t, int order)
 {
     int same = 0, at = s->n_top;
     for (int i = 0; i < s->n_top; i++)
@@ -34,8 +37,8 @@ static void offer(struct search *s, const struct trial *t, int order)
 
 /* Tries the orders listed, with one slicing; best_of[order] becomes the least value that each had.
  */
-static void try_orders(struct search *s, const struct orders *orders, const int *list, int n,
-                       double *best_of)
+static void try_orders(struct pipeline_search *s, const struct orders *orders, const int *list,
+                       int n, double *best_of)
 {
     struct exact *x = s->x;
     struct trial *t = &s->now;
@@ -48,11 +51,11 @@ static void try_orders(struct search *s, const struct orders *orders, const int 
         t->value = exact_evaluate(x, t, 0, INFINITY);
         best_of[o] = t->value < best_of[o] ? t->value : best_of[o];
         if (isfinite(t->value))
-            offer(s, t, o);
+            start_offer(s, t, o);
     }
 }
 
-static void set_slicing(struct search *s, int count, double growth)
+static void set_slicing(struct pipeline_search *s, int count, double growth)
 {
     s->now.n_stages = 0;
     slices_shaped(s->x, &s->now, count < s->x->c->n_units ? count : s->x->c->n_units, growth);
@@ -71,9 +74,9 @@ static void sort_orders(int *list, int n, const double *best_of)
 }
 
 /* All orders with a few slicings, then the promising ones with all slicings. */
-int starts_find(struct search *s, const struct orders *orders, struct err *e)
+int starts_find(struct pipeline_search *s, const struct orders *orders, struct err *e)
 {
-    const struct cost *c = s->x->c;
+    const struct pipeline_cost *c = s->x->c;
     int *list = arena_alloc(c->arena, (size_t)orders->n + 1, sizeof *list), n = orders->n;
     double *best_of = arena_alloc(c->arena, (size_t)orders->n + 1, sizeof *best_of);
     if (!list || !best_of)

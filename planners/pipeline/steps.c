@@ -1,16 +1,20 @@
 /* Random changes of a plan: its order of devices, its stages, its slices. */
+#include "planners/pipeline/steps.h"
+
 #include <math.h>
 #include <string.h>
 
-#include "planners/pipeline/search_int.h"
+#include "planners/pipeline/cuts.h"
+#include "planners/pipeline/slices.h"
+#include "planners/pipeline/starts.h"
 
 /* A changed order or stage is only looked at further when it is not worse by more than this factor
  * before local search. */
 #define FAR_WORSE 1.15
 
-static int unused_device(struct search *s, int n)
+static int unused_device(struct pipeline_search *s, int n)
 {
-    const struct cost *c = s->x->c;
+    const struct pipeline_cost *c = s->x->c;
     bool used[PIPELINE_MAX_DEVICES] = {false};
     for (int i = 0; i < n; i++)
         used[s->order[i]] = true;
@@ -41,7 +45,7 @@ static void swap_places(int *order, int a, int b)
 /* How many devices from place a on are on one node. */
 static int run_of_node(const struct exact *x, const int *order, int n, int a)
 {
-    const struct cost *c = x->c;
+    const struct pipeline_cost *c = x->c;
     int run = 1, node = c->cluster->devices[c->devices[order[a]].cluster_index].node;
     while (a + run < n &&
            c->cluster->devices[c->devices[order[a + run]].cluster_index].node == node)
@@ -50,7 +54,7 @@ static int run_of_node(const struct exact *x, const int *order, int n, int a)
 }
 
 /* Changes the order of devices in s->order; gives its new length. */
-static int change_order(struct search *s, int n)
+static int change_order(struct pipeline_search *s, int n)
 {
     struct exact *x = s->x;
     int a = step_pick(x, n), b = step_pick(x, n), d = unused_device(s, n), n_run;
@@ -86,7 +90,7 @@ static int change_order(struct search *s, int n)
 
 /* Another order of devices with balanced layers, in s->step. False: impossible, or nothing changed.
  */
-bool step_order(struct search *s)
+bool step_order(struct pipeline_search *s)
 {
     struct exact *x = s->x;
     int n = s->now.n_stages;
@@ -106,7 +110,7 @@ bool step_order(struct search *s)
 
 /* One stage more, less or on another device, the ends of the others where they are. False: nothing
  * changed. */
-static bool edit_stage(struct search *s)
+static bool edit_stage(struct pipeline_search *s)
 {
     struct exact *x = s->x;
     struct trial *t = &s->step;
@@ -142,7 +146,7 @@ static bool edit_stage(struct search *s)
     }
 }
 
-bool step_stage(struct search *s)
+bool step_stage(struct pipeline_search *s)
 {
     struct exact *x = s->x;
     s->step = s->now;
@@ -154,7 +158,7 @@ bool step_stage(struct search *s)
 }
 
 /* Another number of slices for the same stages. */
-void step_slices(struct search *s)
+void step_slices(struct pipeline_search *s)
 {
     struct exact *x = s->x;
     s->step = s->now;
@@ -165,7 +169,7 @@ void step_slices(struct search *s)
 }
 
 /* Some ends and cuts of the same plan a little elsewhere. */
-void step_nearby(struct search *s)
+void step_nearby(struct pipeline_search *s)
 {
     struct exact *x = s->x;
     struct trial *t = &s->step;

@@ -18,12 +18,10 @@ static void describe_value(enum pipeline_objective objective, double v, char *ou
                                                 : "s");
 }
 
-/* ---- the other methods
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- the other methods ---- */
 
 /* A baseline on the devices of the cost in their given order. */
-static int run_baseline(struct cost *c, int i, struct layout *l, struct err *e)
+static int run_baseline(struct pipeline_cost *c, int i, struct layout *l, struct err *e)
 {
     switch (i) {
     case 0: return baseline_even(c, l, e);
@@ -42,7 +40,7 @@ static void compare_methods(const struct pipeline_request *rq, double chosen, st
         "even (Base)", "gpipe", "gpipe on the balanced partition", "tensor parallel within nodes",
         "terapipe",    "hpipe"};
     for (int i = 0; i < (int)(sizeof names / sizeof *names); i++) {
-        struct cost c;
+        struct pipeline_cost c;
         struct layout l;
         struct answer_figures f;
         struct err e = {0};
@@ -63,11 +61,9 @@ static void compare_methods(const struct pipeline_request *rq, double chosen, st
     }
 }
 
-/* ---- devices left out
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- devices left out ---- */
 
-static int search_with_kind(struct cost *c, const struct pipeline_request *rq, int kind,
+static int search_with_kind(struct pipeline_cost *c, const struct pipeline_request *rq, int kind,
                             struct exact_result *found, struct err *e)
 {
     bool *must = arena_alloc(c->arena, (size_t)c->n_devices, sizeof *must);
@@ -83,7 +79,7 @@ static int search_with_kind(struct cost *c, const struct pipeline_request *rq, i
     return exact_search(c, &options, found, e);
 }
 
-static int count_unused(const struct cost *c, const struct layout *chosen, int kind)
+static int count_unused(const struct pipeline_cost *c, const struct layout *chosen, int kind)
 {
     int unused = 0;
     for (int d = 0; d < c->n_devices; d++) {
@@ -95,8 +91,8 @@ static int count_unused(const struct cost *c, const struct layout *chosen, int k
     return unused;
 }
 
-int why_weigh_kinds(struct cost *c, const struct pipeline_request *rq, struct layout *chosen,
-                    double *value, struct why_kinds *out, struct err *e)
+int why_weigh_kinds(struct pipeline_cost *c, const struct pipeline_request *rq,
+                    struct layout *chosen, double *value, struct why_kinds *out, struct err *e)
 {
     int n_kinds = c->profile->n_kinds;
     *out = (struct why_kinds){.rows = arena_alloc(c->arena, (size_t)n_kinds, sizeof *out->rows)};
@@ -122,7 +118,7 @@ int why_weigh_kinds(struct cost *c, const struct pipeline_request *rq, struct la
     return 0;
 }
 
-static void explain_unused(const struct cost *c, const struct pipeline_request *rq,
+static void explain_unused(const struct pipeline_cost *c, const struct pipeline_request *rq,
                            const struct layout *chosen, double value, const struct why_kinds *kinds,
                            json_t *plan)
 {
@@ -146,7 +142,7 @@ static void explain_unused(const struct cost *c, const struct pipeline_request *
     }
 }
 
-int why_add(struct cost *c, const struct pipeline_request *rq, const struct layout *chosen,
+int why_add(struct pipeline_cost *c, const struct pipeline_request *rq, const struct layout *chosen,
             const struct why_kinds *kinds, struct pipeline_answer *a, struct err *e)
 {
     struct answer_figures f;

@@ -18,11 +18,11 @@ struct why_kinds {
 
 /* Looks for plans with the kinds that `chosen` leaves out. One that turns out to be better takes
  * its place (the random search was unlucky), and *value with it. HP_ENOMEM. */
-int why_weigh_kinds(struct cost *c, const struct pipeline_request *rq, struct layout *chosen,
-                    double *value, struct why_kinds *out, struct err *e);
+int why_weigh_kinds(struct pipeline_cost *c, const struct pipeline_request *rq,
+                    struct layout *chosen, double *value, struct why_kinds *out, struct err *e);
 
 /* Adds the rows to a->document. HP_ENOMEM. */
-int why_add(struct cost *c, const struct pipeline_request *rq, const struct layout *chosen,
+int why_add(struct pipeline_cost *c, const struct pipeline_request *rq, const struct layout *chosen,
             const struct why_kinds *kinds, struct pipeline_answer *a, struct err *e);
 
 #endif

@@ -11,9 +11,6 @@
 #include "planners/pools/problem.h"
 #include "planners/pools/structures.h"
 
-/* Of one grid, and over the grids of all models. */
-enum { POOLS_MAX_CELLS = 40000, POOLS_MAX_ALL_CELLS = 400000 };
-
 /* A pipeline of a plan: a structure with its devices. */
 struct pools_use {
     struct pools_structure s;

@@ -3,18 +3,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/vector.h"
 #include "planners/pools/allocate.h"
-
-static int no_memory(struct err *e)
-{
-    return err_set(e, HP_ENOMEM, "out of memory while allocating devices to pipelines");
-}
 
 int pools_allocation_init(struct pools_allocation *a, int n_models, struct err *e)
 {
     *a = (struct pools_allocation){.n_models = n_models};
     a->models = calloc((size_t)n_models, sizeof *a->models);
-    return a->models ? 0 : no_memory(e);
+    return a->models ? 0 : err_no_memory(e, "allocating devices to pipelines");
 }
 
 void pools_allocation_free(struct pools_allocation *a)
@@ -34,7 +30,7 @@ int pools_allocation_copy(const struct pools_allocation *from, struct pools_allo
         struct pools_model_plan *t = &to->models[m];
         t->uses = malloc((size_t)(f->n_uses + 1) * sizeof *t->uses);
         if (!t->uses)
-            rc = no_memory(e);
+            rc = err_no_memory(e, "allocating devices to pipelines");
         else if (f->n_uses > 0)
             memcpy(t->uses, f->uses, (size_t)f->n_uses * sizeof *t->uses);
         t->n_uses = t->uses ? f->n_uses : 0;
@@ -84,14 +80,8 @@ int pools_allocation_add_shares(const struct pools_problem *p, struct pools_allo
         if (same_structure(&m->uses[i].s, s))
             u = &m->uses[i];
     if (!u) {
-        if (m->n_uses == m->room) {
-            int more = m->room ? 2 * m->room : 8;
-            struct pools_use *bigger = realloc(m->uses, (size_t)more * sizeof *bigger);
-            if (!bigger)
-                return no_memory(e);
-            m->uses = bigger;
-            m->room = more;
-        }
+        if (!vector_reserve(m->uses, m->room, m->n_uses + 1))
+            return err_no_memory(e, "allocating devices to pipelines");
         u = &m->uses[m->n_uses++];
         *u = (struct pools_use){.s = *s};
     }
@@ -145,12 +135,11 @@ void pools_allocation_devices(const struct pools_problem *p, const struct pools_
     }
 }
 
-/* ---- what is left over
- * ------------------------------------------------------------------------------------------- */
+/* ---- what is left over ---- */
 
 /* How many times the compute of a stage covers what the objective asks of it. */
-static double headroom(const struct pools_problem *p, const struct pools_allocation *a, int m,
-                       const struct pools_use *u, int d)
+static double use_headroom(const struct pools_problem *p, const struct pools_allocation *a, int m,
+                           const struct pools_use *u, int d)
 {
     const struct pools_model *model = &p->models[m];
     double needed = u->rate * (a->objective * model->weight / a->models[m].rate);
@@ -166,7 +155,7 @@ static bool spend_one(const struct pools_problem *p, struct pools_allocation *a,
         for (int i = 0; i < a->models[m].n_uses; i++) {
             struct pools_use *u = &a->models[m].uses[i];
             for (int d = 0; d < u->s.n_stages; d++) {
-                double h = u->s.stages[d].kind == kind ? headroom(p, a, m, u, d) : INFINITY;
+                double h = u->s.stages[d].kind == kind ? use_headroom(p, a, m, u, d) : INFINITY;
                 if (h < least) {
                     least = h;
                     best = u;

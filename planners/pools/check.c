@@ -45,7 +45,7 @@ int pools_place(const struct pools_problem *p, int model,
     return 0;
 }
 
-struct tally {
+struct check_tally {
     const struct pools_problem *p;
     double fractions[POOLS_MAX_KINDS]
                     [PLAN_POOLS_MAX_STAGES]; /* of one model, by kind and position */
@@ -53,7 +53,7 @@ struct tally {
     double least_slack_s;
 };
 
-static int check_stage(struct tally *t, const struct plan_pools_stage *s, int position,
+static int check_stage(struct check_tally *t, const struct plan_pools_stage *s, int position,
                        const struct pools_placed *at, struct err *e)
 {
     int whole = (s->count + s->share - 1) / s->share;
@@ -72,7 +72,7 @@ static int check_stage(struct tally *t, const struct plan_pools_stage *s, int po
 }
 
 /* Rate of a pipeline, after all of its conditions were checked. Text without the place. */
-static int check_pipeline(struct tally *t, int model, const struct plan_pools_pipeline *pl,
+static int check_pipeline(struct check_tally *t, int model, const struct plan_pools_pipeline *pl,
                           double *rate, int *stage, struct err *e)
 {
     const struct pools_model *m = &t->p->models[model];
@@ -136,7 +136,7 @@ static int check_assignments(const struct pools_problem *p, const struct plan_po
     return 0;
 }
 
-static int check_model(struct tally *t, const struct plan_pools_model *from, int model,
+static int check_model(struct check_tally *t, const struct plan_pools_model *from, int model,
                        double *normalized, struct err *e)
 {
     double sum = 0;
@@ -172,7 +172,7 @@ static int find_model(const struct plan_pools *plan, const char *name)
 static int check_all(struct pools_problem *p, const struct plan_pools *plan,
                      struct pools_check_result *out, struct err *e)
 {
-    struct tally t = {.p = p, .devices = out->devices, .least_slack_s = INFINITY};
+    struct check_tally t = {.p = p, .devices = out->devices, .least_slack_s = INFINITY};
     for (int m = 0; m < p->n_models; m++) {
         double normalized = 0;
         int at = find_model(plan, p->models[m].name);

@@ -81,8 +81,8 @@ static double part_leaving(const struct pools_problem *p, double left)
 }
 
 /* Shares out what `b` leaves and keeps the result in `a` if it is as good. `b` is freed. */
-static int finish(const struct pools_problem *p, const struct pools_structures *by_model,
-                  struct pools_allocation *b, struct pools_allocation *a, struct err *e)
+static int large_finish(const struct pools_problem *p, const struct pools_structures *by_model,
+                        struct pools_allocation *b, struct pools_allocation *a, struct err *e)
 {
     int rest[POOLS_MAX_KINDS];
     rest_of(p, b, rest);
@@ -97,9 +97,9 @@ static int finish(const struct pools_problem *p, const struct pools_structures *
     return rc;
 }
 
-static int divide(const struct pools_problem *p, const struct pools_structures *by_model,
-                  const struct pools_relaxation *r, double part, struct pools_allocation *a,
-                  struct err *e)
+static int devices_divide(const struct pools_problem *p, const struct pools_structures *by_model,
+                          const struct pools_relaxation *r, double part, struct pools_allocation *a,
+                          struct err *e)
 {
     struct pools_allocation b;
     int rc = pools_allocation_init(&b, p->n_models, e);
@@ -109,7 +109,7 @@ static int divide(const struct pools_problem *p, const struct pools_structures *
         pools_allocation_free(&b);
         return rc;
     }
-    return finish(p, by_model, &b, a, e);
+    return large_finish(p, by_model, &b, a, e);
 }
 
 /* Combinations of the devices that `b` leaves. */
@@ -125,7 +125,7 @@ static double rest_cells(const struct pools_problem *p, const struct pools_alloc
 
 /* Takes a few devices of one stage from a pipeline, and from its other stages what they then have
  * too much of. */
-static void shrink(const struct pools_problem *p, struct pools_use *u, uint64_t *seed)
+static void devices_shrink(const struct pools_problem *p, struct pools_use *u, uint64_t *seed)
 {
     const struct pools_stage *stage = &u->s.stages[(int)(random_unit(seed) * u->s.n_stages)];
     double few = 1 + floor(8 * random_unit(seed) * random_unit(seed));
@@ -159,7 +159,7 @@ static void take_apart(const struct pools_problem *p, struct pools_allocation *b
         if (plan->n_uses == 0)
             continue;
         struct pools_use *u = &plan->uses[(int)(random_unit(seed) * plan->n_uses)], before = *u;
-        shrink(p, u, seed);
+        devices_shrink(p, u, seed);
         pools_allocation_refresh(p, b);
         if (rest_cells(p, b) > most_cells)
             *u = before;
@@ -168,9 +168,9 @@ static void take_apart(const struct pools_problem *p, struct pools_allocation *b
     }
 }
 
-static int search(const struct pools_problem *p, const struct pools_structures *by_model,
-                  double enough, double seconds, uint64_t seed, const struct env *env,
-                  struct pools_allocation *a, struct err *e)
+static int large_search(const struct pools_problem *p, const struct pools_structures *by_model,
+                        double enough, double seconds, uint64_t seed, const struct env *env,
+                        struct pools_allocation *a, struct err *e)
 {
     uint64_t end_ns = env_now_ns(env) + (uint64_t)(seconds * 1e9);
     while (a->objective < enough && env_now_ns(env) < end_ns) {
@@ -181,7 +181,7 @@ static int search(const struct pools_problem *p, const struct pools_structures *
         /* Many small neighbourhoods and a few large ones: a large one takes as long as dozens of
          * small ones. */
         take_apart(p, &b, REST_CELLS * pow(random_unit(&seed), 3) + 200, &seed);
-        if ((rc = finish(p, by_model, &b, a, e)) < 0)
+        if ((rc = large_finish(p, by_model, &b, a, e)) < 0)
             return rc;
     }
     return 0;
@@ -197,15 +197,14 @@ int pools_allocate_large(const struct pools_problem *p, const struct pools_struc
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < sizeof lefts / sizeof *lefts; i++) {
         double part = part_leaving(p, lefts[i]);
-        rc = divide(p, by_model, r, part, a, e);
+        rc = devices_divide(p, by_model, r, part, a, e);
         if (part <= 0 || a->objective >= enough)
             break;
     }
-    return rc < 0 ? rc : search(p, by_model, enough, seconds, seed, env, a, e);
+    return rc < 0 ? rc : large_search(p, by_model, enough, seconds, seed, env, a, e);
 }
 
-/* ---- limited assignments
- * -------------------------------------------------------------------------------------------- */
+/* ---- limited assignments ---- */
 
 static bool same_kinds(const struct pools_structure *a, const struct pools_structure *b)
 {

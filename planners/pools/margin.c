@@ -8,96 +8,21 @@
 #include "planners/dispatch/arrivals.h"
 #include "planners/dispatch/simulate.h"
 #include "planners/dispatch/topology.h"
+#include "planners/pools/served.h"
 
 #define UNIFORM_STEP 0.05
+
 #define UNIFORM_MOST 0.6
-#define TRAIN_S 5.0   /* virtual seconds of a stream while searching */
-#define JUDGE_S 15.0  /* while judging the finalists */
+
+#define TRAIN_S 5.0 /* virtual seconds of a stream while searching */
+
+#define JUDGE_S 15.0 /* while judging the finalists */
+
 #define REPORT_S 30.0 /* for the figure that is reported */
-#define PRECISION 0.004
 
 enum { FINALISTS = 6, TRAIN_SEEDS = 2, JUDGE_SEEDS = 3, REPORT_SEEDS = 3 };
 
-/* ---- how much a plan serves
- * ------------------------------------------------------------------------------------------- */
-
-/* Whether every model meets the target when the load is `level` per unit of weight. */
-static int meets(const struct dispatch_topology *t, double level, double target, double seconds,
-                 uint64_t seed, int n_seeds, bool *yes, struct err *e)
-{
-    double rates[ARRIVALS_MAX_MODELS];
-    uint64_t limits[ARRIVALS_MAX_MODELS], arrived[ARRIVALS_MAX_MODELS] = {0},
-                                          missed[ARRIVALS_MAX_MODELS] = {0};
-    *yes = false;
-    for (int m = 0; m < t->n_models; m++) {
-        rates[m] = level * t->models[m].weight;
-        /* Arrivals scatter by their square root: a run that missed more than this has failed for
-         * certain. */
-        double expected = rates[m] * seconds * n_seeds;
-        limits[m] = (uint64_t)((1 - target) * (expected + 4 * sqrt(expected)));
-    }
-    for (int i = 0; i < n_seeds; i++) {
-        struct arrivals a;
-        struct simulate_options o = {.miss_limit = limits};
-        struct simulate_result r = {0};
-        arrivals_init(&a, ARRIVALS_POISSON, rates, t->n_models, seconds, seed + (uint64_t)i);
-        int rc = simulate(t, &o, arrivals_next, &a, &r, e);
-        bool stopped = r.stopped;
-        for (int m = 0; rc == 0 && m < t->n_models; m++) {
-            uint64_t gone = r.models[m].dropped + r.models[m].late;
-            arrived[m] += r.models[m].arrived;
-            missed[m] += gone;
-            limits[m] -= gone < limits[m] ? gone : limits[m];
-        }
-        simulate_result_free(&r);
-        if (rc < 0 || stopped)
-            return rc;
-    }
-    *yes = true;
-    for (int m = 0; m < t->n_models; m++)
-        *yes = *yes && (double)missed[m] <= (1 - target) * (double)arrived[m];
-    return 0;
-}
-
-/* Bisects between a level that is met (or 0) and one that is not. */
-static int bisect(const struct dispatch_topology *t, double low, double high, double target,
-                  double seconds, uint64_t seed, int n_seeds, double *served, struct err *e)
-{
-    while (high - low > PRECISION * high) {
-        double middle = (low + high) / 2;
-        bool yes;
-        int rc = meets(t, middle, target, seconds, seed, n_seeds, &yes, e);
-        if (rc < 0)
-            return rc;
-        if (yes)
-            low = middle;
-        else
-            high = middle;
-    }
-    *served = low;
-    return 0;
-}
-
-int pools_served(const struct dispatch_topology *t, double guess, double target, double seconds,
-                 uint64_t seed, int n_seeds, double *served, struct err *e)
-{
-    double low = 0, high = guess;
-    for (int i = 0; i < 40; i++) {
-        bool yes;
-        int rc = meets(t, high, target, seconds, seed, n_seeds, &yes, e);
-        if (rc < 0)
-            return rc;
-        if (!yes)
-            break;
-        low = high;
-        high *= 1.05;
-    }
-    return bisect(t, low, high, target, seconds, seed, n_seeds, served, e);
-}
-
-/* ---- the search
- * -------------------------------------------------------------------------------------------------------
- */
+/* ---- the search ---- */
 
 /* What a plan is made from: a margin per model, and a factor on its weight. */
 struct setting {
@@ -123,11 +48,6 @@ struct tuner {
     int n_seen, simulated;
     struct pools_answer *out;
 };
-
-static int no_memory(struct err *e)
-{
-    return err_set(e, HP_ENOMEM, "out of memory while looking for the margin");
-}
 
 static bool setting_make(struct tuner *w, struct setting *s)
 {
@@ -202,7 +122,7 @@ static bool seen_before(struct tuner *w, uint64_t digest)
     return false;
 }
 
-static int remember(struct tuner *w, const struct setting *s, double served, struct err *e)
+static int finalist_remember(struct tuner *w, const struct setting *s, double served, struct err *e)
 {
     int at = w->n_best;
     while (at > 0 && w->best[at - 1].served < served)
@@ -213,7 +133,7 @@ static int remember(struct tuner *w, const struct setting *s, double served, str
     if (w->n_best == FINALISTS)
         f.s = w->best[FINALISTS - 1].s;
     else if (!setting_make(w, &f.s))
-        return no_memory(e);
+        return err_no_memory(e, "looking for the margin");
     else
         w->n_best++;
     setting_copy(w, s, &f.s);
@@ -239,19 +159,19 @@ static int try_setting(struct tuner *w, const struct setting *s, double *served,
         (rc = topology_of(w, &solution.allocation, &t, e)) == 0) {
         w->simulated++;
         if (floor > 0)
-            rc = meets(&t, floor, w->target, TRAIN_S, w->o->seed, TRAIN_SEEDS, &yes, e);
+            rc = pools_load_is_met(&t, floor, w->target, TRAIN_S, w->o->seed, TRAIN_SEEDS, &yes, e);
         if (rc == 0 && yes)
-            rc = bisect(&t, floor, solution.allocation.objective * 1.02, w->target, TRAIN_S,
-                        w->o->seed, TRAIN_SEEDS, served, e);
+            rc = pools_load_between(&t, floor, solution.allocation.objective * 1.02, w->target,
+                                    TRAIN_S, w->o->seed, TRAIN_SEEDS, served, e);
         if (rc == 0 && *served > 0)
-            rc = remember(w, s, *served, e);
+            rc = finalist_remember(w, s, *served, e);
         dispatch_topology_free(&t);
     }
     pools_allocation_free(&solution.allocation);
     return rc == HP_PENDING ? 0 : rc;
 }
 
-static void tell(struct tuner *w)
+static void tuner_tell(struct tuner *w)
 {
     char text[128];
     if (!w->o->progress)
@@ -268,7 +188,7 @@ static int try_uniform(struct tuner *w, struct err *e)
 {
     struct setting s;
     if (!setting_make(w, &s))
-        return no_memory(e);
+        return err_no_memory(e, "looking for the margin");
     /* From the middle outwards: good ones early make the rest cheap to rule out. */
     for (int i = 0; i <= (int)(UNIFORM_MOST / UNIFORM_STEP + 0.5); i++) {
         int k = 4 + (i % 2 ? -(i + 1) / 2 : i / 2);
@@ -285,13 +205,13 @@ static int try_uniform(struct tuner *w, struct err *e)
             pools_answer_add_candidate(w->out, name ? name : "", served,
                                        "served in simulation while searching");
         }
-        tell(w);
+        tuner_tell(w);
     }
     return 0;
 }
 
 /* Changes one or two things about one of the best settings. */
-static void vary(struct tuner *w, struct setting *s)
+static void setting_vary(struct tuner *w, struct setting *s)
 {
     static const double steps[] = {-0.15, -0.1, -0.05, -0.025, 0.025, 0.05, 0.1, 0.15};
     static const double factors[] = {0.9, 0.94, 0.97, 0.985, 1.015, 1.03, 1.06, 1.12};
@@ -308,7 +228,7 @@ static void vary(struct tuner *w, struct setting *s)
     }
 }
 
-static int search(struct tuner *w, struct err *e)
+static int settings_search(struct tuner *w, struct err *e)
 {
     struct setting s;
     double served;
@@ -318,21 +238,21 @@ static int search(struct tuner *w, struct err *e)
     if (w->n_best == 0)
         return HP_PENDING;
     if (!setting_make(w, &s))
-        return no_memory(e);
+        return err_no_memory(e, "looking for the margin");
     int most = w->o->plans > 0 ? w->o->plans : 60;
     while (env_now_ns(w->rq->env) < w->end_ns && w->simulated < most && idle < 2000) {
         int before = w->simulated;
-        vary(w, &s);
+        setting_vary(w, &s);
         if ((rc = try_setting(w, &s, &served, e)) < 0)
             return rc;
         idle = w->simulated == before ? idle + 1 : 0;
-        tell(w);
+        tuner_tell(w);
     }
     return 0;
 }
 
 /* Judges the finalists by streams that the search did not see, and makes the plan of the best. */
-static int choose(struct tuner *w, struct err *e)
+static int finalist_choose(struct tuner *w, struct err *e)
 {
     double most = -1;
     int winner = 0, rc = 0;
@@ -366,16 +286,16 @@ static int choose(struct tuner *w, struct err *e)
     return rc;
 }
 
-static int tune(struct tuner *w, struct err *e)
+static int margin_tune(struct tuner *w, struct err *e)
 {
-    int rc = search(w, e);
+    int rc = settings_search(w, e);
     if (rc == HP_PENDING) {
         /* Nothing serves the target at any margin: the plain planner says what is infeasible, or
          * gives its plan. */
         return pools_plan(w->rq, w->out, e);
     }
     if (rc == 0)
-        rc = choose(w, e);
+        rc = finalist_choose(w, e);
     if (rc == 0) {
         char *reason = arena_printf(
             &w->out->arena,
@@ -405,11 +325,11 @@ int pools_plan_auto(const struct pools_request *rq, const struct pools_margin_op
     out->target = w.target;
     w.weights = arena_alloc(&w.arena, (size_t)w.p.n_models, sizeof *w.weights);
     if (!w.weights)
-        rc = no_memory(e);
+        rc = err_no_memory(e, "looking for the margin");
     for (int m = 0; rc == 0 && m < w.p.n_models; m++)
         w.weights[m] = w.p.models[m].weight;
     if (rc == 0)
-        rc = tune(&w, e);
+        rc = margin_tune(&w, e);
     out->seconds = (double)(env_now_ns(rq->env) - w.began_ns) * 1e-9;
     if (options->progress)
         options->progress(options->progress_ctx, "", 1);

@@ -27,11 +27,4 @@ struct pools_margin_options {
 int pools_plan_auto(const struct pools_request *rq, const struct pools_margin_options *options,
                     struct pools_answer *out, struct err *e);
 
-/* The highest least throughput / weight at which every model of the plan meets `target` of its
- * deadlines: Poisson arrivals in proportion to the weights for `seconds`, over `n_seeds` streams
- * from `seed` on. `guess` is near where to look. HP_ENOMEM. */
-struct dispatch_topology;
-int pools_served(const struct dispatch_topology *t, double guess, double target, double seconds,
-                 uint64_t seed, int n_seeds, double *served, struct err *e);
-
 #endif

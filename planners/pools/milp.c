@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/vector.h"
+
 /* One binary p[l][d][v][b][i][j] of the paper with its count g. */
 struct choice {
     int model, pipeline, stage;
@@ -13,18 +15,18 @@ struct choice {
     int p_column, g_column;
 };
 
-struct pipeline {
+struct milp_pipeline {
     int model, n_stages, kinds[POOLS_MAX_STAGES];
     int x_column;
     int fraction_row[POOLS_MAX_STAGES]; /* shares / v <= whole devices */
 };
 
-struct builder {
+struct pools_builder {
     const struct pools_problem *p;
     struct lp_program *lp;
     struct choice *choices;
     int n_choices, room_choices;
-    struct pipeline *pipelines;
+    struct milp_pipeline *pipelines;
     int n_pipelines, room_pipelines;
     int kind_row[POOLS_MAX_KINDS];                     /* devices of a kind (23) */
     int shared_row[POOLS_MAX_KINDS][POOLS_MAX_STAGES]; /* of the model at hand, where its pipelines
@@ -34,34 +36,26 @@ struct builder {
 
 enum { MAX_PIPELINES = 4096, MAX_CHOICES = 1 << 20 };
 
-static int no_memory(struct err *e)
+static struct choice *choice_add(struct pools_builder *b, struct err *e)
 {
-    return err_set(e, HP_ENOMEM, "out of memory while writing the published programme");
-}
-
-static struct choice *choice_add(struct builder *b, struct err *e)
-{
-    if (b->n_choices == b->room_choices) {
-        int more = b->room_choices ? 2 * b->room_choices : 1024;
-        struct choice *bigger =
-            more <= MAX_CHOICES ? realloc(b->choices, (size_t)more * sizeof *bigger) : NULL;
-        if (!bigger) {
-            err_set(e, HP_ELIMIT,
-                    "the published programme has more than %d binary choices; use --method exact",
-                    MAX_CHOICES);
-            return NULL;
-        }
-        b->choices = bigger;
-        b->room_choices = more;
+    if (b->n_choices >= MAX_CHOICES) {
+        err_set(e, HP_ELIMIT,
+                "the published programme has more than %d binary choices; use --method exact",
+                MAX_CHOICES);
+        return NULL;
+    }
+    if (!vector_reserve(b->choices, b->room_choices, b->n_choices + 1)) {
+        err_no_memory(e, "writing the published programme");
+        return NULL;
     }
     return &b->choices[b->n_choices++];
 }
 
 /* The binaries of one stage of pipeline l: all layers, shares and batches that its place in the
  * pipeline allows. */
-static int stage_choices(struct builder *b, int l, int d, struct err *e)
+static int stage_choices(struct pools_builder *b, int l, int d, struct err *e)
 {
-    const struct pipeline *pl = &b->pipelines[l];
+    const struct milp_pipeline *pl = &b->pipelines[l];
     const struct pools_model *m = &b->p->models[pl->model];
     int kind = pl->kinds[d], first_from = d == 0 ? 0 : d,
         first_to = d == 0 ? 0 : m->n_layers - (pl->n_stages - d);
@@ -89,12 +83,12 @@ static int stage_choices(struct builder *b, int l, int d, struct err *e)
                     c->g_column = lp_column_add(b->lp, name, 0, 0,
                                                 (double)b->p->kinds[kind].count * v, true, e);
                     if (c->p_column < 0 || c->g_column < 0)
-                        return no_memory(e);
+                        return err_no_memory(e, "writing the published programme");
                 }
     return 0;
 }
 
-static int linked_rows(struct builder *b, const struct choice *c, struct err *e)
+static int linked_rows(struct pools_builder *b, const struct choice *c, struct err *e)
 {
     int v = b->p->kinds[c->s.kind].shares[c->s.share];
     int on = lp_row_add(b->lp, NULL, LP_AT_MOST, 0, e),
@@ -106,15 +100,15 @@ static int linked_rows(struct builder *b, const struct choice *c, struct err *e)
         lp_term_add(b->lp, least, c->p_column, -1, e) < 0 || /* (22) */
         lp_term_add(b->lp, b->pipelines[c->pipeline].fraction_row[c->stage], c->g_column, 1.0 / v,
                     e) < 0)
-        return no_memory(e);
+        return err_no_memory(e, "writing the published programme");
     return 0;
 }
 
 /* (23), with whole devices: those of one stage, or of one kind and position where the model's
  * pipelines share. */
-static int device_rows(struct builder *b, int l, struct err *e)
+static int device_rows(struct pools_builder *b, int l, struct err *e)
 {
-    struct pipeline *pl = &b->pipelines[l];
+    struct milp_pipeline *pl = &b->pipelines[l];
     for (int d = 0; d < pl->n_stages; d++) {
         int *shared = &b->shared_row[pl->kinds[d]][d];
         if (b->p->share_devices && *shared >= 0) {
@@ -125,15 +119,15 @@ static int device_rows(struct builder *b, int l, struct err *e)
         pl->fraction_row[d] = *shared = lp_row_add(b->lp, NULL, LP_AT_MOST, 0, e);
         if (devices < 0 || *shared < 0 || lp_term_add(b->lp, *shared, devices, -1, e) < 0 ||
             lp_term_add(b->lp, b->kind_row[pl->kinds[d]], devices, 1, e) < 0)
-            return no_memory(e);
+            return err_no_memory(e, "writing the published programme");
     }
     return 0;
 }
 
 /* (16) at most one choice a stage, (24)-(27) the deadline, (25) and (28) the rate. */
-static int pipeline_rows(struct builder *b, int l, int first, struct err *e)
+static int pipeline_rows(struct pools_builder *b, int l, int first, struct err *e)
 {
-    const struct pipeline *pl = &b->pipelines[l];
+    const struct milp_pipeline *pl = &b->pipelines[l];
     const struct pools_model *m = &b->p->models[pl->model];
     int time = lp_row_add(b->lp, NULL, LP_AT_MOST, 1, e), one[POOLS_MAX_STAGES],
         rate[POOLS_MAX_STAGES];
@@ -141,7 +135,7 @@ static int pipeline_rows(struct builder *b, int l, int first, struct err *e)
         one[d] = lp_row_add(b->lp, NULL, LP_AT_MOST, 1, e);
         rate[d] = lp_row_add(b->lp, NULL, LP_AT_MOST, 0, e);
         if (one[d] < 0 || rate[d] < 0 || lp_term_add(b->lp, rate[d], pl->x_column, 1, e) < 0)
-            return no_memory(e);
+            return err_no_memory(e, "writing the published programme");
     }
     for (int i = first; i < b->n_choices; i++) {
         const struct choice *c = &b->choices[i];
@@ -156,16 +150,16 @@ static int pipeline_rows(struct builder *b, int l, int first, struct err *e)
             lp_term_add(b->lp, time, c->p_column, seconds / (m->budget_s * (1 + 1e-9)), e) < 0 ||
             lp_term_add(b->lp, rate[c->stage], c->g_column, -c->s.share_rate / b->unit, e) < 0 ||
             linked_rows(b, c, e) < 0)
-            return no_memory(e);
+            return err_no_memory(e, "writing the published programme");
     }
     return 0;
 }
 
 /* (18): a stage that ends at layer j with batch b is followed by one that begins there with the
  * same batch. */
-static int chain_rows(struct builder *b, int l, int first, struct err *e)
+static int chain_rows(struct pools_builder *b, int l, int first, struct err *e)
 {
-    const struct pipeline *pl = &b->pipelines[l];
+    const struct milp_pipeline *pl = &b->pipelines[l];
     const struct pools_model *m = &b->p->models[pl->model];
     for (int d = 0; d + 1 < pl->n_stages; d++)
         for (int batch = 0; batch < m->n_batches; batch++)
@@ -180,36 +174,30 @@ static int chain_rows(struct builder *b, int l, int first, struct err *e)
                     if (row < 0 && (row = lp_row_add(b->lp, NULL, LP_EQUAL, 0, e)) < 0)
                         return row;
                     if (lp_term_add(b->lp, row, c->p_column, ends ? 1 : -1, e) < 0)
-                        return no_memory(e);
+                        return err_no_memory(e, "writing the published programme");
                 }
             }
     return 0;
 }
 
-static int pipeline_add(struct builder *b, int model, int model_row, const int *kinds, int n_stages,
-                        struct err *e)
+static int pipeline_add(struct pools_builder *b, int model, int model_row, const int *kinds,
+                        int n_stages, struct err *e)
 {
     if (b->n_pipelines == MAX_PIPELINES)
         return err_set(e, HP_ELIMIT,
                        "the published programme has more than %d pipelines; use --method exact",
                        MAX_PIPELINES);
-    if (b->n_pipelines == b->room_pipelines) {
-        int more = b->room_pipelines ? 2 * b->room_pipelines : 64;
-        struct pipeline *bigger = realloc(b->pipelines, (size_t)more * sizeof *bigger);
-        if (!bigger)
-            return no_memory(e);
-        b->pipelines = bigger;
-        b->room_pipelines = more;
-    }
+    if (!vector_reserve(b->pipelines, b->room_pipelines, b->n_pipelines + 1))
+        return err_no_memory(e, "writing the published programme");
     int l = b->n_pipelines++, first = b->n_choices, rc = 0;
     char name[32];
-    b->pipelines[l] = (struct pipeline){.model = model, .n_stages = n_stages};
+    b->pipelines[l] = (struct milp_pipeline){.model = model, .n_stages = n_stages};
     memcpy(b->pipelines[l].kinds, kinds, (size_t)n_stages * sizeof *kinds);
     snprintf(name, sizeof name, "x_%d", l);
     b->pipelines[l].x_column = lp_column_add(b->lp, name, 0, 0, INFINITY, false, e);
     if (b->pipelines[l].x_column < 0 ||
         lp_term_add(b->lp, model_row, b->pipelines[l].x_column, -1, e) < 0)
-        return no_memory(e);
+        return err_no_memory(e, "writing the published programme");
     rc = device_rows(b, l, e);
     for (int d = 0; d < n_stages && rc == 0; d++)
         rc = stage_choices(b, l, d, e);
@@ -218,12 +206,12 @@ static int pipeline_add(struct builder *b, int model, int model_row, const int *
     return rc < 0 ? rc : chain_rows(b, l, first, e);
 }
 
-static int model_add(struct builder *b, int model, struct err *e)
+static int model_add(struct pools_builder *b, int model, struct err *e)
 {
     int rc = 0, row = lp_row_add(b->lp, NULL, LP_AT_MOST, 0, e),
         copies = b->p->pipelines_per_assignment;
     if (row < 0 || lp_term_add(b->lp, row, 0, b->p->models[model].weight, e) < 0)
-        return no_memory(e);
+        return err_no_memory(e, "writing the published programme");
     memset(b->shared_row, -1, sizeof b->shared_row);
     for (int n = 1; n <= b->p->max_stages && n <= b->p->models[model].n_layers; n++) {
         int kinds[POOLS_MAX_STAGES] = {0}, d = 0;
@@ -237,14 +225,14 @@ static int model_add(struct builder *b, int model, struct err *e)
     return rc;
 }
 
-static int build(struct builder *b, struct err *e)
+static int program_build(struct pools_builder *b, struct err *e)
 {
     int rc = lp_program_create("ppipe", true, &b->lp, e);
     if (rc < 0 || lp_column_add(b->lp, "T", 1, 0, INFINITY, false, e) < 0)
-        return no_memory(e);
+        return err_no_memory(e, "writing the published programme");
     for (int k = 0; k < b->p->n_kinds; k++)
         if ((b->kind_row[k] = lp_row_add(b->lp, NULL, LP_AT_MOST, b->p->kinds[k].count, e)) < 0)
-            return no_memory(e);
+            return err_no_memory(e, "writing the published programme");
     for (int m = 0; m < b->p->n_models; m++)
         b->unit += b->p->kinds[0].count / pools_fastest_s(b->p, m);
     for (int m = 0; m < b->p->n_models && rc == 0; m++)
@@ -253,8 +241,8 @@ static int build(struct builder *b, struct err *e)
 }
 
 /* The pipelines that have shares in every stage. */
-static int take(const struct builder *b, const double *values, struct pools_allocation *a,
-                struct err *e)
+static int solution_take(const struct pools_builder *b, const double *values,
+                         struct pools_allocation *a, struct err *e)
 {
     for (int l = 0; l < b->n_pipelines; l++) {
         struct pools_structure s = {.n_stages = b->pipelines[l].n_stages};
@@ -287,10 +275,10 @@ static int take(const struct builder *b, const double *values, struct pools_allo
 int pools_milp(const struct pools_problem *p, const struct pools_request *rq,
                struct pools_solution *s, struct err *e)
 {
-    struct builder b = {.p = p};
+    struct pools_builder b = {.p = p};
     struct lp_result r = {0};
     double limit_s = rq->time_limit_s > 0 ? rq->time_limit_s : 60;
-    int rc = build(&b, e);
+    int rc = program_build(&b, e);
     if (rc >= 0 && rq->lp_put)
         rc = lp_program_write(b.lp, rq->lp_put, rq->lp_ctx, e);
     if (rc >= 0)
@@ -300,7 +288,7 @@ int pools_milp(const struct pools_problem *p, const struct pools_request *rq,
         s->bound = r.bound * b.unit;
         s->complete = r.outcome == LP_OPTIMAL;
         if (r.values)
-            rc = take(&b, r.values, &s->allocation, e);
+            rc = solution_take(&b, r.values, &s->allocation, e);
         else if (r.outcome == LP_INFEASIBLE)
             rc = err_set(e, HP_EINFEASIBLE, "lp_solve says that no plan exists");
         else {

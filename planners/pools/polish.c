@@ -7,7 +7,7 @@
 
 /* Columns of the programme: one x for every chosen structure, a count for each of its stages, a D
  * for every model, kind and position. */
-struct layout {
+struct polish_layout {
     const struct pools_problem *p;
     const struct pools_structures *by_model;
     const struct pools_chosen *chosen;
@@ -18,7 +18,7 @@ struct layout {
 
 enum { MAX_STRUCTURES = POOLS_MAX_CHOSEN * 4 };
 
-static int add_structure(struct layout *l, const struct pools_structure *s, int model_row,
+static int add_structure(struct polish_layout *l, const struct pools_structure *s, int model_row,
                          int *fraction_rows, int number, struct err *e)
 {
     int x = lp_column_add(l->lp, NULL, 0, 0, INFINITY, false, e);
@@ -40,7 +40,7 @@ static int add_structure(struct layout *l, const struct pools_structure *s, int 
     return 0;
 }
 
-static int build(struct layout *l, struct err *e)
+static int program_build(struct polish_layout *l, struct err *e)
 {
     const struct pools_problem *p = l->p;
     int kind_rows[POOLS_MAX_KINDS], number = 0;
@@ -72,8 +72,8 @@ static int build(struct layout *l, struct err *e)
     return 0;
 }
 
-static int take(const struct layout *l, const double *values, struct pools_allocation *to,
-                struct err *e)
+static int solution_take(const struct polish_layout *l, const double *values,
+                         struct pools_allocation *to, struct err *e)
 {
     int number = 0, rc = 0;
     for (int m = 0; m < l->p->n_models && rc == 0; m++)
@@ -92,7 +92,7 @@ static int take(const struct layout *l, const double *values, struct pools_alloc
     return rc;
 }
 
-static bool fits(const struct pools_problem *p, const struct pools_allocation *a)
+static bool layout_fits(const struct pools_problem *p, const struct pools_allocation *a)
 {
     int used[POOLS_MAX_KINDS];
     pools_allocation_devices(p, a, used);
@@ -107,7 +107,7 @@ int pools_polish(const struct pools_problem *p, const struct pools_structures *b
                  const struct env *env, struct pools_allocation *a, struct pools_polish *out,
                  struct err *e)
 {
-    struct layout l = {.p = p, .by_model = by_model, .chosen = chosen, .unit = bound};
+    struct polish_layout l = {.p = p, .by_model = by_model, .chosen = chosen, .unit = bound};
     struct lp_result r;
     int total = 0;
     *out = (struct pools_polish){0};
@@ -118,7 +118,7 @@ int pools_polish(const struct pools_problem *p, const struct pools_structures *b
     struct lp_limits limits = {.seconds = seconds,
                                .has_known = a->objective > 0,
                                .known_objective = a->objective / bound * (1 + 1e-7)};
-    int rc = build(&l, e);
+    int rc = program_build(&l, e);
     if (rc >= 0)
         rc = lp_program_solve(l.lp, &limits, env, &r, e);
     if (rc == 0) {
@@ -128,7 +128,7 @@ int pools_polish(const struct pools_problem *p, const struct pools_structures *b
     if (rc == 0 && r.values && r.objective * bound > a->objective) {
         struct pools_allocation better;
         if ((rc = pools_allocation_init(&better, p->n_models, e)) == 0 &&
-            (rc = take(&l, r.values, &better, e)) == 0 && fits(p, &better) &&
+            (rc = solution_take(&l, r.values, &better, e)) == 0 && layout_fits(p, &better) &&
             better.objective > a->objective) {
             struct pools_allocation old = *a;
             *a = better;

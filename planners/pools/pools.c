@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "common/plan.h"
+#include "planners/pools/grid.h"
 #include "planners/pools/large.h"
 #include "planners/pools/milp.h"
 #include "planners/pools/polish.h"
@@ -20,13 +21,7 @@ const char *const pools_method_words[] = {"exact", "milp", "np", "dart", NULL};
 
 enum { POLISH_STRUCTURES = 6 };
 
-static int no_memory(struct err *e)
-{
-    return err_set(e, HP_ENOMEM, "out of memory while planning pools");
-}
-
-/* ---- structures of all models
- * ----------------------------------------------------------------------------------- */
+/* ---- structures of all models ---- */
 
 static void structures_free(const struct pools_problem *p, struct pools_structures *by_model)
 {
@@ -56,7 +51,7 @@ static int structures_all(const struct pools_problem *p, enum pools_rule rule, b
                           struct pools_structures **out, struct err *e)
 {
     struct pools_structures *s = calloc((size_t)p->n_models, sizeof *s);
-    int rc = s ? 0 : no_memory(e);
+    int rc = s ? 0 : err_no_memory(e, "planning pools");
     for (int m = 0; rc == 0 && m < p->n_models; m++) {
         rc = pools_structures_make(p, m, rule, keep_fine, &s[m], e);
         if (rc == 0 && s[m].count == 0)
@@ -76,9 +71,7 @@ static void devices_of(const struct pools_problem *p, int *available)
         available[k] = p->kinds[k].count;
 }
 
-/* ---- methods
- * --------------------------------------------------------------------------------------------------------
- */
+/* ---- methods ---- */
 
 /* A cluster that the tables hold: exact over whole devices, or with pairs and then lp_solve where
  * devices are shared. */
@@ -93,7 +86,7 @@ static int solve_small(const struct pools_problem *p, const struct pools_request
     struct pools_chosen *chosen = calloc((size_t)p->n_models, sizeof *chosen);
     struct pools_polish polish;
     if (!chosen)
-        return no_memory(e);
+        return err_no_memory(e, "planning pools");
     for (int m = 0; m < p->n_models; m++)
         chosen[m].n = pools_promising(p, m, &by_model[m], r, PAIR_SLACK, chosen[m].structures,
                                       POOLS_MAX_CHOSEN);
@@ -193,9 +186,7 @@ int pools_solve(const struct pools_problem *p, const struct pools_request *rq,
     return rc;
 }
 
-/* ---- the plan
- * -------------------------------------------------------------------------------------------------------
- */
+/* ---- the plan ---- */
 
 static void fill_pipeline(const struct pools_problem *p, const struct pools_model *m,
                           const struct pools_use *u, struct plan_pools_pipeline *to)
@@ -227,7 +218,7 @@ int pools_allocation_plan(const struct pools_problem *p, const struct pools_allo
     struct plan_pools plan = {.n_models = p->n_models, .normalized_throughput_per_s = a->objective};
     plan.models = arena_alloc(arena, (size_t)p->n_models, sizeof *plan.models);
     if (!plan.models)
-        return no_memory(e);
+        return err_no_memory(e, "planning pools");
     for (int m = 0; m < p->n_models; m++) {
         const struct pools_model_plan *from = &a->models[m];
         struct plan_pools_model *to = &plan.models[m];
@@ -238,26 +229,24 @@ int pools_allocation_plan(const struct pools_problem *p, const struct pools_allo
         to->n_pipelines = from->n_uses;
         to->pipelines = arena_alloc(arena, (size_t)from->n_uses + 1, sizeof *to->pipelines);
         if (!to->name || !to->pipelines)
-            return no_memory(e);
+            return err_no_memory(e, "planning pools");
         for (int i = 0; i < from->n_uses; i++) {
             to->pipelines[i].stages = arena_alloc(arena, (size_t)from->uses[i].s.n_stages,
                                                   sizeof *to->pipelines[i].stages);
             if (!to->pipelines[i].stages)
-                return no_memory(e);
+                return err_no_memory(e, "planning pools");
             fill_pipeline(p, &p->models[m], &from->uses[i], &to->pipelines[i]);
             for (int d = 0; d < to->pipelines[i].n_stages; d++)
                 if (!(to->pipelines[i].stages[d].kind =
                           arena_strdup(arena, to->pipelines[i].stages[d].kind)))
-                    return no_memory(e);
+                    return err_no_memory(e, "planning pools");
         }
     }
     *out = plan;
     return 0;
 }
 
-/* ---- why
- * -------------------------------------------------------------------------------------------------------------
- */
+/* ---- why ---- */
 
 void pools_answer_add_candidate(struct pools_answer *a, const char *name, double predicted,
                                 const char *reason)
@@ -273,9 +262,9 @@ void pools_answer_add_candidate(struct pools_answer *a, const char *name, double
 
 /* Weighs another method, or whole devices, against the plan: what it would serve, and why it lost.
  */
-static void weigh(const struct pools_problem *p, const struct pools_request *rq,
-                  enum pools_method method, const char *name, const char *why, double chosen,
-                  struct pools_answer *out)
+static void method_weigh(const struct pools_problem *p, const struct pools_request *rq,
+                         enum pools_method method, const char *name, const char *why, double chosen,
+                         struct pools_answer *out)
 {
     struct pools_request other = *rq;
     struct pools_solution s = {0};
@@ -300,8 +289,8 @@ static void weigh(const struct pools_problem *p, const struct pools_request *rq,
     pools_allocation_free(&s.allocation);
 }
 
-static void explain(struct pools_problem *p, const struct pools_request *rq,
-                    struct pools_answer *out)
+static void answer_explain(struct pools_problem *p, const struct pools_request *rq,
+                           struct pools_answer *out)
 {
     double chosen = out->plan.normalized_throughput_per_s;
     int available[POOLS_MAX_KINDS];
@@ -310,19 +299,19 @@ static void explain(struct pools_problem *p, const struct pools_request *rq,
                                "chosen");
     bool small = pools_grid_cells(p, available) > 0;
     if (rq->method != POOLS_METHOD_EXACT)
-        weigh(p, rq, POOLS_METHOD_EXACT, "the dynamic programme (exact)", "", chosen, out);
+        method_weigh(p, rq, POOLS_METHOD_EXACT, "the dynamic programme (exact)", "", chosen, out);
     if (p->share_devices && small && rq->method == POOLS_METHOD_EXACT) {
         p->share_devices = false;
-        weigh(p, rq, POOLS_METHOD_EXACT, "whole devices only", "fractions of devices stay unused",
-              chosen, out);
+        method_weigh(p, rq, POOLS_METHOD_EXACT, "whole devices only",
+                     "fractions of devices stay unused", chosen, out);
         p->share_devices = true;
     }
     if (rq->method != POOLS_METHOD_NP)
-        weigh(p, rq, POOLS_METHOD_NP, "whole models on single kinds (np)",
-              "slow kinds miss the deadline alone", chosen, out);
+        method_weigh(p, rq, POOLS_METHOD_NP, "whole models on single kinds (np)",
+                     "slow kinds miss the deadline alone", chosen, out);
     if (rq->method != POOLS_METHOD_DART && p->max_stages > 1 && small)
-        weigh(p, rq, POOLS_METHOD_DART, "chains of two devices (dart)",
-              "one device of each kind a chain leaves the rest idle", chosen, out);
+        method_weigh(p, rq, POOLS_METHOD_DART, "chains of two devices (dart)",
+                     "one device of each kind a chain leaves the rest idle", chosen, out);
 }
 
 int pools_plan(const struct pools_request *rq, struct pools_answer *out, struct err *e)
@@ -348,7 +337,7 @@ int pools_plan(const struct pools_request *rq, struct pools_answer *out, struct 
     out->served = NAN;
     out->seconds = (double)(env_now_ns(rq->env) - started) * 1e-9;
     if (rc == 0)
-        explain(&p, rq, out);
+        answer_explain(&p, rq, out);
     pools_allocation_free(&s.allocation);
     pools_problem_free(&p);
     return rc;

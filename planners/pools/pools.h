@@ -73,8 +73,7 @@ json_t *pools_answer_json(const struct pools_answer *a);
 void pools_answer_add_candidate(struct pools_answer *a, const char *name, double predicted,
                                 const char *reason);
 
-/* ---- the parts, for planning one problem many times
- * ---------------------------------------------------------------- */
+/* ---- the parts, for planning one problem many times ---- */
 
 struct pools_solution {
     struct pools_allocation allocation;

@@ -3,11 +3,6 @@
 #include <math.h>
 #include <string.h>
 
-static int no_memory(struct err *e)
-{
-    return err_set(e, HP_ENOMEM, "out of memory while preparing the plan of pools");
-}
-
 /* The slowest first NIC among the nodes that have devices of this kind, and the most devices of it
  * on one node. */
 static void kind_nic(const struct cluster *c, struct pools_kind *k)
@@ -137,7 +132,7 @@ static int fill_compute(struct pools_problem *p, const struct workload_model *w,
     size_t total = (size_t)p->n_kinds * WORKLOAD_MAX_SHARES * (size_t)m->n_batches * ranges;
     m->compute_s = arena_alloc(&p->arena, total, sizeof *m->compute_s);
     if (!m->compute_s)
-        return no_memory(e);
+        return err_no_memory(e, "preparing the plan of pools");
     for (size_t i = 0; i < total; i++)
         m->compute_s[i] = NAN;
     for (int k = 0; k < p->n_kinds; k++) {
@@ -182,7 +177,7 @@ static int make_model(struct pools_problem *p, const struct workload_model *w,
         return err_set(e, HP_EINVAL, "%s: has no time for any whole batch size", w->profile_file);
     m->output_bytes = arena_alloc(&p->arena, (size_t)m->n_layers, sizeof *m->output_bytes);
     if (!m->output_bytes)
-        return no_memory(e);
+        return err_no_memory(e, "preparing the plan of pools");
     for (int l = 0; l < m->n_layers; l++)
         m->output_bytes[l] = w->profile.layers[l].output_bytes;
     return fill_compute(p, w, m, e);
@@ -198,7 +193,7 @@ int pools_problem_make(const struct cluster *c, const struct workload *w, struct
     p.share_devices = w->share_devices_across_pipelines;
     p.models = arena_alloc(&p.arena, (size_t)w->n_models, sizeof *p.models);
     if (rc == 0 && !p.models)
-        rc = no_memory(e);
+        rc = err_no_memory(e, "preparing the plan of pools");
     for (int i = 0; rc == 0 && i < w->n_models; i++) {
         rc = make_model(&p, &w->models[i], &p.models[i], e);
         p.n_models++;

@@ -4,17 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/vector.h"
 #include "planners/lp.h"
 
 enum { MAX_ROUNDS = 60 };
 
-static int no_memory(struct err *e)
-{
-    return err_set(e, HP_ENOMEM, "out of memory in the relaxation of the plan of pools");
-}
-
-void pools_structure_cost(const struct pools_problem *p, const struct pools_structure *s,
-                          double *by_kind)
+/* How many devices of each kind one request per second takes. */
+static void structure_cost(const struct pools_problem *p, const struct pools_structure *s,
+                           double *by_kind)
 {
     for (int k = 0; k < p->n_kinds; k++)
         by_kind[k] = 0;
@@ -22,11 +19,11 @@ void pools_structure_cost(const struct pools_problem *p, const struct pools_stru
         by_kind[s->stages[d].kind] += 1 / s->stages[d].device_rate;
 }
 
-static double priced(const struct pools_problem *p, const double *price,
-                     const struct pools_structure *s)
+static double structure_priced(const struct pools_problem *p, const double *price,
+                               const struct pools_structure *s)
 {
     double cost[POOLS_MAX_KINDS], sum = 0;
-    pools_structure_cost(p, s, cost);
+    structure_cost(p, s, cost);
     for (int k = 0; k < p->n_kinds; k++)
         sum += cost[k] * price[k];
     return sum;
@@ -35,7 +32,7 @@ static double priced(const struct pools_problem *p, const double *price,
 double pools_reduced_cost(const struct pools_problem *p, const struct pools_relaxation *r,
                           int model, const struct pools_structure *s)
 {
-    return r->value[model] > 0 ? priced(p, r->price, s) / r->value[model] - 1 : 0;
+    return r->value[model] > 0 ? structure_priced(p, r->price, s) / r->value[model] - 1 : 0;
 }
 
 struct master {
@@ -70,16 +67,10 @@ static int master_start(struct master *w, const int *available, struct err *e)
 
 static int master_add(struct master *w, int model, int structure, struct err *e)
 {
-    if (w->n == w->room) {
-        int more = w->room ? 2 * w->room : 64;
-        struct pools_column *bigger = realloc(w->columns, (size_t)more * sizeof *bigger);
-        if (!bigger)
-            return no_memory(e);
-        w->columns = bigger;
-        w->room = more;
-    }
+    if (!vector_reserve(w->columns, w->room, w->n + 1))
+        return err_no_memory(e, "the relaxation of the plan of pools");
     double cost[POOLS_MAX_KINDS];
-    pools_structure_cost(w->p, &w->by_model[model].items[structure], cost);
+    structure_cost(w->p, &w->by_model[model].items[structure], cost);
     int c = lp_column_add(w->lp, NULL, 0, 0, INFINITY, false, e);
     if (c < 0 || lp_term_add(w->lp, w->model_row[model], c, -1, e) < 0)
         return e->code;
@@ -91,12 +82,12 @@ static int master_add(struct master *w, int model, int structure, struct err *e)
 }
 
 /* The cheapest structure of a model at these prices; -1: it has none. */
-static int cheapest(const struct master *w, int model, const double *price, double *least)
+static int structure_cheapest(const struct master *w, int model, const double *price, double *least)
 {
     int best = -1;
     *least = INFINITY;
     for (int i = 0; i < w->by_model[model].count; i++) {
-        double c = priced(w->p, price, &w->by_model[model].items[i]);
+        double c = structure_priced(w->p, price, &w->by_model[model].items[i]);
         if (c < *least) {
             *least = c;
             best = i;
@@ -116,7 +107,7 @@ static int master_seed(struct master *w, const int *available, struct err *e)
         for (int k = 0; k < p->n_kinds; k++)
             price[k] = 1.0 / (available[k] > 0 ? available[k] : 1e-6) * (k == dear ? 1e3 : 1);
         for (int m = 0; m < p->n_models; m++) {
-            int i = cheapest(w, m, price, &least);
+            int i = structure_cheapest(w, m, price, &least);
             if (i < 0)
                 return HP_PENDING; /* a model that cannot run: the bound is 0 */
             if (w->unit <= 0)
@@ -140,7 +131,7 @@ static int master_price(struct master *w, const struct lp_result *r, struct pool
         out->price[k] = fmax(0, r->duals[w->kind_row[k]]) * w->unit;
     for (int m = 0; m < p->n_models; m++) {
         double least, value = r->duals[w->model_row[m]];
-        int best = cheapest(w, m, out->price, &least);
+        int best = structure_cheapest(w, m, out->price, &least);
         out->value[m] = value;
         if (best >= 0 && least < value * (1 - 1e-9)) {
             int rc = master_add(w, m, best, e);
@@ -157,7 +148,7 @@ static int take_columns(const struct master *w, const struct lp_result *r,
 {
     out->columns = malloc((size_t)(w->n + 1) * sizeof *out->columns);
     if (!out->columns)
-        return no_memory(e);
+        return err_no_memory(e, "the relaxation of the plan of pools");
     for (int i = 0; i < w->n; i++)
         if (r->values[i + 1] > 1e-9 * r->objective) {
             out->columns[out->n_columns] = w->columns[i];
@@ -190,7 +181,7 @@ static int master_run(struct master *w, const int *available, const struct env *
      * cheaper than by `least`. */
     double worth = 0, stock = 0, least;
     for (int m = 0; m < w->p->n_models; m++) {
-        cheapest(w, m, out->price, &least);
+        structure_cheapest(w, m, out->price, &least);
         out->value[m] = least;
         worth += w->p->models[m].weight * least;
     }
@@ -207,7 +198,8 @@ int pools_relax(const struct pools_problem *p, const struct pools_structures *by
     struct master w = {.p = p, .by_model = by_model};
     w.model_row = malloc((size_t)p->n_models * sizeof *w.model_row);
     out->value = calloc((size_t)p->n_models, sizeof *out->value);
-    int rc = w.model_row && out->value ? master_start(&w, available, e) : no_memory(e);
+    int rc = w.model_row && out->value ? master_start(&w, available, e)
+                                       : err_no_memory(e, "the relaxation of the plan of pools");
     if (rc == 0)
         rc = master_seed(&w, available, e);
     if (rc == 0)

@@ -36,9 +36,6 @@ int pools_relax(const struct pools_problem *p, const struct pools_structures *by
                 struct err *e);
 void pools_relaxation_free(struct pools_relaxation *r);
 
-/* How many devices of each kind one request per second takes. */
-void pools_structure_cost(const struct pools_problem *p, const struct pools_structure *s,
-                          double *by_kind);
 /* By how much a request through this structure costs more than the model's best, as a part of that;
  * 0 for those of an optimal plan. */
 double pools_reduced_cost(const struct pools_problem *p, const struct pools_relaxation *r,

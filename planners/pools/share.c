@@ -8,35 +8,35 @@
 /* A rate at which some stage just fills a share, and the devices that every stage then takes: whole
  * ones, and a part of one more.
  */
-struct level {
+struct share_level {
     double rate;
     int whole[POOLS_MAX_STAGES];
     double part[POOLS_MAX_STAGES];
 };
 
 struct levels {
-    struct level *items;
+    struct share_level *items;
     int n;
 };
 
 static int level_order(const void *a, const void *b)
 {
-    double x = ((const struct level *)a)->rate, y = ((const struct level *)b)->rate;
+    double x = ((const struct share_level *)a)->rate, y = ((const struct share_level *)b)->rate;
     return (x > y) - (x < y);
 }
 
 /* Devices of a stage alone. */
-static int alone(const struct level *l, int d)
+static int rate_alone(const struct share_level *l, int d)
 {
     return l->whole[d] + (l->part[d] > 0);
 }
 
-static bool fits(const struct pools_problem *p, const struct pools_structure *s,
-                 const struct level *l, const int *available)
+static bool shares_fit(const struct pools_problem *p, const struct pools_structure *s,
+                       const struct share_level *l, const int *available)
 {
     int need[POOLS_MAX_KINDS] = {0};
     for (int d = 0; d < s->n_stages; d++)
-        need[s->stages[d].kind] += alone(l, d);
+        need[s->stages[d].kind] += rate_alone(l, d);
     for (int k = 0; k < p->n_kinds; k++)
         if (need[k] > available[k])
             return false;
@@ -44,7 +44,7 @@ static bool fits(const struct pools_problem *p, const struct pools_structure *s,
 }
 
 /* Whether a stage at which the two meet leaves a part of a device over. */
-static bool leaves_part(const struct level *l, unsigned meeting)
+static bool leaves_part(const struct share_level *l, unsigned meeting)
 {
     for (int d = 0; d < POOLS_MAX_STAGES; d++)
         if ((meeting >> d & 1) && l->part[d] > 0)
@@ -53,7 +53,7 @@ static bool leaves_part(const struct level *l, unsigned meeting)
 }
 
 static void level_fill(const struct pools_problem *p, const struct pools_structure *s,
-                       struct level *l)
+                       struct share_level *l)
 {
     for (int d = 0; d < s->n_stages; d++) {
         int count = (int)ceil(l->rate / s->stages[d].share_rate - 1e-9),
@@ -84,12 +84,12 @@ static int levels_make(const struct pools_problem *p, const struct pools_structu
     qsort(out->items, (size_t)n, sizeof *out->items, level_order);
     double last = 0;
     for (int i = 0; i < n; i++) {
-        struct level l = out->items[i];
+        struct share_level l = out->items[i];
         if (l.rate <= last * (1 + 1e-12))
             continue;
         last = l.rate;
         level_fill(p, s, &l);
-        if (!fits(p, s, &l, available))
+        if (!shares_fit(p, s, &l, available))
             break; /* higher rates take no less */
         if (leaves_part(&l, meeting))
             out->items[out->n++] = l;
@@ -113,8 +113,8 @@ static unsigned meeting_of(const struct pools_problem *p, const struct pools_str
 }
 
 /* Takes from `devices`, which counts both alone, what they share. */
-static bool save_shared(const struct pools_structure *a, const struct level *la,
-                        const struct level *lb, unsigned meeting, int *devices)
+static bool save_shared(const struct pools_structure *a, const struct share_level *la,
+                        const struct share_level *lb, unsigned meeting, int *devices)
 {
     bool saves = false;
     for (int d = 0; d < a->n_stages; d++)
@@ -127,20 +127,20 @@ static bool save_shared(const struct pools_structure *a, const struct level *la,
 }
 
 static void pair_levels(const struct pools_problem *p, const struct pools_structure *a,
-                        const struct level *la, const struct pools_structure *b,
+                        const struct share_level *la, const struct pools_structure *b,
                         const struct levels *lb, unsigned meeting, const int *available,
                         pools_pair_fn found, void *ctx)
 {
     int mine[POOLS_MAX_KINDS] = {0}, devices[POOLS_MAX_KINDS];
     for (int d = 0; d < a->n_stages; d++)
-        mine[a->stages[d].kind] += alone(la, d);
+        mine[a->stages[d].kind] += rate_alone(la, d);
     for (int j = 0; j < lb->n; j++) {
-        const struct level *l = &lb->items[j];
+        const struct share_level *l = &lb->items[j];
         bool over = false, far_over = false;
         for (int k = 0; k < p->n_kinds; k++)
             devices[k] = mine[k];
         for (int d = 0; d < b->n_stages; d++)
-            devices[b->stages[d].kind] += alone(l, d);
+            devices[b->stages[d].kind] += rate_alone(l, d);
         bool saves = save_shared(a, la, l, meeting, devices);
         for (int k = 0; k < p->n_kinds; k++) {
             over = over || devices[k] > available[k];

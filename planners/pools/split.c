@@ -5,11 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int no_memory(struct err *e)
-{
-    return err_set(e, HP_ENOMEM, "out of memory while splitting the profile");
-}
-
 /* The time at an exact grid point; NaN where there is none. */
 static double exact_at(const struct profile_table *t, double share, double batch)
 {
@@ -78,45 +73,46 @@ static double greedy_cut_bytes(const struct profile *p, const double *seconds, d
     return bytes;
 }
 
-struct state {
+struct split_state {
     double bytes,
         uneven; /* uneven: sum of squared differences from the mean; decides between equals */
     int from;
 };
 
-static bool better(const struct state *a, const struct state *b)
+static bool state_better(const struct split_state *a, const struct split_state *b)
 {
     return a->bytes < b->bytes || (a->bytes == b->bytes && a->uneven < b->uneven);
 }
 
 /* best[b * (n + 1) + l]: layers [0, l) in b blocks. True when all layers fit. */
-static bool fill(const struct profile *p, const double *before, int n_blocks, double window,
-                 struct state *best)
+static bool states_fill(const struct profile *p, const double *before, int n_blocks, double window,
+                        struct split_state *best)
 {
     int n = p->n_layers;
     double mean = before[n] / n_blocks, low = mean * (1 - window) - 1e-12,
            high = mean * (1 + window) + 1e-12;
     for (int i = 0; i < (n_blocks + 1) * (n + 1); i++)
-        best[i] = (struct state){INFINITY, INFINITY, -1};
-    best[0] = (struct state){0, 0, -1};
+        best[i] = (struct split_state){INFINITY, INFINITY, -1};
+    best[0] = (struct split_state){0, 0, -1};
     for (int b = 1; b <= n_blocks; b++)
         for (int l = b; l <= n; l++)
             for (int from = l - 1; from >= b - 1; from--) {
                 double s = before[l] - before[from];
                 if (s > high)
                     break;
-                const struct state *prior = &best[(b - 1) * (n + 1) + from];
+                const struct split_state *prior = &best[(b - 1) * (n + 1) + from];
                 if (s < low || isinf(prior->bytes))
                     continue;
-                struct state now = {prior->bytes + (l < n ? p->layers[l - 1].output_bytes : 0),
-                                    prior->uneven + (s - mean) * (s - mean), from};
-                if (better(&now, &best[b * (n + 1) + l]))
+                struct split_state now = {prior->bytes +
+                                              (l < n ? p->layers[l - 1].output_bytes : 0),
+                                          prior->uneven + (s - mean) * (s - mean), from};
+                if (state_better(&now, &best[b * (n + 1) + l]))
                     best[b * (n + 1) + l] = now;
             }
     return !isinf(best[n_blocks * (n + 1) + n].bytes);
 }
 
-static void read_back(const struct profile *p, const double *before, const struct state *best,
+static void read_back(const struct profile *p, const double *before, const struct split_state *best,
                       struct split *out)
 {
     int n = p->n_layers, l = n;
@@ -149,16 +145,16 @@ int pools_split(const struct profile *p, int n_blocks, double window, const char
     *out = (struct split){.n_blocks = n_blocks < n ? n_blocks : n, .window = window};
     double *seconds = malloc((size_t)n * sizeof *seconds),
            *before = calloc((size_t)n + 1, sizeof *before);
-    struct state *best = malloc((size_t)(out->n_blocks + 1) * (size_t)(n + 1) * sizeof *best);
-    int rc =
-        seconds && before && best ? choose_kind(p, kind, seconds, &out->kind, e) : no_memory(e);
+    struct split_state *best = malloc((size_t)(out->n_blocks + 1) * (size_t)(n + 1) * sizeof *best);
+    int rc = seconds && before && best ? choose_kind(p, kind, seconds, &out->kind, e)
+                                       : err_no_memory(e, "splitting the profile");
     for (int l = 0; rc == 0 && l < n; l++)
         before[l + 1] = before[l] + seconds[l];
     if (rc == 0) {
         out->greedy_cut_bytes = greedy_cut_bytes(p, seconds, before[n], out->n_blocks);
         /* Layers that are longer than the window allows make it wider. With a window of n_blocks
          * everything fits. */
-        while (!fill(p, before, out->n_blocks, out->window, best))
+        while (!states_fill(p, before, out->n_blocks, out->window, best))
             out->window = out->window * 1.25 + 0.05;
         read_back(p, before, best, out);
     }
@@ -168,8 +164,7 @@ int pools_split(const struct profile *p, int n_blocks, double window, const char
     return rc;
 }
 
-/* ---- the profile of the blocks
- * ------------------------------------------------------------------------------------------ */
+/* ---- the profile of the blocks ---- */
 
 static json_t *block_table(const struct profile *p, int kind, int first, int end)
 {

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/vector.h"
+
 /* How much better than another, stage by stage, a structure must be to make one with finer shares
  * superfluous. */
 #define FINE_FACTOR 1.2
@@ -17,7 +19,7 @@ struct option {
     double compute_s, share_rate, device_rate;
 };
 
-struct search {
+struct structure_search {
     const struct pools_problem *problem;
     const struct pools_model *model;
     enum pools_rule rule;
@@ -38,16 +40,17 @@ struct search {
     bool out_of_memory;
 };
 
-static int cell(const struct search *s, int kind, int first, int end)
+static int structure_cell(const struct structure_search *s, int kind, int first, int end)
 {
     int n = s->model->n_layers + 1;
     return (kind * n + first) * n + end;
 }
 
-static void find_options(struct search *s, int kind, int first, int end)
+static void find_options(struct structure_search *s, int kind, int first, int end)
 {
     const struct pools_kind *k = &s->problem->kinds[kind];
-    struct option *list = s->options + (size_t)cell(s, kind, first, end) * WORKLOAD_MAX_SHARES;
+    struct option *list =
+        s->options + (size_t)structure_cell(s, kind, first, end) * WORKLOAD_MAX_SHARES;
     int n = 0;
     for (int share = 0; share < k->n_shares; share++) {
         if (s->rule != POOLS_ANY && k->shares[share] != 1)
@@ -66,10 +69,10 @@ static void find_options(struct search *s, int kind, int first, int end)
         if (!worse)
             list[n++] = o;
     }
-    s->n_options[cell(s, kind, first, end)] = (unsigned char)n;
+    s->n_options[structure_cell(s, kind, first, end)] = (unsigned char)n;
 }
 
-static void prepare_batch(struct search *s)
+static void prepare_batch(struct structure_search *s)
 {
     int layers = s->model->n_layers;
     for (int i = 0; i <= layers; i++)
@@ -79,17 +82,15 @@ static void prepare_batch(struct search *s)
             for (int k = 0; k < s->problem->n_kinds; k++) {
                 find_options(s, k, i, j);
                 const struct option *list =
-                    s->options + (size_t)cell(s, k, i, j) * WORKLOAD_MAX_SHARES;
-                for (int o = 0; o < s->n_options[cell(s, k, i, j)]; o++)
+                    s->options + (size_t)structure_cell(s, k, i, j) * WORKLOAD_MAX_SHARES;
+                for (int o = 0; o < s->n_options[structure_cell(s, k, i, j)]; o++)
                     s->least_s[i] = fmin(s->least_s[i], list[o].compute_s + s->least_s[j]);
             }
 }
 
-/* ---- pruning
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- pruning ---- */
 
-static int key_of(const struct search *s, const struct pools_structure *c)
+static int key_of(const struct structure_search *s, const struct pools_structure *c)
 {
     int key = 0, kinds[POOLS_MAX_STAGES] = {0};
     for (int i = 0; i < c->n_stages; i++)
@@ -109,7 +110,8 @@ static int key_of(const struct search *s, const struct pools_structure *c)
 }
 
 /* The rates of the stages in the order of the key: by kind, then falling. */
-static void sorted_rates(const struct search *s, const struct pools_structure *c, double *to)
+static void sorted_rates(const struct structure_search *s, const struct pools_structure *c,
+                         double *to)
 {
     int at[POOLS_MAX_STAGES];
     for (int i = 0; i < c->n_stages; i++)
@@ -128,8 +130,8 @@ static void sorted_rates(const struct search *s, const struct pools_structure *c
         to[i] = c->stages[at[i]].device_rate;
 }
 
-static bool dominates(const struct search *s, const struct pools_structure *a, const double *ra,
-                      const struct pools_structure *b, const double *rb)
+static bool structure_dominates(const struct structure_search *s, const struct pools_structure *a,
+                                const double *ra, const struct pools_structure *b, const double *rb)
 {
     bool finer = true, strictly = false;
     double least = INFINITY;
@@ -146,29 +148,19 @@ static bool dominates(const struct search *s, const struct pools_structure *a, c
     return strictly || a->latency_s <= b->latency_s;
 }
 
-static bool make_room(struct search *s)
+static bool make_room(struct structure_search *s)
 {
     struct pools_structures *f = s->found;
-    if (f->count < f->room && f->count < s->room_next)
+    if (vector_reserve(f->items, f->room, f->count + 1) &&
+        vector_reserve(s->next_of, s->room_next, f->count + 1))
         return true;
-    int more = f->room < 64 ? 256 : f->room * 2;
-    struct pools_structure *items = realloc(f->items, (size_t)more * sizeof *items);
-    if (items)
-        f->items = items;
-    int *next = realloc(s->next_of, (size_t)more * sizeof *next);
-    if (next)
-        s->next_of = next;
-    if (!items || !next) {
-        s->out_of_memory = true;
-        return false;
-    }
-    f->room = s->room_next = more;
-    return true;
+    s->out_of_memory = true;
+    return false;
 }
 
 /* Keeps the partial structure, which is whole now, unless one that was kept dominates it; drops
  * those that it dominates. Dropped ones stay in the array with n_stages 0 until the end. */
-static void consider(struct search *s)
+static void structure_consider(struct structure_search *s)
 {
     struct pools_structure *c = &s->partial;
     double mine[POOLS_MAX_STAGES], theirs[POOLS_MAX_STAGES];
@@ -179,14 +171,14 @@ static void consider(struct search *s)
         int at = *link;
         struct pools_structure *old = &s->found->items[at];
         sorted_rates(s, old, theirs);
-        if (dominates(s, old, theirs, c, mine)) {
+        if (structure_dominates(s, old, theirs, c, mine)) {
             /* To the front: what beat this one is likely to beat the next. */
             *link = s->next_of[at];
             s->next_of[at] = *head;
             *head = at;
             return;
         }
-        if (dominates(s, c, mine, old, theirs)) {
+        if (structure_dominates(s, c, mine, old, theirs)) {
             old->n_stages = 0;
             *link = s->next_of[at];
             continue;
@@ -200,10 +192,9 @@ static void consider(struct search *s)
     s->head_of[key] = s->found->count++;
 }
 
-/* ---- enumeration
- * ---------------------------------------------------------------------------------------------- */
+/* ---- enumeration ---- */
 
-static bool stage_allowed(const struct search *s, int depth, int kind, bool last)
+static bool stage_allowed(const struct structure_search *s, int depth, int kind, bool last)
 {
     if (s->rule == POOLS_WHOLE)
         return last && depth == 0;
@@ -215,7 +206,7 @@ static bool stage_allowed(const struct search *s, int depth, int kind, bool last
 
 /* Adds the stage [first, end) in every allowed way and goes on from `end`. `used_s` is what the
  * stages before took, transfers included. */
-static void extend(struct search *s, int depth, int first, double used_s)
+static void structure_extend(struct structure_search *s, int depth, int first, double used_s)
 {
     int layers = s->model->n_layers;
     for (int k = 0; k < s->problem->n_kinds; k++) {
@@ -231,8 +222,8 @@ static void extend(struct search *s, int depth, int first, double used_s)
                 used_s + hop_s + s->least_s[end] > s->budget_s)
                 continue;
             const struct option *list =
-                s->options + (size_t)cell(s, k, first, end) * WORKLOAD_MAX_SHARES;
-            for (int o = 0; o < s->n_options[cell(s, k, first, end)]; o++) {
+                s->options + (size_t)structure_cell(s, k, first, end) * WORKLOAD_MAX_SHARES;
+            for (int o = 0; o < s->n_options[structure_cell(s, k, first, end)]; o++) {
                 double now_s = used_s + hop_s + list[o].compute_s;
                 if (now_s + s->least_s[end] > s->budget_s)
                     continue;
@@ -244,13 +235,13 @@ static void extend(struct search *s, int depth, int first, double used_s)
                                                                 list[o].share_rate,
                                                                 list[o].device_rate};
                 if (end < layers) {
-                    extend(s, depth + 1, end, now_s);
+                    structure_extend(s, depth + 1, end, now_s);
                     continue;
                 }
                 s->partial.n_stages = depth + 1;
                 s->partial.batch = s->batch;
                 s->partial.latency_s = now_s;
-                consider(s);
+                structure_consider(s);
             }
         }
     }
@@ -278,7 +269,7 @@ int pools_structures_make(const struct pools_problem *p, int model, enum pools_r
 {
     const struct pools_model *m = &p->models[model];
     size_t cells = (size_t)p->n_kinds * (size_t)(m->n_layers + 1) * (size_t)(m->n_layers + 1);
-    struct search s = {
+    struct structure_search s = {
         .problem = p, .model = m, .rule = rule, .keep_fine = keep_fine, .found = out};
     s.least_s = malloc((size_t)(m->n_layers + 1) * sizeof *s.least_s);
     s.options = malloc(cells * WORKLOAD_MAX_SHARES * sizeof *s.options);
@@ -292,7 +283,7 @@ int pools_structures_make(const struct pools_problem *p, int model, enum pools_r
         if (s.budget_s <= 0)
             continue;
         prepare_batch(&s);
-        extend(&s, 0, 0, 0);
+        structure_extend(&s, 0, 0, 0);
     }
     free(s.least_s);
     free(s.options);

@@ -1,5 +1,8 @@
 """Hostile clients of the control channel: who is not known is heard briefly, and disturbs nobody."""
+import collections
+import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -7,7 +10,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "proc"))
 
-from cluster import BUILD, Cluster, DEMO, SCALE
+from cluster import BUILD, ROOT, Cluster, DEMO, SCALE
 from tap import main, test
 
 MIB = 1 << 20
@@ -127,6 +130,56 @@ def three_hundred_strangers_keep_nobody_out():
         assert gap < 1 * SCALE, gap
         flood.stdin.close()
         flood.wait(60)
+
+
+def words_of_the_coordinator():
+    """The verbs that it knows, and the names of what they look for in their arguments, as its source has them."""
+    verbs, keys = set(), set()
+    for name in sorted(os.listdir(os.path.join(ROOT, "coordinator"))):
+        if name.endswith(".c"):
+            with open(os.path.join(ROOT, "coordinator", name)) as f:
+                text = f.read()
+            verbs.update(re.findall(r'\{"([a-z.]+)", verb_\w+,', text))
+            keys.update(re.findall(r'(?:arguments|options), "(\w+)"|admin_\w+\((?:c, )?q, "(\w+)"', text))
+    return sorted(verbs), sorted({a or b for a, b in keys} | {"layers", "agents", "plan", "slices", "compute", "context"})
+
+
+def hostile_values():
+    return ["null", "true", "-1", "0", "9223372036854775807", "1e308", "-0.0", '""', json.dumps("\x1b[2J\r\n" + "\u00e9" * 300), json.dumps("x" * 100000), "[]", "{}", "[" * 1000 + "]" * 1000,
+            json.dumps([{}] * 10000), json.dumps({str(i): i for i in range(5000)}), json.dumps("../../../../etc/passwd"), json.dumps("demo")]
+
+
+@test
+def nothing_that_an_admin_says_ends_anything():
+    """Whoever holds the admin key may do everything; but in the verbs' own terms. Every verb gets values of every type, size and depth for whatever it looks for."""
+    verbs, keys = words_of_the_coordinator()
+    assert {"deploy", "token.create", "logits", "profile.rm", "topo"} <= set(verbs), verbs
+    lines = []
+    for verb in verbs + ["", "nonsense", "x" * 100000]:
+        for text in ("", "{", "[]", "null", '{"name": "\\u0000"}', '{"a": ' * 3000 + "1" + "}" * 3000, json.dumps({"x": "y" * 4000000})):
+            lines.append(f"{verb}\t{text}\t0")
+        for value in hostile_values():
+            lines.append(f"{verb}\t{{" + ", ".join(f'"{k}": {value}' for k in keys) + "}\t0")
+        lines.append(f"{verb}\t" + json.dumps({"name": "demo", "options": {}}) + "\t3000000")
+    with Cluster(agents=2, cores=1) as c:
+        c.deploy("demo", DEMO, "--agents", "a0,a1")
+        before = c.answer("demo", "Hello!", max_tokens=20)
+        pids = [c.local()["coordinator"]["pid"], *(a["pid"] for a in c.local()["agents"])]
+        sizes = []
+        for _ in range(2):
+            done = subprocess.run(rogue_args(c, "ask", "-", os.path.join(c.folder, "state", "coordinator", "admin.key")), input="\n".join(lines) + "\n", capture_output=True, text=True,
+                                  timeout=200 * SCALE)
+            codes = collections.Counter(done.stdout.split("\n")[:-1])
+            sizes.append(memory(pids[0], "VmRSS"))
+            print(f"# {len(lines)} questions: {dict(codes)}, {sizes[-1] / MIB:.0f} MiB")
+            assert done.returncode == 0 and sum(codes.values()) == len(lines), (done.returncode, done.stderr)
+            assert codes["bug"] == 0, codes
+        assert sizes[1] < sizes[0] + 30 * MIB, sizes
+        for pid in pids:
+            os.kill(pid, 0)
+        if "demo" not in [d["name"] for d in c.hpctl("ps")]:
+            c.deploy("demo", DEMO, "--agents", "a0,a1")
+        c.wait("it answers as before", lambda: c.answer("demo", "Hello!", max_tokens=20) == before, 30)
 
 
 main()

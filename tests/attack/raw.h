@@ -156,8 +156,7 @@ static inline void raw_header(uint8_t out[FRAME_HEADER_BYTES], uint64_t session,
     frame_header_encode(&h, out);
 }
 
-/* ---- what a member must not say: each of these costs it its connection
- * --------------------------------------------------- */
+/* ---- what a member must not say: each of these costs it its connection ---- */
 
 enum { RAW_SESSION = 77 };
 

@@ -6,8 +6,11 @@
  *
  * MODE bomb BYTES NAME   one message of that many bytes, of type NAME, full of empty maps
  *      flood N           so many connections, each with a key of its own, each proven; holds them
- * until its standard input ends It prints "sent", and then the answer's bytes, or "nothing" after 3
- * s. */
+ * until its standard input ends
+ *      ask - KEY_FILE    of every line VERB<tab>ARGUMENTS<tab>BYTES of its standard input a
+ * question with so many bytes beside it; prints each answer's code, or "nothing"
+ *
+ * The others print "sent", and then the answer's bytes, or "nothing" after 3 s. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -93,6 +96,56 @@ static int run_bomb(void *context, char **argv, const char *server_key, const st
     return 0;
 }
 
+/* The code of the last part of an answer; "nothing" when none came within 3 s. */
+static void code_print(void *s, uint64_t id)
+{
+    for (;;) {
+        zmq_msg_t got;
+        zmq_msg_init(&got);
+        struct arena arena = {0};
+        struct message m;
+        bool came = zmq_msg_recv(&got, s, 0) >= 0;
+        int rc =
+            came ? message_decode(zmq_msg_data(&got), zmq_msg_size(&got), &arena, &m, NULL) : 0;
+        bool mine = came && rc == 0 && m.id == id && (m.type != MESSAGE_ANSWER || !m.u.answer.more);
+        if (!came)
+            puts("nothing");
+        else if (mine)
+            puts(m.type == MESSAGE_ANSWER    ? m.u.answer.code[0] ? m.u.answer.code : "ok"
+                 : m.type == MESSAGE_REFUSED ? m.u.refused.code
+                                             : "another message");
+        arena_free(&arena);
+        zmq_msg_close(&got);
+        if (!came || mine)
+            return;
+    }
+}
+
+static int run_asks(void *context, char **argv, const char *server_key, const struct key_pair *own)
+{
+    void *s = connect_as(context, argv[1], server_key, own);
+    char *line = NULL;
+    size_t capacity = 0;
+    for (uint64_t id = 1; getline(&line, &capacity, stdin) > 0; id++) {
+        char *at = line, *verb = strsep(&at, "\t\n"), *arguments = strsep(&at, "\t\n"),
+             *bytes = strsep(&at, "\t\n");
+        struct buffer blob = {0}, wire = {0};
+        struct message m = {.type = MESSAGE_ASK, .id = id};
+        size_t n = bytes ? strtoul(bytes, NULL, 10) : 0;
+        if (n)
+            memset(buffer_extend(&blob, n), 0xff, n);
+        m.u.ask = (struct message_ask){verb, arguments ? arguments : "", {blob.data, blob.size}};
+        message_encode(&m, &wire);
+        zmq_send(s, wire.data, wire.size, 0);
+        code_print(s, id);
+        buffer_free(&blob);
+        buffer_free(&wire);
+    }
+    free(line);
+    zmq_close(s);
+    return 0;
+}
+
 static int run_flood(void *context, char **argv, const char *server_key)
 {
     long n = strtol(argv[4], NULL, 10);
@@ -123,21 +176,25 @@ int main(int argc, char **argv)
     uint8_t key[KEY_BYTES];
     if (argc < 5 || strlen(argv[2]) != 2 * KEY_BYTES) {
         fprintf(stderr,
-                "usage: rogue HOST:PORT SERVER_KEY_HEX bomb BYTES NAME [KEY_FILE] | flood N\n");
+                "usage: rogue HOST:PORT SERVER_KEY_HEX bomb BYTES NAME [KEY_FILE] | flood N | "
+                "ask - KEY_FILE\n");
         return 2;
     }
     for (int i = 0; i < KEY_BYTES; i++)
         key[i] = (uint8_t)strtoul((char[3]){argv[2][2 * i], argv[2][2 * i + 1], 0}, NULL, 16);
     key_encode(key, server_key);
-    bool bomb = strcmp(argv[3], "bomb") == 0 && argc >= 6;
-    if ((bomb && argc > 6 ? key_pair_load(argv[6], &own, &e) : key_pair_create(&own, &e)) < 0) {
+    bool bomb = strcmp(argv[3], "bomb") == 0 && argc >= 6,
+         ask = strcmp(argv[3], "ask") == 0 && argc == 6;
+    const char *key_file = ask ? argv[5] : bomb && argc > 6 ? argv[6] : NULL;
+    if ((key_file ? key_pair_load(key_file, &own, &e) : key_pair_create(&own, &e)) < 0) {
         fprintf(stderr, "rogue: %s\n", e.text);
         return 1;
     }
     void *context = zmq_ctx_new();
     zmq_ctx_set(context, ZMQ_MAX_SOCKETS, 20000);
-    int rc =
-        bomb ? run_bomb(context, argv, server_key, &own) : run_flood(context, argv, server_key);
+    int rc = ask    ? run_asks(context, argv, server_key, &own)
+             : bomb ? run_bomb(context, argv, server_key, &own)
+                    : run_flood(context, argv, server_key);
     zmq_ctx_term(context);
     return rc;
 }

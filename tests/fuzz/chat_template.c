@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "common/utf8.h"
-#include "model/template.h"
+#include "model/template/template.h"
 
 static json_t *variables_of(const uint8_t *data, size_t size)
 {

@@ -18,7 +18,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { SESSION = 7, RAW = 1, UNGREETED = 2, NARROW = 4, KEEP = 8, KEPT = 256 };
 
-struct side {
+struct tcp_side {
     struct tcp_endpoint d;
     struct tcp_conn *conn;
     struct tcp_seal sealer;
@@ -28,7 +28,7 @@ struct side {
     int n_kept, posted, done;
 };
 
-static struct side side;
+static struct tcp_side side;
 
 static void on_frame(void *ctx, const struct frame_header *h, struct data_buffer *payload)
 {
@@ -181,11 +181,7 @@ static void side_close(void)
     data_stats(&side.d.base, &stats);
     if (stats.buffers_bytes != 0 || side.done != side.posted)
         abort(); /* a buffer is lost, or a post was never answered */
-    while (side.d.spare) {
-        struct tcp_frame *f = side.d.spare;
-        side.d.spare = f->next;
-        free(f);
-    }
+    tcp_frames_free(&side.d);
     free(side.d.peers);
     tcp_seal_fini(&side.sealer);
     close(side.fd);

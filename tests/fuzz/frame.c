@@ -16,7 +16,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     const uint8_t *payload = size > 2 ? data + 2 : data;
     h.payload_bytes = size > 2 ? size - 2 : 0;
-    struct frame_run *runs = calloc(FRAME_MAX_RUNS, sizeof *runs);
+    struct batch_run *runs = calloc(FRAME_MAX_RUNS, sizeof *runs);
     struct frame_token *tokens = calloc(FRAME_MAX_RUNS, sizeof *tokens);
     frame_runs_decode(&h, payload, runs, &e);
     frame_tokens_decode(&h, payload, tokens, &e);

@@ -1,15 +1,15 @@
 /* GGUF files: any bytes, through header, family, graph and tokenizer; every weight that is accepted
  * is touched at both ends. */
-#include "model/architecture.h"
-#include "model/layers_int.h"
-#include "model/tokenizer.h"
+#include "model/graph/builder.h"
+#include "model/graph/facts.h"
+#include "model/tokenizer/tokenizer.h"
 
 static volatile uint8_t touched;
 
 static void read_model(struct gguf *g, struct arena *arena, struct err *e)
 {
     struct weight_table table;
-    struct model_facts facts;
+    struct family_facts facts;
     struct graph graph;
     if (weight_table_make("f.gguf", g->weights, g->n_weights, arena, &table, e) < 0)
         return;
@@ -41,7 +41,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct err e = {0};
     struct arena arena = {0};
     for (int need = GGUF_KEYS; need <= GGUF_WEIGHTS; need++) {
-        if (gguf_parse_for("f.gguf", data, size, (enum gguf_need)need, &g, &e) < 0)
+        if (gguf_parse("f.gguf", data, size, (enum gguf_need)need, &g, &e) < 0)
             continue;
         if (need != GGUF_KEYS)
             read_model(&g, &arena, &e);

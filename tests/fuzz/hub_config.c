@@ -1,6 +1,6 @@
 /* config.json of a Hugging Face folder: any bytes, up to a graph whose tensors are all missing. */
-#include "model/architecture.h"
-#include "model/layers_int.h"
+#include "model/graph/builder.h"
+#include "model/graph/facts.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -11,7 +11,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     json_t *root;
     if (json_parse_at("config.json", data, size, &root, &at, &e) < 0)
         return 0;
-    struct model_facts facts;
+    struct family_facts facts;
     struct weight_table table;
     struct graph graph;
     if (facts_from_hub(&at, &arena, &facts, &e) == 0 &&

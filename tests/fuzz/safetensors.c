@@ -1,5 +1,5 @@
 /* Safetensors files: any bytes; every weight that is accepted is touched at both ends. */
-#include "model/safetensors.h"
+#include "model/files/safetensors.h"
 
 #include "model/weight_table.h"
 

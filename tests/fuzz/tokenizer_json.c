@@ -5,7 +5,7 @@
 
 #include "common/json.h"
 #include "common/utf8.h"
-#include "model/tokenizer_int.h"
+#include "model/tokenizer/tokenizer_int.h"
 
 static void run(const struct tokenizer *t, const char *text, size_t size)
 {

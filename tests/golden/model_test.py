@@ -6,6 +6,7 @@ import glob
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -21,8 +22,8 @@ HPCTL = os.path.join(BUILD, "hpctl")
 MADE = os.path.join(BUILD, "models")
 SHARED = os.environ.get("HP_SHARED", os.path.join(ROOT, "..", "shared"))
 GOLDEN = os.environ.get("HP_GOLDEN", os.path.join(SHARED, "golden"))
-FAMILIES = ["llama2", "llama3", "mistral-nowindow"]
-TEXT_ALONE = ["qwen2", "qwen3", "llama-yarn", "mistral-window"]  # their tokenizers and templates are read whatever becomes of their layers
+FAMILIES = ["llama2", "llama3", "mistral-nowindow", "qwen2", "gpt2"]
+TEXT_ALONE = ["qwen3", "llama-yarn", "mistral-window"]  # their tokenizers and templates are read whatever becomes of their layers
 
 
 def hpctl(*words, stdin=None):
@@ -71,14 +72,15 @@ def same(what, got, wanted):
 # ---- one claim each ------------------------------------------------------------------------------------------------
 
 def describe_agrees_with_itself(folder):
-    expected_of(folder)
+    expected = expected_of(folder)
     for model in files_of(folder):
         d = json.loads(hpctl("model", "describe", model, "-o", "json"))
         same("layers", [x["class"] for x in d["layers"]], ["embed", *["attn", "mlp"] * d["blocks"], "head"])
         same("tensors", sum(t["count"] for t in d["tensors"].values()), d["tensor_count"])
         same("bytes by type", sum(t["bytes"] for t in d["tensors"].values()), d["weight_bytes"])
-        assert d["weight_bytes"] <= d["bytes"] and "error" not in d["tokenizer"] and d["chat_template"], d
-        tied = d["layers"][0]["param_bytes"] if d["tied_embeddings"] else 0
+        assert d["weight_bytes"] <= d["bytes"] and "error" not in d["tokenizer"] and bool(d["chat_template"]) == ("chat" in expected), d
+        learned = 0 if d["rope"]["dims"] else d["context"] * d["width"] * 4  # positions stand beside the tokens' rows
+        tied = d["layers"][0]["param_bytes"] - learned if d["tied_embeddings"] else 0
         spare = d["rope"]["dims"] // 2 * 4 if d["rope"]["factors"] and model.endswith(".gguf") else 0
         same("bytes of layers", sum(x["param_bytes"] for x in d["layers"]), d["weight_bytes"] + tied - spare)
         assert d["architecture"] in hpctl("model", "describe", model).decode()
@@ -115,10 +117,10 @@ def logits_of(model, ids, *options):
         return np.load(path)
 
 
-def logits_within(folder, bound, *options):
+def logits_within(folder, bound, *options, files=files_of):
     need_verb("logits")
     expected = expected_of(folder)
-    for model in files_of(folder):
+    for model in files(folder):
         rounded = expected.get("rounded_weights", {}).get(kind_of(model))
         names = rounded or [p["logits"] for p in expected["prompts"]]
         for p, name in zip(expected["prompts"], names):
@@ -137,6 +139,10 @@ def logits_of_the_fast_path_are_close(folder):
     logits_within(folder, 0.03)
 
 
+def logits_of_the_plain_loops_are_the_known_ones(folder):
+    logits_within(folder, 1e-4, "--compute", "f32", "--kernels", "plain")
+
+
 def greedy_ids_are_the_known_ones(folder):
     need_verb("greedy")
     expected = expected_of(folder)
@@ -152,7 +158,7 @@ def greedy_ids_are_the_known_ones(folder):
 
 TEXT_CLAIMS = [text_becomes_the_same_ids_and_back, chat_becomes_the_same_text_and_ids]
 CLAIMS = [describe_agrees_with_itself, *TEXT_CLAIMS, logits_in_float32_are_the_known_ones, logits_of_the_fast_path_are_close,
-          greedy_ids_are_the_known_ones]
+          logits_of_the_plain_loops_are_the_known_ones, greedy_ids_are_the_known_ones]
 
 
 def add_claims(name, folder, claims):
@@ -179,6 +185,42 @@ for family in FAMILIES:
     add_claims(family, os.path.join(GOLDEN, family), CLAIMS)
 for family in TEXT_ALONE:
     add_claims(family, os.path.join(GOLDEN, family), TEXT_CLAIMS)
+
+
+def quantised_files(folder):
+    return [os.path.join(folder, f"model-{t}.gguf") for t in ("q4_0", "q8_0")]
+
+
+@test
+def logits_of_quantised_weights_are_those_of_their_values():
+    for options in ([], ["--kernels", "plain"], ["--kernels", "avx2"]):
+        logits_within(os.path.join(GOLDEN, "quantised"), 1e-4, "--compute", "f32", *options, files=quantised_files)
+    logits_within(os.path.join(GOLDEN, "quantised"), 0.05, files=quantised_files)
+
+
+@test
+def a_gpt2_whose_names_lack_their_prefix_is_the_same_model():
+    folder = os.path.join(GOLDEN, "gpt2")
+    prompt = expected_of(folder)["prompts"][0]
+    with tempfile.TemporaryDirectory() as copy:
+        shutil.copytree(os.path.join(folder, "hf"), copy, dirs_exist_ok=True)
+        path = os.path.join(copy, "model.safetensors")
+        os.chmod(path, 0o644)
+        with open(path, "rb") as f:
+            raw = f.read()
+        size = int.from_bytes(raw[:8], "little")
+        header = raw[8:8 + size].replace(b'"transformer.', b'"').ljust(size)
+        with open(path, "wb") as f:
+            f.write(raw[:8] + header + raw[8 + size:])
+        assert np.array_equal(logits_of(copy, prompt["ids"]), logits_of(os.path.join(folder, "hf"), prompt["ids"]))
+
+
+@test
+def positions_beyond_a_learned_table_are_refused():
+    expected_of(os.path.join(GOLDEN, "gpt2"))
+    ids = ",".join(["5"] * 257)
+    run = subprocess.run([HPCTL, "model", "logits", os.path.join(GOLDEN, "gpt2", "hf"), "--ids", ids, "-o", "/dev/null"], capture_output=True)
+    assert run.returncode == 1 and b"context of 256" in run.stderr, run.stderr
 
 
 @test
@@ -250,7 +292,7 @@ def describe_tokenize_and_render_need_no_number_format():
     chat = {"messages": [{"role": "user", "content": "Hi"}], "add_generation_prompt": True}
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "other.gguf")
-        for number, name in ((2, "Q4_0"), (4000, "unknown")):
+        for number, name in ((3, "Q4_1"), (4000, "unknown")):
             with open(path, "wb") as f:
                 f.write(in_another_format(whole, 8, number))
             got = json.loads(hpctl("model", "describe", path, "-o", "json"))

@@ -10,18 +10,12 @@ import tempfile
 import xml.dom.minidom
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
-from tap import main, skip, test
+from tap import main, test
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 HPCTL = os.path.join(os.environ.get("HP_BUILD", os.path.join(ROOT, "build")), "hpctl")
-SHARED = os.environ.get("HP_SHARED", os.path.join(ROOT, "..", "shared"))
-DATA = os.path.join(SHARED, "data", "hpipe")
+DATA = os.path.join(ROOT, "examples", "hpipe-testbed")
 TMP = tempfile.mkdtemp(prefix="hp-pipeline-")
-
-
-def need_data():
-    if not os.path.isdir(DATA):
-        skip(f"{DATA} is not there; HP_SHARED names the folder that has data/")
 
 
 def run(*args, code=0):
@@ -149,7 +143,6 @@ def check_predictions(plan, cluster, profile, tokens, batch=None):
 
 @test
 def plans_on_the_published_testbed_reach_their_figures_and_are_timed_right():
-    need_data()
     for model, method, least, most in (("llama-7b", "hpipe", 2.297, 2.343), ("llama-7b", "exact", 0, 2.115), ("gpt3-2b", "exact", 0, 1.53),
                                        ("llama-7b", "even", 19.08, 19.10), ("llama-7b", "terapipe", 7.07, 7.09), ("gpt3-2b", "hpipe", 0, 2)):
         cluster, profile = published(model)
@@ -164,7 +157,6 @@ def plans_on_the_published_testbed_reach_their_figures_and_are_timed_right():
 
 @test
 def objectives_and_other_batches_are_timed_right():
-    need_data()
     cluster, profile = published("llama-7b")
     figures = {}
     for objective in ("latency", "throughput", "energy"):
@@ -178,7 +170,6 @@ def objectives_and_other_batches_are_timed_right():
 
 @test
 def why_names_the_devices_left_out_and_the_other_methods():
-    need_data()
     cluster, profile = published("llama-7b")
     plan, _ = make_plan(cluster, profile, "--tokens", 2048)
     rows = {r["candidate"]: r for r in plan["why"]}
@@ -227,7 +218,6 @@ def a_large_cluster_is_planned_in_ten_seconds_with_its_gap():
 
 @test
 def plan_check_agrees_with_every_method_and_catches_a_changed_plan():
-    need_data()
     cluster, profile = published("gpt3-2b")
     files = "--cluster", cluster, "--profile", profile, "--tokens", "1500"
 
@@ -253,7 +243,6 @@ def without_seconds(plan):
 
 @test
 def planning_is_deterministic_for_a_seed():
-    need_data()
     cluster, profile = published("gpt3-2b")
     for seed in (0, 5):
         a, _ = make_plan(cluster, profile, "--tokens", 2048, "--seed", seed)
@@ -263,7 +252,6 @@ def planning_is_deterministic_for_a_seed():
 
 @test
 def exact_does_not_depend_on_the_order_of_nodes():
-    need_data()
     path, profile = published("gpt3-2b")
     cluster = load(path)
     plan, _ = make_plan(path, profile, "--tokens", 2048)
@@ -278,7 +266,6 @@ def exact_does_not_depend_on_the_order_of_nodes():
 
 @test
 def table_time_line_and_pictures_show_every_stage():
-    need_data()
     cluster, profile = published("gpt3-2b")
     svg, trace, out = (os.path.join(TMP, f) for f in ("a.svg", "a.trace", "a.plan.json"))
     p, _ = run("--cluster", cluster, "--profile", profile, "--tokens", 2048, "--method", "hpipe", "--svg", svg, "--trace", trace, "-o", out)

@@ -71,11 +71,12 @@ def sampling(c):
 
 
 def refusals(c):
-    def refused(path, body, status, word):
+    def refused(path, body, status, word, param=None):
         got, answer = c.request("POST", path, body)
         assert got == status, (body, got, answer)
         assert word in json.dumps(answer["error"]), (word, answer)
         assert {"message", "type", "param", "code"} <= set(answer["error"]), answer
+        assert param is None or answer["error"]["param"] == param, answer
 
     chat, completion = "/v1/chat/completions", "/v1/completions"
     user = [{"role": "user", "content": "x"}]
@@ -83,7 +84,7 @@ def refusals(c):
     refused(chat, {"messages": user}, 400, "model")
     refused(chat, {"model": "none", "messages": user}, 404, "none")
     refused(chat, {"model": "demo", "messages": []}, 400, "messages")
-    refused(chat, {"model": "demo", "messages": user, "n": 2}, 400, "n")
+    refused(chat, {"model": "demo", "messages": user, "n": 2}, 400, "does not support", param="n")
     refused(chat, {"model": "demo", "messages": user, "tools": [{"type": "function"}]}, 400, "tools")
     refused(chat, {"model": "demo", "messages": user, "temperature": -3}, 400, "temperature")
     refused(completion, {"model": "demo", "prompt": ""}, 400, "empty")

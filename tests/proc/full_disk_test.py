@@ -1,6 +1,7 @@
 """A disk that is full: changes are refused by name, what serves goes on, and the coordinator starts with it."""
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -51,6 +52,11 @@ def start_again(c, full):
                             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY)))
 
 
+def start_dead(c, command):
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=c.env,
+                            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY)))
+
+
 @test
 def a_full_disk_refuses_changes_and_ends_no_stream():
     with Cluster(agents=2, cores=1) as c:
@@ -87,6 +93,26 @@ def a_coordinator_starts_with_a_full_disk_and_serves():
         finally:
             process.kill()
             process.wait()
+
+
+@test
+def two_starts_on_a_full_disk_have_two_numbers():
+    with Cluster(agents=1, cores=1) as c:
+        c.deploy()
+        process = None
+        for _ in range(3):
+            if process:
+                process.kill()
+                process.wait()
+                process = start_dead(c, process.args)
+            else:
+                process = start_again(c, full=True)
+            c.wait("it serves again", lambda: c.chat("demo", PROMPT["messages"], max_tokens=2)[0] == 200, 20)
+        process.kill()
+        process.wait()
+        with open(os.path.join(c.folder, "state", "agents", "a0", "log")) as f:
+            boots = [int(number) for number in re.findall(r"joined name=a0 boot=(\d+)", f.read())]
+        assert len(boots) == 4 and boots == sorted(set(boots)), boots
 
 
 main()

@@ -5,6 +5,7 @@ import select
 import signal
 import stat
 import subprocess
+import tempfile
 import time
 
 from cluster import BUILD, Cluster, DEMO, SCALE, free_port
@@ -34,6 +35,30 @@ def a_cluster_keeps_nothing_open_of_whoever_started_it():
         assert select.select([mine], [], [], 5 * SCALE)[0], "a daemon holds the pipe"
         assert os.read(mine, 1) == b""
         os.close(mine)
+
+
+@test
+def sizes_mean_the_same_to_all_programs():
+    words = "is not a size such as 4GiB or 4G (in 1024s), 4GB (in 1000s), or bytes"
+    for program, *args in (("hp-agent", "--join", "127.0.0.1:1", "--memory", "8Q"), ("hp-agent", "--join", "127.0.0.1:1", "--store-limit", "0"),
+                           ("hpctl", "local", "up", "--memory", "8Q"), ("hp-coordinator", "--http-max-body", "8Q")):
+        done = subprocess.run([os.path.join(BUILD, program), *args], capture_output=True, text=True, timeout=20 * SCALE)
+        assert done.returncode and words in done.stderr, (program, done.stderr)
+    with Cluster(agents=1, cores=1, memory="1.5G") as c:
+        token = c.hpctl("node", "token", "create")["token"]
+        with open(os.path.join(c.folder, "state", "coordinator", "coordinator.json")) as f:
+            control = json.load(f)["control"]
+        by_hand = subprocess.Popen([os.path.join(BUILD, "hp-agent"), "--join", control, "--token", token, "--name", "hand", "--memory", "1.5G", "--cores", "any:1",
+                                    "--dir", os.path.join(c.folder, "hand")], stderr=subprocess.DEVNULL)
+        try:
+            end = time.monotonic() + 20 * SCALE
+            while len(nodes := c.hpctl("topo")["nodes"]) < 2 and time.monotonic() < end:
+                time.sleep(0.1)
+            memory = {n["name"]: n["devices"][0]["memory_bytes"] for n in nodes}
+            assert len(memory) == 2 and memory["hand"] == memory["a0"], memory
+        finally:
+            by_hand.terminate()
+            by_hand.wait()
 
 
 @test
@@ -229,7 +254,7 @@ def an_api_that_was_opened_to_other_boxes_later_is_exported_so():
             before = c.run("doctor", "--context", "home")
             assert before.returncode == 1 and "HTTP API" in before.stdout and "hpctl key create" in before.stdout, before.stdout
             refused = c.run("run", "nothing", "Hello", "--context", "home")
-            assert refused.returncode == 3 and "hpctl key create" in refused.stderr, refused.stderr
+            assert refused.returncode == 4 and 'no deployment "nothing"' in refused.stderr, refused.stderr
             log.seek(0)
             assert "hpctl key create" in log.read()
             done = c.run("context", "export", "home", "-o", file)
@@ -245,6 +270,7 @@ def an_api_that_was_opened_to_other_boxes_later_is_exported_so():
 @test
 def doctor_says_that_a_laptop_does_not_reach_the_api():
     with Cluster(agents=1, cores=1) as c:
+        c.deploy()
         file = os.path.join(c.folder, "home.json")
         c.run("context", "export", "local", "-o", file)
         with open(file) as f:
@@ -254,7 +280,7 @@ def doctor_says_that_a_laptop_does_not_reach_the_api():
         own = c.env["HP_CONFIG_DIR"]
         c.env["HP_CONFIG_DIR"] = os.path.join(c.folder, "laptop")
         c.run("context", "import", file)
-        done, refused = c.run("doctor", "-o", "json"), c.run("run", "nothing", "Hello")
+        done, refused = c.run("doctor", "-o", "json"), c.run("run", "demo", "Hello")
         c.env["HP_CONFIG_DIR"] = own
         assert done.returncode == 1 and [f for f in json.loads(done.stdout[:done.stdout.index("]") + 1]) if f["check"] == "HTTP API"][0]["state"] == "failed", done.stdout
         assert refused.returncode == 3 and "--http" in refused.stderr and "local ls" not in refused.stderr, refused.stderr
@@ -298,6 +324,60 @@ def a_cluster_is_kept_where_the_users_state_is():
         c.env["XDG_STATE_HOME"] = os.path.join(c.folder, "state")
         made = c.hpctl("cluster", "init", "--name", "home")
         assert made["dir"] == os.path.join(c.folder, "state", "hp", "home", "coordinator") and os.path.exists(made["dir"]), made
+
+
+@test
+def a_deployment_that_does_not_exist_is_named_before_anything_is_asked():
+    with Cluster(agents=1, cores=1) as c:
+        c.deploy()
+        for verb in (("chat", "demmo"), ("run", "demmo", "Hello!")):
+            done = c.run(*verb, stdin="Hello!\n", timeout=20)
+            assert done.returncode == 4 and 'no deployment "demmo"' in done.stderr and "hpctl ps" in done.stderr, (verb, done.stderr)
+            assert not done.stdout, done.stdout
+
+
+@test
+def a_host_that_is_no_name_is_refused():
+    for host in ("a b", "http://api.example", "api.example:80", ""):
+        done = subprocess.run([os.path.join(BUILD, "hp-coordinator"), "--http-host", host], capture_output=True, text=True, timeout=20)
+        assert done.returncode == 2 and f'--http-host "{host}"' in done.stderr, (host, done.stderr)
+
+
+@test
+def doctor_tells_the_memory_that_a_control_group_leaves():
+    group = next((g for g in ("/sys/fs/cgroup/memory", "/sys/fs/cgroup") if os.path.exists(g + "/memory.limit_in_bytes") or os.path.exists(g + "/memory.stat")), None)
+    try:
+        group = os.path.join(group, f"hp-test-{os.getpid()}")
+        os.mkdir(group)
+        limit = os.path.join(group, "memory.limit_in_bytes" if os.path.exists(group + "/memory.limit_in_bytes") else "memory.max")
+        with open(limit, "w") as out:
+            out.write(str(3 << 30))
+    except (OSError, TypeError):
+        skip("no control group of one's own can be made here")
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            script = f"echo $$ > {group}/cgroup.procs && exec {BUILD}/hpctl doctor"
+            done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, timeout=60 * SCALE, env=dict(os.environ, HP_CONFIG_DIR=folder))
+        line = next(line for line in done.stdout.splitlines() if " memory " in line)
+        assert "3.2 GB of the box's" in line and os.path.basename(group) in line, line
+    finally:
+        os.rmdir(group)
+
+
+@test
+def local_down_waits_for_the_streams_that_its_coordinator_drains():
+    with Cluster(agents=1, cores=1) as c:
+        c.deploy()
+        stream = c.stream("/v1/completions", {"model": "demo", "prompt": "Once", "max_tokens": 100000, "temperature": 0, "ignore_eos": True})
+        events = stream.events()
+        next(events)
+        down = start(c, "local", "down")
+        last = None
+        for last in events:
+            pass
+        assert last is None or "error" in last, last
+        assert down.wait(30 * SCALE) == 0, down.stderr.read()
+        assert "signal=" in open(os.path.join(c.folder, "state", "coordinator", "log")).read()
 
 
 main()

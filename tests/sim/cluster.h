@@ -39,13 +39,13 @@ struct sim {
     struct store *store;
     uint64_t stored_ns; /* when the last batch will be on it */
     uint64_t disk_ns;   /* the longest that a batch takes; 0: 30 ms */
-    struct core *core;  /* NULL while the coordinator is dead */
+    struct coord *core; /* NULL while the coordinator is dead */
     bool core_stopped;
     struct sim_event **core_deferred; /* what arrived while it was stopped */
     size_t n_core_deferred;
     struct requests requests;
     uint64_t next_peer, event_order, core_incarnation;
-    uint64_t profile_ms;       /* of core_config */
+    uint64_t profile_ms;       /* of coord_config */
     struct sim_event **events; /* heap */
     size_t n_events, capacity;
     struct sim_agent *agents[SIM_AGENTS];

@@ -27,9 +27,7 @@ static void buffer_release(struct sim_agent *a, void *buffer)
     free(buffer);
 }
 
-/* ---- life
- * -----------------------------------------------------------------------------------------------------
- */
+/* ---- life ---- */
 
 void sim_agent_create(struct sim *s, int index)
 {
@@ -68,7 +66,7 @@ static void process_end(struct sim_agent *a)
     for (size_t i = 0; i < a->n_orders; i++) {
         struct agent_action *run = (struct agent_action *)(uintptr_t)a->orders[i].run;
         if (run)
-            buffer_release(a, run->u.run.input);
+            buffer_release(a, run->u.run.batch->input);
         free(run);
     }
     a->n_orders = a->n_slots = 0;
@@ -226,9 +224,7 @@ void sim_agent_forget_weights(struct sim *s, int agent)
     memset(s->agents[agent]->has_layer, 0, sizeof s->agents[agent]->has_layer);
 }
 
-/* ---- weights
- * -----------------------------------------------------------------------------------------------------
- */
+/* ---- weights ---- */
 
 static bool peer_has(const struct sim *s, const struct sim_agent *self, int layer)
 {
@@ -274,8 +270,8 @@ static void fetch_begin(struct sim *s, struct sim_agent *a, const struct agent_a
             continue;
         a->fetch[f].slot = act->u.work.slot;
         a->fetch[f].ticket = act->u.work.ticket;
-        a->fetch[f].first = (int)act->u.work.prepare->first_layer;
-        a->fetch[f].end = (int)act->u.work.prepare->end_layer;
+        a->fetch[f].first = (int)act->u.work.prepare->message.u.stage_prepare.first_layer;
+        a->fetch[f].end = (int)act->u.work.prepare->message.u.stage_prepare.end_layer;
         struct sim_event *ev = sim_event_add(s, EVENT_WORK, sim_delay_ns(s, msec, 40 * msec));
         ev->agent = a->index;
         ev->incarnation = a->incarnation;
@@ -311,15 +307,13 @@ void sim_agent_uploaded(struct sim *s, struct sim_agent *a, const json_t *chunks
         }
 }
 
-/* ---- the executor
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- the executor ---- */
 
 static uint64_t order_ns(struct sim *s, const struct sim_order *o)
 {
     switch (o->kind) {
     case AGENT_DO_LOAD: return sim_delay_ns(s, 5 * msec, 60 * msec);
-    case AGENT_DO_RUN: return 300 * us + o->run->u.run.n_tokens * 40 * us;
+    case AGENT_DO_RUN: return 300 * us + o->run->u.run.batch->n_tokens * 40 * us;
     default: return 10 * us;
     }
 }
@@ -383,17 +377,17 @@ static bool run_one(struct sim_stage *st, const struct agent_action *act, uint32
                     const struct sim_buffer *in, struct sim_buffer *out, uint32_t *at,
                     uint32_t *picked, float **logits)
 {
-    const struct agent_run *r = &act->u.run.runs[i];
-    struct toy_memory *m = memory_of(st, r->run.sequence);
-    if (!m || m->length != r->run.first_position)
+    const struct batch_run *r = &act->u.run.batch->runs[i];
+    struct toy_memory *m = memory_of(st, r->sequence);
+    if (!m || m->length != r->first_position)
         return false;
     uint64_t x = 0;
-    for (uint32_t k = 0; k < r->run.n_tokens; k++) {
+    for (uint32_t k = 0; k < r->n_tokens; k++) {
         x = toy_position(m, st->first, st->end,
-                         in ? in->x[r->row + k] : act->u.run.ids[r->row + k]);
+                         in ? in->x[r->row + k] : act->u.run.batch->ids[r->row + k]);
         if (out)
             out->x[(*at)++] = x;
-        if (*logits && k + r->run.n_logits >= r->run.n_tokens) {
+        if (*logits && k + r->n_logits >= r->n_tokens) {
             (*logits)[toy_token(x)] = 1;
             *logits += TOY_VOCABULARY;
         }
@@ -412,7 +406,7 @@ static void output_post(struct sim *s, struct sim_agent *a, const struct agent_a
     act.u.post.slot = run->u.run.slot;
     act.u.post.link = AGENT_LINK_NEXT;
     act.u.post.header = run->u.run.header;
-    act.u.post.runs = run->u.run.table;
+    act.u.post.runs = run->u.run.batch->runs;
     act.u.post.buffer = out;
     post(s, a, &act);
 }
@@ -422,15 +416,17 @@ static void executor_run(struct sim *s, struct sim_agent *a, const struct sim_or
     const struct agent_action *act = o->run;
     struct sim_stage *st = stage_of(a, o->slot);
     struct agent_event ev = {.kind = AGENT_EVENT_BATCH_DONE};
-    uint32_t *picked = calloc(act->u.run.n_runs + 1, sizeof *picked), at = 0;
-    float *logits = act->u.run.n_logits
-                        ? calloc((size_t)act->u.run.n_logits * TOY_VOCABULARY, sizeof *logits)
-                        : NULL,
+    uint32_t *picked = calloc(act->u.run.batch->n_runs + 1, sizeof *picked), at = 0;
+    float *logits =
+              act->u.run.batch->n_logits
+                  ? calloc((size_t)act->u.run.batch->n_logits * TOY_VOCABULARY, sizeof *logits)
+                  : NULL,
           *row = logits;
-    struct sim_buffer *in = act->u.run.input,
-                      *out = st && !st->is_last ? buffer_create(a, act->u.run.n_tokens) : NULL;
+    struct sim_buffer *in = act->u.run.batch->input,
+                      *out =
+                          st && !st->is_last ? buffer_create(a, act->u.run.batch->n_tokens) : NULL;
     bool good = st != NULL;
-    for (uint32_t i = 0; good && i < act->u.run.n_runs; i++)
+    for (uint32_t i = 0; good && i < act->u.run.batch->n_runs; i++)
         good = run_one(st, act, i, in, out, &at, picked, &row);
     s->wrong += !good;
     buffer_release(a, in);
@@ -489,7 +485,7 @@ static void executor_done(struct sim *s, struct sim_agent *a)
 
 static void load_begin(struct sim *s, struct sim_agent *a, const struct agent_action *act)
 {
-    const struct message_stage_prepare *p = act->u.work.prepare;
+    const struct message_stage_prepare *p = &act->u.work.prepare->message.u.stage_prepare;
     s->loads++;
     a->stages = realloc(a->stages, (a->n_stages + 1) * sizeof *a->stages);
     assert(a->stages);
@@ -505,9 +501,7 @@ static void load_begin(struct sim *s, struct sim_agent *a, const struct agent_ac
                   .kind = AGENT_DO_LOAD, .slot = act->u.work.slot, .ticket = act->u.work.ticket});
 }
 
-/* ---- links
- * -------------------------------------------------------------------------------------------------------------
- */
+/* ---- links ---- */
 
 static struct sim_slot *slot_of(struct sim_agent *a, uint64_t slot)
 {
@@ -609,9 +603,7 @@ static void frame_in(struct sim *s, struct sim_agent *a, struct sim_event *ev)
     agent_event(s, a, &in);
 }
 
-/* ---- actions
- * ----------------------------------------------------------------------------------------------------------------
- */
+/* ---- actions ---- */
 
 static void unload(struct sim *s, struct sim_agent *a, uint64_t slot)
 {
@@ -746,14 +738,13 @@ static void agent_event(struct sim *s, struct sim_agent *a, const struct agent_e
 
 static void message_in(struct sim *s, struct sim_agent *a, const struct sim_event *ev)
 {
-    struct arena arena = {0};
-    struct message m;
+    struct message_ref *m;
     struct err e = {0};
-    int rc = message_decode(ev->bytes, ev->size, &arena, &m, &e);
+    int rc = message_ref_decode(ev->bytes, ev->size, &m, &e);
     assert(rc == 0);
-    struct agent_event in = {.kind = AGENT_EVENT_MESSAGE, .u.message = &m};
+    struct agent_event in = {.kind = AGENT_EVENT_MESSAGE, .u.message = m};
     agent_event(s, a, &in);
-    arena_free(&arena);
+    message_ref_release(m);
 }
 
 static void work_done(struct sim *s, struct sim_agent *a, const struct sim_event *ev)

@@ -1,5 +1,6 @@
-/* What the two halves of the simulated cluster share: cluster.c (time, network, coordinator,
- * clients) and cluster_agent.c (agents and their executors). */
+/* What the files of the simulated cluster share: cluster.c (the face and the loop),
+ * cluster_events.c (time), cluster_core.c (network and coordinator), cluster_admin.c (hpctl),
+ * cluster_clients.c, and cluster_agent.c (agents and their executors). */
 #ifndef HP_TESTS_SIM_CLUSTER_INT_H
 #define HP_TESTS_SIM_CLUSTER_INT_H
 
@@ -34,10 +35,10 @@ struct sim_event {
     enum agent_link link;
     int step;
     struct frame_header header;
-    struct frame_run *runs;
+    struct batch_run *runs;
     struct frame_token *tokens;
     struct sim_buffer *buffer;
-    struct work *work;          /* the core's */
+    struct coord_work *work;    /* the core's */
     struct sim_change *changes; /* of a batch, and its number */
     size_t n_changes;
     uint64_t number;
@@ -121,5 +122,19 @@ void sim_agent_destroy(struct sim *s, struct sim_agent *a);
 void sim_agent_handle(struct sim *s, struct sim_agent *a,
                       struct sim_event *ev); /* does not free ev */
 void sim_agent_uploaded(struct sim *s, struct sim_agent *a, const json_t *chunks);
+
+static const char admin_key[] = "admin-key-of-forty-characters-0123456789";
+
+/* cluster_events.c: what happens when, in order of time */
+void sim_event_push(struct sim *s, struct sim_event *ev);
+struct sim_event *sim_event_pop(struct sim *s);
+
+/* cluster_core.c: the coordinator; defer: whether it is stopped and takes the event later */
+void sim_connected(struct sim *s, struct sim_agent *a);
+void sim_disk_stored(struct sim *s, const struct sim_event *ev);
+bool sim_core_event_defer(struct sim *s, struct sim_event *ev);
+
+/* cluster_admin.c: what the coordinator answers hpctl */
+void sim_admin_answer(struct sim *s, const struct coord_action *a);
 
 #endif

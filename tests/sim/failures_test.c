@@ -1,14 +1,12 @@
 /* What the cluster does when something breaks. Whatever it is: no client ever sees a token that an
  * undisturbed run would not have given, streams end cleanly, the deployment serves again, and
  * nobody keeps anything of a sequence that has ended. */
-#include <cmocka.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tests/sim/cluster.h"
+#include "tests/test.h"
 
 static void deploy(struct sim *s, const char *agents)
 {
@@ -72,8 +70,7 @@ static void serves_and_is_clean(struct sim *s, uint64_t limit_ms)
     serves_and_is_clean_of(s, "toy", sim_serves, limit_ms);
 }
 
-/* ---- one fault at a time
- * ------------------------------------------------------------------------------------------- */
+/* ---- one fault at a time ---- */
 
 static void a_killed_agent_ends_its_streams_cleanly_and_serves_after_its_return(void **state)
 {
@@ -235,7 +232,7 @@ static void a_restarted_coordinator_finds_its_deployments_without_loading_anythi
     sim_coordinator_kill(&s);
     sim_run_ms(&s, 700);
     sim_coordinator_start(&s);
-    assert_int_equal(core_view(s.core).boot, 2);
+    assert_int_equal(coord_view(s.core).boot, 2);
     serves_and_is_clean(&s, 3000);
     assert_int_equal(s.loads, loads);
     sim_close(&s);
@@ -317,6 +314,10 @@ static void a_frame_that_is_lost_ends_its_request_and_no_other(void **state)
                 fail_msg("seed %llu: a request waits for ever", (unsigned long long)s.seed);
             assert_true(c->failed);
             assert_int_equal(s.network.lose_from, 0);
+            char hop[120];
+            snprintf(hop, sizeof hop, "lost on the way from stage %d of 3 ", from + 1);
+            if (!strstr(c->why.text, hop))
+                fail_msg("seed %llu: %s", (unsigned long long)s.seed, c->why.text);
             serves_and_is_clean(&s, 100);
             sim_close(&s);
         }
@@ -401,24 +402,22 @@ static void old_keys_and_replayed_tokens_open_nothing(void **state)
     join.u.join.program = join.u.join.machine = join.u.join.hostname = "";
     struct buffer bytes = {0};
     message_encode(&join, &bytes);
-    uint64_t refused = core_view(s.core).refused;
-    core_message(s.core, 77, "another-key-of-forty-characters-01234567", bytes.data, bytes.size);
-    assert_int_equal(core_view(s.core).refused, refused + 1);
-    assert_int_equal(core_view(s.core).members, 2);
+    uint64_t refused = coord_view(s.core).refused;
+    coord_message(s.core, 77, "another-key-of-forty-characters-01234567", bytes.data, bytes.size);
+    assert_int_equal(coord_view(s.core).refused, refused + 1);
+    assert_int_equal(coord_view(s.core).members, 2);
     struct message ask = {.type = MESSAGE_ASK, .id = 9};
     ask.u.ask.verb = "token.create";
     ask.u.ask.arguments = "{}";
     bytes.size = 0;
     message_encode(&ask, &bytes);
-    core_message(s.core, 77, "another-key-of-forty-characters-01234567", bytes.data, bytes.size);
-    assert_int_equal(core_view(s.core).refused, refused + 2);
+    coord_message(s.core, 77, "another-key-of-forty-characters-01234567", bytes.data, bytes.size);
+    assert_int_equal(coord_view(s.core).refused, refused + 2);
     buffer_free(&bytes);
     sim_close(&s);
 }
 
-/* ---- many at random
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- many at random ---- */
 
 struct plague {
     uint64_t start_ns[SIM_AGENTS], continue_ns[SIM_AGENTS],

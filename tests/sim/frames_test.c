@@ -1,14 +1,12 @@
 /* What becomes of sequences when frames are lost, come twice, late and out of order, and when
  * posting them fails: each has an end, in its tokens or with a reason, within its time, and nobody
  * who is not concerned waits. */
-#include <cmocka.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tests/sim/cluster.h"
+#include "tests/test.h"
 
 /* Thirty seconds, ten times what a batch should take, and what the executor had before it. */
 enum { SEQUENCE_LIMIT_MS = 45000 };
@@ -64,9 +62,8 @@ a_frame_that_is_lost_fails_its_sequence_in_its_time_and_names_who_was_heard(void
     sim_close(&s);
 }
 
-static void frames_that_come_twice_and_late_change_no_token(void **state)
+TEST(frames_that_come_twice_and_late_change_no_token)
 {
-    (void)state;
     for (uint64_t seed = 10; seed < 30; seed++) {
         struct sim s;
         struct err e = {0};
@@ -86,9 +83,8 @@ static void frames_that_come_twice_and_late_change_no_token(void **state)
     }
 }
 
-static void a_post_that_fails_ends_what_was_on_the_link_at_once(void **state)
+TEST(a_post_that_fails_ends_what_was_on_the_link_at_once)
 {
-    (void)state;
     struct sim s;
     struct err e = {0};
     sim_open(&s, 2, 3);
@@ -103,14 +99,14 @@ static void a_post_that_fails_ends_what_was_on_the_link_at_once(void **state)
     sim_close(&s);
 }
 
-struct toll {
+struct frames_toll {
     unsigned finished, failed, cancelled;
     uint64_t frames, lost;
 };
 
 /* Requests come and go while the network misbehaves; each ends in its time from when it began,
  * however many others there are. */
-static void one_run(uint64_t seed, struct toll *t)
+static void one_run(uint64_t seed, struct frames_toll *t)
 {
     static const char *const agents[] = {"a0,a1,a2", "a2,a0", "a1,a2,a0", "a0,a2,a1"};
     struct sim s;
@@ -143,9 +139,8 @@ static void one_run(uint64_t seed, struct toll *t)
     sim_close(&s);
 }
 
-static void every_sequence_has_an_end_whatever_becomes_of_its_frames(void **state)
+TEST(every_sequence_has_an_end_whatever_becomes_of_its_frames)
 {
-    (void)state;
     const char *one = getenv("HP_SEED"), *runs = getenv("HP_RUNS"), *from = getenv("HP_FIRST_SEED");
     uint64_t first = one    ? strtoull(one, NULL, 10)
                      : from ? strtoull(from, NULL, 10)
@@ -153,7 +148,7 @@ static void every_sequence_has_an_end_whatever_becomes_of_its_frames(void **stat
              n = one    ? 1
                  : runs ? strtoull(runs, NULL, 10)
                         : 200;
-    struct toll t = {0};
+    struct frames_toll t = {0};
     for (uint64_t seed = first; seed < first + n; seed++)
         one_run(seed, &t);
     printf("# seeds %llu to %llu (HP_SEED=N replays one, HP_RUNS=N makes more): %u sequences "

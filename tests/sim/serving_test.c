@@ -1,13 +1,11 @@
 /* What the cluster does when nothing breaks: membership, deployment, tokens, slices, back-pressure,
  * drain. */
-#include <cmocka.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/log.h"
 #include "tests/sim/cluster.h"
+#include "tests/test.h"
 
 static void deploy(struct sim *s, const char *agents, const char *layers, uint64_t slice)
 {
@@ -26,9 +24,8 @@ static struct sim_client *request(struct sim *s, size_t n, size_t max)
     return c;
 }
 
-static void same_tokens_over_any_stages_and_slices(void **state)
+TEST(same_tokens_over_any_stages_and_slices)
 {
-    (void)state;
     static const char *const agents[] = {"a0", "a1,a0", "a2,a0,a1", "a3,a1,a0,a2", NULL};
     static const uint64_t slices[] = {0, 1, 7, 64};
     for (size_t a = 0; a < 5; a++)
@@ -46,9 +43,8 @@ static void same_tokens_over_any_stages_and_slices(void **state)
         }
 }
 
-static void layers_lie_where_they_were_asked_for(void **state)
+TEST(layers_lie_where_they_were_asked_for)
 {
-    (void)state;
     struct sim s;
     sim_open(&s, 1, 3);
     deploy(&s, NULL, "0-2:a1,3-3:a0,4-9:a2", 0);
@@ -66,15 +62,14 @@ static void layers_lie_where_they_were_asked_for(void **state)
     sim_close(&s);
 }
 
-static void many_at_once_share_the_stages_and_queue_for_room(void **state)
+TEST(many_at_once_share_the_stages_and_queue_for_room)
 {
-    (void)state;
     struct sim s;
     sim_open(&s, 2, 3);
     deploy(&s, "a0,a1,a2", NULL, 16);
     for (int i = 0; i < 40; i++)
         request(&s, 1 + (size_t)sim_random(&s, 100), 1 + (size_t)sim_random(&s, 40));
-    assert_true(core_view(s.core).sequences_waiting > 0);
+    assert_true(coord_view(s.core).sequences_waiting > 0);
     assert_true(sim_run_until(&s, sim_quiet, 60000));
     for (int i = 0; i < s.n_clients; i++)
         assert_true(s.clients[i].finished);
@@ -84,9 +79,8 @@ static void many_at_once_share_the_stages_and_queue_for_room(void **state)
     sim_close(&s);
 }
 
-static void as_many_are_answered_at_once_as_asked_for(void **state)
+TEST(as_many_are_answered_at_once_as_asked_for)
 {
-    (void)state;
     struct sim s;
     struct buffer manifest = {0};
     sim_open(&s, 12, 3);
@@ -99,8 +93,8 @@ static void as_many_are_answered_at_once_as_asked_for(void **state)
     buffer_free(&manifest);
     for (int i = 0; i < 20; i++)
         request(&s, 1 + (size_t)sim_random(&s, 60), 1 + (size_t)sim_random(&s, 40));
-    assert_int_equal(core_view(s.core).sequences_active, 12);
-    assert_int_equal(core_view(s.core).sequences_waiting, 8);
+    assert_int_equal(coord_view(s.core).sequences_active, 12);
+    assert_int_equal(coord_view(s.core).sequences_waiting, 8);
     assert_true(sim_run_until(&s, sim_quiet, 60000));
     for (int i = 0; i < s.n_clients; i++)
         assert_true(s.clients[i].finished);
@@ -110,14 +104,13 @@ static void as_many_are_answered_at_once_as_asked_for(void **state)
     sim_close(&s);
 }
 
-static void a_full_queue_refuses(void **state)
+TEST(a_full_queue_refuses)
 {
-    (void)state;
     struct sim s;
     struct err e = {0};
     sim_open(&s, 3, 1);
     deploy(&s, NULL, NULL, 0);
-    for (int i = 0; i < CORE_MAX_WAITING_OF_CLIENT + 4; i++) {
+    for (int i = 0; i < COORD_MAX_WAITING_OF_CLIENT + 4; i++) {
         s.n_clients = 0; /* only the answer matters */
         assert_non_null(sim_request(&s, 100, 60, &e));
     }
@@ -127,9 +120,8 @@ static void a_full_queue_refuses(void **state)
     sim_close(&s);
 }
 
-static void a_cancelled_request_is_freed_everywhere_within_a_step(void **state)
+TEST(a_cancelled_request_is_freed_everywhere_within_a_step)
 {
-    (void)state;
     struct sim s;
     sim_open(&s, 4, 3);
     deploy(&s, "a0,a1,a2", NULL, 4);
@@ -137,7 +129,7 @@ static void a_cancelled_request_is_freed_everywhere_within_a_step(void **state)
     sim_run_ms(&s, 12);
     sim_cancel(&s, c);
     sim_run_ms(&s, 20);
-    assert_int_equal(core_view(s.core).sequences_active, 1);
+    assert_int_equal(coord_view(s.core).sequences_active, 1);
     assert_true(sim_run_until(&s, sim_quiet, 10000));
     assert_true(other->finished);
     sim_run_ms(&s, 100);
@@ -146,9 +138,8 @@ static void a_cancelled_request_is_freed_everywhere_within_a_step(void **state)
     sim_close(&s);
 }
 
-static void prompts_that_do_not_fit_are_refused_with_both_lengths(void **state)
+TEST(prompts_that_do_not_fit_are_refused_with_both_lengths)
 {
-    (void)state;
     struct sim s;
     struct err e = {0};
     sim_open(&s, 5, 2);
@@ -164,9 +155,8 @@ static void prompts_that_do_not_fit_are_refused_with_both_lengths(void **state)
     sim_close(&s);
 }
 
-static void greedy_and_logits_run_on_live_agents(void **state)
+TEST(greedy_and_logits_run_on_live_agents)
 {
-    (void)state;
     struct sim s;
     sim_open(&s, 6, 3);
     deploy(&s, "a0,a1,a2", NULL, 0);
@@ -199,9 +189,8 @@ static void greedy_and_logits_run_on_live_agents(void **state)
     sim_close(&s);
 }
 
-static void costs_are_measured_once_and_kept(void **state)
+TEST(costs_are_measured_once_and_kept)
 {
-    (void)state;
     struct sim s;
     sim_open(&s, 7, 2);
     s.profile_ms = 1000;
@@ -218,9 +207,8 @@ static void costs_are_measured_once_and_kept(void **state)
     sim_close(&s);
 }
 
-static void weights_are_uploaded_once(void **state)
+TEST(weights_are_uploaded_once)
 {
-    (void)state;
     struct sim s;
     sim_open(&s, 8, 3);
     deploy(&s, "a0,a1", NULL, 0);
@@ -234,9 +222,8 @@ static void weights_are_uploaded_once(void **state)
     sim_close(&s);
 }
 
-static void a_drained_agent_is_left_without_a_broken_stream(void **state)
+TEST(a_drained_agent_is_left_without_a_broken_stream)
 {
-    (void)state;
     struct sim s;
     sim_open(&s, 9, 3);
     deploy(&s, NULL, NULL, 0);

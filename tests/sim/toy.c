@@ -54,7 +54,7 @@ void toy_manifest(const char *name, struct buffer *out)
     manifest_encode(&m, out);
 }
 
-static const struct core_layer layers[TOY_LAYERS] = {
+static const struct layer_facts layers[TOY_LAYERS] = {
     {"embed", "embed", 1000, 500, 0, 8, 0},       {"blk.0.attn", "attn", 4000, 2000, 64, 8, 4000},
     {"blk.0.mlp", "mlp", 8000, 4000, 0, 8, 8000}, {"blk.1.attn", "attn", 4000, 2000, 64, 8, 4000},
     {"blk.1.mlp", "mlp", 8000, 4000, 0, 8, 8000}, {"blk.2.attn", "attn", 4000, 2000, 64, 8, 4000},
@@ -63,11 +63,11 @@ static const struct core_layer layers[TOY_LAYERS] = {
 };
 static const uint32_t end_ids[] = {TOY_END};
 
-const struct core_model toy_facts = {.architecture = "toy",
-                                     .layers = layers,
-                                     .n_layers = TOY_LAYERS,
-                                     .vocabulary = TOY_VOCABULARY,
-                                     .width = TOY_WIDTH,
-                                     .context = TOY_CONTEXT,
-                                     .end_ids = end_ids,
-                                     .n_end_ids = 1};
+const struct model_facts toy_facts = {.architecture = "toy",
+                                      .layers = layers,
+                                      .n_layers = TOY_LAYERS,
+                                      .vocabulary = TOY_VOCABULARY,
+                                      .width = TOY_WIDTH,
+                                      .context = TOY_CONTEXT,
+                                      .end_ids = end_ids,
+                                      .n_end_ids = 1};

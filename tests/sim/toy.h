@@ -33,6 +33,6 @@ size_t toy_run(const uint32_t *prompt, size_t n, bool ignore_end, uint32_t *out,
 
 /* What the coordinator knows of it: a manifest with one chunk a layer, and the facts. */
 void toy_manifest(const char *name, struct buffer *out);
-extern const struct core_model toy_facts;
+extern const struct model_facts toy_facts;
 
 #endif

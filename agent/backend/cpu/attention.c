@@ -24,7 +24,7 @@ uint64_t cpu_kv_page_bytes(const struct device *d, const struct kv_layout *l)
 }
 
 /* Keys and values of one block and head in a page. */
-static uint8_t *page_head(const struct kv_layout *l, struct tensor pool, uint32_t page, int block,
+static uint8_t *page_head(const struct kv_layout *l, struct memory pool, uint32_t page, int block,
                           int head)
 {
     size_t bytes = head_bytes(l);
@@ -73,31 +73,32 @@ static void append_token(struct cpu_device *d, const struct kv_layout *l, uint8_
     }
 }
 
-void cpu_kv_append(struct stream *s, const struct kv_layout *l, struct tensor pool, int block,
-                   const struct attention_run *runs, int n_runs, struct tensor k, struct tensor v)
+/* Puts k and v [rows, kv_heads, head_dim] into the operator's block of the runs' pages. */
+static void kv_append(struct stream *s, int block, const struct op_batch *b, const struct tensor *k,
+                      const struct tensor *v)
 {
-    size_t hd = (size_t)l->head_dim, width = hd * (size_t)l->n_kv_heads;
-    for (int i = 0; i < n_runs; i++)
-        for (uint32_t t = 0; t < runs[i].n_tokens; t++) {
-            uint32_t position = runs[i].first_position + t;
-            size_t row = (size_t)(runs[i].first_row + t) * width;
+    const struct kv_layout *l = b->kv;
+    size_t hd = (size_t)l->head_dim;
+    for (int i = 0; i < b->n_runs; i++)
+        for (uint32_t t = 0; t < b->runs[i].n_tokens; t++) {
+            uint32_t position = b->runs[i].first_position + t,
+                     page = b->runs[i].pages[position / KV_PAGE_TOKENS];
+            const float *key = tensor_row(k, b->runs[i].first_row + t),
+                        *value = tensor_row(v, b->runs[i].first_row + t);
             for (int h = 0; h < l->n_kv_heads; h++)
-                append_token(s->device, l,
-                             page_head(l, pool, runs[i].pages[position / KV_PAGE_TOKENS], block, h),
-                             position % KV_PAGE_TOKENS,
-                             (const float *)k.data + row + (size_t)h * hd,
-                             (const float *)v.data + row + (size_t)h * hd);
+                append_token(s->device, l, page_head(l, b->kv_pool, page, block, h),
+                             position % KV_PAGE_TOKENS, key + (size_t)h * hd,
+                             value + (size_t)h * hd);
         }
 }
 
 struct attention_job {
     struct cpu_device *device;
     const struct kv_layout *layout;
-    struct tensor pool;
+    struct memory pool;
     int block, heads, n_runs;
     const struct attention_run *runs;
-    const float *q;
-    float *out;
+    const struct tensor *q, *out;
     atomic_bool failed;
 };
 
@@ -112,12 +113,12 @@ static void attend_tile(const struct attention_job *job, const struct attention_
     const struct kv_layout *l = job->layout;
     uint32_t group = (uint32_t)(job->heads / l->n_kv_heads), rows = run->n_tokens * group,
              begin = tile * ATTEND_MAX_ROWS;
-    size_t stride = (size_t)job->heads * (size_t)l->head_dim;
-    size_t at = run->first_row * stride + (size_t)head * group * (size_t)l->head_dim;
+    size_t first_head = (size_t)head * group * (size_t)l->head_dim;
     struct attend_task task = {
-        .q = job->q + at,
-        .out = job->out + at,
-        .row_stride = stride,
+        .q = (const float *)tensor_row(job->q, run->first_row) + first_head,
+        .out = (float *)tensor_row(job->out, run->first_row) + first_head,
+        .q_stride = job->q->strides[0],
+        .out_stride = job->out->strides[0],
         .group = (int)group,
         .head_dim = l->head_dim,
         .first_position = run->first_position,
@@ -156,30 +157,30 @@ static void attention_part(void *ctx, int thread, uint32_t part)
     }
 }
 
-void cpu_attention(struct stream *s, const struct kv_layout *l, struct tensor pool, int block,
-                   const struct attention_run *runs, int n_runs, int heads, struct tensor q,
-                   struct tensor out)
+void cpu_attention(struct stream *s, const struct device_op *op, const struct tensor *in,
+                   const struct tensor *out, const struct op_batch *batch)
 {
-    assert(heads % l->n_kv_heads == 0);
+    int heads = op->op->u.attention.heads;
+    assert(heads % batch->kv->n_kv_heads == 0);
+    kv_append(s, op->kv_block, batch, &in[1], &in[2]);
     struct attention_job job = {.device = s->device,
-                                .layout = l,
-                                .pool = pool,
-                                .block = block,
+                                .layout = batch->kv,
+                                .pool = batch->kv_pool,
+                                .block = op->kv_block,
                                 .heads = heads,
-                                .n_runs = n_runs,
-                                .runs = runs,
-                                .q = q.data,
-                                .out = out.data};
-    uint32_t n_parts = 0;
-    for (int i = 0; i < n_runs; i++)
-        n_parts += run_tiles(&runs[i], (uint32_t)(heads / l->n_kv_heads)) * (uint32_t)l->n_kv_heads;
+                                .n_runs = batch->n_runs,
+                                .runs = batch->runs,
+                                .q = &in[0],
+                                .out = out};
+    uint32_t n_parts = 0, group = (uint32_t)(heads / batch->kv->n_kv_heads);
+    for (int i = 0; i < batch->n_runs; i++)
+        n_parts += run_tiles(&batch->runs[i], group) * (uint32_t)batch->kv->n_kv_heads;
     threads_run(s->device->threads, n_parts, attention_part, &job);
     if (atomic_load(&job.failed))
         cpu_stream_fail(s, HP_EDEVICE, "no memory for attention");
 }
 
-/* ---- wire order: [block][k or v][token][kv head][head dim]
- * ------------------------------------------------------ */
+/* ---- wire order: [block][k or v][token][kv head][head dim] ---- */
 
 static size_t wire_at(const struct kv_layout *l, int block, int part, uint32_t count,
                       uint32_t token, int head)
@@ -189,7 +190,7 @@ static size_t wire_at(const struct kv_layout *l, int block, int part, uint32_t c
            (size_t)l->head_dim * element_bytes(l);
 }
 
-void cpu_kv_export(struct stream *s, const struct kv_layout *l, struct tensor pool,
+void cpu_kv_export(struct stream *s, const struct kv_layout *l, struct memory pool,
                    const uint32_t *pages, uint32_t first, uint32_t count, void *out)
 {
     (void)s;
@@ -205,7 +206,7 @@ void cpu_kv_export(struct stream *s, const struct kv_layout *l, struct tensor po
             }
 }
 
-void cpu_kv_import(struct stream *s, const struct kv_layout *l, struct tensor pool,
+void cpu_kv_import(struct stream *s, const struct kv_layout *l, struct memory pool,
                    const uint32_t *pages, uint32_t first, uint32_t count, const void *wire)
 {
     (void)s;

@@ -6,5 +6,7 @@
 #include "agent/backend/backend.h"
 
 extern const struct backend cpu_backend;
+/* Whether this CPU has the instructions that the kernels need. */
+bool cpu_is_usable(void);
 
 #endif

@@ -64,28 +64,60 @@ void *scratch_get(struct cpu_device *d, struct scratch *s, size_t bytes);
 /* Records the stream's first failure. */
 void cpu_stream_fail(struct stream *s, int code, const char *text);
 
-/* matmul.c */
+/* An operator made ready. */
+struct device_op {
+    const struct graph_op *op;
+    const struct device_weight *weights[OP_WEIGHTS_MAX];
+    int kv_block;
+};
+
+/* stream.c */
+int cpu_stream_create(struct device *d, struct stream **out, struct err *e);
+void cpu_stream_destroy(struct stream **s);
+int cpu_stream_wait(struct stream *s, struct err *e);
+int cpu_event_create(struct device *d, struct event **out, struct err *e);
+void cpu_event_destroy(struct event **v);
+void cpu_event_record(struct event *v, struct stream *s);
+int cpu_event_wait(struct event *v, struct err *e);
+
+/* memory.c */
+uint64_t cpu_memory_left(const struct device *device);
+int cpu_device_memory_alloc(struct device *device, uint64_t bytes, struct memory *out,
+                            struct err *e);
+void cpu_device_memory_release(struct device *device, struct memory *m);
+
+/* weights.c */
 uint64_t cpu_weight_resident_bytes(const struct device *d, const struct weight *w,
                                    enum weight_use use, bool f32);
-uint64_t cpu_matmul_scratch_bytes(const struct device *d, const struct weight *w, bool f32,
-                                  uint32_t rows);
+uint64_t cpu_matmul_scratch_bytes(const struct device *d, const struct weight *w,
+                                  enum weight_use use, bool f32, uint32_t rows);
 int cpu_weight_load(struct device *d, const struct weight *w, enum weight_use use, bool f32,
                     struct device_weight **out, struct err *e);
 void cpu_weight_free(struct device *d, struct device_weight **w);
-void cpu_matmul(struct stream *s, struct tensor in, const struct device_weight *weight,
-                const struct device_weight *bias, uint32_t rows, bool accumulate,
-                struct tensor out);
+
+/* ops.c: one row a kind */
+bool cpu_op_supports(enum op_kind kind, enum dtype weight);
+int cpu_op_prepare(struct device *d, const struct op_request *r, struct device_op **out,
+                   struct err *e);
+void cpu_op_release(struct device_op **op);
+void cpu_op_run(struct stream *s, const struct device_op *op, const struct tensor *inputs,
+                const struct tensor *outputs, const struct op_batch *batch);
+/* Their functions. */
+typedef void (*cpu_op_fn)(struct stream *s, const struct device_op *op, const struct tensor *in,
+                          const struct tensor *out, const struct op_batch *batch);
+void cpu_matmul(struct stream *s, const struct device_op *op, const struct tensor *in,
+                const struct tensor *out, const struct op_batch *batch); /* matmul.c */
+void cpu_attention(struct stream *s, const struct device_op *op, const struct tensor *in,
+                   const struct tensor *out, const struct op_batch *batch); /* attention.c */
+
+/* copy.c */
+void cpu_copy(struct stream *s, const struct tensor *to, const struct tensor *from);
 
 /* attention.c */
 uint64_t cpu_kv_page_bytes(const struct device *d, const struct kv_layout *l);
-void cpu_kv_append(struct stream *s, const struct kv_layout *l, struct tensor pool, int block,
-                   const struct attention_run *runs, int n_runs, struct tensor k, struct tensor v);
-void cpu_attention(struct stream *s, const struct kv_layout *l, struct tensor pool, int block,
-                   const struct attention_run *runs, int n_runs, int heads, struct tensor q,
-                   struct tensor out);
-void cpu_kv_export(struct stream *s, const struct kv_layout *l, struct tensor pool,
+void cpu_kv_export(struct stream *s, const struct kv_layout *l, struct memory pool,
                    const uint32_t *pages, uint32_t first, uint32_t count, void *out);
-void cpu_kv_import(struct stream *s, const struct kv_layout *l, struct tensor pool,
+void cpu_kv_import(struct stream *s, const struct kv_layout *l, struct memory pool,
                    const uint32_t *pages, uint32_t first, uint32_t count, const void *block);
 
 #endif

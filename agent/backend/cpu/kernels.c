@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "agent/backend/cpu/cpu.h"
+
 static bool has_avx2(void)
 {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
@@ -19,20 +21,14 @@ static bool has_bf16(void)
 {
     return has_avx512() && __builtin_cpu_supports("avx512bf16");
 }
-static bool always(void)
-{
-    return true;
-}
 
 int kernels_choose(const char *name, const struct cpu_kernels **out, struct err *e)
 {
     const struct {
         const struct cpu_kernels *kernels;
         bool (*usable)(void);
-    } levels[] = {{&kernels_avx512_bf16, has_bf16},
-                  {&kernels_avx512, has_avx512},
-                  {&kernels_avx2, has_avx2},
-                  {&kernels_plain, always}};
+    } levels[] = {
+        {&kernels_avx512_bf16, has_bf16}, {&kernels_avx512, has_avx512}, {&kernels_avx2, has_avx2}};
     __builtin_cpu_init();
     for (size_t i = 0; i < sizeof levels / sizeof *levels; i++) {
         if (name && strcmp(name, levels[i].kernels->name) != 0)
@@ -44,6 +40,14 @@ int kernels_choose(const char *name, const struct cpu_kernels **out, struct err 
         if (name)
             return err_set(e, HP_EDEVICE, "this CPU cannot run the %s kernels", name);
     }
+    if (!name)
+        return err_set(e, HP_EDEVICE, "this CPU has neither AVX2 nor AVX-512");
     err_set(e, HP_EINVAL, "there are no kernels \"%s\"", name);
     return err_hint(e, "there are plain, avx2, avx512 and avx512_bf16");
+}
+
+bool cpu_is_usable(void)
+{
+    __builtin_cpu_init();
+    return has_avx2();
 }

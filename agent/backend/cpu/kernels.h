@@ -1,14 +1,15 @@
 /* The single-threaded pieces that the CPU backend is made of: one table for each set of
  * instructions, chosen at run time.
  *
- * reference.c is the table "plain": loops that say what each piece means, and the fallback on any
- * CPU. The others compute the same with vectors, within rounding. In float32 the order in which one
+ * The plain loops of agent/backend/plain/loops.h say what each piece means; these compute the same
+ * with vectors, within rounding. In float32 the order in which one
  * output element is summed depends on its own inputs alone, never on how many rows are computed
  * together: that is what makes `--compute f32` independent of batches and slices. */
 #ifndef HP_AGENT_BACKEND_CPU_KERNELS_H
 #define HP_AGENT_BACKEND_CPU_KERNELS_H
 
 #include "agent/backend/backend.h"
+#include "agent/backend/cpu/narrow.h"
 
 enum {
     DOT_MAX_ROWS = 4,     /* rows of x that one call of `dot` takes */
@@ -21,9 +22,9 @@ enum {
 /* A tile of attention: rows [row_begin, row_end) of one run and one kv head, where row r is query
  * head `r % group` of the run's token `r / group`, at position first_position + r / group. */
 struct attend_task {
-    const float *q;    /* first query head of the kv head's group in the run's first row */
-    float *out;        /* the same place in the output */
-    size_t row_stride; /* floats from one token to the next in q and out */
+    const float *q; /* first query head of the kv head's group in the run's first row */
+    float *out;     /* the same place in the output */
+    size_t q_stride, out_stride; /* floats from one token to the next */
     int group, head_dim;
     uint32_t first_position, row_begin, row_end;
     const uint8_t *head; /* in page 0: keys [head_dim][KV_PAGE_TOKENS], then values
@@ -38,9 +39,11 @@ struct attend_task {
 struct cpu_kernels {
     const char *name;
 
-    /* n values of a dtype, a whole number of blocks, to float32. */
+    /* n values of a dtype, a whole number of blocks, to float32. NULL, like `dot`, where there is
+     * no kernel for a format: kernels_unpack goes by its row of the table of formats. */
     void (*unpack[DTYPE_COUNT])(const uint8_t *src, size_t n, float *out);
     void (*f32_to_f16)(const float *src, size_t n, uint16_t *out);
+    const struct narrow_kernels *narrow; /* for what leaves the device */
 
     /* out[r * out_stride + c] += sum over k of x[r * x_stride + k] * w[c][k], for up to
      * DOT_MAX_ROWS rows and `cols` rows of weights, w_stride bytes apart; k <= DOT_CHUNK, a whole
@@ -50,6 +53,9 @@ struct cpu_kernels {
 
     /* out[width] = in / sqrt(mean(in²) + epsilon) * weight */
     void (*rms_norm)(const float *in, const float *weight, float epsilon, size_t width, float *out);
+    void (*layer_norm)(const float *in, const float *weight, const float *bias, float epsilon,
+                       size_t width, float *out);
+    void (*gelu)(const float *in, size_t n, float *out);
     void (*silu_mul)(const float *gate, const float *up, size_t n, float *out);
     /* Attention of a tile. Where there is bf16 arithmetic, large tiles over long prefixes in f16
      * are multiplied in bf16. */
@@ -64,11 +70,20 @@ struct cpu_kernels {
                       size_t cols, bool accumulate, float *out, size_t out_stride);
 };
 
-extern const struct cpu_kernels kernels_plain, kernels_avx2, kernels_avx512, kernels_avx512_bf16;
+extern const struct cpu_kernels kernels_avx2, kernels_avx512, kernels_avx512_bf16;
 
 /* The best table that this CPU has, or that of `name` where one is given: HP_EDEVICE when the CPU
  * lacks it, HP_EINVAL for an unknown name. */
 int kernels_choose(const char *name, const struct cpu_kernels **out, struct err *e);
+
+static inline void kernels_unpack(const struct cpu_kernels *k, enum dtype t, const uint8_t *src,
+                                  size_t n, float *out)
+{
+    if (k->unpack[t])
+        k->unpack[t](src, n, out);
+    else
+        dtype_info(t)->to_f32(src, n, out);
+}
 
 /* Floats of scratch that `attend` needs: keys and values of a page, scores, queries and sums. */
 static inline size_t attend_scratch_floats(int head_dim)
@@ -77,11 +92,5 @@ static inline size_t attend_scratch_floats(int head_dim)
     return 2 * padded * KV_PAGE_TOKENS +
            (size_t)ATTEND_MAX_ROWS * (2 * padded + KV_PAGE_TOKENS + 2);
 }
-
-/* For every set of instructions alike: cheap beside the matrix products. */
-void reference_rope(const struct rope_config *rope, const float *angles, size_t rows, int heads,
-                    int head_dim, float *x);
-void reference_rope_angles(const struct rope_config *rope, const uint32_t *positions, size_t rows,
-                           float *angles);
 
 #endif

@@ -63,12 +63,20 @@ static inline __m256 v_load_i8(const uint8_t *p)
         _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p)));
 }
 
+static inline __m256 v_load_u4(const uint8_t *p, bool high)
+{
+    __m256i wide = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p));
+    wide = high ? _mm256_srli_epi32(wide, 4) : _mm256_and_si256(wide, _mm256_set1_epi32(0xf));
+    return _mm256_cvtepi32_ps(_mm256_sub_epi32(wide, _mm256_set1_epi32(8)));
+}
+
 static inline void v_store_f16(uint16_t *p, __m256 v)
 {
     _mm_storeu_si128((__m128i *)(void *)p,
                      _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
+#define NARROW_KERNELS &narrow_avx2
 #include "agent/backend/cpu/kernels_simd.inc"
 
 const struct cpu_kernels kernels_avx2 = {.name = "avx2", COMMON_KERNELS, .attend = attend};

@@ -64,17 +64,23 @@ static inline __m512 v_load_i8(const uint8_t *p)
         _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p)));
 }
 
+static inline __m512 v_load_u4(const uint8_t *p, bool high)
+{
+    __m512i wide = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
+    wide = high ? _mm512_srli_epi32(wide, 4) : _mm512_and_si512(wide, _mm512_set1_epi32(0xf));
+    return _mm512_cvtepi32_ps(_mm512_sub_epi32(wide, _mm512_set1_epi32(8)));
+}
+
 static inline void v_store_f16(uint16_t *p, __m512 v)
 {
     _mm256_storeu_si256((__m256i *)(void *)p,
                         _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
+#define NARROW_KERNELS &narrow_avx512
 #include "agent/backend/cpu/kernels_simd.inc"
 
-/* ---- bfloat16
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- bfloat16 ---- */
 
 static void f32_to_bf16(const float *src, size_t n, uint16_t *out)
 {
@@ -140,8 +146,7 @@ static void panel_dot(const uint16_t *x, size_t x_stride, int rows, const uint16
     }
 }
 
-/* ---- attention with bf16 products
- * ------------------------------------------------------------------------------------ */
+/* ---- attention with bf16 products ---- */
 
 /* Two rows of n halves (the second may be NULL: zeros) side by side as pairs of bf16: a row of a
  * panel. */

@@ -1,12 +1,11 @@
 /* One core, stepped by hand under virtual time: what it answers to each event. A pipeline of cores:
  * pipeline_test.c. */
-#include <cmocka.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "agent/agent_core.h"
+#include "tests/message_fixture.h"
+#include "tests/test.h"
 
 static const uint64_t ms = 1000000;
 static uint8_t model_id[32] = {1, 2, 3}, other_model[32] = {9};
@@ -18,7 +17,7 @@ struct fixture {
     struct agent_core_config config;
     struct agent_core *core;
     struct agent_actions actions;
-    struct agent_run runs[64]; /* of the last RUN */
+    struct batch_run runs[64]; /* of the last RUN */
     struct agent_action run;
     int released;
 };
@@ -31,8 +30,9 @@ static void feed(struct fixture *f, const struct agent_event *ev)
 static void tell(struct fixture *f, const struct message *m)
 {
     struct agent_event ev = {.kind = AGENT_EVENT_MESSAGE};
-    ev.u.message = m;
+    ev.u.message = message_of_test(m);
     feed(f, &ev);
+    message_ref_release(ev.u.message);
 }
 
 /* The n-th action of a kind, or NULL. */
@@ -119,9 +119,7 @@ static void ack(struct fixture *f)
     tell(f, &(struct message){.type = MESSAGE_HEARTBEAT_ACK});
 }
 
-/* ---- membership
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- membership ---- */
 
 static void joins_and_beats_until_nobody_answers_then_joins_again(void **state)
 {
@@ -205,9 +203,7 @@ static void unknown_request_is_refused_and_a_refusal_is_not_answered(void **stat
     assert_null(said(f, MESSAGE_REFUSED));
 }
 
-/* ---- stages
- * ----------------------------------------------------------------------------------------------------------
- */
+/* ---- stages ---- */
 
 static struct message prepare_of(uint64_t generation, uint64_t stage, uint64_t n_stages)
 {
@@ -267,16 +263,12 @@ static uint64_t make_ready(struct fixture *f, uint64_t generation, uint64_t stag
 static void connect_stage(struct fixture *f, uint64_t generation, uint64_t stage, uint64_t n_stages)
 {
     struct message m = {.type = MESSAGE_STAGE_CONNECT};
-    m.u.stage_connect = (struct message_stage_connect){DEPLOYMENT,
-                                                       generation,
-                                                       stage,
-                                                       n_stages,
-                                                       {(const uint8_t *)"n", 1},
-                                                       {(const uint8_t *)"f", 1},
-                                                       "",
-                                                       "",
-                                                       0,
-                                                       0};
+    m.u.stage_connect = (struct message_stage_connect){.deployment = DEPLOYMENT,
+                                                       .generation = generation,
+                                                       .stage = stage,
+                                                       .n_stages = n_stages,
+                                                       .next_address = {(const uint8_t *)"n", 1},
+                                                       .first_address = {(const uint8_t *)"f", 1}};
     tell(f, &m);
 }
 
@@ -290,7 +282,8 @@ static void stage_is_fetched_loaded_and_told_at_every_step(void **state)
     assert_string_equal(said(f, MESSAGE_STAGE_STATE)->u.stage_state.state, "fetching");
     uint64_t slot = did(f, AGENT_DO_FETCH, 0)->u.work.slot,
              ticket = did(f, AGENT_DO_FETCH, 0)->u.work.ticket;
-    assert_string_equal(did(f, AGENT_DO_FETCH, 0)->u.work.prepare->compute, "f32");
+    assert_string_equal(did(f, AGENT_DO_FETCH, 0)->u.work.prepare->message.u.stage_prepare.compute,
+                        "f32");
 
     static const uint32_t wanted[] = {3, 5};
     struct agent_event ev = {.kind = AGENT_EVENT_FETCHED};
@@ -386,6 +379,51 @@ static void bad_prepare_fails_without_a_stage(void **state)
     }
 }
 
+static void what_crosses_is_agreed_before_stages_are_connected(void **state)
+{
+    struct fixture *f = *state;
+    struct message_value own = {"x", WIDTH}, wider = {"x", WIDTH + 1}, other = {"y", WIDTH};
+    const struct {
+        const char *wire;
+        struct message_value *value;
+        const char *says;
+    } cases[] = {{"f16", &own, NULL},
+                 {"", &own, NULL},
+                 {"f32", &own, "was prepared to hand on f16"},
+                 {"f8", &own, "f8"},
+                 {"f16", &wider, "x of 3"},
+                 {"f16", &other, "has x of 2"}};
+    join(f);
+    struct message bad = prepare_of(1, 0, 2);
+    bad.u.stage_prepare.wire = "int8";
+    tell(f, &bad);
+    assert_non_null(strstr(said(f, MESSAGE_STAGE_STATE)->u.stage_state.text, "int8"));
+    for (uint64_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct message m = prepare_of(i + 1, 0, 2), c = {.type = MESSAGE_STAGE_CONNECT};
+        m.u.stage_prepare.wire = "f16";
+        m.u.stage_prepare.crosses = (struct pack_list){&own, 1};
+        m.u.stage_prepare.first_layer = i; /* another stage each time */
+        m.u.stage_prepare.end_layer = 10;
+        tell(f, &m);
+        const struct agent_action *fetch = did(f, AGENT_DO_FETCH, 0);
+        uint64_t slot = fetch->u.work.slot;
+        progress(f, AGENT_EVENT_FETCHED, slot, fetch->u.work.ticket, 0);
+        progress(f, AGENT_EVENT_LOADED, slot, did(f, AGENT_DO_LOAD, 0)->u.work.ticket, 0);
+        c.u.stage_connect = (struct message_stage_connect){.deployment = DEPLOYMENT,
+                                                           .generation = i + 1,
+                                                           .n_stages = 2,
+                                                           .next_address = {model_id, 1},
+                                                           .wire = cases[i].wire,
+                                                           .crosses = {cases[i].value, 1}};
+        tell(f, &c);
+        const struct message *told = said(f, MESSAGE_STAGE_STATE);
+        assert_int_equal(did(f, AGENT_DO_CONNECT, 0) != NULL, cases[i].says == NULL);
+        if (cases[i].says && (!told || strcmp(told->u.stage_state.state, "failed") != 0 ||
+                              !strstr(told->u.stage_state.text, cases[i].says)))
+            fail_msg("case %d: %s", (int)i, told ? told->u.stage_state.text : "nothing was said");
+    }
+}
+
 static void unload_of_a_generation_takes_it_and_older_ones(void **state)
 {
     struct fixture *f = *state;
@@ -403,9 +441,7 @@ static void unload_of_a_generation_takes_it_and_older_ones(void **state)
     assert_int_equal(f->actions.count, 0);
 }
 
-/* ---- sequences
- * -------------------------------------------------------------------------------------------------------
- */
+/* ---- sequences ---- */
 
 static const uint32_t prompt[] = {1, 2, 3, 4, 5, 6};
 static const uint32_t slices[] = {4, 2};
@@ -452,7 +488,7 @@ static bool take_run(struct fixture *f)
     if (!a)
         return false;
     f->run = *a;
-    memcpy(f->runs, a->u.run.runs, a->u.run.n_runs * sizeof *f->runs);
+    memcpy(f->runs, a->u.run.batch->runs, a->u.run.batch->n_runs * sizeof *f->runs);
     return true;
 }
 
@@ -469,7 +505,7 @@ static void done(struct fixture *f, int status, void *output, const uint32_t *pi
 }
 
 static void frame(struct fixture *f, uint64_t generation, uint64_t session, uint16_t stage,
-                  uint32_t batch, const struct frame_run *runs, uint16_t n, void *buffer)
+                  uint32_t batch, const struct batch_run *runs, uint16_t n, void *buffer)
 {
     struct frame_header h = {.kind = FRAME_ACTIVATION,
                              .stage = stage,
@@ -487,6 +523,44 @@ static void frame(struct fixture *f, uint64_t generation, uint64_t session, uint
     ev.u.frame.runs = runs;
     ev.u.frame.buffer = buffer;
     feed(f, &ev);
+}
+
+static void rows_come_and_go_as_the_stage_was_prepared_for(void **state)
+{
+    struct fixture *f = *state;
+    int input;
+    join(f);
+    struct message m = prepare_of(1, 1, 3);
+    m.u.stage_prepare.wire = "bf16";
+    tell(f, &m);
+    uint64_t slot = did(f, AGENT_DO_FETCH, 0)->u.work.slot;
+    progress(f, AGENT_EVENT_FETCHED, slot, did(f, AGENT_DO_FETCH, 0)->u.work.ticket, 0);
+    progress(f, AGENT_EVENT_LOADED, slot, did(f, AGENT_DO_LOAD, 0)->u.work.ticket, 0);
+    connect_stage(f, 1, 1, 3);
+    begin(f, 1, 5, 10, true);
+    struct batch_run run = {.sequence = 5, .n_tokens = 4};
+    frame(f, 1, SESSION + 1, 1, 1, &run, 1, &input); /* of float32 */
+    assert_false(take_run(f));
+    assert_int_equal(agent_core_view(f->core).dropped_malformed, 1);
+    begin(f, 1, 6, 10, true);
+    run.sequence = 6;
+    struct frame_header h = {.kind = FRAME_ACTIVATION,
+                             .stage = 1,
+                             .dtype = FRAME_BF16,
+                             .n_runs = 1,
+                             .session = SESSION + 1,
+                             .deployment = DEPLOYMENT,
+                             .generation = 1,
+                             .batch = 2,
+                             .n_tokens = 4,
+                             .payload_bytes = FRAME_RUN_BYTES + 4 * WIDTH * 2};
+    struct agent_event ev = {.kind = AGENT_EVENT_FRAME};
+    ev.u.frame.header = &h;
+    ev.u.frame.runs = &run;
+    ev.u.frame.buffer = &input;
+    feed(f, &ev);
+    assert_true(take_run(f));
+    assert_int_equal(f->run.u.run.header.dtype, FRAME_BF16);
 }
 
 static void frames_are_believed_only_over_the_session_of_their_hop(void **state)
@@ -507,11 +581,15 @@ static void frames_are_believed_only_over_the_session_of_their_hop(void **state)
     progress(f, AGENT_EVENT_FETCHED, slot, did(f, AGENT_DO_FETCH, 0)->u.work.ticket, 0);
     progress(f, AGENT_EVENT_LOADED, slot, did(f, AGENT_DO_LOAD, 0)->u.work.ticket, 0);
     m = (struct message){.type = MESSAGE_STAGE_CONNECT};
-    m.u.stage_connect = (struct message_stage_connect){
-        DEPLOYMENT, 1, 1, 3, {(const uint8_t *)"n", 1}, {NULL, 0}, "", "", 502, 0};
+    m.u.stage_connect = (struct message_stage_connect){.deployment = DEPLOYMENT,
+                                                       .generation = 1,
+                                                       .stage = 1,
+                                                       .n_stages = 3,
+                                                       .next_address = {(const uint8_t *)"n", 1},
+                                                       .next_session = 502};
     tell(f, &m);
     begin(f, 1, 5, 10, true);
-    struct frame_run run = {.sequence = 5, .n_tokens = 4};
+    struct batch_run run = {.sequence = 5, .n_tokens = 4};
     frame(f, 1, SESSION + 1, 1, 1, &run, 1, &input); /* the chunks' */
     assert_false(take_run(f));
     frame(f, 1, 502, 1, 1, &run, 1, &input); /* the next hop's */
@@ -551,8 +629,8 @@ static void prompt_flows_through_the_first_stage_slice_after_slice(void **state)
     assert_int_equal(did(f, AGENT_DO_CONNECT, 0)->u.connect.next.size, 1);
     begin(f, 1, 5, 10, true);
     assert_true(take_run(f));
-    assert_int_equal(f->run.u.run.n_tokens, 4);
-    assert_memory_equal(f->run.u.run.ids, prompt, 4 * sizeof *prompt);
+    assert_int_equal(f->run.u.run.batch->n_tokens, 4);
+    assert_memory_equal(f->run.u.run.batch->ids, prompt, 4 * sizeof *prompt);
     done(f, 0, &output, NULL);
     const struct agent_action *post = did(f, AGENT_DO_POST, 0);
     assert_ptr_equal(post->u.post.buffer, &output);
@@ -563,8 +641,8 @@ static void prompt_flows_through_the_first_stage_slice_after_slice(void **state)
     assert_int_equal(post->u.post.runs[0].sequence, 5);
     /* The second slice runs at once, while the first is elsewhere. */
     assert_true(take_run(f));
-    assert_int_equal(f->runs[0].run.first_position, 4);
-    assert_int_equal(f->runs[0].run.n_logits, 1);
+    assert_int_equal(f->runs[0].first_position, 4);
+    assert_int_equal(f->runs[0].n_logits, 1);
     done(f, 0, &output, NULL);
     assert_null(did(f, AGENT_DO_RUN, 0));
     /* The token comes back and runs next. */
@@ -580,8 +658,8 @@ static void prompt_flows_through_the_first_stage_slice_after_slice(void **state)
     ev.u.frame.tokens = &token;
     feed(f, &ev);
     assert_true(take_run(f));
-    assert_int_equal(f->run.u.run.ids[0], 33);
-    assert_int_equal(f->runs[0].run.first_position, 6);
+    assert_int_equal(f->run.u.run.batch->ids[0], 33);
+    assert_int_equal(f->runs[0].first_position, 6);
     feed(f, &ev); /* said twice */
     assert_int_equal(agent_core_view(f->core).dropped_runs, 1);
 }
@@ -604,11 +682,11 @@ static void last_stage_tells_tokens_to_both_ends_and_stops_where_it_must(void **
         connect_stage(f, 1, 1, 2);
         begin(f, 1, 5, cases[i].max_tokens, false);
         for (uint32_t k = 0; k < 3 && cases[i].finish[k]; k++) {
-            struct frame_run run = {5, k ? 5 + k : 0, k ? 1 : 6, 1, 0};
+            struct batch_run run = {5, k ? 5 + k : 0, k ? 1 : 6, 1, 0, false};
             f->clock.now_ns += 100 * ms;
             frame(f, 1, SESSION + 1, 1, k, &run, 1, &input);
             assert_true(take_run(f));
-            assert_ptr_equal(f->run.u.run.input, &input);
+            assert_ptr_equal(f->run.u.run.batch->input, &input);
             assert_true(f->runs[0].sample);
             done(f, 0, NULL, &cases[i].picked[k]);
             const struct message_tokens *t = &said(f, MESSAGE_TOKENS)->u.tokens;
@@ -641,7 +719,7 @@ static void one_stage_feeds_itself(void **state)
     done(f, 0, NULL, picked);
     assert_null(did(f, AGENT_DO_POST, 0));
     assert_true(take_run(f));
-    assert_int_equal(f->run.u.run.ids[0], 7);
+    assert_int_equal(f->run.u.run.batch->ids[0], 7);
     done(f, 0, NULL, picked + 1);
     assert_string_equal(said(f, MESSAGE_TOKENS)->u.tokens.finish, "length");
     assert_null(did(f, AGENT_DO_RUN, 0));
@@ -656,7 +734,7 @@ static void closing_frees_a_sequence_before_the_next_batch(void **state)
     connect_stage(f, 1, 1, 3);
     begin(f, 1, 5, 10, false);
     begin(f, 1, 6, 10, false);
-    struct frame_run runs[2] = {{5, 0, 2, 0, 0}, {6, 0, 2, 0, 0}};
+    struct batch_run runs[2] = {{5, 0, 2, 0, 0, false}, {6, 0, 2, 0, 0, false}};
     frame(f, 1, SESSION + 1, 1, 0, runs, 2, &input);
     assert_true(take_run(f));
     struct message m = {.type = MESSAGE_SEQUENCE_CLOSE};
@@ -669,8 +747,8 @@ static void closing_frees_a_sequence_before_the_next_batch(void **state)
     runs[0].first_position = runs[1].first_position = 2;
     frame(f, 1, SESSION + 1, 1, 1, runs, 2, &input);
     assert_true(take_run(f));
-    assert_int_equal(f->run.u.run.n_runs, 1);
-    assert_int_equal(f->runs[0].run.sequence, 6);
+    assert_int_equal(f->run.u.run.batch->n_runs, 1);
+    assert_int_equal(f->runs[0].sequence, 6);
     assert_int_equal(f->runs[0].row, 2);
     done(f, 0, &output, NULL);
     /* A batch of closed sequences alone goes on without runs, so that the first stage hears of it.
@@ -688,7 +766,7 @@ static void frame_before_its_sequence_waits_for_it(void **state)
     int input;
     join(f);
     make_ready(f, 1, 1, 2);
-    struct frame_run run = {5, 0, 4, 0, 0};
+    struct batch_run run = {5, 0, 4, 0, 0, false};
     frame(f, 1, SESSION + 1, 1, 0, &run, 1, &input); /* even before stage_connect */
     connect_stage(f, 1, 1, 2);
     assert_null(did(f, AGENT_DO_RUN, 0));
@@ -696,7 +774,7 @@ static void frame_before_its_sequence_waits_for_it(void **state)
     assert_null(did(f, AGENT_DO_RUN, 0));
     opened(f, did(f, AGENT_DO_SEQUENCE_OPEN, 0), 0);
     assert_true(take_run(f));
-    assert_ptr_equal(f->run.u.run.input, &input);
+    assert_ptr_equal(f->run.u.run.batch->input, &input);
 }
 
 static void frame_that_waits_for_ever_is_given_up_and_said(void **state)
@@ -706,7 +784,7 @@ static void frame_that_waits_for_ever_is_given_up_and_said(void **state)
     join(f);
     make_ready(f, 1, 1, 2);
     connect_stage(f, 1, 1, 2);
-    struct frame_run run = {5, 0, 4, 0, 0};
+    struct batch_run run = {5, 0, 4, 0, 0, false};
     frame(f, 1, SESSION + 1, 1, 0, &run, 1, &input);
     uint64_t now = f->clock.now_ns / ms;
     for (uint64_t t = now; t < now + AGENT_HOLD_LIMIT_MS; t += 500) {
@@ -728,7 +806,7 @@ static void stale_foreign_and_malformed_frames_are_counted_and_given_back(void *
     make_ready(f, 2, 1, 2);
     connect_stage(f, 2, 1, 2);
     begin(f, 2, 5, 10, false);
-    struct frame_run run = {5, 0, 4, 0, 0}, large = {5, 0, 17, 0, 0};
+    struct batch_run run = {5, 0, 4, 0, 0, false}, large = {5, 0, 17, 0, 0, false};
     frame(f, 1, SESSION + 1, 1, 0, &run, 1, &input); /* the generation before */
     assert_non_null(did(f, AGENT_DO_RELEASE, 0));
     frame(f, 2, SESSION + 1, 1, 0, &run, 1, &input); /* its token */
@@ -752,7 +830,7 @@ static void failed_batch_ends_its_sequences_and_goes_on_empty(void **state)
     make_ready(f, 1, 1, 3);
     connect_stage(f, 1, 1, 3);
     begin(f, 1, 5, 10, false);
-    struct frame_run run = {5, 0, 4, 0, 0};
+    struct batch_run run = {5, 0, 4, 0, 0, false};
     frame(f, 1, SESSION + 1, 1, 9, &run, 1, &input);
     assert_true(take_run(f));
     done(f, HP_EDEVICE, NULL, NULL);
@@ -907,8 +985,7 @@ static void orphan_frees_its_sequences_after_a_minute_and_keeps_its_stage(void *
     assert_int_equal(agent_core_view(f->core).n_stages, 1);
 }
 
-/* ---- nothing waits for ever
- * ---------------------------------------------------------------------------------------------- */
+/* ---- nothing waits for ever ---- */
 
 static int failures(const struct fixture *f, uint64_t id, const char *code, const char *text)
 {
@@ -935,7 +1012,8 @@ static void frame_that_finds_no_room_fails_its_sequence_and_its_batch_goes_on(vo
     begin(f, 1, 5, 10, false);
     uint32_t n = 0;
     do {
-        struct frame_run run = {5, 4 + n, 1, 0, 0}; /* none is due: what precedes them is missing */
+        struct batch_run run = {5, 4 + n, 1,
+                                0, 0,     false}; /* none is due: what precedes them is missing */
         frame(f, 1, SESSION + 1, 1, n, &run, 1, &buffers[n]);
         n++;
     } while (!did(f, AGENT_DO_POST, 0) && n < 40);
@@ -949,7 +1027,7 @@ static void frame_that_finds_no_room_fails_its_sequence_and_its_batch_goes_on(vo
 static void frame_of_a_sequence_that_is_not_open_yet_and_cannot_be_taken_fails_it_too(void **state)
 {
     struct fixture *f = *state;
-    struct frame_run run = {8, 0, 17, 0, 0}; /* more than max_batch_tokens */
+    struct batch_run run = {8, 0, 17, 0, 0, false}; /* more than max_batch_tokens */
     int buffer;
     join(f);
     make_ready(f, 1, 1, 3);
@@ -1084,8 +1162,8 @@ static void executor_is_given_as_many_runs_ahead_as_it_wants(void **state)
     const struct agent_action *a = did(f, AGENT_DO_RUN, 0), *b = did(f, AGENT_DO_RUN, 1);
     assert_non_null(a);
     assert_non_null(b); /* the second slice, though the first has not run */
-    assert_int_equal(a->u.run.runs[0].run.first_position, 0);
-    assert_int_equal(b->u.run.runs[0].run.first_position, 4);
+    assert_int_equal(a->u.run.batch->runs[0].first_position, 0);
+    assert_int_equal(b->u.run.batch->runs[0].first_position, 4);
     assert_int_equal(b->u.run.header.batch, 1);
     assert_int_equal(b->u.run.header.stage, 1);
     assert_int_equal(b->u.run.header.n_tokens, 2);
@@ -1161,7 +1239,7 @@ static void arrive(struct fixture *f, uint64_t of, uint32_t batch, uint32_t posi
                              .batch = batch,
                              .n_tokens = tokens,
                              .payload_bytes = FRAME_RUN_BYTES + tokens * WIDTH * sizeof(float)};
-    struct frame_run run = {5, position, tokens, 0, 0};
+    struct batch_run run = {5, position, tokens, 0, 0, false};
     struct agent_event ev = {.kind = AGENT_EVENT_FRAME};
     ev.u.frame.header = &h;
     ev.u.frame.runs = &run;
@@ -1254,7 +1332,7 @@ static void all_logits_are_told_and_nothing_is_sampled(void **state)
     assert_false(did(f, AGENT_DO_SEQUENCE_OPEN, 0)->u.sequence_open.sampler);
     opened(f, did(f, AGENT_DO_SEQUENCE_OPEN, 0), 0);
     for (uint32_t at = 0; at < 6; at += 3) {
-        struct frame_run run = {5, at, 3, 3, 0};
+        struct batch_run run = {5, at, 3, 3, 0, false};
         frame(f, 1, SESSION + 1, 1, at, &run, 1, &input);
         assert_true(take_run(f));
         assert_false(f->runs[0].sample);
@@ -1320,6 +1398,8 @@ int main(void)
         CLAIM(stage_is_fetched_loaded_and_told_at_every_step),
         CLAIM(next_generation_keeps_weights_that_are_the_same),
         CLAIM(bad_prepare_fails_without_a_stage),
+        CLAIM(what_crosses_is_agreed_before_stages_are_connected),
+        CLAIM(rows_come_and_go_as_the_stage_was_prepared_for),
         CLAIM(unload_of_a_generation_takes_it_and_older_ones),
         CLAIM(frames_are_believed_only_over_the_session_of_their_hop),
         CLAIM(who_may_connect_is_what_the_coordinator_says),

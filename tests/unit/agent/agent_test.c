@@ -1,10 +1,6 @@
 /* Whole agents in this process, with a coordinator that the test plays: they join, fetch the demo
  * model, load stages and generate what the same model generates without them. Once over the
  * in-process twins, once over ZeroMQ and UCX on loopback. */
-#include <cmocka.h>
-#include <setjmp.h>
-#include <stdarg.h>
-
 #include "agent/agent.h"
 #include "agent/backend/backend.h"
 #include "agent/engine/local.h"
@@ -13,6 +9,7 @@
 #include "common/log.h"
 #include "common/manifest.h"
 #include "model/manifest_build.h"
+#include "tests/test.h"
 #include "tests/unit/agent/store_fixture.h"
 #include "transport/message.h"
 
@@ -29,7 +26,7 @@ struct played { /* an agent as its coordinator sees it */
     bool joined;
 };
 
-struct scene {
+struct agent_scene {
     uv_loop_t loop;
     struct control_hub *hub; /* NULL: ZeroMQ and UCX */
     struct control *control;
@@ -47,7 +44,7 @@ struct scene {
     char failure[256];
 };
 
-static void send_to(struct scene *s, uint64_t peer, const struct message *m)
+static void send_to(struct agent_scene *s, uint64_t peer, const struct message *m)
 {
     s->encoded.size = 0;
     message_encode(m, &s->encoded);
@@ -55,7 +52,7 @@ static void send_to(struct scene *s, uint64_t peer, const struct message *m)
 }
 
 /* Who may connect to whom: all to all, as far as they have joined. */
-static void tell_members(struct scene *s)
+static void tell_members(struct agent_scene *s)
 {
     uint8_t keys[N_AGENTS][KEY_BYTES];
     for (int i = 0; i < N_AGENTS; i++)
@@ -66,7 +63,8 @@ static void tell_members(struct scene *s)
             send_to(s, s->agents[i].peer, &m);
 }
 
-static void on_join(struct scene *s, uint64_t peer, const char *key, const struct message_join *j)
+static void on_join(struct agent_scene *s, uint64_t peer, const char *key,
+                    const struct message_join *j)
 {
     int i = j->name[1] - '0';
     struct played *a = &s->agents[i];
@@ -84,7 +82,8 @@ static void on_join(struct scene *s, uint64_t peer, const char *key, const struc
     tell_members(s);
 }
 
-static void on_stage_state(struct scene *s, uint64_t peer, const struct message_stage_state *t)
+static void on_stage_state(struct agent_scene *s, uint64_t peer,
+                           const struct message_stage_state *t)
 {
     for (int i = 0; i < N_AGENTS; i++)
         if (s->agents[i].peer == peer) {
@@ -97,7 +96,7 @@ static void on_stage_state(struct scene *s, uint64_t peer, const struct message_
 
 static void on_message(void *ctx, uint64_t peer, const char *key, const uint8_t *bytes, size_t size)
 {
-    struct scene *s = ctx;
+    struct agent_scene *s = ctx;
     struct arena arena = {0};
     struct message m;
     struct err e = {0};
@@ -130,7 +129,8 @@ static void on_nudge(uv_timer_t *t)
 }
 
 /* Turns the loop until something is so; fails after half a minute. */
-static void run_until(struct scene *s, bool (*so)(const struct scene *s), const char *what)
+static void run_until(struct agent_scene *s, bool (*so)(const struct agent_scene *s),
+                      const char *what)
 {
     uint64_t until = env_now_ns(&env_real) + (uint64_t)(30e9 * env_time_scale());
     uv_timer_t nudge;
@@ -150,26 +150,26 @@ static void run_until(struct scene *s, bool (*so)(const struct scene *s), const 
     uv_run(&s->loop, UV_RUN_NOWAIT);
 }
 
-static bool all_joined(const struct scene *s)
+static bool all_joined(const struct agent_scene *s)
 {
     return s->agents[0].joined && s->agents[1].joined && s->agents[2].joined;
 }
 
-static bool all_in(const struct scene *s, const char *state)
+static bool all_in(const struct agent_scene *s, const char *state)
 {
     return strcmp(s->agents[0].state, state) == 0 && strcmp(s->agents[1].state, state) == 0 &&
            strcmp(s->agents[2].state, state) == 0;
 }
-static bool all_ready(const struct scene *s)
+static bool all_ready(const struct agent_scene *s)
 {
     return all_in(s, "ready");
 }
-static bool all_unloaded(const struct scene *s)
+static bool all_unloaded(const struct agent_scene *s)
 {
     return all_in(s, "unloaded");
 }
 
-static bool all_told(const struct scene *s)
+static bool all_told(const struct agent_scene *s)
 {
     for (int i = 1; i < 6; i++)
         if (!s->finished[i])
@@ -177,10 +177,9 @@ static bool all_told(const struct scene *s)
     return true;
 }
 
-/* ---- what must come out
- * --------------------------------------------------------------------------------------------- */
+/* ---- what must come out ---- */
 
-static void expected_make(struct scene *s)
+static void expected_make(struct agent_scene *s)
 {
     struct device_config d = {.backend = "cpu", .n_threads = 1};
     struct err e = {0};
@@ -204,11 +203,9 @@ static void expected_make(struct scene *s)
     model_close(&model);
 }
 
-/* ---- the play
- * --------------------------------------------------------------------------------------------------------
- */
+/* ---- the play ---- */
 
-static void scene_open(struct scene *s, bool inproc)
+static void scene_open(struct agent_scene *s, bool inproc)
 {
     memset(s, 0, sizeof *s);
     struct err e = {0};
@@ -246,7 +243,7 @@ static void scene_open(struct scene *s, bool inproc)
     run_until(s, all_joined, "joining");
 }
 
-static void scene_close(struct scene *s)
+static void scene_close(struct agent_scene *s)
 {
     for (int i = 0; i < N_AGENTS; i++)
         agent_stop(&s->agents[i].agent);
@@ -260,7 +257,8 @@ static void scene_close(struct scene *s)
 }
 
 /* Agent (i + turn) % N gets stage i of a deployment over all agents. */
-static void prepare(struct scene *s, uint64_t deployment, uint64_t generation, int turn, bool path)
+static void prepare(struct agent_scene *s, uint64_t deployment, uint64_t generation, int turn,
+                    bool path)
 {
     static const uint64_t cuts[N_AGENTS + 1] = {0, 5, 12, 18};
     for (int i = 0; i < N_AGENTS; i++)
@@ -314,7 +312,7 @@ static void prepare(struct scene *s, uint64_t deployment, uint64_t generation, i
 }
 
 /* The same prompt five times at once, in slices of different lengths. */
-static void generate(struct scene *s, uint64_t deployment, uint64_t generation, uint64_t base,
+static void generate(struct agent_scene *s, uint64_t deployment, uint64_t generation, uint64_t base,
                      int turn)
 {
     memset(s->n_got, 0, sizeof s->n_got);
@@ -345,7 +343,7 @@ static void generate(struct scene *s, uint64_t deployment, uint64_t generation, 
     }
 }
 
-static void unload(struct scene *s, uint64_t deployment, uint64_t generation)
+static void unload(struct agent_scene *s, uint64_t deployment, uint64_t generation)
 {
     struct message m = {.type = MESSAGE_STAGE_UNLOAD};
     m.u.stage_unload = (struct message_stage_unload){deployment, generation};
@@ -354,14 +352,14 @@ static void unload(struct scene *s, uint64_t deployment, uint64_t generation)
     run_until(s, all_unloaded, "unloading");
 }
 
-static uint64_t moved(const struct scene *s)
+static uint64_t moved(const struct agent_scene *s)
 {
     return s->agents[0].moved_bytes + s->agents[1].moved_bytes + s->agents[2].moved_bytes;
 }
 
 static void play(bool inproc)
 {
-    static struct scene s; /* large */
+    static struct agent_scene s; /* large */
     if (access(demo_model, R_OK) != 0) {
         print_message("%s is not here\n", demo_model);
         skip();
@@ -384,15 +382,13 @@ static void play(bool inproc)
     scene_close(&s);
 }
 
-static void agents_in_one_process_generate_what_one_model_generates(void **state)
+TEST(agents_in_one_process_generate_what_one_model_generates)
 {
-    (void)state;
     play(true);
 }
 
-static void agents_over_zeromq_and_ucx_generate_what_one_model_generates(void **state)
+TEST(agents_over_zeromq_and_ucx_generate_what_one_model_generates)
 {
-    (void)state;
     play(false);
 }
 

@@ -1,13 +1,11 @@
-#include <cmocka.h>
 #include <jansson.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
 #include "agent/discover.h"
 #include "agent/nvml.h"
 #include "common/cluster.h"
+#include "tests/test.h"
 #include "tests/unit/agent/store_fixture.h"
 
 /* Two sockets. Under the first, behind one switch: GPUs at 19:00 and 1b:00, and eth1. Under the
@@ -15,8 +13,7 @@
  * port with eth2. */
 static const char tree[] = "tests/unit/agent/trees/two_sockets.xml";
 
-/* ---- a driver's library of our own
- * --------------------------------------------------------------------------------------- */
+/* ---- a driver's library of our own ---- */
 
 static const struct {
     unsigned bus, generation_now;
@@ -107,9 +104,7 @@ static const struct nvml fake = {.driver_version = fake_driver,
                                  .peer_status = fake_peers,
                                  .link_state = fake_link};
 
-/* ---- the node
- * -----------------------------------------------------------------------------------------------------------------
- */
+/* ---- the node ---- */
 
 static void net_folder_make(char folder[256])
 {
@@ -168,9 +163,8 @@ static const char *shared(const json_t *node, const char *key, const char *other
     return NULL;
 }
 
-static void gpus_are_listed_with_what_their_driver_says(void **state)
+TEST(gpus_are_listed_with_what_their_driver_says)
 {
-    (void)state;
     json_t *node = node_of(&(struct discover_box){.nvml = &fake}, tree, NULL);
     assert_int_equal(json_array_size(json_object_get(node, "devices")), 1 + FAKE_GPUS);
     assert_string_equal(text_of(node, "devices", 0, "name"), "cpu");
@@ -195,9 +189,8 @@ static void gpus_are_listed_with_what_their_driver_says(void **state)
     json_decref(node);
 }
 
-static void who_shares_a_switch_a_port_or_a_bridge_is_told(void **state)
+TEST(who_shares_a_switch_a_port_or_a_bridge_is_told)
 {
-    (void)state;
     static const struct {
         const char *key, *other, *device, *share;
     } cases[] = {{"nic", "eth1", "gpu0", "switch"},
@@ -233,9 +226,8 @@ static void who_shares_a_switch_a_port_or_a_bridge_is_told(void **state)
     json_decref(node);
 }
 
-static void gpus_without_the_library_are_told_from_pci_alone(void **state)
+TEST(gpus_without_the_library_are_told_from_pci_alone)
 {
-    (void)state;
     json_t *node = node_of(&(struct discover_box){.nvml = NULL}, tree, NULL);
     assert_int_equal(json_array_size(json_object_get(node, "devices")), 5);
     assert_non_null(strstr(text_of(node, "devices", 1, "why"), "libnvidia-ml"));
@@ -243,9 +235,8 @@ static void gpus_without_the_library_are_told_from_pci_alone(void **state)
     json_decref(node);
 }
 
-static void planners_skip_what_nothing_computes_on(void **state)
+TEST(planners_skip_what_nothing_computes_on)
 {
-    (void)state;
     json_t *node = node_of(&(struct discover_box){.nvml = &fake}, tree, NULL);
     json_t *root = json_pack("{s:s, s:[O]}", "format", "hp-cluster/1", "nodes", node);
     struct json_at at = {.file = "node", .value = root};
@@ -260,9 +251,8 @@ static void planners_skip_what_nothing_computes_on(void **state)
     json_decref(node);
 }
 
-static void boxes_without_gpus_have_none(void **state)
+TEST(boxes_without_gpus_have_none)
 {
-    (void)state;
     static const char *const trees[] = {"node:1 core:2 pu:1", "node:2 core:4 pu:2",
                                         "package:2 l3:2 core:4 pu:1"};
     for (size_t i = 0; i < sizeof trees / sizeof *trees; i++) {
@@ -275,9 +265,8 @@ static void boxes_without_gpus_have_none(void **state)
     }
 }
 
-static void functions_that_fail_leave_out_what_they_would_have_said(void **state)
+TEST(functions_that_fail_leave_out_what_they_would_have_said)
 {
-    (void)state;
     struct nvml poor = fake;
     poor.generation_now = poor.generation_best = poor.width_best = fake_unknown;
     poor.peer_status = NULL;

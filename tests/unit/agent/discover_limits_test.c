@@ -1,11 +1,9 @@
 /* Control groups of made-up systems, and a real one where the test may make it. */
-#include <cmocka.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <sys/wait.h>
 
 #include "agent/discover.h"
 #include "agent/discover_limits.h"
+#include "tests/test.h"
 #include "tests/unit/agent/store_fixture.h"
 
 struct tree_file {
@@ -32,9 +30,8 @@ static void tree_make(const char *root, const struct tree_file *files)
 #define V2 "/sys/fs/cgroup"
 #define V1 "/sys/fs/cgroup/memory"
 
-static void the_tightest_group_from_its_own_to_the_root_counts(void **state)
+TEST(the_tightest_group_from_its_own_to_the_root_counts)
 {
-    (void)state;
     static const struct {
         const char *name;
         struct tree_file files[10];
@@ -125,9 +122,8 @@ static void the_tightest_group_from_its_own_to_the_root_counts(void **state)
     }
 }
 
-static void what_is_free_is_the_least_of_box_and_groups_and_is_never_made_up(void **state)
+TEST(what_is_free_is_the_least_of_box_and_groups_and_is_never_made_up)
 {
-    (void)state;
     static const struct {
         const char *name;
         struct tree_file files[8];
@@ -196,9 +192,8 @@ static void child_look(const char *group, uint64_t limit)
     _exit(good ? 0 : 1);
 }
 
-static void a_real_memory_group_is_kept_to(void **state)
+TEST(a_real_memory_group_is_kept_to)
 {
-    (void)state;
     static const char *const mounts[][2] = {{"/sys/fs/cgroup", "memory.max"},
                                             {"/sys/fs/cgroup/memory", "memory.limit_in_bytes"}};
     for (size_t i = 0; i < 2; i++) {
@@ -224,9 +219,8 @@ static void a_real_memory_group_is_kept_to(void **state)
     skip();
 }
 
-static void memory_is_divided_without_a_rest(void **state)
+TEST(memory_is_divided_without_a_rest)
 {
-    (void)state;
     static const uint64_t sizes[] = {
         1, 1000, 3000000, 1 << 30, (uint64_t)16 << 30, (uint64_t)512 << 30};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {

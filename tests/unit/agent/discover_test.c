@@ -1,14 +1,10 @@
-#include <cmocka.h>
-#include <setjmp.h>
-#include <stdarg.h>
-
 #include "agent/discover.h"
 #include "common/cluster.h"
+#include "tests/test.h"
 #include "tests/unit/agent/store_fixture.h"
 
-static void box_is_a_node_that_the_planner_can_read(void **state)
+TEST(box_is_a_node_that_the_planner_can_read)
 {
-    (void)state;
     struct discover_share share;
     struct buffer text = {0}, document = {0};
     struct err e = {0};
@@ -35,9 +31,8 @@ static void box_is_a_node_that_the_planner_can_read(void **state)
     buffer_free(&document);
 }
 
-static void kind_is_the_same_every_time_and_tells_the_share(void **state)
+TEST(kind_is_the_same_every_time_and_tells_the_share)
 {
-    (void)state;
     char kinds[3][DISCOVER_KIND];
     for (int i = 0; i < 3; i++) {
         struct discover_share share;
@@ -52,9 +47,8 @@ static void kind_is_the_same_every_time_and_tells_the_share(void **state)
     assert_null(strpbrk(kinds[0], " /\"\\"));
 }
 
-static void share_is_what_was_given(void **state)
+TEST(share_is_what_was_given)
 {
-    (void)state;
     struct discover_share all, share;
     char text[64];
     assert_int_equal(discover_share(NULL, 0, 0, &all, NULL), 0);
@@ -72,9 +66,8 @@ static void share_is_what_was_given(void **state)
     }
 }
 
-static void cores_that_there_are_not_are_refused_by_name(void **state)
+TEST(cores_that_there_are_not_are_refused_by_name)
 {
-    (void)state;
     static const char *const bad[] = {"",    "x",     "0,",        ",0",    "0-", "1-0", "100000",
                                       "0,0", "any:0", "any:99999", "any:x", "-1", "0x"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -96,9 +89,8 @@ static void nic_file(const char *folder, const char *name, const char *file, con
     fclose(f);
 }
 
-static void fastest_nic_that_is_up_comes_first(void **state)
+TEST(fastest_nic_that_is_up_comes_first)
 {
-    (void)state;
     static const struct {
         const char *name, *speed, *operstate, *type;
     } nics[] = {

@@ -1,11 +1,9 @@
 /* The executor beside a real data endpoint and the demo model: what goes on while it loads and
  * measures. What is asserted is the order of events, not time. */
-#include <cmocka.h>
 #include <errno.h>
 #include <semaphore.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -13,6 +11,8 @@
 #include "agent/executor.h"
 #include "common/env.h"
 #include "common/log.h"
+#include "tests/test.h"
+#include "transport/message.h"
 
 static const char demo_model[] = "examples/demo-model/demo-q8_0.gguf";
 enum { LAYERS = 18, SERVING = 1, LOADING = 2, LIMIT_S = 60 };
@@ -24,9 +24,11 @@ struct fixture {
     atomic_int ran_count, load_reports, ran_while_measuring;
     atomic_bool holds, load_ended, profile_ended;
     int load_status[3], run_status;
+    char load_text[300]; /* why the last one failed */
     bool run_may_fail;
     uint32_t vocabulary;
-    struct agent_run run;
+    struct batch_run run;
+    struct batch batch;
     uint32_t ids[4];
 };
 
@@ -58,6 +60,8 @@ static void load_told(struct fixture *f, const struct executor_report *r)
     if (r->status == HP_PENDING)
         return;
     f->load_status[r->slot] = r->status;
+    if (r->status < 0)
+        snprintf(f->load_text, sizeof f->load_text, "%s", r->error->text);
     f->vocabulary = r->vocabulary;
     if (r->slot == LOADING)
         atomic_store(&f->load_ended, true);
@@ -131,6 +135,26 @@ static void load(struct fixture *f, uint64_t slot)
     executor_load(f->x, &l);
 }
 
+static void a_model_that_has_no_such_values_at_a_border_is_not_loaded(void **state)
+{
+    struct fixture *f = *state;
+    struct message_value none = {"no.such.value", 192};
+    struct executor_load l = {.slot = LOADING,
+                              .ticket = LOADING,
+                              .path = demo_model,
+                              .first_layer = 3,
+                              .end_layer = LAYERS,
+                              .kv_tokens = 256,
+                              .max_sequences = 2,
+                              .max_batch_tokens = 64,
+                              .n_stages = 2,
+                              .enters = {&none, 1}};
+    executor_load(f->x, &l);
+    wait_for(&f->loaded[LOADING]);
+    assert_int_equal(f->load_status[LOADING], HP_EINVAL);
+    assert_non_null(strstr(f->load_text, "no.such.value of 192"));
+}
+
 static void serve(struct fixture *f)
 {
     load(f, SERVING);
@@ -142,14 +166,11 @@ static void serve(struct fixture *f)
 
 static void run_one(struct fixture *f, uint32_t position)
 {
-    f->run = (struct agent_run){.run = {5, position, 1, 0, 0}};
+    f->run = (struct batch_run){.sequence = 5, .first_position = position, .n_tokens = 1};
+    f->batch = (struct batch){.runs = &f->run, .n_runs = 1, .n_tokens = 1, .ids = f->ids};
     f->ids[0] = 7;
-    executor_run(f->x, &(struct executor_run){.slot = SERVING,
-                                              .ticket = 100 + position,
-                                              .runs = &f->run,
-                                              .n_runs = 1,
-                                              .n_tokens = 1,
-                                              .ids = f->ids});
+    executor_run(f->x, &(struct executor_run){
+                           .slot = SERVING, .ticket = 100 + position, .batch = &f->batch});
     wait_for(&f->ran);
 }
 
@@ -207,15 +228,11 @@ enum { MANY_ROWS = 60 };
 /* A prompt whose logits are all asked for. */
 static void run_all_logits(struct fixture *f)
 {
-    static const uint32_t ids[MANY_ROWS] = {7};
-    f->run = (struct agent_run){.run = {5, 0, MANY_ROWS, MANY_ROWS, 0}};
-    executor_run(f->x, &(struct executor_run){.slot = SERVING,
-                                              .ticket = 50,
-                                              .runs = &f->run,
-                                              .n_runs = 1,
-                                              .n_tokens = MANY_ROWS,
-                                              .n_logits = MANY_ROWS,
-                                              .ids = ids});
+    static uint32_t ids[MANY_ROWS] = {7};
+    f->run = (struct batch_run){.sequence = 5, .n_tokens = MANY_ROWS, .n_logits = MANY_ROWS};
+    f->batch = (struct batch){
+        .runs = &f->run, .n_runs = 1, .n_tokens = MANY_ROWS, .n_logits = MANY_ROWS, .ids = ids};
+    executor_run(f->x, &(struct executor_run){.slot = SERVING, .ticket = 50, .batch = &f->batch});
     wait_for(&f->ran);
 }
 
@@ -264,6 +281,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(batches_of_one_deployment_run_while_another_is_loaded,
                                         setup, teardown),
         cmocka_unit_test_setup_teardown(a_load_that_nobody_wants_any_more_ends_and_leaves_nothing,
+                                        setup, teardown),
+        cmocka_unit_test_setup_teardown(a_model_that_has_no_such_values_at_a_border_is_not_loaded,
                                         setup, teardown),
         cmocka_unit_test_setup_teardown(an_executor_ends_while_loads_go_on_and_wait, setup,
                                         teardown),

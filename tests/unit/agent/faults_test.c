@@ -9,13 +9,12 @@
 #include "agent/fetch.h"
 #include "agent/weight_store.h"
 #include "common/log.h"
+#include "tests/message_fixture.h"
 #include "tests/unit/agent/engine/tiny_model.h"
 #include "tests/unit/agent/store_fixture.h"
 #include "tests/unit/faults.h"
 
-/* ---- the store
- * ----------------------------------------------------------------------------------------------------------
- */
+/* ---- the store ---- */
 
 static int store_used(void *ctx)
 {
@@ -67,9 +66,7 @@ static void store_bears_failing_allocations(void **state)
     buffer_free(&manifest);
 }
 
-/* ---- the engine
- * -----------------------------------------------------------------------------------------------------------
- */
+/* ---- the engine ---- */
 
 static struct device *device;
 static struct tiny_model *tiny;
@@ -88,7 +85,7 @@ static int stage_used(void *ctx)
     struct stage_footprint need;
     struct err e = {0};
     float out[TINY_VOCABULARY];
-    struct stage_run run = {1, 0, 5, 1};
+    struct batch_run run = {1, 0, 5, 1, 0, false};
     uint64_t before = device->backend->memory_free(device);
     (void)ctx;
     int rc = stage_footprint_of_graph(&tiny->graph, &tiny->config, &c, &need, &e);
@@ -115,7 +112,7 @@ static int device_used(void *ctx)
 
 static int sampler_used(void *ctx)
 {
-    struct sampler_params p = sampler_defaults;
+    struct sampling_params p = sampling_greedy;
     static const uint32_t prompt[] = {1, 2, 3, 3};
     struct sampler *s = NULL;
     struct err e = {0};
@@ -125,9 +122,8 @@ static int sampler_used(void *ctx)
     p.top_k = 20;
     p.top_p = 0.9;
     p.repetition_penalty = 1.1;
-    p.n_bias = 1;
-    p.bias[0].token = 2;
-    p.bias[0].bias = 1;
+    struct sampling_bias bias = {2, 1};
+    p.bias = (struct pack_list){&bias, 1};
     int rc = sampler_create(&p, TINY_VOCABULARY, prompt, 4, &s, &e);
     for (int i = 0; rc == 0 && i < 3; i++)
         sampler_pick(s, logits);
@@ -151,8 +147,8 @@ static int queue_used(void *ctx)
                              .flight_limit_ns = 1000,
                              .flight_linger_ns = 10};
     struct queue *q = NULL;
-    struct queue_batch b = {0};
-    struct frame_run run = {1, 0, 2, 0, 0};
+    struct batch b = {0};
+    struct batch_run run = {1, 0, 2, 0, 0, false};
     struct err e = {0};
     uint64_t dropped = 0;
     int buffers = 0, rc = queue_create(&c, &q, &e);
@@ -167,13 +163,13 @@ static int queue_used(void *ctx)
         buffers += rc == 0;
     }
     if (rc == 0 && queue_next(q, &b, &dropped)) {
-        buffers -= b.buffer != NULL;
+        buffers -= b.input != NULL;
         queue_done(q, &b, 0, 0);
     } else if (rc == 0) {
         rc = HP_ENOMEM; /* waits until there is some */
     }
     queue_sequence_close(q, 1, 0);
-    queue_batch_free(&b);
+    batch_free(&b);
     queue_destroy(&q, queue_release, &buffers);
     return buffers ? HP_EBUG : rc;
 }
@@ -195,9 +191,7 @@ static void engine_bears_failing_allocations(void **state)
     faults_each("device", device_used, NULL);
 }
 
-/* ---- what the box has
- * -------------------------------------------------------------------------------------------------------
- */
+/* ---- what the box has ---- */
 
 static int node_described(void *ctx)
 {
@@ -224,9 +218,7 @@ static void description_bears_failing_allocations(void **state)
     faults_each("node", node_described, NULL);
 }
 
-/* ---- the core's handlers
- * --------------------------------------------------------------------------------------------------------
- */
+/* ---- the core's handlers ---- */
 
 enum { DEPLOYMENT = 7, SESSION = 77, WIDTH = 2, VOCABULARY = 50 };
 
@@ -273,7 +265,7 @@ static void scene_answer(struct scene *s, const struct agent_action *a)
         ev.u.batch_done.seconds = 0.001;
         ev.u.batch_done.picked = s->last ? picked : NULL;
         ev.u.batch_done.posted = !s->last;
-        s->out -= a->u.run.input != NULL;
+        s->out -= a->u.run.batch->input != NULL;
         break;
     case AGENT_DO_RELEASE: s->out -= a->u.release.buffer != NULL; return;
     case AGENT_DO_PEERS: s->deaf |= a->u.peers.keys.size == 0; return;
@@ -300,8 +292,10 @@ static void scene_event(struct scene *s, const struct agent_event *ev)
 static void scene_tell(struct scene *s, const struct message *m)
 {
     struct agent_event ev = {.kind = AGENT_EVENT_MESSAGE};
-    ev.u.message = m;
-    scene_event(s, &ev);
+    ev.u.message = message_of_test(m);
+    if (ev.u.message)
+        scene_event(s, &ev);
+    message_ref_release(ev.u.message);
 }
 
 static void scene_prepare(struct scene *s, uint64_t generation, uint64_t stage, uint64_t n_stages)
@@ -355,7 +349,7 @@ static void scene_sequence(struct scene *s, uint64_t id)
 
 static void scene_frame(struct scene *s, uint64_t sequence, uint32_t position, uint8_t *buffer)
 {
-    struct frame_run run = {sequence, position, 2, position == 2, 0};
+    struct batch_run run = {sequence, position, 2, position == 2, 0, false};
     struct frame_header h = {.kind = FRAME_ACTIVATION,
                              .stage = 1,
                              .dtype = FRAME_F32,

@@ -1,9 +1,7 @@
-#include <cmocka.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <string.h>
 
 #include "agent/fetch.h"
+#include "tests/test.h"
 
 static const uint64_t ms = 1000000;
 
@@ -26,9 +24,8 @@ static void nothing_is_here(struct fetch *f)
         fetch_not_here(f, chunk);
 }
 
-static void this_box_is_looked_through_first(void **state)
+TEST(this_box_is_looked_through_first)
 {
-    (void)state;
     struct fetch *f = fetch_of(3, 1);
     uint32_t chunk, asked[FETCH_ASK_CHUNKS];
     int peer;
@@ -53,9 +50,8 @@ static void this_box_is_looked_through_first(void **state)
     fetch_destroy(&f);
 }
 
-static void what_no_peer_has_is_wanted_and_an_upload_ends_it(void **state)
+TEST(what_no_peer_has_is_wanted_and_an_upload_ends_it)
 {
-    (void)state;
     struct fetch *f = fetch_of(2, 2);
     uint32_t asked[FETCH_ASK_CHUNKS];
     int peer, first;
@@ -76,9 +72,8 @@ static void what_no_peer_has_is_wanted_and_an_upload_ends_it(void **state)
     fetch_destroy(&f);
 }
 
-static void a_peer_owes_only_so_much_at_once(void **state)
+TEST(a_peer_owes_only_so_much_at_once)
 {
-    (void)state;
     struct fetch *f = fetch_of(100, 1);
     uint32_t asked[FETCH_ASK_CHUNKS];
     int peer;
@@ -93,9 +88,8 @@ static void a_peer_owes_only_so_much_at_once(void **state)
     fetch_destroy(&f);
 }
 
-static void two_peers_share_the_work(void **state)
+TEST(two_peers_share_the_work)
 {
-    (void)state;
     struct fetch *f = fetch_of(16, 2);
     uint32_t asked[FETCH_ASK_CHUNKS];
     int a, b;
@@ -106,9 +100,8 @@ static void two_peers_share_the_work(void **state)
     fetch_destroy(&f);
 }
 
-static void silent_newcomer_is_asked_again_and_then_given_up(void **state)
+TEST(silent_newcomer_is_asked_again_and_then_given_up)
 {
-    (void)state;
     struct fetch *f = fetch_of(1, 1);
     uint32_t asked[FETCH_ASK_CHUNKS];
     int peer, times = 0;
@@ -124,9 +117,8 @@ static void silent_newcomer_is_asked_again_and_then_given_up(void **state)
     fetch_destroy(&f);
 }
 
-static void peer_that_answered_some_is_asked_again_for_the_rest(void **state)
+TEST(peer_that_answered_some_is_asked_again_for_the_rest)
 {
-    (void)state;
     struct fetch *f = fetch_of(2, 1);
     uint32_t asked[FETCH_ASK_CHUNKS];
     int peer;
@@ -152,9 +144,8 @@ static void peer_that_answered_some_is_asked_again_for_the_rest(void **state)
     fetch_destroy(&f);
 }
 
-static void lost_peer_gives_its_chunks_back(void **state)
+TEST(lost_peer_gives_its_chunks_back)
 {
-    (void)state;
     struct fetch *f = fetch_of(4, 2);
     uint32_t asked[FETCH_ASK_CHUNKS];
     int a, b;
@@ -170,9 +161,8 @@ static void lost_peer_gives_its_chunks_back(void **state)
     fetch_destroy(&f);
 }
 
-static void what_could_not_be_asked_is_asked_later_of_the_same_peer(void **state)
+TEST(what_could_not_be_asked_is_asked_later_of_the_same_peer)
 {
-    (void)state;
     struct fetch *f = fetch_of(20, 1);
     uint32_t asked[FETCH_ASK_CHUNKS];
     int peer;
@@ -199,9 +189,8 @@ static bool all_but_twenty(const void *ctx, uint32_t chunk)
     return chunk != 20;
 }
 
-static void what_the_store_lost_again_is_looked_for_again(void **state)
+TEST(what_the_store_lost_again_is_looked_for_again)
 {
-    (void)state;
     struct fetch *f = fetch_of(3, 1);
     uint32_t chunk;
     for (uint32_t i = 0; i < 3; i++)

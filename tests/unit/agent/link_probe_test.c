@@ -1,19 +1,17 @@
-#include <cmocka.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdint.h>
 
 #include "agent/link_probe.h"
+#include "tests/test.h"
 
 /* A link that takes `latency_ns` each way and carries frames one after the other at `bytes_per_s`.
  */
-struct wire {
+struct probe_wire {
     double latency_ns, bytes_per_s;
     double free_ns;
 };
 
-static double echo_at(struct wire *w, double now, size_t bytes)
+static double echo_at(struct probe_wire *w, double now, size_t bytes)
 {
     double start = w->free_ns > now ? w->free_ns : now;
     w->free_ns = start + (double)bytes / w->bytes_per_s * 1e9;
@@ -21,7 +19,7 @@ static double echo_at(struct wire *w, double now, size_t bytes)
 }
 
 /* The seconds that a whole probe took. */
-static double run(struct link_probe *p, struct wire w, uint64_t *bytes)
+static double run(struct link_probe *p, struct probe_wire w, uint64_t *bytes)
 {
     double due[LINK_PROBE_FLOOD_FRAMES + LINK_PROBE_SMALL + 8], now = 1e9;
     uint32_t head = 0, tail = 0;
@@ -40,9 +38,8 @@ static double run(struct link_probe *p, struct wire w, uint64_t *bytes)
     }
 }
 
-static void links_are_measured_whatever_their_speed(void **state)
+TEST(links_are_measured_whatever_their_speed)
 {
-    (void)state;
     static const struct {
         double latency_s, bytes_per_s, most_s;
     } cases[] = {{1e-5, 5e9, 0.25},
@@ -54,7 +51,7 @@ static void links_are_measured_whatever_their_speed(void **state)
         struct link_probe p;
         uint64_t bytes;
         double seconds =
-            run(&p, (struct wire){cases[i].latency_s * 1e9, cases[i].bytes_per_s, 0}, &bytes);
+            run(&p, (struct probe_wire){cases[i].latency_s * 1e9, cases[i].bytes_per_s, 0}, &bytes);
         assert_true(link_probe_done(&p));
         assert_true(fabs(link_probe_latency_s(&p) / cases[i].latency_s - 1) < 0.01);
         assert_true(fabs(link_probe_bandwidth(&p) / cases[i].bytes_per_s - 1) < 0.05 ||
@@ -65,9 +62,8 @@ static void links_are_measured_whatever_their_speed(void **state)
     }
 }
 
-static void echoes_that_nobody_asked_for_change_nothing(void **state)
+TEST(echoes_that_nobody_asked_for_change_nothing)
 {
-    (void)state;
     struct link_probe p;
     struct link_probe_send s = link_probe_begin(&p, 1000);
     assert_int_equal(s.count, 1);
@@ -78,9 +74,8 @@ static void echoes_that_nobody_asked_for_change_nothing(void **state)
 }
 
 /* A network that stalls and then delivers all at once. */
-static void echoes_in_a_burst_after_a_stall_make_no_link_fast(void **state)
+TEST(echoes_in_a_burst_after_a_stall_make_no_link_fast)
 {
-    (void)state;
     struct link_probe p;
     uint64_t now = 1000000000;
     uint32_t echoed = 0;

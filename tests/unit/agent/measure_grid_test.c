@@ -1,11 +1,9 @@
-#include <cmocka.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "agent/measure_grid.h"
+#include "tests/test.h"
 
 /* Devices as they are: launch cost, then products by tiles of 64 rows, then attention; one without
  * any bend; one that jumps. */
@@ -53,9 +51,8 @@ static double worst_error(const struct measure_grid *g, double (*cost)(double, d
     return worst;
 }
 
-static void points_are_added_where_interpolation_errs(void **state)
+TEST(points_are_added_where_interpolation_errs)
 {
-    (void)state;
     struct measure_grid coarse, fine;
     measure(&coarse, curved, 12, 0.03);
     measure(&fine, curved, 10000, 0.03);
@@ -70,9 +67,8 @@ static void points_are_added_where_interpolation_errs(void **state)
     assert_true(near >= 2 && fine.axes[1].n == 3);
 }
 
-static void what_is_straight_takes_one_look_an_interval(void **state)
+TEST(what_is_straight_takes_one_look_an_interval)
 {
-    (void)state;
     struct measure_grid g;
     measure(&g, straight, 10000, 0.03);
     assert_int_equal(g.axes[0].n, 4);
@@ -81,9 +77,8 @@ static void what_is_straight_takes_one_look_an_interval(void **state)
     assert_true(worst_error(&g, straight) < 1e-9);
 }
 
-static void a_measurement_that_is_cut_short_leaves_a_whole_table(void **state)
+TEST(a_measurement_that_is_cut_short_leaves_a_whole_table)
 {
-    (void)state;
     for (int most = 12; most < 60; most++) {
         struct measure_grid g;
         measure(&g, tiled, most, 0.01);
@@ -94,9 +89,8 @@ static void a_measurement_that_is_cut_short_leaves_a_whole_table(void **state)
     }
 }
 
-static void the_coarse_grid_alone_is_what_a_quick_look_gets(void **state)
+TEST(the_coarse_grid_alone_is_what_a_quick_look_gets)
 {
-    (void)state;
     struct measure_grid g;
     measure(&g, curved, 10000, 1);
     assert_int_equal(g.points, 12);
@@ -108,9 +102,8 @@ static void the_coarse_grid_alone_is_what_a_quick_look_gets(void **state)
     assert_true(grid_at(&g, 100, 5) == 2);
 }
 
-static void jumps_do_not_keep_it_busy_for_ever(void **state)
+TEST(jumps_do_not_keep_it_busy_for_ever)
 {
-    (void)state;
     struct measure_grid g;
     measure(&g, tiled, 1000000, 0.001);
     assert_true(g.axes[0].n <= GRID_MOST && g.axes[1].n <= GRID_MOST && g.points < 2000);

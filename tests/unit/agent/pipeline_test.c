@@ -2,14 +2,13 @@
  * delivered in an order that a seed draws, some of them twice or very late, and every sequence must
  * still get exactly its tokens. The "model" is a running hash, so that a token is right only if
  * every stage has seen every position of its sequence once and in order. */
-#include <cmocka.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "agent/agent_core.h"
+#include "tests/message_fixture.h"
+#include "tests/test.h"
 
 enum {
     MAX_STAGES = 5,
@@ -34,7 +33,7 @@ struct kv {
 
 struct executor_order {
     struct agent_action action;
-    struct agent_run runs[64];
+    struct batch_run runs[64];
     uint32_t ids[256];
     uint64_t sequence;
 };
@@ -56,7 +55,7 @@ struct node {
 struct parcel { /* a frame under way */
     int to;
     struct frame_header header;
-    struct frame_run runs[64];
+    struct batch_run runs[64];
     struct frame_token tokens[64];
     struct rows *rows;
 };
@@ -132,8 +131,9 @@ static void feed(struct pipeline *p, int n, const struct agent_event *ev)
 static void tell(struct pipeline *p, int n, const struct message *m)
 {
     struct agent_event ev = {.kind = AGENT_EVENT_MESSAGE};
-    ev.u.message = m;
+    ev.u.message = message_of_test(m);
     feed(p, n, &ev);
+    message_ref_release(ev.u.message);
 }
 
 static void frame_send(struct pipeline *p, int n, const struct agent_action *a)
@@ -162,9 +162,9 @@ static void order_keep(struct node *nd, const struct agent_action *a)
     if (a->kind == AGENT_DO_SEQUENCE_OPEN)
         o->sequence = a->u.sequence_open.open->sequence;
     if (a->kind == AGENT_DO_RUN) {
-        memcpy(o->runs, a->u.run.runs, a->u.run.n_runs * sizeof *o->runs);
-        if (a->u.run.ids)
-            memcpy(o->ids, a->u.run.ids, a->u.run.n_tokens * sizeof *o->ids);
+        memcpy(o->runs, a->u.run.batch->runs, a->u.run.batch->n_runs * sizeof *o->runs);
+        if (a->u.run.batch->ids)
+            memcpy(o->ids, a->u.run.batch->ids, a->u.run.batch->n_tokens * sizeof *o->ids);
     }
 }
 
@@ -198,9 +198,7 @@ static void perform(struct pipeline *p, int n)
     }
 }
 
-/* ---- the executor
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- the executor ---- */
 
 static struct kv *kv_of(struct node *nd, uint64_t sequence)
 {
@@ -213,19 +211,20 @@ static struct kv *kv_of(struct node *nd, uint64_t sequence)
 static void run_batch(struct pipeline *p, int n, const struct executor_order *o)
 {
     struct node *nd = &p->nodes[n];
-    struct rows *in = o->action.u.run.input, *out = rows_new(p);
+    struct rows *in = o->action.u.run.batch->input, *out = rows_new(p);
     uint32_t at = 0;
-    p->most_batch =
-        (int)o->action.u.run.n_runs > p->most_batch ? (int)o->action.u.run.n_runs : p->most_batch;
-    for (uint32_t i = 0; i < o->action.u.run.n_runs; i++) {
-        const struct agent_run *r = &o->runs[i];
-        struct kv *kv = kv_of(nd, r->run.sequence);
+    p->most_batch = (int)o->action.u.run.batch->n_runs > p->most_batch
+                        ? (int)o->action.u.run.batch->n_runs
+                        : p->most_batch;
+    for (uint32_t i = 0; i < o->action.u.run.batch->n_runs; i++) {
+        const struct batch_run *r = &o->runs[i];
+        struct kv *kv = kv_of(nd, r->sequence);
         assert_non_null(kv);
-        assert_int_equal(kv->length, r->run.first_position);
-        for (uint32_t k = 0; k < r->run.n_tokens; k++, at++)
+        assert_int_equal(kv->length, r->first_position);
+        for (uint32_t k = 0; k < r->n_tokens; k++, at++)
             out->values[at] = kv->hash =
                 mix(kv->hash, (in ? in->values[r->row + k] : o->ids[r->row + k]) + (uint64_t)n);
-        kv->length += r->run.n_tokens;
+        kv->length += r->n_tokens;
         nd->picked[i] = (uint32_t)(kv->hash % VOCABULARY);
     }
     bool last = n == p->n_stages - 1;
@@ -265,9 +264,7 @@ static void executor_step(struct pipeline *p, int n)
     }
 }
 
-/* ---- the coordinator
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- the coordinator ---- */
 
 static void pipeline_make(struct pipeline *p, uint64_t seed, int n_stages)
 {
@@ -308,16 +305,13 @@ static void pipeline_make(struct pipeline *p, uint64_t seed, int n_stages)
     }
     for (int i = 0; i < n_stages; i++) {
         struct message m = {.type = MESSAGE_STAGE_CONNECT};
-        m.u.stage_connect = (struct message_stage_connect){DEPLOYMENT,
-                                                           1,
-                                                           (uint64_t)i,
-                                                           (uint64_t)n_stages,
-                                                           {(const uint8_t *)"n", 1},
-                                                           {(const uint8_t *)"f", 1},
-                                                           "",
-                                                           "",
-                                                           0,
-                                                           0};
+        m.u.stage_connect =
+            (struct message_stage_connect){.deployment = DEPLOYMENT,
+                                           .generation = 1,
+                                           .stage = (uint64_t)i,
+                                           .n_stages = (uint64_t)n_stages,
+                                           .next_address = {(const uint8_t *)"n", 1},
+                                           .first_address = {(const uint8_t *)"f", 1}};
         tell(p, i, &m);
     }
 }
@@ -328,7 +322,7 @@ static void pipeline_free(struct pipeline *p)
         struct node *nd = &p->nodes[i];
         for (; nd->n_orders; nd->n_orders--, nd->first_order++)
             if (nd->orders[nd->first_order % 256].action.kind == AGENT_DO_RUN)
-                rows_free(p, nd->orders[nd->first_order % 256].action.u.run.input);
+                rows_free(p, nd->orders[nd->first_order % 256].action.u.run.batch->input);
         agent_core_destroy(&nd->core, release_rows, p);
         agent_actions_free(&nd->actions);
     }
@@ -388,8 +382,7 @@ static void inbox_step(struct pipeline *p, int n)
         tell(p, n, &m); /* said twice */
 }
 
-/* ---- whatever happens next
- * -------------------------------------------------------------------------------------------- */
+/* ---- whatever happens next ---- */
 
 static void parcel_step(struct pipeline *p, size_t i)
 {

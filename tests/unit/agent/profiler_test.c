@@ -1,12 +1,10 @@
-#include <cmocka.h>
 #include <jansson.h>
-#include <setjmp.h>
-#include <stdarg.h>
 
 #include "agent/backend/backend.h"
 #include "agent/profiler.h"
 #include "common/log.h"
 #include "common/profile.h"
+#include "tests/test.h"
 #include "tests/unit/agent/store_fixture.h"
 
 static const char demo_model[] = "examples/demo-model/demo-q8_0.gguf";
@@ -38,9 +36,8 @@ static double mlp_seconds(const char *text)
     return seconds;
 }
 
-static void results_are_tables_that_the_planner_reads_and_are_kept(void **state)
+TEST(results_are_tables_that_the_planner_reads_and_are_kept)
 {
-    (void)state;
     if (demo_is_missing())
         skip();
     char folder[256], cache[300];
@@ -84,9 +81,8 @@ static void results_are_tables_that_the_planner_reads_and_are_kept(void **state)
     test_folder_remove(folder);
 }
 
-static void layer_that_does_not_fit_is_an_error_that_says_what_is_missing(void **state)
+TEST(layer_that_does_not_fit_is_an_error_that_says_what_is_missing)
 {
-    (void)state;
     if (demo_is_missing())
         skip();
     struct buffer out = {0};
@@ -99,27 +95,33 @@ static void layer_that_does_not_fit_is_an_error_that_says_what_is_missing(void *
     buffer_free(&out);
 }
 
+struct progress_seen {
+    int points;
+    double elapsed_s;
+};
+
 static void progress_count(void *ctx, const struct profiler_progress *p)
 {
-    int *points = ctx;
-    assert_int_equal(p->points, ++*points);
-    assert_true(p->what && p->elapsed_s >= 0 && p->error >= 0);
+    struct progress_seen *seen = ctx;
+    assert_int_equal(p->points, ++seen->points);
+    assert_true(p->elapsed_s >= seen->elapsed_s);
+    seen->elapsed_s = p->elapsed_s;
+    assert_true(p->what && *p->what && p->error >= 0);
 }
 
-static void fine_measurement_adds_points_batches_and_what_they_are_from(void **state)
+TEST(fine_measurement_adds_points_batches_and_what_they_are_from)
 {
-    (void)state;
     if (demo_is_missing())
         skip();
     struct buffer text = {0};
     struct err e = {0};
-    int points = 0;
+    struct progress_seen seen = {0};
     struct profiler_config c = {.path = demo_model,
                                 .device = device_of(0),
                                 .budget_ms = 600,
                                 .fine = true,
                                 .progress = progress_count,
-                                .progress_ctx = &points};
+                                .progress_ctx = &seen};
     if (profiler_measure(&c, &text, &e) < 0)
         fail_msg("%s", e.text);
     json_t *tables = json_loads(buffer_cstr(&text), 0, NULL);
@@ -132,7 +134,7 @@ static void fine_measurement_adds_points_batches_and_what_they_are_from(void **s
     json_int_t useful =
         json_integer_value(json_object_get(json_object_get(tables, "useful_slice"), "tokens"));
     assert_true(useful >= 1 && useful <= 512);
-    assert_int_equal(json_integer_value(json_object_get(source, "points")), points);
+    assert_int_equal(json_integer_value(json_object_get(source, "points")), seen.points);
     assert_non_null(strstr(json_string_value(json_object_get(source, "libraries")), "oneDNN"));
     assert_true(strlen(json_string_value(json_object_get(source, "driver"))) > 0);
     json_decref(tables);

@@ -1,14 +1,13 @@
 /* The store's thread against a peer that the test plays, over data endpoints of this process. */
-#include <cmocka.h>
 #include <limits.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <time.h>
 
 #include "agent/store_worker.h"
 #include "common/env.h"
 #include "model/manifest_build.h"
+#include "tests/message_fixture.h"
+#include "tests/test.h"
 #include "tests/unit/agent/store_fixture.h"
 
 enum { SESSION = 41, OTHER_SESSION = 42, SLOT = 7, MAX_WANTS = 64 };
@@ -27,7 +26,7 @@ struct told {
     size_t n_asks, n_asked, n_answers;
 };
 
-struct bench {
+struct store_bench {
     char folder[256], source[PATH_MAX];
     struct data_endpoint *mine, *peer;
     struct store_worker *worker;
@@ -40,7 +39,7 @@ struct bench {
 
 static void on_report(void *ctx, const struct store_report *r)
 {
-    struct told *t = &((struct bench *)ctx)->told;
+    struct told *t = &((struct store_bench *)ctx)->told;
     pthread_mutex_lock(&t->lock);
     if (r->kind == STORE_FETCHED) {
         t->fetched = r->status != HP_PENDING;
@@ -56,14 +55,14 @@ static void on_report(void *ctx, const struct store_report *r)
 
 static void on_frame(void *ctx, const struct frame_header *h, struct data_buffer *payload)
 {
-    struct bench *b = ctx;
+    struct store_bench *b = ctx;
     store_worker_frame(b->worker, h, payload);
 }
 
 /* The peer keeps what it is asked, and counts what it is answered. */
 static void on_peer_frame(void *ctx, const struct frame_header *h, struct data_buffer *payload)
 {
-    struct bench *b = ctx;
+    struct store_bench *b = ctx;
     struct told *t = &b->told;
     uint32_t n = 0;
     pthread_mutex_lock(&t->lock);
@@ -82,7 +81,7 @@ static void on_peer_frame(void *ctx, const struct frame_header *h, struct data_b
 
 static void on_link_down(void *ctx, struct data_link *link, const struct err *why)
 {
-    struct bench *b = ctx;
+    struct store_bench *b = ctx;
     (void)why;
     if (b->worker)
         store_worker_link_down(b->worker, data_link_number(link));
@@ -96,7 +95,7 @@ static void on_peer_link_down(void *ctx, struct data_link *link, const struct er
 }
 
 /* Waits until what `is_so` says of the bench is so; false after 10 s. */
-static bool wait_for(struct bench *b, bool (*is_so)(const struct told *t))
+static bool wait_for(struct store_bench *b, bool (*is_so)(const struct told *t))
 {
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
@@ -133,7 +132,7 @@ static bool is_answered(const struct told *t)
 
 static int setup(void **state)
 {
-    struct bench *b = calloc(1, sizeof *b);
+    struct store_bench *b = calloc(1, sizeof *b);
     struct model *model = NULL;
     struct err e = {0};
     pthread_mutex_init(&b->told.lock, NULL);
@@ -166,7 +165,7 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    struct bench *b = *state;
+    struct store_bench *b = *state;
     for (int i = 0; i < 2; i++)
         data_revoke(b->mine, SESSION + (uint64_t)i); /* nothing comes in any more */
     store_worker_destroy(&b->worker);
@@ -181,8 +180,17 @@ static int teardown(void **state)
     return 0;
 }
 
+static void stage_fetch(struct store_bench *b, const struct message_stage_prepare *p)
+{
+    struct message m = {.type = MESSAGE_STAGE_PREPARE};
+    m.u.stage_prepare = *p;
+    struct message_ref *prepare = message_of_test(&m);
+    store_worker_fetch(b->worker, SLOT, 1, prepare);
+    message_ref_release(prepare);
+}
+
 /* Layers 1 to 2 of the demo model, from the peer or from the file itself. */
-static void fetch(struct bench *b, bool from_file)
+static void fetch(struct store_bench *b, bool from_file)
 {
     size_t size;
     const uint8_t *address = data_address(b->peer, &size);
@@ -202,11 +210,11 @@ static void fetch(struct bench *b, bool from_file)
     pthread_mutex_lock(&b->told.lock);
     b->told.fetched = false;
     pthread_mutex_unlock(&b->told.lock);
-    store_worker_fetch(b->worker, SLOT, 1, &p);
+    stage_fetch(b, &p);
 }
 
 /* The peer says "not here" of everything that it was asked. */
-static void say_not_here(struct bench *b, uint64_t session, uint32_t batch)
+static void say_not_here(struct store_bench *b, uint64_t session, uint32_t batch)
 {
     size_t size;
     const uint8_t *address = data_address(b->mine, &size);
@@ -227,7 +235,7 @@ static void say_not_here(struct bench *b, uint64_t session, uint32_t batch)
 }
 
 /* Everything that was put to the worker before has been looked at. */
-static void settle(struct bench *b)
+static void settle(struct store_bench *b)
 {
     pthread_mutex_lock(&b->told.lock);
     b->told.opened = 0;
@@ -240,7 +248,7 @@ static void settle(struct bench *b)
 
 static void only_who_was_asked_can_say_that_it_does_not_have_a_chunk(void **state)
 {
-    struct bench *b = *state;
+    struct store_bench *b = *state;
     fetch(b, false);
     assert_true(wait_for(b, is_asked));
     uint32_t mark = b->told.asks[0].batch;
@@ -258,14 +266,14 @@ static void only_who_was_asked_can_say_that_it_does_not_have_a_chunk(void **stat
     store_worker_drop(b->worker, SLOT);
 }
 
-static struct data_buffer *large_buffer(struct bench *b)
+static struct data_buffer *large_buffer(struct store_bench *b)
 {
     return data_buffer_get(b->mine, MANIFEST_CHUNK_BYTES + DIGEST_BYTES);
 }
 
 static void chunks_are_served_when_there_is_room_and_orders_do_not_wait_for_it(void **state)
 {
-    struct bench *b = *state;
+    struct store_bench *b = *state;
     struct data_buffer *taken[4096];
     size_t n = 0, size;
     fetch(b, true);
@@ -308,7 +316,7 @@ static void chunks_are_served_when_there_is_room_and_orders_do_not_wait_for_it(v
 
 static void chunk_that_rotted_on_disk_is_fetched_again_before_it_is_used(void **state)
 {
-    struct bench *b = *state;
+    struct store_bench *b = *state;
     char file[1024], hex[DIGEST_HEX], byte[2] = {0};
     fetch(b, true);
     assert_true(wait_for(b, is_fetched));
@@ -344,7 +352,7 @@ static void chunk_that_rotted_on_disk_is_fetched_again_before_it_is_used(void **
 
 static void peer_that_cannot_be_reached_is_given_up(void **state)
 {
-    struct bench *b = *state;
+    struct store_bench *b = *state;
     struct message_peer peer = {"peer", {(const uint8_t *)"no address", 10}};
     struct message_stage_prepare p = {.deployment = 1,
                                       .generation = 1,
@@ -358,7 +366,7 @@ static void peer_that_cannot_be_reached_is_given_up(void **state)
                                       .source_machine = "",
                                       .source_path = "",
                                       .peers = {&peer, 1}};
-    store_worker_fetch(b->worker, SLOT, 1, &p);
+    stage_fetch(b, &p);
     assert_true(wait_for(b, is_wanted));
     store_worker_drop(b->worker, SLOT);
 }

@@ -1,12 +1,10 @@
-#include <cmocka.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <sys/resource.h>
 
 #include "agent/weight_store.h"
+#include "tests/test.h"
 #include "tests/unit/agent/store_fixture.h"
 
 /* A disk that fails: what is asked of it while `sync_fails` is lost, and only the first asker is
@@ -22,14 +20,14 @@ int fdatasync(int fd)
     return fsync(fd);
 }
 
-struct fixture {
+struct weights_fixture {
     char folder[256], source[300];
     struct weight_store *store;
 };
 
 static int setup(void **state)
 {
-    struct fixture *f = calloc(1, sizeof *f);
+    struct weights_fixture *f = calloc(1, sizeof *f);
     test_folder_make(f->folder);
     *state = f;
     return 0;
@@ -37,21 +35,21 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    struct fixture *f = *state;
+    struct weights_fixture *f = *state;
     weight_store_close(&f->store);
     test_folder_remove(f->folder);
     free(f);
     return 0;
 }
 
-static void store_open(struct fixture *f, uint64_t limit)
+static void store_open(struct weights_fixture *f, uint64_t limit)
 {
     struct err e = {0};
     if (weight_store_open(f->folder, limit, &f->store, &e) < 0)
         fail_msg("%s", e.text);
 }
 
-static struct store_model *hold(struct fixture *f, const char *name, const uint32_t *seeds,
+static struct store_model *hold(struct weights_fixture *f, const char *name, const uint32_t *seeds,
                                 uint32_t n)
 {
     struct buffer m = test_manifest(name, seeds, n);
@@ -63,7 +61,7 @@ static struct store_model *hold(struct fixture *f, const char *name, const uint3
     return model;
 }
 
-static int put(struct fixture *f, struct store_model *m, uint32_t chunk, uint32_t seed,
+static int put(struct weights_fixture *f, struct store_model *m, uint32_t chunk, uint32_t seed,
                struct err *e)
 {
     uint8_t bytes[TEST_CHUNK];
@@ -75,7 +73,7 @@ static const uint32_t seeds[] = {11, 12, 13, 14};
 
 static void model_is_a_sparse_copy_that_fills_as_chunks_arrive(void **state)
 {
-    struct fixture *f = *state;
+    struct weights_fixture *f = *state;
     uint8_t bytes[100 + 4 * TEST_CHUNK], chunk[TEST_CHUNK];
     store_open(f, 0);
     struct store_model *m = hold(f, "m.gguf", seeds, 4);
@@ -95,7 +93,7 @@ static void model_is_a_sparse_copy_that_fills_as_chunks_arrive(void **state)
 
 static void what_was_synced_survives_a_crash_and_a_torn_record_does_not(void **state)
 {
-    struct fixture *f = *state;
+    struct weights_fixture *f = *state;
     char have[900];
     store_open(f, 0);
     struct store_model *m = hold(f, "m.gguf", seeds, 4);
@@ -130,7 +128,7 @@ static void broken_model_is_removed_when_the_store_opens(void **state)
 {
     static const char *const broken[] = {"manifest", "files/m.gguf"};
     for (size_t i = 0; i < 2; i++) {
-        struct fixture *f = *state;
+        struct weights_fixture *f = *state;
         char path[900], hex[DIGEST_HEX];
         store_open(f, 0);
         struct store_model *m = hold(f, "m.gguf", seeds, 4);
@@ -154,7 +152,7 @@ static void broken_model_is_removed_when_the_store_opens(void **state)
 
 static void chunk_that_is_not_what_its_digest_says_is_refused(void **state)
 {
-    struct fixture *f = *state;
+    struct weights_fixture *f = *state;
     struct err e = {0};
     store_open(f, 0);
     struct store_model *m = hold(f, "m.gguf", seeds, 4);
@@ -168,7 +166,7 @@ static void chunk_that_is_not_what_its_digest_says_is_refused(void **state)
 
 static void models_that_share_weights_share_chunks(void **state)
 {
-    struct fixture *f = *state;
+    struct weights_fixture *f = *state;
     static const uint32_t other[] = {99, 13, 12};
     uint8_t expected[TEST_CHUNK];
     store_open(f, 0);
@@ -194,7 +192,7 @@ static void models_that_share_weights_share_chunks(void **state)
 
 static void shared_path_gives_chunks_whose_bytes_agree(void **state)
 {
-    struct fixture *f = *state;
+    struct weights_fixture *f = *state;
     uint8_t bytes[TEST_CHUNK];
     snprintf(f->source, sizeof f->source, "%s/source.gguf", f->folder);
     FILE *file = fopen(f->source, "wb");
@@ -218,7 +216,7 @@ static void shared_path_gives_chunks_whose_bytes_agree(void **state)
 
 static void limit_removes_the_model_least_recently_used_and_never_one_in_use(void **state)
 {
-    struct fixture *f = *state;
+    struct weights_fixture *f = *state;
     static const uint32_t a_seeds[] = {21, 22, 23}, b_seeds[] = {31, 32, 33},
                           c_seeds[] = {41, 42, 43, 44, 45};
     struct store_entry entry;
@@ -251,7 +249,7 @@ static void limit_removes_the_model_least_recently_used_and_never_one_in_use(voi
 
 static void full_disk_is_a_named_error(void **state)
 {
-    struct fixture *f = *state;
+    struct weights_fixture *f = *state;
     struct err e = {0};
     /* /dev/full takes nothing: the file of the model is replaced by it. */
     store_open(f, 0);
@@ -267,7 +265,7 @@ static void full_disk_is_a_named_error(void **state)
 }
 
 /* Closes and opens: a process that starts anew. */
-static struct store_model *begin_again(struct fixture *f, struct store_model *m)
+static struct store_model *begin_again(struct weights_fixture *f, struct store_model *m)
 {
     weight_store_release(f->store, m);
     weight_store_close(&f->store);
@@ -290,7 +288,7 @@ static void what_a_failed_sync_promised_is_taken_back(void **state)
 {
     static const int failing[] = {1, 2}; /* the model's file; the record of what is there */
     for (size_t i = 0; i < 2; i++) {
-        struct fixture *f = *state;
+        struct weights_fixture *f = *state;
         struct err e = {0};
         store_open(f, 0);
         struct store_model *m = hold(f, "m.gguf", seeds, 4);
@@ -314,7 +312,7 @@ static void what_a_failed_sync_promised_is_taken_back(void **state)
 
 static void records_after_a_torn_one_are_found_again(void **state)
 {
-    struct fixture *f = *state;
+    struct weights_fixture *f = *state;
     struct rlimit before, small;
     store_open(f, 0);
     struct store_model *m = hold(f, "m.gguf", seeds, 4);
@@ -339,7 +337,7 @@ static void records_after_a_torn_one_are_found_again(void **state)
 
 static void chunk_that_rotted_is_found_and_counts_no_more(void **state)
 {
-    struct fixture *f = *state;
+    struct weights_fixture *f = *state;
     struct err e = {0};
     store_open(f, 0);
     struct store_model *m = hold(f, "m.gguf", seeds, 4);
@@ -365,7 +363,7 @@ static void chunk_that_rotted_is_found_and_counts_no_more(void **state)
 
 static void file_that_was_cut_gets_its_size_and_head_back(void **state)
 {
-    struct fixture *f = *state;
+    struct weights_fixture *f = *state;
     struct stat st;
     uint8_t head[100];
     store_open(f, 0);
@@ -390,7 +388,7 @@ static void file_that_was_cut_gets_its_size_and_head_back(void **state)
 
 static void rotten_chunk_is_not_copied_to_another_model(void **state)
 {
-    struct fixture *f = *state;
+    struct weights_fixture *f = *state;
     static const uint32_t others[] = {11, 99};
     store_open(f, 0);
     struct store_model *m = hold(f, "m.gguf", seeds, 4), *other = hold(f, "other.gguf", others, 2);
@@ -406,7 +404,7 @@ static void rotten_chunk_is_not_copied_to_another_model(void **state)
 
 static void two_processes_do_not_share_a_store(void **state)
 {
-    struct fixture *f = *state;
+    struct weights_fixture *f = *state;
     struct weight_store *other = NULL;
     store_open(f, 0);
     assert_int_equal(weight_store_open(f->folder, 0, &other, NULL), HP_EBUSY);
@@ -415,7 +413,7 @@ static void two_processes_do_not_share_a_store(void **state)
 
 static void nonsense_is_no_manifest(void **state)
 {
-    struct fixture *f = *state;
+    struct weights_fixture *f = *state;
     struct store_model *m;
     store_open(f, 0);
     assert_int_equal(weight_store_hold(f->store, (const uint8_t *)"nonsense", 8, &m, NULL),

@@ -1,9 +1,8 @@
-#include <cmocka.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <string.h>
 
 #include "common/cluster.h"
+#include "common/env.h"
+#include "tests/test.h"
 
 static int read_text(const char *text, struct cluster *c, struct err *e)
 {
@@ -17,9 +16,8 @@ static int read_text(const char *text, struct cluster *c, struct err *e)
     return rc;
 }
 
-static void hop_prefers_measured_then_peer_then_device_link_then_nics(void **state)
+TEST(hop_prefers_measured_then_peer_then_device_link_then_nics)
 {
-    (void)state;
     static const char text[] =
         "{\"format\": \"hp-cluster/1\", \"nodes\": [{\"name\": \"a\", \"devices\": [{\"name\": "
         "\"g0\", \"kind\": \"X\", \"memory_bytes\": 8},"
@@ -50,9 +48,8 @@ static void hop_prefers_measured_then_peer_then_device_link_then_nics(void **sta
     cluster_free(&c);
 }
 
-static void errors_name_file_path_and_value(void **state)
+TEST(errors_name_file_path_and_value)
 {
-    (void)state;
     static const struct {
         const char *text, *says;
     } cases[] = {
@@ -74,9 +71,33 @@ static void errors_name_file_path_and_value(void **state)
     }
 }
 
+/* Each name is looked up among all others: with a walk through them this took minutes. */
+TEST(a_cluster_of_200000_devices_is_read_within_seconds)
+{
+    static const char text[] =
+        "{\"format\": \"hp-cluster/1\", \"nodes\": [{\"name\": \"a\", \"count\": 100000, "
+        "\"devices\": "
+        "[{\"name\": \"g0\", \"kind\": \"X\", \"memory_bytes\": 8}, {\"name\": \"g1\", \"kind\": "
+        "\"X\", "
+        "\"memory_bytes\": 8}]}], \"links\": [{\"from\": \"a-0/g0\", \"to\": \"a-99999/g1\", "
+        "\"bandwidth_bytes_per_s\": 7}]}";
+    struct cluster c = {0};
+    struct err e = {0};
+    uint64_t from_ns = env_now_ns(&env_real);
+    if (read_text(text, &c, &e) < 0)
+        fail_msg("%s", e.text);
+    assert_true((double)(env_now_ns(&env_real) - from_ns) * 1e-9 < 5 * env_time_scale());
+    assert_int_equal(c.n_devices, 200000);
+    assert_int_equal(c.links[0].to, 199999);
+    assert_int_equal(c.pools[0].count, 200000);
+    assert_int_equal(c.pools[0].devices_per_node, 2);
+    cluster_free(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_cluster_of_200000_devices_is_read_within_seconds),
         cmocka_unit_test(hop_prefers_measured_then_peer_then_device_link_then_nics),
         cmocka_unit_test(errors_name_file_path_and_value),
     };

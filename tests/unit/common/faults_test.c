@@ -2,15 +2,16 @@
 #include <sys/wait.h>
 
 #include "common/cluster.h"
+#include "common/fs.h"
 #include "common/manifest.h"
+#include "common/map.h"
 #include "common/opgraph.h"
 #include "common/profile.h"
+#include "common/vector.h"
 #include "common/workload.h"
 #include "tests/unit/faults.h"
 
-/* ---- the harness
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- the harness ---- */
 
 static int forgets_the_first_when_the_second_fails(void *ctx)
 {
@@ -78,26 +79,22 @@ static int in_a_child(int (*run)(void *ctx))
     return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-static void what_does_not_bear_a_failing_allocation_is_found(void **state)
+TEST(what_does_not_bear_a_failing_allocation_is_found)
 {
-    (void)state;
     assert_int_equal(in_a_child(forgets_the_first_when_the_second_fails), 1);
     assert_int_equal(in_a_child(hides_the_reason), 1);
     assert_int_equal(in_a_child(opens_a_file_and_leaves_it), 1);
     assert_int_equal(in_a_child(asserts), -SIGABRT);
 }
 
-static void what_holds_is_run_twice_for_each_allocation_and_twice_without_any(void **state)
+TEST(what_holds_is_run_twice_for_each_allocation_and_twice_without_any)
 {
-    (void)state;
     int runs = 0;
     faults_each("holds", holds, &runs);
     assert_int_equal(runs, 2 * 3 + 2);
 }
 
-/* ---- common/
- * ----------------------------------------------------------------------------------------------------------
- */
+/* ---- common/ ---- */
 
 static int arena_and_buffer(void *ctx)
 {
@@ -114,6 +111,69 @@ static int arena_and_buffer(void *ctx)
                  : HP_EBUG;
     buffer_free(&b);
     arena_free(&arena);
+    return rc;
+}
+
+static int vector_pushed(void *ctx)
+{
+    uint64_t *items = NULL;
+    int count = 0, room = 0, rc = 0;
+    (void)ctx;
+    for (uint64_t i = 0; rc == 0 && i < 20; i++)
+        if (!vector_push(items, count, room, i))
+            rc = HP_ENOMEM;
+    for (int i = 0; i < count; i++)
+        if (items[i] != (uint64_t)i)
+            rc = HP_EBUG;
+    free(items);
+    return rc;
+}
+
+struct map_item {
+    int id;
+    UT_hash_handle hh;
+};
+
+static int map_filled(void *ctx)
+{
+    struct map_item items[100], *map = NULL, *found;
+    int rc = 0, n = 0;
+    (void)ctx;
+    for (; rc == 0 && n < 100; n++) {
+        items[n].id = n;
+        HASH_ADD_INT(map, id, &items[n]);
+        if (!map_has_added(&items[n])) {
+            rc = HP_ENOMEM;
+            break;
+        }
+    }
+    for (int i = 0; i < n; i++) {
+        HASH_FIND_INT(map, &i, found);
+        if (found != &items[i])
+            rc = HP_EBUG;
+    }
+    HASH_CLEAR(hh, map);
+    return rc;
+}
+
+static int file_written_and_read(void *ctx)
+{
+    const char *path = ctx;
+    struct err e = {0};
+    struct buffer b = {0}, back = {0};
+    json_t *root = json_pack("{s:[i,i,i]}", "list", 1, 2, 3), *again = NULL;
+    struct json_at at;
+    int rc = root ? json_save(root, path, &e) : HP_ENOMEM;
+    rc = rc < 0 ? rc : json_load_at(path, &again, &at, &e);
+    if (rc == 0 && json_array_size(json_object_get(again, "list")) != 3)
+        rc = HP_EBUG;
+    json_decref(root);
+    json_decref(again);
+    buffer_printf(&b, "%d", 12345);
+    rc = rc < 0 ? rc : fs_buffer_save(path, &b, &e);
+    buffer_free(&b);
+    rc = rc < 0 ? rc : fs_file_read(path, 5, &back, &e);
+    buffer_free(&back);
     return rc;
 }
 
@@ -226,10 +286,15 @@ static int workload_parsed(void *ctx)
     return rc;
 }
 
-static void common_bears_failing_allocations(void **state)
+TEST(common_bears_failing_allocations)
 {
-    (void)state;
     faults_each("arena and buffer", arena_and_buffer, NULL);
+    faults_each("vector", vector_pushed, NULL);
+    faults_each("map", map_filled, NULL);
+    char path[] = "/tmp/hp-faults-XXXXXX";
+    close(mkstemp(path));
+    faults_each("file", file_written_and_read, path);
+    unlink(path);
     faults_each("manifest", manifest_there_and_back, NULL);
     faults_each("cluster", cluster_parsed, NULL);
     faults_each("profile", profile_parsed, NULL);

@@ -1,14 +1,11 @@
-#include <cmocka.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdint.h>
 #include <string.h>
 
 #include "common/host_address.h"
+#include "tests/test.h"
 
-static void only_hosts_of_loopback_are_loopback(void **state)
+TEST(only_hosts_of_loopback_are_loopback)
 {
-    (void)state;
     static const struct {
         const char *host;
         bool expected;
@@ -37,9 +34,8 @@ static void only_hosts_of_loopback_are_loopback(void **state)
             fail_msg("%s: %s", cases[i].host, cases[i].expected ? "is loopback" : "is not");
 }
 
-static void an_address_is_taken_apart_or_refused(void **state)
+TEST(an_address_is_taken_apart_or_refused)
 {
-    (void)state;
     static const struct {
         const char *address, *host; /* NULL: refused */
         bool loopback;
@@ -73,11 +69,25 @@ static void an_address_is_taken_apart_or_refused(void **state)
     }
 }
 
+static void a_host_alone_is_a_name_or_an_address(void **state)
+{
+    (void)state;
+    static const char *const good[] = {"api.example", "localhost", "10.1.2.3", "::1", "my_box-2"};
+    static const char *const bad[] = {
+        "",    "a b", "api.example:80", "http://api.example", "[::1]", "a/b", "a\n", "*.example",
+        "a,b", "a\"b"};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++)
+        assert_true(host_is_name(good[i]));
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_false(host_is_name(bad[i]));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_hosts_of_loopback_are_loopback),
         cmocka_unit_test(an_address_is_taken_apart_or_refused),
+        cmocka_unit_test(a_host_alone_is_a_name_or_an_address),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

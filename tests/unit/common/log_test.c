@@ -1,24 +1,22 @@
-#include <cmocka.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "common/log.h"
+#include "tests/test.h"
 
-struct heard {
+struct log_heard {
     char last[2048];
     int lines;
 };
 
 static void on_line(void *ctx, const char *line)
 {
-    struct heard *h = ctx;
+    struct log_heard *h = ctx;
     h->lines++;
     snprintf(h->last, sizeof h->last, "%s", line);
 }
 
-static struct heard heard;
+static struct log_heard heard;
 
 static int listen_begin(void **state)
 {
@@ -42,9 +40,8 @@ static const char *said(void)
     return blank ? blank + 1 : "";
 }
 
-static void a_line_is_level_room_event_and_values(void **state)
+TEST(a_line_is_level_room_event_and_values)
 {
-    (void)state;
     log_warn("agent", "seen",
              "n=%d u=%u l=%llu z=%zu f=%.2f g=%g s=%s cut=%.3s percent=%% t=\"%s\"", -3, 4u,
              5000000000ull, (size_t)6, 0.125, 1e9, "word", "abcdef", "two words");
@@ -54,9 +51,8 @@ static void a_line_is_level_room_event_and_values(void **state)
     assert_string_equal(said(), "info agent plain ");
 }
 
-static void text_of_others_moves_no_terminal_and_ends_no_value(void **state)
+TEST(text_of_others_moves_no_terminal_and_ends_no_value)
 {
-    (void)state;
     static const struct {
         const char *text, *said;
     } cases[] = {
@@ -81,9 +77,8 @@ static void text_of_others_moves_no_terminal_and_ends_no_value(void **state)
     }
 }
 
-static void a_long_line_is_cut_and_ended(void **state)
+TEST(a_long_line_is_cut_and_ended)
 {
-    (void)state;
     char text[4000];
     memset(text, 'x', sizeof text - 1);
     text[sizeof text - 1] = '\0';
@@ -91,9 +86,8 @@ static void a_long_line_is_cut_and_ended(void **state)
     assert_in_range(strlen(heard.last), 1500, 2000);
 }
 
-static void what_a_stranger_causes_is_said_a_few_times_and_then_counted(void **state)
+TEST(what_a_stranger_causes_is_said_a_few_times_and_then_counted)
 {
-    (void)state;
     struct log_limit limit = {0};
     for (int i = 0; i < 1000; i++)
         log_line_limited(&limit, LOG_WARN, "agent", "frame_malformed", "n=%d", i);

@@ -1,6 +1,3 @@
-#include <cmocka.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +6,7 @@
 #include <unistd.h>
 
 #include "common/npy.h"
+#include "tests/test.h"
 
 static char folder[] = "/tmp/hp-npy-XXXXXX", path[64];
 
@@ -28,9 +26,8 @@ static int tear_down(void **state)
     return rmdir(folder);
 }
 
-static void a_file_is_what_numpy_reads(void **state)
+TEST(a_file_is_what_numpy_reads)
 {
-    (void)state;
     const float rows[] = {1, 2, 3, 4, 5, 6};
     struct npy_writer *w;
     struct err e = {0};
@@ -53,9 +50,8 @@ static void a_file_is_what_numpy_reads(void **state)
     unlink(path);
 }
 
-static void an_unfinished_file_leaves_nothing_behind(void **state)
+TEST(an_unfinished_file_leaves_nothing_behind)
 {
-    (void)state;
     const float row[2] = {0};
     struct npy_writer *w;
     struct err e = {0};

@@ -1,10 +1,8 @@
-#include <cmocka.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <string.h>
 
 #include "common/bytes.h"
 #include "common/opgraph.h"
+#include "tests/test.h"
 
 #define HOST                                                                                       \
     "\"host\": {\"buses\": [{\"bandwidth_bytes_per_s\": 10}], \"devices\": [{\"name\": \"g\", "    \
@@ -29,9 +27,8 @@ static int read_text(const char *text, struct opgraph *g, struct err *e)
     return rc;
 }
 
-static void graph_is_read_with_inputs_readers_and_order(void **state)
+TEST(graph_is_read_with_inputs_readers_and_order)
 {
-    (void)state;
     struct opgraph g = {0};
     struct err e = {0};
     /* Nodes need not stand in topological order, edges may repeat, and what costs nothing in place
@@ -54,9 +51,8 @@ static void graph_is_read_with_inputs_readers_and_order(void **state)
     opgraph_free(&g);
 }
 
-static void errors_name_file_path_and_value(void **state)
+TEST(errors_name_file_path_and_value)
 {
-    (void)state;
     static const struct {
         const char *text, *says;
     } cases[] = {
@@ -104,9 +100,8 @@ static void errors_name_file_path_and_value(void **state)
     }
 }
 
-static void graph_beyond_the_limit_is_refused(void **state)
+TEST(graph_beyond_the_limit_is_refused)
 {
-    (void)state;
     struct buffer text = {0};
     struct opgraph g = {0};
     struct err e = {0};

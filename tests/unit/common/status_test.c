@@ -1,13 +1,10 @@
-#include <cmocka.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 
 #include "common/status.h"
+#include "tests/test.h"
 
-static void failure_stays_one_when_nobody_wants_its_text(void **state)
+TEST(failure_stays_one_when_nobody_wants_its_text)
 {
-    (void)state;
     struct err e = {0};
     assert_int_equal(err_set(&e, HP_ENOSPACE, "the disk is full"), HP_ENOSPACE);
     assert_int_equal(err_hint(&e, "free some"), HP_ENOSPACE);

@@ -1,17 +1,14 @@
 /* Texts that go on to people and into JSON: UTF-8, and cut between characters. */
-#include <cmocka.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/json.h"
 #include "common/status.h"
 #include "common/utf8.h"
+#include "tests/test.h"
 
-static void a_copy_is_cut_between_characters(void **state)
+TEST(a_copy_is_cut_between_characters)
 {
-    (void)state;
     static const struct {
         const char *text;
         size_t size;
@@ -35,9 +32,8 @@ static void a_copy_is_cut_between_characters(void **state)
     }
 }
 
-static void an_error_that_quotes_bytes_is_text(void **state)
+TEST(an_error_that_quotes_bytes_is_text)
 {
-    (void)state;
     struct err e = {0};
     err_set(&e, HP_ENOENT, "no file \"caf\xe9\"");
     err_hint(&e, "rename \xff");
@@ -46,9 +42,8 @@ static void an_error_that_quotes_bytes_is_text(void **state)
     assert_string_equal(e.hint, "rename ?");
 }
 
-static void a_long_error_ends_with_a_whole_character(void **state)
+TEST(a_long_error_ends_with_a_whole_character)
 {
-    (void)state;
     struct err e = {0};
     char text[sizeof e.text + 2];
     memset(text, 'x', sizeof text);
@@ -62,9 +57,8 @@ static void a_long_error_ends_with_a_whole_character(void **state)
     assert_int_equal(utf8_valid_prefix(e.text, strlen(e.text)), strlen(e.text));
 }
 
-static void json_is_made_of_any_text(void **state)
+TEST(json_is_made_of_any_text)
 {
-    (void)state;
     json_t *good = json_text("caf\xc3\xa9"), *bad = json_text("caf\xe9"), *none = json_text(NULL);
     assert_string_equal(json_string_value(good), "caf\xc3\xa9");
     assert_string_equal(json_string_value(bad), "caf?");

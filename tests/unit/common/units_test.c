@@ -1,13 +1,10 @@
-#include <cmocka.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 
 #include "common/units.h"
+#include "tests/test.h"
 
-static void sizes_are_read_as_people_write_them(void **state)
+TEST(sizes_are_read_as_people_write_them)
 {
-    (void)state;
     static const struct {
         const char *text;
         uint64_t bytes; /* 0: refused */
@@ -23,14 +20,26 @@ static void sizes_are_read_as_people_write_them(void **state)
         {"7K", 7168},
         {"2T", UINT64_C(2) << 40},
         {"2TB", UINT64_C(2000000000000)},
+        {"1.5G", UINT64_C(3) << 29},
+        {"0.5GiB", UINT64_C(1) << 29},
+        {"1.5GB", 1500000000},
+        {"12e9", UINT64_C(12000000000)},
+        {"1B", 1},
+        {"500kB", 500000},
+        {"9007199254740993", UINT64_C(9007199254740993)},
         {"", 0},
+        {"0.0001K", 0},
+        {"0x10", 0},
+        {"1e30", 0},
+        {"1e", 0},
+        {"inf", 0},
+        {"nan", 0},
+        {"1GiBB", 0},
         {"0", 0},
         {"-1", 0},
         {" 1", 0},
         {"1 G", 0},
-        {"1.5G", 0},
         {"G", 0},
-        {"1B", 0},
         {"1P", 0},
         {"1Gb1", 0},
         {"18446744073709551616", 0},

@@ -1,13 +1,11 @@
 /* Workloads and plans of pools: what the readers take and what they say no to. */
-#include <cmocka.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/plan.h"
 #include "common/plan_pools.h"
 #include "common/workload.h"
+#include "tests/test.h"
 
 #define MODEL "{\"name\":\"a\",\"profile\":\"p/a.json\",\"weight\":0.5,\"slo_s\":0.1}"
 
@@ -23,9 +21,8 @@ static int read_workload(const char *text, const char *folder, struct workload *
     return rc;
 }
 
-static void defaults_are_those_of_the_format(void **state)
+TEST(defaults_are_those_of_the_format)
 {
-    (void)state;
     struct workload w = {0};
     struct err e = {0};
     if (read_workload("{\"format\":\"hp-workload/1\",\"models\":[" MODEL
@@ -44,9 +41,8 @@ static void defaults_are_those_of_the_format(void **state)
     workload_free(&w);
 }
 
-static void errors_name_path_and_value(void **state)
+TEST(errors_name_path_and_value)
 {
-    (void)state;
     static const struct {
         const char *text, *says;
     } cases[] = {
@@ -96,9 +92,8 @@ static int read_plan(const char *text, struct arena *arena, struct plan_pools *p
     return rc;
 }
 
-static void a_plan_reads_back_as_it_was_written(void **state)
+TEST(a_plan_reads_back_as_it_was_written)
 {
-    (void)state;
     struct plan_pools_stage stages[2] = {{"P4", 0, 4, 1, 40, 40, 0.011, 0.002},
                                          {"L4", 4, 9, 3, 7, 3, 0.02, 0}};
     struct plan_pools_pipeline pipeline = {2, 744.7, 0.031, stages, 2};
@@ -122,9 +117,8 @@ static void a_plan_reads_back_as_it_was_written(void **state)
     arena_free(&arena);
 }
 
-static void a_plan_with_a_gap_between_stages_is_refused(void **state)
+TEST(a_plan_with_a_gap_between_stages_is_refused)
 {
-    (void)state;
     struct arena arena = {0};
     struct plan_pools p;
     struct err e = {0};

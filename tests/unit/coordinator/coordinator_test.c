@@ -1,20 +1,19 @@
 /* The shell on a real loop and real sockets of 127.0.0.1. */
-#include <cmocka.h>
 #include <ftw.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/env.h"
 #include "common/json.h"
 #include "common/log.h"
 #include "common/manifest.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/model_heads.h"
 #include "model/manifest_build.h"
+#include "tests/test.h"
 #include "transport/control.h"
 #include "transport/message.h"
 
@@ -40,8 +39,7 @@ static int remove_folder(void **state)
     return nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-/* ---- somebody who asks
- * ------------------------------------------------------------------------------------------- */
+/* ---- somebody who asks ---- */
 
 struct asker {
     uv_loop_t *loop;
@@ -118,13 +116,10 @@ static void stop(uv_loop_t *loop, struct coordinator **c)
     assert_int_equal(uv_loop_close(loop), 0);
 }
 
-/* ---- claims
- * ----------------------------------------------------------------------------------------------------------
- */
+/* ---- claims ---- */
 
-static void the_admin_key_opens_and_another_does_not(void **state)
+TEST(the_admin_key_opens_and_another_does_not)
 {
-    (void)state;
     uv_loop_t loop;
     struct asker a;
     char key[96];
@@ -140,9 +135,8 @@ static void the_admin_key_opens_and_another_does_not(void **state)
     stop(&loop, &c);
 }
 
-static void it_says_where_it_listens_and_counts_its_starts(void **state)
+TEST(it_says_where_it_listens_and_counts_its_starts)
 {
-    (void)state;
     uv_loop_t loop;
     struct asker a;
     struct err e = {0};
@@ -166,9 +160,8 @@ static void it_says_where_it_listens_and_counts_its_starts(void **state)
     }
 }
 
-static void what_is_in_its_way_is_said_plainly(void **state)
+TEST(what_is_in_its_way_is_said_plainly)
 {
-    (void)state;
     uv_loop_t loop, second_loop;
     struct err e = {0};
     char other[96];
@@ -193,9 +186,8 @@ static void what_is_in_its_way_is_said_plainly(void **state)
     stop(&loop, &c);
 }
 
-static void the_api_stays_closed_beyond_loopback_without_keys(void **state)
+TEST(the_api_stays_closed_beyond_loopback_without_keys)
 {
-    (void)state;
     uv_loop_t loop;
     struct err e = {0};
     struct coordinator *c = NULL;
@@ -207,12 +199,11 @@ static void the_api_stays_closed_beyond_loopback_without_keys(void **state)
     stop(&loop, &c);
 }
 
-static void heads_open_like_the_model_itself(void **state)
+TEST(heads_open_like_the_model_itself)
 {
-    (void)state;
     static const char path[] = "examples/demo-model/demo-q8_0.gguf";
     struct model *model = NULL, *copy = NULL;
-    struct core_model facts;
+    struct model_facts facts;
     struct arena arena = {0};
     struct buffer manifest = {0}, text = {0};
     struct err e = {0};

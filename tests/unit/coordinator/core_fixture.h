@@ -2,16 +2,18 @@
 #ifndef HP_TESTS_UNIT_COORDINATOR_CORE_FIXTURE_H
 #define HP_TESTS_UNIT_COORDINATOR_CORE_FIXTURE_H
 
-#include <cmocka.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/log.h"
 #include "common/manifest.h"
-#include "coordinator/core_int.h"
+#include "coordinator/core.h"
+#include "coordinator/deployment.h"
+#include "coordinator/effects.h"
+#include "coordinator/member.h"
+#include "coordinator/model_slots.h"
 #include "coordinator/store/store.h"
+#include "tests/test.h"
 
 enum { ADMIN = 1 };
 
@@ -27,18 +29,18 @@ struct fixture {
     struct env_virtual clock;
     struct env env;
     struct store *store;
-    struct core *core;
+    struct coord *core;
     struct sent *sent;
     size_t n_sent;
-    const struct core_model *facts; /* given to CORE_MODEL_OPEN */
+    const struct model_facts *facts; /* given to COORD_MODEL_OPEN */
     char token[TOKEN_SECRET_TEXT];
     size_t n_looked;   /* of the messages sent, for stages that were connected */
     bool deaf;         /* agents do not hear each other: a stage that is connected says nothing */
     struct err disk;   /* code 0: it takes everything */
-    bool disk_is_slow; /* core_stored is the test's */
+    bool disk_is_slow; /* coord_stored is the test's */
     uint64_t asked_number; /* the last batch */
     bool holds_work;       /* work waits for fixture_work */
-    struct work **held_work;
+    struct coord_work **held_work;
     size_t n_held_work;
 };
 
@@ -66,35 +68,36 @@ static void fixture_hear(struct fixture *f)
 static void fixture_settle(struct fixture *f)
 {
     size_t n;
-    const struct core_action *a;
+    const struct coord_action *a;
     struct err e = {0};
-    while (a = core_take(f->core, &n), n > 0) {
+    while (a = coord_take(f->core, &n), n > 0) {
         uint64_t number = 0;
         for (size_t i = 0; i < n; i++) {
-            if (a[i].kind == CORE_STORE) {
+            if (a[i].kind == COORD_STORE) {
                 struct store_change c = {a[i].record_kind, a[i].key, a[i].bytes, a[i].size};
                 number = f->asked_number = a[i].number;
                 if (!f->disk.code)
                     assert_int_equal(store_apply(f->store, &c, 1, &e), 0);
-            } else if (a[i].kind == CORE_SEND) {
-                struct sent *s = core_array_add(&f->sent, &f->n_sent, sizeof *s);
+            } else if (a[i].kind == COORD_SEND) {
+                struct sent *s = coord_array_add(&f->sent, &f->n_sent, sizeof *s);
                 s->peer = a[i].peer;
                 buffer_append(&s->bytes, a[i].bytes, a[i].size);
                 assert_int_equal(message_decode(s->bytes.data, s->bytes.size, &s->arena, &s->m, &e),
                                  0);
                 s->type = s->m.type;
-            } else if (a[i].kind == CORE_MODEL_OPEN && f->facts) {
-                core_model_opened(f->core, a[i].key, f->facts, NULL);
-            } else if (a[i].kind == CORE_WORK && f->holds_work) {
-                struct work **held = core_array_add(&f->held_work, &f->n_held_work, sizeof *held);
+            } else if (a[i].kind == COORD_MODEL_OPEN && f->facts) {
+                coord_model_opened(f->core, a[i].key, f->facts, NULL);
+            } else if (a[i].kind == COORD_WORK && f->holds_work) {
+                struct coord_work **held =
+                    coord_array_add(&f->held_work, &f->n_held_work, sizeof *held);
                 *held = a[i].work;
-            } else if (a[i].kind == CORE_WORK) {
+            } else if (a[i].kind == COORD_WORK) {
                 a[i].work->run(a[i].work);
-                core_worked(f->core, a[i].work);
+                coord_worked(f->core, a[i].work);
             }
         }
         if (number && !f->disk_is_slow)
-            core_stored(f->core, number, &f->disk);
+            coord_stored(f->core, number, &f->disk);
     }
     fixture_hear(f);
 }
@@ -103,19 +106,19 @@ static int fixture_restore(void *ctx, const char *key, const void *bytes, size_t
                            struct err *e)
 {
     const char **kind = ((void **)ctx)[1];
-    return core_restore(((void **)ctx)[0], *kind, key, bytes, size, e);
+    return coord_restore(((void **)ctx)[0], *kind, key, bytes, size, e);
 }
 
 /* The threads do what they hold. */
 static inline void fixture_work(struct fixture *f)
 {
-    struct work **held = f->held_work;
+    struct coord_work **held = f->held_work;
     size_t n = f->n_held_work;
     f->held_work = NULL;
     f->n_held_work = 0;
     for (size_t i = 0; i < n; i++) {
         held[i]->run(held[i]);
-        core_worked(f->core, held[i]);
+        coord_worked(f->core, held[i]);
     }
     free(held);
     fixture_settle(f);
@@ -125,19 +128,19 @@ static inline void fixture_work(struct fixture *f)
 static void fixture_start(struct fixture *f)
 {
     struct err e = {0};
-    struct core_config config = {.env = &f->env,
-                                 .cluster = "test",
-                                 .version = "test",
-                                 .public_key = "server-key-of-forty-characters-012345678",
-                                 .admin_key = fixture_admin_key,
-                                 .unix_s = 1000,
-                                 .profile_ms = UINT64_MAX};
-    assert_int_equal(core_create(&config, &f->core, &e), 0);
-    for (int i = 0; core_kinds[i]; i++) {
-        void *ctx[2] = {f->core, (void *)(uintptr_t)&core_kinds[i]};
-        assert_int_equal(store_each(f->store, core_kinds[i], fixture_restore, ctx, &e), 0);
+    struct coord_config config = {.env = &f->env,
+                                  .cluster = "test",
+                                  .version = "test",
+                                  .public_key = "server-key-of-forty-characters-012345678",
+                                  .admin_key = fixture_admin_key,
+                                  .unix_s = 1000,
+                                  .profile_ms = UINT64_MAX};
+    assert_int_equal(coord_create(&config, &f->core, &e), 0);
+    for (int i = 0; coord_kinds[i]; i++) {
+        void *ctx[2] = {f->core, (void *)(uintptr_t)&coord_kinds[i]};
+        assert_int_equal(store_each(f->store, coord_kinds[i], fixture_restore, ctx, &e), 0);
     }
-    core_start(f->core);
+    coord_start(f->core, f->disk.code == 0);
     fixture_settle(f);
 }
 
@@ -160,13 +163,13 @@ static void fixture_close(struct fixture *f)
     }
     free(f->sent);
     free(f->held_work);
-    core_destroy(&f->core);
+    coord_destroy(&f->core);
     store_close(&f->store);
 }
 
 static inline void fixture_restart(struct fixture *f)
 {
-    core_destroy(&f->core);
+    coord_destroy(&f->core);
     fixture_start(f);
 }
 
@@ -184,7 +187,7 @@ static void fixture_say(struct fixture *f, uint64_t peer, const char *key, const
 {
     struct buffer bytes = {0};
     message_encode(m, &bytes);
-    core_message(f->core, peer, key, bytes.data, bytes.size);
+    coord_message(f->core, peer, key, bytes.data, bytes.size);
     buffer_free(&bytes);
     fixture_settle(f);
 }
@@ -197,7 +200,7 @@ static inline void fixture_say_changed(struct fixture *f, uint64_t peer, const c
     message_encode(m, &bytes);
     for (size_t i = 0; i < bytes.size; i++)
         bytes.data[i] = bytes.data[i] == (uint8_t)from ? (uint8_t)to : bytes.data[i];
-    core_message(f->core, peer, key, bytes.data, bytes.size);
+    coord_message(f->core, peer, key, bytes.data, bytes.size);
     buffer_free(&bytes);
     fixture_settle(f);
 }
@@ -205,9 +208,9 @@ static inline void fixture_say_changed(struct fixture *f, uint64_t peer, const c
 static inline void fixture_pass_ms(struct fixture *f, uint64_t ms)
 {
     for (uint64_t step; ms; ms -= step) {
-        step = ms < CORE_TICK_MS ? ms : CORE_TICK_MS;
+        step = ms < COORD_TICK_MS ? ms : COORD_TICK_MS;
         f->clock.now_ns += step * 1000000;
-        core_tick(f->core);
+        coord_tick(f->core);
         fixture_settle(f);
     }
 }

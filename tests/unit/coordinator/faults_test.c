@@ -3,24 +3,28 @@
  * its end. */
 #include "common/log.h"
 #include "common/manifest.h"
-#include "coordinator/core_int.h"
+#include "coordinator/core.h"
+#include "coordinator/deployment.h"
+#include "coordinator/effects.h"
+#include "coordinator/member.h"
+#include "coordinator/model_slots.h"
 #include "tests/unit/faults.h"
 
 enum { SAID = 32, AGENT = 10, ADMIN = 1 };
 
 static const char admin_key[] = "admin-key-of-forty-characters-0123456789",
                   agent_key[] = "agent-00-key-of-forty-characters-0123456";
-static const struct core_layer layers[] = {{"embed", "embed", 1000, 500, 0, 8, 0},
-                                           {"blk.0.mlp", "mlp", 8000, 4000, 64, 8, 8000}};
+static const struct layer_facts layers[] = {{"embed", "embed", 1000, 500, 0, 8, 0},
+                                            {"blk.0.mlp", "mlp", 8000, 4000, 64, 8, 8000}};
 static const uint32_t ends[] = {2};
-static const struct core_model facts = {.architecture = "toy",
-                                        .layers = layers,
-                                        .n_layers = 2,
-                                        .vocabulary = 100,
-                                        .width = 4,
-                                        .context = 256,
-                                        .end_ids = ends,
-                                        .n_end_ids = 1};
+static const struct model_facts facts = {.architecture = "toy",
+                                         .layers = layers,
+                                         .n_layers = 2,
+                                         .vocabulary = 100,
+                                         .width = 4,
+                                         .context = 256,
+                                         .end_ids = ends,
+                                         .n_end_ids = 1};
 
 /* What is said to the core, made while memory is there. */
 static struct {
@@ -112,10 +116,10 @@ static int script_end(void **state)
     return 0;
 }
 
-struct run {
+struct faults_run {
     struct env_virtual clock;
     struct env env;
-    struct core *core;
+    struct coord *core;
     int opened, ended;
 };
 
@@ -128,55 +132,55 @@ static void on_finished(void *ctx, uint64_t request, enum request_finish finish,
                         const struct request_usage *usage)
 {
     (void)request, (void)finish, (void)usage;
-    ((struct run *)ctx)->ended++;
+    ((struct faults_run *)ctx)->ended++;
 }
 
 static void on_failed(void *ctx, uint64_t request, const struct err *why,
                       const struct request_usage *usage)
 {
     (void)request, (void)usage;
-    ((struct run *)ctx)->ended += why->code < 0;
+    ((struct faults_run *)ctx)->ended += why->code < 0;
 }
 
-static void settle(struct run *r)
+static void settle(struct faults_run *r)
 {
     size_t n;
-    const struct core_action *a;
-    while (a = core_take(r->core, &n), n > 0)
+    const struct coord_action *a;
+    while (a = coord_take(r->core, &n), n > 0)
         for (size_t i = 0; i < n; i++)
             switch (a[i].kind) {
-            case CORE_STORE: core_stored(r->core, a[i].number, NULL); break;
-            case CORE_MODEL_OPEN: core_model_opened(r->core, a[i].key, &facts, NULL); break;
-            case CORE_WORK:
+            case COORD_STORE: coord_stored(r->core, a[i].number, NULL); break;
+            case COORD_MODEL_OPEN: coord_model_opened(r->core, a[i].key, &facts, NULL); break;
+            case COORD_WORK:
                 a[i].work->run(a[i].work);
-                core_worked(r->core, a[i].work);
+                coord_worked(r->core, a[i].work);
                 break;
-            case CORE_TOKENS:
-            case CORE_FINISHED:
-            case CORE_FAILED: core_action_call_back(r->core, &a[i]); break;
+            case COORD_TOKENS:
+            case COORD_FINISHED:
+            case COORD_FAILED: coord_action_call_back(r->core, &a[i]); break;
             default: break;
             }
 }
 
-static void request_open(struct run *r)
+static void request_open(struct faults_run *r)
 {
     static const uint32_t prompt[] = {1, 3, 4};
     struct requests requests;
     uint64_t id;
-    struct request q = {.model = "d",
-                        .prompt = prompt,
-                        .n_prompt = 3,
-                        .max_tokens = 4,
-                        .callbacks = {r, on_tokens, on_finished, on_failed}};
-    core_requests(r->core, &requests);
+    struct request_spec q = {.model = "d",
+                             .prompt = prompt,
+                             .n_prompt = 3,
+                             .max_tokens = 4,
+                             .callbacks = {r, on_tokens, on_finished, on_failed}};
+    coord_requests(r->core, &requests);
     r->opened += requests.open(requests.ctx, &q, &id, NULL) == 0;
     settle(r);
 }
 
-static void pass_ms(struct run *r, uint64_t ms)
+static void pass_ms(struct faults_run *r, uint64_t ms)
 {
     r->clock.now_ns += ms * 1000000;
-    core_tick(r->core);
+    coord_tick(r->core);
     settle(r);
 }
 
@@ -187,27 +191,28 @@ static int lives(void *ctx)
     (void)ctx;
     static const char record[] = "{\"key\": \"agent-00-key-of-forty-characters-0123456\", "
                                  "\"machine\": \"m\", \"hostname\": \"h\"}";
-    struct run r = {0};
+    struct faults_run r = {0};
     struct err e = {0};
     r.env = env_virtual_init(&r.clock, 7);
     r.clock.now_ns = 1000000000;
-    struct core_config config = {.env = &r.env,
-                                 .cluster = "c",
-                                 .version = "v",
-                                 .public_key = admin_key,
-                                 .admin_key = admin_key,
-                                 .unix_s = 1000,
-                                 .profile_ms = UINT64_MAX};
-    int rc = core_create(&config, &r.core, &e);
+    struct coord_config config = {.env = &r.env,
+                                  .cluster = "c",
+                                  .version = "v",
+                                  .public_key = admin_key,
+                                  .admin_key = admin_key,
+                                  .unix_s = 1000,
+                                  .profile_ms = UINT64_MAX};
+    int rc = coord_create(&config, &r.core, &e);
     if (rc == 0)
-        rc = core_restore(r.core, "agent", "a0", record, strlen(record), &e);
+        rc = coord_restore(r.core, "agent", "a0", record, strlen(record), &e);
     if (rc == 0) {
-        core_start(r.core);
+        coord_start(r.core, true);
         settle(&r);
         for (int i = 0; i < n_said; i++) {
             if (said[i].request)
                 request_open(&r);
-            core_message(r.core, said[i].peer, said[i].key, said[i].bytes.data, said[i].bytes.size);
+            coord_message(r.core, said[i].peer, said[i].key, said[i].bytes.data,
+                          said[i].bytes.size);
             settle(&r);
             pass_ms(&r, 100);
         }
@@ -217,7 +222,7 @@ static int lives(void *ctx)
         if (r.ended != r.opened)
             rc = HP_EBUG;
     }
-    core_destroy(&r.core);
+    coord_destroy(&r.core);
     return rc;
 }
 

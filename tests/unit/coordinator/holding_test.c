@@ -12,7 +12,7 @@ static size_t sent_to(const struct fixture *f, uint64_t peer, enum message_type 
 
 static void stored(struct fixture *f)
 {
-    core_stored(f->core, f->asked_number, NULL);
+    coord_stored(f->core, f->asked_number, NULL);
     fixture_settle(f);
 }
 
@@ -42,7 +42,7 @@ static void each_batch_releases_its_own(void **state)
     uint64_t first = f.asked_number;
     fixture_ask(&f, "token.create", "{\"ttl_s\": 60}", NULL);
     assert_true(f.asked_number > first);
-    core_stored(f.core, first, NULL);
+    coord_stored(f.core, first, NULL);
     fixture_settle(&f);
     assert_int_equal(sent_to(&f, ADMIN, MESSAGE_ANSWER), 1);
     stored(&f);
@@ -99,7 +99,7 @@ static void a_full_disk_refuses_changes_by_name_and_the_rest_goes_on(void **stat
     fixture_join(&f, 21, fixture_key(1), "a1", f.token, fixture_node("k", 1e9));
     assert_null(fixture_last(&f, 21, MESSAGE_WELCOME));
     f.disk = (struct err){0};
-    core_stored(f.core, f.asked_number, NULL);
+    coord_stored(f.core, f.asked_number, NULL);
     assert_string_equal(fixture_ask(&f, "token.create", "{\"ttl_s\": 60}", NULL)->code, "ok");
     fixture_close(&f);
 }
@@ -126,12 +126,12 @@ static void metrics_tell_of_a_disk_that_is_full_and_of_pauses(void **state)
     struct requests r;
     struct seen before = {0}, after = {0};
     fixture_open(&f);
-    core_requests(f.core, &r);
+    coord_requests(f.core, &r);
     r.metrics(r.ctx, see, &before);
     full(&f);
     fixture_ask(&f, "token.create", "{\"ttl_s\": 60}", NULL);
     f.clock.now_ns += UINT64_C(5000000000);
-    core_tick(f.core);
+    coord_tick(f.core);
     fixture_settle(&f);
     r.metrics(r.ctx, see, &after);
     assert_true(before.read_only < 0.5 && after.read_only > 0.5);
@@ -146,7 +146,7 @@ static void measurements_wait_for_nobody_and_nobody_for_them(void **state)
     fixture_open(&f);
     f.disk_is_slow = true;
     struct err e = {0};
-    assert_int_equal(core_profile_set(f.core, "m", "k", "auto", json_object(), &e), 0);
+    assert_int_equal(profiles_set(f.core, "m", "k", "auto", json_object(), &e), 0);
     assert_non_null(fixture_ask(&f, "node.ls", "{}", NULL));
     fixture_close(&f);
 }
@@ -158,10 +158,11 @@ static void a_coordinator_starts_with_a_full_disk(void **state)
     fixture_open(&f);
     fixture_agent(&f, 0, "k", 1e9);
     full(&f);
-    fixture_restart(&f); /* its boot number cannot be stored */
+    fixture_restart(&f);                             /* its boot number cannot be stored */
+    assert_int_equal(coord_view(f.core).boot, 1000); /* the time: the fixture's clock */
     fixture_join(&f, 20, fixture_key(0), "a0", "", fixture_node("k", 1e9));
     fixture_beat(&f, 20, fixture_key(0));
-    assert_int_equal(core_view(f.core).members_ready, 1);
+    assert_int_equal(coord_view(f.core).members_ready, 1);
     assert_string_equal(fixture_ask(&f, "key.create", "{\"name\": \"k\"}", NULL)->code, "no_space");
     fixture_close(&f);
 }

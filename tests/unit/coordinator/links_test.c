@@ -1,5 +1,6 @@
 #include <stdio.h>
 
+#include "coordinator/link_probes.h"
 #include "tests/unit/coordinator/core_fixture.h"
 
 enum { AGENTS = 3 };
@@ -143,7 +144,7 @@ static void agents_that_come_back_are_measured_again_and_removed_ones_forgotten(
 {
     struct fixture *f = *state;
     measure_all(f, 4e8);
-    fixture_jump_ms(f, CORE_LOST_MS);
+    fixture_jump_ms(f, COORD_LOST_MS);
     fixture_beat(f, 10, fixture_key(0));
     fixture_beat(f, 11, fixture_key(1));
     fixture_pass_ms(f, 1);

@@ -1,16 +1,17 @@
 /* Agents that are taken out of service, or lost and back, and what comes of the deployments on
  * them. */
+#include "common/utf8.h"
 #include "tests/unit/coordinator/core_fixture.h"
 
 /* Ten layers of 200 MB each once packed, 1000 bytes of KV a token. */
 enum { LAYERS = 10 };
-static struct core_layer layers[LAYERS];
-static struct core_model facts = {.architecture = "test",
-                                  .layers = layers,
-                                  .n_layers = LAYERS,
-                                  .vocabulary = 1000,
-                                  .width = 1024,
-                                  .context = 4096};
+static struct layer_facts layers[LAYERS];
+static struct model_facts facts = {.architecture = "test",
+                                   .layers = layers,
+                                   .n_layers = LAYERS,
+                                   .vocabulary = 1000,
+                                   .width = 1024,
+                                   .context = 4096};
 
 static const double roomy = 4e9, half = 1.2e9;
 
@@ -23,7 +24,7 @@ static void deploy(struct fixture *f, const char *options)
     struct buffer blob = {0};
     char arguments[400];
     for (int i = 0; i < LAYERS; i++)
-        layers[i] = (struct core_layer){
+        layers[i] = (struct layer_facts){
             "layer", i % 2 ? "attn" : "mlp", 100000000, 100000000, 1000, 4096, 2e8};
     manifest_encode(&m, &blob);
     f->facts = &facts;
@@ -46,7 +47,7 @@ static const char *state_of(struct fixture *f)
 
 static bool is_on(struct fixture *f, const char *name)
 {
-    return stages_of_member(deployed(f), member_find(f->core, name)) != NULL;
+    return deployment_stage_of(deployed(f), member_find(f->core, name)) != NULL;
 }
 
 /* All agents of the plan have their stages. */
@@ -103,7 +104,7 @@ static void what_has_room_elsewhere_moves(void **state)
     struct fixture f;
     serving(&f, 2, roomy, "{}");
     char from[MEMBER_NAME];
-    core_text_set(from, sizeof from, deployed(&f)->stages[0].agent->name);
+    utf8_copy(from, sizeof from, deployed(&f)->stages[0].agent->name);
     const struct message_answer *a = ask(&f, "node.drain", from, false);
     assert_string_equal(a->code, "ok");
     assert_non_null(strstr(a->result, "\"state\":\"draining\""));
@@ -151,7 +152,7 @@ static void a_smaller_context_is_no_way_to_move(void **state)
     const char *from = deployed(&f)->stages[0].agent->name, *to = from[1] == '0' ? "a1" : "a0";
     member_find(f.core, to)->memory_bytes = 2.6e9; /* the weights, and KV of a smaller context */
     json_object_set_new(
-        json_array_get(json_object_get(member_find(f.core, to)->node, "devices"), 0),
+        json_array_get(json_object_get(member_find(f.core, to)->node->told, "devices"), 0),
         "memory_bytes", json_real(2.03e9 + 0.6e9));
     deployed(&f)->context = 1 << 20;
     const struct message_answer *a = ask(&f, "node.drain", from, false);
@@ -230,7 +231,7 @@ static void a_restart_forgets_no_drain(void **state)
     struct fixture f;
     serving(&f, 2, roomy, "{}");
     char from[MEMBER_NAME];
-    core_text_set(from, sizeof from, deployed(&f)->stages[0].agent->name);
+    utf8_copy(from, sizeof from, deployed(&f)->stages[0].agent->name);
     deployed(&f)->n_active = 1; /* an open sequence */
     assert_string_equal(ask(&f, "node.drain", from, false)->code, "ok");
     assert_string_equal(state_of(&f), "serving");
@@ -241,7 +242,7 @@ static void a_restart_forgets_no_drain(void **state)
         char name[8];
         snprintf(name, sizeof name, "a%d", i);
         const struct deployment_stage *stage =
-            stages_of_member(deployed(&f), member_find(f.core, name));
+            deployment_stage_of(deployed(&f), member_find(f.core, name));
         struct message_held_stage held = {.deployment = deployed(&f)->id,
                                           .generation = deployed(&f)->generation,
                                           .stage =
@@ -282,7 +283,7 @@ static void pass_serving_ms(struct fixture *f, int ms, unsigned agents)
             snprintf(name, sizeof name, "a%d", i);
             const struct member *m = agents >> i & 1 ? member_find(f->core, name) : NULL;
             const struct deployment_stage *stage = m && deployed(f)->state == DEPLOYMENT_SERVING
-                                                       ? stages_of_member(deployed(f), m)
+                                                       ? deployment_stage_of(deployed(f), m)
                                                        : NULL;
             struct message_held_stage held = {
                 .deployment = deployed(f)->id,
@@ -343,7 +344,7 @@ static void growing_back_that_fails_leaves_it_as_it_was(void **state)
     pass_serving_ms(&f, 7000, 3);
     assert_string_equal(state_of(&f), "preparing");
     const struct deployment_stage *stage =
-        stages_of_member(deployed(&f), member_find(f.core, "a1"));
+        deployment_stage_of(deployed(&f), member_find(f.core, "a1"));
     struct message m = {.type = MESSAGE_STAGE_STATE};
     m.u.stage_state =
         (struct message_stage_state){.deployment = deployed(&f)->id,

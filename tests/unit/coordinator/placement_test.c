@@ -1,57 +1,9 @@
+/* Where stages go. */
+#include "coordinator/deployment_layout.h"
+#include "coordinator/links.h"
 #include "coordinator/placement.h"
-#include "coordinator/planner_inputs.h"
-#include "coordinator/slices.h"
-#include "tests/unit/coordinator/core_fixture.h"
-
-/* Ten layers: 100 MB of weights each (200 MB once packed as bf16), 1000 bytes of KV a token. */
-enum { LAYERS = 10 };
-static struct core_layer layers[LAYERS];
-static struct core_model facts = {.architecture = "test",
-                                  .layers = layers,
-                                  .n_layers = LAYERS,
-                                  .vocabulary = 1000,
-                                  .width = 1024,
-                                  .context = 4096};
-
-static int prepare_facts(void **state)
-{
-    (void)state;
-    for (int i = 0; i < LAYERS; i++)
-        layers[i] = (struct core_layer){.name = "layer",
-                                        .class_name = i % 2 ? "attn" : "mlp",
-                                        .param_bytes = 100000000,
-                                        .elements = 100000000,
-                                        .state_bytes_per_token = 1000,
-                                        .output_bytes_per_token = 4096,
-                                        .flops_per_token = 2e8};
-    return 0;
-}
-
-static void manifest(struct buffer *out)
-{
-    static const uint8_t head[4] = "head";
-    struct manifest_file file = {"m.gguf", 4096};
-    struct manifest_head first = {0, 0, {head, sizeof head}};
-    struct manifest m = {.name = "m", .files = {&file, 1}, .heads = {&first, 1}};
-    manifest_encode(&m, out);
-}
-
-/* Deploys with these options; the deployment while it is there, else NULL and the answer's error.
- */
-static struct deployment *deploy(struct fixture *f, const char *name, const char *options,
-                                 const struct message_answer **answer)
-{
-    char arguments[400];
-    struct buffer blob = {0};
-    manifest(&blob);
-    f->facts = &facts;
-    snprintf(arguments, sizeof arguments, "{\"name\": \"%s\", \"options\": %s}", name, options);
-    const struct message_answer *a = fixture_ask(f, "deploy", arguments, &blob);
-    buffer_free(&blob);
-    if (answer)
-        *answer = a;
-    return deployment_find(f->core, name);
-}
+#include "coordinator/profiles.h"
+#include "tests/unit/coordinator/placement_fixture.h"
 
 static void expect_failure(struct fixture *f, const char *options, const char *code,
                            const char *says, const char *hint)
@@ -86,6 +38,31 @@ static void layers_are_where_they_were_asked_for(void **state)
     fixture_close(&f);
 }
 
+/* One that says nothing of what it runs is taken at its word. */
+TEST(an_agent_without_the_models_operators_or_formats_gets_no_layers)
+{
+    static const char *needs[] = {"matmul", "Q4_0", NULL};
+    struct fixture f;
+    fixture_open(&f);
+    facts.needs = needs;
+    for (int i = 0; i < 3; i++)
+        fixture_agent(&f, i, "k", 8e9);
+    json_object_set_new(member_find(f.core, "a1")->node->told, "runs", json_pack("[s]", "matmul"));
+    json_object_set_new(member_find(f.core, "a2")->node->told, "runs",
+                        json_pack("[ss]", "Q4_0", "matmul"));
+    expect_failure(&f, "{\"agents\": \"a0,a1\"}", "unsupported", "agent \"a1\" cannot run \"Q4_0\"",
+                   "");
+    struct deployment *d = deploy(&f, "y", "{\"agents\": \"a0,a2\"}", NULL);
+    assert_int_equal(d->n_stages, 2);
+    needs[1] = NULL; /* what the opened file said is the model's own by now */
+    assert_string_equal(member_lacks(member_find(f.core, "a1"), d->model->facts.needs), "Q4_0");
+    d = deploy(&f, "z", "{}", NULL);
+    for (int i = 0; d && i < d->n_stages; i++)
+        assert_string_not_equal(d->stages[i].agent->name, "a1");
+    facts.needs = NULL;
+    fixture_close(&f);
+}
+
 static void what_cannot_be_placed_says_why(void **state)
 {
     (void)state;
@@ -105,6 +82,7 @@ static void what_cannot_be_placed_says_why(void **state)
         {"{\"agents\": \"a0,a9\"}", "not_found", "no agent \"a9\"", ""},
         {"{\"agents\": \"a0,,a1\"}", "invalid", "not the name of an agent", ""},
         {"{\"compute\": \"f16\"}", "invalid", "auto or f32", ""},
+        {"{\"wire\": \"int8\"}", "invalid", "f32, f16, bf16 or auto", ""},
         {"{\"slice\": -1}", "invalid", "\"slice\" is not a number", ""},
         {"{\"agents\": 3}", "invalid", "\"agents\" is not text", ""},
         {"{\"max_context\": 5000}", "invalid", "more than the model's 4096", ""},
@@ -122,7 +100,7 @@ static void what_cannot_be_placed_says_why(void **state)
     fixture_agent(&f, 2, "k", 1e8);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         expect_failure(&f, cases[i].options, cases[i].code, cases[i].says, cases[i].hint);
-    assert_int_equal(core_view(f.core).deployments, 0);
+    assert_int_equal(coord_view(f.core).deployments, 0);
     fixture_close(&f);
 }
 
@@ -221,7 +199,7 @@ static void memory_of_other_deployments_is_not_given_twice(void **state)
     fixture_agent(&f, 1, "k", 3e9);
     struct deployment *d = deploy(&f, "x", "{\"max_context\": 512}", NULL);
     assert_non_null(d);
-    const struct deployment_stage *shared = stages_of_member(d, member_find(f.core, "a0"));
+    const struct deployment_stage *shared = deployment_stage_of(d, member_find(f.core, "a0"));
     assert_true(first->stages[0].memory_bytes + (shared ? shared->memory_bytes : 0) <= 3e9);
     fixture_close(&f);
 }
@@ -245,8 +223,8 @@ static void a_faster_device_gets_more_layers(void **state)
     char slow[300], fast[300];
     snprintf(slow, sizeof slow, table, 4e-3, 0.4, 4e-3, 0.4);
     snprintf(fast, sizeof fast, table, 1e-3, 0.1, 1e-3, 0.1);
-    core_profile_set(f.core, hex, "slow", "auto", json_loads(slow, 0, NULL), NULL);
-    core_profile_set(f.core, hex, "fast", "auto", json_loads(fast, 0, NULL), NULL);
+    profiles_set(f.core, hex, "slow", "auto", json_loads(slow, 0, NULL), NULL);
+    profiles_set(f.core, hex, "fast", "auto", json_loads(fast, 0, NULL), NULL);
     struct deployment *d = deploy(&f, "x", "{\"agents\": \"a0,a1\", \"max_context\": 1024}", NULL);
     assert_non_null(d);
     assert_true(d->stages[0].end_layer >= 1 &&
@@ -324,33 +302,6 @@ static void a_model_goes_back_to_where_its_weights_lie(void **state)
     fixture_close(&f);
 }
 
-static void slices_add_up_for_every_length(void **state)
-{
-    (void)state;
-    struct fixture f;
-    fixture_open(&f);
-    fixture_agent(&f, 0, "k", 8e9);
-    fixture_agent(&f, 1, "k", 8e9);
-    static const char *const options[] = {
-        "{\"agents\": \"a0,a1\"}", "{\"agents\": \"a0,a1\", \"slice\": 7}", "{\"agents\": \"a0\"}"};
-    for (int k = 0; k < 3; k++) {
-        char name[4] = {'d', (char)('0' + k), 0};
-        struct deployment *d = deploy(&f, name, options[k], NULL);
-        assert_non_null(d);
-        for (uint32_t n = 1; n < 1500; n += n < 300 ? 1 : 97) {
-            uint32_t slices[1500], sum = 0;
-            int count = slices_cut(d, n, slices);
-            for (int i = 0; i < count; i++) {
-                assert_true(slices[i] > 0 && slices[i] <= (k == 1 ? 7 : DEPLOYMENT_BATCH_TOKENS));
-                sum += slices[i];
-            }
-            assert_int_equal(sum, n);
-        }
-        assert_true(k != 0 || slices_ready(d, 1500));
-    }
-    fixture_close(&f);
-}
-
 static void neighbours_are_those_with_the_fast_measured_link(void **state)
 {
     (void)state;
@@ -383,189 +334,67 @@ static void neighbours_are_those_with_the_fast_measured_link(void **state)
     }
 }
 
-static const char *state_of(struct fixture *f, const char *name)
+/* Two agents whose links bring so many bytes a second. */
+static void two_linked(struct fixture *f, double bytes_per_s)
 {
-    static char word[32];
-    const struct message_answer *a = fixture_ask(f, "deployment.ls", "{}", NULL);
-    json_t *result = a ? json_loads(a->result, 0, NULL) : NULL, *row;
-    size_t i;
-    snprintf(word, sizeof word, "nothing");
-    json_array_foreach(json_is_array(result) ? result : json_object_get(result, "deployments"), i,
-                       row) if (strcmp(json_string_value(json_object_get(row, "name")), name) == 0)
-        snprintf(word, sizeof word, "%s", json_string_value(json_object_get(row, "state")));
-    json_decref(result);
-    return word;
-}
-
-static void a_plan_is_made_elsewhere_and_holds_nobody_up(void **state)
-{
-    (void)state;
-    struct fixture f;
-    fixture_open(&f);
-    for (int i = 0; i < 2; i++)
-        fixture_agent(&f, i, "k", 8e9);
-    f.holds_work = true;
-    assert_non_null(deploy(&f, "x", "{\"max_context\": 512}", NULL));
-    assert_string_equal(state_of(&f, "x"), "planning");
-    assert_int_equal(f.n_held_work, 1);
-    fixture_pass_ms(&f, 1000);
-    fixture_beat(&f, 10, fixture_key(0));
-    fixture_beat(&f, 11, fixture_key(1));
-    assert_int_equal(f.n_held_work, 1); /* asked for once */
-    struct deployment *d = deploy(&f, "y", "{\"max_context\": 512}", NULL);
-    assert_string_equal(state_of(&f, "y"), "planning");
-    fixture_work(&f);
-    fixture_work(&f);
-    assert_string_equal(state_of(&f, "x"), "preparing");
-    assert_string_equal(state_of(&f, "y"), "preparing");
-    assert_true(d->n_stages > 0);
-    fixture_close(&f);
-}
-
-static void a_plan_under_which_something_has_changed_is_made_again(void **state)
-{
-    (void)state;
-    struct fixture f;
-    fixture_open(&f);
-    for (int i = 0; i < 2; i++)
-        fixture_agent(&f, i, "k", 8e9);
-    f.holds_work = true;
-    struct deployment *d = deploy(&f, "x", "{\"max_context\": 512}", NULL);
-    /* Whichever agent it would have had: the other one, or neither of the two, is left. */
-    fixture_ask(&f, "node.drain", "{\"name\": \"a0\"}", NULL);
-    fixture_work(&f);
-    assert_string_equal(state_of(&f, "x"), "planning");
-    fixture_work(&f);
-    assert_string_equal(state_of(&f, "x"), "preparing");
-    assert_int_equal(d->n_stages, 1);
-    assert_string_equal(d->stages[0].agent->name, "a1");
-    fixture_close(&f);
-}
-
-static void two_plans_at_once_do_not_share_the_same_memory(void **state)
-{
-    (void)state;
-    struct fixture f;
-    fixture_open(&f);
-    fixture_agent(&f, 0, "k", 2.5e9);
-    f.holds_work = true;
-    const struct message_answer *a;
-    assert_non_null(deploy(&f, "x", "{\"max_context\": 512}", NULL));
-    assert_non_null(deploy(&f, "y", "{\"max_context\": 512}", &a));
-    for (int i = 0; i < 4; i++)
-        fixture_work(&f);
-    struct deployment *x = deployment_find(f.core, "x"), *y = deployment_find(f.core, "y");
-    assert_true((x != NULL) != (y != NULL));
-    assert_non_null(
-        strstr(fixture_last(&f, ADMIN, MESSAGE_ANSWER)->u.answer.text, "bytes are missing"));
-    fixture_close(&f);
-}
-
-static void what_is_undeployed_while_it_is_planned_is_gone(void **state)
-{
-    (void)state;
-    struct fixture f;
-    fixture_open(&f);
-    fixture_agent(&f, 0, "k", 8e9);
-    f.holds_work = true;
-    assert_non_null(deploy(&f, "x", "{\"max_context\": 512}", NULL));
-    fixture_ask(&f, "undeploy", "{\"name\": \"x\"}", NULL);
-    assert_true(atomic_load(&f.held_work[0]->canceled));
-    fixture_work(&f);
-    assert_string_equal(state_of(&f, "x"), "nothing");
-    assert_int_equal(f.core->n_planning, 0);
-    assert_non_null(
-        deploy(&f, "x", "{\"max_context\": 512}", NULL)); /* and again, left open at the end */
-    fixture_close(&f);
-}
-
-static int cut_of(const struct deployment *d, uint32_t n)
-{
-    uint32_t slices[4096], sum = 0;
-    int count = slices_cut(d, n, slices);
-    for (int i = 0; i < count; i++) {
-        assert_true(slices[i] > 0 && slices[i] <= DEPLOYMENT_BATCH_TOKENS);
-        sum += slices[i];
+    struct err e = {0};
+    fixture_open(f);
+    for (int i = 0; i < 2; i++) {
+        json_t *row = json_pack("[{s:s, s:f, s:f}]", "to", i ? "a0" : "a1", "bandwidth_bytes_per_s",
+                                bytes_per_s, "latency_s", 1e-4);
+        fixture_agent(f, i, "k", 1.6e9);
+        assert_int_equal(links_restore(f->core, i ? "a1" : "a0", row, &e), 0);
+        json_decref(row);
     }
-    assert_int_equal(sum, n);
-    return count;
 }
 
-static void prompts_are_cut_at_once_and_better_when_their_slices_are_prepared(void **state)
+static void activations_cross_as_was_asked_or_as_the_plan_needs_it(void **state)
 {
     (void)state;
-    struct fixture f;
-    fixture_open(&f);
-    for (int i = 0; i < 2; i++)
-        fixture_agent(&f, i, "k", 8e9);
-    f.holds_work = true;
-    struct deployment *d = deploy(&f, "x", "{\"agents\": \"a0,a1\", \"max_context\": 4096}", NULL);
-    fixture_work(&f); /* the plan */
-    assert_int_equal(d->n_stages, 2);
-    assert_false(slices_ready(d, 100));
-    assert_int_equal(cut_of(d, 1200), 6); /* three for each stage */
-    assert_int_equal(cut_of(d, 20), 1);
-    fixture_work(&f); /* up to 2048 */
-    assert_true(slices_ready(d, 2048));
-    assert_false(slices_ready(d, 2049));
-    cut_of(d, 4000);
-    fixture_work(&f);
-    assert_true(slices_ready(d, 4096));
-    for (uint32_t n = 1; n < 4096; n += 61)
-        cut_of(d, n);
-    fixture_pass_ms(&f, 200);
-    assert_int_equal(f.n_held_work, 0);
-    fixture_close(&f);
-}
-
-static void prepared_slices_outlive_a_generation_with_the_same_stages(void **state)
-{
-    (void)state;
-    struct fixture f;
-    struct err e = {0};
-    fixture_open(&f);
-    for (int i = 0; i < 2; i++)
-        fixture_agent(&f, i, "k", 8e9);
-    struct deployment *d = deploy(&f, "x", "{\"agents\": \"a0,a1\", \"max_context\": 1024}", NULL);
-    assert_true(slices_ready(d, 1024));
-    f.holds_work = true;
-    json_t *layout = deployment_layout(d);
-    assert_int_equal(deployment_layout_set(f.core, d, layout, &e), 0);
-    assert_int_equal(stages_adopt(f.core, d, NULL, &e), 0);
-    json_decref(layout);
-    fixture_pass_ms(&f, 100);
-    assert_true(slices_ready(d, 1024));
-    assert_int_equal(f.n_held_work, 0);
-    slices_forget(d); /* a profile was corrected: what there is serves on meanwhile */
-    fixture_pass_ms(&f, 100);
-    assert_false(slices_ready(d, 1024));
-    assert_int_equal(f.n_held_work, 1);
-    cut_of(d, 900);
-    fixture_work(&f);
-    assert_true(slices_ready(d, 1024));
-    fixture_close(&f);
-}
-
-static void inputs_are_read_once_for_every_change(void **state)
-{
-    (void)state;
-    struct fixture f;
-    struct err e = {0};
-    struct planner_inputs *a, *b;
-    fixture_open(&f);
-    for (int i = 0; i < 2; i++)
-        fixture_agent(&f, i, "k", 8e9);
-    struct deployment *d = deploy(&f, "x", "{\"agents\": \"a0,a1\", \"max_context\": 1024}", NULL);
-    assert_int_equal(planner_inputs_get(f.core, d, &a, &e), 0);
-    assert_int_equal(planner_inputs_get(f.core, d, &b, &e), 0);
-    assert_ptr_equal(a, b);
-    planner_inputs_release(&b);
-    core_profile_set(f.core, d->model->id, "k", "auto", json_object(), NULL);
-    assert_int_equal(planner_inputs_get(f.core, d, &b, &e), 0);
-    assert_ptr_not_equal(a, b);
-    planner_inputs_release(&b);
-    planner_inputs_release(&a);
-    fixture_close(&f);
+    static const struct {
+        const char *options, *wire;
+        double bytes_per_s;
+    } cases[] = {
+        {"{}", "f32", 1e5},
+        {"{\"wire\": \"bf16\"}", "bf16", 1e9},
+        {"{\"wire\": \"f16\"}", "f16", 1e9},
+        {"{\"wire\": \"auto\"}", "f32", 1e10},
+        {"{\"wire\": \"auto\"}", "f16", 1e4}, /* 4 kB a token: the link takes longer */
+    };
+    static struct message_value value = {"x", 1024};
+    static struct pack_list borders[LAYERS];
+    for (int i = 0; i < LAYERS; i++)
+        borders[i] = (struct pack_list){&value, i + 1 < LAYERS};
+    facts.borders = borders;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct fixture f;
+        two_linked(&f, cases[i].bytes_per_s);
+        struct deployment *d = deploy(&f, "x", cases[i].options, NULL);
+        assert_non_null(d);
+        assert_int_equal(d->n_stages, 2);
+        const struct message_stage_prepare *p[2] = {
+            &fixture_last(&f, 10, MESSAGE_STAGE_PREPARE)->u.stage_prepare,
+            &fixture_last(&f, 11, MESSAGE_STAGE_PREPARE)->u.stage_prepare};
+        int first = p[1]->stage == 0;
+        assert_string_equal(p[0]->wire, cases[i].wire);
+        assert_string_equal(p[1]->wire, cases[i].wire);
+        assert_string_equal(json_string_value(json_object_get(d->plan->document, "wire")),
+                            cases[i].wire);
+        assert_int_equal(p[first]->enters.count, 0);
+        assert_int_equal(p[first]->crosses.count, 1);
+        assert_int_equal(p[!first]->enters.count, 1);
+        assert_int_equal(p[!first]->crosses.count, 0);
+        const struct message_value *v = p[!first]->enters.items;
+        assert_string_equal(v->name, "x");
+        assert_int_equal(v->width, 1024);
+        struct stage_layout *layout = deployment_layout(d);
+        json_t *record = stage_layout_to_json(layout);
+        assert_string_equal(json_string_value(json_object_get(record, "wire")), cases[i].wire);
+        json_decref(record);
+        stage_layout_release(&layout);
+        fixture_close(&f);
+    }
+    facts.borders = NULL;
 }
 
 int main(void)
@@ -574,6 +403,8 @@ int main(void)
         cmocka_unit_test(a_model_goes_back_to_where_its_weights_lie),
         cmocka_unit_test(neighbours_are_those_with_the_fast_measured_link),
         cmocka_unit_test(layers_are_where_they_were_asked_for),
+        cmocka_unit_test(activations_cross_as_was_asked_or_as_the_plan_needs_it),
+        cmocka_unit_test(an_agent_without_the_models_operators_or_formats_gets_no_layers),
         cmocka_unit_test(what_cannot_be_placed_says_why),
         cmocka_unit_test(an_empty_cluster_says_that_no_agent_is_ready),
         cmocka_unit_test(the_error_names_a_context_that_would_fit),
@@ -582,14 +413,6 @@ int main(void)
         cmocka_unit_test(f32_needs_twice_the_room_of_bf16),
         cmocka_unit_test(memory_of_other_deployments_is_not_given_twice),
         cmocka_unit_test(a_faster_device_gets_more_layers),
-        cmocka_unit_test(slices_add_up_for_every_length),
-        cmocka_unit_test(a_plan_is_made_elsewhere_and_holds_nobody_up),
-        cmocka_unit_test(a_plan_under_which_something_has_changed_is_made_again),
-        cmocka_unit_test(two_plans_at_once_do_not_share_the_same_memory),
-        cmocka_unit_test(what_is_undeployed_while_it_is_planned_is_gone),
-        cmocka_unit_test(prompts_are_cut_at_once_and_better_when_their_slices_are_prepared),
-        cmocka_unit_test(prepared_slices_outlive_a_generation_with_the_same_stages),
-        cmocka_unit_test(inputs_are_read_once_for_every_change),
     };
-    return cmocka_run_group_tests_name("placement", tests, prepare_facts, NULL);
+    return cmocka_run_group_tests(tests, prepare_facts, NULL);
 }

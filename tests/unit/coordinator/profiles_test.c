@@ -1,18 +1,19 @@
 /* What agents say they measured: believed when it can be. */
+#include "coordinator/profile_check.h"
+#include "coordinator/profiles.h"
 #include "tests/unit/coordinator/core_fixture.h"
 
-static const struct core_layer layers[] = {{"embed", "embed", 4 << 20, 2 << 20, 0, 8, 0},
-                                           {"blk.0.mlp", "mlp", 40 << 20, 20 << 20, 0, 8, 8000}};
-static const struct core_model facts = {.architecture = "toy",
-                                        .layers = layers,
-                                        .n_layers = 2,
-                                        .vocabulary = 100,
-                                        .width = 4,
-                                        .context = 1024};
+static const struct layer_facts layers[] = {{"embed", "embed", 4 << 20, 2 << 20, 0, 8, 0},
+                                            {"blk.0.mlp", "mlp", 40 << 20, 20 << 20, 0, 8, 8000}};
+static const struct model_facts facts = {.architecture = "toy",
+                                         .layers = layers,
+                                         .n_layers = 2,
+                                         .vocabulary = 100,
+                                         .width = 4,
+                                         .context = 1024};
 
-static void what_can_be_believed(void **state)
+TEST(what_can_be_believed)
 {
-    (void)state;
     static const struct {
         const char *tables, *says; /* says NULL: is believed */
     } cases[] = {
@@ -86,9 +87,8 @@ static void measure(struct fixture *f, const char *tables)
     fixture_say(f, 10, fixture_key(0), &m);
 }
 
-static void a_lie_does_not_make_a_model_undeployable(void **state)
+TEST(a_lie_does_not_make_a_model_undeployable)
 {
-    (void)state;
     struct fixture f;
     fixture_open(&f);
     measure(&f, "{\"layers\": [{\"class\": \"embed\", \"output_bytes_per_token\": 8, "
@@ -98,9 +98,8 @@ static void a_lie_does_not_make_a_model_undeployable(void **state)
     fixture_close(&f);
 }
 
-static void what_was_measured_is_listed_and_dropped(void **state)
+TEST(what_was_measured_is_listed_and_dropped)
 {
-    (void)state;
     struct fixture f;
     fixture_open(&f);
     measure(&f, "{\"mlp\": {\"slice\": [1], \"prefix\": [0], \"seconds\": [[1e-4]]}}");
@@ -118,9 +117,8 @@ static void what_was_measured_is_listed_and_dropped(void **state)
     fixture_close(&f);
 }
 
-static void a_bad_record_of_a_profile_is_dropped_at_the_start(void **state)
+TEST(a_bad_record_of_a_profile_is_dropped_at_the_start)
 {
-    (void)state;
     struct fixture f;
     struct err e = {0};
     fixture_open(&f);

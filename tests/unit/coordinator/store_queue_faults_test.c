@@ -73,9 +73,8 @@ static int record_count(void *ctx, const char *key, const void *bytes, size_t si
     return 0;
 }
 
-static void what_a_full_disk_gives_back_waits_without_memory(void **state)
+TEST(what_a_full_disk_gives_back_waits_without_memory)
 {
-    (void)state;
     static const struct store_api api = {poor_close, poor_apply, poor_each};
     for (int newer = 0; newer < 2; newer++) {
         struct poor p = {.base.api = &api};

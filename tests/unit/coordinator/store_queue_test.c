@@ -1,9 +1,6 @@
 /* The way to the disk: in order, together, never in the loop's way, and not lost where the disk
  * fails. */
-#include <cmocka.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +8,7 @@
 #include "common/env.h"
 #include "common/log.h"
 #include "coordinator/store/store_queue.h"
+#include "tests/test.h"
 
 /* A store that does what the test wants: fails with a code, or does not come back before it is let
  * go. */
@@ -21,7 +19,7 @@ struct faulty {
     pthread_cond_t change;
     int code; /* of the next writes; 0: they work */
     bool stuck, closed;
-    int applied, attempts;
+    int applied, attempts, entered;
 };
 
 static void faulty_close(struct store *s)
@@ -34,6 +32,8 @@ static int faulty_apply(struct store *s, const struct store_change *changes, int
 {
     struct faulty *f = (struct faulty *)s;
     pthread_mutex_lock(&f->lock);
+    f->entered++;
+    pthread_cond_broadcast(&f->change);
     while (f->stuck)
         pthread_cond_wait(&f->change, &f->lock);
     int code = f->code;
@@ -214,6 +214,23 @@ static void caches_are_given_up_on_a_full_disk_and_nobody_is_told_of_a_failure(v
     bed_close(&b);
 }
 
+static void a_cache_that_comes_while_another_fails_makes_no_failure_of_it(void **state)
+{
+    (void)state;
+    struct bed b;
+    bed_open(&b);
+    faulty_set(&b.store, HP_ENOSPACE, true);
+    put(&b, 1, "profile", "m/k/auto", "{}");
+    pthread_mutex_lock(&b.store.lock);
+    while (b.store.entered == 0)
+        pthread_cond_wait(&b.store.change, &b.store.lock);
+    pthread_mutex_unlock(&b.store.lock);
+    put(&b, 2, "link", "a", "[]");
+    faulty_set(&b.store, HP_ENOSPACE, false);
+    written(&b, 2);
+    bed_close(&b);
+}
+
 static void a_record_that_can_never_be_stored_keeps_no_other_back(void **state)
 {
     (void)state;
@@ -249,6 +266,7 @@ int main(void)
         cmocka_unit_test(whoever_puts_never_waits_for_the_disk),
         cmocka_unit_test(a_full_disk_is_told_and_what_waits_is_written_when_there_is_room),
         cmocka_unit_test(caches_are_given_up_on_a_full_disk_and_nobody_is_told_of_a_failure),
+        cmocka_unit_test(a_cache_that_comes_while_another_fails_makes_no_failure_of_it),
         cmocka_unit_test(a_record_that_can_never_be_stored_keeps_no_other_back),
         cmocka_unit_test(what_waits_at_the_end_is_written_once_more),
     };

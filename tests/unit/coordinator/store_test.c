@@ -1,8 +1,5 @@
 /* What every store must satisfy: the same claims run against each of them. */
-#include <cmocka.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +10,7 @@
 #include <unistd.h>
 
 #include "coordinator/store/store.h"
+#include "tests/test.h"
 
 struct kind_of_store {
     const char *name;
@@ -170,8 +168,7 @@ CLAIM(changes_of_one_step_are_applied_in_order)
 CLAIM(a_key_that_cannot_be_kept_changes_nothing)
 CLAIM(bytes_come_back_as_they_were)
 
-/* ---- what only a store on a disk can show
- * ---------------------------------------------------------------------------- */
+/* ---- what only a store on a disk can show ---- */
 
 /* A child that says what it has acknowledged, until it is killed. */
 static void write_until_killed(int out)
@@ -190,9 +187,8 @@ static void write_until_killed(int out)
     }
 }
 
-static void what_was_acknowledged_survives_a_kill(void **state)
+TEST(what_was_acknowledged_survives_a_kill)
 {
-    (void)state;
     int ends[2];
     assert_int_equal(pipe(ends), 0);
     pid_t child = fork();
@@ -221,9 +217,8 @@ static void what_was_acknowledged_survives_a_kill(void **state)
     store_close(&s);
 }
 
-static void a_second_process_is_kept_out(void **state)
+TEST(a_second_process_is_kept_out)
 {
-    (void)state;
     struct store *first = open_store(&kinds[1]), *second = NULL;
     put(first, "agent", "a", "1");
     struct err e = {0};
@@ -236,9 +231,8 @@ static void a_second_process_is_kept_out(void **state)
     store_close(&first);
 }
 
-static void nobody_else_may_read_it(void **state)
+TEST(nobody_else_may_read_it)
 {
-    (void)state;
     char wal[sizeof file + 8];
     struct err e = {0};
     struct store *s;
@@ -255,9 +249,8 @@ static void nobody_else_may_read_it(void **state)
     }
 }
 
-static void a_damaged_file_and_a_missing_folder_are_named(void **state)
+TEST(a_damaged_file_and_a_missing_folder_are_named)
 {
-    (void)state;
     struct store *s = NULL;
     struct err e = {0};
     FILE *f = fopen(file, "w");
@@ -299,9 +292,8 @@ static int on_a_full_disk(void)
     return 0;
 }
 
-static void a_full_disk_fails_a_change_and_neither_the_opening_nor_the_store(void **state)
+TEST(a_full_disk_fails_a_change_and_neither_the_opening_nor_the_store)
 {
-    (void)state;
     struct store *s = open_store(&kinds[1]);
     put(s, "agent", "a", "1");
     store_close(&s);

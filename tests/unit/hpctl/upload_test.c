@@ -1,7 +1,4 @@
 /* Uploads to an agent that the test plays. */
-#include <cmocka.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +6,7 @@
 
 #include "common/env.h"
 #include "hpctl/upload.h"
+#include "tests/test.h"
 #include "transport/data.h"
 
 enum { SESSION = 5, CHUNKS = 4, CHUNK_BYTES = 1 << 20 };
@@ -88,16 +86,14 @@ static int upload_try(int keeps, struct err *e)
     return rc;
 }
 
-static void chunks_that_are_taken_are_uploaded(void **state)
+TEST(chunks_that_are_taken_are_uploaded)
 {
-    (void)state;
     struct err e = {0};
     assert_int_equal(upload_try(0, &e), 0);
 }
 
-static void an_agent_that_takes_nothing_more_ends_the_upload_with_a_reason(void **state)
+TEST(an_agent_that_takes_nothing_more_ends_the_upload_with_a_reason)
 {
-    (void)state;
     struct err e = {0};
     char scaled[32];
     double scale = env_time_scale();

@@ -1,7 +1,7 @@
 /* What model/ makes, with every allocation failing once. */
 #include "model/manifest_build.h"
 #include "model/model.h"
-#include "model/template.h"
+#include "model/template/template.h"
 #include "tests/unit/faults.h"
 
 static const char demo_model[] = "examples/demo-model/demo-q8_0.gguf";
@@ -61,9 +61,8 @@ static int template_used(void *ctx)
     return rc;
 }
 
-static void models_bear_failing_allocations(void **state)
+TEST(models_bear_failing_allocations)
 {
-    (void)state;
     faults_each("template", template_used, NULL);
     faults_each("model", model_opened, (void *)(uintptr_t)demo_model);
     faults_each("model with tokenizer, template and manifest", model_used,

@@ -1,6 +1,3 @@
-#include <cmocka.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +6,7 @@
 #include "common/arena.h"
 #include "common/manifest.h"
 #include "model/manifest_build.h"
+#include "tests/test.h"
 
 static const char demo_model[] = "examples/demo-model/demo-q8_0.gguf";
 
@@ -40,9 +38,8 @@ static int stop_at_once(void *ctx, uint64_t done, uint64_t total)
     return 1;
 }
 
-static void heads_and_chunks_are_the_bytes_of_the_file(void **state)
+TEST(heads_and_chunks_are_the_bytes_of_the_file)
 {
-    (void)state;
     struct model *model = demo_open();
     struct buffer out = {0};
     struct arena arena = {0};
@@ -80,9 +77,8 @@ static void heads_and_chunks_are_the_bytes_of_the_file(void **state)
     model_close(&model);
 }
 
-static void second_call_reads_nothing_and_gives_the_same(void **state)
+TEST(second_call_reads_nothing_and_gives_the_same)
 {
-    (void)state;
     struct model *model = demo_open();
     struct buffer first = {0}, second = {0};
     struct err e = {0};
@@ -103,9 +99,8 @@ static void second_call_reads_nothing_and_gives_the_same(void **state)
     assert_int_equal(system(command), 0);
 }
 
-static void whoever_watches_can_stop_it(void **state)
+TEST(whoever_watches_can_stop_it)
 {
-    (void)state;
     struct model *model = demo_open();
     struct buffer out = {0};
     assert_int_equal(manifest_build(model, NULL, stop_at_once, NULL, &out, NULL), HP_ECANCELED);

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "common/bytes.h"
-#include "model/gguf.h"
+#include "model/files/gguf.h"
 
 struct gguf_file {
     struct buffer keys, tensors, data;

@@ -1,10 +1,8 @@
-#include <cmocka.h>
 #include <jansson.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <string.h>
 
 #include "planners/timeline.h"
+#include "tests/test.h"
 
 static void draw(struct timeline *t)
 {
@@ -15,9 +13,8 @@ static void draw(struct timeline *t)
     timeline_add(t, gpu, 0.25, 0.25, TIMELINE_STALL, NULL);
 }
 
-static void text_shows_when_each_lane_is_busy(void **state)
+TEST(text_shows_when_each_lane_is_busy)
 {
-    (void)state;
     struct timeline t;
     struct buffer out = {0};
     draw(&t);
@@ -35,9 +32,8 @@ static void text_shows_when_each_lane_is_busy(void **state)
     timeline_free(&t);
 }
 
-static void svg_escapes_labels_and_has_every_interval(void **state)
+TEST(svg_escapes_labels_and_has_every_interval)
 {
-    (void)state;
     struct timeline t;
     struct buffer out = {0};
     draw(&t);
@@ -51,9 +47,8 @@ static void svg_escapes_labels_and_has_every_interval(void **state)
     timeline_free(&t);
 }
 
-static void trace_is_json_with_microseconds(void **state)
+TEST(trace_is_json_with_microseconds)
 {
-    (void)state;
     struct timeline t;
     struct buffer out = {0};
     draw(&t);
@@ -69,9 +64,8 @@ static void trace_is_json_with_microseconds(void **state)
     timeline_free(&t);
 }
 
-static void empty_timeline_is_drawn_as_nothing(void **state)
+TEST(empty_timeline_is_drawn_as_nothing)
 {
-    (void)state;
     struct timeline t = {0};
     struct buffer out = {0};
     assert_int_equal(timeline_write_text(&t, 80, false, &out), 0);

@@ -1,12 +1,10 @@
 /* Both kinds of control endpoint, by the same claims. */
-#include <cmocka.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/env.h"
+#include "tests/test.h"
 #include "transport/control.h"
 
 struct side {
@@ -118,6 +116,35 @@ static void a_wrong_server_key_gets_nowhere(void **state)
         control_connect_zmq(&loop, address, other.public_key, &ck, &ccb, &client.control, &e), 0);
     control_send(client.control, 0, (const uint8_t *)"x", 1, &e);
     assert_false(run_until(&loop, &server.got, 1, 700));
+    assert_int_equal(control_contact(client.control), CONTROL_UNPROVEN);
+    finish(&loop, &client, &server);
+}
+
+static void a_client_knows_whether_its_server_is_there(void **state)
+{
+    (void)state;
+    uv_loop_t loop;
+    uv_loop_init(&loop);
+    struct side server = {.echo = true}, client = {0};
+    struct key_pair sk, ck;
+    struct err e = {0};
+    key_pair_create(&sk, &e);
+    key_pair_create(&ck, &e);
+    struct control_callbacks scb = {.ctx = &server, .message = on_message},
+                             ccb = {.ctx = &client, .message = on_message};
+    char address[64];
+    assert_int_equal(control_serve_zmq(&loop, "127.0.0.1:0", &sk, &scb, &server.control, &e), 0);
+    snprintf(address, sizeof address, "127.0.0.1:%d", control_port(server.control));
+    control_close(&server.control);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    assert_int_equal(
+        control_connect_zmq(&loop, address, sk.public_key, &ck, &ccb, &client.control, &e), 0);
+    assert_false(run_until(&loop, &client.got, 1, 300));
+    assert_int_equal(control_contact(client.control), CONTROL_ABSENT);
+    assert_int_equal(control_serve_zmq(&loop, address, &sk, &scb, &server.control, &e), 0);
+    control_send(client.control, 0, (const uint8_t *)"x", 1, &e);
+    assert_true(run_until(&loop, &client.got, 1, 5000));
+    assert_int_equal(control_contact(client.control), CONTROL_PROVEN);
     finish(&loop, &client, &server);
 }
 
@@ -171,6 +198,7 @@ int main(void)
         {"messages_arrive_with_the_senders_proven_key (zmq)",
          messages_arrive_with_the_senders_proven_key, NULL, NULL, &kinds[1]},
         cmocka_unit_test(a_wrong_server_key_gets_nowhere),
+        cmocka_unit_test(a_client_knows_whether_its_server_is_there),
         cmocka_unit_test(a_port_in_use_is_said_plainly),
         cmocka_unit_test(an_address_that_is_none_is_refused),
     };

@@ -1,8 +1,6 @@
-#include <cmocka.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <string.h>
 
+#include "tests/test.h"
 #include "transport/data_address.h"
 
 #define KEY "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
@@ -12,9 +10,8 @@ static int parse(const char *text, struct data_address *out, struct err *e)
     return data_address_parse((const uint8_t *)text, strlen(text), out, e);
 }
 
-static void an_address_is_printed_as_it_was_read(void **state)
+TEST(an_address_is_printed_as_it_was_read)
 {
-    (void)state;
     static const char *const texts[] = {
         "tcp:10.0.0.5:7071:" KEY, "ucx:127.0.0.1:1:" KEY, "tcp:[fd00::5]:65535:" KEY,
         "ucx:[ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255]:65535:" KEY};
@@ -28,9 +25,8 @@ static void an_address_is_printed_as_it_was_read(void **state)
     }
 }
 
-static void what_is_no_address_is_refused_with_what_is_wrong(void **state)
+TEST(what_is_no_address_is_refused_with_what_is_wrong)
 {
-    (void)state;
     static const struct {
         const char *text, *says;
     } cases[] = {

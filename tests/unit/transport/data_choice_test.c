@@ -1,11 +1,9 @@
 /* Claims about which kind of data endpoint a box opens. */
-#include <cmocka.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
+#include "tests/test.h"
 #include "transport/data_choice.h"
 
 static void auto_is_ucx_only_where_no_stranger_is(void **state)

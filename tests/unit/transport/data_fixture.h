@@ -2,16 +2,14 @@
 #ifndef HP_TESTS_DATA_FIXTURE_H
 #define HP_TESTS_DATA_FIXTURE_H
 
-#include <cmocka.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "common/env.h"
+#include "tests/test.h"
 #include "transport/data.h"
 
 typedef int (*open_fn)(const struct data_config *, struct data_endpoint **, struct err *);

@@ -1,18 +1,15 @@
 /* Buffers: what they cost, which budget pays, and that no purpose waits for another. */
-#include <cmocka.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/test.h"
 #include "transport/data_pool.h"
 
 enum { KB = 1 << 10, MB = 1 << 20 };
 
-static void a_buffer_is_at_most_an_eighth_larger_than_asked(void **state)
+TEST(a_buffer_is_at_most_an_eighth_larger_than_asked)
 {
-    (void)state;
     struct data_pool p;
     data_pool_init(&p, (uint64_t)4 << 30);
     static const size_t sizes[] = {
@@ -30,9 +27,8 @@ static void a_buffer_is_at_most_an_eighth_larger_than_asked(void **state)
     data_pool_fini(&p);
 }
 
-static void frames_to_send_do_not_wait_for_received_ones(void **state)
+TEST(frames_to_send_do_not_wait_for_received_ones)
 {
-    (void)state;
     struct data_pool p;
     data_pool_init(&p, 4 * MB);
     struct data_buffer *in[4];
@@ -49,9 +45,8 @@ static void frames_to_send_do_not_wait_for_received_ones(void **state)
     data_pool_fini(&p);
 }
 
-static void chunks_take_a_quarter_of_the_room_for_received_frames(void **state)
+TEST(chunks_take_a_quarter_of_the_room_for_received_frames)
 {
-    (void)state;
     struct data_pool p;
     data_pool_init(&p, 4 * MB);
     enum pool_use chunk = data_pool_use_of(FRAME_CHUNK, MB),
@@ -70,9 +65,8 @@ static void chunks_take_a_quarter_of_the_room_for_received_frames(void **state)
     data_pool_fini(&p);
 }
 
-static void small_payloads_never_wait_for_large_ones(void **state)
+TEST(small_payloads_never_wait_for_large_ones)
 {
-    (void)state;
     struct data_pool p;
     data_pool_init(&p, MB);
     struct data_buffer *in = data_pool_get(&p, POOL_RECEIVED, MB),
@@ -90,9 +84,8 @@ static void small_payloads_never_wait_for_large_ones(void **state)
     data_pool_fini(&p);
 }
 
-static void small_payloads_are_bounded_in_number(void **state)
+TEST(small_payloads_are_bounded_in_number)
 {
-    (void)state;
     struct data_pool p;
     data_pool_init(&p, MB);
     static struct data_buffer *held[POOL_MAX_CONTROL_BUFFERS];
@@ -108,9 +101,8 @@ static void small_payloads_are_bounded_in_number(void **state)
     data_pool_fini(&p);
 }
 
-static void a_frame_larger_than_the_limit_passes_alone(void **state)
+TEST(a_frame_larger_than_the_limit_passes_alone)
 {
-    (void)state;
     struct data_pool p;
     data_pool_init(&p, 600000);
     struct data_buffer *b = data_pool_get(&p, POOL_RECEIVED, MB);
@@ -122,9 +114,8 @@ static void a_frame_larger_than_the_limit_passes_alone(void **state)
     data_pool_fini(&p);
 }
 
-static void the_limit_changes_while_buffers_are_out(void **state)
+TEST(the_limit_changes_while_buffers_are_out)
 {
-    (void)state;
     struct data_pool p;
     data_pool_init(&p, 2 * MB);
     struct data_buffer *a = data_pool_get(&p, POOL_RECEIVED, MB),
@@ -143,9 +134,8 @@ static void the_limit_changes_while_buffers_are_out(void **state)
     data_pool_fini(&p);
 }
 
-static void freed_buffers_serve_again_and_make_room_for_other_sizes(void **state)
+TEST(freed_buffers_serve_again_and_make_room_for_other_sizes)
 {
-    (void)state;
     struct data_pool p;
     data_pool_init(&p, 8 * MB);
     struct data_buffer *b = data_pool_get(&p, POOL_RECEIVED, 6 * MB);
@@ -162,9 +152,8 @@ static void freed_buffers_serve_again_and_make_room_for_other_sizes(void **state
     data_pool_fini(&p);
 }
 
-static void a_reserve_is_there_when_everything_else_is_spent(void **state)
+TEST(a_reserve_is_there_when_everything_else_is_spent)
 {
-    (void)state;
     struct data_pool p;
     data_pool_init(&p, MB);
     struct data_reserve *r;
@@ -191,9 +180,8 @@ static void a_reserve_is_there_when_everything_else_is_spent(void **state)
     data_pool_fini(&p);
 }
 
-static void reserves_that_make_no_sense_are_refused(void **state)
+TEST(reserves_that_make_no_sense_are_refused)
 {
-    (void)state;
     struct data_pool p;
     data_pool_init(&p, MB);
     struct data_reserve *r = NULL;

@@ -6,13 +6,11 @@
 #include "transport/keys.h"
 #include "transport/message.h"
 
-/* ---- messages
- * -----------------------------------------------------------------------------------------------------
- */
+/* ---- messages ---- */
 
 static const uint32_t numbers[] = {1, 2, 3};
 static const uint8_t some_bytes[] = {1, 2, 3, 4};
-static struct message_bias biases[] = {{7, -1.5}, {9, 100}};
+static struct sampling_bias biases[] = {{7, -1.5}, {9, 100}};
 static struct message_peer peers[] = {{"a", {some_bytes, 4}}, {"b", {some_bytes, 4}}};
 static struct message_model models[] = {{{some_bytes, 4}, 5, "m"}};
 
@@ -42,7 +40,7 @@ static void messages_bear_failing_allocations(void **state)
                                                             .generation = 2,
                                                             .sequence = 3,
                                                             .prompt = {numbers, 3},
-                                                            .bias = {biases, 2}};
+                                                            .sampling.bias = {biases, 2}};
     all[1].u.stage_prepare = (struct message_stage_prepare){.deployment = 1,
                                                             .generation = 1,
                                                             .n_stages = 1,
@@ -62,9 +60,7 @@ static void messages_bear_failing_allocations(void **state)
     }
 }
 
-/* ---- keys
- * -----------------------------------------------------------------------------------------------------------
- */
+/* ---- keys ---- */
 
 static int keys_kept(void *ctx)
 {
@@ -87,9 +83,7 @@ static void keys_bear_failing_allocations(void **state)
     rmdir(folder);
 }
 
-/* ---- data endpoints
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- data endpoints ---- */
 
 static void on_frame(void *ctx, const struct frame_header *h, struct data_buffer *payload)
 {

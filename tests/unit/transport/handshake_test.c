@@ -1,21 +1,19 @@
-#include <cmocka.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/test.h"
 #include "transport/handshake.h"
 
 enum { BOTH = HANDSHAKE_AES256_GCM | HANDSHAKE_CHACHA20_POLY1305 };
 
-struct pair {
+struct handshake_pair {
     struct key_pair client_keys, server_keys;
     uint8_t client_key[KEY_BYTES], server_key[KEY_BYTES];
     struct handshake client, server;
 };
 
-static void begin(struct pair *p)
+static void begin(struct handshake_pair *p)
 {
     memset(p, 0, sizeof *p);
     assert_int_equal(key_pair_create(&p->client_keys, NULL), 0);
@@ -45,7 +43,7 @@ static int pass(struct handshake *from, struct handshake *to, struct err *e)
     return handshake_read(to, bytes, n, e);
 }
 
-static void finish(struct pair *p)
+static void finish(struct handshake_pair *p)
 {
     assert_int_equal(pass(&p->client, &p->server, NULL), 0);
     assert_int_equal(handshake_admit(&p->server, NULL), 0);
@@ -53,10 +51,9 @@ static void finish(struct pair *p)
     assert_int_equal(pass(&p->client, &p->server, NULL), 0);
 }
 
-static void both_ends_know_each_other_and_share_two_keys(void **state)
+TEST(both_ends_know_each_other_and_share_two_keys)
 {
-    (void)state;
-    struct pair p;
+    struct handshake_pair p;
     struct handshake_result c, s;
     begin(&p);
     finish(&p);
@@ -73,10 +70,9 @@ static void both_ends_know_each_other_and_share_two_keys(void **state)
     assert_int_equal(s.cipher, HANDSHAKE_AES256_GCM);
 }
 
-static void two_handshakes_of_the_same_keys_share_nothing(void **state)
+TEST(two_handshakes_of_the_same_keys_share_nothing)
 {
-    (void)state;
-    struct pair p;
+    struct handshake_pair p;
     struct handshake_result first, second;
     begin(&p);
     finish(&p);
@@ -89,9 +85,8 @@ static void two_handshakes_of_the_same_keys_share_nothing(void **state)
     assert_memory_not_equal(first.receive_key, second.receive_key, 32);
 }
 
-static void the_cipher_is_one_that_both_have(void **state)
+TEST(the_cipher_is_one_that_both_have)
 {
-    (void)state;
     static const struct {
         uint8_t client, server;
         int cipher; /* 0: none */
@@ -104,7 +99,7 @@ static void the_cipher_is_one_that_both_have(void **state)
         {0, BOTH, 0},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct pair p;
+        struct handshake_pair p;
         struct handshake_result r;
         struct err e = {0};
         begin(&p);
@@ -122,10 +117,9 @@ static void the_cipher_is_one_that_both_have(void **state)
     }
 }
 
-static void a_responder_with_another_key_is_refused_and_learns_no_key(void **state)
+TEST(a_responder_with_another_key_is_refused_and_learns_no_key)
 {
-    (void)state;
-    struct pair p;
+    struct handshake_pair p;
     struct err e = {0};
     struct key_pair other;
     begin(&p);
@@ -136,10 +130,9 @@ static void a_responder_with_another_key_is_refused_and_learns_no_key(void **sta
     assert_int_equal(handshake_state(&p.server), HANDSHAKE_FAILED);
 }
 
-static void an_initiator_without_the_secret_of_its_key_is_refused(void **state)
+TEST(an_initiator_without_the_secret_of_its_key_is_refused)
 {
-    (void)state;
-    struct pair p;
+    struct handshake_pair p;
     struct err e = {0};
     struct key_pair other, liar;
     begin(&p);
@@ -154,10 +147,9 @@ static void an_initiator_without_the_secret_of_its_key_is_refused(void **state)
     assert_non_null(strstr(e.text, "does not hold the key that it names"));
 }
 
-static void a_responder_without_the_secret_of_its_key_is_refused(void **state)
+TEST(a_responder_without_the_secret_of_its_key_is_refused)
 {
-    (void)state;
-    struct pair p;
+    struct handshake_pair p;
     struct err e = {0};
     uint8_t first[HANDSHAKE_MAX_BYTES],
         made_up[HANDSHAKE_SECOND_BYTES] = {HANDSHAKE_VERSION, HANDSHAKE_AES256_GCM, 0, 0, 9};
@@ -167,10 +159,9 @@ static void a_responder_without_the_secret_of_its_key_is_refused(void **state)
     assert_non_null(strstr(e.text, "does not hold the key that its address names"));
 }
 
-static void a_recorded_handshake_opens_nothing(void **state)
+TEST(a_recorded_handshake_opens_nothing)
 {
-    (void)state;
-    struct pair p;
+    struct handshake_pair p;
     struct err e = {0};
     uint8_t first[HANDSHAKE_MAX_BYTES], second[HANDSHAKE_MAX_BYTES], third[HANDSHAKE_MAX_BYTES];
     begin(&p);
@@ -195,10 +186,9 @@ static void a_recorded_handshake_opens_nothing(void **state)
     assert_int_equal(handshake_read(&p.client, recorded, n2, &e), HP_EDENIED);
 }
 
-static void a_message_sent_back_or_out_of_turn_is_refused(void **state)
+TEST(a_message_sent_back_or_out_of_turn_is_refused)
 {
-    (void)state;
-    struct pair p, q;
+    struct handshake_pair p, q;
     struct err e = {0};
     uint8_t first[HANDSHAKE_MAX_BYTES], second[HANDSHAKE_MAX_BYTES];
     begin(&p);
@@ -224,10 +214,9 @@ static void a_message_sent_back_or_out_of_turn_is_refused(void **state)
     assert_int_equal(pass(&p.server, &q.client, &e), HP_EDENIED);
 }
 
-static void a_process_does_not_admit_its_own_key(void **state)
+TEST(a_process_does_not_admit_its_own_key)
 {
-    (void)state;
-    struct pair p;
+    struct handshake_pair p;
     struct err e = {0};
     begin(&p);
     handshake_initiate(&p.client, &p.server_keys, p.server_key, HANDSHAKE_TCP, BOTH, NULL);
@@ -236,10 +225,9 @@ static void a_process_does_not_admit_its_own_key(void **state)
     assert_non_null(strstr(e.text, "own key"));
 }
 
-static void another_purpose_version_or_size_is_named(void **state)
+TEST(another_purpose_version_or_size_is_named)
 {
-    (void)state;
-    struct pair p;
+    struct handshake_pair p;
     struct err e = {0};
     uint8_t first[HANDSHAKE_MAX_BYTES];
     begin(&p);
@@ -263,7 +251,7 @@ static void another_purpose_version_or_size_is_named(void **state)
 
 /* Runs a handshake in which bit `bit` of message `which` is turned over; true when either end
  * refuses. */
-static bool refused_with_bit(struct pair *p, int which, size_t bit)
+static bool refused_with_bit(struct handshake_pair *p, int which, size_t bit)
 {
     struct handshake client = p->client, server = p->server;
     struct handshake *from = &client, *to = &server;
@@ -282,12 +270,11 @@ static bool refused_with_bit(struct pair *p, int which, size_t bit)
     return false;
 }
 
-static void every_bit_of_every_message_counts(void **state)
+TEST(every_bit_of_every_message_counts)
 {
-    (void)state;
     static const size_t sizes[] = {HANDSHAKE_FIRST_BYTES, HANDSHAKE_SECOND_BYTES,
                                    HANDSHAKE_THIRD_BYTES};
-    struct pair p;
+    struct handshake_pair p;
     begin(&p);
     for (int which = 0; which < 3; which++)
         for (size_t bit = 0; bit < 8 * sizes[which]; bit++)
@@ -295,14 +282,13 @@ static void every_bit_of_every_message_counts(void **state)
                 fail_msg("bit %zu of message %d may be changed", bit, which + 1);
 }
 
-static void points_of_low_order_are_no_keys(void **state)
+TEST(points_of_low_order_are_no_keys)
 {
-    (void)state;
     static const uint8_t low[][KEY_BYTES] = {
         {0}, {1}, {0xe0, 0xeb, 0x7a, 0x7c, 0x3b, 0x41, 0xb8, 0xae, 0x16, 0x56, 0xe3,
                    0xfa, 0xf1, 0x9f, 0xc4, 0x6a, 0xda, 0x09, 0x8d, 0xeb, 0x9c, 0x32,
                    0xb1, 0xfd, 0x86, 0x62, 0x05, 0x16, 0x5f, 0x49, 0xb8, 0x00}};
-    struct pair p;
+    struct handshake_pair p;
     for (size_t i = 0; i < sizeof low / sizeof *low; i++) {
         begin(&p);
         assert_int_equal(
@@ -311,9 +297,8 @@ static void points_of_low_order_are_no_keys(void **state)
     }
 }
 
-static void what_is_no_key_pair_cannot_begin(void **state)
+TEST(what_is_no_key_pair_cannot_begin)
 {
-    (void)state;
     struct handshake h;
     struct key_pair none = {{0}, {0}};
     assert_int_equal(handshake_respond(&h, &none, HANDSHAKE_TCP, BOTH, NULL), HP_EINVAL);

@@ -1,6 +1,3 @@
-#include <cmocka.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +5,7 @@
 #include <unistd.h>
 
 #include "common/manifest.h"
+#include "tests/test.h"
 #include "transport/frame.h"
 #include "transport/keys.h"
 #include "transport/message.h"
@@ -16,15 +14,15 @@ static void a_message_survives_the_wire(void **state)
 {
     (void)state;
     static const uint32_t ids[] = {5, 6, 4000000000u};
-    struct message_bias bias[] = {{7, -1.5}, {9, 100}};
+    struct sampling_bias bias[] = {{7, -1.5}, {9, 100}};
     struct message m = {.type = MESSAGE_SEQUENCE_OPEN, .id = 42};
     m.u.sequence_open = (struct message_sequence_open){.deployment = 1,
                                                        .generation = 2,
                                                        .sequence = 1u << 31,
                                                        .prompt = {ids, 3},
-                                                       .temperature = 0.7,
+                                                       .sampling.temperature = 0.7,
                                                        .all_logits = true,
-                                                       .bias = {bias, 2}};
+                                                       .sampling.bias = {bias, 2}};
     struct buffer wire = {0};
     struct arena arena = {0};
     struct err e = {0};
@@ -37,8 +35,8 @@ static void a_message_survives_the_wire(void **state)
     const struct message_sequence_open *o = &back.u.sequence_open;
     assert_int_equal(o->prompt.count, 3);
     assert_memory_equal(o->prompt.items, ids, sizeof ids);
-    assert_true(o->temperature == 0.7 && o->all_logits && o->bias.count == 2);
-    assert_true(((struct message_bias *)o->bias.items)[1].bias == 100);
+    assert_true(o->sampling.temperature == 0.7 && o->all_logits && o->sampling.bias.count == 2);
+    assert_true(((struct sampling_bias *)o->sampling.bias.items)[1].bias == 100);
     arena_free(&arena);
     buffer_free(&wire);
 }
@@ -274,7 +272,7 @@ static void a_frame_header_survives_and_every_flipped_bit_is_found(void **state)
 static void runs_must_add_up_to_the_header(void **state)
 {
     (void)state;
-    struct frame_run runs[] = {{.sequence = 1, .n_tokens = 4},
+    struct batch_run runs[] = {{.sequence = 1, .n_tokens = 4},
                                {.sequence = 2, .n_tokens = 1, .n_logits = 1}},
                      back[2];
     struct frame_header h = {

@@ -99,11 +99,7 @@ static void hand_close(struct hand *hand)
         d->peers = peer->next;
         free(peer);
     }
-    while (d->spare) {
-        struct tcp_frame *f = d->spare;
-        d->spare = f->next;
-        free(f);
-    }
+    tcp_frames_free(d);
     close(d->epoll);
     if (d->listener >= 0)
         close(d->listener);
@@ -113,7 +109,7 @@ static void hand_close(struct hand *hand)
 /* False for want of memory. */
 static bool post(struct hand *from, struct tcp_link *link, size_t size)
 {
-    struct tcp_frame *f = malloc(sizeof *f);
+    struct tcp_frame *f = tcp_frame_get(&from->d);
     struct data_buffer *payload = f && size ? data_buffer_get(&from->d.base, size) : NULL;
     if (!f || (size && !payload)) {
         free(f);
@@ -172,8 +168,49 @@ static void the_tcp_thread_bears_failing_allocations(void **state)
     faults_each("frames over TCP", frames_carried, NULL);
 }
 
+/* A frame of each kind there: without payload, in one record, announced. */
+static void frames_exchange(struct hand *a, struct hand *b, struct tcp_link *link)
+{
+    int frames = b->frames, done = a->done;
+    for (size_t i = 0; i < 3; i++)
+        assert_true(post(a, link, i * 100000 + i));
+    for (int i = 0; i < TURNS && (a->done < done + 3 || b->frames < frames + 3); i++) {
+        hand_turn(a);
+        hand_turn(b);
+    }
+    assert_int_equal(b->frames, frames + 3);
+    assert_int_equal(a->done, done + 3);
+}
+
+TEST(frames_allocate_nothing_once_others_have_been)
+{
+    enum { WARM = 4, COUNTED = 50 };
+    static struct hand a, b;
+    struct tcp_link *link = calloc(1, sizeof *link);
+    struct err e = {0};
+    assert_int_equal(hand_open(&a, &e) | hand_open(&b, &e), 0);
+    assert_non_null(link);
+    link->base.endpoint = &a.d.base;
+    assert_int_equal(data_address_parse(b.d.base.address, b.d.base.address_size, &link->where, &e),
+                     0);
+    assert_int_equal(data_peers_allow(&b.d.base, &a.d.key, 1, &e), 0);
+    for (int i = 0; i < WARM; i++)
+        frames_exchange(&a, &b, link);
+    faults.armed = true;
+    faults.count = 0;
+    for (int i = 0; i < COUNTED; i++)
+        frames_exchange(&a, &b, link);
+    faults.armed = false;
+    assert_int_equal(faults.count, 0);
+    tcp_peer_link_gone(link);
+    hand_close(&a);
+    hand_close(&b);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(the_tcp_thread_bears_failing_allocations)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_tcp_thread_bears_failing_allocations),
+        cmocka_unit_test(frames_allocate_nothing_once_others_have_been)};
     return sodium_init() < 0 ? 1 : cmocka_run_group_tests(tests, NULL, NULL);
 }

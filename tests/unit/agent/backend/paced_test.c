@@ -1,14 +1,12 @@
-#include <cmocka.h>
 #include <jansson.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "agent/backend/paced.h"
+#include "tests/test.h"
 
 #define assert_near(a, b, within) assert_true(fabs((a) - (b)) <= (within))
 
@@ -95,21 +93,33 @@ static void a_batch_takes_what_the_profile_says(void **state)
         const char *as;
         int first, end;
         double batch;
-        struct paced_run runs[2];
+        struct batch_run runs[2];
         uint32_t n;
         double seconds;
     } cases[] = {
-        {"n/g0", 0, 3, 0, {{0, 100}}, 1, 0.2},
-        {"n/g0", 0, 1, 0, {{0, 50}}, 1, 0.05},
-        {"n/g0", 2, 3, 0, {{0, 50}}, 1, 0},
-        {"m/g0", 0, 1, 0, {{0, 100}}, 1, 0.4},
-        {"m/g0", 0, 1, 0, {{100, 100}}, 1, 0.5},
-        {"m/g0", 0, 1, 0, {{50, 100}}, 1, 0.45},
+        {"n/g0", 0, 3, 0, {{.first_position = 0, .n_tokens = 100}}, 1, 0.2},
+        {"n/g0", 0, 1, 0, {{.first_position = 0, .n_tokens = 50}}, 1, 0.05},
+        {"n/g0", 2, 3, 0, {{.first_position = 0, .n_tokens = 50}}, 1, 0},
+        {"m/g0", 0, 1, 0, {{.first_position = 0, .n_tokens = 100}}, 1, 0.4},
+        {"m/g0", 0, 1, 0, {{.first_position = 100, .n_tokens = 100}}, 1, 0.5},
+        {"m/g0", 0, 1, 0, {{.first_position = 50, .n_tokens = 100}}, 1, 0.45},
         /* half the batch: 50 tokens' work after (100 - 50) / 2 more cached ones */
-        {"m/g0", 0, 1, 1, {{0, 100}}, 1, 0.2 + 0.05 * 25 / 100},
+        {"m/g0", 0, 1, 1, {{.first_position = 0, .n_tokens = 100}}, 1, 0.2 + 0.05 * 25 / 100},
         /* two slices follow each other, two decode tokens go together */
-        {"n/g0", 0, 1, 0, {{0, 100}, {0, 50}}, 2, 0.15},
-        {"n/g0", 0, 1, 0, {{10, 1}, {30, 1}}, 2, 0.002},
+        {"n/g0",
+         0,
+         1,
+         0,
+         {{.first_position = 0, .n_tokens = 100}, {.first_position = 0, .n_tokens = 50}},
+         2,
+         0.15},
+        {"n/g0",
+         0,
+         1,
+         0,
+         {{.first_position = 10, .n_tokens = 1}, {.first_position = 30, .n_tokens = 1}},
+         2,
+         0.002},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct paced *p = stand_for(cases[i].as);

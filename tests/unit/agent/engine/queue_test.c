@@ -1,11 +1,9 @@
-#include <cmocka.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "agent/engine/queue.h"
+#include "tests/test.h"
 
 static const uint64_t second = 1000000000;
 
@@ -42,21 +40,20 @@ static int open_prompt(struct queue *q, uint64_t id, uint32_t n, const uint32_t 
 }
 
 /* "5:3+2 6:7+1": each run as sequence:position+tokens. */
-static const char *text_of(const struct queue_batch *b)
+static const char *text_of(const struct batch *b)
 {
     static char text[512];
     size_t n = 0;
     text[0] = '\0';
     for (uint32_t i = 0; i < b->n_runs; i++)
         n += (size_t)snprintf(text + n, sizeof text - n, "%s%llu:%u+%u%s", i ? " " : "",
-                              (unsigned long long)b->runs[i].run.sequence,
-                              b->runs[i].run.first_position, b->runs[i].run.n_tokens,
-                              b->runs[i].run.n_logits ? "!" : "");
+                              (unsigned long long)b->runs[i].sequence, b->runs[i].first_position,
+                              b->runs[i].n_tokens, b->runs[i].n_logits ? "!" : "");
     return text;
 }
 
 /* Takes the next batch and runs it: its text, "-" when there is none. */
-static const char *step(struct queue *q, struct queue_batch *b)
+static const char *step(struct queue *q, struct batch *b)
 {
     uint64_t dropped = 0;
     if (!queue_next(q, b, &dropped))
@@ -82,15 +79,15 @@ static void prompt_runs_slice_by_slice_and_only_its_end_asks_for_logits(void **s
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct queue *q = queue_of(true, false, 8, cases[i].max_batch);
-        struct queue_batch b = {0};
+        struct batch b = {0};
         assert_int_equal(open_prompt(q, 1, cases[i].n, cases[i].slices, cases[i].n_slices), 0);
         for (size_t k = 0; cases[i].runs[k]; k++) {
             assert_string_equal(step(q, &b), cases[i].runs[k]);
             if (strcmp(cases[i].runs[k], "-") != 0)
-                assert_memory_equal(b.ids, prompt + b.runs[0].run.first_position,
+                assert_memory_equal(b.ids, prompt + b.runs[0].first_position,
                                     b.n_tokens * sizeof *prompt);
         }
-        queue_batch_free(&b);
+        batch_free(&b);
         queue_destroy(&q, NULL, NULL);
     }
 }
@@ -99,7 +96,7 @@ static void first_stage_has_at_most_two_batches_a_stage_in_flight(void **state)
 {
     (void)state;
     struct queue *q = queue_of(true, false, 2, 1);
-    struct queue_batch b = {0};
+    struct batch b = {0};
     open_prompt(q, 1, 10, NULL, 0);
     for (int i = 0; i < 4; i++)
         assert_string_not_equal(step(q, &b), "-");
@@ -110,7 +107,7 @@ static void first_stage_has_at_most_two_batches_a_stage_in_flight(void **state)
     queue_returned(q, 0, 0);
     assert_string_equal(step(q, &b), "1:4+1");
     assert_string_equal(step(q, &b), "-");
-    queue_batch_free(&b);
+    batch_free(&b);
     queue_destroy(&q, NULL, NULL);
 }
 
@@ -118,7 +115,7 @@ static void batch_counts_as_in_flight_until_it_has_been_through_whoever_is_close
 {
     (void)state;
     struct queue *q = queue_of(true, false, 1, 4);
-    struct queue_batch b = {0};
+    struct batch b = {0};
     struct queue_overdue late;
     open_prompt(q, 1, 10, NULL, 0);
     step(q, &b);
@@ -137,7 +134,7 @@ static void batch_counts_as_in_flight_until_it_has_been_through_whoever_is_close
     assert_int_equal(late.n_live, 0);
     assert_false(queue_flight_expire(q, 3 * second, &late));
     assert_int_equal(queue_view(q).in_flight, 1);
-    queue_batch_free(&b);
+    batch_free(&b);
     queue_destroy(&q, NULL, NULL);
 }
 
@@ -146,7 +143,7 @@ batch_that_does_not_come_back_is_overdue_after_its_time_and_names_who_waits(void
 {
     (void)state;
     struct queue *q = queue_of(true, false, 2, 64);
-    struct queue_batch b = {0};
+    struct batch b = {0};
     struct queue_overdue late;
     uint64_t dropped = 0;
     open_prompt(q, 1, 10, NULL, 0);
@@ -162,7 +159,7 @@ batch_that_does_not_come_back_is_overdue_after_its_time_and_names_who_waits(void
     assert_false(late.heard);
     assert_true(late.away_s > 34.9 && late.away_s < 35.1);
     assert_int_equal(queue_view(q).in_flight, 0);
-    queue_batch_free(&b);
+    batch_free(&b);
     queue_destroy(&q, NULL, NULL);
 }
 
@@ -170,7 +167,7 @@ static void narrow_queue_hands_out_only_what_is_small(void **state)
 {
     (void)state;
     struct queue *q = queue_of(true, false, 2, 64);
-    struct queue_batch b = {0};
+    struct batch b = {0};
     open_prompt(q, 1, 1, NULL, 0);
     open_prompt(q, 2, 10, NULL, 0);
     assert_string_equal(step(q, &b), "1:0+1!");
@@ -180,12 +177,12 @@ static void narrow_queue_hands_out_only_what_is_small(void **state)
     assert_string_equal(step(q, &b), "1:1+1!");
     queue_narrow(q, UINT32_MAX);
     assert_string_equal(step(q, &b), "2:0+10!");
-    queue_batch_free(&b);
+    batch_free(&b);
     queue_destroy(&q, NULL, NULL);
 }
 
 /* Prefills n sequences of one token each and gives each its first token. */
-static void all_decode(struct queue *q, struct queue_batch *b, uint64_t n)
+static void all_decode(struct queue *q, struct batch *b, uint64_t n)
 {
     for (uint64_t id = 1; id <= n; id++) {
         assert_int_equal(open_prompt(q, id, 1, NULL, 0), 0);
@@ -211,7 +208,7 @@ static void decode_steps_of_several_sequences_share_batches_that_fill_all_stages
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct queue *q = queue_of(true, false, cases[i].stages, 64);
-        struct queue_batch b = {0};
+        struct batch b = {0};
         all_decode(q, &b, cases[i].sequences);
         for (size_t k = 0; cases[i].runs[k]; k++)
             assert_string_equal(step(q, &b), cases[i].runs[k]);
@@ -221,7 +218,7 @@ static void decode_steps_of_several_sequences_share_batches_that_fill_all_stages
             queue_token(q, 1, 0, 7, false)); /* of the batch before, which was told already */
         assert_true(queue_token(q, 1, number, 7, false));
         assert_false(queue_token(q, 1, number, 7, false)); /* said twice */
-        queue_batch_free(&b);
+        batch_free(&b);
         queue_destroy(&q, NULL, NULL);
     }
 }
@@ -230,7 +227,7 @@ static void slices_and_decode_steps_take_turns(void **state)
 {
     (void)state;
     struct queue *q = queue_of(true, false, 4, 2);
-    struct queue_batch b = {0};
+    struct batch b = {0};
     all_decode(q, &b, 1);
     open_prompt(q, 2, 10, NULL, 0);
     assert_string_equal(step(q, &b), "1:1+1!"); /* the last to run was a slice */
@@ -243,11 +240,11 @@ static void slices_and_decode_steps_take_turns(void **state)
     assert_string_equal(step(q, &b), "-"); /* one decodes: at most `stages` slices in flight */
     queue_token(q, 1, 3, 9, true);
     assert_string_equal(step(q, &b), "2:8+2!"); /* it is done: all of the pipeline is for slices */
-    queue_batch_free(&b);
+    batch_free(&b);
     queue_destroy(&q, NULL, NULL);
 }
 
-static int add(struct queue *q, uint32_t number, const struct frame_run *runs, uint32_t n,
+static int add(struct queue *q, uint32_t number, const struct batch_run *runs, uint32_t n,
                void *buffer, uint64_t now)
 {
     uint32_t tokens = 0;
@@ -262,21 +259,21 @@ static void later_stage_runs_frames_in_order_however_they_arrive(void **state)
     static const int orders[][3] = {{0, 1, 2}, {2, 1, 0}, {1, 0, 2}, {2, 0, 1}};
     for (size_t i = 0; i < sizeof orders / sizeof *orders; i++) {
         struct queue *q = queue_of(false, true, 2, 64);
-        struct queue_batch b = {0};
+        struct batch b = {0};
         char buffers[3];
         open_prompt(q, 1, 0, NULL, 0);
         for (uint32_t k = 0; k < 3; k++) {
             uint32_t n = (uint32_t)orders[i][k];
-            struct frame_run run = {1, n * 4, 4, n == 2, 0};
+            struct batch_run run = {1, n * 4, 4, n == 2, 0, false};
             assert_int_equal(add(q, n, &run, 1, &buffers[n], 0), 0);
         }
         static const char *const expected[] = {"1:0+4", "1:4+4", "1:8+4!", "-"};
         for (int k = 0; k < 4; k++) {
             assert_string_equal(step(q, &b), expected[k]);
             if (k < 3)
-                assert_ptr_equal(b.buffer, &buffers[k]);
+                assert_ptr_equal(b.input, &buffers[k]);
         }
-        queue_batch_free(&b);
+        batch_free(&b);
         queue_destroy(&q, NULL, NULL);
     }
 }
@@ -285,10 +282,11 @@ static void frame_waits_for_its_sequence_and_closed_runs_are_dropped(void **stat
 {
     (void)state;
     struct queue *q = queue_of(false, true, 2, 64);
-    struct queue_batch b = {0};
+    struct batch b = {0};
     char buffer;
     uint64_t dropped = 0;
-    struct frame_run runs[3] = {{1, 0, 1, 1, 0}, {2, 0, 2, 1, 0}, {3, 0, 1, 1, 0}};
+    struct batch_run runs[3] = {
+        {1, 0, 1, 1, 0, false}, {2, 0, 2, 1, 0, false}, {3, 0, 1, 1, 0, false}};
     open_prompt(q, 1, 0, NULL, 0);
     assert_int_equal(add(q, 0, runs, 3, &buffer, 0), 0);
     assert_string_equal(step(q, &b), "-"); /* 2 and 3 are not known yet */
@@ -304,8 +302,8 @@ static void frame_waits_for_its_sequence_and_closed_runs_are_dropped(void **stat
     assert_int_equal(add(q, 1, runs, 1, &buffer, 0), 0); /* position 0 again */
     assert_string_equal(step(q, &b), "empty");
     assert_true(b.again); /* it has gone on already */
-    assert_ptr_equal(b.buffer, &buffer);
-    queue_batch_free(&b);
+    assert_ptr_equal(b.input, &buffer);
+    batch_free(&b);
     queue_destroy(&q, NULL, NULL);
 }
 
@@ -313,9 +311,9 @@ static void slices_are_handed_out_before_the_one_before_is_done(void **state)
 {
     (void)state;
     struct queue *q = queue_of(false, true, 2, 64);
-    struct queue_batch a = {0}, b = {0};
+    struct batch a = {0}, b = {0};
     uint64_t dropped = 0;
-    struct frame_run runs[2] = {{1, 0, 4, 0, 0}, {1, 4, 4, 1, 0}};
+    struct batch_run runs[2] = {{1, 0, 4, 0, 0, false}, {1, 4, 4, 1, 0, false}};
     open_prompt(q, 1, 0, NULL, 0);
     add(q, 1, &runs[1], 1, NULL, 0);
     assert_false(queue_next(q, &a, &dropped));
@@ -324,8 +322,8 @@ static void slices_are_handed_out_before_the_one_before_is_done(void **state)
     assert_string_equal(text_of(&a), "1:0+4");
     assert_true(queue_next(q, &b, &dropped));
     assert_string_equal(text_of(&b), "1:4+4!");
-    queue_batch_free(&a);
-    queue_batch_free(&b);
+    batch_free(&a);
+    batch_free(&b);
     queue_destroy(&q, NULL, NULL);
 }
 
@@ -333,11 +331,11 @@ static void frames_of_closed_sequences_make_room_at_once_and_their_batches_go_on
 {
     (void)state;
     struct queue *q = queue_of(false, false, 2, 64);
-    struct queue_batch b = {0};
+    struct batch b = {0};
     uint64_t dropped = 0;
     char buffers[3];
-    struct frame_run runs[3] = {
-        {1, 4, 1, 0, 0}, {2, 4, 1, 0, 0}, {2, 5, 1, 0, 0}}; /* none is due */
+    struct batch_run runs[3] = {
+        {1, 4, 1, 0, 0, false}, {2, 4, 1, 0, 0, false}, {2, 5, 1, 0, 0, false}}; /* none is due */
     open_prompt(q, 1, 0, NULL, 0);
     open_prompt(q, 2, 0, NULL, 0);
     for (uint32_t i = 0; i < 3; i++)
@@ -348,13 +346,13 @@ static void frames_of_closed_sequences_make_room_at_once_and_their_batches_go_on
         assert_true(queue_dead_take(q, &b, &dropped));
         assert_int_equal(b.number, i);
         assert_int_equal(b.n_runs, 0);
-        assert_ptr_equal(b.buffer, &buffers[i]);
+        assert_ptr_equal(b.input, &buffers[i]);
         assert_false(b.again);
     }
     assert_false(queue_dead_take(q, &b, &dropped));
     assert_int_equal(queue_view(q).frames, 1);
     assert_int_equal(dropped, 2);
-    queue_batch_free(&b);
+    batch_free(&b);
     queue_destroy(&q, NULL, NULL);
 }
 
@@ -387,7 +385,7 @@ static void waiting_frames_are_bounded_and_given_back(void **state)
     (void)state;
     struct queue *q = queue_of(false, false, 2, 64);
     char buffer;
-    struct frame_run run = {9, 0, 1, 0, 0}, large = {9, 0, 65, 0, 0};
+    struct batch_run run = {9, 0, 1, 0, 0, false}, large = {9, 0, 65, 0, 0, false};
     int n = 0, released = 0;
     assert_int_equal(add(q, 0, &large, 1, &buffer, 0), HP_EINVAL);
     while (add(q, (uint32_t)n, &run, 1, &buffer, 0) == 0)
@@ -401,10 +399,10 @@ static void run_that_nobody_opens_is_given_up_after_its_time(void **state)
 {
     (void)state;
     struct queue *q = queue_of(false, false, 2, 64);
-    struct queue_batch b = {0};
+    struct batch b = {0};
     char buffer;
     uint64_t ids[4];
-    struct frame_run runs[2] = {{1, 0, 1, 0, 0}, {2, 5, 1, 0, 0}};
+    struct batch_run runs[2] = {{1, 0, 1, 0, 0, false}, {2, 5, 1, 0, 0, false}};
     open_prompt(q, 1, 0, NULL, 0);
     add(q, 0, runs, 2, &buffer, second);
     assert_int_equal(queue_deadline_ns(q), 11 * second);
@@ -413,7 +411,7 @@ static void run_that_nobody_opens_is_given_up_after_its_time(void **state)
     assert_int_equal(ids[0], 2);
     queue_sequence_close(q, 2, 0);
     assert_string_equal(step(q, &b), "1:0+1");
-    queue_batch_free(&b);
+    batch_free(&b);
     queue_destroy(&q, NULL, NULL);
 }
 
@@ -432,7 +430,7 @@ static void prompts_take_turns_slice_by_slice(void **state)
 {
     (void)state;
     struct queue *q = queue_of(true, false, 8, 4);
-    struct queue_batch b = {0};
+    struct batch b = {0};
     open_prompt(q, 1, 16, NULL, 0);
     assert_string_equal(step(q, &b), "1:0+4");
     assert_string_equal(step(q, &b), "1:4+4");
@@ -444,7 +442,7 @@ static void prompts_take_turns_slice_by_slice(void **state)
     assert_string_equal(step(q, &b), "3:4+2!");
     assert_string_equal(step(q, &b), "1:12+4!");
     assert_string_equal(step(q, &b), "-");
-    queue_batch_free(&b);
+    batch_free(&b);
     queue_destroy(&q, NULL, NULL);
 }
 
@@ -452,9 +450,11 @@ static void short_slice_overtakes_the_long_ones_that_wait_at_a_later_stage(void 
 {
     (void)state;
     struct queue *q = queue_of(false, false, 2, 64);
-    struct queue_batch b = {0};
-    struct frame_run runs[4] = {
-        {1, 0, 40, 0, 0}, {1, 40, 40, 0, 0}, {1, 80, 40, 0, 0}, {2, 0, 7, 1, 0}};
+    struct batch b = {0};
+    struct batch_run runs[4] = {{1, 0, 40, 0, 0, false},
+                                {1, 40, 40, 0, 0, false},
+                                {1, 80, 40, 0, 0, false},
+                                {2, 0, 7, 1, 0, false}};
     open_prompt(q, 1, 0, NULL, 0);
     open_prompt(q, 2, 0, NULL, 0);
     for (uint32_t i = 0; i < 3; i++)
@@ -464,7 +464,7 @@ static void short_slice_overtakes_the_long_ones_that_wait_at_a_later_stage(void 
     assert_string_equal(step(q, &b), "2:0+7!");
     assert_string_equal(step(q, &b), "1:40+40");
     assert_string_equal(step(q, &b), "1:80+40");
-    queue_batch_free(&b);
+    batch_free(&b);
     queue_destroy(&q, NULL, NULL);
 }
 

@@ -17,7 +17,7 @@ struct old_candidate {
 };
 
 struct old_sampler {
-    struct sampler_params params;
+    struct sampling_params params;
     int vocabulary;
     uint64_t n_picks;
     bool adjusts;
@@ -26,7 +26,7 @@ struct old_sampler {
     struct old_candidate *candidates;
 };
 
-static struct old_sampler *old_create(const struct sampler_params *p, int vocabulary,
+static struct old_sampler *old_create(const struct sampling_params *p, int vocabulary,
                                       const uint32_t *prompt, size_t n_prompt)
 {
     struct old_sampler *s = calloc(1, sizeof *s);
@@ -36,7 +36,7 @@ static struct old_sampler *old_create(const struct sampler_params *p, int vocabu
     s->params = *p;
     s->vocabulary = vocabulary;
     s->adjusts = p->repetition_penalty != 1 || p->presence_penalty != 0 ||
-                 p->frequency_penalty != 0 || p->n_bias > 0;
+                 p->frequency_penalty != 0 || p->bias.count > 0;
     for (size_t i = 0; i < n_prompt; i++)
         s->in_prompt[prompt[i]] = 1;
     return s;
@@ -50,13 +50,11 @@ static void old_destroy(struct old_sampler *s)
     free(s);
 }
 
-/* ---- drawing
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- drawing ---- */
 
 static void old_adjust(struct old_sampler *s)
 {
-    const struct sampler_params *p = &s->params;
+    const struct sampling_params *p = &s->params;
     for (int i = 0; i < s->vocabulary; i++) {
         float *logit = &s->candidates[i].weight;
         if ((s->in_prompt[i] || s->in_output[i]) && p->repetition_penalty != 1)
@@ -65,8 +63,9 @@ static void old_adjust(struct old_sampler *s)
         if (s->in_output[i])
             *logit -= (float)(p->presence_penalty + p->frequency_penalty * s->in_output[i]);
     }
-    for (uint32_t i = 0; i < p->n_bias; i++)
-        s->candidates[p->bias[i].token].weight += p->bias[i].bias;
+    const struct sampling_bias *bias = p->bias.items;
+    for (size_t i = 0; i < p->bias.count; i++)
+        s->candidates[bias[i].token].weight += (float)bias[i].bias;
 }
 
 /* Heavier first; among equals the lower token. */
@@ -188,7 +187,7 @@ static uint32_t old_draw(const struct old_sampler *s, const struct old_candidate
 
 static uint32_t old_sample(struct old_sampler *s)
 {
-    const struct sampler_params *p = &s->params;
+    const struct sampling_params *p = &s->params;
     struct old_candidate best = *old_heaviest(s), *c = s->candidates;
     size_t n = old_heat(s, best.weight);
     if (n == 0)

@@ -1,17 +1,15 @@
-#include <cmocka.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "agent/engine/sampler.h"
 #include "agent/engine/sampler_kernels.h"
+#include "tests/test.h"
 #include "tests/unit/agent/engine/sampler_reference.h"
 
 enum { VOCABULARY = 8, DRAWS = 20000 };
 
-static struct sampler *make(const struct sampler_params *p, int vocabulary, const uint32_t *prompt,
+static struct sampler *make(const struct sampling_params *p, int vocabulary, const uint32_t *prompt,
                             size_t n_prompt)
 {
     struct sampler *s = NULL;
@@ -23,7 +21,7 @@ static struct sampler *make(const struct sampler_params *p, int vocabulary, cons
 
 /* Picks DRAWS times with as many seeds, so that penalties do not build up, and gives how often each
  * token came. */
-static void frequencies(struct sampler_params p, const float *logits, double out[VOCABULARY])
+static void frequencies(struct sampling_params p, const float *logits, double out[VOCABULARY])
 {
     memset(out, 0, VOCABULARY * sizeof *out);
     for (uint64_t seed = 0; seed < DRAWS; seed++) {
@@ -42,7 +40,7 @@ static void draws_follow_the_distribution_that_the_cuts_leave(void **state)
     (void)state;
     static const struct {
         const char *name;
-        struct sampler_params p;
+        struct sampling_params p;
         unsigned left; /* bit t: token t may come */
     } cases[] = {
         {"temperature 1", {.temperature = 1, .top_p = 1, .repetition_penalty = 1}, 0xff},
@@ -80,7 +78,7 @@ static void greedy_takes_the_first_of_the_greatest_and_leaves_the_logits_alone(v
     (void)state;
     float mine[VOCABULARY] = {1, 5, -2, 5, 0, 5, 1, 1}, before[VOCABULARY];
     memcpy(before, mine, sizeof mine);
-    struct sampler *s = make(&sampler_defaults, VOCABULARY, NULL, 0);
+    struct sampler *s = make(&sampling_greedy, VOCABULARY, NULL, 0);
     assert_int_equal(sampler_pick(s, mine), 1);
     assert_memory_equal(mine, before, sizeof mine);
     sampler_destroy(&s);
@@ -90,7 +88,7 @@ static void greedy_takes_the_first_of_the_greatest_and_leaves_the_logits_alone(v
 static void a_seed_and_a_count_say_everything(void **state)
 {
     (void)state;
-    struct sampler_params p = sampler_defaults;
+    struct sampling_params p = sampling_greedy;
     p.temperature = 1.5;
     p.seed = 42;
     uint32_t first[50];
@@ -133,7 +131,7 @@ static void penalties_move_what_they_name(void **state)
         {"negative presence attracts", 1, -1, 0, {3, 2.5f, 2}, 2, {1}, 1, 1},
     };
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
-        struct sampler_params p = sampler_defaults;
+        struct sampling_params p = sampling_greedy;
         p.repetition_penalty = cases[c].repetition;
         p.presence_penalty = cases[c].presence;
         p.frequency_penalty = cases[c].frequency;
@@ -150,16 +148,13 @@ static void penalties_move_what_they_name(void **state)
 static void bias_forces_and_forbids(void **state)
 {
     (void)state;
-    struct sampler_params p = sampler_defaults;
-    p.n_bias = 2;
-    p.bias[0].token = 6;
-    p.bias[0].bias = 100;
-    p.bias[1].token = 1;
-    p.bias[1].bias = -100;
+    struct sampling_params p = sampling_greedy;
+    struct sampling_bias bias[2] = {{6, 100}, {1, -100}};
+    p.bias = (struct pack_list){bias, 2};
     struct sampler *s = make(&p, VOCABULARY, NULL, 0);
     assert_int_equal(sampler_pick(s, logits), 6);
     sampler_destroy(&s);
-    p.bias[0].bias = 0;
+    bias[0].bias = 0;
     s = make(&p, VOCABULARY, NULL, 0);
     assert_int_equal(sampler_pick(s, logits), 4);
     sampler_destroy(&s);
@@ -172,7 +167,7 @@ static void top_p_of_a_flat_distribution_keeps_its_share(void **state)
     (void)state;
     enum { LARGE = 5000 };
     static float flat[LARGE];
-    struct sampler_params p = sampler_defaults;
+    struct sampling_params p = sampling_greedy;
     p.temperature = 1;
     p.top_p = 0.5;
     for (int i = 0; i < LARGE; i++)
@@ -191,7 +186,7 @@ static void top_p_of_a_flat_distribution_keeps_its_share(void **state)
 static void extremes_do_not_break_a_draw(void **state)
 {
     (void)state;
-    struct sampler_params p = sampler_defaults;
+    struct sampling_params p = sampling_greedy;
     const float odd[4] = {-INFINITY, 1e30f, -1e30f, -INFINITY}, nan_first[4] = {NAN, 1, 2, 0};
     p.temperature = 1e-3;
     p.top_k = 100;
@@ -206,8 +201,8 @@ static void extremes_do_not_break_a_draw(void **state)
 static void values_out_of_range_are_named(void **state)
 {
     (void)state;
-    static const struct {
-        struct sampler_params p;
+    const struct {
+        struct sampling_params p;
         const char *says;
     } cases[] = {
         {{.temperature = -0.1, .top_p = 1, .repetition_penalty = 1}, "temperature is -0.1"},
@@ -218,10 +213,11 @@ static void values_out_of_range_are_named(void **state)
         {{.top_p = 1, .repetition_penalty = 0}, "repetition_penalty is 0"},
         {{.top_p = 1, .repetition_penalty = 1, .presence_penalty = 2.5}, "presence_penalty is 2.5"},
         {{.top_p = 1, .repetition_penalty = 1, .frequency_penalty = -3}, "frequency_penalty is -3"},
-        {{.top_p = 1, .repetition_penalty = 1, .n_bias = 1, .bias = {{9, 1}}}, "token 9"},
-        {{.top_p = 1, .repetition_penalty = 1, .n_bias = 1, .bias = {{1, 101}}},
+        {{.top_p = 1, .repetition_penalty = 1, .bias = {(struct sampling_bias[]){{9, 1}}, 1}},
+         "token 9"},
+        {{.top_p = 1, .repetition_penalty = 1, .bias = {(struct sampling_bias[]){{1, 101}}, 1}},
          "logit_bias of token 1 is 101"},
-        {{.top_p = 1, .repetition_penalty = 1, .n_bias = 301}, "301"},
+        {{.top_p = 1, .repetition_penalty = 1, .bias = {NULL, 301}}, "301"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct err e = {0};
@@ -233,8 +229,7 @@ static void values_out_of_range_are_named(void **state)
     }
 }
 
-/* ---- as before, to the bit
- * --------------------------------------------------------------------------------------- */
+/* ---- as before, to the bit ---- */
 
 static float normal(uint64_t *state)
 {
@@ -271,13 +266,16 @@ static void row_make(float *row, int n, enum shape shape, uint64_t *state)
     }
 }
 
-static const struct sampler_params variants[] = {
+static struct sampling_bias twice[] = {{1, 3}, {1, -1}};
+static const struct sampling_params variants[] = {
     {.top_p = 1, .repetition_penalty = 1},
     {.temperature = 1, .top_p = 1, .repetition_penalty = 1},
     {.temperature = 0.7, .top_p = 0.95, .repetition_penalty = 1},
     {.temperature = 1.3, .top_p = 0.5, .repetition_penalty = 1},
     {.temperature = 1, .top_p = 0.999999, .repetition_penalty = 1},
     {.temperature = 1, .top_p = 1, .top_k = 40, .repetition_penalty = 1},
+    {.temperature = 1, .top_p = 1, .top_k = 3, .repetition_penalty = 1},
+    {.temperature = 1, .top_p = 1, .top_k = 2000, .repetition_penalty = 1},
     {.temperature = 0.8, .top_p = 0.9, .top_k = 40, .repetition_penalty = 1},
     {.temperature = 0.8, .top_p = 0.9, .top_k = 1000000, .repetition_penalty = 1},
     {.temperature = 1, .top_p = 0.95, .min_p = 0.05, .repetition_penalty = 1},
@@ -289,14 +287,13 @@ static const struct sampler_params variants[] = {
      .repetition_penalty = 1.1,
      .presence_penalty = 0.5,
      .frequency_penalty = 0.3,
-     .n_bias = 2,
-     .bias = {{1, 3}, {1, -1}}},
+     .bias = {twice, 2}},
     {.top_p = 1, .repetition_penalty = 1.3, .presence_penalty = 1},
     {.temperature = 0.01, .top_p = 0.9, .repetition_penalty = 1},
     {.temperature = 100, .top_p = 0.9, .repetition_penalty = 1},
 };
 
-static void compare_picks(const struct sampler_kernels *k, const struct sampler_params *p,
+static void compare_picks(const struct sampler_kernels *k, const struct sampling_params *p,
                           float *row, int vocabulary, enum shape shape, int picks, uint64_t *state)
 {
     static const uint32_t prompt[] = {0, 1, 1, 3};
@@ -331,11 +328,29 @@ static void every_pick_is_the_one_that_sorting_everything_gives(void **state)
              z++)
             for (size_t v = 0; v < sizeof variants / sizeof *variants; v++)
                 for (int shape = 0; shape < SHAPES; shape++) {
-                    struct sampler_params p = variants[v];
+                    struct sampling_params p = variants[v];
                     p.seed = random_next(&random);
                     compare_picks(sampler_kernels_all[k], &p, row, sizes[z].vocabulary,
                                   (enum shape)shape, sizes[z].picks, &random);
                 }
+    free(row);
+}
+
+/* More than the sampler counts in one go. */
+static void a_vocabulary_of_300000_is_picked_from_as_any(void **state)
+{
+    (void)state;
+    enum { LARGE = 300000 };
+    static const struct sampling_params large[] = {
+        {.temperature = 1, .top_p = 0.9, .repetition_penalty = 1, .seed = 1},
+        {.temperature = 1, .top_p = 1, .top_k = 50, .repetition_penalty = 1, .seed = 2},
+        {.temperature = 1, .top_p = 0.8, .top_k = 100000, .repetition_penalty = 1, .seed = 3}};
+    uint64_t random = 11;
+    float *row = malloc(LARGE * sizeof *row);
+    for (size_t v = 0; v < sizeof large / sizeof *large; v++)
+        for (int shape = SHAPE_FLAT; shape <= SHAPE_SAME; shape++)
+            compare_picks(sampler_kernels_best(), &large[v], row, LARGE, (enum shape)shape, 2,
+                          &random);
     free(row);
 }
 
@@ -379,6 +394,7 @@ int main(void)
         cmocka_unit_test(extremes_do_not_break_a_draw),
         cmocka_unit_test(values_out_of_range_are_named),
         cmocka_unit_test(every_pick_is_the_one_that_sorting_everything_gives),
+        cmocka_unit_test(a_vocabulary_of_300000_is_picked_from_as_any),
         cmocka_unit_test(weights_have_the_same_bits_with_all_instructions),
     };
     return cmocka_run_group_tests_name("sampler", tests, NULL, NULL);

@@ -1,8 +1,5 @@
 /* A stage whose weights' file goes bad while it is in use. */
-#include <cmocka.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +7,7 @@
 
 #include "agent/backend/backend.h"
 #include "agent/engine/stage.h"
+#include "tests/test.h"
 
 static const char demo_model[] = "examples/demo-model/demo-q8_0.gguf";
 
@@ -52,7 +50,7 @@ static void result_of_weights_that_could_not_be_read_is_never_given(void **state
         fail_msg("%s", e.text);
     const uint32_t ids[] = {1, 2, 3};
     float *out = calloc(8 * (size_t)model_config(model)->width, sizeof *out);
-    struct stage_run run = {1, 0, 3, 0};
+    struct batch_run run = {1, 0, 3, 0, 0, false};
     assert_int_equal(stage_run(stage, &run, 1, ids, out, &e), 0);
     assert_int_equal(truncate(path, 4096), 0);
     run.first_position = 3;

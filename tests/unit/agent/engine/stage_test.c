@@ -1,12 +1,10 @@
-#include <cmocka.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "agent/backend/backend.h"
 #include "agent/engine/stage_int.h"
+#include "tests/test.h"
 #include "tests/unit/agent/engine/tiny_model.h"
 
 enum { TOKENS = 150, V = TINY_VOCABULARY };
@@ -55,7 +53,7 @@ static struct stage *load(struct stage_config c)
     return s;
 }
 
-static void run(struct stage *s, const struct stage_run *runs, int n, const void *input,
+static void run(struct stage *s, const struct batch_run *runs, int n, const void *input,
                 float *output)
 {
     struct err e = {0};
@@ -84,7 +82,7 @@ static void logits_of(int n_stages, uint32_t slice, enum stage_compute compute,
         uint32_t n = TOKENS - at < slice ? TOKENS - at : slice;
         const void *input = ids + at;
         for (int i = 0; i < n_stages; i++) {
-            struct stage_run r = {
+            struct batch_run r = {
                 .sequence = 9, .first_position = at, .n_tokens = n, .n_logits = n};
             float *output = i == n_stages - 1 ? out + at * V : between[i % 2];
             run(stages[i], &r, 1, input, output);
@@ -136,13 +134,14 @@ static void sequences_in_one_batch_do_not_touch_each_other(void **state)
     logits_of(1, TOKENS, COMPUTE_F32, all);
     for (uint64_t id = 1; id <= 3; id++)
         assert_int_equal(stage_sequence_open(s, id, TOKENS, &e), 0);
-    struct stage_run one = {.sequence = 2, .n_tokens = 70};
+    struct batch_run one = {.sequence = 2, .n_tokens = 70};
     run(s, &one, 1, ids, NULL);
     uint32_t batch[20 + 1 + 30];
     memcpy(batch, ids, 20 * sizeof *ids);
     memcpy(batch + 20, ids + 70, sizeof *ids);
     memcpy(batch + 21, ids, 30 * sizeof *ids);
-    const struct stage_run runs[] = {{1, 0, 20, 1}, {2, 70, 1, 1}, {3, 0, 30, 3}};
+    const struct batch_run runs[] = {
+        {1, 0, 20, 1, 0, false}, {2, 70, 1, 1, 0, false}, {3, 0, 30, 3, 0, false}};
     run(s, runs, 3, batch, out);
     static const uint32_t positions[] = {19, 70, 27, 28, 29};
     for (size_t i = 0; i < 5; i++)
@@ -161,7 +160,7 @@ static void a_sequence_that_moves_with_its_kv_goes_on_as_before(void **state)
     logits_of(1, TOKENS, COMPUTE_F32, all);
     assert_int_equal(stage_sequence_open(from, 1, TOKENS, &e), 0);
     assert_int_equal(stage_sequence_open(to, 5, TOKENS, &e), 0);
-    struct stage_run first = {.sequence = 1, .n_tokens = 100};
+    struct batch_run first = {.sequence = 1, .n_tokens = 100};
     run(from, &first, 1, ids, NULL);
     /* In two pieces, the second across a page. */
     static const uint32_t pieces[][2] = {{0, 37}, {37, 63}};
@@ -172,7 +171,7 @@ static void a_sequence_that_moves_with_its_kv_goes_on_as_before(void **state)
         free(block);
     }
     assert_int_equal(stage_sequence_length(to, 5), 100);
-    struct stage_run next = {.sequence = 5, .first_position = 100, .n_tokens = 50, .n_logits = 1};
+    struct batch_run next = {.sequence = 5, .first_position = 100, .n_tokens = 50, .n_logits = 1};
     run(to, &next, 1, ids + 100, out);
     assert_memory_equal(out, all + (TOKENS - 1) * V, sizeof out);
     stage_unload(&from);
@@ -229,23 +228,23 @@ static void batches_that_make_no_sense_change_nothing(void **state)
     uint32_t bad_id[] = {0, V};
     assert_int_equal(stage_sequence_open(s, 1, 10, &e), 0);
     assert_int_equal(stage_sequence_open(s, 2, 10, &e), 0);
-    struct stage_run fine = {.sequence = 1, .n_tokens = 4, .n_logits = 1};
+    struct batch_run fine = {.sequence = 1, .n_tokens = 4, .n_logits = 1};
     run(s, &fine, 1, ids, out);
     static const struct {
-        struct stage_run runs[2];
+        struct batch_run runs[2];
         int n;
         bool bad_id;
         const char *says;
     } cases[] = {
-        {{{3, 0, 1, 1}}, 1, false, "sequence 3 is not open"},
-        {{{1, 0, 1, 1}}, 1, false, "position 0 does not follow"},
-        {{{1, 5, 1, 1}}, 1, false, "position 5 does not follow"},
-        {{{1, 4, 7, 1}}, 1, false, "room for 10 tokens"},
-        {{{1, 4, 0, 0}}, 1, false, "no tokens"},
-        {{{1, 4, 1, 2}}, 1, false, "asks for logits of 2"},
-        {{{1, 4, 2, 1}}, 1, true, "token 50 is beyond"},
-        {{{1, 4, 1, 1}, {1, 5, 1, 1}}, 2, false, "twice"},
-        {{{1, 4, 4, 1}, {2, 0, 5, 0}}, 2, false, "at most 8 tokens"},
+        {{{3, 0, 1, 1, 0, false}}, 1, false, "sequence 3 is not open"},
+        {{{1, 0, 1, 1, 0, false}}, 1, false, "position 0 does not follow"},
+        {{{1, 5, 1, 1, 0, false}}, 1, false, "position 5 does not follow"},
+        {{{1, 4, 7, 1, 0, false}}, 1, false, "room for 10 tokens"},
+        {{{1, 4, 0, 0, 0, false}}, 1, false, "no tokens"},
+        {{{1, 4, 1, 2, 0, false}}, 1, false, "asks for logits of 2"},
+        {{{1, 4, 2, 1, 0, false}}, 1, true, "token 50 is beyond"},
+        {{{1, 4, 1, 1, 0, false}, {1, 5, 1, 1, 0, false}}, 2, false, "twice"},
+        {{{1, 4, 4, 1, 0, false}, {2, 0, 5, 0, 0, false}}, 2, false, "at most 8 tokens"},
         {{{0}}, 0, false, "1 to 4 runs"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -340,6 +339,68 @@ static void loading_reports_progress_to_the_end(void **state)
     stage_unload(&s);
 }
 
+/* ---- two batches under way ---- */
+
+TEST(two_batches_under_way_give_what_one_after_the_other_gives)
+{
+    static float want[TOKENS * V], got[TOKENS * V];
+    struct err e = {0};
+    logits_of(1, TOKENS, COMPUTE_F32, want);
+    struct stage *s = load(config_of(0, TINY_LAYERS));
+    assert_int_equal(stage_sequence_open(s, 1, TOKENS, &e), 0);
+    struct batch_run first = {.sequence = 1, .n_tokens = 100, .n_logits = 100},
+                     then = {.sequence = 1,
+                             .first_position = 100,
+                             .n_tokens = TOKENS - 100,
+                             .n_logits = TOKENS - 100};
+    assert_int_equal(stage_complete(s, &e), HP_EINVAL);
+    assert_int_equal(stage_submit(s, &first, 1, ids, got, &e), 0);
+    assert_int_equal(stage_submit(s, &then, 1, ids + 100, got + 100 * V, &e), 0);
+    assert_int_equal(stage_sequence_length(s, 1), TOKENS);
+    struct batch_run third = {.sequence = 1, .first_position = TOKENS, .n_tokens = 1};
+    assert_int_equal(stage_submit(s, &third, 1, ids, got, &e), HP_EBUSY);
+    assert_int_equal(stage_complete(s, &e), 0);
+    assert_int_equal(stage_complete(s, &e), 0);
+    assert_memory_equal(got, want, sizeof want);
+    stage_unload(&s);
+}
+
+static int events_that_fail;
+
+static int failing_event_wait(struct event *v, struct err *e)
+{
+    (void)v;
+    return events_that_fail-- > 0 ? err_set(e, HP_EDEVICE, "the device went away") : 0;
+}
+
+TEST(a_batch_that_fails_takes_those_submitted_after_it_along)
+{
+    static float out[TOKENS * V];
+    const struct backend *good = device->backend;
+    struct backend failing = *good;
+    struct err e = {0};
+    failing.event_wait = failing_event_wait;
+    events_that_fail = 1;
+    struct stage *s = load(config_of(0, TINY_LAYERS));
+    assert_int_equal(stage_sequence_open(s, 1, TOKENS, &e), 0);
+    assert_int_equal(stage_sequence_open(s, 2, TOKENS, &e), 0);
+    device->backend = &failing;
+    struct batch_run first[] = {{.sequence = 1, .n_tokens = 10}, {.sequence = 2, .n_tokens = 5}},
+                     then = {.sequence = 1, .first_position = 10, .n_tokens = 10};
+    assert_int_equal(stage_submit(s, first, 2, ids, out, &e), 0);
+    assert_int_equal(stage_submit(s, &then, 1, ids + 10, out, &e), 0);
+    stage_sequence_close(s, 2);
+    assert_int_equal(stage_complete(s, &e), HP_EDEVICE);
+    assert_int_equal(stage_complete(s, &e), HP_EDEVICE);
+    assert_non_null(strstr(e.text, "went away"));
+    assert_int_equal(stage_sequence_length(s, 1), 0);
+    /* And then all is well again. */
+    assert_int_equal(stage_run(s, first, 1, ids, out, &e), 0);
+    assert_int_equal(stage_sequence_length(s, 1), 10);
+    device->backend = good;
+    stage_unload(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -354,6 +415,8 @@ int main(void)
         cmocka_unit_test(a_stage_that_does_not_fit_says_what_is_missing),
         cmocka_unit_test(layers_that_are_not_there_are_refused),
         cmocka_unit_test(loading_reports_progress_to_the_end),
+        cmocka_unit_test(two_batches_under_way_give_what_one_after_the_other_gives),
+        cmocka_unit_test(a_batch_that_fails_takes_those_submitted_after_it_along),
     };
     return cmocka_run_group_tests_name("stage", tests, set_up, tear_down);
 }

@@ -7,8 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/arena.h"
 #include "common/env.h"
-#include "model/layers.h"
+#include "model/graph/builder.h"
 
 enum {
     TINY_BLOCKS = 3,
@@ -19,22 +20,22 @@ enum {
     TINY_KV_HEADS = 2,
     TINY_HEAD_DIM = 12,
     TINY_MLP = 56,
-    TINY_OPS = 1 + TINY_BLOCKS * 13 + 2,
     TINY_WEIGHTS = 1 + TINY_BLOCKS * 9 + 1
 };
 
 struct tiny_model {
+    struct arena arena;
     struct graph graph;
+    struct family_facts facts;
     struct model_config config;
-    struct graph_op ops[TINY_OPS];
-    struct graph_layer layers[TINY_LAYERS];
     struct weight weights[TINY_WEIGHTS];
     int n_weights;
     uint64_t seed;
 };
 
-static inline struct weight *tiny_weight(struct tiny_model *m, const char *name, uint64_t rows,
-                                         uint64_t columns)
+/* A matrix, or a norm's vector where there is one row. */
+static inline void tiny_weight(struct tiny_model *m, const char *prefix, const char *name,
+                               uint64_t rows, uint64_t columns)
 {
     struct weight *w = &m->weights[m->n_weights++];
     float *values = calloc(rows * columns, sizeof *values);
@@ -42,83 +43,38 @@ static inline struct weight *tiny_weight(struct tiny_model *m, const char *name,
     for (uint64_t i = 0; i < rows * columns; i++)
         values[i] = (float)(random_unit(&m->seed) - 0.5) * (rows == 1 ? 0.2f : 0.6f) +
                     (rows == 1 ? 1.0f : 0.0f);
-    *w = (struct weight){.name = name,
+    *w = (struct weight){.name = arena_printf(&m->arena, "%s%s.weight", prefix, name),
                          .dtype = DTYPE_F32,
+                         .format = "F32",
                          .n_dims = rows == 1 ? 1 : 2,
                          .bytes = rows * columns * sizeof *values,
                          .file = -1};
     w->shape[0] = rows == 1 ? columns : rows;
     w->shape[1] = rows == 1 ? 0 : columns;
     w->data = (const uint8_t *)values;
-    return w;
 }
 
-static inline void tiny_op(struct tiny_model *m, struct graph_op op)
-{
-    struct graph_layer *l = &m->layers[m->graph.n_layers - 1];
-    m->ops[m->graph.n_ops++] = op;
-    l->n_ops++;
-}
-
-static inline void tiny_layer(struct tiny_model *m, const char *name)
-{
-    m->layers[m->graph.n_layers++] =
-        (struct graph_layer){.name = name, .class_name = name, .first_op = m->graph.n_ops};
-}
-
-static inline void tiny_product(struct tiny_model *m, enum graph_value in, enum graph_value out,
-                                int rows, int columns, int block)
-{
-    struct graph_op op = {
-        .kind = OP_MATMUL, .in = in, .out = out, .block = block, .accumulate = out == V_X};
-    op.weight = tiny_weight(m, "matrix", (uint64_t)rows, (uint64_t)columns);
-    tiny_op(m, op);
-}
-
-static inline void tiny_norm(struct tiny_model *m, int block)
-{
-    tiny_op(m, (struct graph_op){.kind = OP_RMS_NORM,
-                                 .in = V_X,
-                                 .out = V_NORM,
-                                 .block = block,
-                                 .weight = tiny_weight(m, "norm", 1, TINY_WIDTH)});
-}
-
-static inline void tiny_block(struct tiny_model *m, int b)
+static inline void tiny_block(struct tiny_model *m, int block)
 {
     int q = TINY_HEADS * TINY_HEAD_DIM, kv = TINY_KV_HEADS * TINY_HEAD_DIM;
-    tiny_layer(m, "attn");
-    tiny_norm(m, b);
-    tiny_product(m, V_NORM, V_Q, q, TINY_WIDTH, b);
-    tiny_product(m, V_NORM, V_K, kv, TINY_WIDTH, b);
-    tiny_product(m, V_NORM, V_V, kv, TINY_WIDTH, b);
-    tiny_op(m, (struct graph_op){.kind = OP_ROPE, .in = V_Q, .out = V_Q, .block = b});
-    tiny_op(m, (struct graph_op){.kind = OP_ROPE, .in = V_K, .out = V_K, .block = b});
-    tiny_op(m, (struct graph_op){.kind = OP_ATTENTION, .in = V_Q, .out = V_ATTN, .block = b});
-    tiny_product(m, V_ATTN, V_X, TINY_WIDTH, q, b);
-    tiny_layer(m, "mlp");
-    tiny_norm(m, b);
-    tiny_product(m, V_NORM, V_GATE, TINY_MLP, TINY_WIDTH, b);
-    tiny_product(m, V_NORM, V_UP, TINY_MLP, TINY_WIDTH, b);
-    tiny_op(m, (struct graph_op){
-                   .kind = OP_SILU_MUL, .in = V_GATE, .in2 = V_UP, .out = V_GATE, .block = b});
-    tiny_product(m, V_GATE, V_X, TINY_WIDTH, TINY_MLP, b);
+    const char *prefix = arena_printf(&m->arena, "blk.%d.", block);
+    tiny_weight(m, prefix, "attn_norm", 1, TINY_WIDTH);
+    tiny_weight(m, prefix, "attn_q", (uint64_t)q, TINY_WIDTH);
+    tiny_weight(m, prefix, "attn_k", (uint64_t)kv, TINY_WIDTH);
+    tiny_weight(m, prefix, "attn_v", (uint64_t)kv, TINY_WIDTH);
+    tiny_weight(m, prefix, "attn_output", TINY_WIDTH, (uint64_t)q);
+    tiny_weight(m, prefix, "ffn_norm", 1, TINY_WIDTH);
+    tiny_weight(m, prefix, "ffn_gate", TINY_MLP, TINY_WIDTH);
+    tiny_weight(m, prefix, "ffn_up", TINY_MLP, TINY_WIDTH);
+    tiny_weight(m, prefix, "ffn_down", TINY_WIDTH, TINY_MLP);
 }
 
 /* Embedding and head are one weight, as in tied models. */
 static inline struct tiny_model *tiny_model_make(uint64_t seed)
 {
-    static const int width[V_COUNT] = {1,
-                                       TINY_WIDTH,
-                                       TINY_WIDTH,
-                                       TINY_HEADS * TINY_HEAD_DIM,
-                                       TINY_KV_HEADS * TINY_HEAD_DIM,
-                                       TINY_KV_HEADS * TINY_HEAD_DIM,
-                                       TINY_HEADS * TINY_HEAD_DIM,
-                                       TINY_MLP,
-                                       TINY_MLP,
-                                       TINY_VOCABULARY};
     struct tiny_model *m = calloc(1, sizeof *m);
+    struct weight_table table;
+    struct err e = {0};
     assert(m);
     m->seed = seed;
     m->config = (struct model_config){
@@ -135,22 +91,16 @@ static inline struct tiny_model *tiny_model_make(uint64_t seed)
         .norm_epsilon = 1e-5f,
         .tied_embeddings = true,
         .rope = {.style = ROPE_HALVES, .dims = TINY_HEAD_DIM, .base = 10000, .scale = 1}};
-    memcpy(m->graph.value_width, width, sizeof width);
-    tiny_layer(m, "embed");
-    struct weight *embedding = tiny_weight(m, "embedding", TINY_VOCABULARY, TINY_WIDTH);
-    tiny_op(m, (struct graph_op){
-                   .kind = OP_EMBED, .in = V_IDS, .out = V_X, .block = -1, .weight = embedding});
+    m->facts =
+        (struct family_facts){.family = &family_llama, .form = FORM_GGUF, .config = m->config};
+    tiny_weight(m, "", "token_embd", TINY_VOCABULARY, TINY_WIDTH);
     for (int b = 0; b < TINY_BLOCKS; b++)
         tiny_block(m, b);
-    tiny_layer(m, "head");
-    tiny_norm(m, -1);
-    tiny_op(
-        m, (struct graph_op){
-               .kind = OP_MATMUL, .in = V_NORM, .out = V_LOGITS, .block = -1, .weight = embedding});
-    m->graph.ops = m->ops;
-    m->graph.layers = m->layers;
-    assert(m->graph.n_ops == TINY_OPS && m->graph.n_layers == TINY_LAYERS &&
-           m->n_weights == TINY_WEIGHTS);
+    tiny_weight(m, "", "output_norm", 1, TINY_WIDTH);
+    int rc = weight_table_make("tiny", m->weights, (size_t)m->n_weights, &m->arena, &table, &e);
+    rc = rc < 0 ? rc : graph_build(&m->facts, &table, &m->arena, &m->graph, &e);
+    assert(rc == 0 && m->graph.n_layers == TINY_LAYERS && m->n_weights == TINY_WEIGHTS);
+    (void)rc;
     return m;
 }
 
@@ -158,6 +108,7 @@ static inline void tiny_model_free(struct tiny_model **m)
 {
     for (int i = 0; i < (*m)->n_weights; i++)
         free((void *)(uintptr_t)(*m)->weights[i].data);
+    arena_free(&(*m)->arena);
     free(*m);
     *m = NULL;
 }

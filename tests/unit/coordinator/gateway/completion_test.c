@@ -1,21 +1,18 @@
 /* Stop strings over a stream. The tokenizer is a byte a token, so that every split is tried. */
-#include <cmocka.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "coordinator/gateway/completion.h"
 #include "coordinator/gateway/openai_body.h"
+#include "tests/unit/coordinator/gateway/byte_tokenizer.h"
 
-/* Feeds text as if tokens had become it, `step` bytes at a time, and collects what is handed out.
- */
+/* Feeds text, a token a byte, and collects what is handed out after every `step` of them. */
 static void feed(struct completion_text *c, const char *text, size_t step, struct buffer *out)
 {
     size_t n = strlen(text), given;
     for (size_t i = 0; i < n && !c->stopped; i += step) {
         size_t take = i + step > n ? n - i : step;
-        completion_push_text(c, text + i, take);
+        byte_tokens_push(c, text + i, take);
         const char *piece = completion_take(c, &given);
         buffer_append(out, piece, given);
     }
@@ -39,12 +36,15 @@ static void a_stop_string_is_found_across_tokens_and_never_handed_out(void **sta
         {"abcabd", {"abd"}, "abc", true},
         {"x<|e", {"<|end|>"}, "x<|e", false},
         {"stop", {"stop"}, "", true},
+        {"h\u00e9llo \u20ac.", {"o \u20ac"}, "h\u00e9ll", true},
+        {"\u20ac\u20ac", {"\u20ac!"}, "\u20ac\u20ac", false},
     };
+    struct tokenizer *bytes = byte_tokenizer_create();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (size_t step = 1; step <= 4; step++) {
             struct completion_text c;
             struct buffer out = {0};
-            completion_init(&c, NULL, true);
+            completion_init(&c, bytes, true);
             for (int k = 0; k < 3 && cases[i].stops[k]; k++)
                 assert_true(completion_add_stop(&c, cases[i].stops[k]));
             feed(&c, cases[i].text, step, &out);
@@ -52,6 +52,7 @@ static void a_stop_string_is_found_across_tokens_and_never_handed_out(void **sta
             completion_fini(&c);
             buffer_free(&out);
         }
+    tokenizer_destroy(&bytes);
 }
 
 static void bodies_are_refused_by_the_field_that_is_wrong(void **state)
@@ -140,10 +141,11 @@ static void what_was_handed_out_is_forgotten_and_stops_are_still_found(void **st
     struct completion_text c;
     struct buffer all = {0};
     size_t n;
-    completion_init(&c, NULL, true);
+    struct tokenizer *bytes = byte_tokenizer_create();
+    completion_init(&c, bytes, true);
     assert_true(completion_add_stop(&c, "END"));
     for (int i = 0; i < 10000; i++) {
-        completion_push_text(&c, i == 9000 ? "..E" : i == 9001 ? "ND.." : "abE", 3);
+        byte_tokens_push(&c, i == 9000 ? "..E" : i == 9001 ? "ND.." : "abE", 3);
         const char *text = completion_take(&c, &n);
         buffer_append(&all, text, n);
         completion_forget_given(&c);
@@ -155,6 +157,7 @@ static void what_was_handed_out_is_forgotten_and_stops_are_still_found(void **st
     assert_int_equal(all.size, 9000 * 3 + 2);
     completion_fini(&c);
     buffer_free(&all);
+    tokenizer_destroy(&bytes);
 }
 
 static void a_body_is_read_with_its_defaults(void **state)
@@ -173,7 +176,8 @@ static void a_body_is_read_with_its_defaults(void **state)
     if (openai_body_parse(text, strlen(text), true, &b, &param, &e) < 0)
         fail_msg("%s", e.text);
     assert_true(b->stream && b->include_usage && b->max_tokens == 7 && b->n_stops == 1);
-    assert_true(b->sampling.seed == 5 && b->sampling.temperature == 1 && b->sampling.n_bias == 1);
+    assert_true(b->sampling.seed == 5 && b->sampling.temperature == 1 &&
+                b->sampling.bias.count == 1);
     assert_string_equal(
         json_string_value(json_object_get(json_array_get(b->messages, 0), "content")), "ab");
     openai_body_destroy(&b);

@@ -3,6 +3,7 @@
 #include "coordinator/gateway/lanes.h"
 #include "coordinator/gateway/openai_json.h"
 #include "coordinator/gateway/prompt.h"
+#include "tests/unit/coordinator/gateway/byte_tokenizer.h"
 #include "tests/unit/faults.h"
 
 static const char demo_model[] = "examples/demo-model/demo-q8_0.gguf";
@@ -63,15 +64,14 @@ static int prompts(void *ctx)
 
 static int replies(void *ctx)
 {
-    (void)ctx;
     struct completion_text c;
     struct buffer out = {0};
     struct request_usage usage = {0};
     struct openai_head h = {.id = "x", .model = "m", .chat = true};
     size_t n;
-    completion_init(&c, NULL, true);
+    completion_init(&c, ctx, true);
     bool fine = completion_add_stop(&c, "stop") && completion_add_stop(&c, "end");
-    completion_push_text(&c, "some text", 9);
+    byte_tokens_push(&c, "some text", 9);
     const char *text = completion_take(&c, &n);
     openai_event_text(&out, &h, text, n);
     openai_json_reply(&out, &h, text, n, "stop", &usage);
@@ -82,16 +82,16 @@ static int replies(void *ctx)
     return fine ? 0 : HP_ENOMEM;
 }
 
-static void what_a_request_needs_bears_every_failing_allocation(void **state)
+TEST(what_a_request_needs_bears_every_failing_allocation)
 {
-    (void)state;
     faults_each("bodies", bodies, NULL);
-    faults_each("replies", replies, NULL);
+    struct tokenizer *bytes = byte_tokenizer_create();
+    faults_each("replies", replies, bytes);
+    tokenizer_destroy(&bytes);
 }
 
-static void prompts_bear_every_failing_allocation(void **state)
+TEST(prompts_bear_every_failing_allocation)
 {
-    (void)state;
     struct model *m = NULL;
     struct err e = {0};
     if (access(demo_model, R_OK) != 0)

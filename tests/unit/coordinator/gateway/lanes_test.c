@@ -1,21 +1,19 @@
 /* The lanes over threads of the test's own: what is out, in which order it ran, and what closing
  * gives back. */
-#include <cmocka.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdint.h>
 #include <string.h>
 
 #include "coordinator/gateway/lanes.h"
+#include "tests/test.h"
 
 enum { PIECES = 16 };
 
-static struct work *out[64];
+static struct coord_work *out[64];
 static int n_out;
 static bool refusing;
 static char ran[64], failed[64];
 
-static int work_take(void *ctx, const struct model *model, struct work *w, struct err *e)
+static int work_take(void *ctx, const struct model *model, struct coord_work *w, struct err *e)
 {
     (void)ctx, (void)model;
     if (refusing)
@@ -48,7 +46,7 @@ static void done(struct piece *p, const struct err *why)
 /* The oldest that is out runs and comes back. */
 static void step(bool dropped)
 {
-    struct work *w = out[0];
+    struct coord_work *w = out[0];
     memmove(out, out + 1, (size_t)--n_out * sizeof *out);
     if (!dropped)
         w->run(w);
@@ -71,16 +69,15 @@ static int reset(void **state)
     return 0;
 }
 
-static void one_large_piece_is_out_at_a_time_and_small_ones_pass_it(void **state)
+TEST(one_large_piece_is_out_at_a_time_and_small_ones_pass_it)
 {
-    (void)state;
     struct lanes *l = lanes_create(&requests);
     for (int i = 0; i < 3; i++)
         assert_int_equal(add(l, i, LANES_LARGE_BYTES), 0);
     for (int i = 3; i < 8; i++)
         assert_int_equal(add(l, i, 100), 0);
     assert_int_equal(n_out, 1 + LANES_SMALL_AT_ONCE);
-    struct work *large = out[0];
+    struct coord_work *large = out[0];
     memmove(out, out + 1, (size_t)--n_out * sizeof *out);
     while (n_out > 0)
         step(false);
@@ -92,9 +89,8 @@ static void one_large_piece_is_out_at_a_time_and_small_ones_pass_it(void **state
     lanes_close(&l);
 }
 
-static void too_many_bytes_are_refused(void **state)
+TEST(too_many_bytes_are_refused)
 {
-    (void)state;
     struct lanes *l = lanes_create(&requests);
     assert_int_equal(add(l, 0, LANES_MAX_BYTES), 0);
     assert_int_equal(add(l, 1, 1), HP_EBUSY);
@@ -105,9 +101,8 @@ static void too_many_bytes_are_refused(void **state)
     assert_string_equal(failed, "");
 }
 
-static void what_no_thread_takes_fails_at_once(void **state)
+TEST(what_no_thread_takes_fails_at_once)
 {
-    (void)state;
     struct lanes *l = lanes_create(&requests);
     refusing = true;
     assert_int_equal(add(l, 0, 1), 0);
@@ -119,9 +114,8 @@ static void what_no_thread_takes_fails_at_once(void **state)
     lanes_close(&l);
 }
 
-static void closing_gives_back_what_waits_and_what_is_out_comes_back_later(void **state)
+TEST(closing_gives_back_what_waits_and_what_is_out_comes_back_later)
 {
-    (void)state;
     struct lanes *l = lanes_create(&requests);
     for (int i = 0; i < 4; i++)
         assert_int_equal(add(l, i, LANES_LARGE_BYTES), 0);

@@ -1,14 +1,12 @@
 /* What is written by hand must read as what a JSON library would have written. */
-#include <cmocka.h>
 #include <jansson.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 
 #include "common/env.h"
 #include "coordinator/gateway/json_write.h"
 #include "coordinator/gateway/openai.h"
 #include "coordinator/gateway/openai_json.h"
+#include "tests/test.h"
 
 static const struct openai_head chat = {.id = "chatcmpl-1",
                                         .created_s = 1700000000,
@@ -43,9 +41,8 @@ static json_t *envelope(const struct openai_head *h, const char *object, json_t 
                      (json_int_t)h->created_s, "model", h->model, "choices", choice);
 }
 
-static void chunks_are_byte_for_byte_what_jansson_writes(void **state)
+TEST(chunks_are_byte_for_byte_what_jansson_writes)
 {
-    (void)state;
     static const char nasty[] =
         "a\"b\\c/d\b\f\n\r\t\x01\x1f\x7f \xC3\xA9 \xE2\x82\xAC \xF0\x9F\x98\x80</script>";
     struct buffer out = {0};
@@ -71,9 +68,8 @@ static void chunks_are_byte_for_byte_what_jansson_writes(void **state)
                                           "logprobs", "finish_reason", "stop")));
 }
 
-static void every_control_character_and_every_length_reads_back(void **state)
+TEST(every_control_character_and_every_length_reads_back)
 {
-    (void)state;
     uint64_t seed = 42;
     for (int round = 0; round < 2000; round++) {
         char text[64];
@@ -90,9 +86,8 @@ static void every_control_character_and_every_length_reads_back(void **state)
     }
 }
 
-static void errors_are_valid_json_whatever_bytes_they_quote(void **state)
+TEST(errors_are_valid_json_whatever_bytes_they_quote)
 {
-    (void)state;
     static const char *const texts[] = {"\xff",
                                         "caf\xE9",
                                         "cut \xE2\x82",
@@ -118,9 +113,8 @@ static void errors_are_valid_json_whatever_bytes_they_quote(void **state)
     }
 }
 
-static void a_stream_with_room_in_its_buffer_allocates_nothing(void **state)
+TEST(a_stream_with_room_in_its_buffer_allocates_nothing)
 {
-    (void)state;
     struct buffer out = {0};
     openai_event_text(&out, &chat, "0123456789", 10);
     const uint8_t *where = out.data;
@@ -132,9 +126,8 @@ static void a_stream_with_room_in_its_buffer_allocates_nothing(void **state)
     buffer_free(&out);
 }
 
-static void no_fault_of_a_client_is_an_error_of_the_server(void **state)
+TEST(no_fault_of_a_client_is_an_error_of_the_server)
 {
-    (void)state;
     static const struct {
         int rc, status;
     } cases[] = {{HP_EINVAL, 400}, {HP_ELIMIT, 400}, {HP_EPARSE, 400},    {HP_EUNSUPPORTED, 400},

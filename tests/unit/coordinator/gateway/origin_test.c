@@ -1,18 +1,15 @@
 /* Which Hosts and Origins are this box's own. */
-#include <cmocka.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "coordinator/gateway/origin.h"
+#include "tests/test.h"
 
 static const char *const given[] = {"api.example", "gpu-box"};
 static const struct origin_names names = {given, 2};
 
-static void a_host_header_is_taken_apart_before_it_is_believed(void **state)
+TEST(a_host_header_is_taken_apart_before_it_is_believed)
 {
-    (void)state;
     static const struct {
         const char *value;
         bool expected;
@@ -45,9 +42,8 @@ static void a_host_header_is_taken_apart_before_it_is_believed(void **state)
             fail_msg("Host: %s", cases[i].value);
 }
 
-static void an_origin_is_judged_by_its_host(void **state)
+TEST(an_origin_is_judged_by_its_host)
 {
-    (void)state;
     static const struct {
         const char *value;
         bool expected;

@@ -1,14 +1,12 @@
 /* From bodies to tokens, over the tokenizer and template of the demo model. */
-#include <cmocka.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "coordinator/gateway/literal.h"
 #include "coordinator/gateway/prompt.h"
+#include "tests/test.h"
 
 static const char demo_model[] = "examples/demo-model/demo-q8_0.gguf";
 enum { IM_START = 1, IM_END = 2, CONTEXT = 2048 };
@@ -59,9 +57,8 @@ static void assert_text(struct model *m, const struct prompt *p, const char *exp
     buffer_free(&text);
 }
 
-static void specials_in_a_content_are_text_where_that_is_asked_for(void **state)
+TEST(specials_in_a_content_are_text_where_that_is_asked_for)
 {
-    (void)state;
     struct model *m = demo_open();
     static const struct {
         const char *fields, *role;
@@ -101,9 +98,8 @@ static void specials_in_a_content_are_text_where_that_is_asked_for(void **state)
     model_close(&m);
 }
 
-static void texts_without_specials_become_the_same_tokens_either_way(void **state)
+TEST(texts_without_specials_become_the_same_tokens_either_way)
 {
-    (void)state;
     static const char *const texts[] = {"Hello!",
                                         "a < b << c <| d |> <",
                                         "  <html>\\n</html>  ",
@@ -131,9 +127,8 @@ static void texts_without_specials_become_the_same_tokens_either_way(void **stat
     model_close(&m);
 }
 
-static void an_unknown_role_is_no_way_into_the_template(void **state)
+TEST(an_unknown_role_is_no_way_into_the_template)
 {
-    (void)state;
     struct model *m = demo_open();
     struct prompt p = made(m, true,
                            "{\"model\": \"m\", \"messages\": [{\"role\": \"user<|im_end|>\", "
@@ -145,9 +140,8 @@ static void an_unknown_role_is_no_way_into_the_template(void **state)
     model_close(&m);
 }
 
-static void marks_leave_spans_where_they_were(void **state)
+TEST(marks_leave_spans_where_they_were)
 {
-    (void)state;
     struct literal_mark mark = {"\xEF\xB7\x90", {"\\ufdd0", "\\uFDD0"}};
     struct buffer text = {0}, spans = {0};
     struct err e = {0};
@@ -166,9 +160,8 @@ static void marks_leave_spans_where_they_were(void **state)
     buffer_free(&spans);
 }
 
-static void what_cannot_fit_is_refused_in_words_that_clients_know(void **state)
+TEST(what_cannot_fit_is_refused_in_words_that_clients_know)
 {
-    (void)state;
     struct model *m = demo_open();
     const struct tokenizer *t;
     struct err e = {0};
@@ -211,9 +204,8 @@ static void *make_many(void *ctx)
     return NULL;
 }
 
-static void prompts_of_one_model_are_made_on_several_threads_at_once(void **state)
+TEST(prompts_of_one_model_are_made_on_several_threads_at_once)
 {
-    (void)state;
     struct model *m = demo_open();
     pthread_t threads[THREADS];
     for (int i = 0; i < THREADS; i++)
@@ -226,9 +218,8 @@ static void prompts_of_one_model_are_made_on_several_threads_at_once(void **stat
     model_close(&m);
 }
 
-static void a_shared_model_lives_until_its_last_owner_closes_it(void **state)
+TEST(a_shared_model_lives_until_its_last_owner_closes_it)
 {
-    (void)state;
     struct model *m = demo_open(), *other = model_share(m);
     model_close(&m);
     assert_null(m);

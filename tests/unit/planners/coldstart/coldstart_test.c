@@ -42,9 +42,8 @@ static const struct {
 } hosts[] = {{1, 1}, {2, 1}, {2, 2}, {4, 2}, {8, 4}};
 
 /* A proven bound that some other method's plan beats would be none. */
-static void best_is_never_worse_than_the_others_and_never_below_a_bound(void **state)
+TEST(best_is_never_worse_than_the_others_and_never_below_a_bound)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 20; seed++) {
         struct opgraph g = {0};
         struct coldstart_result best, r;
@@ -70,9 +69,8 @@ static void best_is_never_worse_than_the_others_and_never_below_a_bound(void **s
     }
 }
 
-static void same_seed_and_evaluations_give_the_same_plan(void **state)
+TEST(same_seed_and_evaluations_give_the_same_plan)
 {
-    (void)state;
     struct opgraph g = {0};
     graph_random(5, 4, 2, &g);
     struct coldstart_options o = options_of(COLDSTART_BEST, 3000);
@@ -90,9 +88,8 @@ static void same_seed_and_evaluations_give_the_same_plan(void **state)
 
 /* With evaluations given and no time limit the clock decides nothing: one that stands still gives
  * the same plan. */
-static void plan_does_not_depend_on_the_clock(void **state)
+TEST(plan_does_not_depend_on_the_clock)
 {
-    (void)state;
     struct opgraph g = {0};
     struct env_virtual still;
     struct env env = env_virtual_init(&still, 1);
@@ -110,9 +107,8 @@ static void plan_does_not_depend_on_the_clock(void **state)
     opgraph_free(&g);
 }
 
-static void more_bandwidth_or_memory_is_never_worse(void **state)
+TEST(more_bandwidth_or_memory_is_never_worse)
 {
-    (void)state;
     for (uint64_t seed = 40; seed < 52; seed++) {
         struct opgraph g = {0};
         struct coldstart_result before, after;
@@ -141,9 +137,8 @@ static void more_bandwidth_or_memory_is_never_worse(void **state)
     }
 }
 
-static void what_does_not_fit_is_named(void **state)
+TEST(what_does_not_fit_is_named)
 {
-    (void)state;
     struct opgraph g = {0};
     struct coldstart_result r;
     struct err e = {0};
@@ -180,9 +175,8 @@ static bool take_programme(void *ctx, int sub_model, const char *text, size_t si
     return true;
 }
 
-static void published_programme_is_written_for_every_sub_model(void **state)
+TEST(published_programme_is_written_for_every_sub_model)
 {
-    (void)state;
     struct opgraph g = {0};
     struct programmes p = {0};
     struct coldstart_result r;
@@ -199,9 +193,8 @@ static void published_programme_is_written_for_every_sub_model(void **state)
 }
 
 /* A second is enough for nearly all of it; the full measurement is a benchmark. */
-static void models_reach_what_is_known(void **state)
+TEST(models_reach_what_is_known)
 {
-    (void)state;
     static const struct {
         const char *file;
         double known_s;

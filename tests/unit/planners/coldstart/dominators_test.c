@@ -32,9 +32,8 @@ static void three_blocks(struct opgraph *g)
     buffer_free(&text);
 }
 
-static void dominators_are_what_every_path_passes(void **state)
+TEST(dominators_are_what_every_path_passes)
 {
-    (void)state;
     struct opgraph g = {0};
     struct coldstart_problem p;
     struct err e = {0};
@@ -48,9 +47,8 @@ static void dominators_are_what_every_path_passes(void **state)
     opgraph_free(&g);
 }
 
-static void second_source_keeps_what_it_goes_around_from_dominating(void **state)
+TEST(second_source_keeps_what_it_goes_around_from_dominating)
 {
-    (void)state;
     struct opgraph g = {0};
     struct coldstart_problem p;
     struct err e = {0};
@@ -71,9 +69,8 @@ static void second_source_keeps_what_it_goes_around_from_dominating(void **state
     opgraph_free(&g);
 }
 
-static void equal_nodes_share_a_class_and_sides_of_one_block_do_not(void **state)
+TEST(equal_nodes_share_a_class_and_sides_of_one_block_do_not)
 {
-    (void)state;
     struct opgraph g = {0};
     struct coldstart_problem p;
     struct node_classes c = {0};

@@ -2,9 +2,6 @@
 #ifndef HP_TESTS_COLDSTART_GRAPHS_H
 #define HP_TESTS_COLDSTART_GRAPHS_H
 
-#include <cmocka.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +9,7 @@
 #include "common/bytes.h"
 #include "common/env.h"
 #include "common/opgraph.h"
+#include "tests/test.h"
 
 static inline void graph_from_text(const char *text, struct opgraph *g)
 {

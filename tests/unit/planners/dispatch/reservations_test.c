@@ -1,12 +1,10 @@
 /* Lines of reservations against an array with one cell a nanosecond. */
-#include <cmocka.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
 
 #include "common/env.h"
 #include "planners/dispatch/reservations.h"
+#include "tests/test.h"
 
 enum { SPAN = 4000 };
 
@@ -21,19 +19,18 @@ static int64_t brute_earliest(const char *a, const char *b, int64_t from, int64_
     }
 }
 
-static void the_earliest_slot_is_that_of_exhaustive_search(void **state)
+TEST(the_earliest_slot_is_that_of_exhaustive_search)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 50; seed++) {
         uint64_t random = seed;
-        struct line a = {0}, b = {0};
+        struct reservation_line a = {0}, b = {0};
         static char busy_a[4 * SPAN], busy_b[4 * SPAN];
         memset(busy_a, 0, sizeof busy_a);
         memset(busy_b, 0, sizeof busy_b);
         for (int i = 0; i < 60; i++) {
             int64_t from = (int64_t)(random_unit(&random) * SPAN),
                     length = 1 + (int64_t)(random_unit(&random) * 60);
-            struct line *l = i % 2 ? &a : &b;
+            struct reservation_line *l = i % 2 ? &a : &b;
             char *busy = i % 2 ? busy_a : busy_b;
             int64_t t = line_earliest(l, from, length);
             assert_int_equal(t, brute_earliest(busy, NULL, from, length));
@@ -47,10 +44,9 @@ static void the_earliest_slot_is_that_of_exhaustive_search(void **state)
     }
 }
 
-static void the_past_is_forgotten_and_memory_stays_bounded(void **state)
+TEST(the_past_is_forgotten_and_memory_stays_bounded)
 {
-    (void)state;
-    struct line l = {0};
+    struct reservation_line l = {0};
     for (int64_t t = 0; t < 100000; t += 10)
         assert_true(line_reserve(&l, t, t + 5, t + 12, 1));
     assert_true(l.n < 4);
@@ -65,10 +61,9 @@ static void the_past_is_forgotten_and_memory_stays_bounded(void **state)
     line_free(&l);
 }
 
-static void a_late_end_moves_what_follows(void **state)
+TEST(a_late_end_moves_what_follows)
 {
-    (void)state;
-    struct line l = {0};
+    struct reservation_line l = {0};
     assert_true(line_reserve(&l, 0, 10, 20, 1));
     assert_true(line_reserve(&l, 0, 20, 30, 2));
     assert_true(line_reserve(&l, 0, 50, 60, 3));

@@ -1,15 +1,14 @@
 /* The simulator: arrivals of the rates asked for, the same outcome by imagined devices as without
  * them, and noise that shows. */
-#include <cmocka.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
 
 #include "planners/dispatch/simulate.h"
 #include "planners/pools/margin.h"
 #include "planners/pools/pools.h"
+#include "planners/pools/served.h"
+#include "tests/test.h"
 #include "tests/unit/planners/pools_example.h"
 
 static void make_topology(uint64_t seed, struct example *x, struct pools_answer *answer,
@@ -56,9 +55,8 @@ static void run(const struct dispatch_topology *t, const struct simulate_options
     free(a);
 }
 
-static void arrivals_come_in_order_at_the_rate_asked_for(void **state)
+TEST(arrivals_come_in_order_at_the_rate_asked_for)
 {
-    (void)state;
     for (int kind = ARRIVALS_POISSON; kind <= ARRIVALS_BURSTY; kind++) {
         struct arrivals *a = malloc(sizeof *a);
         struct arrival x;
@@ -82,9 +80,8 @@ static void arrivals_come_in_order_at_the_rate_asked_for(void **state)
     }
 }
 
-static void bursts_scatter_more_than_poisson(void **state)
+TEST(bursts_scatter_more_than_poisson)
 {
-    (void)state;
     double variance[3] = {0};
     for (int kind = ARRIVALS_POISSON; kind <= ARRIVALS_BURSTY; kind++) {
         struct arrivals *a = malloc(sizeof *a);
@@ -109,9 +106,8 @@ static void bursts_scatter_more_than_poisson(void **state)
     assert_true(variance[ARRIVALS_BURSTY] > 3);
 }
 
-static void imagined_devices_without_noise_change_nothing(void **state)
+TEST(imagined_devices_without_noise_change_nothing)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 6; seed++) {
         struct example x;
         struct pools_answer answer;
@@ -139,9 +135,8 @@ static void imagined_devices_without_noise_change_nothing(void **state)
     }
 }
 
-static void noise_makes_some_late_and_every_request_is_counted_once(void **state)
+TEST(noise_makes_some_late_and_every_request_is_counted_once)
 {
-    (void)state;
     struct example x;
     struct pools_answer answer;
     struct dispatch_topology t;
@@ -163,9 +158,8 @@ static void noise_makes_some_late_and_every_request_is_counted_once(void **state
     example_free(&x);
 }
 
-static void the_reactive_scheduler_counts_every_request_too(void **state)
+TEST(the_reactive_scheduler_counts_every_request_too)
 {
-    (void)state;
     struct example x;
     struct pools_answer answer;
     struct dispatch_topology t;
@@ -181,9 +175,8 @@ static void the_reactive_scheduler_counts_every_request_too(void **state)
     example_free(&x);
 }
 
-static void the_same_seed_gives_the_same_outcome(void **state)
+TEST(the_same_seed_gives_the_same_outcome)
 {
-    (void)state;
     struct example x;
     struct pools_answer answer;
     struct dispatch_topology t;
@@ -200,9 +193,8 @@ static void the_same_seed_gives_the_same_outcome(void **state)
     example_free(&x);
 }
 
-static void percentiles_are_near_and_never_above_the_slowest(void **state)
+TEST(percentiles_are_near_and_never_above_the_slowest)
 {
-    (void)state;
     struct simulate_model m = {0};
     for (int i = 1; i <= 1000; i++)
         simulate_count(&m, (int64_t)i * 100000, true);
@@ -211,9 +203,8 @@ static void percentiles_are_near_and_never_above_the_slowest(void **state)
     assert_true(simulate_percentile_s(&m, 1) <= 0.1 + 1e-12);
 }
 
-static void auto_margins_serve_no_less_than_the_workloads_own(void **state)
+TEST(auto_margins_serve_no_less_than_the_workloads_own)
 {
-    (void)state;
     struct example x;
     struct err e = {0};
     double served[2];

@@ -146,9 +146,7 @@ static inline void case_free(struct small_case *k)
     profile_free(&k->profile);
 }
 
-/* ---- brute force
- * -------------------------------------------------------------------------------------------------------------
- */
+/* ---- brute force ---- */
 
 struct brute {
     const struct small_case *k;

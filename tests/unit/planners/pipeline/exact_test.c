@@ -1,12 +1,11 @@
 /* The joint search against a brute force over small random cases. */
-#include <cmocka.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "planners/pipeline/bound.h"
-#include "planners/pipeline/exact_int.h"
+#include "planners/pipeline/evaluate.h"
+#include "planners/pipeline/search.h"
+#include "tests/test.h"
 #include "tests/unit/planners/pipeline/cases.h"
 
 enum { CASES = 600, SEED = 20240607 };
@@ -51,9 +50,8 @@ static void compare_with_brute_force(enum pipeline_objective objective, int case
     }
 }
 
-static void exact_equals_brute_force_for_latency(void **state)
+TEST(exact_equals_brute_force_for_latency)
 {
-    (void)state;
     int several = 0, infeasible = 0;
     compare_with_brute_force(PIPELINE_LATENCY, CASES, &several, &infeasible);
     print_message("# %d cases, %d optima use several devices, %d have no plan\n", CASES, several,
@@ -62,25 +60,23 @@ static void exact_equals_brute_force_for_latency(void **state)
     assert_true(infeasible < CASES / 4);
 }
 
-static void exact_equals_brute_force_for_throughput_and_energy(void **state)
+TEST(exact_equals_brute_force_for_throughput_and_energy)
 {
-    (void)state;
     int several = 0, infeasible = 0;
     compare_with_brute_force(PIPELINE_THROUGHPUT, CASES / 4, &several, &infeasible);
     compare_with_brute_force(PIPELINE_ENERGY, CASES / 4, &several, &infeasible);
 }
 
 /* The search for large problems, made to solve small ones. */
-static void search_is_close_to_brute_force_and_above_the_bound(void **state)
+TEST(search_is_close_to_brute_force_and_above_the_bound)
 {
-    (void)state;
     int feasible = 0, optimal = 0;
     for (int i = 0; i < CASES / 2; i++) {
         uint64_t r = SEED + (uint64_t)i;
         struct small_case k;
         struct arena arena = {0};
         struct err e = {0};
-        struct cost c;
+        struct pipeline_cost c;
         struct exact x;
         struct trial best = {.value = INFINITY};
         int stages = 0;

@@ -1,18 +1,14 @@
 /* The published methods on the published testbed: figures that an independent implementation of the
  * paper gets. */
-#include <cmocka.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "planners/pipeline/hpipe.h"
+#include "tests/test.h"
 #include "tests/unit/planners/pipeline/cases.h"
-#include "tests/unit/planners/pipeline/shared.h"
+#include "tests/unit/planners/pipeline/testbed.h"
 
-/* ---- Algorithm 2 against trying every t_max
- * ----------------------------------------------------------------------------------
- */
+/* ---- Algorithm 2 against trying every t_max ---- */
 
 enum { MAX_UNITS = 9 };
 
@@ -34,9 +30,8 @@ static double best_slicing(int n, const ptrdiff_t *row, const double *seconds, i
     return best;
 }
 
-static void slicing_programme_equals_trying_every_slicing(void **state)
+TEST(slicing_programme_equals_trying_every_slicing)
 {
-    (void)state;
     uint64_t r = 7;
     for (int round = 0; round < 400; round++) {
         int n = case_pick(&r, 1, MAX_UNITS), n_stages = case_pick(&r, 1, 6), cuts[MAX_UNITS + 1],
@@ -68,24 +63,21 @@ static void slicing_programme_equals_trying_every_slicing(void **state)
     }
 }
 
-/* ---- figures
- * ----------------------------------------------------------------------------------------------------------------------
- */
+/* ---- figures ---- */
 
-static void published_methods_take_their_known_times(void **state)
+TEST(published_methods_take_their_known_times)
 {
-    (void)state;
     static const struct {
         const char *model;
         enum pipeline_method method;
         enum pipeline_partition partition;
         double makespan_s, tolerance;
     } cases[] = {
-        {"hpipe/llama-7b.profile.json", PIPELINE_EVEN, PIPELINE_PARTITION_EVEN, 19.09, 0.001},
-        {"hpipe/llama-7b.profile.json", PIPELINE_GPIPE, PIPELINE_PARTITION_EVEN, 7.65, 0.001},
-        {"hpipe/llama-7b.profile.json", PIPELINE_GPIPE, PIPELINE_PARTITION_BALANCED, 2.68, 0.002},
-        {"hpipe/llama-7b.profile.json", PIPELINE_TERAPIPE, PIPELINE_PARTITION_EVEN, 7.08, 0.001},
-        {"hpipe/llama-7b.profile.json", PIPELINE_HPIPE, PIPELINE_PARTITION_EVEN, 2.32, 0.01},
+        {"llama-7b", PIPELINE_EVEN, PIPELINE_PARTITION_EVEN, 19.09, 0.001},
+        {"llama-7b", PIPELINE_GPIPE, PIPELINE_PARTITION_EVEN, 7.65, 0.001},
+        {"llama-7b", PIPELINE_GPIPE, PIPELINE_PARTITION_BALANCED, 2.68, 0.002},
+        {"llama-7b", PIPELINE_TERAPIPE, PIPELINE_PARTITION_EVEN, 7.08, 0.001},
+        {"llama-7b", PIPELINE_HPIPE, PIPELINE_PARTITION_EVEN, 2.32, 0.01},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct cluster cluster = {0};
@@ -93,8 +85,7 @@ static void published_methods_take_their_known_times(void **state)
         struct arena arena = {0};
         struct err e = {0};
         struct pipeline_answer a;
-        if (!shared_load("hpipe/testbed.cluster.json", cases[i].model, &cluster, &profile))
-            skip();
+        testbed_load(cases[i].model, &cluster, &profile);
         struct pipeline_request rq = {.cluster = &cluster,
                                       .profile = &profile,
                                       .tokens = 2048,
@@ -113,21 +104,19 @@ static void published_methods_take_their_known_times(void **state)
     }
 }
 
-static void exact_plans_reach_the_best_known_times(void **state)
+TEST(exact_plans_reach_the_best_known_times)
 {
-    (void)state;
     static const struct {
         const char *model;
         double makespan_s;
-    } cases[] = {{"hpipe/llama-7b.profile.json", 2.1085}, {"hpipe/gpt3-2b.profile.json", 1.5165}};
+    } cases[] = {{"llama-7b", 2.1085}, {"gpt3-2b", 1.5165}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct cluster cluster = {0};
         struct profile profile = {0};
         struct arena arena = {0};
         struct err e = {0};
         struct pipeline_answer a;
-        if (!shared_load("hpipe/testbed.cluster.json", cases[i].model, &cluster, &profile))
-            skip();
+        testbed_load(cases[i].model, &cluster, &profile);
         struct pipeline_request rq = {
             .cluster = &cluster, .profile = &profile, .tokens = 2048, .env = &env_real};
         if (pipeline_plan_make(&rq, &arena, &a, &e) < 0)

@@ -1,13 +1,11 @@
 /* The face of the planner: given devices and layers, memory for a context, and the judge of foreign
  * plans. */
-#include <cmocka.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "planners/pipeline/pipeline.h"
+#include "tests/test.h"
 #include "tests/unit/planners/pipeline/cases.h"
 
 static void read_text(const char *text, struct cluster *c, struct profile *p)
@@ -17,7 +15,7 @@ static void read_text(const char *text, struct cluster *c, struct profile *p)
     case_read("file", &b, c, p);
 }
 
-struct bed {
+struct pipeline_bed {
     struct cluster cluster;
     struct profile profile;
     struct arena arena;
@@ -27,9 +25,9 @@ struct bed {
 
 /* Three devices on two nodes, six equal layers that take 0.1 s a token each, twice that on the slow
  * kind. */
-static void bed_make(struct bed *b)
+static void bed_make(struct pipeline_bed *b)
 {
-    *b = (struct bed){0};
+    *b = (struct pipeline_bed){0};
     read_text("{\"format\": \"hp-cluster/1\", \"nodes\": [{\"name\": \"a\", \"devices\": "
               "[{\"name\": \"g0\", \"kind\": \"fast\", "
               "\"memory_bytes\": 1000},"
@@ -61,7 +59,7 @@ static void bed_make(struct bed *b)
         .cluster = &b->cluster, .profile = &b->profile, .tokens = 32, .unit = 8};
 }
 
-static void bed_free(struct bed *b)
+static void bed_free(struct pipeline_bed *b)
 {
     json_decref(b->answer.document);
     arena_free(&b->arena);
@@ -69,7 +67,7 @@ static void bed_free(struct bed *b)
     profile_free(&b->profile);
 }
 
-static int make(struct bed *b, struct err *e)
+static int make(struct pipeline_bed *b, struct err *e)
 {
     json_decref(b->answer.document);
     b->answer = (struct pipeline_answer){0};
@@ -77,14 +75,11 @@ static int make(struct bed *b, struct err *e)
     return pipeline_plan_make(&b->rq, &b->arena, &b->answer, e);
 }
 
-/* ---- what a stage runs at once
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- what a stage runs at once ---- */
 
-static void no_slice_is_longer_than_a_stage_runs_at_once(void **state)
+TEST(no_slice_is_longer_than_a_stage_runs_at_once)
 {
-    (void)state;
-    struct bed b;
+    struct pipeline_bed b;
     struct err e;
     bed_make(&b);
     const int one[] = {0};
@@ -115,14 +110,11 @@ static void no_slice_is_longer_than_a_stage_runs_at_once(void **state)
     bed_free(&b);
 }
 
-/* ---- what the caller fixes
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- what the caller fixes ---- */
 
-static void given_devices_are_all_used_in_their_order(void **state)
+TEST(given_devices_are_all_used_in_their_order)
 {
-    (void)state;
-    struct bed b;
+    struct pipeline_bed b;
     struct err e;
     const int devices[] = {1, 2, 0};
     bed_make(&b);
@@ -136,10 +128,9 @@ static void given_devices_are_all_used_in_their_order(void **state)
     bed_free(&b);
 }
 
-static void given_layers_stay_and_only_slices_are_chosen(void **state)
+TEST(given_layers_stay_and_only_slices_are_chosen)
 {
-    (void)state;
-    struct bed b;
+    struct pipeline_bed b;
     struct err e;
     const int devices[] = {0, 1, 2}, ends[] = {1, 5, 6};
     bed_make(&b);
@@ -158,9 +149,8 @@ static void given_layers_stay_and_only_slices_are_chosen(void **state)
     bed_free(&b);
 }
 
-static void nonsense_in_a_request_is_named(void **state)
+TEST(nonsense_in_a_request_is_named)
 {
-    (void)state;
     static const int twice[] = {0, 0}, unknown[] = {7}, two[] = {0, 1}, short_ends[] = {2, 5},
                      empty_stage[] = {6, 6};
     const struct {
@@ -183,7 +173,7 @@ static void nonsense_in_a_request_is_named(void **state)
         {{.context_tokens = 450}, HP_EINFEASIBLE, "too little memory"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct bed b;
+        struct pipeline_bed b;
         struct err e;
         bed_make(&b);
         struct pipeline_request rq = cases[i].change;
@@ -198,10 +188,9 @@ static void nonsense_in_a_request_is_named(void **state)
     }
 }
 
-static void memory_is_counted_for_the_context_and_its_sequences(void **state)
+TEST(memory_is_counted_for_the_context_and_its_sequences)
 {
-    (void)state;
-    struct bed b;
+    struct pipeline_bed b;
     struct err e;
     bed_make(&b);
     b.rq.context_tokens = 50;
@@ -216,9 +205,8 @@ static void memory_is_counted_for_the_context_and_its_sequences(void **state)
     bed_free(&b);
 }
 
-static void a_cached_prefix_is_where_slices_start(void **state)
+TEST(a_cached_prefix_is_where_slices_start)
 {
-    (void)state;
     uint64_t r = 99;
     for (int i = 0; i < 20; i++) {
         struct small_case k;
@@ -244,11 +232,9 @@ static void a_cached_prefix_is_where_slices_start(void **state)
     }
 }
 
-/* ---- the judge
- * -------------------------------------------------------------------------------------------------------------------
- */
+/* ---- the judge ---- */
 
-static json_t *judge(struct bed *b, json_t *plan)
+static json_t *judge(struct pipeline_bed *b, json_t *plan)
 {
     struct json_at at = {"plan.json", plan, NULL, NULL, 0};
     struct err e = {0};
@@ -258,11 +244,10 @@ static json_t *judge(struct bed *b, json_t *plan)
     return report;
 }
 
-static void every_method_makes_plans_that_the_judge_finds_valid(void **state)
+TEST(every_method_makes_plans_that_the_judge_finds_valid)
 {
-    (void)state;
     for (int method = 0; pipeline_method_names[method]; method++) {
-        struct bed b;
+        struct pipeline_bed b;
         struct err e;
         bed_make(&b);
         b.rq.method = (enum pipeline_method)method;
@@ -284,9 +269,8 @@ static json_t *at_path(json_t *plan, const char *stage_key)
     return json_object_get(json_array_get(json_object_get(plan, "stages"), 0), stage_key);
 }
 
-static void the_judge_names_what_is_wrong(void **state)
+TEST(the_judge_names_what_is_wrong)
 {
-    (void)state;
     const int devices[] = {0, 2};
     static const char *const says[] = {"no device x/y",
                                        "more than one stage",
@@ -297,7 +281,7 @@ static void the_judge_names_what_is_wrong(void **state)
                                        "ends at layer 9 of 6",
                                        "the last stage ends at layer 5 of 6"};
     for (int edit = 0; edit < (int)(sizeof says / sizeof *says); edit++) {
-        struct bed b;
+        struct pipeline_bed b;
         struct err e;
         bed_make(&b);
         b.rq.devices = devices;
@@ -332,15 +316,14 @@ static void the_judge_names_what_is_wrong(void **state)
 }
 
 /* Kind "a" is quick at prompts and slow at single tokens, "b" the other way round. */
-static void throughput_counts_the_tokens_that_requests_make(void **state)
+TEST(throughput_counts_the_tokens_that_requests_make)
 {
-    (void)state;
     static const struct {
         int decode_tokens, layers_on_a;
         double period_s;
     } cases[] = {{0, 5, 5}, {100, 1, 65}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct bed b;
+        struct pipeline_bed b;
         struct err e;
         bed_make(&b);
         cluster_free(&b.cluster);

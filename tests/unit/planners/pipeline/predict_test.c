@@ -1,18 +1,15 @@
 /* What is predicted for a prompt is what its plan says: the two come from one flow. */
-#include <cmocka.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "planners/pipeline/predict.h"
+#include "tests/test.h"
 #include "tests/unit/planners/pipeline/cases.h"
 
 enum { CASES = 60 };
 
-static void the_plans_own_slices_take_its_makespan(void **state)
+TEST(the_plans_own_slices_take_its_makespan)
 {
-    (void)state;
     static const enum pipeline_method methods[] = {PIPELINE_EVEN, PIPELINE_HPIPE, PIPELINE_EXACT};
     uint64_t seed = 11;
     int compared = 0;
@@ -49,9 +46,8 @@ static void the_plans_own_slices_take_its_makespan(void **state)
     assert_true(compared > CASES);
 }
 
-static void what_cannot_be_predicted_says_why(void **state)
+TEST(what_cannot_be_predicted_says_why)
 {
-    (void)state;
     uint64_t seed = 3;
     struct small_case k = {0};
     case_make(&seed, &k);

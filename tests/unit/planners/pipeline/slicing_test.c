@@ -1,17 +1,16 @@
-#include <cmocka.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "planners/pipeline/pipeline.h"
+#include "planners/pipeline/predict.h"
 #include "planners/pipeline/slicing.h"
+#include "tests/test.h"
 #include "tests/unit/planners/pipeline/cases.h"
-#include "tests/unit/planners/pipeline/shared.h"
+#include "tests/unit/planners/pipeline/testbed.h"
 
 enum { CONTEXT = 4096, MOST = 1024 };
 
-struct bed {
+struct slicing_bed {
     struct cluster cluster;
     struct profile profile;
     struct arena arena;
@@ -21,13 +20,11 @@ struct bed {
 };
 
 /* HPipe's layers for the 2B model over all six devices: stages that are far from equal. */
-static bool bed_make(struct bed *b)
+static void bed_make(struct slicing_bed *b)
 {
     struct err e = {0};
-    *b = (struct bed){0};
-    if (!shared_load("hpipe/testbed.cluster.json", "hpipe/gpt3-2b.profile.json", &b->cluster,
-                     &b->profile))
-        return false;
+    *b = (struct slicing_bed){0};
+    testbed_load("gpt3-2b", &b->cluster, &b->profile);
     b->rq = (struct pipeline_request){.cluster = &b->cluster,
                                       .profile = &b->profile,
                                       .tokens = 2048,
@@ -36,10 +33,9 @@ static bool bed_make(struct bed *b)
     if (pipeline_plan_make(&b->rq, &b->arena, &b->plan, &e) < 0 ||
         slicing_create(&b->rq, &b->plan.plan, CONTEXT, &b->slicing, &e) < 0)
         fail_msg("%s", e.text);
-    return true;
 }
 
-static void bed_free(struct bed *b)
+static void bed_free(struct slicing_bed *b)
 {
     slicing_destroy(&b->slicing);
     json_decref(b->plan.document);
@@ -61,13 +57,11 @@ static int list_slices(const struct slicing *s, int length, int cached, int *out
     return n;
 }
 
-static void slices_cover_every_length_and_prefix(void **state)
+TEST(slices_cover_every_length_and_prefix)
 {
-    (void)state;
-    struct bed b;
+    struct slicing_bed b;
     int slices[MOST];
-    if (!bed_make(&b))
-        skip();
+    bed_make(&b);
     int unit = slicing_unit(b.slicing);
     for (int cached = 0; cached < CONTEXT; cached += cached < 64 ? 7 : 331)
         for (int length = 1; length <= CONTEXT - cached; length += length < 64 ? 1 : 37) {
@@ -81,10 +75,9 @@ static void slices_cover_every_length_and_prefix(void **state)
     bed_free(&b);
 }
 
-static void lookups_reject_what_is_beyond_the_context(void **state)
+TEST(lookups_reject_what_is_beyond_the_context)
 {
-    (void)state;
-    struct bed b;
+    struct slicing_bed b;
     struct slicing_cursor c;
     static const struct {
         int length, cached;
@@ -95,8 +88,7 @@ static void lookups_reject_what_is_beyond_the_context(void **state)
                  {1, CONTEXT},
                  {CONTEXT, 1},
                  {INT32_MAX, INT32_MAX}};
-    if (!bed_make(&b))
-        skip();
+    bed_make(&b);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         assert_int_equal(slicing_begin(b.slicing, cases[i].length, cases[i].cached, &c), HP_EINVAL);
     assert_int_equal(slicing_begin(b.slicing, CONTEXT, 0, &c), 0);
@@ -104,12 +96,25 @@ static void lookups_reject_what_is_beyond_the_context(void **state)
     bed_free(&b);
 }
 
+/* Seconds of a prompt in these slices after `cached` tokens, by the exact flow. */
+static double seconds_of(const struct slicing_bed *b, int cached, const int *slices, int n)
+{
+    struct arena arena = {0};
+    struct err e = {0};
+    struct pipeline_schedule s = {0};
+    if (predict_schedule(&b->cluster, &b->profile, &b->plan.plan, slices, n, cached, 0, &arena, &s,
+                         &e) < 0)
+        fail_msg("%s", e.text);
+    double end_s = s.end_s[b->plan.plan.n_stages * n - 1];
+    arena_free(&arena);
+    return end_s;
+}
+
 /* How much longer the prepared slices take than the best that a search finds for this length and
  * prefix. */
-static double slower_than_search(struct bed *b, int length, int cached)
+static double slower_than_search(struct slicing_bed *b, int length, int cached)
 {
     int slices[MOST], devices[8], ends[8], n = list_slices(b->slicing, length, cached, slices);
-    static double scratch[MOST * 17];
     struct arena arena = {0};
     struct err e = {0};
     struct pipeline_answer a = {0};
@@ -126,20 +131,17 @@ static double slower_than_search(struct bed *b, int length, int cached)
     rq.layer_ends = ends;
     if (pipeline_plan_make(&rq, &arena, &a, &e) < 0)
         fail_msg("%s", e.text);
-    double ratio =
-        slicing_predict(b->slicing, cached, slices, n, NULL, NULL, scratch) / a.makespan_s;
+    double ratio = seconds_of(b, cached, slices, n) / a.makespan_s;
     json_decref(a.document);
     arena_free(&arena);
     return ratio;
 }
 
-static void prepared_slices_are_close_to_the_best_for_each_length_and_prefix(void **state)
+TEST(prepared_slices_are_close_to_the_best_for_each_length_and_prefix)
 {
-    (void)state;
-    struct bed b;
+    struct slicing_bed b;
     double worst = 0, worst_cached = 0;
-    if (!bed_make(&b))
-        skip();
+    bed_make(&b);
     for (int length = 16; length <= CONTEXT; length = length * 3 / 2 + 16)
         worst = fmax(worst, slower_than_search(&b, length / 16 * 16, 0));
     for (int cached = 160; cached < CONTEXT; cached = cached * 2 + 48)
@@ -155,17 +157,14 @@ static void prepared_slices_are_close_to_the_best_for_each_length_and_prefix(voi
     bed_free(&b);
 }
 
-static void a_cached_prefix_changes_the_slices(void **state)
+TEST(a_cached_prefix_changes_the_slices)
 {
-    (void)state;
-    struct bed b;
+    struct slicing_bed b;
     int cold[MOST], warm[MOST];
-    if (!bed_make(&b))
-        skip();
+    bed_make(&b);
     int n = list_slices(b.slicing, 2048, 0, cold), m = list_slices(b.slicing, 2048, 2048, warm);
-    static double scratch[MOST * 17];
-    double as_cold = slicing_predict(b.slicing, 2048, cold, n, NULL, NULL, scratch);
-    double as_warm = slicing_predict(b.slicing, 2048, warm, m, NULL, NULL, scratch);
+    double as_cold = seconds_of(&b, 2048, cold, n);
+    double as_warm = seconds_of(&b, 2048, warm, m);
     assert_true(n != m || memcmp(cold, warm, (size_t)n * sizeof *cold) != 0);
     assert_true(as_warm < as_cold * 1.02);
     bed_free(&b);

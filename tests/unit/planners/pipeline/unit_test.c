@@ -1,15 +1,12 @@
-#include <cmocka.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "common/profile.h"
 #include "planners/pipeline/pipeline.h"
+#include "tests/test.h"
 
-static void slices_are_as_long_as_is_useful_where_nobody_says(void **state)
+TEST(slices_are_as_long_as_is_useful_where_nobody_says)
 {
-    (void)state;
     static const struct {
         double useful;
         int asked, tokens, unit;

@@ -1,27 +1,25 @@
 /* The planner of pools against exhaustive search on small clusters, and against its own bounds. */
-#include <cmocka.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdint.h>
 #include <stdlib.h>
 
 #include "planners/pools/check.h"
 #include "planners/pools/pools.h"
 #include "planners/pools/relax.h"
+#include "tests/test.h"
 #include "tests/unit/planners/pools_example.h"
 
-/* ---- exhaustive search: every set of pipelines, every number of devices, one model
- * --------------------------------------- */
+/* ---- exhaustive search: every set of pipelines, every number of devices, one model ---- */
 
-struct brute {
+struct brute_allocation {
     const struct pools_problem *p;
     struct pools_structure all[4096];
     int n;
     double best;
 };
 
-static void brute_list(struct brute *b, struct pools_structure *s, int first, double used)
+static void brute_list(struct brute_allocation *b, struct pools_structure *s, int first,
+                       double used)
 {
     const struct pools_model *m = &b->p->models[0];
     for (int k = 0; k < b->p->n_kinds; k++)
@@ -46,7 +44,7 @@ static void brute_list(struct brute *b, struct pools_structure *s, int first, do
             }
 }
 
-static void brute_allocate(struct brute *b, int from, const int *left, double so_far)
+static void brute_allocate(struct brute_allocation *b, int from, const int *left, double so_far)
 {
     if (so_far > b->best)
         b->best = so_far;
@@ -79,7 +77,7 @@ static void brute_allocate(struct brute *b, int from, const int *left, double so
 
 static double brute_objective(const struct pools_problem *p)
 {
-    struct brute *b = calloc(1, sizeof *b);
+    struct brute_allocation *b = calloc(1, sizeof *b);
     int left[POOLS_MAX_KINDS];
     assert_non_null(b);
     b->p = p;
@@ -122,9 +120,8 @@ static double plan_objective(const struct example *x, int share, double *bound)
     return value;
 }
 
-static void whole_devices_are_planned_as_well_as_by_exhaustive_search(void **state)
+TEST(whole_devices_are_planned_as_well_as_by_exhaustive_search)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 12; seed++) {
         struct example x;
         struct pools_problem p = {0};
@@ -150,9 +147,8 @@ static void whole_devices_are_planned_as_well_as_by_exhaustive_search(void **sta
     }
 }
 
-static void no_plan_beats_the_relaxation(void **state)
+TEST(no_plan_beats_the_relaxation)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 20; seed++) {
         struct example x;
         double bound = 0;
@@ -176,9 +172,8 @@ static void no_plan_beats_the_relaxation(void **state)
     }
 }
 
-static void a_large_cluster_is_planned_near_the_relaxation(void **state)
+TEST(a_large_cluster_is_planned_near_the_relaxation)
 {
-    (void)state;
     struct example x;
     double bound = 0;
     example_make(&(struct example_options){.n_kinds = 4,
@@ -198,9 +193,8 @@ static void a_large_cluster_is_planned_near_the_relaxation(void **state)
     example_free(&x);
 }
 
-static void limited_assignments_are_kept(void **state)
+TEST(limited_assignments_are_kept)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 10; seed++) {
         struct example x;
         example_make(&(struct example_options){.n_kinds = 2,
@@ -222,9 +216,8 @@ static void limited_assignments_are_kept(void **state)
     }
 }
 
-static void limited_assignments_are_kept_on_large_clusters(void **state)
+TEST(limited_assignments_are_kept_on_large_clusters)
 {
-    (void)state;
     struct example x;
     double bound = 0;
     example_make(&(struct example_options){.n_kinds = 3,
@@ -245,9 +238,8 @@ static void limited_assignments_are_kept_on_large_clusters(void **state)
     example_free(&x);
 }
 
-static void a_deadline_that_nothing_meets_is_infeasible_and_says_why(void **state)
+TEST(a_deadline_that_nothing_meets_is_infeasible_and_says_why)
 {
-    (void)state;
     struct example x;
     struct err e = {0};
     struct pools_answer a = {0};
@@ -270,9 +262,8 @@ static void a_deadline_that_nothing_meets_is_infeasible_and_says_why(void **stat
     example_free(&x);
 }
 
-static void the_published_programme_agrees_on_a_small_cluster(void **state)
+TEST(the_published_programme_agrees_on_a_small_cluster)
 {
-    (void)state;
     struct example x;
     struct err e = {0};
     struct pools_answer a = {0};

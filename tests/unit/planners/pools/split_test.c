@@ -1,14 +1,12 @@
 /* Splitting a fine profile, against exhaustive search over the cuts. */
-#include <cmocka.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
 
 #include "common/bytes.h"
 #include "common/env.h"
 #include "planners/pools/split.h"
+#include "tests/test.h"
 
 enum { LAYERS = 12 };
 
@@ -65,9 +63,8 @@ static double brute(const struct profile *p, int blocks, double window)
     return best;
 }
 
-static void cuts_move_the_fewest_bytes_within_the_window(void **state)
+TEST(cuts_move_the_fewest_bytes_within_the_window)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 20; seed++) {
         struct profile p;
         struct split s;
@@ -82,9 +79,8 @@ static void cuts_move_the_fewest_bytes_within_the_window(void **state)
     }
 }
 
-static void blocks_add_up_and_holes_stay_holes(void **state)
+TEST(blocks_add_up_and_holes_stay_holes)
 {
-    (void)state;
     struct profile p, q = {0};
     struct split s;
     struct err e = {0};
@@ -112,9 +108,8 @@ static void blocks_add_up_and_holes_stay_holes(void **state)
     profile_free(&p);
 }
 
-static void bad_requests_are_refused(void **state)
+TEST(bad_requests_are_refused)
 {
-    (void)state;
     struct profile p;
     struct split s;
     struct err e = {0};

@@ -1,14 +1,12 @@
 /* The CPU as a device, through its table alone: products in every form and on any number of
  * threads, memory limits, KV blocks. */
-#include <cmocka.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "agent/backend/backend.h"
 #include "common/env.h"
+#include "tests/test.h"
 
 static struct device *open_cpu(const char *kernels, int threads, uint64_t memory)
 {
@@ -29,14 +27,43 @@ static float *random_floats(size_t n, uint64_t seed)
     return out;
 }
 
-static struct tensor tensor_of(struct device *d, struct stream *s, const float *values, size_t n)
+static void tensor_fill(struct device *d, struct stream *s, const struct tensor *t,
+                        const float *values)
 {
-    struct tensor t;
+    struct tensor host = tensor_on_host(values, DTYPE_F32, t->shape[0], t->shape[1]);
+    d->backend->copy(s, t, &host);
+}
+
+static void tensor_fetch(struct device *d, struct stream *s, const struct tensor *t, float *out)
+{
+    struct tensor host = tensor_on_host(out, DTYPE_F32, t->shape[0], t->shape[1]);
+    d->backend->copy(s, &host, t);
+}
+
+static struct tensor tensor_of(struct device *d, struct stream *s, const float *values, size_t rows,
+                               size_t width)
+{
+    struct memory m;
     struct err e = {0};
-    assert_int_equal(d->backend->tensor_alloc(d, n * sizeof *values, &t, &e), 0);
-    d->backend->tensor_write(s, t, 0, values, n * sizeof *values);
+    assert_int_equal(d->backend->memory_alloc(d, rows * width * sizeof *values, &m, &e), 0);
+    struct tensor t = tensor_rows(m, DTYPE_F32, rows, width);
+    tensor_fill(d, s, &t, values);
     return t;
 }
+
+static struct device_op *op_of(struct device *d, const struct graph_op *op,
+                               const struct device_weight *w, const struct device_weight *bias)
+{
+    struct op_request r = {.op = op, .weights = {w, bias}};
+    struct device_op *out = NULL;
+    struct err e = {0};
+    if (d->backend->op_prepare(d, &r, &out, &e) < 0)
+        fail_msg("%s", e.text);
+    return out;
+}
+
+static const struct graph_op product_row = {.kind = OP_MATMUL, .n_inputs = 1, .n_outputs = 1},
+                             sum_row = {.kind = OP_MATMUL, .n_inputs = 2, .n_outputs = 1};
 
 static struct weight matrix_of(const float *values, size_t rows, size_t columns)
 {
@@ -105,25 +132,27 @@ static void check_product(struct device *d, struct product *p, bool f32)
     struct device_weight *dw, *db;
     assert_int_equal(b->weight_load(d, &matrix, WEIGHT_MATMUL, f32, &dw, &e), 0);
     assert_int_equal(b->weight_load(d, &vector, WEIGHT_VECTOR, f32, &db, &e), 0);
-    struct tensor x = tensor_of(d, s, p->x, c->rows * c->inputs),
-                  out = tensor_of(d, s, p->before, n);
-    b->matmul(s, x, dw, c->bias ? db : NULL, (uint32_t)c->rows, c->accumulate, out);
+    struct tensor x = tensor_of(d, s, p->x, c->rows, c->inputs),
+                  out = tensor_of(d, s, p->before, c->rows, c->outputs), inputs[] = {x, out};
+    struct device_op *op =
+        op_of(d, c->accumulate ? &sum_row : &product_row, dw, c->bias ? db : NULL);
+    b->op_run(s, op, inputs, &out, NULL);
     assert_int_equal(b->stream_wait(s, &e), 0);
-    b->tensor_read(s, out, 0, p->out, n * sizeof *p->out);
+    tensor_fetch(d, s, &out, p->out);
+    b->op_release(&op);
     for (size_t i = 0; i < n; i++)
         if (!(fabs((double)p->out[i] - p->want[i]) <= (f32 ? 1e-6 : 4e-3) * p->magnitude[i]))
             fail_msg("%s: %zu x %zu x %zu, element %zu: %g, expected %g", b->device_describe(d),
                      c->rows, c->outputs, c->inputs, i, (double)p->out[i], p->want[i]);
     b->weight_free(d, &dw);
     b->weight_free(d, &db);
-    b->tensor_free(d, &x);
-    b->tensor_free(d, &out);
+    b->memory_release(d, &x.memory);
+    b->memory_release(d, &out.memory);
     b->stream_destroy(&s);
 }
 
-static void products_are_right_in_every_form_and_on_any_number_of_threads(void **state)
+TEST(products_are_right_in_every_form_and_on_any_number_of_threads)
 {
-    (void)state;
     static const char *const kernels[] = {"plain", "avx2", "avx512", "avx512_bf16"};
     /* The larger ones are packed for bf16; the odd ones leave panels and chunks half full. */
     static const struct product_case cases[] = {
@@ -147,9 +176,8 @@ static void products_are_right_in_every_form_and_on_any_number_of_threads(void *
     }
 }
 
-static void float32_products_do_not_depend_on_rows_or_threads(void **state)
+TEST(float32_products_do_not_depend_on_rows_or_threads)
 {
-    (void)state;
     enum { ROWS = 13, OUTPUTS = 70, INPUTS = 1100 };
     float *x = random_floats(ROWS * INPUTS, 1), *w = random_floats(OUTPUTS * INPUTS, 2),
           together[ROWS * OUTPUTS], alone[ROWS * OUTPUTS];
@@ -162,19 +190,21 @@ static void float32_products_do_not_depend_on_rows_or_threads(void **state)
         struct err e = {0};
         assert_int_equal(b->stream_create(d, &s, &e), 0);
         assert_int_equal(b->weight_load(d, &matrix, WEIGHT_MATMUL, true, &dw, &e), 0);
-        struct tensor tx = tensor_of(d, s, x, ROWS * INPUTS),
-                      to = tensor_of(d, s, x, ROWS * OUTPUTS);
-        b->matmul(s, tx, dw, NULL, ROWS, false, to);
-        b->tensor_read(s, to, 0, together, sizeof together);
+        struct tensor tx = tensor_of(d, s, x, ROWS, INPUTS), to = tensor_of(d, s, x, ROWS, OUTPUTS);
+        struct device_op *op = op_of(d, &product_row, dw, NULL);
+        b->op_run(s, op, &tx, &to, NULL);
+        tensor_fetch(d, s, &to, together);
+        tx.shape[0] = to.shape[0] = 1;
         for (size_t r = 0; r < ROWS; r++) {
-            b->tensor_write(s, tx, 0, x + r * INPUTS, INPUTS * sizeof *x);
-            b->matmul(s, tx, dw, NULL, 1, false, to);
-            b->tensor_read(s, to, 0, alone + r * OUTPUTS, OUTPUTS * sizeof *alone);
+            tensor_fill(d, s, &tx, x + r * INPUTS);
+            b->op_run(s, op, &tx, &to, NULL);
+            tensor_fetch(d, s, &to, alone + r * OUTPUTS);
         }
+        b->op_release(&op);
         assert_memory_equal(together, alone, sizeof alone);
         b->weight_free(d, &dw);
-        b->tensor_free(d, &tx);
-        b->tensor_free(d, &to);
+        b->memory_release(d, &tx.memory);
+        b->memory_release(d, &to.memory);
         b->stream_destroy(&s);
         device_close(&d);
     }
@@ -182,9 +212,8 @@ static void float32_products_do_not_depend_on_rows_or_threads(void **state)
     free(w);
 }
 
-static void what_a_weight_holds_is_known_before_it_is_loaded(void **state)
+TEST(what_a_weight_holds_is_known_before_it_is_loaded)
 {
-    (void)state;
     static const struct {
         size_t rows, columns;
         enum weight_use use;
@@ -211,14 +240,13 @@ static void what_a_weight_holds_is_known_before_it_is_loaded(void **state)
     free(w);
 }
 
-static void beyond_the_limit_the_error_says_how_much_is_missing(void **state)
+TEST(beyond_the_limit_the_error_says_how_much_is_missing)
 {
-    (void)state;
     struct device *d = open_cpu(NULL, 1, 1000);
-    struct tensor t, u;
+    struct memory t, u;
     struct err e = {0};
-    assert_int_equal(d->backend->tensor_alloc(d, 600, &t, &e), 0);
-    assert_int_equal(d->backend->tensor_alloc(d, 600, &u, &e), HP_ENOMEM);
+    assert_int_equal(d->backend->memory_alloc(d, 600, &t, &e), 0);
+    assert_int_equal(d->backend->memory_alloc(d, 600, &u, &e), HP_ENOMEM);
     assert_non_null(strstr(e.text, "200 bytes are missing"));
     float *w = random_floats(100, 1);
     struct weight source = matrix_of(w, 10, 11 - 1);
@@ -226,32 +254,46 @@ static void beyond_the_limit_the_error_says_how_much_is_missing(void **state)
     source.shape[0] = 11;
     assert_int_equal(d->backend->weight_load(d, &source, WEIGHT_MATMUL, true, &dw, &e), HP_ENOMEM);
     assert_null(dw);
-    d->backend->tensor_free(d, &t);
+    d->backend->memory_release(d, &t);
     assert_int_equal(d->backend->memory_free(d), 1000);
     device_close(&d);
     free(w);
 }
 
-static void kv_blocks_leave_and_come_back_as_they_were(void **state)
+static const char *const cpu_and_plain[] = {NULL, "plain"};
+
+TEST(kv_blocks_leave_and_come_back_as_they_were)
 {
-    (void)state;
-    enum { TOKENS = 100, PAGES = 2, WIDTH = 3 * 10 };
+    enum { TOKENS = 100, PAGES = 2, HEADS = 3, DIM = 10, WIDTH = HEADS * DIM };
     static const uint32_t there[PAGES] = {1, 3}, here[PAGES] = {2, 0};
-    for (int f32 = 0; f32 < 2; f32++) {
-        struct device *d = open_cpu(NULL, 1, 0);
+    static const struct graph_op row = {
+        .kind = OP_ATTENTION,
+        .n_inputs = 3,
+        .n_outputs = 1,
+        .u.attention = {.heads = HEADS, .kv_heads = HEADS, .head_dim = DIM}};
+    for (int i = 0; i < 4; i++) {
+        bool f32 = i % 2;
+        struct device *d = open_cpu(cpu_and_plain[i / 2], 1, 0);
         const struct backend *b = d->backend;
-        struct kv_layout l = {.n_blocks = 2, .n_kv_heads = 3, .head_dim = 10, .f32 = f32 != 0};
+        struct kv_layout l = {.n_blocks = 2, .n_kv_heads = HEADS, .head_dim = DIM, .f32 = f32};
         struct stream *s;
         struct err e = {0};
-        struct tensor pool;
+        struct memory pool;
         assert_int_equal(b->stream_create(d, &s, &e), 0);
-        assert_int_equal(b->tensor_alloc(d, 4 * b->kv_page_bytes(d, &l), &pool, &e), 0);
+        assert_int_equal(b->memory_alloc(d, 4 * b->kv_page_bytes(d, &l), &pool, &e), 0);
         float *k = random_floats(TOKENS * WIDTH, 5), *v = random_floats(TOKENS * WIDTH, 6);
-        struct tensor tk = tensor_of(d, s, k, TOKENS * WIDTH),
-                      tv = tensor_of(d, s, v, TOKENS * WIDTH);
+        struct tensor in[] = {tensor_of(d, s, k, TOKENS, WIDTH), tensor_of(d, s, k, TOKENS, WIDTH),
+                              tensor_of(d, s, v, TOKENS, WIDTH)},
+                      out_tensor = tensor_of(d, s, k, TOKENS, WIDTH);
         struct attention_run run = {.n_tokens = TOKENS, .pages = there};
-        for (int block = 0; block < 2; block++)
-            b->kv_append(s, &l, pool, block, &run, 1, tk, tv);
+        struct op_batch batch = {.runs = &run, .n_runs = 1, .kv = &l, .kv_pool = pool};
+        for (int block = 0; block < 2; block++) {
+            struct op_request r = {.op = &row, .kv_block = block};
+            struct device_op *op;
+            assert_int_equal(b->op_prepare(d, &r, &op, &e), 0);
+            b->op_run(s, op, in, &out_tensor, &batch);
+            b->op_release(&op);
+        }
         size_t bytes = (size_t)2 * 2 * 70 * WIDTH * (f32 ? 4 : 2);
         uint8_t *out = calloc(1, bytes), *back = calloc(1, bytes);
         b->kv_export(s, &l, pool, there, 20, 70, out);
@@ -260,66 +302,204 @@ static void kv_blocks_leave_and_come_back_as_they_were(void **state)
         assert_memory_equal(out, back, bytes);
         /* [block][k or v][token][kv head][head dim]: the values of block 1 begin at three quarters.
          */
-        for (size_t i = 0; i < 70 * WIDTH; i++) {
-            float want = v[20 * WIDTH + i], got;
+        for (size_t n = 0; n < 70 * WIDTH; n++) {
+            float want = v[20 * WIDTH + n], got;
             uint16_t half;
-            memcpy(&half, out + bytes / 4 * 3 + i * 2, 2);
-            memcpy(&got, out + bytes / 4 * 3 + (f32 ? i * 4 : 0), 4);
+            memcpy(&half, out + bytes / 4 * 3 + n * 2, 2);
+            memcpy(&got, out + bytes / 4 * 3 + (f32 ? n * 4 : 0), 4);
             if (f32)
                 assert_true(got == want);
             else
                 assert_int_equal(half, dtype_f32_to_f16(want));
         }
-        b->tensor_free(d, &tk), b->tensor_free(d, &tv), b->tensor_free(d, &pool);
+        for (int n = 0; n < 3; n++)
+            b->memory_release(d, &in[n].memory);
+        b->memory_release(d, &out_tensor.memory), b->memory_release(d, &pool);
         b->stream_destroy(&s);
         device_close(&d);
         free(k), free(v), free(out), free(back);
     }
 }
 
-static void attention_is_the_same_on_any_number_of_threads(void **state)
+TEST(attention_is_the_same_on_any_number_of_threads)
 {
-    (void)state;
     enum { HEADS = 6, KV = 3, DIM = 32, FIRST = 90, SECOND = 1, ROWS = FIRST + SECOND };
     static const uint32_t pages[] = {3, 1}, others[] = {2};
+    static const struct graph_op row = {
+        .kind = OP_ATTENTION,
+        .n_inputs = 3,
+        .n_outputs = 1,
+        .u.attention = {.heads = HEADS, .kv_heads = KV, .head_dim = DIM}};
     const struct attention_run runs[] = {{.n_tokens = FIRST, .pages = pages},
                                          {.first_row = FIRST, .n_tokens = SECOND, .pages = others}};
     struct kv_layout l = {.n_blocks = 1, .n_kv_heads = KV, .head_dim = DIM};
     float *q = random_floats(ROWS * HEADS * DIM, 1), *k = random_floats(ROWS * KV * DIM, 2),
           *first = calloc(ROWS * HEADS * DIM, sizeof *first);
     float *out = calloc(ROWS * HEADS * DIM, sizeof *out);
-    for (int threads = 1; threads <= 4; threads++) {
-        struct device *d = open_cpu(NULL, threads, 0);
+    for (int threads = 0; threads <= 4; threads++) {
+        struct device *d = open_cpu(threads ? NULL : "plain", threads, 0);
         const struct backend *b = d->backend;
         struct stream *s;
         struct err e = {0};
-        struct tensor pool;
+        struct memory pool;
         assert_int_equal(b->stream_create(d, &s, &e), 0);
-        assert_int_equal(b->tensor_alloc(d, 4 * b->kv_page_bytes(d, &l), &pool, &e), 0);
-        struct tensor tq = tensor_of(d, s, q, ROWS * HEADS * DIM),
-                      tk = tensor_of(d, s, k, ROWS * KV * DIM),
-                      to = tensor_of(d, s, q, ROWS * HEADS * DIM);
-        b->kv_append(s, &l, pool, 0, runs, 2, tk, tk);
-        b->attention(s, &l, pool, 0, runs, 2, HEADS, tq, to);
+        assert_int_equal(b->memory_alloc(d, 4 * b->kv_page_bytes(d, &l), &pool, &e), 0);
+        struct tensor in[] = {tensor_of(d, s, q, ROWS, HEADS * DIM),
+                              tensor_of(d, s, k, ROWS, KV * DIM)},
+                      to = tensor_of(d, s, q, ROWS, HEADS * DIM), inputs[] = {in[0], in[1], in[1]};
+        struct op_batch batch = {.runs = runs, .n_runs = 2, .kv = &l, .kv_pool = pool};
+        struct device_op *op = op_of(d, &row, NULL, NULL);
+        b->op_run(s, op, inputs, &to, &batch);
         assert_int_equal(b->stream_wait(s, &e), 0);
-        b->tensor_read(s, to, 0, out, ROWS * HEADS * DIM * sizeof *out);
+        tensor_fetch(d, s, &to, out);
         if (threads == 1)
             memcpy(first, out, ROWS * HEADS * DIM * sizeof *out);
-        assert_memory_equal(out, first, ROWS * HEADS * DIM * sizeof *out);
+        if (threads > 0)
+            assert_memory_equal(out, first, ROWS * HEADS * DIM * sizeof *out);
         /* A sequence of one token attends to itself: its value, as f16. */
         for (size_t i = 0; i < DIM; i++)
             assert_true(fabsf(out[FIRST * HEADS * DIM + i] - k[FIRST * KV * DIM + i]) < 1e-3f);
-        b->tensor_free(d, &tq), b->tensor_free(d, &tk), b->tensor_free(d, &to),
-            b->tensor_free(d, &pool);
+        b->op_release(&op);
+        b->memory_release(d, &in[0].memory), b->memory_release(d, &in[1].memory);
+        b->memory_release(d, &to.memory), b->memory_release(d, &pool);
         b->stream_destroy(&s);
         device_close(&d);
     }
     free(q), free(k), free(first), free(out);
 }
 
-static void devices_that_cannot_be_are_refused(void **state)
+/* A view of every second column pair of a wider value, and other number formats. */
+TEST(copies_convert_formats_and_follow_strides)
 {
-    (void)state;
+    enum { ROWS = 3, WIDTH = 5, WIDE = 2 * WIDTH };
+    for (int i = 0; i < 2; i++) {
+        struct device *d = open_cpu(cpu_and_plain[i], 1, 0);
+        const struct backend *b = d->backend;
+        struct stream *s;
+        struct err e = {0};
+        float *values = random_floats(ROWS * WIDE, 7), back[ROWS * WIDTH];
+        uint16_t halves[ROWS * WIDTH];
+        assert_int_equal(b->stream_create(d, &s, &e), 0);
+        struct tensor whole = tensor_of(d, s, values, ROWS, WIDE), view = whole;
+        view.offset = WIDTH * sizeof(float);
+        view.shape[1] = WIDTH;
+        static const enum dtype types[] = {DTYPE_F16, DTYPE_BF16};
+        for (int t = 0; t < 2; t++) {
+            struct tensor half = tensor_on_host(halves, types[t], ROWS, WIDTH),
+                          full = tensor_on_host(back, DTYPE_F32, ROWS, WIDTH);
+            b->copy(s, &half, &view);
+            b->copy(s, &full, &half);
+            for (size_t n = 0; n < ROWS * WIDTH; n++) {
+                float from = values[n / WIDTH * WIDE + WIDTH + n % WIDTH];
+                uint16_t want = t ? dtype_f32_to_bf16(from) : dtype_f32_to_f16(from);
+                assert_int_equal(halves[n], want);
+                assert_true(back[n] == (t ? dtype_bf16_to_f32(want) : dtype_f16_to_f32(want)));
+            }
+        }
+        b->memory_release(d, &whole.memory);
+        b->stream_destroy(&s);
+        device_close(&d);
+        free(values);
+    }
+}
+
+/* The result need not lie where the operator's kind would let it. */
+TEST(results_do_not_depend_on_where_they_lie)
+{
+    enum { ROWS = 4, WIDTH = 24 };
+    static const struct rope_config rope = {
+        .style = ROPE_HALVES, .dims = 8, .base = 10000, .scale = 1};
+    static const struct graph_op rows[] = {
+        {.kind = OP_MATMUL, .n_inputs = 2, .n_outputs = 1},
+        {.kind = OP_ROPE, .n_inputs = 2, .n_outputs = 1, .u.rope = {&rope, 12}},
+        {.kind = OP_SILU_MUL, .n_inputs = 2, .n_outputs = 1},
+    };
+    float *x = random_floats(ROWS * WIDTH, 1), *y = random_floats(ROWS * WIDTH, 2),
+          *w = random_floats(WIDTH * WIDTH, 3), apart[ROWS * WIDTH], shared[ROWS * WIDTH];
+    struct weight matrix = matrix_of(w, WIDTH, WIDTH);
+    for (int i = 0; i < 6; i++) {
+        struct device *d = open_cpu(cpu_and_plain[i / 3], 1, 0);
+        const struct backend *b = d->backend;
+        const struct graph_op *row = &rows[i % 3];
+        struct stream *s;
+        struct device_weight *dw;
+        struct err e = {0};
+        assert_int_equal(b->stream_create(d, &s, &e), 0);
+        assert_int_equal(b->weight_load(d, &matrix, WEIGHT_MATMUL, true, &dw, &e), 0);
+        struct tensor in[] = {tensor_of(d, s, x, ROWS, WIDTH), tensor_of(d, s, y, ROWS, WIDTH)},
+                      out = tensor_of(d, s, w, ROWS, WIDTH);
+        struct device_op *op = op_of(d, row, row->kind == OP_MATMUL ? dw : NULL, NULL);
+        b->op_run(s, op, in, &out, NULL);
+        tensor_fetch(d, s, &out, apart);
+        int where = op_kind_info(row->kind)->shares;
+        b->op_run(s, op, in, &in[where], NULL);
+        tensor_fetch(d, s, &in[where], shared);
+        assert_memory_equal(apart, shared, sizeof apart);
+        b->op_release(&op);
+        b->weight_free(d, &dw);
+        b->memory_release(d, &in[0].memory), b->memory_release(d, &in[1].memory);
+        b->memory_release(d, &out.memory);
+        b->stream_destroy(&s);
+        device_close(&d);
+    }
+    free(x), free(y), free(w);
+}
+
+/* A matrix that lies as [inputs, outputs] gives the products of the one that lies the other way. */
+TEST(turned_matrices_multiply_like_the_others)
+{
+    enum { ROWS = 3, INPUTS = 600, OUTPUTS = 520 };
+    static const struct graph_op turned_row = {
+        .kind = OP_MATMUL, .n_inputs = 1, .n_outputs = 1, .u.matmul = {true}};
+    float *x = random_floats(ROWS * INPUTS, 1), *w = random_floats(INPUTS * OUTPUTS, 2),
+          *turned = calloc(INPUTS * OUTPUTS, sizeof *turned), out[2][ROWS * OUTPUTS];
+    for (size_t i = 0; i < INPUTS * OUTPUTS; i++)
+        turned[i % INPUTS * OUTPUTS + i / INPUTS] = w[i];
+    struct weight matrices[] = {matrix_of(w, OUTPUTS, INPUTS), matrix_of(turned, INPUTS, OUTPUTS)};
+    static const enum weight_use uses[] = {WEIGHT_MATMUL, WEIGHT_MATMUL_TURNED};
+    for (int i = 0; i < 6; i++) {
+        struct device *d = open_cpu(cpu_and_plain[i / 4], 1, 1 << 30);
+        const struct backend *b = d->backend;
+        struct stream *s;
+        struct device_weight *dw;
+        struct err e = {0};
+        bool f32 = i / 2 % 2;
+        uint64_t before = b->memory_free(d);
+        assert_int_equal(b->weight_load(d, &matrices[i % 2], uses[i % 2], f32, &dw, &e), 0);
+        assert_int_equal(before - b->memory_free(d),
+                         b->weight_resident_bytes(d, &matrices[i % 2], uses[i % 2], f32));
+        assert_int_equal(b->stream_create(d, &s, &e), 0);
+        struct tensor tx = tensor_of(d, s, x, ROWS, INPUTS), to = tensor_of(d, s, x, ROWS, OUTPUTS);
+        struct device_op *op = op_of(d, i % 2 ? &turned_row : &product_row, dw, NULL);
+        b->op_run(s, op, &tx, &to, NULL);
+        tensor_fetch(d, s, &to, out[i % 2]);
+        for (size_t n = 0; i % 2 && n < ROWS * OUTPUTS; n++)
+            assert_true(fabsf(out[0][n] - out[1][n]) <= 1e-4f * (1 + fabsf(out[0][n])));
+        b->op_release(&op);
+        b->weight_free(d, &dw);
+        b->memory_release(d, &tx.memory), b->memory_release(d, &to.memory);
+        b->stream_destroy(&s);
+        device_close(&d);
+    }
+    free(x), free(w), free(turned);
+}
+
+TEST(every_backend_says_what_it_runs)
+{
+    for (int i = 0; i < 2; i++) {
+        struct device *d = open_cpu(cpu_and_plain[i], 1, 0);
+        for (int kind = 0; kind < OP_KIND_COUNT; kind++)
+            for (int t = 0; t < DTYPE_WEIGHT_COUNT; t++)
+                assert_int_equal(d->backend->op_supports((enum op_kind)kind, (enum dtype)t),
+                                 !op_kind_info((enum op_kind)kind)->is_view);
+        assert_false(d->backend->op_supports(OP_KIND_COUNT, DTYPE_F32));
+        assert_false(d->backend->op_supports(OP_MATMUL, DTYPE_U32));
+        device_close(&d);
+    }
+}
+
+TEST(devices_that_cannot_be_are_refused)
+{
     static const struct {
         struct device_config c;
         int code;
@@ -344,6 +524,10 @@ int main(void)
         cmocka_unit_test(beyond_the_limit_the_error_says_how_much_is_missing),
         cmocka_unit_test(kv_blocks_leave_and_come_back_as_they_were),
         cmocka_unit_test(attention_is_the_same_on_any_number_of_threads),
+        cmocka_unit_test(copies_convert_formats_and_follow_strides),
+        cmocka_unit_test(results_do_not_depend_on_where_they_lie),
+        cmocka_unit_test(turned_matrices_multiply_like_the_others),
+        cmocka_unit_test(every_backend_says_what_it_runs),
         cmocka_unit_test(devices_that_cannot_be_are_refused),
     };
     return cmocka_run_group_tests_name("cpu device", tests, NULL, NULL);

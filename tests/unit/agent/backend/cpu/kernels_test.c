@@ -1,17 +1,16 @@
 /* Every kernel of every set of instructions that this CPU has against the plain loops, over odd
  * sizes. */
-#include <cmocka.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "agent/backend/cpu/kernels.h"
+#include "agent/backend/plain/loops.h"
 #include "common/env.h"
+#include "tests/test.h"
 
-static const char *const levels[] = {"plain", "avx2", "avx512", "avx512_bf16"};
+static const char *const levels[] = {"avx2", "avx512", "avx512_bf16"};
 enum { LEVELS = sizeof levels / sizeof *levels };
 
 static float random_float(uint64_t *state)
@@ -40,14 +39,15 @@ static uint8_t *random_weights(enum dtype t, size_t n, uint64_t seed, uint8_t **
         uint16_t half = t == DTYPE_F16 ? dtype_f32_to_f16(f) : dtype_f32_to_bf16(f);
         if (t == DTYPE_F32)
             memcpy(out + i * 4, &f, 4);
-        else if (t != DTYPE_Q8_0)
+        else if (dtype_info(t)->block_elements == 1)
             memcpy(out + i * 2, &half, 2);
-        else
-            out[i / 32 * 34 + 2 + i % 32] = (uint8_t)(int8_t)(f * 127);
     }
-    for (size_t i = 0; t == DTYPE_Q8_0 && i < n; i += 32) {
+    size_t block = dtype_info(t)->block_bytes, elements = dtype_info(t)->block_elements;
+    for (size_t i = 0; elements > 1 && i < bytes; i++)
+        out[i] = (uint8_t)(random_unit(&seed) * 256);
+    for (size_t i = 0; elements > 1 && i < bytes; i += block) {
         uint16_t scale = dtype_f32_to_f16(0.01f * (1 + random_float(&seed) / 2));
-        memcpy(out + i / 32 * 34, &scale, 2);
+        memcpy(out + i + (t == DTYPE_Q6_K ? block - 2 : 0), &scale, 2);
     }
     return out;
 }
@@ -76,26 +76,25 @@ static void close_to(const float *got, const float *want, size_t n, float tolera
                      (double)want[i]);
 }
 
-static void unpacking_is_exact_in_every_format(void **state)
+TEST(unpacking_is_exact_in_every_format)
 {
-    (void)state;
     for (int l = 0; l < LEVELS; l++) {
         const struct cpu_kernels *k = level(levels[l]);
-        for (int t = 0; k && t < DTYPE_COUNT; t++)
-            for (size_t n = t == DTYPE_Q8_0 ? 32 : 1; n <= 320; n += t == DTYPE_Q8_0 ? 32 : 7) {
+        for (int t = 0; k && t < DTYPE_WEIGHT_COUNT; t++)
+            for (size_t block = dtype_info((enum dtype)t)->block_elements, n = block; n <= 512;
+                 n += block > 1 ? block : 7) {
                 uint8_t *memory, *w = random_weights((enum dtype)t, n, n, &memory);
-                float got[320], want[320];
-                k->unpack[t](w, n, got);
-                kernels_plain.unpack[t](w, n, want);
+                float got[512], want[512];
+                kernels_unpack(k, (enum dtype)t, w, n, got);
+                dtype_info((enum dtype)t)->to_f32(w, n, want);
                 assert_memory_equal(got, want, n * sizeof *got);
                 free(memory);
             }
     }
 }
 
-static void halves_round_to_nearest_even(void **state)
+TEST(halves_round_to_nearest_even)
 {
-    (void)state;
     float values[77];
     uint64_t seed = 5;
     for (size_t i = 0; i < 77; i++)
@@ -106,12 +105,58 @@ static void halves_round_to_nearest_even(void **state)
         if (!k)
             continue;
         k->f32_to_f16(values, 77, got);
-        kernels_plain.f32_to_f16(values, 77, want);
+        for (size_t i = 0; i < 77; i++)
+            want[i] = dtype_f32_to_f16(values[i]);
         assert_memory_equal(got, want, sizeof got);
         for (size_t i = 0; k->f32_to_bf16 && i < 77; i++) {
             k->f32_to_bf16(values + i, 1, got);
             if (fabsf(values[i]) > 1e-30f)
                 assert_int_equal(got[0], dtype_f32_to_bf16(values[i]));
+        }
+    }
+}
+
+TEST(rows_are_narrowed_to_nearest_even_and_saturate)
+{
+    enum { N = 4099, HAND = 20 };
+    static const uint32_t bits[HAND] = {
+        0x00000000, 0x80000000, 0x3f800000, 0x3f801000, /* 1 + half an f16 step: to even, down */
+        0x3f803000,                                     /* the next half step: to even, up */
+        0x3f808000, 0x3f818000,                         /* the same for bf16 */
+        0x477fe000, 0x477ff000, 0xc77fffff, 0x47800000, /* 65504 and more */
+        0x7f7fffff, 0xff7fffff, 0x7f800000, 0xff800000, /* the largest, and infinity */
+        0x7fc00001, 0xffa00000,                         /* NaN, quiet and not */
+        0x33000000, 0x33000001, 0x00000001};            /* below the least f16 */
+    static float values[N];
+    static uint16_t got[N], want[N];
+    uint64_t seed = 11;
+    for (size_t i = 0; i < N; i++)
+        values[i] = ldexpf(random_float(&seed), (int)(i % 60) - 40);
+    memcpy(values, bits, sizeof bits);
+    memcpy(values + N - HAND, bits, sizeof bits);
+    narrow_plain.f16(values, N, want);
+    static const uint16_t f16[] = {0, 0x8000, 0x3c00, 0x3c00, 0x3c02};
+    assert_memory_equal(want, f16, sizeof f16);
+    for (int i = 7; i < 15; i++)
+        assert_int_equal(want[i], i == 9 || i == 12 || i == 14 ? 0xfbff : 0x7bff);
+    assert_true((want[15] & 0x7fff) > 0x7c00 && (want[16] & 0x7fff) > 0x7c00);
+    narrow_plain.bf16(values, N, want);
+    assert_int_equal(want[5], 0x3f80);
+    assert_int_equal(want[6], 0x3f82);
+    assert_int_equal(want[11], 0x7f80);
+    assert_true((want[15] & 0x7fff) > 0x7f80 && (want[16] & 0x7fff) > 0x7f80);
+    for (size_t i = HAND; i < N - HAND; i++)
+        assert_int_equal(want[i], dtype_f32_to_bf16(values[i]));
+    for (int l = 0; l < LEVELS; l++) {
+        const struct cpu_kernels *k = level(levels[l]);
+        for (size_t n = N; k && n > N - 40; n--) { /* every remainder */
+            memset(got, 0xee, sizeof got);
+            narrow_plain.f16(values, n, want);
+            k->narrow->f16(values, n, got);
+            assert_memory_equal(got, want, n * sizeof *got);
+            narrow_plain.bf16(values, n, want);
+            k->narrow->bf16(values, n, got);
+            assert_memory_equal(got, want, n * sizeof *got);
         }
     }
 }
@@ -125,7 +170,8 @@ static void check_dot(const struct cpu_kernels *k, enum dtype t, int rows, size_
           *want = random_floats((size_t)rows * cols, 4);
     float *alone = random_floats((size_t)rows * cols, 4);
     k->dot[t](x, n, rows, w, row_bytes, cols, n, got, cols);
-    kernels_plain.dot[t](x, n, rows, w, row_bytes, cols, n, want, cols);
+    for (size_t i = 0; i < (size_t)rows * cols; i++)
+        loop_dot(t, x + i / cols * n, w + i % cols * row_bytes, n, &want[i]);
     close_to(got, want, (size_t)rows * cols, 1e-5f, k->name);
     for (int r = 0; r < rows; r++)
         for (size_t c = 0; c < cols; c++)
@@ -139,14 +185,13 @@ static void check_dot(const struct cpu_kernels *k, enum dtype t, int rows, size_
     free(alone);
 }
 
-static void inner_products_match_and_do_not_depend_on_the_batch(void **state)
+TEST(inner_products_match_and_do_not_depend_on_the_batch)
 {
-    (void)state;
     static const size_t lengths[] = {1, 15, 16, 17, 32, 96, 100, 511, 512};
     for (int l = 0; l < LEVELS; l++) {
         const struct cpu_kernels *k = level(levels[l]);
-        for (int t = 0; k && t < DTYPE_COUNT; t++)
-            for (int rows = 1; rows <= DOT_MAX_ROWS; rows++)
+        for (int t = 0; k && t < DTYPE_WEIGHT_COUNT; t++)
+            for (int rows = 1; k->dot[t] && rows <= DOT_MAX_ROWS; rows++)
                 for (size_t cols = 1; cols <= 9; cols += 4)
                     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
                         if (lengths[i] % dtype_info((enum dtype)t)->block_elements == 0)
@@ -154,9 +199,8 @@ static void inner_products_match_and_do_not_depend_on_the_batch(void **state)
     }
 }
 
-static void norms_and_activations_match_at_any_width(void **state)
+TEST(norms_and_activations_match_at_any_width)
 {
-    (void)state;
     for (int l = 0; l < LEVELS; l++) {
         const struct cpu_kernels *k = level(levels[l]);
         for (size_t n = 1; k && n <= 200; n += 13) {
@@ -164,10 +208,16 @@ static void norms_and_activations_match_at_any_width(void **state)
             for (size_t i = 0; i < n; i++)
                 a[i] *= 20;
             k->rms_norm(a, b, 1e-5f, n, got);
-            kernels_plain.rms_norm(a, b, 1e-5f, n, want);
+            loop_rms_norm(a, b, 1e-5f, n, want);
             close_to(got, want, n, 1e-6f, "rms_norm");
+            k->layer_norm(a, b, a, 1e-5f, n, got);
+            loop_layer_norm(a, b, a, 1e-5f, n, want);
+            close_to(got, want, n, 1e-6f, "layer_norm");
+            k->gelu(a, n, got);
+            loop_gelu(a, n, want);
+            close_to(got, want, n, 1e-6f, "gelu");
             k->silu_mul(a, b, n, got);
-            kernels_plain.silu_mul(a, b, n, want);
+            loop_silu_mul(a, b, n, want);
             close_to(got, want, n, 1e-6f, "silu_mul");
             for (size_t i = 0; i < n; i++) {
                 k->silu_mul(a + i, b + i, 1, want);
@@ -179,15 +229,17 @@ static void norms_and_activations_match_at_any_width(void **state)
     }
 }
 
-static void activations_of_extreme_values_stay_finite(void **state)
+TEST(activations_of_extreme_values_stay_finite)
 {
-    (void)state;
     const float gate[] = {-1e4f, -100, -88, 0, 88, 100, 1e4f}, up[] = {1, 1, 1, 1, 1, 1, 1};
     for (int l = 0; l < LEVELS; l++) {
         const struct cpu_kernels *k = level(levels[l]);
         float out[7];
         if (!k)
             continue;
+        k->gelu(gate, 7, out);
+        for (int i = 0; i < 7; i++)
+            assert_true(out[i] == (gate[i] > 0 ? gate[i] : 0) || fabsf(out[i]) < 1e-30f);
         k->silu_mul(gate, up, 7, out);
         for (int i = 0; i < 7; i++) {
             float want = gate[i] > 0 ? gate[i] : 0;
@@ -203,9 +255,9 @@ struct attend_case {
     bool f32;
 };
 
-static void attend_in_tiles(const struct cpu_kernels *k, const struct attend_case *c,
-                            const float *q, const uint8_t *pool, const uint32_t *pages,
-                            uint32_t tile, float *out)
+static void attend_in_tiles(void (*attend)(const struct attend_task *t),
+                            const struct attend_case *c, const float *q, const uint8_t *pool,
+                            const uint32_t *pages, uint32_t tile, float *out)
 {
     size_t stride = (size_t)c->group * (size_t)c->head_dim;
     float *scratch = calloc(attend_scratch_floats(c->head_dim), sizeof *scratch);
@@ -213,7 +265,8 @@ static void attend_in_tiles(const struct cpu_kernels *k, const struct attend_cas
     for (uint32_t r = 0; r < rows; r += tile) {
         struct attend_task t = {.q = q,
                                 .out = out,
-                                .row_stride = stride,
+                                .q_stride = stride,
+                                .out_stride = stride,
                                 .group = c->group,
                                 .head_dim = c->head_dim,
                                 .first_position = c->prefix};
@@ -225,9 +278,41 @@ static void attend_in_tiles(const struct cpu_kernels *k, const struct attend_cas
         t.f32 = c->f32;
         t.scale = 0.3f;
         t.scratch = scratch;
-        k->attend(&t);
+        attend(&t);
     }
     free(scratch);
+}
+
+static float page_value(const struct attend_task *t, uint32_t position, bool value, size_t at)
+{
+    size_t size = t->f32 ? 4 : 2;
+    const uint8_t *page = t->head + t->pages[position / KV_PAGE_TOKENS] * t->page_stride;
+    float out;
+    at += value ? (size_t)t->head_dim * KV_PAGE_TOKENS : 0;
+    dtype_info(t->f32 ? DTYPE_F32 : DTYPE_F16)->to_f32(page + at * size, 1, &out);
+    return out;
+}
+
+static float page_key_at(const void *ctx, uint32_t position, size_t i)
+{
+    return page_value(ctx, position, false, i * KV_PAGE_TOKENS + position % KV_PAGE_TOKENS);
+}
+
+static float page_value_at(const void *ctx, uint32_t position, size_t i)
+{
+    const struct attend_task *t = ctx;
+    return page_value(t, position, true, position % KV_PAGE_TOKENS * (size_t)t->head_dim + i);
+}
+
+static void attend_plain(const struct attend_task *t)
+{
+    struct loop_cache cache = {page_key_at, page_value_at, t};
+    for (uint32_t r = t->row_begin; r < t->row_end; r++) {
+        uint32_t token = r / (uint32_t)t->group;
+        size_t head = r % (uint32_t)t->group * (size_t)t->head_dim;
+        loop_attend(&cache, t->q + token * t->q_stride + head, t->first_position + token,
+                    (size_t)t->head_dim, t->scale, t->out + token * t->out_stride + head);
+    }
 }
 
 static void check_attend(const struct cpu_kernels *k, const struct attend_case *c)
@@ -240,11 +325,11 @@ static void check_attend(const struct cpu_kernels *k, const struct attend_case *
     uint8_t *memory, *pool = random_weights(c->f32 ? DTYPE_F32 : DTYPE_F16, values, 9, &memory);
     float *q = random_floats(n, 8), *got = random_floats(n, 0), *want = random_floats(n, 0),
           *alone = random_floats(n, 0);
-    attend_in_tiles(k, c, q, pool, pages, ATTEND_MAX_ROWS, got);
-    attend_in_tiles(&kernels_plain, c, q, pool, pages, ATTEND_MAX_ROWS, want);
+    attend_in_tiles(k->attend, c, q, pool, pages, ATTEND_MAX_ROWS, got);
+    attend_in_tiles(attend_plain, c, q, pool, pages, ATTEND_MAX_ROWS, want);
     bool bf16 = k->panel_dot && !c->f32 && c->prefix + c->tokens > 512;
     close_to(got, want, n, bf16 ? 1e-2f : 2e-6f, k->name);
-    attend_in_tiles(k, c, q, pool, pages, 1, alone);
+    attend_in_tiles(k->attend, c, q, pool, pages, 1, alone);
     if (!bf16)
         assert_memory_equal(got, alone, n * sizeof *got);
     free(memory);
@@ -254,9 +339,8 @@ static void check_attend(const struct cpu_kernels *k, const struct attend_case *
     free(alone);
 }
 
-static void attention_matches_and_does_not_depend_on_the_tile(void **state)
+TEST(attention_matches_and_does_not_depend_on_the_tile)
 {
-    (void)state;
     static const struct attend_case cases[] = {
         {1, 64, 0, 1, false},    {8, 64, 0, 1, true},     {8, 64, 63, 1, false},
         {8, 64, 64, 1, false},   {4, 64, 127, 5, true},   {1, 128, 0, 70, true},
@@ -273,9 +357,8 @@ static void attention_matches_and_does_not_depend_on_the_tile(void **state)
 }
 
 /* What is left in a page by an earlier sequence, not-a-number included, never shows. */
-static void stale_entries_of_a_page_do_not_matter(void **state)
+TEST(stale_entries_of_a_page_do_not_matter)
 {
-    (void)state;
     struct attend_case c = {.group = 2, .head_dim = 16, .prefix = 0, .tokens = 3, .f32 = true};
     static const uint32_t pages[1] = {0};
     size_t n = (size_t)c.group * (size_t)c.head_dim * c.tokens,
@@ -286,11 +369,11 @@ static void stale_entries_of_a_page_do_not_matter(void **state)
         const struct cpu_kernels *k = level(levels[l]);
         if (!k)
             continue;
-        attend_in_tiles(k, &c, q, (const uint8_t *)pool, pages, ATTEND_MAX_ROWS, want);
+        attend_in_tiles(k->attend, &c, q, (const uint8_t *)pool, pages, ATTEND_MAX_ROWS, want);
         for (size_t d = 0; d < (size_t)c.head_dim; d++)
             for (size_t j = 3; j < KV_PAGE_TOKENS; j++)
                 pool[d * KV_PAGE_TOKENS + j] = pool[half + j * (size_t)c.head_dim + d] = NAN;
-        attend_in_tiles(k, &c, q, (const uint8_t *)pool, pages, ATTEND_MAX_ROWS, got);
+        attend_in_tiles(k->attend, &c, q, (const uint8_t *)pool, pages, ATTEND_MAX_ROWS, got);
         assert_memory_equal(got, want, n * sizeof *got);
         float *fresh = random_floats(2 * half, 3);
         memcpy(pool, fresh, 2 * half * sizeof *pool);
@@ -302,9 +385,8 @@ static void stale_entries_of_a_page_do_not_matter(void **state)
     free(want);
 }
 
-static void rotation_follows_both_styles(void **state)
+TEST(rotation_follows_both_styles)
 {
-    (void)state;
     const float factors[] = {1, 2};
     const uint32_t positions[] = {0, 3};
     for (int style = 0; style < 2; style++) {
@@ -314,8 +396,9 @@ static void rotation_follows_both_styles(void **state)
                                 .scale = 2,
                                 .factors = factors};
         float angles[2 * 4], x[2 * 6] = {1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6};
-        reference_rope_angles(&c, positions, 2, angles);
-        reference_rope(&c, angles, 2, 1, 6, x);
+        loop_rope_angles(&c, positions, 2, angles);
+        for (int row = 0; row < 2; row++)
+            loop_rope(&c, angles + row * 4, 1, 6, x + row * 6);
         for (int i = 0; i < 6; i++)
             assert_true(x[i] == (float)(i + 1)); /* position 0 stays */
         for (int pair = 0; pair < 2; pair++) {
@@ -329,9 +412,8 @@ static void rotation_follows_both_styles(void **state)
     }
 }
 
-static void unknown_kernels_are_refused(void **state)
+TEST(unknown_kernels_are_refused)
 {
-    (void)state;
     const struct cpu_kernels *k;
     struct err e = {0};
     assert_int_equal(kernels_choose("sse9", &k, &e), HP_EINVAL);
@@ -343,6 +425,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(unpacking_is_exact_in_every_format),
         cmocka_unit_test(halves_round_to_nearest_even),
+        cmocka_unit_test(rows_are_narrowed_to_nearest_even_and_saturate),
         cmocka_unit_test(inner_products_match_and_do_not_depend_on_the_batch),
         cmocka_unit_test(norms_and_activations_match_at_any_width),
         cmocka_unit_test(activations_of_extreme_values_stay_finite),

@@ -1,12 +1,10 @@
-#include <cmocka.h>
 #include <pthread.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <time.h>
 
 #include "agent/backend/cpu/threads.h"
+#include "tests/test.h"
 
 enum { MOST = 6, ROUNDS = 2000 };
 
@@ -25,9 +23,8 @@ static void count_part(void *ctx, int thread, uint32_t part)
     atomic_fetch_sub(&t->inside[thread], 1);
 }
 
-static void every_part_is_done_once_a_round(void **state)
+TEST(every_part_is_done_once_a_round)
 {
-    (void)state;
     for (int n = 1; n <= MOST; n++) {
         struct threads *t;
         struct err e = {0};
@@ -60,9 +57,8 @@ static void meet(void *ctx, int thread, uint32_t part)
         sched_yield();
 }
 
-static void parked_threads_wake(void **state)
+TEST(parked_threads_wake)
 {
-    (void)state;
     struct threads *t;
     struct err e = {0};
     struct meeting m = {0};
@@ -82,9 +78,8 @@ static void note_core(void *ctx, int thread, uint32_t part)
     atomic_store(&cores[thread], sched_getcpu());
 }
 
-static void threads_stay_on_the_cores_given(void **state)
+TEST(threads_stay_on_the_cores_given)
 {
-    (void)state;
     struct threads *t;
     struct err e = {0};
     cpu_set_t allowed;
@@ -103,9 +98,8 @@ static void threads_stay_on_the_cores_given(void **state)
     assert_int_equal(threads_create(2, &nowhere, 1, &t, &e), HP_EINVAL);
 }
 
-static void parts_cover_everything_once_in_whole_grains(void **state)
+TEST(parts_cover_everything_once_in_whole_grains)
 {
-    (void)state;
     for (int n_threads = 1; n_threads <= 3; n_threads++) {
         struct threads *t;
         struct err e = {0};
@@ -163,9 +157,8 @@ static void *guest_main(void *ctx)
     return NULL;
 }
 
-static void guest_works_beside_the_caller_and_never_as_the_same_thread(void **state)
+TEST(guest_works_beside_the_caller_and_never_as_the_same_thread)
 {
-    (void)state;
     for (int n = 1; n <= 3; n++) {
         struct shared s = {0};
         struct err e = {0};

@@ -1,0 +1,96 @@
+/* The CPU's memory: what counts against the device's limit, and scratch. */
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "agent/backend/cpu/cpu_int.h"
+
+enum { HUGE_PAGE_BYTES = 2 << 20 };
+
+uint64_t cpu_memory_left(const struct device *device)
+{
+    const struct cpu_device *d = (const struct cpu_device *)device;
+    if (!d->limit_bytes)
+        return UINT64_MAX;
+    uint64_t scratch = atomic_load(&d->inputs_bytes) +
+                       atomic_load(&d->private_bytes) * (unsigned)threads_count(d->threads);
+    uint64_t used = atomic_load(&d->used_bytes) + scratch;
+    return d->limit_bytes > used ? d->limit_bytes - used : 0;
+}
+
+int cpu_memory_reserve(struct cpu_device *d, uint64_t bytes, const char *what, struct err *e)
+{
+    uint64_t left = cpu_memory_left(&d->base);
+    if (bytes > left)
+        return err_set(
+            e, HP_ENOMEM,
+            "%s needs %llu bytes, and %llu of the limit of %llu are left: %llu bytes are missing",
+            what, (unsigned long long)bytes, (unsigned long long)left,
+            (unsigned long long)d->limit_bytes, (unsigned long long)(bytes - left));
+    atomic_fetch_add(&d->used_bytes, bytes);
+    return 0;
+}
+
+int cpu_memory_alloc(struct cpu_device *d, uint64_t bytes, const char *what, void **out,
+                     struct err *e)
+{
+    int rc = cpu_memory_reserve(d, bytes, what, e);
+    if (rc < 0)
+        return rc;
+    void *p =
+        mmap(NULL, bytes ? bytes : 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) {
+        atomic_fetch_sub(&d->used_bytes, bytes);
+        return err_set(e, HP_ENOMEM, "%s: the system has no %llu bytes of memory left", what,
+                       (unsigned long long)bytes);
+    }
+    if (bytes >= HUGE_PAGE_BYTES)
+        madvise(p, bytes, MADV_HUGEPAGE);
+    *out = p;
+    return 0;
+}
+
+void cpu_memory_free(struct cpu_device *d, void *p, uint64_t bytes)
+{
+    munmap(p, bytes ? bytes : 1);
+    atomic_fetch_sub(&d->used_bytes, bytes);
+}
+
+static void scratch_count(struct cpu_device *d, const struct scratch *s)
+{
+    unsigned long long most = atomic_load(&d->private_bytes);
+    if (s == &d->inputs)
+        atomic_store(&d->inputs_bytes, s->bytes);
+    else
+        while (s->bytes > most && !atomic_compare_exchange_weak(&d->private_bytes, &most, s->bytes))
+            ;
+}
+
+void *scratch_get(struct cpu_device *d, struct scratch *s, size_t bytes)
+{
+    if (bytes <= s->bytes)
+        return s->data;
+    free(s->data);
+    s->bytes = (bytes + 4095) / 4096 * 4096;
+    s->data = aligned_alloc(4096, s->bytes);
+    if (!s->data)
+        s->bytes = 0;
+    scratch_count(d, s);
+    return s->data;
+}
+
+int cpu_device_memory_alloc(struct device *device, uint64_t bytes, struct memory *out,
+                            struct err *e)
+{
+    struct memory m = {.bytes = bytes};
+    int rc = cpu_memory_alloc((struct cpu_device *)device, bytes, "a tensor", &m.data, e);
+    if (rc == 0)
+        *out = m;
+    return rc;
+}
+
+void cpu_device_memory_release(struct device *device, struct memory *m)
+{
+    if (m->data)
+        cpu_memory_free((struct cpu_device *)device, m->data, m->bytes);
+    *m = (struct memory){0};
+}

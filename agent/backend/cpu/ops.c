@@ -1,0 +1,278 @@
+/* The CPU's operators: one row a kind. Products and attention have files of their own; what goes
+ * row by row is here. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/backend/cpu/cpu_int.h"
+#include "agent/backend/plain/loops.h"
+
+struct rows_job {
+    struct stream *stream;
+    const struct device_op *op;
+    const struct tensor *in, *out;
+    void (*run)(const struct rows_job *job, size_t begin, size_t end);
+    struct parts parts;
+    size_t n, grain, elements; /* rows (or elements), of which parts are multiples; in all */
+};
+
+static void rows_part(void *ctx, int thread, uint32_t part)
+{
+    const struct rows_job *job = ctx;
+    (void)thread;
+    job->run(job, parts_begin(&job->parts, part), parts_end(&job->parts, part));
+}
+
+/* Small work is done by the caller: waking the others would take longer. */
+static void rows_run(struct rows_job *job)
+{
+    enum { SMALL_ELEMENTS = 16384 };
+    struct threads *threads = job->stream->device->threads;
+    if (job->elements <= SMALL_ELEMENTS) {
+        job->run(job, 0, job->n);
+        return;
+    }
+    job->parts = threads_parts(threads, job->n, job->grain, 0);
+    threads_run(threads, job->parts.count, rows_part, job);
+}
+
+/* `run` on all rows of the result. */
+static void rows_spread(struct stream *s, const struct device_op *op, const struct tensor *in,
+                        const struct tensor *out,
+                        void (*run)(const struct rows_job *job, size_t begin, size_t end))
+{
+    rows_run(&(struct rows_job){.stream = s,
+                                .op = op,
+                                .in = in,
+                                .out = out,
+                                .run = run,
+                                .n = out->shape[0],
+                                .grain = 1,
+                                .elements = out->shape[0] * tensor_width(out)});
+}
+
+static const struct cpu_kernels *kernels_of(const struct rows_job *job)
+{
+    return job->stream->device->kernels;
+}
+
+static const float *vector_of(const struct device_weight *w)
+{
+    assert(w->form == FORM_F32);
+    return (const float *)(const void *)w->data;
+}
+
+/* ---- rows of tables ---- */
+
+static void run_embed(struct stream *s, const struct device_op *op, const struct tensor *in,
+                      const struct tensor *out, const struct op_batch *batch)
+{
+    const struct device_weight *table = op->weights[0];
+    (void)batch;
+    assert(table->form == FORM_IN_PLACE && tensor_width(out) == table->columns);
+    for (uint64_t r = 0; r < out->shape[0]; r++) {
+        uint32_t id = *(const uint32_t *)tensor_row(&in[0], r);
+        assert(id < table->rows);
+        kernels_unpack(s->device->kernels, table->dtype, table->data + id * table->row_bytes,
+                       table->columns, tensor_row(out, r));
+    }
+}
+
+static void run_rows(struct stream *s, const struct device_op *op, const struct tensor *in,
+                     const struct tensor *out, const struct op_batch *batch)
+{
+    (void)s, (void)op, (void)batch;
+    for (uint64_t r = 0; r < out->shape[0]; r++)
+        memcpy(tensor_row(out, r), tensor_row(&in[0], *(const uint32_t *)tensor_row(&in[1], r)),
+               tensor_width(out) * sizeof(float));
+}
+
+/* ---- norms ---- */
+
+static void rms_norm_rows(const struct rows_job *job, size_t begin, size_t end)
+{
+    for (size_t r = begin; r < end; r++)
+        kernels_of(job)->rms_norm(tensor_row(&job->in[0], r), vector_of(job->op->weights[0]),
+                                  job->op->op->u.norm.epsilon, tensor_width(job->out),
+                                  tensor_row(job->out, r));
+}
+
+static void run_rms_norm(struct stream *s, const struct device_op *op, const struct tensor *in,
+                         const struct tensor *out, const struct op_batch *batch)
+{
+    (void)batch;
+    rows_spread(s, op, in, out, rms_norm_rows);
+}
+
+static void layer_norm_rows(const struct rows_job *job, size_t begin, size_t end)
+{
+    for (size_t r = begin; r < end; r++)
+        kernels_of(job)->layer_norm(tensor_row(&job->in[0], r), vector_of(job->op->weights[0]),
+                                    vector_of(job->op->weights[1]), job->op->op->u.norm.epsilon,
+                                    tensor_width(job->out), tensor_row(job->out, r));
+}
+
+static void run_layer_norm(struct stream *s, const struct device_op *op, const struct tensor *in,
+                           const struct tensor *out, const struct op_batch *batch)
+{
+    (void)batch;
+    rows_spread(s, op, in, out, layer_norm_rows);
+}
+
+/* ---- rotation ---- */
+
+static void run_rope_angles(struct stream *s, const struct device_op *op, const struct tensor *in,
+                            const struct tensor *out, const struct op_batch *batch)
+{
+    (void)s, (void)batch;
+    loop_rope_angles(op->op->u.rope.config, tensor_row(&in[0], 0), out->shape[0],
+                     tensor_row(out, 0));
+}
+
+static void rope_rows(const struct rows_job *job, size_t begin, size_t end)
+{
+    const struct op_rope *rope = &job->op->op->u.rope;
+    size_t width = tensor_width(job->out);
+    for (size_t r = begin; r < end; r++) {
+        float *to = tensor_row(job->out, r);
+        const float *from = tensor_row(&job->in[0], r);
+        if (from != to)
+            memcpy(to, from, width * sizeof *to);
+        loop_rope(rope->config, tensor_row(&job->in[1], r), (int)width / rope->head_dim,
+                  rope->head_dim, to);
+    }
+}
+
+static void run_rope(struct stream *s, const struct device_op *op, const struct tensor *in,
+                     const struct tensor *out, const struct op_batch *batch)
+{
+    (void)batch;
+    rows_spread(s, op, in, out, rope_rows);
+}
+
+/* ---- element by element ---- */
+
+static bool is_dense(const struct tensor *t)
+{
+    return t->strides[0] == tensor_width(t);
+}
+
+/* All elements where rows follow each other, else row by row. A grain of whole vectors, so that
+ * parts begin where vectors do. */
+static void elements_spread(struct stream *s, const struct device_op *op, const struct tensor *in,
+                            const struct tensor *out,
+                            void (*run)(const struct rows_job *job, size_t begin, size_t end))
+{
+    bool dense = is_dense(out);
+    struct tensor inputs[OP_INPUTS_MAX], to = *out;
+    for (int i = 0; i < op->op->n_inputs; i++) {
+        inputs[i] = in[i];
+        dense = dense && is_dense(&in[i]);
+    }
+    uint64_t width = tensor_width(out), n_rows = out->shape[0];
+    for (uint64_t r = 0; r < (dense ? 1 : n_rows); r++) {
+        struct rows_job job = {.stream = s,
+                               .op = op,
+                               .in = inputs,
+                               .out = &to,
+                               .run = run,
+                               .n = dense ? width * n_rows : width,
+                               .grain = 64};
+        job.elements = job.n;
+        rows_run(&job);
+        for (int i = 0; i < op->op->n_inputs; i++)
+            inputs[i].offset += inputs[i].strides[0] * sizeof(float);
+        to.offset += to.strides[0] * sizeof(float);
+    }
+}
+
+static void silu_mul_elements(const struct rows_job *job, size_t begin, size_t end)
+{
+    const float *gate = tensor_row(&job->in[0], 0), *up = tensor_row(&job->in[1], 0);
+    kernels_of(job)->silu_mul(gate + begin, up + begin, end - begin,
+                              (float *)tensor_row(job->out, 0) + begin);
+}
+
+static void run_silu_mul(struct stream *s, const struct device_op *op, const struct tensor *in,
+                         const struct tensor *out, const struct op_batch *batch)
+{
+    (void)batch;
+    elements_spread(s, op, in, out, silu_mul_elements);
+}
+
+static void gelu_elements(const struct rows_job *job, size_t begin, size_t end)
+{
+    kernels_of(job)->gelu((const float *)tensor_row(&job->in[0], 0) + begin, end - begin,
+                          (float *)tensor_row(job->out, 0) + begin);
+}
+
+static void run_gelu(struct stream *s, const struct device_op *op, const struct tensor *in,
+                     const struct tensor *out, const struct op_batch *batch)
+{
+    (void)batch;
+    elements_spread(s, op, in, out, gelu_elements);
+}
+
+static void add_elements(const struct rows_job *job, size_t begin, size_t end)
+{
+    const float *a = tensor_row(&job->in[0], 0), *b = tensor_row(&job->in[1], 0);
+    float *sum = tensor_row(job->out, 0);
+    for (size_t i = begin; i < end; i++)
+        sum[i] = a[i] + b[i];
+}
+
+static void run_add(struct stream *s, const struct device_op *op, const struct tensor *in,
+                    const struct tensor *out, const struct op_batch *batch)
+{
+    (void)batch;
+    elements_spread(s, op, in, out, add_elements);
+}
+
+/* ---- the table ---- */
+
+static const cpu_op_fn ops[OP_KIND_COUNT] = {
+    [OP_EMBED] = run_embed,
+    [OP_ROWS] = run_rows,
+    [OP_RMS_NORM] = run_rms_norm,
+    [OP_MATMUL] = cpu_matmul,
+    [OP_ROPE_ANGLES] = run_rope_angles,
+    [OP_ROPE] = run_rope,
+    [OP_ATTENTION] = cpu_attention,
+    [OP_LAYER_NORM] = run_layer_norm,
+    [OP_SILU_MUL] = run_silu_mul,
+    [OP_GELU] = run_gelu,
+    [OP_ADD] = run_add,
+};
+
+bool cpu_op_supports(enum op_kind kind, enum dtype weight)
+{
+    return (unsigned)kind < OP_KIND_COUNT && ops[kind] && weight < DTYPE_WEIGHT_COUNT;
+}
+
+int cpu_op_prepare(struct device *d, const struct op_request *r, struct device_op **out,
+                   struct err *e)
+{
+    int rc = backend_require(d->backend, r->op, e);
+    if (rc < 0)
+        return rc;
+    struct device_op *op = calloc(1, sizeof *op);
+    if (!op)
+        return err_set(e, HP_ENOMEM, "no memory for an operator");
+    op->op = r->op;
+    op->kv_block = r->kv_block;
+    memcpy(op->weights, r->weights, sizeof op->weights);
+    *out = op;
+    return 0;
+}
+
+void cpu_op_release(struct device_op **op)
+{
+    free(*op);
+    *op = NULL;
+}
+
+void cpu_op_run(struct stream *s, const struct device_op *op, const struct tensor *inputs,
+                const struct tensor *outputs, const struct op_batch *batch)
+{
+    ops[op->op->kind](s, op, inputs, outputs, batch);
+}

@@ -1,0 +1,291 @@
+/* How the CPU keeps matrices.
+ *
+ * In place: the file's own rows, mapped, whatever their number format; products in float32, each
+ * output summed in a fixed order (kernels.h), so that a result does not depend on the batch. This
+ * is `--compute f32`, and `auto` on CPUs without bf16 arithmetic: no copy, and decode reads no more
+ * bytes than the file has.
+ *
+ * Panels: bf16, packed at load as [outputs / 64][inputs / 2][64][2], inputs padded to 32 and both
+ * ends with zeros: 64 outputs side by side, inputs in pairs. */
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "agent/backend/cpu/cpu_int.h"
+
+enum {
+    BF16_LEAST_VALUES = 1 << 18, /* a smaller matrix stays in the cache: bf16 would save nothing
+                                    there and round all the same */
+    LINE_PAIRS =
+        PANEL_INPUTS / 2, /* of a cache line: packing turns one line of each row at a time */
+    PAIR_STRIDE =
+        DOT_CHUNK +
+        32, /* of rows while packing: a power of two would put them all into the same cache sets */
+};
+
+static size_t round_up(size_t n, size_t unit)
+{
+    return (n + unit - 1) / unit * unit;
+}
+
+/* [outputs, inputs]; a vector has one row. */
+static size_t weight_rows(const struct weight *w, enum weight_use use)
+{
+    return w->n_dims < 2 ? 1 : (size_t)w->shape[use == WEIGHT_MATMUL_TURNED ? 1 : 0];
+}
+static size_t weight_columns(const struct weight *w, enum weight_use use)
+{
+    return (size_t)w->shape[w->n_dims < 2 || use == WEIGHT_MATMUL_TURNED ? 0 : 1];
+}
+
+static enum weight_form form_of(const struct cpu_device *d, const struct weight *w,
+                                enum weight_use use, bool f32)
+{
+    if (use == WEIGHT_VECTOR)
+        return FORM_F32;
+    if (use == WEIGHT_ROWS || f32 || !d->onednn ||
+        weight_rows(w, use) * weight_columns(w, use) < BF16_LEAST_VALUES)
+        return FORM_IN_PLACE;
+    return FORM_PANELS_BF16;
+}
+
+uint64_t cpu_weight_resident_bytes(const struct device *device, const struct weight *w,
+                                   enum weight_use use, bool f32)
+{
+    const struct cpu_device *d = (const struct cpu_device *)device;
+    size_t rows = weight_rows(w, use), columns = weight_columns(w, use);
+    switch (form_of(d, w, use, f32)) {
+    case FORM_IN_PLACE:
+        return rows *
+               (columns / dtype_info(w->dtype)->block_elements * dtype_info(w->dtype)->block_bytes);
+    case FORM_F32: return rows * columns * sizeof(float);
+    case FORM_PANELS_BF16:
+        return round_up(rows, PANEL_OUTPUTS) * round_up(columns, PANEL_INPUTS) * sizeof(uint16_t);
+    }
+    return 0;
+}
+
+uint64_t cpu_matmul_scratch_bytes(const struct device *device, const struct weight *w,
+                                  enum weight_use use, bool f32, uint32_t rows)
+{
+    const struct cpu_device *d = (const struct cpu_device *)device;
+    bool panels = form_of(d, w, use, f32) == FORM_PANELS_BF16;
+    uint64_t bytes =
+        panels ? rows * round_up(weight_columns(w, use), PANEL_INPUTS) * sizeof(uint16_t) : 0;
+    return bytes > d->inputs.bytes ? bytes - d->inputs.bytes : 0;
+}
+
+/* The mapped pages that lie wholly in these bytes are clean and come back from the file when they
+ * are needed again. */
+static void release_pages(const struct weight *w, size_t offset, size_t bytes)
+{
+    if (w->file < 0) /* not of a file: memory of a test */
+        return;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    uintptr_t begin = round_up((uintptr_t)(w->data + offset), page),
+              end = (uintptr_t)(w->data + offset + bytes) / page * page;
+    if (end > begin)
+        madvise((void *)begin, end - begin, MADV_DONTNEED);
+}
+
+/* The file's pages of a weight that is about to be used: read ahead of time, where they are not in
+ * memory yet. */
+static void want_pages(const struct weight *w)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    uintptr_t begin = (uintptr_t)w->data / page * page;
+    if (w->file >= 0)
+        madvise((void *)begin, (uintptr_t)w->data + w->bytes - begin, MADV_WILLNEED);
+}
+
+struct pack_job {
+    struct cpu_device *device;
+    const struct weight *source;
+    struct device_weight *w;
+    uint16_t *panels;
+    struct parts parts; /* of the panels */
+    atomic_bool failed;
+};
+
+/* Inputs [k0, k0 + n) of one panel's outputs, turned from rows of values into columns of pairs. */
+static void pack_chunk(const struct pack_job *job, size_t panel, size_t k0, size_t n,
+                       uint16_t *rows, float *values)
+{
+    const struct device_weight *w = job->w;
+    const struct cpu_kernels *k = job->device->kernels;
+    const struct dtype_info *info = dtype_info(w->dtype);
+    size_t padded = round_up(n, PANEL_INPUTS), first = panel * PANEL_OUTPUTS;
+    for (size_t c = 0; c < PANEL_OUTPUTS; c++) {
+        uint16_t *row = rows + c * PAIR_STRIDE;
+        memset(row, 0, padded * sizeof *row);
+        if (first + c >= w->rows)
+            continue;
+        kernels_unpack(k, w->dtype,
+                       job->source->data + (first + c) * w->row_bytes +
+                           k0 / info->block_elements * info->block_bytes,
+                       n, values);
+        k->f32_to_bf16(values, n, row);
+    }
+    uint32_t *out =
+        (uint32_t *)(void *)(job->panels + (panel * w->padded_columns + k0) * PANEL_OUTPUTS);
+    for (size_t pair = 0; pair < padded / 2; pair += LINE_PAIRS)
+        for (size_t c = 0; c < PANEL_OUTPUTS; c++) {
+            uint32_t line[LINE_PAIRS];
+            memcpy(line, rows + c * PAIR_STRIDE + pair * 2, sizeof line);
+            for (size_t i = 0; i < LINE_PAIRS; i++)
+                out[(pair + i) * PANEL_OUTPUTS + c] = line[i];
+        }
+}
+
+static void pack_part(void *ctx, int thread, uint32_t part)
+{
+    struct pack_job *job = ctx;
+    const struct device_weight *w = job->w;
+    uint16_t *rows =
+        scratch_get(job->device, &job->device->private[thread],
+                    (size_t)PANEL_OUTPUTS * PAIR_STRIDE * sizeof *rows + DOT_CHUNK * sizeof(float));
+    if (!rows) {
+        atomic_store(&job->failed, true);
+        return;
+    }
+    float *values = (float *)(void *)(rows + (size_t)PANEL_OUTPUTS * PAIR_STRIDE);
+    for (size_t panel = parts_begin(&job->parts, part); panel < parts_end(&job->parts, part);
+         panel++) {
+        for (size_t k0 = 0; k0 < w->columns; k0 += DOT_CHUNK)
+            pack_chunk(job, panel, k0, w->columns - k0 < DOT_CHUNK ? w->columns - k0 : DOT_CHUNK,
+                       rows, values);
+        size_t first = panel * PANEL_OUTPUTS,
+               n = w->rows - first < PANEL_OUTPUTS ? w->rows - first : PANEL_OUTPUTS;
+        release_pages(job->source, first * w->row_bytes, n * w->row_bytes);
+    }
+}
+
+static int load_panels(struct cpu_device *d, const struct weight *source, struct device_weight *w,
+                       struct err *e)
+{
+    struct pack_job job = {.device = d, .source = source, .w = w};
+    w->padded_columns = round_up(w->columns, PANEL_INPUTS);
+    uint64_t bytes = round_up(w->rows, PANEL_OUTPUTS) * w->padded_columns * sizeof(uint16_t);
+    void *memory;
+    int rc = cpu_memory_alloc(d, bytes, source->name, &memory, e);
+    if (rc < 0)
+        return rc;
+    w->data = memory;
+    job.panels = memory;
+    w->owned_bytes = bytes;
+    job.parts = threads_parts(d->threads, round_up(w->rows, PANEL_OUTPUTS) / PANEL_OUTPUTS, 1, 0);
+    threads_run(d->threads, job.parts.count, pack_part, &job);
+    return atomic_load(&job.failed) ? err_set(e, HP_ENOMEM, "no memory to pack %s", source->name)
+                                    : 0;
+}
+
+static int load_vector(struct cpu_device *d, const struct weight *source, struct device_weight *w,
+                       struct err *e)
+{
+    void *memory;
+    w->owned_bytes = w->rows * w->columns * sizeof(float);
+    int rc = cpu_memory_alloc(d, w->owned_bytes, source->name, &memory, e);
+    if (rc < 0) {
+        w->owned_bytes = 0;
+        return rc;
+    }
+    w->data = memory;
+    kernels_unpack(d->kernels, w->dtype, source->data, w->rows * w->columns, memory);
+    return 0;
+}
+
+/* The source with rows and columns exchanged, in memory of our own. */
+static int turned_make(struct cpu_device *d, const struct weight *source, struct weight *out,
+                       struct err *e)
+{
+    size_t size = dtype_info(source->dtype)->block_bytes, rows = (size_t)source->shape[0],
+           columns = (size_t)source->shape[1];
+    void *memory;
+    int rc = cpu_memory_alloc(d, source->bytes, source->name, &memory, e);
+    if (rc < 0)
+        return rc;
+    for (size_t r = 0; r < rows; r++)
+        for (size_t c = 0; c < columns; c++)
+            memcpy((uint8_t *)memory + (c * rows + r) * size,
+                   source->data + (r * columns + c) * size, size);
+    release_pages(source, 0, source->bytes);
+    *out = *source;
+    out->shape[0] = columns;
+    out->shape[1] = rows;
+    out->data = memory;
+    out->file = -1;
+    return 0;
+}
+
+static int load_in_form(struct cpu_device *d, const struct weight *source, struct device_weight *w,
+                        struct err *e)
+{
+    if (w->form == FORM_F32)
+        return load_vector(d, source, w, e);
+    if (w->form == FORM_PANELS_BF16)
+        return load_panels(d, source, w, e);
+    w->data = source->data;
+    int rc = cpu_memory_reserve(d, w->rows * w->row_bytes, source->name, e);
+    if (rc < 0)
+        w->row_bytes = 0;
+    return rc;
+}
+
+/* Turned first: that copy is what stays in place, or what panels are packed from. */
+static int load_turned(struct cpu_device *d, const struct weight *source, struct device_weight *w,
+                       struct err *e)
+{
+    struct weight turned;
+    int rc = turned_make(d, source, &turned, e);
+    if (rc < 0)
+        return rc;
+    if (w->form == FORM_IN_PLACE) {
+        w->data = turned.data;
+        w->owned_bytes = turned.bytes;
+        return 0;
+    }
+    rc = load_in_form(d, &turned, w, e);
+    cpu_memory_free(d, (void *)(uintptr_t)turned.data, turned.bytes);
+    return rc;
+}
+
+int cpu_weight_load(struct device *device, const struct weight *source, enum weight_use use,
+                    bool f32, struct device_weight **out, struct err *e)
+{
+    struct cpu_device *d = (struct cpu_device *)device;
+    int rc = backend_weight_check(source, use, e);
+    if (rc < 0)
+        return rc;
+    struct device_weight *w = calloc(1, sizeof *w);
+    if (!w)
+        return err_set(e, HP_ENOMEM, "no memory for %s", source->name);
+    const struct dtype_info *info = dtype_info(source->dtype);
+    want_pages(source);
+    w->form = form_of(d, source, use, f32);
+    w->dtype = source->dtype;
+    w->rows = weight_rows(source, use);
+    w->columns = weight_columns(source, use);
+    w->row_bytes = w->columns / info->block_elements * info->block_bytes;
+    rc = use == WEIGHT_MATMUL_TURNED ? load_turned(d, source, w, e) : load_in_form(d, source, w, e);
+    if (rc < 0)
+        cpu_weight_free(device, &w);
+    else
+        *out = w;
+    return rc;
+}
+
+void cpu_weight_free(struct device *device, struct device_weight **weight)
+{
+    struct cpu_device *d = (struct cpu_device *)device;
+    struct device_weight *w = *weight;
+    *weight = NULL;
+    if (!w)
+        return;
+    if (w->owned_bytes)
+        cpu_memory_free(d, (void *)(uintptr_t)w->data, w->owned_bytes);
+    else if (w->form == FORM_IN_PLACE)
+        atomic_fetch_sub(&d->used_bytes, w->rows * w->row_bytes);
+    free(w);
+}

@@ -1,0 +1,106 @@
+#include "agent/backend/plain/loops.h"
+
+#include <math.h>
+#include <string.h>
+
+void loop_dot(enum dtype dtype, const float *x, const void *w, size_t k, float *out)
+{
+    const struct dtype_info *t = dtype_info(dtype);
+    for (size_t k0 = 0; k0 < k; k0 += LOOP_DOT_CHUNK) {
+        float row[LOOP_DOT_CHUNK], sum = 0;
+        size_t n = k - k0 < LOOP_DOT_CHUNK ? k - k0 : LOOP_DOT_CHUNK;
+        t->to_f32((const uint8_t *)w + k0 / t->block_elements * t->block_bytes, n, row);
+        for (size_t i = 0; i < n; i++)
+            sum += x[k0 + i] * row[i];
+        *out += sum;
+    }
+}
+
+void loop_rms_norm(const float *in, const float *weight, float epsilon, size_t width, float *out)
+{
+    float sum = 0;
+    for (size_t i = 0; i < width; i++)
+        sum += in[i] * in[i];
+    float scale = 1.0f / sqrtf(sum / (float)width + epsilon);
+    for (size_t i = 0; i < width; i++)
+        out[i] = in[i] * scale * weight[i];
+}
+
+void loop_layer_norm(const float *in, const float *weight, const float *bias, float epsilon,
+                     size_t width, float *out)
+{
+    float sum = 0, squares = 0;
+    for (size_t i = 0; i < width; i++)
+        sum += in[i];
+    float mean = sum / (float)width;
+    for (size_t i = 0; i < width; i++)
+        squares += (in[i] - mean) * (in[i] - mean);
+    float scale = 1.0f / sqrtf(squares / (float)width + epsilon);
+    for (size_t i = 0; i < width; i++)
+        out[i] = (in[i] - mean) * scale * weight[i] + bias[i];
+}
+
+void loop_gelu(const float *in, size_t n, float *out)
+{
+    const float root = 0.797884561f; /* sqrt(2 / pi) */
+    for (size_t i = 0; i < n; i++)
+        out[i] = 0.5f * in[i] * (1.0f + tanhf(root * (in[i] + 0.044715f * in[i] * in[i] * in[i])));
+}
+
+void loop_silu_mul(const float *gate, const float *up, size_t n, float *out)
+{
+    for (size_t i = 0; i < n; i++)
+        out[i] = gate[i] / (1.0f + expf(-gate[i])) * up[i];
+}
+
+void loop_rope_angles(const struct rope_config *rope, const uint32_t *positions, size_t rows,
+                      float *angles)
+{
+    size_t pairs = (size_t)rope->dims / 2;
+    for (size_t i = 0; i < pairs; i++) {
+        double frequency = pow(rope->base, -2.0 * (double)i / rope->dims) / rope->scale;
+        if (rope->factors)
+            frequency /= (double)rope->factors[i];
+        for (size_t r = 0; r < rows; r++) {
+            angles[(r * pairs + i) * 2] = (float)cos(positions[r] * frequency);
+            angles[(r * pairs + i) * 2 + 1] = (float)sin(positions[r] * frequency);
+        }
+    }
+}
+
+void loop_rope(const struct rope_config *rope, const float *angles, int heads, int head_dim,
+               float *x)
+{
+    size_t pairs = (size_t)rope->dims / 2, step = rope->style == ROPE_PAIRS ? 2 : 1,
+           partner = rope->style == ROPE_PAIRS ? 1 : pairs;
+    for (int h = 0; h < heads; h++) {
+        float *v = x + (size_t)h * (size_t)head_dim;
+        for (size_t i = 0; i < pairs; i++) {
+            float c = angles[i * 2], s = angles[i * 2 + 1];
+            float a = v[i * step], b = v[i * step + partner];
+            v[i * step] = a * c - b * s;
+            v[i * step + partner] = a * s + b * c;
+        }
+    }
+}
+
+void loop_attend(const struct loop_cache *c, const float *q, uint32_t position, size_t head_dim,
+                 float scale, float *out)
+{
+    float greatest = -INFINITY, total = 0;
+    memset(out, 0, head_dim * sizeof *out);
+    for (uint32_t p = 0; p <= position; p++) {
+        float score = 0;
+        for (size_t i = 0; i < head_dim; i++)
+            score += q[i] * c->key(c->ctx, p, i);
+        score *= scale;
+        float was = greatest;
+        greatest = score > was ? score : was;
+        float keep = was == greatest ? 1.0f : expf(was - greatest), weight = expf(score - greatest);
+        total = total * keep + weight;
+        for (size_t i = 0; i < head_dim; i++)
+            out[i] = out[i] * keep + weight * c->value(c->ctx, p, i);
+    }
+    for (size_t i = 0; i < head_dim; i++)
+        out[i] /= total;
+}

@@ -1,0 +1,44 @@
+/* What every operator means on rows of numbers, in plain loops: the specification that faster
+ * kernels are compared with. Single-threaded, no state. */
+#ifndef HP_AGENT_BACKEND_PLAIN_LOOPS_H
+#define HP_AGENT_BACKEND_PLAIN_LOOPS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "model/dtype/dtype.h"
+#include "model/graph/config.h"
+
+/* out += sum over k of x[k] * w[k], w a row of `dtype`, in runs of LOOP_DOT_CHUNK inputs. */
+enum { LOOP_DOT_CHUNK = 512 };
+void loop_dot(enum dtype dtype, const float *x, const void *w, size_t k, float *out);
+
+/* out[width] = in / sqrt(mean(in²) + epsilon) * weight */
+void loop_rms_norm(const float *in, const float *weight, float epsilon, size_t width, float *out);
+/* out[width] = (in - mean(in)) / sqrt(variance(in) + epsilon) * weight + bias */
+void loop_layer_norm(const float *in, const float *weight, const float *bias, float epsilon,
+                     size_t width, float *out);
+/* out[n] = in / 2 * (1 + tanh(sqrt(2 / pi) * (in + 0.044715 in³))) */
+void loop_gelu(const float *in, size_t n, float *out);
+/* out[n] = silu(gate) * up */
+void loop_silu_mul(const float *gate, const float *up, size_t n, float *out);
+
+/* angles[rows, dims / 2, (cos, sin)] of positions. */
+void loop_rope_angles(const struct rope_config *rope, const uint32_t *positions, size_t rows,
+                      float *angles);
+/* Rotates one row's heads x[heads, head_dim] in place by the row's angles. */
+void loop_rope(const struct rope_config *rope, const float *angles, int heads, int head_dim,
+               float *x);
+
+/* Keys and values of one head, in whatever order they are kept. */
+struct loop_cache {
+    float (*key)(const void *ctx, uint32_t position, size_t i);
+    float (*value)(const void *ctx, uint32_t position, size_t i);
+    const void *ctx;
+};
+/* One query's softmax(q · K · scale) · V over positions [0, position], carrying the greatest score
+ * and the sum of weights from one to the next (online softmax). */
+void loop_attend(const struct loop_cache *c, const float *q, uint32_t position, size_t head_dim,
+                 float scale, float *out);
+
+#endif

@@ -1,0 +1,288 @@
+/* Device, memory, streams, weights and copies of the plain backend. Work is done when it is put on
+ * a stream. */
+#include "agent/backend/plain/plain.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/backend/plain/narrow.h"
+#include "agent/backend/plain/plain_int.h"
+
+/* Work is done at once: a stream and an event hold nothing. */
+struct plain_mark {
+    char nothing;
+};
+
+/* ---- memory ---- */
+
+static uint64_t memory_left(const struct device *device)
+{
+    const struct plain_device *d = (const struct plain_device *)device;
+    uint64_t used = atomic_load(&d->used_bytes);
+    return !d->limit_bytes ? UINT64_MAX : d->limit_bytes > used ? d->limit_bytes - used : 0;
+}
+
+static int memory_count(struct plain_device *d, uint64_t bytes, const char *what, struct err *e)
+{
+    uint64_t left = memory_left(&d->base);
+    if (bytes > left)
+        return err_set(
+            e, HP_ENOMEM,
+            "%s needs %llu bytes, and %llu of the limit of %llu are left: %llu bytes are missing",
+            what, (unsigned long long)bytes, (unsigned long long)left,
+            (unsigned long long)d->limit_bytes, (unsigned long long)(bytes - left));
+    atomic_fetch_add(&d->used_bytes, bytes);
+    return 0;
+}
+
+static int memory_alloc(struct device *device, uint64_t bytes, struct memory *out, struct err *e)
+{
+    struct plain_device *d = (struct plain_device *)device;
+    int rc = memory_count(d, bytes, "a tensor", e);
+    if (rc < 0)
+        return rc;
+    void *data = calloc(bytes ? bytes : 1, 1);
+    if (!data) {
+        atomic_fetch_sub(&d->used_bytes, bytes);
+        return err_set(e, HP_ENOMEM, "a tensor: the system has no %llu bytes of memory left",
+                       (unsigned long long)bytes);
+    }
+    *out = (struct memory){data, bytes};
+    return 0;
+}
+
+static void memory_release(struct device *device, struct memory *m)
+{
+    if (m->data)
+        atomic_fetch_sub(&((struct plain_device *)device)->used_bytes, m->bytes);
+    free(m->data);
+    *m = (struct memory){0};
+}
+
+/* ---- the device ---- */
+
+static int open_device(const struct device_config *c, struct device **out, struct err *e)
+{
+    if (c->n_threads < 0)
+        return err_set(e, HP_EINVAL, "%d threads make no device", c->n_threads);
+    struct plain_device *d = calloc(1, sizeof *d);
+    if (!d)
+        return err_set(e, HP_ENOMEM, "no memory for a device");
+    d->base.backend = &plain_backend;
+    d->limit_bytes = c->memory_bytes;
+    *out = &d->base;
+    return 0;
+}
+
+static void close_device(struct device **d)
+{
+    free(*d);
+    *d = NULL;
+}
+
+static const char *device_text(const struct device *d)
+{
+    (void)d;
+    return "plain loops, 1 thread";
+}
+
+static void loader_enter(struct device *d)
+{
+    (void)d; /* loading takes nothing that computing needs */
+}
+
+static void host_spread(struct device *d, uint32_t n, void (*work)(void *ctx, uint32_t part),
+                        void *ctx)
+{
+    (void)d;
+    for (uint32_t i = 0; i < n; i++)
+        work(ctx, i);
+}
+
+static void host_narrow(struct device *d, enum dtype to, const float *src, size_t n, uint16_t *out)
+{
+    (void)d;
+    (to == DTYPE_F16 ? narrow_plain.f16 : narrow_plain.bf16)(src, n, out);
+}
+
+static void host_widen(struct device *d, enum dtype from, const uint16_t *src, size_t n, float *out)
+{
+    (void)d;
+    dtype_info(from)->to_f32(src, n, out);
+}
+
+/* ---- weights ---- */
+
+static uint64_t weight_elements(const struct weight *w)
+{
+    uint64_t n = 1;
+    for (int i = 0; i < w->n_dims; i++)
+        n *= w->shape[i];
+    return n;
+}
+
+static uint64_t resident_bytes(const struct device *d, const struct weight *w, enum weight_use use,
+                               bool f32)
+{
+    (void)d, (void)f32; /* all arithmetic is float32 */
+    return use == WEIGHT_VECTOR ? weight_elements(w) * sizeof(float) : w->bytes;
+}
+
+static uint64_t scratch_bytes(const struct device *d, const struct weight *w, enum weight_use use,
+                              bool f32, uint32_t rows)
+{
+    (void)d, (void)w, (void)use, (void)f32, (void)rows;
+    return 0;
+}
+
+static void weight_free(struct device *d, struct device_weight **weight)
+{
+    struct plain_weight *w = (struct plain_weight *)*weight;
+    *weight = NULL;
+    if (!w)
+        return;
+    atomic_fetch_sub(&((struct plain_device *)d)->used_bytes, w->counted_bytes);
+    free(w->vector);
+    free(w);
+}
+
+static int weight_load(struct device *d, const struct weight *source, enum weight_use use, bool f32,
+                       struct device_weight **out, struct err *e)
+{
+    uint64_t bytes = resident_bytes(d, source, use, f32);
+    struct plain_weight *w = calloc(1, sizeof *w);
+    if (!w)
+        return err_set(e, HP_ENOMEM, "no memory for %s", source->name);
+    w->source = source;
+    w->use = use;
+    int rc = backend_weight_check(source, use, e);
+    rc = rc < 0 ? rc : memory_count((struct plain_device *)d, bytes, source->name, e);
+    if (rc == 0)
+        w->counted_bytes = bytes;
+    if (rc == 0 && use == WEIGHT_VECTOR) {
+        w->vector = malloc(bytes ? bytes : 1);
+        if (!w->vector)
+            rc = err_set(e, HP_ENOMEM, "no memory for %s", source->name);
+        else
+            dtype_info(source->dtype)->to_f32(source->data, weight_elements(source), w->vector);
+    }
+    struct device_weight *made = (struct device_weight *)w;
+    if (rc < 0)
+        weight_free(d, &made);
+    else
+        *out = made;
+    return rc;
+}
+
+/* ---- streams ---- */
+
+static int stream_create(struct device *d, struct stream **out, struct err *e)
+{
+    (void)d;
+    *out = calloc(1, sizeof(struct plain_mark));
+    return *out ? 0 : err_set(e, HP_ENOMEM, "no memory for a stream");
+}
+
+static void stream_destroy(struct stream **s)
+{
+    free(*s);
+    *s = NULL;
+}
+
+static int stream_wait(struct stream *s, struct err *e)
+{
+    (void)s, (void)e;
+    return 0;
+}
+
+static int event_create(struct device *d, struct event **out, struct err *e)
+{
+    (void)d;
+    *out = calloc(1, sizeof(struct plain_mark));
+    return *out ? 0 : err_set(e, HP_ENOMEM, "no memory for an event");
+}
+
+static void event_destroy(struct event **v)
+{
+    free(*v);
+    *v = NULL;
+}
+
+static void event_record(struct event *v, struct stream *s)
+{
+    (void)v, (void)s;
+}
+
+static int event_wait(struct event *v, struct err *e)
+{
+    (void)v, (void)e;
+    return 0;
+}
+
+/* ---- copies ---- */
+
+static void element_put(enum dtype t, float value, void *out)
+{
+    uint16_t half;
+    if (t == DTYPE_F32) {
+        memcpy(out, &value, sizeof value);
+        return;
+    }
+    half = t == DTYPE_F16 ? dtype_f32_to_f16(value) : dtype_f32_to_bf16(value);
+    memcpy(out, &half, sizeof half);
+}
+
+static void tensors_copy(struct stream *s, const struct tensor *to, const struct tensor *from)
+{
+    size_t width = tensor_width(to), size = dtype_info(to->dtype)->block_bytes,
+           source_size = dtype_info(from->dtype)->block_bytes;
+    (void)s;
+    assert(to->shape[0] == from->shape[0] && width == tensor_width(from));
+    for (uint64_t r = 0; r < to->shape[0]; r++) {
+        uint8_t *dst = tensor_row(to, r);
+        const uint8_t *src = tensor_row(from, r);
+        for (size_t i = 0; i < width; i++) {
+            float value;
+            if (to->dtype == from->dtype) {
+                memcpy(dst + i * size, src + i * size, size);
+                continue;
+            }
+            dtype_info(from->dtype)->to_f32(src + i * source_size, 1, &value);
+            element_put(to->dtype, value, dst + i * size);
+        }
+    }
+}
+
+const struct backend plain_backend = {
+    .name = "plain",
+    .device_open = open_device,
+    .device_close = close_device,
+    .device_describe = device_text,
+    .memory_free = memory_left,
+    .host_spread = host_spread,
+    .host_narrow = host_narrow,
+    .host_widen = host_widen,
+    .loader_enter = loader_enter,
+    .weight_resident_bytes = resident_bytes,
+    .matmul_scratch_bytes = scratch_bytes,
+    .weight_load = weight_load,
+    .weight_free = weight_free,
+    .memory_alloc = memory_alloc,
+    .memory_release = memory_release,
+    .stream_create = stream_create,
+    .stream_destroy = stream_destroy,
+    .stream_wait = stream_wait,
+    .event_create = event_create,
+    .event_destroy = event_destroy,
+    .event_record = event_record,
+    .event_wait = event_wait,
+    .copy = tensors_copy,
+    .op_supports = plain_op_supports,
+    .op_prepare = plain_op_prepare,
+    .op_release = plain_op_release,
+    .op_run = plain_op_run,
+    .kv_page_bytes = plain_kv_page_bytes,
+    .kv_export = plain_kv_export,
+    .kv_import = plain_kv_import,
+};

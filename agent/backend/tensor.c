@@ -1,0 +1,47 @@
+/* What backends stand on: views of memory, and what they refuse alike. */
+#include "agent/backend/backend.h"
+
+int backend_require(const struct backend *b, const struct graph_op *op, struct err *e)
+{
+    const struct op_kind_info *kind = op_kind_info(op->kind);
+    if (kind->is_view)
+        return 0;
+    for (int i = 0; i < op->n_weights; i++)
+        if (op->weights[i] && !b->op_supports(op->kind, op->weights[i]->dtype))
+            return err_set(e, HP_EUNSUPPORTED, "the %s backend has no operator \"%s\" for %s (%s)",
+                           b->name, kind->name, op->weights[i]->format, op->weights[i]->name);
+    if (!b->op_supports(op->kind, DTYPE_F32))
+        return err_set(e, HP_EUNSUPPORTED, "the %s backend has no operator \"%s\"", b->name,
+                       kind->name);
+    return 0;
+}
+
+int backend_weight_check(const struct weight *w, enum weight_use use, struct err *e)
+{
+    const struct dtype_info *type = dtype_info(w->dtype);
+    uint64_t columns = w->n_dims > 0 ? w->shape[w->n_dims - 1] : 0;
+    if (w->n_dims < 1 || w->n_dims > 2)
+        return err_set(e, HP_EUNSUPPORTED, "%s has %d dimensions; vectors and matrices are run",
+                       w->name, w->n_dims);
+    if (columns == 0 || w->shape[0] == 0 || columns % type->block_elements)
+        return err_set(e, HP_EUNSUPPORTED, "%s: rows of %llu values are no whole blocks of %s",
+                       w->name, (unsigned long long)columns, type->name);
+    if (use == WEIGHT_MATMUL_TURNED && type->block_elements > 1)
+        return err_set(e, HP_EUNSUPPORTED, "%s: blocks of %s cannot be turned", w->name,
+                       type->name);
+    return 0;
+}
+
+struct tensor tensor_rows(struct memory m, enum dtype dtype, uint64_t rows, uint64_t width)
+{
+    return (struct tensor){
+        .memory = m, .dtype = dtype, .n_dims = 2, .shape = {rows, width}, .strides = {width, 1}};
+}
+
+struct tensor tensor_on_host(const void *data, enum dtype dtype, uint64_t rows, uint64_t width)
+{
+    struct memory m = {(void *)(uintptr_t)data, rows * width * dtype_info(dtype)->block_bytes};
+    struct tensor t = tensor_rows(m, dtype, rows, width);
+    t.on_host = true;
+    return t;
+}

@@ -1,0 +1,111 @@
+/* Owns the stages that this agent holds: where each is, what state it is in, and what the
+ * coordinator hears of that. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/core_int.h"
+
+const struct machine_state stage_states[STAGE_STATES] = {
+    [STAGE_FETCHING] = {"fetching", MACHINE_TO(STAGE_LOADING) | MACHINE_TO(STAGE_FAILED)},
+    [STAGE_LOADING] = {"loading", MACHINE_TO(STAGE_WARMING) | MACHINE_TO(STAGE_READY) |
+                                      MACHINE_TO(STAGE_FAILED)},
+    [STAGE_WARMING] = {"warming", MACHINE_TO(STAGE_READY) | MACHINE_TO(STAGE_FAILED)},
+    [STAGE_READY] = {"ready", MACHINE_TO(STAGE_FAILED)},
+    [STAGE_FAILED] = {"failed", 0}, /* the next stage_prepare makes a new one */
+};
+
+struct core_stage *core_stage_of(struct agent_core *c, uint64_t deployment)
+{
+    for (size_t i = 0; i < c->n_stages; i++)
+        if (c->stages[i]->prepare.deployment == deployment)
+            return c->stages[i];
+    return NULL;
+}
+
+struct core_stage *core_stage_of_slot(struct agent_core *c, uint64_t slot)
+{
+    for (size_t i = 0; i < c->n_stages; i++)
+        if (c->stages[i]->slot == slot)
+            return c->stages[i];
+    return NULL;
+}
+
+void core_stage_free(struct core_stage *s)
+{
+    free(s->wanted);
+    free(s->next_address);
+    free(s->first_address);
+    free(s->next_device);
+    free(s->first_device);
+    message_ref_release(s->message);
+    free(s);
+}
+
+void core_stage_report(struct agent_core *c, const struct core_stage *s)
+{
+    struct message *m = core_send(c, MESSAGE_STAGE_STATE);
+    if (!m)
+        return;
+    bool failed = s->state == STAGE_FAILED;
+    m->u.stage_state = (struct message_stage_state){
+        .deployment = s->prepare.deployment,
+        .generation = s->prepare.generation,
+        .stage = s->prepare.stage,
+        .state = stage_states[s->state].word,
+        .done_bytes = s->done_bytes,
+        .total_bytes = s->total_bytes,
+        .moved_bytes = s->moved_bytes,
+        .wanted = {s->wanted, s->state == STAGE_FETCHING ? s->n_wanted : 0},
+        .code = failed ? status_word(s->error.code) : "",
+        .text = failed ? s->error.text : "",
+        .hint = failed ? s->error.hint : ""};
+}
+
+size_t core_stages_held(struct agent_core *c)
+{
+    for (size_t i = 0; i < c->n_stages; i++) {
+        const struct core_stage *s = c->stages[i];
+        struct queue_view q = s->queue ? queue_view(s->queue) : (struct queue_view){0};
+        c->held[i] = (struct message_held_stage){.deployment = s->prepare.deployment,
+                                                 .generation = s->prepare.generation,
+                                                 .stage = s->prepare.stage,
+                                                 .state = stage_states[s->state].word,
+                                                 .sequences = q.sequences,
+                                                 .queued_batches = q.frames + q.in_flight,
+                                                 .kv_used_tokens = q.kv_tokens,
+                                                 .kv_tokens = s->prepare.kv_tokens,
+                                                 .batches_done = s->batches_done,
+                                                 .busy_s = s->busy_s,
+                                                 .planned_s = s->planned_s,
+                                                 .hop_heard = s->hop.heard,
+                                                 .running = c->n_running &&
+                                                            c->runs[c->first_run].slot == s->slot};
+    }
+    return c->n_stages;
+}
+
+void core_stage_move(struct agent_core *c, struct core_stage *s, enum stage_state to)
+{
+    machine_move(stage_states, &s->state, (int)to);
+    log_info("agent", "stage_state", "deployment=%llu generation=%llu stage=%llu state=%s",
+             (unsigned long long)s->prepare.deployment, (unsigned long long)s->prepare.generation,
+             (unsigned long long)s->prepare.stage, stage_states[to].word);
+    core_stage_report(c, s);
+}
+
+void core_stage_fail(struct agent_core *c, struct core_stage *s, const struct err *e)
+{
+    if (e)
+        s->error = *e;
+    else
+        err_set(&s->error, HP_EBUG, "failed without a reason");
+    log_warn("agent", "stage_failed", "deployment=%llu code=%s text=\"%s\"",
+             (unsigned long long)s->prepare.deployment, status_word(s->error.code), s->error.text);
+    core_stage_move(c, s, STAGE_FAILED);
+}
+
+void core_stage_break(struct agent_core *c, struct core_stage *s, const struct err *e)
+{
+    if (s->state == STAGE_READY)
+        core_stage_fail(c, s, e);
+}

@@ -1,0 +1,136 @@
+/* Owns which stage has the device next, and what the executor is given. Which batch of a stage runs
+ * next is engine/queue.c's. */
+#include "agent/core_int.h"
+
+/* Seconds that a batch should take here; 0: nobody knows. */
+static double run_seconds(const struct core_stage *s, const struct batch *b)
+{
+    double measured = s->tokens_done ? s->busy_s / (double)s->tokens_done : 0;
+    return (measured > s->prepare.planned_s_per_token ? measured : s->prepare.planned_s_per_token) *
+           b->n_tokens;
+}
+
+static void run_keep(struct agent_core *c, const struct core_stage *s, struct core_run *r)
+{
+    r->slot = s->slot;
+    r->ticket = ++c->last_ticket;
+    r->queue = s->queue;
+    r->handed_ns = env_now_ns(c->env);
+    r->expected_s = run_seconds(s, &r->batch);
+    r->overdue = false;
+    r->charged_s = r->expected_s;
+    r->reserved = !core_stage_is_last(s) && s->outputs &&
+                  core_rows_bytes(s, r->batch.n_runs, r->batch.n_tokens) > AGENT_SMALL_OUTPUT_BYTES;
+}
+
+static void run_order(struct agent_core *c, const struct core_stage *s, struct core_run *r,
+                      struct agent_action *a)
+{
+    a->u.run.slot = s->slot;
+    a->u.run.ticket = r->ticket;
+    a->u.run.batch = &r->batch;
+    uint64_t ready = core_prefill_ready_ns(s, &r->batch);
+    a->u.run.ready_ns = ready ? ready : c->ready_ns;
+    a->u.run.reserved = r->reserved;
+    if (!core_stage_is_last(s))
+        a->u.run.header = core_activation_header(c, s, &r->batch);
+}
+
+static void run_begin(struct agent_core *c, struct core_stage *s, struct core_run *r)
+{
+    struct agent_action *a = core_act(c, AGENT_DO_RUN);
+    if (!a) { /* as if it had failed */
+        core_release(c, r->batch.input);
+        core_batch_failed(c, s, &r->batch, &(struct agent_event){.u.batch_done.status = HP_ENOMEM});
+        return;
+    }
+    run_keep(c, s, r);
+    if (r->reserved && s->outputs_out++ == 0)
+        s->outputs_since_ns = r->handed_ns;
+    c->n_running++;
+    run_order(c, s, r, a);
+}
+
+/* While all of its outputs are out, a stage makes only what is small. */
+static void stage_narrow(struct core_stage *s)
+{
+    uint32_t per_token = (uint32_t)core_rows_bytes(s, 1, 1),
+             small = AGENT_SMALL_OUTPUT_BYTES / per_token;
+    bool blocked = s->outputs && s->outputs_out >= s->outputs && !core_stage_is_last(s);
+    queue_narrow(s->queue, blocked ? (small ? small : 1) : UINT32_MAX);
+}
+
+/* Stages take turns by the time that they have had on the device: the one with the least runs next.
+ * One that had nothing to do is owed nothing for it. */
+static void turn_charge(struct agent_core *c, struct core_stage *s, double seconds)
+{
+    s->turn_s = (s->turn_s > c->turn_floor_s ? s->turn_s : c->turn_floor_s) + seconds;
+}
+
+static struct core_stage *turn_next(const struct agent_core *c, uint64_t tried)
+{
+    struct core_stage *best = NULL;
+    for (size_t i = 0; i < c->n_stages; i++) {
+        struct core_stage *s = c->stages[i];
+        if (s->queue && !(tried >> i & 1) && (!best || s->turn_s < best->turn_s))
+            best = s;
+    }
+    return best;
+}
+
+static uint64_t turn_bit(const struct agent_core *c, const struct core_stage *s)
+{
+    size_t i = 0;
+    while (c->stages[i] != s)
+        i++;
+    return UINT64_C(1) << i;
+}
+
+/* False when none of the stages has anything. */
+static bool dispatch_one(struct agent_core *c)
+{
+    struct core_run *r = &c->runs[(c->first_run + c->n_running) % CORE_RUN_PLACES];
+    struct core_stage *s;
+    for (uint64_t tried = 0; (s = turn_next(c, tried)) != NULL; tried |= turn_bit(c, s)) {
+        stage_narrow(s);
+        if (!queue_next(s->queue, &r->batch, &c->dropped_runs))
+            continue;
+        if (!r->batch.n_runs) {
+            core_batch_drop(c, s, &r->batch);
+            return true;
+        }
+        double had = s->turn_s;
+        turn_charge(c, s, run_seconds(s, &r->batch));
+        c->turn_floor_s = had > c->turn_floor_s ? had : c->turn_floor_s;
+        run_begin(c, s, r);
+        return true;
+    }
+    return false;
+}
+
+/* Another run is handed out before the first is done only where that is short: what comes meanwhile
+ * should not wait for two that are long. */
+static bool executor_has_room(const struct agent_core *c)
+{
+    size_t ahead = c->config->runs_ahead ? c->config->runs_ahead : 1;
+    if (c->n_running == 0)
+        return true;
+    const struct core_run *first = &c->runs[c->first_run];
+    return c->n_running < ahead && c->n_running < CORE_RUNS && first->expected_s > 0 &&
+           first->expected_s * 1000 < AGENT_SHORT_RUN_MS;
+}
+
+/* Batches of which nothing is left do not wait for the executor. */
+static void dead_pass(struct agent_core *c, struct core_stage *s)
+{
+    while (s->queue && queue_dead_take(s->queue, &c->passed, &c->dropped_runs))
+        core_batch_drop(c, s, &c->passed);
+}
+
+void core_dispatch(struct agent_core *c)
+{
+    for (size_t i = 0; i < c->n_stages; i++)
+        dead_pass(c, c->stages[i]);
+    while (executor_has_room(c) && dispatch_one(c))
+        ;
+}

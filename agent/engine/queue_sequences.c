@@ -1,0 +1,94 @@
+/* Open sequences, by id, and what was closed before it was opened. */
+#include <stdlib.h>
+
+#include "agent/engine/queue_int.h"
+
+size_t queue_sequence_place(const struct queue *q, uint64_t id)
+{
+    size_t low = 0, high = q->n_sequences;
+    while (low < high) {
+        size_t mid = low + (high - low) / 2;
+        if (q->sequences[mid]->id < id)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+struct queue_sequence *queue_sequence_find(const struct queue *q, uint64_t id)
+{
+    size_t i = queue_sequence_place(q, id);
+    return i < q->n_sequences && q->sequences[i]->id == id ? q->sequences[i] : NULL;
+}
+
+struct queue_sequence *queue_sequence_at(const struct queue *q, size_t i)
+{
+    return i < q->n_sequences ? q->sequences[i] : NULL;
+}
+
+bool queue_closed_early(const struct queue *q, uint64_t id)
+{
+    for (size_t i = 0; i < QUEUE_EARLY_CLOSES; i++)
+        if (q->early[i] == id)
+            return true;
+    return false;
+}
+
+static int prompt_check(const struct queue *q, const struct queue_sequence *s, struct err *e)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < s->n_slices; i++) {
+        if (!s->slices[i])
+            return err_set(e, HP_EINVAL, "slice %u of the prompt is empty", i);
+        sum += s->slices[i];
+    }
+    if (q->config.first && (!s->n_prompt || (s->n_slices && sum != s->n_prompt)))
+        return err_set(e, HP_EINVAL, "a prompt of %u tokens in slices of %llu", s->n_prompt,
+                       (unsigned long long)sum);
+    return 0;
+}
+
+int queue_sequence_open(struct queue *q, const struct queue_sequence *s, struct err *e)
+{
+    if (queue_sequence_find(q, s->id))
+        return err_set(e, HP_EEXIST, "sequence %llu is open already", (unsigned long long)s->id);
+    if (s->id <= q->highest || queue_closed_early(q, s->id)) {
+        q->highest = s->id > q->highest ? s->id : q->highest;
+        q->some_dead = true;
+        return err_set(e, HP_ECANCELED, "sequence %llu was closed", (unsigned long long)s->id);
+    }
+    int rc = prompt_check(q, s, e);
+    if (rc < 0)
+        return rc;
+    if (q->n_sequences == q->config.max_sequences)
+        return err_set(e, HP_EBUSY, "%u sequences are open, the most that this stage was made for",
+                       q->config.max_sequences);
+    struct queue_sequence *own = malloc(sizeof *own);
+    if (!own)
+        return err_set(e, HP_ENOMEM, "no memory for a sequence");
+    *own = *s;
+    own->ready = own->has_token = own->awaiting = own->finished = false;
+    own->length = own->next_slice = own->slice_left = 0;
+    /* Above all others: numbers rise. */
+    q->sequences[q->n_sequences++] = own;
+    q->highest = s->id;
+    return 0;
+}
+
+void queue_sequence_ready(struct queue *q, uint64_t id)
+{
+    struct queue_sequence *s = queue_sequence_find(q, id);
+    if (s)
+        s->ready = true;
+}
+
+void queue_run_append(const struct queue *q, struct batch *b, const struct batch_run *run,
+                      uint32_t row)
+{
+    const struct queue_sequence *s = queue_sequence_find(q, run->sequence);
+    struct batch_run own = *run;
+    own.row = row;
+    own.sample = q->config.last && run->n_logits && !s->all_logits;
+    batch_append(b, &own);
+}

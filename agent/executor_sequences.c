@@ -1,0 +1,62 @@
+/* Owns the sequences that are open on a stage of the executor, and their samplers. */
+#include <stdlib.h>
+
+#include "agent/executor_int.h"
+
+struct own_sampler *executor_sampler_find(struct held_stage *h, uint64_t sequence)
+{
+    for (size_t i = 0; i < h->n_samplers; i++)
+        if (h->samplers[i].sequence == sequence)
+            return &h->samplers[i];
+    return NULL;
+}
+
+static int sampler_keep(struct held_stage *h, uint64_t sequence, struct sampler *sampler,
+                        struct err *e)
+{
+    if (h->n_samplers == h->sampler_capacity) {
+        size_t capacity = h->sampler_capacity ? 2 * h->sampler_capacity : 16;
+        struct own_sampler *p = realloc(h->samplers, capacity * sizeof *p);
+        if (!p)
+            return err_set(e, HP_ENOMEM, "no memory for a sampler");
+        h->samplers = p;
+        h->sampler_capacity = capacity;
+    }
+    h->samplers[h->n_samplers++] = (struct own_sampler){sequence, sampler};
+    return 0;
+}
+
+void executor_sequence_begin(struct executor *x, const struct order *o)
+{
+    struct held_stage *h = executor_stage_find(x, o->u.sequence.slot);
+    struct sampler *sampler = o->u.sequence.sampler;
+    struct err e = {0};
+    int rc = h ? stage_sequence_open(h->stage, o->u.sequence.sequence, o->u.sequence.kv_tokens, &e)
+               : err_set(&e, HP_ENOENT, "the stage is not loaded");
+    if (rc == 0 && sampler) {
+        rc = sampler_keep(h, o->u.sequence.sequence, sampler, &e);
+        if (rc < 0)
+            stage_sequence_close(h->stage, o->u.sequence.sequence);
+    }
+    if (rc < 0)
+        sampler_destroy(&sampler);
+    executor_tell(x, &(struct executor_report){.kind = EXECUTOR_OPENED,
+                                               .slot = o->u.sequence.slot,
+                                               .ticket = o->u.sequence.ticket,
+                                               .sequence = o->u.sequence.sequence,
+                                               .status = rc,
+                                               .error = &e});
+}
+
+void executor_sequence_end(struct executor *x, uint64_t slot, uint64_t sequence)
+{
+    struct held_stage *h = executor_stage_find(x, slot);
+    if (!h)
+        return;
+    stage_sequence_close(h->stage, sequence);
+    struct own_sampler *s = executor_sampler_find(h, sequence);
+    if (!s)
+        return;
+    sampler_destroy(&s->sampler);
+    *s = h->samplers[--h->n_samplers];
+}

@@ -1,0 +1,153 @@
+/* Owns what the loop does when it is woken, and what an event means here before the core
+ * hears of it. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/discover_limits.h"
+#include "agent/shell_int.h"
+
+/* ---- on the loop ---- */
+
+void shell_frame(struct agent *a, const struct frame_header *h, struct data_buffer *payload)
+{
+    struct err e = {0};
+    const uint8_t *bytes = payload ? payload->bytes : NULL;
+    bool empty = h->kind == FRAME_ALIVE;
+    int rc = h->n_runs > (empty ? 0 : FRAME_MAX_RUNS) || (h->n_runs && !bytes)
+                 ? err_set(&e, HP_EPROTO, "a frame of %u runs", h->n_runs)
+                 : 0;
+    if (rc == 0 && h->n_runs)
+        rc = h->kind == FRAME_ACTIVATION ? frame_runs_decode(h, bytes, a->runs, &e)
+                                         : frame_tokens_decode(h, bytes, a->tokens, &e);
+    bool taken = rc == 0 && h->kind == FRAME_ACTIVATION; /* the core's */
+    if (!taken)
+        data_buffer_release(a->data, payload);
+    if (rc < 0) {
+        log_warn_limited("agent", "frame_malformed", "text=\"%s\"", e.text);
+        return;
+    }
+    struct agent_event ev = {.kind = AGENT_EVENT_FRAME};
+    ev.u.frame.header = h;
+    ev.u.frame.arrived_ns = a->paced ? paced_stamp(h->sent_ns, env_now_ns(&env_real)) : 0;
+    ev.u.frame.runs = a->runs;
+    ev.u.frame.tokens = a->tokens;
+    ev.u.frame.buffer = taken ? payload : NULL;
+    shell_event(a, &ev);
+}
+
+static void link_down_of(struct agent *a, struct queued_event *m, const struct shell_stage *s,
+                         bool next)
+{
+    m->event.u.link_down.slot = s->slot;
+    m->event.u.link_down.link = next ? AGENT_LINK_NEXT : AGENT_LINK_FIRST;
+    shell_event(a, &m->event);
+}
+
+/* Whatever is said of an outlet that has been made anew since is not of interest. */
+static bool outlet_means(const struct outlet *o, const struct queued_event *m)
+{
+    return o ? outlet_number(o) == m->link : !m->link;
+}
+
+static void link_down_in(struct agent *a, struct queued_event *m)
+{
+    for (size_t i = 0; i < a->n_stages; i++) {
+        const struct shell_stage *s = &a->stages[i];
+        if (m->event.u.link_down.slot && s->slot != m->event.u.link_down.slot)
+            continue;
+        bool next = outlet_means(s->next, m);
+        if (!next && !outlet_means(s->first, m))
+            continue;
+        link_down_of(a, m, s, next);
+        return;
+    }
+}
+
+static void fetched_in(struct agent *a, struct queued_event *m)
+{
+    if (m->opened) {
+        shell_profile_opened(a, m);
+        return;
+    }
+    struct shell_stage *s = shell_stage_of(a, m->event.u.progress.slot);
+    if (s && m->path) {
+        free(s->path);
+        s->path = m->path;
+        m->path = NULL;
+    }
+    m->event.u.progress.error = m->error;
+    shell_event(a, &m->event);
+}
+
+uint64_t shell_pool_least_bytes(const struct agent *a)
+{
+    return a->config.pool_limit_bytes ? a->config.pool_limit_bytes
+                                      : discover_pool_bytes(&a->config.share);
+}
+
+/* The pool of received frames has room for all that can be on its way to the stages at once. */
+static void pool_size(struct agent *a)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < a->n_stages; i++)
+        bytes += a->stages[i].inputs_bytes;
+    if (!a->config.pool_limit_bytes)
+        data_pool_limit(a->data,
+                        bytes > shell_pool_least_bytes(a) ? bytes : shell_pool_least_bytes(a));
+}
+
+static void stage_loaded(struct agent *a, struct shell_stage *s, const struct agent_event *ev)
+{
+    s->vocabulary = ev->u.progress.vocabulary;
+    uint64_t row = (uint64_t)ev->u.progress.width * frame_dtype_bytes(s->wire) + FRAME_RUN_BYTES;
+    s->inputs_bytes = s->is_first ? 0 : 2 * s->n_stages * s->max_batch_tokens * row;
+    pool_size(a);
+}
+
+static void queued_event_in(struct agent *a, struct queued_event *m)
+{
+    struct agent_event *ev = &m->event;
+    switch (ev->kind) {
+    case AGENT_EVENT_LINK_DOWN: link_down_in(a, m); return;
+    case AGENT_EVENT_FETCHED: fetched_in(a, m); return;
+    case AGENT_EVENT_LOADED: {
+        struct shell_stage *s = shell_stage_of(a, ev->u.progress.slot);
+        if (s && ev->u.progress.status == 0)
+            stage_loaded(a, s, ev);
+        ev->u.progress.error = m->error;
+        shell_event(a, ev);
+        return;
+    }
+    case AGENT_EVENT_SEQUENCE_OPENED: ev->u.sequence_opened.error = m->error; break;
+    case AGENT_EVENT_BATCH_DONE: ev->u.batch_done.error = m->error; break;
+    case AGENT_EVENT_PROFILED: shell_profiled(a, m); return;
+    case AGENT_EVENT_PROFILING: shell_profiling(a, m); return;
+    case AGENT_EVENT_PROBED: ev->u.probed.error = m->error; break;
+    case AGENT_EVENT_STORE: ev->u.store.error = m->error; break;
+    default: break;
+    }
+    shell_event(a, ev);
+}
+
+/* So many events and no more, then the loop looks at everything else: a peer that sends without end
+ * must not keep heartbeats and orders waiting. */
+void shell_woken(uv_async_t *wake)
+{
+    struct agent *a = wake->data;
+    struct queued_event m;
+    int n = 0;
+    for (; n < QUEUED_A_TURN && event_queue_take(&a->events, &m); n++) {
+        if (shell_enter_alive(a)) {
+            queued_event_in(a, &m);
+            shell_leave(a);
+        }
+        queued_event_free(&m);
+    }
+    if (n == QUEUED_A_TURN)
+        uv_async_send(&a->wake);
+    if (atomic_exchange(&a->lost, false) && shell_enter_alive(a)) {
+        shell_event(a, &(struct agent_event){.kind = AGENT_EVENT_LOST});
+        shell_leave(a);
+    }
+    shell_loop_turn(a);
+}

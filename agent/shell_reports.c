@@ -1,0 +1,221 @@
+/* Owns what other threads tell the agent: each report becomes an event. What the decoding of tokens
+ * waits for is fed at once; the rest waits for the loop. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/profiler.h"
+#include "agent/shell_int.h"
+
+static struct err *error_copy(const struct err *e)
+{
+    struct err *copy = e ? malloc(sizeof *copy) : NULL;
+    if (copy)
+        *copy = *e;
+    return copy;
+}
+
+/* ---- from the data channel ---- */
+
+/* Behind the gate nothing of the agent is taken down; once it stops, nothing gets in. */
+static bool gate_enter(struct agent *a)
+{
+    pthread_mutex_lock(&a->gate);
+    if (!a->stopping)
+        return true;
+    pthread_mutex_unlock(&a->gate);
+    return false;
+}
+
+void shell_on_frame(void *ctx, const struct frame_header *h, struct data_buffer *payload)
+{
+    struct agent *a = ctx;
+    if (!gate_enter(a)) {
+        if (payload)
+            data_buffer_release(a->data, payload);
+        return;
+    }
+    if (h->kind == FRAME_ACTIVATION || h->kind == FRAME_TOKEN || h->kind == FRAME_ALIVE) {
+        shell_enter(a);
+        shell_frame(a, h, payload);
+        shell_leave(a);
+    } else if (h->kind == FRAME_CHUNK || h->kind == FRAME_CHUNK_WANT) {
+        store_worker_frame(a->store, h, payload);
+    } else if (h->kind == FRAME_PROBE || h->kind == FRAME_PROBE_ECHO) {
+        link_probe_io_frame(a->probes, h, payload);
+    } else if (payload) {
+        data_buffer_release(a->data, payload);
+    }
+    pthread_mutex_unlock(&a->gate);
+}
+
+void shell_on_link_down(void *ctx, struct data_link *link, const struct err *why)
+{
+    struct agent *a = ctx;
+    if (!gate_enter(a))
+        return;
+    log_warn_limited("agent", "data_link_down", "text=\"%s\"", why->text);
+    store_worker_link_down(a->store, data_link_number(link));
+    link_probe_io_link_down(a->probes, link);
+    shell_event_put(a, &(struct queued_event){.event = {.kind = AGENT_EVENT_LINK_DOWN},
+                                              .link = data_link_number(link)});
+    pthread_mutex_unlock(&a->gate);
+}
+
+/* From a probe of a link, on whichever thread that is. */
+void shell_on_probed(void *ctx, uint64_t id, int status, const struct err *why, double latency_s,
+                     double bandwidth_bytes_per_s)
+{
+    struct queued_event m = {.event = {.kind = AGENT_EVENT_PROBED}, .error = error_copy(why)};
+    m.event.u.probed.id = id;
+    m.event.u.probed.status = status;
+    m.event.u.probed.latency_s = latency_s;
+    m.event.u.probed.bandwidth_bytes_per_s = bandwidth_bytes_per_s;
+    shell_event_put(ctx, &m);
+}
+
+/* ---- from the executor ---- */
+
+static struct agent_event opened_event(const struct executor_report *r)
+{
+    struct agent_event ev = {.kind = AGENT_EVENT_SEQUENCE_OPENED};
+    ev.u.sequence_opened.slot = r->slot;
+    ev.u.sequence_opened.ticket = r->ticket;
+    ev.u.sequence_opened.sequence = r->sequence;
+    ev.u.sequence_opened.status = r->status;
+    ev.u.sequence_opened.error = r->status < 0 ? r->error : NULL;
+    return ev;
+}
+
+static struct agent_event ran_event(const struct executor_report *r)
+{
+    struct agent_event ev = {.kind = AGENT_EVENT_BATCH_DONE};
+    ev.u.batch_done.slot = r->slot;
+    ev.u.batch_done.ticket = r->ticket;
+    ev.u.batch_done.status = r->status;
+    ev.u.batch_done.error = r->status < 0 ? r->error : NULL;
+    ev.u.batch_done.seconds = r->seconds;
+    ev.u.batch_done.start_ns = r->start_ns;
+    ev.u.batch_done.end_ns = r->end_ns;
+    ev.u.batch_done.due_ns = r->due_ns;
+    ev.u.batch_done.picked = r->picked;
+    ev.u.batch_done.logits = r->logits;
+    ev.u.batch_done.posted = r->posted;
+    return ev;
+}
+
+/* The executor's own thread feeds what it did, so that its next batch is in its queue before it
+ * looks there. A refusal comes on whichever thread gave the order, which is in the monitor. */
+static void executor_event(struct agent *a, const struct executor_report *r, struct agent_event *ev)
+{
+    if (r->refused) {
+        shell_event_put(a, &(struct queued_event){.event = *ev, .error = error_copy(r->error)});
+    } else if (shell_enter_alive(a)) {
+        shell_event(a, ev);
+        shell_leave(a);
+    }
+}
+
+static void loaded_put(struct agent *a, const struct executor_report *r)
+{
+    struct queued_event m = {.event = {.kind = AGENT_EVENT_LOADED},
+                             .error = r->status < 0 ? error_copy(r->error) : NULL};
+    m.event.u.progress = (struct agent_progress){.slot = r->slot,
+                                                 .ticket = r->ticket,
+                                                 .status = r->status,
+                                                 .done_bytes = r->done_bytes,
+                                                 .total_bytes = r->total_bytes,
+                                                 .warming = r->warming,
+                                                 .width = r->width,
+                                                 .vocabulary = r->vocabulary,
+                                                 .outputs = r->outputs};
+    shell_event_put(a, &m);
+}
+
+static void profiling_put(struct agent *a, const struct executor_report *r)
+{
+    struct queued_event m = {.event = {.kind = AGENT_EVENT_PROFILING},
+                             .memory = strdup(r->profiling->what)};
+    m.event.u.profiling.id = r->ticket; /* as below */
+    m.event.u.profiling.progress =
+        (struct message_profile_progress){.points = (uint64_t)r->profiling->points,
+                                          .elapsed_s = r->profiling->elapsed_s,
+                                          .budget_s = r->profiling->budget_s,
+                                          .error = r->profiling->error};
+    shell_event_put(a, &m);
+}
+
+static void profiled_put(struct agent *a, const struct executor_report *r)
+{
+    struct queued_event m = {.event = {.kind = AGENT_EVENT_PROFILED},
+                             .error = r->status < 0 ? error_copy(r->error) : NULL,
+                             .memory = strdup(r->tables)};
+    m.event.u.profiled.id = r->ticket; /* the profile's slot, until the loop looks it up */
+    m.event.u.profiled.status = m.memory || r->status < 0 ? r->status : HP_ENOMEM;
+    shell_event_put(a, &m);
+}
+
+void shell_on_executor(void *ctx, const struct executor_report *r)
+{
+    struct agent_event ev;
+    switch (r->kind) {
+    case EXECUTOR_LOADED: loaded_put(ctx, r); return;
+    case EXECUTOR_OPENED: ev = opened_event(r); break;
+    case EXECUTOR_RAN: ev = ran_event(r); break;
+    case EXECUTOR_PROFILING: profiling_put(ctx, r); return;
+    case EXECUTOR_PROFILED: profiled_put(ctx, r); return;
+    }
+    executor_event(ctx, r, &ev);
+}
+
+/* ---- from the store ---- */
+
+/* The models of a report, with what they point at, in one allocation. */
+static bool models_copy(struct queued_event *m, const struct pack_list *from)
+{
+    const struct message_model *models = from->items;
+    size_t bytes = from->count * (sizeof *models + DIGEST_BYTES);
+    for (size_t i = 0; i < from->count; i++)
+        bytes += strlen(models[i].name) + 1;
+    struct message_model *copy = m->memory = malloc(bytes + 1);
+    if (!copy)
+        return false;
+    uint8_t *at = (uint8_t *)(copy + from->count);
+    for (size_t i = 0; i < from->count; i++) {
+        memcpy(at, models[i].model.data, DIGEST_BYTES);
+        copy[i] = (struct message_model){
+            {at, DIGEST_BYTES}, models[i].bytes, (const char *)at + DIGEST_BYTES};
+        strcpy((char *)at + DIGEST_BYTES, models[i].name);
+        at += DIGEST_BYTES + strlen(models[i].name) + 1;
+    }
+    m->event.u.store.models = (struct pack_list){copy, from->count};
+    return true;
+}
+
+void shell_on_store(void *ctx, const struct store_report *r)
+{
+    struct agent *a = ctx;
+    struct queued_event m = {.error = r->status < 0 ? error_copy(r->error) : NULL,
+                             .path = r->path ? strdup(r->path) : NULL};
+    if (r->kind == STORE_CHANGED) {
+        m.event.kind = AGENT_EVENT_STORE;
+        m.event.u.store.id = r->ticket;
+        m.event.u.store.status = r->status;
+        m.event.u.store.models_unknown = r->models_unknown || !models_copy(&m, &r->models);
+    } else {
+        m.event.kind = AGENT_EVENT_FETCHED;
+        m.opened = r->kind == STORE_OPENED;
+        m.event.u.progress = (struct agent_progress){.slot = r->slot,
+                                                     .ticket = r->ticket,
+                                                     .status = r->status,
+                                                     .done_bytes = r->done_bytes,
+                                                     .total_bytes = r->total_bytes,
+                                                     .moved_bytes = r->moved_bytes};
+        size_t bytes = r->wanted.count * sizeof(uint32_t);
+        m.memory = bytes ? malloc(bytes) : NULL;
+        if (m.memory) {
+            memcpy(m.memory, r->wanted.items, bytes);
+            m.event.u.progress.wanted = (struct pack_u32s){m.memory, r->wanted.count};
+        }
+    }
+    shell_event_put(a, &m);
+}

@@ -1,0 +1,44 @@
+/* A batch: runs of consecutive new tokens, each of one sequence, that go through a stage together.
+ * One struct on the whole way: the queue fills it, the core hands it on, the executor and the stage
+ * run it, frames carry its runs. */
+#ifndef HP_COMMON_BATCH_H
+#define HP_COMMON_BATCH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* A slice of a prompt, or one token of decode. */
+struct batch_run {
+    uint64_t sequence;
+    uint32_t first_position; /* of its first token; equals the sequence's length on the stage */
+    uint32_t n_tokens;
+    uint32_t n_logits; /* the last stage computes logits of the run's last n positions (0: none; 1:
+                          for the next token) */
+    uint32_t row;      /* of its first token in the input */
+    bool sample;       /* last stage: pick a token from its last position */
+};
+
+/* The arrays are the batch's own, grow as needed and are used again; zero-initialised is empty. */
+struct batch {
+    uint32_t number; /* given by the first stage */
+    struct batch_run *runs;
+    uint32_t n_runs, n_tokens, n_logits, run_capacity; /* tokens and logits of all runs */
+    uint32_t *ids;                                     /* first stage: [n_tokens] */
+    uint32_t id_capacity;
+    /* Other stages: the frame's payload (whose it is its holder says), and what it has rows for, of
+     * which `runs` may be a part. */
+    void *input;
+    uint32_t input_runs, input_tokens;
+    bool slice; /* a slice of a prompt; else decode tokens, or a short slice (or nothing) */
+    bool again; /* without runs: the frame came twice, and its batch has gone on already */
+};
+
+void batch_free(struct batch *b);
+/* Room for so many runs and ids; false when memory ran out. */
+bool batch_reserve(struct batch *b, uint32_t n_runs, uint32_t n_ids);
+/* There must be room. */
+void batch_append(struct batch *b, const struct batch_run *run);
+/* No runs, ids and input; the memory stays. */
+void batch_clear(struct batch *b);
+
+#endif

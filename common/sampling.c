@@ -1,0 +1,81 @@
+#include "common/sampling.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const struct sampling_params sampling_greedy = {.top_p = 1, .repetition_penalty = 1};
+
+#define NUMBER(member, ...)                                                                        \
+    {                                                                                              \
+#member, offsetof(struct sampling_params, member), __VA_ARGS__                             \
+    }
+const struct sampling_number sampling_numbers[] = {
+    NUMBER(temperature, 0, 100, false, 0, 100, 1),
+    NUMBER(top_p, 0, 1, true, 0, 1, 1),
+    NUMBER(min_p, 0, 1, false, 0, 1, 0),
+    NUMBER(repetition_penalty, 0, 100, true, 0.01, 10, 1),
+    NUMBER(presence_penalty, -2, 2, false, -2, 2, 0),
+    NUMBER(frequency_penalty, -2, 2, false, -2, 2, 0),
+    {0}};
+
+static int number_check(const struct sampling_number *n, double value, struct err *e)
+{
+    bool low_ok = n->above_low ? value > n->low : value >= n->low;
+    if (low_ok && value <= n->high)
+        return 0;
+    return err_set(e, HP_EINVAL, "%s is %g; it must be %s %g and at most %g", n->name, value,
+                   n->above_low ? "above" : "at least", n->low, n->high);
+}
+
+static int bias_check(const struct sampling_bias *b, uint64_t vocabulary, struct err *e)
+{
+    if (b->token >= vocabulary)
+        return err_set(e, HP_EINVAL, "logit_bias names token %llu, beyond the vocabulary of %llu",
+                       (unsigned long long)b->token, (unsigned long long)vocabulary);
+    if (!(b->bias >= -100 && b->bias <= 100))
+        return err_set(e, HP_EINVAL,
+                       "logit_bias of token %llu is %g; it must be between -100 and 100",
+                       (unsigned long long)b->token, b->bias);
+    return 0;
+}
+
+int sampling_check(const struct sampling_params *p, uint64_t vocabulary, struct err *e)
+{
+    struct sampling_params copy = *p;
+    const struct sampling_bias *bias = p->bias.items;
+    int rc = 0;
+    for (const struct sampling_number *n = sampling_numbers; rc == 0 && n->name; n++)
+        rc = number_check(n, *sampling_number_of(&copy, n), e);
+    if (rc == 0 && p->bias.count > SAMPLING_MAX_BIAS)
+        rc = err_set(e, HP_EINVAL, "logit_bias names %zu tokens; at most %d are allowed",
+                     p->bias.count, SAMPLING_MAX_BIAS);
+    for (size_t i = 0; rc == 0 && i < p->bias.count; i++)
+        rc = bias_check(&bias[i], vocabulary, e);
+    return rc;
+}
+
+void sampling_fill(struct sampling_params *p)
+{
+    struct sampling_params off = sampling_greedy;
+    for (const struct sampling_number *n = sampling_numbers; n->name; n++)
+        if (n->above_low && *sampling_number_of(p, n) <= n->low)
+            *sampling_number_of(p, n) = *sampling_number_of(&off, n);
+}
+
+int sampling_copy(struct sampling_params *to, const struct sampling_params *from, struct err *e)
+{
+    size_t bytes = from->bias.count * sizeof(struct sampling_bias);
+    void *bias = bytes ? malloc(bytes) : NULL;
+    *to = sampling_greedy;
+    if (bytes && !bias)
+        return err_set(e, HP_ENOMEM, "no memory for the bias of %zu tokens", from->bias.count);
+    *to = *from;
+    to->bias.items = bytes ? memcpy(bias, from->bias.items, bytes) : NULL;
+    return 0;
+}
+
+void sampling_free(struct sampling_params *p)
+{
+    free(p->bias.items);
+    p->bias = (struct pack_list){0};
+}

@@ -1,0 +1,54 @@
+#include "coordinator/admin_int.h"
+#include "coordinator/deploy.h"
+#include "coordinator/describe.h"
+#include "coordinator/lifecycle.h"
+#include "coordinator/plan_vs_actual.h"
+
+static int verb_deploy(struct coord *c, struct question *q, struct err *e)
+{
+    const char *name;
+    int rc = admin_text(q, "name", &name, e);
+    if (rc == 0)
+        rc = deploy_start(c, q->peer, q->id, name, json_object_get(q->arguments, "options"),
+                          q->blob, e);
+    return rc < 0 ? rc : HP_PENDING;
+}
+
+static int verb_deployment_ls(struct coord *c, struct question *q, struct err *e)
+{
+    (void)e;
+    q->result = json_array();
+    for (size_t i = 0; i < c->n_deployments; i++)
+        json_array_append_new(q->result, describe_deployment(c->deployments[i], false));
+    return 0;
+}
+
+static int verb_deployment_describe(struct coord *c, struct question *q, struct err *e)
+{
+    struct deployment *d;
+    int rc = admin_deployment(c, q, "name", &d, e);
+    if (rc == 0) {
+        q->result = describe_deployment(d, true);
+        json_object_set_new(q->result, "prefill",
+                            plan_vs_actual_describe(d, (size_t)admin_number(q, "prefills", 1)));
+    }
+    return rc;
+}
+
+static int verb_undeploy(struct coord *c, struct question *q, struct err *e)
+{
+    struct deployment *d;
+    int rc = admin_deployment(c, q, "name", &d, e);
+    if (rc < 0)
+        return rc;
+    lifecycle_undeploy(c, d, q->peer, q->id);
+    return HP_PENDING;
+}
+
+const struct admin_verb admin_deployment_verbs[] = {
+    {"deploy", verb_deploy, true},
+    {"deployment.ls", verb_deployment_ls, false},
+    {"deployment.describe", verb_deployment_describe, false},
+    {"undeploy", verb_undeploy, true},
+    {NULL, NULL, false},
+};

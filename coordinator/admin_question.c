@@ -1,0 +1,36 @@
+#include "coordinator/admin_int.h"
+
+int admin_text(const struct question *q, const char *key, const char **out, struct err *e)
+{
+    *out = json_string_value(json_object_get(q->arguments, key));
+    return *out ? 0 : err_set(e, HP_EINVAL, "the question has no \"%s\"", key);
+}
+
+uint64_t admin_number(const struct question *q, const char *key, uint64_t fallback)
+{
+    const json_t *v = json_object_get(q->arguments, key);
+    return json_is_integer(v) && json_integer_value(v) >= 0 ? (uint64_t)json_integer_value(v)
+                                                            : fallback;
+}
+
+int admin_member(struct coord *c, const struct question *q, const char *key, struct member **out,
+                 struct err *e)
+{
+    const char *name;
+    int rc = admin_text(q, key, &name, e);
+    if (rc < 0)
+        return rc;
+    *out = member_find(c, name);
+    return *out ? 0 : err_set(e, HP_ENOENT, "there is no agent \"%.100s\" in this cluster", name);
+}
+
+int admin_deployment(struct coord *c, const struct question *q, const char *key,
+                     struct deployment **out, struct err *e)
+{
+    const char *name;
+    int rc = admin_text(q, key, &name, e);
+    if (rc < 0)
+        return rc;
+    *out = deployment_find(c, name);
+    return *out ? 0 : err_set(e, HP_ENOENT, "there is no deployment \"%.100s\"", name);
+}

@@ -1,0 +1,244 @@
+#include "coordinator/admission.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "coordinator/effects.h"
+#include "coordinator/model_slots.h"
+#include "coordinator/sequence_deadlines.h"
+#include "coordinator/sequence_ends.h"
+#include "coordinator/sequence_orders.h"
+#include "coordinator/shares.h"
+
+enum { WAITING_LIMIT_MS = 60000 };
+
+/* ---- whose turn it is ---- */
+
+static bool sequence_fits(const struct deployment *d, const struct sequence *s)
+{
+    return d->n_active < d->max_sequences && d->kv_reserved + s->kv_tokens <= d->kv_tokens;
+}
+
+static void sequence_open(struct coord *c, struct deployment *d, struct sequence *s)
+{
+    sequence_activate(d, s);
+    s->opened_ns = coord_now(c);
+    sequence_deadline_start(c, d, s);
+    c->counts.opened++;
+    c->counts.prompt_tokens += s->n_prompt;
+    if (!sequence_order_open(c, d, s))
+        sequence_fail_memory(c, s);
+}
+
+void admission_advance(struct coord *c, struct deployment *d)
+{
+    struct err overdue = {0};
+    for (struct sequence *s; (s = sequence_overdue(c, d, &overdue)) != NULL;)
+        sequence_fail(c, s, &overdue);
+    /* Whose turn it is goes first or nobody does: a long one that waits for room is not overtaken
+     * for ever by short ones. */
+    uint64_t now = coord_now(c);
+    for (struct sequence *s; d->state == DEPLOYMENT_SERVING && !d->moving &&
+                             (s = shares_next(d, now)) && sequence_fits(d, s);)
+        sequence_open(c, d, s);
+    while (d->waiting_first && now - d->waiting_first->asked_ns > coord_ms(WAITING_LIMIT_MS)) {
+        struct err e = {0};
+        err_set(&e, HP_ETIMEOUT, "waited %d s for room on \"%s\"%s%s", WAITING_LIMIT_MS / 1000,
+                d->name, d->why.code ? ": " : "", d->why.text);
+        sequence_fail(c, d->waiting_first, &e);
+    }
+}
+
+/* ---- who may wait ---- */
+
+static int prompt_check(const struct deployment *d, const uint32_t *ids, size_t n, struct err *e)
+{
+    const struct model_facts *f = &d->model->facts;
+    if (n == 0)
+        return err_set(e, HP_EINVAL, "the prompt is empty");
+    if (n >= d->context)
+        return err_set(e, HP_EINVAL,
+                       "the prompt has %zu tokens; \"%s\" has a context of %llu, of which at least "
+                       "one is for the answer",
+                       n, d->name, (unsigned long long)d->context);
+    for (size_t i = 0; i < n; i++)
+        if (ids[i] >= f->vocabulary)
+            return err_set(e, HP_EINVAL, "token %zu of the prompt is %u; the vocabulary has %u", i,
+                           ids[i], f->vocabulary);
+    return 0;
+}
+
+static int queue_check(struct coord *c, const struct deployment *d, const char *client,
+                       struct err *e)
+{
+    uint32_t own = shares_waiting_of(d, client);
+    if (d->n_waiting < COORD_MAX_WAITING && own < COORD_MAX_WAITING_OF_CLIENT)
+        return 0;
+    c->counts.rejected++;
+    return err_set(
+        e, HP_EBUSY,
+        "%u requests wait for \"%s\" already, %u of them of this client: try again later",
+        d->n_waiting, d->name, own);
+}
+
+/* Makes a sequence at the end of the queue. */
+static int sequence_create(struct coord *c, struct deployment *d, const char *client,
+                           const uint32_t *ids, size_t n, uint64_t max_tokens,
+                           struct sequence **out, struct err *e)
+{
+    if (d->state != DEPLOYMENT_SERVING) {
+        c->counts.rejected++;
+        return err_set(e, HP_EBUSY, "\"%s\" is %s%s%s: try again later", d->name,
+                       deployment_states[d->state].word, d->why.code ? ": " : "", d->why.text);
+    }
+    int rc = prompt_check(d, ids, n, e);
+    if (rc < 0 || (rc = queue_check(c, d, client, e)) < 0)
+        return rc;
+    struct sequence *s = calloc(1, sizeof *s);
+    uint32_t *prompt = malloc(n * sizeof *prompt);
+    if (!s || !prompt) {
+        free(s);
+        free(prompt);
+        return err_set(e, HP_ENOMEM, "no memory for a prompt of %zu tokens", n);
+    }
+    memcpy(prompt, ids, n * sizeof *prompt);
+    uint64_t room = d->context - n;
+    s->prompt = prompt;
+    s->n_prompt = n;
+    s->max_tokens = max_tokens && max_tokens < room ? max_tokens : room;
+    s->kv_tokens =
+        (n + s->max_tokens + DEPLOYMENT_KV_ROUND - 1) / DEPLOYMENT_KV_ROUND * DEPLOYMENT_KV_ROUND;
+    s->sampling = sampling_greedy;
+    snprintf(s->client, sizeof s->client, "%s", client);
+    s->deployment = d;
+    s->asked_ns = coord_now(c);
+    s->request = c->next_request++;
+    sequence_wait(d, s);
+    *out = s;
+    return 0;
+}
+
+/* ---- opening ---- */
+
+int admission_request_open(struct coord *c, const struct request_spec *r, uint64_t *id,
+                           struct err *e)
+{
+    struct deployment *d = deployment_find(c, r->model);
+    if (!d)
+        return err_set(e, HP_ENOENT, "no model \"%.100s\" is deployed here", r->model);
+    struct sequence *s;
+    struct sampling_params sampling;
+    if (!effects_ends_reserve(c))
+        return err_set(e, HP_ENOMEM, "the coordinator has no memory for another request");
+    int rc = sampling_copy(&sampling, r->sampling ? r->sampling : &sampling_greedy, e);
+    if (rc == 0)
+        rc = sequence_create(c, d, r->client ? r->client : "", r->prompt, r->n_prompt,
+                             r->max_tokens, &s, e);
+    if (rc < 0) {
+        sampling_free(&sampling);
+        c->n_ends--;
+        return rc;
+    }
+    s->kind = SEQUENCE_REQUEST;
+    s->ends = true;
+    s->sampling = sampling;
+    s->ignore_end = r->ignore_end;
+    s->callbacks = r->callbacks;
+    *id = s->request;
+    admission_advance(c, d);
+    return 0;
+}
+
+int admission_ask_open(struct coord *c, struct deployment *d, uint64_t peer, uint64_t ask,
+                       const uint32_t *ids, size_t n, uint64_t tokens, uint64_t slice,
+                       struct err *e)
+{
+    if (tokens && n < d->context && tokens > d->context - n)
+        return err_set(e, HP_EINVAL, "%zu tokens and %llu more are beyond the context of %llu", n,
+                       (unsigned long long)tokens, (unsigned long long)d->context);
+    uint32_t *output = tokens ? calloc((size_t)tokens, sizeof *output) : NULL;
+    if (tokens && !output)
+        return err_set(e, HP_ENOMEM, "no memory for %llu tokens", (unsigned long long)tokens);
+    struct sequence *s;
+    int rc = sequence_create(c, d, "", ids, n, tokens ? tokens : 1, &s, e);
+    if (rc < 0) {
+        free(output);
+        return rc;
+    }
+    s->kind = tokens ? SEQUENCE_GREEDY : SEQUENCE_LOGITS;
+    s->ignore_end = true;
+    s->output = output;
+    s->slice = slice;
+    s->peer = peer;
+    s->ask = ask;
+    admission_advance(c, d);
+    return 0;
+}
+
+int admission_prefill_open(struct coord *c, struct deployment *d, uint64_t peer, uint64_t ask,
+                           const uint32_t *ids, size_t n, uint64_t count, struct err *e)
+{
+    struct sequence *s;
+    int rc = 0;
+    for (uint64_t i = 0; rc == 0 && i < count; i++) {
+        uint32_t *output = calloc(1, sizeof *output);
+        rc = output ? sequence_create(c, d, "", ids, n, 1, &s, e)
+                    : err_set(e, HP_ENOMEM, "no memory for a sequence");
+        if (rc < 0) {
+            free(output);
+            break;
+        }
+        s->kind = SEQUENCE_GREEDY;
+        s->ignore_end = s->planned = true;
+        s->output = output;
+        s->peer = peer;
+        s->ask = ask;
+    }
+    if (rc < 0) /* who asked hears of this failure alone */
+        for (struct sequence *o = d->waiting_first; o; o = o->next)
+            o->ask = o->planned && o->peer == peer && o->ask == ask ? 0 : o->ask;
+    admission_advance(c, d);
+    return rc;
+}
+
+/* ---- going away ---- */
+
+void admission_request_cancel(struct coord *c, uint64_t id, bool satisfied,
+                              struct request_usage *usage)
+{
+    effects_forget_request(c, id);
+    if (usage)
+        *usage = (struct request_usage){0};
+    struct sequence *s = sequence_of_request(c, id);
+    if (!s)
+        return;
+    if (usage)
+        *usage = sequence_usage(c, s);
+    struct deployment *d = s->deployment;
+    sequence_close(c, s);
+    c->n_ends -= s->ends;
+    sequence_free(s);
+    *(satisfied ? &c->counts.finished : &c->counts.cancelled) += 1;
+    admission_advance(c, d);
+}
+
+static void list_peer_gone(struct coord *c, struct sequence *s, uint64_t peer)
+{
+    for (struct sequence *next; s; s = next) {
+        next = s->next;
+        if (s->kind == SEQUENCE_REQUEST || s->peer != peer)
+            continue;
+        sequence_close(c, s);
+        sequence_free(s);
+        c->counts.cancelled++;
+    }
+}
+
+void admission_peer_gone(struct coord *c, uint64_t peer)
+{
+    for (size_t i = 0; i < c->n_deployments; i++) {
+        list_peer_gone(c, c->deployments[i]->active, peer);
+        list_peer_gone(c, c->deployments[i]->waiting_first, peer);
+    }
+}

@@ -1,0 +1,54 @@
+/* What the files of the shell share. Only coordinator*.c include this.
+ *
+ *     coordinator.c            opening, listening, closing
+ *     coordinator_actions.c    does what the core says
+ *     coordinator_models.c     opens models, on other threads
+ *     coordinator_work.c       runs the core's work, on other threads */
+#ifndef HP_COORDINATOR_COORDINATOR_INT_H
+#define HP_COORDINATOR_COORDINATOR_INT_H
+
+#include "common/log_ring.h"
+#include "coordinator/coordinator.h"
+#include "coordinator/core.h"
+#include "coordinator/gateway/gateway.h"
+#include "coordinator/store/store.h"
+#include "transport/keys.h"
+
+enum { PATH_BYTES = 2048, ADDRESS_BYTES = 128 };
+
+struct open_model;
+
+struct coordinator {
+    uv_loop_t *loop;
+    char dir[PATH_BYTES], models_dir[PATH_BYTES + 16];
+    char control_address[ADDRESS_BYTES], http_address[ADDRESS_BYTES], http_wanted[ADDRESS_BYTES];
+    struct gateway_config gateway_config;
+    struct key_pair own, admin;
+    struct store *store; /* until the queue has it */
+    struct store_queue *queue;
+    struct coord *core;
+    struct control *control;
+    struct gateway *gateway;
+    struct requests requests;
+    struct open_model *models;
+    struct log_ring *log;
+    uv_timer_t tick;
+    uv_async_t wake; /* the store has written something, or the gateway has asked for something */
+    int handles;     /* of these, still to be closed */
+    uint64_t gateway_tried_ns;
+    uint64_t not_sent, not_sent_told_ns; /* messages since the last line in the log */
+    int jobs; /* models being opened and work being done on other threads */
+    void (*job_ended)(struct coordinator *c); /* a job on another thread is over */
+    bool settling, closing;
+};
+
+/* Takes and does what the core says, until it says nothing more. */
+void coordinator_settle(struct coordinator *c);
+
+void coordinator_model_open(struct coordinator *c, const char *id, const uint8_t *manifest,
+                            size_t size);
+void coordinator_model_close(struct coordinator *c, const char *id);
+void coordinator_models_free(struct coordinator *c);
+void coordinator_work_start(struct coordinator *c, struct coord_work *w);
+
+#endif

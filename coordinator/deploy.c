@@ -1,0 +1,109 @@
+#include "coordinator/deploy.h"
+
+#include <string.h>
+
+#include "common/names.h"
+#include "coordinator/deployment_options.h"
+#include "coordinator/describe.h"
+#include "coordinator/effects.h"
+#include "coordinator/lifecycle.h"
+#include "coordinator/model_slots.h"
+#include "coordinator/placement.h"
+#include "coordinator/record.h"
+#include "coordinator/regrowth.h"
+#include "coordinator/stage_reports.h"
+
+static int deployment_name_check(const char *name, struct err *e)
+{
+    size_t n = strlen(name);
+    if (n == 0 || n >= DEPLOYMENT_NAME)
+        return err_set(e, HP_EINVAL, "the name of a deployment has 1 to %d characters",
+                       DEPLOYMENT_NAME - 1);
+    return name_is_valid(name, n)
+               ? 0
+               : err_set(e, HP_EINVAL, "\"%s\" cannot name a deployment: " NAME_ALPHABET " can",
+                         name);
+}
+
+/* One of this name is there. The same model: its options hold from the next plan on, and who asks
+ * hears how it goes. */
+static int deploy_again(struct coord *c, struct deployment *d, const struct model_slot *model,
+                        uint64_t peer, uint64_t ask, struct deployment_spec *spec, struct err *e)
+{
+    bool serving = d->state == DEPLOYMENT_SERVING, fixed = serving || d->state == DEPLOYMENT_READY;
+    if (d->model != model || (fixed && !json_equal(d->spec.options, spec->options))) {
+        err_set(e, HP_EEXIST, "\"%s\" is deployed already%s", d->name,
+                d->model != model ? ", of another model" : " with other options");
+        return err_hint(e, "choose another --name, or hpctl undeploy %s first", d->name);
+    }
+    if (serving) {
+        json_t *result = describe_deployment(d, true);
+        json_object_set_new(result, "phase", json_string("serving"));
+        effects_answer(c, peer, ask, false, result);
+        deployment_spec_free(spec);
+        return 0;
+    }
+    struct err gone = {0};
+    err_set(&gone, HP_ECANCELED, "somebody else went on with the deployment of \"%s\"", d->name);
+    deployment_listener_answer(c, d, NULL, &gone);
+    if (!json_equal(d->spec.options, spec->options)) {
+        /* Asked for differently: nothing of the old plan is kept. */
+        if (d->state == DEPLOYMENT_PREPARING)
+            lifecycle_break(c, d, &gone);
+        stage_layout_release(&d->served);
+        regrowth_forget(d);
+        deployment_stages_free(d);
+    }
+    placement_cancel(d);
+    deployment_spec_free(&d->spec);
+    d->spec = *spec;
+    d->listener_peer = peer;
+    d->listener_ask = ask;
+    d->retry = true;
+    for (int i = 0; i < d->n_stages; i++)
+        d->stages[i].n_asked = 0;
+    record_keep(c, d);
+    stage_reports_tell(c, d, true);
+    return 0;
+}
+
+static int deploy_new(struct coord *c, const char *name, struct model_slot *model, uint64_t peer,
+                      uint64_t ask, struct deployment_spec *spec, struct err *e)
+{
+    if (c->n_deployments >= COORD_MAX_DEPLOYMENTS)
+        return err_set(e, HP_ELIMIT, "%d deployments are the limit", COORD_MAX_DEPLOYMENTS);
+    struct deployment *d = deployment_add(c, name);
+    if (!d)
+        return err_set(e, HP_ENOMEM, "no memory for a deployment");
+    d->id = c->next_deployment++;
+    d->created_s = coord_unix_s(c);
+    d->next_sequence = c->boot << 32 | 1;
+    d->spec = *spec;
+    d->model = model;
+    d->listener_peer = peer;
+    d->listener_ask = ask;
+    effects_store_json(c, "meta", "next_deployment", json_integer((json_int_t)c->next_deployment));
+    record_keep(c, d);
+    return 0;
+}
+
+int deploy_start(struct coord *c, uint64_t peer, uint64_t ask, const char *name, json_t *options,
+                 struct pack_span manifest, struct err *e)
+{
+    struct deployment_spec spec;
+    struct model_slot *model;
+    int rc = deployment_name_check(name, e);
+    if (rc < 0 || (rc = deployment_options_read(options, &spec, e)) < 0)
+        return rc;
+    rc = model_slot_use(c, manifest, &model, e);
+    if (rc == 0) {
+        struct deployment *d = deployment_find(c, name);
+        rc = d ? deploy_again(c, d, model, peer, ask, &spec, e)
+               : deploy_new(c, name, model, peer, ask, &spec, e);
+    }
+    if (rc < 0) {
+        deployment_spec_free(&spec);
+        model_slots_sweep(c);
+    }
+    return rc;
+}

@@ -1,0 +1,167 @@
+#include "coordinator/deployment.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "common/utf8.h"
+#include "coordinator/effects.h"
+#include "coordinator/member.h"
+
+#define TO(s) MACHINE_TO(DEPLOYMENT_##s)
+const struct machine_state deployment_states[DEPLOYMENT_STATE_COUNT] = {
+    [DEPLOYMENT_PLANNED] = {"planned", TO(PREPARING) | TO(BROKEN) | TO(STOPPING)},
+    [DEPLOYMENT_PREPARING] = {"preparing", TO(READY) | TO(BROKEN) | TO(STOPPING)},
+    [DEPLOYMENT_READY] = {"ready", TO(SERVING) | TO(BROKEN) | TO(STOPPING)},
+    [DEPLOYMENT_SERVING] = {"serving", TO(BROKEN) | TO(STOPPING)},
+    [DEPLOYMENT_BROKEN] = {"broken", TO(PLANNED) | TO(STOPPING)},
+    [DEPLOYMENT_STOPPING] = {"stopping", TO(STOPPED)},
+    [DEPLOYMENT_STOPPED] = {"stopped", 0},
+};
+
+#undef TO
+
+#define TO(s) MACHINE_TO(STAGE_##s)
+const struct machine_state stage_statuses[STAGE_STATUS_COUNT] = {
+    [STAGE_UNTOLD] = {"untold", TO(WORKING) | TO(HERE)},
+    [STAGE_WORKING] = {"working", TO(UNTOLD) | TO(HERE)},
+    [STAGE_HERE] = {"here", TO(UNTOLD)},
+};
+#undef TO
+
+struct deployment *deployment_find(struct coord *c, const char *name)
+{
+    for (size_t i = 0; i < c->n_deployments; i++)
+        if (c->deployments[i]->state < DEPLOYMENT_STOPPING &&
+            strcmp(c->deployments[i]->name, name) == 0)
+            return c->deployments[i];
+    return NULL;
+}
+
+struct deployment *deployment_of_id(struct coord *c, uint64_t id)
+{
+    for (size_t i = 0; i < c->n_deployments; i++)
+        if (c->deployments[i]->id == id)
+            return c->deployments[i];
+    return NULL;
+}
+
+struct deployment *deployment_add(struct coord *c, const char *name)
+{
+    struct deployment *d = calloc(1, sizeof *d);
+    struct deployment **place =
+        d ? coord_array_add(&c->deployments, &c->n_deployments, sizeof *place) : NULL;
+    if (!place) {
+        free(d);
+        return NULL;
+    }
+    *place = d;
+    utf8_copy(d->name, sizeof d->name, name);
+    d->since_ns = coord_now(c);
+    return d;
+}
+
+void deployment_remove(struct coord *c, struct deployment *d)
+{
+    for (size_t i = c->n_deployments; i-- > 0;)
+        if (c->deployments[i] == d) {
+            coord_array_remove(c->deployments, &c->n_deployments, sizeof *c->deployments, i);
+            break;
+        }
+    deployment_stages_free(d);
+    deployment_spec_free(&d->spec);
+    deployment_plan_release(&d->plan);
+    stage_layout_release(&d->served);
+    stage_layout_release(&d->wish);
+    stage_layout_release(&d->fallback);
+    free(d);
+}
+
+/* ---- stages ---- */
+
+void deployment_stages_free(struct deployment *d)
+{
+    for (int i = 0; i < d->n_stages; i++) {
+        free(d->stages[i].wanted);
+        free(d->stages[i].asked);
+    }
+    free(d->stages);
+    d->stages = NULL;
+    d->n_stages = 0;
+}
+
+struct deployment_stage *deployment_stage_of(struct deployment *d, const struct member *m)
+{
+    for (int i = 0; i < d->n_stages; i++)
+        if (d->stages[i].agent == m)
+            return &d->stages[i];
+    return NULL;
+}
+
+bool deployment_stages_here(const struct deployment *d)
+{
+    for (int i = 0; i < d->n_stages; i++)
+        if (d->stages[i].status != STAGE_HERE || !member_present(d->stages[i].agent))
+            return false;
+    return d->n_stages > 0;
+}
+
+const struct member_held *deployment_stage_held(const struct deployment *d,
+                                                const struct deployment_stage *s)
+{
+    const struct member *m = s->agent;
+    for (size_t i = 0; i < m->n_held; i++)
+        if (m->held[i].deployment == d->id && m->held[i].generation == d->generation &&
+            m->held[i].stage == (uint64_t)(s - d->stages))
+            return &m->held[i];
+    return NULL;
+}
+
+bool deployment_stages_drain(const struct deployment *d)
+{
+    for (int i = 0; i < d->n_stages; i++)
+        if (d->stages[i].agent->draining && !d->stages[i].agent->drain_asked)
+            return true;
+    return false;
+}
+
+bool deployments_use(struct coord *c, const struct member *m)
+{
+    for (size_t i = 0; i < c->n_deployments; i++)
+        if (deployment_stage_of(c->deployments[i], m))
+            return true;
+    return false;
+}
+
+/* ---- setters ---- */
+
+void deployment_move(struct coord *c, struct deployment *d, int to)
+{
+    log_info("coordinator", "deployment", "name=%s generation=%llu from=%s to=%s%s%s%s", d->name,
+             (unsigned long long)d->generation, deployment_states[d->state].word,
+             deployment_states[to].word, d->why.code ? " why=\"" : "",
+             d->why.code ? d->why.text : "", d->why.code ? "\"" : "");
+    machine_move(deployment_states, &d->state, to);
+    d->since_ns = coord_now(c);
+    d->until_ns = 0;
+}
+
+void deployment_stage_move(struct deployment_stage *s, int to)
+{
+    if (s->status != to)
+        machine_move(stage_statuses, &s->status, to);
+}
+
+void deployment_listener_answer(struct coord *c, struct deployment *d, json_t *result,
+                                const struct err *why)
+{
+    if (!d->listener_ask) {
+        json_decref(result);
+        return;
+    }
+    if (why)
+        effects_answer_error(c, d->listener_peer, d->listener_ask, why);
+    else
+        effects_answer(c, d->listener_peer, d->listener_ask, false, result);
+    d->listener_peer = d->listener_ask = 0;
+}

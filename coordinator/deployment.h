@@ -1,0 +1,166 @@
+/* One deployment: its states, stages and queues. State, lookups and setters, no policy:
+ * lifecycle.h says what becomes of it, stages.h talks with its agents. */
+#ifndef HP_COORDINATOR_DEPLOYMENT_H
+#define HP_COORDINATOR_DEPLOYMENT_H
+
+#include "common/machine.h"
+#include "coordinator/deployment_spec.h"
+#include "coordinator/stage_layout.h"
+#include "coordinator/state.h"
+
+struct model_slot;
+struct placement_job;
+struct plan_vs_actual;
+struct planner_inputs;
+struct slices;
+
+enum deployment_state {
+    DEPLOYMENT_PLANNED,   /* wants a plan: waits for the model and for measurements */
+    DEPLOYMENT_PREPARING, /* its agents fetch and load */
+    DEPLOYMENT_READY,     /* every stage is there; being wired */
+    DEPLOYMENT_SERVING,
+    DEPLOYMENT_BROKEN, /* something that it needs is gone; tried again when that may have changed */
+    DEPLOYMENT_STOPPING,
+    DEPLOYMENT_STOPPED,
+    DEPLOYMENT_STATE_COUNT
+};
+extern const struct machine_state deployment_states[];
+
+enum {
+    DEPLOYMENT_NAME = 64,
+    DEPLOYMENT_KV_ROUND = 64, /* KV is reserved in steps of so many tokens; a stage keeps one such
+                                 step more for each sequence */
+    DEPLOYMENT_SEQUENCE_TOKENS =
+        512, /* what a sequence is taken to need where nobody said how many may be open */
+    DEPLOYMENT_SEQUENCES = 32,   /* open at once, where nobody said */
+    DEPLOYMENT_STOP_MS = 5000,   /* how long unloading may take before nobody waits for it */
+    DEPLOYMENT_GROW_MS = 5000,   /* how long nothing has run, and an agent has been back, before a
+                                    deployment grows back */
+    DEPLOYMENT_DRAIN_MS = 30000, /* how long open sequences may hold up a drain */
+    DEPLOYMENT_SETTLE_MS =
+        2000, /* how old an order must be before a heartbeat that does not show it counts */
+    DEPLOYMENT_RETRY_MS = 5000,   /* after a failure; doubles up to a minute */
+    DEPLOYMENT_UPLOAD_MS = 15000, /* without progress: the upload is asked for again */
+    DEPLOYMENT_PROGRESS_MS = 100, /* between two progress answers */
+};
+
+/* What is known of the stage: nothing was said, it is being prepared (or unloaded), it is here. */
+enum stage_status { STAGE_UNTOLD, STAGE_WORKING, STAGE_HERE, STAGE_STATUS_COUNT };
+extern const struct machine_state stage_statuses[];
+
+struct deployment_stage {
+    struct member *agent;
+    int first_layer, end_layer;
+    double compute_s, memory_bytes; /* predicted: of the plan's prompt; weights and KV */
+    uint64_t input_session; /* token of the frames that come to it, of this generation; 0 where none
+                               come */
+    int status;             /* enum stage_status */
+    bool hop_heard;         /* it hears the stage before it over the data channel (hops.h) */
+    char word[16];          /* the agent's own */
+    uint64_t done_bytes, total_bytes, moved_bytes;
+    uint64_t told_ns;                  /* when stage_prepare was sent last */
+    uint64_t batches_done, batches_ns; /* as heartbeats tell, and when that last changed */
+    uint64_t batches_before; /* of those, before the deployment was idle last (lost_hop) */
+    bool running;            /* works on a batch */
+    /* Chunks that somebody must upload, and those that were asked of hpctl with this token. */
+    uint32_t *wanted, *asked;
+    size_t n_wanted, n_asked;
+    uint64_t upload_session, progress_ns;
+};
+
+struct deployment {
+    char name[DEPLOYMENT_NAME];
+    uint64_t id, created_s;
+    int state;
+    struct deployment_spec spec;
+    struct model_slot *model;
+    uint64_t generation, session;
+    struct deployment_stage *stages; /* none before the first plan */
+    int n_stages;
+    struct deployment_plan *plan;  /* NULL: none so far */
+    struct stage_layout *served;   /* the layout that served last; NULL: never served */
+    struct stage_layout *wish;     /* that it had before it lost agents (regrowth.h); NULL: none */
+    struct stage_layout *fallback; /* while it grows back: what to serve on if that fails */
+    uint64_t busy_ns;              /* when something ran, or waited, last */
+    uint64_t context, kv_tokens, max_sequences, max_batch_tokens;
+    enum frame_dtype wire_chosen; /* by the plan, where the spec leaves it open */
+    struct err why;               /* why it does not serve */
+    bool retry;                   /* broken: something has changed that may help */
+    bool recovering; /* after a restart of the coordinator: its agents are given time to come */
+    enum {
+        DEPLOYMENT_STAYS,
+        DEPLOYMENT_LEAVES_ASKED,
+        DEPLOYMENT_LEAVES
+    } leaves;      /* what is known of moving away from an agent (drains.h) */
+    bool unclosed; /* a stage may hold sequences that are closed here (a message was lost): it is
+                      connected anew when nothing runs */
+    bool moving;   /* to be rewired once its sequences have ended (drain) */
+    uint64_t since_ns;         /* of this state */
+    uint64_t until_ns;         /* a deadline of this state; 0: none */
+    uint64_t profile_until_ns; /* measurements were asked for until then; 0: not asked */
+    unsigned failures;         /* in a row */
+
+    uint64_t listener_peer, listener_ask; /* who hears of the progress; 0: nobody */
+    uint64_t told_ns;                     /* when it heard last */
+    uint64_t stop_peer, stop_ask;         /* who asked to undeploy */
+
+    uint64_t next_sequence;
+    struct sequence *active, *waiting_first, *waiting_last;
+    uint32_t n_active, n_waiting;
+    double ran_s; /* how long sequences ran lately (shares.h); 0: none yet */
+    uint64_t kv_reserved;
+    uint64_t overdue_ns; /* before then no sequence's time is up */
+
+    /* Parts of others, who make and free them. */
+    struct planner_inputs *inputs; /* of the last planning; NULL: none so far */
+    struct placement_job *placing; /* its plan, being made or waiting to be taken (placement.h);
+                                      NULL: none */
+    bool placed;                   /* it waits */
+    unsigned outdated;             /* plans in a row that something changed under */
+    struct slices *slices;         /* for prompts of every length (slices.h); NULL: none so far */
+    struct plan_vs_actual *plan_vs_actual; /* what its prompts took, beside what was expected; NULL:
+                                              none so far */
+};
+
+/* One more deployment, with this name. NULL: no memory. */
+struct deployment *deployment_add(struct coord *c, const char *name);
+/* Takes it out of the table and frees it; its sequences and the parts of others are gone. */
+void deployment_remove(struct coord *c, struct deployment *d);
+struct deployment *deployment_find(struct coord *c, const char *name); /* none that is stopping */
+struct deployment *deployment_of_id(struct coord *c, uint64_t id);
+
+/* Of the prompt that its plan was made for; 0: there is no plan. */
+static inline uint64_t deployment_plan_tokens(const struct deployment *d)
+{
+    return d->plan ? d->plan->tokens : 0;
+}
+
+/* ---- stages ---- */
+
+struct deployment_stage *deployment_stage_of(struct deployment *d, const struct member *m);
+/* What its agent said last of holding this stage; NULL: nothing of this generation. */
+const struct member_held *deployment_stage_held(const struct deployment *d,
+                                                const struct deployment_stage *s);
+bool deployment_stages_here(const struct deployment *d); /* all of them, and their agents */
+/* Whether an agent under it is being taken out of service: asked of the agents, so that a restart
+ * forgets nothing. */
+bool deployment_stages_drain(const struct deployment *d);
+void deployment_stages_free(struct deployment *d);
+/* Whether a deployment has a stage on this member. */
+bool deployments_use(struct coord *c, const struct member *m);
+
+/* ---- setters ---- */
+
+void deployment_move(struct coord *c, struct deployment *d, int to); /* enum deployment_state */
+void deployment_stage_move(struct deployment_stage *s, int to);      /* enum stage_status */
+/* The last answer to whoever hears of its progress: `result` (taken), or why not. */
+void deployment_listener_answer(struct coord *c, struct deployment *d, json_t *result,
+                                const struct err *why);
+
+/* As what activations cross between its stages. */
+static inline enum frame_dtype deployment_wire(const struct deployment *d)
+{
+    return d->spec.wire_auto ? d->wire_chosen : d->spec.wire;
+}
+
+#endif

@@ -1,0 +1,114 @@
+#include "coordinator/deployment_options.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "coordinator/limits.h"
+
+/* "A,B" */
+static int agents_read(struct deployment_spec *s, const char *text, struct err *e)
+{
+    int rc = 0;
+    while (rc == 0 && *text) {
+        size_t n = strcspn(text, ",");
+        rc = deployment_range_add(s, text, n, 0, 0, e);
+        text += n + (text[n] == ',');
+    }
+    return rc;
+}
+
+/* "0-22:A,23-45:B", both ends included; "7:A" is one layer. */
+static int layers_read(struct deployment_spec *s, const char *text, struct err *e)
+{
+    int rc = 0;
+    s->with_layers = true;
+    while (rc == 0 && *text) {
+        char *after;
+        long first = strtol(text, &after, 10), last = first;
+        bool good = after != text;
+        if (good && *after == '-') {
+            text = after + 1;
+            last = strtol(text, &after, 10);
+            good = after != text;
+        }
+        if (!good || *after != ':' || first < 0 || last < first || last > 1000000)
+            return err_set(e, HP_EINVAL, "--layers: \"%.40s\" is not FIRST-LAST:AGENT", text);
+        text = after + 1;
+        size_t n = strcspn(text, ",");
+        rc = deployment_range_add(s, text, n, (int)first, (int)last + 1, e);
+        text += n + (text[n] == ',');
+    }
+    return rc;
+}
+
+static int option_text(const json_t *options, const char *key, const char **out, struct err *e)
+{
+    const json_t *v = json_object_get(options, key);
+    *out = v && !json_is_null(v) ? json_string_value(v) : "";
+    return *out ? 0 : err_set(e, HP_EINVAL, "option \"%s\" is not text", key);
+}
+
+static int option_number(const json_t *options, const char *key, uint64_t *out, struct err *e)
+{
+    const json_t *v = json_object_get(options, key);
+    if (v && !json_is_null(v) &&
+        (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) > UINT32_MAX))
+        return err_set(e, HP_EINVAL, "option \"%s\" is not a number from 0 to %u", key, UINT32_MAX);
+    *out = (uint64_t)json_integer_value(v);
+    return 0;
+}
+
+/* Of --wire or, where that says nothing, of the plan that was given. */
+static int wire_read(struct deployment_spec *s, const char *wire, struct err *e)
+{
+    const json_t *planned = json_object_get(json_object_get(s->options, "plan"), "wire");
+    if (!wire[0] && json_is_string(planned))
+        wire = json_string_value(planned);
+    s->wire_auto = strcmp(wire, "auto") == 0;
+    if (s->wire_auto || frame_dtype_of_word(wire, &s->wire))
+        return 0;
+    return err_set(e, HP_EINVAL, "--wire is \"%.40s\"; it can be f32, f16, bf16 or auto", wire);
+}
+
+int deployment_options_read(json_t *options, struct deployment_spec *out, struct err *e)
+{
+    struct deployment_spec s = {.options =
+                                    json_is_object(options) ? json_incref(options) : json_object()};
+    const char *agents, *layers, *compute, *wire;
+    int rc;
+    if ((rc = option_text(s.options, "agents", &agents, e)) == 0 &&
+        (rc = option_text(s.options, "layers", &layers, e)) == 0 &&
+        (rc = option_text(s.options, "compute", &compute, e)) == 0 &&
+        (rc = option_text(s.options, "wire", &wire, e)) == 0 &&
+        (rc = option_text(s.options, "source_machine", &s.source_machine, e)) == 0 &&
+        (rc = option_text(s.options, "source_path", &s.source_path, e)) == 0 &&
+        (rc = option_number(s.options, "max_context", &s.max_context, e)) == 0 &&
+        (rc = option_number(s.options, "slice", &s.slice, e)) == 0 &&
+        (rc = option_number(s.options, "max_sequences", &s.max_sequences, e)) == 0) {
+        if (agents[0] && layers[0])
+            rc = err_set(e, HP_EINVAL,
+                         "--agents and --layers say the same thing twice: give one of them");
+        else
+            rc = layers[0] ? layers_read(&s, layers, e) : agents_read(&s, agents, e);
+    }
+    if (rc == 0 && s.max_sequences > DEPLOYMENT_MAX_SEQUENCES)
+        rc = err_set(e, HP_EINVAL, "--max-sequences %llu is more than %d",
+                     (unsigned long long)s.max_sequences, DEPLOYMENT_MAX_SEQUENCES);
+    if (rc == 0 && json_is_object(json_object_get(s.options, "plan")))
+        rc = s.n_ranges
+                 ? err_set(e, HP_EINVAL,
+                           "a plan says where the stages are: leave --agents and --layers out")
+                 : deployment_options_plan_read(&s, e);
+    if (rc == 0 && compute[0] && strcmp(compute, "auto") != 0 && strcmp(compute, "f32") != 0)
+        rc = err_set(e, HP_EINVAL, "--compute is \"%.40s\"; it can be auto or f32", compute);
+    if (rc == 0)
+        rc = wire_read(&s, wire, e);
+    if (rc < 0) {
+        deployment_spec_free(&s);
+        return rc;
+    }
+    s.f32 = strcmp(compute, "f32") == 0;
+    s.upload_only = json_is_true(json_object_get(s.options, "upload_only"));
+    *out = s;
+    return 0;
+}

@@ -1,0 +1,46 @@
+#include "coordinator/deployment_spec.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "coordinator/limits.h"
+#include "coordinator/state.h"
+
+void deployment_spec_free(struct deployment_spec *s)
+{
+    json_decref(s->options);
+    free(s->ranges);
+    free(s->slices);
+    *s = (struct deployment_spec){0};
+}
+
+int deployment_range_add(struct deployment_spec *s, const char *agent, size_t length, int first,
+                         int end, struct err *e)
+{
+    if (length == 0 || length >= sizeof s->ranges->agent)
+        return err_set(e, HP_EINVAL, "\"%.*s\" is not the name of an agent", (int)length, agent);
+    if (s->n_ranges >= COORD_MAX_STAGES)
+        return err_set(e, HP_ELIMIT, "a deployment has at most %d stages", COORD_MAX_STAGES);
+    for (int i = 0; i < s->n_ranges; i++)
+        if (strlen(s->ranges[i].agent) == length && memcmp(s->ranges[i].agent, agent, length) == 0)
+            return err_set(e, HP_EINVAL,
+                           "agent \"%.*s\" is named twice: it holds one stage of a deployment",
+                           (int)length, agent);
+    size_t count = (size_t)s->n_ranges;
+    struct deployment_range *r = coord_array_add(&s->ranges, &count, sizeof *r);
+    if (!r)
+        return err_set(e, HP_ENOMEM, "no memory for a deployment");
+    s->n_ranges = (int)count;
+    memcpy(r->agent, agent, length);
+    r->first = first;
+    r->end = end;
+    return 0;
+}
+
+uint64_t deployment_spec_batch_tokens(const struct deployment_spec *s)
+{
+    uint64_t most = s->slice > DEPLOYMENT_BATCH_TOKENS ? s->slice : DEPLOYMENT_BATCH_TOKENS;
+    for (uint32_t i = 0; i < s->n_slices; i++)
+        most = s->slices[i] > most ? s->slices[i] : most;
+    return most;
+}

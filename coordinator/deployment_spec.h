@@ -1,0 +1,56 @@
+/* What a deployment was asked for with: its options, read. */
+#ifndef HP_COORDINATOR_DEPLOYMENT_SPEC_H
+#define HP_COORDINATOR_DEPLOYMENT_SPEC_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/status.h"
+#include "transport/frame.h"
+
+enum {
+    DEPLOYMENT_BATCH_TOKENS = 512,  /* of one batch, unless slices are larger */
+    DEPLOYMENT_MAX_SEQUENCES = 256, /* open at once */
+};
+
+/* One stage as --layers or --agents names it. */
+struct deployment_range {
+    char agent[160]; /* an agent's name, or the id of its device ("node/device"; of a paced agent:
+                        of the device that it stands for) */
+    int first, end;  /* [first, end); both 0 when only the agent is named */
+};
+
+struct deployment_spec {
+    json_t *options; /* as they came */
+    struct deployment_range *ranges;
+    int n_ranges;
+    bool with_layers;
+    uint64_t max_context;   /* 0: as much as fits */
+    uint64_t max_sequences; /* open at once; 0: as many as their KV memory is good for */
+    uint64_t slice;         /* 0: the planner decides */
+    bool f32, upload_only;
+    enum frame_dtype wire; /* as what activations cross between stages */
+    bool wire_auto;        /* f16 where the plan has a hop that its link holds up, else f32 */
+    /* Of a plan that was given (option "plan", hp-plan/1): its stages are `ranges`, their agents
+     * named by device. */
+    bool planned;
+    uint32_t *slices; /* for prompts of `plan_tokens`; NULL: the plan leaves them open */
+    uint32_t n_slices, plan_tokens;
+    double micro_batches;                     /* 0: none */
+    const char *source_machine, *source_path; /* in options; "" when not given */
+};
+
+/* One more stage: layers [first, end) on an agent whose name has `length` characters. */
+int deployment_range_add(struct deployment_spec *s, const char *agent, size_t length, int first,
+                         int end, struct err *e);
+/* Tokens that its stages run at once. */
+uint64_t deployment_spec_batch_tokens(const struct deployment_spec *s);
+static inline const char *deployment_spec_compute(const struct deployment_spec *s)
+{
+    return s->f32 ? "f32" : "auto";
+}
+void deployment_spec_free(struct deployment_spec *s);
+
+#endif

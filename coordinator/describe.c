@@ -1,0 +1,91 @@
+#include "coordinator/describe.h"
+
+#include "coordinator/deployment.h"
+#include "coordinator/member.h"
+#include "coordinator/model_slots.h"
+
+json_t *describe_member(const struct coord *c, const struct member *m, bool whole)
+{
+    json_t *stages = json_array();
+    for (size_t i = 0; i < c->n_deployments; i++) {
+        const struct deployment_stage *s = deployment_stage_of(c->deployments[i], m);
+        if (s)
+            json_array_append_new(
+                stages, json_pack("{s:s, s:i, s:i}", "deployment", c->deployments[i]->name,
+                                  "first_layer", s->first_layer, "last_layer", s->end_layer - 1));
+    }
+    json_t *out =
+        json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:f, s:I, s:o}", "name", m->name, "state",
+                  member_states[m->state].word, "hostname", m->hostname, "machine", m->machine,
+                  "program", m->program, "kind", m->kind, "memory_bytes", m->memory_bytes,
+                  "memory_free_bytes", (json_int_t)m->memory_free_bytes, "stages", stages);
+    if (m->heard_ns)
+        json_object_set_new(out, "heard_s", json_real((double)(coord_now(c) - m->heard_ns) * 1e-9));
+    if (m->rival_host[0])
+        json_object_set_new(out, "key_also_on", json_string(m->rival_host));
+    if (!whole)
+        return out;
+    json_t *models = json_array();
+    for (size_t i = 0; i < m->n_models; i++)
+        json_array_append_new(models, json_pack("{s:s, s:s, s:I}", "model", m->models[i].id, "name",
+                                                m->models[i].name, "bytes",
+                                                (json_int_t)m->models[i].bytes));
+    json_object_set_new(out, "models", models);
+    json_object_set_new(out, "joins", json_integer((json_int_t)m->joins));
+    json_object_set_new(out, "dropped_stale", json_integer((json_int_t)m->dropped_stale));
+    json_object_set_new(out, "dropped_foreign", json_integer((json_int_t)m->dropped_foreign));
+    json_object_set_new(out, "data_sent_bytes", json_integer((json_int_t)m->data_sent_bytes));
+    json_object_set_new(out, "data_received_bytes",
+                        json_integer((json_int_t)m->data_received_bytes));
+    if (m->node)
+        json_object_set(out, "node", m->node->told);
+    return out;
+}
+
+json_t *describe_stages(const struct deployment *d)
+{
+    json_t *stages = json_array();
+    for (int i = 0; i < d->n_stages; i++) {
+        const struct deployment_stage *s = &d->stages[i];
+        const struct member_held *h = deployment_stage_held(d, s);
+        json_t *row = json_pack(
+            "{s:s, s:i, s:i, s:s, s:s, s:I, s:I, s:I, s:f, s:f}", "agent", s->agent->name,
+            "first_layer", s->first_layer, "last_layer", s->end_layer - 1, "state",
+            s->status == STAGE_HERE ? "ready"
+            : s->word[0]            ? s->word
+                                    : "waiting",
+            "member", member_states[s->agent->state].word, "done_bytes", (json_int_t)s->done_bytes,
+            "total_bytes", (json_int_t)s->total_bytes, "moved_bytes", (json_int_t)s->moved_bytes,
+            "memory_bytes", s->memory_bytes, "planned_compute_s", s->compute_s);
+        if (h) {
+            json_object_set_new(row, "kv_used_tokens", json_integer((json_int_t)h->kv_used_tokens));
+            json_object_set_new(row, "sequences", json_integer((json_int_t)h->sequences));
+            json_object_set_new(row, "batches_done", json_integer((json_int_t)h->batches_done));
+            json_object_set_new(row, "busy_s", json_real(h->busy_s));
+            json_object_set_new(row, "planned_s", json_real(h->planned_s));
+        }
+        json_array_append_new(stages, row);
+    }
+    return stages;
+}
+
+json_t *describe_deployment(const struct deployment *d, bool with_plan)
+{
+    uint64_t moved = 0;
+    for (int i = 0; i < d->n_stages; i++)
+        moved += d->stages[i].moved_bytes;
+    json_t *out = json_pack(
+        "{s:s, s:I, s:s, s:s, s:I, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:i, s:i, s:I, s:I, s:o}",
+        "name", d->name, "id", (json_int_t)d->id, "state",
+        d->placing && d->state == DEPLOYMENT_PLANNED ? "planning"
+                                                     : deployment_states[d->state].word,
+        "text", d->why.text, "generation", (json_int_t)d->generation, "model", d->model->name,
+        "model_id", d->model->id, "compute", deployment_spec_compute(&d->spec), "wire",
+        frame_dtype_word(deployment_wire(d)), "context", (json_int_t)d->context, "kv_tokens",
+        (json_int_t)d->kv_tokens, "max_sequences", (json_int_t)d->max_sequences, "sequences_active",
+        (int)d->n_active, "sequences_waiting", (int)d->n_waiting, "created_s",
+        (json_int_t)d->created_s, "moved_bytes", (json_int_t)moved, "stages", describe_stages(d));
+    if (with_plan && d->plan && d->plan->document)
+        json_object_set(out, "plan", d->plan->document);
+    return out;
+}

@@ -1,0 +1,169 @@
+#include "coordinator/drains.h"
+
+#include "common/log.h"
+#include "coordinator/deployment.h"
+#include "coordinator/describe.h"
+#include "coordinator/effects.h"
+#include "coordinator/lifecycle_members.h"
+#include "coordinator/member.h"
+#include "coordinator/placement.h"
+
+static bool serves_on(struct deployment *d, const struct member *m)
+{
+    return d->state == DEPLOYMENT_SERVING && deployment_stage_of(d, m);
+}
+
+static bool is_needed(struct coord *c, const struct member *m)
+{
+    for (size_t i = 0; i < c->n_deployments; i++)
+        if (serves_on(c->deployments[i], m))
+            return true;
+    return false;
+}
+
+/* ---- the decision ---- */
+
+/* Draining, for good or until it is known that this cannot be; `asked` says which. */
+static void drain_set(struct member *m, bool asked)
+{
+    m->draining = true;
+    m->drain_asked = asked;
+    if (m->state == MEMBER_READY || m->state == MEMBER_SUSPECT)
+        member_move(m, MEMBER_DRAINING);
+}
+
+static void drain_clear(struct coord *c, struct member *m)
+{
+    for (size_t i = 0; i < c->n_deployments; i++) {
+        struct deployment *d = c->deployments[i];
+        if (serves_on(d, m) && d->leaves == DEPLOYMENT_LEAVES_ASKED)
+            placement_cancel(d);
+        if (deployment_stage_of(d, m))
+            d->leaves = DEPLOYMENT_STAYS;
+    }
+    m->draining = m->drain_asked = false;
+    if (m->state == MEMBER_DRAINING)
+        member_move(m, MEMBER_READY);
+}
+
+static void drain_accept(struct coord *c, struct member *m)
+{
+    for (size_t i = 0; i < c->n_deployments; i++)
+        if (deployment_stage_of(c->deployments[i], m))
+            c->deployments[i]->leaves = DEPLOYMENT_STAYS;
+    drain_set(m, false);
+    member_keep(c, m);
+    lifecycle_member_drains(c, m);
+    if (m->drain_ask)
+        effects_answer(c, m->drain_peer, m->drain_ask, false, describe_member(c, m, false));
+    m->drain_peer = m->drain_ask = 0;
+}
+
+static void drain_refuse(struct coord *c, struct member *m, const struct err *why)
+{
+    log_info("coordinator", "drain_refused", "agent=%s why=\"%s\"", m->name, why->text);
+    drain_clear(c, m);
+    if (m->drain_ask)
+        effects_answer_error(c, m->drain_peer, m->drain_ask, why);
+    m->drain_peer = m->drain_ask = 0;
+}
+
+/* 0: this deployment can move; 1: that is being found out; else it cannot, and why. */
+static int deployment_can_leave(struct coord *c, struct deployment *d, const struct member *m,
+                                struct err *e)
+{
+    struct placement p;
+    struct err why = {0};
+    if (d->leaves == DEPLOYMENT_LEAVES)
+        return 0;
+    d->leaves = DEPLOYMENT_LEAVES_ASKED;
+    int rc = placement_make(c, d, &p, &why);
+    if (rc > 0)
+        return rc;
+    uint64_t context = rc == 0 ? p.context : 0;
+    if (rc == 0)
+        placement_free(&p);
+    if (rc == 0 && context >= d->context) {
+        d->leaves = DEPLOYMENT_LEAVES;
+        return 0;
+    }
+    if (rc == 0)
+        err_set(e, HP_EINFEASIBLE,
+                "\"%s\" cannot leave agent \"%s\": without it there is room for a context of %llu "
+                "tokens, and it has %llu",
+                d->name, m->name, (unsigned long long)context, (unsigned long long)d->context);
+    else if (d->spec.n_ranges && rc == HP_ELINK)
+        err_set(e, HP_EINFEASIBLE,
+                "\"%s\" cannot leave agent \"%s\": it was deployed to agents by name", d->name,
+                m->name);
+    else
+        err_set(e, HP_EINFEASIBLE, "\"%s\" cannot leave agent \"%s\": %s", d->name, m->name,
+                why.text);
+    return err_hint(e,
+                    "hpctl node drain %s --force takes the agent out of service whatever becomes "
+                    "of the deployment",
+                    m->name);
+}
+
+static void drain_decide(struct coord *c, struct member *m)
+{
+    bool all = true;
+    for (size_t i = 0; i < c->n_deployments; i++) {
+        struct err e = {0};
+        int rc =
+            serves_on(c->deployments[i], m) ? deployment_can_leave(c, c->deployments[i], m, &e) : 0;
+        if (rc < 0) {
+            drain_refuse(c, m, &e);
+            return;
+        }
+        all = all && rc == 0;
+    }
+    if (all)
+        drain_accept(c, m);
+}
+
+void drains_advance(struct coord *c)
+{
+    for (size_t i = 0; i < c->n_members; i++)
+        if (c->members[i]->drain_asked)
+            drain_decide(c, c->members[i]);
+}
+
+/* ---- what hpctl wants ---- */
+
+int drain_start(struct coord *c, struct member *m, bool force, uint64_t peer, uint64_t ask,
+                struct err *e)
+{
+    if (m->drain_asked && !force)
+        return err_set(e, HP_EBUSY,
+                       "agent \"%s\": whether its deployments can move is being found out already",
+                       m->name);
+    if (force || m->draining || !is_needed(c, m)) {
+        drain_accept(c, m);
+        return 0;
+    }
+    drain_set(m, true);
+    m->drain_peer = peer;
+    m->drain_ask = ask;
+    return HP_PENDING;
+}
+
+void drain_undo(struct coord *c, struct member *m)
+{
+    struct err e = {0};
+    err_set(&e, HP_ECANCELED, "the draining of agent \"%s\" was taken back", m->name);
+    if (m->drain_asked)
+        drain_refuse(c, m, &e);
+    if (!m->draining)
+        return;
+    drain_clear(c, m);
+    member_keep(c, m);
+    lifecycle_member_stays(c);
+}
+
+void drains_peer_gone(struct coord *c, uint64_t peer)
+{
+    for (size_t i = 0; i < c->n_members; i++)
+        if (c->members[i]->drain_peer == peer)
+            c->members[i]->drain_peer = c->members[i]->drain_ask = 0;
+}

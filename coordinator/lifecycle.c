@@ -1,0 +1,327 @@
+#include "coordinator/lifecycle.h"
+
+#include <stdlib.h>
+
+#include "common/log.h"
+#include "coordinator/admission.h"
+#include "coordinator/deployment_layout.h"
+#include "coordinator/describe.h"
+#include "coordinator/effects.h"
+#include "coordinator/hops.h"
+#include "coordinator/layouts.h"
+#include "coordinator/member.h"
+#include "coordinator/model_slots.h"
+#include "coordinator/placement.h"
+#include "coordinator/plan_vs_actual.h"
+#include "coordinator/planner_inputs.h"
+#include "coordinator/profiling.h"
+#include "coordinator/record.h"
+#include "coordinator/regrowth.h"
+#include "coordinator/sequence_ends.h"
+#include "coordinator/slices.h"
+#include "coordinator/stage_reports.h"
+#include "coordinator/stage_uploads.h"
+#include "coordinator/stages.h"
+
+/* ---- the ends ---- */
+
+/* Nobody waits any more for a plan that was asked for in another state. */
+static void lifecycle_move(struct coord *c, struct deployment *d, int to)
+{
+    deployment_move(c, d, to);
+    placement_cancel(d);
+}
+
+static void deployment_stop(struct coord *c, struct deployment *d, const struct err *why)
+{
+    sequences_fail_all(c, d, true, why);
+    stage_uploads_end(c, d);
+    effects_forget(c, "deployment", d->name);
+    stages_stop(c, d);
+    lifecycle_move(c, d, DEPLOYMENT_STOPPING);
+    d->until_ns = coord_now(c) + coord_ms(DEPLOYMENT_STOP_MS);
+}
+
+void lifecycle_break(struct coord *c, struct deployment *d, const struct err *why)
+{
+    d->why = *why;
+    sequences_fail_all(c, d, false, why);
+    stage_uploads_end(c, d);
+    lifecycle_move(c, d, DEPLOYMENT_BROKEN);
+    d->moving = d->recovering = false;
+    d->retry = true;
+}
+
+static void lifecycle_fail(struct coord *c, struct deployment *d, const struct err *why)
+{
+    d->why = *why;
+    if (!d->served && d->listener_ask) {
+        deployment_listener_answer(c, d, NULL, why);
+        deployment_stop(c, d, why);
+        return;
+    }
+    deployment_listener_answer(c, d, NULL, why);
+    stage_uploads_end(c, d);
+    lifecycle_move(c, d, DEPLOYMENT_BROKEN);
+    d->recovering = false;
+    d->retry = regrowth_failed(d);
+    unsigned doublings = d->failures < 4 ? d->failures : 4;
+    d->failures++;
+    d->until_ns = coord_now(c) + (coord_ms(DEPLOYMENT_RETRY_MS) << doublings);
+}
+
+void lifecycle_judge(struct coord *c, const struct verdict *v)
+{
+    if (v->kind == VERDICT_FAIL)
+        lifecycle_fail(c, v->on, &v->why);
+    else if (v->kind == VERDICT_BREAK)
+        lifecycle_break(c, v->on, &v->why);
+}
+
+void lifecycle_undeploy(struct coord *c, struct deployment *d, uint64_t peer, uint64_t ask)
+{
+    struct err why = {0};
+    err_set(&why, HP_ECANCELED, "\"%s\" was undeployed", d->name);
+    deployment_listener_answer(c, d, NULL, &why);
+    deployment_stop(c, d, &why);
+    d->stop_peer = peer;
+    d->stop_ask = ask;
+}
+
+/* All parts let go of it. */
+static void deployment_end(struct coord *c, struct deployment *d)
+{
+    sequences_free(&d->active);
+    sequences_free(&d->waiting_first);
+    placement_cancel(d);
+    slices_free(d);
+    planner_inputs_release(&d->inputs);
+    plan_vs_actual_free(&d->plan_vs_actual);
+    deployment_remove(c, d);
+}
+
+void lifecycle_free(struct coord *c)
+{
+    while (c->n_deployments)
+        deployment_end(c, c->deployments[c->n_deployments - 1]);
+    free(c->deployments);
+    c->deployments = NULL;
+}
+
+/* ---- one step of each state ---- */
+
+/* The layout that moves least: as it served last, or as it is; else the planner's. 1: it is being
+ * planned. */
+static int layout_choose(struct coord *c, struct deployment *d, struct err *e)
+{
+    int rc;
+    struct stage_layout *layout = deployment_layout(d);
+    if (d->served && deployment_layout_usable(c, d->served)) {
+        rc = deployment_layout_set(c, d, d->served, e);
+        if (rc == 0)
+            rc = stages_adopt(c, d, NULL, e);
+    } else if (layout && deployment_layout_usable(c, layout)) {
+        rc = deployment_layout_set(c, d, layout,
+                                   e); /* the same stages, none of which has been told anything */
+        if (rc == 0)
+            rc = stages_adopt(c, d, NULL, e);
+    } else {
+        struct placement p;
+        regrowth_wish(d);
+        rc = placement_make(c, d, &p, e);
+        if (rc == 0) {
+            rc = stages_adopt(c, d, &p, e);
+            placement_free(&p);
+        }
+    }
+    stage_layout_release(&layout);
+    return rc;
+}
+
+static void step_planned(struct coord *c, struct deployment *d)
+{
+    struct err e = {0};
+    if (d->model->failure.code) {
+        lifecycle_fail(c, d, &d->model->failure);
+        return;
+    }
+    if (!d->model->open || profiling_awaited(c, d))
+        return;
+    int rc = layout_choose(c, d, &e);
+    if (rc > 0)
+        return;
+    if (rc < 0) {
+        lifecycle_fail(c, d, &e);
+        return;
+    }
+    record_keep(c, d);
+    lifecycle_move(c, d, DEPLOYMENT_PREPARING);
+    if (d->listener_ask)
+        effects_answer(c, d->listener_peer, d->listener_ask, true,
+                       json_pack("{s:s, s:s, s:I, s:O?, s:o}", "phase", "plan", "name", d->name,
+                                 "context", (json_int_t)d->context, "plan",
+                                 d->plan ? d->plan->document : NULL, "stages", describe_stages(d)));
+    stages_prepare(c, d);
+}
+
+/* All stages are there: they are connected, and tried before anybody is promised anything. */
+static void hops_try(struct coord *c, struct deployment *d)
+{
+    lifecycle_move(c, d, DEPLOYMENT_READY);
+    stage_uploads_end(c, d);
+    hops_begin(c, d);
+    stages_connect(c, d);
+}
+
+static void deployment_serve(struct coord *c, struct deployment *d)
+{
+    d->until_ns = 0;
+    d->why = (struct err){0};
+    d->recovering = d->retry = false;
+    d->failures = 0;
+    struct stage_layout *layout = deployment_layout(d);
+    if (layout) { /* else, for want of memory, it goes back to an older one */
+        stage_layout_release(&d->served);
+        d->served = layout;
+    }
+    regrowth_served(d);
+    record_keep(c, d);
+    layouts_keep(c, d);
+    lifecycle_move(c, d, DEPLOYMENT_SERVING);
+    json_t *result = describe_deployment(d, true);
+    json_object_set_new(result, "phase", json_string("serving"));
+    deployment_listener_answer(c, d, result, NULL);
+}
+
+static void step_preparing(struct coord *c, struct deployment *d)
+{
+    bool late = d->until_ns && coord_now(c) >= d->until_ns;
+    for (int i = 0; i < d->n_stages; i++) {
+        const struct member *m = d->stages[i].agent;
+        if (member_present(m) || (d->recovering && !late))
+            continue;
+        struct err e = {0};
+        err_set(&e, HP_ELINK, "agent \"%s\" is lost", m->name);
+        lifecycle_break(c, d, &e);
+        return;
+    }
+    stages_prepare(c, d);
+    if (deployment_stages_here(d) && d->model->open) {
+        hops_try(c, d);
+    } else if (!stage_uploads_ask(c, d)) {
+        struct err e = {0};
+        err_set(&e, HP_ENOENT, "no agent has all weights of \"%s\" any more", d->name);
+        err_hint(&e, "hpctl deploy again with --name %s uploads what is missing", d->name);
+        lifecycle_fail(c, d, &e);
+    }
+}
+
+static void step_ready(struct coord *c, struct deployment *d)
+{
+    struct err e = {0};
+    if (hops_all_heard(d)) {
+        deployment_serve(c, d);
+    } else if (coord_now(c) >= d->until_ns) {
+        hops_why(d, &e);
+        lifecycle_fail(c, d, &e);
+    }
+}
+
+static void step_serving(struct coord *c, struct deployment *d)
+{
+    struct verdict v = regrowth_step(c, d);
+    if (v.kind != VERDICT_OK) {
+        lifecycle_judge(c, &v);
+        return;
+    }
+    if (d->unclosed && d->n_active == 0) {
+        d->unclosed = false;
+        stages_connect(c, d);
+    }
+    if (!d->moving && deployment_stages_drain(d)) {
+        d->moving = true;
+        d->until_ns = coord_now(c) + coord_ms(DEPLOYMENT_DRAIN_MS);
+    }
+    if (d->moving && (d->n_active == 0 || coord_now(c) >= d->until_ns)) {
+        struct err e = {0};
+        err_set(&e, HP_ELINK, "\"%s\" moves away from an agent that is being drained", d->name);
+        lifecycle_break(c, d, &e);
+    }
+}
+
+static void step_broken(struct coord *c, struct deployment *d)
+{
+    if (!d->retry && (!d->until_ns || coord_now(c) < d->until_ns))
+        return;
+    d->retry = false;
+    struct model_slot *same;
+    struct err ignored;
+    if (!d->model->open) /* tried again; the failure of the last time is forgotten */
+        model_slot_use(c, (struct pack_span){d->model->manifest, d->model->manifest_size}, &same,
+                       &ignored);
+    lifecycle_move(c, d, DEPLOYMENT_PLANNED);
+}
+
+static void step_stopping(struct coord *c, struct deployment *d)
+{
+    bool done = coord_now(c) >= d->until_ns;
+    if (!done) {
+        done = true;
+        for (int i = 0; i < d->n_stages; i++)
+            done = done &&
+                   (d->stages[i].status == STAGE_UNTOLD || !member_present(d->stages[i].agent));
+    }
+    if (!done)
+        return;
+    lifecycle_move(c, d, DEPLOYMENT_STOPPED);
+    if (d->stop_ask)
+        effects_answer(c, d->stop_peer, d->stop_ask, false,
+                       json_pack("{s:s, s:s}", "name", d->name, "state", "stopped"));
+}
+
+static void deployment_step(struct coord *c, struct deployment *d)
+{
+    switch (d->state) {
+    case DEPLOYMENT_PLANNED: step_planned(c, d); break;
+    case DEPLOYMENT_PREPARING: step_preparing(c, d); break;
+    case DEPLOYMENT_READY: step_ready(c, d); break;
+    case DEPLOYMENT_SERVING: step_serving(c, d); break;
+    case DEPLOYMENT_BROKEN: step_broken(c, d); break;
+    case DEPLOYMENT_STOPPING: step_stopping(c, d); break;
+    default: break;
+    }
+}
+
+void lifecycle_advance(struct coord *c)
+{
+    for (size_t i = 0; i < c->n_deployments; i++) {
+        struct deployment *d = c->deployments[i];
+        /* A step may open the way for the next; each state is passed at most once, so that nothing
+         * goes round here. */
+        for (int n = 0, before = -1; n < DEPLOYMENT_STATE_COUNT && d->state != before; n++) {
+            before = d->state;
+            deployment_step(c, d);
+        }
+        slices_advance(c, d);
+        admission_advance(c, d);
+    }
+    bool swept = false;
+    for (size_t i = c->n_deployments; i-- > 0;)
+        if (c->deployments[i]->state == DEPLOYMENT_STOPPED) {
+            deployment_end(c, c->deployments[i]);
+            swept = true;
+        }
+    if (swept)
+        model_slots_sweep(c);
+}
+
+void lifecycle_peer_gone(struct coord *c, uint64_t peer)
+{
+    for (size_t i = 0; i < c->n_deployments; i++) {
+        struct deployment *d = c->deployments[i];
+        if (d->listener_peer == peer)
+            d->listener_peer = d->listener_ask = 0;
+        if (d->stop_peer == peer)
+            d->stop_peer = d->stop_ask = 0;
+    }
+}

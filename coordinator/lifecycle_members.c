@@ -1,0 +1,91 @@
+#include "coordinator/lifecycle_members.h"
+
+#include "coordinator/deployment_layout.h"
+#include "coordinator/lifecycle.h"
+#include "coordinator/stage_reports.h"
+
+void lifecycle_member_joined(struct coord *c, struct member *m)
+{
+    for (size_t i = 0; i < c->n_deployments; i++) {
+        struct deployment_stage *s = deployment_stage_of(c->deployments[i], m);
+        if (!s)
+            continue;
+        struct verdict v = stage_reports_joined(c, c->deployments[i], s);
+        lifecycle_judge(c, &v);
+    }
+}
+
+void lifecycle_member_ready(struct coord *c)
+{
+    for (size_t i = 0; i < c->n_deployments; i++) {
+        struct deployment *d = c->deployments[i];
+        d->retry = d->retry || d->state == DEPLOYMENT_BROKEN;
+        /* On its way to fewer agents while those that served it are all here again: the old places
+         * hold the weights. */
+        struct stage_layout *layout =
+            d->state == DEPLOYMENT_PREPARING && !d->recovering && d->served ? deployment_layout(d)
+                                                                            : NULL;
+        if (layout && !stage_layout_same_stages(layout, d->served) &&
+            deployment_layout_usable(c, d->served)) {
+            struct err e = {0};
+            err_set(&e, HP_ELINK, "\"%s\" goes back to the agents that served it", d->name);
+            lifecycle_break(c, d, &e);
+        }
+        stage_layout_release(&layout);
+    }
+}
+
+void lifecycle_member_lost(struct coord *c, struct member *m, const char *why)
+{
+    struct err e = {0};
+    err_set(&e, HP_ELINK, "%s", why);
+    for (size_t i = 0; i < c->n_deployments; i++) {
+        struct deployment *d = c->deployments[i];
+        struct deployment_stage *s = deployment_stage_of(d, m);
+        if (!s)
+            continue;
+        if (d->state == DEPLOYMENT_PREPARING && d->recovering)
+            deployment_stage_move(s, STAGE_UNTOLD);
+        else if (d->state == DEPLOYMENT_PREPARING || d->state == DEPLOYMENT_SERVING)
+            lifecycle_break(c, d, &e);
+    }
+}
+
+void lifecycle_member_drains(struct coord *c, struct member *m)
+{
+    for (size_t i = 0; i < c->n_deployments; i++) {
+        struct deployment *d = c->deployments[i];
+        if (!deployment_stage_of(d, m))
+            continue;
+        /* One that serves moves in its next step. */
+        if (d->state == DEPLOYMENT_PREPARING) {
+            struct err e = {0};
+            err_set(&e, HP_ELINK, "agent \"%s\" is being drained", m->name);
+            lifecycle_break(c, d, &e);
+        }
+    }
+}
+
+void lifecycle_member_stays(struct coord *c)
+{
+    for (size_t i = 0; i < c->n_deployments; i++) {
+        struct deployment *d = c->deployments[i];
+        if (d->moving && !deployment_stages_drain(d)) {
+            d->moving = false;
+            d->until_ns = 0;
+        }
+    }
+    lifecycle_member_ready(c);
+}
+
+void lifecycle_member_held(struct coord *c, struct member *m)
+{
+    for (size_t i = 0; i < c->n_deployments; i++) {
+        struct deployment_stage *s = deployment_stage_of(c->deployments[i], m);
+        if (!s)
+            continue;
+        struct verdict v = stage_reports_held(c, c->deployments[i], s);
+        lifecycle_judge(c, &v);
+    }
+    stage_reports_sweep(c, m);
+}

@@ -1,0 +1,121 @@
+/* One agent of the cluster: who it is, how well, what it holds. State, lookups and setters; what
+ * follows from a change is decided in membership.h and lifecycle.h. */
+#ifndef HP_COORDINATOR_MEMBER_H
+#define HP_COORDINATOR_MEMBER_H
+
+#include "common/digest.h"
+#include "common/machine.h"
+#include "common/map.h"
+#include "coordinator/member_node.h"
+#include "coordinator/state.h"
+#include "transport/message.h"
+
+struct member_link;
+
+enum member_presence {
+    MEMBER_JOINING,
+    MEMBER_READY,
+    MEMBER_SUSPECT,
+    MEMBER_LOST,
+    MEMBER_DRAINING,
+    MEMBER_STATE_COUNT
+};
+extern const struct machine_state member_states[];
+
+enum { MEMBER_NODE_BYTES = 64 << 10 };
+
+struct member_held { /* message_held_stage, copied */
+    uint64_t deployment, generation, stage;
+    char state[16];
+    uint64_t sequences, queued_batches, kv_used_tokens, kv_tokens, batches_done;
+    double busy_s, planned_s;
+    bool hop_heard, running;
+};
+struct member_model {
+    char id[DIGEST_HEX], name[128];
+    uint64_t bytes;
+};
+
+struct member {
+    char name[MEMBER_NAME], key[KEY_TEXT];
+    UT_hash_handle by_name, by_key;
+    int state;
+    bool draining;    /* asked for; survives a restart of either side (drains.h) */
+    bool drain_asked; /* whether the agent may is being found out, and kept nowhere; (drain_peer,
+                         drain_ask) hears of it */
+    uint64_t drain_peer, drain_ask;
+    char machine[80], hostname[80], program[64];
+    struct member_node *node; /* with our name; NULL before it first joined */
+    char kind[64];            /* of its first device */
+    double memory_bytes;      /* of its first device */
+    uint8_t *address;
+    size_t address_size;
+    uint64_t peer; /* 0: not connected */
+    uint64_t heard_ns, joined_ns, joins;
+    uint64_t process; /* that it joined with; 0: not said */
+    uint64_t rival,
+        rival_ns;        /* another process with its key, and when that one asked first; 0: none */
+    char rival_host[80]; /* "" while none was refused */
+    uint64_t memory_free_bytes, dropped_stale, dropped_foreign, data_sent_bytes,
+        data_received_bytes;
+    int64_t clock_offset_ns; /* add it to the agent's clock to have ours (plan_vs_actual.c) */
+    uint64_t clock_heard_ns; /* 0: not known yet */
+    struct member_held *held;
+    size_t n_held;
+    struct member_model *models;
+    size_t n_models;
+    struct member_link *links; /* to others, as measured (links.h) */
+    size_t n_links;
+};
+
+/* One more member, with this name and key; LOST. NULL: no memory. */
+struct member *member_add(struct coord *c, const char *name, const char *key);
+/* Takes a member out of the table, and frees it. */
+void member_remove(struct coord *c, struct member *m);
+struct member *member_find(struct coord *c, const char *name);
+struct member *member_of_key(struct coord *c, const char *key);
+void members_free(struct coord *c);
+
+/* May be given new stages. */
+static inline bool member_available(const struct member *m)
+{
+    return m->state == MEMBER_READY;
+}
+/* Is there, as far as one knows: its stages go on. */
+static inline bool member_present(const struct member *m)
+{
+    return m->state == MEMBER_READY || m->state == MEMBER_SUSPECT || m->state == MEMBER_DRAINING ||
+           m->state == MEMBER_JOINING;
+}
+/* The device that a paced member stands for, "" for all others. */
+static inline const char *member_paced_as(const struct member *m)
+{
+    return m->node ? m->node->paced_as : "";
+}
+
+/* What the member's device does not run of these (member_node_lacks). */
+static inline const char *member_lacks(const struct member *m, const char *const *names)
+{
+    return m->node ? member_node_lacks(m->node, names) : NULL;
+}
+
+/* ---- setters ---- */
+
+void member_move(struct member *m, int to);                       /* enum member_presence */
+void member_node_set(struct member *m, struct member_node *node); /* takes node */
+int member_address_set(struct member *m, struct pack_span from, struct err *e);
+void member_held_set(struct member *m, const struct pack_list *held); /* NULL: none */
+void member_models_set(struct member *m, const struct pack_list *models);
+
+/* ---- the store ---- */
+
+/* What of a member outlives a restart. */
+void member_keep(struct coord *c, const struct member *m);
+int member_restore(struct coord *c, const char *name, json_t *record, struct err *e);
+
+/* ---- those that were removed since the start, so that they can be told ---- */
+
+/* NULL: none with this key. */
+const char *member_removed_name(const struct coord *c, const char *key);
+
+#endif

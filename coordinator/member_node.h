@@ -1,0 +1,43 @@
+/* The node of an agent: as the agent told it, and read. Never changes once it is made. */
+#ifndef HP_COORDINATOR_MEMBER_NODE_H
+#define HP_COORDINATOR_MEMBER_NODE_H
+
+#include <jansson.h>
+
+#include "common/cluster.h"
+
+/* A hop of the device that a paced agent stands for. */
+struct paced_link {
+    const char *to; /* a device's id, of the cluster that is paced */
+    struct cluster_wire wire;
+};
+
+struct member_node {
+    json_t *told;                           /* of hp-cluster/1, for people, files and the store */
+    struct cluster cluster;                 /* the same: one node, and at least one device */
+    double flops_per_s, memory_bytes_per_s; /* of its first device; 0: not told */
+    double
+        nic_bytes_per_s; /* of its first network card, as the card says; 0: not told, or assumed */
+    /* Of a paced agent; "" and NULL for all others. */
+    const char *paced_as;      /* the device that it stands for */
+    const char *paced_profile; /* SHA-256 of the profile that it runs by */
+    struct paced_link *paced_links;
+    int n_paced_links;
+};
+
+/* Takes `told`, whether it can be read or not. HP_EPARSE, HP_ENOMEM. */
+int member_node_read(json_t *told, struct member_node **out, struct err *e);
+void member_node_free(struct member_node **n);
+
+/* The device on which a stage runs. */
+static inline const struct cluster_device *member_node_device(const struct member_node *n)
+{
+    return &n->cluster.devices[0];
+}
+/* The hop to another paced agent's device; NULL: none is told. */
+const struct cluster_wire *member_node_paced_link(const struct member_node *n, const char *to);
+/* The first of these names (of operators and number formats; ends with NULL, or is NULL) that the
+ * node's device does not say it runs; NULL: none, or the node says nothing of it. */
+const char *member_node_lacks(const struct member_node *n, const char *const *names);
+
+#endif

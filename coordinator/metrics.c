@@ -1,0 +1,144 @@
+#include "coordinator/metrics.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "coordinator/deployment.h"
+#include "coordinator/member.h"
+#include "coordinator/plan_vs_actual.h"
+
+/* Names of agents and deployments are letters, digits, '-', '_' and '.': nothing in a label needs
+ * escaping. */
+
+static void members_rows(const struct coord *c, metrics_row_fn row, void *out)
+{
+    char labels[160];
+    for (int s = 0; s < MEMBER_STATE_COUNT; s++) {
+        int n = 0;
+        for (size_t i = 0; i < c->n_members; i++)
+            n += c->members[i]->state == s;
+        snprintf(labels, sizeof labels, "state=\"%s\"", member_states[s].word);
+        row(out, "hp_agents", "gauge", "Agents by state", labels, n);
+    }
+    static const struct {
+        const char *name, *type, *help;
+    } figures[] = {{"hp_agent_memory_free_bytes", "gauge", "Free memory of an agent"},
+                   {"hp_agent_dropped_stale_total", "counter",
+                    "Frames and messages of an older generation that an agent dropped"},
+                   {"hp_agent_dropped_foreign_total", "counter",
+                    "Frames without a known session token that an agent dropped"},
+                   {"hp_agent_data_sent_bytes_total", "counter",
+                    "Payload that an agent sent over the data channel"},
+                   {"hp_agent_data_received_bytes_total", "counter",
+                    "Payload that an agent received over the data channel"}};
+    for (size_t f = 0; f < sizeof figures / sizeof *figures; f++)
+        for (size_t i = 0; i < c->n_members; i++) {
+            const struct member *m = c->members[i];
+            uint64_t values[] = {m->memory_free_bytes, m->dropped_stale, m->dropped_foreign,
+                                 m->data_sent_bytes, m->data_received_bytes};
+            snprintf(labels, sizeof labels, "agent=\"%s\"", m->name);
+            row(out, figures[f].name, figures[f].type, figures[f].help, labels, (double)values[f]);
+        }
+}
+
+static void deployments_rows(const struct coord *c, metrics_row_fn row, void *out)
+{
+    static const struct {
+        const char *name, *help;
+    } figures[] = {{"hp_deployment_serving", "1 where a deployment serves"},
+                   {"hp_deployment_generation", "How often a deployment has been wired"},
+                   {"hp_sequences_active", "Sequences on the stages of a deployment"},
+                   {"hp_sequences_waiting", "Requests in the queue of a deployment"},
+                   {"hp_kv_reserved_tokens", "KV cache that open sequences reserve"},
+                   {"hp_kv_tokens", "KV cache there is"}};
+    char labels[160];
+    for (size_t f = 0; f < sizeof figures / sizeof *figures; f++)
+        for (size_t i = 0; i < c->n_deployments; i++) {
+            const struct deployment *d = c->deployments[i];
+            double values[] = {
+                d->state == DEPLOYMENT_SERVING, (double)d->generation, d->n_active, d->n_waiting,
+                (double)d->kv_reserved,         (double)d->kv_tokens};
+            snprintf(labels, sizeof labels, "deployment=\"%s\"", d->name);
+            row(out, figures[f].name, "gauge", figures[f].help, labels, values[f]);
+        }
+}
+
+static void prefills_rows(const struct coord *c, metrics_row_fn row, void *out)
+{
+    static const struct {
+        const char *name, *type, *help;
+    } figures[] = {
+        {"hp_prefills_compared_total", "counter",
+         "Prompts that were alone on their stages and were compared with the plan"},
+        {"hp_prefill_planned_seconds_total", "counter",
+         "What the plan predicted for them, from the first stage's start to the last one's end"},
+        {"hp_prefill_measured_seconds_total", "counter", "What they took"},
+        {"hp_prefill_error_ratio", "gauge", "Measured / planned - 1 of the last of them"},
+        {"hp_profile_corrections_total", "counter",
+         "How often a profile was corrected because it had drifted"}};
+    char labels[160];
+    for (size_t f = 0; f < sizeof figures / sizeof *figures; f++)
+        for (size_t i = 0; i < c->n_deployments; i++) {
+            struct plan_vs_actual_totals t = plan_vs_actual_totals(c->deployments[i]);
+            double values[] = {(double)t.prefills, t.planned_s, t.measured_s, t.error,
+                               (double)t.corrections};
+            snprintf(labels, sizeof labels, "deployment=\"%s\"", c->deployments[i]->name);
+            row(out, figures[f].name, figures[f].type, figures[f].help, labels, values[f]);
+        }
+}
+
+static void stages_rows(const struct coord *c, metrics_row_fn row, void *out)
+{
+    static const struct {
+        const char *name, *type, *help;
+    } figures[] = {{"hp_stage_busy_seconds_total", "counter", "Compute that a stage has measured"},
+                   {"hp_stage_planned_seconds_total", "counter",
+                    "Compute that the plan predicted for the same work"},
+                   {"hp_stage_batches_total", "counter", "Batches that a stage has run"},
+                   {"hp_stage_queued_batches", "gauge", "Batches that wait at a stage"},
+                   {"hp_stage_kv_used_tokens", "gauge", "KV cache in use on a stage"}};
+    char labels[240];
+    for (size_t f = 0; f < sizeof figures / sizeof *figures; f++)
+        for (size_t i = 0; i < c->n_deployments; i++)
+            for (int k = 0; k < c->deployments[i]->n_stages; k++) {
+                const struct deployment *d = c->deployments[i];
+                const struct member_held *h = deployment_stage_held(d, &d->stages[k]);
+                if (!h)
+                    continue;
+                double values[] = {h->busy_s, h->planned_s, (double)h->batches_done,
+                                   (double)h->queued_batches, (double)h->kv_used_tokens};
+                snprintf(labels, sizeof labels, "deployment=\"%s\",stage=\"%d\",agent=\"%s\"",
+                         d->name, k, d->stages[k].agent->name);
+                row(out, figures[f].name, figures[f].type, figures[f].help, labels, values[f]);
+            }
+}
+
+void metrics_rows(const struct coord *c, metrics_row_fn row, void *out)
+{
+    const struct {
+        const char *name, *help;
+        uint64_t value;
+    } counters[] = {
+        {"hp_sequences_opened_total", "Sequences that were given room", c->counts.opened},
+        {"hp_sequences_finished_total", "Sequences that ended well", c->counts.finished},
+        {"hp_sequences_failed_total", "Sequences that ended with an error", c->counts.failed},
+        {"hp_sequences_cancelled_total", "Sequences whose client went away", c->counts.cancelled},
+        {"hp_requests_rejected_total", "Requests that found the queue full or nothing serving",
+         c->counts.rejected},
+        {"hp_prompt_tokens_total", "Tokens of prompts", c->counts.prompt_tokens},
+        {"hp_output_tokens_total", "Tokens sampled", c->counts.output_tokens},
+        {"hp_messages_refused_total", "Control messages that were refused", c->counts.refused},
+        {"hp_messages_stale_total", "Control messages of an older generation or a closed sequence",
+         c->counts.stale}};
+    for (size_t i = 0; i < sizeof counters / sizeof *counters; i++)
+        row(out, counters[i].name, "counter", counters[i].help, "", (double)counters[i].value);
+    row(out, "hp_read_only", "gauge", "1 while the store cannot be written and changes are refused",
+        "", c->read_only.code != 0);
+    row(out, "hp_pauses_total", "counter",
+        "Times that the coordinator itself stood still for longer than a second", "",
+        (double)c->counts.pauses);
+    members_rows(c, row, out);
+    deployments_rows(c, row, out);
+    stages_rows(c, row, out);
+    prefills_rows(c, row, out);
+}

@@ -1,0 +1,39 @@
+/* What the core needs to know of a model; the shell opens the model (tests make one up). */
+#ifndef HP_COORDINATOR_MODEL_FACTS_H
+#define HP_COORDINATOR_MODEL_FACTS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/bytes.h"
+#include "common/pack.h"
+
+struct model;
+
+struct layer_facts {
+    const char *name, *class_name;
+    uint64_t param_bytes, elements; /* as the file has them; numbers */
+    uint64_t state_bytes_per_token, output_bytes_per_token;
+    double flops_per_token;
+};
+
+struct model_facts {
+    const char *architecture;
+    const struct pack_list *borders; /* [n_layers], struct message_value: what crosses after each;
+                                        NULL: not said */
+    const struct layer_facts *layers;
+    int n_layers;
+    const char *const *needs; /* what a device must run: kinds of operators and number formats by
+                                 name; NULL-terminated, or NULL: not said */
+    uint32_t vocabulary, width, context;
+    double
+        workspace_bytes_per_token; /* of a batch: what a stage holds beside weights and KV cache */
+    const uint32_t *end_ids;
+    size_t n_end_ids;
+    struct model *handle; /* handed through to requests.h; may be NULL */
+    /* Text of ids, for `greedy`; NULL: none is given. */
+    int (*text)(void *ctx, const uint32_t *ids, size_t n, struct buffer *out);
+    void *text_ctx;
+};
+
+#endif

@@ -1,0 +1,189 @@
+#include "coordinator/model_slots.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "common/manifest.h"
+#include "common/utf8.h"
+#include "coordinator/deployment.h"
+#include "coordinator/effects.h"
+#include "transport/message.h"
+
+static void model_slot_free(struct model_slot *m)
+{
+    arena_free(&m->arena);
+    free(m->manifest);
+    free(m);
+}
+
+struct model_slot *model_slot_find(struct coord *c, const char *id)
+{
+    for (size_t i = 0; i < c->n_models; i++)
+        if (strcmp(c->models[i]->id, id) == 0)
+            return c->models[i];
+    return NULL;
+}
+
+static int model_slot_add(struct coord *c, const char *id, const char *name,
+                          struct pack_span manifest, struct model_slot **out, struct err *e)
+{
+    struct model_slot *m = calloc(1, sizeof *m);
+    uint8_t *copy = malloc(manifest.size);
+    struct model_slot **place =
+        m && copy ? coord_array_add(&c->models, &c->n_models, sizeof *place) : NULL;
+    if (!place) {
+        free(m);
+        free(copy);
+        return err_set(e, HP_ENOMEM, "no memory for a manifest of %zu bytes", manifest.size);
+    }
+    memcpy(copy, manifest.data, manifest.size);
+    m->manifest = copy;
+    m->manifest_size = manifest.size;
+    utf8_copy(m->id, sizeof m->id, id);
+    utf8_copy(m->name, sizeof m->name, name);
+    *out = *place = m;
+    return 0;
+}
+
+static void model_slot_open(struct coord *c, struct model_slot *m)
+{
+    m->opening = true;
+    m->failure.code = 0;
+    struct coord_action *a = effects_add(c, COORD_MODEL_OPEN, m->manifest, m->manifest_size);
+    if (a) {
+        a->key = m->id;
+        return;
+    }
+    m->opening = false;
+    err_set(&m->failure, HP_ENOMEM, "no memory to open the model");
+}
+
+int model_slot_use(struct coord *c, struct pack_span manifest, struct model_slot **out,
+                   struct err *e)
+{
+    struct digest digest = manifest_id(manifest.data, manifest.size);
+    char id[DIGEST_HEX];
+    digest_hex(&digest, id);
+    *out = model_slot_find(c, id);
+    if (!*out) {
+        struct arena arena = {0};
+        struct manifest decoded;
+        int rc = manifest_decode(manifest.data, manifest.size, &arena, &decoded, e);
+        if (rc == 0)
+            rc = model_slot_add(c, id, decoded.name, manifest, out, e);
+        arena_free(&arena);
+        if (rc < 0)
+            return rc;
+        if (c->running)
+            effects_store_bytes(c, "model", id, manifest.data, manifest.size);
+    }
+    if (!(*out)->open && !(*out)->opening)
+        model_slot_open(c, *out);
+    return 0;
+}
+
+static int borders_copy(struct model_slot *m, const struct model_facts *facts)
+{
+    struct pack_list *borders =
+        arena_memdup(&m->arena, facts->borders, (size_t)facts->n_layers * sizeof *borders);
+    for (int i = 0; borders && i < facts->n_layers; i++) {
+        struct message_value *values =
+            arena_memdup(&m->arena, borders[i].items, borders[i].count * sizeof *values);
+        for (size_t k = 0; values && k < borders[i].count; k++)
+            if (!(values[k].name = arena_strdup(&m->arena, values[k].name)))
+                return HP_ENOMEM;
+        if (!values && borders[i].count)
+            return HP_ENOMEM;
+        borders[i].items = values;
+    }
+    m->facts.borders = borders;
+    return borders ? 0 : HP_ENOMEM;
+}
+
+static int needs_copy(struct model_slot *m, const char *const *needs)
+{
+    size_t n = 0;
+    while (needs[n])
+        n++;
+    const char **own = arena_memdup(&m->arena, needs, (n + 1) * sizeof *own);
+    for (size_t i = 0; own && i < n; i++)
+        if (!(own[i] = arena_strdup(&m->arena, own[i])))
+            return HP_ENOMEM;
+    m->facts.needs = own;
+    return own ? 0 : HP_ENOMEM;
+}
+
+static int model_slot_fill(struct model_slot *m, const struct model_facts *facts)
+{
+    m->facts = *facts;
+    struct layer_facts *layers =
+        arena_memdup(&m->arena, facts->layers, (size_t)facts->n_layers * sizeof *layers);
+    m->facts.end_ids =
+        arena_memdup(&m->arena, facts->end_ids, facts->n_end_ids * sizeof *facts->end_ids);
+    m->facts.architecture = arena_strdup(&m->arena, facts->architecture);
+    if (!layers || !m->facts.architecture || (facts->n_end_ids && !m->facts.end_ids))
+        return HP_ENOMEM;
+    for (int i = 0; i < facts->n_layers; i++) {
+        layers[i].name = arena_strdup(&m->arena, facts->layers[i].name);
+        layers[i].class_name = arena_strdup(&m->arena, facts->layers[i].class_name);
+        if (!layers[i].name || !layers[i].class_name)
+            return HP_ENOMEM;
+    }
+    m->facts.layers = layers;
+    if (facts->needs && needs_copy(m, facts->needs) < 0)
+        return HP_ENOMEM;
+    return facts->borders ? borders_copy(m, facts) : 0;
+}
+
+bool model_slots_opened(struct coord *c, const char *id, const struct model_facts *facts,
+                        const struct err *why)
+{
+    struct model_slot *m = model_slot_find(c, id);
+    if (!m)
+        return false;
+    m->opening = false;
+    if (facts && model_slot_fill(m, facts) == 0)
+        m->open = true;
+    else if (why)
+        m->failure = *why;
+    else
+        err_set(&m->failure, HP_ENOMEM, "no memory for the model's layers");
+    if (m->failure.code)
+        log_warn("coordinator", "model_failed", "model=%.12s name=%s why=\"%s\"", m->id, m->name,
+                 m->failure.text);
+    return true;
+}
+
+int model_slots_restore(struct coord *c, struct pack_span manifest, struct err *e)
+{
+    struct model_slot *slot;
+    return model_slot_use(c, manifest, &slot, e);
+}
+
+void model_slots_free(struct coord *c)
+{
+    for (size_t i = 0; i < c->n_models; i++)
+        model_slot_free(c->models[i]);
+    free(c->models);
+}
+
+void model_slots_sweep(struct coord *c)
+{
+    for (size_t i = c->n_models; i-- > 0;) {
+        struct model_slot *m = c->models[i];
+        bool used = m->opening || m->users;
+        for (size_t k = 0; k < c->n_deployments; k++)
+            used = used || c->deployments[k]->model == m;
+        if (used)
+            continue;
+        char *id = arena_strdup(effects_arena(c), m->id);
+        struct coord_action *a = id ? effects_add(c, COORD_MODEL_CLOSE, NULL, 0) : NULL;
+        if (!a)
+            continue; /* the next sweep finds it */
+        a->key = id;
+        effects_forget(c, "model", id);
+        model_slot_free(m);
+        coord_array_remove(c->models, &c->n_models, sizeof *c->models, i);
+    }
+}

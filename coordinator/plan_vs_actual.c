@@ -1,0 +1,348 @@
+#include "coordinator/plan_vs_actual.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "coordinator/deployment.h"
+#include "coordinator/effects.h"
+#include "coordinator/member.h"
+#include "coordinator/model_slots.h"
+#include "coordinator/placement.h"
+#include "coordinator/plan_drift.h"
+#include "coordinator/planner_profile.h"
+#include "coordinator/slices.h"
+#include "planners/pipeline/pipeline.h"
+
+/* Times of every slice on every stage, [stage * n_slices + slice]. Measured ones are the agents'
+ * own clocks until the record is complete. */
+struct plan_vs_actual_times {
+    double *arrive_s, *start_s, *end_s;
+};
+
+struct plan_vs_actual_record {
+    uint64_t sequence;
+    int n_stages, n_slices, n_heard;
+    uint32_t tokens;
+    bool *heard;
+    int *slices;
+    struct plan_vs_actual_times measured, planned;
+    bool shared, complete, predicted;
+    double at_s, measured_s, planned_s;
+};
+
+struct plan_vs_actual {
+    uint64_t generation;
+    struct plan_vs_actual_record
+        *records[PLAN_VS_ACTUAL_RECORDS]; /* a ring; `last` is the youngest */
+    size_t last;
+    uint64_t predicted_ns;
+    struct plan_vs_actual_totals totals;
+    struct plan_drift drift;
+};
+
+/* ---- records ---- */
+
+static void record_free(struct plan_vs_actual_record *r)
+{
+    if (!r)
+        return;
+    free(r->heard);
+    free(r->slices);
+    free(r->measured.arrive_s); /* the one allocation of all times */
+    free(r);
+}
+
+void plan_vs_actual_free(struct plan_vs_actual **t)
+{
+    for (size_t i = 0; *t && i < PLAN_VS_ACTUAL_RECORDS; i++)
+        record_free((*t)->records[i]);
+    free(*t);
+    *t = NULL;
+}
+
+static struct plan_vs_actual_record *record_create(const struct deployment *d,
+                                                   const struct message_prefill *p)
+{
+    size_t n = p->slices.count, cells = (size_t)d->n_stages * n;
+    if (n == 0 || cells > PLAN_VS_ACTUAL_MAX_CELLS)
+        return NULL;
+    struct plan_vs_actual_record *r = calloc(1, sizeof *r);
+    double *times = calloc(6 * cells, sizeof *times);
+    if (r) {
+        r->heard = calloc((size_t)d->n_stages, sizeof *r->heard);
+        r->slices = calloc(n, sizeof *r->slices);
+    }
+    if (!r || !times || !r->heard || !r->slices) {
+        free(times);
+        record_free(r);
+        return NULL;
+    }
+    r->sequence = p->sequence;
+    r->n_stages = d->n_stages;
+    r->n_slices = (int)n;
+    r->measured = (struct plan_vs_actual_times){times, times + cells, times + 2 * cells};
+    r->planned =
+        (struct plan_vs_actual_times){times + 3 * cells, times + 4 * cells, times + 5 * cells};
+    return r;
+}
+
+/* The record of a sequence, made when its first stage is heard of; the oldest makes room. */
+static struct plan_vs_actual_record *record_of(struct deployment *d,
+                                               const struct message_prefill *p)
+{
+    if (!d->plan_vs_actual && (d->plan_vs_actual = calloc(1, sizeof *d->plan_vs_actual)) == NULL)
+        return NULL;
+    struct plan_vs_actual *t = d->plan_vs_actual;
+    for (size_t i = 0; t->generation != d->generation && i < PLAN_VS_ACTUAL_RECORDS; i++) {
+        record_free(t->records[i]);
+        t->records[i] = NULL;
+    }
+    t->generation = d->generation;
+    for (size_t i = 0; i < PLAN_VS_ACTUAL_RECORDS; i++)
+        if (t->records[i] && t->records[i]->sequence == p->sequence)
+            return t->records[i];
+    struct plan_vs_actual_record *r = record_create(d, p);
+    if (r) {
+        t->last = (t->last + 1) % PLAN_VS_ACTUAL_RECORDS;
+        record_free(t->records[t->last]);
+        t->records[t->last] = r;
+    }
+    return r;
+}
+
+/* Slices follow each other and are the same on every stage. */
+static bool stage_take(struct plan_vs_actual_record *r, const struct message_prefill *p)
+{
+    const struct message_prefill_slice *s = p->slices.items;
+    size_t row = (size_t)p->stage * (size_t)r->n_slices;
+    uint64_t position = 0;
+    if (r->complete || r->heard[p->stage] || p->slices.count != (size_t)r->n_slices)
+        return false;
+    for (size_t k = 0; k < p->slices.count; k++) {
+        if (s[k].first_position != position || s[k].tokens == 0 || s[k].tokens > INT32_MAX ||
+            s[k].end_ns < s[k].start_ns || (r->n_heard && (uint64_t)r->slices[k] != s[k].tokens))
+            return false;
+        r->slices[k] = (int)s[k].tokens;
+        position += s[k].tokens;
+    }
+    for (size_t k = 0; k < p->slices.count; k++) {
+        r->measured.start_s[row + k] = (double)s[k].start_ns * 1e-9;
+        r->measured.end_s[row + k] = (double)s[k].end_ns * 1e-9;
+        r->measured.arrive_s[row + k] =
+            (double)(s[k].arrived_ns ? s[k].arrived_ns : s[k].start_ns) * 1e-9;
+        r->shared = r->shared || s[k].runs > 1;
+    }
+    r->tokens = (uint32_t)position;
+    r->heard[p->stage] = true;
+    r->n_heard++;
+    return true;
+}
+
+/* ---- clocks ---- */
+
+/* A message takes at least no time: the least difference is the best guess, given up slowly since
+ * clocks drift (100 ppm), at once when they were set. */
+static void clock_hear(struct coord *c, struct member *m, uint64_t clock_ns)
+{
+    int64_t now = (int64_t)coord_clock(c), sample = now - (int64_t)clock_ns;
+    int64_t known = m->clock_offset_ns + (now - (int64_t)m->clock_heard_ns) / 10000;
+    bool anew = !m->clock_heard_ns || sample - known > 1000000000 || known - sample > 1000000000;
+    m->clock_offset_ns = anew || sample < known ? sample : known;
+    m->clock_heard_ns = (uint64_t)now;
+}
+
+/* Agents of one box have one clock, and the best guess of any of them. */
+static double clock_offset_s(const struct coord *c, const struct member *m)
+{
+    int64_t best = m->clock_offset_ns;
+    for (size_t i = 0; i < c->n_members; i++) {
+        const struct member *o = c->members[i];
+        if (o->clock_heard_ns && o->machine[0] && strcmp(o->machine, m->machine) == 0 &&
+            o->clock_offset_ns < best)
+            best = o->clock_offset_ns;
+    }
+    return (double)best * 1e-9;
+}
+
+/* ---- a record that is complete ---- */
+
+static void times_align(const struct coord *c, const struct deployment *d,
+                        struct plan_vs_actual_record *r)
+{
+    double origin = r->measured.start_s[0] + clock_offset_s(c, d->stages[0].agent), end = 0;
+    for (int j = 0; j < r->n_stages; j++) {
+        double offset = clock_offset_s(c, d->stages[j].agent) - origin;
+        for (int k = j * r->n_slices; k < (j + 1) * r->n_slices; k++) {
+            r->measured.arrive_s[k] += offset;
+            r->measured.start_s[k] += offset;
+            end = r->measured.end_s[k] += offset;
+        }
+    }
+    r->at_s = origin;
+    r->measured_s = end;
+}
+
+static void record_predict(struct coord *c, struct deployment *d, struct plan_vs_actual_record *r)
+{
+    struct arena arena = {0};
+    struct pipeline_schedule s;
+    struct err e = {0};
+    int n = r->n_slices;
+    if (placement_predict(c, d, r->slices, n, &arena, &s, &e) == 0) {
+        for (int j = 0; j < r->n_stages; j++)
+            for (int k = 0; k < n; k++) {
+                r->planned.start_s[j * n + k] = s.start_s[j * n + k];
+                r->planned.end_s[j * n + k] = s.end_s[j * n + k];
+                r->planned.arrive_s[j * n + k] =
+                    j ? s.hop_end_s[(j - 1) * n + k] + s.latency_s[j - 1] : 0;
+            }
+        r->planned_s = r->planned.end_s[r->n_stages * n - 1];
+        r->predicted = r->planned_s > 0;
+    } else {
+        log_debug("coordinator", "no_prediction", "deployment=%s why=\"%s\"", d->name, e.text);
+    }
+    arena_free(&arena);
+}
+
+/* Seconds of compute of one stage. */
+static double busy_s(const struct plan_vs_actual_record *r, const struct plan_vs_actual_times *t,
+                     int stage)
+{
+    double sum = 0;
+    for (int k = stage * r->n_slices; k < (stage + 1) * r->n_slices; k++)
+        sum += t->end_s[k] - t->start_s[k];
+    return sum;
+}
+
+static void drift_hear(struct coord *c, struct deployment *d, const struct plan_vs_actual_record *r)
+{
+    for (int j = 0; j < r->n_stages; j++) {
+        const struct member *m = d->stages[j].agent;
+        double planned = 0, measured = 0;
+        bool first = !member_paced_as(m)[0]; /* stages of one kind count together; a paced agent
+                                               runs by its profile, whatever its host can do */
+        for (int k = 0; k < r->n_stages; k++) {
+            bool same = strcmp(d->stages[k].agent->kind, m->kind) == 0;
+            first = first && !(same && k < j);
+            planned += same ? busy_s(r, &r->planned, k) : 0;
+            measured += same ? busy_s(r, &r->measured, k) : 0;
+        }
+        double factor = first && planned > 0
+                            ? plan_drift_add(&d->plan_vs_actual->drift, m->kind, measured / planned)
+                            : 0;
+        if (factor <= 0)
+            continue;
+        struct err e = {0};
+        if (planner_profile_correct(c, d, m, factor, &e) < 0)
+            log_warn("coordinator", "profile_lost", "kind=\"%s\" why=\"%s\"", m->kind, e.text);
+        slices_forget(d);
+        d->plan_vs_actual->totals.corrections++;
+        log_info("coordinator", "profile_corrected", "deployment=%s kind=\"%s\" factor=%.3f",
+                 d->name, m->kind, factor);
+    }
+}
+
+static void record_complete(struct coord *c, struct deployment *d, struct plan_vs_actual_record *r)
+{
+    struct plan_vs_actual *t = d->plan_vs_actual;
+    r->complete = true;
+    r->shared = r->shared || d->n_active + d->n_waiting > 1;
+    times_align(c, d, r);
+    if (r->shared ||
+        (t->predicted_ns && coord_now(c) - t->predicted_ns < coord_ms(PLAN_VS_ACTUAL_PREDICT_MS)))
+        return;
+    t->predicted_ns = coord_now(c);
+    record_predict(c, d, r);
+    if (!r->predicted)
+        return;
+    t->totals.prefills++;
+    t->totals.planned_s += r->planned_s;
+    t->totals.measured_s += r->measured_s;
+    t->totals.error = r->measured_s / r->planned_s - 1;
+    if (r->tokens >= PLAN_DRIFT_TOKENS)
+        drift_hear(c, d, r);
+}
+
+void plan_vs_actual_prefill(struct coord *c, struct member *m, const struct message_prefill *p)
+{
+    struct deployment *d = deployment_of_id(c, p->deployment);
+    clock_hear(c, m, p->clock_ns);
+    if (!d || p->generation != d->generation || p->stage >= (uint64_t)d->n_stages ||
+        d->stages[p->stage].agent != m) {
+        c->counts.stale++;
+        return;
+    }
+    struct plan_vs_actual_record *r = record_of(d, p);
+    if (!r || !stage_take(r, p))
+        return;
+    /* Another prompt may have begun and ended between the first stage and the last: it shows in
+     * either's word. */
+    r->shared = r->shared || d->n_active + d->n_waiting > 1;
+    if (r->n_heard == r->n_stages)
+        record_complete(c, d, r);
+}
+
+/* ---- for people ---- */
+
+struct plan_vs_actual_totals plan_vs_actual_totals(const struct deployment *d)
+{
+    return d->plan_vs_actual ? d->plan_vs_actual->totals : (struct plan_vs_actual_totals){0};
+}
+
+static json_t *row_json(const double *values, int stage, int n)
+{
+    json_t *row = json_array();
+    for (int k = 0; k < n; k++)
+        json_array_append_new(row, json_real(values[stage * n + k]));
+    return row;
+}
+
+static json_t *times_json(const struct plan_vs_actual_times *t, int stage, int n)
+{
+    return json_pack("{s:o, s:o, s:o}", "arrive_s", row_json(t->arrive_s, stage, n), "start_s",
+                     row_json(t->start_s, stage, n), "end_s", row_json(t->end_s, stage, n));
+}
+
+static json_t *record_json(const struct deployment *d, const struct plan_vs_actual_record *r)
+{
+    json_t *stages = json_array(), *slices = json_array();
+    for (int k = 0; k < r->n_slices; k++)
+        json_array_append_new(slices, json_integer(r->slices[k]));
+    for (int j = 0; j < r->n_stages; j++) {
+        json_t *stage = json_pack("{s:s, s:[i,i], s:o}", "agent", d->stages[j].agent->name,
+                                  "layers", d->stages[j].first_layer, d->stages[j].end_layer,
+                                  "measured", times_json(&r->measured, j, r->n_slices));
+        if (r->predicted)
+            json_object_set_new(stage, "planned", times_json(&r->planned, j, r->n_slices));
+        json_array_append_new(stages, stage);
+    }
+    json_t *out =
+        json_pack("{s:I, s:I, s:o, s:b, s:f, s:f, s:o}", "sequence", (json_int_t)r->sequence,
+                  "tokens", (json_int_t)r->tokens, "slices", slices, "shared", r->shared, "at_s",
+                  r->at_s, "measured_s", r->measured_s, "stages", stages);
+    if (r->predicted) {
+        json_object_set_new(out, "planned_s", json_real(r->planned_s));
+        json_object_set_new(out, "error", json_real(r->measured_s / r->planned_s - 1));
+    }
+    return out;
+}
+
+json_t *plan_vs_actual_describe(const struct deployment *d, size_t n)
+{
+    struct plan_vs_actual_totals t = plan_vs_actual_totals(d);
+    json_t *records = json_array();
+    for (size_t i = 0; d->plan_vs_actual && d->plan_vs_actual->generation == d->generation &&
+                       i < PLAN_VS_ACTUAL_RECORDS && json_array_size(records) < n;
+         i++) {
+        const struct plan_vs_actual_record *r =
+            d->plan_vs_actual->records[(d->plan_vs_actual->last + PLAN_VS_ACTUAL_RECORDS - i) %
+                                       PLAN_VS_ACTUAL_RECORDS];
+        if (r && r->complete)
+            json_array_append_new(records, record_json(d, r));
+    }
+    return json_pack("{s:I, s:f, s:f, s:f, s:I, s:o}", "count", (json_int_t)t.prefills, "planned_s",
+                     t.planned_s, "measured_s", t.measured_s, "error",
+                     t.planned_s > 0 ? t.measured_s / t.planned_s - 1 : 0, "corrections",
+                     (json_int_t)t.corrections, "records", records);
+}

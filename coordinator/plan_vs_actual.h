@@ -1,0 +1,42 @@
+/* What prompts took, beside what was expected: every stage tells of every prefill
+ * (MESSAGE_PREFILL), and when all have, the record is complete. It is what `hpctl describe` draws,
+ * what /metrics sums up, and what corrects a profile that has drifted.
+ *
+ * Agents of one box share a clock; between boxes it is as good as the fastest message was quick. */
+#ifndef HP_COORDINATOR_PLAN_VS_ACTUAL_H
+#define HP_COORDINATOR_PLAN_VS_ACTUAL_H
+
+#include <jansson.h>
+
+#include "transport/message.h"
+
+struct coord;
+struct deployment;
+struct member;
+struct plan_vs_actual;
+
+enum {
+    PLAN_VS_ACTUAL_RECORDS = 16,      /* kept of a deployment */
+    PLAN_VS_ACTUAL_MAX_CELLS = 16384, /* stages x slices of one record */
+    PLAN_VS_ACTUAL_PREDICT_MS = 50,   /* at most one prediction in so long */
+};
+
+struct plan_vs_actual_totals {
+    uint64_t prefills; /* alone on their stages, and compared */
+    double planned_s, measured_s;
+    double error; /* of the last one: measured / planned - 1 */
+    uint64_t corrections;
+};
+
+void plan_vs_actual_prefill(struct coord *c, struct member *m, const struct message_prefill *p);
+struct plan_vs_actual_totals plan_vs_actual_totals(const struct deployment *d);
+/* {"count", "planned_s", "measured_s", "error", "corrections", "records": [up to n, the latest
+ * first]}. A record is {"sequence", "tokens", "slices", "shared", "at_s", "measured_s",
+ * "planned_s", "error", "stages": [{"agent", "layers", "planned", "measured"}]}, where planned and
+ * measured are {"start_s", "end_s", "arrive_s"} by slice from the start of the first ("arrive_s":
+ * when the input was there; planned is missing where nothing was predicted: other prompts ran too).
+ */
+json_t *plan_vs_actual_describe(const struct deployment *d, size_t n);
+void plan_vs_actual_free(struct plan_vs_actual **t);
+
+#endif

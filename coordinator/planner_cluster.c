@@ -1,0 +1,191 @@
+#include "coordinator/planner_cluster.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "common/vector.h"
+#include "coordinator/links.h"
+#include "coordinator/model_slots.h"
+
+/* ---- bytes ---- */
+
+double planner_free_bytes(const struct coord *c, const struct deployment *d, const struct member *m)
+{
+    double bytes = m->memory_bytes;
+    for (size_t i = 0; i < c->n_deployments; i++) {
+        const struct deployment *other = c->deployments[i];
+        if (other == d || other->state == DEPLOYMENT_PLANNED || other->state == DEPLOYMENT_STOPPED)
+            continue;
+        for (int k = 0; k < other->n_stages; k++)
+            if (other->stages[k].agent == m)
+                bytes -= other->stages[k].memory_bytes;
+    }
+    return bytes > 0 ? bytes : 0;
+}
+
+double planner_workspace_bytes(const struct deployment *d, const struct member *m)
+{
+    /* A paced agent's memory is that of the device it stands for, counted by the profile's bytes.
+     */
+    if (member_paced_as(m)[0])
+        return 0;
+    /* Rows that cross as less than float32 are kept as float32 once before they go and once after
+     * they came. */
+    double wide = deployment_wire(d) == FRAME_F32 ? 0 : 2.0 * sizeof(float) * d->model->facts.width;
+    return ceil((d->model->facts.workspace_bytes_per_token + wide) *
+                (double)deployment_spec_batch_tokens(&d->spec));
+}
+
+/* ---- nodes ---- */
+
+/* Members in the order in which they are the cluster's nodes and devices. */
+struct drawing {
+    const struct coord *c;
+    const struct deployment *d;
+    struct cluster cluster;
+    const struct member **members;
+    struct cluster_link *links;
+    int n_links, room_links;
+};
+
+static int no_memory(struct err *e)
+{
+    return err_set(e, HP_ENOMEM, "no memory for planning");
+}
+
+static int buses_copy(struct arena *arena, const struct cluster_node *from,
+                      struct cluster_node *out)
+{
+    out->n_buses = from->n_buses;
+    out->buses = arena_memdup(arena, from->buses, (size_t)from->n_buses * sizeof *from->buses);
+    for (int i = 0; out->buses && i < out->n_buses; i++)
+        out->buses[i].name = arena_strdup(arena, from->buses[i].name);
+    return out->n_buses && !out->buses ? HP_ENOMEM : 0;
+}
+
+static int nics_copy(struct arena *arena, const struct cluster_node *from, struct cluster_node *out)
+{
+    static const struct cluster_nic unknown = {
+        "unknown", {PLANNER_UNKNOWN_BYTES_PER_S, PLANNER_UNKNOWN_LATENCY_S}};
+    bool known = from->n_nics > 0;
+    const struct cluster_nic *nics = known ? from->nics : &unknown;
+    out->n_nics = known ? from->n_nics : 1;
+    out->nics = arena_memdup(arena, nics, (size_t)out->n_nics * sizeof *nics);
+    for (int i = 0; out->nics && i < out->n_nics; i++)
+        out->nics[i].name = arena_strdup(arena, nics[i].name);
+    return out->nics ? 0 : HP_ENOMEM;
+}
+
+static int node_add(struct drawing *w, const struct member *m, struct err *e)
+{
+    struct cluster *to = &w->cluster;
+    const struct cluster_node *from = &m->node->cluster.nodes[0];
+    const struct cluster_device *device = member_node_device(m->node);
+    struct cluster_node *node = &to->nodes[to->n_nodes];
+    struct cluster_device *out = &to->devices[to->n_devices];
+    *node = (struct cluster_node){.name = arena_strdup(&to->arena, m->name),
+                                  .first_device = to->n_devices,
+                                  .n_devices = 1,
+                                  .has_device_link = from->has_device_link,
+                                  .device_link = from->device_link};
+    *out = *device;
+    out->id = arena_strdup(&to->arena, device->id);
+    out->name = arena_strdup(&to->arena, device->name);
+    out->kind = arena_strdup(&to->arena, device->kind);
+    out->node = to->n_nodes;
+    out->memory_bytes =
+        fmax(0, floor(planner_free_bytes(w->c, w->d, m) - planner_workspace_bytes(w->d, m)));
+    if (buses_copy(&to->arena, from, node) < 0 || nics_copy(&to->arena, from, node) < 0 ||
+        to->arena.out_of_memory)
+        return no_memory(e);
+    w->members[to->n_nodes++] = m;
+    to->n_devices++;
+    return 0;
+}
+
+/* Whether the member could be given a stage of the deployment's model. */
+static bool takes_part(const struct deployment *d, const struct member *m)
+{
+    return m->node && member_available(m) && !member_lacks(m, d->model->facts.needs);
+}
+
+static int nodes_add(struct drawing *w, struct err *e)
+{
+    size_t room = w->c->n_members + 1;
+    struct cluster *to = &w->cluster;
+    to->nodes = arena_alloc(&to->arena, room, sizeof *to->nodes);
+    to->devices = arena_alloc(&to->arena, room, sizeof *to->devices);
+    w->members = arena_alloc(&to->arena, room, sizeof *w->members);
+    if (!to->nodes || !to->devices || !w->members)
+        return no_memory(e);
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < w->c->n_members; i++)
+        if (takes_part(w->d, w->c->members[i]))
+            rc = node_add(w, w->c->members[i], e);
+    return rc;
+}
+
+/* Devices by kind. */
+static int pools_count(struct cluster *to, struct err *e)
+{
+    to->pools = arena_alloc(&to->arena, (size_t)to->n_devices + 1, sizeof *to->pools);
+    if (!to->pools)
+        return no_memory(e);
+    for (int i = 0; i < to->n_devices; i++) {
+        int k = 0;
+        while (k < to->n_pools && strcmp(to->pools[k].kind, to->devices[i].kind) != 0)
+            k++;
+        if (k == to->n_pools)
+            to->pools[to->n_pools++] = (struct cluster_pool){to->devices[i].kind, 0, 1};
+        to->pools[k].count++;
+    }
+    return 0;
+}
+
+/* ---- links ---- */
+
+static int links_add(struct drawing *w, int a, int b, struct err *e)
+{
+    struct links_path paths[2];
+    int n = links_paths(w->members[a], w->members[b], paths);
+    for (int p = 0; p < n; p++) {
+        bool forth = paths[p].from == w->members[a];
+        struct cluster_link l = {.from = forth ? a : b,
+                                 .to = forth ? b : a,
+                                 .wire = paths[p].wire,
+                                 .reverse_only_implied = paths[p].serves_back};
+        if (!vector_push(w->links, w->n_links, w->room_links, l))
+            return no_memory(e);
+    }
+    return 0;
+}
+
+static int links_draw(struct drawing *w, struct err *e)
+{
+    int rc = 0;
+    for (int i = 0; rc == 0 && i < w->cluster.n_nodes; i++)
+        for (int k = 0; rc == 0 && k < i; k++)
+            rc = links_add(w, k, i, e);
+    w->cluster.links =
+        rc == 0 ? arena_memdup(&w->cluster.arena, w->links, (size_t)w->n_links * sizeof *w->links)
+                : NULL;
+    w->cluster.n_links = w->n_links;
+    free(w->links);
+    return rc == 0 && w->n_links && !w->cluster.links ? no_memory(e) : rc;
+}
+
+int planner_cluster_make(const struct coord *c, const struct deployment *d, struct cluster *out,
+                         struct err *e)
+{
+    struct drawing w = {.c = c, .d = d};
+    int rc = nodes_add(&w, e);
+    if (rc == 0)
+        rc = pools_count(&w.cluster, e);
+    if (rc == 0)
+        rc = links_draw(&w, e);
+    if (rc < 0)
+        cluster_free(&w.cluster);
+    else
+        *out = w.cluster;
+    return rc;
+}

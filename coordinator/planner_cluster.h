@@ -1,0 +1,23 @@
+/* The cluster that a deployment is planned on: members that may be given stages, one device each (a
+ * stage runs on the first), with what is free there beside other deployments. */
+#ifndef HP_COORDINATOR_PLANNER_CLUSTER_H
+#define HP_COORDINATOR_PLANNER_CLUSTER_H
+
+#include "common/cluster.h"
+#include "coordinator/deployment.h"
+#include "coordinator/member.h"
+
+/* For a node that told of no network. */
+#define PLANNER_UNKNOWN_BYTES_PER_S 1.25e8
+#define PLANNER_UNKNOWN_LATENCY_S 1e-4
+
+/* Its texts are copies. HP_ENOMEM. */
+int planner_cluster_make(const struct coord *c, const struct deployment *d, struct cluster *out,
+                         struct err *e);
+/* What each stage holds beside weights and KV cache, on this member. */
+double planner_workspace_bytes(const struct deployment *d, const struct member *m);
+/* Free for this deployment on the first device of a member. */
+double planner_free_bytes(const struct coord *c, const struct deployment *d,
+                          const struct member *m);
+
+#endif

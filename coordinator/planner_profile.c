@@ -1,0 +1,280 @@
+#include "coordinator/planner_profile.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "coordinator/model_slots.h"
+#include "coordinator/profile_check.h"
+#include "coordinator/profiles.h"
+
+/* What an unmeasured device is taken for; a device may say better in its node ("flops_per_s",
+ * "memory_bytes_per_s"). */
+#define GUESSED_FLOPS_PER_S 2e10
+#define GUESSED_MEMORY_BYTES_PER_S 1e10
+#define GUESSED_LAUNCH_S 2e-5
+
+enum { GUESSED_SLICES = 3, GUESSED_PREFIXES = 2 };
+
+static const struct measured_profile *measured_of(const struct coord *c, const struct deployment *d,
+                                                  const struct member *m)
+{
+    const struct kept_profile *p =
+        profiles_find(c, d->model->id, m->kind, deployment_spec_compute(&d->spec));
+    return p ? &p->measured : NULL;
+}
+
+/* ---- bytes ---- */
+
+/* The profile that paced members run by: its tables say a batch, and its layers stand where the
+ * model's do. NULL without one. */
+static const struct measured_profile *paced_profile(const struct coord *c,
+                                                    const struct deployment *d)
+{
+    for (size_t i = 0; i < c->n_members; i++) {
+        const struct member *m = c->members[i];
+        const struct measured_profile *p =
+            member_present(m) && member_paced_as(m)[0] ? measured_of(c, d, m) : NULL;
+        if (p && p->paced && p->layers.n_layers == d->model->facts.n_layers)
+            return p;
+    }
+    return NULL;
+}
+
+double planner_stands_for(const struct coord *c, const struct deployment *d)
+{
+    const struct measured_profile *p = paced_profile(c, d);
+    double batch = p ? p->layers.batch : 0;
+    return batch <= 0 ? 1 : d->spec.micro_batches > 0 ? batch / d->spec.micro_batches : batch;
+}
+
+double planner_resident_bytes(const struct coord *c, const struct deployment *d, int layer)
+{
+    const struct layer_facts *l = &d->model->facts.layers[layer];
+    double most = 0;
+    /* What agents measured that are not here binds nobody. */
+    for (size_t i = 0; i < c->n_members; i++) {
+        const struct measured_profile *p =
+            member_present(c->members[i]) ? measured_of(c, d, c->members[i]) : NULL;
+        if (p)
+            most = fmax(most, profile_resident_bytes(l, d->spec.f32, p, layer));
+    }
+    return most > 0 ? most : profile_guessed_bytes(l, d->spec.f32);
+}
+
+double planner_state_bytes_per_token(const struct coord *c, const struct deployment *d, int layer)
+{
+    const struct measured_profile *p = paced_profile(c, d);
+    if (p)
+        return p->layers.layers[layer].state_bytes_per_token * planner_stands_for(c, d);
+    return (double)d->model->facts.layers[layer].state_bytes_per_token * (d->spec.f32 ? 2 : 1);
+}
+
+/* ---- guesses ---- */
+
+/* The roofline of a device that nobody has measured: launch, then the slower of arithmetic and
+ * reading the weights, and attention's growth. */
+static double guess_seconds(const struct model_facts *f, const struct layer_facts *l, double slice,
+                            double prefix, double flops, double bytes)
+{
+    double seconds = fmax(l->flops_per_token * slice / flops, (double)l->param_bytes / bytes);
+    if (l->state_bytes_per_token > 0)
+        seconds += 4.0 * (double)f->width * slice * (prefix + slice / 2) / flops;
+    return GUESSED_LAUNCH_S + seconds;
+}
+
+static bool guess_table(struct arena *arena, const struct model_facts *f,
+                        const struct layer_facts *l, const struct member *m,
+                        struct profile_table *out)
+{
+    static const double slices[GUESSED_SLICES] = {1, 64, 512},
+                        prefixes[GUESSED_PREFIXES] = {0, 1024};
+    double flops = m->node && m->node->flops_per_s > 0 ? m->node->flops_per_s : GUESSED_FLOPS_PER_S,
+           bytes = m->node && m->node->memory_bytes_per_s > 0 ? m->node->memory_bytes_per_s
+                                                              : GUESSED_MEMORY_BYTES_PER_S;
+    *out = (struct profile_table){
+        .x = arena_memdup(arena, slices, sizeof slices),
+        .y = arena_memdup(arena, prefixes, sizeof prefixes),
+        .seconds = arena_alloc(arena, GUESSED_SLICES * GUESSED_PREFIXES, sizeof(double)),
+        .n_x = GUESSED_SLICES,
+        .n_y = GUESSED_PREFIXES};
+    if (!out->x || !out->y || !out->seconds)
+        return false;
+    for (int i = 0; i < GUESSED_SLICES; i++)
+        for (int k = 0; k < GUESSED_PREFIXES; k++)
+            out->seconds[i * GUESSED_PREFIXES + k] =
+                guess_seconds(f, l, slices[i], prefixes[k], flops, bytes);
+    return true;
+}
+
+static bool table_copy(struct arena *arena, const struct profile_table *t,
+                       struct profile_table *out)
+{
+    size_t nx = (size_t)t->n_x, ny = (size_t)t->n_y;
+    *out = (struct profile_table){.x = arena_memdup(arena, t->x, nx * sizeof *t->x),
+                                  .y = arena_memdup(arena, t->y, ny * sizeof *t->y),
+                                  .seconds =
+                                      arena_memdup(arena, t->seconds, nx * ny * sizeof *t->seconds),
+                                  .n_x = t->n_x,
+                                  .n_y = t->n_y};
+    return out->x && out->y && out->seconds;
+}
+
+/* ---- the profile ---- */
+
+/* The class of a layer: the paced profile's, whose layers stand where the model's do. */
+static const char *class_of(const struct deployment *d, const struct measured_profile *paced,
+                            int layer)
+{
+    return paced ? paced->layers.classes[paced->layers.layers[layer].class_index]
+                 : d->model->facts.layers[layer].class_name;
+}
+
+static int class_index(struct profile *p, const char *name)
+{
+    for (int i = 0; i < p->n_classes; i++)
+        if (strcmp(p->classes[i], name) == 0)
+            return i;
+    p->classes[p->n_classes] = arena_strdup(&p->arena, name);
+    return p->classes[p->n_classes] ? p->n_classes++ : -1;
+}
+
+static bool layers_fill(const struct coord *c, const struct deployment *d,
+                        const struct measured_profile *paced, struct profile *p)
+{
+    const struct model_facts *f = &d->model->facts;
+    p->layers = arena_alloc(&p->arena, (size_t)f->n_layers + 1, sizeof *p->layers);
+    p->classes = arena_alloc(&p->arena, (size_t)f->n_layers + 1, sizeof *p->classes);
+    for (int i = 0; p->layers && p->classes && i < f->n_layers; i++) {
+        const struct layer_facts *l = &f->layers[i];
+        struct profile_layer own = {.name = l->name,
+                                    .param_bytes = planner_resident_bytes(c, d, i),
+                                    .state_bytes_per_token = planner_state_bytes_per_token(c, d, i),
+                                    .output_bytes_per_token = (double)l->output_bytes_per_token};
+        p->layers[i] = paced ? paced->layers.layers[i] : own;
+        p->layers[i].name = arena_strdup(&p->arena, p->layers[i].name);
+        p->layers[i].class_index = class_index(p, class_of(d, paced, i));
+        if (!p->layers[i].name || p->layers[i].class_index < 0)
+            return false;
+        p->n_layers++;
+    }
+    return p->n_layers == f->n_layers;
+}
+
+/* Tables of every class that the model has, for the kind of device of `m`: measured where a class
+ * was, else guessed by the first layer of it. */
+static bool kind_fill(const struct coord *c, const struct deployment *d, const struct member *m,
+                      struct profile *p)
+{
+    const struct measured_profile *measured = measured_of(c, d, m);
+    struct profile_table *tables = &p->tables[p->n_kinds * p->n_classes];
+    for (int i = 0; i < p->n_layers; i++) {
+        int k = p->layers[i].class_index;
+        const struct profile_table *t =
+            measured ? measured_profile_table(measured, p->classes[k]) : NULL;
+        if (tables[k].n_x == 0 && !(t ? table_copy(&p->arena, t, &tables[k])
+                                      : guess_table(&p->arena, &d->model->facts,
+                                                    &d->model->facts.layers[i], m, &tables[k])))
+            return false;
+    }
+    p->kinds[p->n_kinds] = arena_strdup(&p->arena, m->kind);
+    return p->kinds[p->n_kinds++] != NULL;
+}
+
+static bool kinds_fill(const struct coord *c, const struct deployment *d, struct profile *p)
+{
+    p->kinds = arena_alloc(&p->arena, c->n_members + 1, sizeof *p->kinds);
+    size_t kinds = 0;
+    for (size_t i = 0; i < c->n_members; i++)
+        kinds += c->members[i]->kind[0] != 0;
+    p->tables = arena_alloc(&p->arena, (kinds + 1) * (size_t)p->n_classes + 1, sizeof *p->tables);
+    for (size_t i = 0; p->kinds && p->tables && i < c->n_members; i++) {
+        const struct member *m = c->members[i];
+        if (m->kind[0] && member_present(m) && profile_find_kind(p, m->kind) < 0 &&
+            !kind_fill(c, d, m, p))
+            return false;
+    }
+    return p->kinds && p->tables;
+}
+
+/* The shortest slice that is worth it, on the kind where it is shortest. */
+static double useful_slice_tokens(const struct coord *c, const struct deployment *d)
+{
+    double least = 0;
+    for (size_t i = 0; i < c->n_members; i++) {
+        const struct measured_profile *p = measured_of(c, d, c->members[i]);
+        double own = p ? p->layers.useful_slice_tokens : 0;
+        least = own > 0 && (least <= 0 || own < least) ? own : least;
+    }
+    return least;
+}
+
+int planner_profile_make(const struct coord *c, const struct deployment *d, struct profile *out,
+                         struct err *e)
+{
+    const struct measured_profile *paced = paced_profile(c, d);
+    struct profile p = {.shape = PROFILE_SEQUENCE,
+                        .batch = paced ? paced->layers.batch : 1,
+                        .useful_slice_tokens = useful_slice_tokens(c, d)};
+    p.model = arena_strdup(&p.arena, d->model->name);
+    if (!p.model || !layers_fill(c, d, paced, &p) || !kinds_fill(c, d, &p)) {
+        profile_free(&p);
+        return err_set(e, HP_ENOMEM, "no memory for planning");
+    }
+    *out = p;
+    return 0;
+}
+
+/* ---- correction ---- */
+
+static json_t *axis_json(const double *axis, int n)
+{
+    json_t *out = json_array();
+    for (int i = 0; i < n; i++)
+        json_array_append_new(out, json_real(axis[i]));
+    return out;
+}
+
+static json_t *table_json(const struct profile_table *t)
+{
+    json_t *rows = json_array();
+    for (int i = 0; i < t->n_x; i++)
+        json_array_append_new(rows, axis_json(t->seconds + i * t->n_y, t->n_y));
+    return json_pack("{s:o, s:o, s:o}", "slice", axis_json(t->x, t->n_x), "prefix",
+                     axis_json(t->y, t->n_y), "seconds", rows);
+}
+
+/* Adds the classes that were only guessed so far. */
+static int guesses_add(const struct coord *c, const struct deployment *d, const struct member *m,
+                       json_t *tables, struct err *e)
+{
+    const struct measured_profile *paced = paced_profile(c, d);
+    const struct model_facts *f = &d->model->facts;
+    struct arena arena = {0};
+    bool good = true;
+    for (int i = 0; good && i < f->n_layers; i++) {
+        struct profile_table t;
+        const char *name = class_of(d, paced, i);
+        if (json_object_get(tables, name))
+            continue;
+        good = guess_table(&arena, f, &f->layers[i], m, &t) &&
+               json_object_set_new(tables, name, table_json(&t)) == 0;
+    }
+    arena_free(&arena);
+    return good ? 0 : err_set(e, HP_ENOMEM, "no memory for a profile");
+}
+
+int planner_profile_correct(struct coord *c, const struct deployment *d, const struct member *m,
+                            double factor, struct err *e)
+{
+    const char *compute = deployment_spec_compute(&d->spec);
+    const struct kept_profile *kept = profiles_find(c, d->model->id, m->kind, compute);
+    json_t *tables = kept ? json_deep_copy(kept->record) : json_object();
+    int rc =
+        tables ? guesses_add(c, d, m, tables, e) : err_set(e, HP_ENOMEM, "no memory for a profile");
+    if (rc < 0) {
+        json_decref(tables);
+        return rc;
+    }
+    profile_scale(tables, factor);
+    return profiles_set(c, d->model->id, m->kind, compute, tables, e);
+}

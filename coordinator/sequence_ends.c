@@ -1,0 +1,134 @@
+#include "coordinator/sequence_ends.h"
+
+#include <stdlib.h>
+
+#include "common/log.h"
+#include "coordinator/effects.h"
+#include "coordinator/model_slots.h"
+#include "coordinator/sequence_orders.h"
+#include "coordinator/shares.h"
+
+void sequence_close(struct coord *c, struct sequence *s)
+{
+    struct deployment *d = s->deployment;
+    if (s->state == SEQUENCE_WAITING) {
+        sequence_unlink(d, s);
+    } else {
+        sequence_deactivate(d, s);
+        sequence_order_close(c, d, s);
+        shares_note(d, coord_now(c) - s->opened_ns);
+    }
+    sequence_move(s, SEQUENCE_CLOSED);
+    c->counts.output_tokens += s->n_output;
+}
+
+/* The last of its callbacks; takes the sequence. */
+static struct coord_action *call_back_last(struct coord *c, enum coord_action_kind kind,
+                                           struct sequence *s)
+{
+    struct coord_action *a = effects_end_add(c, kind);
+    s->next = *effects_ended(c);
+    *effects_ended(c) = s;
+    s->ends = false;
+    a->callbacks = s->callbacks;
+    a->request = s->request;
+    a->usage = sequence_usage(c, s);
+    return a;
+}
+
+bool sequence_call_back(struct coord *c, const struct sequence *s, const uint32_t *ids, size_t n)
+{
+    struct coord_action *a = effects_add(c, COORD_TOKENS, ids, n * sizeof *ids);
+    if (!a)
+        return false;
+    a->callbacks = s->callbacks;
+    a->request = s->request;
+    a->usage = sequence_usage(c, s);
+    return true;
+}
+
+/* Sequences that one question opened together: is this one (closed already) the last of them? */
+static bool asked_last(const struct sequence *s)
+{
+    const struct sequence *lists[] = {s->deployment->active, s->deployment->waiting_first};
+    for (int k = 0; k < 2; k++)
+        for (const struct sequence *o = lists[k]; o; o = o->next)
+            if (o->planned && o->peer == s->peer && o->ask == s->ask)
+                return false;
+    return s->ask != 0;
+}
+
+static void asked_alone(const struct sequence *s)
+{
+    struct sequence *lists[] = {s->deployment->active, s->deployment->waiting_first};
+    for (int k = 0; s->planned && k < 2; k++)
+        for (struct sequence *o = lists[k]; o; o = o->next)
+            if (o->planned && o->peer == s->peer && o->ask == s->ask)
+                o->ask = 0;
+}
+
+void sequence_fail(struct coord *c, struct sequence *s, const struct err *why)
+{
+    log_info("coordinator", "sequence_failed", "deployment=%s sequence=%llu output=%llu why=\"%s\"",
+             s->deployment->name, (unsigned long long)s->id, (unsigned long long)s->n_output,
+             why->text);
+    sequence_close(c, s);
+    c->counts.failed++;
+    if (s->kind == SEQUENCE_REQUEST) {
+        s->why = *why;
+        call_back_last(c, COORD_FAILED, s)->why = &s->why;
+        return;
+    }
+    asked_alone(s); /* the others answer nothing any more */
+    if (s->ask)
+        effects_answer_error(c, s->peer, s->ask, why);
+    sequence_free(s);
+}
+
+void sequence_fail_memory(struct coord *c, struct sequence *s)
+{
+    struct err e;
+    err_set(&e, HP_ENOMEM, "the coordinator has no memory for this request");
+    sequence_fail(c, s, &e);
+}
+
+static json_t *greedy_result(const struct model_facts *f, const struct sequence *s)
+{
+    json_t *ids = json_array();
+    for (uint64_t i = 0; i < s->n_output; i++)
+        json_array_append_new(ids, json_integer(s->output[i]));
+    json_t *result = json_pack("{s:o}", "ids", ids);
+    struct buffer text = {0};
+    if (f->text && f->text(f->text_ctx, s->output, (size_t)s->n_output, &text) == 0)
+        json_object_set_new(result, "text", json_stringn((const char *)text.data, text.size));
+    buffer_free(&text);
+    return result;
+}
+
+void sequence_finish(struct coord *c, struct sequence *s, enum request_finish finish)
+{
+    sequence_close(c, s);
+    c->counts.finished++;
+    const struct model_facts *f = &s->deployment->model->facts;
+    if (s->kind == SEQUENCE_REQUEST) {
+        call_back_last(c, COORD_FINISHED, s)->finish = finish;
+        return;
+    }
+    if (s->planned && !asked_last(s))
+        ;
+    else if (s->kind == SEQUENCE_GREEDY)
+        effects_answer(c, s->peer, s->ask, false, greedy_result(f, s));
+    else
+        effects_answer(c, s->peer, s->ask, false,
+                       json_pack("{s:I, s:I}", "tokens", (json_int_t)s->n_prompt, "vocabulary",
+                                 (json_int_t)f->vocabulary));
+    sequence_free(s);
+}
+
+void sequences_fail_all(struct coord *c, struct deployment *d, bool waiting, const struct err *why)
+{
+    while (d->active)
+        sequence_fail(c, d->active, why);
+    while (waiting && d->waiting_first)
+        sequence_fail(c, d->waiting_first, why);
+}

@@ -1,0 +1,19 @@
+/* How a sequence ends: finished, failed, cancelled; and its tokens until then. */
+#ifndef HP_COORDINATOR_SEQUENCE_ENDS_H
+#define HP_COORDINATOR_SEQUENCE_ENDS_H
+
+#include "coordinator/deployment.h"
+#include "coordinator/sequence.h"
+
+/* Takes it out of its deployment and tells the stages; the caller frees it. */
+void sequence_close(struct coord *c, struct sequence *s);
+/* These three answer whoever asked, and free it. */
+void sequence_finish(struct coord *c, struct sequence *s, enum request_finish finish);
+void sequence_fail(struct coord *c, struct sequence *s, const struct err *why);
+void sequence_fail_memory(struct coord *c, struct sequence *s);
+/* False: lost for want of memory. */
+bool sequence_call_back(struct coord *c, const struct sequence *s, const uint32_t *ids, size_t n);
+/* Ends what is open (and, with `waiting`, the queue) with an error. */
+void sequences_fail_all(struct coord *c, struct deployment *d, bool waiting, const struct err *why);
+
+#endif

@@ -1,0 +1,67 @@
+#include "coordinator/sequence_orders.h"
+
+#include <stdlib.h>
+
+#include "coordinator/effects.h"
+#include "coordinator/member.h"
+#include "coordinator/model_slots.h"
+#include "coordinator/slices.h"
+
+void sequence_order_close(struct coord *c, struct deployment *d, const struct sequence *s)
+{
+    struct message m = {.type = MESSAGE_SEQUENCE_CLOSE};
+    m.u.sequence_close = (struct message_sequence_close){d->id, d->generation, s->id};
+    for (int i = 0; i < d->n_stages; i++)
+        if (!effects_send(c, d->stages[i].agent->peer, &m))
+            d->unclosed = true; /* that stage keeps it until it is connected anew */
+}
+
+static struct pack_u32s slices_make(const struct deployment *d, const struct sequence *s,
+                                    uint32_t *room)
+{
+    int n = 0;
+    if (s->slice) {
+        for (size_t done = 0; done < s->n_prompt; n++) {
+            size_t left = s->n_prompt - done;
+            room[n] = (uint32_t)(s->slice < left ? s->slice : left);
+            done += room[n];
+        }
+    } else if (s->kind != SEQUENCE_REQUEST && !s->planned) {
+        room[n++] = (uint32_t)s->n_prompt;
+    } else {
+        n = slices_cut(d, (uint32_t)s->n_prompt, room);
+    }
+    return (struct pack_u32s){room, (size_t)n};
+}
+
+bool sequence_order_open(struct coord *c, struct deployment *d, const struct sequence *s)
+{
+    uint32_t *room = calloc(s->n_prompt, sizeof *room);
+    bool told = room != NULL;
+    if (!room)
+        return false;
+    struct message m = {.type = MESSAGE_SEQUENCE_OPEN};
+    struct message_sequence_open open = {
+        .deployment = d->id,
+        .generation = d->generation,
+        .sequence = s->id,
+        .max_tokens = s->max_tokens,
+        .kv_tokens = s->n_prompt + s->max_tokens,
+        .all_logits = s->kind == SEQUENCE_LOGITS,
+        .prompt_tokens = s->kind == SEQUENCE_LOGITS ? 0 : s->n_prompt,
+        .sampling = s->sampling,
+    };
+    if (!s->ignore_end)
+        open.end_ids = (struct pack_u32s){d->model->facts.end_ids, d->model->facts.n_end_ids};
+    struct pack_u32s prompt = {s->prompt, s->n_prompt}, none = {NULL, 0},
+                     slices = slices_make(d, s, room);
+    for (int i = 0; i < d->n_stages; i++) {
+        bool first = i == 0, last = i == d->n_stages - 1;
+        m.u.sequence_open = open;
+        m.u.sequence_open.prompt = first || last ? prompt : none;
+        m.u.sequence_open.slices = first ? slices : none;
+        told = effects_send(c, d->stages[i].agent->peer, &m) && told;
+    }
+    free(room);
+    return told;
+}

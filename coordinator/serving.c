@@ -1,0 +1,142 @@
+#include "coordinator/serving.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "coordinator/admission.h"
+#include "coordinator/api_keys.h"
+#include "coordinator/effects.h"
+#include "coordinator/metrics.h"
+#include "coordinator/model_slots.h"
+#include "coordinator/shares.h"
+#include "coordinator/works.h"
+
+/* One that is broken is tried again at a time that is known; until others serve nobody knows. */
+static uint32_t retry_after_s(const struct coord *c, const struct deployment *d)
+{
+    if (d->state != DEPLOYMENT_BROKEN || d->until_ns <= coord_now(c))
+        return shares_retry_after_s(d);
+    return (uint32_t)((d->until_ns - coord_now(c)) / 1000000000u) + 1;
+}
+
+static void request_model_fill(const struct coord *c, const struct deployment *d,
+                               struct request_model *out)
+{
+    *out = (struct request_model){
+        .name = d->name,
+        .state = deployment_states[d->state].word,
+        .state_text = d->why.text,
+        .serving = d->state == DEPLOYMENT_SERVING &&
+                   d->model->open, /* after a start its files are still being opened */
+        .created_s = d->created_s,
+        .context = d->context,
+        .retry_after_s = retry_after_s(c, d),
+        .vocabulary = d->model->open ? d->model->facts.vocabulary : 0,
+        .model = d->model->open ? d->model->facts.handle : NULL,
+    };
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const struct request_model *)a)->name, ((const struct request_model *)b)->name);
+}
+
+static int requests_models(void *ctx, struct request_model *out, int max)
+{
+    struct coord *c = ctx;
+    int n = 0;
+    for (size_t i = 0; i < c->n_deployments && n < max; i++)
+        if (c->deployments[i]->state < DEPLOYMENT_STOPPING)
+            request_model_fill(c, c->deployments[i], &out[n++]);
+    qsort(out, (size_t)n, sizeof *out, by_name);
+    return n;
+}
+
+static int requests_find(void *ctx, const char *name, struct request_model *out, struct err *e)
+{
+    struct coord *c = ctx;
+    struct deployment *d = deployment_find(c, name);
+    if (d) {
+        request_model_fill(c, d, out);
+        return 0;
+    }
+    char names[300] = "";
+    size_t used = 0;
+    for (size_t i = 0; i < c->n_deployments && used < sizeof names - 1; i++)
+        used += (size_t)snprintf(names + used, sizeof names - used, "%s\"%s\"", i ? ", " : "",
+                                 c->deployments[i]->name);
+    return err_set(e, HP_ENOENT, "no model \"%.100s\" is deployed here; there %s%s", name,
+                   c->n_deployments ? "is " : "is none", names);
+}
+
+/* Something is to be taken. */
+static void shell_wake(const struct coord *c)
+{
+    if (c->config.wake)
+        c->config.wake(c->config.wake_ctx);
+}
+
+static int requests_open(void *ctx, const struct request_spec *r, uint64_t *id, struct err *e)
+{
+    coord_woke(ctx);
+    int rc = admission_request_open(ctx, r, id, e);
+    shell_wake(ctx);
+    return rc;
+}
+
+static void requests_cancel(void *ctx, uint64_t id, bool satisfied, struct request_usage *usage)
+{
+    coord_woke(ctx);
+    admission_request_cancel(ctx, id, satisfied, usage);
+    shell_wake(ctx);
+}
+
+static int requests_api_keys(void *ctx)
+{
+    return (int)((struct coord *)ctx)->n_api_keys;
+}
+
+static bool requests_api_key_allowed(void *ctx, const char *key, char name[REQUEST_KEY_NAME_BYTES])
+{
+    const struct api_key *k = api_keys_find(ctx, key);
+    if (k && name)
+        snprintf(name, REQUEST_KEY_NAME_BYTES, "%s", k->name);
+    return k != NULL;
+}
+
+static void requests_metrics(void *ctx,
+                             void (*row)(void *, const char *, const char *, const char *,
+                                         const char *, double),
+                             void *out)
+{
+    metrics_rows(ctx, row, out);
+}
+
+static int requests_work(void *ctx, const struct model *model, struct coord_work *w, struct err *e)
+{
+    struct coord *c = ctx;
+    coord_woke(c);
+    struct model_slot *uses = NULL;
+    for (size_t i = 0; model && i < c->n_models; i++)
+        if (c->models[i]->open && c->models[i]->facts.handle == model)
+            uses = c->models[i];
+    if (model && !uses)
+        return err_set(e, HP_ENOENT, "this model is not open any more");
+    int rc = works_add(c, w, uses, e);
+    shell_wake(c);
+    return rc;
+}
+
+void serving_requests(struct coord *core, struct requests *out)
+{
+    *out = (struct requests){core,
+                             requests_models,
+                             requests_find,
+                             requests_open,
+                             requests_cancel,
+                             requests_api_keys,
+                             requests_api_key_allowed,
+                             requests_metrics,
+                             requests_work};
+}

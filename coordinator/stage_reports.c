@@ -1,0 +1,167 @@
+#include "coordinator/stage_reports.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "common/utf8.h"
+#include "coordinator/describe.h"
+#include "coordinator/effects.h"
+#include "coordinator/lost_hop.h"
+#include "coordinator/member.h"
+#include "coordinator/sequence_deadlines.h"
+#include "coordinator/sequence_ends.h"
+#include "coordinator/stages.h"
+
+void stage_reports_tell(struct coord *c, struct deployment *d, bool now)
+{
+    if (!d->listener_ask || (!now && coord_now(c) - d->told_ns < coord_ms(DEPLOYMENT_PROGRESS_MS)))
+        return;
+    d->told_ns = coord_now(c);
+    effects_answer(c, d->listener_peer, d->listener_ask, true,
+                   json_pack("{s:s, s:s, s:o}", "phase", "prepare", "name", d->name, "stages",
+                             describe_stages(d)));
+}
+
+static struct verdict stage_failed(struct deployment *d, const struct member *m,
+                                   const struct message_stage_state *s)
+{
+    bool preparing = d->state == DEPLOYMENT_PREPARING;
+    struct verdict v = {preparing ? VERDICT_FAIL : VERDICT_BREAK, d, {0}};
+    err_set(&v.why, coord_failure_code(s->code), "agent \"%s\" %s: %s", m->name,
+            preparing ? "could not prepare its stage" : "lost its stage", s->text);
+    if (s->hint && s->hint[0])
+        err_hint(&v.why, "%s", s->hint);
+    return v;
+}
+
+static int by_number(const void *a, const void *b)
+{
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
+}
+
+static void stage_told(struct coord *c, struct deployment *d, struct deployment_stage *stage,
+                       const struct message_stage_state *s)
+{
+    bool turned = strcmp(stage->word, s->state) != 0;
+    if (turned || s->done_bytes != stage->done_bytes || s->wanted.count != stage->n_wanted)
+        stage->progress_ns = coord_now(c);
+    utf8_copy(stage->word, sizeof stage->word, s->state);
+    stage->done_bytes = s->done_bytes;
+    stage->total_bytes = s->total_bytes;
+    if (s->moved_bytes > stage->moved_bytes)
+        stage->moved_bytes = s->moved_bytes;
+    uint32_t *wanted = realloc(stage->wanted, (s->wanted.count + 1) * sizeof *wanted);
+    if (!wanted)
+        return; /* its next word says it again */
+    if (s->wanted.count)
+        memcpy(wanted, s->wanted.items, s->wanted.count * sizeof *wanted);
+    qsort(wanted, s->wanted.count, sizeof *wanted, by_number);
+    stage->wanted = wanted;
+    stage->n_wanted = s->wanted.count;
+    if (strcmp(s->state, "ready") == 0) {
+        if (stage->status != STAGE_HERE)
+            log_info("coordinator", "stage_ready",
+                     "deployment=%s generation=%llu agent=%s layers=%d-%d moved_bytes=%llu",
+                     d->name, (unsigned long long)d->generation, stage->agent->name,
+                     stage->first_layer, stage->end_layer - 1,
+                     (unsigned long long)stage->moved_bytes);
+        deployment_stage_move(stage, STAGE_HERE);
+    }
+    stage_reports_tell(c, d, turned);
+}
+
+struct verdict stage_reports_state(struct coord *c, struct member *m,
+                                   const struct message_stage_state *s)
+{
+    struct verdict fine = {VERDICT_OK, NULL, {0}};
+    struct deployment *d = deployment_of_id(c, s->deployment);
+    struct deployment_stage *stage = d ? deployment_stage_of(d, m) : NULL;
+    bool unloaded = strcmp(s->state, "unloaded") == 0;
+    if (stage && unloaded && d->state == DEPLOYMENT_STOPPING) {
+        deployment_stage_move(stage, STAGE_UNTOLD);
+        return fine;
+    }
+    if (!stage || unloaded || s->generation != d->generation ||
+        s->stage != (uint64_t)(stage - d->stages) ||
+        (d->state != DEPLOYMENT_PREPARING && d->state != DEPLOYMENT_SERVING)) {
+        c->counts.stale += !unloaded;
+        return fine;
+    }
+    if (strcmp(s->state, "failed") == 0)
+        return stage_failed(d, m, s);
+    stage_told(c, d, stage, s);
+    return fine;
+}
+
+/* Orders that are still on their way are given time. */
+static bool stage_is_settled(const struct coord *c, const struct deployment *d,
+                             const struct deployment_stage *s)
+{
+    uint64_t now = coord_now(c), joined = s->agent->joined_ns,
+             last = s->told_ns > joined ? s->told_ns : joined;
+    return now - last > coord_ms(DEPLOYMENT_SETTLE_MS) &&
+           now - d->since_ns > coord_ms(DEPLOYMENT_SETTLE_MS);
+}
+
+struct verdict stage_reports_held(struct coord *c, struct deployment *d, struct deployment_stage *s)
+{
+    struct verdict v = {VERDICT_OK, d, {0}};
+    const struct member_held *h = deployment_stage_held(d, s);
+    bool ready = h && strcmp(h->state, "ready") == 0, settled = stage_is_settled(c, d, s);
+    if (h)
+        sequence_deadline_stage(c, s, h);
+    lost_hop_heartbeat(c, d);
+    s->hop_heard |= h && h->hop_heard;
+    if (d->state == DEPLOYMENT_PREPARING && s->status == STAGE_WORKING) {
+        if (ready)
+            deployment_stage_move(s, STAGE_HERE);
+        else if (!h && settled)
+            deployment_stage_move(s, STAGE_UNTOLD);
+    } else if (d->state == DEPLOYMENT_SERVING && !ready && settled) {
+        v.kind = VERDICT_BREAK;
+        err_set(&v.why, HP_ELINK, "agent \"%s\" does not hold its stage of \"%s\" any more",
+                s->agent->name, d->name);
+    } else if (d->state == DEPLOYMENT_STOPPING && !h) {
+        deployment_stage_move(s, STAGE_UNTOLD);
+    }
+    return v;
+}
+
+void stage_reports_sweep(struct coord *c, struct member *m)
+{
+    for (size_t i = 0; i < m->n_held; i++) {
+        const struct member_held *h = &m->held[i];
+        struct deployment *d = deployment_of_id(c, h->deployment);
+        bool old = d && d->state == DEPLOYMENT_SERVING && !deployment_stage_of(d, m) &&
+                   h->generation <= d->generation;
+        if (!d || old || d->state == DEPLOYMENT_STOPPING)
+            stages_unload(c, m, h->deployment, h->generation);
+    }
+}
+
+struct verdict stage_reports_joined(struct coord *c, struct deployment *d,
+                                    struct deployment_stage *s)
+{
+    struct verdict v = {VERDICT_OK, d, {0}};
+    const struct member_held *h = deployment_stage_held(d, s);
+    bool ready = h && strcmp(h->state, "ready") == 0;
+    if (d->state == DEPLOYMENT_PREPARING) {
+        deployment_stage_move(s, ready ? STAGE_HERE : STAGE_UNTOLD);
+    } else if (d->state == DEPLOYMENT_READY && ready) {
+        stages_connect(c, d);
+    } else if (d->state == DEPLOYMENT_SERVING && ready) {
+        /* The same process over a new connection: what was said meanwhile may be lost, so its
+         * sequences are; its weights are not. */
+        struct err e = {0};
+        err_set(&e, HP_ELINK, "the connection to agent \"%s\" was lost for a moment",
+                s->agent->name);
+        sequences_fail_all(c, d, false, &e);
+        stages_connect(c, d);
+    } else if (d->state == DEPLOYMENT_SERVING || d->state == DEPLOYMENT_READY) {
+        v.kind = VERDICT_BREAK;
+        err_set(&v.why, HP_ELINK, "agent \"%s\" was restarted", s->agent->name);
+    }
+    return v;
+}

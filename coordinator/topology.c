@@ -1,0 +1,72 @@
+#include "coordinator/topology.h"
+
+#include "coordinator/links.h"
+#include "coordinator/planner_cluster.h"
+
+static json_t *node_document(const struct member *m)
+{
+    json_t *node = json_deep_copy(m->node->told);
+    if (m->node->cluster.nodes[0].n_nics == 0)
+        json_object_set_new(node, "nics",
+                            json_pack("[{s:s, s:f, s:f}]", "name", "unknown",
+                                      "bandwidth_bytes_per_s", PLANNER_UNKNOWN_BYTES_PER_S,
+                                      "latency_s", PLANNER_UNKNOWN_LATENCY_S));
+    return node;
+}
+
+static void path_add(json_t *links, const struct links_path *p)
+{
+    json_t *l = json_pack("{s:s, s:s, s:f, s:f}", "from", member_node_device(p->from->node)->id,
+                          "to", member_node_device(p->to->node)->id, "bandwidth_bytes_per_s",
+                          p->wire.bandwidth_bytes_per_s, "latency_s", p->wire.latency_s);
+    if (p->measured_s)
+        json_object_set_new(l, "measured_s", json_integer((json_int_t)p->measured_s));
+    if (p->assumed)
+        json_object_set_new(l, "assumed", json_true());
+    json_array_append_new(links, l);
+}
+
+static json_t *cluster_document(const struct coord *c)
+{
+    json_t *nodes = json_array(), *links = json_array();
+    for (size_t i = 0; i < c->n_members; i++) {
+        const struct member *m = c->members[i];
+        if (!m->node)
+            continue;
+        json_array_append_new(nodes, node_document(m));
+        for (size_t k = 0; k < i; k++) {
+            struct links_path paths[2];
+            int n = c->members[k]->node ? links_paths(c->members[k], m, paths) : 0;
+            for (int p = 0; p < n; p++)
+                path_add(links, &paths[p]);
+        }
+    }
+    return json_pack("{s:s, s:o, s:o}", "format", "hp-cluster/1", "nodes", nodes, "links", links);
+}
+
+static json_t *unreachable_document(const struct coord *c)
+{
+    json_t *unreachable = json_array();
+    for (size_t i = 0; i < c->n_members; i++)
+        for (size_t k = 0; k < c->members[i]->n_links; k++) {
+            const struct member *from = c->members[i];
+            const struct member_link *l = &from->links[k];
+            char address[160];
+            if (!l->failure[0] || !member_present(from) || !member_present(l->to))
+                continue;
+            links_address_text(l->to, address, sizeof address);
+            json_array_append_new(unreachable,
+                                  json_pack("{s:s, s:s, s:s, s:s}", "from", from->name, "to",
+                                            l->to->name, "address", address, "why", l->failure));
+        }
+    return unreachable;
+}
+
+json_t *topology_document(const struct coord *c)
+{
+    json_t *cluster = cluster_document(c), *unreachable = unreachable_document(c);
+    if (json_array_size(unreachable))
+        json_object_set(cluster, "unreachable", unreachable);
+    json_decref(unreachable);
+    return cluster;
+}

@@ -1,0 +1,96 @@
+#include "hpctl/command_help.h"
+
+#include <string.h>
+
+const struct command_option command_common_options[] = {
+    {"output", "json|FILE", "JSON on standard output, or into a file", 'o'},
+    {"help", NULL, "show this", 'h'},
+    {0},
+};
+
+/* ---- help ---- */
+
+static void print_options(FILE *out, const struct command_option *options)
+{
+    for (int i = 0; options && options[i].name; i++) {
+        char left[80];
+        snprintf(left, sizeof left, "%c%c%s --%s%s%s", options[i].letter ? '-' : ' ',
+                 options[i].letter ? options[i].letter : ' ', options[i].letter ? "," : " ",
+                 options[i].name, options[i].value ? " " : "",
+                 options[i].value ? options[i].value : "");
+        fprintf(out, "  %-34s %s\n", left, options[i].help);
+    }
+}
+
+void command_print_usage(FILE *out, const struct command *c)
+{
+    fprintf(out, "usage: hpctl %s%s%s [options]\n\n%s\n", c->path,
+            c->arguments && *c->arguments ? " " : "", c->arguments ? c->arguments : "", c->summary);
+    if (c->details)
+        fprintf(out, "\n%s\n", c->details);
+    fprintf(out, "\noptions:\n");
+    print_options(out, c->options);
+    print_options(out, command_common_options);
+    if (c->examples)
+        fprintf(out, "\nexamples:\n%s\n", c->examples);
+}
+
+void command_print_overview(FILE *out, const struct command *const *tables, const char *under)
+{
+    fprintf(out, "usage: hpctl VERB [options]\n\nHodgepodge serves large models on the mixed "
+                 "machines that people already own.\n\n");
+    for (; *tables; tables++)
+        for (const struct command *c = *tables; c->path; c++)
+            if (!under || strncmp(c->path, under, strlen(under)) == 0)
+                fprintf(out, "  %-22s %s\n", c->path, c->summary);
+    fprintf(out, "\n`hpctl VERB --help` shows a verb's options and examples; `-o json` gives JSON "
+                 "everywhere.\n");
+}
+
+/* ---- completion ---- */
+
+static int words_of(const char *path)
+{
+    int n = 1;
+    for (; *path; path++)
+        n += *path == ' ';
+    return n;
+}
+
+/* The options of each verb, verbs of most words first, since the shell takes the first that fits.
+ */
+static void print_completion_options(const struct command *const *tables)
+{
+    for (int words = 3; words > 0; words--)
+        for (const struct command *const *t = tables; *t; t++)
+            for (const struct command *c = *t; c->path; c++) {
+                if (words_of(c->path) != words)
+                    continue;
+                printf("    \"%s \"*) words=\"--help -o", c->path);
+                for (int i = 0; c->options && c->options[i].name; i++)
+                    printf(" --%s", c->options[i].name);
+                printf("\" ;;\n");
+            }
+}
+
+void command_print_completion(const struct command *const *tables)
+{
+    printf("# bash completion for hpctl; made by `hpctl completion bash`\n_hpctl_verbs='");
+    for (const struct command *const *t = tables; *t; t++)
+        for (const struct command *c = *t; c->path; c++)
+            printf("%s\n", c->path);
+    printf("'\n_hpctl() {\n"
+           "    local typed=\"${COMP_WORDS[*]:1:COMP_CWORD-1}\" word=${COMP_WORDS[COMP_CWORD]} "
+           "words= verb next=\n"
+           "    case \"$typed \" in\n");
+    print_completion_options(tables);
+    printf("    esac\n"
+           "    while read -r verb; do\n"
+           "        case $verb in \"${typed:+$typed }\"?*) verb=${verb#\"${typed:+$typed }\"}; "
+           "next+=\" ${verb%%%% *}\" ;; esac\n"
+           "    done <<< \"$_hpctl_verbs\"\n"
+           "    if [ -z \"$next\" ] && [[ $word != -* ]]; then COMPREPLY=($(compgen -f -- "
+           "\"$word\"))\n"
+           "    else COMPREPLY=($(compgen -W \"$words $next\" -- \"$word\")); fi\n"
+           "}\ncomplete -o filenames -F _hpctl hpctl\n");
+}

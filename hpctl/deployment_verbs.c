@@ -1,0 +1,129 @@
+/* `hpctl ps|describe|undeploy`: the deployments there are, and their end. */
+#include <stdio.h>
+#include <string.h>
+
+#include "hpctl/ask.h"
+#include "hpctl/client.h"
+#include "hpctl/deployment_view.h"
+#include "hpctl/prefill_view.h"
+#include "hpctl/shown.h"
+#include "hpctl/verbs.h"
+
+/* ---- what a person sees ---- */
+
+int deployment_print_stages(const json_t *deployment, struct err *e)
+{
+    static const struct table_column columns[] = {
+        {">STAGE", NULL, NULL},     {"AGENT", NULL, NULL},
+        {"LAYERS", NULL, NULL},     {"STATE", NULL, NULL},
+        {">MEMORY", NULL, NULL},    {">MOVED", NULL, NULL},
+        {">SEQUENCES", NULL, NULL}, {">KV", NULL, NULL},
+        {">BUSY", NULL, NULL},      {0}};
+    struct table *t = table_create(columns);
+    size_t i;
+    json_t *s;
+    json_array_foreach(json_object_get(deployment, "stages"), i, s)
+    {
+        table_cell(t, "%zu", i);
+        table_cell(t, "%s", string_member(s, "agent"));
+        table_cell(t, "%.0f-%.0f", number_member(s, "first_layer"), number_member(s, "last_layer"));
+        table_cell(t, "%s", string_member(s, "state"));
+        table_cell(t, "%s", shown_bytes(number_member(s, "memory_bytes")).s);
+        table_cell(t, "%s", shown_bytes(number_member(s, "moved_bytes")).s);
+        table_cell(t, "%s", shown_member(s, "sequences").s);
+        table_cell(t, "%s", shown_member(s, "kv_used_tokens").s);
+        table_cell(t, "%s", shown_seconds(number_member(s, "busy_s")).s);
+    }
+    return table_print(&t, NULL, e);
+}
+
+/* The agents of the stages, in their order. */
+static void cell_agents(struct buffer *cell, const json_t *stages)
+{
+    size_t i;
+    json_t *s;
+    json_array_foreach(stages, i, s)
+        buffer_printf(cell, "%s%s", i ? "," : "", string_member(s, "agent"));
+}
+
+static const struct table_column ps_columns[] = {
+    {"NAME", "name", NULL},
+    {"STATE", "state", NULL},
+    {"MODEL", "model", NULL},
+    {">STAGES", "stages", cell_count},
+    {"AGENTS", "stages", cell_agents},
+    {"WIRE", "wire", NULL},
+    {">CONTEXT", "context", NULL},
+    {">ACTIVE", "sequences_active", NULL},
+    {">WAITING", "sequences_waiting", NULL},
+    {">GENERATION", "generation", NULL},
+    {"WHY", "text", NULL},
+    {0},
+};
+
+static int print_deployment(const json_t *d, struct err *e)
+{
+    static const char *const keys[] = {"name",      "state",         "text",      "model",
+                                       "model_id",  "compute",       "wire",      "context",
+                                       "kv_tokens", "max_sequences", "generation"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (json_is_string(json_object_get(d, keys[i])))
+            printf("%-14s %s\n", keys[i], string_member(d, keys[i]));
+        else
+            printf("%-14s %s\n", keys[i], shown_member(d, keys[i]).s);
+    printf("\n");
+    int rc = deployment_print_stages(d, e);
+    return rc == 0 ? prefill_view_print(d, e) : rc;
+}
+
+/* ---- the verbs ---- */
+
+static const struct ask_verb asks[] = {
+    {"ps", "deployment.ls", .columns = ps_columns,
+     .said = "nothing is deployed; `hpctl deploy MODEL.gguf` does it"},
+    {"undeploy", "undeploy", "name",
+     .said = "is gone; its weights stay in the agents' stores (`hpctl weights ls`)"},
+    {0},
+};
+
+static int run_ask(struct invocation *in, struct err *e)
+{
+    return ask_verb_run(asks, in, e);
+}
+
+static int run_describe(struct invocation *in, struct err *e)
+{
+    json_t *d = NULL;
+    int rc = client_get_once(invocation_option(in, "context"), "deployment.describe",
+                             json_pack("{s:s}", "name", in->arguments[0]), &d, e);
+    if (rc == 0)
+        rc = prefill_view_draw(d, invocation_option(in, "svg"), invocation_option(in, "trace"), e);
+    if (rc == 0 && in->json)
+        return invocation_print_json(in, d, e);
+    if (rc == 0)
+        rc = print_deployment(d, e);
+    json_decref(d);
+    return rc;
+}
+
+static const struct command_option context_options[] = {CONTEXT_OPTION, {0}};
+
+static const struct command_option describe_options[] = {
+    {"svg", "FILE", "draw the last prompt, planned above measured", 0},
+    {"trace", "FILE", "the same as a Chrome trace (chrome://tracing, Perfetto)", 0},
+    CONTEXT_OPTION,
+    {0},
+};
+
+const struct command deployment_verbs[] = {
+    {"ps", "", 0, 0, "list deployments", NULL, "  hpctl ps\n  hpctl ps -o json", context_options,
+     run_ask, false},
+    {"describe", "NAME", 1, 1,
+     "show one deployment: stages, memory, what its last prompt took and should have taken", NULL,
+     "  hpctl describe llama\n  hpctl describe llama -o json\n  hpctl describe llama --trace "
+     "prompt.json",
+     describe_options, run_describe, false},
+    {"undeploy", "NAME", 1, 1, "end a deployment", NULL, "  hpctl undeploy llama", context_options,
+     run_ask, false},
+    {0},
+};

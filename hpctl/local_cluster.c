@@ -1,0 +1,213 @@
+/* Starting and ending the processes of a local cluster. */
+#include "hpctl/local_cluster.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/env.h"
+#include "common/fs.h"
+#include "common/json.h"
+#include "hpctl/context.h"
+#include "hpctl/local_process.h"
+
+enum { START_PATIENCE_MS = 20000, POLL_MS = 20, MAX_ARGUMENTS = 40 };
+
+static void poll_pause(void)
+{
+    nanosleep(&(struct timespec){0, POLL_MS * 1000000L}, NULL);
+}
+
+static bool deadline_passed(uint64_t from_ns, uint64_t patience_ms)
+{
+    return (double)(env_now_ns(&env_real) - from_ns) / 1e6 > (double)patience_ms * env_time_scale();
+}
+
+static void copy_text(char *out, size_t size, const char *text)
+{
+    snprintf(out, size, "%s", text);
+}
+
+/* ---- coordinator ---- */
+
+/* coordinator.json, which a coordinator writes when it listens. True once it is the one of this
+ * process. */
+static bool read_ports(struct local_cluster *c, char *server_key, size_t size)
+{
+    char file[700];
+    json_t *root;
+    struct json_at at;
+    uint64_t pid;
+    const char *control, *http, *key;
+    snprintf(file, sizeof file, "%s/coordinator/coordinator.json", c->dir);
+    if (json_load_at(file, &root, &at, NULL) < 0)
+        return false;
+    bool ready = json_get_u64(&at, "pid", &pid, NULL) == 0 && (pid_t)pid == c->coordinator_pid &&
+                 json_get_string(&at, "control", &control, NULL) == 0 &&
+                 json_get_string(&at, "http", &http, NULL) == 0 &&
+                 json_get_string(&at, "public_key", &key, NULL) == 0;
+    if (ready) {
+        copy_text(c->control, sizeof c->control, control);
+        copy_text(c->http, sizeof c->http, http);
+        if (server_key)
+            copy_text(server_key, size, key);
+    }
+    json_decref(root);
+    return ready;
+}
+
+int local_start_coordinator(struct local_cluster *c, struct err *e)
+{
+    char program[2100], dir[600], log[640];
+    local_program_beside("hp-coordinator", program, sizeof program);
+    snprintf(dir, sizeof dir, "%s/coordinator", c->dir);
+    snprintf(log, sizeof log, "%s/log", dir);
+    int rc = fs_folder_make(dir, 0700, e);
+    if (rc < 0)
+        return rc;
+    char *arguments[] = {program,
+                         "--dir",
+                         dir,
+                         "--name",
+                         c->name,
+                         "--listen",
+                         c->control,
+                         "--http",
+                         c->http,
+                         "--data",
+                         c->data[0] ? c->data : "auto",
+                         NULL};
+    if ((rc = local_process_start(arguments, log, &c->coordinator_pid, &c->coordinator_started,
+                                  e)) < 0)
+        return rc;
+    uint64_t from = env_now_ns(&env_real);
+    while (!read_ports(c, NULL, 0)) {
+        waitpid(c->coordinator_pid, NULL, WNOHANG);
+        if (!local_process_is_alive(c->coordinator_pid, c->coordinator_started))
+            return local_process_died("the coordinator", log, e);
+        if (deadline_passed(from, START_PATIENCE_MS)) {
+            kill(c->coordinator_pid, SIGKILL);
+            return err_set(e, HP_ETIMEOUT,
+                           "the coordinator did not listen within %d s; its log is %s",
+                           START_PATIENCE_MS / 1000, log);
+        }
+        poll_pause();
+    }
+    return 0;
+}
+
+int local_make_context(const struct local_cluster *c, bool make_current, struct err *e)
+{
+    struct local_cluster copy = *c;
+    struct context context = {0};
+    char file[700];
+    copy_text(context.name, sizeof context.name, c->name);
+    copy_text(context.local_dir, sizeof context.local_dir, c->dir);
+    if (!read_ports(&copy, context.server_key, sizeof context.server_key))
+        return err_set(e, HP_EIO,
+                       "%s/coordinator/coordinator.json does not say where the coordinator listens",
+                       c->dir);
+    copy_text(context.control, sizeof context.control, copy.control);
+    snprintf(context.http, sizeof context.http, "http://%s", copy.http);
+    snprintf(file, sizeof file, "%s/coordinator/admin.key", c->dir);
+    int rc = key_pair_load(file, &context.admin, e);
+    return rc == 0 ? context_save(&context, make_current, e) : rc;
+}
+
+/* ---- agents ---- */
+
+/* An agent that has not been told yet which data channel its cluster wants would open another one
+ * first. */
+static void data_channel_tell(const struct local_cluster *c, const char *dir)
+{
+    char file[700], text[64];
+    snprintf(file, sizeof file, "%s/data-channel", dir);
+    int n = snprintf(text, sizeof text, "%s\n\n", c->data);
+    if (c->data[0] && access(file, F_OK) != 0)
+        fs_file_write(file, text, (size_t)n, 0600, NULL);
+}
+
+int local_start_agent(struct local_cluster *c, struct local_agent *a, const char *token,
+                      struct err *e)
+{
+    char program[2100], dir[600], log[640], cores[1200] = "", memory[32], token_file[640];
+    local_program_beside("hp-agent", program, sizeof program);
+    snprintf(dir, sizeof dir, "%s/agents/%s", c->dir, a->name);
+    snprintf(log, sizeof log, "%s/log", dir);
+    snprintf(token_file, sizeof token_file, "%s/token", dir);
+    snprintf(memory, sizeof memory, "%llu", (unsigned long long)a->memory_bytes);
+    for (int i = 0; i < a->n_cores; i++) {
+        size_t n = strlen(cores);
+        snprintf(cores + n, sizeof cores - n, "%s%d", i ? "," : "", a->cores[i]);
+    }
+    int rc = fs_folder_make(dir, 0700, e);
+    if (rc < 0)
+        return rc;
+    data_channel_tell(c, dir);
+    char *arguments[MAX_ARGUMENTS] = {program, "--join",  c->control, "--dir",     dir, "--name",
+                                      a->name, "--cores", cores,      "--network", "lo"};
+    int n = 11;
+    if (*token) {
+        if ((rc = fs_file_write(token_file, token, strlen(token), 0600, e)) < 0)
+            return rc;
+        arguments[n++] = "--token-file";
+        arguments[n++] = token_file;
+    }
+    if (a->memory_bytes) {
+        arguments[n++] = "--memory";
+        arguments[n++] = memory;
+    }
+    if (c->pace_cluster[0]) {
+        char *const paced[] = {"--pace",        c->pace_cluster, "--profile",
+                               c->pace_profile, "--as",          a->as};
+        memcpy(arguments + n, paced, sizeof paced);
+        n += (int)(sizeof paced / sizeof *paced);
+    }
+    arguments[n] = NULL;
+    if ((rc = local_process_start(arguments, log, &a->pid, &a->started, e)) < 0)
+        return rc;
+    /* Bad arguments end an agent at once; all else shows in what the coordinator says of it. */
+    for (int i = 0; i < 5; i++) {
+        poll_pause();
+        waitpid(a->pid, NULL, WNOHANG);
+        if (!local_process_is_alive(a->pid, a->started))
+            return local_process_died(a->name, log, e);
+    }
+    return 0;
+}
+
+/* ---- the end ---- */
+
+static void signal_all(const struct local_cluster *c, int which)
+{
+    for (int i = 0; i < c->n_agents; i++)
+        if (local_process_is_alive(c->agents[i].pid, c->agents[i].started))
+            kill(c->agents[i].pid, which);
+    if (local_process_is_alive(c->coordinator_pid, c->coordinator_started))
+        kill(c->coordinator_pid, which);
+}
+
+static bool any_alive(const struct local_cluster *c)
+{
+    bool any = false;
+    while (waitpid(-1, NULL, WNOHANG) > 0)
+        ;
+    for (int i = 0; i < c->n_agents; i++)
+        any |= local_process_is_alive(c->agents[i].pid, c->agents[i].started);
+    return any || local_process_is_alive(c->coordinator_pid, c->coordinator_started);
+}
+
+void local_stop(struct local_cluster *c, uint64_t patience_ms)
+{
+    uint64_t from = env_now_ns(&env_real);
+    signal_all(c, SIGTERM);
+    signal_all(c, SIGCONT); /* one that was stopped must wake up to end */
+    while (any_alive(c) && !deadline_passed(from, patience_ms))
+        poll_pause();
+    signal_all(c, SIGKILL);
+    while (any_alive(c))
+        poll_pause();
+}

@@ -1,0 +1,126 @@
+/* local.json: what was started, so that any later call of hpctl can find, restart or end it. */
+#include <stdio.h>
+
+#include "common/json.h"
+#include "hpctl/context.h"
+#include "hpctl/local_cluster.h"
+
+int local_save(const struct local_cluster *c, struct err *e)
+{
+    json_t *agents = json_array();
+    for (int i = 0; i < c->n_agents; i++) {
+        const struct local_agent *a = &c->agents[i];
+        json_t *cores = json_array();
+        for (int k = 0; k < a->n_cores; k++)
+            json_array_append_new(cores, json_integer(a->cores[k]));
+        json_array_append_new(
+            agents, json_pack("{s:s, s:i, s:I, s:o, s:I, s:s}", "name", a->name, "pid", (int)a->pid,
+                              "started", (json_int_t)a->started, "cores", cores, "memory_bytes",
+                              (json_int_t)a->memory_bytes, "as", a->as));
+    }
+    json_t *o = json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:I, s:s, s:s, s:o}", "format",
+                          "hp-local/1", "name", c->name, "dir", c->dir, "http", c->http, "control",
+                          c->control, "coordinator_pid", (int)c->coordinator_pid,
+                          "coordinator_started", (json_int_t)c->coordinator_started, "pace_cluster",
+                          c->pace_cluster, "pace_profile", c->pace_profile, "agents", agents);
+    if (o && c->data[0])
+        json_object_set_new(o, "data", json_string(c->data));
+    char file[600];
+    snprintf(file, sizeof file, "%s/local.json", c->dir);
+    int rc = o ? json_save(o, file, e) : err_no_memory(e, "%s", file);
+    json_decref(o);
+    return rc;
+}
+
+static void copy_text(char *out, size_t size, const char *text)
+{
+    snprintf(out, size, "%s", text);
+}
+
+static int read_agent(const struct json_at *at, struct local_agent *a, struct err *e)
+{
+    struct json_at cores;
+    const char *name, *as;
+    uint64_t pid;
+    size_t n;
+    int rc;
+    if ((rc = json_get_string(at, "name", &name, e)) < 0 ||
+        (rc = json_get_u64(at, "pid", &pid, e)) < 0 ||
+        (rc = json_get_u64(at, "started", &a->started, e)) < 0 ||
+        (rc = json_get_u64(at, "memory_bytes", &a->memory_bytes, e)) < 0 ||
+        (rc = json_opt_string(at, "as", "", &as, e)) < 0 ||
+        (rc = json_get(at, "cores", &cores, e)) < 0 || (rc = json_as_array(&cores, &n, e)) < 0)
+        return rc;
+    copy_text(a->name, sizeof a->name, name);
+    copy_text(a->as, sizeof a->as, as);
+    a->pid = (pid_t)pid;
+    for (size_t i = 0; i < n && i < LOCAL_MAX_CORES; i++) {
+        struct json_at item = json_item(&cores, i);
+        uint64_t core;
+        if ((rc = json_as_u64(&item, &core, e)) < 0)
+            return rc;
+        a->cores[a->n_cores++] = (int)core;
+    }
+    return 0;
+}
+
+static int read_local(const struct json_at *at, struct local_cluster *c, struct err *e)
+{
+    static const struct {
+        const char *key;
+        size_t offset, size;
+    } texts[] = {
+        {"name", offsetof(struct local_cluster, name), sizeof c->name},
+        {"dir", offsetof(struct local_cluster, dir), sizeof c->dir},
+        {"http", offsetof(struct local_cluster, http), sizeof c->http},
+        {"control", offsetof(struct local_cluster, control), sizeof c->control},
+        {"pace_cluster", offsetof(struct local_cluster, pace_cluster), sizeof c->pace_cluster},
+        {"pace_profile", offsetof(struct local_cluster, pace_profile), sizeof c->pace_profile},
+    };
+    struct json_at agents;
+    uint64_t pid;
+    size_t n;
+    const char *data;
+    int rc = json_expect_format(at, "hp-local/1", e);
+    if (rc == 0 && (rc = json_opt_string(at, "data", "", &data, e)) == 0)
+        copy_text(c->data, sizeof c->data, data);
+    for (size_t i = 0; rc == 0 && i < sizeof texts / sizeof *texts; i++) {
+        const char *text;
+        if ((rc = json_get_string(at, texts[i].key, &text, e)) == 0)
+            copy_text((char *)c + texts[i].offset, texts[i].size, text);
+    }
+    if (rc < 0 || (rc = json_get_u64(at, "coordinator_pid", &pid, e)) < 0 ||
+        (rc = json_get_u64(at, "coordinator_started", &c->coordinator_started, e)) < 0 ||
+        (rc = json_get(at, "agents", &agents, e)) < 0 || (rc = json_as_array(&agents, &n, e)) < 0)
+        return rc;
+    c->coordinator_pid = (pid_t)pid;
+    for (size_t i = 0; i < n && i < LOCAL_MAX_AGENTS && rc == 0; i++) {
+        struct json_at item = json_item(&agents, i);
+        rc = read_agent(&item, &c->agents[c->n_agents++], e);
+    }
+    return rc;
+}
+
+int local_load(const char *name, struct local_cluster *out, struct err *e)
+{
+    struct context context;
+    char file[600];
+    json_t *root;
+    struct json_at at;
+    int rc = context_load(name, &context, e);
+    if (rc < 0)
+        return rc == HP_ENOCLUSTER && name
+                   ? (err_set(e, HP_ENOENT, "there is no local cluster \"%s\"", name),
+                      err_hint(e, "`hpctl local ls` lists them"), HP_ENOENT)
+                   : rc;
+    if (!context.local_dir[0])
+        return err_set(e, HP_ENOENT, "the cluster \"%s\" was not made by `hpctl local up`",
+                       context.name);
+    snprintf(file, sizeof file, "%s/local.json", context.local_dir);
+    if ((rc = json_load_at(file, &root, &at, e)) < 0)
+        return rc;
+    *out = (struct local_cluster){0};
+    rc = read_local(&at, out, e);
+    json_decref(root);
+    return rc;
+}

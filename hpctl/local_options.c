@@ -1,0 +1,143 @@
+#include "hpctl/local_options.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/cluster.h"
+#include "hpctl/context.h"
+#include "hpctl/local_process.h"
+#include "transport/data_choice.h"
+
+static int default_dir(const char *name, char *out, size_t size, struct err *e)
+{
+    const char *xdg = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+    if ((!xdg || !*xdg) && (!home || !*home))
+        return err_set(e, HP_EUSAGE,
+                       "neither HOME nor XDG_STATE_HOME says where to keep the cluster: use --dir");
+    int n = xdg && *xdg ? snprintf(out, size, "%s/hp/%s", xdg, name)
+                        : snprintf(out, size, "%s/.local/state/hp/%s", home, name);
+    return n < (int)size ? 0 : err_set(e, HP_EUSAGE, "the path of the state folder is too long");
+}
+
+static int path_absolute(const char *path, char *out, size_t size, struct err *e)
+{
+    char here[2048];
+    int n = path[0] == '/'
+                ? snprintf(out, size, "%s", path)
+                : snprintf(out, size, "%s/%s", getcwd(here, sizeof here) ? here : ".", path);
+    return n > 0 && (size_t)n < size ? 0 : err_set(e, HP_EUSAGE, "path too long: %s", path);
+}
+
+void local_deal_cores(struct local_cluster *c, uint64_t each)
+{
+    cpu_set_t set;
+    int own[LOCAL_MAX_CORES], n = 0, next = 0;
+    sched_getaffinity(0, sizeof set, &set);
+    for (int i = 0; i < CPU_SETSIZE && n < LOCAL_MAX_CORES; i++)
+        if (CPU_ISSET((size_t)i, &set))
+            own[n++] = i;
+    if (each == 0)
+        each = n / c->n_agents > 0 ? (uint64_t)(n / c->n_agents) : 1;
+    if (each > (uint64_t)n)
+        each = (uint64_t)n;
+    if (each * (uint64_t)c->n_agents > (uint64_t)n)
+        fprintf(stderr,
+                "hpctl: warning: %d agents of %llu core%s share the %d cores of this box: fine to "
+                "try, slow to run\n",
+                c->n_agents, (unsigned long long)each, each == 1 ? "" : "s", n);
+    for (int i = 0; i < c->n_agents; i++)
+        for (uint64_t k = 0; k < each; k++)
+            c->agents[i].cores[c->agents[i].n_cores++] = own[next++ % n];
+}
+
+/* Paced: one agent for each device of the cluster file, named after it. */
+static int agents_of_pace(struct local_cluster *c, struct err *e)
+{
+    struct cluster cluster = {0};
+    int rc = cluster_load(c->pace_cluster, &cluster, e);
+    if (rc < 0)
+        return rc;
+    if (cluster.n_devices == 0 || cluster.n_devices > LOCAL_MAX_AGENTS)
+        rc = err_set(e, HP_EINVAL, "%s has %d devices; a paced cluster has 1 to %d",
+                     c->pace_cluster, cluster.n_devices, LOCAL_MAX_AGENTS);
+    for (int i = 0; rc == 0 && i < cluster.n_devices; i++) {
+        struct local_agent *a = &c->agents[c->n_agents++];
+        snprintf(a->as, sizeof a->as, "%s", cluster.devices[i].id);
+        snprintf(a->name, sizeof a->name, "%s", cluster.devices[i].id);
+        for (char *s = a->name; *s; s++)
+            if (*s == '/')
+                *s = '.';
+    }
+    cluster_free(&cluster);
+    return rc;
+}
+
+int local_read_options(const struct invocation *in, struct local_cluster *c, uint64_t *cores,
+                       struct err *e)
+{
+    const char *dir = invocation_option(in, "dir"), *pace = invocation_option(in, "pace"),
+               *profile = invocation_option(in, "profile");
+    uint64_t agents, memory, port;
+    int rc;
+    snprintf(c->name, sizeof c->name, "%s", invocation_option_or(in, "name", "local"));
+    if ((rc = context_check_name(invocation_option_or(in, "name", "local"), e)) < 0 ||
+        (rc = invocation_u64(in, "agents", 3, &agents, e)) < 0 ||
+        (rc = invocation_u64(in, "cores", 0, cores, e)) < 0 ||
+        (rc = invocation_bytes(in, "memory", 0, &memory, e)) < 0 ||
+        (rc = invocation_u64(in, "http-port", 0, &port, e)) < 0 ||
+        (rc = dir ? path_absolute(dir, c->dir, sizeof c->dir, e)
+                  : default_dir(c->name, c->dir, sizeof c->dir, e)) < 0)
+        return rc;
+    if (agents < 1 || agents > LOCAL_MAX_AGENTS || port > 65535 || *cores > LOCAL_MAX_CORES)
+        return err_set(e, HP_EUSAGE,
+                       "--agents is 1 to %d, --cores up to %d, --http-port up to 65535",
+                       LOCAL_MAX_AGENTS, LOCAL_MAX_CORES);
+    if (!pace != !profile)
+        return err_set(e, HP_EUSAGE,
+                       "--pace and --profile go together: a cluster file and what the model costs "
+                       "on its devices");
+    struct data_policy data;
+    if ((rc = data_policy_set(&data, invocation_option(in, "data"), "", e)) < 0)
+        return rc;
+    snprintf(c->data, sizeof c->data, "%s", data.mode);
+    snprintf(c->http, sizeof c->http, "127.0.0.1:%llu", (unsigned long long)port);
+    snprintf(c->control, sizeof c->control, "127.0.0.1:0");
+    if (pace) {
+        if ((rc = path_absolute(pace, c->pace_cluster, sizeof c->pace_cluster, e)) < 0 ||
+            (rc = path_absolute(profile, c->pace_profile, sizeof c->pace_profile, e)) < 0 ||
+            (rc = agents_of_pace(c, e)) < 0)
+            return rc;
+    } else {
+        for (; c->n_agents < (int)agents; c->n_agents++)
+            snprintf(c->agents[c->n_agents].name, sizeof c->agents[0].name, "a%d", c->n_agents);
+    }
+    /* Agents of one box must not each believe that they have all of it. A paced one has its
+     * device's. */
+    if (memory == 0 && !pace)
+        memory = (uint64_t)((double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) * 0.9 /
+                            c->n_agents);
+    for (int i = 0; i < c->n_agents; i++)
+        c->agents[i].memory_bytes = memory;
+    return 0;
+}
+
+int local_refuse_running(const struct local_cluster *c, struct err *e)
+{
+    struct local_cluster before;
+    struct err ignored;
+    if (local_load(c->name, &before, &ignored) < 0)
+        return 0;
+    bool alive = strcmp(local_process_state(before.coordinator_pid, before.coordinator_started),
+                        "dead") != 0;
+    for (int i = 0; i < before.n_agents; i++)
+        alive |= strcmp(local_process_state(before.agents[i].pid, before.agents[i].started),
+                        "dead") != 0;
+    if (!alive)
+        return 0;
+    err_set(e, HP_EEXIST, "a local cluster \"%s\" runs already, in %s", c->name, before.dir);
+    return err_hint(
+        e, "`hpctl local down --name %s` ends it; --name gives the new one another name", c->name);
+}

@@ -1,0 +1,126 @@
+#include "hpctl/local_process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { LOG_TAIL_BYTES = 600 };
+
+/* State letter and start time from /proc/PID/stat; false when there is no such process. */
+static bool process_stat(pid_t pid, char *state, uint64_t *started)
+{
+    char file[64], text[1024];
+    snprintf(file, sizeof file, "/proc/%d/stat", (int)pid);
+    FILE *f = fopen(file, "r");
+    size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
+    if (f)
+        fclose(f);
+    text[n] = '\0';
+    const char *after_name = strrchr(text, ')');
+    if (!after_name || sscanf(after_name + 1, " %c", state) != 1)
+        return false;
+    const char *field = after_name + 2;
+    for (int i = 3; i < 22 && field; i++)
+        field = strchr(field + 1, ' ');
+    *started = field ? strtoull(field, NULL, 10) : 0;
+    return true;
+}
+
+const char *local_process_state(pid_t pid, uint64_t started)
+{
+    char state;
+    uint64_t now_started;
+    if (pid <= 0 || !process_stat(pid, &state, &now_started) || now_started != started ||
+        state == 'Z' || state == 'X')
+        return "dead";
+    return state == 'T' || state == 't' ? "stopped" : "running";
+}
+
+bool local_process_is_alive(pid_t pid, uint64_t started)
+{
+    return strcmp(local_process_state(pid, started), "dead") != 0;
+}
+
+/* Programs lie beside hpctl, in the build folder as well as where they are installed. */
+void local_program_beside(const char *name, char *out, size_t size)
+{
+    char self[2048];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    self[n > 0 ? n : 0] = '\0';
+    char *slash = strrchr(self, '/');
+    if (slash)
+        *slash = '\0';
+    snprintf(out, size, "%s/%s", slash ? self : ".", name);
+    if (access(out, X_OK) != 0)
+        snprintf(out, size, "%s", name);
+}
+
+void local_log_tail(const char *log, char *out, size_t size)
+{
+    FILE *f = fopen(log, "r");
+    out[0] = '\0';
+    if (!f)
+        return;
+    if (fseek(f, -(long)(size - 1), SEEK_END) != 0)
+        rewind(f);
+    size_t n = fread(out, 1, size - 1, f);
+    out[n] = '\0';
+    fclose(f);
+    while (n > 0 && (out[n - 1] == '\n' || out[n - 1] == ' '))
+        out[--n] = '\0';
+}
+
+/* Runs a program in the background, in a session of its own, with its output appended to `log`. It
+ * gets nothing else of what hpctl's caller had open: a lock or a pipe that a daemon held would keep
+ * others waiting for as long as the cluster runs. */
+int local_process_start(char *const *arguments, const char *log, pid_t *pid, uint64_t *started,
+                        struct err *e)
+{
+    int fd = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return err_set(e, HP_EIO, "cannot write %s: %s", log, strerror(errno));
+    int pipe_fd[2];
+    if (pipe2(pipe_fd, O_CLOEXEC) != 0) {
+        close(fd);
+        return err_set(e, HP_EIO, "cannot start %s: %s", arguments[0], strerror(errno));
+    }
+    fflush(NULL);
+    *pid = fork();
+    if (*pid == 0) {
+        int null = open("/dev/null", O_RDONLY);
+        setsid();
+        dup2(null, 0);
+        dup2(fd, 1);
+        dup2(fd, 2);
+        close_range(3, ~0u, CLOSE_RANGE_CLOEXEC);
+        execvp(arguments[0], arguments);
+        int why = errno;
+        ssize_t ignored = write(pipe_fd[1], &why, sizeof why);
+        _exit(ignored ? 127 : 126);
+    }
+    int why = 0;
+    close(pipe_fd[1]);
+    bool failed = *pid < 0 || read(pipe_fd[0], &why, sizeof why) == sizeof why;
+    close(pipe_fd[0]);
+    close(fd);
+    if (failed) {
+        err_set(e, HP_EIO, "cannot start %s: %s", arguments[0], strerror(why ? why : errno));
+        return err_hint(e, "it should lie beside hpctl; build all with `make`");
+    }
+    char state;
+    if (!process_stat(*pid, &state, started))
+        *started = 0;
+    return 0;
+}
+
+int local_process_died(const char *what, const char *log, struct err *e)
+{
+    char tail[LOG_TAIL_BYTES];
+    local_log_tail(log, tail, sizeof tail);
+    err_set(e, HP_EIO, "%s ended while it started; the end of its log: %s", what, tail);
+    return err_hint(e, "the whole log is %s", log);
+}

@@ -1,0 +1,48 @@
+#include "hpctl/progress.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+void progress_init(struct progress_bar *p, bool quiet)
+{
+    *p = (struct progress_bar){
+        .quiet = quiet, .terminal = isatty(STDERR_FILENO), .last_percent = -1};
+}
+
+void progress_show(struct progress_bar *p, const char *what, double done, double total)
+{
+    enum { BAR = 28 };
+    int percent = total > 0 ? (int)(100 * done / total) : -1;
+    if (p->quiet || (percent == p->last_percent && strcmp(p->last, what) == 0))
+        return;
+    bool same = strncmp(p->last, what, strcspn(what, ":")) ==
+                0; /* what follows a colon changes all the time */
+    if (!p->terminal) {
+        /* In a log: a line when the matter changes, and every quarter. */
+        if (!same || percent / 25 != p->last_percent / 25)
+            fprintf(stderr, percent >= 0 ? "%.*s %d %%\n" : "%.*s\n", (int)strcspn(what, ":"), what,
+                    percent);
+    } else {
+        char bar[BAR + 1];
+        int filled = percent > 0 ? percent * BAR / 100 : 0;
+        for (int i = 0; i < BAR; i++)
+            bar[i] = i < filled ? '#' : '.';
+        bar[BAR] = '\0';
+        if (percent >= 0)
+            fprintf(stderr, "\r\033[K[%s] %3d %%  %.*s", bar, percent, 90, what);
+        else
+            fprintf(stderr, "\r\033[K%s", what);
+        fflush(stderr);
+        p->open = true;
+    }
+    snprintf(p->last, sizeof p->last, "%s", what);
+    p->last_percent = percent;
+}
+
+void progress_end(struct progress_bar *p)
+{
+    if (p->open)
+        fprintf(stderr, "\r\033[K");
+    p->open = false;
+}

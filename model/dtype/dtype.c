@@ -1,0 +1,113 @@
+#include <assert.h>
+#include <string.h>
+
+#include "model/dtype/dtype_int.h"
+
+static void f32_to_f32(const void *src, size_t n, float *out)
+{
+    memcpy(out, src, n * sizeof *out);
+}
+
+static void f16_to_f32(const void *src, size_t n, float *out)
+{
+    const uint8_t *p = src;
+    for (size_t i = 0; i < n; i++) {
+        uint16_t h;
+        memcpy(&h, p + 2 * i, sizeof h);
+        out[i] = dtype_f16_to_f32(h);
+    }
+}
+
+static void bf16_to_f32(const void *src, size_t n, float *out)
+{
+    const uint8_t *p = src;
+    for (size_t i = 0; i < n; i++) {
+        uint16_t h;
+        memcpy(&h, p + 2 * i, sizeof h);
+        out[i] = dtype_bf16_to_f32(h);
+    }
+}
+
+static const struct dtype_info formats[DTYPE_COUNT] = {
+    [DTYPE_F32] = {"F32", "F32", 0, 1, 4, f32_to_f32},
+    [DTYPE_F16] = {"F16", "F16", 1, 1, 2, f16_to_f32},
+    [DTYPE_BF16] = {"BF16", "BF16", 30, 1, 2, bf16_to_f32},
+    [DTYPE_Q8_0] = {"Q8_0", NULL, 8, Q8_0_ELEMENTS, Q8_0_BYTES, q8_0_to_f32},
+    [DTYPE_Q4_0] = {"Q4_0", NULL, 2, Q4_0_ELEMENTS, Q4_0_BYTES, q4_0_to_f32},
+    [DTYPE_Q6_K] = {"Q6_K", NULL, 14, Q6_K_ELEMENTS, Q6_K_BYTES, q6_k_to_f32},
+    [DTYPE_U32] = {"U32", NULL, 0, 1, 4, NULL},
+};
+
+const struct dtype_info *dtype_info(enum dtype t)
+{
+    assert((unsigned)t < DTYPE_COUNT);
+    return &formats[t];
+}
+
+int dtype_of_gguf(uint32_t gguf_type)
+{
+    for (int t = 0; t < DTYPE_WEIGHT_COUNT; t++)
+        if (formats[t].gguf_type == gguf_type)
+            return t;
+    return -1;
+}
+
+int dtype_of_safetensors(const char *name)
+{
+    for (int t = 0; t < DTYPE_WEIGHT_COUNT; t++)
+        if (formats[t].safetensors && strcmp(formats[t].safetensors, name) == 0)
+            return t;
+    return -1;
+}
+
+/* Every format of GGUF, by its number: name, elements and bytes of a block. Source: ggml.h and
+ * ggml-common.h of llama.cpp. */
+static const struct {
+    const char *name;
+    uint16_t elements, bytes;
+} gguf_formats[] = {
+    [0] = {"F32", 1, 4},           [1] = {"F16", 1, 2},           [2] = {"Q4_0", 32, 18},
+    [3] = {"Q4_1", 32, 20},        [6] = {"Q5_0", 32, 22},        [7] = {"Q5_1", 32, 24},
+    [8] = {"Q8_0", 32, 34},        [9] = {"Q8_1", 32, 36},        [10] = {"Q2_K", 256, 84},
+    [11] = {"Q3_K", 256, 110},     [12] = {"Q4_K", 256, 144},     [13] = {"Q5_K", 256, 176},
+    [14] = {"Q6_K", 256, 210},     [15] = {"Q8_K", 256, 292},     [16] = {"IQ2_XXS", 256, 66},
+    [17] = {"IQ2_XS", 256, 74},    [18] = {"IQ3_XXS", 256, 98},   [19] = {"IQ1_S", 256, 50},
+    [20] = {"IQ4_NL", 32, 18},     [21] = {"IQ3_S", 256, 110},    [22] = {"IQ2_S", 256, 82},
+    [23] = {"IQ4_XS", 256, 136},   [24] = {"I8", 1, 1},           [25] = {"I16", 1, 2},
+    [26] = {"I32", 1, 4},          [27] = {"I64", 1, 8},          [28] = {"F64", 1, 8},
+    [29] = {"IQ1_M", 256, 56},     [30] = {"BF16", 1, 2},         [31] = {"Q4_0_4_4", 32, 18},
+    [32] = {"Q4_0_4_8", 32, 18},   [33] = {"Q4_0_8_8", 32, 18},   [34] = {"TQ1_0", 256, 54},
+    [35] = {"TQ2_0", 256, 66},     [36] = {"IQ4_NL_4_4", 32, 18}, [37] = {"IQ4_NL_4_8", 32, 18},
+    [38] = {"IQ4_NL_8_8", 32, 18}, [39] = {"MXFP4", 32, 17},      [40] = {"NVFP4", 64, 36},
+};
+enum { N_GGUF_FORMATS = sizeof gguf_formats / sizeof *gguf_formats };
+
+const char *dtype_gguf_name(uint32_t gguf_type)
+{
+    return gguf_type < N_GGUF_FORMATS && gguf_formats[gguf_type].name ? gguf_formats[gguf_type].name
+                                                                      : "unknown";
+}
+
+bool dtype_gguf_block(uint32_t gguf_type, uint32_t *elements, uint32_t *bytes)
+{
+    if (gguf_type >= N_GGUF_FORMATS || !gguf_formats[gguf_type].name)
+        return false;
+    *elements = gguf_formats[gguf_type].elements;
+    *bytes = gguf_formats[gguf_type].bytes;
+    return true;
+}
+
+const char *dtype_known(char *out, size_t size)
+{
+    size_t at = 0;
+    out[0] = '\0';
+    for (int t = 0; t < DTYPE_WEIGHT_COUNT; t++) {
+        size_t n = strlen(formats[t].name), comma = t ? 2 : 0;
+        if (at + comma + n + 1 > size)
+            break;
+        memcpy(out + at, ", ", comma);
+        memcpy(out + at + comma, formats[t].name, n + 1);
+        at += comma + n;
+    }
+    return out;
+}

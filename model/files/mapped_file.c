@@ -1,0 +1,140 @@
+#include "model/files/mapped_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- guarded mappings: read by the signal handler on whichever thread touched a byte that is not
+ * there ---- */
+
+struct guard {
+    atomic_uintptr_t begin; /* 0: free */
+    atomic_uintptr_t end;
+    atomic_ullong broken_at; /* the first byte that could not be read, plus 1; 0: none */
+};
+
+static struct guard guards[MAPPED_FILE_MOST];
+static pthread_mutex_t guards_lock = PTHREAD_MUTEX_INITIALIZER; /* of those who add */
+static pthread_once_t handler_once = PTHREAD_ONCE_INIT;
+static struct sigaction handler_before;
+static uintptr_t page_bytes;
+
+/* Zeros from the page of `at` to the mapping's end: what is computed from them is never used. */
+static bool guard_break(struct guard *g, uintptr_t begin, uintptr_t end, uintptr_t at)
+{
+    unsigned long long none = 0;
+    atomic_compare_exchange_strong(&g->broken_at, &none, (unsigned long long)(at - begin) + 1);
+    uintptr_t page = at & ~(page_bytes - 1);
+    return mmap((void *)page, end - page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,
+                0) != MAP_FAILED;
+}
+
+static void on_bus_error(int number, siginfo_t *info, void *context)
+{
+    uintptr_t at = (uintptr_t)info->si_addr;
+    int saved = errno;
+    (void)context;
+    for (size_t i = 0; i < MAPPED_FILE_MOST; i++) {
+        uintptr_t begin = atomic_load(&guards[i].begin), end = atomic_load(&guards[i].end);
+        if (begin && at >= begin && at < end && guard_break(&guards[i], begin, end, at)) {
+            errno = saved;
+            return; /* the instruction is done again and reads a zero */
+        }
+    }
+    sigaction(number, &handler_before, NULL); /* happens again, and goes there */
+    errno = saved;
+}
+
+static void handler_install(void)
+{
+    struct sigaction act = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+    page_bytes = (uintptr_t)sysconf(_SC_PAGESIZE);
+    sigemptyset(&act.sa_mask);
+    sigaction(SIGBUS, &act, &handler_before);
+}
+
+static int guard_add(uintptr_t begin, uintptr_t end)
+{
+    int at = 0;
+    pthread_once(&handler_once, handler_install);
+    pthread_mutex_lock(&guards_lock);
+    while (at < MAPPED_FILE_MOST && atomic_load(&guards[at].begin))
+        at++;
+    if (at < MAPPED_FILE_MOST) {
+        atomic_store(&guards[at].broken_at, 0);
+        atomic_store(&guards[at].end, end);
+        atomic_store(&guards[at].begin, begin);
+    }
+    pthread_mutex_unlock(&guards_lock);
+    return at < MAPPED_FILE_MOST ? at + 1 : 0;
+}
+
+/* ---- files ---- */
+
+static int file_failed(struct err *e, const char *path)
+{
+    int code = errno == ENOENT || errno == ENOTDIR ? HP_ENOENT
+               : errno == EACCES || errno == EPERM ? HP_EDENIED
+                                                   : HP_EIO;
+    return err_set(e, code, "%s: %s", path, strerror(errno));
+}
+
+static int file_map(int fd, const char *path, struct mapped_file *out, struct err *e)
+{
+    struct stat s;
+    if (fstat(fd, &s) < 0)
+        return file_failed(e, path);
+    if (!S_ISREG(s.st_mode))
+        return err_set(e, HP_EPARSE, "%s: not a regular file", path);
+    if (s.st_size == 0)
+        return err_set(e, HP_EPARSE, "%s: the file is empty", path);
+    void *data = mmap(NULL, (size_t)s.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (data == MAP_FAILED)
+        return file_failed(e, path);
+    *out = (struct mapped_file){data, (uint64_t)s.st_size,
+                                guard_add((uintptr_t)data, (uintptr_t)data + (uintptr_t)s.st_size)};
+    return 0;
+}
+
+int mapped_file_open(const char *path, struct mapped_file *out, struct err *e)
+{
+    *out = (struct mapped_file){0};
+    int fd =
+        open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe of that name must not hang us */
+    if (fd < 0)
+        return file_failed(e, path);
+    int rc = file_map(fd, path, out, e);
+    close(fd);
+    return rc;
+}
+
+void mapped_file_close(struct mapped_file *m)
+{
+    if (m->guard)
+        atomic_store(&guards[m->guard - 1].begin, 0);
+    if (m->data)
+        munmap((void *)(uintptr_t)m->data, (size_t)m->bytes);
+    *m = (struct mapped_file){0};
+}
+
+int mapped_file_check(const struct mapped_file *m, const char *path, struct err *e)
+{
+    unsigned long long broken = m->guard ? atomic_load(&guards[m->guard - 1].broken_at) : 0;
+    if (!broken)
+        return 0;
+    int rc =
+        err_set(e, HP_EIO,
+                "%s: byte %llu could not be read: the file has become shorter, or its disk failed",
+                path, broken - 1);
+    err_hint(
+        e,
+        "nothing that was computed from it is used; restore the file, or take it from elsewhere");
+    return rc;
+}

@@ -1,0 +1,295 @@
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "model/graph/builder_int.h"
+
+void builder_fail(struct graph_builder *b, int rc)
+{
+    b->rc = b->rc < 0 ? b->rc : rc;
+}
+
+static void out_of_memory(struct graph_builder *b)
+{
+    if (b->rc == 0)
+        builder_fail(b,
+                     err_set(b->e, HP_ENOMEM, "%s: out of memory for the graph", b->table->file));
+}
+
+/* Room for one more row of a table in the arena: the table, or a larger copy. NULL: the builder has
+ * failed. */
+static void *table_room(struct graph_builder *b, void *rows, int n, int *room, size_t row_bytes)
+{
+    if (b->rc < 0 || n < *room)
+        return b->rc < 0 ? NULL : rows;
+    int more = *room ? 2 * *room : 64;
+    void *larger = arena_alloc(b->arena, (size_t)more, row_bytes);
+    if (!larger) {
+        out_of_memory(b);
+        return NULL;
+    }
+    if (n > 0)
+        memcpy(larger, rows, (size_t)n * row_bytes);
+    *room = more;
+    return larger;
+}
+
+/* ---- values ---- */
+
+/* Number of the new value; 0 when the builder has failed. */
+static int value_add(struct graph_builder *b, const char *name, enum dtype dtype,
+                     enum graph_origin origin, const struct graph_dim *dims, int n_dims)
+{
+    struct graph_value *rows =
+        table_room(b, b->values, b->n_values, &b->room_values, sizeof *b->values);
+    struct graph_dim *own =
+        rows ? arena_memdup(b->arena, dims, (size_t)n_dims * sizeof *dims) : NULL;
+    if (!own || !name) {
+        out_of_memory(b);
+        return 0;
+    }
+    b->values = rows;
+    rows[b->n_values] = (struct graph_value){name, dtype, origin, n_dims, own};
+    return b->n_values++;
+}
+
+static int given_value(struct graph_builder *b, int *known, const char *name,
+                       enum graph_origin origin, enum graph_symbol rows)
+{
+    if (*known < 0)
+        *known = value_add(b, name, DTYPE_U32, origin, &(struct graph_dim){.symbol = (int)rows}, 1);
+    return *known;
+}
+
+int graph_ids(struct graph_builder *b)
+{
+    return given_value(b, &b->ids, "ids", VALUE_INPUT, GRAPH_TOKENS);
+}
+int graph_positions(struct graph_builder *b)
+{
+    return given_value(b, &b->positions, "positions", VALUE_BATCH, GRAPH_TOKENS);
+}
+int graph_wanted(struct graph_builder *b)
+{
+    return given_value(b, &b->wanted, "wanted", VALUE_BATCH, GRAPH_WANTED);
+}
+
+/* ---- layers ---- */
+
+void graph_layer_begin(struct graph_builder *b, int block, const char *class_name)
+{
+    struct graph_layer *rows =
+        table_room(b, b->layers, b->n_layers, &b->room_layers, sizeof *b->layers);
+    const char *name =
+        !rows || block < 0 ? class_name : arena_printf(b->arena, "blk.%d.%s", block, class_name);
+    if (!rows || !name) {
+        out_of_memory(b);
+        return;
+    }
+    b->layers = rows;
+    b->block = block;
+    if (b->n_layers == 0)
+        b->n_prelude_ops = b->n_ops;
+    rows[b->n_layers++] =
+        (struct graph_layer){.name = name, .class_name = class_name, .first_op = b->n_ops};
+}
+
+void graph_output(struct graph_builder *b, int value)
+{
+    if (b->rc < 0)
+        return;
+    struct graph_layer *last = &b->layers[b->n_layers - 1];
+    int *output = arena_alloc(b->arena, 1, sizeof *output);
+    if (!output) {
+        out_of_memory(b);
+        return;
+    }
+    *output = value;
+    last->outputs = output;
+    last->n_outputs = 1;
+    last->output_bytes_per_token = sizeof(uint32_t); /* what leaves the head is one token's id */
+}
+
+/* ---- weights ---- */
+
+/* The tensor's name in this kind of file: that of GGUF, or the one beside it in the family's list.
+ */
+void builder_weight_name(const struct graph_builder *b, const char *name, const char *ending,
+                         char out[BUILDER_NAME_BYTES])
+{
+    const struct family *family = b->facts->family;
+    enum model_form form = b->facts->form;
+    const struct weight_name *row = family->names;
+    while (row->in[FORM_GGUF] && strcmp(row->in[FORM_GGUF], name) != 0)
+        row++;
+    assert(row->in[FORM_GGUF] && row->in[form]);
+    if (b->block < 0)
+        snprintf(out, BUILDER_NAME_BYTES, "%s.%s", row->in[form], ending);
+    else
+        snprintf(out, BUILDER_NAME_BYTES, "%s%d.%s.%s", family->block_prefix[form], b->block,
+                 row->in[form], ending);
+    const char *prefix = family->optional_prefix[form];
+    size_t n = prefix ? strlen(prefix) : 0;
+    if (n > 0 && strncmp(out, prefix, n) == 0 && !weight_table_find(b->table, out) &&
+        weight_table_find(b->table, out + n))
+        memmove(out, out + n, strlen(out + n) + 1);
+}
+
+static const struct weight *tensor_take(struct graph_builder *b, const char *name,
+                                        const char *ending, uint64_t rows, uint64_t columns)
+{
+    char full[BUILDER_NAME_BYTES];
+    const struct weight *w = NULL;
+    if (b->rc < 0)
+        return NULL;
+    builder_weight_name(b, name, ending, full);
+    builder_fail(b, weight_table_take(b->table, full, rows, columns, &w, b->e));
+    return w;
+}
+
+const struct weight *builder_weight_take(struct graph_builder *b, const char *name, uint64_t rows,
+                                         uint64_t columns)
+{
+    return tensor_take(b, name, "weight", rows, columns);
+}
+
+/* NULL where there is none. */
+const struct weight *builder_bias_take(struct graph_builder *b, const char *name,
+                                       enum bias_policy policy, uint64_t width)
+{
+    char full[BUILDER_NAME_BYTES];
+    if (b->rc < 0 || policy == BIAS_NEVER)
+        return NULL;
+    builder_weight_name(b, name, "bias", full);
+    if (policy == BIAS_AS_FOUND && !weight_table_find(b->table, full))
+        return NULL;
+    return tensor_take(b, name, "bias", 0, width);
+}
+
+/* ---- operators ---- */
+
+/* Its weights go to the end of the table of uses: a table that moves takes the operators' views of
+ * it along when the graph is done. */
+static void uses_add(struct graph_builder *b, const struct op_made *m)
+{
+    for (int i = 0; i < m->op.n_weights; i++) {
+        const struct weight **rows =
+            table_room(b, (void *)b->uses, b->n_uses, &b->room_uses, sizeof *b->uses);
+        if (!rows)
+            return;
+        b->uses = rows;
+        rows[b->n_uses++] = m->weights[i];
+    }
+}
+
+/* What the layer's weights weigh, its products cost and its state takes. */
+static void layer_count(struct graph_builder *b, const struct graph *view,
+                        const struct graph_op *op, const struct op_made *m)
+{
+    static const uint64_t one_token[GRAPH_SEQUENCE_SYMBOLS] = {1, 1};
+    const struct op_kind_info *kind = op_kind_info(op->kind);
+    if (b->n_layers == 0)
+        return;
+    struct graph_layer *l = &b->layers[b->n_layers - 1];
+    l->n_ops++;
+    for (int i = 0; i < op->n_weights; i++)
+        l->param_bytes += m->weights[i] ? m->weights[i]->bytes : 0;
+    l->flops_per_token += graph_op_flops(view, op, one_token);
+    if (kind->state_bytes_per_token)
+        l->state_bytes_per_token += kind->state_bytes_per_token(op);
+}
+
+/* Puts the operator into the table; the number of its value, 0 when the builder has failed. */
+int builder_op_add(struct graph_builder *b, struct op_made m)
+{
+    struct graph_op *rows = table_room(b, b->ops, b->n_ops, &b->room_ops, sizeof *b->ops);
+    int *numbers = rows ? arena_alloc(b->arena, (size_t)m.op.n_inputs + 1, sizeof *numbers) : NULL;
+    if (!numbers) {
+        out_of_memory(b);
+        return 0;
+    }
+    memcpy(numbers, m.inputs, (size_t)m.op.n_inputs * sizeof *numbers);
+    b->ops = rows;
+    struct graph_op *op = &rows[b->n_ops];
+    *op = m.op;
+    op->inputs = numbers;
+    op->outputs = numbers + m.op.n_inputs;
+    op->n_outputs = 1;
+    op->weights = m.weights; /* until the graph is done */
+    const struct op_kind_info *kind = op_kind_info(op->kind);
+    assert(op->n_inputs >= kind->min_inputs && op->n_inputs <= kind->max_inputs &&
+           op->n_weights <= kind->max_weights);
+    struct graph view = {.values = b->values};
+    struct graph_dim dims[OP_DIMS_MAX];
+    int n_dims = kind->shape(&view, op, dims);
+    int made = value_add(b, m.name, DTYPE_F32, VALUE_MADE, dims, n_dims);
+    view.values = b->values;
+    numbers[op->n_inputs] = made;
+    uses_add(b, &m);
+    if (b->rc < 0)
+        return 0;
+    layer_count(b, &view, op, &m);
+    op->weights = NULL;
+    b->n_ops++;
+    return made;
+}
+
+/* ---- the whole ---- */
+
+static bool ends_with(const char *s, const char *ending)
+{
+    size_t n = strlen(s), m = strlen(ending);
+    return n >= m && strcmp(s + n - m, ending) == 0;
+}
+
+static void ignore_unneeded(struct weight_table *t, const struct family_facts *f)
+{
+    for (const char *const *ending = f->family->unneeded[f->form]; ending && *ending; ending++)
+        for (size_t i = 0; i < t->n_weights; i++)
+            if (ends_with(t->weights[i].name, *ending))
+                weight_table_ignore(t, &t->weights[i]);
+}
+
+int graph_build(const struct family_facts *f, struct weight_table *t, struct arena *arena,
+                struct graph *out, struct err *e)
+{
+    static const char *const symbols[GRAPH_SEQUENCE_SYMBOLS] = {
+        [GRAPH_TOKENS] = "tokens", [GRAPH_WANTED] = "wanted"};
+    struct graph_builder b = {.facts = f,
+                              .table = t,
+                              .arena = arena,
+                              .e = e,
+                              .block = -1,
+                              .ids = -1,
+                              .positions = -1,
+                              .wanted = -1};
+    *out = (struct graph){0};
+    /* A block has several tensors: memory for the graph stays in proportion to what the file has,
+     * whatever its header says. */
+    if ((size_t)f->config.n_blocks > t->n_weights)
+        return err_set(e, HP_EPARSE,
+                       "%s: %d blocks, but only %zu tensors: tensor %s%d... is missing", t->file,
+                       f->config.n_blocks, t->n_weights, f->family->block_prefix[f->form],
+                       f->config.n_blocks - 1);
+    f->family->build(&b);
+    struct graph made = {.symbols = symbols,
+                         .n_symbols = GRAPH_SEQUENCE_SYMBOLS,
+                         .values = b.values,
+                         .n_values = b.n_values,
+                         .ops = b.ops,
+                         .n_ops = b.n_ops,
+                         .n_prelude_ops = b.n_prelude_ops,
+                         .layers = b.layers,
+                         .n_layers = b.n_layers,
+                         .weight_uses = b.uses,
+                         .n_weight_uses = b.n_uses};
+    for (int i = 0, use = 0; i < b.n_ops; use += b.ops[i++].n_weights)
+        b.ops[i].weights = b.uses ? b.uses + use : NULL;
+    if (b.rc == 0 && graph_borders_find(&made, b.layers, arena) < 0)
+        out_of_memory(&b);
+    if (b.rc < 0)
+        return b.rc;
+    *out = made;
+    ignore_unneeded(t, f);
+    return weight_table_refuse_unused(t, f->family->name, e);
+}

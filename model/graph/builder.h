@@ -1,0 +1,73 @@
+/* Writes a graph operator by operator. A family's file calls these functions from top to bottom, so
+ * that it reads like the model: norm, q/k/v, rope, attention, residual.
+ *
+ * Functions that make a value return its number. Weights are taken by GGUF's name ("attn_q") below
+ * the block that the layer is of; their shapes are checked. The first error stays in the builder,
+ * and what follows does nothing: a family's function need not look. */
+#ifndef HP_MODEL_GRAPH_BUILDER_H
+#define HP_MODEL_GRAPH_BUILDER_H
+
+#include "common/arena.h"
+#include "model/graph/families/family.h"
+#include "model/graph/graph.h"
+#include "model/graph/kinds.h"
+#include "model/weight_table.h"
+
+struct graph_builder {
+    const struct family_facts *facts;
+    struct weight_table *table;
+    struct arena *arena;
+    struct err *e;
+    int rc; /* the first error */
+    struct graph_value *values;
+    struct graph_op *ops;
+    struct graph_layer *layers;
+    const struct weight **uses;
+    int n_values, n_ops, n_layers, n_uses;
+    int room_values, room_ops, room_layers, room_uses;
+    int n_prelude_ops, n_attention, block;
+    int ids, positions, wanted; /* given values; -1 until they are asked for */
+};
+
+/* What the batch gives: token ids u32 [tokens], their positions u32 [tokens], the rows whose logits
+ * are asked for u32 [wanted]. */
+int graph_ids(struct graph_builder *b);
+int graph_positions(struct graph_builder *b);
+int graph_wanted(struct graph_builder *b);
+
+/* What follows belongs to a new layer: "blk.3.attn", or the class alone where `block` is -1.
+ * Operators before the first layer are the prelude. */
+void graph_layer_begin(struct graph_builder *b, int block, const char *class_name);
+/* What the last layer gives. */
+void graph_output(struct graph_builder *b, int value);
+
+/* [tokens, width]: rows of the weight [rows, width]. */
+int graph_embed(struct graph_builder *b, int ids, const char *weight, int rows, int width);
+/* Rows of x by indices. */
+int graph_rows(struct graph_builder *b, int x, int indices);
+int graph_rms_norm(struct graph_builder *b, int x, const char *weight);
+/* With the weight's bias. */
+int graph_layer_norm(struct graph_builder *b, int x, const char *weight);
+/* x * weightᵀ, [tokens, outputs]; with `bias` as the policy says. */
+int graph_matmul(struct graph_builder *b, int x, const char *weight, int outputs,
+                 enum bias_policy bias);
+/* The same added to `to`, whose width it has. */
+int graph_matmul_add(struct graph_builder *b, int x, const char *weight, enum bias_policy bias,
+                     int to);
+/* The vocabulary projection: by the embedding's weight where embeddings are tied. */
+int graph_logits(struct graph_builder *b, int x, const char *weight, const char *embedding);
+int graph_rope_angles(struct graph_builder *b, int positions);
+int graph_rope(struct graph_builder *b, int x, int angles);
+int graph_attention(struct graph_builder *b, int q, int k, int v);
+int graph_silu_mul(struct graph_builder *b, int gate, int up);
+int graph_gelu(struct graph_builder *b, int x);
+int graph_add(struct graph_builder *b, int x, int y);
+/* Columns [first, first + count) of x. */
+int graph_slice(struct graph_builder *b, int x, int first, int count);
+
+/* Follows the family; takes every weight from the table with its shape checked, and refuses weights
+ * that are left. All in the arena. HP_EPARSE, HP_EUNSUPPORTED, HP_ENOMEM. */
+int graph_build(const struct family_facts *f, struct weight_table *t, struct arena *arena,
+                struct graph *out, struct err *e);
+
+#endif

@@ -1,0 +1,35 @@
+/* What builder.c (tables, weights) gives operators.c (one function a kind). */
+#ifndef HP_MODEL_GRAPH_BUILDER_INT_H
+#define HP_MODEL_GRAPH_BUILDER_INT_H
+
+#include "model/graph/builder.h"
+
+enum { BUILDER_NAME_BYTES = 192 };
+
+/* An operator in the making. */
+struct op_made {
+    struct graph_op op;
+    const char *name; /* of its value */
+    int inputs[OP_INPUTS_MAX];
+    const struct weight *weights[OP_WEIGHTS_MAX];
+};
+
+/* Keeps the first error. */
+void builder_fail(struct graph_builder *b, int rc);
+/* The tensor's name in this kind of file: that of GGUF, or the one beside it in the family's list.
+ */
+void builder_weight_name(const struct graph_builder *b, const char *name, const char *ending,
+                         char out[BUILDER_NAME_BYTES]);
+/* A matrix, or a vector where `rows` is 0. NULL: the builder has failed. */
+const struct weight *builder_weight_take(struct graph_builder *b, const char *name, uint64_t rows,
+                                         uint64_t columns);
+/* NULL where there is none, too. */
+const struct weight *builder_bias_take(struct graph_builder *b, const char *name,
+                                       enum bias_policy policy, uint64_t width);
+/* Puts the operator into the table; the number of its value, 0 when the builder has failed. */
+int builder_op_add(struct graph_builder *b, struct op_made m);
+
+/* borders.c: fills in the layers' outputs, from what later layers read. HP_ENOMEM. */
+int graph_borders_find(const struct graph *g, struct graph_layer *layers, struct arena *arena);
+
+#endif

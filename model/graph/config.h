@@ -1,0 +1,34 @@
+/* What a file says of its model: sizes and settings. Plain data; strings and factors are the
+ * model's. */
+#ifndef HP_MODEL_GRAPH_CONFIG_H
+#define HP_MODEL_GRAPH_CONFIG_H
+
+#include <stdbool.h>
+
+enum rope_style {
+    ROPE_HALVES, /* element i pairs with i + dims/2 (Hugging Face files) */
+    ROPE_PAIRS,  /* element 2i pairs with 2i + 1 (GGUF files of the llama family, whose rows are
+                    permuted) */
+    ROPE_NONE,   /* positions are learned, or of no account */
+};
+
+struct rope_config {
+    enum rope_style style;
+    int dims; /* of each head that rotate; 0: the family has no rotation */
+    double base;
+    double scale; /* positions are divided by it; 1: none (linear scaling) */
+    /* Inverse frequency of pair i is base^(-2i/dims) / factors[i]; NULL: all 1. LLaMA 3's scaling
+     * is given so, from either kind of file. [dims / 2], owned by the model. */
+    const float *factors;
+};
+
+struct model_config {
+    const char *architecture; /* "llama" */
+    const char *name;         /* what the file calls itself, may be "" */
+    int vocabulary, width, n_blocks, n_heads, n_kv_heads, head_dim, mlp_width, context;
+    float norm_epsilon;
+    bool tied_embeddings;
+    struct rope_config rope;
+};
+
+#endif

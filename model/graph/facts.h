@@ -1,0 +1,19 @@
+/* What a file says of its model: from the keys of a GGUF file (config_gguf.c) or from config.json
+ * (config_hub.c). */
+#ifndef HP_MODEL_GRAPH_FACTS_H
+#define HP_MODEL_GRAPH_FACTS_H
+
+#include "common/arena.h"
+#include "common/json.h"
+#include "model/files/gguf.h"
+#include "model/graph/families/family.h"
+#include "model/weight_table.h"
+
+/* Strings and factors are made in the arena; `t` gives the sizes and the rope factors that GGUF
+ * keeps in tensors. HP_EPARSE, HP_EUNSUPPORTED, HP_ENOMEM. */
+int facts_from_gguf(const struct gguf *g, const char *file, struct weight_table *t,
+                    struct arena *arena, struct family_facts *out, struct err *e);
+int facts_from_hub(const struct json_at *config, struct arena *arena, struct family_facts *out,
+                   struct err *e);
+
+#endif

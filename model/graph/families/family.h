@@ -1,0 +1,85 @@
+/* Families of models: what a file calls them, how their weights are named, and the function that
+ * writes their graph. One file a family; families.c lists them. A new family that computes with the
+ * operators there are is one file and one line of that list. */
+#ifndef HP_MODEL_GRAPH_FAMILIES_FAMILY_H
+#define HP_MODEL_GRAPH_FAMILIES_FAMILY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "common/status.h"
+#include "model/graph/config.h"
+
+enum model_form { FORM_GGUF, FORM_HUB, FORM_COUNT };
+
+/* Matrices whose biases a config switches together. */
+enum bias_group { BIAS_GROUP_ATTENTION, BIAS_GROUP_MLP, BIAS_GROUP_COUNT };
+enum bias_policy { BIAS_NEVER, BIAS_ALWAYS, BIAS_AS_FOUND };
+
+/* A weight in either kind of file, without ".weight" and without the block's prefix. A family's
+ * graph uses GGUF's name. */
+struct weight_name {
+    const char *in[FORM_COUNT];
+};
+
+/* What config.json calls the sizes. */
+struct hub_keys {
+    const char *width, *blocks, *heads, *kv_heads, *mlp_width, *context, *epsilon, *activation;
+    const char *activations[3]; /* its known names, the usual one first; NULL-terminated */
+    int default_mlp;            /* times the width, where the key is missing or null; 0: it must be
+                                   there */
+    double default_epsilon;
+};
+
+struct graph_builder;
+
+struct family {
+    const char *name;
+    const char *form_name[FORM_COUNT]; /* general.architecture of GGUF, model_type of config.json;
+                                          NULL: none of its own */
+    const char *block_prefix[FORM_COUNT]; /* "blk.": before the block's number */
+    const struct weight_name *names;      /* ends with an empty row */
+    const char
+        *optional_prefix[FORM_COUNT]; /* that some files leave out of all names; NULL: none */
+    enum rope_style rope[FORM_COUNT];
+    bool turned[FORM_COUNT]; /* matrices lie as [inputs, outputs], but for embedding and head */
+    const char *epsilon_key; /* of GGUF, below the architecture's name */
+    const struct hub_keys *hub;
+    const char *const *unneeded[FORM_COUNT]; /* endings of tensor names that may be there and say
+                                                nothing; NULL-terminated, or NULL */
+    /* What transformers takes where config.json lacks the key; 0: none. */
+    int default_context, default_kv_heads, default_window;
+    bool window_switched; /* the window counts where use_sliding_window says so */
+    bool default_tied;
+    /* Writes the operators, layer by layer. Errors stay in the builder. */
+    void (*build)(struct graph_builder *b);
+};
+
+/* What a file says of its model, given meaning by its family. */
+struct family_facts {
+    const struct family *family;
+    enum model_form form;
+    enum bias_policy bias[BIAS_GROUP_COUNT];
+    struct model_config config;
+};
+
+/* Every dimension (vocabulary, width, heads * head_dim, MLP width), every head size and count of
+ * blocks is at most these. */
+enum {
+    MODEL_DIMENSION_MAX = 1 << 24,
+    MODEL_HEAD_MAX = 1 << 16,
+    MODEL_BLOCKS_MAX = 1 << 16,
+    MODEL_CONTEXT_MAX = 1 << 30
+};
+
+/* HP_EUNSUPPORTED naming what the file has and what is known. `name` need not be a C string. */
+int family_find(enum model_form form, const char *file, const char *name, size_t size,
+                const struct family **out, struct err *e);
+
+/* What holds for any family: dimensions within bounds, heads that divide. `file` is for messages.
+ */
+int facts_check(const struct family_facts *f, const char *file, struct err *e);
+
+extern const struct family family_llama, family_mistral, family_qwen2, family_gpt2;
+
+#endif

@@ -1,0 +1,32 @@
+/* Which weights layers have, each once. */
+#include "model/graph/graph.h"
+
+void graph_weights_index(const struct graph *g, const struct weight *all, size_t n_all,
+                         int *scratch, int *previous_use)
+{
+    for (size_t i = 0; i < n_all; i++)
+        scratch[i] = -1;
+    for (int i = 0; i < g->n_weight_uses; i++) {
+        if (!g->weight_uses[i])
+            continue;
+        int *last = &scratch[g->weight_uses[i] - all];
+        previous_use[i] = *last;
+        *last = i;
+    }
+}
+
+void graph_layers_weights(const struct graph *g, const int *previous_use, int first, int end,
+                          void (*each)(void *ctx, const struct weight *w), void *ctx)
+{
+    if (first < 0 || end > g->n_layers || first >= end)
+        return;
+    const struct graph_op *op = &g->ops[g->layers[first].first_op],
+                          *last = &g->ops[g->layers[end - 1].first_op + g->layers[end - 1].n_ops];
+    int first_use = (int)(op->weights - g->weight_uses);
+    for (; op < last; op++)
+        for (int i = 0; i < op->n_weights; i++) {
+            int use = (int)(op->weights + i - g->weight_uses);
+            if (g->weight_uses[use] && previous_use[use] < first_use)
+                each(ctx, g->weight_uses[use]);
+        }
+}

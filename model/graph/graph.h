@@ -1,0 +1,134 @@
+/* The graph of a model: three tables. Values are rows (name, number format, dimensions); operators
+ * are rows (kind, attributes, the values that an operator reads and writes, its weights); layers
+ * are runs of operators that a stage boundary may separate, with the values that cross each border.
+ *
+ * Every value is written by one operator, or given. A dimension is a number or a symbol (tokens of
+ * a batch, ...): the graph has a table of its symbols' names, and whoever runs or measures it says
+ * how large each is.
+ *
+ * A sequence model's layers are finer than a transformer block: `embed`, then for each block
+ * `blk.N.attn` and `blk.N.mlp`, and `head` (final norm and vocabulary projection). Operators before
+ * the first layer (the prelude) follow from the batch alone: every stage that reads their values
+ * runs them itself, and these values cross no border.
+ *
+ * What a kind of operator means, its shapes, bytes and flops: model/graph/kinds.h. Plain data,
+ * owned by the model. */
+#ifndef HP_MODEL_GRAPH_GRAPH_H
+#define HP_MODEL_GRAPH_GRAPH_H
+
+#include <stdint.h>
+
+#include "model/graph/config.h"
+#include "model/weights.h"
+
+struct graph_dim {
+    uint64_t size; /* 0: as large as the symbol */
+    int symbol;    /* row of the graph's table of symbols */
+};
+
+/* The first symbols of a sequence model's graph. */
+enum graph_symbol {
+    GRAPH_TOKENS, /* rows of a batch */
+    GRAPH_WANTED, /* those of them whose logits are asked for */
+    GRAPH_SEQUENCE_SYMBOLS
+};
+
+enum graph_origin {
+    VALUE_MADE,  /* by an operator */
+    VALUE_INPUT, /* enters with the first layer: token ids */
+    VALUE_BATCH, /* follows from the batch, so every stage has it: positions, rows that are wanted
+                  */
+};
+
+struct graph_value {
+    const char *name; /* "blk.3.attn.attn_q" */
+    enum dtype dtype;
+    enum graph_origin origin;
+    int n_dims;
+    const struct graph_dim *dims; /* [n_dims], outermost first */
+};
+
+enum op_kind {
+    OP_EMBED,       /* out = rows of the weight by ids */
+    OP_ROWS,        /* out = rows of the input by indices */
+    OP_RMS_NORM,    /* out = in / rms(in) * weight */
+    OP_LAYER_NORM,  /* out = (in - mean(in)) / deviation(in) * weight + bias */
+    OP_MATMUL,      /* out = in * weightᵀ (+ bias) (+ second input) */
+    OP_ROPE_ANGLES, /* out = cos and sin by position */
+    OP_ROPE,        /* out = in, each head rotated by its token's angles */
+    OP_ATTENTION,   /* appends k and v to the KV cache, then out = causal attention of q over it */
+    OP_SILU_MUL,    /* out = silu(gate) * up */
+    OP_GELU,        /* out = gelu(in), the form with tanh */
+    OP_ADD,         /* out = in + second input */
+    OP_SLICE,       /* out = some columns of the input: a view, nothing is run */
+    OP_KIND_COUNT
+};
+
+struct op_norm {
+    float epsilon;
+};
+struct op_rope {
+    const struct rope_config *config;
+    int head_dim;
+};
+struct op_matmul {
+    bool turned; /* the weight lies as [inputs, outputs] */
+};
+struct op_slice {
+    uint64_t first, count; /* columns */
+};
+struct op_attention {
+    int heads, kv_heads, head_dim;
+    int block; /* number of this operator's keys and values among the graph's */
+};
+
+struct graph_op {
+    enum op_kind kind;
+    int n_inputs, n_outputs, n_weights;
+    const int *inputs, *outputs;         /* values */
+    const struct weight *const *weights; /* [n_weights]; NULL where an optional one is not there */
+    union {
+        struct op_norm norm;           /* OP_RMS_NORM, OP_LAYER_NORM */
+        struct op_matmul matmul;       /* OP_MATMUL */
+        struct op_rope rope;           /* OP_ROPE_ANGLES, OP_ROPE */
+        struct op_attention attention; /* OP_ATTENTION */
+        struct op_slice slice;         /* OP_SLICE */
+    } u;
+};
+
+struct graph_layer {
+    const char *name;       /* "blk.3.attn" */
+    const char *class_name; /* "embed", "attn", "mlp", "head": layers of one class cost the same */
+    int first_op, n_ops;
+    int n_outputs; /* values that cross the border after the layer; after the last, the graph's */
+    const int *outputs;
+    uint64_t param_bytes;            /* of its weights as the file has them */
+    uint64_t state_bytes_per_token;  /* KV of one sequence, f16 */
+    uint64_t output_bytes_per_token; /* activations on the wire, f32 */
+    double flops_per_token; /* matrix products only; attention's growth with the prefix is not in
+                               it */
+};
+
+struct graph {
+    const char *const *symbols; /* [n_symbols]: "tokens", "wanted" */
+    int n_symbols;
+    const struct graph_value *values;
+    int n_values;
+    const struct graph_op *ops;
+    int n_ops, n_prelude_ops; /* the prelude's come first */
+    const struct graph_layer *layers;
+    int n_layers;
+    const struct weight *const *weight_uses; /* the operators' `weights`, one after the other */
+    int n_weight_uses;
+};
+
+/* Calls `each` once for every distinct weight of layers [first, end), in the order of their first
+ * use. `previous_use` is of graph_weights_index. */
+void graph_layers_weights(const struct graph *g, const int *previous_use, int first, int end,
+                          void (*each)(void *ctx, const struct weight *w), void *ctx);
+/* For each use the one before it of the same weight, or -1: previous_use[n_weight_uses]. `scratch`
+ * has a place for each of the weights that lie in one array from `all` on. */
+void graph_weights_index(const struct graph *g, const struct weight *all, size_t n_all,
+                         int *scratch, int *previous_use);
+
+#endif

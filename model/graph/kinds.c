@@ -1,0 +1,225 @@
+#include "model/graph/kinds.h"
+
+#include <assert.h>
+#include <string.h>
+
+static const struct graph_value *op_input(const struct graph *g, const struct graph_op *op, int i)
+{
+    return &g->values[op->inputs[i]];
+}
+
+/* ---- shapes ---- */
+
+static int shape_of_input(const struct graph *g, const struct graph_op *op, int i,
+                          struct graph_dim out[OP_DIMS_MAX])
+{
+    const struct graph_value *v = op_input(g, op, i);
+    assert(v->n_dims <= OP_DIMS_MAX);
+    memcpy(out, v->dims, (size_t)v->n_dims * sizeof *out);
+    return v->n_dims;
+}
+
+/* As the first input. */
+static int same_shape(const struct graph *g, const struct graph_op *op,
+                      struct graph_dim out[OP_DIMS_MAX])
+{
+    return shape_of_input(g, op, 0, out);
+}
+
+static int embed_shape(const struct graph *g, const struct graph_op *op,
+                       struct graph_dim out[OP_DIMS_MAX])
+{
+    out[0] = op_input(g, op, 0)->dims[0];
+    out[1] = (struct graph_dim){.size = op->weights[0]->shape[1]};
+    return 2;
+}
+
+static int rows_shape(const struct graph *g, const struct graph_op *op,
+                      struct graph_dim out[OP_DIMS_MAX])
+{
+    int n = shape_of_input(g, op, 0, out);
+    out[0] = op_input(g, op, 1)->dims[0];
+    return n;
+}
+
+static int matmul_shape(const struct graph *g, const struct graph_op *op,
+                        struct graph_dim out[OP_DIMS_MAX])
+{
+    int n = shape_of_input(g, op, 0, out);
+    out[n - 1] = (struct graph_dim){.size = op->weights[0]->shape[op->u.matmul.turned ? 1 : 0]};
+    return n;
+}
+
+static int slice_shape(const struct graph *g, const struct graph_op *op,
+                       struct graph_dim out[OP_DIMS_MAX])
+{
+    int n = shape_of_input(g, op, 0, out);
+    out[n - 1] = (struct graph_dim){.size = op->u.slice.count};
+    return n;
+}
+
+static int angles_shape(const struct graph *g, const struct graph_op *op,
+                        struct graph_dim out[OP_DIMS_MAX])
+{
+    out[0] = op_input(g, op, 0)->dims[0];
+    out[1] = (struct graph_dim){.size = (uint64_t)op->u.rope.config->dims};
+    return 2;
+}
+
+/* ---- what an operator reads, computes and keeps ---- */
+
+static uint64_t embed_bytes_read(const struct graph *g, const struct graph_op *op,
+                                 const uint64_t *sizes)
+{
+    const struct weight *table = op->weights[0];
+    return table->bytes / table->shape[0] * graph_value_elements(op_input(g, op, 0), sizes);
+}
+
+static double matmul_flops(const struct graph *g, const struct graph_op *op, const uint64_t *sizes)
+{
+    const struct graph_value *x = op_input(g, op, 0), *out = &g->values[op->outputs[0]];
+    return 2.0 * (double)graph_value_width(x) * (double)graph_value_elements(out, sizes);
+}
+
+static uint64_t attention_state_bytes(const struct graph_op *op)
+{
+    const struct op_attention *a = &op->u.attention;
+    return 2 * (uint64_t)a->kv_heads * (uint64_t)a->head_dim * sizeof(uint16_t);
+}
+
+/* ---- the table ---- */
+
+static const struct op_kind_info kinds[OP_KIND_COUNT] = {
+    [OP_EMBED] = {.name = "embed", /* ids */
+                  .min_inputs = 1,
+                  .max_inputs = 1,
+                  .max_weights = 1,
+                  .weight_use = {WEIGHT_ROWS},
+                  .shares = OP_NO_INPUT,
+                  .shape = embed_shape,
+                  .weight_bytes_read = embed_bytes_read},
+    [OP_ROWS] = {.name = "rows", /* x, indices */
+                 .min_inputs = 2,
+                 .max_inputs = 2,
+                 .shares = OP_NO_INPUT,
+                 .shape = rows_shape},
+    [OP_RMS_NORM] = {.name = "norm", /* x */
+                     .min_inputs = 1,
+                     .max_inputs = 1,
+                     .max_weights = 1,
+                     .weight_use = {WEIGHT_VECTOR},
+                     .shares = OP_NO_INPUT,
+                     .shape = same_shape},
+    [OP_LAYER_NORM] = {.name = "layer_norm", /* x */
+                       .min_inputs = 1,
+                       .max_inputs = 1,
+                       .max_weights = 2,
+                       .weight_use = {WEIGHT_VECTOR, WEIGHT_VECTOR},
+                       .shares = OP_NO_INPUT,
+                       .shape = same_shape},
+    [OP_MATMUL] = {.name = "matmul", /* x, and what the product is added to */
+                   .min_inputs = 1,
+                   .max_inputs = 2,
+                   .max_weights = 2,
+                   .weight_use = {WEIGHT_MATMUL, WEIGHT_VECTOR},
+                   .shares = 1,
+                   .shape = matmul_shape,
+                   .flops = matmul_flops},
+    [OP_ROPE_ANGLES] = {.name = "rope_angles", /* positions */
+                        .min_inputs = 1,
+                        .max_inputs = 1,
+                        .shares = OP_NO_INPUT,
+                        .shape = angles_shape},
+    [OP_ROPE] = {.name = "rope", /* x, angles */
+                 .min_inputs = 2,
+                 .max_inputs = 2,
+                 .shares = 0,
+                 .shape = same_shape},
+    [OP_ATTENTION] = {.name = "attention", /* q, k, v */
+                      .min_inputs = 3,
+                      .max_inputs = 3,
+                      .shares = OP_NO_INPUT,
+                      .shape = same_shape,
+                      .state_bytes_per_token = attention_state_bytes},
+    [OP_SILU_MUL] = {.name = "silu_mul", /* gate, up */
+                     .min_inputs = 2,
+                     .max_inputs = 2,
+                     .shares = 0,
+                     .shape = same_shape},
+    [OP_GELU] = {.name = "gelu", /* x */
+                 .min_inputs = 1,
+                 .max_inputs = 1,
+                 .shares = 0,
+                 .shape = same_shape},
+    [OP_ADD] = {.name = "add", /* two of one shape */
+                .min_inputs = 2,
+                .max_inputs = 2,
+                .shares = 0,
+                .shape = same_shape},
+    [OP_SLICE] = {.name = "slice", /* x */
+                  .min_inputs = 1,
+                  .max_inputs = 1,
+                  .shares = OP_NO_INPUT,
+                  .is_view = true,
+                  .shape = slice_shape},
+};
+
+const struct op_kind_info *op_kind_info(enum op_kind kind)
+{
+    assert((unsigned)kind < OP_KIND_COUNT);
+    return &kinds[kind];
+}
+
+enum weight_use graph_op_weight_use(const struct graph_op *op, int weight)
+{
+    enum weight_use use = op_kind_info(op->kind)->weight_use[weight];
+    bool turned = op->kind == OP_MATMUL && use == WEIGHT_MATMUL && op->u.matmul.turned;
+    return turned ? WEIGHT_MATMUL_TURNED : use;
+}
+
+double graph_op_flops(const struct graph *g, const struct graph_op *op, const uint64_t *sizes)
+{
+    const struct op_kind_info *k = op_kind_info(op->kind);
+    return k->flops ? k->flops(g, op, sizes) : 0;
+}
+
+uint64_t graph_op_weight_bytes(const struct graph *g, const struct graph_op *op,
+                               const uint64_t *sizes)
+{
+    const struct op_kind_info *k = op_kind_info(op->kind);
+    uint64_t bytes = 0;
+    if (k->weight_bytes_read)
+        return k->weight_bytes_read(g, op, sizes);
+    for (int i = 0; i < op->n_weights; i++)
+        bytes += op->weights[i] ? op->weights[i]->bytes : 0;
+    return bytes;
+}
+
+/* ---- values ---- */
+
+static uint64_t dim_size(struct graph_dim d, const uint64_t *sizes)
+{
+    return d.size ? d.size : sizes[d.symbol];
+}
+
+uint64_t graph_value_elements(const struct graph_value *v, const uint64_t *sizes)
+{
+    uint64_t n = 1;
+    for (int i = 0; i < v->n_dims; i++)
+        n *= dim_size(v->dims[i], sizes);
+    return n;
+}
+
+uint64_t graph_value_bytes(const struct graph_value *v, const uint64_t *sizes)
+{
+    const struct dtype_info *t = dtype_info(v->dtype);
+    return graph_value_elements(v, sizes) / t->block_elements * t->block_bytes;
+}
+
+uint64_t graph_value_width(const struct graph_value *v)
+{
+    uint64_t n = 1;
+    for (int i = 1; i < v->n_dims; i++)
+        n *= v->dims[i].size;
+    return n;
+}

@@ -1,0 +1,193 @@
+/* The builder's operators: each function is one kind's inputs, weights and attributes. */
+#include <stdio.h>
+
+#include "model/graph/builder_int.h"
+
+static uint64_t width_of(const struct graph_builder *b, int value)
+{
+    return b->rc < 0 ? 1 : graph_value_width(&b->values[value]);
+}
+
+static const char *layer_name(const struct graph_builder *b)
+{
+    return b->n_layers ? b->layers[b->n_layers - 1].name : "batch";
+}
+
+static struct op_made made_of(struct graph_builder *b, enum op_kind kind, const char *suffix,
+                              const char *of, int n_inputs)
+{
+    return (struct op_made){
+        .op = {.kind = kind, .n_inputs = n_inputs},
+        .name =
+            b->rc < 0 ? NULL : arena_printf(b->arena, "%s.%s", of ? of : layer_name(b), suffix)};
+}
+
+/* A value whose name is its operator's weight. */
+static struct op_made made_with_weight(struct graph_builder *b, enum op_kind kind, int x,
+                                       const char *weight)
+{
+    struct op_made m = made_of(b, kind, weight, NULL, 1);
+    m.inputs[0] = x;
+    m.op.n_weights = 1;
+    return m;
+}
+
+int graph_embed(struct graph_builder *b, int ids, const char *weight, int rows, int width)
+{
+    struct op_made m = made_with_weight(b, OP_EMBED, ids, weight);
+    m.weights[0] = builder_weight_take(b, weight, (uint64_t)rows, (uint64_t)width);
+    return b->rc < 0 ? 0 : builder_op_add(b, m);
+}
+
+int graph_rows(struct graph_builder *b, int x, int indices)
+{
+    struct op_made m = made_of(b, OP_ROWS, "rows", NULL, 2);
+    m.inputs[0] = x;
+    m.inputs[1] = indices;
+    return b->rc < 0 ? 0 : builder_op_add(b, m);
+}
+
+int graph_rms_norm(struct graph_builder *b, int x, const char *weight)
+{
+    struct op_made m = made_with_weight(b, OP_RMS_NORM, x, weight);
+    m.weights[0] = builder_weight_take(b, weight, 0, width_of(b, x));
+    m.op.u.norm.epsilon = b->facts->config.norm_epsilon;
+    return b->rc < 0 ? 0 : builder_op_add(b, m);
+}
+
+int graph_layer_norm(struct graph_builder *b, int x, const char *weight)
+{
+    struct op_made m = made_with_weight(b, OP_LAYER_NORM, x, weight);
+    m.weights[0] = builder_weight_take(b, weight, 0, width_of(b, x));
+    m.weights[1] = builder_bias_take(b, weight, BIAS_ALWAYS, width_of(b, x));
+    m.op.n_weights = 2;
+    m.op.u.norm.epsilon = b->facts->config.norm_epsilon;
+    return b->rc < 0 ? 0 : builder_op_add(b, m);
+}
+
+static struct op_made made_product(struct graph_builder *b, int x, const char *weight,
+                                   uint64_t outputs, enum bias_policy bias, bool turned)
+{
+    struct op_made m = made_with_weight(b, OP_MATMUL, x, weight);
+    uint64_t inputs = width_of(b, x);
+    m.op.u.matmul.turned = turned;
+    m.weights[0] =
+        builder_weight_take(b, weight, turned ? inputs : outputs, turned ? outputs : inputs);
+    m.weights[1] = builder_bias_take(b, weight, bias, outputs);
+    m.op.n_weights = 2;
+    return m;
+}
+
+static bool are_matrices_turned(const struct graph_builder *b)
+{
+    return b->facts->family->turned[b->facts->form];
+}
+
+int graph_matmul(struct graph_builder *b, int x, const char *weight, int outputs,
+                 enum bias_policy bias)
+{
+    struct op_made m = made_product(b, x, weight, (uint64_t)outputs, bias, are_matrices_turned(b));
+    return b->rc < 0 ? 0 : builder_op_add(b, m);
+}
+
+int graph_matmul_add(struct graph_builder *b, int x, const char *weight, enum bias_policy bias,
+                     int to)
+{
+    struct op_made m = made_product(b, x, weight, width_of(b, to), bias, are_matrices_turned(b));
+    m.inputs[m.op.n_inputs++] = to;
+    return b->rc < 0 ? 0 : builder_op_add(b, m);
+}
+
+/* Where embeddings are tied by config.json, a head of its own is a copy that older writers left. */
+static void copy_ignore(struct graph_builder *b, const char *weight)
+{
+    char copy[BUILDER_NAME_BYTES];
+    builder_weight_name(b, weight, "weight", copy);
+    const struct weight *left = weight_table_find(b->table, copy);
+    if (left)
+        weight_table_ignore(b->table, left);
+}
+
+int graph_logits(struct graph_builder *b, int x, const char *weight, const char *embedding)
+{
+    const struct model_config *c = &b->facts->config;
+    if (c->tied_embeddings)
+        copy_ignore(b, weight);
+    struct op_made m = made_product(b, x, c->tied_embeddings ? embedding : weight,
+                                    (uint64_t)c->vocabulary, BIAS_NEVER, false);
+    return b->rc < 0 ? 0 : builder_op_add(b, m);
+}
+
+int graph_rope_angles(struct graph_builder *b, int positions)
+{
+    const struct model_config *c = &b->facts->config;
+    struct op_made m = made_of(b, OP_ROPE_ANGLES, "rope_angles", NULL, 1);
+    m.inputs[0] = positions;
+    m.op.u.rope = (struct op_rope){.config = &c->rope, .head_dim = c->head_dim};
+    return b->rc < 0 ? 0 : builder_op_add(b, m);
+}
+
+int graph_rope(struct graph_builder *b, int x, int angles)
+{
+    const struct model_config *c = &b->facts->config;
+    struct op_made m = made_of(b, OP_ROPE, "rope", b->rc < 0 ? NULL : b->values[x].name, 2);
+    m.inputs[0] = x;
+    m.inputs[1] = angles;
+    m.op.u.rope = (struct op_rope){.config = &c->rope, .head_dim = c->head_dim};
+    return b->rc < 0 ? 0 : builder_op_add(b, m);
+}
+
+int graph_attention(struct graph_builder *b, int q, int k, int v)
+{
+    const struct model_config *c = &b->facts->config;
+    struct op_made m = made_of(b, OP_ATTENTION, "attention", NULL, 3);
+    uint64_t heads = (uint64_t)c->n_heads * (uint64_t)c->head_dim,
+             kv_heads = (uint64_t)c->n_kv_heads * (uint64_t)c->head_dim;
+    if (b->rc == 0 &&
+        (width_of(b, q) != heads || width_of(b, k) != kv_heads || width_of(b, v) != kv_heads))
+        builder_fail(b, err_set(b->e, HP_EUNSUPPORTED,
+                                "%s: %d heads (%d for keys and values) of size %d are not as wide "
+                                "as q, k and v",
+                                b->table->file, c->n_heads, c->n_kv_heads, c->head_dim));
+    m.inputs[0] = q;
+    m.inputs[1] = k;
+    m.inputs[2] = v;
+    m.op.u.attention = (struct op_attention){.heads = c->n_heads,
+                                             .kv_heads = c->n_kv_heads,
+                                             .head_dim = c->head_dim,
+                                             .block = b->n_attention++};
+    return b->rc < 0 ? 0 : builder_op_add(b, m);
+}
+
+int graph_silu_mul(struct graph_builder *b, int gate, int up)
+{
+    struct op_made m = made_of(b, OP_SILU_MUL, "silu_mul", NULL, 2);
+    m.inputs[0] = gate;
+    m.inputs[1] = up;
+    return b->rc < 0 ? 0 : builder_op_add(b, m);
+}
+
+int graph_gelu(struct graph_builder *b, int x)
+{
+    struct op_made m = made_of(b, OP_GELU, "gelu", NULL, 1);
+    m.inputs[0] = x;
+    return b->rc < 0 ? 0 : builder_op_add(b, m);
+}
+
+int graph_add(struct graph_builder *b, int x, int y)
+{
+    struct op_made m = made_of(b, OP_ADD, "add", NULL, 2);
+    m.inputs[0] = x;
+    m.inputs[1] = y;
+    return b->rc < 0 ? 0 : builder_op_add(b, m);
+}
+
+int graph_slice(struct graph_builder *b, int x, int first, int count)
+{
+    char columns[64];
+    snprintf(columns, sizeof columns, "%d-%d", first, first + count - 1);
+    struct op_made m = made_of(b, OP_SLICE, columns, b->rc < 0 ? NULL : b->values[x].name, 1);
+    m.inputs[0] = x;
+    m.op.u.slice = (struct op_slice){(uint64_t)first, (uint64_t)count};
+    return b->rc < 0 ? 0 : builder_op_add(b, m);
+}

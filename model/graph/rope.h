@@ -1,0 +1,24 @@
+/* How files of the LLaMA family stretch the rotary embedding to longer contexts. */
+#ifndef HP_MODEL_GRAPH_ROPE_H
+#define HP_MODEL_GRAPH_ROPE_H
+
+#include "common/arena.h"
+#include "common/status.h"
+#include "model/graph/config.h"
+#include "model/weights.h"
+
+/* LLaMA 3.1's scaling ("llama3" of Hugging Face's rope types): frequencies of long wavelengths are
+ * divided by `factor`, short ones stay, and between the two bounds they blend. */
+struct rope_llama3 {
+    double factor, low_freq_factor, high_freq_factor;
+    double original_context; /* that the model was first trained with */
+};
+/* Writes what each inverse frequency is divided by: factors[dims / 2]. */
+void rope_llama3_factors(const struct rope_llama3 *s, double base, int dims, float *factors);
+
+/* The same factors as a tensor has them: finite, positive, one for each pair. HP_EPARSE names file
+ * and tensor. */
+int rope_factors_from_weight(const char *file, const struct weight *w, int dims,
+                             struct arena *arena, const float **out, struct err *e);
+
+#endif

@@ -1,0 +1,44 @@
+/* An open model, as the files of its face share it. */
+#ifndef HP_MODEL_MODEL_INT_H
+#define HP_MODEL_MODEL_INT_H
+
+#include <stdatomic.h>
+
+#include "model/files/gguf.h"
+#include "model/files/hub.h"
+#include "model/files/mapped_file.h"
+#include "model/graph/families/family.h"
+#include "model/model.h"
+#include "model/template/template.h"
+#include "model/weight_table.h"
+
+struct model_template {
+    const char *source; /* NULL: none */
+    struct chat_template *compiled;
+    bool failed; /* and why */
+    struct err failure;
+};
+
+struct model {
+    struct arena arena; /* all of what follows that is not named as something else's */
+    const char *path;
+    enum model_form form;
+    enum gguf_need need; /* GGUF_KEYS: model_open_text */
+    struct gguf gguf;
+    struct hub hub;
+    struct model_file *files;
+    struct mapped_file *maps; /* [n_files]; empty for small files */
+    int n_files;
+    struct model_range *heads;
+    int n_heads;
+    struct weight_table weights;
+    struct family_facts facts;
+    struct graph graph;
+    int *previous_use; /* [n_weight_uses]: graph_weights_index */
+    struct model_template chat,
+        tool_chat; /* the second where the file has one of its own for requests with tools */
+    struct tokenizer *tokenizer;
+    atomic_uint shares; /* owners beside the first */
+};
+
+#endif

@@ -1,0 +1,77 @@
+/* Text to ids and back. Byte-level BPE (pre-tokenizer patterns of LLaMA 3 and Qwen2) and
+ * SentencePiece-style BPE with byte fallback, from GGUF keys or from tokenizer.json. Immutable
+ * after creation; encode and decode may run on any thread. */
+#ifndef HP_MODEL_TOKENIZER_TOKENIZER_H
+#define HP_MODEL_TOKENIZER_TOKENIZER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/bytes.h"
+#include "common/status.h"
+#include "model/tokenizer/added_tokens.h"
+
+struct tokenizer;
+struct gguf;
+
+/* From the tokenizer.ggml.* keys of a GGUF file; `file` is for messages. A file without a tokenizer
+ * gives one of kind "none", without tokens, whose text cannot be encoded. */
+int tokenizer_from_gguf(const struct gguf *g, const char *file, struct tokenizer **out,
+                        struct err *e);
+/* From a folder's tokenizer.json with tokenizer_config.json, config.json and generation_config.json
+ * where they are. */
+int tokenizer_from_hub(const char *folder, struct tokenizer **out, struct err *e);
+void tokenizer_destroy(struct tokenizer **t);
+
+/* Appends ids (u32 each) to `out`. With `add_special` the tokenizer's own first and last tokens are
+ * added; specials spelled out in the text are recognised either way. Any bytes are accepted where
+ * the tokenizer has byte tokens; HP_EINVAL otherwise, naming the position. */
+int tokenizer_encode(const struct tokenizer *t, const char *text, size_t size, bool add_special,
+                     struct buffer *out, struct err *e);
+
+/* The same where parts of the text are somebody's own words: special tokens that are spelled out
+ * within a span of `literal` (in order, apart), or that reach into one, are plain text. Added
+ * tokens that are not special are recognised there as everywhere. `literal` may be NULL where there
+ * is none. */
+int tokenizer_encode_literal(const struct tokenizer *t, const char *text, size_t size,
+                             const struct text_span *literal, size_t n_literal, bool add_special,
+                             struct buffer *out, struct err *e);
+
+/* Which bytes the text of a special token can begin with, as it is looked for in a text. */
+void tokenizer_special_starts(const struct tokenizer *t, bool starts[256]);
+
+/* Appends text; special tokens are written as text; the one leading space that a SentencePiece
+ * tokenizer adds is dropped; bytes that are not UTF-8 become U+FFFD; ids beyond the vocabulary give
+ * nothing. */
+int tokenizer_decode(const struct tokenizer *t, const uint32_t *ids, size_t n, struct buffer *out,
+                     struct err *e);
+
+/* Streaming: whole characters only. Push appends what is complete so far; finish what is left.
+ * `skip_special` leaves special tokens out. */
+struct token_stream {
+    const struct tokenizer *tokenizer;
+    bool skip_special, started;
+    uint8_t held[16];
+    size_t n_held;
+};
+void token_stream_init(struct token_stream *s, const struct tokenizer *t, bool skip_special);
+void token_stream_push(struct token_stream *s, uint32_t id, struct buffer *out);
+void token_stream_finish(struct token_stream *s, struct buffer *out);
+
+int tokenizer_vocabulary(const struct tokenizer *t);
+/* The most bytes of text that one token stands for, with what normalising may take off; white space
+ * that a token swallows is not counted. Looks at every token. */
+size_t tokenizer_bytes_per_token(const struct tokenizer *t);
+/* Where generation ends: every end-of-text, end-of-turn or end-of-message token that the file
+ * names. */
+const uint32_t *tokenizer_end_ids(const struct tokenizer *t, int *count);
+/* Text of the tokens that templates know as bos_token, eos_token, pad_token and unk_token; "" where
+ * there is none. */
+const char *tokenizer_bos_text(const struct tokenizer *t);
+const char *tokenizer_eos_text(const struct tokenizer *t);
+const char *tokenizer_pad_text(const struct tokenizer *t);
+const char *tokenizer_unknown_text(const struct tokenizer *t);
+const char *tokenizer_kind(const struct tokenizer *t); /* "bpe", "sentencepiece", "none" */
+
+#endif

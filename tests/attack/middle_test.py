@@ -1,0 +1,191 @@
+"""A man in the middle of the data channel: bytes are flipped, dropped, doubled, held back and swapped between two agents. Over TCP no sequence gets a wrong token without an error, and all goes well once he is gone."""
+import os
+import random
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "proc"))
+
+from cluster import BUILD, Cluster, DEMO, SCALE
+from tap import main, test
+
+CHANCE = random.Random(5)
+SHIM = os.path.join(BUILD, "tests", "attack", "shims", "divert.so")
+
+
+class Middle:
+    """Listens for one port of an agent's, and passes on what comes, after `mangle(bytes)` gave what is to be sent in its place."""
+
+    def __init__(self, port):
+        self.port, self.mangle, self.mangled = port, None, 0
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            try:
+                near = self.listener.accept()[0]
+                far = socket.create_connection(("127.0.0.1", self.port))
+            except OSError:
+                return
+            for s in (near, far):
+                s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for a, b in ((near, far), (far, near)):
+                threading.Thread(target=self.pass_on, args=(a, b), daemon=True).start()
+
+    def pass_on(self, a, b):
+        try:
+            while True:
+                got = a.recv(65536)
+                if not got:
+                    break
+                mangle = self.mangle
+                if mangle:
+                    changed = mangle(got)
+                    self.mangled += changed != got
+                    got = changed
+                b.sendall(got)
+        except OSError:
+            pass
+        for s in (a, b):
+            try:
+                s.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+
+def seldom(change, chance=0.04):
+    return lambda got: change(got) if CHANCE.random() < chance else got
+
+
+def flip(got):
+    at = CHANCE.randrange(len(got))
+    return got[:at] + bytes([got[at] ^ 1 << CHANCE.randrange(8)]) + got[at + 1:]
+
+
+def drop(got):
+    at = CHANCE.randrange(len(got))
+    return got[:at] + got[at + CHANCE.randrange(1, 40):]
+
+
+def swap(got):
+    at = CHANCE.randrange(len(got))
+    return got[at:] + got[:at]
+
+
+def late(got):
+    time.sleep(0.3)
+    return got
+
+
+MANGLES = {"flipped": seldom(flip), "dropped": seldom(drop), "doubled": seldom(lambda got: got + got), "swapped": seldom(swap), "noise between": seldom(lambda got: CHANCE.randbytes(50) + got),
+           "late": seldom(late)}
+
+
+def listening(pid):
+    """Ports at which a process takes connections."""
+    lines = subprocess.run(["ss", "-ltnpH"], capture_output=True, text=True).stdout.splitlines()
+    return [int(line.split()[3].rsplit(":", 1)[1]) for line in lines if f"pid={pid}," in line]
+
+
+class Tapped:
+    """Two agents whose data ports are reached by way of men in the middle."""
+
+    def __init__(self, kind):
+        self.kind = kind
+
+    def __enter__(self):
+        self.file = f"/tmp/hp-divert-{os.getpid()}"
+        open(self.file, "w").close()
+        os.environ.update(LD_PRELOAD=SHIM, HP_DIVERT_FILE=self.file)
+        try:
+            self.cluster = Cluster(agents=2, cores=1, data=self.kind)
+            c = self.cluster.__enter__()
+        finally:
+            del os.environ["LD_PRELOAD"], os.environ["HP_DIVERT_FILE"]
+        self.middles = [Middle(port) for name in ("a0", "a1") for port in listening(c.agent(name)["pid"])]
+        with open(self.file, "w") as out:
+            for m in self.middles:
+                out.write(f"{m.port} {m.listener.getsockname()[1]}\n")
+        c.deploy("demo", DEMO, "--agents", "a0,a1", "--compute", "f32")
+        self.pids = [c.agent("a0")["pid"], c.agent("a1")["pid"], c.local()["coordinator"]["pid"]]
+        return self
+
+    def __exit__(self, *why):
+        for m in self.middles:
+            m.mangle = None
+            m.listener.close()
+        try:
+            self.cluster.__exit__(*why)
+        finally:
+            os.unlink(self.file)
+
+    def ask(self):
+        return self.cluster.chat("demo", [{"role": "user", "content": "Tell me a story."}], ignore_eos=True, max_tokens=60)
+
+    def mangle(self, how):
+        for m in self.middles:
+            m.mangle, m.mangled = how, 0
+
+    def alive(self):
+        for pid in self.pids:
+            os.kill(pid, 0)
+
+
+@test
+def over_tcp_no_token_is_wrong_without_an_error():
+    with Tapped("tcp") as t:
+        c = t.cluster
+        status, body = t.ask()
+        assert status == 200, body
+        whole = body["choices"][0]["message"]["content"]
+        for name, how in MANGLES.items():
+            t.mangle(how)
+            right, failed, until = 0, 0, time.monotonic() + 4 * SCALE
+            while time.monotonic() < until:
+                status, body = t.ask()
+                if status == 200:
+                    assert body["choices"][0]["message"]["content"] == whole, (name, body)
+                    right += 1
+                else:
+                    assert body["error"]["message"], body
+                    failed += 1
+                    time.sleep(0.05)
+            mangled = sum(m.mangled for m in t.middles)
+            print(f"# {name}: {mangled} pieces, {right} answers right, {failed} with an error")
+            assert mangled or name == "late", name
+            t.mangle(None)
+            c.wait(f"it serves after bytes were {name}: {t.ask()[1]}", lambda: t.ask()[0] == 200, 30)
+            assert t.ask()[1]["choices"][0]["message"]["content"] == whole, name
+            t.alive()
+
+
+@test
+def over_ucx_whoever_ends_of_it_is_named_and_the_rest_goes_on():
+    """UCX obeys what comes over its connections (docs/security.md): an agent may end of it. Nobody waits for ever, and a new process serves."""
+    with Tapped("ucx") as t:
+        c = t.cluster
+        whole = t.ask()[1]["choices"][0]["message"]["content"]
+        t.mangle(seldom(drop, 1))
+        began = time.monotonic()
+        status, body = t.ask()
+        assert status != 200 and body["error"]["message"], (status, body)
+        assert time.monotonic() - began < 50 * SCALE
+        t.mangle(None)
+        os.kill(t.pids[2], 0)
+        time.sleep(1)
+        for name in ("a0", "a1"):
+            log = os.path.join(c.folder, "state", "agents", name, "log")
+            if c.agent(name)["state"] == "dead":
+                with open(log, errors="replace") as said:
+                    assert "libucs.so" in said.read(), name  # an assertion of UCX, and none of ours
+                os.truncate(log, 0)
+                c.hpctl("local", "start", "--agent", name)
+        c.wait("it serves again", lambda: t.ask()[0] == 200, 40)
+        assert t.ask()[1]["choices"][0]["message"]["content"] == whole
+
+
+main()

@@ -1,0 +1,121 @@
+"""What the documents say of the code is there: files, functions, verbs with their options, tables of messages."""
+import glob
+import os
+import re
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from tap import main, skip, test
+
+ROOT = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+BUILD = os.environ.get("HP_BUILD", os.path.join(ROOT, "build"))
+
+
+def read(path):
+    with open(os.path.join(ROOT, path), errors="replace") as f:
+        return f.read()
+
+
+def tracked(*patterns):
+    return [n for n in subprocess.run(["git", "ls-files", *patterns], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\n") if n]
+
+
+def documents():
+    return [d for d in tracked("*.md") if not d.startswith("tests/")]
+
+
+ROOMS = ("common", "model", "planners", "transport", "agent", "coordinator", "hpctl", "tests", "bench", "tools", "docs", "examples")
+
+
+@test
+def every_file_that_a_document_names_exists():
+    wrong = []
+    for document in documents():
+        for name in re.findall(r"`([\w./-]+/[\w./*-]*)`", read(document)):
+            if name.split("/")[0] in ROOMS and not glob.glob(os.path.join(ROOT, name)):
+                wrong.append(f"{document}: {name}")
+    assert not wrong, "\n".join(wrong)
+
+
+@test
+def every_benchmark_and_target_that_a_document_names_exists():
+    wrong = []
+    targets = set(re.findall(r"^([a-z-]+):", read("Makefile"), re.M))
+    for document in documents():
+        for target, bench in re.findall(r"(?:^    |`|^)make ([a-z-]+)(?: BENCH=\"?(\w+))?", read(document), re.M):
+            if target not in targets:
+                wrong.append(f"{document}: make {target}")
+            if bench and not glob.glob(os.path.join(ROOT, "bench", bench + ".*")):
+                wrong.append(f"{document}: BENCH={bench}")
+    assert not wrong, "\n".join(wrong)
+
+
+@test
+def every_function_that_the_map_names_exists_and_where_it_says():
+    sources = {p: read(p) for p in tracked("*.c", "*.h", "*.inc") if not p.startswith("tests/")}
+    wrong = []
+    for document in ["docs/architecture.md", *tracked("docs/decisions/*.md")]:
+        for name in set(re.findall(r"`(\w+)\(\)`", read(document))):
+            if not any(re.search(rf"^[a-z].*\b{name}\(", text, re.M) for text in sources.values()):
+                wrong.append(f"{document}: {name}()")
+    for path, name in re.findall(r"^\|[^|]*\| `([\w./]+)`[^|]*\| `(\w+)\(\)` \|$", read("docs/architecture.md"), re.M):
+        beside = re.search(rf"^\|[^|]*\| (`{re.escape(path)}`[^|]*)\| `{name}\(\)`", read("docs/architecture.md"), re.M).group(1)
+        if not any(re.search(rf"\b{name}\(", sources.get(p, "")) for p in re.findall(r"`([\w./]+)`", beside)):
+            wrong.append(f"{path} does not have {name}()")
+    assert not wrong, "\n".join(wrong)
+
+
+@test
+def links_between_documents_lead_somewhere():
+    wrong = []
+    for document in documents():
+        for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", read(document)):
+            if "://" not in target and not os.path.exists(os.path.join(ROOT, os.path.dirname(document), target)):
+                wrong.append(f"{document}: {target}")
+    assert not wrong, "\n".join(wrong)
+
+
+@test
+def the_tables_of_the_protocol_are_those_of_the_sources():
+    run = subprocess.run([sys.executable, "tools/protocol_tables", "--check"], cwd=ROOT, capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+def options_of(program, verb=""):
+    said = subprocess.run([os.path.join(BUILD, program), *verb.split(), "--help"], capture_output=True, text=True).stdout
+    return set(re.findall(r"--([a-z][a-z0-9-]*)", said))
+
+
+@test
+def every_command_that_a_document_shows_has_its_verb_and_options():
+    """Lines of code blocks and spans that begin with one of our programs: the verb exists and every option is in its help."""
+    hpctl = os.path.join(BUILD, "hpctl")
+    if not os.path.exists(hpctl):
+        skip("not built")
+    listed = subprocess.run([hpctl, "--help"], capture_output=True, text=True).stdout
+    verbs = sorted((m.strip() for m in re.findall(r"^  ([a-z][a-z ]*?)  +\S", listed, re.M)), key=len, reverse=True)
+    known, wrong = {}, []
+    for document in documents():
+        text = read(document)
+        shown = re.findall(r"^\s*(?:\$ )?(?:build/|sudo )?((?:hpctl|hp-agent|hp-coordinator) (?! )[^\n`]*)", "\n".join(re.findall(r"```\w*\n(.*?)```", text, re.S) + re.findall(r"^    (\S.*)$", text, re.M)), re.M)
+        shown += re.findall(r"`((?:hpctl|hp-agent|hp-coordinator) [^`\n]*)`", text)
+        for line in shown:
+            line = line.split("#")[0].split("|")[0].split("…")[0]
+            program, _, rest = line.partition(" ")
+            verb = ""
+            if program == "hpctl":
+                verb = next((v for v in verbs if re.match(rf"{v}\b", rest)), "")
+                group = any(v.startswith(rest.split(" ")[0] + " ") for v in verbs)
+                if not verb:
+                    if not group and not re.match(r"[A-Z-]|help", rest):
+                        wrong.append(f"{document}: there is no verb in: {line}")
+                    continue
+            known.setdefault((program, verb), options_of(program, verb))
+            for option in re.findall(r"(?<!\S)--([a-z][a-z0-9-]*)", rest):
+                if option not in known[program, verb]:
+                    wrong.append(f"{document}: --{option} is no option in: {line}")
+    assert not wrong, "\n".join(wrong)
+
+
+main()

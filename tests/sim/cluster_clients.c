@@ -1,0 +1,121 @@
+/* The simulated cluster: clients and their requests. */
+#include <assert.h>
+
+#include "common/log.h"
+#include "coordinator/store/store.h"
+#include "tests/sim/cluster_int.h"
+
+static struct sim_client *client_of(void *ctx, uint64_t request)
+{
+    struct sim_client *c = ctx;
+    if (c->request != request || !c->open) {
+        c->sim->wrong++;
+        return NULL;
+    }
+    return c;
+}
+
+static void on_tokens(void *ctx, uint64_t request, const uint32_t *ids, size_t n)
+{
+    struct sim_client *c = client_of(ctx, request);
+    for (size_t i = 0; c && i < n; i++) {
+        size_t shown = c->n_expected - (c->ends_early ? 1 : 0);
+        bool right = c->n_got < shown && ids[i] == c->expected[c->n_got];
+        c->sim->wrong += !right;
+        if (c->n_got < SIM_MAX_OUTPUT)
+            c->got[c->n_got++] = ids[i];
+    }
+}
+
+static void on_finished(void *ctx, uint64_t request, enum request_finish finish,
+                        const struct request_usage *usage)
+{
+    struct sim_client *c = client_of(ctx, request);
+    if (!c)
+        return;
+    c->open = false;
+    c->finished = true;
+    size_t shown = c->n_expected - (c->ends_early ? 1 : 0);
+    c->sim->wrong += c->n_got != shown || (finish == REQUEST_STOP) != c->ends_early ||
+                     usage->output_tokens != c->n_expected;
+}
+
+static void on_failed(void *ctx, uint64_t request, const struct err *why,
+                      const struct request_usage *usage)
+{
+    struct sim_client *c = client_of(ctx, request);
+    (void)usage;
+    if (!c)
+        return;
+    c->open = false;
+    c->failed = true;
+    c->why = *why;
+    c->sim->wrong += why->code == 0 || why->text[0] == 0;
+}
+
+struct sim_client *sim_request(struct sim *s, size_t n, size_t max_tokens, struct err *e)
+{
+    return sim_request_of(s, "toy", n, max_tokens, e);
+}
+
+struct sim_client *sim_request_of(struct sim *s, const char *name, size_t n, size_t max_tokens,
+                                  struct err *e)
+{
+    if (!s->core || s->n_clients == SIM_CLIENTS) {
+        err_set(e, HP_ENOCLUSTER, "no coordinator");
+        return NULL;
+    }
+    struct sim_client *c = &s->clients[s->n_clients];
+    *c = (struct sim_client){.sim = s, .n_prompt = n};
+    for (size_t i = 0; i < n; i++)
+        c->prompt[i] = (uint32_t)sim_random(s, TOY_VOCABULARY);
+    c->n_expected = toy_run(c->prompt, n, false, c->expected,
+                            max_tokens < SIM_MAX_OUTPUT ? max_tokens : SIM_MAX_OUTPUT);
+    c->ends_early = c->n_expected && c->expected[c->n_expected - 1] == TOY_END;
+    struct request_spec r = {.model = name,
+                             .prompt = c->prompt,
+                             .n_prompt = n,
+                             .max_tokens = max_tokens,
+                             .sampling = &sampling_greedy,
+                             .callbacks = {c, on_tokens, on_finished, on_failed}};
+    if (s->requests.open(s->requests.ctx, &r, &c->request, e) < 0)
+        return NULL;
+    c->open = true;
+    s->n_clients++;
+    sim_core_settle(s);
+    return c;
+}
+
+void sim_cancel(struct sim *s, struct sim_client *c)
+{
+    if (!c->open || !s->core)
+        return;
+    c->open = false;
+    c->cancelled = true;
+    s->requests.cancel(s->requests.ctx, c->request, false, NULL);
+    sim_core_settle(s);
+}
+
+bool sim_quiet(struct sim *s)
+{
+    for (int i = 0; i < s->n_clients; i++)
+        if (s->clients[i].open)
+            return false;
+    return true;
+}
+
+uint64_t sim_leftovers(const struct sim *s)
+{
+    struct coord_view v = s->core ? coord_view(s->core) : (struct coord_view){0};
+    uint64_t n = v.sequences_active + v.sequences_waiting;
+    for (int i = 0; i < s->n_agents; i++) {
+        const struct sim_agent *a = s->agents[i];
+        if (!a->alive)
+            continue;
+        struct agent_core_view view = agent_core_view(a->core);
+        n += view.n_sequences + view.n_held_frames + a->buffers;
+        for (size_t k = 0; k < a->n_stages; k++)
+            n += a->stages[k].n_sequences;
+    }
+    return n;
+}

@@ -1,0 +1,49 @@
+#include <stdlib.h>
+
+#include "common/batch.h"
+#include "tests/test.h"
+
+static void a_batch_counts_the_tokens_and_logits_of_its_runs(void **state)
+{
+    (void)state;
+    struct batch b = {0};
+    assert_true(batch_reserve(&b, 2, 0));
+    batch_append(&b, &(struct batch_run){.sequence = 7, .n_tokens = 5, .n_logits = 1});
+    batch_append(&b, &(struct batch_run){.sequence = 9, .n_tokens = 1, .row = 5});
+    assert_int_equal(b.n_runs, 2);
+    assert_int_equal(b.n_tokens, 6);
+    assert_int_equal(b.n_logits, 1);
+    assert_int_equal(b.runs[1].row, 5);
+    batch_free(&b);
+}
+
+static void a_cleared_batch_is_empty_and_keeps_its_memory(void **state)
+{
+    (void)state;
+    struct batch b = {0};
+    char payload;
+    assert_true(batch_reserve(&b, 3, 4));
+    batch_append(&b, &(struct batch_run){.n_tokens = 4});
+    b.input = &payload;
+    b.slice = true;
+    const struct batch_run *runs = b.runs;
+    const uint32_t *ids = b.ids;
+    batch_clear(&b);
+    assert_true(batch_reserve(&b, 3, 4));
+    assert_ptr_equal(b.runs, runs);
+    assert_ptr_equal(b.ids, ids);
+    assert_null(b.input);
+    assert_false(b.slice);
+    assert_int_equal(b.n_runs + b.n_tokens + b.n_logits, 0);
+    batch_free(&b);
+    assert_null(b.runs);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_batch_counts_the_tokens_and_logits_of_its_runs),
+        cmocka_unit_test(a_cleared_batch_is_empty_and_keeps_its_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

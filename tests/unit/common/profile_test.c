@@ -1,0 +1,98 @@
+/* hp-profile/1: what is read, what is between the points, what is refused. */
+#include <math.h>
+#include <string.h>
+
+#include "common/profile.h"
+#include "tests/test.h"
+
+#define LAYERS                                                                                     \
+    "\"layers\": [{\"name\": \"embed\", \"class\": \"embed\", \"param_bytes\": 10, "               \
+    "\"state_bytes_per_token\": 0, \"output_bytes_per_token\": 4}, {\"name\": \"block\", "         \
+    "\"class\": \"block\", \"param_bytes\": 20, \"state_bytes_per_token\": 2, "                    \
+    "\"output_bytes_per_token\": 4}]"
+#define HEAD "{\"format\": \"hp-profile/1\", \"model\": \"m\", " LAYERS ", \"latency\": "
+
+static int read_text(const char *text, struct profile *out, struct err *e)
+{
+    json_t *root;
+    struct json_at at;
+    int rc = json_parse_at("p.json", text, strlen(text), &root, &at, e);
+    if (rc < 0)
+        fail_msg("%s", e->text);
+    rc = profile_from_json(&at, out, e);
+    json_decref(root);
+    return rc;
+}
+
+TEST(times_lie_on_the_points_and_between_and_beyond_them)
+{
+    struct profile p = {0};
+    struct err e = {0};
+    if (read_text(
+            HEAD
+            "{\"k\": {\"embed\": {\"slice\": [1], \"prefix\": [0], \"seconds\": [[3]]}, \"block\": "
+            "{\"slice\": [1, 3], \"prefix\": [0, 10], \"seconds\": [[1, 2], [5, 6]]}}}}",
+            &p, &e) < 0)
+        fail_msg("%s", e.text);
+    assert_int_equal(p.n_layers, 2);
+    assert_int_equal(p.n_classes, 2);
+    int k = profile_find_kind(&p, "k");
+    assert_int_equal(k, 0);
+    assert_int_equal(profile_find_kind(&p, "other"), -1);
+    const struct profile_table *t = profile_table_of(&p, k, p.layers[1].class_index);
+    static const struct {
+        double x, y, seconds;
+    } cases[] = {{1, 0, 1}, {3, 10, 6}, {2, 0, 3}, {2, 5, 3.5}, {5, 0, 9}, {3, 20, 7}, {0, 0, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_true(fabs(profile_table_at(t, cases[i].x, cases[i].y) - cases[i].seconds) < 1e-9);
+    t = profile_table_of(&p, k, p.layers[0].class_index);
+    assert_true(profile_table_at(t, 500, 500) == 3); /* an axis of one point is constant */
+    profile_free(&p);
+}
+
+TEST(a_point_that_was_not_profiled_makes_no_number)
+{
+    double x[] = {1, 3}, y[] = {0}, seconds[] = {1, NAN};
+    struct profile_table t = {x, y, seconds, 2, 1}, empty = {0};
+    assert_true(profile_table_at(&t, 1, 0) == 1);
+    assert_true(isnan(profile_table_at(&t, 2, 0)));
+    assert_true(isnan(profile_table_at(&empty, 1, 0)));
+}
+
+TEST(tables_that_make_no_sense_are_refused_by_path)
+{
+    static const struct {
+        const char *text, *says;
+    } cases[] = {
+        {"{\"format\": \"hp-profile/9\"}", "$.format"},
+        {HEAD "{\"k\": {\"embed\": {\"slice\": [1], \"prefix\": [0], \"seconds\": [[3]]}, "
+              "\"block\": {\"slice\": [3, 1], \"prefix\": [0], \"seconds\": [[1], [2]]}}}}",
+         "$.latency.k.block.slice"},
+        {HEAD "{\"k\": {\"embed\": {\"slice\": [1], \"prefix\": [0], \"seconds\": [[3]]}, "
+              "\"block\": {\"slice\": [1, 3], \"prefix\": [0], \"seconds\": [[1]]}}}}",
+         "$.latency.k.block.seconds"},
+        {HEAD "{\"k\": {\"embed\": {\"slice\": [1], \"prefix\": [0], \"seconds\": [[3]]}, "
+              "\"block\": {\"slice\": [1], \"prefix\": [0], \"seconds\": [[-1]]}}}}",
+         "$.latency.k.block.seconds[0][0]"},
+        {HEAD "{\"k\": {\"embed\": {\"slice\": [1], \"prefix\": [0], \"seconds\": [[3]]}, "
+              "\"block\": {\"slice\": [], \"prefix\": [0], \"seconds\": []}}}}",
+         "$.latency.k.block.slice"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct profile p = {0};
+        struct err e = {0};
+        assert_int_equal(read_text(cases[i].text, &p, &e), HP_EPARSE);
+        if (!strstr(e.text, cases[i].says))
+            fail_msg("\"%s\" does not name %s", e.text, cases[i].says);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(times_lie_on_the_points_and_between_and_beyond_them),
+        cmocka_unit_test(a_point_that_was_not_profiled_makes_no_number),
+        cmocka_unit_test(tables_that_make_no_sense_are_refused_by_path),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,218 @@
+#include <math.h>
+
+#include "coordinator/plan_drift.h"
+#include "coordinator/plan_vs_actual.h"
+#include "coordinator/profiles.h"
+#include "tests/unit/coordinator/core_fixture.h"
+
+#define assert_near(a, b, within) assert_true(fabs((a) - (b)) <= (within))
+
+enum { LAYERS = 4, SLICES = 2, SLICE_TOKENS = 50 };
+static struct layer_facts layers[LAYERS];
+static struct model_facts facts = {.architecture = "test",
+                                   .layers = layers,
+                                   .n_layers = LAYERS,
+                                   .vocabulary = 1000,
+                                   .width = 64,
+                                   .context = 1024};
+
+static int prepare_facts(void **state)
+{
+    (void)state;
+    for (int i = 0; i < LAYERS; i++)
+        layers[i] = (struct layer_facts){.name = "layer",
+                                         .class_name = "mlp",
+                                         .param_bytes = 1000000,
+                                         .elements = 1000000,
+                                         .state_bytes_per_token = 100,
+                                         .output_bytes_per_token = 256,
+                                         .flops_per_token = 2e8};
+    return 0;
+}
+
+/* A kind of device that takes 1 ms a token and layer, as measured. */
+static void learn_costs(struct fixture *f, const char *model, const char *kind)
+{
+    json_t *tables = json_loads(
+        "{\"mlp\": {\"slice\": [50, 100], \"prefix\": [0], \"seconds\": [[0.05], [0.1]]}}", 0,
+        NULL);
+    profiles_set(f->core, model, kind, "auto", tables, NULL);
+}
+
+/* Layers 0-1 on a0, 2-3 on a1; both say that they are ready. */
+static struct deployment *serve(struct fixture *f)
+{
+    static const uint8_t head[4] = "head";
+    struct manifest_file file = {"m.gguf", 4096};
+    struct manifest_head first = {0, 0, {head, sizeof head}};
+    struct manifest m = {.name = "m", .files = {&file, 1}, .heads = {&first, 1}};
+    struct buffer blob = {0};
+    manifest_encode(&m, &blob);
+    f->facts = &facts;
+    fixture_agent(f, 0, "k", 8e9);
+    fixture_agent(f, 1, "k", 8e9);
+    fixture_ask(f, "deploy", "{\"name\": \"x\", \"options\": {\"layers\": \"0-1:a0,2-3:a1\"}}",
+                &blob);
+    buffer_free(&blob);
+    struct deployment *d = deployment_find(f->core, "x");
+    assert_non_null(d);
+    for (int i = 0; i < 2; i++) {
+        struct message ready = {.type = MESSAGE_STAGE_STATE};
+        ready.u.stage_state = (struct message_stage_state){.deployment = d->id,
+                                                           .generation = d->generation,
+                                                           .stage = (uint64_t)i,
+                                                           .state = "ready",
+                                                           .code = "",
+                                                           .text = ""};
+        fixture_say(f, 10 + (uint64_t)i, fixture_key(i), &ready);
+    }
+    assert_int_equal(d->state, DEPLOYMENT_SERVING);
+    learn_costs(f, d->model->id, "k");
+    return d;
+}
+
+/* One prompt of two slices, each taking `slice_ms` on each stage, `hop_ms` between them; the
+ * agents' clock is ahead. */
+static void tell_prompt(struct fixture *f, const struct deployment *d, uint64_t sequence,
+                        uint64_t slice_ms, uint64_t hop_ms, int stages)
+{
+    const uint64_t ms = 1000000, clock = f->clock.now_ns + 3000 * ms;
+    fixture_pass_ms(f, 100);
+    for (int j = 0; j < stages; j++) {
+        struct message_prefill_slice s[SLICES];
+        for (uint64_t k = 0; k < SLICES; k++) {
+            uint64_t start = clock + ((uint64_t)j * (slice_ms + hop_ms) + k * slice_ms) * ms;
+            s[k] = (struct message_prefill_slice){
+                k * SLICE_TOKENS, SLICE_TOKENS, j ? start : 0, start, start + slice_ms * ms, 1};
+        }
+        struct message m = {.type = MESSAGE_PREFILL};
+        m.u.prefill = (struct message_prefill){
+            d->id, d->generation, sequence, (uint64_t)j, f->clock.now_ns + 3000 * ms, {s, SLICES}};
+        fixture_say(f, 10 + (uint64_t)j, fixture_key(j), &m);
+    }
+}
+
+static void a_prompt_is_compared_once_every_stage_has_told(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_open(&f);
+    struct deployment *d = serve(&f);
+    tell_prompt(&f, d, 1, 100, 1, 1);
+    assert_int_equal(plan_vs_actual_totals(d).prefills, 0);
+    tell_prompt(&f, d, 2, 100, 1, 2);
+    struct plan_vs_actual_totals t = plan_vs_actual_totals(d);
+    assert_int_equal(t.prefills, 1);
+    assert_near(t.measured_s, 0.301, 1e-6);
+    /* two layers of 50 tokens: 100 ms a slice; a hop of 50 x 256 bytes over a nic of 1e9 and twice
+     * its latency */
+    assert_near(t.planned_s, 0.3 + 50 * 256 / 1e9 + 2e-4, 1e-6);
+    json_t *said = plan_vs_actual_describe(d, 5),
+           *r = json_array_get(json_object_get(said, "records"), 0);
+    assert_int_equal(json_array_size(json_object_get(said, "records")), 1);
+    assert_int_equal(json_integer_value(json_object_get(r, "sequence")), 2);
+    const json_t *second =
+        json_object_get(json_array_get(json_object_get(r, "stages"), 1), "measured");
+    assert_near(json_number_value(json_array_get(json_object_get(second, "arrive_s"), 0)), 0.101,
+                1e-6);
+    assert_near(json_number_value(json_array_get(json_object_get(second, "end_s"), 1)), 0.301,
+                1e-6);
+    json_decref(said);
+    fixture_close(&f);
+}
+
+static void what_makes_no_sense_is_dropped(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_open(&f);
+    struct deployment *d = serve(&f);
+    struct message_prefill_slice gap[SLICES] = {{0, 50, 0, 1, 2, 1}, {60, 50, 0, 2, 3, 1}},
+                                 backwards[1] = {{0, 50, 0, 5, 2, 1}};
+    struct message m = {.type = MESSAGE_PREFILL};
+    const struct message_prefill cases[] = {
+        {d->id, d->generation, 1, 0, 9, {gap, SLICES}},
+        {d->id, d->generation, 2, 0, 9, {backwards, 1}},
+        {d->id, d->generation, 3, 0, 9, {NULL, 0}},
+        {d->id, d->generation, 4, 7, 9, {gap, 1}},
+        {d->id, d->generation + 1, 5, 0, 9, {gap, 1}},
+        {d->id + 1, d->generation, 6, 0, 9, {gap, 1}},
+        {d->id, d->generation, 7, 1 /* a1's */, 9, {gap, 1}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        m.u.prefill = cases[i];
+        fixture_say(&f, 10, fixture_key(0), &m);
+    }
+    assert_int_equal(plan_vs_actual_totals(d).prefills, 0);
+    tell_prompt(&f, d, 9, 100, 1, 2);
+    assert_int_equal(plan_vs_actual_totals(d).prefills, 1);
+    fixture_close(&f);
+}
+
+static void a_profile_that_drifts_is_corrected_for_the_next_plan(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_open(&f);
+    struct deployment *d = serve(&f);
+    for (uint64_t i = 1; i < PLAN_DRIFT_PREFILLS; i++)
+        tell_prompt(&f, d, i, 150, 1, 2);
+    assert_int_equal(plan_vs_actual_totals(d).corrections, 0);
+    tell_prompt(&f, d, 90, 150, 1, 2);
+    assert_int_equal(plan_vs_actual_totals(d).corrections, 1);
+    const json_t *tables = profiles_find(f.core, d->model->id, "k", "auto")->record;
+    assert_near(json_number_value(json_object_get(tables, "corrected")), 1.5, 1e-6);
+    tell_prompt(&f, d, 91, 150, 1, 2);
+    assert_true(fabs(plan_vs_actual_totals(d).error) < 0.01);
+    fixture_close(&f);
+}
+
+static void only_what_is_off_to_one_side_is_drift(void **state)
+{
+    (void)state;
+    static const struct {
+        double ratios[PLAN_DRIFT_PREFILLS];
+        double factor;
+    } cases[] = {
+        {{1.0, 1.05, 0.95, 1.0, 1.02}, 0},     {{1.5, 1.5, 1.0, 1.5, 1.5}, 0},
+        {{1.5, 0.5, 1.5, 0.5, 1.5}, 0},        {{1.2, 1.3, 1.4, 1.5, 1.3}, 1.3},
+        {{0.5, 0.6, 0.4, 0.5, 0.7}, 0.5},      {{90, 90, 90, 90, 90}, 10},
+        {{0.01, 0.01, 0.01, 0.01, 0.01}, 0.1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct plan_drift d = {0};
+        double got = 0;
+        for (int k = 0; k < PLAN_DRIFT_PREFILLS; k++) {
+            assert_near(plan_drift_add(&d, "other", 1), 0, 0);
+            got = plan_drift_add(&d, "k", cases[i].ratios[k]);
+            assert_true(k + 1 == PLAN_DRIFT_PREFILLS || got <= 0);
+        }
+        assert_near(got, cases[i].factor, 1e-12);
+    }
+}
+
+static void kinds_beyond_the_limit_are_left_alone(void **state)
+{
+    (void)state;
+    struct plan_drift d = {0};
+    char kind[8];
+    for (int k = 0; k < PLAN_DRIFT_KINDS + 3; k++)
+        for (int i = 0; i < PLAN_DRIFT_PREFILLS; i++) {
+            snprintf(kind, sizeof kind, "k%d", k);
+            double got = plan_drift_add(&d, kind, 2);
+            assert_true(i + 1 < PLAN_DRIFT_PREFILLS || k >= PLAN_DRIFT_KINDS ? got <= 0
+                                                                             : got > 1.9);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_prompt_is_compared_once_every_stage_has_told),
+        cmocka_unit_test(what_makes_no_sense_is_dropped),
+        cmocka_unit_test(a_profile_that_drifts_is_corrected_for_the_next_plan),
+        cmocka_unit_test(only_what_is_off_to_one_side_is_drift),
+        cmocka_unit_test(kinds_beyond_the_limit_are_left_alone),
+    };
+    return cmocka_run_group_tests(tests, prepare_facts, NULL);
+}

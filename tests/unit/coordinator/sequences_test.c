@@ -1,0 +1,269 @@
+/* Sequences of a deployment, message by message. */
+#include "coordinator/sequence.h"
+#include "coordinator/shares.h"
+#include "tests/unit/coordinator/stream_fixture.h"
+
+static void every_stage_hears_what_it_needs_of_a_sequence(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct request_stream s;
+    fixture_open(&f);
+    for (int i = 0; i < 3; i++)
+        fixture_agent(&f, i, "k", 1e9);
+    ask_deploy(&f, "{\"agents\": \"a2,a1,a0\", \"slice\": 40}");
+    for (int i = 0; i < 3; i++)
+        stage_says(&f, 2 - i, 1, (uint64_t)i, "ready", NULL, 0);
+    open_stream(&f, &s, 100, 20);
+    for (int i = 0; i < 3; i++) {
+        const struct message_sequence_open *o =
+            &fixture_last(&f, 10 + (uint64_t)i, MESSAGE_SEQUENCE_OPEN)->u.sequence_open;
+        assert_int_equal(o->kv_tokens, 120);
+        assert_int_equal(o->sequence >> 32, 1); /* the boot number */
+        assert_int_equal(o->prompt.count, i == 1 ? 0 : 100);
+        assert_int_equal(o->slices.count, i == 2 ? 3 : 0);
+        assert_int_equal(o->end_ids.count, 1);
+    }
+    assert_int_equal(fixture_last(&f, 12, MESSAGE_SEQUENCE_OPEN)->u.sequence_open.slices.items[2],
+                     20);
+    fixture_close(&f);
+}
+
+static void repeated_tokens_are_ignored_and_the_end_token_is_not_text(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct request_stream s;
+    struct deployment *d = serving(&f);
+    open_stream(&f, &s, 10, 20);
+    uint64_t id = d->active->id;
+    static const uint32_t ids[] = {11, 12, 13, 2};
+    tokens(&f, 0, 1, id, 0, ids, 2, "");
+    tokens(&f, 0, 1, id, 0, ids, 2, "");
+    tokens(&f, 0, 1, id, 1, ids + 1, 2, "");
+    tokens(&f, 1, 0, id, 3, ids, 1, ""); /* an older generation */
+    tokens(&f, 2, 1, id, 3, ids, 1, ""); /* an agent that has no stage */
+    tokens(&f, 1, 1, id, 3, ids, 1, ""); /* a stage that is not the last */
+    tokens(&f, 1, 1, id, 3, ids, 0, "length");
+    tokens(&f, 0, 1, id + 9, 3, ids, 1, ""); /* a sequence that there is not */
+    assert_int_equal(s.n, 3);
+    f.clock.now_ns += 1000000000;
+    tokens(&f, 0, 1, id, 3, ids + 3, 1, "stop");
+    assert_int_equal(s.n, 3);
+    assert_memory_equal(s.ids, ids, 3 * sizeof *ids);
+    assert_int_equal(s.finished, 1);
+    assert_int_equal(s.finish, REQUEST_STOP);
+    assert_int_equal(s.usage.output_tokens, 4);
+    assert_int_equal(s.usage.prompt_tokens, 10);
+    assert_true(s.usage.decode_s > 0.99 && s.usage.decode_s < 1.01);
+    for (uint64_t peer = 10; peer < 12; peer++)
+        assert_int_equal(fixture_last(&f, peer, MESSAGE_SEQUENCE_CLOSE)->u.sequence_close.sequence,
+                         id);
+    tokens(&f, 0, 1, id, 3, ids + 3, 1, "stop");
+    assert_int_equal(s.finished, 1);
+    assert_int_equal(coord_view(f.core).sequences_active, 0);
+    fixture_close(&f);
+}
+
+static void a_gap_in_the_tokens_ends_the_stream(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct request_stream s;
+    struct deployment *d = serving(&f);
+    static const uint32_t ids[] = {11, 12};
+    open_stream(&f, &s, 10, 20);
+    uint64_t id = d->active->id;
+    tokens(&f, 0, 1, id, 0, ids, 1, "");
+    tokens(&f, 0, 1, id, 2, ids, 1, "");
+    assert_int_equal(s.n, 1);
+    assert_int_equal(s.failed, 1);
+    assert_non_null(strstr(s.why, "tokens 1 to 1 were lost"));
+    assert_int_equal(coord_view(f.core).sequences_active, 0);
+    fixture_close(&f);
+}
+
+static void a_lost_agent_ends_what_is_open_and_keeps_what_waits(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct request_stream s[12];
+    struct deployment *d = serving(&f);
+    for (int i = 0; i < 12; i++)
+        open_stream(&f, &s[i], 60, 0); /* to the end of the context */
+    uint32_t active = d->n_active;
+    assert_true(active > 0 && active < 12);
+    coord_peer_gone(f.core, 10);
+    fixture_jump_ms(&f, COORD_LOST_MS);
+    fixture_beat(&f, 12, fixture_key(2));
+    coord_tick(f.core);
+    settle(&f);
+    uint32_t failed = 0;
+    for (int i = 0; i < 12; i++)
+        failed += (uint32_t)s[i].failed;
+    assert_int_equal(failed, active);
+    assert_int_equal(d->n_waiting, 12 - active);
+    fixture_jump_ms(&f, 61000);
+    coord_tick(f.core);
+    settle(&f);
+    assert_int_equal(d->n_waiting, 0);
+    assert_non_null(strstr(s[11].why, "waited 60 s"));
+    fixture_close(&f);
+}
+
+/* Ends the sequence that was opened first. */
+static void finish_oldest(struct fixture *f, struct deployment *d)
+{
+    struct sequence *oldest = d->active;
+    for (struct sequence *s = d->active; s; s = s->next)
+        oldest = s->id < oldest->id ? s : oldest;
+    static const uint32_t id[] = {2};
+    tokens(f, 0, d->generation, oldest->id, oldest->n_output, id, 1, "stop");
+}
+
+static bool is_running(const struct deployment *d, const struct request_stream *s)
+{
+    for (const struct sequence *q = d->active; q; q = q->next)
+        if (q->request == s->id)
+            return true;
+    return false;
+}
+
+static void a_client_of_many_requests_does_not_make_others_wait_for_all_of_them(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct request_stream *many = calloc(200, sizeof *many), one, late;
+    struct deployment *d = serving(&f);
+    int taken = 0;
+    for (int i = 0; i < 200; i++)
+        taken += ask_stream(&f, &many[i], "key heavy", 60, 0) == 0;
+    uint32_t active = d->n_active;
+    assert_int_equal(taken, (int)active + COORD_MAX_WAITING_OF_CLIENT);
+    assert_int_equal(ask_stream(&f, &one, "key light", 60, 0), 0); /* there is room in the queue */
+    assert_false(is_running(d, &one));
+    finish_oldest(&f, d);
+    assert_true(is_running(d, &one)); /* and it is next */
+    /* Whoever waited long goes first, whoever else comes. */
+    fixture_jump_ms(&f, SHARES_PATIENCE_MS + 1);
+    assert_int_equal(ask_stream(&f, &late, "key late", 60, 0), 0);
+    finish_oldest(&f, d);
+    assert_false(is_running(d, &late));
+    struct requests r;
+    struct request_model m;
+    struct err e = {0};
+    coord_requests(f.core, &r);
+    assert_int_equal(r.find(r.ctx, "d", &m, &e), 0);
+    assert_in_range(m.retry_after_s, 1, SHARES_RETRY_MAX_S);
+    fixture_close(&f);
+    free(many);
+}
+
+/* Time in which every agent is well and says nothing of its sequences. */
+static void nothing_for_ms(struct fixture *f, uint64_t ms)
+{
+    fixture_jump_ms(f, ms);
+    for (size_t i = 0; i < f->core->n_members; i++)
+        f->core->members[i]->heard_ns = f->core->now_ns;
+    coord_tick(f->core);
+    settle(f);
+}
+
+/* Reading a prompt of ten tokens should take two seconds, so that a wait is 45 s and ten times
+ * that. */
+static struct deployment *serving_slowly(struct fixture *f)
+{
+    struct deployment *d = serving(f);
+    d->plan->tokens = 10;
+    d->stages[0].compute_s = 2;
+    d->stages[1].compute_s = 0;
+    return d;
+}
+
+static void a_request_without_a_sign_of_life_ends_by_the_plan(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct request_stream s;
+    static const uint32_t ids[] = {11};
+    struct deployment *d = serving_slowly(&f);
+    for (int scale = 1; scale <= 3; scale += 2) {
+        f.core->config.time_scale = scale;
+        open_stream(&f, &s, 10, 20);
+        nothing_for_ms(&f, (uint64_t)scale * 64900);
+        assert_int_equal(s.failed, 0);
+        nothing_for_ms(&f, (uint64_t)scale * 200);
+        assert_int_equal(s.failed, 1);
+        assert_non_null(
+            strstr(s.why, scale == 1 ? "no sign of this request for 65 s" : "for 195 s"));
+    }
+    f.core->config.time_scale = 0;
+    open_stream(&f, &s, 10, 20);
+    nothing_for_ms(&f, 45000);
+    tokens(&f, 0, 1, d->active->id, 0, ids, 1, ""); /* read: 45 s between tokens from now on */
+    nothing_for_ms(&f, 44900);
+    assert_int_equal(s.failed, 0);
+    d->stages[1].running = true; /* as its heartbeats tell, and nothing else since */
+    d->stages[1].batches_ns = 1;
+    nothing_for_ms(&f, 5000);
+    assert_int_equal(s.failed, 1);
+    assert_non_null(strstr(s.why, "stage 2 of 2"));
+    assert_non_null(strstr(s.why, "on agent \"a0\") has been at one batch"));
+    assert_int_equal(coord_view(f.core).sequences_active, 0);
+    fixture_close(&f);
+}
+
+static void a_request_behind_others_waits_as_long_as_they_are_read(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct request_stream first, second;
+    static const uint32_t ids[] = {11};
+    struct deployment *d = serving_slowly(&f);
+    open_stream(&f, &first, 10, 20);
+    uint64_t id = d->active->id;
+    open_stream(&f, &second, 10, 20);
+    nothing_for_ms(&f, 80000); /* two prompts: 85 s */
+    assert_int_equal(first.failed + second.failed, 0);
+    tokens(&f, 0, 1, id, 0, ids, 1, "length"); /* the stages were busy with this one */
+    assert_int_equal(first.finished, 1);
+    nothing_for_ms(&f, 60000);
+    assert_int_equal(second.failed, 0);
+    nothing_for_ms(&f, 8000);
+    assert_int_equal(second.failed, 1);
+    fixture_close(&f);
+}
+
+static void a_request_that_others_pass_for_ever_ends_too(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct request_stream lost, other;
+    static const uint32_t ids[] = {11};
+    struct deployment *d = serving_slowly(&f);
+    open_stream(&f, &lost, 10, 20);
+    int passed = 0;
+    for (; passed < 100 && !lost.failed; passed++) {
+        open_stream(&f, &other, 10, 20);
+        nothing_for_ms(&f, 20000);
+        if (!lost.failed)
+            tokens(&f, 0, 1, d->active->id, 0, ids, 1, "length");
+    }
+    assert_true(passed > 10 && passed < 50);
+    fixture_close(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_stage_hears_what_it_needs_of_a_sequence),
+        cmocka_unit_test(repeated_tokens_are_ignored_and_the_end_token_is_not_text),
+        cmocka_unit_test(a_gap_in_the_tokens_ends_the_stream),
+        cmocka_unit_test(a_lost_agent_ends_what_is_open_and_keeps_what_waits),
+        cmocka_unit_test(a_client_of_many_requests_does_not_make_others_wait_for_all_of_them),
+        cmocka_unit_test(a_request_without_a_sign_of_life_ends_by_the_plan),
+        cmocka_unit_test(a_request_behind_others_waits_as_long_as_they_are_read),
+        cmocka_unit_test(a_request_that_others_pass_for_ever_ends_too),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,112 @@
+/* Requests as a gateway opens them, and what comes back. */
+#ifndef HP_TESTS_UNIT_COORDINATOR_STREAM_FIXTURE_H
+#define HP_TESTS_UNIT_COORDINATOR_STREAM_FIXTURE_H
+
+#include "coordinator/sequence.h"
+#include "tests/unit/coordinator/deployment_fixture.h"
+
+struct request_stream {
+    uint64_t id;
+    uint32_t ids[64];
+    size_t n;
+    int finished, failed;
+    enum request_finish finish;
+    struct request_usage usage;
+    char why[256];
+};
+
+static inline void on_tokens(void *ctx, uint64_t id, const uint32_t *ids, size_t n)
+{
+    struct request_stream *s = ctx;
+    assert_int_equal(id, s->id);
+    memcpy(s->ids + s->n, ids, n * sizeof *ids);
+    s->n += n;
+}
+
+static inline void on_finished(void *ctx, uint64_t id, enum request_finish finish,
+                               const struct request_usage *usage)
+{
+    struct request_stream *s = ctx;
+    assert_int_equal(id, s->id);
+    s->finished++;
+    s->finish = finish;
+    s->usage = *usage;
+}
+
+static inline void on_failed(void *ctx, uint64_t id, const struct err *why,
+                             const struct request_usage *usage)
+{
+    struct request_stream *s = ctx;
+    assert_int_equal(id, s->id);
+    s->failed++;
+    s->usage = *usage;
+    snprintf(s->why, sizeof s->why, "%s", why->text);
+}
+
+/* Does what fixture_settle leaves out. */
+static inline void settle(struct fixture *f)
+{
+    size_t n;
+    const struct coord_action *a;
+    while (a = coord_take(f->core, &n), n > 0)
+        for (size_t i = 0; i < n; i++) {
+            if (a[i].kind == COORD_STORE)
+                coord_stored(f->core, a[i].number, NULL);
+            coord_action_call_back(f->core, &a[i]);
+            if (a[i].kind == COORD_SEND) {
+                struct err e = {0};
+                struct sent *s = coord_array_add(&f->sent, &f->n_sent, sizeof *s);
+                s->peer = a[i].peer;
+                buffer_append(&s->bytes, a[i].bytes, a[i].size);
+                assert_int_equal(message_decode(s->bytes.data, s->bytes.size, &s->arena, &s->m, &e),
+                                 0);
+                s->type = s->m.type;
+            }
+        }
+}
+
+static inline int ask_stream(struct fixture *f, struct request_stream *s, const char *client,
+                             size_t n, uint64_t max_tokens)
+{
+    struct requests r;
+    struct err e = {0};
+    uint32_t prompt[128];
+    for (size_t i = 0; i < n; i++)
+        prompt[i] = (uint32_t)i % 90 + 5;
+    *s = (struct request_stream){0};
+    coord_requests(f->core, &r);
+    struct request_spec rq = {.model = "d",
+                              .prompt = prompt,
+                              .n_prompt = n,
+                              .max_tokens = max_tokens,
+                              .client = client,
+                              .callbacks = {s, on_tokens, on_finished, on_failed}};
+    int rc = r.open(r.ctx, &rq, &s->id, &e);
+    settle(f);
+    return rc;
+}
+
+static inline void open_stream(struct fixture *f, struct request_stream *s, size_t n,
+                               uint64_t max_tokens)
+{
+    assert_int_equal(ask_stream(f, s, NULL, n, max_tokens), 0);
+}
+
+static inline void tokens(struct fixture *f, int agent, uint64_t generation, uint64_t sequence,
+                          uint64_t first, const uint32_t *ids, size_t n, const char *finish)
+{
+    struct message m = {.type = MESSAGE_TOKENS};
+    m.u.tokens = (struct message_tokens){.deployment = 1,
+                                         .generation = generation,
+                                         .sequence = sequence,
+                                         .first = first,
+                                         .ids = {ids, n},
+                                         .finish = finish};
+    struct buffer bytes = {0};
+    message_encode(&m, &bytes);
+    coord_message(f->core, 10 + (uint64_t)agent, fixture_key(agent), bytes.data, bytes.size);
+    buffer_free(&bytes);
+    settle(f);
+}
+
+#endif

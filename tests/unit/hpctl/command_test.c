@@ -1,0 +1,227 @@
+/* The command line: options, numbers, sizes, and the verbs that there are. */
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "hpctl/command.h"
+#include "hpctl/command_help.h"
+#include "hpctl/verbs.h"
+#include "tests/test.h"
+
+static const struct command_option options[] = {{"size", "N", "a size", 0},
+                                                {"count", "N", "a count", 0},
+                                                {"way", "a|b", "a way", 0},
+                                                {"fast", NULL, "a flag", 0},
+                                                {0}};
+static const struct command a_verb = {.path = "a verb", .summary = "s", .options = options};
+
+static struct invocation with(const char *size, const char *count, const char *way)
+{
+    return (struct invocation){.command = &a_verb, .values = {size, count, way}};
+}
+
+TEST(sizes_are_read_with_their_suffixes)
+{
+    static const struct {
+        const char *text;
+        uint64_t bytes;
+        int rc;
+    } cases[] = {
+        {"500", 500, 0},
+        {"4GiB", UINT64_C(4) << 30, 0},
+        {"500MB", 500000000, 0},
+        {"12e9", UINT64_C(12000000000), 0},
+        {"1.5k", 1536, 0},
+        {"2G", UINT64_C(2) << 30, 0},
+        {"1TiB", UINT64_C(1) << 40, 0},
+        {"4gib", UINT64_C(4) << 30, 0},
+        {"0", 0, HP_EUSAGE},
+        {"", 0, HP_EUSAGE},
+        {"GiB", 0, HP_EUSAGE},
+        {"4 GiB", 0, HP_EUSAGE},
+        {"-1", 0, HP_EUSAGE},
+        {"1e30", 0, HP_EUSAGE},
+        {"nan", 0, HP_EUSAGE},
+        {"inf", 0, HP_EUSAGE},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct invocation in = with(cases[i].text, NULL, NULL);
+        struct err e = {0};
+        uint64_t out = 1;
+        int rc = invocation_bytes(&in, "size", 7, &out, &e);
+        if (rc != cases[i].rc || (rc == 0 && out != cases[i].bytes))
+            fail_msg("%s: %d, %llu", cases[i].text, rc, (unsigned long long)out);
+        if (rc < 0)
+            assert_non_null(strstr(e.text, "--size"));
+    }
+    struct invocation none = with(NULL, NULL, NULL);
+    uint64_t out;
+    assert_int_equal(invocation_bytes(&none, "size", 7, &out, NULL), 0);
+    assert_int_equal(out, 7);
+}
+
+TEST(whole_numbers_are_whole)
+{
+    static const char *const refused[] = {"-1", "1.5", "x", "", "1x", "1e300", "inf", "nan"};
+    uint64_t out;
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        struct invocation in = with(NULL, refused[i], NULL);
+        assert_int_equal(invocation_u64(&in, "count", 3, &out, NULL), HP_EUSAGE);
+    }
+    struct invocation in = with(NULL, "2e3", NULL);
+    assert_int_equal(invocation_u64(&in, "count", 3, &out, NULL), 0);
+    assert_int_equal(out, 2000);
+}
+
+TEST(a_choice_is_one_of_its_words_and_an_error_lists_them)
+{
+    static const char *const words[] = {"a", "b", NULL};
+    struct err e = {0};
+    int out;
+    struct invocation in = with(NULL, NULL, "b");
+    assert_int_equal(invocation_choice(&in, "way", words, 0, &out, &e), 0);
+    assert_int_equal(out, 1);
+    in = with(NULL, NULL, "c");
+    assert_int_equal(invocation_choice(&in, "way", words, 0, &out, &e), HP_EUSAGE);
+    assert_non_null(strstr(e.text, "none of a, b"));
+}
+
+/* ---- command_main ---- */
+
+static char seen[200];
+
+static int see(struct invocation *in, struct err *e)
+{
+    snprintf(seen, sizeof seen, "%s %d %s %s json=%d output=%s", in->command->path, in->n_arguments,
+             in->n_arguments ? in->arguments[0] : "", invocation_flag(in, "fast") ? "fast" : "slow",
+             in->json, in->output ? in->output : "");
+    return in->n_arguments ? 0 : err_set(e, HP_ENOENT, "nothing");
+}
+
+static const struct command table[] = {
+    {.path = "see",
+     .arguments = "X",
+     .max_arguments = 1,
+     .summary = "s",
+     .options = options,
+     .run = see},
+    {.path = "see all",
+     .arguments = "X",
+     .max_arguments = 1,
+     .summary = "s",
+     .options = options,
+     .run = see,
+     .makes_file = true},
+    {0},
+};
+static const struct command *const tables[] = {table, NULL};
+
+/* Runs a line of words with its output thrown away. */
+static int run_line(const char *line)
+{
+    char copy[200], *argv[16] = {copy}, *save = NULL;
+    int argc = 0, out = dup(STDOUT_FILENO), err = dup(STDERR_FILENO);
+    snprintf(copy, sizeof copy, "%s", line);
+    for (char *w = strtok_r(copy, " ", &save); w; w = strtok_r(NULL, " ", &save))
+        argv[argc++] = w;
+    argv[argc] = NULL;
+    fflush(NULL);
+    FILE *null = fopen("/dev/null", "w");
+    dup2(fileno(null), STDOUT_FILENO);
+    dup2(fileno(null), STDERR_FILENO);
+    seen[0] = '\0';
+    optind = 0; /* getopt forgets the line before */
+    getopt(1, argv, "");
+    int rc = command_main(argc, argv, tables);
+    fflush(NULL);
+    dup2(out, STDOUT_FILENO);
+    dup2(err, STDERR_FILENO);
+    close(out);
+    close(err);
+    fclose(null);
+    return rc;
+}
+
+TEST(the_longest_path_is_the_verb)
+{
+    assert_int_equal(run_line("hpctl see a"), 0);
+    assert_string_equal(seen, "see 1 a slow json=0 output=");
+    assert_int_equal(run_line("hpctl see all a --fast"), 0);
+    assert_string_equal(seen, "see all 1 a fast json=0 output=");
+}
+
+TEST(minus_o_is_json_or_a_file)
+{
+    run_line("hpctl see a -o json");
+    assert_string_equal(seen, "see 1 a slow json=1 output=");
+    run_line("hpctl see a -o f.json"); /* a verb without a file of its own: its JSON goes there */
+    assert_string_equal(seen, "see 1 a slow json=1 output=f.json");
+    run_line("hpctl see all a -o f");
+    assert_string_equal(seen, "see all 1 a slow json=0 output=f");
+    run_line("hpctl see all a -o -");
+    assert_string_equal(seen, "see all 1 a slow json=1 output=");
+}
+
+TEST(mistakes_have_exit_code_2_and_failures_their_own)
+{
+    assert_int_equal(run_line("hpctl none"), 2);
+    assert_int_equal(run_line("hpctl see a b"), 2);
+    assert_int_equal(run_line("hpctl see --none"), 2);
+    assert_int_equal(run_line("hpctl see --size"), 2);
+    assert_int_equal(run_line("hpctl see"), 4);
+    assert_int_equal(run_line("hpctl --help"), 0);
+    assert_int_equal(run_line("hpctl see --help"), 0);
+}
+
+/* ---- the verbs that there are ---- */
+
+TEST(every_verb_has_a_summary_and_examples_of_it)
+{
+    for (const struct command *const *t = command_tables; *t; t++)
+        for (const struct command *c = *t; c->path; c++) {
+            char names[100], line[300];
+            snprintf(names, sizeof names, "hpctl %s", c->path);
+            if (!c->summary || !c->run || !c->examples)
+                fail_msg("%s lacks something", c->path);
+            snprintf(line, sizeof line, "%.*s", (int)strcspn(c->examples, "\n"), c->examples);
+            if (strncmp(line, "  ", 2) != 0 || !strstr(line, names))
+                fail_msg("the first example of %s is of another verb: %s", c->path, c->examples);
+            if (c->min_arguments > c->max_arguments || (c->max_arguments && !*c->arguments))
+                fail_msg("%s takes arguments that its usage does not name", c->path);
+        }
+}
+
+TEST(no_two_verbs_and_no_two_options_of_one_have_one_name)
+{
+    for (const struct command *const *t = command_tables; *t; t++)
+        for (const struct command *c = *t; c->path; c++) {
+            int same = 0, n = 0;
+            for (const struct command *const *u = command_tables; *u; u++)
+                for (const struct command *d = *u; d->path; d++)
+                    same += strcmp(c->path, d->path) == 0;
+            if (same != 1)
+                fail_msg("%s is there %d times", c->path, same);
+            for (const struct command_option *o = c->options; o && o->name; o++, n++)
+                for (const struct command_option *p = c->options; p != o; p++)
+                    if (strcmp(o->name, p->name) == 0)
+                        fail_msg("%s has --%s twice", c->path, o->name);
+            assert_true(n < COMMAND_MAX_OPTIONS);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sizes_are_read_with_their_suffixes),
+        cmocka_unit_test(whole_numbers_are_whole),
+        cmocka_unit_test(a_choice_is_one_of_its_words_and_an_error_lists_them),
+        cmocka_unit_test(the_longest_path_is_the_verb),
+        cmocka_unit_test(minus_o_is_json_or_a_file),
+        cmocka_unit_test(mistakes_have_exit_code_2_and_failures_their_own),
+        cmocka_unit_test(every_verb_has_a_summary_and_examples_of_it),
+        cmocka_unit_test(no_two_verbs_and_no_two_options_of_one_have_one_name),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,157 @@
+/* The scheduler on a small topology: when batches leave, what is dropped, what a late device
+ * changes. */
+#include <stddef.h>
+
+#include "planners/dispatch/arrivals.h"
+#include "planners/dispatch/dispatch.h"
+#include "tests/test.h"
+
+struct seen_batches {
+    int sent, dropped, last_n;
+    int64_t finish_ns;
+    struct dispatch_path path;
+    uint32_t batch;
+};
+
+static void see(void *ctx, const struct dispatch_action *a)
+{
+    struct seen_batches *s = ctx;
+    if (a->drop) {
+        s->dropped++;
+        return;
+    }
+    s->sent++;
+    s->last_n = a->n;
+    s->finish_ns = a->path->finish_ns;
+    s->path = *a->path;
+    s->batch = a->batch;
+}
+
+/* One model, one pipeline of one stage on one device: 10 ms a batch of up to 4, whatever its size;
+ * deadline 30 ms. */
+static void tiny_topology(struct dispatch_topology *t, struct dispatch_model *m,
+                          struct dispatch_pipeline *p, struct dispatch_share *share)
+{
+    static int64_t compute[5] = {0, 10000000, 10000000, 10000000, 10000000}, none[5];
+    *m = (struct dispatch_model){.name = "tiny",
+                                 .weight = 1,
+                                 .rate = 400,
+                                 .planned_rate = 400,
+                                 .slo_ns = 30000000,
+                                 .n_pipelines = 1};
+    *p = (struct dispatch_pipeline){.batch = 4, .n_stages = 1, .rate = 400};
+    p->stages[0] =
+        (struct dispatch_stage){.n_shares = 1, .compute_ns = compute, .transfer_ns = none};
+    *share = (struct dispatch_share){.part = 1};
+    *t = (struct dispatch_topology){.models = m,
+                                    .n_models = 1,
+                                    .pipelines = p,
+                                    .n_pipelines = 1,
+                                    .shares = share,
+                                    .n_shares = 1,
+                                    .n_nodes = 1,
+                                    .kinds = {"K"},
+                                    .devices = {1},
+                                    .n_kinds = 1};
+}
+
+TEST(a_batch_waits_until_it_is_full_or_the_last_moment)
+{
+    struct dispatch_topology t;
+    struct dispatch_model m;
+    struct dispatch_pipeline p;
+    struct dispatch_share share;
+    struct dispatch *d;
+    struct seen_batches s = {0};
+    tiny_topology(&t, &m, &p, &share);
+    assert_int_equal(dispatch_create(&t, 0, &d, NULL), 0);
+    dispatch_arrive(d, 0, 1, 0);
+    assert_int_equal(dispatch_run(d, 0, 0, see, &s),
+                     20000001); /* 30 ms less the 10 ms that it takes */
+    dispatch_arrive(d, 0, 2, 5000000);
+    dispatch_run(d, 0, 5000000, see, &s);
+    assert_int_equal(s.sent, 0);
+    dispatch_run(d, 0, 20000000, see, &s);
+    assert_int_equal(s.sent, 0);
+    assert_int_equal(dispatch_waiting(d, 0), 2);
+    for (uint64_t tag = 3; tag <= 4; tag++)
+        dispatch_arrive(d, 0, tag, 6000000);
+    dispatch_run(d, 0, 20000000, see, &s);
+    assert_int_equal(s.sent, 1);
+    assert_int_equal(s.last_n, 4);
+    dispatch_destroy(&d);
+}
+
+TEST(what_cannot_be_in_time_is_dropped_and_the_next_is_tried)
+{
+    struct dispatch_topology t;
+    struct dispatch_model m;
+    struct dispatch_pipeline p;
+    struct dispatch_share share;
+    struct dispatch *d;
+    struct seen_batches s = {0};
+    tiny_topology(&t, &m, &p, &share);
+    p.batch = 1;
+    assert_int_equal(dispatch_create(&t, 0, &d, NULL), 0);
+    for (int i = 0; i < 5; i++)
+        dispatch_arrive(d, 0, (uint64_t)i, 0);
+    assert_int_equal(dispatch_run(d, 0, 0, see, &s), INT64_MAX);
+    assert_int_equal(s.sent, 3); /* at 0, 10 and 20 ms */
+    assert_int_equal(s.dropped, 2);
+    assert_int_equal(s.finish_ns, 30000000);
+    dispatch_destroy(&d);
+}
+
+TEST(a_report_of_a_late_end_moves_later_work)
+{
+    struct dispatch_topology t;
+    struct dispatch_model m;
+    struct dispatch_pipeline p;
+    struct dispatch_share share;
+    struct dispatch *d;
+    struct seen_batches s = {0};
+    tiny_topology(&t, &m, &p, &share);
+    p.batch = 1;
+    assert_int_equal(dispatch_create(&t, 0, &d, NULL), 0);
+    dispatch_arrive(d, 0, 1, 0);
+    dispatch_run(d, 0, 0, see, &s);
+    struct dispatch_report r = {.batch = s.batch,
+                                .share = 0,
+                                .from_share = -1,
+                                .planned_start_ns = 0,
+                                .start_ns = 0,
+                                .end_ns = 17000000};
+    assert_int_equal(dispatch_correct(d, &r), 0);
+    dispatch_arrive(d, 0, 2, 5000000);
+    dispatch_run(d, 0, 5000000, see, &s);
+    assert_int_equal(s.path.legs[0].start_ns, 17000000);
+    r.batch = 77;
+    assert_int_equal(dispatch_correct(d, &r), HP_ENOENT);
+    dispatch_destroy(&d);
+}
+
+TEST(a_full_queue_turns_requests_away)
+{
+    struct dispatch_topology t;
+    struct dispatch_model m;
+    struct dispatch_pipeline p;
+    struct dispatch_share share;
+    struct dispatch *d;
+    tiny_topology(&t, &m, &p, &share);
+    assert_int_equal(dispatch_create(&t, 3, &d, NULL), 0);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(dispatch_arrive(d, 0, 0, 0), 0);
+    assert_int_equal(dispatch_arrive(d, 0, 0, 0), HP_EBUSY);
+    dispatch_destroy(&d);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_batch_waits_until_it_is_full_or_the_last_moment),
+        cmocka_unit_test(what_cannot_be_in_time_is_dropped_and_the_next_is_tried),
+        cmocka_unit_test(a_report_of_a_late_end_moves_later_work),
+        cmocka_unit_test(a_full_queue_turns_requests_away),
+    };
+    return cmocka_run_group_tests_name("dispatch batches", tests, NULL, NULL);
+}
