@@ -9,11 +9,13 @@ static bool tokens_reserve(struct agent_core *c, uint32_t n)
     if (n <= c->token_capacity)
         return true;
     struct frame_token *t = realloc(c->tokens, n * sizeof *t);
-    c->tokens = t ? t : c->tokens;
-    uint32_t *told = realloc(c->told, n * sizeof *told);
-    c->told = told ? told : c->told;
-    if (!t || !told)
+    if (!t)
         return false;
+    c->tokens = t;
+    uint32_t *told = realloc(c->told, n * sizeof *told);
+    if (!told)
+        return false;
+    c->told = told;
     c->token_capacity = n;
     return true;
 }

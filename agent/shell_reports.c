@@ -184,8 +184,9 @@ static bool models_copy(struct queued_event *m, const struct pack_list *from)
         memcpy(at, models[i].model.data, DIGEST_BYTES);
         copy[i] = (struct message_model){
             {at, DIGEST_BYTES}, models[i].bytes, (const char *)at + DIGEST_BYTES};
-        strcpy((char *)at + DIGEST_BYTES, models[i].name);
-        at += DIGEST_BYTES + strlen(models[i].name) + 1;
+        size_t name_bytes = strlen(models[i].name) + 1;
+        memcpy(at + DIGEST_BYTES, models[i].name, name_bytes);
+        at += DIGEST_BYTES + name_bytes;
     }
     m->event.u.store.models = (struct pack_list){copy, from->count};
     return true;

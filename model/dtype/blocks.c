@@ -48,10 +48,10 @@ static void q6_k_half(const uint8_t *low, const uint8_t *high, const int8_t *sca
                       float *out)
 {
     for (size_t i = 0; i < 128; i++) {
-        size_t l = i % 32, quarter = i / 32;
+        size_t l = i % 32, quarter = i / 32, sixteenth = i / 16;
         int bits = low[l + quarter % 2 * 32] >> quarter / 2 * 4 & 0xf,
             rest = high[l] >> quarter * 2 & 3;
-        out[i] = all * (float)scales[i / 16] * (float)((bits | rest << 4) - 32);
+        out[i] = all * (float)scales[sixteenth] * (float)((bits | rest << 4) - 32);
     }
 }
 

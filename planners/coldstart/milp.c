@@ -214,7 +214,7 @@ static int compare_placed(const void *a, const void *b)
 static int add_operators(struct rolling *r, const struct milp_sub_model *m,
                          const struct milp_solution *s, const int *position)
 {
-    struct milp_placed *ops = calloc((size_t)m->n_nodes, sizeof *ops);
+    struct milp_placed *ops = calloc((size_t)m->n_nodes + 1, sizeof *ops);
     int n = 0;
     if (!ops)
         return HP_ENOMEM;

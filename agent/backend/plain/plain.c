@@ -180,8 +180,9 @@ static int weight_load(struct device *d, const struct weight *source, enum weigh
 static int stream_create(struct device *d, struct stream **out, struct err *e)
 {
     (void)d;
-    *out = calloc(1, sizeof(struct plain_mark));
-    return *out ? 0 : err_set(e, HP_ENOMEM, "no memory for a stream");
+    struct plain_mark *mark = calloc(1, sizeof *mark);
+    *out = (struct stream *)mark;
+    return mark ? 0 : err_set(e, HP_ENOMEM, "no memory for a stream");
 }
 
 static void stream_destroy(struct stream **s)
@@ -199,8 +200,9 @@ static int stream_wait(struct stream *s, struct err *e)
 static int event_create(struct device *d, struct event **out, struct err *e)
 {
     (void)d;
-    *out = calloc(1, sizeof(struct plain_mark));
-    return *out ? 0 : err_set(e, HP_ENOMEM, "no memory for an event");
+    struct plain_mark *mark = calloc(1, sizeof *mark);
+    *out = (struct event *)mark;
+    return mark ? 0 : err_set(e, HP_ENOMEM, "no memory for an event");
 }
 
 static void event_destroy(struct event **v)

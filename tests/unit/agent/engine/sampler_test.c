@@ -306,10 +306,10 @@ static void compare_picks(const struct sampler_kernels *k, const struct sampling
             row_make(row, vocabulary, shape, state);
         uint32_t want = old_pick(old, row), got = sampler_pick(s, row);
         if (got != want)
-            fail_msg("%s: vocabulary %d, shape %d, temperature %g, top_p %g, top_k %u, min_p %g, "
+            fail_msg("%s: vocabulary %d, shape %d, temperature %g, top_p %g, top_k %llu, min_p %g, "
                      "pick %d: %u, not %u",
-                     k->name, vocabulary, (int)shape, p->temperature, p->top_p, p->top_k, p->min_p,
-                     i, got, want);
+                     k->name, vocabulary, (int)shape, p->temperature, p->top_p,
+                     (unsigned long long)p->top_k, p->min_p, i, got, want);
     }
     sampler_destroy(&s);
     old_destroy(old);
