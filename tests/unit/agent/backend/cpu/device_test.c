@@ -212,6 +212,18 @@ TEST(float32_products_do_not_depend_on_rows_or_threads)
     free(w);
 }
 
+/* Bytes that a weight takes of a device that has the scratch to pack it. */
+static uint64_t weight_takes(struct device *d, const struct weight *w, enum weight_use use,
+                             bool f32, struct device_weight **out)
+{
+    struct err e = {0};
+    assert_int_equal(d->backend->weight_load(d, w, use, f32, out, &e), 0);
+    d->backend->weight_free(d, out);
+    uint64_t before = d->backend->memory_free(d);
+    assert_int_equal(d->backend->weight_load(d, w, use, f32, out, &e), 0);
+    return before - d->backend->memory_free(d);
+}
+
 TEST(what_a_weight_holds_is_known_before_it_is_loaded)
 {
     static const struct {
@@ -227,14 +239,12 @@ TEST(what_a_weight_holds_is_known_before_it_is_loaded)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct weight source = matrix_of(w, cases[i].rows, cases[i].columns);
         struct device_weight *dw;
-        struct err e = {0};
-        uint64_t before = d->backend->memory_free(d);
-        assert_int_equal(d->backend->weight_load(d, &source, cases[i].use, cases[i].f32, &dw, &e),
-                         0);
-        assert_int_equal(before - d->backend->memory_free(d),
+        uint64_t bytes = weight_takes(d, &source, cases[i].use, cases[i].f32, &dw),
+                 after = d->backend->memory_free(d);
+        assert_int_equal(bytes,
                          d->backend->weight_resident_bytes(d, &source, cases[i].use, cases[i].f32));
         d->backend->weight_free(d, &dw);
-        assert_int_equal(d->backend->memory_free(d), before);
+        assert_int_equal(d->backend->memory_free(d) - after, bytes);
     }
     device_close(&d);
     free(w);
@@ -464,9 +474,7 @@ TEST(turned_matrices_multiply_like_the_others)
         struct device_weight *dw;
         struct err e = {0};
         bool f32 = i / 2 % 2;
-        uint64_t before = b->memory_free(d);
-        assert_int_equal(b->weight_load(d, &matrices[i % 2], uses[i % 2], f32, &dw, &e), 0);
-        assert_int_equal(before - b->memory_free(d),
+        assert_int_equal(weight_takes(d, &matrices[i % 2], uses[i % 2], f32, &dw),
                          b->weight_resident_bytes(d, &matrices[i % 2], uses[i % 2], f32));
         assert_int_equal(b->stream_create(d, &s, &e), 0);
         struct tensor tx = tensor_of(d, s, x, ROWS, INPUTS), to = tensor_of(d, s, x, ROWS, OUTPUTS);
