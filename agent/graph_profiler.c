@@ -138,13 +138,18 @@ static int fill_values(struct graph_profiling *p, struct err *e)
 
 static int alloc_pool(struct graph_profiling *p, struct err *e)
 {
-    const struct model_config *m = model_config(p->model);
     uint32_t n_pages = (p->c->tokens + KV_PAGE_TOKENS - 1) / KV_PAGE_TOKENS;
+    uint64_t page_bytes = 0;
     for (uint32_t i = 0; i < n_pages; i++)
         p->pages[i] = i;
-    p->kv = (struct kv_layout){1, m->n_kv_heads, m->head_dim, p->c->f32};
-    return p->b->memory_alloc(p->c->device, n_pages * p->b->kv_page_bytes(p->c->device, &p->kv),
-                              &p->pool, e);
+    for (int i = 0; i < p->graph->n_ops; i++) {
+        if (p->graph->ops[i].kind != OP_ATTENTION)
+            continue;
+        struct kv_layout l = graph_profiling_layout(p, &p->graph->ops[i]);
+        uint64_t bytes = p->b->kv_page_bytes(p->c->device, &l);
+        page_bytes = bytes > page_bytes ? bytes : page_bytes;
+    }
+    return p->b->memory_alloc(p->c->device, n_pages * page_bytes, &p->kv.pool, e);
 }
 
 static int alloc_values(struct graph_profiling *p, struct err *e)
@@ -195,7 +200,7 @@ static void close_all(struct graph_profiling *p)
 {
     for (int i = 0; p->buffers && i < p->section.n_buffers; i++)
         p->b->memory_release(p->c->device, &p->buffers[i]);
-    p->b->memory_release(p->c->device, &p->pool);
+    p->b->memory_release(p->c->device, &p->kv.pool);
     if (p->stream)
         p->b->stream_destroy(&p->stream);
     graph_section_free(&p->section);

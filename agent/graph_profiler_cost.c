@@ -47,11 +47,24 @@ struct tensor graph_profiling_tensor(const struct graph_profiling *p, int value)
                           graph_value_elements(v, p->sizes) / graph_value_width(v));
 }
 
+struct kv_layout graph_profiling_layout(const struct graph_profiling *p, const struct graph_op *op)
+{
+    const struct op_attention *a = &op->u.attention;
+    return (struct kv_layout){.n_blocks = 1,
+                              .n_kv_heads = a->kv_heads,
+                              .head_dim = a->head_dim,
+                              .f32 = p->c->f32,
+                              .window = a->window};
+}
+
 static int run_op(struct graph_profiling *p, const struct graph_op *op, struct device_op *ready,
                   struct err *e)
 {
-    struct attention_run run = {0, p->c->tokens, 0, p->pages};
-    struct op_batch batch = {.runs = &run, .n_runs = 1, .kv = &p->kv, .kv_pool = p->pool};
+    const uint32_t *pages = p->pages;
+    struct attention_run run = {0, p->c->tokens, 0, &pages};
+    struct op_batch batch = {.runs = &run, .n_runs = 1, .kv = &p->kv};
+    if (op->kind == OP_ATTENTION)
+        p->kv.layout = graph_profiling_layout(p, op);
     struct tensor inputs[OP_INPUTS_MAX], out = graph_profiling_tensor(p, op->outputs[0]);
     for (int i = 0; i < op->n_inputs; i++)
         inputs[i] = graph_profiling_tensor(p, op->inputs[i]);

@@ -31,8 +31,8 @@ struct graph_profiling {
     struct stream *stream;
     struct graph_section section; /* all layers, for so many tokens and one row that is wanted */
     uint64_t sizes[GRAPH_SEQUENCE_SYMBOLS];
-    struct memory *buffers, pool;
-    struct kv_layout kv;
+    struct memory *buffers;
+    struct kv_group kv; /* of one block of the attention that runs; the pool has room for any */
     uint32_t *pages, *numbers; /* [tokens] */
     struct op_cost *costs;
     int n_costs;
@@ -48,6 +48,8 @@ struct graph_profiling {
 
 /* The value with as many rows as the profile has. */
 struct tensor graph_profiling_tensor(const struct graph_profiling *p, int value);
+/* Of one block of an attention. */
+struct kv_layout graph_profiling_layout(const struct graph_profiling *p, const struct graph_op *op);
 /* Runs an operator that has no weights, once. */
 int graph_profiling_run(struct graph_profiling *p, const struct graph_op *op, struct err *e);
 /* What an operator costs: measured once for each kind and shape. */

@@ -30,7 +30,7 @@ struct measure {
     struct stage *stage;
     void *input;
     float *output;
-    uint8_t *prefix; /* zeros: a KV block of the longest prefix */
+    uint8_t *prefix; /* zeros: a piece of the keys and values of a prefix */
     uint8_t *cold;   /* cold_bytes that push the layer's weights out of the caches; NULL for a model
                         that stays in them */
     size_t cold_bytes;

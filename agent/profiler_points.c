@@ -14,7 +14,8 @@ enum {
     FINE_PREFIX = 4096,
     FINE_BATCH_PREFIX = 2048,
     FINE_POINT_MS = 60,
-    FINE_LEAST_SAMPLES = 3
+    FINE_LEAST_SAMPLES = 3,
+    PREFIX_BYTES = 1 << 20 /* keys and values come in pieces of so many */
 };
 #define FINE_LONG_S 0.3
 #define FINE_TOLERANCE 0.04 /* errors of interpolation below it drown in those of measuring */
@@ -128,6 +129,18 @@ static int cold_create(struct measure *m, struct err *e)
     return m->cold ? 0 : err_set(e, HP_ENOMEM, "no memory to measure a layer");
 }
 
+/* A sequence that begins with `prefix` tokens, whose keys and values are zeros. */
+static int prefixed_open(struct measure *m, uint64_t id, struct grid_point p, struct err *e)
+{
+    int rc = stage_sequence_open_at(m->stage, id, p.prefix + p.slice, p.prefix, 0, e);
+    struct kv_shape shape = stage_kv_shape(m->stage);
+    struct kv_cursor at = {0};
+    struct kv_range r;
+    while (rc == 0 && kv_shape_next(&shape, p.prefix, PREFIX_BYTES, &at, &r))
+        rc = stage_kv_import(m->stage, id, &r, m->prefix, e);
+    return rc;
+}
+
 /* `batch` sequences, each with `slice` new tokens after `prefix` cached ones. */
 static int run_once(struct measure *m, uint32_t batch, struct grid_point p, double *seconds,
                     struct err *e)
@@ -138,9 +151,7 @@ static int run_once(struct measure *m, uint32_t batch, struct grid_point p, doub
     for (; rc == 0 && open < batch; open++) {
         runs[open] =
             (struct batch_run){open + 1, p.prefix, p.slice, stage_is_last(m->stage), 0, false};
-        rc = stage_sequence_open(m->stage, open + 1, p.prefix + p.slice, e);
-        if (rc == 0 && p.prefix)
-            rc = stage_kv_import(m->stage, open + 1, 0, p.prefix, m->prefix, e);
+        rc = prefixed_open(m, open + 1, p, e);
     }
     caches_leave(m);
     uint64_t from = env_now_ns(&env_real);
@@ -266,14 +277,26 @@ struct stage_config profiler_stage_config(const struct measure *m, int layer, ui
                                  .max_batch_tokens = max_slice > max_batch ? max_slice : max_batch};
 }
 
-static int buffers_make(struct measure *m, uint32_t tokens, uint32_t prefix, struct err *e)
+/* Of the largest piece that a prefix is imported in. */
+static size_t prefix_bytes(const struct measure *m)
+{
+    struct kv_shape shape = stage_kv_shape(m->stage);
+    size_t most = PREFIX_BYTES;
+    for (uint32_t g = 0; g < shape.n_groups; g++) {
+        size_t page = (size_t)shape.groups[g].token_bytes * KV_PAGE_TOKENS;
+        most = page > most ? page : most;
+    }
+    return most;
+}
+
+static int buffers_make(struct measure *m, uint32_t tokens, struct err *e)
 {
     const struct model_config *mc = model_config(m->model);
     size_t rows = (size_t)tokens * (size_t)mc->width,
            logits = stage_is_last(m->stage) ? (size_t)mc->vocabulary * PROFILER_MAX_BATCH : 0;
     m->input = calloc(rows, sizeof(float)); /* also ids: token 0 */
     m->output = calloc(logits > rows ? logits : rows, sizeof(float));
-    m->prefix = calloc(stage_kv_bytes(m->stage, prefix) + 1, 1);
+    m->prefix = calloc(prefix_bytes(m), 1);
     if (!m->input || !m->output || !m->prefix)
         return err_set(e, HP_ENOMEM, "no memory to measure a layer");
     /* Zeros could be cheaper than numbers. */
@@ -298,7 +321,7 @@ static int class_measure(struct measure *m, struct measure_class *c, uint64_t un
     int rc = stage_load(&config, &m->stage, e);
     if (rc < 0)
         return rc;
-    rc = buffers_make(m, tokens, prefix, e);
+    rc = buffers_make(m, tokens, e);
     rc = rc < 0 ? rc : grid_measure(m, c, until_ns, e);
     json_t *table = grid_table(&c->grid, m->config->fine);
     if (rc == 0 && batch > 1)

@@ -18,6 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/kv_range.h"
 #include "common/status.h"
 #include "model/graph/kinds.h"
 
@@ -43,37 +44,49 @@ struct tensor {
     uint64_t shape[TENSOR_DIMS_MAX], strides[TENSOR_DIMS_MAX];
 };
 
-/* What a stage's KV cache looks like: pages of KV_PAGE_TOKENS tokens, each with all blocks of the
- * stage. The order inside a page is the device's own business; kv_export and kv_import speak
- * [block][k or v][token][kv head][head dim]. */
-enum { KV_PAGE_TOKENS = 64 };
+/* The KV cache of layers that look alike, a group of a stage: pages of KV_PAGE_TOKENS tokens, each
+ * with all blocks of the group. The order inside a page is the device's own business, but a page is
+ * kv_page_bytes long and page i begins at i times that, so that whole pages are copied as bytes;
+ * kv_export and kv_import speak [block][k or v][token][kv head][head dim]. */
+#define KV_NO_PAGE UINT32_MAX
 struct kv_layout {
     int n_blocks, n_kv_heads, head_dim;
-    bool f32; /* else f16 */
+    bool f32;        /* else f16 */
+    uint32_t window; /* a token sees itself and the window - 1 before it; 0: all before it */
+};
+struct kv_group {
+    struct kv_layout layout;
+    struct memory pool;
 };
 
 /* Consecutive new tokens of one sequence: rows [first_row, first_row + n_tokens) of a batch stand
- * at positions first_position and on. `pages` lists the sequence's pages in the pool in order; it
- * covers the new tokens too. */
+ * at positions first_position and on. pages[group] lists the sequence's pages in that group's pool
+ * in order; it covers the new tokens too. Pages that no new token sees may be KV_NO_PAGE. */
 struct attention_run {
     uint32_t first_row, n_tokens, first_position;
-    const uint32_t *pages;
+    const uint32_t *const *pages;
 };
 
 /* What a batch is to the operators that know sequences. */
 struct op_batch {
     const struct attention_run *runs; /* [n_runs] */
     int n_runs;
-    const struct kv_layout *kv;
-    struct memory kv_pool;
+    const struct kv_group *kv; /* by group */
 };
 
-/* An operator with its weights as the device keeps them (NULL where it has none), and the block of
- * the stage's KV cache that is its own. */
+/* An operator with its weights as the device keeps them (NULL where it has none), and where in the
+ * stage's KV cache its own keys and values are. */
 struct op_request {
     const struct graph_op *op;
     const struct device_weight *weights[OP_WEIGHTS_MAX];
-    int kv_block;
+    int kv_group, kv_block; /* the block counts within the group */
+};
+
+/* Blocks [first_block, first_block + n_blocks) of a group on this device, and tokens [first, first
+ * + count) of a sequence, whose pages are all there. */
+struct kv_part {
+    int first_block, n_blocks;
+    uint32_t first, count;
 };
 
 struct device_config {
@@ -168,12 +181,11 @@ struct backend {
                    const struct tensor *outputs, const struct op_batch *batch);
 
     uint64_t (*kv_page_bytes)(const struct device *d, const struct kv_layout *l);
-    /* Tokens [first, first + count) of a sequence, all blocks, to and from host memory in wire
-     * order. */
-    void (*kv_export)(struct stream *s, const struct kv_layout *l, struct memory pool,
-                      const uint32_t *pages, uint32_t first, uint32_t count, void *out);
-    void (*kv_import)(struct stream *s, const struct kv_layout *l, struct memory pool,
-                      const uint32_t *pages, uint32_t first, uint32_t count, const void *block);
+    /* A part of a sequence's KV to and from host memory, in wire order. */
+    void (*kv_export)(struct stream *s, const struct kv_group *g, const uint32_t *pages,
+                      const struct kv_part *part, void *out);
+    void (*kv_import)(struct stream *s, const struct kv_group *g, const uint32_t *pages,
+                      const struct kv_part *part, const void *data);
 };
 
 /* ---- tensors ---- */

@@ -28,15 +28,6 @@ struct forward {
 
 /* ---- what the layers need ---- */
 
-int forward_attention_blocks(const struct forward_config *c)
-{
-    int n = 0;
-    for (int l = c->first_layer; l < c->end_layer; l++)
-        for (int i = 0; i < c->graph->layers[l].n_ops; i++)
-            n += c->graph->ops[c->graph->layers[l].first_op + i].kind == OP_ATTENTION;
-    return n;
-}
-
 int forward_footprint(const struct forward_config *c, uint64_t *weight_bytes,
                       uint64_t *activation_bytes, struct err *e)
 {
@@ -100,11 +91,16 @@ static struct tensor tensor_of(const struct forward *f, int value, uint64_t rows
     return section_tensor(&f->plan.section, f->buffers, value, rows);
 }
 
-static int step_make(struct forward *f, int i, int kv_block, struct err *e)
+/* blocks[group]: how many attentions of the group came before. */
+static int step_make(struct forward *f, int i, int blocks[KV_GROUPS_MAX], struct err *e)
 {
     struct step *step = &f->steps[i];
     const struct graph_op *op = step->row = f->plan.section.ops[i];
-    struct op_request r = {.op = op, .kv_block = kv_block};
+    struct op_request r = {.op = op};
+    if (op->kind == OP_ATTENTION) {
+        r.kv_group = kv_groups_find(f->config.kv, &op->u.attention);
+        r.kv_block = blocks[r.kv_group]++;
+    }
     for (int k = 0; k < op->n_weights; k++) {
         int row = f->plan.weight_of[i * OP_WEIGHTS_MAX + k];
         r.weights[k] = row < 0 ? NULL : f->weights[row];
@@ -119,11 +115,9 @@ static int step_make(struct forward *f, int i, int kv_block, struct err *e)
 
 static int steps_make(struct forward *f, struct err *e)
 {
-    int rc = 0, kv_blocks = 0;
-    for (int i = 0; i < f->plan.section.n_ops && rc == 0; i++) {
-        rc = step_make(f, i, kv_blocks, e);
-        kv_blocks += f->plan.section.ops[i]->kind == OP_ATTENTION;
-    }
+    int rc = 0, blocks[KV_GROUPS_MAX] = {0};
+    for (int i = 0; i < f->plan.section.n_ops && rc == 0; i++)
+        rc = step_make(f, i, blocks, e);
     return rc;
 }
 
@@ -145,6 +139,7 @@ int forward_create(const struct forward_config *c, struct forward **out, struct 
         rc = weights_load(f, e);
     if (rc == 0)
         rc = steps_make(f, e);
+    f->config.kv = NULL;
     if (rc < 0)
         forward_destroy(&f);
     else
@@ -188,6 +183,11 @@ uint32_t forward_positions(const struct forward *f)
             most = op->weights[0]->shape[0];
     }
     return (uint32_t)most;
+}
+
+struct stream *forward_stream(const struct forward *f)
+{
+    return f->stream;
 }
 
 /* ---- running ---- */
@@ -276,8 +276,7 @@ static void wanted_run(struct forward *f, const struct forward_batch *b,
 void forward_submit(struct forward *f, const struct forward_batch *b, struct event *done)
 {
     const struct graph_section *s = &f->plan.section;
-    const struct op_batch batch = {
-        .runs = b->runs, .n_runs = b->n_runs, .kv = b->kv, .kv_pool = b->kv_pool};
+    const struct op_batch batch = {.runs = b->runs, .n_runs = b->n_runs, .kv = b->kv};
     assert(b->rows > 0 && b->rows <= f->config.max_rows);
     rows_set(f, GRAPH_TOKENS, b->rows);
     given_write(f, GRAPH_TOKENS, positions_fill(f, b));

@@ -5,7 +5,7 @@
 
 #include <stdatomic.h>
 
-#include "agent/backend/backend.h"
+#include "agent/engine/kv_groups.h"
 
 enum {
     FORWARD_LOGIT_ROWS = 64
@@ -18,6 +18,7 @@ struct forward_config {
     const struct model_config *model; /* outlives the forward */
     int first_layer, end_layer;
     struct device *device;
+    const struct kv_groups *kv; /* of the graph and these layers; not kept */
     bool f32;
     uint32_t max_rows, max_runs;
     void (*progress)(void *ctx, uint64_t done_bytes,
@@ -29,12 +30,13 @@ struct forward_config {
 /* Bytes on the device: of weights, and of values and scratch. HP_ENOMEM, HP_EUNSUPPORTED. */
 int forward_footprint(const struct forward_config *c, uint64_t *weight_bytes,
                       uint64_t *activation_bytes, struct err *e);
-/* Blocks with attention among these layers. */
-int forward_attention_blocks(const struct forward_config *c);
 
 struct forward;
 /* Positions that the layers know; UINT32_MAX where any will do. */
 uint32_t forward_positions(const struct forward *f);
+/* What all batches are put on: what touches their sequences' KV in turn with them goes there too.
+ */
+struct stream *forward_stream(const struct forward *f);
 int forward_create(const struct forward_config *c, struct forward **out, struct err *e);
 void forward_destroy(struct forward **f);
 
@@ -48,8 +50,7 @@ struct forward_batch {
         *logit_rows; /* rows whose logits are wanted; used where the layers end with the head */
     uint32_t n_logit_rows;
     float *output; /* f32 [n_logit_rows, vocabulary] where they do, else [rows, width] */
-    const struct kv_layout *kv;
-    struct memory kv_pool;
+    const struct kv_group *kv; /* by group */
 };
 
 /* Puts the batch on the device's stream, and the event after it: waiting for that gives the batch's

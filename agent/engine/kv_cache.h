@@ -1,42 +1,92 @@
-/* The KV cache of a stage: which sequences are open, and which pages of the pool are theirs. What
- * stands in a page is the backend's business. */
+/* The KV cache of a stage: which sequences are open, and which pages of the groups' pools are
+ * theirs. A page is taken when tokens come that stand in it, counts who has it, and is copied
+ * before one of several writes to it (as in PagedAttention, SOSP 2023, section 4.3). What stands in
+ * a page is the backend's business.
+ *
+ * Whoever opens a sequence has room for its longest answer: tokens are counted when it is opened,
+ * and so no growth within that room fails for want of pages. Of a group with a window only the
+ * pages that a token to come may see are kept, and the pool is no larger than that. */
 #ifndef HP_AGENT_ENGINE_KV_CACHE_H
 #define HP_AGENT_ENGINE_KV_CACHE_H
 
-#include "agent/backend/backend.h"
+#include "agent/engine/kv_groups.h"
+
+/* What a cache is to have room for. */
+struct kv_room {
+    uint64_t tokens; /* of all sequences */
+    uint32_t max_sequences;
+    uint32_t ahead_tokens; /* of one sequence, that may be under way and be taken back */
+};
+
+/* Pages [first, end) of the list are there. */
+struct kv_pages {
+    uint32_t first, end;
+};
 
 struct kv_sequence {
     uint64_t id;
-    uint32_t length;     /* tokens whose keys and values are there */
-    uint32_t max_tokens; /* reserved */
-    uint32_t n_pages;
-    uint32_t *pages; /* NULL: the slot is free */
+    uint32_t length;     /* tokens whose keys and values are there, or will be */
+    uint32_t settled;    /* of these: tokens that nobody takes back any more */
+    uint32_t max_tokens; /* counted as reserved */
+    uint32_t began;      /* with so many tokens */
+    uint8_t *awaited;    /* of what it began with, what has not been imported (kv_transfer.h) */
+    uint32_t n_awaited;
+    uint32_t *places;                     /* what the lists lie in; NULL: the slot is free */
+    const uint32_t *pages[KV_GROUPS_MAX]; /* KV_NO_PAGE where there is none (yet, or any more) */
+    struct kv_pages held[KV_GROUPS_MAX];
+};
+
+struct kv_pool {
+    uint32_t n_pages, n_free;
+    uint32_t *free_pages; /* [n_free] */
+    uint32_t *holders;    /* [n_pages]: sequences that have the page */
 };
 
 struct kv_cache {
     struct device *device;
-    struct kv_layout layout;
-    struct memory pool; /* [n_pages] pages; none where the stage has no attention */
-    uint32_t n_pages, n_free;
-    uint32_t *free_pages; /* [n_free] */
-    uint64_t capacity_tokens, reserved_tokens;
-    uint32_t max_sequences;
+    struct kv_groups kinds;
+    struct kv_group groups[KV_GROUPS_MAX]; /* as batches are given them */
+    struct kv_pool pools[KV_GROUPS_MAX];   /* none where the stage has no block of the group */
+    struct kv_room room;
+    uint64_t reserved_tokens;
     struct kv_sequence *sequences; /* [max_sequences] */
 };
 
-/* Bytes of the pool: pages for `tokens`, and for each sequence one that it may leave unfilled. */
-uint64_t kv_cache_bytes(const struct device *d, const struct kv_layout *l, uint64_t tokens,
-                        uint32_t max_sequences);
+/* Bytes of all pools. A group has pages for all tokens, and for each sequence one that it may leave
+ * unfilled; with a window no more than each sequence may hold at once. */
+uint64_t kv_cache_bytes(const struct device *d, const struct kv_groups *k,
+                        const struct kv_room *room);
 
 /* Fills *c. HP_ENOMEM, HP_EINVAL for sizes beyond 2^32 pages. */
-int kv_cache_init(struct kv_cache *c, struct device *d, const struct kv_layout *l, uint64_t tokens,
-                  uint32_t max_sequences, struct err *e);
+int kv_cache_init(struct kv_cache *c, struct device *d, const struct kv_groups *k,
+                  const struct kv_room *room, struct err *e);
 void kv_cache_fini(struct kv_cache *c);
 
-/* Reserves pages for max_tokens. HP_EEXIST, HP_EBUSY when there is no room now, HP_EINFEASIBLE when
- * there never is. */
-int kv_cache_open(struct kv_cache *c, uint64_t id, uint32_t max_tokens, struct err *e);
+/* Counts max_tokens as reserved. The sequence begins with `length` tokens, whose pages are taken
+ * and whose keys and values are to be imported. HP_EINVAL, HP_EEXIST, HP_EBUSY when there is no
+ * room now, HP_EINFEASIBLE when there never is, HP_ENOMEM. */
+int kv_cache_open(struct kv_cache *c, uint64_t id, uint32_t max_tokens, uint32_t length,
+                  struct err *e);
+/* The same, with the first `length` tokens of `from`, whose pages both have from now on. Also
+ * HP_ENOENT (no such sequence), HP_EBUSY (its own have not all been imported), HP_EINVAL (it has
+ * not so many that are settled, or has given back what a token after these would see). */
+int kv_cache_open_shared(struct kv_cache *c, uint64_t id, uint32_t max_tokens, uint32_t length,
+                         uint64_t from, struct err *e);
 void kv_cache_close(struct kv_cache *c, uint64_t id);
+/* NULL when it is not open. Valid until it is closed. */
 struct kv_sequence *kv_cache_find(const struct kv_cache *c, uint64_t id);
+
+/* Pages for n more tokens, all of them the sequence's own from where those begin: pages that others
+ * have too are copied on `stream`. Its length stays. HP_EINVAL beyond max_tokens, HP_EBUSY (no page
+ * is left, which is a bug): then nothing has changed. */
+int kv_cache_grow(struct kv_cache *c, struct stream *stream, struct kv_sequence *s, uint32_t n,
+                  struct err *e);
+/* Back to its first `length` tokens: pages behind these are given back. */
+void kv_cache_cut(struct kv_cache *c, struct kv_sequence *s, uint32_t length);
+/* Nobody takes the first `length` tokens back any more: pages wholly behind what a later token sees
+ * are given back. */
+void kv_cache_settle(struct kv_cache *c, struct kv_sequence *s, uint32_t length);
+/* Whether all tokens [first, first + count) have pages in that group. */
+bool kv_cache_has(const struct kv_sequence *s, int group, uint32_t first, uint32_t count);
 
 #endif

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "agent/engine/forward.h"
-#include "agent/engine/kv_cache.h"
+#include "agent/engine/kv_transfer.h"
 #include "agent/engine/stage_int.h"
 
 /* A batch under way. */
@@ -21,7 +21,6 @@ struct stage {
     const struct graph *graph;
     const struct model_config *model;
     struct forward *forward;
-    struct stream *stream; /* of KV blocks that come and go */
     struct kv_cache kv;
     struct stage_flight flights[STAGE_DEPTH]; /* a ring: the oldest batch is at `oldest` */
     int oldest, n_flying;
@@ -59,12 +58,18 @@ static struct forward_config forward_config_of(const struct graph *g, const stru
                                    .stop = c->stop};
 }
 
-static struct kv_layout layout_of(const struct forward_config *f, const struct stage_config *c)
+static int groups_of(const struct graph *g, const struct stage_config *c, struct kv_groups *out,
+                     struct err *e)
 {
-    return (struct kv_layout){.n_blocks = forward_attention_blocks(f),
-                              .n_kv_heads = f->model->n_kv_heads,
-                              .head_dim = f->model->head_dim,
-                              .f32 = c->kv_f32 || c->compute == COMPUTE_F32};
+    return kv_groups_make(g, c->first_layer, c->end_layer, c->kv_f32 || c->compute == COMPUTE_F32,
+                          out, e);
+}
+
+static struct kv_room room_of(const struct stage_config *c)
+{
+    return (struct kv_room){.tokens = c->kv_tokens,
+                            .max_sequences = c->max_sequences,
+                            .ahead_tokens = STAGE_DEPTH * c->max_batch_tokens};
 }
 
 int stage_footprint_of_graph(const struct graph *g, const struct model_config *m,
@@ -74,10 +79,13 @@ int stage_footprint_of_graph(const struct graph *g, const struct model_config *m
     int rc = config_check(g, c, e);
     if (rc < 0)
         return rc;
+    struct kv_groups groups;
+    rc = groups_of(g, c, &groups, e);
+    if (rc < 0)
+        return rc;
     struct forward_config f = forward_config_of(g, m, c);
-    struct kv_layout l = layout_of(&f, c);
-    struct stage_footprint made = {
-        .kv_bytes = l.n_blocks ? kv_cache_bytes(c->device, &l, c->kv_tokens, c->max_sequences) : 0};
+    struct kv_room room = room_of(c);
+    struct stage_footprint made = {.kv_bytes = kv_cache_bytes(c->device, &groups, &room)};
     rc = forward_footprint(&f, &made.weight_bytes, &made.activation_bytes, e);
     if (rc == 0)
         *out = made;
@@ -153,13 +161,14 @@ int stage_load_graph(const struct graph *g, const struct model_config *m,
     s->graph = g;
     s->model = m;
     struct forward_config f = forward_config_of(g, m, c);
-    struct kv_layout l = layout_of(&f, c);
+    struct kv_room room = room_of(c);
+    struct kv_groups groups;
+    rc = groups_of(g, c, &groups, e);
+    f.kv = &groups;
     for (int i = 0; i < STAGE_DEPTH && rc == 0; i++)
         rc = flight_make(c, &s->flights[i], e);
     if (rc == 0)
-        rc = c->device->backend->stream_create(c->device, &s->stream, e);
-    if (rc == 0)
-        rc = kv_cache_init(&s->kv, c->device, &l, c->kv_tokens, c->max_sequences, e);
+        rc = kv_cache_init(&s->kv, c->device, &groups, &room, e);
     if (rc == 0)
         rc = forward_create(&f, &s->forward, e);
     if (rc == 0)
@@ -187,8 +196,6 @@ void stage_unload(struct stage **self)
     forward_destroy(&s->forward);
     if (s->kv.sequences)
         kv_cache_fini(&s->kv);
-    if (s->stream)
-        s->config.device->backend->stream_destroy(&s->stream);
     for (int i = 0; i < STAGE_DEPTH; i++)
         flight_free(&s->config, &s->flights[i]);
     free(s);
@@ -207,7 +214,14 @@ bool stage_is_last(const struct stage *s)
 
 int stage_sequence_open(struct stage *s, uint64_t sequence, uint32_t max_tokens, struct err *e)
 {
-    return kv_cache_open(&s->kv, sequence, max_tokens, e);
+    return kv_cache_open(&s->kv, sequence, max_tokens, 0, e);
+}
+
+int stage_sequence_open_at(struct stage *s, uint64_t sequence, uint32_t max_tokens, uint32_t length,
+                           uint64_t share, struct err *e)
+{
+    return share ? kv_cache_open_shared(&s->kv, sequence, max_tokens, length, share, e)
+                 : kv_cache_open(&s->kv, sequence, max_tokens, length, e);
 }
 
 void stage_sequence_close(struct stage *s, uint64_t sequence)
@@ -223,7 +237,8 @@ int64_t stage_sequence_length(const struct stage *s, uint64_t sequence)
 
 /* ---- running ---- */
 
-/* Checks run i of a batch and puts it into the flight's tables; `row` is its first row. */
+/* Checks run i of a batch, takes pages for it, and puts it into the flight's tables; `row` is its
+ * first row. */
 static int take_run(struct stage *s, struct stage_flight *f, const struct batch_run *run, int i,
                     uint32_t row, struct err *e)
 {
@@ -234,14 +249,13 @@ static int take_run(struct stage *s, struct stage_flight *f, const struct batch_
     for (int j = 0; j < i; j++)
         if (f->sequences[j] == run->sequence)
             return err_set(e, HP_EINVAL, "sequence %llu stands twice in a batch", id);
+    if (q->n_awaited)
+        return err_set(e, HP_EINVAL, "the keys and values of sequence %llu have not all come", id);
     if (run->n_tokens == 0)
         return err_set(e, HP_EINVAL, "sequence %llu has no tokens in its run", id);
     if (run->first_position != q->length)
         return err_set(e, HP_EINVAL, "sequence %llu has %u tokens; position %u does not follow", id,
                        q->length, run->first_position);
-    if (run->n_tokens > q->max_tokens - q->length)
-        return err_set(e, HP_EINVAL, "sequence %llu has room for %u tokens, not for %u after %u",
-                       id, q->max_tokens, run->n_tokens, q->length);
     if (run->n_tokens > s->positions || run->first_position > s->positions - run->n_tokens)
         return err_set(e, HP_EINVAL, "sequence %llu: positions %u to %u; the model knows %u", id,
                        run->first_position, run->first_position + run->n_tokens - 1, s->positions);
@@ -250,7 +264,11 @@ static int take_run(struct stage *s, struct stage_flight *f, const struct batch_
                        run->n_logits, run->n_tokens);
     if (run->n_tokens > s->config.max_batch_tokens - row)
         return err_set(e, HP_EINVAL, "a batch has at most %u tokens", s->config.max_batch_tokens);
+    int rc = kv_cache_grow(&s->kv, forward_stream(s->forward), q, run->n_tokens, e);
+    if (rc < 0)
+        return rc;
     f->sequences[i] = run->sequence;
+    f->n_runs = i + 1;
     f->runs[i] = (struct attention_run){.first_row = row,
                                         .n_tokens = run->n_tokens,
                                         .first_position = run->first_position,
@@ -267,10 +285,12 @@ static int check_ids(const struct stage *s, const uint32_t *ids, uint32_t n, str
     return 0;
 }
 
-/* Checks a batch whole and puts it into the flight's tables. */
+/* Checks a batch whole and puts it into the flight's tables; f->n_runs of them have their pages,
+ * also when it fails. */
 static int take_batch(struct stage *s, struct stage_flight *f, const struct batch_run *runs,
                       int n_runs, const void *input, struct forward_batch *out, struct err *e)
 {
+    f->n_runs = 0;
     if (n_runs < 1 || (uint32_t)n_runs > s->config.max_sequences)
         return err_set(e, HP_EINVAL, "a batch has 1 to %u runs, not %d", s->config.max_sequences,
                        n_runs);
@@ -282,8 +302,27 @@ static int take_batch(struct stage *s, struct stage_flight *f, const struct batc
         for (uint32_t j = 0; j < runs[i].n_logits; j++)
             f->logit_rows[out->n_logit_rows++] = out->rows - runs[i].n_logits + j;
     }
-    f->n_runs = n_runs;
     return stage_is_first(s) ? check_ids(s, input, out->rows, e) : 0;
+}
+
+/* The sequences are as long as before the batch; one that was closed meanwhile is no more. */
+static void flight_undo(struct stage *s, const struct stage_flight *f)
+{
+    for (int i = 0; i < f->n_runs; i++) {
+        struct kv_sequence *q = kv_cache_find(&s->kv, f->sequences[i]);
+        if (q && q->length >= f->runs[i].first_position)
+            kv_cache_cut(&s->kv, q, f->runs[i].first_position);
+    }
+}
+
+/* The batch is through: what it has computed stays. */
+static void flight_settle(struct stage *s, const struct stage_flight *f)
+{
+    for (int i = 0; i < f->n_runs; i++) {
+        struct kv_sequence *q = kv_cache_find(&s->kv, f->sequences[i]);
+        if (q)
+            kv_cache_settle(&s->kv, q, f->runs[i].first_position + f->runs[i].n_tokens);
+    }
 }
 
 int stage_submit(struct stage *s, const struct batch_run *runs, int n_runs, const void *input,
@@ -297,26 +336,17 @@ int stage_submit(struct stage *s, const struct batch_run *runs, int n_runs, cons
                                   .input = input,
                                   .logit_rows = f->logit_rows,
                                   .output = output,
-                                  .kv = &s->kv.layout,
-                                  .kv_pool = s->kv.pool};
+                                  .kv = s->kv.groups};
     int rc = take_batch(s, f, runs, n_runs, input, &batch, e);
-    if (rc < 0)
+    if (rc < 0) {
+        flight_undo(s, f);
         return rc;
+    }
     forward_submit(s->forward, &batch, f->done);
     for (int i = 0; i < n_runs; i++)
         kv_cache_find(&s->kv, f->sequences[i])->length += runs[i].n_tokens;
     s->n_flying++;
     return 0;
-}
-
-/* The sequences are as long as before the batch; one that was closed meanwhile is no more. */
-static void flight_undo(struct stage *s, const struct stage_flight *f)
-{
-    for (int i = 0; i < f->n_runs; i++) {
-        struct kv_sequence *q = kv_cache_find(&s->kv, f->sequences[i]);
-        if (q && q->length > f->runs[i].first_position)
-            q->length = f->runs[i].first_position;
-    }
 }
 
 int stage_complete(struct stage *s, struct err *e)
@@ -334,6 +364,8 @@ int stage_complete(struct stage *s, struct err *e)
     s->n_flying--;
     if (failure.code < 0)
         flight_undo(s, f);
+    else
+        flight_settle(s, f);
     s->failure = s->n_flying > 0 ? failure : (struct err){0};
     if (failure.code < 0 && e)
         *e = failure;
@@ -347,46 +379,37 @@ int stage_run(struct stage *s, const struct batch_run *runs, int n_runs, const v
     return rc < 0 ? rc : stage_complete(s, e);
 }
 
-/* ---- KV blocks ---- */
+/* ---- keys and values ---- */
 
-size_t stage_kv_bytes(const struct stage *s, uint32_t count)
+struct kv_shape stage_kv_shape(const struct stage *s)
 {
-    const struct kv_layout *l = &s->kv.layout;
-    return (size_t)count * 2 * (size_t)l->n_blocks * (size_t)l->n_kv_heads * (size_t)l->head_dim *
-           (l->f32 ? sizeof(float) : sizeof(uint16_t));
+    return kv_groups_shape(&s->kv.kinds);
 }
 
-int stage_kv_export(const struct stage *s, uint64_t sequence, uint32_t first, uint32_t count,
-                    void *out, struct err *e)
+uint32_t stage_kv_awaited(const struct stage *s, uint64_t sequence)
 {
     const struct kv_sequence *q = kv_cache_find(&s->kv, sequence);
-    if (!q)
-        return err_set(e, HP_EINVAL, "sequence %llu is not open", (unsigned long long)sequence);
-    if (first > q->length || count > q->length - first)
-        return err_set(e, HP_EINVAL, "sequence %llu has %u tokens, not %u after %u",
-                       (unsigned long long)sequence, q->length, count, first);
-    if (s->kv.layout.n_blocks > 0)
-        s->config.device->backend->kv_export(s->stream, &s->kv.layout, s->kv.pool, q->pages, first,
-                                             count, out);
-    return s->config.device->backend->stream_wait(s->stream, e);
+    return q ? q->n_awaited : 0;
 }
 
-int stage_kv_import(struct stage *s, uint64_t sequence, uint32_t first, uint32_t count,
-                    const void *block, struct err *e)
+/* What is under way could fail, and take tokens back. */
+static int idle_check(const struct stage *s, struct err *e)
 {
-    struct kv_sequence *q = kv_cache_find(&s->kv, sequence);
-    if (!q)
-        return err_set(e, HP_EINVAL, "sequence %llu is not open", (unsigned long long)sequence);
-    if (first > q->length || count > q->max_tokens - first)
-        return err_set(e, HP_EINVAL,
-                       "sequence %llu has %u tokens and room for %u; tokens %u to %u do not follow",
-                       (unsigned long long)sequence, q->length, q->max_tokens, first,
-                       first + count - 1);
-    if (s->kv.layout.n_blocks > 0)
-        s->config.device->backend->kv_import(s->stream, &s->kv.layout, s->kv.pool, q->pages, first,
-                                             count, block);
-    int rc = s->config.device->backend->stream_wait(s->stream, e);
-    if (rc == 0 && q->length < first + count)
-        q->length = first + count;
-    return rc;
+    return s->n_flying ? err_set(e, HP_EBUSY, "%d batches are under way", s->n_flying) : 0;
+}
+
+int stage_kv_export(struct stage *s, uint64_t sequence, const struct kv_range *r, void *out,
+                    struct err *e)
+{
+    int rc = idle_check(s, e);
+    return rc < 0 ? rc
+                  : kv_transfer_export(&s->kv, forward_stream(s->forward), sequence, r, out, e);
+}
+
+int stage_kv_import(struct stage *s, uint64_t sequence, const struct kv_range *r, const void *data,
+                    struct err *e)
+{
+    int rc = idle_check(s, e);
+    return rc < 0 ? rc
+                  : kv_transfer_import(&s->kv, forward_stream(s->forward), sequence, r, data, e);
 }

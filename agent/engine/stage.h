@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "agent/engine/kv_shape.h"
 #include "common/batch.h"
 #include "common/status.h"
 #include "model/model.h"
@@ -53,8 +54,14 @@ int stage_footprint(const struct stage_config *c, struct stage_footprint *out, s
 int stage_load(const struct stage_config *c, struct stage **out, struct err *e);
 void stage_unload(struct stage **s);
 
-/* A sequence reserves room for `max_tokens` of KV. HP_EBUSY when no room is left now, HP_EEXIST. */
+/* A sequence reserves room for `max_tokens` of KV, and takes it as it grows. HP_EBUSY when no room
+ * is left now, HP_EEXIST, HP_EINFEASIBLE. */
 int stage_sequence_open(struct stage *s, uint64_t sequence, uint32_t max_tokens, struct err *e);
+/* The same for one that begins with `length` tokens: those of sequence `share`, which both have
+ * from now on, or where that is 0 tokens whose keys and values are imported before its first batch
+ * (until then they are anything). Also HP_ENOENT, HP_EINVAL: kv_cache_open_shared. */
+int stage_sequence_open_at(struct stage *s, uint64_t sequence, uint32_t max_tokens, uint32_t length,
+                           uint64_t share, struct err *e);
 void stage_sequence_close(struct stage *s, uint64_t sequence); /* of an unknown one: nothing */
 /* Tokens in its KV cache; -1 when the sequence is not open. */
 int64_t stage_sequence_length(const struct stage *s, uint64_t sequence);
@@ -78,13 +85,18 @@ int stage_complete(struct stage *s, struct err *e);
 int stage_run(struct stage *s, const struct batch_run *runs, int n_runs, const void *input,
               float *output, struct err *e);
 
-/* The KV block of a sequence's tokens [first, first + count): [block][k or v][token][kv head][head
- * dim] in the cache's dtype. */
-size_t stage_kv_bytes(const struct stage *s, uint32_t count);
-int stage_kv_export(const struct stage *s, uint64_t sequence, uint32_t first, uint32_t count,
-                    void *out, struct err *e);
-int stage_kv_import(struct stage *s, uint64_t sequence, uint32_t first, uint32_t count,
-                    const void *block, struct err *e);
+/* What the stage keeps of each token. */
+struct kv_shape stage_kv_shape(const struct stage *s);
+/* A part of a sequence's keys and values, in the order of the wire, kv_shape_bytes long. No batch
+ * is under way (HP_EBUSY). HP_ENOENT: no such sequence; HP_EINVAL: the range is not all there. */
+int stage_kv_export(struct stage *s, uint64_t sequence, const struct kv_range *r, void *out,
+                    struct err *e);
+/* Into a sequence that was opened with a length: whole pages of that. What comes twice changes
+ * nothing. */
+int stage_kv_import(struct stage *s, uint64_t sequence, const struct kv_range *r, const void *data,
+                    struct err *e);
+/* Pages of blocks that have not been imported yet; 0: the sequence may run. */
+uint32_t stage_kv_awaited(const struct stage *s, uint64_t sequence);
 
 /* What it is. */
 bool stage_is_first(const struct stage *s);

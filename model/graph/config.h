@@ -26,6 +26,8 @@ struct model_config {
     const char *architecture; /* "llama" */
     const char *name;         /* what the file calls itself, may be "" */
     int vocabulary, width, n_blocks, n_heads, n_kv_heads, head_dim, mlp_width, context;
+    /* From that block on a token sees itself and the window - 1 before it; 0: all before it. */
+    int window, window_first_block;
     float norm_epsilon;
     bool tied_embeddings;
     struct rope_config rope;

@@ -96,7 +96,7 @@ static int get_rope(const struct keys *k, struct weight_table *t, struct arena *
 }
 
 /* Kinds of models that share the family's name and compute something else. */
-static int refuse_variants(const struct keys *k, const struct model_config *c)
+static int refuse_variants(const struct keys *k, struct model_config *c)
 {
     int experts = 0, window = 0, parts = 0;
     int rc = get_count(k, "expert_count", 0, &experts);
@@ -105,8 +105,7 @@ static int refuse_variants(const struct keys *k, const struct model_config *c)
         return rc;
     if (experts > 0)
         return err_set(k->e, HP_EUNSUPPORTED, "%s: a mixture of %d experts", k->file, experts);
-    if (window > 0 && window < c->context)
-        return err_set(k->e, HP_EUNSUPPORTED, "%s: a sliding window of %d tokens", k->file, window);
+    c->window = window < c->context ? window : 0;
     uint64_t none = 0, split = 0;
     rc = gguf_get_u64(k->gguf, k->file, "split.count", &none, &split, k->e);
     parts = split > 1 ? (int)(split & 0xffff) : 0;

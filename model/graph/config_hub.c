@@ -107,21 +107,50 @@ static int unsupported(const struct json_at *at, struct err *e, const char *what
     return HP_EUNSUPPORTED;
 }
 
-static int refuse_window(const struct json_at *config, const struct family *family,
-                         const struct model_config *c, struct err *e)
+/* A null means no window; a missing key means the family's default. One that is as long as the
+ * context hides nothing. */
+static int get_window(const struct json_at *config, const struct family *family,
+                      struct model_config *c, struct err *e)
 {
-    /* A null means no window; a missing key means the family's default. */
     json_t *window = json_object_get(config->value, "sliding_window");
     struct json_at at = {config->file, window, config, "sliding_window", 0};
-    uint64_t tokens = (uint64_t)family->default_window;
+    uint64_t tokens = (uint64_t)family->default_window, first = 0;
     bool used = !family->window_switched;
     int rc = json_opt_bool(config, "use_sliding_window", used, &used, e);
     if (rc < 0 || family->default_window == 0 || json_is_null(window) || !used)
         return rc;
     rc = window ? json_as_u64(&at, &tokens, e) : 0;
-    return rc == 0 && tokens < (uint64_t)c->context
-               ? unsupported(&at, e, "attention within a sliding window")
-               : rc;
+    if (rc == 0 && tokens == 0)
+        return json_fail(&at, e, "a window of no tokens");
+    if (rc == 0 && family->window_switched)
+        rc = json_opt_u64(config, "max_window_layers", (uint64_t)family->default_window_blocks,
+                          &first, e);
+    if (rc == 0 && tokens < (uint64_t)c->context && first < (uint64_t)c->n_blocks) {
+        c->window = (int)tokens;
+        c->window_first_block = (int)first;
+    }
+    return rc;
+}
+
+/* What each layer is said to be must be what the other keys make of it. */
+static int check_layer_types(const struct json_at *config, const struct model_config *c,
+                             struct err *e)
+{
+    struct json_at at;
+    size_t n;
+    if (!json_find(config, "layer_types", &at))
+        return 0;
+    int rc = json_as_array(&at, &n, e);
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        struct json_at item = json_item(&at, i);
+        const char *type, *own = c->window && i >= (size_t)c->window_first_block
+                                     ? "sliding_attention"
+                                     : "full_attention";
+        rc = json_as_string(&item, &type, e);
+        if (rc == 0 && strcmp(type, own) != 0)
+            return unsupported(&item, e, "a kind of attention that the other keys do not give it");
+    }
+    return rc;
 }
 
 static int refuse_activation(const struct json_at *config, const struct hub_keys *keys,
@@ -143,7 +172,7 @@ static int refuse_activation(const struct json_at *config, const struct hub_keys
 
 /* Variants of a family that compute something else. */
 static int refuse_variants(const struct json_at *config, const struct family *family,
-                           const struct model_config *c, struct err *e)
+                           struct model_config *c, struct err *e)
 {
     struct json_at at;
     int rc = refuse_activation(config, family->hub, e);
@@ -151,18 +180,8 @@ static int refuse_variants(const struct json_at *config, const struct family *fa
         return rc;
     if (json_find(config, "quantization_config", &at))
         return unsupported(&at, e, "weights quantised by a method of their own");
-    if (json_find(config, "layer_types", &at)) {
-        size_t n;
-        rc = json_as_array(&at, &n, e);
-        for (size_t i = 0; rc == 0 && i < n; i++) {
-            struct json_at item = json_item(&at, i);
-            const char *type;
-            rc = json_as_string(&item, &type, e);
-            if (rc == 0 && strcmp(type, "full_attention") != 0)
-                return unsupported(&item, e, "a kind of attention other than full_attention");
-        }
-    }
-    return rc < 0 ? rc : refuse_window(config, family, c, e);
+    rc = get_window(config, family, c, e);
+    return rc < 0 ? rc : check_layer_types(config, c, e);
 }
 
 /* A null counts as a missing key where the family has a rule for it. */

@@ -79,7 +79,8 @@ struct op_slice {
 };
 struct op_attention {
     int heads, kv_heads, head_dim;
-    int block; /* number of this operator's keys and values among the graph's */
+    int block;       /* number of this operator's keys and values among the graph's */
+    uint32_t window; /* a token sees itself and the window - 1 before it; 0: all before it */
 };
 
 struct graph_op {

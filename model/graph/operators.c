@@ -152,10 +152,11 @@ int graph_attention(struct graph_builder *b, int q, int k, int v)
     m.inputs[0] = q;
     m.inputs[1] = k;
     m.inputs[2] = v;
-    m.op.u.attention = (struct op_attention){.heads = c->n_heads,
-                                             .kv_heads = c->n_kv_heads,
-                                             .head_dim = c->head_dim,
-                                             .block = b->n_attention++};
+    m.op.u.attention = (struct op_attention){
+        .heads = c->n_heads, .kv_heads = c->n_kv_heads, .head_dim = c->head_dim};
+    if (b->n_attention >= c->window_first_block)
+        m.op.u.attention.window = (uint32_t)c->window;
+    m.op.u.attention.block = b->n_attention++;
     return b->rc < 0 ? 0 : builder_op_add(b, m);
 }
 

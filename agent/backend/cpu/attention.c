@@ -24,11 +24,11 @@ uint64_t cpu_kv_page_bytes(const struct device *d, const struct kv_layout *l)
 }
 
 /* Keys and values of one block and head in a page. */
-static uint8_t *page_head(const struct kv_layout *l, struct memory pool, uint32_t page, int block,
-                          int head)
+static uint8_t *page_head(const struct kv_group *g, uint32_t page, int block, int head)
 {
+    const struct kv_layout *l = &g->layout;
     size_t bytes = head_bytes(l);
-    return (uint8_t *)pool.data + page * (bytes * (size_t)l->n_blocks * (size_t)l->n_kv_heads) +
+    return (uint8_t *)g->pool.data + page * (bytes * (size_t)l->n_blocks * (size_t)l->n_kv_heads) +
            ((size_t)block * (size_t)l->n_kv_heads + (size_t)head) * bytes;
 }
 
@@ -74,19 +74,20 @@ static void append_token(struct cpu_device *d, const struct kv_layout *l, uint8_
 }
 
 /* Puts k and v [rows, kv_heads, head_dim] into the operator's block of the runs' pages. */
-static void kv_append(struct stream *s, int block, const struct op_batch *b, const struct tensor *k,
-                      const struct tensor *v)
+static void kv_append(struct stream *s, const struct device_op *op, const struct op_batch *b,
+                      const struct tensor *k, const struct tensor *v)
 {
-    const struct kv_layout *l = b->kv;
+    const struct kv_group *g = &b->kv[op->kv_group];
+    const struct kv_layout *l = &g->layout;
     size_t hd = (size_t)l->head_dim;
     for (int i = 0; i < b->n_runs; i++)
         for (uint32_t t = 0; t < b->runs[i].n_tokens; t++) {
             uint32_t position = b->runs[i].first_position + t,
-                     page = b->runs[i].pages[position / KV_PAGE_TOKENS];
+                     page = b->runs[i].pages[op->kv_group][position / KV_PAGE_TOKENS];
             const float *key = tensor_row(k, b->runs[i].first_row + t),
                         *value = tensor_row(v, b->runs[i].first_row + t);
             for (int h = 0; h < l->n_kv_heads; h++)
-                append_token(s->device, l, page_head(l, b->kv_pool, page, block, h),
+                append_token(s->device, l, page_head(g, page, op->kv_block, h),
                              position % KV_PAGE_TOKENS, key + (size_t)h * hd,
                              value + (size_t)h * hd);
         }
@@ -94,9 +95,9 @@ static void kv_append(struct stream *s, int block, const struct op_batch *b, con
 
 struct attention_job {
     struct cpu_device *device;
-    const struct kv_layout *layout;
-    struct memory pool;
-    int block, heads, n_runs;
+    const struct device_op *op;
+    const struct kv_group *group;
+    int heads, n_runs;
     const struct attention_run *runs;
     const struct tensor *q, *out;
     atomic_bool failed;
@@ -110,7 +111,7 @@ static uint32_t run_tiles(const struct attention_run *run, uint32_t group)
 static void attend_tile(const struct attention_job *job, const struct attention_run *run, int head,
                         uint32_t tile, float *scratch)
 {
-    const struct kv_layout *l = job->layout;
+    const struct kv_layout *l = &job->group->layout;
     uint32_t group = (uint32_t)(job->heads / l->n_kv_heads), rows = run->n_tokens * group,
              begin = tile * ATTEND_MAX_ROWS;
     size_t first_head = (size_t)head * group * (size_t)l->head_dim;
@@ -124,9 +125,10 @@ static void attend_tile(const struct attention_job *job, const struct attention_
         .first_position = run->first_position,
         .row_begin = begin,
         .row_end = begin + ATTEND_MAX_ROWS < rows ? begin + ATTEND_MAX_ROWS : rows,
-        .head = page_head(l, job->pool, 0, job->block, head),
+        .head = page_head(job->group, 0, job->op->kv_block, head),
         .page_stride = head_bytes(l) * (size_t)l->n_blocks * (size_t)l->n_kv_heads,
-        .pages = run->pages,
+        .pages = run->pages[job->op->kv_group],
+        .window = l->window,
         .f32 = l->f32,
         .scale = 1.0f / sqrtf((float)l->head_dim),
         .scratch = scratch,
@@ -139,7 +141,7 @@ static void attend_tile(const struct attention_job *job, const struct attention_
 static void attention_part(void *ctx, int thread, uint32_t part)
 {
     struct attention_job *job = ctx;
-    const struct kv_layout *l = job->layout;
+    const struct kv_layout *l = &job->group->layout;
     uint32_t group = (uint32_t)(job->heads / l->n_kv_heads), heads = (uint32_t)l->n_kv_heads;
     float *scratch = scratch_get(job->device, &job->device->private[thread],
                                  attend_scratch_floats(l->head_dim) * sizeof *scratch);
@@ -161,20 +163,20 @@ void cpu_attention(struct stream *s, const struct device_op *op, const struct te
                    const struct tensor *out, const struct op_batch *batch)
 {
     int heads = op->op->u.attention.heads;
-    assert(heads % batch->kv->n_kv_heads == 0);
-    kv_append(s, op->kv_block, batch, &in[1], &in[2]);
+    const struct kv_group *g = &batch->kv[op->kv_group];
+    assert(heads % g->layout.n_kv_heads == 0);
+    kv_append(s, op, batch, &in[1], &in[2]);
     struct attention_job job = {.device = s->device,
-                                .layout = batch->kv,
-                                .pool = batch->kv_pool,
-                                .block = op->kv_block,
+                                .op = op,
+                                .group = g,
                                 .heads = heads,
                                 .n_runs = batch->n_runs,
                                 .runs = batch->runs,
                                 .q = &in[0],
                                 .out = out};
-    uint32_t n_parts = 0, group = (uint32_t)(heads / batch->kv->n_kv_heads);
+    uint32_t n_parts = 0, share = (uint32_t)(heads / g->layout.n_kv_heads);
     for (int i = 0; i < batch->n_runs; i++)
-        n_parts += run_tiles(&batch->runs[i], group) * (uint32_t)batch->kv->n_kv_heads;
+        n_parts += run_tiles(&batch->runs[i], share) * (uint32_t)g->layout.n_kv_heads;
     threads_run(s->device->threads, n_parts, attention_part, &job);
     if (atomic_load(&job.failed))
         cpu_stream_fail(s, HP_EDEVICE, "no memory for attention");
@@ -182,42 +184,71 @@ void cpu_attention(struct stream *s, const struct device_op *op, const struct te
 
 /* ---- wire order: [block][k or v][token][kv head][head dim] ---- */
 
-static size_t wire_at(const struct kv_layout *l, int block, int part, uint32_t count,
-                      uint32_t token, int head)
+/* Some consecutive tokens of one page, of one block and head. */
+struct wire_run {
+    const struct kv_layout *layout;
+    uint8_t *head;               /* in the page */
+    uint32_t first, n;           /* in the page */
+    size_t keys, values, stride; /* bytes into the wire: of the first token; to the next one */
+};
+
+static void run_export(const struct wire_run *r, uint8_t *out)
 {
-    return ((((size_t)block * 2 + (size_t)part) * count + token) * (size_t)l->n_kv_heads +
-            (size_t)head) *
-           (size_t)l->head_dim * element_bytes(l);
+    size_t row = (size_t)r->layout->head_dim * element_bytes(r->layout);
+    for (uint32_t t = 0; t < r->n; t++) {
+        get_key(r->layout, r->head, r->first + t, out + r->keys + t * r->stride);
+        memcpy(out + r->values + t * r->stride, r->head + value_at(r->layout, r->first + t), row);
+    }
 }
 
-void cpu_kv_export(struct stream *s, const struct kv_layout *l, struct memory pool,
-                   const uint32_t *pages, uint32_t first, uint32_t count, void *out)
+static void run_import(const struct wire_run *r, const uint8_t *data)
 {
-    (void)s;
-    for (int b = 0; b < l->n_blocks; b++)
-        for (uint32_t t = 0; t < count; t++)
-            for (int h = 0; h < l->n_kv_heads; h++) {
-                const uint8_t *head = page_head(l, pool, pages[(first + t) / KV_PAGE_TOKENS], b, h);
-                get_key(l, head, (first + t) % KV_PAGE_TOKENS,
-                        (uint8_t *)out + wire_at(l, b, 0, count, t, h));
-                memcpy((uint8_t *)out + wire_at(l, b, 1, count, t, h),
-                       head + value_at(l, (first + t) % KV_PAGE_TOKENS),
-                       (size_t)l->head_dim * element_bytes(l));
-            }
+    size_t row = (size_t)r->layout->head_dim * element_bytes(r->layout);
+    for (uint32_t t = 0; t < r->n; t++) {
+        put_key(r->layout, r->head, r->first + t, data + r->keys + t * r->stride);
+        memcpy(r->head + value_at(r->layout, r->first + t), data + r->values + t * r->stride, row);
+    }
 }
 
-void cpu_kv_import(struct stream *s, const struct kv_layout *l, struct memory pool,
-                   const uint32_t *pages, uint32_t first, uint32_t count, const void *wire)
+/* Calls `out` or `in` for the runs that a part is made of: a page at a time, since that is what is
+ * contiguous on the device. */
+static void part_walk(const struct kv_group *g, const uint32_t *pages, const struct kv_part *part,
+                      uint8_t *out, const uint8_t *in)
+{
+    const struct kv_layout *l = &g->layout;
+    size_t row = (size_t)l->head_dim * element_bytes(l), stride = row * (size_t)l->n_kv_heads;
+    for (uint32_t at = 0, n; at < part->count; at += n) {
+        uint32_t first = (part->first + at) % KV_PAGE_TOKENS,
+                 page = pages[(part->first + at) / KV_PAGE_TOKENS];
+        n = KV_PAGE_TOKENS - first < part->count - at ? KV_PAGE_TOKENS - first : part->count - at;
+        for (int b = 0; b < part->n_blocks; b++)
+            for (int h = 0; h < l->n_kv_heads; h++) {
+                struct wire_run r = {.layout = l,
+                                     .head = page_head(g, page, part->first_block + b, h),
+                                     .first = first,
+                                     .n = n,
+                                     .keys = ((size_t)b * 2 * part->count + at) * stride +
+                                             (size_t)h * row,
+                                     .stride = stride};
+                r.values = r.keys + part->count * stride;
+                if (out)
+                    run_export(&r, out);
+                else
+                    run_import(&r, in);
+            }
+    }
+}
+
+void cpu_kv_export(struct stream *s, const struct kv_group *g, const uint32_t *pages,
+                   const struct kv_part *part, void *out)
 {
     (void)s;
-    for (int b = 0; b < l->n_blocks; b++)
-        for (uint32_t t = 0; t < count; t++)
-            for (int h = 0; h < l->n_kv_heads; h++) {
-                uint8_t *head = page_head(l, pool, pages[(first + t) / KV_PAGE_TOKENS], b, h);
-                put_key(l, head, (first + t) % KV_PAGE_TOKENS,
-                        (const uint8_t *)wire + wire_at(l, b, 0, count, t, h));
-                memcpy(head + value_at(l, (first + t) % KV_PAGE_TOKENS),
-                       (const uint8_t *)wire + wire_at(l, b, 1, count, t, h),
-                       (size_t)l->head_dim * element_bytes(l));
-            }
+    part_walk(g, pages, part, out, NULL);
+}
+
+void cpu_kv_import(struct stream *s, const struct kv_group *g, const uint32_t *pages,
+                   const struct kv_part *part, const void *data)
+{
+    (void)s;
+    part_walk(g, pages, part, NULL, data);
 }

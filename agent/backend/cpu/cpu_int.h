@@ -68,7 +68,7 @@ void cpu_stream_fail(struct stream *s, int code, const char *text);
 struct device_op {
     const struct graph_op *op;
     const struct device_weight *weights[OP_WEIGHTS_MAX];
-    int kv_block;
+    int kv_group, kv_block;
 };
 
 /* stream.c */
@@ -115,9 +115,9 @@ void cpu_copy(struct stream *s, const struct tensor *to, const struct tensor *fr
 
 /* attention.c */
 uint64_t cpu_kv_page_bytes(const struct device *d, const struct kv_layout *l);
-void cpu_kv_export(struct stream *s, const struct kv_layout *l, struct memory pool,
-                   const uint32_t *pages, uint32_t first, uint32_t count, void *out);
-void cpu_kv_import(struct stream *s, const struct kv_layout *l, struct memory pool,
-                   const uint32_t *pages, uint32_t first, uint32_t count, const void *block);
+void cpu_kv_export(struct stream *s, const struct kv_group *g, const uint32_t *pages,
+                   const struct kv_part *part, void *out);
+void cpu_kv_import(struct stream *s, const struct kv_group *g, const uint32_t *pages,
+                   const struct kv_part *part, const void *data);
 
 #endif

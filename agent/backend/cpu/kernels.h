@@ -31,7 +31,8 @@ struct attend_task {
                             [KV_PAGE_TOKENS][head_dim] */
     size_t page_stride;  /* bytes from one page to the next */
     const uint32_t *pages;
-    bool f32; /* of keys and values; else f16 */
+    uint32_t window; /* a row sees its own token and the window - 1 before it; 0: all before it */
+    bool f32;        /* of keys and values; else f16 */
     float scale;
     float *scratch; /* attend_scratch_floats(head_dim) */
 };

@@ -217,7 +217,7 @@ static void attend_bf16(const struct attend_task *t)
         f32_to_bf16(s.q + r * hd, hd, q + r * even);
         memset(q + r * even + hd, 0, (even - hd) * sizeof *q);
     }
-    for (uint32_t page = 0; page <= last / KV_PAGE_TOKENS; page++) {
+    for (uint32_t page = attend_first_page(t); page <= last / KV_PAGE_TOKENS; page++) {
         uint32_t seen = last - page * KV_PAGE_TOKENS + 1,
                  valid = seen < KV_PAGE_TOKENS ? seen : KV_PAGE_TOKENS;
         attend_load_panels(t, page, valid, (uint16_t *)(void *)s.keys,

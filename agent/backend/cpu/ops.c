@@ -259,6 +259,7 @@ int cpu_op_prepare(struct device *d, const struct op_request *r, struct device_o
     if (!op)
         return err_set(e, HP_ENOMEM, "no memory for an operator");
     op->op = r->op;
+    op->kv_group = r->kv_group;
     op->kv_block = r->kv_block;
     memcpy(op->weights, r->weights, sizeof op->weights);
     *out = op;

@@ -23,14 +23,14 @@ uint64_t plain_kv_page_bytes(const struct device *d, const struct kv_layout *l)
 }
 
 /* All heads of the token at `position`; `part` 0: keys, 1: values. */
-static uint8_t *token_row(const struct kv_layout *l, struct memory pool, const uint32_t *pages,
-                          int block, int part, uint32_t position)
+static uint8_t *token_row(const struct kv_group *g, const uint32_t *pages, int block, int part,
+                          uint32_t position)
 {
-    uint8_t *page =
-        (uint8_t *)pool.data + pages[position / KV_PAGE_TOKENS] * plain_kv_page_bytes(NULL, l);
+    uint8_t *page = (uint8_t *)g->pool.data +
+                    pages[position / KV_PAGE_TOKENS] * plain_kv_page_bytes(NULL, &g->layout);
     return page +
            (((size_t)block * 2 + (size_t)part) * KV_PAGE_TOKENS + position % KV_PAGE_TOKENS) *
-               row_bytes(l);
+               row_bytes(&g->layout);
 }
 
 static void row_write(const struct kv_layout *l, const float *values, uint8_t *row)
@@ -43,17 +43,16 @@ static void row_write(const struct kv_layout *l, const float *values, uint8_t *r
 }
 
 struct head_of_run {
-    const struct kv_layout *layout;
-    struct memory pool;
+    const struct kv_group *group;
     const uint32_t *pages;
     int block, head;
 };
 
 static float cache_read(const struct head_of_run *h, int part, uint32_t position, size_t i)
 {
-    const struct kv_layout *l = h->layout;
+    const struct kv_layout *l = &h->group->layout;
     float value;
-    const uint8_t *at = token_row(l, h->pool, h->pages, h->block, part, position) +
+    const uint8_t *at = token_row(h->group, h->pages, h->block, part, position) +
                         ((size_t)h->head * (size_t)l->head_dim + i) * element_bytes(l);
     dtype_info(l->f32 ? DTYPE_F32 : DTYPE_F16)->to_f32(at, 1, &value);
     return value;
@@ -74,13 +73,16 @@ static void attend_token(const struct plain_op *op, const struct op_batch *b,
                          const struct tensor *out)
 {
     const struct op_attention *a = &op->request.op->u.attention;
+    const struct kv_group *g = &b->kv[op->request.kv_group];
     size_t hd = (size_t)a->head_dim;
+    uint32_t position = run->first_position + t;
     for (int h = 0; h < a->heads; h++) {
-        struct head_of_run head = {b->kv, b->kv_pool, run->pages, op->request.kv_block,
+        struct head_of_run head = {g, run->pages[op->request.kv_group], op->request.kv_block,
                                    h / (a->heads / a->kv_heads)};
         struct loop_cache cache = {cached_key, cached_value, &head};
         loop_attend(&cache, (const float *)tensor_row(q, run->first_row + t) + (size_t)h * hd,
-                    run->first_position + t, hd, 1.0f / sqrtf((float)hd),
+                    kv_first_seen(g->layout.window, position), position, hd,
+                    1.0f / sqrtf((float)hd),
                     (float *)tensor_row(out, run->first_row + t) + (size_t)h * hd);
     }
 }
@@ -88,36 +90,50 @@ static void attend_token(const struct plain_op *op, const struct op_batch *b,
 void plain_attention(const struct plain_op *op, const struct tensor *in, const struct tensor *out,
                      const struct op_batch *b)
 {
+    const struct kv_group *g = &b->kv[op->request.kv_group];
     for (int i = 0; i < b->n_runs; i++) {
         const struct attention_run *run = &b->runs[i];
         for (uint32_t t = 0; t < run->n_tokens; t++)
             for (int part = 0; part < 2; part++)
-                row_write(b->kv, tensor_row(&in[1 + part], run->first_row + t),
-                          token_row(b->kv, b->kv_pool, run->pages, op->request.kv_block, part,
+                row_write(&g->layout, tensor_row(&in[1 + part], run->first_row + t),
+                          token_row(g, run->pages[op->request.kv_group], op->request.kv_block, part,
                                     run->first_position + t));
         for (uint32_t t = 0; t < run->n_tokens; t++)
             attend_token(op, b, run, t, &in[0], out);
     }
 }
 
-void plain_kv_export(struct stream *s, const struct kv_layout *l, struct memory pool,
-                     const uint32_t *pages, uint32_t first, uint32_t count, void *out)
+/* Tokens that lie in one page, from position `at` on and at most `most`: they are contiguous. */
+static uint32_t run_tokens(uint32_t at, uint32_t most)
 {
-    uint8_t *to = out;
-    (void)s;
-    for (int block = 0; block < l->n_blocks; block++)
-        for (int part = 0; part < 2; part++)
-            for (uint32_t t = 0; t < count; t++, to += row_bytes(l))
-                memcpy(to, token_row(l, pool, pages, block, part, first + t), row_bytes(l));
+    uint32_t left = KV_PAGE_TOKENS - at % KV_PAGE_TOKENS;
+    return left < most ? left : most;
 }
 
-void plain_kv_import(struct stream *s, const struct kv_layout *l, struct memory pool,
-                     const uint32_t *pages, uint32_t first, uint32_t count, const void *block_data)
+void plain_kv_export(struct stream *s, const struct kv_group *g, const uint32_t *pages,
+                     const struct kv_part *part, void *out)
 {
-    const uint8_t *from = block_data;
+    size_t row = row_bytes(&g->layout);
+    uint8_t *to = out;
     (void)s;
-    for (int block = 0; block < l->n_blocks; block++)
-        for (int part = 0; part < 2; part++)
-            for (uint32_t t = 0; t < count; t++, from += row_bytes(l))
-                memcpy(token_row(l, pool, pages, block, part, first + t), from, row_bytes(l));
+    for (int i = 0; i < 2 * part->n_blocks; i++)
+        for (uint32_t t = 0, n; t < part->count; t += n, to += n * row) {
+            n = run_tokens(part->first + t, part->count - t);
+            memcpy(to, token_row(g, pages, part->first_block + i / 2, i % 2, part->first + t),
+                   n * row);
+        }
+}
+
+void plain_kv_import(struct stream *s, const struct kv_group *g, const uint32_t *pages,
+                     const struct kv_part *part, const void *data)
+{
+    size_t row = row_bytes(&g->layout);
+    const uint8_t *from = data;
+    (void)s;
+    for (int i = 0; i < 2 * part->n_blocks; i++)
+        for (uint32_t t = 0, n; t < part->count; t += n, from += n * row) {
+            n = run_tokens(part->first + t, part->count - t);
+            memcpy(token_row(g, pages, part->first_block + i / 2, i % 2, part->first + t), from,
+                   n * row);
+        }
 }

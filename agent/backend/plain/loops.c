@@ -84,12 +84,12 @@ void loop_rope(const struct rope_config *rope, const float *angles, int heads, i
     }
 }
 
-void loop_attend(const struct loop_cache *c, const float *q, uint32_t position, size_t head_dim,
-                 float scale, float *out)
+void loop_attend(const struct loop_cache *c, const float *q, uint32_t first, uint32_t position,
+                 size_t head_dim, float scale, float *out)
 {
     float greatest = -INFINITY, total = 0;
     memset(out, 0, head_dim * sizeof *out);
-    for (uint32_t p = 0; p <= position; p++) {
+    for (uint32_t p = first; p <= position; p++) {
         float score = 0;
         for (size_t i = 0; i < head_dim; i++)
             score += q[i] * c->key(c->ctx, p, i);

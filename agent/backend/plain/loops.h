@@ -36,9 +36,9 @@ struct loop_cache {
     float (*value)(const void *ctx, uint32_t position, size_t i);
     const void *ctx;
 };
-/* One query's softmax(q · K · scale) · V over positions [0, position], carrying the greatest score
- * and the sum of weights from one to the next (online softmax). */
-void loop_attend(const struct loop_cache *c, const float *q, uint32_t position, size_t head_dim,
-                 float scale, float *out);
+/* One query's softmax(q · K · scale) · V over positions [first, position], carrying the greatest
+ * score and the sum of weights from one to the next (online softmax). */
+void loop_attend(const struct loop_cache *c, const float *q, uint32_t first, uint32_t position,
+                 size_t head_dim, float scale, float *out);
 
 #endif

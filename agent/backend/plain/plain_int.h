@@ -36,9 +36,9 @@ void plain_op_run(struct stream *s, const struct device_op *op, const struct ten
 uint64_t plain_kv_page_bytes(const struct device *d, const struct kv_layout *l);
 void plain_attention(const struct plain_op *op, const struct tensor *in, const struct tensor *out,
                      const struct op_batch *batch);
-void plain_kv_export(struct stream *s, const struct kv_layout *l, struct memory pool,
-                     const uint32_t *pages, uint32_t first, uint32_t count, void *out);
-void plain_kv_import(struct stream *s, const struct kv_layout *l, struct memory pool,
-                     const uint32_t *pages, uint32_t first, uint32_t count, const void *block);
+void plain_kv_export(struct stream *s, const struct kv_group *g, const uint32_t *pages,
+                     const struct kv_part *part, void *out);
+void plain_kv_import(struct stream *s, const struct kv_group *g, const uint32_t *pages,
+                     const struct kv_part *part, const void *data);
 
 #endif

@@ -49,7 +49,9 @@ struct family {
                                                 nothing; NULL-terminated, or NULL */
     /* What transformers takes where config.json lacks the key; 0: none. */
     int default_context, default_kv_heads, default_window;
-    bool window_switched; /* the window counts where use_sliding_window says so */
+    bool window_switched; /* the window counts where use_sliding_window says so, and from block
+                             max_window_layers on */
+    int default_window_blocks;
     bool default_tied;
     /* Writes the operators, layer by layer. Errors stay in the builder. */
     void (*build)(struct graph_builder *b);

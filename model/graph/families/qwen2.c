@@ -54,4 +54,5 @@ const struct family family_qwen2 = {.name = "qwen2",
                                     .default_kv_heads = 32,
                                     .default_window = 4096,
                                     .window_switched = true,
+                                    .default_window_blocks = 28,
                                     .build = qwen2_build};

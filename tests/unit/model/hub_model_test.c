@@ -156,6 +156,32 @@ TEST(configs_of_both_styles_are_read)
     }
 }
 
+/* A window that is not shorter than the context is none. */
+TEST(windows_are_read)
+{
+    static const struct {
+        const char *type, *more;
+        uint32_t window;
+    } cases[] = {
+        {"mistral", ", \"sliding_window\": 24", 24},
+        {"mistral", ", \"sliding_window\": 24, \"layer_types\": [\"sliding_attention\"]", 24},
+        {"mistral", ", \"sliding_window\": null", 0},
+        {"mistral", ", \"sliding_window\": 4096", 0},
+        {"mistral", "", 0},
+        {"llama", ", \"sliding_window\": 24", 0},
+    };
+    write_folder();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        write_config(cases[i].type, cases[i].more);
+        struct model *m = open_or_fail(folder);
+        const struct graph *g = model_graph(m);
+        for (int k = 0; k < g->n_ops; k++)
+            if (g->ops[k].kind == OP_ATTENTION)
+                assert_int_equal(g->ops[k].u.attention.window, cases[i].window);
+        model_close(&m);
+    }
+}
+
 TEST(configs_that_mean_something_else_are_refused)
 {
     static const struct {
@@ -165,8 +191,10 @@ TEST(configs_that_mean_something_else_are_refused)
     } cases[] = {
         {"bert", "", HP_EUNSUPPORTED,
          "config.json: architecture \"bert\" is not one that is known: llama, mistral"},
-        {"mistral", ", \"sliding_window\": 24", HP_EUNSUPPORTED,
-         "$.sliding_window: attention within a sliding window"},
+        {"mistral", ", \"sliding_window\": 24, \"layer_types\": [\"full_attention\"]",
+         HP_EUNSUPPORTED, "$.layer_types[0]"},
+        {"mistral", ", \"sliding_window\": 0", HP_EPARSE,
+         "$.sliding_window: a window of no tokens"},
         {"llama", ", \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4}", HP_EUNSUPPORTED,
          "$.rope_scaling: rope scaling \"yarn\""},
         {"llama", ", \"rope_parameters\": {\"rope_type\": \"dynamic\"}", HP_EUNSUPPORTED,
@@ -291,6 +319,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(folder_opens_with_and_without_an_index),
         cmocka_unit_test(configs_of_both_styles_are_read),
+        cmocka_unit_test(windows_are_read),
         cmocka_unit_test(configs_that_mean_something_else_are_refused),
         cmocka_unit_test(whole_numbers_beyond_64_bits_are_read_in_a_folder),
         cmocka_unit_test(templates_for_tools_and_tokens_of_the_map_are_used),

@@ -127,9 +127,6 @@ TEST(spoiled_models_are_refused_with_file_tensor_and_problem)
         {{.extra_key = "llama.rope.scaling.type", .extra_text = "yarn"},
          HP_EUNSUPPORTED,
          "rope scaling \"yarn\""},
-        {{.extra_key = "llama.attention.sliding_window", .value = 24},
-         HP_EUNSUPPORTED,
-         "sliding window of 24"},
         {{.extra_key = "llama.expert_count", .value = 8}, HP_EUNSUPPORTED, "mixture of 8 experts"},
         {{.extra_key = "split.count", .value = 3}, HP_EUNSUPPORTED, "one of 3 parts"},
         {{.extra_key = "llama.attention.value_length", .value = 16},
@@ -138,6 +135,20 @@ TEST(spoiled_models_are_refused_with_file_tensor_and_problem)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         refuses(write_tiny(&cases[i].model), cases[i].code, cases[i].says);
+}
+
+TEST(attention_has_the_window_of_the_file)
+{
+    struct tiny_llama t = {.extra_key = "llama.attention.sliding_window", .value = 24};
+    struct model *m = open_or_fail(write_tiny(&t));
+    int seen = 0;
+    for (int i = 0; i < model_graph(m)->n_ops; i++)
+        if (model_graph(m)->ops[i].kind == OP_ATTENTION) {
+            assert_int_equal(model_graph(m)->ops[i].u.attention.window, 24);
+            seen++;
+        }
+    assert_true(seen > 0);
+    model_close(&m);
 }
 
 TEST(text_of_an_unknown_family_is_still_read)
@@ -205,6 +216,7 @@ int main(void)
         cmocka_unit_test(tied_embedding_counts_once_in_a_stage_that_holds_both_ends),
         cmocka_unit_test(bias_is_used_where_the_file_has_it),
         cmocka_unit_test(spoiled_models_are_refused_with_file_tensor_and_problem),
+        cmocka_unit_test(attention_has_the_window_of_the_file),
         cmocka_unit_test(text_of_an_unknown_family_is_still_read),
         cmocka_unit_test(what_is_no_model_is_refused),
         cmocka_unit_test(sparse_copy_of_its_heads_opens_like_the_model),

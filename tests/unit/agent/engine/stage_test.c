@@ -151,45 +151,157 @@ static void sequences_in_one_batch_do_not_touch_each_other(void **state)
     assert_null(s);
 }
 
-static void a_sequence_that_moves_with_its_kv_goes_on_as_before(void **state)
+/* All that `to` needs of a sequence of `length` tokens comes from `from`, in small pieces. */
+static void kv_move(struct stage *from, uint64_t id, struct stage *to, uint64_t new_id,
+                    uint32_t length)
 {
-    (void)state;
-    static float all[TOKENS * V], out[V];
-    struct stage *from = load(config_of(0, TINY_LAYERS)), *to = load(config_of(0, TINY_LAYERS));
     struct err e = {0};
-    logits_of(1, TOKENS, COMPUTE_F32, all);
-    assert_int_equal(stage_sequence_open(from, 1, TOKENS, &e), 0);
-    assert_int_equal(stage_sequence_open(to, 5, TOKENS, &e), 0);
-    struct batch_run first = {.sequence = 1, .n_tokens = 100};
-    run(from, &first, 1, ids, NULL);
-    /* In two pieces, the second across a page. */
-    static const uint32_t pieces[][2] = {{0, 37}, {37, 63}};
-    for (int i = 0; i < 2; i++) {
-        void *block = calloc(1, stage_kv_bytes(from, pieces[i][1]));
-        assert_int_equal(stage_kv_export(from, 1, pieces[i][0], pieces[i][1], block, &e), 0);
-        assert_int_equal(stage_kv_import(to, 5, pieces[i][0], pieces[i][1], block, &e), 0);
-        free(block);
+    struct kv_shape shape = stage_kv_shape(to);
+    struct kv_cursor at = {0};
+    struct kv_range r;
+    assert_true(stage_kv_awaited(to, new_id) > 0);
+    while (kv_shape_next(&shape, length, 20000, &at, &r)) {
+        void *data = calloc(1, kv_shape_bytes(&shape, &r));
+        if (stage_kv_export(from, id, &r, data, &e) < 0 ||
+            stage_kv_import(to, new_id, &r, data, &e) < 0)
+            fail_msg("%s", e.text);
+        free(data);
     }
-    assert_int_equal(stage_sequence_length(to, 5), 100);
-    struct batch_run next = {.sequence = 5, .first_position = 100, .n_tokens = 50, .n_logits = 1};
-    run(to, &next, 1, ids + 100, out);
-    assert_memory_equal(out, all + (TOKENS - 1) * V, sizeof out);
-    stage_unload(&from);
-    stage_unload(&to);
+    assert_int_equal(stage_kv_awaited(to, new_id), 0);
 }
 
-static void kv_blocks_outside_a_sequence_are_refused(void **state)
+/* Attention of every other block has a window: the model's layers are of two kinds. */
+static void windows_set(uint32_t window)
 {
-    (void)state;
+    struct graph_op *ops = (struct graph_op *)(uintptr_t)tiny->graph.ops;
+    for (int i = 0; i < tiny->graph.n_ops; i++)
+        if (ops[i].kind == OP_ATTENTION && ops[i].u.attention.block % 2 == 0)
+            ops[i].u.attention.window = window;
+}
+
+TEST(a_sequence_that_moves_with_its_kv_goes_on_as_before)
+{
+    static float all[TOKENS * V], out[50 * V];
+    static const uint32_t windows[] = {0, 30};
+    for (size_t w = 0; w < 2; w++) {
+        windows_set(windows[w]);
+        struct stage *from = load(config_of(0, TINY_LAYERS)), *to = load(config_of(0, TINY_LAYERS));
+        struct err e = {0};
+        assert_int_equal(stage_kv_shape(from).n_groups, windows[w] ? 2 : 1);
+        logits_of(1, TOKENS, COMPUTE_F32, all);
+        assert_int_equal(stage_sequence_open(from, 1, TOKENS, &e), 0);
+        assert_int_equal(stage_sequence_open_at(to, 5, TOKENS, 100, 0, &e), 0);
+        struct batch_run first = {.sequence = 1, .n_tokens = 100};
+        run(from, &first, 1, ids, NULL);
+        kv_move(from, 1, to, 5, 100);
+        assert_int_equal(stage_sequence_length(to, 5), 100);
+        struct batch_run next = {
+            .sequence = 5, .first_position = 100, .n_tokens = 50, .n_logits = 50};
+        run(to, &next, 1, ids + 100, out);
+        assert_memory_equal(out, all + 100 * V, sizeof out);
+        stage_unload(&from);
+        stage_unload(&to);
+    }
+    windows_set(0);
+}
+
+/* Over stages that are cut elsewhere: what of a block lies where is found by its number. */
+TEST(kv_moves_between_stages_that_are_cut_differently)
+{
+    static float all[TOKENS * V], out[V], between[TOKENS * TINY_WIDTH];
+    struct err e = {0};
+    windows_set(30);
+    struct stage *whole = load(config_of(0, TINY_LAYERS));
+    struct stage *halves[] = {load(config_of(0, 4)), load(config_of(4, TINY_LAYERS))};
+    logits_of(1, TOKENS, COMPUTE_F32, all);
+    assert_int_equal(stage_sequence_open(whole, 1, TOKENS, &e), 0);
+    struct batch_run first = {.sequence = 1, .n_tokens = TOKENS - 1};
+    run(whole, &first, 1, ids, NULL);
+    struct batch_run last = {
+        .sequence = 1, .first_position = TOKENS - 1, .n_tokens = 1, .n_logits = 1};
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(stage_sequence_open_at(halves[i], 1, TOKENS, TOKENS - 1, 0, &e), 0);
+        kv_move(whole, 1, halves[i], 1, TOKENS - 1);
+        run(halves[i], &last, 1, i ? (const void *)between : ids + TOKENS - 1, i ? out : between);
+    }
+    assert_memory_equal(out, all + (TOKENS - 1) * V, sizeof out);
+    stage_unload(&whole);
+    stage_unload(&halves[0]);
+    stage_unload(&halves[1]);
+    windows_set(0);
+}
+
+TEST(float32_logits_within_a_window_are_the_same_over_any_stages_and_slices)
+{
+    static float want[TOKENS * V], got[TOKENS * V], whole[TOKENS * V];
+    static const uint32_t slices[] = {1, 7, 64};
+    logits_of(1, TOKENS, COMPUTE_F32, whole);
+    windows_set(TOKENS);
+    logits_of(1, 7, COMPUTE_F32, got);
+    assert_memory_equal(got, whole, sizeof want); /* it hides nothing */
+    windows_set(20);
+    logits_of(1, TOKENS, COMPUTE_F32, want);
+    assert_memory_not_equal(want, whole, sizeof want);
+    assert_memory_equal(want, whole, 20 * V * sizeof *want);
+    for (size_t i = 0; i < 3; i++) {
+        logits_of(1 + (int)i, slices[i], COMPUTE_F32, got);
+        assert_memory_equal(got, want, sizeof want);
+    }
+    windows_set(0);
+}
+
+TEST(a_sequence_that_begins_with_anothers_tokens_goes_on_as_if_they_were_its_own)
+{
+    static float all[TOKENS * V], out[50 * V];
+    struct err e = {0};
+    struct stage *s = load(config_of(0, TINY_LAYERS));
+    logits_of(1, TOKENS, COMPUTE_F32, all);
+    assert_int_equal(stage_sequence_open(s, 1, TOKENS, &e), 0);
+    struct batch_run first = {.sequence = 1, .n_tokens = 120};
+    run(s, &first, 1, ids, NULL);
+    assert_int_equal(stage_sequence_open_at(s, 2, TOKENS, 100, 1, &e), 0);
+    assert_int_equal(stage_sequence_open_at(s, 3, TOKENS, 121, 1, &e), HP_EINVAL);
+    struct batch_run other = {.sequence = 2, .first_position = 100, .n_tokens = 5, .n_logits = 1};
+    uint32_t others[5] = {1, 1, 1, 1, 1};
+    run(s, &other, 1, others, out);
+    assert_memory_not_equal(out, all + 104 * V, V * sizeof *out);
+    struct batch_run next = {.sequence = 1, .first_position = 120, .n_tokens = 30, .n_logits = 30};
+    run(s, &next, 1, ids + 120, out);
+    assert_memory_equal(out, all + 120 * V, 30 * V * sizeof *out);
+    assert_int_equal(stage_sequence_open_at(s, 4, TOKENS, 100, 1, &e), 0);
+    stage_sequence_close(s, 1);
+    struct batch_run same = {.sequence = 4, .first_position = 100, .n_tokens = 50, .n_logits = 50};
+    run(s, &same, 1, ids + 100, out);
+    assert_memory_equal(out, all + 100 * V, sizeof out);
+    stage_unload(&s);
+}
+
+TEST(kv_that_is_not_there_or_under_way_is_refused)
+{
     struct stage *s = load(config_of(0, 3));
     struct err e = {0};
-    uint8_t block[64];
-    assert_int_equal(stage_kv_export(s, 1, 0, 1, block, &e), HP_EINVAL);
-    assert_int_equal(stage_sequence_open(s, 1, 10, &e), 0);
-    assert_int_equal(stage_kv_export(s, 1, 0, 1, block, &e), HP_EINVAL);
-    assert_int_equal(stage_kv_import(s, 1, 1, 1, block, &e), HP_EINVAL);
-    assert_int_equal(stage_kv_import(s, 1, 0, 11, block, &e), HP_EINVAL);
-    assert_int_equal(stage_kv_import(s, 2, 0, 1, block, &e), HP_EINVAL);
+    static float out[TOKENS * TINY_WIDTH];
+    uint8_t data[4096] = {0};
+    struct kv_range one = {.group = 0, .n_blocks = 1, .count = 1}, second = one, far = one;
+    second.first = 1;
+    far.first_block = 1;
+    assert_int_equal(stage_kv_export(s, 1, &one, data, &e), HP_ENOENT);
+    assert_int_equal(stage_kv_import(s, 1, &one, data, &e), HP_ENOENT);
+    assert_int_equal(stage_sequence_open_at(s, 1, 10, 1, 0, &e), 0);
+    assert_int_equal(stage_kv_export(s, 1, &one, data, &e), HP_EBUSY);
+    assert_int_equal(stage_kv_import(s, 1, &second, data, &e), HP_EINVAL);
+    assert_int_equal(stage_kv_import(s, 1, &far, data, &e), HP_EINVAL);
+    struct batch_run next = {.sequence = 1, .first_position = 1, .n_tokens = 1};
+    assert_int_equal(stage_run(s, &next, 1, ids, out, &e), HP_EINVAL);
+    assert_non_null(strstr(e.text, "have not all come"));
+    assert_int_equal(stage_kv_import(s, 1, &one, data, &e), 0);
+    assert_int_equal(stage_kv_export(s, 1, &second, data, &e), HP_EINVAL);
+    assert_int_equal(stage_kv_export(s, 1, &far, data, &e), HP_EINVAL);
+    assert_int_equal(stage_sequence_open_at(s, 2, 10, 11, 0, &e), HP_EINVAL);
+    assert_int_equal(stage_submit(s, &next, 1, ids, out, &e), 0);
+    assert_int_equal(stage_kv_export(s, 1, &one, data, &e), HP_EBUSY);
+    assert_int_equal(stage_complete(s, &e), 0);
+    assert_int_equal(stage_kv_export(s, 1, &second, data, &e), 0);
     stage_unload(&s);
 }
 
@@ -408,7 +520,11 @@ int main(void)
         cmocka_unit_test(auto_is_near_float32),
         cmocka_unit_test(sequences_in_one_batch_do_not_touch_each_other),
         cmocka_unit_test(a_sequence_that_moves_with_its_kv_goes_on_as_before),
-        cmocka_unit_test(kv_blocks_outside_a_sequence_are_refused),
+        cmocka_unit_test(kv_moves_between_stages_that_are_cut_differently),
+        cmocka_unit_test(float32_logits_within_a_window_are_the_same_over_any_stages_and_slices),
+        cmocka_unit_test(
+            a_sequence_that_begins_with_anothers_tokens_goes_on_as_if_they_were_its_own),
+        cmocka_unit_test(kv_that_is_not_there_or_under_way_is_refused),
         cmocka_unit_test(a_sequence_reserves_what_it_may_use),
         cmocka_unit_test(batches_that_make_no_sense_change_nothing),
         cmocka_unit_test(the_footprint_is_what_loading_takes),

@@ -272,76 +272,172 @@ TEST(beyond_the_limit_the_error_says_how_much_is_missing)
 
 static const char *const cpu_and_plain[] = {NULL, "plain"};
 
+/* Two groups of layers that look different in all there is, of one sequence each. */
+enum { KV_TOKENS = 100, KV_PAGES = 4, KV_GROUPS = 2, KV_BLOCKS = 2 };
+static const struct kv_layout kv_layouts[KV_GROUPS] = {
+    {.n_blocks = KV_BLOCKS, .n_kv_heads = 3, .head_dim = 10, .f32 = true},
+    {.n_blocks = KV_BLOCKS, .n_kv_heads = 2, .head_dim = 16, .window = 30}};
+
+struct kv_bench {
+    struct device *d;
+    struct stream *s;
+    struct kv_group groups[KV_GROUPS];
+    float *k[KV_GROUPS], *v[KV_GROUPS]; /* [KV_TOKENS, heads * head_dim] */
+};
+
+static size_t kv_width(int group)
+{
+    return (size_t)kv_layouts[group].n_kv_heads * (size_t)kv_layouts[group].head_dim;
+}
+
+static void kv_bench_open(struct kv_bench *t, const char *kernels)
+{
+    struct err e = {0};
+    t->d = open_cpu(kernels, 1, 0);
+    assert_int_equal(t->d->backend->stream_create(t->d, &t->s, &e), 0);
+    for (int g = 0; g < KV_GROUPS; g++) {
+        const struct backend *b = t->d->backend;
+        t->groups[g].layout = kv_layouts[g];
+        assert_int_equal(b->memory_alloc(t->d, KV_PAGES * b->kv_page_bytes(t->d, &kv_layouts[g]),
+                                         &t->groups[g].pool, &e),
+                         0);
+        t->k[g] = random_floats(KV_TOKENS * kv_width(g), 5 + (uint64_t)g);
+        t->v[g] = random_floats(KV_TOKENS * kv_width(g), 7 + (uint64_t)g);
+    }
+}
+
+static void kv_bench_close(struct kv_bench *t)
+{
+    for (int g = 0; g < KV_GROUPS; g++) {
+        t->d->backend->memory_release(t->d, &t->groups[g].pool);
+        free(t->k[g]), free(t->v[g]);
+    }
+    t->d->backend->stream_destroy(&t->s);
+    device_close(&t->d);
+}
+
+/* Attention of tokens [first, first + n) of block `block` of a group: queries are keys. Writes
+ * [n, heads * head_dim]. */
+static void kv_bench_attend(struct kv_bench *t, int g, int block, const uint32_t *pages,
+                            uint32_t first, uint32_t n, float *out)
+{
+    const struct kv_layout *l = &kv_layouts[g];
+    size_t width = kv_width(g);
+    const struct graph_op row = {.kind = OP_ATTENTION,
+                                 .n_inputs = 3,
+                                 .n_outputs = 1,
+                                 .u.attention = {.heads = l->n_kv_heads,
+                                                 .kv_heads = l->n_kv_heads,
+                                                 .head_dim = l->head_dim,
+                                                 .window = l->window}};
+    struct tensor in[] = {tensor_of(t->d, t->s, t->k[g] + first * width, n, width),
+                          tensor_of(t->d, t->s, t->k[g] + first * width, n, width),
+                          tensor_of(t->d, t->s, t->v[g] + first * width, n, width)},
+                  to = tensor_of(t->d, t->s, t->k[g], n, width);
+    const uint32_t *by_group[KV_GROUPS] = {NULL};
+    by_group[g] = pages;
+    struct attention_run run = {.n_tokens = n, .first_position = first, .pages = by_group};
+    struct op_batch batch = {.runs = &run, .n_runs = 1, .kv = t->groups};
+    struct op_request r = {.op = &row, .kv_group = g, .kv_block = block};
+    struct device_op *op;
+    assert_int_equal(t->d->backend->op_prepare(t->d, &r, &op, NULL), 0);
+    t->d->backend->op_run(t->s, op, in, &to, &batch);
+    assert_int_equal(t->d->backend->stream_wait(t->s, NULL), 0);
+    if (out)
+        tensor_fetch(t->d, t->s, &to, out);
+    t->d->backend->op_release(&op);
+    for (int i = 0; i < 3; i++)
+        t->d->backend->memory_release(t->d, &in[i].memory);
+    t->d->backend->memory_release(t->d, &to.memory);
+}
+
 TEST(kv_blocks_leave_and_come_back_as_they_were)
 {
-    enum { TOKENS = 100, PAGES = 2, HEADS = 3, DIM = 10, WIDTH = HEADS * DIM };
-    static const uint32_t there[PAGES] = {1, 3}, here[PAGES] = {2, 0};
-    static const struct graph_op row = {
-        .kind = OP_ATTENTION,
-        .n_inputs = 3,
-        .n_outputs = 1,
-        .u.attention = {.heads = HEADS, .kv_heads = HEADS, .head_dim = DIM}};
-    for (int i = 0; i < 4; i++) {
-        bool f32 = i % 2;
-        struct device *d = open_cpu(cpu_and_plain[i / 2], 1, 0);
-        const struct backend *b = d->backend;
-        struct kv_layout l = {.n_blocks = 2, .n_kv_heads = HEADS, .head_dim = DIM, .f32 = f32};
-        struct stream *s;
-        struct err e = {0};
-        struct memory pool;
-        assert_int_equal(b->stream_create(d, &s, &e), 0);
-        assert_int_equal(b->memory_alloc(d, 4 * b->kv_page_bytes(d, &l), &pool, &e), 0);
-        float *k = random_floats(TOKENS * WIDTH, 5), *v = random_floats(TOKENS * WIDTH, 6);
-        struct tensor in[] = {tensor_of(d, s, k, TOKENS, WIDTH), tensor_of(d, s, k, TOKENS, WIDTH),
-                              tensor_of(d, s, v, TOKENS, WIDTH)},
-                      out_tensor = tensor_of(d, s, k, TOKENS, WIDTH);
-        struct attention_run run = {.n_tokens = TOKENS, .pages = there};
-        struct op_batch batch = {.runs = &run, .n_runs = 1, .kv = &l, .kv_pool = pool};
-        for (int block = 0; block < 2; block++) {
-            struct op_request r = {.op = &row, .kv_block = block};
-            struct device_op *op;
-            assert_int_equal(b->op_prepare(d, &r, &op, &e), 0);
-            b->op_run(s, op, in, &out_tensor, &batch);
-            b->op_release(&op);
-        }
-        size_t bytes = (size_t)2 * 2 * 70 * WIDTH * (f32 ? 4 : 2);
-        uint8_t *out = calloc(1, bytes), *back = calloc(1, bytes);
-        b->kv_export(s, &l, pool, there, 20, 70, out);
-        b->kv_import(s, &l, pool, here, 20, 70, out);
-        b->kv_export(s, &l, pool, here, 20, 70, back);
-        assert_memory_equal(out, back, bytes);
+    enum { FIRST = 20, COUNT = 70 };
+    static const uint32_t there[] = {1, 3}, here[] = {2, 0};
+    for (int i = 0; i < 2 * KV_GROUPS; i++) {
+        int g = i % KV_GROUPS;
+        struct kv_bench t;
+        kv_bench_open(&t, cpu_and_plain[i / KV_GROUPS]);
+        const struct backend *b = t.d->backend;
+        for (int block = 0; block < KV_BLOCKS; block++)
+            kv_bench_attend(&t, g, block, there, 0, KV_TOKENS, NULL);
+        bool f32 = kv_layouts[g].f32;
+        size_t width = kv_width(g), one = (size_t)2 * COUNT * width * (f32 ? 4 : 2);
+        uint8_t *out = calloc(2, one), *back = calloc(2, one);
+        const struct kv_part all = {0, 2, FIRST, COUNT}, last = {1, 1, FIRST, COUNT};
+        b->kv_export(t.s, &t.groups[g], there, &all, out);
+        b->kv_import(t.s, &t.groups[g], here, &all, out);
+        b->kv_export(t.s, &t.groups[g], here, &all, back);
+        assert_memory_equal(out, back, 2 * one);
+        /* A block alone is the same as among others, in as many pieces as one likes. */
+        memset(back, 0, one);
+        b->kv_export(t.s, &t.groups[g], there, &last, back);
+        assert_memory_equal(back, out + one, one);
+        b->kv_import(t.s, &t.groups[g], here, &(struct kv_part){0, 1, FIRST, COUNT}, back);
+        b->kv_export(t.s, &t.groups[g], here, &(struct kv_part){0, 1, FIRST, COUNT}, back);
+        assert_memory_equal(back, out + one, one);
         /* [block][k or v][token][kv head][head dim]: the values of block 1 begin at three quarters.
          */
-        for (size_t n = 0; n < 70 * WIDTH; n++) {
-            float want = v[20 * WIDTH + n], got;
+        for (size_t n = 0; n < COUNT * width; n++) {
+            float want = t.v[g][FIRST * width + n], got;
             uint16_t half;
-            memcpy(&half, out + bytes / 4 * 3 + n * 2, 2);
-            memcpy(&got, out + bytes / 4 * 3 + (f32 ? n * 4 : 0), 4);
+            memcpy(&half, out + one / 2 * 3 + n * 2, 2);
+            memcpy(&got, out + one / 2 * 3 + (f32 ? n * 4 : 0), 4);
             if (f32)
                 assert_true(got == want);
             else
                 assert_int_equal(half, dtype_f32_to_f16(want));
         }
-        for (int n = 0; n < 3; n++)
-            b->memory_release(d, &in[n].memory);
-        b->memory_release(d, &out_tensor.memory), b->memory_release(d, &pool);
-        b->stream_destroy(&s);
-        device_close(&d);
-        free(k), free(v), free(out), free(back);
+        kv_bench_close(&t);
+        free(out), free(back);
     }
+}
+
+/* What one backend exports another imports, and goes on with: as the plain loops would. */
+TEST(a_sequence_goes_on_behind_imported_kv_on_any_backend)
+{
+    enum { MOVED = 70, LEFT = KV_TOKENS - MOVED };
+    static const uint32_t pages[] = {1, 3};
+    for (int i = 0; i < 4; i++)
+        for (int g = 0; g < KV_GROUPS; g++) {
+            struct kv_bench from, to, plain;
+            size_t n = LEFT * kv_width(g);
+            kv_bench_open(&from, cpu_and_plain[i / 2]);
+            kv_bench_open(&to, cpu_and_plain[i % 2]);
+            kv_bench_open(&plain, "plain");
+            float *got = calloc(n, sizeof *got), *want = calloc(n, sizeof *want);
+            kv_bench_attend(&plain, g, 1, pages, 0, MOVED, NULL);
+            kv_bench_attend(&plain, g, 1, pages, MOVED, LEFT, want);
+            kv_bench_attend(&from, g, 1, pages, 0, MOVED, NULL);
+            /* With a window: from the page that the next token begins to see. */
+            uint32_t first =
+                kv_first_seen(kv_layouts[g].window, MOVED) / KV_PAGE_TOKENS * KV_PAGE_TOKENS;
+            struct kv_part part = {1, 1, first, MOVED - first};
+            void *block = calloc(part.count * kv_width(g), 2 * sizeof(float));
+            from.d->backend->kv_export(from.s, &from.groups[g], pages, &part, block);
+            to.d->backend->kv_import(to.s, &to.groups[g], pages, &part, block);
+            kv_bench_attend(&to, g, 1, pages, MOVED, LEFT, got);
+            for (size_t k = 0; k < n; k++)
+                assert_true(fabsf(got[k] - want[k]) < 1e-5f);
+            kv_bench_close(&from), kv_bench_close(&to), kv_bench_close(&plain);
+            free(got), free(want), free(block);
+        }
 }
 
 TEST(attention_is_the_same_on_any_number_of_threads)
 {
     enum { HEADS = 6, KV = 3, DIM = 32, FIRST = 90, SECOND = 1, ROWS = FIRST + SECOND };
     static const uint32_t pages[] = {3, 1}, others[] = {2};
+    static const uint32_t *const of_first[] = {pages}, *const of_second[] = {others};
     static const struct graph_op row = {
         .kind = OP_ATTENTION,
         .n_inputs = 3,
         .n_outputs = 1,
         .u.attention = {.heads = HEADS, .kv_heads = KV, .head_dim = DIM}};
-    const struct attention_run runs[] = {{.n_tokens = FIRST, .pages = pages},
-                                         {.first_row = FIRST, .n_tokens = SECOND, .pages = others}};
+    const struct attention_run runs[] = {
+        {.n_tokens = FIRST, .pages = of_first},
+        {.first_row = FIRST, .n_tokens = SECOND, .pages = of_second}};
     struct kv_layout l = {.n_blocks = 1, .n_kv_heads = KV, .head_dim = DIM};
     float *q = random_floats(ROWS * HEADS * DIM, 1), *k = random_floats(ROWS * KV * DIM, 2),
           *first = calloc(ROWS * HEADS * DIM, sizeof *first);
@@ -357,7 +453,8 @@ TEST(attention_is_the_same_on_any_number_of_threads)
         struct tensor in[] = {tensor_of(d, s, q, ROWS, HEADS * DIM),
                               tensor_of(d, s, k, ROWS, KV * DIM)},
                       to = tensor_of(d, s, q, ROWS, HEADS * DIM), inputs[] = {in[0], in[1], in[1]};
-        struct op_batch batch = {.runs = runs, .n_runs = 2, .kv = &l, .kv_pool = pool};
+        struct kv_group group = {l, pool};
+        struct op_batch batch = {.runs = runs, .n_runs = 2, .kv = &group};
         struct device_op *op = op_of(d, &row, NULL, NULL);
         b->op_run(s, op, inputs, &to, &batch);
         assert_int_equal(b->stream_wait(s, &e), 0);
@@ -531,6 +628,7 @@ int main(void)
         cmocka_unit_test(what_a_weight_holds_is_known_before_it_is_loaded),
         cmocka_unit_test(beyond_the_limit_the_error_says_how_much_is_missing),
         cmocka_unit_test(kv_blocks_leave_and_come_back_as_they_were),
+        cmocka_unit_test(a_sequence_goes_on_behind_imported_kv_on_any_backend),
         cmocka_unit_test(attention_is_the_same_on_any_number_of_threads),
         cmocka_unit_test(copies_convert_formats_and_follow_strides),
         cmocka_unit_test(results_do_not_depend_on_where_they_lie),

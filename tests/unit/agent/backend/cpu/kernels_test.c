@@ -253,6 +253,7 @@ struct attend_case {
     int group, head_dim;
     uint32_t prefix, tokens;
     bool f32;
+    uint32_t window;
 };
 
 static void attend_in_tiles(void (*attend)(const struct attend_task *t),
@@ -275,6 +276,7 @@ static void attend_in_tiles(void (*attend)(const struct attend_task *t),
         t.head = pool;
         t.page_stride = 2 * (size_t)c->head_dim * KV_PAGE_TOKENS * (c->f32 ? 4 : 2);
         t.pages = pages;
+        t.window = c->window;
         t.f32 = c->f32;
         t.scale = 0.3f;
         t.scratch = scratch;
@@ -310,8 +312,9 @@ static void attend_plain(const struct attend_task *t)
     for (uint32_t r = t->row_begin; r < t->row_end; r++) {
         uint32_t token = r / (uint32_t)t->group;
         size_t head = r % (uint32_t)t->group * (size_t)t->head_dim;
-        loop_attend(&cache, t->q + token * t->q_stride + head, t->first_position + token,
-                    (size_t)t->head_dim, t->scale, t->out + token * t->out_stride + head);
+        uint32_t position = t->first_position + token;
+        loop_attend(&cache, t->q + token * t->q_stride + head, kv_first_seen(t->window, position),
+                    position, (size_t)t->head_dim, t->scale, t->out + token * t->out_stride + head);
     }
 }
 
@@ -342,18 +345,53 @@ static void check_attend(const struct cpu_kernels *k, const struct attend_case *
 TEST(attention_matches_and_does_not_depend_on_the_tile)
 {
     static const struct attend_case cases[] = {
-        {1, 64, 0, 1, false},    {8, 64, 0, 1, true},     {8, 64, 63, 1, false},
-        {8, 64, 64, 1, false},   {4, 64, 127, 5, true},   {1, 128, 0, 70, true},
-        {2, 128, 30, 70, true},  {3, 80, 100, 33, false}, {1, 6, 5, 60, true},
-        {7, 10, 190, 66, false}, {2, 7, 60, 9, false},    {1, 64, 500, 30, false},
-        {7, 10, 560, 63, false}, {2, 7, 530, 9, false},   {2, 128, 570, 70, true},
-        {3, 80, 512, 65, false},
+        {1, 64, 0, 1, false, 0},      {8, 64, 0, 1, true, 0},     {8, 64, 63, 1, false, 0},
+        {8, 64, 64, 1, false, 0},     {4, 64, 127, 5, true, 0},   {1, 128, 0, 70, true, 0},
+        {2, 128, 30, 70, true, 0},    {3, 80, 100, 33, false, 0}, {1, 6, 5, 60, true, 0},
+        {7, 10, 190, 66, false, 0},   {2, 7, 60, 9, false, 0},    {1, 64, 500, 30, false, 0},
+        {7, 10, 560, 63, false, 0},   {2, 7, 530, 9, false, 0},   {2, 128, 570, 70, true, 0},
+        {3, 80, 512, 65, false, 0},   {8, 64, 70, 1, true, 1},    {2, 64, 0, 200, true, 33},
+        {4, 64, 100, 90, false, 64},  {1, 80, 130, 70, true, 65}, {2, 64, 540, 60, false, 100},
+        {1, 64, 500, 90, false, 513},
     };
     for (int l = 0; l < LEVELS; l++) {
         const struct cpu_kernels *k = level(levels[l]);
         for (size_t i = 0; k && i < sizeof cases / sizeof *cases; i++)
             check_attend(k, &cases[i]);
     }
+}
+
+/* A window that is larger than all there is changes no bit; pages behind one are not looked at. */
+TEST(attention_within_a_window_sees_no_more_and_no_less)
+{
+    struct attend_case all = {2, 16, 150, 40, true, 0}, wide = {2, 16, 150, 40, true, 190},
+                       narrow = {2, 16, 150, 40, true, 20};
+    uint32_t pages[3] = {1, 0, 2};
+    size_t n = (size_t)all.group * (size_t)all.head_dim * all.tokens,
+           floats = 2 * (size_t)all.head_dim * KV_PAGE_TOKENS;
+    float *pool = random_floats(3 * floats, 3), *q = random_floats(n, 8),
+          *got = random_floats(n, 0), *want = random_floats(n, 0);
+    for (int l = 0; l < LEVELS; l++) {
+        const struct cpu_kernels *k = level(levels[l]);
+        if (!k)
+            continue;
+        const uint8_t *bytes = (const uint8_t *)pool;
+        attend_in_tiles(k->attend, &all, q, bytes, pages, ATTEND_MAX_ROWS, want);
+        attend_in_tiles(k->attend, &wide, q, bytes, pages, ATTEND_MAX_ROWS, got);
+        assert_memory_equal(got, want, n * sizeof *got);
+        attend_in_tiles(k->attend, &narrow, q, bytes, pages, ATTEND_MAX_ROWS, want);
+        assert_memory_not_equal(got, want, n * sizeof *got);
+        uint32_t given_back[3] = {KV_NO_PAGE, KV_NO_PAGE, pages[2]};
+        narrow.prefix = 147, narrow.tokens = 40;
+        attend_in_tiles(k->attend, &narrow, q, bytes, pages, ATTEND_MAX_ROWS, want);
+        attend_in_tiles(k->attend, &narrow, q, bytes, given_back, ATTEND_MAX_ROWS, got);
+        assert_memory_equal(got, want, n * sizeof *got);
+        narrow.prefix = 150;
+    }
+    free(pool);
+    free(q);
+    free(got);
+    free(want);
 }
 
 /* What is left in a page by an earlier sequence, not-a-number included, never shows. */
@@ -430,6 +468,7 @@ int main(void)
         cmocka_unit_test(norms_and_activations_match_at_any_width),
         cmocka_unit_test(activations_of_extreme_values_stay_finite),
         cmocka_unit_test(attention_matches_and_does_not_depend_on_the_tile),
+        cmocka_unit_test(attention_within_a_window_sees_no_more_and_no_less),
         cmocka_unit_test(stale_entries_of_a_page_do_not_matter),
         cmocka_unit_test(rotation_follows_both_styles),
         cmocka_unit_test(unknown_kernels_are_refused),

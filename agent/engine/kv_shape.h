@@ -1,0 +1,38 @@
+/* What a stage keeps of each token, group by group: enough to say which keys and values of a
+ * sequence are to go from one stage to another, and in which pieces. Plain data. */
+#ifndef HP_AGENT_ENGINE_KV_SHAPE_H
+#define HP_AGENT_ENGINE_KV_SHAPE_H
+
+#include <stdbool.h>
+
+#include "common/kv_range.h"
+
+enum { KV_GROUPS_MAX = 8 };
+
+struct kv_shape_group {
+    uint32_t first_block, n_blocks; /* that the stage has; none: n_blocks 0 */
+    uint32_t window;                /* 0: none */
+    uint32_t token_bytes;           /* key and value of one token in one block */
+    bool f32;                       /* else f16 */
+};
+
+struct kv_shape {
+    uint32_t n_groups; /* of the model */
+    struct kv_shape_group groups[KV_GROUPS_MAX];
+};
+
+/* Bytes of a range, which is [block][k or v][token][kv head][head dim]; 0: not all of its blocks
+ * are on this stage. */
+uint64_t kv_shape_bytes(const struct kv_shape *s, const struct kv_range *r);
+
+/* How far a sequence's keys and values have been cut into pieces; zero-initialised: not at all. */
+struct kv_cursor {
+    uint32_t group, block, first;
+};
+/* The next piece of what the stage has of a sequence of `length` tokens and a later token may see
+ * (from the page where that begins): of at most `most_bytes`, or one page of one
+ * block. False: that was all. */
+bool kv_shape_next(const struct kv_shape *s, uint32_t length, uint64_t most_bytes,
+                   struct kv_cursor *at, struct kv_range *out);
+
+#endif
