@@ -103,10 +103,12 @@ struct agent_progress {
     int status;
     const struct err *error; /* when status < 0 */
     uint64_t done_bytes, total_bytes, moved_bytes;
-    struct pack_u32s wanted;    /* FETCHED: chunks that no source has (the whole list, each time) */
-    bool warming;               /* LOADED, pending: weights are in, the warm-up run goes on */
-    uint32_t width, vocabulary; /* LOADED, 0: of the model */
-    uint32_t outputs; /* LOADED, 0: large outputs that may be out at once; 0: any number */
+    struct pack_u32s wanted; /* FETCHED: chunks that no source has (the whole list, each time) */
+    bool warming;            /* LOADED, pending: weights are in, the warm-up run goes on */
+    uint32_t width_in,
+        width_out;       /* LOADED, 0: elements of a token that cross the stage's borders */
+    uint32_t vocabulary; /* LOADED, 0: of the model */
+    uint32_t outputs;    /* LOADED, 0: large outputs that may be out at once; 0: any number */
 };
 
 struct agent_event {

@@ -23,7 +23,7 @@ static void frame_refuse(struct agent_core *c, struct core_stage *s, const struc
 static bool activation_check(const struct core_stage *s, const struct agent_event *ev)
 {
     const struct frame_header *h = ev->u.frame.header;
-    uint64_t expected = core_rows_bytes(s, h->n_runs, h->n_tokens);
+    uint64_t expected = core_rows_bytes(s, s->width_in, h->n_runs, h->n_tokens);
     return !core_stage_is_first(s) && h->payload_bytes == expected &&
            (h->n_runs ? h->dtype == s->wire && h->n_tokens && ev->u.frame.buffer : !h->n_tokens);
 }

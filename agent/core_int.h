@@ -41,9 +41,10 @@ struct core_stage {
     struct message_ref *message; /* what `prepare` points into */
     struct message_stage_prepare prepare;
     uint64_t loaded_kv_tokens, loaded_sequences,
-        loaded_batch_tokens; /* what the slot was loaded with */
-    bool loaded;             /* the executor has a stage in this slot */
-    uint32_t width, vocabulary;
+        loaded_batch_tokens;      /* what the slot was loaded with */
+    bool loaded;                  /* the executor has a stage in this slot */
+    uint32_t width_in, width_out; /* elements of a token in frames that come, and that go on */
+    uint32_t vocabulary;
     enum frame_dtype wire; /* as what rows cross */
     struct queue *queue;   /* of this generation; NULL until ready */
     bool connected, link_broken;
@@ -198,11 +199,11 @@ static inline bool core_stage_is_last(const struct core_stage *s)
     return s->prepare.stage + 1 == s->prepare.n_stages;
 }
 
-/* Bytes of a frame with so many runs and tokens. */
-static inline uint64_t core_rows_bytes(const struct core_stage *s, uint32_t runs, uint32_t tokens)
+/* Bytes of a frame with so many runs and tokens, of `width` elements each. */
+static inline uint64_t core_rows_bytes(const struct core_stage *s, uint32_t width, uint32_t runs,
+                                       uint32_t tokens)
 {
-    return (uint64_t)runs * FRAME_RUN_BYTES +
-           (uint64_t)tokens * s->width * frame_dtype_bytes(s->wire);
+    return (uint64_t)runs * FRAME_RUN_BYTES + (uint64_t)tokens * width * frame_dtype_bytes(s->wire);
 }
 
 /* ---- core_sessions.c */

@@ -228,7 +228,8 @@ void core_stage_loaded(struct agent_core *c, const struct agent_event *ev)
     }
     s->loaded = true;
     s->outputs = p->outputs;
-    s->width = p->width;
+    s->width_in = p->width_in;
+    s->width_out = p->width_out;
     s->vocabulary = p->vocabulary;
     if (core_queue_create(c, s, &e) < 0)
         core_stage_fail(c, s, &e);

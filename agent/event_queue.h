@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { EVENT_QUEUE_CLASSES = 8, EVENT_QUEUE_PLACES = 4096 };
+enum { EVENT_QUEUE_CLASSES = 16, EVENT_QUEUE_PLACES = 4096 };
 
 struct event_queue {
     pthread_mutex_t lock;

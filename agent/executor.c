@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/borders.h"
 #include "agent/executor_int.h"
 #include "agent/profiler.h"
 #include "common/env.h"
@@ -14,8 +13,9 @@ enum { PROFILE_TELL_MS = 200, PROFILE_GAP_MS = 100, PROFILE_MOST_WAIT_MS = 10000
 /* Places for orders that wait. What answers an order comes at most as often as the order does; so a
  * close finds room where its open did. */
 static const uint32_t order_places[] = {
-    [ORDER_LOAD] = 128, [ORDER_UNLOAD] = 128, [ORDER_OPEN] = 8192, [ORDER_CLOSE] = 1 << 17,
-    [ORDER_RUN] = 8,    [ORDER_PROFILE] = 16, [ORDER_ADOPT] = 2,   [ORDER_QUIT] = 1};
+    [ORDER_LOAD] = 128,      [ORDER_UNLOAD] = 128,      [ORDER_OPEN] = 8192,
+    [ORDER_CLOSE] = 1 << 17, [ORDER_RUN] = 8,           [ORDER_PROFILE] = 16,
+    [ORDER_ADOPT] = 2,       [ORDER_OVER] = SLOT_DEPTH, [ORDER_QUIT] = 1};
 
 /* ---- profiles ---- */
 
@@ -38,6 +38,7 @@ static void profile_progress(void *ctx, const struct profiler_progress *p)
 
 static void order_free(struct executor *x, struct order *o, bool done);
 static void order_do(struct executor *x, struct order *o);
+static bool order_next(struct executor *x, struct order *o, int timeout_ms);
 
 /* What was ordered meanwhile is done between two runs of a measurement; while requests are being
  * served the measurement waits for a gap, but not for ever. */
@@ -48,13 +49,12 @@ static void profile_between(void *ctx)
     struct order o;
     for (;;) {
         uint64_t now = env_now_ns(&env_real);
-        bool serves = x->ran_ns && now - x->ran_ns < PROFILE_GAP_MS * UINT64_C(1000000) &&
+        bool serves = x->ended_ns && now - x->ended_ns < PROFILE_GAP_MS * UINT64_C(1000000) &&
                       own->waited_ms < PROFILE_MOST_WAIT_MS;
-        bool came = serves ? event_queue_wait(&x->orders, &o, PROFILE_GAP_MS)
-                           : event_queue_take(&x->orders, &o);
+        bool came = order_next(x, &o, serves ? PROFILE_GAP_MS : 0);
         own->waited_ms += (env_now_ns(&env_real) - now) / 1000000;
         if (!came)
-            return;
+            break;
         if (o.kind == ORDER_PROFILE) { /* one after the other */
             struct err e = {0};
             int rc = err_set(&e, HP_EBUSY, "this agent measures already");
@@ -70,8 +70,9 @@ static void profile_between(void *ctx)
             order_do(x, &o);
         order_free(x, &o, does);
         if (x->quit_came)
-            return;
+            break;
     }
+    executor_batches_settle(x); /* the device is the measurement's again */
 }
 
 static void profile(struct executor *x, const struct order *o)
@@ -113,23 +114,38 @@ static void order_free(struct executor *x, struct order *o, bool done)
     if (o->kind == ORDER_OPEN && !done)
         sampler_destroy(&o->u.sequence.sampler);
     if (o->kind == ORDER_RUN && !done) {
-        data_buffer_release(x->config.data, o->u.run.batch->input);
+        if (o->u.run.batch)
+            data_buffer_release(x->config.data, o->u.run.batch->input);
         outlet_release(o->u.run.outlet);
     }
 }
 
+/* What changes more than one sequence, or takes the device for itself, waits for the batches under
+ * way. */
 static void order_do(struct executor *x, struct order *o)
 {
+    if (o->kind == ORDER_ADOPT || o->kind == ORDER_UNLOAD || o->kind == ORDER_PROFILE)
+        executor_batches_settle(x);
     switch (o->kind) {
     case ORDER_LOAD: executor_job_add(x, o->u.job); return;
     case ORDER_ADOPT: executor_job_adopt(x, o->u.job); return;
-    case ORDER_UNLOAD: executor_stage_unload(x, o->u.sequence.slot); return;
+    case ORDER_UNLOAD: executor_slot_unload(x, o->u.sequence.slot); return;
     case ORDER_OPEN: executor_sequence_begin(x, o); return;
     case ORDER_CLOSE: executor_sequence_end(x, o->u.sequence.slot, o->u.sequence.sequence); return;
-    case ORDER_RUN: executor_batch_run(x, &o->u.run); return;
+    case ORDER_RUN: executor_batch_submit(x, &o->u.run); return;
     case ORDER_PROFILE: profile(x, o); return;
+    case ORDER_OVER: return;
     case ORDER_QUIT: return;
     }
+}
+
+/* The next order, or what is done of the batches under way: these are completed first, so that
+ * nothing waits behind a batch that is on the device. False: nothing came in time. */
+static bool order_next(struct executor *x, struct order *o, int timeout_ms)
+{
+    executor_batches_land(x);
+    return timeout_ms ? event_queue_wait(&x->orders, o, timeout_ms)
+                      : event_queue_take(&x->orders, o);
 }
 
 static void *executor_thread(void *ctx)
@@ -138,7 +154,7 @@ static void *executor_thread(void *ctx)
     struct order o;
     pthread_setname_np(pthread_self(), "hp-executor");
     do {
-        event_queue_wait(&x->orders, &o, -1);
+        order_next(x, &o, -1);
         bool does = o.kind != ORDER_QUIT && !atomic_load(&x->quitting);
         if (does)
             order_do(x, &o);
@@ -146,8 +162,9 @@ static void *executor_thread(void *ctx)
     } while (o.kind != ORDER_QUIT && !x->quit_came);
     for (struct load_job *j = x->jobs; j; j = j->next)
         atomic_store(&j->stop, true);
-    while (x->n_stages)
-        executor_stage_free(x, &x->stages[--x->n_stages]);
+    executor_batches_settle(x);
+    while (x->n_slots)
+        executor_slot_free(x, x->slots[--x->n_slots]);
     return NULL;
 }
 
@@ -251,17 +268,12 @@ void executor_destroy(struct executor **px)
         x->jobs = j->next;
         executor_job_free(j);
     }
+    if (x->device)
+        device_close(&x->device); /* and nobody says any more that a batch is over */
     event_queue_fini(&x->loader_box);
     event_queue_fini(&x->orders);
-    if (x->device)
-        device_close(&x->device);
-    free(x->stages);
-    for (int i = 0; i < 2; i++) {
-        free(x->results[i].picked);
-        free(x->results[i].logits);
-    }
-    free(x->sampled);
-    free(x->picks);
+    free(x->slots);
+    executor_results_free(x);
     free(x->cores);
     free(x);
     *px = NULL;
@@ -285,33 +297,11 @@ static void load_refuse(struct executor *x, const struct executor_load *l)
 
 void executor_load(struct executor *x, const struct executor_load *l)
 {
-    struct order o = {.kind = ORDER_LOAD, .u.job = calloc(1, sizeof(struct load_job))};
-    struct load_job *j = o.u.job;
-    if (j) {
-        j->x = x;
-        j->order = *l;
-        j->order.path = strdup(l->path);
-        int copied = border_copy(&l->enters, &j->order.enters);
-        copied |= border_copy(&l->crosses, &j->order.crosses);
-        if (copied < 0) {
-            free((char *)j->order.path);
-            j->order.path = NULL;
-        }
-        j->stage = (struct held_stage){.slot = l->slot,
-                                       .first_layer = l->first_layer,
-                                       .end_layer = l->end_layer,
-                                       .stands_for = l->stands_for};
-    }
-    if (j && j->order.path) {
+    struct order o = {.kind = ORDER_LOAD, .u.job = executor_job_make(x, l)};
+    if (o.u.job)
         order_put(x, &o);
-        return;
-    }
-    if (j) {
-        border_free(&j->order.enters);
-        border_free(&j->order.crosses);
-    }
-    free(j);
-    load_refuse(x, l);
+    else
+        load_refuse(x, l);
 }
 
 void executor_unload(struct executor *x, uint64_t slot)

@@ -1,11 +1,15 @@
-/* The thread that computes: it owns the device, the stages and the samplers, does the core's orders
- * one after the other, and tells how they went. */
+/* The thread that computes: it owns the device, what its slots hold and the samplers, does the
+ * core's orders one after the other, and tells how they went. Two batches may be under way: where
+ * the device's streams have a thread of their own, the next batch is on the device before the one
+ * before it is sampled from, encoded and posted; a batch that has nothing behind it is completed as
+ * soon as it is done. */
 #ifndef HP_AGENT_EXECUTOR_H
 #define HP_AGENT_EXECUTOR_H
 
 #include "agent/backend/backend.h"
 #include "agent/backend/paced.h"
 #include "agent/engine/sampler.h"
+#include "agent/engine/slot.h"
 #include "agent/outlet.h"
 #include "common/batch.h"
 #include "common/pack.h"
@@ -34,8 +38,9 @@ struct executor_report {
     const struct err *error;
     uint64_t done_bytes, total_bytes;
     bool warming;
-    uint32_t width, vocabulary;
-    uint32_t outputs; /* LOADED: large outputs that may be out at once */
+    uint32_t width_in, width_out, vocabulary; /* LOADED, a stage: elements of a token that come in
+                                                 from the stage before, and go to the next one */
+    uint32_t outputs;                         /* LOADED: large outputs that may be out at once */
     double seconds;
     uint64_t start_ns, end_ns,
         due_ns;  /* RAN: as the clock says; when a paced device would have been done (else 0) */
@@ -67,7 +72,10 @@ uint64_t executor_memory_free(const struct executor *x);
 
 struct executor_load {
     uint64_t slot, ticket;
-    const char *path; /* copied */
+    enum slot_kind kind;
+    const char *path;          /* of the model's file, copied; NULL: `graph` needs none */
+    const struct graph *graph; /* outlives the slot; NULL: the model's. A graph of fixed shape alone
+                                  comes without a file */
     int first_layer, end_layer;
     bool f32;
     uint64_t kv_tokens;
@@ -90,7 +98,10 @@ struct executor_run {
     uint64_t slot, ticket;
     const struct batch *batch; /* holds until the run is reported; its input, a data_buffer, is
                                   taken */
-    uint64_t ready_ns;         /* when the input was there; 0: before the last run ended */
+    /* Of a graph of fixed shape instead: values in the host's memory, held as `batch` is. */
+    const struct fixed_value *inputs, *outputs;
+    int n_inputs, n_outputs;
+    uint64_t ready_ns; /* when the input was there; 0: before the last run ended */
     /* Not the last stage: where the output goes (held until then; NULL: nowhere, and the run
      * fails), and as what. */
     struct outlet *outlet;

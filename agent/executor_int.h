@@ -1,8 +1,9 @@
 /* What the files of the executor share, and nobody else includes, from bottom to top:
  *
- *     executor_stages.c      the stages that the device holds, and the loader's thread
+ *     executor_slots.c       what the device holds, and the loader's thread
+ *     executor_results.c     tokens and logits of a batch
+ *     executor_batches.c     batches under way, two deep
  *     executor_sequences.c   sequences and samplers
- *     executor_batches.c     a batch through a stage
  *     executor.c             orders, profiles, the thread and the face
  */
 #ifndef HP_AGENT_EXECUTOR_INT_H
@@ -11,7 +12,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "agent/engine/stage.h"
+#include "agent/engine/slot.h"
 #include "agent/event_queue.h"
 #include "agent/executor.h"
 
@@ -23,6 +24,7 @@ enum order_kind {
     ORDER_RUN,
     ORDER_PROFILE,
     ORDER_ADOPT,
+    ORDER_OVER, /* a batch under way is done: the thread has a look */
     ORDER_QUIT
 };
 
@@ -47,22 +49,50 @@ struct own_sampler {
     struct sampler *sampler;
 };
 
-struct held_stage {
+/* What a slot holds, and what its batches need beside it. */
+struct held_slot {
     uint64_t slot;
-    struct model *model;
-    struct stage *stage;
+    enum slot_kind kind;
+    struct model *model; /* NULL: of a graph that came without a file */
+    struct slot *held;
     int first_layer, end_layer;
     double stands_for, paced_bytes; /* paced alone */
-    uint32_t width, vocabulary, outputs;
+    /* a stage's */
+    bool first, last;
+    const struct graph *graph;
+    uint32_t width_in, width_out; /* elements of a token that cross the borders; 0: none does */
+    uint32_t vocabulary, outputs;
     enum frame_dtype wire;
-    /* Where rows cross in less than float32, a batch's before they go and after they came: of
-     * max_batch_tokens rows; NULL where none go, or come. */
-    float *wide_out, *wide_in;
-    uint64_t wide_bytes;          /* of both */
     struct data_reserve *reserve; /* of outputs; NULL on the last stage */
     uint64_t reserve_bytes;
     struct own_sampler *samplers; /* by sequence */
     size_t n_samplers, sampler_capacity;
+};
+
+/* Rows of logits; they grow to what was asked for most. */
+struct logit_rows {
+    float *rows;
+    size_t capacity;
+    bool taken; /* by a batch under way */
+};
+
+/* A batch under way. What it picked stays until the place is taken again, by the next batch but
+ * one. */
+struct flight {
+    struct executor *x;
+    struct executor_run run;
+    struct held_slot *slot; /* NULL: there is none */
+    int status;             /* of its submission */
+    struct err error;
+    bool pending;     /* the device has it, and says when it is done */
+    atomic_bool over; /* it has said so */
+    uint64_t from_ns;
+    struct data_buffer *output; /* not the last stage */
+    struct logit_rows *logits;  /* the last */
+    bool told;                  /* and somebody wants them all */
+    struct logit_rows kept;     /* where those are that somebody wants */
+    uint32_t *picked;
+    size_t picked_capacity;
 };
 
 struct executor {
@@ -74,20 +104,16 @@ struct executor {
     struct device *device;
     atomic_ullong memory_free;
     atomic_bool quitting;
-    struct held_stage *stages;
-    size_t n_stages;
-    /* of the batch that runs */
-    struct paced_queue queue; /* of the device that this one stands for */
-    struct results { /* of the last run and of the one before, which the loop may still read */
-        uint32_t *picked;
-        size_t picked_capacity;
-        float *logits;
-        size_t logit_capacity;
-    } results[2], *now;
+    struct held_slot **slots; /* [n_slots] */
+    size_t n_slots;
+    /* batches under way, and what is of the one that ends */
+    struct flight flights[SLOT_DEPTH]; /* a ring: the oldest is at `oldest` */
+    int oldest, n_flying;
+    struct logit_rows sampled[SLOT_DEPTH]; /* rows that are only sampled from */
     struct pick *picks;
     size_t pick_capacity;
-    float *sampled; /* rows that are only sampled from */
-    size_t sampled_capacity;
+    struct paced_queue queue; /* of the device that this one stands for */
+    uint64_t ended_ns;        /* when a batch was last done */
     /* loads: in their order, the first is the loader's */
     struct load_job *jobs;
     pthread_t loader;
@@ -96,56 +122,72 @@ struct executor {
     atomic_ullong outputs_bytes;   /* of all reserves */
     atomic_ullong logits_bytes;    /* of rows that are kept for the next batch */
     bool quit_came;                /* while a profile was being made */
-    uint64_t ran_ns;               /* when a batch last ran */
 };
 
-/* A stage that is being loaded. The loader's thread has it from the moment when it is handed over
+/* A slot that is being loaded. The loader's thread has it from the moment when it is handed over
  * until it comes back as an order. */
 struct load_job {
     struct load_job *next;
     struct executor *x;
     struct executor_load order;
-    struct held_stage stage;
-    atomic_bool stop; /* nobody wants it any more */
+    struct held_slot *slot; /* NULL: it has been taken over */
+    atomic_bool stop;       /* nobody wants it any more */
     uint64_t begun_ns, told_ns;
     int status;
     struct err error;
 };
 
-/* ---- executor_stages.c; on the executor's thread where nothing else is said */
+/* ---- executor_slots.c; on the executor's thread where nothing else is said */
 
 /* On any thread. */
 void executor_tell(struct executor *x, const struct executor_report *r);
 /* What is free is read anew. */
 void executor_memory_note(struct executor *x);
 
-/* NULL when there is no such stage. */
-struct held_stage *executor_stage_find(struct executor *x, uint64_t slot);
-/* What a stage owns; its place is the caller's. */
-void executor_stage_free(struct executor *x, struct held_stage *h);
-/* The stage of this slot goes, whether it is loaded, being loaded, or waits for that. */
-void executor_stage_unload(struct executor *x, uint64_t slot);
+/* NULL when there is no such slot. */
+struct held_slot *executor_slot_find(struct executor *x, uint64_t slot);
+/* What a slot owns, and itself. NULL is nothing. */
+void executor_slot_free(struct executor *x, struct held_slot *h);
+/* What is in this slot goes, whether it is loaded, being loaded, or waits for that. No batch of it
+ * is under way. */
+void executor_slot_unload(struct executor *x, uint64_t slot);
 
+/* A copy of the order; NULL when memory ran out. */
+struct load_job *executor_job_make(struct executor *x, const struct executor_load *l);
 /* Takes a job to the end of those that are loaded one after the other. */
 void executor_job_add(struct executor *x, struct load_job *j);
-/* What the loader made becomes a stage, unless nobody wants it any more; the job has ended. */
+/* What the loader made is held from now on, unless nobody wants it any more; the job has ended. */
 void executor_job_adopt(struct executor *x, struct load_job *j);
 void executor_job_free(struct load_job *j);
 
 /* The loader's thread: `ctx` is the executor. */
 void *executor_loader_thread(void *ctx);
 
+/* ---- executor_results.c; on the executor's thread */
+
+/* NULL when the sequence has none. */
+struct own_sampler *executor_sampler_find(struct held_slot *h, uint64_t sequence);
+/* Room for the rows of logits that the last stage gives. HP_ENOMEM beyond the agent's limit. */
+int executor_logits_take(struct executor *x, struct flight *f, struct err *e);
+/* Picks a token for each run that wants one. */
+int executor_tokens_pick(struct executor *x, struct flight *f, struct err *e);
+void executor_results_free(struct executor *x);
+
+/* ---- executor_batches.c; on the executor's thread */
+
+/* Puts it on the device; where two are under way already, the older one is completed before. */
+void executor_batch_submit(struct executor *x, const struct executor_run *r);
+/* Completes what is done, oldest first: posts its frame, and reports. */
+void executor_batches_land(struct executor *x);
+/* Waits for all that are under way, and completes them. */
+void executor_batches_settle(struct executor *x);
+/* Whether a batch under way has a run of this sequence. */
+bool executor_batches_have(const struct executor *x, uint64_t slot, uint64_t sequence);
+
 /* ---- executor_sequences.c; on the executor's thread */
 
 /* Reports how it went. */
 void executor_sequence_begin(struct executor *x, const struct order *o);
 void executor_sequence_end(struct executor *x, uint64_t slot, uint64_t sequence);
-/* NULL when the sequence has none. */
-struct own_sampler *executor_sampler_find(struct held_stage *h, uint64_t sequence);
-
-/* ---- executor_batches.c; on the executor's thread */
-
-/* Runs it, posts its frame, and reports. */
-void executor_batch_run(struct executor *x, const struct executor_run *r);
 
 #endif

@@ -1,17 +1,9 @@
-/* Owns the sequences that are open on a stage of the executor, and their samplers. */
+/* Owns the sequences that are open in a slot of the executor, and their samplers. */
 #include <stdlib.h>
 
 #include "agent/executor_int.h"
 
-struct own_sampler *executor_sampler_find(struct held_stage *h, uint64_t sequence)
-{
-    for (size_t i = 0; i < h->n_samplers; i++)
-        if (h->samplers[i].sequence == sequence)
-            return &h->samplers[i];
-    return NULL;
-}
-
-static int sampler_keep(struct held_stage *h, uint64_t sequence, struct sampler *sampler,
+static int sampler_keep(struct held_slot *h, uint64_t sequence, struct sampler *sampler,
                         struct err *e)
 {
     if (h->n_samplers == h->sampler_capacity) {
@@ -28,15 +20,16 @@ static int sampler_keep(struct held_stage *h, uint64_t sequence, struct sampler 
 
 void executor_sequence_begin(struct executor *x, const struct order *o)
 {
-    struct held_stage *h = executor_stage_find(x, o->u.sequence.slot);
+    struct held_slot *h = executor_slot_find(x, o->u.sequence.slot);
     struct sampler *sampler = o->u.sequence.sampler;
     struct err e = {0};
-    int rc = h ? stage_sequence_open(h->stage, o->u.sequence.sequence, o->u.sequence.kv_tokens, &e)
+    int rc = h ? h->held->table->state_open(h->held, o->u.sequence.sequence,
+                                            o->u.sequence.kv_tokens, 0, 0, &e)
                : err_set(&e, HP_ENOENT, "the stage is not loaded");
     if (rc == 0 && sampler) {
         rc = sampler_keep(h, o->u.sequence.sequence, sampler, &e);
         if (rc < 0)
-            stage_sequence_close(h->stage, o->u.sequence.sequence);
+            h->held->table->state_close(h->held, o->u.sequence.sequence);
     }
     if (rc < 0)
         sampler_destroy(&sampler);
@@ -50,10 +43,12 @@ void executor_sequence_begin(struct executor *x, const struct order *o)
 
 void executor_sequence_end(struct executor *x, uint64_t slot, uint64_t sequence)
 {
-    struct held_stage *h = executor_stage_find(x, slot);
+    struct held_slot *h = executor_slot_find(x, slot);
     if (!h)
         return;
-    stage_sequence_close(h->stage, sequence);
+    if (executor_batches_have(x, slot, sequence))
+        executor_batches_settle(x); /* they still sample for it */
+    h->held->table->state_close(h->held, sequence);
     struct own_sampler *s = executor_sampler_find(h, sequence);
     if (!s)
         return;

@@ -9,7 +9,7 @@
 #include <sys/utsname.h>
 #include <time.h>
 
-#include "agent/backend/backend.h"
+#include "agent/engine/section_plan.h"
 #include "agent/profiler_int.h"
 #include "common/digest.h"
 #include "common/env.h"
@@ -70,7 +70,7 @@ static int layers_list(struct measure *m, struct err *e)
     for (int i = 0; i < m->graph->n_layers; i++) {
         const struct graph_layer *l = &m->graph->layers[i];
         struct stage_config c = profiler_stage_config(m, i, 1, 1, 1);
-        struct stage_footprint f;
+        struct section_need f;
         int rc = stage_footprint(&c, &f, e);
         if (rc < 0)
             return rc;

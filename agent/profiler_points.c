@@ -291,11 +291,14 @@ static size_t prefix_bytes(const struct measure *m)
 
 static int buffers_make(struct measure *m, uint32_t tokens, struct err *e)
 {
-    const struct model_config *mc = model_config(m->model);
-    size_t rows = (size_t)tokens * (size_t)mc->width,
-           logits = stage_is_last(m->stage) ? (size_t)mc->vocabulary * PROFILER_MAX_BATCH : 0;
+    size_t width_in = m->layer ? graph_border_width(m->graph, m->layer - 1) : 1,
+           width_out = stage_is_last(m->stage) ? 0 : graph_border_width(m->graph, m->layer),
+           rows = (size_t)tokens * width_in,
+           logits = stage_is_last(m->stage)
+                        ? (size_t)model_config(m->model)->vocabulary * PROFILER_MAX_BATCH
+                        : 0;
     m->input = calloc(rows, sizeof(float)); /* also ids: token 0 */
-    m->output = calloc(logits > rows ? logits : rows, sizeof(float));
+    m->output = calloc(logits + (size_t)tokens * width_out, sizeof(float));
     m->prefix = calloc(prefix_bytes(m), 1);
     if (!m->input || !m->output || !m->prefix)
         return err_set(e, HP_ENOMEM, "no memory to measure a layer");

@@ -99,7 +99,7 @@ static void pool_size(struct agent *a)
 static void stage_loaded(struct agent *a, struct shell_stage *s, const struct agent_event *ev)
 {
     s->vocabulary = ev->u.progress.vocabulary;
-    uint64_t row = (uint64_t)ev->u.progress.width * frame_dtype_bytes(s->wire) + FRAME_RUN_BYTES;
+    uint64_t row = (uint64_t)ev->u.progress.width_in * frame_dtype_bytes(s->wire) + FRAME_RUN_BYTES;
     s->inputs_bytes = s->is_first ? 0 : 2 * s->n_stages * s->max_batch_tokens * row;
     pool_size(a);
 }

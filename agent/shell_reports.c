@@ -125,7 +125,8 @@ static void loaded_put(struct agent *a, const struct executor_report *r)
                                                  .done_bytes = r->done_bytes,
                                                  .total_bytes = r->total_bytes,
                                                  .warming = r->warming,
-                                                 .width = r->width,
+                                                 .width_in = r->width_in,
+                                                 .width_out = r->width_out,
                                                  .vocabulary = r->vocabulary,
                                                  .outputs = r->outputs};
     shell_event_put(a, &m);

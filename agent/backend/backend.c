@@ -20,6 +20,8 @@ static const struct backend *backend_find(const char *name)
 static const struct backend *backend_of(const struct device_config *c)
 {
     bool plain = c->kernels && strcmp(c->kernels, "plain") == 0;
+    if (c->of)
+        return c->of;
     const struct backend *b = backend_find(plain ? "plain" : c->backend ? c->backend : "cpu");
     return b == &cpu_backend && !c->kernels && !cpu_is_usable() ? &plain_backend : b;
 }

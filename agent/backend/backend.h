@@ -10,7 +10,9 @@
  * work is done, and report failure when the stream is waited for; what they point to in host memory
  * stays as it is until an event recorded after them is over, but for runs and pages of a batch,
  * which are read before the function returns. A device and what belongs to it is used by one thread
- * at a time, but for event_wait, and what a loader may do (loader_enter). */
+ * at a time, but for what a loader may do (loader_enter). Two batches of a stage are under way at
+ * once where the device's streams have a thread of their own (event_pending says so): while one
+ * computes, the host makes use of the one before, host_spread included. */
 #ifndef HP_AGENT_BACKEND_BACKEND_H
 #define HP_AGENT_BACKEND_BACKEND_H
 
@@ -89,8 +91,11 @@ struct kv_part {
     uint32_t first, count;
 };
 
+struct backend;
+
 struct device_config {
-    const char *backend; /* "cpu", "plain" */
+    const char *backend;      /* "cpu", "plain" */
+    const struct backend *of; /* the backend itself: of a plugin, or of a test; NULL: by name */
     int n_threads; /* the caller counts as one; 0: as many as `cores`, or as the process may use */
     const int *cores; /* where the device's own threads run; NULL: wherever the process may. The
                          caller sees to its own place */
@@ -129,11 +134,6 @@ struct backend {
      * The caller is whoever owns the device. */
     void (*host_spread)(struct device *d, uint32_t n, void (*work)(void *ctx, uint32_t part),
                         void *ctx);
-    /* n values in the host's memory from float32 to DTYPE_F16 or DTYPE_BF16, to the nearest and
-     * ties to even (what is beyond the largest f16 becomes that), and back; spread as above. */
-    void (*host_narrow)(struct device *d, enum dtype to, const float *src, size_t n, uint16_t *out);
-    void (*host_widen)(struct device *d, enum dtype from, const uint16_t *src, size_t n,
-                       float *out);
 
     /* Bytes that a weight will hold on the device, known before it is loaded; `f32` asks for
      * float32 arithmetic on it. */
@@ -164,9 +164,16 @@ struct backend {
     /* Until that work is done: HP_EDEVICE with the first failure of work between the event before
      * on this stream (or the last wait) and this one. */
     int (*event_wait)(struct event *v, struct err *e);
+    /* Whether that work is still under way: then over(ctx) is called once when it is done, on a
+     * thread of the device's own, which it does not hold up; device_close returns after all such
+     * calls have. False: it is done, and nobody is called. Asked once of a recording, before more
+     * work is put on the stream. */
+    bool (*event_pending)(struct event *v, void (*over)(void *ctx), void *ctx);
 
     /* Copies between device and host and within the device, from one number format (F32, F16, BF16,
-     * U32 to itself) to another; shapes are the same. */
+     * U32 to itself) to another; shapes are the same. To fewer bits: to the nearest, ties to even;
+     * what is beyond the largest f16 becomes that, so that one large value ends no sequence in
+     * infinities. */
     void (*copy)(struct stream *s, const struct tensor *to, const struct tensor *from);
 
     /* Whether this backend runs operators of a kind with a weight in that format. */

@@ -1,11 +1,9 @@
-/* One batch through layers [first, end) of a graph: the weights, the values between operators, and
- * the loop that runs them. */
+/* One batch through layers [first, end) of a sequence model: positions, rows that enter and leave,
+ * and the rows whose logits are wanted, over the section that runs them (section_run.h). */
 #ifndef HP_AGENT_ENGINE_FORWARD_H
 #define HP_AGENT_ENGINE_FORWARD_H
 
-#include <stdatomic.h>
-
-#include "agent/engine/kv_groups.h"
+#include "agent/engine/section_run.h"
 
 enum {
     FORWARD_LOGIT_ROWS = 64
@@ -14,22 +12,13 @@ enum {
 enum { FORWARD_DEPTH = 2 };
 
 struct forward_config {
-    const struct graph *graph;        /* outlives the forward */
-    const struct model_config *model; /* outlives the forward */
-    int first_layer, end_layer;
-    struct device *device;
-    const struct kv_groups *kv; /* of the graph and these layers; not kept */
-    bool f32;
-    uint32_t max_rows, max_runs;
-    void (*progress)(void *ctx, uint64_t done_bytes,
-                     uint64_t total_bytes); /* device bytes of weights; may be NULL */
-    void *progress_ctx;
-    const atomic_bool *stop; /* loading ends with HP_ECANCELED when it becomes true; may be NULL */
+    struct section_config section; /* but for `sizes` */
+    uint32_t max_rows;
+    enum dtype border; /* as what float32 values enter from another stage, and leave for one */
 };
 
 /* Bytes on the device: of weights, and of values and scratch. HP_ENOMEM, HP_EUNSUPPORTED. */
-int forward_footprint(const struct forward_config *c, uint64_t *weight_bytes,
-                      uint64_t *activation_bytes, struct err *e);
+int forward_footprint(const struct forward_config *c, struct section_need *out, struct err *e);
 
 struct forward;
 /* Positions that the layers know; UINT32_MAX where any will do. */
@@ -37,6 +26,7 @@ uint32_t forward_positions(const struct forward *f);
 /* What all batches are put on: what touches their sequences' KV in turn with them goes there too.
  */
 struct stream *forward_stream(const struct forward *f);
+/* Errors of section_run_create. */
 int forward_create(const struct forward_config *c, struct forward **out, struct err *e);
 void forward_destroy(struct forward **f);
 
@@ -44,12 +34,13 @@ struct forward_batch {
     const struct attention_run *runs; /* [n_runs] */
     int n_runs;
     uint32_t rows;
-    const void *input; /* u32 ids [rows] where the layers begin with the embedding, else f32 [rows,
-                          width] */
+    const void *input; /* u32 ids [rows] where the layers begin with the embedding; else the values
+                          that enter, one after the other, each [rows, its width] as `border` */
     const uint32_t
         *logit_rows; /* rows whose logits are wanted; used where the layers end with the head */
     uint32_t n_logit_rows;
-    float *output; /* f32 [n_logit_rows, vocabulary] where they do, else [rows, width] */
+    void *output; /* f32 [n_logit_rows, vocabulary] where they do; else the values that leave, as
+                     those that enter */
     const struct kv_group *kv; /* by group */
 };
 

@@ -3,23 +3,40 @@
 #include <stdlib.h>
 
 #include "agent/engine/sampler.h"
+#include "model/graph/kinds.h"
 
 enum { THE_SEQUENCE = 1 };
 
 struct local_chain {
     struct local_config config;
     uint32_t slice, length; /* tokens so far */
-    int width, vocabulary;
+    int vocabulary;
     struct stage **stages; /* [n_stages] */
-    float *between[2];     /* activations, taken in turns: [slice, width] */
+    float *between[2];     /* what crosses from stage to stage, taken in turns */
 };
+
+/* First layer of stage i; of the one after the last, the model's end. */
+static int first_layer(const struct local_chain *c, int i)
+{
+    return (int)((int64_t)model_graph(c->config.model)->n_layers * i / c->config.n_stages);
+}
+
+/* Elements of a token that cross the widest border. */
+static size_t border_most(const struct local_chain *c)
+{
+    uint64_t most = 1;
+    for (int i = 1; i < c->config.n_stages; i++) {
+        uint64_t width = graph_border_width(model_graph(c->config.model), first_layer(c, i) - 1);
+        most = width > most ? width : most;
+    }
+    return most;
+}
 
 static int open_stage(struct local_chain *c, int i, struct err *e)
 {
-    int layers = model_graph(c->config.model)->n_layers, n = c->config.n_stages;
     struct stage_config stage = {.model = c->config.model,
-                                 .first_layer = (int)((int64_t)layers * i / n),
-                                 .end_layer = (int)((int64_t)layers * (i + 1) / n),
+                                 .first_layer = first_layer(c, i),
+                                 .end_layer = first_layer(c, i + 1),
                                  .device = c->config.device,
                                  .compute = c->config.compute,
                                  .kv_tokens = c->config.max_tokens,
@@ -43,11 +60,10 @@ int local_chain_open(const struct local_config *config, struct local_chain **out
     c->config = *config;
     c->slice = config->slice == 0 || config->slice > config->max_tokens ? config->max_tokens
                                                                         : config->slice;
-    c->width = model_config(config->model)->width;
     c->vocabulary = model_config(config->model)->vocabulary;
     c->stages = calloc((size_t)config->n_stages, sizeof *c->stages);
     for (int i = 0; i < 2; i++)
-        c->between[i] = calloc((size_t)c->slice * (size_t)c->width, sizeof(float));
+        c->between[i] = calloc((size_t)c->slice * border_most(c), sizeof(float));
     int rc = c->stages && c->between[0] && c->between[1]
                  ? 0
                  : err_set(e, HP_ENOMEM, "no memory for a chain of stages");

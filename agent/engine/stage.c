@@ -5,6 +5,7 @@
 
 #include "agent/engine/forward.h"
 #include "agent/engine/kv_transfer.h"
+#include "agent/engine/section_plan.h"
 #include "agent/engine/stage_int.h"
 
 /* A batch under way. */
@@ -30,32 +31,45 @@ struct stage {
 
 /* ---- loading ---- */
 
+/* What crosses between stages goes through their links as numbers. */
+static int border_check(const struct graph *g, int layer, struct err *e)
+{
+    const struct graph_layer *l = &g->layers[layer];
+    for (int i = 0; i < l->n_outputs; i++) {
+        const struct graph_value *v = &g->values[l->outputs[i]];
+        if (v->dtype != DTYPE_F32)
+            return err_set(e, HP_EUNSUPPORTED,
+                           "%s would cross the border after %s as %s; only F32 values cross",
+                           v->name, l->name, dtype_info(v->dtype)->name);
+    }
+    return 0;
+}
+
 static int config_check(const struct graph *g, const struct stage_config *c, struct err *e)
 {
-    if (c->first_layer < 0 || c->end_layer > g->n_layers || c->first_layer >= c->end_layer)
-        return err_set(e, HP_EINVAL, "layers %d to %d are no part of a model with layers 0 to %d",
-                       c->first_layer, c->end_layer - 1, g->n_layers - 1);
+    int rc = section_layers_check(g, c->first_layer, c->end_layer, e);
+    if (rc < 0)
+        return rc;
     if (c->max_batch_tokens == 0 || c->max_sequences == 0 || c->kv_tokens == 0)
         return err_set(e, HP_EINVAL,
                        "a stage needs room for at least one sequence, one token of KV cache and "
                        "one token a batch");
-    return 0;
+    rc = c->first_layer > 0 ? border_check(g, c->first_layer - 1, e) : 0;
+    return rc < 0 || c->end_layer == g->n_layers ? rc : border_check(g, c->end_layer - 1, e);
 }
 
-static struct forward_config forward_config_of(const struct graph *g, const struct model_config *m,
-                                               const struct stage_config *c)
+static struct forward_config forward_config_of(const struct graph *g, const struct stage_config *c)
 {
-    return (struct forward_config){.graph = g,
-                                   .model = m,
-                                   .first_layer = c->first_layer,
-                                   .end_layer = c->end_layer,
-                                   .device = c->device,
-                                   .f32 = c->compute == COMPUTE_F32,
+    return (struct forward_config){.section = {.graph = g,
+                                               .first_layer = c->first_layer,
+                                               .end_layer = c->end_layer,
+                                               .device = c->device,
+                                               .f32 = c->compute == COMPUTE_F32,
+                                               .progress = c->progress,
+                                               .progress_ctx = c->progress_ctx,
+                                               .stop = c->stop},
                                    .max_rows = c->max_batch_tokens,
-                                   .max_runs = c->max_sequences,
-                                   .progress = c->progress,
-                                   .progress_ctx = c->progress_ctx,
-                                   .stop = c->stop};
+                                   .border = c->border};
 }
 
 static int groups_of(const struct graph *g, const struct stage_config *c, struct kv_groups *out,
@@ -72,9 +86,8 @@ static struct kv_room room_of(const struct stage_config *c)
                             .ahead_tokens = STAGE_DEPTH * c->max_batch_tokens};
 }
 
-int stage_footprint_of_graph(const struct graph *g, const struct model_config *m,
-                             const struct stage_config *c, struct stage_footprint *out,
-                             struct err *e)
+int stage_footprint_of_graph(const struct graph *g, const struct stage_config *c,
+                             struct section_need *out, struct err *e)
 {
     int rc = config_check(g, c, e);
     if (rc < 0)
@@ -83,44 +96,31 @@ int stage_footprint_of_graph(const struct graph *g, const struct model_config *m
     rc = groups_of(g, c, &groups, e);
     if (rc < 0)
         return rc;
-    struct forward_config f = forward_config_of(g, m, c);
+    struct forward_config f = forward_config_of(g, c);
     struct kv_room room = room_of(c);
-    struct stage_footprint made = {.kv_bytes = kv_cache_bytes(c->device, &groups, &room)};
-    rc = forward_footprint(&f, &made.weight_bytes, &made.activation_bytes, e);
-    if (rc == 0)
-        *out = made;
-    return rc;
+    struct section_need made;
+    rc = forward_footprint(&f, &made, e);
+    if (rc < 0)
+        return rc;
+    made.state_bytes = kv_cache_bytes(c->device, &groups, &room);
+    *out = made;
+    return 0;
 }
 
-int stage_footprint(const struct stage_config *c, struct stage_footprint *out, struct err *e)
+int stage_footprint(const struct stage_config *c, struct section_need *out, struct err *e)
 {
-    return stage_footprint_of_graph(model_graph(c->model), model_config(c->model), c, out, e);
+    return stage_footprint_of_graph(model_graph(c->model), c, out, e);
 }
 
 /* Says before anything is loaded that it will not fit. */
-static int memory_check(const struct graph *g, const struct model_config *m,
-                        const struct stage_config *c, struct err *e)
+static int memory_check(const struct graph *g, const struct stage_config *c, struct err *e)
 {
-    struct stage_footprint need;
-    int rc = stage_footprint_of_graph(g, m, c, &need, e);
+    struct section_need need;
+    int rc = stage_footprint_of_graph(g, c, &need, e);
     if (rc < 0)
         return rc;
-    uint64_t left = c->device->backend->memory_free(c->device), total;
-    if (left != UINT64_MAX)
-        left = left > c->beside_bytes ? left - c->beside_bytes : 0;
-    if (__builtin_add_overflow(need.weight_bytes + need.activation_bytes, need.kv_bytes, &total))
-        total = UINT64_MAX;
-    if (total <= left)
-        return 0;
-    err_set(e, HP_ENOMEM,
-            "layers %d to %d need %llu bytes (weights %llu, KV cache %llu, activations %llu) and "
-            "%llu are free: %llu bytes are missing",
-            c->first_layer, c->end_layer - 1, (unsigned long long)total,
-            (unsigned long long)need.weight_bytes, (unsigned long long)need.kv_bytes,
-            (unsigned long long)need.activation_bytes, (unsigned long long)left,
-            (unsigned long long)(total - left));
-    return err_hint(
-        e, "spread the model over more agents, shorten the context, or raise the memory limit");
+    struct forward_config f = forward_config_of(g, c);
+    return section_memory_check(&f.section, &need, c->beside_bytes, e);
 }
 
 static int flight_make(const struct stage_config *c, struct stage_flight *f, struct err *e)
@@ -151,7 +151,7 @@ static int weights_check(const struct stage *s, struct err *e)
 int stage_load_graph(const struct graph *g, const struct model_config *m,
                      const struct stage_config *c, struct stage **out, struct err *e)
 {
-    int rc = memory_check(g, m, c, e);
+    int rc = memory_check(g, c, e);
     if (rc < 0)
         return rc;
     struct stage *s = calloc(1, sizeof *s);
@@ -160,11 +160,11 @@ int stage_load_graph(const struct graph *g, const struct model_config *m,
     s->config = *c;
     s->graph = g;
     s->model = m;
-    struct forward_config f = forward_config_of(g, m, c);
+    struct forward_config f = forward_config_of(g, c);
     struct kv_room room = room_of(c);
     struct kv_groups groups;
     rc = groups_of(g, c, &groups, e);
-    f.kv = &groups;
+    f.section.kv = &groups;
     for (int i = 0; i < STAGE_DEPTH && rc == 0; i++)
         rc = flight_make(c, &s->flights[i], e);
     if (rc == 0)
@@ -326,7 +326,7 @@ static void flight_settle(struct stage *s, const struct stage_flight *f)
 }
 
 int stage_submit(struct stage *s, const struct batch_run *runs, int n_runs, const void *input,
-                 float *output, struct err *e)
+                 void *output, struct err *e)
 {
     struct stage_flight *f = &s->flights[(s->oldest + s->n_flying) % STAGE_DEPTH];
     if (s->n_flying == STAGE_DEPTH)
@@ -347,6 +347,13 @@ int stage_submit(struct stage *s, const struct batch_run *runs, int n_runs, cons
         kv_cache_find(&s->kv, f->sequences[i])->length += runs[i].n_tokens;
     s->n_flying++;
     return 0;
+}
+
+bool stage_pending(const struct stage *s, void (*over)(void *ctx), void *ctx)
+{
+    int newest = (s->oldest + s->n_flying + STAGE_DEPTH - 1) % STAGE_DEPTH;
+    return s->n_flying > 0 &&
+           s->config.device->backend->event_pending(s->flights[newest].done, over, ctx);
 }
 
 int stage_complete(struct stage *s, struct err *e)
@@ -373,7 +380,7 @@ int stage_complete(struct stage *s, struct err *e)
 }
 
 int stage_run(struct stage *s, const struct batch_run *runs, int n_runs, const void *input,
-              float *output, struct err *e)
+              void *output, struct err *e)
 {
     int rc = stage_submit(s, runs, n_runs, input, output, e);
     return rc < 0 ? rc : stage_complete(s, e);

@@ -18,7 +18,8 @@
 #include "model/model.h"
 
 struct stage;
-struct device; /* agent/backend/backend.h */
+struct device;       /* agent/backend/backend.h */
+struct section_need; /* agent/engine/section_plan.h */
 
 enum stage_compute {
     COMPUTE_AUTO,
@@ -34,8 +35,9 @@ struct stage_config {
     uint64_t kv_tokens; /* capacity of the KV cache, summed over sequences */
     uint32_t max_sequences;
     uint32_t max_batch_tokens; /* of one stage_run */
-    uint64_t beside_bytes;     /* of the device's memory that is spoken for, though nothing has
-                                  allocated it there */
+    enum dtype border; /* as what rows come from another stage and go to one: F32, F16 or BF16 */
+    uint64_t beside_bytes; /* of the device's memory that is spoken for, though nothing has
+                              allocated it there */
     void (*progress)(void *ctx, uint64_t done_bytes,
                      uint64_t total_bytes); /* while loading; may be NULL */
     void *progress_ctx;
@@ -44,10 +46,7 @@ struct stage_config {
 
 /* Device memory that the stage will hold once loaded: weights as packed, KV cache, activations.
  * Known before loading. */
-struct stage_footprint {
-    uint64_t weight_bytes, kv_bytes, activation_bytes;
-};
-int stage_footprint(const struct stage_config *c, struct stage_footprint *out, struct err *e);
+int stage_footprint(const struct stage_config *c, struct section_need *out, struct err *e);
 
 /* Loads and packs the weights; mapped pages are released as they are packed. HP_ENOMEM says how
  * many bytes are missing, HP_EIO which file could not be read. */
@@ -67,15 +66,19 @@ void stage_sequence_close(struct stage *s, uint64_t sequence); /* of an unknown 
 int64_t stage_sequence_length(const struct stage *s, uint64_t sequence);
 
 /* Puts a batch on the device and returns. At most STAGE_DEPTH batches are under way; they are done
- * in the order of their submission. `input` is u32 ids [tokens] on the first stage, else f32
- * activations [tokens, width]; rows of all runs follow each other. Writes f32 activations [tokens,
- * width] to `output`, or on the last stage f32 logits [sum of n_logits, vocabulary]. HP_EINVAL for
- * positions that do not follow and ids beyond the vocabulary, HP_EBUSY for a batch too many
- * (nothing changed). Input and output stay as they are until the batch is complete; its tokens
- * count for the sequences' lengths from now on. */
+ * in the order of their submission. `input` is u32 ids [tokens] on the first stage; else the values
+ * that cross the border before the stage, one after the other, each [tokens, its width] in the
+ * config's `border` format; rows of all runs follow each other. Writes the values that cross the
+ * border after it, in the same way, to `output`, or on the last stage f32 logits [sum of n_logits,
+ * vocabulary]. HP_EINVAL for positions that do not follow and ids beyond the vocabulary, HP_EBUSY
+ * for a batch too many (nothing changed). Input and output stay as they are until the batch is
+ * complete; its tokens count for the sequences' lengths from now on. */
 enum { STAGE_DEPTH = 2 };
 int stage_submit(struct stage *s, const struct batch_run *runs, int n_runs, const void *input,
-                 float *output, struct err *e);
+                 void *output, struct err *e);
+/* Whether the batch that was submitted last is still under way: then over(ctx) is called once, on a
+ * thread of the device's, when it is not. False where it is done, and where there is none. */
+bool stage_pending(const struct stage *s, void (*over)(void *ctx), void *ctx);
 /* Waits for the oldest batch that was submitted: its output is there. HP_EDEVICE, HP_EIO (a
  * weight's file could not be read: the stage is of no use any more): then KV lengths are as before
  * the batch, and the batches that were submitted after it fail alike. HP_EINVAL when none is under
@@ -83,7 +86,7 @@ int stage_submit(struct stage *s, const struct batch_run *runs, int n_runs, cons
 int stage_complete(struct stage *s, struct err *e);
 /* One batch, submitted and complete; no other is under way. On failure KV lengths are as before. */
 int stage_run(struct stage *s, const struct batch_run *runs, int n_runs, const void *input,
-              float *output, struct err *e);
+              void *output, struct err *e);
 
 /* What the stage keeps of each token. */
 struct kv_shape stage_kv_shape(const struct stage *s);

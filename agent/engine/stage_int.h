@@ -6,9 +6,8 @@
 #include "agent/engine/stage.h"
 
 /* `c->model` is not looked at; graph, config and their weights outlive the stage. */
-int stage_footprint_of_graph(const struct graph *g, const struct model_config *m,
-                             const struct stage_config *c, struct stage_footprint *out,
-                             struct err *e);
+int stage_footprint_of_graph(const struct graph *g, const struct stage_config *c,
+                             struct section_need *out, struct err *e);
 int stage_load_graph(const struct graph *g, const struct model_config *m,
                      const struct stage_config *c, struct stage **out, struct err *e);
 

@@ -36,9 +36,8 @@ static void *table_room(struct graph_builder *b, void *rows, int n, int *room, s
 
 /* ---- values ---- */
 
-/* Number of the new value; 0 when the builder has failed. */
-static int value_add(struct graph_builder *b, const char *name, enum dtype dtype,
-                     enum graph_origin origin, const struct graph_dim *dims, int n_dims)
+int builder_value_add(struct graph_builder *b, const char *name, enum dtype dtype,
+                      enum graph_origin origin, const struct graph_dim *dims, int n_dims)
 {
     struct graph_value *rows =
         table_room(b, b->values, b->n_values, &b->room_values, sizeof *b->values);
@@ -51,27 +50,6 @@ static int value_add(struct graph_builder *b, const char *name, enum dtype dtype
     b->values = rows;
     rows[b->n_values] = (struct graph_value){name, dtype, origin, n_dims, own};
     return b->n_values++;
-}
-
-static int given_value(struct graph_builder *b, int *known, const char *name,
-                       enum graph_origin origin, enum graph_symbol rows)
-{
-    if (*known < 0)
-        *known = value_add(b, name, DTYPE_U32, origin, &(struct graph_dim){.symbol = (int)rows}, 1);
-    return *known;
-}
-
-int graph_ids(struct graph_builder *b)
-{
-    return given_value(b, &b->ids, "ids", VALUE_INPUT, GRAPH_TOKENS);
-}
-int graph_positions(struct graph_builder *b)
-{
-    return given_value(b, &b->positions, "positions", VALUE_BATCH, GRAPH_TOKENS);
-}
-int graph_wanted(struct graph_builder *b)
-{
-    return given_value(b, &b->wanted, "wanted", VALUE_BATCH, GRAPH_WANTED);
 }
 
 /* ---- layers ---- */
@@ -99,14 +77,15 @@ void graph_output(struct graph_builder *b, int value)
     if (b->rc < 0)
         return;
     struct graph_layer *last = &b->layers[b->n_layers - 1];
-    int *output = arena_alloc(b->arena, 1, sizeof *output);
-    if (!output) {
+    int *outputs = arena_alloc(b->arena, (size_t)last->n_outputs + 1, sizeof *outputs);
+    if (!outputs) {
         out_of_memory(b);
         return;
     }
-    *output = value;
-    last->outputs = output;
-    last->n_outputs = 1;
+    if (last->n_outputs)
+        memcpy(outputs, last->outputs, (size_t)last->n_outputs * sizeof *outputs);
+    outputs[last->n_outputs++] = value;
+    last->outputs = outputs;
     last->output_bytes_per_token = sizeof(uint32_t); /* what leaves the head is one token's id */
 }
 
@@ -222,7 +201,7 @@ int builder_op_add(struct graph_builder *b, struct op_made m)
     struct graph view = {.values = b->values};
     struct graph_dim dims[OP_DIMS_MAX];
     int n_dims = kind->shape(&view, op, dims);
-    int made = value_add(b, m.name, DTYPE_F32, VALUE_MADE, dims, n_dims);
+    int made = builder_value_add(b, m.name, DTYPE_F32, VALUE_MADE, dims, n_dims);
     view.values = b->values;
     numbers[op->n_inputs] = made;
     uses_add(b, &m);

@@ -38,7 +38,7 @@ int graph_wanted(struct graph_builder *b);
 /* What follows belongs to a new layer: "blk.3.attn", or the class alone where `block` is -1.
  * Operators before the first layer are the prelude. */
 void graph_layer_begin(struct graph_builder *b, int block, const char *class_name);
-/* What the last layer gives. */
+/* What the last layer gives; a graph of fixed shape may give several values, in this order. */
 void graph_output(struct graph_builder *b, int value);
 
 /* [tokens, width]: rows of the weight [rows, width]. */

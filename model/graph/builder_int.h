@@ -26,6 +26,11 @@ const struct weight *builder_weight_take(struct graph_builder *b, const char *na
 /* NULL where there is none, too. */
 const struct weight *builder_bias_take(struct graph_builder *b, const char *name,
                                        enum bias_policy policy, uint64_t width);
+/* Puts a value into the table that no operator makes, under a name of the arena's: its number; 0
+ * when the builder has failed. A value of fixed shape that enters with the first layer is
+ * VALUE_INPUT with the size of each dimension. */
+int builder_value_add(struct graph_builder *b, const char *name, enum dtype dtype,
+                      enum graph_origin origin, const struct graph_dim *dims, int n_dims);
 /* Puts the operator into the table; the number of its value, 0 when the builder has failed. */
 int builder_op_add(struct graph_builder *b, struct op_made m);
 

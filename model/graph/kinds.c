@@ -223,3 +223,12 @@ uint64_t graph_value_width(const struct graph_value *v)
         n *= v->dims[i].size;
     return n;
 }
+
+uint64_t graph_border_width(const struct graph *g, int layer)
+{
+    const struct graph_layer *l = &g->layers[layer];
+    uint64_t width = 0;
+    for (int i = 0; i < l->n_outputs; i++)
+        width += graph_value_width(&g->values[l->outputs[i]]);
+    return width;
+}

@@ -49,5 +49,7 @@ uint64_t graph_value_elements(const struct graph_value *v, const uint64_t *sizes
 uint64_t graph_value_bytes(const struct graph_value *v, const uint64_t *sizes);
 /* Elements of one row: all dimensions but the first. */
 uint64_t graph_value_width(const struct graph_value *v);
+/* Elements of a token that cross the border after a layer: of all values. */
+uint64_t graph_border_width(const struct graph *g, int layer);
 
 #endif

@@ -1,4 +1,5 @@
-/* The builder's operators: each function is one kind's inputs, weights and attributes. */
+/* The builder's given values and operators: each function is one kind's inputs, weights and
+ * attributes. */
 #include <stdio.h>
 
 #include "model/graph/builder_int.h"
@@ -31,6 +32,32 @@ static struct op_made made_with_weight(struct graph_builder *b, enum op_kind kin
     m.op.n_weights = 1;
     return m;
 }
+
+/* ---- what is given ---- */
+
+static int given_value(struct graph_builder *b, int *known, const char *name,
+                       enum graph_origin origin, enum graph_symbol rows)
+{
+    if (*known < 0)
+        *known = builder_value_add(b, name, DTYPE_U32, origin,
+                                   &(struct graph_dim){.symbol = (int)rows}, 1);
+    return *known;
+}
+
+int graph_ids(struct graph_builder *b)
+{
+    return given_value(b, &b->ids, "ids", VALUE_INPUT, GRAPH_TOKENS);
+}
+int graph_positions(struct graph_builder *b)
+{
+    return given_value(b, &b->positions, "positions", VALUE_BATCH, GRAPH_TOKENS);
+}
+int graph_wanted(struct graph_builder *b)
+{
+    return given_value(b, &b->wanted, "wanted", VALUE_BATCH, GRAPH_WANTED);
+}
+
+/* ---- operators ---- */
 
 int graph_embed(struct graph_builder *b, int ids, const char *weight, int rows, int width)
 {

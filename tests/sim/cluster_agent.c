@@ -449,8 +449,11 @@ static void executor_run(struct sim *s, struct sim_agent *a, const struct sim_or
 static void executor_load(struct sim *s, struct sim_agent *a, const struct sim_order *o)
 {
     struct agent_event ev = {.kind = AGENT_EVENT_LOADED};
-    ev.u.progress = (struct agent_progress){
-        .slot = o->slot, .ticket = o->ticket, .width = TOY_WIDTH, .vocabulary = TOY_VOCABULARY};
+    ev.u.progress = (struct agent_progress){.slot = o->slot,
+                                            .ticket = o->ticket,
+                                            .width_in = TOY_WIDTH,
+                                            .width_out = TOY_WIDTH,
+                                            .vocabulary = TOY_VOCABULARY};
     agent_event(s, a, &ev);
 }
 

@@ -1,53 +1,77 @@
-/* Copies, row by row, from one number format to another by way of float32. */
+/* Copies, from one number format to another by way of float32, in pieces that the device's threads
+ * share. */
 #include <assert.h>
 #include <string.h>
 
 #include "agent/backend/cpu/cpu_int.h"
 
-enum { COPY_CHUNK = 1024 };
+enum { COPY_CHUNK = 1024, COPY_PIECE = 1 << 16 };
 
-static void from_f32(const struct cpu_kernels *k, enum dtype t, const float *src, size_t n,
-                     void *out)
+/* Lines of elements that lie one after the other: rows, or pieces of what has no gaps at all. */
+struct copy_job {
+    const struct cpu_kernels *kernels;
+    const struct tensor *to, *from;
+    size_t n, line;            /* elements of all lines; of one, the last may have fewer */
+    size_t to_step, from_step; /* bytes from one line to the next */
+    size_t lines_a_part;
+};
+
+static void values_narrow(const struct cpu_kernels *k, enum dtype t, const float *src, size_t n,
+                          void *out)
 {
-    uint16_t *half = out;
-    if (t == DTYPE_F16)
-        k->f32_to_f16(src, n, half);
-    else if (k->f32_to_bf16)
-        k->f32_to_bf16(src, n, half);
-    else
-        for (size_t i = 0; i < n; i++)
-            half[i] = dtype_f32_to_bf16(src[i]);
+    (t == DTYPE_F16 ? k->narrow->f16 : k->narrow->bf16)(src, n, out);
 }
 
-static void row_convert(const struct cpu_kernels *k, const struct tensor *to,
-                        const struct tensor *from, uint64_t r, size_t width)
+static void values_convert(const struct copy_job *j, const uint8_t *src, size_t n, uint8_t *dst)
 {
-    const struct dtype_info *source = dtype_info(from->dtype), *result = dtype_info(to->dtype);
-    const uint8_t *src = tensor_row(from, r);
-    uint8_t *dst = tensor_row(to, r);
-    for (size_t i = 0; i < width; i += COPY_CHUNK) {
-        size_t n = width - i < COPY_CHUNK ? width - i : COPY_CHUNK;
-        float values[COPY_CHUNK],
-            *exact = to->dtype == DTYPE_F32 ? (float *)(void *)dst + i : values;
-        kernels_unpack(k, from->dtype, src + i * source->block_bytes, n, exact);
-        if (to->dtype != DTYPE_F32)
-            from_f32(k, to->dtype, exact, n, dst + i * result->block_bytes);
+    enum dtype to = j->to->dtype, from = j->from->dtype;
+    size_t size = dtype_info(to)->block_bytes, source_size = dtype_info(from)->block_bytes;
+    float values[COPY_CHUNK];
+    if (to == from) {
+        memcpy(dst, src, n * size);
+    } else if (to == DTYPE_F32) {
+        kernels_unpack(j->kernels, from, src, n, (float *)(void *)dst);
+    } else if (from == DTYPE_F32) {
+        values_narrow(j->kernels, to, (const float *)(const void *)src, n, dst);
+    } else {
+        for (size_t i = 0; i < n; i += COPY_CHUNK) {
+            size_t some = n - i < COPY_CHUNK ? n - i : COPY_CHUNK;
+            kernels_unpack(j->kernels, from, src + i * source_size, some, values);
+            values_narrow(j->kernels, to, values, some, dst + i * size);
+        }
+    }
+}
+
+static void copy_part(void *ctx, int thread, uint32_t part)
+{
+    const struct copy_job *j = ctx;
+    (void)thread;
+    for (size_t i = part * j->lines_a_part; i < (part + 1) * j->lines_a_part; i++) {
+        size_t first = i * j->line;
+        if (first >= j->n)
+            return;
+        values_convert(j, (const uint8_t *)tensor_row(j->from, 0) + i * j->from_step,
+                       j->n - first < j->line ? j->n - first : j->line,
+                       (uint8_t *)tensor_row(j->to, 0) + i * j->to_step);
     }
 }
 
 void cpu_copy(struct stream *s, const struct tensor *to, const struct tensor *from)
 {
-    size_t width = tensor_width(to), bytes = width * dtype_info(to->dtype)->block_bytes;
+    size_t width = tensor_width(to), size = dtype_info(to->dtype)->block_bytes,
+           source_size = dtype_info(from->dtype)->block_bytes;
     assert(to->shape[0] == from->shape[0] && width == tensor_width(from));
-    bool same = to->dtype == from->dtype;
-    if (same && to->strides[0] == width && from->strides[0] == width) {
-        memcpy(tensor_row(to, 0), tensor_row(from, 0), bytes * to->shape[0]);
-        return;
-    }
-    for (uint64_t r = 0; r < to->shape[0]; r++) {
-        if (same)
-            memcpy(tensor_row(to, r), tensor_row(from, r), bytes);
-        else
-            row_convert(s->device->kernels, to, from, r, width);
-    }
+    bool dense = to->strides[0] == width && from->strides[0] == width;
+    size_t line = dense ? COPY_PIECE : width;
+    struct copy_job j = {.kernels = s->device->kernels,
+                         .to = to,
+                         .from = from,
+                         .n = width * to->shape[0],
+                         .line = line,
+                         .to_step = (dense ? line : to->strides[0]) * size,
+                         .from_step = (dense ? line : from->strides[0]) * source_size,
+                         .lines_a_part = line < COPY_PIECE ? COPY_PIECE / (line ? line : 1) : 1};
+    size_t elements = j.lines_a_part * line;
+    if (j.n)
+        threads_run(s->device->threads, (uint32_t)((j.n + elements - 1) / elements), copy_part, &j);
 }

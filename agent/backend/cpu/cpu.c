@@ -85,65 +85,6 @@ static void host_spread(struct device *device, uint32_t n, void (*work)(void *ct
     threads_run(((struct cpu_device *)device)->threads, n, spread_part, &s);
 }
 
-/* Values between float32 and two bytes, in pieces that the threads share. */
-enum { CONVERSION_PIECE = 1 << 16 };
-
-struct conversion {
-    const struct cpu_kernels *kernels;
-    enum dtype dtype;
-    const void *src;
-    void *out;
-    size_t n;
-};
-
-static size_t conversion_piece(const struct conversion *c, uint32_t part, size_t *first)
-{
-    *first = (size_t)part * CONVERSION_PIECE;
-    return c->n - *first < CONVERSION_PIECE ? c->n - *first : CONVERSION_PIECE;
-}
-
-static void narrow_part(void *ctx, uint32_t part)
-{
-    const struct conversion *c = ctx;
-    size_t first, n = conversion_piece(c, part, &first);
-    const struct narrow_kernels *k = c->kernels->narrow;
-    (c->dtype == DTYPE_F16 ? k->f16 : k->bf16)((const float *)c->src + first, n,
-                                               (uint16_t *)c->out + first);
-}
-
-static void widen_part(void *ctx, uint32_t part)
-{
-    const struct conversion *c = ctx;
-    size_t first, n = conversion_piece(c, part, &first);
-    c->kernels->unpack[c->dtype]((const uint8_t *)c->src + first * sizeof(uint16_t), n,
-                                 (float *)c->out + first);
-}
-
-static void conversion_run(struct device *device, struct conversion *c,
-                           void (*work)(void *ctx, uint32_t part))
-{
-    uint32_t parts = (uint32_t)((c->n + CONVERSION_PIECE - 1) / CONVERSION_PIECE);
-    c->kernels = ((struct cpu_device *)device)->kernels;
-    if (parts == 1)
-        work(c, 0);
-    else if (parts)
-        host_spread(device, parts, work, c);
-}
-
-static void host_narrow(struct device *device, enum dtype to, const float *src, size_t n,
-                        uint16_t *out)
-{
-    conversion_run(device, &(struct conversion){.dtype = to, .src = src, .out = out, .n = n},
-                   narrow_part);
-}
-
-static void host_widen(struct device *device, enum dtype from, const uint16_t *src, size_t n,
-                       float *out)
-{
-    conversion_run(device, &(struct conversion){.dtype = from, .src = src, .out = out, .n = n},
-                   widen_part);
-}
-
 static void loader_enter(struct device *device)
 {
     threads_guest_enter(((struct cpu_device *)device)->threads);
@@ -157,8 +98,6 @@ const struct backend cpu_backend = {
     .libraries = onednn_version,
     .memory_free = cpu_memory_left,
     .host_spread = host_spread,
-    .host_narrow = host_narrow,
-    .host_widen = host_widen,
     .loader_enter = loader_enter,
     .weight_resident_bytes = cpu_weight_resident_bytes,
     .matmul_scratch_bytes = cpu_matmul_scratch_bytes,
@@ -173,6 +112,7 @@ const struct backend cpu_backend = {
     .event_destroy = cpu_event_destroy,
     .event_record = cpu_event_record,
     .event_wait = cpu_event_wait,
+    .event_pending = cpu_event_pending,
     .copy = cpu_copy,
     .op_supports = cpu_op_supports,
     .op_prepare = cpu_op_prepare,

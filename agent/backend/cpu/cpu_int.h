@@ -79,6 +79,7 @@ int cpu_event_create(struct device *d, struct event **out, struct err *e);
 void cpu_event_destroy(struct event **v);
 void cpu_event_record(struct event *v, struct stream *s);
 int cpu_event_wait(struct event *v, struct err *e);
+bool cpu_event_pending(struct event *v, void (*over)(void *ctx), void *ctx);
 
 /* memory.c */
 uint64_t cpu_memory_left(const struct device *device);

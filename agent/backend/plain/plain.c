@@ -100,18 +100,6 @@ static void host_spread(struct device *d, uint32_t n, void (*work)(void *ctx, ui
         work(ctx, i);
 }
 
-static void host_narrow(struct device *d, enum dtype to, const float *src, size_t n, uint16_t *out)
-{
-    (void)d;
-    (to == DTYPE_F16 ? narrow_plain.f16 : narrow_plain.bf16)(src, n, out);
-}
-
-static void host_widen(struct device *d, enum dtype from, const uint16_t *src, size_t n, float *out)
-{
-    (void)d;
-    dtype_info(from)->to_f32(src, n, out);
-}
-
 /* ---- weights ---- */
 
 static uint64_t weight_elements(const struct weight *w)
@@ -222,6 +210,12 @@ static int event_wait(struct event *v, struct err *e)
     return 0;
 }
 
+static bool event_pending(struct event *v, void (*over)(void *ctx), void *ctx)
+{
+    (void)v, (void)over, (void)ctx;
+    return false;
+}
+
 /* ---- copies ---- */
 
 static void element_put(enum dtype t, float value, void *out)
@@ -231,7 +225,7 @@ static void element_put(enum dtype t, float value, void *out)
         memcpy(out, &value, sizeof value);
         return;
     }
-    half = t == DTYPE_F16 ? dtype_f32_to_f16(value) : dtype_f32_to_bf16(value);
+    (t == DTYPE_F16 ? narrow_plain.f16 : narrow_plain.bf16)(&value, 1, &half);
     memcpy(out, &half, sizeof half);
 }
 
@@ -263,8 +257,6 @@ const struct backend plain_backend = {
     .device_describe = device_text,
     .memory_free = memory_left,
     .host_spread = host_spread,
-    .host_narrow = host_narrow,
-    .host_widen = host_widen,
     .loader_enter = loader_enter,
     .weight_resident_bytes = resident_bytes,
     .matmul_scratch_bytes = scratch_bytes,
@@ -279,6 +271,7 @@ const struct backend plain_backend = {
     .event_destroy = event_destroy,
     .event_record = event_record,
     .event_wait = event_wait,
+    .event_pending = event_pending,
     .copy = tensors_copy,
     .op_supports = plain_op_supports,
     .op_prepare = plain_op_prepare,

@@ -233,8 +233,12 @@ static void progress(struct fixture *f, enum agent_event_kind kind, uint64_t slo
 {
     struct err e = {0};
     struct agent_event ev = {.kind = kind};
-    ev.u.progress = (struct agent_progress){
-        .slot = slot, .ticket = ticket, .status = status, .width = WIDTH, .vocabulary = VOCABULARY};
+    ev.u.progress = (struct agent_progress){.slot = slot,
+                                            .ticket = ticket,
+                                            .status = status,
+                                            .width_in = WIDTH,
+                                            .width_out = WIDTH,
+                                            .vocabulary = VOCABULARY};
     if (status < 0) {
         err_set(&e, status, "went wrong");
         ev.u.progress.error = &e;
@@ -1092,7 +1096,8 @@ static void stage_whose_outputs_are_all_out_runs_no_large_batch_until_one_is_bac
     struct agent_event ev = {.kind = AGENT_EVENT_LOADED};
     ev.u.progress = (struct agent_progress){.slot = slot,
                                             .ticket = did(f, AGENT_DO_LOAD, 0)->u.work.ticket,
-                                            .width = 1 << 15,
+                                            .width_in = 1 << 15,
+                                            .width_out = 1 << 15,
                                             .vocabulary = VOCABULARY,
                                             .outputs = 1};
     feed(f, &ev);
@@ -1131,7 +1136,8 @@ static void next_stage_that_takes_nothing_fails_what_waits_for_it(void **state)
     struct agent_event ev = {.kind = AGENT_EVENT_LOADED};
     ev.u.progress = (struct agent_progress){.slot = slot,
                                             .ticket = did(f, AGENT_DO_LOAD, 0)->u.work.ticket,
-                                            .width = 1 << 15,
+                                            .width_in = 1 << 15,
+                                            .width_out = 1 << 15,
                                             .vocabulary = VOCABULARY,
                                             .outputs = 1};
     feed(f, &ev);

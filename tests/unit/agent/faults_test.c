@@ -5,6 +5,7 @@
 #include "agent/engine/kv_cache.h"
 #include "agent/engine/queue.h"
 #include "agent/engine/sampler.h"
+#include "agent/engine/section_plan.h"
 #include "agent/engine/stage_int.h"
 #include "agent/fetch.h"
 #include "agent/weight_store.h"
@@ -82,14 +83,14 @@ static int stage_used(void *ctx)
                              .max_batch_tokens = 16};
     static const uint32_t ids[] = {1, 2, 3, 4, 5};
     struct stage *s = NULL;
-    struct stage_footprint need;
+    struct section_need need;
     struct err e = {0};
     float out[TINY_VOCABULARY];
     struct batch_run run = {1, 0, 5, 1, 0, false};
     uint64_t before = device->backend->memory_free(device);
     (void)ctx;
-    int rc = stage_footprint_of_graph(&tiny->graph, &tiny->config, &c, &need, &e);
-    if (rc == 0 && (need.weight_bytes == 0 || need.activation_bytes == 0 || need.kv_bytes == 0))
+    int rc = stage_footprint_of_graph(&tiny->graph, &c, &need, &e);
+    if (rc == 0 && (need.weight_bytes == 0 || need.activation_bytes == 0 || need.state_bytes == 0))
         return HP_EBUG; /* a footprint of 0 would pass any check */
     rc = rc < 0 ? rc : stage_load_graph(&tiny->graph, &tiny->config, &c, &s, &e);
     rc = rc < 0 ? rc : stage_sequence_open(s, 1, 32, &e);
@@ -249,7 +250,8 @@ static void scene_answer(struct scene *s, const struct agent_action *a)
         ev.kind = a->kind == AGENT_DO_FETCH ? AGENT_EVENT_FETCHED : AGENT_EVENT_LOADED;
         ev.u.progress = (struct agent_progress){.slot = a->u.work.slot,
                                                 .ticket = a->u.work.ticket,
-                                                .width = WIDTH,
+                                                .width_in = WIDTH,
+                                                .width_out = WIDTH,
                                                 .vocabulary = VOCABULARY};
         break;
     case AGENT_DO_SEQUENCE_OPEN:

@@ -298,8 +298,11 @@ static void pipeline_make(struct pipeline *p, uint64_t seed, int n_stages)
         tell(p, i, &m);
         for (int step = 0; step < 2; step++) {
             struct agent_event ev = {.kind = step ? AGENT_EVENT_LOADED : AGENT_EVENT_FETCHED};
-            ev.u.progress = (struct agent_progress){
-                .slot = 1, .ticket = (uint64_t)step + 1, .width = 1, .vocabulary = VOCABULARY};
+            ev.u.progress = (struct agent_progress){.slot = 1,
+                                                    .ticket = (uint64_t)step + 1,
+                                                    .width_in = 1,
+                                                    .width_out = 1,
+                                                    .vocabulary = VOCABULARY};
             feed(p, i, &ev);
         }
     }

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/backend/backend.h"
+#include "agent/engine/section_plan.h"
 #include "agent/engine/stage_int.h"
 #include "tests/test.h"
 #include "tests/unit/agent/engine/tiny_model.h"
@@ -381,16 +381,15 @@ static void the_footprint_is_what_loading_takes(void **state)
     for (int f32 = 0; f32 < 2; f32++)
         for (int end = 1; end <= TINY_LAYERS; end++) {
             struct stage_config c = config_of(end / 2, end);
-            struct stage_footprint need;
+            struct section_need need;
             struct stage *s;
             c.device = d;
             c.compute = f32 ? COMPUTE_F32 : COMPUTE_AUTO;
-            assert_int_equal(stage_footprint_of_graph(&tiny->graph, &tiny->config, &c, &need, &e),
-                             0);
+            assert_int_equal(stage_footprint_of_graph(&tiny->graph, &c, &need, &e), 0);
             uint64_t before = d->backend->memory_free(d);
             assert_int_equal(stage_load_graph(&tiny->graph, &tiny->config, &c, &s, &e), 0);
             assert_int_equal(before - d->backend->memory_free(d),
-                             need.weight_bytes + need.kv_bytes + need.activation_bytes);
+                             need.weight_bytes + need.state_bytes + need.activation_bytes);
             stage_unload(&s);
             assert_int_equal(d->backend->memory_free(d), before);
         }

@@ -510,6 +510,50 @@ TEST(copies_convert_formats_and_follow_strides)
     }
 }
 
+/* Large ones go to several threads in pieces, with a last one that is short; what is beyond the
+ * largest f16 becomes that. */
+TEST(large_copies_give_what_small_ones_give_and_saturate)
+{
+    enum { ROWS = 700, WIDTH = 301, N = ROWS * WIDTH, VIEW = 299 };
+    float *values = random_floats(N, 8), *back = calloc(N, sizeof *back);
+    uint16_t *halves = calloc(N, sizeof *halves), want;
+    values[5] = 1e30f, values[N - 1] = -1e30f;
+    for (int i = 0; i < 2; i++) {
+        struct device *d = open_cpu(cpu_and_plain[i], 2, 0);
+        const struct backend *b = d->backend;
+        struct stream *s;
+        struct err e = {0};
+        assert_int_equal(b->stream_create(d, &s, &e), 0);
+        struct tensor whole = tensor_of(d, s, values, ROWS, WIDTH),
+                      half = tensor_on_host(halves, DTYPE_F16, ROWS, WIDTH),
+                      full = tensor_on_host(back, DTYPE_F32, ROWS, WIDTH);
+        b->copy(s, &half, &whole);
+        b->copy(s, &full, &half);
+        for (size_t n = 0; n < N; n++) {
+            float from = fabsf(values[n]) > 65504 ? copysignf(65504, values[n]) : values[n];
+            want = dtype_f32_to_f16(from);
+            assert_int_equal(halves[n], want);
+            assert_true(back[n] == dtype_f16_to_f32(want));
+        }
+        b->copy(s, &full, &whole);
+        assert_memory_equal(back, values, N * sizeof *values);
+        struct tensor view = whole;
+        view.offset = sizeof(float);
+        view.shape[1] = VIEW;
+        half = tensor_on_host(halves, DTYPE_F16, ROWS, VIEW);
+        b->copy(s, &half, &view);
+        for (size_t n = 0; n < ROWS * VIEW; n++) {
+            float from = values[n / VIEW * WIDTH + 1 + n % VIEW];
+            from = fabsf(from) > 65504 ? copysignf(65504, from) : from;
+            assert_int_equal(halves[n], dtype_f32_to_f16(from));
+        }
+        b->memory_release(d, &whole.memory);
+        b->stream_destroy(&s);
+        device_close(&d);
+    }
+    free(values), free(back), free(halves);
+}
+
 /* The result need not lie where the operator's kind would let it. */
 TEST(results_do_not_depend_on_where_they_lie)
 {
@@ -631,6 +675,7 @@ int main(void)
         cmocka_unit_test(a_sequence_goes_on_behind_imported_kv_on_any_backend),
         cmocka_unit_test(attention_is_the_same_on_any_number_of_threads),
         cmocka_unit_test(copies_convert_formats_and_follow_strides),
+        cmocka_unit_test(large_copies_give_what_small_ones_give_and_saturate),
         cmocka_unit_test(results_do_not_depend_on_where_they_lie),
         cmocka_unit_test(turned_matrices_multiply_like_the_others),
         cmocka_unit_test(every_backend_says_what_it_runs),

@@ -1,4 +1,4 @@
-#include "agent/engine/forward_plan.h"
+#include "agent/engine/section_plan.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -52,7 +52,7 @@ static int uses_unite(struct use *uses, int n)
 }
 
 /* A use of the sorted `all` finds its row: the first of the same weight and use is in `united`. */
-static void rows_assign(struct forward_plan *p, struct use *all, int n)
+static void rows_assign(struct section_plan *p, struct use *all, int n)
 {
     int row = 0;
     qsort(all, (size_t)n, sizeof *all, compare_uses);
@@ -65,24 +65,37 @@ static void rows_assign(struct forward_plan *p, struct use *all, int n)
     }
 }
 
-static void weights_fill(const struct forward_config *c, struct forward_plan *p, struct use *united)
+/* The most rows that any value of the section has. */
+static uint32_t rows_most(const struct section_config *c, const struct graph_section *s)
+{
+    uint64_t most = 1;
+    for (int i = 0; i < s->n_ops; i++) {
+        const struct graph_dim *rows = &c->graph->values[s->ops[i]->outputs[0]].dims[0];
+        most = rows->size > most ? rows->size : most;
+    }
+    for (int i = 0; i < GRAPH_SEQUENCE_SYMBOLS; i++)
+        most = c->sizes[i] > most ? c->sizes[i] : most;
+    return most < UINT32_MAX ? (uint32_t)most : UINT32_MAX;
+}
+
+static void weights_fill(const struct section_config *c, struct section_plan *p, struct use *united)
 {
     const struct backend *b = c->device->backend;
+    uint32_t rows = rows_most(c, &p->section);
     for (int i = 0; i < p->n_weights; i++) {
         const struct use *u = &united[i];
-        p->weights[i] = (struct forward_weight){
+        p->weights[i] = (struct section_weight){
             u->source, u->use, b->weight_resident_bytes(c->device, u->source, u->use, c->f32)};
         p->weight_of[u->place] = i;
         p->weight_bytes += p->weights[i].resident_bytes;
         bool product = u->use == WEIGHT_MATMUL || u->use == WEIGHT_MATMUL_TURNED;
         uint64_t scratch =
-            product ? b->matmul_scratch_bytes(c->device, u->source, u->use, c->f32, c->max_rows)
-                    : 0;
+            product ? b->matmul_scratch_bytes(c->device, u->source, u->use, c->f32, rows) : 0;
         p->scratch_bytes = scratch > p->scratch_bytes ? scratch : p->scratch_bytes;
     }
 }
 
-static int weights_list(const struct forward_config *c, struct forward_plan *p)
+static int weights_list(const struct section_config *c, struct section_plan *p)
 {
     size_t n_places = (size_t)p->section.n_ops * OP_WEIGHTS_MAX;
     struct use *all = calloc(n_places, sizeof *all), *united = calloc(n_places, sizeof *united);
@@ -103,26 +116,66 @@ static int weights_list(const struct forward_config *c, struct forward_plan *p)
     return good ? 0 : HP_ENOMEM;
 }
 
-int forward_plan_make(const struct forward_config *c, struct forward_plan *out, struct err *e)
+int section_plan_make(const struct section_config *c, struct section_plan *out, struct err *e)
 {
-    const uint64_t sizes[GRAPH_SEQUENCE_SYMBOLS] = {
-        [GRAPH_TOKENS] = c->max_rows,
-        [GRAPH_WANTED] = c->max_rows < FORWARD_LOGIT_ROWS ? c->max_rows : FORWARD_LOGIT_ROWS};
-    *out = (struct forward_plan){0};
-    int rc = graph_section_make(c->graph, c->first_layer, c->end_layer, sizes, &out->section, e);
+    *out = (struct section_plan){0};
+    int rc = graph_section_make(c->graph, c->first_layer, c->end_layer, c->sizes, &out->section, e);
     for (int i = 0; i < out->section.n_ops && rc == 0; i++)
         rc = backend_require(c->device->backend, out->section.ops[i], e);
     if (rc == 0 && weights_list(c, out) < 0)
         rc = err_set(e, HP_ENOMEM, "no memory for the list of weights");
     if (rc < 0)
-        forward_plan_free(out);
+        section_plan_free(out);
     return rc;
 }
 
-void forward_plan_free(struct forward_plan *p)
+int section_footprint(const struct section_config *c, struct section_need *out, struct err *e)
+{
+    struct section_plan plan;
+    int rc = section_plan_make(c, &plan, e);
+    if (rc < 0)
+        return rc;
+    *out = (struct section_need){.weight_bytes = plan.weight_bytes,
+                                 .activation_bytes =
+                                     graph_section_bytes(&plan.section) + plan.scratch_bytes};
+    section_plan_free(&plan);
+    return 0;
+}
+
+int section_layers_check(const struct graph *g, int first, int end, struct err *e)
+{
+    if (first < 0 || end > g->n_layers || first >= end)
+        return err_set(e, HP_EINVAL, "layers %d to %d are no part of a model with layers 0 to %d",
+                       first, end - 1, g->n_layers - 1);
+    return 0;
+}
+
+int section_memory_check(const struct section_config *c, const struct section_need *need,
+                         uint64_t beside_bytes, struct err *e)
+{
+    uint64_t left = c->device->backend->memory_free(c->device), total;
+    if (left != UINT64_MAX)
+        left = left > beside_bytes ? left - beside_bytes : 0;
+    if (__builtin_add_overflow(need->weight_bytes + need->activation_bytes, need->state_bytes,
+                               &total))
+        total = UINT64_MAX;
+    if (total <= left)
+        return 0;
+    err_set(e, HP_ENOMEM,
+            "layers %d to %d need %llu bytes (weights %llu, KV cache %llu, activations %llu) and "
+            "%llu are free: %llu bytes are missing",
+            c->first_layer, c->end_layer - 1, (unsigned long long)total,
+            (unsigned long long)need->weight_bytes, (unsigned long long)need->state_bytes,
+            (unsigned long long)need->activation_bytes, (unsigned long long)left,
+            (unsigned long long)(total - left));
+    return err_hint(
+        e, "spread the model over more agents, shorten the context, or raise the memory limit");
+}
+
+void section_plan_free(struct section_plan *p)
 {
     graph_section_free(&p->section);
     free(p->weights);
     free(p->weight_of);
-    *p = (struct forward_plan){0};
+    *p = (struct section_plan){0};
 }

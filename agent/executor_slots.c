@@ -1,7 +1,8 @@
-/* The stages that the executor's device holds: each is loaded by a thread of its own, one after the
- * other, and handed over whole. */
+/* What the slots of the executor's device hold: each is loaded by a thread of its own, one after
+ * the other, and handed over whole. */
 #include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "agent/borders.h"
 #include "agent/executor_int.h"
@@ -29,37 +30,43 @@ void executor_memory_note(struct executor *x)
         return;
     }
     double left = paced_memory_bytes(x->config.paced);
-    for (size_t i = 0; i < x->n_stages; i++)
-        left -= x->stages[i].paced_bytes;
+    for (size_t i = 0; i < x->n_slots; i++)
+        left -= x->slots[i]->paced_bytes;
     atomic_store(&x->memory_free, left > 0 ? (unsigned long long)left : 0);
 }
 
-/* ---- stages ---- */
+/* ---- slots ---- */
 
-struct held_stage *executor_stage_find(struct executor *x, uint64_t slot)
+static struct held_slot **slot_place(struct executor *x, uint64_t slot)
 {
-    for (size_t i = 0; i < x->n_stages; i++)
-        if (x->stages[i].slot == slot)
-            return &x->stages[i];
+    for (size_t i = 0; i < x->n_slots; i++)
+        if (x->slots[i]->slot == slot)
+            return &x->slots[i];
     return NULL;
 }
 
-void executor_stage_free(struct executor *x, struct held_stage *h)
+struct held_slot *executor_slot_find(struct executor *x, uint64_t slot)
 {
+    struct held_slot **place = slot_place(x, slot);
+    return place ? *place : NULL;
+}
+
+void executor_slot_free(struct executor *x, struct held_slot *h)
+{
+    if (!h)
+        return;
     for (size_t i = 0; i < h->n_samplers; i++)
         sampler_destroy(&h->samplers[i].sampler);
     free(h->samplers);
-    stage_unload(&h->stage);
-    if (h->wide_in || h->wide_out)
-        atomic_fetch_sub(&x->outputs_bytes, h->wide_bytes);
-    free(h->wide_in);
-    free(h->wide_out);
+    if (h->held)
+        h->held->table->unload(&h->held);
     if (h->reserve) {
         data_reserve_close(&h->reserve);
         atomic_fetch_sub(&x->outputs_bytes, h->reserve_bytes);
     }
     if (h->model)
         model_close(&h->model);
+    free(h);
 }
 
 static void load_progress(void *ctx, uint64_t done_bytes, uint64_t total_bytes)
@@ -77,38 +84,29 @@ static void load_progress(void *ctx, uint64_t done_bytes, uint64_t total_bytes)
                                                   .total_bytes = total_bytes});
 }
 
-/* A few tokens through the stage, so that the first prompt does not pay for pages and code that
- * were never touched. */
-static int warm_up(struct executor *x, struct held_stage *h, const struct executor_load *l,
+/* On the executor's thread: the first batch that counts does not pay for pages and code that were
+ * never touched. */
+static int warm_up(struct executor *x, const struct held_slot *h, const struct executor_load *l,
                    struct err *e)
 {
-    uint32_t n = l->max_batch_tokens < 16 ? l->max_batch_tokens : 16;
-    n = l->kv_tokens < n ? (uint32_t)l->kv_tokens : n;
     executor_tell(x, &(struct executor_report){.kind = EXECUTOR_LOADED,
                                                .slot = l->slot,
                                                .ticket = l->ticket,
                                                .status = HP_PENDING,
                                                .warming = true});
-    bool first = stage_is_first(h->stage), last = stage_is_last(h->stage);
-    void *input = calloc((size_t)n * (first ? 1 : h->width), sizeof(float));
-    float *output = calloc(last ? h->vocabulary : (size_t)n * h->width, sizeof(float));
-    struct batch_run run = {1, 0, n, last, 0, false};
-    int rc = !input || !output ? err_set(e, HP_ENOMEM, "no memory for a warm-up run")
-                               : stage_sequence_open(h->stage, 1, n, e);
-    if (rc == 0) {
-        rc = stage_run(h->stage, &run, 1, input, output, e);
-        stage_sequence_close(h->stage, 1);
-    }
-    free(input);
-    free(output);
-    return rc;
+    return h->held->table->warm(h->held, e);
 }
 
 /* A stage must fit the device that this one stands for, by that model's bytes. */
-static int paced_check(const struct executor *x, const struct executor_load *l,
-                       struct held_stage *h, struct err *e)
+static int paced_check(const struct executor *x, const struct executor_load *l, struct held_slot *h,
+                       struct err *e)
 {
     const struct paced *p = x->config.paced;
+    if (l->kind != SLOT_STAGE)
+        return err_set(e, HP_EUNSUPPORTED,
+                       "%s is known by the profile of a sequence model; a graph of fixed shape has "
+                       "no times there",
+                       paced_as(p));
     if (l->end_layer > paced_layers(p))
         return err_set(e, HP_EINVAL,
                        "the model has a layer %d, the profile of %s ends at %d: a model stands in "
@@ -129,22 +127,18 @@ static int paced_check(const struct executor *x, const struct executor_load *l,
 /* A paced link keeps frames for as long as the one that it stands
  * for, so that all flights may be out. */
 static void outputs_plan(const struct executor *x, const struct executor_load *l,
-                         struct held_stage *h)
+                         struct held_slot *h)
 {
     uint64_t runs = l->max_sequences < l->max_batch_tokens ? l->max_sequences : l->max_batch_tokens;
     uint64_t bytes = runs * FRAME_RUN_BYTES +
-                     (uint64_t)l->max_batch_tokens * h->width * frame_dtype_bytes(h->wire);
-    bool last = l->end_layer == model_graph(h->model)->n_layers;
-    uint64_t rows = (uint64_t)l->max_batch_tokens * h->width * sizeof(float);
-    h->wide_bytes =
-        h->wire == FRAME_F32 ? 0 : rows * ((l->first_layer > 0 ? 1u : 0u) + (last ? 0u : 1u));
-    if (last || bytes <= DATA_CONTROL_BYTES)
+                     (uint64_t)l->max_batch_tokens * h->width_out * frame_dtype_bytes(h->wire);
+    if (h->last || bytes <= DATA_CONTROL_BYTES)
         return;
     h->outputs = x->config.paced ? 2 * l->n_stages + 1 : DATA_STAGE_OUTPUTS;
     h->reserve_bytes = h->outputs * bytes;
 }
 
-static int outputs_open(struct executor *x, struct held_stage *h, struct err *e)
+static int outputs_open(struct executor *x, struct held_slot *h, struct err *e)
 {
     int rc = h->outputs ? data_reserve_open(x->config.data, h->outputs,
                                             h->reserve_bytes / h->outputs, &h->reserve, e)
@@ -154,69 +148,78 @@ static int outputs_open(struct executor *x, struct held_stage *h, struct err *e)
     return rc;
 }
 
-/* Room for a batch's rows as float32, where they cross as less. */
-static int wide_open(struct executor *x, struct held_stage *h, struct err *e)
-{
-    bool comes = !stage_is_first(h->stage), goes = !stage_is_last(h->stage);
-    size_t each = comes && goes ? h->wide_bytes / 2 : h->wide_bytes;
-    if (!h->wide_bytes)
-        return 0;
-    h->wide_in = comes ? malloc(each) : NULL;
-    h->wide_out = goes ? malloc(each) : NULL;
-    if ((!comes || h->wide_in) && (!goes || h->wide_out)) {
-        atomic_fetch_add(&x->outputs_bytes, h->wide_bytes);
-        return 0;
-    }
-    free(h->wide_in);
-    free(h->wide_out);
-    h->wide_in = h->wide_out = NULL;
-    return err_set(e, HP_ENOMEM, "no memory for the %zu bytes of a batch's rows in float32", each);
-}
-
 /* Does what the coordinator says of the borders hold of this model? */
-static int border_check(const struct executor_load *l, const struct model *m, struct err *e)
+static int border_check(const struct executor_load *l, const struct graph *g, struct err *e)
 {
-    const struct graph *g = model_graph(m);
     int rc = l->first_layer > 0 ? border_fits(&l->enters, g, l->first_layer - 1, e) : 0;
     return rc < 0 || l->end_layer >= g->n_layers ? rc
                                                  : border_fits(&l->crosses, g, l->end_layer - 1, e);
 }
 
+/* What the executor knows of a stage before it is loaded. */
+static int stage_plan(const struct executor *x, const struct executor_load *l, struct held_slot *h,
+                      struct err *e)
+{
+    const struct graph *g = h->graph;
+    int rc = section_layers_check(g, l->first_layer, l->end_layer, e);
+    rc = rc < 0 ? rc : border_check(l, g, e);
+    if (rc < 0)
+        return rc;
+    h->first = l->first_layer == 0;
+    h->last = l->end_layer == g->n_layers;
+    h->width_in = h->first ? 0 : (uint32_t)graph_border_width(g, l->first_layer - 1);
+    h->width_out = h->last ? 0 : (uint32_t)graph_border_width(g, l->end_layer - 1);
+    h->vocabulary = (uint32_t)model_config(h->model)->vocabulary;
+    h->wire = l->wire;
+    outputs_plan(x, l, h);
+    return 0;
+}
+
+static enum dtype wire_dtype(enum frame_dtype wire)
+{
+    return wire == FRAME_F16 ? DTYPE_F16 : wire == FRAME_BF16 ? DTYPE_BF16 : DTYPE_F32;
+}
+
+static struct slot_config slot_config_of(const struct executor *x, struct load_job *j)
+{
+    const struct executor_load *l = &j->order;
+    return (struct slot_config){.graph = l->graph,
+                                .stage = {.model = j->slot->model,
+                                          .first_layer = l->first_layer,
+                                          .end_layer = l->end_layer,
+                                          .device = x->device,
+                                          .compute = l->f32 ? COMPUTE_F32 : COMPUTE_AUTO,
+                                          .kv_tokens = l->kv_tokens,
+                                          .max_sequences = l->max_sequences,
+                                          .max_batch_tokens = l->max_batch_tokens,
+                                          .border = wire_dtype(l->wire),
+                                          .beside_bytes = x->config.paced
+                                                              ? 0
+                                                              : j->slot->reserve_bytes +
+                                                                    atomic_load(&x->outputs_bytes) +
+                                                                    atomic_load(&x->logits_bytes),
+                                          .progress = load_progress,
+                                          .progress_ctx = j,
+                                          .stop = &j->stop}};
+}
+
 /* On the loader's thread: all but the warm-up. */
-static int stage_open(struct load_job *j, struct err *e)
+static int slot_open(struct load_job *j, struct err *e)
 {
     struct executor *x = j->x;
     const struct executor_load *l = &j->order;
-    struct held_stage *h = &j->stage;
+    struct held_slot *h = j->slot;
     int rc = x->config.paced ? paced_check(x, l, h, e) : 0;
-    rc = rc < 0 ? rc : model_open(l->path, &h->model, e);
+    if (rc == 0 && !l->path && (l->kind == SLOT_STAGE || !l->graph))
+        rc = err_set(e, HP_EINVAL, "there is no file to load from");
+    if (rc == 0 && l->path)
+        rc = model_open(l->path, &h->model, e);
     if (rc < 0)
         return rc;
-    const struct model_config *m = model_config(h->model);
-    h->width = (uint32_t)m->width;
-    h->vocabulary = (uint32_t)m->vocabulary;
-    h->wire = l->wire;
-    rc = border_check(l, h->model, e);
-    if (rc < 0)
-        return rc;
-    outputs_plan(x, l, h);
-    struct stage_config c = {.model = h->model,
-                             .first_layer = l->first_layer,
-                             .end_layer = l->end_layer,
-                             .device = x->device,
-                             .compute = l->f32 ? COMPUTE_F32 : COMPUTE_AUTO,
-                             .kv_tokens = l->kv_tokens,
-                             .max_sequences = l->max_sequences,
-                             .max_batch_tokens = l->max_batch_tokens,
-                             .beside_bytes = x->config.paced ? 0
-                                                             : h->reserve_bytes + h->wide_bytes +
-                                                                   atomic_load(&x->outputs_bytes) +
-                                                                   atomic_load(&x->logits_bytes),
-                             .progress = load_progress,
-                             .progress_ctx = j,
-                             .stop = &j->stop};
-    rc = stage_load(&c, &h->stage, e);
-    rc = rc < 0 ? rc : wide_open(x, h, e);
+    h->graph = l->graph ? l->graph : model_graph(h->model);
+    rc = l->kind == SLOT_STAGE ? stage_plan(x, l, h, e) : 0;
+    struct slot_config c = slot_config_of(x, j);
+    rc = rc < 0 ? rc : slot_table_of(l->kind)->load(&c, &h->held, e);
     return rc < 0 ? rc : outputs_open(x, h, e);
 }
 
@@ -228,7 +231,7 @@ void *executor_loader_thread(void *ctx)
     x->device->backend->loader_enter(x->device);
     while (event_queue_wait(&x->loader_box, &j, -1) && j) {
         j->begun_ns = env_now_ns(&env_real);
-        j->status = stage_open(j, &j->error);
+        j->status = slot_open(j, &j->error);
         struct order adopt = {.kind = ORDER_ADOPT, .u.job = j};
         bool put = event_queue_put_as(&x->orders, ORDER_ADOPT,
                                       &adopt); /* one load at a time: there is a place */
@@ -238,9 +241,32 @@ void *executor_loader_thread(void *ctx)
     return NULL;
 }
 
+struct load_job *executor_job_make(struct executor *x, const struct executor_load *l)
+{
+    struct load_job *j = calloc(1, sizeof *j);
+    if (!j)
+        return NULL;
+    j->x = x;
+    j->order = *l;
+    j->order.path = l->path ? strdup(l->path) : NULL;
+    j->slot = calloc(1, sizeof *j->slot);
+    int copied = border_copy(&l->enters, &j->order.enters);
+    copied |= border_copy(&l->crosses, &j->order.crosses);
+    if (copied < 0 || !j->slot || (l->path && !j->order.path)) {
+        executor_job_free(j);
+        return NULL;
+    }
+    *j->slot = (struct held_slot){.slot = l->slot,
+                                  .kind = l->kind,
+                                  .first_layer = l->first_layer,
+                                  .end_layer = l->end_layer,
+                                  .stands_for = l->stands_for};
+    return j;
+}
+
 void executor_job_free(struct load_job *j)
 {
-    executor_stage_free(j->x, &j->stage);
+    executor_slot_free(j->x, j->slot);
     border_free(&j->order.enters);
     border_free(&j->order.crosses);
     free((char *)j->order.path);
@@ -263,27 +289,27 @@ void executor_job_add(struct executor *x, struct load_job *j)
         loader_feed(x);
 }
 
-static int stage_adopt(struct executor *x, struct load_job *j, struct err *e)
+static int slot_adopt(struct executor *x, struct load_job *j, struct err *e)
 {
-    struct held_stage *grown = realloc(x->stages, (x->n_stages + 1) * sizeof *grown);
+    struct held_slot **grown = realloc(x->slots, (x->n_slots + 1) * sizeof *grown);
     if (!grown)
         return err_set(e, HP_ENOMEM, "no memory for a stage");
-    x->stages = grown;
-    int rc = warm_up(x, &j->stage, &j->order, e);
+    x->slots = grown;
+    int rc = warm_up(x, j->slot, &j->order, e);
     if (rc < 0)
         return rc;
-    x->stages[x->n_stages++] = j->stage;
-    j->stage = (struct held_stage){0};
+    x->slots[x->n_slots++] = j->slot;
+    j->slot = NULL;
     return 0;
 }
 
 void executor_job_adopt(struct executor *x, struct load_job *j)
 {
-    struct held_stage made = j->stage;
+    const struct held_slot made = *j->slot;
     struct err *e = &j->error;
     bool wanted = !atomic_load(&j->stop);
     x->jobs = j->next;
-    int rc = j->status == 0 && wanted ? stage_adopt(x, j, e) : j->status;
+    int rc = j->status == 0 && wanted ? slot_adopt(x, j, e) : j->status;
     double seconds = (double)(env_now_ns(&env_real) - j->begun_ns) * 1e-9;
     executor_memory_note(x);
     if (rc == 0 && wanted)
@@ -296,7 +322,8 @@ void executor_job_adopt(struct executor *x, struct load_job *j)
                                                    .status = rc,
                                                    .error = e,
                                                    .seconds = seconds,
-                                                   .width = made.width,
+                                                   .width_in = made.width_in,
+                                                   .width_out = made.width_out,
                                                    .vocabulary = made.vocabulary,
                                                    .outputs = made.outputs});
     executor_job_free(j);
@@ -321,13 +348,13 @@ static void load_cancel(struct executor *x, uint64_t slot)
     }
 }
 
-void executor_stage_unload(struct executor *x, uint64_t slot)
+void executor_slot_unload(struct executor *x, uint64_t slot)
 {
-    struct held_stage *h = executor_stage_find(x, slot);
     load_cancel(x, slot);
-    if (!h)
+    struct held_slot **place = slot_place(x, slot);
+    if (!place)
         return;
-    executor_stage_free(x, h);
-    *h = x->stages[--x->n_stages];
+    executor_slot_free(x, *place);
+    *place = x->slots[--x->n_slots];
     executor_memory_note(x);
 }

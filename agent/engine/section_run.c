@@ -1,0 +1,209 @@
+#include "agent/engine/section_run.h"
+
+#include <stdlib.h>
+
+#include "agent/engine/section_tensor.h"
+
+/* An operator made ready. */
+struct step {
+    const struct graph_op *row;
+    struct device_op *op; /* NULL: a view, nothing to run */
+    struct tensor inputs[OP_INPUTS_MAX], out;
+};
+
+struct section_run {
+    struct section_config config;
+    const struct backend *backend;
+    struct stream *stream;
+    struct section_plan plan;
+    struct memory *buffers;                 /* [plan.section.n_buffers] */
+    struct device_weight **weights;         /* [plan.n_weights] */
+    struct step *steps;                     /* [plan.section.n_ops] */
+    uint64_t sizes[GRAPH_SEQUENCE_SYMBOLS]; /* that the steps' tensors have now */
+};
+
+/* ---- making it ready ---- */
+
+static int tables_alloc(struct section_run *r, struct err *e)
+{
+    const struct graph_section *s = &r->plan.section;
+    r->buffers = calloc((size_t)s->n_buffers + 1, sizeof *r->buffers);
+    r->weights = calloc((size_t)r->plan.n_weights + 1, sizeof *r->weights);
+    r->steps = calloc((size_t)s->n_ops + 1, sizeof *r->steps);
+    return r->buffers && r->weights && r->steps
+               ? 0
+               : err_set(e, HP_ENOMEM, "no memory for the list of operators");
+}
+
+static int buffers_alloc(struct section_run *r, struct err *e)
+{
+    int rc = 0;
+    for (int i = 0; i < r->plan.section.n_buffers && rc == 0; i++)
+        rc = r->backend->memory_alloc(r->config.device, r->plan.section.buffer_bytes[i],
+                                      &r->buffers[i], e);
+    return rc < 0 ? err_at(e, "activations of layers %d to %d", r->config.first_layer,
+                           r->config.end_layer - 1)
+                  : 0;
+}
+
+static int weights_load(struct section_run *r, struct err *e)
+{
+    const struct section_config *c = &r->config;
+    uint64_t done = 0;
+    for (int i = 0; i < r->plan.n_weights; i++) {
+        const struct section_weight *w = &r->plan.weights[i];
+        if (c->stop && atomic_load(c->stop))
+            return err_set(e, HP_ECANCELED, "loading was stopped");
+        int rc = r->backend->weight_load(c->device, w->source, w->use, c->f32, &r->weights[i], e);
+        if (rc < 0)
+            return rc;
+        done += w->resident_bytes;
+        if (c->progress)
+            c->progress(c->progress_ctx, done, r->plan.weight_bytes);
+    }
+    return 0;
+}
+
+static uint64_t value_rows(const struct section_run *r, int value)
+{
+    const struct graph_dim *rows = &r->config.graph->values[value].dims[0];
+    return rows->size ? rows->size : r->sizes[rows->symbol];
+}
+
+struct tensor section_run_tensor(const struct section_run *r, int value, uint64_t rows)
+{
+    return section_tensor(&r->plan.section, r->buffers, value, rows);
+}
+
+/* blocks[group]: how many attentions of the group came before. */
+static int step_make(struct section_run *r, int i, int blocks[KV_GROUPS_MAX], struct err *e)
+{
+    struct step *step = &r->steps[i];
+    const struct graph_op *op = step->row = r->plan.section.ops[i];
+    struct op_request request = {.op = op};
+    if (op->kind == OP_ATTENTION) {
+        request.kv_group = kv_groups_find(r->config.kv, &op->u.attention);
+        request.kv_block = blocks[request.kv_group]++;
+    }
+    for (int k = 0; k < op->n_weights; k++) {
+        int row = r->plan.weight_of[i * OP_WEIGHTS_MAX + k];
+        request.weights[k] = row < 0 ? NULL : r->weights[row];
+    }
+    for (int k = 0; k < op->n_inputs; k++)
+        step->inputs[k] = section_run_tensor(r, op->inputs[k], value_rows(r, op->inputs[k]));
+    step->out = section_run_tensor(r, op->outputs[0], value_rows(r, op->outputs[0]));
+    return op_kind_info(op->kind)->is_view
+               ? 0
+               : r->backend->op_prepare(r->config.device, &request, &step->op, e);
+}
+
+static int steps_make(struct section_run *r, struct err *e)
+{
+    int rc = 0, blocks[KV_GROUPS_MAX] = {0};
+    for (int i = 0; i < r->plan.section.n_ops && rc == 0; i++)
+        rc = step_make(r, i, blocks, e);
+    return rc;
+}
+
+int section_run_create(const struct section_config *c, struct section_run **out, struct err *e)
+{
+    struct section_run *r = calloc(1, sizeof *r);
+    if (!r)
+        return err_set(e, HP_ENOMEM, "no memory for layers %d to %d", c->first_layer,
+                       c->end_layer - 1);
+    r->config = *c;
+    r->backend = c->device->backend;
+    int rc = section_plan_make(c, &r->plan, e);
+    if (rc == 0)
+        rc = tables_alloc(r, e);
+    if (rc == 0)
+        rc = r->backend->stream_create(c->device, &r->stream, e);
+    if (rc == 0)
+        rc = buffers_alloc(r, e);
+    if (rc == 0)
+        rc = weights_load(r, e);
+    if (rc == 0)
+        rc = steps_make(r, e);
+    r->config.kv = NULL;
+    if (rc < 0)
+        section_run_destroy(&r);
+    else
+        *out = r;
+    return rc;
+}
+
+void section_run_destroy(struct section_run **self)
+{
+    struct section_run *r = *self;
+    *self = NULL;
+    if (!r)
+        return;
+    for (int i = 0; r->steps && i < r->plan.section.n_ops; i++)
+        if (r->steps[i].op)
+            r->backend->op_release(&r->steps[i].op);
+    for (int i = 0; r->weights && i < r->plan.n_weights; i++)
+        r->backend->weight_free(r->config.device, &r->weights[i]);
+    for (int i = 0; r->buffers && i < r->plan.section.n_buffers; i++)
+        r->backend->memory_release(r->config.device, &r->buffers[i]);
+    if (r->stream)
+        r->backend->stream_destroy(&r->stream);
+    section_plan_free(&r->plan);
+    free(r->buffers);
+    free(r->weights);
+    free(r->steps);
+    free(r);
+}
+
+const struct graph_section *section_run_plan(const struct section_run *r)
+{
+    return &r->plan.section;
+}
+
+struct stream *section_run_stream(const struct section_run *r)
+{
+    return r->stream;
+}
+
+/* ---- running ---- */
+
+uint64_t section_run_rows(const struct section_run *r, enum graph_symbol symbol)
+{
+    return r->sizes[symbol];
+}
+
+void section_run_resize(struct section_run *r, enum graph_symbol symbol, uint64_t rows)
+{
+    if (r->sizes[symbol] == rows)
+        return;
+    r->sizes[symbol] = rows;
+    for (int i = 0; i < r->plan.section.n_ops; i++) {
+        struct step *step = &r->steps[i];
+        for (int k = 0; k < step->row->n_inputs; k++)
+            step->inputs[k].shape[0] = value_rows(r, step->row->inputs[k]);
+        step->out.shape[0] = value_rows(r, step->row->outputs[0]);
+    }
+}
+
+void section_run_ops(struct section_run *r, int first, int end, const struct op_batch *batch)
+{
+    for (int i = first; i < end; i++)
+        if (r->steps[i].op)
+            r->backend->op_run(r->stream, r->steps[i].op, r->steps[i].inputs, &r->steps[i].out,
+                               batch);
+}
+
+void section_run_copy(struct section_run *r, const int *values, int n, uint64_t rows,
+                      enum dtype outside, void *host, bool to_host)
+{
+    uint8_t *at = host;
+    for (int i = 0; i < n; i++) {
+        struct tensor device = section_run_tensor(r, values[i], rows);
+        enum dtype t = device.dtype == DTYPE_F32 ? outside : device.dtype;
+        struct tensor there = tensor_on_host(at, t, rows, tensor_width(&device));
+        if (to_host)
+            r->backend->copy(r->stream, &there, &device);
+        else
+            r->backend->copy(r->stream, &device, &there);
+        at += there.memory.bytes;
+    }
+}

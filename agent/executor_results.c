@@ -1,0 +1,119 @@
+/* Owns what the last stage makes of a batch: rows of logits, and the tokens picked from them. */
+#include <stdlib.h>
+
+#include "agent/executor_int.h"
+
+static bool room_reserve(void **p, size_t *capacity, size_t n, size_t size)
+{
+    if (n <= *capacity)
+        return true;
+    void *grown = realloc(*p, n * size);
+    if (!grown)
+        return false;
+    *p = grown;
+    *capacity = n;
+    return true;
+}
+
+struct own_sampler *executor_sampler_find(struct held_slot *h, uint64_t sequence)
+{
+    for (size_t i = 0; i < h->n_samplers; i++)
+        if (h->samplers[i].sequence == sequence)
+            return &h->samplers[i];
+    return NULL;
+}
+
+/* ---- rows of logits ---- */
+
+/* Rows that the core tells to somebody are kept until it has; the others only until they are
+ * sampled from, so that all batches under way share a few. */
+static struct logit_rows *rows_choose(struct executor *x, struct flight *f)
+{
+    const struct batch *b = f->run.batch;
+    f->told = false;
+    for (uint32_t i = 0; i < b->n_runs; i++)
+        f->told = f->told || (b->runs[i].n_logits && !b->runs[i].sample);
+    struct logit_rows *free_rows = x->sampled;
+    while (free_rows->taken)
+        free_rows++; /* there are as many as batches under way */
+    return f->told ? &f->kept : free_rows;
+}
+
+static bool rows_reserve(struct executor *x, struct logit_rows *rows, size_t n)
+{
+    size_t before = rows->capacity;
+    if (n > before && !x->config.paced &&
+        (n - before) * sizeof *rows->rows > executor_memory_free(x))
+        return false; /* beyond the limit */
+    if (!room_reserve((void **)&rows->rows, &rows->capacity, n ? n : 1, sizeof *rows->rows))
+        return false;
+    if (n > before) {
+        atomic_fetch_add(&x->logits_bytes, (rows->capacity - before) * sizeof *rows->rows);
+        executor_memory_note(x);
+    }
+    return true;
+}
+
+int executor_logits_take(struct executor *x, struct flight *f, struct err *e)
+{
+    const struct batch *b = f->run.batch;
+    struct logit_rows *rows = rows_choose(x, f);
+    if (!rows_reserve(x, rows, (size_t)b->n_logits * f->slot->vocabulary))
+        return err_set(e, HP_ENOMEM, "no memory for %u rows of logits within this agent's limit",
+                       b->n_logits);
+    rows->taken = true;
+    f->logits = rows;
+    return 0;
+}
+
+/* ---- tokens ---- */
+
+/* One token to be picked. */
+struct pick {
+    struct sampler *sampler;
+    const float *row;
+    uint32_t *token;
+};
+
+static void pick_part(void *ctx, uint32_t part)
+{
+    struct pick *p = (struct pick *)ctx + part;
+    *p->token = sampler_pick(p->sampler, p->row);
+}
+
+/* Sequences are sampled side by side. */
+int executor_tokens_pick(struct executor *x, struct flight *f, struct err *e)
+{
+    const struct batch *b = f->run.batch;
+    const float *rows = f->logits->rows;
+    uint32_t n = 0;
+    if (!room_reserve((void **)&x->picks, &x->pick_capacity, b->n_runs, sizeof *x->picks) ||
+        !room_reserve((void **)&f->picked, &f->picked_capacity, b->n_runs, sizeof *f->picked))
+        return err_set(e, HP_ENOMEM, "no memory to sample %u sequences", b->n_runs);
+    for (uint32_t i = 0; i < b->n_runs; i++) {
+        const struct batch_run *run = &b->runs[i];
+        rows += (size_t)run->n_logits * f->slot->vocabulary;
+        if (!run->sample)
+            continue;
+        struct own_sampler *s = executor_sampler_find(f->slot, run->sequence);
+        if (!s)
+            return err_set(e, HP_EBUG, "sequence %llu has no sampler",
+                           (unsigned long long)run->sequence);
+        x->picks[n++] = (struct pick){s->sampler, rows - f->slot->vocabulary, &f->picked[i]};
+    }
+    if (n == 1)
+        pick_part(x->picks, 0);
+    else if (n)
+        x->device->backend->host_spread(x->device, n, pick_part, x->picks);
+    return 0;
+}
+
+void executor_results_free(struct executor *x)
+{
+    for (int i = 0; i < SLOT_DEPTH; i++) {
+        free(x->flights[i].kept.rows);
+        free(x->flights[i].picked);
+        free(x->sampled[i].rows);
+    }
+    free(x->picks);
+}
