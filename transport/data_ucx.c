@@ -315,6 +315,7 @@ static void lists_init(struct ucx_endpoint *d)
 {
     d->orders.tail = &d->orders.first;
     d->finished.tail = &d->finished.first;
+    d->own.tail = &d->own.first;
     d->waiting.tail = &d->waiting.first;
     d->arrived.tail = &d->arrived.first;
     pthread_mutex_init(&d->order_lock, NULL);

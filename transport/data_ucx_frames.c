@@ -53,21 +53,6 @@ static void frame_submit(struct ucx_endpoint *d, struct order *o)
     order_finish(d, o, UCS_PTR_STATUS(request));
 }
 
-void ucx_frame_send(struct ucx_endpoint *d, struct order *o)
-{
-    struct ucx_link *link = o->link;
-    if (ucx_link_open(d, link) < 0 || link->peer->down) {
-        o->status = HP_ELINK;
-        ucx_order_end(d, o);
-        return;
-    }
-    in_flight_add(d, link, 1);
-    if (link->peer->introducing)
-        ucx_order_append(&link->peer->early, o);
-    else
-        frame_submit(d, o);
-}
-
 static void order_settle(struct ucx_endpoint *d, struct order *o)
 {
     in_flight_add(d, o->link, -1);
@@ -168,24 +153,6 @@ static bool arrival_fetch(struct ucx_endpoint *d, struct arrival *a)
     return true;
 }
 
-void ucx_frames_fetch(struct ucx_endpoint *d)
-{
-    atomic_store(&d->room, false);
-    bool spent[POOL_USES] = {false}; /* one that is refused goes before the later ones of its
-                                        budget, and holds up no other budget's */
-    for (struct arrival **at = &d->waiting.first, *a; (a = *at);) {
-        enum pool_use use = data_pool_use_of(a->header.kind, a->header.payload_bytes);
-        struct arrival *next = a->next;
-        if (spent[use] || !arrival_fetch(d, a)) {
-            spent[use] = true;
-            at = &a->next;
-            continue;
-        }
-        if (!(*at = next))
-            d->waiting.tail = at;
-    }
-}
-
 /* A small frame is copied out of UCX's memory. */
 static ucs_status_t eager_take(struct ucx_endpoint *d, struct arrival *a, const void *data,
                                size_t size, const ucp_am_recv_param_t *param)
@@ -220,6 +187,96 @@ ucs_status_t ucx_on_message(void *ctx, const void *header, size_t header_size, v
     arrival_append(&d->waiting, a);
     atomic_store(&d->room, true);
     return UCS_INPROGRESS;
+}
+
+/* ---- to itself: a copy, and no socket ---- */
+
+static void own_end(struct ucx_endpoint *d, struct order *o, int status)
+{
+    struct ucx_link *link = o->link;
+    o->status = status;
+    d->changed |= --link->in_flight == 0 && link->closed;
+    if (status == 0)
+        data_count_sent(&d->base, o->payload ? o->payload->size : 0);
+    ucx_order_end(d, o);
+}
+
+/* False while there is no room for it. */
+static bool own_deliver(struct ucx_endpoint *d, struct order *o)
+{
+    struct frame_header h;
+    size_t size = o->payload ? o->payload->size : 0;
+    if (data_admit(&d->base, o->header, sizeof o->header, size, NULL, &h) < 0)
+        return true;
+    struct data_buffer *copy = size ? data_receive_buffer(&d->base, &h) : NULL;
+    struct arrival *a = size && !copy ? NULL : arrival_create(d, &h);
+    if (!a) {
+        data_buffer_release(&d->base, copy);
+        return false;
+    }
+    if (size)
+        memcpy(copy->bytes, o->payload->bytes, size);
+    a->payload = copy;
+    a->ok = true;
+    arrival_append(&d->arrived, a);
+    return true;
+}
+
+static void own_frames_fetch(struct ucx_endpoint *d)
+{
+    struct order *o = d->own.first;
+    bool spent[2] = {false}; /* a small one waits for no large one */
+    d->own = (struct order_list){NULL, &d->own.first};
+    for (struct order *next; o; o = next) {
+        bool large = o->payload && o->payload->size > DATA_CONTROL_BYTES;
+        next = o->next;
+        if (spent[large] || !own_deliver(d, o)) {
+            spent[large] = true;
+            ucx_order_append(&d->own, o);
+        } else {
+            own_end(d, o, 0);
+        }
+    }
+}
+
+void ucx_frame_send(struct ucx_endpoint *d, struct order *o)
+{
+    struct ucx_link *link = o->link;
+    if (link->self && ucx_link_open(d, link) == 0) {
+        link->in_flight++;
+        ucx_order_append(&d->own, o);
+        own_frames_fetch(d);
+        return;
+    }
+    if (ucx_link_open(d, link) < 0 || link->peer->down) {
+        o->status = HP_ELINK;
+        ucx_order_end(d, o);
+        return;
+    }
+    in_flight_add(d, link, 1);
+    if (link->peer->introducing)
+        ucx_order_append(&link->peer->early, o);
+    else
+        frame_submit(d, o);
+}
+
+void ucx_frames_fetch(struct ucx_endpoint *d)
+{
+    atomic_store(&d->room, false);
+    own_frames_fetch(d);
+    bool spent[POOL_USES] = {false}; /* one that is refused goes before the later ones of its
+                                        budget, and holds up no other budget's */
+    for (struct arrival **at = &d->waiting.first, *a; (a = *at);) {
+        enum pool_use use = data_pool_use_of(a->header.kind, a->header.payload_bytes);
+        struct arrival *next = a->next;
+        if (spent[use] || !arrival_fetch(d, a)) {
+            spent[use] = true;
+            at = &a->next;
+            continue;
+        }
+        if (!(*at = next))
+            d->waiting.tail = at;
+    }
 }
 
 /* ---- what the thread does when UCX has returned ---- */
@@ -261,6 +318,11 @@ static void arrivals_free(struct arrival *a)
 
 void ucx_frames_drop(struct ucx_endpoint *d)
 {
+    for (struct order *o = d->own.first, *next; o; o = next) {
+        next = o->next;
+        own_end(d, o, HP_ELINK);
+    }
+    d->own = (struct order_list){NULL, &d->own.first};
     for (struct arrival *a = d->waiting.first; a; a = a->next)
         ucp_am_data_release(d->worker, a->descriptor);
     for (struct arrival *a = d->arrived.first; a; a = a->next)

@@ -92,6 +92,7 @@ struct ucx_endpoint {
     int n_requests;
     bool changed;                /* a link or a connection wants to be looked after */
     struct order_list finished;  /* `done` is due */
+    struct order_list own;       /* frames to this endpoint itself that wait for room in the pool */
     struct arrival_list waiting; /* for room in the pool */
     struct arrival_list arrived; /* the callback is due */
     struct arrival *spare_arrivals;
@@ -123,6 +124,7 @@ struct ucx_link {
     struct data_link base;
     struct ucx_link *next;
     struct data_address to;
+    bool self;  /* to this endpoint: its frames do not leave the process */
     int queued; /* orders of this link that are not done; under order_lock */
     struct order disconnect;
     /* the thread's own */

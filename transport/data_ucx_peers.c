@@ -231,6 +231,7 @@ int ucx_link_create(struct ucx_endpoint *d, const uint8_t *address, size_t size,
     if (!link)
         return err_set(e, HP_ENOMEM, "out of memory for a link");
     link->to = to;
+    link->self = size == d->base.address_size && memcmp(address, d->base.address, size) == 0;
     link->base.endpoint = &d->base;
     *out = link;
     return 0;
@@ -252,6 +253,8 @@ int ucx_link_open(struct ucx_endpoint *d, struct ucx_link *link)
     if (link->peer)
         return 0;
     link_list(d, link);
+    if (link->self)
+        return 0;
     struct ucx_peer *peer = peer_find(d, &link->to);
     if (!peer && (peer = peer_create(d)))
         peer_introduce(d, peer, &link->to);

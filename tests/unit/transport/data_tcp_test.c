@@ -76,25 +76,6 @@ TEST(what_is_done_arrives_though_its_sender_closes)
     }
 }
 
-TEST(frames_to_oneself_arrive)
-{
-    struct end a;
-    size_t size;
-    struct data_link *link;
-    open_end(&a, data_open_tcp, 0);
-    data_allow(a.d, SESSION, NULL, NULL);
-    const uint8_t *address = data_address(a.d, &size);
-    assert_int_equal(data_connect(a.d, address, size, &link, NULL), 0);
-    post(&a, link, SESSION, 0);
-    post(&a, link, SESSION, 100);
-    post(&a, link, SESSION, 1 << 20);
-    assert_true(wait_for(&a, &a.frames, 3));
-    assert_true(wait_for(&a, &a.done, 3));
-    assert_int_equal(a.failed, 0);
-    data_disconnect(&link);
-    data_close(&a.d);
-}
-
 TEST(keys_are_replaced_every_so_many_records)
 {
     struct tcp_seal out, in;
@@ -150,7 +131,6 @@ int main(void)
         cmocka_unit_test(two_that_dial_each_other_lose_nothing_and_keep_one_connection),
         cmocka_unit_test(a_peer_that_was_started_anew_is_found_again),
         cmocka_unit_test(what_is_done_arrives_though_its_sender_closes),
-        cmocka_unit_test(frames_to_oneself_arrive),
         cmocka_unit_test(keys_are_replaced_every_so_many_records),
         cmocka_unit_test(what_cannot_be_opened_says_why),
     };

@@ -1,4 +1,6 @@
 /* All kinds of data endpoint, by the same claims. */
+#include <dirent.h>
+
 #include "data_fixture.h"
 
 static void frames_of_every_size_arrive_whole(void **state)
@@ -324,11 +326,86 @@ static void frames_leave_while_two_others_flood(void **state)
     data_close(&friend.d);
 }
 
+static int open_descriptors(void)
+{
+    int n = 0;
+    DIR *dir = opendir("/proc/self/fd");
+    while (dir && readdir(dir))
+        n++;
+    if (dir)
+        closedir(dir);
+    return n;
+}
+
+static struct data_link *link_to_itself(struct end *a)
+{
+    size_t size;
+    struct data_link *link;
+    const uint8_t *address = data_address(a->d, &size);
+    assert_int_equal(data_connect(a->d, address, size, &link, NULL), 0);
+    return link;
+}
+
+static void frames_to_oneself_arrive_over_no_socket(void **state)
+{
+    struct end a;
+    open_end(&a, *(open_fn *)*state, 0);
+    data_allow(a.d, 77, NULL, NULL);
+    int before = open_descriptors();
+    struct data_link *link = link_to_itself(&a);
+    post(&a, link, 77, 0);
+    post(&a, link, 77, 100);
+    post(&a, link, 77, 1 << 20);
+    post(&a, link, 78, 100); /* nobody's */
+    assert_true(wait_for(&a, &a.frames, 3));
+    assert_true(wait_for(&a, &a.done, 4));
+    assert_int_equal(a.failed, 0);
+    assert_int_equal(a.bytes, 100 + (1 << 20));
+    assert_int_equal(open_descriptors(), before);
+    data_disconnect(&link);
+    data_close(&a.d);
+}
+
+static void frames_to_oneself_wait_while_there_is_no_room_and_small_ones_pass(void **state)
+{
+    enum { N = 4 };
+    struct end a;
+    open_end(&a, *(open_fn *)*state, 3 << 20);
+    data_allow(a.d, 77, NULL, NULL);
+    struct data_link *link = link_to_itself(&a);
+    struct data_reserve *own;
+    assert_int_equal(data_reserve_open(a.d, N, 2 << 20, &own, NULL), 0);
+    a.keep = true;
+    for (int i = 0; i < N; i++) {
+        struct frame_header h = {.kind = FRAME_ACTIVATION, .session = 77};
+        struct data_buffer *b = data_reserve_get(own, 2 << 20);
+        assert_non_null(b);
+        b->size = 2 << 20;
+        data_post(link, &h, b, on_done, &a);
+    }
+    assert_true(wait_for(&a, &a.frames, 1)); /* room for one */
+    post(&a, link, 77, 100);
+    assert_true(wait_for(&a, &a.frames, 2));
+    assert_true(wait_for(&a, &a.done, 2));
+    assert_int_equal(look_at(&a, &a.done), 2); /* the others have not left */
+    pthread_mutex_lock(&a.lock);
+    a.keep = false;
+    pthread_mutex_unlock(&a.lock);
+    for (int i = 0; i < 2; i++)
+        data_buffer_release(a.d, a.kept[i]);
+    assert_true(wait_for(&a, &a.frames, N + 1));
+    assert_true(wait_for(&a, &a.done, N + 1));
+    assert_int_equal(a.failed, 0);
+    data_disconnect(&link);
+    data_reserve_close(&own);
+    data_close(&a.d);
+}
+
 int main(void)
 {
     static open_fn kinds[] = {data_open_inproc, data_open_ucx, data_open_tcp};
     static const char *const kind_names[] = {"in process", "ucx", "tcp"};
-    struct CMUnitTest tests[32];
+    struct CMUnitTest tests[40];
     static const struct {
         const char *name;
         CMUnitTestFunction run;
@@ -344,18 +421,21 @@ int main(void)
          a_spent_budget_gives_no_buffer_until_one_comes_back},
         {"a_buffer_of_a_reserve_is_back_when_its_frame_is_done",
          a_buffer_of_a_reserve_is_back_when_its_frame_is_done},
+        {"frames_to_oneself_arrive_over_no_socket", frames_to_oneself_arrive_over_no_socket},
         {"large_frames_wait_at_the_sender_while_the_receiver_is_full",
          large_frames_wait_at_the_sender_while_the_receiver_is_full},
         {"chunks_that_wait_for_room_hold_up_no_batch", chunks_that_wait_for_room_hold_up_no_batch},
         {"posts_beyond_the_queue_of_a_link_fail_at_once",
          posts_beyond_the_queue_of_a_link_fail_at_once},
         {"frames_leave_while_two_others_flood", frames_leave_while_two_others_flood},
+        {"frames_to_oneself_wait_while_there_is_no_room_and_small_ones_pass",
+         frames_to_oneself_wait_while_there_is_no_room_and_small_ones_pass},
     };
     enum {
         CLAIMS = sizeof claims / sizeof *claims,
-        OF_NETWORKS = 4
+        OF_NETWORKS = 5
     }; /* the twin has no sender to wait at */
-    static char names[32][96];
+    static char names[40][112];
     int n = 0;
     for (size_t k = 0; k < 3; k++)
         for (size_t i = 0; i < (k ? CLAIMS : CLAIMS - OF_NETWORKS); i++) {
