@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "agent/backend/backend.h"
-#include "agent/discover_limits.h"
 #include "agent/profiler.h"
 #include "agent/shell_int.h"
 #include "common/host.h"
@@ -68,15 +67,8 @@ static void on_meter(uv_timer_t *t)
     absence_tell(a);
     struct data_stats stats;
     data_stats(a->data, &stats);
-    /* A paced device's memory is not the box's: what runs here is a small model that stands in for
-     * a large one. */
-    uint64_t device = executor_memory_free(a->executor), box = UINT64_MAX;
-    if (!a->paced && discover_memory_free("", &box))
-        a->box_free_bytes = box;
-    else if (!a->paced)
-        box = a->box_free_bytes; /* no descriptor left, or no /proc: as it was */
     struct agent_event ev = {.kind = AGENT_EVENT_METER};
-    ev.u.meter.memory_free_bytes = device < box ? device : box;
+    shell_devices_meter(a, &ev);
     ev.u.meter.dropped_foreign = stats.dropped_foreign + stats.dropped_malformed;
     ev.u.meter.data_sent_bytes = stats.bytes_sent;
     ev.u.meter.data_received_bytes = stats.bytes_received;
@@ -120,7 +112,7 @@ static void parts_stop(struct agent *a)
 {
     if (a->control)
         control_close(&a->control);
-    executor_destroy(&a->executor);
+    shell_devices_close(a);
     while (a->n_stages)
         shell_stage_drop(a, a->stages[0].slot);
     delay_line_destroy(&a->line);
@@ -243,9 +235,9 @@ static int node_describe(struct agent *a, struct err *e)
     const char *name = a->config.name[0] ? a->config.name : "node";
     int rc = 0;
     if (!a->paced)
-        rc = discover_node(name, &a->config.share, a->config.network, &a->node_json, a->kind, e);
+        rc = discover_node(name, &a->config.share, a->config.network, &a->node_json, a->kinds, e);
     else {
-        snprintf(a->kind, sizeof a->kind, "%s", paced_kind(a->paced));
+        snprintf(a->kinds[0], sizeof a->kinds[0], "%s", paced_kind(a->paced));
         rc = paced_node(a->paced, name, &a->node_json, e);
     }
     return rc < 0 ? rc : runs_add(a, e);
@@ -253,31 +245,21 @@ static int node_describe(struct agent *a, struct err *e)
 
 static int parts_start(struct agent *a, struct err *e)
 {
-    const struct discover_share *share = &a->config.share;
-    struct executor_config x = {.device = {.backend = "cpu",
-                                           .n_threads = share->n_threads,
-                                           .cores = share->cores,
-                                           .n_cores = share->n_cores,
-                                           .memory_bytes = discover_stage_bytes(share),
-                                           .kernels = a->config.kernels},
-                                .report = shell_on_executor,
-                                .ctx = a};
     struct store_worker_config s = {.folder = a->store_folder,
                                     .machine = a->machine,
                                     .limit_bytes = a->config.store_limit_bytes,
                                     .report = shell_on_store,
                                     .ctx = a};
     int rc = data_start(a, e);
-    x.data = s.data = a->data;
+    s.data = a->data;
     if (rc == 0 && a->config.pace_as)
         rc = paced_open(a->config.pace_cluster, a->config.pace_profile, a->config.pace_as,
                         &a->paced, e);
     if (rc == 0 && a->paced)
         rc = delay_line_create(a->data, &a->line, e);
-    x.paced = a->paced;
     rc = rc < 0 ? rc : link_probe_io_create(a->data, shell_on_probed, a, &a->probes, e);
     rc = rc < 0 ? rc : store_worker_create(&s, &a->store, e);
-    rc = rc < 0 ? rc : executor_create(&x, &a->executor, e);
+    rc = rc < 0 ? rc : shell_devices_open(a, e);
     rc = rc < 0 ? rc : node_describe(a, e);
     if (rc < 0)
         return rc;
@@ -291,6 +273,7 @@ static int parts_start(struct agent *a, struct err *e)
                                                 .hostname = a->hostname,
                                                 .node_json = buffer_cstr(&a->node_json),
                                                 .data_address = {address, address_size},
+                                                .n_devices = a->n_devices,
                                                 .runs_ahead = 2,
                                                 .time_scale = env_time_scale()};
     return agent_core_create(&env_real, &a->core_config, &a->core, e);
@@ -347,9 +330,13 @@ int agent_start(uv_loop_t *loop, const struct agent_config *c, struct agent **ou
     log_set_sink(log_ring_add, a->log);
     if (!a->config.hub)
         data_tell(a);
-    log_info("agent", "start", "version=%s device=\"%s\" kind=%s memory_bytes=%llu coordinator=%s",
-             HP_VERSION, executor_describe(a->executor), a->kind,
-             (unsigned long long)c->share.memory_bytes, c->coordinator);
+    log_info("agent", "start", "version=%s devices=%u memory_bytes=%llu coordinator=%s", HP_VERSION,
+             a->n_devices, (unsigned long long)c->share.memory_bytes, c->coordinator);
+    for (unsigned i = 0; i < a->n_devices; i++)
+        log_info("agent", "device", "name=%s describe=\"%s\" kind=%s memory_bytes=%llu",
+                 discover_device_at(&c->share, (int)i).name, executor_describe(a->executors[i]),
+                 a->kinds[i],
+                 (unsigned long long)discover_device_at(&c->share, (int)i).memory_bytes);
     uv_timer_start(&a->meter, on_meter, 0, 1000);
     shell_loop_event(a, &(struct agent_event){.kind = AGENT_EVENT_START});
     *out = a;

@@ -117,20 +117,30 @@ void agent_core_event(struct agent_core *c, const struct agent_event *event,
 
 /* ---- its life ---- */
 
+static void core_free(struct agent_core *c)
+{
+    if (!c)
+        return;
+    free(c->devices);
+    free(c->device_states);
+    free(c->name);
+    free(c->actions_made);
+    free(c);
+}
+
 int agent_core_create(const struct env *env, const struct agent_core_config *config,
                       struct agent_core **out, struct err *e)
 {
     struct agent_core *c = calloc(1, sizeof *c);
     if (c) {
+        c->n_devices = config->n_devices ? config->n_devices : 1;
+        c->devices = calloc(c->n_devices, sizeof *c->devices);
+        c->device_states = calloc(c->n_devices, sizeof *c->device_states);
         c->name = strdup("");
         c->actions_made = malloc(CORE_ACTIONS_MADE * sizeof *c->actions_made);
     }
-    if (!c || !c->name || !c->actions_made) {
-        if (c) {
-            free(c->name);
-            free(c->actions_made);
-        }
-        free(c);
+    if (!c || !c->devices || !c->device_states || !c->name || !c->actions_made) {
+        core_free(c);
         return err_set(e, HP_ENOMEM, "no memory for the agent's core");
     }
     c->env = env;
@@ -153,15 +163,13 @@ void agent_core_destroy(struct agent_core **pc, void (*release)(void *ctx, void 
         queue_destroy(&s->queue, release, ctx);
         core_stage_free(s);
     }
-    for (size_t i = 0; i < CORE_RUN_PLACES; i++)
-        batch_free(&c->runs[i].batch);
+    for (size_t i = 0; i < c->n_devices * CORE_RUN_PLACES; i++)
+        batch_free(&c->devices[i / CORE_RUN_PLACES].runs[i % CORE_RUN_PLACES].batch);
     free(c->tokens);
     free(c->told);
-    free(c->name);
-    free(c->actions_made);
     dead_free(c);
     arena_free(&c->models_arena);
-    free(c);
+    core_free(c);
     *pc = NULL;
 }
 

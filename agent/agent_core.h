@@ -14,10 +14,13 @@
  * buffer that comes with an event belongs to the core, which gives it back with exactly one action:
  * AGENT_DO_RUN (as input), AGENT_DO_POST or AGENT_DO_RELEASE.
  *
- * The executor is one thread that owns stages and samplers. It does what it is told in order: LOAD,
- * UNLOAD, SEQUENCE_OPEN, SEQUENCE_CLOSE, RUN. The core gives it up to `runs_ahead` RUNs at a time,
- * answered in their order. Every order carries a `slot` (the stage that is held, for its whole life
- * in memory, over generations) and, where it is answered, a `ticket`. */
+ * Each device has an executor: one thread that owns stages and samplers. It does what it is told in
+ * order: LOAD, UNLOAD, SEQUENCE_OPEN, SEQUENCE_CLOSE, RUN. The core gives it up to `runs_ahead`
+ * RUNs at a time, answered in their order. Every order carries a `slot` (the stage that is held,
+ * for its whole life in memory, over generations; it stays on the device that its `stage_prepare`
+ * named) and, where it is answered, a `ticket`. What comes from outside names a stage by
+ * deployment, generation and number: of one deployment an agent may hold several, each on another
+ * device. */
 #ifndef HP_AGENT_AGENT_CORE_H
 #define HP_AGENT_AGENT_CORE_H
 
@@ -33,7 +36,7 @@
 #include "transport/message_ref.h"
 
 enum {
-    AGENT_MAX_STAGES = 64,    /* held at once, of different deployments */
+    AGENT_MAX_STAGES = 64,    /* held at once, on all devices */
     AGENT_MAX_GRANTS = 1024,  /* chunk sessions */
     AGENT_HEARTBEAT_MS = 500, /* until the coordinator says otherwise */
     AGENT_JOIN_RETRY_MS = 1000,
@@ -64,7 +67,8 @@ struct agent_core_config {
     const char *machine, *hostname, *node_json; /* discover.h */
     uint64_t process;                           /* by chance, another one in each process */
     struct pack_span data_address;
-    unsigned runs_ahead; /* RUNs that the executor is given at once: 1 or 2; 0: 1 */
+    unsigned n_devices;  /* each with an executor; 0: 1 */
+    unsigned runs_ahead; /* RUNs that an executor is given at once: 1 or 2; 0: 1 */
     double time_scale; /* stretches the limits of what is overdue (tests under sanitizers); 0: 1 */
 };
 
@@ -182,6 +186,7 @@ struct agent_event {
         } log;
         struct {
             uint64_t memory_free_bytes, dropped_foreign, data_sent_bytes, data_received_bytes;
+            const uint64_t *device_free_bytes; /* [n_devices]; NULL: not read */
         } meter;
     } u;
 };

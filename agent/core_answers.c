@@ -12,9 +12,12 @@ void core_profile_run(struct agent_core *c, struct message_ref *ref)
     if (!a)
         return;
     a->u.profile.id = m->id;
-    a->u.profile.request =
-        (struct message_profile_run){core_span(c, p->model), core_span(c, p->manifest),
-                                     core_text(c, p->compute), p->budget_ms, p->fine};
+    a->u.profile.request = (struct message_profile_run){core_span(c, p->model),
+                                                        core_span(c, p->manifest),
+                                                        core_text(c, p->compute),
+                                                        p->budget_ms,
+                                                        p->fine,
+                                                        p->device};
 }
 
 void core_link_probe(struct agent_core *c, struct message_ref *ref)

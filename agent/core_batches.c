@@ -21,15 +21,20 @@ void core_batch_failed(struct agent_core *c, struct core_stage *s, const struct 
         core_stage_break(c, s, e); /* its weights cannot be read: so it would go with every batch */
 }
 
-/* The oldest of the runs that the executor has; NULL when the event is of none. */
+/* The oldest of the runs that an executor has; NULL when the event is of none. */
 static struct core_run *run_take(struct agent_core *c, const struct agent_event *ev)
 {
-    struct core_run *r = &c->runs[c->first_run];
-    if (!c->n_running || r->slot != ev->u.batch_done.slot || r->ticket != ev->u.batch_done.ticket)
-        return NULL;
-    c->first_run = (c->first_run + 1) % CORE_RUN_PLACES;
-    c->n_running--;
-    return r;
+    for (size_t i = 0; i < c->n_devices; i++) {
+        struct core_device *own = &c->devices[i];
+        struct core_run *r = &own->runs[own->first_run];
+        if (!own->n_running || r->slot != ev->u.batch_done.slot ||
+            r->ticket != ev->u.batch_done.ticket)
+            continue;
+        own->first_run = (own->first_run + 1) % CORE_RUN_PLACES;
+        own->n_running--;
+        return r;
+    }
+    return NULL;
 }
 
 /* Seconds that a batch should take from here until it has been through all stages. */

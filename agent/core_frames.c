@@ -75,12 +75,11 @@ static void tokens_in(struct agent_core *c, struct core_stage *s, const struct a
 void core_frame(struct agent_core *c, const struct agent_event *ev)
 {
     const struct frame_header *h = ev->u.frame.header;
-    struct core_stage *s = core_stage_of(c, h->deployment);
+    struct core_stage *s = core_stage_of(c, h->deployment, h->generation, h->stage);
+    uint64_t newest = core_deployment_generation(c, h->deployment);
     bool kind = h->kind == FRAME_ACTIVATION || h->kind == FRAME_TOKEN || h->kind == FRAME_ALIVE;
-    bool stale = s && h->generation != s->prepare.generation;
-    bool foreign =
-        !kind || !s ||
-        (!stale && (h->session != core_stage_input_session(s) || h->stage != s->prepare.stage));
+    bool stale = !s && newest && newest != h->generation;
+    bool foreign = !kind || (!s && !stale) || (s && h->session != core_stage_input_session(s));
     if (!foreign && !stale)
         core_hop_heard(c, s);
     if (foreign || stale || !s->queue || h->kind == FRAME_ALIVE) {

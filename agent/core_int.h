@@ -61,7 +61,7 @@ struct core_stage {
     struct err error; /* FAILED: why */
     uint64_t batches_done;
     uint64_t tokens_done;
-    double turn_s; /* of the device, since it was made; never behind those that were busy */
+    double turn_s; /* of its device, since it was made; never behind those that were busy */
     double busy_s, planned_s;
     uint32_t outputs, outputs_out; /* buffers for large outputs, and how many of them are out;
                                       outputs 0: there is no end of them */
@@ -88,7 +88,7 @@ struct core_sequence {
     struct core_sequence *next_dead;
 };
 
-/* A batch that the executor has. */
+/* A batch that an executor has. */
 struct core_run {
     uint64_t slot, ticket;
     struct queue *queue; /* NULL when the generation that it was of is gone */
@@ -102,6 +102,13 @@ struct core_run {
 /* So many at once; and one more place, since actions point at the one that is done while the next
  * is made. */
 enum { CORE_RUNS = 2, CORE_RUN_PLACES = CORE_RUNS + 1 };
+
+/* A device: what its executor has, and which of its stages is next. */
+struct core_device {
+    struct core_run runs[CORE_RUN_PLACES]; /* in their order, beginning at first_run */
+    size_t first_run, n_running;
+    double turn_floor_s; /* what the stage had had that ran last */
+};
 
 struct core_grant {
     uint64_t session;
@@ -129,18 +136,17 @@ struct agent_core {
     size_t n_models;
     struct arena models_arena;
     uint64_t memory_free_bytes, endpoint_foreign, data_sent_bytes, data_received_bytes;
+    struct message_device_state *device_states; /* [n_devices] */
     struct message_held_stage held[AGENT_MAX_STAGES];
 
+    struct core_device *devices; /* [n_devices] */
+    size_t n_devices;
     struct core_stage *stages[AGENT_MAX_STAGES];
     size_t n_stages;
-    double turn_floor_s; /* what the stage had had that ran last */
     struct core_grant grants[AGENT_MAX_GRANTS];
     size_t n_grants;
     uint64_t last_slot, last_ticket;
 
-    /* the batches that the executor has, in their order, beginning at first_run */
-    struct core_run runs[CORE_RUN_PLACES];
-    size_t first_run, n_running;
     struct batch passed; /* goes on without having run */
     /* What was closed during this event, which its actions may still point at. */
     struct core_sequence *dead_sequences;
@@ -173,8 +179,12 @@ static inline uint64_t core_scaled_ns(const struct agent_core *c, uint64_t ms)
 }
 /* ---- core_state.c */
 
-struct core_stage *core_stage_of(struct agent_core *c, uint64_t deployment);
+/* As frames and messages address it; NULL: it is not here. */
+struct core_stage *core_stage_of(struct agent_core *c, uint64_t deployment, uint64_t generation,
+                                 uint64_t stage);
 struct core_stage *core_stage_of_slot(struct agent_core *c, uint64_t slot);
+/* The newest generation of a deployment that has a stage here; 0: none has. */
+uint64_t core_deployment_generation(const struct agent_core *c, uint64_t deployment);
 void core_stage_free(struct core_stage *s);
 void core_stage_report(struct agent_core *c, const struct core_stage *s);
 /* Fills c->held; returns how many. */
@@ -184,6 +194,13 @@ void core_stage_move(struct agent_core *c, struct core_stage *s, enum stage_stat
 void core_stage_fail(struct agent_core *c, struct core_stage *s, const struct err *e);
 /* A stage that was ready is of no use any more: the coordinator is told, and has it made again. */
 void core_stage_break(struct agent_core *c, struct core_stage *s, const struct err *e);
+
+/* The device that a stage is on. */
+static inline struct core_device *core_device_of(const struct agent_core *c,
+                                                 const struct core_stage *s)
+{
+    return &c->devices[s->prepare.device];
+}
 
 /* The token of the frames that come to this stage. */
 static inline uint64_t core_stage_input_session(const struct core_stage *s)
@@ -308,7 +325,7 @@ void core_batch_failed(struct agent_core *c, struct core_stage *s, const struct 
 
 /* ---- core_turns.c */
 
-/* Hands the executor its next batches, if it has room for them and there are any. */
+/* Hands the executors their next batches, if they have room for them and there are any. */
 void core_dispatch(struct agent_core *c);
 
 /* ---- core_answers.c */

@@ -112,7 +112,8 @@ static void heartbeat_send(struct agent_core *c, uint64_t now)
                                        .dropped_foreign = c->dropped_foreign + c->endpoint_foreign,
                                        .data_sent_bytes = c->data_sent_bytes,
                                        .data_received_bytes = c->data_received_bytes,
-                                       .held = {c->held, core_stages_held(c)}};
+                                       .held = {c->held, core_stages_held(c)},
+                                       .devices = {c->device_states, c->n_devices}};
 }
 
 static void sequences_orphan(struct agent_core *c)
@@ -208,6 +209,8 @@ void core_store_changed(struct agent_core *c, const struct agent_event *ev)
 void core_meter(struct agent_core *c, const struct agent_event *ev)
 {
     c->memory_free_bytes = ev->u.meter.memory_free_bytes;
+    for (size_t i = 0; ev->u.meter.device_free_bytes && i < c->n_devices; i++)
+        c->device_states[i].memory_free_bytes = ev->u.meter.device_free_bytes[i];
     c->endpoint_foreign = ev->u.meter.dropped_foreign;
     c->data_sent_bytes = ev->u.meter.data_sent_bytes;
     c->data_received_bytes = ev->u.meter.data_received_bytes;

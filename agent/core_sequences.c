@@ -31,9 +31,10 @@ void core_queue_destroy(struct agent_core *c, struct core_stage *s)
     if (!s->queue)
         return;
     core_sequences_close_all(c, s);
+    struct core_run *runs = core_device_of(c, s)->runs;
     for (size_t i = 0; i < CORE_RUN_PLACES; i++)
-        if (c->runs[i].queue == s->queue)
-            c->runs[i].queue = NULL;
+        if (runs[i].queue == s->queue)
+            runs[i].queue = NULL;
     queue_destroy(&s->queue, release_buffer, c);
 }
 
@@ -146,15 +147,15 @@ static int sequence_begin(struct agent_core *c, struct core_stage *s, struct mes
 void core_sequence_open(struct agent_core *c, struct message_ref *m)
 {
     const struct message_sequence_open *o = &m->message.u.sequence_open;
-    struct core_stage *s = core_stage_of(c, o->deployment);
+    struct core_stage *s = core_stage_of(c, o->deployment, o->generation, o->stage);
     struct err e = {0};
-    if (s && o->generation < s->prepare.generation) {
+    if (!s && o->generation < core_deployment_generation(c, o->deployment)) {
         c->dropped_stale++;
         return;
     }
-    if (!s || o->generation != s->prepare.generation) {
+    if (!s) {
         failure_send(c, o->deployment, o->generation, o->sequence, HP_ESTALE,
-                     "this agent has no stage of that deployment and generation");
+                     "this agent does not have that stage of that deployment and generation");
         return;
     }
     int rc = sequence_begin(c, s, m, &e);
@@ -166,8 +167,8 @@ void core_sequence_open(struct agent_core *c, struct message_ref *m)
 void core_sequence_closed(struct agent_core *c, struct message_ref *m)
 {
     const struct message_sequence_close *close = &m->message.u.sequence_close;
-    struct core_stage *s = core_stage_of(c, close->deployment);
-    if (s && s->prepare.generation == close->generation && s->queue)
+    struct core_stage *s = core_stage_of(c, close->deployment, close->generation, close->stage);
+    if (s && s->queue)
         core_sequence_close(c, s, close->sequence);
 }
 

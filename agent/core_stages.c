@@ -26,8 +26,12 @@ static void report_without(struct agent_core *c, uint64_t deployment, uint64_t g
 
 /* ---- prepare ---- */
 
-static int prepare_check(const struct message_stage_prepare *p, struct err *e)
+static int prepare_check(const struct agent_core *c, const struct message_stage_prepare *p,
+                         struct err *e)
 {
+    if (p->device >= c->n_devices)
+        return err_set(e, HP_EINVAL, "device %llu: this agent has %zu",
+                       (unsigned long long)p->device, c->n_devices);
     if (!p->n_stages || p->n_stages > QUEUE_MAX_STAGES || p->stage >= p->n_stages)
         return err_set(e, HP_EINVAL, "stage %llu of %llu stages", (unsigned long long)p->stage,
                        (unsigned long long)p->n_stages);
@@ -81,7 +85,7 @@ static void stage_start(struct agent_core *c, struct message_ref *m)
     const struct message_stage_prepare *p = &m->message.u.stage_prepare;
     struct err e = {0};
     struct core_stage *s = NULL;
-    int rc = prepare_check(p, &e);
+    int rc = prepare_check(c, p, &e);
     if (rc == 0 && c->n_stages == AGENT_MAX_STAGES)
         rc = err_set(&e, HP_EBUSY, "this agent holds %d stages already", AGENT_MAX_STAGES);
     if (rc == 0 && (s = calloc(1, sizeof *s)) == NULL)
@@ -98,22 +102,25 @@ static void stage_start(struct agent_core *c, struct message_ref *m)
     c->stages[c->n_stages++] = s;
     core_stage_sessions_allow(c, s);
     log_info("agent", "stage_prepare",
-             "deployment=%llu generation=%llu stage=%llu/%llu layers=%llu-%llu",
+             "deployment=%llu generation=%llu stage=%llu/%llu layers=%llu-%llu device=%llu",
              (unsigned long long)p->deployment, (unsigned long long)p->generation,
              (unsigned long long)p->stage, (unsigned long long)p->n_stages,
-             (unsigned long long)p->first_layer, (unsigned long long)p->end_layer - 1);
+             (unsigned long long)p->first_layer, (unsigned long long)p->end_layer - 1,
+             (unsigned long long)p->device);
     core_stage_report(c, s);
     work_order(c, s, AGENT_DO_FETCH);
 }
 
 /* The weights that are there, or being loaded, serve the new generation too. */
-static bool adoptable(const struct core_stage *s, const struct message_stage_prepare *p)
+static bool adoptable(const struct agent_core *c, const struct core_stage *s,
+                      const struct message_stage_prepare *p)
 {
     const struct message_stage_prepare *have = &s->prepare;
     enum frame_dtype wire;
     return frame_dtype_of_word(p->wire, &wire) && wire == s->wire &&
            (s->state == STAGE_READY || s->state == STAGE_LOADING || s->state == STAGE_WARMING) &&
-           prepare_check(p, NULL) == 0 && have->model.size == p->model.size &&
+           prepare_check(c, p, NULL) == 0 && have->device == p->device &&
+           have->model.size == p->model.size &&
            memcmp(have->model.data, p->model.data, p->model.size) == 0 &&
            have->first_layer == p->first_layer && have->end_layer == p->end_layer &&
            strcmp(have->compute, p->compute) == 0 && p->kv_tokens <= s->loaded_kv_tokens &&
@@ -147,23 +154,35 @@ static void stage_adopt(struct agent_core *c, struct core_stage *s, struct messa
         core_stage_report(c, s);
 }
 
+/* The stage that the deployment has on this device: it is kept, or makes room. A stage of the same
+ * name elsewhere, which has failed, goes too. */
+static struct core_stage *predecessor(struct agent_core *c, const struct message_stage_prepare *p)
+{
+    for (size_t i = 0; i < c->n_stages; i++)
+        if (c->stages[i]->prepare.deployment == p->deployment &&
+            c->stages[i]->prepare.device == p->device)
+            return c->stages[i];
+    return core_stage_of(c, p->deployment, p->generation, p->stage);
+}
+
 void core_stage_prepare(struct agent_core *c, struct message_ref *m)
 {
     const struct message_stage_prepare *p = &m->message.u.stage_prepare;
-    struct core_stage *s = core_stage_of(c, p->deployment);
-    if (s && p->generation < s->prepare.generation) {
+    struct core_stage *s = core_stage_of(c, p->deployment, p->generation, p->stage);
+    if (p->generation < core_deployment_generation(c, p->deployment)) {
         c->dropped_stale++;
         return;
     }
-    if (s && p->generation == s->prepare.generation && s->state != STAGE_FAILED) {
+    if (s && s->state != STAGE_FAILED) {
         core_stage_report(c, s);
         return;
     }
-    if (s && adoptable(s, p)) {
+    s = predecessor(c, p);
+    if (s && s->prepare.generation < p->generation && adoptable(c, s, p)) {
         stage_adopt(c, s, m);
         return;
     }
-    if (s)
+    for (; s; s = predecessor(c, p))
         stage_drop(c, s);
     stage_start(c, m);
 }
@@ -256,8 +275,8 @@ void core_stage_connect(struct agent_core *c, struct message_ref *message)
 {
     const struct message_stage_connect *m = &message->message.u.stage_connect;
     struct err e = {0};
-    struct core_stage *s = core_stage_of(c, m->deployment);
-    if (!s || m->generation != s->prepare.generation) {
+    struct core_stage *s = core_stage_of(c, m->deployment, m->generation, m->stage);
+    if (!s) {
         c->dropped_stale++;
         return;
     }
@@ -295,15 +314,18 @@ void core_stage_link_down(struct agent_core *c, const struct agent_event *ev)
 void core_stage_unload(struct agent_core *c, struct message_ref *message)
 {
     const struct message_stage_unload *m = &message->message.u.stage_unload;
-    struct core_stage *s = core_stage_of(c, m->deployment);
-    if (!s || s->prepare.generation > m->generation) {
-        c->dropped_stale += s != NULL;
-        return;
+    c->dropped_stale += core_deployment_generation(c, m->deployment) > m->generation;
+    for (size_t i = 0; i < c->n_stages;) {
+        struct core_stage *s = c->stages[i];
+        uint64_t stage = s->prepare.stage, generation = s->prepare.generation;
+        if (s->prepare.deployment != m->deployment || generation > m->generation) {
+            i++;
+            continue;
+        }
+        stage_drop(c, s); /* the last one takes its place */
+        log_info("agent", "stage_unloaded", "deployment=%llu generation=%llu stage=%llu",
+                 (unsigned long long)m->deployment, (unsigned long long)generation,
+                 (unsigned long long)stage);
+        report_without(c, m->deployment, generation, stage, "unloaded", NULL);
     }
-    uint64_t stage = s->prepare.stage, generation = s->prepare.generation;
-    stage_drop(c, s);
-    log_info("agent", "stage_unloaded", "deployment=%llu generation=%llu stage=%llu",
-             (unsigned long long)m->deployment, (unsigned long long)generation,
-             (unsigned long long)stage);
-    report_without(c, m->deployment, generation, stage, "unloaded", NULL);
 }

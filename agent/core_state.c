@@ -14,12 +14,26 @@ const struct machine_state stage_states[STAGE_STATES] = {
     [STAGE_FAILED] = {"failed", 0}, /* the next stage_prepare makes a new one */
 };
 
-struct core_stage *core_stage_of(struct agent_core *c, uint64_t deployment)
+struct core_stage *core_stage_of(struct agent_core *c, uint64_t deployment, uint64_t generation,
+                                 uint64_t stage)
 {
-    for (size_t i = 0; i < c->n_stages; i++)
-        if (c->stages[i]->prepare.deployment == deployment)
+    for (size_t i = 0; i < c->n_stages; i++) {
+        const struct message_stage_prepare *p = &c->stages[i]->prepare;
+        if (p->deployment == deployment && p->generation == generation && p->stage == stage)
             return c->stages[i];
+    }
     return NULL;
+}
+
+uint64_t core_deployment_generation(const struct agent_core *c, uint64_t deployment)
+{
+    uint64_t newest = 0;
+    for (size_t i = 0; i < c->n_stages; i++) {
+        const struct message_stage_prepare *p = &c->stages[i]->prepare;
+        if (p->deployment == deployment && p->generation > newest)
+            newest = p->generation;
+    }
+    return newest;
 }
 
 struct core_stage *core_stage_of_slot(struct agent_core *c, uint64_t slot)
@@ -65,21 +79,23 @@ size_t core_stages_held(struct agent_core *c)
 {
     for (size_t i = 0; i < c->n_stages; i++) {
         const struct core_stage *s = c->stages[i];
+        const struct core_device *own = core_device_of(c, s);
         struct queue_view q = s->queue ? queue_view(s->queue) : (struct queue_view){0};
-        c->held[i] = (struct message_held_stage){.deployment = s->prepare.deployment,
-                                                 .generation = s->prepare.generation,
-                                                 .stage = s->prepare.stage,
-                                                 .state = stage_states[s->state].word,
-                                                 .sequences = q.sequences,
-                                                 .queued_batches = q.frames + q.in_flight,
-                                                 .kv_used_tokens = q.kv_tokens,
-                                                 .kv_tokens = s->prepare.kv_tokens,
-                                                 .batches_done = s->batches_done,
-                                                 .busy_s = s->busy_s,
-                                                 .planned_s = s->planned_s,
-                                                 .hop_heard = s->hop.heard,
-                                                 .running = c->n_running &&
-                                                            c->runs[c->first_run].slot == s->slot};
+        c->held[i] = (struct message_held_stage){
+            .deployment = s->prepare.deployment,
+            .generation = s->prepare.generation,
+            .stage = s->prepare.stage,
+            .device = s->prepare.device,
+            .state = stage_states[s->state].word,
+            .sequences = q.sequences,
+            .queued_batches = q.frames + q.in_flight,
+            .kv_used_tokens = q.kv_tokens,
+            .kv_tokens = s->prepare.kv_tokens,
+            .batches_done = s->batches_done,
+            .busy_s = s->busy_s,
+            .planned_s = s->planned_s,
+            .hop_heard = s->hop.heard,
+            .running = own->n_running && own->runs[own->first_run].slot == s->slot};
     }
     return c->n_stages;
 }

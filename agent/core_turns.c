@@ -1,5 +1,5 @@
-/* Owns which stage has the device next, and what the executor is given. Which batch of a stage runs
- * next is engine/queue.c's. */
+/* Owns which stage has its device next, and what each executor is given. Which batch of a stage
+ * runs next is engine/queue.c's. */
 #include "agent/core_int.h"
 
 /* Seconds that a batch should take here; 0: nobody knows. */
@@ -48,7 +48,7 @@ static void run_begin(struct agent_core *c, struct core_stage *s, struct core_ru
     run_keep(c, s, r);
     if (r->reserved && s->outputs_out++ == 0)
         s->outputs_since_ns = r->handed_ns;
-    c->n_running++;
+    core_device_of(c, s)->n_running++;
     run_order(c, s, r, a);
 }
 
@@ -61,19 +61,21 @@ static void stage_narrow(struct core_stage *s)
     queue_narrow(s->queue, blocked ? (small ? small : 1) : UINT32_MAX);
 }
 
-/* Stages take turns by the time that they have had on the device: the one with the least runs next.
- * One that had nothing to do is owed nothing for it. */
-static void turn_charge(struct agent_core *c, struct core_stage *s, double seconds)
+/* Stages take turns by the time that they have had on their device: the one with the least runs
+ * next. One that had nothing to do is owed nothing for it. */
+static void turn_charge(const struct core_device *own, struct core_stage *s, double seconds)
 {
-    s->turn_s = (s->turn_s > c->turn_floor_s ? s->turn_s : c->turn_floor_s) + seconds;
+    s->turn_s = (s->turn_s > own->turn_floor_s ? s->turn_s : own->turn_floor_s) + seconds;
 }
 
-static struct core_stage *turn_next(const struct agent_core *c, uint64_t tried)
+static struct core_stage *turn_next(const struct agent_core *c, const struct core_device *own,
+                                    uint64_t tried)
 {
     struct core_stage *best = NULL;
     for (size_t i = 0; i < c->n_stages; i++) {
         struct core_stage *s = c->stages[i];
-        if (s->queue && !(tried >> i & 1) && (!best || s->turn_s < best->turn_s))
+        if (s->queue && core_device_of(c, s) == own && !(tried >> i & 1) &&
+            (!best || s->turn_s < best->turn_s))
             best = s;
     }
     return best;
@@ -87,12 +89,12 @@ static uint64_t turn_bit(const struct agent_core *c, const struct core_stage *s)
     return UINT64_C(1) << i;
 }
 
-/* False when none of the stages has anything. */
-static bool dispatch_one(struct agent_core *c)
+/* False when none of the device's stages has anything. */
+static bool dispatch_one(struct agent_core *c, struct core_device *own)
 {
-    struct core_run *r = &c->runs[(c->first_run + c->n_running) % CORE_RUN_PLACES];
+    struct core_run *r = &own->runs[(own->first_run + own->n_running) % CORE_RUN_PLACES];
     struct core_stage *s;
-    for (uint64_t tried = 0; (s = turn_next(c, tried)) != NULL; tried |= turn_bit(c, s)) {
+    for (uint64_t tried = 0; (s = turn_next(c, own, tried)) != NULL; tried |= turn_bit(c, s)) {
         stage_narrow(s);
         if (!queue_next(s->queue, &r->batch, &c->dropped_runs))
             continue;
@@ -101,8 +103,8 @@ static bool dispatch_one(struct agent_core *c)
             return true;
         }
         double had = s->turn_s;
-        turn_charge(c, s, run_seconds(s, &r->batch));
-        c->turn_floor_s = had > c->turn_floor_s ? had : c->turn_floor_s;
+        turn_charge(own, s, run_seconds(s, &r->batch));
+        own->turn_floor_s = had > own->turn_floor_s ? had : own->turn_floor_s;
         run_begin(c, s, r);
         return true;
     }
@@ -111,13 +113,13 @@ static bool dispatch_one(struct agent_core *c)
 
 /* Another run is handed out before the first is done only where that is short: what comes meanwhile
  * should not wait for two that are long. */
-static bool executor_has_room(const struct agent_core *c)
+static bool executor_has_room(const struct agent_core *c, const struct core_device *own)
 {
     size_t ahead = c->config->runs_ahead ? c->config->runs_ahead : 1;
-    if (c->n_running == 0)
+    if (own->n_running == 0)
         return true;
-    const struct core_run *first = &c->runs[c->first_run];
-    return c->n_running < ahead && c->n_running < CORE_RUNS && first->expected_s > 0 &&
+    const struct core_run *first = &own->runs[own->first_run];
+    return own->n_running < ahead && own->n_running < CORE_RUNS && first->expected_s > 0 &&
            first->expected_s * 1000 < AGENT_SHORT_RUN_MS;
 }
 
@@ -132,6 +134,7 @@ void core_dispatch(struct agent_core *c)
 {
     for (size_t i = 0; i < c->n_stages; i++)
         dead_pass(c, c->stages[i]);
-    while (executor_has_room(c) && dispatch_one(c))
-        ;
+    for (size_t i = 0; i < c->n_devices; i++)
+        while (executor_has_room(c, &c->devices[i]) && dispatch_one(c, &c->devices[i]))
+            ;
 }

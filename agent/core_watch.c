@@ -43,7 +43,7 @@ static void outputs_check(struct agent_core *c, struct core_stage *s, uint64_t n
     core_sequences_fail_all(c, s, HP_ETIMEOUT, text);
 }
 
-/* ---- the executor ---- */
+/* ---- the executors ---- */
 
 /* Runs follow each other: the second is not late before the first is. */
 static uint64_t run_deadline_ns(const struct agent_core *c, const struct core_run *r)
@@ -54,11 +54,11 @@ static uint64_t run_deadline_ns(const struct agent_core *c, const struct core_ru
                             (uint64_t)(10e9 * expected_s);
 }
 
-static void run_check(struct agent_core *c, uint64_t now_ns)
+static void run_check(struct agent_core *c, struct core_device *own, uint64_t now_ns)
 {
-    struct core_run *r = &c->runs[c->first_run];
+    struct core_run *r = &own->runs[own->first_run];
     char text[160];
-    if (!c->n_running || run_deadline_ns(c, r) > now_ns)
+    if (!own->n_running || run_deadline_ns(c, r) > now_ns)
         return;
     struct core_stage *s = core_stage_of_slot(c, r->slot);
     r->overdue = true;
@@ -119,11 +119,12 @@ static void frames_check(struct agent_core *c, struct core_stage *s, uint64_t no
 
 void core_expire(struct agent_core *c, uint64_t now_ns)
 {
-    run_check(c, now_ns);
+    for (size_t i = 0; i < c->n_devices; i++)
+        run_check(c, &c->devices[i], now_ns);
     for (size_t i = 0; i < c->n_stages; i++) {
         flights_check(c, c->stages[i], now_ns);
         outputs_check(c, c->stages[i], now_ns);
-        if (!c->n_running)
+        if (!core_device_of(c, c->stages[i])->n_running)
             frames_check(c, c->stages[i], now_ns);
     }
 }
@@ -135,7 +136,12 @@ static uint64_t earlier(uint64_t a, uint64_t b)
 
 uint64_t core_expire_deadline(const struct agent_core *c)
 {
-    uint64_t at = c->n_running ? run_deadline_ns(c, &c->runs[c->first_run]) : UINT64_MAX;
+    uint64_t at = UINT64_MAX;
+    for (size_t i = 0; i < c->n_devices; i++) {
+        const struct core_device *own = &c->devices[i];
+        if (own->n_running)
+            at = earlier(at, run_deadline_ns(c, &own->runs[own->first_run]));
+    }
     for (size_t i = 0; i < c->n_stages; i++) {
         const struct core_stage *s = c->stages[i];
         if (s->queue)

@@ -2,169 +2,24 @@
 
 #include <ctype.h>
 #include <dirent.h>
-#include <errno.h>
-#include <hwloc.h>
 #include <jansson.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "agent/discover_gpus.h"
-#include "agent/discover_limits.h"
+#include "agent/discover_int.h"
 #include "common/json.h"
-#include "common/log.h"
 
 /* Where the system does not say: loopback between two processes of one box, and an interface
  * without a speed (virtual machines). */
 #define LOOPBACK_BYTES_PER_S 2e9
 #define LOOPBACK_LATENCY_S 3e-5
 #define UNKNOWN_BYTES_PER_S 1.25e8
+/* Between two devices of one agent: a copy in memory, and two threads that wake. */
+#define HANDOVER_BYTES_PER_S 4e9
+#define HANDOVER_LATENCY_S 2e-5
 #define NIC_LATENCY_S 1e-4
-
-static const struct discover_box this_box;
-
-/* ---- cores and memory ---- */
-
-static int topology_open(const struct discover_box *box, hwloc_topology_t *out, struct err *e)
-{
-    int rc = 0;
-    if (hwloc_topology_init(out) != 0)
-        return err_set(e, HP_EDEVICE, "hwloc cannot start");
-    if (box->tree_file)
-        rc = hwloc_topology_set_xml(*out, box->tree_file);
-    else if (box->tree_synthetic)
-        rc = hwloc_topology_set_synthetic(*out, box->tree_synthetic);
-    hwloc_topology_set_io_types_filter(*out, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
-    if (rc == 0 && hwloc_topology_load(*out) == 0)
-        return 0;
-    hwloc_topology_destroy(*out);
-    return err_set(e, HP_EDEVICE, "hwloc cannot read this box");
-}
-
-static int core_add(struct discover_share *out, const cpu_set_t *allowed, long core,
-                    const char *text, struct err *e)
-{
-    if (core < 0 || core >= CPU_SETSIZE || !CPU_ISSET((size_t)core, allowed) ||
-        out->n_cores == DISCOVER_MAX_CORES)
-        return err_set(e, HP_EUSAGE, "--cores %s: core %ld is not one that this process may use",
-                       text, core);
-    for (int i = 0; i < out->n_cores; i++)
-        if (out->cores[i] == core)
-            return err_set(e, HP_EUSAGE, "--cores %s: core %ld is named twice", text, core);
-    out->cores[out->n_cores++] = (int)core;
-    return 0;
-}
-
-static int cores_list(const char *text, const cpu_set_t *allowed, struct discover_share *out,
-                      struct err *e)
-{
-    const char *p = text;
-    while (*p) {
-        char *end;
-        long from = isdigit((unsigned char)*p) ? strtol(p, &end, 10) : -1, to = from;
-        if (from >= 0 && *end == '-' && isdigit((unsigned char)end[1]))
-            to = strtol(end + 1, &end, 10);
-        if (from < 0 || to < from || (*end && (*end != ',' || !end[1])))
-            return err_set(e, HP_EUSAGE,
-                           "--cores %s: is neither a list such as 0,2-3 nor any:COUNT", text);
-        for (long core = from; core <= to; core++) {
-            int rc = core_add(out, allowed, core, text, e);
-            if (rc < 0)
-                return rc;
-        }
-        p = *end ? end + 1 : end;
-    }
-    return 0;
-}
-
-static int cores_read(const char *text, struct discover_share *out, struct err *e)
-{
-    cpu_set_t allowed;
-    long most = DISCOVER_MAX_CORES;
-    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0)
-        return err_set(e, HP_EDEVICE, "cannot read which cores this process may use: %s",
-                       strerror(errno));
-    out->n_cores = 0;
-    if (text && strncmp(text, "any:", 4) != 0)
-        return *text ? cores_list(text, &allowed, out, e)
-                     : err_set(e, HP_EUSAGE, "--cores names no core");
-    if (text) {
-        char *end;
-        most = strtol(text + 4, &end, 10);
-        if (*end || most < 1 || most > CPU_COUNT(&allowed))
-            return err_set(e, HP_EUSAGE, "--cores %s: this process may use %d cores", text,
-                           CPU_COUNT(&allowed));
-    }
-    for (size_t i = 0; i < CPU_SETSIZE && out->n_cores < most; i++)
-        if (CPU_ISSET(i, &allowed))
-            out->cores[out->n_cores++] = (int)i;
-    return 0;
-}
-
-/* Physical cores among the processing units of the share. */
-static int physical_cores(hwloc_topology_t t, const struct discover_share *s)
-{
-    hwloc_bitmap_t mine = hwloc_bitmap_alloc();
-    for (int i = 0; mine && i < s->n_cores; i++)
-        hwloc_bitmap_set(mine, (unsigned)s->cores[i]);
-    int n = 0, all = hwloc_get_nbobjs_by_type(t, HWLOC_OBJ_CORE);
-    for (int i = 0; mine && i < all; i++)
-        n += hwloc_bitmap_intersects(hwloc_get_obj_by_type(t, HWLOC_OBJ_CORE, (unsigned)i)->cpuset,
-                                     mine) != 0;
-    hwloc_bitmap_free(mine);
-    return n > 0 ? n : s->n_cores;
-}
-
-/* What this process may have: the box's memory, or less where a control group says so. */
-static uint64_t memory_limit(hwloc_topology_t t, const struct discover_limits *limits)
-{
-    uint64_t all = hwloc_get_root_obj(t)->total_memory;
-    return limits->memory_bytes < all ? limits->memory_bytes : all;
-}
-
-/* More threads than the quota has cores would only be stopped in the middle of their work. */
-static int threads_limit(int n, const struct discover_limits *limits)
-{
-    int whole = limits->cpus > 1 ? (int)limits->cpus : 1;
-    return limits->cpus > 0 && whole < n ? whole : n;
-}
-
-uint64_t discover_pool_bytes(const struct discover_share *s)
-{
-    uint64_t part = s->memory_bytes / 16;
-    return part < DISCOVER_MAX_POOL ? part : DISCOVER_MAX_POOL;
-}
-
-uint64_t discover_stage_bytes(const struct discover_share *s)
-{
-    uint64_t process =
-        s->memory_bytes / 16 < DISCOVER_MAX_PROCESS ? s->memory_bytes / 16 : DISCOVER_MAX_PROCESS;
-    return s->memory_bytes - discover_pool_bytes(s) / 4 * 5 - process;
-}
-
-int discover_share(const char *cores, int threads, uint64_t memory_bytes,
-                   struct discover_share *out, struct err *e)
-{
-    hwloc_topology_t t;
-    struct discover_limits limits;
-    int rc = cores_read(cores, out, e);
-    rc = rc < 0 ? rc : topology_open(&this_box, &t, e);
-    if (rc < 0)
-        return rc;
-    discover_limits("", &limits);
-    uint64_t most = memory_limit(t, &limits);
-    out->n_threads = threads > 0 ? threads : threads_limit(physical_cores(t, out), &limits);
-    out->memory_bytes = memory_bytes ? memory_bytes : most / 10 * 9;
-    if (out->memory_bytes > most) {
-        log_warn("agent", "memory_limited", "asked_bytes=%llu bytes=%llu by=%s",
-                 (unsigned long long)memory_bytes, (unsigned long long)most,
-                 limits.memory_bytes == most ? limits.memory_group : "box");
-        out->memory_bytes = most;
-    }
-    hwloc_topology_destroy(t);
-    return 0;
-}
 
 /* ---- network ---- */
 
@@ -266,7 +121,7 @@ int discover_nics(const char *folder, const char *network, struct buffer *json, 
 
 /* Letters and digits of the CPU's model name, words joined by "-", without what every CPU says of
  * itself. */
-static void kind_name(hwloc_topology_t t, const struct discover_share *s, char kind[DISCOVER_KIND])
+static void kind_name(hwloc_topology_t t, const struct discover_device *d, char kind[DISCOVER_KIND])
 {
     static const char *const noise[] = {"(R)", "(r)", "(TM)", "(tm)", " CPU", " Processor"};
     char model[96] = "cpu", clean[96];
@@ -287,7 +142,30 @@ static void kind_name(hwloc_topology_t t, const struct discover_share *s, char k
     while (n && clean[n - 1] == '-')
         n--;
     clean[n] = '\0';
-    snprintf(kind, DISCOVER_KIND, "%s-%dc%dt", n ? clean : "cpu", s->n_cores, s->n_threads);
+    snprintf(kind, DISCOVER_KIND, "%s-%dc%dt", n ? clean : "cpu", d->n_cores, d->n_threads);
+}
+
+static json_t *cores_json(const int *cores, int n)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < n; i++)
+        json_array_append_new(list, json_integer(cores[i]));
+    return list;
+}
+
+static json_t *devices_list(hwloc_topology_t t, const struct discover_share *share,
+                            char (*kinds)[DISCOVER_KIND])
+{
+    json_t *list = json_array();
+    for (int i = 0; i < discover_device_count(share); i++) {
+        struct discover_device d = discover_device_at(share, i);
+        kind_name(t, &d, kinds[i]);
+        json_array_append_new(list, json_pack("{s:s, s:s, s:I, s:i, s:o}", "name", d.name, "kind",
+                                              kinds[i], "memory_bytes", (json_int_t)d.memory_bytes,
+                                              "threads", d.n_threads, "cores",
+                                              cores_json(share->cores + d.first_core, d.n_cores)));
+    }
+    return list;
 }
 
 static json_t *caches_list(hwloc_topology_t t)
@@ -334,13 +212,13 @@ static json_t *numa_list(hwloc_topology_t t)
 }
 
 int discover_node(const char *name, const struct discover_share *share, const char *network,
-                  struct buffer *json, char kind[DISCOVER_KIND], struct err *e)
+                  struct buffer *json, char (*kinds)[DISCOVER_KIND], struct err *e)
 {
     struct discover_box box = {0};
     struct nvml nvml;
     if (nvml_open(&nvml))
         box.nvml = &nvml;
-    int rc = discover_node_of(&box, name, share, network, json, kind, e);
+    int rc = discover_node_of(&box, name, share, network, json, kinds, e);
     if (box.nvml)
         nvml_close(&nvml);
     return rc;
@@ -348,24 +226,25 @@ int discover_node(const char *name, const struct discover_share *share, const ch
 
 int discover_node_of(const struct discover_box *box, const char *name,
                      const struct discover_share *share, const char *network, struct buffer *json,
-                     char kind[DISCOVER_KIND], struct err *e)
+                     char (*kinds)[DISCOVER_KIND], struct err *e)
 {
     hwloc_topology_t t;
-    int rc = topology_open(box, &t, e);
+    int rc = discover_tree_open(box, &t, e);
     if (rc < 0)
         return rc;
-    kind_name(t, share, kind);
     json_memory_reset();
-    json_t *cores = json_array();
-    for (int i = 0; i < share->n_cores; i++)
-        json_array_append_new(cores, json_integer(share->cores[i]));
-    json_t *node = json_pack(
-        "{s:s, s:[{s:s, s:s, s:I, s:i}], s:o, s:o, s:i, s:I, s:o}", "name", name, "devices", "name",
-        "cpu", "kind", kind, "memory_bytes", (json_int_t)discover_stage_bytes(share), "threads",
-        share->n_threads, "nics",
-        nics_read(box->net_folder ? box->net_folder : "/sys/class/net", network), "cores", cores,
-        "packages", hwloc_get_nbobjs_by_type(t, HWLOC_OBJ_PACKAGE), "total_memory_bytes",
-        (json_int_t)hwloc_get_root_obj(t)->total_memory, "caches", caches_list(t));
+    json_t *node =
+        json_pack("{s:s, s:o, s:o, s:o, s:i, s:I, s:o}", "name", name, "devices",
+                  devices_list(t, share, kinds), "nics",
+                  nics_read(box->net_folder ? box->net_folder : "/sys/class/net", network), "cores",
+                  cores_json(share->cores, share->n_cores), "packages",
+                  hwloc_get_nbobjs_by_type(t, HWLOC_OBJ_PACKAGE), "total_memory_bytes",
+                  (json_int_t)hwloc_get_root_obj(t)->total_memory, "caches", caches_list(t));
+    if (share->n_devices > 1)
+        json_object_set_new(node, "device_link",
+                            json_pack("{s:f, s:f, s:b}", "bandwidth_bytes_per_s",
+                                      HANDOVER_BYTES_PER_S, "latency_s", HANDOVER_LATENCY_S,
+                                      "assumed", 1));
     json_t *numa = numa_list(t);
     if (numa)
         json_object_set_new(node, "numa", numa);

@@ -12,9 +12,19 @@ struct nvml;
 
 enum {
     DISCOVER_MAX_CORES = 1024,
+    DISCOVER_MAX_DEVICES = 16,
+    DISCOVER_DEVICE_NAME = 8,
     DISCOVER_KIND = 128,
     DISCOVER_MAX_POOL = 1 << 30,
     DISCOVER_MAX_PROCESS = 64 << 20
+};
+
+/* A part of the share that computes by itself. */
+struct discover_device {
+    char name[DISCOVER_DEVICE_NAME]; /* "cpu"; "cpu0", "cpu1", … where there are several */
+    int first_core, n_cores;         /* its run in the share's cores */
+    int n_threads;
+    uint64_t memory_bytes; /* for its stages: weights, KV cache, activations, work space */
 };
 
 /* What an agent may use. */
@@ -23,7 +33,13 @@ struct discover_share {
     int n_cores;
     int n_threads;
     uint64_t memory_bytes; /* of all that it does */
+    struct discover_device devices[DISCOVER_MAX_DEVICES];
+    int n_devices; /* of `devices`; 0: one device, which has all (discover_device_at) */
 };
+
+/* How many devices there are, and one of them. */
+int discover_device_count(const struct discover_share *s);
+struct discover_device discover_device_at(const struct discover_share *s, int i);
 
 /* How the memory is divided: the data channel's pool (a sixteenth, at most 1 GiB; what is received,
  * and a quarter beside it for what is sent), the process itself (a sixteenth, at most 64 MiB), and
@@ -40,12 +56,17 @@ uint64_t discover_stage_bytes(const struct discover_share *s);
 int discover_share(const char *cores, int threads, uint64_t memory_bytes,
                    struct discover_share *out, struct err *e);
 
-/* Appends a node of hp-cluster/1 as JSON: its one device `cpu` with the share's memory, its NICs
- * (of `network` alone where that is given), and beside these what people want to see ("cores",
- * "packages", "caches", "numa"), and its GPUs (discover_gpus.h). `kind` gets the device's kind: CPU
- * model, cores and threads, the same on equal boxes. */
+/* Threads that compute on these cores where nobody says how many: one for each physical core among
+ * them, no more than `part` of the control groups' quota has whole cores, and at least one.
+ * HP_EDEVICE. */
+int discover_threads(const int *cores, int n_cores, double part, int *out, struct err *e);
+
+/* Appends a node of hp-cluster/1 as JSON: the share's devices, its NICs (of `network` alone where
+ * that is given), and beside these what people want to see ("cores", "packages", "caches", "numa"),
+ * and its GPUs (discover_gpus.h). `kinds` gets the kind of each device: CPU model, cores and
+ * threads, the same on equal boxes and for equal parts of a box. */
 int discover_node(const char *name, const struct discover_share *share, const char *network,
-                  struct buffer *json, char kind[DISCOVER_KIND], struct err *e);
+                  struct buffer *json, char (*kinds)[DISCOVER_KIND], struct err *e);
 
 /* Where to look, for tests: all NULL is this box. */
 struct discover_box {
@@ -57,7 +78,7 @@ struct discover_box {
 };
 int discover_node_of(const struct discover_box *box, const char *name,
                      const struct discover_share *share, const char *network, struct buffer *json,
-                     char kind[DISCOVER_KIND], struct err *e);
+                     char (*kinds)[DISCOVER_KIND], struct err *e);
 
 /* The same from a folder that looks like /sys/class/net; what discover_node uses, open to tests.
  * Appends a JSON array. */

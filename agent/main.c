@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "agent/agent.h"
+#include "agent/discover_devices.h"
 #include "common/fs.h"
 #include "common/host_address.h"
 #include "common/log.h"
@@ -41,6 +42,14 @@ static const char help_text[] =
     "  --memory BYTES        for all that it does: weights, KV cache, activations, "
     "buffers; " UNITS_BYTES_HELP "\n"
     "                        (default: 90 % of the box, or of the tightest of its control groups)\n"
+    "  --device SPEC         a part of this box that runs stages by itself; may be given more than "
+    "once, and then the agent has\n"
+    "                        devices cpu0, cpu1, …. SPEC is "
+    "cpu[:CORES][,mem=BYTES][,threads=N]: CORES as for --cores, a core is of one\n"
+    "                        device, and one device may do without and take the rest; mem is for "
+    "its stages, out of --memory, which\n"
+    "                        the devices that do not say share in proportion to their cores "
+    "(default: one device of all cores)\n"
     "  --store-limit BYTES   disk for weights (default: none); models not in use go first\n"
     "  --kernels NAME        avx512_bf16, avx512, avx2, or plain: the reference in plain loops "
     "(default: the best that\n"
@@ -62,12 +71,14 @@ static const char help_text[] =
     "HP_LOG=error|warn|info|debug sets how much it says on standard error. SIGTERM and SIGINT end "
     "it cleanly.\n"
     "\n"
-    "  hp-agent --join 192.168.1.10:7070 --token-file token --cores 0-7 --memory 24G\n";
+    "  hp-agent --join 192.168.1.10:7070 --token-file token --cores 0-7 --memory 24G\n"
+    "  hp-agent --join 192.168.1.10:7070 --device cpu:0-15 --device cpu:16-31,mem=24G\n";
 
 struct options {
     const char *join, *token, *token_file, *name, *dir, *cores, *network, *kernels, *pace, *profile,
         *as;
-    int threads, data_port;
+    const char *devices[DISCOVER_MAX_DEVICES];
+    int n_devices, threads, data_port;
     uint64_t memory_bytes, store_limit_bytes, pool_bytes;
 };
 
@@ -125,15 +136,56 @@ static int network_check(const char *network, struct err *e)
                    list);
 }
 
+static int device_add(struct options *o, const char *text, struct err *e)
+{
+    if (o->n_devices == DISCOVER_MAX_DEVICES)
+        return err_set(e, HP_EUSAGE, "--device %s: an agent has at most %d devices", text,
+                       (int)DISCOVER_MAX_DEVICES);
+    o->devices[o->n_devices++] = text;
+    return 0;
+}
+
+/* Options that do not go with each other. */
+static int options_check(const struct options *o, struct err *e)
+{
+    if (!o->join)
+        return err_set(e, HP_EUSAGE, "where is the coordinator? --join HOST:PORT");
+    if (!o->pace != !o->profile || !o->pace != !o->as)
+        return err_set(e, HP_EUSAGE,
+                       "--pace, --profile and --as go together: a cluster file, what a model costs "
+                       "there, and which device to stand for");
+    if (o->pace && o->n_devices > 1)
+        return err_set(e, HP_EUSAGE,
+                       "--pace stands for one device: leave --device out, or give it once");
+    if (o->threads && o->n_devices)
+        return err_set(e, HP_EUSAGE,
+                       "--threads is of an agent without --device: say threads=%d "
+                       "with the device",
+                       o->threads);
+    return address_check(o->join, e);
+}
+
 static int options_parse(int argc, char **argv, struct options *o, struct err *e)
 {
-    static const struct option table[] = {
-        {"join", 1, NULL, 'j'},    {"token", 1, NULL, 't'},   {"token-file", 1, NULL, 'T'},
-        {"name", 1, NULL, 'n'},    {"dir", 1, NULL, 'd'},     {"cores", 1, NULL, 'c'},
-        {"threads", 1, NULL, 'p'}, {"memory", 1, NULL, 'm'},  {"store-limit", 1, NULL, 's'},
-        {"kernels", 1, NULL, 'k'}, {"network", 1, NULL, 'i'}, {"data-port", 1, NULL, 'D'},
-        {"pace", 1, NULL, 'P'},    {"profile", 1, NULL, 'F'}, {"as", 1, NULL, 'A'},
-        {"help", 0, NULL, 'h'},    {"version", 0, NULL, 'v'}, {0}};
+    static const struct option table[] = {{"join", 1, NULL, 'j'},
+                                          {"token", 1, NULL, 't'},
+                                          {"token-file", 1, NULL, 'T'},
+                                          {"name", 1, NULL, 'n'},
+                                          {"dir", 1, NULL, 'd'},
+                                          {"cores", 1, NULL, 'c'},
+                                          {"threads", 1, NULL, 'p'},
+                                          {"memory", 1, NULL, 'm'},
+                                          {"store-limit", 1, NULL, 's'},
+                                          {"kernels", 1, NULL, 'k'},
+                                          {"network", 1, NULL, 'i'},
+                                          {"data-port", 1, NULL, 'D'},
+                                          {"pace", 1, NULL, 'P'},
+                                          {"profile", 1, NULL, 'F'},
+                                          {"as", 1, NULL, 'A'},
+                                          {"device", 1, NULL, 'V'},
+                                          {"help", 0, NULL, 'h'},
+                                          {"version", 0, NULL, 'v'},
+                                          {0}};
     int which, rc = 0;
     opterr = 0;
     while (rc == 0 && (which = getopt_long(argc, argv, ":", table, NULL)) != -1)
@@ -149,6 +201,7 @@ static int options_parse(int argc, char **argv, struct options *o, struct err *e
         case 'P': o->pace = optarg; break;
         case 'F': o->profile = optarg; break;
         case 'A': o->as = optarg; break;
+        case 'V': rc = device_add(o, optarg, e); break;
         case 'p': rc = count_parse("--threads", optarg, &o->threads, e); break;
         case 'm': rc = bytes_parse("--memory", optarg, &o->memory_bytes, e); break;
         case 'D': rc = port_parse("--data-port", optarg, &o->data_port, e); break;
@@ -166,13 +219,7 @@ static int options_parse(int argc, char **argv, struct options *o, struct err *e
     if (rc == 0 && optind < argc)
         return err_set(e, HP_EUSAGE, "%s: hp-agent takes options alone; --help lists them",
                        argv[optind]);
-    if (rc == 0 && !o->join)
-        return err_set(e, HP_EUSAGE, "where is the coordinator? --join HOST:PORT");
-    if (rc == 0 && (!o->pace != !o->profile || !o->pace != !o->as))
-        return err_set(e, HP_EUSAGE,
-                       "--pace, --profile and --as go together: a cluster file, what a model costs "
-                       "there, and which device to stand for");
-    return rc < 0 ? rc : address_check(o->join, e);
+    return rc < 0 ? rc : options_check(o, e);
 }
 
 /* ---- the token, and the coordinator's key ---- */
@@ -379,6 +426,8 @@ static int start(int argc, char **argv, struct err *e)
     rc = rc < 0 ? rc : folder_find(&o, dir, sizeof dir, e);
     rc = rc < 0 ? rc : trust_find(&o, dir, &token, e);
     rc = rc < 0 ? rc : discover_share(o.cores, o.threads, o.memory_bytes, &c.share, e);
+    if (rc == 0 && o.n_devices)
+        rc = discover_devices(o.devices, o.n_devices, &c.share, e);
     rc = rc < 0 ? rc : cores_pin(&c.share, e);
     if (rc < 0)
         return rc;

@@ -54,7 +54,7 @@ static void sequence_open(struct agent *a, const struct agent_action *act)
                             &sampler, &e);
     }
     if (rc == 0) {
-        executor_sequence_open(a->executor, act->u.sequence_open.slot, act->u.sequence_open.ticket,
+        executor_sequence_open(s->executor, act->u.sequence_open.slot, act->u.sequence_open.ticket,
                                o->sequence, (uint32_t)o->kv_tokens, sampler);
         return;
     }
@@ -69,17 +69,25 @@ static void sequence_open(struct agent *a, const struct agent_action *act)
     shell_event_put(a, &m);
 }
 
+static void sequence_close(struct agent *a, const struct agent_action *act)
+{
+    const struct shell_stage *s = shell_stage_of(a, act->u.sequence_close.slot);
+    if (s)
+        executor_sequence_close(s->executor, s->slot, act->u.sequence_close.sequence);
+}
+
 static void run(struct agent *a, const struct agent_action *act)
 {
     const struct shell_stage *s = shell_stage_of(a, act->u.run.slot);
+    assert(s); /* it was loaded */
     struct executor_run r = {.slot = act->u.run.slot,
                              .ticket = act->u.run.ticket,
                              .batch = act->u.run.batch,
                              .ready_ns = act->u.run.ready_ns,
-                             .outlet = s ? outlet_hold(s->next) : NULL,
+                             .outlet = outlet_hold(s->next),
                              .header = act->u.run.header,
                              .reserved = act->u.run.reserved};
-    executor_run(a->executor, &r);
+    executor_run(s->executor, &r);
 }
 
 /* ---- profiles ---- */
@@ -115,15 +123,17 @@ static void profile_start(struct agent *a, const struct agent_action *act)
     struct shell_profile p = {.slot = SHELL_PROFILE_SLOT | ++a->last_profile,
                               .id = act->u.profile.id,
                               .budget_ms = r->budget_ms,
+                              .device = (unsigned)r->device,
                               .f32 = strcmp(r->compute, "f32") == 0,
                               .fine = r->fine};
     struct shell_profile *grown = realloc(a->profiles, (a->n_profiles + 1) * sizeof *grown);
     if (r->model.size == DIGEST_BYTES)
         memcpy(p.model, r->model.data, DIGEST_BYTES);
-    if (!grown) {
+    if (!grown || r->device >= a->n_devices) {
         struct queued_event m = {.event = {.kind = AGENT_EVENT_PROFILED}, .known = true};
         m.event.u.profiled.id = p.id;
-        m.event.u.profiled.status = HP_ENOMEM;
+        m.event.u.profiled.status = grown ? HP_EINVAL : HP_ENOMEM;
+        a->profiles = grown ? grown : a->profiles;
         shell_event_put(a, &m);
         return;
     }
@@ -233,10 +243,7 @@ static void action_do(struct agent *a, const struct agent_action *act)
     case AGENT_DO_UNLOAD: shell_stage_unload(a, act->u.unload.slot); return;
     case AGENT_DO_CONNECT: shell_stage_connect(a, act); return;
     case AGENT_DO_SEQUENCE_OPEN: sequence_open(a, act); return;
-    case AGENT_DO_SEQUENCE_CLOSE:
-        executor_sequence_close(a->executor, act->u.sequence_close.slot,
-                                act->u.sequence_close.sequence);
-        return;
+    case AGENT_DO_SEQUENCE_CLOSE: sequence_close(a, act); return;
     case AGENT_DO_RUN: run(a, act); return;
     case AGENT_DO_PROFILE: profile_start(a, act); return;
     case AGENT_DO_PROBE: probe(a, act); return;

@@ -6,6 +6,7 @@
  *     shell_monitor.c   one thread at a time in the core; what only the loop may do
  *     shell_profiles.c, shell_events.c      what an event means here before the core hears of it
  *     shell_reports.c   what other threads tell: data channel, executor, store, probes of links
+ *     shell_devices.c   an executor for each device
  *     agent.c           the agent's life
  *
  * The core is behind one lock. Whoever has an event takes it, feeds the event, and does what the
@@ -66,7 +67,8 @@ struct queued_event {
 /* What the shell keeps of a stage that the core holds. */
 struct shell_stage {
     uint64_t slot;
-    char *path; /* of the model in the store */
+    struct executor *executor; /* of the device that it is on */
+    char *path;                /* of the model in the store */
     uint32_t vocabulary;
     bool is_first;
     enum frame_dtype wire; /* as what rows cross */
@@ -78,10 +80,10 @@ struct shell_stage {
     double stands_for;
 };
 
-/* A profile that is being made: the store opens the model under `slot`, the executor measures it.
- */
+/* A profile that is being made: the store opens the model under `slot`, an executor measures it. */
 struct shell_profile {
     uint64_t slot, id, budget_ms;
+    unsigned device;
     uint8_t model[DIGEST_BYTES];
     bool f32, fine;
 };
@@ -114,15 +116,17 @@ struct agent {
     struct data_endpoint *data;
     char data_host[DATA_HOST_TEXT]; /* where `data` listens */
     enum data_kind data_kind;
-    struct executor *executor;
+    struct executor *executors[DISCOVER_MAX_DEVICES];
+    unsigned n_devices;
     struct store_worker *store;
     uint64_t box_free_bytes; /* when last read; UINT64_MAX: never */
-    struct paced *paced;     /* the device that this agent stands for; NULL: itself */
+    uint64_t device_free_bytes[DISCOVER_MAX_DEVICES];
+    struct paced *paced; /* the device that this agent stands for; NULL: itself */
     struct link_probe_io *probes;
     struct delay_line *line; /* paced: frames on their way */
     struct key_pair keys;
-    char machine[80], hostname[256], kind[DISCOVER_KIND], store_folder[1100], profile_folder[1100],
-        key_file[1100];
+    char machine[80], hostname[256], kinds[DISCOVER_MAX_DEVICES][DISCOVER_KIND], store_folder[1100],
+        profile_folder[1100], key_file[1100];
     struct buffer node_json;
     struct outbox leaving; /* the loop's: messages that it is sending */
     struct shell_stage *stages;
@@ -145,6 +149,15 @@ void shell_events_fini(struct agent *a);
 /* Any thread: takes what the event owns. */
 void shell_event_put(struct agent *a, const struct queued_event *m);
 void queued_event_free(struct queued_event *m);
+
+/* ---- shell_devices.c */
+
+/* Executors for all of the share's devices; those that were started are closed by
+ * shell_devices_close. HP_EUSAGE, HP_EDEVICE, HP_ENOMEM. */
+int shell_devices_open(struct agent *a, struct err *e);
+void shell_devices_close(struct agent *a);
+/* Memory that is free: of each device, and of the box. */
+void shell_devices_meter(struct agent *a, struct agent_event *ev);
 
 /* ---- shell_stages.c; all in the monitor */
 

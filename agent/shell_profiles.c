@@ -6,7 +6,7 @@ static void profile_failed(struct agent *a, const struct shell_profile *p, const
     struct agent_event ev = {.kind = AGENT_EVENT_PROFILED};
     ev.u.profiled.id = p->id;
     ev.u.profiled.model = (struct pack_span){p->model, sizeof p->model};
-    ev.u.profiled.kind = a->kind;
+    ev.u.profiled.kind = a->kinds[p->device];
     ev.u.profiled.tables = "";
     ev.u.profiled.status = e->code;
     ev.u.profiled.error = e;
@@ -20,12 +20,13 @@ void shell_profile_opened(struct agent *a, const struct queued_event *m)
         if (p.slot != m->event.u.progress.slot)
             continue;
         if (m->event.u.progress.status == 0 && m->path) {
-            executor_profile(a->executor, &(struct executor_profile){.ticket = p.slot,
-                                                                     .budget_ms = p.budget_ms,
-                                                                     .path = m->path,
-                                                                     .cache = a->profile_folder,
-                                                                     .f32 = p.f32,
-                                                                     .fine = p.fine});
+            executor_profile(a->executors[p.device],
+                             &(struct executor_profile){.ticket = p.slot,
+                                                        .budget_ms = p.budget_ms,
+                                                        .path = m->path,
+                                                        .cache = a->profile_folder,
+                                                        .f32 = p.f32,
+                                                        .fine = p.fine});
             return;
         }
         struct err e = {0};
@@ -41,7 +42,7 @@ void shell_profiled(struct agent *a, struct queued_event *m)
 {
     uint64_t slot = m->event.u.profiled.id;
     if (m->known) {
-        m->event.u.profiled.kind = a->kind;
+        m->event.u.profiled.kind = ""; /* it never came to be of a device */
         m->event.u.profiled.tables = "";
         shell_event(a, &m->event);
         return;
@@ -53,7 +54,7 @@ void shell_profiled(struct agent *a, struct queued_event *m)
         shell_profile_drop(a, slot);
         m->event.u.profiled.id = p.id;
         m->event.u.profiled.model = (struct pack_span){p.model, sizeof p.model};
-        m->event.u.profiled.kind = a->kind;
+        m->event.u.profiled.kind = a->kinds[p.device];
         m->event.u.profiled.tables = m->memory ? m->memory : "";
         m->event.u.profiled.error = m->error;
         shell_event(a, &m->event);

@@ -85,7 +85,7 @@ void shell_stage_drop(struct agent *a, uint64_t slot)
     *s = a->stages[--a->n_stages];
 }
 
-static struct shell_stage *stage_make(struct agent *a, uint64_t slot)
+static struct shell_stage *stage_make(struct agent *a, uint64_t slot, uint64_t device)
 {
     struct shell_stage *s = shell_stage_of(a, slot);
     if (s)
@@ -99,7 +99,7 @@ static struct shell_stage *stage_make(struct agent *a, uint64_t slot)
         a->stage_capacity = capacity;
     }
     s = &a->stages[a->n_stages++];
-    *s = (struct shell_stage){.slot = slot};
+    *s = (struct shell_stage){.slot = slot, .executor = a->executors[device]};
     return s;
 }
 
@@ -117,7 +117,7 @@ static void work_failed(struct agent *a, enum agent_event_kind kind, const struc
 
 void shell_stage_fetch(struct agent *a, const struct agent_action *act)
 {
-    if (stage_make(a, act->u.work.slot))
+    if (stage_make(a, act->u.work.slot, act->u.work.prepare->message.u.stage_prepare.device))
         store_worker_fetch(a->store, act->u.work.slot, act->u.work.ticket, act->u.work.prepare);
     else
         work_failed(a, AGENT_EVENT_FETCHED, act, HP_ENOMEM, "no memory for a stage");
@@ -152,12 +152,14 @@ void shell_stage_load(struct agent *a, const struct agent_action *act)
     s->is_first = p->stage == 0;
     s->n_stages = p->n_stages;
     s->max_batch_tokens = p->max_batch_tokens;
-    executor_load(a->executor, &l);
+    executor_load(s->executor, &l);
 }
 
 void shell_stage_unload(struct agent *a, uint64_t slot)
 {
-    executor_unload(a->executor, slot);
+    const struct shell_stage *s = shell_stage_of(a, slot);
+    if (s)
+        executor_unload(s->executor, slot);
     store_worker_drop(a->store, slot);
     shell_stage_drop(a, slot);
 }

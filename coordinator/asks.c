@@ -21,7 +21,6 @@ struct agent_ask *asks_add(struct coord *c, enum message_type type, const struct
                             .awaited = 1,
                             .until_ns = until_ns};
     utf8_copy(r->asked, sizeof r->asked, asked ? asked->name : "");
-    utf8_copy(r->kind, sizeof r->kind, asked ? asked->kind : "");
     return r;
 }
 

@@ -14,7 +14,7 @@ struct agent_ask {
     uint64_t peer, ask;      /* hpctl's; 0 where nobody waits */
     enum message_type type;  /* of the answer awaited */
     char what[DIGEST_HEX];   /* STORE_STATE, PROFILE_RESULT: the model */
-    char kind[64];           /* PROFILE_RESULT: of the device that is measured */
+    char kind[DEVICE_KIND];  /* PROFILE_RESULT: of the device that is measured */
     bool f32;                /* PROFILE_RESULT: what it computes in */
     uint32_t awaited;        /* answers to come */
     uint64_t until_ns;

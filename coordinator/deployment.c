@@ -90,12 +90,30 @@ void deployment_stages_free(struct deployment *d)
     d->n_stages = 0;
 }
 
-struct deployment_stage *deployment_stage_of(struct deployment *d, const struct member *m)
+static struct deployment_stage *stage_from(struct deployment *d, const struct member *m, int from)
 {
-    for (int i = 0; i < d->n_stages; i++)
+    for (int i = from; i < d->n_stages; i++)
         if (d->stages[i].agent == m)
             return &d->stages[i];
     return NULL;
+}
+
+struct deployment_stage *deployment_stage_of(struct deployment *d, const struct member *m)
+{
+    return stage_from(d, m, 0);
+}
+
+struct deployment_stage *deployment_stage_next(struct deployment *d,
+                                               const struct deployment_stage *s)
+{
+    return stage_from(d, s->agent, (int)(s - d->stages) + 1);
+}
+
+struct deployment_stage *deployment_stage_at(struct deployment *d, const struct member *m,
+                                             uint64_t number)
+{
+    bool mine = number < (uint64_t)d->n_stages && d->stages[number].agent == m;
+    return mine ? &d->stages[number] : NULL;
 }
 
 bool deployment_stages_here(const struct deployment *d)

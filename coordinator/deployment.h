@@ -50,6 +50,7 @@ extern const struct machine_state stage_statuses[];
 
 struct deployment_stage {
     struct member *agent;
+    int device; /* of the agent's, as they stand in its node */
     int first_layer, end_layer;
     double compute_s, memory_bytes; /* predicted: of the plan's prompt; weights and KV */
     uint64_t input_session; /* token of the frames that come to it, of this generation; 0 where none
@@ -137,7 +138,13 @@ static inline uint64_t deployment_plan_tokens(const struct deployment *d)
 
 /* ---- stages ---- */
 
+/* The first of the stages that are on this member, and the next one after `s`; NULL: none is. */
 struct deployment_stage *deployment_stage_of(struct deployment *d, const struct member *m);
+struct deployment_stage *deployment_stage_next(struct deployment *d,
+                                               const struct deployment_stage *s);
+/* The stage with this number; NULL: it is not this member's. */
+struct deployment_stage *deployment_stage_at(struct deployment *d, const struct member *m,
+                                             uint64_t number);
 /* What its agent said last of holding this stage; NULL: nothing of this generation. */
 const struct member_held *deployment_stage_held(const struct deployment *d,
                                                 const struct deployment_stage *s);

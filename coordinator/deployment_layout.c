@@ -18,7 +18,8 @@ struct stage_layout *deployment_layout(const struct deployment *d)
     l->max_batch_tokens = d->max_batch_tokens;
     for (int i = 0; i < d->n_stages; i++) {
         const struct deployment_stage *s = &d->stages[i];
-        l->stages[i] = (struct layout_stage){.first_layer = s->first_layer,
+        l->stages[i] = (struct layout_stage){.device = s->device,
+                                             .first_layer = s->first_layer,
                                              .end_layer = s->end_layer,
                                              .compute_s = s->compute_s,
                                              .memory_bytes = s->memory_bytes};
@@ -33,7 +34,8 @@ bool deployment_layout_usable(struct coord *c, const struct stage_layout *layout
         const struct member *m = member_find(c, layout->stages[i].agent);
         /* One that is joining just now will be ready in a moment: waiting for it is better than
          * moving. */
-        if (!m || m->draining || (m->state != MEMBER_READY && m->state != MEMBER_JOINING))
+        if (!m || !member_device(m, layout->stages[i].device) || m->draining ||
+            (m->state != MEMBER_READY && m->state != MEMBER_JOINING))
             return false;
     }
     return true;
@@ -48,6 +50,7 @@ int deployment_layout_set(struct coord *c, struct deployment *d, const struct st
     for (int i = 0; i < layout->n_stages; i++) {
         const struct layout_stage *s = &layout->stages[i];
         stages[i] = (struct deployment_stage){.agent = member_find(c, s->agent),
+                                              .device = s->device,
                                               .first_layer = s->first_layer,
                                               .end_layer = s->end_layer,
                                               .compute_s = s->compute_s,

@@ -24,7 +24,7 @@ int deployment_range_add(struct deployment_spec *s, const char *agent, size_t le
     for (int i = 0; i < s->n_ranges; i++)
         if (strlen(s->ranges[i].agent) == length && memcmp(s->ranges[i].agent, agent, length) == 0)
             return err_set(e, HP_EINVAL,
-                           "agent \"%.*s\" is named twice: it holds one stage of a deployment",
+                           "\"%.*s\" is named twice: a device holds one stage of a deployment",
                            (int)length, agent);
     size_t count = (size_t)s->n_ranges;
     struct deployment_range *r = coord_array_add(&s->ranges, &count, sizeof *r);

@@ -17,8 +17,9 @@ enum {
 
 /* One stage as --layers or --agents names it. */
 struct deployment_range {
-    char agent[160]; /* an agent's name, or the id of its device ("node/device"; of a paced agent:
-                        of the device that it stands for) */
+    char agent[160]; /* an agent's name (without layers: a stage on each of its devices), or the id
+                        of a device ("node/device"; of a paced agent: of the device that it stands
+                        for) */
     int first, end;  /* [first, end); both 0 when only the agent is named */
 };
 

@@ -4,21 +4,54 @@
 #include "coordinator/member.h"
 #include "coordinator/model_slots.h"
 
-json_t *describe_member(const struct coord *c, const struct member *m, bool whole)
+/* NULL: it has no such device now. */
+static const char *device_name(const struct member *m, int device)
+{
+    const struct cluster_device *own = member_device(m, device);
+    return own ? own->name : NULL;
+}
+
+static json_t *member_stages(const struct coord *c, const struct member *m)
 {
     json_t *stages = json_array();
     for (size_t i = 0; i < c->n_deployments; i++) {
-        const struct deployment_stage *s = deployment_stage_of(c->deployments[i], m);
-        if (s)
+        struct deployment *d = c->deployments[i];
+        for (const struct deployment_stage *s = deployment_stage_of(d, m); s;
+             s = deployment_stage_next(d, s))
             json_array_append_new(
-                stages, json_pack("{s:s, s:i, s:i}", "deployment", c->deployments[i]->name,
+                stages, json_pack("{s:s, s:i, s:s?, s:i, s:i}", "deployment", d->name, "stage",
+                                  (int)(s - d->stages), "device", device_name(m, s->device),
                                   "first_layer", s->first_layer, "last_layer", s->end_layer - 1));
     }
-    json_t *out =
-        json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:f, s:I, s:o}", "name", m->name, "state",
-                  member_states[m->state].word, "hostname", m->hostname, "machine", m->machine,
-                  "program", m->program, "kind", m->kind, "memory_bytes", m->memory_bytes,
-                  "memory_free_bytes", (json_int_t)m->memory_free_bytes, "stages", stages);
+    return stages;
+}
+
+static json_t *member_devices(const struct member *m, double *memory_bytes)
+{
+    json_t *devices = json_array();
+    for (int i = 0; i < member_device_count(m); i++) {
+        const struct cluster_device *own = member_device(m, i);
+        json_t *row = json_pack("{s:s, s:s, s:s, s:f, s:I}", "id", own->id, "name", own->name,
+                                "kind", own->kind, "memory_bytes", own->memory_bytes,
+                                "memory_free_bytes", (json_int_t)m->device_free_bytes[i]);
+        const json_t *told = member_node_told(m->node, i);
+        json_object_set(row, "threads", json_object_get(told, "threads"));
+        json_object_set(row, "cores", json_object_get(told, "cores"));
+        json_array_append_new(devices, row);
+        *memory_bytes += own->memory_bytes;
+    }
+    return devices;
+}
+
+json_t *describe_member(const struct coord *c, const struct member *m, bool whole)
+{
+    double memory_bytes = 0;
+    json_t *devices = member_devices(m, &memory_bytes);
+    json_t *out = json_pack(
+        "{s:s, s:s, s:s, s:s, s:s, s:s, s:f, s:I, s:o, s:o}", "name", m->name, "state",
+        member_states[m->state].word, "hostname", m->hostname, "machine", m->machine, "program",
+        m->program, "kind", member_kind(m, 0), "memory_bytes", memory_bytes, "memory_free_bytes",
+        (json_int_t)m->memory_free_bytes, "devices", devices, "stages", member_stages(c, m));
     if (m->heard_ns)
         json_object_set_new(out, "heard_s", json_real((double)(coord_now(c) - m->heard_ns) * 1e-9));
     if (m->rival_host[0])
@@ -57,6 +90,11 @@ json_t *describe_stages(const struct deployment *d)
             "member", member_states[s->agent->state].word, "done_bytes", (json_int_t)s->done_bytes,
             "total_bytes", (json_int_t)s->total_bytes, "moved_bytes", (json_int_t)s->moved_bytes,
             "memory_bytes", s->memory_bytes, "planned_compute_s", s->compute_s);
+        char on[DEVICE_TEXT];
+        member_device_text(s->agent, s->device, on);
+        json_object_set_new(row, "on", json_string(on));
+        if (member_device(s->agent, s->device))
+            json_object_set_new(row, "device", json_string(device_name(s->agent, s->device)));
         if (h) {
             json_object_set_new(row, "kv_used_tokens", json_integer((json_int_t)h->kv_used_tokens));
             json_object_set_new(row, "sequences", json_integer((json_int_t)h->sequences));

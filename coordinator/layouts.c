@@ -38,6 +38,7 @@ static bool layout_is(const struct model_layout *l, const struct deployment *d)
 {
     for (int i = 0; l && l->n_stages == d->n_stages && i < l->n_stages; i++)
         if (l->stages[i].end_layer != d->stages[i].end_layer ||
+            l->stages[i].device != d->stages[i].device ||
             strcmp(l->stages[i].agent, d->stages[i].agent->name) != 0)
             return false;
     return l && l->n_stages == d->n_stages;
@@ -47,8 +48,9 @@ static void layout_store(struct coord *c, const struct model_layout *l)
 {
     json_t *rows = json_array();
     for (int i = 0; i < l->n_stages; i++)
-        json_array_append_new(rows, json_pack("{s:s, s:i}", "agent", l->stages[i].agent,
-                                              "end_layer", l->stages[i].end_layer));
+        json_array_append_new(rows,
+                              json_pack("{s:s, s:i, s:i}", "agent", l->stages[i].agent, "device",
+                                        l->stages[i].device, "end_layer", l->stages[i].end_layer));
     effects_store_json(c, "layout", l->model, rows);
 }
 
@@ -59,6 +61,7 @@ void layouts_keep(struct coord *c, const struct deployment *d)
     struct model_layout_stage *stages = calloc((size_t)d->n_stages + 1, sizeof *stages);
     for (int i = 0; stages && i < d->n_stages; i++) {
         stages[i].end_layer = d->stages[i].end_layer;
+        stages[i].device = d->stages[i].device;
         utf8_copy(stages[i].agent, sizeof stages[i].agent, d->stages[i].agent->name);
     }
     if (stages && layout_put(c, d->model->id, stages, d->n_stages))
@@ -75,6 +78,8 @@ int layouts_restore(struct coord *c, const char *model, json_t *value, struct er
     struct model_layout_stage *stages = calloc(n + 1, sizeof *stages);
     for (size_t i = 0; stages && i < n; i++) {
         const json_t *row = json_array_get(value, i);
+        json_int_t device = json_integer_value(json_object_get(row, "device"));
+        stages[i].device = device > 0 && device < MESSAGE_MAX_DEVICES ? (int)device : 0;
         stages[i].end_layer = (int)json_integer_value(json_object_get(row, "end_layer"));
         utf8_copy(stages[i].agent, sizeof stages[i].agent,
                   json_string_value(json_object_get(row, "agent")));

@@ -13,7 +13,7 @@ struct model_layout {
     char model[DIGEST_HEX];
     struct model_layout_stage {
         char agent[MEMBER_NAME];
-        int end_layer;
+        int device, end_layer;
     } * stages;
     int n_stages;
 };
@@ -22,7 +22,7 @@ struct model_layout {
 void layouts_keep(struct coord *c, const struct deployment *d);
 /* NULL: this model has not served. */
 const struct model_layout *layouts_find(const struct coord *c, const char *model);
-/* [{"agent", "end_layer"}] by stage. */
+/* [{"agent", "device", "end_layer"}] by stage. */
 int layouts_restore(struct coord *c, const char *model, json_t *value, struct err *e);
 void layouts_free(struct coord *c);
 

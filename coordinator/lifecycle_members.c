@@ -7,10 +7,9 @@
 void lifecycle_member_joined(struct coord *c, struct member *m)
 {
     for (size_t i = 0; i < c->n_deployments; i++) {
-        struct deployment_stage *s = deployment_stage_of(c->deployments[i], m);
-        if (!s)
+        if (!deployment_stage_of(c->deployments[i], m))
             continue;
-        struct verdict v = stage_reports_joined(c, c->deployments[i], s);
+        struct verdict v = stage_reports_joined(c, c->deployments[i], m);
         lifecycle_judge(c, &v);
     }
 }
@@ -45,7 +44,8 @@ void lifecycle_member_lost(struct coord *c, struct member *m, const char *why)
         if (!s)
             continue;
         if (d->state == DEPLOYMENT_PREPARING && d->recovering)
-            deployment_stage_move(s, STAGE_UNTOLD);
+            for (; s; s = deployment_stage_next(d, s))
+                deployment_stage_move(s, STAGE_UNTOLD);
         else if (d->state == DEPLOYMENT_PREPARING || d->state == DEPLOYMENT_SERVING)
             lifecycle_break(c, d, &e);
     }
@@ -81,11 +81,13 @@ void lifecycle_member_stays(struct coord *c)
 void lifecycle_member_held(struct coord *c, struct member *m)
 {
     for (size_t i = 0; i < c->n_deployments; i++) {
-        struct deployment_stage *s = deployment_stage_of(c->deployments[i], m);
-        if (!s)
-            continue;
-        struct verdict v = stage_reports_held(c, c->deployments[i], s);
-        lifecycle_judge(c, &v);
+        struct deployment *d = c->deployments[i];
+        for (int k = 0; k < d->n_stages; k++) {
+            struct verdict v = {VERDICT_OK, d, {0}};
+            if (d->stages[k].agent == m)
+                v = stage_reports_held(c, d, &d->stages[k]);
+            lifecycle_judge(c, &v);
+        }
     }
     stage_reports_sweep(c, m);
 }

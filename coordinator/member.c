@@ -1,5 +1,6 @@
 #include "coordinator/member.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -88,6 +89,25 @@ void members_free(struct coord *c)
     free(c->members);
 }
 
+/* ---- devices ---- */
+
+int member_device_find(const struct member *m, const char *name)
+{
+    for (int i = 0; i < member_device_count(m); i++)
+        if (strcmp(m->node->cluster.devices[i].name, name) == 0)
+            return i;
+    return -1;
+}
+
+void member_device_text(const struct member *m, int device, char out[DEVICE_TEXT])
+{
+    const struct cluster_device *own = member_device(m, device);
+    if (own && member_device_count(m) > 1)
+        snprintf(out, DEVICE_TEXT, "%s/%s", m->name, own->name);
+    else
+        snprintf(out, DEVICE_TEXT, "%s", m->name);
+}
+
 /* ---- setters ---- */
 
 void member_move(struct member *m, int to)
@@ -99,14 +119,10 @@ void member_move(struct member *m, int to)
     machine_move(member_states, &m->state, to);
 }
 
-/* Takes the first device's kind and memory out of the node; a stage runs on it. */
 void member_node_set(struct member *m, struct member_node *node)
 {
-    const struct cluster_device *device = member_node_device(node);
     member_node_free(&m->node);
     m->node = node;
-    utf8_copy(m->kind, sizeof m->kind, device->kind);
-    m->memory_bytes = device->memory_bytes;
 }
 
 int member_address_set(struct member *m, struct pack_span from, struct err *e)
@@ -132,6 +148,7 @@ void member_held_set(struct member *m, const struct pack_list *held)
         m->held[i] = (struct member_held){.deployment = rows[i].deployment,
                                           .generation = rows[i].generation,
                                           .stage = rows[i].stage,
+                                          .device = rows[i].device,
                                           .sequences = rows[i].sequences,
                                           .queued_batches = rows[i].queued_batches,
                                           .kv_used_tokens = rows[i].kv_used_tokens,
@@ -143,6 +160,13 @@ void member_held_set(struct member *m, const struct pack_list *held)
                                           .running = rows[i].running};
         utf8_copy(m->held[i].state, sizeof m->held[i].state, rows[i].state);
     }
+}
+
+void member_free_set(struct member *m, const struct pack_list *devices)
+{
+    const struct message_device_state *rows = devices->items;
+    for (size_t i = 0; i < MESSAGE_MAX_DEVICES; i++)
+        m->device_free_bytes[i] = i < devices->count ? rows[i].memory_free_bytes : 0;
 }
 
 void member_models_set(struct member *m, const struct pack_list *models)

@@ -22,10 +22,10 @@ enum member_presence {
 };
 extern const struct machine_state member_states[];
 
-enum { MEMBER_NODE_BYTES = 64 << 10 };
+enum { MEMBER_NODE_BYTES = 64 << 10, DEVICE_TEXT = 160 };
 
 struct member_held { /* message_held_stage, copied */
-    uint64_t deployment, generation, stage;
+    uint64_t deployment, generation, stage, device;
     char state[16];
     uint64_t sequences, queued_batches, kv_used_tokens, kv_tokens, batches_done;
     double busy_s, planned_s;
@@ -46,8 +46,6 @@ struct member {
     uint64_t drain_peer, drain_ask;
     char machine[80], hostname[80], program[64];
     struct member_node *node; /* with our name; NULL before it first joined */
-    char kind[64];            /* of its first device */
-    double memory_bytes;      /* of its first device */
     uint8_t *address;
     size_t address_size;
     uint64_t peer; /* 0: not connected */
@@ -56,6 +54,7 @@ struct member {
     uint64_t rival,
         rival_ns;        /* another process with its key, and when that one asked first; 0: none */
     char rival_host[80]; /* "" while none was refused */
+    uint64_t device_free_bytes[MESSAGE_MAX_DEVICES]; /* as the last heartbeat told */
     uint64_t memory_free_bytes, dropped_stale, dropped_foreign, data_sent_bytes,
         data_received_bytes;
     int64_t clock_offset_ns; /* add it to the agent's clock to have ours (plan_vs_actual.c) */
@@ -93,7 +92,27 @@ static inline const char *member_paced_as(const struct member *m)
     return m->node ? m->node->paced_as : "";
 }
 
-/* What the member's device does not run of these (member_node_lacks). */
+/* Its devices, as they stand in its node: how many, one of them (NULL: there is no such), and what
+ * kind that is ("" likewise). */
+static inline int member_device_count(const struct member *m)
+{
+    return m->node ? m->node->cluster.n_devices : 0;
+}
+static inline const struct cluster_device *member_device(const struct member *m, int device)
+{
+    return device < member_device_count(m) ? &m->node->cluster.devices[device] : NULL;
+}
+static inline const char *member_kind(const struct member *m, int device)
+{
+    const struct cluster_device *own = member_device(m, device);
+    return own ? own->kind : "";
+}
+/* The number of its device with this name; -1: none. */
+int member_device_find(const struct member *m, const char *name);
+/* What people call a device: the agent's name where that has one device, else "agent/device". */
+void member_device_text(const struct member *m, int device, char out[DEVICE_TEXT]);
+
+/* What the member's devices do not run of these (member_node_lacks). */
 static inline const char *member_lacks(const struct member *m, const char *const *names)
 {
     return m->node ? member_node_lacks(m->node, names) : NULL;
@@ -104,7 +123,8 @@ static inline const char *member_lacks(const struct member *m, const char *const
 void member_move(struct member *m, int to);                       /* enum member_presence */
 void member_node_set(struct member *m, struct member_node *node); /* takes node */
 int member_address_set(struct member *m, struct pack_span from, struct err *e);
-void member_held_set(struct member *m, const struct pack_list *held); /* NULL: none */
+void member_held_set(struct member *m, const struct pack_list *held);    /* NULL: none */
+void member_free_set(struct member *m, const struct pack_list *devices); /* message_device_state */
 void member_models_set(struct member *m, const struct pack_list *models);
 
 /* ---- the store ---- */

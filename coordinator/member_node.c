@@ -3,6 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "coordinator/state.h"
+#include "transport/message.h"
+
 static double number_of(const json_t *object, const char *key)
 {
     double v = json_number_value(json_object_get(object, key));
@@ -18,7 +21,41 @@ static int cluster_read(struct member_node *n, struct err *e)
     json_decref(document);
     if (rc == 0 && n->cluster.n_devices == 0)
         rc = err_set(e, HP_EPARSE, "the node in \"join\" has no device");
+    if (rc == 0 && n->cluster.n_devices > MESSAGE_MAX_DEVICES)
+        rc = err_set(e, HP_ELIMIT, "the node in \"join\" has %d devices; %d are the limit",
+                     n->cluster.n_devices, MESSAGE_MAX_DEVICES);
+    for (int i = 0; rc == 0 && i < n->cluster.n_devices; i++)
+        if (strlen(n->cluster.devices[i].kind) >= DEVICE_KIND)
+            rc = err_set(e, HP_EPARSE, "the kind of %.80s has more than %d bytes",
+                         n->cluster.devices[i].id, DEVICE_KIND - 1);
     return rc;
+}
+
+const json_t *member_node_told(const struct member_node *n, int device)
+{
+    const json_t *devices = json_object_get(n->told, "devices"), *row;
+    size_t i;
+    json_array_foreach(devices, i, row)
+    {
+        const char *name = json_string_value(json_object_get(row, "name"));
+        if (name && strcmp(name, n->cluster.devices[device].name) == 0)
+            return row;
+    }
+    return NULL;
+}
+
+static int speeds_read(struct member_node *n, struct err *e)
+{
+    size_t count = (size_t)n->cluster.n_devices;
+    n->speeds = arena_alloc(&n->cluster.arena, count, sizeof *n->speeds);
+    if (!n->speeds)
+        return err_set(e, HP_ENOMEM, "no memory for a node");
+    for (size_t i = 0; i < count; i++) {
+        const json_t *device = member_node_told(n, (int)i);
+        n->speeds[i] = (struct node_speed){number_of(device, "flops_per_s"),
+                                           number_of(device, "memory_bytes_per_s")};
+    }
+    return 0;
 }
 
 static int paced_links_read(struct member_node *n, const json_t *links, struct err *e)
@@ -46,16 +83,15 @@ int member_node_read(json_t *told, struct member_node **out, struct err *e)
     }
     n->told = told;
     int rc = cluster_read(n, e);
-    const json_t *device = json_array_get(json_object_get(told, "devices"), 0),
-                 *nic = json_array_get(json_object_get(told, "nics"), 0),
+    const json_t *nic = json_array_get(json_object_get(told, "nics"), 0),
                  *paced = json_object_get(told, "paced");
     const char *as = json_string_value(json_object_get(paced, "as"));
-    n->flops_per_s = number_of(device, "flops_per_s");
-    n->memory_bytes_per_s = number_of(device, "memory_bytes_per_s");
     n->nic_bytes_per_s =
         json_is_true(json_object_get(nic, "assumed")) ? 0 : number_of(nic, "bandwidth_bytes_per_s");
     n->paced_as = as ? as : "";
     n->paced_profile = json_string_value(json_object_get(paced, "profile"));
+    if (rc == 0)
+        rc = speeds_read(n, e);
     if (rc == 0)
         rc = paced_links_read(n, json_object_get(paced, "links"), e);
     if (rc < 0)

@@ -12,10 +12,15 @@ struct paced_link {
     struct cluster_wire wire;
 };
 
+/* What a device says that it can do; 0: not told. */
+struct node_speed {
+    double flops_per_s, memory_bytes_per_s;
+};
+
 struct member_node {
-    json_t *told;                           /* of hp-cluster/1, for people, files and the store */
-    struct cluster cluster;                 /* the same: one node, and at least one device */
-    double flops_per_s, memory_bytes_per_s; /* of its first device; 0: not told */
+    json_t *told;              /* of hp-cluster/1, for people, files and the store */
+    struct cluster cluster;    /* the same: one node, and at least one device; stages run on each */
+    struct node_speed *speeds; /* [cluster.n_devices] */
     double
         nic_bytes_per_s; /* of its first network card, as the card says; 0: not told, or assumed */
     /* Of a paced agent; "" and NULL for all others. */
@@ -25,19 +30,16 @@ struct member_node {
     int n_paced_links;
 };
 
-/* Takes `told`, whether it can be read or not. HP_EPARSE, HP_ENOMEM. */
+/* Takes `told`, whether it can be read or not. HP_EPARSE, HP_ELIMIT, HP_ENOMEM. */
 int member_node_read(json_t *told, struct member_node **out, struct err *e);
 void member_node_free(struct member_node **n);
 
-/* The device on which a stage runs. */
-static inline const struct cluster_device *member_node_device(const struct member_node *n)
-{
-    return &n->cluster.devices[0];
-}
+/* What the agent told of a device beside what every cluster file says of one; NULL: nothing. */
+const json_t *member_node_told(const struct member_node *n, int device);
 /* The hop to another paced agent's device; NULL: none is told. */
 const struct cluster_wire *member_node_paced_link(const struct member_node *n, const char *to);
 /* The first of these names (of operators and number formats; ends with NULL, or is NULL) that the
- * node's device does not say it runs; NULL: none, or the node says nothing of it. */
+ * node's devices do not say they run; NULL: none, or the node says nothing of it. */
 const char *member_node_lacks(const struct member_node *n, const char *const *names);
 
 #endif

@@ -19,6 +19,7 @@ bool membership_heartbeat(struct coord *c, struct member *m, const struct messag
     m->data_sent_bytes = h->data_sent_bytes;
     m->data_received_bytes = h->data_received_bytes;
     member_held_set(m, &h->held);
+    member_free_set(m, &h->devices);
     struct message ack = {.type = MESSAGE_HEARTBEAT_ACK};
     ack.u.heartbeat_ack.number = h->number;
     effects_send(c, m->peer, &ack);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/names.h"
 #include "coordinator/deployment.h"
 #include "coordinator/member.h"
 #include "coordinator/plan_vs_actual.h"
@@ -39,6 +40,27 @@ static void members_rows(const struct coord *c, metrics_row_fn row, void *out)
             snprintf(labels, sizeof labels, "agent=\"%s\"", m->name);
             row(out, figures[f].name, figures[f].type, figures[f].help, labels, (double)values[f]);
         }
+}
+
+static void devices_rows(const struct coord *c, metrics_row_fn row, void *out)
+{
+    static const struct {
+        const char *name, *help;
+    } figures[] = {
+        {"hp_device_memory_bytes", "Memory of a device for weights, KV cache and work space"},
+        {"hp_device_memory_free_bytes", "What of it is free"}};
+    char labels[320];
+    for (size_t f = 0; f < sizeof figures / sizeof *figures; f++)
+        for (size_t i = 0; i < c->n_members; i++)
+            for (int k = 0; k < member_device_count(c->members[i]); k++) {
+                const struct member *m = c->members[i];
+                const struct cluster_device *own = member_device(m, k);
+                double values[] = {own->memory_bytes, (double)m->device_free_bytes[k]};
+                if (!name_is_valid(own->name, MEMBER_NAME))
+                    continue;
+                snprintf(labels, sizeof labels, "agent=\"%s\",device=\"%s\"", m->name, own->name);
+                row(out, figures[f].name, "gauge", figures[f].help, labels, values[f]);
+            }
 }
 
 static void deployments_rows(const struct coord *c, metrics_row_fn row, void *out)
@@ -97,7 +119,7 @@ static void stages_rows(const struct coord *c, metrics_row_fn row, void *out)
                    {"hp_stage_batches_total", "counter", "Batches that a stage has run"},
                    {"hp_stage_queued_batches", "gauge", "Batches that wait at a stage"},
                    {"hp_stage_kv_used_tokens", "gauge", "KV cache in use on a stage"}};
-    char labels[240];
+    char labels[320];
     for (size_t f = 0; f < sizeof figures / sizeof *figures; f++)
         for (size_t i = 0; i < c->n_deployments; i++)
             for (int k = 0; k < c->deployments[i]->n_stages; k++) {
@@ -107,8 +129,12 @@ static void stages_rows(const struct coord *c, metrics_row_fn row, void *out)
                     continue;
                 double values[] = {h->busy_s, h->planned_s, (double)h->batches_done,
                                    (double)h->queued_batches, (double)h->kv_used_tokens};
-                snprintf(labels, sizeof labels, "deployment=\"%s\",stage=\"%d\",agent=\"%s\"",
-                         d->name, k, d->stages[k].agent->name);
+                const struct cluster_device *own =
+                    member_device(d->stages[k].agent, d->stages[k].device);
+                snprintf(labels, sizeof labels,
+                         "deployment=\"%s\",stage=\"%d\",agent=\"%s\",device=\"%s\"", d->name, k,
+                         d->stages[k].agent->name,
+                         own && name_is_valid(own->name, MEMBER_NAME) ? own->name : "");
                 row(out, figures[f].name, figures[f].type, figures[f].help, labels, values[f]);
             }
 }
@@ -138,6 +164,7 @@ void metrics_rows(const struct coord *c, metrics_row_fn row, void *out)
         "Times that the coordinator itself stood still for longer than a second", "",
         (double)c->counts.pauses);
     members_rows(c, row, out);
+    devices_rows(c, row, out);
     deployments_rows(c, row, out);
     stages_rows(c, row, out);
     prefills_rows(c, row, out);

@@ -36,28 +36,31 @@ static void placing_free(struct placement_job *p)
     free(p);
 }
 
-static struct member *member_of_device(struct coord *c, const char *id)
+/* "agent/device"; agent NULL: there is no such. */
+static struct placement_device device_of_id(struct coord *c, const char *id)
 {
     char name[MEMBER_NAME];
-    snprintf(name, sizeof name, "%.*s", (int)strcspn(id, "/"), id);
-    return member_find(c, name);
+    size_t n = strcspn(id, "/");
+    snprintf(name, sizeof name, "%.*s", (int)n, id);
+    struct member *m = member_find(c, name);
+    int device = m && id[n] ? member_device_find(m, id + n + 1) : -1;
+    return (struct placement_device){device < 0 ? NULL : m, device};
 }
 
-/* By name, or by the id of its device. */
-static struct member *member_named(const struct placement_job *p, const char *text)
+/* By its agent's name (device -1: all that it has), by its own id, or by that of the device that a
+ * paced agent stands for. */
+static struct placement_device device_named(const struct placement_job *p, const char *text)
 {
-    struct member *m = member_find(p->core, text);
-    for (size_t i = 0; !m && i < p->core->n_members; i++)
+    struct placement_device out = {member_find(p->core, text), -1};
+    for (size_t i = 0; !out.agent && i < p->core->n_members; i++)
         if (p->core->members[i]->node && strcmp(member_paced_as(p->core->members[i]), text) == 0)
-            m = p->core->members[i];
-    return m                                                     ? m
-           : cluster_find_device(&p->inputs->cluster, text) >= 0 ? member_of_device(p->core, text)
-                                                                 : NULL;
+            out.agent = p->core->members[i];
+    return out.agent ? out : device_of_id(p->core, text);
 }
 
 /* ---- what the spec asks for ---- */
 
-static int range_check(const struct deployment *d, const struct member *m, int i, struct err *e)
+static int agent_check(const struct deployment *d, const struct member *m, int i, struct err *e)
 {
     const struct deployment_spec *s = &d->spec;
     const struct deployment_range *r = &s->ranges[i];
@@ -70,8 +73,22 @@ static int range_check(const struct deployment *d, const struct member *m, int i
     if (lacks)
         return err_set(e, HP_EUNSUPPORTED, "agent \"%s\" cannot run \"%s\", which this model needs",
                        r->agent, lacks);
-    if (!s->with_layers)
-        return 0;
+    return 0;
+}
+
+static int range_check(const struct deployment *d, const struct placement_device *at, int i,
+                       struct err *e)
+{
+    const struct deployment_spec *s = &d->spec;
+    const struct deployment_range *r = &s->ranges[i];
+    int rc = agent_check(d, at->agent, i, e);
+    if (rc < 0 || !s->with_layers)
+        return rc;
+    if (at->device < 0 && member_device_count(at->agent) > 1) {
+        err_set(e, HP_EINVAL, "--layers: agent \"%s\" has %d devices", r->agent,
+                member_device_count(at->agent));
+        return err_hint(e, "name one of them: %s", at->agent->node->cluster.devices[0].id);
+    }
     int n = d->model->facts.n_layers, before = i ? s->ranges[i - 1].end : 0;
     if (r->first > before)
         return err_set(e, HP_EINVAL,
@@ -89,28 +106,46 @@ static int range_check(const struct deployment *d, const struct member *m, int i
     return 0;
 }
 
+/* One stage on a device of an agent. */
+static int range_add(struct placement_job *p, const struct deployment_range *r,
+                     const struct member *m, int device, struct err *e)
+{
+    char text[DEVICE_TEXT];
+    int number = planner_inputs_device(p->inputs, m->name, device);
+    member_device_text(m, device, text);
+    for (int i = 0; i < p->n_devices; i++)
+        if (p->devices[i] == number)
+            return err_set(e, HP_EINVAL,
+                           "\"%s\" is named twice: a device holds one stage of a deployment", text);
+    if (p->n_devices == COORD_MAX_STAGES)
+        return err_set(e, HP_ELIMIT, "a deployment has at most %d stages", COORD_MAX_STAGES);
+    p->ranges[p->n_devices] =
+        (struct placing_range){arena_strdup(&p->arena, text), r->first, r->end};
+    p->devices[p->n_devices] = number;
+    p->ends[p->n_devices] = r->end;
+    return p->ranges[p->n_devices++].agent ? 0 : err_set(e, HP_ENOMEM, "no memory for planning");
+}
+
 static int ranges_read(struct placement_job *p, const struct deployment *d, struct err *e)
 {
     const struct deployment_spec *s = &d->spec;
     if (s->n_ranges == 0)
         return 0;
-    p->devices = arena_alloc(&p->arena, (size_t)s->n_ranges, sizeof *p->devices);
-    p->ends = arena_alloc(&p->arena, (size_t)s->n_ranges, sizeof *p->ends);
-    p->ranges = arena_alloc(&p->arena, (size_t)s->n_ranges, sizeof *p->ranges);
+    p->devices = arena_alloc(&p->arena, COORD_MAX_STAGES, sizeof *p->devices);
+    p->ends = arena_alloc(&p->arena, COORD_MAX_STAGES, sizeof *p->ends);
+    p->ranges = arena_alloc(&p->arena, COORD_MAX_STAGES, sizeof *p->ranges);
     if (!p->devices || !p->ends || !p->ranges)
         return err_set(e, HP_ENOMEM, "no memory for planning");
-    p->n_devices = s->n_ranges;
     for (int i = 0; i < s->n_ranges; i++) {
-        const struct member *m = member_named(p, s->ranges[i].agent);
-        int rc = range_check(d, m, i, e);
+        struct placement_device at = device_named(p, s->ranges[i].agent);
+        int rc = range_check(d, &at, i, e), first = at.device < 0 ? 0 : at.device,
+            end = rc < 0          ? 0
+                  : at.device < 0 ? member_device_count(at.agent)
+                                  : first + 1;
+        for (int k = first; rc == 0 && k < end; k++)
+            rc = range_add(p, &s->ranges[i], at.agent, k, e);
         if (rc < 0)
             return rc;
-        p->ranges[i] = (struct placing_range){arena_strdup(&p->arena, m->name), s->ranges[i].first,
-                                              s->ranges[i].end};
-        if (!p->ranges[i].agent)
-            return err_set(e, HP_ENOMEM, "no memory for planning");
-        p->devices[i] = planner_inputs_device(p->inputs, m->name);
-        p->ends[i] = s->ranges[i].end;
     }
     if (!s->with_layers)
         p->ends = NULL;
@@ -156,7 +191,8 @@ static void last_read(const struct coord *c, struct placement_job *p, const stru
     p->last_devices = n ? arena_alloc(&p->arena, (size_t)n, sizeof *p->last_devices) : NULL;
     p->last_ends = n ? arena_alloc(&p->arena, (size_t)n, sizeof *p->last_ends) : NULL;
     for (int i = 0; p->last_devices && p->last_ends && i < n; i++) {
-        p->last_devices[i] = planner_inputs_device(p->inputs, last->stages[i].agent);
+        p->last_devices[i] =
+            planner_inputs_device(p->inputs, last->stages[i].agent, last->stages[i].device);
         p->last_ends[i] = last->stages[i].end_layer;
         if (p->last_devices[i] < 0)
             return;
@@ -227,7 +263,8 @@ static bool placement_usable(struct coord *c, const struct deployment *d, const 
 {
     for (int i = 0; i < p->n_stages; i++)
         if (!p->stages[i].agent || !member_available(p->stages[i].agent) ||
-            p->stages[i].memory_bytes > planner_free_bytes(c, d, p->stages[i].agent))
+            p->stages[i].memory_bytes >
+                planner_free_bytes(c, d, p->stages[i].agent, p->stages[i].device))
             return false;
     return true;
 }
@@ -263,7 +300,8 @@ static int placement_fill(struct coord *c, const struct deployment *d,
     uint64_t kv = placing_kv_tokens(p, out->context, out->sequences);
     for (int i = 0; i < out->n_stages; i++) {
         const struct plan_stage *s = &a->plan.stages[i];
-        out->stages[i] = (struct placement_stage){member_of_device(c, s->device), s->first_layer,
+        struct placement_device at = device_of_id(c, s->device);
+        out->stages[i] = (struct placement_stage){at.agent,     at.device,    s->first_layer,
                                                   s->end_layer, s->compute_s, 0};
         if (!out->stages[i].agent)
             return err_set(e, HP_ELINK, "the plan names %s, which is no member any more",
@@ -318,21 +356,30 @@ int placement_make(struct coord *c, struct deployment *d, struct placement *out,
     return placing_start(c, d, e);
 }
 
-int placement_unmeasured(struct coord *c, const struct deployment *d, struct member **out, int max)
+static bool kind_is_measured(const struct coord *c, const struct deployment *d,
+                             const struct member *m, const char *kind)
+{
+    const struct kept_profile *kept =
+        profiles_find(c, d->model->id, kind, deployment_spec_compute(&d->spec));
+    const char *pace = m->node ? m->node->paced_profile : NULL,
+               *measured = kept ? kept->measured.pace : NULL;
+    return kept && (!pace || (measured && strcmp(pace, measured) == 0));
+}
+
+int placement_unmeasured(struct coord *c, const struct deployment *d, struct placement_device *out,
+                         int max)
 {
     int n = 0;
-    for (size_t i = 0; i < c->n_members && n < max; i++) {
+    for (size_t i = 0; i < c->n_members; i++) {
         struct member *m = c->members[i];
-        const struct kept_profile *kept =
-            profiles_find(c, d->model->id, m->kind, deployment_spec_compute(&d->spec));
-        const char *pace = m->node ? m->node->paced_profile : NULL,
-                   *measured = kept ? kept->measured.pace : NULL;
-        bool known =
-            !member_available(m) || (kept && (!pace || (measured && strcmp(pace, measured) == 0)));
-        for (int k = 0; k < n; k++)
-            known = known || strcmp(out[k]->kind, m->kind) == 0;
-        if (!known)
-            out[n++] = m;
+        for (int k = 0; n < max && member_available(m) && k < member_device_count(m); k++) {
+            const char *kind = member_kind(m, k);
+            bool known = kind_is_measured(c, d, m, kind);
+            for (int o = 0; o < n; o++)
+                known = known || strcmp(member_kind(out[o].agent, out[o].device), kind) == 0;
+            if (!known)
+                out[n++] = (struct placement_device){m, k};
+        }
     }
     return n;
 }
@@ -349,7 +396,7 @@ int placement_predict(struct coord *c, struct deployment *d, const int *slices, 
                                      arena_alloc(arena, (size_t)d->n_stages, sizeof *plan.stages)};
     rc = plan.stages ? 0 : err_set(e, HP_ENOMEM, "no memory for a prediction");
     for (int i = 0; rc == 0 && i < d->n_stages; i++) {
-        int device = planner_inputs_device(in, d->stages[i].agent->name);
+        int device = planner_inputs_device(in, d->stages[i].agent->name, d->stages[i].device);
         if (device < 0)
             rc = err_set(e, HP_ELINK, "agent \"%s\" is not here now", d->stages[i].agent->name);
         else

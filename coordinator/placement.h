@@ -19,6 +19,7 @@ struct placement_job;
 
 struct placement_stage {
     struct member *agent;
+    int device; /* of the agent's */
     int first_layer, end_layer;
     double compute_s, memory_bytes;
 };
@@ -44,9 +45,14 @@ enum { PLACEMENT_TOKENS = 512, PLACEMENT_LEAST_CONTEXT = 256 };
 int placement_make(struct coord *c, struct deployment *d, struct placement *out, struct err *e);
 /* Nobody waits for the plan any more. */
 void placement_cancel(struct deployment *d);
-/* One available agent of each kind whose costs for this model nobody has measured; returns how
- * many. */
-int placement_unmeasured(struct coord *c, const struct deployment *d, struct member **out, int max);
+/* One device of an available agent for each kind whose costs for this model nobody has measured;
+ * returns how many. */
+struct placement_device {
+    struct member *agent;
+    int device;
+};
+int placement_unmeasured(struct coord *c, const struct deployment *d, struct placement_device *out,
+                         int max);
 /* When each piece of a prompt in these slices should run on the deployment's stages, by the profile
  * as it is now. In the arena. HP_ELINK: an agent is not here. */
 int placement_predict(struct coord *c, struct deployment *d, const int *slices, int n,

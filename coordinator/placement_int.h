@@ -12,7 +12,7 @@
 
 /* A stage that the spec names. */
 struct placing_range {
-    const char *agent; /* its member's name */
+    const char *agent; /* what people call the device (member_device_text) */
     int first, end;
 };
 
@@ -27,7 +27,7 @@ struct placement_job {
     bool wire_auto; /* the search chooses it */
     struct arena arena;
     /* of the spec */
-    struct placing_range *ranges;
+    struct placing_range *ranges;          /* [n_devices] */
     int *devices, *ends, n_devices;        /* devices NULL: any; ends NULL: the planner's */
     int *last_devices, *last_ends, n_last; /* where this model's layers lay when it served last; 0:
                                               not known, or not to be asked */

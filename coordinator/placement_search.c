@@ -150,6 +150,13 @@ static int explain_ranges(const struct placement_job *p, uint64_t context, struc
     return err_set(e, HP_EINFEASIBLE, "%s", text);
 }
 
+/* An agent with one device is called by its own name. */
+static const char *device_text(const struct cluster *c, int device)
+{
+    const struct cluster_node *node = &c->nodes[c->devices[device].node];
+    return node->n_devices > 1 ? c->devices[device].id : node->name;
+}
+
 static int explain_free(const struct placement_job *p, uint64_t context, struct err *e)
 {
     const struct cluster *cluster = &p->inputs->cluster;
@@ -166,7 +173,7 @@ static int explain_free(const struct placement_job *p, uint64_t context, struct 
         bytes_text(cluster->devices[i].memory_bytes, b);
         if (used < sizeof have - 1)
             used += (size_t)snprintf(have + used, sizeof have - used, "%s%s %s", used ? ", " : "",
-                                     cluster->nodes[cluster->devices[i].node].name, b);
+                                     device_text(cluster, i), b);
     }
     bytes_text(need, a);
     bytes_text(weights, w);

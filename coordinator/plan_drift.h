@@ -3,6 +3,8 @@
 #ifndef HP_COORDINATOR_PLAN_DRIFT_H
 #define HP_COORDINATOR_PLAN_DRIFT_H
 
+#include "coordinator/state.h"
+
 enum {
     PLAN_DRIFT_KINDS = 16,
     PLAN_DRIFT_PREFILLS = 5, /* in a row, on one kind of device, before its profile is corrected */
@@ -13,7 +15,7 @@ enum {
 
 struct plan_drift {
     struct {
-        char kind[64];
+        char kind[DEVICE_KIND];
         double ratios[PLAN_DRIFT_PREFILLS]; /* the latest last */
         int n;
     } kinds[PLAN_DRIFT_KINDS];

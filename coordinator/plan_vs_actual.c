@@ -219,27 +219,28 @@ static void drift_hear(struct coord *c, struct deployment *d, const struct plan_
 {
     for (int j = 0; j < r->n_stages; j++) {
         const struct member *m = d->stages[j].agent;
+        const char *kind = member_kind(m, d->stages[j].device);
         double planned = 0, measured = 0;
         bool first = !member_paced_as(m)[0]; /* stages of one kind count together; a paced agent
                                                runs by its profile, whatever its host can do */
         for (int k = 0; k < r->n_stages; k++) {
-            bool same = strcmp(d->stages[k].agent->kind, m->kind) == 0;
+            bool same = strcmp(member_kind(d->stages[k].agent, d->stages[k].device), kind) == 0;
             first = first && !(same && k < j);
             planned += same ? busy_s(r, &r->planned, k) : 0;
             measured += same ? busy_s(r, &r->measured, k) : 0;
         }
         double factor = first && planned > 0
-                            ? plan_drift_add(&d->plan_vs_actual->drift, m->kind, measured / planned)
+                            ? plan_drift_add(&d->plan_vs_actual->drift, kind, measured / planned)
                             : 0;
         if (factor <= 0)
             continue;
         struct err e = {0};
-        if (planner_profile_correct(c, d, m, factor, &e) < 0)
-            log_warn("coordinator", "profile_lost", "kind=\"%s\" why=\"%s\"", m->kind, e.text);
+        if (planner_profile_correct(c, d, &d->stages[j], factor, &e) < 0)
+            log_warn("coordinator", "profile_lost", "kind=\"%s\" why=\"%s\"", kind, e.text);
         slices_forget(d);
         d->plan_vs_actual->totals.corrections++;
         log_info("coordinator", "profile_corrected", "deployment=%s kind=\"%s\" factor=%.3f",
-                 d->name, m->kind, factor);
+                 d->name, kind, factor);
     }
 }
 
@@ -310,9 +311,12 @@ static json_t *record_json(const struct deployment *d, const struct plan_vs_actu
     for (int k = 0; k < r->n_slices; k++)
         json_array_append_new(slices, json_integer(r->slices[k]));
     for (int j = 0; j < r->n_stages; j++) {
-        json_t *stage = json_pack("{s:s, s:[i,i], s:o}", "agent", d->stages[j].agent->name,
-                                  "layers", d->stages[j].first_layer, d->stages[j].end_layer,
-                                  "measured", times_json(&r->measured, j, r->n_slices));
+        char on[DEVICE_TEXT];
+        member_device_text(d->stages[j].agent, d->stages[j].device, on);
+        json_t *stage =
+            json_pack("{s:s, s:s, s:[i,i], s:o}", "agent", d->stages[j].agent->name, "on", on,
+                      "layers", d->stages[j].first_layer, d->stages[j].end_layer, "measured",
+                      times_json(&r->measured, j, r->n_slices));
         if (r->predicted)
             json_object_set_new(stage, "planned", times_json(&r->planned, j, r->n_slices));
         json_array_append_new(stages, stage);

@@ -9,15 +9,17 @@
 
 /* ---- bytes ---- */
 
-double planner_free_bytes(const struct coord *c, const struct deployment *d, const struct member *m)
+double planner_free_bytes(const struct coord *c, const struct deployment *d, const struct member *m,
+                          int device)
 {
-    double bytes = m->memory_bytes;
+    const struct cluster_device *own = member_device(m, device);
+    double bytes = own ? own->memory_bytes : 0;
     for (size_t i = 0; i < c->n_deployments; i++) {
         const struct deployment *other = c->deployments[i];
         if (other == d || other->state == DEPLOYMENT_PLANNED || other->state == DEPLOYMENT_STOPPED)
             continue;
         for (int k = 0; k < other->n_stages; k++)
-            if (other->stages[k].agent == m)
+            if (other->stages[k].agent == m && other->stages[k].device == device)
                 bytes -= other->stages[k].memory_bytes;
     }
     return bytes > 0 ? bytes : 0;
@@ -38,7 +40,7 @@ double planner_workspace_bytes(const struct deployment *d, const struct member *
 
 /* ---- nodes ---- */
 
-/* Members in the order in which they are the cluster's nodes and devices. */
+/* Members in the order in which they are the cluster's nodes. */
 struct drawing {
     const struct coord *c;
     const struct deployment *d;
@@ -76,30 +78,37 @@ static int nics_copy(struct arena *arena, const struct cluster_node *from, struc
     return out->nics ? 0 : HP_ENOMEM;
 }
 
-static int node_add(struct drawing *w, const struct member *m, struct err *e)
+/* Texts that there is no memory for are seen by the arena. */
+static void device_add(struct drawing *w, const struct member *m, int i)
 {
     struct cluster *to = &w->cluster;
-    const struct cluster_node *from = &m->node->cluster.nodes[0];
-    const struct cluster_device *device = member_node_device(m->node);
-    struct cluster_node *node = &to->nodes[to->n_nodes];
-    struct cluster_device *out = &to->devices[to->n_devices];
-    *node = (struct cluster_node){.name = arena_strdup(&to->arena, m->name),
-                                  .first_device = to->n_devices,
-                                  .n_devices = 1,
-                                  .has_device_link = from->has_device_link,
-                                  .device_link = from->device_link};
+    const struct cluster_device *device = member_device(m, i);
+    struct cluster_device *out = &to->devices[to->n_devices++];
     *out = *device;
     out->id = arena_strdup(&to->arena, device->id);
     out->name = arena_strdup(&to->arena, device->name);
     out->kind = arena_strdup(&to->arena, device->kind);
     out->node = to->n_nodes;
     out->memory_bytes =
-        fmax(0, floor(planner_free_bytes(w->c, w->d, m) - planner_workspace_bytes(w->d, m)));
+        fmax(0, floor(planner_free_bytes(w->c, w->d, m, i) - planner_workspace_bytes(w->d, m)));
+}
+
+static int node_add(struct drawing *w, const struct member *m, struct err *e)
+{
+    struct cluster *to = &w->cluster;
+    const struct cluster_node *from = &m->node->cluster.nodes[0];
+    struct cluster_node *node = &to->nodes[to->n_nodes];
+    *node = (struct cluster_node){.name = arena_strdup(&to->arena, m->name),
+                                  .first_device = to->n_devices,
+                                  .n_devices = member_device_count(m),
+                                  .has_device_link = from->has_device_link,
+                                  .device_link = from->device_link};
+    for (int i = 0; i < node->n_devices; i++)
+        device_add(w, m, i);
     if (buses_copy(&to->arena, from, node) < 0 || nics_copy(&to->arena, from, node) < 0 ||
         to->arena.out_of_memory)
         return no_memory(e);
     w->members[to->n_nodes++] = m;
-    to->n_devices++;
     return 0;
 }
 
@@ -111,10 +120,12 @@ static bool takes_part(const struct deployment *d, const struct member *m)
 
 static int nodes_add(struct drawing *w, struct err *e)
 {
-    size_t room = w->c->n_members + 1;
+    size_t room = w->c->n_members + 1, devices = 1;
     struct cluster *to = &w->cluster;
+    for (size_t i = 0; i < w->c->n_members; i++)
+        devices += (size_t)member_device_count(w->c->members[i]);
     to->nodes = arena_alloc(&to->arena, room, sizeof *to->nodes);
-    to->devices = arena_alloc(&to->arena, room, sizeof *to->devices);
+    to->devices = arena_alloc(&to->arena, devices, sizeof *to->devices);
     w->members = arena_alloc(&to->arena, room, sizeof *w->members);
     if (!to->nodes || !to->devices || !w->members)
         return no_memory(e);
@@ -144,17 +155,28 @@ static int pools_count(struct cluster *to, struct err *e)
 
 /* ---- links ---- */
 
+/* A path between two agents is one between all their devices. */
+static bool path_add(struct drawing *w, const struct links_path *p, int from, int to)
+{
+    const struct cluster_node *a = &w->cluster.nodes[from], *b = &w->cluster.nodes[to];
+    bool good = true;
+    for (int i = 0; good && i < a->n_devices * b->n_devices; i++) {
+        struct cluster_link l = {.from = a->first_device + i / b->n_devices,
+                                 .to = b->first_device + i % b->n_devices,
+                                 .wire = p->wire,
+                                 .reverse_only_implied = p->serves_back};
+        good = vector_push(w->links, w->n_links, w->room_links, l);
+    }
+    return good;
+}
+
 static int links_add(struct drawing *w, int a, int b, struct err *e)
 {
     struct links_path paths[2];
     int n = links_paths(w->members[a], w->members[b], paths);
     for (int p = 0; p < n; p++) {
         bool forth = paths[p].from == w->members[a];
-        struct cluster_link l = {.from = forth ? a : b,
-                                 .to = forth ? b : a,
-                                 .wire = paths[p].wire,
-                                 .reverse_only_implied = paths[p].serves_back};
-        if (!vector_push(w->links, w->n_links, w->room_links, l))
+        if (!path_add(w, &paths[p], forth ? a : b, forth ? b : a))
             return no_memory(e);
     }
     return 0;

@@ -1,5 +1,5 @@
-/* The cluster that a deployment is planned on: members that may be given stages, one device each (a
- * stage runs on the first), with what is free there beside other deployments. */
+/* The cluster that a deployment is planned on: members that may be given stages, with all their
+ * devices, and what is free on each beside other deployments. */
 #ifndef HP_COORDINATOR_PLANNER_CLUSTER_H
 #define HP_COORDINATOR_PLANNER_CLUSTER_H
 
@@ -14,10 +14,10 @@
 /* Its texts are copies. HP_ENOMEM. */
 int planner_cluster_make(const struct coord *c, const struct deployment *d, struct cluster *out,
                          struct err *e);
-/* What each stage holds beside weights and KV cache, on this member. */
+/* What each stage holds beside weights and KV cache, on a device of this member. */
 double planner_workspace_bytes(const struct deployment *d, const struct member *m);
-/* Free for this deployment on the first device of a member. */
-double planner_free_bytes(const struct coord *c, const struct deployment *d,
-                          const struct member *m);
+/* Free for this deployment on a device of a member; 0 where there is no such device. */
+double planner_free_bytes(const struct coord *c, const struct deployment *d, const struct member *m,
+                          int device);
 
 #endif

@@ -32,10 +32,23 @@ uint64_t planner_inputs_version(const struct coord *c, const struct deployment *
     return hash_mix(hash_mix(v, (uint64_t)(uintptr_t)d->spec.options), deployment_wire(d));
 }
 
-int planner_inputs_device(const struct planner_inputs *p, const char *agent)
+int planner_inputs_device(const struct planner_inputs *p, const char *agent, int device)
 {
     int node = cluster_find_node(&p->cluster, agent);
-    return node < 0 ? -1 : p->cluster.nodes[node].first_device;
+    const struct cluster_node *n = node < 0 ? NULL : &p->cluster.nodes[node];
+    return n && device < n->n_devices ? n->first_device + device : -1;
+}
+
+static void member_bytes_set(const struct coord *c, const struct deployment *d,
+                             struct planner_inputs *p, const struct member *m)
+{
+    for (int i = 0; i < member_device_count(m); i++) {
+        int device = planner_inputs_device(p, m->name, i);
+        if (device < 0)
+            continue;
+        p->free_bytes[device] = planner_free_bytes(c, d, m, i);
+        p->workspace_bytes[device] = planner_workspace_bytes(d, m);
+    }
 }
 
 static int bytes_set(struct coord *c, struct deployment *d, struct planner_inputs *p, struct err *e)
@@ -52,13 +65,8 @@ static int bytes_set(struct coord *c, struct deployment *d, struct planner_input
         p->resident_bytes[l] = planner_resident_bytes(c, d, (int)l);
         p->state_bytes_per_token[l] = planner_state_bytes_per_token(c, d, (int)l);
     }
-    for (size_t i = 0; i < c->n_members; i++) {
-        int device = planner_inputs_device(p, c->members[i]->name);
-        if (device < 0)
-            continue;
-        p->free_bytes[device] = planner_free_bytes(c, d, c->members[i]);
-        p->workspace_bytes[device] = planner_workspace_bytes(d, c->members[i]);
-    }
+    for (size_t i = 0; i < c->n_members; i++)
+        member_bytes_set(c, d, p, c->members[i]);
     p->stands_for = planner_stands_for(c, d);
     return 0;
 }

@@ -16,8 +16,7 @@ struct deployment;
 struct planner_inputs {
     uint32_t refs;
     uint64_t version;       /* planner_inputs_version when it was made */
-    struct cluster cluster; /* one device a node: that on which a stage runs, with what is free
-                               there beside its work space */
+    struct cluster cluster; /* what is free on each device beside its work space */
     struct profile profile; /* with bytes as `wire` has them */
     enum frame_dtype wire;
     struct arena arena;
@@ -33,7 +32,7 @@ uint64_t planner_inputs_version(const struct coord *c, const struct deployment *
 int planner_inputs_get(struct coord *c, struct deployment *d, struct planner_inputs **out,
                        struct err *e);
 void planner_inputs_release(struct planner_inputs **p);
-/* The device of an agent; -1: it may not be given stages now. */
-int planner_inputs_device(const struct planner_inputs *p, const char *agent);
+/* A device of an agent, in `cluster`; -1: it may not be given stages now, or has no such device. */
+int planner_inputs_device(const struct planner_inputs *p, const char *agent, int device);
 
 #endif

@@ -16,10 +16,10 @@
 enum { GUESSED_SLICES = 3, GUESSED_PREFIXES = 2 };
 
 static const struct measured_profile *measured_of(const struct coord *c, const struct deployment *d,
-                                                  const struct member *m)
+                                                  const struct member *m, int device)
 {
     const struct kept_profile *p =
-        profiles_find(c, d->model->id, m->kind, deployment_spec_compute(&d->spec));
+        profiles_find(c, d->model->id, member_kind(m, device), deployment_spec_compute(&d->spec));
     return p ? &p->measured : NULL;
 }
 
@@ -33,7 +33,7 @@ static const struct measured_profile *paced_profile(const struct coord *c,
     for (size_t i = 0; i < c->n_members; i++) {
         const struct member *m = c->members[i];
         const struct measured_profile *p =
-            member_present(m) && member_paced_as(m)[0] ? measured_of(c, d, m) : NULL;
+            member_present(m) && member_paced_as(m)[0] ? measured_of(c, d, m, 0) : NULL;
         if (p && p->paced && p->layers.n_layers == d->model->facts.n_layers)
             return p;
     }
@@ -53,10 +53,12 @@ double planner_resident_bytes(const struct coord *c, const struct deployment *d,
     double most = 0;
     /* What agents measured that are not here binds nobody. */
     for (size_t i = 0; i < c->n_members; i++) {
-        const struct measured_profile *p =
-            member_present(c->members[i]) ? measured_of(c, d, c->members[i]) : NULL;
-        if (p)
-            most = fmax(most, profile_resident_bytes(l, d->spec.f32, p, layer));
+        const struct member *m = c->members[i];
+        for (int k = 0; member_present(m) && k < member_device_count(m); k++) {
+            const struct measured_profile *p = measured_of(c, d, m, k);
+            if (p)
+                most = fmax(most, profile_resident_bytes(l, d->spec.f32, p, layer));
+        }
     }
     return most > 0 ? most : profile_guessed_bytes(l, d->spec.f32);
 }
@@ -83,14 +85,14 @@ static double guess_seconds(const struct model_facts *f, const struct layer_fact
 }
 
 static bool guess_table(struct arena *arena, const struct model_facts *f,
-                        const struct layer_facts *l, const struct member *m,
+                        const struct layer_facts *l, const struct node_speed *told,
                         struct profile_table *out)
 {
     static const double slices[GUESSED_SLICES] = {1, 64, 512},
                         prefixes[GUESSED_PREFIXES] = {0, 1024};
-    double flops = m->node && m->node->flops_per_s > 0 ? m->node->flops_per_s : GUESSED_FLOPS_PER_S,
-           bytes = m->node && m->node->memory_bytes_per_s > 0 ? m->node->memory_bytes_per_s
-                                                              : GUESSED_MEMORY_BYTES_PER_S;
+    double flops = told->flops_per_s > 0 ? told->flops_per_s : GUESSED_FLOPS_PER_S,
+           bytes =
+               told->memory_bytes_per_s > 0 ? told->memory_bytes_per_s : GUESSED_MEMORY_BYTES_PER_S;
     *out = (struct profile_table){
         .x = arena_memdup(arena, slices, sizeof slices),
         .y = arena_memdup(arena, prefixes, sizeof prefixes),
@@ -160,38 +162,48 @@ static bool layers_fill(const struct coord *c, const struct deployment *d,
     return p->n_layers == f->n_layers;
 }
 
-/* Tables of every class that the model has, for the kind of device of `m`: measured where a class
- * was, else guessed by the first layer of it. */
+/* Tables of every class that the model has, for the kind of a device: measured where a class was,
+ * else guessed by the first layer of it. */
 static bool kind_fill(const struct coord *c, const struct deployment *d, const struct member *m,
-                      struct profile *p)
+                      int device, struct profile *p)
 {
-    const struct measured_profile *measured = measured_of(c, d, m);
+    const struct measured_profile *measured = measured_of(c, d, m, device);
     struct profile_table *tables = &p->tables[p->n_kinds * p->n_classes];
     for (int i = 0; i < p->n_layers; i++) {
         int k = p->layers[i].class_index;
         const struct profile_table *t =
             measured ? measured_profile_table(measured, p->classes[k]) : NULL;
-        if (tables[k].n_x == 0 && !(t ? table_copy(&p->arena, t, &tables[k])
-                                      : guess_table(&p->arena, &d->model->facts,
-                                                    &d->model->facts.layers[i], m, &tables[k])))
+        if (tables[k].n_x == 0 &&
+            !(t ? table_copy(&p->arena, t, &tables[k])
+                : guess_table(&p->arena, &d->model->facts, &d->model->facts.layers[i],
+                              &m->node->speeds[device], &tables[k])))
             return false;
     }
-    p->kinds[p->n_kinds] = arena_strdup(&p->arena, m->kind);
+    p->kinds[p->n_kinds] = arena_strdup(&p->arena, member_kind(m, device));
     return p->kinds[p->n_kinds++] != NULL;
+}
+
+/* So many at most. */
+static size_t kinds_count(const struct coord *c)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < c->n_members; i++)
+        for (int k = 0; k < member_device_count(c->members[i]); k++)
+            n += k == 0 ||
+                 strcmp(member_kind(c->members[i], k), member_kind(c->members[i], k - 1)) != 0;
+    return n;
 }
 
 static bool kinds_fill(const struct coord *c, const struct deployment *d, struct profile *p)
 {
-    p->kinds = arena_alloc(&p->arena, c->n_members + 1, sizeof *p->kinds);
-    size_t kinds = 0;
-    for (size_t i = 0; i < c->n_members; i++)
-        kinds += c->members[i]->kind[0] != 0;
+    size_t kinds = kinds_count(c);
+    p->kinds = arena_alloc(&p->arena, kinds + 1, sizeof *p->kinds);
     p->tables = arena_alloc(&p->arena, (kinds + 1) * (size_t)p->n_classes + 1, sizeof *p->tables);
     for (size_t i = 0; p->kinds && p->tables && i < c->n_members; i++) {
         const struct member *m = c->members[i];
-        if (m->kind[0] && member_present(m) && profile_find_kind(p, m->kind) < 0 &&
-            !kind_fill(c, d, m, p))
-            return false;
+        for (int k = 0; member_present(m) && k < member_device_count(m); k++)
+            if (profile_find_kind(p, member_kind(m, k)) < 0 && !kind_fill(c, d, m, k, p))
+                return false;
     }
     return p->kinds && p->tables;
 }
@@ -201,9 +213,11 @@ static double useful_slice_tokens(const struct coord *c, const struct deployment
 {
     double least = 0;
     for (size_t i = 0; i < c->n_members; i++) {
-        const struct measured_profile *p = measured_of(c, d, c->members[i]);
-        double own = p ? p->layers.useful_slice_tokens : 0;
-        least = own > 0 && (least <= 0 || own < least) ? own : least;
+        for (int k = 0; k < member_device_count(c->members[i]); k++) {
+            const struct measured_profile *p = measured_of(c, d, c->members[i], k);
+            double own = p ? p->layers.useful_slice_tokens : 0;
+            least = own > 0 && (least <= 0 || own < least) ? own : least;
+        }
     }
     return least;
 }
@@ -244,8 +258,8 @@ static json_t *table_json(const struct profile_table *t)
 }
 
 /* Adds the classes that were only guessed so far. */
-static int guesses_add(const struct coord *c, const struct deployment *d, const struct member *m,
-                       json_t *tables, struct err *e)
+static int guesses_add(const struct coord *c, const struct deployment *d,
+                       const struct node_speed *told, json_t *tables, struct err *e)
 {
     const struct measured_profile *paced = paced_profile(c, d);
     const struct model_facts *f = &d->model->facts;
@@ -256,25 +270,29 @@ static int guesses_add(const struct coord *c, const struct deployment *d, const 
         const char *name = class_of(d, paced, i);
         if (json_object_get(tables, name))
             continue;
-        good = guess_table(&arena, f, &f->layers[i], m, &t) &&
+        good = guess_table(&arena, f, &f->layers[i], told, &t) &&
                json_object_set_new(tables, name, table_json(&t)) == 0;
     }
     arena_free(&arena);
     return good ? 0 : err_set(e, HP_ENOMEM, "no memory for a profile");
 }
 
-int planner_profile_correct(struct coord *c, const struct deployment *d, const struct member *m,
-                            double factor, struct err *e)
+int planner_profile_correct(struct coord *c, const struct deployment *d,
+                            const struct deployment_stage *s, double factor, struct err *e)
 {
-    const char *compute = deployment_spec_compute(&d->spec);
-    const struct kept_profile *kept = profiles_find(c, d->model->id, m->kind, compute);
+    const char *compute = deployment_spec_compute(&d->spec),
+               *kind = member_kind(s->agent, s->device);
+    struct node_speed told = {0};
+    if (member_device(s->agent, s->device))
+        told = s->agent->node->speeds[s->device];
+    const struct kept_profile *kept = profiles_find(c, d->model->id, kind, compute);
     json_t *tables = kept ? json_deep_copy(kept->record) : json_object();
-    int rc =
-        tables ? guesses_add(c, d, m, tables, e) : err_set(e, HP_ENOMEM, "no memory for a profile");
+    int rc = tables ? guesses_add(c, d, &told, tables, e)
+                    : err_set(e, HP_ENOMEM, "no memory for a profile");
     if (rc < 0) {
         json_decref(tables);
         return rc;
     }
     profile_scale(tables, factor);
-    return profiles_set(c, d->model->id, m->kind, compute, tables, e);
+    return profiles_set(c, d->model->id, kind, compute, tables, e);
 }

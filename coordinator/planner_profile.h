@@ -18,9 +18,9 @@ double planner_state_bytes_per_token(const struct coord *c, const struct deploym
 /* Sequences of the profile that one of the deployment's stands for: 1, but for paced agents, whose
  * profile is of another model at some batch. */
 double planner_stands_for(const struct coord *c, const struct deployment *d);
-/* Multiplies the times of the model on a member's kind of device, guesses included, and keeps them
- * as if they had been measured so. HP_ENOMEM. */
-int planner_profile_correct(struct coord *c, const struct deployment *d, const struct member *m,
-                            double factor, struct err *e);
+/* Multiplies the times of the model on the kind of device that a stage is on, guesses included, and
+ * keeps them as if they had been measured so. HP_ENOMEM. */
+int planner_profile_correct(struct coord *c, const struct deployment *d,
+                            const struct deployment_stage *s, double factor, struct err *e);
 
 #endif

@@ -105,13 +105,14 @@ void profiles_free(struct coord *c)
 /* ---- for people ---- */
 
 /* A key is MODEL/KIND/COMPUTE, and a kind may have slashes. */
-static void key_split(const char *key, char model[DIGEST_HEX], char kind[64], char compute[8])
+static void key_split(const char *key, char model[DIGEST_HEX], char kind[DEVICE_KIND],
+                      char compute[8])
 {
     const char *first = strchr(key, '/'), *last = strrchr(key, '/');
     size_t n = first ? (size_t)(first - key) : strlen(key),
            k = first && last > first ? (size_t)(last - first - 1) : 0;
     snprintf(model, DIGEST_HEX, "%.*s", (int)n, key);
-    snprintf(kind, 64, "%.*s", (int)k, first ? first + 1 : "");
+    snprintf(kind, DEVICE_KIND, "%.*s", (int)k, first ? first + 1 : "");
     utf8_copy(compute, 8, last && last != first ? last + 1 : "");
 }
 
@@ -140,7 +141,7 @@ json_t *profiles_describe(const struct coord *c)
 {
     json_t *rows = json_array();
     for (size_t i = 0; i < c->n_profiles; i++) {
-        char model[DIGEST_HEX], kind[64], compute[8];
+        char model[DIGEST_HEX], kind[DEVICE_KIND], compute[8];
         key_split(c->profiles[i].key, model, kind, compute);
         json_array_append_new(
             rows, json_pack("{s:s, s:s, s:o, s:s, s:I, s:b}", "model", model, "name",
@@ -156,7 +157,7 @@ int profiles_remove(struct coord *c, const char *asked, const char *kind, int *r
 {
     *removed = 0;
     for (size_t i = c->n_profiles; i-- > 0;) {
-        char model[DIGEST_HEX], own[64], compute[8];
+        char model[DIGEST_HEX], own[DEVICE_KIND], compute[8];
         key_split(c->profiles[i].key, model, own, compute);
         bool meant = strcmp(model_name(c, model), asked) == 0 ||
                      (strlen(asked) >= 6 && strncmp(model, asked, strlen(asked)) == 0);

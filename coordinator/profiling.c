@@ -146,7 +146,7 @@ void profiling_progress(struct coord *c, struct member *m, uint64_t id,
     if (run && strcmp(run->agent, m->name) == 0)
         effects_answer(c, p->peer, p->ask, true,
                        json_pack("{s:s, s:s, s:s, s:s, s:I, s:f, s:f, s:f}", "phase", "profile",
-                                 "agent", m->name, "kind", m->kind, "what", g->what, "points",
+                                 "agent", m->name, "kind", run->kind, "what", g->what, "points",
                                  (json_int_t)g->points, "elapsed_s", g->elapsed_s, "budget_s",
                                  g->budget_s, "error", g->error));
 }
@@ -185,11 +185,12 @@ void profiling_tick(struct coord *c)
 
 /* ---- the beginning ---- */
 
-static int run_add(struct profiling_ask *p, const struct member *m, struct err *e)
+static int run_add(struct profiling_ask *p, const struct member *m, int device, struct err *e)
 {
+    const char *kind = member_kind(m, device);
     for (size_t i = 0; i < p->n_runs; i++)
-        if (strcmp(p->runs[i].kind, m->kind) == 0)
-            return 0; /* one agent of a kind speaks for all */
+        if (strcmp(p->runs[i].kind, kind) == 0)
+            return 0; /* one device of a kind speaks for all */
     if (p->n_runs == PROFILING_MAX_AGENTS)
         return err_set(e, HP_ELIMIT, "more than %d kinds of devices: name the nodes to measure on",
                        PROFILING_MAX_AGENTS);
@@ -197,8 +198,17 @@ static int run_add(struct profiling_ask *p, const struct member *m, struct err *
     if (!run)
         return err_set(e, HP_ENOMEM, "no memory for a measurement");
     utf8_copy(run->agent, sizeof run->agent, m->name);
-    utf8_copy(run->kind, sizeof run->kind, m->kind);
+    utf8_copy(run->kind, sizeof run->kind, kind);
+    run->device = device;
     return 0;
+}
+
+static int runs_add(struct profiling_ask *p, const struct member *m, struct err *e)
+{
+    int rc = 0;
+    for (int k = 0; rc == 0 && k < member_device_count(m); k++)
+        rc = run_add(p, m, k, e);
+    return rc;
 }
 
 static int runs_choose(struct coord *c, struct profiling_ask *p, const json_t *nodes, struct err *e)
@@ -219,11 +229,11 @@ static int runs_choose(struct coord *c, struct profiling_ask *p, const json_t *n
                     m->name);
             return err_hint(e, "name others, or undeploy first");
         }
-        rc = run_add(p, m, e);
+        rc = runs_add(p, m, e);
     }
     for (size_t i = 0; rc == 0 && !nodes && i < c->n_members; i++)
         if (member_available(c->members[i]) && !deployments_use(c, c->members[i]))
-            rc = run_add(p, c->members[i], e);
+            rc = runs_add(p, c->members[i], e);
     if (rc < 0 || p->n_runs)
         return rc;
     err_set(e, HP_EBUSY,
@@ -248,7 +258,8 @@ static int runs_order(struct coord *c, struct profiling_ask *p, const struct dig
                                                        .manifest = manifest,
                                                        .compute = p->f32 ? "f32" : "auto",
                                                        .budget_ms = (uint64_t)(budget_s * 1000),
-                                                       .fine = true};
+                                                       .fine = true,
+                                                       .device = (uint64_t)p->runs[i].device};
         effects_send(c, member_find(c, p->runs[i].agent)->peer, &m);
     }
     return 0;
@@ -290,12 +301,12 @@ int profiling_start(struct coord *c, uint64_t peer, uint64_t ask, const json_t *
 /* Asks for measurements once; true while they are awaited. */
 bool profiling_awaited(struct coord *c, struct deployment *d)
 {
-    struct member *agents[32];
+    struct placement_device devices[32];
     uint64_t now = coord_now(c);
     if (c->config.profile_ms == UINT64_MAX || d->served ||
         (d->profile_until_ns && now >= d->profile_until_ns))
         return false;
-    int n = placement_unmeasured(c, d, agents, 32);
+    int n = placement_unmeasured(c, d, devices, 32);
     if (n == 0 || d->profile_until_ns)
         return n > 0;
     d->profile_until_ns = now + coord_ms(2 * c->config.profile_ms + 2000);
@@ -303,23 +314,26 @@ bool profiling_awaited(struct coord *c, struct deployment *d)
     if (digest_from_hex(d->model->id, &id, NULL) < 0)
         return false;
     for (int i = 0; i < n; i++) {
-        struct agent_ask *r = asks_add(c, MESSAGE_PROFILE_RESULT, agents[i], 0, 0,
-                                       d->profile_until_ns + coord_ms(60000));
+        const struct member *m = devices[i].agent;
+        struct agent_ask *r =
+            asks_add(c, MESSAGE_PROFILE_RESULT, m, 0, 0, d->profile_until_ns + coord_ms(60000));
         if (!r)
             return false;
+        utf8_copy(r->kind, sizeof r->kind, member_kind(m, devices[i].device));
         utf8_copy(r->what, sizeof r->what, d->model->id);
         r->f32 = d->spec.f32;
-        struct message m = {.type = MESSAGE_PROFILE_RUN, .id = r->id};
-        m.u.profile_run =
+        struct message run = {.type = MESSAGE_PROFILE_RUN, .id = r->id};
+        run.u.profile_run =
             (struct message_profile_run){.model = {id.bytes, sizeof id.bytes},
                                          .manifest = {d->model->manifest, d->model->manifest_size},
                                          .compute = deployment_spec_compute(&d->spec),
-                                         .budget_ms = c->config.profile_ms};
-        effects_send(c, agents[i]->peer, &m);
+                                         .budget_ms = c->config.profile_ms,
+                                         .device = (uint64_t)devices[i].device};
+        effects_send(c, m->peer, &run);
         if (d->listener_ask)
             effects_answer(c, d->listener_peer, d->listener_ask, true,
-                           json_pack("{s:s, s:s, s:s}", "phase", "profile", "agent",
-                                     agents[i]->name, "kind", agents[i]->kind));
+                           json_pack("{s:s, s:s, s:s}", "phase", "profile", "agent", m->name,
+                                     "kind", r->kind));
     }
     return true;
 }

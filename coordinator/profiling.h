@@ -1,5 +1,5 @@
 /* Measuring a model on agents: because a deployment plans with it, and because hpctl asked
- * (`profile`: one agent of each kind, or those named; the answer is hp-profile/1). What was
+ * (`profile`: one device of each kind, or of those named; the answer is hp-profile/1). What was
  * measured is kept in both cases. */
 #ifndef HP_COORDINATOR_PROFILING_H
 #define HP_COORDINATOR_PROFILING_H
@@ -16,14 +16,15 @@ struct profiling_ask {
     char model[DIGEST_HEX], name[128];
     bool f32;
     struct profiling_run {
-        char agent[MEMBER_NAME], kind[64];
+        char agent[MEMBER_NAME], kind[DEVICE_KIND];
+        int device;  /* of the agent's */
         uint64_t id; /* of the question to the agent; 0: it has answered */
         json_t *tables;
     } * runs;
     size_t n_runs;
 };
 
-/* Arguments: "nodes" (list of names; missing: one agent of each kind), "budget_s", "compute".
+/* Arguments: "nodes" (list of names; missing: one device of each kind), "budget_s", "compute".
  * Answers `{"phase": "profile", "agent", "kind", "what", "points", ..}` as it goes on, and the
  * profile at the end. */
 int profiling_start(struct coord *c, uint64_t peer, uint64_t ask, const json_t *arguments,

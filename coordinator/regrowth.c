@@ -60,7 +60,7 @@ static bool wish_is_possible(struct coord *c, const struct deployment *d)
         const struct member *m = member_find(c, s->agent);
         if (!m || !member_available(m) || m->draining ||
             coord_now(c) - m->joined_ns < coord_ms(DEPLOYMENT_GROW_MS) ||
-            planner_free_bytes(c, d, m) < s->memory_bytes)
+            planner_free_bytes(c, d, m, s->device) < s->memory_bytes)
             return false;
     }
     return true;

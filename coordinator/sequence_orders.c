@@ -10,10 +10,12 @@
 void sequence_order_close(struct coord *c, struct deployment *d, const struct sequence *s)
 {
     struct message m = {.type = MESSAGE_SEQUENCE_CLOSE};
-    m.u.sequence_close = (struct message_sequence_close){d->id, d->generation, s->id};
-    for (int i = 0; i < d->n_stages; i++)
+    for (int i = 0; i < d->n_stages; i++) {
+        m.u.sequence_close =
+            (struct message_sequence_close){d->id, d->generation, s->id, (uint64_t)i};
         if (!effects_send(c, d->stages[i].agent->peer, &m))
             d->unclosed = true; /* that stage keeps it until it is connected anew */
+    }
 }
 
 static struct pack_u32s slices_make(const struct deployment *d, const struct sequence *s,
@@ -58,6 +60,7 @@ bool sequence_order_open(struct coord *c, struct deployment *d, const struct seq
     for (int i = 0; i < d->n_stages; i++) {
         bool first = i == 0, last = i == d->n_stages - 1;
         m.u.sequence_open = open;
+        m.u.sequence_open.stage = (uint64_t)i;
         m.u.sequence_open.prompt = first || last ? prompt : none;
         m.u.sequence_open.slices = first ? slices : none;
         told = effects_send(c, d->stages[i].agent->peer, &m) && told;

@@ -156,7 +156,8 @@ static bool job_plan(struct slices_job *j, const struct deployment *d)
     j->plan.n_stages = d->n_stages;
     j->plan.stages = arena_alloc(&j->arena, (size_t)d->n_stages, sizeof *j->plan.stages);
     for (int i = 0; j->plan.stages && i < d->n_stages; i++) {
-        int device = planner_inputs_device(j->inputs, d->stages[i].agent->name);
+        int device =
+            planner_inputs_device(j->inputs, d->stages[i].agent->name, d->stages[i].device);
         if (device < 0)
             return false;
         j->plan.stages[i] = (struct plan_stage){.device = j->inputs->cluster.devices[device].id,

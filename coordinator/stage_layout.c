@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/utf8.h"
+#include "transport/message.h"
 
 /* ---- plans ---- */
 
@@ -74,10 +75,10 @@ bool stage_layout_same_stages(const struct stage_layout *a, const struct stage_l
 {
     for (int i = 0; a->n_stages == b->n_stages && i < a->n_stages; i++) {
         const struct layout_stage *x = &a->stages[i], *y = &b->stages[i];
-        if (strcmp(x->agent, y->agent) != 0 || x->first_layer != y->first_layer ||
-            x->end_layer != y->end_layer || x->compute_s < y->compute_s ||
-            x->compute_s > y->compute_s || x->memory_bytes < y->memory_bytes ||
-            x->memory_bytes > y->memory_bytes)
+        if (strcmp(x->agent, y->agent) != 0 || x->device != y->device ||
+            x->first_layer != y->first_layer || x->end_layer != y->end_layer ||
+            x->compute_s < y->compute_s || x->compute_s > y->compute_s ||
+            x->memory_bytes < y->memory_bytes || x->memory_bytes > y->memory_bytes)
             return false;
     }
     return a->n_stages == b->n_stages;
@@ -92,10 +93,10 @@ json_t *stage_layout_to_json(const struct stage_layout *l)
     json_t *stages = json_array();
     for (int i = 0; i < l->n_stages; i++) {
         const struct layout_stage *s = &l->stages[i];
-        json_array_append_new(stages, json_pack("{s:s, s:i, s:i, s:f, s:f}", "agent", s->agent,
-                                                "first_layer", s->first_layer, "end_layer",
-                                                s->end_layer, "compute_s", s->compute_s,
-                                                "memory_bytes", s->memory_bytes));
+        json_array_append_new(stages, json_pack("{s:s, s:i, s:i, s:i, s:f, s:f}", "agent", s->agent,
+                                                "device", s->device, "first_layer", s->first_layer,
+                                                "end_layer", s->end_layer, "compute_s",
+                                                s->compute_s, "memory_bytes", s->memory_bytes));
     }
     return json_pack("{s:o, s:O?, s:s, s:I, s:I, s:I, s:I, s:I}", "stages", stages, "plan",
                      l->plan ? l->plan->document : NULL, "wire", frame_dtype_word(l->wire),
@@ -112,7 +113,9 @@ static uint64_t number_of(const json_t *object, const char *key)
 
 static void stage_read(const json_t *row, struct layout_stage *out)
 {
+    json_int_t device = json_integer_value(json_object_get(row, "device"));
     *out = (struct layout_stage){
+        .device = device > 0 && device < MESSAGE_MAX_DEVICES ? (int)device : 0,
         .first_layer = (int)json_integer_value(json_object_get(row, "first_layer")),
         .end_layer = (int)json_integer_value(json_object_get(row, "end_layer")),
         .compute_s = json_number_value(json_object_get(row, "compute_s")),

@@ -22,6 +22,7 @@ struct deployment_plan {
 
 struct layout_stage {
     char agent[MEMBER_NAME];
+    int device; /* of the agent's */
     int first_layer, end_layer;
     double compute_s, memory_bytes; /* predicted: of the plan's prompt; weights and KV */
 };
@@ -44,7 +45,7 @@ void deployment_plan_release(struct deployment_plan **p);
 struct stage_layout *stage_layout_create(int n_stages);
 struct stage_layout *stage_layout_use(struct stage_layout *l); /* NULL is fine */
 void stage_layout_release(struct stage_layout **l);
-/* The same layers on the same agents, by the same figures. */
+/* The same layers on the same devices, by the same figures. */
 bool stage_layout_same_stages(const struct stage_layout *a, const struct stage_layout *b);
 
 /* As records have it. HP_EPARSE, HP_ENOMEM. */

@@ -77,14 +77,13 @@ struct verdict stage_reports_state(struct coord *c, struct member *m,
 {
     struct verdict fine = {VERDICT_OK, NULL, {0}};
     struct deployment *d = deployment_of_id(c, s->deployment);
-    struct deployment_stage *stage = d ? deployment_stage_of(d, m) : NULL;
+    struct deployment_stage *stage = d ? deployment_stage_at(d, m, s->stage) : NULL;
     bool unloaded = strcmp(s->state, "unloaded") == 0;
     if (stage && unloaded && d->state == DEPLOYMENT_STOPPING) {
         deployment_stage_move(stage, STAGE_UNTOLD);
         return fine;
     }
     if (!stage || unloaded || s->generation != d->generation ||
-        s->stage != (uint64_t)(stage - d->stages) ||
         (d->state != DEPLOYMENT_PREPARING && d->state != DEPLOYMENT_SERVING)) {
         c->counts.stale += !unloaded;
         return fine;
@@ -105,11 +104,17 @@ static bool stage_is_settled(const struct coord *c, const struct deployment *d,
            now - d->since_ns > coord_ms(DEPLOYMENT_SETTLE_MS);
 }
 
+static bool stage_is_ready(const struct deployment *d, const struct deployment_stage *s)
+{
+    const struct member_held *h = deployment_stage_held(d, s);
+    return h && strcmp(h->state, "ready") == 0;
+}
+
 struct verdict stage_reports_held(struct coord *c, struct deployment *d, struct deployment_stage *s)
 {
     struct verdict v = {VERDICT_OK, d, {0}};
     const struct member_held *h = deployment_stage_held(d, s);
-    bool ready = h && strcmp(h->state, "ready") == 0, settled = stage_is_settled(c, d, s);
+    bool ready = stage_is_ready(d, s), settled = stage_is_settled(c, d, s);
     if (h)
         sequence_deadline_stage(c, s, h);
     lost_hop_heartbeat(c, d);
@@ -134,34 +139,35 @@ void stage_reports_sweep(struct coord *c, struct member *m)
     for (size_t i = 0; i < m->n_held; i++) {
         const struct member_held *h = &m->held[i];
         struct deployment *d = deployment_of_id(c, h->deployment);
-        bool old = d && d->state == DEPLOYMENT_SERVING && !deployment_stage_of(d, m) &&
-                   h->generation <= d->generation;
+        bool mine = d && h->generation == d->generation && deployment_stage_at(d, m, h->stage),
+             old = d && d->state == DEPLOYMENT_SERVING && !mine && h->generation <= d->generation;
         if (!d || old || d->state == DEPLOYMENT_STOPPING)
             stages_unload(c, m, h->deployment, h->generation);
     }
 }
 
-struct verdict stage_reports_joined(struct coord *c, struct deployment *d,
-                                    struct deployment_stage *s)
+struct verdict stage_reports_joined(struct coord *c, struct deployment *d, const struct member *m)
 {
     struct verdict v = {VERDICT_OK, d, {0}};
-    const struct member_held *h = deployment_stage_held(d, s);
-    bool ready = h && strcmp(h->state, "ready") == 0;
-    if (d->state == DEPLOYMENT_PREPARING) {
-        deployment_stage_move(s, ready ? STAGE_HERE : STAGE_UNTOLD);
-    } else if (d->state == DEPLOYMENT_READY && ready) {
+    bool ready = true;
+    for (struct deployment_stage *s = deployment_stage_of(d, m); s;
+         s = deployment_stage_next(d, s)) {
+        ready = ready && stage_is_ready(d, s);
+        if (d->state == DEPLOYMENT_PREPARING)
+            deployment_stage_move(s, stage_is_ready(d, s) ? STAGE_HERE : STAGE_UNTOLD);
+    }
+    if (d->state == DEPLOYMENT_READY && ready) {
         stages_connect(c, d);
     } else if (d->state == DEPLOYMENT_SERVING && ready) {
         /* The same process over a new connection: what was said meanwhile may be lost, so its
          * sequences are; its weights are not. */
         struct err e = {0};
-        err_set(&e, HP_ELINK, "the connection to agent \"%s\" was lost for a moment",
-                s->agent->name);
+        err_set(&e, HP_ELINK, "the connection to agent \"%s\" was lost for a moment", m->name);
         sequences_fail_all(c, d, false, &e);
         stages_connect(c, d);
     } else if (d->state == DEPLOYMENT_SERVING || d->state == DEPLOYMENT_READY) {
         v.kind = VERDICT_BREAK;
-        err_set(&v.why, HP_ELINK, "agent \"%s\" was restarted", s->agent->name);
+        err_set(&v.why, HP_ELINK, "agent \"%s\" was restarted", m->name);
     }
     return v;
 }

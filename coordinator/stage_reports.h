@@ -13,11 +13,10 @@ struct verdict stage_reports_state(struct coord *c, struct member *m,
 struct verdict stage_reports_held(struct coord *c, struct deployment *d,
                                   struct deployment_stage *s);
 /* Unloads stages that no plan has: of a deployment that is gone, or of an older generation of one
- * that serves elsewhere. */
+ * that serves. */
 void stage_reports_sweep(struct coord *c, struct member *m);
-/* The agent of a stage has joined (again). */
-struct verdict stage_reports_joined(struct coord *c, struct deployment *d,
-                                    struct deployment_stage *s);
+/* The agent of some of its stages has joined (again). */
+struct verdict stage_reports_joined(struct coord *c, struct deployment *d, const struct member *m);
 /* Tells hpctl how the stages come along; `now`: even if it heard a moment ago. */
 void stage_reports_tell(struct coord *c, struct deployment *d, bool now);
 

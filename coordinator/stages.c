@@ -25,6 +25,7 @@ int stages_adopt(struct coord *c, struct deployment *d, const struct placement *
             return err_set(e, HP_ENOMEM, "no memory for %d stages", p->n_stages);
         for (int i = 0; i < p->n_stages; i++)
             stages[i] = (struct deployment_stage){.agent = p->stages[i].agent,
+                                                  .device = p->stages[i].device,
                                                   .first_layer = p->stages[i].first_layer,
                                                   .end_layer = p->stages[i].end_layer,
                                                   .compute_s = p->stages[i].compute_s,
@@ -123,6 +124,7 @@ static void stage_prepare(struct coord *c, struct deployment *d, int i)
         .generation = d->generation,
         .stage = (uint64_t)i,
         .n_stages = (uint64_t)d->n_stages,
+        .device = (uint64_t)s->device,
         .session = d->session,
         .input_session = s->input_session,
         .input_from = sender_key(d, i, key),
@@ -208,7 +210,7 @@ void stages_stop(struct coord *c, struct deployment *d)
         if (!holds || !member_present(m))
             continue;
         stages_unload(c, m, d->id, d->generation);
-        if (s)
+        for (; s; s = deployment_stage_next(d, s))
             deployment_stage_move(s, STAGE_WORKING); /* until it says "unloaded" */
     }
 }

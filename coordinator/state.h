@@ -17,7 +17,7 @@
 #include "coordinator/limits.h"
 #include "transport/keys.h"
 
-enum { COORD_REMOVED = 64, MEMBER_NAME = 64 };
+enum { COORD_REMOVED = 64, MEMBER_NAME = 64, DEVICE_KIND = 128 };
 
 struct agent_ask;
 struct api_key;

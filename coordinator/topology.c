@@ -14,16 +14,23 @@ static json_t *node_document(const struct member *m)
     return node;
 }
 
-static void path_add(json_t *links, const struct links_path *p)
+static void link_add(json_t *links, const struct links_path *p, const char *from, const char *to)
 {
-    json_t *l = json_pack("{s:s, s:s, s:f, s:f}", "from", member_node_device(p->from->node)->id,
-                          "to", member_node_device(p->to->node)->id, "bandwidth_bytes_per_s",
+    json_t *l = json_pack("{s:s, s:s, s:f, s:f}", "from", from, "to", to, "bandwidth_bytes_per_s",
                           p->wire.bandwidth_bytes_per_s, "latency_s", p->wire.latency_s);
     if (p->measured_s)
         json_object_set_new(l, "measured_s", json_integer((json_int_t)p->measured_s));
     if (p->assumed)
         json_object_set_new(l, "assumed", json_true());
     json_array_append_new(links, l);
+}
+
+/* A path between two agents is one between all their devices. */
+static void path_add(json_t *links, const struct links_path *p)
+{
+    for (int i = 0; i < member_device_count(p->from); i++)
+        for (int k = 0; k < member_device_count(p->to); k++)
+            link_add(links, p, member_device(p->from, i)->id, member_device(p->to, k)->id);
 }
 
 static json_t *cluster_document(const struct coord *c)

@@ -20,11 +20,26 @@ static void cell_host(struct buffer *cell, const json_t *node)
         buffer_printf(cell, " (its key also on %s)", also);
 }
 
+/* "2 x Xeon-8c8t", or the kinds of unequal devices in a row. */
+static void cell_devices(struct buffer *cell, const json_t *devices)
+{
+    const json_t *first = json_array_get(devices, 0), *d;
+    size_t i, same = 0;
+    json_array_foreach(devices, i, d) same +=
+        strcmp(string_member(d, "kind"), string_member(first, "kind")) == 0;
+    if (same == json_array_size(devices) && same > 1) {
+        buffer_printf(cell, "%zu x %s", same, string_member(first, "kind"));
+        return;
+    }
+    json_array_foreach(devices, i, d)
+        buffer_printf(cell, "%s%s", i ? ", " : "", string_member(d, "kind"));
+}
+
 static const struct table_column node_columns[] = {
     {"NAME", "name", NULL},
     {"STATE", "state", NULL},
     {"HOST", NULL, cell_host},
-    {"DEVICE", "kind", NULL},
+    {"DEVICE", "devices", cell_devices},
     {">MEMORY", "memory_bytes", cell_bytes},
     {">FREE", "memory_free_bytes", cell_bytes},
     {">STAGES", "stages", cell_count},

@@ -92,10 +92,10 @@ static void show_stages(struct deploying *d, const json_t *stages)
         bool here = strcmp(string_member(s, "state"), order[least]) == 0;
         size_t n = strlen(each);
         if (here && of > 0)
-            snprintf(each + n, sizeof each - n, " %s %s/%s", string_member(s, "agent"),
+            snprintf(each + n, sizeof each - n, " %s %s/%s", string_member(s, "on"),
                      shown_bytes(got).s, shown_bytes(of).s);
         else
-            snprintf(each + n, sizeof each - n, " %s %s", string_member(s, "agent"),
+            snprintf(each + n, sizeof each - n, " %s %s", string_member(s, "on"),
                      string_member(s, "state"));
         done += here ? got : 0;
         total += here ? of : 0;
@@ -266,9 +266,14 @@ static int run_deploy(struct invocation *in, struct err *e)
 
 static const struct command_option deploy_options[] = {
     {"name", "NAME", "what the deployment is called (default: the file's name)", 0},
-    {"agents", "A,B", "one stage on each of these agents, in this order", 0},
-    {"layers", "0-22:A,23-45:B",
-     "which layers on which agent, both ends included (`model describe` lists layers)", 0},
+    {"agents", "A,B/cpu1",
+     "one stage on each device of these agents, or on these devices (`node describe` lists them), "
+     "in "
+     "this order",
+     0},
+    {"layers", "0-22:A,23-45:B/cpu1",
+     "which layers on which agent or device, both ends included (`model describe` lists layers)",
+     0},
     {"plan", "PLAN.json",
      "the stages of a plan on its devices (node/device), and its slices for prompts of its length",
      0},

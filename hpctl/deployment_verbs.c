@@ -25,7 +25,7 @@ int deployment_print_stages(const json_t *deployment, struct err *e)
     json_array_foreach(json_object_get(deployment, "stages"), i, s)
     {
         table_cell(t, "%zu", i);
-        table_cell(t, "%s", string_member(s, "agent"));
+        table_cell(t, "%s", string_member(s, "on"));
         table_cell(t, "%.0f-%.0f", number_member(s, "first_layer"), number_member(s, "last_layer"));
         table_cell(t, "%s", string_member(s, "state"));
         table_cell(t, "%s", shown_bytes(number_member(s, "memory_bytes")).s);
@@ -37,13 +37,13 @@ int deployment_print_stages(const json_t *deployment, struct err *e)
     return table_print(&t, NULL, e);
 }
 
-/* The agents of the stages, in their order. */
+/* Where the stages are, in their order: an agent's name, or of one with several devices the id. */
 static void cell_agents(struct buffer *cell, const json_t *stages)
 {
     size_t i;
     json_t *s;
     json_array_foreach(stages, i, s)
-        buffer_printf(cell, "%s%s", i ? "," : "", string_member(s, "agent"));
+        buffer_printf(cell, "%s%s", i ? "," : "", string_member(s, "on"));
 }
 
 static const struct table_column ps_columns[] = {

@@ -14,7 +14,7 @@
 #include "hpctl/context.h"
 #include "hpctl/local_process.h"
 
-enum { START_PATIENCE_MS = 20000, POLL_MS = 20, MAX_ARGUMENTS = 40 };
+enum { START_PATIENCE_MS = 20000, POLL_MS = 20, MAX_ARGUMENTS = 64, DEVICE_ARGUMENT = 1200 };
 
 static void poll_pause(void)
 {
@@ -130,10 +130,27 @@ static void data_channel_tell(const struct local_cluster *c, const char *dir)
         fs_file_write(file, text, (size_t)n, 0600, NULL);
 }
 
+/* "cpu:0,1" for each of the agent's devices, in `text`; returns how many arguments there are. */
+static int devices_arguments(const struct local_cluster *c, const struct local_agent *a,
+                             char text[LOCAL_MAX_DEVICES][DEVICE_ARGUMENT], char **arguments)
+{
+    int n = c->devices > 1 ? (int)c->devices : 0;
+    for (int d = 0; d < n; d++) {
+        size_t used = (size_t)snprintf(text[d], DEVICE_ARGUMENT, "cpu:");
+        for (int i = d * a->n_cores / n; i < (d + 1) * a->n_cores / n; i++)
+            used += (size_t)snprintf(text[d] + used, DEVICE_ARGUMENT - used, "%s%d",
+                                     text[d][used - 1] == ':' ? "" : ",", a->cores[i]);
+        arguments[2 * d] = "--device";
+        arguments[2 * d + 1] = text[d];
+    }
+    return 2 * n;
+}
+
 int local_start_agent(struct local_cluster *c, struct local_agent *a, const char *token,
                       struct err *e)
 {
-    char program[2100], dir[600], log[640], cores[1200] = "", memory[32], token_file[640];
+    char program[2100], dir[600], log[640], cores[1200] = "", memory[32], token_file[640],
+                                            devices[LOCAL_MAX_DEVICES][DEVICE_ARGUMENT];
     local_program_beside("hp-agent", program, sizeof program);
     snprintf(dir, sizeof dir, "%s/agents/%s", c->dir, a->name);
     snprintf(log, sizeof log, "%s/log", dir);
@@ -160,6 +177,7 @@ int local_start_agent(struct local_cluster *c, struct local_agent *a, const char
         arguments[n++] = "--memory";
         arguments[n++] = memory;
     }
+    n += devices_arguments(c, a, devices, arguments + n);
     if (c->pace_cluster[0]) {
         char *const paced[] = {"--pace",        c->pace_cluster, "--profile",
                                c->pace_profile, "--as",          a->as};

@@ -11,7 +11,7 @@
 
 #include "common/status.h"
 
-enum { LOCAL_MAX_AGENTS = 64, LOCAL_MAX_CORES = 256 };
+enum { LOCAL_MAX_AGENTS = 64, LOCAL_MAX_CORES = 256, LOCAL_MAX_DEVICES = 16 };
 
 struct local_agent {
     char name[32];
@@ -32,7 +32,8 @@ struct local_cluster {
     char pace_cluster[512], pace_profile[512]; /* "" unless paced */
     struct local_agent agents[LOCAL_MAX_AGENTS];
     int n_agents;
-    char data[8]; /* "auto", "ucx", "tcp": which data channel the agents open; "": auto */
+    uint64_t devices; /* of each agent: parts of its cores; 0 and 1: one device of all */
+    char data[8];     /* "auto", "ucx", "tcp": which data channel the agents open; "": auto */
 };
 
 int local_save(const struct local_cluster *c, struct err *e);

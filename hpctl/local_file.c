@@ -25,6 +25,8 @@ int local_save(const struct local_cluster *c, struct err *e)
                           c->pace_cluster, "pace_profile", c->pace_profile, "agents", agents);
     if (o && c->data[0])
         json_object_set_new(o, "data", json_string(c->data));
+    if (o && c->devices > 1)
+        json_object_set_new(o, "devices", json_integer((json_int_t)c->devices));
     char file[600];
     snprintf(file, sizeof file, "%s/local.json", c->dir);
     int rc = o ? json_save(o, file, e) : err_no_memory(e, "%s", file);
@@ -84,6 +86,9 @@ static int read_local(const struct json_at *at, struct local_cluster *c, struct 
     int rc = json_expect_format(at, "hp-local/1", e);
     if (rc == 0 && (rc = json_opt_string(at, "data", "", &data, e)) == 0)
         copy_text(c->data, sizeof c->data, data);
+    rc = rc < 0 ? rc : json_opt_u64(at, "devices", 0, &c->devices, e);
+    if (rc == 0 && c->devices > LOCAL_MAX_DEVICES)
+        rc = json_fail(at, e, "%d devices are the most that an agent has", LOCAL_MAX_DEVICES);
     for (size_t i = 0; rc == 0 && i < sizeof texts / sizeof *texts; i++) {
         const char *text;
         if ((rc = json_get_string(at, texts[i].key, &text, e)) == 0)

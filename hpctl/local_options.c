@@ -31,7 +31,7 @@ static int path_absolute(const char *path, char *out, size_t size, struct err *e
     return n > 0 && (size_t)n < size ? 0 : err_set(e, HP_EUSAGE, "path too long: %s", path);
 }
 
-void local_deal_cores(struct local_cluster *c, uint64_t each)
+int local_deal_cores(struct local_cluster *c, uint64_t each, struct err *e)
 {
     cpu_set_t set;
     int own[LOCAL_MAX_CORES], n = 0, next = 0;
@@ -51,6 +51,12 @@ void local_deal_cores(struct local_cluster *c, uint64_t each)
     for (int i = 0; i < c->n_agents; i++)
         for (uint64_t k = 0; k < each; k++)
             c->agents[i].cores[c->agents[i].n_cores++] = own[next++ % n];
+    return each >= c->devices
+               ? 0
+               : err_set(e, HP_EUSAGE,
+                         "--devices %llu: each agent has %llu cores (--cores), and a device needs "
+                         "one of its own",
+                         (unsigned long long)c->devices, (unsigned long long)each);
 }
 
 /* Paced: one agent for each device of the cluster file, named after it. */
@@ -87,6 +93,7 @@ int local_read_options(const struct invocation *in, struct local_cluster *c, uin
         (rc = invocation_u64(in, "agents", 3, &agents, e)) < 0 ||
         (rc = invocation_u64(in, "cores", 0, cores, e)) < 0 ||
         (rc = invocation_bytes(in, "memory", 0, &memory, e)) < 0 ||
+        (rc = invocation_u64(in, "devices", 1, &c->devices, e)) < 0 ||
         (rc = invocation_u64(in, "http-port", 0, &port, e)) < 0 ||
         (rc = dir ? path_absolute(dir, c->dir, sizeof c->dir, e)
                   : default_dir(c->name, c->dir, sizeof c->dir, e)) < 0)
@@ -95,6 +102,8 @@ int local_read_options(const struct invocation *in, struct local_cluster *c, uin
         return err_set(e, HP_EUSAGE,
                        "--agents is 1 to %d, --cores up to %d, --http-port up to 65535",
                        LOCAL_MAX_AGENTS, LOCAL_MAX_CORES);
+    if (c->devices < 1 || c->devices > LOCAL_MAX_DEVICES || (pace && c->devices > 1))
+        return err_set(e, HP_EUSAGE, "--devices is 1 to %d, and 1 with --pace", LOCAL_MAX_DEVICES);
     if (!pace != !profile)
         return err_set(e, HP_EUSAGE,
                        "--pace and --profile go together: a cluster file and what the model costs "

@@ -11,7 +11,8 @@ int local_read_options(const struct invocation *in, struct local_cluster *c, uin
                        struct err *e);
 /* HP_EEXIST where a cluster of that name runs. */
 int local_refuse_running(const struct local_cluster *c, struct err *e);
-/* Deals the cores of this box out, `each` to every agent; shares them where there are too few. */
-void local_deal_cores(struct local_cluster *c, uint64_t each);
+/* Deals the cores of this box out, `each` to every agent; shares them where there are too few.
+ * HP_EUSAGE: fewer than an agent has devices. */
+int local_deal_cores(struct local_cluster *c, uint64_t each, struct err *e);
 
 #endif

@@ -70,9 +70,9 @@ static int run_up(struct invocation *in, struct err *e)
     int rc;
     c = (struct local_cluster){0};
     if ((rc = local_read_options(in, &c, &cores, e)) < 0 ||
-        (rc = local_refuse_running(&c, e)) < 0 || (rc = fs_folder_make(c.dir, 0700, e)) < 0)
+        (rc = local_refuse_running(&c, e)) < 0 || (rc = local_deal_cores(&c, cores, e)) < 0 ||
+        (rc = fs_folder_make(c.dir, 0700, e)) < 0)
         return rc;
-    local_deal_cores(&c, cores);
     progress_init(&bar, in->json);
     progress_show(&bar, "starting the coordinator", 0, 0);
     rc = local_start_coordinator(&c, e);
@@ -264,6 +264,10 @@ static int run_down(struct invocation *in, struct err *e)
 static const struct command_option up_options[] = {
     {"agents", "N", "how many agents (default 3)", 0},
     {"cores", "K", "cores of each (default: an equal part of this box's)", 0},
+    {"devices", "K",
+     "devices of each agent: parts of its cores that run stages by themselves "
+     "(default 1)",
+     0},
     {"memory", "BYTES", "memory limit of each: " UNITS_BYTES_HELP " (default: an equal part)", 0},
     {"pace", "CLUSTER.json",
      "one agent for each device of this cluster, as slow as it, with its links and memory", 0},

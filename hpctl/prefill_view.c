@@ -61,7 +61,7 @@ static int print_stages(const json_t *stages, size_t n, bool planned, struct err
         double measured = compute_s(s, "measured", n),
                expected = planned ? compute_s(s, "planned", n) : 0;
         table_cell(t, "%zu", j);
-        table_cell(t, "%s", string_member(s, "agent"));
+        table_cell(t, "%s", string_member(s, "on"));
         table_cell(t, "%s", planned ? fine_seconds(expected).s : "-");
         table_cell(t, "%s", fine_seconds(measured).s);
         table_cell(t, "%s", error_text(measured, expected).s);
@@ -112,7 +112,7 @@ static int plan_read(const json_t *r, struct arena *arena, struct plan_pipeline 
     for (size_t j = 0; j < n_stages; j++) {
         const json_t *s = json_array_get(stages, j), *layers = json_object_get(s, "layers");
         p->stages[j] =
-            (struct plan_stage){.device = arena_strdup(arena, string_member(s, "agent")),
+            (struct plan_stage){.device = arena_strdup(arena, string_member(s, "on")),
                                 .first_layer = (int)json_integer_value(json_array_get(layers, 0)),
                                 .end_layer = (int)json_integer_value(json_array_get(layers, 1))};
         if (!p->stages[j].device)

@@ -38,19 +38,15 @@
 #define GENERATION(s) U64(s, deployment), U64(s, generation)
 
 static const struct pack_field message_held_stage_fields[] = {
-    GENERATION(message_held_stage),
-    U64(message_held_stage, stage),
-    TEXT(message_held_stage, state),
-    U64(message_held_stage, sequences),
-    U64(message_held_stage, queued_batches),
-    U64(message_held_stage, kv_used_tokens),
-    U64(message_held_stage, kv_tokens),
-    U64(message_held_stage, batches_done),
-    F64(message_held_stage, busy_s),
-    F64(message_held_stage, planned_s),
-    BOOL(message_held_stage, hop_heard),
-    BOOL(message_held_stage, running),
-    {0}};
+    GENERATION(message_held_stage),          U64(message_held_stage, stage),
+    TEXT(message_held_stage, state),         U64(message_held_stage, sequences),
+    U64(message_held_stage, queued_batches), U64(message_held_stage, kv_used_tokens),
+    U64(message_held_stage, kv_tokens),      U64(message_held_stage, batches_done),
+    F64(message_held_stage, busy_s),         F64(message_held_stage, planned_s),
+    BOOL(message_held_stage, hop_heard),     BOOL(message_held_stage, running),
+    U64(message_held_stage, device),         {0}};
+static const struct pack_field message_device_state_fields[] = {
+    U64(message_device_state, memory_free_bytes), {0}};
 static const struct pack_field message_model_fields[] = {
     BYTES(message_model, model), U64(message_model, bytes), TEXT(message_model, name), {0}};
 static const struct pack_field message_peer_fields[] = {
@@ -84,6 +80,7 @@ static const struct pack_field heartbeat_fields[] = {
     U64(message_heartbeat, data_sent_bytes),
     U64(message_heartbeat, data_received_bytes),
     LIST(message_heartbeat, held, message_held_stage, MESSAGE_MAX_HELD),
+    LIST(message_heartbeat, devices, message_device_state, MESSAGE_MAX_DEVICES),
     {0}};
 static const struct pack_field stage_state_fields[] = {GENERATION(message_stage_state),
                                                        U64(message_stage_state, stage),
@@ -163,10 +160,13 @@ static const struct pack_field welcome_fields[] = {TEXT(message_welcome, name),
                                                    {0}};
 static const struct pack_field members_fields[] = {BYTES(message_members, keys), {0}};
 static const struct pack_field heartbeat_ack_fields[] = {U64(message_heartbeat_ack, number), {0}};
-static const struct pack_field profile_run_fields[] = {
-    BYTES(message_profile_run, model),  BYTES(message_profile_run, manifest),
-    TEXT(message_profile_run, compute), U64(message_profile_run, budget_ms),
-    BOOL(message_profile_run, fine),    {0}};
+static const struct pack_field profile_run_fields[] = {BYTES(message_profile_run, model),
+                                                       BYTES(message_profile_run, manifest),
+                                                       TEXT(message_profile_run, compute),
+                                                       U64(message_profile_run, budget_ms),
+                                                       BOOL(message_profile_run, fine),
+                                                       U64(message_profile_run, device),
+                                                       {0}};
 static const struct pack_field stage_prepare_fields[] = {
     GENERATION(message_stage_prepare),
     U64(message_stage_prepare, stage),
@@ -194,6 +194,7 @@ static const struct pack_field stage_prepare_fields[] = {
     LIST(message_stage_prepare, crosses, message_value, MESSAGE_MAX_VALUES),
     U64(message_stage_prepare, input_session),
     BYTES(message_stage_prepare, input_from),
+    U64(message_stage_prepare, device),
     {0}};
 static const struct pack_field stage_connect_fields[] = {
     GENERATION(message_stage_connect),
@@ -233,9 +234,12 @@ static const struct pack_field sequence_open_fields[] = {
     {"bias", PACK_LIST, offsetof(struct message_sequence_open, sampling.bias), sampling_bias_fields,
      sizeof(struct sampling_bias), false, SAMPLING_MAX_BIAS},
     U64(message_sequence_open, prompt_tokens),
+    U64(message_sequence_open, stage),
     {0}};
-static const struct pack_field sequence_close_fields[] = {
-    GENERATION(message_sequence_close), U64(message_sequence_close, sequence), {0}};
+static const struct pack_field sequence_close_fields[] = {GENERATION(message_sequence_close),
+                                                          U64(message_sequence_close, sequence),
+                                                          U64(message_sequence_close, stage),
+                                                          {0}};
 static const struct pack_field store_remove_fields[] = {BYTES(message_store_remove, model), {0}};
 static const struct pack_field log_fetch_fields[] = {U64(message_log_fetch, lines), {0}};
 

@@ -24,6 +24,7 @@ enum { MESSAGE_AGENT_MAX_BYTES = 20 << 20, MESSAGE_STRANGER_MAX_BYTES = 64 << 10
 /* How many rows the lists of a message may have. */
 enum {
     MESSAGE_MAX_HELD = 1024,
+    MESSAGE_MAX_DEVICES = 64,
     MESSAGE_MAX_MODELS = 8192,
     MESSAGE_MAX_SLICES = 1 << 16,
     MESSAGE_MAX_PEERS = 4096,
@@ -73,6 +74,7 @@ enum message_type {
 struct message_held_stage { /* a stage that the agent has, told when it joins and with every
                                heartbeat */
     uint64_t deployment, generation, stage;
+    uint64_t device;   /* on which of the agent's devices it is, as they stand in its node */
     const char *state; /* "fetching", "loading", "warming", "ready", "failed" */
     uint64_t sequences, queued_batches, kv_used_tokens, kv_tokens;
     uint64_t batches_done;
@@ -101,13 +103,18 @@ struct message_model {
     const char *name;
 };
 
+struct message_device_state { /* of one of the agent's devices */
+    uint64_t memory_free_bytes;
+};
+
 struct message_heartbeat {
     uint64_t number;
-    uint64_t memory_free_bytes;
+    uint64_t memory_free_bytes; /* of all devices, and no more than the box has */
     uint64_t dropped_stale, dropped_foreign;
     uint64_t data_sent_bytes,
-        data_received_bytes; /* payloads of the data channel, since it began */
-    struct pack_list held;   /* struct message_held_stage */
+        data_received_bytes;  /* payloads of the data channel, since it began */
+    struct pack_list held;    /* struct message_held_stage */
+    struct pack_list devices; /* struct message_device_state, in the order of its node */
 };
 
 struct message_stage_state {
@@ -218,6 +225,7 @@ struct message_profile_run {
     uint64_t budget_ms;
     bool fine; /* more points where interpolation errs, until the budget ends; else a few that tell
                   enough to place layers */
+    uint64_t device; /* which of the agent's devices is measured */
 };
 
 /* Measures the data path from one agent to another: the coordinator tells the far one to "echo",
@@ -264,8 +272,10 @@ struct message_stage_prepare {
                           deployment stands for; 0: its batch */
     const char *wire;  /* as what values cross between stages: "f32" (also ""), "f16", "bf16" */
     struct pack_list
-        enters,  /* struct message_value: what comes from the stage before; empty: not said */
-        crosses; /* what goes to the next */
+        enters,      /* struct message_value: what comes from the stage before; empty: not said */
+        crosses;     /* what goes to the next */
+    uint64_t device; /* which of the agent's devices runs it, as they stand in its node; a device
+                        holds one stage of a deployment, and an older one makes room for it */
 };
 
 struct message_stage_connect {
@@ -281,7 +291,7 @@ struct message_stage_connect {
 };
 
 struct message_stage_unload {
-    uint64_t deployment, generation; /* this generation and every older one */
+    uint64_t deployment, generation; /* all its stages of this generation and of every older one */
 };
 
 struct message_chunk_grant { /* frames with this token may bring or ask for chunks */
@@ -292,6 +302,7 @@ struct message_chunk_grant { /* frames with this token may bring or ask for chun
 
 struct message_sequence_open { /* to every stage of the deployment; ids rise within a deployment */
     uint64_t deployment, generation, sequence;
+    uint64_t stage;          /* of this one */
     struct pack_u32s prompt; /* to the first stage, and to the last for penalties */
     struct pack_u32s
         slices; /* tokens of each prefill slice, to the first stage; sum is the prompt's length */
@@ -308,6 +319,7 @@ struct message_sequence_open { /* to every stage of the deployment; ids rise wit
 
 struct message_sequence_close {
     uint64_t deployment, generation, sequence;
+    uint64_t stage; /* of which the sequence is closed */
 };
 
 struct message_store_remove {

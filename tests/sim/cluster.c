@@ -98,9 +98,16 @@ static bool all_ready(struct sim *s)
 
 void sim_open(struct sim *s, uint64_t seed, int agents)
 {
+    sim_open_devices(s, seed, agents, 1);
+}
+
+void sim_open_devices(struct sim *s, uint64_t seed, int agents, int devices)
+{
+    assert(devices <= SIM_DEVICES);
     *s = (struct sim){.seed = seed,
                       .chance = seed ^ 0x5eed,
                       .n_agents = agents,
+                      .n_devices = devices,
                       .next_peer = 100,
                       .uploader = true,
                       .profile_ms = UINT64_MAX};

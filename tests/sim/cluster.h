@@ -15,7 +15,7 @@
 #include "coordinator/core.h"
 #include "tests/sim/toy.h"
 
-enum { SIM_AGENTS = 4, SIM_CLIENTS = 64, SIM_ADMIN_PEER = 1, SIM_MAX_OUTPUT = 64 };
+enum { SIM_AGENTS = 4, SIM_DEVICES = 3, SIM_CLIENTS = 64, SIM_ADMIN_PEER = 1, SIM_MAX_OUTPUT = 64 };
 
 struct sim_event;
 struct sim_agent;
@@ -50,6 +50,7 @@ struct sim {
     size_t n_events, capacity;
     struct sim_agent *agents[SIM_AGENTS];
     int n_agents;
+    int n_devices; /* of each agent */
     struct sim_client clients[SIM_CLIENTS];
     int n_clients;
     json_t *answer;    /* the last whole answer to the admin; its error in `answer_error` */
@@ -73,6 +74,8 @@ struct sim {
 };
 
 void sim_open(struct sim *s, uint64_t seed, int agents);
+/* The same, with so many devices each. */
+void sim_open_devices(struct sim *s, uint64_t seed, int agents, int devices);
 void sim_close(struct sim *s);
 
 /* Time goes on: for so long, or until `done` says so (false when it did not within `limit_ms`). */
@@ -84,7 +87,8 @@ void sim_agent_kill(struct sim *s, int agent);
 void sim_agent_start(struct sim *s, int agent);
 void sim_agent_stop(struct sim *s, int agent); /* SIGSTOP */
 void sim_agent_continue(struct sim *s, int agent);
-void sim_executor_hang(struct sim *s, int agent, bool hung); /* the rest of the agent lives on */
+void sim_executor_hang(struct sim *s, int agent, bool hung); /* all its executors; the rest of the
+                                                                agent lives on */
 void sim_agent_forget_weights(struct sim *s, int agent);
 void sim_connection_break(struct sim *s, int agent); /* its control channel */
 void sim_links_break(struct sim *s, int agent);      /* its data links */

@@ -29,6 +29,20 @@ static void buffer_release(struct sim_agent *a, void *buffer)
 
 /* ---- life ---- */
 
+static void node_write(char *out, size_t size, int devices)
+{
+    size_t n = (size_t)snprintf(out, size, "{\"name\": \"n\", \"devices\": [");
+    for (int i = 0; i < devices; i++)
+        n += (size_t)snprintf(
+            out + n, size - n,
+            "%s{\"name\": \"cpu%.*d\", \"kind\": \"toy\", \"memory_bytes\": 1000000000}",
+            i ? ", " : "", devices > 1, i);
+    snprintf(
+        out + n, size - n,
+        "], \"device_link\": {\"bandwidth_bytes_per_s\": 4e9, \"latency_s\": 2e-5}, "
+        "\"nics\": [{\"name\": \"lo\", \"bandwidth_bytes_per_s\": 1e9, \"latency_s\": 1e-4}]}");
+}
+
 void sim_agent_create(struct sim *s, int index)
 {
     struct sim_agent *a = calloc(1, sizeof *a);
@@ -37,11 +51,7 @@ void sim_agent_create(struct sim *s, int index)
     snprintf(a->name, sizeof a->name, "a%d", index);
     snprintf(a->key, sizeof a->key, "agent-%d-key-of-forty-characters-0123456789", index);
     snprintf(a->machine, sizeof a->machine, "box%d", index / 2);
-    snprintf(
-        a->node, sizeof a->node,
-        "{\"name\": \"n\", \"devices\": [{\"name\": \"cpu\", \"kind\": \"toy\", \"memory_bytes\": "
-        "1000000000}], "
-        "\"nics\": [{\"name\": \"lo\", \"bandwidth_bytes_per_s\": 1e9, \"latency_s\": 1e-4}]}");
+    node_write(a->node, sizeof a->node, s->n_devices);
     s->agents[index] = a;
 }
 
@@ -60,16 +70,24 @@ static void release_for_core(void *ctx, void *buffer)
     buffer_release(ctx, buffer);
 }
 
-static void process_end(struct sim_agent *a)
+static void orders_drop(struct sim_agent *a, struct sim_executor *x)
 {
-    agent_core_destroy(&a->core, release_for_core, a);
-    for (size_t i = 0; i < a->n_orders; i++) {
-        struct agent_action *run = (struct agent_action *)(uintptr_t)a->orders[i].run;
+    for (size_t i = 0; i < x->n_orders; i++) {
+        struct agent_action *run = (struct agent_action *)(uintptr_t)x->orders[i].run;
         if (run)
             buffer_release(a, run->u.run.batch->input);
         free(run);
     }
-    a->n_orders = a->n_slots = 0;
+    x->n_orders = 0;
+    x->busy = false;
+}
+
+static void process_end(struct sim_agent *a)
+{
+    agent_core_destroy(&a->core, release_for_core, a);
+    for (int d = 0; d < SIM_DEVICES; d++)
+        orders_drop(a, &a->executors[d]);
+    a->n_slots = 0;
     while (a->n_stages)
         stage_remove(a, a->stages[0].slot);
     for (size_t i = 0; i < a->n_deferred; i++)
@@ -79,7 +97,7 @@ static void process_end(struct sim_agent *a)
     a->n_deferred = a->n_unsent = 0;
     a->buffers = 0;
     memset(a->fetch, 0, sizeof a->fetch);
-    a->alive = a->stopped = a->busy = a->hung = false;
+    a->alive = a->stopped = a->hung = false;
     a->peer = 0;
 }
 
@@ -90,7 +108,8 @@ void sim_agent_destroy(struct sim *s, struct sim_agent *a)
     agent_actions_free(&a->actions);
     free(a->stages);
     free(a->slots);
-    free(a->orders);
+    for (int d = 0; d < SIM_DEVICES; d++)
+        free(a->executors[d].orders);
     free(a->deferred);
     free(a->unsent);
     s->agents[a->index] = NULL;
@@ -133,6 +152,7 @@ void sim_agent_start(struct sim *s, int agent)
         .machine = a->machine,
         .hostname = a->machine,
         .node_json = a->node,
+        .n_devices = (unsigned)s->n_devices,
         .runs_ahead = 2,
         .data_address = {(const uint8_t *)a->address, strlen(a->address)}};
     struct err e = {0};
@@ -224,6 +244,17 @@ void sim_agent_forget_weights(struct sim *s, int agent)
     memset(s->agents[agent]->has_layer, 0, sizeof s->agents[agent]->has_layer);
 }
 
+static struct sim_slot *slot_of(struct sim_agent *a, uint64_t slot)
+{
+    for (size_t i = 0; i < a->n_slots; i++)
+        if (a->slots[i].slot == slot)
+            return &a->slots[i];
+    a->slots = realloc(a->slots, (a->n_slots + 1) * sizeof *a->slots);
+    assert(a->slots);
+    a->slots[a->n_slots] = (struct sim_slot){.slot = slot};
+    return &a->slots[a->n_slots++];
+}
+
 /* ---- weights ---- */
 
 static bool peer_has(const struct sim *s, const struct sim_agent *self, int layer)
@@ -265,6 +296,7 @@ static void fetch_go(struct sim *s, struct sim_agent *a, int f)
 
 static void fetch_begin(struct sim *s, struct sim_agent *a, const struct agent_action *act)
 {
+    slot_of(a, act->u.work.slot)->device = (int)act->u.work.prepare->message.u.stage_prepare.device;
     for (int f = 0; f < 8; f++) {
         if (a->fetch[f].slot)
             continue;
@@ -307,7 +339,7 @@ void sim_agent_uploaded(struct sim *s, struct sim_agent *a, const json_t *chunks
         }
 }
 
-/* ---- the executor ---- */
+/* ---- the executors ---- */
 
 static uint64_t order_ns(struct sim *s, const struct sim_order *o)
 {
@@ -318,34 +350,37 @@ static uint64_t order_ns(struct sim *s, const struct sim_order *o)
     }
 }
 
-static void executor_next(struct sim *s, struct sim_agent *a)
+static void executor_next(struct sim *s, struct sim_agent *a, int device)
 {
-    a->busy = a->n_orders > 0;
-    if (!a->busy)
+    struct sim_executor *x = &a->executors[device];
+    x->busy = x->n_orders > 0;
+    if (!x->busy || a->hung)
         return;
-    if (a->hung)
-        return;
-    struct sim_event *ev = sim_event_add(s, EVENT_EXECUTOR, order_ns(s, &a->orders[0]));
+    struct sim_event *ev = sim_event_add(s, EVENT_EXECUTOR, order_ns(s, &x->orders[0]));
     ev->agent = a->index;
     ev->incarnation = a->incarnation;
+    ev->step = device;
 }
 
 void sim_executor_hang(struct sim *s, int agent, bool hung)
 {
     struct sim_agent *a = s->agents[agent];
-    bool goes_on = a->hung && !hung && a->busy;
+    bool goes_on = a->hung && !hung;
     a->hung = hung;
-    if (goes_on)
-        executor_next(s, a);
+    for (int d = 0; goes_on && d < s->n_devices; d++)
+        if (a->executors[d].busy)
+            executor_next(s, a, d);
 }
 
 static void order_add(struct sim *s, struct sim_agent *a, struct sim_order order)
 {
-    a->orders = realloc(a->orders, (a->n_orders + 1) * sizeof *a->orders);
-    assert(a->orders);
-    a->orders[a->n_orders++] = order;
-    if (!a->busy)
-        executor_next(s, a);
+    int device = slot_of(a, order.slot)->device;
+    struct sim_executor *x = &a->executors[device];
+    x->orders = realloc(x->orders, (x->n_orders + 1) * sizeof *x->orders);
+    assert(x->orders);
+    x->orders[x->n_orders++] = order;
+    if (!x->busy)
+        executor_next(s, a, device);
 }
 
 static struct sim_stage *stage_of(struct sim_agent *a, uint64_t slot)
@@ -457,10 +492,11 @@ static void executor_load(struct sim *s, struct sim_agent *a, const struct sim_o
     agent_event(s, a, &ev);
 }
 
-static void executor_done(struct sim *s, struct sim_agent *a)
+static void executor_done(struct sim *s, struct sim_agent *a, int device)
 {
-    struct sim_order o = a->orders[0];
-    memmove(a->orders, a->orders + 1, --a->n_orders * sizeof *a->orders);
+    struct sim_executor *x = &a->executors[device];
+    struct sim_order o = x->orders[0];
+    memmove(x->orders, x->orders + 1, --x->n_orders * sizeof *x->orders);
     struct sim_stage *st = stage_of(a, o.slot);
     if (o.kind == AGENT_DO_LOAD) {
         executor_load(s, a, &o);
@@ -483,7 +519,7 @@ static void executor_done(struct sim *s, struct sim_agent *a)
         executor_run(s, a, &o);
     }
     free((void *)(uintptr_t)o.run);
-    executor_next(s, a);
+    executor_next(s, a, device);
 }
 
 static void load_begin(struct sim *s, struct sim_agent *a, const struct agent_action *act)
@@ -505,17 +541,6 @@ static void load_begin(struct sim *s, struct sim_agent *a, const struct agent_ac
 }
 
 /* ---- links ---- */
-
-static struct sim_slot *slot_of(struct sim_agent *a, uint64_t slot)
-{
-    for (size_t i = 0; i < a->n_slots; i++)
-        if (a->slots[i].slot == slot)
-            return &a->slots[i];
-    a->slots = realloc(a->slots, (a->n_slots + 1) * sizeof *a->slots);
-    assert(a->slots);
-    a->slots[a->n_slots] = (struct sim_slot){.slot = slot};
-    return &a->slots[a->n_slots++];
-}
 
 static void connect(struct sim_agent *a, const struct agent_action *act)
 {
@@ -613,10 +638,10 @@ static void unload(struct sim *s, struct sim_agent *a, uint64_t slot)
     for (int f = 0; f < 8; f++)
         if (a->fetch[f].slot == slot)
             a->fetch[f].slot = 0;
+    order_add(s, a, (struct sim_order){.kind = AGENT_DO_UNLOAD, .slot = slot});
     for (size_t i = 0; i < a->n_slots; i++)
         if (a->slots[i].slot == slot)
             a->slots[i] = a->slots[--a->n_slots];
-    order_add(s, a, (struct sim_order){.kind = AGENT_DO_UNLOAD, .slot = slot});
 }
 
 static void run_begin(struct sim *s, struct sim_agent *a, const struct agent_action *act)
@@ -771,7 +796,7 @@ void sim_agent_handle(struct sim *s, struct sim_agent *a, struct sim_event *ev)
     case EVENT_TO_AGENT: message_in(s, a, ev); break;
     case EVENT_FRAME: frame_in(s, a, ev); break;
     case EVENT_WORK: work_done(s, a, ev); break;
-    case EVENT_EXECUTOR: executor_done(s, a); break;
+    case EVENT_EXECUTOR: executor_done(s, a, ev->step); break;
     case EVENT_TIMER:
         out.kind = AGENT_EVENT_TIMER;
         if (ev->timer == a->timer)

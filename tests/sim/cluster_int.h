@@ -65,6 +65,7 @@ struct sim_stage { /* in the executor */
 
 struct sim_slot { /* links of a slot, by address */
     uint64_t slot;
+    int device;
     char next[32], first[32];
 };
 
@@ -74,6 +75,13 @@ struct sim_order {
     const struct agent_action *run; /* copied action; what it points at holds until it is done */
 };
 
+/* Of one device. */
+struct sim_executor {
+    struct sim_order *orders;
+    size_t n_orders;
+    bool busy; /* an EVENT_EXECUTOR is on its way, or being handled */
+};
+
 struct sim_agent {
     int index;
     uint64_t incarnation;
@@ -81,7 +89,7 @@ struct sim_agent {
     struct agent_core *core;
     struct agent_core_config config;
     struct agent_actions actions;
-    char name[16], key[41], address[32], node[256], machine[16];
+    char name[16], key[41], address[32], node[512], machine[16];
     uint64_t peer;                    /* of its control connection; 0: none */
     uint64_t to_core_ns, to_agent_ns; /* arrival of the last message, each way: order is kept */
     struct sim_event **deferred; /* what arrived while it was stopped, or what it said while there
@@ -92,15 +100,13 @@ struct sim_agent {
     bool has_layer[TOY_LAYERS];
     bool has_model;
     uint64_t timer;
-    /* executor */
+    /* executors */
     struct sim_stage *stages;
     size_t n_stages;
     struct sim_slot *slots;
     size_t n_slots;
-    struct sim_order *orders;
-    size_t n_orders;
-    bool busy;        /* an EVENT_EXECUTOR is on its way, or being handled */
-    bool hung;        /* it never comes back from what it does */
+    struct sim_executor executors[SIM_DEVICES];
+    bool hung;        /* they never come back from what they do */
     uint64_t buffers; /* out */
     /* fetches that wait for an upload */
     struct {

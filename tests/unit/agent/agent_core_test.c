@@ -19,6 +19,7 @@ struct fixture {
     struct agent_actions actions;
     struct batch_run runs[64]; /* of the last RUN */
     struct agent_action run;
+    uint64_t stage; /* the last that was prepared */
     int released;
 };
 
@@ -31,6 +32,8 @@ static void tell(struct fixture *f, const struct message *m)
 {
     struct agent_event ev = {.kind = AGENT_EVENT_MESSAGE};
     ev.u.message = message_of_test(m);
+    if (m->type == MESSAGE_STAGE_PREPARE)
+        f->stage = m->u.stage_prepare.stage;
     feed(f, &ev);
     message_ref_release(ev.u.message);
 }
@@ -458,6 +461,7 @@ static void open_sequence(struct fixture *f, uint64_t generation, uint64_t id, u
     m.u.sequence_open = (struct message_sequence_open){.deployment = DEPLOYMENT,
                                                        .generation = generation,
                                                        .sequence = id,
+                                                       .stage = f->stage,
                                                        .prompt = {prompt, 6},
                                                        .max_tokens = max_tokens,
                                                        .kv_tokens = 6 + max_tokens,
@@ -742,7 +746,7 @@ static void closing_frees_a_sequence_before_the_next_batch(void **state)
     frame(f, 1, SESSION + 1, 1, 0, runs, 2, &input);
     assert_true(take_run(f));
     struct message m = {.type = MESSAGE_SEQUENCE_CLOSE};
-    m.u.sequence_close = (struct message_sequence_close){DEPLOYMENT, 1, 5};
+    m.u.sequence_close = (struct message_sequence_close){DEPLOYMENT, 1, 5, 1};
     tell(f, &m);
     assert_int_equal(did(f, AGENT_DO_SEQUENCE_CLOSE, 0)->u.sequence_close.sequence, 5);
     tell(f, &m); /* twice is once */
@@ -1222,6 +1226,7 @@ static uint64_t stage_of_deployment(struct fixture *f, uint64_t of)
     open.u.sequence_open = (struct message_sequence_open){.deployment = of,
                                                           .generation = 1,
                                                           .sequence = 5,
+                                                          .stage = 1,
                                                           .max_tokens = 400,
                                                           .kv_tokens = 400,
                                                           .all_logits = true,
@@ -1328,6 +1333,7 @@ static void all_logits_are_told_and_nothing_is_sampled(void **state)
     m.u.sequence_open = (struct message_sequence_open){.deployment = DEPLOYMENT,
                                                        .generation = 1,
                                                        .sequence = 5,
+                                                       .stage = 1,
                                                        .prompt = {prompt, 6},
                                                        .kv_tokens = 6,
                                                        .all_logits = true};

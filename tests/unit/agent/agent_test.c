@@ -329,17 +329,21 @@ static void generate(struct agent_scene *s, uint64_t deployment, uint64_t genera
                                                            .slices = {slices, n},
                                                            .max_tokens = N_TOKENS,
                                                            .kv_tokens = s->n_prompt + N_TOKENS};
-        for (int i = N_AGENTS - 1; i >= 0; i--)
+        for (int i = N_AGENTS - 1; i >= 0; i--) {
+            m.u.sequence_open.stage = (uint64_t)i;
             send_to(s, s->agents[(i + turn) % N_AGENTS].peer, &m);
+        }
     }
     run_until(s, all_told, "generating");
     for (uint32_t q = 1; q < 6; q++) {
         assert_int_equal(s->n_got[q], N_TOKENS);
         assert_memory_equal(s->got[q], s->expected, sizeof s->expected);
         struct message m = {.type = MESSAGE_SEQUENCE_CLOSE};
-        m.u.sequence_close = (struct message_sequence_close){deployment, generation, base + q};
-        for (int i = 0; i < N_AGENTS; i++)
-            send_to(s, s->agents[i].peer, &m);
+        for (int i = 0; i < N_AGENTS; i++) {
+            m.u.sequence_close =
+                (struct message_sequence_close){deployment, generation, base + q, (uint64_t)i};
+            send_to(s, s->agents[(i + turn) % N_AGENTS].peer, &m);
+        }
     }
 }
 

@@ -131,7 +131,7 @@ static json_t *node_of(const struct discover_box *given, const char *file, const
     net_folder_make(folder);
     struct discover_box box = {
         .tree_file = file, .tree_synthetic = synthetic, .net_folder = folder, .nvml = given->nvml};
-    if (discover_node_of(&box, "n", &share, NULL, &text, kind, &e) < 0)
+    if (discover_node_of(&box, "n", &share, NULL, &text, &kind, &e) < 0)
         fail_msg("%s", e.text);
     json_t *node = json_loads(buffer_cstr(&text), 0, NULL);
     assert_non_null(node);

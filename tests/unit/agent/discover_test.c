@@ -12,7 +12,7 @@ TEST(box_is_a_node_that_the_planner_can_read)
     assert_int_equal(discover_share(NULL, 0, 0, &share, &e), 0);
     assert_true(share.n_cores >= 1 && share.n_threads >= 1 && share.n_threads <= share.n_cores);
     assert_true(share.memory_bytes > 64 << 20);
-    assert_int_equal(discover_node("here", &share, "lo", &text, kind, &e), 0);
+    assert_int_equal(discover_node("here", &share, "lo", &text, &kind, &e), 0);
     buffer_printf(&document, "{\"format\": \"hp-cluster/1\", \"nodes\": [%s]}", buffer_cstr(&text));
     json_t *root;
     struct json_at at;
@@ -38,7 +38,7 @@ TEST(kind_is_the_same_every_time_and_tells_the_share)
         struct discover_share share;
         struct buffer text = {0};
         assert_int_equal(discover_share("any:1", i == 2 ? 2 : 1, 1000, &share, NULL), 0);
-        assert_int_equal(discover_node("n", &share, "lo", &text, kinds[i], NULL), 0);
+        assert_int_equal(discover_node("n", &share, "lo", &text, &kinds[i], NULL), 0);
         buffer_free(&text);
     }
     assert_string_equal(kinds[0], kinds[1]);

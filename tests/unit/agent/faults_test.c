@@ -203,7 +203,7 @@ static int node_described(void *ctx)
     struct err e = {0};
     char kind[DISCOVER_KIND];
     (void)ctx;
-    int rc = discover_node_of(&box, "n", &share, "lo", &json, kind, &e);
+    int rc = discover_node_of(&box, "n", &share, "lo", &json, &kind, &e);
     static const char *const parts[] = {"\"devices\":[{\"name\":\"cpu\"", "\"nics\":[{",
                                         "\"cores\":[0]", "\"caches\":[]"};
     for (size_t i = 0; rc == 0 && i < sizeof parts / sizeof *parts; i++)
@@ -341,6 +341,7 @@ static void scene_sequence(struct scene *s, uint64_t id)
     m.u.sequence_open = (struct message_sequence_open){.deployment = DEPLOYMENT,
                                                        .generation = 1,
                                                        .sequence = id,
+                                                       .stage = s->last ? 0 : 1,
                                                        .prompt = {prompt, 4},
                                                        .max_tokens = 3,
                                                        .kv_tokens = 7,
@@ -424,8 +425,7 @@ static int core_lives(void *ctx)
     }
     scene_misc(&s);
     struct message close = {.type = MESSAGE_SEQUENCE_CLOSE};
-    close.u.sequence_close =
-        (struct message_sequence_close){.deployment = DEPLOYMENT, .generation = 1, .sequence = 5};
+    close.u.sequence_close = (struct message_sequence_close){DEPLOYMENT, 1, 5, s.last ? 0 : 1};
     scene_tell(&s, &close);
     struct message unload = {.type = MESSAGE_STAGE_UNLOAD};
     unload.u.stage_unload = (struct message_stage_unload){DEPLOYMENT, 1};

@@ -354,6 +354,7 @@ static void ask(struct pipeline *p, uint32_t n_prompt, uint32_t max_tokens)
         *o = (struct message_sequence_open){.deployment = DEPLOYMENT,
                                             .generation = 1,
                                             .sequence = id,
+                                            .stage = (uint64_t)i,
                                             .prompt = {w->prompt, n_prompt},
                                             .max_tokens = max_tokens,
                                             .kv_tokens = n_prompt + max_tokens};
@@ -377,7 +378,8 @@ static void inbox_step(struct pipeline *p, int n)
     struct message m = {.type = o->max_tokens == UINT64_MAX ? MESSAGE_SEQUENCE_CLOSE
                                                             : MESSAGE_SEQUENCE_OPEN};
     if (m.type == MESSAGE_SEQUENCE_CLOSE)
-        m.u.sequence_close = (struct message_sequence_close){DEPLOYMENT, 1, o->sequence};
+        m.u.sequence_close =
+            (struct message_sequence_close){DEPLOYMENT, 1, o->sequence, (uint64_t)n};
     else
         m.u.sequence_open = *o;
     tell(p, n, &m);

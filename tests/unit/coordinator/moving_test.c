@@ -150,7 +150,8 @@ static void a_smaller_context_is_no_way_to_move(void **state)
     struct fixture f;
     serving(&f, 2, roomy, "{}");
     const char *from = deployed(&f)->stages[0].agent->name, *to = from[1] == '0' ? "a1" : "a0";
-    member_find(f.core, to)->memory_bytes = 2.6e9; /* the weights, and KV of a smaller context */
+    /* The weights, and KV of a smaller context. */
+    member_find(f.core, to)->node->cluster.devices[0].memory_bytes = 2.6e9;
     json_object_set_new(
         json_array_get(json_object_get(member_find(f.core, to)->node->told, "devices"), 0),
         "memory_bytes", json_real(2.03e9 + 0.6e9));

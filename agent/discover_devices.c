@@ -1,0 +1,254 @@
+#include "agent/discover_devices.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/units.h"
+
+enum { SPEC_TEXT = 1024, CORE_FREE = -1 };
+
+/* One device as it was asked for. */
+struct spec {
+    const char *text;
+    char items[SPEC_TEXT]; /* of the text, without "cpu" */
+    int any;               /* so many cores, whichever */
+    bool rest;             /* whatever is left */
+    uint64_t memory_bytes; /* 0: a share of what is left */
+    int n_threads;         /* 0: by the cores */
+};
+
+struct division {
+    struct discover_share *share;
+    int owner[DISCOVER_MAX_CORES]; /* of the share's cores: a device, or CORE_FREE */
+    struct spec specs[DISCOVER_MAX_DEVICES];
+    int n;
+};
+
+/* ---- reading ---- */
+
+static int core_claim(struct division *w, int device, long core, struct err *e)
+{
+    const char *text = w->specs[device].text;
+    for (int i = 0; i < w->share->n_cores; i++) {
+        if (w->share->cores[i] != core)
+            continue;
+        if (w->owner[i] == device)
+            return err_set(e, HP_EUSAGE, "--device %s: core %ld is named twice", text, core);
+        if (w->owner[i] != CORE_FREE)
+            return err_set(e, HP_EUSAGE,
+                           "--device %s: core %ld is of --device %s already; a core is of one "
+                           "device",
+                           text, core, w->specs[w->owner[i]].text);
+        w->owner[i] = device;
+        return 0;
+    }
+    return err_set(e, HP_EUSAGE, "--device %s: core %ld is not one that this agent may use", text,
+                   core);
+}
+
+/* "3" or "0-3". */
+static int range_read(struct division *w, int device, const char *item, struct err *e)
+{
+    char *end = NULL;
+    long from = isdigit((unsigned char)*item) ? strtol(item, &end, 10) : -1, to = from;
+    if (from >= 0 && *end == '-' && isdigit((unsigned char)end[1]))
+        to = strtol(end + 1, &end, 10);
+    if (from < 0 || *end || to < from || to > 1000000)
+        return err_set(e, HP_EUSAGE,
+                       "--device %s: \"%s\" is neither cores such as 0 or 2-3, nor any:COUNT, nor "
+                       "mem=BYTES, nor threads=N",
+                       w->specs[device].text, item);
+    int rc = 0;
+    for (long core = from; rc == 0 && core <= to; core++)
+        rc = core_claim(w, device, core, e);
+    return rc;
+}
+
+static int count_read(const struct spec *s, const char *item, const char *value, int *out,
+                      struct err *e)
+{
+    char *end;
+    long n = strtol(value, &end, 10);
+    if (!isdigit((unsigned char)*value) || *end || n < 1 || n > DISCOVER_MAX_CORES)
+        return err_set(e, HP_EUSAGE, "--device %s: %s is not a number from 1 to %d", s->text, item,
+                       (int)DISCOVER_MAX_CORES);
+    *out = (int)n;
+    return 0;
+}
+
+static int item_read(struct division *w, int device, const char *item, struct err *e)
+{
+    struct spec *s = &w->specs[device];
+    bool memory = strncmp(item, "mem=", 4) == 0, threads = strncmp(item, "threads=", 8) == 0,
+         any = strncmp(item, "any:", 4) == 0;
+    if (threads)
+        return count_read(s, item, item + 8, &s->n_threads, e);
+    if (memory && !units_bytes_parse(item + 4, &s->memory_bytes))
+        return err_set(e, HP_EUSAGE, "--device %s: %s is not a size such as " UNITS_BYTES_HELP,
+                       s->text, item);
+    if (memory)
+        return 0;
+    if (s->any || (any && !s->rest))
+        return err_set(e, HP_EUSAGE, "--device %s: any:COUNT stands alone, without other cores",
+                       s->text);
+    s->rest = false;
+    return any ? count_read(s, item, item + 4, &s->any, e) : range_read(w, device, item, e);
+}
+
+static int spec_read(struct division *w, int device, const char *text, struct err *e)
+{
+    struct spec *s = &w->specs[device];
+    s->text = text;
+    s->rest = true;
+    const char *after = text + 3;
+    if (strncmp(text, "cpu", 3) != 0 || !strchr(":,", *after))
+        return err_set(
+            e, HP_EUSAGE,
+            "--device %s: is not cpu[:CORES][,mem=BYTES][,threads=N]; the one backend of "
+            "this agent is cpu",
+            text);
+    if (strlen(after) >= sizeof s->items || strstr(after, ",,") ||
+        (*after && strchr(":,", after[strlen(after) - 1])))
+        return err_set(e, HP_EUSAGE, "--device %s: something is missing in it, or it is too long",
+                       text);
+    snprintf(s->items, sizeof s->items, "%s", *after ? after + 1 : "");
+    int rc = 0;
+    char *rest = s->items, *item;
+    while (rc == 0 && (item = strsep(&rest, ",")) != NULL && *item)
+        rc = item_read(w, device, item, e);
+    return rc;
+}
+
+/* ---- cores ---- */
+
+static int cores_free(const struct division *w)
+{
+    int n = 0;
+    for (int i = 0; i < w->share->n_cores; i++)
+        n += w->owner[i] == CORE_FREE;
+    return n;
+}
+
+static int cores_take(struct division *w, int device, int n, struct err *e)
+{
+    if (n < 1 || n > cores_free(w))
+        return err_set(e, HP_EUSAGE, "--device %s: the other devices leave it %d cores",
+                       w->specs[device].text, cores_free(w));
+    for (int i = 0; n > 0; i++)
+        if (w->owner[i] == CORE_FREE) {
+            w->owner[i] = device;
+            n--;
+        }
+    return 0;
+}
+
+/* Those that are named have them already. */
+static int cores_divide(struct division *w, struct err *e)
+{
+    int rc = 0, rest = -1;
+    for (int d = 0; rc == 0 && d < w->n; d++)
+        if (w->specs[d].any)
+            rc = cores_take(w, d, w->specs[d].any, e);
+    for (int d = 0; rc == 0 && d < w->n; d++) {
+        if (!w->specs[d].rest)
+            continue;
+        if (rest >= 0)
+            return err_set(e, HP_EUSAGE,
+                           "--device %s: two devices without cores; say which cores are whose, or "
+                           "any:COUNT",
+                           w->specs[d].text);
+        rest = d;
+    }
+    return rc == 0 && rest >= 0 ? cores_take(w, rest, cores_free(w), e) : rc;
+}
+
+/* The share's cores in the order of the devices. */
+static void cores_order(struct division *w)
+{
+    struct discover_share *s = w->share;
+    int ordered[DISCOVER_MAX_CORES], n = 0;
+    for (int d = 0; d < w->n; d++) {
+        s->devices[d].first_core = n;
+        for (int i = 0; i < s->n_cores; i++)
+            if (w->owner[i] == d)
+                ordered[n++] = s->cores[i];
+        s->devices[d].n_cores = n - s->devices[d].first_core;
+    }
+    memcpy(s->cores, ordered, (size_t)n * sizeof *ordered);
+    s->n_cores = n;
+}
+
+/* ---- threads and memory ---- */
+
+static int threads_divide(struct division *w, struct err *e)
+{
+    struct discover_share *s = w->share;
+    int rc = 0;
+    s->n_threads = 0;
+    for (int d = 0; rc == 0 && d < w->n; d++) {
+        struct discover_device *own = &s->devices[d];
+        own->n_threads = w->specs[d].n_threads;
+        if (!own->n_threads)
+            rc = discover_threads(s->cores + own->first_core, own->n_cores,
+                                  (double)own->n_cores / s->n_cores, &own->n_threads, e);
+        s->n_threads += own->n_threads;
+    }
+    return rc;
+}
+
+static int memory_divide(struct division *w, struct err *e)
+{
+    uint64_t all = discover_stage_bytes(w->share), asked = 0;
+    int cores = 0;
+    for (int d = 0; d < w->n; d++) {
+        uint64_t own = w->specs[d].memory_bytes;
+        if (own > all - asked)
+            return err_set(e, HP_EUSAGE,
+                           "--device %s: the agent has %llu bytes for stages (--memory), and the "
+                           "devices ask for more",
+                           w->specs[d].text, (unsigned long long)all);
+        asked += own;
+        cores += own ? 0 : w->share->devices[d].n_cores;
+    }
+    for (int d = 0; d < w->n; d++) {
+        struct discover_device *own = &w->share->devices[d];
+        own->memory_bytes = w->specs[d].memory_bytes
+                                ? w->specs[d].memory_bytes
+                                : (all - asked) / (uint64_t)cores * (uint64_t)own->n_cores;
+        if (!own->memory_bytes)
+            return err_set(e, HP_EUSAGE, "--device %s: the other devices leave it no memory",
+                           w->specs[d].text);
+    }
+    return 0;
+}
+
+int discover_devices(const char *const *texts, int n, struct discover_share *share, struct err *e)
+{
+    if (n < 1 || n > DISCOVER_MAX_DEVICES)
+        return err_set(e, HP_EUSAGE, "--device: an agent has at most %d devices",
+                       (int)DISCOVER_MAX_DEVICES);
+    struct division *w = calloc(1, sizeof *w);
+    if (!w)
+        return err_set(e, HP_ENOMEM, "no memory for devices");
+    w->share = share;
+    w->n = n;
+    for (int i = 0; i < DISCOVER_MAX_CORES; i++)
+        w->owner[i] = CORE_FREE;
+    int rc = 0;
+    for (int d = 0; rc == 0 && d < n; d++)
+        rc = spec_read(w, d, texts[d], e);
+    rc = rc < 0 ? rc : cores_divide(w, e);
+    if (rc == 0) {
+        cores_order(w);
+        rc = threads_divide(w, e);
+    }
+    rc = rc < 0 ? rc : memory_divide(w, e);
+    snprintf(share->devices[0].name, sizeof share->devices[0].name, "cpu");
+    for (int d = 0; n > 1 && d < n; d++)
+        snprintf(share->devices[d].name, sizeof share->devices[d].name, "cpu%d", d);
+    share->n_devices = rc < 0 ? 0 : n;
+    free(w);
+    return rc;
+}
