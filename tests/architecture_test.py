@@ -34,22 +34,15 @@ RECURSION = [{"model/template/" + name for name in names} for names in (
     {"call.c", "eval.c", "statements.c"}, {"filters.c", "tests.c"}, {"expression.c", "primary.c"})]
 LONG_LINES, LONG_SHARE = 400, 0.05
 AT_MOST = {
-    "files in circles of calls": {  # goal: none
-        "transport": 19,
-        "agent": 3,
-    },
+    "files in circles of calls": 0,
     "files on no floor": 8,  # goal: 0; so that a file that another branch adds is not refused before its floor is known
     "calls of a higher floor": 0,
     "files above 400 lines": 0,  # goal: 5 % of all, which is kept
-    "tags defined twice": 13,  # goal: 0
+    "tags defined twice": 6,  # goal: 0
     "static functions of one word": {  # goal: 0
-        "model": 6,
-        "transport": 18,
-        "agent": 53,
+        "agent": 46,
     },
     "functions that no other file calls": {  # goal: 0 but for SEAMS
-        "model": 2,
-        "transport": 4,
         "agent": 7,
     },
 }
@@ -57,7 +50,8 @@ AT_MOST = {
 SEAMS = {
     "env_virtual_init", "log_set_level", "store_open_memory", "control_hub_create", "control_hub_destroy", "control_serve_inproc",
     "coordinator_control_address", "coordinator_http_address", "coordinator_public_key", "sampler_kernels_use", "dispatch_waiting", "slices_ready",
-    "accept",  # stands before the C library's, for UCX
+    "accept", "sendmsg",  # stand before the C library's, for UCX
+    "key_encode",  # the pair of key_decode: who plays a peer (bench, fuzz, attack) makes keys with it
 }
 
 
@@ -232,7 +226,7 @@ def files_of_a_room_call_one_way():
         mine = {p: s for p, s in symbols().items() if p.startswith(room + "/")}
         home = {name: p for p, (defined, _) in mine.items() for name, _ in defined}
         graph = {p: sorted({home[w] for w in wanted if w in home and home[w] != p}) for p, (_, wanted) in mine.items()}
-        at_most("files in circles of calls", sorted(p for c in circles(graph) if c not in RECURSION for p in c), room)
+        at_most("files in circles of calls", sorted(p for c in circles(graph) if c not in RECURSION for p in c))
 
 
 # ---- sizes and names ---------------------------------------------------------------------------------------------------------------

@@ -226,8 +226,8 @@ static void set_common_options(struct zmq_control *c, const struct key_pair *own
     set_int(c->socket, ZMQ_RECONNECT_IVL_MAX, 1000);
 }
 
-static struct zmq_control *create(int type, const struct key_pair *own,
-                                  const struct control_callbacks *cb, struct err *e)
+static struct zmq_control *zmq_control_create(int type, const struct key_pair *own,
+                                              const struct control_callbacks *cb, struct err *e)
 {
     struct zmq_control *c = calloc(1, sizeof *c);
     if (c) {
@@ -298,7 +298,8 @@ static int address_check(const char *address, struct err *e)
 int control_serve_zmq(uv_loop_t *loop, const char *address, const struct key_pair *own,
                       const struct control_callbacks *cb, struct control **out, struct err *e)
 {
-    struct zmq_control *c = address_check(address, e) < 0 ? NULL : create(ZMQ_ROUTER, own, cb, e);
+    struct zmq_control *c =
+        address_check(address, e) < 0 ? NULL : zmq_control_create(ZMQ_ROUTER, own, cb, e);
     if (!c)
         return e->code;
     char endpoint[300];
@@ -333,7 +334,8 @@ int control_connect_zmq(uv_loop_t *loop, const char *address, const char *server
                         const struct key_pair *own, const struct control_callbacks *cb,
                         struct control **out, struct err *e)
 {
-    struct zmq_control *c = address_check(address, e) < 0 ? NULL : create(ZMQ_DEALER, own, cb, e);
+    struct zmq_control *c =
+        address_check(address, e) < 0 ? NULL : zmq_control_create(ZMQ_DEALER, own, cb, e);
     if (!c)
         return e->code;
     char endpoint[300];

@@ -33,7 +33,7 @@ static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct inproc_endpoint *registry;
 static uint64_t next_number = 1;
 
-static void enqueue(struct inproc_endpoint *d, struct delivery *item)
+static void delivery_enqueue(struct inproc_endpoint *d, struct delivery *item)
 {
     pthread_mutex_lock(&d->base.lock);
     *d->tail = item;
@@ -42,7 +42,7 @@ static void enqueue(struct inproc_endpoint *d, struct delivery *item)
     pthread_cond_signal(&d->wake);
 }
 
-static void deliver(struct inproc_endpoint *d, struct delivery *item)
+static void delivery_hand_over(struct inproc_endpoint *d, struct delivery *item)
 {
     struct frame_header h;
     if (item->down) {
@@ -79,7 +79,7 @@ static void *deliver_all(void *ctx)
         if (drop)
             data_buffer_release(&d->base, item->payload);
         else
-            deliver(d, item);
+            delivery_hand_over(d, item);
         free(item);
         pthread_mutex_lock(&d->base.lock);
     }
@@ -149,7 +149,7 @@ static bool hand_over(struct inproc_link *link, const struct frame_header *h,
         frame_header_encode(h, item->header);
         if (payload)
             memcpy(item->payload->bytes, payload->bytes, payload->size);
-        enqueue(peer, item);
+        delivery_enqueue(peer, item);
     }
     pthread_mutex_unlock(&registry_lock);
     return found;
@@ -168,7 +168,7 @@ static void inproc_post(struct data_link *base, const struct frame_header *h,
         struct delivery *item = calloc(1, sizeof *item);
         if (item) {
             item->down = base;
-            enqueue(own, item);
+            delivery_enqueue(own, item);
         }
     }
     data_buffer_release(base->endpoint, payload);

@@ -13,45 +13,9 @@
 
 enum { EVENTS_PER_TURN = 64, LONGEST_TURN_MS = 500 };
 
-uint64_t tcp_ms(const struct tcp_endpoint *d, uint64_t ms)
-{
-    return (uint64_t)((double)ms * d->time_scale);
-}
-
-/* ---- what epoll watches ---- */
-
-bool tcp_watch_add(struct tcp_endpoint *d, int fd, struct tcp_watch *w, uint32_t events)
-{
-    struct epoll_event ev = {.events = events, .data.ptr = w};
-    return epoll_ctl(d->epoll, EPOLL_CTL_ADD, fd, &ev) == 0;
-}
-
-static void on_nothing(struct tcp_watch *w, uint32_t events)
-{
-    (void)w, (void)events;
-}
-
-void tcp_watch_bury(struct tcp_endpoint *d, struct tcp_watch *w,
-                    void (*free_watch)(struct tcp_watch *w))
-{
-    w->ready = on_nothing;
-    w->free = free_watch;
-    w->next_dead = d->dead;
-    d->dead = w;
-}
-
-static void dead_free(struct tcp_endpoint *d)
-{
-    while (d->dead) {
-        struct tcp_watch *w = d->dead;
-        d->dead = w->next_dead;
-        w->free(w);
-    }
-}
-
 /* ---- the thread ---- */
 
-static void wake(struct tcp_endpoint *d)
+static void endpoint_wake(struct tcp_endpoint *d)
 {
     uint64_t one = 1;
     ssize_t n = write(d->wake_fd, &one, sizeof one);
@@ -92,7 +56,7 @@ static bool clock_turn(struct tcp_endpoint *d)
     return true;
 }
 
-static void tick(struct tcp_endpoint *d)
+static void endpoint_tick(struct tcp_endpoint *d)
 {
     tcp_proofs_tick(d);
     tcp_conns_tick(d);
@@ -147,7 +111,7 @@ static int events_wait(struct tcp_endpoint *d, struct epoll_event *events)
 }
 
 /* One turn: what came, what is ordered, what may go. */
-static void turn(struct tcp_endpoint *d)
+static void endpoint_turn(struct tcp_endpoint *d)
 {
     struct epoll_event events[EVENTS_PER_TURN];
     int n = events_wait(d, events);
@@ -159,14 +123,14 @@ static void turn(struct tcp_endpoint *d)
     orders_carry_out(d);
     flags_look(d);
     if (due)
-        tick(d);
+        endpoint_tick(d);
     dirty_write(d);
-    dead_free(d);
+    tcp_watches_free(d);
 }
 
 /* Says goodbye on every connection, and waits a moment for the other's, so that what was sent last
  * arrives: closing a socket with unread bytes would take back what is on its way. */
-static void leave(struct tcp_endpoint *d)
+static void endpoint_leave(struct tcp_endpoint *d)
 {
     d->closing = true;
     tcp_proofs_drop(d);
@@ -184,20 +148,20 @@ static void leave(struct tcp_endpoint *d)
     dirty_write(d);
     uint64_t until = d->clock_ms + tcp_ms(d, TCP_CLOSE_MS);
     while (d->conns && d->clock_ms < until)
-        turn(d);
+        endpoint_turn(d);
     while (d->conns)
         tcp_conn_break(d->conns, NULL);
-    dead_free(d);
+    tcp_watches_free(d);
 }
 
-static void *run(void *ctx)
+static void *endpoint_run(void *ctx)
 {
     struct tcp_endpoint *d = ctx;
     pthread_setname_np(pthread_self(), "hp-data");
     pthread_mutex_lock(&d->awake);
     while (!atomic_load(&d->stopping))
-        turn(d);
-    leave(d);
+        endpoint_turn(d);
+    endpoint_leave(d);
     pthread_mutex_unlock(&d->awake);
     return NULL;
 }
@@ -217,7 +181,7 @@ static bool order_give(struct tcp_endpoint *d, struct tcp_order *o)
     }
     pthread_mutex_unlock(&d->base.lock);
     if (sleeps)
-        wake(d);
+        endpoint_wake(d);
     return room;
 }
 
@@ -231,7 +195,7 @@ static bool frame_send_now(struct tcp_endpoint *d, struct tcp_link *link, struct
     bool taken = c && !d->closing && tcp_conn_send_now(c, f), rest = taken && c->dirty;
     pthread_mutex_unlock(&d->awake);
     if (rest)
-        wake(d);
+        endpoint_wake(d);
     return taken;
 }
 
@@ -289,14 +253,14 @@ static void tcp_room(struct data_endpoint *base)
 {
     struct tcp_endpoint *d = (struct tcp_endpoint *)base;
     atomic_store(&d->room, true);
-    wake(d);
+    endpoint_wake(d);
 }
 
 static void tcp_peers_changed(struct data_endpoint *base)
 {
     struct tcp_endpoint *d = (struct tcp_endpoint *)base;
     atomic_store(&d->peers_changed, true);
-    wake(d);
+    endpoint_wake(d);
 }
 
 static void peers_free(struct tcp_endpoint *d)
@@ -313,7 +277,7 @@ static void tcp_close(struct data_endpoint *base)
     struct tcp_endpoint *d = (struct tcp_endpoint *)base;
     if (d->thread_started) {
         atomic_store(&d->stopping, true);
-        wake(d);
+        endpoint_wake(d);
         pthread_join(d->thread, NULL);
     }
     orders_carry_out(d);
@@ -336,7 +300,7 @@ static int loop_open(struct tcp_endpoint *d, struct err *e)
 {
     d->epoll = epoll_create1(EPOLL_CLOEXEC);
     d->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    d->wake_watch.ready = on_nothing;
+    d->wake_watch.ready = tcp_watch_ignore;
     if (d->epoll >= 0 && d->wake_fd >= 0 &&
         tcp_watch_add(d, d->wake_fd, &d->wake_watch,
                       EPOLLIN | EPOLLET)) /* each write is an edge; nobody needs to read */
@@ -373,7 +337,7 @@ int data_open_tcp(const struct data_config *c, struct data_endpoint **out, struc
     while (d->instance == 0);
     rc = rc < 0 ? rc : loop_open(d, e);
     rc = rc < 0 ? rc : tcp_listen(d, c->host ? c->host : "127.0.0.1", c->port, e);
-    if (rc == 0 && pthread_create(&d->thread, NULL, run, d) != 0)
+    if (rc == 0 && pthread_create(&d->thread, NULL, endpoint_run, d) != 0)
         rc = err_set(e, HP_ENOMEM, "cannot start the thread of a data endpoint");
     if (rc < 0) {
         tcp_close(&d->base);

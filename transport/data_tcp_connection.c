@@ -1,5 +1,4 @@
-/* A proven connection: its greeting, heartbeats and end. */
-#include <netinet/tcp.h>
+/* A proven connection: its greeting and its end. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,16 +9,7 @@
 #include "common/log.h"
 #include "transport/data_tcp_int.h"
 
-static void on_ready(struct tcp_watch *w, uint32_t events)
-{
-    struct tcp_conn *c = (struct tcp_conn *)w;
-    if (events & (EPOLLIN | EPOLLHUP | EPOLLERR) && !c->parked)
-        tcp_conn_read(c);
-    else if (events & (EPOLLHUP | EPOLLERR))
-        tcp_conn_broken(c, HP_ELINK, "the connection broke");
-    if (!c->dead && (events & EPOLLOUT))
-        c->dirty = true;
-}
+enum { LOW_WATER_BYTES = 16 << 10 };
 
 void tcp_conn_ask(struct tcp_conn *c, uint32_t events)
 {
@@ -40,7 +30,7 @@ void tcp_conn_free(struct tcp_watch *w)
     free(c);
 }
 
-static struct tcp_conn *conn_create(const struct handshake_result *r)
+struct tcp_conn *tcp_conn_create(const struct handshake_result *r)
 {
     struct tcp_conn *c = calloc(1, sizeof *c);
     if (!c)
@@ -52,41 +42,6 @@ static struct tcp_conn *conn_create(const struct handshake_result *r)
         return c;
     tcp_conn_free(&c->watch);
     return NULL;
-}
-
-static void socket_tune(int fd)
-{
-    int on = 1, unsent = TCP_UNSENT_BYTES;
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof unsent);
-}
-
-struct tcp_conn *tcp_conn_open(struct tcp_endpoint *d, struct tcp_peer *peer, int fd,
-                               bool initiated, const struct handshake_result *r)
-{
-    struct tcp_conn *c = conn_create(r);
-    if (!c || !tcp_watch_add(d, fd, &c->watch, EPOLLIN)) {
-        if (c)
-            tcp_conn_free(&c->watch);
-        close(fd);
-        return NULL;
-    }
-    socket_tune(fd);
-    c->watch.ready = on_ready;
-    c->endpoint = d;
-    c->peer = peer;
-    c->fd = fd;
-    c->initiated = initiated;
-    c->hello_due = c->dirty = true;
-    c->low_water = 1;
-    c->events = EPOLLIN;
-    c->opened_ms = c->heard_ms = c->sent_ms = c->moved_ms = c->pushed_ms = d->clock_ms;
-    tcp_queue_init(&c->announced);
-    tcp_queue_init(&c->leaving);
-    c->next = d->conns;
-    d->conns = c;
-    peer->n_conns++;
-    return c;
 }
 
 /* ---- two connections to one peer ---- */
@@ -111,7 +66,7 @@ static bool is_foreign(const struct tcp_conn *c, const struct tcp_conn *other)
 
 /* `c` has greeted, and `other` stands. Does the peer still have `other`? Then one of them retires.
  */
-static void settle(struct tcp_conn *c, struct tcp_conn *other, bool alone)
+static void connection_settle(struct tcp_conn *c, struct tcp_conn *other, bool alone)
 {
     if (is_foreign(c, other)) {
         if (c->peer->links || other->initiated)
@@ -139,13 +94,14 @@ void tcp_conn_hello(struct tcp_conn *c, const uint8_t *text)
     c->greeted = true;
     for (struct tcp_conn *o = other_of(c, c->endpoint->conns); o;) {
         struct tcp_conn *next = other_of(c, o->next);
-        settle(c, o, text[16] == 1);
+        connection_settle(c, o, text[16] == 1);
         o = next;
     }
     if (!c->retiring)
         peer->current = c;
     c->dirty = true;
-    tcp_peer_serve(peer);
+    if (peer->current)
+        peer->current->dirty = true;
     char name[96];
     log_debug("data", "connected", "peer=\"%s\" opened_by=%s", tcp_peer_name(peer, name),
               c->initiated ? "us" : "peer");
@@ -221,48 +177,26 @@ void tcp_conn_bye(struct tcp_conn *c, uint8_t why)
                                            : "it closed its data channel");
 }
 
-/* ---- time ---- */
+/* ---- what comes over it ---- */
 
-static bool has_granted(const struct tcp_conn *c)
+/* Fewer wake-ups while most of a record is still on its way; the record is needed whole in any
+ * case. */
+void tcp_conn_low_water(struct tcp_conn *c, size_t missing)
 {
-    for (const struct tcp_arrival *a = c->arrivals; a; a = a->next)
-        if (a->state == ARRIVAL_COMES)
-            return true;
-    return false;
+    int bytes = missing > LOW_WATER_BYTES ? (int)missing : 1;
+    if (bytes != c->low_water &&
+        setsockopt(c->fd, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof bytes) == 0)
+        c->low_water = bytes;
 }
 
-static void conn_tick(struct tcp_conn *c)
+void tcp_arrival_free(struct tcp_conn *c, struct tcp_arrival *a)
 {
-    struct tcp_endpoint *d = c->endpoint;
-    uint64_t now = d->clock_ms;
-    if (c->parked && now - c->parked_ms > tcp_ms(d, TCP_STALL_MS)) {
-        tcp_conn_broken(c, HP_ELIMIT, "its control-sized frames found no room for %d s",
-                        TCP_STALL_MS / 1000);
-    } else if (!c->parked && !c->retiring && now - c->heard_ms > tcp_ms(d, TCP_SILENCE_MS)) {
-        tcp_conn_broken(c, HP_ETIMEOUT, "nothing was heard of it for %.1f s", TCP_SILENCE_MS / 1e3);
-    } else if (!c->greeted && now - c->opened_ms > tcp_ms(d, TCP_PROOF_MS)) {
-        tcp_conn_broken(c, HP_ETIMEOUT, "it does not greet");
-    } else if (c->out_start < c->out_end && now - c->pushed_ms > tcp_ms(d, TCP_UNREAD_MS)) {
-        tcp_conn_broken(c, HP_ETIMEOUT, "it has read nothing for %d s", TCP_UNREAD_MS / 1000);
-    } else if (has_granted(c) && now - c->moved_ms > tcp_ms(d, TCP_STALL_MS)) {
-        tcp_conn_broken(c, HP_ETIMEOUT, "it announced a frame and does not send it");
-    } else if (c->retiring && now - c->retired_ms > tcp_ms(d, TCP_RETIRE_MS)) {
-        tcp_conn_broken(c, HP_ETIMEOUT, "it did not end its second connection");
-    } else {
-        if (now - c->heard_ms > TCP_BEAT_MS)
-            tcp_conn_low_water(c,
-                               0); /* on a slow link the parts of a record are signs of life too */
-        if (c->arrivals || c->parked)
-            tcp_conn_room(c);
-        if (!c->dead && !c->bye_sent && now - c->sent_ms >= TCP_BEAT_MS)
-            c->dirty = true;
-    }
-}
-
-void tcp_conns_tick(struct tcp_endpoint *d)
-{
-    for (struct tcp_conn *c = d->conns, *next; c; c = next) {
-        next = c->next;
-        conn_tick(c);
-    }
+    struct tcp_arrival **at = &c->arrivals;
+    while (*at != a)
+        at = &(*at)->next;
+    *at = a->next;
+    c->n_arrivals--;
+    c->dirty = true; /* it may have been the last thing that a retiring connection waits for */
+    data_buffer_release(&c->endpoint->base, a->payload);
+    tcp_arrival_put_back(c->endpoint, a);
 }

@@ -7,15 +7,20 @@
  * both open one at the same time, the one stays that was opened by the smaller key, and the other
  * ends when what is on its way has come.
  *
- *   data_tcp.c             the endpoint, its thread and its face
- *   data_tcp_listen.c      the listening socket, admission of strangers
- *   data_tcp_proof.c       dialling, and everything until both ends are proven
- *   data_tcp_peer.c        the peer behind a key: its links, its queue, its connections
- *   data_tcp_connection.c  a proven connection: greeting, heartbeats, its end
+ * The parts, from bottom to top; each calls only parts before it:
+ *
+ *   data_tcp_seal.c        the encryption of records
+ *   data_tcp_watch.c       what epoll watches, and the clock
+ *   data_tcp_frame.c       frames, arrivals and their queues
+ *   data_tcp_peer.c        the peer behind a key: its links, what waits for it
+ *   data_tcp_connection.c  a proven connection: its greeting and its end
  *   data_tcp_send.c        which record goes next
  *   data_tcp_receive.c     records that come
- *   data_tcp_frame.c       frames, arrivals and their queues
- *   data_tcp_seal.c        their encryption
+ *   data_tcp_serve.c       a connection at work: opened, woken, judged by the clock
+ *   data_tcp_proof.c       dialling, and everything until both ends are proven
+ *   data_tcp_listen.c      the listening socket, admission of strangers
+ *   data_tcp_post.c        what is posted finds a connection, or dials one
+ *   data_tcp.c             the endpoint, its thread and its face
  *
  * Records: a clear head of 8 bytes (u32: length of the text in the lower 24 bits, kind in the upper
  * 8; u32: number of a frame, else 0), the sealed text, a seal of 16 bytes; little-endian. A frame
@@ -234,11 +239,15 @@ struct tcp_endpoint {
     uint64_t hello_sequence;
 };
 
-/* ---- data_tcp.c ---- */
+/* ---- data_tcp_watch.c ---- */
 uint64_t tcp_ms(const struct tcp_endpoint *d, uint64_t ms); /* stretched by HP_TIME_SCALE */
 bool tcp_watch_add(struct tcp_endpoint *d, int fd, struct tcp_watch *w, uint32_t events);
 void tcp_watch_bury(struct tcp_endpoint *d, struct tcp_watch *w,
                     void (*free_watch)(struct tcp_watch *w));
+/* A tcp_watch's `ready` that does nothing. */
+void tcp_watch_ignore(struct tcp_watch *w, uint32_t events);
+/* The end of a turn: what was buried in it is freed. */
+void tcp_watches_free(struct tcp_endpoint *d);
 
 /* ---- data_tcp_frame.c ---- */
 struct tcp_frame *tcp_frame_get(struct tcp_endpoint *d); /* any thread; NULL: no memory */
@@ -279,23 +288,34 @@ socklen_t tcp_sockaddr(const char *host, uint16_t port, struct sockaddr_storage 
 /* ---- data_tcp_peer.c ---- */
 struct tcp_peer *tcp_peer_get(struct tcp_endpoint *d,
                               const uint8_t key[KEY_BYTES]); /* finds or makes; NULL: no memory */
-void tcp_peer_post(struct tcp_endpoint *d, struct tcp_frame *f);
+/* Whoever posts on the link disconnected it: frees it. */
 void tcp_peer_link_gone(struct tcp_link *link);
+/* The link is down for good, and its owner is told why. */
+void tcp_link_fail(struct tcp_endpoint *d, struct tcp_link *link, const struct err *why);
 /* Everything that is posted to it fails, its links are told why. */
 void tcp_peer_fail(struct tcp_peer *peer, const struct err *why);
-/* Has it what it needs to send what waits? Dials otherwise. */
-void tcp_peer_serve(struct tcp_peer *peer);
 bool tcp_peer_has_queue(const struct tcp_peer *peer);
+const char *tcp_peer_name(const struct tcp_peer *peer, char out[96]);
+
+/* ---- data_tcp_post.c ---- */
+void tcp_peer_post(struct tcp_endpoint *d, struct tcp_frame *f);
+/* Frames to this endpoint's own key come back, as far as there is room. */
 void tcp_peer_self_deliver(struct tcp_peer *peer);
+/* Each that has something to send gets a connection; who is of no use any more is freed. */
 void tcp_peers_tick(struct tcp_endpoint *d);
 /* The set of keys changed: connections of those that left it end. */
 void tcp_peers_look(struct tcp_endpoint *d);
-const char *tcp_peer_name(const struct tcp_peer *peer, char out[96]);
 
-/* ---- data_tcp_connection.c ---- */
+/* ---- data_tcp_serve.c ---- */
 /* Takes the descriptor. NULL: no memory (the descriptor is closed). */
 struct tcp_conn *tcp_conn_open(struct tcp_endpoint *d, struct tcp_peer *peer, int fd,
                                bool initiated, const struct handshake_result *r);
+/* Connections that stand still too long end; those that are silent send a beat. */
+void tcp_conns_tick(struct tcp_endpoint *d);
+
+/* ---- data_tcp_connection.c ---- */
+/* With its ciphers, on no socket yet. NULL: no memory. */
+struct tcp_conn *tcp_conn_create(const struct handshake_result *r);
 void tcp_conn_hello(struct tcp_conn *c, const uint8_t *text);
 void tcp_conn_bye(struct tcp_conn *c, uint8_t why);
 /* Ends it at once; `e` says why in words for whoever used it. */
@@ -305,7 +325,9 @@ int tcp_conn_broken(struct tcp_conn *c, int status, const char *fmt, ...)
 /* Starts no frame any more; ends when what is on its way is through. */
 void tcp_conn_retire(struct tcp_conn *c, enum tcp_bye bye);
 void tcp_conn_ask(struct tcp_conn *c, uint32_t events);
-void tcp_conns_tick(struct tcp_endpoint *d);
+/* Wake the thread when so many bytes are there; 0: at once. */
+void tcp_conn_low_water(struct tcp_conn *c, size_t missing);
+void tcp_arrival_free(struct tcp_conn *c, struct tcp_arrival *a);
 void tcp_conn_free(struct tcp_watch *w);
 
 /* ---- data_tcp_send.c ---- */
@@ -318,10 +340,7 @@ void tcp_conn_granted(struct tcp_conn *c, uint32_t number, bool granted);
 
 /* ---- data_tcp_receive.c ---- */
 void tcp_conn_read(struct tcp_conn *c);
-/* Wake the thread when so many bytes are there; 0: at once. */
-void tcp_conn_low_water(struct tcp_conn *c, size_t missing);
 /* There may be room in the pool. */
 void tcp_conn_room(struct tcp_conn *c);
-void tcp_arrival_free(struct tcp_conn *c, struct tcp_arrival *a);
 
 #endif

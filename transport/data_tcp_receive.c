@@ -8,8 +8,6 @@
 
 #include "transport/data_tcp_int.h"
 
-enum { LOW_WATER_BYTES = 16 << 10 };
-
 struct head {
     enum tcp_record kind;
     uint32_t number;
@@ -50,18 +48,6 @@ static struct tcp_arrival *arrival_find(const struct tcp_conn *c, uint32_t numbe
         if (a->number == number)
             return a;
     return NULL;
-}
-
-void tcp_arrival_free(struct tcp_conn *c, struct tcp_arrival *a)
-{
-    struct tcp_arrival **at = &c->arrivals;
-    while (*at != a)
-        at = &(*at)->next;
-    *at = a->next;
-    c->n_arrivals--;
-    c->dirty = true; /* it may have been the last thing that a retiring connection waits for */
-    data_buffer_release(&c->endpoint->base, a->payload);
-    tcp_arrival_put_back(c->endpoint, a);
 }
 
 /* A buffer was refused though none of its budget is out, so that none will come back either. */
@@ -187,16 +173,6 @@ static int text_take(struct tcp_conn *c, const struct head *head, const uint8_t 
     case RECORD_BYE: tcp_conn_bye(c, text[0]); return 0;
     default: return 0;
     }
-}
-
-/* Fewer wake-ups while most of a record is still on its way; the record is needed whole in any
- * case. */
-void tcp_conn_low_water(struct tcp_conn *c, size_t missing)
-{
-    int bytes = missing > LOW_WATER_BYTES ? (int)missing : 1;
-    if (bytes != c->low_water &&
-        setsockopt(c->fd, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof bytes) == 0)
-        c->low_water = bytes;
 }
 
 /* One record of the read buffer. 0: taken; HP_PENDING: not all of it is there, or it waits for

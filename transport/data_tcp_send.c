@@ -173,7 +173,7 @@ static ssize_t kernel_give(const struct tcp_conn *c)
 }
 
 /* True when the kernel has all of it now. */
-static bool given(struct tcp_conn *c, ssize_t n)
+static bool sealed_given(struct tcp_conn *c, ssize_t n)
 {
     c->out_start += (size_t)n;
     c->left_bytes += (uint64_t)n;
@@ -186,11 +186,11 @@ static bool given(struct tcp_conn *c, ssize_t n)
 }
 
 /* Gives the kernel what is sealed. False when it takes no more. */
-static bool push(struct tcp_conn *c)
+static bool sealed_push(struct tcp_conn *c)
 {
     ssize_t n = kernel_give(c);
     if (n >= 0)
-        return given(c, n);
+        return sealed_given(c, n);
     if (errno != EAGAIN && errno != EINTR)
         tcp_conn_broken(c, HP_ELINK, "%s", strerror(errno));
     return false;
@@ -216,12 +216,12 @@ bool tcp_conn_send_now(struct tcp_conn *c, struct tcp_frame *f)
         return false;
     }
     ssize_t n = kernel_give(c);
-    c->dirty = !given(c, n < 0 ? 0 : n);
+    c->dirty = !sealed_given(c, n < 0 ? 0 : n);
     return true;
 }
 
 /* Seals records until there is a good piece for the kernel. */
-static void fill(struct tcp_conn *c)
+static void sealed_fill(struct tcp_conn *c)
 {
     if (c->out_start == c->out_end) {
         c->pushed_ms = c->endpoint->clock_ms;
@@ -234,7 +234,7 @@ void tcp_conn_write(struct tcp_conn *c)
 {
     c->dirty = false;
     for (int i = 0; i < WRITES_PER_TURN && !c->dead; i++) {
-        fill(c);
+        sealed_fill(c);
         if (c->dead)
             return;
         if (c->out_start == c->out_end) {
@@ -245,7 +245,7 @@ void tcp_conn_write(struct tcp_conn *c)
                 tcp_conn_break(c, NULL); /* both have said goodbye, and nothing is on its way */
             return;
         }
-        if (!push(c))
+        if (!sealed_push(c))
             break;
     }
     if (!c->dead)

@@ -23,53 +23,10 @@ enum { ORDERS_A_TURN = 64, STEPS_A_TURN = 8, SPIN_NS = 20000, SLEEP_MS = 1000 };
 
 /* ---- orders ---- */
 
-void ucx_order_append(struct order_list *list, struct order *o)
-{
-    o->next = NULL;
-    *list->tail = o;
-    list->tail = &o->next;
-}
-
-/* Under the lock: an order for a link, of those that are kept, or a new one. */
-static struct order *order_take(struct ucx_endpoint *d, struct ucx_link *link)
-{
-    struct order *o = d->spare_orders;
-    if (link->queued == UCX_MAX_LINK_ORDERS)
-        return NULL;
-    if (o)
-        d->spare_orders = o->next;
-    else if (d->n_orders == UCX_MAX_ORDERS || !(o = malloc(sizeof *o)))
-        return NULL;
-    else
-        d->n_orders++;
-    link->queued++;
-    return o;
-}
-
-void ucx_order_end(struct ucx_endpoint *d, struct order *o)
-{
-    data_done_fn done = o->done;
-    void *ctx = o->done_ctx;
-    int status = o->status;
-    data_buffer_release(&d->base, o->payload);
-    pthread_mutex_lock(&d->order_lock);
-    o->link->queued--;
-    o->next = d->spare_orders;
-    d->spare_orders = o;
-    pthread_mutex_unlock(&d->order_lock);
-    if (done)
-        done(ctx, status);
-}
-
 static void orders_carry_out(struct ucx_endpoint *d)
 {
     for (int n = 0; n < ORDERS_A_TURN; n++) {
-        pthread_mutex_lock(&d->order_lock);
-        struct order *o = d->orders.first;
-        d->asleep = false;
-        if (o && !(d->orders.first = o->next))
-            d->orders.tail = &d->orders.first;
-        pthread_mutex_unlock(&d->order_lock);
+        struct order *o = ucx_order_next(d);
         if (!o)
             break;
         switch (o->kind) {
@@ -80,34 +37,12 @@ static void orders_carry_out(struct ucx_endpoint *d)
     }
 }
 
-/* The thread sleeps only when it found the queue empty: one signal wakes it for all that follow,
- * and an awake one needs none. */
-void ucx_order_give(struct ucx_endpoint *d, struct order *o)
-{
-    pthread_mutex_lock(&d->order_lock);
-    bool sleeps = d->asleep;
-    ucx_order_append(&d->orders, o);
-    d->asleep = false;
-    pthread_mutex_unlock(&d->order_lock);
-    if (sleeps)
-        ucp_worker_signal(d->worker);
-}
-
 /* ---- the thread ---- */
-
-static bool may_sleep(struct ucx_endpoint *d)
-{
-    pthread_mutex_lock(&d->order_lock);
-    d->asleep = d->orders.first == NULL;
-    bool may = d->asleep;
-    pthread_mutex_unlock(&d->order_lock);
-    return may;
-}
 
 /* Sleeps until UCX or an order has something. */
 static void worker_sleep(struct ucx_endpoint *d)
 {
-    if (ucp_worker_arm(d->worker) != UCS_OK || !may_sleep(d))
+    if (ucp_worker_arm(d->worker) != UCS_OK || !ucx_orders_may_sleep(d))
         return; /* something came in between */
     struct pollfd p = {d->wake_fd, POLLIN, 0};
     pthread_mutex_unlock(&d->awake);
@@ -118,14 +53,6 @@ static void worker_sleep(struct ucx_endpoint *d)
                      true); /* memory may have come back to the system, which tells nobody */
 }
 
-static bool orders_wait(struct ucx_endpoint *d)
-{
-    pthread_mutex_lock(&d->order_lock);
-    bool any = d->orders.first != NULL;
-    pthread_mutex_unlock(&d->order_lock);
-    return any;
-}
-
 /* True when UCX may have more to do at once. Whether there are more orders the thread sees before
  * it sleeps. */
 static bool worker_turn(struct ucx_endpoint *d)
@@ -134,7 +61,7 @@ static bool worker_turn(struct ucx_endpoint *d)
     orders_carry_out(d);
     for (int i = 0; i < STEPS_A_TURN && ucp_worker_progress(d->worker) > 0; i++) {
         moved = true;
-        if (d->arrived.first || orders_wait(d))
+        if (d->arrived.first || ucx_orders_wait(d))
             break; /* a step may receive megabytes */
     }
     if (atomic_load(&d->room))
@@ -143,8 +70,10 @@ static bool worker_turn(struct ucx_endpoint *d)
         ucx_requests_accept(d);
     ucx_frames_finish(d);
     moved |= d->changed;
-    if (d->changed)
+    if (d->changed) {
+        ucx_frames_send_early(d);
         ucx_peers_look_after(d);
+    }
     return moved;
 }
 
@@ -189,14 +118,6 @@ static void orders_drop(struct ucx_endpoint *d)
     d->orders = (struct order_list){NULL, &d->orders.first};
 }
 
-static void orders_free(struct ucx_endpoint *d)
-{
-    for (struct order *o = d->spare_orders, *next; o; o = next) {
-        next = o->next;
-        free(o);
-    }
-}
-
 static void ucx_close(struct data_endpoint *base)
 {
     struct ucx_endpoint *d = (struct ucx_endpoint *)base;
@@ -208,6 +129,8 @@ static void ucx_close(struct data_endpoint *base)
     if (d->guard)
         ucx_guard_stop(d->guard); /* no introduction comes back from now on */
     orders_drop(d);
+    ucx_peers_down(d);
+    ucx_frames_send_early(d);
     ucx_peers_close(d);
     pthread_mutex_lock(&d->awake);
     for (int i = 0; d->worker && d->in_flight > 0 && i < UCX_CLOSE_TURNS; i++) {
@@ -224,7 +147,7 @@ static void ucx_close(struct data_endpoint *base)
         ucp_cleanup(d->context);
     ucx_guard_close(&d->guard);
     ucx_peers_free(d);
-    orders_free(d);
+    ucx_orders_free(d);
     pthread_mutex_destroy(&d->order_lock);
     pthread_mutex_destroy(&d->awake);
     data_base_fini(base);
@@ -257,7 +180,7 @@ static bool frame_send_now(struct ucx_endpoint *d, struct order *o)
     if (!small || pthread_mutex_trylock(&d->awake) != 0)
         return false;
     int before = d->in_flight;
-    bool taken = !atomic_load(&d->stopping) && !orders_wait(d) && ucx_frame_send_now(d, o),
+    bool taken = !atomic_load(&d->stopping) && !ucx_orders_wait(d) && ucx_frame_send_now(d, o),
          rest = d->in_flight > before || d->changed;
     pthread_mutex_unlock(&d->awake);
     if (taken && rest)
@@ -270,9 +193,7 @@ static void ucx_post(struct data_link *base, const struct frame_header *h,
 {
     struct ucx_endpoint *d = (struct ucx_endpoint *)base->endpoint;
     struct ucx_link *link = (struct ucx_link *)base;
-    pthread_mutex_lock(&d->order_lock);
-    struct order *o = order_take(d, link);
-    pthread_mutex_unlock(&d->order_lock);
+    struct order *o = ucx_order_take(d, link);
     if (!o) {
         data_buffer_release(base->endpoint, payload);
         if (done)
@@ -322,6 +243,8 @@ static void lists_init(struct ucx_endpoint *d)
     pthread_mutex_init(&d->awake, NULL);
 }
 
+static const struct ucx_handlers handlers = {ucx_on_message, ucx_on_request};
+
 int data_open_ucx(const struct data_config *c, struct data_endpoint **out, struct err *e)
 {
     struct data_address own = {.kind = DATA_KIND_UCX, .port = c->port};
@@ -335,7 +258,7 @@ int data_open_ucx(const struct data_config *c, struct data_endpoint **out, struc
         return err_set(e, HP_ENOMEM, "out of memory for a data endpoint");
     data_base_init(&d->base, &ucx_ops, c);
     lists_init(d);
-    rc = ucx_stack_open(d, c, network, &own, e);
+    rc = ucx_stack_open(d, c, network, &handlers, &own, e);
     rc = rc < 0 ? rc : address_make(d, &own, e);
     if (rc == 0 && pthread_create(&d->thread, NULL, worker_run, d) != 0)
         rc = err_set(e, HP_ENOMEM, "cannot start the thread of the data channel");

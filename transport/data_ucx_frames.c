@@ -84,7 +84,7 @@ bool ucx_frame_send_now(struct ucx_endpoint *d, struct order *o)
     return true;
 }
 
-void ucx_frames_send_early(struct ucx_endpoint *d, struct ucx_peer *peer)
+static void peer_send_early(struct ucx_endpoint *d, struct ucx_peer *peer)
 {
     struct order *o = peer->early.first;
     peer->early = (struct order_list){NULL, &peer->early.first};
@@ -92,6 +92,13 @@ void ucx_frames_send_early(struct ucx_endpoint *d, struct ucx_peer *peer)
         next = o->next;
         frame_submit(d, o);
     }
+}
+
+void ucx_frames_send_early(struct ucx_endpoint *d)
+{
+    for (struct ucx_peer *peer = d->peers; peer; peer = peer->next)
+        if (!peer->introducing || peer->down)
+            peer_send_early(d, peer);
 }
 
 /* ---- receiving ---- */

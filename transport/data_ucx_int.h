@@ -1,6 +1,6 @@
 /* The parts of the data channel over UCX, from bottom to top: where it listens (data_ucx_place.c),
- * UCX behind its guard (data_ucx_stack.c), connections and links (data_ucx_peers.c), frames
- * (data_ucx_frames.c), the endpoint with its thread and its queue of orders (data_ucx.c).
+ * UCX behind its guard (data_ucx_stack.c), the queue of orders (data_ucx_orders.c), connections and
+ * links (data_ucx_peers.c), frames (data_ucx_frames.c), the endpoint with its thread (data_ucx.c).
  * Everything that touches UCX happens on the endpoint's thread, which holds `awake` but for its
  * sleep and the callbacks of frames; whoever posts a small frame and finds it free hands the frame
  * to UCX itself (it never waits for it: the thread calls back with it held, when links break).
@@ -108,12 +108,12 @@ struct ucx_peer {
     bool accepted;               /* it made the connection */
     struct data_address address; /* unless it did */
     struct ucx_introduction introduction;
-    struct err verdict;       /* of the introduction; code 0: it worked */
-    struct order introduced;  /* brings the verdict to the thread */
-    struct order_list early;  /* frames that wait for the introduction */
-    bool introducing, opened; /* until the connection stands; frames that waited are due */
-    uint64_t deadline_ns; /* of what UCX does until it stands; 0: the guard is still at it, which
-                             has a deadline of its own */
+    struct err verdict;      /* of the introduction; code 0: it worked */
+    struct order introduced; /* brings the verdict to the thread */
+    struct order_list early; /* frames that wait for the introduction */
+    bool introducing;        /* until the connection stands */
+    uint64_t deadline_ns;    /* of what UCX does until it stands; 0: the guard is still at it, which
+                                has a deadline of its own */
     ucp_ep_h ep;
     bool down; /* gone for good: links that come later get a new peer */
     struct err why;
@@ -144,10 +144,16 @@ int ucx_place_find(const struct data_config *c, struct data_address *own, char n
 
 /* ---- what stands below (data_ucx_stack.c) ---- */
 
+/* What UCX calls, with the endpoint as context, on its thread. */
+struct ucx_handlers {
+    ucp_am_recv_callback_t on_message;
+    ucp_listener_conn_callback_t on_request;
+};
+
 /* Opens the guard, and UCX behind it, listening at `own`, whose port is filled in; on failure what
  * was opened is the caller's to close. HP_EBUSY, HP_EDEVICE, HP_EUNSUPPORTED, HP_ENOMEM. */
 int ucx_stack_open(struct ucx_endpoint *d, const struct data_config *c, const char *network,
-                   struct data_address *own, struct err *e);
+                   const struct ucx_handlers *handlers, struct data_address *own, struct err *e);
 
 /* ---- connections and links (data_ucx_peers.c) ---- */
 
@@ -170,8 +176,10 @@ void ucx_requests_accept(struct ucx_endpoint *d);
 void ucx_peer_fail_sender(struct ucx_endpoint *d, const ucp_am_recv_param_t *param);
 /* Tells links of broken connections, frees what ended. */
 void ucx_peers_look_after(struct ucx_endpoint *d);
-void ucx_peers_close(struct ucx_endpoint *d); /* before the worker goes */
-void ucx_peers_free(struct ucx_endpoint *d);  /* after */
+/* The end: all are down, */
+void ucx_peers_down(struct ucx_endpoint *d);
+void ucx_peers_close(struct ucx_endpoint *d); /* closed before the worker goes, */
+void ucx_peers_free(struct ucx_endpoint *d);  /* and freed after it */
 
 /* ---- frames (data_ucx_frames.c) ---- */
 
@@ -179,8 +187,10 @@ void ucx_frame_send(struct ucx_endpoint *d, struct order *o);
 /* On the thread of whoever posts, with `awake`: true when UCX has taken the frame, over a
  * connection that stands; else the order is the caller's still. */
 bool ucx_frame_send_now(struct ucx_endpoint *d, struct order *o);
-/* Frames that waited for an introduction: sent, or failed when the peer is down. */
-void ucx_frames_send_early(struct ucx_endpoint *d, struct ucx_peer *peer);
+/* Frames that waited for an introduction: sent once the connection stands, failed when the peer is
+ * down. */
+void ucx_frames_send_early(struct ucx_endpoint *d);
+/* A callback of UCX: a frame came. */
 ucs_status_t ucx_on_message(void *ctx, const void *header, size_t header_size, void *data,
                             size_t size, const ucp_am_recv_param_t *param);
 /* Fetches frames that wait at their senders, as far as there is room: waiting there is the
@@ -190,11 +200,21 @@ void ucx_frames_fetch(struct ucx_endpoint *d);
 void ucx_frames_finish(struct ucx_endpoint *d);
 void ucx_frames_drop(struct ucx_endpoint *d);
 
-/* ---- orders (data_ucx.c) ---- */
+/* ---- orders (data_ucx_orders.c) ---- */
 
 void ucx_order_append(struct order_list *list, struct order *o);
-void ucx_order_give(struct ucx_endpoint *d, struct order *o); /* any thread */
+/* An order for a link, to be filled in; NULL: the link has too many, or no memory. Any thread, as
+ * the next two. */
+struct order *ucx_order_take(struct ucx_endpoint *d, struct ucx_link *link);
+void ucx_order_give(struct ucx_endpoint *d, struct order *o);
+bool ucx_orders_wait(struct ucx_endpoint *d);
+/* The thread's: the next order, NULL when there is none. */
+struct order *ucx_order_next(struct ucx_endpoint *d);
+/* True when the thread may sleep: the next order wakes it. */
+bool ucx_orders_may_sleep(struct ucx_endpoint *d);
 /* Releases the payload, calls `done`, and keeps the order for the next. */
 void ucx_order_end(struct ucx_endpoint *d, struct order *o);
+/* Frees those that are kept. */
+void ucx_orders_free(struct ucx_endpoint *d);
 
 #endif

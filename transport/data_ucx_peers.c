@@ -91,7 +91,7 @@ static void peer_opened(struct ucx_peer *peer)
     peer->endpoint->n_opening -= peer->deadline_ns != 0;
     peer->deadline_ns = 0;
     peer->introducing = false;
-    peer->opened = peer->endpoint->changed = true;
+    peer->endpoint->changed = true;
 }
 
 /* Everything that came before it has left: so the connection stands. */
@@ -312,10 +312,6 @@ void ucx_peers_look_after(struct ucx_endpoint *d)
     links_look_after(d);
     for (struct ucx_peer **at = &d->peers; *at;) {
         struct ucx_peer *peer = *at;
-        if (peer->opened) {
-            peer->opened = false;
-            ucx_frames_send_early(d, peer);
-        }
         if (peer->down)
             peer_close(d, peer);
         if (!peer->down || peer->introducing || peer->n_links > 0 || peer->in_flight > 0) {
@@ -328,16 +324,19 @@ void ucx_peers_look_after(struct ucx_endpoint *d)
     }
 }
 
+void ucx_peers_down(struct ucx_endpoint *d)
+{
+    for (struct ucx_peer *peer = d->peers; peer; peer = peer->next)
+        peer->down = true;
+}
+
 void ucx_peers_close(struct ucx_endpoint *d)
 {
     for (int i = 0; i < d->n_requests; i++)
         ucp_listener_reject(d->listener, d->requests[i]);
     d->n_requests = 0;
-    for (struct ucx_peer *peer = d->peers; peer; peer = peer->next) {
-        peer->down = true;
-        ucx_frames_send_early(d, peer);
+    for (struct ucx_peer *peer = d->peers; peer; peer = peer->next)
         peer_close(d, peer);
-    }
 }
 
 void ucx_peers_free(struct ucx_endpoint *d)

@@ -52,7 +52,7 @@ static ucs_status_t context_open(struct ucx_endpoint *d, const char *network)
     return s;
 }
 
-static ucs_status_t worker_open(struct ucx_endpoint *d)
+static ucs_status_t worker_open(struct ucx_endpoint *d, ucp_am_recv_callback_t on_message)
 {
     ucp_worker_params_t p = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
                              .thread_mode = UCS_THREAD_MODE_SERIALIZED};
@@ -61,7 +61,7 @@ static ucs_status_t worker_open(struct ucx_endpoint *d)
                       UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG,
         .id = UCX_AM_ID,
         .flags = UCP_AM_FLAG_WHOLE_MSG,
-        .cb = ucx_on_message,
+        .cb = on_message,
         .arg = d,
     };
     ucs_status_t s = ucp_worker_create(d->context, &p, &d->worker);
@@ -70,14 +70,15 @@ static ucs_status_t worker_open(struct ucx_endpoint *d)
 }
 
 /* Listens at `own`, and fills in the port. */
-static ucs_status_t listener_open(struct ucx_endpoint *d, struct data_address *own)
+static ucs_status_t listener_open(struct ucx_endpoint *d, ucp_listener_conn_callback_t on_request,
+                                  struct data_address *own)
 {
     struct sockaddr_storage sa;
     socklen_t size = ucx_socket_address(own, &sa);
     ucp_listener_params_t p = {
         .field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER,
         .sockaddr = {(struct sockaddr *)&sa, size},
-        .conn_handler = {ucx_on_request, d},
+        .conn_handler = {on_request, d},
     };
     ucp_listener_attr_t attributes = {.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR};
     ucs_status_t s = ucp_listener_create(d->worker, &p, &d->listener);
@@ -104,7 +105,7 @@ static int stack_open_failed(const struct ucx_endpoint *d, struct err *e, ucs_st
 }
 
 int ucx_stack_open(struct ucx_endpoint *d, const struct data_config *c, const char *network,
-                   struct data_address *own, struct err *e)
+                   const struct ucx_handlers *handlers, struct data_address *own, struct err *e)
 {
     struct ucx_guard_config guard = {.keys = c->keys,
                                      .port = c->port ? c->port + 1u : 0,
@@ -116,8 +117,8 @@ int ucx_stack_open(struct ucx_endpoint *d, const struct data_config *c, const ch
         return rc;
     ucx_guard_enter(d->guard);
     ucs_status_t s = context_open(d, network);
-    s = s == UCS_OK ? worker_open(d) : s;
-    s = s == UCS_OK ? listener_open(d, own) : s;
+    s = s == UCS_OK ? worker_open(d, handlers->on_message) : s;
+    s = s == UCS_OK ? listener_open(d, handlers->on_request, own) : s;
     ucx_guard_enter(NULL);
     return s == UCS_OK ? ucx_guard_test(d->guard, own, e)
                        : stack_open_failed(d, e, s, network, own);

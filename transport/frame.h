@@ -67,6 +67,7 @@ struct frame_token {
 
 enum { FRAME_RUN_BYTES = 24, FRAME_TOKEN_BYTES = 16 };
 
+/* The header as it goes over the wire, its hash included. */
 void frame_header_encode(const struct frame_header *h, uint8_t out[FRAME_HEADER_BYTES]);
 /* HP_EPROTO: wrong size, magic, version (the text names both), kind or hash. */
 int frame_header_decode(const uint8_t *bytes, size_t size, struct frame_header *out, struct err *e);

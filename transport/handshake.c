@@ -54,7 +54,7 @@ static bool mix_secret(struct handshake *h, const uint8_t secret[KEY_BYTES],
 /* Each key seals one text, so that the nonce can stay 0. */
 static const uint8_t no_nonce[crypto_aead_chacha20poly1305_ietf_NPUBBYTES];
 
-static void seal(struct handshake *h, const uint8_t *plain, size_t size, uint8_t *out)
+static void text_seal(struct handshake *h, const uint8_t *plain, size_t size, uint8_t *out)
 {
     unsigned long long n;
     crypto_aead_chacha20poly1305_ietf_encrypt(out, &n, plain, size, h->transcript, 32, NULL,
@@ -62,7 +62,7 @@ static void seal(struct handshake *h, const uint8_t *plain, size_t size, uint8_t
     mix_hash(h, out, size + TAG);
 }
 
-static bool unseal(struct handshake *h, const uint8_t *sealed, size_t size, uint8_t *out)
+static bool text_unseal(struct handshake *h, const uint8_t *sealed, size_t size, uint8_t *out)
 {
     unsigned long long n;
     bool good = crypto_aead_chacha20poly1305_ietf_decrypt(out, &n, NULL, sealed, size + TAG,
@@ -73,7 +73,7 @@ static bool unseal(struct handshake *h, const uint8_t *sealed, size_t size, uint
 }
 
 /* What follows from everything that both ends saw; `use` keeps the keys apart. */
-static void derive(const struct handshake *h, const char *use, uint8_t out[32])
+static void key_derive(const struct handshake *h, const char *use, uint8_t out[32])
 {
     crypto_generichash_state s;
     crypto_generichash_init(&s, h->chain, 32, 32);
@@ -83,7 +83,8 @@ static void derive(const struct handshake *h, const char *use, uint8_t out[32])
 }
 
 /* Shows that whoever sends FIRST knows the responder's key. */
-static void mark(const uint8_t responder[KEY_BYTES], const uint8_t *message, uint8_t out[TAG])
+static void message_mark(const uint8_t responder[KEY_BYTES], const uint8_t *message,
+                         uint8_t out[TAG])
 {
     static const char use[] = "hodgepodge data handshake 1: mark";
     uint8_t key[32];
@@ -99,9 +100,9 @@ uint8_t handshake_ciphers(void)
                                                 : HANDSHAKE_CHACHA20_POLY1305;
 }
 
-static int begin(struct handshake *h, const struct key_pair *own,
-                 const uint8_t responder[KEY_BYTES], enum handshake_purpose purpose,
-                 uint8_t ciphers, struct err *e)
+static int handshake_begin(struct handshake *h, const struct key_pair *own,
+                           const uint8_t responder[KEY_BYTES], enum handshake_purpose purpose,
+                           uint8_t ciphers, struct err *e)
 {
     uint8_t about = (uint8_t)purpose;
     memset(h, 0, sizeof *h);
@@ -122,7 +123,7 @@ static int begin(struct handshake *h, const struct key_pair *own,
 }
 
 /* Forgets everything; the text says why. */
-static int fail(struct handshake *h, struct err *e, int status, const char *why)
+static int handshake_fail(struct handshake *h, struct err *e, int status, const char *why)
 {
     handshake_wipe(h);
     return err_set(e, status, "%s", why);
@@ -135,12 +136,12 @@ static int first_write(struct handshake *h, struct err *e)
     crypto_scalarmult_base(m + AT_E, h->ephemeral);
     mix_hash(h, m, AT_S);
     if (!mix_secret(h, h->ephemeral, h->peer))
-        return fail(h, e, HP_EINVAL, "the peer's key is no key");
-    seal(h, h->own_public, KEY_BYTES, m + AT_S);
+        return handshake_fail(h, e, HP_EINVAL, "the peer's key is no key");
+    text_seal(h, h->own_public, KEY_BYTES, m + AT_S);
     if (!mix_secret(h, h->own_secret, h->peer))
-        return fail(h, e, HP_EINVAL, "the peer's key is no key");
-    seal(h, NULL, 0, m + AT_PROOF);
-    mark(h->peer, m, m + AT_MARK);
+        return handshake_fail(h, e, HP_EINVAL, "the peer's key is no key");
+    text_seal(h, NULL, 0, m + AT_PROOF);
+    message_mark(h->peer, m, m + AT_MARK);
     h->message_bytes = HANDSHAKE_FIRST_BYTES;
     h->state = HANDSHAKE_WRITE;
     return 0;
@@ -150,7 +151,7 @@ int handshake_initiate(struct handshake *h, const struct key_pair *own,
                        const uint8_t responder[KEY_BYTES], enum handshake_purpose purpose,
                        uint8_t ciphers, struct err *e)
 {
-    int rc = begin(h, own, responder, purpose, ciphers, e);
+    int rc = handshake_begin(h, own, responder, purpose, ciphers, e);
     if (rc < 0)
         return rc;
     h->initiator = 1;
@@ -161,7 +162,7 @@ int handshake_initiate(struct handshake *h, const struct key_pair *own,
 int handshake_respond(struct handshake *h, const struct key_pair *own,
                       enum handshake_purpose purpose, uint8_t ciphers, struct err *e)
 {
-    int rc = begin(h, own, NULL, purpose, ciphers, e);
+    int rc = handshake_begin(h, own, NULL, purpose, ciphers, e);
     if (rc == 0)
         h->state = HANDSHAKE_READ;
     return rc;
@@ -185,25 +186,28 @@ static int version_check(struct handshake *h, const uint8_t *m, struct err *e)
 static int first_read(struct handshake *h, const uint8_t *m, struct err *e)
 {
     uint8_t expected[TAG];
-    mark(h->own_public, m, expected);
+    message_mark(h->own_public, m, expected);
     if (sodium_memcmp(expected, m + AT_MARK, TAG) != 0)
         return m[0] == HANDSHAKE_VERSION
-                   ? fail(h, e, HP_EDENIED, "the peer does not know this endpoint's key")
+                   ? handshake_fail(h, e, HP_EDENIED, "the peer does not know this endpoint's key")
                    : version_check(h, m, e);
     if (version_check(h, m, e) < 0)
         return HP_EPROTO;
     if (m[1] != h->purpose || m[3] != 0)
-        return fail(h, e, HP_EPROTO, "the peer speaks another transport of the data channel");
+        return handshake_fail(h, e, HP_EPROTO,
+                              "the peer speaks another transport of the data channel");
     h->cipher = m[2] & h->ciphers & HANDSHAKE_AES256_GCM ? HANDSHAKE_AES256_GCM
                                                          : HANDSHAKE_CHACHA20_POLY1305;
     if (!(m[2] & h->ciphers & h->cipher))
-        return fail(h, e, HP_EPROTO, "the peer and this program have no cipher in common");
+        return handshake_fail(h, e, HP_EPROTO,
+                              "the peer and this program have no cipher in common");
     mix_hash(h, m, AT_S);
     memcpy(h->peer_ephemeral, m + AT_E, KEY_BYTES);
     if (!mix_secret(h, h->own_secret, h->peer_ephemeral) ||
-        !unseal(h, m + AT_S, KEY_BYTES, h->peer))
-        return fail(h, e, HP_EDENIED,
-                    "the peer's first message was not made for this endpoint, or was changed");
+        !text_unseal(h, m + AT_S, KEY_BYTES, h->peer))
+        return handshake_fail(
+            h, e, HP_EDENIED,
+            "the peer's first message was not made for this endpoint, or was changed");
     memcpy(h->proof, m + AT_PROOF, TAG);
     h->state = HANDSHAKE_ASK;
     return 0;
@@ -222,13 +226,13 @@ int handshake_admit(struct handshake *h, struct err *e)
     assert(h->state == HANDSHAKE_ASK);
     uint8_t nothing[1];
     if (sodium_memcmp(h->peer, h->own_public, KEY_BYTES) == 0)
-        return fail(h, e, HP_EDENIED, "the peer uses this process's own key");
-    if (!mix_secret(h, h->own_secret, h->peer) || !unseal(h, h->proof, 0, nothing))
-        return fail(h, e, HP_EDENIED, "the peer does not hold the key that it names");
+        return handshake_fail(h, e, HP_EDENIED, "the peer uses this process's own key");
+    if (!mix_secret(h, h->own_secret, h->peer) || !text_unseal(h, h->proof, 0, nothing))
+        return handshake_fail(h, e, HP_EDENIED, "the peer does not hold the key that it names");
     second_write(h);
     if (!mix_secret(h, h->ephemeral, h->peer_ephemeral) || !mix_secret(h, h->ephemeral, h->peer))
-        return fail(h, e, HP_EDENIED, "the peer's key is no key");
-    seal(h, NULL, 0, h->message + AT_PROOF_2);
+        return handshake_fail(h, e, HP_EDENIED, "the peer's key is no key");
+    text_seal(h, NULL, 0, h->message + AT_PROOF_2);
     h->message_bytes = HANDSHAKE_SECOND_BYTES;
     h->state = HANDSHAKE_WRITE;
     h->step = 1;
@@ -243,13 +247,15 @@ static int second_read(struct handshake *h, const uint8_t *m, struct err *e)
     memcpy(h->peer_ephemeral, m + AT_E, KEY_BYTES);
     mix_hash(h, m, AT_PROOF_2);
     if (!mix_secret(h, h->ephemeral, h->peer_ephemeral) ||
-        !mix_secret(h, h->own_secret, h->peer_ephemeral) || !unseal(h, m + AT_PROOF_2, 0, nothing))
-        return fail(h, e, HP_EDENIED, "the peer does not hold the key that its address names");
+        !mix_secret(h, h->own_secret, h->peer_ephemeral) ||
+        !text_unseal(h, m + AT_PROOF_2, 0, nothing))
+        return handshake_fail(h, e, HP_EDENIED,
+                              "the peer does not hold the key that its address names");
     if (!(m[1] & h->ciphers) ||
         (m[1] != HANDSHAKE_AES256_GCM && m[1] != HANDSHAKE_CHACHA20_POLY1305))
-        return fail(h, e, HP_EPROTO, "the peer chose a cipher that was not offered");
+        return handshake_fail(h, e, HP_EPROTO, "the peer chose a cipher that was not offered");
     h->cipher = m[1];
-    derive(h, "initiator has seen all", h->message);
+    key_derive(h, "initiator has seen all", h->message);
     h->message_bytes = HANDSHAKE_THIRD_BYTES;
     h->state = HANDSHAKE_WRITE;
     return 0;
@@ -258,9 +264,9 @@ static int second_read(struct handshake *h, const uint8_t *m, struct err *e)
 static int third_read(struct handshake *h, const uint8_t *m, struct err *e)
 {
     uint8_t expected[HANDSHAKE_THIRD_BYTES];
-    derive(h, "initiator has seen all", expected);
+    key_derive(h, "initiator has seen all", expected);
     if (sodium_memcmp(expected, m, sizeof expected) != 0)
-        return fail(h, e, HP_EDENIED, "the peer did not confirm its key");
+        return handshake_fail(h, e, HP_EDENIED, "the peer did not confirm its key");
     h->state = HANDSHAKE_DONE;
     return 0;
 }
@@ -311,8 +317,10 @@ void handshake_result(const struct handshake *h, struct handshake_result *out)
 {
     assert(h->state == HANDSHAKE_DONE);
     memcpy(out->peer, h->peer, KEY_BYTES);
-    derive(h, h->initiator ? "initiator to responder" : "responder to initiator", out->send_key);
-    derive(h, h->initiator ? "responder to initiator" : "initiator to responder", out->receive_key);
+    key_derive(h, h->initiator ? "initiator to responder" : "responder to initiator",
+               out->send_key);
+    key_derive(h, h->initiator ? "responder to initiator" : "initiator to responder",
+               out->receive_key);
     out->cipher = h->cipher;
 }
 

@@ -69,7 +69,7 @@ int key_pair_load(const char *file, struct key_pair *out, struct err *e)
     return rc;
 }
 
-int key_pair_save(const char *file, const struct key_pair *k, struct err *e)
+static int key_pair_save(const char *file, const struct key_pair *k, struct err *e)
 {
     int fd = open(file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0)
@@ -93,17 +93,6 @@ int key_pair_load_or_create(const char *file, struct key_pair *out, struct err *
         return rc;
     rc = key_pair_save(file, out, e);
     return rc == HP_EEXIST ? key_pair_load(file, out, e) : rc;
-}
-
-int join_token_create(const char *server_key, struct join_token *out, struct err *e)
-{
-    uint8_t secret[SECRET_BYTES];
-    if (!key_is_sound(server_key))
-        return err_set(e, HP_EINVAL, "not a public key: \"%.60s\"", server_key);
-    randombytes_buf(secret, sizeof secret);
-    memcpy(out->server_key, server_key, KEY_TEXT);
-    sodium_bin2hex(out->secret, sizeof out->secret, secret, sizeof secret);
-    return 0;
 }
 
 void join_token_text(const struct join_token *t, char out[TOKEN_TEXT])

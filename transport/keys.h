@@ -18,6 +18,7 @@ struct key_pair {
 int key_decode(const char *text, uint8_t out[KEY_BYTES], struct err *e);
 void key_encode(const uint8_t key[KEY_BYTES], char out[KEY_TEXT]);
 
+/* A new pair, by chance. HP_EUNSUPPORTED: this libzmq cannot make one. */
 int key_pair_create(struct key_pair *out, struct err *e);
 /* Reads a key file, or makes one (mode 0600) where there is none. HP_EDENIED when others may read
  * it. */
@@ -26,7 +27,6 @@ int key_pair_load(const char *file, struct key_pair *out, struct err *e);
 /* HP_EPARSE when these are not two keys that belong together; a file's are checked when it is read.
  */
 int key_pair_check(const struct key_pair *k, struct err *e);
-int key_pair_save(const char *file, const struct key_pair *k, struct err *e);
 
 /* A join token is "hp1-" + coordinator's public key in hex + "-" + a secret of 32 hex digits: it
  * says whom to trust and proves that one was invited. */
@@ -34,7 +34,6 @@ struct join_token {
     char server_key[KEY_TEXT];
     char secret[TOKEN_SECRET_TEXT];
 };
-int join_token_create(const char *server_key, struct join_token *out, struct err *e);
 void join_token_text(const struct join_token *t, char out[TOKEN_TEXT]);
 int join_token_parse(const char *text, struct join_token *out, struct err *e);
 /* What the coordinator stores instead of the secret: BLAKE2b-256 as hex. */

@@ -106,9 +106,9 @@ static bool stranger_is_refused(struct ucx_guard *g, const struct guard_address 
     atomic_store(&g->testing, true);
     if (fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) == 0 &&
         guard_real_connect(fd, (struct sockaddr *)&sa, size) == 0 &&
-        send(fd, nonsense, sizeof nonsense, MSG_NOSIGNAL) == (ssize_t)sizeof nonsense)
-        refused =
-            recv(fd, &byte, 1, 0) <= 0 && errno != EAGAIN && atomic_load(&g->tested) == before + 1;
+        guard_real_send(fd, nonsense, sizeof nonsense, MSG_NOSIGNAL) == (ssize_t)sizeof nonsense)
+        refused = guard_real_recv(fd, &byte, 1, 0) <= 0 && errno != EAGAIN &&
+                  atomic_load(&g->tested) == before + 1;
     atomic_store(&g->testing, false);
     if (fd >= 0)
         close(fd);

@@ -5,22 +5,16 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 
-#include "common/env.h"
 #include "transport/ucx_guard_int.h"
 
 enum { CONNECT_DEADLINE_MS = 1500 };
 
 /* ---- to connect ---- */
 
-static int64_t now_ms(void)
-{
-    return (int64_t)(env_now_ns(&env_real) / 1000000);
-}
-
 static bool socket_wait(int fd, short events, int64_t deadline_ms)
 {
     for (;;) {
-        int64_t left = deadline_ms - now_ms();
+        int64_t left = deadline_ms - (int64_t)guard_now_ms();
         struct pollfd p = {fd, events, 0};
         int n = left > 0 ? poll(&p, 1, (int)left) : 0;
         if (n > 0)
@@ -80,7 +74,7 @@ int guard_ucx_connect(struct ucx_guard *g, int fd, const struct sockaddr *addres
         errno = EACCES;
         return -1;
     }
-    int64_t deadline_ms = now_ms() + CONNECT_DEADLINE_MS;
+    int64_t deadline_ms = (int64_t)guard_now_ms() + CONNECT_DEADLINE_MS;
     fcntl(fd, F_SETFD, FD_CLOEXEC);
     fcntl(fd, F_SETFL, flags | O_NONBLOCK);
     bool proven = socket_connect(fd, address, size, deadline_ms) &&

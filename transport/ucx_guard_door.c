@@ -19,18 +19,6 @@ struct guard_door *guard_door_create(void)
     return door;
 }
 
-bool guard_allows(void *guard, const uint8_t key[KEY_BYTES])
-{
-    struct ucx_guard *g = guard;
-    return g->config.allowed(g->config.ctx, key) || guard_known_is_chosen(&g->tables, key);
-}
-
-int guard_listener_watch(struct ucx_guard *g, struct guard_listener *l)
-{
-    return guard_watch_set(g, EPOLL_CTL_ADD, l->pair, EPOLLRDHUP, l, WATCH_PAIR) |
-           guard_watch_set(g, EPOLL_CTL_ADD, l->real, EPOLLIN, l, WATCH_REAL);
-}
-
 /* ---- listeners ---- */
 
 static void listener_pause(struct ucx_guard *g, struct guard_listener *l)
@@ -48,7 +36,8 @@ static void listener_accept(struct ucx_guard *g, struct guard_listener *l)
         struct sockaddr_storage sa;
         socklen_t size = sizeof sa;
         struct guard_address from;
-        int fd = accept4(l->real, (struct sockaddr *)&sa, &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        int fd = guard_real_accept4(l->real, (struct sockaddr *)&sa, &size,
+                                    SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM))
             listener_pause(g, l);
         if (fd < 0)

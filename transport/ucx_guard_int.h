@@ -1,8 +1,16 @@
-/* The parts of the guard, from bottom to top: the talk on one connection (ucx_guard_talk.c), who is
- * known and who was let in (ucx_guard_table.c), what UCX gets for an answer (ucx_guard_listen.c,
- * ucx_guard_connect.c) when it calls (ucx_guard_calls.c), who comes (ucx_guard_visitors.c), whom we
- * go to (ucx_guard_introduce.c), the thread that does both (ucx_guard_door.c), the face
- * (ucx_guard.c). Only ucx_guard*.c and its tests include this. */
+/* The parts of the guard, from bottom to top; each calls only parts before it:
+ *   ucx_guard_real.c       the system's functions that this program stands before
+ *   ucx_guard_talk.c       the talk on one connection
+ *   ucx_guard_table.c      who is known, and who was let in
+ *   ucx_guard_watch.c      what the guard's thread watches
+ *   ucx_guard_listen.c     listeners, and what UCX gets for an answer when it listens or accepts
+ *   ucx_guard_connect.c    what it gets when it connects, sends and receives
+ *   ucx_guard_calls.c      UCX's calls, told from everybody else's
+ *   ucx_guard_visitors.c   who comes
+ *   ucx_guard_introduce.c  whom we go to
+ *   ucx_guard_door.c       the thread that does both
+ *   ucx_guard.c            the face
+ * Only these files and their tests include this. */
 #ifndef HP_TRANSPORT_UCX_GUARD_INT_H
 #define HP_TRANSPORT_UCX_GUARD_INT_H
 
@@ -100,7 +108,8 @@ void guard_tables_fini(struct guard_tables *t);
 bool guard_known_set(struct guard_tables *t, const struct guard_known *k);
 bool guard_known_find(struct guard_tables *t, const struct guard_address *at,
                       uint8_t key[KEY_BYTES]);
-bool guard_known_is_chosen(struct guard_tables *t, const uint8_t key[KEY_BYTES]);
+/* May the holder of this key connect to us? A struct ucx_guard as context, for guard_talk_go. */
+bool guard_allows(void *guard, const uint8_t key[KEY_BYTES]);
 /* Remembers whose connection a descriptor is, so that it can be shut down. False when memory ran
  * out. */
 bool guard_admitted_add(struct guard_tables *t, int fd, const uint8_t key[KEY_BYTES], bool watched);
@@ -113,7 +122,7 @@ uint64_t guard_inode_of(int fd);
 /* ---- listeners, known to all threads ---- */
 
 struct guard_listener {
-    struct guard_listener *next; /* under the lock of ucx_guard_calls.c */
+    struct guard_listener *next; /* under the lock of ucx_guard_listen.c */
     struct ucx_guard *guard;
     int stand_in;   /* UCX's descriptor */
     uint64_t inode; /* of the stand-in */
@@ -159,6 +168,8 @@ struct guard_door {
     uint64_t turn;
 };
 
+/* ---- what the thread watches (ucx_guard_watch.c) ---- */
+
 uint64_t guard_now_ms(void);
 
 /* What an epoll event is about: the kind in the low bits of a pointer; all of them are aligned to
@@ -166,6 +177,8 @@ uint64_t guard_now_ms(void);
 enum guard_watched { WATCH_WAKE, WATCH_REAL, WATCH_PAIR, WATCH_VISITOR };
 int guard_watch_set(struct ucx_guard *g, int op, int fd, uint32_t events, const void *what,
                     enum guard_watched kind);
+/* Adds a listener to the thread's watch. */
+int guard_listener_watch(struct ucx_guard *g, struct guard_listener *l);
 
 /* Somebody came. */
 void guard_visitor_welcome(struct ucx_guard *g, struct guard_listener *l, int fd,
@@ -208,9 +221,12 @@ void guard_listeners_free(struct ucx_guard *g);
 bool guard_listener_give(struct guard_listener *l, int fd, const uint8_t key[KEY_BYTES]);
 /* Where UCX's code lies, its modules included once they are loaded. */
 void guard_ranges_find(void);
-/* The system's own. */
+/* The system's own (ucx_guard_real.c). */
 int guard_real_bind(int fd, const struct sockaddr *address, socklen_t size);
 int guard_real_listen(int fd, int backlog);
+int guard_real_accept(int fd, struct sockaddr *restrict address, socklen_t *restrict size);
+int guard_real_accept4(int fd, struct sockaddr *restrict address, socklen_t *restrict size,
+                       int flags);
 int guard_real_getsockname(int fd, struct sockaddr *address, socklen_t *size);
 int guard_real_connect(int fd, const struct sockaddr *address, socklen_t size);
 ssize_t guard_real_send(int fd, const void *bytes, size_t size, int flags);
@@ -230,9 +246,5 @@ ssize_t guard_ucx_sendmsg(int fd, const struct msghdr *message, int flags);
  */
 enum { GUARD_RECEIVE_BYTES = 256 << 10 };
 ssize_t guard_ucx_recv(int fd, void *bytes, size_t size, int flags);
-/* Adds a listener to the thread's watch. */
-int guard_listener_watch(struct ucx_guard *g, struct guard_listener *l);
-/* May the holder of this key connect to us? A struct ucx_guard as context, for guard_talk_go. */
-bool guard_allows(void *guard, const uint8_t key[KEY_BYTES]);
 
 #endif

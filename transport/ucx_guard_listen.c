@@ -170,7 +170,7 @@ bool guard_listener_give(struct guard_listener *l, int fd, const uint8_t key[KEY
     *c = (struct cmsghdr){
         .cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
     memcpy(CMSG_DATA(c), &fd, sizeof fd);
-    return sendmsg(l->pair, &m, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof own;
+    return guard_real_sendmsg(l->pair, &m, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof own;
 }
 
 /* The next proven connection in the pair; -1 when there is none. */

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/vector.h"
 #include "transport/ucx_guard_int.h"
 
 void guard_tables_init(struct guard_tables *t)
@@ -19,20 +20,6 @@ void guard_tables_fini(struct guard_tables *t)
     pthread_mutex_destroy(&t->lock);
 }
 
-/* Room for one more, doubling up to `limit`. */
-static bool table_grow(void **items, size_t *capacity, size_t n, size_t limit, size_t size)
-{
-    if (n < *capacity)
-        return true;
-    size_t more = *capacity ? 2 * *capacity : 16;
-    void *grown = n >= limit ? NULL : realloc(*items, more * size);
-    if (!grown)
-        return false;
-    *items = grown;
-    *capacity = more;
-    return true;
-}
-
 /* ---- addresses that are known ---- */
 
 static struct guard_known *known_slot(struct guard_tables *t, const struct guard_address *at)
@@ -42,11 +29,10 @@ static struct guard_known *known_slot(struct guard_tables *t, const struct guard
             return &t->known[i];
     if (t->n_known == GUARD_MAX_KNOWN)
         return &t->known[t->known_next++ % GUARD_MAX_KNOWN];
-    if (!table_grow((void **)&t->known, &t->known_capacity, t->n_known, GUARD_MAX_KNOWN,
-                    sizeof *t->known))
+    if (!vector_push(t->known, t->n_known, t->known_capacity,
+                     (struct guard_known){.chosen = false}))
         return NULL;
-    memset(&t->known[t->n_known], 0, sizeof t->known[0]);
-    return &t->known[t->n_known++];
+    return &t->known[t->n_known - 1];
 }
 
 bool guard_known_set(struct guard_tables *t, const struct guard_known *k)
@@ -63,7 +49,7 @@ bool guard_known_set(struct guard_tables *t, const struct guard_known *k)
     return slot != NULL;
 }
 
-bool guard_known_is_chosen(struct guard_tables *t, const uint8_t key[KEY_BYTES])
+static bool known_is_chosen(struct guard_tables *t, const uint8_t key[KEY_BYTES])
 {
     bool chosen = false;
     pthread_mutex_lock(&t->lock);
@@ -71,6 +57,12 @@ bool guard_known_is_chosen(struct guard_tables *t, const uint8_t key[KEY_BYTES])
         chosen = t->known[i].chosen && memcmp(t->known[i].key, key, KEY_BYTES) == 0;
     pthread_mutex_unlock(&t->lock);
     return chosen;
+}
+
+bool guard_allows(void *guard, const uint8_t key[KEY_BYTES])
+{
+    struct ucx_guard *g = guard;
+    return g->config.allowed(g->config.ctx, key) || known_is_chosen(&g->tables, key);
 }
 
 bool guard_known_find(struct guard_tables *t, const struct guard_address *at,
@@ -108,13 +100,10 @@ bool guard_admitted_add(struct guard_tables *t, int fd, const uint8_t key[KEY_BY
     pthread_mutex_lock(&t->lock);
     if (t->n_admitted == t->admitted_capacity)
         admitted_sweep(t);
-    bool room = table_grow((void **)&t->admitted, &t->admitted_capacity, t->n_admitted,
-                           GUARD_MAX_ADMITTED, sizeof *t->admitted);
-    if (room) {
-        struct guard_admitted *a = &t->admitted[t->n_admitted++];
-        *a = (struct guard_admitted){.fd = fd, .inode = guard_inode_of(fd), .watched = watched};
-        memcpy(a->key, key, KEY_BYTES);
-    }
+    struct guard_admitted a = {.fd = fd, .inode = guard_inode_of(fd), .watched = watched};
+    memcpy(a.key, key, KEY_BYTES);
+    bool room = t->n_admitted < GUARD_MAX_ADMITTED &&
+                vector_push(t->admitted, t->n_admitted, t->admitted_capacity, a);
     pthread_mutex_unlock(&t->lock);
     return room;
 }

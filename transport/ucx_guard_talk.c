@@ -61,8 +61,8 @@ static bool talk_send(struct guard_talk *t, const uint8_t *bytes, size_t size,
                       enum guard_turn *turn)
 {
     while (t->n_written < size) {
-        ssize_t n =
-            send(t->fd, bytes + t->n_written, size - t->n_written, MSG_NOSIGNAL | MSG_DONTWAIT);
+        ssize_t n = guard_real_send(t->fd, bytes + t->n_written, size - t->n_written,
+                                    MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0) {
@@ -80,7 +80,7 @@ static bool talk_send(struct guard_talk *t, const uint8_t *bytes, size_t size,
 static bool talk_receive(struct guard_talk *t, size_t size, enum guard_turn *turn)
 {
     while (t->n_read < size) {
-        ssize_t n = recv(t->fd, t->buffer + t->n_read, size - t->n_read, MSG_DONTWAIT);
+        ssize_t n = guard_real_recv(t->fd, t->buffer + t->n_read, size - t->n_read, MSG_DONTWAIT);
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0) {

@@ -5,28 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "transport/ucx_guard_int.h"
-
-uint64_t guard_now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
-
-/* ---- what the thread watches ---- */
-
-int guard_watch_set(struct ucx_guard *g, int op, int fd, uint32_t events, const void *what,
-                    enum guard_watched kind)
-{
-    struct epoll_event ev = {.events = events, .data.u64 = (uint64_t)(uintptr_t)what | kind};
-    return epoll_ctl(g->epoll, op, fd, &ev);
-}
-
-/* ---- who comes ---- */
 
 /* A whole network of IPv6 costs a stranger as little as one address of IPv4. */
 static bool source_equal(const struct guard_address *a, const struct guard_address *b)
