@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/vector.h"
+
 void batch_free(struct batch *b)
 {
     free(b->runs);
@@ -13,21 +15,8 @@ void batch_free(struct batch *b)
 
 bool batch_reserve(struct batch *b, uint32_t n_runs, uint32_t n_ids)
 {
-    if (n_runs > b->run_capacity) {
-        struct batch_run *p = realloc(b->runs, n_runs * sizeof *p);
-        if (!p)
-            return false;
-        b->runs = p;
-        b->run_capacity = n_runs;
-    }
-    if (n_ids > b->id_capacity) {
-        uint32_t *p = realloc(b->ids, n_ids * sizeof *p);
-        if (!p)
-            return false;
-        b->ids = p;
-        b->id_capacity = n_ids;
-    }
-    return true;
+    return vector_reserve(b->runs, b->run_capacity, n_runs) &&
+           vector_reserve(b->ids, b->id_capacity, n_ids);
 }
 
 void batch_append(struct batch *b, const struct batch_run *run)

@@ -53,6 +53,20 @@ static inline size_t vector_grow(void *items_at, size_t room, size_t wanted, siz
                                              sizeof(room) > 4 ? PTRDIFF_MAX : INT32_MAX),          \
       (size_t)(wanted) <= (size_t)(room)))
 
+/* Appends a zeroed item: a pointer to it, NULL when there is no memory. */
+#define vector_add(items, count, room)                                                             \
+    (vector_reserve(items, room, (count) + 1) ? memset(&(items)[(count)++], 0, sizeof *(items))    \
+                                              : NULL)
+
+/* Takes the item `at` out; those behind it move up. */
+#define vector_remove(items, count, at)                                                            \
+    vector_close_gap(items, (size_t)((count)--), sizeof *(items), (size_t)(at))
+static inline void vector_close_gap(void *items, size_t count, size_t item_bytes, size_t at)
+{
+    uint8_t *gap = (uint8_t *)items + at * item_bytes;
+    memmove(gap, gap + item_bytes, (count - at - 1) * item_bytes);
+}
+
 /* Appends a value. */
 #define vector_push(items, count, room, value)                                                     \
     (vector_reserve(items, room, (count) + 1) && ((items)[(count)++] = (value), true))

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/vector.h"
+
 /* Number of leading intervals that end at or before `t`: searched from the back, where new work
  * mostly lies. */
 static int passed_by(const struct reservation_line *l, int64_t t)
@@ -52,14 +54,9 @@ static bool make_room(struct reservation_line *l, int64_t now_ns)
         l->n--;
     }
     /* Keep the array at least twice as long as what lives in it, so that moving down is rare. */
-    if (l->room < 2 * (l->n + 1)) {
-        int more = l->room ? 2 * l->room : 8;
-        struct line_interval *bigger = realloc(l->v, (size_t)more * sizeof *bigger);
-        if (!bigger)
-            return false;
-        l->v = bigger;
-        l->room = more;
-    }
+    int wanted = l->room + 1;
+    if (l->room < 2 * (l->n + 1) && !vector_reserve(l->v, l->room, wanted))
+        return false;
     memmove(l->v, l->v + l->first, (size_t)l->n * sizeof *l->v);
     l->first = 0;
     return true;

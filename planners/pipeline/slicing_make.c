@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/vector.h"
 #include "planners/pipeline/cost.h"
 #include "planners/pipeline/slices.h"
 #include "planners/pipeline/slicing_int.h"
@@ -245,14 +246,9 @@ static int set_lists(struct slicing *s, const struct pipeline_request *rq,
         if (!cuts_of_plan(s, plan, length, t))
             cuts_of_rule(s, length, t);
         slices_polish(&x, t, 1);
-        if (used + (size_t)t->n_slices + 1 > capacity) {
-            uint16_t *more =
-                realloc(lists, (capacity = 2 * capacity + (size_t)t->n_slices) * sizeof *lists);
-            if (!more) {
-                free(lists);
-                return err_no_memory(e, "preparing slices");
-            }
-            lists = more;
+        if (!vector_reserve(lists, capacity, used + (size_t)t->n_slices + 1)) {
+            free(lists);
+            return err_no_memory(e, "preparing slices");
         }
         s->list_at[length] = (uint32_t)used;
         for (int k = 1; k <= t->n_slices; k++)

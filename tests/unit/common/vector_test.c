@@ -77,6 +77,37 @@ TEST(the_last_room_is_the_most_there_may_be)
     assert_int_equal(vector_room_for(0, 5, 6), 6);
 }
 
+TEST(an_added_item_is_zero_whatever_lay_there)
+{
+    struct vector_pair *items = NULL;
+    int count = 0, room = 0;
+    for (int i = 0; i < 20; i++) {
+        struct vector_pair *p = vector_add(items, count, room);
+        assert_non_null(p);
+        assert_int_equal(p->a, 0);
+        assert_int_equal(p->b, 0);
+        *p = (struct vector_pair){i, i};
+        if (i % 3 == 2)
+            vector_remove(items, count, 0);
+    }
+    assert_int_equal(count, 14);
+    free(items);
+}
+
+TEST(items_behind_one_that_is_removed_move_up)
+{
+    int *items = NULL, count = 0, room = 0;
+    for (int i = 0; i < 5; i++)
+        assert_true(vector_push(items, count, room, i));
+    vector_remove(items, count, 4);
+    vector_remove(items, count, 0);
+    vector_remove(items, count, 1);
+    assert_int_equal(count, 2);
+    assert_int_equal(items[0], 1);
+    assert_int_equal(items[1], 3);
+    free(items);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -86,6 +117,8 @@ int main(void)
         cmocka_unit_test(more_than_the_counter_can_count_is_refused_and_changes_nothing),
         cmocka_unit_test(bytes_that_overflow_are_refused),
         cmocka_unit_test(the_last_room_is_the_most_there_may_be),
+        cmocka_unit_test(an_added_item_is_zero_whatever_lay_there),
+        cmocka_unit_test(items_behind_one_that_is_removed_move_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
