@@ -22,7 +22,10 @@ static bool sequence_fits(const struct deployment *d, const struct sequence *s)
 
 static void sequence_open(struct coord *c, struct deployment *d, struct sequence *s)
 {
-    sequence_activate(d, s);
+    if (!sequence_activate(d, s)) {
+        sequence_fail_memory(c, s);
+        return;
+    }
     s->opened_ns = coord_now(c);
     sequence_deadline_start(c, d, s);
     c->counts.opened++;
@@ -39,8 +42,8 @@ void admission_advance(struct coord *c, struct deployment *d)
     /* Whose turn it is goes first or nobody does: a long one that waits for room is not overtaken
      * for ever by short ones. */
     uint64_t now = coord_now(c);
-    for (struct sequence *s; d->state == DEPLOYMENT_SERVING && !d->moving &&
-                             (s = shares_next(d, now)) && sequence_fits(d, s);)
+    for (struct sequence *s;
+         d->state == DEPLOYMENT_SERVING && (s = shares_next(d, now)) && sequence_fits(d, s);)
         sequence_open(c, d, s);
     while (d->waiting_first && now - d->waiting_first->asked_ns > coord_ms(WAITING_LIMIT_MS)) {
         struct err e = {0};
@@ -87,7 +90,7 @@ static int sequence_create(struct coord *c, struct deployment *d, const char *cl
                            const uint32_t *ids, size_t n, uint64_t max_tokens,
                            struct sequence **out, struct err *e)
 {
-    if (d->state != DEPLOYMENT_SERVING) {
+    if (!deployment_serves(d)) {
         c->counts.rejected++;
         return err_set(e, HP_EBUSY, "\"%s\" is %s%s%s: try again later", d->name,
                        deployment_states[d->state].word, d->why.code ? ": " : "", d->why.text);
@@ -114,7 +117,10 @@ static int sequence_create(struct coord *c, struct deployment *d, const char *cl
     s->deployment = d;
     s->asked_ns = coord_now(c);
     s->request = c->next_request++;
-    sequence_wait(d, s);
+    if (!sequence_wait(c, d, s)) {
+        sequence_free(s);
+        return err_set(e, HP_ENOMEM, "no memory for a request");
+    }
     *out = s;
     return 0;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/utf8.h"
+#include "common/vector.h"
 #include "coordinator/effects.h"
 
 /* Names of keys are printed on terminals and asked for again: refused, not mended. */
@@ -35,7 +36,7 @@ int api_keys_create(struct coord *c, const char *name, char key[API_KEY_TEXT], s
     c->env->random_bytes(c->env->ctx, chance, sizeof chance);
     snprintf(key, API_KEY_TEXT, "hp-");
     sodium_bin2hex(key + 3, API_KEY_TEXT - 3, chance, sizeof chance);
-    struct api_key *k = coord_array_add(&c->api_keys, &c->n_api_keys, sizeof *k);
+    struct api_key *k = vector_add(c->api_keys, c->n_api_keys, c->room_api_keys);
     if (!k)
         return err_set(e, HP_ENOMEM, "no memory for an API key");
     join_token_secret_digest(key, k->digest);
@@ -52,7 +53,7 @@ int api_keys_remove(struct coord *c, const char *name, struct err *e)
     for (size_t i = 0; i < c->n_api_keys; i++)
         if (strcmp(c->api_keys[i].name, name) == 0) {
             effects_forget(c, "key", c->api_keys[i].digest);
-            coord_array_remove(c->api_keys, &c->n_api_keys, sizeof *c->api_keys, i);
+            vector_remove(c->api_keys, c->n_api_keys, i);
             return 0;
         }
     return err_set(e, HP_ENOENT, "there is no API key \"%.60s\"", name);
@@ -71,7 +72,7 @@ const struct api_key *api_keys_find(const struct coord *c, const char *text)
 
 int api_keys_restore(struct coord *c, const char *digest, json_t *record, struct err *e)
 {
-    struct api_key *k = coord_array_add(&c->api_keys, &c->n_api_keys, sizeof *k);
+    struct api_key *k = vector_add(c->api_keys, c->n_api_keys, c->room_api_keys);
     if (!k)
         return err_set(e, HP_ENOMEM, "no memory for API keys");
     utf8_copy(k->digest, sizeof k->digest, digest);

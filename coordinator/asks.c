@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/utf8.h"
+#include "common/vector.h"
 #include "coordinator/member.h"
 
 struct agent_ask *asks_add(struct coord *c, enum message_type type, const struct member *asked,
@@ -11,7 +12,7 @@ struct agent_ask *asks_add(struct coord *c, enum message_type type, const struct
 {
     if (c->n_asks >= COORD_MAX_ASKS)
         return NULL;
-    struct agent_ask *r = coord_array_add(&c->asks, &c->n_asks, sizeof *r);
+    struct agent_ask *r = vector_add(c->asks, c->n_asks, c->room_asks);
     if (!r)
         return NULL;
     *r = (struct agent_ask){.id = env_random_u64(c->env) | 1,
@@ -41,7 +42,7 @@ struct agent_ask *asks_answered(struct coord *c, const struct member *by, uint64
 
 void asks_end(struct coord *c, struct agent_ask *r)
 {
-    coord_array_remove(c->asks, &c->n_asks, sizeof *r, (size_t)(r - c->asks));
+    vector_remove(c->asks, c->n_asks, (size_t)(r - c->asks));
 }
 
 void asks_peer_gone(struct coord *c, uint64_t peer)

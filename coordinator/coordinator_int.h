@@ -45,10 +45,13 @@ struct coordinator {
 /* Takes and does what the core says, until it says nothing more. */
 void coordinator_settle(struct coordinator *c);
 
+/* Opens a model's heads on another thread; the core hears of it. Closing frees them once no work
+ * uses them. */
 void coordinator_model_open(struct coordinator *c, const char *id, const uint8_t *manifest,
                             size_t size);
 void coordinator_model_close(struct coordinator *c, const char *id);
 void coordinator_models_free(struct coordinator *c);
+/* Runs a piece of work on another thread; the core gets it back on the loop. */
 void coordinator_work_start(struct coordinator *c, struct coord_work *w);
 
 #endif

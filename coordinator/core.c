@@ -314,7 +314,7 @@ struct coord_view coord_view(const struct coord *c)
     for (size_t i = 0; i < c->n_members; i++)
         v.members_ready += c->members[i]->state == MEMBER_READY;
     for (size_t i = 0; i < c->n_deployments; i++) {
-        v.deployments_serving += c->deployments[i]->state == DEPLOYMENT_SERVING;
+        v.deployments_serving += deployment_serves(c->deployments[i]);
         v.sequences_active += c->deployments[i]->n_active;
         v.sequences_waiting += c->deployments[i]->n_waiting;
     }

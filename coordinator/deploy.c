@@ -30,7 +30,7 @@ static int deployment_name_check(const char *name, struct err *e)
 static int deploy_again(struct coord *c, struct deployment *d, const struct model_slot *model,
                         uint64_t peer, uint64_t ask, struct deployment_spec *spec, struct err *e)
 {
-    bool serving = d->state == DEPLOYMENT_SERVING, fixed = serving || d->state == DEPLOYMENT_READY;
+    bool serving = deployment_serves(d), fixed = serving || d->state == DEPLOYMENT_READY;
     if (d->model != model || (fixed && !json_equal(d->spec.options, spec->options))) {
         err_set(e, HP_EEXIST, "\"%s\" is deployed already%s", d->name,
                 d->model != model ? ", of another model" : " with other options");
@@ -48,7 +48,7 @@ static int deploy_again(struct coord *c, struct deployment *d, const struct mode
     deployment_listener_answer(c, d, NULL, &gone);
     if (!json_equal(d->spec.options, spec->options)) {
         /* Asked for differently: nothing of the old plan is kept. */
-        if (d->state == DEPLOYMENT_PREPARING)
+        if (deployment_prepares(d))
             lifecycle_break(c, d, &gone);
         stage_layout_release(&d->served);
         regrowth_forget(d);
@@ -59,7 +59,7 @@ static int deploy_again(struct coord *c, struct deployment *d, const struct mode
     d->spec = *spec;
     d->listener_peer = peer;
     d->listener_ask = ask;
-    d->retry = true;
+    deployment_retry(c, d);
     for (int i = 0; i < d->n_stages; i++)
         d->stages[i].n_asked = 0;
     record_keep(c, d);

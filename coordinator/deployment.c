@@ -5,15 +5,18 @@
 
 #include "common/log.h"
 #include "common/utf8.h"
+#include "common/vector.h"
 #include "coordinator/effects.h"
 #include "coordinator/member.h"
 
 #define TO(s) MACHINE_TO(DEPLOYMENT_##s)
 const struct machine_state deployment_states[DEPLOYMENT_STATE_COUNT] = {
     [DEPLOYMENT_PLANNED] = {"planned", TO(PREPARING) | TO(BROKEN) | TO(STOPPING)},
+    [DEPLOYMENT_RECOVERING] = {"recovering", TO(READY) | TO(BROKEN) | TO(STOPPING)},
     [DEPLOYMENT_PREPARING] = {"preparing", TO(READY) | TO(BROKEN) | TO(STOPPING)},
     [DEPLOYMENT_READY] = {"ready", TO(SERVING) | TO(BROKEN) | TO(STOPPING)},
-    [DEPLOYMENT_SERVING] = {"serving", TO(BROKEN) | TO(STOPPING)},
+    [DEPLOYMENT_SERVING] = {"serving", TO(MOVING) | TO(BROKEN) | TO(STOPPING)},
+    [DEPLOYMENT_MOVING] = {"moving", TO(SERVING) | TO(BROKEN) | TO(STOPPING)},
     [DEPLOYMENT_BROKEN] = {"broken", TO(PLANNED) | TO(STOPPING)},
     [DEPLOYMENT_STOPPING] = {"stopping", TO(STOPPED)},
     [DEPLOYMENT_STOPPED] = {"stopped", 0},
@@ -49,13 +52,10 @@ struct deployment *deployment_of_id(struct coord *c, uint64_t id)
 struct deployment *deployment_add(struct coord *c, const char *name)
 {
     struct deployment *d = calloc(1, sizeof *d);
-    struct deployment **place =
-        d ? coord_array_add(&c->deployments, &c->n_deployments, sizeof *place) : NULL;
-    if (!place) {
+    if (!d || !vector_push(c->deployments, c->n_deployments, c->room_deployments, d)) {
         free(d);
         return NULL;
     }
-    *place = d;
     utf8_copy(d->name, sizeof d->name, name);
     d->since_ns = coord_now(c);
     return d;
@@ -65,7 +65,7 @@ void deployment_remove(struct coord *c, struct deployment *d)
 {
     for (size_t i = c->n_deployments; i-- > 0;)
         if (c->deployments[i] == d) {
-            coord_array_remove(c->deployments, &c->n_deployments, sizeof *c->deployments, i);
+            vector_remove(c->deployments, c->n_deployments, i);
             break;
         }
     deployment_stages_free(d);
@@ -138,7 +138,7 @@ const struct member_held *deployment_stage_held(const struct deployment *d,
 bool deployment_stages_drain(const struct deployment *d)
 {
     for (int i = 0; i < d->n_stages; i++)
-        if (d->stages[i].agent->draining && !d->stages[i].agent->drain_asked)
+        if (d->stages[i].agent->drain == MEMBER_LEAVES)
             return true;
     return false;
 }
@@ -162,6 +162,12 @@ void deployment_move(struct coord *c, struct deployment *d, int to)
     machine_move(deployment_states, &d->state, to);
     d->since_ns = coord_now(c);
     d->until_ns = 0;
+}
+
+void deployment_retry(const struct coord *c, struct deployment *d)
+{
+    if (d->state == DEPLOYMENT_BROKEN)
+        d->until_ns = coord_now(c) ? coord_now(c) : 1; /* 0 would be no deadline */
 }
 
 void deployment_stage_move(struct deployment_stage *s, int to)

@@ -15,11 +15,14 @@ struct planner_inputs;
 struct slices;
 
 enum deployment_state {
-    DEPLOYMENT_PLANNED,   /* wants a plan: waits for the model and for measurements */
-    DEPLOYMENT_PREPARING, /* its agents fetch and load */
-    DEPLOYMENT_READY,     /* every stage is there; being wired */
+    DEPLOYMENT_PLANNED,    /* wants a plan: waits for the model and for measurements */
+    DEPLOYMENT_RECOVERING, /* the coordinator was restarted: its agents are given time to come */
+    DEPLOYMENT_PREPARING,  /* its agents fetch and load */
+    DEPLOYMENT_READY,      /* every stage is there; being wired */
     DEPLOYMENT_SERVING,
-    DEPLOYMENT_BROKEN, /* something that it needs is gone; tried again when that may have changed */
+    DEPLOYMENT_MOVING, /* serves what is open and admits nobody: an agent under it is drained */
+    DEPLOYMENT_BROKEN, /* something that it needs is gone; planned again at until_ns, or when that
+                          may have changed */
     DEPLOYMENT_STOPPING,
     DEPLOYMENT_STOPPED,
     DEPLOYMENT_STATE_COUNT
@@ -39,7 +42,7 @@ enum {
     DEPLOYMENT_DRAIN_MS = 30000, /* how long open sequences may hold up a drain */
     DEPLOYMENT_SETTLE_MS =
         2000, /* how old an order must be before a heartbeat that does not show it counts */
-    DEPLOYMENT_RETRY_MS = 5000,   /* after a failure; doubles up to a minute */
+    DEPLOYMENT_RETRY_MS = 5000,   /* after a failure; doubles four times, to 80 s */
     DEPLOYMENT_UPLOAD_MS = 15000, /* without progress: the upload is asked for again */
     DEPLOYMENT_PROGRESS_MS = 100, /* between two progress answers */
 };
@@ -65,7 +68,7 @@ struct deployment_stage {
     bool running;            /* works on a batch */
     /* Chunks that somebody must upload, and those that were asked of hpctl with this token. */
     uint32_t *wanted, *asked;
-    size_t n_wanted, n_asked;
+    size_t n_wanted, room_wanted, n_asked, room_asked;
     uint64_t upload_session, progress_ns;
 };
 
@@ -86,8 +89,6 @@ struct deployment {
     uint64_t context, kv_tokens, max_sequences, max_batch_tokens;
     enum frame_dtype wire_chosen; /* by the plan, where the spec leaves it open */
     struct err why;               /* why it does not serve */
-    bool retry;                   /* broken: something has changed that may help */
-    bool recovering; /* after a restart of the coordinator: its agents are given time to come */
     enum {
         DEPLOYMENT_STAYS,
         DEPLOYMENT_LEAVES_ASKED,
@@ -95,7 +96,6 @@ struct deployment {
     } leaves;      /* what is known of moving away from an agent (drains.h) */
     bool unclosed; /* a stage may hold sequences that are closed here (a message was lost): it is
                       connected anew when nothing runs */
-    bool moving;   /* to be rewired once its sequences have ended (drain) */
     uint64_t since_ns;         /* of this state */
     uint64_t until_ns;         /* a deadline of this state; 0: none */
     uint64_t profile_until_ns; /* measurements were asked for until then; 0: not asked */
@@ -107,6 +107,7 @@ struct deployment {
 
     uint64_t next_sequence;
     struct sequence *active, *waiting_first, *waiting_last;
+    struct sequence *active_by_id; /* the same as a map */
     uint32_t n_active, n_waiting;
     double ran_s; /* how long sequences ran lately (shares.h); 0: none yet */
     uint64_t kv_reserved;
@@ -116,7 +117,6 @@ struct deployment {
     struct planner_inputs *inputs; /* of the last planning; NULL: none so far */
     struct placement_job *placing; /* its plan, being made or waiting to be taken (placement.h);
                                       NULL: none */
-    bool placed;                   /* it waits */
     unsigned outdated;             /* plans in a row that something changed under */
     struct slices *slices;         /* for prompts of every length (slices.h); NULL: none so far */
     struct plan_vs_actual *plan_vs_actual; /* what its prompts took, beside what was expected; NULL:
@@ -129,6 +129,17 @@ struct deployment *deployment_add(struct coord *c, const char *name);
 void deployment_remove(struct coord *c, struct deployment *d);
 struct deployment *deployment_find(struct coord *c, const char *name); /* none that is stopping */
 struct deployment *deployment_of_id(struct coord *c, uint64_t id);
+
+/* Its stages fetch and load, or are looked for. */
+static inline bool deployment_prepares(const struct deployment *d)
+{
+    return d->state == DEPLOYMENT_RECOVERING || d->state == DEPLOYMENT_PREPARING;
+}
+/* Sequences that are open go on. */
+static inline bool deployment_serves(const struct deployment *d)
+{
+    return d->state == DEPLOYMENT_SERVING || d->state == DEPLOYMENT_MOVING;
+}
 
 /* Of the prompt that its plan was made for; 0: there is no plan. */
 static inline uint64_t deployment_plan_tokens(const struct deployment *d)
@@ -159,7 +170,9 @@ bool deployments_use(struct coord *c, const struct member *m);
 /* ---- setters ---- */
 
 void deployment_move(struct coord *c, struct deployment *d, int to); /* enum deployment_state */
-void deployment_stage_move(struct deployment_stage *s, int to);      /* enum stage_status */
+/* Something has changed that may help: if it is broken, it is tried again at once. */
+void deployment_retry(const struct coord *c, struct deployment *d);
+void deployment_stage_move(struct deployment_stage *s, int to); /* enum stage_status */
 /* The last answer to whoever hears of its progress: `result` (taken), or why not. */
 void deployment_listener_answer(struct coord *c, struct deployment *d, json_t *result,
                                 const struct err *why);

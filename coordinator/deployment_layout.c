@@ -34,7 +34,7 @@ bool deployment_layout_usable(struct coord *c, const struct stage_layout *layout
         const struct member *m = member_find(c, layout->stages[i].agent);
         /* One that is joining just now will be ready in a moment: waiting for it is better than
          * moving. */
-        if (!m || !member_device(m, layout->stages[i].device) || m->draining ||
+        if (!m || !member_device(m, layout->stages[i].device) || m->drain != MEMBER_STAYS ||
             (m->state != MEMBER_READY && m->state != MEMBER_JOINING))
             return false;
     }

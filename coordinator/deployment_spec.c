@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/vector.h"
 #include "coordinator/limits.h"
 #include "coordinator/state.h"
 
@@ -26,11 +27,9 @@ int deployment_range_add(struct deployment_spec *s, const char *agent, size_t le
             return err_set(e, HP_EINVAL,
                            "\"%.*s\" is named twice: a device holds one stage of a deployment",
                            (int)length, agent);
-    size_t count = (size_t)s->n_ranges;
-    struct deployment_range *r = coord_array_add(&s->ranges, &count, sizeof *r);
+    struct deployment_range *r = vector_add(s->ranges, s->n_ranges, s->room_ranges);
     if (!r)
         return err_set(e, HP_ENOMEM, "no memory for a deployment");
-    s->n_ranges = (int)count;
     memcpy(r->agent, agent, length);
     r->first = first;
     r->end = end;

@@ -26,7 +26,7 @@ struct deployment_range {
 struct deployment_spec {
     json_t *options; /* as they came */
     struct deployment_range *ranges;
-    int n_ranges;
+    int n_ranges, room_ranges;
     bool with_layers;
     uint64_t max_context;   /* 0: as much as fits */
     uint64_t max_sequences; /* open at once; 0: as many as their KV memory is good for */

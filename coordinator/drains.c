@@ -10,7 +10,7 @@
 
 static bool serves_on(struct deployment *d, const struct member *m)
 {
-    return d->state == DEPLOYMENT_SERVING && deployment_stage_of(d, m);
+    return deployment_serves(d) && deployment_stage_of(d, m);
 }
 
 static bool is_needed(struct coord *c, const struct member *m)
@@ -23,11 +23,10 @@ static bool is_needed(struct coord *c, const struct member *m)
 
 /* ---- the decision ---- */
 
-/* Draining, for good or until it is known that this cannot be; `asked` says which. */
-static void drain_set(struct member *m, bool asked)
+/* Draining, for good or until it is known that this cannot be. */
+static void drain_set(struct member *m, enum member_drain drain)
 {
-    m->draining = true;
-    m->drain_asked = asked;
+    m->drain = drain;
     if (m->state == MEMBER_READY || m->state == MEMBER_SUSPECT)
         member_move(m, MEMBER_DRAINING);
 }
@@ -41,7 +40,7 @@ static void drain_clear(struct coord *c, struct member *m)
         if (deployment_stage_of(d, m))
             d->leaves = DEPLOYMENT_STAYS;
     }
-    m->draining = m->drain_asked = false;
+    m->drain = MEMBER_STAYS;
     if (m->state == MEMBER_DRAINING)
         member_move(m, MEMBER_READY);
 }
@@ -51,7 +50,7 @@ static void drain_accept(struct coord *c, struct member *m)
     for (size_t i = 0; i < c->n_deployments; i++)
         if (deployment_stage_of(c->deployments[i], m))
             c->deployments[i]->leaves = DEPLOYMENT_STAYS;
-    drain_set(m, false);
+    drain_set(m, MEMBER_LEAVES);
     member_keep(c, m);
     lifecycle_member_drains(c, m);
     if (m->drain_ask)
@@ -125,7 +124,7 @@ static void drain_decide(struct coord *c, struct member *m)
 void drains_advance(struct coord *c)
 {
     for (size_t i = 0; i < c->n_members; i++)
-        if (c->members[i]->drain_asked)
+        if (c->members[i]->drain == MEMBER_ASKS)
             drain_decide(c, c->members[i]);
 }
 
@@ -134,15 +133,15 @@ void drains_advance(struct coord *c)
 int drain_start(struct coord *c, struct member *m, bool force, uint64_t peer, uint64_t ask,
                 struct err *e)
 {
-    if (m->drain_asked && !force)
+    if (m->drain == MEMBER_ASKS && !force)
         return err_set(e, HP_EBUSY,
                        "agent \"%s\": whether its deployments can move is being found out already",
                        m->name);
-    if (force || m->draining || !is_needed(c, m)) {
+    if (force || m->drain == MEMBER_LEAVES || !is_needed(c, m)) {
         drain_accept(c, m);
         return 0;
     }
-    drain_set(m, true);
+    drain_set(m, MEMBER_ASKS);
     m->drain_peer = peer;
     m->drain_ask = ask;
     return HP_PENDING;
@@ -152,9 +151,9 @@ void drain_undo(struct coord *c, struct member *m)
 {
     struct err e = {0};
     err_set(&e, HP_ECANCELED, "the draining of agent \"%s\" was taken back", m->name);
-    if (m->drain_asked)
+    if (m->drain == MEMBER_ASKS)
         drain_refuse(c, m, &e);
-    if (!m->draining)
+    if (m->drain == MEMBER_STAYS)
         return;
     drain_clear(c, m);
     member_keep(c, m);

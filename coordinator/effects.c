@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/log.h"
+#include "common/vector.h"
 
 enum { NO_BYTES = -1 };
 
@@ -34,19 +35,7 @@ static void record_lost(struct coord *c, const char *kind, const char *key)
 /* Room for so many actions in all; false when there is no memory for them. */
 static bool batch_reserve(struct effects_batch *b, size_t count)
 {
-    size_t capacity = b->capacity ? b->capacity : 32;
-    while (capacity < count)
-        capacity *= 2;
-    if (capacity == b->capacity)
-        return true;
-    struct coord_action *actions = realloc(b->actions, capacity * sizeof *actions);
-    b->actions = actions ? actions : b->actions;
-    size_t *at = actions ? realloc(b->at, capacity * sizeof *at) : NULL;
-    b->at = at ? at : b->at;
-    if (!actions || !at)
-        return false;
-    b->capacity = capacity;
-    return true;
+    return vector_reserve(b->actions, b->room, count) && vector_reserve(b->at, b->room_at, count);
 }
 
 bool effects_ends_reserve(struct coord *c)

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/log.h"
+#include "common/vector.h"
 #include "coordinator/effects.h"
 #include "coordinator/store/store_queue.h"
 
@@ -26,7 +27,7 @@ static uint64_t peer_waits_for(const struct coord *c, uint64_t peer)
 static bool message_hold(struct coord *c, const struct coord_action *a, const uint8_t *bytes,
                          uint64_t number)
 {
-    struct held_message *h = coord_array_add(&c->held, &c->n_held, sizeof *h);
+    struct held_message *h = vector_add(c->held, c->n_held, c->room_held);
     uint8_t *copy = h ? malloc(a->size + 1) : NULL;
     if (!copy) { /* too early is better than never */
         c->n_held -= h != NULL;
@@ -78,8 +79,6 @@ static void messages_release(struct coord *c, uint64_t up_to, bool stored)
 {
     size_t n = c->n_held, kept = 0;
     struct held_message *held = c->held;
-    c->held = NULL;
-    c->n_held = 0;
     for (size_t i = 0; i < n; i++) {
         if (held[i].number > up_to) {
             held[kept++] = held[i];
@@ -96,7 +95,6 @@ static void messages_release(struct coord *c, uint64_t up_to, bool stored)
         }
         free(held[i].bytes);
     }
-    c->held = held;
     c->n_held = kept;
 }
 

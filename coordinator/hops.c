@@ -54,9 +54,9 @@ struct verdict hops_told(struct coord *c, struct member *m, const struct message
     d->stages[h->stage].hop_heard = h->heard;
     /* The stages go on calling each other: once all are heard there is no reason to wait for the
      * next try. */
-    if (h->heard && d->state == DEPLOYMENT_BROKEN && hops_all_heard(d))
-        d->retry = true;
-    if (h->heard || d->state != DEPLOYMENT_SERVING)
+    if (h->heard && hops_all_heard(d))
+        deployment_retry(c, d);
+    if (h->heard || !deployment_serves(d))
         return v;
     log_warn("coordinator", "hop_silent", "deployment=%s stage=%llu agent=%s seconds=%.1f", d->name,
              (unsigned long long)h->stage, m->name, h->silent_s);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/utf8.h"
+#include "common/vector.h"
 #include "coordinator/effects.h"
 #include "coordinator/member.h"
 
@@ -64,7 +65,7 @@ static void invites_expire(struct coord *c)
     for (size_t i = c->n_invites; i-- > 0;)
         if (!c->invites[i].used_by[0] && c->invites[i].expires_s <= coord_unix_s(c)) {
             effects_forget(c, "token", c->invites[i].digest);
-            coord_array_remove(c->invites, &c->n_invites, sizeof *c->invites, i);
+            vector_remove(c->invites, c->n_invites, i);
         }
 }
 
@@ -82,7 +83,7 @@ int invites_create(struct coord *c, uint64_t ttl_s, char token[TOKEN_TEXT], stru
     if (c->n_invites >= INVITES_MOST)
         return err_set(e, HP_ELIMIT, "there are %d join tokens; wait until some have expired",
                        INVITES_MOST);
-    struct member_invite *v = coord_array_add(&c->invites, &c->n_invites, sizeof *v);
+    struct member_invite *v = vector_add(c->invites, c->n_invites, c->room_invites);
     if (!v)
         return err_set(e, HP_ENOMEM, "no memory for a join token");
     join_token_secret_digest(t.secret, v->digest);
@@ -95,7 +96,7 @@ int invites_create(struct coord *c, uint64_t ttl_s, char token[TOKEN_TEXT], stru
 
 int invites_restore(struct coord *c, const char *digest, json_t *record, struct err *e)
 {
-    struct member_invite *v = coord_array_add(&c->invites, &c->n_invites, sizeof *v);
+    struct member_invite *v = vector_add(c->invites, c->n_invites, c->room_invites);
     if (!v)
         return err_set(e, HP_ENOMEM, "no memory for join tokens");
     utf8_copy(v->digest, sizeof v->digest, digest);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/utf8.h"
+#include "common/vector.h"
 #include "coordinator/deployment.h"
 #include "coordinator/effects.h"
 #include "coordinator/member.h"
@@ -22,7 +23,7 @@ static bool layout_put(struct coord *c, const char *model, struct model_layout_s
 {
     struct model_layout *l = (struct model_layout *)(uintptr_t)layouts_find(c, model);
     if (!l && c->n_layouts < LAYOUTS_MAX)
-        l = coord_array_add(&c->layouts, &c->n_layouts, sizeof *l);
+        l = vector_add(c->layouts, c->n_layouts, c->room_layouts);
     if (!l) {
         free(stages);
         return false;

@@ -48,8 +48,7 @@ void lifecycle_break(struct coord *c, struct deployment *d, const struct err *wh
     sequences_fail_all(c, d, false, why);
     stage_uploads_end(c, d);
     lifecycle_move(c, d, DEPLOYMENT_BROKEN);
-    d->moving = d->recovering = false;
-    d->retry = true;
+    deployment_retry(c, d);
 }
 
 static void lifecycle_fail(struct coord *c, struct deployment *d, const struct err *why)
@@ -63,11 +62,12 @@ static void lifecycle_fail(struct coord *c, struct deployment *d, const struct e
     deployment_listener_answer(c, d, NULL, why);
     stage_uploads_end(c, d);
     lifecycle_move(c, d, DEPLOYMENT_BROKEN);
-    d->recovering = false;
-    d->retry = regrowth_failed(d);
     unsigned doublings = d->failures < 4 ? d->failures : 4;
     d->failures++;
-    d->until_ns = coord_now(c) + (coord_ms(DEPLOYMENT_RETRY_MS) << doublings);
+    if (regrowth_failed(d))
+        deployment_retry(c, d);
+    else
+        d->until_ns = coord_now(c) + (coord_ms(DEPLOYMENT_RETRY_MS) << doublings);
 }
 
 void lifecycle_judge(struct coord *c, const struct verdict *v)
@@ -91,8 +91,7 @@ void lifecycle_undeploy(struct coord *c, struct deployment *d, uint64_t peer, ui
 /* All parts let go of it. */
 static void deployment_end(struct coord *c, struct deployment *d)
 {
-    sequences_free(&d->active);
-    sequences_free(&d->waiting_first);
+    sequences_drop(c, d);
     placement_cancel(d);
     slices_free(d);
     planner_inputs_release(&d->inputs);
@@ -177,7 +176,6 @@ static void deployment_serve(struct coord *c, struct deployment *d)
 {
     d->until_ns = 0;
     d->why = (struct err){0};
-    d->recovering = d->retry = false;
     d->failures = 0;
     struct stage_layout *layout = deployment_layout(d);
     if (layout) { /* else, for want of memory, it goes back to an older one */
@@ -198,7 +196,7 @@ static void step_preparing(struct coord *c, struct deployment *d)
     bool late = d->until_ns && coord_now(c) >= d->until_ns;
     for (int i = 0; i < d->n_stages; i++) {
         const struct member *m = d->stages[i].agent;
-        if (member_present(m) || (d->recovering && !late))
+        if (member_present(m) || (d->state == DEPLOYMENT_RECOVERING && !late))
             continue;
         struct err e = {0};
         err_set(&e, HP_ELINK, "agent \"%s\" is lost", m->name);
@@ -238,22 +236,25 @@ static void step_serving(struct coord *c, struct deployment *d)
         d->unclosed = false;
         stages_connect(c, d);
     }
-    if (!d->moving && deployment_stages_drain(d)) {
-        d->moving = true;
+    if (deployment_stages_drain(d)) {
+        deployment_move(c, d, DEPLOYMENT_MOVING);
         d->until_ns = coord_now(c) + coord_ms(DEPLOYMENT_DRAIN_MS);
     }
-    if (d->moving && (d->n_active == 0 || coord_now(c) >= d->until_ns)) {
-        struct err e = {0};
-        err_set(&e, HP_ELINK, "\"%s\" moves away from an agent that is being drained", d->name);
-        lifecycle_break(c, d, &e);
-    }
+}
+
+static void step_moving(struct coord *c, struct deployment *d)
+{
+    if (d->n_active > 0 && coord_now(c) < d->until_ns)
+        return;
+    struct err e = {0};
+    err_set(&e, HP_ELINK, "\"%s\" moves away from an agent that is being drained", d->name);
+    lifecycle_break(c, d, &e);
 }
 
 static void step_broken(struct coord *c, struct deployment *d)
 {
-    if (!d->retry && (!d->until_ns || coord_now(c) < d->until_ns))
+    if (!d->until_ns || coord_now(c) < d->until_ns)
         return;
-    d->retry = false;
     struct model_slot *same;
     struct err ignored;
     if (!d->model->open) /* tried again; the failure of the last time is forgotten */
@@ -283,9 +284,11 @@ static void deployment_step(struct coord *c, struct deployment *d)
 {
     switch (d->state) {
     case DEPLOYMENT_PLANNED: step_planned(c, d); break;
+    case DEPLOYMENT_RECOVERING:
     case DEPLOYMENT_PREPARING: step_preparing(c, d); break;
     case DEPLOYMENT_READY: step_ready(c, d); break;
     case DEPLOYMENT_SERVING: step_serving(c, d); break;
+    case DEPLOYMENT_MOVING: step_moving(c, d); break;
     case DEPLOYMENT_BROKEN: step_broken(c, d); break;
     case DEPLOYMENT_STOPPING: step_stopping(c, d); break;
     default: break;

@@ -18,12 +18,11 @@ void lifecycle_member_ready(struct coord *c)
 {
     for (size_t i = 0; i < c->n_deployments; i++) {
         struct deployment *d = c->deployments[i];
-        d->retry = d->retry || d->state == DEPLOYMENT_BROKEN;
+        deployment_retry(c, d);
         /* On its way to fewer agents while those that served it are all here again: the old places
          * hold the weights. */
         struct stage_layout *layout =
-            d->state == DEPLOYMENT_PREPARING && !d->recovering && d->served ? deployment_layout(d)
-                                                                            : NULL;
+            d->state == DEPLOYMENT_PREPARING && d->served ? deployment_layout(d) : NULL;
         if (layout && !stage_layout_same_stages(layout, d->served) &&
             deployment_layout_usable(c, d->served)) {
             struct err e = {0};
@@ -43,10 +42,10 @@ void lifecycle_member_lost(struct coord *c, struct member *m, const char *why)
         struct deployment_stage *s = deployment_stage_of(d, m);
         if (!s)
             continue;
-        if (d->state == DEPLOYMENT_PREPARING && d->recovering)
+        if (d->state == DEPLOYMENT_RECOVERING)
             for (; s; s = deployment_stage_next(d, s))
                 deployment_stage_move(s, STAGE_UNTOLD);
-        else if (d->state == DEPLOYMENT_PREPARING || d->state == DEPLOYMENT_SERVING)
+        else if (d->state == DEPLOYMENT_PREPARING || deployment_serves(d))
             lifecycle_break(c, d, &e);
     }
 }
@@ -58,7 +57,7 @@ void lifecycle_member_drains(struct coord *c, struct member *m)
         if (!deployment_stage_of(d, m))
             continue;
         /* One that serves moves in its next step. */
-        if (d->state == DEPLOYMENT_PREPARING) {
+        if (deployment_prepares(d)) {
             struct err e = {0};
             err_set(&e, HP_ELINK, "agent \"%s\" is being drained", m->name);
             lifecycle_break(c, d, &e);
@@ -70,10 +69,8 @@ void lifecycle_member_stays(struct coord *c)
 {
     for (size_t i = 0; i < c->n_deployments; i++) {
         struct deployment *d = c->deployments[i];
-        if (d->moving && !deployment_stages_drain(d)) {
-            d->moving = false;
-            d->until_ns = 0;
-        }
+        if (d->state == DEPLOYMENT_MOVING && !deployment_stages_drain(d))
+            deployment_move(c, d, DEPLOYMENT_SERVING);
     }
     lifecycle_member_ready(c);
 }

@@ -6,6 +6,7 @@
 
 #include "common/log.h"
 #include "common/utf8.h"
+#include "common/vector.h"
 #include "coordinator/asks.h"
 #include "coordinator/deployment.h"
 #include "coordinator/effects.h"
@@ -47,12 +48,12 @@ static void asks_answer(struct coord *c)
         effects_answer(c, c->links_asks[i].peer, c->links_asks[i].id, false, topology_document(c));
     free(c->links_asks);
     c->links_asks = NULL;
-    c->n_links_asks = 0;
+    c->n_links_asks = c->room_links_asks = 0;
 }
 
 int link_probes_ask(struct coord *c, uint64_t peer, uint64_t id, struct err *e)
 {
-    struct links_ask *ask = coord_array_add(&c->links_asks, &c->n_links_asks, sizeof *ask);
+    struct links_ask *ask = vector_add(c->links_asks, c->n_links_asks, c->room_links_asks);
     if (!ask)
         return err_set(e, HP_ENOMEM, "no memory for another question");
     *ask = (struct links_ask){peer, id};
@@ -67,7 +68,7 @@ void link_probes_peer_gone(struct coord *c, uint64_t peer)
 {
     for (size_t i = c->n_links_asks; i-- > 0;)
         if (c->links_asks[i].peer == peer)
-            coord_array_remove(c->links_asks, &c->n_links_asks, sizeof *c->links_asks, i);
+            vector_remove(c->links_asks, c->n_links_asks, i);
 }
 
 /* ---- one probe ---- */
@@ -192,8 +193,8 @@ static bool member_is_idle(struct coord *c, const struct member *m)
 {
     for (size_t i = 0; i < c->n_deployments; i++) {
         struct deployment *d = c->deployments[i];
-        bool working = d->n_active || d->n_waiting || d->state == DEPLOYMENT_PREPARING ||
-                       d->state == DEPLOYMENT_READY;
+        bool working =
+            d->n_active || d->n_waiting || deployment_prepares(d) || d->state == DEPLOYMENT_READY;
         if ((d->state == DEPLOYMENT_PLANNED && d->profile_until_ns > coord_now(c)) ||
             (working && deployment_stage_of(d, m)))
             return false;

@@ -19,6 +19,7 @@ enum {
     LINKS_DOUBT_TIMES = 4,
 };
 
+/* Ends a measurement that takes too long, and begins the next that is due. */
 void link_probes_tick(struct coord *c);
 /* Measures all links now; answers `id` of `peer` with progress and then the cluster. HP_ENOMEM. */
 int link_probes_ask(struct coord *c, uint64_t peer, uint64_t id, struct err *e);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/vector.h"
 #include "coordinator/effects.h"
 #include "transport/data_address.h"
 #include "transport/data_choice.h"
@@ -24,7 +25,7 @@ struct member_link *links_cell(const struct member *from, const struct member *t
 struct member_link *links_make(struct member *from, const struct member *to)
 {
     struct member_link *l = links_cell(from, to);
-    if (!l && (l = coord_array_add(&from->links, &from->n_links, sizeof *l)) != NULL)
+    if (!l && (l = vector_add(from->links, from->n_links, from->room_links)) != NULL)
         l->to = to;
     return l;
 }
@@ -96,7 +97,7 @@ void links_member_removed(struct coord *c, const struct member *m)
         struct member *other = c->members[i];
         for (size_t k = other->n_links; k-- > 0;)
             if (other->links[k].to == m)
-                coord_array_remove(other->links, &other->n_links, sizeof *other->links, k);
+                vector_remove(other->links, other->n_links, k);
     }
 }
 

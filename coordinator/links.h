@@ -35,6 +35,7 @@ void links_address_text(const struct member *m, char *out, size_t size);
 /* Before a member is freed: nobody may point at it. */
 void links_member_removed(struct coord *c, const struct member *m);
 
+/* Stores what this agent measured. */
 void links_keep(struct coord *c, const struct member *m);
 /* The store's record of what one agent measured; the members are there already. */
 int links_restore(struct coord *c, const char *name, json_t *record, struct err *e);

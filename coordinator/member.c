@@ -6,6 +6,7 @@
 
 #include "common/log.h"
 #include "common/utf8.h"
+#include "common/vector.h"
 #include "coordinator/effects.h"
 
 #define TO(s) MACHINE_TO(MEMBER_##s)
@@ -58,15 +59,12 @@ struct member *member_add(struct coord *c, const char *name, const char *key)
     utf8_copy(m->name, sizeof m->name, name);
     utf8_copy(m->key, sizeof m->key, key);
     m->state = MEMBER_LOST;
-    struct member **place =
-        member_map(c, m) ? coord_array_add(&c->members, &c->n_members, sizeof *place) : NULL;
-    if (!place) {
+    if (!member_map(c, m) || !vector_push(c->members, c->n_members, c->room_members, m)) {
         if (m->by_key.tbl)
             member_unmap(c, m);
         free(m);
         return NULL;
     }
-    *place = m;
     return m;
 }
 
@@ -190,7 +188,7 @@ void member_models_set(struct member *m, const struct pack_list *models)
 void member_keep(struct coord *c, const struct member *m)
 {
     json_t *record = json_pack("{s:s, s:s, s:s, s:b, s:O?}", "key", m->key, "machine", m->machine,
-                               "hostname", m->hostname, "draining", m->draining && !m->drain_asked,
+                               "hostname", m->hostname, "draining", m->drain == MEMBER_LEAVES,
                                "node", m->node ? m->node->told : NULL);
     effects_store_json(c, "agent", m->name, record);
 }
@@ -206,7 +204,8 @@ int member_restore(struct coord *c, const char *name, json_t *record, struct err
     utf8_copy(m->machine, sizeof m->machine, json_string_value(json_object_get(record, "machine")));
     utf8_copy(m->hostname, sizeof m->hostname,
               json_string_value(json_object_get(record, "hostname")));
-    m->draining = json_is_true(json_object_get(record, "draining"));
+    if (json_is_true(json_object_get(record, "draining")))
+        m->drain = MEMBER_LEAVES;
     json_t *told = json_deep_copy(json_object_get(record, "node"));
     struct member_node *node = NULL;
     struct err why = {0};
@@ -243,7 +242,7 @@ void member_remove(struct coord *c, struct member *m)
     member_unmap(c, m);
     for (size_t i = 0; i < c->n_members; i++)
         if (c->members[i] == m) {
-            coord_array_remove(c->members, &c->n_members, sizeof *c->members, i);
+            vector_remove(c->members, c->n_members, i);
             break;
         }
     member_free(m);

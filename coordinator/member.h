@@ -24,6 +24,13 @@ extern const struct machine_state member_states[];
 
 enum { MEMBER_NODE_BYTES = 64 << 10, DEVICE_TEXT = 160 };
 
+/* Taken out of service (drains.h). */
+enum member_drain {
+    MEMBER_STAYS,
+    MEMBER_ASKS,   /* whether it may leave is being found out; kept nowhere */
+    MEMBER_LEAVES, /* survives a restart of either side */
+};
+
 struct member_held { /* message_held_stage, copied */
     uint64_t deployment, generation, stage, device;
     char state[16];
@@ -40,10 +47,8 @@ struct member {
     char name[MEMBER_NAME], key[KEY_TEXT];
     UT_hash_handle by_name, by_key;
     int state;
-    bool draining;    /* asked for; survives a restart of either side (drains.h) */
-    bool drain_asked; /* whether the agent may is being found out, and kept nowhere; (drain_peer,
-                         drain_ask) hears of it */
-    uint64_t drain_peer, drain_ask;
+    enum member_drain drain;
+    uint64_t drain_peer, drain_ask; /* who hears whether it may */
     char machine[80], hostname[80], program[64];
     struct member_node *node; /* with our name; NULL before it first joined */
     uint8_t *address;
@@ -64,7 +69,7 @@ struct member {
     struct member_model *models;
     size_t n_models;
     struct member_link *links; /* to others, as measured (links.h) */
-    size_t n_links;
+    size_t n_links, room_links;
 };
 
 /* One more member, with this name and key; LOST. NULL: no memory. */

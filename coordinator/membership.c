@@ -25,7 +25,7 @@ bool membership_heartbeat(struct coord *c, struct member *m, const struct messag
     effects_send(c, m->peer, &ack);
     if (m->state != MEMBER_JOINING && m->state != MEMBER_SUSPECT)
         return false;
-    member_move(m, m->draining ? MEMBER_DRAINING : MEMBER_READY);
+    member_move(m, m->drain ? MEMBER_DRAINING : MEMBER_READY);
     return true;
 }
 

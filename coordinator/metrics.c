@@ -77,9 +77,8 @@ static void deployments_rows(const struct coord *c, metrics_row_fn row, void *ou
     for (size_t f = 0; f < sizeof figures / sizeof *figures; f++)
         for (size_t i = 0; i < c->n_deployments; i++) {
             const struct deployment *d = c->deployments[i];
-            double values[] = {
-                d->state == DEPLOYMENT_SERVING, (double)d->generation, d->n_active, d->n_waiting,
-                (double)d->kv_reserved,         (double)d->kv_tokens};
+            double values[] = {deployment_serves(d), (double)d->generation,  d->n_active,
+                               d->n_waiting,         (double)d->kv_reserved, (double)d->kv_tokens};
             snprintf(labels, sizeof labels, "deployment=\"%s\"", d->name);
             row(out, figures[f].name, "gauge", figures[f].help, labels, values[f]);
         }

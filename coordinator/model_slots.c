@@ -6,6 +6,7 @@
 #include "common/log.h"
 #include "common/manifest.h"
 #include "common/utf8.h"
+#include "common/vector.h"
 #include "coordinator/deployment.h"
 #include "coordinator/effects.h"
 #include "transport/message.h"
@@ -30,9 +31,7 @@ static int model_slot_add(struct coord *c, const char *id, const char *name,
 {
     struct model_slot *m = calloc(1, sizeof *m);
     uint8_t *copy = malloc(manifest.size);
-    struct model_slot **place =
-        m && copy ? coord_array_add(&c->models, &c->n_models, sizeof *place) : NULL;
-    if (!place) {
+    if (!m || !copy || !vector_push(c->models, c->n_models, c->room_models, m)) {
         free(m);
         free(copy);
         return err_set(e, HP_ENOMEM, "no memory for a manifest of %zu bytes", manifest.size);
@@ -42,7 +41,7 @@ static int model_slot_add(struct coord *c, const char *id, const char *name,
     m->manifest_size = manifest.size;
     utf8_copy(m->id, sizeof m->id, id);
     utf8_copy(m->name, sizeof m->name, name);
-    *out = *place = m;
+    *out = m;
     return 0;
 }
 
@@ -184,6 +183,6 @@ void model_slots_sweep(struct coord *c)
         a->key = id;
         effects_forget(c, "model", id);
         model_slot_free(m);
-        coord_array_remove(c->models, &c->n_models, sizeof *c->models, i);
+        vector_remove(c->models, c->n_models, i);
     }
 }

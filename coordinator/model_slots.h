@@ -20,6 +20,7 @@ struct model_slot {
     struct model_facts facts;
 };
 
+/* NULL: none with this id. */
 struct model_slot *model_slot_find(struct coord *c, const char *id);
 /* Finds or makes the slot of a manifest, keeps it, and has it opened. */
 int model_slot_use(struct coord *c, struct pack_span manifest, struct model_slot **out,

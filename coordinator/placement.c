@@ -166,7 +166,7 @@ static void placing_done(struct coord_work *w, bool dropped)
     if (!dropped)
         p->core->n_planning--;
     if (d && d->placing == p)
-        d->placed = true; /* the next step takes it */
+        p->back = true; /* the next step takes it */
     else
         placing_free(p);
 }
@@ -176,11 +176,10 @@ void placement_cancel(struct deployment *d)
     struct placement_job *p = d->placing;
     d->placing = NULL;
     d->outdated = 0;
-    if (p && d->placed)
+    if (p && p->back)
         placing_free(p);
     else if (p)
         atomic_store(&p->work.canceled, true);
-    d->placed = false;
 }
 
 /* The layout of this model that served last, where all its agents may be given stages now. */
@@ -252,7 +251,6 @@ static int placing_start(struct coord *c, struct deployment *d, struct err *e)
     }
     c->n_planning++;
     d->placing = p;
-    d->placed = false;
     return 1;
 }
 
@@ -322,7 +320,6 @@ static int placing_take(struct coord *c, struct deployment *d, struct placement 
     bool changed = planner_inputs_version(c, d) != p->inputs->version;
     int rc = p->status;
     d->placing = NULL;
-    d->placed = false;
     if (rc == 0)
         rc = placement_fill(c, d, p, out, e);
     else
@@ -352,7 +349,7 @@ int placement_make(struct coord *c, struct deployment *d, struct placement *out,
         return err_set(e, HP_EINVAL, "--max-context %llu is more than the model's %llu",
                        (unsigned long long)d->spec.max_context, (unsigned long long)trained);
     if (d->placing)
-        return d->placed ? placing_take(c, d, out, e) : 1;
+        return d->placing->back ? placing_take(c, d, out, e) : 1;
     return placing_start(c, d, e);
 }
 

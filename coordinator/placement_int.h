@@ -20,6 +20,7 @@ struct placement_job {
     struct coord_work work;
     struct coord *core; /* the loop's: the worker does not look at it */
     uint64_t deployment;
+    bool back; /* the loop's, too: the work is done, and its result waits to be taken */
     const struct env *env;
     struct planner_inputs *inputs;
     struct profile profile; /* the inputs', with the bytes of `wire` */

@@ -28,7 +28,9 @@ struct plan_vs_actual_totals {
     uint64_t corrections;
 };
 
+/* A stage tells what a prompt took on it; once all have, it is compared with the plan and kept. */
 void plan_vs_actual_prefill(struct coord *c, struct member *m, const struct message_prefill *p);
+/* All 0 where nothing was compared yet. */
 struct plan_vs_actual_totals plan_vs_actual_totals(const struct deployment *d);
 /* {"count", "planned_s", "measured_s", "error", "corrections", "records": [up to n, the latest
  * first]}. A record is {"sequence", "tokens", "slices", "shared", "at_s", "measured_s",

@@ -7,6 +7,7 @@
 #include "common/json.h"
 #include "common/log.h"
 #include "common/utf8.h"
+#include "common/vector.h"
 #include "coordinator/effects.h"
 #include "coordinator/member.h"
 #include "coordinator/model_slots.h"
@@ -36,7 +37,7 @@ static struct kept_profile *profile_of_key(struct coord *c, const char *key)
         if (strcmp(c->profiles[i].key, key) == 0)
             return &c->profiles[i];
     char *copy = strdup(key);
-    struct kept_profile *p = copy ? coord_array_add(&c->profiles, &c->n_profiles, sizeof *p) : NULL;
+    struct kept_profile *p = copy ? vector_add(c->profiles, c->n_profiles, c->room_profiles) : NULL;
     if (p)
         p->key = copy;
     else
@@ -165,7 +166,7 @@ int profiles_remove(struct coord *c, const char *asked, const char *kind, int *r
             continue;
         effects_forget(c, "profile", c->profiles[i].key);
         kept_profile_free(&c->profiles[i]);
-        coord_array_remove(c->profiles, &c->n_profiles, sizeof *c->profiles, i);
+        vector_remove(c->profiles, c->n_profiles, i);
         c->profiles_version++;
         (*removed)++;
     }

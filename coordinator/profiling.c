@@ -7,6 +7,7 @@
 #include "common/log.h"
 #include "common/manifest.h"
 #include "common/utf8.h"
+#include "common/vector.h"
 #include "coordinator/asks.h"
 #include "coordinator/effects.h"
 #include "coordinator/model_slots.h"
@@ -44,7 +45,7 @@ static void profiling_remove(struct coord *c, struct profiling_ask *p)
             asks_end(c, r);
     }
     ask_free(p);
-    coord_array_remove(c->profilings, &c->n_profilings, sizeof *p, (size_t)(p - c->profilings));
+    vector_remove(c->profilings, c->n_profilings, (size_t)(p - c->profilings));
 }
 
 static void ask_fail(struct coord *c, struct profiling_ask *p, const struct err *why)
@@ -194,7 +195,7 @@ static int run_add(struct profiling_ask *p, const struct member *m, int device, 
     if (p->n_runs == PROFILING_MAX_AGENTS)
         return err_set(e, HP_ELIMIT, "more than %d kinds of devices: name the nodes to measure on",
                        PROFILING_MAX_AGENTS);
-    struct profiling_run *run = coord_array_add(&p->runs, &p->n_runs, sizeof *run);
+    struct profiling_run *run = vector_add(p->runs, p->n_runs, p->room_runs);
     if (!run)
         return err_set(e, HP_ENOMEM, "no memory for a measurement");
     utf8_copy(run->agent, sizeof run->agent, m->name);
@@ -277,7 +278,7 @@ int profiling_start(struct coord *c, uint64_t peer, uint64_t ask, const json_t *
         rc = err_set(e, HP_EINVAL, "\"budget_s\" is not above 0 and at most %d",
                      PROFILING_MAX_BUDGET_S);
     struct profiling_ask *p =
-        rc < 0 ? NULL : coord_array_add(&c->profilings, &c->n_profilings, sizeof *p);
+        rc < 0 ? NULL : vector_add(c->profilings, c->n_profilings, c->room_profilings);
     if (rc == 0 && !p)
         rc = err_set(e, HP_ENOMEM, "no memory for a measurement");
     if (rc == 0) {

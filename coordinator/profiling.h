@@ -21,7 +21,7 @@ struct profiling_ask {
         uint64_t id; /* of the question to the agent; 0: it has answered */
         json_t *tables;
     } * runs;
-    size_t n_runs;
+    size_t n_runs, room_runs;
 };
 
 /* Arguments: "nodes" (list of names; missing: one device of each kind), "budget_s", "compute".

@@ -4,7 +4,9 @@
 
 #include "coordinator/deployment.h"
 
+/* Stores what of a deployment outlives a restart. */
 void record_keep(struct coord *c, const struct deployment *d);
+/* The deployment of a stored record; models and members are there already. HP_EPARSE, HP_ENOMEM. */
 int record_restore(struct coord *c, const char *name, json_t *record, struct err *e);
 
 #endif

@@ -58,7 +58,7 @@ static bool wish_is_possible(struct coord *c, const struct deployment *d)
     for (int i = 0; i < d->wish->n_stages; i++) {
         const struct layout_stage *s = &d->wish->stages[i];
         const struct member *m = member_find(c, s->agent);
-        if (!m || !member_available(m) || m->draining ||
+        if (!m || !member_available(m) || m->drain != MEMBER_STAYS ||
             coord_now(c) - m->joined_ns < coord_ms(DEPLOYMENT_GROW_MS) ||
             planner_free_bytes(c, d, m, s->device) < s->memory_bytes)
             return false;
@@ -74,7 +74,7 @@ struct verdict regrowth_step(struct coord *c, struct deployment *d)
         d->busy_ns = now;
     bool idle = now - d->since_ns >= coord_ms(DEPLOYMENT_GROW_MS) &&
                 now - d->busy_ns >= coord_ms(DEPLOYMENT_GROW_MS);
-    if (!d->wish || d->moving || !idle || !wish_is_possible(c, d))
+    if (!d->wish || !idle || !wish_is_possible(c, d))
         return v;
     if (!wish_is_better(d)) {
         regrowth_forget(d);

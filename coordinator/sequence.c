@@ -12,14 +12,24 @@ const struct machine_state sequence_states[SEQUENCE_STATE_COUNT] = {
 
 /* ---- lists ---- */
 
-void sequence_wait(struct deployment *d, struct sequence *s)
+/* The one setter of its state. */
+static void sequence_move(struct sequence *s, int to)
 {
+    machine_move(sequence_states, &s->state, to);
+}
+
+bool sequence_wait(struct coord *c, struct deployment *d, struct sequence *s)
+{
+    HASH_ADD(by_request, c->sequences, request, sizeof s->request, s);
+    if (!s->by_request.tbl)
+        return false;
     *(d->waiting_last ? &d->waiting_last->next : &d->waiting_first) = s;
     d->waiting_last = s;
     d->n_waiting++;
+    return true;
 }
 
-void sequence_unlink(struct deployment *d, struct sequence *s)
+static void waiting_unlink(struct deployment *d, struct sequence *s)
 {
     struct sequence **p = &d->waiting_first, *before = NULL;
     while (*p != s) {
@@ -32,50 +42,55 @@ void sequence_unlink(struct deployment *d, struct sequence *s)
     d->n_waiting--;
 }
 
-void sequence_activate(struct deployment *d, struct sequence *s)
-{
-    sequence_unlink(d, s);
-    sequence_move(s, SEQUENCE_ACTIVE);
-    s->id = d->next_sequence++;
-    s->next = d->active;
-    d->active = s;
-    d->n_active++;
-    d->kv_reserved += s->kv_tokens;
-}
-
-void sequence_deactivate(struct deployment *d, struct sequence *s)
+static void active_unlink(struct deployment *d, struct sequence *s)
 {
     struct sequence **p = &d->active;
     while (*p != s)
         p = &(*p)->next;
     *p = s->next;
+    HASH_DELETE(by_id, d->active_by_id, s);
     d->n_active--;
     d->kv_reserved -= s->kv_tokens;
 }
 
+bool sequence_activate(struct deployment *d, struct sequence *s)
+{
+    s->id = d->next_sequence;
+    HASH_ADD(by_id, d->active_by_id, id, sizeof s->id, s);
+    if (!s->by_id.tbl)
+        return false;
+    d->next_sequence++;
+    waiting_unlink(d, s);
+    sequence_move(s, SEQUENCE_ACTIVE);
+    s->next = d->active;
+    d->active = s;
+    d->n_active++;
+    d->kv_reserved += s->kv_tokens;
+    return true;
+}
+
+void sequence_leave(struct coord *c, struct deployment *d, struct sequence *s)
+{
+    if (s->state == SEQUENCE_WAITING)
+        waiting_unlink(d, s);
+    else
+        active_unlink(d, s);
+    HASH_DELETE(by_request, c->sequences, s);
+    sequence_move(s, SEQUENCE_CLOSED);
+}
+
 struct sequence *sequence_active(const struct deployment *d, uint64_t id)
 {
-    struct sequence *s = d->active;
-    while (s && s->id != id)
-        s = s->next;
+    struct sequence *s;
+    HASH_FIND(by_id, d->active_by_id, &id, sizeof id, s);
     return s;
 }
 
-void sequence_move(struct sequence *s, int to)
+struct sequence *sequence_of_request(const struct coord *c, uint64_t request)
 {
-    machine_move(sequence_states, &s->state, to);
-}
-
-struct sequence *sequence_of_request(struct coord *c, uint64_t request)
-{
-    for (size_t i = 0; i < c->n_deployments; i++) {
-        struct sequence *lists[] = {c->deployments[i]->active, c->deployments[i]->waiting_first};
-        for (int k = 0; k < 2; k++)
-            for (struct sequence *s = lists[k]; s; s = s->next)
-                if (s->request == request)
-                    return s;
-    }
-    return NULL;
+    struct sequence *s;
+    HASH_FIND(by_request, c->sequences, &request, sizeof request, s);
+    return s;
 }
 
 void sequence_free(struct sequence *s)
@@ -93,6 +108,18 @@ void sequences_free(struct sequence **list)
         sequence_free(s);
     }
     *list = NULL;
+}
+
+void sequences_drop(struct coord *c, struct deployment *d)
+{
+    struct sequence *lists[] = {d->active, d->waiting_first};
+    HASH_CLEAR(by_id, d->active_by_id);
+    for (int k = 0; k < 2; k++) {
+        for (struct sequence *s = lists[k]; s; s = s->next)
+            HASH_DELETE(by_request, c->sequences, s);
+        sequences_free(&lists[k]);
+    }
+    d->active = d->waiting_first = d->waiting_last = NULL;
 }
 
 static double time_seconds(uint64_t from_ns, uint64_t to_ns)

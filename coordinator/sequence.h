@@ -3,6 +3,7 @@
 #define HP_COORDINATOR_SEQUENCE_H
 
 #include "common/machine.h"
+#include "common/map.h"
 #include "coordinator/state.h"
 
 enum sequence_state { SEQUENCE_WAITING, SEQUENCE_ACTIVE, SEQUENCE_CLOSED, SEQUENCE_STATE_COUNT };
@@ -13,6 +14,7 @@ enum sequence_kind { SEQUENCE_REQUEST, SEQUENCE_GREEDY, SEQUENCE_LOGITS };
 struct sequence {
     struct sequence *next;
     uint64_t id, request;
+    UT_hash_handle by_request, by_id;
     struct deployment *deployment;
     enum sequence_kind kind;
     int state;
@@ -39,17 +41,21 @@ struct sequence {
 
 /* ---- the lists of a deployment ---- */
 
-void sequence_wait(struct deployment *d, struct sequence *s);       /* at the end of the queue */
-void sequence_unlink(struct deployment *d, struct sequence *s);     /* of the queue */
-void sequence_activate(struct deployment *d, struct sequence *s);   /* from the queue */
-void sequence_deactivate(struct deployment *d, struct sequence *s); /* and gives its room back */
+/* At the end of the queue. False: no memory, and it is not in it. */
+bool sequence_wait(struct coord *c, struct deployment *d, struct sequence *s);
+/* From the queue, with a number of its own. False: no memory, and it waits still. */
+bool sequence_activate(struct deployment *d, struct sequence *s);
+/* Out of the queue, or from where it ran, whose room it gives back; closed. */
+void sequence_leave(struct coord *c, struct deployment *d, struct sequence *s);
+/* NULL: none such. */
 struct sequence *sequence_active(const struct deployment *d, uint64_t id);
-struct sequence *sequence_of_request(struct coord *c, uint64_t request);
+struct sequence *sequence_of_request(const struct coord *c, uint64_t request);
 
-void sequence_move(struct sequence *s, int to); /* the one setter of its state */
 struct request_usage sequence_usage(const struct coord *c, const struct sequence *s);
 void sequence_free(struct sequence *s);
-/* A list of them. */
+/* A list of those that have left. */
 void sequences_free(struct sequence **list);
+/* All that wait or run, without a word to anybody. */
+void sequences_drop(struct coord *c, struct deployment *d);
 
 #endif

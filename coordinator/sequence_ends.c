@@ -11,14 +11,12 @@
 void sequence_close(struct coord *c, struct sequence *s)
 {
     struct deployment *d = s->deployment;
-    if (s->state == SEQUENCE_WAITING) {
-        sequence_unlink(d, s);
-    } else {
-        sequence_deactivate(d, s);
+    bool ran = s->state == SEQUENCE_ACTIVE;
+    sequence_leave(c, d, s);
+    if (ran) {
         sequence_order_close(c, d, s);
         shares_note(d, coord_now(c) - s->opened_ns);
     }
-    sequence_move(s, SEQUENCE_CLOSED);
     c->counts.output_tokens += s->n_output;
 }
 

@@ -5,6 +5,8 @@
 #include "coordinator/state.h"
 #include "transport/message.h"
 
+/* A message of a closed sequence, of an older generation or of an agent that may not speak of it is
+ * counted as stale and changes nothing. */
 void sequences_tokens(struct coord *c, struct member *m, const struct message_tokens *t);
 void sequences_logits(struct coord *c, struct member *m, const struct message_logits *l);
 void sequences_failed(struct coord *c, struct member *m, const struct message_sequence_failed *f);

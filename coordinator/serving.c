@@ -27,7 +27,7 @@ static void request_model_fill(const struct coord *c, const struct deployment *d
         .name = d->name,
         .state = deployment_states[d->state].word,
         .state_text = d->why.text,
-        .serving = d->state == DEPLOYMENT_SERVING &&
+        .serving = deployment_serves(d) &&
                    d->model->open, /* after a start its files are still being opened */
         .created_s = d->created_s,
         .context = d->context,

@@ -6,6 +6,7 @@
 
 struct coord;
 
+/* The face of the core for the gateway; valid as long as the core is. */
 void serving_requests(struct coord *c, struct requests *out);
 
 #endif

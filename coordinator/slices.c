@@ -216,7 +216,7 @@ static int step_tokens(const struct deployment *d, int step)
 static bool is_wanted(const struct deployment *d)
 {
     return d->n_stages > 1 && d->spec.slice == 0 &&
-           (d->state == DEPLOYMENT_PREPARING || d->state == DEPLOYMENT_SERVING) && d->model->open;
+           (deployment_prepares(d) || deployment_serves(d)) && d->model->open;
 }
 
 void slices_advance(struct coord *c, struct deployment *d)

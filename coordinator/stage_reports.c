@@ -5,6 +5,7 @@
 
 #include "common/log.h"
 #include "common/utf8.h"
+#include "common/vector.h"
 #include "coordinator/describe.h"
 #include "coordinator/effects.h"
 #include "coordinator/lost_hop.h"
@@ -26,7 +27,7 @@ void stage_reports_tell(struct coord *c, struct deployment *d, bool now)
 static struct verdict stage_failed(struct deployment *d, const struct member *m,
                                    const struct message_stage_state *s)
 {
-    bool preparing = d->state == DEPLOYMENT_PREPARING;
+    bool preparing = deployment_prepares(d);
     struct verdict v = {preparing ? VERDICT_FAIL : VERDICT_BREAK, d, {0}};
     err_set(&v.why, coord_failure_code(s->code), "agent \"%s\" %s: %s", m->name,
             preparing ? "could not prepare its stage" : "lost its stage", s->text);
@@ -52,14 +53,13 @@ static void stage_told(struct coord *c, struct deployment *d, struct deployment_
     stage->total_bytes = s->total_bytes;
     if (s->moved_bytes > stage->moved_bytes)
         stage->moved_bytes = s->moved_bytes;
-    uint32_t *wanted = realloc(stage->wanted, (s->wanted.count + 1) * sizeof *wanted);
-    if (!wanted)
+    if (!vector_reserve(stage->wanted, stage->room_wanted, s->wanted.count))
         return; /* its next word says it again */
-    if (s->wanted.count)
-        memcpy(wanted, s->wanted.items, s->wanted.count * sizeof *wanted);
-    qsort(wanted, s->wanted.count, sizeof *wanted, by_number);
-    stage->wanted = wanted;
     stage->n_wanted = s->wanted.count;
+    if (s->wanted.count) {
+        memcpy(stage->wanted, s->wanted.items, s->wanted.count * sizeof *stage->wanted);
+        qsort(stage->wanted, stage->n_wanted, sizeof *stage->wanted, by_number);
+    }
     if (strcmp(s->state, "ready") == 0) {
         if (stage->status != STAGE_HERE)
             log_info("coordinator", "stage_ready",
@@ -84,7 +84,7 @@ struct verdict stage_reports_state(struct coord *c, struct member *m,
         return fine;
     }
     if (!stage || unloaded || s->generation != d->generation ||
-        (d->state != DEPLOYMENT_PREPARING && d->state != DEPLOYMENT_SERVING)) {
+        (!deployment_prepares(d) && !deployment_serves(d))) {
         c->counts.stale += !unloaded;
         return fine;
     }
@@ -119,12 +119,12 @@ struct verdict stage_reports_held(struct coord *c, struct deployment *d, struct 
         sequence_deadline_stage(c, s, h);
     lost_hop_heartbeat(c, d);
     s->hop_heard |= h && h->hop_heard;
-    if (d->state == DEPLOYMENT_PREPARING && s->status == STAGE_WORKING) {
+    if (deployment_prepares(d) && s->status == STAGE_WORKING) {
         if (ready)
             deployment_stage_move(s, STAGE_HERE);
         else if (!h && settled)
             deployment_stage_move(s, STAGE_UNTOLD);
-    } else if (d->state == DEPLOYMENT_SERVING && !ready && settled) {
+    } else if (deployment_serves(d) && !ready && settled) {
         v.kind = VERDICT_BREAK;
         err_set(&v.why, HP_ELINK, "agent \"%s\" does not hold its stage of \"%s\" any more",
                 s->agent->name, d->name);
@@ -140,7 +140,7 @@ void stage_reports_sweep(struct coord *c, struct member *m)
         const struct member_held *h = &m->held[i];
         struct deployment *d = deployment_of_id(c, h->deployment);
         bool mine = d && h->generation == d->generation && deployment_stage_at(d, m, h->stage),
-             old = d && d->state == DEPLOYMENT_SERVING && !mine && h->generation <= d->generation;
+             old = d && deployment_serves(d) && !mine && h->generation <= d->generation;
         if (!d || old || d->state == DEPLOYMENT_STOPPING)
             stages_unload(c, m, h->deployment, h->generation);
     }
@@ -153,19 +153,19 @@ struct verdict stage_reports_joined(struct coord *c, struct deployment *d, const
     for (struct deployment_stage *s = deployment_stage_of(d, m); s;
          s = deployment_stage_next(d, s)) {
         ready = ready && stage_is_ready(d, s);
-        if (d->state == DEPLOYMENT_PREPARING)
+        if (deployment_prepares(d))
             deployment_stage_move(s, stage_is_ready(d, s) ? STAGE_HERE : STAGE_UNTOLD);
     }
     if (d->state == DEPLOYMENT_READY && ready) {
         stages_connect(c, d);
-    } else if (d->state == DEPLOYMENT_SERVING && ready) {
+    } else if (deployment_serves(d) && ready) {
         /* The same process over a new connection: what was said meanwhile may be lost, so its
          * sequences are; its weights are not. */
         struct err e = {0};
         err_set(&e, HP_ELINK, "the connection to agent \"%s\" was lost for a moment", m->name);
         sequences_fail_all(c, d, false, &e);
         stages_connect(c, d);
-    } else if (d->state == DEPLOYMENT_SERVING || d->state == DEPLOYMENT_READY) {
+    } else if (deployment_serves(d) || d->state == DEPLOYMENT_READY) {
         v.kind = VERDICT_BREAK;
         err_set(&v.why, HP_ELINK, "agent \"%s\" was restarted", m->name);
     }

@@ -7,6 +7,7 @@
 #include "coordinator/verdict.h"
 #include "transport/message.h"
 
+/* An agent tells how its stage comes along. */
 struct verdict stage_reports_state(struct coord *c, struct member *m,
                                    const struct message_stage_state *s);
 /* One deployment against what a heartbeat of its stage's agent shows. */

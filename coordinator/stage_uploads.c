@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/vector.h"
 #include "coordinator/effects.h"
 #include "coordinator/member.h"
 #include "coordinator/model_slots.h"
@@ -27,15 +28,10 @@ static json_t *chunks_to_ask(struct deployment_stage *s)
 
 static void asked_set(struct deployment_stage *s)
 {
-    uint32_t *copy = malloc((s->n_wanted + 1) * sizeof *copy);
-    if (!copy) { /* they are asked for twice, which costs no more than the bytes */
-        s->n_asked = 0;
-        return;
-    }
-    memcpy(copy, s->wanted, s->n_wanted * sizeof *copy);
-    free(s->asked);
-    s->asked = copy;
-    s->n_asked = s->n_wanted;
+    /* Without memory they are asked for twice, which costs no more than the bytes. */
+    s->n_asked = vector_reserve(s->asked, s->room_asked, s->n_wanted) ? s->n_wanted : 0;
+    if (s->n_asked)
+        memcpy(s->asked, s->wanted, s->n_asked * sizeof *s->asked);
 }
 
 static json_t *hex_of(const uint8_t *bytes, size_t size)

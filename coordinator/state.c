@@ -1,8 +1,5 @@
 #include "coordinator/state.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "common/log.h"
 
 /* A gap that is no more than a busy moment is time that has passed; a longer one is a pause of ours
@@ -29,26 +26,4 @@ void coord_wall_clock(struct coord *c, uint64_t unix_s)
     uint64_t own = coord_unix_s(c);
     if (unix_s > own)
         c->config.unix_s += unix_s - own;
-}
-
-void *coord_array_add(void *array, size_t *count, size_t item_size)
-{
-    void *items;
-    memcpy(&items, array, sizeof items);
-    /* Tables here have tens of rows: one reallocation a row is nothing. */
-    void *grown = realloc(items, (*count + 1) * item_size);
-    if (!grown)
-        return NULL;
-    memcpy(array, &grown, sizeof grown);
-    void *item = (char *)grown + *count * item_size;
-    memset(item, 0, item_size);
-    (*count)++;
-    return item;
-}
-
-void coord_array_remove(void *items, size_t *count, size_t item_size, size_t at)
-{
-    char *base = items;
-    memmove(base + at * item_size, base + (at + 1) * item_size, (*count - at - 1) * item_size);
-    (*count)--;
 }

@@ -37,7 +37,7 @@ struct sequence;
 struct effects_batch {
     struct coord_action *actions;
     size_t *at; /* of each action's bytes, in `bytes` */
-    size_t count, capacity;
+    size_t count, room, room_at;
     struct buffer bytes;
     struct arena arena;     /* keys */
     struct sequence *ended; /* whose last action is here; freed with it */
@@ -75,7 +75,7 @@ struct coord {
     } lost;
     /* holding: messages that wait for the disk */
     struct held_message *held;
-    size_t n_held;
+    size_t n_held, room_held;
     uint64_t batches_asked;
     struct err read_only; /* the store cannot be written; code 0: it can */
     /* works: those that are out */
@@ -85,36 +85,37 @@ struct coord {
 
     /* member, invites */
     struct member **members;
-    size_t n_members;
+    size_t n_members, room_members;
     struct member *members_by_name, *members_by_key; /* maps (common/map.h) */
     struct removed_member removed[COORD_REMOVED];    /* agents, the last ones */
     size_t next_removed;
     struct member_invite *invites;
-    size_t n_invites;
+    size_t n_invites, room_invites;
     /* deployment, model_slots, profiles, layouts, api_keys, asks */
+    struct sequence *sequences; /* a map by request: all that wait or run, of all deployments */
     struct deployment **deployments;
-    size_t n_deployments;
+    size_t n_deployments, room_deployments;
     struct model_slot **models;
-    size_t n_models;
+    size_t n_models, room_models;
     struct kept_profile *profiles;
-    size_t n_profiles;
+    size_t n_profiles, room_profiles;
     uint64_t profiles_version; /* rises with every change */
     struct model_layout *layouts;
-    size_t n_layouts;
+    size_t n_layouts, room_layouts;
     struct api_key *api_keys;
-    size_t n_api_keys;
+    size_t n_api_keys, room_api_keys;
     struct agent_ask *asks;
-    size_t n_asks;
+    size_t n_asks, room_asks;
     /* profiling: what hpctl waits for */
     struct profiling_ask *profilings;
-    size_t n_profilings;
+    size_t n_profilings, room_profilings;
     /* links, link_probes */
     uint64_t links_version; /* rises with every change */
     struct links_probe probe;
     size_t next_pair;  /* to look at, for the next probe */
     size_t pairs_idle; /* looked at in a row without finding one that is due */
     struct links_ask *links_asks;
-    size_t n_links_asks;
+    size_t n_links_asks, room_links_asks;
 
     struct {
         uint64_t refused, opened, finished, failed, cancelled, rejected, prompt_tokens,
@@ -149,10 +150,5 @@ static inline int coord_failure_code(const char *word)
     int code = status_of_word(word);
     return code < 0 ? code : HP_EPROTO;
 }
-
-/* Room for one more item, zeroed, in the array whose pointer is at `array`; NULL when memory ran
- * out. */
-void *coord_array_add(void *array, size_t *count, size_t item_size);
-void coord_array_remove(void *items, size_t *count, size_t item_size, size_t at);
 
 #endif

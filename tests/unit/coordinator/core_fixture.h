@@ -7,6 +7,7 @@
 
 #include "common/log.h"
 #include "common/manifest.h"
+#include "common/vector.h"
 #include "coordinator/core.h"
 #include "coordinator/deployment.h"
 #include "coordinator/effects.h"
@@ -31,7 +32,7 @@ struct fixture {
     struct store *store;
     struct coord *core;
     struct sent *sent;
-    size_t n_sent;
+    size_t n_sent, room_sent;
     const struct model_facts *facts; /* given to COORD_MODEL_OPEN */
     char token[TOKEN_SECRET_TEXT];
     size_t n_looked;   /* of the messages sent, for stages that were connected */
@@ -41,7 +42,7 @@ struct fixture {
     uint64_t asked_number; /* the last batch */
     bool holds_work;       /* work waits for fixture_work */
     struct coord_work **held_work;
-    size_t n_held_work;
+    size_t n_held_work, room_held_work;
 };
 
 static const char fixture_admin_key[] = "admin-key-of-forty-characters-0123456789";
@@ -79,7 +80,7 @@ static void fixture_settle(struct fixture *f)
                 if (!f->disk.code)
                     assert_int_equal(store_apply(f->store, &c, 1, &e), 0);
             } else if (a[i].kind == COORD_SEND) {
-                struct sent *s = coord_array_add(&f->sent, &f->n_sent, sizeof *s);
+                struct sent *s = vector_add(f->sent, f->n_sent, f->room_sent);
                 s->peer = a[i].peer;
                 buffer_append(&s->bytes, a[i].bytes, a[i].size);
                 assert_int_equal(message_decode(s->bytes.data, s->bytes.size, &s->arena, &s->m, &e),
@@ -89,7 +90,7 @@ static void fixture_settle(struct fixture *f)
                 coord_model_opened(f->core, a[i].key, f->facts, NULL);
             } else if (a[i].kind == COORD_WORK && f->holds_work) {
                 struct coord_work **held =
-                    coord_array_add(&f->held_work, &f->n_held_work, sizeof *held);
+                    vector_add(f->held_work, f->n_held_work, f->room_held_work);
                 *held = a[i].work;
             } else if (a[i].kind == COORD_WORK) {
                 a[i].work->run(a[i].work);
@@ -115,7 +116,7 @@ static inline void fixture_work(struct fixture *f)
     struct coord_work **held = f->held_work;
     size_t n = f->n_held_work;
     f->held_work = NULL;
-    f->n_held_work = 0;
+    f->n_held_work = f->room_held_work = 0;
     for (size_t i = 0; i < n; i++) {
         held[i]->run(held[i]);
         coord_worked(f->core, held[i]);

@@ -55,7 +55,7 @@ static inline void settle(struct fixture *f)
             coord_action_call_back(f->core, &a[i]);
             if (a[i].kind == COORD_SEND) {
                 struct err e = {0};
-                struct sent *s = coord_array_add(&f->sent, &f->n_sent, sizeof *s);
+                struct sent *s = vector_add(f->sent, f->n_sent, f->room_sent);
                 s->peer = a[i].peer;
                 buffer_append(&s->bytes, a[i].bytes, a[i].size);
                 assert_int_equal(message_decode(s->bytes.data, s->bytes.size, &s->arena, &s->m, &e),
