@@ -39,6 +39,7 @@ void model_close(struct model **m);
  * use of the weights, before its result counts. */
 int model_check(const struct model *m, struct err *e);
 
+/* Owned by the model, valid until it is closed. */
 const char *model_path(const struct model *m);
 const struct model_config *model_config(const struct model *m);
 const struct graph *model_graph(const struct model *m);

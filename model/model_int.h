@@ -7,7 +7,7 @@
 #include "model/files/gguf.h"
 #include "model/files/hub.h"
 #include "model/files/mapped_file.h"
-#include "model/graph/families/family.h"
+#include "model/graph/family.h"
 #include "model/model.h"
 #include "model/template/template.h"
 #include "model/weight_table.h"

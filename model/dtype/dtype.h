@@ -41,6 +41,7 @@ struct dtype_info {
     void (*to_f32)(const void *src, size_t n, float *out);
 };
 
+/* The row of a format. */
 const struct dtype_info *dtype_info(enum dtype t);
 /* -1 when unknown. */
 int dtype_of_gguf(uint32_t gguf_type);
@@ -52,6 +53,7 @@ int dtype_of_safetensors(const char *name);
 /* The names of all formats, for messages: "F32, F16, BF16, Q8_0" in out[size]; returns `out`. */
 const char *dtype_known(char *out, size_t size);
 
+/* Exact. */
 float dtype_f16_to_f32(uint16_t h);
 uint16_t dtype_f32_to_f16(float f); /* to nearest even; overflow gives infinity */
 float dtype_bf16_to_f32(uint16_t h);

@@ -8,7 +8,7 @@
 #define HP_MODEL_GRAPH_BUILDER_H
 
 #include "common/arena.h"
-#include "model/graph/families/family.h"
+#include "model/graph/family.h"
 #include "model/graph/graph.h"
 #include "model/graph/kinds.h"
 #include "model/weight_table.h"

@@ -99,7 +99,7 @@ static int get_rope(const struct json_at *config, struct arena *arena, struct mo
     return has_older ? get_scaling(&older, arena, c, e) : 0;
 }
 
-static int unsupported(const struct json_at *at, struct err *e, const char *what)
+static int config_unsupported(const struct json_at *at, struct err *e, const char *what)
 {
     json_fail(at, e, "%s", what);
     if (e)
@@ -148,7 +148,7 @@ static int check_layer_types(const struct json_at *config, const struct model_co
                                      : "full_attention";
         rc = json_as_string(&item, &type, e);
         if (rc == 0 && strcmp(type, own) != 0)
-            return unsupported(&item, e, "a kind of attention that the other keys do not give it");
+            return config_unsupported(&item, e, "a kind of attention that the other keys do not give it");
     }
     return rc;
 }
@@ -167,7 +167,7 @@ static int refuse_activation(const struct json_at *config, const struct hub_keys
     char what[96];
     snprintf(what, sizeof what, "an activation function other than %s", keys->activations[0]);
     json_find(config, keys->activation, &at);
-    return unsupported(&at, e, what);
+    return config_unsupported(&at, e, what);
 }
 
 /* Variants of a family that compute something else. */
@@ -179,7 +179,7 @@ static int refuse_variants(const struct json_at *config, const struct family *fa
     if (rc < 0)
         return rc;
     if (json_find(config, "quantization_config", &at))
-        return unsupported(&at, e, "weights quantised by a method of their own");
+        return config_unsupported(&at, e, "weights quantised by a method of their own");
     rc = get_window(config, family, c, e);
     return rc < 0 ? rc : check_layer_types(config, c, e);
 }

@@ -6,7 +6,7 @@
 #include "common/arena.h"
 #include "common/json.h"
 #include "model/files/gguf.h"
-#include "model/graph/families/family.h"
+#include "model/graph/family.h"
 #include "model/weight_table.h"
 
 /* Strings and factors are made in the arena; `t` gives the sizes and the rope factors that GGUF

@@ -37,14 +37,17 @@ struct op_kind_info {
     uint64_t (*state_bytes_per_token)(const struct graph_op *op);
 };
 
+/* The row of a kind. */
 const struct op_kind_info *op_kind_info(enum op_kind kind);
 
 enum weight_use graph_op_weight_use(const struct graph_op *op, int weight);
+/* Multiplications and additions of one run, with these sizes of the symbols. */
 double graph_op_flops(const struct graph *g, const struct graph_op *op, const uint64_t *sizes);
 /* Bytes of its weights in the file that one run of the operator reads. */
 uint64_t graph_op_weight_bytes(const struct graph *g, const struct graph_op *op,
                                const uint64_t *sizes);
 
+/* With these sizes of the symbols. */
 uint64_t graph_value_elements(const struct graph_value *v, const uint64_t *sizes);
 uint64_t graph_value_bytes(const struct graph_value *v, const uint64_t *sizes);
 /* Elements of one row: all dimensions but the first. */

@@ -43,6 +43,7 @@ int graph_section_make(const struct graph *g, int first, int end, const uint64_t
                        struct graph_section *out, struct err *e);
 void graph_section_free(struct graph_section *s);
 
+/* Of all its buffers. */
 uint64_t graph_section_bytes(const struct graph_section *s);
 
 #endif

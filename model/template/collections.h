@@ -6,6 +6,7 @@
 
 #include "model/template/run.h"
 
+/* An empty list; one more item. HP_ENOMEM. */
 int value_new_list(struct run *r, enum list_kind kind, size_t capacity, struct value *out);
 int list_push(struct run *r, struct list *l, struct value v);
 

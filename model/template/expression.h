@@ -4,6 +4,7 @@
 
 #include "model/template/parser.h"
 
+/* One expression; NULL: the parser has failed and says why. */
 struct node *parse_expression(struct parser *p);
 /* One expression, or a tuple where a comma follows; with `conditional` false `x if y` is not taken.
  */

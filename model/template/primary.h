@@ -5,6 +5,7 @@
 
 #include "model/template/parser.h"
 
+/* A literal, a name, or what stands in brackets. NULL, here and below: the parser has failed. */
 struct node *parse_primary(struct parser *p);
 /* Calls, attributes and items behind `n`. */
 struct node *parse_postfix(struct parser *p, struct node *n);

@@ -76,6 +76,7 @@ struct loop {
     int depth; /* of loops around it, from 1 */
 };
 
+/* Values of these kinds; texts are not copied. */
 struct value value_none(void);
 struct value value_bool(bool b);
 struct value value_integer(int64_t i);

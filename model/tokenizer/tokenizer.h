@@ -59,6 +59,7 @@ void token_stream_init(struct token_stream *s, const struct tokenizer *t, bool s
 void token_stream_push(struct token_stream *s, uint32_t id, struct buffer *out);
 void token_stream_finish(struct token_stream *s, struct buffer *out);
 
+/* How many ids there are. */
 int tokenizer_vocabulary(const struct tokenizer *t);
 /* The most bytes of text that one token stands for, with what normalising may take off; white space
  * that a token swallows is not counted. Looks at every token. */

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "model/graph/families/family.h"
+#include "model/graph/family.h"
 
 static const struct family *const families[] = {&family_llama, &family_mistral, &family_qwen2,
                                                 &family_gpt2};

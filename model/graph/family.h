@@ -1,8 +1,8 @@
 /* Families of models: what a file calls them, how their weights are named, and the function that
- * writes their graph. One file a family; families.c lists them. A new family that computes with the
- * operators there are is one file and one line of that list. */
-#ifndef HP_MODEL_GRAPH_FAMILIES_FAMILY_H
-#define HP_MODEL_GRAPH_FAMILIES_FAMILY_H
+ * writes their graph (families/). One file a family; families/families.c lists them. A new family
+ * that computes with the operators there are is one file and one line of that list. */
+#ifndef HP_MODEL_GRAPH_FAMILY_H
+#define HP_MODEL_GRAPH_FAMILY_H
 
 #include <stdbool.h>
 #include <stddef.h>
