@@ -1,80 +1,14 @@
-/* What the cluster does when something breaks. Whatever it is: no client ever sees a token that an
+/* What the cluster does when one thing breaks. Whatever it is: no client ever sees a token that an
  * undisturbed run would not have given, streams end cleanly, the deployment serves again, and
  * nobody keeps anything of a sequence that has ended. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/sim/cluster.h"
-#include "tests/test.h"
+#include "tests/sim/failures.h"
 
-static void deploy(struct sim *s, const char *agents)
+TEST(a_killed_agent_ends_its_streams_cleanly_and_serves_after_its_return)
 {
-    int rc = sim_deploy(s, agents, NULL, 8);
-    if (rc < 0)
-        fail_msg("%s", s->answer_error.text);
-}
-
-static struct sim_client *request(struct sim *s, size_t n, size_t max)
-{
-    struct err e = {0};
-    struct sim_client *c = sim_request(s, n, max, &e);
-    if (!c)
-        fail_msg("%s", e.text);
-    return c;
-}
-
-/* A stream that is still going on after so long; prompts whose answer ends earlier by their own are
- * not meant. */
-static struct sim_client *stream(struct sim *s, uint64_t after_ms)
-{
-    for (int i = 0; i < 50; i++) {
-        struct sim_client *c = request(s, 100, 60);
-        sim_run_ms(s, after_ms);
-        if (c->open)
-            return c;
-    }
-    fail_msg("no prompt has a long answer");
-    return NULL;
-}
-
-static bool second_serves(struct sim *s)
-{
-    return sim_serves_name(s, "second");
-}
-
-static void serves_and_is_clean_of(struct sim *s, const char *name, bool (*serves)(struct sim *s),
-                                   uint64_t limit_ms)
-{
-    struct err e = {0};
-    if (!sim_run_until(s, serves, limit_ms))
-        fail_msg("seed %llu: %s does not serve again after %llu s", (unsigned long long)s->seed,
-                 name, (unsigned long long)limit_ms / 1000);
-    struct sim_client *c = sim_request_of(s, name, 60, 20, &e);
-    if (!c)
-        fail_msg("seed %llu: %s", (unsigned long long)s->seed, e.text);
-    if (!sim_run_until(s, sim_quiet, 30000) || !c->finished)
-        fail_msg("seed %llu: a request after the faults did not finish: %s",
-                 (unsigned long long)s->seed, c->why.text);
-    sim_run_ms(s, 1000);
-    if (sim_leftovers(s))
-        fail_msg("seed %llu: %llu things are left over", (unsigned long long)s->seed,
-                 (unsigned long long)sim_leftovers(s));
-    if (s->wrong)
-        fail_msg("seed %llu: %llu things went wrong", (unsigned long long)s->seed,
-                 (unsigned long long)s->wrong);
-}
-
-static void serves_and_is_clean(struct sim *s, uint64_t limit_ms)
-{
-    serves_and_is_clean_of(s, "toy", sim_serves, limit_ms);
-}
-
-/* ---- one fault at a time ---- */
-
-static void a_killed_agent_ends_its_streams_cleanly_and_serves_after_its_return(void **state)
-{
-    (void)state;
     for (int victim = 0; victim < 3; victim++) {
         struct sim s;
         sim_open(&s, 10 + (uint64_t)victim, 3);
@@ -91,9 +25,8 @@ static void a_killed_agent_ends_its_streams_cleanly_and_serves_after_its_return(
     }
 }
 
-static void the_remaining_agents_take_over_where_the_plan_is_free(void **state)
+TEST(the_remaining_agents_take_over_where_the_plan_is_free)
 {
-    (void)state;
     struct sim s;
     sim_open(&s, 20, 3);
     deploy(&s, NULL);
@@ -119,9 +52,8 @@ static void the_remaining_agents_take_over_where_the_plan_is_free(void **state)
     sim_close(&s);
 }
 
-static void a_stopped_agent_is_noticed_within_three_seconds(void **state)
+TEST(a_stopped_agent_is_noticed_within_three_seconds)
 {
-    (void)state;
     struct sim s;
     sim_open(&s, 30, 3);
     deploy(&s, "a0,a1,a2");
@@ -144,9 +76,8 @@ static json_int_t generation_now(struct sim *s)
     return json_integer_value(json_object_get(s->answer, "generation"));
 }
 
-static void a_stopped_coordinator_takes_nobody_for_dead_and_the_stream_goes_on(void **state)
+TEST(a_stopped_coordinator_takes_nobody_for_dead_and_the_stream_goes_on)
 {
-    (void)state;
     static const uint64_t pauses_ms[] = {500, 1500, 3000, 10000, 50000};
     for (size_t i = 0; i < sizeof pauses_ms / sizeof *pauses_ms; i++) {
         struct sim s;
@@ -173,9 +104,8 @@ static void a_stopped_coordinator_takes_nobody_for_dead_and_the_stream_goes_on(v
 
 /* Stopped and continued again and again: an agent that dies meanwhile is still found, by what the
  * coordinator has seen of it while it ran. */
-static void an_agent_that_dies_in_a_pause_is_lost_after_it(void **state)
+TEST(an_agent_that_dies_in_a_pause_is_lost_after_it)
 {
-    (void)state;
     struct sim s;
     sim_open(&s, 39, 3);
     deploy(&s, "a0,a1,a2");
@@ -194,9 +124,8 @@ static void an_agent_that_dies_in_a_pause_is_lost_after_it(void **state)
     sim_close(&s);
 }
 
-static void a_slow_disk_holds_up_what_is_stored_and_no_token(void **state)
+TEST(a_slow_disk_holds_up_what_is_stored_and_no_token)
 {
-    (void)state;
     struct sim s;
     sim_open(&s, 38, 3);
     deploy(&s, "a0,a1,a2");
@@ -220,9 +149,8 @@ static void a_slow_disk_holds_up_what_is_stored_and_no_token(void **state)
     sim_close(&s);
 }
 
-static void a_restarted_coordinator_finds_its_deployments_without_loading_anything(void **state)
+TEST(a_restarted_coordinator_finds_its_deployments_without_loading_anything)
 {
-    (void)state;
     struct sim s;
     sim_open(&s, 40, 3);
     deploy(&s, "a2,a0,a1");
@@ -238,9 +166,8 @@ static void a_restarted_coordinator_finds_its_deployments_without_loading_anythi
     sim_close(&s);
 }
 
-static void a_coordinator_that_is_killed_while_it_prepares_goes_on_after_its_restart(void **state)
+TEST(a_coordinator_that_is_killed_while_it_prepares_goes_on_after_its_restart)
 {
-    (void)state;
     for (uint64_t k = 0; k < 10; k++) {
         struct sim s;
         sim_open(&s, 50 + k, 3);
@@ -265,9 +192,8 @@ static void a_coordinator_that_is_killed_while_it_prepares_goes_on_after_its_res
     }
 }
 
-static void a_broken_connection_ends_streams_and_keeps_weights(void **state)
+TEST(a_broken_connection_ends_streams_and_keeps_weights)
 {
-    (void)state;
     struct sim s;
     sim_open(&s, 60, 3);
     deploy(&s, "a0,a1,a2");
@@ -281,9 +207,8 @@ static void a_broken_connection_ends_streams_and_keeps_weights(void **state)
     sim_close(&s);
 }
 
-static void broken_data_links_end_streams_and_are_made_anew(void **state)
+TEST(broken_data_links_end_streams_and_are_made_anew)
 {
-    (void)state;
     struct sim s;
     sim_open(&s, 65, 3);
     deploy(&s, "a0,a1,a2");
@@ -299,9 +224,8 @@ static void broken_data_links_end_streams_and_are_made_anew(void **state)
 }
 
 /* A frame vanishes and nobody is told: of the prompt, of a step, of the last stage's tokens. */
-static void a_frame_that_is_lost_ends_its_request_and_no_other(void **state)
+TEST(a_frame_that_is_lost_ends_its_request_and_no_other)
 {
-    (void)state;
     for (int from = 0; from < 3; from++)
         for (int late = 0; late < 2; late++) {
             struct sim s;
@@ -323,9 +247,8 @@ static void a_frame_that_is_lost_ends_its_request_and_no_other(void **state)
         }
 }
 
-static void a_stage_that_hangs_is_named(void **state)
+TEST(a_stage_that_hangs_is_named)
 {
-    (void)state;
     for (int victim = 0; victim < 3; victim++) {
         struct sim s;
         char name[8];
@@ -344,9 +267,8 @@ static void a_stage_that_hangs_is_named(void **state)
     }
 }
 
-static void weights_that_nobody_has_are_asked_of_whoever_deploys_again(void **state)
+TEST(weights_that_nobody_has_are_asked_of_whoever_deploys_again)
 {
-    (void)state;
     struct sim s;
     sim_open(&s, 70, 3);
     deploy(&s, "a0,a1,a2");
@@ -365,9 +287,8 @@ static void weights_that_nobody_has_are_asked_of_whoever_deploys_again(void **st
     sim_close(&s);
 }
 
-static void an_hpctl_that_is_interrupted_while_it_uploads_can_be_run_again(void **state)
+TEST(an_hpctl_that_is_interrupted_while_it_uploads_can_be_run_again)
 {
-    (void)state;
     struct sim s;
     sim_open(&s, 75, 3);
     struct buffer manifest = {0};
@@ -389,9 +310,8 @@ static void an_hpctl_that_is_interrupted_while_it_uploads_can_be_run_again(void 
     sim_close(&s);
 }
 
-static void old_keys_and_replayed_tokens_open_nothing(void **state)
+TEST(old_keys_and_replayed_tokens_open_nothing)
 {
-    (void)state;
     struct sim s;
     sim_open(&s, 80, 2);
     struct message join = {.type = MESSAGE_JOIN, .id = 9};
@@ -417,136 +337,6 @@ static void old_keys_and_replayed_tokens_open_nothing(void **state)
     sim_close(&s);
 }
 
-/* ---- many at random ---- */
-
-struct plague {
-    uint64_t start_ns[SIM_AGENTS], continue_ns[SIM_AGENTS],
-        coordinator_ns; /* when what is down comes back; 0: it is up */
-};
-
-static void strike(struct sim *s, struct plague *p)
-{
-    uint64_t now = s->clock.now_ns, later = now + (100 + sim_random(s, 6000)) * 1000000;
-    int agent = (int)sim_random(s, (uint64_t)s->n_agents);
-    struct err e;
-    switch (sim_random(s, 14)) {
-    case 0:
-        sim_agent_kill(s, agent);
-        p->start_ns[agent] = later;
-        p->continue_ns[agent] = 0;
-        break;
-    case 1:
-        sim_agent_stop(s, agent);
-        p->continue_ns[agent] = later;
-        break;
-    case 2: sim_connection_break(s, agent); break;
-    case 3:
-        if (sim_random(s, 2) == 0) {
-            sim_coordinator_kill(s);
-            p->coordinator_ns = later;
-        }
-        break;
-    case 4:
-        if (s->n_clients)
-            sim_cancel(s, &s->clients[sim_random(s, (uint64_t)s->n_clients)]);
-        break;
-    case 5: sim_links_break(s, agent); break;
-    case 6:
-        if (s->core && sim_random(s, 2))
-            sim_ask(s, "undeploy", json_pack("{s:s}", "name", "second"), NULL);
-        else if (s->core)
-            sim_deploy_as(s, "second", NULL);
-        break;
-    default: /* refused where nothing serves */
-        sim_request_of(s, sim_random(s, 3) ? "toy" : "second", 1 + sim_random(s, TOY_CONTEXT - 70),
-                       1 + sim_random(s, 60), &e);
-        break;
-    }
-}
-
-static void heal(struct sim *s, struct plague *p, uint64_t now)
-{
-    for (int i = 0; i < s->n_agents; i++) {
-        if (p->start_ns[i] && p->start_ns[i] <= now) {
-            sim_agent_start(s, i);
-            p->start_ns[i] = 0;
-        }
-        if (p->continue_ns[i] && p->continue_ns[i] <= now) {
-            sim_agent_continue(s, i);
-            p->continue_ns[i] = 0;
-        }
-    }
-    if (p->coordinator_ns && p->coordinator_ns <= now) {
-        sim_coordinator_start(s);
-        p->coordinator_ns = 0;
-    }
-}
-
-struct toll {
-    unsigned finished, failed, cancelled, lost, generations;
-};
-
-static void count(struct sim *s, struct toll *t)
-{
-    for (int i = 0; i < s->n_clients; i++) {
-        t->finished += s->clients[i].finished;
-        t->failed += s->clients[i].failed;
-        t->cancelled += s->clients[i].cancelled;
-        t->lost += s->clients[i].lost;
-    }
-    sim_ask(s, "deployment.describe", json_pack("{s:s}", "name", "toy"), NULL);
-    t->generations += (unsigned)json_integer_value(json_object_get(s->answer, "generation"));
-}
-
-static void one_run(uint64_t seed, struct toll *toll)
-{
-    static const char *const agents[] = {NULL, "a0,a1,a2", "a2,a0", "a1"};
-    struct sim s;
-    struct plague p = {0};
-    sim_open(&s, seed, 3);
-    s.network.slow_ns = 1000000 * (1 + sim_random(&s, 20));
-    s.network.repeat = 0.02;
-    deploy(&s, agents[sim_random(&s, 4)]);
-    uint64_t end = s.clock.now_ns + 15000000000u;
-    while (s.clock.now_ns < end) {
-        sim_run_ms(&s, 1 + sim_random(&s, sim_random(&s, 4) ? 60 : 1500));
-        heal(&s, &p, s.clock.now_ns);
-        if (s.n_clients < SIM_CLIENTS - 2)
-            strike(&s, &p);
-    }
-    heal(&s, &p, UINT64_MAX);
-    sim_run_ms(&s, 4000); /* until what was down a moment ago has been noticed */
-    if (!sim_run_until(&s, sim_quiet, 70000))
-        fail_msg("seed %llu: a stream never ended", (unsigned long long)seed);
-    serves_and_is_clean(&s, 60000);
-    sim_deploy_as(&s, "second", NULL);
-    serves_and_is_clean_of(&s, "second", second_serves, 60000);
-    count(&s, toll);
-    sim_close(&s);
-}
-
-static void tokens_are_those_of_an_undisturbed_run_whatever_breaks(void **state)
-{
-    (void)state;
-    const char *one = getenv("HP_SEED"), *runs = getenv("HP_RUNS"), *from = getenv("HP_FIRST_SEED");
-    uint64_t first = one    ? strtoull(one, NULL, 10)
-                     : from ? strtoull(from, NULL, 10)
-                            : 1000,
-             n = one    ? 1
-                 : runs ? strtoull(runs, NULL, 10)
-                        : 200;
-    struct toll t = {0};
-    for (uint64_t seed = first; seed < first + n; seed++)
-        one_run(seed, &t);
-    printf("# seeds %llu to %llu (HP_SEED=N replays one, HP_RUNS=N makes more): %u streams "
-           "finished, %u failed cleanly, %u were cancelled, %u died with their "
-           "coordinator; %u generations\n",
-           (unsigned long long)first, (unsigned long long)(first + n - 1), t.finished, t.failed,
-           t.cancelled, t.lost, t.generations);
-    assert_true(n < 100 ||
-                (t.finished > 5 * n && t.failed > n && t.cancelled > n / 4 && t.lost > n / 4));
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -565,7 +355,6 @@ int main(void)
         cmocka_unit_test(weights_that_nobody_has_are_asked_of_whoever_deploys_again),
         cmocka_unit_test(an_hpctl_that_is_interrupted_while_it_uploads_can_be_run_again),
         cmocka_unit_test(old_keys_and_replayed_tokens_open_nothing),
-        cmocka_unit_test(tokens_are_those_of_an_undisturbed_run_whatever_breaks),
     };
     return cmocka_run_group_tests_name("failures", tests, NULL, NULL);
 }

@@ -3,9 +3,8 @@
 #include "common/batch.h"
 #include "tests/test.h"
 
-static void a_batch_counts_the_tokens_and_logits_of_its_runs(void **state)
+TEST(a_batch_counts_the_tokens_and_logits_of_its_runs)
 {
-    (void)state;
     struct batch b = {0};
     assert_true(batch_reserve(&b, 2, 0));
     batch_append(&b, &(struct batch_run){.sequence = 7, .n_tokens = 5, .n_logits = 1});
@@ -17,9 +16,8 @@ static void a_batch_counts_the_tokens_and_logits_of_its_runs(void **state)
     batch_free(&b);
 }
 
-static void a_cleared_batch_is_empty_and_keeps_its_memory(void **state)
+TEST(a_cleared_batch_is_empty_and_keeps_its_memory)
 {
-    (void)state;
     struct batch b = {0};
     char payload;
     assert_true(batch_reserve(&b, 3, 4));

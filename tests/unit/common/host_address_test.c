@@ -69,9 +69,8 @@ TEST(an_address_is_taken_apart_or_refused)
     }
 }
 
-static void a_host_alone_is_a_name_or_an_address(void **state)
+TEST(a_host_alone_is_a_name_or_an_address)
 {
-    (void)state;
     static const char *const good[] = {"api.example", "localhost", "10.1.2.3", "::1", "my_box-2"};
     static const char *const bad[] = {
         "",    "a b", "api.example:80", "http://api.example", "[::1]", "a/b", "a\n", "*.example",

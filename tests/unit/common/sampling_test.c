@@ -4,9 +4,8 @@
 #include "common/sampling.h"
 #include "tests/test.h"
 
-static void what_a_client_gets_without_asking_makes_sense(void **state)
+TEST(what_a_client_gets_without_asking_makes_sense)
 {
-    (void)state;
     struct sampling_params p = sampling_greedy;
     for (const struct sampling_number *n = sampling_numbers; n->name; n++) {
         *sampling_number_of(&p, n) = n->usual;
@@ -16,9 +15,8 @@ static void what_a_client_gets_without_asking_makes_sense(void **state)
     assert_true(p.temperature == 1 && p.top_p == 1 && p.repetition_penalty == 1);
 }
 
-static void what_is_missing_on_the_wire_is_off(void **state)
+TEST(what_is_missing_on_the_wire_is_off)
 {
-    (void)state;
     struct sampling_params p = {0};
     assert_int_equal(sampling_check(&p, 1, NULL), HP_EINVAL);
     sampling_fill(&p);
@@ -28,9 +26,8 @@ static void what_is_missing_on_the_wire_is_off(void **state)
     assert_true(p.top_p == 0.5);
 }
 
-static void a_copy_has_a_bias_of_its_own(void **state)
+TEST(a_copy_has_a_bias_of_its_own)
 {
-    (void)state;
     struct sampling_bias bias[] = {{3, 1}, {4, -2}};
     struct sampling_params p = sampling_greedy, copy;
     p.bias = (struct pack_list){bias, 2};

@@ -2,9 +2,8 @@
 #include "coordinator/admin.h"
 #include "tests/unit/coordinator/member_fixture.h"
 
-static void api_keys_are_kept_as_digests(void **state)
+TEST(api_keys_are_kept_as_digests)
 {
-    (void)state;
     struct fixture f;
     struct requests r;
     fixture_open(&f);
@@ -24,9 +23,8 @@ static void api_keys_are_kept_as_digests(void **state)
     fixture_close(&f);
 }
 
-static void verbs_that_make_no_sense_are_answered_with_why(void **state)
+TEST(verbs_that_make_no_sense_are_answered_with_why)
 {
-    (void)state;
     static const struct {
         const char *verb, *arguments, *code, *says;
     } cases[] = {
@@ -51,9 +49,8 @@ static void verbs_that_make_no_sense_are_answered_with_why(void **state)
     fixture_close(&f);
 }
 
-static void what_is_not_text_is_refused_and_cuts_are_between_characters(void **state)
+TEST(what_is_not_text_is_refused_and_cuts_are_between_characters)
 {
-    (void)state;
     struct fixture f;
     fixture_open(&f);
     fixture_invite(&f, 60);
@@ -86,9 +83,8 @@ static void what_is_not_text_is_refused_and_cuts_are_between_characters(void **s
     fixture_close(&f);
 }
 
-static void names_of_keys_are_whole_and_printable(void **state)
+TEST(names_of_keys_are_whole_and_printable)
 {
-    (void)state;
     static const struct {
         const char *name, *says;
     } cases[] = {

@@ -3,9 +3,8 @@
 #include "coordinator/record.h"
 #include "tests/unit/coordinator/deployment_fixture.h"
 
-static void a_model_whose_files_are_not_open_yet_is_there_but_does_not_serve(void **state)
+TEST(a_model_whose_files_are_not_open_yet_is_there_but_does_not_serve)
 {
-    (void)state;
     struct fixture f;
     struct err e = {0};
     struct request_model m, all[REQUEST_MAX_MODELS];
@@ -29,9 +28,8 @@ static int count_of(const struct fixture *f, uint64_t peer, enum message_type ty
     return n;
 }
 
-static void progress_is_told_until_it_serves(void **state)
+TEST(progress_is_told_until_it_serves)
 {
-    (void)state;
     static const char *const phases[] = {"\"phase\":\"plan\"", "\"phase\":\"prepare\"",
                                          "\"phase\":\"serving\""};
     struct fixture f;
@@ -46,9 +44,8 @@ static void progress_is_told_until_it_serves(void **state)
     fixture_close(&f);
 }
 
-static void neighbours_learn_each_others_addresses(void **state)
+TEST(neighbours_learn_each_others_addresses)
 {
-    (void)state;
     struct fixture f;
     serving(&f);
     const struct message_stage_connect *first =
@@ -64,9 +61,8 @@ static void neighbours_learn_each_others_addresses(void **state)
     fixture_close(&f);
 }
 
-static void every_hop_has_a_session_of_its_own_which_outlives_a_restart(void **state)
+TEST(every_hop_has_a_session_of_its_own_which_outlives_a_restart)
 {
-    (void)state;
     struct fixture f;
     serving(&f); /* on a1, then a0 */
     uint8_t keys[2][KEY_BYTES];
@@ -96,9 +92,8 @@ static void every_hop_has_a_session_of_its_own_which_outlives_a_restart(void **s
     fixture_close(&f);
 }
 
-static void a_stage_that_fails_ends_a_first_deployment_in_its_agents_words(void **state)
+TEST(a_stage_that_fails_ends_a_first_deployment_in_its_agents_words)
 {
-    (void)state;
     struct fixture f;
     fixture_open(&f);
     fixture_agent(&f, 0, "k", 1e9);
@@ -114,9 +109,8 @@ static void a_stage_that_fails_ends_a_first_deployment_in_its_agents_words(void 
     fixture_close(&f);
 }
 
-static void a_failure_is_one_whatever_its_agent_calls_it(void **state)
+TEST(a_failure_is_one_whatever_its_agent_calls_it)
 {
-    (void)state;
     static const char *const codes[] = {"ok", "pending"};
     for (size_t i = 0; i < 2; i++) {
         struct fixture f;
@@ -136,9 +130,8 @@ static void a_failure_is_one_whatever_its_agent_calls_it(void **state)
     }
 }
 
-static void what_older_generations_and_strangers_say_changes_nothing(void **state)
+TEST(what_older_generations_and_strangers_say_changes_nothing)
 {
-    (void)state;
     struct fixture f;
     fixture_open(&f);
     for (int i = 0; i < 3; i++)
@@ -164,9 +157,8 @@ static int uploads_asked(const struct fixture *f)
     return n;
 }
 
-static void missing_chunks_are_asked_for_once_and_again_after_silence(void **state)
+TEST(missing_chunks_are_asked_for_once_and_again_after_silence)
 {
-    (void)state;
     struct fixture f;
     static const uint32_t wanted[] = {7, 3};
     fixture_open(&f);
@@ -193,9 +185,8 @@ static void missing_chunks_are_asked_for_once_and_again_after_silence(void **sta
     fixture_close(&f);
 }
 
-static void an_order_that_does_not_show_is_given_again(void **state)
+TEST(an_order_that_does_not_show_is_given_again)
 {
-    (void)state;
     struct fixture f;
     fixture_open(&f);
     fixture_agent(&f, 0, "k", 1e9);
@@ -212,9 +203,8 @@ static void an_order_that_does_not_show_is_given_again(void **state)
     fixture_close(&f);
 }
 
-static void a_stage_that_is_gone_makes_the_next_generation(void **state)
+TEST(a_stage_that_is_gone_makes_the_next_generation)
 {
-    (void)state;
     struct fixture f;
     struct deployment *d = serving(&f);
     for (int i = 0; i < 5; i++) {
@@ -232,9 +222,8 @@ static void a_stage_that_is_gone_makes_the_next_generation(void **state)
     fixture_close(&f);
 }
 
-static void stages_that_nobody_needs_are_unloaded(void **state)
+TEST(stages_that_nobody_needs_are_unloaded)
 {
-    (void)state;
     struct fixture f;
     serving(&f);
     beat_with(&f, 2, 77, 3, 0, "ready");
@@ -245,9 +234,8 @@ static void stages_that_nobody_needs_are_unloaded(void **state)
     fixture_close(&f);
 }
 
-static void deploying_again_is_told_that_it_serves_or_why_not(void **state)
+TEST(deploying_again_is_told_that_it_serves_or_why_not)
 {
-    (void)state;
     struct fixture f;
     serving(&f);
     ask_deploy(&f, "{\"agents\": \"a1,a0\", \"max_context\": 128}");

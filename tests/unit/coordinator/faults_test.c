@@ -226,9 +226,8 @@ static int lives(void *ctx)
     return rc;
 }
 
-static void the_core_goes_on_without_memory(void **state)
+TEST(the_core_goes_on_without_memory)
 {
-    (void)state;
     log_set_level(getenv("HP_LOG") ? LOG_INFO : LOG_ERROR);
     assert_int_equal(lives(NULL), 0);
     assert_int_equal(opened_at_best, 2); /* the script does what it is for */

@@ -16,9 +16,8 @@ static void stored(struct fixture *f)
     fixture_settle(f);
 }
 
-static void an_answer_waits_until_what_it_says_is_stored(void **state)
+TEST(an_answer_waits_until_what_it_says_is_stored)
 {
-    (void)state;
     struct fixture f;
     fixture_open(&f);
     f.disk_is_slow = true;
@@ -32,9 +31,8 @@ static void an_answer_waits_until_what_it_says_is_stored(void **state)
     fixture_close(&f);
 }
 
-static void each_batch_releases_its_own(void **state)
+TEST(each_batch_releases_its_own)
 {
-    (void)state;
     struct fixture f;
     fixture_open(&f);
     f.disk_is_slow = true;
@@ -50,9 +48,8 @@ static void each_batch_releases_its_own(void **state)
     fixture_close(&f);
 }
 
-static void heartbeats_are_acknowledged_while_the_disk_is_slow(void **state)
+TEST(heartbeats_are_acknowledged_while_the_disk_is_slow)
 {
-    (void)state;
     struct fixture f;
     fixture_open(&f);
     fixture_agent(&f, 0, "k", 1e9);
@@ -74,9 +71,8 @@ static void full(struct fixture *f)
             "the store cannot be written while committing a change: the disk is full");
 }
 
-static void a_full_disk_refuses_changes_by_name_and_the_rest_goes_on(void **state)
+TEST(a_full_disk_refuses_changes_by_name_and_the_rest_goes_on)
 {
-    (void)state;
     struct fixture f;
     fixture_open(&f);
     fixture_agent(&f, 0, "k", 1e9);
@@ -119,9 +115,8 @@ static void see(void *out, const char *name, const char *type, const char *help,
         s->pauses = value;
 }
 
-static void metrics_tell_of_a_disk_that_is_full_and_of_pauses(void **state)
+TEST(metrics_tell_of_a_disk_that_is_full_and_of_pauses)
 {
-    (void)state;
     struct fixture f;
     struct requests r;
     struct seen before = {0}, after = {0};
@@ -139,9 +134,8 @@ static void metrics_tell_of_a_disk_that_is_full_and_of_pauses(void **state)
     fixture_close(&f);
 }
 
-static void measurements_wait_for_nobody_and_nobody_for_them(void **state)
+TEST(measurements_wait_for_nobody_and_nobody_for_them)
 {
-    (void)state;
     struct fixture f;
     fixture_open(&f);
     f.disk_is_slow = true;
@@ -151,9 +145,8 @@ static void measurements_wait_for_nobody_and_nobody_for_them(void **state)
     fixture_close(&f);
 }
 
-static void a_coordinator_starts_with_a_full_disk(void **state)
+TEST(a_coordinator_starts_with_a_full_disk)
 {
-    (void)state;
     struct fixture f;
     fixture_open(&f);
     fixture_agent(&f, 0, "k", 1e9);

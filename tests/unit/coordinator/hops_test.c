@@ -2,9 +2,8 @@
 #include "coordinator/hops.h"
 #include "tests/unit/coordinator/deployment_fixture.h"
 
-static void nothing_serves_before_every_hop_was_heard(void **state)
+TEST(nothing_serves_before_every_hop_was_heard)
 {
-    (void)state;
     struct fixture f;
     ready_and_deaf(&f);
     hop_says(&f, 0, 1, 1, true);
@@ -17,9 +16,8 @@ static void nothing_serves_before_every_hop_was_heard(void **state)
     fixture_close(&f);
 }
 
-static void agents_that_cannot_reach_each_other_are_named(void **state)
+TEST(agents_that_cannot_reach_each_other_are_named)
 {
-    (void)state;
     struct fixture f;
     ready_and_deaf(&f);
     hop_says(&f, 0, 1, 1, true);
@@ -43,9 +41,8 @@ static void agents_that_cannot_reach_each_other_are_named(void **state)
     fixture_close(&f);
 }
 
-static void a_hop_that_falls_silent_breaks_what_serves_over_it(void **state)
+TEST(a_hop_that_falls_silent_breaks_what_serves_over_it)
 {
-    (void)state;
     struct fixture f;
     struct deployment *d = serving(&f);
     hop_says(&f, 0, 1, 1, false);
@@ -54,9 +51,8 @@ static void a_hop_that_falls_silent_breaks_what_serves_over_it(void **state)
     fixture_close(&f);
 }
 
-static void hops_that_are_heard_again_end_the_wait_for_the_next_try(void **state)
+TEST(hops_that_are_heard_again_end_the_wait_for_the_next_try)
 {
-    (void)state;
     struct fixture f;
     serving(&f);
     f.deaf = true;

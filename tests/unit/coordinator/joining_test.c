@@ -3,9 +3,8 @@
 #include "coordinator/joining.h"
 #include "tests/unit/coordinator/member_fixture.h"
 
-static void a_token_opens_the_door_once(void **state)
+TEST(a_token_opens_the_door_once)
 {
-    (void)state;
     struct fixture f;
     fixture_open(&f);
     fixture_invite(&f, 60);
@@ -23,9 +22,8 @@ static void a_token_opens_the_door_once(void **state)
     fixture_close(&f);
 }
 
-static void a_token_expires(void **state)
+TEST(a_token_expires)
 {
-    (void)state;
     struct fixture f;
     fixture_open(&f);
     fixture_invite(&f, 60);
@@ -36,9 +34,8 @@ static void a_token_expires(void **state)
     fixture_close(&f);
 }
 
-static void a_token_expires_while_the_box_sleeps_and_stays_so(void **state)
+TEST(a_token_expires_while_the_box_sleeps_and_stays_so)
 {
-    (void)state;
     struct fixture f;
     fixture_open(&f);
     fixture_invite(&f, 60);
@@ -49,9 +46,8 @@ static void a_token_expires_while_the_box_sleeps_and_stays_so(void **state)
     fixture_close(&f);
 }
 
-static void a_token_opens_nothing_for_a_clock_that_was_set_back(void **state)
+TEST(a_token_opens_nothing_for_a_clock_that_was_set_back)
 {
-    (void)state;
     struct fixture f;
     fixture_open(&f);
     coord_wall_clock(f.core, 5000);
@@ -62,9 +58,8 @@ static void a_token_opens_nothing_for_a_clock_that_was_set_back(void **state)
     fixture_close(&f);
 }
 
-static void join_tokens_have_a_limit_in_number_and_time(void **state)
+TEST(join_tokens_have_a_limit_in_number_and_time)
 {
-    (void)state;
     static const char *const bad[] = {"{\"ttl_s\": 0}", "{\"ttl_s\": 315360001}",
                                       "{\"ttl_s\": 9223372036854775807}"};
     struct fixture f;
@@ -79,9 +74,8 @@ static void join_tokens_have_a_limit_in_number_and_time(void **state)
     fixture_close(&f);
 }
 
-static void what_opens_nothing(void **state)
+TEST(what_opens_nothing)
 {
-    (void)state;
     static const struct {
         const char *token, *node, *says;
     } cases[] = {
@@ -108,9 +102,8 @@ static void what_opens_nothing(void **state)
     fixture_close(&f);
 }
 
-static void an_unknown_key_may_say_nothing_but_join(void **state)
+TEST(an_unknown_key_may_say_nothing_but_join)
 {
-    (void)state;
     struct fixture f;
     fixture_open(&f);
     fixture_beat(&f, 10, fixture_key(0));
@@ -124,9 +117,8 @@ static void an_unknown_key_may_say_nothing_but_join(void **state)
     fixture_close(&f);
 }
 
-static void another_protocol_version_is_refused_naming_both(void **state)
+TEST(another_protocol_version_is_refused_naming_both)
 {
-    (void)state;
     struct fixture f;
     fixture_open(&f);
     struct message m = {.type = MESSAGE_HEARTBEAT};
@@ -143,9 +135,8 @@ static void another_protocol_version_is_refused_naming_both(void **state)
     fixture_close(&f);
 }
 
-static void a_join_again_over_the_same_connection_changes_nothing(void **state)
+TEST(a_join_again_over_the_same_connection_changes_nothing)
 {
-    (void)state;
     struct fixture f;
     fixture_open(&f);
     fixture_agent(&f, 0, "k", 1e9);
@@ -162,9 +153,8 @@ static void a_join_again_over_the_same_connection_changes_nothing(void **state)
     fixture_close(&f);
 }
 
-static void names_are_made_safe_and_unique_and_stay(void **state)
+TEST(names_are_made_safe_and_unique_and_stay)
 {
-    (void)state;
     static const struct {
         const char *asked, *got;
     } cases[] = {{"box", "box"},
@@ -201,9 +191,8 @@ static void join_as(struct fixture *f, uint64_t peer, const char *key, const cha
     fixture_say(f, peer, key, &m);
 }
 
-static void two_processes_with_one_key_are_told_apart(void **state)
+TEST(two_processes_with_one_key_are_told_apart)
 {
-    (void)state;
     struct fixture f;
     fixture_open(&f);
     fixture_invite(&f, 60);
@@ -224,9 +213,8 @@ static void two_processes_with_one_key_are_told_apart(void **state)
     fixture_close(&f);
 }
 
-static void a_restarted_process_is_let_in_after_a_missed_heartbeat(void **state)
+TEST(a_restarted_process_is_let_in_after_a_missed_heartbeat)
 {
-    (void)state;
     struct fixture f;
     fixture_open(&f);
     fixture_invite(&f, 60);
@@ -246,9 +234,8 @@ static void a_restarted_process_is_let_in_after_a_missed_heartbeat(void **state)
     fixture_close(&f);
 }
 
-static void a_data_address_has_the_joiners_own_key(void **state)
+TEST(a_data_address_has_the_joiners_own_key)
 {
-    (void)state;
     struct fixture f;
     struct key_pair own, other;
     struct data_address a = {.kind = DATA_KIND_TCP, .host = "10.0.0.5", .port = 7071};
@@ -273,9 +260,8 @@ static void a_data_address_has_the_joiners_own_key(void **state)
     fixture_close(&f);
 }
 
-static void agents_hear_whose_connections_to_take(void **state)
+TEST(agents_hear_whose_connections_to_take)
 {
-    (void)state;
     struct fixture f;
     uint8_t key[KEY_BYTES];
     fixture_open(&f);

@@ -2,9 +2,8 @@
 #include "coordinator/membership.h"
 #include "tests/unit/coordinator/member_fixture.h"
 
-static void silence_makes_suspect_and_then_lost_to_the_millisecond(void **state)
+TEST(silence_makes_suspect_and_then_lost_to_the_millisecond)
 {
-    (void)state;
     struct fixture f;
     fixture_open(&f);
     fixture_agent(&f, 0, "k", 1e9);
@@ -28,9 +27,8 @@ static void silence_makes_suspect_and_then_lost_to_the_millisecond(void **state)
     fixture_close(&f);
 }
 
-static void a_pause_of_the_coordinator_is_nobodys_silence(void **state)
+TEST(a_pause_of_the_coordinator_is_nobodys_silence)
 {
-    (void)state;
     struct fixture f;
     fixture_open(&f);
     fixture_agent(&f, 0, "k", 1e9);
@@ -44,9 +42,8 @@ static void a_pause_of_the_coordinator_is_nobodys_silence(void **state)
     fixture_close(&f);
 }
 
-static void an_agent_is_removed_only_when_it_is_gone(void **state)
+TEST(an_agent_is_removed_only_when_it_is_gone)
 {
-    (void)state;
     struct fixture f;
     fixture_open(&f);
     fixture_agent(&f, 0, "k", 1e9);
@@ -61,9 +58,8 @@ static void an_agent_is_removed_only_when_it_is_gone(void **state)
     fixture_close(&f);
 }
 
-static void a_removed_agent_is_told_and_can_come_back_with_a_token(void **state)
+TEST(a_removed_agent_is_told_and_can_come_back_with_a_token)
 {
-    (void)state;
     struct fixture f;
     fixture_open(&f);
     fixture_agent(&f, 0, "k", 1e9);
@@ -81,9 +77,8 @@ static void a_removed_agent_is_told_and_can_come_back_with_a_token(void **state)
     fixture_close(&f);
 }
 
-static void draining_survives_both_restarts(void **state)
+TEST(draining_survives_both_restarts)
 {
-    (void)state;
     struct fixture f;
     fixture_open(&f);
     fixture_agent(&f, 0, "k", 1e9);
@@ -96,9 +91,8 @@ static void draining_survives_both_restarts(void **state)
     fixture_close(&f);
 }
 
-static void a_sender_is_looked_at_before_its_message(void **state)
+TEST(a_sender_is_looked_at_before_its_message)
 {
-    (void)state;
     struct fixture f;
     fixture_open(&f);
     fixture_agent(&f, 0, "k", 1e9);
@@ -132,9 +126,8 @@ static void counted_done(struct coord_work *w, bool dropped)
     *(dropped ? &((struct counted_work *)w)->dropped : &((struct counted_work *)w)->done) += 1;
 }
 
-static void work_comes_back_once_and_what_is_out_at_the_end_is_dropped(void **state)
+TEST(work_comes_back_once_and_what_is_out_at_the_end_is_dropped)
 {
-    (void)state;
     struct fixture f;
     struct requests r;
     struct err e = {0};
@@ -169,9 +162,8 @@ static int count_records(void *ctx, const char *key, const void *bytes, size_t s
     return 0;
 }
 
-static void a_record_that_cannot_be_read_keeps_nobody_from_starting(void **state)
+TEST(a_record_that_cannot_be_read_keeps_nobody_from_starting)
 {
-    (void)state;
     static const struct {
         const char *kind, *key, *bytes, *aside;
     } cases[] = {

@@ -19,9 +19,8 @@ static void see(void *out, const char *name, const char *type, const char *help,
         s->serving = value;
 }
 
-static void figures_tell_what_happened(void **state)
+TEST(figures_tell_what_happened)
 {
-    (void)state;
     struct fixture f;
     struct request_stream s;
     struct requests r;

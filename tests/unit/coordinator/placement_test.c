@@ -15,9 +15,8 @@ static void expect_failure(struct fixture *f, const char *options, const char *c
                  a ? a->hint : "");
 }
 
-static void layers_are_where_they_were_asked_for(void **state)
+TEST(layers_are_where_they_were_asked_for)
 {
-    (void)state;
     struct fixture f;
     fixture_open(&f);
     for (int i = 0; i < 3; i++)
@@ -63,9 +62,8 @@ TEST(an_agent_without_the_models_operators_or_formats_gets_no_layers)
     fixture_close(&f);
 }
 
-static void what_cannot_be_placed_says_why(void **state)
+TEST(what_cannot_be_placed_says_why)
 {
-    (void)state;
     static const struct {
         const char *options, *code, *says, *hint;
     } cases[] = {
@@ -104,18 +102,16 @@ static void what_cannot_be_placed_says_why(void **state)
     fixture_close(&f);
 }
 
-static void an_empty_cluster_says_that_no_agent_is_ready(void **state)
+TEST(an_empty_cluster_says_that_no_agent_is_ready)
 {
-    (void)state;
     struct fixture f;
     fixture_open(&f);
     expect_failure(&f, "{}", "infeasible", "no agent is ready", "");
     fixture_close(&f);
 }
 
-static void the_error_names_a_context_that_would_fit(void **state)
+TEST(the_error_names_a_context_that_would_fit)
 {
-    (void)state;
     struct fixture f;
     fixture_open(&f);
     fixture_agent(&f, 0, "k", 2.03e9); /* weights 2 GB; 10 kB a token: room for some 3000 */
@@ -124,9 +120,8 @@ static void the_error_names_a_context_that_would_fit(void **state)
     fixture_close(&f);
 }
 
-static void without_a_context_the_largest_half_that_fits_is_taken(void **state)
+TEST(without_a_context_the_largest_half_that_fits_is_taken)
 {
-    (void)state;
     struct fixture f;
     fixture_open(&f);
     fixture_agent(&f, 0, "k", 2.03e9);
@@ -138,9 +133,8 @@ static void without_a_context_the_largest_half_that_fits_is_taken(void **state)
     fixture_close(&f);
 }
 
-static void as_many_sequences_are_open_as_asked_for_or_as_memory_is_good_for(void **state)
+TEST(as_many_sequences_are_open_as_asked_for_or_as_memory_is_good_for)
 {
-    (void)state;
     static const struct {
         const char *options;
         uint64_t kv_tokens, max_sequences;
@@ -172,9 +166,8 @@ static void as_many_sequences_are_open_as_asked_for_or_as_memory_is_good_for(voi
     fixture_close(&f);
 }
 
-static void f32_needs_twice_the_room_of_bf16(void **state)
+TEST(f32_needs_twice_the_room_of_bf16)
 {
-    (void)state;
     struct fixture f;
     fixture_open(&f);
     fixture_agent(&f, 0, "k", 2.5e9);
@@ -187,9 +180,8 @@ static void f32_needs_twice_the_room_of_bf16(void **state)
     fixture_close(&f);
 }
 
-static void memory_of_other_deployments_is_not_given_twice(void **state)
+TEST(memory_of_other_deployments_is_not_given_twice)
 {
-    (void)state;
     struct fixture f;
     fixture_open(&f);
     fixture_agent(&f, 0, "k", 3e9);
@@ -204,9 +196,8 @@ static void memory_of_other_deployments_is_not_given_twice(void **state)
     fixture_close(&f);
 }
 
-static void a_faster_device_gets_more_layers(void **state)
+TEST(a_faster_device_gets_more_layers)
 {
-    (void)state;
     struct fixture f;
     fixture_open(&f);
     fixture_agent(&f, 0, "slow", 2e9);
@@ -270,9 +261,8 @@ static void undeploy(struct fixture *f, struct deployment *d)
     assert_null(deployment_find(f->core, "x"));
 }
 
-static void a_model_goes_back_to_where_its_weights_lie(void **state)
+TEST(a_model_goes_back_to_where_its_weights_lie)
 {
-    (void)state;
     struct fixture f;
     fixture_open(&f);
     for (int i = 0; i < 2; i++)
@@ -302,9 +292,8 @@ static void a_model_goes_back_to_where_its_weights_lie(void **state)
     fixture_close(&f);
 }
 
-static void neighbours_are_those_with_the_fast_measured_link(void **state)
+TEST(neighbours_are_those_with_the_fast_measured_link)
 {
-    (void)state;
     /* Any two of three have room enough; what was measured between them decides which two. */
     for (int slow = 0; slow < 3; slow++) {
         struct fixture f;
@@ -348,9 +337,8 @@ static void two_linked(struct fixture *f, double bytes_per_s)
     }
 }
 
-static void activations_cross_as_was_asked_or_as_the_plan_needs_it(void **state)
+TEST(activations_cross_as_was_asked_or_as_the_plan_needs_it)
 {
-    (void)state;
     static const struct {
         const char *options, *wire;
         double bytes_per_s;

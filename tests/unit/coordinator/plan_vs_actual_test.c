@@ -92,9 +92,8 @@ static void tell_prompt(struct fixture *f, const struct deployment *d, uint64_t 
     }
 }
 
-static void a_prompt_is_compared_once_every_stage_has_told(void **state)
+TEST(a_prompt_is_compared_once_every_stage_has_told)
 {
-    (void)state;
     struct fixture f;
     fixture_open(&f);
     struct deployment *d = serve(&f);
@@ -121,9 +120,8 @@ static void a_prompt_is_compared_once_every_stage_has_told(void **state)
     fixture_close(&f);
 }
 
-static void what_makes_no_sense_is_dropped(void **state)
+TEST(what_makes_no_sense_is_dropped)
 {
-    (void)state;
     struct fixture f;
     fixture_open(&f);
     struct deployment *d = serve(&f);
@@ -149,9 +147,8 @@ static void what_makes_no_sense_is_dropped(void **state)
     fixture_close(&f);
 }
 
-static void a_profile_that_drifts_is_corrected_for_the_next_plan(void **state)
+TEST(a_profile_that_drifts_is_corrected_for_the_next_plan)
 {
-    (void)state;
     struct fixture f;
     fixture_open(&f);
     struct deployment *d = serve(&f);
@@ -167,9 +164,8 @@ static void a_profile_that_drifts_is_corrected_for_the_next_plan(void **state)
     fixture_close(&f);
 }
 
-static void only_what_is_off_to_one_side_is_drift(void **state)
+TEST(only_what_is_off_to_one_side_is_drift)
 {
-    (void)state;
     static const struct {
         double ratios[PLAN_DRIFT_PREFILLS];
         double factor;
@@ -191,9 +187,8 @@ static void only_what_is_off_to_one_side_is_drift(void **state)
     }
 }
 
-static void kinds_beyond_the_limit_are_left_alone(void **state)
+TEST(kinds_beyond_the_limit_are_left_alone)
 {
-    (void)state;
     struct plan_drift d = {0};
     char kind[8];
     for (int k = 0; k < PLAN_DRIFT_KINDS + 3; k++)

@@ -126,9 +126,8 @@ static void assert_same_cluster(const struct cluster *a, const struct cluster *b
     }
 }
 
-static void the_cluster_is_what_topo_tells_people(void **state)
+TEST(the_cluster_is_what_topo_tells_people)
 {
-    (void)state;
     struct fixture f;
     struct model_slot slot;
     struct deployment d;
@@ -171,9 +170,8 @@ static const struct profile_table *table_of(const struct profile *p, const char 
     return profile_table_of(p, k, i);
 }
 
-static void what_was_measured_is_planned_with_and_the_rest_is_guessed(void **state)
+TEST(what_was_measured_is_planned_with_and_the_rest_is_guessed)
 {
-    (void)state;
     struct fixture f;
     struct model_slot slot;
     struct deployment d;
@@ -203,9 +201,8 @@ static void what_was_measured_is_planned_with_and_the_rest_is_guessed(void **sta
     fixture_close(&f);
 }
 
-static void layers_of_a_paced_profile_stand_where_the_models_do(void **state)
+TEST(layers_of_a_paced_profile_stand_where_the_models_do)
 {
-    (void)state;
     struct fixture f;
     struct model_slot slot;
     struct deployment d;

@@ -4,9 +4,8 @@
 #include "coordinator/profiles.h"
 #include "tests/unit/coordinator/placement_fixture.h"
 
-static void a_plan_is_made_elsewhere_and_holds_nobody_up(void **state)
+TEST(a_plan_is_made_elsewhere_and_holds_nobody_up)
 {
-    (void)state;
     struct fixture f;
     fixture_open(&f);
     for (int i = 0; i < 2; i++)
@@ -29,9 +28,8 @@ static void a_plan_is_made_elsewhere_and_holds_nobody_up(void **state)
     fixture_close(&f);
 }
 
-static void a_plan_under_which_something_has_changed_is_made_again(void **state)
+TEST(a_plan_under_which_something_has_changed_is_made_again)
 {
-    (void)state;
     struct fixture f;
     fixture_open(&f);
     for (int i = 0; i < 2; i++)
@@ -49,9 +47,8 @@ static void a_plan_under_which_something_has_changed_is_made_again(void **state)
     fixture_close(&f);
 }
 
-static void two_plans_at_once_do_not_share_the_same_memory(void **state)
+TEST(two_plans_at_once_do_not_share_the_same_memory)
 {
-    (void)state;
     struct fixture f;
     fixture_open(&f);
     fixture_agent(&f, 0, "k", 2.5e9);
@@ -68,9 +65,8 @@ static void two_plans_at_once_do_not_share_the_same_memory(void **state)
     fixture_close(&f);
 }
 
-static void what_is_undeployed_while_it_is_planned_is_gone(void **state)
+TEST(what_is_undeployed_while_it_is_planned_is_gone)
 {
-    (void)state;
     struct fixture f;
     fixture_open(&f);
     fixture_agent(&f, 0, "k", 8e9);
@@ -86,9 +82,8 @@ static void what_is_undeployed_while_it_is_planned_is_gone(void **state)
     fixture_close(&f);
 }
 
-static void inputs_are_read_once_for_every_change(void **state)
+TEST(inputs_are_read_once_for_every_change)
 {
-    (void)state;
     struct fixture f;
     struct err e = {0};
     struct planner_inputs *a, *b;

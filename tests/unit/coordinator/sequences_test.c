@@ -3,9 +3,8 @@
 #include "coordinator/shares.h"
 #include "tests/unit/coordinator/stream_fixture.h"
 
-static void every_stage_hears_what_it_needs_of_a_sequence(void **state)
+TEST(every_stage_hears_what_it_needs_of_a_sequence)
 {
-    (void)state;
     struct fixture f;
     struct request_stream s;
     fixture_open(&f);
@@ -29,9 +28,8 @@ static void every_stage_hears_what_it_needs_of_a_sequence(void **state)
     fixture_close(&f);
 }
 
-static void repeated_tokens_are_ignored_and_the_end_token_is_not_text(void **state)
+TEST(repeated_tokens_are_ignored_and_the_end_token_is_not_text)
 {
-    (void)state;
     struct fixture f;
     struct request_stream s;
     struct deployment *d = serving(&f);
@@ -65,9 +63,8 @@ static void repeated_tokens_are_ignored_and_the_end_token_is_not_text(void **sta
     fixture_close(&f);
 }
 
-static void a_gap_in_the_tokens_ends_the_stream(void **state)
+TEST(a_gap_in_the_tokens_ends_the_stream)
 {
-    (void)state;
     struct fixture f;
     struct request_stream s;
     struct deployment *d = serving(&f);
@@ -83,9 +80,8 @@ static void a_gap_in_the_tokens_ends_the_stream(void **state)
     fixture_close(&f);
 }
 
-static void a_lost_agent_ends_what_is_open_and_keeps_what_waits(void **state)
+TEST(a_lost_agent_ends_what_is_open_and_keeps_what_waits)
 {
-    (void)state;
     struct fixture f;
     struct request_stream s[12];
     struct deployment *d = serving(&f);
@@ -129,9 +125,8 @@ static bool is_running(const struct deployment *d, const struct request_stream *
     return false;
 }
 
-static void a_client_of_many_requests_does_not_make_others_wait_for_all_of_them(void **state)
+TEST(a_client_of_many_requests_does_not_make_others_wait_for_all_of_them)
 {
-    (void)state;
     struct fixture f;
     struct request_stream *many = calloc(200, sizeof *many), one, late;
     struct deployment *d = serving(&f);
@@ -180,9 +175,8 @@ static struct deployment *serving_slowly(struct fixture *f)
     return d;
 }
 
-static void a_request_without_a_sign_of_life_ends_by_the_plan(void **state)
+TEST(a_request_without_a_sign_of_life_ends_by_the_plan)
 {
-    (void)state;
     struct fixture f;
     struct request_stream s;
     static const uint32_t ids[] = {11};
@@ -213,9 +207,8 @@ static void a_request_without_a_sign_of_life_ends_by_the_plan(void **state)
     fixture_close(&f);
 }
 
-static void a_request_behind_others_waits_as_long_as_they_are_read(void **state)
+TEST(a_request_behind_others_waits_as_long_as_they_are_read)
 {
-    (void)state;
     struct fixture f;
     struct request_stream first, second;
     static const uint32_t ids[] = {11};
@@ -234,9 +227,8 @@ static void a_request_behind_others_waits_as_long_as_they_are_read(void **state)
     fixture_close(&f);
 }
 
-static void a_request_that_others_pass_for_ever_ends_too(void **state)
+TEST(a_request_that_others_pass_for_ever_ends_too)
 {
-    (void)state;
     struct fixture f;
     struct request_stream lost, other;
     static const uint32_t ids[] = {11};

@@ -4,9 +4,8 @@
 #include "coordinator/stages.h"
 #include "tests/unit/coordinator/placement_fixture.h"
 
-static void slices_add_up_for_every_length(void **state)
+TEST(slices_add_up_for_every_length)
 {
-    (void)state;
     struct fixture f;
     fixture_open(&f);
     fixture_agent(&f, 0, "k", 8e9);
@@ -43,9 +42,8 @@ static int cut_of(const struct deployment *d, uint32_t n)
     return count;
 }
 
-static void prompts_are_cut_at_once_and_better_when_their_slices_are_prepared(void **state)
+TEST(prompts_are_cut_at_once_and_better_when_their_slices_are_prepared)
 {
-    (void)state;
     struct fixture f;
     fixture_open(&f);
     for (int i = 0; i < 2; i++)
@@ -70,9 +68,8 @@ static void prompts_are_cut_at_once_and_better_when_their_slices_are_prepared(vo
     fixture_close(&f);
 }
 
-static void prepared_slices_outlive_a_generation_with_the_same_stages(void **state)
+TEST(prepared_slices_outlive_a_generation_with_the_same_stages)
 {
-    (void)state;
     struct fixture f;
     struct err e = {0};
     fixture_open(&f);

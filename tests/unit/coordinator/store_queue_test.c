@@ -140,9 +140,8 @@ static void expect(struct bed *b, const char *kind, const char *text)
     assert_string_equal(got, text);
 }
 
-static void batches_are_written_in_their_order_and_told_by_number(void **state)
+TEST(batches_are_written_in_their_order_and_told_by_number)
 {
-    (void)state;
     struct bed b;
     bed_open(&b);
     put(&b, 1, "agent", "a", "1");
@@ -154,9 +153,8 @@ static void batches_are_written_in_their_order_and_told_by_number(void **state)
     bed_close(&b);
 }
 
-static void whoever_puts_never_waits_for_the_disk(void **state)
+TEST(whoever_puts_never_waits_for_the_disk)
 {
-    (void)state;
     struct bed b;
     bed_open(&b);
     faulty_set(&b.store, 0, true);
@@ -172,9 +170,8 @@ static void whoever_puts_never_waits_for_the_disk(void **state)
     bed_close(&b);
 }
 
-static void a_full_disk_is_told_and_what_waits_is_written_when_there_is_room(void **state)
+TEST(a_full_disk_is_told_and_what_waits_is_written_when_there_is_room)
 {
-    (void)state;
     struct bed b;
     uint64_t number;
     bed_open(&b);
@@ -195,9 +192,8 @@ static void a_full_disk_is_told_and_what_waits_is_written_when_there_is_room(voi
     bed_close(&b);
 }
 
-static void caches_are_given_up_on_a_full_disk_and_nobody_is_told_of_a_failure(void **state)
+TEST(caches_are_given_up_on_a_full_disk_and_nobody_is_told_of_a_failure)
 {
-    (void)state;
     struct bed b;
     bed_open(&b);
     faulty_set(&b.store, HP_ENOSPACE, false);
@@ -214,9 +210,8 @@ static void caches_are_given_up_on_a_full_disk_and_nobody_is_told_of_a_failure(v
     bed_close(&b);
 }
 
-static void a_cache_that_comes_while_another_fails_makes_no_failure_of_it(void **state)
+TEST(a_cache_that_comes_while_another_fails_makes_no_failure_of_it)
 {
-    (void)state;
     struct bed b;
     bed_open(&b);
     faulty_set(&b.store, HP_ENOSPACE, true);
@@ -231,9 +226,8 @@ static void a_cache_that_comes_while_another_fails_makes_no_failure_of_it(void *
     bed_close(&b);
 }
 
-static void a_record_that_can_never_be_stored_keeps_no_other_back(void **state)
+TEST(a_record_that_can_never_be_stored_keeps_no_other_back)
 {
-    (void)state;
     struct bed b;
     struct err e = {0};
     bed_open(&b);
@@ -245,9 +239,8 @@ static void a_record_that_can_never_be_stored_keeps_no_other_back(void **state)
     bed_close(&b);
 }
 
-static void what_waits_at_the_end_is_written_once_more(void **state)
+TEST(what_waits_at_the_end_is_written_once_more)
 {
-    (void)state;
     struct bed b;
     bed_open(&b);
     faulty_set(&b.store, 0, true);

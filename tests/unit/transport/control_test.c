@@ -96,9 +96,8 @@ static void messages_arrive_with_the_senders_proven_key(void **state)
     control_hub_destroy(&hub);
 }
 
-static void a_wrong_server_key_gets_nowhere(void **state)
+TEST(a_wrong_server_key_gets_nowhere)
 {
-    (void)state;
     uv_loop_t loop;
     uv_loop_init(&loop);
     struct side server = {.echo = true}, client = {0};
@@ -120,9 +119,8 @@ static void a_wrong_server_key_gets_nowhere(void **state)
     finish(&loop, &client, &server);
 }
 
-static void a_client_knows_whether_its_server_is_there(void **state)
+TEST(a_client_knows_whether_its_server_is_there)
 {
-    (void)state;
     uv_loop_t loop;
     uv_loop_init(&loop);
     struct side server = {.echo = true}, client = {0};
@@ -148,9 +146,8 @@ static void a_client_knows_whether_its_server_is_there(void **state)
     finish(&loop, &client, &server);
 }
 
-static void a_port_in_use_is_said_plainly(void **state)
+TEST(a_port_in_use_is_said_plainly)
 {
-    (void)state;
     uv_loop_t loop;
     uv_loop_init(&loop);
     struct side a = {0}, b = {0};
@@ -167,9 +164,8 @@ static void a_port_in_use_is_said_plainly(void **state)
     finish(&loop, &a, &b);
 }
 
-static void an_address_that_is_none_is_refused(void **state)
+TEST(an_address_that_is_none_is_refused)
 {
-    (void)state;
     static const char *const cases[] = {"127.0.0.1:99999", "127.0.0.1:65536", "127.0.0.1",
                                         "127.0.0.1:",      ":7070",           "127.0.0.1:x",
                                         "127.0.0.1:70x",   "127.0.0.1:-1"};

@@ -29,9 +29,8 @@ static int message_there_and_back(void *ctx)
     return rc;
 }
 
-static void messages_bear_failing_allocations(void **state)
+TEST(messages_bear_failing_allocations)
 {
-    (void)state;
     struct message all[] = {{.type = MESSAGE_SEQUENCE_OPEN, .id = 4},
                             {.type = MESSAGE_STAGE_PREPARE, .id = 5},
                             {.type = MESSAGE_STORE_STATE},
@@ -198,9 +197,8 @@ static int ucx_opened(void *ctx)
     return endpoint_opened(data_open_ucx);
 }
 
-static void endpoints_bear_failing_allocations(void **state)
+TEST(endpoints_bear_failing_allocations)
 {
-    (void)state;
     faults_each("in-process endpoint", inproc_used, NULL);
     faults_each("tcp endpoint", tcp_opened, NULL);
     assert_int_equal(ucx_opened(NULL), 0); /* UCX keeps some things for good */

@@ -5,9 +5,8 @@
 #include "tests/test.h"
 #include "transport/message_ref.h"
 
-static void a_message_lives_until_its_last_holder_lets_go(void **state)
+TEST(a_message_lives_until_its_last_holder_lets_go)
 {
-    (void)state;
     struct message m = {.type = MESSAGE_REFUSED, .id = 9};
     m.u.refused = (struct message_refused){.code = "denied", .text = "no", .hint = ""};
     struct message_ref *first = message_of_test(&m), *second = message_ref_hold(first);
@@ -18,9 +17,8 @@ static void a_message_lives_until_its_last_holder_lets_go(void **state)
     message_ref_release(NULL);
 }
 
-static void what_is_decoded_does_not_need_the_bytes_that_came(void **state)
+TEST(what_is_decoded_does_not_need_the_bytes_that_came)
 {
-    (void)state;
     struct message m = {.type = MESSAGE_REFUSED};
     struct buffer bytes = {0};
     struct message_ref *ref;
@@ -34,9 +32,8 @@ static void what_is_decoded_does_not_need_the_bytes_that_came(void **state)
     message_ref_release(ref);
 }
 
-static void what_is_no_message_gives_no_reference(void **state)
+TEST(what_is_no_message_gives_no_reference)
 {
-    (void)state;
     struct message_ref *ref = NULL;
     struct err e = {0};
     assert_int_equal(message_ref_decode((const uint8_t *)"?", 1, &ref, &e), HP_EPARSE);

@@ -162,9 +162,8 @@ static int frames_carried(void *ctx)
     return !told && rc == 0 ? HP_EBUG : whole ? 0 : HP_ENOMEM;
 }
 
-static void the_tcp_thread_bears_failing_allocations(void **state)
+TEST(the_tcp_thread_bears_failing_allocations)
 {
-    (void)state;
     faults_each("frames over TCP", frames_carried, NULL);
 }
 

@@ -21,9 +21,8 @@ static void feed(struct completion_text *c, const char *text, size_t step, struc
     buffer_append(out, piece, given);
 }
 
-static void a_stop_string_is_found_across_tokens_and_never_handed_out(void **state)
+TEST(a_stop_string_is_found_across_tokens_and_never_handed_out)
 {
-    (void)state;
     static const struct {
         const char *text, *stops[3], *expected;
         bool stopped;
@@ -55,9 +54,8 @@ static void a_stop_string_is_found_across_tokens_and_never_handed_out(void **sta
     tokenizer_destroy(&bytes);
 }
 
-static void bodies_are_refused_by_the_field_that_is_wrong(void **state)
+TEST(bodies_are_refused_by_the_field_that_is_wrong)
 {
-    (void)state;
     static const struct {
         bool chat;
         const char *body, *param;
@@ -124,9 +122,8 @@ static void refused_before_a_tree_is_built(const char *head, const char *part, s
     buffer_free(&text);
 }
 
-static void bodies_of_too_many_values_or_levels_are_refused_before_a_tree_is_built(void **state)
+TEST(bodies_of_too_many_values_or_levels_are_refused_before_a_tree_is_built)
 {
-    (void)state;
     refused_before_a_tree_is_built("{\"x\": [", "[],", 600000, "[]]}", "values");
     refused_before_a_tree_is_built("{\"x\": [", "1,", 1000001, "1]}", "values");
     refused_before_a_tree_is_built("", "[", 65, "", "nested");
@@ -135,9 +132,8 @@ static void bodies_of_too_many_values_or_levels_are_refused_before_a_tree_is_bui
     refused_before_a_tree_is_built("{\"x\": \"", "[,\\\"{", 400000, "\"}", "model");
 }
 
-static void what_was_handed_out_is_forgotten_and_stops_are_still_found(void **state)
+TEST(what_was_handed_out_is_forgotten_and_stops_are_still_found)
 {
-    (void)state;
     struct completion_text c;
     struct buffer all = {0};
     size_t n;
@@ -160,9 +156,8 @@ static void what_was_handed_out_is_forgotten_and_stops_are_still_found(void **st
     tokenizer_destroy(&bytes);
 }
 
-static void a_body_is_read_with_its_defaults(void **state)
+TEST(a_body_is_read_with_its_defaults)
 {
-    (void)state;
     static const char text[] =
         "{\"model\": \"m\", \"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\", "
         "\"text\": \"a\"}, {\"type\": \"text\", "

@@ -36,9 +36,8 @@ static void refuses(struct gguf_file *f, int code, const char *says)
     buffer_free(&file);
 }
 
-static void header_gives_keys_and_weights(void **state)
+TEST(header_gives_keys_and_weights)
 {
-    (void)state;
     struct gguf_file f = {0};
     put_key_u32(&f, "a.u32", 7);
     put_key_string(&f, "a.string", "text");
@@ -76,9 +75,8 @@ static void header_gives_keys_and_weights(void **state)
     buffer_free(&file);
 }
 
-static void lying_tensors_are_refused_by_name(void **state)
+TEST(lying_tensors_are_refused_by_name)
 {
-    (void)state;
     static const struct {
         const char *says;
         uint64_t dims[5], offset;
@@ -135,9 +133,8 @@ static int parse_for(struct gguf_file *f, enum gguf_need need, struct buffer *fi
     return gguf_parse("f.gguf", file->data, file->size, need, out, e);
 }
 
-static void sizes_of_formats_that_are_not_computed_are_known(void **state)
+TEST(sizes_of_formats_that_are_not_computed_are_known)
 {
-    (void)state;
     struct gguf_file f = {0};
     struct gguf g;
     struct err e = {0};
@@ -180,9 +177,8 @@ static void sizes_of_formats_that_are_not_computed_are_known(void **state)
     buffer_free(&file);
 }
 
-static void keys_of_any_length_and_lists_of_equal_values_are_read(void **state)
+TEST(keys_of_any_length_and_lists_of_equal_values_are_read)
 {
-    (void)state;
     struct gguf_file f = {0};
     struct gguf g;
     struct err e = {0};
@@ -211,9 +207,8 @@ static void keys_of_any_length_and_lists_of_equal_values_are_read(void **state)
     buffer_free(&file);
 }
 
-static void tensors_that_share_bytes_are_refused(void **state)
+TEST(tensors_that_share_bytes_are_refused)
 {
-    (void)state;
     struct gguf_file f = {0};
     put_tensor_entry(&f, "first", 1, (const uint64_t[]){16}, 0, 0);
     put_tensor_entry(&f, "second", 1, (const uint64_t[]){8}, 0, 32);
@@ -221,9 +216,8 @@ static void tensors_that_share_bytes_are_refused(void **state)
     refuses(&f, HP_EPARSE, "tensor second overlaps tensor first");
 }
 
-static void lying_counts_are_refused_before_memory_is_taken(void **state)
+TEST(lying_counts_are_refused_before_memory_is_taken)
 {
-    (void)state;
     struct gguf_file many_keys = {.n_keys = (uint64_t)1 << 60},
                      many_tensors = {.n_tensors = (uint64_t)-1};
     refuses(&many_keys, HP_EPARSE, "header says 1152921504606846976 keys");
@@ -243,9 +237,8 @@ static void lying_counts_are_refused_before_memory_is_taken(void **state)
     refuses(&text, HP_EPARSE, "key k: a string of 18446744073709551615 bytes");
 }
 
-static void malformed_headers_are_refused(void **state)
+TEST(malformed_headers_are_refused)
 {
-    (void)state;
     struct gguf_file old = {.version = 1}, big = {.version = 0x03000000}, type = {0}, nested = {0},
                      twice = {0}, nameless = {0}, control = {0}, alignment = {0};
     refuses(&old, HP_EUNSUPPORTED, "GGUF version 1; known are 2 and 3");
@@ -267,9 +260,8 @@ static void malformed_headers_are_refused(void **state)
     refuses(&alignment, HP_EPARSE, "key general.alignment is 24");
 }
 
-static void every_truncation_is_refused(void **state)
+TEST(every_truncation_is_refused)
 {
-    (void)state;
     struct buffer file = {0};
     tiny_llama_make(&(struct tiny_llama){.dtype = DTYPE_BF16}, &file);
     struct err e = {0};
@@ -283,9 +275,8 @@ static void every_truncation_is_refused(void **state)
     buffer_free(&file);
 }
 
-static void flipped_bits_never_reach_beyond_the_file(void **state)
+TEST(flipped_bits_never_reach_beyond_the_file)
 {
-    (void)state;
     struct buffer file = {0};
     tiny_llama_make(&(struct tiny_llama){.dtype = DTYPE_Q8_0}, &file);
     struct gguf g;

@@ -1,0 +1,66 @@
+/* What tests of broken clusters share: a deployment, streams that go on, and what must hold once
+ * everything is back. */
+#ifndef HP_TESTS_SIM_FAILURES_H
+#define HP_TESTS_SIM_FAILURES_H
+
+#include "tests/sim/cluster.h"
+#include "tests/test.h"
+
+static inline void deploy(struct sim *s, const char *agents)
+{
+    int rc = sim_deploy(s, agents, NULL, 8);
+    if (rc < 0)
+        fail_msg("%s", s->answer_error.text);
+}
+
+static inline struct sim_client *request(struct sim *s, size_t n, size_t max)
+{
+    struct err e = {0};
+    struct sim_client *c = sim_request(s, n, max, &e);
+    if (!c)
+        fail_msg("%s", e.text);
+    return c;
+}
+
+/* A stream that is still going on after so long; prompts whose answer ends earlier by their own are
+ * not meant. */
+static inline struct sim_client *stream(struct sim *s, uint64_t after_ms)
+{
+    for (int i = 0; i < 50; i++) {
+        struct sim_client *c = request(s, 100, 60);
+        sim_run_ms(s, after_ms);
+        if (c->open)
+            return c;
+    }
+    fail_msg("no prompt has a long answer");
+    return NULL;
+}
+
+static inline void serves_and_is_clean_of(struct sim *s, const char *name,
+                                          bool (*serves)(struct sim *s), uint64_t limit_ms)
+{
+    struct err e = {0};
+    if (!sim_run_until(s, serves, limit_ms))
+        fail_msg("seed %llu: %s does not serve again after %llu s", (unsigned long long)s->seed,
+                 name, (unsigned long long)limit_ms / 1000);
+    struct sim_client *c = sim_request_of(s, name, 60, 20, &e);
+    if (!c)
+        fail_msg("seed %llu: %s", (unsigned long long)s->seed, e.text);
+    if (!sim_run_until(s, sim_quiet, 30000) || !c->finished)
+        fail_msg("seed %llu: a request after the faults did not finish: %s",
+                 (unsigned long long)s->seed, c->why.text);
+    sim_run_ms(s, 1000);
+    if (sim_leftovers(s))
+        fail_msg("seed %llu: %llu things are left over", (unsigned long long)s->seed,
+                 (unsigned long long)sim_leftovers(s));
+    if (s->wrong)
+        fail_msg("seed %llu: %llu things went wrong", (unsigned long long)s->seed,
+                 (unsigned long long)s->wrong);
+}
+
+static inline void serves_and_is_clean(struct sim *s, uint64_t limit_ms)
+{
+    serves_and_is_clean_of(s, "toy", sim_serves, limit_ms);
+}
+
+#endif
