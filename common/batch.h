@@ -33,6 +33,7 @@ struct batch {
     bool again; /* without runs: the frame came twice, and its batch has gone on already */
 };
 
+/* Frees the arrays; the batch is empty then. */
 void batch_free(struct batch *b);
 /* Room for so many runs and ids; false when memory ran out. */
 bool batch_reserve(struct batch *b, uint32_t n_runs, uint32_t n_ids);

@@ -57,6 +57,7 @@ struct buffer {
     bool failed;
 };
 
+/* Copies bytes, or prints text without a NUL, behind what is there. */
 void buffer_append(struct buffer *b, const void *data, size_t n);
 void buffer_printf(struct buffer *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Room for `n` more bytes, counted as written; NULL when failed. */

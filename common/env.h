@@ -17,6 +17,7 @@ static inline uint64_t env_now_ns(const struct env *env)
 {
     return env->now_ns(env->ctx);
 }
+/* Eight bytes of its chance. */
 uint64_t env_random_u64(const struct env *env);
 
 /* The machine's own clock (CLOCK_MONOTONIC) and its random device. */

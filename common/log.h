@@ -33,6 +33,8 @@ void log_line_limited(struct log_limit *limit, enum log_level level, const char 
 #define log_error_limited(room, event, ...) log_limited(LOG_ERROR, room, event, __VA_ARGS__)
 #define log_warn_limited(room, event, ...) log_limited(LOG_WARN, room, event, __VA_ARGS__)
 
+/* Lines above this level are not written from now on (at the start HP_LOG says which, or
+ * LOG_INFO). */
 void log_set_level(enum log_level level);
 
 /* Gets every line that is written, without its newline, on the thread that says it; calls never

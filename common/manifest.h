@@ -38,6 +38,7 @@ struct manifest {
     struct pack_list chunks; /* struct manifest_chunk, by (file, offset) */
 };
 
+/* Appends the bytes, which follow from the content alone; want of memory shows in the buffer. */
 void manifest_encode(const struct manifest *m, struct buffer *out);
 /* Decodes and checks: names safe, ranges within files, sorted, no overlap, digests of the right
  * size. `bytes` must outlive *out. */

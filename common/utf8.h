@@ -24,6 +24,7 @@ size_t utf8_valid_prefix(const char *s, size_t n);
 /* Start of the character that ends just before byte `at` > 0 of well-formed text. */
 size_t utf8_previous(const char *s, size_t at);
 
+/* Appends a character; `c` must be a scalar value. */
 void utf8_append(struct buffer *out, uint32_t c);
 
 /* Makes a text, such as a message that quotes a file, well-formed in place: a byte that is not

@@ -36,6 +36,7 @@ struct local_cluster {
     char data[8];     /* "auto", "ucx", "tcp": which data channel the agents open; "": auto */
 };
 
+/* Writes it where local_load finds it. Errors as of fs.h. */
 int local_save(const struct local_cluster *c, struct err *e);
 /* By the name of its context. HP_ENOENT. */
 int local_load(const char *name, struct local_cluster *out, struct err *e);

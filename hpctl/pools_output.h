@@ -4,6 +4,7 @@
 
 #include "planners/pools/pools.h"
 
+/* The pools as tables on standard output. */
 void pools_answer_print(const struct pools_answer *a, const struct cluster *c,
                         const struct workload *w);
 /* Every pool as a bar of devices by kind. HP_EIO, HP_ENOMEM. */

@@ -10,6 +10,7 @@ struct progress_bar {
     char last[160];
     int last_percent;
 };
+/* `quiet`: nothing is shown. */
 void progress_init(struct progress_bar *p, bool quiet);
 /* `done` of `total` (0: unknown). */
 void progress_show(struct progress_bar *p, const char *what, double done, double total);

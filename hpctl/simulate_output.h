@@ -18,6 +18,7 @@ struct simulate_report {
     const struct simulate_result *result;
 };
 
+/* To standard output; as JSON (NULL: no memory); or as rows of a CSV file (HP_EIO). */
 void simulate_report_print(const struct simulate_report *r);
 json_t *simulate_report_json(const struct simulate_report *r);
 int simulate_report_csv(const struct simulate_report *r, const char *file, struct err *e);
@@ -54,8 +55,11 @@ struct simulate_sweep {
     int n_points, room;
 };
 
+/* One more point. HP_ENOMEM. */
 int simulate_sweep_add(struct simulate_sweep *s, int row, double load, double attainment,
                        struct err *e);
+/* To standard output; as JSON (NULL: no memory); as a CSV file, or a picture (HP_EIO,
+ * HP_ENOMEM). */
 void simulate_sweep_print(const struct simulate_sweep *s);
 json_t *simulate_sweep_json(const struct simulate_sweep *s);
 int simulate_sweep_csv(const struct simulate_sweep *s, const char *file, struct err *e);

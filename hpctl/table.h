@@ -17,6 +17,7 @@ struct table_column {
     cell_fn write;      /* NULL: strings as they are, else as shown_value (shown.h) */
 };
 
+/* Sizes and rates as people read them ("1.2 GB", "3.4 GB/s"). */
 void cell_bytes(struct buffer *cell, const json_t *value);
 void cell_rate(struct buffer *cell, const json_t *value);
 /* Seconds that passed; "-" where there is no number. */

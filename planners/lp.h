@@ -66,6 +66,7 @@ int lp_row_add(struct lp_program *p, const char *name, enum lp_sense sense, doub
  */
 int lp_term_add(struct lp_program *p, int row, int column, double coefficient, struct err *e);
 
+/* How many were added. */
 int lp_program_columns(const struct lp_program *p);
 int lp_program_rows(const struct lp_program *p);
 

@@ -69,8 +69,11 @@ struct http_limits {
     uint64_t bodies_bytes;            /* of all exchanges, while they are being received */
 };
 
+/* Listens on a numeric host (port 0: any) and serves on the loop, whose thread all calls come from.
+ * HP_EINVAL, HP_EIO, HP_ENOMEM. */
 int http_start(uv_loop_t *loop, const char *host, int port, const struct http_limits *limits,
                const struct http_handler *h, struct http_server **out, struct err *e);
+/* The port that it listens on. */
 int http_port(const struct http_server *s);
 
 struct http_figures {
@@ -83,6 +86,7 @@ struct http_figures {
 struct http_figures http_figures(const struct http_server *s);
 void http_stop(struct http_server **s);
 
+/* What came with the exchange. */
 const struct http_request *http_request_of(const struct http_exchange *x);
 /* A value of the query ("?model=demo"), decoded; NULL: it is not there. */
 const char *http_query(const struct http_exchange *x, const char *name);

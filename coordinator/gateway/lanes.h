@@ -33,6 +33,7 @@ struct piece {
     size_t bytes;
 };
 
+/* NULL: no memory. */
 struct lanes *lanes_create(const struct requests *requests);
 /* Pieces that wait are done before it returns; those that run are done when they have run. */
 void lanes_close(struct lanes **lanes);

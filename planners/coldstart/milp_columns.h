@@ -11,6 +11,7 @@ struct milp_columns {
         first_place, first_dt_fin, first_sg_start, first_sg_fin, first_rank, total;
 };
 
+/* Where each family of variables begins among the columns. */
 struct milp_columns milp_columns_of(const struct milp_sub_model *m);
 
 /* Slots count from 1, as in the paper; x also has slot 0, host memory. */

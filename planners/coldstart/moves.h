@@ -30,6 +30,7 @@ struct moves {
     double *bus_s, *link_s;
 };
 
+/* Room for plans of up to `copy_capacity` copies. HP_ENOMEM. */
 int moves_init(struct moves *m, const struct coldstart_problem *p, int copy_capacity);
 void moves_fini(struct moves *m);
 

@@ -23,6 +23,7 @@ struct search_budget {
     uint64_t told_ns;
 };
 
+/* From now on its time counts. */
 void search_budget_start(struct search_budget *b);
 /* The share that is used up; looks at the clock. */
 double search_budget_look(struct search_budget *b);

@@ -45,6 +45,7 @@ struct simulate_result {
     bool stopped; /* by a miss limit: the counts are those so far */
 };
 
+/* Frees what the result owns. */
 void simulate_result_free(struct simulate_result *r);
 
 /* Part of a model's requests that were served in time; 1 when none arrived. */

@@ -30,6 +30,7 @@ int slicing_create(const struct pipeline_request *rq, const struct plan_pipeline
                    struct slicing **out, struct err *e);
 void slicing_destroy(struct slicing **s);
 
+/* Tokens: every slice but the last is a multiple of it. */
 int slicing_unit(const struct slicing *s);
 /* Bytes that lookups read. */
 size_t slicing_memory_bytes(const struct slicing *s);

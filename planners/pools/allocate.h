@@ -32,6 +32,7 @@ struct pools_allocation {
     double objective; /* least rate / weight */
 };
 
+/* Without pipelines. HP_ENOMEM. */
 int pools_allocation_init(struct pools_allocation *a, int n_models, struct err *e);
 void pools_allocation_free(struct pools_allocation *a);
 /* A copy; `to` is uninitialised before. HP_ENOMEM. */
