@@ -148,7 +148,8 @@ static int check_layer_types(const struct json_at *config, const struct model_co
                                      : "full_attention";
         rc = json_as_string(&item, &type, e);
         if (rc == 0 && strcmp(type, own) != 0)
-            return config_unsupported(&item, e, "a kind of attention that the other keys do not give it");
+            return config_unsupported(&item, e,
+                                      "a kind of attention that the other keys do not give it");
     }
     return rc;
 }
