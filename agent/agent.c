@@ -113,6 +113,7 @@ static void parts_stop(struct agent *a)
     if (a->control)
         control_close(&a->control);
     shell_devices_close(a);
+    shell_kv_links_close(a);
     while (a->n_stages)
         shell_stage_drop(a, a->stages[0].slot);
     delay_line_destroy(&a->line);

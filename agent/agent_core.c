@@ -13,7 +13,8 @@ static void timer_set(struct agent_core *c, uint64_t now)
     uint64_t at = core_member_deadline(c), hold = core_expire_deadline(c);
     if (hold != UINT64_MAX && hold < now + 1000 * ms)
         hold = now + 1000 * ms; /* what must not be given up yet is looked at once a second */
-    uint64_t hop = core_hops_deadline(c);
+    uint64_t hop = core_hops_deadline(c), moves = core_kv_deadline(c);
+    at = moves < at ? moves : at;
     at = hold < at ? hold : at;
     at = hop < at ? hop : at;
     if (at == UINT64_MAX || (c->timer_ns > now && c->timer_ns <= at))
@@ -40,6 +41,8 @@ static const message_fn message_handlers[MESSAGE_TYPE_COUNT] = {
     [MESSAGE_CHUNK_GRANT] = core_grant,
     [MESSAGE_SEQUENCE_OPEN] = core_sequence_open,
     [MESSAGE_SEQUENCE_CLOSE] = core_sequence_closed,
+    [MESSAGE_KV_IMPORT] = core_kv_import,
+    [MESSAGE_KV_EXPORT] = core_kv_export,
     [MESSAGE_PROFILE_RUN] = core_profile_run,
     [MESSAGE_LINK_PROBE] = core_link_probe,
     [MESSAGE_STORE_REMOVE] = core_store_remove,
@@ -63,6 +66,8 @@ static const event_fn event_handlers[AGENT_EVENT_KINDS] = {
     [AGENT_EVENT_LOADED] = core_stage_loaded,
     [AGENT_EVENT_SEQUENCE_OPENED] = core_sequence_opened,
     [AGENT_EVENT_BATCH_DONE] = core_batch_done,
+    [AGENT_EVENT_KV_IMPORTED] = core_kv_imported,
+    [AGENT_EVENT_KV_LEFT] = core_kv_left,
     [AGENT_EVENT_PROFILED] = core_profiled,
     [AGENT_EVENT_PROFILING] = core_profiling,
     [AGENT_EVENT_PROBED] = core_probed,
@@ -110,6 +115,7 @@ void agent_core_event(struct agent_core *c, const struct agent_event *event,
     core_member_tick(c, now);
     core_hops_tick(c, now);
     core_expire(c, now);
+    core_kv_tick(c, now);
     core_dispatch(c);
     timer_set(c, now);
     c->out = NULL;
@@ -163,6 +169,8 @@ void agent_core_destroy(struct agent_core **pc, void (*release)(void *ctx, void 
         queue_destroy(&s->queue, release, ctx);
         core_stage_free(s);
     }
+    for (size_t i = 0; i < AGENT_MAX_KV_EXPORTS; i++)
+        message_ref_release(c->kv_exports[i].message);
     for (size_t i = 0; i < c->n_devices * CORE_RUN_PLACES; i++)
         batch_free(&c->devices[i / CORE_RUN_PLACES].runs[i % CORE_RUN_PLACES].batch);
     free(c->tokens);

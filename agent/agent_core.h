@@ -12,15 +12,15 @@
  * action points at holds until the next call of agent_core_event; what AGENT_DO_RUN points at holds
  * until its AGENT_EVENT_BATCH_DONE. Buffers are opaque here: `void *` of whoever made them. A
  * buffer that comes with an event belongs to the core, which gives it back with exactly one action:
- * AGENT_DO_RUN (as input), AGENT_DO_POST or AGENT_DO_RELEASE.
+ * AGENT_DO_RUN (as input), AGENT_DO_KV_IMPORT, AGENT_DO_POST or AGENT_DO_RELEASE.
  *
  * Each device has an executor: one thread that owns stages and samplers. It does what it is told in
- * order: LOAD, UNLOAD, SEQUENCE_OPEN, SEQUENCE_CLOSE, RUN. The core gives it up to `runs_ahead`
- * RUNs at a time, answered in their order. Every order carries a `slot` (the stage that is held,
- * for its whole life in memory, over generations; it stays on the device that its `stage_prepare`
- * named) and, where it is answered, a `ticket`. What comes from outside names a stage by
- * deployment, generation and number: of one deployment an agent may hold several, each on another
- * device. */
+ * order: LOAD, UNLOAD, SEQUENCE_OPEN, SEQUENCE_CLOSE, KV_IMPORT, KV_EXPORT, RUN. The core gives it
+ * up to `runs_ahead` RUNs at a time, answered in their order. Every order carries a `slot` (the
+ * stage that is held, for its whole life in memory, over generations; it stays on the device that
+ * its `stage_prepare` named) and, where it is answered, a `ticket`. What comes from outside names a
+ * stage by deployment, generation and number: of one deployment an agent may hold several, each on
+ * another device. */
 #ifndef HP_AGENT_AGENT_CORE_H
 #define HP_AGENT_AGENT_CORE_H
 
@@ -28,6 +28,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "agent/engine/kv_shape.h"
 #include "agent/engine/queue.h" /* struct batch_run */
 #include "common/env.h"
 #include "common/status.h"
@@ -36,9 +37,15 @@
 #include "transport/message_ref.h"
 
 enum {
-    AGENT_MAX_STAGES = 64,    /* held at once, on all devices */
-    AGENT_MAX_GRANTS = 1024,  /* chunk sessions */
-    AGENT_HEARTBEAT_MS = 500, /* until the coordinator says otherwise */
+    AGENT_MAX_STAGES = 64,          /* held at once, on all devices */
+    AGENT_MAX_GRANTS = 1024,        /* chunk sessions */
+    AGENT_MAX_KV_IMPORTS = 256,     /* at once: senders of keys and values that are awaited */
+    AGENT_MAX_KV_EXPORTS = 16,      /* at once: sequences whose keys and values go elsewhere */
+    AGENT_KV_WINDOW = 2,            /* pieces of an export that are on their way at once */
+    AGENT_KV_PIECE_BYTES = 4 << 20, /* a frame has at most so many, or one page of one block */
+    AGENT_KV_LIMIT_MS = 20000,      /* without another piece that has come, or left, for so long */
+    AGENT_KV_RETRY_MS = 20,         /* where there was no buffer for a piece */
+    AGENT_HEARTBEAT_MS = 500,       /* until the coordinator says otherwise */
     AGENT_JOIN_RETRY_MS = 1000,
     AGENT_ACK_LIMIT_MS = 5000, /* without an ack for so long: join again */
     AGENT_PAUSE_MS = 1000,   /* no event, not even its own timer's, for a heartbeat and so long: it
@@ -75,18 +82,20 @@ struct agent_core_config {
 /* ---- events ---- */
 
 enum agent_event_kind {
-    AGENT_EVENT_START,     /* the control channel is connecting: join */
-    AGENT_EVENT_TIMER,     /* the time of AGENT_DO_TIMER has come; harmless at any time */
-    AGENT_EVENT_MESSAGE,   /* from the coordinator */
-    AGENT_EVENT_FRAME,     /* FRAME_ACTIVATION, FRAME_TOKEN or FRAME_ALIVE; the other kinds are the
-                              shell's */
-    AGENT_EVENT_LINK_DOWN, /* a link made by AGENT_DO_CONNECT broke, or does not take a frame */
+    AGENT_EVENT_START,   /* the control channel is connecting: join */
+    AGENT_EVENT_TIMER,   /* the time of AGENT_DO_TIMER has come; harmless at any time */
+    AGENT_EVENT_MESSAGE, /* from the coordinator */
+    AGENT_EVENT_FRAME,   /* FRAME_ACTIVATION, FRAME_TOKEN, FRAME_ALIVE or FRAME_KV; the other kinds
+                            are   the shell's */
+    AGENT_EVENT_LINK_DOWN,   /* a link made by AGENT_DO_CONNECT broke, or does not take a frame */
     AGENT_EVENT_OUTPUT_BACK, /* one of a stage's own outputs (AGENT_DO_RUN with `reserved`) is free
                                 again */
     AGENT_EVENT_FETCHED,     /* progress or end of AGENT_DO_FETCH */
     AGENT_EVENT_LOADED,      /* progress or end of AGENT_DO_LOAD */
     AGENT_EVENT_SEQUENCE_OPENED, /* end of AGENT_DO_SEQUENCE_OPEN */
     AGENT_EVENT_BATCH_DONE,      /* end of AGENT_DO_RUN */
+    AGENT_EVENT_KV_IMPORTED,     /* end of AGENT_DO_KV_IMPORT */
+    AGENT_EVENT_KV_LEFT,         /* end of AGENT_DO_KV_EXPORT: the piece has left, or will not */
     AGENT_EVENT_PROFILED,        /* end of AGENT_DO_PROFILE */
     AGENT_EVENT_PROFILING,       /* how AGENT_DO_PROFILE goes */
     AGENT_EVENT_PROBED,          /* end of AGENT_DO_PROBE, but for role "end" */
@@ -113,6 +122,7 @@ struct agent_progress {
         width_out;       /* LOADED, 0: elements of a token that cross the stage's borders */
     uint32_t vocabulary; /* LOADED, 0: of the model */
     uint32_t outputs;    /* LOADED, 0: large outputs that may be out at once; 0: any number */
+    struct kv_shape kv;  /* LOADED, 0: what the stage keeps of each token */
 };
 
 struct agent_event {
@@ -124,6 +134,7 @@ struct agent_event {
             const struct batch_run
                 *runs; /* FRAME_ACTIVATION: header->n_runs of them, decoded and checked */
             const struct frame_token *tokens; /* FRAME_TOKEN: header->n_runs of them */
+            struct kv_range kv;               /* FRAME_KV */
             void *buffer; /* the payload, run table included; NULL when empty and for FRAME_TOKEN */
             uint64_t arrived_ns; /* when it was there; 0: now */
         } frame;
@@ -139,7 +150,14 @@ struct agent_event {
             uint64_t slot, ticket, sequence;
             int status;
             const struct err *error;
-        } sequence_opened;
+            uint32_t awaited; /* keys and values that it begins with and that have not come */
+        } sequence_opened, kv_imported;
+        struct {
+            uint64_t ticket;
+            int status; /* HP_EBUSY: there was no buffer for `range`; it may be tried again */
+            const struct err *error;
+            struct kv_range range; /* status < 0, and it is known */
+        } kv_left;
         struct {
             uint64_t slot, ticket;
             int status;
@@ -208,6 +226,9 @@ enum agent_action_kind {
     AGENT_DO_SEQUENCE_OPEN,  /* KV room, and a sampler on the last stage */
     AGENT_DO_SEQUENCE_CLOSE, /* not answered; of an unknown sequence nothing */
     AGENT_DO_RUN,            /* a batch through a stage */
+    AGENT_DO_KV_IMPORT,      /* a piece of what a sequence begins with */
+    AGENT_DO_KV_EXPORT,      /* a piece of a sequence's keys and values, as a frame to `to` */
+    AGENT_DO_KV_DROP, /* an export has ended: its link is not needed any more; not answered */
     AGENT_DO_PROFILE,
     AGENT_DO_PROBE, /* the data path to another agent: echo, measure, or end that */
     AGENT_DO_STORE_REMOVE,
@@ -271,6 +292,20 @@ struct agent_action {
             bool reserved; /* the output is one of the stage's own: AGENT_EVENT_OUTPUT_BACK follows,
                               unless the run fails before it is posted */
         } run;
+        struct {
+            uint64_t slot, ticket, sequence;
+            struct kv_range range;
+            void *buffer; /* taken: the frame's payload */
+        } kv_import;
+        struct {
+            uint64_t slot, ticket, sequence; /* ticket: of the export, whose pieces share a link */
+            struct kv_range range;
+            struct frame_header header; /* but for payload_bytes and sent_ns */
+            struct pack_span to;
+        } kv_export;
+        struct {
+            uint64_t ticket;
+        } kv_drop;
         struct {
             uint64_t id;
             struct message_profile_run request;

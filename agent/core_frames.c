@@ -75,6 +75,10 @@ static void tokens_in(struct agent_core *c, struct core_stage *s, const struct a
 void core_frame(struct agent_core *c, const struct agent_event *ev)
 {
     const struct frame_header *h = ev->u.frame.header;
+    if (h->kind == FRAME_KV) {
+        core_kv_frame(c, ev);
+        return;
+    }
     struct core_stage *s = core_stage_of(c, h->deployment, h->generation, h->stage);
     uint64_t newest = core_deployment_generation(c, h->deployment);
     bool kind = h->kind == FRAME_ACTIVATION || h->kind == FRAME_TOKEN || h->kind == FRAME_ALIVE;

@@ -3,7 +3,9 @@
  *     core_out.c          actions
  *     core_state.c        stages and what the coordinator hears of them
  *     core_sessions.c, core_links.c, core_prefill.c, core_posts.c
+ *     core_moves.c        keys and values that come and go: what is under way
  *     core_sequences.c    opening, closing, failing
+ *     core_kv.c           orders and frames of keys and values
  *     core_alive.c, core_watch.c      signs of life, deadlines
  *     core_stages.c       a stage from prepare to unload
  *     core_tokens.c, core_frames.c, core_batches.c, core_turns.c
@@ -45,6 +47,7 @@ struct core_stage {
     bool loaded;                  /* the executor has a stage in this slot */
     uint32_t width_in, width_out; /* elements of a token in frames that come, and that go on */
     uint32_t vocabulary;
+    struct kv_shape kv;
     enum frame_dtype wire; /* as what rows cross */
     struct queue *queue;   /* of this generation; NULL until ready */
     bool connected, link_broken;
@@ -82,6 +85,9 @@ struct core_sequence {
     uint64_t ticket, opened_ns, first_token_ns;
     uint64_t sampled; /* tokens told so far */
     bool ended;       /* last stage: the last token has been told */
+    bool awaits_kv;   /* what it begins with has not all come */
+    uint64_t kv_ns;   /* when something of that last came */
+    uint64_t kv_bytes;
     /* How its prompt went through here so far, for MESSAGE_PREFILL; freed once that is said. */
     struct core_slice *slices;
     size_t n_slices, slice_capacity;
@@ -112,6 +118,26 @@ struct core_device {
 
 struct core_grant {
     uint64_t session;
+};
+
+/* One sender of what a sequence begins with. */
+struct core_kv_import {
+    uint64_t slot, sequence, session;
+    uint64_t id; /* of the request */
+};
+
+/* A sequence's keys and values on their way to another stage. */
+struct core_kv_export {
+    struct message_ref *message; /* what `order` points into; NULL: the place is free */
+    struct message_kv_export order;
+    uint64_t slot, ticket, id;
+    struct kv_shape shape; /* what of the stage's goes there */
+    struct kv_cursor at;
+    struct kv_range again[AGENT_KV_WINDOW]; /* pieces for which there was no buffer */
+    uint32_t n_again, n_out;
+    uint64_t retry_ns; /* not before then; 0: at once */
+    uint64_t left_ns;  /* when a piece last left */
+    uint64_t moved_bytes;
 };
 
 struct agent_core {
@@ -145,6 +171,11 @@ struct agent_core {
     size_t n_stages;
     struct core_grant grants[AGENT_MAX_GRANTS];
     size_t n_grants;
+    struct core_kv_import kv_imports[AGENT_MAX_KV_IMPORTS];
+    size_t n_kv_imports;
+    struct core_kv_export kv_exports[AGENT_MAX_KV_EXPORTS];
+    size_t n_kv_exports;
+    size_t n_kv_awaiting; /* sequences that await keys and values */
     uint64_t last_slot, last_ticket;
 
     struct batch passed; /* goes on without having run */
@@ -229,6 +260,10 @@ void core_stage_sessions_allow(struct agent_core *c, const struct core_stage *s)
 /* Once nothing uses them any more. */
 void core_stage_sessions_revoke(struct agent_core *c, uint64_t session, uint64_t input_session);
 void core_grant(struct agent_core *c, struct message_ref *m);
+/* `from`: the key of the only sender; empty: anybody who may connect. */
+void core_session_allow(struct agent_core *c, uint64_t session, struct pack_span from);
+/* Once nothing uses it any more. */
+void core_session_revoke(struct agent_core *c, uint64_t session);
 
 /* ---- core_links.c */
 
@@ -248,6 +283,18 @@ void core_prefill_ran(struct agent_core *c, struct core_stage *s, const struct b
                       uint64_t start_ns, uint64_t end_ns);
 /* When the input of a batch was there; 0: not known. */
 uint64_t core_prefill_ready_ns(const struct core_stage *s, const struct batch *b);
+
+/* ---- core_moves.c */
+
+/* An answer to a kv_import or kv_export; `e` where it failed, else NULL. */
+void core_kv_say(struct agent_core *c, uint64_t id, const struct message_kv_state *state,
+                 const struct err *e);
+/* The last of what a sequence begins with has come: its senders' sessions end. */
+void core_kv_received(struct agent_core *c, const struct core_stage *s, struct core_sequence *own);
+/* All of it has left (e NULL), or will not. */
+void core_kv_export_end(struct agent_core *c, struct core_kv_export *x, const struct err *e);
+/* The sequence is closed: what was under way for it fails. */
+void core_kv_forget(struct agent_core *c, const struct core_stage *s, struct core_sequence *own);
 
 /* ---- core_sequences.c */
 
@@ -284,6 +331,18 @@ void core_batch_post(struct agent_core *c, struct core_stage *s, const struct ba
  */
 void core_batch_pass_empty(struct agent_core *c, struct core_stage *s, const struct batch *b);
 void core_batch_drop(struct agent_core *c, struct core_stage *s, const struct batch *b);
+
+/* ---- core_kv.c */
+
+void core_kv_import(struct agent_core *c, struct message_ref *m);
+void core_kv_export(struct agent_core *c, struct message_ref *m);
+/* FRAME_KV, whosever it is. */
+void core_kv_frame(struct agent_core *c, const struct agent_event *ev);
+void core_kv_imported(struct agent_core *c, const struct agent_event *ev);
+void core_kv_left(struct agent_core *c, const struct agent_event *ev);
+/* Tries again what had no buffer, gives up what takes too long. */
+void core_kv_tick(struct agent_core *c, uint64_t now_ns);
+uint64_t core_kv_deadline(const struct agent_core *c);
 
 /* ---- core_alive.c: signs of life between stages */
 

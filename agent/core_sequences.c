@@ -50,6 +50,7 @@ void core_sequence_close(struct agent_core *c, struct core_stage *s, uint64_t id
     struct core_sequence *own = queue_sequence_close(s->queue, id, env_now_ns(c->env));
     if (!own)
         return;
+    core_kv_forget(c, s, own);
     own->next_dead = c->dead_sequences;
     c->dead_sequences = own;
     struct agent_action *a = core_act(c, AGENT_DO_SEQUENCE_CLOSE);
@@ -100,6 +101,13 @@ static int open_check(const struct core_stage *s, const struct message_sequence_
         o->prompt.count > o->kv_tokens)
         return err_set(e, HP_EINVAL, "a sequence of %zu tokens cannot live in %llu",
                        o->prompt.count, (unsigned long long)o->kv_tokens);
+    if (o->length >= o->kv_tokens || (o->share && (!o->length || o->share >= o->sequence)) ||
+        (core_stage_is_first(s) && o->length >= o->prompt.count) || o->sampled > o->prompt.count)
+        return err_set(e, HP_EINVAL,
+                       "a sequence of %zu tokens with room for %llu cannot begin with %llu, of "
+                       "which %llu were sampled",
+                       o->prompt.count, (unsigned long long)o->kv_tokens,
+                       (unsigned long long)o->length, (unsigned long long)o->sampled);
     for (size_t i = 0; core_stage_is_first(s) && i < o->prompt.count; i++)
         if (o->prompt.items[i] >= s->vocabulary)
             return err_set(e, HP_EINVAL, "token %u at position %zu is beyond the vocabulary of %u",
@@ -120,10 +128,12 @@ static int sequence_begin(struct agent_core *c, struct core_stage *s, struct mes
     own->open = m->message.u.sequence_open;
     own->opened_ns = env_now_ns(c->env);
     own->ticket = ++c->last_ticket;
+    own->sampled = own->open.sampled;
     const struct message_sequence_open *o = &own->open;
     struct queue_sequence q = {.id = o->sequence,
                                .owner = own,
                                .all_logits = o->all_logits,
+                               .length = (uint32_t)o->length,
                                .prompt = o->prompt.items,
                                .n_prompt = (uint32_t)o->prompt.count,
                                .slices = o->slices.items,
@@ -133,6 +143,9 @@ static int sequence_begin(struct agent_core *c, struct core_stage *s, struct mes
         core_sequence_free(own);
         return rc;
     }
+    own->awaits_kv = o->length && !o->share;
+    own->kv_ns = own->opened_ns;
+    c->n_kv_awaiting += own->awaits_kv;
     core_stage_links_mend(c, s);
     struct agent_action *a = core_act(c, AGENT_DO_SEQUENCE_OPEN);
     if (a) {
@@ -180,11 +193,15 @@ void core_sequence_opened(struct agent_core *c, const struct agent_event *ev)
     if (!q || ((struct core_sequence *)q->owner)->ticket != ev->u.sequence_opened.ticket)
         return;
     const struct err *e = ev->u.sequence_opened.error;
-    if (ev->u.sequence_opened.status < 0)
+    if (ev->u.sequence_opened.status < 0) {
         core_sequence_fail(c, s, id, ev->u.sequence_opened.status,
                            e ? e->text : "the stage has no room for the sequence");
-    else
-        queue_sequence_ready(s->queue, id);
+        return;
+    }
+    if (ev->u.sequence_opened.awaited)
+        return;
+    core_kv_received(c, s, q->owner);
+    queue_sequence_ready(s->queue, id);
 }
 
 void core_events_lost(struct agent_core *c, const struct agent_event *ev)

@@ -249,6 +249,7 @@ void core_stage_loaded(struct agent_core *c, const struct agent_event *ev)
     s->outputs = p->outputs;
     s->width_in = p->width_in;
     s->width_out = p->width_out;
+    s->kv = p->kv;
     s->vocabulary = p->vocabulary;
     if (core_queue_create(c, s, &e) < 0)
         core_stage_fail(c, s, &e);

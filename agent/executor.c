@@ -13,9 +13,9 @@ enum { PROFILE_TELL_MS = 200, PROFILE_GAP_MS = 100, PROFILE_MOST_WAIT_MS = 10000
 /* Places for orders that wait. What answers an order comes at most as often as the order does; so a
  * close finds room where its open did. */
 static const uint32_t order_places[] = {
-    [ORDER_LOAD] = 128,      [ORDER_UNLOAD] = 128,      [ORDER_OPEN] = 8192,
-    [ORDER_CLOSE] = 1 << 17, [ORDER_RUN] = 8,           [ORDER_PROFILE] = 16,
-    [ORDER_ADOPT] = 2,       [ORDER_OVER] = SLOT_DEPTH, [ORDER_QUIT] = 1};
+    [ORDER_LOAD] = 128, [ORDER_UNLOAD] = 128,     [ORDER_OPEN] = 8192,   [ORDER_CLOSE] = 1 << 17,
+    [ORDER_RUN] = 8,    [ORDER_PROFILE] = 16,     [ORDER_ADOPT] = 2,     [ORDER_OVER] = SLOT_DEPTH,
+    [ORDER_QUIT] = 1,   [ORDER_KV_IMPORT] = 1024, [ORDER_KV_EXPORT] = 64};
 
 /* ---- profiles ---- */
 
@@ -113,6 +113,10 @@ static void order_free(struct executor *x, struct order *o, bool done)
     }
     if (o->kind == ORDER_OPEN && !done)
         sampler_destroy(&o->u.sequence.sampler);
+    if (o->kind == ORDER_KV_IMPORT && !done)
+        data_buffer_release(x->config.data, o->u.kv.frame);
+    if (o->kind == ORDER_KV_EXPORT && !done)
+        outlet_release(o->u.kv.outlet);
     if (o->kind == ORDER_RUN && !done) {
         if (o->u.run.batch)
             data_buffer_release(x->config.data, o->u.run.batch->input);
@@ -121,10 +125,12 @@ static void order_free(struct executor *x, struct order *o, bool done)
 }
 
 /* What changes more than one sequence, or takes the device for itself, waits for the batches under
- * way. */
+ * way; so do keys and values, which those batches could still take back. */
 static void order_do(struct executor *x, struct order *o)
 {
-    if (o->kind == ORDER_ADOPT || o->kind == ORDER_UNLOAD || o->kind == ORDER_PROFILE)
+    if (o->kind == ORDER_ADOPT || o->kind == ORDER_UNLOAD || o->kind == ORDER_PROFILE ||
+        o->kind == ORDER_KV_IMPORT || o->kind == ORDER_KV_EXPORT ||
+        (o->kind == ORDER_OPEN && o->u.sequence.share))
         executor_batches_settle(x);
     switch (o->kind) {
     case ORDER_LOAD: executor_job_add(x, o->u.job); return;
@@ -133,6 +139,8 @@ static void order_do(struct executor *x, struct order *o)
     case ORDER_OPEN: executor_sequence_begin(x, o); return;
     case ORDER_CLOSE: executor_sequence_end(x, o->u.sequence.slot, o->u.sequence.sequence); return;
     case ORDER_RUN: executor_batch_submit(x, &o->u.run); return;
+    case ORDER_KV_IMPORT: executor_kv_take(x, &o->u.kv); return;
+    case ORDER_KV_EXPORT: executor_kv_give(x, &o->u.kv); return;
     case ORDER_PROFILE: profile(x, o); return;
     case ORDER_OVER: return;
     case ORDER_QUIT: return;
@@ -168,35 +176,54 @@ static void *executor_thread(void *ctx)
     return NULL;
 }
 
+/* What is told of an order that could not be taken; false: nothing is. */
+static bool refusal_of(const struct order *o, struct executor_report *r)
+{
+    static const enum executor_report_kind answers[] = {[ORDER_LOAD] = EXECUTOR_LOADED,
+                                                        [ORDER_OPEN] = EXECUTOR_OPENED,
+                                                        [ORDER_RUN] = EXECUTOR_RAN,
+                                                        [ORDER_KV_IMPORT] = EXECUTOR_KV_IMPORTED,
+                                                        [ORDER_KV_EXPORT] = EXECUTOR_KV_EXPORTED,
+                                                        [ORDER_PROFILE] = EXECUTOR_PROFILED};
+    switch (o->kind) {
+    case ORDER_LOAD:
+        if (o->u.job)
+            r->slot = o->u.job->order.slot, r->ticket = o->u.job->order.ticket;
+        break;
+    case ORDER_OPEN:
+        r->slot = o->u.sequence.slot, r->ticket = o->u.sequence.ticket;
+        r->sequence = o->u.sequence.sequence;
+        break;
+    case ORDER_RUN: r->slot = o->u.run.slot, r->ticket = o->u.run.ticket; break;
+    case ORDER_KV_IMPORT:
+    case ORDER_KV_EXPORT:
+        r->slot = o->u.kv.slot, r->ticket = o->u.kv.ticket;
+        r->sequence = o->u.kv.sequence, r->range = o->u.kv.range;
+        break;
+    case ORDER_PROFILE: r->ticket = o->u.profile.ticket; break;
+    case ORDER_UNLOAD:
+    case ORDER_CLOSE:
+    case ORDER_ADOPT:
+    case ORDER_OVER:
+    case ORDER_QUIT: return false;
+    }
+    r->kind = answers[o->kind];
+    return true;
+}
+
 /* What cannot be ordered fails as if it had been tried. */
 static void order_refuse(struct executor *x, struct order *o, int code)
 {
-    static const enum executor_report_kind answer[] = {[ORDER_LOAD] = EXECUTOR_LOADED,
-                                                       [ORDER_OPEN] = EXECUTOR_OPENED,
-                                                       [ORDER_RUN] = EXECUTOR_RAN,
-                                                       [ORDER_PROFILE] = EXECUTOR_PROFILED};
     struct err e = {0};
     struct executor_report r = {.refused = true, .error = &e, .tables = ""};
     r.status = err_set(&e, code,
                        code == HP_EBUSY ? "the executor has too many orders waiting"
                                         : "no memory for an order");
     log_error("agent", "order_refused", "kind=%d text=\"%s\"", (int)o->kind, e.text);
-    if (o->kind == ORDER_LOAD && o->u.job)
-        r.slot = o->u.job->order.slot, r.ticket = o->u.job->order.ticket;
-    else if (o->kind == ORDER_RUN)
-        r.slot = o->u.run.slot, r.ticket = o->u.run.ticket;
-    else if (o->kind == ORDER_PROFILE)
-        r.ticket = o->u.profile.ticket;
-    else
-        r.slot = o->u.sequence.slot, r.ticket = o->u.sequence.ticket,
-        r.sequence = o->u.sequence.sequence;
-    bool answered = o->kind == ORDER_LOAD || o->kind == ORDER_OPEN || o->kind == ORDER_RUN ||
-                    o->kind == ORDER_PROFILE;
+    bool told = refusal_of(o, &r);
     order_free(x, o, false);
-    if (!answered)
-        return;
-    r.kind = answer[o->kind];
-    executor_tell(x, &r);
+    if (told)
+        executor_tell(x, &r);
 }
 
 static void order_put(struct executor *x, struct order *o)
@@ -311,15 +338,21 @@ void executor_unload(struct executor *x, uint64_t slot)
     order_put(x, &o);
 }
 
-void executor_sequence_open(struct executor *x, uint64_t slot, uint64_t ticket, uint64_t sequence,
-                            uint32_t kv_tokens, struct sampler *sampler)
+void executor_sequence_open(struct executor *x, const struct executor_opening *opening)
 {
-    struct order o = {.kind = ORDER_OPEN};
-    o.u.sequence.slot = slot;
-    o.u.sequence.ticket = ticket;
-    o.u.sequence.sequence = sequence;
-    o.u.sequence.kv_tokens = kv_tokens;
-    o.u.sequence.sampler = sampler;
+    struct order o = {.kind = ORDER_OPEN, .u.sequence = *opening};
+    order_put(x, &o);
+}
+
+void executor_kv_import(struct executor *x, const struct executor_kv *k)
+{
+    struct order o = {.kind = ORDER_KV_IMPORT, .u.kv = *k};
+    order_put(x, &o);
+}
+
+void executor_kv_export(struct executor *x, const struct executor_kv *k)
+{
+    struct order o = {.kind = ORDER_KV_EXPORT, .u.kv = *k};
     order_put(x, &o);
 }
 

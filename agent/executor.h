@@ -8,6 +8,7 @@
 
 #include "agent/backend/backend.h"
 #include "agent/backend/paced.h"
+#include "agent/engine/kv_shape.h"
 #include "agent/engine/sampler.h"
 #include "agent/engine/slot.h"
 #include "agent/outlet.h"
@@ -22,6 +23,8 @@ enum executor_report_kind {
     EXECUTOR_LOADED,
     EXECUTOR_OPENED,
     EXECUTOR_RAN,
+    EXECUTOR_KV_IMPORTED,
+    EXECUTOR_KV_EXPORTED, /* failed: what is posted is told by its outlet */
     EXECUTOR_PROFILING,
     EXECUTOR_PROFILED
 };
@@ -41,6 +44,9 @@ struct executor_report {
     uint32_t width_in, width_out, vocabulary; /* LOADED, a stage: elements of a token that come in
                                                  from the stage before, and go to the next one */
     uint32_t outputs;                         /* LOADED: large outputs that may be out at once */
+    struct kv_shape kv;                       /* LOADED, 0: of a stage */
+    uint32_t awaited;      /* OPENED, KV_IMPORTED: keys and values that have not come */
+    struct kv_range range; /* KV_EXPORTED: failed */
     double seconds;
     uint64_t start_ns, end_ns,
         due_ns;  /* RAN: as the clock says; when a paced device would have been done (else 0) */
@@ -89,9 +95,14 @@ struct executor_load {
  * once. */
 void executor_load(struct executor *x, const struct executor_load *l);
 void executor_unload(struct executor *x, uint64_t slot);
-/* Takes the sampler (NULL: none). */
-void executor_sequence_open(struct executor *x, uint64_t slot, uint64_t ticket, uint64_t sequence,
-                            uint32_t kv_tokens, struct sampler *sampler);
+struct executor_opening {
+    uint64_t slot, ticket, sequence;
+    uint32_t kv_tokens;
+    uint32_t length; /* that it begins with: of sequence `share`, or imported where that is 0 */
+    uint64_t share;
+    struct sampler *sampler; /* taken; NULL: none */
+};
+void executor_sequence_open(struct executor *x, const struct executor_opening *o);
 void executor_sequence_close(struct executor *x, uint64_t slot, uint64_t sequence);
 
 struct executor_run {
@@ -109,6 +120,17 @@ struct executor_run {
     bool reserved; /* the output is one of the stage's own */
 };
 void executor_run(struct executor *x, const struct executor_run *r);
+/* A piece of a sequence's keys and values: comes in a frame, or goes in one. */
+struct executor_kv {
+    uint64_t slot, ticket, sequence;
+    struct kv_range range;
+    struct data_buffer *frame; /* import: taken */
+    struct outlet *outlet;     /* export: held until then; `left` of its config is called, or the */
+    struct frame_header header; /* export is reported as failed (HP_EBUSY: no buffer now) */
+};
+void executor_kv_import(struct executor *x, const struct executor_kv *k);
+void executor_kv_export(struct executor *x, const struct executor_kv *k);
+
 /* Measures layers of a model (profiler.h); a fine measurement reports how it goes. Texts are
  * copied. */
 struct executor_profile {

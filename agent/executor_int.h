@@ -4,6 +4,7 @@
  *     executor_results.c     tokens and logits of a batch
  *     executor_batches.c     batches under way, two deep
  *     executor_sequences.c   sequences and samplers
+ *     executor_kv.c          keys and values that come and go
  *     executor.c             orders, profiles, the thread and the face
  */
 #ifndef HP_AGENT_EXECUTOR_INT_H
@@ -22,6 +23,8 @@ enum order_kind {
     ORDER_OPEN,
     ORDER_CLOSE,
     ORDER_RUN,
+    ORDER_KV_IMPORT,
+    ORDER_KV_EXPORT,
     ORDER_PROFILE,
     ORDER_ADOPT,
     ORDER_OVER, /* a batch under way is done: the thread has a look */
@@ -35,11 +38,8 @@ struct order {
     union {
         struct load_job *job; /* LOAD, ADOPT */
         struct executor_run run;
-        struct {
-            uint64_t slot, ticket, sequence;
-            uint32_t kv_tokens;
-            struct sampler *sampler;
-        } sequence;
+        struct executor_opening sequence; /* UNLOAD, CLOSE: slot and sequence of it */
+        struct executor_kv kv;
         struct executor_profile profile;
     } u;
 };
@@ -189,5 +189,10 @@ bool executor_batches_have(const struct executor *x, uint64_t slot, uint64_t seq
 /* Reports how it went. */
 void executor_sequence_begin(struct executor *x, const struct order *o);
 void executor_sequence_end(struct executor *x, uint64_t slot, uint64_t sequence);
+
+/* ---- executor_kv.c; on the executor's thread */
+
+void executor_kv_take(struct executor *x, const struct executor_kv *k);
+void executor_kv_give(struct executor *x, const struct executor_kv *k);
 
 #endif

@@ -23,9 +23,10 @@ void executor_sequence_begin(struct executor *x, const struct order *o)
     struct held_slot *h = executor_slot_find(x, o->u.sequence.slot);
     struct sampler *sampler = o->u.sequence.sampler;
     struct err e = {0};
-    int rc = h ? h->held->table->state_open(h->held, o->u.sequence.sequence,
-                                            o->u.sequence.kv_tokens, 0, 0, &e)
-               : err_set(&e, HP_ENOENT, "the stage is not loaded");
+    int rc =
+        h ? h->held->table->state_open(h->held, o->u.sequence.sequence, o->u.sequence.kv_tokens,
+                                       o->u.sequence.length, o->u.sequence.share, &e)
+          : err_set(&e, HP_ENOENT, "the stage is not loaded");
     if (rc == 0 && sampler) {
         rc = sampler_keep(h, o->u.sequence.sequence, sampler, &e);
         if (rc < 0)
@@ -33,12 +34,16 @@ void executor_sequence_begin(struct executor *x, const struct order *o)
     }
     if (rc < 0)
         sampler_destroy(&sampler);
-    executor_tell(x, &(struct executor_report){.kind = EXECUTOR_OPENED,
-                                               .slot = o->u.sequence.slot,
-                                               .ticket = o->u.sequence.ticket,
-                                               .sequence = o->u.sequence.sequence,
-                                               .status = rc,
-                                               .error = &e});
+    executor_tell(
+        x,
+        &(struct executor_report){
+            .kind = EXECUTOR_OPENED,
+            .slot = o->u.sequence.slot,
+            .ticket = o->u.sequence.ticket,
+            .sequence = o->u.sequence.sequence,
+            .status = rc,
+            .awaited = rc < 0 ? 0 : h->held->table->state_awaited(h->held, o->u.sequence.sequence),
+            .error = &e});
 }
 
 void executor_sequence_end(struct executor *x, uint64_t slot, uint64_t sequence)

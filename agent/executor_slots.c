@@ -316,16 +316,19 @@ void executor_job_adopt(struct executor *x, struct load_job *j)
         log_info("agent", "stage_loaded", "layers=%d-%d seconds=%.2f", made.first_layer,
                  made.end_layer - 1, seconds);
     if (wanted)
-        executor_tell(x, &(struct executor_report){.kind = EXECUTOR_LOADED,
-                                                   .slot = j->order.slot,
-                                                   .ticket = j->order.ticket,
-                                                   .status = rc,
-                                                   .error = e,
-                                                   .seconds = seconds,
-                                                   .width_in = made.width_in,
-                                                   .width_out = made.width_out,
-                                                   .vocabulary = made.vocabulary,
-                                                   .outputs = made.outputs});
+        executor_tell(
+            x, &(struct executor_report){.kind = EXECUTOR_LOADED,
+                                         .slot = j->order.slot,
+                                         .ticket = j->order.ticket,
+                                         .status = rc,
+                                         .error = e,
+                                         .seconds = seconds,
+                                         .kv = rc < 0 ? (struct kv_shape){0}
+                                                      : made.held->table->state_shape(made.held),
+                                         .width_in = made.width_in,
+                                         .width_out = made.width_out,
+                                         .vocabulary = made.vocabulary,
+                                         .outputs = made.outputs});
     executor_job_free(j);
     executor_memory_note(x);
     loader_feed(x);

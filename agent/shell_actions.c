@@ -40,6 +40,19 @@ static void send_message(struct agent *a, const struct message *m)
 
 /* ---- sequences ---- */
 
+/* What was sampled before counts as output: the next token is the one that would have followed. */
+static int sampler_make(const struct message_sequence_open *o, uint32_t vocabulary,
+                        struct sampler **out, struct err *e)
+{
+    struct sampling_params sampling = o->sampling;
+    size_t n_prompt = o->prompt.count - o->sampled;
+    sampling_fill(&sampling);
+    int rc = sampler_create(&sampling, (int)vocabulary, o->prompt.items, n_prompt, out, e);
+    for (size_t i = n_prompt; rc == 0 && i < o->prompt.count; i++)
+        sampler_accept(*out, o->prompt.items[i]);
+    return rc;
+}
+
 static void sequence_open(struct agent *a, const struct agent_action *act)
 {
     const struct message_sequence_open *o = act->u.sequence_open.open;
@@ -47,15 +60,17 @@ static void sequence_open(struct agent *a, const struct agent_action *act)
     struct sampler *sampler = NULL;
     struct err e = {0};
     int rc = s ? 0 : err_set(&e, HP_ENOENT, "the stage is not here");
-    if (rc == 0 && act->u.sequence_open.sampler) {
-        struct sampling_params sampling = o->sampling;
-        sampling_fill(&sampling);
-        rc = sampler_create(&sampling, (int)s->vocabulary, o->prompt.items, o->prompt.count,
-                            &sampler, &e);
-    }
+    if (rc == 0 && act->u.sequence_open.sampler)
+        rc = sampler_make(o, s->vocabulary, &sampler, &e);
     if (rc == 0) {
-        executor_sequence_open(s->executor, act->u.sequence_open.slot, act->u.sequence_open.ticket,
-                               o->sequence, (uint32_t)o->kv_tokens, sampler);
+        executor_sequence_open(s->executor,
+                               &(struct executor_opening){.slot = act->u.sequence_open.slot,
+                                                          .ticket = act->u.sequence_open.ticket,
+                                                          .sequence = o->sequence,
+                                                          .kv_tokens = (uint32_t)o->kv_tokens,
+                                                          .length = (uint32_t)o->length,
+                                                          .share = o->share,
+                                                          .sampler = sampler});
         return;
     }
     struct queued_event m = {.event = {.kind = AGENT_EVENT_SEQUENCE_OPENED},
@@ -245,6 +260,9 @@ static void action_do(struct agent *a, const struct agent_action *act)
     case AGENT_DO_SEQUENCE_OPEN: sequence_open(a, act); return;
     case AGENT_DO_SEQUENCE_CLOSE: sequence_close(a, act); return;
     case AGENT_DO_RUN: run(a, act); return;
+    case AGENT_DO_KV_IMPORT: shell_kv_import(a, act); return;
+    case AGENT_DO_KV_EXPORT: shell_kv_export(a, act); return;
+    case AGENT_DO_KV_DROP: shell_kv_drop(a, act->u.kv_drop.ticket); return;
     case AGENT_DO_PROFILE: profile_start(a, act); return;
     case AGENT_DO_PROBE: probe(a, act); return;
     case AGENT_DO_STORE_REMOVE: store_remove(a, act); return;

@@ -16,10 +16,13 @@ void shell_frame(struct agent *a, const struct frame_header *h, struct data_buff
     int rc = h->n_runs > (empty ? 0 : FRAME_MAX_RUNS) || (h->n_runs && !bytes)
                  ? err_set(&e, HP_EPROTO, "a frame of %u runs", h->n_runs)
                  : 0;
-    if (rc == 0 && h->n_runs)
+    struct kv_range kv = {0};
+    if (rc == 0 && h->kind == FRAME_KV)
+        rc = frame_kv_decode(h, bytes, &kv, &e);
+    else if (rc == 0 && h->n_runs)
         rc = h->kind == FRAME_ACTIVATION ? frame_runs_decode(h, bytes, a->runs, &e)
                                          : frame_tokens_decode(h, bytes, a->tokens, &e);
-    bool taken = rc == 0 && h->kind == FRAME_ACTIVATION; /* the core's */
+    bool taken = rc == 0 && (h->kind == FRAME_ACTIVATION || h->kind == FRAME_KV); /* the core's */
     if (!taken)
         data_buffer_release(a->data, payload);
     if (rc < 0) {
@@ -31,6 +34,7 @@ void shell_frame(struct agent *a, const struct frame_header *h, struct data_buff
     ev.u.frame.arrived_ns = a->paced ? paced_stamp(h->sent_ns, env_now_ns(&env_real)) : 0;
     ev.u.frame.runs = a->runs;
     ev.u.frame.tokens = a->tokens;
+    ev.u.frame.kv = kv;
     ev.u.frame.buffer = taken ? payload : NULL;
     shell_event(a, &ev);
 }
@@ -120,6 +124,8 @@ static void queued_event_in(struct agent *a, struct queued_event *m)
     }
     case AGENT_EVENT_SEQUENCE_OPENED: ev->u.sequence_opened.error = m->error; break;
     case AGENT_EVENT_BATCH_DONE: ev->u.batch_done.error = m->error; break;
+    case AGENT_EVENT_KV_IMPORTED: ev->u.kv_imported.error = m->error; break;
+    case AGENT_EVENT_KV_LEFT: ev->u.kv_left.error = m->error; break;
     case AGENT_EVENT_PROFILED: shell_profiled(a, m); return;
     case AGENT_EVENT_PROFILING: shell_profiling(a, m); return;
     case AGENT_EVENT_PROBED: ev->u.probed.error = m->error; break;

@@ -2,6 +2,7 @@
  *
  *     shell_queue.c     what other threads leave for the loop
  *     shell_stages.c    what the shell keeps of the core's stages
+ *     shell_kv.c        keys and values that come and go
  *     shell_actions.c   doing what the core says
  *     shell_monitor.c   one thread at a time in the core; what only the loop may do
  *     shell_profiles.c, shell_events.c      what an event means here before the core hears of it
@@ -41,6 +42,7 @@ enum queued_class {
     QUEUED_OUTPUT,
     QUEUED_RAN,
     QUEUED_OPENED,
+    QUEUED_KV,
     QUEUED_LOADED,
     QUEUED_OTHER,
     QUEUED_CLASSES
@@ -78,6 +80,12 @@ struct shell_stage {
     /* of a paced agent */
     int end_layer;
     double stands_for;
+};
+
+/* Where the pieces of an export go; ticket 0: the place is free. */
+struct shell_kv_link {
+    uint64_t ticket;
+    struct outlet *outlet;
 };
 
 /* A profile that is being made: the store opens the model under `slot`, an executor measures it. */
@@ -131,6 +139,7 @@ struct agent {
     struct outbox leaving; /* the loop's: messages that it is sending */
     struct shell_stage *stages;
     size_t n_stages, stage_capacity;
+    struct shell_kv_link kv_links[AGENT_MAX_KV_EXPORTS];
     struct shell_profile *profiles;
     size_t n_profiles;
     uint64_t last_profile;
@@ -169,6 +178,13 @@ void shell_stage_load(struct agent *a, const struct agent_action *act);
 void shell_stage_unload(struct agent *a, uint64_t slot);
 void shell_stage_connect(struct agent *a, const struct agent_action *act);
 void shell_frame_post(struct agent *a, const struct agent_action *act);
+
+/* ---- shell_kv.c; all in the monitor */
+
+void shell_kv_import(struct agent *a, const struct agent_action *act);
+void shell_kv_export(struct agent *a, const struct agent_action *act);
+void shell_kv_drop(struct agent *a, uint64_t ticket);
+void shell_kv_links_close(struct agent *a);
 
 /* ---- shell_actions.c; all in the monitor */
 

@@ -34,7 +34,8 @@ void shell_on_frame(void *ctx, const struct frame_header *h, struct data_buffer 
             data_buffer_release(a->data, payload);
         return;
     }
-    if (h->kind == FRAME_ACTIVATION || h->kind == FRAME_TOKEN || h->kind == FRAME_ALIVE) {
+    if (h->kind == FRAME_ACTIVATION || h->kind == FRAME_TOKEN || h->kind == FRAME_ALIVE ||
+        h->kind == FRAME_KV) {
         shell_enter(a);
         shell_frame(a, h, payload);
         shell_leave(a);
@@ -83,6 +84,24 @@ static struct agent_event opened_event(const struct executor_report *r)
     ev.u.sequence_opened.sequence = r->sequence;
     ev.u.sequence_opened.status = r->status;
     ev.u.sequence_opened.error = r->status < 0 ? r->error : NULL;
+    ev.u.sequence_opened.awaited = r->awaited;
+    return ev;
+}
+
+static struct agent_event imported_event(const struct executor_report *r)
+{
+    struct agent_event ev = opened_event(r);
+    ev.kind = AGENT_EVENT_KV_IMPORTED;
+    return ev;
+}
+
+static struct agent_event exported_event(const struct executor_report *r)
+{
+    struct agent_event ev = {.kind = AGENT_EVENT_KV_LEFT};
+    ev.u.kv_left.ticket = r->ticket;
+    ev.u.kv_left.status = r->status;
+    ev.u.kv_left.error = r->error;
+    ev.u.kv_left.range = r->range;
     return ev;
 }
 
@@ -128,6 +147,7 @@ static void loaded_put(struct agent *a, const struct executor_report *r)
                                                  .width_in = r->width_in,
                                                  .width_out = r->width_out,
                                                  .vocabulary = r->vocabulary,
+                                                 .kv = r->kv,
                                                  .outputs = r->outputs};
     shell_event_put(a, &m);
 }
@@ -162,6 +182,8 @@ void shell_on_executor(void *ctx, const struct executor_report *r)
     case EXECUTOR_LOADED: loaded_put(ctx, r); return;
     case EXECUTOR_OPENED: ev = opened_event(r); break;
     case EXECUTOR_RAN: ev = ran_event(r); break;
+    case EXECUTOR_KV_IMPORTED: ev = imported_event(r); break;
+    case EXECUTOR_KV_EXPORTED: ev = exported_event(r); break;
     case EXECUTOR_PROFILING: profiling_put(ctx, r); return;
     case EXECUTOR_PROFILED: profiled_put(ctx, r); return;
     }

@@ -163,3 +163,26 @@ int frame_tokens_decode(const struct frame_header *h, const uint8_t *payload,
     }
     return 0;
 }
+
+void frame_kv_encode(const struct kv_range *r, uint8_t out[FRAME_KV_BYTES])
+{
+    PUT(0, r->group);
+    PUT(4, r->first_block);
+    PUT(8, r->n_blocks);
+    PUT(12, (uint32_t){0});
+}
+
+int frame_kv_decode(const struct frame_header *h, const uint8_t *payload, struct kv_range *out,
+                    struct err *e)
+{
+    const uint8_t *bytes = payload;
+    struct kv_range r = {.first = h->first_position, .count = h->n_tokens};
+    if (h->payload_bytes <= FRAME_KV_BYTES || h->n_runs)
+        return err_set(e, HP_EPROTO, "a frame of %llu bytes and %u runs holds no keys and values",
+                       (unsigned long long)h->payload_bytes, h->n_runs);
+    GET(0, r.group);
+    GET(4, r.first_block);
+    GET(8, r.n_blocks);
+    *out = r;
+    return 0;
+}

@@ -10,6 +10,7 @@
 
 #include "common/batch.h"
 #include "common/bytes.h"
+#include "common/kv_range.h"
 #include "common/status.h"
 
 enum {
@@ -24,7 +25,8 @@ enum frame_kind {
         1, /* a batch for the next stage: run table, then rows [tokens, width] of `dtype` */
     FRAME_TOKEN = 2, /* from the last stage to the first: a batch has been through; token table of
                         the sequences that got one (may be empty) */
-    FRAME_KV = 3,    /* a KV block of a sequence's token range */
+    FRAME_KV = 3,    /* keys and values of a sequence's tokens: which blocks, then [block][k or
+                        v][token][kv head][head dim] of `dtype` */
     FRAME_CHUNK = 4, /* a chunk of a model: its digest (32 bytes), then its bytes */
     FRAME_CHUNK_WANT = 5, /* asks for chunks: u32 count, digests, then the asker's data address */
     FRAME_PROBE = 6,      /* measures a link; echoed with FRAME_PROBE_ECHO, payload dropped */
@@ -65,7 +67,7 @@ struct frame_token {
     uint32_t finished; /* 1: the sequence ends with this token */
 };
 
-enum { FRAME_RUN_BYTES = 24, FRAME_TOKEN_BYTES = 16 };
+enum { FRAME_RUN_BYTES = 24, FRAME_TOKEN_BYTES = 16, FRAME_KV_BYTES = 16 };
 
 /* The header as it goes over the wire, its hash included. */
 void frame_header_encode(const struct frame_header *h, uint8_t out[FRAME_HEADER_BYTES]);
@@ -82,5 +84,11 @@ int frame_runs_decode(const struct frame_header *h, const uint8_t *payload, stru
 void frame_tokens_encode(const struct frame_token *tokens, int n, uint8_t *out);
 int frame_tokens_decode(const struct frame_header *h, const uint8_t *payload,
                         struct frame_token *out, struct err *e);
+
+/* The payload of a FRAME_KV begins with group, first block, number of blocks, and 4 bytes of 0; the
+ * header says the first token and how many. */
+void frame_kv_encode(const struct kv_range *r, uint8_t out[FRAME_KV_BYTES]);
+int frame_kv_decode(const struct frame_header *h, const uint8_t *payload, struct kv_range *out,
+                    struct err *e);
 
 #endif

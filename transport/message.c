@@ -139,6 +139,11 @@ static const struct pack_field hop_state_fields[] = {GENERATION(message_hop_stat
                                                      BOOL(message_hop_state, heard),
                                                      F64(message_hop_state, silent_s),
                                                      {0}};
+static const struct pack_field kv_state_fields[] = {
+    GENERATION(message_kv_state),       U64(message_kv_state, stage),
+    U64(message_kv_state, sequence),    TEXT(message_kv_state, state),
+    U64(message_kv_state, moved_bytes), TEXT(message_kv_state, code),
+    TEXT(message_kv_state, text),       {0}};
 static const struct pack_field link_result_fields[] = {
     F64(message_link_result, latency_s),
     F64(message_link_result, bandwidth_bytes_per_s),
@@ -235,11 +240,35 @@ static const struct pack_field sequence_open_fields[] = {
      sizeof(struct sampling_bias), false, SAMPLING_MAX_BIAS},
     U64(message_sequence_open, prompt_tokens),
     U64(message_sequence_open, stage),
+    U64(message_sequence_open, length),
+    U64(message_sequence_open, share),
+    U64(message_sequence_open, sampled),
     {0}};
 static const struct pack_field sequence_close_fields[] = {GENERATION(message_sequence_close),
                                                           U64(message_sequence_close, sequence),
                                                           U64(message_sequence_close, stage),
                                                           {0}};
+static const struct pack_field kv_import_fields[] = {
+    GENERATION(message_kv_import),    U64(message_kv_import, stage),
+    U64(message_kv_import, sequence), U64(message_kv_import, session),
+    BYTES(message_kv_import, from),   {0}};
+static const struct pack_field message_kv_blocks_fields[] = {U64(message_kv_blocks, group),
+                                                             U64(message_kv_blocks, first),
+                                                             U64(message_kv_blocks, count),
+                                                             {0}};
+static const struct pack_field kv_export_fields[] = {
+    GENERATION(message_kv_export),
+    U64(message_kv_export, stage),
+    U64(message_kv_export, sequence),
+    U64(message_kv_export, length),
+    U64(message_kv_export, session),
+    BYTES(message_kv_export, to_address),
+    U64(message_kv_export, to_deployment),
+    U64(message_kv_export, to_generation),
+    U64(message_kv_export, to_stage),
+    U64(message_kv_export, to_sequence),
+    LIST(message_kv_export, blocks, message_kv_blocks, MESSAGE_MAX_KV_BLOCKS),
+    {0}};
 static const struct pack_field store_remove_fields[] = {BYTES(message_store_remove, model), {0}};
 static const struct pack_field log_fetch_fields[] = {U64(message_log_fetch, lines), {0}};
 
@@ -276,6 +305,7 @@ static const struct {
     [MESSAGE_PROFILE_PROGRESS] = {"profile_progress", profile_progress_fields, SMALL},
     [MESSAGE_LINK_RESULT] = {"link_result", link_result_fields, SMALL},
     [MESSAGE_HOP_STATE] = {"hop_state", hop_state_fields, SMALL},
+    [MESSAGE_KV_STATE] = {"kv_state", kv_state_fields, SMALL},
     [MESSAGE_WELCOME] = {"welcome", welcome_fields, SMALL},
     [MESSAGE_MEMBERS] = {"members", members_fields, SMALL},
     [MESSAGE_HEARTBEAT_ACK] = {"heartbeat_ack", heartbeat_ack_fields, SMALL},
@@ -286,6 +316,8 @@ static const struct {
     [MESSAGE_CHUNK_GRANT] = {"chunk_grant", chunk_grant_fields, SMALL},
     [MESSAGE_SEQUENCE_OPEN] = {"sequence_open", sequence_open_fields, LARGE},
     [MESSAGE_SEQUENCE_CLOSE] = {"sequence_close", sequence_close_fields, SMALL},
+    [MESSAGE_KV_IMPORT] = {"kv_import", kv_import_fields, SMALL},
+    [MESSAGE_KV_EXPORT] = {"kv_export", kv_export_fields, SMALL},
     [MESSAGE_STORE_REMOVE] = {"store_remove", store_remove_fields, SMALL},
     [MESSAGE_LOG_FETCH] = {"log_fetch", log_fetch_fields, SMALL},
     [MESSAGE_LINK_PROBE] = {"link_probe", link_probe_fields, SMALL},

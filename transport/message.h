@@ -28,7 +28,8 @@ enum {
     MESSAGE_MAX_MODELS = 8192,
     MESSAGE_MAX_SLICES = 1 << 16,
     MESSAGE_MAX_PEERS = 4096,
-    MESSAGE_MAX_VALUES = 64
+    MESSAGE_MAX_VALUES = 64,
+    MESSAGE_MAX_KV_BLOCKS = 64
 };
 
 enum message_type {
@@ -47,6 +48,7 @@ enum message_type {
     MESSAGE_PROFILE_PROGRESS,
     MESSAGE_LINK_RESULT,
     MESSAGE_HOP_STATE,
+    MESSAGE_KV_STATE,
     /* coordinator -> agent */
     MESSAGE_WELCOME,
     MESSAGE_MEMBERS,
@@ -58,6 +60,8 @@ enum message_type {
     MESSAGE_CHUNK_GRANT,
     MESSAGE_SEQUENCE_OPEN,
     MESSAGE_SEQUENCE_CLOSE,
+    MESSAGE_KV_IMPORT,
+    MESSAGE_KV_EXPORT,
     MESSAGE_STORE_REMOVE,
     MESSAGE_LOG_FETCH,
     MESSAGE_LINK_PROBE,
@@ -181,6 +185,14 @@ struct message_hop_state { /* a stage hears the stage before it (stage 0: the la
     uint64_t deployment, generation, stage;
     bool heard;
     double silent_s; /* !heard: for how long */
+};
+
+struct message_kv_state { /* how kv_import or kv_export goes, with its id */
+    uint64_t deployment, generation, stage, sequence;
+    const char *state;    /* of an import: "awaited", "received"; of an export: "sent"; "failed" */
+    uint64_t moved_bytes; /* keys and values so far */
+    const char *code, *text; /* "failed": why. A sequence whose keys and values did not come has
+                                also failed, and is closed */
 };
 
 struct message_link_result { /* answer to link_probe, with its id */
@@ -311,6 +323,12 @@ struct message_sequence_open { /* to every stage of the deployment; ids rise wit
     struct pack_u32s end_ids; /* "stop" after one of these; empty: never */
     uint64_t
         prompt_tokens; /* to every stage; 0: not said, and then nothing is told of its prefill */
+    uint64_t length;   /* to every stage: tokens of the prompt that it begins with, whose keys and
+                          values are there before; slices are of the others */
+    uint64_t share;    /* the sequence of this stage that they are shared with; 0: they are sent to
+                          each stage (kv_import) */
+    uint64_t sampled; /* to the last stage: so many of the prompt's last tokens were sampled before,
+                         and count as output */
     bool
         all_logits; /* the last stage reports logits of every prompt position instead of sampling */
     struct sampling_params sampling; /* borrowed, as all that the message points at; what is missing
@@ -320,6 +338,30 @@ struct message_sequence_open { /* to every stage of the deployment; ids rise wit
 struct message_sequence_close {
     uint64_t deployment, generation, sequence;
     uint64_t stage; /* of which the sequence is closed */
+};
+
+/* The keys and values that an open sequence begins with come with frames of this session. Answered
+ * with kv_state: "awaited", and once all have come "received". One import for each sender. */
+struct message_kv_import {
+    uint64_t deployment, generation, stage, sequence;
+    uint64_t session;
+    struct pack_span from; /* public key of whoever sends them */
+};
+
+/* The keys and values of the first `length` tokens of a sequence go to a stage that awaits them (of
+ * blocks that both stages have, where these are not the same). Answered with kv_state. */
+struct message_kv_export {
+    uint64_t deployment, generation, stage, sequence;
+    uint64_t length;
+    uint64_t session;
+    struct pack_span to_address;
+    uint64_t to_deployment, to_generation, to_stage, to_sequence;
+    struct pack_list
+        blocks; /* struct message_kv_blocks: of each group what goes there; empty: all */
+};
+
+struct message_kv_blocks { /* blocks of a group of layers whose keys and values look alike */
+    uint64_t group, first, count;
 };
 
 struct message_store_remove {
@@ -367,6 +409,7 @@ struct message {
         struct message_profile_progress profile_progress;
         struct message_link_result link_result;
         struct message_hop_state hop_state;
+        struct message_kv_state kv_state;
         struct message_welcome welcome;
         struct message_members members;
         struct message_heartbeat_ack heartbeat_ack;
@@ -377,6 +420,8 @@ struct message {
         struct message_chunk_grant chunk_grant;
         struct message_sequence_open sequence_open;
         struct message_sequence_close sequence_close;
+        struct message_kv_import kv_import;
+        struct message_kv_export kv_export;
         struct message_store_remove store_remove;
         struct message_log_fetch log_fetch;
         struct message_link_probe link_probe;

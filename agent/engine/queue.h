@@ -63,9 +63,10 @@ int queue_create(const struct queue_config *c, struct queue **out, struct err *e
 /* Hands buffers of waiting frames to `release`; owners of sequences must have been taken back. */
 void queue_destroy(struct queue **q, void (*release)(void *ctx, void *buffer), void *ctx);
 
-/* A sequence begins. `prompt` and `slices` (first stage) outlive it. HP_EEXIST when it is open,
- * HP_ECANCELED when it was closed already (even before it was opened), HP_EBUSY when max_sequences
- * are open, HP_EINVAL when the slices do not add up to the prompt. */
+/* A sequence begins, with `length` tokens of its prompt in the KV cache. `prompt` and `slices`
+ * (first stage) outlive it. HP_EEXIST when it is open, HP_ECANCELED when it was closed already
+ * (even before it was opened), HP_EBUSY when max_sequences are open, HP_EINVAL when the slices do
+ * not add up to the rest of the prompt. */
 int queue_sequence_open(struct queue *q, const struct queue_sequence *s, struct err *e);
 void queue_sequence_ready(struct queue *q, uint64_t id);
 /* NULL when it is not open. Valid until the next open or close. */

@@ -43,9 +43,10 @@ static int prompt_check(const struct queue *q, const struct queue_sequence *s, s
             return err_set(e, HP_EINVAL, "slice %u of the prompt is empty", i);
         sum += s->slices[i];
     }
-    if (q->config.first && (!s->n_prompt || (s->n_slices && sum != s->n_prompt)))
-        return err_set(e, HP_EINVAL, "a prompt of %u tokens in slices of %llu", s->n_prompt,
-                       (unsigned long long)sum);
+    if (q->config.first &&
+        (s->n_prompt <= s->length || (s->n_slices && sum != s->n_prompt - s->length)))
+        return err_set(e, HP_EINVAL, "a prompt of %u tokens, after %u, in slices of %llu",
+                       s->n_prompt, s->length, (unsigned long long)sum);
     return 0;
 }
 
@@ -69,7 +70,7 @@ int queue_sequence_open(struct queue *q, const struct queue_sequence *s, struct 
         return err_set(e, HP_ENOMEM, "no memory for a sequence");
     *own = *s;
     own->ready = own->has_token = own->awaiting = own->finished = false;
-    own->length = own->next_slice = own->slice_left = 0;
+    own->next_slice = own->slice_left = 0;
     /* Above all others: numbers rise. */
     q->sequences[q->n_sequences++] = own;
     q->highest = s->id;

@@ -147,7 +147,9 @@ static int teardown(void **state)
 
 static void open_sequence(struct fixture *f, uint64_t id, struct sampler *sampler)
 {
-    executor_sequence_open(f->x, SLOT, 9, id, 100, sampler);
+    executor_sequence_open(
+        f->x, &(struct executor_opening){
+                  .slot = SLOT, .ticket = 9, .sequence = id, .kv_tokens = 100, .sampler = sampler});
     wait_for(&f->opened);
 }
 

@@ -162,7 +162,8 @@ TEST(a_graph_of_fixed_shape_is_loaded_run_and_unloaded_by_the_same_orders)
         graph_run(f, &io, result);
         assert_int_equal(f->run_status, 0);
         result_check(&io, result);
-        executor_sequence_open(f->x, 1, 3, 4, 10, NULL);
+        executor_sequence_open(f->x, &(struct executor_opening){
+                                         .slot = 1, .ticket = 3, .sequence = 4, .kv_tokens = 10});
         wait_for(&f->opened);
         assert_int_equal(f->open_status, HP_EUNSUPPORTED);
         executor_sequence_close(f->x, 1, 4);
@@ -250,7 +251,9 @@ static void stage_order(struct fixture *f, const struct small_graph *g, uint64_t
     assert_int_equal(f->width_in, first ? TWO_WIDTH + TWO_MID : 0);
     assert_int_equal(f->width_out, end < TWO_LAYERS ? TWO_WIDTH + TWO_MID : 0);
     for (uint64_t s = 1; s <= SEQUENCES; s++) {
-        executor_sequence_open(f->x, slot, 9, s, TOKENS + (uint32_t)s, NULL);
+        executor_sequence_open(
+            f->x, &(struct executor_opening){
+                      .slot = slot, .ticket = 9, .sequence = s, .kv_tokens = TOKENS + (uint32_t)s});
         wait_for(&f->opened);
         assert_int_equal(f->open_status, 0);
     }

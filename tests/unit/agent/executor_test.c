@@ -84,6 +84,8 @@ static void told(void *ctx, const struct executor_report *r)
         atomic_fetch_add(&f->ran_count, 1);
         sem_post(&f->ran);
         return;
+    case EXECUTOR_KV_IMPORTED:
+    case EXECUTOR_KV_EXPORTED: fail();
     case EXECUTOR_PROFILING: sem_post(&f->measuring); return;
     case EXECUTOR_PROFILED:
         atomic_store(&f->profile_ended, true);
@@ -160,7 +162,9 @@ static void serve(struct fixture *f)
     load(f, SERVING);
     wait_for(&f->loaded[SERVING]);
     assert_int_equal(f->load_status[SERVING], 0);
-    executor_sequence_open(f->x, SERVING, 9, 5, 200, NULL);
+    executor_sequence_open(
+        f->x,
+        &(struct executor_opening){.slot = SERVING, .ticket = 9, .sequence = 5, .kv_tokens = 200});
     wait_for(&f->opened);
 }
 

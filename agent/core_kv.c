@@ -1,0 +1,371 @@
+/* Owns orders and frames of keys and values: a sequence that begins with a length awaits them from
+ * whom the coordinator names, and one that goes elsewhere has them sent piece by piece. Every order
+ * has an answer; a sequence whose keys and values do not all come fails. */
+#include "agent/core_int.h"
+
+static const uint64_t ms = 1000000;
+
+/* ---- what comes ---- */
+
+static void import_refuse(struct agent_core *c, const struct message *m, const struct err *e)
+{
+    const struct message_kv_import *o = &m->u.kv_import;
+    core_kv_say(c, m->id,
+                &(struct message_kv_state){.deployment = o->deployment,
+                                           .generation = o->generation,
+                                           .stage = o->stage,
+                                           .sequence = o->sequence},
+                e);
+}
+
+/* The stage that an order means; NULL: there is none, and *e says so. */
+static struct core_stage *stage_meant(struct agent_core *c, uint64_t deployment,
+                                      uint64_t generation, uint64_t stage, struct err *e)
+{
+    struct core_stage *s = core_stage_of(c, deployment, generation, stage);
+    if (s && s->queue)
+        return s;
+    c->dropped_stale += !s && generation < core_deployment_generation(c, deployment);
+    err_set(e, HP_ESTALE, "this agent has no such stage of that deployment and generation");
+    return NULL;
+}
+
+static int import_add(struct agent_core *c, const struct core_stage *s, const struct message *m,
+                      struct err *e)
+{
+    const struct message_kv_import *o = &m->u.kv_import;
+    const struct queue_sequence *q = queue_sequence_find(s->queue, o->sequence);
+    unsigned long long id = o->sequence;
+    if (!q)
+        return err_set(e, HP_ENOENT, "sequence %llu is not open", id);
+    if (!((struct core_sequence *)q->owner)->awaits_kv)
+        return err_set(e, HP_EINVAL, "sequence %llu awaits no keys and values", id);
+    if (!o->session || (o->from.size && o->from.size != KEY_BYTES))
+        return err_set(e, HP_EINVAL, "keys and values of sequence %llu without a session", id);
+    if (c->n_kv_imports == AGENT_MAX_KV_IMPORTS)
+        return err_set(e, HP_EBUSY, "this agent awaits keys and values from %d senders already",
+                       AGENT_MAX_KV_IMPORTS);
+    c->kv_imports[c->n_kv_imports++] =
+        (struct core_kv_import){s->slot, o->sequence, o->session, m->id};
+    core_session_allow(c, o->session, o->from);
+    core_kv_say(c, m->id,
+                &(struct message_kv_state){.deployment = o->deployment,
+                                           .generation = o->generation,
+                                           .stage = o->stage,
+                                           .sequence = o->sequence,
+                                           .state = "awaited"},
+                NULL);
+    return 0;
+}
+
+void core_kv_import(struct agent_core *c, struct message_ref *ref)
+{
+    const struct message_kv_import *o = &ref->message.u.kv_import;
+    struct err e = {0};
+    struct core_stage *s = stage_meant(c, o->deployment, o->generation, o->stage, &e);
+    if (!s || import_add(c, s, &ref->message, &e) < 0)
+        import_refuse(c, &ref->message, &e);
+}
+
+static bool import_awaits(const struct agent_core *c, const struct core_stage *s,
+                          const struct frame_header *h)
+{
+    for (size_t i = 0; i < c->n_kv_imports; i++)
+        if (c->kv_imports[i].slot == s->slot && c->kv_imports[i].sequence == h->sequence &&
+            c->kv_imports[i].session == h->session)
+            return true;
+    return false;
+}
+
+static bool frame_fits(const struct core_stage *s, const struct core_sequence *own,
+                       const struct agent_event *ev)
+{
+    const struct frame_header *h = ev->u.frame.header;
+    const struct kv_range *r = &ev->u.frame.kv;
+    uint64_t bytes = kv_shape_bytes(&s->kv, r);
+    return bytes && h->payload_bytes == FRAME_KV_BYTES + bytes && ev->u.frame.buffer &&
+           h->dtype == (s->kv.groups[r->group].f32 ? FRAME_F32 : FRAME_F16) &&
+           r->first <= own->open.length && r->count <= own->open.length - r->first;
+}
+
+void core_kv_frame(struct agent_core *c, const struct agent_event *ev)
+{
+    const struct frame_header *h = ev->u.frame.header;
+    struct core_stage *s = core_stage_of(c, h->deployment, h->generation, h->stage);
+    uint64_t newest = core_deployment_generation(c, h->deployment);
+    bool stale = !s && newest && newest != h->generation,
+         own_frame = s && s->queue && import_awaits(c, s, h);
+    c->dropped_stale += stale;
+    c->dropped_foreign += !stale && !own_frame;
+    struct queue_sequence *q = own_frame ? queue_sequence_find(s->queue, h->sequence) : NULL;
+    if (!q) {
+        core_release(c, ev->u.frame.buffer);
+        return;
+    }
+    struct core_sequence *own = q->owner;
+    bool fits = frame_fits(s, own, ev);
+    struct agent_action *a = fits ? core_act(c, AGENT_DO_KV_IMPORT) : NULL;
+    c->dropped_malformed += !fits;
+    if (!a) {
+        core_release(c, ev->u.frame.buffer);
+        core_sequence_fail(c, s, h->sequence, fits ? HP_ENOMEM : HP_EPROTO,
+                           fits ? "no memory for keys and values that came"
+                                : "keys and values came that are none of this stage's");
+        return;
+    }
+    own->kv_ns = c->now_ns;
+    own->kv_bytes += h->payload_bytes - FRAME_KV_BYTES;
+    a->u.kv_import.slot = s->slot;
+    a->u.kv_import.ticket = own->ticket;
+    a->u.kv_import.sequence = h->sequence;
+    a->u.kv_import.range = ev->u.frame.kv;
+    a->u.kv_import.buffer = ev->u.frame.buffer;
+}
+
+void core_kv_imported(struct agent_core *c, const struct agent_event *ev)
+{
+    uint64_t id = ev->u.kv_imported.sequence;
+    const struct err *e = ev->u.kv_imported.error;
+    struct core_stage *s = core_stage_of_slot(c, ev->u.kv_imported.slot);
+    struct queue_sequence *q = s && s->queue ? queue_sequence_find(s->queue, id) : NULL;
+    struct core_sequence *own = q ? q->owner : NULL;
+    if (!own || own->ticket != ev->u.kv_imported.ticket || !own->awaits_kv)
+        return;
+    if (ev->u.kv_imported.status < 0) {
+        core_sequence_fail(c, s, id, ev->u.kv_imported.status,
+                           e ? e->text : "the stage could not take keys and values");
+        return;
+    }
+    own->kv_ns = c->now_ns;
+    if (ev->u.kv_imported.awaited)
+        return;
+    core_kv_received(c, s, own);
+    queue_sequence_ready(s->queue, id);
+}
+
+/* ---- what goes ---- */
+
+/* Of the stage's shape what the order asks for. */
+static int shape_cut(const struct message_kv_export *o, struct kv_shape *shape, struct err *e)
+{
+    const struct message_kv_blocks *b = o->blocks.items;
+    struct kv_shape all = *shape;
+    for (uint32_t g = 0; o->blocks.count && g < shape->n_groups; g++)
+        shape->groups[g].n_blocks = 0;
+    for (size_t i = 0; i < o->blocks.count; i++) {
+        if (b[i].group >= all.n_groups || b[i].first > UINT32_MAX || b[i].count > UINT32_MAX)
+            return err_set(e, HP_EINVAL, "there is no group %llu of layers",
+                           (unsigned long long)b[i].group);
+        struct kv_range r = {(uint32_t)b[i].group, (uint32_t)b[i].first, (uint32_t)b[i].count, 0,
+                             1};
+        if (!kv_shape_bytes(&all, &r))
+            return err_set(e, HP_EINVAL, "blocks %u to %u of group %u are not all on this stage",
+                           r.first_block, r.first_block + r.n_blocks - 1, r.group);
+        shape->groups[r.group].first_block = r.first_block;
+        shape->groups[r.group].n_blocks = r.n_blocks;
+    }
+    return 0;
+}
+
+static int export_check(const struct core_stage *s, const struct message_kv_export *o,
+                        struct err *e)
+{
+    const struct queue_sequence *q = queue_sequence_find(s->queue, o->sequence);
+    unsigned long long id = o->sequence;
+    if (!q)
+        return err_set(e, HP_ENOENT, "sequence %llu is not open", id);
+    if (!o->length || o->length > q->length || ((struct core_sequence *)q->owner)->awaits_kv)
+        return err_set(e, HP_EINVAL, "sequence %llu has %u tokens, not %llu", id,
+                       ((struct core_sequence *)q->owner)->awaits_kv ? 0 : q->length,
+                       (unsigned long long)o->length);
+    if (!o->session || !o->to_address.size || o->to_stage > UINT16_MAX ||
+        o->to_generation > UINT32_MAX)
+        return err_set(e, HP_EINVAL, "it is not said where sequence %llu is to go", id);
+    return 0;
+}
+
+static struct core_kv_export *export_free(struct agent_core *c, struct err *e)
+{
+    for (size_t i = 0; i < AGENT_MAX_KV_EXPORTS; i++)
+        if (!c->kv_exports[i].message)
+            return &c->kv_exports[i];
+    err_set(e, HP_EBUSY, "this agent sends keys and values of %d sequences already",
+            AGENT_MAX_KV_EXPORTS);
+    return NULL;
+}
+
+static bool piece_next(struct core_kv_export *x, struct kv_range *out)
+{
+    if (x->n_again) {
+        *out = x->again[--x->n_again];
+        return true;
+    }
+    return kv_shape_next(&x->shape, (uint32_t)x->order.length, AGENT_KV_PIECE_BYTES, &x->at, out);
+}
+
+static bool piece_send(struct agent_core *c, struct core_kv_export *x, const struct kv_range *r)
+{
+    const struct message_kv_export *o = &x->order;
+    struct agent_action *a = core_act(c, AGENT_DO_KV_EXPORT);
+    if (!a)
+        return false;
+    a->u.kv_export.slot = x->slot;
+    a->u.kv_export.ticket = x->ticket;
+    a->u.kv_export.sequence = o->sequence;
+    a->u.kv_export.range = *r;
+    a->u.kv_export.to = core_span(c, o->to_address);
+    a->u.kv_export.header =
+        (struct frame_header){.kind = FRAME_KV,
+                              .stage = (uint16_t)o->to_stage,
+                              .dtype = x->shape.groups[r->group].f32 ? FRAME_F32 : FRAME_F16,
+                              .session = o->session,
+                              .deployment = o->to_deployment,
+                              .generation = (uint32_t)o->to_generation,
+                              .sequence = o->to_sequence,
+                              .first_position = r->first,
+                              .n_tokens = r->count};
+    x->n_out++;
+    x->moved_bytes += kv_shape_bytes(&x->shape, r);
+    return true;
+}
+
+/* As many pieces as may be on their way; the end, when none is left. */
+static void pieces_send(struct agent_core *c, struct core_kv_export *x)
+{
+    struct kv_range r;
+    struct err e = {0};
+    while (x->n_out < AGENT_KV_WINDOW && piece_next(x, &r))
+        if (!piece_send(c, x, &r)) {
+            err_set(&e, HP_ENOMEM, "no memory to send keys and values");
+            core_kv_export_end(c, x, &e);
+            return;
+        }
+    if (!x->n_out)
+        core_kv_export_end(c, x, NULL);
+}
+
+void core_kv_export(struct agent_core *c, struct message_ref *ref)
+{
+    const struct message_kv_export *o = &ref->message.u.kv_export;
+    struct err e = {0};
+    struct core_stage *s = stage_meant(c, o->deployment, o->generation, o->stage, &e);
+    struct kv_shape shape = s ? s->kv : (struct kv_shape){0};
+    int rc = !s ? e.code : export_check(s, o, &e);
+    rc = rc < 0 ? rc : shape_cut(o, &shape, &e);
+    struct core_kv_export *x = rc < 0 ? NULL : export_free(c, &e);
+    if (!x) {
+        core_kv_say(c, ref->message.id,
+                    &(struct message_kv_state){.deployment = o->deployment,
+                                               .generation = o->generation,
+                                               .stage = o->stage,
+                                               .sequence = o->sequence},
+                    &e);
+        return;
+    }
+    *x = (struct core_kv_export){.message = message_ref_hold(ref),
+                                 .order = *o,
+                                 .slot = s->slot,
+                                 .ticket = ++c->last_ticket,
+                                 .id = ref->message.id,
+                                 .shape = shape,
+                                 .left_ns = c->now_ns};
+    c->n_kv_exports++;
+    pieces_send(c, x);
+}
+
+static struct core_kv_export *export_of(struct agent_core *c, uint64_t ticket)
+{
+    for (size_t i = 0; i < AGENT_MAX_KV_EXPORTS; i++)
+        if (c->kv_exports[i].message && c->kv_exports[i].ticket == ticket)
+            return &c->kv_exports[i];
+    return NULL;
+}
+
+void core_kv_left(struct agent_core *c, const struct agent_event *ev)
+{
+    struct core_kv_export *x = export_of(c, ev->u.kv_left.ticket);
+    struct err e = {0};
+    if (!x || !x->n_out)
+        return;
+    x->n_out--;
+    if (ev->u.kv_left.status == HP_EBUSY && ev->u.kv_left.range.count) {
+        x->again[x->n_again++] = ev->u.kv_left.range;
+        x->moved_bytes -= kv_shape_bytes(&x->shape, &ev->u.kv_left.range);
+        x->retry_ns = c->now_ns + AGENT_KV_RETRY_MS * ms;
+        return;
+    }
+    if (ev->u.kv_left.status < 0) {
+        err_set(&e, ev->u.kv_left.status, "%s",
+                ev->u.kv_left.error ? ev->u.kv_left.error->text
+                                    : "the link to where keys and values go broke");
+        core_kv_export_end(c, x, &e);
+        return;
+    }
+    x->left_ns = c->now_ns;
+    if (x->retry_ns <= c->now_ns)
+        pieces_send(c, x);
+}
+
+/* ---- time ---- */
+
+static uint64_t export_deadline_ns(const struct agent_core *c, const struct core_kv_export *x)
+{
+    uint64_t limit = x->left_ns + core_scaled_ns(c, AGENT_KV_LIMIT_MS);
+    return x->n_again && x->retry_ns < limit ? x->retry_ns : limit;
+}
+
+static void export_tick(struct agent_core *c, struct core_kv_export *x, uint64_t now_ns)
+{
+    struct err e = {0};
+    if (now_ns < x->left_ns + core_scaled_ns(c, AGENT_KV_LIMIT_MS)) {
+        x->retry_ns = 0;
+        pieces_send(c, x);
+        return;
+    }
+    err_set(&e, HP_ETIMEOUT, "keys and values do not leave: %u pieces wait", x->n_out + x->n_again);
+    core_kv_export_end(c, x, &e);
+}
+
+/* The next sequence of a stage that has awaited its keys and values for too long; NULL: none. */
+static struct core_sequence *overdue_find(const struct agent_core *c, const struct core_stage *s,
+                                          uint64_t now_ns, uint64_t *earliest_ns)
+{
+    struct queue_sequence *q;
+    for (size_t i = 0; s->queue && (q = queue_sequence_at(s->queue, i)) != NULL; i++) {
+        struct core_sequence *own = q->owner;
+        uint64_t at = own->kv_ns + core_scaled_ns(c, AGENT_KV_LIMIT_MS);
+        if (!own->awaits_kv)
+            continue;
+        if (at <= now_ns)
+            return own;
+        *earliest_ns = at < *earliest_ns ? at : *earliest_ns;
+    }
+    return NULL;
+}
+
+void core_kv_tick(struct agent_core *c, uint64_t now_ns)
+{
+    uint64_t earliest = UINT64_MAX;
+    struct core_sequence *own;
+    for (size_t i = 0; c->n_kv_exports && i < AGENT_MAX_KV_EXPORTS; i++)
+        if (c->kv_exports[i].message && export_deadline_ns(c, &c->kv_exports[i]) <= now_ns)
+            export_tick(c, &c->kv_exports[i], now_ns);
+    for (size_t i = 0; c->n_kv_awaiting && i < c->n_stages; i++)
+        while ((own = overdue_find(c, c->stages[i], now_ns, &earliest)) != NULL)
+            core_sequence_fail(
+                c, c->stages[i], own->open.sequence, HP_ETIMEOUT,
+                "the keys and values that the sequence begins with did not all come");
+}
+
+uint64_t core_kv_deadline(const struct agent_core *c)
+{
+    uint64_t at = UINT64_MAX;
+    for (size_t i = 0; c->n_kv_exports && i < AGENT_MAX_KV_EXPORTS; i++)
+        if (c->kv_exports[i].message) {
+            uint64_t d = export_deadline_ns(c, &c->kv_exports[i]);
+            at = d < at ? d : at;
+        }
+    for (size_t i = 0; c->n_kv_awaiting && i < c->n_stages; i++)
+        overdue_find(c, c->stages[i], 0, &at);
+    return at;
+}
