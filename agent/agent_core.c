@@ -174,7 +174,8 @@ void agent_core_destroy(struct agent_core **pc, void (*release)(void *ctx, void 
     for (size_t i = 0; i < c->n_devices * CORE_RUN_PLACES; i++)
         batch_free(&c->devices[i / CORE_RUN_PLACES].runs[i % CORE_RUN_PLACES].batch);
     free(c->tokens);
-    free(c->told);
+    free(c->told_ids);
+    free(c->said);
     dead_free(c);
     arena_free(&c->models_arena);
     core_free(c);

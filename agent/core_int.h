@@ -82,7 +82,7 @@ struct core_slice {
 struct core_sequence {
     struct message_ref *message; /* what `open` points into */
     struct message_sequence_open open;
-    uint64_t ticket, opened_ns, first_token_ns;
+    uint64_t ticket;
     uint64_t sampled; /* tokens told so far */
     bool ended;       /* last stage: the last token has been told */
     bool awaits_kv;   /* what it begins with has not all come */
@@ -183,8 +183,9 @@ struct agent_core {
     struct core_sequence *dead_sequences;
     struct core_stage *dead_stages;
     struct frame_token *tokens; /* of the frame that is being posted */
-    uint32_t *told;             /* ids of the `tokens` messages of this event */
-    size_t token_capacity;
+    struct message_said *said;  /* rows of the `tokens` message of this event, and their ids */
+    uint32_t *told_ids;
+    size_t n_said, token_capacity;
 
     uint64_t timer_ns; /* asked for */
     uint64_t dropped_stale, dropped_foreign, dropped_malformed, dropped_runs, dropped_full;

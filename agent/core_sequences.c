@@ -126,7 +126,6 @@ static int sequence_begin(struct agent_core *c, struct core_stage *s, struct mes
         return err_set(e, HP_ENOMEM, "no memory for a sequence");
     own->message = message_ref_hold(m);
     own->open = m->message.u.sequence_open;
-    own->opened_ns = env_now_ns(c->env);
     own->ticket = ++c->last_ticket;
     own->sampled = own->open.sampled;
     const struct message_sequence_open *o = &own->open;
@@ -144,7 +143,7 @@ static int sequence_begin(struct agent_core *c, struct core_stage *s, struct mes
         return rc;
     }
     own->awaits_kv = o->length && !o->share;
-    own->kv_ns = own->opened_ns;
+    own->kv_ns = env_now_ns(c->env);
     c->n_kv_awaiting += own->awaits_kv;
     core_stage_links_mend(c, s);
     struct agent_action *a = core_act(c, AGENT_DO_SEQUENCE_OPEN);

@@ -46,9 +46,11 @@ static int prepare_check(const struct agent_core *c, const struct message_stage_
         return err_set(e, HP_EUNSUPPORTED, "wire \"%.40s\" is not known; f32, f16 and bf16 are",
                        p->wire);
     if (!p->max_batch_tokens || p->max_batch_tokens > UINT32_MAX || !p->max_sequences ||
-        p->max_sequences > (1 << 20) || !p->kv_tokens)
+        p->max_sequences > FRAME_MAX_RUNS || !p->kv_tokens)
         return err_set(e, HP_EINVAL,
-                       "a stage needs kv_tokens, max_batch_tokens and max_sequences of at least 1");
+                       "a stage needs kv_tokens, max_batch_tokens and max_sequences of at least 1, "
+                       "and has at most %d sequences",
+                       FRAME_MAX_RUNS);
     if (p->model.size != 32)
         return err_set(e, HP_EINVAL, "a model's id has 32 bytes, this has %zu", p->model.size);
     return 0;

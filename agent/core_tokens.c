@@ -4,6 +4,8 @@
 
 #include "agent/core_int.h"
 
+/* Room for what a batch of `n` runs tells: tokens for the first stage, ids and rows for the
+ * coordinator. */
 static bool tokens_reserve(struct agent_core *c, uint32_t n)
 {
     if (n <= c->token_capacity)
@@ -12,10 +14,14 @@ static bool tokens_reserve(struct agent_core *c, uint32_t n)
     if (!t)
         return false;
     c->tokens = t;
-    uint32_t *told = realloc(c->told, n * sizeof *told);
-    if (!told)
+    uint32_t *ids = realloc(c->told_ids, n * sizeof *ids);
+    if (!ids)
         return false;
-    c->told = told;
+    c->told_ids = ids;
+    struct message_said *said = realloc(c->said, n * sizeof *said);
+    if (!said)
+        return false;
+    c->said = said;
     c->token_capacity = n;
     return true;
 }
@@ -28,23 +34,24 @@ static const char *token_finish(const struct core_sequence *own, uint32_t token)
     return own->sampled >= own->open.max_tokens ? "length" : "";
 }
 
-static void tokens_send(struct agent_core *c, struct core_sequence *own, const uint32_t *id,
-                        const char *finish)
+/* A sequence's row of the batch's message; `id` NULL: its output ends without a token. */
+static void token_say(struct agent_core *c, struct core_sequence *own, const uint32_t *id,
+                      const char *finish)
 {
-    struct message *m = core_send(c, MESSAGE_TOKENS);
-    uint64_t now = env_now_ns(c->env);
-    own->first_token_ns = own->first_token_ns ? own->first_token_ns : now;
     own->ended = finish[0] != '\0';
+    c->said[c->n_said++] = (struct message_said){.sequence = own->open.sequence,
+                                                 .first = id ? own->sampled - 1 : 0,
+                                                 .ids = {id, id != NULL},
+                                                 .finish = finish};
+}
+
+static void tokens_send(struct agent_core *c, const struct core_stage *s)
+{
+    struct message *m = c->n_said ? core_send(c, MESSAGE_TOKENS) : NULL;
     if (m)
-        m->u.tokens = (struct message_tokens){
-            .deployment = own->open.deployment,
-            .generation = own->open.generation,
-            .sequence = own->open.sequence,
-            .first = id ? own->sampled - 1 : 0,
-            .ids = {id, id != NULL},
-            .finish = finish,
-            .prefill_s = (double)(own->first_token_ns - own->opened_ns) * 1e-9,
-            .decode_s = (double)(now - own->first_token_ns) * 1e-9};
+        m->u.tokens = (struct message_tokens){.deployment = s->prepare.deployment,
+                                              .generation = s->prepare.generation,
+                                              .said = {c->said, c->n_said}};
 }
 
 static void logits_send(struct agent_core *c, struct core_stage *s, struct core_sequence *own,
@@ -67,7 +74,7 @@ static void logits_send(struct agent_core *c, struct core_stage *s, struct core_
                                          (size_t)n * s->vocabulary * sizeof(float)}};
     }
     if (own->open.prompt.count && run->first_position + run->n_tokens == own->open.prompt.count)
-        tokens_send(c, own, NULL, "length");
+        token_say(c, own, NULL, "length");
 }
 
 void core_tokens_picked(struct agent_core *c, struct core_stage *s, const struct batch *b,
@@ -80,6 +87,7 @@ void core_tokens_picked(struct agent_core *c, struct core_stage *s, const struct
         core_tokens_post(c, s, b->number, 0);
         return;
     }
+    c->n_said = 0;
     for (uint32_t i = 0; i < b->n_runs; i++) {
         const struct batch_run *run = &b->runs[i];
         struct queue_sequence *q = queue_sequence_find(s->queue, run->sequence);
@@ -91,11 +99,12 @@ void core_tokens_picked(struct agent_core *c, struct core_stage *s, const struct
         if (!own || own->ended || !b->runs[i].sample)
             continue;
         own->sampled++;
-        c->told[n] = ev->u.batch_done.picked[i];
-        const char *finish = token_finish(own, c->told[n]);
-        tokens_send(c, own, &c->told[n], finish);
-        c->tokens[n] = (struct frame_token){run->sequence, c->told[n], finish[0] != '\0'};
+        c->told_ids[n] = ev->u.batch_done.picked[i];
+        const char *finish = token_finish(own, c->told_ids[n]);
+        token_say(c, own, &c->told_ids[n], finish);
+        c->tokens[n] = (struct frame_token){run->sequence, c->told_ids[n], finish[0] != '\0'};
         n++;
     }
+    tokens_send(c, s);
     core_tokens_post(c, s, b->number, n);
 }

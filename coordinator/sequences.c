@@ -26,7 +26,7 @@ static struct sequence *find_active(struct coord *c, const struct member *m, boo
     return s;
 }
 
-static void sequence_lost(struct coord *c, struct sequence *s, uint64_t got)
+static void sequence_tokens_lost(struct coord *c, struct sequence *s, uint64_t got)
 {
     struct deployment *d = s->deployment;
     struct err e = {0};
@@ -47,14 +47,13 @@ static void sequence_logits_lost(struct coord *c, struct sequence *s)
     admission_advance(c, d);
 }
 
-void sequences_tokens(struct coord *c, struct member *m, const struct message_tokens *t)
+static void sequence_said(struct coord *c, struct sequence *s, const struct message_said *t)
 {
-    struct sequence *s = find_active(c, m, true, t->deployment, t->generation, t->sequence);
-    if (!s || (s->kind == SEQUENCE_LOGITS && !t->finish[0]))
-        return;
     struct deployment *d = s->deployment;
+    if (s->kind == SEQUENCE_LOGITS && !t->finish[0])
+        return;
     if (t->first > s->n_output) {
-        sequence_lost(c, s, t->first);
+        sequence_tokens_lost(c, s, t->first);
         return;
     }
     if (s->kind == SEQUENCE_LOGITS && s->n_logits < s->n_prompt) {
@@ -84,6 +83,17 @@ void sequences_tokens(struct coord *c, struct member *m, const struct message_to
     if (t->finish[0]) {
         sequence_finish(c, s, stopped ? REQUEST_STOP : REQUEST_LENGTH);
         admission_advance(c, d);
+    }
+}
+
+void sequences_tokens(struct coord *c, struct member *m, const struct message_tokens *t)
+{
+    const struct message_said *said = t->said.items;
+    for (size_t i = 0; i < t->said.count; i++) {
+        struct sequence *s =
+            find_active(c, m, true, t->deployment, t->generation, said[i].sequence);
+        if (s)
+            sequence_said(c, s, &said[i]);
     }
 }
 

@@ -93,11 +93,13 @@ static const struct pack_field stage_state_fields[] = {GENERATION(message_stage_
                                                        TEXT(message_stage_state, text),
                                                        TEXT(message_stage_state, hint),
                                                        {0}};
+static const struct pack_field message_said_fields[] = {U64(message_said, sequence),
+                                                        U64(message_said, first),
+                                                        U32S(message_said, ids),
+                                                        TEXT(message_said, finish),
+                                                        {0}};
 static const struct pack_field tokens_fields[] = {
-    GENERATION(message_tokens),    U64(message_tokens, sequence),
-    U64(message_tokens, first),    U32S(message_tokens, ids),
-    TEXT(message_tokens, finish),  F64(message_tokens, prefill_s),
-    F64(message_tokens, decode_s), {0}};
+    GENERATION(message_tokens), LIST(message_tokens, said, message_said, MESSAGE_MAX_SAID), {0}};
 static const struct pack_field sequence_failed_fields[] = {GENERATION(message_sequence_failed),
                                                            U64(message_sequence_failed, sequence),
                                                            TEXT(message_sequence_failed, code),

@@ -28,6 +28,7 @@ enum {
     MESSAGE_MAX_MODELS = 8192,
     MESSAGE_MAX_SLICES = 1 << 16,
     MESSAGE_MAX_PEERS = 4096,
+    MESSAGE_MAX_SAID = 4096,
     MESSAGE_MAX_VALUES = 64,
     MESSAGE_MAX_KV_BLOCKS = 64
 };
@@ -131,12 +132,16 @@ struct message_stage_state {
     const char *code, *text, *hint; /* "failed": why, and what to do */
 };
 
-struct message_tokens { /* what the last stage sampled */
-    uint64_t deployment, generation, sequence;
+struct message_said { /* what came out of one sequence */
+    uint64_t sequence;
     uint64_t first; /* index of the first of them in the output */
     struct pack_u32s ids;
     const char *finish; /* "": goes on; "stop": an end token (which is among ids); "length" */
-    double prefill_s, decode_s; /* so far, measured by the first token's arrival */
+};
+
+struct message_tokens { /* what the last stage sampled: one message a batch */
+    uint64_t deployment, generation;
+    struct pack_list said; /* struct message_said */
 };
 
 struct message_sequence_failed {

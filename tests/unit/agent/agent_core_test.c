@@ -55,6 +55,14 @@ static const struct message *said(const struct fixture *f, enum message_type typ
     return NULL;
 }
 
+/* Row i of the `tokens` message. */
+static const struct message_said *token_said(const struct fixture *f, size_t i)
+{
+    const struct message *m = said(f, MESSAGE_TOKENS);
+    assert_true(m && i < m->u.tokens.said.count);
+    return (const struct message_said *)m->u.tokens.said.items + i;
+}
+
 static double planned_s_per_token; /* of what prepare_of says */
 static uint64_t deployment;
 
@@ -370,16 +378,20 @@ static void bad_prepare_fails_without_a_stage(void **state)
 {
     struct fixture *f = *state;
     join(f);
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < 7; i++) {
         struct message m = prepare_of(1, 0, 2);
         struct message_stage_prepare *p = &m.u.stage_prepare;
+        uint64_t ignored = 1;
         *(i == 0   ? &p->n_stages
           : i == 1 ? &p->end_layer
           : i == 2 ? &p->max_batch_tokens
           : i == 3 ? &p->kv_tokens
-                   : &p->stage) = i == 4 ? 2 : 0;
+          : i == 4 ? &p->stage
+                   : &ignored) = i == 4 ? 2 : 0;
         if (i == 5)
             p->compute = "f12";
+        if (i == 6) /* a frame has no more runs */
+            p->max_sequences = FRAME_MAX_RUNS + 1;
         tell(f, &m);
         assert_string_equal(said(f, MESSAGE_STAGE_STATE)->u.stage_state.state, "failed");
         assert_int_equal(agent_core_view(f->core).n_stages, 0);
@@ -697,11 +709,10 @@ static void last_stage_tells_tokens_to_both_ends_and_stops_where_it_must(void **
             assert_ptr_equal(f->run.u.run.batch->input, &input);
             assert_true(f->runs[0].sample);
             done(f, 0, NULL, &cases[i].picked[k]);
-            const struct message_tokens *t = &said(f, MESSAGE_TOKENS)->u.tokens;
+            const struct message_said *t = token_said(f, 0);
             assert_int_equal(t->first, k);
             assert_int_equal(t->ids.items[0], cases[i].picked[k]);
             assert_string_equal(t->finish, cases[i].finish[k]);
-            assert_true(t->prefill_s > 0.09 && t->prefill_s < 0.11);
             const struct agent_action *post = did(f, AGENT_DO_POST, 0);
             assert_int_equal(post->u.post.link, AGENT_LINK_FIRST);
             assert_int_equal(post->u.post.header.kind, FRAME_TOKEN);
@@ -710,6 +721,39 @@ static void last_stage_tells_tokens_to_both_ends_and_stops_where_it_must(void **
         }
         teardown(state);
         setup(state);
+    }
+}
+
+static void sequences_of_a_batch_are_told_in_one_message(void **state)
+{
+    static const uint32_t picked[] = {7, 49, 8};
+    struct fixture *f = *state;
+    int input;
+    join(f);
+    make_ready(f, 1, 1, 2);
+    connect_stage(f, 1, 1, 2);
+    struct batch_run runs[3];
+    for (uint64_t i = 0; i < 3; i++) {
+        begin(f, 1, 5 + i, i == 2 ? 1 : 10, false);
+        runs[i] = (struct batch_run){5 + i, 0, 5, 1, 0, false};
+    }
+    frame(f, 1, SESSION + 1, 1, 0, runs, 3, &input);
+    assert_true(take_run(f));
+    done(f, 0, NULL, picked);
+    size_t messages = 0;
+    for (size_t i = 0; i < f->actions.count; i++)
+        messages += f->actions.items[i].kind == AGENT_DO_SEND &&
+                    f->actions.items[i].u.message.type == MESSAGE_TOKENS;
+    assert_int_equal(messages, 1);
+    static const char *const finish[] = {"", "stop", "length"};
+    assert_int_equal(said(f, MESSAGE_TOKENS)->u.tokens.said.count, 3);
+    for (size_t i = 0; i < 3; i++) {
+        const struct message_said *t = token_said(f, i);
+        assert_int_equal(t->sequence, 5 + i);
+        assert_int_equal(t->first, 0);
+        assert_int_equal(t->ids.count, 1);
+        assert_int_equal(t->ids.items[0], picked[i]);
+        assert_string_equal(t->finish, finish[i]);
     }
 }
 
@@ -729,7 +773,7 @@ static void one_stage_feeds_itself(void **state)
     assert_true(take_run(f));
     assert_int_equal(f->run.u.run.batch->ids[0], 7);
     done(f, 0, NULL, picked + 1);
-    assert_string_equal(said(f, MESSAGE_TOKENS)->u.tokens.finish, "length");
+    assert_string_equal(token_said(f, 0)->finish, "length");
     assert_null(did(f, AGENT_DO_RUN, 0));
 }
 
@@ -1359,7 +1403,7 @@ static void all_logits_are_told_and_nothing_is_sampled(void **state)
         assert_int_equal(l->values.size, 3 * VOCABULARY * sizeof(float));
         assert_int_equal(said(f, MESSAGE_TOKENS) != NULL, at == 3);
     }
-    assert_string_equal(said(f, MESSAGE_TOKENS)->u.tokens.finish, "length");
+    assert_string_equal(token_said(f, 0)->finish, "length");
 }
 
 static void probes_are_ordered_and_their_results_told(void **state)
@@ -1417,6 +1461,7 @@ int main(void)
         CLAIM(who_may_connect_is_what_the_coordinator_says),
         CLAIM(prompt_flows_through_the_first_stage_slice_after_slice),
         CLAIM(last_stage_tells_tokens_to_both_ends_and_stops_where_it_must),
+        CLAIM(sequences_of_a_batch_are_told_in_one_message),
         CLAIM(one_stage_feeds_itself),
         CLAIM(closing_frees_a_sequence_before_the_next_batch),
         CLAIM(frame_before_its_sequence_waits_for_it),

@@ -111,6 +111,15 @@ static inline void on_kv_state(struct agent_scene *s, const struct message_kv_st
         snprintf(s->failure, sizeof s->failure, "%s", t->text);
 }
 
+static inline void on_said(struct agent_scene *s, const struct message_said *t)
+{
+    size_t i = t->sequence % 8;
+    for (size_t k = 0; k < t->ids.count && s->n_got[i] < N_TOKENS; k++)
+        s->got[i][s->n_got[i]++] = t->ids.items[k];
+    s->first[i] = t->first;
+    s->finished[i] = t->finish[0] != '\0';
+}
+
 static inline void on_message(void *ctx, uint64_t peer, const char *key, const uint8_t *bytes,
                               size_t size)
 {
@@ -129,11 +138,8 @@ static inline void on_message(void *ctx, uint64_t peer, const char *key, const u
     } else if (m.type == MESSAGE_STAGE_STATE) {
         on_stage_state(s, peer, &m.u.stage_state);
     } else if (m.type == MESSAGE_TOKENS) {
-        size_t i = m.u.tokens.sequence % 8;
-        for (size_t k = 0; k < m.u.tokens.ids.count && s->n_got[i] < N_TOKENS; k++)
-            s->got[i][s->n_got[i]++] = m.u.tokens.ids.items[k];
-        s->first[i] = m.u.tokens.first;
-        s->finished[i] = m.u.tokens.finish[0] != '\0';
+        for (size_t k = 0; k < m.u.tokens.said.count; k++)
+            on_said(s, (const struct message_said *)m.u.tokens.said.items + k);
     } else if (m.type == MESSAGE_KV_STATE) {
         on_kv_state(s, &m.u.kv_state);
     } else if (m.type == MESSAGE_SEQUENCE_FAILED) {

@@ -170,11 +170,14 @@ static void order_keep(struct node *nd, const struct agent_action *a)
 
 static void tokens_told(struct pipeline *p, const struct message_tokens *t)
 {
-    struct wanted *w = &p->wanted[t->sequence];
-    assert_int_equal(t->first, w->n_got);
-    assert_false(w->finished);
-    w->got[w->n_got++] = t->ids.items[0];
-    w->finished = t->finish[0] != '\0';
+    for (size_t i = 0; i < t->said.count; i++) {
+        const struct message_said *said = (const struct message_said *)t->said.items + i;
+        struct wanted *w = &p->wanted[said->sequence];
+        assert_int_equal(said->first, w->n_got);
+        assert_false(w->finished);
+        w->got[w->n_got++] = said->ids.items[0];
+        w->finished = said->finish[0] != '\0';
+    }
 }
 
 static void perform(struct pipeline *p, int n)

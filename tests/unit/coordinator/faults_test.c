@@ -85,12 +85,9 @@ static int script(void **state)
         .u.stage_state = {
             .deployment = 1, .generation = 1, .state = "ready", .code = "", .text = ""}};
     say(AGENT, false, &ready);
+    struct message_said row = {(uint64_t)1 << 32 | 1, 0, {ids, 2}, "stop"};
     struct message tokens = {.type = MESSAGE_TOKENS,
-                             .u.tokens = {.deployment = 1,
-                                          .generation = 1,
-                                          .sequence = (uint64_t)1 << 32 | 1,
-                                          .ids = {ids, 2},
-                                          .finish = "stop"}};
+                             .u.tokens = {.deployment = 1, .generation = 1, .said = {&row, 1}}};
     say(AGENT, true, &tokens);
     ask("key.create", "{\"name\": \"me\"}", (struct pack_span){0});
     ask("node.describe", "{\"name\": \"a0\"}", (struct pack_span){0});

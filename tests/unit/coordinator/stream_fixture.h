@@ -96,12 +96,9 @@ static inline void tokens(struct fixture *f, int agent, uint64_t generation, uin
                           uint64_t first, const uint32_t *ids, size_t n, const char *finish)
 {
     struct message m = {.type = MESSAGE_TOKENS};
-    m.u.tokens = (struct message_tokens){.deployment = 1,
-                                         .generation = generation,
-                                         .sequence = sequence,
-                                         .first = first,
-                                         .ids = {ids, n},
-                                         .finish = finish};
+    struct message_said said = {sequence, first, {ids, n}, finish};
+    m.u.tokens =
+        (struct message_tokens){.deployment = 1, .generation = generation, .said = {&said, 1}};
     struct buffer bytes = {0};
     message_encode(&m, &bytes);
     coord_message(f->core, 10 + (uint64_t)agent, fixture_key(agent), bytes.data, bytes.size);
