@@ -52,8 +52,10 @@ int control_connect_inproc(struct control_hub *hub, uv_loop_t *loop, const char 
 
 /* The port that a server got; 0 for the twin. */
 int control_port(const struct control *c);
-/* HP_EBUSY when the peer's queue is full, HP_ELINK when the peer is unknown. The bytes are copied.
+/* HP_EBUSY when the peer's queue is full, or what is large and waits for all peers together would
+ * be more than CONTROL_MAX_QUEUED_BYTES; HP_ELINK when the peer is unknown. The bytes are copied.
  */
+enum { CONTROL_MAX_QUEUED_BYTES = 256 << 20, CONTROL_SMALL_BYTES = 16 << 10 };
 int control_send(struct control *c, uint64_t peer, const uint8_t *bytes, size_t size,
                  struct err *e);
 /* Hands over what has arrived, now and not when the loop comes to it: for whoever is about to judge

@@ -42,6 +42,7 @@ static bool stranger_may_enter(struct control_zap *z)
     if (z->strangers < 1)
         return false;
     z->strangers -= 1;
+    z->entered = true;
     return true;
 }
 

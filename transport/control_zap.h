@@ -12,6 +12,7 @@ struct control_zap {
     void *socket;     /* NULL: a client, which is asked nothing */
     double strangers; /* how many more may come now */
     uint64_t strangers_ns;
+    bool entered; /* a stranger was let in; for whoever asks to take back */
 };
 
 /* HP_EIO. What was opened is closed by control_zap_close. */

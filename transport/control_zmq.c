@@ -5,14 +5,18 @@
  * it is empty, and after a send, which may have swallowed such a change, the socket is asked once
  * before the loop sleeps. */
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <zmq.h>
 
+#include "common/log.h"
 #include "transport/control_int.h"
 #include "transport/control_monitor.h"
+#include "transport/control_strangers.h"
 #include "transport/control_zap.h"
+#include "transport/message.h"
 
 enum {
     QUEUE_MESSAGES = 4096,
@@ -29,6 +33,8 @@ struct zmq_control {
     void *context, *socket;
     struct control_zap zap;
     struct control_monitor monitor;
+    struct control_strangers strangers;
+    uv_timer_t look; /* at the server, for strangers that stay */
     uv_poll_t poll, zap_poll;
     uv_check_t check; /* before the loop sleeps again: is there something that a send has swallowed
                          the edge of? */
@@ -37,6 +43,14 @@ struct zmq_control {
     int handles;      /* still to be closed */
     int port;
     bool server, closing;
+    atomic_ullong queued_bytes; /* of messages beyond CONTROL_SMALL_BYTES that ZeroMQ still has */
+};
+
+/* A large message on its way, until ZeroMQ is done with it. */
+struct queued_message {
+    atomic_ullong *queued_bytes;
+    size_t size;
+    uint8_t bytes[];
 };
 
 /* ---- receiving ---- */
@@ -57,6 +71,17 @@ static bool peer_of_routing_id(const uint8_t *id, size_t size, uint64_t *peer)
     *peer = (uint64_t)id[1] << 24 | (uint64_t)id[2] << 16 | (uint64_t)id[3] << 8 | id[4];
     *peer += (uint64_t)1 << 32; /* never 0, which means "the server" at a client */
     return true;
+}
+
+/* After its message was heard: a join makes its key a known one. */
+static void sender_note(struct zmq_control *c, zmq_msg_t *m, const char *key)
+{
+    const struct control_callbacks *cb = &c->base.callbacks;
+    if (!c->strangers.active)
+        return;
+    control_strangers_heard(&c->strangers, zmq_msg_get(m, ZMQ_SRCFD),
+                            key && cb->knows && cb->knows(cb->ctx, key),
+                            zmq_msg_size(m) > MESSAGE_STRANGER_MAX_BYTES, uv_hrtime());
 }
 
 static bool receive_one(struct zmq_control *c)
@@ -81,6 +106,8 @@ static bool receive_one(struct zmq_control *c)
     if (whole && known && key)
         c->base.callbacks.message(c->base.callbacks.ctx, peer, key, zmq_msg_data(&m),
                                   zmq_msg_size(&m));
+    if (c->server)
+        sender_note(c, &m, key);
     while (zmq_msg_more(&m) && zmq_msg_recv(&m, c->socket, ZMQ_DONTWAIT) >= 0)
         ; /* parts that nobody asked for */
     zmq_msg_close(&m);
@@ -99,6 +126,10 @@ static void read_all(struct zmq_control *c)
     while (!c->closing && left > 0 && c->zap.socket &&
            control_zap_answer(&c->zap, &c->base.callbacks))
         left--;
+    if (c->zap.entered) {
+        c->zap.entered = false;
+        control_strangers_entered(&c->strangers, uv_hrtime());
+    }
     if (c->closing)
         return;
     if (left == 0)
@@ -116,6 +147,15 @@ static void on_poll(uv_poll_t *handle, int status, int events)
 static void on_idle(uv_idle_t *handle)
 {
     read_all(handle->data);
+}
+
+static void on_look(uv_timer_t *handle)
+{
+    struct zmq_control *c = handle->data;
+    int shut = control_strangers_look(&c->strangers, uv_hrtime());
+    if (shut)
+        log_warn_limited("control", "strangers_ended",
+                         "connections=%d text=\"their keys are nobody's here\"", shut);
 }
 
 static void on_check(uv_check_t *handle)
@@ -138,6 +178,56 @@ static int send_failed(uint64_t peer, struct err *e)
                    zmq_strerror(zmq_errno()));
 }
 
+/* On ZeroMQ's thread, or on the caller's. */
+static void queued_free(void *bytes, void *hint)
+{
+    struct queued_message *q = hint;
+    (void)bytes;
+    atomic_fetch_sub(q->queued_bytes, q->size);
+    free(q);
+}
+
+/* The message that ZeroMQ is to send: a copy, counted where it is large. */
+static int message_make(struct zmq_control *c, const uint8_t *bytes, size_t size, zmq_msg_t *out)
+{
+    struct queued_message *q = NULL;
+    int rc = 0;
+    if (size <= CONTROL_SMALL_BYTES)
+        rc = zmq_msg_init_size(out, size);
+    else if (!(q = malloc(sizeof *q + size)))
+        rc = -1;
+    else if ((rc = zmq_msg_init_data(out, q->bytes, size, queued_free, q)) != 0)
+        free(q);
+    if (rc != 0)
+        return HP_ENOMEM;
+    if (q) {
+        q->queued_bytes = &c->queued_bytes;
+        q->size = size;
+        atomic_fetch_add(&c->queued_bytes, size);
+    }
+    memcpy(zmq_msg_data(out), bytes, size);
+    return 0;
+}
+
+static int message_send(struct zmq_control *c, uint64_t peer, zmq_msg_t *m, struct err *e)
+{
+    const uint8_t id[ROUTING_ID_BYTES] = {0, (uint8_t)(peer >> 24), (uint8_t)(peer >> 16),
+                                          (uint8_t)(peer >> 8), (uint8_t)peer};
+    bool sent = !c->server || zmq_send(c->socket, id, sizeof id, ZMQ_DONTWAIT | ZMQ_SNDMORE) >= 0;
+    if (sent && zmq_msg_send(m, c->socket, ZMQ_DONTWAIT) >= 0)
+        return 0;
+    int rc = send_failed(peer, e);
+    zmq_msg_close(m);
+    return rc;
+}
+
+/* One alone always fits. */
+static bool queue_has_room(struct zmq_control *c, size_t size)
+{
+    unsigned long long queued = atomic_load(&c->queued_bytes);
+    return size <= CONTROL_SMALL_BYTES || !queued || queued + size <= CONTROL_MAX_QUEUED_BYTES;
+}
+
 static int zmq_control_send(struct control *base, uint64_t peer, const uint8_t *bytes, size_t size,
                             struct err *e)
 {
@@ -145,14 +235,14 @@ static int zmq_control_send(struct control *base, uint64_t peer, const uint8_t *
     if (size > CONTROL_MAX_MESSAGE_BYTES)
         return err_set(e, HP_ELIMIT, "a control message of %zu bytes is larger than %d", size,
                        CONTROL_MAX_MESSAGE_BYTES);
+    if (!queue_has_room(c, size))
+        return err_set(e, HP_EBUSY, "%llu bytes wait to be sent already; %d are the limit",
+                       (unsigned long long)atomic_load(&c->queued_bytes), CONTROL_MAX_QUEUED_BYTES);
+    zmq_msg_t m;
+    if (message_make(c, bytes, size, &m) < 0)
+        return err_set(e, HP_ENOMEM, "no memory for a message of %zu bytes", size);
     c->sent = true;
-    if (c->server) {
-        const uint8_t id[ROUTING_ID_BYTES] = {0, (uint8_t)(peer >> 24), (uint8_t)(peer >> 16),
-                                              (uint8_t)(peer >> 8), (uint8_t)peer};
-        if (zmq_send(c->socket, id, sizeof id, ZMQ_DONTWAIT | ZMQ_SNDMORE) < 0)
-            return send_failed(peer, e);
-    }
-    return zmq_send(c->socket, bytes, size, ZMQ_DONTWAIT) < 0 ? send_failed(peer, e) : 0;
+    return message_send(c, peer, &m, e);
 }
 
 /* ---- opening and closing ---- */
@@ -165,6 +255,7 @@ static int zmq_control_port(const struct control *base)
 static void destroy_sockets(struct zmq_control *c)
 {
     control_monitor_free(&c->monitor);
+    control_strangers_free(&c->strangers);
     if (c->socket)
         zmq_close(c->socket);
     control_zap_close(&c->zap);
@@ -187,8 +278,10 @@ static void zmq_control_close(struct control *base)
     uv_close((uv_handle_t *)&c->poll, on_handle_closed);
     uv_close((uv_handle_t *)&c->check, on_handle_closed);
     uv_close((uv_handle_t *)&c->idle, on_handle_closed);
-    if (c->zap.socket)
+    if (c->zap.socket) {
         uv_close((uv_handle_t *)&c->zap_poll, on_handle_closed);
+        uv_close((uv_handle_t *)&c->look, on_handle_closed);
+    }
     control_monitor_close(&c->monitor, c, on_handle_closed);
 }
 
@@ -257,7 +350,7 @@ static int socket_fd(void *socket)
 
 static void start_handles(struct zmq_control *c, uv_loop_t *loop)
 {
-    c->poll.data = c->zap_poll.data = c->check.data = c->idle.data = c;
+    c->poll.data = c->zap_poll.data = c->check.data = c->idle.data = c->look.data = c;
     uv_poll_init(loop, &c->poll, socket_fd(c->socket));
     uv_poll_start(&c->poll, UV_READABLE, on_poll);
     uv_check_init(loop, &c->check);
@@ -267,7 +360,9 @@ static void start_handles(struct zmq_control *c, uv_loop_t *loop)
     if (c->zap.socket) {
         uv_poll_init(loop, &c->zap_poll, socket_fd(c->zap.socket));
         uv_poll_start(&c->zap_poll, UV_READABLE, on_poll);
-        c->handles++;
+        uv_timer_init(loop, &c->look);
+        uv_timer_start(&c->look, on_look, CONTROL_STRANGERS_LOOK_MS, CONTROL_STRANGERS_LOOK_MS);
+        c->handles += 2;
     }
     c->handles += control_monitor_start(&c->monitor, loop);
     uv_idle_start(&c->idle, on_idle); /* whatever came before the first poll */
@@ -324,7 +419,7 @@ int control_serve_zmq(uv_loop_t *loop, const char *address, const struct key_pai
         destroy_sockets(c);
         return rc;
     }
-    c->port = bound_port(c->socket);
+    c->port = c->strangers.port = bound_port(c->socket);
     start_handles(c, loop);
     *out = &c->base;
     return 0;

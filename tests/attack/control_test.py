@@ -132,6 +132,45 @@ def three_hundred_strangers_keep_nobody_out():
         flood.wait(60)
 
 
+def connections(port):
+    """That are established at the coordinator's end, by the port of the other."""
+    lines = subprocess.run(["ss", "-tnH", "state", "established", f"( sport = :{port} )"], capture_output=True, text=True).stdout.splitlines()
+    return {int(line.split()[-1].rsplit(":", 1)[1]) for line in lines}
+
+
+@test
+def strangers_that_stay_are_shut_out_and_members_stay():
+    """Three hundred proven keys that nobody knows would hold their connections for ever: none of these lasts, whereas those of members do."""
+    with Cluster(agents=2, cores=1) as c:
+        c.deploy("demo", DEMO, "--agents", "a0,a1")
+        port = c.hpctl("context", "ls")[0]["control"].rsplit(":", 1)[1]
+        joined, token = joins(c), c.hpctl("node", "token", "create")["token"]
+        members = connections(port)
+        flood = subprocess.Popen(rogue_args(c, "flood", 300), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert flood.stdout.readline() == "sent\n"
+        good, since = Streams(c), {}
+        most, until = 0, time.monotonic() + 25 * SCALE
+        while time.monotonic() < until:
+            now = connections(port)
+            since = {p: since.get(p, time.monotonic()) for p in now - members}
+            most = max([most, *(time.monotonic() - began for began in since.values())])
+            time.sleep(0.2)
+        agent = subprocess.Popen([os.path.join(BUILD, "hp-agent"), "--join", f"127.0.0.1:{port}", "--token", token, "--dir", os.path.join(c.folder, "late"), "--name", "late", "--network", "lo",
+                                  "--memory", "64MiB"], stderr=subprocess.DEVNULL, env=c.env)
+        try:
+            c.wait("an agent joins beside them", lambda: c.member("late") == "ready", 30)
+        finally:
+            agent.terminate()
+            agent.wait(20)
+        good.end()
+        print(f"# a stranger's connection lasted {most:.1f} s at most; worst gap {max(good.gaps):.2f} s")
+        assert not good.errors, good.errors
+        assert {name: n for name, n in joins(c).items() if name != "late"} == joined
+        assert most < 12 * SCALE, most
+        flood.stdin.close()
+        flood.wait(60)
+
+
 def words_of_the_coordinator():
     """The verbs that it knows, and the names of what they look for in their arguments, as its source has them."""
     verbs, keys = set(), set()

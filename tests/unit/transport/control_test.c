@@ -29,6 +29,11 @@ static void on_message(void *ctx, uint64_t peer, const char *key, const uint8_t 
         assert_int_equal(control_send(s->control, peer, bytes, size, NULL), 0);
 }
 
+static bool everybody(void *ctx, const char *key)
+{
+    return ctx && key[0];
+}
+
 static void on_timer(uv_timer_t *t)
 {
     *(bool *)t->data = true;
@@ -67,7 +72,7 @@ static void messages_arrive_with_the_senders_proven_key(void **state)
     struct err e = {0};
     key_pair_create(&sk, &e);
     key_pair_create(&ck, &e);
-    struct control_callbacks scb = {.ctx = &server, .message = on_message},
+    struct control_callbacks scb = {.ctx = &server, .message = on_message, .knows = everybody},
                              ccb = {.ctx = &client, .message = on_message};
     struct control_hub *hub = control_hub_create();
     char address[64];
@@ -146,6 +151,33 @@ TEST(a_client_knows_whether_its_server_is_there)
     finish(&loop, &client, &server);
 }
 
+TEST(what_waits_to_be_sent_is_bounded)
+{
+    enum { LARGE = 8 << 20 };
+    uv_loop_t loop;
+    uv_loop_init(&loop);
+    struct side client = {0};
+    struct key_pair sk, ck;
+    struct err e = {0};
+    key_pair_create(&sk, &e);
+    key_pair_create(&ck, &e);
+    struct control_callbacks cb = {.ctx = &client, .message = on_message};
+    /* Nobody listens at this port, so that all waits. */
+    assert_int_equal(
+        control_connect_zmq(&loop, "127.0.0.1:1", sk.public_key, &ck, &cb, &client.control, &e), 0);
+    uint8_t *bytes = calloc(1, LARGE);
+    int sent = 0;
+    while (sent < 1000 && control_send(client.control, 0, bytes, LARGE, &e) == 0)
+        sent++;
+    assert_int_equal(sent, CONTROL_MAX_QUEUED_BYTES / LARGE);
+    assert_int_equal(e.code, HP_EBUSY);
+    assert_int_equal(control_send(client.control, 0, bytes, CONTROL_SMALL_BYTES, &e), 0);
+    control_close(&client.control);
+    uv_run(&loop, UV_RUN_DEFAULT); /* what waited is given back (the sanitizers look) */
+    assert_int_equal(uv_loop_close(&loop), 0);
+    free(bytes);
+}
+
 TEST(a_port_in_use_is_said_plainly)
 {
     uv_loop_t loop;
@@ -195,6 +227,7 @@ int main(void)
          messages_arrive_with_the_senders_proven_key, NULL, NULL, &kinds[1]},
         cmocka_unit_test(a_wrong_server_key_gets_nowhere),
         cmocka_unit_test(a_client_knows_whether_its_server_is_there),
+        cmocka_unit_test(what_waits_to_be_sent_is_bounded),
         cmocka_unit_test(a_port_in_use_is_said_plainly),
         cmocka_unit_test(an_address_that_is_none_is_refused),
     };
