@@ -4,13 +4,15 @@
  *
  * The first stage makes the batches: decode tokens of at most ceil(decoding / stages) sequences, so
  * that all stages stay busy, and between two of those one slice of a prompt; prompts take turns
- * slice by slice. It has at most 2 * stages batches in flight, and of these at most `stages` slices
- * while anything decodes (back-pressure). A flight ends when its batch has been through, whoever
- * was closed meanwhile, or when its time is up. The other stages take frames whose runs are *due*:
- * their sequence is open and its KV ends where the run begins; among them decode batches and slices
- * take turns, each kind in the order of its batch numbers. Runs of closed sequences are dropped
- * from their batch; what cannot be due yet waits, within bounds. A batch of which nothing is left
- * goes on at once (queue_dead_take), unless its frame came twice.
+ * slice by slice. Where it is the only stage, a slice that is not long (QUEUE_RIDE_TOKENS) goes
+ * into one batch with the decode tokens that wait. It has at most 2 * stages batches in flight, and
+ * of these at most `stages` slices while anything decodes (back-pressure). A flight ends when its
+ * batch has been through, whoever was closed meanwhile, or when its time is up. The other stages
+ * take frames whose runs are *due*: their sequence is open and its KV ends where the run begins;
+ * among them decode batches and slices take turns, each kind in the order of its batch numbers.
+ * Runs of closed sequences are dropped from their batch; what cannot be due yet waits, within
+ * bounds. A batch of which nothing is left goes on at once (queue_dead_take), unless its frame came
+ * twice.
  *
  * A batch counts as run once it is handed out: those that follow it may be handed out before it is
  * done, since they run in order. */
@@ -29,6 +31,10 @@ enum { QUEUE_MAX_STAGES = 4096, QUEUE_EARLY_CLOSES = 64 };
 /* Slices of at most so many tokens take little longer than a decode step, and beyond the first
  * stage take their turns with those. */
 enum { QUEUE_SHORT_TOKENS = 16 };
+/* Slices of at most so many tokens cost less together with decode tokens than apart: a batch of 16
+ * and one token takes 0.76 of the time of both, one of 64 0.90, one of 256 as long (a CPU's time,
+ * bench/results/streams.txt). */
+enum { QUEUE_RIDE_TOKENS = 128 };
 
 struct queue_config {
     bool first, last;

@@ -58,24 +58,32 @@ static struct queue_sequence *prompt_next(const struct queue *q)
     return lowest;
 }
 
+/* Tokens of a prompt's next slice; of one that was cut, what is left of it. */
+static uint32_t slice_tokens(const struct queue_sequence *s)
+{
+    return s->slice_left ? s->slice_left
+           : s->n_slices ? s->slices[s->next_slice]
+                         : s->n_prompt - s->length;
+}
+
+/* Appends the next slice of the prompt whose turn it is, cut to what a batch may have. */
 static bool slice_make(struct queue *q, struct batch *b)
 {
-    struct queue_sequence *s = prompt_next(q);
+    const struct queue_sequence *s = prompt_next(q);
     if (!s)
         return false;
-    uint32_t n = s->slice_left ? s->slice_left
-                 : s->n_slices ? s->slices[s->next_slice]
-                               : s->n_prompt - s->length;
-    uint32_t taken = n < q->config.max_batch_tokens ? n : q->config.max_batch_tokens;
-    if (taken > q->most_tokens || !batch_reserve(b, 1, taken))
+    uint32_t n = slice_tokens(s),
+             taken = n < q->config.max_batch_tokens ? n : q->config.max_batch_tokens;
+    if (b->n_tokens + taken > q->most_tokens ||
+        !batch_reserve(b, b->n_runs + 1, b->n_tokens + taken))
         return false;
     bool final = s->length + taken == s->n_prompt;
     struct batch_run run = {.sequence = s->id,
                             .first_position = s->length,
                             .n_tokens = taken,
                             .n_logits = s->all_logits ? taken : final};
-    memcpy(b->ids, s->prompt + s->length, taken * sizeof *b->ids);
-    queue_run_append(q, b, &run, 0);
+    memcpy(b->ids + b->n_tokens, s->prompt + s->length, taken * sizeof *b->ids);
+    queue_run_append(q, b, &run, b->n_tokens);
     b->slice = true;
     q->last_sliced = s->id;
     return true;
@@ -114,6 +122,25 @@ static bool decode_make(struct queue *q, struct batch *b, uint32_t decoding)
     return b->n_runs > 0;
 }
 
+/* Decode tokens and a slice in one batch, for which the weights are read once. That pays for slices
+ * of which reading the weights is a good part, and where a batch goes through one stage: a stream's
+ * next token is there after the batch, instead of after the slice and then a decode step. In a
+ * pipeline a token that rides reaches the end a slice later than one that follows the slice before.
+ */
+static bool ride_make(struct queue *q, struct batch *b, uint32_t decoding)
+{
+    const struct queue_sequence *s = prompt_next(q);
+    if (q->config.n_stages > 1 || !s || slice_tokens(s) > QUEUE_RIDE_TOKENS)
+        return false;
+    uint32_t most =
+        q->most_tokens < q->config.max_batch_tokens ? q->most_tokens : q->config.max_batch_tokens;
+    bool fits = decoding < FRAME_MAX_RUNS && (uint64_t)slice_tokens(s) + decoding <= most;
+    if (!fits || !decode_make(q, b, decoding))
+        return false;
+    slice_make(q, b); /* without memory for it the tokens go alone */
+    return true;
+}
+
 /* A slice that runs is taken from what is left of its prompt; a token that runs is no longer
  * waiting. */
 static void batch_take(struct queue *q, const struct batch *b)
@@ -125,8 +152,7 @@ static void batch_take(struct queue *q, const struct batch *b)
         s->has_token = false;
         if (!prefilling || !s->n_slices)
             continue;
-        uint32_t whole = s->slice_left ? s->slice_left : s->slices[s->next_slice];
-        s->slice_left = whole - n;
+        s->slice_left = slice_tokens(s) - n;
         s->next_slice += s->slice_left == 0;
     }
 }
@@ -141,7 +167,8 @@ bool queue_first_next(struct queue *q, struct batch *b)
         decoding += q->sequences[i]->has_token || q->sequences[i]->awaiting;
     bool room = slices < (decoding ? q->config.n_stages : 2 * q->config.n_stages);
     bool decodes_first = q->slice_was_last || !room;
-    bool made = (decodes_first && decode_make(q, b, decoding)) || (room && slice_make(q, b)) ||
+    bool made = (room && ride_make(q, b, decoding)) ||
+                (decodes_first && decode_make(q, b, decoding)) || (room && slice_make(q, b)) ||
                 decode_make(q, b, decoding);
     b->number = q->next_number;
     if (!made || !flight_start(f, b))

@@ -244,6 +244,50 @@ static void slices_and_decode_steps_take_turns(void **state)
     queue_destroy(&q, NULL, NULL);
 }
 
+/* On a single stage a token that waits goes with the next slice, unless that is long, or there is
+ * no room for both. */
+TEST(decode_tokens_and_a_slice_share_a_batch_where_that_is_cheaper)
+{
+    static const uint32_t long_prompt[300] = {20};
+    static const struct {
+        uint32_t n_stages, max_batch, slices[3], n_slices;
+        const char *runs[4];
+    } cases[] = {
+        {1, 512, {100, 100}, 2, {"1:1+1! 2:0+100", "1:2+1! 2:100+100!", "1:3+1!"}},
+        {1, 512, {128}, 1, {"1:1+1! 2:0+128!", "1:2+1!"}},
+        {1, 512, {129, 3}, 2, {"1:1+1!", "2:0+129", "1:2+1! 2:129+3!", "1:3+1!"}},
+        {1, 100, {100, 99}, 2, {"1:1+1!", "2:0+100", "1:2+1! 2:100+99!", "1:3+1!"}},
+        {2, 512, {100}, 1, {"1:1+1!", "2:0+100!", "1:2+1!"}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct queue *q = queue_of(true, true, cases[i].n_stages, cases[i].max_batch);
+        struct batch b = {0};
+        uint32_t n = 0;
+        for (uint32_t k = 0; k < cases[i].n_slices; k++)
+            n += cases[i].slices[k];
+        struct queue_sequence s = {.id = 2,
+                                   .owner = q,
+                                   .prompt = long_prompt,
+                                   .n_prompt = n,
+                                   .slices = cases[i].slices,
+                                   .n_slices = cases[i].n_slices};
+        all_decode(q, &b, 1);
+        assert_int_equal(queue_sequence_open(q, &s, NULL), 0);
+        queue_sequence_ready(q, 2);
+        for (int k = 0; k < 4 && cases[i].runs[k]; k++) {
+            const char *ran = step(q, &b);
+            if (strcmp(ran, cases[i].runs[k]) != 0)
+                fail_msg("case %zu, batch %d: %s, should be %s", i, k, ran, cases[i].runs[k]);
+            queue_returned(q, b.number, 0);
+            for (uint32_t r = 0; r < b.n_runs; r++)
+                assert_int_equal(b.runs[r].row, r ? b.runs[r - 1].row + b.runs[r - 1].n_tokens : 0);
+            queue_token(q, 1, b.number, 7, false);
+        }
+        batch_free(&b);
+        queue_destroy(&q, NULL, NULL);
+    }
+}
+
 static int add(struct queue *q, uint32_t number, const struct batch_run *runs, uint32_t n,
                void *buffer, uint64_t now)
 {
@@ -481,6 +525,7 @@ int main(void)
         cmocka_unit_test(narrow_queue_hands_out_only_what_is_small),
         cmocka_unit_test(decode_steps_of_several_sequences_share_batches_that_fill_all_stages),
         cmocka_unit_test(slices_and_decode_steps_take_turns),
+        cmocka_unit_test(decode_tokens_and_a_slice_share_a_batch_where_that_is_cheaper),
         cmocka_unit_test(later_stage_runs_frames_in_order_however_they_arrive),
         cmocka_unit_test(frame_waits_for_its_sequence_and_closed_runs_are_dropped),
         cmocka_unit_test(slices_are_handed_out_before_the_one_before_is_done),
