@@ -5,6 +5,8 @@
 
 #include "transport/data_int.h"
 
+enum { ADDRESS_BYTES = sizeof(uint64_t) };
+
 struct delivery {
     struct delivery *next;
     uint8_t header[FRAME_HEADER_BYTES];
@@ -195,14 +197,14 @@ int data_open_inproc(const struct data_config *c, struct data_endpoint **out, st
     pthread_mutex_lock(&registry_lock);
     d->number = next_number++;
     pthread_mutex_unlock(&registry_lock);
-    d->base.address = malloc(sizeof d->number);
+    d->base.address = malloc(ADDRESS_BYTES);
     if (!d->base.address || pthread_create(&d->thread, NULL, deliver_all, d) != 0) {
         data_base_fini(&d->base);
         free(d);
         return err_set(e, HP_ENOMEM, "cannot start the thread of a data endpoint");
     }
-    memcpy(d->base.address, &d->number, sizeof d->number);
-    d->base.address_size = sizeof d->number;
+    memcpy(d->base.address, &d->number, ADDRESS_BYTES);
+    d->base.address_size = ADDRESS_BYTES;
     pthread_mutex_lock(&registry_lock);
     d->next_registered = registry;
     registry = d;

@@ -84,13 +84,9 @@ void tcp_peer_post(struct tcp_endpoint *d, struct tcp_frame *f)
 
 /* ---- time, and the set of keys ---- */
 
-static void peer_free_if_unused(struct tcp_peer **at)
+static bool peer_is_used(const struct tcp_peer *peer)
 {
-    struct tcp_peer *peer = *at;
-    if (peer->links || peer->n_conns || peer->dialling || tcp_peer_has_queue(peer))
-        return;
-    *at = peer->next;
-    free(peer);
+    return peer->links || peer->n_conns || peer->dialling || tcp_peer_has_queue(peer);
 }
 
 /* Connections of keys that left the set end. A peer that this endpoint dialled without ever having
@@ -118,8 +114,11 @@ void tcp_peers_tick(struct tcp_endpoint *d)
     for (struct tcp_peer **at = &d->peers; *at;) {
         struct tcp_peer *peer = *at;
         peer_serve(peer);
-        peer_free_if_unused(at);
-        if (*at == peer)
+        if (peer_is_used(peer)) {
             at = &peer->next;
+            continue;
+        }
+        *at = peer->next;
+        free(peer);
     }
 }

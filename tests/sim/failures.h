@@ -3,6 +3,8 @@
 #ifndef HP_TESTS_SIM_FAILURES_H
 #define HP_TESTS_SIM_FAILURES_H
 
+#include <stdlib.h>
+
 #include "tests/sim/cluster.h"
 #include "tests/test.h"
 
@@ -10,7 +12,7 @@ static inline void deploy(struct sim *s, const char *agents)
 {
     int rc = sim_deploy(s, agents, NULL, 8);
     if (rc < 0)
-        fail_msg("%s", s->answer_error.text);
+        fail_msg("seed %llu: %s", (unsigned long long)s->seed, s->answer_error.text);
 }
 
 static inline struct sim_client *request(struct sim *s, size_t n, size_t max)
@@ -36,20 +38,17 @@ static inline struct sim_client *stream(struct sim *s, uint64_t after_ms)
     return NULL;
 }
 
-static inline void serves_and_is_clean_of(struct sim *s, const char *name,
-                                          bool (*serves)(struct sim *s), uint64_t limit_ms)
+/* A request is served as if nothing had been, and `quiet_ms` later nobody keeps anything. */
+static inline void is_clean_of(struct sim *s, const char *name, uint64_t quiet_ms)
 {
     struct err e = {0};
-    if (!sim_run_until(s, serves, limit_ms))
-        fail_msg("seed %llu: %s does not serve again after %llu s", (unsigned long long)s->seed,
-                 name, (unsigned long long)limit_ms / 1000);
     struct sim_client *c = sim_request_of(s, name, 60, 20, &e);
     if (!c)
         fail_msg("seed %llu: %s", (unsigned long long)s->seed, e.text);
     if (!sim_run_until(s, sim_quiet, 30000) || !c->finished)
         fail_msg("seed %llu: a request after the faults did not finish: %s",
                  (unsigned long long)s->seed, c->why.text);
-    sim_run_ms(s, 1000);
+    sim_run_ms(s, quiet_ms);
     if (sim_leftovers(s))
         fail_msg("seed %llu: %llu things are left over", (unsigned long long)s->seed,
                  (unsigned long long)sim_leftovers(s));
@@ -58,9 +57,31 @@ static inline void serves_and_is_clean_of(struct sim *s, const char *name,
                  (unsigned long long)s->wrong);
 }
 
+static inline void serves_and_is_clean_of(struct sim *s, const char *name,
+                                          bool (*serves)(struct sim *s), uint64_t limit_ms)
+{
+    if (!sim_run_until(s, serves, limit_ms))
+        fail_msg("seed %llu: %s does not serve again after %llu s", (unsigned long long)s->seed,
+                 name, (unsigned long long)limit_ms / 1000);
+    is_clean_of(s, name, 1000);
+}
+
 static inline void serves_and_is_clean(struct sim *s, uint64_t limit_ms)
 {
     serves_and_is_clean_of(s, "toy", sim_serves, limit_ms);
+}
+
+/* The seeds of a run: HP_SEED=N replays one, HP_FIRST_SEED and HP_RUNS choose others. */
+struct seed_range {
+    uint64_t first, n;
+};
+static inline struct seed_range seeds_of(uint64_t first)
+{
+    const char *one = getenv("HP_SEED"), *runs = getenv("HP_RUNS"), *from = getenv("HP_FIRST_SEED");
+    if (one)
+        return (struct seed_range){strtoull(one, NULL, 10), 1};
+    return (struct seed_range){from ? strtoull(from, NULL, 10) : first,
+                               runs ? strtoull(runs, NULL, 10) : 200};
 }
 
 #endif

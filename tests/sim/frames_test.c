@@ -5,43 +5,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/sim/cluster.h"
-#include "tests/test.h"
+#include "tests/sim/failures.h"
 
 /* Thirty seconds, ten times what a batch should take, and what the executor had before it. */
 enum { SEQUENCE_LIMIT_MS = 45000 };
 
-static void deploy(struct sim *s, const char *agents)
-{
-    int rc = sim_deploy(s, agents, NULL, 8);
-    if (rc < 0)
-        fail_msg("seed %llu: %s", (unsigned long long)s->seed, s->answer_error.text);
-}
-
 static void is_clean(struct sim *s)
 {
-    struct err e = {0};
     memset(&s->network.lose, 0, 4 * sizeof(double));
     sim_run_ms(s, 5000);
-    struct sim_client *c = sim_request(s, 60, 20, &e);
-    if (!c)
-        fail_msg("seed %llu: %s", (unsigned long long)s->seed, e.text);
-    if (!sim_run_until(s, sim_quiet, 30000) || !c->finished)
-        fail_msg("seed %llu: a request after the faults did not finish: %s",
-                 (unsigned long long)s->seed, c->why.text);
-    sim_run_ms(s, 12000);
-    if (sim_leftovers(s))
-        fail_msg("seed %llu: %llu things are left over", (unsigned long long)s->seed,
-                 (unsigned long long)sim_leftovers(s));
-    if (s->wrong)
-        fail_msg("seed %llu: %llu things went wrong", (unsigned long long)s->seed,
-                 (unsigned long long)s->wrong);
+    is_clean_of(s, "toy", 12000);
 }
 
-static void
-a_frame_that_is_lost_fails_its_sequence_in_its_time_and_names_who_was_heard(void **state)
+TEST(a_frame_that_is_lost_fails_its_sequence_in_its_time_and_names_who_was_heard)
 {
-    (void)state;
     struct sim s;
     sim_open(&s, 1, 3);
     deploy(&s, "a0,a1,a2");
@@ -141,20 +118,16 @@ static void one_run(uint64_t seed, struct frames_toll *t)
 
 TEST(every_sequence_has_an_end_whatever_becomes_of_its_frames)
 {
-    const char *one = getenv("HP_SEED"), *runs = getenv("HP_RUNS"), *from = getenv("HP_FIRST_SEED");
-    uint64_t first = one    ? strtoull(one, NULL, 10)
-                     : from ? strtoull(from, NULL, 10)
-                            : 5000,
-             n = one    ? 1
-                 : runs ? strtoull(runs, NULL, 10)
-                        : 200;
+    struct seed_range seeds = seeds_of(5000);
     struct frames_toll t = {0};
-    for (uint64_t seed = first; seed < first + n; seed++)
+    for (uint64_t seed = seeds.first; seed < seeds.first + seeds.n; seed++)
         one_run(seed, &t);
     printf("# seeds %llu to %llu (HP_SEED=N replays one, HP_RUNS=N makes more): %u sequences "
            "finished, %u failed with a reason, %u were cancelled; %llu of %llu frames lost\n",
-           (unsigned long long)first, (unsigned long long)(first + n - 1), t.finished, t.failed,
-           t.cancelled, (unsigned long long)t.lost, (unsigned long long)t.frames);
+           (unsigned long long)seeds.first, (unsigned long long)(seeds.first + seeds.n - 1),
+           t.finished, t.failed, t.cancelled, (unsigned long long)t.lost,
+           (unsigned long long)t.frames);
+    uint64_t n = seeds.n;
     assert_true(n < 100 || (t.finished > 5 * n && t.failed > n / 2 && t.cancelled > n));
 }
 

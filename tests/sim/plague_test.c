@@ -117,21 +117,16 @@ static void one_run(uint64_t seed, struct toll *toll)
 
 TEST(tokens_are_those_of_an_undisturbed_run_whatever_breaks)
 {
-    const char *one = getenv("HP_SEED"), *runs = getenv("HP_RUNS"), *from = getenv("HP_FIRST_SEED");
-    uint64_t first = one    ? strtoull(one, NULL, 10)
-                     : from ? strtoull(from, NULL, 10)
-                            : 1000,
-             n = one    ? 1
-                 : runs ? strtoull(runs, NULL, 10)
-                        : 200;
+    struct seed_range seeds = seeds_of(1000);
     struct toll t = {0};
-    for (uint64_t seed = first; seed < first + n; seed++)
+    for (uint64_t seed = seeds.first; seed < seeds.first + seeds.n; seed++)
         one_run(seed, &t);
     printf("# seeds %llu to %llu (HP_SEED=N replays one, HP_RUNS=N makes more): %u streams "
            "finished, %u failed cleanly, %u were cancelled, %u died with their "
            "coordinator; %u generations\n",
-           (unsigned long long)first, (unsigned long long)(first + n - 1), t.finished, t.failed,
-           t.cancelled, t.lost, t.generations);
+           (unsigned long long)seeds.first, (unsigned long long)(seeds.first + seeds.n - 1),
+           t.finished, t.failed, t.cancelled, t.lost, t.generations);
+    uint64_t n = seeds.n;
     assert_true(n < 100 ||
                 (t.finished > 5 * n && t.failed > n && t.cancelled > n / 4 && t.lost > n / 4));
 }

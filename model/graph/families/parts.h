@@ -4,14 +4,16 @@
 
 #include "model/graph/builder.h"
 
-/* The keys of LLaMA and of most families since. */
+/* The keys of LLaMA and of most families since, and the names of its weights. */
 extern const struct hub_keys hub_keys_usual;
+extern const struct weight_name weight_names_usual[];
 
-/* Layer `embed`: rows of the embedding by token ids. */
-int part_embed(struct graph_builder *b);
-/* Layer `mlp`: norm, silu(gate) * up, down, residual. */
-int part_gated_mlp(struct graph_builder *b, int block, int x, enum bias_policy bias);
-/* Layer `head`: the rows that are wanted, RMS norm, vocabulary. */
-void part_head(struct graph_builder *b, int x);
+/* Which matrices of a decoder have biases. */
+struct part_biases {
+    enum bias_policy qkv, output, mlp;
+};
+/* The whole graph of a decoder such as LLaMA: in each block RMS norm, q, k and v, rope, attention,
+ * residual; RMS norm, gated MLP, residual; behind them RMS norm and vocabulary. */
+void part_decoder(struct graph_builder *b, const struct part_biases *bias);
 
 #endif
