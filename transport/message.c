@@ -348,14 +348,21 @@ const char *message_type_word(enum message_type t)
     return types[t].word;
 }
 
+/* The body is written where the message is to stand, the whole behind it, and then moved there: so
+ * that nothing is allocated but what `out` grows by. */
 void message_encode(const struct message *m, struct buffer *out)
 {
-    struct buffer body = {0};
-    pack_encode(types[m->type].fields, &m->u, &body);
-    struct envelope v = {MESSAGE_VERSION, m->id, types[m->type].word, {body.data, body.size}};
+    enum { ENVELOPE_BYTES = 128 };
+    size_t at = out->size;
+    pack_encode(types[m->type].fields, &m->u, out);
+    size_t body = out->failed ? 0 : out->size - at;
+    if (!buffer_extend(out, body + ENVELOPE_BYTES))
+        return;
+    out->size = at + body;
+    struct envelope v = {MESSAGE_VERSION, m->id, types[m->type].word, {out->data + at, body}};
     pack_encode(envelope_fields, &v, out);
-    out->failed |= body.failed;
-    buffer_free(&body);
+    memmove(out->data + at, out->data + at + body, out->size - at - body);
+    out->size -= body;
 }
 
 int message_decode(const uint8_t *bytes, size_t size, struct arena *arena, struct message *out,

@@ -16,6 +16,11 @@
 #include "transport/message.h"
 
 enum { N_AGENTS = 3, N_TOKENS = 8, DEPLOYMENT = 4 };
+/* A test may set these before the scene is opened. */
+static uint64_t heartbeat_ms = 100;
+static const char *data_mode = "";             /* of the data channel */
+static void (*coordinator_works)(bool begins); /* told when the test's own part works */
+
 static const char demo_model[] = "examples/demo-model/demo-q8_0.gguf";
 
 struct played { /* an agent as its coordinator sees it */
@@ -81,8 +86,8 @@ static inline void on_join(struct agent_scene *s, uint64_t peer, const char *key
     assert_true(a->address_size <= sizeof a->address);
     memcpy(a->address, j->data_address.data, a->address_size);
     struct message m = {.type = MESSAGE_WELCOME};
-    m.u.welcome =
-        (struct message_welcome){.name = a->name, .heartbeat_ms = 100, .coordinator_boot = 1};
+    m.u.welcome = (struct message_welcome){
+        .name = a->name, .heartbeat_ms = heartbeat_ms, .coordinator_boot = 1, .data = data_mode};
     send_to(s, peer, &m);
     tell_members(s);
 }
@@ -127,6 +132,8 @@ static inline void on_message(void *ctx, uint64_t peer, const char *key, const u
     struct arena arena = {0};
     struct message m;
     struct err e = {0};
+    if (coordinator_works)
+        coordinator_works(true);
     if (message_decode(bytes, size, &arena, &m, &e) < 0)
         fail_msg("%s", e.text);
     if (m.type == MESSAGE_JOIN) {
@@ -147,6 +154,8 @@ static inline void on_message(void *ctx, uint64_t peer, const char *key, const u
         snprintf(s->failure, sizeof s->failure, "%s", m.u.sequence_failed.text);
     }
     arena_free(&arena);
+    if (coordinator_works)
+        coordinator_works(false);
 }
 
 /* So that the loop turns though nothing happens. */
@@ -256,6 +265,7 @@ static inline void scene_open(struct agent_scene *s, bool inproc)
                                  .network = "lo"};
         snprintf(a->dir, sizeof a->dir, "%s/%d", s->folder, i);
         snprintf(a->name, sizeof a->name, "a%d", i);
+        assert_int_equal(data_policy_set(&c.data, data_mode, "", &e), 0);
         assert_int_equal(discover_share(NULL, 1, 1 << 30, &c.share, &e), 0);
         c.share.n_cores = 0; /* nothing is pinned */
         if (agent_start(&s->loop, &c, &a->agent, &e) < 0)

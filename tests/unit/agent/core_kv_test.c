@@ -1,6 +1,6 @@
 /* One core, stepped by hand: keys and values that a sequence begins with, and those that go to
- * another stage. Whatever comes late, twice, not at all or from whoever, each order is answered, and
- * a sequence either goes on with all of them or fails. */
+ * another stage. Whatever comes late, twice, not at all or from whoever, each order is answered,
+ * and a sequence either goes on with all of them or fails. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -177,8 +177,8 @@ static void imported(struct fixture *f, uint64_t id, int status, uint32_t awaite
 static struct message import_of(uint64_t id)
 {
     struct message m = {.type = MESSAGE_KV_IMPORT, .id = 40 + id};
-    m.u.kv_import = (struct message_kv_import){DEPLOYMENT, GENERATION, STAGE,
-                                               id,         KV_SESSION, {key, KEY_BYTES}};
+    m.u.kv_import =
+        (struct message_kv_import){DEPLOYMENT, GENERATION, STAGE, id, KV_SESSION, {key, KEY_BYTES}};
     return m;
 }
 
@@ -229,8 +229,8 @@ static const struct kv_range piece = {0, 2, 3, 0, PAGE};
 static bool runs_at(struct fixture *f, uint64_t id, uint32_t position, uint32_t batch)
 {
     static int rows;
-    struct batch_run run = {.sequence = id, .first_position = position, .n_tokens = 1,
-                            .n_logits = 1};
+    struct batch_run run = {
+        .sequence = id, .first_position = position, .n_tokens = 1, .n_logits = 1};
     struct frame_header h = {.kind = FRAME_ACTIVATION,
                              .stage = STAGE,
                              .dtype = FRAME_F32,
@@ -330,8 +330,7 @@ static void imports_that_make_no_sense_are_refused(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct message m = good;
         struct message_kv_import *o = &m.u.kv_import;
-        uint64_t *fields[] = {&o->deployment, &o->generation, &o->stage, &o->sequence,
-                              &o->session};
+        uint64_t *fields[] = {&o->deployment, &o->generation, &o->stage, &o->sequence, &o->session};
         *fields[cases[i].field] = cases[i].value;
         tell(f, &m);
         assert_string_equal(kv_said(f, 41)->state, "failed");
@@ -378,9 +377,9 @@ static void frames_of_others_are_dropped_and_those_that_fit_nothing_fail_the_seq
     struct agent_core_view v = agent_core_view(f->core);
     assert_int_equal(v.dropped_foreign, 4);
     assert_int_equal(v.dropped_stale, 1);
-    static const struct kv_range bad[] = {
-        {0, 1, 3, 0, PAGE}, {0, 3, 3, 0, PAGE}, {2, 0, 1, 0, PAGE}, {0, 2, 3, 128, PAGE},
-        {0, 2, 3, 0, 0},    {0, 2, 3, UINT32_MAX, 2}};
+    static const struct kv_range bad[] = {{0, 1, 3, 0, PAGE}, {0, 3, 3, 0, PAGE},
+                                          {2, 0, 1, 0, PAGE}, {0, 2, 3, 128, PAGE},
+                                          {0, 2, 3, 0, 0},    {0, 2, 3, UINT32_MAX, 2}};
     for (uint64_t i = 0; i < sizeof bad / sizeof *bad + 2; i++) {
         const struct kv_range *r = i < sizeof bad / sizeof *bad ? &bad[i] : &piece;
         struct frame_header h = frame_of(1 + i, r);
@@ -568,10 +567,8 @@ static void an_export_that_cannot_go_on_ends_with_its_reason(void **state)
     assert_string_equal(kv_said(f, 81)->code, "timeout");
     tell(f, &m);
     struct message close = {.type = MESSAGE_SEQUENCE_CLOSE};
-    close.u.sequence_close = (struct message_sequence_close){.deployment = DEPLOYMENT,
-                                                             .generation = GENERATION,
-                                                             .stage = STAGE,
-                                                             .sequence = 1};
+    close.u.sequence_close = (struct message_sequence_close){
+        .deployment = DEPLOYMENT, .generation = GENERATION, .stage = STAGE, .sequence = 1};
     tell(f, &close);
     assert_string_equal(kv_said(f, 81)->code, "canceled");
     assert_non_null(did(f, AGENT_DO_KV_DROP, 0));
@@ -595,17 +592,20 @@ static void exports_that_make_no_sense_are_refused(void **state)
         int field;
         uint64_t value;
     } cases[] = {
-        {"stale", 0, 8},     {"stale", 1, 1},   {"stale", 2, 0},       {"not_found", 3, 9},
-        {"invalid", 3, 2},   {"invalid", 4, 0}, {"invalid", 4, 151},   {"invalid", 5, 0},
-        {"invalid", 6, 1 << 16}, {"invalid", 7, UINT64_C(1) << 32}, {"invalid", 8, 0},
+        {"stale", 0, 8},         {"stale", 1, 1},
+        {"stale", 2, 0},         {"not_found", 3, 9},
+        {"invalid", 3, 2},       {"invalid", 4, 0},
+        {"invalid", 4, 151},     {"invalid", 5, 0},
+        {"invalid", 6, 1 << 16}, {"invalid", 7, UINT64_C(1) << 32},
+        {"invalid", 8, 0},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct message m = export_of(1, LENGTH);
         struct message_kv_export *o = &m.u.kv_export;
         uint64_t size = 5;
-        uint64_t *fields[] = {&o->deployment, &o->generation, &o->stage,    &o->sequence,
-                              &o->length,     &o->session,    &o->to_stage, &o->to_generation,
-                              &size};
+        uint64_t *fields[] = {&o->deployment, &o->generation,    &o->stage,
+                              &o->sequence,   &o->length,        &o->session,
+                              &o->to_stage,   &o->to_generation, &size};
         *fields[cases[i].field] = cases[i].value;
         o->to_address.size = size;
         tell(f, &m);
