@@ -1,6 +1,6 @@
 /* Decoding allocates nothing in an agent, on the whole way of a token: the frame that comes, the
- * core, the executor, the frame that goes on, and the message to the coordinator. Three whole agents
- * over ZeroMQ, and UCX or encrypted TCP, and a coordinator that the test plays. */
+ * core, the executor, the frame that goes on, and the message to the coordinator. Three whole
+ * agents over ZeroMQ, and UCX or encrypted TCP, and a coordinator that the test plays. */
 #include "tests/unit/agent/agent_scene.h"
 #include "tests/unit/allocations.h"
 
