@@ -29,17 +29,27 @@ def first_token(c, name, ids):
     return body["timings"]["prefill_s"]
 
 
-def main():
+def model_file(small):
+    """Random weights, made once."""
+    folder = os.environ.get("BENCH_DIR", "/tmp")
+    model = os.path.join(folder, "hp-bench-small.gguf" if small else "hp-bench-1.1b.gguf")
+    if not os.path.exists(model):
+        shape = ["--blocks", "8", "--width", "512", "--heads", "8", "--kv-heads", "2", "--mlp", "1408", "--vocabulary", "8000"] if small else []
+        subprocess.run([sys.executable, os.path.join(ROOT, "bench", "make_random_model.py"), model, *shape], check=True)
+    return model
+
+
+def options():
     parser = argparse.ArgumentParser()
     parser.add_argument("--tokens", type=int, default=2048)
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--small", action="store_true", help="a model of 8 narrow blocks instead of the 1.1B one: to try the script")
-    o = parser.parse_args()
-    folder = os.environ.get("BENCH_DIR", "/tmp")
-    model = os.path.join(folder, "hp-bench-small.gguf" if o.small else "hp-bench-1.1b.gguf")
-    if not os.path.exists(model):
-        shape = ["--blocks", "8", "--width", "512", "--heads", "8", "--kv-heads", "2", "--mlp", "1408", "--vocabulary", "8000"] if o.small else []
-        subprocess.run([sys.executable, os.path.join(ROOT, "bench", "make_random_model.py"), model, *shape], check=True)
+    return parser.parse_args()
+
+
+def main():
+    o = options()
+    model = model_file(o.small)
     if len(os.sched_getaffinity(0)) < 2:
         sys.exit("this benchmark needs two cores")
     chance = random.Random(1)
@@ -78,4 +88,5 @@ def main():
     print(f"  of that limit                  {100 * l / b:8.1f} %")
 
 
-main()
+if __name__ == "__main__":
+    main()
