@@ -56,6 +56,10 @@ MODELS = [
      "width": 32, "blocks": 3, "heads": 4, "kv_heads": 1, "head_dim": 16, "mlp": 64, "tied": True, "rope_theta": 500000.0, "epsilon": 1e-6,
      "context": 512, "attention_bias": True, "hub_type": "llama", "hub_dtype": "F32", "base": "F32", "gguf": ["Q8_0"], "shards": 1, "newer_config": False,
      "rope_llama3": {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64}},
+    {"name": "window", "tokenizer": ByteBpe(60), "template": CHATML, "render": render_chatml, "refusal": None,
+     "width": 32, "blocks": 3, "heads": 4, "kv_heads": 2, "head_dim": 8, "mlp": 48, "tied": False, "rope_theta": 10000.0, "epsilon": 1e-6,
+     "context": 256, "attention_bias": True, "hub_type": "qwen2", "hub_dtype": "F32", "base": "F32", "gguf": [], "shards": 1, "newer_config": False,
+     "window": 20, "window_from": 1},
 ]
 
 PROMPTS = [("What is a slice?", 12), ("The pipeline has three", 12), ("The planner cuts the layers so that all stages take equally long. " * 2, 4)]
@@ -82,7 +86,7 @@ def make_weights(c, vocabulary, rng):
         noise = rng.standard_normal(shape)
         plain = 1 + 0.1 * noise if len(shape) == 1 else noise * 1.6 / np.sqrt(shape[1])
         weights[name + ".weight"] = rounded(plain.astype(np.float32), c["base"])
-        if c.get("attention_bias") and "self_attn" in name:
+        if c.get("attention_bias") and "self_attn" in name and not (c["hub_type"] == "qwen2" and "o_proj" in name):
             weights[name + ".bias"] = rounded((0.3 * rng.standard_normal(shape[0])).astype(np.float32), c["base"])
     return weights
 
@@ -146,7 +150,9 @@ def hub_config(c, vocabulary):
               "tie_word_embeddings": c["tied"], "vocab_size": vocabulary, "bos_token_id": t.ids[t.bos], "eos_token_id": t.ids[t.eos]}
     if c["hub_type"] == "mistral":
         config["sliding_window"] = None
-    if c.get("attention_bias"):
+    if c["hub_type"] == "qwen2":
+        config.update(use_sliding_window=True, sliding_window=c["window"], max_window_layers=c["window_from"])
+    elif c.get("attention_bias"):
         config["attention_bias"] = True
     scaling = {"rope_type": "llama3", **c["rope_llama3"]} if c.get("rope_llama3") else None
     if c.get("rope_linear"):

@@ -31,12 +31,15 @@ def rotate(x, angles):
     return np.concatenate([a * cos - b * sin, b * cos + a * sin], -1)
 
 
-def attention(q, k, v):
-    """[tokens, heads, head_dim] each, k and v with fewer heads; causal."""
+def attention(q, k, v, window=0):
+    """[tokens, heads, head_dim] each, k and v with fewer heads; causal, and of the last `window` tokens alone (0: of all)."""
     group = q.shape[1] // k.shape[1]
     k, v = np.repeat(k, group, 1), np.repeat(v, group, 1)
     scores = np.einsum("qhd,khd->hqk", q, k) / np.sqrt(q.shape[-1])
-    scores = np.where(np.tril(np.ones(scores.shape[1:], bool)), scores, -np.inf)
+    seen = np.tril(np.ones(scores.shape[1:], bool))
+    if window:
+        seen &= ~np.tril(seen, -window)
+    scores = np.where(seen, scores, -np.inf)
     p = np.exp(scores - scores.max(-1, keepdims=True))
     return np.einsum("hqk,khd->qhd", p / p.sum(-1, keepdims=True), v)
 
@@ -58,7 +61,8 @@ def logits(c, weights, ids):
         q = times(h, "self_attn.q_proj").reshape(n, c["heads"], hd)
         k = times(h, "self_attn.k_proj").reshape(n, c["kv_heads"], hd)
         v = times(h, "self_attn.v_proj").reshape(n, c["kv_heads"], hd)
-        mixed = attention(rotate(q, angles), rotate(k, angles), v)
+        window = c.get("window", 0) if block >= c.get("window_from", 0) else 0
+        mixed = attention(rotate(q, angles), rotate(k, angles), v, window)
         x = x + times(mixed.reshape(n, -1), "self_attn.o_proj")
         h = rms_norm(x, of("post_attention_layernorm"), c["epsilon"])
         gate = times(h, "mlp.gate_proj")
