@@ -221,7 +221,8 @@ static inline uint64_t tensor_width(const struct tensor *t)
 /* HP_EUNSUPPORTED, naming operator and number format, where the backend cannot run it. */
 int backend_require(const struct backend *b, const struct graph_op *op, struct err *e);
 /* What holds for weights on any device: vectors and matrices whose rows are whole blocks; a turned
- * matrix has elements of its own. HP_EUNSUPPORTED. */
+ * matrix has elements of its own. HP_EUNSUPPORTED. HP_EPARSE, naming tensor and block, where a
+ * block's scale is no finite number: reads all blocks. */
 int backend_weight_check(const struct weight *w, enum weight_use use, struct err *e);
 
 /* ---- devices ---- */

@@ -16,6 +16,23 @@ int backend_require(const struct backend *b, const struct graph_op *op, struct e
     return 0;
 }
 
+static int blocks_check(const struct weight *w, struct err *e)
+{
+    uint64_t elements = 1;
+    for (int i = 0; i < w->n_dims; i++)
+        elements *= w->shape[i];
+    int64_t bad = dtype_bad_block(w->dtype, w->data, elements);
+    if (bad < 0)
+        return 0;
+    err_set(e, HP_EPARSE, "tensor %s: block %lld (row %llu) of %s has a scale that is no number",
+            w->name, (long long)bad,
+            (unsigned long long)((uint64_t)bad * dtype_info(w->dtype)->block_elements /
+                                 w->shape[w->n_dims - 1]),
+            dtype_info(w->dtype)->name);
+    return err_hint(e, "the file is damaged, or was made from weights that overflowed: fetch or "
+                       "convert it again");
+}
+
 int backend_weight_check(const struct weight *w, enum weight_use use, struct err *e)
 {
     const struct dtype_info *type = dtype_info(w->dtype);
@@ -29,7 +46,7 @@ int backend_weight_check(const struct weight *w, enum weight_use use, struct err
     if (use == WEIGHT_MATMUL_TURNED && type->block_elements > 1)
         return err_set(e, HP_EUNSUPPORTED, "%s: blocks of %s cannot be turned", w->name,
                        type->name);
-    return 0;
+    return blocks_check(w, e);
 }
 
 struct tensor tensor_rows(struct memory m, enum dtype dtype, uint64_t rows, uint64_t width)

@@ -175,7 +175,7 @@ int stage_load_graph(const struct graph *g, const struct model_config *m,
         rc = weights_check(s, e);
     if (rc < 0) {
         stage_unload(&s);
-        return rc;
+        return rc == HP_EPARSE && c->model ? err_at(e, "%s", model_path(c->model)) : rc;
     }
     s->positions = forward_positions(s->forward);
     *out = s;

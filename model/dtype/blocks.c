@@ -1,16 +1,9 @@
-/* Quantised formats: blocks of small integers with scales. Source: ggml-common.h and ggml-quants.c
- * of llama.cpp. */
+/* Quantised formats with blocks of 32: small integers with a scale. Source: ggml-common.h and
+ * ggml-quants.c of llama.cpp. */
 #include <assert.h>
 #include <string.h>
 
 #include "model/dtype/dtype_int.h"
-
-static float half_at(const uint8_t *p)
-{
-    uint16_t h;
-    memcpy(&h, p, sizeof h);
-    return dtype_f16_to_f32(h);
-}
 
 /* The scale as a half, then 32 signed bytes; an element is scale * byte. */
 void q8_0_to_f32(const void *src, size_t n, float *out)
@@ -18,7 +11,7 @@ void q8_0_to_f32(const void *src, size_t n, float *out)
     assert(n % Q8_0_ELEMENTS == 0);
     const uint8_t *block = src;
     for (size_t at = 0; at < n; at += Q8_0_ELEMENTS, block += Q8_0_BYTES) {
-        float scale = half_at(block);
+        float scale = dtype_half_at(block);
         const int8_t *values = (const int8_t *)(block + sizeof(uint16_t));
         for (size_t i = 0; i < Q8_0_ELEMENTS; i++)
             out[at + i] = scale * (float)values[i];
@@ -32,7 +25,7 @@ void q4_0_to_f32(const void *src, size_t n, float *out)
     assert(n % Q4_0_ELEMENTS == 0);
     const uint8_t *block = src;
     for (size_t at = 0; at < n; at += Q4_0_ELEMENTS, block += Q4_0_BYTES) {
-        float scale = half_at(block);
+        float scale = dtype_half_at(block);
         const uint8_t *pairs = block + sizeof(uint16_t);
         for (size_t i = 0; i < Q4_0_ELEMENTS / 2; i++) {
             out[at + i] = scale * (float)((pairs[i] & 0xf) - 8);
@@ -41,30 +34,77 @@ void q4_0_to_f32(const void *src, size_t n, float *out)
     }
 }
 
-/* 128 elements of a Q6_K block: `low` has the low four bits of elements l and l + 64 (l + 32 and
- * l + 96) in byte l (l + 32), `high` the other two bits of l, l + 32, l + 64 and l + 96 in byte l.
- */
-static void q6_k_half(const uint8_t *low, const uint8_t *high, const int8_t *scales, float all,
-                      float *out)
+/* The scale and the least element as halves, then pairs as those of Q4_0: scale * bits + least. */
+void q4_1_to_f32(const void *src, size_t n, float *out)
 {
-    for (size_t i = 0; i < 128; i++) {
-        size_t l = i % 32, quarter = i / 32, sixteenth = i / 16;
-        int bits = low[l + quarter % 2 * 32] >> quarter / 2 * 4 & 0xf,
-            rest = high[l] >> quarter * 2 & 3;
-        out[i] = all * (float)scales[sixteenth] * (float)((bits | rest << 4) - 32);
+    assert(n % SMALL_BLOCK_ELEMENTS == 0);
+    const uint8_t *block = src;
+    for (size_t at = 0; at < n; at += SMALL_BLOCK_ELEMENTS, block += Q4_1_BYTES) {
+        float scale = dtype_half_at(block), least = dtype_half_at(block + 2);
+        for (size_t i = 0; i < 16; i++) {
+            out[at + i] = scale * (float)(block[4 + i] & 0xf) + least;
+            out[at + 16 + i] = scale * (float)(block[4 + i] >> 4) + least;
+        }
     }
 }
 
-/* 256 elements of six bits: low four, high two, a signed scale for every 16, a half for all. */
-void q6_k_to_f32(const void *src, size_t n, float *out)
+/* Element i of 32 with five bits: the fifth is bit i of `high`, the other four lie as in Q4_0. */
+static int five_bits(const uint8_t *high, const uint8_t *pairs, size_t i)
 {
-    assert(n % Q6_K_ELEMENTS == 0);
+    int four = i < 16 ? pairs[i] & 0xf : pairs[i - 16] >> 4;
+    return four | (high[i / 8] >> i % 8 & 1) << 4;
+}
+
+/* The scale as a half, 32 fifth bits, then pairs: scale * (bits - 16). */
+void q5_0_to_f32(const void *src, size_t n, float *out)
+{
+    assert(n % SMALL_BLOCK_ELEMENTS == 0);
     const uint8_t *block = src;
-    for (size_t at = 0; at < n; at += Q6_K_ELEMENTS, block += Q6_K_BYTES) {
-        const uint8_t *high = block + 128;
-        const int8_t *scales = (const int8_t *)(high + 64);
-        float all = half_at(high + 64 + 16);
-        q6_k_half(block, high, scales, all, out + at);
-        q6_k_half(block + 64, high + 32, scales + 8, all, out + at + 128);
+    for (size_t at = 0; at < n; at += SMALL_BLOCK_ELEMENTS, block += Q5_0_BYTES)
+        for (size_t i = 0; i < SMALL_BLOCK_ELEMENTS; i++)
+            out[at + i] = dtype_half_at(block) * (float)(five_bits(block + 2, block + 6, i) - 16);
+}
+
+/* Scale and least element as halves, 32 fifth bits, then pairs: scale * bits + least. */
+void q5_1_to_f32(const void *src, size_t n, float *out)
+{
+    assert(n % SMALL_BLOCK_ELEMENTS == 0);
+    const uint8_t *block = src;
+    for (size_t at = 0; at < n; at += SMALL_BLOCK_ELEMENTS, block += Q5_1_BYTES)
+        for (size_t i = 0; i < SMALL_BLOCK_ELEMENTS; i++)
+            out[at + i] = dtype_half_at(block) * (float)five_bits(block + 4, block + 8, i) +
+                          dtype_half_at(block + 2);
+}
+
+const int8_t dtype_iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                     1,    13,   25,  38,  53,  69,  89,  113};
+const int8_t dtype_mxfp4_values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+
+/* As Q4_0, with the four bits an index of 16 values that lie closer about zero. */
+void iq4_nl_to_f32(const void *src, size_t n, float *out)
+{
+    assert(n % SMALL_BLOCK_ELEMENTS == 0);
+    const uint8_t *block = src;
+    for (size_t at = 0; at < n; at += SMALL_BLOCK_ELEMENTS, block += IQ4_NL_BYTES) {
+        float scale = dtype_half_at(block);
+        for (size_t i = 0; i < 16; i++) {
+            out[at + i] = scale * (float)dtype_iq4_values[block[2 + i] & 0xf];
+            out[at + 16 + i] = scale * (float)dtype_iq4_values[block[2 + i] >> 4];
+        }
+    }
+}
+
+/* The scale is a power of two, 2^(first byte - 127), and elements are E2M1: their table has twice
+ * their values, so half the scale stands here. */
+void mxfp4_to_f32(const void *src, size_t n, float *out)
+{
+    assert(n % SMALL_BLOCK_ELEMENTS == 0);
+    const uint8_t *block = src;
+    for (size_t at = 0; at < n; at += SMALL_BLOCK_ELEMENTS, block += MXFP4_BYTES) {
+        float half = dtype_e8m0_half(block[0]);
+        for (size_t i = 0; i < 16; i++) {
+            out[at + i] = half * (float)dtype_mxfp4_values[block[1 + i] & 0xf];
+            out[at + 16 + i] = half * (float)dtype_mxfp4_values[block[1 + i] >> 4];
+        }
     }
 }

@@ -14,20 +14,42 @@ enum dtype {
     DTYPE_Q8_0,
     DTYPE_Q4_0,
     DTYPE_Q6_K,
+    DTYPE_Q4_1,
+    DTYPE_Q5_0,
+    DTYPE_Q5_1,
+    DTYPE_Q2_K,
+    DTYPE_Q3_K,
+    DTYPE_Q4_K,
+    DTYPE_Q5_K,
+    DTYPE_IQ4_NL,
+    DTYPE_IQ4_XS,
+    DTYPE_MXFP4,
     DTYPE_WEIGHT_COUNT, /* those before are formats of weights */
 
     DTYPE_U32 = DTYPE_WEIGHT_COUNT, /* token ids, positions */
     DTYPE_COUNT
 };
 
-/* Blocks of the quantised formats (blocks.c says what is in them). */
+/* Blocks of the quantised formats (blocks.c and superblocks.c say what is in them). */
 enum {
-    Q8_0_ELEMENTS = 32,
+    SMALL_BLOCK_ELEMENTS = 32,
+    Q8_0_ELEMENTS = SMALL_BLOCK_ELEMENTS,
     Q8_0_BYTES = 2 + 32,
-    Q4_0_ELEMENTS = 32,
+    Q4_0_ELEMENTS = SMALL_BLOCK_ELEMENTS,
     Q4_0_BYTES = 2 + 16,
-    Q6_K_ELEMENTS = 256,
-    Q6_K_BYTES = 128 + 64 + 16 + 2
+    Q4_1_BYTES = 4 + 16,
+    Q5_0_BYTES = 2 + 4 + 16,
+    Q5_1_BYTES = 4 + 4 + 16,
+    IQ4_NL_BYTES = 2 + 16,
+    MXFP4_BYTES = 1 + 16,
+
+    SUPERBLOCK_ELEMENTS = 256,
+    Q2_K_BYTES = 16 + 64 + 4,
+    Q3_K_BYTES = 32 + 64 + 12 + 2,
+    Q4_K_BYTES = 4 + 12 + 128,
+    Q5_K_BYTES = 4 + 12 + 32 + 128,
+    Q6_K_BYTES = 128 + 64 + 16 + 2,
+    IQ4_XS_BYTES = 2 + 2 + 4 + 128
 };
 
 struct dtype_info {
@@ -39,6 +61,7 @@ struct dtype_info {
     /* n elements, a whole number of blocks, from `src` (no alignment assumed) to out[n];
      * NULL: not a format of weights. */
     void (*to_f32)(const void *src, size_t n, float *out);
+    uint8_t scales_at, n_scales; /* halves of a block that scale it: first byte, and how many */
 };
 
 /* The row of a format. */
@@ -52,6 +75,19 @@ bool dtype_gguf_block(uint32_t gguf_type, uint32_t *elements, uint32_t *bytes);
 int dtype_of_safetensors(const char *name);
 /* The names of all formats, for messages: "F32, F16, BF16, Q8_0" in out[size]; returns `out`. */
 const char *dtype_known(char *out, size_t size);
+
+/* The first of n elements' blocks (`src` as above) whose scale is infinite or not a number, or -1:
+ * such a block makes every product of its row worthless. Plain formats have no scales: -1. */
+int64_t dtype_bad_block(enum dtype t, const void *src, size_t n);
+
+/* ---- what is inside blocks, for kernels ---- */
+
+/* What four bits stand for: IQ4_NL and IQ4_XS, and twice that in MXFP4. */
+extern const int8_t dtype_iq4_values[16], dtype_mxfp4_values[16];
+/* Half of MXFP4's scale: 2^(e - 128). */
+float dtype_e8m0_half(uint8_t e);
+/* A half at any address. */
+float dtype_half_at(const uint8_t *p);
 
 /* Exact. */
 float dtype_f16_to_f32(uint16_t h);

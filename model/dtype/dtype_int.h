@@ -4,8 +4,19 @@
 
 #include "model/dtype/dtype.h"
 
+/* n elements, a whole number of blocks. */
 void q8_0_to_f32(const void *src, size_t n, float *out);
 void q4_0_to_f32(const void *src, size_t n, float *out);
+void q4_1_to_f32(const void *src, size_t n, float *out);
+void q5_0_to_f32(const void *src, size_t n, float *out);
+void q5_1_to_f32(const void *src, size_t n, float *out);
+void iq4_nl_to_f32(const void *src, size_t n, float *out);
+void mxfp4_to_f32(const void *src, size_t n, float *out);
+void q2_k_to_f32(const void *src, size_t n, float *out);
+void q3_k_to_f32(const void *src, size_t n, float *out);
+void q4_k_to_f32(const void *src, size_t n, float *out);
+void q5_k_to_f32(const void *src, size_t n, float *out);
 void q6_k_to_f32(const void *src, size_t n, float *out);
+void iq4_xs_to_f32(const void *src, size_t n, float *out);
 
 #endif

@@ -21,6 +21,21 @@ float dtype_f16_to_f32(uint16_t h)
     return f;
 }
 
+float dtype_half_at(const uint8_t *p)
+{
+    uint16_t h;
+    memcpy(&h, p, sizeof h);
+    return dtype_f16_to_f32(h);
+}
+
+float dtype_e8m0_half(uint8_t e)
+{
+    uint32_t bits = e < 2 ? 0x00200000u << e : (uint32_t)(e - 1) << 23;
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
 uint16_t dtype_f32_to_f16(float f)
 {
     uint32_t bits;

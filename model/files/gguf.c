@@ -187,7 +187,7 @@ static int read_keys(struct parse *p, uint64_t count)
 static int size_of_other(struct parse *p, struct weight *w, uint32_t type, uint64_t elements)
 {
     uint32_t block_elements, block_bytes;
-    char known[128];
+    char known[192];
     if (p->need == GGUF_WEIGHTS)
         return err_set(p->e, HP_EUNSUPPORTED,
                        "%s: tensor %s has number format %s (GGUF type %u); known are %s", p->file,

@@ -70,7 +70,7 @@ static int read_tensor(const struct json_at *at, uint64_t data_bytes, struct wei
     if (rc < 0)
         return rc;
     int dtype = dtype_of_safetensors(format);
-    char known[128];
+    char known[192];
     if (dtype < 0)
         return err_set(e, HP_EUNSUPPORTED, "%s: tensor %s has number format %s; known are %s",
                        at->file, w->name, format, dtype_known(known, sizeof known));

@@ -6,6 +6,19 @@
 
 static volatile uint8_t touched;
 
+/* The last block of a weight becomes float32, and all are looked over. */
+static void blocks_read(const struct weight *w)
+{
+    if (w->dtype >= DTYPE_WEIGHT_COUNT)
+        return;
+    const struct dtype_info *info = dtype_info(w->dtype);
+    uint64_t blocks = w->bytes / info->block_bytes;
+    float values[SUPERBLOCK_ELEMENTS];
+    info->to_f32(w->data + (blocks - 1) * info->block_bytes, info->block_elements, values);
+    touched = values[0] > 0;
+    touched = dtype_bad_block(w->dtype, w->data, blocks * info->block_elements) < 0;
+}
+
 static void read_model(struct gguf *g, struct arena *arena, struct err *e)
 {
     struct weight_table table;
@@ -13,9 +26,11 @@ static void read_model(struct gguf *g, struct arena *arena, struct err *e)
     struct graph graph;
     if (weight_table_make("f.gguf", g->weights, g->n_weights, arena, &table, e) < 0)
         return;
-    for (size_t i = 0; i < g->n_weights; i++)
+    for (size_t i = 0; i < g->n_weights; i++) {
         if (g->weights[i].bytes > 0)
             touched = g->weights[i].data[0] ^ g->weights[i].data[g->weights[i].bytes - 1];
+        blocks_read(&g->weights[i]);
+    }
     if (facts_from_gguf(g, "f.gguf", &table, arena, &facts, e) == 0)
         (void)graph_build(&facts, &table, arena, &graph, e);
 }

@@ -1,4 +1,6 @@
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "model/dtype/dtype.h"
@@ -105,6 +107,113 @@ TEST(q6_k_blocks_are_two_scales_times_six_bits_less_32)
     assert_true(out[37] == 2 * -6 * -32.0f && out[255] == 2 * 7 * -32.0f);
 }
 
+/* A whole file of blocks' `bin`, and of an `npy` what follows its header. */
+static uint8_t *file_read(const char *folder, const char *name, const char *kind, size_t *size)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s.%s", folder, name, kind);
+    FILE *f = fopen(path, "rb");
+    if (!f)
+        return NULL;
+    uint8_t *all = malloc(1 << 20);
+    assert_non_null(all);
+    *size = fread(all, 1, 1 << 20, f);
+    fclose(f);
+    size_t skip = strcmp(kind, "npy") == 0 ? 10 + (size_t)(all[8] | all[9] << 8) : 0;
+    assert_true(*size > skip);
+    memmove(all, all + skip, *size - skip);
+    *size -= skip;
+    return all;
+}
+
+/* $HP_GOLDEN/blocks: random blocks as others made them, and their values as others read them. */
+TEST(random_blocks_have_the_values_that_others_say)
+{
+    const char *golden = getenv("HP_GOLDEN");
+    char folder[256];
+    snprintf(folder, sizeof folder, "%s/blocks", golden ? golden : "../shared/golden");
+    int n_read = 0;
+    for (int t = 0; t < DTYPE_WEIGHT_COUNT; t++) {
+        const struct dtype_info *info = dtype_info((enum dtype)t);
+        size_t bytes, value_bytes;
+        uint8_t *blocks = file_read(folder, info->name, "bin", &bytes),
+                *values = blocks ? file_read(folder, info->name, "npy", &value_bytes) : NULL;
+        if (!values)
+            continue;
+        size_t n = bytes / info->block_bytes * info->block_elements;
+        assert_int_equal(value_bytes, n * sizeof(float));
+        float *got = malloc(n * sizeof *got);
+        assert_non_null(got);
+        info->to_f32(blocks, n, got);
+        for (size_t i = 0; i < n; i++) {
+            float want;
+            memcpy(&want, values + i * sizeof want, sizeof want);
+            if (!(fabsf(got[i] - want) <= 1e-6f * fabsf(want)) && !(isnan(want) && isnan(got[i])))
+                fail_msg("%s: element %zu is %g, expected %g", info->name, i, (double)got[i],
+                         (double)want);
+        }
+        n_read++;
+        free(got);
+        free(values);
+        free(blocks);
+    }
+    if (!n_read) {
+        print_message("# no blocks in %s\n", folder);
+        skip();
+    }
+    assert_true(n_read >= 11);
+}
+
+TEST(iq4_xs_blocks_have_scales_of_six_bits_in_two_places)
+{
+    uint8_t block[IQ4_XS_BYTES] = {0x00, 0x40}; /* 2 */
+    float out[256];
+    block[2 + 1] = 2 << 2; /* run 5: high two bits 2 */
+    block[4 + 2] = 7 << 4; /* its low four bits 7: 39 - 32 = 7 */
+    block[8 + 5 * 16 + 3] = 0x1f;
+    dtype_info(DTYPE_IQ4_XS)->to_f32(block, 256, out);
+    assert_true(out[5 * 32 + 3] == 2 * 7 * 113.0f && out[5 * 32 + 19] == 2 * 7 * -104.0f);
+    assert_true(out[0] == 2 * -32 * -127.0f);
+}
+
+/* OCP microscaling formats: E2M1 values times a power of two. */
+TEST(mxfp4_blocks_are_powers_of_two_times_e2m1)
+{
+    static const float values[16] = {0,     0.5f,  1,  1.5f,  2,  3,  4,  6,
+                                     -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+    for (int e = 0; e < 255; e++) {
+        uint8_t block[MXFP4_BYTES] = {(uint8_t)e};
+        float out[32], scale = ldexpf(1, e - 127);
+        for (int i = 0; i < 16; i++)
+            block[1 + i] = (uint8_t)(i | (15 - i) << 4);
+        dtype_info(DTYPE_MXFP4)->to_f32(block, 32, out);
+        for (int i = 0; i < 16; i++)
+            assert_true(out[i] == scale * values[i] && out[16 + i] == scale * values[15 - i]);
+    }
+}
+
+TEST(blocks_whose_scale_is_no_finite_number_are_found)
+{
+    static uint8_t blocks[5 * 256];
+    for (int t = 0; t < DTYPE_WEIGHT_COUNT; t++) {
+        const struct dtype_info *info = dtype_info((enum dtype)t);
+        size_t n = 3 * info->block_elements, bytes = info->block_bytes;
+        memset(blocks, 0x55, sizeof blocks);
+        assert_int_equal(dtype_bad_block((enum dtype)t, blocks, n), -1);
+        for (int i = 0; i < info->n_scales; i++) {
+            memset(blocks, 0x55, sizeof blocks);
+            blocks[2 * bytes + info->scales_at + 2 * (size_t)i + 1] = i ? 0xfe : 0x7c;
+            assert_int_equal(dtype_bad_block((enum dtype)t, blocks, n), 2);
+            blocks[info->scales_at + 1] = 0x7e;
+            assert_int_equal(dtype_bad_block((enum dtype)t, blocks, n), 0);
+        }
+        assert_int_equal(info->n_scales > 0, info->block_elements > 1 && t != DTYPE_MXFP4);
+    }
+    memset(blocks, 0x55, sizeof blocks);
+    blocks[MXFP4_BYTES] = 0xff;
+    assert_int_equal(dtype_bad_block(DTYPE_MXFP4, blocks, 64), 1);
+}
+
 TEST(every_format_is_found_by_its_names)
 {
     for (int t = 0; t < DTYPE_WEIGHT_COUNT; t++) {
@@ -116,8 +225,11 @@ TEST(every_format_is_found_by_its_names)
     }
     assert_int_equal(dtype_of_gguf(9999), -1);
     assert_int_equal(dtype_of_safetensors("I64"), -1);
-    char names[64], few[6];
-    assert_string_equal(dtype_known(names, sizeof names), "F32, F16, BF16, Q8_0, Q4_0, Q6_K");
+    char names[192], few[6];
+    assert_string_equal(
+        dtype_known(names, sizeof names),
+        "F32, F16, BF16, Q8_0, Q4_0, Q6_K, Q4_1, Q5_0, Q5_1, Q2_K, Q3_K, Q4_K, Q5_K, "
+        "IQ4_NL, IQ4_XS, MXFP4");
     assert_string_equal(dtype_known(few, sizeof few), "F32");
 }
 
@@ -130,6 +242,10 @@ int main(void)
         cmocka_unit_test(q8_0_blocks_are_scale_times_byte_at_any_alignment),
         cmocka_unit_test(q4_0_blocks_are_scale_times_four_bits_less_eight),
         cmocka_unit_test(q6_k_blocks_are_two_scales_times_six_bits_less_32),
+        cmocka_unit_test(random_blocks_have_the_values_that_others_say),
+        cmocka_unit_test(iq4_xs_blocks_have_scales_of_six_bits_in_two_places),
+        cmocka_unit_test(mxfp4_blocks_are_powers_of_two_times_e2m1),
+        cmocka_unit_test(blocks_whose_scale_is_no_finite_number_are_found),
         cmocka_unit_test(every_format_is_found_by_its_names),
     };
     return cmocka_run_group_tests_name("dtype", tests, NULL, NULL);

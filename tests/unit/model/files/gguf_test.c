@@ -104,12 +104,13 @@ TEST(lying_tensors_are_refused_by_name)
         {"tensor t has 0 dimensions", {0}, 0, 0, 0, HP_EPARSE},
         {"tensor t has 5 dimensions", {1, 1, 1, 1, 1}, 0, 5, 0, HP_EPARSE},
         {"tensor t has rows of 33 elements, not whole blocks of Q8_0", {33}, 0, 1, 8, HP_EPARSE},
-        {"tensor t has number format Q5_K (GGUF type 13); known are F32, F16, BF16, Q8_0, Q4_0, "
-         "Q6_K",
+        {"tensor t has rows of 100 elements, not whole blocks of Q5_K", {100}, 0, 1, 13, HP_EPARSE},
+        {"tensor t has number format IQ2_S (GGUF type 22); known are F32, F16, BF16, Q8_0, Q4_0, "
+         "Q6_K, Q4_1, Q5_0, Q5_1, Q2_K, Q3_K, Q4_K, Q5_K, IQ4_NL, IQ4_XS, MXFP4",
          {1},
          0,
          1,
-         13,
+         22,
          HP_EUNSUPPORTED},
         {"tensor t has number format unknown (GGUF type 4294967295)",
          {1},
@@ -139,23 +140,23 @@ TEST(sizes_of_formats_that_are_not_computed_are_known)
     struct gguf g;
     struct err e = {0};
     struct buffer file = {0};
-    put_tensor_entry(&f, "k", 2, (const uint64_t[]){512, 2}, 12,
-                     0); /* Q4_K: 4 blocks of 144 bytes */
-    put_tensor_entry(&f, "new", 1, (const uint64_t[]){7}, 4000, 576); /* reaches to the next */
-    put_tensor_entry(&f, "odd", 1, (const uint64_t[]){100}, 12,
-                     640); /* no whole block: to the next */
-    put_tensor_entry(&f, "plain", 1, (const uint64_t[]){8}, 0, 672);
-    put_tensor_entry(&f, "last", 1, (const uint64_t[]){8}, 4001, 704); /* to the end */
-    memset(buffer_extend(&f.data, 720), 0, 720);
+    put_tensor_entry(&f, "k", 2, (const uint64_t[]){512, 2}, 15,
+                     0); /* Q8_K: 4 blocks of 292 bytes */
+    put_tensor_entry(&f, "new", 1, (const uint64_t[]){7}, 4000, 1184); /* reaches to the next */
+    put_tensor_entry(&f, "odd", 1, (const uint64_t[]){100}, 15,
+                     1248); /* no whole block: to the next */
+    put_tensor_entry(&f, "plain", 1, (const uint64_t[]){8}, 0, 1280);
+    put_tensor_entry(&f, "last", 1, (const uint64_t[]){8}, 4001, 1312); /* to the end */
+    memset(buffer_extend(&f.data, 1328), 0, 1328);
     if (parse_for(&f, GGUF_SIZES, &file, &g, &e) < 0)
         fail_msg("%s", e.text);
     static const struct {
         const char *name, *format;
         uint64_t bytes;
         bool computed;
-    } expected[] = {{"k", "Q4_K", 576, false},
+    } expected[] = {{"k", "Q8_K", 1168, false},
                     {"new", "unknown", 64, false},
-                    {"odd", "Q4_K", 32, false},
+                    {"odd", "Q8_K", 32, false},
                     {"plain", "F32", 32, true},
                     {"last", "unknown", 16, false}};
     assert_int_equal(g.n_weights, 5);

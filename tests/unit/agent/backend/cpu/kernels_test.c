@@ -46,8 +46,12 @@ static uint8_t *random_weights(enum dtype t, size_t n, uint64_t seed, uint8_t **
     for (size_t i = 0; elements > 1 && i < bytes; i++)
         out[i] = (uint8_t)(random_unit(&seed) * 256);
     for (size_t i = 0; elements > 1 && i < bytes; i += block) {
-        uint16_t scale = dtype_f32_to_f16(0.01f * (1 + random_float(&seed) / 2));
-        memcpy(out + i + (t == DTYPE_Q6_K ? block - 2 : 0), &scale, 2);
+        for (int j = 0; j < dtype_info(t)->n_scales; j++) {
+            uint16_t scale = dtype_f32_to_f16(0.01f * (1 + random_float(&seed) / 2));
+            memcpy(out + i + dtype_info(t)->scales_at + 2 * j, &scale, 2);
+        }
+        if (t == DTYPE_MXFP4)
+            out[i] = (uint8_t)(118 + out[i] % 4);
     }
     return out;
 }
