@@ -1,6 +1,7 @@
 /* What the files of the simulated cluster share: cluster.c (the face and the loop),
  * cluster_events.c (time), cluster_core.c (network and coordinator), cluster_admin.c (hpctl),
- * cluster_clients.c, and cluster_agent.c (agents and their executors). */
+ * cluster_clients.c, and of agents: cluster_agent.c (their life), cluster_actions.c (what their
+ * cores order), cluster_fetch.c (weights), cluster_executor.c and cluster_links.c (frames). */
 #ifndef HP_TESTS_SIM_CLUSTER_INT_H
 #define HP_TESTS_SIM_CLUSTER_INT_H
 
@@ -142,5 +143,29 @@ bool sim_core_event_defer(struct sim *s, struct sim_event *ev);
 
 /* cluster_admin.c: what the coordinator answers hpctl */
 void sim_admin_answer(struct sim *s, const struct coord_action *a);
+
+/* cluster_actions.c */
+void sim_agent_event(struct sim *s, struct sim_agent *a, const struct agent_event *ev);
+
+/* cluster_agent.c */
+void sim_stage_remove(struct sim_agent *a, uint64_t slot);
+void sim_store_tell(struct sim *s, struct sim_agent *a, uint64_t id);
+void sim_link_down_later(struct sim *s, struct sim_agent *a, uint64_t slot, enum agent_link link);
+struct sim_slot *sim_slot_of(struct sim_agent *a, uint64_t slot);
+
+/* cluster_executor.c */
+void sim_buffer_release(struct sim_agent *a, void *buffer);
+void sim_order_add(struct sim *s, struct sim_agent *a, struct sim_order order);
+void sim_executor_done(struct sim *s, struct sim_agent *a, int device);
+void sim_load_begin(struct sim *s, struct sim_agent *a, const struct agent_action *act);
+
+/* cluster_fetch.c */
+void sim_fetch_begin(struct sim *s, struct sim_agent *a, const struct agent_action *act);
+void sim_fetch_step(struct sim *s, struct sim_agent *a, const struct sim_event *ev);
+
+/* cluster_links.c */
+void sim_link_connect(struct sim_agent *a, const struct agent_action *act);
+void sim_post(struct sim *s, struct sim_agent *a, const struct agent_action *act);
+void sim_frame_in(struct sim *s, struct sim_agent *a, struct sim_event *ev);
 
 #endif

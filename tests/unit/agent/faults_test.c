@@ -213,9 +213,8 @@ static int node_described(void *ctx)
     return rc;
 }
 
-static void description_bears_failing_allocations(void **state)
+TEST(description_bears_failing_allocations)
 {
-    (void)state;
     faults_each("node", node_described, NULL);
 }
 

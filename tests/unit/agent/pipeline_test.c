@@ -454,9 +454,8 @@ static void check(const struct pipeline *p)
     }
 }
 
-static void every_sequence_gets_its_tokens_whatever_the_order_of_events(void **state)
+TEST(every_sequence_gets_its_tokens_whatever_the_order_of_events)
 {
-    (void)state;
     static struct pipeline p; /* large */
     for (uint64_t seed = 1; seed <= 60; seed++) {
         pipeline_make(&p, seed, 1 + (int)(seed % MAX_STAGES));
@@ -474,9 +473,8 @@ static void every_sequence_gets_its_tokens_whatever_the_order_of_events(void **s
     }
 }
 
-static void cancelled_sequences_leave_and_the_others_go_on(void **state)
+TEST(cancelled_sequences_leave_and_the_others_go_on)
 {
-    (void)state;
     static struct pipeline p;
     for (uint64_t seed = 1; seed <= 60; seed++) {
         pipeline_make(&p, 1000 + seed, 1 + (int)(seed % MAX_STAGES));
@@ -498,9 +496,8 @@ static void cancelled_sequences_leave_and_the_others_go_on(void **state)
     }
 }
 
-static void decode_steps_share_batches(void **state)
+TEST(decode_steps_share_batches)
 {
-    (void)state;
     static struct pipeline p;
     pipeline_make(&p, 5, 2);
     for (int i = 0; i < 16; i++)

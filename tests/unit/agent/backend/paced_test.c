@@ -69,9 +69,8 @@ static struct paced *stand_for(const char *as)
     return p;
 }
 
-static void a_device_without_times_is_refused(void **state)
+TEST(a_device_without_times_is_refused)
 {
-    (void)state;
     static const struct {
         const char *as, *says;
     } cases[] = {{"n/g1", "no device \"n/g1\""},
@@ -86,9 +85,8 @@ static void a_device_without_times_is_refused(void **state)
     }
 }
 
-static void a_batch_takes_what_the_profile_says(void **state)
+TEST(a_batch_takes_what_the_profile_says)
 {
-    (void)state;
     static const struct {
         const char *as;
         int first, end;
@@ -131,9 +129,8 @@ static void a_batch_takes_what_the_profile_says(void **state)
     }
 }
 
-static void a_stage_holds_the_profiles_bytes(void **state)
+TEST(a_stage_holds_the_profiles_bytes)
 {
-    (void)state;
     struct paced *p = stand_for("n/g0");
     assert_near(paced_memory_bytes(p), 5000, 0);
     assert_near(paced_stage_bytes(p, 0, 3, 0, 0), 2500, 0);
@@ -142,9 +139,8 @@ static void a_stage_holds_the_profiles_bytes(void **state)
     paced_close(&p);
 }
 
-static void a_hop_takes_what_the_link_would(void **state)
+TEST(a_hop_takes_what_the_link_would)
 {
-    (void)state;
     struct paced *p = stand_for("n/g0");
     struct cluster_wire w;
     struct err e = {0};
@@ -158,9 +154,8 @@ static void a_hop_takes_what_the_link_would(void **state)
     paced_close(&p);
 }
 
-static void a_node_tells_its_links_and_its_tables_the_whole_profile(void **state)
+TEST(a_node_tells_its_links_and_its_tables_the_whole_profile)
 {
-    (void)state;
     struct paced *p = stand_for("m/g0");
     struct buffer node = {0}, tables = {0};
     struct err e = {0};
@@ -192,9 +187,8 @@ static void a_node_tells_its_links_and_its_tables_the_whole_profile(void **state
 
 static const uint64_t ms = 1000000;
 
-static void work_begins_when_it_was_there_and_the_queue_was_free(void **state)
+TEST(work_begins_when_it_was_there_and_the_queue_was_free)
 {
-    (void)state;
     static const struct {
         uint64_t free_ms, ready_ms, now_ms, begin_ms;
     } cases[] = {
@@ -212,9 +206,8 @@ static void work_begins_when_it_was_there_and_the_queue_was_free(void **state)
 }
 
 /* Slices through a queue whose host is late by a little each time: the delays do not add up. */
-static void lateness_does_not_add_up(void **state)
+TEST(lateness_does_not_add_up)
 {
-    (void)state;
     struct paced_queue q = {0};
     uint64_t now = 1000 * ms, due = 0;
     for (int i = 0; i < 100; i++) {
@@ -224,9 +217,8 @@ static void lateness_does_not_add_up(void **state)
     assert_int_equal(due, (1000 + 100 * 10) * ms);
 }
 
-static void a_host_too_slow_to_stand_in_shows(void **state)
+TEST(a_host_too_slow_to_stand_in_shows)
 {
-    (void)state;
     struct paced_queue q = {0};
     uint64_t now = 1000 * ms, due = 0;
     for (int i = 0; i < 100; i++) {
@@ -237,9 +229,8 @@ static void a_host_too_slow_to_stand_in_shows(void **state)
     assert_true(due >= (1000 + 99 * 20) * ms - PACED_CREDIT_NS);
 }
 
-static void a_stamp_counts_within_the_credit_and_on_the_same_clock(void **state)
+TEST(a_stamp_counts_within_the_credit_and_on_the_same_clock)
 {
-    (void)state;
     assert_int_equal(paced_stamp(1000 * ms, 1004 * ms), 1000 * ms);
     assert_int_equal(paced_stamp(1000 * ms, 1200 * ms), 1200 * ms);
     assert_int_equal(paced_stamp(5000 * ms, 1000 * ms), 1000 * ms);

@@ -119,9 +119,8 @@ static void decode_until(struct decode_line *l, uint64_t picked)
     }
 }
 
-static void decoding_allocates_nothing_in_the_engine(void **state)
+TEST(decoding_allocates_nothing_in_the_engine)
 {
-    (void)state;
     static struct decode_line l;
     line_open(&l);
     decode_until(&l, WARM * SEQUENCES);
@@ -132,9 +131,8 @@ static void decoding_allocates_nothing_in_the_engine(void **state)
 }
 
 /* That the claim above can fail. */
-static void what_is_allocated_is_counted(void **state)
+TEST(what_is_allocated_is_counted)
 {
-    (void)state;
     struct sampler *s = NULL;
     allocations_begin();
     assert_int_equal(sampler_create(&sampling_greedy, 10, NULL, 0, &s, NULL), 0);

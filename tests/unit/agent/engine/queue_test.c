@@ -63,9 +63,8 @@ static const char *step(struct queue *q, struct batch *b)
     return b->n_runs ? text_of(b) : "empty";
 }
 
-static void prompt_runs_slice_by_slice_and_only_its_end_asks_for_logits(void **state)
+TEST(prompt_runs_slice_by_slice_and_only_its_end_asks_for_logits)
 {
-    (void)state;
     static const struct {
         uint32_t n, slices[4], n_slices, max_batch;
         const char *runs[6];
@@ -92,9 +91,8 @@ static void prompt_runs_slice_by_slice_and_only_its_end_asks_for_logits(void **s
     }
 }
 
-static void first_stage_has_at_most_two_batches_a_stage_in_flight(void **state)
+TEST(first_stage_has_at_most_two_batches_a_stage_in_flight)
 {
-    (void)state;
     struct queue *q = queue_of(true, false, 2, 1);
     struct batch b = {0};
     open_prompt(q, 1, 10, NULL, 0);
@@ -111,9 +109,8 @@ static void first_stage_has_at_most_two_batches_a_stage_in_flight(void **state)
     queue_destroy(&q, NULL, NULL);
 }
 
-static void batch_counts_as_in_flight_until_it_has_been_through_whoever_is_closed(void **state)
+TEST(batch_counts_as_in_flight_until_it_has_been_through_whoever_is_closed)
 {
-    (void)state;
     struct queue *q = queue_of(true, false, 1, 4);
     struct batch b = {0};
     struct queue_overdue late;
@@ -163,9 +160,8 @@ batch_that_does_not_come_back_is_overdue_after_its_time_and_names_who_waits(void
     queue_destroy(&q, NULL, NULL);
 }
 
-static void narrow_queue_hands_out_only_what_is_small(void **state)
+TEST(narrow_queue_hands_out_only_what_is_small)
 {
-    (void)state;
     struct queue *q = queue_of(true, false, 2, 64);
     struct batch b = {0};
     open_prompt(q, 1, 1, NULL, 0);
@@ -193,9 +189,8 @@ static void all_decode(struct queue *q, struct batch *b, uint64_t n)
         assert_true(queue_token(q, id, (uint32_t)id - 1, 7, false));
 }
 
-static void decode_steps_of_several_sequences_share_batches_that_fill_all_stages(void **state)
+TEST(decode_steps_of_several_sequences_share_batches_that_fill_all_stages)
 {
-    (void)state;
     static const struct {
         uint64_t sequences;
         uint32_t stages;
@@ -223,9 +218,8 @@ static void decode_steps_of_several_sequences_share_batches_that_fill_all_stages
     }
 }
 
-static void slices_and_decode_steps_take_turns(void **state)
+TEST(slices_and_decode_steps_take_turns)
 {
-    (void)state;
     struct queue *q = queue_of(true, false, 4, 2);
     struct batch b = {0};
     all_decode(q, &b, 1);
@@ -297,9 +291,8 @@ static int add(struct queue *q, uint32_t number, const struct batch_run *runs, u
     return queue_frame_add(q, number, runs, n, tokens, buffer, now);
 }
 
-static void later_stage_runs_frames_in_order_however_they_arrive(void **state)
+TEST(later_stage_runs_frames_in_order_however_they_arrive)
 {
-    (void)state;
     static const int orders[][3] = {{0, 1, 2}, {2, 1, 0}, {1, 0, 2}, {2, 0, 1}};
     for (size_t i = 0; i < sizeof orders / sizeof *orders; i++) {
         struct queue *q = queue_of(false, true, 2, 64);
@@ -322,9 +315,8 @@ static void later_stage_runs_frames_in_order_however_they_arrive(void **state)
     }
 }
 
-static void frame_waits_for_its_sequence_and_closed_runs_are_dropped(void **state)
+TEST(frame_waits_for_its_sequence_and_closed_runs_are_dropped)
 {
-    (void)state;
     struct queue *q = queue_of(false, true, 2, 64);
     struct batch b = {0};
     char buffer;
@@ -351,9 +343,8 @@ static void frame_waits_for_its_sequence_and_closed_runs_are_dropped(void **stat
     queue_destroy(&q, NULL, NULL);
 }
 
-static void slices_are_handed_out_before_the_one_before_is_done(void **state)
+TEST(slices_are_handed_out_before_the_one_before_is_done)
 {
-    (void)state;
     struct queue *q = queue_of(false, true, 2, 64);
     struct batch a = {0}, b = {0};
     uint64_t dropped = 0;
@@ -371,9 +362,8 @@ static void slices_are_handed_out_before_the_one_before_is_done(void **state)
     queue_destroy(&q, NULL, NULL);
 }
 
-static void frames_of_closed_sequences_make_room_at_once_and_their_batches_go_on(void **state)
+TEST(frames_of_closed_sequences_make_room_at_once_and_their_batches_go_on)
 {
-    (void)state;
     struct queue *q = queue_of(false, false, 2, 64);
     struct batch b = {0};
     uint64_t dropped = 0;
@@ -400,9 +390,8 @@ static void frames_of_closed_sequences_make_room_at_once_and_their_batches_go_on
     queue_destroy(&q, NULL, NULL);
 }
 
-static void opening_and_closing_in_any_order_is_harmless(void **state)
+TEST(opening_and_closing_in_any_order_is_harmless)
 {
-    (void)state;
     struct queue *q = queue_of(false, false, 2, 64);
     assert_null(queue_sequence_close(q, 5, 0)); /* before it opens */
     assert_int_equal(open_prompt(q, 5, 0, NULL, 0), HP_ECANCELED);
@@ -424,9 +413,8 @@ static void count_release(void *ctx, void *buffer)
     ++*(int *)ctx;
 }
 
-static void waiting_frames_are_bounded_and_given_back(void **state)
+TEST(waiting_frames_are_bounded_and_given_back)
 {
-    (void)state;
     struct queue *q = queue_of(false, false, 2, 64);
     char buffer;
     struct batch_run run = {9, 0, 1, 0, 0, false}, large = {9, 0, 65, 0, 0, false};
@@ -439,9 +427,8 @@ static void waiting_frames_are_bounded_and_given_back(void **state)
     assert_int_equal(released, n);
 }
 
-static void run_that_nobody_opens_is_given_up_after_its_time(void **state)
+TEST(run_that_nobody_opens_is_given_up_after_its_time)
 {
-    (void)state;
     struct queue *q = queue_of(false, false, 2, 64);
     struct batch b = {0};
     char buffer;
@@ -459,9 +446,8 @@ static void run_that_nobody_opens_is_given_up_after_its_time(void **state)
     queue_destroy(&q, NULL, NULL);
 }
 
-static void opening_checks_that_slices_add_up(void **state)
+TEST(opening_checks_that_slices_add_up)
 {
-    (void)state;
     struct queue *q = queue_of(true, true, 1, 64);
     static const uint32_t short_slices[] = {4, 4}, empty_slice[] = {10, 0};
     assert_int_equal(open_prompt(q, 1, 10, short_slices, 2), HP_EINVAL);
@@ -470,9 +456,8 @@ static void opening_checks_that_slices_add_up(void **state)
     queue_destroy(&q, NULL, NULL);
 }
 
-static void prompts_take_turns_slice_by_slice(void **state)
+TEST(prompts_take_turns_slice_by_slice)
 {
-    (void)state;
     struct queue *q = queue_of(true, false, 8, 4);
     struct batch b = {0};
     open_prompt(q, 1, 16, NULL, 0);
@@ -490,9 +475,8 @@ static void prompts_take_turns_slice_by_slice(void **state)
     queue_destroy(&q, NULL, NULL);
 }
 
-static void short_slice_overtakes_the_long_ones_that_wait_at_a_later_stage(void **state)
+TEST(short_slice_overtakes_the_long_ones_that_wait_at_a_later_stage)
 {
-    (void)state;
     struct queue *q = queue_of(false, false, 2, 64);
     struct batch b = {0};
     struct batch_run runs[4] = {{1, 0, 40, 0, 0, false},

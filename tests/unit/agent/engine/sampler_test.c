@@ -35,9 +35,8 @@ static void frequencies(struct sampling_params p, const float *logits, double ou
 static const float logits[VOCABULARY] = {0.5f, 3, -1, 2, 2.5f, 0, -4, 1};
 
 /* What is drawn follows the softmax over the tokens that the cuts leave. */
-static void draws_follow_the_distribution_that_the_cuts_leave(void **state)
+TEST(draws_follow_the_distribution_that_the_cuts_leave)
 {
-    (void)state;
     static const struct {
         const char *name;
         struct sampling_params p;
@@ -73,9 +72,8 @@ static void draws_follow_the_distribution_that_the_cuts_leave(void **state)
     }
 }
 
-static void greedy_takes_the_first_of_the_greatest_and_leaves_the_logits_alone(void **state)
+TEST(greedy_takes_the_first_of_the_greatest_and_leaves_the_logits_alone)
 {
-    (void)state;
     float mine[VOCABULARY] = {1, 5, -2, 5, 0, 5, 1, 1}, before[VOCABULARY];
     memcpy(before, mine, sizeof mine);
     struct sampler *s = make(&sampling_greedy, VOCABULARY, NULL, 0);
@@ -85,9 +83,8 @@ static void greedy_takes_the_first_of_the_greatest_and_leaves_the_logits_alone(v
     assert_null(s);
 }
 
-static void a_seed_and_a_count_say_everything(void **state)
+TEST(a_seed_and_a_count_say_everything)
 {
-    (void)state;
     struct sampling_params p = sampling_greedy;
     p.temperature = 1.5;
     p.seed = 42;
@@ -112,9 +109,8 @@ static void a_seed_and_a_count_say_everything(void **state)
     sampler_destroy(&s);
 }
 
-static void penalties_move_what_they_name(void **state)
+TEST(penalties_move_what_they_name)
 {
-    (void)state;
     static const struct {
         const char *name;
         double repetition, presence, frequency;
@@ -145,9 +141,8 @@ static void penalties_move_what_they_name(void **state)
     }
 }
 
-static void bias_forces_and_forbids(void **state)
+TEST(bias_forces_and_forbids)
 {
-    (void)state;
     struct sampling_params p = sampling_greedy;
     struct sampling_bias bias[2] = {{6, 100}, {1, -100}};
     p.bias = (struct pack_list){bias, 2};
@@ -162,9 +157,8 @@ static void bias_forces_and_forbids(void **state)
 
 /* The cuts look at the front of a large vocabulary only, and must find the same as a whole sort
  * would. */
-static void top_p_of_a_flat_distribution_keeps_its_share(void **state)
+TEST(top_p_of_a_flat_distribution_keeps_its_share)
 {
-    (void)state;
     enum { LARGE = 5000 };
     static float flat[LARGE];
     struct sampling_params p = sampling_greedy;
@@ -183,9 +177,8 @@ static void top_p_of_a_flat_distribution_keeps_its_share(void **state)
     assert_in_range(highest, LARGE * 4 / 10, LARGE / 2);
 }
 
-static void extremes_do_not_break_a_draw(void **state)
+TEST(extremes_do_not_break_a_draw)
 {
-    (void)state;
     struct sampling_params p = sampling_greedy;
     const float odd[4] = {-INFINITY, 1e30f, -1e30f, -INFINITY}, nan_first[4] = {NAN, 1, 2, 0};
     p.temperature = 1e-3;
@@ -198,9 +191,8 @@ static void extremes_do_not_break_a_draw(void **state)
     sampler_destroy(&s);
 }
 
-static void values_out_of_range_are_named(void **state)
+TEST(values_out_of_range_are_named)
 {
-    (void)state;
     const struct {
         struct sampling_params p;
         const char *says;
@@ -315,9 +307,8 @@ static void compare_picks(const struct sampler_kernels *k, const struct sampling
     old_destroy(old);
 }
 
-static void every_pick_is_the_one_that_sorting_everything_gives(void **state)
+TEST(every_pick_is_the_one_that_sorting_everything_gives)
 {
-    (void)state;
     static const struct {
         int vocabulary, picks;
     } sizes[] = {{2, 40}, {7, 40}, {64, 40}, {1001, 16}, {5000, 8}, {30000, 1}};
@@ -337,9 +328,8 @@ static void every_pick_is_the_one_that_sorting_everything_gives(void **state)
 }
 
 /* More than the sampler counts in one go. */
-static void a_vocabulary_of_300000_is_picked_from_as_any(void **state)
+TEST(a_vocabulary_of_300000_is_picked_from_as_any)
 {
-    (void)state;
     enum { LARGE = 300000 };
     static const struct sampling_params large[] = {
         {.temperature = 1, .top_p = 0.9, .repetition_penalty = 1, .seed = 1},
@@ -354,9 +344,8 @@ static void a_vocabulary_of_300000_is_picked_from_as_any(void **state)
     free(row);
 }
 
-static void weights_have_the_same_bits_with_all_instructions(void **state)
+TEST(weights_have_the_same_bits_with_all_instructions)
 {
-    (void)state;
     enum { N = 1 << 16 };
     float *row = malloc(N * sizeof *row), *want = malloc(N * sizeof *want),
           *got = malloc(N * sizeof *got);

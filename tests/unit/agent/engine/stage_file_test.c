@@ -22,9 +22,8 @@ static void file_copy(const char *from, const char *to)
     assert_int_equal(fclose(out), 0);
 }
 
-static void result_of_weights_that_could_not_be_read_is_never_given(void **state)
+TEST(result_of_weights_that_could_not_be_read_is_never_given)
 {
-    (void)state;
     char folder[] = "/tmp/hp-stage-file-XXXXXX", path[64];
     struct device_config dc = {.backend = "cpu", .n_threads = 2};
     struct device *device = NULL;

@@ -93,9 +93,8 @@ static void logits_of(int n_stages, uint32_t slice, enum stage_compute compute,
         stage_unload(&stages[i]);
 }
 
-static void float32_logits_are_the_same_over_any_stages_and_slices(void **state)
+TEST(float32_logits_are_the_same_over_any_stages_and_slices)
 {
-    (void)state;
     static const struct {
         int stages;
         uint32_t slice;
@@ -110,9 +109,8 @@ static void float32_logits_are_the_same_over_any_stages_and_slices(void **state)
     }
 }
 
-static void auto_is_near_float32(void **state)
+TEST(auto_is_near_float32)
 {
-    (void)state;
     static float want[TOKENS * V], got[TOKENS * V];
     float greatest = 0;
     logits_of(1, TOKENS, COMPUTE_F32, want);
@@ -125,9 +123,8 @@ static void auto_is_near_float32(void **state)
 
 /* Three sequences, prefill and decode mixed in one batch, give what each gives alone; only the
  * logits that were asked for come back. */
-static void sequences_in_one_batch_do_not_touch_each_other(void **state)
+TEST(sequences_in_one_batch_do_not_touch_each_other)
 {
-    (void)state;
     static float all[TOKENS * V], out[10 * V];
     struct stage *s = load(config_of(0, TINY_LAYERS));
     struct err e = {0};
@@ -305,9 +302,8 @@ TEST(kv_that_is_not_there_or_under_way_is_refused)
     stage_unload(&s);
 }
 
-static void a_sequence_reserves_what_it_may_use(void **state)
+TEST(a_sequence_reserves_what_it_may_use)
 {
-    (void)state;
     struct stage_config c = config_of(0, 3);
     struct err e = {0};
     c.kv_tokens = 100;
@@ -329,9 +325,8 @@ static void a_sequence_reserves_what_it_may_use(void **state)
     stage_unload(&s);
 }
 
-static void batches_that_make_no_sense_change_nothing(void **state)
+TEST(batches_that_make_no_sense_change_nothing)
 {
-    (void)state;
     struct stage_config c = config_of(0, TINY_LAYERS);
     struct err e = {0};
     c.max_batch_tokens = 8;
@@ -371,9 +366,8 @@ static void batches_that_make_no_sense_change_nothing(void **state)
     stage_unload(&s);
 }
 
-static void the_footprint_is_what_loading_takes(void **state)
+TEST(the_footprint_is_what_loading_takes)
 {
-    (void)state;
     struct device_config limited = {.n_threads = 1, .memory_bytes = 1 << 30};
     struct device *d;
     struct err e = {0};
@@ -396,9 +390,8 @@ static void the_footprint_is_what_loading_takes(void **state)
     device_close(&d);
 }
 
-static void a_stage_that_does_not_fit_says_what_is_missing(void **state)
+TEST(a_stage_that_does_not_fit_says_what_is_missing)
 {
-    (void)state;
     struct device_config limited = {.n_threads = 1, .memory_bytes = 20000};
     struct device *d;
     struct err e = {0};
@@ -413,9 +406,8 @@ static void a_stage_that_does_not_fit_says_what_is_missing(void **state)
     device_close(&d);
 }
 
-static void layers_that_are_not_there_are_refused(void **state)
+TEST(layers_that_are_not_there_are_refused)
 {
-    (void)state;
     static const int ranges[][2] = {{-1, 2}, {0, TINY_LAYERS + 1}, {3, 3}, {4, 2}};
     for (size_t i = 0; i < 4; i++) {
         struct stage_config c = config_of(ranges[i][0], ranges[i][1]);
@@ -437,9 +429,8 @@ static void note_progress(void *ctx, uint64_t done, uint64_t total)
     *p = (struct progress){done, total, p->calls + 1};
 }
 
-static void loading_reports_progress_to_the_end(void **state)
+TEST(loading_reports_progress_to_the_end)
 {
-    (void)state;
     struct progress p = {0};
     struct stage_config c = config_of(0, TINY_LAYERS);
     c.progress = note_progress;

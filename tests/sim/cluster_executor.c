@@ -1,0 +1,221 @@
+/* The executor of a simulated agent: stages, orders, runs of toy layers. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/sim/cluster_int.h"
+
+static const uint64_t us = 1000, msec = 1000000;
+
+static struct sim_buffer *buffer_create(struct sim_agent *a, uint32_t n)
+{
+    struct sim_buffer *b = calloc(1, sizeof *b + n * sizeof b->x[0]);
+    assert(b);
+    b->n_tokens = n;
+    a->buffers++;
+    return b;
+}
+
+void sim_buffer_release(struct sim_agent *a, void *buffer)
+{
+    a->buffers -= buffer != NULL;
+    free(buffer);
+}
+
+static uint64_t order_ns(struct sim *s, const struct sim_order *o)
+{
+    switch (o->kind) {
+    case AGENT_DO_LOAD: return sim_delay_ns(s, 5 * msec, 60 * msec);
+    case AGENT_DO_RUN: return 300 * us + o->run->u.run.batch->n_tokens * 40 * us;
+    default: return 10 * us;
+    }
+}
+
+static void executor_next(struct sim *s, struct sim_agent *a, int device)
+{
+    struct sim_executor *x = &a->executors[device];
+    x->busy = x->n_orders > 0;
+    if (!x->busy || a->hung)
+        return;
+    struct sim_event *ev = sim_event_add(s, EVENT_EXECUTOR, order_ns(s, &x->orders[0]));
+    ev->agent = a->index;
+    ev->incarnation = a->incarnation;
+    ev->step = device;
+}
+
+void sim_executor_hang(struct sim *s, int agent, bool hung)
+{
+    struct sim_agent *a = s->agents[agent];
+    bool goes_on = a->hung && !hung;
+    a->hung = hung;
+    for (int d = 0; goes_on && d < s->n_devices; d++)
+        if (a->executors[d].busy)
+            executor_next(s, a, d);
+}
+
+void sim_order_add(struct sim *s, struct sim_agent *a, struct sim_order order)
+{
+    int device = sim_slot_of(a, order.slot)->device;
+    struct sim_executor *x = &a->executors[device];
+    x->orders = realloc(x->orders, (x->n_orders + 1) * sizeof *x->orders);
+    assert(x->orders);
+    x->orders[x->n_orders++] = order;
+    if (!x->busy)
+        executor_next(s, a, device);
+}
+
+static struct sim_stage *stage_of(struct sim_agent *a, uint64_t slot)
+{
+    for (size_t i = 0; i < a->n_stages; i++)
+        if (a->stages[i].slot == slot)
+            return &a->stages[i];
+    return NULL;
+}
+
+static struct toy_memory *memory_of(struct sim_stage *st, uint64_t id)
+{
+    for (size_t i = 0; st && i < st->n_sequences; i++)
+        if (st->sequences[i].id == id)
+            return &st->sequences[i];
+    return NULL;
+}
+
+static void sequence_remove(struct sim_stage *st, uint64_t id)
+{
+    struct toy_memory *m = memory_of(st, id);
+    if (m)
+        *m = st->sequences[--st->n_sequences];
+}
+
+/* One run of a batch through the toy's layers; false where it does not continue what the stage
+ * remembers. */
+static bool run_one(struct sim_stage *st, const struct agent_action *act, uint32_t i,
+                    const struct sim_buffer *in, struct sim_buffer *out, uint32_t *at,
+                    uint32_t *picked, float **logits)
+{
+    const struct batch_run *r = &act->u.run.batch->runs[i];
+    struct toy_memory *m = memory_of(st, r->sequence);
+    if (!m || m->length != r->first_position)
+        return false;
+    uint64_t x = 0;
+    for (uint32_t k = 0; k < r->n_tokens; k++) {
+        x = toy_position(m, st->first, st->end,
+                         in ? in->x[r->row + k] : act->u.run.batch->ids[r->row + k]);
+        if (out)
+            out->x[(*at)++] = x;
+        if (*logits && k + r->n_logits >= r->n_tokens) {
+            (*logits)[toy_token(x)] = 1;
+            *logits += TOY_VOCABULARY;
+        }
+    }
+    picked[i] = toy_token(x);
+    return true;
+}
+
+/* The executor hands its output on itself. */
+static void output_post(struct sim *s, struct sim_agent *a, const struct agent_action *run,
+                        struct sim_buffer *out)
+{
+    struct agent_action act = {.kind = AGENT_DO_POST};
+    act.u.post.slot = run->u.run.slot;
+    act.u.post.link = AGENT_LINK_NEXT;
+    act.u.post.header = run->u.run.header;
+    act.u.post.runs = run->u.run.batch->runs;
+    act.u.post.buffer = out;
+    sim_post(s, a, &act);
+}
+
+static void executor_run(struct sim *s, struct sim_agent *a, const struct sim_order *o)
+{
+    const struct agent_action *act = o->run;
+    struct sim_stage *st = stage_of(a, o->slot);
+    struct agent_event ev = {.kind = AGENT_EVENT_BATCH_DONE};
+    uint32_t *picked = calloc(act->u.run.batch->n_runs + 1, sizeof *picked), at = 0;
+    float *logits =
+              act->u.run.batch->n_logits
+                  ? calloc((size_t)act->u.run.batch->n_logits * TOY_VOCABULARY, sizeof *logits)
+                  : NULL,
+          *row = logits;
+    struct sim_buffer *in = act->u.run.batch->input,
+                      *out =
+                          st && !st->is_last ? buffer_create(a, act->u.run.batch->n_tokens) : NULL;
+    bool good = st != NULL;
+    for (uint32_t i = 0; good && i < act->u.run.batch->n_runs; i++)
+        good = run_one(st, act, i, in, out, &at, picked, &row);
+    s->wrong += !good;
+    sim_buffer_release(a, in);
+    ev.u.batch_done.slot = o->slot;
+    ev.u.batch_done.ticket = o->ticket;
+    ev.u.batch_done.status = good ? 0 : HP_EBUG;
+    ev.u.batch_done.seconds = 1e-3;
+    ev.u.batch_done.posted = good && out;
+    if (good && out)
+        output_post(s, a, act, out);
+    else
+        sim_buffer_release(a, out);
+    ev.u.batch_done.picked = picked;
+    ev.u.batch_done.logits = logits;
+    sim_agent_event(s, a, &ev);
+    free(picked);
+    free(logits);
+}
+
+static void executor_load(struct sim *s, struct sim_agent *a, const struct sim_order *o)
+{
+    struct agent_event ev = {.kind = AGENT_EVENT_LOADED};
+    ev.u.progress = (struct agent_progress){.slot = o->slot,
+                                            .ticket = o->ticket,
+                                            .width_in = TOY_WIDTH,
+                                            .width_out = TOY_WIDTH,
+                                            .vocabulary = TOY_VOCABULARY};
+    sim_agent_event(s, a, &ev);
+}
+
+void sim_executor_done(struct sim *s, struct sim_agent *a, int device)
+{
+    struct sim_executor *x = &a->executors[device];
+    struct sim_order o = x->orders[0];
+    memmove(x->orders, x->orders + 1, --x->n_orders * sizeof *x->orders);
+    struct sim_stage *st = stage_of(a, o.slot);
+    if (o.kind == AGENT_DO_LOAD) {
+        executor_load(s, a, &o);
+    } else if (o.kind == AGENT_DO_UNLOAD) {
+        sim_stage_remove(a, o.slot);
+    } else if (o.kind == AGENT_DO_SEQUENCE_CLOSE) {
+        sequence_remove(st, o.sequence);
+    } else if (o.kind == AGENT_DO_SEQUENCE_OPEN) {
+        if (st) {
+            st->sequences = realloc(st->sequences, (st->n_sequences + 1) * sizeof *st->sequences);
+            assert(st->sequences);
+            st->sequences[st->n_sequences++] = (struct toy_memory){.id = o.sequence};
+        }
+        struct agent_event ev = {.kind = AGENT_EVENT_SEQUENCE_OPENED};
+        ev.u.sequence_opened.slot = o.slot;
+        ev.u.sequence_opened.ticket = o.ticket;
+        ev.u.sequence_opened.sequence = o.sequence;
+        sim_agent_event(s, a, &ev);
+    } else if (o.kind == AGENT_DO_RUN) {
+        executor_run(s, a, &o);
+    }
+    free((void *)(uintptr_t)o.run);
+    executor_next(s, a, device);
+}
+
+void sim_load_begin(struct sim *s, struct sim_agent *a, const struct agent_action *act)
+{
+    const struct message_stage_prepare *p = &act->u.work.prepare->message.u.stage_prepare;
+    s->loads++;
+    a->stages = realloc(a->stages, (a->n_stages + 1) * sizeof *a->stages);
+    assert(a->stages);
+    a->stages[a->n_stages++] = (struct sim_stage){.slot = act->u.work.slot,
+                                                  .first = (int)p->first_layer,
+                                                  .end = (int)p->end_layer,
+                                                  .is_first = p->first_layer == 0,
+                                                  .is_last = p->end_layer == TOY_LAYERS};
+    for (int l = (int)p->first_layer; l < (int)p->end_layer; l++)
+        s->wrong += !a->has_layer[l]; /* loaded without its weights */
+    sim_order_add(s, a,
+                  (struct sim_order){.kind = AGENT_DO_LOAD,
+                                     .slot = act->u.work.slot,
+                                     .ticket = act->u.work.ticket});
+}

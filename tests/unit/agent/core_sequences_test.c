@@ -1,0 +1,279 @@
+/* Sequences through one core: slices, tokens, ends. */
+#include "tests/unit/agent/core_fixture.h"
+
+/* Row i of the `tokens` message. */
+static const struct message_said *token_said(const struct core_fixture *f, size_t i)
+{
+    const struct message *m = said(f, MESSAGE_TOKENS);
+    assert_true(m && i < m->u.tokens.said.count);
+    return (const struct message_said *)m->u.tokens.said.items + i;
+}
+
+static void prompt_flows_through_the_first_stage_slice_after_slice(void **state)
+{
+    struct core_fixture *f = *state;
+    int output;
+    join(f);
+    make_ready(f, 1, 0, 3);
+    connect_stage(f, 1, 0, 3);
+    assert_int_equal(did(f, AGENT_DO_CONNECT, 0)->u.connect.next.size, 1);
+    begin(f, 1, 5, 10, true);
+    assert_true(take_run(f));
+    assert_int_equal(f->run.u.run.batch->n_tokens, 4);
+    assert_memory_equal(f->run.u.run.batch->ids, prompt, 4 * sizeof *prompt);
+    done(f, 0, &output, NULL);
+    const struct agent_action *post = did(f, AGENT_DO_POST, 0);
+    assert_ptr_equal(post->u.post.buffer, &output);
+    assert_int_equal(post->u.post.link, AGENT_LINK_NEXT);
+    assert_int_equal(post->u.post.header.stage, 1);
+    assert_int_equal(post->u.post.header.session, SESSION + 1);
+    assert_int_equal(post->u.post.header.n_tokens, 4);
+    assert_int_equal(post->u.post.runs[0].sequence, 5);
+    /* The second slice runs at once, while the first is elsewhere. */
+    assert_true(take_run(f));
+    assert_int_equal(f->runs[0].first_position, 4);
+    assert_int_equal(f->runs[0].n_logits, 1);
+    done(f, 0, &output, NULL);
+    assert_null(did(f, AGENT_DO_RUN, 0));
+    /* The token comes back and runs next. */
+    struct frame_header h = {.kind = FRAME_TOKEN,
+                             .n_runs = 1,
+                             .session = SESSION + 1,
+                             .deployment = DEPLOYMENT,
+                             .generation = 1,
+                             .batch = 1};
+    struct frame_token token = {5, 33, 0};
+    struct agent_event ev = {.kind = AGENT_EVENT_FRAME};
+    ev.u.frame.header = &h;
+    ev.u.frame.tokens = &token;
+    feed(f, &ev);
+    assert_true(take_run(f));
+    assert_int_equal(f->run.u.run.batch->ids[0], 33);
+    assert_int_equal(f->runs[0].first_position, 6);
+    feed(f, &ev); /* said twice */
+    assert_int_equal(agent_core_view(f->core).dropped_runs, 1);
+}
+
+static void last_stage_tells_tokens_to_both_ends_and_stops_where_it_must(void **state)
+{
+    static const struct {
+        uint32_t max_tokens, picked[3];
+        const char *finish[3];
+    } cases[] = {
+        {3, {7, 8, 9}, {"", "", "length"}},
+        {9, {7, 49, 0}, {"", "stop", NULL}},
+        {1, {49, 0, 0}, {"stop", NULL, NULL}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct core_fixture *f = *state;
+        int input;
+        join(f);
+        make_ready(f, 1, 1, 2);
+        connect_stage(f, 1, 1, 2);
+        begin(f, 1, 5, cases[i].max_tokens, false);
+        for (uint32_t k = 0; k < 3 && cases[i].finish[k]; k++) {
+            struct batch_run run = {5, k ? 5 + k : 0, k ? 1 : 6, 1, 0, false};
+            f->clock.now_ns += 100 * ms;
+            frame(f, 1, SESSION + 1, 1, k, &run, 1, &input);
+            assert_true(take_run(f));
+            assert_ptr_equal(f->run.u.run.batch->input, &input);
+            assert_true(f->runs[0].sample);
+            done(f, 0, NULL, &cases[i].picked[k]);
+            const struct message_said *t = token_said(f, 0);
+            assert_int_equal(t->first, k);
+            assert_int_equal(t->ids.items[0], cases[i].picked[k]);
+            assert_string_equal(t->finish, cases[i].finish[k]);
+            const struct agent_action *post = did(f, AGENT_DO_POST, 0);
+            assert_int_equal(post->u.post.link, AGENT_LINK_FIRST);
+            assert_int_equal(post->u.post.header.kind, FRAME_TOKEN);
+            assert_int_equal(post->u.post.tokens[0].token, cases[i].picked[k]);
+            assert_int_equal(post->u.post.tokens[0].finished, cases[i].finish[k][0] != '\0');
+        }
+        teardown(state);
+        setup(state);
+    }
+}
+
+static void sequences_of_a_batch_are_told_in_one_message(void **state)
+{
+    static const uint32_t picked[] = {7, 49, 8};
+    struct core_fixture *f = *state;
+    int input;
+    join(f);
+    make_ready(f, 1, 1, 2);
+    connect_stage(f, 1, 1, 2);
+    struct batch_run runs[3];
+    for (uint64_t i = 0; i < 3; i++) {
+        begin(f, 1, 5 + i, i == 2 ? 1 : 10, false);
+        runs[i] = (struct batch_run){5 + i, 0, 5, 1, 0, false};
+    }
+    frame(f, 1, SESSION + 1, 1, 0, runs, 3, &input);
+    assert_true(take_run(f));
+    done(f, 0, NULL, picked);
+    size_t messages = 0;
+    for (size_t i = 0; i < f->actions.count; i++)
+        messages += f->actions.items[i].kind == AGENT_DO_SEND &&
+                    f->actions.items[i].u.message.type == MESSAGE_TOKENS;
+    assert_int_equal(messages, 1);
+    static const char *const finish[] = {"", "stop", "length"};
+    assert_int_equal(said(f, MESSAGE_TOKENS)->u.tokens.said.count, 3);
+    for (size_t i = 0; i < 3; i++) {
+        const struct message_said *t = token_said(f, i);
+        assert_int_equal(t->sequence, 5 + i);
+        assert_int_equal(t->first, 0);
+        assert_int_equal(t->ids.count, 1);
+        assert_int_equal(t->ids.items[0], picked[i]);
+        assert_string_equal(t->finish, finish[i]);
+    }
+}
+
+static void one_stage_feeds_itself(void **state)
+{
+    struct core_fixture *f = *state;
+    static const uint32_t picked[] = {7, 8};
+    join(f);
+    make_ready(f, 1, 0, 1);
+    connect_stage(f, 1, 0, 1);
+    begin(f, 1, 5, 2, true);
+    assert_true(take_run(f));
+    done(f, 0, NULL, picked);
+    assert_true(take_run(f));
+    done(f, 0, NULL, picked);
+    assert_null(did(f, AGENT_DO_POST, 0));
+    assert_true(take_run(f));
+    assert_int_equal(f->run.u.run.batch->ids[0], 7);
+    done(f, 0, NULL, picked + 1);
+    assert_string_equal(token_said(f, 0)->finish, "length");
+    assert_null(did(f, AGENT_DO_RUN, 0));
+}
+
+static void closing_frees_a_sequence_before_the_next_batch(void **state)
+{
+    struct core_fixture *f = *state;
+    int input, output;
+    join(f);
+    make_ready(f, 1, 1, 3);
+    connect_stage(f, 1, 1, 3);
+    begin(f, 1, 5, 10, false);
+    begin(f, 1, 6, 10, false);
+    struct batch_run runs[2] = {{5, 0, 2, 0, 0, false}, {6, 0, 2, 0, 0, false}};
+    frame(f, 1, SESSION + 1, 1, 0, runs, 2, &input);
+    assert_true(take_run(f));
+    struct message m = {.type = MESSAGE_SEQUENCE_CLOSE};
+    m.u.sequence_close = (struct message_sequence_close){DEPLOYMENT, 1, 5, 1};
+    tell(f, &m);
+    assert_int_equal(did(f, AGENT_DO_SEQUENCE_CLOSE, 0)->u.sequence_close.sequence, 5);
+    tell(f, &m); /* twice is once */
+    assert_null(did(f, AGENT_DO_SEQUENCE_CLOSE, 0));
+    done(f, 0, &output, NULL);
+    runs[0].first_position = runs[1].first_position = 2;
+    frame(f, 1, SESSION + 1, 1, 1, runs, 2, &input);
+    assert_true(take_run(f));
+    assert_int_equal(f->run.u.run.batch->n_runs, 1);
+    assert_int_equal(f->runs[0].sequence, 6);
+    assert_int_equal(f->runs[0].row, 2);
+    done(f, 0, &output, NULL);
+    /* A batch of closed sequences alone goes on without runs, so that the first stage hears of it.
+     */
+    frame(f, 1, SESSION + 1, 1, 2, runs, 1, &input);
+    assert_null(did(f, AGENT_DO_RUN, 0));
+    assert_ptr_equal(did(f, AGENT_DO_RELEASE, 0)->u.release.buffer, &input);
+    assert_int_equal(did(f, AGENT_DO_POST, 0)->u.post.header.n_runs, 0);
+    assert_int_equal(did(f, AGENT_DO_POST, 0)->u.post.header.batch, 2);
+}
+
+static void failed_batch_ends_its_sequences_and_goes_on_empty(void **state)
+{
+    struct core_fixture *f = *state;
+    int input;
+    join(f);
+    make_ready(f, 1, 1, 3);
+    connect_stage(f, 1, 1, 3);
+    begin(f, 1, 5, 10, false);
+    struct batch_run run = {5, 0, 4, 0, 0, false};
+    frame(f, 1, SESSION + 1, 1, 9, &run, 1, &input);
+    assert_true(take_run(f));
+    done(f, HP_EDEVICE, NULL, NULL);
+    assert_string_equal(said(f, MESSAGE_SEQUENCE_FAILED)->u.sequence_failed.code, "device");
+    assert_non_null(did(f, AGENT_DO_SEQUENCE_CLOSE, 0));
+    assert_int_equal(did(f, AGENT_DO_POST, 0)->u.post.header.batch, 9);
+    assert_null(did(f, AGENT_DO_POST, 0)->u.post.buffer);
+}
+
+static void sequences_that_cannot_live_here_are_refused_with_the_reason(void **state)
+{
+    struct core_fixture *f = *state;
+    join(f);
+    open_sequence(f, 1, 4, 10, true); /* no stage at all */
+    assert_string_equal(said(f, MESSAGE_SEQUENCE_FAILED)->u.sequence_failed.code, "stale");
+    make_ready(f, 1, 0, 2);
+    open_sequence(f, 1, 4, 10, true); /* not connected */
+    assert_string_equal(said(f, MESSAGE_SEQUENCE_FAILED)->u.sequence_failed.code, "busy");
+    connect_stage(f, 1, 0, 2);
+    open_sequence(f, 1, 5, 10, true);
+    opened(f, did(f, AGENT_DO_SEQUENCE_OPEN, 0), HP_EBUSY); /* the executor has no room */
+    assert_string_equal(said(f, MESSAGE_SEQUENCE_FAILED)->u.sequence_failed.code, "busy");
+    static const uint32_t beyond[] = {1, VOCABULARY};
+    struct message m = {.type = MESSAGE_SEQUENCE_OPEN};
+    m.u.sequence_open = (struct message_sequence_open){.deployment = DEPLOYMENT,
+                                                       .generation = 1,
+                                                       .sequence = 6,
+                                                       .prompt = {beyond, 2},
+                                                       .kv_tokens = 9};
+    tell(f, &m);
+    assert_string_equal(said(f, MESSAGE_SEQUENCE_FAILED)->u.sequence_failed.code, "invalid");
+    assert_int_equal(agent_core_view(f->core).n_sequences, 0);
+}
+
+static void all_logits_are_told_and_nothing_is_sampled(void **state)
+{
+    struct core_fixture *f = *state;
+    int input;
+    float logits[6 * VOCABULARY] = {0};
+    struct message m = {.type = MESSAGE_SEQUENCE_OPEN};
+    m.u.sequence_open = (struct message_sequence_open){.deployment = DEPLOYMENT,
+                                                       .generation = 1,
+                                                       .sequence = 5,
+                                                       .stage = 1,
+                                                       .prompt = {prompt, 6},
+                                                       .kv_tokens = 6,
+                                                       .all_logits = true};
+    join(f);
+    make_ready(f, 1, 1, 2);
+    connect_stage(f, 1, 1, 2);
+    tell(f, &m);
+    assert_false(did(f, AGENT_DO_SEQUENCE_OPEN, 0)->u.sequence_open.sampler);
+    opened(f, did(f, AGENT_DO_SEQUENCE_OPEN, 0), 0);
+    for (uint32_t at = 0; at < 6; at += 3) {
+        struct batch_run run = {5, at, 3, 3, 0, false};
+        frame(f, 1, SESSION + 1, 1, at, &run, 1, &input);
+        assert_true(take_run(f));
+        assert_false(f->runs[0].sample);
+        struct agent_event ev = {.kind = AGENT_EVENT_BATCH_DONE};
+        ev.u.batch_done.slot = f->run.u.run.slot;
+        ev.u.batch_done.ticket = f->run.u.run.ticket;
+        ev.u.batch_done.logits = logits;
+        feed(f, &ev);
+        const struct message_logits *l = &said(f, MESSAGE_LOGITS)->u.logits;
+        assert_int_equal(l->first_position, at);
+        assert_int_equal(l->count, 3);
+        assert_int_equal(l->values.size, 3 * VOCABULARY * sizeof(float));
+        assert_int_equal(said(f, MESSAGE_TOKENS) != NULL, at == 3);
+    }
+    assert_string_equal(token_said(f, 0)->finish, "length");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CLAIM(prompt_flows_through_the_first_stage_slice_after_slice),
+        CLAIM(last_stage_tells_tokens_to_both_ends_and_stops_where_it_must),
+        CLAIM(sequences_of_a_batch_are_told_in_one_message),
+        CLAIM(one_stage_feeds_itself),
+        CLAIM(closing_frees_a_sequence_before_the_next_batch),
+        CLAIM(failed_batch_ends_its_sequences_and_goes_on_empty),
+        CLAIM(sequences_that_cannot_live_here_are_refused_with_the_reason),
+        CLAIM(all_logits_are_told_and_nothing_is_sampled),
+    };
+    return cmocka_run_group_tests_name("core_sequences", tests, NULL, NULL);
+}

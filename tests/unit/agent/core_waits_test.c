@@ -1,0 +1,126 @@
+/* Nothing waits for ever: what one core does when an answer does not come. */
+#include "tests/unit/agent/core_fixture.h"
+
+static void run_that_is_not_answered_fails_what_waits_for_it_and_names_the_stage(void **state)
+{
+    struct core_fixture *f = *state;
+    join(f);
+    make_ready(f, 1, 0, 3);
+    connect_stage(f, 1, 0, 3);
+    begin(f, 1, 5, 10, true);
+    assert_true(take_run(f)); /* four tokens, planned at half a second each */
+    uint64_t limit_ms = AGENT_RUN_LIMIT_MS + 10 * 4 * 500;
+    tick_to(f, 1000 + limit_ms - 1);
+    assert_int_equal(failures(f, 5, "timeout", ""), 0);
+    tick_to(f, 1000 + limit_ms);
+    assert_int_equal(failures(f, 5, "timeout", "stage 0 has run a batch of 4 tokens"), 1);
+    assert_int_equal(agent_core_view(f->core).n_sequences, 0);
+    done(f, 0, NULL, NULL); /* late, and harmless */
+}
+
+static void batch_that_does_not_come_back_fails_its_sequence(void **state)
+{
+    struct core_fixture *f = *state;
+    int output;
+    join(f);
+    make_ready(f, 1, 0, 2);
+    connect_stage(f, 1, 0, 2);
+    begin(f, 1, 5, 10, true);
+    assert_true(take_run(f));
+    done(f, 0, &output, NULL);
+    assert_true(take_run(f));
+    done(f, 0, &output, NULL);
+    /* Unplanned as a whole: nine seconds, and what it took here on both stages, ten times over. */
+    uint64_t limit_ms = AGENT_FLIGHT_LIMIT_MS + 10 * (9000 + 2 * 250);
+    f->clock.now_ns = 50000 * ms;
+    ack(f);
+    f->clock.now_ns = 100000 * ms;
+    ack(f);
+    tick_to(f, 1000 + limit_ms - 1);
+    assert_int_equal(failures(f, 5, "timeout", ""), 0);
+    tick_to(f, 1000 + limit_ms);
+    assert_int_equal(failures(f, 5, "timeout", "left stage 0"), 1);
+    assert_int_equal(failures(f, 5, "timeout", "stage 1, the last, was never heard"), 1);
+}
+
+/* Two stages of one agent: outputs of 64 KiB and more are a stage's own. */
+static void stage_whose_outputs_are_all_out_runs_no_large_batch_until_one_is_back(void **state)
+{
+    struct core_fixture *f = *state;
+    join(f);
+    struct message m = prepare_of(1, 0, 2);
+    tell(f, &m);
+    uint64_t slot = did(f, AGENT_DO_FETCH, 0)->u.work.slot;
+    progress(f, AGENT_EVENT_FETCHED, slot, did(f, AGENT_DO_FETCH, 0)->u.work.ticket, 0);
+    struct agent_event ev = {.kind = AGENT_EVENT_LOADED};
+    ev.u.progress = (struct agent_progress){.slot = slot,
+                                            .ticket = did(f, AGENT_DO_LOAD, 0)->u.work.ticket,
+                                            .width_in = 1 << 15,
+                                            .width_out = 1 << 15,
+                                            .vocabulary = VOCABULARY,
+                                            .outputs = 1};
+    feed(f, &ev);
+    connect_stage(f, 1, 0, 2);
+    begin(f, 1, 5, 10, true);
+    assert_true(take_run(f));
+    assert_true(f->run.u.run.reserved);
+    struct agent_event ran = {.kind = AGENT_EVENT_BATCH_DONE};
+    ran.u.batch_done.slot = slot;
+    ran.u.batch_done.ticket = f->run.u.run.ticket;
+    ran.u.batch_done.posted = true;
+    feed(f, &ran);
+    assert_false(take_run(f)); /* the output is on its way */
+    struct agent_event back = {.kind = AGENT_EVENT_OUTPUT_BACK};
+    back.u.output_back.slot = slot;
+    feed(f, &back);
+    assert_true(take_run(f));
+    /* A run that fails before it has posted anything gives its output back itself. */
+    ran.u.batch_done.ticket = f->run.u.run.ticket;
+    ran.u.batch_done.posted = false;
+    ran.u.batch_done.status = HP_ENOMEM;
+    feed(f, &ran);
+    assert_int_equal(failures(f, 5, "no_memory", ""), 1);
+    begin(f, 1, 6, 10, true);
+    assert_true(take_run(f));
+}
+
+static void next_stage_that_takes_nothing_fails_what_waits_for_it(void **state)
+{
+    struct core_fixture *f = *state;
+    join(f);
+    struct message m = prepare_of(1, 0, 2);
+    tell(f, &m);
+    uint64_t slot = did(f, AGENT_DO_FETCH, 0)->u.work.slot;
+    progress(f, AGENT_EVENT_FETCHED, slot, did(f, AGENT_DO_FETCH, 0)->u.work.ticket, 0);
+    struct agent_event ev = {.kind = AGENT_EVENT_LOADED};
+    ev.u.progress = (struct agent_progress){.slot = slot,
+                                            .ticket = did(f, AGENT_DO_LOAD, 0)->u.work.ticket,
+                                            .width_in = 1 << 15,
+                                            .width_out = 1 << 15,
+                                            .vocabulary = VOCABULARY,
+                                            .outputs = 1};
+    feed(f, &ev);
+    connect_stage(f, 1, 0, 2);
+    begin(f, 1, 5, 10, true);
+    assert_true(take_run(f));
+    struct agent_event ran = {.kind = AGENT_EVENT_BATCH_DONE};
+    ran.u.batch_done.slot = slot;
+    ran.u.batch_done.ticket = f->run.u.run.ticket;
+    ran.u.batch_done.posted = true;
+    feed(f, &ran);
+    tick_to(f, 1000 + AGENT_RUN_LIMIT_MS);
+    assert_int_equal(failures(f, 5, "timeout", "stage 1 takes no batches"), 1);
+    open_sequence(f, 1, 6, 10, true);
+    assert_non_null(did(f, AGENT_DO_CONNECT, 0)); /* the link is made anew */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CLAIM(run_that_is_not_answered_fails_what_waits_for_it_and_names_the_stage),
+        CLAIM(batch_that_does_not_come_back_fails_its_sequence),
+        CLAIM(stage_whose_outputs_are_all_out_runs_no_large_batch_until_one_is_back),
+        CLAIM(next_stage_that_takes_nothing_fails_what_waits_for_it),
+    };
+    return cmocka_run_group_tests_name("core_waits", tests, NULL, NULL);
+}
