@@ -10,7 +10,7 @@
 enum { SPEC_TEXT = 1024, CORE_FREE = -1 };
 
 /* One device as it was asked for. */
-struct spec {
+struct device_spec {
     const char *text;
     char items[SPEC_TEXT]; /* of the text, without "cpu" */
     int any;               /* so many cores, whichever */
@@ -22,7 +22,7 @@ struct spec {
 struct division {
     struct discover_share *share;
     int owner[DISCOVER_MAX_CORES]; /* of the share's cores: a device, or CORE_FREE */
-    struct spec specs[DISCOVER_MAX_DEVICES];
+    struct device_spec specs[DISCOVER_MAX_DEVICES];
     int n;
 };
 
@@ -66,7 +66,7 @@ static int range_read(struct division *w, int device, const char *item, struct e
     return rc;
 }
 
-static int count_read(const struct spec *s, const char *item, const char *value, int *out,
+static int count_read(const struct device_spec *s, const char *item, const char *value, int *out,
                       struct err *e)
 {
     char *end;
@@ -80,7 +80,7 @@ static int count_read(const struct spec *s, const char *item, const char *value,
 
 static int item_read(struct division *w, int device, const char *item, struct err *e)
 {
-    struct spec *s = &w->specs[device];
+    struct device_spec *s = &w->specs[device];
     bool memory = strncmp(item, "mem=", 4) == 0, threads = strncmp(item, "threads=", 8) == 0,
          any = strncmp(item, "any:", 4) == 0;
     if (threads)
@@ -99,7 +99,7 @@ static int item_read(struct division *w, int device, const char *item, struct er
 
 static int spec_read(struct division *w, int device, const char *text, struct err *e)
 {
-    struct spec *s = &w->specs[device];
+    struct device_spec *s = &w->specs[device];
     s->text = text;
     s->rest = true;
     const char *after = text + 3;

@@ -31,7 +31,7 @@ static int param_node(struct graph_profiling *p, const struct weight *w, bool ro
     return p->n_nodes++;
 }
 
-static void connect(struct graph_profiling *p, const struct graph_op *op, int self)
+static void op_connect(struct graph_profiling *p, const struct graph_op *op, int self)
 {
     for (int i = 0; i < op->n_inputs; i++) {
         bool again = false;
@@ -75,7 +75,7 @@ static void add_op(struct graph_profiling *p, const struct graph_layer *layer,
     json_array_append_new(p->nodes, op_node(p, layer, op, c));
     for (int i = 0; i < n; i++)
         add_edge(p, params[i], self);
-    connect(p, op, self);
+    op_connect(p, op, self);
 }
 
 static int add_all(struct graph_profiling *p, struct err *e)

@@ -17,12 +17,12 @@ void grid_begin(struct measure_grid *g, const uint32_t *slices, int n_slices,
 }
 
 /* The cell of line `i` of an axis at `other` of the other one. */
-static double *cell(struct measure_grid *g, int axis, int i, int other)
+static double *grid_cell(struct measure_grid *g, int axis, int i, int other)
 {
     return axis == 0 ? &g->seconds[i][other] : &g->seconds[other][i];
 }
 
-static double between(double a, double b, uint32_t from, uint32_t to, uint32_t at)
+static double time_between(double a, double b, uint32_t from, uint32_t to, uint32_t at)
 {
     return a + (b - a) * ((double)(at - from) / (double)(to - from));
 }
@@ -44,10 +44,10 @@ static void doubts_begin(struct measure_grid *g)
         for (int i = 1; i + 1 < a->n; i++) {
             double worst = 0;
             for (int k = 0; k < others; k++)
-                worst = fmax(worst,
-                             share_off(between(*cell(g, axis, i - 1, k), *cell(g, axis, i + 1, k),
-                                               a->at[i - 1], a->at[i + 1], a->at[i]),
-                                       *cell(g, axis, i, k)));
+                worst = fmax(worst, share_off(time_between(*grid_cell(g, axis, i - 1, k),
+                                                           *grid_cell(g, axis, i + 1, k),
+                                                           a->at[i - 1], a->at[i + 1], a->at[i]),
+                                              *grid_cell(g, axis, i, k)));
             a->doubt[i - 1] = fmax(a->doubt[i - 1], worst);
             a->doubt[i] = fmax(a->doubt[i], worst);
         }
@@ -55,7 +55,7 @@ static void doubts_begin(struct measure_grid *g)
 }
 
 /* Halfway, where kernels like it: multiples of 16 and 8 when there is room. */
-static uint32_t middle(uint32_t from, uint32_t to)
+static uint32_t axis_middle(uint32_t from, uint32_t to)
 {
     uint32_t step = to - from >= 64 ? 16 : to - from >= 16 ? 4 : 1, at = from + (to - from) / 2;
     at = (at + step / 2) / step * step;
@@ -63,18 +63,18 @@ static uint32_t middle(uint32_t from, uint32_t to)
 }
 
 /* Points closer than that tell of noise. */
-static bool wide(const struct grid_axis *a, int i)
+static bool gap_is_wide(const struct grid_axis *a, int i)
 {
     uint32_t gap = a->at[i + 1] - a->at[i];
     return gap >= 2 && gap > a->at[i] / 8;
 }
 
-static bool choose(struct measure_grid *g)
+static bool point_choose(struct measure_grid *g)
 {
     double most = g->tolerance;
     for (int axis = 0; axis < GRID_AXES; axis++)
         for (int i = 0; i + 1 < g->axes[axis].n && g->axes[axis].n < GRID_MOST; i++)
-            if (g->axes[axis].doubt[i] > most && wide(&g->axes[axis], i)) {
+            if (g->axes[axis].doubt[i] > most && gap_is_wide(&g->axes[axis], i)) {
                 most = g->axes[axis].doubt[i];
                 g->axis = axis;
                 g->interval = i;
@@ -83,13 +83,13 @@ static bool choose(struct measure_grid *g)
     g->tried = 0;
     g->worst = 0;
     if (g->trying)
-        g->at = middle(g->axes[g->axis].at[g->interval], g->axes[g->axis].at[g->interval + 1]);
+        g->at = axis_middle(g->axes[g->axis].at[g->interval], g->axes[g->axis].at[g->interval + 1]);
     return g->trying;
 }
 
 /* A new slice is tried at prefix 0 first, a new prefix at the longest slice: there they matter
  * most. */
-static int order(const struct measure_grid *g, int k)
+static int point_order(const struct measure_grid *g, int k)
 {
     return g->axis == 0 ? k : g->axes[0].n - 1 - k;
 }
@@ -102,9 +102,9 @@ bool grid_next(struct measure_grid *g, struct grid_point *out)
                                    g->axes[1].at[g->measured % columns]};
         return true;
     }
-    if (g->tolerance >= 1 || (!g->trying && !choose(g)))
+    if (g->tolerance >= 1 || (!g->trying && !point_choose(g)))
         return false;
-    uint32_t other = g->axes[1 - g->axis].at[order(g, g->tried)];
+    uint32_t other = g->axes[1 - g->axis].at[point_order(g, g->tried)];
     *out = g->axis == 0 ? (struct grid_point){g->at, other} : (struct grid_point){other, g->at};
     return true;
 }
@@ -117,12 +117,12 @@ static void line_insert(struct measure_grid *g)
         a->at[i] = a->at[i - 1];
         a->doubt[i] = a->doubt[i - 1];
         for (int k = 0; k < others; k++)
-            *cell(g, g->axis, i, k) = *cell(g, g->axis, i - 1, k);
+            *grid_cell(g, g->axis, i, k) = *grid_cell(g, g->axis, i - 1, k);
     }
     a->n++;
     a->at[g->interval + 1] = g->at;
     for (int k = 0; k < others; k++)
-        *cell(g, g->axis, g->interval + 1, k) = g->line[k];
+        *grid_cell(g, g->axis, g->interval + 1, k) = g->line[k];
     /* A bend leaves half of its error on one side, a smooth curve a quarter on both. */
     a->doubt[g->interval] = a->doubt[g->interval + 1] = g->worst / 2;
     g->measured += others;
@@ -140,10 +140,11 @@ void grid_tell(struct measure_grid *g, double seconds)
     }
     assert(g->trying);
     struct grid_axis *a = &g->axes[g->axis];
-    int k = order(g, g->tried++);
+    int k = point_order(g, g->tried++);
     g->line[k] = seconds;
-    double guess = between(*cell(g, g->axis, g->interval, k), *cell(g, g->axis, g->interval + 1, k),
-                           a->at[g->interval], a->at[g->interval + 1], g->at);
+    double guess = time_between(*grid_cell(g, g->axis, g->interval, k),
+                                *grid_cell(g, g->axis, g->interval + 1, k), a->at[g->interval],
+                                a->at[g->interval + 1], g->at);
     g->worst = fmax(g->worst, share_off(guess, seconds));
     if (g->tried == 1 && g->worst <= g->tolerance) {
         a->doubt[g->interval] = g->worst;

@@ -26,7 +26,7 @@ enum { ORDERS_A_TURN = 64, STEPS_A_TURN = 8, SPIN_NS = 20000, SLEEP_MS = 1000 };
 static void orders_carry_out(struct ucx_endpoint *d)
 {
     for (int n = 0; n < ORDERS_A_TURN; n++) {
-        struct order *o = ucx_order_next(d);
+        struct ucx_order *o = ucx_order_next(d);
         if (!o)
             break;
         switch (o->kind) {
@@ -106,7 +106,7 @@ static void *worker_run(void *ctx)
 
 static void orders_drop(struct ucx_endpoint *d)
 {
-    for (struct order *o = d->orders.first, *next; o; o = next) {
+    for (struct ucx_order *o = d->orders.first, *next; o; o = next) {
         next = o->next;
         if (o->kind == ORDER_DISCONNECT)
             ucx_link_end(d, o->link);
@@ -115,7 +115,7 @@ static void orders_drop(struct ucx_endpoint *d)
         o->status = HP_ELINK;
         ucx_order_end(d, o);
     }
-    d->orders = (struct order_list){NULL, &d->orders.first};
+    d->orders = (struct ucx_order_list){NULL, &d->orders.first};
 }
 
 static void ucx_close(struct data_endpoint *base)
@@ -174,7 +174,7 @@ static void ucx_disconnect(struct data_link *base)
 
 /* While the thread sleeps or is in a frame's callback, a small frame need not wait for it; unless
  * UCX has to go on with it. */
-static bool frame_send_now(struct ucx_endpoint *d, struct order *o)
+static bool frame_send_now(struct ucx_endpoint *d, struct ucx_order *o)
 {
     bool small = !o->payload || o->payload->size <= DATA_CONTROL_BYTES;
     if (!small || pthread_mutex_trylock(&d->awake) != 0)
@@ -193,14 +193,14 @@ static void ucx_post(struct data_link *base, const struct frame_header *h,
 {
     struct ucx_endpoint *d = (struct ucx_endpoint *)base->endpoint;
     struct ucx_link *link = (struct ucx_link *)base;
-    struct order *o = ucx_order_take(d, link);
+    struct ucx_order *o = ucx_order_take(d, link);
     if (!o) {
         data_buffer_release(base->endpoint, payload);
         if (done)
             done(done_ctx, HP_EBUSY);
         return;
     }
-    *o = (struct order){
+    *o = (struct ucx_order){
         .kind = ORDER_POST, .link = link, .payload = payload, .done = done, .done_ctx = done_ctx};
     frame_header_encode(h, o->header);
     if (!frame_send_now(d, o))

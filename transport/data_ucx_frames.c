@@ -5,7 +5,7 @@
 
 /* ---- sending ---- */
 
-static void order_finish(struct ucx_endpoint *d, struct order *o, ucs_status_t status)
+static void order_finish(struct ucx_endpoint *d, struct ucx_order *o, ucs_status_t status)
 {
     o->status = status == UCS_OK ? 0 : HP_ELINK;
     ucx_order_append(&d->finished, o);
@@ -21,7 +21,7 @@ static void in_flight_add(struct ucx_endpoint *d, struct ucx_link *link, int n)
 
 static void on_sent(void *request, ucs_status_t status, void *ctx)
 {
-    struct order *o = ctx;
+    struct ucx_order *o = ctx;
     struct ucx_endpoint *d = (struct ucx_endpoint *)o->link->base.endpoint;
     if (status != UCS_OK)
         ucx_peer_fail(o->link->peer, ucs_status_string(status));
@@ -29,7 +29,7 @@ static void on_sent(void *request, ucs_status_t status, void *ctx)
     ucp_request_free(request);
 }
 
-static void frame_submit(struct ucx_endpoint *d, struct order *o)
+static void frame_submit(struct ucx_endpoint *d, struct ucx_order *o)
 {
     struct ucx_peer *peer = o->link->peer;
     if (peer->down || !peer->ep) {
@@ -53,7 +53,7 @@ static void frame_submit(struct ucx_endpoint *d, struct order *o)
     order_finish(d, o, UCS_PTR_STATUS(request));
 }
 
-static void order_settle(struct ucx_endpoint *d, struct order *o)
+static void order_settle(struct ucx_endpoint *d, struct ucx_order *o)
 {
     in_flight_add(d, o->link, -1);
     if (o->status == 0)
@@ -63,15 +63,15 @@ static void order_settle(struct ucx_endpoint *d, struct order *o)
 
 static void orders_settle(struct ucx_endpoint *d)
 {
-    struct order *o = d->finished.first;
-    d->finished = (struct order_list){NULL, &d->finished.first};
-    for (struct order *next; o; o = next) {
+    struct ucx_order *o = d->finished.first;
+    d->finished = (struct ucx_order_list){NULL, &d->finished.first};
+    for (struct ucx_order *next; o; o = next) {
         next = o->next;
         order_settle(d, o);
     }
 }
 
-bool ucx_frame_send_now(struct ucx_endpoint *d, struct order *o)
+bool ucx_frame_send_now(struct ucx_endpoint *d, struct ucx_order *o)
 {
     const struct ucx_link *link = o->link;
     const struct ucx_peer *peer = link->peer;
@@ -86,9 +86,9 @@ bool ucx_frame_send_now(struct ucx_endpoint *d, struct order *o)
 
 static void peer_send_early(struct ucx_endpoint *d, struct ucx_peer *peer)
 {
-    struct order *o = peer->early.first;
-    peer->early = (struct order_list){NULL, &peer->early.first};
-    for (struct order *next; o; o = next) {
+    struct ucx_order *o = peer->early.first;
+    peer->early = (struct ucx_order_list){NULL, &peer->early.first};
+    for (struct ucx_order *next; o; o = next) {
         next = o->next;
         frame_submit(d, o);
     }
@@ -103,27 +103,27 @@ void ucx_frames_send_early(struct ucx_endpoint *d)
 
 /* ---- receiving ---- */
 
-static void arrival_append(struct arrival_list *list, struct arrival *a)
+static void arrival_append(struct ucx_arrival_list *list, struct ucx_arrival *a)
 {
     a->next = NULL;
     *list->tail = a;
     list->tail = &a->next;
 }
 
-static struct arrival *arrival_create(struct ucx_endpoint *d, const struct frame_header *h)
+static struct ucx_arrival *arrival_create(struct ucx_endpoint *d, const struct frame_header *h)
 {
-    struct arrival *a = d->spare_arrivals;
+    struct ucx_arrival *a = d->spare_arrivals;
     if (a)
         d->spare_arrivals = a->next;
     else if (d->n_arrivals == UCX_MAX_ARRIVALS || !(a = malloc(sizeof *a)))
         return NULL;
     else
         d->n_arrivals++;
-    *a = (struct arrival){.owner = d, .header = *h};
+    *a = (struct ucx_arrival){.owner = d, .header = *h};
     return a;
 }
 
-static void arrival_free(struct ucx_endpoint *d, struct arrival *a)
+static void arrival_free(struct ucx_endpoint *d, struct ucx_arrival *a)
 {
     a->next = d->spare_arrivals;
     d->spare_arrivals = a;
@@ -131,14 +131,14 @@ static void arrival_free(struct ucx_endpoint *d, struct arrival *a)
 
 static void on_fetched(void *request, ucs_status_t status, size_t length, void *ctx)
 {
-    struct arrival *a = ctx;
+    struct ucx_arrival *a = ctx;
     a->owner->in_flight--;
     a->ok = status == UCS_OK && length == a->header.payload_bytes;
     arrival_append(&a->owner->arrived, a);
     ucp_request_free(request);
 }
 
-static bool arrival_fetch(struct ucx_endpoint *d, struct arrival *a)
+static bool arrival_fetch(struct ucx_endpoint *d, struct ucx_arrival *a)
 {
     a->payload = data_receive_buffer(&d->base, &a->header);
     if (!a->payload)
@@ -161,7 +161,7 @@ static bool arrival_fetch(struct ucx_endpoint *d, struct arrival *a)
 }
 
 /* A small frame is copied out of UCX's memory. */
-static ucs_status_t eager_take(struct ucx_endpoint *d, struct arrival *a, const void *data,
+static ucs_status_t eager_take(struct ucx_endpoint *d, struct ucx_arrival *a, const void *data,
                                size_t size, const ucp_am_recv_param_t *param)
 {
     if (size && !(a->payload = data_receive_buffer(&d->base, &a->header))) {
@@ -183,7 +183,7 @@ ucs_status_t ucx_on_message(void *ctx, const void *header, size_t header_size, v
     struct frame_header h;
     if (data_admit(&d->base, header, header_size, size, NULL, &h) < 0)
         return UCS_OK; /* dropped; a rendezvous payload is never fetched */
-    struct arrival *a = arrival_create(d, &h);
+    struct ucx_arrival *a = arrival_create(d, &h);
     if (!a) {
         ucx_peer_fail_sender(d, param);
         return UCS_OK;
@@ -198,7 +198,7 @@ ucs_status_t ucx_on_message(void *ctx, const void *header, size_t header_size, v
 
 /* ---- to itself: a copy, and no socket ---- */
 
-static void own_end(struct ucx_endpoint *d, struct order *o, int status)
+static void own_end(struct ucx_endpoint *d, struct ucx_order *o, int status)
 {
     struct ucx_link *link = o->link;
     o->status = status;
@@ -209,14 +209,14 @@ static void own_end(struct ucx_endpoint *d, struct order *o, int status)
 }
 
 /* False while there is no room for it. */
-static bool own_deliver(struct ucx_endpoint *d, struct order *o)
+static bool own_deliver(struct ucx_endpoint *d, struct ucx_order *o)
 {
     struct frame_header h;
     size_t size = o->payload ? o->payload->size : 0;
     if (data_admit(&d->base, o->header, sizeof o->header, size, NULL, &h) < 0)
         return true;
     struct data_buffer *copy = size ? data_receive_buffer(&d->base, &h) : NULL;
-    struct arrival *a = size && !copy ? NULL : arrival_create(d, &h);
+    struct ucx_arrival *a = size && !copy ? NULL : arrival_create(d, &h);
     if (!a) {
         data_buffer_release(&d->base, copy);
         return false;
@@ -231,10 +231,10 @@ static bool own_deliver(struct ucx_endpoint *d, struct order *o)
 
 static void own_frames_fetch(struct ucx_endpoint *d)
 {
-    struct order *o = d->own.first;
+    struct ucx_order *o = d->own.first;
     bool spent[2] = {false}; /* a small one waits for no large one */
-    d->own = (struct order_list){NULL, &d->own.first};
-    for (struct order *next; o; o = next) {
+    d->own = (struct ucx_order_list){NULL, &d->own.first};
+    for (struct ucx_order *next; o; o = next) {
         bool large = o->payload && o->payload->size > DATA_CONTROL_BYTES;
         next = o->next;
         if (spent[large] || !own_deliver(d, o)) {
@@ -246,7 +246,7 @@ static void own_frames_fetch(struct ucx_endpoint *d)
     }
 }
 
-void ucx_frame_send(struct ucx_endpoint *d, struct order *o)
+void ucx_frame_send(struct ucx_endpoint *d, struct ucx_order *o)
 {
     struct ucx_link *link = o->link;
     if (link->self && ucx_link_open(d, link) == 0) {
@@ -273,9 +273,9 @@ void ucx_frames_fetch(struct ucx_endpoint *d)
     own_frames_fetch(d);
     bool spent[POOL_USES] = {false}; /* one that is refused goes before the later ones of its
                                         budget, and holds up no other budget's */
-    for (struct arrival **at = &d->waiting.first, *a; (a = *at);) {
+    for (struct ucx_arrival **at = &d->waiting.first, *a; (a = *at);) {
         enum pool_use use = data_pool_use_of(a->header.kind, a->header.payload_bytes);
-        struct arrival *next = a->next;
+        struct ucx_arrival *next = a->next;
         if (spent[use] || !arrival_fetch(d, a)) {
             spent[use] = true;
             at = &a->next;
@@ -288,7 +288,7 @@ void ucx_frames_fetch(struct ucx_endpoint *d)
 
 /* ---- what the thread does when UCX has returned ---- */
 
-static void arrival_deliver(struct ucx_endpoint *d, struct arrival *a)
+static void arrival_deliver(struct ucx_endpoint *d, struct ucx_arrival *a)
 {
     struct frame_header h = a->header;
     struct data_buffer *payload = a->payload;
@@ -306,18 +306,18 @@ static void arrival_deliver(struct ucx_endpoint *d, struct arrival *a)
 
 void ucx_frames_finish(struct ucx_endpoint *d)
 {
-    struct arrival *a = d->arrived.first;
-    d->arrived = (struct arrival_list){NULL, &d->arrived.first};
+    struct ucx_arrival *a = d->arrived.first;
+    d->arrived = (struct ucx_arrival_list){NULL, &d->arrived.first};
     orders_settle(d);
-    for (struct arrival *next; a; a = next) {
+    for (struct ucx_arrival *next; a; a = next) {
         next = a->next;
         arrival_deliver(d, a);
     }
 }
 
-static void arrivals_free(struct arrival *a)
+static void arrivals_free(struct ucx_arrival *a)
 {
-    for (struct arrival *next; a; a = next) {
+    for (struct ucx_arrival *next; a; a = next) {
         next = a->next;
         free(a);
     }
@@ -325,19 +325,19 @@ static void arrivals_free(struct arrival *a)
 
 void ucx_frames_drop(struct ucx_endpoint *d)
 {
-    for (struct order *o = d->own.first, *next; o; o = next) {
+    for (struct ucx_order *o = d->own.first, *next; o; o = next) {
         next = o->next;
         own_end(d, o, HP_ELINK);
     }
-    d->own = (struct order_list){NULL, &d->own.first};
-    for (struct arrival *a = d->waiting.first; a; a = a->next)
+    d->own = (struct ucx_order_list){NULL, &d->own.first};
+    for (struct ucx_arrival *a = d->waiting.first; a; a = a->next)
         ucp_am_data_release(d->worker, a->descriptor);
-    for (struct arrival *a = d->arrived.first; a; a = a->next)
+    for (struct ucx_arrival *a = d->arrived.first; a; a = a->next)
         data_buffer_release(&d->base, a->payload);
     arrivals_free(d->waiting.first);
     arrivals_free(d->arrived.first);
     arrivals_free(d->spare_arrivals);
-    d->waiting = (struct arrival_list){NULL, &d->waiting.first};
-    d->arrived = (struct arrival_list){NULL, &d->arrived.first};
+    d->waiting = (struct ucx_arrival_list){NULL, &d->waiting.first};
+    d->arrived = (struct ucx_arrival_list){NULL, &d->arrived.first};
     d->spare_arrivals = NULL;
 }

@@ -31,13 +31,13 @@ enum { UCX_CLOSE_TURNS = 100000 }; /* of the worker, at most, until what is ende
 struct ucx_link;
 struct ucx_peer;
 
-enum order_kind { ORDER_POST, ORDER_DISCONNECT, ORDER_INTRODUCED };
+enum ucx_order_kind { ORDER_POST, ORDER_DISCONNECT, ORDER_INTRODUCED };
 
 /* One posted frame, from the queue until UCX is done with it; or the end of a link; or the answer
  * to an introduction. */
-struct order {
-    struct order *next;
-    enum order_kind kind;
+struct ucx_order {
+    struct ucx_order *next;
+    enum ucx_order_kind kind;
     int status; /* once it is done */
     struct ucx_link *link;
     struct ucx_peer *peer; /* ORDER_INTRODUCED */
@@ -47,14 +47,14 @@ struct order {
     void *done_ctx;
 };
 
-struct order_list {
-    struct order *first, **tail;
+struct ucx_order_list {
+    struct ucx_order *first, **tail;
 };
 
 /* A frame that arrives: by rendezvous it waits for room and is fetched, a small one is there at
  * once. */
-struct arrival {
-    struct arrival *next;
+struct ucx_arrival {
+    struct ucx_arrival *next;
     struct ucx_endpoint *owner;
     struct frame_header header;
     void *descriptor; /* UCX's, until fetched */
@@ -62,8 +62,8 @@ struct arrival {
     bool ok; /* once it is fetched */
 };
 
-struct arrival_list {
-    struct arrival *first, **tail;
+struct ucx_arrival_list {
+    struct ucx_arrival *first, **tail;
 };
 
 struct ucx_endpoint {
@@ -80,8 +80,8 @@ struct ucx_endpoint {
     pthread_mutex_t awake;      /* see above; before all other locks */
     pthread_mutex_t order_lock; /* guards what follows, and `queued` of links */
     bool asleep;                /* and not signalled yet: an order has to */
-    struct order_list orders;
-    struct order *spare_orders;
+    struct ucx_order_list orders;
+    struct ucx_order *spare_orders;
     int n_orders; /* allocated */
 
     /* the thread's own */
@@ -90,12 +90,12 @@ struct ucx_endpoint {
     struct ucx_link *links;
     ucp_conn_request_h requests[UCX_MAX_REQUESTS]; /* proven ones who connect to us */
     int n_requests;
-    bool changed;                /* a link or a connection wants to be looked after */
-    struct order_list finished;  /* `done` is due */
-    struct order_list own;       /* frames to this endpoint itself that wait for room in the pool */
-    struct arrival_list waiting; /* for room in the pool */
-    struct arrival_list arrived; /* the callback is due */
-    struct arrival *spare_arrivals;
+    bool changed;                   /* a link or a connection wants to be looked after */
+    struct ucx_order_list finished; /* `done` is due */
+    struct ucx_order_list own; /* frames to this endpoint itself that wait for room in the pool */
+    struct ucx_arrival_list waiting; /* for room in the pool */
+    struct ucx_arrival_list arrived; /* the callback is due */
+    struct ucx_arrival *spare_arrivals;
     int n_arrivals; /* allocated */
     int in_flight;
 };
@@ -108,12 +108,12 @@ struct ucx_peer {
     bool accepted;               /* it made the connection */
     struct data_address address; /* unless it did */
     struct ucx_introduction introduction;
-    struct err verdict;      /* of the introduction; code 0: it worked */
-    struct order introduced; /* brings the verdict to the thread */
-    struct order_list early; /* frames that wait for the introduction */
-    bool introducing;        /* until the connection stands */
-    uint64_t deadline_ns;    /* of what UCX does until it stands; 0: the guard is still at it, which
-                                has a deadline of its own */
+    struct err verdict;          /* of the introduction; code 0: it worked */
+    struct ucx_order introduced; /* brings the verdict to the thread */
+    struct ucx_order_list early; /* frames that wait for the introduction */
+    bool introducing;            /* until the connection stands */
+    uint64_t deadline_ns; /* of what UCX does until it stands; 0: the guard is still at it, which
+                             has a deadline of its own */
     ucp_ep_h ep;
     bool down; /* gone for good: links that come later get a new peer */
     struct err why;
@@ -126,7 +126,7 @@ struct ucx_link {
     struct data_address to;
     bool self;  /* to this endpoint: its frames do not leave the process */
     int queued; /* orders of this link that are not done; under order_lock */
-    struct order disconnect;
+    struct ucx_order disconnect;
     /* the thread's own */
     struct ucx_peer *peer; /* from the first post on; then it is in the endpoint's list */
     struct err why;
@@ -183,10 +183,10 @@ void ucx_peers_free(struct ucx_endpoint *d);  /* and freed after it */
 
 /* ---- frames (data_ucx_frames.c) ---- */
 
-void ucx_frame_send(struct ucx_endpoint *d, struct order *o);
+void ucx_frame_send(struct ucx_endpoint *d, struct ucx_order *o);
 /* On the thread of whoever posts, with `awake`: true when UCX has taken the frame, over a
  * connection that stands; else the order is the caller's still. */
-bool ucx_frame_send_now(struct ucx_endpoint *d, struct order *o);
+bool ucx_frame_send_now(struct ucx_endpoint *d, struct ucx_order *o);
 /* Frames that waited for an introduction: sent once the connection stands, failed when the peer is
  * down. */
 void ucx_frames_send_early(struct ucx_endpoint *d);
@@ -202,18 +202,18 @@ void ucx_frames_drop(struct ucx_endpoint *d);
 
 /* ---- orders (data_ucx_orders.c) ---- */
 
-void ucx_order_append(struct order_list *list, struct order *o);
+void ucx_order_append(struct ucx_order_list *list, struct ucx_order *o);
 /* An order for a link, to be filled in; NULL: the link has too many, or no memory. Any thread, as
  * the next two. */
-struct order *ucx_order_take(struct ucx_endpoint *d, struct ucx_link *link);
-void ucx_order_give(struct ucx_endpoint *d, struct order *o);
+struct ucx_order *ucx_order_take(struct ucx_endpoint *d, struct ucx_link *link);
+void ucx_order_give(struct ucx_endpoint *d, struct ucx_order *o);
 bool ucx_orders_wait(struct ucx_endpoint *d);
 /* The thread's: the next order, NULL when there is none. */
-struct order *ucx_order_next(struct ucx_endpoint *d);
+struct ucx_order *ucx_order_next(struct ucx_endpoint *d);
 /* True when the thread may sleep: the next order wakes it. */
 bool ucx_orders_may_sleep(struct ucx_endpoint *d);
 /* Releases the payload, calls `done`, and keeps the order for the next. */
-void ucx_order_end(struct ucx_endpoint *d, struct order *o);
+void ucx_order_end(struct ucx_endpoint *d, struct ucx_order *o);
 /* Frees those that are kept. */
 void ucx_orders_free(struct ucx_endpoint *d);
 

@@ -4,7 +4,7 @@
 
 #include "transport/data_ucx_int.h"
 
-void ucx_order_append(struct order_list *list, struct order *o)
+void ucx_order_append(struct ucx_order_list *list, struct ucx_order *o)
 {
     o->next = NULL;
     *list->tail = o;
@@ -12,9 +12,9 @@ void ucx_order_append(struct order_list *list, struct order *o)
 }
 
 /* Under the lock: an order for a link, of those that are kept, or a new one. */
-static struct order *order_get(struct ucx_endpoint *d, struct ucx_link *link)
+static struct ucx_order *order_get(struct ucx_endpoint *d, struct ucx_link *link)
 {
-    struct order *o = d->spare_orders;
+    struct ucx_order *o = d->spare_orders;
     if (link->queued == UCX_MAX_LINK_ORDERS)
         return NULL;
     if (o)
@@ -27,15 +27,15 @@ static struct order *order_get(struct ucx_endpoint *d, struct ucx_link *link)
     return o;
 }
 
-struct order *ucx_order_take(struct ucx_endpoint *d, struct ucx_link *link)
+struct ucx_order *ucx_order_take(struct ucx_endpoint *d, struct ucx_link *link)
 {
     pthread_mutex_lock(&d->order_lock);
-    struct order *o = order_get(d, link);
+    struct ucx_order *o = order_get(d, link);
     pthread_mutex_unlock(&d->order_lock);
     return o;
 }
 
-void ucx_order_end(struct ucx_endpoint *d, struct order *o)
+void ucx_order_end(struct ucx_endpoint *d, struct ucx_order *o)
 {
     data_done_fn done = o->done;
     void *ctx = o->done_ctx;
@@ -52,7 +52,7 @@ void ucx_order_end(struct ucx_endpoint *d, struct order *o)
 
 /* The thread sleeps only when it found the queue empty: one signal wakes it for all that follow,
  * and an awake one needs none. */
-void ucx_order_give(struct ucx_endpoint *d, struct order *o)
+void ucx_order_give(struct ucx_endpoint *d, struct ucx_order *o)
 {
     pthread_mutex_lock(&d->order_lock);
     bool sleeps = d->asleep;
@@ -63,10 +63,10 @@ void ucx_order_give(struct ucx_endpoint *d, struct order *o)
         ucp_worker_signal(d->worker);
 }
 
-struct order *ucx_order_next(struct ucx_endpoint *d)
+struct ucx_order *ucx_order_next(struct ucx_endpoint *d)
 {
     pthread_mutex_lock(&d->order_lock);
-    struct order *o = d->orders.first;
+    struct ucx_order *o = d->orders.first;
     d->asleep = false;
     if (o && !(d->orders.first = o->next))
         d->orders.tail = &d->orders.first;
@@ -93,7 +93,7 @@ bool ucx_orders_may_sleep(struct ucx_endpoint *d)
 
 void ucx_orders_free(struct ucx_endpoint *d)
 {
-    for (struct order *o = d->spare_orders, *next; o; o = next) {
+    for (struct ucx_order *o = d->spare_orders, *next; o; o = next) {
         next = o->next;
         free(o);
     }

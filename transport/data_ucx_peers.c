@@ -81,7 +81,7 @@ static void peer_introduce(struct ucx_endpoint *d, struct ucx_peer *peer,
 {
     peer->address = *to;
     peer->introducing = true;
-    peer->introduced = (struct order){.kind = ORDER_INTRODUCED, .peer = peer};
+    peer->introduced = (struct ucx_order){.kind = ORDER_INTRODUCED, .peer = peer};
     peer->introduction = (struct ucx_introduction){.to = *to, .ctx = peer, .done = on_introduced};
     ucx_guard_introduce(d->guard, &peer->introduction);
 }

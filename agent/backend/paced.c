@@ -217,16 +217,16 @@ double paced_token_seconds(const struct paced *p, const struct cluster_wire *wir
 
 /* ---- queues ---- */
 
-static uint64_t later(uint64_t a, uint64_t b)
+static uint64_t time_later(uint64_t a, uint64_t b)
 {
     return a > b ? a : b;
 }
 
 uint64_t paced_queue_begin(const struct paced_queue *q, uint64_t ready_ns, uint64_t now_ns)
 {
-    uint64_t begin = later(q->free_ns, ready_ns),
+    uint64_t begin = time_later(q->free_ns, ready_ns),
              least = now_ns > PACED_CREDIT_NS ? now_ns - PACED_CREDIT_NS : 0;
-    return later(begin, least);
+    return time_later(begin, least);
 }
 
 uint64_t paced_queue_take(struct paced_queue *q, uint64_t ready_ns, uint64_t now_ns, double seconds)

@@ -106,7 +106,7 @@ void sampler_accept(struct sampler *s, uint32_t token)
 /* ---- drawing ---- */
 
 /* Only what was seen before, or is named, differs from the row. */
-static void adjust(struct sampler *s, const float *logits)
+static void logits_adjust(struct sampler *s, const float *logits)
 {
     const struct sampling_params *p = &s->params;
     memcpy(s->adjusted, logits, (size_t)s->vocabulary * sizeof *logits);
@@ -124,14 +124,14 @@ static void adjust(struct sampler *s, const float *logits)
         s->adjusted[bias[i].token] += (float)bias[i].bias;
 }
 
-static int compare(const void *a, const void *b)
+static int keys_compare(const void *a, const void *b)
 {
     uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
     return x > y ? -1 : 1;
 }
 
 /* The likeliest token; what is no number is not. */
-static uint32_t heaviest(const struct sampler *s, const float *row, float greatest)
+static uint32_t token_heaviest(const struct sampler *s, const float *row, float greatest)
 {
     size_t n = (size_t)s->vocabulary, at = s->kernels->find(row, n, greatest);
     return (uint32_t)(at < n ? at : n - 1);
@@ -139,7 +139,7 @@ static uint32_t heaviest(const struct sampler *s, const float *row, float greate
 
 /* The least value that weighs something in double, though its weight may be too small for a
  * float. */
-static float lightest(float greatest, double temperature)
+static float weight_lightest(float greatest, double temperature)
 {
     float nothing = (float)((double)greatest - 800 * temperature), something = greatest;
     while (nextafterf(nothing, INFINITY) < something) {
@@ -156,7 +156,7 @@ static float lightest(float greatest, double temperature)
 static size_t candidates_list(struct sampler *s, const float *row, float greatest)
 {
     return s->kernels->gather(row, s->weights, (size_t)s->vocabulary,
-                              lightest(greatest, s->params.temperature), INFINITY, 0,
+                              weight_lightest(greatest, s->params.temperature), INFINITY, 0,
                               s->candidates);
 }
 
@@ -206,7 +206,7 @@ static size_t cut_top_p(uint64_t *c, size_t n, double top_p)
         if (front == n || total_weight(c, front) >= wanted)
             break;
     }
-    qsort(c, front, sizeof *c, compare);
+    qsort(c, front, sizeof *c, keys_compare);
     for (size_t i = 0; i < front; i++) {
         sum += (double)sampler_candidate_weight(c[i]);
         if (sum >= wanted)
@@ -216,16 +216,16 @@ static size_t cut_top_p(uint64_t *c, size_t n, double top_p)
 }
 
 /* Uniform in [0, 1) from seed and count alone. */
-static double chance(const struct sampler *s)
+static double sampler_chance(const struct sampler *s)
 {
     uint64_t state = s->params.seed;
     state = random_next(&state) + s->n_picks * 0x9e3779b97f4a7c15u;
     return random_unit(&state);
 }
 
-static uint32_t draw(const struct sampler *s, const uint64_t *c, size_t n)
+static uint32_t token_draw(const struct sampler *s, const uint64_t *c, size_t n)
 {
-    double at = chance(s) * total_weight(c, n);
+    double at = sampler_chance(s) * total_weight(c, n);
     for (size_t i = 0; i < n; i++) {
         at -= (double)sampler_candidate_weight(c[i]);
         if (at < 0)
@@ -249,7 +249,7 @@ static uint32_t sample_exactly(struct sampler *s, const float *row, float greate
         n = cut_top_p(c, n, p->top_p);
     if (p->min_p > 0)
         n = keep_at_least(c, n, (float)p->min_p);
-    return draw(s, c, n);
+    return token_draw(s, c, n);
 }
 
 /* ---- the fast way ---- */
@@ -267,7 +267,7 @@ static bool draw_in_order_of_tokens(const struct sampler *s, uint32_t *token)
     double all = 0, before = 0, after = 0;
     for (size_t b = 0; b < n; b += BLOCK)
         all += s->kernels->sum(s->weights + b, n - b < BLOCK ? n - b : BLOCK);
-    double at = chance(s) * all;
+    double at = sampler_chance(s) * all;
     for (; i < n; i += BLOCK) {
         after = before + s->kernels->sum(s->weights + i, n - i < BLOCK ? n - i : BLOCK);
         if (after > at)
@@ -296,7 +296,7 @@ static bool draw_from_mass(struct sampler *s, double kept, double more, double d
                            uint32_t *token)
 {
     struct sampler_order_cut cut;
-    double at = chance(s) * kept, at_most = chance(s) * (kept + more);
+    double at = sampler_chance(s) * kept, at_most = sampler_chance(s) * (kept + more);
     if (!sampler_order_find_mass(&s->order, at, &cut))
         return false;
     *token = cut.token;
@@ -351,11 +351,11 @@ static bool sample_fast(struct sampler *s, uint32_t *token)
     return p->top_k == 0 && p->min_p <= 0 && draw_in_order_of_tokens(s, token);
 }
 
-static uint32_t sample(struct sampler *s, const float *row, float greatest)
+static uint32_t token_sample(struct sampler *s, const float *row, float greatest)
 {
     uint32_t token = 0;
     if (!isfinite(greatest))
-        return heaviest(s, row, greatest);
+        return token_heaviest(s, row, greatest);
     s->kernels->weigh(row, (size_t)s->vocabulary, (double)greatest, s->params.temperature,
                       s->weights);
     return sample_fast(s, &token) ? token : sample_exactly(s, row, greatest);
@@ -365,12 +365,12 @@ uint32_t sampler_pick(struct sampler *s, const float *logits)
 {
     const float *row = logits;
     if (s->adjusts) {
-        adjust(s, logits);
+        logits_adjust(s, logits);
         row = s->adjusted;
     }
     float greatest = s->kernels->greatest(row, (size_t)s->vocabulary);
-    uint32_t token =
-        s->params.temperature > 0 ? sample(s, row, greatest) : heaviest(s, row, greatest);
+    uint32_t token = s->params.temperature > 0 ? token_sample(s, row, greatest)
+                                               : token_heaviest(s, row, greatest);
     sampler_accept(s, token);
     return token;
 }

@@ -95,10 +95,10 @@ static inline void pack_store(uint64_t *out, unsigned mask, __m256i c)
 
 #include "agent/engine/sampler_simd.inc"
 
-static bool supported(void)
+static bool cpu_runs_it(void)
 {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 }
 
-const struct sampler_kernels sampler_avx2 = {"avx2", supported, greatest,    find,
-                                             weigh,  gather,    keep_before, sum};
+const struct sampler_kernels sampler_avx2 = {"avx2",    cpu_runs_it, row_greatest, row_find,
+                                             row_weigh, row_gather,  keep_before,  row_sum};

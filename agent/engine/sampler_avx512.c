@@ -65,12 +65,12 @@
                _mm512_add_epi64(_mm512_castpd_si512(shifted), _mm512_set1_epi64(1023)), 52)))
 #include "agent/engine/sampler_simd.inc"
 
-static bool supported(void)
+static bool cpu_runs_it(void)
 {
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
            __builtin_cpu_supports("avx512vnni");
 }
 
-const struct sampler_kernels sampler_avx512 = {"avx512", supported, greatest,    find,
-                                               weigh,    gather,    keep_before, sum};
+const struct sampler_kernels sampler_avx512 = {"avx512",  cpu_runs_it, row_greatest, row_find,
+                                               row_weigh, row_gather,  keep_before,  row_sum};

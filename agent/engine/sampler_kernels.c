@@ -2,12 +2,12 @@
 
 #include <math.h>
 
-static bool always(void)
+static bool every_cpu(void)
 {
     return true;
 }
 
-static float greatest(const float *x, size_t n)
+static float row_greatest(const float *x, size_t n)
 {
     float most = -INFINITY;
     for (size_t i = 0; i < n; i++)
@@ -15,7 +15,7 @@ static float greatest(const float *x, size_t n)
     return most;
 }
 
-static size_t find(const float *x, size_t n, float value)
+static size_t row_find(const float *x, size_t n, float value)
 {
     size_t i = 0;
     while (i < n && !(x[i] <= value && x[i] >= value))
@@ -23,7 +23,7 @@ static size_t find(const float *x, size_t n, float value)
     return i;
 }
 
-static void weigh(const float *x, size_t n, double most, double temperature, float *w)
+static void row_weigh(const float *x, size_t n, double most, double temperature, float *w)
 {
     for (size_t i = 0; i < n; i++) {
         double e = exp(((double)x[i] - most) / temperature);
@@ -31,8 +31,8 @@ static void weigh(const float *x, size_t n, double most, double temperature, flo
     }
 }
 
-static size_t gather(const float *by, const float *w, size_t n, float low, float high,
-                     uint32_t first, uint64_t *out)
+static size_t row_gather(const float *by, const float *w, size_t n, float low, float high,
+                         uint32_t first, uint64_t *out)
 {
     size_t m = 0;
     for (size_t i = 0; i < n; i++)
@@ -50,7 +50,7 @@ static size_t keep_before(uint64_t *c, size_t n, uint64_t pivot)
     return m;
 }
 
-static double sum(const float *w, size_t n)
+static double row_sum(const float *w, size_t n)
 {
     double all = 0;
     for (size_t i = 0; i < n; i++)
@@ -58,8 +58,8 @@ static double sum(const float *w, size_t n)
     return all;
 }
 
-const struct sampler_kernels sampler_plain = {"plain", always, greatest,    find,
-                                              weigh,   gather, keep_before, sum};
+const struct sampler_kernels sampler_plain = {"plain",   every_cpu,  row_greatest, row_find,
+                                              row_weigh, row_gather, keep_before,  row_sum};
 
 const struct sampler_kernels *const sampler_kernels_all[] = {&sampler_avx512, &sampler_avx2,
                                                              &sampler_plain, NULL};

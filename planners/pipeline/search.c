@@ -81,12 +81,12 @@ static int polish_starts(struct pipeline_search *s, struct err *e)
     s->n_top = 0;
     for (int i = 0; i < n; i++) {
         s->now = s->top[i];
-        int same = 0, at = s->n_top;
+        int same = 0;
         while (same < s->n_top && !same_order(&s->top[same], &s->now))
             same++;
         if (same < s->n_top && s->top[same].value <= s->now.value)
             continue;
-        at = same < s->n_top ? same : s->n_top++;
+        int at = same < s->n_top ? same : s->n_top++;
         for (; at > 0 && s->top[at - 1].value > s->now.value; at--)
             s->top[at] = s->top[at - 1];
         s->top[at] = s->now;

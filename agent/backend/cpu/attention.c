@@ -100,7 +100,6 @@ struct attention_job {
     int heads, n_runs;
     const struct attention_run *runs;
     const struct tensor *q, *out;
-    atomic_bool failed;
 };
 
 static uint32_t run_tiles(const struct attention_run *run, uint32_t group)
@@ -143,12 +142,7 @@ static void attention_part(void *ctx, int thread, uint32_t part)
     struct attention_job *job = ctx;
     const struct kv_layout *l = &job->group->layout;
     uint32_t group = (uint32_t)(job->heads / l->n_kv_heads), heads = (uint32_t)l->n_kv_heads;
-    float *scratch = scratch_get(job->device, &job->device->private[thread],
-                                 attend_scratch_floats(l->head_dim) * sizeof *scratch);
-    if (!scratch) {
-        atomic_store(&job->failed, true);
-        return;
-    }
+    float *scratch = job->device->private[thread].data;
     for (int i = 0; i < job->n_runs; i++) {
         uint32_t tiles = run_tiles(&job->runs[i], group);
         if (part < tiles * heads) {
@@ -174,12 +168,14 @@ void cpu_attention(struct stream *s, const struct device_op *op, const struct te
                                 .runs = batch->runs,
                                 .q = &in[0],
                                 .out = out};
+    if (!scratch_get_all(s->device, attend_scratch_floats(g->layout.head_dim) * sizeof(float))) {
+        cpu_stream_fail(s, HP_EDEVICE, "no memory for attention");
+        return;
+    }
     uint32_t n_parts = 0, share = (uint32_t)(heads / g->layout.n_kv_heads);
     for (int i = 0; i < batch->n_runs; i++)
         n_parts += run_tiles(&batch->runs[i], share) * (uint32_t)g->layout.n_kv_heads;
     threads_run(s->device->threads, n_parts, attention_part, &job);
-    if (atomic_load(&job.failed))
-        cpu_stream_fail(s, HP_EDEVICE, "no memory for attention");
 }
 
 /* ---- wire order: [block][k or v][token][kv head][head dim] ---- */

@@ -61,7 +61,7 @@ static int open_device(const struct device_config *c, struct device **out, struc
     return 0;
 }
 
-static const char *describe(const struct device *d)
+static const char *cpu_describe(const struct device *d)
 {
     return ((const struct cpu_device *)d)->description;
 }
@@ -94,7 +94,7 @@ const struct backend cpu_backend = {
     .name = "cpu",
     .device_open = open_device,
     .device_close = close_device,
-    .device_describe = describe,
+    .device_describe = cpu_describe,
     .libraries = onednn_version,
     .memory_free = cpu_memory_left,
     .host_spread = host_spread,

@@ -60,6 +60,9 @@ void cpu_memory_free(struct cpu_device *d, void *p, uint64_t bytes);
 /* At least `bytes`, aligned for vectors; NULL when memory ran out. From any thread, each for its
  * own scratch. */
 void *scratch_get(struct cpu_device *d, struct scratch *s, size_t bytes);
+/* So much for every thread, before any of them works: which of them comes to a part is chance, and
+ * none allocates then. False: no memory. */
+bool scratch_get_all(struct cpu_device *d, size_t bytes);
 
 /* Records the stream's first failure. */
 void cpu_stream_fail(struct stream *s, int code, const char *text);

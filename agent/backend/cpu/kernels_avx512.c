@@ -198,7 +198,7 @@ static void attend_panel_rows(const struct attend_task *t, const struct attend_s
                    (valid + 1) / 2 * 2, true, s->sums + row * s->padded + c, s->padded);
 }
 
-/* As `attend`, with queries, keys, weights and values rounded to bf16; scores and sums stay
+/* As `head_attend`, with queries, keys, weights and values rounded to bf16; scores and sums stay
  * float32. Not for a cache in f32, which asks for float32 throughout; nor for few rows or a short
  * prefix, where there is little to save and few weights to even out the rounding. */
 static void attend_bf16(const struct attend_task *t)
@@ -206,7 +206,7 @@ static void attend_bf16(const struct attend_task *t)
     enum { LEAST_ROWS = 2 * TILE_ROWS, LEAST_POSITION = 512 };
     uint32_t last = t->first_position + (t->row_end - 1) / (uint32_t)t->group;
     if (t->f32 || t->row_end - t->row_begin < LEAST_ROWS || last < LEAST_POSITION) {
-        attend(t);
+        head_attend(t);
         return;
     }
     struct attend_state s = attend_begin(t);
@@ -229,7 +229,7 @@ static void attend_bf16(const struct attend_task *t)
     attend_end(t, &s);
 }
 
-const struct cpu_kernels kernels_avx512 = {.name = "avx512", COMMON_KERNELS, .attend = attend};
+const struct cpu_kernels kernels_avx512 = {.name = "avx512", COMMON_KERNELS, .attend = head_attend};
 const struct cpu_kernels kernels_avx512_bf16 = {.name = "avx512_bf16",
                                                 COMMON_KERNELS,
                                                 .attend = attend_bf16,

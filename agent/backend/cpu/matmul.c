@@ -84,13 +84,8 @@ static void in_place_part(void *ctx, int thread, uint32_t part)
     const struct device_weight *w = job->w;
     size_t group = in_place_group(job->device, w, job->rows),
            begin = parts_begin(&job->parts, part), end = parts_end(&job->parts, part);
-    float *panel = NULL;
-    if (in_place_unpacks(job->device, w, job->rows) &&
-        !(panel = scratch_get(job->device, &job->device->private[thread],
-                              (size_t)PANEL_OUTPUTS * DOT_CHUNK * sizeof *panel))) {
-        atomic_store(&job->failed, true);
-        return;
-    }
+    float *panel =
+        in_place_unpacks(job->device, w, job->rows) ? job->device->private[thread].data : NULL;
     for (size_t r = 0; r < job->rows && !job->accumulate; r++)
         memset(job->out + r * w->rows + begin, 0, (end - begin) * sizeof(float));
     for (size_t c = begin; c < end; c += group)
@@ -214,6 +209,9 @@ void cpu_matmul(struct stream *s, const struct device_op *op, const struct tenso
         addend_place(&in[1], out);
     if (weight->form == FORM_PANELS_BF16) {
         multiply_panels(&job);
+    } else if (in_place_unpacks(s->device, weight, job.rows) &&
+               !scratch_get_all(s->device, PANEL_OUTPUTS * DOT_CHUNK * sizeof(float))) {
+        atomic_store(&job.failed, true);
     } else {
         job.parts = threads_parts(s->device->threads, weight->rows,
                                   in_place_group(s->device, weight, job.rows), 0);

@@ -78,6 +78,14 @@ void *scratch_get(struct cpu_device *d, struct scratch *s, size_t bytes)
     return s->data;
 }
 
+bool scratch_get_all(struct cpu_device *d, size_t bytes)
+{
+    bool all = true;
+    for (int i = 0; i < threads_count(d->threads); i++)
+        all = scratch_get(d, &d->private[i], bytes) != NULL && all;
+    return all;
+}
+
 int cpu_device_memory_alloc(struct device *device, uint64_t bytes, struct memory *out,
                             struct err *e)
 {

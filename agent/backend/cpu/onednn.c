@@ -93,8 +93,8 @@ void onednn_destroy(struct onednn **self)
     free(o);
 }
 
-static dnnl_status_t describe(const struct shape *s, dnnl_engine_t engine,
-                              dnnl_primitive_desc_t *out)
+static dnnl_status_t product_describe(const struct shape *s, dnnl_engine_t engine,
+                                      dnnl_primitive_desc_t *out)
 {
     dnnl_dims_t x_dims = {(dnnl_dim_t)s->rows, (dnnl_dim_t)s->inputs};
     dnnl_dims_t w_dims = {(dnnl_dim_t)s->inputs, (dnnl_dim_t)s->outputs};
@@ -137,7 +137,7 @@ static dnnl_status_t memory_for(const_dnnl_primitive_desc_t pd, dnnl_query_t wha
 static dnnl_status_t product_make(struct product *p, const struct shape *s, dnnl_engine_t engine)
 {
     dnnl_primitive_desc_t pd;
-    dnnl_status_t rc = describe(s, engine, &pd);
+    dnnl_status_t rc = product_describe(s, engine, &pd);
     if (rc != dnnl_success)
         return rc;
     struct product made = {.shape = *s};

@@ -56,7 +56,7 @@ static bool take_part(struct threads *t, uint32_t *part)
 
 /* Parts are taken until none is left. Whoever ends the last one tells the caller, who may be
  * parked. */
-static void work(struct threads *t, int thread)
+static void thread_work(struct threads *t, int thread)
 {
     uint32_t part;
     while (take_part(t, &part)) {
@@ -92,7 +92,7 @@ static void *worker_main(void *arg)
     struct worker *w = arg;
     struct threads *t = w->pool;
     while (!atomic_load(&t->stopping)) {
-        work(t, w->index);
+        thread_work(t, w->index);
         wait_for_work(t);
     }
     return NULL;
@@ -122,7 +122,7 @@ static void run_on_pool(struct threads *t, uint32_t n_parts,
     atomic_store(&t->left, ((atomic_load(&t->left) >> 32) + 1) << 32 | n_parts);
     pthread_cond_broadcast(&t->work);
     pthread_mutex_unlock(&t->sleep);
-    work(t, 0);
+    thread_work(t, 0);
     wait_until_done(t);
 }
 

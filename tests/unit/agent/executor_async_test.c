@@ -24,7 +24,7 @@ struct told_run {
     char text[200];
 };
 
-struct fixture {
+struct async_fixture {
     struct data_endpoint *data;
     struct executor *x;
     sem_t loaded, opened, ran, profiled;
@@ -43,7 +43,7 @@ struct fixture {
 static void frame_ignore(void *ctx, const struct frame_header *h, struct data_buffer *payload)
 {
     (void)h;
-    data_buffer_release(((struct fixture *)ctx)->data, payload);
+    data_buffer_release(((struct async_fixture *)ctx)->data, payload);
 }
 
 static void wait_for(sem_t *s)
@@ -57,7 +57,7 @@ static void wait_for(sem_t *s)
     assert_int_equal(rc, 0);
 }
 
-static void ran_told(struct fixture *f, const struct executor_report *r)
+static void ran_told(struct async_fixture *f, const struct executor_report *r)
 {
     struct told_run *t = &f->runs[atomic_load(&f->n_runs)];
     *t = (struct told_run){.ticket = r->ticket, .status = r->status};
@@ -73,7 +73,7 @@ static void ran_told(struct fixture *f, const struct executor_report *r)
 
 static void told(void *ctx, const struct executor_report *r)
 {
-    struct fixture *f = ctx;
+    struct async_fixture *f = ctx;
     if (r->kind == EXECUTOR_LOADED && r->status != HP_PENDING) {
         f->load_status = r->status;
         f->vocabulary = r->vocabulary;
@@ -87,7 +87,7 @@ static void told(void *ctx, const struct executor_report *r)
     }
 }
 
-static void load(struct fixture *f, bool f32)
+static void load(struct async_fixture *f, bool f32)
 {
     executor_load(f->x, &(struct executor_load){.slot = SLOT,
                                                 .ticket = SLOT,
@@ -103,9 +103,9 @@ static void load(struct fixture *f, bool f32)
     assert_int_equal(f->load_status, 0);
 }
 
-static struct fixture *fixture_make(bool async)
+static struct async_fixture *fixture_make(bool async)
 {
-    struct fixture *f = calloc(1, sizeof *f);
+    struct async_fixture *f = calloc(1, sizeof *f);
     struct data_config d = {.callbacks = {f, frame_ignore, NULL}};
     struct device_config cpu = {.backend = "cpu", .n_threads = 1};
     struct executor_config c = {
@@ -124,7 +124,7 @@ static struct fixture *fixture_make(bool async)
     return f;
 }
 
-static void fixture_free(struct fixture *f)
+static void fixture_free(struct async_fixture *f)
 {
     async_hold_no_more();
     executor_destroy(&f->x);
@@ -145,7 +145,7 @@ static int teardown(void **state)
     return 0;
 }
 
-static void open_sequence(struct fixture *f, uint64_t id, struct sampler *sampler)
+static void open_sequence(struct async_fixture *f, uint64_t id, struct sampler *sampler)
 {
     executor_sequence_open(
         f->x, &(struct executor_opening){
@@ -155,7 +155,7 @@ static void open_sequence(struct fixture *f, uint64_t id, struct sampler *sample
 
 /* Tokens [first, first + n) of the prompt, sampled from where one row of logits is asked for; the
  * ticket is the number of the order, from 1 on. */
-static void order_slice(struct fixture *f, uint64_t sequence, uint32_t first, uint32_t n,
+static void order_slice(struct async_fixture *f, uint64_t sequence, uint32_t first, uint32_t n,
                         uint32_t n_logits)
 {
     unsigned i = f->n_ordered++;
@@ -173,7 +173,7 @@ static void order_slice(struct fixture *f, uint64_t sequence, uint32_t first, ui
                  &(struct executor_run){.slot = SLOT, .ticket = i + 1, .batch = &f->batch[i]});
 }
 
-static void runs_expect(const struct fixture *f, unsigned n)
+static void runs_expect(const struct async_fixture *f, unsigned n)
 {
     assert_int_equal(atomic_load(&f->n_runs), n);
     for (unsigned i = 0; i < n; i++)
@@ -182,7 +182,7 @@ static void runs_expect(const struct fixture *f, unsigned n)
 
 static void the_next_batch_is_on_the_device_before_the_one_before_it_is_done(void **state)
 {
-    struct fixture *f = *state;
+    struct async_fixture *f = *state;
     open_sequence(f, 5, NULL);
     async_hold();
     order_slice(f, 5, 0, 8, 0);
@@ -204,7 +204,7 @@ static void the_next_batch_is_on_the_device_before_the_one_before_it_is_done(voi
 }
 
 /* All logits of the last slice, when the slices before it were under way. */
-static void prompt_run(struct fixture *f, float *out)
+static void prompt_run(struct async_fixture *f, float *out)
 {
     f->n_logits = (size_t)(PROMPT / SLICES) * f->vocabulary;
     f->logits = calloc(f->n_logits, sizeof *f->logits);
@@ -221,7 +221,7 @@ static void prompt_run(struct fixture *f, float *out)
 
 static void logits_are_those_of_one_batch_after_the_other(void **state)
 {
-    struct fixture *f = *state, *inline_one = fixture_make(false);
+    struct async_fixture *f = *state, *inline_one = fixture_make(false);
     size_t n = (size_t)(PROMPT / SLICES) * f->vocabulary;
     float *want = calloc(n, sizeof *want), *got = calloc(n, sizeof *got);
     prompt_run(inline_one, want);
@@ -233,7 +233,7 @@ static void logits_are_those_of_one_batch_after_the_other(void **state)
 }
 
 /* One greedy stream, step by step, beside a prompt in slices. */
-static void stream_run(struct fixture *f, uint32_t out[STEPS])
+static void stream_run(struct async_fixture *f, uint32_t out[STEPS])
 {
     struct sampler *sampler;
     uint32_t next = 0;
@@ -265,7 +265,7 @@ static void stream_run(struct fixture *f, uint32_t out[STEPS])
 
 static void tokens_are_those_of_one_batch_after_the_other(void **state)
 {
-    struct fixture *f = *state, *inline_one = fixture_make(false);
+    struct async_fixture *f = *state, *inline_one = fixture_make(false);
     uint32_t want[STEPS], got[STEPS];
     stream_run(inline_one, want);
     stream_run(f, got);
@@ -275,7 +275,7 @@ static void tokens_are_those_of_one_batch_after_the_other(void **state)
 
 static void a_batch_that_fails_takes_the_one_after_it_along_in_their_order(void **state)
 {
-    struct fixture *f = *state;
+    struct async_fixture *f = *state;
     open_sequence(f, 5, NULL);
     async_hold();
     async_let_fail(1);
@@ -298,7 +298,7 @@ static void a_batch_that_fails_takes_the_one_after_it_along_in_their_order(void 
 
 static void a_batch_that_cannot_be_submitted_is_told_of_after_those_under_way(void **state)
 {
-    struct fixture *f = *state;
+    struct async_fixture *f = *state;
     open_sequence(f, 5, NULL);
     async_hold();
     order_slice(f, 5, 0, 8, 0);
@@ -315,7 +315,7 @@ static void a_batch_that_cannot_be_submitted_is_told_of_after_those_under_way(vo
 
 static void a_sequence_is_closed_after_its_batches_that_are_under_way(void **state)
 {
-    struct fixture *f = *state;
+    struct async_fixture *f = *state;
     struct sampler *sampler;
     assert_int_equal(
         sampler_create(&sampling_greedy, (int)f->vocabulary, f->ids, PROMPT, &sampler, NULL), 0);
@@ -340,7 +340,7 @@ static void a_sequence_is_closed_after_its_batches_that_are_under_way(void **sta
 
 static void a_slot_is_unloaded_after_its_batches_that_are_under_way(void **state)
 {
-    struct fixture *f = *state;
+    struct async_fixture *f = *state;
     open_sequence(f, 5, NULL);
     async_hold();
     order_slice(f, 5, 0, 8, 0);
@@ -360,7 +360,7 @@ static void a_slot_is_unloaded_after_its_batches_that_are_under_way(void **state
 
 static void an_executor_ends_after_the_batches_that_are_under_way(void **state)
 {
-    struct fixture *f = *state;
+    struct async_fixture *f = *state;
     open_sequence(f, 5, NULL);
     async_hold();
     order_slice(f, 5, 0, 8, 0);
@@ -374,7 +374,7 @@ static void an_executor_ends_after_the_batches_that_are_under_way(void **state)
 
 static void a_measurement_begins_after_the_batches_that_are_under_way(void **state)
 {
-    struct fixture *f = *state;
+    struct async_fixture *f = *state;
     open_sequence(f, 5, NULL);
     async_hold();
     order_slice(f, 5, 0, 8, 0);

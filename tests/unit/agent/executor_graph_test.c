@@ -21,7 +21,7 @@
 static const char demo_model[] = "examples/demo-model/demo-q8_0.gguf";
 enum { SLOTS = 8, LIMIT_S = 60, SESSION = 77, SEQUENCES = 3, TOKENS = 5 };
 
-struct fixture {
+struct graph_fixture {
     struct data_endpoint *data;
     struct executor *x;
     sem_t loaded, load_began, go_on, opened, ran, came;
@@ -37,7 +37,7 @@ struct fixture {
 
 static void frame_keep(void *ctx, const struct frame_header *h, struct data_buffer *payload)
 {
-    struct fixture *f = ctx;
+    struct graph_fixture *f = ctx;
     f->header = *h;
     f->frame = payload;
     sem_post(&f->came);
@@ -54,7 +54,7 @@ static void wait_for(sem_t *s)
     assert_int_equal(rc, 0);
 }
 
-static void load_told(struct fixture *f, const struct executor_report *r)
+static void load_told(struct graph_fixture *f, const struct executor_report *r)
 {
     if (r->status == HP_PENDING && !r->warming && atomic_exchange(&f->holds, false)) {
         sem_post(&f->load_began);
@@ -73,7 +73,7 @@ static void load_told(struct fixture *f, const struct executor_report *r)
 
 static void told(void *ctx, const struct executor_report *r)
 {
-    struct fixture *f = ctx;
+    struct graph_fixture *f = ctx;
     if (r->kind == EXECUTOR_LOADED) {
         load_told(f, r);
     } else if (r->kind == EXECUTOR_OPENED) {
@@ -89,9 +89,9 @@ static void told(void *ctx, const struct executor_report *r)
     }
 }
 
-static struct fixture *fixture_make(const struct device_config *device)
+static struct graph_fixture *fixture_make(const struct device_config *device)
 {
-    struct fixture *f = calloc(1, sizeof *f);
+    struct graph_fixture *f = calloc(1, sizeof *f);
     struct data_config d = {.callbacks = {f, frame_keep, NULL}};
     struct executor_config c = {.device = *device, .report = told, .ctx = f};
     assert_non_null(f);
@@ -106,7 +106,7 @@ static struct fixture *fixture_make(const struct device_config *device)
     return f;
 }
 
-static void fixture_free(struct fixture *f)
+static void fixture_free(struct graph_fixture *f)
 {
     executor_destroy(&f->x);
     data_close(&f->data);
@@ -116,7 +116,7 @@ static void fixture_free(struct fixture *f)
 
 /* ---- a graph of fixed shape ---- */
 
-static void graph_order(struct fixture *f, const struct small_graph *g)
+static void graph_order(struct graph_fixture *f, const struct small_graph *g)
 {
     executor_load(f->x, &(struct executor_load){.slot = 1,
                                                 .ticket = 1,
@@ -126,7 +126,7 @@ static void graph_order(struct fixture *f, const struct small_graph *g)
                                                 .f32 = true});
 }
 
-static void graph_run(struct fixture *f, struct small_fixed_io *io, float *result)
+static void graph_run(struct graph_fixture *f, struct small_fixed_io *io, float *result)
 {
     const struct fixed_value in[] = {{"pixels", DTYPE_F32, io->pixels, sizeof io->pixels},
                                      {"beside", DTYPE_F32, io->beside, sizeof io->beside}},
@@ -152,7 +152,7 @@ TEST(a_graph_of_fixed_shape_is_loaded_run_and_unloaded_by_the_same_orders)
                          async = async_device_of(&plain);
     const struct device_config *devices[] = {&cpu, &plain, &async};
     for (int i = 0; i < 3; i++) {
-        struct fixture *f = fixture_make(devices[i]);
+        struct graph_fixture *f = fixture_make(devices[i]);
         struct small_fixed_io io;
         float result[FIXED_ROWS * FIXED_OUT];
         small_fixed_fill(g, 3, &io);
@@ -182,7 +182,7 @@ TEST(loading_a_graph_is_given_up_when_nobody_wants_it_any_more)
 {
     struct small_graph *g = small_fixed_make(5);
     struct device_config cpu = {.backend = "cpu", .n_threads = 2, .memory_bytes = 1 << 24};
-    struct fixture *f = fixture_make(&cpu);
+    struct graph_fixture *f = fixture_make(&cpu);
     struct small_fixed_io io;
     float result[FIXED_ROWS * FIXED_OUT];
     uint64_t free_bytes = executor_memory_free(f->x);
@@ -207,7 +207,7 @@ TEST(loading_a_graph_is_given_up_when_nobody_wants_it_any_more)
 TEST(a_model_of_sequences_is_no_graph_of_fixed_shape)
 {
     struct device_config plain = {.backend = "plain"};
-    struct fixture *f = fixture_make(&plain);
+    struct graph_fixture *f = fixture_make(&plain);
     executor_load(
         f->x, &(struct executor_load){
                   .slot = 1, .ticket = 1, .kind = SLOT_GRAPH, .path = demo_model, .end_layer = 18});
@@ -224,8 +224,8 @@ TEST(a_model_of_sequences_is_no_graph_of_fixed_shape)
 
 enum { WHOLE = 1, FRONT = 2, BACK = 3 };
 
-static void stage_order(struct fixture *f, const struct small_graph *g, uint64_t slot, int first,
-                        int end, enum frame_dtype wire)
+static void stage_order(struct graph_fixture *f, const struct small_graph *g, uint64_t slot,
+                        int first, int end, enum frame_dtype wire)
 {
     struct message_value cross[] = {{"embed.embd", TWO_WIDTH}, {"wide.up", TWO_MID}};
     struct executor_load l = {.slot = slot,
@@ -277,7 +277,7 @@ static void batch_fill(struct batch *b, bool all_logits)
     b->input_tokens = b->n_tokens;
 }
 
-static void run_expect(struct fixture *f, const struct executor_run *r)
+static void run_expect(struct graph_fixture *f, const struct executor_run *r)
 {
     executor_run(f->x, r);
     wait_for(&f->ran);
@@ -286,7 +286,7 @@ static void run_expect(struct fixture *f, const struct executor_run *r)
 }
 
 /* Logits of sequences 1 and 3 at the end of both stages, the second one's run dropped between. */
-static void cut_run(struct fixture *f, struct outlet *out, float *logits, size_t *n)
+static void cut_run(struct graph_fixture *f, struct outlet *out, float *logits, size_t *n)
 {
     struct batch b = {0}, back = {0};
     batch_fill(&b, false);
@@ -318,7 +318,7 @@ static void cut_run(struct fixture *f, struct outlet *out, float *logits, size_t
 }
 
 /* The same of one stage with all layers. */
-static void whole_run(struct fixture *f, float *logits)
+static void whole_run(struct graph_fixture *f, float *logits)
 {
     struct batch b = {0};
     size_t per_token = f->vocabulary, first = (TOKENS + 1) * per_token,
@@ -360,7 +360,7 @@ TEST(a_cut_that_two_values_cross_goes_through_frames_in_all_formats)
     struct small_graph *g = small_two_make(demo_vocabulary(), 9);
     struct device_config cpu = {.backend = "cpu", .n_threads = 2}, plain = {.backend = "plain"};
     for (size_t i = 0; i < 6; i++) {
-        struct fixture *f = fixture_make(i % 2 ? &plain : &cpu);
+        struct graph_fixture *f = fixture_make(i % 2 ? &plain : &cpu);
         struct outlet_config oc = {.data = f->data, .left = outlet_gone};
         struct outlet *out;
         struct err e = {0};

@@ -17,7 +17,7 @@
 static const char demo_model[] = "examples/demo-model/demo-q8_0.gguf";
 enum { LAYERS = 18, SERVING = 1, LOADING = 2, LIMIT_S = 60 };
 
-struct fixture {
+struct executor_fixture {
     struct data_endpoint *data;
     struct executor *x;
     sem_t loaded[3], load_began, go_on, opened, ran, profiled, measuring;
@@ -34,7 +34,7 @@ struct fixture {
 
 static void frame_ignore(void *ctx, const struct frame_header *h, struct data_buffer *payload)
 {
-    struct fixture *f = ctx;
+    struct executor_fixture *f = ctx;
     (void)h;
     data_buffer_release(f->data, payload);
 }
@@ -50,7 +50,7 @@ static void wait_for(sem_t *s)
     assert_int_equal(rc, 0);
 }
 
-static void load_told(struct fixture *f, const struct executor_report *r)
+static void load_told(struct executor_fixture *f, const struct executor_report *r)
 {
     if (r->status == HP_PENDING && !r->warming && r->slot == LOADING &&
         atomic_exchange(&f->holds, false)) {
@@ -71,7 +71,7 @@ static void load_told(struct fixture *f, const struct executor_report *r)
 
 static void told(void *ctx, const struct executor_report *r)
 {
-    struct fixture *f = ctx;
+    struct executor_fixture *f = ctx;
     switch (r->kind) {
     case EXECUTOR_LOADED: load_told(f, r); return;
     case EXECUTOR_OPENED:
@@ -96,7 +96,7 @@ static void told(void *ctx, const struct executor_report *r)
 
 static int setup(void **state)
 {
-    struct fixture *f = calloc(1, sizeof *f);
+    struct executor_fixture *f = calloc(1, sizeof *f);
     struct data_config d = {.callbacks = {f, frame_ignore, NULL}};
     log_set_level(LOG_ERROR);
     sem_t *all[] = {&f->loaded[0], &f->loaded[1], &f->loaded[2], &f->load_began, &f->go_on,
@@ -116,14 +116,14 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    struct fixture *f = *state;
+    struct executor_fixture *f = *state;
     executor_destroy(&f->x);
     data_close(&f->data);
     free(f);
     return 0;
 }
 
-static void load(struct fixture *f, uint64_t slot)
+static void load(struct executor_fixture *f, uint64_t slot)
 {
     struct executor_load l = {.slot = slot,
                               .ticket = slot,
@@ -139,7 +139,7 @@ static void load(struct fixture *f, uint64_t slot)
 
 static void a_model_that_has_no_such_values_at_a_border_is_not_loaded(void **state)
 {
-    struct fixture *f = *state;
+    struct executor_fixture *f = *state;
     struct message_value none = {"no.such.value", 192};
     struct executor_load l = {.slot = LOADING,
                               .ticket = LOADING,
@@ -157,7 +157,7 @@ static void a_model_that_has_no_such_values_at_a_border_is_not_loaded(void **sta
     assert_non_null(strstr(f->load_text, "no.such.value of 192"));
 }
 
-static void serve(struct fixture *f)
+static void serve(struct executor_fixture *f)
 {
     load(f, SERVING);
     wait_for(&f->loaded[SERVING]);
@@ -168,7 +168,7 @@ static void serve(struct fixture *f)
     wait_for(&f->opened);
 }
 
-static void run_one(struct fixture *f, uint32_t position)
+static void run_one(struct executor_fixture *f, uint32_t position)
 {
     f->run = (struct batch_run){.sequence = 5, .first_position = position, .n_tokens = 1};
     f->batch = (struct batch){.runs = &f->run, .n_runs = 1, .n_tokens = 1, .ids = f->ids};
@@ -180,7 +180,7 @@ static void run_one(struct fixture *f, uint32_t position)
 
 static void batches_of_one_deployment_run_while_another_is_loaded(void **state)
 {
-    struct fixture *f = *state;
+    struct executor_fixture *f = *state;
     serve(f);
     atomic_store(&f->holds, true);
     load(f, LOADING);
@@ -196,7 +196,7 @@ static void batches_of_one_deployment_run_while_another_is_loaded(void **state)
 
 static void a_load_that_nobody_wants_any_more_ends_and_leaves_nothing(void **state)
 {
-    struct fixture *f = *state;
+    struct executor_fixture *f = *state;
     serve(f);
     uint64_t free_bytes = executor_memory_free(f->x);
     atomic_store(&f->holds, true);
@@ -217,7 +217,7 @@ static void a_load_that_nobody_wants_any_more_ends_and_leaves_nothing(void **sta
 
 static void an_executor_ends_while_loads_go_on_and_wait(void **state)
 {
-    struct fixture *f = *state;
+    struct executor_fixture *f = *state;
     atomic_store(&f->holds, true);
     load(f, LOADING);
     wait_for(&f->load_began);
@@ -230,7 +230,7 @@ static void an_executor_ends_while_loads_go_on_and_wait(void **state)
 enum { MANY_ROWS = 60 };
 
 /* A prompt whose logits are all asked for. */
-static void run_all_logits(struct fixture *f)
+static void run_all_logits(struct executor_fixture *f)
 {
     static uint32_t ids[MANY_ROWS] = {7};
     f->run = (struct batch_run){.sequence = 5, .n_tokens = MANY_ROWS, .n_logits = MANY_ROWS};
@@ -242,7 +242,7 @@ static void run_all_logits(struct fixture *f)
 
 static void rows_of_logits_count_against_the_limit(void **state)
 {
-    struct fixture *f = *state;
+    struct executor_fixture *f = *state;
     serve(f);
     uint64_t loaded = executor_memory_free(f->x),
              rows = (uint64_t)MANY_ROWS * f->vocabulary * sizeof(float);
@@ -267,7 +267,7 @@ static void rows_of_logits_count_against_the_limit(void **state)
 
 static void batches_run_between_the_points_of_a_measurement(void **state)
 {
-    struct fixture *f = *state;
+    struct executor_fixture *f = *state;
     serve(f);
     executor_profile(
         f->x, &(struct executor_profile){

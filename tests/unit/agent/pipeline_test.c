@@ -38,7 +38,7 @@ struct executor_order {
     uint64_t sequence;
 };
 
-struct node {
+struct pipeline_node {
     struct agent_core *core;
     struct agent_actions actions;
     struct agent_core_config config;
@@ -72,7 +72,7 @@ struct pipeline {
     struct env_virtual clock;
     struct env env;
     int n_stages;
-    struct node nodes[MAX_STAGES];
+    struct pipeline_node nodes[MAX_STAGES];
     struct parcel *parcels[MAX_PARCELS];
     size_t n_parcels;
     struct wanted wanted[MAX_SEQUENCES + 1];
@@ -154,7 +154,7 @@ static void frame_send(struct pipeline *p, int n, const struct agent_action *a)
     p->parcels[p->n_parcels++] = f;
 }
 
-static void order_keep(struct node *nd, const struct agent_action *a)
+static void order_keep(struct pipeline_node *nd, const struct agent_action *a)
 {
     assert_true(nd->n_orders < 256);
     struct executor_order *o = &nd->orders[(nd->first_order + nd->n_orders++) % 256];
@@ -182,7 +182,7 @@ static void tokens_told(struct pipeline *p, const struct message_tokens *t)
 
 static void perform(struct pipeline *p, int n)
 {
-    struct node *nd = &p->nodes[n];
+    struct pipeline_node *nd = &p->nodes[n];
     for (size_t i = 0; i < nd->actions.count; i++) {
         const struct agent_action *a = &nd->actions.items[i];
         if (a->kind == AGENT_DO_POST)
@@ -203,7 +203,7 @@ static void perform(struct pipeline *p, int n)
 
 /* ---- the executor ---- */
 
-static struct kv *kv_of(struct node *nd, uint64_t sequence)
+static struct kv *kv_of(struct pipeline_node *nd, uint64_t sequence)
 {
     for (size_t i = 0; i < MAX_SEQUENCES; i++)
         if (nd->kv[i].open && nd->kv[i].sequence == sequence)
@@ -213,7 +213,7 @@ static struct kv *kv_of(struct node *nd, uint64_t sequence)
 
 static void run_batch(struct pipeline *p, int n, const struct executor_order *o)
 {
-    struct node *nd = &p->nodes[n];
+    struct pipeline_node *nd = &p->nodes[n];
     struct rows *in = o->action.u.run.batch->input, *out = rows_new(p);
     uint32_t at = 0;
     p->most_batch = (int)o->action.u.run.batch->n_runs > p->most_batch
@@ -244,7 +244,7 @@ static void run_batch(struct pipeline *p, int n, const struct executor_order *o)
 
 static void executor_step(struct pipeline *p, int n)
 {
-    struct node *nd = &p->nodes[n];
+    struct pipeline_node *nd = &p->nodes[n];
     struct executor_order o = nd->orders[nd->first_order % 256];
     nd->first_order++;
     nd->n_orders--;
@@ -274,7 +274,7 @@ static void pipeline_make(struct pipeline *p, uint64_t seed, int n_stages)
     *p = (struct pipeline){.random = seed, .seed = seed, .n_stages = n_stages};
     p->env = env_virtual_init(&p->clock, seed);
     for (int i = 0; i < n_stages; i++) {
-        struct node *nd = &p->nodes[i];
+        struct pipeline_node *nd = &p->nodes[i];
         nd->config = (struct agent_core_config){.name = "",
                                                 .secret = "",
                                                 .program = "",
@@ -325,7 +325,7 @@ static void pipeline_make(struct pipeline *p, uint64_t seed, int n_stages)
 static void pipeline_free(struct pipeline *p)
 {
     for (int i = 0; i < p->n_stages; i++) {
-        struct node *nd = &p->nodes[i];
+        struct pipeline_node *nd = &p->nodes[i];
         for (; nd->n_orders; nd->n_orders--, nd->first_order++)
             if (nd->orders[nd->first_order % 256].action.kind == AGENT_DO_RUN)
                 rows_free(p, nd->orders[nd->first_order % 256].action.u.run.batch->input);
@@ -376,7 +376,7 @@ static void cancel(struct pipeline *p, uint64_t id)
 
 static void inbox_step(struct pipeline *p, int n)
 {
-    struct node *nd = &p->nodes[n];
+    struct pipeline_node *nd = &p->nodes[n];
     const struct message_sequence_open *o = &nd->inbox[nd->first_in++];
     struct message m = {.type = o->max_tokens == UINT64_MAX ? MESSAGE_SEQUENCE_CLOSE
                                                             : MESSAGE_SEQUENCE_OPEN};

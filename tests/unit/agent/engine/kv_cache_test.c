@@ -10,7 +10,7 @@
 
 enum { PAGE = KV_PAGE_TOKENS, GROUPS = 2, WINDOW = 100, AHEAD = 2 * PAGE };
 
-struct fixture {
+struct cache_fixture {
     struct device *d;
     struct stream *s;
     struct kv_groups kinds;
@@ -18,12 +18,12 @@ struct fixture {
 };
 
 /* Two groups, the second with a window; blocks 3 and 4 of the first, block 0 of the second. */
-static void cache_open(struct fixture *f, uint64_t tokens, uint32_t max_sequences)
+static void cache_open(struct cache_fixture *f, uint64_t tokens, uint32_t max_sequences)
 {
     const struct device_config plain = {.kernels = "plain"};
     const struct kv_room room = {tokens, max_sequences, AHEAD};
     struct err e = {0};
-    *f = (struct fixture){
+    *f = (struct cache_fixture){
         .kinds = {.n = GROUPS,
                   .layouts = {{.n_blocks = 2, .n_kv_heads = 1, .head_dim = 4, .f32 = true},
                               {.n_blocks = 1, .n_kv_heads = 2, .head_dim = 6, .window = WINDOW}},
@@ -33,20 +33,20 @@ static void cache_open(struct fixture *f, uint64_t tokens, uint32_t max_sequence
     assert_int_equal(kv_cache_init(&f->c, f->d, &f->kinds, &room, &e), 0);
 }
 
-static void cache_close(struct fixture *f)
+static void cache_close(struct cache_fixture *f)
 {
     kv_cache_fini(&f->c);
     f->d->backend->stream_destroy(&f->s);
     device_close(&f->d);
 }
 
-static uint32_t pages_out(const struct fixture *f, int group)
+static uint32_t pages_out(const struct cache_fixture *f, int group)
 {
     return f->c.pools[group].n_pages - f->c.pools[group].n_free;
 }
 
 /* Tokens come, and nobody takes them back. */
-static int grow(struct fixture *f, uint64_t id, uint32_t n)
+static int grow(struct cache_fixture *f, uint64_t id, uint32_t n)
 {
     struct kv_sequence *s = kv_cache_find(&f->c, id);
     int rc = kv_cache_grow(&f->c, f->s, s, n, NULL);
@@ -63,7 +63,8 @@ static struct kv_range range_of(uint32_t first, uint32_t count)
 }
 
 /* What stands in the cache of tokens [first, first + count) of the first group. */
-static void read_back(struct fixture *f, uint64_t id, uint32_t first, uint32_t count, uint8_t *out)
+static void read_back(struct cache_fixture *f, uint64_t id, uint32_t first, uint32_t count,
+                      uint8_t *out)
 {
     struct kv_range r = range_of(first, count);
     struct err e = {0};
@@ -72,7 +73,8 @@ static void read_back(struct fixture *f, uint64_t id, uint32_t first, uint32_t c
 }
 
 /* The same bytes for every token and block, as a forward pass would write them. */
-static void write_all(struct fixture *f, uint64_t id, uint32_t first, uint32_t count, int byte)
+static void write_all(struct cache_fixture *f, uint64_t id, uint32_t first, uint32_t count,
+                      int byte)
 {
     struct kv_part part = {0, 2, first, count};
     size_t bytes = (size_t)2 * count * 2 * 4 * sizeof(float);
@@ -83,7 +85,7 @@ static void write_all(struct fixture *f, uint64_t id, uint32_t first, uint32_t c
     free(data);
 }
 
-static int first_byte(struct fixture *f, uint64_t id, uint32_t token)
+static int first_byte(struct cache_fixture *f, uint64_t id, uint32_t token)
 {
     uint8_t out[2 * 2 * 4 * sizeof(float)];
     read_back(f, id, token, 1, out);
@@ -94,7 +96,7 @@ static int first_byte(struct fixture *f, uint64_t id, uint32_t token)
 
 TEST(pages_are_taken_when_tokens_come_and_given_back_at_the_end)
 {
-    struct fixture f;
+    struct cache_fixture f;
     cache_open(&f, 640, 4);
     assert_int_equal(kv_cache_open(&f.c, 1, 300, 0, NULL), 0);
     assert_int_equal(pages_out(&f, 0), 0);
@@ -120,7 +122,7 @@ TEST(pages_are_taken_when_tokens_come_and_given_back_at_the_end)
 
 TEST(what_is_taken_back_gives_its_pages_back)
 {
-    struct fixture f;
+    struct cache_fixture f;
     cache_open(&f, 640, 4);
     assert_int_equal(kv_cache_open(&f.c, 1, 400, 0, NULL), 0);
     assert_int_equal(grow(&f, 1, 70), 0);
@@ -142,7 +144,7 @@ TEST(what_is_taken_back_gives_its_pages_back)
 
 TEST(a_group_with_a_window_keeps_what_the_next_token_sees_and_no_more)
 {
-    struct fixture f;
+    struct cache_fixture f;
     cache_open(&f, 64000, 2);
     /* Its pool is as large as two sequences can use, and not as large as all tokens. */
     assert_int_equal(f.c.pools[0].n_pages, 64000 / PAGE + 2);
@@ -171,7 +173,7 @@ TEST(a_group_with_a_window_keeps_what_the_next_token_sees_and_no_more)
 
 TEST(a_shared_prefix_takes_no_pages_until_somebody_writes)
 {
-    struct fixture f;
+    struct cache_fixture f;
     cache_open(&f, 2000, 4);
     assert_int_equal(kv_cache_open(&f.c, 1, 400, 0, NULL), 0);
     assert_int_equal(grow(&f, 1, 150), 0);
@@ -209,7 +211,7 @@ TEST(a_shared_prefix_takes_no_pages_until_somebody_writes)
 
 TEST(what_cannot_be_shared_is_refused_and_changes_nothing)
 {
-    struct fixture f;
+    struct cache_fixture f;
     struct err e = {0};
     cache_open(&f, 2000, 3);
     assert_int_equal(kv_cache_open(&f.c, 1, 1000, 0, NULL), 0);
@@ -250,7 +252,7 @@ TEST(what_cannot_be_shared_is_refused_and_changes_nothing)
 TEST(chance_neither_loses_a_page_nor_runs_out_of_them)
 {
     enum { SEQUENCES = 6, ROOM = 300, STEPS = 4000 };
-    struct fixture f;
+    struct cache_fixture f;
     uint64_t seed = 4, next = 1, open[SEQUENCES];
     int n = 0;
     cache_open(&f, SEQUENCES * ROOM, SEQUENCES);
@@ -300,7 +302,7 @@ TEST(chance_neither_loses_a_page_nor_runs_out_of_them)
 TEST(what_a_sequence_begins_with_is_awaited_until_all_of_it_has_come)
 {
     enum { LENGTH = 250 };
-    struct fixture f;
+    struct cache_fixture f;
     uint8_t data[8192] = {0}, late[8192];
     struct kv_range pieces[32], r;
     struct kv_cursor at = {0};
@@ -336,7 +338,7 @@ TEST(what_a_sequence_begins_with_is_awaited_until_all_of_it_has_come)
 
 TEST(ranges_that_are_not_there_are_refused)
 {
-    struct fixture f;
+    struct cache_fixture f;
     struct err e = {0};
     uint8_t data[16384] = {0};
     cache_open(&f, 640, 2);

@@ -83,19 +83,19 @@ struct product_case {
 
 /* A case with its numbers, and its result in double precision; `magnitude` is what the products sum
  * to without signs. */
-struct product {
+struct product_data {
     const struct product_case *c;
     float *x, *w, *bias, *before, *out;
     double *want, *magnitude;
 };
 
-static struct product product_by_hand(const struct product_case *c)
+static struct product_data product_by_hand(const struct product_case *c)
 {
     size_t n = c->rows * c->outputs;
-    struct product p = {.c = c,
-                        .want = calloc(n, sizeof(double)),
-                        .magnitude = calloc(n, sizeof(double)),
-                        .out = calloc(n, sizeof(float))};
+    struct product_data p = {.c = c,
+                             .want = calloc(n, sizeof(double)),
+                             .magnitude = calloc(n, sizeof(double)),
+                             .out = calloc(n, sizeof(float))};
     p.x = random_floats(c->rows * c->inputs, 1);
     p.w = random_floats(c->outputs * c->inputs, 2);
     p.bias = random_floats(c->outputs, 3);
@@ -113,13 +113,13 @@ static struct product product_by_hand(const struct product_case *c)
     return p;
 }
 
-static void product_free(struct product *p)
+static void product_free(struct product_data *p)
 {
     free(p->x), free(p->w), free(p->bias), free(p->before), free(p->out), free(p->want),
         free(p->magnitude);
 }
 
-static void check_product(struct device *d, struct product *p, bool f32)
+static void check_product(struct device *d, struct product_data *p, bool f32)
 {
     const struct backend *b = d->backend;
     const struct product_case *c = p->c;
@@ -162,7 +162,7 @@ TEST(products_are_right_in_every_form_and_on_any_number_of_threads)
         {12, 600, 513, false, false},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct product p = product_by_hand(&cases[i]);
+        struct product_data p = product_by_hand(&cases[i]);
         for (size_t k = 0; k < 4; k++)
             for (int threads = 1; threads <= 2; threads++) {
                 struct device *d = open_cpu(kernels[k], threads, 0);
