@@ -21,8 +21,8 @@ enum {
 };
 
 enum frame_kind {
-    FRAME_ACTIVATION =
-        1, /* a batch for the next stage: run table, then rows [tokens, width] of `dtype` */
+    FRAME_ACTIVATION = 1, /* a batch for the next stage: run table, then the values that cross, one
+                             after the other, each [tokens, its width] of `dtype` */
     FRAME_TOKEN = 2, /* from the last stage to the first: a batch has been through; token table of
                         the sequences that got one (may be empty) */
     FRAME_KV = 3,    /* keys and values of a sequence's tokens: which blocks, then [block][k or

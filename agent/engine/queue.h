@@ -31,9 +31,9 @@ enum { QUEUE_MAX_STAGES = 4096, QUEUE_EARLY_CLOSES = 64 };
 /* Slices of at most so many tokens take little longer than a decode step, and beyond the first
  * stage take their turns with those. */
 enum { QUEUE_SHORT_TOKENS = 16 };
-/* Slices of at most so many tokens cost less together with decode tokens than apart: a batch of 16
- * and one token takes 0.76 of the time of both, one of 64 0.90, one of 256 as long (a CPU's time,
- * bench/results/streams.txt). */
+/* Slices of at most so many tokens cost less together with decode tokens than apart: on a CPU one
+ * of 16 and a token take 0.79 of the time of both, one of 64 0.92, one of 128 0.96, one of 256 as
+ * much (bench/results/streams.txt). */
 enum { QUEUE_RIDE_TOKENS = 128 };
 
 struct queue_config {
