@@ -16,6 +16,7 @@
 #include "agent/engine/slot.h"
 #include "agent/event_queue.h"
 #include "agent/executor.h"
+#include "transport/stage_bytes.h"
 
 enum order_kind {
     ORDER_LOAD,
@@ -64,6 +65,8 @@ struct held_slot {
     uint32_t vocabulary, outputs;
     enum frame_dtype wire;
     struct data_reserve *reserve; /* of outputs; NULL on the last stage */
+    uint64_t sampled_bytes;       /* promised to rows that are sampled from, on the last stage */
+    uint64_t counted_bytes;       /* of both, in outputs_bytes */
     uint64_t reserve_bytes;
     struct own_sampler *samplers; /* by sequence */
     size_t n_samplers, sampler_capacity;

@@ -3,6 +3,9 @@
 
 #include "agent/executor_int.h"
 
+_Static_assert((int)STAGE_BATCHES == (int)SLOT_DEPTH,
+               "rows to sample from are counted for as many batches as are under way");
+
 static bool room_reserve(void **p, size_t *capacity, size_t n, size_t size)
 {
     if (n <= *capacity)
@@ -39,16 +42,17 @@ static struct logit_rows *rows_choose(struct executor *x, struct flight *f)
     return f->told ? &f->kept : free_rows;
 }
 
-static bool rows_reserve(struct executor *x, struct logit_rows *rows, size_t n)
+/* What was promised when the slot was loaded is counted already. */
+static bool rows_reserve(struct executor *x, struct logit_rows *rows, size_t n, size_t promised)
 {
-    size_t before = rows->capacity;
-    if (n > before && !x->config.paced &&
-        (n - before) * sizeof *rows->rows > executor_memory_free(x))
+    size_t counted = rows->capacity > promised ? rows->capacity : promised;
+    if (n > counted && !x->config.paced &&
+        (n - counted) * sizeof *rows->rows > executor_memory_free(x))
         return false; /* beyond the limit */
     if (!room_reserve((void **)&rows->rows, &rows->capacity, n ? n : 1, sizeof *rows->rows))
         return false;
-    if (n > before) {
-        atomic_fetch_add(&x->logits_bytes, (rows->capacity - before) * sizeof *rows->rows);
+    if (n > counted) {
+        atomic_fetch_add(&x->logits_bytes, (n - counted) * sizeof *rows->rows);
         executor_memory_note(x);
     }
     return true;
@@ -58,7 +62,8 @@ int executor_logits_take(struct executor *x, struct flight *f, struct err *e)
 {
     const struct batch *b = f->run.batch;
     struct logit_rows *rows = rows_choose(x, f);
-    if (!rows_reserve(x, rows, (size_t)b->n_logits * f->slot->vocabulary))
+    size_t promised = f->told ? 0 : f->slot->sampled_bytes / STAGE_BATCHES / sizeof(float);
+    if (!rows_reserve(x, rows, (size_t)b->n_logits * f->slot->vocabulary, promised))
         return err_set(e, HP_ENOMEM, "no memory for %u rows of logits within this agent's limit",
                        b->n_logits);
     rows->taken = true;

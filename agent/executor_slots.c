@@ -60,10 +60,9 @@ void executor_slot_free(struct executor *x, struct held_slot *h)
     free(h->samplers);
     if (h->held)
         h->held->table->unload(&h->held);
-    if (h->reserve) {
+    if (h->reserve)
         data_reserve_close(&h->reserve);
-        atomic_fetch_sub(&x->outputs_bytes, h->reserve_bytes);
-    }
+    atomic_fetch_sub(&x->outputs_bytes, h->counted_bytes);
     if (h->model)
         model_close(&h->model);
     free(h);
@@ -129,10 +128,15 @@ static int paced_check(const struct executor *x, const struct executor_load *l, 
 static void outputs_plan(const struct executor *x, const struct executor_load *l,
                          struct held_slot *h)
 {
-    uint64_t runs = l->max_sequences < l->max_batch_tokens ? l->max_sequences : l->max_batch_tokens;
-    uint64_t bytes = runs * FRAME_RUN_BYTES +
-                     (uint64_t)l->max_batch_tokens * h->width_out * frame_dtype_bytes(h->wire);
-    if (h->last || bytes <= DATA_CONTROL_BYTES)
+    const struct stage_shape s = {.last = h->last,
+                                  .max_batch_tokens = l->max_batch_tokens,
+                                  .max_sequences = l->max_sequences,
+                                  .width = h->width_out,
+                                  .vocabulary = h->vocabulary,
+                                  .wire = h->wire};
+    uint64_t bytes = stage_output_bytes(&s);
+    h->sampled_bytes = stage_sampled_bytes(&s);
+    if (!bytes)
         return;
     h->outputs = x->config.paced ? 2 * l->n_stages + 1 : DATA_STAGE_OUTPUTS;
     h->reserve_bytes = h->outputs * bytes;
@@ -143,9 +147,11 @@ static int outputs_open(struct executor *x, struct held_slot *h, struct err *e)
     int rc = h->outputs ? data_reserve_open(x->config.data, h->outputs,
                                             h->reserve_bytes / h->outputs, &h->reserve, e)
                         : 0;
-    if (h->reserve)
-        atomic_fetch_add(&x->outputs_bytes, h->reserve_bytes);
-    return rc;
+    if (rc < 0)
+        return rc;
+    h->counted_bytes = h->reserve_bytes + h->sampled_bytes;
+    atomic_fetch_add(&x->outputs_bytes, h->counted_bytes);
+    return 0;
 }
 
 /* Does what the coordinator says of the borders hold of this model? */
@@ -196,6 +202,7 @@ static struct slot_config slot_config_of(const struct executor *x, struct load_j
                                           .beside_bytes = x->config.paced
                                                               ? 0
                                                               : j->slot->reserve_bytes +
+                                                                    j->slot->sampled_bytes +
                                                                     atomic_load(&x->outputs_bytes) +
                                                                     atomic_load(&x->logits_bytes),
                                           .progress = load_progress,

@@ -16,6 +16,7 @@
 #include "coordinator/profiles.h"
 #include "coordinator/works.h"
 #include "planners/pipeline/predict.h"
+#include "transport/message.h"
 
 /* So often a plan is made anew because something has changed; after that it is taken if its agents
  * still have the room. */
@@ -199,6 +200,28 @@ static void last_read(const struct coord *c, struct placement_job *p, const stru
     }
 }
 
+/* Elements of a token at the widest border between layers. */
+static uint32_t border_width(const struct model_facts *f)
+{
+    uint64_t most = f->borders ? 0 : f->width;
+    for (int i = 0; f->borders && i < f->n_layers; i++) {
+        const struct message_value *values = f->borders[i].items;
+        uint64_t sum = 0;
+        for (size_t k = 0; k < f->borders[i].count; k++)
+            sum += values[k].width;
+        most = sum > most ? sum : most;
+    }
+    return (uint32_t)most;
+}
+
+static bool agents_are_paced(const struct coord *c)
+{
+    for (size_t i = 0; i < c->n_members; i++)
+        if (member_available(c->members[i]) && member_paced_as(c->members[i])[0])
+            return true;
+    return false;
+}
+
 static int placing_create(struct coord *c, struct deployment *d, struct placement_job **out,
                           struct err *e)
 {
@@ -219,6 +242,9 @@ static int placing_create(struct coord *c, struct deployment *d, struct placemen
     p->least_sequences = d->spec.micro_batches > 1 ? (uint64_t)d->spec.micro_batches : 1;
     p->max_sequences = d->spec.max_sequences;
     p->most_sequences = p->max_sequences ? p->max_sequences : c->config.max_sequences;
+    p->width = border_width(&d->model->facts);
+    p->vocabulary = d->model->facts.vocabulary;
+    p->paced = agents_are_paced(c);
     int rc = planner_inputs_get(c, d, &p->inputs, e);
     if (rc == 0) {
         p->profile = p->inputs->profile;
@@ -305,7 +331,9 @@ static int placement_fill(struct coord *c, const struct deployment *d,
             return err_set(e, HP_ELINK, "the plan names %s, which is no member any more",
                            s->device);
         int device = cluster_find_device(&in->cluster, s->device);
-        out->stages[i].memory_bytes = device < 0 ? 0 : in->workspace_bytes[device];
+        out->stages[i].memory_bytes =
+            (device < 0 ? 0 : in->workspace_bytes[device]) +
+            placing_beside_bytes(p, out->context, out->sequences, i + 1 == out->n_stages);
         for (int l = s->first_layer; l < s->end_layer; l++)
             out->stages[i].memory_bytes +=
                 in->resident_bytes[l] + in->state_bytes_per_token[l] * (double)kv;

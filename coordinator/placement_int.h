@@ -37,6 +37,8 @@ struct placement_job {
     uint32_t plan_tokens;
     uint64_t max_context, trained_context, least_sequences, most_sequences;
     uint64_t max_sequences; /* asked for; 0: not */
+    uint32_t width, vocabulary;
+    bool paced; /* agents count the bytes of what they stand for, and nothing beside */
     /* the result */
     int status;
     struct err error;
@@ -55,6 +57,9 @@ static inline uint64_t placing_round_up(uint64_t v, uint64_t to)
 uint64_t placing_open_sequences(const struct placement_job *p, uint64_t context,
                                 uint64_t sequences);
 uint64_t placing_kv_tokens(const struct placement_job *p, uint64_t context, uint64_t sequences);
+/* Bytes that a stage holds because it is part of a pipeline (transport/stage_bytes.h). */
+double placing_beside_bytes(const struct placement_job *p, uint64_t context, uint64_t sequences,
+                            bool last);
 /* Plans, or says what is missing: sets the result. Any thread. */
 void placing_search(struct placement_job *p);
 

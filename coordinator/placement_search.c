@@ -4,6 +4,7 @@
  */
 #include "coordinator/deployment.h"
 #include "coordinator/placement_int.h"
+#include "transport/stage_bytes.h"
 
 /* Another layout is worth moving weights when it is faster by more than this. */
 #define PLACEMENT_MOVE_GAIN 1.05
@@ -49,12 +50,26 @@ uint64_t placing_kv_tokens(const struct placement_job *p, uint64_t context, uint
     return placing_round_up(context, DEPLOYMENT_KV_ROUND) * sequences + steps * DEPLOYMENT_KV_ROUND;
 }
 
+double placing_beside_bytes(const struct placement_job *p, uint64_t context, uint64_t sequences,
+                            bool last)
+{
+    struct stage_shape s = {.last = last,
+                            .max_batch_tokens = (uint64_t)p->max_slice,
+                            .max_sequences = placing_open_sequences(p, context, sequences),
+                            .width = p->width,
+                            .vocabulary = p->vocabulary,
+                            .wire = p->wire};
+    return p->paced ? 0 : (double)stage_beside_bytes(&s);
+}
+
 static int ask_planner(struct placement_job *p, uint64_t context, uint64_t sequences, int tokens,
                        struct pipeline_answer *out, struct err *e)
 {
     if (atomic_load(&p->work.canceled))
         return err_set(e, HP_ECANCELED, "nobody waits for this plan any more");
     struct pipeline_request rq = planner_request(p, tokens);
+    rq.hands_on_bytes = placing_beside_bytes(p, context, sequences, false);
+    rq.last_bytes = placing_beside_bytes(p, context, sequences, true);
     rq.context_tokens = (double)placing_kv_tokens(p, context, sequences) / (double)sequences;
     rq.sequences = (double)sequences * p->inputs->stands_for;
     int n = p->devices ? p->n_devices : p->inputs->cluster.n_devices;
@@ -134,7 +149,8 @@ static int explain_ranges(const struct placement_job *p, uint64_t context, struc
     for (int i = 0; i < p->n_devices && used < sizeof text - 1; i++) {
         const struct placing_range *r = &p->ranges[i];
         double need = need_bytes(p, r->first, r->end, context, NULL) +
-                      p->inputs->workspace_bytes[p->devices[i]],
+                      p->inputs->workspace_bytes[p->devices[i]] +
+                      placing_beside_bytes(p, context, 1, i + 1 == p->n_devices),
                room = p->inputs->free_bytes[p->devices[i]];
         if (need <= room)
             continue;

@@ -113,8 +113,8 @@ static double least_memory(const struct pipeline_cost *c, int class_index)
     double least = INFINITY;
     for (int l = 0; l < c->n_layers; l++)
         if (c->profile->layers[l].class_index == class_index &&
-            cost_memory_bytes(c, l, l + 1) < least)
-            least = cost_memory_bytes(c, l, l + 1);
+            cost_layers_bytes(c, l, l + 1) < least)
+            least = cost_layers_bytes(c, l, l + 1);
     return least;
 }
 

@@ -140,6 +140,8 @@ int cost_init(struct pipeline_cost *c, const struct pipeline_request *rq, const 
         (rq->context_tokens > 0 ? rq->context_tokens
                                 : (double)rq->tokens + rq->cached_tokens + rq->decode_tokens) *
         (rq->sequences > 0 ? rq->sequences : c->batch);
+    c->hands_on_bytes = rq->hands_on_bytes;
+    c->last_bytes = rq->last_bytes;
     if ((rc = set_units(c, pipeline_unit(rq), e)) < 0 || (rc = set_layers(c, e)) < 0 ||
         (rc = set_devices(c, order, n, e)) < 0)
         return rc;
@@ -241,16 +243,24 @@ double cost_wire_seconds(const struct pipeline_cost *c, int from, int to, int en
     return speed > 0 ? bytes / speed : INFINITY;
 }
 
-double cost_memory_bytes(const struct pipeline_cost *c, int first, int end)
+double cost_layers_bytes(const struct pipeline_cost *c, int first, int end)
 {
     return c->param_sum[end] - c->param_sum[first] +
            (c->state_sum[end] - c->state_sum[first]) * c->kv_tokens +
            (c->activation_sum[end] - c->activation_sum[first]) * (double)c->tokens * c->batch;
 }
 
+double cost_memory_bytes(const struct pipeline_cost *c, int first, int end)
+{
+    return cost_layers_bytes(c, first, end) +
+           (end < c->n_layers ? c->hands_on_bytes : c->last_bytes);
+}
+
 int cost_furthest_fit(const struct pipeline_cost *c, int device, int first)
 {
-    int lo = first, hi = c->n_layers;
+    int lo = first, hi = c->n_layers - 1;
+    if (cost_fits(c, device, first, c->n_layers))
+        return c->n_layers;
     while (lo < hi) {
         int mid = (lo + hi + 1) / 2;
         if (cost_fits(c, device, first, mid))

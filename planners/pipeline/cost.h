@@ -25,8 +25,9 @@ struct pipeline_cost {
     int tokens, cached_tokens,
         unit; /* unit: as asked, or a multiple of it that keeps n_units in bounds */
     double batch;
-    double kv_tokens;     /* context x sequences to keep room for */
-    double decode_tokens; /* of each sequence, after the prompt */
+    double kv_tokens;                  /* context x sequences to keep room for */
+    double hands_on_bytes, last_bytes; /* of a stage beside its layers */
+    double decode_tokens;              /* of each sequence, after the prompt */
 
     int n_units;
     int *starts; /* [n_units + 1]: token position of each possible cut, without the cached ones; the
@@ -79,13 +80,16 @@ double cost_units_seconds(const struct pipeline_cost *c, int kind, int first, in
 double cost_wire_seconds(const struct pipeline_cost *c, int from, int to, int end, double tokens,
                          double batch);
 
-/* Bytes that a stage of layers [first, end) needs on its device. */
+/* Bytes of layers [first, end), and those that a stage of them needs on its device. */
+double cost_layers_bytes(const struct pipeline_cost *c, int first, int end);
 double cost_memory_bytes(const struct pipeline_cost *c, int first, int end);
 static inline bool cost_fits(const struct pipeline_cost *c, int device, int first, int end)
 {
     return cost_memory_bytes(c, first, end) <= c->devices[device].memory_bytes;
 }
-/* The furthest end with [first, end) fitting the device; `first` when not even one layer does. */
+/* The furthest end with [first, end) fitting the device; `first` when not even one layer does. To
+ * the model's end more may fit than to the layer before, since the last stage hands nothing on: an
+ * end below the furthest is to be asked for. */
 int cost_furthest_fit(const struct pipeline_cost *c, int device, int first);
 
 #endif

@@ -181,7 +181,7 @@ bool exact_stage(struct exact *x, const struct trial *t, int j, double *end_s)
     const double *a = x->pieces.sum[c->devices[device].kind] + (size_t)first * (size_t)m,
                  *b = a + (size_t)(end - first) * (size_t)m;
     double compute = 0, wire = 0, latency = 0, per_token = 0;
-    if (end > x->furthest[device * (c->n_layers + 1) + first])
+    if (!cost_fits(c, device, first, end))
         return false;
     if (!last) {
         const struct cluster_wire *w = &c->hops[device * c->n_devices + t->device[j + 1]];

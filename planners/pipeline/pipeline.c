@@ -115,8 +115,8 @@ static int check_smallest(const struct pipeline_cost *c, struct err *e)
     double need = INFINITY, room = 0;
     int layer = 0, device = 0;
     for (int l = 0; l < c->n_layers; l++)
-        if (cost_memory_bytes(c, l, l + 1) < need)
-            need = cost_memory_bytes(c, layer = l, l + 1);
+        if (cost_layers_bytes(c, l, l + 1) < need)
+            need = cost_layers_bytes(c, layer = l, l + 1);
     for (int d = 0; d < c->n_devices; d++)
         if (c->devices[d].memory_bytes > room)
             room = c->devices[device = d].memory_bytes;

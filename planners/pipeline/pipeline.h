@@ -74,6 +74,8 @@ struct pipeline_request {
                           this prefix */
     int max_slice; /* tokens that a stage runs at once: longer slices run in pieces, cost what these
                       cost, and are cut into them in the answer; 0: any */
+    /* Bytes that a stage holds beside its layers: one that hands on, and the last. */
+    double hands_on_bytes, last_bytes;
     double effort; /* of the exact search, 1 the usual; 0: 1 */
     bool brief;    /* no `why` beyond warnings: leaves out the comparisons with other plans, for a
                       planner in a hurry */

@@ -4,6 +4,7 @@
 #include "coordinator/placement.h"
 #include "coordinator/profiles.h"
 #include "tests/unit/coordinator/placement_fixture.h"
+#include "transport/stage_bytes.h"
 
 static void expect_failure(struct fixture *f, const char *options, const char *code,
                            const char *says, const char *hint)
@@ -89,7 +90,7 @@ TEST(what_cannot_be_placed_says_why)
         {"{\"max_context\": 4096}", "infeasible", "bytes are missing", "no context fits"},
         {"{}", "infeasible", "weights 2.00 GB", "up to 2002560000 bytes in all"},
         {"{\"layers\": \"0-3:a0,4-9:a1\", \"max_context\": 1024}", "infeasible",
-         "layers 4-9 need 1.21 GB on agent \"a1\", which has 500.0 MB free: 706144000 bytes", ""},
+         "layers 4-9 need 1.21 GB on agent \"a1\", which has 500.0 MB free: 706160000 bytes", ""},
     };
     struct fixture f;
     fixture_open(&f);
@@ -177,6 +178,36 @@ TEST(f32_needs_twice_the_room_of_bf16)
     fixture_beat(&f, 10, fixture_key(0)); /* it holds no stage any more */
     expect_failure(&f, "{\"compute\": \"f32\", \"max_context\": 512}", "infeasible",
                    "weights 4.00 GB", "");
+    fixture_close(&f);
+}
+
+/* The same call that an agent's executor makes. */
+TEST(what_stages_hold_for_each_other_is_planned_as_agents_count_it)
+{
+    struct fixture f;
+    fixture_open(&f);
+    for (int i = 0; i < 3; i++)
+        fixture_agent(&f, i, "k", 8e9);
+    struct deployment *d =
+        deploy(&f, "x", "{\"layers\": \"0-3:a0,4-6:a1,7-9:a2\", \"max_context\": 512}", NULL);
+    assert_non_null(d);
+    for (int i = 0; i < d->n_stages; i++) {
+        const struct deployment_stage *s = &d->stages[i];
+        struct stage_shape shape = {.last = i == 2,
+                                    .max_batch_tokens = d->max_batch_tokens,
+                                    .max_sequences = d->max_sequences,
+                                    .width = facts.width,
+                                    .vocabulary = facts.vocabulary,
+                                    .wire = FRAME_F32};
+        double n = s->end_layer - s->first_layer,
+               own = n * 2e8 + n * 1000 * (double)(d->kv_tokens + 64 * d->max_sequences),
+               beside = (double)stage_beside_bytes(&shape) +
+                        facts.workspace_bytes_per_token * (double)d->max_batch_tokens;
+        assert_true(beside > 0);
+        if (s->memory_bytes < own + beside - 1 || s->memory_bytes > own + beside + 1)
+            fail_msg("stage %d: %.0f bytes planned, %.0f + %.0f held", i, s->memory_bytes, own,
+                     beside);
+    }
     fixture_close(&f);
 }
 
@@ -399,6 +430,7 @@ int main(void)
         cmocka_unit_test(without_a_context_the_largest_half_that_fits_is_taken),
         cmocka_unit_test(as_many_sequences_are_open_as_asked_for_or_as_memory_is_good_for),
         cmocka_unit_test(f32_needs_twice_the_room_of_bf16),
+        cmocka_unit_test(what_stages_hold_for_each_other_is_planned_as_agents_count_it),
         cmocka_unit_test(memory_of_other_deployments_is_not_given_twice),
         cmocka_unit_test(a_faster_device_gets_more_layers),
     };

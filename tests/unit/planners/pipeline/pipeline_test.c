@@ -205,6 +205,62 @@ TEST(memory_is_counted_for_the_context_and_its_sequences)
     bed_free(&b);
 }
 
+/* Layers of 200 bytes on devices of 1000: five of them fit where a stage holds nothing else. */
+TEST(what_a_stage_holds_beside_its_layers_is_counted_where_it_is_held)
+{
+    static const int all[] = {0, 1, 2}, ends[] = {1, 5, 6};
+    static const struct {
+        double hands_on, last;
+        int code;
+    } cases[] = {
+        {0, 0, 0},
+        {200, 800, 0},
+        {201, 0, HP_EINFEASIBLE},
+        {0, 801, HP_EINFEASIBLE},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct pipeline_bed b;
+        struct err e;
+        bed_make(&b);
+        b.rq.context_tokens = 50;
+        b.rq.sequences = 2;
+        b.rq.devices = all;
+        b.rq.n_devices = 3;
+        b.rq.layer_ends = ends;
+        b.rq.hands_on_bytes = cases[i].hands_on;
+        b.rq.last_bytes = cases[i].last;
+        if (make(&b, &e) != cases[i].code)
+            fail_msg("case %zu: %s", i, e.text);
+        if (cases[i].code == 0) {
+            const struct plan_stage *s = b.answer.plan.stages;
+            assert_true(fabs(s[0].memory_bytes - 200 - cases[i].hands_on) < 1e-9);
+            assert_true(fabs(s[1].memory_bytes - 800 - cases[i].hands_on) < 1e-9);
+            assert_true(fabs(s[2].memory_bytes - 200 - cases[i].last) < 1e-9);
+        }
+        bed_free(&b);
+    }
+}
+
+/* One device holds the whole model exactly: it hands nothing on, and must not be refused for what
+ * it would hold if it did. */
+TEST(the_only_stage_hands_nothing_on)
+{
+    for (enum pipeline_method method = PIPELINE_EXACT; method <= PIPELINE_HPIPE; method++) {
+        struct pipeline_bed b;
+        struct err e;
+        bed_make(&b);
+        b.cluster.n_devices = 1;
+        b.cluster.devices[0].memory_bytes = 1200;
+        b.rq.method = method;
+        b.rq.context_tokens = 50;
+        b.rq.sequences = 2;
+        b.rq.hands_on_bytes = 700;
+        assert_int_equal(make(&b, &e), 0);
+        assert_int_equal(b.answer.plan.n_stages, 1);
+        bed_free(&b);
+    }
+}
+
 TEST(a_cached_prefix_is_where_slices_start)
 {
     uint64_t r = 99;
@@ -373,6 +429,8 @@ int main(void)
         cmocka_unit_test(given_layers_stay_and_only_slices_are_chosen),
         cmocka_unit_test(nonsense_in_a_request_is_named),
         cmocka_unit_test(memory_is_counted_for_the_context_and_its_sequences),
+        cmocka_unit_test(what_a_stage_holds_beside_its_layers_is_counted_where_it_is_held),
+        cmocka_unit_test(the_only_stage_hands_nothing_on),
         cmocka_unit_test(a_cached_prefix_is_where_slices_start),
         cmocka_unit_test(every_method_makes_plans_that_the_judge_finds_valid),
         cmocka_unit_test(the_judge_names_what_is_wrong),

@@ -1,0 +1,40 @@
+/* What a stage holds because it is part of a pipeline. */
+#include "tests/test.h"
+#include "transport/data.h"
+#include "transport/stage_bytes.h"
+
+enum { BATCH = 512, WIDTH = 4096, VOCABULARY = 32000, SEQUENCES = 32 };
+
+static struct stage_shape shape(bool last, enum frame_dtype wire)
+{
+    return (struct stage_shape){last, BATCH, SEQUENCES, WIDTH, VOCABULARY, wire};
+}
+
+TEST(each_place_in_a_pipeline_holds_what_it_needs)
+{
+    const uint64_t table = (uint64_t)SEQUENCES * FRAME_RUN_BYTES, rows = (uint64_t)BATCH * WIDTH;
+    struct stage_shape first = shape(false, FRAME_F32), middle = shape(false, FRAME_F16),
+                       last = shape(true, FRAME_F16);
+    assert_int_equal(stage_beside_bytes(&first), DATA_STAGE_OUTPUTS * (table + rows * 4));
+    assert_int_equal(stage_beside_bytes(&middle), DATA_STAGE_OUTPUTS * (table + rows * 2));
+    assert_int_equal(stage_beside_bytes(&last),
+                     (uint64_t)STAGE_BATCHES * SEQUENCES * VOCABULARY * 4);
+}
+
+TEST(outputs_that_never_wait_have_no_buffers_of_their_own)
+{
+    struct stage_shape s = shape(false, FRAME_F32);
+    s.width = (DATA_CONTROL_BYTES - SEQUENCES * FRAME_RUN_BYTES) / 4 / BATCH;
+    assert_int_equal(stage_output_bytes(&s), 0);
+    s.width++;
+    assert_true(stage_output_bytes(&s) > DATA_CONTROL_BYTES);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_place_in_a_pipeline_holds_what_it_needs),
+        cmocka_unit_test(outputs_that_never_wait_have_no_buffers_of_their_own),
+    };
+    return cmocka_run_group_tests_name("stage_bytes", tests, NULL, NULL);
+}

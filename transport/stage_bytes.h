@@ -1,0 +1,28 @@
+/* What a stage holds beside its layers' weights, KV cache and activations, because it is part of a
+ * pipeline: the one calculation of the agents that allocate and of the coordinator that plans. */
+#ifndef HP_TRANSPORT_STAGE_BYTES_H
+#define HP_TRANSPORT_STAGE_BYTES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "transport/frame.h"
+
+enum { STAGE_BATCHES = 2 }; /* under way on a device at once */
+
+struct stage_shape {
+    bool last;
+    uint64_t max_batch_tokens, max_sequences;
+    uint64_t width, vocabulary; /* elements of a token that cross to the next stage; tokens */
+    enum frame_dtype wire;      /* as what they cross */
+};
+
+/* One output: the run table and the rows of a full batch. 0: none is set aside, on the last stage
+ * and where outputs are so small that they never wait (DATA_CONTROL_BYTES). */
+uint64_t stage_output_bytes(const struct stage_shape *s);
+/* The last stage's rows to sample from: one for each sequence of a batch, of STAGE_BATCHES. */
+uint64_t stage_sampled_bytes(const struct stage_shape *s);
+/* Both: DATA_STAGE_OUTPUTS outputs, and the rows. */
+uint64_t stage_beside_bytes(const struct stage_shape *s);
+
+#endif
