@@ -8,17 +8,46 @@
 #include "coordinator/member.h"
 #include "coordinator/placement.h"
 
-static bool serves_on(struct deployment *d, const struct member *m)
+/* Serves there, or leaves an agent that drains and may want this one. */
+static bool needs_member(struct deployment *d, const struct member *m)
 {
-    return deployment_serves(d) && deployment_stage_of(d, m);
+    return (d->state == DEPLOYMENT_MOVING && !d->spec.n_ranges) ||
+           (deployment_serves(d) && deployment_stage_of(d, m));
 }
 
-static bool is_needed(struct coord *c, const struct member *m)
+static bool member_is_needed(struct coord *c, const struct member *m)
 {
     for (size_t i = 0; i < c->n_deployments; i++)
-        if (serves_on(c->deployments[i], m))
+        if (needs_member(c->deployments[i], m))
             return true;
     return false;
+}
+
+/* It served and will again: just now it is being moved, to this agent or to nobody knows where. */
+static bool is_on_its_way(const struct coord *c, struct deployment *d, const struct member *m)
+{
+    bool again = d->state == DEPLOYMENT_BROKEN && d->until_ns && d->until_ns <= coord_now(c);
+    return d->served && (again || d->state == DEPLOYMENT_PLANNED ||
+                         ((deployment_prepares(d) || d->state == DEPLOYMENT_READY) &&
+                          deployment_stage_of(d, m)));
+}
+
+static int moves_check(struct coord *c, const struct member *m, struct err *e)
+{
+    for (size_t i = 0; i < c->n_deployments; i++) {
+        struct deployment *d = c->deployments[i];
+        if (!is_on_its_way(c, d, m))
+            continue;
+        err_set(e, HP_EBUSY,
+                "\"%s\" is being moved just now (it is %s), so that nobody knows whether it can do "
+                "without agent \"%s\"",
+                d->name, deployment_states[d->state].word, m->name);
+        return err_hint(e,
+                        "drain it when `hpctl ps` says that %s serves; --force drains it now, "
+                        "whatever becomes of the deployment",
+                        d->name);
+    }
+    return 0;
 }
 
 /* ---- the decision ---- */
@@ -35,9 +64,9 @@ static void drain_clear(struct coord *c, struct member *m)
 {
     for (size_t i = 0; i < c->n_deployments; i++) {
         struct deployment *d = c->deployments[i];
-        if (serves_on(d, m) && d->leaves == DEPLOYMENT_LEAVES_ASKED)
+        if (needs_member(d, m) && d->leaves == DEPLOYMENT_LEAVES_ASKED)
             placement_cancel(d);
-        if (deployment_stage_of(d, m))
+        if (needs_member(d, m) || deployment_stage_of(d, m))
             d->leaves = DEPLOYMENT_STAYS;
     }
     m->drain = MEMBER_STAYS;
@@ -48,7 +77,7 @@ static void drain_clear(struct coord *c, struct member *m)
 static void drain_accept(struct coord *c, struct member *m)
 {
     for (size_t i = 0; i < c->n_deployments; i++)
-        if (deployment_stage_of(c->deployments[i], m))
+        if (needs_member(c->deployments[i], m) || deployment_stage_of(c->deployments[i], m))
             c->deployments[i]->leaves = DEPLOYMENT_STAYS;
     drain_set(m, MEMBER_LEAVES);
     member_keep(c, m);
@@ -75,6 +104,16 @@ static int deployment_can_leave(struct coord *c, struct deployment *d, const str
     struct err why = {0};
     if (d->leaves == DEPLOYMENT_LEAVES)
         return 0;
+    if (d->spec.n_ranges && deployment_stage_of(d, m)) {
+        err_set(e, HP_EINFEASIBLE,
+                "\"%s\" cannot leave agent \"%s\": it was deployed to agents by name "
+                "(--agents, --layers or --plan)",
+                d->name, m->name);
+        return err_hint(e,
+                        "undeploy it and deploy it without them, or to others; hpctl node drain "
+                        "%s --force drains the agent whatever becomes of the deployment",
+                        m->name);
+    }
     d->leaves = DEPLOYMENT_LEAVES_ASKED;
     int rc = placement_make(c, d, &p, &why);
     if (rc > 0)
@@ -91,10 +130,6 @@ static int deployment_can_leave(struct coord *c, struct deployment *d, const str
                 "\"%s\" cannot leave agent \"%s\": without it there is room for a context of %llu "
                 "tokens, and it has %llu",
                 d->name, m->name, (unsigned long long)context, (unsigned long long)d->context);
-    else if (d->spec.n_ranges && rc == HP_ELINK)
-        err_set(e, HP_EINFEASIBLE,
-                "\"%s\" cannot leave agent \"%s\": it was deployed to agents by name", d->name,
-                m->name);
     else
         err_set(e, HP_EINFEASIBLE, "\"%s\" cannot leave agent \"%s\": %s", d->name, m->name,
                 why.text);
@@ -109,8 +144,9 @@ static void drain_decide(struct coord *c, struct member *m)
     bool all = true;
     for (size_t i = 0; i < c->n_deployments; i++) {
         struct err e = {0};
-        int rc =
-            serves_on(c->deployments[i], m) ? deployment_can_leave(c, c->deployments[i], m, &e) : 0;
+        int rc = needs_member(c->deployments[i], m)
+                     ? deployment_can_leave(c, c->deployments[i], m, &e)
+                     : 0;
         if (rc < 0) {
             drain_refuse(c, m, &e);
             return;
@@ -137,7 +173,11 @@ int drain_start(struct coord *c, struct member *m, bool force, uint64_t peer, ui
         return err_set(e, HP_EBUSY,
                        "agent \"%s\": whether its deployments can move is being found out already",
                        m->name);
-    if (force || m->drain == MEMBER_LEAVES || !is_needed(c, m)) {
+    bool at_once = force || m->drain == MEMBER_LEAVES;
+    int rc = at_once ? 0 : moves_check(c, m, e);
+    if (rc < 0)
+        return rc;
+    if (at_once || !member_is_needed(c, m)) {
         drain_accept(c, m);
         return 0;
     }

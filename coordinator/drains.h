@@ -14,7 +14,8 @@ struct member;
 
 /* 0: it drains from now on. HP_PENDING: (peer, ask) is answered when the plans are there, with the
  * agent or with HP_EINFEASIBLE, which says which deployment cannot move and why. `force`: whatever
- * becomes of the deployments. HP_EBUSY: that is being found out already. */
+ * becomes of the deployments. HP_EBUSY: that is being found out already, or a deployment that
+ * served is on its way, perhaps to this agent. */
 int drain_start(struct coord *c, struct member *m, bool force, uint64_t peer, uint64_t ask,
                 struct err *e);
 /* Takes it back; what has not moved stays. */

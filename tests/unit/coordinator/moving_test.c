@@ -123,6 +123,7 @@ TEST(what_cannot_move_is_refused_and_serves_on)
         {2, half, "{}", "cannot leave agent \"a0\": "},
         {2, roomy, "{\"agents\": \"a0,a1\"}", "deployed to agents by name"},
         {2, roomy, "{\"layers\": \"0-4:a0,5-9:a1\"}", "deployed to agents by name"},
+        {2, roomy, "{\"agents\": \"a0/cpu,a1/cpu\"}", "deployed to agents by name"},
         {1, roomy, "{}", "no agent is ready"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -189,6 +190,35 @@ TEST(it_serves_on_while_the_plan_is_made)
     assert_true(f.n_sent > before);
     assert_string_equal(a->u.answer.code, "ok");
     assert_string_equal(state_of(&f), "preparing");
+    fixture_close(&f);
+}
+
+TEST(an_agent_is_not_drained_under_a_deployment_that_moves_to_it)
+{
+    struct fixture f;
+    serving(&f, 2, roomy, "{}");
+    const char *from = deployed(&f)->stages[0].agent->name, *to = from[1] == '0' ? "a1" : "a0";
+    /* Its open sequences hold it up: it serves on, and has the other agent alone to go to. */
+    deployed(&f)->n_active = 1;
+    assert_string_equal(ask(&f, "node.drain", from, false)->code, "ok");
+    assert_string_equal(state_of(&f), "moving");
+    if (!is_on(&f, to))
+        assert_string_equal(ask(&f, "node.drain", to, false)->code, "infeasible");
+    deployed(&f)->n_active = 0;
+    fixture_pass_ms(&f, 100);
+    assert_string_equal(state_of(&f), "preparing");
+    assert_true(is_on(&f, to));
+    uint64_t generation = deployed(&f)->generation;
+    const struct message_answer *a = ask(&f, "node.drain", to, false);
+    assert_string_equal(a->code, "busy");
+    assert_non_null(strstr(a->text, "\"d\" is being moved"));
+    assert_non_null(strstr(a->hint, "--force"));
+    assert_string_equal(member_state_of(&f, to), "ready");
+    assert_string_equal(state_of(&f), "preparing");
+    assert_int_equal(deployed(&f)->generation, generation);
+    stages_ready(&f);
+    assert_string_equal(ask(&f, "node.drain", to, false)->code, "infeasible");
+    assert_string_equal(state_of(&f), "serving");
     fixture_close(&f);
 }
 
@@ -362,6 +392,7 @@ int main(void)
         cmocka_unit_test(a_smaller_context_is_no_way_to_move),
         cmocka_unit_test(force_moves_or_breaks),
         cmocka_unit_test(it_serves_on_while_the_plan_is_made),
+        cmocka_unit_test(an_agent_is_not_drained_under_a_deployment_that_moves_to_it),
         cmocka_unit_test(it_can_be_taken_back_at_any_time),
         cmocka_unit_test(a_restart_forgets_no_drain),
         cmocka_unit_test(a_deployment_grows_back_when_its_agent_is_back_and_nothing_runs),
