@@ -30,7 +30,7 @@ static int verb_deployment_describe(struct coord *c, struct question *q, struct 
     if (rc == 0) {
         q->result = describe_deployment(d, true);
         json_object_set_new(q->result, "prefill",
-                            plan_vs_actual_describe(d, (size_t)admin_number(q, "prefills", 1)));
+                            plan_vs_actual_describe(c, d, (size_t)admin_number(q, "prefills", 1)));
     }
     return rc;
 }

@@ -332,18 +332,22 @@ static json_t *record_json(const struct deployment *d, const struct plan_vs_actu
     return out;
 }
 
-json_t *plan_vs_actual_describe(const struct deployment *d, size_t n)
+json_t *plan_vs_actual_describe(struct coord *c, struct deployment *d, size_t n)
 {
     struct plan_vs_actual_totals t = plan_vs_actual_totals(d);
     json_t *records = json_array();
     for (size_t i = 0; d->plan_vs_actual && d->plan_vs_actual->generation == d->generation &&
                        i < PLAN_VS_ACTUAL_RECORDS && json_array_size(records) < n;
          i++) {
-        const struct plan_vs_actual_record *r =
+        struct plan_vs_actual_record *r =
             d->plan_vs_actual->records[(d->plan_vs_actual->last + PLAN_VS_ACTUAL_RECORDS - i) %
                                        PLAN_VS_ACTUAL_RECORDS];
-        if (r && r->complete)
-            json_array_append_new(records, record_json(d, r));
+        if (!r || !r->complete)
+            continue;
+        /* One of many in a row: its prediction waited until somebody asks. */
+        if (!r->shared && !r->predicted)
+            record_predict(c, d, r);
+        json_array_append_new(records, record_json(d, r));
     }
     return json_pack("{s:I, s:f, s:f, s:f, s:I, s:o}", "count", (json_int_t)t.prefills, "planned_s",
                      t.planned_s, "measured_s", t.measured_s, "error",

@@ -18,7 +18,8 @@ struct plan_vs_actual;
 enum {
     PLAN_VS_ACTUAL_RECORDS = 16,      /* kept of a deployment */
     PLAN_VS_ACTUAL_MAX_CELLS = 16384, /* stages x slices of one record */
-    PLAN_VS_ACTUAL_PREDICT_MS = 50,   /* at most one prediction in so long */
+    PLAN_VS_ACTUAL_PREDICT_MS =
+        50, /* at most one prediction in so long, but for those that people ask for */
 };
 
 struct plan_vs_actual_totals {
@@ -38,7 +39,7 @@ struct plan_vs_actual_totals plan_vs_actual_totals(const struct deployment *d);
  * measured are {"start_s", "end_s", "arrive_s"} by slice from the start of the first ("arrive_s":
  * when the input was there; planned is missing where nothing was predicted: other prompts ran too).
  */
-json_t *plan_vs_actual_describe(const struct deployment *d, size_t n);
+json_t *plan_vs_actual_describe(struct coord *c, struct deployment *d, size_t n);
 void plan_vs_actual_free(struct plan_vs_actual **t);
 
 #endif

@@ -73,11 +73,10 @@ static struct deployment *serve(struct fixture *f)
 
 /* One prompt of two slices, each taking `slice_ms` on each stage, `hop_ms` between them; the
  * agents' clock is ahead. */
-static void tell_prompt(struct fixture *f, const struct deployment *d, uint64_t sequence,
-                        uint64_t slice_ms, uint64_t hop_ms, int stages)
+static void tell_prompt_now(struct fixture *f, const struct deployment *d, uint64_t sequence,
+                            uint64_t slice_ms, uint64_t hop_ms, int stages)
 {
     const uint64_t ms = 1000000, clock = f->clock.now_ns + 3000 * ms;
-    fixture_pass_ms(f, 100);
     for (int j = 0; j < stages; j++) {
         struct message_prefill_slice s[SLICES];
         for (uint64_t k = 0; k < SLICES; k++) {
@@ -90,6 +89,13 @@ static void tell_prompt(struct fixture *f, const struct deployment *d, uint64_t 
             d->id, d->generation, sequence, (uint64_t)j, f->clock.now_ns + 3000 * ms, {s, SLICES}};
         fixture_say(f, 10 + (uint64_t)j, fixture_key(j), &m);
     }
+}
+
+static void tell_prompt(struct fixture *f, const struct deployment *d, uint64_t sequence,
+                        uint64_t slice_ms, uint64_t hop_ms, int stages)
+{
+    fixture_pass_ms(f, 100);
+    tell_prompt_now(f, d, sequence, slice_ms, hop_ms, stages);
 }
 
 TEST(a_prompt_is_compared_once_every_stage_has_told)
@@ -106,7 +112,7 @@ TEST(a_prompt_is_compared_once_every_stage_has_told)
     /* two layers of 50 tokens: 100 ms a slice; a hop of 50 x 256 bytes over a nic of 1e9 and twice
      * its latency */
     assert_near(t.planned_s, 0.3 + 50 * 256 / 1e9 + 2e-4, 1e-6);
-    json_t *said = plan_vs_actual_describe(d, 5),
+    json_t *said = plan_vs_actual_describe(f.core, d, 5),
            *r = json_array_get(json_object_get(said, "records"), 0);
     assert_int_equal(json_array_size(json_object_get(said, "records")), 1);
     assert_int_equal(json_integer_value(json_object_get(r, "sequence")), 2);
@@ -116,6 +122,23 @@ TEST(a_prompt_is_compared_once_every_stage_has_told)
                 1e-6);
     assert_near(json_number_value(json_array_get(json_object_get(second, "end_s"), 1)), 0.301,
                 1e-6);
+    json_decref(said);
+    fixture_close(&f);
+}
+
+TEST(the_last_of_many_quick_prompts_is_shown_beside_its_plan)
+{
+    struct fixture f;
+    fixture_open(&f);
+    struct deployment *d = serve(&f);
+    tell_prompt(&f, d, 1, 100, 1, 2);
+    tell_prompt_now(&f, d, 2, 100, 1, 2);
+    assert_int_equal(plan_vs_actual_totals(d).prefills, 1);
+    json_t *said = plan_vs_actual_describe(f.core, d, 1),
+           *r = json_array_get(json_object_get(said, "records"), 0);
+    assert_int_equal(json_integer_value(json_object_get(r, "sequence")), 2);
+    assert_near(json_number_value(json_object_get(r, "planned_s")), 0.3, 1e-3);
+    assert_non_null(json_object_get(json_array_get(json_object_get(r, "stages"), 1), "planned"));
     json_decref(said);
     fixture_close(&f);
 }
@@ -204,6 +227,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_prompt_is_compared_once_every_stage_has_told),
+        cmocka_unit_test(the_last_of_many_quick_prompts_is_shown_beside_its_plan),
         cmocka_unit_test(what_makes_no_sense_is_dropped),
         cmocka_unit_test(a_profile_that_drifts_is_corrected_for_the_next_plan),
         cmocka_unit_test(only_what_is_off_to_one_side_is_drift),
