@@ -48,17 +48,76 @@ static int context_file(const char *name, char *out, size_t size, struct err *e)
     return 0;
 }
 
-static int write_current(const char *name, struct err *e)
+/* ---- the one that verbs use ---- */
+
+/* The file `current`: the one that was chosen last, then those chosen before it, a line each. When
+ * a context goes, the one before it is the current one again. */
+enum { MOST_CHOSEN = 16 };
+struct chosen {
+    char names[MOST_CHOSEN][sizeof((struct context *)0)->name];
+    int n;
+};
+
+static int chosen_file(char *out, size_t size, struct err *e)
 {
-    char folder[2048], file[2200];
+    char folder[2048];
     int rc = context_folder("", folder, sizeof folder, e);
+    if (rc == 0)
+        snprintf(out, size, "%s/current", folder);
+    return rc;
+}
+
+static int chosen_read(struct chosen *c, struct err *e)
+{
+    char file[2200];
+    *c = (struct chosen){0};
+    int rc = chosen_file(file, sizeof file, e);
+    FILE *f = rc == 0 ? fopen(file, "r") : NULL;
+    while (f && c->n < MOST_CHOSEN && fscanf(f, "%63s", c->names[c->n]) == 1)
+        c->n++;
+    if (f)
+        fclose(f);
+    return rc;
+}
+
+static bool chosen_drop(struct chosen *c, const char *name)
+{
+    int kept = 0;
+    for (int i = 0; i < c->n; i++)
+        if (strcmp(c->names[i], name) != 0)
+            memmove(c->names[kept++], c->names[i], sizeof c->names[i]);
+    bool dropped = kept < c->n;
+    c->n = kept;
+    return dropped;
+}
+
+static int chosen_write(const struct chosen *c, struct err *e)
+{
+    char file[2200], text[sizeof c->names + MOST_CHOSEN];
+    int n = 0, rc = chosen_file(file, sizeof file, e);
+    for (int i = 0; i < c->n; i++)
+        n += snprintf(text + n, sizeof text - (size_t)n, "%s\n", c->names[i]);
+    if (rc == 0 && c->n == 0)
+        unlink(file);
+    return rc < 0 || c->n == 0 ? rc : fs_file_write(file, text, (size_t)n, 0600, e);
+}
+
+static int chosen_add(const char *name, struct err *e)
+{
+    struct chosen c;
+    int rc = chosen_read(&c, e);
     if (rc < 0)
         return rc;
-    char line[80];
-    snprintf(file, sizeof file, "%s/current", folder);
-    int n = snprintf(line, sizeof line, "%s\n", name);
-    return fs_file_write(file, line, (size_t)n, 0600, e);
+    chosen_drop(&c, name);
+    if (c.n == MOST_CHOSEN)
+        c.n--;
+    memmove(c.names[1], c.names[0], (size_t)c.n * sizeof c.names[0]);
+    snprintf(c.names[0], sizeof c.names[0], "%s", name);
+    c.n++;
+    return chosen_write(&c, e);
 }
+
+/* ---- their files ---- */
 
 /* The members of a context's file, in their order. */
 static const struct {
@@ -133,7 +192,7 @@ int context_save(const struct context *c, bool make_current, struct err *e)
         return rc;
     rc = json_save_private(o, file, e);
     json_decref(o);
-    return rc == 0 && make_current ? write_current(c->name, e) : rc;
+    return rc == 0 && make_current ? chosen_add(c->name, e) : rc;
 }
 
 /* No context is the current one: names those that there are. */
@@ -157,33 +216,21 @@ static int no_current(struct err *e)
               : "try one on this box with `hpctl local up`, or make one with `hpctl cluster init`");
 }
 
-static int read_current(char name[64], struct err *e)
-{
-    char folder[2048], file[2200];
-    int rc = context_folder("", folder, sizeof folder, e);
-    if (rc < 0)
-        return rc;
-    snprintf(file, sizeof file, "%s/current", folder);
-    FILE *f = fopen(file, "r");
-    bool found = f && fscanf(f, "%63s", name) == 1;
-    if (f)
-        fclose(f);
-    if (found)
-        return 0;
-    return no_current(e);
-}
-
 int context_load(const char *name, struct context *out, struct err *e)
 {
-    char file[2300], current[64];
+    char file[2300];
+    struct chosen chosen;
     json_t *root;
     struct json_at at;
-    int rc = name ? 0 : read_current(current, e);
-    if (rc < 0 || (rc = context_file(name ? name : current, file, sizeof file, e)) < 0)
+    int rc = chosen_read(&chosen, e);
+    if (rc == 0 && !name && chosen.n == 0)
+        rc = no_current(e);
+    const char *which = name ? name : chosen.names[0];
+    if (rc < 0 || (rc = context_file(which, file, sizeof file, e)) < 0)
         return rc;
     if ((rc = json_load_at(file, &root, &at, e)) < 0) {
         if (rc == HP_ENOENT) {
-            err_set(e, HP_ENOCLUSTER, "there is no context \"%s\"", name ? name : current);
+            err_set(e, HP_ENOCLUSTER, "there is no context \"%s\"", which);
             err_hint(e, "`hpctl context ls` lists them");
             rc = HP_ENOCLUSTER;
         }
@@ -196,20 +243,30 @@ int context_load(const char *name, struct context *out, struct err *e)
 
 int context_remove(const char *name, struct err *e)
 {
-    char file[2300], current[64];
-    struct err ignored;
+    char file[2300];
+    struct chosen chosen;
     int rc = context_file(name, file, sizeof file, e);
     if (rc < 0)
         return rc;
     if (unlink(file) != 0 && errno != ENOENT)
         return err_set(e, HP_EIO, "cannot remove %s: %s", file, strerror(errno));
-    if (read_current(current, &ignored) == 0 && strcmp(current, name) == 0) {
-        char folder[2048], current_file[2200];
-        context_folder("", folder, sizeof folder, &ignored);
-        snprintf(current_file, sizeof current_file, "%s/current", folder);
-        unlink(current_file);
-    }
-    return 0;
+    rc = chosen_read(&chosen, e);
+    return rc == 0 && chosen_drop(&chosen, name) ? chosen_write(&chosen, e) : rc;
+}
+
+int context_check_free(const char *name, const char *server_key, bool local, struct err *e)
+{
+    struct context there;
+    struct err ignored;
+    if (context_load(name, &there, &ignored) < 0 || (local && there.local_dir[0]) ||
+        (server_key && strcmp(server_key, there.server_key) == 0))
+        return 0;
+    err_set(e, HP_EEXIST, "there is a context \"%s\" already, of the coordinator at %s", name,
+            there.control);
+    return err_hint(e,
+                    "--name gives this cluster another name; `hpctl context rm %s` forgets that "
+                    "one, and its keys",
+                    name);
 }
 
 static int by_name(const void *a, const void *b)

@@ -1,6 +1,6 @@
 /* Where a cluster is: address, the coordinator's public key, the admin's key pair. One file each in
  * HP_CONFIG_DIR (default ~/.config/hp) under contexts/, readable by the owner alone; `current`
- * names the one that verbs use unless --context says otherwise. */
+ * names the one that verbs use unless --context says otherwise, and those that they used before. */
 #ifndef HP_HPCTL_CONTEXT_H
 #define HP_HPCTL_CONTEXT_H
 
@@ -30,7 +30,12 @@ int context_check_name(const char *name, struct err *e);
 int context_save(const struct context *c, bool make_current, struct err *e);
 /* `name` NULL: the current one. HP_ENOCLUSTER when there is none, with what to do. */
 int context_load(const char *name, struct context *out, struct err *e);
+/* Where it was the current one, the one that was current before it is again. */
 int context_remove(const char *name, struct err *e);
+/* HP_EEXIST where another cluster's context has this name: its file may hold the only copy of an
+ * admin's key. `server_key`: of the cluster that wants the name, NULL where it has none yet;
+ * `local`: it is one of `hpctl local`, which replace each other's. */
+int context_check_free(const char *name, const char *server_key, bool local, struct err *e);
 /* The file's form, hp-context/1, which holds secrets; *out is the caller's. */
 int context_to_json(const struct context *c, json_t **out, struct err *e);
 int context_from_json(const struct json_at *at, struct context *out, struct err *e);

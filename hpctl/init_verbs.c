@@ -69,7 +69,10 @@ static int run_init(struct invocation *in, struct err *e)
             e, HP_EUSAGE,
             "--listen: \"%s\" is not HOST:PORT with a fixed port: agents must find it again",
             listen);
-    if ((rc = run_coordinator_init(dir, e)) < 0)
+    snprintf(file, sizeof file, "%s/server.key", dir);
+    bool keys = key_pair_load(file, &server, NULL) == 0; /* made by an earlier `cluster init` */
+    if ((rc = context_check_free(name, keys ? server.public_key : NULL, false, e)) < 0 ||
+        (rc = run_coordinator_init(dir, e)) < 0)
         return rc;
     snprintf(c.name, sizeof c.name, "%s", name);
     snprintf(c.listen, sizeof c.listen, "%s", listen);
@@ -79,7 +82,6 @@ static int run_init(struct invocation *in, struct err *e)
     reach_from_here(listen, c.control, sizeof c.control);
     reach_from_here(api, http, sizeof http);
     snprintf(c.http, sizeof c.http, "http://%s", http);
-    snprintf(file, sizeof file, "%s/server.key", dir);
     if ((rc = key_pair_load(file, &server, e)) < 0)
         return rc;
     memcpy(c.server_key, server.public_key, KEY_TEXT);

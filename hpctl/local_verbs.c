@@ -70,8 +70,9 @@ static int run_up(struct invocation *in, struct err *e)
     int rc;
     c = (struct local_cluster){0};
     if ((rc = local_read_options(in, &c, &cores, e)) < 0 ||
-        (rc = local_refuse_running(&c, e)) < 0 || (rc = local_deal_cores(&c, cores, e)) < 0 ||
-        (rc = fs_folder_make(c.dir, 0700, e)) < 0)
+        (rc = local_refuse_running(&c, e)) < 0 ||
+        (rc = context_check_free(c.name, NULL, true, e)) < 0 ||
+        (rc = local_deal_cores(&c, cores, e)) < 0 || (rc = fs_folder_make(c.dir, 0700, e)) < 0)
         return rc;
     progress_init(&bar, in->json);
     progress_show(&bar, "starting the coordinator", 0, 0);

@@ -78,6 +78,49 @@ TEST(the_current_one_changes_only_when_asked_and_goes_with_its_context)
     assert_int_equal(context_load("office", &back, &e), 0);
 }
 
+TEST(the_one_before_is_the_current_one_again)
+{
+    struct err e = {0};
+    struct context back;
+    static const char *const chosen[] = {"home", "office", "demo", "office"};
+    for (size_t i = 0; i < 4; i++) {
+        struct context c = a_context(chosen[i]);
+        assert_int_equal(context_save(&c, true, &e), 0);
+    }
+    static const char *const goes[] = {"office", "demo"}, *const left[] = {"demo", "home"};
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(context_remove(goes[i], &e), 0);
+        assert_int_equal(context_load(NULL, &back, &e), 0);
+        assert_string_equal(back.name, left[i]);
+    }
+    assert_int_equal(context_remove("home", &e), 0);
+    assert_int_equal(context_load(NULL, &back, &e), HP_ENOCLUSTER);
+    for (int i = 0; i < 40; i++) { /* more than are kept */
+        struct context c = a_context("x");
+        snprintf(c.name, sizeof c.name, "x%d", i);
+        assert_int_equal(context_save(&c, true, &e), 0);
+    }
+    assert_int_equal(context_load(NULL, &back, &e), 0);
+    assert_string_equal(back.name, "x39");
+}
+
+TEST(a_name_that_another_clusters_context_has_is_not_free)
+{
+    struct context home = a_context("home"), local = a_context("local"), other = a_context("z");
+    struct err e = {0};
+    snprintf(local.local_dir, sizeof local.local_dir, "/tmp/x");
+    assert_int_equal(context_save(&home, true, &e), 0);
+    assert_int_equal(context_save(&local, true, &e), 0);
+    assert_int_equal(context_check_free("office", NULL, false, &e), 0);
+    assert_int_equal(context_check_free("home", home.server_key, false, &e), 0);
+    assert_int_equal(context_check_free("home", other.server_key, false, &e), HP_EEXIST);
+    assert_int_equal(context_check_free("home", NULL, true, &e), HP_EEXIST);
+    assert_non_null(strstr(e.text, "box:7070"));
+    assert_non_null(strstr(e.hint, "--name"));
+    assert_int_equal(context_check_free("local", NULL, true, &e), 0);
+    assert_int_equal(context_check_free("local", NULL, false, &e), HP_EEXIST);
+}
+
 TEST(names_cannot_leave_the_folder)
 {
     static const char *const bad[] = {"", ".", "..", "../x", "a/b", ".hidden", "a b", "\xC3\xA9"};
@@ -108,6 +151,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(
             the_current_one_changes_only_when_asked_and_goes_with_its_context, folder_open,
             folder_close),
+        cmocka_unit_test_setup_teardown(the_one_before_is_the_current_one_again, folder_open,
+                                        folder_close),
+        cmocka_unit_test_setup_teardown(a_name_that_another_clusters_context_has_is_not_free,
+                                        folder_open, folder_close),
         cmocka_unit_test(names_cannot_leave_the_folder),
         cmocka_unit_test(a_file_that_lacks_a_key_is_refused_by_path),
     };
