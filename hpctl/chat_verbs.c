@@ -144,6 +144,14 @@ static int answer_ask(const struct invocation *in, struct context *where, const 
                      NULL, e);
 }
 
+/* What `run` and a turn of `chat` say with -o json; NULL: no memory. */
+static json_t *answer_json(struct answer *a, const char *model)
+{
+    return json_pack("{s:s, s:s%, s:s, s:O?, s:O?}", "model", model, "text", buffer_cstr(&a->text),
+                     a->text.size, "finish_reason", a->finish, "usage", a->usage, "timings",
+                     a->timings);
+}
+
 static void print_timings(const struct answer *a)
 {
     double prefill = number_member(a->timings, "prefill_s"),
@@ -191,11 +199,7 @@ static int run_run(struct invocation *in, struct err *e)
         fflush(stdout);
     }
     if (rc == 0 && in->json)
-        rc = invocation_print_json(in,
-                                   json_pack("{s:s, s:s%, s:s, s:O?, s:O?}", "model", name, "text",
-                                             buffer_cstr(&a.text), a.text.size, "finish_reason",
-                                             a.finish, "usage", a.usage, "timings", a.timings),
-                                   e);
+        rc = invocation_print_json(in, answer_json(&a, name), e);
     else if (rc == 0 && invocation_flag(in, "stats"))
         print_timings(&a);
     json_decref(messages);
@@ -209,7 +213,7 @@ static int run_run(struct invocation *in, struct err *e)
 static int chat_turn(const struct invocation *in, struct context *where, const char *model,
                      json_t *messages, const char *line)
 {
-    struct answer a = {0};
+    struct answer a = {.quiet = in->json};
     struct err e = {0};
     json_t *said = json_pack("{s:s, s:s}", "role", "user", "content", line);
     if (!said) {
@@ -218,9 +222,14 @@ static int chat_turn(const struct invocation *in, struct context *where, const c
     }
     json_array_append_new(messages, said);
     int rc = answer_ask(in, where, model, messages, NULL, &a, &e);
-    printf("\n");
+    if (rc == 0 && in->json)
+        rc = invocation_print_json(in, answer_json(&a, model), &e);
+    else if (!in->json && (rc == 0 || a.text.size))
+        printf("\n");
+    fflush(stdout);
     if (rc < 0) {
-        fprintf(stderr, "%s\n%s%s", e.text, e.hint, e.hint[0] ? "\n" : "");
+        fprintf(stderr, "hpctl: %s\n%s%s%s", e.text, e.hint[0] ? "  " : "", e.hint,
+                e.hint[0] ? "\n" : "");
         json_array_remove(messages, json_array_size(messages) - 1);
     } else {
         json_array_append_new(messages, json_pack("{s:s, s:s%}", "role", "assistant", "content",
@@ -247,6 +256,7 @@ static int run_chat(struct invocation *in, struct err *e)
                           in->n_arguments ? in->arguments[0] : NULL, name, sizeof name, &where, e);
     if (rc < 0)
         return rc;
+    terminal = terminal && !in->json;
     if (terminal)
         printf("talking to %s; /reset forgets, /exit or Ctrl-D ends\n", name);
     json_t *messages = first_messages(in);
@@ -300,7 +310,9 @@ const struct command chat_verbs[] = {
      "question.txt\n  hpctl run demo \"Once upon\" --raw --max-tokens 40 -o json",
      run_options, run_run, false},
     {"chat", "[NAME]", 0, 1, "talk to a deployment",
-     "Lines of standard input are what you say; /reset forgets the conversation, /exit ends.",
+     "Lines of standard input are what you say; /reset forgets the conversation, /exit ends. With "
+     "-o "
+     "json every answer is an object.",
      "  hpctl chat demo\n  hpctl chat --system \"Be brief.\" --temperature 0", chat_options,
      run_chat, false},
     {0},

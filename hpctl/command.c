@@ -74,7 +74,7 @@ static int option_of_letter(const struct command *c, int letter)
 static int invocation_parse(int argc, char **argv, int words, struct invocation *in, struct err *e)
 {
     struct option long_options[COMMAND_MAX_OPTIONS + 9];
-    char letters[2 * COMMAND_MAX_OPTIONS + 32] = "";
+    char letters[2 * COMMAND_MAX_OPTIONS + 32] = ":"; /* a value that lacks is told apart */
     int n = 0;
     add_long_options(in->command->options, OWN_OPTION, long_options, &n, letters);
     add_long_options(command_common_options, COMMON_OPTION, long_options, &n, letters);
@@ -84,9 +84,11 @@ static int invocation_parse(int argc, char **argv, int words, struct invocation 
         int got = getopt_long(argc, argv, letters, long_options, NULL);
         if (got < 0)
             break;
-        if (got == '?') {
-            err_set(e, HP_EUSAGE, "hpctl %s: option %s is unknown or lacks its value",
-                    in->command->path, argv[optind - 1]);
+        if (got == '?' || got == ':') {
+            err_set(e, HP_EUSAGE, "hpctl %s: option %s %s", in->command->path, argv[optind - 1],
+                    got == ':' ? "lacks its value"
+                    : optopt   ? "is unknown, or takes no value"
+                               : "is unknown");
             return err_hint(e, "see `hpctl %s --help`", in->command->path);
         }
         int which = got < OWN_OPTION ? option_of_letter(in->command, got) : got;
@@ -164,6 +166,32 @@ static bool print_group(int argc, char **argv, const struct command *const *tabl
     return false;
 }
 
+/* "help VERB" and "--version" are said as well as "VERB --help" and "version". */
+static void words_usual(int argc, char **argv)
+{
+    static char help[] = "--help", version[] = "version";
+    if (argc > 2 && strcmp(argv[1], "help") == 0) {
+        memmove(argv + 1, argv + 2, (size_t)(argc - 2) * sizeof *argv);
+        argv[argc - 1] = help;
+    } else if (argc == 2 && (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0)) {
+        argv[1] = version;
+    }
+}
+
+static int verb_unknown(int argc, char **argv, struct err *e)
+{
+    if (argv[1][0] == '-') {
+        err_set(e, HP_EUSAGE, "hpctl takes a verb first, and options after it: not \"%s\"",
+                argv[1]);
+        return err_hint(
+            e, "such as `hpctl ps --context NAME -o json`; `hpctl --help` lists the verbs");
+    }
+    bool more = argc > 2 && argv[2][0] != '-';
+    err_set(e, HP_EUSAGE, "there is no verb \"%s%s%s\"", argv[1], more ? " " : "",
+            more ? argv[2] : "");
+    return err_hint(e, "`hpctl --help` lists the verbs");
+}
+
 int command_main(int argc, char **argv, const struct command *const *tables)
 {
     struct err e = {0};
@@ -171,6 +199,7 @@ int command_main(int argc, char **argv, const struct command *const *tables)
     int words = 0;
     bool json = wants_json(argc, argv);
     in.tables = tables;
+    words_usual(argc, argv);
     in.command = find_command(argc, argv, tables, &words);
     if (!in.command) {
         bool help = argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
@@ -181,9 +210,7 @@ int command_main(int argc, char **argv, const struct command *const *tables)
             command_print_overview(stdout, tables, NULL);
             return 0;
         }
-        err_set(&e, HP_EUSAGE, "there is no verb \"%s%s%s\"", argv[1], argc > 2 ? " " : "",
-                argc > 2 ? argv[2] : "");
-        err_hint(&e, "`hpctl --help` lists the verbs");
+        verb_unknown(argc, argv, &e);
         return error_report(HP_EUSAGE, &e, json);
     }
     int rc = invocation_parse(argc, argv, words, &in, &e);

@@ -59,38 +59,41 @@ static int words_of(const char *path)
 
 /* The options of each verb, verbs of most words first, since the shell takes the first that fits.
  */
-static void print_completion_options(const struct command *const *tables)
+static void completion_options(const struct command *const *tables, struct buffer *out)
 {
     for (int words = 3; words > 0; words--)
         for (const struct command *const *t = tables; *t; t++)
             for (const struct command *c = *t; c->path; c++) {
                 if (words_of(c->path) != words)
                     continue;
-                printf("    \"%s \"*) words=\"--help -o", c->path);
+                buffer_printf(out, "    \"%s \"*) words=\"--help -o", c->path);
                 for (int i = 0; c->options && c->options[i].name; i++)
-                    printf(" --%s", c->options[i].name);
-                printf("\" ;;\n");
+                    buffer_printf(out, " --%s", c->options[i].name);
+                buffer_printf(out, "\" ;;\n");
             }
 }
 
-void command_print_completion(const struct command *const *tables)
+void command_completion(const struct command *const *tables, struct buffer *out)
 {
-    printf("# bash completion for hpctl; made by `hpctl completion bash`\n_hpctl_verbs='");
+    buffer_printf(out,
+                  "# bash completion for hpctl; made by `hpctl completion bash`\n_hpctl_verbs='");
     for (const struct command *const *t = tables; *t; t++)
         for (const struct command *c = *t; c->path; c++)
-            printf("%s\n", c->path);
-    printf("'\n_hpctl() {\n"
-           "    local typed=\"${COMP_WORDS[*]:1:COMP_CWORD-1}\" word=${COMP_WORDS[COMP_CWORD]} "
-           "words= verb next=\n"
-           "    case \"$typed \" in\n");
-    print_completion_options(tables);
-    printf("    esac\n"
-           "    while read -r verb; do\n"
-           "        case $verb in \"${typed:+$typed }\"?*) verb=${verb#\"${typed:+$typed }\"}; "
-           "next+=\" ${verb%%%% *}\" ;; esac\n"
-           "    done <<< \"$_hpctl_verbs\"\n"
-           "    if [ -z \"$next\" ] && [[ $word != -* ]]; then COMPREPLY=($(compgen -f -- "
-           "\"$word\"))\n"
-           "    else COMPREPLY=($(compgen -W \"$words $next\" -- \"$word\")); fi\n"
-           "}\ncomplete -o filenames -F _hpctl hpctl\n");
+            buffer_printf(out, "%s\n", c->path);
+    buffer_printf(
+        out, "'\n_hpctl() {\n"
+             "    local typed=\"${COMP_WORDS[*]:1:COMP_CWORD-1}\" word=${COMP_WORDS[COMP_CWORD]} "
+             "words= verb next=\n"
+             "    case \"$typed \" in\n");
+    completion_options(tables, out);
+    buffer_printf(
+        out, "    esac\n"
+             "    while read -r verb; do\n"
+             "        case $verb in \"${typed:+$typed }\"?*) verb=${verb#\"${typed:+$typed }\"}; "
+             "next+=\" ${verb%%%% *}\" ;; esac\n"
+             "    done <<< \"$_hpctl_verbs\"\n"
+             "    if [ -z \"$next\" ] && [[ $word != -* ]]; then COMPREPLY=($(compgen -f -- "
+             "\"$word\"))\n"
+             "    else COMPREPLY=($(compgen -W \"$words $next\" -- \"$word\")); fi\n"
+             "}\ncomplete -o filenames -F _hpctl hpctl\n");
 }

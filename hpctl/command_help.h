@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 
+#include "common/bytes.h"
 #include "hpctl/command.h"
 
 /* The options that every verb has, ended by a zero row. */
@@ -13,7 +14,7 @@ extern const struct command_option command_common_options[];
 void command_print_usage(FILE *out, const struct command *c);
 /* All verbs, or those whose path begins with `under`. */
 void command_print_overview(FILE *out, const struct command *const *tables, const char *under);
-/* For bash, to standard output. */
-void command_print_completion(const struct command *const *tables);
+/* For bash, appended to `out`. */
+void command_completion(const struct command *const *tables, struct buffer *out);
 
 #endif

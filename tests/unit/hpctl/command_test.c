@@ -100,7 +100,15 @@ static int see(struct invocation *in, struct err *e)
     return in->n_arguments ? 0 : err_set(e, HP_ENOENT, "nothing");
 }
 
+static int see_version(struct invocation *in, struct err *e)
+{
+    (void)e;
+    snprintf(seen, sizeof seen, "%s", in->command->path);
+    return 0;
+}
+
 static const struct command table[] = {
+    {.path = "version", .summary = "s", .run = see_version},
     {.path = "see",
      .arguments = "X",
      .max_arguments = 1,
@@ -118,7 +126,9 @@ static const struct command table[] = {
 };
 static const struct command *const tables[] = {table, NULL};
 
-/* Runs a line of words with its output thrown away. */
+static char said[4000]; /* on standard output and error */
+
+/* Runs a line of words; what it prints goes to `said`. */
 static int run_line(const char *line)
 {
     char copy[200], *argv[16] = {copy}, *save = NULL;
@@ -128,9 +138,9 @@ static int run_line(const char *line)
         argv[argc++] = w;
     argv[argc] = NULL;
     fflush(NULL);
-    FILE *null = fopen("/dev/null", "w");
-    dup2(fileno(null), STDOUT_FILENO);
-    dup2(fileno(null), STDERR_FILENO);
+    FILE *file = tmpfile();
+    dup2(fileno(file), STDOUT_FILENO);
+    dup2(fileno(file), STDERR_FILENO);
     seen[0] = '\0';
     optind = 0; /* getopt forgets the line before */
     getopt(1, argv, "");
@@ -140,7 +150,9 @@ static int run_line(const char *line)
     dup2(err, STDERR_FILENO);
     close(out);
     close(err);
-    fclose(null);
+    rewind(file);
+    said[fread(said, 1, sizeof said - 1, file)] = '\0';
+    fclose(file);
     return rc;
 }
 
@@ -173,6 +185,36 @@ TEST(mistakes_have_exit_code_2_and_failures_their_own)
     assert_int_equal(run_line("hpctl see"), 4);
     assert_int_equal(run_line("hpctl --help"), 0);
     assert_int_equal(run_line("hpctl see --help"), 0);
+}
+
+TEST(a_mistake_is_named)
+{
+    static const struct {
+        const char *line, *says;
+    } cases[] = {
+        {"hpctl see --size", "--size lacks its value"},
+        {"hpctl see -o", "-o lacks its value"},
+        {"hpctl see --none", "--none is unknown"},
+        {"hpctl see -x", "-x is unknown"},
+        {"hpctl see --fast=1", "--fast=1 is unknown, or takes no value"},
+        {"hpctl -o json see", "a verb first"},
+        {"hpctl --context home see", "a verb first"},
+        {"hpctl sea a", "there is no verb \"sea a\""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(run_line(cases[i].line), 2);
+        if (!strstr(said, cases[i].says))
+            fail_msg("%s: %s", cases[i].line, said);
+    }
+}
+
+TEST(help_and_version_are_found_where_other_programs_have_them)
+{
+    assert_int_equal(run_line("hpctl help see all"), 0);
+    assert_non_null(strstr(said, "usage: hpctl see all"));
+    assert_int_equal(run_line("hpctl help"), 0);
+    assert_int_equal(run_line("hpctl --version"), 0);
+    assert_string_equal(seen, "version");
 }
 
 /* ---- the verbs that there are ---- */
@@ -219,6 +261,8 @@ int main(void)
         cmocka_unit_test(a_choice_is_one_of_its_words_and_an_error_lists_them),
         cmocka_unit_test(the_longest_path_is_the_verb),
         cmocka_unit_test(minus_o_is_json_or_a_file),
+        cmocka_unit_test(a_mistake_is_named),
+        cmocka_unit_test(help_and_version_are_found_where_other_programs_have_them),
         cmocka_unit_test(mistakes_have_exit_code_2_and_failures_their_own),
         cmocka_unit_test(every_verb_has_a_summary_and_examples_of_it),
         cmocka_unit_test(no_two_verbs_and_no_two_options_of_one_have_one_name),
