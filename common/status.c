@@ -96,6 +96,17 @@ int err_at(struct err *e, const char *fmt, ...)
     return e->code;
 }
 
+void err_rename(struct err *e, const char *from, const char *to)
+{
+    char text[sizeof e->text];
+    size_t n = strlen(from);
+    if (!e || n == 0 || strncmp(e->text, from, n) != 0)
+        return;
+    if ((size_t)snprintf(text, sizeof text, "%s%s", to, e->text + n) >= sizeof text)
+        utf8_trim(text);
+    memcpy(e->text, text, sizeof text);
+}
+
 const char *status_word(int code)
 {
     for (size_t i = 0; i < sizeof statuses / sizeof *statuses; i++)

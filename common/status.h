@@ -61,6 +61,10 @@ int err_no_memory(struct err *e, const char *what_fmt, ...) __attribute__((forma
  * failure whose code is wanted even then is returned by itself. */
 int err_hint(struct err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/* Where the text begins with `from` (a path that means nothing to whoever reads it), it begins with
+ * `to` instead. `e` may be NULL. */
+void err_rename(struct err *e, const char *from, const char *to);
+
 /* Puts "where: " before the text that is there. Returns as err_hint. */
 int err_at(struct err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

@@ -245,9 +245,11 @@ int model_heads_open(const char *folder, const char *id, const uint8_t *manifest
         else
             rc = file_path(folder, id, &m, 0, path, e);
         rc = rc < 0 ? rc : model_open(path, &model, e);
+        if (rc == 0 && (rc = facts_fill(model, arena, facts, e)) < 0)
+            model_close(&model);
+        if (rc < 0)
+            err_rename(e, path, m.name);
     }
-    if (rc == 0 && (rc = facts_fill(model, arena, facts, e)) < 0)
-        model_close(&model);
     arena_free(&decoded);
     if (rc == 0)
         *out = model;

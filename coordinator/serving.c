@@ -53,6 +53,8 @@ static int requests_models(void *ctx, struct request_model *out, int max)
     return n;
 }
 
+enum { NAMES_SHOWN = 4 }; /* in an error */
+
 static int requests_find(void *ctx, const char *name, struct request_model *out, struct err *e)
 {
     struct coord *c = ctx;
@@ -61,13 +63,17 @@ static int requests_find(void *ctx, const char *name, struct request_model *out,
         request_model_fill(c, d, out);
         return 0;
     }
-    char names[300] = "";
+    if (c->n_deployments == 0)
+        return err_set(e, HP_ENOENT, "no model \"%.100s\" is deployed here; there is none", name);
+    char names[NAMES_SHOWN * (DEPLOYMENT_NAME + 4)] = "", more[40] = "";
     size_t used = 0;
-    for (size_t i = 0; i < c->n_deployments && used < sizeof names - 1; i++)
+    for (size_t i = 0; i < c->n_deployments && i < NAMES_SHOWN; i++)
         used += (size_t)snprintf(names + used, sizeof names - used, "%s\"%s\"", i ? ", " : "",
                                  c->deployments[i]->name);
-    return err_set(e, HP_ENOENT, "no model \"%.100s\" is deployed here; there %s%s", name,
-                   c->n_deployments ? "is " : "is none", names);
+    if (c->n_deployments > NAMES_SHOWN)
+        snprintf(more, sizeof more, " and %zu more (/v1/models)", c->n_deployments - NAMES_SHOWN);
+    return err_set(e, HP_ENOENT, "no model \"%.100s\" is deployed here; there is %s%s", name, names,
+                   more);
 }
 
 /* Something is to be taken. */

@@ -21,8 +21,11 @@ static int compile_template(const struct model *m, struct model_template *t, str
 {
     if (t->compiled)
         return 0;
-    if (!t->source)
-        return err_set(e, HP_EUNSUPPORTED, "%s: the model has no chat template", m->path);
+    if (!t->source) {
+        err_set(e, HP_EUNSUPPORTED, "%s: the model has no chat template", m->path);
+        err_hint(e, "complete a text as it stands: /v1/completions, or `hpctl run --raw`");
+        return HP_EUNSUPPORTED;
+    }
     if (!t->failed) {
         int rc = template_compile(t->source, strlen(t->source), &t->compiled, &t->failure);
         if (rc == 0)

@@ -139,7 +139,7 @@ static bool method_is(const struct route *route, const char *method)
 static const struct route *route_find(struct http_exchange *x, const struct http_request *r)
 {
     const char *allowed = NULL;
-    char text[256];
+    char text[320];
     for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
         if (!route_rest(&routes[i], r->path))
             continue;
@@ -156,7 +156,9 @@ static const struct route *route_find(struct http_exchange *x, const struct http
     bool short_of_v1 = strcmp(r->path, "/chat/completions") == 0 ||
                        strcmp(r->path, "/completions") == 0 || strcmp(r->path, "/models") == 0;
     snprintf(text, sizeof text, "there is nothing at %.160s%s", r->path,
-             short_of_v1 ? ": the API lies below /v1" : "");
+             short_of_v1 ? ": the API lies below /v1"
+                         : "; there is POST /v1/chat/completions and /v1/completions, GET "
+                           "/v1/models, /health, /ready and /metrics");
     openai_error(x, 404, text, NULL, "not_found");
     return NULL;
 }

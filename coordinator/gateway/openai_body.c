@@ -27,7 +27,7 @@ static bool is_default(const char *name, const json_t *v)
     if (json_is_null(v) || json_is_false(v))
         return true;
     if (strcmp(name, "n") == 0 || strcmp(name, "best_of") == 0)
-        return json_is_integer(v) && json_integer_value(v) == 1;
+        return json_is_number(v) && fpclassify(json_number_value(v) - 1) == FP_ZERO;
     if (strcmp(name, "min_tokens") == 0 || strcmp(name, "top_logprobs") == 0)
         return json_is_integer(v) && json_integer_value(v) == 0;
     if (strcmp(name, "logprobs") == 0 || strcmp(name, "prompt_logprobs") == 0)
@@ -203,6 +203,10 @@ static int flatten_content(json_t *message, const char **param, struct err *e)
     size_t i;
     if (json_is_string(content))
         return 0;
+    const char *role = json_string_value(json_object_get(message, "role"));
+    if (!content && strcmp(role, "assistant") != 0)
+        return field_refuse(param, "messages", e,
+                            "every message but the assistant's needs a \"content\"");
     if (!content || json_is_null(content))
         return json_object_set_new(message, "content", json_string("")) == 0
                    ? 0
@@ -293,23 +297,31 @@ static int read_prompt(struct openai_body *b, const char **param, struct err *e)
                                 : "must be a text or a list of token ids");
 }
 
+/* How many tokens to make at most; 0: the field is not there. */
+static int field_tokens(const struct openai_body *b, const char *name, int64_t *out,
+                        const char **param, struct err *e)
+{
+    const json_t *v = json_object_get(b->root, name);
+    *out = 0;
+    if (!v || json_is_null(v))
+        return 0;
+    if (json_is_number(v) && json_number_value(v) < 1)
+        return field_refuse(param, name, e,
+                            "must be at least 1; leave it out to go on to the end of the context");
+    return field_whole(b, name, 1, INT32_MAX, 0, out, param, e);
+}
+
 static int read_options(struct openai_body *b, const char **param, struct err *e)
 {
     const json_t *options = json_object_get(b->root, "stream_options");
     int64_t max_tokens, max_completion_tokens;
     int rc;
-    if ((rc = field_whole(b, "max_tokens", 0, INT32_MAX, 0, &max_tokens, param, e)) < 0 ||
-        (rc = field_whole(b, "max_completion_tokens", 0, INT32_MAX, 0, &max_completion_tokens,
-                          param, e)) < 0 ||
+    if ((rc = field_tokens(b, "max_tokens", &max_tokens, param, e)) < 0 ||
+        (rc = field_tokens(b, "max_completion_tokens", &max_completion_tokens, param, e)) < 0 ||
         (rc = field_flag(b->root, "stream", &b->stream, param, e)) < 0 ||
         (rc = field_flag(b->root, "ignore_eos", &b->ignore_end, param, e)) < 0 ||
         (rc = field_flag(b->root, "literal_specials", &b->literal_specials, param, e)) < 0)
         return rc;
-    static const char *const names[] = {"max_tokens", "max_completion_tokens"};
-    for (int i = 0; i < 2; i++)
-        if (json_is_number(json_object_get(b->root, names[i])) &&
-            (i ? max_completion_tokens : max_tokens) == 0)
-            return field_refuse(param, names[i], e, "must be at least 1");
     b->max_tokens = (uint64_t)(max_completion_tokens ? max_completion_tokens : max_tokens);
     if (options && !json_is_null(options)) {
         if (!json_is_object(options))

@@ -1,5 +1,6 @@
 #include "coordinator/gateway/prompt.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "coordinator/gateway/literal.h"
@@ -73,10 +74,24 @@ static int prompt_fill(struct prompt *p, const struct openai_body *b, struct mod
     return rc == 0 && n >= context ? refuse_length(p, b, context, n, "tokens") : rc;
 }
 
+/* In a client's words: by the name that it knows, since where the model lies here is nobody's
+ * business, and with what to do next. */
+static void failure_tell(struct err *e, const struct model *model, const char *called)
+{
+    char name[100];
+    snprintf(name, sizeof name, "model \"%.80s\"", called);
+    err_rename(e, model_path(model), name);
+    size_t n = strlen(e->text);
+    if (e->hint[0])
+        snprintf(e->text + n, sizeof e->text - n, "; %s", e->hint);
+}
+
 void prompt_make(struct openai_body *b, struct model *model, uint64_t context, struct prompt *out)
 {
     *out = (struct prompt){0};
     out->rc = prompt_fill(out, b, model, context);
+    if (out->rc < 0)
+        failure_tell(&out->failure, model, b->model);
     if (out->rc == HP_EINVAL && !out->param)
         out->param = b->chat ? "messages" : "prompt";
     openai_body_drop_prompt(b);

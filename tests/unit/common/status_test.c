@@ -1,4 +1,5 @@
 #include <stddef.h>
+#include <string.h>
 
 #include "common/status.h"
 #include "tests/test.h"
@@ -16,9 +17,26 @@ TEST(failure_stays_one_when_nobody_wants_its_text)
     assert_true(err_at(NULL, "store") < 0);
 }
 
+TEST(a_path_at_the_beginning_is_named_otherwise)
+{
+    struct err e = {0};
+    err_set(&e, HP_EIO, "/a/b/files/x: no");
+    err_rename(&e, "/a/b/files", "m");
+    assert_string_equal(e.text, "m/x: no");
+    err_rename(&e, "/a", "n");
+    assert_string_equal(e.text, "m/x: no");
+    char longer[sizeof e.text];
+    memset(longer, 'y', sizeof longer - 1);
+    longer[sizeof longer - 1] = '\0';
+    err_rename(&e, "m", longer);
+    assert_int_equal(strlen(e.text), sizeof e.text - 1);
+    err_rename(NULL, "m", "n");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(failure_stays_one_when_nobody_wants_its_text)};
+        cmocka_unit_test(failure_stays_one_when_nobody_wants_its_text),
+        cmocka_unit_test(a_path_at_the_beginning_is_named_otherwise)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -64,6 +64,8 @@ TEST(bodies_are_refused_by_the_field_that_is_wrong)
         {true, "{\"model\": \"m\", \"messages\": []}", "messages"},
         {true, "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}]}", "model"},
         {true, "{\"model\": \"m\", \"messages\": [{\"content\": \"x\"}]}", "messages"},
+        {true, "{\"model\": \"m\", \"messages\": [{\"role\": \"user\", \"contents\": \"x\"}]}",
+         "messages"},
         {true,
          "{\"model\": \"m\", \"messages\": [{\"role\": \"user\", \"content\": [{\"type\": "
          "\"image_url\"}]}]}",
@@ -77,6 +79,8 @@ TEST(bodies_are_refused_by_the_field_that_is_wrong)
         {false, "{\"model\": \"m\", \"prompt\": \"x\", \"top_p\": \"a\"}", "top_p"},
         {false, "{\"model\": \"m\", \"prompt\": \"x\", \"max_tokens\": 1.5}", "max_tokens"},
         {false, "{\"model\": \"m\", \"prompt\": \"x\", \"max_tokens\": 0}", "max_tokens"},
+        {false, "{\"model\": \"m\", \"prompt\": \"x\", \"max_completion_tokens\": -1}",
+         "max_completion_tokens"},
         {false, "{\"model\": \"m\", \"prompt\": \"x\", \"stop\": [\"\"]}", "stop"},
         {false, "{\"model\": \"m\", \"prompt\": \"x\", \"logit_bias\": {\"a\": 1}}", "logit_bias"},
         {false, "{\"model\": \"m\", \"prompt\": \"x\", \"stream\": 1}", "stream"},

@@ -1,5 +1,6 @@
 /* From bodies to tokens, over the tokenizer and template of the demo model. */
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -55,6 +56,46 @@ static void assert_text(struct model *m, const struct prompt *p, const char *exp
                      0);
     assert_string_equal(buffer_cstr(&text), expected);
     buffer_free(&text);
+}
+
+/* The toy model without its template, in a file of its own. */
+static struct model *bare_open(char path[64])
+{
+    static const char key[] = "tokenizer.chat_template";
+    static char bytes[1 << 18];
+    struct model *m = NULL;
+    struct err e = {0};
+    FILE *from = fopen("examples/hpipe-testbed/toy.gguf", "rb");
+    if (!from)
+        skip();
+    size_t n = fread(bytes, 1, sizeof bytes, from);
+    char *at = memmem(bytes, n, key, sizeof key - 1);
+    fclose(from);
+    assert_non_null(at);
+    at[0] = 'T';
+    strcpy(path, "/tmp/hp-bare-XXXXXX");
+    FILE *to = fdopen(mkstemp(path), "wb");
+    assert_int_equal(fwrite(bytes, 1, n, to), n);
+    fclose(to);
+    if (model_open_text(path, &m, &e) < 0 || model_text_prepare(m, &e) < 0)
+        fail_msg("%s", e.text);
+    return m;
+}
+
+TEST(a_model_without_a_template_is_named_as_its_clients_know_it)
+{
+    char path[64];
+    struct model *m = bare_open(path);
+    struct prompt p = made(
+        m, true, "{\"model\": \"gpt2\", \"messages\": [{\"role\": \"user\", \"content\": \"x\"}]}",
+        CONTEXT);
+    assert_int_equal(p.rc, HP_EUNSUPPORTED);
+    if (strncmp(p.failure.text, "model \"gpt2\": the model has no chat template", 44) != 0 ||
+        !strstr(p.failure.text, "/v1/completions") || strstr(p.failure.text, path))
+        fail_msg("%s", p.failure.text);
+    buffer_free(&p.ids);
+    model_close(&m);
+    unlink(path);
 }
 
 TEST(specials_in_a_content_are_text_where_that_is_asked_for)
@@ -232,6 +273,7 @@ TEST(a_shared_model_lives_until_its_last_owner_closes_it)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_model_without_a_template_is_named_as_its_clients_know_it),
         cmocka_unit_test(specials_in_a_content_are_text_where_that_is_asked_for),
         cmocka_unit_test(texts_without_specials_become_the_same_tokens_either_way),
         cmocka_unit_test(an_unknown_role_is_no_way_into_the_template),
