@@ -8,6 +8,7 @@
 
 #include "common/host.h"
 #include "common/manifest.h"
+#include "common/names.h"
 #include "common/plan.h"
 #include "hpctl/client.h"
 #include "hpctl/deployment_view.h"
@@ -17,7 +18,7 @@
 #include "hpctl/upload.h"
 #include "hpctl/verbs.h"
 
-enum { DEPLOY_PATIENCE_MS = 600000, MAX_SLICE_TOKENS = 1 << 20 };
+enum { DEPLOY_PATIENCE_MS = 600000, MAX_SLICE_TOKENS = 1 << 20, DEPLOYMENT_NAME_BYTES = 64 };
 
 /* ---- Ctrl-C ---- */
 
@@ -64,6 +65,8 @@ static void farewell_prepare(const char *name, bool json)
 struct deploying {
     struct progress_bar bar;
     const char *path;
+    char name[DEPLOYMENT_NAME_BYTES];
+    json_t *options;
     const struct key_pair *keys;
     struct manifest manifest;
     struct upload *upload;
@@ -130,11 +133,26 @@ static void default_name(const char *path, char *out, size_t size)
     while (n > 1 && copy[n - 1] == '/')
         copy[--n] = '\0';
     const char *slash = strrchr(copy, '/');
-    snprintf(out, size, "%s", slash ? slash + 1 : copy);
-    char *dot = strrchr(out, '.');
+    char *base = slash ? copy + (slash + 1 - copy) : copy, *dot = strrchr(base, '.');
     struct stat st;
-    if (dot && dot != out && stat(path, &st) == 0 && !S_ISDIR(st.st_mode))
+    if (dot && dot != base && stat(path, &st) == 0 && !S_ISDIR(st.st_mode))
         *dot = '\0';
+    name_like(out, size, base);
+}
+
+static int name_read(const struct invocation *in, struct deploying *d, struct err *e)
+{
+    const char *asked = invocation_option(in, "name");
+    default_name(d->path, d->name, sizeof d->name);
+    if (!asked)
+        return 0;
+    if (!name_is_valid(asked, sizeof d->name - 1))
+        return err_set(e, HP_EUSAGE,
+                       "--name: \"%.80s\" cannot name a deployment: up to %zu " NAME_ALPHABET
+                       " can",
+                       asked, sizeof d->name - 1);
+    snprintf(d->name, sizeof d->name, "%s", asked);
+    return 0;
 }
 
 static json_t *options_of(const struct invocation *in, const char *real_path, uint64_t context,
@@ -178,14 +196,13 @@ static int add_plan(const char *file, json_t *options, struct err *e)
     return rc;
 }
 
-static int deploy_ask(const struct invocation *in, struct client *client, struct deploying *d,
-                      const struct buffer *manifest, const char *real_path, json_t **result,
-                      struct err *e)
+/* All that was asked for, before anything takes its time. */
+static int options_read(const struct invocation *in, struct deploying *d, const char *real_path,
+                        struct err *e)
 {
-    char name[256];
     uint64_t context, slice, sequences;
-    int rc;
-    if ((rc = invocation_u64(in, "max-context", 0, &context, e)) < 0 ||
+    int rc = name_read(in, d, e);
+    if (rc < 0 || (rc = invocation_u64(in, "max-context", 0, &context, e)) < 0 ||
         (rc = invocation_u64(in, "slice", 0, &slice, e)) < 0 ||
         (rc = invocation_u64(in, "max-sequences", 0, &sequences, e)) < 0)
         return rc;
@@ -194,27 +211,28 @@ static int deploy_ask(const struct invocation *in, struct client *client, struct
     if (slice > MAX_SLICE_TOKENS)
         return err_set(e, HP_EUSAGE, "--slice: %llu is more than %d tokens",
                        (unsigned long long)slice, MAX_SLICE_TOKENS);
-    default_name(d->path, name, sizeof name);
-    if (invocation_option(in, "name"))
-        snprintf(name, sizeof name, "%s", invocation_option(in, "name"));
-    json_t *options = options_of(in, real_path, context, slice, sequences);
-    if (invocation_option(in, "plan") &&
-        (rc = add_plan(invocation_option(in, "plan"), options, e)) < 0) {
-        json_decref(options);
-        return rc;
-    }
+    d->options = options_of(in, real_path, context, slice, sequences);
+    if (!d->options)
+        return err_set(e, HP_EINVAL, "the model's path is not valid UTF-8");
+    return invocation_option(in, "plan") ? add_plan(invocation_option(in, "plan"), d->options, e)
+                                         : 0;
+}
+
+static int deploy_ask(const struct invocation *in, struct client *client, struct deploying *d,
+                      const struct buffer *manifest, json_t **result, struct err *e)
+{
     struct client_ask ask = {
         .verb = "deploy",
-        .arguments = json_pack("{s:s, s:o}", "name", name, "options", options),
+        .arguments = json_pack("{s:s, s:O}", "name", d->name, "options", d->options),
         .blob = {manifest->data, manifest->size},
         .patience_ms = DEPLOY_PATIENCE_MS,
         .progress = on_progress,
         .ctx = d,
     };
     if (!ask.arguments)
-        return err_set(e, HP_EINVAL, "the name or path is not valid UTF-8");
-    farewell_prepare(name, in->json);
-    rc = client_ask(client, &ask, result, NULL, e);
+        return err_no_memory(e, "a deployment");
+    farewell_prepare(d->name, in->json);
+    int rc = client_ask(client, &ask, result, NULL, e);
     signal(SIGINT, SIG_DFL);
     /* Interrupted is what this hpctl was; here somebody else ended the deployment. */
     return rc == HP_ECANCELED && e->code == HP_ECANCELED ? (e->code = HP_EBUSY) : rc;
@@ -230,14 +248,14 @@ static int run_deploy(struct invocation *in, struct err *e)
     char *real_path = realpath(d.path, NULL);
     progress_init(&d.bar, in->json);
     int rc = real_path ? 0 : err_set(e, HP_ENOENT, "%s: no such model file or folder", d.path);
-    if (rc == 0 &&
+    if (rc == 0 && (rc = options_read(in, &d, real_path, e)) == 0 &&
         (rc = client_open(
              invocation_option_or(in, "context", invocation_option(in, "cluster-context")), &client,
              e)) == 0 &&
         (rc = model_manifest_make(d.path, &d.bar, &manifest, e)) == 0 &&
         (rc = manifest_decode(manifest.data, manifest.size, &arena, &d.manifest, e)) == 0) {
         d.keys = &client_context(client)->admin;
-        rc = deploy_ask(in, client, &d, &manifest, real_path, &result, e);
+        rc = deploy_ask(in, client, &d, &manifest, &result, e);
     }
     progress_end(&d.bar);
     upload_close(&d.upload);
@@ -257,6 +275,7 @@ static int run_deploy(struct invocation *in, struct err *e)
                client_context(client)->http);
     }
     json_decref(result);
+    json_decref(d.options);
     client_close(&client);
     arena_free(&arena);
     buffer_free(&manifest);

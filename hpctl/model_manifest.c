@@ -19,7 +19,9 @@ int model_manifest_make(const char *path, struct progress_bar *bar, struct buffe
     if (rc < 0)
         return rc;
     bool cached = context_folder("names", cache, sizeof cache, NULL) == 0;
-    rc = manifest_build(model, cached ? cache : NULL, on_hashing, bar, out, e);
+    /* What the coordinator will need of it is missed here, before every byte has been read. */
+    rc = model_text_prepare(model, e);
+    rc = rc < 0 ? rc : manifest_build(model, cached ? cache : NULL, on_hashing, bar, out, e);
     model_close(&model);
     return rc;
 }

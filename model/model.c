@@ -104,6 +104,8 @@ static int open_shard(struct model *m, int i, const char *path, struct safetenso
                       struct err *e)
 {
     int rc = mapped_file_open(path, &m->maps[i], e);
+    if (rc == HP_ENOENT)
+        err_hint(e, "the folder's index names this file: fetch what is missing of the model");
     if (rc < 0)
         return rc;
     m->files[i].bytes = m->maps[i].bytes;

@@ -188,10 +188,14 @@ static int size_of_other(struct parse *p, struct weight *w, uint32_t type, uint6
 {
     uint32_t block_elements, block_bytes;
     char known[192];
-    if (p->need == GGUF_WEIGHTS)
-        return err_set(p->e, HP_EUNSUPPORTED,
-                       "%s: tensor %s has number format %s (GGUF type %u); known are %s", p->file,
-                       w->name, dtype_gguf_name(type), type, dtype_known(known, sizeof known));
+    if (p->need == GGUF_WEIGHTS) {
+        err_set(p->e, HP_EUNSUPPORTED,
+                "%s: tensor %s has number format %s (GGUF type %u); known are %s", p->file, w->name,
+                dtype_gguf_name(type), type, dtype_known(known, sizeof known));
+        err_hint(p->e, "take this model's file in one of those formats, such as Q8_0, or make one "
+                       "with llama.cpp's llama-quantize");
+        return HP_EUNSUPPORTED;
+    }
     w->dtype = DTYPE_COUNT;
     bool whole = dtype_gguf_block(type, &block_elements, &block_bytes) &&
                  w->shape[w->n_dims - 1] % block_elements == 0;

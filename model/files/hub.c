@@ -273,13 +273,19 @@ static int open_all(struct hub *h, struct arena *arena, struct err *e)
         return out_of_memory(h, e);
     int rc = list_small_files(h, arena, e);
     rc = rc < 0 ? rc : load_json(h, arena, "config.json", &h->config, &h->config_at, e);
+    if (rc == HP_ENOENT)
+        err_hint(e, "a model is a GGUF file, or a Hugging Face folder (config.json, "
+                    "tokenizer.json, *.safetensors)");
     rc = rc < 0 ? rc : list_shards(h, arena, e);
     return rc < 0 ? rc : read_template(h, arena, e);
 }
 
 int hub_open(const char *folder, struct arena *arena, struct hub *out, struct err *e)
 {
-    *out = (struct hub){.folder = arena_strdup(arena, folder)};
+    size_t n = strlen(folder);
+    while (n > 1 && folder[n - 1] == '/')
+        n--;
+    *out = (struct hub){.folder = arena_strndup(arena, folder, n)};
     int rc =
         out->folder ? open_all(out, arena, e) : err_set(e, HP_ENOMEM, "%s: out of memory", folder);
     if (rc < 0)

@@ -104,7 +104,9 @@ static int refuse_variants(const struct keys *k, struct model_config *c)
     if (rc < 0)
         return rc;
     if (experts > 0)
-        return err_set(k->e, HP_EUNSUPPORTED, "%s: a mixture of %d experts", k->file, experts);
+        return err_set(k->e, HP_EUNSUPPORTED,
+                       "%s: a mixture of %d experts, which this version does not run", k->file,
+                       experts);
     c->window = window < c->context ? window : 0;
     uint64_t none = 0, split = 0;
     rc = gguf_get_u64(k->gguf, k->file, "split.count", &none, &split, k->e);

@@ -182,6 +182,28 @@ TEST(windows_are_read)
     }
 }
 
+TEST(a_folder_that_is_no_model_or_not_a_whole_one_says_what_to_do)
+{
+    struct model *m;
+    struct err e = {0};
+    char path[140];
+    write_folder();
+    write_text("model.safetensors.index.json",
+               "{\"weight_map\": {\"model.embed_tokens.weight\": "
+               "\"model-00001-of-00002.safetensors\","
+               " \"model.layers.0.mlp.up_proj.weight\": \"model-00002-of-00002.safetensors\"}}");
+    remove_file("model-00002-of-00002.safetensors");
+    snprintf(path, sizeof path, "%s//", folder); /* as a shell completes it, and more */
+    assert_int_equal(model_open(path, &m, &e), HP_ENOENT);
+    assert_null(strstr(e.text, "//"));
+    assert_non_null(strstr(e.text, "model-00002-of-00002.safetensors"));
+    assert_non_null(strstr(e.hint, "fetch what is missing"));
+    remove_file("config.json");
+    assert_int_equal(model_open(folder, &m, &e), HP_ENOENT);
+    assert_non_null(strstr(e.hint, "a model is a GGUF file, or a Hugging Face folder"));
+    write_folder();
+}
+
 TEST(configs_that_mean_something_else_are_refused)
 {
     static const struct {
@@ -320,6 +342,7 @@ int main(void)
         cmocka_unit_test(folder_opens_with_and_without_an_index),
         cmocka_unit_test(configs_of_both_styles_are_read),
         cmocka_unit_test(windows_are_read),
+        cmocka_unit_test(a_folder_that_is_no_model_or_not_a_whole_one_says_what_to_do),
         cmocka_unit_test(configs_that_mean_something_else_are_refused),
         cmocka_unit_test(whole_numbers_beyond_64_bits_are_read_in_a_folder),
         cmocka_unit_test(templates_for_tools_and_tokens_of_the_map_are_used),
