@@ -31,8 +31,14 @@ int api_keys_create(struct coord *c, const char *name, char key[API_KEY_TEXT], s
     if (rc < 0)
         return rc;
     for (size_t i = 0; i < c->n_api_keys; i++)
-        if (strcmp(c->api_keys[i].name, name) == 0)
-            return err_set(e, HP_EEXIST, "there is an API key \"%.60s\" already", name);
+        if (strcmp(c->api_keys[i].name, name) == 0) {
+            err_set(e, HP_EEXIST, "there is an API key \"%.60s\" already", name);
+            err_hint(e,
+                     "nobody can show it again: `hpctl key rm %.60s` takes it back, and its name "
+                     "is free",
+                     name);
+            return HP_EEXIST;
+        }
     c->env->random_bytes(c->env->ctx, chance, sizeof chance);
     snprintf(key, API_KEY_TEXT, "hp-");
     sodium_bin2hex(key + 3, API_KEY_TEXT - 3, chance, sizeof chance);

@@ -68,8 +68,12 @@ static int agent_check(const struct deployment *d, const struct member *m, int i
     if (!m)
         return err_set(e, HP_ENOENT, "there is no %s \"%s\" in this cluster",
                        s->planned ? "device" : "agent", r->agent);
-    if (!member_available(m))
-        return err_set(e, HP_ELINK, "agent \"%s\" is %s", r->agent, member_states[m->state].word);
+    if (!member_available(m)) {
+        int rc = err_set(e, HP_ELINK, "agent \"%s\" is %s", r->agent, member_states[m->state].word);
+        if (m->drain != MEMBER_STAYS)
+            err_hint(e, "`hpctl node undrain %s` gives it stages again", m->name);
+        return rc;
+    }
     const char *lacks = member_lacks(m, d->model->facts.needs);
     if (lacks)
         return err_set(e, HP_EUNSUPPORTED, "agent \"%s\" cannot run \"%s\", which this model needs",

@@ -101,6 +101,25 @@ static void check_programs(struct findings *f)
     }
 }
 
+static void check_member(struct findings *f, const json_t *m)
+{
+    const char *state = string_member(m, "state"), *name = string_member(m, "name");
+    bool ready = strcmp(state, "ready") == 0, draining = strcmp(state, "draining") == 0,
+         same = strcmp(string_member(m, "program"), HP_VERSION) == 0;
+    struct shown undrain = shown_of("`hpctl node undrain %s` gives it stages again", name);
+    finding_add(f, shown_of("agent %s", name).s,
+                !ready && !draining ? WRONG
+                : same && ready     ? FINE
+                                    : WORTH_KNOWING,
+                shown_of("%s on %s, version %s", state, string_member(m, "hostname"),
+                         string_member(m, "program"))
+                    .s,
+                draining ? undrain.s
+                : !ready ? "is hp-agent running there? its log says more"
+                : same   ? ""
+                         : "run the same release everywhere");
+}
+
 static void check_members(struct findings *f, struct client *client)
 {
     struct err e = {0};
@@ -110,21 +129,7 @@ static void check_members(struct findings *f, struct client *client)
         finding_add(f, "agents", WRONG, e.text, e.hint);
         return;
     }
-    json_array_foreach(members, i, m)
-    {
-        bool ready = strcmp(string_member(m, "state"), "ready") == 0,
-             same = strcmp(string_member(m, "program"), HP_VERSION) == 0;
-        finding_add(f, shown_of("agent %s", string_member(m, "name")).s,
-                    !ready ? WRONG
-                    : same ? FINE
-                           : WORTH_KNOWING,
-                    shown_of("%s on %s, version %s", string_member(m, "state"),
-                             string_member(m, "hostname"), string_member(m, "program"))
-                        .s,
-                    !ready ? "is hp-agent running there? its log says more"
-                    : same ? ""
-                           : "run the same release everywhere");
-    }
+    json_array_foreach(members, i, m) check_member(f, m);
     if (json_array_size(members) == 0)
         finding_add(f, "agents", WORTH_KNOWING, "none has joined",
                     "`hpctl node token create` invites one");
