@@ -20,6 +20,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct frame_token *tokens = calloc(FRAME_MAX_RUNS, sizeof *tokens);
     frame_runs_decode(&h, payload, runs, &e);
     frame_tokens_decode(&h, payload, tokens, &e);
+    struct kv_range kv;
+    frame_kv_decode(&h, payload, &kv, &e);
     free(runs);
     free(tokens);
     return 0;

@@ -276,6 +276,28 @@ TEST(runs_must_add_up_to_the_header)
     assert_int_equal(frame_runs_decode(&h, payload, back, NULL), HP_EPROTO);
 }
 
+TEST(keys_and_values_say_which_they_are)
+{
+    const struct kv_range r = {
+        .group = 1, .first_block = 2, .n_blocks = 3, .first = 64, .count = 9};
+    struct frame_header h = {.kind = FRAME_KV,
+                             .first_position = r.first,
+                             .n_tokens = r.count,
+                             .payload_bytes = FRAME_KV_BYTES + 1};
+    uint8_t payload[FRAME_KV_BYTES + 1];
+    struct kv_range back;
+    frame_kv_encode(&r, payload);
+    assert_int_equal(frame_kv_decode(&h, payload, &back, NULL), 0);
+    assert_memory_equal(&back, &r, sizeof r);
+    h.n_runs = 1;
+    assert_int_equal(frame_kv_decode(&h, payload, &back, NULL), HP_EPROTO);
+    h.n_runs = 0;
+    h.payload_bytes = FRAME_KV_BYTES; /* nothing behind it */
+    assert_int_equal(frame_kv_decode(&h, payload, &back, NULL), HP_EPROTO);
+    h.payload_bytes = 0;
+    assert_int_equal(frame_kv_decode(&h, NULL, &back, NULL), HP_EPROTO);
+}
+
 TEST(a_join_token_carries_key_and_secret)
 {
     struct key_pair k;
@@ -367,6 +389,7 @@ int main(void)
         cmocka_unit_test(a_field_comes_once_and_unknown_ones_are_skipped),
         cmocka_unit_test(a_frame_header_survives_and_every_flipped_bit_is_found),
         cmocka_unit_test(runs_must_add_up_to_the_header),
+        cmocka_unit_test(keys_and_values_say_which_they_are),
         cmocka_unit_test(a_join_token_carries_key_and_secret),
         cmocka_unit_test(a_key_file_that_others_may_read_is_refused),
         cmocka_unit_test(a_manifest_keeps_to_its_files),

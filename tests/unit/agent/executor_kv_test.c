@@ -1,0 +1,240 @@
+/* Keys and values through the executor: from one stage to another over the data channel, and what
+ * cannot be taken or given, which is answered and leaves no buffer behind. */
+#include <errno.h>
+#include <semaphore.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "agent/executor.h"
+#include "common/env.h"
+#include "common/log.h"
+#include "tests/test.h"
+
+static const char demo_model[] = "examples/demo-model/demo-q8_0.gguf";
+enum { LAYERS = 18, FROM = 1, TO = 2, LENGTH = 100, LIMIT_S = 60 };
+
+struct fixture {
+    struct data_endpoint *data;
+    struct executor *x;
+    struct outlet *outlet;
+    sem_t told, came, left;
+    struct executor_report report; /* the last */
+    struct kv_shape kv;
+    struct frame_header header; /* of the frame that came last */
+    struct data_buffer *frame;
+    int left_status;
+};
+
+static void frame_in(void *ctx, const struct frame_header *h, struct data_buffer *payload)
+{
+    struct fixture *f = ctx;
+    f->header = *h;
+    f->frame = payload;
+    sem_post(&f->came);
+}
+
+static void told(void *ctx, const struct executor_report *r)
+{
+    struct fixture *f = ctx;
+    if (r->status == HP_PENDING)
+        return;
+    f->report = *r;
+    if (r->kind == EXECUTOR_LOADED)
+        f->kv = r->kv;
+    sem_post(&f->told);
+}
+
+static void piece_left(void *ctx, uint64_t slot, uint64_t link, int status, bool reserved)
+{
+    struct fixture *f = ctx;
+    (void)slot, (void)link, (void)reserved;
+    f->left_status = status;
+    sem_post(&f->left);
+}
+
+static void wait_for(sem_t *s)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += (time_t)(LIMIT_S * env_time_scale());
+    int rc;
+    while ((rc = sem_timedwait(s, &until)) != 0 && errno == EINTR)
+        ;
+    assert_int_equal(rc, 0);
+}
+
+static int setup(void **state)
+{
+    struct fixture *f = calloc(1, sizeof *f);
+    struct data_config d = {.callbacks = {f, frame_in, NULL}};
+    struct err e = {0};
+    size_t size;
+    log_set_level(LOG_ERROR);
+    sem_init(&f->told, 0, 0);
+    sem_init(&f->came, 0, 0);
+    sem_init(&f->left, 0, 0);
+    assert_int_equal(data_open_inproc(&d, &f->data, &e), 0);
+    assert_int_equal(data_allow(f->data, 5, NULL, &e), 0);
+    struct executor_config c = {
+        .device = {.backend = "cpu", .n_threads = 1}, .data = f->data, .report = told, .ctx = f};
+    assert_int_equal(executor_create(&c, &f->x, &e), 0);
+    struct outlet_config o = {.data = f->data, .device = "", .left = piece_left, .ctx = f};
+    const uint8_t *address = data_address(f->data, &size);
+    assert_int_equal(outlet_open(&o, address, size, &f->outlet, &e), 0);
+    *state = f;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct fixture *f = *state;
+    struct data_stats stats;
+    executor_destroy(&f->x);
+    outlet_release(f->outlet);
+    data_stats(f->data, &stats);
+    assert_int_equal(stats.buffers_bytes, 0);
+    data_close(&f->data);
+    free(f);
+    return 0;
+}
+
+static void load(struct fixture *f, uint64_t slot)
+{
+    struct executor_load l = {.slot = slot,
+                              .ticket = slot,
+                              .path = demo_model,
+                              .end_layer = LAYERS,
+                              .f32 = true,
+                              .kv_tokens = 256,
+                              .max_sequences = 2,
+                              .max_batch_tokens = 128,
+                              .n_stages = 1};
+    executor_load(f->x, &l);
+    wait_for(&f->told);
+    assert_int_equal(f->report.status, 0);
+}
+
+static void open_at(struct fixture *f, uint64_t slot, uint32_t length)
+{
+    executor_sequence_open(
+        f->x, &(struct executor_opening){
+                  .slot = slot, .ticket = 9, .sequence = 5, .kv_tokens = 120, .length = length});
+    wait_for(&f->told);
+    assert_int_equal(f->report.status, 0);
+}
+
+static const float *logits_of(struct fixture *f, uint64_t slot, uint32_t first, uint32_t n)
+{
+    static uint32_t ids[LENGTH] = {7, 9, 11};
+    static struct batch_run run;
+    static struct batch batch;
+    run = (struct batch_run){.sequence = 5, .first_position = first, .n_tokens = n, .n_logits = 1};
+    batch = (struct batch){.runs = &run, .n_runs = 1, .n_tokens = n, .n_logits = 1, .ids = ids};
+    executor_run(f->x, &(struct executor_run){.slot = slot, .ticket = 4, .batch = &batch});
+    wait_for(&f->told);
+    assert_int_equal(f->report.status, 0);
+    return f->report.logits;
+}
+
+static struct executor_kv export_of(struct fixture *f, uint64_t slot, const struct kv_range *r)
+{
+    return (struct executor_kv){.slot = slot,
+                                .ticket = 3,
+                                .sequence = 5,
+                                .range = *r,
+                                .outlet = outlet_hold(f->outlet),
+                                .header = {.kind = FRAME_KV,
+                                           .dtype = FRAME_F32,
+                                           .session = 5,
+                                           .first_position = r->first,
+                                           .n_tokens = r->count}};
+}
+
+static void a_sequence_goes_on_in_another_slot_to_the_bit(void **state)
+{
+    struct fixture *f = *state;
+    load(f, FROM);
+    load(f, TO);
+    open_at(f, FROM, 0);
+    logits_of(f, FROM, 0, LENGTH);
+    open_at(f, TO, LENGTH);
+    uint32_t awaited = f->report.awaited;
+    assert_int_equal(awaited, 8 * 2); /* blocks, and pages of each */
+    struct kv_shape shape = f->kv;
+    struct kv_cursor at = {0};
+    struct kv_range r;
+    while (kv_shape_next(&shape, LENGTH, 200000, &at, &r)) {
+        struct executor_kv k = export_of(f, FROM, &r);
+        executor_kv_export(f->x, &k);
+        wait_for(&f->came);
+        wait_for(&f->left);
+        assert_int_equal(f->left_status, 0);
+        assert_int_equal(f->header.payload_bytes, FRAME_KV_BYTES + kv_shape_bytes(&shape, &r));
+        k = (struct executor_kv){
+            .slot = TO, .ticket = 9, .sequence = 5, .range = r, .frame = f->frame};
+        executor_kv_import(f->x, &k);
+        wait_for(&f->told);
+        assert_int_equal(f->report.kind, EXECUTOR_KV_IMPORTED);
+        assert_int_equal(f->report.status, 0);
+        assert_true(f->report.awaited < awaited);
+        awaited = f->report.awaited;
+    }
+    assert_int_equal(awaited, 0);
+    enum { VOCABULARY = 64 }; /* of the rows, as many as tell them apart */
+    float want[VOCABULARY];
+    memcpy(want, logits_of(f, FROM, LENGTH, 1), sizeof want);
+    assert_memory_equal(logits_of(f, TO, LENGTH, 1), want, sizeof want);
+}
+
+static void what_cannot_be_taken_or_given_is_answered(void **state)
+{
+    struct fixture *f = *state;
+    const struct kv_range r = {0, 0, 1, 0, 64};
+    load(f, FROM);
+    for (int i = 0; i < 3; i++) { /* no such slot, no such sequence, no such tokens */
+        uint64_t slot = i == 0 ? 77 : FROM;
+        int code = i < 2 ? HP_ENOENT : HP_EINVAL;
+        if (i == 2)
+            open_at(f, FROM, 0);
+        struct executor_kv k = export_of(f, slot, &r);
+        executor_kv_export(f->x, &k);
+        wait_for(&f->told);
+        assert_int_equal(f->report.kind, EXECUTOR_KV_EXPORTED);
+        assert_int_equal(f->report.status, code);
+        struct data_buffer *b = data_buffer_get(f->data, FRAME_KV_BYTES + 64);
+        k = (struct executor_kv){.slot = slot, .ticket = 9, .sequence = 5, .range = r, .frame = b};
+        executor_kv_import(f->x, &k);
+        wait_for(&f->told);
+        assert_int_equal(f->report.kind, EXECUTOR_KV_IMPORTED);
+        assert_int_equal(f->report.status, code);
+    }
+}
+
+static void what_waits_when_the_executor_ends_leaves_nothing(void **state)
+{
+    struct fixture *f = *state;
+    const struct kv_range r = {0, 0, 1, 0, 64};
+    for (int i = 0; i < 100; i++) { /* some are refused: more than have a place */
+        struct executor_kv k = export_of(f, FROM, &r);
+        executor_kv_export(f->x, &k);
+        k = (struct executor_kv){.slot = FROM,
+                                 .ticket = 9,
+                                 .sequence = 5,
+                                 .range = r,
+                                 .frame = data_buffer_get(f->data, 100)};
+        executor_kv_import(f->x, &k);
+    }
+}
+
+#define KV_TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        KV_TEST(a_sequence_goes_on_in_another_slot_to_the_bit),
+        KV_TEST(what_cannot_be_taken_or_given_is_answered),
+        KV_TEST(what_waits_when_the_executor_ends_leaves_nothing),
+    };
+    return cmocka_run_group_tests_name("executor_kv", tests, NULL, NULL);
+}
