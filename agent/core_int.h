@@ -60,7 +60,7 @@ struct core_stage {
     /* progress of what the state does */
     uint64_t done_bytes, total_bytes, moved_bytes;
     uint32_t *wanted;
-    size_t n_wanted;
+    size_t n_wanted, room_wanted;
     struct err error; /* FAILED: why */
     uint64_t batches_done;
     uint64_t tokens_done;
@@ -185,7 +185,7 @@ struct agent_core {
     struct frame_token *tokens; /* of the frame that is being posted */
     struct message_said *said;  /* rows of the `tokens` message of this event, and their ids */
     uint32_t *told_ids;
-    size_t n_said, token_capacity;
+    size_t n_said, room_tokens, room_told, room_said;
 
     uint64_t timer_ns; /* asked for */
     uint64_t dropped_stale, dropped_foreign, dropped_malformed, dropped_runs, dropped_full;
@@ -305,7 +305,6 @@ void core_queue_destroy(struct agent_core *c, struct core_stage *s);
 void core_sequence_open(struct agent_core *c, struct message_ref *m);
 void core_sequence_closed(struct agent_core *c, struct message_ref *m);
 void core_sequence_opened(struct agent_core *c, const struct agent_event *ev);
-void core_sequence_close(struct agent_core *c, struct core_stage *s, uint64_t id);
 void core_sequences_close_all(struct agent_core *c, struct core_stage *s);
 /* Says that it failed, and closes it. */
 void core_sequence_fail(struct agent_core *c, struct core_stage *s, uint64_t id, int code,

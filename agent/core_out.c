@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "agent/core_int.h"
+#include "common/vector.h"
 
 enum {
     ACTIONS_FOR_RELEASES = 320
@@ -21,13 +22,8 @@ static bool action_fits(struct agent_actions *a, enum agent_action_kind kind)
     size_t room = a->capacity - a->count;
     if (room > (kind == AGENT_DO_RELEASE ? 0 : ACTIONS_FOR_RELEASES))
         return true;
-    size_t capacity = 2 * a->capacity > CORE_ACTIONS_MADE ? 2 * a->capacity : CORE_ACTIONS_MADE;
-    struct agent_action *p = realloc(a->items, capacity * sizeof *p);
-    if (!p)
-        return false;
-    a->items = p;
-    a->capacity = capacity;
-    return true;
+    size_t wanted = a->capacity < CORE_ACTIONS_MADE ? CORE_ACTIONS_MADE : a->capacity + 1;
+    return vector_reserve(a->items, a->capacity, wanted);
 }
 
 struct agent_action *core_act(struct agent_core *c, enum agent_action_kind kind)

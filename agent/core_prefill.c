@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "agent/core_int.h"
+#include "common/vector.h"
 
 static struct core_slice *slice_find(const struct core_sequence *own, uint32_t first_position)
 {
@@ -18,19 +19,11 @@ static struct core_slice *slice_add(struct core_sequence *own, const struct batc
 {
     if (run->first_position >= own->open.prompt_tokens)
         return NULL;
-    if (own->n_slices == own->slice_capacity) {
-        size_t capacity = own->slice_capacity ? 2 * own->slice_capacity : 16;
-        struct core_slice *p =
-            capacity <= CORE_PREFILL_SLICES ? realloc(own->slices, capacity * sizeof *p) : NULL;
-        if (!p)
-            return NULL;
-        own->slices = p;
-        own->slice_capacity = capacity;
-    }
-    struct core_slice *s = &own->slices[own->n_slices++];
-    *s = (struct core_slice){
+    struct core_slice s = {
         .told = {.first_position = run->first_position, .tokens = run->n_tokens}};
-    return s;
+    bool added = own->n_slices < CORE_PREFILL_SLICES &&
+                 vector_push(own->slices, own->n_slices, own->slice_capacity, s);
+    return added ? &own->slices[own->n_slices - 1] : NULL;
 }
 
 void core_prefill_arrived(struct core_sequence *own, const struct batch_run *run, uint64_t ready_ns,

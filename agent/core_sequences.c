@@ -45,7 +45,7 @@ void core_sequence_free(struct core_sequence *s)
     free(s);
 }
 
-void core_sequence_close(struct agent_core *c, struct core_stage *s, uint64_t id)
+static void own_sequence_close(struct agent_core *c, struct core_stage *s, uint64_t id)
 {
     struct core_sequence *own = queue_sequence_close(s->queue, id, env_now_ns(c->env));
     if (!own)
@@ -64,7 +64,7 @@ void core_sequences_close_all(struct agent_core *c, struct core_stage *s)
 {
     struct queue_sequence *q;
     while ((q = queue_sequence_at(s->queue, 0)) != NULL)
-        core_sequence_close(c, s, q->id);
+        own_sequence_close(c, s, q->id);
 }
 
 static void failure_send(struct agent_core *c, uint64_t deployment, uint64_t generation,
@@ -82,7 +82,7 @@ void core_sequence_fail(struct agent_core *c, struct core_stage *s, uint64_t id,
     log_warn_limited("agent", "sequence_failed", "sequence=%llu code=%s text=\"%s\"",
                      (unsigned long long)id, status_word(code), text);
     failure_send(c, s->prepare.deployment, s->prepare.generation, id, code, text);
-    core_sequence_close(c, s, id);
+    own_sequence_close(c, s, id);
 }
 
 void core_sequences_fail_all(struct agent_core *c, struct core_stage *s, int code, const char *text)
@@ -181,7 +181,7 @@ void core_sequence_closed(struct agent_core *c, struct message_ref *m)
     const struct message_sequence_close *close = &m->message.u.sequence_close;
     struct core_stage *s = core_stage_of(c, close->deployment, close->generation, close->stage);
     if (s && s->queue)
-        core_sequence_close(c, s, close->sequence);
+        own_sequence_close(c, s, close->sequence);
 }
 
 void core_sequence_opened(struct agent_core *c, const struct agent_event *ev)

@@ -6,6 +6,7 @@
 
 #include "agent/borders.h"
 #include "agent/core_int.h"
+#include "common/vector.h"
 
 /* ---- what the coordinator hears ---- */
 
@@ -114,8 +115,8 @@ static void stage_start(struct agent_core *c, struct message_ref *m)
 }
 
 /* The weights that are there, or being loaded, serve the new generation too. */
-static bool adoptable(const struct agent_core *c, const struct core_stage *s,
-                      const struct message_stage_prepare *p)
+static bool stage_is_adoptable(const struct agent_core *c, const struct core_stage *s,
+                               const struct message_stage_prepare *p)
 {
     const struct message_stage_prepare *have = &s->prepare;
     enum frame_dtype wire;
@@ -158,7 +159,8 @@ static void stage_adopt(struct agent_core *c, struct core_stage *s, struct messa
 
 /* The stage that the deployment has on this device: it is kept, or makes room. A stage of the same
  * name elsewhere, which has failed, goes too. */
-static struct core_stage *predecessor(struct agent_core *c, const struct message_stage_prepare *p)
+static struct core_stage *stage_predecessor(struct agent_core *c,
+                                            const struct message_stage_prepare *p)
 {
     for (size_t i = 0; i < c->n_stages; i++)
         if (c->stages[i]->prepare.deployment == p->deployment &&
@@ -179,12 +181,12 @@ void core_stage_prepare(struct agent_core *c, struct message_ref *m)
         core_stage_report(c, s);
         return;
     }
-    s = predecessor(c, p);
-    if (s && s->prepare.generation < p->generation && adoptable(c, s, p)) {
+    s = stage_predecessor(c, p);
+    if (s && s->prepare.generation < p->generation && stage_is_adoptable(c, s, p)) {
         stage_adopt(c, s, m);
         return;
     }
-    for (; s; s = predecessor(c, p))
+    for (; s; s = stage_predecessor(c, p))
         stage_drop(c, s);
     stage_start(c, m);
 }
@@ -196,16 +198,11 @@ static void progress_take(struct core_stage *s, const struct agent_progress *p)
     s->done_bytes = p->done_bytes;
     s->total_bytes = p->total_bytes;
     s->moved_bytes = p->moved_bytes > s->moved_bytes ? p->moved_bytes : s->moved_bytes;
-    if (!p->wanted.count) {
-        s->n_wanted = 0;
+    if (!vector_reserve(s->wanted, s->room_wanted, p->wanted.count))
         return;
-    }
-    uint32_t *list = realloc(s->wanted, p->wanted.count * sizeof *list);
-    if (!list)
-        return;
-    memcpy(list, p->wanted.items, p->wanted.count * sizeof *list);
-    s->wanted = list;
     s->n_wanted = p->wanted.count;
+    if (s->n_wanted)
+        memcpy(s->wanted, p->wanted.items, s->n_wanted * sizeof *s->wanted);
 }
 
 void core_stage_fetched(struct agent_core *c, const struct agent_event *ev)

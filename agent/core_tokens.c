@@ -3,27 +3,14 @@
 #include <stdlib.h>
 
 #include "agent/core_int.h"
+#include "common/vector.h"
 
 /* Room for what a batch of `n` runs tells: tokens for the first stage, ids and rows for the
  * coordinator. */
 static bool tokens_reserve(struct agent_core *c, uint32_t n)
 {
-    if (n <= c->token_capacity)
-        return true;
-    struct frame_token *t = realloc(c->tokens, n * sizeof *t);
-    if (!t)
-        return false;
-    c->tokens = t;
-    uint32_t *ids = realloc(c->told_ids, n * sizeof *ids);
-    if (!ids)
-        return false;
-    c->told_ids = ids;
-    struct message_said *said = realloc(c->said, n * sizeof *said);
-    if (!said)
-        return false;
-    c->said = said;
-    c->token_capacity = n;
-    return true;
+    return vector_reserve(c->tokens, c->room_tokens, n) &&
+           vector_reserve(c->told_ids, c->room_told, n) && vector_reserve(c->said, c->room_said, n);
 }
 
 static const char *token_finish(const struct core_sequence *own, uint32_t token)

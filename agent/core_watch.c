@@ -129,7 +129,7 @@ void core_expire(struct agent_core *c, uint64_t now_ns)
     }
 }
 
-static uint64_t earlier(uint64_t a, uint64_t b)
+static uint64_t time_earlier(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
 }
@@ -140,12 +140,13 @@ uint64_t core_expire_deadline(const struct agent_core *c)
     for (size_t i = 0; i < c->n_devices; i++) {
         const struct core_device *own = &c->devices[i];
         if (own->n_running)
-            at = earlier(at, run_deadline_ns(c, &own->runs[own->first_run]));
+            at = time_earlier(at, run_deadline_ns(c, &own->runs[own->first_run]));
     }
     for (size_t i = 0; i < c->n_stages; i++) {
         const struct core_stage *s = c->stages[i];
         if (s->queue)
-            at = earlier(at, earlier(queue_deadline_ns(s->queue), outputs_deadline_ns(c, s)));
+            at = time_earlier(at,
+                              time_earlier(queue_deadline_ns(s->queue), outputs_deadline_ns(c, s)));
     }
     return at;
 }

@@ -75,7 +75,7 @@ static void profile_between(void *ctx)
     executor_batches_settle(x); /* the device is the measurement's again */
 }
 
-static void profile(struct executor *x, const struct order *o)
+static void order_profile(struct executor *x, const struct order *o)
 {
     struct profiling own = {.x = x, .ticket = o->u.profile.ticket};
     struct buffer tables = {0};
@@ -141,7 +141,7 @@ static void order_do(struct executor *x, struct order *o)
     case ORDER_RUN: executor_batch_submit(x, &o->u.run); return;
     case ORDER_KV_IMPORT: executor_kv_take(x, &o->u.kv); return;
     case ORDER_KV_EXPORT: executor_kv_give(x, &o->u.kv); return;
-    case ORDER_PROFILE: profile(x, o); return;
+    case ORDER_PROFILE: order_profile(x, o); return;
     case ORDER_OVER: return;
     case ORDER_QUIT: return;
     }

@@ -2,20 +2,15 @@
 #include <stdlib.h>
 
 #include "agent/executor_int.h"
+#include "common/vector.h"
 
 static int sampler_keep(struct held_slot *h, uint64_t sequence, struct sampler *sampler,
                         struct err *e)
 {
-    if (h->n_samplers == h->sampler_capacity) {
-        size_t capacity = h->sampler_capacity ? 2 * h->sampler_capacity : 16;
-        struct own_sampler *p = realloc(h->samplers, capacity * sizeof *p);
-        if (!p)
-            return err_set(e, HP_ENOMEM, "no memory for a sampler");
-        h->samplers = p;
-        h->sampler_capacity = capacity;
-    }
-    h->samplers[h->n_samplers++] = (struct own_sampler){sequence, sampler};
-    return 0;
+    struct own_sampler own = {sequence, sampler};
+    return vector_push(h->samplers, h->n_samplers, h->sampler_capacity, own)
+               ? 0
+               : err_set(e, HP_ENOMEM, "no memory for a sampler");
 }
 
 void executor_sequence_begin(struct executor *x, const struct order *o)

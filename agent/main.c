@@ -383,7 +383,7 @@ static int cores_pin(const struct discover_share *share, struct err *e)
                : err_set(e, HP_EDEVICE, "cannot keep to the cores given: %s", strerror(errno));
 }
 
-static int run(const struct agent_config *c, struct program *p, struct err *e)
+static int program_run(const struct agent_config *c, struct program *p, struct err *e)
 {
     struct agent_config config = *c;
     config.quit = on_quit;
@@ -412,7 +412,7 @@ static int run(const struct agent_config *c, struct program *p, struct err *e)
     return rc;
 }
 
-static int start(int argc, char **argv, struct err *e)
+static int program_start(int argc, char **argv, struct err *e)
 {
     struct options o = {0};
     struct join_token token;
@@ -448,13 +448,13 @@ static int start(int argc, char **argv, struct err *e)
     c.data_port = (uint16_t)o.data_port;
     snprintf(p.data_file, sizeof p.data_file, "%s/data-channel", dir);
     data_policy_load(p.data_file, &p.data);
-    return run(&c, &p, e);
+    return program_run(&c, &p, e);
 }
 
 int main(int argc, char **argv)
 {
     struct err e = {0};
-    int rc = start(argc, argv, &e);
+    int rc = program_start(argc, argv, &e);
     if (rc >= 0)
         return 0;
     fprintf(stderr, "hp-agent: %s\n", e.text);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "agent/shell_int.h"
+#include "common/vector.h"
 
 /* ---- messages and frames ---- */
 
@@ -91,7 +92,7 @@ static void sequence_close(struct agent *a, const struct agent_action *act)
         executor_sequence_close(s->executor, s->slot, act->u.sequence_close.sequence);
 }
 
-static void run(struct agent *a, const struct agent_action *act)
+static void run_order(struct agent *a, const struct agent_action *act)
 {
     const struct shell_stage *s = shell_stage_of(a, act->u.run.slot);
     assert(s); /* it was loaded */
@@ -141,18 +142,16 @@ static void profile_start(struct agent *a, const struct agent_action *act)
                               .device = (unsigned)r->device,
                               .f32 = strcmp(r->compute, "f32") == 0,
                               .fine = r->fine};
-    struct shell_profile *grown = realloc(a->profiles, (a->n_profiles + 1) * sizeof *grown);
+    bool room = vector_reserve(a->profiles, a->room_profiles, a->n_profiles + 1);
     if (r->model.size == DIGEST_BYTES)
         memcpy(p.model, r->model.data, DIGEST_BYTES);
-    if (!grown || r->device >= a->n_devices) {
+    if (!room || r->device >= a->n_devices) {
         struct queued_event m = {.event = {.kind = AGENT_EVENT_PROFILED}, .known = true};
         m.event.u.profiled.id = p.id;
-        m.event.u.profiled.status = grown ? HP_EINVAL : HP_ENOMEM;
-        a->profiles = grown ? grown : a->profiles;
+        m.event.u.profiled.status = room ? HP_EINVAL : HP_ENOMEM;
         shell_event_put(a, &m);
         return;
     }
-    a->profiles = grown;
     a->profiles[a->n_profiles++] = p;
     if (a->paced)
         profile_paced(a, p.slot);
@@ -162,7 +161,7 @@ static void profile_start(struct agent *a, const struct agent_action *act)
 
 /* ---- links ---- */
 
-static void probe(struct agent *a, const struct agent_action *act)
+static void probe_order(struct agent *a, const struct agent_action *act)
 {
     const struct message_link_probe *p = &act->u.probe.request;
     struct agent_event ev = {.kind = AGENT_EVENT_PROBED};
@@ -212,7 +211,7 @@ static void timer_set(struct agent *a, uint64_t at_ns)
     a->loop_due |= at_ns < a->armed_ns;
 }
 
-static void quit(struct agent *a, const struct err *why)
+static void agent_quit(struct agent *a, const struct err *why)
 {
     if (a->quit.code == 0)
         a->quit = *why;
@@ -259,16 +258,16 @@ static void action_do(struct agent *a, const struct agent_action *act)
     case AGENT_DO_CONNECT: shell_stage_connect(a, act); return;
     case AGENT_DO_SEQUENCE_OPEN: sequence_open(a, act); return;
     case AGENT_DO_SEQUENCE_CLOSE: sequence_close(a, act); return;
-    case AGENT_DO_RUN: run(a, act); return;
+    case AGENT_DO_RUN: run_order(a, act); return;
     case AGENT_DO_KV_IMPORT: shell_kv_import(a, act); return;
     case AGENT_DO_KV_EXPORT: shell_kv_export(a, act); return;
     case AGENT_DO_KV_DROP: shell_kv_drop(a, act->u.kv_drop.ticket); return;
     case AGENT_DO_PROFILE: profile_start(a, act); return;
-    case AGENT_DO_PROBE: probe(a, act); return;
+    case AGENT_DO_PROBE: probe_order(a, act); return;
     case AGENT_DO_STORE_REMOVE: store_remove(a, act); return;
     case AGENT_DO_LOG_FETCH: log_answer(a, act); return;
     case AGENT_DO_TIMER: timer_set(a, act->u.timer.at_ns); return;
-    case AGENT_DO_QUIT: quit(a, &act->u.quit.error); return;
+    case AGENT_DO_QUIT: agent_quit(a, &act->u.quit.error); return;
     }
 }
 

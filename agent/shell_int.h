@@ -141,7 +141,7 @@ struct agent {
     size_t n_stages, stage_capacity;
     struct shell_kv_link kv_links[AGENT_MAX_KV_EXPORTS];
     struct shell_profile *profiles;
-    size_t n_profiles;
+    size_t n_profiles, room_profiles;
     uint64_t last_profile;
     bool quit_said;
     uint64_t absent_ns, absence_told_ns; /* since when the coordinator has not answered, and when

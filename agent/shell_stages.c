@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "agent/shell_int.h"
+#include "common/vector.h"
 
 /* ---- stages ---- */
 
@@ -90,17 +91,9 @@ static struct shell_stage *stage_make(struct agent *a, uint64_t slot, uint64_t d
     struct shell_stage *s = shell_stage_of(a, slot);
     if (s)
         return s;
-    if (a->n_stages == a->stage_capacity) {
-        size_t capacity = a->stage_capacity ? 2 * a->stage_capacity : 8;
-        struct shell_stage *p = realloc(a->stages, capacity * sizeof *p);
-        if (!p)
-            return NULL;
-        a->stages = p;
-        a->stage_capacity = capacity;
-    }
-    s = &a->stages[a->n_stages++];
-    *s = (struct shell_stage){.slot = slot, .executor = a->executors[device]};
-    return s;
+    struct shell_stage made = {.slot = slot, .executor = a->executors[device]};
+    bool added = vector_push(a->stages, a->n_stages, a->stage_capacity, made);
+    return added ? &a->stages[a->n_stages - 1] : NULL;
 }
 
 /* What could not even begin fails as if it had been tried. */

@@ -35,21 +35,22 @@ RECURSION = [{"model/template/" + name for name in names} for names in (
 LONG_LINES, LONG_SHARE = 400, 0.05
 AT_MOST = {
     "files in circles of calls": 0,
-    "files on no floor": 8,  # goal: 0; so that a file that another branch adds is not refused before its floor is known
+    "files on no floor": 4,  # goal: 0; so that a file that another branch adds is not refused before its floor is known
     "calls of a higher floor": 0,
     "files above 400 lines": 0,  # goal: 5 % of all, which is kept
-    "tags defined twice": 13,  # goal: 0
+    "tags defined twice": 4,  # goal: 0
     "static functions of one word": {  # goal: 0
-        "agent": 60,
+        "agent": 4,
     },
     "functions that no other file calls": {  # goal: 0 but for SEAMS
-        "agent": 7,
+        "agent": 2,
     },
 }
 # Called by tests alone, on purpose: a clock and a store without a disk, a network without sockets, levels of logging, and what a test looks at.
 SEAMS = {
     "env_virtual_init", "log_set_level", "store_open_memory", "control_hub_create", "control_hub_destroy", "control_serve_inproc",
     "coordinator_control_address", "coordinator_http_address", "coordinator_public_key", "sampler_kernels_use", "dispatch_waiting", "slices_ready",
+    "discover_nics", "stage_sequence_length", "store_model_id", "weight_store_bytes",
     "accept", "sendmsg",  # stand before the C library's, for UCX
     "dtype_f32_to_bf16",  # the rounding that kernels are held to
     "key_encode",  # the pair of key_decode: who plays a peer (bench, fuzz, attack) makes keys with it

@@ -24,7 +24,7 @@ uint64_t kv_shape_bytes(const struct kv_shape *s, const struct kv_range *r)
     return (uint64_t)r->n_blocks * r->count * g->token_bytes;
 }
 
-static uint32_t fitting(uint64_t most_bytes, uint64_t each, uint32_t limit)
+static uint32_t count_fitting(uint64_t most_bytes, uint64_t each, uint32_t limit)
 {
     uint64_t n = each ? most_bytes / each : limit;
     return n < 1 ? 1 : n < limit ? (uint32_t)n : limit;
@@ -42,10 +42,11 @@ bool kv_shape_next(const struct kv_shape *s, uint32_t length, uint64_t most_byte
         *out = all;
         out->first = at->first;
         out->first_block += at->block;
-        out->n_blocks = fitting(most_bytes, page, all.n_blocks - at->block);
-        uint32_t pages = out->n_blocks == all.n_blocks
-                             ? fitting(most_bytes, page * all.n_blocks, length / KV_PAGE_TOKENS + 1)
-                             : 1;
+        out->n_blocks = count_fitting(most_bytes, page, all.n_blocks - at->block);
+        uint32_t pages =
+            out->n_blocks == all.n_blocks
+                ? count_fitting(most_bytes, page * all.n_blocks, length / KV_PAGE_TOKENS + 1)
+                : 1;
         uint32_t left = length - at->first;
         out->count = left / KV_PAGE_TOKENS < pages ? left : pages * KV_PAGE_TOKENS;
         at->block += out->n_blocks;

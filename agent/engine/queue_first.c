@@ -3,10 +3,11 @@
 #include <string.h>
 
 #include "agent/engine/queue_int.h"
+#include "common/vector.h"
 
-static struct flight *flight_free(struct queue *q, uint32_t *slices)
+static struct queue_flight *flight_free(struct queue *q, uint32_t *slices)
 {
-    struct flight *found = NULL;
+    struct queue_flight *found = NULL;
     *slices = 0;
     for (uint32_t i = 0; i < q->n_flights; i++) {
         if (!q->flights[i].used)
@@ -17,15 +18,10 @@ static struct flight *flight_free(struct queue *q, uint32_t *slices)
     return found;
 }
 
-static bool flight_start(struct flight *f, const struct batch *b)
+static bool flight_start(struct queue_flight *f, const struct batch *b)
 {
-    if (b->n_runs > f->capacity) {
-        uint64_t *p = realloc(f->live, b->n_runs * sizeof *p);
-        if (!p)
-            return false;
-        f->live = p;
-        f->capacity = b->n_runs;
-    }
+    if (!vector_reserve(f->live, f->capacity, b->n_runs))
+        return false;
     for (uint32_t i = 0; i < b->n_runs; i++)
         f->live[i] = b->runs[i].sequence;
     f->n_live = b->n_runs;
@@ -38,7 +34,7 @@ static bool flight_start(struct flight *f, const struct batch *b)
     return true;
 }
 
-static bool prefills(const struct queue_sequence *s)
+static bool sequence_prefills(const struct queue_sequence *s)
 {
     return s->ready && s->length < s->n_prompt;
 }
@@ -49,7 +45,7 @@ static struct queue_sequence *prompt_next(const struct queue *q)
     struct queue_sequence *lowest = NULL;
     for (size_t i = 0; i < q->n_sequences; i++) {
         struct queue_sequence *s = q->sequences[i];
-        if (!prefills(s))
+        if (!sequence_prefills(s))
             continue;
         if (s->id > q->last_sliced)
             return s;
@@ -160,7 +156,7 @@ static void batch_take(struct queue *q, const struct batch *b)
 bool queue_first_next(struct queue *q, struct batch *b)
 {
     uint32_t slices, decoding = 0;
-    struct flight *f = flight_free(q, &slices);
+    struct queue_flight *f = flight_free(q, &slices);
     if (!f)
         return false;
     for (size_t i = 0; i < q->n_sequences; i++)
@@ -182,7 +178,7 @@ bool queue_first_next(struct queue *q, struct batch *b)
 
 /* ---- flights: what left, until it has been through ---- */
 
-static struct flight *flight_find(struct queue *q, uint32_t number)
+static struct queue_flight *flight_find(struct queue *q, uint32_t number)
 {
     for (uint32_t i = 0; i < q->n_flights; i++)
         if (q->flights[i].used && q->flights[i].number == number)
@@ -192,7 +188,7 @@ static struct flight *flight_find(struct queue *q, uint32_t number)
 
 void queue_flight_leave(struct queue *q, const struct batch *b, uint64_t now_ns, double expected_s)
 {
-    struct flight *f = flight_find(q, b->number);
+    struct queue_flight *f = flight_find(q, b->number);
     if (!f)
         return;
     f->left = true;
@@ -203,7 +199,7 @@ void queue_flight_leave(struct queue *q, const struct batch *b, uint64_t now_ns,
 
 void queue_returned(struct queue *q, uint32_t number, uint64_t now_ns)
 {
-    struct flight *f = flight_find(q, number);
+    struct queue_flight *f = flight_find(q, number);
     if (!f)
         return;
     f->used = false;
@@ -220,7 +216,7 @@ void queue_flights_clear(struct queue *q)
 void queue_flights_forget(struct queue *q, uint64_t id, uint64_t now_ns)
 {
     for (uint32_t i = 0; i < q->n_flights; i++) {
-        struct flight *f = &q->flights[i];
+        struct queue_flight *f = &q->flights[i];
         bool lived = f->used && f->n_live > 0;
         for (uint32_t k = 0; f->used && k < f->n_live; k++)
             if (f->live[k] == id)
@@ -243,7 +239,7 @@ uint64_t queue_flights_deadline_ns(const struct queue *q)
 bool queue_flight_expire(struct queue *q, uint64_t now_ns, struct queue_overdue *out)
 {
     for (uint32_t i = 0; i < q->n_flights; i++) {
-        struct flight *f = &q->flights[i];
+        struct queue_flight *f = &q->flights[i];
         if (!f->used || f->deadline_ns > now_ns)
             continue;
         f->used = false;

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "agent/engine/queue_int.h"
+#include "common/vector.h"
 
 enum run_fate { RUN_DUE, RUN_WAITS, RUN_DROPPED, RUN_SEEN };
 
@@ -26,13 +27,8 @@ int queue_frame_add(struct queue *q, uint32_t number, const struct batch_run *ru
     if (q->n_frames == q->max_frames)
         return HP_EBUSY;
     struct frame_entry *f = &q->frames[q->n_frames];
-    if (n_runs > f->run_capacity) {
-        struct batch_run *p = realloc(f->runs, n_runs * sizeof *p);
-        if (!p)
-            return HP_ENOMEM;
-        f->runs = p;
-        f->run_capacity = n_runs;
-    }
+    if (!vector_reserve(f->runs, f->run_capacity, n_runs))
+        return HP_ENOMEM;
     if (n_runs)
         memcpy(f->runs, runs, n_runs * sizeof *runs);
     f->number = number;

@@ -14,7 +14,7 @@ struct frame_entry {
     uint64_t arrived_ns;
 };
 
-struct flight {
+struct queue_flight {
     bool used, slice, left;
     uint32_t number, n_tokens;
     uint64_t left_ns, deadline_ns; /* deadline: UINT64_MAX while it runs here */
@@ -32,7 +32,7 @@ struct queue {
     struct frame_entry
         *frames; /* the first n_frames wait, in order of arrival; the rest keeps its memory */
     uint32_t n_frames, max_frames;
-    struct flight *flights; /* first stage: [2 * n_stages] */
+    struct queue_flight *flights; /* first stage: [2 * n_stages] */
     uint32_t n_flights, next_number;
     uint64_t token_order;
     uint64_t last_sliced; /* the sequence whose prompt had the last slice */

@@ -179,7 +179,7 @@ static int table_prepare(const struct sharing *w, struct rate_table *t, struct e
 
 static double *rate_room(const struct grid *g)
 {
-    int widest = 0;
+    int widest = 1;
     for (int k = 0; k < g->n; k++)
         widest = g->size[k] > widest ? g->size[k] : widest;
     return malloc((size_t)widest * POOLS_MAX_STAGES * sizeof(double));

@@ -18,7 +18,7 @@ static const uint64_t msec = 1000000;
 static struct tiny_model *tiny;
 static struct device *device;
 
-struct box { /* an agent with one stage of its own deployment */
+struct move_box { /* an agent with one stage of its own deployment */
     struct agent_core *core;
     struct agent_core_config config;
     struct agent_actions actions;
@@ -42,11 +42,11 @@ struct happening {
     size_t size;
 };
 
-struct scene {
+struct move_scene {
     uint64_t random;
     struct env_virtual clock;
     struct env env;
-    struct box boxes[BOXES];
+    struct move_box boxes[BOXES];
     struct happening places[PLACES];
     int n;
     double lose, twice;
@@ -54,17 +54,17 @@ struct scene {
     uint64_t timers[BOXES];
 };
 
-static uint64_t draw(struct scene *s, uint64_t n)
+static uint64_t draw(struct move_scene *s, uint64_t n)
 {
     return n ? random_next(&s->random) % n : 0;
 }
 
-static bool chance(struct scene *s, double p)
+static bool chance(struct move_scene *s, double p)
 {
     return random_unit(&s->random) < p;
 }
 
-static struct happening *later(struct scene *s, enum what what, int box, uint64_t after_ns)
+static struct happening *later(struct move_scene *s, enum what what, int box, uint64_t after_ns)
 {
     assert_true(s->n < PLACES);
     struct happening *h = &s->places[s->n++];
@@ -74,12 +74,12 @@ static struct happening *later(struct scene *s, enum what what, int box, uint64_
 
 /* ---- what executor and data channel do ---- */
 
-static void done_later(struct scene *s, int box, const struct agent_event *ev)
+static void done_later(struct move_scene *s, int box, const struct agent_event *ev)
 {
     later(s, DONE, box, draw(s, 2 * msec))->event = *ev;
 }
 
-static void frame_later(struct scene *s, const struct frame_header *h, const uint8_t *payload,
+static void frame_later(struct move_scene *s, const struct frame_header *h, const uint8_t *payload,
                         size_t size)
 {
     struct happening *f = later(s, FRAME, B, draw(s, s->late_ns));
@@ -90,7 +90,7 @@ static void frame_later(struct scene *s, const struct frame_header *h, const uin
     memcpy(f->payload, payload, size);
 }
 
-static void kv_export(struct scene *s, int box, const struct agent_action *a)
+static void kv_export(struct move_scene *s, int box, const struct agent_action *a)
 {
     struct agent_event ev = {.kind = AGENT_EVENT_KV_LEFT};
     struct kv_shape shape = stage_kv_shape(s->boxes[box].stage);
@@ -114,9 +114,9 @@ static void kv_export(struct scene *s, int box, const struct agent_action *a)
     done_later(s, box, &ev);
 }
 
-static void kv_import(struct scene *s, int box, const struct agent_action *a)
+static void kv_import(struct move_scene *s, int box, const struct agent_action *a)
 {
-    struct box *b = &s->boxes[box];
+    struct move_box *b = &s->boxes[box];
     struct agent_event ev = {.kind = AGENT_EVENT_KV_IMPORTED};
     uint8_t *payload = a->u.kv_import.buffer;
     ev.u.kv_imported.slot = a->u.kv_import.slot;
@@ -138,7 +138,7 @@ static uint32_t heaviest(const float *logits)
     return best;
 }
 
-static void run(struct scene *s, int box, const struct agent_action *a)
+static void run(struct move_scene *s, int box, const struct agent_action *a)
 {
     static float logits[TINY_VOCABULARY];
     const struct batch *b = a->u.run.batch;
@@ -154,7 +154,7 @@ static void run(struct scene *s, int box, const struct agent_action *a)
     done_later(s, box, &ev);
 }
 
-static void sequence_open(struct scene *s, int box, const struct agent_action *a)
+static void sequence_open(struct move_scene *s, int box, const struct agent_action *a)
 {
     const struct message_sequence_open *o = a->u.sequence_open.open;
     struct agent_event ev = {.kind = AGENT_EVENT_SEQUENCE_OPENED};
@@ -168,7 +168,7 @@ static void sequence_open(struct scene *s, int box, const struct agent_action *a
     done_later(s, box, &ev);
 }
 
-static void heard(struct box *b, const struct message *m)
+static void heard(struct move_box *b, const struct message *m)
 {
     const struct message_kv_state *k = &m->u.kv_state;
     if (m->type == MESSAGE_TOKENS) {
@@ -187,9 +187,9 @@ static void heard(struct box *b, const struct message *m)
     }
 }
 
-static void feed(struct scene *s, int box, const struct agent_event *ev)
+static void feed(struct move_scene *s, int box, const struct agent_event *ev)
 {
-    struct box *b = &s->boxes[box];
+    struct move_box *b = &s->boxes[box];
     agent_core_event(b->core, ev, &b->actions);
     for (size_t i = 0; i < b->actions.count; i++) {
         const struct agent_action *a = &b->actions.items[i];
@@ -222,7 +222,7 @@ static void feed(struct scene *s, int box, const struct agent_event *ev)
     }
 }
 
-static void tell(struct scene *s, int box, const struct message *m)
+static void tell(struct move_scene *s, int box, const struct message *m)
 {
     struct agent_event ev = {.kind = AGENT_EVENT_MESSAGE};
     ev.u.message = message_of_test(m);
@@ -233,7 +233,7 @@ static void tell(struct scene *s, int box, const struct message *m)
 /* ---- time ---- */
 
 /* Does what is next: something that happens, or an agent's timer. */
-static void step(struct scene *s)
+static void step(struct move_scene *s)
 {
     int next = -1;
     for (int i = 0; i < s->n; i++)
@@ -260,7 +260,8 @@ static void step(struct scene *s)
     feed(s, h.box, &h.event);
 }
 
-static bool run_until(struct scene *s, bool (*so)(const struct scene *s), uint64_t limit_ms)
+static bool run_until(struct move_scene *s, bool (*so)(const struct move_scene *s),
+                      uint64_t limit_ms)
 {
     uint64_t end = s->clock.now_ns + limit_ms * msec;
     while (!so(s) && s->clock.now_ns < end)
@@ -270,13 +271,13 @@ static bool run_until(struct scene *s, bool (*so)(const struct scene *s), uint64
 
 /* ---- the play ---- */
 
-static void scene_open(struct scene *s, uint64_t seed)
+static void scene_open(struct move_scene *s, uint64_t seed)
 {
     static const uint8_t model_id[32] = {1};
-    *s = (struct scene){.random = seed};
+    *s = (struct move_scene){.random = seed};
     s->env = env_virtual_init(&s->clock, 1);
     for (int i = 0; i < BOXES; i++) {
-        struct box *b = &s->boxes[i];
+        struct move_box *b = &s->boxes[i];
         struct stage_config c = {.end_layer = TINY_LAYERS,
                                  .device = device,
                                  .compute = COMPUTE_F32,
@@ -313,11 +314,11 @@ static void scene_open(struct scene *s, uint64_t seed)
 
 static void free_payload(void *ctx, void *buffer)
 {
-    ((struct box *)ctx)->buffers--;
+    ((struct move_box *)ctx)->buffers--;
     free(buffer);
 }
 
-static void scene_close(struct scene *s)
+static void scene_close(struct move_scene *s)
 {
     while (s->n) {
         s->n--;
@@ -331,23 +332,23 @@ static void scene_close(struct scene *s)
     }
 }
 
-static bool first_half(const struct scene *s)
+static bool first_half(const struct move_scene *s)
 {
     return s->boxes[A].finished;
 }
 
-static bool awaited(const struct scene *s)
+static bool awaited(const struct move_scene *s)
 {
     return s->boxes[B].import_state != NULL;
 }
 
-static bool over(const struct scene *s)
+static bool over(const struct move_scene *s)
 {
     return (s->boxes[B].finished || s->boxes[B].failed) && s->boxes[A].export_state &&
            strcmp(s->boxes[B].import_state, "awaited") != 0;
 }
 
-static void sequence_tell(struct scene *s, int box, const uint32_t *ids, uint32_t n,
+static void sequence_tell(struct move_scene *s, int box, const uint32_t *ids, uint32_t n,
                           uint64_t max_tokens, uint32_t length, uint32_t sampled)
 {
     struct message m = {.type = MESSAGE_SEQUENCE_OPEN};
@@ -362,7 +363,7 @@ static void sequence_tell(struct scene *s, int box, const uint32_t *ids, uint32_
     tell(s, box, &m);
 }
 
-static void move_over(struct scene *s, uint32_t length)
+static void move_over(struct move_scene *s, uint32_t length)
 {
     static const uint8_t key[KEY_BYTES] = {2};
     struct message m = {.type = MESSAGE_KV_IMPORT, .id = 1};
@@ -408,7 +409,7 @@ static void answer_of(const uint32_t *prompt, uint32_t n, uint32_t out[ANSWER])
 /* True when it went on at the other one. */
 static bool play(uint64_t seed, double lose, double twice, uint64_t late_ms)
 {
-    static struct scene s; /* large */
+    static struct move_scene s; /* large */
     uint32_t ids[MOST_PROMPT + ANSWER], want[ANSWER];
     scene_open(&s, seed);
     uint32_t n = 1 + (uint32_t)draw(&s, MOST_PROMPT - 1), half = 1 + (uint32_t)draw(&s, ANSWER - 1);
@@ -427,7 +428,7 @@ static bool play(uint64_t seed, double lose, double twice, uint64_t late_ms)
     if (!run_until(&s, over, 10 * AGENT_KV_LIMIT_MS))
         fail_msg("seed %llu: no end: import %s, export %s", (unsigned long long)seed,
                  s.boxes[B].import_state, s.boxes[A].export_state);
-    struct box *b = &s.boxes[B];
+    struct move_box *b = &s.boxes[B];
     bool went_on = b->finished;
     assert_string_equal(b->import_state, went_on ? "received" : "failed");
     if (went_on && (b->n_got != (int)(ANSWER - half) ||

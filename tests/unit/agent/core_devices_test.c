@@ -12,7 +12,7 @@ static const uint64_t ms = 1000000;
 static uint8_t model_id[32] = {1, 2, 3};
 enum { WIDTH = 2, VOCABULARY = 50, DEPLOYMENT = 7, SESSION = 100 };
 
-struct fixture {
+struct devices_fixture {
     struct env_virtual clock;
     struct env env;
     struct agent_core_config config;
@@ -20,12 +20,12 @@ struct fixture {
     struct agent_actions actions;
 };
 
-static void feed(struct fixture *f, const struct agent_event *ev)
+static void feed(struct devices_fixture *f, const struct agent_event *ev)
 {
     agent_core_event(f->core, ev, &f->actions);
 }
 
-static void tell(struct fixture *f, const struct message *m)
+static void tell(struct devices_fixture *f, const struct message *m)
 {
     struct agent_event ev = {.kind = AGENT_EVENT_MESSAGE};
     ev.u.message = message_of_test(m);
@@ -34,7 +34,8 @@ static void tell(struct fixture *f, const struct message *m)
 }
 
 /* The n-th action of a kind, or NULL. */
-static const struct agent_action *did(const struct fixture *f, enum agent_action_kind kind, int n)
+static const struct agent_action *did(const struct devices_fixture *f, enum agent_action_kind kind,
+                                      int n)
 {
     for (size_t i = 0; i < f->actions.count; i++)
         if (f->actions.items[i].kind == kind && n-- == 0)
@@ -42,7 +43,7 @@ static const struct agent_action *did(const struct fixture *f, enum agent_action
     return NULL;
 }
 
-static const struct message *said(const struct fixture *f, enum message_type type, int n)
+static const struct message *said(const struct devices_fixture *f, enum message_type type, int n)
 {
     const struct agent_action *a;
     for (int i = 0; (a = did(f, AGENT_DO_SEND, i)) != NULL; i++)
@@ -53,7 +54,7 @@ static const struct message *said(const struct fixture *f, enum message_type typ
 
 static int setup(void **state)
 {
-    struct fixture *f = calloc(1, sizeof *f);
+    struct devices_fixture *f = calloc(1, sizeof *f);
     log_set_level(LOG_ERROR);
     f->env = env_virtual_init(&f->clock, 1);
     f->clock.now_ns = 1000 * ms;
@@ -81,14 +82,14 @@ static void release(void *ctx, void *buffer)
 
 static int teardown(void **state)
 {
-    struct fixture *f = *state;
+    struct devices_fixture *f = *state;
     agent_core_destroy(&f->core, release, f);
     agent_actions_free(&f->actions);
     free(f);
     return 0;
 }
 
-static void prepare(struct fixture *f, uint64_t generation, uint64_t stage, uint64_t device,
+static void prepare(struct devices_fixture *f, uint64_t generation, uint64_t stage, uint64_t device,
                     uint64_t first_layer)
 {
     struct message m = {.type = MESSAGE_STAGE_PREPARE};
@@ -112,7 +113,7 @@ static void prepare(struct fixture *f, uint64_t generation, uint64_t stage, uint
     tell(f, &m);
 }
 
-static uint64_t load(struct fixture *f)
+static uint64_t load(struct devices_fixture *f)
 {
     const struct agent_action *fetch = did(f, AGENT_DO_FETCH, 0);
     assert_non_null(fetch);
@@ -130,7 +131,7 @@ static uint64_t load(struct fixture *f)
     return slot;
 }
 
-static void wire(struct fixture *f, uint64_t generation, uint64_t stage)
+static void wire(struct devices_fixture *f, uint64_t generation, uint64_t stage)
 {
     struct message m = {.type = MESSAGE_STAGE_CONNECT};
     m.u.stage_connect = (struct message_stage_connect){.deployment = DEPLOYMENT,
@@ -143,7 +144,7 @@ static void wire(struct fixture *f, uint64_t generation, uint64_t stage)
 }
 
 /* Stage i on device i, with these layers; returns the slots. */
-static void three_stages(struct fixture *f, uint64_t generation, uint64_t slots[3])
+static void three_stages(struct devices_fixture *f, uint64_t generation, uint64_t slots[3])
 {
     for (uint64_t i = 0; i < 3; i++) {
         prepare(f, generation, i, i, 4 * i);
@@ -153,7 +154,7 @@ static void three_stages(struct fixture *f, uint64_t generation, uint64_t slots[
         wire(f, generation, i);
 }
 
-static bool open_on(struct fixture *f, uint64_t generation, uint64_t stage, uint64_t id)
+static bool open_on(struct devices_fixture *f, uint64_t generation, uint64_t stage, uint64_t id)
 {
     static const uint32_t prompt[] = {1, 2, 3, 4}, slices[] = {4};
     struct message m = {.type = MESSAGE_SEQUENCE_OPEN};
@@ -177,7 +178,7 @@ static bool open_on(struct fixture *f, uint64_t generation, uint64_t stage, uint
     return true;
 }
 
-static void arrive(struct fixture *f, uint64_t generation, uint16_t stage, uint64_t session,
+static void arrive(struct devices_fixture *f, uint64_t generation, uint16_t stage, uint64_t session,
                    uint64_t sequence, uint32_t position, void *buffer)
 {
     struct frame_header h = {.kind = FRAME_ACTIVATION,
@@ -199,7 +200,7 @@ static void arrive(struct fixture *f, uint64_t generation, uint16_t stage, uint6
 }
 
 /* Its hop works. */
-static void alive(struct fixture *f, uint16_t stage)
+static void alive(struct devices_fixture *f, uint16_t stage)
 {
     struct frame_header h = {.kind = FRAME_ALIVE,
                              .stage = stage,
@@ -212,7 +213,7 @@ static void alive(struct fixture *f, uint16_t stage)
     feed(f, &ev);
 }
 
-static void ran(struct fixture *f, uint64_t slot, uint64_t ticket)
+static void ran(struct devices_fixture *f, uint64_t slot, uint64_t ticket)
 {
     struct agent_event ev = {.kind = AGENT_EVENT_BATCH_DONE};
     ev.u.batch_done.slot = slot;
@@ -225,7 +226,7 @@ static void ran(struct fixture *f, uint64_t slot, uint64_t ticket)
 /* Every device runs its own stage, whatever the others do; the last sequence waits for its own. */
 static void stages_of_a_deployment_run_side_by_side_on_their_devices(void **state)
 {
-    struct fixture *f = *state;
+    struct devices_fixture *f = *state;
     uint64_t slots[3];
     int buffer;
     three_stages(f, 1, slots);
@@ -251,7 +252,7 @@ static void stages_of_a_deployment_run_side_by_side_on_their_devices(void **stat
 
 static void a_frame_reaches_its_stage_over_that_stages_session_alone(void **state)
 {
-    struct fixture *f = *state;
+    struct devices_fixture *f = *state;
     uint64_t slots[3];
     int buffer;
     three_stages(f, 1, slots);
@@ -269,7 +270,7 @@ static void a_frame_reaches_its_stage_over_that_stages_session_alone(void **stat
 
 static void sequences_open_and_close_stage_by_stage(void **state)
 {
-    struct fixture *f = *state;
+    struct devices_fixture *f = *state;
     uint64_t slots[3];
     three_stages(f, 1, slots);
     assert_true(open_on(f, 1, 0, 5) && open_on(f, 1, 2, 5));
@@ -288,7 +289,7 @@ static void sequences_open_and_close_stage_by_stage(void **state)
  * makes room, and nothing on other devices does. */
 static void a_new_generation_keeps_what_lies_on_its_device(void **state)
 {
-    struct fixture *f = *state;
+    struct devices_fixture *f = *state;
     uint64_t slots[3];
     three_stages(f, 1, slots);
     prepare(f, 2, 2, 0, 0); /* the layers of device 0, now the last */
@@ -318,7 +319,7 @@ static void a_new_generation_keeps_what_lies_on_its_device(void **state)
 
 static void a_device_that_there_is_not_fails_the_stage(void **state)
 {
-    struct fixture *f = *state;
+    struct devices_fixture *f = *state;
     prepare(f, 1, 0, 3, 0);
     const struct message_stage_state *s = &said(f, MESSAGE_STAGE_STATE, 0)->u.stage_state;
     assert_string_equal(s->state, "failed");
@@ -329,7 +330,7 @@ static void a_device_that_there_is_not_fails_the_stage(void **state)
 static void heartbeats_tell_of_every_device_and_which_stage_it_is_at(void **state)
 {
     static const uint64_t free_bytes[] = {10, 20, 30};
-    struct fixture *f = *state;
+    struct devices_fixture *f = *state;
     uint64_t slots[3];
     three_stages(f, 1, slots);
     assert_true(open_on(f, 1, 0, 5)); /* its prompt runs */
@@ -354,7 +355,7 @@ static void heartbeats_tell_of_every_device_and_which_stage_it_is_at(void **stat
 /* Each run has a deadline of its own: one device that hangs is found while the others work. */
 static void a_run_that_never_ends_is_found_on_any_device(void **state)
 {
-    struct fixture *f = *state;
+    struct devices_fixture *f = *state;
     uint64_t slots[3];
     int buffer;
     three_stages(f, 1, slots);

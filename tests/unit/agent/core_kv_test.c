@@ -15,7 +15,7 @@ static const struct kv_shape shape = {.n_groups = 2,
                                       .groups = {{2, 3, 0, 16, true}, {1, 1, 20, 8, false}}};
 static uint8_t model_id[32] = {1}, key[KEY_BYTES] = {2};
 
-struct fixture {
+struct kv_fixture {
     struct env_virtual clock;
     struct env env;
     struct agent_core_config config;
@@ -25,7 +25,7 @@ struct fixture {
     int buffers;           /* that the core has */
 };
 
-static void feed(struct fixture *f, const struct agent_event *ev)
+static void feed(struct kv_fixture *f, const struct agent_event *ev)
 {
     agent_core_event(f->core, ev, &f->actions);
     for (size_t i = 0; i < f->actions.count; i++)
@@ -33,7 +33,7 @@ static void feed(struct fixture *f, const struct agent_event *ev)
                       f->actions.items[i].kind == AGENT_DO_KV_IMPORT;
 }
 
-static void tell(struct fixture *f, const struct message *m)
+static void tell(struct kv_fixture *f, const struct message *m)
 {
     struct agent_event ev = {.kind = AGENT_EVENT_MESSAGE};
     ev.u.message = message_of_test(m);
@@ -41,7 +41,8 @@ static void tell(struct fixture *f, const struct message *m)
     message_ref_release(ev.u.message);
 }
 
-static const struct agent_action *did(const struct fixture *f, enum agent_action_kind kind, int n)
+static const struct agent_action *did(const struct kv_fixture *f, enum agent_action_kind kind,
+                                      int n)
 {
     for (size_t i = 0; i < f->actions.count; i++)
         if (f->actions.items[i].kind == kind && n-- == 0)
@@ -49,7 +50,7 @@ static const struct agent_action *did(const struct fixture *f, enum agent_action
     return NULL;
 }
 
-static const struct message *said(const struct fixture *f, enum message_type type)
+static const struct message *said(const struct kv_fixture *f, enum message_type type)
 {
     for (size_t i = 0; i < f->actions.count; i++)
         if (f->actions.items[i].kind == AGENT_DO_SEND && f->actions.items[i].u.message.type == type)
@@ -57,13 +58,13 @@ static const struct message *said(const struct fixture *f, enum message_type typ
     return NULL;
 }
 
-static void tick_to(struct fixture *f, uint64_t now_ms)
+static void tick_to(struct kv_fixture *f, uint64_t now_ms)
 {
     f->clock.now_ns = now_ms * ms;
     feed(f, &(struct agent_event){.kind = AGENT_EVENT_TIMER});
 }
 
-static void stage_make(struct fixture *f)
+static void stage_make(struct kv_fixture *f)
 {
     struct message m = {.type = MESSAGE_STAGE_PREPARE};
     m.u.stage_prepare = (struct message_stage_prepare){.deployment = DEPLOYMENT,
@@ -99,7 +100,7 @@ static void stage_make(struct fixture *f)
 
 static int setup(void **state)
 {
-    struct fixture *f = calloc(1, sizeof *f);
+    struct kv_fixture *f = calloc(1, sizeof *f);
     f->env = env_virtual_init(&f->clock, 1);
     f->clock.now_ns = 1000 * ms;
     f->config = (struct agent_core_config){.name = "a",
@@ -121,12 +122,12 @@ static int setup(void **state)
 static void release(void *ctx, void *buffer)
 {
     (void)buffer;
-    ((struct fixture *)ctx)->buffers--;
+    ((struct kv_fixture *)ctx)->buffers--;
 }
 
 static int teardown(void **state)
 {
-    struct fixture *f = *state;
+    struct kv_fixture *f = *state;
     agent_core_destroy(&f->core, release, f);
     agent_actions_free(&f->actions);
     assert_int_equal(f->buffers, 0);
@@ -134,7 +135,7 @@ static int teardown(void **state)
     return 0;
 }
 
-static void open_at(struct fixture *f, uint64_t id, uint64_t length, uint64_t share)
+static void open_at(struct kv_fixture *f, uint64_t id, uint64_t length, uint64_t share)
 {
     static const uint32_t prompt[LENGTH + 1] = {1};
     struct message m = {.type = MESSAGE_SEQUENCE_OPEN};
@@ -152,7 +153,7 @@ static void open_at(struct fixture *f, uint64_t id, uint64_t length, uint64_t sh
     f->ticket = a ? a->u.sequence_open.ticket : 0;
 }
 
-static void opened(struct fixture *f, uint64_t id, int status, uint32_t awaited)
+static void opened(struct kv_fixture *f, uint64_t id, int status, uint32_t awaited)
 {
     struct agent_event ev = {.kind = AGENT_EVENT_SEQUENCE_OPENED};
     ev.u.sequence_opened.slot = f->slot;
@@ -163,7 +164,7 @@ static void opened(struct fixture *f, uint64_t id, int status, uint32_t awaited)
     feed(f, &ev);
 }
 
-static void imported(struct fixture *f, uint64_t id, int status, uint32_t awaited)
+static void imported(struct kv_fixture *f, uint64_t id, int status, uint32_t awaited)
 {
     struct agent_event ev = {.kind = AGENT_EVENT_KV_IMPORTED};
     ev.u.kv_imported.slot = f->slot;
@@ -182,14 +183,14 @@ static struct message import_of(uint64_t id)
     return m;
 }
 
-static void import(struct fixture *f, uint64_t id)
+static void import(struct kv_fixture *f, uint64_t id)
 {
     struct message m = import_of(id);
     tell(f, &m);
 }
 
 /* The state that was told last, with its id. */
-static const struct message_kv_state *kv_said(const struct fixture *f, uint64_t id)
+static const struct message_kv_state *kv_said(const struct kv_fixture *f, uint64_t id)
 {
     const struct message *m = said(f, MESSAGE_KV_STATE);
     if (!m)
@@ -212,7 +213,7 @@ static struct frame_header frame_of(uint64_t id, const struct kv_range *r)
                                  .payload_bytes = FRAME_KV_BYTES + kv_shape_bytes(&shape, r)};
 }
 
-static void frame_in(struct fixture *f, const struct frame_header *h, const struct kv_range *r)
+static void frame_in(struct kv_fixture *f, const struct frame_header *h, const struct kv_range *r)
 {
     static int payload;
     struct agent_event ev = {.kind = AGENT_EVENT_FRAME};
@@ -226,7 +227,7 @@ static void frame_in(struct fixture *f, const struct frame_header *h, const stru
 static const struct kv_range piece = {0, 2, 3, 0, PAGE};
 
 /* A run of the sequence that begins where its length ends: does the queue take it as due? */
-static bool runs_at(struct fixture *f, uint64_t id, uint32_t position, uint32_t batch)
+static bool runs_at(struct kv_fixture *f, uint64_t id, uint32_t position, uint32_t batch)
 {
     static int rows;
     struct batch_run run = {
@@ -254,7 +255,7 @@ static bool runs_at(struct fixture *f, uint64_t id, uint32_t position, uint32_t 
 
 static void a_sequence_runs_once_all_that_it_begins_with_has_come(void **state)
 {
-    struct fixture *f = *state;
+    struct kv_fixture *f = *state;
     open_at(f, 1, LENGTH, 0);
     assert_int_equal(did(f, AGENT_DO_SEQUENCE_OPEN, 0)->u.sequence_open.open->length, LENGTH);
     opened(f, 1, 0, 3);
@@ -289,7 +290,7 @@ static void a_sequence_runs_once_all_that_it_begins_with_has_come(void **state)
 
 static void a_stage_that_keeps_nothing_awaits_nothing(void **state)
 {
-    struct fixture *f = *state;
+    struct kv_fixture *f = *state;
     open_at(f, 1, LENGTH, 0);
     opened(f, 1, 0, 0);
     assert_true(runs_at(f, 1, LENGTH, 1));
@@ -300,7 +301,7 @@ static void a_stage_that_keeps_nothing_awaits_nothing(void **state)
 
 static void a_shared_beginning_needs_no_frames(void **state)
 {
-    struct fixture *f = *state;
+    struct kv_fixture *f = *state;
     open_at(f, 1, 0, 0);
     opened(f, 1, 0, 0);
     open_at(f, 2, 100, 1);
@@ -318,7 +319,7 @@ static void a_shared_beginning_needs_no_frames(void **state)
 
 static void imports_that_make_no_sense_are_refused(void **state)
 {
-    struct fixture *f = *state;
+    struct kv_fixture *f = *state;
     open_at(f, 1, LENGTH, 0);
     struct message good = import_of(1);
     static const struct {
@@ -353,7 +354,7 @@ static void imports_that_make_no_sense_are_refused(void **state)
 
 static void frames_of_others_are_dropped_and_those_that_fit_nothing_fail_the_sequence(void **state)
 {
-    struct fixture *f = *state;
+    struct kv_fixture *f = *state;
     open_at(f, 1, LENGTH, 0);
     opened(f, 1, 0, 3);
     import(f, 1);
@@ -398,7 +399,7 @@ static void frames_of_others_are_dropped_and_those_that_fit_nothing_fail_the_seq
 
 static void what_does_not_come_fails_the_sequence_in_its_time(void **state)
 {
-    struct fixture *f = *state;
+    struct kv_fixture *f = *state;
     open_at(f, 1, LENGTH, 0); /* nobody is told to send */
     opened(f, 1, 0, 3);
     tick_to(f, 2000);
@@ -422,7 +423,7 @@ static void what_does_not_come_fails_the_sequence_in_its_time(void **state)
 
 static void what_an_executor_cannot_take_fails_the_sequence(void **state)
 {
-    struct fixture *f = *state;
+    struct kv_fixture *f = *state;
     open_at(f, 1, LENGTH, 0);
     opened(f, 1, 0, 3);
     import(f, 1);
@@ -460,13 +461,13 @@ static struct message export_of(uint64_t id, uint64_t length)
 }
 
 /* A sequence with all its keys and values here. */
-static void make_whole(struct fixture *f, uint64_t id)
+static void make_whole(struct kv_fixture *f, uint64_t id)
 {
     open_at(f, id, LENGTH, 0);
     opened(f, id, 0, 0);
 }
 
-static void left(struct fixture *f, uint64_t ticket, int status, const struct kv_range *again)
+static void left(struct kv_fixture *f, uint64_t ticket, int status, const struct kv_range *again)
 {
     struct agent_event ev = {.kind = AGENT_EVENT_KV_LEFT};
     ev.u.kv_left.ticket = ticket;
@@ -477,7 +478,7 @@ static void left(struct fixture *f, uint64_t ticket, int status, const struct kv
 }
 
 /* Takes the pieces that the core wants to be sent: counts their pages of blocks. */
-static uint32_t pieces_take(const struct fixture *f, uint64_t *ticket, uint64_t *bytes)
+static uint32_t pieces_take(const struct kv_fixture *f, uint64_t *ticket, uint64_t *bytes)
 {
     uint32_t n = 0;
     const struct agent_action *a;
@@ -501,7 +502,7 @@ static uint32_t pieces_take(const struct fixture *f, uint64_t *ticket, uint64_t 
 
 static void a_sequence_goes_piece_by_piece_and_says_when_all_has_left(void **state)
 {
-    struct fixture *f = *state;
+    struct kv_fixture *f = *state;
     make_whole(f, 1);
     struct message m = export_of(1, LENGTH);
     uint64_t ticket = 0, bytes = 0;
@@ -530,7 +531,7 @@ static void a_sequence_goes_piece_by_piece_and_says_when_all_has_left(void **sta
 
 static void a_piece_without_a_buffer_is_tried_again(void **state)
 {
-    struct fixture *f = *state;
+    struct kv_fixture *f = *state;
     make_whole(f, 1);
     struct message m = export_of(1, LENGTH);
     uint64_t ticket = 0, bytes = 0, again = 0;
@@ -551,7 +552,7 @@ static void a_piece_without_a_buffer_is_tried_again(void **state)
 
 static void an_export_that_cannot_go_on_ends_with_its_reason(void **state)
 {
-    struct fixture *f = *state;
+    struct kv_fixture *f = *state;
     uint64_t ticket = 0, bytes = 0;
     make_whole(f, 1);
     struct message m = export_of(1, LENGTH);
@@ -583,7 +584,7 @@ static void an_export_that_cannot_go_on_ends_with_its_reason(void **state)
 
 static void exports_that_make_no_sense_are_refused(void **state)
 {
-    struct fixture *f = *state;
+    struct kv_fixture *f = *state;
     make_whole(f, 1);
     open_at(f, 2, LENGTH, 0);
     opened(f, 2, 0, 3); /* has not come itself */

@@ -76,7 +76,7 @@ TEST(sequences_that_share_and_move_bear_failing_allocations)
 enum { DEPLOYMENT = 7, SESSION = 900, LENGTH = 64 };
 static const struct kv_shape shape = {.n_groups = 1, .groups = {{0, 1, 0, 16, true}}};
 
-struct scene {
+struct kv_scene {
     struct agent_core *core;
     struct agent_actions actions;
     struct env_virtual clock;
@@ -86,13 +86,13 @@ struct scene {
 static void scene_release(void *ctx, void *buffer)
 {
     (void)buffer;
-    ((struct scene *)ctx)->buffers--;
+    ((struct kv_scene *)ctx)->buffers--;
 }
 
-static void scene_event(struct scene *s, const struct agent_event *ev);
+static void scene_event(struct kv_scene *s, const struct agent_event *ev);
 
 /* Every order is done at once; what was lost for want of memory is not answered. */
-static void scene_answer(struct scene *s, const struct agent_action *a)
+static void scene_answer(struct kv_scene *s, const struct agent_action *a)
 {
     struct agent_event ev = {0};
     switch (a->kind) {
@@ -131,7 +131,7 @@ static void scene_answer(struct scene *s, const struct agent_action *a)
     scene_event(s, &ev);
 }
 
-static void scene_event(struct scene *s, const struct agent_event *ev)
+static void scene_event(struct kv_scene *s, const struct agent_event *ev)
 {
     struct agent_action todo[32];
     agent_core_event(s->core, ev, &s->actions);
@@ -141,7 +141,7 @@ static void scene_event(struct scene *s, const struct agent_event *ev)
         scene_answer(s, &todo[i]);
 }
 
-static void scene_tell(struct scene *s, const struct message *m)
+static void scene_tell(struct kv_scene *s, const struct message *m)
 {
     struct agent_event ev = {.kind = AGENT_EVENT_MESSAGE};
     ev.u.message = message_of_test(m);
@@ -150,7 +150,7 @@ static void scene_tell(struct scene *s, const struct message *m)
     message_ref_release(ev.u.message);
 }
 
-static void scene_begin(struct scene *s)
+static void scene_begin(struct kv_scene *s)
 {
     static const uint8_t model_id[32] = {1};
     struct message m = {.type = MESSAGE_WELCOME};
@@ -177,7 +177,7 @@ static void scene_begin(struct scene *s)
     scene_tell(s, &m);
 }
 
-static void scene_open(struct scene *s, uint64_t id)
+static void scene_open(struct kv_scene *s, uint64_t id)
 {
     static const uint32_t prompt[LENGTH + 1] = {1};
     struct message m = {.type = MESSAGE_SEQUENCE_OPEN};
@@ -191,7 +191,7 @@ static void scene_open(struct scene *s, uint64_t id)
     scene_tell(s, &m);
 }
 
-static void scene_import(struct scene *s, uint64_t id)
+static void scene_import(struct kv_scene *s, uint64_t id)
 {
     static const uint8_t key[KEY_BYTES] = {2};
     static int payload;
@@ -216,7 +216,7 @@ static void scene_import(struct scene *s, uint64_t id)
     scene_event(s, &ev);
 }
 
-static void scene_export(struct scene *s, uint64_t id)
+static void scene_export(struct kv_scene *s, uint64_t id)
 {
     struct message m = {.type = MESSAGE_KV_EXPORT, .id = 5};
     m.u.kv_export = (struct message_kv_export){.deployment = DEPLOYMENT,
@@ -239,7 +239,7 @@ static int core_moves(void *ctx)
                                                     .machine = "m",
                                                     .hostname = "h",
                                                     .node_json = "{}"};
-    struct scene s = {0};
+    struct kv_scene s = {0};
     struct env env = env_virtual_init(&s.clock, 1);
     struct err e = {0};
     (void)ctx;
