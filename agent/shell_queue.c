@@ -13,7 +13,7 @@ void queued_event_free(struct queued_event *m)
 /* Outputs are bounded by the stages' reserves, runs and opened sequences (those that were refused)
  * by the orders that they answer. */
 static const uint32_t queued_places[QUEUED_CLASSES] = {
-    [QUEUED_LINK] = 256, [QUEUED_OUTPUT] = 4096, [QUEUED_RAN] = 16,    [QUEUED_OPENED] = 16384,
+    [QUEUED_LINK] = 256, [QUEUED_OUTPUT] = 4096, [QUEUED_RAN] = 64,    [QUEUED_OPENED] = 16384,
     [QUEUED_KV] = 2048,  [QUEUED_LOADED] = 1024, [QUEUED_OTHER] = 1024};
 
 static enum queued_class queued_class_of(enum agent_event_kind kind)

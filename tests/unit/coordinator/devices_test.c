@@ -140,6 +140,31 @@ TEST(devices_of_stages_outlive_a_restart)
     fixture_close(&f);
 }
 
+/* What an agent holds of an older generation goes once the new one serves, though it has a stage of
+ * that as well. */
+TEST(stages_of_an_older_generation_are_unloaded_from_an_agent_that_stays)
+{
+    struct fixture f;
+    fixture_open(&f);
+    agent_with_two(&f, 0, equal, 8e9);
+    struct deployment *d = deploy(&f, "x", "{\"agents\": \"a0\"}", NULL);
+    ready(&f, d);
+    d->generation = 3; /* as if it had been wired anew */
+    struct message_held_stage held[] = {
+        {.deployment = d->id, .generation = 2, .stage = 1, .device = 1, .state = "ready"},
+        {.deployment = d->id, .generation = 3, .stage = 0, .device = 0, .state = "ready"},
+        {.deployment = d->id, .generation = 3, .stage = 1, .device = 1, .state = "ready"}};
+    struct message m = {.type = MESSAGE_HEARTBEAT};
+    m.u.heartbeat.held = (struct pack_list){held + 1, 2};
+    fixture_say(&f, 10, fixture_key(0), &m);
+    assert_null(fixture_last(&f, 10, MESSAGE_STAGE_UNLOAD));
+    m.u.heartbeat.held = (struct pack_list){held, 3};
+    fixture_say(&f, 10, fixture_key(0), &m);
+    assert_int_equal(fixture_last(&f, 10, MESSAGE_STAGE_UNLOAD)->u.stage_unload.generation, 2);
+    assert_string_equal(state_of(&f, "x"), "serving");
+    fixture_close(&f);
+}
+
 TEST(each_kind_of_device_is_measured_where_it_is)
 {
     struct fixture f;
@@ -201,6 +226,7 @@ int main(void)
         cmocka_unit_test(an_agent_by_its_name_is_all_of_its_devices),
         cmocka_unit_test(sequences_are_opened_on_each_stage_of_an_agent),
         cmocka_unit_test(devices_of_stages_outlive_a_restart),
+        cmocka_unit_test(stages_of_an_older_generation_are_unloaded_from_an_agent_that_stays),
         cmocka_unit_test(each_kind_of_device_is_measured_where_it_is),
         cmocka_unit_test(heartbeats_say_what_is_free_on_each_device),
         cmocka_unit_test(a_node_of_more_devices_than_there_may_be_does_not_join),
