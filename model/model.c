@@ -25,7 +25,7 @@ static int make_files(struct model *m, int n, struct err *e)
 {
     m->files = arena_alloc(&m->arena, (size_t)n, sizeof *m->files);
     m->maps = arena_alloc(&m->arena, (size_t)n, sizeof *m->maps);
-    m->heads = arena_alloc(&m->arena, (size_t)n + 1, sizeof *m->heads);
+    m->heads = arena_alloc(&m->arena, (size_t)n + 3, sizeof *m->heads);
     if (!m->files || !m->maps || !m->heads)
         return out_of_memory(m, e);
     m->n_files = n;
@@ -59,14 +59,18 @@ static int gguf_template(struct model *m, struct err *e)
                : read_gguf_template(m, "tokenizer.chat_template.tool_use", &m->tool_chat.source, e);
 }
 
-/* The header, and the one tensor that opening reads. */
+/* The header, and the tensors that opening reads. */
 static void gguf_heads(struct model *m)
 {
+    static const char *const rope_tensors[] = {"rope_freqs.weight", "rope_factors_short.weight",
+                                               "rope_factors_long.weight"};
     uint64_t bytes = m->files[0].bytes;
     add_head(m, 0, 0, m->gguf.data_offset < bytes ? m->gguf.data_offset : bytes);
-    const struct weight *factors = weight_table_find(&m->weights, "rope_freqs.weight");
-    if (factors)
-        add_head(m, 0, factors->offset, factors->bytes);
+    for (size_t i = 0; i < sizeof rope_tensors / sizeof *rope_tensors; i++) {
+        const struct weight *factors = weight_table_find(&m->weights, rope_tensors[i]);
+        if (factors)
+            add_head(m, 0, factors->offset, factors->bytes);
+    }
 }
 
 static int open_gguf(struct model *m, struct err *e)

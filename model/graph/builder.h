@@ -46,6 +46,8 @@ int graph_embed(struct graph_builder *b, int ids, const char *weight, int rows, 
 /* Rows of x by indices. */
 int graph_rows(struct graph_builder *b, int x, int indices);
 int graph_rms_norm(struct graph_builder *b, int x, const char *weight);
+/* Each head of x by itself. */
+int graph_head_norm(struct graph_builder *b, int x, const char *weight);
 /* With the weight's bias. */
 int graph_layer_norm(struct graph_builder *b, int x, const char *weight);
 /* x * weightᵀ, [tokens, outputs]; with `bias` as the policy says. */
@@ -56,12 +58,17 @@ int graph_matmul_add(struct graph_builder *b, int x, const char *weight, enum bi
                      int to);
 /* The vocabulary projection: by the embedding's weight where embeddings are tied. */
 int graph_logits(struct graph_builder *b, int x, const char *weight, const char *embedding);
-int graph_rope_angles(struct graph_builder *b, int positions);
+/* `rope` lives as long as the model. */
+int graph_rope_angles(struct graph_builder *b, int positions, const struct rope_config *rope);
 int graph_rope(struct graph_builder *b, int x, int angles);
 int graph_attention(struct graph_builder *b, int q, int k, int v);
 int graph_silu_mul(struct graph_builder *b, int gate, int up);
 int graph_gelu(struct graph_builder *b, int x);
 int graph_add(struct graph_builder *b, int x, int y);
+int graph_mul(struct graph_builder *b, int x, int y);
+/* x itself where the number is 0. */
+int graph_scale(struct graph_builder *b, int x, float factor);
+int graph_soft_cap(struct graph_builder *b, int x, float cap);
 /* Columns [first, first + count) of x. */
 int graph_slice(struct graph_builder *b, int x, int first, int count);
 

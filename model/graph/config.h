@@ -4,6 +4,7 @@
 #define HP_MODEL_GRAPH_CONFIG_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 enum rope_style {
     ROPE_HALVES, /* element i pairs with i + dims/2 (Hugging Face files) */
@@ -20,17 +21,29 @@ struct rope_config {
     /* Inverse frequency of pair i is base^(-2i/dims) / factors[i]; NULL: all 1. LLaMA 3's scaling
      * is given so, from either kind of file. [dims / 2], owned by the model. */
     const float *factors;
+    float magnitude; /* cosine and sine are multiplied by it; 0 as 1 */
+    /* Sequences of more than `long_from` tokens take these factors for every position; NULL: all
+     * take the first. */
+    const float *long_factors;
+    int long_from;
 };
 
 struct model_config {
     const char *architecture; /* "llama" */
     const char *name;         /* what the file calls itself, may be "" */
     int vocabulary, width, n_blocks, n_heads, n_kv_heads, head_dim, mlp_width, context;
-    /* From that block on a token sees itself and the window - 1 before it; 0: all before it. */
-    int window, window_first_block;
+    /* In block i a token sees itself and the windows[i] - 1 before it; 0: all before it. NULL: no
+     * block has a window. [n_blocks], owned by the model. */
+    const uint32_t *windows;
     float norm_epsilon;
     bool tied_embeddings;
     struct rope_config rope;
+    struct rope_config window_rope; /* of blocks with a window, where `has_window_rope` */
+    bool has_window_rope;
+    /* 0: as is. Scores are multiplied by the first (0: 1 / sqrt(head size)); what a cap c bounds
+     * becomes c * tanh(x / c). */
+    float score_scale, score_cap, logit_cap;
+    float embedding_scale, residual_scale, logit_scale;
 };
 
 #endif

@@ -4,44 +4,29 @@
 #include <string.h>
 
 #include "model/graph/facts.h"
+#include "model/graph/facts_source.h"
 #include "model/graph/rope.h"
 
-struct keys {
-    const struct gguf *gguf;
-    const char *file;
-    const char *prefix; /* the architecture: "llama" */
-    struct err *e;
-};
-
-static const char *key_of(const struct keys *k, const char *name, char *out, size_t size)
+static const char *key_of(const struct facts_source *s, const char *name, char *out, size_t size)
 {
-    snprintf(out, size, "%s.%s", k->prefix, name);
+    snprintf(out, size, "%s.%s", s->prefix, name);
     return out;
 }
 
 /* A count; `fallback` below 0: it must be there. */
-static int get_count(const struct keys *k, const char *name, int fallback, int *out)
+static int get_count(const struct facts_source *s, const char *name, int fallback, int *out)
 {
-    char key[128];
-    uint64_t value = 0, missing = fallback < 0 ? 0 : (uint64_t)fallback;
-    int rc = gguf_get_same_u64(k->gguf, k->file, key_of(k, name, key, sizeof key),
-                               fallback < 0 ? NULL : &missing, &value, k->e);
-    if (rc < 0)
-        return rc;
-    if (value > MODEL_CONTEXT_MAX)
-        return err_set(k->e, HP_EPARSE, "%s: key %s is %llu, more than %d", k->file, key,
-                       (unsigned long long)value, MODEL_CONTEXT_MAX);
-    *out = (int)value;
-    return 0;
+    return facts_count(s, (struct facts_key){.gguf = name}, fallback, out);
 }
 
-static int get_number(const struct keys *k, const char *name, const double *fallback, double *out)
+static int get_number(const struct facts_source *s, const char *name, const double *fallback,
+                      double *out)
 {
     char key[128];
-    return gguf_get_f64(k->gguf, k->file, key_of(k, name, key, sizeof key), fallback, out, k->e);
+    return gguf_get_f64(s->gguf, s->file, key_of(s, name, key, sizeof key), fallback, out, s->e);
 }
 
-static int get_heads(const struct keys *k, struct model_config *c)
+static int get_heads(const struct facts_source *k, struct model_config *c)
 {
     int values = 0;
     int rc = get_count(k, "attention.head_count", -1, &c->n_heads);
@@ -56,8 +41,35 @@ static int get_heads(const struct keys *k, struct model_config *c)
     return rc;
 }
 
+static bool is_type(const struct gguf_string *type, const char *name)
+{
+    return type->size == strlen(name) && memcmp(type->data, name, type->size) == 0;
+}
+
+static int get_yarn(const struct facts_source *k, double factor, struct model_config *c)
+{
+    const double fast = 32, slow = 1, one = 1, context = c->context;
+    double attention = 1;
+    struct rope_yarn y = {.factor = factor, .truncate = true};
+    float *factors;
+    int rc = get_number(k, "rope.scaling.yarn_beta_fast", &fast, &y.beta_fast);
+    rc = rc < 0 ? rc : get_number(k, "rope.scaling.yarn_beta_slow", &slow, &y.beta_slow);
+    rc = rc < 0
+             ? rc
+             : get_number(k, "rope.scaling.original_context_length", &context, &y.original_context);
+    rc = rc < 0 ? rc : get_number(k, "rope.scaling.attn_factor", &one, &attention);
+    rc = rc < 0 ? rc : rope_yarn_check(k->file, &y, c->rope.base, k->e);
+    rc = rc < 0 ? rc : rope_factors_alloc(k->file, c->rope.dims, k->arena, &factors, k->e);
+    if (rc < 0)
+        return rc;
+    rope_yarn_factors(&y, c->rope.base, c->rope.dims, factors);
+    c->rope.factors = factors;
+    c->rope.magnitude = (float)(attention * rope_yarn_magnitude(factor, 1));
+    return 0;
+}
+
 /* Position scaling by name; factors by tensor are read beside it. */
-static int get_rope_scaling(const struct keys *k, struct rope_config *rope)
+static int get_rope_scaling(const struct facts_source *k, struct model_config *c)
 {
     char key[128];
     struct gguf_string type;
@@ -68,46 +80,66 @@ static int get_rope_scaling(const struct keys *k, struct rope_config *rope)
     rc = rc < 0 ? rc : get_number(k, "rope.scaling.factor", &old_factor, &factor);
     if (rc < 0)
         return rc;
-    bool none = type.size == 4 && memcmp(type.data, "none", 4) == 0,
-         linear = type.size == 6 && memcmp(type.data, "linear", 6) == 0;
-    if (type.data && !none && !linear)
-        return err_set(
-            k->e, HP_EUNSUPPORTED,
-            "%s: rope scaling \"%.*s\"; known are none, linear and factors in rope_freqs.weight",
-            k->file, type.size > 32 ? 32 : (int)type.size, type.data);
-    rope->scale = none || factor == 0 ? 1 : factor; /* 0 is how some writers say none */
+    c->rope.scale = 1;
+    if (type.data && is_type(&type, "yarn"))
+        return get_yarn(k, factor, c);
+    bool none = type.data && (is_type(&type, "none") || is_type(&type, "longrope"));
+    if (type.data && !none && !is_type(&type, "linear"))
+        return err_set(k->e, HP_EUNSUPPORTED,
+                       "%s: rope scaling \"%.*s\"; known are none, linear, yarn, longrope and "
+                       "factors in rope_freqs.weight",
+                       k->file, type.size > 32 ? 32 : (int)type.size, type.data);
+    c->rope.scale = none || factor == 0 ? 1 : factor; /* 0 is how some writers say none */
     return 0;
 }
 
-static int get_rope(const struct keys *k, struct weight_table *t, struct arena *arena,
-                    struct model_config *c)
+static int get_factors(const struct facts_source *k, const char *tensor, int dims,
+                       const float **out)
 {
-    static const double usual_base = 10000;
+    const struct weight *factors = weight_table_find(k->weights, tensor);
+    if (!factors)
+        return 0;
+    weight_table_ignore(k->weights, factors);
+    if (dims < 2 || dims > MODEL_HEAD_MAX)
+        return err_set(k->e, HP_EPARSE, "%s: %d rotated dimensions", k->file, dims);
+    return rope_factors_from_weight(k->file, factors, dims, k->arena, out, k->e);
+}
+
+static int get_rope(const struct facts_source *k, struct model_config *c)
+{
+    static const double usual_base = 10000, one = 1;
+    double attention = 1;
     int rc = get_count(k, "rope.dimension_count", c->head_dim, &c->rope.dims);
     rc = rc < 0 ? rc : get_number(k, "rope.freq_base", &usual_base, &c->rope.base);
-    rc = rc < 0 ? rc : get_rope_scaling(k, &c->rope);
-    const struct weight *factors = weight_table_find(t, "rope_freqs.weight");
-    if (rc < 0 || !factors)
+    rc = rc < 0 ? rc : get_rope_scaling(k, c);
+    rc = rc < 0 ? rc : get_factors(k, "rope_freqs.weight", c->rope.dims, &c->rope.factors);
+    rc = rc < 0 ? rc : get_factors(k, "rope_factors_short.weight", c->rope.dims, &c->rope.factors);
+    rc = rc < 0 ? rc
+                : get_factors(k, "rope_factors_long.weight", c->rope.dims, &c->rope.long_factors);
+    if (rc < 0 || !c->rope.long_factors)
         return rc;
-    weight_table_ignore(t, factors);
-    if (c->rope.dims < 2 || c->rope.dims > MODEL_HEAD_MAX)
-        return err_set(k->e, HP_EPARSE, "%s: %d rotated dimensions", k->file, c->rope.dims);
-    return rope_factors_from_weight(k->file, factors, c->rope.dims, arena, &c->rope.factors, k->e);
+    rc = get_count(k, "rope.scaling.original_context_length", c->context, &c->rope.long_from);
+    rc = rc < 0 ? rc : get_number(k, "rope.scaling.attn_factor", &one, &attention);
+    c->rope.magnitude = (float)attention;
+    return rc;
 }
 
 /* Kinds of models that share the family's name and compute something else. */
-static int refuse_variants(const struct keys *k, struct model_config *c)
+static int refuse_variants(const struct facts_source *k, const struct family *family,
+                           struct model_config *c)
 {
-    int experts = 0, window = 0, parts = 0;
+    int experts = 0, window = 0, period = 0, parts = 0;
     int rc = get_count(k, "expert_count", 0, &experts);
     rc = rc < 0 ? rc : get_count(k, "attention.sliding_window", 0, &window);
+    rc = rc < 0 ? rc
+                : get_count(k, "attention.sliding_window_pattern", family->window_period, &period);
+    rc = rc < 0 ? rc : facts_windows(k, c, window, 0, period);
     if (rc < 0)
         return rc;
     if (experts > 0)
         return err_set(k->e, HP_EUNSUPPORTED,
                        "%s: a mixture of %d experts, which this version does not run", k->file,
                        experts);
-    c->window = window < c->context ? window : 0;
     uint64_t none = 0, split = 0;
     rc = gguf_get_u64(k->gguf, k->file, "split.count", &none, &split, k->e);
     parts = split > 1 ? (int)(split & 0xffff) : 0;
@@ -118,7 +150,7 @@ static int refuse_variants(const struct keys *k, struct model_config *c)
 }
 
 /* The vocabulary is the embedding's rows: there may be more of them than tokens. */
-static int get_vocabulary(const struct keys *k, const struct weight_table *t,
+static int get_vocabulary(const struct facts_source *k, const struct weight_table *t,
                           struct model_config *c)
 {
     const struct weight *embedding = weight_table_find(t, "token_embd.weight");
@@ -137,7 +169,8 @@ static int get_vocabulary(const struct keys *k, const struct weight_table *t,
     return rc;
 }
 
-static int get_sizes(const struct keys *k, const struct family *family, struct model_config *c)
+static int get_sizes(const struct facts_source *k, const struct family *family,
+                     struct model_config *c)
 {
     double epsilon = 0;
     int rc = get_count(k, "block_count", -1, &c->n_blocks);
@@ -168,14 +201,22 @@ int facts_from_gguf(const struct gguf *g, const char *file, struct weight_table 
     c->name = name.data ? arena_strndup(arena, name.data, name.size) : "";
     if (!c->name)
         return err_set(e, HP_ENOMEM, "%s: out of memory", file);
-    struct keys k = {g, file, out->family->form_name[FORM_GGUF], e};
+    struct facts_source k = {.form = FORM_GGUF,
+                             .file = file,
+                             .gguf = g,
+                             .prefix = out->family->form_name[FORM_GGUF],
+                             .weights = t,
+                             .arena = arena,
+                             .e = e};
     rc = get_sizes(&k, out->family, c);
     rc = rc < 0 ? rc : get_heads(&k, c);
     rc = rc < 0 ? rc : get_vocabulary(&k, t, c);
-    rc = rc < 0 ? rc : refuse_variants(&k, c);
+    rc = rc < 0 ? rc : refuse_variants(&k, out->family, c);
     c->rope.style = out->family->rope[FORM_GGUF];
     if (rc == 0 && c->rope.style != ROPE_NONE)
-        rc = get_rope(&k, t, arena, c);
+        rc = get_rope(&k, c);
     c->tied_embeddings = !weight_table_find(t, "output.weight");
+    if (rc == 0 && out->family->facts)
+        rc = out->family->facts(&k, out);
     return rc < 0 ? rc : facts_check(out, file, e);
 }

@@ -1,10 +1,10 @@
-/* config.json of a Hugging Face folder as a model's config: the older style (rope_theta,
- * rope_scaling) and the newer (rope_parameters). */
+/* config.json of a Hugging Face folder as a model's config; config_hub_rope.c reads how positions
+ * rotate. */
 #include <stdio.h>
 #include <string.h>
 
 #include "model/graph/facts.h"
-#include "model/graph/rope.h"
+#include "model/graph/facts_source.h"
 
 /* A count; `fallback` below 0: it must be there. */
 static int get_count(const struct json_at *at, const char *key, int fallback, int *out,
@@ -26,79 +26,6 @@ static int get_count(const struct json_at *at, const char *key, int fallback, in
     return 0;
 }
 
-static int get_llama3(const struct json_at *scaling, int context, struct rope_llama3 *s,
-                      struct err *e)
-{
-    int rc = json_get_number_min(scaling, "factor", 1, &s->factor, e);
-    rc =
-        rc < 0 ? rc : json_get_number_min(scaling, "low_freq_factor", 1e-6, &s->low_freq_factor, e);
-    rc = rc < 0 ? rc
-                : json_get_number_min(scaling, "high_freq_factor", 1e-6, &s->high_freq_factor, e);
-    rc = rc < 0 ? rc
-                : json_opt_number_min(scaling, "original_max_position_embeddings", 1, context,
-                                      &s->original_context, e);
-    if (rc == 0 && s->high_freq_factor <= s->low_freq_factor)
-        return json_fail(scaling, e, "high_freq_factor %g is not above low_freq_factor %g",
-                         s->high_freq_factor, s->low_freq_factor);
-    return rc;
-}
-
-/* `scaling` names its type and has the type's parameters beside it. */
-static int get_scaling(const struct json_at *scaling, struct arena *arena, struct model_config *c,
-                       struct err *e)
-{
-    const char *older, *type;
-    int rc = json_as_object(scaling, e);
-    rc = rc < 0 ? rc : json_opt_string(scaling, "type", "default", &older, e);
-    rc = rc < 0 ? rc : json_opt_string(scaling, "rope_type", older, &type, e);
-    if (rc < 0 || strcmp(type, "default") == 0)
-        return rc;
-    if (strcmp(type, "linear") == 0)
-        return json_get_number_min(scaling, "factor", 1e-6, &c->rope.scale, e);
-    if (strcmp(type, "llama3") != 0) {
-        json_fail(scaling, e, "rope scaling \"%.32s\"; known are default, linear and llama3", type);
-        return e ? e->code = HP_EUNSUPPORTED : HP_EUNSUPPORTED;
-    }
-    struct rope_llama3 s;
-    rc = get_llama3(scaling, c->context, &s, e);
-    if (rc < 0)
-        return rc;
-    float *factors = arena_alloc(arena, (size_t)c->rope.dims / 2 + 1, sizeof *factors);
-    if (!factors)
-        return err_set(e, HP_ENOMEM, "%s: out of memory", scaling->file);
-    rope_llama3_factors(&s, c->rope.base, c->rope.dims, factors);
-    c->rope.factors = factors;
-    return 0;
-}
-
-static int get_rope(const struct json_at *config, struct arena *arena, struct model_config *c,
-                    struct err *e)
-{
-    struct json_at newer, older, none = {config->file, NULL, config, "rope_parameters", 0};
-    double base, part;
-    bool has_newer = json_find(config, "rope_parameters", &newer),
-         has_older = json_find(config, "rope_scaling", &older);
-    const struct json_at *from = has_newer ? &newer : &none;
-    if (has_newer && json_as_object(&newer, e) < 0)
-        return HP_EPARSE;
-    int rc = json_opt_number_min(config, "rope_theta", 1e-6, 10000, &base, e);
-    rc = rc < 0 ? rc : json_opt_number_min(from, "rope_theta", 1e-6, base, &c->rope.base, e);
-    rc = rc < 0 ? rc : json_opt_number_min(config, "partial_rotary_factor", 0, 1, &part, e);
-    rc = rc < 0 ? rc : json_opt_number_min(from, "partial_rotary_factor", 0, part, &part, e);
-    if (rc < 0)
-        return rc;
-    if (part > 1)
-        return json_fail(config, e, "partial_rotary_factor is %g", part);
-    if (c->head_dim < 1 || c->head_dim > MODEL_HEAD_MAX)
-        return json_fail(config, e, "a head size of %d is not within 1 to %d", c->head_dim,
-                         MODEL_HEAD_MAX);
-    c->rope.dims = (int)(c->head_dim * part);
-    c->rope.scale = 1;
-    if (has_newer)
-        return get_scaling(&newer, arena, c, e);
-    return has_older ? get_scaling(&older, arena, c, e) : 0;
-}
-
 static int config_unsupported(const struct json_at *at, struct err *e, const char *what)
 {
     json_fail(at, e, "%s", what);
@@ -107,48 +34,85 @@ static int config_unsupported(const struct json_at *at, struct err *e, const cha
     return HP_EUNSUPPORTED;
 }
 
-/* A null means no window; a missing key means the family's default. One that is as long as the
- * context hides nothing. */
-static int get_window(const struct json_at *config, const struct family *family,
-                      struct model_config *c, struct err *e)
+/* A null means no window; a missing key means the family's default. */
+static int get_window(const struct facts_source *s, const struct family *family,
+                      struct model_config *c)
 {
-    json_t *window = json_object_get(config->value, "sliding_window");
-    struct json_at at = {config->file, window, config, "sliding_window", 0};
-    uint64_t tokens = (uint64_t)family->default_window, first = 0;
+    json_t *window = json_object_get(s->config->value, "sliding_window");
+    struct json_at at = {s->config->file, window, s->config, "sliding_window", 0};
+    uint64_t tokens = (uint64_t)family->default_window, first = 0,
+             period = (uint64_t)family->window_period;
     bool used = !family->window_switched;
-    int rc = json_opt_bool(config, "use_sliding_window", used, &used, e);
+    int rc = json_opt_bool(s->config, "use_sliding_window", used, &used, s->e);
     if (rc < 0 || family->default_window == 0 || json_is_null(window) || !used)
         return rc;
-    rc = window ? json_as_u64(&at, &tokens, e) : 0;
+    rc = window ? json_as_u64(&at, &tokens, s->e) : 0;
     if (rc == 0 && tokens == 0)
-        return json_fail(&at, e, "a window of no tokens");
+        return json_fail(&at, s->e, "a window of no tokens");
     if (rc == 0 && family->window_switched)
-        rc = json_opt_u64(config, "max_window_layers", (uint64_t)family->default_window_blocks,
-                          &first, e);
-    if (rc == 0 && tokens < (uint64_t)c->context && first < (uint64_t)c->n_blocks) {
-        c->window = (int)tokens;
-        c->window_first_block = (int)first;
-    }
-    return rc;
+        rc = json_opt_u64(s->config, "max_window_layers", (uint64_t)family->default_window_blocks,
+                          &first, s->e);
+    if (rc == 0 && period)
+        rc = json_opt_u64(s->config, "sliding_window_pattern", period, &period, s->e);
+    if (rc < 0 || tokens >= (uint64_t)c->context || first >= (uint64_t)c->n_blocks)
+        return rc;
+    return facts_windows(s, c, (int)tokens, (int)first, period < INT32_MAX ? (int)period : 0);
 }
 
-/* What each layer is said to be must be what the other keys make of it. */
-static int check_layer_types(const struct json_at *config, const struct model_config *c,
-                             struct err *e)
+/* Whether a layer's kind of attention is one with a window. */
+static int get_layer_type(const struct json_at *item, bool *slides, struct err *e)
 {
-    struct json_at at;
+    const char *type;
+    int rc = json_as_string(item, &type, e);
+    if (rc < 0)
+        return rc;
+    *slides = strcmp(type, "sliding_attention") == 0;
+    return *slides || strcmp(type, "full_attention") == 0
+               ? 0
+               : config_unsupported(item, e, "a kind of attention that is not known here");
+}
+
+/* The windows of a family whose layers have them by turns, as the file lists them. */
+static int take_layer_types(const struct facts_source *s, const struct json_at *list, size_t n,
+                            struct model_config *c)
+{
+    uint32_t tokens = 0, *own = arena_alloc(s->arena, n + 1, sizeof *own);
+    if (!own)
+        return err_set(s->e, HP_ENOMEM, "%s: out of memory", s->file);
+    if (n != (size_t)c->n_blocks)
+        return json_fail(list, s->e, "%zu kinds of attention for %d layers", n, c->n_blocks);
+    for (size_t i = 0; i < n; i++)
+        tokens = c->windows[i] > tokens ? c->windows[i] : tokens;
+    for (size_t i = 0; i < n; i++) {
+        struct json_at item = json_item(list, i);
+        bool slides;
+        int rc = get_layer_type(&item, &slides, s->e);
+        if (rc < 0)
+            return rc;
+        own[i] = slides ? tokens : 0;
+    }
+    c->windows = own;
+    return 0;
+}
+
+/* What each layer is said to be. Where the family's windows have no pattern it must be what the
+ * other keys make of it. */
+static int get_layer_types(const struct facts_source *s, const struct family *family,
+                           struct model_config *c)
+{
+    struct json_at list;
     size_t n;
-    if (!json_find(config, "layer_types", &at))
+    if (!json_find(s->config, "layer_types", &list))
         return 0;
-    int rc = json_as_array(&at, &n, e);
+    int rc = json_as_array(&list, &n, s->e);
+    if (rc < 0 || (c->windows && family->window_period))
+        return rc < 0 ? rc : take_layer_types(s, &list, n, c);
     for (size_t i = 0; rc == 0 && i < n; i++) {
-        struct json_at item = json_item(&at, i);
-        const char *type, *own = c->window && i >= (size_t)c->window_first_block
-                                     ? "sliding_attention"
-                                     : "full_attention";
-        rc = json_as_string(&item, &type, e);
-        if (rc == 0 && strcmp(type, own) != 0)
-            return config_unsupported(&item, e,
+        struct json_at item = json_item(&list, i);
+        bool slides, given = c->windows && i < (size_t)c->n_blocks && c->windows[i] > 0;
+        rc = get_layer_type(&item, &slides, s->e);
+        if (rc == 0 && slides != given && !family->window_period)
+            return config_unsupported(&item, s->e,
                                       "a kind of attention that the other keys do not give it");
     }
     return rc;
@@ -172,17 +136,19 @@ static int refuse_activation(const struct json_at *config, const struct hub_keys
 }
 
 /* Variants of a family that compute something else. */
-static int refuse_variants(const struct json_at *config, const struct family *family,
-                           struct model_config *c, struct err *e)
+static int refuse_variants(const struct facts_source *s, const struct family *family,
+                           struct model_config *c)
 {
+    const struct json_at *config = s->config;
+    struct err *e = s->e;
     struct json_at at;
     int rc = refuse_activation(config, family->hub, e);
     if (rc < 0)
         return rc;
     if (json_find(config, "quantization_config", &at))
         return config_unsupported(&at, e, "weights quantised by a method of their own");
-    rc = get_window(config, family, c, e);
-    return rc < 0 ? rc : check_layer_types(config, c, e);
+    rc = get_window(s, family, c);
+    return rc < 0 ? rc : get_layer_types(s, family, c);
 }
 
 /* A null counts as a missing key where the family has a rule for it. */
@@ -243,15 +209,19 @@ int facts_from_hub(const struct json_at *config, struct arena *arena, struct fam
     if (rc < 0)
         return rc;
     struct model_config *c = &out->config;
+    struct facts_source s = {
+        .form = FORM_HUB, .file = config->file, .config = config, .arena = arena, .e = e};
     c->architecture = out->family->name;
     c->name = arena_strdup(arena, name);
     if (!c->name)
         return err_set(e, HP_ENOMEM, "%s: out of memory", config->file);
     rc = get_sizes(config, out->family, c, e);
-    rc = rc < 0 ? rc : refuse_variants(config, out->family, c, e);
+    rc = rc < 0 ? rc : refuse_variants(&s, out->family, c);
     rc = rc < 0 ? rc : get_switches(config, out, e);
     c->rope.style = out->family->rope[FORM_HUB];
     if (rc == 0 && c->rope.style != ROPE_NONE)
-        rc = get_rope(config, arena, c, e);
+        rc = facts_hub_rope(&s, c);
+    if (rc == 0 && out->family->facts)
+        rc = out->family->facts(&s, out);
     return rc < 0 ? rc : facts_check(out, config->file, e);
 }

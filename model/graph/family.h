@@ -32,6 +32,8 @@ struct hub_keys {
 };
 
 struct graph_builder;
+struct facts_source;
+struct family_facts;
 
 struct family {
     const char *name;
@@ -42,6 +44,7 @@ struct family {
     const char
         *optional_prefix[FORM_COUNT]; /* that some files leave out of all names; NULL: none */
     enum rope_style rope[FORM_COUNT];
+    bool norms_of_one[FORM_COUNT]; /* weights of RMS norms are kept as what they differ from 1 */
     bool turned[FORM_COUNT]; /* matrices lie as [inputs, outputs], but for embedding and head */
     const char *epsilon_key; /* of GGUF, below the architecture's name */
     const struct hub_keys *hub;
@@ -52,7 +55,11 @@ struct family {
     bool window_switched; /* the window counts where use_sliding_window says so, and from block
                              max_window_layers on */
     int default_window_blocks;
+    int window_period; /* every so many blocks one has no window; 0: all from max_window_layers on
+                          have one */
     bool default_tied;
+    /* Reads what the family alone has, when the rest is there; NULL: nothing. */
+    int (*facts)(const struct facts_source *s, struct family_facts *f);
     /* Writes the operators, layer by layer. Errors stay in the builder. */
     void (*build)(struct graph_builder *b);
 };
@@ -82,6 +89,7 @@ int family_find(enum model_form form, const char *file, const char *name, size_t
  */
 int facts_check(const struct family_facts *f, const char *file, struct err *e);
 
-extern const struct family family_llama, family_mistral, family_qwen2, family_gpt2;
+extern const struct family family_llama, family_mistral, family_qwen2, family_qwen3, family_gpt2,
+    family_granite, family_phi3, family_gemma2, family_gemma3;
 
 #endif

@@ -51,7 +51,8 @@ struct graph_value {
 enum op_kind {
     OP_EMBED,       /* out = rows of the weight by ids */
     OP_ROWS,        /* out = rows of the input by indices */
-    OP_RMS_NORM,    /* out = in / rms(in) * weight */
+    OP_RMS_NORM,    /* out = in / rms(in) * weight; each part of a row that is as long as the
+                       weight by itself */
     OP_LAYER_NORM,  /* out = (in - mean(in)) / deviation(in) * weight + bias */
     OP_MATMUL,      /* out = in * weightᵀ (+ bias) (+ second input) */
     OP_ROPE_ANGLES, /* out = cos and sin by position */
@@ -60,12 +61,19 @@ enum op_kind {
     OP_SILU_MUL,    /* out = silu(gate) * up */
     OP_GELU,        /* out = gelu(in), the form with tanh */
     OP_ADD,         /* out = in + second input */
+    OP_MUL,         /* out = in * second input */
+    OP_SCALE,       /* out = in * number */
+    OP_SOFT_CAP,    /* out = number * tanh(in / number) */
     OP_SLICE,       /* out = some columns of the input: a view, nothing is run */
     OP_KIND_COUNT
 };
 
 struct op_norm {
     float epsilon;
+    bool one_more; /* the weight is kept as what it differs from 1 */
+};
+struct op_number {
+    float value;
 };
 struct op_rope {
     const struct rope_config *config;
@@ -81,6 +89,8 @@ struct op_attention {
     int heads, kv_heads, head_dim;
     int block;       /* number of this operator's keys and values among the graph's */
     uint32_t window; /* a token sees itself and the window - 1 before it; 0: all before it */
+    float scale;     /* of scores; 0: 1 / sqrt(head_dim) */
+    float cap;       /* of scores; 0: none */
 };
 
 struct graph_op {
@@ -94,6 +104,7 @@ struct graph_op {
         struct op_rope rope;           /* OP_ROPE_ANGLES, OP_ROPE */
         struct op_attention attention; /* OP_ATTENTION */
         struct op_slice slice;         /* OP_SLICE */
+        struct op_number number;       /* OP_SCALE, OP_SOFT_CAP */
     } u;
 };
 

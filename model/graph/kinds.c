@@ -138,6 +138,8 @@ static const struct op_kind_info kinds[OP_KIND_COUNT] = {
     [OP_ATTENTION] = {.name = "attention", /* q, k, v */
                       .min_inputs = 3,
                       .max_inputs = 3,
+                      .max_weights = 1, /* sinks: a score of each head that no value stands for */
+                      .weight_use = {WEIGHT_VECTOR},
                       .shares = OP_NO_INPUT,
                       .shape = same_shape,
                       .state_bytes_per_token = attention_state_bytes},
@@ -156,6 +158,21 @@ static const struct op_kind_info kinds[OP_KIND_COUNT] = {
                 .max_inputs = 2,
                 .shares = 0,
                 .shape = same_shape},
+    [OP_MUL] = {.name = "mul", /* two of one shape */
+                .min_inputs = 2,
+                .max_inputs = 2,
+                .shares = 0,
+                .shape = same_shape},
+    [OP_SCALE] = {.name = "scale", /* x */
+                  .min_inputs = 1,
+                  .max_inputs = 1,
+                  .shares = 0,
+                  .shape = same_shape},
+    [OP_SOFT_CAP] = {.name = "soft_cap", /* x */
+                     .min_inputs = 1,
+                     .max_inputs = 1,
+                     .shares = 0,
+                     .shape = same_shape},
     [OP_SLICE] = {.name = "slice", /* x */
                   .min_inputs = 1,
                   .max_inputs = 1,
@@ -173,8 +190,9 @@ const struct op_kind_info *op_kind_info(enum op_kind kind)
 enum weight_use graph_op_weight_use(const struct graph_op *op, int weight)
 {
     enum weight_use use = op_kind_info(op->kind)->weight_use[weight];
-    bool turned = op->kind == OP_MATMUL && use == WEIGHT_MATMUL && op->u.matmul.turned;
-    return turned ? WEIGHT_MATMUL_TURNED : use;
+    if (op->kind == OP_MATMUL && use == WEIGHT_MATMUL && op->u.matmul.turned)
+        return WEIGHT_MATMUL_TURNED;
+    return op->kind == OP_RMS_NORM && op->u.norm.one_more ? WEIGHT_VECTOR_OF_ONE : use;
 }
 
 double graph_op_flops(const struct graph *g, const struct graph_op *op, const uint64_t *sizes)

@@ -15,6 +15,7 @@ enum weight_use {
     WEIGHT_MATMUL_TURNED, /* the same as [inputs, outputs] */
     WEIGHT_ROWS,          /* a table of rows */
     WEIGHT_VECTOR,        /* norms and biases */
+    WEIGHT_VECTOR_OF_ONE, /* a norm that is kept as what it differs from 1 */
 };
 
 enum { OP_INPUTS_MAX = 3, OP_WEIGHTS_MAX = 2, OP_DIMS_MAX = 4, OP_NO_INPUT = -1 };

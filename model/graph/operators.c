@@ -74,12 +74,23 @@ int graph_rows(struct graph_builder *b, int x, int indices)
     return b->rc < 0 ? 0 : builder_op_add(b, m);
 }
 
-int graph_rms_norm(struct graph_builder *b, int x, const char *weight)
+static int rms_norm_of(struct graph_builder *b, int x, const char *weight, uint64_t width)
 {
     struct op_made m = made_with_weight(b, OP_RMS_NORM, x, weight);
-    m.weights[0] = builder_weight_take(b, weight, 0, width_of(b, x));
+    m.weights[0] = builder_weight_take(b, weight, 0, width);
     m.op.u.norm.epsilon = b->facts->config.norm_epsilon;
+    m.op.u.norm.one_more = b->facts->family->norms_of_one[b->facts->form];
     return b->rc < 0 ? 0 : builder_op_add(b, m);
+}
+
+int graph_rms_norm(struct graph_builder *b, int x, const char *weight)
+{
+    return rms_norm_of(b, x, weight, width_of(b, x));
+}
+
+int graph_head_norm(struct graph_builder *b, int x, const char *weight)
+{
+    return rms_norm_of(b, x, weight, (uint64_t)b->facts->config.head_dim);
 }
 
 int graph_layer_norm(struct graph_builder *b, int x, const char *weight)
@@ -145,22 +156,30 @@ int graph_logits(struct graph_builder *b, int x, const char *weight, const char 
     return b->rc < 0 ? 0 : builder_op_add(b, m);
 }
 
-int graph_rope_angles(struct graph_builder *b, int positions)
+/* The rotation that a value of angles is of. */
+static const struct rope_config *angles_rope(const struct graph_builder *b, int angles)
 {
-    const struct model_config *c = &b->facts->config;
+    int i = 0;
+    while (b->ops[i].outputs[0] != angles)
+        i++;
+    return b->ops[i].u.rope.config;
+}
+
+int graph_rope_angles(struct graph_builder *b, int positions, const struct rope_config *rope)
+{
     struct op_made m = made_of(b, OP_ROPE_ANGLES, "rope_angles", NULL, 1);
     m.inputs[0] = positions;
-    m.op.u.rope = (struct op_rope){.config = &c->rope, .head_dim = c->head_dim};
+    m.op.u.rope = (struct op_rope){.config = rope, .head_dim = b->facts->config.head_dim};
     return b->rc < 0 ? 0 : builder_op_add(b, m);
 }
 
 int graph_rope(struct graph_builder *b, int x, int angles)
 {
-    const struct model_config *c = &b->facts->config;
     struct op_made m = made_of(b, OP_ROPE, "rope", b->rc < 0 ? NULL : b->values[x].name, 2);
     m.inputs[0] = x;
     m.inputs[1] = angles;
-    m.op.u.rope = (struct op_rope){.config = &c->rope, .head_dim = c->head_dim};
+    m.op.u.rope = (struct op_rope){.config = b->rc < 0 ? NULL : angles_rope(b, angles),
+                                   .head_dim = b->facts->config.head_dim};
     return b->rc < 0 ? 0 : builder_op_add(b, m);
 }
 
@@ -179,10 +198,12 @@ int graph_attention(struct graph_builder *b, int q, int k, int v)
     m.inputs[0] = q;
     m.inputs[1] = k;
     m.inputs[2] = v;
-    m.op.u.attention = (struct op_attention){
-        .heads = c->n_heads, .kv_heads = c->n_kv_heads, .head_dim = c->head_dim};
-    if (b->n_attention >= c->window_first_block)
-        m.op.u.attention.window = (uint32_t)c->window;
+    m.op.u.attention = (struct op_attention){.heads = c->n_heads,
+                                             .kv_heads = c->n_kv_heads,
+                                             .head_dim = c->head_dim,
+                                             .window = c->windows ? c->windows[b->block] : 0,
+                                             .scale = c->score_scale,
+                                             .cap = c->score_cap};
     m.op.u.attention.block = b->n_attention++;
     return b->rc < 0 ? 0 : builder_op_add(b, m);
 }
@@ -208,6 +229,35 @@ int graph_add(struct graph_builder *b, int x, int y)
     m.inputs[0] = x;
     m.inputs[1] = y;
     return b->rc < 0 ? 0 : builder_op_add(b, m);
+}
+
+int graph_mul(struct graph_builder *b, int x, int y)
+{
+    struct op_made m = made_of(b, OP_MUL, "mul", NULL, 2);
+    m.inputs[0] = x;
+    m.inputs[1] = y;
+    return b->rc < 0 ? 0 : builder_op_add(b, m);
+}
+
+static int with_number(struct graph_builder *b, enum op_kind kind, const char *suffix, int x,
+                       float value)
+{
+    struct op_made m = made_of(b, kind, suffix, NULL, 1);
+    if (value == 0)
+        return x;
+    m.inputs[0] = x;
+    m.op.u.number.value = value;
+    return b->rc < 0 ? 0 : builder_op_add(b, m);
+}
+
+int graph_scale(struct graph_builder *b, int x, float factor)
+{
+    return with_number(b, OP_SCALE, "scale", x, factor);
+}
+
+int graph_soft_cap(struct graph_builder *b, int x, float cap)
+{
+    return with_number(b, OP_SOFT_CAP, "soft_cap", x, cap);
 }
 
 int graph_slice(struct graph_builder *b, int x, int first, int count)

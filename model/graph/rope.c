@@ -2,6 +2,8 @@
 
 #include <math.h>
 
+#include "model/graph/family.h"
+
 void rope_llama3_factors(const struct rope_llama3 *s, double base, int dims, float *factors)
 {
     const double pi = 3.14159265358979323846;
@@ -18,6 +20,51 @@ void rope_llama3_factors(const struct rope_llama3 *s, double base, int dims, flo
         }
         factors[i] = (float)factor;
     }
+}
+
+static double yarn_pair_of(const struct rope_yarn *y, double turns, double base, int dims)
+{
+    const double pi = 3.14159265358979323846;
+    return dims * log(y->original_context / (turns * 2 * pi)) / (2 * log(base));
+}
+
+void rope_yarn_factors(const struct rope_yarn *y, double base, int dims, float *factors)
+{
+    double low = yarn_pair_of(y, y->beta_fast, base, dims),
+           high = yarn_pair_of(y, y->beta_slow, base, dims);
+    low = fmax(y->truncate ? floor(low) : low, 0);
+    high = fmin(y->truncate ? ceil(high) : high, dims - 1);
+    if (low == high)
+        high += 0.001;
+    for (int i = 0; i < dims / 2; i++) {
+        double stretched = fmin(fmax((i - low) / (high - low), 0), 1);
+        factors[i] = (float)(1 / (stretched / y->factor + (1 - stretched)));
+    }
+}
+
+int rope_yarn_check(const char *file, const struct rope_yarn *y, double base, struct err *e)
+{
+    bool good = y->factor > 0 && y->factor < 1e9 && y->beta_slow > 0 &&
+                y->beta_fast >= y->beta_slow && y->beta_fast < 1e9 && y->original_context >= 1 &&
+                y->original_context <= MODEL_CONTEXT_MAX && base > 1 && base < 1e30;
+    return good ? 0
+                : err_set(e, HP_EPARSE,
+                          "%s: YaRN's factor %g, beta %g to %g, context %g and base %g do not make "
+                          "frequencies",
+                          file, y->factor, y->beta_slow, y->beta_fast, y->original_context, base);
+}
+
+double rope_yarn_magnitude(double factor, double m)
+{
+    return factor <= 1 ? 1 : 0.1 * m * log(factor) + 1;
+}
+
+int rope_factors_alloc(const char *file, int dims, struct arena *arena, float **out, struct err *e)
+{
+    if (dims < 2 || dims > MODEL_HEAD_MAX)
+        return err_set(e, HP_EPARSE, "%s: %d rotated dimensions", file, dims);
+    *out = arena_alloc(arena, (size_t)dims / 2 + 1, sizeof **out);
+    return *out ? 0 : err_set(e, HP_ENOMEM, "%s: out of memory", file);
 }
 
 int rope_factors_from_weight(const char *file, const struct weight *w, int dims,

@@ -22,8 +22,9 @@ HPCTL = os.path.join(BUILD, "hpctl")
 MADE = os.path.join(BUILD, "models")
 SHARED = os.environ.get("HP_SHARED", os.path.join(ROOT, "..", "shared"))
 GOLDEN = os.environ.get("HP_GOLDEN", os.path.join(SHARED, "golden"))
-FAMILIES = ["llama2", "llama3", "mistral-nowindow", "mistral-window", "qwen2", "gpt2"]
-TEXT_ALONE = ["qwen3", "llama-yarn"]  # their tokenizers and templates are read whatever becomes of their layers
+FAMILIES = ["llama2", "llama3", "llama-yarn", "mistral-nowindow", "mistral-window", "qwen2", "qwen3", "gpt2"]
+MORE_GOLDEN = os.environ.get("HP_GOLDEN_FAMILIES", os.path.join(SHARED, "golden-families"))
+MORE_FAMILIES = ["gemma2", "gemma2-scalar", "gemma3", "granite"]
 
 
 def hpctl(*words, stdin=None):
@@ -135,6 +136,11 @@ def logits_in_float32_are_the_known_ones(folder):
     logits_within(folder, 1e-4, "--compute", "f32")
 
 
+def logits_over_stages_and_slices_are_the_known_ones(folder):
+    for stages, slice_tokens in ((3, 7), (2, 1), (5, 0)):
+        logits_within(folder, 1e-4, "--compute", "f32", "--stages", stages, "--slice", slice_tokens)
+
+
 def logits_of_the_fast_path_are_close(folder):
     logits_within(folder, 0.03)
 
@@ -157,7 +163,8 @@ def greedy_ids_are_the_known_ones(folder):
 
 
 TEXT_CLAIMS = [text_becomes_the_same_ids_and_back, chat_becomes_the_same_text_and_ids]
-CLAIMS = [describe_agrees_with_itself, *TEXT_CLAIMS, logits_in_float32_are_the_known_ones, logits_of_the_fast_path_are_close,
+CLAIMS = [describe_agrees_with_itself, *TEXT_CLAIMS, logits_in_float32_are_the_known_ones,
+          logits_over_stages_and_slices_are_the_known_ones, logits_of_the_fast_path_are_close,
           logits_of_the_plain_loops_are_the_known_ones, greedy_ids_are_the_known_ones]
 
 
@@ -183,8 +190,8 @@ for made in ("spm", "bpe", "window"):
     add_claims(made, os.path.join(MADE, made), CLAIMS)
 for family in FAMILIES:
     add_claims(family, os.path.join(GOLDEN, family), CLAIMS)
-for family in TEXT_ALONE:
-    add_claims(family, os.path.join(GOLDEN, family), TEXT_CLAIMS)
+for family in MORE_FAMILIES:
+    add_claims(family, os.path.join(MORE_GOLDEN, family), CLAIMS)
 
 
 QUANTISED = os.path.join(GOLDEN, "quantised")

@@ -114,6 +114,8 @@ static void attend_tile(const struct attention_job *job, const struct attention_
     uint32_t group = (uint32_t)(job->heads / l->n_kv_heads), rows = run->n_tokens * group,
              begin = tile * ATTEND_MAX_ROWS;
     size_t first_head = (size_t)head * group * (size_t)l->head_dim;
+    const struct op_attention *a = &job->op->op->u.attention;
+    const struct device_weight *sinks = job->op->weights[0];
     struct attend_task task = {
         .q = (const float *)tensor_row(job->q, run->first_row) + first_head,
         .out = (float *)tensor_row(job->out, run->first_row) + first_head,
@@ -129,7 +131,9 @@ static void attend_tile(const struct attention_job *job, const struct attention_
         .pages = run->pages[job->op->kv_group],
         .window = l->window,
         .f32 = l->f32,
-        .scale = 1.0f / sqrtf((float)l->head_dim),
+        .scale = a->scale != 0 ? a->scale : 1.0f / sqrtf((float)l->head_dim),
+        .cap = a->cap,
+        .sinks = sinks ? (const float *)(const void *)sinks->data + (size_t)head * group : NULL,
         .scratch = scratch,
     };
     job->device->kernels->attend(&task);

@@ -34,7 +34,9 @@ struct attend_task {
     uint32_t window; /* a row sees its own token and the window - 1 before it; 0: all before it */
     bool f32;        /* of keys and values; else f16 */
     float scale;
-    float *scratch; /* attend_scratch_floats(head_dim) */
+    float cap;          /* of scores: cap * tanh(score / cap); 0: none */
+    const float *sinks; /* [group]: scores that no value stands for; NULL: none */
+    float *scratch;     /* attend_scratch_floats(head_dim) */
 };
 
 struct cpu_kernels {
@@ -57,6 +59,7 @@ struct cpu_kernels {
     void (*layer_norm)(const float *in, const float *weight, const float *bias, float epsilon,
                        size_t width, float *out);
     void (*gelu)(const float *in, size_t n, float *out);
+    void (*soft_cap)(const float *in, float cap, size_t n, float *out);
     void (*silu_mul)(const float *gate, const float *up, size_t n, float *out);
     /* Attention of a tile. Where there is bf16 arithmetic, large tiles over long prefixes in f16
      * are multiplied in bf16. */

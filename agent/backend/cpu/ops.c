@@ -91,10 +91,12 @@ static void run_rows(struct stream *s, const struct device_op *op, const struct 
 
 static void rms_norm_rows(const struct rows_job *job, size_t begin, size_t end)
 {
+    size_t part = job->op->weights[0]->columns;
     for (size_t r = begin; r < end; r++)
-        kernels_of(job)->rms_norm(tensor_row(&job->in[0], r), vector_of(job->op->weights[0]),
-                                  job->op->op->u.norm.epsilon, tensor_width(job->out),
-                                  tensor_row(job->out, r));
+        for (size_t i = 0; i < tensor_width(job->out); i += part)
+            kernels_of(job)->rms_norm((const float *)tensor_row(&job->in[0], r) + i,
+                                      vector_of(job->op->weights[0]), job->op->op->u.norm.epsilon,
+                                      part, (float *)tensor_row(job->out, r) + i);
 }
 
 static void run_rms_norm(struct stream *s, const struct device_op *op, const struct tensor *in,
@@ -228,6 +230,50 @@ static void run_add(struct stream *s, const struct device_op *op, const struct t
     elements_spread(s, op, in, out, add_elements);
 }
 
+static void mul_elements(const struct rows_job *job, size_t begin, size_t end)
+{
+    const float *a = tensor_row(&job->in[0], 0), *b = tensor_row(&job->in[1], 0);
+    float *product = tensor_row(job->out, 0);
+    for (size_t i = begin; i < end; i++)
+        product[i] = a[i] * b[i];
+}
+
+static void run_mul(struct stream *s, const struct device_op *op, const struct tensor *in,
+                    const struct tensor *out, const struct op_batch *batch)
+{
+    (void)batch;
+    elements_spread(s, op, in, out, mul_elements);
+}
+
+static void scale_elements(const struct rows_job *job, size_t begin, size_t end)
+{
+    const float *x = tensor_row(&job->in[0], 0);
+    float *to = tensor_row(job->out, 0), factor = job->op->op->u.number.value;
+    for (size_t i = begin; i < end; i++)
+        to[i] = x[i] * factor;
+}
+
+static void run_scale(struct stream *s, const struct device_op *op, const struct tensor *in,
+                      const struct tensor *out, const struct op_batch *batch)
+{
+    (void)batch;
+    elements_spread(s, op, in, out, scale_elements);
+}
+
+static void soft_cap_elements(const struct rows_job *job, size_t begin, size_t end)
+{
+    kernels_of(job)->soft_cap((const float *)tensor_row(&job->in[0], 0) + begin,
+                              job->op->op->u.number.value, end - begin,
+                              (float *)tensor_row(job->out, 0) + begin);
+}
+
+static void run_soft_cap(struct stream *s, const struct device_op *op, const struct tensor *in,
+                         const struct tensor *out, const struct op_batch *batch)
+{
+    (void)batch;
+    elements_spread(s, op, in, out, soft_cap_elements);
+}
+
 /* ---- the table ---- */
 
 static const cpu_op_fn ops[OP_KIND_COUNT] = {
@@ -242,6 +288,9 @@ static const cpu_op_fn ops[OP_KIND_COUNT] = {
     [OP_SILU_MUL] = run_silu_mul,
     [OP_GELU] = run_gelu,
     [OP_ADD] = run_add,
+    [OP_MUL] = run_mul,
+    [OP_SCALE] = run_scale,
+    [OP_SOFT_CAP] = run_soft_cap,
 };
 
 bool cpu_op_supports(enum op_kind kind, enum dtype weight)

@@ -43,7 +43,7 @@ static size_t weight_columns(const struct weight *w, enum weight_use use)
 static enum weight_form form_of(const struct cpu_device *d, const struct weight *w,
                                 enum weight_use use, bool f32)
 {
-    if (use == WEIGHT_VECTOR)
+    if (use == WEIGHT_VECTOR || use == WEIGHT_VECTOR_OF_ONE)
         return FORM_F32;
     if (use == WEIGHT_ROWS || f32 || !d->onednn ||
         weight_rows(w, use) * weight_columns(w, use) < BF16_LEAST_VALUES)
@@ -196,6 +196,14 @@ static int load_vector(struct cpu_device *d, const struct weight *source, struct
     return 0;
 }
 
+/* What was kept as what it differs from 1. */
+static void vector_one_more(struct device_weight *w)
+{
+    float *values = (float *)(uintptr_t)w->data;
+    for (size_t i = 0; i < w->columns; i++)
+        values[i] += 1;
+}
+
 /* The source with rows and columns exchanged, in memory of our own. */
 static int turned_make(struct cpu_device *d, const struct weight *source, struct weight *out,
                        struct err *e)
@@ -269,6 +277,8 @@ int cpu_weight_load(struct device *device, const struct weight *source, enum wei
     w->columns = weight_columns(source, use);
     w->row_bytes = w->columns / info->block_elements * info->block_bytes;
     rc = use == WEIGHT_MATMUL_TURNED ? load_turned(d, source, w, e) : load_in_form(d, source, w, e);
+    if (rc == 0 && use == WEIGHT_VECTOR_OF_ONE)
+        vector_one_more(w);
     if (rc < 0)
         cpu_weight_free(device, &w);
     else

@@ -76,13 +76,18 @@ static void attend_token(const struct plain_op *op, const struct op_batch *b,
     const struct kv_group *g = &b->kv[op->request.kv_group];
     size_t hd = (size_t)a->head_dim;
     uint32_t position = run->first_position + t;
+    const struct plain_weight *sinks = (const struct plain_weight *)op->request.weights[0];
     for (int h = 0; h < a->heads; h++) {
         struct head_of_run head = {g, run->pages[op->request.kv_group], op->request.kv_block,
                                    h / (a->heads / a->kv_heads)};
-        struct loop_cache cache = {cached_key, cached_value, &head};
+        struct loop_cache cache = {.key = cached_key,
+                                   .value = cached_value,
+                                   .ctx = &head,
+                                   .cap = a->cap,
+                                   .sink = sinks ? sinks->vector + h : NULL};
         loop_attend(&cache, (const float *)tensor_row(q, run->first_row + t) + (size_t)h * hd,
                     kv_first_seen(g->layout.window, position), position, hd,
-                    1.0f / sqrtf((float)hd),
+                    a->scale != 0 ? a->scale : 1.0f / sqrtf((float)hd),
                     (float *)tensor_row(out, run->first_row + t) + (size_t)h * hd);
     }
 }

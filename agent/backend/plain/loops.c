@@ -47,6 +47,12 @@ void loop_gelu(const float *in, size_t n, float *out)
         out[i] = 0.5f * in[i] * (1.0f + tanhf(root * (in[i] + 0.044715f * in[i] * in[i] * in[i])));
 }
 
+void loop_soft_cap(const float *in, float cap, size_t n, float *out)
+{
+    for (size_t i = 0; i < n; i++)
+        out[i] = cap * tanhf(in[i] / cap);
+}
+
 void loop_silu_mul(const float *gate, const float *up, size_t n, float *out)
 {
     for (size_t i = 0; i < n; i++)
@@ -57,13 +63,14 @@ void loop_rope_angles(const struct rope_config *rope, const uint32_t *positions,
                       float *angles)
 {
     size_t pairs = (size_t)rope->dims / 2;
+    double magnitude = rope->magnitude != 0 ? (double)rope->magnitude : 1;
     for (size_t i = 0; i < pairs; i++) {
         double frequency = pow(rope->base, -2.0 * (double)i / rope->dims) / rope->scale;
         if (rope->factors)
             frequency /= (double)rope->factors[i];
         for (size_t r = 0; r < rows; r++) {
-            angles[(r * pairs + i) * 2] = (float)cos(positions[r] * frequency);
-            angles[(r * pairs + i) * 2 + 1] = (float)sin(positions[r] * frequency);
+            angles[(r * pairs + i) * 2] = (float)(magnitude * cos(positions[r] * frequency));
+            angles[(r * pairs + i) * 2 + 1] = (float)(magnitude * sin(positions[r] * frequency));
         }
     }
 }
@@ -94,12 +101,20 @@ void loop_attend(const struct loop_cache *c, const float *q, uint32_t first, uin
         for (size_t i = 0; i < head_dim; i++)
             score += q[i] * c->key(c->ctx, p, i);
         score *= scale;
+        if (c->cap != 0)
+            score = c->cap * tanhf(score / c->cap);
         float was = greatest;
         greatest = score > was ? score : was;
         float keep = was == greatest ? 1.0f : expf(was - greatest), weight = expf(score - greatest);
         total = total * keep + weight;
         for (size_t i = 0; i < head_dim; i++)
             out[i] = out[i] * keep + weight * c->value(c->ctx, p, i);
+    }
+    if (c->sink) {
+        float most = greatest > *c->sink ? greatest : *c->sink, keep = expf(greatest - most);
+        total = total * keep + expf(*c->sink - most);
+        for (size_t i = 0; i < head_dim; i++)
+            out[i] *= keep;
     }
     for (size_t i = 0; i < head_dim; i++)
         out[i] /= total;

@@ -20,10 +20,12 @@ void loop_layer_norm(const float *in, const float *weight, const float *bias, fl
                      size_t width, float *out);
 /* out[n] = in / 2 * (1 + tanh(sqrt(2 / pi) * (in + 0.044715 in³))) */
 void loop_gelu(const float *in, size_t n, float *out);
+/* out[n] = cap * tanh(in / cap) */
+void loop_soft_cap(const float *in, float cap, size_t n, float *out);
 /* out[n] = silu(gate) * up */
 void loop_silu_mul(const float *gate, const float *up, size_t n, float *out);
 
-/* angles[rows, dims / 2, (cos, sin)] of positions. */
+/* angles[rows, dims / 2, (cos, sin)] of positions, times the rotation's magnitude. */
 void loop_rope_angles(const struct rope_config *rope, const uint32_t *positions, size_t rows,
                       float *angles);
 /* Rotates one row's heads x[heads, head_dim] in place by the row's angles. */
@@ -35,6 +37,8 @@ struct loop_cache {
     float (*key)(const void *ctx, uint32_t position, size_t i);
     float (*value)(const void *ctx, uint32_t position, size_t i);
     const void *ctx;
+    float cap;         /* of scores: cap * tanh(score / cap); 0: none */
+    const float *sink; /* a score that no value stands for; NULL: none */
 };
 /* One query's softmax(q · K · scale) · V over positions [first, position], carrying the greatest
  * score and the sum of weights from one to the next (online softmax). */

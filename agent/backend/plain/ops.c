@@ -42,9 +42,11 @@ static void run_rms_norm(const struct plain_op *op, const struct tensor *in,
                          const struct tensor *out, const struct op_batch *batch)
 {
     (void)batch;
+    uint64_t part = weight_of(op, 0)->source->shape[0];
     for (uint64_t r = 0; r < out->shape[0]; r++)
-        loop_rms_norm(tensor_row(&in[0], r), weight_of(op, 0)->vector,
-                      op->request.op->u.norm.epsilon, tensor_width(out), tensor_row(out, r));
+        for (uint64_t i = 0; i < tensor_width(out); i += part)
+            loop_rms_norm((const float *)tensor_row(&in[0], r) + i, weight_of(op, 0)->vector,
+                          op->request.op->u.norm.epsilon, part, (float *)tensor_row(out, r) + i);
 }
 
 static void run_layer_norm(const struct plain_op *op, const struct tensor *in,
@@ -140,6 +142,40 @@ static void run_add(const struct plain_op *op, const struct tensor *in, const st
     }
 }
 
+static void run_mul(const struct plain_op *op, const struct tensor *in, const struct tensor *out,
+                    const struct op_batch *batch)
+{
+    (void)op, (void)batch;
+    for (uint64_t r = 0; r < out->shape[0]; r++) {
+        const float *a = tensor_row(&in[0], r), *b = tensor_row(&in[1], r);
+        float *product = tensor_row(out, r);
+        for (uint64_t i = 0; i < tensor_width(out); i++)
+            product[i] = a[i] * b[i];
+    }
+}
+
+static void run_scale(const struct plain_op *op, const struct tensor *in, const struct tensor *out,
+                      const struct op_batch *batch)
+{
+    float factor = op->request.op->u.number.value;
+    (void)batch;
+    for (uint64_t r = 0; r < out->shape[0]; r++) {
+        const float *x = tensor_row(&in[0], r);
+        float *to = tensor_row(out, r);
+        for (uint64_t i = 0; i < tensor_width(out); i++)
+            to[i] = x[i] * factor;
+    }
+}
+
+static void run_soft_cap(const struct plain_op *op, const struct tensor *in,
+                         const struct tensor *out, const struct op_batch *batch)
+{
+    (void)batch;
+    for (uint64_t r = 0; r < out->shape[0]; r++)
+        loop_soft_cap(tensor_row(&in[0], r), op->request.op->u.number.value, tensor_width(out),
+                      tensor_row(out, r));
+}
+
 static const plain_op_fn ops[OP_KIND_COUNT] = {
     [OP_EMBED] = run_embed,
     [OP_ROWS] = run_rows,
@@ -152,6 +188,9 @@ static const plain_op_fn ops[OP_KIND_COUNT] = {
     [OP_SILU_MUL] = run_silu_mul,
     [OP_GELU] = run_gelu,
     [OP_ADD] = run_add,
+    [OP_MUL] = run_mul,
+    [OP_SCALE] = run_scale,
+    [OP_SOFT_CAP] = run_soft_cap,
 };
 
 bool plain_op_supports(enum op_kind kind, enum dtype weight)

@@ -114,7 +114,8 @@ static uint64_t resident_bytes(const struct device *d, const struct weight *w, e
                                bool f32)
 {
     (void)d, (void)f32; /* all arithmetic is float32 */
-    return use == WEIGHT_VECTOR ? weight_elements(w) * sizeof(float) : w->bytes;
+    bool vector = use == WEIGHT_VECTOR || use == WEIGHT_VECTOR_OF_ONE;
+    return vector ? weight_elements(w) * sizeof(float) : w->bytes;
 }
 
 static uint64_t scratch_bytes(const struct device *d, const struct weight *w, enum weight_use use,
@@ -148,12 +149,15 @@ static int weight_load(struct device *d, const struct weight *source, enum weigh
     rc = rc < 0 ? rc : memory_count((struct plain_device *)d, bytes, source->name, e);
     if (rc == 0)
         w->counted_bytes = bytes;
-    if (rc == 0 && use == WEIGHT_VECTOR) {
+    if (rc == 0 && (use == WEIGHT_VECTOR || use == WEIGHT_VECTOR_OF_ONE)) {
         w->vector = malloc(bytes ? bytes : 1);
         if (!w->vector)
             rc = err_set(e, HP_ENOMEM, "no memory for %s", source->name);
         else
             dtype_info(source->dtype)->to_f32(source->data, weight_elements(source), w->vector);
+        for (uint64_t i = 0; rc == 0 && use == WEIGHT_VECTOR_OF_ONE && i < weight_elements(source);
+             i++)
+            w->vector[i] += 1;
     }
     struct device_weight *made = (struct device_weight *)w;
     if (rc < 0)

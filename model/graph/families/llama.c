@@ -4,8 +4,9 @@
 static void llama_build(struct graph_builder *b)
 {
     const enum bias_policy *bias = b->facts->bias;
-    part_decoder(b, &(struct part_biases){bias[BIAS_GROUP_ATTENTION], bias[BIAS_GROUP_ATTENTION],
-                                          bias[BIAS_GROUP_MLP]});
+    part_decoder(b, &(struct part_decoder){.attention = {.qkv_bias = bias[BIAS_GROUP_ATTENTION],
+                                                         .output_bias = bias[BIAS_GROUP_ATTENTION]},
+                                           .mlp_bias = bias[BIAS_GROUP_MLP]});
 }
 
 /* Old exports carry the rotation's frequencies; they follow from the config. GGUF's

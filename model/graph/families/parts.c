@@ -17,6 +17,8 @@ const struct weight_name weight_names_usual[] = {
     {{"attn_q", "self_attn.q_proj"}},
     {{"attn_k", "self_attn.k_proj"}},
     {{"attn_v", "self_attn.v_proj"}},
+    {{"attn_q_norm", "self_attn.q_norm"}},
+    {{"attn_k_norm", "self_attn.k_norm"}},
     {{"attn_output", "self_attn.o_proj"}},
     {{"ffn_norm", "post_attention_layernorm"}},
     {{"ffn_gate", "mlp.gate_proj"}},
@@ -27,29 +29,64 @@ const struct weight_name weight_names_usual[] = {
     {{NULL}},
 };
 
-/* Layer `embed`: rows of the embedding by token ids. */
-static int token_embed(struct graph_builder *b)
+struct part_angles part_angles(struct graph_builder *b)
+{
+    const struct model_config *c = &b->facts->config;
+    int positions = graph_positions(b), global = graph_rope_angles(b, positions, &c->rope);
+    return (struct part_angles){
+        global, c->has_window_rope ? graph_rope_angles(b, positions, &c->window_rope) : global};
+}
+
+int part_angles_of(const struct graph_builder *b, const struct part_angles *a, int block)
+{
+    const uint32_t *windows = b->facts->config.windows;
+    return windows && windows[block] ? a->window : a->global;
+}
+
+int part_embed(struct graph_builder *b)
 {
     const struct model_config *c = &b->facts->config;
     graph_layer_begin(b, -1, "embed");
-    return graph_embed(b, graph_ids(b), "token_embd", c->vocabulary, c->width);
+    int x = graph_embed(b, graph_ids(b), "token_embd", c->vocabulary, c->width);
+    return graph_scale(b, x, c->embedding_scale);
 }
 
-/* Layer `attn`. */
-static int rotary_attention(struct graph_builder *b, int block, int x, int angles,
-                            const struct part_biases *bias)
+/* x plus the product, times the config's factor for residuals. */
+static int residual_add(struct graph_builder *b, int in, const char *weight, enum bias_policy bias,
+                        int x)
+{
+    const struct model_config *c = &b->facts->config;
+    if (c->residual_scale == 0)
+        return graph_matmul_add(b, in, weight, bias, x);
+    int out = graph_matmul(b, in, weight, c->width, bias);
+    return graph_add(b, graph_scale(b, out, c->residual_scale), x);
+}
+
+int part_attention_mixed(struct graph_builder *b, int normed, int angles,
+                         const struct part_attention *how)
 {
     const struct model_config *c = &b->facts->config;
     int q_width = c->n_heads * c->head_dim, kv_width = c->n_kv_heads * c->head_dim;
-    graph_layer_begin(b, block, "attn");
-    int normed = graph_rms_norm(b, x, "attn_norm");
-    int q = graph_matmul(b, normed, "attn_q", q_width, bias->qkv);
-    int k = graph_matmul(b, normed, "attn_k", kv_width, bias->qkv);
-    int v = graph_matmul(b, normed, "attn_v", kv_width, bias->qkv);
+    int q = graph_matmul(b, normed, "attn_q", q_width, how->qkv_bias);
+    int k = graph_matmul(b, normed, "attn_k", kv_width, how->qkv_bias);
+    int v = graph_matmul(b, normed, "attn_v", kv_width, how->qkv_bias);
+    if (how->head_norms) {
+        q = graph_head_norm(b, q, "attn_q_norm");
+        k = graph_head_norm(b, k, "attn_k_norm");
+    }
     q = graph_rope(b, q, angles);
     k = graph_rope(b, k, angles);
-    int mixed = graph_attention(b, q, k, v);
-    return graph_matmul_add(b, mixed, "attn_output", bias->output, x);
+    return graph_attention(b, q, k, v);
+}
+
+/* Layer `attn`: norm, attention, output, residual. */
+static int rotary_attention(struct graph_builder *b, int block, int x, int angles,
+                            const struct part_attention *how)
+{
+    graph_layer_begin(b, block, "attn");
+    int normed = graph_rms_norm(b, x, "attn_norm");
+    int mixed = part_attention_mixed(b, normed, angles, how);
+    return residual_add(b, mixed, "attn_output", how->output_bias, x);
 }
 
 /* Layer `mlp`: norm, silu(gate) * up, down, residual. */
@@ -61,25 +98,26 @@ static int gated_mlp(struct graph_builder *b, int block, int x, enum bias_policy
     int gate = graph_matmul(b, normed, "ffn_gate", width, bias);
     int up = graph_matmul(b, normed, "ffn_up", width, bias);
     int gated = graph_silu_mul(b, gate, up);
-    return graph_matmul_add(b, gated, "ffn_down", bias, x);
+    return residual_add(b, gated, "ffn_down", bias, x);
 }
 
-/* Layer `head`: the rows that are wanted, RMS norm, vocabulary. */
-static void rms_head(struct graph_builder *b, int x)
+void part_head(struct graph_builder *b, int x)
 {
+    const struct model_config *c = &b->facts->config;
     graph_layer_begin(b, -1, "head");
     x = graph_rows(b, x, graph_wanted(b));
     x = graph_rms_norm(b, x, "output_norm");
-    graph_output(b, graph_logits(b, x, "output", "token_embd"));
+    x = graph_scale(b, graph_logits(b, x, "output", "token_embd"), c->logit_scale);
+    graph_output(b, graph_soft_cap(b, x, c->logit_cap));
 }
 
-void part_decoder(struct graph_builder *b, const struct part_biases *bias)
+void part_decoder(struct graph_builder *b, const struct part_decoder *how)
 {
-    int angles = graph_rope_angles(b, graph_positions(b));
-    int x = token_embed(b);
+    struct part_angles angles = part_angles(b);
+    int x = part_embed(b);
     for (int block = 0; block < b->facts->config.n_blocks; block++) {
-        x = rotary_attention(b, block, x, angles, bias);
-        x = gated_mlp(b, block, x, bias->mlp);
+        x = rotary_attention(b, block, x, part_angles_of(b, &angles, block), &how->attention);
+        x = how->mlp ? how->mlp(b, block, x) : gated_mlp(b, block, x, how->mlp_bias);
     }
-    rms_head(b, x);
+    part_head(b, x);
 }

@@ -1,9 +1,9 @@
-/* Qwen2: a LLaMA whose q, k and v have biases. */
+/* Qwen2 and 2.5: a LLaMA whose q, k and v have biases. */
 #include "model/graph/families/parts.h"
 
 static void qwen2_build(struct graph_builder *b)
 {
-    part_decoder(b, &(struct part_biases){.qkv = BIAS_ALWAYS});
+    part_decoder(b, &(struct part_decoder){.attention = {.qkv_bias = BIAS_ALWAYS}});
 }
 
 const struct family family_qwen2 = {.name = "qwen2",

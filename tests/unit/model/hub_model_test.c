@@ -141,6 +141,8 @@ TEST(configs_of_both_styles_are_read)
          "\"low_freq_factor\": 1,"
          " \"high_freq_factor\": 4, \"original_max_position_embeddings\": 64}",
          5e5, 1, 8},
+        {"llama", ", \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4}", 10000, 1, 4},
+        {"llama", ", \"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 4}", 10000, 1, 0},
     };
     write_folder();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -211,16 +213,23 @@ TEST(configs_that_mean_something_else_are_refused)
         int code;
         const char *says;
     } cases[] = {
-        {"bert", "", HP_EUNSUPPORTED,
-         "config.json: architecture \"bert\" is not one that is known: llama, mistral"},
+        {"gpt5", "", HP_EUNSUPPORTED,
+         "config.json: architecture \"gpt5\" is not one that is known: llama, mistral"},
         {"mistral", ", \"sliding_window\": 24, \"layer_types\": [\"full_attention\"]",
          HP_EUNSUPPORTED, "$.layer_types[0]"},
         {"mistral", ", \"sliding_window\": 0", HP_EPARSE,
          "$.sliding_window: a window of no tokens"},
-        {"llama", ", \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4}", HP_EUNSUPPORTED,
-         "$.rope_scaling: rope scaling \"yarn\""},
-        {"llama", ", \"rope_parameters\": {\"rope_type\": \"dynamic\"}", HP_EUNSUPPORTED,
-         "$.rope_parameters: rope scaling \"dynamic\""},
+        {"llama", ", \"rope_scaling\": {\"rope_type\": \"ntk\", \"factor\": 4}", HP_EUNSUPPORTED,
+         "$.rope_scaling: rope scaling \"ntk\""},
+        {"llama",
+         ", \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4, \"beta_fast\": 0.5}",
+         HP_EPARSE, "YaRN's factor 4, beta 1 to 0.5"},
+        {"llama", ", \"rope_parameters\": {\"rope_type\": \"dynamic\"}", HP_EPARSE,
+         "$.rope_parameters: has no \"factor\""},
+        {"llama",
+         ", \"rope_scaling\": {\"type\": \"longrope\", \"short_factor\": [1], \"long_factor\": "
+         "[1]}",
+         HP_EPARSE, "$.rope_scaling.short_factor: 1 factors; 8 rotated dimensions have 4"},
         {"llama", ", \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8}", HP_EPARSE,
          "$.rope_scaling: has no \"low_freq_factor\""},
         {"llama", ", \"hidden_act\": \"gelu\"", HP_EUNSUPPORTED, "$.hidden_act"},

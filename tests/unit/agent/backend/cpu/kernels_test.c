@@ -312,7 +312,7 @@ static float page_value_at(const void *ctx, uint32_t position, size_t i)
 
 static void attend_plain(const struct attend_task *t)
 {
-    struct loop_cache cache = {page_key_at, page_value_at, t};
+    struct loop_cache cache = {.key = page_key_at, .value = page_value_at, .ctx = t};
     for (uint32_t r = t->row_begin; r < t->row_end; r++) {
         uint32_t token = r / (uint32_t)t->group;
         size_t head = r % (uint32_t)t->group * (size_t)t->head_dim;

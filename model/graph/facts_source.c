@@ -1,0 +1,95 @@
+#include "model/graph/facts_source.h"
+
+#include <math.h>
+#include <stdio.h>
+
+enum { KEY_BYTES = 128 };
+
+static const char *gguf_key_of(const struct facts_source *s, const char *name, char out[KEY_BYTES])
+{
+    snprintf(out, KEY_BYTES, "%s.%s", s->prefix, name);
+    return out;
+}
+
+static bool key_is_there(const struct facts_source *s, struct facts_key k)
+{
+    char key[KEY_BYTES];
+    struct json_at at;
+    if (s->form == FORM_GGUF)
+        return k.gguf && gguf_find(s->gguf, gguf_key_of(s, k.gguf, key));
+    return k.hub && json_find(s->config, k.hub, &at);
+}
+
+int facts_count(const struct facts_source *s, struct facts_key k, int fallback, int *out)
+{
+    char key[KEY_BYTES];
+    uint64_t value = 0;
+    int rc = 0;
+    *out = fallback;
+    if (!key_is_there(s, k) && fallback >= 0)
+        return 0;
+    if (s->form == FORM_GGUF)
+        rc = gguf_get_same_u64(s->gguf, s->file, gguf_key_of(s, k.gguf, key), NULL, &value, s->e);
+    else
+        rc = json_get_u64(s->config, k.hub, &value, s->e);
+    if (rc == 0 && value > MODEL_CONTEXT_MAX)
+        return err_set(s->e, HP_EPARSE, "%s: key %s is %llu, more than %d", s->file,
+                       s->form == FORM_GGUF ? key : k.hub, (unsigned long long)value,
+                       MODEL_CONTEXT_MAX);
+    *out = (int)value;
+    return rc;
+}
+
+int facts_number(const struct facts_source *s, struct facts_key k, double fallback, float *out)
+{
+    char key[KEY_BYTES];
+    double value = fallback;
+    int rc = 0;
+    if (key_is_there(s, k)) {
+        struct json_at at;
+        if (s->form == FORM_GGUF)
+            rc = gguf_get_f64(s->gguf, s->file, gguf_key_of(s, k.gguf, key), &fallback, &value,
+                              s->e);
+        else if (json_find(s->config, k.hub, &at))
+            rc = json_as_number(&at, &value, s->e);
+    }
+    *out = (float)value;
+    if (rc == 0 && !isfinite(*out))
+        return err_set(s->e, HP_EPARSE, "%s: key %s is %g", s->file,
+                       s->form == FORM_GGUF ? k.gguf : k.hub, value);
+    return rc;
+}
+
+int facts_refuse(const struct facts_source *s, struct facts_key k, const char *what)
+{
+    char key[KEY_BYTES];
+    struct json_at at;
+    if (s->form == FORM_GGUF)
+        return err_set(s->e, HP_EUNSUPPORTED, "%s: key %s: %s", s->file,
+                       gguf_key_of(s, k.gguf, key), what);
+    if (json_find(s->config, k.hub, &at))
+        json_fail(&at, s->e, "%s", what);
+    else
+        json_fail(s->config, s->e, "%s: %s", k.hub, what);
+    if (s->e)
+        s->e->code = HP_EUNSUPPORTED;
+    return HP_EUNSUPPORTED;
+}
+
+int facts_windows(const struct facts_source *s, struct model_config *c, int tokens, int first,
+                  int period)
+{
+    c->windows = NULL;
+    if (tokens <= 0 || tokens >= c->context || first >= c->n_blocks || c->n_blocks < 1 ||
+        c->n_blocks > MODEL_BLOCKS_MAX)
+        return 0;
+    uint32_t *windows = arena_alloc(s->arena, (size_t)c->n_blocks, sizeof *windows);
+    if (!windows)
+        return err_set(s->e, HP_ENOMEM, "%s: out of memory", s->file);
+    for (int i = 0; i < c->n_blocks; i++) {
+        bool global = period > 0 ? (i + 1) % period == 0 : i < first;
+        windows[i] = global ? 0 : (uint32_t)tokens;
+    }
+    c->windows = windows;
+    return 0;
+}
