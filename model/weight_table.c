@@ -63,17 +63,14 @@ static const char *shape_text(int n_dims, const uint64_t *shape, char *out, size
     return out;
 }
 
-int weight_table_take(struct weight_table *t, const char *name, uint64_t rows, uint64_t columns,
+static int shape_take(struct weight_table *t, const char *name, int n_dims, const uint64_t *wanted,
                       const struct weight **out, struct err *e)
 {
     const struct weight *w = weight_table_find(t, name);
     if (!w)
         return err_set(e, HP_EPARSE, "%s: tensor %s is missing", t->file, name);
-    const uint64_t matrix[2] = {rows, columns};
-    const uint64_t *wanted = rows ? matrix : matrix + 1;
-    int n_dims = rows ? 2 : 1;
     if (w->n_dims != n_dims || memcmp(w->shape, wanted, (size_t)n_dims * sizeof *wanted) != 0) {
-        char has[96], needs[48];
+        char has[96], needs[72];
         return err_set(e, HP_EPARSE, "%s: tensor %s has shape [%s], expected [%s]", t->file, name,
                        shape_text(w->n_dims, w->shape, has, sizeof has),
                        shape_text(n_dims, wanted, needs, sizeof needs));
@@ -81,6 +78,23 @@ int weight_table_take(struct weight_table *t, const char *name, uint64_t rows, u
     weight_table_ignore(t, w);
     *out = w;
     return 0;
+}
+
+int weight_table_take(struct weight_table *t, const char *name, uint64_t rows, uint64_t columns,
+                      const struct weight **out, struct err *e)
+{
+    const uint64_t matrix[2] = {rows, columns};
+    return shape_take(t, name, rows ? 2 : 1, rows ? matrix : matrix + 1, out, e);
+}
+
+int weight_table_take_stack(struct weight_table *t, const char *name, uint64_t n, uint64_t rows,
+                            uint64_t columns, struct weight **out, struct err *e)
+{
+    const uint64_t stack[3] = {n, rows, columns};
+    const struct weight *w;
+    int rc = shape_take(t, name, 3, stack, &w, e);
+    *out = rc < 0 ? NULL : &t->weights[w - t->weights];
+    return rc;
 }
 
 int weight_table_refuse_unused(const struct weight_table *t, const char *family, struct err *e)

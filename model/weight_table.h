@@ -28,6 +28,9 @@ const struct weight *weight_table_find(const struct weight_table *t, const char 
  * HP_EPARSE names file, tensor and problem. */
 int weight_table_take(struct weight_table *t, const char *name, uint64_t rows, uint64_t columns,
                       const struct weight **out, struct err *e);
+/* The same for `n` matrices in one tensor [n, rows, columns]. */
+int weight_table_take_stack(struct weight_table *t, const char *name, uint64_t n, uint64_t rows,
+                            uint64_t columns, struct weight **out, struct err *e);
 /* Marks as used what may be there and is not needed. */
 void weight_table_ignore(struct weight_table *t, const struct weight *w);
 /* HP_EUNSUPPORTED naming the first weight that nobody used: a model with more to it than its family

@@ -17,6 +17,10 @@ struct weight {
     uint64_t bytes;
     int file;        /* index into model_files() */
     uint64_t offset; /* of its first byte in that file */
+    /* Matrices that rows choose among, each [outputs, inputs]: experts. Then the weight itself is
+     * [parts, outputs, inputs], and `data` is NULL where each part is a tensor of its own. */
+    const struct weight *const *parts;
+    int n_parts, n_parts_used; /* a row takes so many of them */
     const uint8_t
         *data; /* mapped in place, read-only; no alignment beyond 1 is promised (safetensors) */
 };

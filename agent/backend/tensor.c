@@ -36,6 +36,13 @@ static int blocks_check(const struct weight *w, struct err *e)
 int backend_weight_check(const struct weight *w, enum weight_use use, struct err *e)
 {
     const struct dtype_info *type = dtype_info(w->dtype);
+    for (int i = 0; i < w->n_parts; i++) {
+        int rc = backend_weight_check(w->parts[i], use, e);
+        if (rc < 0)
+            return rc;
+    }
+    if (w->n_parts > 0)
+        return 0;
     uint64_t columns = w->n_dims > 0 ? w->shape[w->n_dims - 1] : 0;
     if (w->n_dims < 1 || w->n_dims > 2)
         return err_set(e, HP_EUNSUPPORTED, "%s has %d dimensions; vectors and matrices are run",

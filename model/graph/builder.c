@@ -91,6 +91,15 @@ void graph_output(struct graph_builder *b, int value)
 
 /* ---- weights ---- */
 
+static const char *name_in_file(const struct graph_builder *b, const char *name)
+{
+    const struct weight_name *row = b->facts->family->names;
+    while (row->in[FORM_GGUF] && strcmp(row->in[FORM_GGUF], name) != 0)
+        row++;
+    assert(row->in[FORM_GGUF] && row->in[b->facts->form]);
+    return row->in[b->facts->form];
+}
+
 /* The tensor's name in this kind of file: that of GGUF, or the one beside it in the family's list.
  */
 void builder_weight_name(const struct graph_builder *b, const char *name, const char *ending,
@@ -98,15 +107,15 @@ void builder_weight_name(const struct graph_builder *b, const char *name, const 
 {
     const struct family *family = b->facts->family;
     enum model_form form = b->facts->form;
-    const struct weight_name *row = family->names;
-    while (row->in[FORM_GGUF] && strcmp(row->in[FORM_GGUF], name) != 0)
-        row++;
-    assert(row->in[FORM_GGUF] && row->in[form]);
+    const char *stem = name_in_file(b, name);
+    int length = (int)strlen(stem);
+    bool whole = length > 0 && stem[length - 1] == '!';
     if (b->block < 0)
-        snprintf(out, BUILDER_NAME_BYTES, "%s.%s", row->in[form], ending);
+        snprintf(out, BUILDER_NAME_BYTES, "%.*s%s%s", length - whole, stem, whole ? "" : ".",
+                 whole ? "" : ending);
     else
-        snprintf(out, BUILDER_NAME_BYTES, "%s%d.%s.%s", family->block_prefix[form], b->block,
-                 row->in[form], ending);
+        snprintf(out, BUILDER_NAME_BYTES, "%s%d.%.*s%s%s", family->block_prefix[form], b->block,
+                 length - whole, stem, whole ? "" : ".", whole ? "" : ending);
     const char *prefix = family->optional_prefix[form];
     size_t n = prefix ? strlen(prefix) : 0;
     if (n > 0 && strncmp(out, prefix, n) == 0 && !weight_table_find(b->table, out) &&
@@ -143,6 +152,92 @@ const struct weight *builder_bias_take(struct graph_builder *b, const char *name
     if (policy == BIAS_AS_FOUND && !weight_table_find(b->table, full))
         return NULL;
     return tensor_take(b, name, "bias", 0, width);
+}
+
+/* ---- experts ---- */
+
+/* Slices of the one tensor that has them all. */
+static int stack_cut(struct graph_builder *b, struct weight *stack, const struct weight **parts,
+                     int n)
+{
+    struct weight *slices = arena_alloc(b->arena, (size_t)n, sizeof *slices);
+    if (!slices)
+        return HP_ENOMEM;
+    for (int i = 0; i < n; i++) {
+        slices[i] = *stack;
+        slices[i].n_dims = 2;
+        slices[i].shape[0] = stack->shape[1];
+        slices[i].shape[1] = stack->shape[2];
+        slices[i].bytes = stack->bytes / (uint64_t)n;
+        slices[i].offset = stack->offset + (uint64_t)i * slices[i].bytes;
+        slices[i].data = stack->data + (uint64_t)i * slices[i].bytes;
+        parts[i] = &slices[i];
+    }
+    return 0;
+}
+
+/* "experts.*.up.weight" with a number for the `*`. */
+static void numbered_name(const char *full, int number, char out[BUILDER_NAME_BYTES])
+{
+    const char *star = strchr(full, '*');
+    snprintf(out, BUILDER_NAME_BYTES, "%.*s%d%s", (int)(star - full), full, number, star + 1);
+}
+
+static int numbered_take(struct graph_builder *b, const char *full, uint64_t rows, uint64_t columns,
+                         struct weight *whole, const struct weight **parts, int n)
+{
+    int rc = 0;
+    for (int i = 0; i < n && rc == 0; i++) {
+        char name[BUILDER_NAME_BYTES];
+        numbered_name(full, i, name);
+        rc = weight_table_take(b->table, name, rows, columns, &parts[i], b->e);
+        if (rc == 0)
+            whole->bytes += parts[i]->bytes;
+    }
+    if (rc < 0)
+        return rc;
+    whole->name = arena_strdup(b->arena, full);
+    whole->dtype = parts[0]->dtype;
+    whole->format = parts[0]->format;
+    whole->file = parts[0]->file;
+    whole->n_dims = 3;
+    whole->shape[0] = (uint64_t)n;
+    whole->shape[1] = rows;
+    whole->shape[2] = columns;
+    return whole->name ? 0 : HP_ENOMEM;
+}
+
+const struct weight *builder_experts_take(struct graph_builder *b, const char *name, uint64_t rows,
+                                          uint64_t columns)
+{
+    char full[BUILDER_NAME_BYTES];
+    const struct expert_config *c = &b->facts->config.experts;
+    if (b->rc < 0)
+        return NULL;
+    const struct weight **parts = arena_alloc(b->arena, (size_t)c->n, sizeof *parts);
+    struct weight *whole = arena_alloc(b->arena, 1, sizeof *whole);
+    if (!parts || !whole) {
+        out_of_memory(b);
+        return NULL;
+    }
+    memset(whole, 0, sizeof *whole);
+    builder_weight_name(b, name, "weight", full);
+    int rc;
+    if (strchr(full, '*')) {
+        rc = numbered_take(b, full, rows, columns, whole, parts, c->n);
+    } else {
+        rc = weight_table_take_stack(b->table, full, (uint64_t)c->n, rows, columns, &whole, b->e);
+        rc = rc < 0 ? rc : stack_cut(b, whole, parts, c->n);
+    }
+    if (rc == HP_ENOMEM)
+        out_of_memory(b);
+    builder_fail(b, rc);
+    if (b->rc < 0)
+        return NULL;
+    whole->parts = parts;
+    whole->n_parts = c->n;
+    whole->n_parts_used = c->used;
+    return whole;
 }
 
 /* ---- operators ---- */

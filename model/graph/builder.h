@@ -61,7 +61,8 @@ int graph_logits(struct graph_builder *b, int x, const char *weight, const char 
 /* `rope` lives as long as the model. */
 int graph_rope_angles(struct graph_builder *b, int positions, const struct rope_config *rope);
 int graph_rope(struct graph_builder *b, int x, int angles);
-int graph_attention(struct graph_builder *b, int q, int k, int v);
+/* `sinks` names the weight with a score of each head that no value stands for; NULL: none. */
+int graph_attention(struct graph_builder *b, int q, int k, int v, const char *sinks);
 int graph_silu_mul(struct graph_builder *b, int gate, int up);
 int graph_gelu(struct graph_builder *b, int x);
 int graph_add(struct graph_builder *b, int x, int y);
@@ -69,6 +70,18 @@ int graph_mul(struct graph_builder *b, int x, int y);
 /* x itself where the number is 0. */
 int graph_scale(struct graph_builder *b, int x, float factor);
 int graph_soft_cap(struct graph_builder *b, int x, float cap);
+/* Mixtures: which experts each row takes, and what these make of it, as the config says. */
+int graph_route(struct graph_builder *b, int scores);
+struct expert_shape {
+    int inputs, outputs;
+};
+/* `bias` names the weight [experts, outputs]; NULL: none. */
+int graph_expert_matmul(struct graph_builder *b, int x, int route, const char *weight,
+                        struct expert_shape shape, const char *bias);
+int graph_expert_sum(struct graph_builder *b, int x, int route);
+int graph_gate_rows(struct graph_builder *b, int x, int gate);
+/* `up` is `gate` itself where one value has both by turns. */
+int graph_clamped_swiglu(struct graph_builder *b, int gate, int up, struct op_swiglu how);
 /* Columns [first, first + count) of x. */
 int graph_slice(struct graph_builder *b, int x, int first, int count);
 

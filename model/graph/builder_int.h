@@ -26,6 +26,10 @@ const struct weight *builder_weight_take(struct graph_builder *b, const char *na
 /* NULL where there is none, too. */
 const struct weight *builder_bias_take(struct graph_builder *b, const char *name,
                                        enum bias_policy policy, uint64_t width);
+/* Experts' matrices, each rows x columns: of one tensor, or of one for each where the name in this
+ * kind of file has a `*`, which stands for the expert's number. */
+const struct weight *builder_experts_take(struct graph_builder *b, const char *name, uint64_t rows,
+                                          uint64_t columns);
 /* Puts a value into the table that no operator makes, under a name of the arena's: its number; 0
  * when the builder has failed. A value of fixed shape that enters with the first layer is
  * VALUE_INPUT with the size of each dimension. */

@@ -28,6 +28,15 @@ struct rope_config {
     int long_from;
 };
 
+/* Mixtures of experts. */
+struct expert_config {
+    int n, used;             /* 0: none; a token takes so many of them */
+    int width, shared_width; /* of an expert's MLP; of one that every token takes too, 0: none */
+    bool renormalised;       /* weights of those that are taken sum to 1 */
+    float scale;             /* of the weights; 0 as 1 */
+    const bool *dense; /* [n_blocks]: blocks without experts; NULL: none; owned by the model */
+};
+
 struct model_config {
     const char *architecture; /* "llama" */
     const char *name;         /* what the file calls itself, may be "" */
@@ -40,6 +49,7 @@ struct model_config {
     struct rope_config rope;
     struct rope_config window_rope; /* of blocks with a window, where `has_window_rope` */
     bool has_window_rope;
+    struct expert_config experts;
     /* 0: as is. Scores are multiplied by the first (0: 1 / sqrt(head size)); what a cap c bounds
      * becomes c * tanh(x / c). */
     float score_scale, score_cap, logit_cap;

@@ -128,18 +128,13 @@ static int get_rope(const struct facts_source *k, struct model_config *c)
 static int refuse_variants(const struct facts_source *k, const struct family *family,
                            struct model_config *c)
 {
-    int experts = 0, window = 0, period = 0, parts = 0;
-    int rc = get_count(k, "expert_count", 0, &experts);
-    rc = rc < 0 ? rc : get_count(k, "attention.sliding_window", 0, &window);
+    int window = 0, period = 0, parts = 0;
+    int rc = get_count(k, "attention.sliding_window", 0, &window);
     rc = rc < 0 ? rc
                 : get_count(k, "attention.sliding_window_pattern", family->window_period, &period);
     rc = rc < 0 ? rc : facts_windows(k, c, window, 0, period);
     if (rc < 0)
         return rc;
-    if (experts > 0)
-        return err_set(k->e, HP_EUNSUPPORTED,
-                       "%s: a mixture of %d experts, which this version does not run", k->file,
-                       experts);
     uint64_t none = 0, split = 0;
     rc = gguf_get_u64(k->gguf, k->file, "split.count", &none, &split, k->e);
     parts = split > 1 ? (int)(split & 0xffff) : 0;
@@ -218,5 +213,11 @@ int facts_from_gguf(const struct gguf *g, const char *file, struct weight_table 
     c->tied_embeddings = !weight_table_find(t, "output.weight");
     if (rc == 0 && out->family->facts)
         rc = out->family->facts(&k, out);
+    int experts = 0;
+    rc = rc < 0 ? rc : get_count(&k, "expert_count", 0, &experts);
+    if (rc == 0 && experts > 0 && c->experts.n == 0)
+        return err_set(e, HP_EUNSUPPORTED,
+                       "%s: a mixture of %d experts, which this version does not run", file,
+                       experts);
     return rc < 0 ? rc : facts_check(out, file, e);
 }

@@ -60,6 +60,17 @@ int facts_number(const struct facts_source *s, struct facts_key k, double fallba
     return rc;
 }
 
+int facts_flag(const struct facts_source *s, struct facts_key k, bool fallback, bool *out)
+{
+    char key[KEY_BYTES];
+    *out = fallback;
+    if (!key_is_there(s, k))
+        return 0;
+    if (s->form == FORM_GGUF)
+        return gguf_get_bool(s->gguf, s->file, gguf_key_of(s, k.gguf, key), fallback, out, s->e);
+    return json_opt_bool(s->config, k.hub, fallback, out, s->e);
+}
+
 int facts_refuse(const struct facts_source *s, struct facts_key k, const char *what)
 {
     char key[KEY_BYTES];

@@ -28,6 +28,7 @@ struct facts_key {
 /* A count of at most MODEL_CONTEXT_MAX; `fallback` below 0: it must be there. */
 int facts_count(const struct facts_source *s, struct facts_key k, int fallback, int *out);
 int facts_number(const struct facts_source *s, struct facts_key k, double fallback, float *out);
+int facts_flag(const struct facts_source *s, struct facts_key k, bool fallback, bool *out);
 /* HP_EUNSUPPORTED at that key. */
 int facts_refuse(const struct facts_source *s, struct facts_key k, const char *what);
 /* The windows of all blocks: `tokens` in those for which (block + 1) is no multiple of `period` (0:

@@ -17,7 +17,7 @@ enum bias_group { BIAS_GROUP_ATTENTION, BIAS_GROUP_MLP, BIAS_GROUP_COUNT };
 enum bias_policy { BIAS_NEVER, BIAS_ALWAYS, BIAS_AS_FOUND };
 
 /* A weight in either kind of file, without ".weight" and without the block's prefix. A family's
- * graph uses GGUF's name. */
+ * graph uses GGUF's name. A name that ends with `!` is whole: no ".weight" follows. */
 struct weight_name {
     const char *in[FORM_COUNT];
 };
@@ -44,7 +44,8 @@ struct family {
     const char
         *optional_prefix[FORM_COUNT]; /* that some files leave out of all names; NULL: none */
     enum rope_style rope[FORM_COUNT];
-    bool norms_of_one[FORM_COUNT]; /* weights of RMS norms are kept as what they differ from 1 */
+    bool norms_of_one[FORM_COUNT];   /* weights of RMS norms are kept as what they differ from 1 */
+    bool experts_turned[FORM_COUNT]; /* the same of experts' alone */
     bool turned[FORM_COUNT]; /* matrices lie as [inputs, outputs], but for embedding and head */
     const char *epsilon_key; /* of GGUF, below the architecture's name */
     const struct hub_keys *hub;
@@ -78,7 +79,9 @@ enum {
     MODEL_DIMENSION_MAX = 1 << 24,
     MODEL_HEAD_MAX = 1 << 16,
     MODEL_BLOCKS_MAX = 1 << 16,
-    MODEL_CONTEXT_MAX = 1 << 30
+    MODEL_CONTEXT_MAX = 1 << 30,
+    MODEL_EXPERTS_MAX = 1 << 12,
+    MODEL_EXPERTS_USED_MAX = 64
 };
 
 /* HP_EUNSUPPORTED naming what the file has and what is known. `name` need not be a C string. */
@@ -90,6 +93,7 @@ int family_find(enum model_form form, const char *file, const char *name, size_t
 int facts_check(const struct family_facts *f, const char *file, struct err *e);
 
 extern const struct family family_llama, family_mistral, family_qwen2, family_qwen3, family_gpt2,
-    family_granite, family_phi3, family_gemma2, family_gemma3;
+    family_granite, family_phi3, family_gemma2, family_gemma3, family_mixtral, family_qwen2_moe,
+    family_qwen3_moe, family_gpt_oss;
 
 #endif

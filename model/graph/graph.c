@@ -7,9 +7,11 @@ void graph_weights_index(const struct graph *g, const struct weight *all, size_t
     for (size_t i = 0; i < n_all; i++)
         scratch[i] = -1;
     for (int i = 0; i < g->n_weight_uses; i++) {
-        if (!g->weight_uses[i])
-            continue;
-        int *last = &scratch[g->weight_uses[i] - all];
+        const struct weight *w = g->weight_uses[i];
+        previous_use[i] = -1;
+        if (!w || (w->parts && !w->data))
+            continue; /* nobody else uses parts that are tensors of their own */
+        int *last = &scratch[w - all];
         previous_use[i] = *last;
         *last = i;
     }
@@ -26,7 +28,12 @@ void graph_layers_weights(const struct graph *g, const int *previous_use, int fi
     for (; op < last; op++)
         for (int i = 0; i < op->n_weights; i++) {
             int use = (int)(op->weights + i - g->weight_uses);
-            if (g->weight_uses[use] && previous_use[use] < first_use)
-                each(ctx, g->weight_uses[use]);
+            const struct weight *w = g->weight_uses[use];
+            if (!w || previous_use[use] >= first_use)
+                continue;
+            for (int part = 0; part < w->n_parts && !w->data; part++)
+                each(ctx, w->parts[part]);
+            if (w->data || !w->parts)
+                each(ctx, w);
         }
 }

@@ -64,7 +64,15 @@ enum op_kind {
     OP_MUL,         /* out = in * second input */
     OP_SCALE,       /* out = in * number */
     OP_SOFT_CAP,    /* out = number * tanh(in / number) */
-    OP_SLICE,       /* out = some columns of the input: a view, nothing is run */
+    OP_ROUTE,       /* out = of each row the numbers of the experts with the greatest scores, then
+                       their weights (softmax over all experts) */
+    OP_EXPERT_MATMUL, /* out = for each expert that the row takes its input * weightᵀ (+ bias), side
+                         by side; the input is the row's, or one for each of them side by side */
+    OP_EXPERT_SUM,    /* out = what the row's experts made, each by its weight, added up */
+    OP_GATE_ROWS,     /* out = in * sigmoid(second input), which has one column */
+    OP_CLAMPED_SWIGLU, /* out = (up + 1) * gate * sigmoid(alpha * gate), gate at most `limit`, up
+                          within it; of two inputs, or of one with gate and up by turns */
+    OP_SLICE,          /* out = some columns of the input: a view, nothing is run */
     OP_KIND_COUNT
 };
 
@@ -74,6 +82,18 @@ struct op_norm {
 };
 struct op_number {
     float value;
+};
+struct op_route {
+    int used; /* experts that a row takes */
+    bool renormalised;
+    float scale; /* 0 as 1 */
+};
+struct op_experts {
+    int used;
+    bool turned; /* matrices lie as [inputs, outputs] */
+};
+struct op_swiglu {
+    float alpha, limit;
 };
 struct op_rope {
     const struct rope_config *config;
@@ -105,6 +125,9 @@ struct graph_op {
         struct op_attention attention; /* OP_ATTENTION */
         struct op_slice slice;         /* OP_SLICE */
         struct op_number number;       /* OP_SCALE, OP_SOFT_CAP */
+        struct op_route route;         /* OP_ROUTE */
+        struct op_experts experts;     /* OP_EXPERT_MATMUL, OP_EXPERT_SUM */
+        struct op_swiglu swiglu;       /* OP_CLAMPED_SWIGLU */
     } u;
 };
 

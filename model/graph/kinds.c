@@ -1,6 +1,7 @@
 #include "model/graph/kinds.h"
 
 #include <assert.h>
+#include <math.h>
 #include <string.h>
 
 static const struct graph_value *op_input(const struct graph *g, const struct graph_op *op, int i)
@@ -66,7 +67,59 @@ static int angles_shape(const struct graph *g, const struct graph_op *op,
     return 2;
 }
 
+static int route_shape(const struct graph *g, const struct graph_op *op,
+                       struct graph_dim out[OP_DIMS_MAX])
+{
+    int n = shape_of_input(g, op, 0, out);
+    out[n - 1] = (struct graph_dim){.size = 2 * (uint64_t)op->u.route.used};
+    return n;
+}
+
+static int expert_matmul_shape(const struct graph *g, const struct graph_op *op,
+                               struct graph_dim out[OP_DIMS_MAX])
+{
+    int n = shape_of_input(g, op, 0, out);
+    uint64_t outputs = op->weights[0]->parts[0]->shape[op->u.experts.turned ? 1 : 0];
+    out[n - 1] = (struct graph_dim){.size = outputs * (uint64_t)op->u.experts.used};
+    return n;
+}
+
+static int expert_sum_shape(const struct graph *g, const struct graph_op *op,
+                            struct graph_dim out[OP_DIMS_MAX])
+{
+    int n = shape_of_input(g, op, 0, out);
+    out[n - 1].size /= (uint64_t)op->u.experts.used;
+    return n;
+}
+
+static int swiglu_shape(const struct graph *g, const struct graph_op *op,
+                        struct graph_dim out[OP_DIMS_MAX])
+{
+    int n = shape_of_input(g, op, 0, out);
+    out[n - 1].size /= op->n_inputs == 1 ? 2 : 1;
+    return n;
+}
+
 /* ---- what an operator reads, computes and keeps ---- */
+
+/* Of the experts, those that the tokens wake: each takes its own, as if by lot. */
+static uint64_t expert_bytes_read(const struct graph *g, const struct graph_op *op,
+                                  const uint64_t *sizes)
+{
+    const struct weight *w = op->weights[0];
+    double n = w->n_parts, used = op->u.experts.used,
+           rows = (double)graph_value_elements(op_input(g, op, 1), sizes) / (2 * used),
+           awake = n * (1 - pow(1 - used / n, rows));
+    return (uint64_t)(awake / n * (double)w->bytes);
+}
+
+static double expert_matmul_flops(const struct graph *g, const struct graph_op *op,
+                                  const uint64_t *sizes)
+{
+    const struct graph_value *out = &g->values[op->outputs[0]];
+    uint64_t inputs = op->weights[0]->parts[0]->shape[op->u.experts.turned ? 0 : 1];
+    return 2.0 * (double)inputs * (double)graph_value_elements(out, sizes);
+}
 
 static uint64_t embed_bytes_read(const struct graph *g, const struct graph_op *op,
                                  const uint64_t *sizes)
@@ -173,6 +226,35 @@ static const struct op_kind_info kinds[OP_KIND_COUNT] = {
                      .max_inputs = 1,
                      .shares = 0,
                      .shape = same_shape},
+    [OP_ROUTE] = {.name = "route", /* scores of all experts */
+                  .min_inputs = 1,
+                  .max_inputs = 1,
+                  .shares = OP_NO_INPUT,
+                  .shape = route_shape},
+    [OP_EXPERT_MATMUL] = {.name = "expert_matmul", /* x, route */
+                          .min_inputs = 2,
+                          .max_inputs = 2,
+                          .max_weights = 2,
+                          .weight_use = {WEIGHT_MATMUL, WEIGHT_VECTOR},
+                          .shares = OP_NO_INPUT,
+                          .shape = expert_matmul_shape,
+                          .flops = expert_matmul_flops,
+                          .weight_bytes_read = expert_bytes_read},
+    [OP_EXPERT_SUM] = {.name = "expert_sum", /* x, route */
+                       .min_inputs = 2,
+                       .max_inputs = 2,
+                       .shares = OP_NO_INPUT,
+                       .shape = expert_sum_shape},
+    [OP_GATE_ROWS] = {.name = "gate_rows", /* x, gate */
+                      .min_inputs = 2,
+                      .max_inputs = 2,
+                      .shares = 0,
+                      .shape = same_shape},
+    [OP_CLAMPED_SWIGLU] = {.name = "clamped_swiglu", /* gate, up; or both by turns */
+                           .min_inputs = 1,
+                           .max_inputs = 2,
+                           .shares = OP_NO_INPUT,
+                           .shape = swiglu_shape},
     [OP_SLICE] = {.name = "slice", /* x */
                   .min_inputs = 1,
                   .max_inputs = 1,
@@ -191,6 +273,8 @@ enum weight_use graph_op_weight_use(const struct graph_op *op, int weight)
 {
     enum weight_use use = op_kind_info(op->kind)->weight_use[weight];
     if (op->kind == OP_MATMUL && use == WEIGHT_MATMUL && op->u.matmul.turned)
+        return WEIGHT_MATMUL_TURNED;
+    if (op->kind == OP_EXPERT_MATMUL && use == WEIGHT_MATMUL && op->u.experts.turned)
         return WEIGHT_MATMUL_TURNED;
     return op->kind == OP_RMS_NORM && op->u.norm.one_more ? WEIGHT_VECTOR_OF_ONE : use;
 }

@@ -183,7 +183,7 @@ int graph_rope(struct graph_builder *b, int x, int angles)
     return b->rc < 0 ? 0 : builder_op_add(b, m);
 }
 
-int graph_attention(struct graph_builder *b, int q, int k, int v)
+int graph_attention(struct graph_builder *b, int q, int k, int v, const char *sinks)
 {
     const struct model_config *c = &b->facts->config;
     struct op_made m = made_of(b, OP_ATTENTION, "attention", NULL, 3);
@@ -204,6 +204,10 @@ int graph_attention(struct graph_builder *b, int q, int k, int v)
                                              .window = c->windows ? c->windows[b->block] : 0,
                                              .scale = c->score_scale,
                                              .cap = c->score_cap};
+    if (sinks) {
+        m.weights[0] = builder_weight_take(b, sinks, 0, (uint64_t)c->n_heads);
+        m.op.n_weights = 1;
+    }
     m.op.u.attention.block = b->n_attention++;
     return b->rc < 0 ? 0 : builder_op_add(b, m);
 }
@@ -258,6 +262,59 @@ int graph_scale(struct graph_builder *b, int x, float factor)
 int graph_soft_cap(struct graph_builder *b, int x, float cap)
 {
     return with_number(b, OP_SOFT_CAP, "soft_cap", x, cap);
+}
+
+int graph_route(struct graph_builder *b, int scores)
+{
+    const struct expert_config *c = &b->facts->config.experts;
+    struct op_made m = made_of(b, OP_ROUTE, "route", NULL, 1);
+    m.inputs[0] = scores;
+    m.op.u.route =
+        (struct op_route){.used = c->used, .renormalised = c->renormalised, .scale = c->scale};
+    return b->rc < 0 ? 0 : builder_op_add(b, m);
+}
+
+int graph_expert_matmul(struct graph_builder *b, int x, int route, const char *weight,
+                        struct expert_shape shape, const char *bias)
+{
+    struct op_made m = made_with_weight(b, OP_EXPERT_MATMUL, x, weight);
+    bool turned = b->facts->family->experts_turned[b->facts->form];
+    uint64_t inputs = (uint64_t)shape.inputs, outputs = (uint64_t)shape.outputs;
+    m.inputs[m.op.n_inputs++] = route;
+    m.op.u.experts = (struct op_experts){.used = b->facts->config.experts.used, .turned = turned};
+    m.weights[0] =
+        builder_experts_take(b, weight, turned ? inputs : outputs, turned ? outputs : inputs);
+    if (bias) {
+        m.weights[1] = builder_weight_take(b, bias, (uint64_t)b->facts->config.experts.n, outputs);
+        m.op.n_weights = 2;
+    }
+    return b->rc < 0 ? 0 : builder_op_add(b, m);
+}
+
+int graph_expert_sum(struct graph_builder *b, int x, int route)
+{
+    struct op_made m = made_of(b, OP_EXPERT_SUM, "expert_sum", NULL, 2);
+    m.inputs[0] = x;
+    m.inputs[1] = route;
+    m.op.u.experts = (struct op_experts){.used = b->facts->config.experts.used};
+    return b->rc < 0 ? 0 : builder_op_add(b, m);
+}
+
+int graph_gate_rows(struct graph_builder *b, int x, int gate)
+{
+    struct op_made m = made_of(b, OP_GATE_ROWS, "gate_rows", NULL, 2);
+    m.inputs[0] = x;
+    m.inputs[1] = gate;
+    return b->rc < 0 ? 0 : builder_op_add(b, m);
+}
+
+int graph_clamped_swiglu(struct graph_builder *b, int gate, int up, struct op_swiglu how)
+{
+    struct op_made m = made_of(b, OP_CLAMPED_SWIGLU, "clamped_swiglu", NULL, up == gate ? 1 : 2);
+    m.inputs[0] = gate;
+    m.inputs[1] = up;
+    m.op.u.swiglu = how;
+    return b->rc < 0 ? 0 : builder_op_add(b, m);
 }
 
 int graph_slice(struct graph_builder *b, int x, int first, int count)

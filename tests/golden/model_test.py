@@ -24,7 +24,7 @@ SHARED = os.environ.get("HP_SHARED", os.path.join(ROOT, "..", "shared"))
 GOLDEN = os.environ.get("HP_GOLDEN", os.path.join(SHARED, "golden"))
 FAMILIES = ["llama2", "llama3", "llama-yarn", "mistral-nowindow", "mistral-window", "qwen2", "qwen3", "gpt2"]
 MORE_GOLDEN = os.environ.get("HP_GOLDEN_FAMILIES", os.path.join(SHARED, "golden-families"))
-MORE_FAMILIES = ["gemma2", "gemma2-scalar", "gemma3", "granite"]
+MORE_FAMILIES = ["gemma2", "gemma2-scalar", "gemma3", "granite", "mixtral", "qwen2_moe", "qwen3_moe", "qwen3_moe-dense", "gpt_oss"]
 
 
 def hpctl(*words, stdin=None):
@@ -76,7 +76,8 @@ def describe_agrees_with_itself(folder):
     expected = expected_of(folder)
     for model in files_of(folder):
         d = json.loads(hpctl("model", "describe", model, "-o", "json"))
-        same("layers", [x["class"] for x in d["layers"]], ["embed", *["attn", "mlp"] * d["blocks"], "head"])
+        mlps = [x["class"] for x in d["layers"] if x["class"] in ("mlp", "moe")]
+        same("layers", [x["class"] for x in d["layers"]], ["embed", *[x for i in range(d["blocks"]) for x in ("attn", mlps[i])], "head"])
         same("tensors", sum(t["count"] for t in d["tensors"].values()), d["tensor_count"])
         same("bytes by type", sum(t["bytes"] for t in d["tensors"].values()), d["weight_bytes"])
         assert d["weight_bytes"] <= d["bytes"] and "error" not in d["tokenizer"] and bool(d["chat_template"]) == ("chat" in expected), d

@@ -19,6 +19,7 @@ static void close_device(struct device **device)
         free(d->private[i].data);
     free(d->private);
     free(d->inputs.data);
+    free(d->gathered.data);
     onednn_destroy(&d->onednn);
     threads_destroy(&d->threads);
     free(d);

@@ -25,8 +25,9 @@ struct cpu_device {
     atomic_ullong used_bytes;
     /* Scratch counts against the limit, and stays: that of inputs, and the most that any thread
      * ever wanted, for each of them, since any may come to it. */
-    atomic_ullong inputs_bytes, private_bytes;
-    struct scratch inputs; /* a matmul's inputs as bf16 */
+    atomic_ullong inputs_bytes, gathered_bytes, private_bytes;
+    struct scratch inputs;   /* a matmul's inputs as bf16 */
+    struct scratch gathered; /* rows of one expert, and their order */
     struct scratch
         *private; /* [threads + 1]: of one thread inside an operator; the last is the loader's */
     char description[96];
@@ -41,12 +42,14 @@ enum weight_form { FORM_IN_PLACE, FORM_PANELS_BF16, FORM_F32 };
 
 struct device_weight {
     enum weight_form form;
-    enum dtype dtype;      /* of data in place */
-    const uint8_t *data;   /* in place: rows of the file; else owned */
-    size_t rows, columns;  /* [outputs, inputs]; a vector has one row */
-    size_t row_bytes;      /* in place */
-    size_t padded_columns; /* of a panel */
-    uint64_t owned_bytes;  /* of `data`, when it is ours */
+    enum dtype dtype;             /* of data in place */
+    const uint8_t *data;          /* in place: rows of the file; else owned */
+    size_t rows, columns;         /* [outputs, inputs]; a vector has one row */
+    size_t row_bytes;             /* in place */
+    size_t padded_columns;        /* of a panel */
+    uint64_t owned_bytes;         /* of `data`, when it is ours */
+    struct device_weight **parts; /* [n_parts]: of experts; the rest is empty then */
+    int n_parts;
 };
 
 /* Zeroed, page-aligned memory that counts against the device's limit; HP_ENOMEM says what is
@@ -66,6 +69,14 @@ bool scratch_get_all(struct cpu_device *d, size_t bytes);
 
 /* Records the stream's first failure. */
 void cpu_stream_fail(struct stream *s, int code, const char *text);
+
+/* Rows of one expert, side by side, what comes of them, and the order of all rows. */
+static inline uint64_t cpu_gather_bytes(uint64_t n_experts, uint64_t used, uint64_t rows,
+                                        uint64_t inputs, uint64_t outputs)
+{
+    return rows * (inputs + outputs) * sizeof(float) +
+           (n_experts + 1 + rows * used) * sizeof(uint32_t);
+}
 
 /* An operator made ready. */
 struct device_op {
@@ -113,6 +124,18 @@ void cpu_matmul(struct stream *s, const struct device_op *op, const struct tenso
                 const struct tensor *out, const struct op_batch *batch); /* matmul.c */
 void cpu_attention(struct stream *s, const struct device_op *op, const struct tensor *in,
                    const struct tensor *out, const struct op_batch *batch); /* attention.c */
+
+/* experts.c: what runs on matrices of experts */
+void cpu_route(struct stream *s, const struct device_op *op, const struct tensor *in,
+               const struct tensor *out, const struct op_batch *batch);
+void cpu_expert_matmul(struct stream *s, const struct device_op *op, const struct tensor *in,
+                       const struct tensor *out, const struct op_batch *batch);
+void cpu_expert_sum(struct stream *s, const struct device_op *op, const struct tensor *in,
+                    const struct tensor *out, const struct op_batch *batch);
+void cpu_gate_rows(struct stream *s, const struct device_op *op, const struct tensor *in,
+                   const struct tensor *out, const struct op_batch *batch);
+void cpu_clamped_swiglu(struct stream *s, const struct device_op *op, const struct tensor *in,
+                        const struct tensor *out, const struct op_batch *batch);
 
 /* copy.c */
 void cpu_copy(struct stream *s, const struct tensor *to, const struct tensor *from);

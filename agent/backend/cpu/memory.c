@@ -11,7 +11,7 @@ uint64_t cpu_memory_left(const struct device *device)
     const struct cpu_device *d = (const struct cpu_device *)device;
     if (!d->limit_bytes)
         return UINT64_MAX;
-    uint64_t scratch = atomic_load(&d->inputs_bytes) +
+    uint64_t scratch = atomic_load(&d->inputs_bytes) + atomic_load(&d->gathered_bytes) +
                        atomic_load(&d->private_bytes) * (unsigned)threads_count(d->threads);
     uint64_t used = atomic_load(&d->used_bytes) + scratch;
     return d->limit_bytes > used ? d->limit_bytes - used : 0;
@@ -60,6 +60,8 @@ static void scratch_count(struct cpu_device *d, const struct scratch *s)
     unsigned long long most = atomic_load(&d->private_bytes);
     if (s == &d->inputs)
         atomic_store(&d->inputs_bytes, s->bytes);
+    else if (s == &d->gathered)
+        atomic_store(&d->gathered_bytes, s->bytes);
     else
         while (s->bytes > most && !atomic_compare_exchange_weak(&d->private_bytes, &most, s->bytes))
             ;

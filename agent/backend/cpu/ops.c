@@ -291,6 +291,11 @@ static const cpu_op_fn ops[OP_KIND_COUNT] = {
     [OP_MUL] = run_mul,
     [OP_SCALE] = run_scale,
     [OP_SOFT_CAP] = run_soft_cap,
+    [OP_ROUTE] = cpu_route,
+    [OP_EXPERT_MATMUL] = cpu_expert_matmul,
+    [OP_EXPERT_SUM] = cpu_expert_sum,
+    [OP_GATE_ROWS] = cpu_gate_rows,
+    [OP_CLAMPED_SWIGLU] = cpu_clamped_swiglu,
 };
 
 bool cpu_op_supports(enum op_kind kind, enum dtype weight)

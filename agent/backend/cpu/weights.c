@@ -51,10 +51,21 @@ static enum weight_form form_of(const struct cpu_device *d, const struct weight 
     return FORM_PANELS_BF16;
 }
 
+static uint64_t parts_resident_bytes(const struct device *d, const struct weight *w,
+                                     enum weight_use use, bool f32)
+{
+    uint64_t bytes = 0;
+    for (int i = 0; i < w->n_parts; i++)
+        bytes += cpu_weight_resident_bytes(d, w->parts[i], use, f32);
+    return bytes;
+}
+
 uint64_t cpu_weight_resident_bytes(const struct device *device, const struct weight *w,
                                    enum weight_use use, bool f32)
 {
     const struct cpu_device *d = (const struct cpu_device *)device;
+    if (w->n_parts > 0)
+        return parts_resident_bytes(device, w, use, f32);
     size_t rows = weight_rows(w, use), columns = weight_columns(w, use);
     switch (form_of(d, w, use, f32)) {
     case FORM_IN_PLACE:
@@ -67,10 +78,24 @@ uint64_t cpu_weight_resident_bytes(const struct device *device, const struct wei
     return 0;
 }
 
+/* A product of one expert, and its rows side by side. */
+static uint64_t parts_scratch_bytes(const struct device *device, const struct weight *w,
+                                    enum weight_use use, bool f32, uint32_t rows)
+{
+    const struct cpu_device *d = (const struct cpu_device *)device;
+    const struct weight *part = w->parts[0];
+    uint64_t bytes = cpu_gather_bytes((uint64_t)w->n_parts, (uint64_t)w->n_parts_used, rows,
+                                      part->shape[0], part->shape[1]);
+    return cpu_matmul_scratch_bytes(device, part, use, f32, rows) +
+           (bytes > d->gathered.bytes ? bytes - d->gathered.bytes : 0);
+}
+
 uint64_t cpu_matmul_scratch_bytes(const struct device *device, const struct weight *w,
                                   enum weight_use use, bool f32, uint32_t rows)
 {
     const struct cpu_device *d = (const struct cpu_device *)device;
+    if (w->n_parts > 0)
+        return parts_scratch_bytes(device, w, use, f32, rows);
     bool panels = form_of(d, w, use, f32) == FORM_PANELS_BF16;
     uint64_t bytes =
         panels ? rows * round_up(weight_columns(w, use), PANEL_INPUTS) * sizeof(uint16_t) : 0;
@@ -259,6 +284,22 @@ static int load_turned(struct cpu_device *d, const struct weight *source, struct
     return rc;
 }
 
+/* Experts: each matrix as any other. */
+static int parts_load(struct device *d, const struct weight *source, enum weight_use use, bool f32,
+                      struct device_weight *w, struct err *e)
+{
+    w->parts = calloc((size_t)source->n_parts, sizeof *w->parts);
+    if (!w->parts)
+        return err_set(e, HP_ENOMEM, "no memory for %s", source->name);
+    for (int i = 0; i < source->n_parts; i++) {
+        int rc = cpu_weight_load(d, source->parts[i], use, f32, &w->parts[i], e);
+        if (rc < 0)
+            return rc;
+        w->n_parts++;
+    }
+    return 0;
+}
+
 int cpu_weight_load(struct device *device, const struct weight *source, enum weight_use use,
                     bool f32, struct device_weight **out, struct err *e)
 {
@@ -269,6 +310,13 @@ int cpu_weight_load(struct device *device, const struct weight *source, enum wei
     struct device_weight *w = calloc(1, sizeof *w);
     if (!w)
         return err_set(e, HP_ENOMEM, "no memory for %s", source->name);
+    if (source->n_parts > 0) {
+        rc = parts_load(device, source, use, f32, w, e);
+        if (rc < 0)
+            cpu_weight_free(device, &w);
+        *out = w;
+        return rc;
+    }
     const struct dtype_info *info = dtype_info(source->dtype);
     want_pages(source);
     w->form = form_of(d, source, use, f32);
@@ -293,6 +341,9 @@ void cpu_weight_free(struct device *device, struct device_weight **weight)
     *weight = NULL;
     if (!w)
         return;
+    for (int i = 0; i < w->n_parts; i++)
+        cpu_weight_free(device, &w->parts[i]);
+    free(w->parts);
     if (w->owned_bytes)
         cpu_memory_free(d, (void *)(uintptr_t)w->data, w->owned_bytes);
     else if (w->form == FORM_IN_PLACE)

@@ -53,6 +53,47 @@ void loop_soft_cap(const float *in, float cap, size_t n, float *out)
         out[i] = cap * tanhf(in[i] / cap);
 }
 
+/* The greatest score that is not among those chosen; the first of equals. */
+static size_t route_next(const float *scores, size_t n, const float *chosen, int n_chosen)
+{
+    size_t best = n;
+    for (size_t i = 0; i < n; i++) {
+        bool taken = false;
+        for (int k = 0; k < n_chosen; k++)
+            taken = taken || (size_t)chosen[k] == i;
+        if (!taken && (best == n || scores[i] > scores[best]))
+            best = i;
+    }
+    return best;
+}
+
+void loop_route(const struct op_route *how, const float *scores, size_t n, float *out)
+{
+    float *weights = out + how->used, total = 0, chosen = 0;
+    for (int k = 0; k < how->used; k++)
+        out[k] = (float)route_next(scores, n, out, k);
+    float greatest = scores[(size_t)out[0]];
+    for (size_t i = 0; i < n; i++)
+        total += expf(scores[i] - greatest);
+    for (int k = 0; k < how->used; k++) {
+        weights[k] = expf(scores[(size_t)out[k]] - greatest) / total;
+        chosen += weights[k];
+    }
+    float scale = (how->scale != 0 ? how->scale : 1) / (how->renormalised ? chosen : 1);
+    for (int k = 0; k < how->used; k++)
+        weights[k] *= scale;
+}
+
+void loop_clamped_swiglu(const struct op_swiglu *how, const float *gate, const float *up,
+                         size_t step, size_t n, float *out)
+{
+    for (size_t i = 0; i < n; i++) {
+        float g = fminf(gate[i * step], how->limit),
+              u = fmaxf(fminf(up[i * step], how->limit), -how->limit);
+        out[i] = (u + 1) * (g / (1.0f + expf(-how->alpha * g)));
+    }
+}
+
 void loop_silu_mul(const float *gate, const float *up, size_t n, float *out)
 {
     for (size_t i = 0; i < n; i++)

@@ -8,6 +8,7 @@
 
 #include "model/dtype/dtype.h"
 #include "model/graph/config.h"
+#include "model/graph/graph.h"
 
 /* out += sum over k of x[k] * w[k], w a row of `dtype`, in runs of LOOP_DOT_CHUNK inputs. */
 enum { LOOP_DOT_CHUNK = 512 };
@@ -22,6 +23,11 @@ void loop_layer_norm(const float *in, const float *weight, const float *bias, fl
 void loop_gelu(const float *in, size_t n, float *out);
 /* out[n] = cap * tanh(in / cap) */
 void loop_soft_cap(const float *in, float cap, size_t n, float *out);
+/* The `used` experts of the greatest scores, as numbers and then their weights: out[2 * used]. */
+void loop_route(const struct op_route *how, const float *scores, size_t n, float *out);
+/* out[n] = (up + 1) * gate * sigmoid(alpha * gate), clamped; gate[i] and up[i] lie `step` apart. */
+void loop_clamped_swiglu(const struct op_swiglu *how, const float *gate, const float *up,
+                         size_t step, size_t n, float *out);
 /* out[n] = silu(gate) * up */
 void loop_silu_mul(const float *gate, const float *up, size_t n, float *out);
 

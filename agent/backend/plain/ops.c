@@ -191,6 +191,11 @@ static const plain_op_fn ops[OP_KIND_COUNT] = {
     [OP_MUL] = run_mul,
     [OP_SCALE] = run_scale,
     [OP_SOFT_CAP] = run_soft_cap,
+    [OP_ROUTE] = plain_route,
+    [OP_EXPERT_MATMUL] = plain_expert_matmul,
+    [OP_EXPERT_SUM] = plain_expert_sum,
+    [OP_GATE_ROWS] = plain_gate_rows,
+    [OP_CLAMPED_SWIGLU] = plain_clamped_swiglu,
 };
 
 bool plain_op_supports(enum op_kind kind, enum dtype weight)

@@ -32,6 +32,18 @@ void plain_op_release(struct device_op **op);
 void plain_op_run(struct stream *s, const struct device_op *op, const struct tensor *in,
                   const struct tensor *out, const struct op_batch *batch);
 
+/* experts.c */
+void plain_route(const struct plain_op *op, const struct tensor *in, const struct tensor *out,
+                 const struct op_batch *batch);
+void plain_expert_matmul(const struct plain_op *op, const struct tensor *in,
+                         const struct tensor *out, const struct op_batch *batch);
+void plain_expert_sum(const struct plain_op *op, const struct tensor *in, const struct tensor *out,
+                      const struct op_batch *batch);
+void plain_gate_rows(const struct plain_op *op, const struct tensor *in, const struct tensor *out,
+                     const struct op_batch *batch);
+void plain_clamped_swiglu(const struct plain_op *op, const struct tensor *in,
+                          const struct tensor *out, const struct op_batch *batch);
+
 /* kv.c */
 uint64_t plain_kv_page_bytes(const struct device *d, const struct kv_layout *l);
 void plain_attention(const struct plain_op *op, const struct tensor *in, const struct tensor *out,

@@ -4,9 +4,10 @@
 
 #include "model/graph/family.h"
 
-static const struct family *const families[] = {&family_llama,  &family_mistral, &family_qwen2,
-                                                &family_qwen3,  &family_gpt2,    &family_gemma2,
-                                                &family_gemma3, &family_phi3,    &family_granite};
+static const struct family *const families[] = {
+    &family_llama,     &family_mistral, &family_qwen2,  &family_qwen3,   &family_gpt2,
+    &family_gemma2,    &family_gemma3,  &family_phi3,   &family_mixtral, &family_qwen2_moe,
+    &family_qwen3_moe, &family_gpt_oss, &family_granite};
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
 /* ---- finding ---- */
@@ -32,7 +33,7 @@ int family_find(enum model_form form, const char *file, const char *name, size_t
             return 0;
         }
     }
-    char known[256], shown[65];
+    char known[512], shown[65];
     size_t n = size < sizeof shown - 1 ? size : sizeof shown - 1;
     for (size_t i = 0; i < n; i++)
         shown[i] = name[i] > ' ' && name[i] < 0x7f ? name[i] : '?';

@@ -19,7 +19,7 @@ static int gpt2_attention(struct graph_builder *b, int block, int x)
     int q = graph_slice(b, qkv, 0, width);
     int k = graph_slice(b, qkv, width, width);
     int v = graph_slice(b, qkv, 2 * width, width);
-    int mixed = graph_attention(b, q, k, v);
+    int mixed = graph_attention(b, q, k, v, NULL);
     return graph_matmul_add(b, mixed, "attn_output", BIAS_ALWAYS, x);
 }
 

@@ -24,6 +24,14 @@ const struct weight_name weight_names_usual[] = {
     {{"ffn_gate", "mlp.gate_proj"}},
     {{"ffn_up", "mlp.up_proj"}},
     {{"ffn_down", "mlp.down_proj"}},
+    {{"ffn_gate_inp", "mlp.gate"}},
+    {{"ffn_gate_exps", "mlp.experts.*.gate_proj"}},
+    {{"ffn_up_exps", "mlp.experts.*.up_proj"}},
+    {{"ffn_down_exps", "mlp.experts.*.down_proj"}},
+    {{"ffn_gate_inp_shexp", "mlp.shared_expert_gate"}},
+    {{"ffn_gate_shexp", "mlp.shared_expert.gate_proj"}},
+    {{"ffn_up_shexp", "mlp.shared_expert.up_proj"}},
+    {{"ffn_down_shexp", "mlp.shared_expert.down_proj"}},
     {{"output_norm", "model.norm"}},
     {{"output", "lm_head"}},
     {{NULL}},
@@ -76,7 +84,7 @@ int part_attention_mixed(struct graph_builder *b, int normed, int angles,
     }
     q = graph_rope(b, q, angles);
     k = graph_rope(b, k, angles);
-    return graph_attention(b, q, k, v);
+    return graph_attention(b, q, k, v, how->sinks);
 }
 
 /* Layer `attn`: norm, attention, output, residual. */
@@ -89,8 +97,7 @@ static int rotary_attention(struct graph_builder *b, int block, int x, int angle
     return residual_add(b, mixed, "attn_output", how->output_bias, x);
 }
 
-/* Layer `mlp`: norm, silu(gate) * up, down, residual. */
-static int gated_mlp(struct graph_builder *b, int block, int x, enum bias_policy bias)
+int part_gated_mlp(struct graph_builder *b, int block, int x, enum bias_policy bias)
 {
     int width = b->facts->config.mlp_width;
     graph_layer_begin(b, block, "mlp");
@@ -117,7 +124,7 @@ void part_decoder(struct graph_builder *b, const struct part_decoder *how)
     int x = part_embed(b);
     for (int block = 0; block < b->facts->config.n_blocks; block++) {
         x = rotary_attention(b, block, x, part_angles_of(b, &angles, block), &how->attention);
-        x = how->mlp ? how->mlp(b, block, x) : gated_mlp(b, block, x, how->mlp_bias);
+        x = how->mlp ? how->mlp(b, block, x) : part_gated_mlp(b, block, x, how->mlp_bias);
     }
     part_head(b, x);
 }

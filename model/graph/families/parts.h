@@ -3,6 +3,7 @@
 #define HP_MODEL_GRAPH_FAMILIES_PARTS_H
 
 #include "model/graph/builder.h"
+#include "model/graph/facts_source.h"
 
 /* The keys of LLaMA and of most families since, and how their weights are named. */
 extern const struct hub_keys hub_keys_usual;
@@ -22,12 +23,26 @@ int part_embed(struct graph_builder *b);
 
 struct part_attention {
     enum bias_policy qkv_bias, output_bias;
-    bool head_norms; /* of q and k, before they rotate */
+    bool head_norms;   /* of q and k, before they rotate */
+    const char *sinks; /* name of their weight; NULL: none */
 };
 /* Projections, rotation and attention of a row that is normed already: [tokens, heads * head_dim].
  */
 int part_attention_mixed(struct graph_builder *b, int normed, int angles,
                          const struct part_attention *how);
+/* Layer `mlp`: norm, silu(gate) * up, down, residual. */
+int part_gated_mlp(struct graph_builder *b, int block, int x, enum bias_policy bias);
+/* Layer `moe`: norm, router, what the row's experts make of it, residual; a shared expert where the
+ * config has one, behind a gate where the family names its weight (NULL: none). In a block that the
+ * config says is dense: layer `mlp`. */
+int part_mixture(struct graph_builder *b, int block, int x, const char *shared_gate);
+/* Reads what kinds of files call it: counts and widths. HP_EPARSE where they make no sense. */
+struct part_expert_keys {
+    const char *n, *used, *width, *shared_width; /* of config.json; NULL: it has none */
+};
+int part_experts_read(const struct facts_source *s, const struct part_expert_keys *hub,
+                      struct model_config *c);
+
 /* The whole graph of a decoder such as LLaMA: embedding, blocks of attention and MLP, head. */
 struct part_decoder {
     struct part_attention attention;

@@ -12,7 +12,7 @@ static int phi3_attention(struct graph_builder *b, int block, int x, int angles)
     int q = graph_rope(b, graph_slice(b, qkv, 0, q_width), angles);
     int k = graph_rope(b, graph_slice(b, qkv, q_width, kv_width), angles);
     int v = graph_slice(b, qkv, q_width + kv_width, kv_width);
-    int mixed = graph_attention(b, q, k, v);
+    int mixed = graph_attention(b, q, k, v, NULL);
     return graph_matmul_add(b, mixed, "attn_output", BIAS_NEVER, x);
 }
 

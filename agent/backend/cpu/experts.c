@@ -1,0 +1,179 @@
+/* Mixtures of experts: the rows of a batch are sorted by expert, so that each expert's matrix is
+ * read once for all rows that take it, and products go by matmul.c. A matrix of experts is as many
+ * matrices, each kept as any other. */
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/backend/cpu/cpu_int.h"
+#include "agent/backend/plain/loops.h"
+
+/* ---- products ---- */
+
+/* Rows by expert: slots[first[e] .. first[e + 1]) are those of expert e, each a row and which of
+ * its experts that is. */
+struct expert_rows {
+    size_t used, inputs, outputs;
+    size_t x_step; /* floats from the input for one of a row's experts to that for the next; 0: all
+                      have the row's */
+    uint32_t *first, *slots;
+    float *x, *made; /* gathered */
+};
+
+static size_t expert_of(const struct tensor *route, size_t used, uint32_t slot)
+{
+    return (size_t)((const float *)tensor_row(route, slot / used))[slot % used];
+}
+
+/* By counting: slots keep their order within an expert. */
+static void slots_sort(struct expert_rows *r, const struct tensor *route, size_t n_experts)
+{
+    size_t n = route->shape[0] * r->used;
+    memset(r->first, 0, (n_experts + 1) * sizeof *r->first);
+    for (uint32_t s = 0; s < n; s++)
+        r->first[expert_of(route, r->used, s) + 1]++;
+    for (size_t e = 0; e < n_experts; e++)
+        r->first[e + 1] += r->first[e];
+    for (uint32_t s = 0; s < n; s++)
+        r->slots[r->first[expert_of(route, r->used, s)]++] = s;
+    memmove(r->first + 1, r->first, n_experts * sizeof *r->first);
+    r->first[0] = 0;
+}
+
+static const float *slot_input(const struct expert_rows *r, const struct tensor *x, uint32_t slot)
+{
+    return (const float *)tensor_row(x, slot / r->used) + slot % r->used * r->x_step;
+}
+
+static float *slot_output(const struct expert_rows *r, const struct tensor *out, uint32_t slot)
+{
+    return (float *)tensor_row(out, slot / r->used) + slot % r->used * r->outputs;
+}
+
+static struct tensor rows_at(const float *data, size_t rows, size_t width)
+{
+    struct memory m = {(void *)(uintptr_t)data, rows * width * sizeof *data};
+    return tensor_rows(m, DTYPE_F32, rows, width);
+}
+
+/* One expert with its rows; a single one is not moved. */
+static void expert_run(struct stream *s, const struct device_weight *w, const struct expert_rows *r,
+                       const uint32_t *slots, size_t n, const struct tensor *x,
+                       const struct tensor *out)
+{
+    static const struct graph_op product = {.kind = OP_MATMUL, .n_inputs = 1};
+    struct device_op op = {.op = &product, .weights = {w}};
+    const float *from = n == 1 ? slot_input(r, x, slots[0]) : r->x;
+    float *to = n == 1 ? slot_output(r, out, slots[0]) : r->made;
+    for (size_t i = 0; n > 1 && i < n; i++)
+        memcpy(r->x + i * r->inputs, slot_input(r, x, slots[i]), r->inputs * sizeof(float));
+    struct tensor in = rows_at(from, n, r->inputs), result = rows_at(to, n, r->outputs);
+    cpu_matmul(s, &op, &in, &result, NULL);
+    for (size_t i = 0; n > 1 && i < n; i++)
+        memcpy(slot_output(r, out, slots[i]), r->made + i * r->outputs, r->outputs * sizeof(float));
+}
+
+static void bias_add(const struct expert_rows *r, const uint32_t *slots, size_t n,
+                     const float *bias, const struct tensor *out)
+{
+    for (size_t i = 0; i < n; i++) {
+        float *to = slot_output(r, out, slots[i]);
+        for (size_t c = 0; c < r->outputs; c++)
+            to[c] += bias[c];
+    }
+}
+
+static bool gather_alloc(struct cpu_device *d, struct expert_rows *r, size_t n_experts, size_t rows)
+{
+    uint8_t *at = scratch_get(d, &d->gathered,
+                              cpu_gather_bytes(n_experts, r->used, rows, r->inputs, r->outputs));
+    if (!at)
+        return false;
+    r->x = (float *)(void *)at;
+    r->made = r->x + rows * r->inputs;
+    r->first = (uint32_t *)(void *)(r->made + rows * r->outputs);
+    r->slots = r->first + n_experts + 1;
+    return true;
+}
+
+void cpu_expert_matmul(struct stream *s, const struct device_op *op, const struct tensor *in,
+                       const struct tensor *out, const struct op_batch *batch)
+{
+    const struct device_weight *w = op->weights[0], *bias = op->weights[1];
+    size_t n_experts = (size_t)w->n_parts;
+    struct expert_rows r = {.used = (size_t)op->op->u.experts.used,
+                            .inputs = w->parts[0]->columns,
+                            .outputs = w->parts[0]->rows};
+    (void)batch;
+    r.x_step = tensor_width(&in[0]) == r.inputs ? 0 : r.inputs;
+    assert(tensor_width(out) == r.used * r.outputs);
+    if (!gather_alloc(s->device, &r, n_experts, out->shape[0])) {
+        cpu_stream_fail(s, HP_EDEVICE, "no memory for the rows of experts");
+        return;
+    }
+    slots_sort(&r, &in[1], n_experts);
+    for (size_t e = 0; e < n_experts; e++) {
+        size_t n = r.first[e + 1] - r.first[e];
+        const uint32_t *slots = r.slots + r.first[e];
+        if (n == 0)
+            continue;
+        expert_run(s, w->parts[e], &r, slots, n, &in[0], out);
+        if (bias)
+            bias_add(&r, slots, n, (const float *)(const void *)bias->data + e * r.outputs, out);
+    }
+}
+
+/* ---- row by row ---- */
+
+void cpu_route(struct stream *s, const struct device_op *op, const struct tensor *in,
+               const struct tensor *out, const struct op_batch *batch)
+{
+    (void)s, (void)batch;
+    for (uint64_t r = 0; r < out->shape[0]; r++)
+        loop_route(&op->op->u.route, tensor_row(&in[0], r), tensor_width(&in[0]),
+                   tensor_row(out, r));
+}
+
+void cpu_expert_sum(struct stream *s, const struct device_op *op, const struct tensor *in,
+                    const struct tensor *out, const struct op_batch *batch)
+{
+    size_t used = (size_t)op->op->u.experts.used, width = tensor_width(out);
+    (void)s, (void)batch;
+    for (uint64_t r = 0; r < out->shape[0]; r++) {
+        const float *x = tensor_row(&in[0], r),
+                    *weights = (const float *)tensor_row(&in[1], r) + used;
+        float *to = tensor_row(out, r);
+        for (size_t i = 0; i < width; i++)
+            to[i] = weights[0] * x[i];
+        for (size_t k = 1; k < used; k++)
+            for (size_t i = 0; i < width; i++)
+                to[i] += weights[k] * x[k * width + i];
+    }
+}
+
+void cpu_gate_rows(struct stream *s, const struct device_op *op, const struct tensor *in,
+                   const struct tensor *out, const struct op_batch *batch)
+{
+    (void)s, (void)op, (void)batch;
+    for (uint64_t r = 0; r < out->shape[0]; r++) {
+        const float *x = tensor_row(&in[0], r);
+        float *to = tensor_row(out, r),
+              gate = 1.0f / (1.0f + expf(-*(const float *)tensor_row(&in[1], r)));
+        for (uint64_t i = 0; i < tensor_width(out); i++)
+            to[i] = x[i] * gate;
+    }
+}
+
+void cpu_clamped_swiglu(struct stream *s, const struct device_op *op, const struct tensor *in,
+                        const struct tensor *out, const struct op_batch *batch)
+{
+    bool by_turns = op->op->n_inputs == 1;
+    (void)s, (void)batch;
+    for (uint64_t r = 0; r < out->shape[0]; r++) {
+        const float *gate = tensor_row(&in[0], r),
+                    *up = by_turns ? gate + 1 : tensor_row(&in[1], r);
+        loop_clamped_swiglu(&op->op->u.swiglu, gate, up, by_turns ? 2 : 1, tensor_width(out),
+                            tensor_row(out, r));
+    }
+}
