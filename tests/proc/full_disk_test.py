@@ -115,4 +115,55 @@ def two_starts_on_a_full_disk_have_two_numbers():
         assert len(boots) == 4 and boots == sorted(set(boots)), boots
 
 
+def weights_of_its_own(c, name, last):
+    """The demo model with another last byte: another chunk, so that it is sent."""
+    path = os.path.join(c.folder, name)
+    with open(DEMO, "rb") as f, open(path, "wb") as out:
+        content = bytearray(f.read())
+        content[-1] ^= last
+        out.write(content)
+    return path
+
+
+@test
+def an_agents_full_disk_fails_what_it_cannot_keep_by_name_and_nothing_else():
+    with Cluster(agents=2, cores=1) as c:
+        c.deploy("demo", DEMO, "--agents", "a0,a1", "--compute", "f32")
+        whole = c.answer("demo", PROMPT["messages"], ignore_eos=True, max_tokens=40)
+        pid = c.agent("a1")["pid"]
+        other = weights_of_its_own(c, "other.gguf", 1)
+        room(pid, False)
+        try:
+            c.hpctl("deploy", other, "--name", "other", "--agents", "a0,a1", "--upload", timeout=60)
+            raise AssertionError("weights were taken with a full disk")
+        except Failed as e:
+            assert "a1" in e.message and ("space" in e.message or "large" in e.message), e
+        assert c.answer("demo", PROMPT["messages"], ignore_eos=True, max_tokens=40) == whole
+        assert c.agent("a1")["pid"] == pid and c.agent("a1")["state"] != "dead"
+        room(pid, True)
+        if "other" in [d["name"] for d in c.hpctl("ps")]:
+            c.hpctl("undeploy", "other")
+        c.deploy("other", other, "--agents", "a0,a1", "--upload")
+        assert c.answer("other", "Hello!", max_tokens=5) is not None
+
+
+@test
+def an_agent_starts_with_a_full_disk_and_serves_what_it_has():
+    with Cluster(agents=1, cores=1) as c:
+        c.deploy("demo", DEMO, "--compute", "f32")
+        whole = c.answer("demo", PROMPT["messages"], ignore_eos=True, max_tokens=40)
+        pid = c.agent("a0")["pid"]
+        with open(f"/proc/{pid}/cmdline", "rb") as f:
+            command = [word.decode() for word in f.read().split(b"\0")[:-1]]
+        os.kill(pid, signal.SIGKILL)
+        process = start_dead(c, command)
+        try:
+            c.wait("it serves again", lambda: c.chat("demo", PROMPT["messages"], ignore_eos=True, max_tokens=8)[0] == 200, 30)
+            assert c.answer("demo", PROMPT["messages"], ignore_eos=True, max_tokens=40) == whole
+            assert process.poll() is None
+        finally:
+            process.kill()
+            process.wait()
+
+
 main()
