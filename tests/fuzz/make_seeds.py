@@ -7,6 +7,7 @@ import numpy as np
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "models"))
+import formats
 from formats import BOOL, F32, I32, STRING, U32, encode, gguf_write, safetensors_write
 
 WIDTH, HEADS, MLP, VOCABULARY = 8, 2, 8, 8
@@ -45,6 +46,38 @@ def gguf_seed(path, kind, factors):
     gguf_write(path, keys, tensors)
 
 
+FAMILIES = {
+    "gpt2": ({"attn_norm": (8,), "attn_qkv": (24, 8), "attn_output": (8, 8), "ffn_norm": (8,), "ffn_up": (8, 8), "ffn_down": (8, 8)},
+             ("attn_norm", "attn_qkv", "attn_output", "ffn_norm", "ffn_up", "ffn_down"), {"position_embd": (16, 8)}, "layer_norm_epsilon", 8),
+    "qwen2": ({"attn_norm": (32,), "attn_q": (32, 32), "attn_k": (16, 32), "attn_v": (16, 32), "attn_output": (32, 32), "ffn_norm": (32,), "ffn_gate": (32, 32),
+               "ffn_up": (32, 32), "ffn_down": (32, 32)}, ("attn_q", "attn_k", "attn_v"), {}, "layer_norm_rms_epsilon", 32),
+}
+BLOCKS = {"Q4_0": (2, 32, 18), "Q6_K": (14, 256, 210)}  # GGUF's number, elements and bytes of a block
+
+
+def family_seed(path, family, dtype):
+    """A model of one block, all zeros; matrices whose rows are whole blocks in `dtype`, the others in F16."""
+    inner, biased, beside, epsilon, width = FAMILIES[family]
+    keys = [("general.architecture", STRING, family), (f"{family}.block_count", U32, 1), (f"{family}.context_length", U32, 16), (f"{family}.embedding_length", U32, width),
+            (f"{family}.feed_forward_length", U32, inner["ffn_up"][0]), (f"{family}.attention.head_count", U32, 2),
+            (f"{family}.attention.head_count_kv", U32, 2 if family == "gpt2" else 1), (f"{family}.attention.{epsilon}", F32, 1e-5), *tokenizer_keys("bpe")]
+    shapes = {"token_embd.weight": (VOCABULARY, width), **{n + ".weight": s for n, s in beside.items()}, **{f"blk.0.{n}.weight": s for n, s in inner.items()},
+              **{f"blk.0.{n}.bias": inner[n][:1] for n in biased}, "output_norm.weight": (width,), **({"output_norm.bias": (width,)} if family == "gpt2" else {})}
+    tensors = []
+    for name, shape in shapes.items():
+        kind = "F32" if len(shape) == 1 else dtype if dtype in BLOCKS and shape[1] % BLOCKS[dtype][1] == 0 else "F16"
+        raw = bytes(shape[0] * shape[1] // BLOCKS[kind][1] * BLOCKS[kind][2]) if kind in BLOCKS else encode(np.zeros(shape, np.float32), kind)
+        tensors.append((name, shape, kind, lambda raw=raw: [raw]))
+    gguf_write(path, keys, tensors)
+
+
+def blocks_known():
+    """The writer's tables know the block formats, whose bytes are made here."""
+    plain = formats.bytes_of
+    formats.GGUF_TYPES.update({name: row[0] for name, row in BLOCKS.items()})
+    formats.bytes_of = lambda shape, dtype: int(np.prod(shape)) // BLOCKS[dtype][1] * BLOCKS[dtype][2] if dtype in BLOCKS else plain(shape, dtype)
+
+
 CONFIG = {"model_type": "llama", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2,
           "head_dim": 16, "max_position_embeddings": 128, "rms_norm_eps": 1e-5, "vocab_size": 300, "hidden_act": "silu"}
 CONFIGS = {
@@ -52,6 +85,9 @@ CONFIGS = {
                                                                   "high_freq_factor": 4.0, "original_max_position_embeddings": 64}},
     "newer": {**CONFIG, "model_type": "mistral", "sliding_window": None, "layer_types": ["full_attention"],
               "rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 10000.0}},
+    "qwen2": {**CONFIG, "model_type": "qwen2", "use_sliding_window": False, "sliding_window": 4096, "max_window_layers": 1, "tie_word_embeddings": True},
+    "gpt2": {"model_type": "gpt2", "n_embd": 64, "n_layer": 1, "n_head": 4, "n_inner": None, "n_positions": 128, "n_ctx": 128, "vocab_size": 300,
+             "layer_norm_epsilon": 1e-5, "activation_function": "gelu_new"},
 }
 
 
@@ -101,6 +137,9 @@ def main():
         os.makedirs(folder, exist_ok=True)
     gguf_seed(os.path.join(folders["gguf"], "spm"), "spm", False)
     gguf_seed(os.path.join(folders["gguf"], "bpe"), "bpe", True)
+    blocks_known()
+    family_seed(os.path.join(folders["gguf"], "gpt2"), "gpt2", "F16")
+    family_seed(os.path.join(folders["gguf"], "qwen2"), "qwen2", "Q4_0")
     tensors = [("a.weight", np.ones((2, 3), np.float32), "F32"), ("b.weight", np.ones(4, np.float32), "BF16"), ("c.weight", np.ones((1, 2, 2), np.float32), "F16")]
     safetensors_write(os.path.join(folders["safetensors"], "three"), tensors)
     safetensors_write(os.path.join(folders["safetensors"], "none"), [])

@@ -1,7 +1,9 @@
 """Connections that end while large frames cross them: senders that shut their own, receivers and senders that are killed, receivers that are stopped for a while. Every process
 that was not killed lives, every frame comes to an end, and no buffer stays with a receiver.
 
-    python3 tests/long/endings.py SECONDS [SEED] [KIND]"""
+    python3 tests/long/endings.py SECONDS [SEED] [KIND]
+
+The rounds run in a process of their own, which is watched: whatever ends it, the last line says seed, phase, seconds and exit status."""
 import os
 import random
 import signal
@@ -94,21 +96,67 @@ def receiver_stopped(sink):
 
 
 ENDINGS = (senders_cut, senders_cut, receiver_killed, senders_killed, receiver_stopped)
-until, rounds, failed, sink = time.monotonic() + SECONDS, 0, 0, Sink()
-while time.monotonic() < until:
-    ending = ENDINGS[rounds % len(ENDINGS)]
-    good = ending(sink)
-    empty = empties(sink)
-    if sink.process.poll() is not None:
-        sink.said.seek(0)
-        print(f"  {ending.__name__}: the receiver ended with {sink.process.returncode}: {sink.said.read()[-3000:]}", flush=True)
-        good, sink = False, Sink()
-    elif not empty:
-        print(f"  {ending.__name__}: {sink.buffers_bytes()} bytes stay with the receiver", flush=True)
-        sink.kill()
-        good, sink = False, Sink()
-    failed += not good
-    rounds += 1
-sink.kill()
-print(f"{KIND}: {rounds} endings in {SECONDS:.0f} s from seed {SEED}, {failed} of them bad")
-sys.exit(1 if failed else 0)
+PHASE = "phase: "
+
+
+def phase(name):
+    """Heard by the watcher, who says it where the rounds end early."""
+    print(PHASE + name, flush=True)
+
+
+def rounds():
+    phase("start")
+    until, n, failed, sink = time.monotonic() + SECONDS, 0, 0, Sink()
+    while time.monotonic() < until:
+        ending = ENDINGS[n % len(ENDINGS)]
+        phase(f"round {n}, {ending.__name__}")
+        good = ending(sink)
+        phase(f"round {n}, buffers after {ending.__name__}")
+        empty = empties(sink)
+        if sink.process.poll() is not None:
+            sink.said.seek(0)
+            print(f"  {ending.__name__}: the receiver ended with {sink.process.returncode}: {sink.said.read()[-3000:]}", flush=True)
+            good, sink = False, Sink()
+        elif not empty:
+            print(f"  {ending.__name__}: {sink.buffers_bytes()} bytes stay with the receiver", flush=True)
+            sink.kill()
+            good, sink = False, Sink()
+        failed += not good
+        n += 1
+    sink.kill()
+    phase("end")
+    print(f"{KIND}: {n} endings in {SECONDS:.0f} s from seed {SEED}, {failed} of them bad", flush=True)
+    return 1 if failed else 0
+
+
+def status_words(status):
+    return f"signal {-status} ({signal.Signals(-status).name})" if status < 0 else f"exit status {status}"
+
+
+def watch():
+    """Runs the rounds and passes on what they say; an end before their last line is told whatever brought it, a signal to this process included."""
+    began, now_in, told = time.monotonic(), "none", False
+    child = subprocess.Popen([sys.executable, os.path.abspath(__file__), str(SECONDS), str(SEED), KIND, "rounds"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                             start_new_session=True)
+
+    def interrupted(number, _):
+        os.killpg(child.pid, signal.SIGKILL)
+        print(f"{KIND}: ENDED EARLY by {signal.Signals(number).name} in {now_in}, seed {SEED}, after {time.monotonic() - began:.0f} of {SECONDS:.0f} s", flush=True)
+        os._exit(3)
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, interrupted)
+    for line in child.stdout:
+        if line.startswith(PHASE):
+            now_in = line[len(PHASE):].strip()
+        else:
+            print(line, end="", flush=True)
+            told = told or " endings in " in line
+    status = child.wait()
+    if told and status in (0, 1):
+        return status
+    print(f"{KIND}: ENDED EARLY in phase {now_in}, seed {SEED}, after {time.monotonic() - began:.0f} of {SECONDS:.0f} s: {status_words(status)}", flush=True)
+    return 3
+
+
+sys.exit(rounds() if sys.argv[4:] == ["rounds"] else watch())

@@ -60,8 +60,10 @@ static int moves_list(const uint64_t *old_cuts, const uint64_t *new_cuts, struct
             uint64_t a = first_block(old_cuts[i]), b = first_block(new_cuts[k]),
                      from = a > b ? a : b, c = first_block(old_cuts[i + 1]),
                      d = first_block(new_cuts[k + 1]), end = c < d ? c : d;
-            if (from < end)
-                out[n++] = (struct move){i, k, from, end - from, 7000 + (uint64_t)n};
+            if (from < end) {
+                out[n] = (struct move){i, k, from, end - from, 7001 + (uint64_t)n};
+                n++;
+            }
         }
     return n;
 }
