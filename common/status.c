@@ -37,13 +37,27 @@ static const struct {
     {HP_EBUG, 1, "bug"},
 };
 
-/* Texts quote names of files and what strangers sent, and go on as JSON: they are cut between
- * characters and are UTF-8 whatever they quote. */
+/* Control characters but line ends and tabs, those of Unicode's second set too, become "?": a
+ * terminal obeys them. */
+static void controls_clean(char *text)
+{
+    for (unsigned char *c = (unsigned char *)text; *c; c++) {
+        bool second = c[0] == 0xc2 && c[1] >= 0x80 && c[1] < 0xa0;
+        if ((*c < 0x20 && *c != '\n' && *c != '\t') || *c == 0x7f || second)
+            *c = '?';
+        if (second)
+            *++c = '?';
+    }
+}
+
+/* Texts quote names of files and what strangers sent, and go on as JSON and to terminals: they are
+ * cut between characters, and are UTF-8 without control characters whatever they quote. */
 static void text_write(char *out, size_t size, const char *fmt, va_list args)
 {
     if (vsnprintf(out, size, fmt, args) >= (int)size)
         utf8_trim(out);
     utf8_clean(out);
+    controls_clean(out);
 }
 
 int err_set(struct err *e, int code, const char *fmt, ...)

@@ -17,6 +17,15 @@ TEST(failure_stays_one_when_nobody_wants_its_text)
     assert_true(err_at(NULL, "store") < 0);
 }
 
+TEST(what_a_terminal_would_obey_is_no_part_of_a_text)
+{
+    struct err e = {0};
+    err_set(&e, HP_EPARSE, "%s is no name\n\tbut a \xc3\xa9 is", "\x1b[2J\r\x7f\xc2\x9b\xc2");
+    assert_string_equal(e.text, "?[2J????? is no name\n\tbut a \xc3\xa9 is");
+    err_hint(&e, "%s", "\x1b]0;x\a");
+    assert_string_equal(e.hint, "?]0;x?");
+}
+
 TEST(a_path_at_the_beginning_is_named_otherwise)
 {
     struct err e = {0};
@@ -37,6 +46,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(failure_stays_one_when_nobody_wants_its_text),
+        cmocka_unit_test(what_a_terminal_would_obey_is_no_part_of_a_text),
         cmocka_unit_test(a_path_at_the_beginning_is_named_otherwise)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
