@@ -70,9 +70,9 @@ int queue_create(const struct queue_config *c, struct queue **out, struct err *e
 void queue_destroy(struct queue **q, void (*release)(void *ctx, void *buffer), void *ctx);
 
 /* A sequence begins, with `length` tokens of its prompt in the KV cache. `prompt` and `slices`
- * (first stage) outlive it. HP_EEXIST when it is open, HP_ECANCELED when it was closed already
- * (even before it was opened), HP_EBUSY when max_sequences are open, HP_EINVAL when the slices do
- * not add up to the rest of the prompt. */
+ * (first stage) outlive it. HP_EEXIST when it is open, HP_ECANCELED when it was closed before it
+ * was opened, HP_ESTALE when its number is not above all that were opened, HP_EBUSY when
+ * max_sequences are open, HP_EINVAL when the slices do not add up to the rest of the prompt. */
 int queue_sequence_open(struct queue *q, const struct queue_sequence *s, struct err *e);
 void queue_sequence_ready(struct queue *q, uint64_t id);
 /* NULL when it is not open. Valid until the next open or close. */

@@ -54,11 +54,16 @@ int queue_sequence_open(struct queue *q, const struct queue_sequence *s, struct 
 {
     if (queue_sequence_find(q, s->id))
         return err_set(e, HP_EEXIST, "sequence %llu is open already", (unsigned long long)s->id);
-    if (s->id <= q->highest || queue_closed_early(q, s->id)) {
+    if (queue_closed_early(q, s->id)) {
         q->highest = s->id > q->highest ? s->id : q->highest;
         q->some_dead = true;
         return err_set(e, HP_ECANCELED, "sequence %llu was closed", (unsigned long long)s->id);
     }
+    if (s->id <= q->highest)
+        return err_set(e, HP_ESTALE,
+                       "sequence %llu: %llu was opened before, and numbers rise: has the "
+                       "coordinator an older state than its agents?",
+                       (unsigned long long)s->id, (unsigned long long)q->highest);
     int rc = prompt_check(q, s, e);
     if (rc < 0)
         return rc;
