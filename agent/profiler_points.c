@@ -298,7 +298,7 @@ static int buffers_make(struct measure *m, uint32_t tokens, struct err *e)
                         ? (size_t)model_config(m->model)->vocabulary * PROFILER_MAX_BATCH
                         : 0;
     m->input = calloc(rows, sizeof(float)); /* also ids: token 0 */
-    m->output = calloc(logits + (size_t)tokens * width_out, sizeof(float));
+    m->output = calloc(1 + logits + (size_t)tokens * width_out, sizeof(float));
     m->prefix = calloc(prefix_bytes(m), 1);
     if (!m->input || !m->output || !m->prefix)
         return err_set(e, HP_ENOMEM, "no memory to measure a layer");
