@@ -1,7 +1,5 @@
 /* hp-agent: the program. */
-#include <ctype.h>
 #include <errno.h>
-#include <getopt.h>
 #include <limits.h>
 #include <net/if.h>
 #include <sched.h>
@@ -13,112 +11,10 @@
 #include <unistd.h>
 
 #include "agent/agent.h"
-#include "agent/discover_devices.h"
+#include "agent/options.h"
 #include "common/fs.h"
 #include "common/host_address.h"
 #include "common/log.h"
-#include "common/units.h"
-
-static const char help_text[] =
-    "usage: hp-agent --join HOST:PORT [--token T | --token-file F] [options]\n"
-    "\n"
-    "Makes this box a node of a Hodgepodge cluster: it tells the coordinator what it has, keeps "
-    "the weights that it is\n"
-    "given and runs its stages of models.\n"
-    "\n"
-    "  --join HOST:PORT      where the coordinator listens\n"
-    "  --token T             a join token (`hpctl node token create`); needed the first time. "
-    "Other users of this box can\n"
-    "                        see a command line: better --token-file, or the variable "
-    "HP_JOIN_TOKEN\n"
-    "  --token-file F        reads the token from a file\n"
-    "  --name N              what this node asks to be called (default: the host's name)\n"
-    "  --dir D               keys, weights and measurements (default: "
-    "$XDG_STATE_HOME/hodgepodge/agent)\n"
-    "  --cores LIST|any:K    cores to use, such as 0,2-3, or any K of them (default: all)\n"
-    "  --threads N           threads that compute (default: one for each physical core among them, "
-    "within the control\n"
-    "                        groups' quota)\n"
-    "  --memory BYTES        for all that it does: weights, KV cache, activations, "
-    "buffers; " UNITS_BYTES_HELP "\n"
-    "                        (default: 90 % of the box, or of the tightest of its control groups)\n"
-    "  --device SPEC         a part of this box that runs stages by itself; may be given more than "
-    "once, and then the agent has\n"
-    "                        devices cpu0, cpu1, …. SPEC is "
-    "cpu[:CORES][,mem=BYTES][,threads=N]: CORES as for --cores, a core is of one\n"
-    "                        device, and one device may do without and take the rest; mem is for "
-    "its stages, out of --memory, which\n"
-    "                        the devices that do not say share in proportion to their cores "
-    "(default: one device of all cores)\n"
-    "  --store-limit BYTES   disk for weights (default: none); models not in use go first\n"
-    "  --kernels NAME        avx512_bf16, avx512, avx2, or plain: the reference in plain loops "
-    "(default: the best that\n"
-    "                        the CPU has)\n"
-    "  --network IFACE       interface of the data channel (default: the one on the way to the "
-    "coordinator)\n"
-    "  --data-port P         TCP port of the data channel, which other agents must reach (default: "
-    "any free one; the log tells it)\n"
-    "  --pace C.json         stands for a device of this cluster file (hp-cluster/1): computes no "
-    "faster than --profile says and\n"
-    "                        sends no faster than its links, with its memory; a model with as many "
-    "layers stands in for the profile's\n"
-    "  --profile P.json      what that model costs there (hp-profile/1)\n"
-    "  --as NODE/DEVICE      which device\n"
-    "  --help, --version\n"
-    "\n"
-    "HP_TEST_POOL=BYTES, for tests, bounds the buffers of the data channel, which otherwise follow "
-    "from what a deployment needs.\n"
-    "HP_LOG=error|warn|info|debug sets how much it says on standard error. SIGTERM and SIGINT end "
-    "it cleanly.\n"
-    "\n"
-    "  hp-agent --join 192.168.1.10:7070 --token-file token --cores 0-7 --memory 24G\n"
-    "  hp-agent --join 192.168.1.10:7070 --device cpu:0-15 --device cpu:16-31,mem=24G\n";
-
-struct options {
-    const char *join, *token, *token_file, *name, *dir, *cores, *network, *kernels, *pace, *profile,
-        *as;
-    const char *devices[DISCOVER_MAX_DEVICES];
-    int n_devices, threads, data_port;
-    uint64_t memory_bytes, store_limit_bytes, pool_bytes;
-};
-
-static int bytes_parse(const char *option, const char *text, uint64_t *out, struct err *e)
-{
-    if (units_bytes_parse(text, out))
-        return 0;
-    return err_set(e, HP_EUSAGE, "%s %s: is not a size such as " UNITS_BYTES_HELP, option, text);
-}
-
-static int count_parse(const char *option, const char *text, int *out, struct err *e)
-{
-    char *end;
-    long n = strtol(text, &end, 10);
-    if (*end || n < 1 || n > DISCOVER_MAX_CORES)
-        return err_set(e, HP_EUSAGE, "%s %s: is not a number from 1 to %d", option, text,
-                       (int)DISCOVER_MAX_CORES);
-    *out = (int)n;
-    return 0;
-}
-
-static int port_parse(const char *option, const char *text, int *out, struct err *e)
-{
-    char *end;
-    long n = strtol(text, &end, 10);
-    if (*end || n < 1 || n > 65535)
-        return err_set(e, HP_EUSAGE, "%s %s: is not a port from 1 to 65535", option, text);
-    *out = (int)n;
-    return 0;
-}
-
-static int address_check(const char *address, struct err *e)
-{
-    const char *colon = strrchr(address, ':');
-    char *end = NULL;
-    long port = colon && isdigit((unsigned char)colon[1]) ? strtol(colon + 1, &end, 10) : 0;
-    if (port < 1 || port > 65535 || *end || colon == address)
-        return err_set(e, HP_EUSAGE, "--join %s: is not HOST:PORT", address);
-    return 0;
-}
 
 static int network_check(const char *network, struct err *e)
 {
@@ -134,92 +30,6 @@ static int network_check(const char *network, struct err *e)
         if_freenameindex(all);
     return err_set(e, HP_EUSAGE, "--network %s: this box has no such interface; it has %s", network,
                    list);
-}
-
-static int device_add(struct options *o, const char *text, struct err *e)
-{
-    if (o->n_devices == DISCOVER_MAX_DEVICES)
-        return err_set(e, HP_EUSAGE, "--device %s: an agent has at most %d devices", text,
-                       (int)DISCOVER_MAX_DEVICES);
-    o->devices[o->n_devices++] = text;
-    return 0;
-}
-
-/* Options that do not go with each other. */
-static int options_check(const struct options *o, struct err *e)
-{
-    if (!o->join)
-        return err_set(e, HP_EUSAGE, "where is the coordinator? --join HOST:PORT");
-    if (!o->pace != !o->profile || !o->pace != !o->as)
-        return err_set(e, HP_EUSAGE,
-                       "--pace, --profile and --as go together: a cluster file, what a model costs "
-                       "there, and which device to stand for");
-    if (o->pace && o->n_devices > 1)
-        return err_set(e, HP_EUSAGE,
-                       "--pace stands for one device: leave --device out, or give it once");
-    if (o->threads && o->n_devices)
-        return err_set(e, HP_EUSAGE,
-                       "--threads is of an agent without --device: say threads=%d "
-                       "with the device",
-                       o->threads);
-    return address_check(o->join, e);
-}
-
-static int options_parse(int argc, char **argv, struct options *o, struct err *e)
-{
-    static const struct option table[] = {{"join", 1, NULL, 'j'},
-                                          {"token", 1, NULL, 't'},
-                                          {"token-file", 1, NULL, 'T'},
-                                          {"name", 1, NULL, 'n'},
-                                          {"dir", 1, NULL, 'd'},
-                                          {"cores", 1, NULL, 'c'},
-                                          {"threads", 1, NULL, 'p'},
-                                          {"memory", 1, NULL, 'm'},
-                                          {"store-limit", 1, NULL, 's'},
-                                          {"kernels", 1, NULL, 'k'},
-                                          {"network", 1, NULL, 'i'},
-                                          {"data-port", 1, NULL, 'D'},
-                                          {"pace", 1, NULL, 'P'},
-                                          {"profile", 1, NULL, 'F'},
-                                          {"as", 1, NULL, 'A'},
-                                          {"device", 1, NULL, 'V'},
-                                          {"help", 0, NULL, 'h'},
-                                          {"version", 0, NULL, 'v'},
-                                          {0}};
-    int which, rc = 0;
-    opterr = 0;
-    while (rc == 0 && (which = getopt_long(argc, argv, ":", table, NULL)) != -1)
-        switch (which) {
-        case 'j': o->join = optarg; break;
-        case 't': o->token = optarg; break;
-        case 'T': o->token_file = optarg; break;
-        case 'n': o->name = optarg; break;
-        case 'd': o->dir = optarg; break;
-        case 'c': o->cores = optarg; break;
-        case 'k': o->kernels = optarg; break;
-        case 'i': o->network = optarg; break;
-        case 'P': o->pace = optarg; break;
-        case 'F': o->profile = optarg; break;
-        case 'A': o->as = optarg; break;
-        case 'V': rc = device_add(o, optarg, e); break;
-        case 'p': rc = count_parse("--threads", optarg, &o->threads, e); break;
-        case 'm': rc = bytes_parse("--memory", optarg, &o->memory_bytes, e); break;
-        case 'D': rc = port_parse("--data-port", optarg, &o->data_port, e); break;
-        case 's': rc = bytes_parse("--store-limit", optarg, &o->store_limit_bytes, e); break;
-        case 'h': fputs(help_text, stdout); return HP_PENDING;
-        case 'v': puts("hp-agent " HP_VERSION); return HP_PENDING;
-        case ':': return err_set(e, HP_EUSAGE, "%s needs a value", argv[optind - 1]);
-        default:
-            return err_set(e, HP_EUSAGE, "%s is not an option of hp-agent; --help lists them",
-                           argv[optind - 1]);
-        }
-    const char *pool = getenv("HP_TEST_POOL");
-    if (rc == 0 && pool)
-        rc = bytes_parse("HP_TEST_POOL", pool, &o->pool_bytes, e);
-    if (rc == 0 && optind < argc)
-        return err_set(e, HP_EUSAGE, "%s: hp-agent takes options alone; --help lists them",
-                       argv[optind]);
-    return rc < 0 ? rc : options_check(o, e);
 }
 
 /* ---- the token, and the coordinator's key ---- */
@@ -248,7 +58,7 @@ static void key_keep(const char *file, const char *key)
 
 /* Whom to trust, and what proves that this agent was invited. Without a token it is the coordinator
  * that the last token named. */
-static int trust_find(const struct options *o, const char *dir, struct join_token *out,
+static int trust_find(const struct agent_options *o, const char *dir, struct join_token *out,
                       struct err *e)
 {
     char text[2 * TOKEN_TEXT] = "", file[PATH_MAX];
@@ -287,7 +97,7 @@ static int trust_find(const struct options *o, const char *dir, struct join_toke
     return 0;
 }
 
-static int folder_find(const struct options *o, char *out, size_t size, struct err *e)
+static int folder_find(const struct agent_options *o, char *out, size_t size, struct err *e)
 {
     const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
     int n = o->dir            ? snprintf(out, size, "%s", o->dir)
@@ -414,12 +224,12 @@ static int program_run(const struct agent_config *c, struct program *p, struct e
 
 static int program_start(int argc, char **argv, struct err *e)
 {
-    struct options o = {0};
+    struct agent_options o = {0};
     struct join_token token;
     char dir[1024], host[256] = "";
     struct agent_config c = {0};
     struct program p = {0};
-    int rc = options_parse(argc, argv, &o, e);
+    int rc = agent_options_parse(argc, argv, &o, e);
     if (rc != 0)
         return rc;
     rc = network_check(o.network, e);
