@@ -1,7 +1,7 @@
 /* What agent/ makes and handles, with every allocation failing once. */
 #include "agent/agent_core.h"
 #include "agent/backend/backend.h"
-#include "agent/discover.h"
+#include "agent/discover_devices.h"
 #include "agent/engine/kv_cache.h"
 #include "agent/engine/queue.h"
 #include "agent/engine/sampler.h"
@@ -213,9 +213,21 @@ static int node_described(void *ctx)
     return rc;
 }
 
+static int share_divided(void *ctx)
+{
+    static const char *const texts[] = {"cpu:3,threads=1", "cpu:4,mem=1M,threads=1"};
+    struct discover_share share = {
+        .cores = {3, 4}, .n_cores = 2, .n_threads = 2, .memory_bytes = 1 << 30};
+    struct err e = {0};
+    (void)ctx;
+    int rc = discover_devices(texts, 2, &share, &e);
+    return share.n_devices == (rc < 0 ? 0 : 2) ? rc : HP_EBUG;
+}
+
 TEST(description_bears_failing_allocations)
 {
     faults_each("node", node_described, NULL);
+    faults_each("devices", share_divided, NULL);
 }
 
 /* ---- the core's handlers ---- */
