@@ -240,6 +240,51 @@ const struct weight *builder_experts_take(struct graph_builder *b, const char *n
     return whole;
 }
 
+const struct weight *builder_heads_take(struct graph_builder *b, const char *name,
+                                        const struct head_matrices *m)
+{
+    char full[BUILDER_NAME_BYTES];
+    const struct weight *flat = NULL;
+    struct weight *stack = NULL;
+    if (b->rc < 0)
+        return NULL;
+    builder_weight_name(b, name, "weight", full);
+    builder_fail(b, m->stride ? weight_table_take(b->table, full, m->heads * m->stride, m->columns,
+                                                  &flat, b->e)
+                              : weight_table_take_stack(b->table, full, m->heads, m->rows,
+                                                        m->columns, &stack, b->e));
+    const struct weight **parts = arena_alloc(b->arena, (size_t)m->heads, sizeof *parts);
+    struct weight *slices = arena_alloc(b->arena, (size_t)m->heads + 1, sizeof *slices);
+    if (!parts || !slices)
+        out_of_memory(b);
+    if (b->rc < 0)
+        return NULL;
+    const struct weight *of = m->stride ? flat : stack;
+    uint64_t row_bytes = of->bytes / (m->heads * (m->stride ? m->stride : m->rows));
+    for (uint64_t h = 0; h < m->heads; h++) {
+        uint64_t offset = (h * (m->stride ? m->stride : m->rows) + m->first) * row_bytes;
+        slices[h] = *of;
+        slices[h].n_dims = 2;
+        slices[h].shape[0] = m->rows;
+        slices[h].shape[1] = m->columns;
+        slices[h].bytes = m->rows * row_bytes;
+        slices[h].offset = of->offset + offset;
+        slices[h].data = of->data + offset;
+        parts[h] = &slices[h];
+    }
+    struct weight *whole = &slices[m->heads];
+    *whole = *of;
+    whole->data = NULL; /* its parts are what layers have */
+    whole->n_dims = 3;
+    whole->shape[0] = m->heads;
+    whole->shape[1] = m->rows;
+    whole->shape[2] = m->columns;
+    whole->bytes = m->heads * m->rows * row_bytes;
+    whole->parts = parts;
+    whole->n_parts = (int)m->heads;
+    return whole;
+}
+
 /* ---- operators ---- */
 
 /* Its weights go to the end of the table of uses: a table that moves takes the operators' views of

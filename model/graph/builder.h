@@ -70,6 +70,19 @@ int graph_mul(struct graph_builder *b, int x, int y);
 /* x itself where the number is 0. */
 int graph_scale(struct graph_builder *b, int x, float factor);
 int graph_soft_cap(struct graph_builder *b, int x, float cap);
+/* Each head of `head_dim` elements from `first` on. */
+int graph_rope_part(struct graph_builder *b, int x, int angles, int head_dim, int first);
+/* A matrix of each head: rows [first, first + rows) of every `stride` rows of one matrix with
+ * `columns`; stride 0: of a tensor [heads, rows, columns]. */
+struct head_matrices {
+    uint64_t heads, first, rows, stride, columns;
+};
+/* A part of each head by the head's own matrix. */
+int graph_head_matmul(struct graph_builder *b, int x, struct op_head_part part, const char *weight,
+                      const struct head_matrices *matrices, bool turned);
+/* Head by head a part of x, then one of y. */
+int graph_join_heads(struct graph_builder *b, int x, int y, int heads, struct op_head_part of_x,
+                     struct op_head_part of_y);
 /* Mixtures: which experts each row takes, and what these make of it, as the config says. */
 int graph_route(struct graph_builder *b, int scores);
 struct expert_shape {

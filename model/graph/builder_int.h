@@ -30,6 +30,8 @@ const struct weight *builder_bias_take(struct graph_builder *b, const char *name
  * kind of file has a `*`, which stands for the expert's number. */
 const struct weight *builder_experts_take(struct graph_builder *b, const char *name, uint64_t rows,
                                           uint64_t columns);
+const struct weight *builder_heads_take(struct graph_builder *b, const char *name,
+                                        const struct head_matrices *m);
 /* Puts a value into the table that no operator makes, under a name of the arena's: its number; 0
  * when the builder has failed. A value of fixed shape that enters with the first layer is
  * VALUE_INPUT with the size of each dimension. */

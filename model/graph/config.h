@@ -37,6 +37,14 @@ struct expert_config {
     const bool *dense; /* [n_blocks]: blocks without experts; NULL: none; owned by the model */
 };
 
+/* Attention over a latent (DeepSeek-V2): keys and values of all heads are products of one row, which
+ * is what the KV cache keeps; a part of each head apart rotates. */
+struct latent_config {
+    int rank, query_rank; /* of the row; of that which queries are made of, 0: none */
+    int plain, rotated;   /* elements of a query's head */
+    int value;            /* elements of a value's head */
+};
+
 struct model_config {
     const char *architecture; /* "llama" */
     const char *name;         /* what the file calls itself, may be "" */
@@ -50,6 +58,7 @@ struct model_config {
     struct rope_config window_rope; /* of blocks with a window, where `has_window_rope` */
     bool has_window_rope;
     struct expert_config experts;
+    struct latent_config latent;
     /* 0: as is. Scores are multiplied by the first (0: 1 / sqrt(head size)); what a cap c bounds
      * becomes c * tanh(x / c). */
     float score_scale, score_cap, logit_cap;

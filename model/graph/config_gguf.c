@@ -26,7 +26,8 @@ static int get_number(const struct facts_source *s, const char *name, const doub
     return gguf_get_f64(s->gguf, s->file, key_of(s, name, key, sizeof key), fallback, out, s->e);
 }
 
-static int get_heads(const struct facts_source *k, struct model_config *c)
+static int get_heads(const struct facts_source *k, const struct family *family,
+                     struct model_config *c)
 {
     int values = 0;
     int rc = get_count(k, "attention.head_count", -1, &c->n_heads);
@@ -35,7 +36,7 @@ static int get_heads(const struct facts_source *k, struct model_config *c)
                 : get_count(k, "attention.key_length", c->n_heads > 0 ? c->width / c->n_heads : 0,
                             &c->head_dim);
     rc = rc < 0 ? rc : get_count(k, "attention.value_length", c->head_dim, &values);
-    if (rc == 0 && values != c->head_dim)
+    if (rc == 0 && values != c->head_dim && !family->values_differ)
         return err_set(k->e, HP_EUNSUPPORTED, "%s: keys of size %d with values of size %d", k->file,
                        c->head_dim, values);
     return rc;
@@ -204,7 +205,7 @@ int facts_from_gguf(const struct gguf *g, const char *file, struct weight_table 
                              .arena = arena,
                              .e = e};
     rc = get_sizes(&k, out->family, c);
-    rc = rc < 0 ? rc : get_heads(&k, c);
+    rc = rc < 0 ? rc : get_heads(&k, out->family, c);
     rc = rc < 0 ? rc : get_vocabulary(&k, t, c);
     rc = rc < 0 ? rc : refuse_variants(&k, out->family, c);
     c->rope.style = out->family->rope[FORM_GGUF];

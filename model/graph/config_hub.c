@@ -181,7 +181,7 @@ static int get_sizes(const struct json_at *config, const struct family *family,
     rc = rc < 0 ? rc
                 : json_opt_number_min(config, keys->epsilon, 0, keys->default_epsilon, &epsilon, e);
     c->norm_epsilon = rc < 0 ? 0 : (float)epsilon;
-    return rc;
+    return rc < 0 || !keys->rotated ? rc : get_count(config, keys->rotated, -1, &c->rope.dims, e);
 }
 
 static int get_switches(const struct json_at *config, struct family_facts *f, struct err *e)

@@ -25,6 +25,7 @@ struct weight_name {
 /* What config.json calls the sizes. */
 struct hub_keys {
     const char *width, *blocks, *heads, *kv_heads, *mlp_width, *context, *epsilon, *activation;
+    const char *rotated; /* elements of a head that rotate, where that is a key; NULL: none */
     const char *activations[3]; /* its known names, the usual one first; NULL-terminated */
     int default_mlp;            /* times the width, where the key is missing or null; 0: it must be
                                    there */
@@ -53,6 +54,7 @@ struct family {
                                                 nothing; NULL-terminated, or NULL */
     /* What transformers takes where config.json lacks the key; 0: none. */
     int default_context, default_kv_heads, default_window;
+    bool values_differ; /* in size from keys: the family reads both by itself */
     bool window_switched; /* the window counts where use_sliding_window says so, and from block
                              max_window_layers on */
     int default_window_blocks;
@@ -94,6 +96,6 @@ int facts_check(const struct family_facts *f, const char *file, struct err *e);
 
 extern const struct family family_llama, family_mistral, family_qwen2, family_qwen3, family_gpt2,
     family_granite, family_phi3, family_gemma2, family_gemma3, family_mixtral, family_qwen2_moe,
-    family_qwen3_moe, family_gpt_oss;
+    family_qwen3_moe, family_gpt_oss, family_deepseek2;
 
 #endif

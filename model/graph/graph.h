@@ -68,6 +68,8 @@ enum op_kind {
                        their weights (softmax over all experts) */
     OP_EXPERT_MATMUL, /* out = for each expert that the row takes its input * weightᵀ (+ bias), side
                          by side; the input is the row's, or one for each of them side by side */
+    OP_HEAD_MATMUL, /* out = of each head a part of the input * that head's weightᵀ */
+    OP_JOIN_HEADS,  /* out = head by head a part of the input, then one of the second */
     OP_EXPERT_SUM,    /* out = what the row's experts made, each by its weight, added up */
     OP_GATE_ROWS,     /* out = in * sigmoid(second input), which has one column */
     OP_CLAMPED_SWIGLU, /* out = (up + 1) * gate * sigmoid(alpha * gate), gate at most `limit`, up
@@ -92,12 +94,22 @@ struct op_experts {
     int used;
     bool turned; /* matrices lie as [inputs, outputs] */
 };
+/* Elements [first, first + count) of each head, which are `stride` apart. */
+struct op_head_part {
+    int first, count, stride;
+};
+struct op_heads {
+    int heads;
+    struct op_head_part parts[2]; /* of the inputs */
+    bool turned;                  /* matrices lie as [inputs, outputs] */
+};
 struct op_swiglu {
     float alpha, limit;
 };
 struct op_rope {
     const struct rope_config *config;
     int head_dim;
+    int first; /* of each head's elements, from which on they rotate */
 };
 struct op_matmul {
     bool turned; /* the weight lies as [inputs, outputs] */
@@ -127,6 +139,7 @@ struct graph_op {
         struct op_number number;       /* OP_SCALE, OP_SOFT_CAP */
         struct op_route route;         /* OP_ROUTE */
         struct op_experts experts;     /* OP_EXPERT_MATMUL, OP_EXPERT_SUM */
+        struct op_heads heads;         /* OP_HEAD_MATMUL, OP_JOIN_HEADS */
         struct op_swiglu swiglu;       /* OP_CLAMPED_SWIGLU */
     } u;
 };

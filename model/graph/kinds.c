@@ -92,6 +92,24 @@ static int expert_sum_shape(const struct graph *g, const struct graph_op *op,
     return n;
 }
 
+static int head_matmul_shape(const struct graph *g, const struct graph_op *op,
+                             struct graph_dim out[OP_DIMS_MAX])
+{
+    int n = shape_of_input(g, op, 0, out);
+    uint64_t outputs = op->weights[0]->parts[0]->shape[op->u.heads.turned ? 1 : 0];
+    out[n - 1] = (struct graph_dim){.size = outputs * (uint64_t)op->u.heads.heads};
+    return n;
+}
+
+static int join_heads_shape(const struct graph *g, const struct graph_op *op,
+                            struct graph_dim out[OP_DIMS_MAX])
+{
+    const struct op_heads *h = &op->u.heads;
+    int n = shape_of_input(g, op, 0, out), width = h->parts[0].count + h->parts[1].count;
+    out[n - 1] = (struct graph_dim){.size = (uint64_t)h->heads * (uint64_t)width};
+    return n;
+}
+
 static int swiglu_shape(const struct graph *g, const struct graph_op *op,
                         struct graph_dim out[OP_DIMS_MAX])
 {
@@ -138,6 +156,13 @@ static uint64_t attention_state_bytes(const struct graph_op *op)
 {
     const struct op_attention *a = &op->u.attention;
     return 2 * (uint64_t)a->kv_heads * (uint64_t)a->head_dim * sizeof(uint16_t);
+}
+
+static double head_matmul_flops(const struct graph *g, const struct graph_op *op,
+                                const uint64_t *sizes)
+{
+    const struct graph_value *out = &g->values[op->outputs[0]];
+    return 2.0 * op->u.heads.parts[0].count * (double)graph_value_elements(out, sizes);
 }
 
 /* ---- the table ---- */
@@ -240,6 +265,19 @@ static const struct op_kind_info kinds[OP_KIND_COUNT] = {
                           .shape = expert_matmul_shape,
                           .flops = expert_matmul_flops,
                           .weight_bytes_read = expert_bytes_read},
+    [OP_HEAD_MATMUL] = {.name = "head_matmul", /* x */
+                        .min_inputs = 1,
+                        .max_inputs = 1,
+                        .max_weights = 1,
+                        .weight_use = {WEIGHT_MATMUL},
+                        .shares = OP_NO_INPUT,
+                        .shape = head_matmul_shape,
+                        .flops = head_matmul_flops},
+    [OP_JOIN_HEADS] = {.name = "join_heads", /* two with heads of their own size */
+                       .min_inputs = 2,
+                       .max_inputs = 2,
+                       .shares = OP_NO_INPUT,
+                       .shape = join_heads_shape},
     [OP_EXPERT_SUM] = {.name = "expert_sum", /* x, route */
                        .min_inputs = 2,
                        .max_inputs = 2,
@@ -273,6 +311,8 @@ enum weight_use graph_op_weight_use(const struct graph_op *op, int weight)
 {
     enum weight_use use = op_kind_info(op->kind)->weight_use[weight];
     if (op->kind == OP_MATMUL && use == WEIGHT_MATMUL && op->u.matmul.turned)
+        return WEIGHT_MATMUL_TURNED;
+    if (op->kind == OP_HEAD_MATMUL && op->u.heads.turned)
         return WEIGHT_MATMUL_TURNED;
     if (op->kind == OP_EXPERT_MATMUL && use == WEIGHT_MATMUL && op->u.experts.turned)
         return WEIGHT_MATMUL_TURNED;

@@ -264,6 +264,37 @@ int graph_soft_cap(struct graph_builder *b, int x, float cap)
     return with_number(b, OP_SOFT_CAP, "soft_cap", x, cap);
 }
 
+int graph_rope_part(struct graph_builder *b, int x, int angles, int head_dim, int first)
+{
+    struct op_made m = made_of(b, OP_ROPE, "rope", b->rc < 0 ? NULL : b->values[x].name, 2);
+    m.inputs[0] = x;
+    m.inputs[1] = angles;
+    m.op.u.rope = (struct op_rope){.config = b->rc < 0 ? NULL : angles_rope(b, angles),
+                                   .head_dim = head_dim,
+                                   .first = first};
+    return b->rc < 0 ? 0 : builder_op_add(b, m);
+}
+
+int graph_head_matmul(struct graph_builder *b, int x, struct op_head_part part, const char *weight,
+                      const struct head_matrices *matrices, bool turned)
+{
+    struct op_made m = made_with_weight(b, OP_HEAD_MATMUL, x, weight);
+    m.op.u.heads =
+        (struct op_heads){.heads = (int)matrices->heads, .parts = {part}, .turned = turned};
+    m.weights[0] = builder_heads_take(b, weight, matrices);
+    return b->rc < 0 ? 0 : builder_op_add(b, m);
+}
+
+int graph_join_heads(struct graph_builder *b, int x, int y, int heads, struct op_head_part of_x,
+                     struct op_head_part of_y)
+{
+    struct op_made m = made_of(b, OP_JOIN_HEADS, "join", b->rc < 0 ? NULL : b->values[x].name, 2);
+    m.inputs[0] = x;
+    m.inputs[1] = y;
+    m.op.u.heads = (struct op_heads){.heads = heads, .parts = {of_x, of_y}};
+    return b->rc < 0 ? 0 : builder_op_add(b, m);
+}
+
 int graph_route(struct graph_builder *b, int scores)
 {
     const struct expert_config *c = &b->facts->config.experts;

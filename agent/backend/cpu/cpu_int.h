@@ -130,6 +130,10 @@ void cpu_route(struct stream *s, const struct device_op *op, const struct tensor
                const struct tensor *out, const struct op_batch *batch);
 void cpu_expert_matmul(struct stream *s, const struct device_op *op, const struct tensor *in,
                        const struct tensor *out, const struct op_batch *batch);
+void cpu_head_matmul(struct stream *s, const struct device_op *op, const struct tensor *in,
+                     const struct tensor *out, const struct op_batch *batch);
+void cpu_join_heads(struct stream *s, const struct device_op *op, const struct tensor *in,
+                    const struct tensor *out, const struct op_batch *batch);
 void cpu_expert_sum(struct stream *s, const struct device_op *op, const struct tensor *in,
                     const struct tensor *out, const struct op_batch *batch);
 void cpu_gate_rows(struct stream *s, const struct device_op *op, const struct tensor *in,

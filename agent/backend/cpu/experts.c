@@ -124,6 +124,43 @@ void cpu_expert_matmul(struct stream *s, const struct device_op *op, const struc
     }
 }
 
+/* ---- heads ---- */
+
+/* One head of all rows: products are written side by side, and go to their places from there. */
+void cpu_head_matmul(struct stream *s, const struct device_op *op, const struct tensor *in,
+                     const struct tensor *out, const struct op_batch *batch)
+{
+    static const struct graph_op product = {.kind = OP_MATMUL, .n_inputs = 1};
+    const struct op_heads *how = &op->op->u.heads;
+    const struct device_weight *w = op->weights[0];
+    size_t rows = out->shape[0], outputs = w->parts[0]->rows;
+    float *made = scratch_get(s->device, &s->device->gathered, rows * outputs * sizeof *made);
+    (void)batch;
+    if (!made) {
+        cpu_stream_fail(s, HP_EDEVICE, "no memory for the rows of a head");
+        return;
+    }
+    for (int h = 0; h < how->heads; h++) {
+        struct device_op one = {.op = &product, .weights = {w->parts[h]}};
+        struct tensor x = in[0], result = rows_at(made, rows, outputs);
+        x.offset += (uint64_t)(h * how->parts[0].stride + how->parts[0].first) * sizeof *made;
+        x.shape[1] = (uint64_t)how->parts[0].count;
+        cpu_matmul(s, &one, &x, &result, NULL);
+        for (size_t r = 0; r < rows; r++)
+            memcpy((float *)tensor_row(out, r) + (size_t)h * outputs, made + r * outputs,
+                   outputs * sizeof *made);
+    }
+}
+
+void cpu_join_heads(struct stream *s, const struct device_op *op, const struct tensor *in,
+                    const struct tensor *out, const struct op_batch *batch)
+{
+    (void)s, (void)batch;
+    for (uint64_t r = 0; r < out->shape[0]; r++)
+        loop_join_heads(&op->op->u.heads, tensor_row(&in[0], r), tensor_row(&in[1], r),
+                        tensor_row(out, r));
+}
+
 /* ---- row by row ---- */
 
 void cpu_route(struct stream *s, const struct device_op *op, const struct tensor *in,

@@ -141,7 +141,7 @@ static void rope_rows(const struct rows_job *job, size_t begin, size_t end)
         if (from != to)
             memcpy(to, from, width * sizeof *to);
         loop_rope(rope->config, tensor_row(&job->in[1], r), (int)width / rope->head_dim,
-                  rope->head_dim, to);
+                  rope->head_dim, to + rope->first);
     }
 }
 
@@ -293,6 +293,8 @@ static const cpu_op_fn ops[OP_KIND_COUNT] = {
     [OP_SOFT_CAP] = run_soft_cap,
     [OP_ROUTE] = cpu_route,
     [OP_EXPERT_MATMUL] = cpu_expert_matmul,
+    [OP_HEAD_MATMUL] = cpu_head_matmul,
+    [OP_JOIN_HEADS] = cpu_join_heads,
     [OP_EXPERT_SUM] = cpu_expert_sum,
     [OP_GATE_ROWS] = cpu_gate_rows,
     [OP_CLAMPED_SWIGLU] = cpu_clamped_swiglu,

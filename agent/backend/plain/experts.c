@@ -52,6 +52,30 @@ void plain_expert_matmul(const struct plain_op *op, const struct tensor *in,
         }
 }
 
+void plain_head_matmul(const struct plain_op *op, const struct tensor *in, const struct tensor *out,
+                       const struct op_batch *batch)
+{
+    const struct op_heads *how = &op->request.op->u.heads;
+    const struct weight *w = ((const struct plain_weight *)op->request.weights[0])->source;
+    size_t outputs = tensor_width(out) / (size_t)how->heads;
+    (void)batch;
+    for (uint64_t r = 0; r < out->shape[0]; r++)
+        for (int h = 0; h < how->heads; h++)
+            expert_product(w->parts[h], how->turned,
+                           (const float *)tensor_row(&in[0], r) + h * how->parts[0].stride +
+                               how->parts[0].first,
+                           outputs, (float *)tensor_row(out, r) + (size_t)h * outputs);
+}
+
+void plain_join_heads(const struct plain_op *op, const struct tensor *in, const struct tensor *out,
+                      const struct op_batch *batch)
+{
+    (void)batch;
+    for (uint64_t r = 0; r < out->shape[0]; r++)
+        loop_join_heads(&op->request.op->u.heads, tensor_row(&in[0], r), tensor_row(&in[1], r),
+                        tensor_row(out, r));
+}
+
 void plain_expert_sum(const struct plain_op *op, const struct tensor *in, const struct tensor *out,
                       const struct op_batch *batch)
 {

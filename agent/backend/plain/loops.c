@@ -94,6 +94,17 @@ void loop_clamped_swiglu(const struct op_swiglu *how, const float *gate, const f
     }
 }
 
+void loop_join_heads(const struct op_heads *how, const float *a, const float *b, float *out)
+{
+    const struct op_head_part *p = how->parts;
+    for (int h = 0; h < how->heads; h++) {
+        memcpy(out, a + h * p[0].stride + p[0].first, (size_t)p[0].count * sizeof *out);
+        out += p[0].count;
+        memcpy(out, b + h * p[1].stride + p[1].first, (size_t)p[1].count * sizeof *out);
+        out += p[1].count;
+    }
+}
+
 void loop_silu_mul(const float *gate, const float *up, size_t n, float *out)
 {
     for (size_t i = 0; i < n; i++)

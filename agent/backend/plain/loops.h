@@ -28,6 +28,8 @@ void loop_route(const struct op_route *how, const float *scores, size_t n, float
 /* out[n] = (up + 1) * gate * sigmoid(alpha * gate), clamped; gate[i] and up[i] lie `step` apart. */
 void loop_clamped_swiglu(const struct op_swiglu *how, const float *gate, const float *up,
                          size_t step, size_t n, float *out);
+/* Head by head a part of a, then one of b. */
+void loop_join_heads(const struct op_heads *how, const float *a, const float *b, float *out);
 /* out[n] = silu(gate) * up */
 void loop_silu_mul(const float *gate, const float *up, size_t n, float *out);
 

@@ -109,7 +109,7 @@ static void run_rope(const struct plain_op *op, const struct tensor *in, const s
     for (uint64_t r = 0; r < out->shape[0]; r++) {
         memmove(tensor_row(out, r), tensor_row(&in[0], r), width * sizeof(float));
         loop_rope(rope->config, tensor_row(&in[1], r), (int)width / rope->head_dim, rope->head_dim,
-                  tensor_row(out, r));
+                  (float *)tensor_row(out, r) + rope->first);
     }
 }
 
@@ -193,6 +193,8 @@ static const plain_op_fn ops[OP_KIND_COUNT] = {
     [OP_SOFT_CAP] = run_soft_cap,
     [OP_ROUTE] = plain_route,
     [OP_EXPERT_MATMUL] = plain_expert_matmul,
+    [OP_HEAD_MATMUL] = plain_head_matmul,
+    [OP_JOIN_HEADS] = plain_join_heads,
     [OP_EXPERT_SUM] = plain_expert_sum,
     [OP_GATE_ROWS] = plain_gate_rows,
     [OP_CLAMPED_SWIGLU] = plain_clamped_swiglu,

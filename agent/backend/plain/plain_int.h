@@ -37,6 +37,10 @@ void plain_route(const struct plain_op *op, const struct tensor *in, const struc
                  const struct op_batch *batch);
 void plain_expert_matmul(const struct plain_op *op, const struct tensor *in,
                          const struct tensor *out, const struct op_batch *batch);
+void plain_head_matmul(const struct plain_op *op, const struct tensor *in, const struct tensor *out,
+                       const struct op_batch *batch);
+void plain_join_heads(const struct plain_op *op, const struct tensor *in, const struct tensor *out,
+                      const struct op_batch *batch);
 void plain_expert_sum(const struct plain_op *op, const struct tensor *in, const struct tensor *out,
                       const struct op_batch *batch);
 void plain_gate_rows(const struct plain_op *op, const struct tensor *in, const struct tensor *out,
