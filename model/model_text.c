@@ -7,12 +7,24 @@
 #include "model/model_int.h"
 #include "model/template/template.h"
 
+/* What a file's family alone knows of its special tokens; NULL: nothing. */
+static const char *const *gguf_keeping_marks(const struct model *m)
+{
+    struct gguf_string name;
+    const struct family *family;
+    bool known = gguf_get_string(&m->gguf, m->path, "general.architecture", &name, NULL) == 0 &&
+                 name.data &&
+                 family_find(FORM_GGUF, m->path, name.data, name.size, &family, NULL) == 0;
+    return known ? family->keeping_marks : NULL;
+}
+
 int model_tokenizer(struct model *m, const struct tokenizer **out, struct err *e)
 {
     int rc = 0;
     if (!m->tokenizer)
-        rc = m->form == FORM_HUB ? tokenizer_from_hub(m->path, &m->tokenizer, e)
-                                 : tokenizer_from_gguf(&m->gguf, m->path, &m->tokenizer, e);
+        rc = m->form == FORM_HUB
+                 ? tokenizer_from_hub(m->path, &m->tokenizer, e)
+                 : tokenizer_from_gguf(&m->gguf, m->path, gguf_keeping_marks(m), &m->tokenizer, e);
     *out = rc < 0 ? NULL : m->tokenizer;
     return rc;
 }

@@ -37,8 +37,8 @@ struct expert_config {
     const bool *dense; /* [n_blocks]: blocks without experts; NULL: none; owned by the model */
 };
 
-/* Attention over a latent (DeepSeek-V2): keys and values of all heads are products of one row, which
- * is what the KV cache keeps; a part of each head apart rotates. */
+/* Attention over a latent (DeepSeek-V2): keys and values of all heads are products of one row,
+ * which is what the KV cache keeps; a part of each head apart rotates. */
 struct latent_config {
     int rank, query_rank; /* of the row; of that which queries are made of, 0: none */
     int plain, rotated;   /* elements of a query's head */

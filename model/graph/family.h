@@ -52,9 +52,12 @@ struct family {
     const struct hub_keys *hub;
     const char *const *unneeded[FORM_COUNT]; /* endings of tensor names that may be there and say
                                                 nothing; NULL-terminated, or NULL */
+    /* Special tokens of GGUF files swallow the white space after them, but for these, which are
+     * spelled so; NULL: none swallows any. NULL-terminated. */
+    const char *const *keeping_marks;
     /* What transformers takes where config.json lacks the key; 0: none. */
     int default_context, default_kv_heads, default_window;
-    bool values_differ; /* in size from keys: the family reads both by itself */
+    bool values_differ;   /* in size from keys: the family reads both by itself */
     bool window_switched; /* the window counts where use_sliding_window says so, and from block
                              max_window_layers on */
     int default_window_blocks;

@@ -68,8 +68,8 @@ enum op_kind {
                        their weights (softmax over all experts) */
     OP_EXPERT_MATMUL, /* out = for each expert that the row takes its input * weightᵀ (+ bias), side
                          by side; the input is the row's, or one for each of them side by side */
-    OP_HEAD_MATMUL, /* out = of each head a part of the input * that head's weightᵀ */
-    OP_JOIN_HEADS,  /* out = head by head a part of the input, then one of the second */
+    OP_HEAD_MATMUL,   /* out = of each head a part of the input * that head's weightᵀ */
+    OP_JOIN_HEADS,    /* out = head by head a part of the input, then one of the second */
     OP_EXPERT_SUM,    /* out = what the row's experts made, each by its weight, added up */
     OP_GATE_ROWS,     /* out = in * sigmoid(second input), which has one column */
     OP_CLAMPED_SWIGLU, /* out = (up + 1) * gate * sigmoid(alpha * gate), gate at most `limit`, up

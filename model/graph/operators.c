@@ -269,9 +269,8 @@ int graph_rope_part(struct graph_builder *b, int x, int angles, int head_dim, in
     struct op_made m = made_of(b, OP_ROPE, "rope", b->rc < 0 ? NULL : b->values[x].name, 2);
     m.inputs[0] = x;
     m.inputs[1] = angles;
-    m.op.u.rope = (struct op_rope){.config = b->rc < 0 ? NULL : angles_rope(b, angles),
-                                   .head_dim = head_dim,
-                                   .first = first};
+    m.op.u.rope = (struct op_rope){
+        .config = b->rc < 0 ? NULL : angles_rope(b, angles), .head_dim = head_dim, .first = first};
     return b->rc < 0 ? 0 : builder_op_add(b, m);
 }
 

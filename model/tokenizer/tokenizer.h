@@ -16,9 +16,10 @@ struct tokenizer;
 struct gguf;
 
 /* From the tokenizer.ggml.* keys of a GGUF file; `file` is for messages. A file without a tokenizer
- * gives one of kind "none", without tokens, whose text cannot be encoded. */
-int tokenizer_from_gguf(const struct gguf *g, const char *file, struct tokenizer **out,
-                        struct err *e);
+ * gives one of kind "none", without tokens, whose text cannot be encoded. Where `keeping_marks`
+ * (ends with NULL) is given, special tokens but those take the white space behind them. */
+int tokenizer_from_gguf(const struct gguf *g, const char *file, const char *const *keeping_marks,
+                        struct tokenizer **out, struct err *e);
 /* From a folder's tokenizer.json with tokenizer_config.json, config.json and generation_config.json
  * where they are. */
 int tokenizer_from_hub(const char *folder, struct tokenizer **out, struct err *e);

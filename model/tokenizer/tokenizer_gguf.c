@@ -17,6 +17,7 @@ struct source {
     const struct gguf_key *tokens, *types, *scores, *merges; /* the last three may be NULL */
     uint32_t n;
     bool pieces; /* SentencePiece */
+    const char *const *keeping_marks;
     struct pretokenize_traits traits;
 };
 
@@ -69,11 +70,21 @@ static bool is_padding(const struct source *s, uint32_t id)
     return type_of(s, id) == TYPE_UNUSED && t->size > 4 && memcmp(t->data, "[PAD", 4) == 0;
 }
 
-static int add_spelled(struct tokenizer *t, uint32_t id, struct err *e)
+static bool is_among(const char *const *texts, const struct vocabulary_token *token)
+{
+    for (; *texts; texts++)
+        if (strlen(*texts) == token->size && memcmp(*texts, token->text, token->size) == 0)
+            return true;
+    return false;
+}
+
+static int add_spelled(struct tokenizer *t, const struct source *s, uint32_t id, struct err *e)
 {
     const struct vocabulary_token *token = &t->vocabulary.tokens[id];
-    return added_tokens_add(&t->raw, token->text, token->size,
-                            &(struct added_token){.id = id, .special = token->special}, e);
+    bool takes_blanks = s->keeping_marks && token->special && !is_among(s->keeping_marks, token);
+    return added_tokens_add(
+        &t->raw, token->text, token->size,
+        &(struct added_token){.id = id, .special = token->special, .rstrip = takes_blanks}, e);
 }
 
 static int read_token(struct tokenizer *t, const struct source *s, uint32_t id, bool *takes_part,
@@ -88,7 +99,7 @@ static int read_token(struct tokenizer *t, const struct source *s, uint32_t id, 
         return rc;
     t->vocabulary.tokens[id].special = type == TYPE_CONTROL || type == TYPE_UNKNOWN;
     if (type == TYPE_CONTROL || type == TYPE_USER || type == TYPE_UNKNOWN)
-        return add_spelled(t, id, e);
+        return add_spelled(t, s, id, e);
     bool may_be_byte = type == TYPE_BYTE || (s->pieces && !s->types);
     int byte = may_be_byte ? tokenizer_byte_of_name(text->data, text->size) : -1;
     if (byte >= 0)
@@ -194,7 +205,7 @@ static int read_id(const struct source *s, const char *name, int64_t missing, in
 
 /* Ids of files that do not name all of theirs: these spellings end a text, a turn or a message in
  * every family that has them. */
-static int add_usual_ends(struct tokenizer *t, struct err *e)
+static int add_usual_ends(struct tokenizer *t, const struct source *s, struct err *e)
 {
     static const char *const usual[] = {"<|end_of_text|>", "<|eot_id|>", "<|im_end|>",
                                         "<|endoftext|>",   "<|eom_id|>", "<end_of_turn>"};
@@ -205,7 +216,7 @@ static int add_usual_ends(struct tokenizer *t, struct err *e)
                 continue;
             token->special = true;
             tokenizer_add_end(t, id);
-            int rc = add_spelled(t, id, e);
+            int rc = add_spelled(t, s, id, e);
             if (rc < 0)
                 return rc;
         }
@@ -231,7 +242,7 @@ static int read_ends(struct tokenizer *t, const struct source *s, int64_t *bos, 
             return rc;
         tokenizer_add_end(t, id);
     }
-    return add_usual_ends(t, e);
+    return add_usual_ends(t, s, e);
 }
 
 static const char *text_of(const struct tokenizer *t, int64_t id)
@@ -330,10 +341,10 @@ static int make_none(struct tokenizer **out, struct err *e)
     return 0;
 }
 
-int tokenizer_from_gguf(const struct gguf *g, const char *file, struct tokenizer **out,
-                        struct err *e)
+int tokenizer_from_gguf(const struct gguf *g, const char *file, const char *const *keeping_marks,
+                        struct tokenizer **out, struct err *e)
 {
-    struct source s = {.g = g, .file = file};
+    struct source s = {.g = g, .file = file, .keeping_marks = keeping_marks};
     struct gguf_string kind = {0};
     int rc = gguf_get_string(g, file, KEY "model", &kind, e);
     if (rc < 0)

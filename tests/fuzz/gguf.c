@@ -38,7 +38,7 @@ static void read_model(struct gguf *g, struct arena *arena, struct err *e)
 static void read_tokenizer(const struct gguf *g, struct err *e)
 {
     struct tokenizer *t;
-    if (tokenizer_from_gguf(g, "f.gguf", &t, e) < 0)
+    if (tokenizer_from_gguf(g, "f.gguf", NULL, &t, e) < 0)
         return;
     struct buffer ids = {0}, text = {0};
     if (tokenizer_encode(t, "ab <s>a\xff", 8, true, &ids, e) == 0 && ids.data)

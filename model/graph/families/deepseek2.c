@@ -12,15 +12,17 @@ static int latent_read(const struct facts_source *s, struct model_config *c)
 {
     struct latent_config *l = &c->latent;
     int key = 0, value = 0;
-    int rc = facts_count(s, (struct facts_key){"attention.kv_lora_rank", "kv_lora_rank"}, -1,
-                         &l->rank);
+    int rc =
+        facts_count(s, (struct facts_key){"attention.kv_lora_rank", "kv_lora_rank"}, -1, &l->rank);
     rc = rc < 0 ? rc
                 : facts_count(s, (struct facts_key){"attention.q_lora_rank", "q_lora_rank"}, 0,
                               &l->query_rank);
     /* Newer GGUF files say by `key_length` what the cache keeps. */
     rc = rc < 0 ? rc : facts_count(s, (struct facts_key){"attention.key_length", NULL}, 0, &key);
-    rc = rc < 0 ? rc : facts_count(s, (struct facts_key){"attention.value_length", NULL}, 0, &value);
-    rc = rc < 0 ? rc : facts_count(s, (struct facts_key){"attention.key_length_mla", NULL}, key, &key);
+    rc =
+        rc < 0 ? rc : facts_count(s, (struct facts_key){"attention.value_length", NULL}, 0, &value);
+    rc = rc < 0 ? rc
+                : facts_count(s, (struct facts_key){"attention.key_length_mla", NULL}, key, &key);
     rc = rc < 0 ? rc
                 : facts_count(s, (struct facts_key){"attention.value_length_mla", "v_head_dim"},
                               s->form == FORM_GGUF ? value : -1, &l->value);
@@ -51,18 +53,18 @@ static int scores_read(const struct facts_source *s, struct model_config *c)
     if (s->form == FORM_HUB && (json_find(s->config, "rope_scaling", &scaling) ||
                                 json_find(s->config, "rope_parameters", &scaling)))
         of.config = &scaling;
-    int rc = facts_number(&of, (struct facts_key){"rope.scaling.yarn_log_multiplier",
-                                                  "mscale_all_dim"},
-                          0, &exponent);
-    rc = rc < 0 ? rc
-                : facts_number(&of, (struct facts_key){"rope.scaling.factor", "factor"}, 1, &factor);
+    int rc =
+        facts_number(&of, (struct facts_key){"rope.scaling.yarn_log_multiplier", "mscale_all_dim"},
+                     0, &exponent);
+    rc = rc < 0
+             ? rc
+             : facts_number(&of, (struct facts_key){"rope.scaling.factor", "factor"}, 1, &factor);
     if (s->form == FORM_GGUF) {
         exponent *= 10; /* the key has a tenth of it */
         c->rope.magnitude = 1;
     }
     double larger = exponent > 0 ? rope_yarn_magnitude((double)factor, (double)exponent) : 1;
-    c->score_scale =
-        (float)(larger * larger / sqrt((double)c->latent.plain + c->latent.rotated));
+    c->score_scale = (float)(larger * larger / sqrt((double)c->latent.plain + c->latent.rotated));
     return rc;
 }
 
@@ -94,10 +96,10 @@ static int experts_read(const struct facts_source *s, struct model_config *c)
     rc = rc < 0 ? rc
                 : facts_count(s, (struct facts_key){"expert_shared_count", "n_shared_experts"}, 0,
                               &shared);
-    rc = rc < 0 ? rc
-                : facts_number(s,
-                               (struct facts_key){"expert_weights_scale", "routed_scaling_factor"},
-                               0, &x->scale);
+    rc = rc < 0
+             ? rc
+             : facts_number(s, (struct facts_key){"expert_weights_scale", "routed_scaling_factor"},
+                            0, &x->scale);
     rc = rc < 0 ? rc
                 : facts_flag(s, (struct facts_key){"expert_weights_norm", "norm_topk_prob"}, false,
                              &x->renormalised);

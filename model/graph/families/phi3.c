@@ -51,6 +51,9 @@ static const struct weight_name names[] = {
     {{NULL}},
 };
 
+/* Marks of turns swallow the white space behind them. */
+static const char *const keeping_marks[] = {"<unk>", "<s>", "<|endoftext|>", NULL};
+
 const struct family family_phi3 = {.name = "phi3",
                                    .form_name = {"phi3", "phi3"},
                                    .block_prefix = {"blk.", "model.layers."},
@@ -58,6 +61,7 @@ const struct family family_phi3 = {.name = "phi3",
                                    .rope = {ROPE_HALVES, ROPE_HALVES},
                                    .epsilon_key = "attention.layer_norm_rms_epsilon",
                                    .hub = &hub_keys_usual,
+                                   .keeping_marks = keeping_marks,
                                    .default_context = 4096,
                                    .default_window = MODEL_CONTEXT_MAX,
                                    .build = phi3_build};

@@ -68,7 +68,7 @@ TEST(gguf_keys_make_a_byte_level_tokenizer)
     struct tokenizer *t = NULL;
     struct err e = {0};
     make_bytes_gguf(&f, "qwen2");
-    if (tokenizer_from_gguf(&f.g, "m.gguf", &t, &e) < 0)
+    if (tokenizer_from_gguf(&f.g, "m.gguf", NULL, &t, &e) < 0)
         fail_msg("%s", e.text);
     expect_ids(t, "he 12", 5, true, "258 256 32 49 50");
     expect_ids(t, "<|im_end|>[PAD260]", 18, false, "257 91 80 65 68 50 54 48 93");
@@ -100,7 +100,7 @@ TEST(gguf_keys_make_a_sentencepiece_tokenizer)
     add_key(&f, "tokenizer.ggml.scores", GGUF_ARRAY, GGUF_F32, 12, (const void *)scores, NULL);
     add_key(&f, "tokenizer.ggml.bos_token_id", GGUF_U32, 0, 1, &f.bos, NULL);
     add_key(&f, "tokenizer.ggml.eos_token_id", GGUF_U32, 0, 1, &f.eos, NULL);
-    if (tokenizer_from_gguf(&f.g, "m.gguf", &t, &e) < 0)
+    if (tokenizer_from_gguf(&f.g, "m.gguf", NULL, &t, &e) < 0)
         fail_msg("%s", e.text);
     expect_ids(t, "hi</s> hié", 11, true, "1 10 2 6 10 3 4");
     expect_ids(t, "ůů", 4, false, "6 0");
@@ -136,7 +136,7 @@ TEST(gguf_keys_of_other_writers_are_read)
         if (without >= 1)
             add_key(&f, "tokenizer.ggml.add_bos_token", GGUF_U8, 0, 1, without == 2 ? &no : &yes,
                     NULL);
-        if (tokenizer_from_gguf(&f.g, "m.gguf", &t, &e) < 0)
+        if (tokenizer_from_gguf(&f.g, "m.gguf", NULL, &t, &e) < 0)
             fail_msg("%s", e.text);
         int n;
         tokenizer_end_ids(t, &n);
@@ -167,7 +167,7 @@ TEST(a_file_without_a_tokenizer_is_run_by_ids)
         f.model = text_key(kinds[i] ? kinds[i] : "");
         if (kinds[i])
             add_key(&f, "tokenizer.ggml.model", GGUF_STRING, 0, 1, NULL, &f.model);
-        if (tokenizer_from_gguf(&f.g, "m.gguf", &t, &e) < 0)
+        if (tokenizer_from_gguf(&f.g, "m.gguf", NULL, &t, &e) < 0)
             fail_msg("%s", e.text);
         assert_string_equal(tokenizer_kind(t), "none");
         assert_int_equal(tokenizer_encode(t, "hi", 2, true, &ids, &e), HP_EUNSUPPORTED);
@@ -204,7 +204,7 @@ TEST(broken_gguf_keys_are_refused_by_name)
         f.keys[cases[i].key].count = cases[i].count;
         if (cases[i].name)
             f.keys[cases[i].key].name = text_key(cases[i].name);
-        int rc = tokenizer_from_gguf(&f.g, "m.gguf", &t, &e);
+        int rc = tokenizer_from_gguf(&f.g, "m.gguf", NULL, &t, &e);
         if (rc >= 0 || !strstr(e.text, cases[i].says))
             fail_msg("%zu: %d \"%s\", expected \"%s\"", i, rc, e.text, cases[i].says);
     }
@@ -212,7 +212,7 @@ TEST(broken_gguf_keys_are_refused_by_name)
     struct tokenizer *t = NULL;
     struct err e = {0};
     make_bytes_gguf(&f, "klingon");
-    assert_int_equal(tokenizer_from_gguf(&f.g, "m.gguf", &t, &e), HP_EUNSUPPORTED);
+    assert_int_equal(tokenizer_from_gguf(&f.g, "m.gguf", NULL, &t, &e), HP_EUNSUPPORTED);
     assert_non_null(
         strstr(e.text, "m.gguf: the pre-tokenizer \"klingon\" is not known; known are llama-bpe"));
 }

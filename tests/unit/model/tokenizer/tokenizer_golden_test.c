@@ -160,7 +160,7 @@ static bool open_gguf(struct subject *s, const char *path)
     int rc = gguf_parse(s->name, map.data, map.bytes, GGUF_WEIGHTS, &g, &e);
     bool readable = rc != HP_EUNSUPPORTED;
     if (rc == 0 && (rc = gguf_get_string(&g, s->name, "tokenizer.chat_template", &source, &e)) == 0)
-        rc = tokenizer_from_gguf(&g, s->name, &s->tokenizer, &e);
+        rc = tokenizer_from_gguf(&g, s->name, NULL, &s->tokenizer, &e);
     if (rc < 0 && readable)
         fail_msg("%s", e.text);
     buffer_append(&s->template_source, source.data, source.size);
