@@ -61,7 +61,7 @@ static int run_op(struct graph_profiling *p, const struct graph_op *op, struct d
                   struct err *e)
 {
     const uint32_t *pages = p->pages;
-    struct attention_run run = {0, p->c->tokens, 0, &pages};
+    struct attention_run run = {.n_tokens = p->c->tokens, .pages = &pages};
     struct op_batch batch = {.runs = &run, .n_runs = 1, .kv = &p->kv};
     if (op->kind == OP_ATTENTION)
         p->kv.layout = graph_profiling_layout(p, op);

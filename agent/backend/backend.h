@@ -67,6 +67,7 @@ struct kv_group {
 struct attention_run {
     uint32_t first_row, n_tokens, first_position;
     const uint32_t *const *pages;
+    uint32_t most_tokens; /* that the sequence may reach */
 };
 
 /* What a batch is to the operators that know sequences. */

@@ -8,6 +8,7 @@ struct forward {
     struct section_run *run;
     uint32_t *positions[FORWARD_DEPTH]; /* [max_rows], of the batches under way */
     int turn;                           /* whose positions are next */
+    uint32_t long_from; /* sequences that may reach more are long ones to the rotation */
 };
 
 /* ---- what the layers need ---- */
@@ -28,6 +29,16 @@ int forward_footprint(const struct forward_config *c, struct section_need *out, 
 
 /* ---- making it ready ---- */
 
+/* UINT32_MAX where all sequences rotate alike. */
+static uint32_t long_from_of(const struct forward *f)
+{
+    const struct graph_section *s = section_run_plan(f->run);
+    for (int i = 0; i < s->n_ops; i++)
+        if (s->ops[i]->kind == OP_ROPE_ANGLES && s->ops[i]->u.rope.config->long_factors)
+            return (uint32_t)s->ops[i]->u.rope.config->long_from;
+    return UINT32_MAX;
+}
+
 int forward_create(const struct forward_config *c, struct forward **out, struct err *e)
 {
     struct section_config s = section_config_of(c);
@@ -40,6 +51,7 @@ int forward_create(const struct forward_config *c, struct forward **out, struct 
     for (int i = 0; i < FORWARD_DEPTH && rc == 0; i++)
         if (!(f->positions[i] = calloc(c->max_rows, sizeof *f->positions[i])))
             rc = err_set(e, HP_ENOMEM, "no memory for the positions of %u tokens", c->max_rows);
+    f->long_from = rc < 0 ? 0 : long_from_of(f);
     if (rc < 0)
         forward_destroy(&f);
     else
@@ -95,9 +107,11 @@ static const uint32_t *positions_fill(struct forward *f, const struct forward_ba
 {
     uint32_t *positions = f->positions[f->turn];
     f->turn = (f->turn + 1) % FORWARD_DEPTH;
-    for (int i = 0; i < b->n_runs; i++)
+    for (int i = 0; i < b->n_runs; i++) {
+        uint32_t of_long = b->runs[i].most_tokens > f->long_from ? GRAPH_POSITION_LONG : 0;
         for (uint32_t t = 0; t < b->runs[i].n_tokens; t++)
-            positions[b->runs[i].first_row + t] = b->runs[i].first_position + t;
+            positions[b->runs[i].first_row + t] = (b->runs[i].first_position + t) | of_long;
+    }
     return positions;
 }
 

@@ -272,7 +272,8 @@ static int take_run(struct stage *s, struct stage_flight *f, const struct batch_
     f->runs[i] = (struct attention_run){.first_row = row,
                                         .n_tokens = run->n_tokens,
                                         .first_position = run->first_position,
-                                        .pages = q->pages};
+                                        .pages = q->pages,
+                                        .most_tokens = q->max_tokens};
     return 0;
 }
 

@@ -22,8 +22,8 @@ struct rope_config {
      * is given so, from either kind of file. [dims / 2], owned by the model. */
     const float *factors;
     float magnitude; /* cosine and sine are multiplied by it; 0 as 1 */
-    /* Sequences of more than `long_from` tokens take these factors for every position; NULL: all
-     * take the first. */
+    /* Sequences that may reach more than `long_from` tokens take these factors for every position;
+     * NULL: all take the first. */
     const float *long_factors;
     int long_from;
 };

@@ -33,6 +33,9 @@ enum graph_symbol {
     GRAPH_SEQUENCE_SYMBOLS
 };
 
+/* Added to positions of a sequence that may become longer than a rotation's `long_from`. */
+#define GRAPH_POSITION_LONG 0x80000000u
+
 enum graph_origin {
     VALUE_MADE,  /* by an operator */
     VALUE_INPUT, /* enters with the first layer: token ids */
@@ -55,7 +58,7 @@ enum op_kind {
                        weight by itself */
     OP_LAYER_NORM,  /* out = (in - mean(in)) / deviation(in) * weight + bias */
     OP_MATMUL,      /* out = in * weightᵀ (+ bias) (+ second input) */
-    OP_ROPE_ANGLES, /* out = cos and sin by position */
+    OP_ROPE_ANGLES, /* out = cos and sin by position; GRAPH_POSITION_LONG: of a long sequence */
     OP_ROPE,        /* out = in, each head rotated by its token's angles */
     OP_ATTENTION,   /* appends k and v to the KV cache, then out = causal attention of q over it */
     OP_SILU_MUL,    /* out = silu(gate) * up */

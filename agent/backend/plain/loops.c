@@ -111,18 +111,25 @@ void loop_silu_mul(const float *gate, const float *up, size_t n, float *out)
         out[i] = gate[i] / (1.0f + expf(-gate[i])) * up[i];
 }
 
+static double rope_frequency(const struct rope_config *rope, const float *factors, size_t pair)
+{
+    double frequency = pow(rope->base, -2.0 * (double)pair / rope->dims) / rope->scale;
+    return factors ? frequency / (double)factors[pair] : frequency;
+}
+
 void loop_rope_angles(const struct rope_config *rope, const uint32_t *positions, size_t rows,
                       float *angles)
 {
     size_t pairs = (size_t)rope->dims / 2;
     double magnitude = rope->magnitude != 0 ? (double)rope->magnitude : 1;
     for (size_t i = 0; i < pairs; i++) {
-        double frequency = pow(rope->base, -2.0 * (double)i / rope->dims) / rope->scale;
-        if (rope->factors)
-            frequency /= (double)rope->factors[i];
+        double usual = rope_frequency(rope, rope->factors, i),
+               of_long = rope->long_factors ? rope_frequency(rope, rope->long_factors, i) : usual;
         for (size_t r = 0; r < rows; r++) {
-            angles[(r * pairs + i) * 2] = (float)(magnitude * cos(positions[r] * frequency));
-            angles[(r * pairs + i) * 2 + 1] = (float)(magnitude * sin(positions[r] * frequency));
+            double turn = (positions[r] & ~GRAPH_POSITION_LONG) *
+                          (positions[r] & GRAPH_POSITION_LONG ? of_long : usual);
+            angles[(r * pairs + i) * 2] = (float)(magnitude * cos(turn));
+            angles[(r * pairs + i) * 2 + 1] = (float)(magnitude * sin(turn));
         }
     }
 }
