@@ -70,9 +70,11 @@ static int trust_find(const struct agent_options *o, const char *dir, struct joi
         rc = line_read(o->token_file, text, sizeof text, e);
     else if (environment)
         snprintf(text, sizeof text, "%s", environment);
-    if (rc < 0)
-        return rc;
     snprintf(file, sizeof file, "%s/coordinator.key", dir);
+    /* A service names the file for ever, and its owner removes what is not needed again. */
+    bool joined = rc == HP_ENOENT && access(file, F_OK) == 0;
+    if (rc < 0 && !joined)
+        return rc;
     if (text[0]) {
         rc = join_token_parse(text, out, e);
         if (rc == 0)

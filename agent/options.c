@@ -70,6 +70,17 @@ static int bytes_parse(const char *option, const char *text, uint64_t *out, stru
     return err_set(e, HP_EUSAGE, "%s %s: is not a size such as " UNITS_BYTES_HELP, option, text);
 }
 
+enum { MEMORY_LEAST = 16 << 20 }; /* its pool, and itself */
+
+static int memory_parse(const char *text, uint64_t *out, struct err *e)
+{
+    int rc = bytes_parse("--memory", text, out, e);
+    if (rc == 0 && *out < MEMORY_LEAST)
+        rc = err_set(e, HP_EUSAGE, "--memory %s: an agent needs at least %d MiB", text,
+                     MEMORY_LEAST >> 20);
+    return rc;
+}
+
 static int count_parse(const char *option, const char *text, int *out, struct err *e)
 {
     char *end;
@@ -168,7 +179,7 @@ int agent_options_parse(int argc, char **argv, struct agent_options *o, struct e
         case 'A': o->as = optarg; break;
         case 'V': rc = device_add(o, optarg, e); break;
         case 'p': rc = count_parse("--threads", optarg, &o->threads, e); break;
-        case 'm': rc = bytes_parse("--memory", optarg, &o->memory_bytes, e); break;
+        case 'm': rc = memory_parse(optarg, &o->memory_bytes, e); break;
         case 'D': rc = port_parse("--data-port", optarg, &o->data_port, e); break;
         case 's': rc = bytes_parse("--store-limit", optarg, &o->store_limit_bytes, e); break;
         case 'h': fputs(help_text, stdout); return HP_PENDING;

@@ -44,6 +44,10 @@ def sizes_mean_the_same_to_all_programs():
                            ("hpctl", "local", "up", "--memory", "8Q"), ("hp-coordinator", "--http-max-body", "8Q")):
         done = subprocess.run([os.path.join(BUILD, program), *args], capture_output=True, text=True, timeout=20 * SCALE)
         assert done.returncode and words in done.stderr, (program, done.stderr)
+    for program, *args, says in (("hp-agent", "--join", "127.0.0.1:1", "--memory", "24K", "--memory 24K: an agent needs at least 16 MiB"),
+                                 ("hpctl", "local", "up", "--agents", "0", "--agents 0: "), ("hpctl", "local", "up", "--http-port", "70000", "--http-port 70000")):
+        done = subprocess.run([os.path.join(BUILD, program), *args], capture_output=True, text=True, timeout=20 * SCALE)
+        assert done.returncode == 2 and says in done.stderr, (program, done.stderr)
     with Cluster(agents=1, cores=1, memory="1.5G") as c:
         token = c.hpctl("node", "token", "create")["token"]
         with open(os.path.join(c.folder, "state", "coordinator", "coordinator.json")) as f:
@@ -59,6 +63,30 @@ def sizes_mean_the_same_to_all_programs():
         finally:
             by_hand.terminate()
             by_hand.wait()
+
+
+@test
+def an_agent_that_has_joined_does_not_miss_the_file_of_its_token():
+    with Cluster(agents=1, cores=1) as c:
+        with open(os.path.join(c.folder, "state", "coordinator", "coordinator.json")) as f:
+            control = json.load(f)["control"]
+        token = os.path.join(c.folder, "token")
+        line = [os.path.join(BUILD, "hp-agent"), "--join", control, "--token-file", token, "--name", "hand", "--memory", "1G", "--cores", "any:1", "--dir", os.path.join(c.folder, "hand")]
+        done = subprocess.run(line, capture_output=True, text=True, timeout=20 * SCALE)
+        assert done.returncode and "token: No such file" in done.stderr, done.stderr
+        for turn in range(2):
+            if turn == 0:
+                with open(token, "w") as f:
+                    f.write(c.hpctl("node", "token", "create")["token"])
+            else:
+                os.unlink(token)
+            hand = subprocess.Popen(line, stderr=subprocess.DEVNULL)
+            try:
+                c.wait("the agent is there", lambda: any(n["name"] == "hand" and n["state"] == "ready" for n in c.hpctl("node", "ls")), 20)
+            finally:
+                hand.terminate()
+                hand.wait(20 * SCALE)
+            c.wait("the agent is gone", lambda: any(n["name"] == "hand" and n["state"] != "ready" for n in c.hpctl("node", "ls")), 20)
 
 
 @test
