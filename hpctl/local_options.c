@@ -41,8 +41,12 @@ int local_deal_cores(struct local_cluster *c, uint64_t each, struct err *e)
             own[n++] = i;
     if (each == 0)
         each = n / c->n_agents > 0 ? (uint64_t)(n / c->n_agents) : 1;
-    if (each > (uint64_t)n)
+    if (each > (uint64_t)n) {
+        fprintf(stderr,
+                "hpctl: warning: --cores %llu is more than the %d that this box has for them\n",
+                (unsigned long long)each, n);
         each = (uint64_t)n;
+    }
     if (each * (uint64_t)c->n_agents > (uint64_t)n)
         fprintf(stderr,
                 "hpctl: warning: %d agents of %llu core%s share the %d cores of this box: fine to "
@@ -98,10 +102,15 @@ int local_read_options(const struct invocation *in, struct local_cluster *c, uin
         (rc = dir ? path_absolute(dir, c->dir, sizeof c->dir, e)
                   : default_dir(c->name, c->dir, sizeof c->dir, e)) < 0)
         return rc;
-    if (agents < 1 || agents > LOCAL_MAX_AGENTS || port > 65535 || *cores > LOCAL_MAX_CORES)
-        return err_set(e, HP_EUSAGE,
-                       "--agents is 1 to %d, --cores up to %d, --http-port up to 65535",
-                       LOCAL_MAX_AGENTS, LOCAL_MAX_CORES);
+    if (agents < 1 || agents > LOCAL_MAX_AGENTS)
+        return err_set(e, HP_EUSAGE, "--agents %llu: a local cluster has 1 to %d",
+                       (unsigned long long)agents, LOCAL_MAX_AGENTS);
+    if (*cores > LOCAL_MAX_CORES)
+        return err_set(e, HP_EUSAGE, "--cores %llu is more than %d", (unsigned long long)*cores,
+                       LOCAL_MAX_CORES);
+    if (port > 65535)
+        return err_set(e, HP_EUSAGE, "--http-port %llu is no port: 0 to 65535",
+                       (unsigned long long)port);
     if (c->devices < 1 || c->devices > LOCAL_MAX_DEVICES || (pace && c->devices > 1))
         return err_set(e, HP_EUSAGE, "--devices is 1 to %d, and 1 with --pace", LOCAL_MAX_DEVICES);
     if (!pace != !profile)
