@@ -6,6 +6,7 @@
 #include "common/json.h"
 #include "hpctl/ask.h"
 #include "hpctl/client.h"
+#include "hpctl/node_view.h"
 #include "hpctl/reach.h"
 #include "hpctl/shown.h"
 #include "hpctl/verbs.h"
@@ -94,46 +95,15 @@ static int print_weights(const struct invocation *in, const json_t *models, stru
 
 /* ---- one thing ---- */
 
-static void print_object(const json_t *o, int indent)
-{
-    const char *key;
-    json_t *v;
-    json_object_foreach((json_t *)(uintptr_t)o, key, v)
-    {
-        size_t i;
-        json_t *item;
-        if (json_is_object(v)) {
-            printf("%*s%s\n", indent, "", key);
-            print_object(v, indent + 2);
-        } else if (json_is_array(v)) {
-            printf("%*s%s\n", indent, "", key);
-            json_array_foreach(v, i, item)
-            {
-                if (json_is_object(item)) {
-                    print_object(item, indent + 2);
-                    printf("\n");
-                } else {
-                    char *text = json_dumps(item, JSON_ENCODE_ANY | JSON_COMPACT);
-                    printf("%*s%s\n", indent + 2, "", text ? text : "");
-                    free(text);
-                }
-            }
-        } else {
-            bool bytes = strlen(key) > 6 && strcmp(key + strlen(key) - 6, "_bytes") == 0;
-            printf("%*s%-*s %s\n", indent, "", 26 - indent, key,
-                   bytes               ? shown_bytes(json_number_value(v)).s
-                   : json_is_string(v) ? string_member(o, key)
-                                       : shown_value(v).s);
-        }
-    }
-}
-
 static int print_node(const struct invocation *in, const json_t *node, struct err *e)
 {
+    struct buffer text = {0};
     (void)in;
-    (void)e;
-    print_object(node, 0);
-    return 0;
+    int rc = node_view_write(node, &text, e);
+    if (rc == 0)
+        fputs(buffer_cstr(&text), stdout);
+    buffer_free(&text);
+    return rc;
 }
 
 static int print_removed(const struct invocation *in, const json_t *gone, struct err *e)
@@ -291,8 +261,9 @@ const struct command cluster_verbs[] = {
      run_ask, false},
     {"node ls", "", 0, 0, "list the agents and how they are", NULL,
      "  hpctl node ls\n  hpctl node ls -o json", context_options, run_ask, false},
-    {"node describe", "NAME", 1, 1, "show one agent: devices, memory, stages", NULL,
-     "  hpctl node describe a0", context_options, run_ask, false},
+    {"node describe", "NAME", 1, 1, "show one agent: devices, memory, stages",
+     "All that is known of its box is in -o json.", "  hpctl node describe a0", context_options,
+     run_ask, false},
     {"node drain", "NAME", 1, 1, "let an agent finish and move its stages away",
      "Refused, with the reason, where a deployment on it has no room elsewhere; --force drains all "
      "the same.",
